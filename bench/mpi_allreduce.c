@@ -1,13 +1,13 @@
 /* OpenMPI's all-reduce of floats, for bench/allreduce.py to compare with: mpi_allreduce NUMBERS
- * COUNT TIMES WAIT. Each of TIMES rounds does COUNT of them, all begun before any is waited for
- * unless WAIT is 1. The first rank prints a JSON object: seconds a round in the slowest rank, and
- * CPU seconds a round of all ranks. */
+ * COUNT TIMES WAIT. Each of TIMES rounds does COUNT all-reduces, and begins them all before it
+ * waits for any, unless WAIT is 1. The first rank prints a JSON object: seconds a round in the
+ * slowest rank, and CPU seconds a round of all ranks. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 
-#define WARM 4 /* operations before: connections are made, and TCP knows the network */
+#define WARM 4 /* operations before the rounds, which set up connections and warm up TCP */
 
 static double cpu_s(void)
 {

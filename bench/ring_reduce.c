@@ -1,8 +1,8 @@
 /*
- * An all-reduce of 32 bit floats by one of the plans, over the TCP port: our ring beside our direct
- * one, which a group would take. For bench/baselines.py, which starts one a host:
- * ring_reduce RANK RANKS ADDRESS FOLDER ring|direct NUMBERS ROUNDS
- * Ranks find each other by files in FOLDER. Prints a JSON object: seconds and CPU seconds a round.
+ * An all-reduce of 32 bit floats by one of the plans, over the TCP port: our ring, or our direct
+ * plan, which a group would choose. For bench/baselines.py, which starts one process on each host:
+ * ring_reduce RANK RANKS ADDRESS FOLDER ring|direct NUMBERS ROUNDS Ranks find each other by files
+ * in FOLDER. Prints a JSON object: seconds and CPU seconds per round.
  */
 #include "base/assert.h"
 #include "base/clock.h"
@@ -16,7 +16,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#define WARM    12u /* rounds before: TCP knows what the network allows */
+#define WARM    12u /* rounds before the measured ones, which warm up TCP */
 #define PART    (64u << 10)
 #define JOIN_NS (60 * NS_PER_S)
 #define WAIT_NS NS_PER_MS
@@ -44,7 +44,7 @@ static void nap(void)
 	nanosleep(&(struct timespec){.tv_nsec = 10 * NS_PER_MS}, NULL);
 }
 
-/* Hands out our name, and takes those of all. */
+/* Publishes our name in folder, and reads the names of all ranks. */
 static void exchange(const struct rank *r, const char *folder, const char *ours,
 	char (*names)[COLL_TCP_NAME])
 {
@@ -119,7 +119,7 @@ static bool receive_from(struct rank *r, uint32_t peer)
 	return n > 0;
 }
 
-/* To the peer whose turn it is, as a group does. */
+/* Sends to the peer whose turn it is, as a group does. */
 static bool send_some(struct rank *r)
 {
 	uint64_t first = UINT64_MAX;
@@ -160,7 +160,8 @@ static void reduce(struct rank *r)
 	}
 }
 
-/* Each brings its number; afterwards all vectors are zeros, and stay so. */
+/* Checks the plan: every rank contributes its number. Afterwards all vectors are zeros, and stay
+ * so. */
 static void check(struct rank *r)
 {
 	uint32_t sum = r->ranks * (r->ranks - 1) / 2;
@@ -208,7 +209,7 @@ int main(int argc, char **argv)
 	printf("{\"wall\": %.9f, \"cpu\": %.9f}\n",
 		(double)(clock_mono_ns() - begun) / NS_PER_S / rounds, (cpu_s() - used) / rounds);
 	fflush(stdout);
-	while (getchar() != EOF) { /* others may still read what the kernel holds */
+	while (getchar() != EOF) { /* the other ranks may still read what the kernel holds */
 	}
 	r.port->close(r.port);
 	coll_exec_deinit(&r.exec);

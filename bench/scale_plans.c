@@ -1,17 +1,19 @@
 /*
- * What an all-reduce takes on 64 to 4,096 hosts, on paper (tests/lib/carry.h), beside the cost
- * model and the bound. A line each: hosts, link, way, bytes, servers, whether it is the way
- * that a group takes, seconds simulated (0: not), by the model, bound. For bench/scale.py, which
- * gives the links: bytes a second, latency, and what a message keeps a host busy for, each in a
- * group of three.
+ * Time of an all-reduce on 64 to 4,096 hosts, simulated on paper (tests/lib/carry.h), beside the
+ * cost model and the bound. Each line has: hosts, link, way, bytes, servers, whether a group would
+ * choose this way, seconds simulated (0: not simulated), seconds by the model, and the bound. For
+ * bench/scale.py, which gives the links as groups of three numbers: bytes per second, latency, and
+ * the time for which a message keeps a host busy.
  */
 #include "carry.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#define LINKS_MAX  8
-#define DIRECT_MAX 1024u /* hosts; each sends to each: beyond that the model alone */
+#define LINKS_MAX 8
+/* Most hosts of a simulated direct plan, where each host sends to each other; beyond that only the
+ * model is used. */
+#define DIRECT_MAX 1024u
 
 static const uint64_t sizes[] = {4096, 1 << 20, 25 << 20, 1 << 30};
 
@@ -41,7 +43,7 @@ static void do_way(uint32_t n, enum coll_way way, uint64_t len)
 	}
 }
 
-/* Half as many servers as hosts, and as many: by the model. */
+/* Prints the model's times with half as many servers as hosts, and with as many. */
 static void do_servers(uint32_t n, uint64_t len)
 {
 	for (uint32_t servers = n / 2; servers <= n && n + servers <= COLL_RANKS_MAX;

@@ -1,5 +1,5 @@
 /*
- * What a snapshot costs the program it is taken of: 1 GiB in 481 ranges, as a small GPT with Adam
+ * Cost of a snapshot to the program that is copied: 1 GiB in 481 ranges, as a small GPT with Adam
  * has them. Medians, beside memcpy into the same memory in the same run. With --json the last line
  * is one JSON object.
  */
@@ -17,27 +17,27 @@
 #include <unistd.h>
 
 #define RANGES      481u
-#define RANGE_BYTES (1u << 30) / RANGES /* on average */
-#define ROUNDS      15u                 /* of each measurement; the median counts */
-#define HUGE_WAIT_S 30                  /* for huge pages at most */
-#define ALIGN       64u                 /* of torch's tensors */
+#define RANGE_BYTES (1u << 30) / RANGES /* average size of a range */
+#define ROUNDS      15u                 /* rounds of each measurement; the median counts */
+#define HUGE_WAIT_S 30                  /* longest wait for huge pages */
+#define ALIGN       64u                 /* alignment of torch's tensors */
 #define GROUP       1u
 
-/* The state, the arena, and the pieces between them. */
+/* The state, the arena, and the pieces to copy from one to the other. */
 struct bench {
-	uint8_t *state;            /* RANGES of bytes, and what lies between them */
-	uint8_t *arena;            /* as many bytes */
-	size_t size_bytes;         /* of each of the two */
-	struct ckpt_pieces pieces; /* of the ranges */
-	uint64_t payload_bytes;    /* of all pieces */
+	uint8_t *state;            /* RANGES ranges of bytes, with gaps between them */
+	uint8_t *arena;            /* target of the copy; as large as the state */
+	size_t size_bytes;         /* size of the state, and of the arena */
+	struct ckpt_pieces pieces; /* pieces that cover the ranges */
+	uint64_t payload_bytes;    /* bytes in all pieces together */
 };
 
-/* Times in ns of one round, and their medians. */
+/* Times of one round in ns; also their medians. */
 struct costs {
-	int64_t begin_ns;  /* until begin returned */
-	int64_t copy_ns;   /* from there until all was copied, by one engine thread */
-	int64_t kernel_ns; /* the copy kernel over the same pieces, and nothing else */
-	int64_t memcpy_ns; /* memcpy of as many bytes at once */
+	int64_t begin_ns;  /* until snap_begin returned */
+	int64_t copy_ns;   /* from there until one engine thread had copied everything */
+	int64_t kernel_ns; /* the copy kernel alone over the same pieces */
+	int64_t memcpy_ns; /* one memcpy of as many bytes */
 };
 
 static int by_value(const void *a, const void *b)
@@ -54,7 +54,7 @@ static int64_t take_median(int64_t *values, size_t n)
 	return values[n / 2];
 }
 
-/* The pieces of a partition file that holds all ranges, as a save has them. */
+/* Cuts the pieces of a partition file that holds all ranges, as a save does. */
 static void cut_pieces(struct bench *b, const struct ckpt_span *spans, const uint64_t *sizes)
 {
 	struct zip_plan plan;
@@ -71,7 +71,7 @@ static void cut_pieces(struct bench *b, const struct ckpt_span *spans, const uin
 
 static void make_state(struct bench *b)
 {
-	static struct ckpt_span spans[RANGES + 1]; /* the last is the pickle */
+	static struct ckpt_span spans[RANGES + 1]; /* the last one is the pickle */
 	static uint64_t sizes[RANGES];
 	struct rng rng = {1};
 	uint8_t *at;
@@ -90,12 +90,12 @@ static void make_state(struct bench *b)
 	memset(b->arena, 1, b->size_bytes);
 	at = b->state;
 	for (unsigned i = 0; i < RANGES; i++) {
-		/* 0.5 to 1.5 times the average, in pairs that sum up to twice it */
+		/* 0.5 to 1.5 times the average size, in pairs that sum up to twice the average */
 		size_t more = (size_t)(i / 2) * (RANGE_BYTES / RANGES) * 2;
 
 		sizes[i] = (RANGE_BYTES / 2 + (i % 2 == 0 ? more : RANGE_BYTES - more)) / ALIGN *
 			ALIGN;
-		at += ALIGN; /* as malloc leaves them */
+		at += ALIGN; /* a gap, as malloc leaves it between blocks */
 		spans[i] = (struct ckpt_span){at, sizes[i], GROUP};
 		at += sizes[i];
 	}
@@ -141,7 +141,7 @@ static int64_t time_memcpy(const struct bench *b)
 	return clock_mono_ns() - began_ns;
 }
 
-/* Alternates what is compared, so that other load meets all alike. */
+/* Runs the measurements in turns, so that other load affects all of them alike. */
 static struct costs measure(struct snap *snap, struct bench *b, size_t rounds)
 {
 	int64_t ns[4][ROUNDS];
@@ -164,7 +164,8 @@ static void ignore_hit(void *user, struct snap_range run)
 	*(size_t *)user += run.hi - run.lo;
 }
 
-/* What asking the kernel and lifting the protection adds to the copy of all of the state. */
+/* Measures what the kernel's scan and the lifting of the protection add to the copy of the whole
+ * state. */
 static int64_t measure_watch(const struct bench *b)
 {
 	const uintptr_t unit = 2u << 20;
@@ -222,7 +223,7 @@ static uint64_t read_huge_bytes(void)
 	return kib << 10;
 }
 
-/* Until nearly all of the state is huge pages. */
+/* Waits until nearly all of the state lies in huge pages. */
 static uint64_t wait_huge(const struct bench *b)
 {
 	int64_t until_ns = clock_mono_ns() + HUGE_WAIT_S * NS_PER_S;
@@ -244,7 +245,7 @@ static void print_row(const char *what, int64_t ns, uint64_t bytes)
 	printf("\n");
 }
 
-/* The others, to tell whether the best one is. */
+/* Prints the times of all copy kernels, to show whether the best one was chosen. */
 static void print_kernels(const struct bench *b)
 {
 	static const char *const names[] = {[COPY_PLAIN] = "  memcpy and checksum",

@@ -1,14 +1,21 @@
 /*
- * What dividing slots among jobs takes, in time of one core, and how far it may be from the least
- * cost, up to so many slots, if they are given. For bench/solve.py. A line each, solve: jobs,
- * types, slots of all types, median milliseconds, the longest, relative gap; round: the same of a
- * whole round of the policy pawl, after which a hundredth of the jobs is replaced by others, and
- * another hundredth tells something new; and at last the milliseconds of its first round, when it
- * remembers nothing. With "optima" and a number instead: so many small clusters, of which all
- * allocations are tried; printed is for how many the best was found, and for how many it was, or is
- * inside the gap that was proven. Every second one is solved as large ones are. Jobs are made up:
- * speedups that fall behind linear, by Amdahl's and by a power law, weights over two orders of
- * magnitude, some types faster than others; or step times and noise as in Pollux.
+ * Measures how long it takes to divide slots among jobs, in time of one core, and how far the
+ * result may be from the least cost. The first argument, if given, bounds the slots of the
+ * problems. For bench/solve.py.
+ *
+ * Each line that begins with "solve" has: jobs, types, slots of all types, median milliseconds,
+ * longest milliseconds, relative gap. A line that begins with "round" has the same numbers for a
+ * whole round of the policy pawl, and at the end the milliseconds of its first round, which has
+ * nothing to remember. Between two rounds a hundredth of the jobs is replaced by others, and
+ * another hundredth reports another noise.
+ *
+ * A second argument asks for that many small clusters instead, of which all allocations are tried.
+ * Two numbers are printed: for how many clusters the solver found the best cost, and for how many
+ * the best cost lies inside the proven gap. Every second cluster is solved as large ones are.
+ *
+ * Jobs are made up: speedups that fall behind linear, by Amdahl's law and by a power law, weights
+ * over two orders of magnitude, some types faster than others; or step times and noise as in
+ * Pollux.
  */
 #include "base/rng.h"
 #include "sched/policies.h"
@@ -21,11 +28,11 @@
 #include <string.h>
 #include <time.h>
 
-#define SIZES_MAX 20u /* of a job on one type: 1, 2, 4, 8, 12 and so on to 64 */
+#define SIZES_MAX 20u /* sizes of a job on one type: 1, 2, 4, 8, 12 and so on to 64 */
 #define TIMES_MAX 21
 #define SEED      1u
 
-/* Of this thread: what else runs on the machine does not count. */
+/* Returns the CPU time of this thread: other load on the machine does not count. */
 static int64_t cpu_ns(void)
 {
 	struct timespec now;
@@ -39,7 +46,8 @@ static double uniform(struct rng *rng)
 	return (double)(rng_u64(rng) >> 11) / 9007199254740992.0;
 }
 
-/* As of src/sched/policy_pawl.c: the inverse of what it gains, on nodes of 4. */
+/* Makes a job as src/sched/policy_pawl.c does: its cost is the inverse of its speedup, on nodes of
+ * 4 slots. */
 static void make_job(struct rng *rng, struct sched_choice *choices, uint32_t *n, uint32_t types)
 {
 	double weight = pow(10, 2 * uniform(rng) - 1);
@@ -67,7 +75,7 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Sorts the times. */
+/* Prints one line; sorts the times. */
 static void print_line(const char *what, const uint32_t *size, double *ms, double gap)
 {
 	qsort(ms, TIMES_MAX, sizeof(*ms), compare);
@@ -117,13 +125,13 @@ static int do_size(uint32_t jobs, uint32_t types, uint32_t slots)
 
 struct cluster {
 	struct sched_view view;
-	struct sched_node *nodes; /* owned, as are the others */
+	struct sched_node *nodes; /* owned, as are the other arrays */
 	struct sched_job *jobs;
 	struct sched_hints *hints;
-	uint32_t *now;     /* of each job EACH */
-	uint32_t *granted; /* the same */
+	uint32_t *now;     /* EACH entries per job: the nodes it runs on */
+	uint32_t *granted; /* EACH entries per job: the nodes it is granted */
 	struct sched_grant *grants;
-	uint64_t ids; /* of the last job */
+	uint64_t ids; /* id of the last job made */
 };
 #define NODE_SLOTS 4u
 #define EACH       64u /* replicas of a job, at most */
@@ -190,7 +198,8 @@ static void free_cluster(struct cluster *cluster)
 	free(cluster->grants);
 }
 
-/* What was granted is so; some jobs end, and as many come behind them; some tell of other noise. */
+/* Passes on to the next round: every job gets what it was granted, some jobs end and as many new
+ * ones come behind them, and some report another noise. */
 static void pass(struct cluster *cluster, struct rng *rng)
 {
 	uint32_t n = cluster->view.jobs_n;
@@ -256,8 +265,8 @@ static int do_rounds(uint32_t jobs, uint32_t slots)
 
 #define SMALL_JOBS  6u
 #define SMALL_TYPES 3u
-#define SMALL_SLOTS 10u  /* of a type, below */
-#define CLOSE       1e-9 /* relative: what sums may differ by */
+#define SMALL_SLOTS 10u  /* slots of a type are fewer than this */
+#define CLOSE       1e-9 /* relative error allowed between two sums */
 
 static void make_small(struct rng *rng, struct sched_problem *problem, struct sched_choice *choices,
 	uint32_t *first)
@@ -290,7 +299,8 @@ static void make_small(struct rng *rng, struct sched_problem *problem, struct sc
 	first[problem->jobs_n] = n;
 }
 
-/* Prints how many of so many were solved, and how many were, or inside the gap that was proven. */
+/* Prints for how many clusters the solver found the best cost, and for how many the best cost lies
+ * inside the proven gap. */
 static int do_optima(uint32_t clusters)
 {
 	struct rng rng = {SEED};
@@ -309,7 +319,7 @@ static int do_optima(uint32_t clusters)
 
 		make_small(&rng, &problem, choices, first);
 		if (i % 2 == 1) {
-			problem.steps_max = 0; /* by prices, as large ones are */
+			problem.steps_max = 0; /* solve by prices, as large problems are */
 		}
 		memcpy(left, problem.capacity, sizeof(left));
 		best = try_all(&problem, 0, left);

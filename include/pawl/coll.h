@@ -1,17 +1,18 @@
 /*
  * Collective operations and messages between the ranks of a group, and the group itself.
  *
- * A rank opens its side, hands its card to all others (through a store, a file, whatever there is),
- * and joins with theirs. Then all ranks submit the same collectives in the same order, several
- * under way at a time, and wait for each. The bits of a sum depend on ranks and hosts alone
- * (ARCHITECTURE.md), and are the same at all ranks.
+ * A rank opens its side, hands its card to all other ranks (through a store, a file, or any other
+ * means), and joins with the cards of all. From then on all ranks submit the same collectives in
+ * the same order, several under way at a time, and wait for each. The bits of a sum depend on ranks
+ * and hosts alone (ARCHITECTURE.md), and are the same at all ranks.
  *
- * A rank that dies, freezes, leaves early, or does something else than the others, ends the group:
- * every operation of it, under way or to come, fails with a message that names the rank.
+ * A rank that dies, freezes, leaves early, or calls something other than the other ranks do, ends
+ * the group: every operation of the group, under way or submitted later, fails with a message that
+ * names the rank.
  *
- * Threads: any, but collectives are submitted in an order that the ranks agree on. After fork, the
- * child's group is dead: PAWL_ENOTSUP. Who waits for an operation carries all of them out; while
- * nobody waits, a thread of the group's does.
+ * Threads: any thread may call, but collectives must be submitted in an order that the ranks agree
+ * on. A thread that waits for one operation carries out all operations of the group; while no
+ * thread waits, the group's own thread does. In a forked child the group is dead: PAWL_ENOTSUP.
  */
 #ifndef PAWL_COLL_H
 #define PAWL_COLL_H
@@ -36,215 +37,241 @@ enum pawl_dtype {
 	PAWL_INT64,
 	PAWL_FLOAT32,
 	PAWL_FLOAT64,
-	PAWL_FLOAT16,  /* added as float32, rounded once: to nearest, ties to even */
-	PAWL_BFLOAT16, /* the same */
+	PAWL_FLOAT16,  /* added as float32; each rank that adds rounds to nearest, ties to even */
+	PAWL_BFLOAT16, /* added as float32; each rank that adds rounds to nearest, ties to even */
 	PAWL_DTYPES
 };
 
 enum pawl_reduce_op {
 	PAWL_SUM,     /* integers wrap */
-	PAWL_PRODUCT, /* the same */
-	PAWL_MIN,     /* NaN, if one is NaN */
-	PAWL_MAX,     /* the same */
-	PAWL_BAND,    /* of bits, as the next two: integers only */
+	PAWL_PRODUCT, /* integers wrap */
+	PAWL_MIN,     /* NaN if any element is NaN */
+	PAWL_MAX,     /* NaN if any element is NaN */
+	PAWL_BAND,    /* bitwise and; integers only, as for the next two */
 	PAWL_BOR,
 	PAWL_BXOR,
 	PAWL_REDUCE_OPS
 };
 
-/* What gradients g are divided by, element by element, before their norm is taken. Adam and its kin
- * step by g / d, with d = sqrt(second * by) + eps and by = 1 / (1 - beta2^t): as SGD does on
- * weights that are multiplied by sqrt(d), where the gradient is g / sqrt(d). So that is what they
- * are divided by here. */
+/* A divisor of gradients, which pawl_squares applies element by element before it takes their norm.
+ * Adam and similar optimizers step by g / d, with d = sqrt(second * by) + eps and
+ * by = 1 / (1 - beta2^t). That equals a step of SGD on weights multiplied by sqrt(d), where the
+ * gradient is g / sqrt(d): so the divisor is sqrt(d). */
 struct pawl_white {
-	const void *second; /* as many elements of the same type */
+	const void *second; /* as many elements as the gradients, and of the same type */
 	double by;
 	double eps;
 };
 
-/* The squared norm, added in double, of n floats; white: NULL, or as above. Floats of 16 and 32
- * bits are divided in 32. The bits depend on the numbers alone, not on the processor. Any
- * thread. */
+/* Returns the squared norm of n floats, added in double. white: the divisor, or NULL for none.
+ * Floats of 16 and 32 bits are divided in 32 bits. The bits of the result depend on the numbers
+ * alone, not on the processor. Any thread. */
 double pawl_squares(enum pawl_dtype type, const void *x, uint64_t n,
 	const struct pawl_white *white);
 
-/* What each rank's in and out are; of blocks, block i is rank i's. */
+/* The kinds of operation, and what in and out are at each rank. In a vector of blocks, block i is
+ * rank i's. */
 enum pawl_coll {
-	PAWL_ALL_REDUCE,     /* out: all in, reduced */
-	PAWL_REDUCE,         /* root's out: all in, reduced. The others have no out */
-	PAWL_BROADCAST,      /* the others' out: root's in */
-	PAWL_ALL_GATHER,     /* out, of a block a rank: all in */
-	PAWL_REDUCE_SCATTER, /* out: all in's blocks of this rank, reduced */
-	PAWL_GATHER,         /* root's out, of a block a rank: all in */
+	PAWL_ALL_REDUCE, /* out: the reduction of all ranks' in */
+	PAWL_REDUCE,     /* root's out: the reduction of all ranks' in; other ranks have no out */
+	PAWL_BROADCAST,  /* out of all ranks but root: root's in */
+	PAWL_ALL_GATHER, /* out, one block per rank: all ranks' in */
+	PAWL_REDUCE_SCATTER, /* out: this rank's block of the reduction of all ranks' in */
+	PAWL_GATHER,         /* root's out, one block per rank: all ranks' in */
 	PAWL_SCATTER,        /* out: this rank's block of root's in */
-	PAWL_ALL_TO_ALL,     /* out: of each rank what it has for this one */
-	PAWL_BARRIER,        /* neither */
-	PAWL_SEND,           /* in, to the rank root. No collective: of two ranks */
-	PAWL_RECEIVE,        /* out, from the rank root, or from any */
+	PAWL_ALL_TO_ALL,     /* out: what each rank's in has for this rank */
+	PAWL_BARRIER,        /* no in and no out */
+	PAWL_SEND,           /* in, to the rank root; a message between two ranks, no collective */
+	PAWL_RECEIVE,        /* out, from the rank root, or from any rank */
 	PAWL_COLLS
 };
 
-#define PAWL_ANY_RANK UINT32_MAX /* root of PAWL_RECEIVE: from whoever sends */
+#define PAWL_ANY_RANK UINT32_MAX /* root of PAWL_RECEIVE: take a message from any rank */
 
-/* What is to be done; of a collective the same at all ranks, but for in and out. Zero what is not
- * of the kind. */
+/* Describes an operation. All ranks of a collective pass the same values, except in and out. Fields
+ * that the kind does not use must be zero. */
 struct pawl_coll_call {
 	enum pawl_coll kind;
-	enum pawl_reduce_op op; /* of those that reduce */
-	enum pawl_dtype dtype;  /* of the elements */
-	bool mean;              /* a sum is divided by the number of ranks; floats only */
-	uint32_t root;          /* of those that have one */
-	uint32_t tag;           /* of messages: the same at both ends */
-	uint64_t len_bytes;     /* of the vector, of a block, or of a message */
-	const void *in;         /* the caller's, and as it is, until it is done. Collectives whose
-				   memory overlaps are as if called one after the other */
-	void *out;              /* the same; may be in, or, of those with blocks, be this rank's
-				   block of in, or have in as it; not of PAWL_ALL_TO_ALL */
-	const uint64_t *in_at;  /* PAWL_ALL_TO_ALL: bytes in_at[i] .. in_at[i + 1] of in are for
-				   rank i. The caller's until it is done */
-	const uint64_t *out_at; /* the same of out, from rank i */
-	int64_t timeout_ns;     /* if it is not done then, the group ends; 0: never */
-	bool held;              /* in and out are not ready before pawl_group_release */
+	enum pawl_reduce_op op; /* how to reduce; only for kinds that reduce */
+	enum pawl_dtype dtype;  /* type of the elements */
+	bool mean;              /* divide the sum by the number of ranks; floats only */
+	uint32_t root;          /* root rank, or the other rank of a message */
+	uint32_t tag;           /* messages: a number that must be equal at both ends */
+	uint64_t len_bytes;     /* size of the vector, of one block, or of the message */
+	/* Input. The caller's, and must not change until the operation is done. Collectives whose
+	 * memory overlaps take effect as if called one after the other. */
+	const void *in;
+	/* Output. The caller's, and must not be touched until the operation is done. May equal in,
+	 * or, for kinds with blocks, be this rank's block of in, or contain in as this rank's
+	 * block; not for PAWL_ALL_TO_ALL. */
+	void *out;
+	/* PAWL_ALL_TO_ALL: bytes in_at[i] .. in_at[i + 1] of in are for rank i. The caller's until
+	 * the operation is done. */
+	const uint64_t *in_at;
+	/* PAWL_ALL_TO_ALL: bytes out_at[i] .. out_at[i + 1] of out come from rank i. The caller's
+	 * until the operation is done. */
+	const uint64_t *out_at;
+	int64_t timeout_ns; /* the group ends if the operation takes longer; 0: no limit */
+	bool held;          /* in and out are not ready before pawl_group_release */
 };
 
-/* An operation under way. Caller's memory from submit until done. */
+/* An operation under way. The memory is the caller's, and must stay valid from submit until
+ * done. */
 struct pawl_work {
-	struct pawl_coll_call call; /* as submitted */
-	uint64_t number;            /* of the group's collectives, or of its messages; from 0 */
-	uint32_t from;              /* PAWL_RECEIVE: whose message it was */
-	int code;                   /* atomic: 0 or what it failed with, once done */
-	bool held;                  /* atomic: not begun before pawl_group_release */
-	bool done;                  /* atomic */
-	bool told;                  /* pawl_group_tell was asked for it */
-	void *priv[12];             /* the group's */
+	struct pawl_coll_call call; /* the call as submitted */
+	uint64_t number; /* position among the group's collectives, or its messages; from 0 */
+	uint32_t from;   /* PAWL_RECEIVE: the rank that sent the message */
+	int code;        /* atomic: 0 or the operation's error, valid once done */
+	bool held;       /* atomic: waits for pawl_group_release before it begins */
+	bool done;       /* atomic: the operation is over */
+	bool told;       /* pawl_group_tell asked for this work */
+	void *priv[12];  /* private to the group */
 };
 
 #define PAWL_CARD_MAX 352u /* bytes of a card, terminator included */
 
-/* toward: a host or address that all ranks know; on the interface that leads there, or that
- * PAWL_IFNAME names, others will reach this rank. NULL: all ranks are on one host. PAWL_ELIMIT,
- * PAWL_ENOMEM, PAWL_EIO, PAWL_EINVAL (PAWL_HEARTBEAT, PAWL_IFNAME,
- * PAWL_LINK, PAWL_CONGESTION). */
+/* Opens this rank's side of a group. toward: a host or address that all ranks know; other ranks
+ * reach this rank on the interface that leads there, or on the one that PAWL_IFNAME names. NULL:
+ * all ranks are on one host. card: PAWL_CARD_MAX bytes, filled with this rank's card. PAWL_ELIMIT,
+ * PAWL_ENOMEM, PAWL_EIO, PAWL_EINVAL (also for a bad PAWL_HEARTBEAT, PAWL_IFNAME, PAWL_LINK,
+ * PAWL_CONGESTION, PAWL_TRANSPORT or PAWL_SERVERS), PAWL_ENOTSUP (PAWL_TRANSPORT). */
 int pawl_group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, const char *toward,
 	char *card, struct pawl_err *err);
-/* cards[r]: rank r's; once, before anything is submitted. PAWL_EPEER: a rank is gone, or cannot be
- * reached in time; PAWL_EINVAL: a card is none; PAWL_ENOTSUP: ranks are on several hosts, and one
- * has no address; PAWL_ENOMEM, PAWL_EIO. The group can only be closed then. */
+/* Joins the other ranks; once, before anything is submitted. cards[r]: the card of rank r.
+ * PAWL_EPEER: a rank is gone, or cannot be reached in time; PAWL_EINVAL: a card is malformed, or
+ * made with other settings; PAWL_ENOTSUP: ranks are on several hosts, and one has no address;
+ * PAWL_ENOMEM, PAWL_EIO. After an error the group can only be closed. */
 int pawl_group_join(struct pawl_group *group, const char *const *cards, int64_t timeout_ns,
 	struct pawl_err *err);
-/* Ends it here, and tells the others: what is under way fails with PAWL_ECANCELED, and so does what
- * is to come. Any thread, any number of times; nothing happens in a fork. */
+/* Ends the group at this rank, and tells the others. Operations under way, and any submitted later,
+ * fail with PAWL_ECANCELED. Any thread, any number of times; does nothing in a forked child. */
 void pawl_group_leave(struct pawl_group *group);
-/* Leaves, and frees. Nobody is in another call. NULL is fine. */
+/* Leaves the group, and frees it. No other call on the group may be under way. NULL is fine. */
 void pawl_group_close(struct pawl_group *group);
 
 /*
- * Goes on without the ranks that are gone. Those that are left all call it, agree on who they are,
- * and join a group of their own, with ranks in the same order: ranks[i] is what its rank i was in
- * group, *n are how many; ranks has room for all of group. Servers are left behind. group, whose
- * operations all fail from then on, stays open until *out is closed; both can be shrunk again.
- * least: of ranks, or it is not done; more than half of them, and no two parts of a network that
- * has parted can both go on. PAWL_EPEER: too few are left, or the others go on without this one;
- * PAWL_ETIMEDOUT: a rank has not come; what open and join return. After an admission that failed
- * in group and not at all ranks, *out is also of those that are in the other group and shrink that;
- * newcomers are left out of it.
+ * Goes on without the ranks that are gone. All remaining ranks call it, agree on who remains, and
+ * join a new group, with ranks in the same order. ranks[i] gets the number that rank i of the new
+ * group had in group, and *n how many there are; ranks has room for all ranks of group. Servers are
+ * left behind. All operations of group fail from then on. group stays open until *out is closed;
+ * both can be shrunk again.
+ *
+ * least: the fewest ranks to go on with. If it is more than half of them, no two parts of a network
+ * that has parted can both go on.
+ *
+ * PAWL_EPEER: fewer than least ranks remain, or the others go on without this one; PAWL_ETIMEDOUT:
+ * a rank has not called; PAWL_EINVAL: group is closed, not joined, or of one rank; also the errors
+ * of pawl_group_open and pawl_group_join.
+ *
+ * After an admission that failed in group but not at all ranks, *out also has the ranks that are in
+ * the other group and shrink that one; newcomers are left out.
  */
 int pawl_group_shrink(struct pawl_group **out, struct pawl_group *group, uint32_t least,
 	uint32_t *ranks, uint32_t *n, int64_t timeout_ns, struct pawl_err *err);
 
 /*
- * Grows a running group. A rank has a door (any may, also several), whose name newcomers are told
- * by whoever starts them; who knows it may become a rank. At times all ranks call admit, at the
- * same place in their collectives; it costs one all-gather of 4 bytes a rank while nobody waits.
+ * Growing a running group. Any rank, or several, may have a door. Newcomers are given its name by
+ * whatever starts them; a process that knows the name may become a rank. From time to time all
+ * ranks call pawl_group_admit, at the same place in their order of collectives; while nobody waits,
+ * that costs one all-gather of 4 bytes per rank.
  */
 struct pawl_door;
 
 #define PAWL_DOOR_NAME 96u /* bytes of a name, terminator included: "10.0.0.1:4567:3f0c…" */
 
-/* Listens; toward: as of pawl_group_open (NULL: for newcomers on this host). A door is no group's,
- * and can be used for one after the other. PAWL_ENOMEM, PAWL_EIO, PAWL_EINVAL. */
+/* Opens a door, which listens. toward: as for pawl_group_open; NULL: newcomers are on this host.
+ * name: PAWL_DOOR_NAME bytes, filled with the door's name. A door belongs to no group, and can
+ * serve one group after another. PAWL_ENOMEM, PAWL_EIO, PAWL_EINVAL. */
 int pawl_door_open(struct pawl_door **out, const char *toward, char *name, struct pawl_err *err);
-/* How many have knocked, and wait; 0 of NULL. Not while ranks are admitted at it. */
+/* Returns how many newcomers have knocked and wait; 0 for NULL. Not while ranks are admitted at
+ * this door. */
 uint32_t pawl_door_waiting(struct pawl_door *door);
-/* Who waits is sent away. NULL is fine. */
+/* Sends every waiting newcomer away, and frees the door. NULL is fine. */
 void pawl_door_close(struct pawl_door *door);
-/* door: this rank's, or NULL. *out: a new group of all ranks, with the same numbers, and of
- * newcomers behind them, at most `most` in all; group can be closed then. NULL: nobody waits, or it
- * did not succeed (which is logged, and the newcomers are sent away): group goes on as it was. What
- * collectives of group return, if that fails; PAWL_ENOMEM, which ends group here. */
+/* Admits newcomers; all ranks call it. door: this rank's door, or NULL. *out: a new group of all
+ * ranks, with the same numbers, and of newcomers behind them, at most `most` ranks in all; group
+ * can then be closed. *out is NULL if nobody waits, or if the admission did not succeed (which is
+ * logged, and the newcomers are sent away): group goes on as it was. Returns the error of a
+ * collective of group, if one fails; PAWL_ENOMEM, which ends group here. */
 int pawl_group_admit(struct pawl_group **out, struct pawl_group *group, struct pawl_door *door,
 	uint32_t most, int64_t timeout_ns, struct pawl_err *err);
-/* A newcomer's side: waits until it is admitted. PAWL_EINVAL: name is none; PAWL_EPEER: the door
- * cannot be reached, is closed, or the others could not join; PAWL_ETIMEDOUT; what open and join
- * return. */
+/* Joins a running group at the door called name: a newcomer's side. Waits until it is admitted.
+ * PAWL_EINVAL: name is not a door's; PAWL_EPEER: the door cannot be reached, is closed, or the
+ * others could not join; PAWL_ETIMEDOUT; also the errors of pawl_group_open and pawl_group_join. */
 int pawl_group_knock(struct pawl_group **out, const char *name, int64_t timeout_ns,
 	struct pawl_err *err);
-/* Which rank of how many. */
+/* Return the number of this rank, and how many ranks there are. */
 uint32_t pawl_group_rank(const struct pawl_group *group);
 uint32_t pawl_group_ranks(const struct pawl_group *group);
 
-/* PAWL_EINVAL, PAWL_ENOTSUP; PAWL_EPEER and others: the group has ended. Then nothing was begun. */
+/* Submits an operation. PAWL_EINVAL, PAWL_ENOTSUP (forked child); PAWL_EPEER and others: the group
+ * has ended. On error nothing has begun. */
 int pawl_group_submit(struct pawl_group *group, struct pawl_work *work,
 	const struct pawl_coll_call *call, struct pawl_err *err);
-/* Once each, for those that were submitted held: they have their place in the order, as what a
- * device is still to deliver, and begin now. Any thread; work->done may be true already (the group
- * has ended), but its memory must be there. */
+/* Begins an operation that was submitted held; once for each. Until then it only has its place in
+ * the order, for data that a device is still to deliver. Any thread. work->done may already be true
+ * (the group has ended), but its memory must still be valid. */
 void pawl_group_release(struct pawl_group *group, struct pawl_work *work);
-/* 0: it is done. PAWL_ETIMEDOUT with work->done false: not yet; may be waited for again. Else what
- * it failed with: PAWL_EPEER (a rank is lost), PAWL_EMISMATCH (ranks disagree), PAWL_ETIMEDOUT (its
- * own time is over), PAWL_ECANCELED (closed), PAWL_ENOMEM. timeout_ns below 0: for ever. */
+/* Waits for an operation. 0: it is done. PAWL_ETIMEDOUT with work->done false: it is not done yet,
+ * and may be waited for again. Else the error of the operation: PAWL_EPEER (a rank is lost),
+ * PAWL_EMISMATCH (ranks disagree), PAWL_ETIMEDOUT (its own timeout has passed), PAWL_ECANCELED (the
+ * group is closed), PAWL_ENOMEM. timeout_ns below 0: no limit. */
 int pawl_group_wait(struct pawl_group *group, struct pawl_work *work, int64_t timeout_ns,
 	struct pawl_err *err);
-bool pawl_work_done(const struct pawl_work *work); /* whether it is; any thread */
-/* The last collective that is not done and reads or writes any of these bytes; NULL: none does, or
- * in a fork. Any thread, while nobody else frees works of the group. */
+/* Returns whether an operation is over. Any thread. */
+bool pawl_work_done(const struct pawl_work *work);
+/* Returns the last collective that is not done and reads or writes any of these bytes; NULL: there
+ * is none, or this is a forked child. Any thread, while no other frees works of the group. */
 struct pawl_work *pawl_group_using(struct pawl_group *group, const void *memory,
 	uint64_t len_bytes);
-/* Has it given out by pawl_group_next once it is done. False: it is done already. */
+/* Asks that pawl_group_next return work once it is done. False: it is done already. */
 bool pawl_group_tell(struct pawl_group *group, struct pawl_work *work);
-/* The next of those, once each; waits for one. NULL: the group is being closed. */
+/* Waits for the next work that pawl_group_tell asked for, and returns it, once each. NULL: the
+ * group is being closed. */
 struct pawl_work *pawl_group_next(struct pawl_group *group);
 
 /* ---- where the time went ---- */
 
-/* What the time of a collective goes for, from submit until it is done: one after another, so that
- * their sum is the whole. */
+/* How the time of a collective is spent, from submit until done. One phase follows another, so
+ * their sum is the whole time. */
 enum pawl_phase {
-	PAWL_QUEUED,  /* others before it on its channel */
-	PAWL_IDLE,    /* nobody moved bytes: nobody waited, and the group's thread slept; or it was
-			 held */
-	PAWL_LATE,    /* until the last rank that it exchanges bytes with had begun it */
-	PAWL_NETWORK, /* then until the last byte from or to another host; less adding */
-	PAWL_MEMORY,  /* then until it was done; less adding */
-	PAWL_ADDING,  /* of parts of at least 16 KiB, once all had begun; the rest is moving */
+	PAWL_QUEUED, /* earlier operations occupy its channel */
+	/* Nobody moves bytes: no thread waits, and the group's own sleeps; or the operation is
+	 * held. */
+	PAWL_IDLE,
+	PAWL_LATE,    /* until the last rank that it exchanges bytes with has begun */
+	PAWL_NETWORK, /* then until the last byte from or to another host, less adding */
+	PAWL_MEMORY,  /* then until it is done, less adding */
+	PAWL_ADDING,  /* parts of 16 KiB or more, once all have begun; less counts as moving */
 	PAWL_PHASES
 };
 
-/* Operations of a kind that are done, and well. */
+/* Totals of one kind of operation. Only those that have succeeded count, except for blocked_ns. */
 struct pawl_kind_stats {
-	uint64_t count;                 /* of them */
-	uint64_t bytes;                 /* sum of len_bytes; of an all-to-all, what in has */
-	uint64_t blocked_ns;            /* that threads spent in pawl_group_wait for them */
-	uint64_t phase_ns[PAWL_PHASES]; /* of messages only PAWL_NETWORK or PAWL_MEMORY, which is
-					    then waiting for the other one, too */
+	uint64_t count;      /* number of operations */
+	uint64_t bytes;      /* sum of len_bytes; for an all-to-all, the size of in */
+	uint64_t blocked_ns; /* time that threads spent in pawl_group_wait */
+	/* Time in each phase. Messages have only PAWL_NETWORK or PAWL_MEMORY, which includes
+	 * waiting for the other rank. */
+	uint64_t phase_ns[PAWL_PHASES];
 };
 
-/* Between us and another rank, or server. */
+/* Totals between this rank and another rank, or a server. */
 struct pawl_peer_stats {
-	uint64_t sent_bytes;     /* of operations that are done */
-	uint64_t received_bytes; /* the same */
-	uint64_t sending_ns;     /* that it was this peer's turn to be sent to; of other hosts */
-	uint64_t last_n;         /* collectives for which it was the last to begin, of our peers */
-	uint64_t late_ns;        /* that we waited then, since we had begun ourselves */
+	uint64_t sent_bytes;     /* bytes sent, of operations that are done */
+	uint64_t received_bytes; /* bytes received, of operations that are done */
+	uint64_t sending_ns; /* time that it was this peer's turn to be sent to; 0 on this host */
+	uint64_t last_n;     /* collectives that this peer was the last of our peers to begin */
+	uint64_t late_ns;    /* time that this rank, having begun, waited for the peer in those */
 };
 
 struct pawl_stats {
-	int64_t now_ns; /* CLOCK_MONOTONIC; all others count from the group's beginning */
+	int64_t now_ns; /* CLOCK_MONOTONIC; all other figures count from the group's start */
 	struct pawl_kind_stats kinds[PAWL_COLLS];
 };
 
-/* Any thread. peers[0 .. n-1] are filled, ranks first, then servers, this rank's own with zeros;
- * how many there are is returned. In a fork: zeros, and 0. */
+/* Fills *stats and peers[0 .. n-1]: ranks first, then servers; zeros for this rank. Returns how
+ * many peers there are. In a forked child: zeros, and 0. Any thread. */
 uint32_t pawl_group_stats(struct pawl_group *group, struct pawl_stats *stats,
 	struct pawl_peer_stats *peers, uint32_t n);
 

@@ -1,5 +1,4 @@
-/* Which rank this process is, of how many, and of which job: resolved from the environment that a
- * launcher set. Pure. */
+/* Rank and job of this process, resolved from the environment that a launcher set. Pure. */
 #ifndef PAWL_ENV_H
 #define PAWL_ENV_H
 
@@ -15,25 +14,27 @@ extern "C" {
 #define PAWL_JOB_MAX 128 /* bytes of a job id, terminator included */
 
 struct pawl_env {
-	uint32_t rank, world;             /* global */
-	uint32_t local_rank, local_world; /* on this node */
-	uint32_t node_rank, nodes;        /* of the job */
+	uint32_t rank, world;             /* rank in the job, and number of ranks */
+	uint32_t local_rank, local_world; /* rank on this node, and number of ranks on it */
+	uint32_t node_rank, nodes;        /* number of this node in the job, and number of nodes */
 	uint32_t attempt;                 /* starts of the whole group so far, from 0 */
-	char job[PAWL_JOB_MAX];           /* job id, "" when no source names one */
-	char source[16]; /* who said so: "pawl" "torchrun" "skypilot" "slurm" "kubernetes" "openmpi"
-			    "none" (rank 0 of 1) */
-	char job_source[24]; /* the variable that named the job, "" if none */
+	char job[PAWL_JOB_MAX];           /* job id; "" if no source names one */
+	/* Launcher that all this is from: "pawl" "torchrun" "skypilot" "slurm" "kubernetes"
+	 * "openmpi" "none" (rank 0 of 1). */
+	char source[16];
+	char job_source[24]; /* variable that named the job; "" if none */
 };
 
-/* As getenv. */
+/* Looks up a variable, as getenv does. */
 typedef const char *pawl_getenv_fn(void *user, const char *name);
 
 /*
- * Precedence: PAWL_*, torchrun (RANK …), SkyPilot, Slurm, Kubernetes indexed jobs, Open MPI; job id
- * and attempt are looked up in the same order by themselves. Three things are not what they look
- * like: Slurm's variables in a batch script itself, or under mpirun, do not make a task; a
- * Kubernetes index counts only beside PAWL_NNODES; a TORCHELASTIC_RUN_ID of "none" counts as unset,
- * and one that is a uuid, which torchrun made up for this start, is the last resort.
+ * Resolves the environment. Precedence: PAWL_*, torchrun (RANK …), SkyPilot, Slurm, Kubernetes
+ * indexed jobs, Open MPI; job id and attempt are each looked up in the same order by themselves.
+ * Three things are not what they look like: Slurm's variables in a batch script itself, or under
+ * mpirun, do not make a task; a Kubernetes index counts only beside PAWL_NNODES; a
+ * TORCHELASTIC_RUN_ID of "none" counts as unset, and one that is a uuid, which torchrun made up for
+ * this start, is the last resort.
  *
  * A source whose variables contradict each other (rank >= world, not a number) is PAWL_EINVAL
  * naming variable and value, and *env stays as it is. get NULL: the process's own environment.

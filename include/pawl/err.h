@@ -1,5 +1,4 @@
-/* Errors as values: one number space, and a struct that tells a person what was being done to
- * what. */
+/* Errors as values: one number space, and a struct that tells a person what failed, and on what. */
 #ifndef PAWL_ERR_H
 #define PAWL_ERR_H
 
@@ -8,7 +7,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* name, value, what it means in general; the struct's msg says what it meant here */
+/* Name, value, general meaning; msg of struct pawl_err says what it meant in the case at hand. */
 #define PAWL_ERRORS(X)                                                                             \
 	X(PAWL_ENOMEM, -1, "out of memory")                                                        \
 	X(PAWL_EIO, -2, "a system call or device failed")                                          \
@@ -37,12 +36,12 @@ enum pawl_code {
 
 /* The last parameter of every call that can fail. May be NULL. Filled only when the call fails. */
 struct pawl_err {
-	int code;                   /* the same negative PAWL_E code that the call returned */
-	int sys;                    /* errno behind it, or 0 */
+	int code;                   /* negative PAWL_E code that the call returned */
+	int sys;                    /* errno behind the error, or 0 */
 	char msg[PAWL_ERR_MSG_MAX]; /* "save step 1200: write optim: No space left on device" */
 };
 
-/* "PAWL_ENOSPC" for -3; "PAWL_E?" for a number that is none. Static string. Any thread. */
+/* Returns "PAWL_ENOSPC" for -3; "PAWL_E?" for an unknown number. Static string. Any thread. */
 const char *pawl_err_name(int code);
 
 #pragma GCC visibility pop

@@ -1,7 +1,7 @@
 /*
  * pawl._core: the extension. Thin: it parses arguments, borrows buffers, drops the GIL, calls one
- * public function of libpawl and maps the error. Policy, defaults and everything of torch live in
- * the .py files; _core.pyi says what each call takes and returns.
+ * public function of libpawl and maps the error. Policy, defaults and everything about torch live
+ * in the .py files; _core.pyi says what each call takes and returns.
  */
 #include "_core.h"
 #include "base/times.h"
@@ -9,11 +9,11 @@
 #include "pawl/env.h"
 #include "pawl/inspect.h"
 
-static PyObject *pawl_error; /* the exception type */
+static PyObject *pawl_error; /* the exception type PawlError */
 
 PyObject *core_raise(const struct pawl_err *err)
 {
-	/* a name in it may be no text, and a long one is cut anywhere */
+	/* a name in the message may not be UTF-8, and a long message is cut anywhere */
 	PyObject *msg = PyUnicode_DecodeUTF8(err->msg, (Py_ssize_t)strlen(err->msg), "replace");
 	PyObject *exc = msg ? PyObject_CallFunctionObjArgs(pawl_error, msg, NULL) : NULL;
 	PyObject *code = PyLong_FromLong(err->code);
@@ -72,8 +72,8 @@ bool core_take_list(PyObject *tuple, uint64_t *at, uint32_t ndim)
 	return !PyErr_Occurred();
 }
 
-/* A row of the table, from (name, dtype, shape, storage, offset) or, of a shard, (…, shape of the
- * whole, first element). */
+/* Reads a row of the table from (name, dtype, shape, storage, offset) or, for a shard, from (…,
+ * shape of the whole, first element). */
 static bool take_tensor(PyObject *item, struct pawl_tensor *tensor)
 {
 	PyObject *shape;
@@ -136,7 +136,8 @@ static PyObject *build_list(const uint64_t *at, uint32_t ndim)
 	return tuple;
 }
 
-/* Py_BuildValue takes NULL for an exception, and lets go of the rest. */
+/* Builds the tuple of a tensor. Py_BuildValue raises if an argument is NULL, and releases the
+ * others. */
 static PyObject *build_tensor(const struct pawl_tensor *tensor)
 {
 	PyObject *name =
@@ -186,7 +187,7 @@ static PyObject *core_decode_tensors(PyObject *module, PyObject *arg)
 
 static PyObject *build_tag(const struct pawl_tag *tag)
 {
-	PyObject *name = PyUnicode_DecodeFSDefault(tag->tag); /* it need not be text */
+	PyObject *name = PyUnicode_DecodeFSDefault(tag->tag); /* a tag's name need not be UTF-8 */
 	PyObject *why = PyUnicode_DecodeUTF8(tag->why, (Py_ssize_t)strlen(tag->why), "replace");
 
 	if (!name || !why) {
@@ -248,14 +249,14 @@ static PyObject *core_time_s(PyObject *module, PyObject *name)
 	return PyFloat_FromDouble((double)times_ns(row) / NS_PER_S);
 }
 
-/* How the process is to end, where the interpreter would have it end otherwise. */
+/* The exit status of this process that replaces the interpreter's. */
 static struct {
-	pid_t pid;      /* of whom; forks of it are not meant */
-	int status;     /* so */
-	int instead_of; /* in place of this one */
+	pid_t pid;      /* process it applies to, not its forks; 0: none set */
+	int status;     /* exit status to end with */
+	int instead_of; /* exit status that is replaced */
 } ending;
 
-/* When Python is taken apart already: what it prints is flushed. */
+/* Replaces the exit status. Python is already finalized: only buffered output is flushed. */
 static void change_status(int status, void *unused)
 {
 	if (ending.pid == getpid() && status == ending.instead_of) {

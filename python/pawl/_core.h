@@ -1,4 +1,4 @@
-/* What the parts of the extension share: errors, types, functions. */
+/* Shared parts of the extension: errors, types, functions. */
 #ifndef PAWL_CORE_H
 #define PAWL_CORE_H
 
@@ -10,11 +10,12 @@
 
 /* Raises pawl._core.PawlError from err (with .code and .name) and returns NULL. */
 PyObject *core_raise(const struct pawl_err *err);
-/* Seconds (a float, or None for ever) to milliseconds; -2 with an exception set if it is
- * neither. */
+/* Converts seconds (a float, or None for ever) to milliseconds. Returns -2 with an exception set if
+ * seconds is neither. */
 int core_timeout(PyObject *seconds);
 
-/* The numbers of a tuple of ndim; false with an exception. at has PAWL_TENSOR_DIMS_MAX. */
+/* Copies the numbers of a tuple of ndim to at, which has room for PAWL_TENSOR_DIMS_MAX. Returns
+ * false with an exception set if it cannot. */
 bool core_take_list(PyObject *tuple, uint64_t *at, uint32_t ndim);
 
 extern PyTypeObject core_session_type;
@@ -24,12 +25,12 @@ extern PyTypeObject core_group_type;
 extern PyTypeObject core_operation_type;
 extern PyTypeObject core_door_type;
 extern PyTypeObject core_noise_type;
-/* Takes over taken. */
+/* Wraps taken, and owns it from now on. */
 PyObject *core_restore_new(struct pawl_restore *taken);
 PyObject *core_open_root(PyObject *module, PyObject *args);
-/* Takes over group, which has joined. */
+/* Wraps group, which has joined, and owns it from now on. */
 PyObject *core_group_wrap(struct pawl_group *group);
-/* A Door's; NULL: it is None. */
+/* Returns the door of a Door; NULL for None. */
 struct pawl_door *core_door(PyObject *door);
 PyObject *core_knock(PyObject *module, PyObject *args);
 

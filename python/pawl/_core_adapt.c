@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-/* Numbers that must be over 0 and no NaN; raises and returns false otherwise. */
+/* Numbers must be above 0 and not NaN; raises and returns false otherwise. */
 static bool check_positive(const double *numbers, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {

@@ -1,12 +1,12 @@
-/* pawl._core.Copier: copies of memory that goes on being used. See _core.c and pawl/copier.h. */
+/* pawl._core.Copier: copies of memory that stays in use. See _core.c and pawl/copier.h. */
 #include "_core.h"
 
 #include "pawl/copier.h"
 
 struct copier {
 	PyObject_HEAD struct pawl_copier *copier; /* NULL: it did not open */
-	Py_buffer *held;                          /* where the copy in progress goes */
-	Py_ssize_t held_n;                        /* of them */
+	Py_buffer *held;                          /* targets of the copy in progress, borrowed */
+	Py_ssize_t held_n;                        /* number of entries in held */
 	bool starting;                            /* a thread is in begin; guarded by the GIL */
 };
 
@@ -47,7 +47,7 @@ static void copier_dealloc(struct copier *self)
 	Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
-/* Borrows the targets, of which there must be one as long as each span, and where they lie. */
+/* Borrows the targets, each as long as its span, and stores their addresses in to. */
 static bool hold_targets(struct copier *self, PyObject *list, const struct pawl_ckpt_span *spans,
 	void **to, Py_ssize_t n)
 {
@@ -86,7 +86,8 @@ static int start(struct copier *self, PyObject *list, const Py_buffer *spans,
 		return -1;
 	}
 	Py_BEGIN_ALLOW_THREADS;
-	pawl_copier_wait(self->copier, &span); /* the copy before, whose targets are let go */
+	/* Waits for the previous copy, whose targets are released next. */
+	pawl_copier_wait(self->copier, &span);
 	Py_END_ALLOW_THREADS;
 	let_go(self);
 	if (hold_targets(self, list, spans->buf, to, n)) {

@@ -1,9 +1,9 @@
-/* pawl._core.Door, and knocking at one: newcomers to a group. See _core.c and pawl/coll.h. */
+/* pawl._core.Door, and knock(), by which newcomers join a group. See _core.c and pawl/coll.h. */
 #include "_core.h"
 
 struct door {
 	PyObject_HEAD struct pawl_door *door; /* NULL: it did not open, or is closed */
-	char name[PAWL_DOOR_NAME];            /* for newcomers */
+	char name[PAWL_DOOR_NAME];            /* name of the door, which newcomers are given */
 };
 
 static PyObject *door_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)

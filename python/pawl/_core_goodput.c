@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#define PROFILES_MAX 65536 /* for one fit */
+#define PROFILES_MAX 65536 /* profiles in one fit, at most */
 
 static bool refuse(bool wrong, const char *why)
 {
@@ -151,7 +151,8 @@ static PyObject *core_batch_choose(PyObject *module, PyObject *args)
 	return Py_BuildValue("(IId)", batch.atomic, batch.accum, goodput);
 }
 
-/* Of a list of ((nodes, replicas, most), atomic, grad_s, step_s); NULL with an exception. */
+/* Converts a list of ((nodes, replicas, most), atomic, grad_s, step_s). The caller frees the
+ * result; NULL with an exception set. */
 static struct pawl_profile *take_profiles(PyObject *list, uint32_t *n)
 {
 	Py_ssize_t len = PyList_GET_SIZE(list);
@@ -207,7 +208,8 @@ static PyObject *core_perf_fit(PyObject *module, PyObject *args)
 		p.beta_n, p.delta_n, p.gamma);
 }
 
-/* Adds up those of (address, elements, address of second or 0, by, eps). */
+/* Sums the squares of all spans in a list of (address, elements, address of second or 0, by,
+ * eps). */
 static PyObject *core_squares(PyObject *module, PyObject *args)
 {
 	unsigned int type;

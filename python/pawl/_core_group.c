@@ -1,37 +1,38 @@
 /*
  * pawl._core.Group and Operation: ranks that do collectives. See _core.c and pawl/coll.h.
  *
- * An operation's memory must stay until it is over, whether Python still looks at it or not: so the
- * group holds those that are not, in the order of their submission, and lets go of the first ones
- * that are over whenever it takes a new one. keep is what the operation works on, kept as long.
+ * An operation's memory must stay until the operation is over, whether or not Python still refers
+ * to it. So the group holds every operation that is not known to be over, in the order of
+ * submission, and releases the finished ones at the front whenever it takes a new one. keep is the
+ * object that the operation works on, and is held as long.
  */
 #include "_core.h"
 
 #include <stddef.h>
 #include <stdio.h>
 
-#define SLICE_NS 100000000 /* waited at a time, so that Ctrl-C is heard */
+#define SLICE_NS 100000000 /* longest wait without a look for Ctrl-C */
 
 struct group {
 	PyObject_HEAD struct pawl_group *group; /* NULL: it did not open */
-	unsigned int ranks;                     /* of it */
-	char card[PAWL_CARD_MAX];               /* its own */
-	struct operation *first, *last;         /* owned; not known to be over */
-	struct group *base;                     /* owned; what it was shrunk from, or NULL */
+	unsigned int ranks;                     /* ranks in the group */
+	char card[PAWL_CARD_MAX];               /* this rank's own card */
+	struct operation *first, *last;         /* owned list of operations not known to be over */
+	struct group *base; /* owned; the group this one was shrunk from, or NULL */
 };
 
 struct operation {
-	PyObject_HEAD struct pawl_work work; /* the library's until it is done */
+	PyObject_HEAD struct pawl_work work; /* used by the library until the operation is done */
 	struct group *group;                 /* owned */
-	struct operation *next;              /* of the group's */
-	PyObject *keep;                      /* owned; see above. NULL: let go */
-	Py_buffer in_at, out_at;             /* of an all-to-all; else without obj */
-	bool told;                           /* Group.next is still to give keep out */
+	struct operation *next;              /* next operation in the group's list */
+	PyObject *keep;                      /* owned; see above; NULL: released */
+	Py_buffer in_at, out_at; /* tables of an all-to-all; otherwise their obj is NULL */
+	bool told;               /* Group.next still has to return keep */
 };
 
 /* ---- Operation ---- */
 
-/* Its memory is the caller's again. */
+/* Releases the memory of an operation that is done, which is the caller's again. */
 static void let_go(struct operation *op)
 {
 	if (!op->told) {
@@ -78,7 +79,7 @@ static PyObject *operation_wait(struct operation *op, PyObject *const *args, Py_
 		if (rv != PAWL_ETIMEDOUT || was_done || left_ns <= 0) {
 			break;
 		}
-		rv = 0; /* it is not done yet, or was not then */
+		rv = 0; /* The operation is not done, or was not when the wait returned. */
 		if (PyErr_CheckSignals() != 0) {
 			return NULL;
 		}
@@ -86,7 +87,8 @@ static PyObject *operation_wait(struct operation *op, PyObject *const *args, Py_
 	if (pawl_work_done(&op->work)) {
 		let_go(op);
 	}
-	if (rv == PAWL_ETIMEDOUT && !pawl_work_done(&op->work)) { /* err speaks of a slice */
+	/* The message in err names the timeout of one slice. */
+	if (rv == PAWL_ETIMEDOUT && !pawl_work_done(&op->work)) {
 		snprintf(err.msg, sizeof(err.msg),
 			"collectives: number %llu is not done within the timeout of %.1f s",
 			(unsigned long long)op->work.number, s);
@@ -101,7 +103,7 @@ static PyObject *operation_tell(struct operation *op, PyObject *unused)
 {
 	if (!op->told && pawl_group_tell(op->group->group, &op->work)) {
 		op->told = true;
-		Py_INCREF(op); /* next's */
+		Py_INCREF(op); /* reference held until Group.next returns it */
 	}
 	return PyBool_FromLong(op->told);
 }
@@ -180,7 +182,7 @@ static PyObject *group_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	return (PyObject *)self;
 }
 
-/* Lets go of the first ones that are over. */
+/* Releases the operations at the front of the list that are over. */
 static void reap(struct group *self)
 {
 	while (self->first && pawl_work_done(&self->first->work)) {
@@ -192,7 +194,7 @@ static void reap(struct group *self)
 	}
 }
 
-/* Operations hold their group: there are none. */
+/* Closes the group. No operation is left, since each holds its group. */
 static void group_dealloc(struct group *self)
 {
 	Py_BEGIN_ALLOW_THREADS;
@@ -233,7 +235,8 @@ static PyObject *group_join(struct group *self, PyObject *args)
 	return rv == 0 ? Py_NewRef(Py_None) : core_raise(&err);
 }
 
-/* The numbers of a call, in the order in which submit takes them; false with an exception. */
+/* Reads the arguments of a call, in the order in which submit takes them. Returns false with an
+ * exception set if it cannot. */
 static bool take_call(struct pawl_coll_call *call, PyObject *const *args)
 {
 	unsigned long long in;
@@ -257,7 +260,7 @@ static bool take_call(struct pawl_coll_call *call, PyObject *const *args)
 	return !PyErr_Occurred();
 }
 
-/* One of the two tables of an all-to-all. */
+/* Borrows one of the two tables of an all-to-all. */
 static bool take_parts(const struct group *self, Py_buffer *at, PyObject *bytes,
 	const uint64_t **parts)
 {
@@ -323,7 +326,7 @@ static struct operation *operation_of(struct pawl_work *work)
 	return (struct operation *)(void *)((char *)work - offsetof(struct operation, work));
 }
 
-/* With the GIL held all the time: without it no operation is freed. */
+/* Holds the GIL throughout: without the GIL no operation can be freed. */
 static PyObject *group_using(struct group *self, PyObject *args)
 {
 	unsigned long long address;
@@ -365,7 +368,7 @@ static PyObject *group_leave(struct group *self, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
-/* (a new Group, the ranks here of its ranks) */
+/* Returns (a new Group, the ranks here of its ranks). */
 PyObject *core_group_wrap(struct pawl_group *group)
 {
 	struct group *made = (struct group *)core_group_type.tp_alloc(&core_group_type, 0);
@@ -446,8 +449,8 @@ static PyObject *get_ranks(struct group *self, void *closure)
 	return PyLong_FromUnsignedLong(self->ranks);
 }
 
-/* (clock, (count, bytes, blocked, phases) of each kind, (sent, received, sending, last, late) of
- * each peer); times in ns */
+/* Returns (clock, (count, bytes, blocked, phases) of each kind, (sent, received, sending, last,
+ * late) of each peer). Times are in ns. */
 static PyObject *group_stats(struct group *self, PyObject *unused)
 {
 	struct pawl_stats stats;

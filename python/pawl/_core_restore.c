@@ -1,4 +1,4 @@
-/* pawl._core.Restore: a checkpoint being read, by a worker or by a tool. Thin, as _core.c. */
+/* pawl._core.Restore: a checkpoint being read, by a worker or by a tool. Thin, like _core.c. */
 #include "_core.h"
 
 #include <pthread.h>
@@ -7,9 +7,10 @@
 
 struct restore {
 	PyObject_HEAD struct pawl_restore *restore; /* NULL once closed */
-	struct pawl_restore_info info;              /* of it */
-	pthread_mutex_t lock; /* guards restore, which one thread at a time may use, GIL or not;
-				 taken without the GIL, which is below it */
+	struct pawl_restore_info info;              /* description of the checkpoint */
+	/* Guards restore, which one thread at a time may use, GIL or not. Taken without the GIL,
+	 * which ranks below it. */
+	pthread_mutex_t lock;
 };
 
 PyObject *core_restore_new(struct pawl_restore *taken)
@@ -40,8 +41,8 @@ static void lock(struct restore *self)
 	Py_END_ALLOW_THREADS;
 }
 
-/* Waits for the call of another thread, so that close ends nothing that is in use. False with an
- * exception if it is closed; else leave must follow. */
+/* Waits for the calls of other threads, so that close ends nothing that is in use. Returns false
+ * with an exception set if the restore is closed; otherwise leave must follow. */
 static bool enter(struct restore *self)
 {
 	lock(self);
@@ -58,7 +59,7 @@ static void leave(struct restore *self)
 	pthread_mutex_unlock(&self->lock);
 }
 
-/* The partition that arg names by its index; -1 with an exception if there is none. */
+/* Returns the index of the partition that arg names; -1 with an exception set if there is none. */
 static long take_index(const struct restore *self, PyObject *arg)
 {
 	long index = PyLong_AsLong(arg);
@@ -73,7 +74,7 @@ static long take_index(const struct restore *self, PyObject *arg)
 	return index;
 }
 
-/* As many indices as list has, to be freed; NULL with an exception. */
+/* Converts a list of indices. The caller frees the result; NULL with an exception set. */
 static uint32_t *take_indices(const struct restore *self, PyObject *list, Py_ssize_t *n)
 {
 	PyObject *fast = PySequence_Fast(list, "a sequence of indices");
@@ -177,11 +178,11 @@ static PyObject *restore_tensors(struct restore *self, PyObject *arg)
 	return bytes;
 }
 
-/* pawl_restore_need or make_copies */
+/* the type of pawl_restore_need and of make_copies */
 typedef int copies_fn(struct pawl_restore *restore, const struct pawl_restore_copy *copies,
 	size_t n, struct pawl_err *err);
 
-/* A restore that may change is one that does not. */
+/* Wraps pawl_restore_copy, which takes a const restore, in the type copies_fn. */
 static int make_copies(struct pawl_restore *restore, const struct pawl_restore_copy *copies,
 	size_t n, struct pawl_err *err)
 {

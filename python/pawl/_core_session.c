@@ -3,12 +3,12 @@
 
 #include <time.h>
 
-#define NAMES_BYTES (64u << 10) /* of the list of diverged partitions */
+#define NAMES_BYTES (64u << 10) /* size of the buffer for the names of diverged partitions */
 
 struct session {
 	PyObject_HEAD struct pawl_ckpt *ckpt; /* NULL once closed */
 	int users;                            /* calls in progress without the GIL */
-	PyObject *changed; /* (session, id) -> (part, storage) that did, or None; NULL: not asked */
+	PyObject *changed; /* (session, id) -> changed (part, storage), or None; NULL: not asked */
 };
 
 static bool is_finalizing(void)
@@ -20,8 +20,8 @@ static bool is_finalizing(void)
 #endif
 }
 
-/* Whether nothing changed, as far as Python knows. What it cannot answer has: a save that is lost
- * is better than one that is wrong. */
+/* Asks Python whether nothing changed. Without an answer the save counts as changed: a lost save is
+ * better than a wrong one. */
 static bool ask_changed(struct session *self, uint64_t id, int *part, int *storage)
 {
 	PyObject *found;
@@ -40,7 +40,7 @@ static bool ask_changed(struct session *self, uint64_t id, int *part, int *stora
 	return unchanged;
 }
 
-/* Of pawl_ckpt_options; a thread of the session's. */
+/* Callback of pawl_ckpt_options; runs on a thread of the session. */
 static bool unchanged(void *user, uint64_t id, int *part, int *storage)
 {
 	PyGILState_STATE state;
@@ -55,8 +55,8 @@ static bool unchanged(void *user, uint64_t id, int *part, int *storage)
 	return answer;
 }
 
-/* Any number of calls may be in libpawl at once, but none may begin after close did. Called with
- * the GIL, which guards both fields. */
+/* Counts a call into libpawl: any number may be in progress, but none may begin after close did.
+ * Called with the GIL, which guards both fields. */
 static struct pawl_ckpt *enter(struct session *self)
 {
 	if (!self->ckpt) {
@@ -133,7 +133,7 @@ static PyObject *session_close(struct session *self, PyObject *args, PyObject *k
 	if (!ckpt) {
 		Py_RETURN_NONE;
 	}
-	self->ckpt = NULL; /* nobody enters any more; who is in may leave */
+	self->ckpt = NULL; /* no call may begin any more; those in progress may leave */
 	for (int64_t waited_ms = 0; self->users > 0; waited_ms++) {
 		if (timeout_ms >= 0 && waited_ms > timeout_ms) {
 			self->ckpt = ckpt;
@@ -153,7 +153,7 @@ static PyObject *session_close(struct session *self, PyObject *args, PyObject *k
 
 static void session_dealloc(struct session *self)
 {
-	Py_CLEAR(self->changed); /* nobody can be told of it any more */
+	Py_CLEAR(self->changed); /* there is no caller left to report it to */
 	if (self->ckpt) {
 		Py_BEGIN_ALLOW_THREADS;
 		pawl_ckpt_close(self->ckpt, 0, NULL);
@@ -162,10 +162,10 @@ static void session_dealloc(struct session *self)
 	Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
-/* A part's buffers, borrowed for one call. */
+/* The buffers of a part, borrowed for one call. */
 struct borrowed {
 	Py_buffer pickle, tensors, spans;
-	int held; /* how many of the three, in this order */
+	int held; /* how many of the three are held, in this order */
 };
 
 static void release_parts(struct borrowed *held, Py_ssize_t n)
@@ -227,7 +227,7 @@ static int borrow_part(PyObject *item, struct borrowed *held, struct pawl_ckpt_p
 	return 0;
 }
 
-/* Which save; tag NULL: that of step. */
+/* The save to make; tag NULL: the one named after step. */
 struct which {
 	const char *tag;
 	uint64_t step;
@@ -285,7 +285,7 @@ static PyObject *session_save(struct session *self, PyObject *args)
 	return save_parts(self, list, &(struct which){.step = step, .watch = watch});
 }
 
-/* None: no step of its own. False with an exception set if it is no step. */
+/* Reads a step; None: no step of its own. False with an exception set if it is no step. */
 static bool read_step(PyObject *step, uint64_t *number)
 {
 	*number = step == Py_None ? PAWL_STEP_NONE : PyLong_AsUnsignedLongLong(step);
@@ -474,7 +474,7 @@ static PyObject *session_status(struct session *self, PyObject *arg)
 		(unsigned long long)status.stage_ns);
 }
 
-/* True, False for the waiting that merely did not succeed, an exception for anything else. */
+/* Returns True, or False if the wait timed out or was canceled, or raises. */
 static PyObject *session_wait(struct session *self, PyObject *args)
 {
 	unsigned long long id;
@@ -657,7 +657,7 @@ static PyObject *session_imports(struct session *self, PyObject *arg)
 	Py_RETURN_NONE;
 }
 
-static char ask_due; /* its address is the closure of due; that of stopping is NULL */
+static char ask_due; /* closure of due is its address; closure of stopping is NULL */
 
 static PyObject *get_answer(struct session *self, void *due)
 {

@@ -1,8 +1,10 @@
 /*
- * What a step takes, from what was measured: see pawl/adapt.h. Pure, but for memory of NLopt's.
+ * Fits the parameters of step times to measured profiles: see pawl/adapt.h. Pure, except that NLopt
+ * allocates memory.
  *
- * The search is over the logarithms of all parameters but gamma, so that all stay over 0 and steps
- * fit their sizes; by L-BFGS (Nocedal 1980; Luksan's, in NLopt), with the exact gradient.
+ * The search is over the logarithms of all parameters but gamma, so that all stay above 0 and the
+ * search steps fit their sizes. It uses L-BFGS (Nocedal 1980; Luksan's implementation in NLopt)
+ * with the exact gradient.
  */
 #include "adapt/perf.h"
 #include "base/err.h"
@@ -11,22 +13,22 @@
 #include <nlopt.h>
 #include <string.h>
 
-#define NOTHING   1e-8 /* s: of what costs nothing */
-#define MOST      1e6  /* s: more than any parameter */
+#define NOTHING   1e-8 /* s; cost of something that takes no time */
+#define MOST      1e6  /* s; more than any parameter is */
 #define GAMMA_MAX 10
 #define EVALS_MAX 500
-#define ENOUGH    1e-7 /* relative change of the loss at which it ends */
-#define AGAIN     1e-3 /* the same, for another search */
+#define ENOUGH    1e-7 /* relative change of the loss at which a search ends */
+#define AGAIN     1e-3 /* relative change of the loss that is worth another search */
 #define EXACT     1e-3 /* relative error that counts as none: a root has no slope at 0 */
-#define PENALTY_G 1e-3 /* of (gamma - 1)^2 */
-#define PENALTY_B 1e-2 /* of (beta / alpha)^2, for what reduces */
-#define FURTHER   1.1  /* several nodes, to one, while there was only one */
+#define PENALTY_G 1e-3 /* weight of the penalty (gamma - 1)^2 */
+#define PENALTY_B 1e-2 /* weight of the penalty (beta / alpha)^2, for reductions */
+#define FURTHER   1.1 /* least cost between nodes relative to one node, if only one node was seen */
 
 struct fit {
 	const struct pawl_profile *profiles; /* the caller's */
 	uint32_t n;
-	double best;                   /* the least loss of all that was tried, */
-	double best_value[PARAMETERS]; /* and of what */
+	double best;                   /* least loss of all points tried */
+	double best_value[PARAMETERS]; /* parameters at the point of the least loss */
 };
 
 /* Sums over profiles: of squared errors, and of errors times their derivatives. */
@@ -37,7 +39,7 @@ struct errors {
 
 static const double usual[PARAMETERS] = {0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 0.01, 1.001};
 
-/* Of the search's coordinates the one of parameter i. */
+/* Returns the search's coordinate of parameter i. */
 static double to_search(const double *value, int i)
 {
 	return i == GAMMA ? fmin(fmax(value[i], 1), GAMMA_MAX)
@@ -54,7 +56,8 @@ static void add_error(struct errors *errors, double error, const double *slopes)
 	}
 }
 
-/* Both errors of a profile. value: the parameters themselves; slopes are by their logarithms. */
+/* Adds both errors of a profile. value holds the parameters themselves; slopes are by their
+ * logarithms. */
 static void add_profile(const struct pawl_profile *profile, const double *value,
 	struct errors *grads, struct errors *steps)
 {
@@ -64,7 +67,7 @@ static void add_profile(const struct pawl_profile *profile, const double *value,
 	double reduce = NOTHING;
 	double gamma = value[GAMMA];
 	double ratio;
-	double share; /* of the gradient, in the sum of powers */
+	double share; /* the gradient's part of grad^gamma + reduce^gamma */
 	double log_sum;
 
 	adapt_weigh_reduce(&profile->place, times);
@@ -89,7 +92,7 @@ static void add_profile(const struct pawl_profile *profile, const double *value,
 	add_error(steps, log(grad / profile->step_s) + log_sum / gamma, slopes);
 }
 
-/* Its penalty, and what that adds to the slopes by both logarithms. */
+/* Returns the penalty of beta / alpha, and adds its derivatives by both logarithms to slopes. */
 static double penalize(const double *value, int alpha, int beta, double *slopes)
 {
 	double ratio = value[beta] / value[alpha];
@@ -137,7 +140,7 @@ static double loss(unsigned int n, const double *x, double *slopes, void *user)
 
 /* ---- what profiles tell of ---- */
 
-/* Sets the parameters that nothing is known of, and keeps them there. */
+/* Sets the parameters that no profile determines, and marks them as fixed. */
 static void fix(const struct fit *fit, double *value, bool *fixed)
 {
 	bool known[PARAMETERS] = {[BETA_C] = true, [GAMMA] = true};
@@ -188,8 +191,8 @@ static nlopt_opt open_search(struct fit *fit, const double *value, const bool *f
 	return opt;
 }
 
-/* From value to the best that is found. Again and again from there: a search may end early, and
- * what has fallen to nothing has no slope any more, and begins anew. */
+/* Searches from value for the least loss, again and again from the best point found: a search may
+ * end early. A parameter that has fallen to nothing has no slope any more, and begins anew. */
 static int search(struct fit *fit, double *value, const bool *fixed, struct pawl_err *err)
 {
 	nlopt_opt opt = open_search(fit, value, fixed);

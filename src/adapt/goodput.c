@@ -1,11 +1,10 @@
-/* What a step takes, and what it is worth: see pawl/adapt.h for the formulas and where they are
- * from. Pure. */
+/* Step times and goodput: see pawl/adapt.h for the formulas and where they are from. Pure. */
 #include "adapt/perf.h"
 #include "base/assert.h"
 
 #include <math.h>
 
-#define ROUNDING 1e-8 /* of a quotient that should be whole */
+#define ROUNDING 1e-8 /* tolerance for a quotient that should be whole */
 
 uint64_t pawl_batch_total(const struct pawl_place *place, const struct pawl_batch *batch)
 {
@@ -49,7 +48,7 @@ static double reduce_s(const struct pawl_perf *perf, const struct pawl_place *pl
 		perf->delta_n * times[DELTA_N];
 }
 
-/* (a^gamma + b^gamma)^(1 / gamma), whatever their size. */
+/* Returns (a^gamma + b^gamma)^(1 / gamma), whatever the size of a and b. */
 static double overlap(double a, double b, double gamma)
 {
 	double large = a > b ? a : b;
@@ -94,7 +93,7 @@ double pawl_goodput(const struct pawl_perf *perf, const struct pawl_noise *noise
 
 /* ---- choice ---- */
 
-/* Not below 1. */
+/* Rounds up to a whole number, at least 1. */
 static uint32_t round_up(double number)
 {
 	double up = ceil(number - ROUNDING);
@@ -102,7 +101,7 @@ static uint32_t round_up(double number)
 	return up > 1 ? (uint32_t)up : 1;
 }
 
-/* About so many samples of all replicas. False: the bounds do not allow it. */
+/* Divides about total samples among all replicas. Returns false if the bounds do not allow it. */
 static bool divide(const struct pawl_batch_bounds *bounds, const struct pawl_place *place,
 	double total, struct pawl_batch *batch)
 {

@@ -5,8 +5,8 @@
 
 #include <math.h>
 
-#define TERM_LEAST 1e-18 /* of a sum: smaller terms do not change it */
-#define BISECTIONS 200   /* of a bound: more than a double has bits, wherever it lies */
+#define TERM_LEAST 1e-18 /* relative size of a term that does not change a sum */
+#define BISECTIONS 200   /* halvings of an interval: more than a double has bits */
 
 double pawl_interval_young(double cost_s, double mtbf_s)
 {
@@ -35,8 +35,8 @@ double pawl_rate_mean(const struct pawl_rate_prior *prior, uint64_t failures, do
 	return (prior->failures + (double)failures) / (prior->time_s + time_s);
 }
 
-/* Probability of at most n events where mean are expected: from the largest term of them on, down
- * and up, so that none of what counts is lost to rounding. */
+/* Returns the probability of at most n events where mean are expected. Sums from the largest term
+ * down and up, so that no term that counts is lost to rounding. */
 static double poisson_at_most(uint64_t n, double mean)
 {
 	uint64_t top = mean < (double)n ? (uint64_t)mean : n;
@@ -56,7 +56,7 @@ static double poisson_at_most(uint64_t n, double mean)
 	return sum < 1 ? sum : 1;
 }
 
-/* The mean at which at most n events have this probability. */
+/* Returns the mean at which at most n events have this probability. */
 static double mean_where(uint64_t n, double probability)
 {
 	double low = 0;

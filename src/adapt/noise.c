@@ -3,14 +3,14 @@
 
 #include <math.h>
 
-#define WINDOW_LEAST 32 /* initial batches, */
+#define WINDOW_LEAST 32 /* shortest averaging window (the next one: longest), in initial batches */
 #define WINDOW_MOST  1000
-#define WINDOWS      3        /* of the job's age, between these two */
-#define VAR_LEAST    1e-6     /* of the average that is told */
+#define WINDOWS      3    /* window: the job's age divided by this, within the two limits above */
+#define VAR_LEAST    1e-6 /* least average variance that is reported */
 #define NORMAL_95    1.959964 /* the two-sided 95 % point of the normal distribution */
-#define STEPS_MIN    5        /* independent ones, for an interval */
+#define STEPS_MIN    5        /* independent steps needed for an interval, at least */
 
-/* e^-1 of a weight is left when so many initial batches were trained with. */
+/* Returns the averaging window: after so many initial batches a weight has fallen to e^-1. */
 static double window(const struct pawl_gns *gns)
 {
 	return fmin(fmax(gns->age / WINDOWS, WINDOW_LEAST), WINDOW_MOST);
@@ -60,8 +60,8 @@ void pawl_gns_noise(const struct pawl_gns *gns, struct pawl_noise *noise)
 	}
 }
 
-/* The two-sided 95 % point of Student's t: the expansion by Goldberg and Levine (1946), to a
- * thousandth from 4 degrees of freedom on. */
+/* Returns the two-sided 95 % point of Student's t: the expansion by Goldberg and Levine (1946), to
+ * a thousandth from 4 degrees of freedom on. */
 static double student_95(double freedom)
 {
 	double z = NORMAL_95;
@@ -74,12 +74,12 @@ static double student_95(double freedom)
 		(3 * z7 + 19 * z5 + 17 * z3 - 15 * z) / (384 * freedom * freedom * freedom);
 }
 
-/* The r with (var - r sqr)^2 = t^2 (v_var - 2 r v_cross + r^2 v_sqr), where v_ are of the averages:
- * a quadratic equation in r. */
+/* Solves (var - r sqr)^2 = t^2 (v_var - 2 r v_cross + r^2 v_sqr) for r, a quadratic equation. v_
+ * are variances and the covariance of the averages. */
 bool pawl_gns_interval(const struct pawl_gns *gns, double *low, double *high)
 {
 	double weight = gns->weight;
-	double share = gns->weight2 / (weight * weight); /* 1 / steps that count alike */
+	double share = gns->weight2 / (weight * weight); /* 1 / number of equally weighted steps */
 	double sqr = gns->sqr / weight;
 	double var = gns->var / weight;
 	double a;
@@ -92,7 +92,8 @@ bool pawl_gns_interval(const struct pawl_gns *gns, double *low, double *high)
 		return false;
 	}
 	t2 = student_95(1 / share - 1);
-	t2 *= t2 * share / (1 - share); /* a variance to an unbiased one, to that of the average */
+	/* From a biased variance to an unbiased one, then to the variance of the average. */
+	t2 *= t2 * share / (1 - share);
 	a = sqr * sqr - t2 * (gns->sqr2 / weight - sqr * sqr);
 	b = sqr * var - t2 * (gns->cross / weight - sqr * var);
 	c = var * var - t2 * (gns->var2 / weight - var * var);

@@ -1,4 +1,5 @@
-/* The parameters of struct pawl_perf, in its order: for what deals with all of them alike. */
+/* Indices of the parameters of struct pawl_perf, in its order, for code that treats all of them
+ * alike. */
 #ifndef ADAPT_PERF_H
 #define ADAPT_PERF_H
 
@@ -8,8 +9,8 @@ enum { ALPHA_C, BETA_C, ALPHA_R, BETA_R, ALPHA_N, BETA_N, DELTA_N, GAMMA, PARAME
 
 _Static_assert(sizeof(struct pawl_perf) == PARAMETERS * sizeof(double), "one for each");
 
-/* How often each of ALPHA_R to DELTA_N counts for what it takes to reduce at a place. The others of
- * times stay as they are. */
+/* Sets how often each of ALPHA_R to DELTA_N counts in the time to reduce at a place. The other
+ * entries of times stay as they are. */
 void adapt_weigh_reduce(const struct pawl_place *place, double *times);
 
 #endif

@@ -3,12 +3,12 @@
 
 #include "pawl/adapt.h"
 
-#define NS            1e9   /* of a second */
-#define COST_LEAST_S  1e-6  /* nothing costs less */
-#define LINE_POINTS   4.0   /* that a line must have */
-#define LINE_VARIANCE 0.01  /* of x that it must have: else all points stand on one spot */
-#define LINE_KEEP     0.97  /* of older points when one is added: some 30 count */
-#define MEAN_SHARE    0.125 /* of the newest in a mean: some 8 count */
+#define NS            1e9   /* nanoseconds in a second */
+#define COST_LEAST_S  1e-6  /* least cost of a save, seconds */
+#define LINE_POINTS   4.0   /* points that a line needs, at least */
+#define LINE_VARIANCE 0.01  /* variance of x that a line needs: below, all points coincide */
+#define LINE_KEEP     0.97  /* weight that older points keep when one is added: some 30 count */
+#define MEAN_SHARE    0.125 /* weight of the newest value in a mean: some 8 count */
 
 static const struct pawl_rate_prior prior = {ADVICE_PRIOR_FAILURES, ADVICE_PRIOR_S};
 
@@ -35,7 +35,7 @@ void advice_failed(struct advice *advice)
 	advice->failures++;
 }
 
-/* A mean in which older ones fade. 0: there was none. */
+/* Returns a mean in which older values fade; mean 0: newest is the first value. */
 static double fade(double mean, double newest)
 {
 	return mean > 0 ? mean + (newest - mean) * MEAN_SHARE : newest;
@@ -120,7 +120,7 @@ static double clamp(double value, double least, double most)
 	return value < least ? least : value > most ? most : value;
 }
 
-/* The best interval at this cost, when this many failures were seen. */
+/* Returns the best interval, in seconds, for this cost and this many failures. */
 static double best_s(const struct advice *advice, double cost_s, uint64_t failures)
 {
 	return pawl_interval_daly(cost_s > COST_LEAST_S ? cost_s : COST_LEAST_S,

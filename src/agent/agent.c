@@ -1,4 +1,4 @@
-/* The agent: connections of workers, and the loop's side of it. See agent.h for the contract,
+/* The agent: connections of workers, and how the loop serves them. See agent.h for the contract,
  * root.h for the parts. */
 #include "agent/agent.h"
 
@@ -26,11 +26,11 @@
 #include <unistd.h>
 
 #define LISTEN_BACKLOG 64
-#define CONNS_MAX      4096u /* of one agent */
+#define CONNS_MAX      4096u /* connections of one agent, at most */
 
 /* ---- closing ---- */
 
-/* Of a connection that is in no list any more. */
+/* Closes and frees a connection that is in no list any more. */
 static void close_conn(struct agent_conn *conn)
 {
 	struct agent *agent = conn->agent;
@@ -58,15 +58,16 @@ static bool has_workers(const struct agent *agent, const struct agent_root *root
 	return false;
 }
 
-/* Its workers left on purpose and have said that their newest save is not durable, and storage has
- * failed since, too. Who would wait for it has gone; others may want the root. */
+/* Whether a root is given up: its workers left on purpose and said that their newest save is not
+ * durable, and storage has failed since, too. Nobody is left to wait for it, and others may want
+ * the root. */
 static bool is_given_up(const struct agent_root *root)
 {
 	return root->left && root->owing && root->news[NEWS_SAVE].lasts &&
 		clock_mono_ns() - root->left_ns > times_ns(TIME_ROOT_GIVE_UP);
 }
 
-/* Nothing of it is needed any more: its workers left on purpose, and all is durable, or given up.
+/* Whether a root is no longer needed: its workers left on purpose, and all is durable, or given up.
  * `pawl run` keeps its roots, to say at the end what became of them, and ends itself; but not where
  * workers elsewhere may go on with them. */
 static bool is_over(const struct agent *agent, const struct agent_root *root)
@@ -79,7 +80,7 @@ static bool is_over(const struct agent *agent, const struct agent_root *root)
 		persist_idle(root->persist);
 }
 
-/* The last word of a root that is closed: what is lost with it. */
+/* Logs what is lost with a root that is closed. */
 static void tell_lost(const struct agent_root *root)
 {
 	const struct news_state *trouble = root_trouble(root);
@@ -92,7 +93,7 @@ static void tell_lost(const struct agent_root *root)
 	}
 }
 
-/* Takes the first one that is to be closed out of the list; NULL if there is none. */
+/* Takes the first connection that is to be closed out of the list; NULL if there is none. */
 static struct agent_conn *take_closing(struct agent *agent)
 {
 	struct agent_conn **at = &agent->conns;
@@ -108,14 +109,14 @@ static struct agent_conn *take_closing(struct agent *agent)
 	return conn;
 }
 
-/* Frees what callbacks marked: connections that are over, roots that could not be opened or are
- * over. Called last in every callback of ours. */
+/* Frees what callbacks marked: connections that have ended, roots that could not be opened or are
+ * no longer needed. Every callback of this file calls it last. */
 static void sweep(struct agent *agent)
 {
 	struct agent_root **at = &agent->roots;
 
 	for (struct agent_conn *conn; (conn = take_closing(agent));) {
-		close_conn(conn); /* which may mark others */
+		close_conn(conn); /* may mark further connections */
 	}
 	while (*at) {
 		struct agent_root *root = *at;
@@ -143,7 +144,7 @@ static bool all_durable(const struct agent *agent)
 	return true;
 }
 
-/* Also what was asked for else, of tags that are there. */
+/* Whether all is durable and every pin and removal is carried out. */
 static bool all_done(const struct agent *agent)
 {
 	for (const struct agent_root *root = agent->roots; root; root = root->next) {
@@ -154,7 +155,7 @@ static bool all_done(const struct agent *agent)
 	return all_durable(agent);
 }
 
-/* A drain gives up on storage that failed after it was asked. */
+/* Whether storage has failed since the drain was asked for: the drain then gives up. */
 static bool has_trouble(const struct agent *agent)
 {
 	for (const struct agent_root *root = agent->roots; root; root = root->next) {
@@ -178,8 +179,8 @@ void agent_progress(struct agent *agent)
 	}
 }
 
-/* All that is not durable has met storage that fails, for long. The ranks have died: nobody
- * asks. */
+/* Whether the agent waits in vain: all that is not durable has met failing storage for long, and
+ * the ranks have died, so that nobody asks. */
 static bool is_vain(const struct agent *agent)
 {
 	int64_t past_ns = clock_mono_ns() - times_ns(TIME_AGENT_VAIN);
@@ -235,7 +236,7 @@ static void socket_ready(struct loop_source *source, uint32_t events)
 	sweep(agent);
 }
 
-/* The worker died: its children may keep the socket open, so this is what tells. */
+/* The worker died. Its children may keep the socket open, so only this event tells. */
 static void process_ready(struct loop_source *source, uint32_t events)
 {
 	struct agent_conn *conn = source->user;
@@ -244,7 +245,7 @@ static void process_ready(struct loop_source *source, uint32_t events)
 	sweep(conn->agent);
 }
 
-/* False: it has ended. */
+/* Returns false if the process has ended. */
 static bool watch_process(struct agent_conn *conn)
 {
 	conn->process = (struct loop_source){.fd = proc_peer(conn->io.fd, &conn->pid),
@@ -307,8 +308,8 @@ static void woken(void *user)
 
 /* ---- the public side ---- */
 
-/* Makes sure that we are the job's only agent: a lock beside the socket, since a socket file tells
- * nothing about its owner's life. */
+/* Makes sure that this is the job's only agent, by a lock beside the socket: a socket file says
+ * nothing about whether its owner lives. */
 static int take_socket(struct agent *agent, struct pawl_err *err)
 {
 	char path[PATH_MAX];
@@ -432,7 +433,7 @@ void agent_close(struct agent *agent)
 		struct agent_root *root = agent->roots;
 
 		agent->roots = root->next;
-		if (!agent->heard) { /* else its last line says it */
+		if (!agent->heard) { /* otherwise the process's last log line says it */
 			tell_lost(root);
 		}
 		root_close(root);
@@ -555,7 +556,8 @@ void agent_told(struct agent *agent, const char *path, uint64_t nonce)
 	uint32_t i = 0;
 
 	if (copy == NULL) {
-		return; /* it is found out later, by the time-out */
+		/* If no copy is kept, the time-out finds a root in another directory later. */
+		return;
 	}
 	while (i < AGENT_TOLD_MAX - 1 && agent->told[i].path != NULL &&
 		strcmp(agent->told[i].path, path) != 0) {

@@ -1,8 +1,8 @@
 /*
- * Which rank, of how many, and of which job: see pawl/env.h.
+ * Finds which rank this process is, of how many, and of which job: see pawl/env.h.
  *
- * Each launcher is a row of names. The first row whose key variable is set is read whole; what it
- * does not say follows from what it does, and what it says twice must agree.
+ * Each launcher is a row of names. The first row whose key variable is set is read whole; facts it
+ * does not state follow from those it does, and facts it states twice must agree.
  */
 #include "pawl/env.h"
 
@@ -17,27 +17,27 @@
 
 #define NAMES_MAX 3u  /* variables that may state the same fact; the first that is set counts */
 #define UUID_LEN  36u /* characters of "c7bebac7-0b8b-4d42-8a0c-743aad686c68" */
-#define RANKS_MAX 1000000u /* of a job; a larger number is a mistake */
+#define RANKS_MAX 1000000u /* ranks of a job, at most; a larger number is a mistake */
 
-/* What a launcher can state. */
+/* Facts that a launcher can state. */
 enum fact_kind { RANK, WORLD, LOCAL_RANK, LOCAL_WORLD, NODE_RANK, NODES, FACTS_N };
 
 /* One statement as found in the environment. */
 struct fact {
-	const char *name; /* the variable, NULL while nobody states it */
-	uint32_t value;   /* its value, or what follows from the others */
+	const char *name; /* variable that states the fact; NULL: none does */
+	uint32_t value;   /* as stated, or as it follows from the other facts */
 };
 
-/* Where variables come from. */
+/* Source of variables. */
 struct source {
 	pawl_getenv_fn *get; /* never NULL */
-	void *user;          /* passed to it */
+	void *user;          /* passed to get */
 };
 
-/* One launcher's words for the facts. */
+/* The names under which one launcher states the facts. */
 struct launcher {
 	const char *name;                      /* as in pawl_env.source */
-	enum fact_kind key;                    /* without it the launcher was not there */
+	enum fact_kind key;                    /* fact that shows that the launcher was there */
 	const char *names[FACTS_N][NAMES_MAX]; /* NULL-terminated where shorter */
 };
 
@@ -80,7 +80,7 @@ static const char *get_process_env(void *user, const char *name)
 	return getenv(name);
 }
 
-/* An empty variable counts as unset, as shells make no difference easily. */
+/* Looks up a variable. An empty one counts as unset, as shells hardly tell the two apart. */
 static const char *lookup(const struct source *from, const char *name)
 {
 	const char *text = from->get(from->user, name);
@@ -106,7 +106,7 @@ static int parse_number(const char *name, const char *text, uint32_t *value, str
 	return 0;
 }
 
-/* The first of names that is set; *fact stays as it is when none is. */
+/* Reads the first of names that is set; leaves *fact as it is when none is. */
 static int read_fact(const struct source *from, const char *const names[NAMES_MAX],
 	struct fact *fact, struct pawl_err *err)
 {
@@ -121,7 +121,7 @@ static int read_fact(const struct source *from, const char *const names[NAMES_MA
 	return 0;
 }
 
-/* Slurm's variables also stand in places where srun did not start this very process. */
+/* Whether srun started this very process: Slurm's variables also stand in other places. */
 static bool is_slurm_task(const struct source *from)
 {
 	const char *environment = lookup(from, "ENVIRONMENT");
@@ -130,12 +130,12 @@ static bool is_slurm_task(const struct source *from)
 	if (lookup(from, "OMPI_COMM_WORLD_RANK") != NULL) {
 		return false; /* mpirun's daemon is the task */
 	}
-	/* the batch script itself looks like task 0 of --ntasks, but is alone */
+	/* The batch script itself looks like task 0 of --ntasks, but is alone. */
 	return !batch || lookup(from, "SLURM_STEP_ID") != NULL;
 }
 
-/* A process that called MPI_Init and that nobody launched: Open MPI calls it rank 0 of its own
- * world. Lightning does that where mpi4py is installed. */
+/* Whether the process called MPI_Init without a launcher: Open MPI calls it rank 0 of a world of
+ * its own. Lightning calls MPI_Init where mpi4py is installed. */
 static bool is_mpi_singleton(const struct source *from)
 {
 	const char *how = lookup(from, "OMPI_MCA_ess");
@@ -156,7 +156,7 @@ static bool was_launched_by(const struct source *from, const struct launcher *la
 		return keyed && is_slurm_task(from);
 	}
 	if (strcmp(launcher->name, "kubernetes") == 0) {
-		/* an index alone may be one of many independent jobs */
+		/* An index alone may belong to one of many independent jobs. */
 		return keyed && lookup(from, "PAWL_NNODES") != NULL;
 	}
 	if (strcmp(launcher->name, "openmpi") == 0) {
@@ -165,7 +165,8 @@ static bool was_launched_by(const struct source *from, const struct launcher *la
 	return keyed;
 }
 
-/* Slurm's "2(x3),1": two tasks on each of three nodes, one on the fourth. 0 if it does not say. */
+/* Reads Slurm's "2(x3),1": two tasks on each of three nodes, one on the fourth. Returns 0 if the
+ * text says nothing of the node. */
 static uint32_t slurm_tasks_of_node(const char *text, uint32_t node)
 {
 	while (text != NULL && *text != '\0') {
@@ -197,7 +198,8 @@ static void amend_slurm(const struct source *from, struct fact *facts)
 		tasks = lookup(from, "SLURM_TASKS_PER_NODE");
 	}
 	if (facts[NODES].value > facts[WORLD].value) {
-		facts[NODES].value = facts[WORLD].value; /* the job's nodes, not the step's */
+		/* NODES counted the job's nodes, not the step's. */
+		facts[NODES].value = facts[WORLD].value;
 	}
 	facts[LOCAL_WORLD].value = slurm_tasks_of_node(tasks, facts[NODE_RANK].value);
 	if (facts[LOCAL_WORLD].value != 0) {
@@ -205,7 +207,7 @@ static void amend_slurm(const struct source *from, struct fact *facts)
 	}
 }
 
-/* Launchers that speak of nodes run one process on each. */
+/* Launchers that speak of nodes start one process on each. */
 static void amend_node_launcher(struct fact *facts)
 {
 	facts[RANK] = facts[NODE_RANK];
@@ -215,7 +217,7 @@ static void amend_node_launcher(struct fact *facts)
 	facts[LOCAL_RANK].name = facts[NODES].name;
 }
 
-/* What nobody stated: one node unless sizes say more, ranks in blocks. */
+/* Fills in facts that nobody stated: one node unless sizes say more, ranks in blocks. */
 static void complete_facts(struct fact *f)
 {
 	if (f[LOCAL_WORLD].name == NULL) {
@@ -310,7 +312,8 @@ static int resolve_rank(const struct source *from, const struct launcher *launch
 	return 0;
 }
 
-/* torchrun without --rdzv-id makes one up for each start: it does not name the job. */
+/* Whether text is a UUID: torchrun without --rdzv-id makes one up for each start, so it does not
+ * name the job. */
 static bool is_uuid(const char *text)
 {
 	size_t len = strlen(text);

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Columns, by place. */
+/* Places of the columns. */
 enum { COL_TIME, COL_JOB, COL_ATTEMPT, COL_EVENT, COL_RANKS, COL_STEP, COLS = 7 };
 
 static const char *const kinds[] = {[EVENT_STARTED] = "started",
@@ -36,7 +36,7 @@ void events_put(struct wire_out *out, const struct event *event, const char *job
 	rows_put_text(out, event->why, true);
 }
 
-/* KINDS_N if it is none. */
+/* Returns the kind that word names; KINDS_N if none. */
 static size_t kind_of(const char *word)
 {
 	size_t kind = 0;
@@ -77,7 +77,8 @@ bool events_sum(char *text, struct events_past *past, struct event *open, char *
 			end_run(past, started_ns, at_ns, kind);
 			running = false;
 		}
-		if (kind == EVENT_STARTED) { /* of one that has no end, nothing is known */
+		/* A run that has no end before the next one starts counts for nothing. */
+		if (kind == EVENT_STARTED) {
 			running = true;
 			started_ns = at_ns;
 			*open = (struct event){.kind = EVENT_STARTED,
@@ -93,7 +94,7 @@ bool events_sum(char *text, struct events_past *past, struct event *open, char *
 	return running;
 }
 
-/* A run whose agent is gone ends at the last time known of it. */
+/* Ends a run whose agent is gone, at the last time known of it. */
 static void end_open(struct rows *rows, struct event *open, const char *job, int64_t latest_ns,
 	struct events_past *past)
 {
@@ -102,7 +103,7 @@ static void end_open(struct rows *rows, struct event *open, const char *job, int
 	open->at_ns = latest_ns > open->at_ns ? latest_ns : open->at_ns;
 	snprintf(open->why, sizeof(open->why), "the agent was gone, with its workers");
 	events_put(&rows->taken, open, job);
-	rows->taken.failed = false; /* without memory the row is lost, no more */
+	rows->taken.failed = false; /* without memory only the row is lost */
 }
 
 int events_recover(struct rows *rows, struct store *store, int64_t latest_ns,

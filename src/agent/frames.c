@@ -1,5 +1,5 @@
-/* What workers say to the agent, and how it answers: one function a frame. See proto.h for the
- * frames, root.h for the parts. */
+/* Handles what workers say to the agent: one function a frame. See proto.h for the frames, root.h
+ * for the parts. */
 #include "agent/root.h"
 
 #include "base/clock.h"
@@ -23,8 +23,8 @@ size_t conn_start(struct agent_conn *conn, enum proto_type type, uint32_t id)
 	return proto_start(&conn->agent->scratch, type, id);
 }
 
-/* A rank that has not taken what it was sent, and is given up; of one that has died nobody need
- * hear here. */
+/* Tells people of a rank that has not read what it was sent, and is given up. Nobody needs to hear
+ * here of a rank that died. */
 static void tell_deaf(struct agent_conn *conn, const struct pawl_err *err)
 {
 	struct news_item item;
@@ -98,7 +98,7 @@ static struct agent_root *find_root(struct agent *agent, const char *path)
 	return NULL;
 }
 
-/* The list without root. */
+/* Returns the list without root. */
 static struct agent_root *unlink_root(struct agent_root *roots, const struct agent_root *root)
 {
 	struct agent_root **at = &roots;
@@ -110,21 +110,21 @@ static struct agent_root *unlink_root(struct agent_root *roots, const struct age
 	return roots;
 }
 
-/* What a worker says about itself. */
+/* The contents of HELLO: what a worker says about itself. */
 struct hello {
 	char job[CKPT_JOB_MAX];
 	char root[PATH_MAX];
-	uint32_t world; /* of the job */
-	uint32_t first; /* rank of this host */
-	uint32_t ranks; /* of this host */
+	uint32_t world; /* ranks of the job */
+	uint32_t first; /* lowest rank of this host */
+	uint32_t ranks; /* number of ranks on this host */
 	uint32_t attempt;
 	struct persist_policy policy;
-	int64_t interval_ns; /* unless auto_interval */
+	int64_t interval_ns; /* between persists; unused with auto_interval */
 	bool auto_interval;
 	uint64_t memory_bytes;
 	bool named;
 	char hidden[PATH_MAX];
-	uint64_t seq; /* of its last save */
+	uint64_t seq; /* number of the rank's last save; 0: none yet */
 };
 
 static int read_hello(struct agent_conn *conn, struct wire_in *body, struct hello *hello,
@@ -145,7 +145,8 @@ static int read_hello(struct agent_conn *conn, struct wire_in *body, struct hell
 	conn->job_rank = wire_get_u32(body);
 	hello->world = wire_get_u32(body);
 	hello->attempt = wire_get_u32(body);
-	wire_get_u32(body); /* its pid as it sees it: the kernel told us better */
+	/* The pid as the worker sees it; conn->pid is the kernel's word. */
+	wire_get_u32(body);
 	hello->policy.rule.keep_last = wire_get_u32(body);
 	hello->policy.rule.keep_every = wire_get_u64(body);
 	interval_ms = wire_get_u64(body);
@@ -177,8 +178,8 @@ static int read_hello(struct agent_conn *conn, struct wire_in *body, struct hell
 	return 0;
 }
 
-/* Workers of an attempt that is over come too late; of a newer one, they begin it (if the agent
- * does not count attempts itself). */
+/* Refuses workers of an attempt that is over. Workers of a newer attempt begin it, unless the agent
+ * counts attempts itself. */
 static int check_attempt(const struct agent *agent, const struct agent_root *root, uint32_t attempt,
 	struct pawl_err *err)
 {
@@ -192,8 +193,8 @@ static int check_attempt(const struct agent *agent, const struct agent_root *roo
 }
 
 /*
- * Ranks on several hosts that are not those that this agent has the root open for: it is opened
- * anew, once the old ones are gone.
+ * Sees to ranks that span hosts and differ from those that this agent has the root open for: the
+ * root is opened anew once the old ranks are gone. *at is NULL then.
  */
 static int change_hosts(struct agent_root **at, const struct hello *hello, struct pawl_err *err)
 {
@@ -271,7 +272,9 @@ static int join_root(struct agent_conn *conn, const struct hello *hello, struct 
 	root->memory_bytes = hello->memory_bytes;
 	root->auto_interval = hello->auto_interval && root->elsewhere == 0;
 	if (root->elsewhere > 0) {
-		ledger_set_interval(&root->ledger, 0); /* on fewer, hosts cannot agree in time */
+		/* With 0 every save is persisted: hosts cannot agree in time on which ones to
+		 * skip. */
+		ledger_set_interval(&root->ledger, 0);
 	} else if (hello->auto_interval) {
 		root_advise(root);
 	} else {
@@ -296,7 +299,7 @@ static void handle_hello(struct agent_conn *conn, uint32_t id, struct wire_in *b
 	}
 	conn->hello_id = id;
 	if (conn->agent->notice || conn->root->asked[QUESTION_STOP]) {
-		root_hold(conn->root, QUESTION_STOP); /* again, now with this rank */
+		root_hold(conn->root, QUESTION_STOP); /* asks anew, now with this rank */
 	}
 	if (conn->root->state == ROOT_OPEN) {
 		conn_send_welcome(conn);
@@ -324,7 +327,7 @@ static void handle_begin(struct agent_conn *conn, uint32_t id, struct wire_in *b
 	}
 	times = root_fits(conn->root, conn->begin_bytes);
 	conn->ask.fits = times >= LEDGER_SLOTS - 1;
-	/* of several hosts, nothing is restored from memory */
+	/* A job on several hosts restores nothing from memory: no spare slot is needed. */
 	conn->ask.spare = times == LEDGER_SLOTS && conn->root->elsewhere == 0;
 	root_asked(conn->root, conn->rank, conn->ask.seq);
 	conn->begin_id = id;
@@ -342,7 +345,8 @@ static void handle_fail(struct agent_conn *conn, uint32_t id, struct wire_in *bo
 	wire_get_str(body, why, sizeof(why));
 	wire_get_str(body, tag, sizeof(tag));
 	root_asked(conn->root, conn->rank, seq);
-	if (code == PAWL_ETIMEDOUT) { /* it has not heard a grant, and not got what came along */
+	/* After PAWL_ETIMEDOUT the rank has neither the grant nor its descriptors. */
+	if (code == PAWL_ETIMEDOUT) {
 		memset(conn->arena_ids, 0, sizeof(conn->arena_ids));
 	}
 	root_fail(conn->root, conn->rank, seq, tag, code, why);
@@ -380,9 +384,10 @@ static void handle_want(struct agent_conn *conn, uint32_t id, struct wire_in *bo
 	root_turn(conn->root);
 }
 
-/* ---- questions about what there is ---- */
+/* ---- questions about checkpoints ---- */
 
-/* Called twice: all that was in other sockets when the question came is read between. */
+/* Fires twice: between the two, the loop reads what the other sockets held when the question
+ * came. */
 static void question_due(struct loop_timer *timer)
 {
 	struct agent_conn *conn = timer->user;
@@ -396,13 +401,14 @@ static void question_due(struct loop_timer *timer)
 	asked->answer(conn, asked->id, asked->tag);
 }
 
-/* Answers once other sockets were read. */
+/* Answers once the other sockets have been read. */
 static void put_off(struct agent_conn *conn, uint32_t id, const char *tag,
 	void (*answer)(struct agent_conn *conn, uint32_t id, const char *tag))
 {
 	struct agent_question *asked = &conn->asked;
 
-	if (asked->timer.active) { /* of another thread */
+	/* With the timer active, another thread of the worker has asked: answers that first. */
+	if (asked->timer.active) {
 		loop_timer_cancel(conn->agent->loop, &asked->timer);
 		asked->answer(conn, asked->id, asked->tag);
 	}
@@ -453,9 +459,10 @@ static void handle_find(struct agent_conn *conn, uint32_t id, struct wire_in *bo
 	put_off(conn, id, tag, answer_find);
 }
 
-/* ---- what is kept ---- */
+/* ---- keeping and removing checkpoints ---- */
 
-/* What is in the store only rank 0's host changes; else the rank is told. */
+/* Whether this host may change the store: only rank 0's host does. Otherwise answers with an
+ * error. */
 static bool may_change(struct agent_conn *conn, uint32_t id, const char *what, const char *tag)
 {
 	struct pawl_err err = {0};
@@ -470,7 +477,7 @@ static bool may_change(struct agent_conn *conn, uint32_t id, const char *what, c
 	return false;
 }
 
-/* It is done later; NULL: there was no memory for it. */
+/* Accepts a job that is done later; job NULL: there was no memory for it. */
 static void take_job(struct agent_conn *conn, uint32_t id, struct persist_job *job)
 {
 	struct pawl_err err = {0};
@@ -608,7 +615,8 @@ static void handle_bye(struct agent_conn *conn, uint32_t id, struct wire_in *bod
 		conn->root->owing = true;
 		conn->agent->owing = true;
 	}
-	if (text[0] != '\0' && conn->root->running) { /* its end is orderly, but not meant */
+	/* A rank with an error ends in order, but did not mean to end. */
+	if (text[0] != '\0' && conn->root->running) {
 		snprintf(why, sizeof(why), "rank %u: %.200s", conn->job_rank, text);
 		root_event(conn->root, EVENT_FAILED, why);
 	}
@@ -619,7 +627,7 @@ static void handle_bye(struct agent_conn *conn, uint32_t id, struct wire_in *bod
 	root_turn(conn->root);
 }
 
-/* Of `pawl scale`, which is no rank. */
+/* Answers `pawl scale`, which is no rank. */
 static void handle_scale(struct agent_conn *conn, uint32_t id, struct wire_in *body)
 {
 	const struct agent *agent = conn->agent;
@@ -658,7 +666,7 @@ static void handle_scale(struct agent_conn *conn, uint32_t id, struct wire_in *b
 	conn_send(conn, start, NULL, 0);
 }
 
-/* Of `pawl ckpt watch`, which is no rank. */
+/* Answers `pawl ckpt watch`, which is no rank. */
 static void handle_state(struct agent_conn *conn, uint32_t id, struct wire_in *body)
 {
 	struct agent *agent = conn->agent;

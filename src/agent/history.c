@@ -11,13 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The header of the first versions, which wrote a job's name as it was, commas and all. */
+/* The header of the first versions, which wrote a job's name as it was, commas included. */
 #define HEADER_1                                                                                   \
 	"time,job,attempt,step,tag,level,files,bytes,stall_ms,stage_ms,persist_ms,mib_per_s"
 #define COMMAS_1    10u /* behind the job */
-#define DAMAGED_MAX 16u /* tags without a row that are opened, and found not whole, at a start */
+#define DAMAGED_MAX 16u /* tags without a row that may be found damaged at a start, at most */
 
-/* Columns, by place. */
+/* Places of the columns. */
 enum { COL_TIME, COL_STEP = 3, COL_TAG = 4, COL_LEVEL = 5, COLS = 16 };
 
 static const char *const levels[] = {[HISTORY_FAILED] = "failed",
@@ -84,7 +84,7 @@ bool history_upgrade(struct wire_out *out, char *line)
 	return true;
 }
 
-/* Writes the older file anew under this header, in one instant. */
+/* Rewrites the older file under this header, by one rename. */
 static int upgrade_file(struct store *store, char *lines, struct pawl_err *err)
 {
 	struct wire_out out = {0};
@@ -103,8 +103,8 @@ static int upgrade_file(struct store *store, char *lines, struct pawl_err *err)
 	return rv;
 }
 
-/* Reads the file, first bringing it to this header if it has another. PAWL_ENOENT: there is none
- * (any more). */
+/* Reads the file, first bringing it to this header if it has an older one. Returns PAWL_ENOENT if
+ * there is no file (any more). */
 static int read_file(const struct rows *rows, struct store *store, char **text,
 	struct pawl_err *err)
 {
@@ -139,18 +139,18 @@ static int read_file(const struct rows *rows, struct store *store, char **text,
 /* The tags of a root, and which of them need a row. */
 struct wanting {
 	struct tag_step *tags; /* ascending by step */
-	bool *wants;           /* one a tag */
-	size_t n;              /* how many tags */
+	bool *wants;           /* one for each tag */
+	size_t n;              /* number of tags */
 };
 
-/* The tag that a row is of needs none. */
+/* Notes that a tag has a row and needs none. */
 static void strike_tag(struct wanting *wanting, uint64_t step, const char *tag)
 {
 	const struct tag_step *tags = wanting->tags;
 	size_t lo = 0;
 	size_t hi = wanting->n;
 
-	while (lo < hi) { /* the first that is not below */
+	while (lo < hi) { /* finds the first tag whose step is not lower */
 		size_t mid = lo + (hi - lo) / 2;
 
 		if (tags[mid].step < step) {
@@ -166,8 +166,8 @@ static void strike_tag(struct wanting *wanting, uint64_t step, const char *tag)
 	}
 }
 
-/* Strikes out all tags that have a row that says durable; finds the latest time. Ends a torn
- * line. */
+/* Strikes out every tag that has a row of level durable, finds the latest time, and sees whether
+ * the file ends in half a row. */
 static int strike_known(struct rows *rows, struct store *store, struct wanting *wanting,
 	int64_t *latest_ns, struct pawl_err *err)
 {
@@ -200,7 +200,7 @@ static int strike_known(struct rows *rows, struct store *store, struct wanting *
 	return 0;
 }
 
-/* The row waits where the thread that runs this takes it from. */
+/* Leaves the row in rows->taken, where the calling thread writes it from. */
 static void note_from_manifest(struct rows *rows, const struct manifest *manifest)
 {
 	struct history_row row = {.level = HISTORY_DURABLE};
@@ -214,8 +214,9 @@ static void note_from_manifest(struct rows *rows, const struct manifest *manifes
 	history_put(&rows->taken, &row, manifest->job, manifest->created_ns);
 }
 
-/* Which of those without a row are whole, from the newest down until too many were not: what a
- * crash left without its row is among the newest, and each start would open all that is damaged. */
+/* Strikes out tags without a row that are not whole. Looks from the newest down until too many are
+ * damaged: a tag that a crash left without its row is among the newest, and each start would open
+ * all that is damaged. */
 static int strike_damaged(struct store *store, struct wanting *wanting, struct pawl_err *err)
 {
 	unsigned damaged = 0;
@@ -261,7 +262,7 @@ static int note_wanting(struct rows *rows, struct store *store, const struct wan
 			note_from_manifest(rows, &manifest);
 			manifest_deinit(&manifest);
 		} else if (rv == PAWL_ENOENT || rv == PAWL_ECORRUPT) {
-			rv = 0; /* since it was looked at */
+			rv = 0; /* damaged or removed since strike_damaged looked */
 		}
 	}
 	return rv;
@@ -291,7 +292,7 @@ int history_recover(struct rows *rows, struct store *store, int64_t *latest_ns,
 		rv = note_wanting(rows, store, &wanting, err);
 	}
 	free(wanting.wants);
-	rows->taken.failed = false; /* without memory a row is lost, no more */
+	rows->taken.failed = false; /* without memory only the row is lost */
 free_tags:
 	free(wanting.tags);
 	return rv;

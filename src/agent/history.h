@@ -1,9 +1,9 @@
 /*
- * checkpointHistories.csv in the root: a row for each save, once it is known what became of it. For
- * people and tools, and for the next agent, which sees what is missing.
+ * checkpointHistories.csv in the root: a row for each save, once its fate is known. For people and
+ * tools, and for the next agent, which adds the rows that are missing.
  *
- * The file is begun by the first save that becomes durable: what was noted before goes in with it,
- * so that a root holds nothing of the kind while it holds no checkpoint.
+ * The first save that becomes durable begins the file; rows noted before are written with it, so
+ * that a root without a checkpoint has no such file either.
  */
 #ifndef AGENT_HISTORY_H
 #define AGENT_HISTORY_H
@@ -18,42 +18,46 @@
 #define HISTORY_TEXT_MAX 256u /* bytes of partitions and of why, terminator included */
 
 enum history_level {
-	HISTORY_FAILED,    /* it was not whole in memory, ever */
-	HISTORY_COMMITTED, /* it was, and a later save took its place */
+	HISTORY_FAILED,    /* never whole in memory */
+	HISTORY_COMMITTED, /* whole in memory, but never durable */
 	HISTORY_DURABLE,
 };
 
-/* What is known of a save. Of times and sizes 0 is "not known": the field stays empty. */
+/* What is known of a save. A time or size of 0 is "not known": its field stays empty. */
 struct history_row {
-	enum history_level level;          /* that it reached */
-	uint64_t step;                     /* of training */
-	char tag[CKPT_TAG_MAX];            /* its name */
-	uint32_t attempt;                  /* of the job */
-	uint32_t ranks;                    /* that save */
-	int64_t begun_ns;                  /* wall clock: the first rank began */
-	uint64_t stall_ns;                 /* save() of the slowest rank */
-	uint64_t stage_ns;                 /* until all was copied, likewise */
-	uint64_t persist_ns;               /* from the storage thread's beginning to durable */
-	uint32_t files;                    /* of the tag */
-	uint64_t size_bytes;               /* of them */
-	char partitions[HISTORY_TEXT_MAX]; /* rank 0's, joined by spaces; cut: "…" at the end */
-	char why[HISTORY_TEXT_MAX];        /* it failed, or is not durable */
+	enum history_level level; /* highest level that the save reached */
+	uint64_t step;            /* training step */
+	char tag[CKPT_TAG_MAX];   /* name of the checkpoint */
+	uint32_t attempt;         /* attempt number of the job */
+	uint32_t ranks;           /* number of ranks that save */
+	int64_t begun_ns;         /* wall-clock time when the first rank began */
+	uint64_t stall_ns;        /* duration of save() in the slowest rank */
+	uint64_t stage_ns;        /* time until all was copied, in the slowest rank */
+	uint64_t persist_ns;      /* from the storage thread's beginning until durable */
+	uint32_t files;           /* number of files of the tag */
+	uint64_t size_bytes;      /* total size of the files */
+	/* Partition names of rank 0, joined by spaces; a list that was cut ends in "…". */
+	char partitions[HISTORY_TEXT_MAX];
+	char why[HISTORY_TEXT_MAX]; /* why it failed or is not durable; "": nothing to say */
 };
 
-/* Appends the row, its end included. at_ns: wall clock, when it became known. Pure. */
+/* Appends the row and its line end. at_ns: wall-clock time when the save's fate became known.
+ * Pure. */
 void history_put(struct wire_out *out, const struct history_row *row, const char *job,
 	int64_t at_ns);
-/* A line of the header before this one, made one of this; false: it is none. Changes line. Pure. */
+/* Appends a line of the older header's format, brought to this one. Returns false if line is none.
+ * Changes line. Pure. */
 bool history_upgrade(struct wire_out *out, char *line);
 
 /*
- * At start, by the one owner of the root. Brings the file to this header, or puts it aside; appends
- * rows for complete tags that have none (a crash came between publishing and the row), by step,
- * from their manifests. *latest_ns gets the latest time in the file, 0 if there is none.
+ * Called at start by the one owner of the root. Brings the file to this header, or puts it aside;
+ * appends rows for complete tags that have none (a crash came between publishing and the row), by
+ * step, from their manifests. *latest_ns gets the latest time in the file, 0 if there is none.
  */
 int history_recover(struct rows *rows, struct store *store, int64_t *latest_ns,
 	struct pawl_err *err);
-/* The same by whoever owns the root without an agent, written at once. */
+/* Recovers the history in a root that has no agent, and writes the rows at once. The caller owns
+ * the root. */
 int history_mend(struct store *store, struct pawl_err *err);
 
 #endif

@@ -2,10 +2,10 @@
  * Agents of several hosts that agree through the store: see hosts.h.
  *
  *   .pawl-hosts/<job>/join.<k>     the host whose lowest rank is k has begun
- *   .pawl-hosts/<job>/lead         that of rank 0 has begun
- *   .pawl-hosts/<job>/run          who is in the run, by rank 0's host
- *   .pawl-hosts/<job>/<run>/x<n>.k what it says in round n of kind x
- *   .pawl-hosts/<job>/<run>/x<n>   what came of that round
+ *   .pawl-hosts/<job>/lead         the host of rank 0 has begun
+ *   .pawl-hosts/<job>/run          the members of the run, by rank 0's host
+ *   .pawl-hosts/<job>/<run>/x<n>.k what host k says in round n of kind x
+ *   .pawl-hosts/<job>/<run>/x<n>   the result of that round
  *
  * Each look begins with opening the directory, to list it: on NFS that is what makes the client ask
  * the server anew, where a file that was not there before may stay unseen for half a minute.
@@ -25,13 +25,13 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define HOSTS_GONE  HOSTS_DIR ".old" /* what is being removed */
+#define HOSTS_GONE  HOSTS_DIR ".old" /* directory that is being removed */
 #define CLEARS_MAX  10
-#define ROUNDS_KEPT 32u /* of each kind: no host is further behind */
+#define ROUNDS_KEPT 32u /* rounds of each kind that are kept: no host is further behind */
 #define NOTE_MAX    (MANIFEST_MAX_BYTES - 1u)
 
-/* One look: 1, what is waited for is there; 0, not yet, and hosts->late says what; or why it will
- * never be. */
+/* Looks once. Returns 1 if what the agent waits for is there; 0 if not yet, and hosts->late says
+ * what is missing; or an error if it will never be there. */
 typedef int look_fn(struct hosts *hosts, void *what, struct pawl_err *err);
 
 /* ---- paths and notes ---- */
@@ -56,7 +56,7 @@ static void rounds_path(const struct hosts *hosts, char path[HOSTS_PATH])
 	snprintf(path, HOSTS_PATH, "%.100s/%016" PRIx64, hosts->base, hosts->run.run);
 }
 
-/* What host first says in a round; UINT32_MAX: what came of it. */
+/* Names the note of host first in a round; first UINT32_MAX: the note with the round's result. */
 static void round_path(const struct hosts *hosts, char kind, uint64_t n, uint32_t first,
 	char path[HOSTS_PATH])
 {
@@ -195,7 +195,8 @@ static int random_number(uint64_t *number, struct pawl_err *err)
 	return 0;
 }
 
-/* Rank 0's agent, when it comes, may take away the one before the other is made. */
+/* Makes the directories. Rank 0's agent, when it comes, may remove the first before the second is
+ * made. */
 static int make_dirs(struct hosts *hosts, struct pawl_err *err)
 {
 	int rv = PAWL_ENOENT;
@@ -207,8 +208,8 @@ static int make_dirs(struct hosts *hosts, struct pawl_err *err)
 	return rv;
 }
 
-/* What earlier runs left goes by a rename: hosts that still write there, until they see that their
- * run is over, could keep a directory from getting empty. */
+/* Removes what earlier runs left, by a rename: hosts that still write there, until they see that
+ * their run is over, could keep a directory from getting empty. */
 static int clear_dirs(struct store *store, struct pawl_err *err)
 {
 	int rv = PAWL_EEXIST;
@@ -218,7 +219,7 @@ static int clear_dirs(struct store *store, struct pawl_err *err)
 		rv = store_rename(store, HOSTS_DIR, HOSTS_GONE, STORE_REPLACE, err);
 	}
 	if (rv == 0) {
-		store_remove(store, HOSTS_GONE, NULL); /* what stays goes the next time */
+		store_remove(store, HOSTS_GONE, NULL); /* removed the next time, if this fails */
 	}
 	return rv == PAWL_ENOENT ? 0 : rv;
 }
@@ -236,7 +237,7 @@ int hosts_open(struct hosts *hosts, struct store *store, struct pawl_err *err)
 	return rv == 0 ? make_dirs(hosts, err) : rv;
 }
 
-/* Says that this host's ranks have begun; rank 0's host, that no run is in force. */
+/* Says that this host's ranks have begun; rank 0's host says also that no run is in force. */
 static int say_begun(struct hosts *hosts, struct pawl_err *err)
 {
 	struct note_join join = {.member = hosts->own, .world = hosts->world};
@@ -279,10 +280,10 @@ int hosts_begin(struct hosts *hosts, struct pawl_err *err)
 
 /* ---- the run ---- */
 
-/* Those who said that they have begun. */
+/* The hosts that said that they have begun. */
 struct joined {
 	struct hosts *hosts;
-	struct note_join *joins; /* HOSTS_MAX of them */
+	struct note_join *joins; /* HOSTS_MAX entries */
 	uint32_t n;
 };
 
@@ -305,7 +306,7 @@ static int take_join(void *user, const char *name, enum store_kind kind)
 	return 0;
 }
 
-/* Which ranks are missing, up to the next that have come. */
+/* Says in hosts->late which ranks are missing, up to the next that have come. */
 static void tell_missing(struct hosts *hosts, const struct joined *joined, uint32_t missing)
 {
 	uint32_t next = hosts->world;
@@ -322,7 +323,7 @@ static void tell_missing(struct hosts *hosts, const struct joined *joined, uint3
 		hosts->job);
 }
 
-/* look_fn of rank 0's host: what is there is a new run. */
+/* look_fn of rank 0's host: waits for the hosts that make up a new run, and names it. */
 static int look_joined(struct hosts *hosts, void *what, struct pawl_err *err)
 {
 	struct joined *joined = what;
@@ -356,7 +357,7 @@ static int look_joined(struct hosts *hosts, void *what, struct pawl_err *err)
 		rv = put_note(hosts, path, err);
 	}
 	if (rv != 0) {
-		hosts->run = before; /* nobody has heard of it */
+		hosts->run = before; /* nobody has heard of the new run */
 	}
 	return rv == 0 ? 1 : rv;
 }
@@ -367,7 +368,8 @@ void hosts_told(struct hosts *hosts, uint64_t nonce)
 	hosts->told_nonce = nonce;
 }
 
-/* PAWL_EINVAL if rank 0's host says that it began in a root of this name, but not in this one. */
+/* Returns PAWL_EINVAL if rank 0's host says that it began in a root of this name, but not in this
+ * one. */
 static int check_shared(struct hosts *hosts, struct pawl_err *err)
 {
 	uint64_t nonce = hosts->told_nonce;
@@ -387,7 +389,7 @@ static int check_shared(struct hosts *hosts, struct pawl_err *err)
 		"to one that all of them share (NFS, say)");
 }
 
-/* look_fn of the others: what is there is a run with us in it. */
+/* look_fn of the other hosts: waits for a run with this host in it. */
 static int look_named(struct hosts *hosts, void *what, struct pawl_err *err)
 {
 	struct note_join own;
@@ -409,13 +411,14 @@ static int look_named(struct hosts *hosts, void *what, struct pawl_err *err)
 		"rank 0's host has not named that of %s (job %.64s on all hosts? one root?)", ranks,
 		hosts->job);
 	if (read_join(hosts, hosts->own.first, &own, NULL) != 0) {
-		rv = say_begun(hosts, err); /* rank 0's agent came later, and cleaned up */
+		/* Rank 0's agent came later, and removed this host's note. */
+		rv = say_begun(hosts, err);
 		return rv == PAWL_ENOENT ? 0 : rv;
 	}
 	return check_shared(hosts, err);
 }
 
-/* PAWL_EPEER if a host of the run has begun anew since. */
+/* Returns PAWL_EPEER if a host of the run has begun anew since. */
 static int check_run(struct hosts *hosts, struct pawl_err *err)
 {
 	struct note_join join;
@@ -457,7 +460,8 @@ int hosts_enter(struct hosts *hosts, struct pawl_err *err)
 	if (rv != PAWL_EPEER || (hosts->in && hosts->used)) {
 		return rv;
 	}
-	if (hosts->in) { /* nothing was done in it: another will do */
+	/* If a run ended before anything was done in it, another one will do. */
+	if (hosts->in) {
 		rv = hosts_begin(hosts, err);
 		if (rv != 0) {
 			return rv;
@@ -486,7 +490,7 @@ int hosts_say(struct hosts *hosts, char kind, uint64_t n, bool said, struct pawl
 
 	round_path(hosts, kind, n, said ? UINT32_MAX : hosts->own.first, path);
 	rv = put_note(hosts, path, err);
-	/* the directory is gone with the run */
+	/* The directory is removed with its run. */
 	return rv == PAWL_ENOENT && check_run(hosts, err) == PAWL_EPEER ? PAWL_EPEER : rv;
 }
 
@@ -495,15 +499,15 @@ struct gathering {
 	struct hosts *hosts;
 	char kind;
 	uint64_t n;
-	bool there[HOSTS_MAX]; /* members that have said their part, or are past it */
+	bool there[HOSTS_MAX]; /* members that have said their part, or have gone past it */
 	uint32_t there_n;
-	uint32_t astray;  /* of a save: a member that restores; members_n: none */
-	uint64_t save;    /* of another kind: the oldest save that a member is in; 0: none */
-	int64_t since_ns; /* when the gathering began */
+	uint32_t astray;  /* member that restores while a save is gathered; members_n: none */
+	uint64_t save;    /* oldest save a member is in, while a restore is gathered; 0: none */
+	int64_t since_ns; /* when the gathering began, monotonic ns */
 };
 
-/* What comes after the newest round that is over. Saves have the numbers of persist.c's host_round,
- * restores and votes count from 0. */
+/* Whether a round comes after the newest one that is over. Saves have the numbers of persist.c's
+ * host_round, restores and votes count from 0. */
 static bool is_ahead(const struct hosts *hosts, char kind, uint64_t n)
 {
 	return kind == 's' ? n > hosts->saves : n >= hosts->restores;
@@ -559,9 +563,9 @@ static int look_parts(struct hosts *hosts, void *what, struct pawl_err *err)
 	round->save = 0;
 	rounds_path(hosts, path);
 	rv = store_list(hosts->store, path, take_part, round, err);
-	if (rv == 0 && round->save > 0) { /* in vain: the ranks here have gone past it, or never
-					     came to it. (An agent that is new may still be at a
-					     save of the run before.) */
+	/* A save found here is in vain: the ranks here have gone past it, or never came to it. (A
+	 * new agent may still be at a save of the run before.) */
+	if (rv == 0 && round->save > 0) {
 		rv = hosts_save_refuse(hosts, round->save,
 			"the ranks of rank 0's host restore, and do not save", err);
 	}
@@ -612,7 +616,7 @@ struct hearing {
 	struct note_word *word;
 };
 
-/* store_list_fn: opening the directory was all. */
+/* store_list_fn: stops at once, as only opening the directory matters. */
 static int take_nothing(void *user, const char *name, enum store_kind kind)
 {
 	return 1;
@@ -650,7 +654,7 @@ int hosts_hear(struct hosts *hosts, char kind, uint64_t n, struct note_word *wor
 	struct pawl_err *err)
 {
 	struct hearing hearing = {kind, n, word};
-	/* rank 0's host may itself wait so long for a third one */
+	/* Rank 0's host may itself wait that long for a third host. */
 	int rv = await(hosts, look_said, &hearing, 2 * hosts->timeout_ns, err);
 
 	if (rv == 0 && word->code != 0) {
@@ -663,7 +667,8 @@ void hosts_forget(struct hosts *hosts, char kind, uint64_t n)
 {
 	char path[HOSTS_PATH];
 
-	if ((uint32_t)n < ROUNDS_KEPT) { /* rounds before a restore stay */
+	/* Rounds before a restore stay. */
+	if ((uint32_t)n < ROUNDS_KEPT) {
 		return;
 	}
 	for (uint32_t m = 0; m < hosts->run.members_n; m++) {

@@ -14,7 +14,7 @@ enum note_kind { NOTE_JOIN = 1, NOTE_RUN, NOTE_WORD, NOTE_PART };
 
 static const char magic[8] = "PAWLHOST";
 
-/* ---- the frame of all of them ---- */
+/* ---- frame of every note ---- */
 
 static void start(struct wire_out *out, enum note_kind kind)
 {
@@ -33,7 +33,7 @@ static void finish(struct wire_out *out)
 	}
 }
 
-/* The body of a note of this kind. */
+/* Opens a note of this kind: checks its frame and sets body to what follows. */
 static int open_note(const void *bytes, size_t len_bytes, enum note_kind kind, struct wire_in *body,
 	struct pawl_err *err)
 {
@@ -208,7 +208,7 @@ void note_put_part(struct wire_out *out, const struct note_part *part)
 	finish(out);
 }
 
-/* The sums of one shared partition. */
+/* Reads the checksums of one shared partition. */
 static void get_shared(struct wire_in *in, struct note_shared *shared)
 {
 	wire_get_str(in, shared->name, sizeof(shared->name));
@@ -270,7 +270,7 @@ void note_part_deinit(struct note_part *part)
 	memset(part, 0, sizeof(*part));
 }
 
-/* ---- who is in ---- */
+/* ---- members of a run ---- */
 
 static bool was_in(const struct note_run *old, uint64_t nonce)
 {

@@ -1,4 +1,4 @@
-/* Hosts that restore the same checkpoint, or none: see hosts.h. */
+/* Hosts restore the same checkpoint, or none: see hosts.h. */
 #include "agent/hosts.h"
 #include "agent/proto.h"
 
@@ -8,9 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OFFERS_MAX 16 /* runs that end before anything came of them, one after the other */
+#define OFFERS_MAX 16 /* runs in a row that may end before an offer, at most */
 
-/* A member's word in a round; one that says nothing has gone past it, which no host does. */
+/* Reads a member's word in a round. PAWL_ENOENT: the member has gone past the round, which no host
+ * does here. */
 static int read_word(struct hosts *hosts, char kind, uint64_t n, uint32_t m, struct note_word *word,
 	struct pawl_err *err)
 {
@@ -25,7 +26,7 @@ static int read_word(struct hosts *hosts, char kind, uint64_t n, uint32_t m, str
 	return rv;
 }
 
-/* Whether all ask for what rank 0's host asks for. */
+/* Checks that all hosts ask for the same as rank 0's host. */
 static int check_asked(struct hosts *hosts, const struct note_word *own, struct pawl_err *err)
 {
 	struct note_word word;
@@ -42,7 +43,7 @@ static int check_asked(struct hosts *hosts, const struct note_word *own, struct 
 	return rv;
 }
 
-/* Rank 0's: once all have asked, says what is offered. */
+/* Rank 0's host: once all have asked, says what is offered. */
 static int make_offer(struct hosts *hosts, struct note_word *word, hosts_find_fn *find, void *user,
 	struct pawl_err *err)
 {
@@ -104,7 +105,7 @@ int hosts_offer(struct hosts *hosts, struct note_word *word, hosts_find_fn *find
 	return rv;
 }
 
-/* Rank 0's: the worst of what all hosts' ranks say. */
+/* Rank 0's host: puts the worst verdict of all hosts' ranks into word. */
 static int count_votes(struct hosts *hosts, struct note_word *word, struct pawl_err *err)
 {
 	struct note_word other;

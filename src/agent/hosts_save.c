@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The name that tags_recover knows as something unfinished. */
+/* Makes a name that tags_recover knows as something unfinished. */
 static void name_dir(const struct hosts *hosts, uint64_t n, char *dir, size_t cap_bytes)
 {
 	char name[CKPT_TAG_MAX];
@@ -30,8 +30,9 @@ static void name_dir(const struct hosts *hosts, uint64_t n, char *dir, size_t ca
 	tag_new_dir(dir, cap_bytes, name);
 }
 
-/* With a run that is over goes the save. Where there is none in time, this host goes on waiting to
- * be named with the next one: to begin anew would put off those who are about to name it. */
+/* Enters a run. If the run that this host was in has ended, the save ends with it. If none comes in
+ * time, this host goes on waiting to be named in the next one: beginning anew would put off the
+ * host that is about to name it. */
 static int enter(struct hosts *hosts, struct pawl_err *err)
 {
 	int rv;
@@ -57,9 +58,9 @@ int hosts_save_begin(struct hosts *hosts, uint64_t n, char *dir, size_t dir_cap_
 	return rv == 0 ? store_mkdir(hosts->store, inner, err) : rv;
 }
 
-/* ---- what this host says ---- */
+/* ---- the part of this host ---- */
 
-/* What is said to be alike; the note's sums are the record's. */
+/* Lists the partitions said to be alike; the note borrows the record's sums. */
 static int list_shared(struct note_part *note, const struct record *record, struct pawl_err *err)
 {
 	note->shared = calloc(record->parts_n + 1, sizeof(*note->shared));
@@ -99,16 +100,16 @@ static int say_part(struct hosts *hosts, uint64_t n, const char *dir,
 	return rv;
 }
 
-/* ---- what rank 0's host makes of it ---- */
+/* ---- the merge on rank 0's host ---- */
 
 /* All hosts' parts of a save. */
 struct parts {
-	struct note_part *notes;  /* of each member */
-	struct merge_host *hosts; /* they, behind rank 0's own */
-	uint32_t n;               /* notes that were read */
+	struct note_part *notes;  /* part of each member */
+	struct merge_host *hosts; /* rank 0's own files, then each member's */
+	uint32_t n;               /* number of notes read */
 };
 
-/* Whether what a host shares is what rank 0 shares. */
+/* Checks that a host shares the same partitions as rank 0, with the same content. */
 static int check_shared(const struct record *record, const struct note_part *note, uint32_t rank,
 	char *part, struct pawl_err *err)
 {
@@ -142,7 +143,7 @@ static int check_shared(const struct record *record, const struct note_part *not
 	return 0;
 }
 
-/* Reads what member m said. */
+/* Reads the part of member m. */
 static int read_part(struct hosts *hosts, uint64_t n, uint32_t m, struct parts *parts,
 	struct pawl_err *err)
 {
@@ -186,7 +187,7 @@ static int collect(struct hosts *hosts, uint64_t n, const struct record *record,
 	return rv;
 }
 
-/* The directory takes the name under which a tag is published, and is. */
+/* Gives the directory the name under which a tag is published, and publishes it. */
 static int publish(struct hosts *hosts, const char *dir, const struct manifest *manifest,
 	struct pawl_err *err)
 {
@@ -225,7 +226,8 @@ static int lead_end(struct hosts *hosts, uint64_t n, const char *dir,
 	if (rv == 0) {
 		rv = manifest_merge(parts.hosts, members_n + 1, &whole, err);
 	}
-	if (rv == 0 && whole.parts_n > 0) { /* else nobody had anything to save under this tag */
+	/* Without parts, nobody had anything to save under this tag. */
+	if (rv == 0 && whole.parts_n > 0) {
 		FAULT_CRASH("hosts.crash.merged");
 		rv = publish(hosts, dir, &whole, err);
 	}
@@ -234,7 +236,7 @@ static int lead_end(struct hosts *hosts, uint64_t n, const char *dir,
 		*files = whole.parts_n;
 		*size_bytes = manifest_bytes(&whole);
 		note_put_word(&hosts->out, &word);
-		/* the tag is durable whether they hear of it or not */
+		/* The tag is durable whether the other hosts hear of it or not. */
 		hosts_say(hosts, 's', n, true, NULL);
 		hosts_forget(hosts, 's', n);
 	}
@@ -272,7 +274,7 @@ int hosts_save_end(struct hosts *hosts, uint64_t n, const struct manifest *manif
 	return rv;
 }
 
-/* In the run: this host's part is gone, and all are told why. */
+/* Within the run: removes this host's part and tells all hosts why. */
 static int take_back(struct hosts *hosts, uint64_t n, const struct manifest_part *parts,
 	uint32_t parts_n, const char *part, const struct pawl_err *why, struct pawl_err *err)
 {
@@ -282,7 +284,8 @@ static int take_back(struct hosts *hosts, uint64_t n, const struct manifest_part
 
 	hosts->saves = n > hosts->saves ? n : hosts->saves;
 	name_dir(hosts, n, dir, sizeof(dir));
-	if (hosts_lead(hosts)) { /* first of all: on a full disk the note needs the room */
+	/* Rank 0's host removes first: on a full disk the note needs the room. */
+	if (hosts_lead(hosts)) {
 		store_remove(hosts->store, dir, NULL);
 	}
 	for (uint32_t p = 0; p < parts_n && !hosts_lead(hosts); p++) {

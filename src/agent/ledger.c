@@ -19,7 +19,7 @@ static struct ledger_slot *find_seq(struct ledger *ledger, uint64_t seq, enum sl
 	return NULL;
 }
 
-/* Whether rank staged its part; false also if it is taken to have none. */
+/* Whether rank staged its part; false also if rank is taken to have none. */
 static bool has_staged(const struct ledger_slot *slot, uint32_t rank)
 {
 	return has_bit(slot->staged_bits, rank) && has_bit(slot->begun_bits, rank);
@@ -106,7 +106,7 @@ int ledger_fail(struct ledger *ledger, uint64_t seq, int code, const char *why)
 	return (int)(slot - ledger->slots);
 }
 
-/* Refuses and makes sure that the other ranks get the same answer. */
+/* Refuses, and makes sure that the other ranks get the same answer. */
 static enum ledger_answer refuse_for_all(struct ledger *ledger, const struct ledger_ask *ask,
 	struct ledger_verdict *verdict, int code)
 {
@@ -138,7 +138,7 @@ static enum ledger_answer wait_or_refuse(struct ledger *ledger, const struct led
 	return refuse_for_all(ledger, ask, verdict, PAWL_ETIMEDOUT);
 }
 
-/* The generation that holds this tag and is not in the store yet, or NULL. */
+/* Finds the generation that holds this tag and is not in the store yet; NULL: none. */
 static struct ledger_slot *find_undurable(struct ledger *ledger, const char *tag)
 {
 	for (int i = 0; i < LEDGER_SLOTS; i++) {
@@ -152,7 +152,7 @@ static struct ledger_slot *find_undurable(struct ledger *ledger, const char *tag
 	return NULL;
 }
 
-/* Another rank began this save already. */
+/* Adds a rank to a save that another rank has begun. */
 static enum ledger_answer join_save(struct ledger *ledger, struct ledger_slot *slot,
 	const struct ledger_ask *ask, struct ledger_verdict *verdict)
 {
@@ -172,8 +172,8 @@ static enum ledger_answer join_save(struct ledger *ledger, struct ledger_slot *s
 	}
 	verdict->more = has_bit(slot->begun_bits, ask->rank);
 	if (has_bit(slot->staged_bits, ask->rank) && !verdict->more) {
-		/* it has a part after all, and is waited for from now on, also if it waits
-		 * itself */
+		/* The rank has a part after all, and is waited for from now on, also while it waits
+		 * itself. */
 		clear_bit(slot->staged_bits, ask->rank);
 		slot->staged--;
 	}
@@ -216,7 +216,7 @@ static uint64_t hash_tag(const char *tag)
 	return hash;
 }
 
-/* A tag that was committed in this epoch, or NULL. */
+/* Finds a tag that was committed in this epoch; NULL: none. */
 static struct ledger_known *find_known(struct ledger *ledger, const char *tag)
 {
 	uint32_t n = ledger->known_n < LEDGER_TAGS_KNOWN ? ledger->known_n : LEDGER_TAGS_KNOWN;
@@ -230,14 +230,14 @@ static struct ledger_known *find_known(struct ledger *ledger, const char *tag)
 	return NULL;
 }
 
-/* Whether rank has its part already in the round that slot adds to. */
+/* Whether rank already has its part in the round that slot adds to. */
 static bool has_its_part(const struct ledger_slot *slot, const struct ledger_known *known,
 	uint32_t rank)
 {
 	return slot->late && known && has_bit(known->part_bits, rank);
 }
 
-/* Who has a part in the tag's newest round, now that slot is committed. */
+/* Records which ranks have a part in the tag's newest round, now that slot is committed. */
 static void know_parts(struct ledger *ledger, const struct ledger_slot *slot)
 {
 	struct ledger_known *known = find_known(ledger, slot->tag);
@@ -252,7 +252,7 @@ static void know_parts(struct ledger *ledger, const struct ledger_slot *slot)
 	}
 }
 
-/* All ranks have staged it. Returns the slot. */
+/* Commits a slot that all ranks have staged. Returns its index. */
 static int commit(struct ledger *ledger, struct ledger_slot *slot)
 {
 	slot->state = SLOT_COMMITTED;
@@ -262,7 +262,7 @@ static int commit(struct ledger *ledger, struct ledger_slot *slot)
 	return (int)(slot - ledger->slots);
 }
 
-/* Whether a save that is new is written by the ranks themselves. */
+/* Whether the ranks themselves write a new save. */
 static bool streams(const struct ledger *ledger, const struct ledger_ask *ask)
 {
 	return ledger->stream || !ask->fits || ask->streams;
@@ -318,8 +318,9 @@ static struct ledger_failed *find_failed(struct ledger *ledger, const char *tag)
 	return NULL;
 }
 
-/* When the tag failed or, if it did not, was begun first, as slots count; 0: it is new, as far as
- * is known. One measure for all that failed: or two ranks could wait for each other to go on. */
+/* When the tag failed or, if it did not, was first begun, in the order of slots; 0: the tag is new,
+ * as far as is known. All failed tags are measured alike: otherwise two ranks could wait for each
+ * other to go on. */
 static uint64_t find_order(struct ledger *ledger, const char *tag)
 {
 	const struct ledger_failed *failed = find_failed(ledger, tag);
@@ -336,7 +337,7 @@ static uint64_t find_order(struct ledger *ledger, const char *tag)
 	return order;
 }
 
-/* A rank that begins a tag knows of those that failed before it, or need not know. */
+/* Notes that a rank that begins a tag knows of the tags that failed before it, or need not know. */
 static void pass_failed(struct ledger *ledger, uint32_t rank, const char *tag)
 {
 	uint64_t order = find_order(ledger, tag);
@@ -423,7 +424,7 @@ int ledger_fail_tag(struct ledger *ledger, uint32_t rank, const char *tag, int c
 	return (int)(slot - ledger->slots);
 }
 
-/* A rank that has saved something and does not know yet that the tag failed. */
+/* Whether a rank that has saved something does not know yet that the tag failed. */
 static bool is_somebody_untold(const struct ledger *ledger, const struct ledger_failed *failed)
 {
 	for (uint32_t r = 0; r < ledger->world; r++) {
@@ -454,15 +455,15 @@ static enum ledger_answer check_failed(struct ledger *ledger, const struct ledge
 	if (is_somebody_untold(ledger, failed)) {
 		return wait_or_refuse(ledger, ask, verdict);
 	}
-	memset(failed, 0, sizeof(*failed)); /* all know: it is tried again */
+	memset(failed, 0, sizeof(*failed)); /* every rank knows: the tag is tried again */
 	return LEDGER_GRANT;
 }
 
-/* The tag being staged, if this rank may still have a part in it. */
+/* Finds the tag being staged, if this rank may still have a part in it. */
 static struct ledger_slot *find_tag(struct ledger *ledger, const struct ledger_ask *ask)
 {
 	struct ledger_slot *slot = find_staging(ledger);
-	bool shut; /* to who is not in it */
+	bool shut; /* closed to ranks that are not in it yet */
 
 	if (!slot || strcmp(slot->tag, ask->tag) != 0 || has_staged(slot, ask->rank)) {
 		return NULL;
@@ -487,7 +488,8 @@ static enum ledger_answer check_seq(const struct ledger *ledger, const struct le
 	return LEDGER_GRANT;
 }
 
-/* The slot for a new save, or -1: not now. What it adds to is made durable first. */
+/* Finds the slot for a new save; -1: not now. A save that this one adds to is made durable
+ * first. */
 static int find_room(struct ledger *ledger, const struct ledger_ask *ask, bool again)
 {
 	struct ledger_slot *before = find_undurable(ledger, ask->tag);
@@ -516,14 +518,14 @@ uint64_t ledger_passed(const struct ledger *ledger, uint32_t rank, uint64_t seq)
 	return 0;
 }
 
-/* What is in a slot is in the store only, from now on. */
+/* Notes that from now on only the store holds the save in a slot. */
 static void pass_by(struct ledger *ledger, const struct ledger_slot *slot)
 {
 	ledger->past_order = slot->order;
 	memcpy(ledger->past_tag, slot->tag, sizeof(ledger->past_tag));
 }
 
-/* A new save takes the place of what is in a slot. */
+/* Notes that a new save overwrites the one in a slot. */
 static void overwrite(struct ledger *ledger, int i, struct ledger_verdict *verdict)
 {
 	const struct ledger_slot *slot = &ledger->slots[i];
@@ -550,7 +552,7 @@ enum ledger_answer ledger_begin(struct ledger *ledger, const struct ledger_ask *
 	verdict->withdrawn = -1;
 	ledger_note_spare(ledger, ask);
 	set_bit(ledger->began_bits, ask->rank);
-	clear_bit(ledger->left_bits, ask->rank); /* it is back */
+	clear_bit(ledger->left_bits, ask->rank); /* a rank that left is back */
 	slot = ledger->named ? find_tag(ledger, ask) : find_seq(ledger, ask->seq, SLOT_STAGING);
 	if (slot) {
 		return join_save(ledger, slot, ask, verdict);
@@ -595,7 +597,7 @@ int ledger_persist_next(struct ledger *ledger, int64_t now_ns, int64_t *again_ns
 	*again_ns = INT64_MAX;
 	for (i = 0; i < LEDGER_SLOTS; i++) {
 		if (ledger->slots[i].persisting) {
-			return -1; /* one at a time */
+			return -1; /* one persist at a time */
 		}
 	}
 	i = ledger_pick_persist(ledger);
@@ -630,14 +632,15 @@ void ledger_persisted(struct ledger *ledger, int i, bool ok, int64_t now_ns)
 	slot->persisting = false;
 	slot->durable = ok;
 	if (slot->streamed) {
-		slot->state = SLOT_EMPTY; /* it was never in memory, and what its ranks wrote is
-					     published or lost */
+		/* A streamed save was never in memory, and what its ranks wrote is published or
+		 * lost. */
+		slot->state = SLOT_EMPTY;
 	}
 	for (int s = 0; ok && slot->streamed && s < LEDGER_SLOTS; s++) {
 		struct ledger_slot *other = &ledger->slots[s];
 
 		if (other->state == SLOT_COMMITTED && slot_is_older(other, slot)) {
-			other->state = SLOT_EMPTY; /* a restore must not prefer it */
+			other->state = SLOT_EMPTY; /* a restore must not prefer an older save */
 		}
 	}
 	if (ok) {
@@ -649,7 +652,7 @@ void ledger_persisted(struct ledger *ledger, int i, bool ok, int64_t now_ns)
 	}
 }
 
-/* What ranks streamed is on its way to durable. */
+/* Whether a streamed save is being made durable. */
 static bool is_publishing(const struct ledger *ledger)
 {
 	bool found = false;
@@ -671,7 +674,7 @@ bool ledger_want_durable(struct ledger *ledger, uint64_t seq)
 	slot = find_seq(ledger, seq, SLOT_COMMITTED);
 	slot = slot ? slot : find_seq(ledger, seq, SLOT_STAGING);
 	if (!slot || (!slot->durable && !slot->streamed && is_publishing(ledger))) {
-		return false; /* the streamed one supersedes it */
+		return false; /* the streamed save supersedes this one */
 	}
 	slot->urgent = !slot->durable;
 	return true;
@@ -711,10 +714,10 @@ void ledger_drop(struct ledger *ledger, int i)
 	struct ledger_known *known = find_known(ledger, slot->tag);
 
 	if (known && !slot->again && !slot->durable) {
-		known->hash = 0; /* there is nothing to add to */
+		known->hash = 0; /* nothing is left to add to */
 	}
 	if (slot->durable && i == ledger_newest(ledger)) {
 		pass_by(ledger, slot);
 	}
-	slot->state = SLOT_EMPTY; /* if it is being persisted, that will find the damage too */
+	slot->state = SLOT_EMPTY; /* a persist under way will find the damage too */
 }

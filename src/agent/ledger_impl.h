@@ -1,4 +1,4 @@
-/* What the parts of the ledger share: see ledger.h. Pure. */
+/* Shared by the parts of the ledger: see ledger.h. Pure. */
 #ifndef AGENT_LEDGER_IMPL_H
 #define AGENT_LEDGER_IMPL_H
 
@@ -28,13 +28,13 @@ static inline uint32_t set_bit(uint64_t *bits, uint32_t i)
 /* ---- ledger_slots.c ---- */
 
 bool slot_is_older(const struct ledger_slot *a, const struct ledger_slot *b);
-/* The slot for a new save, or -1: none now. */
+/* Picks the slot for a new save; -1: none is free now. */
 int ledger_pick_slot(const struct ledger *ledger);
-/* The committed slot that is next for the store, or -1: the oldest that is owed, else the
- * newest. */
+/* Picks the committed slot that is next for the store: the oldest that is owed, else the newest;
+ * -1: none. */
 int ledger_pick_persist(const struct ledger *ledger);
-/* A rank says with its save whether memory takes the spare slot. What lies in it, when it does not
- * any more, is let go of once there is something newer. */
+/* A rank says with its save whether memory takes the spare slot. If it no longer does, the spare
+ * slot is emptied once there is something newer. */
 void ledger_note_spare(struct ledger *ledger, const struct ledger_ask *ask);
 
 #endif

@@ -17,7 +17,8 @@ static bool is_lower(const struct ledger_slot *a, const struct ledger_slot *b)
 	return a->step < b->step || (a->step == b->step && slot_is_older(a, b));
 }
 
-/* The last, by an order, of the committed slots that the store has nothing newer than; -1: none. */
+/* Finds the last, by an order, of the committed slots that are not older than the store's; -1:
+ * none. */
 static int find_last(const struct ledger *ledger, bool streamed,
 	bool (*is_before)(const struct ledger_slot *a, const struct ledger_slot *b))
 {
@@ -45,13 +46,13 @@ int ledger_highest(const struct ledger *ledger, bool streamed)
 	return find_last(ledger, streamed, is_lower);
 }
 
-/* Somebody was promised that it becomes durable; what was streamed is nowhere else. */
+/* Whether somebody was promised that the slot becomes durable; a streamed save is nowhere else. */
 static bool is_owed(const struct ledger *ledger, const struct ledger_slot *slot)
 {
 	return !slot->durable && (slot->urgent || slot->streamed || ledger->interval_ns == 0);
 }
 
-/* Whether memory holds a whole checkpoint besides what is in slot i. */
+/* Whether memory holds a whole checkpoint besides the one in slot i. */
 static bool has_other(const struct ledger *ledger, int i)
 {
 	bool found = false;
@@ -64,7 +65,7 @@ static bool has_other(const struct ledger *ledger, int i)
 	return found;
 }
 
-/* Nobody is in the slot or at it, and nobody was promised what it holds. */
+/* Whether no rank or thread uses the slot, and nobody was promised its content. */
 static bool is_idle(const struct ledger *ledger, int i)
 {
 	const struct ledger_slot *slot = &ledger->slots[i];
@@ -75,7 +76,7 @@ static bool is_idle(const struct ledger *ledger, int i)
 	return slot->state == SLOT_EMPTY || !is_owed(ledger, slot);
 }
 
-/* Memory takes the spare slot, of all ranks. */
+/* Whether memory takes the spare slot of all ranks. */
 static bool has_spare(const struct ledger *ledger)
 {
 	uint64_t tight = 0;
@@ -86,7 +87,7 @@ static bool has_spare(const struct ledger *ledger)
 	return tight == 0;
 }
 
-/* Whether slot a is given out before b: what is empty first, then what is older. */
+/* Whether slot a is given out before b: empty ones first, then older ones. */
 static bool is_before(const struct ledger_slot *a, const struct ledger_slot *b)
 {
 	bool empty = a->state == SLOT_EMPTY;
@@ -94,7 +95,8 @@ static bool is_before(const struct ledger_slot *a, const struct ledger_slot *b)
 	return empty == (b->state == SLOT_EMPTY) ? slot_is_older(a, b) : empty;
 }
 
-/* The spare one, when it is not in use yet, instead of the newest committed, and that one last. */
+/* Prefers the spare slot, if it is not in use yet, to the newest committed one, which comes
+ * last. */
 int ledger_pick_slot(const struct ledger *ledger)
 {
 	const struct ledger_slot *slots = ledger->slots;
@@ -129,7 +131,7 @@ bool ledger_is_next(const struct ledger *ledger, int i)
 	if (ledger->slots[i].state != SLOT_EMPTY || !is_idle(ledger, i)) {
 		return false;
 	}
-	/* with interval_ns 0 a save waits for the store, not for memory */
+	/* With interval_ns 0 a save waits for the store, not for memory. */
 	return i != LEDGER_SPARE || (busy && has_spare(ledger) && ledger->interval_ns > 0);
 }
 

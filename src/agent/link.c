@@ -25,20 +25,21 @@
 #define LINK_NAME_MAX 32u /* bytes of "the agent (pid 7)" */
 
 struct link {
-	struct proto_conn conn;     /* receiving thread's, but for fd */
-	int pid;                    /* the agent's, as the kernel says; 0: of another namespace */
-	pthread_t thread;           /* receives */
-	pthread_mutex_t send;       /* one frame at a time */
+	struct proto_conn conn;     /* receiving thread's, except fd */
+	int pid;                    /* agent's pid, as the kernel says; 0: another namespace */
+	pthread_t thread;           /* receiving thread */
+	pthread_mutex_t send;       /* held to send one frame at a time */
 	pthread_mutex_t calls_lock; /* guards calls, alive, next_id */
-	pthread_cond_t answered;    /* some call is done, or the agent is gone */
-	struct link_call *calls;    /* waiting */
-	uint32_t next_id;           /* of requests; 0 is for events */
+	pthread_cond_t answered;    /* a call is done, or the agent is gone */
+	struct link_call *calls;    /* calls that wait for a reply */
+	uint32_t next_id;           /* last request id given out; 0 is for events */
 	bool alive;                 /* the agent is there */
 	link_event_fn *event;       /* see link.h */
-	void *user;                 /* for event */
+	void *user;                 /* passed to event */
 };
 
-/* Gives a reply to whoever waits for it; descriptors nobody waits for are closed by the caller. */
+/* Gives a reply to the call that waits for it; the caller closes descriptors of a reply that no
+ * call waits for. */
 static void answer(struct link *link, struct proto_frame *frame)
 {
 	pthread_mutex_lock(&link->calls_lock);
@@ -132,7 +133,7 @@ static const char *name_agent(const struct link *link, char buf[LINK_NAME_MAX])
 	return buf;
 }
 
-/* Threads of ours take no signals: Python's handlers belong on its main thread. */
+/* Starts a thread that takes no signals: Python's handlers belong on its main thread. */
 static int start_quiet(pthread_t *thread, void *(*run)(void *), void *user)
 {
 	sigset_t all;
@@ -215,7 +216,7 @@ size_t link_start(struct link *link, struct wire_out *out, enum proto_type type)
 	return proto_start(out, type, id);
 }
 
-/* Of a send that failed: what has become of the agent. */
+/* Explains a failed send by what has become of the agent. */
 static void explain_send(struct link *link, int rv, const struct pawl_err *why,
 	struct pawl_err *err)
 {
@@ -247,7 +248,8 @@ int link_send(struct link *link, struct wire_out *out, size_t start, struct pawl
 	if (rv != 0) {
 		explain_send(link, rv, &why, err);
 	}
-	if (rv == PAWL_EPEER) { /* nothing gets through any more, or it got through in part */
+	/* After PAWL_EPEER nothing gets through any more, or the frame got through in part. */
+	if (rv == PAWL_EPEER) {
 		shutdown(link->conn.fd, SHUT_RDWR);
 		pthread_mutex_lock(&link->calls_lock);
 		link->alive = false;
@@ -266,8 +268,9 @@ static void forget_call(struct link *link, struct link_call *call)
 	*at = call->next;
 }
 
-/* Waits for call to be done, the agent to be gone, or the time to be over. True: the agent is
- * stopped, at two looks in TIME_LINK_VAIN, and it is in vain. Called with calls_lock. */
+/* Waits until the call is done, the agent is gone, or the time is over. Returns true if the agent
+ * is stopped, at two looks within TIME_LINK_VAIN: waiting is in vain. The caller holds
+ * calls_lock. */
 static bool await(struct link *link, const struct link_call *call, int timeout_ms)
 {
 	int64_t due_ns = timeout_ms < 0 ? INT64_MAX : clock_mono_ns() + timeout_ms * NS_PER_MS;
@@ -294,7 +297,7 @@ static bool await(struct link *link, const struct link_call *call, int timeout_m
 	return false;
 }
 
-/* An ERROR reply, as the error it tells. */
+/* Turns an ERROR reply into the error that it tells. */
 static int told_error(struct wire_in *in, struct pawl_err *err)
 {
 	char text[PROTO_TEXT_MAX];

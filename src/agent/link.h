@@ -17,18 +17,18 @@ struct link;
 /* A reply, in memory that the caller keeps from call to call. Zero-initialise. */
 struct link_reply {
 	uint16_t type;          /* PROTO_… */
-	struct wire_out bytes;  /* body, owned here */
-	int fds[PROTO_FDS_MAX]; /* the caller's to close */
-	uint32_t fds_n;         /* of them */
+	struct wire_out bytes;  /* body; owned by the reply */
+	int fds[PROTO_FDS_MAX]; /* descriptors; the caller closes them */
+	uint32_t fds_n;         /* number of entries in fds */
 };
 
-/* A question on its way. The link knows its address until link_await returns. */
+/* A request that waits for its reply. The link keeps its address until link_await returns. */
 struct link_call {
-	uint32_t id;              /* of the request */
+	uint32_t id;              /* request id */
 	bool done;                /* reply is filled */
 	bool failed;              /* no memory for the reply */
-	struct link_reply *reply; /* the caller's */
-	struct link_call *next;   /* of the link */
+	struct link_reply *reply; /* the caller's; filled once done */
+	struct link_call *next;   /* next in the link's list */
 };
 
 /* frame: an event; NULL: the agent is gone, and nothing more will come. */
@@ -39,21 +39,21 @@ int link_open(struct link **out, const char *socket_path, link_event_fn *event, 
 /* Ends the connection; calls in progress fail. NULL is fine. */
 void link_close(struct link *link);
 bool link_alive(struct link *link);
-/* Starts a frame of type in out (emptied first) with a fresh id; the caller puts the body. */
+/* Starts a frame of type in out (emptied first) with a fresh id; the caller appends the body. */
 size_t link_start(struct link *link, struct wire_out *out, enum proto_type type);
-/* Ends the frame begun at start, sends it and forgets it. */
+/* Ends the frame begun at start and sends it, without waiting for a reply. */
 int link_send(struct link *link, struct wire_out *out, size_t start, struct pawl_err *err);
-/* Sends it as a question; unless that fails, link_await must follow, or the link's end. */
+/* Sends the frame as a request; unless that fails, link_await must follow, or the link's end. */
 int link_ask(struct link *link, struct link_call *call, struct wire_out *out, size_t start,
 	struct link_reply *reply, struct pawl_err *err);
 /* Waits for the reply (timeout_ms -1: for ever). An ERROR reply comes back as its code, in err.
- * Otherwise 0 and reply, with body to be read through in. */
+ * Otherwise returns 0 and fills the reply; in reads through its body. */
 int link_await(struct link *link, struct link_call *call, int timeout_ms, struct wire_in *in,
 	struct pawl_err *err);
-/* Both. */
+/* Calls link_ask, then link_await. */
 int link_call(struct link *link, struct wire_out *out, size_t start, int timeout_ms,
 	struct link_reply *reply, struct wire_in *in, struct pawl_err *err);
-void link_reply_close(struct link_reply *reply); /* its descriptors */
+void link_reply_close(struct link_reply *reply); /* closes the reply's descriptors */
 void link_reply_deinit(struct link_reply *reply);
 
 #endif

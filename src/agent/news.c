@@ -1,4 +1,4 @@
-/* What people are to hear of a root: see news.h. */
+/* News of a root for people: see news.h. */
 #include "agent/news.h"
 
 #include <stdarg.h>

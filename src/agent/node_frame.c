@@ -1,4 +1,5 @@
-/* Frames between nodes: see node_frame.h. Each kind's fields stand once, for both ways. */
+/* Frames between nodes: see node_frame.h. Each kind's fields are listed once, for writing and for
+ * reading. */
 #include "agent/node_frame.h"
 
 #include "base/assert.h"
@@ -8,10 +9,10 @@
 
 #define RANKS_MAX (NODES_MAX * NODE_WORKERS)
 
-/* One way or the other: out or in is NULL. */
+/* Writes or reads: one of out and in is NULL. */
 struct coder {
-	struct wire_out *out; /* being written */
-	struct wire_in *in;   /* being read */
+	struct wire_out *out; /* frame being written */
+	struct wire_in *in;   /* frame being read */
 };
 
 static void code_u32(struct coder *c, uint32_t *v)
@@ -40,7 +41,7 @@ static void code_i32(struct coder *c, int32_t *v)
 	*v = (int32_t)u;
 }
 
-/* A time that is left is never below 0; a negative one is nonsense. */
+/* Codes a time left, which is never negative; a negative one read is nonsense. */
 static void code_time(struct coder *c, int64_t *v)
 {
 	uint64_t u = (uint64_t)*v;
@@ -64,7 +65,7 @@ static void code_bool(struct coder *c, bool *v)
 	}
 }
 
-/* What comes in is shown to people: nothing in it may steer their terminal. */
+/* Codes a string. One that is read is shown to people: it may not hold what steers a terminal. */
 static void code_str(struct coder *c, char *s, size_t cap_bytes)
 {
 	if (c->out) {
@@ -122,7 +123,7 @@ static void code_exited(struct coder *c, struct node_frame *f)
 	code_str(c, f->text, sizeof(f->text));
 }
 
-/* False: there is no such kind. */
+/* Returns false if there is no such kind. */
 static bool code_from_member(struct coder *c, struct node_frame *f)
 {
 	switch (f->kind) {
@@ -198,7 +199,7 @@ static bool code_from_coordinator(struct coder *c, struct node_frame *f)
 	}
 }
 
-/* What the rest of us counts on: nothing here can overflow a sum, or an array. */
+/* Checks what the rest of the program relies on: nothing here can overflow a sum, or an array. */
 static bool is_sound(const struct node_frame *f)
 {
 	switch (f->kind) {

@@ -28,43 +28,43 @@
 
 enum conn_state {
 	CONN_CONNECTING, /* until the socket can be written to */
-	CONN_HELLO,      /* until the other end has said its 8 bytes */
-	CONN_SHAKING,    /* until TLS has */
-	CONN_OPEN,       /* frames */
-	CONN_BROKEN,     /* the owner is to hear of it from the loop */
-	CONN_LEAVING,    /* the owner is done with it; what was sent goes out */
+	CONN_HELLO,      /* until the other end has sent its 8 bytes */
+	CONN_SHAKING,    /* until the TLS handshake is done */
+	CONN_OPEN,       /* frames are exchanged */
+	CONN_BROKEN,     /* the loop is to tell the owner */
+	CONN_LEAVING,    /* the owner has dropped it; what was sent goes out */
 };
 
 struct conn {
-	struct conn *next;            /* of the net's list */
-	struct node_net *net;         /* whose it is */
-	uint32_t id;                  /* number */
+	struct conn *next;            /* next in the net's list */
+	struct node_net *net;         /* the net that owns the connection */
+	uint32_t id;                  /* number by which the owner knows the connection */
 	enum conn_state state;        /* see above */
-	bool ours;                    /* we connected */
+	bool ours;                    /* this node connected */
 	bool spoken;                  /* a frame has come */
-	bool ended;                   /* LEAVING: our end is closed */
-	struct loop_source source;    /* its socket; fd -1: none */
-	uint32_t events;              /* that are waited for */
-	struct addrinfo *addresses;   /* ours: owned */
-	struct addrinfo *address;     /* of those, the one being tried */
+	bool ended;                   /* LEAVING: this end is closed */
+	struct loop_source source;    /* socket; fd -1: none */
+	uint32_t events;              /* epoll events waited for */
+	struct addrinfo *addresses;   /* addresses to connect to, if ours; owned */
+	struct addrinfo *address;     /* entry of addresses being tried */
 	struct node_session *session; /* owned; NULL before SHAKING */
-	int64_t due_ns;               /* of the next step; 0: there is none */
-	struct wire_out out;          /* to be sent, from out_off on */
-	size_t out_off;               /* sent */
-	size_t in_bytes;              /* of in */
-	uint8_t in[IN_BYTES];         /* not yet a whole frame */
-	char peer[PEER_MAX];          /* address and port */
-	char why[256];                /* BROKEN */
+	int64_t due_ns;               /* time of the next step, monotonic ns; 0: none */
+	struct wire_out out;          /* bytes to send, from out_off on */
+	size_t out_off;               /* bytes of out already sent */
+	size_t in_bytes;              /* bytes held in in */
+	uint8_t in[IN_BYTES];         /* received, not yet a whole frame */
+	char peer[PEER_MAX];          /* address and port of the other end */
+	char why[256];                /* why BROKEN */
 };
 
 struct node_net {
 	struct node_net_options options; /* as given */
 	struct node_tls *tls;            /* owned */
-	struct listener listener;        /* of the place that this node has */
-	struct loop_timer timer;         /* the soonest due_ns */
+	struct listener listener;        /* listens at the place that this node has */
+	struct loop_timer timer;         /* fires at the soonest due_ns */
 	struct conn *conns;              /* owned */
-	uint32_t last_id;                /* given out */
-	int64_t complained_ns;           /* about a stranger */
+	uint32_t last_id;                /* last id given out */
+	int64_t complained_ns;           /* when a stranger was last reported, monotonic ns */
 };
 
 /* ---- life ---- */
@@ -119,7 +119,8 @@ static void free_conn(struct conn *c)
 	free(c);
 }
 
-/* The owner hears of it from the timer. */
+/* Marks a connection as broken, of which the timer tells the owner; closes it soon if it is
+ * leaving. */
 static void break_conn(struct conn *c, const char *why)
 {
 	if (c->state == CONN_LEAVING) {
@@ -146,7 +147,8 @@ static struct conn *make_conn(struct node_net *net, bool ours)
 	c->ours = ours;
 	c->source = (struct loop_source){-1, on_socket, c};
 	net->last_id++;
-	net->last_id += net->last_id == NODE_NONE; /* and 0 comes again after 2^32 */
+	/* Ids skip NODE_NONE and start again at 0 after 2^32. */
+	net->last_id += net->last_id == NODE_NONE;
 	c->id = net->last_id;
 	c->next = net->conns;
 	net->conns = c;
@@ -198,7 +200,7 @@ static void name_peer(struct conn *c, const struct sockaddr *at, socklen_t len)
 	}
 }
 
-/* ---- what comes and goes ---- */
+/* ---- reading and writing ---- */
 
 static void start_hello(struct conn *c)
 {
@@ -209,7 +211,7 @@ static void start_hello(struct conn *c)
 	setsockopt(c->source.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	c->state = CONN_HELLO;
 	await(c, EPOLLIN);
-	/* a socket that is new takes eight bytes */
+	/* A new socket takes eight bytes at once. */
 	if (send(c->source.fd, hello, sizeof(hello), MSG_NOSIGNAL) != (ssize_t)sizeof(hello)) {
 		break_conn(c, "its connection ended");
 	}
@@ -244,7 +246,7 @@ static void flush(struct conn *c)
 	}
 }
 
-/* Gives out whole frames. False: the connection is no longer ours to touch. */
+/* Hands over whole frames. Returns false if the connection may not be touched any more. */
 static bool give_frames(struct conn *c)
 {
 	struct node_net *net = c->net;
@@ -291,7 +293,7 @@ static void take_frames(struct conn *c)
 	} while (n > 0 && give_frames(c));
 }
 
-/* The owner is done with it: what comes is not for anybody. */
+/* Reads on after the owner has dropped the connection: the bytes are discarded. */
 static void take_rest(struct conn *c)
 {
 	uint8_t nothing[512];
@@ -324,7 +326,7 @@ static void shake(struct conn *c)
 			set_due(c, 0);
 			net->options.connected(net->options.user, c->id);
 		} else {
-			take_frames(c); /* TLS may hold some that came with its own last */
+			take_frames(c); /* TLS may hold frames that came with its last message */
 		}
 	}
 }
@@ -473,7 +475,7 @@ static void on_socket(struct loop_source *source, uint32_t events)
 
 /* ---- time ---- */
 
-/* A stranger that did not get in is mentioned, now and then. */
+/* Reports a stranger that did not get in, but not too often. */
 static void complain(struct node_net *net, const struct conn *c)
 {
 	int64_t now_ns = clock_mono_ns();
@@ -528,7 +530,7 @@ static void on_timer(struct loop_timer *timer)
 		c = c->next;
 	}
 	if (c != NULL) {
-		expire(net, c); /* may change the list: others have their turn at once */
+		expire(net, c); /* may change the list: other connections have their turn at once */
 	}
 	set_timer(net);
 }
@@ -576,7 +578,7 @@ static void on_connect(struct listener *listener, int fd, const struct sockaddr 
 	shed_stranger(net);
 }
 
-/* 0, PAWL_ENOENT, PAWL_EBUSY, as for a place; *fd is set if 0. */
+/* Returns 0, PAWL_ENOENT or PAWL_EBUSY, as listen in nodes_ops does; *fd is set if 0. */
 static int listen_at(const struct addrinfo *at, int *fd, struct pawl_err *err)
 {
 	const int yes = 1;
@@ -626,7 +628,7 @@ void node_net_unlisten(struct node_net *net)
 	listener_stop(&net->listener);
 }
 
-/* ---- what the owner does ---- */
+/* ---- calls of the owner ---- */
 
 void node_net_send(struct node_net *net, uint32_t conn, const struct node_frame *frame)
 {

@@ -13,18 +13,18 @@
 
 #define KEY_BYTES 32u
 #define IDENTITY  "pawl-run"
-#define LABEL     "pawl run 1: key between nodes" /* so that the token serves for nothing else */
+#define LABEL     "pawl run 1: key between nodes" /* ties the key to this use of the token */
 
 struct node_tls {
 	SSL_CTX *context;             /* owned */
-	unsigned char key[KEY_BYTES]; /* of the token */
+	unsigned char key[KEY_BYTES]; /* key made of the token */
 };
 
 struct node_session {
 	SSL *ssl; /* owned */
 };
 
-/* Both ends use the key that their context holds; there is but one identity. */
+/* Gives either end the key that its context holds; there is only one identity. */
 static unsigned int give_key(const SSL *ssl, unsigned char *key, unsigned int cap_bytes)
 {
 	const struct node_tls *tls = SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
@@ -71,7 +71,7 @@ static bool set_up(struct node_tls *tls, const char *token)
 	SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
 	SSL_CTX_set_mode(context,
 		SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-	/* a key given so goes with this cipher suite alone */
+	/* A key given in this way goes with this cipher suite alone. */
 	return SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1 &&
 		SSL_CTX_set_ciphersuites(context, "TLS_AES_128_GCM_SHA256") == 1 &&
 		SSL_CTX_set_num_tickets(context, 0) == 1;
@@ -133,7 +133,8 @@ void node_session_close(struct node_session *session)
 	}
 }
 
-/* What a call that did not succeed means: 0: later. */
+/* Explains a call that did not succeed. Returns 0 if it is to be made again later, else PAWL_EPEER
+ * and why. */
 static int explain(struct node_session *session, int rv, bool *write, struct pawl_err *err)
 {
 	int sys = errno;

@@ -1,4 +1,5 @@
-/* One node's part in a job of several: see nodes.h. Here: what happens, and what is done. */
+/* One node's part in a job of several: see nodes.h. Here: events come in, and actions are carried
+ * out. */
 #include "agent/nodes_impl.h"
 
 #include "base/assert.h"
@@ -58,7 +59,7 @@ void nodes_exit(struct nodes *n)
 	n->options.ops->exit(n->options.user, n->policy.status);
 }
 
-/* ---- what was decided ---- */
+/* ---- carrying out decisions ---- */
 
 static int64_t left_ns(const struct nodes *n)
 {
@@ -145,7 +146,7 @@ void nodes_decide(struct nodes *n, struct run_event event)
 	nodes_carry_out(n, run_policy_step(&n->policy, &event));
 }
 
-/* ---- what happens ---- */
+/* ---- events ---- */
 
 static void begin(struct nodes *n)
 {
@@ -166,8 +167,9 @@ static void take_exit(struct nodes *n, const struct nodes_event *event)
 	}
 }
 
-/* What all nodes are told at once, as by srun, is one word, and not that of somebody in a hurry;
- * and so is what one is told twice at once, by Slurm and by who keeps it. */
+/* A signal that all nodes are sent at once, as by srun, counts once: it is not repeated by a user
+ * in a hurry. So does a signal that one node is sent twice at once, by Slurm and by its
+ * supervisor. */
 void nodes_signal(struct nodes *n, int64_t *signaled_ns, int signal)
 {
 	bool again = *signaled_ns != 0 && n->now_ns - *signaled_ns >= n->options.times.together_ns;
@@ -220,7 +222,8 @@ static void take_begun(struct nodes *n, const struct nodes_event *event)
 	}
 }
 
-/* If it was we who stood still, nobody else was silent. */
+/* If this node itself stood still, no other node was silent: moves their last signs of life by that
+ * time. */
 static void forgive(struct nodes *n)
 {
 	int64_t late_ns = n->ticked_ns != 0 ? n->now_ns - n->ticked_ns - n->beat_ns : 0;

@@ -69,7 +69,7 @@ void nodes_join_late(struct nodes *n)
 		places);
 }
 
-/* Nobody is there, or nobody who takes us. */
+/* Goes on to the next place: nobody is at this one, or nobody who takes us. */
 static void next_place(struct nodes *n, const char *why)
 {
 	char places[400];
@@ -141,7 +141,7 @@ static void take_refusal(struct nodes *n, const struct node_frame *refusal)
 		return;
 	}
 	snprintf(n->why[n->place], NODES_WHY_MAX, "%.159s", refusal->text);
-	if (n->said_ns == n->sought_ns) { /* the first time: it may take long */
+	if (n->said_ns == n->sought_ns) { /* say it the first time: it may take long */
 		n->said_ns++;
 		nodes_say(n, false, "the coordinator at %s cannot take this node yet: %s",
 			n->options.place[n->place], refusal->text);
@@ -281,12 +281,12 @@ void nodes_join_exited(struct nodes *n, const struct nodes_event *event)
 
 /* ---- losing the coordinator ---- */
 
-/* Nobody else will end what is left here. */
+/* Ends the job on this node alone: no other node will. */
 static void end_alone(struct nodes *n)
 {
 	n->policy.alive = n->alive;
-	if (n->policy.phase !=
-		RUN_DRAINING) { /* nobody may be left whose end would be waited for */
+	if (n->policy.phase != RUN_DRAINING) {
+		/* Goes on if no worker is left here whose end would be waited for. */
 		nodes_decide(n, (struct run_event){.kind = RUN_LOST, .workers = 0});
 	} else if (n->drained) {
 		nodes_decide(n, (struct run_event){.kind = RUN_DRAINED, .ok = n->drained_ok});
@@ -317,7 +317,8 @@ static void lose_coordinator(struct nodes *n, const char *why)
 	p->counted = false;
 	p->timer_ns = 0;
 	p->alive = n->alive;
-	if (n->signal != 0) { /* it may not have heard of it, and nobody else will */
+	/* The coordinator may not have heard of an unanswered signal, and no other node will. */
+	if (n->signal != 0) {
 		nodes_decide(n, (struct run_event){.kind = RUN_SIGNALED, .signal = n->signal});
 	}
 	if (n->alive > 0) {

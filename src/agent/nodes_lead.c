@@ -1,4 +1,4 @@
-/* The coordinator: see nodes.h. Of its members it is the first. */
+/* The coordinator: see nodes.h. It is the first of its members. */
 #include "agent/nodes_impl.h"
 
 #include "base/assert.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LOOPBACK "127.0.0.1" /* where ranks meet if there is one node, and all are on it */
+#define LOOPBACK "127.0.0.1" /* where ranks meet if one node has all of them */
 
 static struct nodes_member *own(struct nodes *n)
 {
@@ -35,7 +35,7 @@ static uint32_t count_in(const struct nodes *n)
 	return count;
 }
 
-/* "node 1 (10.79.0.2)", once it has a rank. */
+/* Writes "node 1 (10.79.0.2)", or "node 10.79.0.2" before it has a rank. */
 static void name_member(const struct nodes_member *m, char *name, size_t cap_bytes)
 {
 	if (m->node != NODE_NONE) {
@@ -71,9 +71,9 @@ void nodes_lead_announce(struct nodes *n, bool bad, const struct nodes_member *b
 	}
 }
 
-/* ---- who is there ---- */
+/* ---- members ---- */
 
-/* "10.79.0.1 (2 workers), 10.79.0.2 (2 workers)" */
+/* Writes "10.79.0.1 (2 workers), 10.79.0.2 (2 workers)". */
 static void list_members(const struct nodes *n, char *text, size_t cap_bytes)
 {
 	size_t len = 0;
@@ -90,7 +90,7 @@ static void list_members(const struct nodes *n, char *text, size_t cap_bytes)
 	}
 }
 
-/* " (node 1, which was 10.79.0.2)": who took part before and is not there. */
+/* Writes " (node 1, which was 10.79.0.2)": nodes that took part before and are not there. */
 static void list_missing(const struct nodes *n, char *text, size_t cap_bytes)
 {
 	size_t len = 0;
@@ -225,7 +225,7 @@ static struct nodes_member *find_wanting(struct nodes *n, uint32_t wanted)
 	return NULL;
 }
 
-/* Whether there is a place for it; else it is told why not. */
+/* Whether the node may join; otherwise refuses it with the reason. */
 static bool may_join(struct nodes *n, uint32_t conn, const struct node_frame *join)
 {
 	enum run_phase phase = n->policy.phase;
@@ -256,7 +256,8 @@ static bool may_join(struct nodes *n, uint32_t conn, const struct node_frame *jo
 
 static void lose(struct nodes *n, struct nodes_member *m, const char *why);
 
-/* Its own from before, or one that was never used: those who are gone can still be named. */
+/* Finds the node's own slot from before, or one that was never used: lost nodes can still be
+ * named. */
 static struct nodes_member *free_slot(struct nodes *n, uint64_t who)
 {
 	struct nodes_member *slot = NULL;
@@ -271,11 +272,11 @@ static struct nodes_member *free_slot(struct nodes *n, uint64_t who)
 			slot = m;
 		}
 	}
-	ASSERT(slot != NULL); /* there are fewer than options.nodes */
+	ASSERT(slot != NULL); /* fewer than options.nodes are in use */
 	return slot;
 }
 
-/* Whoever knows most of the job is believed. */
+/* Takes over the ledger of a node that knows more of the job. */
 static void learn(struct nodes *n, const struct node_frame *join)
 {
 	if (join->ledger.generation > n->ledger.generation) {
@@ -330,7 +331,7 @@ static bool is_taken(const struct nodes *n, uint32_t node, const bool *settled)
 	return false;
 }
 
-/* The one that came first of those without a rank. */
+/* Finds the first to arrive of the members without a rank. */
 static struct nodes_member *next_unsettled(struct nodes *n, const bool *settled)
 {
 	struct nodes_member *next = NULL;
@@ -345,7 +346,7 @@ static struct nodes_member *next_unsettled(struct nodes *n, const bool *settled)
 	return next;
 }
 
-/* Ranks that were given; then those of before; then, in order of arrival, what is free. */
+/* Gives ranks: first those wanted, then those of before, then free ones in order of arrival. */
 static void settle_ranks(struct nodes *n)
 {
 	bool settled[NODES_MAX] = {false};
@@ -446,14 +447,14 @@ void nodes_lead_gather(struct nodes *n)
 		n->options.ops->close(n->options.user, n->probe);
 		n->probe = NODE_NONE;
 	}
-	for (uint32_t m = 0; m < NODES_MAX; m++) { /* those who are gone have been replaced */
+	for (uint32_t m = 0; m < NODES_MAX; m++) { /* lost nodes have been replaced */
 		n->members[m].who = n->members[m].in ? n->members[m].who : 0;
 	}
 	settle_ranks(n);
 	nodes_decide(n, (struct run_event){.kind = RUN_GATHERED, .workers = workers});
 }
 
-/* ---- what members tell ---- */
+/* ---- frames of members ---- */
 
 static void decide_exit(struct nodes *n, struct nodes_member *m, struct run_event exited)
 {
@@ -526,7 +527,7 @@ void nodes_lead_add(struct nodes *n)
 	n->options.ops->add(n->options.user, n->policy.change);
 }
 
-/* All agents have answered. */
+/* Goes on once all agents have answered. */
 void nodes_lead_drained(struct nodes *n)
 {
 	if (n->policy.phase != RUN_DRAINING || !n->drained) {
@@ -540,7 +541,7 @@ void nodes_lead_drained(struct nodes *n)
 	nodes_decide(n, (struct run_event){.kind = RUN_DRAINED, .ok = n->drained_ok});
 }
 
-/* Of the node of rank 0: the others are to look whether they see what it wrote. */
+/* Passes on that the node of rank 0 has begun: the others check whether they see what it wrote. */
 static void take_begun(struct nodes *n, const struct nodes_member *m,
 	const struct node_frame *frame)
 {

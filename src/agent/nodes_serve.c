@@ -1,4 +1,4 @@
-/* The coordinator's side of hosts that only add: see nodes.h. */
+/* The coordinator's side of hosts that only add (servers): see nodes.h. */
 #include "agent/nodes_impl.h"
 
 #include <stdio.h>

@@ -36,8 +36,8 @@
 #define PERSIST_NICE 10 /* the trainer and the loop go first on a busy machine */
 
 struct queue {
-	struct persist_job *head; /* oldest */
-	struct persist_job *tail; /* newest */
+	struct persist_job *head; /* oldest job */
+	struct persist_job *tail; /* newest job */
 };
 
 struct persist {
@@ -45,31 +45,31 @@ struct persist {
 	char *hidden;           /* owned copy, or NULL */
 	char *job;              /* owned copy */
 	struct loop *loop;      /* woken when a job is done */
-	pthread_t thread;       /* touches everything below the queues alone */
-	pthread_mutex_t lock;   /* guards todo, done, policy, stop to busy, and rows as they say */
+	pthread_t thread;       /* storage thread; alone uses all below the queues */
+	pthread_mutex_t lock;   /* guards todo, done, policy, stop to busy, and rows as in rows.h */
 	pthread_cond_t changed; /* todo, stop, stopped or rows_due_ns changed */
 	struct queue todo;      /* submitted */
 	struct queue done;      /* finished, not reaped */
 	struct persist_policy policy; /* for the next save */
-	bool stop;                    /* leave after the job in hand */
+	bool stop;                    /* leave after the current job */
 	bool stopped;                 /* the thread has left */
-	bool abandoned;               /* nobody waits for that any more */
-	bool busy;                    /* a job is in hand, or what comes after it */
-	bool retains;                 /* thread's: that is retention */
-	struct rows history;          /* rows for its file */
-	struct rows events;           /* likewise */
-	int64_t rows_due_ns;          /* lock: they are to be written then; 0: there are none */
-	char newest[CKPT_TAG_MAX];    /* thread's: durable tag, or "" */
-	bool rows_begun;              /* thread's: there is a history, so there is a checkpoint */
-	struct news news;             /* for people; it has a lock of its own */
+	bool abandoned;               /* persist_stop no longer waits for the thread */
+	bool busy;                    /* a job, or the retention after it, is under way */
+	bool retains;                 /* thread's: retention follows the current job */
+	struct rows history;          /* rows of the history file */
+	struct rows events;           /* rows of the events file */
+	int64_t rows_due_ns;          /* lock: when to write rows, monotonic ns; 0: no rows */
+	char newest[CKPT_TAG_MAX];    /* thread's: newest durable tag, or "" */
+	bool rows_begun;              /* thread's: the history exists, and so does a checkpoint */
+	struct news news;             /* for people; has a lock of its own */
 	struct store *store;          /* thread's; NULL until PERSIST_OPEN succeeded */
 	struct writer *writer;        /* thread's */
-	int lock_fd;                  /* thread's; -1 until then */
-	dev_t root_dev;               /* thread's: the directory that store holds */
-	ino_t root_ino;               /* thread's: likewise */
+	int lock_fd;                  /* thread's; -1: not locked */
+	dev_t root_dev;               /* thread's: device of the directory that store holds */
+	ino_t root_ino;               /* thread's: inode of that directory */
 	bool lead;                    /* the root is ours: we lock it, and alone delete in it */
-	bool spans;                   /* the job has ranks on other hosts: */
-	struct hosts hosts;           /* thread's; how it agrees with those */
+	bool spans;                   /* the job has ranks on other hosts */
+	struct hosts hosts;           /* thread's: agreement with the other hosts */
 };
 
 static void push(struct queue *queue, struct persist_job *job)
@@ -101,7 +101,7 @@ static void drop_all(struct queue *queue)
 	}
 }
 
-/* A failure to write rows is news, but fails no checkpoint. */
+/* Puts news of a failure to write rows, which fails no checkpoint. */
 static void tell_rows(struct persist *persist, int rv, const struct pawl_err *err)
 {
 	if (rv != 0) {
@@ -111,7 +111,8 @@ static void tell_rows(struct persist *persist, int rv, const struct pawl_err *er
 	}
 }
 
-/* Writes what was noted; sync: durable on return. Of several hosts only that of rank 0 does. */
+/* Writes the rows noted so far; sync: durable on return. With several hosts only rank 0's host
+ * does. */
 static void write_rows(struct persist *persist, bool sync)
 {
 	struct pawl_err err;
@@ -142,7 +143,7 @@ static void write_rows(struct persist *persist, bool sync)
 	tell_rows(persist, rv, &err);
 }
 
-/* With the lock: a row was noted. */
+/* Makes noted rows due. The caller holds the lock. */
 static void set_due(struct persist *persist)
 {
 	if (persist->rows_due_ns == 0 && persist->lead) {
@@ -183,7 +184,7 @@ static void note_durable(struct persist *persist, const struct persist_job *job,
 	write_rows(persist, true);
 }
 
-/* Where the lock lies: with all else that is not a finished tag. */
+/* Names the directory of the lock, which lies with all else that is not a finished tag. */
 static const char *lock_dir(const struct persist *persist)
 {
 	return persist->hidden ? persist->hidden : persist->root;
@@ -201,7 +202,7 @@ static void close_root(struct persist *persist)
 	persist->lock_fd = -1;
 }
 
-/* tags_stop: whether the agent leaves. */
+/* tags_stop: stops when the agent leaves. */
 static bool is_leaving(void *user)
 {
 	struct persist *persist = user;
@@ -213,7 +214,7 @@ static bool is_leaving(void *user)
 	return stop;
 }
 
-/* The step that tags without one of their own come behind. */
+/* Finds the highest step: tags without a step of their own come behind it. */
 static int find_newest(struct persist *persist, struct persist_job *job)
 {
 	const struct tags_stop stop = {is_leaving, persist};
@@ -228,7 +229,7 @@ static int find_newest(struct persist *persist, struct persist_job *job)
 	return rv == PAWL_ENOENT ? 0 : rv;
 }
 
-/* What the last agent left of both files; see history.h and events.h. */
+/* Recovers both files from what the last agent left; see history.h and events.h. */
 static void recover_rows(struct persist *persist, struct events_past *past)
 {
 	struct pawl_err err;
@@ -246,7 +247,7 @@ static void recover_rows(struct persist *persist, struct events_past *past)
 	persist->rows_begun = store_stat(persist->store, HISTORY_FILE, NULL, NULL, NULL) == 0;
 }
 
-/* On a host without rank 0: the root is that one's to lock and to clean up. */
+/* Opens the root on a host without rank 0: rank 0's host locks it and cleans up. */
 static int open_shared(struct persist *persist, struct pawl_err *err)
 {
 	int rv = writer_open(&persist->writer, persist->store, false, err);
@@ -313,7 +314,7 @@ static int do_open(struct persist *persist, struct persist_job *job)
 	return 0;
 }
 
-/* Do root and lock still lie where their paths lead? While they are open nothing else can have
+/* Whether root and lock still lie where their paths lead. While they are open nothing else can have
  * their inode numbers. Only what is surely gone counts: storage that fails comes back. */
 static bool holds_root(const struct persist *persist)
 {
@@ -351,8 +352,9 @@ static int keep_root(struct persist *persist, struct pawl_err *err)
 	return rv;
 }
 
-/* The number of a save among all hosts: that which its ranks have for it, above which is how often
- * they have restored in this run. (Their own count of that goes no further back than an agent.) */
+/* Returns the number of a save among all hosts: the ranks' own number in the lower half, and above
+ * it how often they have restored in this run. (The ranks' count of restores goes no further back
+ * than an agent.) */
 static uint64_t host_round(const struct persist *persist, uint64_t seq)
 {
 	return persist->hosts.restores << 32 | (uint32_t)seq;
@@ -372,7 +374,7 @@ static int do_save(struct persist *persist, struct persist_job *job)
 	pthread_mutex_lock(&persist->lock);
 	policy = persist->policy;
 	pthread_mutex_unlock(&persist->lock);
-	how.full_every = persist->spans ? 0 : policy.full_every; /* hosts write all of it */
+	how.full_every = persist->spans ? 0 : policy.full_every; /* hosts write it in full */
 	job->hosts = persist->spans ? &persist->hosts : NULL;
 	job->round = host_round(persist, job->seq);
 	rv = save_write(persist->store, persist->writer, job, &how, &result, &job->err);
@@ -385,14 +387,15 @@ static int do_save(struct persist *persist, struct persist_job *job)
 	snprintf(persist->newest, sizeof(persist->newest), "%s", job->tag);
 	FAULT_CRASH("agent.crash.published");
 	if (!persist->lead) {
-		return 0; /* the rest is rank 0's host's */
+		return 0; /* rank 0's host does the rest */
 	}
 	note_durable(persist, job, &result, clock_mono_ns() - start_ns);
 	persist->retains = true;
 	return 0;
 }
 
-/* After a save, once those who wait for it are told: to free a large file's blocks takes long. */
+/* Runs after a save, once the ranks that wait for it are told: freeing a large file's blocks takes
+ * long. */
 static void retain(struct persist *persist)
 {
 	struct retain_rule rule;
@@ -410,7 +413,7 @@ static void retain(struct persist *persist)
 	pthread_mutex_lock(&persist->lock);
 	persist->busy = false;
 	pthread_mutex_unlock(&persist->lock);
-	loop_wake(persist->loop); /* somebody may wait for persist_idle */
+	loop_wake(persist->loop); /* the loop may wait for persist_idle */
 }
 
 static void put_aside(struct persist *persist, const char *tag, const char *why)
@@ -421,7 +424,7 @@ static void put_aside(struct persist *persist, const char *tag, const char *why)
 	news_put_aside(&persist->news, tag, why, rv == 0 ? NULL : &err);
 }
 
-/* What a restore takes. */
+/* Finds the tag that a restore takes. */
 static int do_resolve(struct persist *persist, struct persist_job *job)
 {
 	const struct tags_stop stop = {is_leaving, persist};
@@ -435,7 +438,7 @@ static int do_resolve(struct persist *persist, struct persist_job *job)
 
 /* ---- ranks on several hosts ---- */
 
-/* What a callback of hosts.h works for. */
+/* What a callback of hosts.h works on. */
 struct host_job {
 	struct persist *persist;
 	struct persist_job *job;
@@ -456,7 +459,7 @@ static int find_for_all(void *user, struct note_word *word)
 	return rv;
 }
 
-/* store_list_fn: opening the directory was all. */
+/* store_list_fn: stops at once, as only opening the directory matters. */
 static int look_at_none(void *user, const char *name, enum store_kind kind)
 {
 	return 1;
@@ -474,7 +477,7 @@ static int resolve_for_all(struct persist *persist, struct persist_job *job)
 	job->found = word.found;
 	job->step = word.step;
 	memcpy(job->tag, word.tag, sizeof(job->tag));
-	/* so that on NFS this host's ranks see the tag as it is now */
+	/* On NFS, this host's ranks would otherwise see an old copy of the tag. */
 	return store_list(persist->store, "", look_at_none, NULL, &job->err);
 }
 
@@ -499,7 +502,8 @@ static int vote_for_all(struct persist *persist, struct persist_job *job)
 	return rv;
 }
 
-/* With the lock: whatever other hosts are waited for, it is for ranks that are gone. */
+/* Whether the ranks begin anew: the other hosts are then waited for in vain. The caller holds the
+ * lock. */
 static bool begins_anew(const struct persist *persist)
 {
 	const struct persist_job *job = persist->todo.head;
@@ -526,7 +530,7 @@ static bool pause_thread(void *user, int64_t pause_ns)
 	return go_on;
 }
 
-/* Where ranks write by themselves. */
+/* Makes the directory into which ranks write by themselves. */
 static int begin_stream(struct persist *persist, struct persist_job *job)
 {
 	if (persist->spans) {
@@ -536,7 +540,7 @@ static int begin_stream(struct persist *persist, struct persist_job *job)
 	return tag_begin(persist->store, job->tag, job->dir, sizeof(job->dir), &job->err);
 }
 
-/* Where only what changed is written, it is not known yet how much that is. */
+/* Checks the room for a save. Its size is not known yet if only what changed is written. */
 static int look_at_room(struct persist *persist, struct persist_job *job)
 {
 	bool partly;
@@ -569,8 +573,7 @@ static int run_job(struct persist *persist, struct persist_job *job)
 	case PERSIST_STREAM_BEGIN:
 		return begin_stream(persist, job);
 	case PERSIST_STREAM_DROP:
-		if (!persist->spans) { /* else rank 0's host drops it, when it hears that it fails
-					*/
+		if (!persist->spans) { /* else rank 0's host drops it */
 			tag_abandon(persist->store, job->tag);
 		}
 		return 0;
@@ -598,7 +601,7 @@ static int run_job(struct persist *persist, struct persist_job *job)
 	}
 }
 
-/* With the lock, and nothing to do: waits, or writes rows that have waited long enough. */
+/* Waits, or writes rows that have waited long enough. Called with the lock and nothing to do. */
 static void idle(struct persist *persist)
 {
 	int64_t due_ns = persist->rows_begun ? persist->rows_due_ns : 0;
@@ -614,7 +617,7 @@ static void idle(struct persist *persist)
 	}
 }
 
-/* Saves that were still to be written when the agent left: nobody submits any more. */
+/* Notes saves that were not yet written when the agent left: nobody submits any more. */
 static void note_rest(struct persist *persist)
 {
 	const struct persist_job *job;
@@ -662,13 +665,13 @@ static void *run_thread(void *user)
 	persist->stopped = true;
 	pthread_cond_broadcast(&persist->changed);
 	if (persist->abandoned) {
-		close_root(persist); /* which others may want */
+		close_root(persist); /* others may want the root */
 	}
 	pthread_mutex_unlock(&persist->lock);
 	return NULL;
 }
 
-/* What it has besides its thread. */
+/* Frees all except the thread. */
 static void free_persist(struct persist *persist)
 {
 	pthread_cond_destroy(&persist->changed);
@@ -782,8 +785,9 @@ bool persist_stop(struct persist *persist, int timeout_ms)
 	persist->abandoned = !stopped;
 	pthread_mutex_unlock(&persist->lock);
 	if (!stopped) {
-		pthread_detach(persist->thread); /* hung in the disk: its memory stays until the
-						    process ends, which is now */
+		/* The thread hangs in the disk: its memory stays until the process ends, which is
+		 * now. */
+		pthread_detach(persist->thread);
 		return false;
 	}
 	pthread_join(persist->thread, NULL);

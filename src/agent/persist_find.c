@@ -1,9 +1,10 @@
 /*
  * The tag that was asked for, or the newest that is whole: see persist_find.h.
  *
- * What is damaged and newer is put aside, so that nobody meets it again; but of one search only so
- * many as are kept there. Where more is damaged something is wrong with the storage, or with us,
- * and somebody had better look at it: the others stay where they are, unread by the next saves.
+ * A damaged newer tag is put aside, so that nobody meets it again; but one search puts aside only
+ * as many as are kept there. If more are damaged, something is wrong with the storage, or with us,
+ * and somebody had better look at it: the others stay where they are, and the next saves do not
+ * read them.
  */
 #include "agent/persist_find.h"
 
@@ -14,7 +15,7 @@
 
 #include <string.h>
 
-/* The one tag that was asked for, by step or by name. */
+/* Finds the one tag that was asked for, by step or by name. */
 static int find_one(const struct finding *finding, struct persist_job *job)
 {
 	struct manifest manifest;
@@ -34,10 +35,10 @@ static int find_one(const struct finding *finding, struct persist_job *job)
 	return rv == PAWL_ENOENT ? 0 : rv;
 }
 
-/* What a search for the newest whole tag passed by. */
+/* Tags that a search for the newest whole tag passed by. */
 struct passed {
 	const struct finding *finding;
-	uint64_t n; /* tags */
+	uint64_t n; /* number of tags */
 };
 
 static void pass_by(void *user, const char *tag, const struct pawl_err *why)
@@ -48,7 +49,7 @@ static void pass_by(void *user, const char *tag, const struct pawl_err *why)
 	int rv;
 
 	if (++passed->n > TAGS_BAD_MAX) {
-		return; /* they are counted in one line */
+		return; /* persist_find counts the rest in one line */
 	}
 	if (why->code != PAWL_ECORRUPT) {
 		news_put(finding->news, NEWS_ONCE, why,
@@ -82,6 +83,6 @@ int persist_find(const struct finding *finding, struct persist_job *job)
 		memcpy(job->tag, manifest.tag, sizeof(job->tag));
 		manifest_deinit(&manifest);
 	}
-	/* nothing but damage is no checkpoint */
+	/* A store with nothing but damage holds no checkpoint. */
 	return rv == PAWL_ENOENT || rv == PAWL_ECORRUPT ? 0 : rv;
 }

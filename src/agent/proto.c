@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define FILL_BYTES (256u << 10) /* of one read */
+#define FILL_BYTES (256u << 10) /* most bytes of one read */
 
 size_t proto_start(struct wire_out *out, enum proto_type type, uint32_t id)
 {
@@ -99,7 +99,7 @@ static void take_fds(struct proto_conn *conn, struct msghdr *msg)
 	}
 }
 
-/* Room for FILL_BYTES more behind what is unread. */
+/* Makes room for FILL_BYTES more behind the unread bytes. */
 static int make_room(struct proto_conn *conn, struct pawl_err *err)
 {
 	struct wire_out *in = &conn->in;

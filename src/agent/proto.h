@@ -1,6 +1,6 @@
 /*
- * What workers and agent say to each other over their Unix socket: frames of a header and a body,
- * described in docs/protocol.md.
+ * Frames between workers and agent over their Unix socket: a header and a body, described in
+ * docs/protocol.md.
  *
  *   u32 body length · u16 type · u16 descriptors · u32 request id · body
  *
@@ -17,13 +17,13 @@
 struct pawl_err;
 
 #define PROTO_VERSION 6u
-#define PROTO_HEADER  12u /* bytes */
+#define PROTO_HEADER  12u /* bytes of a header */
 #define PROTO_BODY_MAX                                                                             \
 	(512u << 20)            /* bytes of a body; more is refused and the connection closed      \
 				 */
-#define PROTO_FDS_MAX     64u   /* descriptors of one frame */
+#define PROTO_FDS_MAX     64u   /* descriptors of one frame, at most */
 #define PROTO_TEXT_MAX    512u  /* bytes of a message for people, terminator included */
-#define PROTO_NEWS_MAX    1024u /* bytes of what people are to hear, terminator included */
+#define PROTO_NEWS_MAX    1024u /* bytes of news for people, terminator included */
 #define PROTO_RANKS_LOCAL 64u   /* ranks of one node, as their arenas must travel in one frame */
 
 /* Bodies are listed as fields in order; str and blob have a u32 length before them. */
@@ -31,31 +31,32 @@ enum proto_type {
 	/* worker to agent */
 	PROTO_HELLO = 1, /* u16 version, str job, str root, u32 rank, u32 world, u32 attempt, u32
 			    pid, u32 keep, u64 keep_every, u64 interval_ms, u64 memory_bytes, u8
-			    named, str hidden, u32 full_every, u32 first and u32 ranks: which are
-			    on this host, u64 seq: of its last save */
+			    named, str hidden, u32 full_every, u32 first and u32 ranks: the ranks on
+			    this host, u64 seq: the rank's last save */
 	PROTO_BEGIN,    /* u64 seq (named: 0 before the grant), u64 step, u64 bytes of arena needed,
 			   str tag, u8 PAWL_SAVE_ flags, u64 since_ns: PAWL_SAVE_ADDS: the tag is no
 			   older than this by the wall clock */
 	PROTO_STAGED,   /* u64 seq, u64 stall_ns, u64 stage_ns, blob record */
 	PROTO_FAIL,     /* u64 seq (named: 0 before the grant), u32 -code, str why, str tag */
-	PROTO_WANT,     /* u64 seq: make it durable now (0: newest committed; PAWL_EBUSY until it
-			   is) */
+	PROTO_WANT,     /* u64 seq: make this save durable now (0: the newest committed; PAWL_EBUSY
+			   until it is durable) */
 	PROTO_RESTORE,  /* u8 has_step, u64 step */
 	PROTO_VOTE,     /* u8 verdict, str why */
 	PROTO_RESTORED, /* nothing: the bytes were copied out */
 	PROTO_LIST,     /* nothing */
 	PROTO_PIN,      /* str tag, u8 pinned */
 	PROTO_IMPORTS,  /* blob of newline-separated names */
-	PROTO_BYE,      /* u8 clean: what this rank was adding to is whole; str why: the error that
-			   ends it, or ""; u8 owing: its newest save is not durable */
+	PROTO_BYE,      /* u8 clean: the save that this rank was adding to is whole; str why: the
+			   error that ends the rank, or ""; u8 owing: its newest save is not
+			   durable */
 	PROTO_NOTICE,   /* nothing: a signal asked this worker to stop */
-	PROTO_HELD,     /* u8 question, u64 polls: how often it had asked when HOLD came */
+	PROTO_HELD,     /* u8 question, u64 polls: how often this rank had asked when HOLD came */
 	PROTO_DONE,     /* nothing: this rank has nothing more to add to what is being staged */
-	PROTO_CONDEMN,  /* u8 memory, str tag, str why: its bytes are damaged, here or there */
+	PROTO_CONDEMN,  /* u8 memory, str tag, str why: damaged bytes, in memory or in the store */
 	PROTO_REMOVE,   /* str tag */
 	PROTO_FIND,     /* str tag ("": newest): an offer to this rank alone, without a vote */
-	PROTO_SCALE,    /* of nobody who said HELLO: str job, u32 ranks wanted, 0: only asks */
-	PROTO_STATE,    /* of nobody who said HELLO: str job, str root */
+	PROTO_SCALE,    /* without HELLO: str job, u32 ranks wanted; 0: only asks */
+	PROTO_STATE,    /* without HELLO: str job, str root */
 	/* agent to worker, replies */
 	PROTO_WELCOME = 64, /* u32 agent's pid */
 	PROTO_ERROR,        /* u32 -code, u32 errno, str text */
@@ -76,17 +77,18 @@ enum proto_type {
 	/* agent to worker, events */
 	PROTO_LEVEL = 128, /* u64 seq, u8 level, u32 -code, str why */
 	PROTO_DIVERGED,    /* str partition */
-	PROTO_HOLD,        /* u8 question, u64 seq: say HELD, and hold further such questions until
-			      YES_AT. QUESTION_DUE: if seq is the last save that was asked for */
-	PROTO_YES_AT,      /* u8 question, u64 polls: from this one on the answer is yes, on every
+	PROTO_HOLD,        /* u8 question, u64 seq: answer HELD, and hold further such questions
+			      until YES_AT. QUESTION_DUE: only if seq is the last save that was
+			      asked for */
+	PROTO_YES_AT,      /* u8 question, u64 polls: from this count on the answer is yes, on every
 			      rank */
-	PROTO_NEWS,        /* str text: people are to hear it now */
+	PROTO_NEWS,        /* str text: news that people are to hear now */
 };
 
-/* What ranks ask once a step, and must be told alike. */
+/* Questions that ranks ask once a step, and that must be answered alike. */
 enum proto_question {
 	QUESTION_STOP, /* shall I finish the step, save, leave? */
-	QUESTION_DUE,  /* is a save worth it now? Only of roots that are saved to by step */
+	QUESTION_DUE,  /* is a save worth it now? Only in roots that are saved to by step */
 	QUESTIONS_N
 };
 
@@ -105,8 +107,8 @@ struct proto_frame {
 	uint16_t type;
 	uint32_t id;
 	struct wire_in body;    /* points into the receive buffer; valid until the next receive */
-	int fds[PROTO_FDS_MAX]; /* taken over by whoever handles the frame; the rest is closed by
-				   proto_frame_close */
+	int fds[PROTO_FDS_MAX]; /* the handler of the frame takes these over; proto_frame_close
+				   closes the rest */
 	uint32_t fds_n;
 };
 
@@ -114,11 +116,12 @@ struct proto_frame {
 struct proto_conn {
 	int fd;                 /* owned */
 	struct wire_out in;     /* bytes received, not yet a whole frame, from in_off on */
-	size_t in_off;          /* consumed */
+	size_t in_off;          /* bytes of in already consumed */
 	int fds[PROTO_FDS_MAX]; /* descriptors received, for the frame at in_off */
-	uint32_t fds_n;         /* of them */
-	bool bare;              /* it takes none: what comes along is the kernel's to drop, and a
-				   frame that names some is nonsense */
+	uint32_t fds_n;         /* number of entries in fds */
+	/* Takes no descriptors: the kernel drops those that come, and a frame that names some is
+	 * nonsense. */
+	bool bare;
 };
 
 /* Starts a frame in out; the caller puts the body and then calls proto_end. Returns where the frame
@@ -130,13 +133,13 @@ void proto_end(struct wire_out *out, size_t start);
  * gone. */
 int proto_send(int fd, struct wire_out *out, const int *fds, uint32_t fds_n, struct pawl_err *err);
 
-/* Reads what is there (blocking fd: at least one byte). 1 = something came, 0 = nothing now,
- * PAWL_EPEER = the other end is gone. */
+/* Reads what is there (blocking fd: at least one byte). Returns 1 if bytes came, 0 if nothing is
+ * there now, PAWL_EPEER if the other end is gone. */
 int proto_fill(struct proto_conn *conn, struct pawl_err *err);
-/* Takes the next whole frame out of what was read. 1 = frame filled, 0 = none yet, PAWL_ECORRUPT =
- * nonsense, close the connection. */
+/* Takes the next whole frame out of the bytes read. Returns 1 if frame is filled, 0 if none is
+ * whole yet, PAWL_ECORRUPT for nonsense: close the connection. */
 int proto_next(struct proto_conn *conn, struct proto_frame *frame, struct pawl_err *err);
-void proto_frame_close(struct proto_frame *frame); /* closes descriptors nobody took */
-void proto_conn_close(struct proto_conn *conn);    /* fd, buffers, descriptors */
+void proto_frame_close(struct proto_frame *frame); /* closes descriptors that nobody took */
+void proto_conn_close(struct proto_conn *conn);    /* closes fd and descriptors, frees buffers */
 
 #endif

@@ -2,10 +2,14 @@
  * The ranks agree on what to load: all take the same step, from memory or from the store, and
  * either all go on with it or none does.
  *
- * The first rank that asks starts a round; every rank of it gets the same offer, reads and verifies
- * it without touching its state, and votes. When all have voted: all ready -> go; one found damage
- * -> that copy is dropped (memory) or put aside (store), and all ask again; one refused -> all are
- * told why. A round ends with its verdict, or with the epoch.
+ * The first rank that asks starts a round; every rank gets the same offer, reads and verifies it
+ * without touching its state, and votes. The verdict, once all have voted:
+ *
+ *   all are ready     all go on
+ *   one found damage  that copy is dropped (memory) or put aside (store), and all ask again
+ *   one refused       all are told why
+ *
+ * A round ends with its verdict, or with the epoch.
  */
 #include "agent/root.h"
 
@@ -14,20 +18,20 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Whether the store has no higher step than slot holds, by all that is known. */
+/* Whether the store has no higher step than slot, as far as is known. */
 static bool is_highest(const struct agent_root *root, int slot)
 {
 	return slot >= 0 && root->ledger.slots[slot].step >= root->ledger.stored_step;
 }
 
-/* The slot that a restore of that step takes; without one, the highest in memory, which is taken
- * if the store has no higher step. -1: there is none. */
+/* Finds the slot that a restore of that step takes; without has_step, the highest in memory, which
+ * is taken if the store has no higher step. Returns -1 if there is none. */
 static int find_slot(const struct agent_root *root, bool has_step, uint64_t step)
 {
 	const struct ledger *ledger = &root->ledger;
 
 	if (root->elsewhere > 0) {
-		return -1; /* what is in memory here is of this host's ranks alone */
+		return -1; /* memory here holds only this host's ranks */
 	}
 	if (!has_step) {
 		return ledger_highest(ledger, false);
@@ -42,7 +46,8 @@ static int find_slot(const struct agent_root *root, bool has_step, uint64_t step
 	return -1;
 }
 
-/* A record of every rank and its arena's descriptor; of ranks without a part in it, neither. */
+/* Sends each rank's record and its arena's descriptor; neither for a rank without a part in the
+ * save. */
 static void send_memory(struct agent_root *root, struct agent_conn *conn, uint32_t id, int slot)
 {
 	const struct ledger_slot *entry = &root->ledger.slots[slot];
@@ -64,7 +69,7 @@ static void send_memory(struct agent_root *root, struct agent_conn *conn, uint32
 		wire_put_u64(out, has ? rank->arenas[slot].size_bytes : 0);
 		wire_put_blob(out, rank->blobs[slot].bytes, (uint32_t)rank->blobs[slot].len_bytes);
 	}
-	restore_done(root, conn); /* what it read before, if anything */
+	restore_done(root, conn); /* ends an earlier read of this rank, if any */
 	conn->reading = slot;
 	root->ledger.slots[slot].readers++;
 	conn_send(conn, start, fds, fds_n);
@@ -102,7 +107,7 @@ static void send_offer(struct agent_root *root, struct agent_conn *conn)
 	restore->taken++;
 }
 
-/* Of those who wait for a round. */
+/* Starts the next round with the ranks that wait for one. */
 static void ask_again(struct agent_root *root)
 {
 	root->restore.state = RESTORE_IDLE;
@@ -115,7 +120,7 @@ static void ask_again(struct agent_root *root)
 	}
 }
 
-/* The next round may begin, with whoever asks for it already. */
+/* Ends the round. The next one begins with the ranks that have asked for it already. */
 static void end_round(struct agent_root *root)
 {
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
@@ -126,7 +131,7 @@ static void end_round(struct agent_root *root)
 	ask_again(root);
 }
 
-/* "There is nothing" needs no vote: the round is over when every rank knows. */
+/* Ends the round when every rank knows that there is nothing: that needs no vote. */
 static void finish_if_nothing(struct agent_root *root)
 {
 	if (root->restore.state == RESTORE_OFFERED && root->restore.nothing &&
@@ -161,7 +166,8 @@ static void offer_slot(struct agent_root *root, int slot)
 	root->restore.state = RESTORE_OFFERED;
 }
 
-/* Opens a round for what conn wants. The store is asked only where memory may not have it. */
+/* Opens a round for the request of conn. The store is asked only where memory may not have the
+ * answer. */
 static void start_round(struct agent_root *root, struct agent_conn *conn)
 {
 	struct agent_restore *restore = &root->restore;
@@ -197,7 +203,8 @@ void restore_ask(struct agent_root *root, struct agent_conn *conn)
 	struct pawl_err err;
 
 	if (conn->offered) {
-		return; /* the others are a round behind: answered when they have caught up */
+		/* The other ranks are a round behind: answered when they have caught up. */
+		return;
 	}
 	if (restore->state == RESTORE_IDLE && !root_hosts_may_restore(root)) {
 		return; /* root_hosts_turn asks again */
@@ -219,12 +226,12 @@ void restore_ask(struct agent_root *root, struct agent_conn *conn)
 
 /* ---- one rank alone ---- */
 
-/* Memory that holds a tag ("": the newest). */
+/* Where all of a tag ("": the newest) can be read from. */
 enum whole {
-	WHOLE_NOWHERE, /* memory has nothing of it */
-	WHOLE_SLOT,    /* one slot has all of it */
-	WHOLE_STORE,   /* a slot has a part of it, and the store all */
-	WHOLE_NOT_YET, /* a slot has a part of it, and the store will have all */
+	WHOLE_NOWHERE, /* memory has nothing of the tag */
+	WHOLE_SLOT,    /* one slot has all of the tag */
+	WHOLE_STORE,   /* a slot has a part of the tag, and the store has all */
+	WHOLE_NOT_YET, /* a slot has a part of the tag, and the store will have all */
 };
 
 static enum whole find_whole(const struct agent_root *root, const char *name, int *slot)
@@ -252,7 +259,7 @@ static enum whole find_whole(const struct agent_root *root, const char *name, in
 	return whole == WHOLE_STORE && !durable ? WHOLE_NOT_YET : whole;
 }
 
-/* The store's tag ("": its newest) for a rank that asks for tag. */
+/* Asks the store for tag ("": its newest), for one rank. */
 static void find_stored(struct agent_root *root, struct agent_conn *conn, uint32_t id,
 	const char *tag)
 {
@@ -271,7 +278,7 @@ static void find_stored(struct agent_root *root, struct agent_conn *conn, uint32
 	persist_submit(root->persist, job);
 }
 
-/* In memory first. */
+/* Answers one rank that asks for tag, from memory if it is there. */
 static void find_here(struct agent_root *root, struct agent_conn *conn, uint32_t id,
 	const char *tag)
 {
@@ -302,21 +309,22 @@ void restore_find(struct agent_root *root, struct agent_conn *conn, uint32_t id,
 	}
 }
 
-/* Memory has what a restore takes, by the store's answer to what is its newest. */
+/* Whether memory has the tag that a restore takes, given the store's answer on its newest. */
 static bool is_here(const struct agent_root *root, const struct persist_job *job, int slot)
 {
 	return job->rv == 0 && slot >= 0 &&
 		(!job->found || root->ledger.slots[slot].step >= job->step);
 }
 
-/* Memory has something newer, though it is older than what the store should have had. */
+/* Whether memory has a newer tag than the store, though an older one than the store should have
+ * had. */
 static bool is_behind(struct agent_root *root, const struct persist_job *job)
 {
 	return root->elsewhere == 0 && job->rv == 0 &&
 		ledger_recall(&root->ledger, job->found ? job->tag : "", job->step);
 }
 
-/* The store's answer, unless who asked is gone. */
+/* Passes the store's answer to the rank that asked, unless that rank is gone. */
 static void found(struct agent_root *root, const struct persist_job *job)
 {
 	struct agent_conn *conn =
@@ -338,7 +346,7 @@ static void found(struct agent_root *root, const struct persist_job *job)
 	}
 }
 
-/* ---- what the store says ---- */
+/* ---- answers of the store ---- */
 
 void restore_resolved(struct agent_root *root, const struct persist_job *job)
 {
@@ -352,7 +360,8 @@ void restore_resolved(struct agent_root *root, const struct persist_job *job)
 	if (restore->state != RESTORE_RESOLVING || job->epoch != root->epoch) {
 		return; /* the ranks that asked are gone */
 	}
-	if (job->rv == PAWL_EPEER && root->elsewhere > 0) { /* they will ask again */
+	/* After PAWL_EPEER the run of the hosts is over, and the ranks will ask again. */
+	if (job->rv == PAWL_EPEER && root->elsewhere > 0) {
 		root_hosts_over(root, root->epoch, job->err.msg);
 		return;
 	}

@@ -1,5 +1,4 @@
-/* One root as the agent sees it: carries out what the ledger decides. See root.h for who does
- * what. */
+/* One root as the agent sees it: carries out what the ledger decides. See root.h for the parts. */
 #include "agent/root.h"
 
 #include "agent/save.h"
@@ -28,8 +27,8 @@ struct persist_job *root_job(struct agent_root *root, enum persist_kind kind, co
 	return job;
 }
 
-/* Submits a job of which nobody awaits the result. Lost when there is no memory: all such jobs are
- * tidying. */
+/* Submits a job whose result nobody awaits. The job is lost when there is no memory: all such jobs
+ * are tidying. */
 static void submit_job(struct agent_root *root, enum persist_kind kind, const char *tag)
 {
 	struct persist_job *job = root_job(root, kind, tag);
@@ -72,7 +71,7 @@ void root_give_back(struct agent_rank *rank, int slot)
 	arena_deinit(&rank->arenas[slot]);
 }
 
-/* A save will not be: its directory (if it streamed) goes, and everybody in it is told. */
+/* Drops a save that has failed: removes its directory (if it streamed), and tells all ranks. */
 static void drop_save(struct agent_root *root, int slot, int code, const char *why)
 {
 	const struct ledger_slot *entry = &root->ledger.slots[slot];
@@ -86,7 +85,7 @@ static void drop_save(struct agent_root *root, int slot, int code, const char *w
 	root_row_end(root, slot, why);
 }
 
-/* The tag of what is being staged under this number, or "". */
+/* Returns the tag being staged under this number, or "". */
 static const char *staging_tag(const struct agent_root *root, uint64_t seq)
 {
 	for (int i = 0; seq != 0 && i < LEDGER_SLOTS; i++) {
@@ -157,7 +156,7 @@ uint32_t root_fits(const struct agent_root *root, uint64_t need_bytes)
 			held += arena_held(&root->ranks[r].arenas[s]);
 		}
 	}
-	limits.available += held; /* what the tier holds already is not asked for again */
+	limits.available += held; /* the tier does not need to get what it holds already */
 	if (limits.cgroup != UINT64_MAX) {
 		limits.cgroup += held;
 	}
@@ -169,8 +168,7 @@ uint32_t root_fits(const struct agent_root *root, uint64_t need_bytes)
 	return times;
 }
 
-/* Memory takes the spare slot no more: what it held goes, its place in the workers' memory
- * stays. */
+/* Empties the spare slot, which memory no longer takes. Its place in the workers' memory stays. */
 static void empty_spare(struct agent_root *root)
 {
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
@@ -231,8 +229,9 @@ static void grant_stream(struct agent_conn *conn)
 	conn_send(conn, start, NULL, 0);
 }
 
-/* The budget said no, or the rank would rather write: memory is given back, of this slot now and of
- * the other one when what it holds is older than what is durable. The worker unmaps both. */
+/* Begins to stream, since the budget said no, or the rank would rather write: gives back memory,
+ * this slot's now and the others' once their content is older than what is durable. The worker
+ * unmaps all. */
 static void begin_stream(struct agent_root *root, struct agent_conn *conn, uint32_t id,
 	const struct ledger_verdict *verdict)
 {
@@ -248,7 +247,7 @@ static void begin_stream(struct agent_root *root, struct agent_conn *conn, uint3
 		if (root->streaming) {
 			grant_stream(conn);
 		}
-		return; /* with the first rank's directory */
+		return; /* answered with the first rank's directory */
 	}
 	job = root_job(root, PERSIST_STREAM_BEGIN, conn->ask.tag);
 	if (!job) {
@@ -269,7 +268,7 @@ void root_streams_ready(struct agent_root *root, const struct persist_job *job)
 		struct agent_conn *conn = root->ranks[r].conn;
 
 		if (!conn || !conn->stream_id || strcmp(conn->ask.tag, job->tag) != 0) {
-			continue; /* waits for another one: this one failed meanwhile */
+			continue; /* waits for another save: this one failed meanwhile */
 		}
 		root->streaming = job->rv == 0;
 		if (job->rv == 0) {
@@ -283,9 +282,9 @@ void root_streams_ready(struct agent_root *root, const struct persist_job *job)
 	}
 }
 
-/* Why it is in vain to wait for the rank that has not staged, NULL if it is not: it may have ended,
- * while the others go on; a debugger may have it, or a SIGSTOP. On other hosts their agents
- * know. */
+/* Says why waiting for the rank that has not staged is in vain; NULL: it is not. The rank may have
+ * ended while the others go on, or be stopped, by a debugger or a SIGSTOP. Ranks on other hosts are
+ * left to their agents. */
 static const char *find_vain(const struct agent_root *root)
 {
 	uint32_t r = ledger_missing(&root->ledger);
@@ -308,7 +307,8 @@ void root_begin(struct agent_root *root, struct agent_conn *conn)
 	char why[LEDGER_WHY_MAX];
 	uint64_t passed;
 
-	if (conn->ask.seq == 0) { /* else it needs more for what it began */
+	/* A request with a number needs more room for a save that the rank has begun. */
+	if (conn->ask.seq == 0) {
 		root_move_on(root, conn->rank, MOVE_BEGINS, conn->ask.tag);
 	}
 	passed = ledger_passed(&root->ledger, conn->rank, conn->ask.seq);
@@ -363,7 +363,7 @@ void root_begin(struct agent_root *root, struct agent_conn *conn)
 
 /* ---- staged, committed, durable ---- */
 
-/* All ranks staged: do their records fit together? If not the save is void, and the partition is
+/* Whether the records of all ranks fit together. If not, the save is void, and the partition is
  * kept per rank from now on. */
 static bool check_commit(struct agent_root *root, int slot)
 {
@@ -401,7 +401,7 @@ static void commit(struct agent_root *root, int slot)
 		}
 		parts_n += root->ranks[r].records[slot].parts_n;
 	}
-	if (parts_n == 0 && root->ledger.named) { /* nobody had anything (more) to save */
+	if (parts_n == 0 && root->ledger.named) { /* no rank had anything (more) to save */
 		ledger_pass(&root->ledger, slot);
 		root->row_open[slot] = false;
 		root_tell_level(root, seq, LEVEL_DURABLE, 0, "");
@@ -422,7 +422,7 @@ void root_move_on(struct agent_root *root, uint32_t rank, enum ledger_move move,
 	}
 }
 
-/* A save that is over was staged after all: who did it has not heard why. */
+/* Tells a rank that staged a save that has ended: the rank has not heard why. */
 static void tell_over(struct agent_conn *conn, uint64_t seq)
 {
 	size_t start = conn_start(conn, PROTO_LEVEL, 0);
@@ -589,8 +589,8 @@ void root_new_epoch(struct agent_root *root, uint32_t world, uint32_t attempt)
 	root->attempt = attempt;
 }
 
-/* Another number of ranks than before: what is in memory belongs to the old ones, and must be
- * durable before it goes. */
+/* Changes the number of ranks: memory belongs to the old ranks, and must be durable before it
+ * goes. */
 static int change_world(struct agent_root *root, uint32_t world, struct pawl_err *err)
 {
 	uint64_t stored_step;
@@ -732,8 +732,8 @@ void root_close(struct agent_root *root)
 	loop_timer_cancel(root->agent->loop, &root->slow);
 	root_rows_sweep(root, true);
 	if (!persist_stop(root->persist, times_ms(TIME_ROOT_STOP))) {
-		return; /* the thread hangs in a disk and still points here; the process is leaving
-			 */
+		/* The thread hangs in a disk and still points here; the process is leaving. */
+		return;
 	}
 	free_ranks(root);
 	free(root->path);

@@ -1,5 +1,5 @@
-/* What a root's ranks ask once a step and are told alike: whether to stop, and whether a save is
- * due. See root.h. */
+/* The questions that a root's ranks ask once a step and that are answered alike on all of them:
+ * whether to stop, and whether a save is due. See root.h. */
 #include "agent/root.h"
 
 #include "base/clock.h"
@@ -31,13 +31,13 @@ void root_agree(struct agent_root *root, enum proto_question question)
 	uint64_t polls = 0;
 
 	if (root->agreed[question]) {
-		return; /* said is said: a rank that has left since may have been ahead */
+		return; /* The answer stands: a rank that has left since may have been ahead. */
 	}
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		const struct agent_conn *conn = root->ranks[r].conn;
 
 		if (conn && !conn->closing && !conn->held[question]) {
-			return; /* its answer is still to come */
+			return; /* This rank has not answered yet. */
 		}
 		polls = conn && conn->polls[question] > polls ? conn->polls[question] : polls;
 	}

@@ -1,5 +1,5 @@
-/* What the history and the events say of a root's saves and workers: see root.h. A row is opened
- * when a save is granted a slot, and noted once when its fate is known. */
+/* Records a root's saves in the history and its workers in the events: see root.h. A row is opened
+ * when a save is granted a slot, and noted once, when the save's fate is known. */
 #include "agent/root.h"
 
 #include "base/clock.h"
@@ -53,7 +53,7 @@ void root_row_commit(struct agent_root *root, int slot)
 			rank->stage_ns[slot] > row->stage_ns ? rank->stage_ns[slot] : row->stage_ns;
 		for (uint32_t p = 0; p < record->parts_n; p++) {
 			if (record->parts[p].shared && root->first + r > 0) {
-				continue; /* rank 0's file */
+				continue; /* counted with rank 0 */
 			}
 			row->files++;
 			row->size_bytes += record->parts[p].size_bytes;
@@ -69,7 +69,7 @@ void root_row_end(struct agent_root *root, int slot, const char *why)
 	struct history_row *row = &root->rows[slot];
 
 	if (root->row_open[slot] && why) {
-		if (row->why[0] == '\0') { /* else the storage's trouble says more */
+		if (row->why[0] == '\0') { /* An earlier storage error says more. */
 			snprintf(row->why, sizeof(row->why), "%.255s", why);
 		}
 		persist_note(root->persist, row);
@@ -86,7 +86,7 @@ void root_row_refuse(struct agent_root *root, const struct ledger_ask *ask, cons
 		.begun_ns = clock_wall_ns()};
 
 	if (root->ledger.named ? strcmp(ask->tag, root->row_tag) == 0 : ask->seq <= root->row_seq) {
-		return; /* another rank's answer was the same */
+		return; /* The refusal was noted already, for another rank. */
 	}
 	root->row_seq = ask->seq;
 	memcpy(root->row_tag, ask->tag, sizeof(root->row_tag));
@@ -103,7 +103,8 @@ void root_rows_sweep(struct agent_root *root, bool all)
 	for (int s = 0; s < LEDGER_SLOTS; s++) {
 		const struct ledger_slot *slot = &root->ledger.slots[s];
 
-		if (all && !slot->persisting) { /* else the storage thread has its row */
+		/* The storage thread has the row of a slot being persisted. */
+		if (all && !slot->persisting) {
 			root_row_end(root, s,
 				safe && s != newest ? "superseded"
 						    : "the agent left before it was durable");
@@ -113,7 +114,7 @@ void root_rows_sweep(struct agent_root *root, bool all)
 	}
 }
 
-/* The newest step that any rank began to save; false: none did. */
+/* Finds the newest step that any rank began to save. Returns false if there is none. */
 static bool newest_step(const struct agent_root *root, uint64_t *step)
 {
 	bool any = false;

@@ -1,5 +1,5 @@
-/* A root of a job whose ranks span hosts: what the loop does about the other hosts, of which only
- * the storage thread hears. See root.h and hosts.h. */
+/* The loop's side of a root whose ranks span hosts; only the storage thread talks to the other
+ * hosts. See root.h and hosts.h. */
 #include "agent/root.h"
 
 #include "base/err.h"
@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A job of which nobody awaits the result, unless after() does. */
+/* Makes a job for the storage thread in the current epoch. If memory is short, reports that as news
+ * and returns NULL. */
 static struct persist_job *make_job(struct agent_root *root, enum persist_kind kind)
 {
 	struct persist_job *job = root_job(root, kind, "");
@@ -101,7 +102,7 @@ void root_hosts_over(struct agent_root *root, uint64_t epoch, const char *why)
 	struct news_item item;
 
 	if (epoch != root->epoch) {
-		return; /* they have begun anew since */
+		return; /* The ranks have begun anew since. */
 	}
 	news_fill(&item, NEWS_ONCE, NULL, "the ranks here begin anew: %.256s", why);
 	root_news(root, &item);
@@ -162,7 +163,7 @@ void root_hosts_voted(struct agent_root *root, const struct persist_job *job)
 	bool failed = job->rv != 0;
 
 	if (restore->state != RESTORE_VOTED || job->epoch != root->epoch) {
-		return; /* the ranks that voted are gone */
+		return; /* The ranks that voted are gone. */
 	}
 	restore->verdict = job->verdict;
 	if (failed) {
@@ -170,7 +171,7 @@ void root_hosts_voted(struct agent_root *root, const struct persist_job *job)
 	}
 	snprintf(restore->why, sizeof(restore->why), "%.255s", failed ? job->err.msg : job->why);
 	restore_finish(root);
-	if (job->rv == PAWL_ETIMEDOUT) { /* nobody knows in which round the others are */
+	if (job->rv == PAWL_ETIMEDOUT) { /* Nobody knows which round the others are in. */
 		root_hosts_over(root, job->epoch, job->err.msg);
 	}
 }

@@ -1,4 +1,5 @@
-/* What people are to hear of a root: to the log, and to the first rank of this host. See news.h. */
+/* Reports a root's troubles to people: in the log, and through the first rank of this host. See
+ * news.h. */
 #include "agent/root.h"
 
 #include "base/clock.h"
@@ -8,9 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LINE_MAX_BYTES (PAWL_ERR_MSG_MAX + 128) /* of a text with how often it was met */
+#define LINE_MAX_BYTES (PAWL_ERR_MSG_MAX + 128) /* bytes of a text with its count */
 
-/* The rank that tells people: the first that is here and was welcomed. NULL: none is. */
+/* Returns the rank that tells people: the first here that was welcomed. NULL: there is none. */
 static struct agent_conn *find_teller(const struct agent_root *root)
 {
 	for (uint32_t r = 0; r < root->ledger.world; r++) {

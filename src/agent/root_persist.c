@@ -1,5 +1,5 @@
-/* Generations of a root on their way to the store, what becomes of those that never get there, and
- * what else the storage thread brings back: see root.h. */
+/* Hands a root's generations to the storage thread, deals with those that will never be durable,
+ * and takes whatever else the storage thread has finished: see root.h. */
 #include "agent/root.h"
 
 #include "base/clock.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether some of what a rank saved was not written by the rank itself. */
+/* Whether some of what a rank saved lies in its arena, not yet written by the rank itself. */
 static bool lies_in_arena(const struct record *record)
 {
 	for (uint32_t p = 0; p < record->parts_n; p++) {
@@ -21,7 +21,7 @@ static bool lies_in_arena(const struct record *record)
 	return false;
 }
 
-/* "global_step5 is not durable: …", and what there is instead. */
+/* Reports "global_step5 is not durable: …", and names the newest tag that is. */
 static void tell_failed(struct agent_root *root, const char *tag, const struct pawl_err *err)
 {
 	struct news_item item;
@@ -39,7 +39,7 @@ static void tell_failed(struct agent_root *root, const char *tag, const struct p
 	root_news(root, &item);
 }
 
-/* What is committed in a slot could not be made durable: it stays, and is tried again. */
+/* Reports that a committed slot could not be made durable. The slot stays, and is tried again. */
 static void fail_save(struct agent_root *root, int slot, const struct pawl_err *err)
 {
 	const struct ledger_slot *entry = &root->ledger.slots[slot];
@@ -73,7 +73,7 @@ void root_slow_fired(struct loop_timer *timer)
 				    : "storage hangs, or is slow");
 	news_fill(&item, NEWS_SLOW, &err, "%s", "");
 	root_news(root, &item);
-	for (int s = 0; s < LEDGER_SLOTS; s++) { /* also those that wait for it */
+	for (int s = 0; s < LEDGER_SLOTS; s++) { /* including those that wait behind it */
 		if (root->ledger.slots[s].state == SLOT_COMMITTED &&
 			!root->ledger.slots[s].durable) {
 			root_tell_level(root, root->ledger.slots[s].seq, LEVEL_TROUBLE,
@@ -89,7 +89,7 @@ void root_ask_room(struct agent_root *root, int slot)
 
 	if (root->room_asked || root->elsewhere > 0 || root->ledger.interval_ns == 0 ||
 		root->ledger.slots[slot].streamed) {
-		return; /* else it is written now, which tells more */
+		return; /* Asked already; or the save is written at once, which tells more. */
 	}
 	job = root_job(root, PERSIST_ROOM, root->ledger.slots[slot].tag);
 	if (job) {
@@ -169,7 +169,7 @@ static void drop_slot(struct agent_root *root, int slot, const struct pawl_err *
 	root_tell_level(root, root->ledger.slots[slot].seq, LEVEL_FAILED, err->code, err->msg);
 }
 
-/* The ranks that have a part in what is staged in a slot are to know. */
+/* Fails the save that is being staged in a slot, for every rank that has a part in it. */
 static void fail_staging(struct agent_root *root, int slot, const struct pawl_err *err)
 {
 	const struct ledger_slot *entry = &root->ledger.slots[slot];
@@ -181,8 +181,8 @@ static void fail_staging(struct agent_root *root, int slot, const struct pawl_er
 	}
 }
 
-/* What a slot holds will never be in the store: nor will what adds to it, which would be taken for
- * the whole. */
+/* Drops a slot that will never be in the store, and every save that adds to its tag, since that
+ * would be taken for the whole. */
 static void give_up(struct agent_root *root, int slot, const struct pawl_err *err)
 {
 	const struct ledger_slot *slots = root->ledger.slots;
@@ -205,7 +205,7 @@ void root_persisted(struct agent_root *root, struct persist_job *job)
 	struct ledger_slot *entry = &root->ledger.slots[job->slot];
 	bool streamed = entry->streamed;
 	bool final = streamed || is_final(job->rv) || root->elsewhere > 0;
-	const struct persist_job ended = *job; /* it is used anew when something is given up */
+	const struct persist_job ended = *job; /* give_up may let *job be used again */
 
 	loop_timer_cancel(root->agent->loop, &root->slow);
 	advice_written(&root->advice, job->rv == 0, clock_mono_ns());
@@ -227,7 +227,7 @@ void root_persisted(struct agent_root *root, struct persist_job *job)
 		root->failed_anew = true;
 		tell_failed(root, ended.tag, &ended.err);
 		snprintf(root->rows[ended.slot].why, HISTORY_TEXT_MAX, "%.255s", ended.err.msg);
-		if (ended.differs[0]) { /* first: the next save is to know */
+		if (ended.differs[0]) { /* sent first, so that the next save knows */
 			root_tell_diverged(root, ended.differs);
 		}
 		give_up(root, ended.slot, &ended.err);
@@ -255,7 +255,7 @@ static void finish_open(struct agent_root *root, const struct persist_job *job)
 		}
 		if (job->rv != 0) {
 			conn_reply_error(conn, conn->hello_id, &job->err);
-			conn->root = NULL; /* which is about to go */
+			conn->root = NULL; /* the root is about to be closed */
 			root->ranks[r].conn = NULL;
 			continue;
 		}

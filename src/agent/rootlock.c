@@ -1,6 +1,7 @@
-/* One job a root: see rootlock.h. flock is used because it belongs to the open file, not to the
- * process (close-on-exec ends it). The root may be another user's, or one that others write to:
- * what has the lock's name there could be a link, to have us write into a file of our own. */
+/* Lets one job at a time use a root: see rootlock.h. flock is used because it belongs to the open
+ * file, not to the process (close-on-exec ends it). The root may be another user's, or one that
+ * others write to: a file there with the lock's name could be a link that would have us write into
+ * a file of our own. */
 #include "agent/rootlock.h"
 
 #include "base/clock.h"
@@ -21,10 +22,10 @@
 #include <unistd.h>
 
 #define LOCK_NAME  ".pawl-lock"
-#define HOLDER_MAX 512u /* bytes of what a holder writes down, terminator included */
+#define HOLDER_MAX 512u /* bytes of the holder's line, terminator included */
 
-/* Who holds the lock, as it wrote itself down; "another job" if it has not yet. Whoever may write
- * to the root could have written it. */
+/* Reads who holds the lock, as the holder wrote it down; "another job" if it has not yet. Anybody
+ * who may write to the root could have written the text. */
 static void read_holder(int fd, char holder[HOLDER_MAX])
 {
 	char text[HOLDER_MAX];
@@ -35,7 +36,7 @@ static void read_holder(int fd, char holder[HOLDER_MAX])
 	text_show(holder, HOLDER_MAX, text[0] != '\0' ? text : "another job");
 }
 
-/* The lock file of the root, a plain one with no other name. Returns a descriptor. */
+/* Opens the lock file of the root, a plain file with no other name. Returns a descriptor. */
 static int open_lock(const char *root, struct pawl_err *err)
 {
 	int dir = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);

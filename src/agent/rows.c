@@ -13,8 +13,8 @@
 #include <string.h>
 #include <time.h>
 
-#define FIELD_MAX 128u        /* bytes of what rows_put prints */
-#define ROW_MAX   (16u << 10) /* bytes of a row, well over what one has */
+#define FIELD_MAX 128u        /* bytes that one rows_put prints */
+#define ROW_MAX   (16u << 10) /* bytes of a row, more than any has */
 
 void rows_put_text(struct wire_out *row, const char *text, bool last)
 {
@@ -141,7 +141,7 @@ void rows_note(struct rows *rows)
 void rows_take(struct rows *rows)
 {
 	if (rows->taken.len_bytes > ROWS_NOTED_MAX) {
-		return; /* they wait where they are, up to as many again */
+		return; /* The noted rows stay where they are, up to ROWS_NOTED_MAX bytes. */
 	}
 	wire_put_raw(&rows->taken, rows->noted.bytes, rows->noted.len_bytes);
 	if (rows->taken.failed) {
@@ -170,7 +170,7 @@ int rows_put_aside(const struct rows *rows, struct store *store, const char *why
 	return rv;
 }
 
-/* Makes sure that there is a file to append to. *size_bytes: of it. */
+/* Makes sure that there is a file to append to. *size_bytes gets its size. */
 static int begin_file(const struct rows *rows, struct store *store, uint64_t *size_bytes,
 	struct pawl_err *err)
 {
@@ -188,12 +188,13 @@ static int begin_file(const struct rows *rows, struct store *store, uint64_t *si
 	*size_bytes = strlen(rows->header);
 	rv = store_append_small(store, rows->file, rows->header, *size_bytes, false, err);
 	if (rv != 0) {
-		store_remove(store, rows->file, NULL); /* there is at most half a header in it */
+		store_remove(store, rows->file, NULL); /* The file holds at most half a header. */
 	}
 	return rv;
 }
 
-/* The first len_bytes of what was taken are in the file. */
+/* Drops the taken rows that are in the file, which has their first len_bytes. A row that is there
+ * only in part is kept. */
 static void drop_written(struct rows *rows, size_t len_bytes)
 {
 	struct wire_out *out = &rows->taken;

@@ -1,4 +1,4 @@
-/* `pawl run`: see run.h. What is decided is carried out here. */
+/* `pawl run`: see run.h. This file carries out what nodes.c decides. */
 #include "agent/run.h"
 
 #include "agent/agent.h"
@@ -37,33 +37,33 @@ static const int stop_signals[] = {SIGTERM, SIGINT, SIGHUP};
 struct run {
 	const struct run_options *options; /* the caller's */
 	struct run_plan plan;              /* what was found out before the start */
-	struct nodes nodes;                /* decides */
-	struct node_net *net;              /* to the other nodes; NULL: there are none */
+	struct nodes nodes;                /* the state machine that decides */
+	struct node_net *net;              /* connections to the other nodes; NULL: none */
 	int port_fd;                       /* holds MASTER_PORT against others; -1: none */
-	uint32_t attempt;                  /* that the agent knows of */
-	uint32_t restarts;                 /* that were mentioned */
-	struct loop *loop;                 /* of the main thread */
-	struct run_output *output;         /* prints */
+	uint32_t attempt;                  /* attempt that the agent was last told */
+	uint32_t restarts;                 /* restart count that was last logged */
+	struct loop *loop;                 /* loop of the main thread */
+	struct run_output *output;         /* the printing thread */
 	struct agent *agent;               /* keeps the checkpoints */
 	struct run_group *group;           /* the workers */
-	struct run_joint joint;            /* judges their ends, if there are other launchers */
+	struct run_joint joint;            /* judges ends of ranks if launchers share a door */
 	struct loop_source signals;        /* a signalfd */
-	struct loop_timer timer;           /* that of nodes */
-	struct loop_timer drain_timer;     /* asks the agent at once */
-	struct loop_timer template_timer;  /* a template is to be started, or it is to be looked */
-	struct loop_timer scale_timer;     /* scale_to is to be done, or it is to be looked */
-	uint32_t scale_to;                 /* ranks, once it is known how; 0: nothing waits */
-	int64_t settled_ns;                /* TIME_RUN_SETTLE after the start of an attempt */
-	char summary[SUMMARY_MAX];         /* the agent's, when a worker last failed */
-	uint64_t progress;                 /* times it was another one */
-	struct run_door trained;           /* the door, when it last said who trains; else none */
-	bool door_closed;                  /* to who would join: the job is coming to its end */
-	bool drained;                      /* all that was committed is durable */
+	struct loop_timer timer;           /* fires at nodes.timer_ns */
+	struct loop_timer drain_timer;     /* due at once: starts the agent's drain */
+	struct loop_timer template_timer;  /* next try to start a template */
+	struct loop_timer scale_timer;     /* next try to carry out scale_to */
+	uint32_t scale_to;                 /* ranks that `pawl scale` wants; 0: none pending */
+	int64_t settled_ns;        /* TIME_RUN_SETTLE after the attempt's start, monotonic */
+	char summary[SUMMARY_MAX]; /* the agent's summary when a worker last failed */
+	uint64_t progress;         /* times that summary had changed */
+	struct run_door trained;   /* the door when it last named the ranks that train */
+	bool door_closed;          /* nobody may join: the job is coming to its end */
+	bool drained;              /* all that was committed is durable */
 };
 
 /* ---- carrying out ---- */
 
-/* Who waits to be let in ends; nobody else does that any more. */
+/* Closes the door: ranks that wait to join end, and no rank may join any more. */
 static void close_door(struct run *run, int status)
 {
 	run->door_closed = true;
@@ -118,13 +118,13 @@ static void start_group(void *user, const struct node_frame *start)
 	}
 	if (!run->plan.joins) {
 		run_door_remove(
-			run->plan.door); /* of an attempt before, or a run that was killed */
+			run->plan.door); /* left by an earlier attempt, or a run that was killed */
 	}
 	run->trained.n = 0;
 	run->door_closed = false;
 	run_group_start(run->group, &place);
-	/* Then a template is started even if no worker said what it imports, and ranks that have
-	 * opened no door are those of a script that never will. */
+	/* From settled_ns on, a template is started even if no worker said what it imports, and
+	 * ranks that have opened no door are those of a script that never will. */
 	run->settled_ns = clock_mono_ns() + times_ns(TIME_RUN_SETTLE);
 	if (run->options->use_template) {
 		await_template(run);
@@ -178,7 +178,8 @@ static void on_drained(void *user, bool ok)
 	step(run, (struct nodes_event){.kind = NODES_DRAINED, .ok = ok});
 }
 
-/* The agent may answer at once, but nodes.c is not done yet: so it is asked a moment later. */
+/* Has the agent drain. A timer calls this, since the agent may answer at once, while nodes.c is not
+ * done yet. */
 static void on_drain_timer(struct loop_timer *timer)
 {
 	struct run *run = timer->user;
@@ -193,7 +194,8 @@ static void tell_agent(void *user, const char *path, uint64_t nonce)
 	agent_told(run->agent, path, nonce);
 }
 
-/* Who is at the door of a job of which nobody is left would wait for nothing. */
+/* Closes the door of a job of which no rank is left: ranks that wait there would wait for
+ * nothing. */
 static void leave_door(struct run *run)
 {
 	struct run_door door;
@@ -220,7 +222,7 @@ static void drain(void *user)
 	loop_timer_start(run->loop, &run->drain_timer, clock_mono_ns());
 }
 
-/* The last line: what a later start will find. */
+/* Prints the last line, which says what a later start will find, and stops the loop. */
 static void end_run(void *user, int status)
 {
 	struct run *run = user;
@@ -317,7 +319,7 @@ static const struct nodes_ops ops = {
 
 /* ---- what happens ---- */
 
-/* "attempt 0: rank 1 (pid 7) was killed by SIGKILL after 2.0 s" */
+/* Writes "attempt 0: rank 1 (pid 7) was killed by SIGKILL after 2.0 s". */
 static void tell_failure(const struct run *run, const struct run_end *end, char *text, size_t cap)
 {
 	char how[64];
@@ -333,8 +335,9 @@ static void tell_failure(const struct run *run, const struct run_end *end, char 
 		(double)end->lasted_ns / NS_PER_S);
 }
 
-/* Ranks can come and go: they have written where, and one of those that train is alive. That is
- * seen of our own. door: what it says. */
+/* Whether ranks can come and go: the door names ranks that train, and one of them lives. Only of
+ * our own ranks can that be seen; another launcher's count as alive. *door gets what the door
+ * says. */
 static bool can_go_on(struct run *run, struct run_door *door)
 {
 	run_door_read(door, run->plan.door);
@@ -349,15 +352,16 @@ static bool can_go_on(struct run *run, struct run_door *door)
 	return false;
 }
 
-/* A rank that was stopped is left behind, and one that joins is not in yet. As of the last look:
- * once the job has come to its end the door does not say who trained. */
+/* Whether a rank was none of those that train: one that was stopped is left behind, and one that
+ * joins is not in yet. Judged by the last look, since the door of a job that has come to its end
+ * does not say who trained. */
 static bool is_outside(const struct run *run, const struct run_end *end)
 {
 	return run->nodes.policy.least > 0 && !run->plan.shared && run->trained.n > 0 &&
 		!run_door_lists(&run->trained, end->number);
 }
 
-/* A step was committed, or made durable, since the last look. */
+/* Counts as progress that a step was committed, or made durable, since the last look. */
 static void note_progress(struct run *run)
 {
 	char summary[SUMMARY_MAX];
@@ -369,8 +373,8 @@ static void note_progress(struct run *run)
 	}
 }
 
-/* Of a worker that is through, but whose newest save is not durable, nothing is to be done again:
- * it counts as done, and what the agent comes to decides about the job's code. */
+/* A worker that is through, but whose newest save is not durable, counts as done: nothing is to be
+ * done again, and what the agent comes to decides about the job's code. */
 static void on_exited(void *user, const struct run_end *was)
 {
 	struct run *run = user;
@@ -419,8 +423,8 @@ static void on_exited(void *user, const struct run_end *was)
 			.text = text});
 }
 
-/* Of one of ours, among those of other launchers: who waits at the door for ranks that are all gone
- * is to end, too. */
+/* Acts on the end of one of our ranks in a job of several launchers. Closes the door if no rank
+ * goes on, so that ranks that wait there end, too. */
 static void on_decided(void *user, const struct run_end *end, enum run_verdict verdict, bool stops)
 {
 	struct run *run = user;
@@ -515,9 +519,9 @@ static void on_imports(void *user)
 	}
 }
 
-/* Ranks that only start have no door yet: to end them all for a change would be rash, if they will
- * open one. Those that join others wait for theirs. A rank that has ended is no other number of
- * ranks, before it is known what that means. */
+/* Carries out scale_to, or waits. Ranks that only start have no door yet: to end them all for a
+ * change would be rash, if they will open one. Ranks that join others wait for the others' door.
+ * While it is not known what the end of a rank means, the number of ranks stands. */
 static void scale(struct run *run)
 {
 	const struct run_policy *policy = &run->nodes.policy;
@@ -549,7 +553,7 @@ static void on_scale_timer(struct loop_timer *timer)
 	scale(timer->user);
 }
 
-/* `pawl scale`. */
+/* Answers `pawl scale`. */
 static int on_scale(void *user, uint32_t wanted, struct agent_scale *now, struct pawl_err *err)
 {
 	struct run *run = user;
@@ -586,7 +590,7 @@ static int on_scale(void *user, uint32_t wanted, struct agent_scale *now, struct
 
 /* ---- start and end ---- */
 
-/* Signals come as a descriptor. One that whoever started us ignores (nohup) stays ignored. */
+/* Takes signals by a descriptor. A signal that our starter ignored (nohup) stays ignored. */
 static int take_signals(struct run *run, struct pawl_err *err)
 {
 	struct sigaction action = {.sa_handler = SIG_IGN};
@@ -606,7 +610,7 @@ static int take_signals(struct run *run, struct pawl_err *err)
 			sigaddset(&set, stop_signals[i]);
 		}
 	}
-	/* for good: one that comes at the end must not kill */
+	/* blocked for good: a signal that comes at the end must not kill */
 	return loop_add_signals(run->loop, &run->signals, &set, err);
 }
 
@@ -658,7 +662,7 @@ static void set_times(struct nodes_options *options)
 		.drain_ns = times_ns(TIME_RUN_DRAIN)};
 }
 
-/* What decides, and what reaches the other nodes. */
+/* Opens what decides, and the connections to the other nodes. */
 static int open_nodes(struct run *run, struct pawl_err *err)
 {
 	const struct run_options *o = run->options;

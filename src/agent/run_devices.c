@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define VARIABLE  "CUDA_VISIBLE_DEVICES="
-#define BYTES_MAX 4096u /* of a list, terminator included */
+#define BYTES_MAX 4096u /* bytes of the variable, terminator included */
 
 void run_devices_put(struct wire_out *set)
 {

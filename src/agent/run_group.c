@@ -1,10 +1,10 @@
 /*
  * The worker processes of `pawl run`: see run_group.h.
  *
- * A worker is asked of the template if one is ready, or if it joins others and one is on its way:
- * then its pid comes later (WORKER_ASKED), and if it does not come, it is executed after all. A
- * worker that cannot be started at all is WORKER_LOST until a timer that is due at once reports it:
- * so starting never calls back.
+ * A worker is requested from the template if that is ready, or if the worker joins others and a
+ * template is coming: its pid then comes later (WORKER_ASKED), and if none comes, the worker is
+ * executed after all. A worker that cannot be started at all is WORKER_LOST until a timer that is
+ * due at once reports it: so starting a worker never calls back.
  *
  * A dead child is looked at before it is waited for: while it is a zombie its pid, and so its
  * process group's id, cannot be anybody else's, and what it left in that group can be killed.
@@ -34,49 +34,49 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define JOINS RUN_WORKERS_MAX /* the first number of those that join, if all ranks are ours */
+#define JOINS RUN_WORKERS_MAX /* first number of ranks that join, if all ranks are ours */
 
 enum worker_state {
-	WORKER_NONE,  /* not started, or waited for */
-	WORKER_ASKED, /* the template was asked for it */
-	WORKER_ALIVE, /* it has a pid */
-	WORKER_LOST,  /* it could not be started */
+	WORKER_NONE,  /* not started, or reaped */
+	WORKER_ASKED, /* requested from the template */
+	WORKER_ALIVE, /* started, with a pid */
+	WORKER_LOST,  /* could not be started */
 };
 
-/* One rank of the attempt. Ranks here are local, but for what people are told. */
+/* One rank of the attempt. Ranks in this file are local, but for what people are told. */
 struct worker {
 	enum worker_state state; /* see above */
-	bool doomed;             /* killed before it had a pid */
-	int told;                /* another signal that it was to have before that; 0: none */
-	uint32_t number;         /* no other one's */
-	bool joins;              /* an attempt that runs */
-	bool parts;              /* it was told to leave the others */
-	pid_t pid;               /* of WORKER_ALIVE */
-	int fds[2];              /* its stdout and stderr, ours while WORKER_ASKED, else -1 */
-	int64_t started_ns;      /* monotonic */
+	bool doomed;             /* to be killed once it has a pid */
+	int told;                /* other signal to send once it has a pid; 0: none */
+	uint32_t number;         /* unique in the job among live ranks */
+	bool joins;              /* joins an attempt that runs */
+	bool parts;              /* told to leave the others */
+	pid_t pid;               /* process id; valid in WORKER_ALIVE */
+	int fds[2];              /* stdout and stderr; open while WORKER_ASKED, else -1 */
+	int64_t started_ns;      /* time of the start, monotonic */
 };
 
 struct run_group {
 	struct run_group_options options; /* as given */
-	struct run_place place;           /* of the attempt that runs */
-	struct run_template *tmpl;        /* NULL: none */
-	bool tmpl_blind;                  /* it did not know what to import */
-	uint32_t templates;               /* started so far */
+	struct run_place place;           /* place of the attempt that runs */
+	struct run_template *tmpl;        /* the template; NULL: none */
+	bool tmpl_blind;                  /* the template was not told what to import */
+	uint32_t templates;               /* templates started so far */
 	uint32_t asked;                   /* workers in WORKER_ASKED */
 	uint32_t used;                    /* places of this attempt that had a worker */
-	uint32_t begun;                   /* workers that were begun together, last */
-	uint32_t from_template;           /* of those, it forked */
-	uint32_t numbered;                /* the next number of one that joins */
-	bool more;                        /* those that were begun last join ranks of ours */
-	int64_t begun_ns;                 /* when they were */
-	struct loop_timer ask_timer;      /* the template takes too long */
+	uint32_t begun;                   /* workers that were last begun together */
+	uint32_t from_template;           /* how many of begun the template forked */
+	uint32_t numbered;                /* next number of a worker that joins */
+	bool more;                        /* the workers begun last join ranks of ours */
+	int64_t begun_ns;                 /* when workers were last begun, monotonic */
+	struct loop_timer ask_timer;      /* limit for the template's answers */
 	struct loop_timer lost_timer;     /* reports WORKER_LOST */
-	char **argv;                      /* of an executed worker; owned, the strings are not */
-	int null_fd;                      /* /dev/null */
-	char master[ADDRESS_MAX];         /* place.master */
-	char servers[NODE_TEXT_MAX];      /* place.servers */
-	struct wire_out tmpl_common;      /* what the template was told */
-	struct worker workers[RUN_WORKERS_MAX]; /* by local rank; the first used */
+	char **argv;                 /* arguments of an executed worker; array owned, strings not */
+	int null_fd;                 /* /dev/null */
+	char master[ADDRESS_MAX];    /* memory of place.master */
+	char servers[NODE_TEXT_MAX]; /* memory of place.servers */
+	struct wire_out tmpl_common; /* common variables that the template was given */
+	struct worker workers[RUN_WORKERS_MAX]; /* by local rank; the first used are valid */
 };
 
 static void close_fds(struct worker *worker)
@@ -118,7 +118,8 @@ static void settle_worker(struct run_group *group, uint32_t rank, pid_t pid)
 	}
 }
 
-/* Of the attempt; of a worker that joins it, with what it makes of its sizes. */
+/* Returns the place of a worker in the attempt. A worker that joins gets its number, and sizes that
+ * count this group's workers alone. */
 static struct run_place place_of(const struct run_group *group, uint32_t rank)
 {
 	struct run_place place = group->place;
@@ -165,7 +166,7 @@ static void exec_worker(struct run_group *group, uint32_t rank)
 	wire_out_deinit(&set);
 }
 
-/* False when it cannot be asked. */
+/* Requests a worker from the template. Returns false if the template cannot be asked. */
 static bool ask_template(struct run_group *group, uint32_t rank)
 {
 	struct worker *worker = &group->workers[rank];
@@ -174,7 +175,8 @@ static bool ask_template(struct run_group *group, uint32_t rank)
 	struct pawl_err err;
 	int rv;
 
-	/* The others train on until one joins: it may wait, rather than import all itself. */
+	/* The others train on until the worker joins: it may wait, rather than import all
+	 * itself. */
 	if (!run_template_is_ready(group->tmpl) &&
 		(!place.joins || !run_template_is_coming(group->tmpl))) {
 		return false;
@@ -203,7 +205,7 @@ static bool is_taken(const struct run_group *group, uint32_t number)
 	return false;
 }
 
-/* A pipe for one stream of a worker; its read end goes to the output. */
+/* Opens a pipe for one stream of a worker; the read end goes to the output. */
 static int open_stream(struct run_group *group, uint32_t rank, int which, struct pawl_err *err)
 {
 	const char *log_dir = group->options.run->log_dir;
@@ -229,8 +231,8 @@ static int open_stream(struct run_group *group, uint32_t rank, int which, struct
 	return run_output_add(group->options.output, &stream, err);
 }
 
-/* If others start ranks of the job as well, the numbers of those here are RUN_WORKERS_MAX, and each
- * comes again as late as can be: DOOR may still have it. */
+/* Returns the number of a worker that joins. If several launchers share the job, this one has
+ * RUN_WORKERS_MAX numbers and uses each again as late as can be: the door may still have it. */
 static uint32_t next_number(struct run_group *group)
 {
 	const struct run_plan *plan = group->options.plan;
@@ -284,7 +286,8 @@ static void log_start(const struct run_group *group)
 		group->from_template > 0 ? "from the template" : "afresh");
 }
 
-/* What it read when it imported is no longer so, if the job has other nodes than then. */
+/* Closes the template if its common variables have changed: what modules read when it imported them
+ * is no longer so, if the job has other nodes than then. */
 static void check_template(struct run_group *group)
 {
 	struct wire_out common = {NULL};
@@ -299,7 +302,7 @@ static void check_template(struct run_group *group)
 	wire_out_deinit(&common);
 }
 
-/* So many, in free places from the first on. */
+/* Starts n workers, in free places from the first on. */
 static void begin(struct run_group *group, uint32_t n, bool joins, bool more)
 {
 	uint32_t rank = 0;
@@ -329,9 +332,10 @@ static void begin(struct run_group *group, uint32_t n, bool joins, bool more)
 	}
 }
 
-/* In a job of the scheduler's only, elsewhere AdaptDL's variables are those of who set them. Its
- * replicas listen without SO_REUSEADDR: not at MASTER_PORT, which is held, nor at that of the
- * attempt before. All nodes have to name the same one, though only one of them can look. */
+/* Finds a port for AdaptDL's replicas in a job of the scheduler's; 0 elsewhere, where AdaptDL's
+ * variables belong to whoever set them. The replicas listen without SO_REUSEADDR: neither at
+ * MASTER_PORT, which is held, nor at the port of the attempt before. All nodes must name the same
+ * port, though only one of them can look. */
 static uint32_t find_adaptdl_port(const struct run_start *start)
 {
 	uint32_t port = 0;
@@ -386,7 +390,8 @@ bool run_group_has(const struct run_group *group, uint32_t number)
 	return false;
 }
 
-/* A shell does not hand on to what it runs what it is told. */
+/* Returns what to signal. A shell does not pass signals on to what it runs, so a worker that is any
+ * program is signalled as a process group. */
 static pid_t to_signal(const struct run_group *group, const struct worker *worker)
 {
 	return group->options.run->no_python ? -worker->pid : worker->pid;
@@ -408,7 +413,7 @@ void run_group_part(struct run_group *group, uint32_t n)
 	}
 }
 
-/* Whatever the template did with its order, this one is no longer asked for. */
+/* Counts one request to the template as answered, whatever became of it. */
 static void answer_worker(struct run_group *group)
 {
 	group->asked--;
@@ -423,7 +428,7 @@ static void on_template_started(void *user, uint32_t rank, pid_t pid)
 	struct run_group *group = user;
 
 	if (rank >= group->used || group->workers[rank].state != WORKER_ASKED) {
-		kill(-pid, SIGKILL); /* it came after it was given up */
+		kill(-pid, SIGKILL); /* reported after the request was given up */
 		return;
 	}
 	settle_worker(group, rank, pid);
@@ -487,7 +492,8 @@ static void on_lost(struct loop_timer *timer)
 		rank++;
 	}
 	if (rank < group->used) {
-		loop_timer_start(group->options.loop, timer, clock_mono_ns()); /* for the next */
+		/* Comes back for the next lost worker. */
+		loop_timer_start(group->options.loop, timer, clock_mono_ns());
 		report(group, rank, 1, 0);
 	}
 }
@@ -517,7 +523,7 @@ static struct worker *find_worker(struct run_group *group, pid_t pid)
 	return NULL;
 }
 
-/* A dead child, not yet waited for. */
+/* Handles a dead child that is not yet waited for. */
 static void bury(struct run_group *group, const siginfo_t *info)
 {
 	struct worker *worker;
@@ -525,10 +531,11 @@ static void bury(struct run_group *group, const siginfo_t *info)
 	bool failed = info->si_code != CLD_EXITED || info->si_status != 0;
 	int signal = info->si_code != CLD_EXITED ? info->si_status : 0;
 
-	run_template_poll(group->tmpl); /* it may be one that we have not heard of */
+	run_template_poll(group->tmpl); /* the child may be a worker whose report is still unread */
 	worker = find_worker(group, info->si_pid);
 	if (worker != NULL && failed) {
-		kill(-info->si_pid, SIGKILL); /* what it started must not go on without it */
+		/* What the worker started must not go on without it. */
+		kill(-info->si_pid, SIGKILL);
 	}
 	if (info->si_pid == run_template_pid(group->tmpl)) {
 		run_template_close(group->tmpl);

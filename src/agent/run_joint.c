@@ -1,4 +1,4 @@
-/* What the end of a rank means to others elsewhere: see run_joint.h. */
+/* Judges what the end of a rank means where several launchers share a job: see run_joint.h. */
 #include "agent/run_joint.h"
 
 #include "base/assert.h"
@@ -79,7 +79,7 @@ enum run_verdict run_joint_judge(const struct run_joint_ranks *ours, const struc
 	return wait_for(heard);
 }
 
-/* A bit for each of ours that lives. */
+/* Returns a bit for each of our ranks that lives. */
 static uint64_t find_alive(const struct run_joint *joint)
 {
 	uint64_t alive = 0;
@@ -109,7 +109,7 @@ static enum run_verdict judge(const struct run_joint *joint, const struct run_do
 									       : verdict;
 }
 
-/* Whether one of those that the door names is heard of. */
+/* Whether a rank of another launcher that the door names shows that it lives. */
 static bool listen(struct run_joint *joint, const struct run_door *door)
 {
 	const struct run_plan *plan = joint->options.plan;

@@ -6,7 +6,7 @@
 
 #define ESCAPE '\x1b'
 
-/* Ends what the text ends with, if that is not this stream's own line. */
+/* Opens a line of this stream, unless one is open; ends another stream's open line first. */
 static void open_line(struct run_lines *lines, struct run_text *text)
 {
 	if (text->open == lines) {
@@ -27,7 +27,7 @@ static void put_prefix(struct run_lines *lines, struct run_text *text)
 	lines->has_prefix = true;
 }
 
-/* Takes one byte of an escape sequence. Whether it was the last one of "erase the line", or the
+/* Takes one byte of an escape sequence. Returns whether the byte ended "erase the line", or the
  * screen. */
 static bool step_escape(struct run_lines *lines, char byte)
 {
@@ -41,8 +41,8 @@ static bool step_escape(struct run_lines *lines, char byte)
 	return byte == 'K' || byte == 'J';
 }
 
-/* Puts bytes of the line, the prefix in front of the first, and of the first behind each \r: a
- * progress bar paints over all of its line. */
+/* Puts bytes of the line, with the prefix in front of the first, and in front of the first after
+ * each \r: a progress bar paints over all of its line. */
 static void put_bytes(struct run_lines *lines, struct run_text *text, const char *bytes,
 	size_t len_bytes)
 {
@@ -81,7 +81,7 @@ static void put_bytes(struct run_lines *lines, struct run_text *text, const char
 	text->put(text->user, bytes + done, len_bytes - done);
 }
 
-/* Puts what is held and then bytes; a newline behind them if ends. */
+/* Puts the held bytes, then bytes, then a newline if ends. */
 static void put_piece(struct run_lines *lines, struct run_text *text, const char *bytes,
 	size_t len_bytes, bool ends)
 {

@@ -1,11 +1,11 @@
 /*
  * The lines of several ranks, woven into one text: each whole line with its rank in front. Pure.
  *
- * A line that is not finished may be shown as far as it is (run_lines_flush). It is then open: what
- * its own stream adds goes on behind it, anybody else first ends it with a newline.
+ * An unfinished line may be shown as far as it goes (run_lines_flush). The line is then open: its
+ * own stream goes on behind it; any other stream first ends it with a newline.
  *
- * What stands behind a \r in a line, as progress bars have it, has the rank in front, too: a
- * terminal paints it over what stood there.
+ * Text behind a \r in a line, as progress bars print it, has the rank in front, too: a terminal
+ * paints it over the text before.
  */
 #ifndef AGENT_RUN_LINES_H
 #define AGENT_RUN_LINES_H
@@ -14,50 +14,49 @@
 #include <stddef.h>
 
 #define RUN_LINE_MAX                                                                               \
-	(64u << 10)        /* bytes shown as one line; longer ones are cut into such pieces        \
-			    */
+	(64u << 10) /* bytes shown as one line; longer lines are cut into pieces of that size */
 #define RUN_PREFIX_MAX 24u /* bytes of a prefix, terminator included */
 
 struct run_lines;
 
-/* Where the text goes. Caller's; zero-initialise, set put and user. */
+/* The woven text, and where it goes. Caller's; zero-initialise, set put and user. */
 struct run_text {
-	void (*put)(void *user, const char *bytes, size_t len_bytes); /* takes them all */
+	void (*put)(void *user, const char *bytes, size_t len_bytes); /* takes all bytes */
 	void *user;                                                   /* passed to put */
-	const struct run_lines *open; /* whose unfinished line the text ends with, or NULL */
+	const struct run_lines *open; /* stream whose open line ends the text, or NULL */
 };
 
-/* Where a terminal's cursor is in a line. */
+/* Position of a terminal's cursor in a line. */
 enum run_at {
-	RUN_AT_BEGIN, /* in front of where the prefix is to be */
-	RUN_AT_BARE,  /* behind the prefix, with nothing seen behind it yet */
-	RUN_AT_TEXT,  /* behind what is seen */
+	RUN_AT_BEGIN, /* in front of the prefix, which is to be put */
+	RUN_AT_BARE,  /* behind the prefix, with nothing visible behind it yet */
+	RUN_AT_TEXT,  /* behind visible text */
 };
 
-/* What a terminal has heard of an escape sequence. */
+/* How far a terminal is in an escape sequence. */
 enum run_escape {
 	RUN_ESCAPE_NONE,
 	RUN_ESCAPE_BEGUN, /* ESC */
-	RUN_ESCAPE_OPEN,  /* ESC [, and what it is to do */
+	RUN_ESCAPE_OPEN,  /* ESC [ and parameters */
 };
 
 /* One stream of a rank. Caller's; zero-initialise. */
 struct run_lines {
 	char prefix[RUN_PREFIX_MAX]; /* "[rank0] " */
-	size_t held_bytes;           /* of the unfinished line, in held */
-	size_t shown_bytes;          /* of that line, put already because it was flushed */
-	enum run_at at;              /* these three: of the line that is open, as it was put */
-	enum run_escape escape;      /* a sequence that is not at its end */
+	size_t held_bytes;           /* bytes of the unfinished line that are in held */
+	size_t shown_bytes;          /* bytes of the unfinished line that a flush has put */
+	enum run_at at;              /* cursor in the open line, as it was put */
+	enum run_escape escape;      /* escape sequence in progress */
 	bool has_prefix;             /* the prefix was put, and not erased */
-	char held[RUN_LINE_MAX];     /* not yet put */
+	char held[RUN_LINE_MAX];     /* bytes not yet put */
 };
 
-/* Takes bytes as they came; puts every line they finish. */
+/* Takes bytes as they came, and puts every line that they finish. */
 void run_lines_feed(struct run_lines *lines, struct run_text *text, const char *bytes,
 	size_t len_bytes);
 /* Puts what is held. */
 void run_lines_flush(struct run_lines *lines, struct run_text *text);
-/* At the end of the stream: puts what is held, and ends the line. */
+/* Ends the stream: puts what is held, and ends the line. */
 void run_lines_end(struct run_lines *lines, struct run_text *text);
 
 #endif

@@ -36,41 +36,43 @@
 #include <unistd.h>
 
 #define READ_BYTES   (64u << 10) /* a pipe's capacity */
-#define BUFFER_BYTES (64u << 10) /* of text gathered for one write */
+#define BUFFER_BYTES (64u << 10) /* text gathered for one write */
 
 /* A descriptor of ours that text goes to. */
 struct target {
 	struct run_text text;      /* woven lines go to put_text with the target */
 	int fd;                    /* not ours to close */
-	size_t used_bytes;         /* of buffer */
-	char buffer[BUFFER_BYTES]; /* gathered, not yet written */
+	size_t used_bytes;         /* bytes used in buffer */
+	char buffer[BUFFER_BYTES]; /* text gathered, not yet written */
 };
 
 /* One pipe being read. */
 struct stream {
-	struct loop_source source; /* its read end, owned */
+	struct loop_source source; /* read end of the pipe, owned */
 	struct loop_timer timer;   /* active while an unfinished line waits to be shown */
-	struct run_output *output; /* whose it is */
-	struct target *target;     /* where its lines go */
+	struct run_output *output; /* the output that owns this stream */
+	struct target *target;     /* target that lines go to */
 	struct stream *next;       /* in output->streams, or output->added */
 	char *log_path;            /* owned; NULL: no log file wanted */
 	int log_fd;                /* -1: none, or it failed */
-	struct run_lines lines;    /* what is not yet printed of it */
+	struct run_lines lines;    /* text not yet printed */
 };
 
-/* All of it. */
+/* Everything that the printing thread works on. */
 struct run_output {
-	pthread_t thread;            /* prints */
-	struct loop *loop;           /* the thread's; loop_wake by anybody */
-	pthread_mutex_t added_mutex; /* a leaf */
-	struct stream *added;        /* guarded by added_mutex */
-	struct stream *streams;      /* the thread's */
+	pthread_t thread;            /* the printing thread */
+	struct loop *loop;           /* the thread's loop; anybody may call loop_wake */
+	pthread_mutex_t added_mutex; /* guards added; a leaf */
+	struct stream *added;        /* streams not yet taken by the thread */
+	struct stream *streams;      /* streams being read; the thread's */
 	struct stream *own;          /* the pipe that is our stderr */
 	struct target targets[2];    /* the thread's: stdout, stderr */
-	bool one_target; /* both are one file: only the first is used, so that lines stay whole */
-	int stderr_fd;   /* our real stderr */
-	char bytes[READ_BYTES];     /* the thread's, of one read of a worker's pipe */
-	char own_bytes[READ_BYTES]; /* the thread's, of one read of ours */
+	/* stdout and stderr are one file: only the first target is used, so that lines stay
+	 * whole. */
+	bool one_target;
+	int stderr_fd;              /* our real stderr */
+	char bytes[READ_BYTES];     /* one read of a worker's pipe; the thread's */
+	char own_bytes[READ_BYTES]; /* one read of our own pipe; the thread's */
 };
 
 /* Writes all, however long it takes. A target that is gone (EPIPE, EIO) swallows the rest. */
@@ -94,7 +96,8 @@ static int write_all(int fd, const char *bytes, size_t len_bytes)
 
 static void write_target(struct target *target)
 {
-	(void)write_all(target->fd, target->buffer, target->used_bytes); /* nowhere to say so */
+	/* There is nowhere to report an error. */
+	(void)write_all(target->fd, target->buffer, target->used_bytes);
 	target->used_bytes = 0;
 }
 
@@ -156,7 +159,8 @@ static void close_stream(struct stream *stream)
 	free(stream);
 }
 
-/* One read of all that waits: bytes, 0 when nothing does, -1 when the stream has ended. */
+/* Reads all that waits in a pipe, at once. Returns the bytes, 0 if nothing waits, or -1 if the
+ * stream has ended. */
 static ssize_t read_pipe(const struct stream *stream, char *bytes)
 {
 	ssize_t len = FAULT_SYS("run.read", read(stream->source.fd, bytes, READ_BYTES));
@@ -211,7 +215,7 @@ static void on_worker_bytes(struct loop_source *source, uint32_t events)
 	pass_on(source->user);
 }
 
-/* Adds it behind the others: the lines of the oldest stream are printed first. */
+/* Adds a stream behind the others: the lines of the oldest stream are printed first. */
 static void append(struct stream **list, struct stream *stream)
 {
 	while (*list != NULL) {
@@ -266,7 +270,8 @@ static void pass_on_all(struct run_output *output)
 	}
 }
 
-/* What we say of a worker was written after what the worker wrote: so ours is read first. */
+/* Reads our own pipe first, prints the workers' lines, and then our own: what we say of a worker
+ * was written after what the worker wrote. */
 static void on_own_bytes(struct loop_source *source, uint32_t events)
 {
 	struct stream *own = source->user;
@@ -307,7 +312,7 @@ static void catch_abort(void (*handler)(int))
 	sigaction(SIGABRT, &action, NULL); /* cannot fail for this signal */
 }
 
-/* A stream of pipe fd to target; NULL and errno on failure, fd closed. */
+/* Makes a stream from pipe fd to target. Returns NULL and closes fd on failure; errno says why. */
 static struct stream *make_stream(struct run_output *output, int fd, struct target *target)
 {
 	struct stream *stream = FAULT_MEM("run.stream", calloc(1, sizeof(*stream)));
@@ -346,7 +351,7 @@ static struct target *find_target(struct run_output *output, bool is_stderr)
 	return &output->targets[is_stderr && !output->one_target ? 1 : 0];
 }
 
-/* The pipe that stands for our stderr from now on. */
+/* Opens the pipe that stands for our stderr from now on. */
 static int open_own(struct run_output *output, struct pawl_err *err)
 {
 	int ends[2];
@@ -434,7 +439,7 @@ int run_output_add(struct run_output *output, const struct run_stream *from, str
 	if (stream == NULL) {
 		return pawl_err_sys(err, "output of rank %u", from->rank);
 	}
-	fcntl(from->fd, F_SETFL, O_NONBLOCK); /* a pipe takes it */
+	fcntl(from->fd, F_SETFL, O_NONBLOCK); /* never fails on a pipe */
 	snprintf(stream->lines.prefix, sizeof(stream->lines.prefix), "[rank%u] ", from->rank);
 	if (from->log != NULL) {
 		stream->log_path = strdup(from->log);
@@ -462,10 +467,10 @@ void run_output_close(struct run_output *output)
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += times_s(TIME_RUN_OUTPUT);
 	if (pthread_timedjoin_np(output->thread, NULL, &until) != 0) {
-		return; /* stuck in a write; the process is about to end, and this with it */
+		return; /* The thread is stuck in a write; both end with the process. */
 	}
 	catch_abort(SIG_DFL);
-	while (output->added != NULL) { /* after the thread had left */
+	while (output->added != NULL) { /* added after the thread had ended */
 		struct stream *next = output->added->next;
 
 		close_stream(output->added);

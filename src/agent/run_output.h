@@ -16,15 +16,15 @@
 struct pawl_err;
 struct run_output;
 
-/* Where a rank's stream comes from and goes. */
+/* One stream of a rank: where it comes from, and where it goes. */
 struct run_stream {
 	int fd;          /* read end of the worker's pipe; taken over */
-	uint32_t rank;   /* global */
+	uint32_t rank;   /* rank in the job */
 	bool is_stderr;  /* goes to our stderr, else to our stdout */
 	const char *log; /* file to append it to as well, its directory made; NULL: none. Copied */
 };
 
-/* Only one at a time may be open. */
+/* Opens the output; only one may be open at a time. */
 int run_output_open(struct run_output **output, struct pawl_err *err);
 /* Starts a stream. It ends by itself when its last writer has closed it. On failure fd is
  * closed. */

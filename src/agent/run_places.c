@@ -1,4 +1,4 @@
-/* Where nodes meet: see run_places.h. */
+/* Parses the places where nodes meet: see run_places.h. */
 #include "agent/run_places.h"
 
 #include "base/err.h"

@@ -1,4 +1,4 @@
-/* What `pawl run` finds out before it starts anything: see run_plan.h. */
+/* Finds out what `pawl run` needs to know before it starts anything: see run_plan.h. */
 #include "agent/run_plan.h"
 
 #include "agent/socket_path.h"
@@ -48,7 +48,7 @@ static bool search_path(const char *name, char *path, size_t cap_bytes)
 	return false;
 }
 
-/* <venv>/bin/python, if this program is <venv>/bin/pawl. */
+/* Finds <venv>/bin/python, if this program is <venv>/bin/pawl. */
 static bool find_sibling(char *path, size_t cap_bytes)
 {
 	char dir[PATH_MAX];
@@ -155,7 +155,8 @@ static int find_job(struct run_plan *plan, const struct run_options *options, co
 	return 0;
 }
 
-/* What launched us, if anything, must have done so once a node: we start the ranks. */
+/* Reads what the launcher above us says, if there is one. It must have started one process a node:
+ * we start the ranks. */
 static int read_env(struct pawl_env *env, struct pawl_err *err)
 {
 	int rv = pawl_env_resolve(NULL, NULL, env, err);
@@ -175,7 +176,7 @@ static int read_env(struct pawl_env *env, struct pawl_err *err)
 
 /* ---- several nodes ---- */
 
-/* One token of what a file or a variable holds. */
+/* Takes the token out of the text of a file or a variable. */
 static int take_token(char *token, const char *text, size_t len, const char *source,
 	struct pawl_err *err)
 {
@@ -215,7 +216,8 @@ int run_token_read(char *token, const char *path, struct pawl_err *err)
 	return take_token(token, bytes, len, path, err);
 }
 
-/* Launchers that name their nodes' addresses; the port differs between jobs on the same nodes. */
+/* Takes the rendezvous from a launcher that names its nodes' addresses. Under Slurm the port
+ * differs between jobs on the same nodes. */
 static bool find_rendezvous(char *text, size_t cap_bytes)
 {
 	const char *slurm = getenv("SLURM_JOB_NODELIST");
@@ -250,7 +252,8 @@ static int find_places(struct run_plan *plan, const char *asked, struct pawl_err
 	return run_places_parse(&plan->places, text, err);
 }
 
-/* Each launcher is one of its own: they need not know of each other. */
+/* Plans for a shared door. Each launcher is a job of one node to itself: launchers need not know of
+ * each other. */
 static int share_door(struct run_plan *plan, const struct run_options *options,
 	struct pawl_err *err)
 {
@@ -329,7 +332,7 @@ static int find_nodes(struct run_plan *plan, const struct run_options *options,
 	return rv == 0 ? run_token_read(plan->token, options->token_file, err) : rv;
 }
 
-/* Beside the agent's socket, for our user alone. */
+/* Puts the door beside the agent's socket, for our user alone. */
 static void find_door(struct run_plan *plan)
 {
 	int stem = (int)(strlen(plan->socket) - strlen(".sock"));
@@ -337,7 +340,7 @@ static void find_door(struct run_plan *plan)
 	snprintf(plan->door, sizeof(plan->door), "%.*s.door", stem, plan->socket);
 }
 
-/* Python would read a program's bytes as a script. */
+/* Whether a file is an ELF program: Python would read its bytes as a script. */
 static bool is_binary(const char *path)
 {
 	static const char elf[4] = "\177ELF";
@@ -352,7 +355,8 @@ static bool is_binary(const char *path)
 	return binary;
 }
 
-/* A name that is no file here, but that a shell would find, was meant as a program, too. */
+/* Refuses a program given as a script. A name that is no file here, but that a shell would find,
+ * was meant as a program, too. */
 static int check_script(const char *script, struct pawl_err *err)
 {
 	bool there = access(script, R_OK) == 0;
@@ -370,7 +374,7 @@ static int check_script(const char *script, struct pawl_err *err)
 	return there ? 0 : pawl_err_sys(err, "script %s", script);
 }
 
-/* What is executed for each worker. */
+/* Finds the program that is executed for each worker. */
 static int find_program(struct run_plan *plan, const struct run_options *options,
 	struct pawl_err *err)
 {

@@ -1,4 +1,4 @@
-/* When to restart, wait, stop and give up: see run_policy.h. */
+/* Decides when to restart, wait, stop and give up: see run_policy.h. */
 #include "agent/run_policy.h"
 
 #include "base/assert.h"
@@ -52,7 +52,7 @@ static int64_t backoff_ns(const struct run_policy *p)
 	return wait_ns;
 }
 
-/* The whole group is dead. */
+/* Decides what follows once the whole group is dead. */
 static unsigned end(struct run_policy *p, int64_t now_ns)
 {
 	int64_t wait_ns = backoff_ns(p);
@@ -78,11 +78,12 @@ static void count_fast(struct run_policy *p, const struct run_event *event)
 	p->commits = event->commits;
 }
 
-/* A worker failed and none had before. */
+/* Acts on the failure of a worker when none had failed before. */
 static unsigned fail(struct run_policy *p, const struct run_event *event)
 {
 	count_fast(p, event);
-	/* of an elastic group it would say that all is well, and that others go on */
+	/* From an elastic group, RUN_EXIT_LEFT would say that all is well, and that others go
+	 * on. */
 	p->status =
 		p->least > 0 && event->status == RUN_EXIT_LEFT ? RUN_EXIT_FAILURE : event->status;
 	p->again = (!p->joint || event->sole) && !p->quits && event->status != RUN_EXIT_USER &&
@@ -94,7 +95,7 @@ static unsigned fail(struct run_policy *p, const struct run_event *event)
 
 /* ---- more and fewer ---- */
 
-/* As many as are wanted. */
+/* Adds workers until as many run as are wanted. */
 static unsigned add(struct run_policy *p)
 {
 	uint32_t stay = p->alive - p->parting;
@@ -108,7 +109,7 @@ static unsigned add(struct run_policy *p)
 	return RUN_DO_ADD;
 }
 
-/* The same, in a moment if those that were added before have failed fast. */
+/* Adds workers as add does, but after a moment if those that were added before failed fast. */
 static unsigned refill(struct run_policy *p, int64_t now_ns)
 {
 	int64_t wait_ns = backoff_ns(p);
@@ -120,7 +121,7 @@ static unsigned refill(struct run_policy *p, int64_t now_ns)
 	return 0;
 }
 
-/* A worker failed, and the others go on. */
+/* Acts on the failure of a worker that the others survive. */
 static unsigned replace(struct run_policy *p, const struct run_event *event)
 {
 	bool progress = event->commits != p->commits;
@@ -154,7 +155,7 @@ static unsigned scaled(struct run_policy *p, const struct run_event *event)
 	p->workers = event->workers;
 	p->fast = 0;
 	if (p->phase != RUN_WORKING) {
-		return 0; /* the next start is of so many */
+		return 0; /* The next start uses the new number. */
 	}
 	if (!event->survivable) {
 		if (p->alive == event->workers || p->alive == 0) {
@@ -186,7 +187,7 @@ static unsigned quit(struct run_policy *p, int64_t now_ns)
 		p->status = RUN_EXIT_LEFT;
 		return drain(p, now_ns);
 	}
-	p->again = p->again && p->phase != RUN_ENDING; /* it is not begun anew */
+	p->again = p->again && p->phase != RUN_ENDING; /* the group is not started again */
 	if (p->phase != RUN_WORKING) {
 		return 0;
 	}
@@ -194,7 +195,7 @@ static unsigned quit(struct run_policy *p, int64_t now_ns)
 	p->timer_ns = 0;
 	p->change = p->alive - p->parting;
 	p->parting = p->alive;
-	if (p->alive == 0) { /* the next one was yet to be added */
+	if (p->alive == 0) { /* the next worker was yet to be added */
 		p->status = RUN_EXIT_LEFT;
 		return drain(p, now_ns);
 	}
@@ -223,7 +224,7 @@ static unsigned stop(struct run_policy *p, int64_t now_ns)
 	return RUN_DO_NOTICE;
 }
 
-/* One of a joint group that works. */
+/* Acts on the end of a worker of a joint group that works. */
 static unsigned joint_exited(struct run_policy *p, const struct run_event *event)
 {
 	bool left = event->parted && (event->status == RUN_EXIT_LEFT || event->survivable);
@@ -247,15 +248,15 @@ static unsigned joint_exited(struct run_policy *p, const struct run_event *event
 		return 0;
 	}
 	if (!p->finishing && !p->quits) {
-		return p->timer_ns != 0 ? 0 : add(p); /* the rest was told to leave */
+		return p->timer_ns != 0 ? 0 : add(p); /* The other workers were told to leave. */
 	}
 	p->status = p->finishing ? 0 : RUN_EXIT_LEFT;
 	return drain(p, event->now_ns);
 }
 
-/* One that was told to leave may have left, failed as it did so, or, if the others were lost
- * meanwhile, come to the job's end. One that they have left behind fails as it wakes, though they
- * are through. */
+/* Acts on the end of a worker. A worker that was told to leave may have left, failed as it did so,
+ * or, if the others were lost meanwhile, come to the job's end. A worker that the others have left
+ * behind fails as it wakes, though they are through. */
 static unsigned worker_exited(struct run_policy *p, const struct run_event *event)
 {
 	bool behind = event->outside && p->finishing;
@@ -276,7 +277,7 @@ static unsigned worker_exited(struct run_policy *p, const struct run_event *even
 			: fail(p, event);
 	}
 	if (p->phase == RUN_WORKING && event->status != 0 && !p->finishing && !event->survivable) {
-		return fail(p, event); /* it has left nobody but who would join */
+		return fail(p, event); /* Nobody is left but workers that would join. */
 	}
 	p->finishing = p->finishing || (p->phase == RUN_WORKING && event->status == 0);
 	if (p->alive > 0) {
@@ -288,7 +289,8 @@ static unsigned worker_exited(struct run_policy *p, const struct run_event *even
 	return p->phase == RUN_ENDING ? end(p, event->now_ns) : drain(p, event->now_ns);
 }
 
-/* No fault of the job's: it is not one of max_restarts. */
+/* Acts on the loss of a node. The job is not at fault: the restart does not count against
+ * max_restarts. */
 static unsigned node_lost(struct run_policy *p, const struct run_event *event)
 {
 	ASSERT(event->workers <= p->alive);
@@ -315,7 +317,7 @@ static unsigned first_signal(struct run_policy *p, const struct run_event *event
 	p->timer_ns = p->deadline_ns - (phase == RUN_LEAVING ? reserve_ns(p) : 0);
 	p->again = false;
 	if (phase == RUN_DRAINING) {
-		return 0; /* the workers were done: their status stands if this ends in time */
+		return 0; /* The workers were done: their status stands if draining ends in time. */
 	}
 	p->status = 128 + event->signal;
 	if (phase == RUN_WAITING || phase == RUN_GATHERING ||
@@ -330,7 +332,7 @@ static unsigned first_signal(struct run_policy *p, const struct run_event *event
 	return 0;
 }
 
-/* No more patience with the workers; what is left of the grace is the agent's. */
+/* Kills the workers; what is left of the grace is the agent's. */
 static unsigned cut_short(struct run_policy *p)
 {
 	p->phase = RUN_ENDING;

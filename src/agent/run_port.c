@@ -1,4 +1,4 @@
-/* A port for the ranks to meet at: see run_port.h. */
+/* Finds a port for the ranks to meet at: see run_port.h. */
 #include "agent/run_port.h"
 
 #include "base/err.h"

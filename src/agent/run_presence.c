@@ -1,4 +1,4 @@
-/* Which ranks live here: see run_presence.h. */
+/* Shows other launchers which ranks live here: see run_presence.h. */
 #include "agent/run_presence.h"
 
 #include "base/clock.h"
@@ -16,14 +16,14 @@
 #include <time.h>
 
 struct run_presence {
-	char door[PATH_MAX];    /* path */
-	uint32_t launcher;      /* number of this one */
-	pthread_t thread;       /* writes */
-	pthread_mutex_t lock;   /* of all below */
-	pthread_cond_t changed; /* told, stop or over did */
-	uint64_t ranks;         /* that live */
-	bool told;              /* they are to be written */
-	bool stop;              /* nothing more comes */
+	char door[PATH_MAX];    /* path of the door */
+	uint32_t launcher;      /* number of this launcher */
+	pthread_t thread;       /* the writing thread */
+	pthread_mutex_t lock;   /* guards all below */
+	pthread_cond_t changed; /* told, stop or over has changed */
+	uint64_t ranks;         /* bits of the ranks that live */
+	bool told;              /* ranks is to be written */
+	bool stop;              /* nothing more comes: the thread is to end */
 	bool over;              /* the thread is about to end */
 };
 
@@ -111,7 +111,7 @@ void run_presence_close(struct run_presence *presence)
 	over = presence->over;
 	pthread_mutex_unlock(&presence->lock);
 	if (!over) {
-		return; /* stuck in a write; the process is about to end, and this with it */
+		return; /* The thread is stuck in a write; both end with the process. */
 	}
 	pthread_join(presence->thread, NULL);
 	pthread_cond_destroy(&presence->changed);

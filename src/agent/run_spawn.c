@@ -1,5 +1,5 @@
 /*
- * fork and exec: see run_spawn.h.
+ * Starts a program by fork and exec: see run_spawn.h.
  *
  * The caller has threads: between fork and exec only async-signal-safe calls are made.
  */
@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define EXIT_NOT_EXECUTABLE 126 /* as shells have it */
+#define EXIT_NOT_EXECUTABLE 126 /* the codes that shells use */
 #define EXIT_NOT_FOUND      127
 #define FD_ASIDE            16 /* descriptors are moved here first, so that none is overwritten */
 
@@ -70,7 +70,7 @@ static _Noreturn void become(const struct run_program *program, pid_t parent)
 	setpgid(0, 0);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent) {
-		_exit(EXIT_NOT_EXECUTABLE); /* it died before it could be waited for */
+		_exit(EXIT_NOT_EXECUTABLE); /* the parent died before PR_SET_PDEATHSIG was set */
 	}
 	if (program->nice) {
 		setpriority(PRIO_PROCESS, 0, RUN_NICE);
@@ -96,7 +96,8 @@ int run_spawn(const struct run_program *program, pid_t *pid, struct pawl_err *er
 	if (child == 0) {
 		become(program, parent);
 	}
-	setpgid(child, child); /* whoever comes first; fails once the child has executed */
+	/* Parent or child, whoever comes first. Fails once the child has executed. */
+	setpgid(child, child);
 	*pid = child;
 	return 0;
 }

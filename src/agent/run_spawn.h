@@ -1,5 +1,5 @@
-/* Starts a program as a worker: its own process group, dead when its parent is, nothing inherited
- * but what is named. */
+/* Starts a program as a worker: in a process group of its own, killed when its parent ends, with
+ * nothing inherited but what is named. */
 #ifndef AGENT_RUN_SPAWN_H
 #define AGENT_RUN_SPAWN_H
 
@@ -10,15 +10,14 @@ struct pawl_err;
 
 #define RUN_SPAWN_FDS 5 /* descriptors a program can be given */
 #define RUN_NICE                                                                                   \
-	5 /* of a program that runs beside the training: at 19 it would never be ready on a busy   \
-	     machine */
+	5 /* niceness of a program beside the training; at 19 it is never ready on a busy host */
 
 struct run_program {
-	const char *path;       /* of the executable */
+	const char *path;       /* path of the executable */
 	char *const *argv;      /* NULL-terminated */
 	char *const *env;       /* NULL-terminated */
-	int fds[RUN_SPAWN_FDS]; /* become its 0, 1, 2…; stay the caller's */
-	int fds_n;              /* of them, at least 3 */
+	int fds[RUN_SPAWN_FDS]; /* become descriptors 0, 1, 2…; stay the caller's */
+	int fds_n;              /* number of fds, at least 3 */
 	bool nice;              /* start at RUN_NICE */
 };
 
@@ -29,8 +28,8 @@ struct run_program {
  */
 int run_spawn(const struct run_program *program, pid_t *pid, struct pawl_err *err);
 
-/* Whether a process made nice may be made as it was again (by root, or where RLIMIT_NICE allows
- * it): forks a child to try. */
+/* Whether a process that was made nice can get its priority back (as root, or where RLIMIT_NICE
+ * allows it): forks a child to try. */
 bool run_nice_can_return(void);
 
 #endif

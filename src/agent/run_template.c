@@ -29,10 +29,10 @@ struct run_template {
 	struct run_template_options options; /* as given */
 	struct loop *loop;                   /* the caller's */
 	struct loop_source source;           /* our end of the pair */
-	pid_t pid;                           /* of the process, which leads a group of its own */
-	bool nice;                           /* it runs at low priority, until it is needed */
-	bool ready;                          /* it can be asked */
-	bool ended;                          /* it has failed for good */
+	pid_t pid;                           /* process id; the process leads a group of its own */
+	bool nice;  /* the process runs at low priority, until it is needed */
+	bool ready; /* the template can be asked for workers */
+	bool ended; /* the template has failed for good */
 };
 
 static void put_line(struct wire_out *plan, const char *word, const char *text, size_t len_bytes)
@@ -42,7 +42,7 @@ static void put_line(struct wire_out *plan, const char *word, const char *text, 
 	wire_put_raw(plan, "\n", 1);
 }
 
-/* What the template is to know and to import, as lines for its descriptor 4. */
+/* Writes what the template is to know and to import, as lines for its descriptor 4. */
 static int write_plan(const char *imports, int *plan_fd, struct pawl_err *err)
 {
 	struct wire_out plan = {NULL};
@@ -76,8 +76,8 @@ static int write_plan(const char *imports, int *plan_fd, struct pawl_err *err)
 	return rv;
 }
 
-/* python -u -m pawl._template, then what a worker's command line would be: so ps shows the
- * script. */
+/* Makes the command line: python -u -m pawl._template, then what a worker's command line would be,
+ * so that ps shows the script. */
 static char **make_argv(const struct run_template_options *options)
 {
 	static const char *const fixed[] = {"-u", "-m", "pawl._template"};
@@ -100,7 +100,7 @@ static char **make_argv(const struct run_template_options *options)
 	return argv;
 }
 
-/* Nothing more will come of it; its process may live on until it is closed. */
+/* Fails the template for good; its process may live on until the template is closed. */
 static void fail(struct run_template *tmpl, const char *why)
 {
 	log_line(LOG_DEBUG, "template: %s", why);
@@ -110,9 +110,10 @@ static void fail(struct run_template *tmpl, const char *why)
 	tmpl->options.failed(tmpl->options.user, UINT32_MAX);
 }
 
-/* A process that it has started. What it says is signalled and waited for, and anything that was
- * imported may write there: so the kernel is asked whether it came of us. PAWL_ENOENT: that is
- * another message; PAWL_EINVAL: it did not. */
+/* Handles the report of a process that the template has started. That pid will be signalled and
+ * waited for, and any module that was imported may write to the socket: so the kernel is asked
+ * whether the process descends from us. PAWL_ENOENT: message is another one; PAWL_EINVAL: the
+ * process does not. */
 static int handle_started(struct run_template *tmpl, const char *message)
 {
 	uint32_t rank;
@@ -128,7 +129,7 @@ static int handle_started(struct run_template *tmpl, const char *message)
 	return 0;
 }
 
-/* From low priority to ours. */
+/* Raises the template from low priority to ours. */
 static void hasten(struct run_template *tmpl)
 {
 	if (tmpl->nice) {
@@ -257,7 +258,8 @@ void run_template_close(struct run_template *tmpl)
 		return;
 	}
 	kill(-tmpl->pid, SIGKILL);
-	/* from here on a worker is not reported, and gives up; those that were are ours */
+	/* From here on a worker cannot be reported, and gives up; those reported before are
+	 * ours. */
 	shutdown(tmpl->source.fd, SHUT_RD);
 	while ((len = recv(tmpl->source.fd, message, sizeof(message) - 1, MSG_DONTWAIT)) > 0) {
 		message[len] = '\0';

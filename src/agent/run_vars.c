@@ -1,4 +1,4 @@
-/* What a worker finds in its environment: see run_vars.h. */
+/* Makes the environment of a worker: see run_vars.h. */
 #include "agent/run_vars.h"
 
 #include "base/adaptdl.h"

@@ -9,42 +9,43 @@
 
 #include "base/wire.h"
 
-/* What they say. Strings stay the caller's. */
+/* The values of the variables. Strings stay the caller's. */
 struct run_place {
-	uint32_t workers;      /* on this node */
-	uint32_t first;        /* the lowest rank of them */
+	uint32_t workers;      /* workers on this node */
+	uint32_t first;        /* lowest rank on this node */
 	uint32_t world;        /* ranks of the job */
-	uint32_t node;         /* this one's rank */
-	uint32_t nodes;        /* of the job */
-	uint32_t max_restarts; /* as asked for */
-	uint32_t restarts;     /* of those, so far */
-	uint32_t attempt;      /* of the job, restarts included */
+	uint32_t node;         /* rank of this node */
+	uint32_t nodes;        /* nodes of the job */
+	uint32_t max_restarts; /* most restarts, as asked for */
+	uint32_t restarts;     /* restarts so far */
+	uint32_t attempt;      /* attempt of the job, restarts included */
 	uint32_t port;         /* MASTER_PORT, another one each attempt */
 	uint32_t adaptdl_port; /* ADAPTDL_MASTER_PORT; 0: AdaptDL's variables are not set */
-	const char *master;    /* MASTER_ADDR: of the node with rank 0 */
+	const char *master;    /* MASTER_ADDR: address of the node with rank 0 */
 	const char *servers;   /* PAWL_SERVERS, if it is not empty */
-	const char *job;       /* id */
-	const char *agent;     /* path of its socket */
+	const char *job;       /* job id */
+	const char *agent;     /* path of the agent's socket */
 	const char *door;      /* PAWL_ELASTIC_DOOR; NULL: ranks do not come and go */
-	uint32_t least;        /* PAWL_ELASTIC_MIN, likewise; 0: it is as it was */
-	uint32_t number;       /* PAWL_ELASTIC_JOIN, if it joins */
-	bool joins;            /* it is one more, of a group that runs */
-	bool one_thread;       /* OMP_NUM_THREADS is to be 1, as torchrun has it */
+	uint32_t least;        /* PAWL_ELASTIC_MIN, with door; 0: inherited as it was */
+	uint32_t number;       /* PAWL_ELASTIC_JOIN, with joins */
+	bool joins;            /* the worker joins a group that runs */
+	bool one_thread;       /* OMP_NUM_THREADS is to be 1, as torchrun sets it */
 	bool our_backend;      /* PAWL_BACKEND is to be pawl */
-	bool nccl_async;       /* TORCH_NCCL_ASYNC_ERROR_HANDLING is to be 1, likewise */
+	bool nccl_async;       /* TORCH_NCCL_ASYNC_ERROR_HANDLING is to be 1, as torchrun sets it */
 };
 
-/* Names of those that differ between ranks or attempts, but for AdaptDL's, which outside of the
- * scheduler's jobs are another's; NULL-terminated. */
+/* Names of the variables that differ between ranks or attempts; NULL-terminated. AdaptDL's are not
+ * among them: outside of the scheduler's jobs those belong to somebody else. */
 extern const char *const run_vars_varying[];
 
-/* Adds the variables that are the same for every rank and attempt; then those that vary. */
+/* run_vars_put_common adds the variables that are the same for every rank and attempt,
+ * run_vars_put_varying those that vary. */
 void run_vars_put_common(struct wire_out *set, const struct run_place *place);
 void run_vars_put_varying(struct wire_out *set, const struct run_place *place, uint32_t local);
 
 /*
- * An environ for exec: base without what set sets, what varies, PAWL_RANK (it would outrank
- * torchrun's) and PAWL_TOKEN (it is not for them); then set. A NULL-terminated array that points
+ * Returns an environ for exec: base without what set sets, what varies, PAWL_RANK (it would outrank
+ * torchrun's) and PAWL_TOKEN (not for workers); then set. The array is NULL-terminated and points
  * into base and set, which must outlive it; the caller frees the array alone. NULL if memory is
  * short, or set has failed.
  */

@@ -20,7 +20,7 @@
 #define PATH_BYTES    4096u
 #define TARGETS_BYTES 16u /* "0,1,2,3,4" and its NUL */
 
-static int warm_fd = -1; /* to the interpreter; -1: there is none */
+static int warm_fd = -1; /* socket to the interpreter; -1: there is none */
 
 void run_warm_take(void)
 {
@@ -80,7 +80,7 @@ static bool send_request(const struct wire_out *request, const struct run_progra
 	return sendmsg(warm_fd, &message, MSG_NOSIGNAL) == (ssize_t)request->len_bytes;
 }
 
-/* The pid; 0: it cannot start this program, or is gone. */
+/* Returns the pid; 0 if the interpreter cannot start this program, or is gone. */
 static pid_t read_answer(void)
 {
 	const struct timeval limit = times_timeval(TIME_WARM_ANSWER);
@@ -91,7 +91,7 @@ static pid_t read_answer(void)
 	do {
 		len = recv(warm_fd, answer, sizeof(answer) - 1, 0);
 	} while (len < 0 && errno == EINTR);
-	return len > 0 ? (pid_t)strtol(answer, NULL, 10) : 0; /* 0 of what is no number */
+	return len > 0 ? (pid_t)strtol(answer, NULL, 10) : 0; /* 0 if it is no number */
 }
 
 bool run_warm_spawn(const struct run_program *program, pid_t *pid)

@@ -25,7 +25,7 @@
 struct run_program;
 
 /* Takes the socket out of the environment, if there is one, and makes this process a subreaper
- * then. Before any other thread starts. */
+ * then. Call before any other thread starts. */
 void run_warm_take(void);
 /* Starts program as run_spawn does. False: there is no warm interpreter, or it cannot start this
  * program; nothing was started then. */

@@ -1,4 +1,4 @@
-/* Making a tag out of what the ranks staged: see save.h. */
+/* Makes a tag out of what the ranks staged: see save.h. */
 #include "agent/save.h"
 
 #include "agent/hosts_save.h"
@@ -18,13 +18,14 @@
 /* A file being written: where its bytes lie. */
 struct file_image {
 	const struct persist_job *job;
-	const char *name; /* of the partition */
+	const char *name; /* name of the partition */
 	bool shared;      /* ranks hold shares; else only rank holds it */
 	uint32_t rank;    /* owner */
 	uint32_t part;    /* index in the owner's record */
 };
 
-/* The part of some rank whose share holds byte off, and that rank; NULL if none does. */
+/* Returns the part whose share holds byte off, and in *rank the rank that has it; NULL if no share
+ * does. */
 static const struct record_part *share_at(const struct file_image *image, uint64_t off,
 	uint32_t *rank)
 {
@@ -46,7 +47,7 @@ static const struct record_part *share_at(const struct file_image *image, uint64
 	return NULL;
 }
 
-/* Index of the first piece that ends behind off. */
+/* Returns the index of the first piece that ends behind off. */
 static uint32_t first_piece(const struct record_part *part, uint64_t off)
 {
 	uint32_t lo = 0;
@@ -103,15 +104,15 @@ struct making {
 	struct writer *writer;
 	struct persist_job *job;
 	const struct save_how *how;
-	char dir[STORE_NAME_MAX];      /* they go into */
-	struct manifest manifest;      /* of them; base's parts too, once they are added */
-	struct manifest base;          /* of how->base; no parts: there is none */
-	uint32_t *chunks;              /* memory of all checksums */
-	uint32_t *sums;                /* as many second ones, or NULL */
-	struct manifest_place *places; /* and places, or NULL */
+	char dir[STORE_NAME_MAX]; /* directory that the files go into */
+	struct manifest manifest; /* manifest of the files, and of what the tag held, once added */
+	struct manifest base;     /* manifest of how->base; no parts: there is none */
+	uint32_t *chunks;         /* memory of all checksums */
+	uint32_t *sums;           /* as many second checksums, or NULL */
+	struct manifest_place *places; /* as many places, or NULL */
 };
 
-/* The part that a file may share bytes with, or NULL. */
+/* Returns the part that a file may share bytes with, or NULL. */
 static const struct manifest_part *find_base(const struct making *making,
 	const struct manifest_part *out)
 {
@@ -172,13 +173,14 @@ static void fill_entry(struct manifest_part *out, const struct record_part *part
 	}
 }
 
-/* Shared partitions are rank 0's to name; every other rank's copy is only a share of them. */
+/* Whether rank's part makes a file: a shared partition's file is rank 0's; every other rank has
+ * only a share of it. */
 static bool makes_file(const struct persist_job *job, const struct record_part *part, uint32_t rank)
 {
 	return !part->shared || job->first + rank == 0;
 }
 
-/* How many files and chunks the job makes. */
+/* Counts the files and chunks that the job makes. */
 static void count_files(const struct persist_job *job, uint32_t *files, uint64_t *chunks)
 {
 	*files = 0;
@@ -217,7 +219,7 @@ static int write_files(struct making *making, struct pawl_err *err)
 			fill_entry(out, part, job->first + r, job->world + job->elsewhere,
 				making->chunks + chunk);
 			manifest->parts_n++;
-			if (part->chunks_n == 0) { /* else its rank has written it */
+			if (part->chunks_n == 0) { /* otherwise its rank has written it */
 				out->sums = making->sums ? making->sums + chunk : NULL;
 				out->places = making->places ? making->places + chunk : NULL;
 				rv = write_part(making, &image, out, err);
@@ -252,12 +254,12 @@ static int link_files(struct store *store, const char *dir, const char *tag,
 	return rv;
 }
 
-/* What the tag holds already and is not saved anew stays in it, under a second name. The manifest's
+/* Keeps in the tag what it holds already and is not saved anew, under a second name. The manifest's
  * parts are reallocated; what they point to in base stays base's. */
 static int add_to(struct store *store, const char *dir, const struct manifest *base,
 	struct manifest *manifest, struct pawl_err *err)
 {
-	struct manifest saved; /* what is there so far, in order */
+	struct manifest saved; /* the parts so far, in order */
 	struct manifest_part *parts = realloc(manifest->parts,
 		((size_t)manifest->parts_n + base->parts_n + 1) * sizeof(*manifest->parts));
 	int rv = 0;
@@ -310,7 +312,7 @@ static int publish(struct store *store, const char *dir, const struct persist_jo
 	return rv;
 }
 
-/* The directory in which the tag is built. */
+/* Begins the directory in which the tag is built. */
 static int begin(struct making *making, struct store *store, struct pawl_err *err)
 {
 	const struct persist_job *job = making->job;
@@ -326,7 +328,7 @@ static int begin(struct making *making, struct store *store, struct pawl_err *er
 	return tag_begin(store, job->tag, making->dir, sizeof(making->dir), err);
 }
 
-/* What was written becomes a tag, with what other hosts wrote. */
+/* Makes a tag of what was written, with what other hosts wrote. */
 static int end(struct making *making, struct store *store, struct save_result *result,
 	struct pawl_err *err)
 {
@@ -346,7 +348,7 @@ static int end(struct making *making, struct store *store, struct save_result *r
 	return rv;
 }
 
-/* Memory for the manifest of all files. */
+/* Allocates the manifest of all files. */
 static int make_room(struct making *making, struct pawl_err *err)
 {
 	bool shares = making->how->full_every > 1;
@@ -401,7 +403,7 @@ int save_write(struct store *store, struct writer *writer, struct persist_job *j
 	}
 	rv = rv == 0 ? write_files(&making, err) : rv;
 	rv = rv == 0 ? end(&making, store, result, err) : rv;
-	if (rv != 0 && job->hosts && job->hosts->in) { /* else there is nobody to tell */
+	if (rv != 0 && job->hosts && job->hosts->in) { /* otherwise there is nobody to tell */
 		hosts_save_fail(job->hosts, job->round, manifest->parts, manifest->parts_n,
 			job->differs, err, NULL);
 		if (rv == PAWL_ENOENT && !hosts_lead(job->hosts)) {
@@ -417,7 +419,7 @@ int save_write(struct store *store, struct writer *writer, struct persist_job *j
 	return rv;
 }
 
-/* The name of the first tensor that lies in storage, for people. */
+/* Names the first tensor that lies in storage, for people. */
 static void name_tensor(const struct record_part *part, uint32_t storage, char *buf,
 	size_t cap_bytes)
 {
@@ -433,7 +435,7 @@ static void name_tensor(const struct record_part *part, uint32_t storage, char *
 	snprintf(buf, cap_bytes, "storage %u", storage);
 }
 
-/* a is rank first's, b rank's. */
+/* Checks that a, rank first's part, and b, rank's part, are alike. */
 static int check_pair(const struct record_part *a, const struct record_part *b, uint32_t first,
 	uint32_t rank, struct pawl_err *err)
 {
@@ -471,7 +473,7 @@ static bool has_part(const struct record *record, const char *name)
 	return false;
 }
 
-/* The first rank below r that saved a partition of this name, or r. */
+/* Returns the first rank below r that saved a partition of this name, or r. */
 static uint32_t find_owner(const struct record *const *records, uint32_t r, const char *name)
 {
 	uint32_t owner = 0;
@@ -482,7 +484,8 @@ static uint32_t find_owner(const struct record *const *records, uint32_t r, cons
 	return owner;
 }
 
-/* Files that are called just as their partitions: no two ranks may have one of a name. */
+/* Checks the files that are called just as their partitions: no two ranks may have one of the same
+ * name. */
 static int check_exact(const struct record *const *records, uint32_t world, uint32_t first,
 	struct pawl_err *err)
 {
@@ -538,7 +541,7 @@ int save_check(const struct record *const *records, uint32_t world, uint32_t fir
 			}
 			covered += other->hi - other->lo;
 		}
-		/* of a job that spans hosts, that of rank 0 alone writes it */
+		/* If the job spans hosts, the host of rank 0 alone writes the file. */
 		if (lowest->chunks_n == 0 && covered != (first == 0 ? lowest->size_bytes : 0)) {
 			return pawl_err_set(err, PAWL_EMISMATCH,
 				"%s: the ranks' shares do not make up the file", lowest->name);

@@ -1,4 +1,4 @@
-/* Making a tag out of what the ranks staged: files from their arenas, then the manifest, then
+/* Makes a tag out of what the ranks staged: files from their arenas, then the manifest, then
  * publishing. Runs on the storage thread. */
 #ifndef AGENT_SAVE_H
 #define AGENT_SAVE_H
@@ -8,17 +8,17 @@
 struct store;
 struct writer;
 
-/* What a save came to, for the history. */
+/* The size of a finished save, for the history. */
 struct save_result {
-	uint64_t size_bytes; /* of all files */
-	uint32_t files;      /* partitions */
+	uint64_t size_bytes; /* bytes of all files */
+	uint32_t files;      /* number of files, one a partition */
 };
 
-/* How to write it. */
+/* How to write a save. */
 struct save_how {
-	const char *job;     /* id */
-	const char *base;    /* newest durable tag, or "": chunks as in it are shared with it */
-	uint32_t full_every; /* of so many saves of a file one shares nothing; at most 1: all */
+	const char *job;     /* job id */
+	const char *base;    /* newest durable tag, to share equal chunks with; "": none */
+	uint32_t full_every; /* one of so many saves of a file shares nothing; at most 1: all */
 	bool streamed;       /* the files are there already */
 };
 
@@ -28,10 +28,10 @@ int save_write(struct store *store, struct writer *writer, struct persist_job *j
 	const struct save_how *how, struct save_result *result, struct pawl_err *err);
 
 /*
- * Do the records of the ranks from first on, all that are here, fit together? Shared partitions
- * must be the same files, their shares must cover them once, and where sums were taken they must be
- * equal. 0; or PAWL_EMISMATCH with the partition's name in part (CKPT_NAME_MAX bytes) and the
- * tensor and ranks in err. Pure.
+ * Checks that the records of the ranks from first on, all that are here, fit together. Shared
+ * partitions must be the same files, their shares must cover them once, and where sums were taken
+ * they must be equal. Returns 0; or PAWL_EMISMATCH with the partition's name in part (CKPT_NAME_MAX
+ * bytes) and the tensor and ranks in err. Pure.
  */
 int save_check(const struct record *const *records, uint32_t world, uint32_t first, char *part,
 	struct pawl_err *err);

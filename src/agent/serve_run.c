@@ -18,20 +18,20 @@
 
 struct serving {
 	const struct serve_run_options *options; /* the caller's */
-	struct loop *loop;                       /* of this thread */
-	struct node_net *net;                    /* to the coordinator */
+	struct loop *loop;                       /* loop of this thread */
+	struct node_net *net;                    /* connection to the coordinator */
 	struct loop_source signals;              /* a signalfd */
-	struct loop_timer timer;                 /* every TIME_SERVE_LOOK */
-	uint64_t who;                            /* random */
-	uint32_t place;                          /* tried, or where we are */
-	uint32_t conn;                           /* NODE_NONE: none */
-	bool joined;                             /* it was welcome */
-	bool said;                               /* that nobody is there */
-	int64_t due_ns;   /* of the next try; of the answer; of the next beat */
-	int64_t heard_ns; /* when the last came */
-	int64_t beat_ns;  /* between beats; 0: none */
-	int status;       /* to leave with */
-	bool refused;     /* for good; why says it */
+	struct loop_timer timer;                 /* fires every TIME_SERVE_LOOK */
+	uint64_t who;                            /* random number of this server */
+	uint32_t place;                          /* place being tried, or where we joined */
+	uint32_t conn;                           /* connection; NODE_NONE: none */
+	bool joined;                             /* the coordinator has welcomed us */
+	bool said;                               /* the log says that no coordinator is there */
+	int64_t due_ns;   /* next try, limit of the answer, or next heartbeat; monotonic */
+	int64_t heard_ns; /* time of the last frame, monotonic */
+	int64_t beat_ns;  /* time between heartbeats; 0: none */
+	int status;       /* exit status */
+	bool refused;     /* refused for good; why says the reason */
 	char why[NODE_TEXT_MAX];
 };
 
@@ -57,7 +57,7 @@ static void leave(struct serving *s, int status)
 	loop_stop(s->loop);
 }
 
-/* The next place, in a moment. */
+/* Tries the next place, in a moment. */
 static void try_again(struct serving *s, const char *why)
 {
 	if (s->joined || !s->said) {
@@ -120,12 +120,12 @@ static void on_frame(void *user, uint32_t conn, const struct node_frame *frame)
 		say(s, "the job ended with status %d", frame->status);
 		leave(s, frame->status);
 		break;
-	default: /* what is told to all */
+	default: /* frames for all members */
 		break;
 	}
 }
 
-/* What is due of trying, waiting for an answer, and signs of life. */
+/* Does what is due: tries a place, gives up on an answer, or sends a heartbeat. */
 static void on_timer(struct loop_timer *timer)
 {
 	struct serving *s = timer->user;

@@ -39,7 +39,7 @@ static struct session_status *find_status(struct pawl_ckpt *ckpt, uint64_t id)
 	return id != 0 && status->id == id ? status : NULL;
 }
 
-/* The agent's number for a save. */
+/* Returns the agent's number for a save. */
 static uint64_t seq_of(const struct pawl_ckpt *ckpt, struct session_status *entry)
 {
 	if (ckpt->counted && entry->seq == 0) {
@@ -48,7 +48,7 @@ static uint64_t seq_of(const struct pawl_ckpt *ckpt, struct session_status *entr
 	return entry->seq;
 }
 
-/* The save that the agent has this number for. */
+/* Returns the id of the save that the agent has this number for, or 0. */
 static uint64_t id_of(const struct pawl_ckpt *ckpt, uint64_t seq)
 {
 	for (uint32_t i = 0; i < PAWL_CKPT_STATUS_KEPT; i++) {
@@ -140,7 +140,7 @@ static void lose_agent(struct pawl_ckpt *ckpt)
 	}
 	if (ckpt->questions[QUESTION_DUE].yes_at == UINT64_MAX) {
 		ckpt->questions[QUESTION_DUE].held = false; /* the next agent decides anew */
-	}                                                   /* else others were told yes, too */
+	} /* otherwise others were told yes, too */
 	pthread_cond_broadcast(&ckpt->changed);
 	pthread_mutex_unlock(&ckpt->state);
 }
@@ -378,7 +378,7 @@ static int copy_options(struct pawl_ckpt *ckpt, const struct pawl_ckpt_options *
 	return 0;
 }
 
-/* Everything but the connection; also for a session of which only part was made. */
+/* Frees all but the connection, also of a session that was made only in part. */
 static void free_session(struct pawl_ckpt *ckpt)
 {
 	session_save_deinit(ckpt);
@@ -489,7 +489,8 @@ int pawl_ckpt_status(struct pawl_ckpt *ckpt, uint64_t id, struct pawl_ckpt_statu
 			       (unsigned long long)id);
 }
 
-/* Waits with state until id is at level, failed, or due. Returns as pawl_ckpt_wait. */
+/* Waits, with state held, until id is at level, has failed, or is due. Returns as
+ * pawl_ckpt_wait. */
 static int wait_level(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level level,
 	int64_t due_ns, struct pawl_err *err)
 {
@@ -543,7 +544,7 @@ static int ask_durable(struct pawl_ckpt *ckpt, uint64_t seq, int64_t left_ns, st
 	return rv;
 }
 
-/* Has id made durable; notes that it cannot be any more. PAWL_ETIMEDOUT: the agent does not
+/* Has id made durable, and notes if it cannot be any more. PAWL_ETIMEDOUT: the agent does not
  * answer. */
 static int want_durable(struct pawl_ckpt *ckpt, uint64_t id, int64_t due_ns, struct pawl_err *err)
 {
@@ -564,7 +565,7 @@ static int want_durable(struct pawl_ckpt *ckpt, uint64_t id, int64_t due_ns, str
 	return rv;
 }
 
-/* Saves by tag: who waits for one has nothing more to add to it. */
+/* Saves by tag: a rank that waits for a save has nothing more to add to it. */
 static void tell_done(struct pawl_ckpt *ckpt)
 {
 	struct wire_out out = {0};
@@ -596,7 +597,7 @@ int pawl_ckpt_wait(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level lev
 	if (rv != 0 || level != PAWL_CKPT_DURABLE) {
 		return rv;
 	}
-	/* at each call: an attempt may have failed meanwhile */
+	/* asked at each call: an attempt may have failed meanwhile */
 	silent = want_durable(ckpt, id, due_ns, &why) == PAWL_ETIMEDOUT;
 	pthread_mutex_lock(&ckpt->state);
 	rv = wait_level(ckpt, id, level, due_ns, err);
@@ -607,7 +608,7 @@ int pawl_ckpt_wait(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level lev
 	return rv;
 }
 
-/* The newest save that did not fail and is all begun, from at down; 0 if there is none. */
+/* Returns the newest save, from at down, that did not fail and is all begun; 0 if there is none. */
 static uint64_t newest_good(struct pawl_ckpt *ckpt, uint64_t at)
 {
 	uint64_t good = 0;
@@ -622,7 +623,7 @@ static uint64_t newest_good(struct pawl_ckpt *ckpt, uint64_t at)
 	return good;
 }
 
-/* That a save took too long says less than what its storage says. */
+/* Replaces a timeout by the storage's error, if there is one, since that says more. */
 static int name_trouble(struct pawl_ckpt *ckpt, uint64_t id, struct pawl_err *err)
 {
 	const struct session_status *entry;
@@ -637,7 +638,7 @@ static int name_trouble(struct pawl_ckpt *ckpt, uint64_t id, struct pawl_err *er
 	return rv;
 }
 
-/* The newest save of this session. */
+/* Waits until the newest save of this session is durable. */
 static int flush_own(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err)
 {
 	int64_t due_ns = timeout_ms < 0 ? INT64_MAX : clock_mono_ns() + timeout_ms * NS_PER_MS;
@@ -652,12 +653,12 @@ static int flush_own(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *er
 		if (rv != PAWL_ECANCELED) {
 			return rv == PAWL_ETIMEDOUT ? name_trouble(ckpt, id, err) : rv;
 		}
-		id = newest_good(ckpt, id - 1); /* it failed: the one before is the newest then */
+		id = newest_good(ckpt, id - 1); /* save id failed: try the one before */
 	}
 	return rv;
 }
 
-/* What the processes before this one have left in the agent's memory, if that is still there. */
+/* Makes durable what earlier processes have left in the agent's memory, if that is still there. */
 static int flush_left(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err)
 {
 	int64_t due_ns = timeout_ms < 0 ? INT64_MAX : clock_mono_ns() + timeout_ms * NS_PER_MS;
@@ -667,7 +668,7 @@ static int flush_left(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *e
 		int64_t left_ns = due_ns - clock_mono_ns();
 
 		if (left_ns <= 0) {
-			return PAWL_ETIMEDOUT; /* err says what it is waited for */
+			return PAWL_ETIMEDOUT; /* err says what is waited for */
 		}
 		rv = ask_durable(ckpt, 0, left_ns, err);
 		if (rv == PAWL_EBUSY) {
@@ -688,7 +689,7 @@ int pawl_ckpt_flush(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err
 						     : flush_left(ckpt, timeout_ms, err);
 }
 
-/* A call whose reply says nothing but yes. */
+/* Makes a call, and frees the request. */
 static int call_simple(struct pawl_ckpt *ckpt, struct wire_out *out, size_t start,
 	struct link_reply *reply, struct wire_in *in, struct pawl_err *err)
 {
@@ -698,7 +699,7 @@ static int call_simple(struct pawl_ckpt *ckpt, struct wire_out *out, size_t star
 	return rv;
 }
 
-/* Says something of a tag; pinned 0 or 1, or -1 for what has no such field. */
+/* Sends a request about a tag; pinned is 0 or 1, or -1 for a request without that field. */
 static int tell_tag(struct pawl_ckpt *ckpt, enum proto_type type, const char *tag, int pinned,
 	struct pawl_err *err)
 {

@@ -1,4 +1,5 @@
-/* Inside a worker: what ranks ask once a step and are told alike. See session.h and root_ask.c. */
+/* Inside a worker: the questions that ranks ask once a step and that are answered alike on all of
+ * them. See session.h and root_ask.c. */
 #include "agent/session.h"
 
 #include "base/clock.h"
@@ -11,7 +12,7 @@ uint64_t session_last_number(const struct pawl_ckpt *ckpt)
 	return (uint64_t)ckpt->rounds << 32 | (ckpt->last_id - ckpt->seq_base);
 }
 
-/* With state. */
+/* Whether the next save is the one that was due without this rank. Called with state. */
 static bool has_missed(const struct pawl_ckpt *ckpt)
 {
 	return ckpt->missed != 0 && ckpt->missed == session_last_number(ckpt) + 1;
@@ -55,7 +56,7 @@ void session_hear_hold(struct pawl_ckpt *ckpt, struct wire_in *in)
 	wire_out_deinit(&out);
 }
 
-/* With state: the question is held, and not over by a save that has been asked for since. */
+/* Whether the question is held, and no save has been asked for since. Called with state. */
 static bool is_held(const struct pawl_ckpt *ckpt, enum proto_question which)
 {
 	const struct session_question *question = &ckpt->questions[which];
@@ -87,7 +88,7 @@ void session_hear_yes_at(struct pawl_ckpt *ckpt, struct wire_in *in)
 	pthread_mutex_unlock(&ckpt->state);
 }
 
-/* With state: it is not known yet where all ranks are told yes. */
+/* Whether it is not known yet where all ranks are told yes. Called with state. */
 static bool must_wait(const struct pawl_ckpt *ckpt, enum proto_question which)
 {
 	const struct session_question *question = &ckpt->questions[which];
@@ -95,8 +96,8 @@ static bool must_wait(const struct pawl_ckpt *ckpt, enum proto_question which)
 	return is_held(ckpt, which) && question->yes_at == UINT64_MAX && !question->late;
 }
 
-/* With state: waits until it is. Where the agent or a rank stands still, it stops by itself; a save
- * it makes with all or not at all. */
+/* Waits, with state, until it is known where all ranks are told yes. If the agent or a rank stands
+ * still, this rank stops by itself; but a save it makes with all others or not at all. */
 static void await_ranks(struct pawl_ckpt *ckpt, enum proto_question which)
 {
 	struct session_question *question = &ckpt->questions[which];
@@ -144,7 +145,8 @@ void session_skip_missed(struct pawl_ckpt *ckpt)
 	}
 }
 
-/* With saving. Who saves only when it is due would not come to another agent else. */
+/* Looks for another agent if ours is gone: a rank that saves only when a save is due would not come
+ * to one otherwise. Called with saving. */
 static void reach_again(struct pawl_ckpt *ckpt)
 {
 	int64_t pause_max_ns = times_ns(TIME_SESSION_AGAIN_MAX);
@@ -172,7 +174,7 @@ bool pawl_ckpt_due(struct pawl_ckpt *ckpt)
 	if (session_dead(ckpt, NULL)) {
 		return false;
 	}
-	if (pthread_mutex_trylock(&ckpt->saving) == 0) { /* else another thread saves */
+	if (pthread_mutex_trylock(&ckpt->saving) == 0) { /* otherwise another thread saves */
 		reach_again(ckpt);
 		session_skip_missed(ckpt);
 		pthread_mutex_unlock(&ckpt->saving);

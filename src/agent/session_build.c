@@ -20,7 +20,7 @@ static void set_building(struct pawl_ckpt *ckpt, uint64_t id)
 	pthread_mutex_unlock(&ckpt->state);
 }
 
-/* The save in the making has failed, or is over. */
+/* Ends the save in the making: it has failed, or is over. */
 static void end_build(struct pawl_ckpt *ckpt)
 {
 	session_stream_close(ckpt->build.stream);
@@ -72,7 +72,8 @@ static void copied(void *user, int rv, size_t piece)
 	ckpt->build.rv = rv;
 }
 
-/* Room for need_bytes in all; more is asked for than that, so as not to ask for each partition. */
+/* Makes room for need_bytes in all; asks for more than that, so as not to ask for each
+ * partition. */
 static int ensure_room(struct pawl_ckpt *ckpt, uint64_t need_bytes, struct pawl_err *err)
 {
 	struct session_build *build = &ckpt->build;
@@ -123,7 +124,8 @@ static int stream(struct pawl_ckpt *ckpt, struct pawl_err *err)
 	return rv == 0 ? session_stream_part(ckpt->build.stream, ckpt, ckpt->parts_n - 1, err) : rv;
 }
 
-/* Connected to the agent that has what was staged so far, and not told that it is void. */
+/* Makes sure that we are connected to the agent that has what was staged so far, and were not told
+ * that it is void. */
 static int reach_same(struct pawl_ckpt *ckpt, struct pawl_err *err)
 {
 	const struct session_build *build = &ckpt->build;
@@ -144,7 +146,7 @@ static int reach_same(struct pawl_ckpt *ckpt, struct pawl_err *err)
 	return session_reach(ckpt, err);
 }
 
-/* The newest partition, to wherever the save goes. */
+/* Puts the newest partition wherever the save goes. */
 static int put_part(struct pawl_ckpt *ckpt, struct pawl_err *err)
 {
 	struct session_build *build = &ckpt->build;

@@ -10,7 +10,7 @@
 
 #include <time.h>
 
-/* What is asked for: by all ranks a step, by one of them a tag. */
+/* A question to the agent: all ranks ask for a step, one of them for a tag. */
 struct question {
 	enum proto_type type; /* PROTO_RESTORE, PROTO_FIND */
 	bool has_step;
@@ -19,8 +19,8 @@ struct question {
 	int timeout_ms;
 };
 
-/* One question to the agent that we are connected to, or can be. Called with saving. PAWL_EBUSY
- * with adding set: the tag is being added to. */
+/* Asks the agent once; connects if need be. Called with saving. PAWL_EBUSY with *adding set: the
+ * tag is being added to. */
 static int ask_once(struct pawl_restore *restore, struct pawl_ckpt *ckpt,
 	const struct question *question, bool *adding, struct pawl_err *err)
 {
@@ -60,14 +60,14 @@ static int ask(struct pawl_restore *restore, struct pawl_ckpt *ckpt,
 	pthread_mutex_lock(&ckpt->saving);
 	snap_wait(ckpt->snap); /* what was saved so far counts */
 	rv = ask_once(restore, ckpt, question, adding, err);
-	if (rv == PAWL_EPEER) { /* it ended meanwhile: the next one answers */
+	if (rv == PAWL_EPEER) { /* The agent ended meanwhile: the next one answers. */
 		rv = ask_once(restore, ckpt, question, adding, err);
 	}
 	pthread_mutex_unlock(&ckpt->saving);
 	return rv;
 }
 
-/* Asks, for question->timeout_ms again while the tag is being added to. */
+/* Asks; and asks again, for question->timeout_ms, while the tag is being added to. */
 static int open_answer(struct pawl_ckpt *ckpt, const struct question *question,
 	struct pawl_restore **out, struct pawl_err *err)
 {

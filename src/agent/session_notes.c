@@ -1,5 +1,5 @@
-/* Inside a worker: what people are to hear, from the agent or from the session itself. See
- * session.h and pawl/ckpt.h. */
+/* Inside a worker: messages for people, from the agent or from the session itself. See session.h
+ * and pawl/ckpt.h. */
 #include "agent/session.h"
 
 #include <stdarg.h>
@@ -30,7 +30,7 @@ void session_hear_news(struct pawl_ckpt *ckpt, struct wire_in *in)
 	}
 }
 
-/* With state. */
+/* Takes the oldest note. Returns false if there is none. Called with state. */
 static bool take_note(struct pawl_ckpt *ckpt, char *buf, size_t cap_bytes)
 {
 	if (ckpt->notes_n == 0) {

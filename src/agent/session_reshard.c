@@ -6,8 +6,8 @@
  * the bytes of the wanted box put together from their shards (ckpt/reshard.h) -> need reads the
  * chunks in which these bytes lie, and no others -> pawl_restore_copy.
  *
- * Chunks are read through the page cache: what two ranks of a node need of one chunk is read from
- * the disk once. It is verified by each, in the copy that nobody else can write to.
+ * Chunks are read through the page cache: a chunk that two ranks of a node need is read from the
+ * disk once. Each rank verifies it, in a copy that nobody else can write to.
  */
 #include "agent/session_source.h"
 
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COPIES_MIN 64u /* that are allocated at first; from then on it doubles */
+#define COPIES_MIN 64u /* copies allocated at first; the list doubles from then on */
 
 /* ---- what is needed ---- */
 
@@ -213,7 +213,7 @@ static int index_tensors(struct pawl_restore *restore, struct pawl_err *err)
 	return 0;
 }
 
-/* The first row of this name, or behind the last. */
+/* Returns the index of the first row of this name, or of where it would be. */
 static size_t find_tensor(const struct pawl_restore *restore, const char *name)
 {
 	size_t name_bytes = strlen(name);
@@ -238,18 +238,18 @@ static size_t find_tensor(const struct pawl_restore *restore, const char *name)
 /* A saved shard of the wanted tensor. */
 struct shard {
 	uint32_t part;      /* index of its partition */
-	uint32_t storage;   /* in it */
-	uint64_t off_bytes; /* in the storage */
+	uint32_t storage;   /* index of the storage in the partition */
+	uint64_t off_bytes; /* offset in the storage */
 };
 
-/* Where the runs of a plan go. */
+/* A tensor being put together from its shards. */
 struct resharding {
-	const struct pawl_restore_box *box; /* wanted */
-	struct shard *shards;               /* owned: those that may have some of it */
-	struct reshard_box *boxes;          /* owned: one a shard */
-	uint32_t shards_n;                  /* of both */
+	const struct pawl_restore_box *box; /* the wanted box */
+	struct shard *shards;               /* owned: shards that have some of the box */
+	struct reshard_box *boxes;          /* owned: the box of each shard */
+	uint32_t shards_n;                  /* number of entries in shards and boxes */
 	struct pawl_restore_copy **copies;  /* the caller's list */
-	size_t *n;                          /* of it */
+	size_t *n;                          /* number of entries in *copies */
 	struct pawl_err *err;               /* the caller's */
 };
 
@@ -279,7 +279,7 @@ static int append_copy(void *user, const struct reshard_run *run)
 	return 0;
 }
 
-/* Bytes of a box; false if there are too many for an address. */
+/* Computes the bytes of a box. Returns false if there are too many for an address. */
 static bool box_bytes(const uint64_t *shape, uint32_t ndim, uint32_t item_bytes, uint64_t *bytes)
 {
 	*bytes = item_bytes;

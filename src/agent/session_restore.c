@@ -1,8 +1,8 @@
 /*
- * Inside a worker (and for tools): reading a checkpoint back. Either from the memory tier, where
- * each rank's share lies in its arena, or from the store, where a partition is read whole into
- * memory of our own. Either way every byte is verified before anybody is shown any of it, and
- * nothing of the caller's is touched.
+ * Inside a worker (and for tools): reads a checkpoint back, either from the memory tier, where each
+ * rank's share lies in its arena, or from the store, where a partition is read whole into memory of
+ * our own. Either way every byte is verified before anybody is shown any of it, and nothing of the
+ * caller's is touched.
  */
 #include "agent/session_source.h"
 
@@ -83,7 +83,8 @@ static int list_store(struct pawl_restore *restore, struct pawl_err *err)
 	return 0;
 }
 
-/* tag NULL: the newest that is whole. Nothing is put aside: it is for tools, too. */
+/* Opens a tag of the store (NULL: the newest that is whole). Puts nothing aside, since it is for
+ * tools, too. */
 static int open_store(struct pawl_restore *restore, const char *root, const char *tag,
 	struct pawl_err *err)
 {
@@ -152,10 +153,10 @@ int pawl_restore_open(const char *root, bool has_step, uint64_t step, struct paw
 	return pawl_restore_open_tag(root, has_step ? tag : NULL, out, err);
 }
 
-/* A partition's image, as the reader of zips sees it. */
+/* A partition's image, for the reader of zips. */
 struct zip_source {
 	struct part_image *image; /* the partition's */
-	bool failed;              /* to be read: the error names the file already */
+	bool failed;              /* could not be read: the error names the file already */
 };
 
 /* zip_read_fn: reads what is not there yet. */
@@ -218,7 +219,7 @@ static int list_from_store(struct pawl_restore *restore, struct source_part *par
 	return rv;
 }
 
-/* Whether laid is where everything is that zip lists. */
+/* Whether laid has everything where zip lists it. */
 static bool same_layout(const struct zip_plan *laid, const struct zip_plan *zip)
 {
 	if (laid->size_bytes != zip->size_bytes ||
@@ -293,7 +294,7 @@ static const struct record_part *part_of(const struct pawl_restore *restore,
 	return NULL;
 }
 
-/* Rank 0 names what is shared; every rank what is its own. */
+/* Whether rank shows the part: rank 0 shows what is shared, every rank what is its own. */
 static bool shows(const struct record_part *part, uint32_t rank)
 {
 	return !part->shared || rank == 0;
@@ -365,7 +366,7 @@ static int take_memory(struct pawl_restore *restore, struct link_reply *reply, s
 				"malformed offer to restore from memory");
 		}
 		if (len == 0) {
-			continue; /* it has no part in this save */
+			continue; /* The rank has no part in this save. */
 		}
 		rv = record_decode(&rank->record, blob, len, err);
 		if (rv != 0) {
@@ -382,7 +383,7 @@ static int take_memory(struct pawl_restore *restore, struct link_reply *reply, s
 
 /* Pieces of one rank's share being checked, by several threads. */
 struct check {
-	const struct record_piece *pieces; /* what was staged */
+	const struct record_piece *pieces; /* the pieces, as they were staged */
 	const uint8_t *base;               /* where byte 0 of the file would be */
 };
 
@@ -470,8 +471,8 @@ static int read_from_memory(struct pawl_restore *restore, struct source_part *pa
 	return source_check_memory(restore, part, 0, part->info.size_bytes, err);
 }
 
-/* The bytes of the file at off: at most *len_bytes of them, contiguous; NULL if no rank holds
- * them. */
+/* Returns the bytes of the file at off: at most *len_bytes of them, contiguous; NULL if no rank
+ * holds them. */
 static const uint8_t *bytes_at(const struct pawl_restore *restore, const struct source_part *part,
 	uint64_t off, uint64_t *len_bytes)
 {
@@ -647,7 +648,7 @@ uint64_t pawl_restore_storage_bytes(const struct pawl_restore *restore, uint32_t
 	return restore->parts[part].zip.entries[storage].size_bytes;
 }
 
-/* Whether the bytes of a copy within its storage are among those that were needed before. */
+/* Whether the chunks of a copy, which is within its storage, were needed before. */
 static bool has_chunks(const struct source_part *part, const struct pawl_restore_copy *copy)
 {
 	uint64_t off = part->zip.entries[copy->storage].data_off + copy->off_bytes;
@@ -679,7 +680,7 @@ static bool is_within(const struct pawl_restore *restore, const struct pawl_rest
 		(part->state == SOURCE_READ || has_chunks(part, copy));
 }
 
-/* Fresh memory is cheaper to fill by huge pages. Only a hint. */
+/* Advises huge pages, by which fresh memory is cheaper to fill. Only a hint. */
 static void advise_huge(uint64_t dst, uint64_t len_bytes)
 {
 	uint64_t lo = (dst + HUGE_MIN - 1) / HUGE_MIN * HUGE_MIN;

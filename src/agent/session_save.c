@@ -128,7 +128,7 @@ static int make_part(const struct pawl_ckpt *ckpt, struct session_part *part,
 	return 0;
 }
 
-/* The tensor table is only ever replaced when it changed. */
+/* Replaces the tensor table only if it has changed. */
 static int keep_tensors(struct record_part *record, const struct pawl_ckpt_part *in,
 	struct pawl_err *err)
 {
@@ -251,9 +251,9 @@ int session_append_part(struct pawl_ckpt *ckpt, const struct pawl_ckpt_part *in,
 }
 
 /*
- * The share of a file that this rank stages. The pickle is rank 0's alone, whichever chunks it
- * begins in: ranks may pickle the same values to different bytes. Of several hosts that of rank 0
- * stages it all.
+ * Sets the share of a file that this rank stages. The pickle is rank 0's alone, whichever chunks it
+ * begins in: ranks may pickle the same values to different bytes. If ranks span hosts, the host of
+ * rank 0 stages the whole file.
  */
 static void share_part(const struct pawl_ckpt *ckpt, const struct session_part *part)
 {
@@ -297,7 +297,7 @@ static uint64_t share_out(struct pawl_ckpt *ckpt)
 
 /* ---- pieces ---- */
 
-/* As much room to tell of pieces as there is for them. */
+/* Makes told as large as the list of pieces. */
 static int make_told(struct pawl_ckpt *ckpt, struct pawl_err *err)
 {
 	struct record_piece *told;
@@ -352,7 +352,7 @@ static int list_pieces(struct pawl_ckpt *ckpt, uint8_t *arena, struct pawl_err *
 
 /* ---- staged ---- */
 
-/* What was copied, for the record; and the storages' sums, joined from the pieces in the order of
+/* Tells the record what was copied; and the storages' sums, joined from the pieces in the order of
  * the file. */
 static void tell_pieces(struct pawl_ckpt *ckpt, struct session_part *part, size_t *at)
 {
@@ -416,7 +416,7 @@ void session_tell_staged(struct pawl_ckpt *ckpt, uint64_t id)
 	}
 }
 
-/* This rank's part of the save will not come: the agent tells the others. */
+/* Tells the agent, which tells the others, that this rank's part of the save will not come. */
 void session_tell_failed(struct pawl_ckpt *ckpt, struct wire_out *out, uint64_t id, int code,
 	const char *why)
 {
@@ -429,7 +429,7 @@ void session_tell_failed(struct pawl_ckpt *ckpt, struct wire_out *out, uint64_t 
 	link_send(ckpt->link, out, start, NULL);
 }
 
-/* What lay on devices no kernel watched: the caller may know. */
+/* Asks the caller whether spans on devices have changed, since no kernel watched those. */
 static void ask_caller(struct pawl_ckpt *ckpt, uint64_t id)
 {
 	const struct pawl_ckpt_options *options = &ckpt->options;
@@ -481,7 +481,7 @@ static void copied(void *user, int rv, size_t piece)
 
 /* ---- saving ---- */
 
-/* A new save in the table; what it says is known at once even if it never starts. */
+/* Puts a new save into the table; its status is known at once even if it never starts. */
 uint64_t session_new_save(struct pawl_ckpt *ckpt)
 {
 	struct session_status *entry;
@@ -533,13 +533,13 @@ int session_reach(struct pawl_ckpt *ckpt, struct pawl_err *err)
 	return ckpt->link && link_alive(ckpt->link) ? 0 : session_connect(ckpt, err);
 }
 
-/* From a laid-out save to a running snapshot (or a finished stream). */
+/* Takes a laid-out save to a running snapshot (or a finished stream). */
 static int start_save(struct pawl_ckpt *ckpt, uint64_t id, bool watch, struct pawl_err *err)
 {
 	int slot;
 	int rv;
 
-	ckpt->proof = SNAP_COPIED; /* also what is streamed */
+	ckpt->proof = SNAP_COPIED; /* streamed saves count as copied, too */
 	rv = session_reach(ckpt, err);
 	if (rv != 0) {
 		return rv;
@@ -547,7 +547,7 @@ static int start_save(struct pawl_ckpt *ckpt, uint64_t id, bool watch, struct pa
 	ckpt->summing = ckpt->options.world > 1 && !ckpt->options.named &&
 		(id - ckpt->seq_base) % SESSION_CHECK_EVERY == 1;
 	rv = session_ask_slot(ckpt, id, share_out(ckpt), &slot, err);
-	if (rv == PAWL_ETIMEDOUT) { /* it may be granted still, when the agent wakes */
+	if (rv == PAWL_ETIMEDOUT) { /* the slot may be granted still, when the agent wakes */
 		session_tell_failed(ckpt, &ckpt->frame, id, rv, err->msg);
 	}
 	if (rv != 0) {
@@ -560,7 +560,7 @@ static int start_save(struct pawl_ckpt *ckpt, uint64_t id, bool watch, struct pa
 	return rv;
 }
 
-/* A save by tag of ranks on several hosts, whose agents must come to the same saves. */
+/* Checks a save by tag of ranks on several hosts, whose agents must come to the same saves. */
 static int check_spanning(const struct pawl_ckpt *ckpt, const char *tag, uint64_t step,
 	uint32_t flags, struct pawl_err *err)
 {
@@ -633,7 +633,7 @@ int session_enter(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32
 	return 0;
 }
 
-/* A save of all partitions at once. */
+/* Saves all partitions at once. */
 static int save(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
 	const struct pawl_ckpt_part *parts, uint32_t parts_n, bool watch, uint64_t *id,
 	struct pawl_err *err)

@@ -1,10 +1,10 @@
 /*
- * Inside a worker: the slot of a save, which is where in the memory tier it goes, its arenas, and
- * the number under which it is asked for.
+ * Inside a worker: the slot of a save (its place in the memory tier), the arenas, and the number
+ * under which a slot is asked for.
  *
- * The agent's answer takes three wake-ups of threads. So a caller who knows that a save is about to
- * come may have it asked for beforehand (pawl_ckpt_ask), with as many bytes as the last one had,
- * and describe its state meanwhile. If more turn out to be needed the question is put again.
+ * The agent's answer takes three wake-ups of threads. So a caller that knows that a save is about
+ * to come may have a slot asked for beforehand (pawl_ckpt_ask), with as many bytes as the last save
+ * had, and describe its state meanwhile. If more turn out to be needed the question is put again.
  */
 #include "agent/session.h"
 
@@ -16,11 +16,11 @@
 #include "base/times.h"
 #include "ckpt/tags.h"
 
-#define POPULATE_BYTES (64u << 20) /* by one thread */
+#define POPULATE_BYTES (64u << 20) /* bytes that one thread populates */
 
 /* ---- arenas ---- */
 
-/* The background preparation of an arena is over. */
+/* Waits until the background preparation of an arena is over. */
 static void join_preparer(struct pawl_ckpt *ckpt)
 {
 	if (ckpt->preparing) {
@@ -40,7 +40,7 @@ void session_drop_arenas(struct pawl_ckpt *ckpt)
 	}
 }
 
-/* From the end on: a preparer that is at it comes from the beginning. */
+/* Populates piece i, from the arena's end on: a preparer that is at it comes from the beginning. */
 static void populate_piece(void *user, size_t i)
 {
 	const struct session_arena *arena = user;
@@ -51,11 +51,11 @@ static void populate_piece(void *user, size_t i)
 	pages_populate(arena->map + left - piece_bytes, piece_bytes);
 }
 
-/* Of the arena that a save waits for: by all cores, since training waits too. */
+/* Populates the arena that a save waits for, by all cores, since training waits too. */
 static void prepare_now(struct pawl_ckpt *ckpt, struct session_arena *arena)
 {
 	if (ckpt->preparing == arena && pthread_tryjoin_np(ckpt->preparer, NULL) == 0) {
-		ckpt->preparing = NULL; /* it had the time */
+		ckpt->preparing = NULL; /* the preparer has finished */
 	} else {
 		parallel_for((arena->size_bytes + POPULATE_BYTES - 1) / POPULATE_BYTES,
 			populate_piece, arena);
@@ -66,7 +66,7 @@ static void prepare_now(struct pawl_ckpt *ckpt, struct session_arena *arena)
 	arena->ready = true;
 }
 
-/* Of one that the next save may need. */
+/* Populates an arena that the next save may need. */
 static void *prepare_other(void *user)
 {
 	const struct session_arena *arena = user;
@@ -129,9 +129,9 @@ void session_prepare_rest(struct pawl_ckpt *ckpt, int slot)
 
 /* ---- numbers ---- */
 
-/* Counted saves have one number on all ranks: which one it is since they restored together, which
- * neither an agent's death nor a failed save changes. Above that, so that numbers only grow, how
- * often they have. */
+/* Counted saves have one number on all ranks. The lower half counts saves since the ranks restored
+ * together, which neither an agent's death nor a failed save changes; the upper half, so that
+ * numbers only grow, counts how often the ranks have. */
 uint64_t session_number(const struct pawl_ckpt *ckpt, uint64_t id)
 {
 	return id > ckpt->seq_base ? (uint64_t)ckpt->rounds << 32 | (id - ckpt->seq_base) : 0;
@@ -174,7 +174,7 @@ static int ask(struct pawl_ckpt *ckpt, uint64_t id, uint64_t step, uint64_t need
 	return rv;
 }
 
-/* The answer to what was asked: 0 and the slot (-1: stream), or why there is none. */
+/* Waits for the answer. Returns 0 and the slot (-1: stream), or why there is none. */
 static int hear(struct pawl_ckpt *ckpt, int *slot, struct pawl_err *err)
 {
 	struct session_asked *asked = &ckpt->asked;
@@ -220,7 +220,7 @@ int session_ask_slot(struct pawl_ckpt *ckpt, uint64_t id, uint64_t need_bytes, i
 	return rv;
 }
 
-/* Save id will not come. */
+/* Fails save id, which will not come, and tells the agent. */
 static void give_up(struct pawl_ckpt *ckpt, uint64_t id, const char *why)
 {
 	int slot;
@@ -230,7 +230,8 @@ static void give_up(struct pawl_ckpt *ckpt, uint64_t id, const char *why)
 		session_tell_failed(ckpt, &ckpt->frame, id, PAWL_ECANCELED, why);
 	}
 	if (ckpt->asked.open) {
-		(void)hear(ckpt, &slot, NULL); /* it may hand over arenas, and does so once */
+		/* The answer may hand over arenas, which happens once. */
+		(void)hear(ckpt, &slot, NULL);
 	}
 }
 

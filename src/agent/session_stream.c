@@ -15,9 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where the bytes come from. */
+/* The live memory that a partition is written from. */
 struct live {
-	struct session_part *part; /* being written */
+	struct session_part *part; /* partition being written */
 	struct cuda *cuda;         /* NULL: nothing lies on a device */
 };
 
@@ -78,12 +78,12 @@ static int mark_devices(struct cuda **cuda, const struct session_part *part, str
 	return rv;
 }
 
-/* Where this rank writes by itself. */
+/* This rank's own way to write to the store. */
 struct session_stream {
 	struct store *store;      /* the root */
-	struct writer *writer;    /* in it */
+	struct writer *writer;    /* writer into the store */
 	struct cuda *cuda;        /* NULL: nothing lay on a device so far */
-	char dir[STORE_NAME_MAX]; /* that the agent has made */
+	char dir[STORE_NAME_MAX]; /* directory that the agent has made */
 };
 
 int session_stream_open(struct session_stream **out, struct pawl_ckpt *ckpt, struct pawl_err *err)

@@ -1,4 +1,4 @@
-/* Where the agent of a job listens. See socket_path.h. */
+/* Finds where the agent of a job listens. See socket_path.h. */
 #include "agent/socket_path.h"
 
 #include "base/crc.h"
@@ -15,7 +15,7 @@
 #define DIR_MAX     (RUNTIME_MAX + 32u)
 #define DIRS        3
 
-/* The directories that may hold sockets, the best first. Returns how many. */
+/* Lists the directories that may hold sockets, the best first. Returns how many. */
 static int list_dirs(char dirs[DIRS][DIR_MAX])
 {
 	const char *runtime = getenv("XDG_RUNTIME_DIR");

@@ -1,5 +1,5 @@
-/* Starting an agent for a plain script: see spawn.h. posix_spawn, since forking a threaded torch by
- * hand is not safe. */
+/* Starts an agent for a plain script: see spawn.h. By posix_spawn, since forking a threaded torch
+ * by hand is not safe. */
 #include "agent/spawn.h"
 
 #include "base/err.h"

@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define DIR_BYTES 1100 /* of a cgroup's directory */
+#define DIR_BYTES 1100 /* bytes of a cgroup's directory */
 
 static uint64_t next_id = 1; /* the agent's loop thread only */
 
@@ -129,7 +129,7 @@ uint64_t tier_budget(const struct tier_limits *limits)
 	return limits->asked && limits->asked < most ? limits->asked : most;
 }
 
-/* The number in a file, or UINT64_MAX ("max", absent, unreadable). */
+/* Returns the number in a file, or UINT64_MAX ("max", absent, unreadable). */
 static uint64_t read_number(const char *path)
 {
 	char text[32];

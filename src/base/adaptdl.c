@@ -1,11 +1,11 @@
-/* See adaptdl.h. */
+/* Variables of AdaptDL's controller: see adaptdl.h. */
 #include "base/adaptdl.h"
 
 #include "base/wire.h"
 
 #include <inttypes.h>
 
-#define VERSION "0.2.11" /* whose variables these are */
+#define VERSION "0.2.11" /* AdaptDL version whose variables are imitated */
 
 void adaptdl_put_job(struct wire_out *set, const struct adaptdl_job *job)
 {

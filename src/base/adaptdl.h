@@ -1,4 +1,5 @@
-/* What AdaptDL's controller tells its jobs, and each of their replicas, in variables. Pure.
+/* The environment variables by which AdaptDL's controller informs its jobs and their replicas.
+ * Pure.
  *
  * A set of variables is a wire_out of "NAME=value" strings, each with its NUL. */
 #ifndef BASE_ADAPTDL_H
@@ -8,10 +9,10 @@
 
 struct wire_out;
 
-/* Strings stay the caller's. */
+/* A job. The strings stay the caller's. */
 struct adaptdl_job {
-	const char *url;   /* of what it calls its supervisor; NULL: it is told nothing */
-	const char *space; /* namespace of the job there */
+	const char *url;   /* URL of the scheduler, which AdaptDL calls the supervisor; not NULL */
+	const char *space; /* namespace of the job */
 	uint64_t number;
 };
 

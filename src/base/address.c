@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define SOMEWHERE "192.0.2.1" /* of no host (RFC 5737); nothing is sent there */
+#define SOMEWHERE "192.0.2.1" /* an address that no host has (RFC 5737); nothing is sent there */
 
 static bool write_address(const struct sockaddr *at, char *address)
 {
@@ -23,7 +23,7 @@ static bool write_address(const struct sockaddr *at, char *address)
 	return getnameinfo(at, len, address, ADDRESS_MAX, NULL, 0, NI_NUMERICHOST) == 0;
 }
 
-/* IPv4 before IPv6, whatever the order. */
+/* Finds an address of the interface, IPv4 before IPv6 in whatever order the system lists them. */
 static int find_interface(const char *name, char *address, struct pawl_err *err)
 {
 	struct ifaddrs *all = NULL;
@@ -50,7 +50,8 @@ static int find_interface(const char *name, char *address, struct pawl_err *err)
 			       name);
 }
 
-/* Nothing is sent: a datagram socket that is connected knows which way it would be. */
+/* Finds the own address on the route to a host. Nothing is sent: a connected datagram socket knows
+ * the route. */
 static bool find_route(const struct addrinfo *to, char *address)
 {
 	struct sockaddr_storage own = {0};

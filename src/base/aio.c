@@ -17,7 +17,8 @@ static bool is_uring_off(void)
 	return text != NULL && strcmp(text, "1") == 0;
 }
 
-/* An old kernel, a container's seccomp profile, a limit on locked memory: threads do everywhere. */
+/* Opens io_uring, or threads where it fails: an old kernel, a container's seccomp profile, a limit
+ * on locked memory. Threads work everywhere. */
 static int open_auto(struct aio **aio, unsigned depth, struct pawl_err *err)
 {
 	struct pawl_err why;

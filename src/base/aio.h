@@ -3,8 +3,8 @@
  * thread owns an aio.
  *
  * The caller owns each request, keeps it and its buffer alive from submit until reap returns it,
- * and gets each one back exactly once. Nothing here retries or splits: a short transfer comes back
- * as it is.
+ * and gets each request back exactly once. Nothing here retries or splits: a short transfer comes
+ * back as it is.
  */
 #ifndef BASE_AIO_H
 #define BASE_AIO_H
@@ -21,27 +21,28 @@ struct aio;
 enum aio_kind { AIO_AUTO, AIO_URING, AIO_THREADS };
 
 struct aio_req {
-	void *buf;            /* caller's */
-	size_t len_bytes;     /* of buf */
-	uint64_t off_bytes;   /* in the file */
-	int fd;               /* caller's, open until the request is reaped */
-	bool write;           /* direction */
+	void *buf;            /* the caller's */
+	size_t len_bytes;     /* length of buf */
+	uint64_t off_bytes;   /* offset in the file */
+	int fd;               /* the caller's, open until the request is reaped */
+	bool write;           /* true: write, false: read */
 	int64_t res;          /* when reaped: bytes moved, or negative errno */
-	struct aio_req *next; /* the implementation's while in flight */
+	struct aio_req *next; /* used by the implementation while in flight */
 };
 
 #define AIO_DEPTH_MAX 256u
 
 int aio_open(struct aio **aio, enum aio_kind kind, unsigned depth, struct pawl_err *err);
-/* Requests still in flight are waited for. NULL is fine. */
+/* Waits for requests still in flight. NULL is fine. */
 void aio_close(struct aio *aio);
 /* Starts req. At most depth may be in flight: more is a programming error (asserted). Fails only
  * with PAWL_EIO. */
 int aio_submit(struct aio *aio, struct aio_req *req, struct pawl_err *err);
-/* A finished request, or NULL after timeout_ms (-1: wait; 0: look) or when none is in flight. */
+/* Returns a finished request, or NULL after timeout_ms (-1: wait; 0: look) or when none is in
+ * flight. */
 struct aio_req *aio_reap(struct aio *aio, int timeout_ms);
 unsigned aio_in_flight(const struct aio *aio);
-/* "io_uring" or "threads" */
+/* Returns "io_uring" or "threads". */
 const char *aio_name(const struct aio *aio);
 
 #endif

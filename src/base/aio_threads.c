@@ -1,4 +1,4 @@
-/* Transfers by a few threads with pread and pwrite, where io_uring is not to be had: see aio.h.
+/* Transfers by a few threads with pread and pwrite, where io_uring is not available: see aio.h.
  *
  * One mutex guards both queues; it is held for queue operations only, never over a transfer. */
 #include "base/aio_impl.h"
@@ -15,26 +15,25 @@
 #include <unistd.h>
 
 #define AIO_THREADS_N                                                                              \
-	4u /* enough to keep a disk busy, few enough to leave the cores to training                \
-	    */
+	4u /* enough to keep a disk busy, few enough to leave the cores to the training */
 
-/* First in, first out. */
+/* A queue, first in, first out. */
 struct queue {
 	struct aio_req *first; /* NULL: empty */
-	struct aio_req **end;  /* where the next one is hung */
+	struct aio_req **end;  /* where the next request is linked */
 };
 
 struct aio_threads {
 	struct aio aio;                   /* first: what callers hold */
-	pthread_t threads[AIO_THREADS_N]; /* the first threads_n of them run */
-	unsigned threads_n;               /* started */
+	pthread_t threads[AIO_THREADS_N]; /* threads; the first threads_n run */
+	unsigned threads_n;               /* number of threads started */
 
 	pthread_mutex_t mutex; /* guards what follows */
 	pthread_cond_t work;   /* todo is not empty, or stopping */
 	pthread_cond_t news;   /* done is not empty */
-	struct queue todo;     /* submitted, not begun */
-	struct queue done;     /* carried out, not reaped */
-	bool stopping;         /* threads leave */
+	struct queue todo;     /* requests submitted, not begun */
+	struct queue done;     /* requests carried out, not reaped */
+	bool stopping;         /* tells the threads to end */
 };
 
 static struct aio_threads *threads_of(struct aio *aio)
@@ -107,7 +106,8 @@ static int threads_submit(struct aio *aio, struct aio_req *req, struct pawl_err 
 {
 	struct aio_threads *t = threads_of(aio);
 
-	if (FAULT_SYS("aio.submit", 0) != 0) { /* so that both kinds are tested alike */
+	/* Has the fault point of io_uring, too, so that tests treat both kinds alike. */
+	if (FAULT_SYS("aio.submit", 0) != 0) {
 		return pawl_err_sys(err, "aio threads: submit");
 	}
 	pthread_mutex_lock(&t->mutex);
@@ -168,7 +168,8 @@ static void init_threads(struct aio_threads *t)
 	init_queue(&t->done);
 }
 
-/* With all signals blocked: they are for the program's own threads. Returns 0 or an errno. */
+/* Starts the threads with all signals blocked: signals are for the program's own threads. Returns 0
+ * or an errno. */
 static int start_threads(struct aio_threads *t)
 {
 	sigset_t all;

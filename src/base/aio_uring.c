@@ -1,4 +1,4 @@
-/* Transfers by io_uring: one ring, one submission a call: see aio.h.
+/* Transfers by io_uring: one ring, one submission per call: see aio.h.
  *
  * A submission that the kernel refuses stays in the ring's queue; it is turned into a no-op there,
  * so that a request reported as not taken is never carried out by a later submission. */
@@ -41,7 +41,7 @@ static void prepare_sqe(struct io_uring_sqe *sqe, struct aio_req *req)
 	io_uring_sqe_set_data(sqe, req);
 }
 
-/* As a system call: -1 and errno. */
+/* Submits like a system call: returns -1 and errno on failure. */
 static int enter_ring(struct io_uring *ring)
 {
 	int n = io_uring_submit(ring);
@@ -59,7 +59,7 @@ static int uring_submit(struct aio *aio, struct aio_req *req, struct pawl_err *e
 	struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
 	int n;
 
-	if (sqe == NULL) { /* full of refused ones */
+	if (sqe == NULL) { /* the queue is full of refused submissions */
 		return pawl_err_set(err, PAWL_EIO, "io_uring: submit: the kernel takes nothing");
 	}
 	prepare_sqe(sqe, req);
@@ -75,7 +75,7 @@ static int uring_submit(struct aio *aio, struct aio_req *req, struct pawl_err *e
 	return pawl_err_sys(err, "io_uring: submit");
 }
 
-/* 0 and a completion, or a negative errno. Waits for ever if wait_ns is negative. */
+/* Waits for a completion, for ever if wait_ns is negative. Returns 0, or a negative errno. */
 static int wait_cqe(struct io_uring *ring, int64_t wait_ns, struct io_uring_cqe **cqe)
 {
 	struct __kernel_timespec ts = {.tv_sec = wait_ns / NS_PER_S, .tv_nsec = wait_ns % NS_PER_S};
@@ -89,7 +89,7 @@ static int wait_cqe(struct io_uring *ring, int64_t wait_ns, struct io_uring_cqe 
 	return io_uring_wait_cqe_timeout(ring, cqe, &ts);
 }
 
-/* What is left of a timeout, as wait_cqe takes it. */
+/* Returns the rest of a timeout, in the form that wait_cqe takes. */
 static int64_t left_ns(int timeout_ms, int64_t due_ns)
 {
 	int64_t left;
@@ -136,7 +136,7 @@ static const struct aio_ops uring_ops = {
 	.reap = uring_reap,
 };
 
-/* As a system call: -1 and errno. */
+/* Sets up the ring like a system call: returns -1 and errno on failure. */
 static int init_ring(struct io_uring *ring, unsigned depth)
 {
 	int rc = io_uring_queue_init(depth, ring, 0);

@@ -1,4 +1,4 @@
-/* See beneath.h. */
+/* Opens names in directories that others may write to: see beneath.h. */
 #include "base/beneath.h"
 
 #include "base/fault.h"
@@ -16,9 +16,10 @@
 #include <unistd.h>
 
 #define FOLDER (O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
-#define TRIES  16 /* while names are renamed elsewhere, the kernel may say EAGAIN */
+#define TRIES  16 /* openat2 calls at most; renames elsewhere make the kernel say EAGAIN */
 
-/* What goes without saying; of O_PATH, which opens nothing, openat2 takes but the first two. */
+/* Adds the flags that are always set. With O_PATH, which opens nothing, openat2 accepts only the
+ * first two. */
 static int add_ours(int flags)
 {
 	flags |= O_CLOEXEC | O_NOFOLLOW;
@@ -45,7 +46,7 @@ static int ask_kernel(int dir_fd, const char *path, int flags, mode_t mode, enum
 	return fd;
 }
 
-/* A sandbox that does not know it says EPERM. */
+/* Whether openat2 is not available. A sandbox that does not know the call says EPERM. */
 static bool is_unknown(int sys)
 {
 	return sys == ENOSYS || sys == EPERM || sys == EAGAIN;
@@ -60,7 +61,8 @@ static bool is_on(int fd, dev_t device)
 	return fstat(fd, &st) == 0 && st.st_dev == device;
 }
 
-/* Whether fd may be gone on with; closed, if not. A bind mount of the same device is not seen. */
+/* Whether fd may be used further; closes fd if not. A bind mount of the same device is not
+ * noticed. */
 static bool may_cross(int fd, const struct stat *from, enum beneath how)
 {
 	if (how == BENEATH_ANY || is_on(fd, from->st_dev)) {
@@ -71,7 +73,7 @@ static bool may_cross(int fd, const struct stat *from, enum beneath how)
 	return false;
 }
 
-/* The directory of that name, len bytes of it; takes at. */
+/* Opens the directory whose name is the first len bytes of path. Closes at. */
 static int step(int at, const char *path, size_t len, const struct stat *from, enum beneath how)
 {
 	char name[NAME_MAX + 1];

@@ -1,5 +1,4 @@
-/* The clocks of the shells. Pure modules take the time as an argument and include nothing of
- * this. */
+/* The clocks. Pure modules take the time as an argument and do not include this header. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 
@@ -11,8 +10,9 @@
 
 int64_t clock_mono_ns(void); /* CLOCK_MONOTONIC: for every timeout and duration */
 int64_t clock_wall_ns(void); /* CLOCK_REALTIME since 1970: for people and records only */
-int64_t clock_boot_ns(void); /* CLOCK_BOOTTIME: as the first, and all processes of a boot agree */
-/* A condition variable whose timed waits go by CLOCK_MONOTONIC. */
+/* CLOCK_BOOTTIME: monotonic like the first, and all processes of one boot agree on it. */
+int64_t clock_boot_ns(void);
+/* Initializes a condition variable whose timed waits use CLOCK_MONOTONIC. */
 void clock_cond_init(pthread_cond_t *cond);
 
 #endif

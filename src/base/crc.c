@@ -1,12 +1,12 @@
-/* Checksums by ISA-L, and the bitwise references they are held to: see crc.h.
+/* Checksums by ISA-L, and the bitwise references for their tests: see crc.h.
  *
- * Its two functions differ: crc32_iscsi takes and gives the bare register and an int length,
- * crc32_gzip_refl inverts before and after by itself and takes 64 bits. */
+ * ISA-L's two functions differ: crc32_iscsi takes and gives the bare register and an int length,
+ * crc32_gzip_refl inverts before and after by itself and takes a length of 64 bits. */
 #include "base/crc.h"
 
 #include <isa-l/crc.h>
 
-#define ISCSI_BYTES_MAX (1u << 30) /* of one call: its length is an int */
+#define ISCSI_BYTES_MAX (1u << 30) /* bytes in one call, whose length is an int */
 
 #define POLY_CRC32C 0x82f63b78u /* reflected */
 #define POLY_CRC32  0xedb88320u /* reflected */
@@ -18,7 +18,8 @@ uint32_t crc32c(uint32_t crc, const void *bytes, size_t len_bytes)
 	while (len_bytes > 0) {
 		size_t n = len_bytes < ISCSI_BYTES_MAX ? len_bytes : ISCSI_BYTES_MAX;
 
-		crc = ~crc32_iscsi((unsigned char *)at, (int)n, ~crc); /* it only reads */
+		/* crc32_iscsi only reads, though its argument is not const. */
+		crc = ~crc32_iscsi((unsigned char *)at, (int)n, ~crc);
 		at += n;
 		len_bytes -= n;
 	}

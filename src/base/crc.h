@@ -13,11 +13,11 @@ uint32_t crc32c(uint32_t crc, const void *bytes, size_t len_bytes);
  * underneath. */
 uint32_t crc32_zip(uint32_t crc, const void *bytes, size_t len_bytes);
 
-/* The CRC-32C of A followed by B, from those of A and B and B's length (GF(2) arithmetic, as zlib's
- * crc32_combine). */
+/* Returns the CRC-32C of A followed by B, from the CRCs of A and B and the length of B (GF(2)
+ * arithmetic, as in zlib's crc32_combine). */
 uint32_t crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t len_b_bytes);
 
-/* The ten-line bitwise references that the tests hold the fast ones to. */
+/* Bitwise reference implementations, which tests compare the fast ones with. */
 uint32_t crc32c_slow(uint32_t crc, const void *bytes, size_t len_bytes);
 uint32_t crc32_zip_slow(uint32_t crc, const void *bytes, size_t len_bytes);
 

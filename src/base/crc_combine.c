@@ -9,7 +9,7 @@
 
 #define POLY 0x82f63b78u /* Castagnoli, reflected */
 
-/* a * b modulo P; bit 31 is x^0. */
+/* Returns a * b modulo P; bit 31 is x^0. */
 static uint32_t multiply(uint32_t a, uint32_t b)
 {
 	uint32_t product = 0;

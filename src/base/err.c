@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Appends ": text", cut where msg is full. */
+/* Appends ": text", cut off where msg is full. */
 static void append_reason(char *msg, const char *text)
 {
 	strncat(msg, ": ", PAWL_ERR_MSG_MAX - 1 - strlen(msg));
@@ -61,7 +61,7 @@ int pawl_err_from_sys(int sys)
 
 int pawl_err_sys(struct pawl_err *err, const char *fmt, ...)
 {
-	int sys = errno; /* before anything below can change it */
+	int sys = errno; /* saved before anything below can change it */
 	int code = pawl_err_from_sys(sys);
 	va_list args;
 

@@ -15,15 +15,15 @@
 #include <unistd.h>
 
 #define FAULT_POINT_MAX   64u /* bytes of a point's name, terminator included */
-#define FAULT_SYS_DEFAULT EIO /* where PAWL_FAULT names no errno */
+#define FAULT_SYS_DEFAULT EIO /* errno to fail with where PAWL_FAULT names none */
 
-/* What is armed. */
+/* The armed plan. */
 struct fault_plan {
-	char point[FAULT_POINT_MAX]; /* prefix of the names that count */
-	uint64_t nth;                /* from 1: the passing that fails */
-	uint64_t passed;             /* so far */
+	char point[FAULT_POINT_MAX]; /* prefix of the names of points that count */
+	uint64_t nth;                /* the passing that fails, from 1 */
+	uint64_t passed;             /* passings since arming */
 	int sys;                     /* errno to fail with, FAULT_DIES or FAULT_STOPS */
-	bool forever;                /* so do all after the nth */
+	bool forever;                /* all passings after the nth fail, too */
 };
 
 atomic_bool fault_armed;
@@ -67,7 +67,7 @@ int fault_check(const char *point)
 		}
 	}
 	pthread_mutex_unlock(&plan_mutex);
-	if (sys == FAULT_DIES) { /* at once, whatever a sanitizer does in _exit */
+	if (sys == FAULT_DIES) { /* ends at once, whatever a sanitizer does in _exit */
 		syscall(SYS_exit_group, FAULT_EXIT);
 	}
 	if (sys == FAULT_STOPS) {
@@ -77,8 +77,8 @@ int fault_check(const char *point)
 	return sys;
 }
 
-/* PAWL_FAULT="point:nth[:errno[:forever]]", errno a number, -1 for a crash, -2 to be
- * stopped. */
+/* Arms the plan of PAWL_FAULT="point:nth[:errno[:forever]]", errno a number, -1 for a crash, -2 to
+ * be stopped. */
 __attribute__((constructor)) static void arm_from_env(void)
 {
 	const char *text = getenv("PAWL_FAULT");

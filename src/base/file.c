@@ -1,4 +1,5 @@
-/* Aside, sync, rename, sync; what is opened without trust; folders: see file.h. */
+/* Files put in place whole (a new file, sync, rename, sync); plain files opened without trust;
+ * folders: see file.h. */
 #include "base/file.h"
 
 #include "base/assert.h"
@@ -63,7 +64,7 @@ int file_put(const char *path, const void *bytes, size_t len_bytes, mode_t mode,
 	if ((size_t)snprintf(aside, sizeof(aside), "%s.new", path) >= sizeof(aside)) {
 		return pawl_err_set(err, PAWL_EINVAL, "write %s: path too long", path);
 	}
-	unlink(aside); /* of a write that was cut off, or somebody's link */
+	unlink(aside); /* left by a write that was cut off, or somebody's link */
 	fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
 	if (fd < 0) {
 		return pawl_err_sys(err, "write %s", path);
@@ -71,14 +72,14 @@ int file_put(const char *path, const void *bytes, size_t len_bytes, mode_t mode,
 	if (!write_all(fd, bytes, len_bytes) || (lasts && FAULT_SYS("file.sync", fsync(fd)) != 0)) {
 		rv = pawl_err_sys(err, "write %s", path);
 	}
-	if (close(fd) != 0 && rv == 0) { /* as NFS says that a disk is full */
+	if (close(fd) != 0 && rv == 0) { /* NFS reports a full disk only here */
 		rv = pawl_err_sys(err, "write %s", path);
 	}
 	if (rv == 0 && FAULT_SYS("file.rename", rename(aside, path)) != 0) {
 		rv = pawl_err_sys(err, "write %s", path);
 	}
 	if (rv != 0) {
-		unlink(aside); /* on a full disk others can use the room */
+		unlink(aside); /* leaves the space to others if the disk is full */
 		return rv;
 	}
 	return lasts ? sync_parent(path, err) : 0;
@@ -86,7 +87,8 @@ int file_put(const char *path, const void *bytes, size_t len_bytes, mode_t mode,
 
 /* ---- plain files ---- */
 
-/* fd, if a plain file is open there; else it is closed. *st is of what was opened, or zeroed. */
+/* Returns fd if a plain file is open there; else closes it. *st describes the opened file, or is
+ * zeroed. */
 static int keep_plain(int fd, struct stat *st)
 {
 	int sys;
@@ -100,7 +102,7 @@ static int keep_plain(int fd, struct stat *st)
 	} else if (S_ISREG(st->st_mode)) {
 		return fd;
 	} else {
-		sys = S_ISDIR(st->st_mode) ? EISDIR : ENXIO; /* open(2)'s, where it refuses them */
+		sys = S_ISDIR(st->st_mode) ? EISDIR : ENXIO; /* as open(2) refuses such files */
 	}
 	close(fd);
 	errno = sys;
@@ -151,7 +153,7 @@ const char *file_kind(int dir_fd, const char *path)
 	return file_mode_kind(mode);
 }
 
-/* What is known of one that could not be opened as a plain file: by its state, or by errno. */
+/* Describes a file that could not be opened as a plain file: by its mode, or by errno. */
 static const char *name_odd(int sys, mode_t mode)
 {
 	if (mode != 0) {

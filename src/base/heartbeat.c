@@ -1,4 +1,4 @@
-/* The time between two signs of life: see heartbeat.h. */
+/* The interval between two heartbeats: see heartbeat.h. */
 #include "base/heartbeat.h"
 
 #include "base/clock.h"

@@ -1,4 +1,4 @@
-/* How often ranks, and nodes, tell each other that they live. */
+/* The interval at which ranks, and nodes, send each other heartbeats. */
 #ifndef BASE_HEARTBEAT_H
 #define BASE_HEARTBEAT_H
 
@@ -6,7 +6,8 @@
 
 struct pawl_err;
 
-/* What PAWL_HEARTBEAT says (seconds), 0: not at all; else TIME_HEARTBEAT. PAWL_EINVAL. */
+/* Reads the interval from PAWL_HEARTBEAT (in seconds; 0: no heartbeats); without it,
+ * TIME_HEARTBEAT. PAWL_EINVAL. */
 int heartbeat_read(int64_t *every_ns, struct pawl_err *err);
 
 #endif

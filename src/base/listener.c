@@ -50,7 +50,7 @@ static void on_connect(struct loop_source *source, uint32_t events)
 		l->came(l, fd, (struct sockaddr *)&from, len);
 	} else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
 		turn_deaf(l);
-	} /* else who came has left */
+	} /* Otherwise the peer has already gone. */
 }
 
 int listener_start(struct listener *l, struct loop *loop, int fd, struct pawl_err *err)

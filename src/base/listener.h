@@ -1,7 +1,8 @@
 /*
- * A listening socket in a loop. A connection that cannot be taken for want of descriptors or memory
- * keeps its socket ready for ever, and a loop that looks at it would do nothing else: so it is left
- * alone for a while then (TIME_LISTEN_AGAIN), and taken back, however often that is needed.
+ * A listening socket in a loop. A connection that cannot be accepted for want of descriptors or
+ * memory keeps the socket ready for ever, and a loop that polls the socket would do nothing else.
+ * So the listener leaves the socket alone for a while (TIME_LISTEN_AGAIN), then tries again, as
+ * often as needed.
  */
 #ifndef BASE_LISTENER_H
 #define BASE_LISTENER_H
@@ -12,23 +13,24 @@
 
 struct pawl_err;
 
-/* Caller's memory, from start to stop. Set the first four. */
+/* A listener in the caller's memory, from start to stop. The caller sets the first four fields. */
 struct listener {
-	const char *what; /* that cannot be heard, for the log: "a command" */
-	/* A connection came, which is the callee's, closed on exec. It may stop the listener. */
+	const char *what; /* name of what cannot be heard, for the log: "a command" */
+	/* Called for each connection. The callee owns fd, which is closed on exec, and may stop the
+	 * listener. */
 	void (*came)(struct listener *listener, int fd, const struct sockaddr *from, socklen_t len);
-	void *user;                /* the caller's */
-	bool blocking;             /* connections are to block */
-	struct loop *loop;         /* from start on; NULL: it is not started */
-	struct loop_source source; /* its socket, owned from start on */
-	struct loop_timer again;   /* it is looked at again then */
-	bool deaf;                 /* that none can be taken has been said */
+	void *user;                /* for the caller's use */
+	bool blocking;             /* accept connections in blocking mode */
+	struct loop *loop;         /* the loop, from start on; NULL: not started */
+	struct loop_source source; /* the listening socket, owned from start on */
+	struct loop_timer again;   /* time to accept connections again */
+	bool deaf;                 /* a failure to accept was logged, and none was accepted since */
 };
 
-/* Takes the socket, which is not blocking and listens; on failure it is the caller's still. Errors
- * as of loop_add. */
+/* Takes the socket, which must be non-blocking and listening; on failure the caller still owns it.
+ * Errors are those of loop_add. */
 int listener_start(struct listener *listener, struct loop *loop, int fd, struct pawl_err *err);
-/* Closes the socket. Nothing, if it is not started. */
+/* Closes the socket. Does nothing if the listener is not started. */
 void listener_stop(struct listener *listener);
 
 #endif

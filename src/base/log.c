@@ -15,7 +15,7 @@
 
 static const char *const level_words[] = {"error", "warning", "info", "debug"};
 
-static atomic_int level_max = -1; /* -1: PAWL_LOG not looked at yet; any thread may be the first */
+static atomic_int level_max = -1; /* -1: PAWL_LOG not read yet; any thread may read it */
 static char log_name[LOG_NAME_MAX];
 
 static int read_level(void)
@@ -41,10 +41,10 @@ void log_set_name(const char *name)
 	snprintf(log_name, sizeof(log_name), "%s", name);
 }
 
-/* Appends text as it can be shown (a line stays one line), as far as it fits. */
+/* Appends as much of text as fits, in a form that can be shown: a line stays one line. */
 static size_t append_text(char *line, size_t used, const char *text)
 {
-	size_t room = LOG_LINE_MAX - used - 1; /* the line's end */
+	size_t room = LOG_LINE_MAX - used - 1; /* less the line's end */
 
 	text_show(line + used, room, text);
 	return used + strlen(line + used);
@@ -78,6 +78,6 @@ void log_line(enum log_level level, const char *fmt, ...)
 	used = append_text(line, used, text);
 	line[used++] = '\n';
 	if (write(STDERR_FILENO, line, used) < 0) {
-		return; /* nowhere left to say so */
+		return; /* nowhere left to report it */
 	}
 }

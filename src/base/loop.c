@@ -1,9 +1,9 @@
 /*
  * The event loop: see loop.h.
  *
- * A turn fires what timers are due, waits for descriptors until the next is, and calls their
- * sources. A source removed by a callback must not be called for an event that was fetched with the
- * same batch: loop_remove takes it out of the rest of the batch.
+ * A turn fires the timers that are due, waits for descriptors until the next timer is due, and
+ * calls the sources of those that are ready. A source removed by a callback must not be called for
+ * an event that was fetched with the same batch: loop_remove takes it out of the rest of the batch.
  */
 #include "base/loop.h"
 
@@ -22,17 +22,17 @@
 
 #define LOOP_BATCH 64u /* events fetched at a time; the rest comes with the next turn */
 #define LOOP_FIRES_TURN                                                                            \
-	64u /* timers fired in a turn: one that starts itself must not starve others */
+	64u /* timers fired in a turn: one that restarts itself must not starve others */
 
 struct loop {
 	int epoll_fd;
 	bool stopped;              /* loop_run returns after the current callback */
-	struct loop_timer *timers; /* active ones, soonest first; equals in order of start */
+	struct loop_timer *timers; /* active timers, soonest first; equal times in order of start */
 	struct loop_source wake;   /* the eventfd that loop_wake writes to */
-	void (*woken)(void *user); /* may be NULL */
-	void *woken_user;          /* for woken */
+	void (*woken)(void *user); /* called after loop_wake; may be NULL */
+	void *woken_user;          /* passed to woken */
 	struct epoll_event batch[LOOP_BATCH];
-	int batch_at; /* the event being handled */
+	int batch_at; /* index of the event being handled */
 	int batch_n;  /* events in batch */
 };
 
@@ -81,7 +81,7 @@ int loop_read_signal(const struct loop_source *source)
 
 void loop_remove(struct loop *loop, struct loop_source *source)
 {
-	/* fails only for a descriptor that is not watched: then it is done */
+	/* fails only for a descriptor that is not watched, where nothing is left to do */
 	epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, source->fd, NULL);
 	for (int i = loop->batch_at + 1; i < loop->batch_n; i++) {
 		if (loop->batch[i].data.ptr == source) {
@@ -112,7 +112,7 @@ void loop_timer_cancel(struct loop *loop, struct loop_timer *timer)
 		return;
 	}
 	while (*at != timer) {
-		ASSERT(*at != NULL); /* active in this loop, not in another */
+		ASSERT(*at != NULL); /* the timer is active in this loop, not in another */
 		at = &(*at)->next;
 	}
 	*at = timer->next;
@@ -135,7 +135,8 @@ static void fire_timers(struct loop *loop)
 	}
 }
 
-/* How long epoll may wait: -1 without timers. Rounded up, or the last millisecond would spin. */
+/* Returns how long epoll may wait: -1 without timers. Rounded up, or the last millisecond would
+ * spin. */
 static int wait_ms(const struct loop *loop)
 {
 	int64_t left_ns;
@@ -197,9 +198,9 @@ void loop_stop(struct loop *loop)
 void loop_wake(struct loop *loop)
 {
 	uint64_t one = 1;
-	int saved = errno; /* a signal handler must leave it */
+	int saved = errno; /* a signal handler must preserve errno */
 
-	/* fails only when the counter is full, and then the loop is as good as woken */
+	/* fails only when the counter is full, and then the loop wakes up anyway */
 	if (write(loop->wake.fd, &one, sizeof(one)) < 0) {
 		errno = saved;
 	}

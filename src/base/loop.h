@@ -13,21 +13,22 @@
 struct pawl_err;
 struct loop;
 
-/* A watched descriptor. Caller's memory, from add to remove, which comes before fd's close. */
+/* A watched descriptor, in the caller's memory from loop_add to loop_remove. Remove it before fd is
+ * closed. */
 struct loop_source {
 	int fd; /* stays the caller's */
 	void (*ready)(struct loop_source *source,
 		uint32_t events); /* EPOLLIN, EPOLLOUT, EPOLLHUP… */
-	void *user;               /* the caller's */
+	void *user;               /* for the caller's use */
 };
 
-/* A one-shot timer. Caller's memory, alive until it fired or was cancelled. */
+/* A one-shot timer, in the caller's memory until it has fired or was cancelled. */
 struct loop_timer {
-	int64_t due_ns;                          /* clock_mono_ns; set by loop_timer_start */
+	int64_t due_ns;                          /* by clock_mono_ns; set by loop_timer_start */
 	void (*fired)(struct loop_timer *timer); /* may start itself again */
-	void *user;                              /* the caller's */
-	struct loop_timer *next;                 /* the loop's */
-	bool active;                             /* the loop's: waiting to fire */
+	void *user;                              /* for the caller's use */
+	struct loop_timer *next;                 /* used by the loop */
+	bool active;                             /* used by the loop: waiting to fire */
 };
 
 int loop_open(struct loop **loop, struct pawl_err *err);
@@ -36,19 +37,20 @@ int loop_add(struct loop *loop, struct loop_source *source, uint32_t events, str
 int loop_change(struct loop *loop, struct loop_source *source, uint32_t events,
 	struct pawl_err *err);
 void loop_remove(struct loop *loop, struct loop_source *source);
-/* Signals of set are blocked in the calling thread, and come as source, whose fd is made here. */
+/* Blocks the signals of set in the calling thread, and delivers them by source, whose fd is made
+ * here. */
 int loop_add_signals(struct loop *loop, struct loop_source *source, const sigset_t *set,
 	struct pawl_err *err);
-/* The next one that came by such a source; 0: none. */
+/* Returns the next signal that came by such a source; 0: none. */
 int loop_read_signal(const struct loop_source *source);
 void loop_timer_start(struct loop *loop, struct loop_timer *timer,
 	int64_t due_ns); /* starting an active one moves it */
 void loop_timer_cancel(struct loop *loop, struct loop_timer *timer);
 /* Runs until loop_stop; not from a callback. Returns 0, or PAWL_EIO when epoll itself fails. */
 int loop_run(struct loop *loop, struct pawl_err *err);
-void loop_stop(struct loop *loop); /* after the current callback */
-/* From any thread: woken (may be NULL) is called once or more on the loop's thread.
- * Async-signal-safe. */
+void loop_stop(struct loop *loop); /* ends the loop after the current callback */
+/* Wakes the loop from any thread: the function set by loop_on_wake, if any, is called once or more
+ * on the loop's thread. Async-signal-safe. */
 void loop_wake(struct loop *loop);
 void loop_on_wake(struct loop *loop, void (*woken)(void *user), void *user);
 

@@ -1,4 +1,5 @@
-/* See pages.h. In steps, so that mappings of this process can be changed in between. */
+/* Puts pages into memory: see pages.h. In steps, so that mappings of this process can be changed in
+ * between. */
 #include "base/pages.h"
 
 #include <sys/mman.h>
@@ -6,7 +7,7 @@
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* sys/mman.h, for headers older than Linux 5.14 */
 #endif
-#define PAGES_STEP (8u << 20) /* bytes whose pages are put in by one call */
+#define PAGES_STEP (8u << 20) /* bytes whose pages are made present by one call */
 
 void pages_populate(void *at, uint64_t size_bytes)
 {

@@ -6,12 +6,12 @@
 #include <signal.h>
 #include <stdatomic.h>
 
-/* What the threads share: the next piece is whoever takes it. */
+/* The work that threads share; each takes the next piece. */
 struct work {
-	atomic_size_t next;                 /* first piece nobody has taken */
-	size_t n;                           /* pieces */
-	void (*each)(void *user, size_t i); /* does one */
-	void *user;                         /* for each */
+	atomic_size_t next;                 /* first piece that no thread has taken */
+	size_t n;                           /* number of pieces */
+	void (*each)(void *user, size_t i); /* does piece i */
+	void *user;                         /* passed to each */
 };
 
 static void *take_pieces(void *user)
@@ -32,7 +32,7 @@ unsigned parallel_cores(void)
 	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
 }
 
-/* The caller's core is one of them. */
+/* Returns how many threads to start besides the caller's, which uses a core, too. */
 static unsigned count_others(void)
 {
 	unsigned cores = parallel_cores();
@@ -62,11 +62,11 @@ void parallel_for(size_t n, void (*each)(void *user, size_t i), void *user)
 	}
 }
 
-/* What is looked for, and the least index found so far. */
+/* The test to search with, and the least index found so far. */
 struct finding {
 	bool (*test)(void *user, size_t i); /* the caller's */
-	void *user;                         /* for test */
-	atomic_size_t least;                /* n at first */
+	void *user;                         /* passed to test */
+	atomic_size_t least;                /* least index found; n: none yet */
 };
 
 static void find_one(void *user, size_t i)

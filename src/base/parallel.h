@@ -6,17 +6,18 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define PARALLEL_THREADS_MAX 8u /* beyond it memory is the bound */
+#define PARALLEL_THREADS_MAX 8u /* beyond this memory is the limit */
 
-/* Cores that this process may use, 1 at least. */
+/* Returns the number of cores that this process may use, at least 1. */
 unsigned parallel_cores(void);
 /*
  * Calls each(user, i) once for every i below n, from several threads at a time, the caller's among
- * them, and returns when all have returned. Where no thread can be had the caller does it alone.
- * Order is not defined.
+ * them, and returns when all have returned. Where no thread can be started the caller does all the
+ * work alone. Order is not defined.
  */
 void parallel_for(size_t n, void (*each)(void *user, size_t i), void *user);
-/* The least i below n for which test(user, i) is true; n: there is none. Tests all of them. */
+/* Returns the least i below n for which test(user, i) is true; n: there is none. Tests all of
+ * them. */
 size_t parallel_find(size_t n, bool (*test)(void *user, size_t i), void *user);
 
 #endif

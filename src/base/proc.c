@@ -1,4 +1,4 @@
-/* Reads /proc (proc(5)). */
+/* Facts about other processes, from /proc (proc(5)): see proc.h. */
 #include "base/proc.h"
 
 #include "base/err.h"
@@ -14,13 +14,13 @@
 #include <unistd.h>
 
 #ifndef SO_PEERPIDFD
-#define SO_PEERPIDFD 77 /* of asm-generic/socket.h; older headers have none */
+#define SO_PEERPIDFD 77 /* from asm-generic/socket.h, for older headers */
 #endif
-#define LOOKS_MAX    256u  /* processes that are looked at for an ancestor, one again included */
-#define STAT_BYTES   512u  /* more than the fields that are read take */
-#define STATUS_BYTES 1024u /* more than the lines of /proc/PID/status up to Uid: take */
+#define LOOKS_MAX    256u  /* processes looked at on the way to an ancestor, repeats included */
+#define STAT_BYTES   512u  /* more than the fields that are read can take */
+#define STATUS_BYTES 1024u /* more than the lines of /proc/PID/status up to Uid: can take */
 
-/* The first bytes of a file of a process, terminated. Negative: an errno. */
+/* Reads the beginning of a file of a process, and terminates it. Returns 0 or a negative errno. */
 static int read_file(uint32_t pid, const char *name, char *text, size_t cap_bytes)
 {
 	char path[48];
@@ -84,7 +84,9 @@ bool proc_descends(uint32_t pid)
 		if ((found && facts.parent == 0) || (!found && at == pid)) {
 			return false;
 		}
-		at = found ? facts.parent : pid; /* whose parent is another one by now */
+		/* Where an ancestor is gone the search starts anew: pid has another parent by
+		 * now. */
+		at = found ? facts.parent : pid;
 	}
 	return false;
 }
@@ -108,13 +110,13 @@ int proc_peer(int socket_fd, uint32_t *pid)
 	if (errno == ENOPROTOOPT) {
 		return (int)syscall(SYS_pidfd_open, peer.pid, 0);
 	}
-	errno = errno == EINVAL ? ESRCH : errno; /* so some kernels say it */
+	errno = errno == EINVAL ? ESRCH : errno; /* some kernels say EINVAL for ESRCH */
 	return -1;
 }
 
 int proc_user(uint32_t pid, uint32_t *uid, struct pawl_err *err)
 {
-	char text[STATUS_BYTES]; /* a line feed in a name is written as \n there */
+	char text[STATUS_BYTES]; /* a line feed in the process name is written as \n here */
 	const char *at;
 	int sys = read_file(pid, "status", text, sizeof(text));
 

@@ -1,4 +1,4 @@
-/* Where ranks join: see run_door.h. */
+/* The files by which ranks join an elastic run: see run_door.h. */
 #include "base/run_door.h"
 
 #include "base/clock.h"
@@ -16,11 +16,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define IMPORTS_MAX (256u << 10) /* bytes of names of modules; more are not believed */
+#define IMPORTS_MAX (256u << 10) /* bytes of module names; a longer file is ignored */
 #define OVER        "over"
 
-/* The directory of a file. NFS believes that a name is not there, or is an older file's, until
- * somebody opens it (docs/nfs.md). */
+/* Opens the directory of a file. NFS believes that a name does not exist, or still leads to an
+ * older file, until somebody opens the directory (docs/nfs.md). */
 static DIR *open_folder(const char *path)
 {
 	char folder[PATH_MAX];
@@ -133,7 +133,7 @@ void run_door_close(const char *path, int status)
 	}
 	len = status != 0 ? snprintf(text, sizeof(text), OVER " %d\n", status)
 			  : snprintf(text, sizeof(text), OVER "\n");
-	file_put(path, text, (size_t)len, 0600, false, NULL); /* else it says what it said */
+	file_put(path, text, (size_t)len, 0600, false, NULL); /* on failure the old text stays */
 }
 
 static void name_imports(const char *path, char *imports, size_t cap_bytes)
@@ -179,7 +179,7 @@ void run_door_remove(const char *path)
 	}
 }
 
-/* ---- who lives ---- */
+/* ---- living ranks ---- */
 
 static void name_alive(const char *path, uint32_t launcher, char *alive, size_t cap_bytes)
 {

@@ -1,13 +1,15 @@
 /*
- * The files by which ranks of an elastic run, pawl.elastic's, say what `pawl run` must know of
- * them: DOOR, where others join, and the numbers of those that train; or "over" in its place, which
- * tells those that wait there that nobody will be let in any more, and the code to end with if that
- * is not 0; and DOOR.imports, what modules they have imported. docs/elastic.md has the first one.
+ * The files by which the ranks of an elastic run (pawl.elastic) tell `pawl run` what it must know.
+ * DOOR names the door where others join, and the numbers of the ranks that train. Or it says
+ * "over", which tells waiting ranks that nobody is let in any more, and the exit code if that is
+ * not 0. DOOR.imports lists the modules that the ranks have imported. docs/elastic.md describes
+ * DOOR.
  *
- * Several `pawl run`, launchers, may share them, on a file system of several hosts. Each then has a
- * file of its own beside them, DOOR.aliveK, by which others see which of its ranks live.
+ * Several `pawl run` (launchers) may share these files, on a file system of several hosts. Launcher
+ * K then has a file of its own beside them, DOOR.aliveK, by which the others see which of its ranks
+ * live.
  *
- * In all: path: of DOOR; "": the run is not elastic, and there are no files.
+ * In all functions path is that of DOOR; "": the run is not elastic, and there are no files.
  */
 #ifndef BASE_RUN_DOOR_H
 #define BASE_RUN_DOOR_H
@@ -19,50 +21,54 @@ struct pawl_err;
 
 #define RUN_DOOR_IMPORTS   ".imports"
 #define RUN_DOOR_ALIVE     ".alive"
-#define RUN_DOOR_RANKS_MAX 4096u /* numbers that are looked at */
+#define RUN_DOOR_RANKS_MAX 4096u /* ranks of one run that are read from DOOR */
 #define RUN_DOOR_LAUNCHER                                                                          \
-	64u /* numbers that the ranks of launcher K may have, from K times that on */
+	64u /* numbers of one launcher's ranks; launcher K's begin at K times this */
 
 enum run_door_state {
-	RUN_DOOR_NONE, /* nobody has written it yet */
-	RUN_DOOR_DARK, /* it cannot be read now, as of a file server that is away */
+	RUN_DOOR_NONE, /* not written yet */
+	RUN_DOOR_DARK, /* not readable now, for example because a file server is away */
 	RUN_DOOR_OPEN, /* others join there */
-	RUN_DOOR_OVER, /* not any more */
+	RUN_DOOR_OVER, /* nobody joins any more */
 };
 
-/* What DOOR says. */
+/* The content of DOOR. */
 struct run_door {
-	enum run_door_state state;            /* says which of the others count */
-	int64_t written_ns;                   /* by the clock of the file system; none: 0 */
-	int status;                           /* over: the code to end with */
-	uint32_t n;                           /* open: how many train */
-	uint32_t numbers[RUN_DOOR_RANKS_MAX]; /* theirs */
+	enum run_door_state state; /* tells which of the other fields count */
+	int64_t written_ns;        /* modification time by the file system's clock; 0: none */
+	int status;                /* if over: the exit code */
+	uint32_t n;                /* if open: number of ranks that train */
+	uint32_t numbers[RUN_DOOR_RANKS_MAX]; /* if open: numbers of the ranks that train */
 };
 
-/* What DOOR.aliveK says. */
+/* The content of DOOR.aliveK. */
 struct run_door_alive {
-	uint64_t beat;  /* another one each time; 0: nothing is said */
-	uint64_t ranks; /* a bit for each number that those of K may have: it lives */
+	uint64_t beat;  /* changes with every write; 0: no file */
+	uint64_t ranks; /* a bit for each number that launcher K's ranks may have: the rank lives */
 };
 
 void run_door_read(struct run_door *door, const char *path);
 bool run_door_lists(const struct run_door *door, uint32_t number);
-/* How many ranks of a launcher train. */
+/* Returns how many ranks of a launcher train. */
 uint32_t run_door_ranks(const struct run_door *door, uint32_t launcher);
-/* Whether any of another one does. */
+/* Whether any rank of another launcher trains. */
 bool run_door_has_others(const struct run_door *door, uint32_t launcher);
-/* Says that it is over, and the code to end with; one that is not 0 only if nobody has said so. */
+/* Says that the run is over, and the exit code. A code other than 0 is written only if nobody has
+ * said so before. */
 void run_door_close(const char *path, int status);
-/* Newline-separated names of modules, to be freed; NULL: not told yet, or too many. */
+/* Returns the newline-separated names of modules, which the caller frees; NULL: not written yet, or
+ * too many. */
 char *run_door_imports(const char *path);
-/* DOOR and DOOR.imports; none is fine. */
+/* Removes DOOR and DOOR.imports, if they exist. */
 void run_door_remove(const char *path);
-/* DOOR.aliveK of all launchers, none of which lives any more: who was killed has left its. */
+/* Removes DOOR.aliveK of all launchers, none of which may live any more: a killed launcher leaves
+ * its file behind. */
 void run_door_remove_alive(const char *path);
 
-/* Of launcher, as NFS has it since run_door_read. One that cannot be read says nothing. */
+/* Reads what a launcher says, as NFS shows it since run_door_read. A file that cannot be read
+ * counts as empty. */
 void run_door_read_alive(struct run_door_alive *alive, const char *path, uint32_t launcher);
-/* No ranks: the file is removed. PAWL_EIO and its like. */
+/* Writes what a launcher says; without living ranks removes the file. PAWL_EIO and the like. */
 int run_door_tell_alive(const struct run_door_alive *alive, const char *path, uint32_t launcher,
 	struct pawl_err *err);
 

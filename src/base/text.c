@@ -1,4 +1,4 @@
-/* Texts that somebody else has chosen, shown safely: see text.h. */
+/* Texts that somebody else has chosen, made safe to show: see text.h. */
 #include "base/text.h"
 
 #include <stdbool.h>
@@ -8,8 +8,8 @@
 
 #define ESCAPE_MAX 8u /* bytes of "\u202e", terminator included */
 
-/* Characters beyond ASCII that steer: C1 controls, marks, embeddings, overrides and isolates of
- * direction, and ends of lines and paragraphs. */
+/* Characters beyond ASCII that affect the display: C1 controls; marks, embeddings, overrides and
+ * isolates of direction; ends of lines and paragraphs. */
 static const struct {
 	uint32_t first, last;
 } steering[] = {
@@ -20,7 +20,7 @@ static const struct {
 	{0x2066, 0x2069},
 };
 
-/* The character that begins there, and its bytes; 0 bytes: it is none. */
+/* Decodes the character at at, and its length in bytes; length 0: no valid character. */
 static uint32_t decode(const unsigned char *at, size_t *len_bytes)
 {
 	static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
@@ -32,7 +32,7 @@ static uint32_t decode(const unsigned char *at, size_t *len_bytes)
 		return 0;
 	}
 	for (size_t i = 1; i <= more; i++) {
-		if ((at[i] & 0xc0) != 0x80) { /* a terminator, too */
+		if ((at[i] & 0xc0) != 0x80) { /* also true for the terminator */
 			return 0;
 		}
 		code = code << 6 | (at[i] & 0x3f);
@@ -65,7 +65,8 @@ size_t text_plain(const char *at)
 	return len > 0 && !steers(code) ? len : 0;
 }
 
-/* How what is not plain is shown. Returns how many bytes it stands for. */
+/* Writes the escape of a character that is not plain. Returns how many bytes of the text it stands
+ * for. */
 static size_t escape(const char *at, char shown[ESCAPE_MAX])
 {
 	size_t len;
@@ -91,7 +92,7 @@ const char *text_size(char *buf, uint64_t bytes)
 		snprintf(buf, TEXT_SIZE_MAX, "%u B", (unsigned)bytes);
 		return buf;
 	}
-	while (value >= 1023.95) { /* from here on it would be shown as 1024.0 */
+	while (value >= 1023.95) { /* 1023.95 and more would be shown as 1024.0 */
 		value /= 1024;
 		unit++;
 	}

@@ -11,9 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SECONDS_MAX 1e9 /* so that no sum of a time and a clock overflows */
-#define SCALE_MAX   1e6 /* so that no product of it and a default overflows */
-#define EXIT_BAD    2   /* of a process with a table that cannot be read */
+#define SECONDS_MAX 1e9 /* limit that keeps the sum of a time and a clock from overflowing */
+#define SCALE_MAX   1e6 /* limit that keeps the product of a scale and a default from overflowing */
+#define EXIT_BAD    2   /* exit status where the table cannot be read */
 
 static const struct {
 	const char *name;
@@ -25,9 +25,9 @@ static const struct {
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static int64_t table[TIMES_N]; /* written once */
+static int64_t table[TIMES_N]; /* times in ns; written once */
 
-/* The row of a name of len bytes; TIMES_N: it is "scale", -1: there is none. */
+/* Finds the row of a name of len bytes. Returns TIMES_N for "scale", -1 for an unknown name. */
 static int find_name(const char *item, size_t len)
 {
 	for (int i = 0; i < TIMES_N; i++) {
@@ -38,7 +38,7 @@ static int find_name(const char *item, size_t len)
 	return len == strlen("scale") && memcmp(item, "scale", len) == 0 ? TIMES_N : -1;
 }
 
-/* Reads one item, that ends before end. */
+/* Reads one item, which ends before end. */
 static int read_item(const char *item, const char *end, double said[TIMES_N + 1],
 	struct pawl_err *err)
 {
@@ -68,7 +68,7 @@ static int64_t at_least_one(double ns)
 
 int times_read(const char *text, int64_t ns[TIMES_N], struct pawl_err *err)
 {
-	double said[TIMES_N + 1] = {0}; /* seconds, and scale; 0: nothing was said */
+	double said[TIMES_N + 1] = {0}; /* seconds by row, and scale; 0: not given */
 	const char *item = text;
 
 	while (item && *text != '\0') {

@@ -1,12 +1,12 @@
-/* How long anything of ours waits, in one table: the time after which somebody is given up, between
- * two looks or tries, and before something is done again. What is not here is no waiting: bounds of
- * options, what a model assumes, how long something is kept.
+/* All waiting times in one table: timeouts, times between two looks or tries, and times before
+ * something is done again. Other times are not here: bounds of options, assumptions of models, how
+ * long something is kept.
  *
- * A test whose subject is one of these times makes that one short, and all can be stretched
+ * A test that is about one of these times makes it short, and all of them can be stretched
  * together, by the environment: PAWL_TEST_TIMES="due_again=0.05,session_gone=0.2,scale=4", in
- * seconds; scale multiplies those that are not named. It is read once, when the first time is asked
- * for. What is wrong in it ends the process with a message: a test that waits otherwise than it
- * says proves nothing. Pure files get times as arguments, or with their options. */
+ * seconds; scale multiplies those that are not named. The variable is read once, when the first
+ * time is asked for. An error in it ends the process with a message: a test that does not wait as
+ * it says proves nothing. Pure files get times as arguments, or with their options. */
 #ifndef BASE_TIMES_H
 #define BASE_TIMES_H
 
@@ -19,8 +19,8 @@ struct pawl_err;
 
 #define TIMES_ENV "PAWL_TEST_TIMES"
 
-/* Name, its text, nanoseconds, whether somebody who uses Pawl can see it (then docs/limits.md has
- * it: tools/docs.py), and what it is for. */
+/* Name, name in the environment, nanoseconds, whether users of Pawl can notice it (then
+ * tools/docs.py puts it into docs/limits.md), and its purpose. */
 #define TIMES(X)                                                                                   \
 	X(HEARTBEAT, "heartbeat", 500 * NS_PER_MS, SEEN,                                           \
 		"Ranks of a group, and nodes of a job, tell each other so often that they live "   \
@@ -402,18 +402,18 @@ enum times_name {
 		TIMES_N
 };
 
-/* Any thread. 50 µs to some months. */
+/* Return the time, 50 µs to some months. Any thread. */
 int64_t times_ns(enum times_name name);
 int times_ms(enum times_name name);     /* rounded up */
 unsigned times_s(enum times_name name); /* rounded up */
 struct timeval times_timeval(enum times_name name);
 void times_sleep(enum times_name name); /* a signal may end it early */
 
-/* The time with this name; TIMES_N: there is none. */
+/* Finds the time with this name; TIMES_N: there is none. */
 enum times_name times_find(const char *name);
 
-/* What text, in the form of PAWL_TEST_TIMES, makes of the table; NULL: nothing. PAWL_EINVAL, which
- * names what is unknown, or no positive number. */
+/* Computes the table that text, in the form of PAWL_TEST_TIMES, asks for; NULL: the defaults.
+ * PAWL_EINVAL names what is unknown, or not a positive number. */
 int times_read(const char *text, int64_t ns[TIMES_N], struct pawl_err *err);
 
 #endif

@@ -23,7 +23,7 @@ void wire_out_deinit(struct wire_out *out)
 	*out = (struct wire_out){0};
 }
 
-/* Room for n more bytes, counted as written; NULL when there is none. */
+/* Makes room for n more bytes, which count as written. Returns NULL if there is none. */
 static uint8_t *extend_out(struct wire_out *out, size_t n)
 {
 	size_t cap = out->cap_bytes > 0 ? out->cap_bytes : WIRE_CAP_FIRST;

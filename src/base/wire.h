@@ -30,7 +30,7 @@ void wire_put_raw(struct wire_out *out, const void *bytes, size_t len_bytes); /*
 void wire_put_blob(struct wire_out *out, const void *bytes,
 	uint32_t len_bytes);                            /* u32 length, then the bytes */
 void wire_put_str(struct wire_out *out, const char *s); /* as a blob, without the NUL */
-/* As printf, raw, and its NUL: how lists of strings are made. */
+/* Appends printf-style text and its NUL, without a length: for lists of strings. */
 __attribute__((format(printf, 2, 3))) void wire_put_text(struct wire_out *out, const char *fmt,
 	...);
 /* Overwrites four bytes at off (already written): for lengths and checksums known only later. */
@@ -55,7 +55,7 @@ const uint8_t *wire_get_blob(struct wire_in *in, uint32_t *len_bytes); /* points
  * failure and leaves buf empty. */
 void wire_get_str(struct wire_in *in, char *buf, size_t cap_bytes);
 size_t wire_in_left(const struct wire_in *in);
-/* true if every get succeeded and nothing is left over */
+/* Returns true if every get succeeded and nothing is left over. */
 bool wire_in_done(const struct wire_in *in);
 
 #endif

@@ -1,4 +1,4 @@
-/* One allocation that a decoder cuts up: its size is bounded by the input's, so taking never
+/* One allocation that a decoder cuts up. The input bounds its size, so taking from it never
  * fails. */
 #ifndef CKPT_BLOCK_H
 #define CKPT_BLOCK_H
@@ -8,14 +8,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BLOCK_ALIGN 8u /* of what is taken: each taking may waste one byte less */
+#define BLOCK_ALIGN 8u /* alignment of what is taken; each taking may waste one byte less */
 
 struct block {
 	uint8_t *at;       /* next free byte, BLOCK_ALIGN aligned; the owner keeps the start */
-	size_t left_bytes; /* from at on */
+	size_t left_bytes; /* bytes left from at on */
 };
 
-/* The next bytes of the block. That they fit is the decoder's arithmetic, hence asserted. */
+/* Takes the next bytes of the block. The decoder has computed that they fit, hence asserted. */
 static inline void *block_take(struct block *block, size_t size_bytes)
 {
 	size_t rounded = (size_bytes + BLOCK_ALIGN - 1) / BLOCK_ALIGN * BLOCK_ALIGN;

@@ -1,5 +1,5 @@
-/* Copies of memory that goes on being used: the snapshot engine without a checkpoint. See
- * pawl/copier.h for the contract. */
+/* Copies of memory that stays in use: the snapshot engine without a checkpoint. See pawl/copier.h
+ * for the contract. */
 #include "pawl/copier.h"
 
 #include "base/err.h"
@@ -11,10 +11,10 @@
 
 struct pawl_copier {
 	struct snap *snap;         /* the engine */
-	struct ckpt_pieces pieces; /* of the copy in progress, or the last one */
-	int rv;                    /* of it; written by the engine before it is over */
-	uint32_t span;             /* rv != 0: which one */
-	bool busy;                 /* atomic: a copy is under way */
+	struct ckpt_pieces pieces; /* pieces of the copy in progress, or of the last one */
+	int rv;        /* result of the copy; the engine writes it before the copy is over */
+	uint32_t span; /* if rv is not 0: index of the span that failed */
+	bool busy;     /* atomic: a copy is under way */
 };
 
 int pawl_copier_open(struct pawl_copier **out, bool watch, struct pawl_err *err)
@@ -44,7 +44,7 @@ void pawl_copier_close(struct pawl_copier *copier)
 	}
 }
 
-/* snap_done_fn */
+/* A snap_done_fn. */
 static void copied(void *user, int rv, size_t piece)
 {
 	struct pawl_copier *copier = user;

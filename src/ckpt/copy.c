@@ -3,9 +3,10 @@
  *
  * Bytes travel in blocks that fit the first-level cache: a block is loaded once and stored twice,
  * to the destination past the caches and to a buffer on the stack, whose checksum is taken while it
- * is still hot. A full block is four pages that are walked side by side, as glibc's memcpy does it
- * for large sizes: the memory then works on several at once. Where that makes stores slow the block
- * comes first, and goes from there to the destination. bench/snap_bench measures it against memcpy.
+ * is still hot. A full block is four pages that are walked side by side, as glibc's memcpy does for
+ * large sizes: the memory then works on several pages at once. Where that makes stores slow, bytes
+ * go into the block first, and from there to the destination. bench/snap_bench measures it against
+ * memcpy.
  */
 #include "ckpt/copy.h"
 
@@ -16,16 +17,16 @@
 #include <immintrin.h>
 #endif
 
-#define COPY_LANE  4096u            /* bytes of each of the parts of a block walked side by side */
+#define COPY_LANE  4096u            /* bytes of each of the four parts of a block */
 #define COPY_BLOCK (4u * COPY_LANE) /* bytes loaded before they are checksummed */
 #define COPY_LINE  64u              /* alignment of dst for a kernel: a cache line */
-#define COPY_STEP  128u             /* bytes a kernel moves at a time */
-#define COPY_AHEAD 512u             /* distance of its prefetch */
+#define COPY_STEP  128u             /* bytes that a kernel moves at a time */
+#define COPY_AHEAD 512u             /* distance of the prefetch in bytes */
 
 /*
- * Kernels move lanes of lane_bytes, a multiple of COPY_STEP, one behind the other in memory, to dst
- * and to block. They read memory that its owner may be writing: that is what the watch is for, and
- * why ThreadSanitizer must not look.
+ * A kernel moves lanes of lane_bytes, a multiple of COPY_STEP, one behind the other in memory, to
+ * dst and to block. The owner of src may be writing to it: the watch finds that out, and
+ * ThreadSanitizer must not complain.
  */
 typedef void copy_fn(uint8_t *dst, uint8_t *block, const uint8_t *src, size_t lane_bytes,
 	size_t lanes);
@@ -126,7 +127,7 @@ static void copy_plain(uint8_t *dst, uint8_t *block, const uint8_t *src, size_t 
 	memcpy(dst, block, len_bytes);
 }
 
-/* dst is a multiple of COPY_LINE, or len_bytes less than that. */
+/* Copies one block. dst is a multiple of COPY_LINE, or len_bytes is less than COPY_LINE. */
 static void copy_block(enum copy_kernel kernel, uint8_t *dst, uint8_t *block, const uint8_t *src,
 	size_t len_bytes)
 {

@@ -10,22 +10,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How bytes are moved; all give the same result. */
+/* Ways to move bytes; all give the same result. */
 enum copy_kernel {
-	COPY_PLAIN,    /* memcpy: the reference, and what other processors than x86-64 use */
-	COPY_SSE2,     /* 16 byte non-temporal stores */
-	COPY_AVX2,     /* 32 byte non-temporal stores, to four pages side by side */
-	COPY_AVX2_ROW, /* the same, one behind the other: faster on AMD's processors
-			  (bench/snap_bench) */
+	COPY_PLAIN, /* memcpy: the reference, and what other processors than x86-64 use */
+	COPY_SSE2,  /* 16 byte non-temporal stores */
+	COPY_AVX2,  /* 32 byte non-temporal stores, to four pages side by side */
+	/* 32 byte non-temporal stores, page after page: faster on AMD's processors
+	 * (bench/snap_bench). */
+	COPY_AVX2_ROW,
 };
 
-bool copy_has(enum copy_kernel kernel); /* whether this processor can */
-enum copy_kernel copy_best(void);       /* the fastest it can */
+bool copy_has(enum copy_kernel kernel); /* whether this processor supports the kernel */
+enum copy_kernel copy_best(void);       /* the fastest kernel that this processor supports */
 
 /*
  * Copies len_bytes from src to dst (NULL: checksum only; else the two may not overlap) and returns
- * their CRC-32C. Any alignment. The stores are visible to whoever sees a later store of this
- * thread. Any thread.
+ * their CRC-32C. Any alignment. A thread that sees a later store of this thread also sees these
+ * stores. Any thread.
  */
 uint32_t copy_crc32c(enum copy_kernel kernel, void *dst, const void *src, size_t len_bytes);
 

@@ -1,15 +1,15 @@
 /*
  * Copies out of the memory of CUDA devices: see cuda.h for the contract.
  *
- * The device copies into page-locked buffers of one chunk each, which are in the cache when the
- * copy kernel takes them on: so the arena need not be page-locked, which takes long and is limited.
- * A buffer and a stream that does not wait for the default one are a lane; a copy has one to
- * itself, so that those of several threads are under way at the same time and none waits for
- * another's. Lanes are kept, as many as there ever were copies at one time.
+ * The device copies into page-locked buffers of one chunk each, which are still in the cache when
+ * the copy kernel reads them: so the arena need not be page-locked, which takes long and is
+ * limited. A lane is such a buffer and a stream that does not wait for the default one. Each copy
+ * has a lane to itself, so that the copies of several threads run at the same time and none waits
+ * for another. Lanes are kept: as many as there ever were copies at one time.
  *
- * The driver's functions are declared here as far as they are used (CUDA driver API) and looked up
+ * The functions of the driver (CUDA driver API) that are used here are declared here and looked up
  * by name. A device is prepared when it is first marked: its primary context (the one torch uses),
- * and an event for moments of the default stream.
+ * and an event that marks moments of the default stream.
  *
  * One lock guards devices and lanes; the driver itself may be called by all threads.
  */
@@ -35,9 +35,9 @@ struct cu_event;
 
 #define CU_STREAM_NON_BLOCKING  1u /* does not wait for the default stream */
 #define CU_EVENT_DISABLE_TIMING 2u
-#define CU_CAPTURE_RELAXED      2 /* calls do not care for graphs that are captured */
+#define CU_CAPTURE_RELAXED      2 /* calls are allowed while a graph is captured */
 
-/* name in the library, name here, arguments */
+/* name in the library, name here, parameters */
 #define CUDA_CALLS(X)                                                                              \
 	X(cuInit, init, (unsigned flags))                                                          \
 	X(cuGetErrorString, error_string, (cu_result result, const char **text))                   \
@@ -61,33 +61,33 @@ struct cu_event;
 	X(cuMemHostAlloc, host_alloc, (void **at, size_t len_bytes, unsigned flags))               \
 	X(cuMemFreeHost, host_free, (void *at))
 
-/* What one copy at a time takes. */
+/* The resources of one copy. */
 struct lane {
 	void *buffer; /* page-locked, CKPT_CHUNK bytes */
 	struct cu_stream *stream;
 };
 
-/* One device, once it was marked. */
+/* One device, prepared when it was first marked. */
 struct cuda_device {
-	bool ready;                         /* all below is there */
+	bool ready;                         /* all fields below are set */
 	cu_device device;                   /* the driver's handle */
-	struct cu_context *context;         /* retained */
-	struct cu_event *mark;              /* on the default stream */
+	struct cu_context *context;         /* the primary context, retained */
+	struct cu_event *mark;              /* event recorded on the default stream */
 	struct lane lanes[CUDA_COPIES_MAX]; /* the first idle_n are idle */
-	unsigned idle_n;                    /* of lanes */
-	unsigned busy_n;                    /* taken */
-	bool full;                          /* no more lanes could be had than there are */
+	unsigned idle_n;                    /* number of idle lanes, at the front of lanes */
+	unsigned busy_n;                    /* number of lanes in use */
+	bool full;                          /* no more lanes could be made than exist */
 };
 
 struct cuda {
-	void *library; /* of dlopen */
+	void *library; /* handle from dlopen */
 #define X(symbol, name, args) cu_result(*name) args;
 	CUDA_CALLS(X) /* the driver's functions */
 #undef X
 	pthread_mutex_t lock; /* guards all below */
-	pthread_cond_t given; /* a lane was, of some device */
+	pthread_cond_t given; /* signaled when a lane of some device is given back */
 	struct cuda_device
-		devices[CUDA_DEVICES_MAX]; /* by ordinal; but for lanes constant once ready */
+		devices[CUDA_DEVICES_MAX]; /* by ordinal; once ready, only lanes change */
 };
 
 static int fail(const struct cuda *cuda, struct pawl_err *err, int code, cu_result result,
@@ -141,7 +141,7 @@ static int open_driver(struct cuda **cuda, struct pawl_err *err)
 	return 0;
 }
 
-/* Also if only half of it is there. */
+/* Frees a lane, complete or not. */
 static void release_lane(const struct cuda *cuda, const struct lane *lane)
 {
 	if (lane->stream != NULL) {
@@ -152,7 +152,7 @@ static void release_lane(const struct cuda *cuda, const struct lane *lane)
 	}
 }
 
-/* Gives back what a device has, also if only half of it is there. */
+/* Releases everything a device has, prepared completely or not. */
 static void release_device(const struct cuda *cuda, struct cuda_device *device)
 {
 	struct cu_context *context;
@@ -189,7 +189,7 @@ void cuda_close(struct cuda *cuda)
 	free(cuda);
 }
 
-/* On failure the caller releases the device. */
+/* Prepares a device. On failure the caller releases it. */
 static int prepare_device(const struct cuda *cuda, struct cuda_device *device, int ordinal)
 {
 	struct cu_context *context;
@@ -233,7 +233,7 @@ static int find_device(struct cuda *cuda, int ordinal, struct pawl_err *err)
 	return result == 0 ? 0 : fail(cuda, err, PAWL_EINVAL, result, "prepare a device");
 }
 
-/* The device is ready. */
+/* Marks the default stream of a device that is ready. */
 static int mark_device(const struct cuda *cuda, const struct cuda_device *d, struct pawl_err *err)
 {
 	struct cu_context *context;
@@ -257,7 +257,7 @@ int cuda_mark(struct cuda **cuda, int device, struct pawl_err *err)
 	return rv == 0 ? mark_device(*cuda, &(*cuda)->devices[device], err) : rv;
 }
 
-/* Training may be capturing a graph, which these calls would make invalid. */
+/* Makes a lane. Training may be capturing a graph, which these calls would otherwise invalidate. */
 static cu_result make_lane(const struct cuda *cuda, struct lane *lane)
 {
 	int mode = CU_CAPTURE_RELAXED;
@@ -268,14 +268,15 @@ static cu_result make_lane(const struct cuda *cuda, struct lane *lane)
 	if (result == 0) {
 		result = cuda->stream_create(&lane->stream, CU_STREAM_NON_BLOCKING);
 	}
-	cuda->capture_mode(&mode); /* what it was */
+	cuda->capture_mode(&mode); /* restores the previous mode */
 	if (result != 0) {
 		release_lane(cuda, lane);
 	}
 	return result;
 }
 
-/* Under lock: waits for a lane while there is no other way to get one. Whether it is to be made. */
+/* Waits, under lock, for a lane while there is no other way to get one. Returns whether the caller
+ * must make one. */
 static bool wait_for_lane(struct cuda *cuda, struct cuda_device *device, struct lane *lane)
 {
 	while (device->idle_n == 0 && device->busy_n > 0 &&
@@ -290,7 +291,7 @@ static bool wait_for_lane(struct cuda *cuda, struct cuda_device *device, struct 
 	return false;
 }
 
-/* A lane that nobody uses, or a new one; the device's context is current. */
+/* Takes an idle lane or makes a new one. The device's context is current. */
 static int take_lane(struct cuda *cuda, struct cuda_device *device, struct lane *lane,
 	struct pawl_err *err)
 {
@@ -300,13 +301,13 @@ static int take_lane(struct cuda *cuda, struct cuda_device *device, struct lane 
 	do {
 		*lane = (struct lane){NULL, NULL};
 		pthread_mutex_lock(&cuda->lock);
-		if (result != 0) { /* it could not be made */
+		if (result != 0) { /* the lane could not be made */
 			device->busy_n--;
 			device->full = device->busy_n + device->idle_n > 0;
 		}
 		if (result != 0 && !device->full) {
 			pthread_cond_broadcast(
-				&cuda->given); /* to who waits: it is no better there */
+				&cuda->given); /* wakes waiting threads: no lane is left */
 			pthread_mutex_unlock(&cuda->lock);
 			return fail(cuda, err, PAWL_ENOMEM, result, "page-lock a buffer");
 		}
@@ -326,7 +327,7 @@ static void give_lane(struct cuda *cuda, struct cuda_device *device, const struc
 	pthread_mutex_unlock(&cuda->lock);
 }
 
-/* The device's context is current. */
+/* Copies through a lane. The device's context is current. */
 static int copy_by_lane(struct cuda *cuda, struct cuda_device *device, void *dst, const void *src,
 	size_t len_bytes, uint32_t *crc, struct pawl_err *err)
 {

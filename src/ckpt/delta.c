@@ -2,9 +2,9 @@
  * Differences of tensors: see delta.h for the contract.
  *
  * A type has one function, which turns a block of elements into old values and differences, as
- * doubles; what is summed up of them is the same for all. Integers are subtracted before they
- * become doubles, so that neighbours above 2^53 are told apart. The sums run in LANES independent
- * strands, for the compiler to make vectors of.
+ * doubles; the sums are the same for all types. Integers are subtracted before they become doubles,
+ * so that neighbours above 2^53 are told apart. The sums run in LANES independent strands, for the
+ * compiler to make vectors of.
  */
 #include "ckpt/delta.h"
 
@@ -12,16 +12,16 @@
 #include <math.h>
 #include <string.h>
 
-#define BLOCK 512u /* elements turned into doubles at a time */
+#define BLOCK 512u /* elements converted to doubles at a time */
 #define LANES 8u   /* strands of a sum; divides BLOCK */
 
-/* Old values and differences of n elements. */
+/* Converts n elements to old values and differences. */
 typedef void widen_fn(double *base, double *diff, const uint8_t *before, const uint8_t *after,
 	size_t n);
 
 struct delta_dtype {
-	const char *name; /* torch's, without "torch." */
-	uint32_t bytes;   /* of an element */
+	const char *name; /* name in torch, without "torch." */
+	uint32_t bytes;   /* size of an element */
 	widen_fn *widen;  /* NULL: elements are compared as bytes */
 };
 
@@ -54,7 +54,7 @@ static double own_value(double value)
 	return value;
 }
 
-/* type: of an element in memory; value: makes it a number */
+/* type is that of an element in memory; value(x) makes it a number. */
 #define WIDEN_REAL(name, type, value)                                                              \
 	static void name(double *base, double *diff, const uint8_t *before, const uint8_t *after,  \
 		size_t n)                                                                          \
@@ -70,7 +70,7 @@ static double own_value(double value)
 		}                                                                                  \
 	}
 
-/* The amount of the difference: its sign is of no use to anybody. */
+/* Computes the amount of the difference; nobody needs its sign. */
 #define WIDEN_INTEGER(name, type)                                                                  \
 	static void name(double *base, double *diff, const uint8_t *before, const uint8_t *after,  \
 		size_t n)                                                                          \
@@ -149,7 +149,8 @@ bool delta_dtype_counts(const struct delta_dtype *dtype)
 
 /* ---- sums ---- */
 
-/* Elements whose bits differ. size is of one, known where this is inlined. */
+/* Counts the elements whose bits differ. size, in bytes of an element, is a constant where this is
+ * inlined. */
 static inline size_t count_differing(const uint8_t *a, const uint8_t *b, size_t n, size_t size)
 {
 	size_t differing = 0;
@@ -176,7 +177,8 @@ static size_t count_changed(const uint8_t *a, const uint8_t *b, size_t n, uint32
 	}
 }
 
-/* What is not finite counts as 0, and here. Infinity less itself is no number, but no change. */
+/* Sets values that are not finite to 0, and returns the number of undefined differences. Infinity
+ * minus itself is not a number, but also not a change. */
 static uint64_t drop_undefined(double *base, double *diff, size_t n, const uint8_t *a,
 	const uint8_t *b, uint32_t size)
 {
@@ -194,8 +196,8 @@ static uint64_t drop_undefined(double *base, double *diff, size_t n, const uint8
 	return undefined;
 }
 
-/* Sums up n values, at most BLOCK; what stands behind them is made 0. All must be finite: else the
- * sums are not. */
+/* Sums up n values, at most BLOCK, and sets the rest of both arrays to 0. All must be finite, or
+ * the sums are not. */
 static void sum_block(struct delta *sum, double *base, double *diff, size_t n)
 {
 	double square[LANES] = {0};

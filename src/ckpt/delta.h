@@ -1,4 +1,4 @@
-/* What changed from one run of elements to another: how many, and how far. Pure. */
+/* Differences between two runs of elements: how many elements differ, and how far. Pure. */
 #ifndef CKPT_DELTA_H
 #define CKPT_DELTA_H
 
@@ -9,20 +9,20 @@
 /* A type of elements, by torch's name. */
 struct delta_dtype;
 
-/* Sums over elements. Zero-initialise; runs may be summed up in any order of cutting, but only one
- * order of merging gives the same bits twice. */
+/* Sums over elements. Zero-initialise. Runs may be cut and merged in any order, but only the same
+ * order of merging gives the same bits again. */
 struct delta {
 	uint64_t changed;   /* elements whose bits differ */
-	uint64_t undefined; /* of them: the difference is no finite number */
+	uint64_t undefined; /* changed elements whose difference is not a finite number */
 	double square;      /* sum of squares of the other differences */
-	double base_square; /* of the old values, but those that are not finite */
-	double max;         /* largest of the differences, by amount */
+	double base_square; /* sum of squares of the old values, except those that are not finite */
+	double max;         /* largest amount of a difference */
 };
 
-/* NULL for a name that is not known. Static. */
+/* Finds a type by its name; NULL for an unknown name. The result is static. */
 const struct delta_dtype *delta_dtype_find(const char *name);
-uint32_t delta_dtype_bytes(const struct delta_dtype *dtype); /* of an element */
-/* false: an element is no real number known here; of its deltas only changed is filled. */
+uint32_t delta_dtype_bytes(const struct delta_dtype *dtype); /* size of an element */
+/* Whether elements are real numbers known here; if not, only changed is filled in their deltas. */
 bool delta_dtype_counts(const struct delta_dtype *dtype);
 
 /* Adds n elements at before and after, which need no alignment. */
@@ -30,8 +30,8 @@ void delta_add(struct delta *delta, const struct delta_dtype *dtype, const void 
 	const void *after, size_t n);
 void delta_merge(struct delta *delta, const struct delta *more);
 
-/* Euclidean norm of what changed; and divided by that of the old values: infinity if those are all
- * zero, 0 if nothing changed. */
+/* delta_norm is the Euclidean norm of the differences. delta_relative divides it by that of the old
+ * values: infinity if all old values are zero, 0 if nothing changed. */
 double delta_norm(const struct delta *delta);
 double delta_relative(const struct delta *delta);
 

@@ -3,7 +3,7 @@
  *
  * A fixed head (magic, version, length, checksum) stands before the body it covers. The head's own
  * fields need no cover: any other magic is refused, any other length or checksum does not fit the
- * body, and the version is summed with the body where another one could be taken for it.
+ * body, and the checksum includes the version where it could be mistaken for another one.
  */
 #include "ckpt/manifest.h"
 
@@ -21,18 +21,19 @@
 
 #define MANIFEST_MAGIC "PAWLMANI"
 #define MAGIC_BYTES    8u
-/* 1 had no kinds, 2 nothing that is shared between saves, 3 no folders */
+/* 1 had no kinds, 2 nothing shared between saves, 3 no folders */
 #define MANIFEST_VERSION 4u
 #define HEAD_BYTES       24u /* magic, version, length of the body, checksum of the body */
-#define PART_BYTES_MIN   28u /* of an encoded part with empty names and lists */
+#define PART_BYTES_MIN   28u /* encoded size of a part with empty names and lists */
 #define PART_LISTS       4u  /* lists of a part, each taken from the block */
 
-/* What kind of file a part is; also the bytes on disk. */
+/* Kinds of files; the values are also the bytes on disk. */
 enum { KIND_ZIP, KIND_RAW, KINDS };
 
 /* ---- encode ---- */
 
-/* The oldest version that can say all of it, so that releases before this one read it. */
+/* Returns the oldest version that can express the manifest, so that earlier releases can read
+ * it. */
 static uint32_t version_of(const struct manifest *manifest)
 {
 	uint32_t version = 2;
@@ -57,7 +58,7 @@ static uint32_t sum_body(uint32_t version, const uint8_t *body, size_t len_bytes
 	return crc32c(version > 2 ? crc32c(0, &byte, 1) : 0, body, len_bytes);
 }
 
-/* What it shares with other saves, and what later ones need to share with it. */
+/* Encodes what the part shares with other saves, and what later saves need to share with it. */
 static void put_sharing(struct wire_out *out, const struct manifest_part *part)
 {
 	wire_put_u32(out, part->depth);
@@ -119,9 +120,9 @@ void manifest_encode(const struct manifest *manifest, struct wire_out *out)
 	}
 }
 
-/* ---- what must hold ---- */
+/* ---- constraints ---- */
 
-/* Each chunk of a linked part lies in a source that is long enough. */
+/* Checks that each chunk of a linked part lies in a source that is long enough. */
 static int check_places(const struct manifest_part *part, struct pawl_err *err)
 {
 	if (part->sources_n > MANIFEST_SOURCES || (part->raw && part->sources_n > 0)) {
@@ -168,7 +169,7 @@ static int check_part(const struct manifest *m, uint32_t i, struct pawl_err *err
 	return check_places(part, err);
 }
 
-/* No part is a folder that another one lies in. */
+/* Checks that no part is also a folder of another part. */
 static int check_folders(const struct manifest *m, const struct manifest_part *part,
 	struct pawl_err *err)
 {
@@ -206,7 +207,8 @@ int manifest_check(const struct manifest *manifest, struct pawl_err *err)
 
 /* ---- decode ---- */
 
-/* Room for one item of size_bytes a chunk, if the input has so many; else NULL, and it failed. */
+/* Takes room for one item of size_bytes per chunk, if the input holds so many; else sets in->failed
+ * and returns NULL. */
 static void *take_list(struct wire_in *in, struct block *block, const struct manifest_part *part,
 	size_t size_bytes)
 {
@@ -298,7 +300,7 @@ static int get_body(struct manifest *m, struct wire_in *in, uint32_t version, st
 		m->parts_n > MANIFEST_PARTS_MAX) {
 		return pawl_err_set(err, PAWL_ECORRUPT, "manifest: its first fields are damaged");
 	}
-	/* lists take as much memory as input, but for what alignment wastes */
+	/* lists take as much memory as input, apart from alignment */
 	block.left_bytes =
 		m->parts_n * (sizeof(*m->parts) + PART_LISTS * BLOCK_ALIGN) + wire_in_left(in);
 	block.at = FAULT_MEM("manifest.decode", calloc(1, block.left_bytes + 1));
@@ -436,7 +438,7 @@ const struct manifest_part *manifest_file(const struct manifest *manifest, const
 				     : NULL;
 }
 
-/* The part in a file, if it is that partition. */
+/* Finds the part in a file, if it is that partition; else NULL. */
 static const struct manifest_part *find_file(const struct manifest *m, const char *file,
 	const char *name)
 {

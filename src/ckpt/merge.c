@@ -1,4 +1,4 @@
-/* One manifest out of those of several hosts: see merge.h. Pure. */
+/* Merges the manifests of several hosts into one: see merge.h. Pure. */
 #include "ckpt/merge.h"
 
 #include "base/err.h"
@@ -14,7 +14,8 @@ static bool owns(const struct merge_host *host, uint32_t rank)
 	return rank >= host->first && rank - host->first < host->ranks;
 }
 
-/* Whether a host's manifest is of the same save as the first one's, and of its own ranks. */
+/* Checks that a host's manifest is of the same save as the first one, and of the host's own
+ * ranks. */
 static int check_host(const struct merge_host *host, const struct manifest *like,
 	struct pawl_err *err)
 {

@@ -1,21 +1,22 @@
-/* One manifest out of those of several hosts, each of the files that its ranks wrote. Pure. */
+/* Merges the manifests of several hosts, each about the files that its ranks wrote. Pure. */
 #ifndef CKPT_MERGE_H
 #define CKPT_MERGE_H
 
 #include "ckpt/manifest.h"
 
-/* What one host wrote of a tag. */
+/* The part of a tag that one host wrote. */
 struct merge_host {
-	const struct manifest *manifest; /* its files; the caller's */
-	uint32_t first;                  /* its lowest rank */
-	uint32_t ranks;                  /* of them, consecutive */
+	const struct manifest *manifest; /* manifest of its files; the caller's */
+	uint32_t first;                  /* lowest rank on the host */
+	uint32_t ranks;                  /* number of ranks, consecutive from first */
 };
 
 /*
- * The tag that all hosts wrote together. into->parts is to be freed, what it points to stays the
- * hosts'. PAWL_EMISMATCH, naming file and ranks, if they are not of one tag, step and world, if two
- * have a file of one name, or one has a file of a rank that it does not have; what all ranks hold
- * alike is the host's with rank 0.
+ * Merges the manifests into one for the tag that all hosts wrote together. The caller frees
+ * into->parts; what the parts point to stays the hosts'. Partitions that all ranks hold alike are
+ * taken from the host with rank 0. PAWL_EMISMATCH, naming file and ranks: the manifests are not of
+ * one tag, step and world, or two have a file of the same name, or one has a file of a rank on
+ * another host.
  */
 int manifest_merge(const struct merge_host *hosts, uint32_t n, struct manifest *into,
 	struct pawl_err *err);

@@ -24,14 +24,14 @@ void ckpt_share(uint64_t size_bytes, uint32_t rank, uint32_t world, uint64_t *lo
 	*hi = to < size_bytes ? to : size_bytes;
 }
 
-/* What all pieces of one call have in common, and then all of one span. */
+/* State of one call: common to all its pieces, then common to one span. */
 struct cutter {
 	struct ckpt_pieces *pieces;   /* the caller's */
-	uint64_t lo;                  /* of the file: what image begins with */
-	uint8_t *image;               /* or NULL */
+	uint64_t lo;                  /* offset in the file at which image begins */
+	uint8_t *image;               /* memory of the image, or NULL */
 	uint32_t part;                /* index of the partition */
 	uint32_t storage;             /* index of the span */
-	const struct ckpt_span *span; /* being cut */
+	const struct ckpt_span *span; /* the span being cut */
 };
 
 static int grow_pieces(struct ckpt_pieces *pieces, struct pawl_err *err)
@@ -52,7 +52,7 @@ static int grow_pieces(struct ckpt_pieces *pieces, struct pawl_err *err)
 	return 0;
 }
 
-/* Appends [src, src + len) as one piece at file_off; nothing if it is empty. */
+/* Appends [src, src + len) as one piece at file_off; does nothing if the run is empty. */
 static int add_piece(struct cutter *cut, const uint8_t *src, uint64_t len_bytes, uint64_t file_off,
 	uint64_t groups, struct pawl_err *err)
 {
@@ -89,8 +89,8 @@ static uintptr_t clamp(uintptr_t at, uintptr_t lo, uintptr_t hi)
 	return at < hi ? at : hi;
 }
 
-/* Adds [src, src + len) of one chunk: what lies on pages that are all the span's keeps the groups,
- * what shares a page with others does not. Devices have no pages of ours. */
+/* Adds [src, src + len) of one chunk. Bytes on pages that belong to the span alone keep its groups,
+ * bytes on pages shared with others get none. Memory of devices is not cut at pages. */
 static int cut_run(struct cutter *cut, const uint8_t *src, uint64_t len_bytes, uint64_t file_off,
 	struct pawl_err *err)
 {
@@ -120,7 +120,7 @@ static int cut_run(struct cutter *cut, const uint8_t *src, uint64_t len_bytes, u
 	return rv;
 }
 
-/* Adds what of the span's payload lies in [lo, hi), chunk by chunk. */
+/* Adds the bytes of the span's payload in [lo, hi), chunk by chunk. */
 static int cut_span(struct cutter *cut, const struct zip_entry *entry, uint64_t hi,
 	struct pawl_err *err)
 {

@@ -2,12 +2,12 @@
  * The reader: see read.h for the contract.
  *
  * Chunks are read straight into the image, STORE_DEPTH in flight; each is verified when it arrives,
- * while the others are still on their way. After the first error nothing more is submitted, and
- * what is in flight is awaited: until then the image belongs to the transfers.
+ * while others are still in flight. After the first error nothing more is submitted, and the
+ * transfers in flight are awaited: until then the image belongs to them.
  *
- * A file that is in memory already is mapped and verified where it lies: fresh memory to read it
- * into takes longer to get than the bytes to be looked at. So is one that other processes of the
- * node read as well, which must go through the page cache anyway.
+ * A file that is in memory already is mapped and verified in place: to get fresh memory for it
+ * takes longer than to look at its bytes. So is a file that other processes of the node read as
+ * well, which must go through the page cache anyway.
  */
 #include "ckpt/read.h"
 
@@ -27,18 +27,18 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define HUGE_PAGE    (2u << 20) /* bytes: images begin and end at multiples of it */
-#define FILL_CHUNKS  8u         /* of a mapped file: read, then verified by all cores */
-#define AHEAD_CHUNKS 64u        /* so many are being read meanwhile */
-#define PREPARE_MIN  (8u << 20) /* bytes: pages are put into more than that ahead of the reader */
+#define HUGE_PAGE    (2u << 20) /* bytes; images begin and end at multiples of it */
+#define FILL_CHUNKS  8u  /* chunks of a mapped file that are read, then verified by all cores */
+#define AHEAD_CHUNKS 64u /* chunks that are being read ahead meanwhile */
+#define PREPARE_MIN  (8u << 20) /* bytes; for larger reads pages are made present ahead */
 
 struct reader {
 	struct store *store;                         /* the opener's */
-	struct store_io *free[STORE_DEPTH];          /* requests not in flight, as a stack */
-	uint32_t free_n;                             /* of them */
-	bool (*arrived)(void *user, uint64_t bytes); /* see reader_watch; NULL: nobody watches */
+	struct store_io *free[STORE_DEPTH];          /* stack of requests not in flight */
+	uint32_t free_n;                             /* number of entries in free */
+	bool (*arrived)(void *user, uint64_t bytes); /* see reader_watch; NULL: no watcher */
 	void *arrived_user;
-	struct store_io ios[STORE_DEPTH]; /* all requests */
+	struct store_io ios[STORE_DEPTH]; /* memory of all requests */
 };
 
 /* The open files of a part, by number. */
@@ -49,15 +49,15 @@ struct files {
 /* One part being read. */
 struct job {
 	struct reader *reader;
-	const struct manifest_part *part; /* what to expect */
+	const struct manifest_part *part; /* the part as the manifest describes it */
 	const struct files *files;
-	uint8_t *image;       /* of the whole part */
-	bool *have;           /* one a chunk: it is in the image, verified; or NULL: none is */
-	const bool *want;     /* one a chunk: it is to be read; or NULL: all are */
+	uint8_t *image;       /* memory for the whole part */
+	bool *have;           /* per chunk: in the image and verified; NULL: no chunk is */
+	const bool *want;     /* per chunk: to be read; NULL: all are */
 	bool shared;          /* as in struct store_io */
 	const char *path;     /* for messages */
-	struct pawl_err *err; /* of the first failure, or NULL */
-	int rv;               /* the first failure, or 0 */
+	struct pawl_err *err; /* filled at the first failure; or NULL */
+	int rv;               /* code of the first failure, or 0 */
 };
 
 int reader_open(struct reader **reader, struct store *store, struct pawl_err *err)
@@ -86,7 +86,7 @@ void reader_watch(struct reader *reader, bool (*arrived)(void *user, uint64_t by
 	reader->arrived_user = user;
 }
 
-/* Says which chunk of the file at path is damaged. */
+/* Reports which chunk of the file at path is damaged. */
 static int blame_chunk(const char *path, uint64_t off, uint64_t len_bytes, struct pawl_err *err)
 {
 	return pawl_err_set(err, PAWL_ECORRUPT,
@@ -106,7 +106,7 @@ static uint64_t chunk_of(const struct job *job, const struct store_io *io)
 	return (uint64_t)((uint8_t *)io->buf - job->image) / CKPT_CHUNK;
 }
 
-/* Whether the chunk that io brought is what the manifest says. */
+/* Checks the chunk that io has read against the manifest. */
 static int check_chunk(struct job *job, const struct store_io *io)
 {
 	uint64_t chunk = chunk_of(job, io);
@@ -129,7 +129,7 @@ static int check_chunk(struct job *job, const struct store_io *io)
 	return 0;
 }
 
-/* Waits for one transfer and verifies it. False when none is in flight. */
+/* Waits for one transfer and verifies its chunk. Returns false when none is in flight. */
 static bool reap_chunk(struct job *job)
 {
 	struct reader *r = job->reader;
@@ -160,14 +160,14 @@ static int submit_chunk(struct job *job, struct store_io *io, uint32_t chunk)
 	io->file = job->files->at[place.source];
 	io->buf = job->image + (uint64_t)chunk * CKPT_CHUNK;
 	io->len_bytes = chunk_bytes(job->part, chunk);
-	io->len_bytes += -io->len_bytes % STORE_ALIGN; /* the last block of a raw file */
+	io->len_bytes += -io->len_bytes % STORE_ALIGN; /* a raw file's last block is read whole */
 	io->off_bytes = (uint64_t)place.chunk * CKPT_CHUNK;
 	io->write = false;
 	io->shared = job->shared;
 	return store_submit(job->reader->store, io, job->err);
 }
 
-/* Reads the wanted chunks from first to before end, but those it has. */
+/* Reads the wanted chunks of [first, end) that are not there yet. */
 static int read_chunks(struct job *job, uint64_t first, uint64_t end)
 {
 	struct reader *r = job->reader;
@@ -265,13 +265,14 @@ void *image_alloc(uint64_t size_bytes)
 	if (at == MAP_FAILED) {
 		return NULL;
 	}
-	/* cut off what stands before and behind the aligned part */
+	/* cut off what lies before and behind the aligned part */
 	head = -(uintptr_t)at % HUGE_PAGE;
 	if (head > 0) {
 		munmap(at, head);
 	}
 	munmap(at + head + len_bytes, HUGE_PAGE - head);
-	if (size_bytes >= HUGE_PAGE) { /* clearing one costs more than reading a small file */
+	/* To clear a huge page costs more than to read a small file. */
+	if (size_bytes >= HUGE_PAGE) {
 		madvise(at + head, len_bytes, MADV_HUGEPAGE); /* small pages do as well */
 	}
 	return at + head;
@@ -284,20 +285,20 @@ void image_free(void *image, uint64_t size_bytes)
 	}
 }
 
-/* ---- a file in memory, chunk by chunk ---- */
+/* ---- a file in memory, read chunk by chunk ---- */
 
 struct part_image {
 	struct reader *reader;            /* the opener's */
-	const struct manifest_part *part; /* the opener's: what to expect */
-	struct files files;               /* open until close, whatever becomes of their names */
-	const uint8_t *bytes;             /* the file */
-	uint8_t *memory;                  /* it may be read into; NULL: it was mapped at once */
-	bool *have;                       /* one a chunk: it is in bytes, verified */
-	uint64_t dropped;                 /* chunks: those before it were let go once */
-	bool shared;                      /* as in struct store_io */
-	bool unread;                      /* bytes is mapped, and filled chunk by chunk */
-	bool tried;                       /* to map it so */
-	char path[STORE_PATH_MAX];        /* for messages */
+	const struct manifest_part *part; /* the opener's; the part as the manifest describes it */
+	struct files files;               /* open until close, even if their names go away */
+	const uint8_t *bytes;             /* content of the file */
+	uint8_t *memory;           /* memory to read into; NULL: the file was mapped at once */
+	bool *have;                /* per chunk: in bytes and verified */
+	uint64_t dropped;          /* chunks; those before it were dropped once */
+	bool shared;               /* as in struct store_io */
+	bool unread;               /* bytes is a mapping that is filled chunk by chunk */
+	bool tried;                /* a mapping to fill was tried */
+	char path[STORE_PATH_MAX]; /* for messages */
 };
 
 int part_image_open(struct part_image **out, struct reader *reader, const char *tag,
@@ -336,9 +337,9 @@ int part_image_open(struct part_image **out, struct reader *reader, const char *
 
 /* Chunks of a file that are needed. */
 struct needing {
-	struct part_image *image; /* of the file */
-	uint64_t first, end;      /* from chunk first to before end */
-	const bool *want;         /* one a chunk of the file, or NULL: all of them */
+	struct part_image *image; /* the image to read them into */
+	uint64_t first, end;      /* chunks [first, end) */
+	const bool *want;         /* per chunk of the file: wanted; NULL: all are */
 };
 
 static bool is_wanted(const struct needing *needing, uint64_t chunk)
@@ -346,8 +347,8 @@ static bool is_wanted(const struct needing *needing, uint64_t chunk)
 	return needing->want == NULL || needing->want[chunk];
 }
 
-/* The next wanted chunks that are not in have (NULL: none is), from *lo on and before end: to
- * before *hi. */
+/* Finds the next run of wanted chunks that are not in have (NULL: all are missing), from *lo on and
+ * before end. Returns it as [*lo, *hi); false if there is none. */
 static bool next_run(const struct needing *needing, const bool *have, uint64_t end, uint64_t *lo,
 	uint64_t *hi)
 {
@@ -361,13 +362,13 @@ static bool next_run(const struct needing *needing, const bool *have, uint64_t e
 	return *lo < *hi;
 }
 
-/* Bytes of the chunks from lo to before hi. */
+/* Returns the number of bytes in chunks [lo, hi). */
 static uint64_t run_bytes(const struct part_image *image, uint64_t lo, uint64_t hi)
 {
 	return (hi - lo - 1) * CKPT_CHUNK + chunk_bytes(image->part, hi - 1);
 }
 
-/* Puts pages where the reader will come to: that takes longer than reading does. */
+/* Makes pages present ahead of the reader: getting them takes longer than reading does. */
 static void *prepare_pages(void *user)
 {
 	const struct needing *needing = user;
@@ -381,7 +382,7 @@ static void *prepare_pages(void *user)
 	return NULL;
 }
 
-/* Reads them into memory. */
+/* Reads the needed chunks into memory. */
 static int read_into_memory(struct needing *needing, struct pawl_err *err)
 {
 	struct part_image *image = needing->image;
@@ -405,7 +406,8 @@ static int read_into_memory(struct needing *needing, struct pawl_err *err)
 	return rv;
 }
 
-/* A chunk of a mapped file being verified, by one of several threads. */
+/* Verifies one chunk of a mapped file; called by several threads. Returns whether the chunk is
+ * damaged. */
 static bool is_damaged(void *user, size_t i)
 {
 	const struct needing *needing = user;
@@ -423,7 +425,7 @@ static bool is_damaged(void *user, size_t i)
 	return !image->have[chunk];
 }
 
-/* Verifies them where they lie. */
+/* Verifies the needed chunks of a mapped file in place. */
 static int verify_mapped(struct needing *needing, struct pawl_err *err)
 {
 	const struct part_image *image = needing->image;
@@ -436,13 +438,13 @@ static int verify_mapped(struct needing *needing, struct pawl_err *err)
 	return blame_chunk(image->path, bad * CKPT_CHUNK, chunk_bytes(image->part, bad), err);
 }
 
-/* Reads them through the page cache, some way ahead, and verifies them where they lie. */
+/* Reads the needed chunks through the page cache, some way ahead, and verifies them in place. */
 static int fill_mapped(struct needing *needing, struct pawl_err *err)
 {
 	struct part_image *image = needing->image;
 	struct store *store = image->reader->store;
 	struct store_file *file = image->files.at[0];
-	uint64_t told = needing->first; /* wanted up to here */
+	uint64_t told = needing->first; /* chunks below this were announced to the store */
 	uint64_t lo, hi;
 	int rv = 0;
 
@@ -476,8 +478,9 @@ static int need(struct needing *needing, struct pawl_err *err)
 	return (needing->image->memory ? read_into_memory : verify_mapped)(needing, err);
 }
 
-/* What other processes read as well is looked at where the page cache has it, if it can be. What
- * was read into memory before stays there, for those who look at it. */
+/* Switches the image to a mapping of the page cache, if it can be mapped, because other processes
+ * read the file as well. Chunks read into memory before stay there, since the caller may look at
+ * them. */
 static int try_unread(struct part_image *image, struct pawl_err *err)
 {
 	bool *before = image->have;

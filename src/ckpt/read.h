@@ -1,4 +1,4 @@
-/* Reads partition files into memory and verifies every byte of them against the manifest. */
+/* Reads partition files into memory and verifies every byte against the manifest. */
 #ifndef CKPT_READ_H
 #define CKPT_READ_H
 
@@ -10,8 +10,8 @@ struct reader; /* requests, reused from file to file; one thread at a time */
 
 int reader_open(struct reader **reader, struct store *store, struct pawl_err *err);
 void reader_close(struct reader *reader); /* NULL is fine */
-/* From now on arrived is told of bytes that were read and verified, on the reading thread; false
- * ends the reading with PAWL_ECANCELED. */
+/* Sets a watcher: from now on arrived is called on the reading thread with the number of bytes read
+ * and verified. If it returns false the reading ends with PAWL_ECANCELED. */
 void reader_watch(struct reader *reader, bool (*arrived)(void *user, uint64_t bytes), void *user);
 
 /*
@@ -23,34 +23,37 @@ void reader_watch(struct reader *reader, bool (*arrived)(void *user, uint64_t by
 int reader_read(struct reader *reader, const char *tag, const struct manifest_part *part,
 	uint8_t *image, struct pawl_err *err);
 
-/* Memory for images: private, page aligned, huge pages where the system has them. NULL and errno on
- * failure. */
+/* Allocates memory for images: private, page aligned, in huge pages where the system has them.
+ * Returns NULL and errno on failure. */
 void *image_alloc(uint64_t size_bytes);
 void image_free(void *image, uint64_t size_bytes);
 
-/* ---- a file in memory, chunk by chunk as it is needed ---- */
+/* ---- a file in memory, read chunk by chunk as needed ---- */
 
 struct part_image;
 
-/* Opens the files of part in tag, and maps it if it is one and the store can; reads nothing. reader
- * and part stay the caller's, and must outlive the image. Errors as reader_read. */
+/* Opens the files of part in tag, and maps the file if it is a single one and the store can; reads
+ * nothing. reader and part stay the caller's, and must outlive the image. Errors as for
+ * reader_read. */
 int part_image_open(struct part_image **out, struct reader *reader, const char *tag,
 	const struct manifest_part *part, struct pawl_err *err);
-/* Reads and verifies the chunks that hold these bytes, unless they are there already: those are
- * never touched again. off + len_bytes is at most the file's size. Errors as reader_read. */
+/* Reads and verifies the chunks that hold these bytes. Chunks that are there already are never
+ * touched again. off + len_bytes is at most the file's size. Errors as for reader_read. */
 int part_image_need(struct part_image *image, uint64_t off, uint64_t len_bytes,
 	struct pawl_err *err);
-/* Gives back the memory of what lies before end, in whole chunks, so that a file larger than memory
- * can be gone through; it is read again if it is needed again. */
+/* Frees the memory of all whole chunks before end, so that a file larger than memory can be gone
+ * through. They are read again if needed again. */
 void part_image_drop(struct part_image *image, uint64_t end);
-/* The same for the chunks that are true in want, which has one for each of the file. */
+/* Reads and verifies the chunks whose entry in want, which has one per chunk of the file, is true.
+ * Errors as for reader_read. */
 int part_image_need_chunks(struct part_image *image, const bool *want, struct pawl_err *err);
-/* Whether other processes are about to read the same bytes, at first not: then they are read
- * through what the node keeps for all of them. Each still verifies its own copy. */
+/* Says whether other processes are about to read the same bytes (at first false): then they are
+ * read through the page cache that all processes of the node share. Each process still verifies its
+ * own copy. */
 void part_image_share(struct part_image *image, bool shared);
-/* Byte off of the file. Only what was needed before may be looked at; it stays until close. Any
- * thread. */
+/* Returns the address of byte off of the file. Look only at bytes that were needed before; they
+ * stay until close. Any thread. */
 const uint8_t *part_image_at(const struct part_image *image, uint64_t off);
-void part_image_close(struct part_image *image); /* before its reader; NULL is fine */
+void part_image_close(struct part_image *image); /* call before reader_close; NULL is fine */
 
 #endif

@@ -1,9 +1,9 @@
 /*
  * Records: see record.h for the contract, docs/format.md for the bytes.
  *
- * A record has no checksum of its own: it lies in memory and travels over a local socket. So a
- * decoder must live with any bytes: each count is held against what is left before anything is read
- * or taken, and what the fields say of each other is checked part by part.
+ * A record has no checksum of its own: it lies in memory and travels over a local socket. So the
+ * decoder must cope with any bytes: it compares each count with the bytes that are left before it
+ * reads or allocates anything, and checks the fields of each part against each other.
  */
 #include "ckpt/record.h"
 
@@ -20,10 +20,10 @@
 
 #define RECORD_MAGIC   0x43455250u /* "PREC" */
 #define RECORD_VERSION 2u
-#define PART_BYTES_MIN 65u /* of an encoded part with empty name and lists */
+#define PART_BYTES_MIN 65u /* encoded size of a part with empty name and lists */
 #define PART_LISTS     5u  /* lists of a part, each taken from the block */
 
-/* Whether the first len_bytes of name are this. */
+/* Whether the first len_bytes of name equal word. */
 static bool is_word(const char *name, size_t len_bytes, const char *word)
 {
 	return strlen(word) == len_bytes && memcmp(name, word, len_bytes) == 0;
@@ -67,7 +67,7 @@ bool ckpt_size_valid(bool raw, uint64_t size_bytes)
 		(raw || (size_bytes > 0 && size_bytes % ZIP_ALIGN_LARGE == 0));
 }
 
-/* What a part is; bits of one byte. */
+/* Flags of a part; bits of one byte. */
 enum { FLAG_SHARED = 1, FLAG_RAW = 2, FLAG_EXACT = 4 };
 
 /* ---- encode ---- */
@@ -119,7 +119,7 @@ void record_encode(const struct record *record, struct wire_out *out)
 	}
 }
 
-/* ---- what must hold in a part; each check returns what is wrong, or NULL ---- */
+/* ---- constraints on a part; each check returns what is wrong, or NULL ---- */
 
 static const char *check_sizes(const struct record_part *part)
 {
@@ -212,7 +212,8 @@ static const char *check_part(const struct record_part *part)
 
 /* ---- decode ---- */
 
-/* A count of items of item_bytes each, of which no more than the input can hold are believed. */
+/* Reads a count of items of item_bytes each; fails if it exceeds n_max or what the input can
+ * hold. */
 static uint32_t get_count(struct wire_in *in, size_t item_bytes, uint32_t n_max)
 {
 	uint32_t n = wire_get_u32(in);
@@ -272,7 +273,7 @@ static void get_part(struct wire_in *in, struct block *block, struct record_part
 	part->chunks = get_u32s(in, block, &part->chunks_n, UINT32_MAX);
 }
 
-/* Two partitions of one name would be one file, and one file cannot lie in another. */
+/* Checks names: two partitions of one name would be one file, and a file cannot lie in another. */
 static const char *check_names(const struct record *record, uint32_t i)
 {
 	const char *name = record->parts[i].name;
@@ -338,7 +339,7 @@ int record_decode(struct record *record, const void *bytes, size_t len_bytes, st
 		return pawl_err_set(err, PAWL_ECORRUPT,
 			"record of step %" PRIu64 ": its head is damaged", r.step);
 	}
-	/* lists take as much memory as input, but for what alignment wastes */
+	/* lists take as much memory as input, apart from alignment */
 	block.left_bytes = r.parts_n * (sizeof(*r.parts) + PART_LISTS * BLOCK_ALIGN) + len_bytes;
 	block.at = FAULT_MEM("record.decode", calloc(1, block.left_bytes));
 	if (block.at == NULL) {

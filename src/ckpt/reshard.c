@@ -1,9 +1,9 @@
 /*
  * Resharding: see reshard.h for the contract.
  *
- * What is still wanted is a list of boxes, at first one. Each saved box in turn gives what it has
- * of each of them, and what lies around that stays wanted: at most two boxes a dimension. So no
- * element is given twice, and what is left in the end was never saved.
+ * The wanted elements are a list of boxes, at first one box. Each saved box in turn gives the
+ * elements it shares with each of them; the elements around those stay wanted, as at most two boxes
+ * per dimension. So no element is given twice, and what is left in the end was never saved.
  */
 #include "ckpt/reshard.h"
 
@@ -14,22 +14,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define ELEMENT_TEXT 128u /* bytes of an element's place, for messages */
+#define ELEMENT_TEXT 128u /* bytes of an element's index as text, for messages */
 
 /* A growing list of boxes. */
 struct boxes {
 	struct reshard_box *at; /* owned */
-	size_t n;               /* in it */
-	size_t cap;             /* allocated */
+	size_t n;               /* number of boxes */
+	size_t cap;             /* boxes allocated */
 };
 
-/* What does not change during a plan. */
+/* Constants of a plan. */
 struct plan {
-	const struct reshard_box *want; /* the whole of it */
-	uint32_t ndim;                  /* of all boxes */
-	uint32_t item_bytes;            /* of an element */
+	const struct reshard_box *want; /* the whole box that is wanted */
+	uint32_t ndim;                  /* dimensions of all boxes */
+	uint32_t item_bytes;            /* size of an element */
 	reshard_run_fn *each;           /* the caller's */
-	void *user;                     /* for each */
+	void *user;                     /* passed to each */
 };
 
 static int push_box(struct boxes *boxes, const struct reshard_box *box, struct pawl_err *err)
@@ -49,7 +49,7 @@ static int push_box(struct boxes *boxes, const struct reshard_box *box, struct p
 	return 0;
 }
 
-/* False if they share no element. */
+/* Computes the intersection in *both. Returns false if the boxes share no element. */
 static bool intersect(const struct reshard_box *a, const struct reshard_box *b, uint32_t ndim,
 	struct reshard_box *both)
 {
@@ -68,8 +68,8 @@ static bool intersect(const struct reshard_box *a, const struct reshard_box *b, 
 	return true;
 }
 
-/* Adds what lies in box around hole, which is in it: before and behind it in the first dimension,
- * then in the second within the hole's extent of the first, and so on. */
+/* Adds the elements of box around hole, which lies in box: before and behind the hole in the first
+ * dimension, then in the second within the hole's extent of the first, and so on. */
 static int push_around(struct boxes *boxes, const struct reshard_box *box,
 	const struct reshard_box *hole, uint32_t ndim, struct pawl_err *err)
 {
@@ -95,7 +95,8 @@ static int push_around(struct boxes *boxes, const struct reshard_box *box,
 	return rv;
 }
 
-/* Elements from the beginning of box to the one at index of part, which lies in box. */
+/* Returns the number of elements from the beginning of box to the element at index of part, which
+ * lies in box. */
 static uint64_t place_in(const struct reshard_box *box, const struct reshard_box *part,
 	const uint64_t *index, uint32_t ndim)
 {
@@ -107,7 +108,8 @@ static uint64_t place_in(const struct reshard_box *box, const struct reshard_box
 	return place;
 }
 
-/* The next index below shape, the last of ndim dimensions running fastest; false behind the end. */
+/* Steps to the next index below shape, the last of ndim dimensions running fastest. Returns false
+ * behind the end. */
 static bool advance(uint64_t *index, const uint64_t *shape, uint32_t ndim)
 {
 	for (uint32_t d = ndim; d-- > 0;) {
@@ -128,8 +130,8 @@ static int give_runs(const struct plan *plan, const struct reshard_box *saved, u
 	uint32_t outer = plan->ndim; /* dimensions that are counted through */
 	int rv;
 
-	/* A run has the last dimension, and those before as long as what is behind them is
-	 * whole. */
+	/* A run spans the last dimension, and earlier ones as long as all dimensions behind them
+	 * are whole. */
 	while (outer > 0) {
 		outer--;
 		run.len_bytes *= part->shape[outer];
@@ -146,11 +148,11 @@ static int give_runs(const struct plan *plan, const struct reshard_box *saved, u
 	return rv;
 }
 
-/* Takes from left what saved has. */
+/* Takes the elements of saved out of left, and gives their runs. */
 static int take_from(const struct plan *plan, struct boxes *left, const struct reshard_box *saved,
 	uint32_t source, struct pawl_err *err)
 {
-	size_t n = left->n; /* what is added now has nothing of saved */
+	size_t n = left->n; /* boxes added below share nothing with saved */
 	int rv = 0;
 
 	for (size_t i = n; i-- > 0 && rv == 0;) {

@@ -1,4 +1,4 @@
-/* Which checkpoints may be deleted: see retain.h for the contract. */
+/* Selects the checkpoints that may be deleted: see retain.h for the contract. */
 #include "ckpt/retain.h"
 
 #include "base/assert.h"

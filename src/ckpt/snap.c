@@ -1,18 +1,18 @@
 /*
- * The snapshot engine: see snap.h for what it promises.
+ * The snapshot engine: see snap.h for the contract.
  *
- * Happy path: begin finds the list of units (snap_list.h) of these pieces, protects all extents of
- * it, copies the eager units and publishes the rest. Whoever has time takes a unit, copies it, asks
- * the kernel what was written meanwhile, and lifts its protection: the engine's threads in order of
- * address, a thread in fence those it waits for. Units share nothing: a piece that reaches into two
- * of them gets its checksum from both, joined by exclusive or.
+ * Happy path: begin finds the list of units (snap_list.h) of the pieces, protects all its extents,
+ * copies the eager units and publishes the rest. A free thread takes a unit, copies it, asks the
+ * kernel what was written meanwhile, and lifts the protection: the engine's threads take units in
+ * order of address, a thread in fence those it waits for. Units share nothing: a piece that reaches
+ * into two units gets its checksum from both, joined by exclusive or.
  *
  * Failure modes: protecting fails because memory was replaced since it was registered -> the list
- * is made anew, once; if that does not help, everything is copied before begin returns. A read that
+ * is made anew, once; if that does not help, everything is copied before begin returns. A read
  * faults because memory has vanished -> its piece counts as changed.
  *
  * One lock guards the state of the snapshot; the copying, the kernel and the callback run without
- * it. It is taken before none other (huge.lock is not taken under it).
+ * it. No other lock is taken while it is held (not even huge.lock).
  */
 #include "ckpt/snap.h"
 
@@ -34,56 +34,56 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SNAP_GROUPS_MAX  64u        /* bits of a set of groups */
-#define SNAP_EAGER_ALONE (8u << 20) /* eager bytes that are not worth waking threads for */
-#define SNAP_TRIES_MAX   2          /* of protecting: with the list as it was, and made anew */
+#define SNAP_GROUPS_MAX  64u        /* number of groups: bits of a set */
+#define SNAP_EAGER_ALONE (8u << 20) /* eager bytes for which waking threads does not pay */
+#define SNAP_TRIES_MAX   2 /* tries to protect: with the existing list, then with a new one */
 
-/* The first piece that went wrong, by index. */
+/* The failed piece with the lowest index. */
 struct fault {
-	int rv;       /* 0: none did; PAWL_ECHANGED; for devices also what cuda_copy_crc32c says */
-	size_t piece; /* its index */
+	int rv;       /* 0: none; PAWL_ECHANGED; for devices also the error of cuda_copy_crc32c */
+	size_t piece; /* index of the piece */
 };
 
 enum engine_state {
-	ENGINE_IDLE,      /* none in progress */
-	ENGINE_STARTING,  /* begin prepares one; nobody else looks at it */
+	ENGINE_IDLE,      /* no snapshot in progress */
+	ENGINE_STARTING,  /* begin prepares a snapshot; no other thread looks at it */
 	ENGINE_COPYING,   /* units are taken and finished */
-	ENGINE_COPIED,    /* all are finished, the callback is due */
+	ENGINE_COPIED,    /* all units are finished, the callback is due */
 	ENGINE_REPORTING, /* the callback runs */
 };
 
 struct snap {
-	pid_t pid;                           /* the process whose engine it is */
-	struct watch watch;                  /* of the kernel */
-	enum snap_proof best;                /* the strongest possible */
-	struct pawl_err why_not;             /* a stronger one */
-	enum copy_kernel kernel;             /* moves the bytes */
+	pid_t pid;                           /* the process that opened the engine */
+	struct watch watch;                  /* the kernel's watch over memory */
+	enum snap_proof best;                /* the strongest proof possible */
+	struct pawl_err why_not;             /* why a stronger proof is not possible */
+	enum copy_kernel kernel;             /* copy kernel in use */
 	struct huge *huge;                   /* NULL if best is SNAP_COPIED */
 	struct cuda *cuda;                   /* NULL until a piece lies on a device */
-	pthread_t threads[SNAP_THREADS_MAX]; /* of the engine */
-	unsigned threads_n;                  /* started */
-	unsigned device_threads;             /* so many, once a piece lies on a device */
+	pthread_t threads[SNAP_THREADS_MAX]; /* threads of the engine */
+	unsigned threads_n;                  /* number of threads started */
+	unsigned device_threads; /* number of threads to have once a piece lies on a device */
 
-	/* The snapshot in progress: written while starting, read only after. */
-	struct snap_list lists[3]; /* by proof, each kept while the pieces stay the same */
-	struct snap_list *list;    /* one of them */
+	/* The snapshot in progress: written while starting, only read afterwards. */
+	struct snap_list lists[3]; /* one per proof, each kept while the pieces stay the same */
+	struct snap_list *list;    /* the list in use */
 	struct ckpt_piece *pieces; /* the caller's */
 	snap_done_fn *done;        /* the caller's */
 	void *user;                /* passed to done */
 
 	pthread_mutex_t lock;          /* guards all below */
-	pthread_cond_t work;           /* for engine threads: units, a callback or the end */
-	pthread_cond_t progress;       /* for all others: a unit was finished, or the snapshot */
-	enum engine_state state;       /* of the snapshot */
-	bool closing;                  /* engine threads shall end */
-	size_t next_eager;             /* unit to be taken */
-	size_t next_wanted;            /* unit to look at for wanted groups */
-	size_t next_any;               /* unit to look at for the rest */
-	uint64_t wanted;               /* groups that a fence asked for */
+	pthread_cond_t work;           /* wakes engine threads: units, a callback or the end */
+	pthread_cond_t progress;       /* wakes all others: a unit or the snapshot is finished */
+	enum engine_state state;       /* state of the snapshot */
+	bool closing;                  /* tells engine threads to end */
+	size_t next_eager;             /* index of the next eager unit to take */
+	size_t next_wanted;            /* index of the next unit to check for wanted groups */
+	size_t next_any;               /* index of the next other unit to check */
+	uint64_t wanted;               /* groups that fences have asked for */
 	size_t eager_left;             /* eager units not finished */
 	size_t units_left;             /* units not finished, eager ones included */
-	int64_t left[SNAP_GROUPS_MAX]; /* units not finished, by group; eager ones have none */
-	struct fault fault;            /* of the units finished */
+	int64_t left[SNAP_GROUPS_MAX]; /* units not finished, per group; eager units have none */
+	struct fault fault;            /* first fault of the finished units */
 };
 
 void (*snap_hook)(enum snap_stage stage, struct snap_range range);
@@ -91,10 +91,10 @@ void (*snap_hook)(enum snap_stage stage, struct snap_range range);
 /* A unit being copied. */
 struct unit_copy {
 	const struct snap *snap;      /* the engine */
-	const struct snap_unit *unit; /* what is copied */
-	struct snap_range range;      /* parts of pieces outside are not copied */
-	volatile size_t at;           /* piece being read; survives the jump out of the read */
-	struct fault fault;           /* of its pieces */
+	const struct snap_unit *unit; /* the unit to copy */
+	struct snap_range range;      /* addresses to copy; pieces are cut to it */
+	volatile size_t at; /* index of the piece being read; survives the jump out of the read */
+	struct fault fault; /* first fault of the unit's pieces */
 };
 
 static bool is_forked(const struct snap *snap)
@@ -109,7 +109,7 @@ static void note_fault(struct fault *fault, int rv, size_t piece)
 	}
 }
 
-/* Copies the pieces of a unit, as far as they lie in its range. */
+/* Copies the parts of a unit's pieces that lie in its range. */
 static void read_unit(void *user)
 {
 	struct unit_copy *copy = user;
@@ -137,7 +137,7 @@ static void read_unit(void *user)
 			note_fault(&copy->fault, rv, copy->at);
 		}
 		crc = crc32c_combine(crc, 0, end - hi);
-		/* the other part may be under way in another thread */
+		/* another thread may be adding the rest of the piece */
 		__atomic_fetch_xor(&piece->crc, crc, __ATOMIC_RELAXED);
 	}
 }
@@ -184,7 +184,8 @@ static struct fault copy_unit(const struct snap *snap, const struct snap_unit *u
 	return copy.fault;
 }
 
-/* The next unit of [*next, end) that nobody has taken and, unless groups is 0, has one of them. */
+/* Takes the next free unit from *next on that has one of groups (0: any unit). Returns NULL if
+ * there is none. */
 static struct snap_unit *scan_units(struct snap *snap, size_t *next, uint64_t groups)
 {
 	while (*next < snap->list->units_n) {
@@ -221,7 +222,7 @@ static struct snap_unit *take_any(struct snap *snap)
 	return unit != NULL ? unit : scan_units(snap, &snap->next_any, 0);
 }
 
-/* Counts a unit in or out of its groups. */
+/* Adds a unit to the counts of its groups (by 1), or removes it (by -1). */
 static void count_groups(struct snap *snap, const struct snap_unit *unit, int by)
 {
 	for (uint64_t groups = unit->groups; groups != 0; groups &= groups - 1) {
@@ -229,7 +230,7 @@ static void count_groups(struct snap *snap, const struct snap_unit *unit, int by
 	}
 }
 
-/* Copies a taken unit. The lock is held on entry and return, but not between. */
+/* Copies a taken unit. The lock is held on entry and return, but not in between. */
 static void work_unit(struct snap *snap, const struct snap_unit *unit)
 {
 	struct fault fault;
@@ -287,7 +288,7 @@ static void *run_engine(void *user)
 	return NULL;
 }
 
-/* Leaves best at SNAP_COPIED with why_not if the kernel does not watch. */
+/* Opens the watch. Leaves best at SNAP_COPIED, and sets why_not, if the kernel cannot watch. */
 static int open_watch(struct snap *snap, struct pawl_err *err)
 {
 	int rv;
@@ -397,8 +398,8 @@ enum snap_proof snap_best(const struct snap *snap, const char **why_not)
 	return snap->best;
 }
 
-/* The list of these pieces with nothing watched; late: what lies on devices waits for its
- * fences. */
+/* Finds or makes a list of these pieces with nothing watched. late: pieces on devices wait for
+ * their fences. */
 static int make_plain_list(struct snap *snap, const struct ckpt_piece *pieces, size_t n, bool late,
 	struct pawl_err *err)
 {
@@ -428,7 +429,7 @@ static void register_extents(struct snap *snap, struct snap_list *list)
 	list->extents_n = kept;
 }
 
-/* The list of these pieces with all that can be watched registered. */
+/* Makes a list of these pieces, with all memory registered that can be watched. */
 static int make_watched_list(struct snap *snap, const struct ckpt_piece *pieces, size_t n,
 	struct pawl_err *err)
 {
@@ -466,8 +467,8 @@ static bool protect_extents(const struct snap *snap)
 	return true;
 }
 
-/* Finds or makes the list of these pieces and protects what it watches. false: watching does not
- * work out this time; nothing is protected then. */
+/* Finds or makes the list of these pieces and protects the memory it watches. Returns false if
+ * watching fails this time; then nothing is protected. */
 static bool watch_pieces(struct snap *snap, const struct ckpt_piece *pieces, size_t n)
 {
 	struct snap_list *list = &snap->lists[SNAP_WATCHED];
@@ -510,7 +511,7 @@ static int claim_engine(struct snap *snap, struct pawl_err *err)
 	return rv;
 }
 
-/* Hands the units out, but for the first eager ones, which the caller has copied. */
+/* Publishes the units, except the first copied eager ones, which the caller has copied. */
 static void publish_units(struct snap *snap, size_t copied)
 {
 	struct snap_list *list = snap->list;
@@ -531,7 +532,7 @@ static void publish_units(struct snap *snap, size_t copied)
 	pthread_mutex_unlock(&snap->lock);
 }
 
-/* Copies the eager units: alone if they are few bytes, else together with the engine's threads. */
+/* Copies the eager units: alone if they have few bytes, else together with the engine's threads. */
 static void run_snapshot(struct snap *snap)
 {
 	struct snap_list *list = snap->list;
@@ -572,7 +573,7 @@ unsigned snap_device_threads(uint32_t processes)
 	return threads < PARALLEL_THREADS_MAX ? threads : PARALLEL_THREADS_MAX;
 }
 
-/* More threads, or as many as can be had. */
+/* Starts more threads, or as many as possible. */
 static void start_device_threads(struct snap *snap)
 {
 	while (snap->threads_n < snap->device_threads &&
@@ -582,11 +583,11 @@ static void start_device_threads(struct snap *snap)
 	}
 }
 
-/* What devices do after this moment is not in the snapshot. */
+/* Marks the default streams of all devices: their later work is not in the snapshot. */
 static int mark_devices(struct snap *snap, const struct ckpt_piece *pieces, size_t n,
 	struct pawl_err *err)
 {
-	uint64_t marked = 0; /* bit set */
+	uint64_t marked = 0; /* bit set of devices */
 	int rv = 0;
 
 	for (size_t i = 0; i < n && rv == 0; i++) {

@@ -19,14 +19,15 @@
 /* A read in progress. */
 struct guard {
 	uintptr_t lo, hi; /* addresses whose faults are caught */
-	sigjmp_buf out;   /* where to go then */
+	sigjmp_buf out;   /* where a fault jumps to */
 };
 
-/* The read of this thread, or NULL. initial-exec: a handler may not allocate thread-local
- * storage. */
+/* The read that this thread is doing, or NULL. initial-exec: a handler may not allocate
+ * thread-local storage. */
 static __thread struct guard *volatile guard_now __attribute__((tls_model("initial-exec")));
 
-static struct sigaction before_segv, before_bus; /* written once, before the handlers exist */
+/* The previous handlers; written once, before ours exist. */
+static struct sigaction before_segv, before_bus;
 
 static void handle_fault(int sig, siginfo_t *info, void *context)
 {
@@ -42,7 +43,8 @@ static void handle_fault(int sig, siginfo_t *info, void *context)
 	} else if (before->sa_handler != SIG_DFL && before->sa_handler != SIG_IGN) {
 		before->sa_handler(sig);
 	} else {
-		sigaction(sig, before, NULL); /* a fault happens again on return, a kill does not */
+		/* A fault happens again on return; a signal sent by kill does not. */
+		sigaction(sig, before, NULL);
 		if (info->si_code <= 0) {
 			raise(sig);
 		}
@@ -66,7 +68,7 @@ static int install_handlers(struct pawl_err *err)
 
 int snap_guard_init(struct pawl_err *err)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards installed; a leaf */
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards installed; a leaf lock */
 	static bool installed;
 	int rv = 0;
 

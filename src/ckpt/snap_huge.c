@@ -2,11 +2,12 @@
  * Turns watched memory into huge pages: see snap_huge.h for the contract.
  *
  * A round goes over the extents and collapses each huge page's worth that lies wholly inside one.
- * The first round is due when the same memory is protected again, as one that is saved once is not
- * worth it; another when pages were busy, or when protecting has become slow again because writes
- * split them; HUGE_ROUNDS_MAX in all, so that a program that always splits them is left alone.
+ * The first round is due when the same memory is protected again, since memory that is saved only
+ * once is not worth it. Another round is due when pages were busy, or when protecting has become
+ * slow again because writes have split them. There are at most HUGE_ROUNDS_MAX rounds, so that a
+ * program that always splits the pages is left alone.
  *
- * One lock guards everything; it is not held while the kernel works. Its rank: a leaf.
+ * One lock guards everything; it is a leaf lock, and not held while the kernel works.
  */
 #include "ckpt/snap_huge.h"
 
@@ -30,27 +31,28 @@
 #endif
 
 #define HUGE_ROUNDS_MAX  3u
-#define HUGE_NICE        5         /* of the thread: below training */
-#define HUGE_SLOW_FACTOR 4         /* times the fastest protecting seen, and … */
-#define HUGE_SLOW_NS     1000000LL /* … at least this: pages were split */
-#define HUGE_PAUSE       7 /* times as long as a step took: whoever needs the page, or any … */
-			   /* … page fault, waits for a step; at most TIME_HUGE_PAUSE */
+#define HUGE_NICE        5 /* added to the nice value of the thread: below training */
+#define HUGE_SLOW_FACTOR 4 /* protecting is slow if it takes this times the fastest seen, … */
+#define HUGE_SLOW_NS     1000000LL /* … and at least this long: pages were split */
+/* The pause after a step is this times as long as the step took, at most TIME_HUGE_PAUSE: a thread
+ * that needs the page, or has any page fault, waits for a step. */
+#define HUGE_PAUSE 7
 
 struct huge {
 	pthread_mutex_t lock;       /* guards all below */
-	pthread_cond_t changed;     /* something to do, or no longer */
-	pthread_t thread;           /* does the work */
+	pthread_cond_t changed;     /* signaled when there is something to do, or no longer */
+	pthread_t thread;           /* the thread that does the work */
 	struct snap_range *extents; /* owned */
 	size_t extents_n;
-	size_t extent;       /* being worked on; extents_n: no round is due */
-	uintptr_t at;        /* the next address in it; 0: its beginning */
-	bool seen;           /* these extents were protected once */
-	unsigned rounds;     /* started for these extents */
-	bool busy;           /* of this round: a page was, which may go better next time */
-	int64_t fastest_ns;  /* protecting all of it, after a round; 0: none seen */
-	uint64_t generation; /* of the extents, so that a step knows its own */
-	bool allowed;        /* to work */
-	bool closing;        /* the thread shall end */
+	size_t extent;       /* index of the extent being worked on; extents_n: no round is due */
+	uintptr_t at;        /* next address in the extent; 0: not begun */
+	bool seen;           /* the extents were protected once */
+	unsigned rounds;     /* rounds started for these extents */
+	bool busy;           /* a page was busy in this round, and may be free in the next */
+	int64_t fastest_ns;  /* shortest time to protect everything after a round; 0: none yet */
+	uint64_t generation; /* incremented with new extents, so that a step recognizes its own */
+	bool allowed;        /* the thread may work */
+	bool closing;        /* tells the thread to end */
 };
 
 static bool is_due(const struct huge *huge)
@@ -58,7 +60,7 @@ static bool is_due(const struct huge *huge)
 	return huge->extent < huge->extents_n;
 }
 
-/* Unless there were enough of them. */
+/* Starts a round, unless there were enough. */
 static void start_round(struct huge *huge)
 {
 	if (huge->rounds < HUGE_ROUNDS_MAX) {
@@ -79,7 +81,8 @@ static void end_extent(struct huge *huge)
 	}
 }
 
-/* The next step of the round: an extent's flag, or a page to collapse. false: the extent ended. */
+/* Finds the next step of the round: an extent to flag, or a page to collapse. Returns false at the
+ * end of the extent. */
 static bool next_step(struct huge *huge, struct snap_range *step, int *advice)
 {
 	struct snap_range extent = huge->extents[huge->extent];
@@ -96,7 +99,7 @@ static bool next_step(struct huge *huge, struct snap_range *step, int *advice)
 	return step->hi <= extent.hi;
 }
 
-/* Takes a step's outcome in. EINVAL: this page cannot be one, the others may. */
+/* Handles the outcome of a step. EINVAL: this page cannot be huge, others may. */
 static void note_step(struct huge *huge, int sys)
 {
 	switch (sys) {
@@ -104,7 +107,7 @@ static void note_step(struct huge *huge, int sys)
 	case EBUSY:
 		huge->busy = true;
 		break;
-	case ENOMEM: /* no huge pages to be had, or the memory is gone */
+	case ENOMEM: /* no huge pages are available, or the memory is gone */
 		huge->rounds = HUGE_ROUNDS_MAX;
 		huge->extent = huge->extents_n;
 		break;
@@ -113,7 +116,8 @@ static void note_step(struct huge *huge, int sys)
 	}
 }
 
-/* Under lock: so that training, which waits for a step if it needs memory, has most of the time. */
+/* Pauses after a step, under lock, so that training, which waits for a step if it needs memory, has
+ * most of the time. */
 static void pause_step(struct huge *huge, int64_t took_ns)
 {
 	int64_t pause_ns = HUGE_PAUSE * took_ns;

@@ -1,4 +1,4 @@
-/* What the engine has to do for a list of pieces: see snap_list.h for the contract. */
+/* Plans the engine's work for a list of pieces: see snap_list.h for the contract. */
 #include "ckpt/snap_list.h"
 
 #include "base/assert.h"
@@ -42,7 +42,7 @@ static struct snap_range key_range(const struct snap_key *key)
 	return (struct snap_range){(uintptr_t)key->src, (uintptr_t)key->src + key->len_bytes};
 }
 
-/* The pages a piece touches; whatever else is on them is watched with it. */
+/* Returns the pages that a piece touches. Everything else on them is watched with the piece. */
 static struct snap_range key_pages(const struct snap_key *key)
 {
 	struct snap_range range = key_range(key);
@@ -51,7 +51,7 @@ static struct snap_range key_pages(const struct snap_key *key)
 		(range.hi + CKPT_PAGE - 1) / CKPT_PAGE * CKPT_PAGE};
 }
 
-/* Host memory by address, then devices. */
+/* Orders pieces: host memory by address, then devices. */
 static int by_address(const void *a, const void *b, void *user)
 {
 	const struct snap_key *keys = user;
@@ -65,10 +65,10 @@ static int by_address(const void *a, const void *b, void *user)
 }
 
 /* Splits the pieces: order[0, guarded_n) may be guarded, order[guarded_n, late_n) lie on devices,
- * the others follow as they came. */
+ * and the others follow in their original order. */
 static void order_pieces(struct snap_list *list, bool all_eager)
 {
-	uint32_t *eager = list->order + list->n; /* scratch */
+	uint32_t *eager = list->order + list->n; /* scratch space */
 	size_t eager_n = 0;
 
 	list->guarded_n = 0;
@@ -87,8 +87,8 @@ static void order_pieces(struct snap_list *list, bool all_eager)
 	qsort_r(list->order, list->late_n, sizeof(*list->order), by_address, list->keys);
 }
 
-/* Each watchable piece lengthens the last extent, if no more than a gap within the same range lies
- * between, or begins one. */
+/* Finds the extents: each watchable piece extends the last one if it lies in the same range and the
+ * gap is small enough, or begins a new one. */
 static void find_extents(struct snap_list *list, const struct snap_range *ranges, size_t ranges_n)
 {
 	struct snap_range *last = NULL;
@@ -140,10 +140,10 @@ int snap_list_extents(struct snap_list *list, const struct ckpt_piece *pieces, s
 	return 0;
 }
 
-/* Moves host memory outside of all extents behind the devices, to the eager pieces. */
+/* Moves pieces in host memory outside of all extents behind those on devices, to the eager ones. */
 static void drop_unguarded(struct snap_list *list)
 {
-	uint32_t *dropped = list->order + list->n; /* scratch */
+	uint32_t *dropped = list->order + list->n; /* scratch space */
 	size_t devices_n = list->late_n - list->guarded_n;
 	size_t kept = 0;
 	size_t dropped_n = 0;
@@ -169,7 +169,7 @@ static void drop_unguarded(struct snap_list *list)
 	list->late_n = kept + devices_n;
 }
 
-/* Units of whole pieces, order[from, to). Returns their bytes. */
+/* Adds units of whole pieces, order[from, to). Returns their bytes. */
 static uint64_t add_whole_units(struct snap_list *list, size_t from, size_t to, enum snap_kind kind)
 {
 	struct snap_unit *unit = NULL;
@@ -194,8 +194,8 @@ static uint64_t add_whole_units(struct snap_list *list, size_t from, size_t to, 
 	return bytes;
 }
 
-/* Cuts an extent at multiples of SNAP_UNIT. *at is the first guarded piece that may reach into it;
- * pieces reach into two units at most. */
+/* Cuts an extent into units at multiples of SNAP_UNIT. *at is the first guarded piece that may
+ * reach into it; pieces reach into two units at most. */
 static void add_guarded_units(struct snap_list *list, struct snap_range extent, size_t *at)
 {
 	for (uintptr_t lo = extent.lo; lo < extent.hi;) {
@@ -218,7 +218,7 @@ static void add_guarded_units(struct snap_list *list, struct snap_range extent, 
 
 static size_t count_units_max(const struct snap_list *list)
 {
-	size_t units = list->n + 1; /* eager, device: no more than one a piece */
+	size_t units = list->n + 1; /* eager and device units: at most one per piece */
 
 	for (size_t e = 0; e < list->extents_n; e++) {
 		units += (list->extents[e].hi - list->extents[e].lo) / SNAP_UNIT + 2;

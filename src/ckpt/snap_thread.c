@@ -1,4 +1,4 @@
-/* Starting a thread of the engine: see snap_thread.h for the contract. */
+/* Starts a thread of the engine: see snap_thread.h for the contract. */
 #include "ckpt/snap_thread.h"
 
 #include "base/err.h"
@@ -15,7 +15,7 @@ int snap_thread_start(pthread_t *thread, const char *name, void *(*run)(void *),
 	sigset_t before;
 	int sys;
 
-	sigfillset(&deaf); /* but for what the thread brings upon itself */
+	sigfillset(&deaf); /* all signals except those of the thread's own faults */
 	sigdelset(&deaf, SIGSEGV);
 	sigdelset(&deaf, SIGBUS);
 	sigdelset(&deaf, SIGFPE);
@@ -24,7 +24,8 @@ int snap_thread_start(pthread_t *thread, const char *name, void *(*run)(void *),
 	sys = FAULT_SYS("snap.thread", pthread_create(thread, NULL, run, user));
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (sys != 0) {
-		errno = sys > 0 ? sys : errno; /* it returns its error */
+		/* pthread_create returns its error; an injected fault sets errno. */
+		errno = sys > 0 ? sys : errno;
 		return pawl_err_sys(err, "start the thread %s", name);
 	}
 	(void)pthread_setname_np(*thread, name);

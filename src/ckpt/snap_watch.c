@@ -3,8 +3,8 @@
  *
  * userfaultfd write-protects pages; with WP_ASYNC the kernel lets a writer through by itself and
  * clears the page's mark. PAGEMAP_SCAN tells marked pages from written ones. A page counts as
- * untouched only if it is in a registered mapping, still marked, and there: kernels differ in what
- * they report of a page that was dropped (MADV_DONTNEED) or never touched.
+ * untouched only if it is in a registered mapping, still marked, and present: kernels differ in
+ * their reports about a page that was dropped (MADV_DONTNEED) or never touched.
  */
 #include "ckpt/snap_watch.h"
 
@@ -24,34 +24,34 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* linux/userfaultfd.h, for headers older than 6.7 */
+/* from linux/userfaultfd.h, for headers older than 6.7 */
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1 /* needs no privilege */
 #endif
 #ifndef UFFD_FEATURE_WP_UNPOPULATED
-#define UFFD_FEATURE_WP_UNPOPULATED (1ull << 13) /* protects pages never touched, too */
+#define UFFD_FEATURE_WP_UNPOPULATED (1ull << 13) /* also protects pages that were never touched */
 #endif
 #ifndef UFFD_FEATURE_WP_ASYNC
 #define UFFD_FEATURE_WP_ASYNC (1ull << 15) /* writers do not wait for us */
 #endif
 
-/* linux/fs.h, likewise */
+/* from linux/fs.h, for headers older than 6.7 */
 #ifndef PAGEMAP_SCAN
 #define PAGEMAP_SCAN      _IOWR('f', 16, struct pm_scan_arg)
 #define PAGE_IS_WPALLOWED (1ull << 0) /* in a registered mapping */
 #define PAGE_IS_WRITTEN   (1ull << 1) /* not marked as protected */
 #define PAGE_IS_PRESENT   (1ull << 3)
-#define PAGE_IS_SWAPPED   (1ull << 4) /* or never touched, but marked */
+#define PAGE_IS_SWAPPED   (1ull << 4) /* swapped out; or never touched, but marked */
 
 struct page_region {
 	uint64_t start;      /* address */
 	uint64_t end;        /* address, exclusive */
-	uint64_t categories; /* what all its pages are: PAGE_IS_… */
+	uint64_t categories; /* PAGE_IS_… that hold for all its pages */
 };
 
 struct pm_scan_arg {
-	uint64_t size;                /* of this struct */
-	uint64_t flags;               /* none of ours */
+	uint64_t size;                /* size of this struct */
+	uint64_t flags;               /* none are used */
 	uint64_t start;               /* address */
 	uint64_t end;                 /* address, exclusive */
 	uint64_t walk_end;            /* out: where the kernel stopped */
@@ -61,11 +61,11 @@ struct pm_scan_arg {
 	uint64_t category_inverted;   /* categories whose sense is inverted in the masks below */
 	uint64_t category_mask;       /* report pages with all of these; 0: every page */
 	uint64_t category_anyof_mask; /* report pages with any of these; 0: every page */
-	uint64_t return_mask;         /* categories to tell */
+	uint64_t return_mask;         /* categories to report */
 };
 #endif
 
-#define SCAN_REGIONS_MAX 64 /* runs fetched from the kernel at once */
+#define SCAN_REGIONS_MAX 64 /* runs fetched from the kernel in one call */
 
 static int open_uffd(struct watch *watch, struct pawl_err *err)
 {
@@ -96,8 +96,8 @@ static void count_hit(void *user, struct snap_range run)
 	*(size_t *)user += run.hi - run.lo;
 }
 
-/* Writes one of three pages under watch (the last was never touched) and sees just that
- * reported. */
+/* Tests the watch: writes to one of three pages, the last of which was never touched, and checks
+ * that only that page is reported. */
 static int try_pages(const struct watch *watch, uint8_t *pages, struct pawl_err *err)
 {
 	struct snap_range range = {(uintptr_t)pages, (uintptr_t)pages + (size_t)3 * CKPT_PAGE};
@@ -167,7 +167,8 @@ void watch_close(struct watch *watch)
 	*watch = (struct watch){-1, -1};
 }
 
-/* A line of /proc/self/maps: whether it is private and anonymous, and where. */
+/* Parses a line of /proc/self/maps. Returns whether the mapping is private and anonymous, and its
+ * range. */
 static bool parse_mapping(const char *line, struct snap_range *range)
 {
 	char perms[5];
@@ -239,7 +240,7 @@ void watch_unregister(const struct watch *watch, struct snap_range range)
 {
 	struct uffdio_range arg = {range.lo, range.hi - range.lo};
 
-	(void)ioctl(watch->uffd, UFFDIO_UNREGISTER, &arg); /* the memory may be gone */
+	(void)ioctl(watch->uffd, UFFDIO_UNREGISTER, &arg); /* fails if the memory is gone */
 }
 
 static bool set_protection(const struct watch *watch, struct snap_range range, uint64_t mode)
@@ -269,7 +270,7 @@ static bool is_untouched(uint64_t categories)
 void watch_scan(const struct watch *watch, struct snap_range range, watch_hit_fn *hit, void *user)
 {
 	struct page_region regions[SCAN_REGIONS_MAX];
-	uintptr_t proven = range.lo; /* all below it is untouched or was given to hit */
+	uintptr_t proven = range.lo; /* everything below is untouched or was given to hit */
 
 	for (uintptr_t at = range.lo; at < range.hi;) {
 		struct pm_scan_arg arg = {.size = sizeof(arg),

@@ -1,7 +1,7 @@
-/* What a root and a tag hold: opening, listing, pins. See tags.h for the contract.
+/* Roots and tags: opening, listing, pins. See tags.h for the contract.
  *
  * A tag is believed when complete.txt is OK, the manifest is whole and that of this tag, and every
- * file has its size; each of the three by itself keeps a half-written tag out. */
+ * file has its size; each of the three alone keeps a half-written tag out. */
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/wire.h"
@@ -14,10 +14,10 @@
 #include <string.h>
 
 #define PINS_FILE      ".pins"
-#define PINS_MAX_BYTES (TAGS_MAX * CKPT_TAG_MAX) /* of .pins */
+#define PINS_MAX_BYTES (TAGS_MAX * CKPT_TAG_MAX) /* size of .pins, at most */
 
-/* What a tag must hold is not there, or what is there is no plain file or longer than it can be:
- * the tag is broken. Other failures stay what they are. */
+/* Makes a failure PAWL_ECORRUPT if a required file is missing, or is no plain file or too long: the
+ * tag is then broken. Other failures stay as they are. */
 static int as_broken(int rv, const char *tag, const char *what, struct pawl_err *err)
 {
 	if (rv == PAWL_ENOENT) {
@@ -29,7 +29,7 @@ static int as_broken(int rv, const char *tag, const char *what, struct pawl_err 
 	return rv;
 }
 
-/* Whether complete.txt says OK, and nothing else. */
+/* Checks that complete.txt says OK and nothing else. */
 static int check_complete(struct store *store, const char *tag, struct pawl_err *err)
 {
 	char path[TAG_PATH_MAX];
@@ -84,7 +84,7 @@ int tags_read_manifest(struct store *store, const char *tag, struct manifest *ma
 	return 0;
 }
 
-/* One of the files of a part. */
+/* Checks one of the files of a part. */
 static int check_file(struct store *store, const char *tag, const struct manifest_part *part,
 	uint32_t i, struct pawl_err *err)
 {
@@ -124,7 +124,7 @@ static int check_files(struct store *store, const char *tag, const struct manife
 	return rv;
 }
 
-/* sealed: complete.txt is asked for. */
+/* Opens a tag. sealed: complete.txt is required. */
 static int open_tag(struct store *store, const char *tag, bool sealed, struct manifest *manifest,
 	struct pawl_err *err)
 {
@@ -174,10 +174,10 @@ int tag_open_unsealed(struct store *store, const char *tag, struct manifest *man
 /* Tags that retention must keep. */
 struct pins {
 	char (*tags)[CKPT_TAG_MAX]; /* owned */
-	size_t n;                   /* of them */
+	size_t n;                   /* number of tags */
 };
 
-/* A line: the step of a tag that is called by it, else '=' and the tag. */
+/* Parses a line: the step, for a tag that is named after it; else '=' and the tag. */
 static bool parse_pin(char tag[CKPT_TAG_MAX], const char *at, size_t len_bytes)
 {
 	uint64_t step;
@@ -197,7 +197,7 @@ static bool parse_pin(char tag[CKPT_TAG_MAX], const char *at, size_t len_bytes)
 static int parse_pins(struct pins *pins, const char *text, size_t len_bytes, struct pawl_err *err)
 {
 	const char *at = text;
-	const char *end = len_bytes ? text + len_bytes : text; /* no file: text is NULL */
+	const char *end = len_bytes ? text + len_bytes : text; /* without a file text is NULL */
 
 	while (at < end) {
 		const char *newline = memchr(at, '\n', (size_t)(end - at));
@@ -222,7 +222,8 @@ static size_t count_lines(const char *text, size_t len_bytes)
 	return n;
 }
 
-/* No file means no pins. The caller frees pins->tags, which has room for one more. */
+/* Reads the pins; without a file there are none. The caller frees pins->tags, which has room for
+ * one more. */
 static int read_pins(struct store *store, struct pins *pins, struct pawl_err *err)
 {
 	void *text = NULL;
@@ -263,7 +264,7 @@ static int compare_tags(const void *a, const void *b)
 	return strcmp(a, b);
 }
 
-/* Sorted, for is_pinned. */
+/* Sorts the pins, for is_pinned. */
 static void sort_pins(struct pins *pins)
 {
 	if (pins->n > 0) {

@@ -15,7 +15,7 @@
 
 /* ---- putting aside ---- */
 
-/* Removes all but the newest TAGS_BAD_MAX, best effort. */
+/* Removes all but the newest TAGS_BAD_MAX tags of .bad, best effort. */
 static void prune_bad(struct store *store)
 {
 	struct tag_names names;
@@ -32,7 +32,7 @@ static void prune_bad(struct store *store)
 	free(names.at);
 }
 
-/* A number that no name in .bad has. */
+/* Finds a number that no name in .bad has. */
 static int next_bad(struct store *store, uint64_t *number, struct pawl_err *err)
 {
 	struct tag_names names;
@@ -68,7 +68,8 @@ int tag_put_aside(struct store *store, const char *tag, const char *why, struct 
 	if (rv != 0) {
 		return pawl_err_prefix(err, rv, "put %s aside", tag);
 	}
-	/* before the move, so that what is in .bad has its reason; on a full disk it has none */
+	/* written before the move, so that every tag in .bad has its reason; missing if the disk is
+	 * full */
 	snprintf(reason, sizeof(reason), "%s/why.txt", tag);
 	if (store_write_small(store, reason, why, strlen(why), NULL) == 0) {
 		store_sync_dir(store, tag, NULL);
@@ -90,9 +91,9 @@ int tag_put_aside(struct store *store, const char *tag, const char *why, struct 
 
 /* ---- retention ---- */
 
-/* The tag that the file "latest" in the root names, "" if there is no such file. DeepSpeed's
- * readers follow it, and a worker that was killed cannot move it on to what became durable
- * after. */
+/* Reads the name of a tag from the file "latest" in the root; "" if there is no such file.
+ * DeepSpeed's readers follow it, and a worker that was killed cannot update it to a tag that became
+ * durable afterwards. */
 static int read_latest(struct store *store, char tag[CKPT_TAG_MAX], struct pawl_err *err)
 {
 	void *text = NULL;
@@ -101,7 +102,7 @@ static int read_latest(struct store *store, char tag[CKPT_TAG_MAX], struct pawl_
 
 	tag[0] = '\0';
 	if (rv == PAWL_ENOENT || rv == PAWL_ELIMIT || rv == PAWL_EINVAL) {
-		return 0; /* a file that is too long, or none, names no tag */
+		return 0; /* a file that is too long, or something else, names no tag */
 	}
 	if (rv == 0) {
 		snprintf(tag, CKPT_TAG_MAX, "%s", (const char *)text);
@@ -196,7 +197,7 @@ int tags_retain(struct store *store, const struct retain_rule *rule, struct pawl
 	int rv;
 
 	if (rule->keep_last == 0) {
-		return 0; /* all stay */
+		return 0; /* all tags stay */
 	}
 	rv = tags_unopened(store, NULL, &tags, &n, err);
 	if (rv != 0) {

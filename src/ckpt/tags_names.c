@@ -1,4 +1,4 @@
-/* Names of tags, and directories listed by them: see tags_names.h. */
+/* Names of tags, and listings of directories: see tags_names.h. */
 #include "ckpt/tags_names.h"
 
 #include "base/err.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define NAMES_FIRST 64u             /* names allocated at first; doubled when full */
-#define NAMES_MAX   (4u * TAGS_MAX) /* names of one directory that are looked at */
+#define NAMES_MAX   (4u * TAGS_MAX) /* names of one directory that are listed, at most */
 
 void tag_of_step(char *buf, size_t cap_bytes, uint64_t step)
 {
@@ -106,7 +106,7 @@ bool tags_parse_hidden(const char *name, char tag[CKPT_TAG_MAX])
 
 /* ---- lists of names ---- */
 
-/* Names are kept until the listing is over: a store may not be changed under it. */
+/* Keeps a name until the listing is over: the store must not be changed during a listing. */
 static int add_name(void *user, const char *text, enum store_kind kind)
 {
 	struct tag_names *names = user;

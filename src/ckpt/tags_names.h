@@ -1,4 +1,4 @@
-/* The names in a root and the lists of them, for the tags_*.c files alone: see tags.h. */
+/* The names in a root and lists of them, for the tags_*.c files alone: see tags.h. */
 #ifndef CKPT_TAGS_NAMES_H
 #define CKPT_TAGS_NAMES_H
 
@@ -6,67 +6,66 @@
 
 #include <stdbool.h>
 
-#define TAG_NAME_MAX (CKPT_TAG_MAX + 32u) /* a tag with a dot, suffix or number, and terminator */
-#define TAG_PATH_MAX (2u * TAG_NAME_MAX)  /* of what lies in such a directory */
+#define TAG_NAME_MAX (CKPT_TAG_MAX + 32u) /* bytes of a hidden or numbered tag, with terminator */
+#define TAG_PATH_MAX (2u * TAG_NAME_MAX)  /* bytes of a path in such a directory */
 #define TAG_BAD_DIR  ".bad"
 #define TAG_HIDDEN   ".pawl." /* in front of a tag that is not in place */
-#define TAG_OK       "OK"     /* complete.txt, whole */
+#define TAG_OK       "OK"     /* content of complete.txt */
 #define TAG_OK_BYTES 2u
 
 struct tag_name {
 	char name[TAG_NAME_MAX];
-	uint64_t number; /* the step of a tag that is called by it, else 0; the number of what was
-			    put aside */
+	/* The step of a tag that is named after it, else 0; or the number of a tag put aside. */
+	uint64_t number;
 };
 
-/* The directories in a directory that are of the kind asked for, ascending by number. */
+/* The directories in a directory that are of the wanted kind, ascending by number. */
 struct tag_names {
-	struct tag_name *at;                   /* owned by who listed: free() it */
-	size_t n;                              /* names in it */
-	size_t cap;                            /* allocated */
-	bool (*wanted)(struct tag_name *name); /* fills number */
+	struct tag_name *at; /* owned by the caller of the listing, which frees it */
+	size_t n;            /* number of names */
+	size_t cap;          /* names allocated */
+	bool (*wanted)(struct tag_name *name); /* whether to list a name; fills number */
 	int rv;                                /* why the listing stopped, or 0 */
 };
 
-/* Digits up to end: no sign, no leading zero, no overflow. */
+/* Parses digits up to end: no sign, no leading zero, no overflow. */
 bool tags_parse_number(const char *at, const char *end, uint64_t *number);
-/* PAWL_EINVAL for what is not a tag's name. */
+/* Checks that tag is a valid name of a tag. PAWL_EINVAL. */
 int tags_check_name(const char *tag, struct pawl_err *err);
-/* Whether there is a directory of this name (a tag's, or hidden) that we made: it has .pawl in
- * it. */
+/* Whether a directory of this name (a tag's, or hidden) exists that we made: it contains .pawl. */
 int tags_is_ours(struct store *store, const char *name, bool *ours, struct pawl_err *err);
-/* The same of what lies in a root under a name that a tag may have. Where that cannot be looked
- * into for want of rights, only one that is called by a step counts as a tag. */
+/* Whether a directory with a valid tag name is a tag. If we have no right to look into it, it
+ * counts as a tag only if it is named after a step. */
 int tags_is_tag(struct store *store, const char *name, bool *is_tag, struct pawl_err *err);
-/* What a tag that is not called by its step, and does not tell it, is ordered by: the number it
- * ends with. */
+/* Returns the number by which to order a tag that has its step neither in its name nor in a
+ * readable manifest: the number at the end of its name. */
 uint64_t tags_trailing_number(const char *tag);
-/* The order of tags, for qsort: by step, then by age. */
+/* Compares tags, for qsort: by step, then by age. */
 int tags_compare(uint64_t step, int64_t created_ns, uint64_t other_step, int64_t other_created_ns);
-/* All that have a tag's name, as tags_steps has them, with their pins and nothing else; the caller
- * frees *tags. */
+/* Lists all names of tags, as tags_steps does, with their pins and nothing else. The caller frees
+ * *tags. */
 int tags_unopened(struct store *store, const struct tags_stop *stop, struct tag_info **tags,
 	size_t *n, struct pawl_err *err);
-/* Opens and checks info->tag; the rest of info says what was found. */
+/* Opens and checks info->tag, and fills the rest of info with the result. */
 void tags_look(struct store *store, struct tag_info *info);
-/* The manifest of a tag, and that it is this tag's. As tag_open, which checks the rest. */
+/* Reads the manifest of a tag, and checks that it is this tag's. tag_open checks the rest. */
 int tags_read_manifest(struct store *store, const char *tag, struct manifest *manifest,
 	struct pawl_err *err);
-/* PAWL_ECANCELED if stop (NULL: never) wants it so. */
+/* PAWL_ECANCELED if stop (NULL: never) asks for it. */
 int tags_check_stop(const struct tags_stop *stop, struct pawl_err *err);
-/* ".pawl.global_step5.new" */
+/* Writes a hidden name such as ".pawl.global_step5.new". */
 void tags_hide_name(char name[TAG_NAME_MAX], const char *tag, const char *suffix);
-/* The tag behind such a name; false if it is none. */
+/* Gets the tag from a hidden name; false if name is not one. */
 bool tags_parse_hidden(const char *name, char tag[CKPT_TAG_MAX]);
 
-/* What to list: tags; hidden names of tags; names that end in ".<number>". */
+/* The wanted kinds of names: tags; hidden names of tags; names that end in ".<number>". */
 bool tags_want_tag(struct tag_name *name);
 bool tags_want_hidden(struct tag_name *name);
 bool tags_want_numbered(struct tag_name *name);
 int tags_list_names(struct store *store, const char *dir, bool (*wanted)(struct tag_name *name),
 	struct tag_names *names, struct pawl_err *err);
 
-/* Whether there is a file or directory at path. */
+/* Whether a file or directory exists at path. */
 int tags_has_path(struct store *store, const char *path, bool *has, struct pawl_err *err);
 
 #endif

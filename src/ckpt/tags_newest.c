@@ -1,9 +1,9 @@
 /*
- * The newest tag that is whole, among any number that are not: see tags.h for the contract.
+ * Finds the newest tag that is whole, among any number that are not: see tags.h for the contract.
  *
- * Most tags say their step by their name, so that one listing of the root puts them in order and
- * nothing is opened but what is tried, from the newest down. Only a tag of another name has its
- * manifest read for its step, and one that shares its step with such a tag for its age.
+ * Most tags are named after their step, so that one listing of the root orders them and only the
+ * tags that are tried are opened, from the newest down. Manifests are read for order only if a tag
+ * has another name, for its step, or shares its step with another tag, for its age.
  */
 #include "base/err.h"
 #include "base/fault.h"
@@ -35,7 +35,8 @@ int tags_is_tag(struct store *store, const char *name, bool *is_tag, struct pawl
 	int rv = tags_is_ours(store, name, is_tag, &why);
 
 	if (rv != 0 && tag_is_closed(&why)) {
-		*is_tag = tag_parse(name, &step); /* not lost+found, which lies in many a root */
+		/* Only names of a step count: many a root contains lost+found. */
+		*is_tag = tag_parse(name, &step);
 		return 0;
 	}
 	if (rv != 0 && err != NULL) {
@@ -61,7 +62,7 @@ uint64_t tags_trailing_number(const char *tag)
 
 /* ---- in order, unopened ---- */
 
-/* A tag that is not called by its step; false if it is no tag. */
+/* Reads the step of a tag that is not named after it; *is_tag is false if it is no tag. */
 static int read_step(struct store *store, struct tag_step *tag, bool *is_tag, struct pawl_err *err)
 {
 	struct manifest m;
@@ -117,14 +118,14 @@ static int fill_steps(struct store *store, const struct tags_stop *stop,
 	return rv;
 }
 
-/* Whether another tag has its step. */
+/* Whether another tag has the same step. */
 static bool has_twin(const struct tag_step *tags, size_t n, size_t i)
 {
 	return (i > 0 && tags[i - 1].step == tags[i].step) ||
 		(i + 1 < n && tags[i + 1].step == tags[i].step);
 }
 
-/* By step; of one step, by age, which the name does not say. */
+/* Sorts tags by step, and those of one step by age, which the name does not tell. */
 static void sort_steps(struct store *store, struct tag_step *tags, size_t n)
 {
 	struct manifest m;
@@ -194,7 +195,7 @@ int tags_highest(struct store *store, const struct tags_stop *stop, struct tag_s
 	return rv;
 }
 
-/* PAWL_ENOENT for what is no tag of ours, too. */
+/* Opens a tag. PAWL_ENOENT also if the directory is not a tag of ours. */
 static int try_tag(struct store *store, const struct tag_step *tag, struct manifest *manifest,
 	struct pawl_err *err)
 {
@@ -207,8 +208,8 @@ static int try_tag(struct store *store, const struct tag_step *tag, struct manif
 	return rv == 0 ? tag_open(store, tag->tag, manifest, err) : rv;
 }
 
-/* err: why there is none. A tag that may not be read weighs more than those that are damaged: it
- * may well be whole. */
+/* Tries tags from the newest down. err says why none is whole: a tag that may not be read counts
+ * more than damaged ones, since it may well be whole. */
 static int search_down(struct store *store, const struct tags_search *search,
 	const struct tag_step *tags, size_t n, struct manifest *manifest, struct pawl_err *err)
 {
@@ -226,7 +227,7 @@ static int search_down(struct store *store, const struct tags_search *search,
 			continue;
 		}
 		if (rv != PAWL_ECORRUPT && !tag_is_closed(&why)) {
-			*err = why; /* the storage fails: that says nothing about the tag */
+			*err = why; /* the storage fails, which says nothing about the tag */
 			return rv;
 		}
 		if (search->met != NULL) {

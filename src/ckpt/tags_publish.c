@@ -1,19 +1,24 @@
 /*
- * Publishing a tag, and bringing a root to rest after a crash. See tags.h for the contract.
+ * Publishing a tag, and recovering a root after a crash. See tags.h for the contract.
  *
- * Publishing, in the order in which a crash meets it. Until the rename all happens in
+ * Publishing, in the order in which a crash finds it. Until the rename everything happens in
  * .pawl.<tag>.new, which no reader looks at; each step is durable before the next begins:
- *   partitions (written and synced by the caller), their names, .pawl/manifest, complete.txt, then
- *   .pawl.<tag>.new is renamed to <tag>, or exchanged with it, and the root is synced.
- * Where the system cannot exchange: <tag> to .pawl.<tag>.old, .pawl.<tag>.new to <tag>, remove
- * .pawl.<tag>.old.
+ *   1. the partitions, written and synced by the caller
+ *   2. their names
+ *   3. .pawl/manifest
+ *   4. complete.txt
+ *   5. .pawl.<tag>.new is renamed to <tag>, or exchanged with it, and the root is synced
+ * Where the system cannot exchange two names, step 5 is instead:
+ *   <tag> to .pawl.<tag>.old, .pawl.<tag>.new to <tag>, remove .pawl.<tag>.old
  *
  * Hidden names and what they mean after a crash (settle_tag):
  *   .pawl.<tag>.new   half built, or the old content after an exchange: removed
- *   .pawl.<tag>.old   <tag> is there: removed; else the replacement was cut off in the middle: put
- * back .pawl.<tag>.del   let go by retention: removed Nothing is removed before the root is synced:
- * a rename that a killed process left unsynced could still be undone by a power cut, and what it
- * replaced must be there then.
+ *   .pawl.<tag>.old   <tag> exists: removed
+ *                     no <tag>, the replacement was cut off in the middle: put back
+ *   .pawl.<tag>.del   let go by retention: removed
+ *
+ * Nothing is removed before the root is synced: a rename that a killed process left unsynced could
+ * still be undone by a power cut, and the replaced content must be there then.
  */
 #include "base/assert.h"
 #include "base/err.h"
@@ -28,7 +33,7 @@
 
 /* ---- recovery ---- */
 
-/* Brings the hidden names of one tag to rest: see the table at the top. */
+/* Removes or puts back the hidden names of one tag: see the table at the top. */
 static int settle_tag(struct store *store, const char *tag, struct pawl_err *err)
 {
 	enum { NEW, OLD, DEL, HIDDEN };
@@ -43,7 +48,7 @@ static int settle_tag(struct store *store, const char *tag, struct pawl_err *err
 		tags_hide_name(names[i], tag, suffixes[i]);
 		rv = tags_has_path(store, names[i], &has[i], err);
 	}
-	if (rv == 0 && has[OLD]) { /* a tag is a directory: nothing else is put back */
+	if (rv == 0 && has[OLD]) { /* only a directory is put back, since a tag is one */
 		rv = store_stat(store, names[OLD], &kind, NULL, err);
 	}
 	if (rv != 0 || (!has[NEW] && !has[OLD] && !has[DEL])) {
@@ -143,7 +148,7 @@ int tag_begin(struct store *store, const char *tag, char *dir, size_t dir_cap_by
 	return 0;
 }
 
-/* Makes the names in folder, and in those between it and dir, durable. */
+/* Makes the names in folder, and in all folders between it and dir, durable. */
 static int sync_folder(struct store *store, const char *dir, const char *folder,
 	struct pawl_err *err)
 {
@@ -169,7 +174,7 @@ static int sync_folders(struct store *store, const char *dir, const struct manif
 
 	for (uint32_t i = 0; i < manifest->parts_n && rv == 0; i++) {
 		if (!strchr(manifest->parts[i].file, '/')) {
-			continue; /* dir is synced in any case, and its .pawl */
+			continue; /* dir and its .pawl are synced in any case */
 		}
 		manifest_file_path(folder, sizeof(folder), dir, &manifest->parts[i], 0);
 		*strrchr(folder, '/') = '\0';
@@ -217,7 +222,7 @@ int tag_seal(struct store *store, const char *tag, struct pawl_err *err)
 	return rv == 0 ? store_sync_dir(store, tag, err) : rv;
 }
 
-/* Puts dir in the place of the tag where the system cannot exchange two names. */
+/* Replaces the tag by dir where the system cannot exchange two names. */
 static int replace_in_steps(struct store *store, const char *tag, const char *dir,
 	struct pawl_err *err)
 {
@@ -236,19 +241,19 @@ static int replace_in_steps(struct store *store, const char *tag, const char *di
 	}
 	rv = store_sync_dir(store, "", err);
 	if (rv == 0) {
-		store_remove(store, old, NULL); /* what stays is removed by the next tag_begin */
+		store_remove(store, old, NULL); /* the next tag_begin removes whatever stays */
 	}
 	return rv;
 }
 
-/* A directory in whose place a tag comes, or a folder of it: what others put there. */
+/* Files that others put into a directory that a tag replaces, or into a folder of it. */
 struct foreign {
 	struct store *store;         /* the caller's */
-	const char *tag;             /* the directory */
+	const char *tag;             /* the directory that is replaced */
 	const char *dir;             /* where the tag is being built */
-	const char *folder;          /* in both, with a '/' behind it; "" */
-	const struct manifest *ours; /* of the tag that it is so far: its files are not theirs */
-	struct pawl_err *err;        /* of rv */
+	const char *folder;          /* folder in both directories, with a '/' behind it; or "" */
+	const struct manifest *ours; /* manifest of the replaced tag: its files are not adopted */
+	struct pawl_err *err;        /* filled if rv is not 0 */
 	int rv;                      /* why the listing stopped, or 0 */
 };
 
@@ -258,10 +263,10 @@ static bool is_ours(const struct manifest *manifest, const char *name)
 		strcmp(name, "why.txt") == 0 || manifest_file(manifest, name) != NULL;
 }
 
-/* store_list_fn; it changes another directory than the one listed. */
+/* A store_list_fn; changes another directory than the one listed. */
 static int adopt_name(void *user, const char *base, enum store_kind kind);
 
-/* What others put into the folder at from; its names are durable then. */
+/* Adopts the files in the folder at from, and makes their names in to durable. */
 static int adopt_folder(const struct foreign *above, const char *name, const char *from,
 	const char *to)
 {
@@ -304,7 +309,7 @@ static int adopt_name(void *user, const char *base, enum store_kind kind)
 		foreign->rv = store_link(foreign->store, from, to, foreign->err);
 	}
 	if (foreign->rv == PAWL_EEXIST && kind == STORE_FILE && saved == kind) {
-		foreign->rv = 0; /* saved anew, as whoever writes over a file means it */
+		foreign->rv = 0; /* the file was saved anew, which overwrites the foreign one */
 	}
 	return foreign->rv != 0;
 }
@@ -322,7 +327,7 @@ int tag_adopt(struct store *store, const char *tag, const struct manifest *ours,
 	return rv == 0 ? foreign.rv : rv;
 }
 
-/* What somebody else put into a directory of the tag's name stays in it. */
+/* Keeps files that somebody else put into a directory of the tag's name. */
 static int adopt_foreign(struct store *store, const char *tag, const char *dir,
 	struct pawl_err *err)
 {
@@ -347,7 +352,7 @@ static int adopt_foreign(struct store *store, const char *tag, const char *dir,
 	return rv == 0 ? store_sync_dir(store, dir, err) : rv;
 }
 
-/* Gives dir its name for good. */
+/* Gives dir its final name. */
 static int name_dir(struct store *store, const char *tag, const char *dir, struct pawl_err *err)
 {
 	bool exists;
@@ -368,7 +373,7 @@ static int name_dir(struct store *store, const char *tag, const char *dir, struc
 		rv = store_sync_dir(store, "", err);
 	}
 	if (rv == 0 && exists) {
-		store_remove(store, dir, NULL); /* what stays is removed by the next tag_begin */
+		store_remove(store, dir, NULL); /* the next tag_begin removes whatever stays */
 	}
 	return rv;
 }

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#define SHARDED (1u << 31) /* in the number of dimensions: two more lists follow the shape */
+#define SHARDED (1u << 31) /* flag in the number of dimensions: two more lists follow the shape */
 
 static void put_list(struct wire_out *out, const uint64_t *at, uint32_t n)
 {
@@ -38,7 +38,7 @@ static void get_list(struct wire_in *in, uint64_t *at, uint32_t n)
 	}
 }
 
-/* Whether a shard lies in the tensor that it is one of. */
+/* Whether a shard lies within its tensor. */
 static bool is_box(const struct pawl_tensor *tensor)
 {
 	for (uint32_t d = 0; d < tensor->ndim; d++) {

@@ -1,4 +1,4 @@
-/* The tensor table of a partition (pawl/inspect.h has its rows). Pure. docs/format.md has the
+/* The tensor table of a partition; pawl/inspect.h defines its rows. Pure. docs/format.md has the
  * bytes. */
 #ifndef CKPT_TENSORS_H
 #define CKPT_TENSORS_H

@@ -2,12 +2,12 @@
  * The writer: see write.h for the contract.
  *
  * Happy path: for each chunk in file order a free slot is taken (waiting for a transfer if none
- * is), the source yields the payload, both checksums are taken while older chunks are on their way
- * to the disk, and the chunk is submitted. Then the rest is awaited and the file synced.
- * Failure: the first error is kept, nothing more is submitted, and every transfer in flight is
- * awaited before return, since the slots and the source's memory are theirs until then.
+ * is), the source yields the payload, both checksums are computed while older chunks are being
+ * written, and the chunk is submitted. Then the rest is awaited and the file synced. Failure: the
+ * first error is kept, nothing more is submitted, and every transfer in flight is awaited before
+ * return, since the transfers use the slots and the source's memory until then.
  *
- * An update takes all sums first, and then knows which chunks are to be written, and where to.
+ * An update computes all checksums first, and then knows which chunks to write, and where.
  */
 #include "ckpt/write.h"
 
@@ -33,21 +33,21 @@ struct slot {
 struct writer {
 	struct store *store;            /* the opener's */
 	uint8_t *bounces;               /* memory of all bounce buffers, or NULL */
-	struct slot *free;              /* slots not in flight */
-	struct slot slots[STORE_DEPTH]; /* all of them */
+	struct slot *free;              /* list of slots not in flight */
+	struct slot slots[STORE_DEPTH]; /* memory of all slots */
 };
 
 /* One part being written. */
 struct job {
 	struct writer *writer;
-	const char *dir;                   /* it goes into */
-	struct manifest_part *part;        /* results */
-	struct zip_plan *plan;             /* entry CRCs grow as chunks pass */
-	const struct write_source *source; /* of the payload */
-	struct store_file *file;           /* open, or NULL */
-	uint32_t entry;                    /* the first entry whose payload is not summed whole */
-	struct pawl_err *err;              /* of the first failure, or NULL */
-	int rv;                            /* the first failure, or 0 */
+	const char *dir;                   /* directory that the part is written to */
+	struct manifest_part *part;        /* receives the results */
+	struct zip_plan *plan;             /* CRCs of its entries grow as chunks pass */
+	const struct write_source *source; /* source of the payload */
+	struct store_file *file;           /* the open file, or NULL */
+	uint32_t entry;                    /* first entry whose payload is not summed completely */
+	struct pawl_err *err;              /* filled at the first failure; or NULL */
+	int rv;                            /* code of the first failure, or 0 */
 };
 
 int writer_open(struct writer **writer, struct store *store, bool bounce, struct pawl_err *err)
@@ -86,7 +86,7 @@ void writer_close(struct writer *writer)
 	}
 }
 
-/* Waits for one transfer and frees its slot. False when none is in flight. */
+/* Waits for one transfer and frees its slot. Returns false when none is in flight. */
 static bool reap_slot(struct job *job)
 {
 	struct store_io *io = store_reap(job->writer->store, -1);
@@ -115,8 +115,8 @@ static size_t chunk_bytes(const struct job *job, uint64_t off)
 	return left < CKPT_CHUNK ? (size_t)left : CKPT_CHUNK;
 }
 
-/* Adds what of payloads lies in [off, off + len) to the CRC-32 of their entries. Constants have
- * theirs. */
+/* Adds the payload bytes in [off, off + len) to the CRC-32 of their entries. Constants have theirs
+ * already. */
 static void sum_payload(struct job *job, uint64_t off, size_t len_bytes, const uint8_t *bytes)
 {
 	struct zip_plan *plan = job->plan;
@@ -139,7 +139,8 @@ static void sum_payload(struct job *job, uint64_t off, size_t len_bytes, const u
 	}
 }
 
-/* Makes the chunk at off whole and takes its sums. Its bytes, with room for what pads them. */
+/* Completes the chunk at off and computes its checksums. *bytes is its memory, with room for
+ * padding. */
 static int make_chunk(struct job *job, uint64_t off, uint8_t *bounce, uint8_t **bytes)
 {
 	size_t len_bytes = chunk_bytes(job, off);
@@ -159,7 +160,7 @@ static int make_chunk(struct job *job, uint64_t off, uint8_t *bounce, uint8_t **
 	return 0;
 }
 
-/* A free slot, once there is one; NULL after an error. */
+/* Takes a free slot, as soon as there is one; NULL after an error. */
 static struct slot *take_slot(struct job *job)
 {
 	struct writer *w = job->writer;
@@ -175,11 +176,11 @@ static struct slot *take_slot(struct job *job)
 	return slot;
 }
 
-/* Starts the transfer of a chunk to place at of the file; slot is free again if that fails. */
+/* Starts the transfer of a chunk to offset at of the file. On failure the slot is free again. */
 static void submit_chunk(struct job *job, struct slot *slot, uint8_t *bytes, size_t len_bytes,
 	uint64_t at)
 {
-	size_t pad_bytes = -len_bytes % STORE_ALIGN; /* of a raw file; cut off at the end */
+	size_t pad_bytes = -len_bytes % STORE_ALIGN; /* pads a raw file; cut off by finish_file */
 
 	memset(bytes + len_bytes, 0, pad_bytes);
 	slot->io.file = job->file;
@@ -217,7 +218,7 @@ static void write_chunks(struct job *job)
 	}
 }
 
-/* Creates the file at path, and the folders that it lies in. */
+/* Creates the file at path, and its folders. */
 static int create_file(struct job *job, const char *path, uint64_t size_bytes)
 {
 	struct store *store = job->writer->store;
@@ -226,7 +227,7 @@ static int create_file(struct job *job, const char *path, uint64_t size_bytes)
 	return rv == 0 ? store_create(store, path, size_bytes, &job->file, job->err) : rv;
 }
 
-/* Cuts off what padded the last chunk of a file that has size_bytes, and syncs it. */
+/* Cuts off the padding of the last chunk of a file that has size_bytes, and syncs the file. */
 static int finish_file(struct job *job, uint64_t size_bytes)
 {
 	struct store *store = job->writer->store;
@@ -278,22 +279,22 @@ int writer_write(struct writer *writer, const char *dir, struct manifest_part *p
 
 /* ---- updates ---- */
 
-/* A chunk that was made. */
+/* A completed chunk. */
 struct made {
-	uint8_t *bytes; /* the source's */
-	bool same;      /* as in the base */
+	uint8_t *bytes; /* memory of the source */
+	bool same;      /* unchanged from the base */
 };
 
 struct update {
-	struct job job;                   /* of the part */
-	const char *base_tag;             /* the tag of the base */
-	const struct manifest_part *base; /* what is there already */
-	struct made *made;                /* one a chunk */
-	uint32_t chunks_n;                /* of the part */
-	uint32_t same_n;                  /* of them */
+	struct job job;                   /* the part being written */
+	const char *base_tag;             /* tag of the base */
+	const struct manifest_part *base; /* the previous part */
+	struct made *made;                /* one entry per chunk */
+	uint32_t chunks_n;                /* chunks of the part */
+	uint32_t same_n;                  /* unchanged chunks */
 };
 
-/* Takes all sums. */
+/* Completes all chunks, computes their checksums, and finds those that are unchanged. */
 static int make_all(struct update *update)
 {
 	const struct manifest_part *base = update->base;
@@ -314,7 +315,7 @@ static int make_all(struct update *update)
 	return rv;
 }
 
-/* Writes what changed: each chunk to its own place in the file or, if dense, one behind the
+/* Writes the changed chunks: each to its own place in the file or, if dense, one behind the
  * other. */
 static int write_changed(struct update *update, bool dense)
 {
@@ -336,7 +337,8 @@ static int write_changed(struct update *update, bool dense)
 	return job->rv;
 }
 
-/* A file at path of what changed: with holes for what did not or, if dense, without. */
+/* Writes a file of the changed chunks at path: with holes for the unchanged ones or, if dense,
+ * without. */
 static int write_file(struct update *update, const char *path, uint64_t size_bytes, bool dense)
 {
 	struct job *job = &update->job;
@@ -348,10 +350,10 @@ static int write_file(struct update *update, const char *path, uint64_t size_byt
 	return rv;
 }
 
-/* ---- where files share bytes ---- */
+/* ---- file systems where files share bytes ---- */
 
-/* The end of the run of unchanged chunks from first on that lie in one source one behind the
- * other. */
+/* Returns the end of the run of unchanged chunks from first on that are contiguous in one
+ * source. */
 static uint32_t find_run(const struct update *update, uint32_t first)
 {
 	struct manifest_place from = manifest_place(update->base, first);
@@ -394,7 +396,8 @@ static int clone_same(struct update *update, struct store_file *const *sources)
 	return rv;
 }
 
-/* A file of its own that shares with the base's what did not change. PAWL_ENOTSUP: none can. */
+/* Writes a whole file that shares the unchanged bytes with the base's files. PAWL_ENOTSUP: the
+ * store cannot share bytes. */
 static int write_cloned(struct update *update)
 {
 	struct job *job = &update->job;
@@ -408,7 +411,7 @@ static int write_cloned(struct update *update)
 		rv = store_open(store, path, &sources[i], NULL, job->err);
 	}
 	snprintf(path, sizeof(path), "%s/%s", job->dir, job->part->file);
-	rv = rv == 0 ? create_file(job, path, 0) : rv; /* space is taken as it is needed */
+	rv = rv == 0 ? create_file(job, path, 0) : rv; /* space is allocated as needed */
 	rv = rv == 0 ? store_resize(store, job->file, job->plan->size_bytes, job->err) : rv;
 	rv = rv == 0 ? clone_same(update, sources) : rv;
 	rv = rv == 0 ? write_changed(update, false) : rv;
@@ -425,10 +428,11 @@ static int write_cloned(struct update *update)
 	return rv;
 }
 
-/* ---- where they have second names ---- */
+/* ---- file systems with hard links ---- */
 
-/* Says where each chunk will be, and in from which of the base's files are which sources of the
- * part; false: in too many. What changed is source 0, if anything did. */
+/* Assigns a place to each chunk, and lists in from the base's file for each source of the part.
+ * Returns false if there are too many sources. Source 0 has the changed chunks, if there are
+ * any. */
 static bool place_chunks(struct update *update, uint32_t *from)
 {
 	struct manifest_part *part = update->job.part;
@@ -462,7 +466,7 @@ static bool place_chunks(struct update *update, uint32_t *from)
 	return true;
 }
 
-/* Gives a file of the base a second name, as a file of the part. */
+/* Links a file of the base to a name of the part. */
 static int link_file(struct update *update, uint32_t from, uint32_t to)
 {
 	struct job *job = &update->job;
@@ -477,7 +481,7 @@ static int link_file(struct update *update, uint32_t from, uint32_t to)
 	return rv == 0 ? store_link(store, old, fresh, job->err) : rv;
 }
 
-/* Takes back what names were given, for a file that is whole after all. */
+/* Removes the links of the part, because its file is written whole after all. */
 static void unlink_sources(struct update *update)
 {
 	struct job *job = &update->job;
@@ -485,12 +489,13 @@ static void unlink_sources(struct update *update)
 
 	for (uint32_t i = 0; i < job->part->sources_n; i++) {
 		manifest_file_path(path, sizeof(path), job->dir, job->part, i);
-		store_remove(job->writer->store, path, NULL); /* else a file that nobody reads */
+		/* On failure a file stays that nobody reads. */
+		store_remove(job->writer->store, path, NULL);
 	}
 	job->part->sources_n = 0;
 }
 
-/* The file of what changed. */
+/* Writes the source with the changed chunks. */
 static int write_own(struct update *update)
 {
 	struct job *job = &update->job;
@@ -500,7 +505,8 @@ static int write_own(struct update *update)
 	return write_file(update, path, job->part->sources[0], true);
 }
 
-/* A linked part, or a second name for all of it. PAWL_ENOTSUP: it can be neither. */
+/* Writes a linked part, or links the whole file if nothing changed. PAWL_ENOTSUP: neither is
+ * possible. */
 static int write_linked(struct update *update)
 {
 	struct manifest_part *part = update->job.part;
@@ -537,7 +543,7 @@ static int write_whole(struct update *update)
 	return write_file(update, path, job->plan->size_bytes, false);
 }
 
-/* In the way that the store allows; whole also if the base is gone meanwhile. */
+/* Writes the part in the way that the store allows; also whole if the base is gone by now. */
 static int write_update(struct update *update)
 {
 	int rv = make_all(update);

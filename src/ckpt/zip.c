@@ -3,7 +3,8 @@
  *
  * Everything follows from the list of payload sizes, so no byte of glue is stored anywhere: a
  * header, a descriptor or a directory record is built again each time a range that holds a part of
- * it is asked for. What differs from torch.save's own bytes is in docs/format.md with the reasons.
+ * it is asked for. docs/format.md lists the differences from torch.save's own bytes, with the
+ * reasons.
  */
 #include "ckpt/zip.h"
 
@@ -20,16 +21,17 @@
 #include <string.h>
 
 #define PREFIX         "archive/"
-#define ENTRY_NAME_CAP 48u /* the longest is "archive/.data/serialization_id" */
-#define ID_BYTES       40u /* of .data/serialization_id: decimal digits */
+#define ENTRY_NAME_CAP 48u /* bytes; the longest is "archive/.data/serialization_id" */
+#define ID_BYTES       40u /* decimal digits of .data/serialization_id */
 #define CONSTANTS      5u
 
-/* The entries between storages and pickle. Their bytes never depend on payload, only on layout. */
+/* The entries between storages and pickle. Their bytes depend on the layout only, never on the
+ * payload. */
 static const char *const constant_names[CONSTANTS] = {"version", "byteorder", ".format_version",
 	".storage_alignment", ".data/serialization_id"};
 static const char *const constant_bytes[CONSTANTS - 1] = {"3\n", "little", "0", "64"};
 
-/* ---- what the size of a payload and the place of a header decide ---- */
+/* ---- properties that follow from the size of a payload and the place of a header ---- */
 
 static bool is_large_size(const struct zip_entry *entry)
 {
@@ -64,7 +66,7 @@ static uint64_t align_payload(uint64_t off, uint64_t size_bytes)
 	return align_up(off, size_bytes >= ZIP_ALIGN_LARGE ? ZIP_ALIGN_LARGE : ZIP_ALIGN_SMALL);
 }
 
-/* The name of entry i, not counting the terminator. */
+/* Writes the name of entry i. Returns its length, not counting the terminator. */
 static uint16_t name_entry(const struct zip_plan *plan, uint32_t i, char name[ENTRY_NAME_CAP])
 {
 	int n;
@@ -101,7 +103,7 @@ static void print_id(const struct zip_plan *plan, char id[ID_BYTES + 1])
 	snprintf(id, ID_BYTES + 1, "%020" PRIu64 "%020" PRIu64, hash, sum_bytes);
 }
 
-/* The payload of constant c, in id if it has to be built. */
+/* Returns the payload of constant c, built in id if necessary. */
 static const char *constant_payload(const struct zip_plan *plan, uint32_t c, char id[ID_BYTES + 1])
 {
 	if (c < CONSTANTS - 1) {
@@ -152,8 +154,8 @@ static void place_tail(struct zip_plan *plan, uint64_t off)
 	}
 }
 
-/* Places all entries, whose sizes are set, and the tail. False if that is more than a file may
- * be. */
+/* Places all entries, whose sizes are set, and the tail. Returns false if the file would be too
+ * large. */
 static bool place_all(struct zip_plan *plan)
 {
 	uint64_t off = 0;
@@ -245,13 +247,13 @@ struct zip_entry *zip_plan_pickle(const struct zip_plan *plan)
 
 /* ---- glue ---- */
 
-/* The part of the file that is wanted, and where it goes. */
+/* The wanted part of the file, and the memory it goes to. */
 struct window {
 	uint8_t *image;  /* image[0] is byte lo of the file */
-	uint64_t lo, hi; /* of the file */
+	uint64_t lo, hi; /* bytes [lo, hi) of the file */
 };
 
-/* Lays len bytes that stand at off of the file (NULL: zeros) over what of them is in the window. */
+/* Copies those of the len bytes at off of the file (NULL: zeros) that lie in the window. */
 static void lay(const struct window *w, uint64_t off, const void *bytes, uint64_t len_bytes)
 {
 	uint64_t from = off > w->lo ? off : w->lo;
@@ -284,7 +286,7 @@ static uint8_t *put_u64(uint8_t *at, uint64_t v)
 	return put_u32(put_u32(at, v), v >> 32);
 }
 
-/* A number that zip64 stores elsewhere when it does not fit. */
+/* Writes a number that zip64 stores elsewhere when it does not fit. */
 static uint8_t *put_u32_capped(uint8_t *at, uint64_t v)
 {
 	return put_u32(at, v < ZIP_U32_FULL ? v : ZIP_U32_FULL);
@@ -296,7 +298,8 @@ static uint8_t *put_raw(uint8_t *at, const void *bytes, size_t len_bytes)
 	return at + len_bytes;
 }
 
-/* What local header and directory record share: version needed, flags, method, time, date. */
+/* Writes the fields common to local header and directory record: version needed, flags, method,
+ * time, date. */
 static uint8_t *put_common(uint8_t *at, bool zip64)
 {
 	at = put_u16(at, zip64 ? ZIP_VERSION_ZIP64 : ZIP_VERSION_PLAIN);
@@ -314,7 +317,7 @@ static void lay_header(const struct window *w, const struct zip_plan *plan, uint
 	uint16_t name_bytes = name_entry(plan, i, name);
 	uint64_t extra_bytes = entry->data_off - entry->header_off - ZIP_LOCAL_BYTES - name_bytes;
 	uint64_t pad_bytes = extra_bytes - local_zip64_bytes(entry) - ZIP_EXTRA_HEAD_BYTES;
-	/* with a descriptor these are zero, but for the mark that sends a reader to zip64 */
+	/* zero because of the descriptor, except for the mark that sends a reader to zip64 */
 	uint32_t size_field = is_large_size(entry) ? ZIP_U32_FULL : 0;
 	uint8_t *at = head;
 
@@ -406,7 +409,8 @@ static uint64_t lay_record(const struct window *w, const struct zip_plan *plan, 
 	return (uint64_t)(at - bytes);
 }
 
-/* Lays the end records, which begin at off. Zip64's are there if the layout left room for them. */
+/* Lays the end records, which begin at off. Zip64 records are there if the layout left room for
+ * them. */
 static void lay_end(const struct window *w, const struct zip_plan *plan, uint64_t off)
 {
 	uint8_t bytes[ZIP_END64_BYTES + ZIP_LOCATOR_BYTES + ZIP_END_BYTES];
@@ -440,7 +444,7 @@ static void lay_end(const struct window *w, const struct zip_plan *plan, uint64_
 	lay(w, off, bytes, (uint64_t)(at - bytes));
 }
 
-/* The first entry that ends behind lo, by bisection; entries_n if none does. */
+/* Returns the first entry that ends behind lo, by bisection; entries_n if there is none. */
 static uint32_t find_entry(const struct zip_plan *plan, uint64_t lo)
 {
 	uint32_t from = 0;
@@ -467,7 +471,7 @@ void zip_glue(const struct zip_plan *plan, uint64_t lo, uint64_t hi, uint8_t *im
 
 	ASSERT(lo <= hi && hi <= plan->size_bytes);
 	if (plan->entries_n == plan->storages + 1) {
-		return; /* raw */
+		return; /* a raw file has no glue */
 	}
 	ASSERT(plan->entries_n == plan->storages + CONSTANTS + 1);
 	for (uint32_t i = find_entry(plan, lo);

@@ -1,11 +1,11 @@
 /*
- * The torch zip format, pure: where every byte of a partition file lies, and all bytes that are not
- * payload.
+ * The torch zip format: where every byte of a partition file lies, and all bytes that are not
+ * payload. Pure.
  *
  * A file is what torch.save writes (PyTorchFileWriter, version 3): stored entries
  * "archive/data/<i>" (one a storage), "archive/data.pkl", version, byteorder, .format_version,
  * .storage_alignment and .data/serialization_id, each with general purpose bits 3 and 11 and a data
- * descriptor, so that the bytes can be written front to back in one pass. Ours differ in order
+ * descriptor, so that the bytes can be written front to back in one pass. Our files differ in order
  * (storages first, so that a longer pickle moves none of them) and in alignment; .format_version is
  * 0, so that no reader computes offsets that torch's own order and alignment would give. The file's
  * size is a multiple of ZIP_ALIGN_LARGE: padding stands before the central directory. Everything
@@ -23,17 +23,18 @@ struct pawl_err;
 #define ZIP_ALIGN_LARGE                                                                            \
 	4096u /* payloads of at least this many bytes start at a multiple of it, and the file ends \
 		 at one */
-#define ZIP_ALIGN_SMALL  64u          /* other payloads */
-#define ZIP_STORAGES_MAX (1u << 20)   /* of one file */
+#define ZIP_ALIGN_SMALL  64u          /* bytes; alignment of other payloads */
+#define ZIP_STORAGES_MAX (1u << 20)   /* storages in one file, at most */
 #define ZIP_FILE_MAX     (1ull << 46) /* bytes of one file: 64 TiB */
 
 /* One entry of the archive. header_off < data_off; the descriptor follows the data. */
 struct zip_entry {
-	uint64_t header_off; /* of its local header, bytes from the start of the file */
-	uint64_t data_off;   /* of its payload */
-	uint64_t size_bytes; /* of its payload; 0 is allowed */
-	uint32_t crc; /* CRC-32 of the payload; whoever writes fills it before the glue behind the
-			 payload is asked for */
+	uint64_t header_off; /* offset of the local header in the file */
+	uint64_t data_off;   /* offset of the payload in the file */
+	uint64_t size_bytes; /* size of the payload, may be 0 */
+	/* CRC-32 of the payload; the writer fills it before it asks for the glue behind the
+	 * payload. */
+	uint32_t crc;
 };
 
 /* Layout of one file. Entries lie in file order: storages 0..n-1, the constants, the pickle
@@ -41,20 +42,20 @@ struct zip_entry {
 struct zip_plan {
 	struct zip_entry *entries; /* owned */
 	uint32_t entries_n;        /* storages + constants + 1; a raw file has no constants */
-	uint32_t storages;         /* entries that are "data/<i>" */
-	uint64_t tail_off;         /* where the central directory starts */
-	uint64_t size_bytes;       /* of the file, multiple of ZIP_ALIGN_LARGE; of a raw one, any */
+	uint32_t storages;         /* number of entries that are "data/<i>" */
+	uint64_t tail_off;         /* offset of the central directory */
+	uint64_t size_bytes;       /* size of the file: a multiple of ZIP_ALIGN_LARGE, unless raw */
 };
 
 /* Lays a file out. Deterministic in its arguments. storage_bytes stays the caller's. PAWL_ENOMEM,
  * PAWL_ELIMIT (ZIP_STORAGES_MAX, ZIP_FILE_MAX). */
 int zip_plan_init(struct zip_plan *plan, const uint64_t *storage_bytes, uint32_t storages,
 	uint64_t pickle_bytes, struct pawl_err *err);
-/* A file that is no zip at all: payloads one behind the other, without any glue; its pickle is
- * empty. Errors as above. */
+/* Lays out a raw file, which is no zip at all: payloads one behind the other, without any glue; the
+ * pickle is empty. Errors as above. */
 int zip_plan_init_raw(struct zip_plan *plan, const uint64_t *payload_bytes, uint32_t payloads,
 	struct pawl_err *err);
-void zip_plan_deinit(struct zip_plan *plan); /* zeroed or initialised */
+void zip_plan_deinit(struct zip_plan *plan); /* plan is zeroed or initialised */
 struct zip_entry *zip_plan_pickle(const struct zip_plan *plan);
 
 /*
@@ -72,14 +73,15 @@ typedef int zip_read_fn(void *user, uint64_t off, void *buf, size_t len_bytes,
  * Rebuilds the plan of a file from its central directory: ours, or written by torch.save (any order
  * of entries, any archive name). Every offset and size is checked against size_bytes; entries may
  * not overlap. entries[] is in the order described above, with constants left out (entries_n =
- * storages + 1), so it is no plan for zip_glue. Storage i is the entry "…/data/<i>"; a gap in the
+ * storages + 1), so zip_glue cannot use the plan. Storage i is the entry "…/data/<i>"; a gap in the
  * numbers is PAWL_ECORRUPT. Compressed or encrypted entries and big-endian files are PAWL_ENOTSUP
  * and named. PAWL_ECORRUPT, PAWL_ENOTSUP, PAWL_ENOMEM, PAWL_ELIMIT, and what read returns.
  */
 int zip_plan_read(struct zip_plan *plan, zip_read_fn *read, void *user, uint64_t size_bytes,
 	struct pawl_err *err);
-/* The same without asking for anything of the storages, so that of our own files only the end is
- * read: where the pickle lies, and the sizes of the storages. Their data_off is a lower bound. */
+/* Rebuilds the plan as zip_plan_read does, but reads no local headers of storages, so that of our
+ * own files only the end is read. The pickle's place and the sizes of the storages are right; a
+ * storage's data_off is only a lower bound. */
 int zip_plan_read_tail(struct zip_plan *plan, zip_read_fn *read, void *user, uint64_t size_bytes,
 	struct pawl_err *err);
 

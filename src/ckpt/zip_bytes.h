@@ -30,7 +30,7 @@
 #define ZIP_VERSION_ZIP64   45u
 #define ZIP_DATE_1980_01_01 0x0021u /* the format's first day: files do not depend on the clock */
 
-/* a field full of ones says: the number is in the zip64 record */
+/* a field full of ones means that the number is in the zip64 record */
 #define ZIP_U16_FULL 0xffffu
 #define ZIP_U32_FULL 0xffffffffu
 

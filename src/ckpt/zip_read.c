@@ -4,7 +4,7 @@
  *
  * Nothing of the file is believed before it is checked: end record, directory inside the file, each
  * record inside the directory, each local header equal in name, each payload in front of the
- * directory, no two members in the same bytes. A member is what the directory says of one entry.
+ * directory, no two members in the same bytes. A member is one entry as the directory describes it.
  */
 #include "ckpt/zip.h"
 
@@ -20,35 +20,34 @@
 #include <string.h>
 
 #define NAME_CAP                                                                                   \
-	512u /* bytes of a member's name: torch uses the file's stem, at most 255, twice           \
-	      */
-#define OTHERS_MAX  64u /* members that are neither storage nor pickle */
+	512u /* bytes of a member's name, in which torch puts the file's stem (255 at most) twice */
+#define OTHERS_MAX  64u /* members that are neither storage nor pickle, at most */
 #define MEMBERS_MAX (ZIP_STORAGES_MAX + 1 + OTHERS_MAX)
 
-/* What is asked of the file. */
+/* The file to read from. */
 struct source {
 	zip_read_fn *read;   /* the caller's */
 	void *user;          /* passed to read */
-	uint64_t size_bytes; /* of the file */
-	bool tail; /* local headers of storages, which lie all over it, are not asked for */
+	uint64_t size_bytes; /* size of the file */
+	bool tail; /* do not read the local headers of storages, which lie all over the file */
 };
 
 /* The central directory. */
 struct directory {
-	uint64_t off;        /* in the file */
-	uint64_t size_bytes; /* of all records */
-	uint64_t members;    /* records */
+	uint64_t off;        /* offset in the file */
+	uint64_t size_bytes; /* size of all records */
+	uint64_t members;    /* number of records */
 };
 
 enum member_kind { MEMBER_STORAGE, MEMBER_PICKLE, MEMBER_BYTEORDER, MEMBER_OTHER };
 
 struct member {
-	struct zip_entry entry; /* as the directory and the local header have it */
+	struct zip_entry entry; /* as described by the directory and the local header */
 	enum member_kind kind;
-	uint32_t index; /* of a storage */
+	uint32_t index; /* number of a storage */
 };
 
-/* The archive's name, which all members share. */
+/* The archive's name, which begins the names of all members. */
 struct prefix {
 	char bytes[NAME_CAP]; /* "archive/", not terminated */
 	size_t len_bytes;     /* 0 before the first member */
@@ -65,7 +64,7 @@ static int read_at(const struct source *src, uint64_t off, void *buf, size_t len
 
 /* ---- end records ---- */
 
-/* Replaces dir by what the zip64 end record says, if a locator stands before the end record. */
+/* Replaces dir by the zip64 end record, if a locator stands before the end record. */
 static int read_end64(const struct source *src, struct directory *dir, struct pawl_err *err)
 {
 	uint8_t bytes[ZIP_END64_BYTES];
@@ -103,7 +102,7 @@ static int read_end64(const struct source *src, struct directory *dir, struct pa
 	return 0;
 }
 
-/* Finds the directory. A comment behind the end record is not looked for: torch writes none. */
+/* Finds the directory. A comment behind the end record is not supported: torch writes none. */
 static int read_end(const struct source *src, struct directory *dir, struct pawl_err *err)
 {
 	uint8_t bytes[ZIP_END_BYTES];
@@ -146,7 +145,8 @@ static int read_end(const struct source *src, struct directory *dir, struct pawl
 
 /* ---- directory records ---- */
 
-/* Sorts out what the member is from its name behind the archive's. False: a malformed number. */
+/* Sets the kind of a member from its name behind the archive's. Returns false if a number is
+ * malformed. */
 static bool parse_kind(struct member *m, const char *name, size_t len_bytes)
 {
 	static const char data[] = "data/";
@@ -176,7 +176,7 @@ static bool parse_kind(struct member *m, const char *name, size_t len_bytes)
 	return index < ZIP_STORAGES_MAX;
 }
 
-/* Checks the archive's name and learns the kind. */
+/* Checks the archive's name and sets the member's kind. */
 static int parse_name(struct member *m, struct prefix *prefix, const char *name, size_t len_bytes,
 	struct pawl_err *err)
 {
@@ -198,8 +198,8 @@ static int parse_name(struct member *m, struct prefix *prefix, const char *name,
 	return 0;
 }
 
-/* Takes the numbers that did not fit from the zip64 extra field, in the order the format has them.
- * False if one is missing. */
+/* Reads the numbers that did not fit from the zip64 extra field, in the order of the format.
+ * Returns false if one is missing. */
 static bool parse_zip64(struct zip_entry *entry, uint64_t *stored_bytes, const uint8_t *extra,
 	size_t len_bytes)
 {
@@ -228,7 +228,7 @@ static bool parse_zip64(struct zip_entry *entry, uint64_t *stored_bytes, const u
 	return !in.failed;
 }
 
-/* Decodes one record of the directory. name points into it. data_off is not known yet. */
+/* Decodes one record of the directory. *name points into the record. data_off is not known yet. */
 static int parse_record(struct wire_in *in, struct member *m, const char **name,
 	uint16_t *name_bytes, struct pawl_err *err)
 {
@@ -269,7 +269,8 @@ static int parse_record(struct wire_in *in, struct member *m, const char **name,
 
 /* ---- local headers ---- */
 
-/* Learns data_off and checks that the payload lies between its header and the directory. */
+/* Reads the local header: sets data_off and checks that the payload lies between its header and the
+ * directory. */
 static int read_local(const struct source *src, const struct directory *dir, struct member *m,
 	const char *name, uint16_t name_bytes, struct pawl_err *err)
 {
@@ -311,7 +312,8 @@ corrupt:
 		m->entry.header_off);
 }
 
-/* Numbers in the payloads are in the writer's byte order; only little endian is read. */
+/* Checks the byte order of the numbers in the payloads: only the writer's little endian is
+ * supported. */
 static int check_byteorder(const struct source *src, const struct member *m, struct pawl_err *err)
 {
 	char order[sizeof("little") - 1];
@@ -381,7 +383,7 @@ static int check_overlap(struct member *members, uint64_t n, struct pawl_err *er
 	return 0;
 }
 
-/* Puts storages and pickle at their places in the plan; each place must be taken exactly once. */
+/* Puts storages and pickle at their places in the plan. Each place must be taken exactly once. */
 static int fill_plan(struct zip_plan *plan, const struct member *members, uint64_t n,
 	struct pawl_err *err)
 {
@@ -404,7 +406,7 @@ static int fill_plan(struct zip_plan *plan, const struct member *members, uint64
 		if (members[i].kind > MEMBER_PICKLE) {
 			continue;
 		}
-		/* a payload never begins at 0, so this tells a place that is taken */
+		/* a payload never begins at 0, so data_off 0 marks a free place */
 		if ((is_storage && place >= storages) || plan->entries[place].data_off != 0) {
 			break;
 		}

@@ -1,5 +1,5 @@
 /* pawl agent: the agent alone, as the library starts it for a script that `pawl run` does not
- * supervise. Whoever starts it makes its session; this makes its log. */
+ * supervise. The process that starts it creates its session; this file opens its log. */
 #include "agent/agent.h"
 
 #include "agent/socket_path.h"
@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #define IDLE_MAX_S    86400.0
-#define LOG_MAX_BYTES (1 << 20) /* a log that is larger is begun anew */
+#define LOG_MAX_BYTES (1 << 20) /* a larger log is truncated at start */
 
 enum option { JOB, SOCKET, IDLE };
 
@@ -33,10 +33,10 @@ static const struct cli_option options[] = {
 
 /* The process. */
 struct alone {
-	struct loop *loop;          /* of the only thread that is not the agent's own */
-	struct agent *agent;        /* what it is all about */
+	struct loop *loop;   /* event loop of the main thread; all other threads are the agent's */
+	struct agent *agent; /* the job's agent; owned */
 	struct loop_source signals; /* a signalfd */
-	struct loop_timer deadline; /* of making durable, once a signal came */
+	struct loop_timer deadline; /* limit for making everything durable, set by a signal */
 	int status;                 /* exit code */
 };
 
@@ -44,7 +44,7 @@ static void on_drained(void *user, bool ok)
 {
 	struct alone *alone = user;
 
-	(void)ok; /* the agent has said what failed */
+	(void)ok; /* the agent has logged what failed */
 	loop_stop(alone->loop);
 }
 
@@ -65,7 +65,7 @@ static void on_signal(struct loop_source *source, uint32_t events)
 		return;
 	}
 	if (alone->status != CLI_OK) {
-		loop_stop(alone->loop); /* the second one */
+		loop_stop(alone->loop); /* a second signal */
 		return;
 	}
 	alone->status = 128 + signal;
@@ -74,7 +74,7 @@ static void on_signal(struct loop_source *source, uint32_t events)
 	agent_drain(alone->agent, on_drained, alone);
 }
 
-/* <socket without .sock>.log becomes stdout and stderr. */
+/* Redirects stdout and stderr to <socket without .sock>.log. */
 static int open_log(const char *socket, struct pawl_err *err)
 {
 	int stem = (int)strlen(socket);
@@ -114,7 +114,7 @@ static int take_signals(struct alone *alone, struct pawl_err *err)
 	return loop_add_signals(alone->loop, &alone->signals, &set, err);
 }
 
-/* Runs until it is idle or told to stop. */
+/* Runs the agent until it is idle or told to stop. */
 static int serve(const struct agent_options *with, struct alone *alone, struct pawl_err *err)
 {
 	char summary[1024];

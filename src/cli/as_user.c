@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define NOBODYS_GROUP 65534 /* of a user whose groups are not known */
-#define GROUPS_FIRST  64    /* asked for at first */
+#define NOBODYS_GROUP 65534 /* group of a user without a passwd entry */
+#define GROUPS_FIRST  64    /* groups asked for at first */
 
 static int find_theirs(struct as_user *as, struct pawl_err *err)
 {
@@ -22,7 +22,7 @@ static int find_theirs(struct as_user *as, struct pawl_err *err)
 	as->groups = calloc(GROUPS_FIRST, sizeof(*as->groups));
 	while (user && as->groups &&
 		getgrouplist(user->pw_name, user->pw_gid, as->groups, &as->groups_n) < 0) {
-		free(as->groups); /* groups_n is what it takes, by now */
+		free(as->groups); /* getgrouplist has set groups_n to the number it needs */
 		as->groups = calloc((size_t)as->groups_n, sizeof(*as->groups));
 	}
 	return as->groups ? 0 : pawl_err_set(err, PAWL_ENOMEM, "no memory for a user's groups");
@@ -87,7 +87,7 @@ void as_user_end(const struct as_user *as)
 	if (as->other) {
 		ASSERT(seteuid(0) == 0);
 		ASSERT(setegid(as->our_gid) == 0);
-		setgroups((size_t)as->ours_n, as->ours); /* else fewer rights than before */
+		setgroups((size_t)as->ours_n, as->ours); /* on failure: fewer rights than before */
 	}
 	errno = sys;
 }

@@ -12,22 +12,23 @@ struct pawl_err;
 
 struct as_user {
 	bool other;    /* there is another user to become: we are root, and they are not */
-	uid_t uid;     /* whose files they are */
-	gid_t gid;     /* first group; nobody's, of a user without an entry */
+	uid_t uid;     /* user that owns the files */
+	gid_t gid;     /* primary group; nobody's if the user has no passwd entry */
 	gid_t *groups; /* owned; all groups */
 	int groups_n;
-	gid_t our_gid; /* root's, to come back to */
+	gid_t our_gid; /* effective group of root, restored by as_user_end */
 	gid_t *ours;   /* owned; all of root's groups */
 	int ours_n;
 };
 
-/* Who is not root stays who they are. PAWL_ENOMEM, PAWL_EIO. */
+/* Looks up the groups of uid. Unless we are root and uid is not, as_user_begin then changes
+ * nothing. PAWL_ENOMEM, PAWL_EIO. */
 int as_user_init(struct as_user *as, uid_t uid, struct pawl_err *err);
 void as_user_deinit(struct as_user *as); /* zeroed is fine */
 
-/* From here on files are opened as that user. PAWL_EIO: root may not change its user here. */
+/* Opens files as that user from here on. PAWL_EIO: root may not change its user here. */
 int as_user_begin(const struct as_user *as, struct pawl_err *err);
-/* Back again. errno stays. */
+/* Becomes root again. Keeps errno. */
 void as_user_end(const struct as_user *as);
 
 #endif

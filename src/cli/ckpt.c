@@ -1,4 +1,4 @@
-/* What the commands on checkpoints share: see ckpt.h. */
+/* Shared by the commands on checkpoints: see ckpt.h. */
 #include "cli/ckpt.h"
 
 #include "agent/rootlock.h"
@@ -61,7 +61,7 @@ int ckpt_root_open(struct ckpt_root *root, const char *path, struct pawl_err *er
 	return rv == 0 ? ckpt_root_list(root, err) : rv;
 }
 
-/* Takes the lock, and looks at the tags again: they may have changed until it was taken. */
+/* Takes the lock, and lists the tags again: they may have changed before it was taken. */
 static int take_root(struct ckpt_root *root, const struct cli_command *command,
 	struct pawl_err *err)
 {
@@ -84,7 +84,7 @@ static int take_root(struct ckpt_root *root, const struct cli_command *command,
 	return ckpt_root_list(root, err);
 }
 
-/* Whether Pawl was ever here: its lock file stays for good. */
+/* Returns whether Pawl ever used this root: its lock file stays for good. */
 static bool is_root(const struct ckpt_root *root)
 {
 	return root->tags_n > 0 || store_stat(root->store, LOCK_FILE, NULL, NULL, NULL) == 0;
@@ -132,12 +132,12 @@ bool ckpt_root_holder(struct store *store, char *buf)
 	return buf[0] != '\0';
 }
 
-/* Where a directory's files are being added up. */
+/* A directory whose files are being added up. */
 struct measure {
 	struct store *store; /* the caller's */
-	const char *path;    /* of the directory */
-	unsigned nest;       /* directories above */
-	uint64_t size_bytes; /* so far */
+	const char *path;    /* path of the directory */
+	unsigned nest;       /* number of directories above it */
+	uint64_t size_bytes; /* bytes counted so far */
 };
 
 static int measure_name(void *user, const char *name, enum store_kind kind)
@@ -184,7 +184,7 @@ static const struct tag_info *find_newest(const struct ckpt_root *root)
 	return root->tags_n > 0 ? &root->tags[root->tags_n - 1] : NULL;
 }
 
-/* The one tag of a step, given in decimal; PAWL_ENOENT if there is none. */
+/* Finds the one tag of a step, given in decimal. PAWL_ENOENT if there is none. */
 static int find_step(const struct ckpt_root *root, const char *text, const struct tag_info **tag,
 	struct pawl_err *err)
 {

@@ -22,15 +22,15 @@ struct diff {
 	bool json;                  /* --json */
 	bool all;                   /* --all */
 	struct ckpt_root root;      /* ROOT */
-	struct manifest sides[2];   /* of A and B, once opened */
-	struct pair pair;           /* both */
-	struct progress progress;   /* of reading them */
-	size_t counts[PAIR_STATES]; /* tensors, by what became of them */
+	struct manifest sides[2];   /* manifests of A and B, once opened */
+	struct pair pair;           /* A and B side by side */
+	struct progress progress;   /* progress of reading A and B */
+	size_t counts[PAIR_STATES]; /* tensors in each state */
 };
 
 /* ---- text ---- */
 
-/* What can be said of a change: "norm 0.4  relative 0.05  max 0.002  600 of 600 changed". */
+/* Prints how far a tensor changed: "norm 0.4  relative 0.05  max 0.002  600 of 600 changed". */
 static void print_delta(const struct pair_tensor *tensor)
 {
 	const struct delta *delta = &tensor->delta;
@@ -124,7 +124,7 @@ static void print_text(const struct diff *diff)
 
 /* ---- JSON ---- */
 
-/* null for what JSON has no number for. */
+/* Returns null for a value that JSON cannot express. */
 static json_t *make_real(double value)
 {
 	return isfinite(value) ? json_real(value) : json_null();

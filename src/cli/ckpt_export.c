@@ -1,9 +1,9 @@
 /*
  * pawl ckpt export: a checkpoint, verified, as files that need no Pawl.
  *
- * As torch's files it is what it was: they are copied. Other formats are written by the packages
- * they are from, in Python (convert.h), which reads and verifies the checkpoint itself. Either way
- * the files appear together, when all of them are whole (stage.h).
+ * The torch format copies the files as they are. Other formats are written by their own packages,
+ * in Python (convert.h), which reads and verifies the checkpoint itself. Either way the files
+ * appear together, when all of them are whole (stage.h).
  */
 #include "base/err.h"
 #include "base/file.h"
@@ -23,7 +23,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#define WRITE_BYTES (1u << 20) /* at a time: then it is looked whether a signal came */
+#define WRITE_BYTES (1u << 20) /* bytes of one write; signals are checked in between */
 
 enum option { JSON, TO, PARTITION, FORCE, PYTHON };
 
@@ -38,9 +38,9 @@ static const struct cli_option options[] = {
 
 /* A format. */
 struct format {
-	const char *name;   /* as --to has it */
-	const char *suffix; /* of the file of a partition; NULL: all are in one set of files */
-	const char *last;   /* file that makes the others believed; NULL: each stands for itself */
+	const char *name;   /* name, as --to takes it */
+	const char *suffix; /* suffix of a partition's file; NULL: one set of files for all */
+	const char *last;   /* last file, which makes the others valid; NULL: each is valid alone */
 };
 
 static const struct format formats[] = {
@@ -49,21 +49,21 @@ static const struct format formats[] = {
 	{"dcp", NULL, ".metadata"},
 };
 
-/* What is being done. */
+/* State of one export. */
 struct export
 {
 	const struct cli_command *command; /* for messages */
 	const char *args[3];               /* ROOT TAG DEST; TAG may be NULL */
-	const char *partition;             /* NULL: all */
-	const char *python;                /* NULL: whichever is found */
+	const char *partition;             /* partition to export; NULL: all */
+	const char *python;                /* interpreter; NULL: the one that is found */
 	const struct format *to;           /* --to */
 	bool force;                        /* --force */
 	bool json;                         /* --json */
 	struct ckpt_root root;             /* ROOT */
-	struct manifest manifest;          /* of TAG */
+	struct manifest manifest;          /* manifest of TAG */
 	struct stage stage;                /* DEST */
-	struct progress progress;          /* of it all */
-	json_t *files;                     /* names of what was written */
+	struct progress progress;          /* progress of the whole export */
+	json_t *files;                     /* names of the files written */
 };
 
 static bool is_wanted(const struct export *export, const struct manifest_part *part)
@@ -107,7 +107,7 @@ static int write_file(const struct export *export, const struct manifest_part *p
 			export->stage.path);
 	}
 	rv = write_all(fd, image, part->size_bytes, err);
-	close(fd); /* whether it is durable is asked later */
+	close(fd); /* stage_place makes it durable */
 	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "export %s", part->file);
 }
 
@@ -162,7 +162,7 @@ static int copy_files(struct export *export, struct pawl_err *err)
 
 /* ---- as something else ---- */
 
-/* Whether the disk is full, which not every package says of what it could not write. */
+/* Returns whether the disk is full: not every package says so when a write fails. */
 static bool is_full(const struct export *export)
 {
 	struct statvfs fs;
@@ -198,7 +198,7 @@ static int convert_files(struct export *export, struct pawl_err *err)
 
 /* ---- the command ---- */
 
-/* Before any work: is there something to do, and room for its names? */
+/* Checks, before any work, that a partition is wanted and that the names are free in DEST. */
 static int check_names(const struct export *export, struct pawl_err *err)
 {
 	const struct manifest *manifest = &export->manifest;
@@ -296,7 +296,7 @@ static int read_line(struct cli_reader *reader, struct export *export)
 		cli_usage(reader->command, "ROOT and DEST are needed");
 		return CLI_BAD;
 	}
-	if (n == 2) { /* without TAG */
+	if (n == 2) { /* TAG is missing */
 		export->args[2] = export->args[1];
 		export->args[1] = NULL;
 	}

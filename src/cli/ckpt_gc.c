@@ -1,8 +1,8 @@
 /*
- * pawl ckpt gc: removes what nobody needs from a root: names that a crash left, on request what was
- * put aside as damaged, and what a retention rule lets go.
+ * pawl ckpt gc: removes what nobody needs from a root: names that a crash left and, on request,
+ * what was put aside as damaged and what a retention rule lets go.
  *
- * What it would do is decided from one look at the root, and a dry run takes the same look.
+ * One look at the root decides what is removed; a dry run takes the same look.
  */
 #include "base/err.h"
 #include "ckpt/retain.h"
@@ -26,17 +26,17 @@ static const struct cli_option options[] = {
 };
 
 #define BAD_DIR ".bad"
-#define BAD_MAX 4096 /* names in it that are looked at; the next gc has the rest */
+#define BAD_MAX 4096 /* names looked at in BAD_DIR; the next gc takes the rest */
 
-/* The command line, and what becomes of it. */
+/* The command line, and the work that it asks for. */
 struct cleaning {
 	const char *path;        /* ROOT */
 	bool bad;                /* --bad */
 	struct retain_rule rule; /* --keep, --keep-every */
 	struct ckpt_root root;   /* ROOT, owned */
 	struct report report;    /* what was done */
-	char *aside[BAD_MAX];    /* paths of what is in .bad; owned */
-	size_t aside_n;          /* of them */
+	char *aside[BAD_MAX];    /* paths of the names in .bad; owned */
+	size_t aside_n;          /* number of entries in aside */
 };
 
 /* ---- leftovers ---- */

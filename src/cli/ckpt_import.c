@@ -25,8 +25,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define JOB_NAME  "import"     /* in the manifest */
-#define RANKS_MAX 65536u       /* a larger number is no rank's */
+#define JOB_NAME  "import"     /* job in the manifest */
+#define RANKS_MAX 65536u       /* a number from here on is no rank's */
 #define TABLE_MAX (256u << 20) /* bytes of a tensor table */
 
 enum option { JSON, STEP, TAG, FROM, PARTITION, SPLIT, TRUST, FORCE, PYTHON };
@@ -44,39 +44,39 @@ static const struct cli_option options[] = {
 	{NULL},
 };
 
-/* What is being done. */
+/* State of one import. */
 struct import {
 	const struct cli_command *command; /* for messages */
 	const char *args[2];               /* SRC ROOT */
-	const char *from;                  /* "": to be found out */
-	const char *partition;             /* "": none */
-	const char *tag;                   /* NULL: that of the step */
-	const char *python;                /* NULL: whichever is found */
+	const char *from;                  /* format; "": detected from SRC */
+	const char *partition;             /* name of the only partition; "": as SRC has them */
+	const char *tag;                   /* name of the checkpoint; NULL: derived from the step */
+	const char *python;                /* interpreter; NULL: the one that is found */
 	uint64_t step;                     /* --step */
-	bool has_step;                     /* it was given */
-	bool split, trust, force, json;    /* as the options */
-	struct convert convert;            /* the source */
-	struct progress progress;          /* of it all */
-	bool made_root;                    /* it was not there before */
+	bool has_step;                     /* --step was given */
+	bool split, trust, force, json;    /* the options of these names */
+	struct convert convert;            /* the Python process that reads SRC */
+	struct progress progress;          /* progress of the whole import */
+	bool made_root;                    /* this command created ROOT */
 	struct ckpt_root root;             /* ROOT, owned */
-	bool begun;                        /* there is a hidden directory */
-	char dir[STORE_NAME_MAX];          /* its name */
-	struct writer *writer;             /* into it */
-	struct manifest manifest;          /* growing; built by hand */
-	uint32_t parts_cap;                /* allocated */
+	bool begun;                        /* the hidden directory exists */
+	char dir[STORE_NAME_MAX];          /* name of the hidden directory */
+	struct writer *writer;             /* writes into the hidden directory */
+	struct manifest manifest;          /* grows with each partition; freed by release */
+	uint32_t parts_cap;                /* allocated entries of manifest.parts */
 };
 
 /* ---- a partition ---- */
 
-/* A partition on its way from Python to its file. */
+/* A partition that Python sends, until it is in its file. */
 struct incoming {
 	struct import *import; /* the command */
-	struct zip_plan plan;  /* of the file */
-	uint32_t entry;        /* whose bytes come next: storages, then the pickle */
+	struct zip_plan plan;  /* layout of the file */
+	uint32_t entry; /* index of the entry whose bytes come next: storages, then the pickle */
 };
 
-/* The payload of a chunk, as it comes: the writer asks for chunks in their order, and payloads come
- * in that of the file. */
+/* Reads the payload of a chunk from Python. The writer asks for chunks in ascending order, and
+ * Python sends payloads in the order of the file. */
 static int receive_chunk(void *user, uint64_t off, size_t len_bytes, uint8_t *bounce,
 	uint8_t **bytes, struct pawl_err *err)
 {
@@ -107,8 +107,8 @@ static int receive_chunk(void *user, uint64_t off, size_t len_bytes, uint8_t *bo
 	return rv;
 }
 
-/* "rng-rank3" is rank 3's "rng", as files of a checkpoint are called; what is not called so is
- * everybody's. */
+/* Names a partition. "rng-rank3" becomes rank 3's "rng", as files of a checkpoint are named; a
+ * partition of any other name belongs to all ranks. */
 static void name_part(struct manifest_part *part, const char *name)
 {
 	const char *suffix = NULL;
@@ -131,7 +131,7 @@ static void name_part(struct manifest_part *part, const char *name)
 	}
 }
 
-/* One more in the manifest, with what the message says of it. */
+/* Appends a partition of that name to the manifest. */
 static int add_part(struct import *import, const char *name, struct pawl_err *err)
 {
 	struct manifest *manifest = &import->manifest;
@@ -230,7 +230,7 @@ static int receive_part(struct import *import, json_t *message, struct pawl_err 
 
 /* ---- the tag ---- */
 
-/* Takes the root, making it if need be, and begins the tag. */
+/* Takes the root's lock, creating the root if need be, and begins the tag. */
 static int begin(struct import *import, struct pawl_err *err)
 {
 	char *tag = import->manifest.tag;
@@ -264,7 +264,7 @@ static int begin(struct import *import, struct pawl_err *err)
 	return rv;
 }
 
-/* With one rank alone no file is called by a rank. */
+/* Publishes the tag. With one rank alone no partition belongs to a rank. */
 static int publish(struct import *import, struct pawl_err *err)
 {
 	struct manifest *manifest = &import->manifest;
@@ -293,7 +293,7 @@ static int publish(struct import *import, struct pawl_err *err)
 	}
 	if (rv == 0) {
 		import->begun = false;
-		history_mend(import->root.store, NULL); /* the row can be had later, too */
+		history_mend(import->root.store, NULL); /* a later run can add the row, too */
 	}
 	return rv;
 }
@@ -381,7 +381,7 @@ static bool is_format(const char *name)
 		strcmp(name, "dcp") == 0;
 }
 
-/* 0, or CLI_BAD. */
+/* Returns 0 or CLI_BAD. */
 static int read_option(struct import *import, struct cli_reader *reader, int what)
 {
 	const char *value = reader->value;

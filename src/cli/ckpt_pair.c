@@ -5,10 +5,10 @@
  * from its offset on, which is right for all that is contiguous, and for what is dense in another
  * order too as long as both sides have the same one: norms do not depend on the order. Where that
  * cannot be (it would reach behind its storage, or into a view that begins elsewhere) nothing is
- * computed and why says so.
+ * computed, and the tensor's why says so.
  *
- * Values are gone through in the order of the first side's file, a block at a time, and what lies
- * behind is let go: two files of any size need a few blocks of memory.
+ * Values are compared in the order of the first side's file, a block at a time, and blocks that
+ * lie behind are released: two files of any size need a few blocks of memory.
  */
 #include "cli/ckpt_pair.h"
 
@@ -20,17 +20,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BLOCK_BYTES (16u << 20) /* of each side, looked at together */
+#define BLOCK_BYTES (16u << 20) /* bytes of each side that are compared together */
 #define PIECE_BYTES                                                                                \
-	(256u << 10) /* of a block, for one core; a multiple of every element's size               \
-		      */
+	(256u << 10) /* bytes of a block for one core; a multiple of every element's size */
 
 const char *const pair_words[PAIR_STATES] = {"same", "changed", "added", "removed", "reshaped",
 	"retyped", "not comparable"};
 
 /* ---- what is there ---- */
 
-/* By name; those of one name in the order of their places. */
+/* Orders by name; tensors of one name by storage. */
 static int compare_rows(const void *a, const void *b)
 {
 	const struct pawl_tensor *x = a;
@@ -43,7 +42,7 @@ static int compare_rows(const void *a, const void *b)
 	return (x->storage > y->storage) - (x->storage < y->storage);
 }
 
-/* Decodes the table of one side; sorted by name. */
+/* Decodes the table of one side, and sorts it by name. */
 static int read_table(struct pair_part *part, int side, struct pawl_err *err)
 {
 	const struct manifest_part *file = part->sides[side];
@@ -77,7 +76,7 @@ static int read_table(struct pair_part *part, int side, struct pawl_err *err)
 	return rv;
 }
 
-/* Bytes of a tensor's elements; UINT64_MAX when no file could hold them. */
+/* Returns the bytes of a tensor's elements; UINT64_MAX if no file could hold them. */
 static uint64_t bytes_of(const struct pawl_tensor *tensor, const struct delta_dtype *dtype)
 {
 	uint64_t bytes = delta_dtype_bytes(dtype);
@@ -100,7 +99,7 @@ static bool has_same_shape(const struct pawl_tensor *a, const struct pawl_tensor
 	return a->ndim == b->ndim && memcmp(a->shape, b->shape, a->ndim * sizeof(a->shape[0])) == 0;
 }
 
-/* What the tables alone say of a tensor. */
+/* Sets a tensor's state from the tables alone, without its values. */
 static void judge_tensor(struct pair_tensor *pair)
 {
 	const struct pawl_tensor *a = pair->sides[0];
@@ -123,7 +122,7 @@ static void judge_tensor(struct pair_tensor *pair)
 	}
 }
 
-/* Puts the tensors of both sides together, by name. */
+/* Pairs the tensors of both sides, by name. */
 static int pair_tensors(struct pair_part *part, struct pawl_err *err)
 {
 	struct pawl_tensor *at[2] = {part->tables[0], part->tables[1]};
@@ -212,13 +211,13 @@ uint64_t pair_bytes(const struct pair *pair)
 
 /* A partition of one side being read. */
 struct side {
-	struct part_image *image; /* of its file */
-	struct zip_plan zip;      /* where its storages lie */
+	struct part_image *image; /* contents of the file */
+	struct zip_plan zip;      /* where the storages lie in the file */
 };
 
 struct source {
-	struct part_image *image; /* of the file */
-	uint64_t size_bytes;      /* of it */
+	struct part_image *image; /* contents of the file */
+	uint64_t size_bytes;      /* size of the file */
 };
 
 static int read_image(void *user, uint64_t off, void *buf, size_t len_bytes, struct pawl_err *err)
@@ -236,7 +235,7 @@ static int read_image(void *user, uint64_t off, void *buf, size_t len_bytes, str
 	return rv;
 }
 
-/* Lays the file out anew from the sizes of what is in it; true if that is how it was written. */
+/* Lays the file out anew from the sizes of its entries. Returns whether the file is laid out so. */
 static bool lay_out(struct zip_plan *layout, const struct zip_plan *tail)
 {
 	uint64_t *sizes = calloc(tail->storages + 1u, sizeof(*sizes));
@@ -261,7 +260,7 @@ static bool lay_out(struct zip_plan *layout, const struct zip_plan *tail)
 	return same;
 }
 
-/* Of a file of any bytes: it is one storage. */
+/* Lays out a file of any bytes: it is one storage. */
 static int take_as_storage(struct zip_plan *plan, uint64_t size_bytes, struct pawl_err *err)
 {
 	plan->entries = calloc(1, sizeof(*plan->entries));
@@ -275,8 +274,8 @@ static int take_as_storage(struct zip_plan *plan, uint64_t size_bytes, struct pa
 	return 0;
 }
 
-/* Where the storages lie: from the end of the file, and its one layout. A file of another layout is
- * asked for each of its entries. */
+/* Finds where the storages lie: from the end of the file, and the one layout that Pawl writes. In a
+ * file of another layout every entry is read. */
 static int locate_storages(struct side *side, const struct manifest_part *part,
 	struct pawl_err *err)
 {
@@ -313,11 +312,11 @@ static int open_side(struct side *side, struct reader *reader, const char *tag,
 	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "%s/%s", tag, part->file);
 }
 
-/* A tensor's place, for finding those that get into each other's way. */
+/* A tensor's bytes in its storage, for finding tensors that overlap. */
 struct span {
-	uint64_t off, len;         /* bytes of its storage */
-	uint32_t storage;          /* index */
-	struct pair_tensor *owner; /* whose it is */
+	uint64_t off, len;         /* range of bytes in the storage */
+	uint32_t storage;          /* index of the storage */
+	struct pair_tensor *owner; /* the tensor that lies there */
 };
 
 static int compare_spans(const void *a, const void *b)
@@ -340,7 +339,7 @@ static void give_up(struct pair_tensor *tensor, const char *why)
 	tensor->why = why;
 }
 
-/* Takes out what cannot lie as one run of bytes on that side. */
+/* Marks as unclear the tensors that cannot lie as one run of bytes on that side. */
 static int check_places(struct pair_part *part, const struct side *side, int which,
 	struct pawl_err *err)
 {
@@ -369,7 +368,8 @@ static int check_places(struct pair_part *part, const struct side *side, int whi
 	if (n > 0) {
 		qsort(spans, n, sizeof(*spans), compare_spans);
 	}
-	for (size_t i = 1, widest = 0; i < n; i++) { /* widest: reaches furthest so far */
+	/* widest: index of the span that reaches furthest so far. */
+	for (size_t i = 1, widest = 0; i < n; i++) {
 		const struct span *before = &spans[widest];
 		bool beside = before->storage != spans[i].storage ||
 			before->off + before->len <= spans[i].off;
@@ -391,10 +391,10 @@ static int check_places(struct pair_part *part, const struct side *side, int whi
 
 /* A block of elements, cut into pieces for the cores. */
 struct block {
-	const uint8_t *sides[2];                        /* first bytes */
-	const struct delta_dtype *dtype;                /* of the elements */
-	uint64_t bytes;                                 /* of each side */
-	struct delta deltas[BLOCK_BYTES / PIECE_BYTES]; /* one a piece */
+	const uint8_t *sides[2];                        /* first byte of the block, on each side */
+	const struct delta_dtype *dtype;                /* dtype of the elements */
+	uint64_t bytes;                                 /* bytes of the block on each side */
+	struct delta deltas[BLOCK_BYTES / PIECE_BYTES]; /* one for each piece */
 };
 
 static void compare_piece(void *user, size_t i)
@@ -409,11 +409,11 @@ static void compare_piece(void *user, size_t i)
 		len / delta_dtype_bytes(block->dtype));
 }
 
-/* What is needed of both sides to compare a tensor. */
+/* The files of both sides while their tensors are compared. */
 struct comparison {
 	struct side sides[2];      /* the files */
-	struct progress *progress; /* of all */
-	struct block block;        /* at work */
+	struct progress *progress; /* progress of the whole comparison */
+	struct block block;        /* block being compared */
 };
 
 static int compare_tensor(struct comparison *with, struct pair_tensor *tensor, struct pawl_err *err)
@@ -461,7 +461,7 @@ static int compare_places(const void *a, const void *b)
 	return (x->offset_bytes > y->offset_bytes) - (x->offset_bytes < y->offset_bytes);
 }
 
-/* All tensors that can be, in the order of the first file. */
+/* Compares all tensors that can be compared, in the order of the first file. */
 static int compare_tensors(struct comparison *with, struct pair_part *part, struct pawl_err *err)
 {
 	struct pair_tensor **order = calloc(part->tensors_n + 1, sizeof(struct pair_tensor *));
@@ -512,7 +512,7 @@ static bool has_same_sums(const struct manifest_part *a, const struct manifest_p
 			memcmp(a->chunks, b->chunks, a->chunks_n * sizeof(*a->chunks)) == 0);
 }
 
-/* What is beside the tensors: the pickle; of files that have none, whatever else has changed. */
+/* Compares what is beside the tensors: the pickle or, in a file without one, all the rest. */
 static int compare_others(struct comparison *with, struct pair_part *part, struct pawl_err *err)
 {
 	if (part->tensors_n > 0 && !part->sides[0]->raw && !part->sides[1]->raw) {
@@ -521,7 +521,7 @@ static int compare_others(struct comparison *with, struct pair_part *part, struc
 	part->others_changed = !has_same_sums(part->sides[0], part->sides[1]);
 	for (size_t i = 0; i < part->tensors_n; i++) {
 		if (part->tensors[i].state != PAIR_SAME) {
-			part->others_changed = false; /* not known: the sums are of all of it */
+			part->others_changed = false; /* unknown: the sums cover the tensors, too */
 		}
 	}
 	return 0;

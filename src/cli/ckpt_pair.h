@@ -1,6 +1,6 @@
 /*
- * Two checkpoints side by side: which partitions and tensors are in both, and how far the values of
- * those went. What `pawl ckpt diff` shows.
+ * Two checkpoints side by side: which partitions and tensors are in both, and how far the values
+ * of those went. `pawl ckpt diff` shows the result.
  */
 #ifndef CLI_CKPT_PAIR_H
 #define CLI_CKPT_PAIR_H
@@ -13,13 +13,13 @@
 struct reader;
 
 enum pair_state {
-	PAIR_SAME,     /* every byte */
+	PAIR_SAME,     /* every byte is equal */
 	PAIR_CHANGED,  /* delta says how far */
 	PAIR_ADDED,    /* only in the second */
 	PAIR_REMOVED,  /* only in the first */
-	PAIR_RESHAPED, /* as many dimensions or elements as before it has not */
+	PAIR_RESHAPED, /* another shape */
 	PAIR_RETYPED,  /* another dtype */
-	PAIR_UNCLEAR,  /* the table does not say where its elements lie: why says more */
+	PAIR_UNCLEAR,  /* values cannot be compared: why gives the reason */
 	PAIR_STATES,
 };
 
@@ -28,39 +28,39 @@ extern const char *const pair_words[PAIR_STATES];
 
 /* A tensor in one checkpoint or both. */
 struct pair_tensor {
-	struct pawl_tensor *sides[2];    /* in the table of each; NULL: not there */
-	enum pair_state state;           /* what became of it */
-	const struct delta_dtype *dtype; /* of both sides; NULL: not known, or not alike */
-	uint64_t bytes;                  /* of its elements, on each side */
-	struct delta delta;              /* filled if it is PAIR_SAME or PAIR_CHANGED */
-	const char *why;                 /* of PAIR_UNCLEAR; static */
+	struct pawl_tensor *sides[2];    /* rows of the two tables; NULL: not on that side */
+	enum pair_state state;           /* result of the comparison */
+	const struct delta_dtype *dtype; /* dtype of both sides; NULL: unknown, or not alike */
+	uint64_t bytes;                  /* bytes of the elements, on each side */
+	struct delta delta;              /* filled if state is PAIR_SAME or PAIR_CHANGED */
+	const char *why;                 /* reason for PAIR_UNCLEAR; static */
 };
 
 /* A file in one checkpoint or both. */
 struct pair_part {
-	const struct manifest_part *sides[2]; /* in the manifests; NULL: not there */
+	const struct manifest_part *sides[2]; /* entries of both manifests; NULL: not there */
 	struct pawl_tensor *tables[2];        /* owned: all tensors of each side */
-	size_t tables_n[2];                   /* of them */
-	struct pair_tensor *tensors;          /* owned: by name, those of both sides together */
-	size_t tensors_n;                     /* of them */
-	bool others_changed; /* the bytes of what is no tensor (the pickle) differ */
+	size_t tables_n[2];                   /* number of entries in each table */
+	struct pair_tensor *tensors; /* owned: by name, the tensors of both sides together */
+	size_t tensors_n;            /* number of entries in tensors */
+	bool others_changed;         /* the bytes beside the tensors (the pickle) differ */
 };
 
 /* Two checkpoints. */
 struct pair {
 	struct pair_part *parts; /* owned: by file name */
-	size_t parts_n;          /* of them */
+	size_t parts_n;          /* number of entries in parts */
 };
 
-/* Puts side by side what the manifests say; they must outlive the pair, which is the caller's,
- * zeroed or done, to deinit. PAWL_ECORRUPT for a damaged tensor table, PAWL_ENOMEM. */
+/* Pairs what two manifests contain. The manifests must outlive the pair. The caller deinits the
+ * pair, also after an error. PAWL_ECORRUPT for a damaged tensor table, PAWL_ENOMEM. */
 int pair_init(struct pair *pair, const struct manifest *first, const struct manifest *second,
 	struct pawl_err *err);
 void pair_deinit(struct pair *pair);
-/* Bytes that pair_compare will look at, on both sides. */
+/* Returns the bytes that pair_compare looks at, on both sides together. */
 uint64_t pair_bytes(const struct pair *pair);
-/* Reads, verifies and compares the values of all tensors that both sides have alike, on all cores,
- * in little memory. Errors as part_image_need. */
+/* Reads, verifies and compares the values of all tensors that are alike on both sides, on all
+ * cores, in little memory. Errors as part_image_need. */
 int pair_compare(struct pair *pair, struct reader *reader, const char *const tags[2],
 	struct progress *progress, struct pawl_err *err);
 

@@ -2,10 +2,10 @@
  * pawl ckpt repair: brings a root to rest after a crash or an accident, and says all it did.
  *
  * 1. Hidden names are settled, as the next job would do it (docs/format.md).
- * 2. A tag whose complete.txt is gone is verified to the last byte, and gets it back if all is what
- *    was written.
+ * 2. A tag whose complete.txt is gone is verified to the last byte, and gets the file back if every
+ *    byte is what was written.
  * 3. Complete tags without a row in checkpointHistories.csv get one.
- * What is damaged is left as it is, and named with what can be done: nothing is thrown away here.
+ * Damaged tags are left as they are, and named with a remedy: nothing is thrown away here.
  */
 #include "agent/history.h"
 #include "base/err.h"
@@ -30,12 +30,12 @@ static const struct cli_option options[] = {
 
 #define HISTORY_FILE "checkpointHistories.csv"
 
-/* What is being mended. */
+/* State of one repair. */
 struct repair {
 	const char *path;         /* ROOT */
-	struct ckpt_root root;    /* the same, owned */
-	struct reader *reader;    /* of it */
-	struct progress progress; /* of verifying */
+	struct ckpt_root root;    /* ROOT, owned */
+	struct reader *reader;    /* reader of root */
+	struct progress progress; /* progress of verifying */
 	struct report report;     /* what was done */
 };
 
@@ -65,7 +65,7 @@ static void leave(struct repair *repair, const char *name, const char *why, cons
 	char text[PAWL_ERR_MSG_MAX + 128];
 	size_t len = strlen(name);
 
-	/* messages about a tag begin with its name, which stands before them already */
+	/* A message about a tag begins with its name, which the report prints anyway. */
 	if (strncmp(why, name, len) == 0 && strncmp(why + len, ": ", 2) == 0) {
 		why += len + 2;
 	}
@@ -122,7 +122,7 @@ static int mend_tags(struct repair *repair, struct pawl_err *err)
 	return rv;
 }
 
-/* Complete tags that no line of the history names. */
+/* Returns the number of complete tags that no line of the history names. */
 static size_t count_rowless(const struct ckpt_root *root)
 {
 	char field[CKPT_TAG_MAX + 2];

@@ -1,4 +1,4 @@
-/* What was done to a root: see ckpt_report.h. */
+/* Reports what a command did to a root: see ckpt_report.h. */
 #include "cli/ckpt_report.h"
 
 #include "cli/cli.h"
@@ -6,7 +6,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* What an act is called in a document, when it is done, and before. */
+/* The words for an act: in a document, for one that was done, and in a dry run. */
 static const struct {
 	const char *word, *did, *would;
 } acts[] = {

@@ -1,4 +1,5 @@
-/* What a command did to a root, or would do: a line each on stdout, or one JSON document. */
+/* Reports what a command did to a root, or would do: a line each on stdout, or one JSON
+ * document. */
 #ifndef CLI_CKPT_REPORT_H
 #define CLI_CKPT_REPORT_H
 
@@ -8,21 +9,22 @@
 
 enum report_act { REPORT_REMOVE, REPORT_PUT_BACK, REPORT_COMPLETE, REPORT_ADD, REPORT_LEAVE };
 
-/* Zero-initialise, set the first two. */
+/* Zero-initialise; the caller sets json and dry. */
 struct report {
-	bool json;           /* one document at the end, instead of lines */
+	bool json;           /* print one document at the end, instead of lines */
 	bool dry;            /* nothing is done: "would remove" */
-	struct json_t *rows; /* of the document */
-	size_t done;         /* acts but for what was left */
-	size_t left;         /* what could not be mended */
+	struct json_t *rows; /* rows of the document; NULL: none yet */
+	size_t done;         /* number of acts, without REPORT_LEAVE */
+	size_t left;         /* number of things that could not be mended */
 	uint64_t freed_bytes;
 };
 
-/* name: what it was done to; bytes: of it, 0 if that says nothing; why: NULL if it needs none. */
+/* Reports an act on name. bytes: size of what is called so, 0: not said; why: NULL if none is
+ * needed. */
 void report_add(struct report *report, enum report_act act, const char *name, uint64_t bytes,
 	const char *why);
-/* Says the total, or prints the document, and frees it. Returns an exit code: CLI_DAMAGED if
- * something was left. */
+/* Prints the total, or the document, and frees it. Returns an exit code: CLI_DAMAGED if something
+ * was left. */
 int report_end(struct report *report);
 
 #endif

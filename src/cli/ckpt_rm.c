@@ -1,5 +1,5 @@
-/* pawl ckpt rm: removes checkpoints that are named. All are looked at before the first is
- * touched. */
+/* pawl ckpt rm: removes the checkpoints that are named. Looks at all of them before it touches the
+ * first. */
 #include "base/err.h"
 #include "cli/ckpt.h"
 #include "cli/ckpt_report.h"
@@ -16,13 +16,13 @@ static const struct cli_option options[] = {
 	{NULL},
 };
 
-/* The command line, and what becomes of it. */
+/* The command line, and the work that it asks for. */
 struct removal {
 	const char **names;    /* ROOT, then tags or steps */
-	size_t names_n;        /* of them, ROOT included */
+	size_t names_n;        /* number of entries in names, ROOT included */
 	bool force;            /* --force */
 	struct ckpt_root root; /* ROOT, owned */
-	bool *keep;            /* one a tag of the root */
+	bool *keep;            /* whether a tag stays, one for each tag of the root */
 	struct report report;  /* what was done */
 };
 
@@ -36,7 +36,7 @@ static int check_tag(const struct removal *removal, const struct tag_info *tag,
 	return 0;
 }
 
-/* Something complete must be left, if there is anything complete now. */
+/* Refuses, unless forced, to remove the last complete tag. */
 static int check_rest(const struct removal *removal, struct pawl_err *err)
 {
 	const struct ckpt_root *root = &removal->root;
@@ -59,7 +59,7 @@ static int check_rest(const struct removal *removal, struct pawl_err *err)
 		last, root->path);
 }
 
-/* Marks what is named, and refuses what must not go. */
+/* Marks the named tags, and refuses those that must not go. */
 static int choose(struct removal *removal, struct pawl_err *err)
 {
 	struct ckpt_root *root = &removal->root;
@@ -85,7 +85,7 @@ static int choose(struct removal *removal, struct pawl_err *err)
 	return rv == 0 ? check_rest(removal, err) : rv;
 }
 
-/* A pin does not outlive its tag: a later one of this step would inherit it. */
+/* Unpins the removed tags: a later tag of that step would inherit the pin. */
 static int unpin(struct removal *removal, struct pawl_err *err)
 {
 	const struct ckpt_root *root = &removal->root;

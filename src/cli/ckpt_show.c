@@ -1,4 +1,4 @@
-/* pawl ckpt show: what is in a checkpoint: files, and the tensors in them. */
+/* pawl ckpt show: lists the files of a checkpoint, and the tensors in them. */
 #include "ckpt/tensors.h"
 #include "cli/ckpt.h"
 #include "pawl/err.h"
@@ -59,7 +59,7 @@ static int print_text(const struct tag_info *tag, const struct manifest *manifes
 	return rv;
 }
 
-/* NULL with err filled if the table is damaged. */
+/* Returns NULL, with err filled, if the table is damaged. */
 static json_t *make_tensors(const struct manifest_part *part, struct pawl_err *err)
 {
 	json_t *list = json_array();

@@ -1,8 +1,8 @@
 /*
  * pawl ckpt verify: reads every byte of a checkpoint.
  *
- * Each file is held to the manifest (CRC-32C of every chunk), and then to itself, as torch.load
- * will read it: the zip's structure, and the CRC-32 of every entry.
+ * Each file is checked against the manifest (CRC-32C of every chunk), and then in itself, as
+ * torch.load will read it: the zip's structure, and the CRC-32 of every entry.
  */
 #include "base/clock.h"
 #include "base/crc.h"
@@ -25,22 +25,22 @@ static const struct cli_option options[] = {
 	{NULL},
 };
 
-/* What is being done, and what came of it. */
+/* State and result of one verification. */
 struct check {
 	const struct cli_command *command; /* for messages */
-	struct ckpt_root root;             /* whose tags are read */
-	struct reader *reader;             /* of that root */
-	struct progress progress;          /* of reading */
-	bool json;                         /* results become rows, else lines */
-	json_t *rows;                      /* one a tag */
-	size_t damaged;                    /* tags */
-	size_t unread;                     /* tags that may not be read */
+	struct ckpt_root root;             /* root that is read */
+	struct reader *reader;             /* reader of root */
+	struct progress progress;          /* progress of reading */
+	bool json;                         /* results become rows; false: lines */
+	json_t *rows;                      /* one object for each tag */
+	size_t damaged;                    /* number of tags that are damaged */
+	size_t unread;                     /* number of tags that may not be read */
 };
 
 /* A file in memory. */
 struct image {
-	const uint8_t *bytes; /* all of them */
-	uint64_t size_bytes;  /* of the file */
+	const uint8_t *bytes; /* contents of the file */
+	uint64_t size_bytes;  /* size of the file */
 };
 
 static int read_image(void *user, uint64_t off, void *buf, size_t len_bytes, struct pawl_err *err)
@@ -131,8 +131,8 @@ static int check_tag(struct check *check, const struct tag_info *tag, struct paw
 	return rv;
 }
 
-/* Says what came of a tag. Returns 0 where it is sound or damaged, or not ours to read: the others
- * may be; and rv where reading failed. */
+/* Reports the result rv of one tag. Returns 0 if the tag is sound, damaged or not ours to read,
+ * because other tags may be sound; else rv, as reading failed. */
 static int say(struct check *check, const struct tag_info *tag, int rv, int64_t took_ns,
 	const struct pawl_err *err)
 {
@@ -185,7 +185,7 @@ static int verify(struct check *check, const char *name, bool all, struct pawl_e
 	return rv;
 }
 
-/* ROOT [TAG] in args. */
+/* Reads the command line, with ROOT and TAG into args. */
 static int read_line(struct cli_reader *reader, const char **args, bool *all, bool *json)
 {
 	size_t n = 0;

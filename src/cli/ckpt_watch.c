@@ -1,9 +1,9 @@
 /*
  * pawl ckpt watch: follows a root while a job writes to it.
  *
- * It looks at the directory, the history and the lock file about once a second, and more closely
- * only when one of them has changed. On a terminal a table is drawn over itself; elsewhere each
- * change is a line, or with --json an object.
+ * Every interval it looks at the directory, the history and the lock file, and more closely only
+ * when one of them has changed. On a terminal a table is drawn over itself; elsewhere each change
+ * is a line, or with --json an object.
  */
 #include "base/clock.h"
 #include "base/err.h"
@@ -21,9 +21,9 @@
 #include <unistd.h>
 
 #define INTERVAL_MAX_S 3600.0
-#define LINE_BYTES     (2 * CKPT_HOLDER_MAX + CKPT_TAG_MAX) /* of what is said of a job */
-#define ROWS_PLAIN     20u /* of the table, where the terminal does not say how many it has */
-#define ROWS_OTHER     5u  /* of the screen, that are not the table's */
+#define LINE_BYTES     (2 * CKPT_HOLDER_MAX + CKPT_TAG_MAX) /* bytes of a line about a job */
+#define ROWS_PLAIN     20u /* rows of the table, if the terminal's height is not known */
+#define ROWS_OTHER     5u  /* rows of the screen that the table leaves free */
 
 enum option { JSON, ONCE, INTERVAL };
 
@@ -34,16 +34,16 @@ static const struct cli_option options[] = {
 	{NULL},
 };
 
-/* What is going on. */
+/* State of one watch. */
 struct watch {
 	const char *path;    /* ROOT */
 	bool json;           /* --json */
 	bool once;           /* --once */
-	bool table;          /* stdout is a terminal, or --once: a table, instead of events */
+	bool table;          /* draw a table instead of events: stdout is a terminal, or --once */
 	int64_t interval_ns; /* --interval */
-	struct look look;    /* what was seen last */
-	bool looked;         /* it is filled */
-	uint64_t stamp;      /* of then */
+	struct look look;    /* the last look */
+	bool looked;         /* look is filled */
+	uint64_t stamp;      /* look_stamp of the last look */
 	unsigned drawn;      /* lines of the table on the screen */
 };
 
@@ -52,7 +52,7 @@ static const char *const state_words[] =
 
 /* ---- events ---- */
 
-/* Prints it and releases it. */
+/* Prints an event and releases it. */
 static void print_event(json_t *event)
 {
 	json_dumpf(event, stdout, JSON_COMPACT | JSON_REAL_PRECISION(6));
@@ -113,7 +113,7 @@ static void tell_gone(const struct watch *watch, const struct look_tag *tag)
 	}
 }
 
-/* What of a job that has ended is still to come, or will not. Returns buf, "" if there is
+/* Describes what the agent of an ended job still has to write. Returns buf, "" if there is
  * nothing. */
 static const char *describe_rest(const struct look *look, char *buf, size_t cap_bytes)
 {
@@ -127,7 +127,8 @@ static const char *describe_rest(const struct look *look, char *buf, size_t cap_
 	return buf;
 }
 
-/* "runs/gpt is not there yet", "runs/gpt: job gpt (pid 1 on host) is running". Returns buf. */
+/* Describes the job: "runs/gpt is not there yet", "runs/gpt: job gpt (pid 1 on host) is running".
+ * Returns buf. */
 static const char *describe_job(const struct watch *watch, const struct look *look, char *buf,
 	size_t cap_bytes)
 {
@@ -172,11 +173,11 @@ static int compare_names(const void *a, const void *b)
 	const struct look_tag *y = *(struct look_tag *const *)b;
 	int order = strcmp(x->info.tag, y->info.tag);
 
-	/* one that is being replaced stands there twice */
+	/* A tag that is being replaced is listed twice. */
 	return order != 0 ? order : (x->state == LOOK_WRITING) - (y->state == LOOK_WRITING);
 }
 
-/* Its tags by name; the caller frees. NULL: no memory. */
+/* Sorts the tags of a look by name; the caller frees the array. NULL: no memory. */
 static struct look_tag **sort_tags(const struct look *look)
 {
 	struct look_tag **sorted = calloc(look->tags_n + 1, sizeof(struct look_tag *));
@@ -198,21 +199,22 @@ static struct look_tag *find_tag(struct look_tag **sorted, size_t n, const struc
 	return found != NULL ? *found : NULL;
 }
 
-/* Whether it is the same checkpoint in the same state. */
+/* Returns whether a and b are the same checkpoint in the same state. */
 static bool is_same(const struct look_tag *a, const struct look_tag *b)
 {
 	return a->state == b->state && a->info.created_ns == b->info.created_ns;
 }
 
-/* Whether another look may show more of it: its row comes a moment after the tag, and what seems
- * broken may just be going. */
+/* Returns whether another look may show more of a tag: its row comes a moment after the tag, and
+ * what seems broken may just be in removal. */
 static bool may_change(const struct look *now, const struct look_tag *tag)
 {
 	return now->running &&
 		((tag->state == LOOK_COMPLETE && !tag->has_row) || tag->state == LOOK_BROKEN);
 }
 
-/* Tells of what is new; of what may change once it has been like this for a while. */
+/* Reports what is new. A tag that may change is reported once it has stayed as it is for a
+ * while. */
 static void tell_changes(struct watch *watch, struct look *now, struct look_tag **before,
 	struct look_tag **after)
 {
@@ -261,7 +263,7 @@ static void compare(struct watch *watch, struct look *now)
 
 /* ---- the table ---- */
 
-/* "12.3", in buf; "-" for what is not known. */
+/* Formats a number as "12.3" in buf; returns "-" for a negative one, which is not known. */
 static const char *format_number(char *buf, double value)
 {
 	if (value < 0) {
@@ -313,7 +315,7 @@ static void draw(struct watch *watch, const struct look *look)
 
 /* ---- the command ---- */
 
-/* Something may still come of what was seen, though nothing else changes. */
+/* Returns whether another look may show more although the root has not changed. */
 static bool is_pending(const struct look *look)
 {
 	for (size_t i = 0; i < look->tags_n; i++) {
@@ -324,7 +326,7 @@ static bool is_pending(const struct look *look)
 	return false;
 }
 
-/* Whether the agent says what it said before. */
+/* Returns whether the agent says the same as at the last look. */
 static bool is_same_word(const struct watch *watch)
 {
 	struct look now = watch->look;
@@ -372,7 +374,7 @@ static int watch_root(struct watch *watch, struct pawl_err *err)
 		ppoll(NULL, 0, &wait, NULL);
 		rv = interrupt_signal() == 0 ? look_once(watch, err) : 0;
 	}
-	return rv == PAWL_ECANCELED ? 0 : rv; /* in the middle of a look */
+	return rv == PAWL_ECANCELED ? 0 : rv; /* interrupted in the middle of a look */
 }
 
 static int read_line(struct cli_reader *reader, struct watch *watch)

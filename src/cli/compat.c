@@ -1,7 +1,9 @@
-/* pawl compat: reads its command line and becomes `python -m pawl.compat`.
+/*
+ * pawl compat: reads its command line and becomes `python -m pawl.compat`.
  *
- * Who provides a name is for the interpreter to say: it depends on its path, and on what is
- * installed for it. */
+ * Only the interpreter can say which package provides a name: that depends on its path, and on what
+ * is installed for it.
+ */
 #include "agent/run_plan.h"
 #include "base/err.h"
 #include "cli/cli.h"
@@ -10,7 +12,7 @@
 #include <stdbool.h>
 #include <unistd.h>
 
-#define ARGS_MAX 3 /* use NAME CHOICE */
+#define ARGS_MAX 3 /* arguments, at most: use NAME CHOICE */
 
 enum option { JSON, PYTHON };
 
@@ -20,7 +22,7 @@ static const struct cli_option options[] = {
 	{NULL},
 };
 
-/* Does not return if the interpreter could be executed. */
+/* Becomes the interpreter. Returns an exit code if it could not be executed. */
 static int become(const struct cli_command *command, const char *python, const char **args,
 	size_t args_n, bool json)
 {

@@ -1,5 +1,4 @@
-/* pawl cancel, pause, resume and drain: what is asked of a scheduler and answered with yes or
- * no. */
+/* pawl cancel, pause, resume and drain: requests that a scheduler grants or refuses. */
 #include "cli/jobs.h"
 
 #include <jansson.h>
@@ -21,7 +20,7 @@ static const struct cli_option drain_options[] = {
 	{NULL},
 };
 
-/* What was asked for. */
+/* The command line. */
 struct asked {
 	const char *what; /* the job, or node */
 	const char *root;

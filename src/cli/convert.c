@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define PIPE_BYTES (1 << 20) /* as much as anybody may ask for */
+#define PIPE_BYTES (1 << 20) /* the most that a process without privileges may ask for */
 
 static const char *const fixed[] = {"-u", "-m", "pawl._convert"};
 
@@ -62,7 +62,7 @@ int convert_start(struct convert *convert, const char *python, const char *const
 		rv = pawl_err_sys(err, "start %s", convert->python);
 		goto close_null;
 	}
-	fcntl(ends[0], F_SETPIPE_SZ, PIPE_BYTES); /* a smaller one does as well */
+	fcntl(ends[0], F_SETPIPE_SZ, PIPE_BYTES); /* a smaller pipe works as well */
 	rv = spawn(convert, args, null_fd, ends[1], err);
 	close(ends[1]);
 	convert->from = rv == 0 ? fdopen(ends[0], "r") : NULL;
@@ -77,7 +77,8 @@ close_null:
 	return rv;
 }
 
-/* It has said its last, without saying that it is done. */
+/* Says how the process ended that has not said that it is done. Returns PAWL_EIO, or PAWL_ECANCELED
+ * after a signal. */
 static int blame(struct convert *convert, struct pawl_err *err)
 {
 	int rv = interrupt_check(err);
@@ -86,7 +87,7 @@ static int blame(struct convert *convert, struct pawl_err *err)
 	if (rv != 0) {
 		return rv;
 	}
-	kill(-convert->pid, SIGKILL); /* if it lives it makes no sense */
+	kill(-convert->pid, SIGKILL); /* a process that is still alive sent nonsense */
 	waitpid(convert->pid, &status, 0);
 	convert->pid = 0;
 	return pawl_err_set(err, PAWL_EIO,
@@ -107,7 +108,7 @@ static int code_of(const char *name)
 	return PAWL_EIO;
 }
 
-/* Carries out what is said to anybody. Returns whether the message is over with. */
+/* Handles progress and notes, which any command may get. Returns whether the message was one. */
 static bool handle(struct convert *convert, json_t *message)
 {
 	json_t *progress = json_object_get(message, "progress");
@@ -128,7 +129,7 @@ static bool handle(struct convert *convert, json_t *message)
 	return progress != NULL || note != NULL;
 }
 
-/* The text under a key, or another. */
+/* Returns the text under a key, or otherwise if there is none. */
 static const char *text_of(const json_t *json, const char *key, const char *otherwise)
 {
 	const char *text = json_string_value(json_object_get(json, key));

@@ -1,5 +1,5 @@
-/* pawl cp: files of a job. Whose they are may have put there what does harm to who copies them
- * (tree_copy.h). */
+/* pawl cp: copies files of a job. Their owner may have planted there what harms the user that
+ * copies them (tree_copy.h). */
 #include "cli/jobs.h"
 
 #include "base/err.h"
@@ -30,11 +30,11 @@ static int find_path(const struct talk_shown *shown, const char *path, char full
 	return submission_path(shown->home, shown->cwd, path, full, err);
 }
 
-/* What is not copied. */
+/* Files that are not copied. */
 struct refused {
 	const struct cli_command *command;
-	json_t *left_out; /* owned */
-	unsigned failed;  /* that were to be copied */
+	json_t *left_out; /* rows of the document; owned */
+	unsigned failed;  /* number of files whose copy failed */
 };
 
 static void on_left_out(void *user, const char *path, const char *why, bool failed)
@@ -42,7 +42,7 @@ static void on_left_out(void *user, const char *path, const char *why, bool fail
 	struct refused *refused = user;
 
 	refused->failed += failed;
-	if (failed) { /* why names it */
+	if (failed) { /* why names the path */
 		cli_print(stderr, "pawl %s: %s\n", refused->command->name, why);
 	} else {
 		cli_print(stderr, "pawl %s: %s is left out: it is %s\n", refused->command->name,
@@ -73,7 +73,7 @@ static int copy(struct refused *refused, const struct talk_shown *shown, uint32_
 		       : pawl_err_prefix(err, rv, "job %llu", (unsigned long long)shown->job.id);
 }
 
-/* What was copied, and what was not. */
+/* Prints the document, with what was copied and what was not. Returns an exit code. */
 static int tell(const struct refused *refused, const char *from, const char *to, bool json)
 {
 	int rv = CLI_OK;

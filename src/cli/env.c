@@ -1,4 +1,4 @@
-/* pawl env: what a process started here would take itself to be. */
+/* pawl env: shows the rank, world and job that a process started here would find. */
 #include "cli/cli.h"
 
 #include "pawl/env.h"

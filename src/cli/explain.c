@@ -12,13 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GROUPS_SHOWN 3u    /* without --group */
-#define RANKS_SHOWN  12u   /* the latest ones */
-#define STEPS_SHOWN  3u    /* the slowest ones */
-#define LINKS_SHOWN  6u    /* the slowest ones */
-#define BLAMED_SHARE 0.5   /* of all lateness, to be called late */
-#define BLAMED_TIME  0.02  /* of all time, the same */
-#define CLOCKED      20000 /* records written to see what one costs */
+#define GROUPS_SHOWN 3u    /* groups shown without --group */
+#define RANKS_SHOWN  12u   /* ranks shown, the latest ones */
+#define STEPS_SHOWN  3u    /* steps shown, the slowest ones */
+#define LINKS_SHOWN  6u    /* links shown, the slowest ones */
+#define BLAMED_SHARE 0.5   /* share of all lateness from which on a rank is called late */
+#define BLAMED_TIME  0.02  /* share of the whole time from which on a rank is called late */
+#define CLOCKED      20000 /* records written to measure what one costs */
 
 enum option { TRACE, GROUP };
 
@@ -48,7 +48,7 @@ static int compare_ns(const void *a, const void *b)
 	return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* What of a step's operations made it so much longer than the others. */
+/* Prints which operation made a step so much longer than the others. */
 static void print_cause(const struct explain_sum *sum, const struct explain_step *step,
 	int64_t usual_ns)
 {
@@ -140,9 +140,9 @@ static void print_phases(const struct explain_sum *sum, const struct explain_gro
 		percent(sum->adding_s, all_s));
 }
 
-/* ---- who was late ---- */
+/* ---- late ranks ---- */
 
-/* The rank with the most lateness of those that have less than the one before; ranks: nobody. */
+/* Returns the rank with the most lateness of those not shown yet; ranks if there is none. */
 static uint32_t find_next(const struct explain_sum *sum, uint32_t ranks, const bool *shown)
 {
 	uint32_t next = ranks;
@@ -243,7 +243,7 @@ static void print_links(const struct explain_sum *sum, const struct explain_grou
 
 /* ---- a group ---- */
 
-/* What writing so many records costs, on this machine. */
+/* Returns what writing n records costs on this machine, in ns. */
 static double clock_records(uint64_t n)
 {
 	uint8_t bytes[TRACE_RECORD_BYTES];
@@ -306,25 +306,25 @@ static void print_group(const struct explain_sum *sum, const struct explain_grou
 	print_links(sum, group);
 }
 
-/* ---- all of them ---- */
+/* ---- all groups ---- */
 
 /* A group in the files, and how long threads waited for it. */
 struct row {
-	size_t first;     /* of the files */
-	double blocked_s; /* all ranks together */
+	size_t first;     /* index of its first file */
+	double blocked_s; /* seconds that threads waited, all ranks together */
 	bool shown;       /* printed already */
 };
 
 struct explain {
 	struct explain_files files;
-	struct row *rows;  /* owned; of each group */
-	size_t rows_n;     /* of them */
-	int64_t begin_ns;  /* of the first thing in any */
+	struct row *rows;  /* owned; one for each group */
+	size_t rows_n;     /* number of entries in rows */
+	int64_t begin_ns;  /* time of the first record in any group; CLOCK_REALTIME */
 	const char *only;  /* --group; NULL: none */
 	const char *trace; /* --trace; NULL: none */
 };
 
-/* Loads a group, with clocks put right. */
+/* Loads a group, and corrects the clocks. */
 static int load(const struct explain *explain, size_t first, struct explain_group *group, size_t *n,
 	struct pawl_err *err)
 {
@@ -390,7 +390,7 @@ static int print_all(struct explain *explain, struct pawl_err *err)
 			most = !row->shown && (!most || row->blocked_s > most->blocked_s) ? row
 											  : most;
 		}
-		ASSERT(most != NULL); /* fewer have been shown than there are */
+		ASSERT(most != NULL); /* fewer groups have been shown than there are */
 		most->shown = true;
 		rv = load(explain, most->first, &group, &n, err);
 		if (rv != 0) {

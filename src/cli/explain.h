@@ -1,4 +1,4 @@
-/* What the files of `pawl explain` share: a group's traces, and what is found in them. */
+/* Shared by the files of `pawl explain`: a group's traces, and what they say. */
 #ifndef CLI_EXPLAIN_H
 #define CLI_EXPLAIN_H
 
@@ -6,56 +6,57 @@
 
 #include <stdio.h>
 
-#define EXPLAIN_FILES_MAX 65536u /* of a directory */
+#define EXPLAIN_FILES_MAX 65536u /* traces in a directory, at most */
 
 /* ---- the files (explain_load.c) ---- */
 
-/* The directory's traces by group. */
+/* The traces of a directory, by group. */
 struct explain_files {
 	struct explain_file {
-		char name[128]; /* in the directory */
-		uint64_t group; /* whose it is */
-		uint32_t rank;  /* the same */
-	} * at;                 /* owned; by group, then by rank */
-	size_t n;               /* of them */
+		char name[128]; /* name in the directory */
+		uint64_t group; /* id of the group that left it */
+		uint32_t rank;  /* rank that left it */
+	} * at;                 /* owned; sorted by group, then by rank */
+	size_t n;               /* number of entries in at */
 	int folder;             /* the directory, open; -1: none */
-	size_t bad_n;           /* files that are named so and are no traces */
-	char bad[192];          /* the first of them, and why */
+	size_t bad_n;           /* files that are named like traces and are none */
+	char bad[192];          /* the first such file, and why */
 };
 
-/* PAWL_ENOENT: there is none; PAWL_EIO, PAWL_ENOMEM, PAWL_ELIMIT. */
+/* Lists the traces in a directory. PAWL_ENOENT: there is none; PAWL_EIO, PAWL_ENOMEM,
+ * PAWL_ELIMIT. */
 int explain_files_open(struct explain_files *files, const char *path, struct pawl_err *err);
 void explain_files_close(struct explain_files *files);
 
-/* One group's. */
+/* The traces of one group. */
 struct explain_group {
-	uint64_t id;           /* of the group */
-	uint32_t ranks, hosts; /* of it */
+	uint64_t id;           /* id of the group */
+	uint32_t ranks, hosts; /* number of ranks, and of hosts, in the group */
 	uint32_t there;        /* ranks that left a trace */
-	struct trace *traces;  /* owned; of each rank; its head.ranks is 0: it left none */
-	int64_t *base_ns;      /* owned; of each rank: its times and this are CLOCK_REALTIME */
-	int64_t apart_ns;      /* by which clocks of hosts were put right, at most */
+	struct trace *traces;  /* owned; one for each rank; head.ranks is 0 if the rank left none */
+	int64_t *base_ns;      /* owned; one for each rank: times plus this are CLOCK_REALTIME */
+	int64_t apart_ns;      /* largest correction of a host's clock */
 };
 
-/* The files from first on that are of its group; how many is *n. PAWL_ENOMEM, PAWL_EIO,
- * PAWL_ECORRUPT: they do not fit each other. */
+/* Loads the files from first on that are of one group; *n: how many. PAWL_ENOMEM, PAWL_EIO,
+ * PAWL_ECORRUPT: the traces do not fit each other. */
 int explain_group_load(struct explain_group *group, const struct explain_files *files, size_t first,
 	size_t *n, struct pawl_err *err);
 void explain_group_deinit(struct explain_group *group);
-/* When the first thing in its traces was; CLOCK_REALTIME. INT64_MAX: there is nothing. */
+/* Returns the time of the first record in the traces; CLOCK_REALTIME. INT64_MAX: there is none. */
 int64_t explain_group_begin(const struct explain_group *group);
 
 /* ---- printing (explain.c) ---- */
 
-/* What `pawl explain path` does. */
+/* Does what `pawl explain path` does. */
 int explain_print(const char *path, struct pawl_err *err);
 
-/* ---- what is in them (explain_sum.c); pure ---- */
+/* ---- what the traces say (explain_sum.c); pure ---- */
 
 enum explain_phase {
 	EXPLAIN_QUEUED,
 	EXPLAIN_IDLE,
-	EXPLAIN_LATE, /* until the last rank of all had begun, as all files together show */
+	EXPLAIN_LATE, /* until the last rank of all had begun, as all traces together show */
 	EXPLAIN_NETWORK,
 	EXPLAIN_MEMORY,
 	EXPLAIN_PHASES
@@ -63,73 +64,73 @@ enum explain_phase {
 
 /* A collective that all traces have. */
 struct explain_op {
-	const struct trace_record *record; /* one rank's */
-	int64_t begin_ns;                  /* when the first rank submitted it; CLOCK_REALTIME */
-	int64_t together_ns;               /* when the last one began it */
-	int64_t end_ns;                    /* when it was done everywhere */
-	int64_t late_ns;                   /* from when half of the ranks had begun to the last */
-	uint32_t last;                     /* that rank */
+	const struct trace_record *record; /* record of one of the ranks */
+	int64_t begin_ns;    /* time when the first rank submitted it; CLOCK_REALTIME */
+	int64_t together_ns; /* time when the last rank began it */
+	int64_t end_ns;      /* time when the last rank had done it */
+	int64_t late_ns;     /* time from half of the ranks having begun to the last one */
+	uint32_t last;       /* rank that began it last */
 };
 
-/* Operations that come again and again in this order. */
+/* Operations that repeat in this order. */
 struct explain_step {
-	size_t first; /* of the operations */
-	int64_t ns;   /* from the end of the one before to its own */
+	size_t first; /* index of the first operation in ops */
+	int64_t ns;   /* time from the end of the step before to the end of this one */
 };
 
 struct explain_rank {
-	uint64_t last_n;        /* operations to which it came last, by EXPLAIN_LATE_NS or more */
-	double late_s;          /* by how much, all together */
-	int64_t late_median_ns; /* of them */
-	int64_t late_most_ns;   /* the same */
+	uint64_t last_n; /* operations to which the rank came last, by EXPLAIN_LATE_NS or more */
+	double late_s;   /* lateness in all these operations together */
+	int64_t late_median_ns; /* median of the lateness in these operations */
+	int64_t late_most_ns;   /* largest lateness in these operations */
 };
 
-/* From one host to another. */
+/* Traffic from one host to another. */
 struct explain_link {
-	uint32_t from, to; /* hosts; then servers */
-	double bytes, s;   /* what went, while it was its turn */
+	uint32_t from, to; /* hosts; numbers after the last host are servers */
+	double bytes, s;   /* bytes that went, and seconds of the link's turns */
 };
 
-#define EXPLAIN_LATE_NS 100000 /* less is nobody's fault */
+#define EXPLAIN_LATE_NS 100000 /* a rank that is less late is not called late */
 
 struct explain_sum {
-	struct explain_op *ops;         /* owned; by number */
-	size_t ops_n;                   /* of them */
-	struct explain_step *steps;     /* owned; in order */
-	size_t steps_n, step_ops;       /* of them; operations of each */
-	struct explain_rank *ranks;     /* owned; of each */
-	struct explain_link *links;     /* owned; the slowest first */
-	size_t links_n;                 /* of them */
-	double phase_s[EXPLAIN_PHASES]; /* of all operations at all ranks */
-	double adding_s;                /* of the last two */
-	double blocked_s;               /* that threads waited, all ranks together */
-	double elapsed_s;               /* from the first begin to the last end */
+	struct explain_op *ops;     /* owned; by number */
+	size_t ops_n;               /* number of entries in ops */
+	struct explain_step *steps; /* owned; in order */
+	size_t steps_n, step_ops;   /* number of steps; operations in each, 0: they do not repeat */
+	struct explain_rank *ranks; /* owned; one for each rank */
+	struct explain_link *links; /* owned; the slowest first */
+	size_t links_n;             /* number of entries in links */
+	double phase_s[EXPLAIN_PHASES]; /* time in each phase, of all operations at all ranks */
+	double adding_s;                /* time spent adding, within the last two phases */
+	double blocked_s;               /* time that threads waited, all ranks together */
+	double elapsed_s;               /* time from the first begin to the last end */
 };
 
-/* Puts the hosts' clocks right, as far as what cannot have been shows them to be wrong. */
+/* Corrects the hosts' clocks, as far as the order of events proves them wrong. */
 void explain_align(struct explain_group *group);
-/* PAWL_ENOMEM. */
+/* Sums up what a group's traces say. PAWL_ENOMEM. */
 int explain_sum_init(struct explain_sum *sum, const struct explain_group *group,
 	struct pawl_err *err);
 void explain_sum_deinit(struct explain_sum *sum);
-/* Whether its link i is slow, by the others. */
+/* Returns whether link i is slow, compared with the median link. */
 bool explain_link_slow(const struct explain_sum *sum, size_t i);
-/* "all_reduce(sum) of 1000 float32"; text has GROUP_CALL_TEXT bytes. */
+/* Formats a name: "all_reduce(sum) of 1000 float32"; text has GROUP_CALL_TEXT bytes. */
 void explain_name(const struct trace_record *record, char *text);
 
 /* ---- for chrome://tracing (explain_json.c) ---- */
 
 /* A document being written. */
 struct explain_json {
-	FILE *to;         /* the caller's */
-	bool some;        /* there was an event */
-	unsigned groups;  /* so far */
-	int64_t begin_ns; /* what times are counted from; CLOCK_REALTIME */
+	FILE *to;         /* stream of the caller's */
+	bool some;        /* an event has been written */
+	unsigned groups;  /* groups written so far */
+	int64_t begin_ns; /* origin of all times; CLOCK_REALTIME */
 };
 
 void explain_json_begin(struct explain_json *json);
 void explain_json_group(struct explain_json *json, const struct explain_group *group);
-/* False: something could not be written. */
+/* Ends the document. False: something could not be written. */
 bool explain_json_end(struct explain_json *json);
 
 #endif

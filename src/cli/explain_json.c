@@ -1,8 +1,8 @@
 /*
  * pawl explain: traces as chrome://tracing, and Perfetto, read them ("Trace Event Format").
  *
- * A process is a rank's, a thread one of a group's channels; what overlaps there, messages, waits
- * and links, are asynchronous events, which get rows of their own.
+ * A process is a rank's, a thread one of a group's channels. Events that overlap there, messages,
+ * waits and links, are asynchronous ones, and get rows of their own.
  */
 #include "cli/explain.h"
 
@@ -15,18 +15,18 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define PIDS_MAX 10000000u /* more than a kernel has */
-#define HOSTS    1000u     /* told apart by a digest of their names */
+#define PIDS_MAX 10000000u /* process ids of a host: more than a kernel has */
+#define HOSTS    1000u     /* hosts told apart, by a digest of their names */
 #define ROWS     8u        /* threads of a group */
 
-/* Whose events are written. */
+/* The rank whose events are written. */
 struct place {
-	struct explain_json *json;     /* where to */
-	const struct trace_head *head; /* the rank's */
-	int64_t base_ns;               /* its times and this are since json's begin */
-	uint64_t pid;                  /* of its process, in the document */
-	unsigned tid;                  /* of its first row */
-	uint64_t id;                   /* of the next asynchronous event */
+	struct explain_json *json;     /* document that they are written to */
+	const struct trace_head *head; /* head of the rank's trace */
+	int64_t base_ns;               /* a record's time plus this is time since json's begin */
+	uint64_t pid;                  /* id of the rank's process in the document */
+	unsigned tid;                  /* id of the first row of the group */
+	uint64_t id;                   /* id of the next asynchronous event */
 };
 
 static FILE *begin_event(struct place *place, const char *phase, const char *name, unsigned tid)
@@ -39,7 +39,7 @@ static FILE *begin_event(struct place *place, const char *phase, const char *nam
 	return to;
 }
 
-/* Microseconds. */
+/* Writes a time in microseconds. */
 static void put_time(FILE *to, const char *name, int64_t ns)
 {
 	fprintf(to, ",\"%s\":%" PRId64 ".%03d", name, ns / 1000, (int)(ns % 1000));
@@ -65,7 +65,7 @@ static void put_phase(struct place *place, const struct trace_record *record, co
 	}
 }
 
-/* Both ends of what may overlap with others. */
+/* Writes both ends of an event that may overlap with others. */
 static void put_async(struct place *place, const struct trace_record *record, const char *kind,
 	const char *name)
 {

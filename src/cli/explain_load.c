@@ -1,4 +1,4 @@
-/* pawl explain: the files of a directory, group by group. */
+/* pawl explain: loads the files of a directory, group by group. */
 #include "cli/explain.h"
 
 #include "base/err.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- which there are ---- */
+/* ---- the directory ---- */
 
 static bool is_trace(const char *name)
 {
@@ -22,7 +22,7 @@ static bool is_trace(const char *name)
 		strcmp(name + len - suffix, TRACE_SUFFIX) == 0;
 }
 
-/* Reads len bytes from off on; PAWL_ECORRUPT: there are fewer. */
+/* Reads len bytes from off on. PAWL_ECORRUPT: there are fewer. */
 static int read_at(int fd, uint8_t *bytes, size_t len, size_t off, struct pawl_err *err)
 {
 	for (size_t got = 0; got < len;) {
@@ -49,7 +49,7 @@ static int open_file(const struct explain_files *files, const char *name, int *f
 	return *fd >= 0 ? 0 : pawl_err_sys(err, "open");
 }
 
-/* Whose a file is. What is no trace is remembered, and passed over. */
+/* Reads whose trace a file is. A file that is no trace is counted, and passed over. */
 static void look_at(struct explain_files *files, const char *name)
 {
 	uint8_t bytes[TRACE_HEAD_BYTES];
@@ -151,7 +151,7 @@ void explain_files_close(struct explain_files *files)
 
 /* ---- one group ---- */
 
-/* It may be written to meanwhile: so its count is read again. */
+/* Loads a trace. A rank may be writing to the file meanwhile, therefore the count is read again. */
 static int load_trace(const struct explain_files *files, const char *name, uint8_t *bytes,
 	struct trace *trace, struct pawl_err *err)
 {

@@ -1,4 +1,4 @@
-/* pawl explain: what a group's traces say together. Pure. */
+/* pawl explain: sums up what a group's traces say together. Pure. */
 #include "cli/explain.h"
 
 #include "base/err.h"
@@ -9,11 +9,11 @@
 
 #define NS_PER_S       1e9
 #define APART_MAX_NS   (1LL << 50) /* clocks further apart are left as they are */
-#define STEP_OPS_MAX   2048u       /* operations of a step */
-#define STEPS_MIN      4u          /* that must be alike, to be taken for steps */
-#define ODD_SHARE      20u         /* of so many operations one may be another than expected */
-#define LINK_HOSTS_MAX 1024u       /* more hosts are not compared */
-#define SLOW_LINK      0.5         /* of the median link */
+#define STEP_OPS_MAX   2048u       /* operations of a step, at most */
+#define STEPS_MIN      4u          /* repetitions, at least, that make a step */
+#define ODD_SHARE      20u         /* one in so many operations may differ from the step before */
+#define LINK_HOSTS_MAX 1024u       /* links are not compared between more hosts */
+#define SLOW_LINK      0.5         /* share of the median link's speed below which a link is slow */
 
 void explain_name(const struct trace_record *record, char *text)
 {
@@ -29,11 +29,11 @@ void explain_name(const struct trace_record *record, char *text)
 
 /* ---- the collectives that all ranks have ---- */
 
-/* A rank's, by number. */
+/* The collectives of one rank, by number. */
 struct table {
-	const struct trace_record **at; /* owned; NULL: not this one */
-	uint64_t from;                  /* the number of the first */
-	size_t n;                       /* of numbers */
+	const struct trace_record **at; /* owned; NULL: the rank has none of this number */
+	uint64_t from;                  /* number of the first entry */
+	size_t n;                       /* number of entries in at */
 };
 
 static bool is_collective(const struct trace_record *record)
@@ -41,7 +41,8 @@ static bool is_collective(const struct trace_record *record)
 	return record->what == TRACE_OPERATION && record->kind < PAWL_SEND;
 }
 
-/* Numbers that no rank's file has lost, as far as can be seen from the first and the last. */
+/* Finds the numbers that no rank's file has lost, as far as can be seen from the first and the
+ * last. */
 static void find_range(const struct explain_group *group, uint64_t *from, uint64_t *to)
 {
 	*from = 0;
@@ -113,7 +114,7 @@ static bool tables_whole(const struct table *tables, uint32_t n)
 	return whole;
 }
 
-/* Whether all that left a trace have number i. */
+/* Returns whether all ranks that left a trace have entry i. */
 static bool all_have(const struct explain_group *group, const struct table *tables, size_t i)
 {
 	for (uint32_t r = 0; r < group->ranks; r++) {
@@ -132,7 +133,8 @@ static bool waits_for_all(enum pawl_coll kind)
 		kind == PAWL_BARRIER;
 }
 
-/* By how much clock b is ahead of a: nothing is done at one before the other has begun it. */
+/* Returns by how much clock b is ahead of clock a. Nothing is done at one rank before the other has
+ * begun it. */
 static int64_t find_apart(const struct explain_group *group, const struct table *tables, uint32_t a,
 	uint32_t b)
 {
@@ -153,7 +155,7 @@ static int64_t find_apart(const struct explain_group *group, const struct table 
 		}
 	}
 	if (least > most || (least <= 0 && most >= 0)) {
-		return 0; /* nothing is wrong, or all */
+		return 0; /* the clocks may be right, or the records contradict each other */
 	}
 	return least / 2 + most / 2;
 }
@@ -191,7 +193,7 @@ static int compare_times(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* times: room for one a rank. */
+/* Describes operation i. times: room for one entry for each rank. */
 static struct explain_op describe(const struct explain_group *group, const struct table *tables,
 	size_t i, int64_t *times)
 {
@@ -229,7 +231,7 @@ static int64_t within(int64_t ns, int64_t least, int64_t most)
 	return ns < least ? least : ns > most ? most : ns;
 }
 
-/* One rank's part of an operation; together_ns by its own clock. */
+/* Adds one rank's part of an operation; together_ns is by that rank's clock. */
 static void add_phases(struct explain_sum *sum, const struct trace_record *record,
 	int64_t together_ns)
 {
@@ -288,7 +290,7 @@ static bool is_alike(const struct explain_op *a, const struct explain_op *b)
 	return x->kind == y->kind && x->op == y->op && x->dtype == y->dtype && x->bytes == y->bytes;
 }
 
-/* After how many operations the same ones come again; 0: they do not. */
+/* Returns after how many operations the sequence repeats; 0: it does not. */
 static size_t find_period(const struct explain_sum *sum)
 {
 	for (size_t n = 1; n <= STEP_OPS_MAX && n * STEPS_MIN <= sum->ops_n; n++) {
@@ -304,7 +306,7 @@ static size_t find_period(const struct explain_sum *sum)
 	return 0;
 }
 
-/* A step's first operation: most often the longest pause is before it. */
+/* Finds a step's first operation: most often the longest pause is before it. */
 static size_t find_first(const struct explain_sum *sum, size_t period)
 {
 	size_t *votes = calloc(period, sizeof(*votes));
@@ -392,7 +394,7 @@ static int compare_links(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* The host of a rank, or server; LINK_HOSTS_MAX: unknown. */
+/* Returns the host of a rank, or of a server; LINK_HOSTS_MAX: unknown. */
 static uint32_t host_of(const struct explain_group *group, uint32_t peer)
 {
 	if (peer >= group->ranks) {
@@ -455,7 +457,8 @@ bool explain_link_slow(const struct explain_sum *sum, size_t i)
 	const struct explain_link *link = &sum->links[i];
 	const struct explain_link *middle;
 
-	middle = &sum->links[(sum->links_n - 1) / 2]; /* of two, the slower one: neither is slow */
+	/* With two links the middle is the slower one: neither is slow. */
+	middle = &sum->links[(sum->links_n - 1) / 2];
 	return link->bytes / link->s < SLOW_LINK * middle->bytes / middle->s;
 }
 

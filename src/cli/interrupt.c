@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <string.h>
 
-static volatile sig_atomic_t came; /* the last such signal */
+static volatile sig_atomic_t came; /* the last signal that came; 0: none */
 
 static void note_signal(int number)
 {

@@ -1,16 +1,17 @@
-/* Ctrl-C and its like while a command has something half done: noted, so that it can clean up. */
+/* Notes Ctrl-C and other signals that end a command, so that the command can clean up first. */
 #ifndef CLI_INTERRUPT_H
 #define CLI_INTERRUPT_H
 
 #include "ckpt/tags.h"
 
-/* From now on SIGINT, SIGTERM and SIGHUP end no call but those that wait, with EINTR. */
+/* Catches SIGINT, SIGTERM and SIGHUP from now on. They end no call but those that wait, with
+ * EINTR. */
 void interrupt_catch(void);
-/* The signal that came, or 0. */
+/* Returns the signal that came, or 0. */
 int interrupt_signal(void);
-/* 0, or PAWL_ECANCELED if a signal came. */
+/* Returns 0, or PAWL_ECANCELED if a signal came. */
 int interrupt_check(struct pawl_err *err);
-/* The same as a question: for looks through many tags. */
+/* Stops a search through many tags once a signal has come. */
 extern const struct tags_stop interrupt_stop;
 
 #endif

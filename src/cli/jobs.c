@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ENDED_MAX 1000u /* of those that are over, in a list */
+#define ENDED_MAX 1000u /* jobs that are over, in a list */
 
 /* ---- asking ---- */
 
@@ -200,20 +200,20 @@ static const struct cli_option show_options[] = {
 	{NULL},
 };
 
-/* Its last start failed, and no other runs. */
+/* Returns whether the job's last start failed and no other one runs. */
 static bool has_failed(const struct talk_job *job)
 {
 	return strcmp(job->state, "failed") == 0 ||
 		(!job->over && job->replicas == 0 && job->failures > 0);
 }
 
-/* NULL: it is none of a signal. */
+/* Returns the name of the signal; NULL: the exit code is not that of a signal. */
 static const char *name_signal(int exit_code)
 {
 	return exit_code > 128 ? sigabbrev_np(exit_code - 128) : NULL;
 }
 
-/* What people and shells mean by it. */
+/* Formats an exit code, with what it means to people and shells. */
 static const char *explain_exit(char text[CLI_TEXT_MAX], int exit_code)
 {
 	const char *signal = name_signal(exit_code);
@@ -303,7 +303,7 @@ static int show(const struct cli_command *command, const char *root, const char 
 
 	rv = rv == 0 ? jobs_show(talk, job, &shown, &err) : rv;
 	if (rv == 0 && has_failed(&shown.job) && jobs_runner(talk, &shown, &uid, NULL) == 0) {
-		log_end_read(shown.log_dir, uid, log_end, NULL); /* where it may not be read: "" */
+		log_end_read(shown.log_dir, uid, log_end, NULL); /* "" if it may not be read */
 	}
 	talk_close(talk);
 	if (rv != 0) {

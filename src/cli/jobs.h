@@ -1,4 +1,4 @@
-/* What commands that talk to the scheduler share. */
+/* Shared by the commands that talk to the scheduler. */
 #ifndef CLI_JOBS_H
 #define CLI_JOBS_H
 
@@ -15,11 +15,11 @@
 
 /* Connects to the scheduler of root (NULL: not said). Errors as talk_open. */
 int jobs_open(struct talk **talk, const char *root, struct pawl_err *err);
-/* job: a number or a name. */
+/* Asks for one job. job: a number or a name. */
 int jobs_show(struct talk *talk, const char *job, struct talk_shown *shown, struct pawl_err *err);
 
-/* As whom the job ran, which has its directory and its files. A scheduler of root's is believed;
- * another can only give away what is its own user's. PAWL_EIO. */
+/* Finds the user that the job ran as, the owner of its directory and its files. A scheduler of
+ * root's is believed; another one can only give away its own user's files. PAWL_EIO. */
 int jobs_runner(const struct talk *talk, const struct talk_shown *shown, uint32_t *uid,
 	struct pawl_err *err);
 
@@ -27,11 +27,11 @@ int jobs_runner(const struct talk *talk, const struct talk_shown *shown, uint32_
 struct jobs_list {
 	struct talk_job *jobs; /* owned */
 	uint32_t n;
-	uint32_t left_out;            /* that are over */
-	char remark[TALK_REMARK_MAX]; /* of the engine's, in lines */
+	uint32_t left_out;            /* jobs that are over and not listed */
+	char remark[TALK_REMARK_MAX]; /* the engine's remark, in lines */
 };
 
-/* Those that there are, to be freed; ended: and those that are over. */
+/* Lists the jobs; the caller frees list->jobs. ended: with the jobs that are over. */
 int jobs_list(struct talk *talk, bool ended, struct jobs_list *list, struct pawl_err *err);
 int jobs_nodes(struct talk *talk, struct talk_node **nodes, uint32_t *n, struct pawl_err *err);
 
@@ -39,13 +39,13 @@ int jobs_nodes(struct talk *talk, struct talk_node **nodes, uint32_t *n, struct 
 
 void jobs_print(FILE *to, const struct talk_job *jobs, uint32_t n);
 void jobs_print_nodes(FILE *to, const struct talk_node *nodes, uint32_t n);
-/* "1:02:03", "2d 3h". Returns buf, of CLI_TEXT_MAX bytes. */
+/* Formats a duration: "1:02:03", "2d 3h". Returns buf, of CLI_TEXT_MAX bytes. */
 const char *jobs_span(char *buf, double seconds);
 
-/* The newest changes of a job, of the scheduler in root (NULL: as talk_root); nothing, if there are
- * none, or they may not be read. Printed; or as an array. */
-/* Where the scheduler's history is. PAWL_EINVAL: too long, or no home. */
+/* Finds the directory of the scheduler's history. PAWL_EINVAL: too long, or no home. */
 int jobs_history_dir(const char *root, char dir[PATH_MAX], struct pawl_err *err);
+/* Prints the newest changes of a job, or returns them as an array. root: the scheduler's (NULL: as
+ * talk_root). The result is empty if there are none, or they may not be read. */
 void jobs_history_print(const char *root, uint64_t job);
 struct json_t *jobs_history_json(const char *root, uint64_t job);
 

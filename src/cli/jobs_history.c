@@ -1,4 +1,4 @@
-/* What became of a job lately, as the scheduler's history has it: see jobs.h. */
+/* The newest changes of a job, from the scheduler's history: see jobs.h. */
 #include "cli/jobs.h"
 
 #include "base/clock.h"
@@ -8,7 +8,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#define SHOWN 8u /* changes, the newest */
+#define SHOWN 8u /* changes shown, the newest */
 
 static void print_change(void *user, const struct history_row *row)
 {

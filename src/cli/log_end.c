@@ -1,5 +1,5 @@
-/* The end of a log: see log_end.h. Its directory is the job's user's, who may have put anything
- * there: it is looked at as they could, and only a plain file is read. */
+/* The end of a log: see log_end.h. The log's directory is one of the job's user, which may contain
+ * anything: it is opened with that user's rights, and only a plain file is read. */
 #include "cli/log_end.h"
 
 #include "base/err.h"
@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What a terminal would show of a line in the end: what follows its last carriage return. */
+/* Returns what a terminal shows of a line in the end: the text after its last carriage return. */
 static const char *last_shown(const char *line, const char *end, const char **shown_end)
 {
 	const char *from;
@@ -27,7 +27,7 @@ static const char *last_shown(const char *line, const char *end, const char **sh
 	return from ? from + 1 : line;
 }
 
-/* The start of the last lines, as many as are shown. */
+/* Returns the start of the last LOG_END_LINES lines. */
 static const char *find_lines(const char *bytes, const char *end)
 {
 	const char *at = end;
@@ -45,7 +45,7 @@ static const char *find_lines(const char *bytes, const char *end)
 	return at;
 }
 
-/* Not in the middle of a character. */
+/* Returns the length that is shown of a line, never cut in the middle of a character. */
 static size_t cut_line(const char *line, size_t len)
 {
 	if (len > LOG_END_LINE) {

@@ -1,8 +1,10 @@
-/* pawl logs: what a job prints, from all its starts.
+/*
+ * pawl logs: prints what a job has printed, from all its starts.
  *
- * The files are in a directory of the job's user, who can put links and FIFOs there: they are
- * looked for by name in one open directory, as that user where root asks, and plain files alone are
- * read. */
+ * The files are in a directory of the job's user, who can put links and FIFOs there. They are
+ * opened by name in one open directory, with that user's rights if root asks, and only plain files
+ * are read.
+ */
 #include "cli/jobs.h"
 
 #include "base/clock.h"
@@ -23,7 +25,7 @@
 #include <unistd.h>
 
 #define COPY_MAX   65536u
-#define NAME_BYTES 32u /* of "log.3", terminator included */
+#define NAME_BYTES 32u /* bytes of "log.3", terminator included */
 
 enum option { FOLLOW, JSON, ROOT };
 
@@ -34,7 +36,7 @@ static const struct cli_option options[] = {
 	{NULL},
 };
 
-/* What was asked for. */
+/* The command line. */
 struct asked {
 	const char *job;
 	const char *root;
@@ -42,7 +44,7 @@ struct asked {
 	bool json;
 };
 
-/* "log.2", or "log" for 0. */
+/* Names a file: "log.2", or "log" for 0. */
 static const char *name_file(unsigned i, char name[NAME_BYTES])
 {
 	if (i > 0) {
@@ -53,18 +55,18 @@ static const char *name_file(unsigned i, char name[NAME_BYTES])
 	return name;
 }
 
-/* How far a log was read. */
+/* State of reading a job's log. */
 struct reading {
 	uint64_t job;
 	const char *dir;
-	int dir_fd;             /* of dir; -1: it was not there yet */
-	int fd;                 /* of the file that is read; -1: none yet */
-	bool closed;            /* nobody takes what is printed any more */
-	bool terminal;          /* it is printed to one, through: */
-	struct visible visible; /* of a terminal: shows control characters, so that it obeys none */
+	int dir_fd;             /* descriptor of dir; -1: not there yet */
+	int fd;                 /* descriptor of the file that is read; -1: none yet */
+	bool closed;            /* nobody reads what is printed any more */
+	bool terminal;          /* stdout is a terminal: printed through visible */
+	struct visible visible; /* shows control characters, so that the terminal obeys none */
 };
 
-/* Its files are found in what is opened here, once. Without an error it may not be there yet. */
+/* Opens the directory, once; all files are found in it. No error if it is not there yet. */
 static int open_dir(struct reading *r, struct pawl_err *err)
 {
 	if (r->dir_fd >= 0) {
@@ -97,7 +99,7 @@ static bool print(struct reading *r, const char *bytes, size_t len_bytes)
 			   : fwrite(bytes, 1, len_bytes, stdout) == len_bytes;
 }
 
-/* What is there from here on. */
+/* Prints the rest of the file that is read. */
 static int copy_rest(struct reading *r, struct pawl_err *err)
 {
 	static char bytes[COPY_MAX];
@@ -118,7 +120,7 @@ static int copy_rest(struct reading *r, struct pawl_err *err)
 	return 0;
 }
 
-/* Whether log.i is the one that is read. */
+/* Returns whether log.i is the file that is read. */
 static bool is_ours(const struct reading *r, unsigned i)
 {
 	char name[NAME_BYTES];
@@ -130,8 +132,8 @@ static bool is_ours(const struct reading *r, unsigned i)
 		ours.st_ino == there.st_ino && ours.st_dev == there.st_dev;
 }
 
-/* Which one it is by now; JOB_LOG_FILES: none any more. They grow older, never newer: looked for
- * from the newest on, none escapes. */
+/* Returns the number that the file has by now; JOB_LOG_FILES: it is gone. Files grow older, never
+ * newer: a search from the newest on misses none. */
 static unsigned find_ours(const struct reading *r)
 {
 	unsigned i = 0;
@@ -142,8 +144,8 @@ static unsigned find_ours(const struct reading *r)
 	return i;
 }
 
-/* *fd is -1 if there is none. The directory is its owner's, who may have put there what they
- * like. */
+/* Opens log.i; *fd is -1 if there is none. The owner of the directory may have put anything
+ * there. */
 static int open_file(const struct reading *r, unsigned i, int *fd, struct pawl_err *err)
 {
 	char name[NAME_BYTES];
@@ -155,7 +157,7 @@ static int open_file(const struct reading *r, unsigned i, int *fd, struct pawl_e
 	return rv >= 0 || rv == PAWL_ENOENT ? 0 : rv;
 }
 
-/* Whether any of [from, to) is there. */
+/* Returns whether any of the files [from, to) is there. */
 static bool is_any(const struct reading *r, unsigned from, unsigned to)
 {
 	char name[NAME_BYTES];
@@ -168,8 +170,8 @@ static bool is_any(const struct reading *r, unsigned from, unsigned to)
 	return any;
 }
 
-/* r->fd stays -1 if there is none. If one became older while they were looked at, they are once
- * more. */
+/* Opens the oldest file; r->fd stays -1 if there is none. Looks again if a file became older
+ * meanwhile. */
 static int open_oldest(struct reading *r, struct pawl_err *err)
 {
 	int rv = 0;
@@ -185,8 +187,9 @@ static int open_oldest(struct reading *r, struct pawl_err *err)
 	return rv;
 }
 
-/* The one after the i-th, which is ours; *fd is -1 if there is none yet. *moved: they were renamed
- * meanwhile, the older ones first: ours has its name no more then, or one between is there. */
+/* Opens the file after the i-th, which is the one that is read; *fd is -1 if there is none yet.
+ * *moved: files were renamed meanwhile, the older ones first, so that the i-th has lost its name or
+ * another one is between. */
 static int open_next(const struct reading *r, unsigned i, int *fd, bool *moved,
 	struct pawl_err *err)
 {
@@ -206,7 +209,7 @@ static int open_next(const struct reading *r, unsigned i, int *fd, bool *moved,
 	return rv;
 }
 
-/* Ours is none of them any more. */
+/* Begins again with the oldest file, as the one that was read is gone. */
 static int start_over(struct reading *r, struct pawl_err *err)
 {
 	int rv;
@@ -223,7 +226,7 @@ static int start_over(struct reading *r, struct pawl_err *err)
 	return rv;
 }
 
-/* From ours, the i-th, to the one after it. *last: there is none yet. */
+/* Goes on from the i-th file, the one that is read, to the next. *last: there is none yet. */
 static int go_on(struct reading *r, unsigned i, bool *last, struct pawl_err *err)
 {
 	bool moved;
@@ -243,7 +246,7 @@ static int go_on(struct reading *r, unsigned i, bool *last, struct pawl_err *err
 	return rv;
 }
 
-/* All that is there, file after file, to the end of the newest. */
+/* Prints all that is there, file after file, to the end of the newest. */
 static int copy_all(struct reading *r, struct pawl_err *err)
 {
 	bool last = false;
@@ -259,7 +262,7 @@ static int copy_all(struct reading *r, struct pawl_err *err)
 		i = rv == 0 ? find_ours(r) : 0;
 		last = i == 0;
 		if (rv == 0 && !last) {
-			rv = copy_rest(r, err); /* what came before it was renamed */
+			rv = copy_rest(r, err); /* written before the file was renamed */
 			rv = rv == 0 ? go_on(r, i, &last, err) : rv;
 		}
 	}
@@ -285,7 +288,7 @@ static int follow(struct talk *talk, uint64_t id, struct reading *r, struct pawl
 
 	snprintf(job, sizeof(job), "%llu", (unsigned long long)id);
 	while (rv == 0 && !last) {
-		last = over; /* and what it wrote before that is there */
+		last = over; /* what the job wrote before its end is there by now */
 		rv = copy_all(r, err);
 		if (rv == 0 && clock_mono_ns() >= ask_ns) {
 			rv = is_over(talk, job, &over, err);
@@ -313,7 +316,7 @@ static json_t *list_files(const struct reading *r)
 	return json_pack("{s:o}", "files", files);
 }
 
-/* *files is set with --json alone. */
+/* Reads, or with --json lists, the files. Sets *files with --json alone. */
 static int read_logs(struct talk *talk, const struct asked *asked, struct reading *r,
 	json_t **files, struct pawl_err *err)
 {
@@ -360,7 +363,7 @@ static int show_logs(const struct cli_command *command, const struct asked *aske
 	as_user_deinit(&runner);
 	talk_close(talk);
 	if (reading.closed) {
-		return CLI_FAILURE; /* as they wish: nothing is said */
+		return CLI_FAILURE; /* nobody reads stdout any more: no message */
 	}
 	return rv != 0 ? cli_fail(command, &err) : asked->json ? cli_json(files) : CLI_OK;
 }

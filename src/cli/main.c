@@ -45,7 +45,7 @@ static const struct cli_command *const commands[] = {
 
 #define COMMANDS_N (sizeof(commands) / sizeof(commands[0]))
 
-/* Those that begin with group; all for "". */
+/* Prints the commands whose names begin with group; "" prints all. */
 static void print_commands(FILE *to, const char *group)
 {
 	fprintf(to, "usage: pawl %s%sCOMMAND …\n\n", group, group[0] != '\0' ? " " : "");
@@ -70,7 +70,7 @@ static bool is_group(const char *word)
 	return false;
 }
 
-/* Runs the command whose name the first words of argv are; CLI_BAD if there is none. */
+/* Runs the command that the first words of argv name; CLI_BAD if there is none. */
 static int run_command(int argc, char **argv)
 {
 	char name[64];

@@ -15,11 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MODEL_BYTES (100ull * 1000000) /* of a gradient, where nothing is said: 25M of float32 */
+#define MODEL_BYTES (100ull * 1000000) /* bytes of a gradient by default: 25M of float32 */
 #define MODEL_MAX   1e16
-#define TRY_S       10.0 /* predicted: what takes longer is not tried */
-#define ROW_S       0.3  /* that all-reduces of one size are tried for */
-#define BUCKET_S    2.0  /* the same of the last size */
+#define TRY_S       10.0 /* all-reduces that are predicted to take longer are not tried */
+#define ROW_S       0.3  /* time to try all-reduces of one size for */
+#define BUCKET_S    2.0  /* time to try all-reduces of the last size for */
 
 enum option { MODEL, BYTES, DTYPE, SERVERS, LISTEN, JSON };
 
@@ -34,19 +34,19 @@ static const struct cli_option options[] = {
 	{NULL},
 };
 
-/* What was asked for. */
+/* The command line. */
 struct asked {
-	const char *names[SURVEY_HOSTS_MAX]; /* of servers, from 1 */
-	uint32_t n;                          /* of them, and this host */
-	const char *listen;                  /* NULL: to be found out */
-	double numbers;                      /* --model; 0: not said */
-	double bytes;                        /* --bytes; 0: not said */
-	bool json;                           /* see above */
+	const char *names[SURVEY_HOSTS_MAX]; /* names of the servers, from 1 on */
+	uint32_t n;                          /* number of hosts: the servers, and this host */
+	const char *listen;                  /* address of this host; NULL: to be found out */
+	double numbers;                      /* --model; 0: not given */
+	double bytes;                        /* --bytes; 0: not given */
+	bool json;                           /* --json */
 };
 
 /* ---- the command line ---- */
 
-/* "25M": a number and what it is times. */
+/* Reads a number with a suffix that multiplies it: "25M". */
 static bool read_scaled(const struct cli_command *command, const char *what, const char *text,
 	double *number)
 {
@@ -137,7 +137,8 @@ static bool read_option(const struct cli_command *command, int what, const char 
 
 /* ---- hosts ---- */
 
-/* "10.0.0.1" of "10.0.0.1:4567:3f0c…", "fe80::1" of "[fe80::1]:4567:3f0c…". */
+/* Copies the address of a name: "10.0.0.1" of "10.0.0.1:4567:3f0c…", "fe80::1" of
+ * "[fe80::1]:4567:3f0c…". */
 static void name_host(const char *name, char *host)
 {
 	bool six = name[0] == '[';
@@ -170,7 +171,7 @@ static int list_hosts(const struct asked *asked, struct net *net, struct pawl_er
 	return rv;
 }
 
-/* In a message of a group, whose ranks nobody knows, hosts. */
+/* Replaces ranks by hosts in a group's message: the user knows no ranks. */
 static void name_ranks(const struct net *net, uint32_t n, struct pawl_err *err)
 {
 	char named[PAWL_ERR_MSG_MAX] = "";
@@ -203,7 +204,7 @@ void net_predict(const struct net *net, uint32_t servers, struct net_row *row)
 {
 	const struct coll_hosts hosts = {net->survey.n, servers};
 
-	/* 16-bit floats go one way: see group_slot.c */
+	/* 16-bit floats take one way only: see group_slot.c */
 	row->way = coll_type_bytes(net->dtype) == 2
 		? COLL_DIRECT
 		: coll_choose(&net->link, &hosts, row->len_bytes);

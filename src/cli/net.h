@@ -1,4 +1,4 @@
-/* What `pawl net` measured and predicts, for its report. */
+/* The results of `pawl net`, measured and predicted, for its report. */
 #ifndef CLI_NET_H
 #define CLI_NET_H
 
@@ -9,35 +9,35 @@
 
 #define NET_ROWS_MAX 8u
 #define NET_BUCKET_BYTES                                                                           \
-	(25ull << 20) /* DDP's, of which a gradient is reduced one after another                   \
-		       */
+	(25ull << 20) /* bytes of a bucket of DDP's, which reduces a gradient bucket by bucket */
 
 /* An all-reduce: predicted, and tried. */
 struct net_row {
-	uint64_t len_bytes; /* of the vector */
-	enum coll_way way;  /* the cheapest */
-	double predicted_s; /* by the link */
+	uint64_t len_bytes; /* bytes of the vector */
+	enum coll_way way;  /* the cheapest way */
+	double predicted_s; /* predicted by the link */
 	double measured_s;  /* 0: not tried */
 };
 
 struct net {
-	char hosts[SURVEY_HOSTS_MAX][COLL_TCP_NAME]; /* addresses; 0 is this host's */
-	struct coll_survey survey;                   /* of them; owned */
-	struct coll_link link;                       /* that follows */
+	char hosts[SURVEY_HOSTS_MAX][COLL_TCP_NAME]; /* addresses; the first is this host's */
+	struct coll_survey survey;                   /* measurements of the hosts; owned */
+	struct coll_link link;                       /* link that follows from survey */
 	struct net_row rows[NET_ROWS_MAX];           /* by size, the last one a bucket */
-	uint32_t rows_n;                             /* of them */
-	enum pawl_dtype dtype;                       /* of the vectors */
-	uint64_t model_bytes;                        /* of a gradient for the model */
-	uint32_t servers;                            /* what if there were so many; 0: not asked */
+	uint32_t rows_n;                             /* number of entries in rows */
+	enum pawl_dtype dtype;                       /* element type of the vectors */
+	uint64_t model_bytes;                        /* bytes of the model's gradient */
+	uint32_t servers; /* further hosts that only add, to predict for; 0: not asked */
 };
 
-/* The way of an all-reduce over hosts with so many servers, and what it takes. */
+/* Sets the cheapest way of an all-reduce of row->len_bytes over the hosts with so many servers, and
+ * the time that it takes. */
 void net_predict(const struct net *net, uint32_t servers, struct net_row *row);
-/* Seconds of the model's gradient, bucket after bucket. */
+/* Returns the seconds for the model's gradient, bucket after bucket. */
 double net_predict_model(const struct net *net, uint32_t servers);
-/* To stdout, for people; returns an exit code. */
+/* Prints the report on stdout, for people. Returns an exit code. */
 int net_print(const struct net *net);
-/* The same as one JSON document. */
+/* Prints the report as one JSON document. Returns an exit code. */
 int net_print_json(const struct net *net);
 
 #endif

@@ -1,4 +1,4 @@
-/* What pawl net says: tables for people, and JSON. */
+/* The report of pawl net: tables for people, and JSON. */
 #include "cli/cli.h"
 #include "cli/net.h"
 #include "coll/fold.h"
@@ -6,12 +6,12 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#define MATRIX_MAX 8u           /* hosts of which all pairs are shown */
+#define MATRIX_MAX 8u           /* hosts up to which all pairs are shown */
 #define LENGTH_MAX (1ull << 40) /* bytes up to which ways are looked for */
 
 static const char *const flaw_words[SURVEY_FLAWS] = {"sends", "receives", "far"};
 
-/* The last length, from one on, that goes the way that this one goes; LENGTH_MAX: all do. */
+/* Returns the last length, from row's on, that goes the way that row goes; LENGTH_MAX: all do. */
 static uint64_t find_change(const struct net *net, struct net_row row)
 {
 	uint64_t lo = row.len_bytes;

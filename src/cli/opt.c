@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HELP_COLUMN 26 /* where the help of an option begins */
+#define HELP_COLUMN 26 /* column at which the help of an option begins */
 
 static void print_option(const struct cli_option *option)
 {
@@ -59,7 +59,7 @@ int cli_leave(int what)
 	return what == CLI_HELP ? CLI_OK : CLI_USAGE;
 }
 
-/* Finds the option that word names; *value is what stands behind it in the same word, or NULL. */
+/* Finds the option that word names; *value: what stands behind it in the same word, or NULL. */
 static int find_option(const struct cli_option *options, const char *word, const char **value)
 {
 	bool is_long = word[1] == '-';

@@ -1,4 +1,5 @@
-/* pawl pilot: what the engine slurm submits to Slurm, one a node; jobs run inside of it. */
+/* pawl pilot: the job that the engine slurm submits to Slurm, one for each node; jobs of Pawl's run
+ * inside it. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/times.h"
@@ -19,7 +20,7 @@ static const struct cli_option options[] = {
 	{NULL},
 };
 
-/* scratch: what pilot's points to. */
+/* Takes an option, or the argument. scratch: the array that pilot->scratch points to. */
 static bool take_option(const struct cli_reader *reader, int what,
 	struct slurm_pilot_options *pilot, const char **scratch)
 {

@@ -1,4 +1,4 @@
-/* How commands say things: errors, JSON, sizes and times. */
+/* Printing for commands: errors, JSON, sizes and times. */
 #include "cli/cli.h"
 
 #include "base/assert.h"
@@ -35,7 +35,7 @@ int cli_exit_code(int pawl_code)
 	}
 }
 
-/* How many line ends text begins with, or ends with. */
+/* Returns how many line ends text begins with; count_last, how many it ends with. */
 static size_t count_first(const char *text)
 {
 	return strspn(text, "\n");
@@ -52,8 +52,8 @@ static size_t count_last(const char *text)
 	return n;
 }
 
-/* Shows text, but for its first and its last bytes, which are line ends of ours. One write, so that
- * a line on stderr stays one beside those of other processes. */
+/* Prints text as text_show shows it, but for its first and its last bytes, which are line ends of
+ * ours. One write keeps a line on stderr whole beside those of other processes. */
 static void put_shown(FILE *to, char *text, size_t first, size_t last)
 {
 	size_t len = strlen(text);

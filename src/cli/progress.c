@@ -13,7 +13,7 @@
 
 #define COLUMNS_MIN   20u
 #define COLUMNS_MAX   200u
-#define COLUMNS_PLAIN 80u /* of a terminal that does not say */
+#define COLUMNS_PLAIN 80u /* columns of a terminal that does not say */
 #define BAR_MAX       30u
 #define BAR_MIN       8u
 #define WIPE          "\r\033[K"
@@ -28,7 +28,7 @@ static unsigned count_columns(void)
 	return size.ws_col < COLUMNS_MAX ? size.ws_col : COLUMNS_MAX;
 }
 
-/* ", 1.1 GiB/s, 0:07 left", as far as it is known. */
+/* Formats ", 1.1 GiB/s, 0:07 left", as far as it is known. */
 static void format_rate(char *buf, size_t cap_bytes, const struct progress *progress,
 	int64_t now_ns)
 {
@@ -57,7 +57,7 @@ static void format_rate(char *buf, size_t cap_bytes, const struct progress *prog
 	}
 }
 
-/* "[=====>    ]", of width columns and NUL. */
+/* Formats "[=====>    ]", of width columns and NUL. */
 static void format_bar(char *buf, unsigned width, double part)
 {
 	unsigned inner = width - 2;
@@ -88,7 +88,7 @@ const char *progress_line(const struct progress *progress, int64_t now_ns, unsig
 	format_rate(rate, sizeof(rate), progress, now_ns);
 	if (progress->total_bytes > 0) {
 		part = (double)progress->done_bytes / (double)progress->total_bytes;
-		part = part < 1 ? part : 1; /* what was measured before may have grown */
+		part = part < 1 ? part : 1; /* files may have grown since they were measured */
 		snprintf(right, sizeof(right), "%3.0f %% of %s%s", 100 * part,
 			cli_size(size, progress->total_bytes), rate);
 	} else {

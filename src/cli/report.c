@@ -1,5 +1,5 @@
-/* pawl report: becomes python -m pawl.report, since pictures are Python's. Where a scheduler's
- * history is, and whether it runs, is found out here. */
+/* pawl report: becomes python -m pawl.report, which draws the pictures. Finds a scheduler's history
+ * first, and whether the scheduler runs. */
 #include "agent/run_plan.h"
 #include "base/err.h"
 #include "cli/cli.h"
@@ -11,7 +11,7 @@
 
 enum option { OUT, BESIDE, CLUSTER, ROOT, SINCE, JSON, PYTHON };
 
-/* Runs that are drawn beside another one: more than a picture can tell apart. */
+/* runs drawn beside another one, at most: more than a picture can tell apart */
 #define BESIDE_MAX 16
 
 static const struct cli_option options[] = {
@@ -41,7 +41,7 @@ struct line {
 	bool live;    /* the scheduler answers */
 };
 
-/* What contradicts itself, or is missing. */
+/* Checks for options that contradict each other, or are missing. */
 static int check_line(const struct cli_command *command, const struct line *line)
 {
 	if (!line->cluster && (line->sched || line->since || line->json)) {
@@ -110,7 +110,7 @@ static int read_line(struct cli_reader *reader, struct line *line)
 	return check_line(reader->command, line);
 }
 
-/* The scheduler's history, in path. */
+/* Finds the scheduler's history, in path, and whether the scheduler answers. */
 static int find_history(struct line *line, char path[PATH_MAX], struct pawl_err *err)
 {
 	struct talk *talk = NULL;
@@ -124,7 +124,7 @@ static int find_history(struct line *line, char path[PATH_MAX], struct pawl_err 
 	return rv;
 }
 
-/* Returns only if the interpreter can't be run. */
+/* Becomes the interpreter. Returns only if it can't be run. */
 static void become(const char *python, const struct line *line)
 {
 	const char *words[12 + 2 * BESIDE_MAX + 3] = {python, "-m", "pawl.report"};
@@ -174,7 +174,7 @@ static int main_report(const struct cli_command *command, int argc, char **argv)
 	if (run_python_find(python, sizeof(python), line.python, &err) != 0) {
 		return cli_fail(command, &err);
 	}
-	setenv("PYTHONSAFEPATH", "1", 1); /* no pawl.py or torch.py of the working directory */
+	setenv("PYTHONSAFEPATH", "1", 1); /* no pawl.py or torch.py from the working directory */
 	become(python, &line);
 	pawl_err_sys(&err, "run %s", python);
 	return cli_fail(command, &err);

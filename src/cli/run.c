@@ -83,7 +83,7 @@ static bool take_number(const struct cli_command *command, const char *what, con
 	return true;
 }
 
-/* "2:8". */
+/* Takes a range, "2:8". */
 static bool take_range(const struct cli_command *command, const char *value,
 	struct run_options *run)
 {
@@ -107,7 +107,7 @@ static bool take_range(const struct cli_command *command, const char *value,
 	return true;
 }
 
-/* -n is within --elastic, wherever it stands. */
+/* Sets -n if it was not given, and checks that it is within --elastic, wherever it stands. */
 static bool settle_workers(const struct cli_command *command, struct run_options *run)
 {
 	if (run->workers == 0) {
@@ -191,8 +191,8 @@ static bool take_option(const struct cli_command *command, enum option option, c
 	return true;
 }
 
-/* Options end where the script or module is named: what follows is its own. Returns an exit code;
- * run->worker stays NULL when there is nothing to run. */
+/* Reads the options, which end where the script or module is named: what follows is its own.
+ * Returns an exit code; run->worker stays NULL when there is nothing to run. */
 static int read_line(const struct cli_command *command, int argc, char **argv,
 	struct run_options *run)
 {

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static char made[PATH_MAX]; /* the directory, if it is ours; else empty */
+static char made[PATH_MAX]; /* the directory, if run_explain_begin made it; else empty */
 
 int run_explain_begin(struct pawl_err *err)
 {

@@ -1,12 +1,12 @@
-/* pawl run --explain: traces of the job, and at its end what they say. */
+/* pawl run --explain: records traces of the job, and explains them at its end. */
 #ifndef CLI_RUN_EXPLAIN_H
 #define CLI_RUN_EXPLAIN_H
 
 struct pawl_err;
 
-/* Has the ranks leave traces, in a directory of PAWL_TRACE or else a new one. PAWL_EIO. */
+/* Has the ranks leave traces in the directory PAWL_TRACE, or else in a new one. PAWL_EIO. */
 int run_explain_begin(struct pawl_err *err);
-/* Prints what they say; removes what begin made. What fails is only told. */
+/* Prints what the traces say, and removes what run_explain_begin made. An error is only printed. */
 void run_explain_end(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* pawl scale: how many ranks a job that runs has, and is to have. */
+/* pawl scale: shows how many ranks a running job has, or asks for more or fewer. */
 #include "agent/agent.h"
 #include "agent/link.h"
 #include "agent/run.h"
@@ -26,15 +26,15 @@ static const struct cli_option options[] = {
 	{NULL},
 };
 
-/* What was asked for. */
+/* The command line. */
 struct asked {
 	const char *job;
-	uint64_t wanted; /* 0: only to be told */
+	uint64_t wanted; /* number of ranks; 0: only show it */
 	int64_t wait_ns;
 	bool json;
 };
 
-/* An agent that goes away answers nothing, which link_call says. */
+/* Ignores events: an agent that goes away does not answer, and link_call says so. */
 static void on_event(void *user, struct proto_frame *frame)
 {
 }
@@ -81,7 +81,7 @@ static int ask(const char *job, uint32_t wanted, struct agent_scale *now, struct
 	return rv;
 }
 
-/* Until as many run as are wanted: those that come or leave do so between two steps. */
+/* Waits until as many ranks run as are wanted: ranks join and leave between two steps. */
 static int await(const struct asked *asked, struct agent_scale *now, struct pawl_err *err)
 {
 	int64_t due_ns = clock_mono_ns() + asked->wait_ns;

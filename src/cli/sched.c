@@ -84,12 +84,12 @@ static const struct cli_option options[] = {
 	{NULL},
 };
 
-/* What was asked for, with what it points to. */
+/* The command line, with the arrays that options points to. */
 struct asked {
 	const char *root;
 	const char *spool;
 	uint64_t count; /* --nodes */
-	uint64_t slots; /* of each; 0: not said */
+	uint64_t slots; /* slots of each node; 0: not given */
 	struct core_offer nodes[DAEMON_NODES_MAX];
 	char types[SCHED_TYPES_MAX][CORE_NAME_MAX];
 	struct devices devices;
@@ -97,12 +97,15 @@ struct asked {
 	struct core_queue queues[CORE_QUEUES_MAX];
 	bool slurm; /* --engine */
 	struct slurm_pool pools[CORE_POOLS_MAX];
-	const char *sbatch[CORE_POOLS_MAX][SLURM_POOL_WORDS + 1]; /* of each; NULL-terminated */
-	const char *pool_scratch[CORE_POOLS_MAX][SCRATCH_DIRS_MAX + 1]; /* likewise */
+	/* Options of each pool; NULL-terminated. */
+	const char *sbatch[CORE_POOLS_MAX][SLURM_POOL_WORDS + 1];
+	/* Directories of each pool; NULL-terminated. */
+	const char *pool_scratch[CORE_POOLS_MAX][SCRATCH_DIRS_MAX + 1];
 	struct daemon_options options;
 };
 
-/* "NAME" of "NAME=…": the rest, or NULL: there is none, or the name is none. */
+/* Takes "NAME" from "NAME=…". Returns the rest, "" if there is none; NULL: the name is not
+ * valid. */
 static const char *take_name(const char *text, char name[CORE_NAME_MAX])
 {
 	size_t len = strcspn(text, "=");
@@ -111,7 +114,7 @@ static const char *take_name(const char *text, char name[CORE_NAME_MAX])
 	return jobfile_is_name(name) ? text + len : NULL;
 }
 
-/* Its number; one more than there may be: there is no room. */
+/* Returns the index of a type, and adds a new one; SCHED_TYPES_MAX: there is no room. */
 static uint32_t find_type(struct asked *asked, const char *name)
 {
 	uint32_t i = 0;
@@ -192,7 +195,7 @@ static bool take_device(const char *text, size_t len, const char *node, struct d
 	return true;
 }
 
-/* "node0=0,1,GPU-8f…" */
+/* Takes "node0=0,1,GPU-8f…". */
 static bool take_devices(const struct cli_command *command, const char *text,
 	struct devices *devices)
 {
@@ -214,7 +217,7 @@ static bool take_devices(const struct cli_command *command, const char *text,
 	return good;
 }
 
-/* Each node has none, or one a slot, and there is no other node. */
+/* Checks that each node has no device or one for each slot, and that no other node has any. */
 static bool check_devices(const struct cli_command *command, const struct asked *asked)
 {
 	uint32_t found = 0;
@@ -265,7 +268,7 @@ static bool take_queue(const struct cli_command *command, const char *text, stru
 	return true;
 }
 
-/* "gpu=8:0..16:A100:2.5:spot", behind the name. */
+/* Reads what stands behind the name in "gpu=8:0..16:A100:2.5:spot". */
 static bool read_pool(struct asked *asked, const char *text, struct core_pool *pool)
 {
 	char type[CORE_NAME_MAX] = "";
@@ -321,8 +324,9 @@ static bool take_pool(const struct cli_command *command, const char *text, struc
 	return true;
 }
 
-/* "gpu=--partition=gpu", "gpu=/local": what is behind =, which begins so, goes to the end of that
- * pool's list, of cap words, NULL-terminated. The list; NULL: there is no such pool, or no room. */
+/* Takes "gpu=--partition=gpu" or "gpu=/local": appends what is behind =, which must start with
+ * begins, to that pool's list, of cap words, NULL-terminated. Returns the list; NULL: there is no
+ * such pool, or no room. */
 static const char *const *take_of_pool(struct asked *asked, const char *text, char begins,
 	const char **lists, uint32_t cap, uint32_t *pool)
 {
@@ -503,7 +507,7 @@ static bool take_option(const struct cli_command *command, int what, const char 
 	}
 }
 
-/* Parts of this machine, if none were named. */
+/* Makes nodes from parts of this machine, if none were named. */
 static void make_nodes(struct asked *asked)
 {
 	uint32_t n = parallel_cores();
@@ -525,7 +529,7 @@ static void make_nodes(struct asked *asked)
 	asked->options.nodes_n = (uint32_t)asked->count;
 }
 
-/* From here on, if it is not from / on. */
+/* Completes a path that does not start with / from the working directory. */
 static void complete_path(const char *path, char full[PATH_MAX])
 {
 	char own[PATH_MAX];
@@ -588,7 +592,7 @@ static void set_times(struct daemon_options *o)
 	o->core.backoff_max_ns = times_ns(TIME_SCHED_BACKOFF_MAX);
 }
 
-/* Of options that are of this machine, nodes of Slurm's have none. */
+/* Refuses options that concern this machine: nodes of Slurm's have none of them. */
 static bool check_slurm(const struct cli_command *command, const struct asked *asked)
 {
 	if (asked->options.nodes_n > 0 || asked->count > 0 || asked->slots > 0) {

@@ -25,15 +25,15 @@ static const struct cli_option options[] = {
 	{NULL},
 };
 
-/* What was asked for. */
+/* The command line, and the server. */
 struct serve {
 	const char *listen, *rendezvous, *token_file;
 	uint64_t port;
-	struct run_places places;       /* of rendezvous */
-	char token[NODE_TOKEN_MAX + 1]; /* empty: none */
-	char name[COLL_TCP_NAME];       /* of the server */
+	struct run_places places;       /* places that rendezvous names */
+	char token[NODE_TOKEN_MAX + 1]; /* secret of the job; empty: none */
+	char name[COLL_TCP_NAME];       /* name of the server */
 	struct coll_server *server;     /* owned */
-	atomic_bool stop;               /* the thread that hears who asks is to end */
+	atomic_bool stop;               /* tells the thread that serves to end */
 };
 
 static void say(const char *line)
@@ -81,7 +81,7 @@ static void *hear(void *user)
 	return NULL;
 }
 
-/* For whoever has the name, until a signal comes. */
+/* Serves everybody that has the name, until a signal comes. */
 static int serve_all(struct serve *serve, int *status, struct pawl_err *err)
 {
 	int rv = 0;
@@ -94,7 +94,7 @@ static int serve_all(struct serve *serve, int *status, struct pawl_err *err)
 	return rv;
 }
 
-/* For one job. */
+/* Serves one job, while a thread serves its ranks. */
 static int serve_job(struct serve *serve, int *status, struct pawl_err *err)
 {
 	const struct serve_run_options job = {.places = &serve->places,

@@ -17,9 +17,9 @@
 #define NODES_MAX  100000u
 #define SLOTS_MAX  1024u
 #define JOBS_MAX   1000000u
-#define SECONDS_M  86400.0 /* of a round, of a restart */
+#define SECONDS_M  86400.0 /* seconds of a round or of a restart, at most */
 #define NAMES_MAX  256u    /* bytes of --policy */
-#define FACTOR_MAX 100.0   /* of wrong noise */
+#define FACTOR_MAX 100.0   /* factor of wrong noise, at most */
 #define SHORT_PART 2       /* last parts of a path that name a workload */
 
 enum option {
@@ -69,24 +69,24 @@ static const struct cli_option options[] = {
 	{NULL},
 };
 
-/* What was asked for, beside the table's policies and the setting. */
+/* The command line, without the table's policies and the setting. */
 struct asked {
 	const char *profiles;                 /* NULL: built-in models */
-	const char *paths[SIM_WORKLOADS_MAX]; /* of workloads */
+	const char *paths[SIM_WORKLOADS_MAX]; /* paths of workloads */
 	uint32_t paths_n;                     /* 0: the built-in trace */
-	uint64_t jobs;                        /* of that */
-	struct sim_pools pools;               /* of nodes that are rented */
-	bool compare, json;                   /* see above */
+	uint64_t jobs;                        /* jobs of the built-in trace */
+	struct sim_pools pools;               /* pools of nodes that are rented */
+	bool compare, json;                   /* --compare, --json */
 	const char *report;                   /* directory; NULL: none */
-	const char *python;                   /* for it; NULL: as pawl run finds it */
+	const char *python; /* interpreter for the report; NULL: as pawl run finds it */
 };
 
-/* Where a run is, for whoever waits; and where it is kept. */
+/* The run in progress, for messages to the user, and the history that keeps it. */
 struct said {
-	struct sim_history *history; /* NULL: nowhere */
+	struct sim_history *history; /* NULL: not kept */
 	const char *workload, *policy;
-	uint32_t jobs;   /* of the workload */
-	int64_t last_ns; /* when something was said last, or it began */
+	uint32_t jobs;   /* jobs of the workload */
+	int64_t last_ns; /* time of the last message, or of the start */
 };
 
 /* ---- the command line ---- */
@@ -142,7 +142,7 @@ static bool read_count(const struct cli_command *command, const char *what, cons
 	return true;
 }
 
-/* least: 1 ns is over 0. */
+/* Reads seconds. least: fewest ns; 1 stands for over 0. */
 static bool read_seconds(const struct cli_command *command, const char *what, const char *text,
 	int64_t least, double *seconds)
 {
@@ -172,7 +172,7 @@ static bool read_share(const struct cli_command *command, const char *what, cons
 	return true;
 }
 
-/* Of wrong hints: a share, a comma, a factor. */
+/* Reads the errors of hints: a share, a comma, a factor. */
 static bool read_errors(const struct cli_command *command, const char *text,
 	struct sched_setting *setting)
 {
@@ -264,7 +264,7 @@ static bool read_option(const struct cli_command *command, int what, const char 
 	}
 }
 
-/* All policies; or those whose jobs adapt. */
+/* Adds all policies; adapts: only those whose jobs adapt. */
 static void add_all(struct sim_table *table, bool adapts)
 {
 	const struct sched_named *policy;
@@ -278,7 +278,7 @@ static void add_all(struct sim_table *table, bool adapts)
 
 /* ---- simulating ---- */
 
-/* As a person tells files apart: the folder and the file, without what all end in. */
+/* Names a workload as a person tells files apart: by folder and file, without .csv. */
 static void name_workload(struct sched_workload *workload, const char *path)
 {
 	const char *from = path + strlen(path);
@@ -351,7 +351,7 @@ static int simulate_one(struct sim_table *table, uint32_t i, struct sched_settin
 	return rv ? pawl_err_prefix(err, rv, "%s", workload->name) : 0;
 }
 
-/* The same, and keeps what changes. */
+/* Simulates as simulate_one does, and keeps the changes in a file of dir, whose path it sets. */
 static int simulate_kept(struct sim_table *table, uint32_t i, struct sched_setting *setting,
 	const char *dir, char path[PATH_MAX], struct pawl_err *err)
 {
@@ -375,7 +375,8 @@ static int simulate_kept(struct sim_table *table, uint32_t i, struct sched_setti
 	return rv;
 }
 
-/* paths: of what is kept, if a report is asked for. */
+/* Simulates every policy on every workload. paths: set to the files that are kept, if a report is
+ * asked for. */
 static int simulate(struct sim_table *table, const struct sched_setting *of,
 	const struct asked *asked, char paths[][PATH_MAX], struct pawl_err *err)
 {
@@ -450,7 +451,7 @@ static int main_sim(const struct cli_command *command, int argc, char **argv)
 	if (rv == CLI_OK && asked.report) {
 		fflush(stdout);
 		if (asked.json) {
-			dup2(STDERR_FILENO, STDOUT_FILENO); /* what is said of the picture */
+			dup2(STDERR_FILENO, STDOUT_FILENO); /* messages about the picture */
 		}
 		sim_history_draw(paths, table.workloads_n * table.policies_n, asked.report,
 			asked.python, &err);

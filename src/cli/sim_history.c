@@ -1,4 +1,5 @@
-/* What pawl sim --report keeps of a run, and its picture: docs/format.md says what the rows are. */
+/* The history that pawl sim --report keeps of a run, and its picture: docs/format.md describes the
+ * rows. */
 #include "agent/run_plan.h"
 #include "base/err.h"
 #include "cli/cli.h"
@@ -58,7 +59,7 @@ void sim_history_note(struct sim_history *history, const struct sched_note *note
 	write_row(history, row);
 }
 
-/* DIR/WORKLOAD-POLICY.jsonl, slashes in it as dashes. */
+/* Names the file DIR/WORKLOAD-POLICY.jsonl, with dashes for slashes behind DIR/. */
 static int name_file(char *path, size_t room, const char *dir, const char *workload,
 	const char *policy, struct pawl_err *err)
 {
@@ -136,7 +137,7 @@ int sim_history_draw(char paths[][PATH_MAX], uint32_t n, const char *dir, const 
 	}
 	words[count++] = paths[0];
 	words[0] = python;
-	setenv("PYTHONSAFEPATH", "1", 1); /* no pawl.py or torch.py of the working directory */
+	setenv("PYTHONSAFEPATH", "1", 1); /* no pawl.py or torch.py from the working directory */
 	execv(python, (char *const *)words);
 	return pawl_err_sys(err, "run %s", python);
 }

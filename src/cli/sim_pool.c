@@ -12,7 +12,7 @@
 #define MOST_PRICE 1e9
 #define MOST_SPEED 1e3
 
-/* What can be said of a pool, all doubles. */
+/* The keys of a pool, all doubles. */
 struct said {
 	double least, most, price, speed, boot_s, life_s, notice_s, gap_s;
 };
@@ -35,7 +35,7 @@ static const struct {
 };
 #define KEYS_N (sizeof(keys) / sizeof(*keys))
 
-/* KEY=VALUE. */
+/* Reads KEY=VALUE. */
 static bool read_key(const struct cli_command *command, char *word, struct said *said)
 {
 	char *value = strchr(word, '=');

@@ -1,4 +1,4 @@
-/* What pawl sim says: tables for people, and JSON. */
+/* The results of pawl sim: tables for people, and JSON. */
 #include "cli/cli.h"
 #include "cli/sim.h"
 
@@ -7,13 +7,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NAME_COLUMN 32 /* of a workload's name, of which the end is shown */
+#define NAME_COLUMN 32 /* columns of a workload's name; of a longer one the end is shown */
 
-/* What is compared. */
+/* The metrics that are compared. */
 static const struct {
 	const char *title;
-	size_t offset; /* in struct sched_metrics, of a double */
-	double unit;   /* that it is printed in */
+	size_t offset; /* offset of a double in struct sched_metrics */
+	double unit;   /* divides the value into the unit that is printed */
 } compared[] = {
 	{"average time to completion, h", offsetof(struct sched_metrics, jct_avg_s), 3600},
 	{"99 % of jobs, h", offsetof(struct sched_metrics, jct_p99_s), 3600},
@@ -29,7 +29,7 @@ const struct sched_metrics *sim_metrics(const struct sim_table *table, uint32_t 
 	return &table->metrics[workload * table->policies_n + policy];
 }
 
-/* What a row shows, all doubles. */
+/* The metrics that a row shows, all doubles. */
 static const size_t shown[] = {offsetof(struct sched_metrics, jct_avg_s),
 	offsetof(struct sched_metrics, jct_p50_s), offsetof(struct sched_metrics, jct_p99_s),
 	offsetof(struct sched_metrics, makespan_s), offsetof(struct sched_metrics, rho_max),
@@ -79,7 +79,7 @@ static void print_row(const char *workload, const char *policy, uint32_t jobs,
 	}
 }
 
-/* Over workloads; jobs of all. */
+/* Prints the means over workloads, with the jobs of all of them. */
 static void print_mean(const struct sim_table *table, uint32_t policy)
 {
 	struct sched_metrics mean = {0};

@@ -1,5 +1,5 @@
-/* Putting files in place together: see stage.h. Both directories are opened once; from then on all
- * is found from there, whatever their paths lead to meanwhile. */
+/* Puts files in place together: see stage.h. Both directories are opened once; from then on every
+ * name is found from there, whatever their paths lead to meanwhile. */
 #include "cli/stage.h"
 
 #include "base/beneath.h"
@@ -17,21 +17,21 @@
 
 #define HIDDEN_NAME ".pawl-export"
 #define FILES_FIRST 64u /* names allocated at first; doubled when full */
-#define DEPTH_MAX   64u /* of folders: a name has at most 180 bytes */
+#define DEPTH_MAX   64u /* nesting of folders, at most: a name has at most 180 bytes */
 
 /* ---- what is in the hidden directory ---- */
 
-/* A file or folder in it. */
+/* A file or folder in the hidden directory. */
 struct name {
-	char *path;  /* in it, owned */
-	bool folder; /* those in it come after it */
-	bool made;   /* where it is put in place, for the files that come after it */
+	char *path;  /* path in the hidden directory; owned */
+	bool folder; /* a folder; the names in it come after it */
+	bool made;   /* the folder was created in dest, for the files that come after it */
 };
 
-/* All of them, in the order in which they are put in place. */
+/* All names, in the order in which they are put in place. */
 struct names {
 	struct name *at; /* owned */
-	size_t n, cap;   /* in use; allocated */
+	size_t n, cap;   /* entries in use; entries allocated */
 };
 
 static void free_names(struct names *names)
@@ -42,7 +42,7 @@ static void free_names(struct names *names)
 	free(names->at);
 }
 
-/* As prefix/path, or path where prefix is "". */
+/* Adds prefix/path, or path where prefix is "". */
 static int add_name(struct names *names, const char *prefix, const char *path, bool folder,
 	struct pawl_err *err)
 {
@@ -69,7 +69,7 @@ static int add_name(struct names *names, const char *prefix, const char *path, b
 	return 0;
 }
 
-/* Those in the folder of that path, "" for all. */
+/* Lists the folder of that path and all in it; "" lists the hidden directory. */
 static int list_folder(const struct stage *stage, const char *path, unsigned depth,
 	struct names *names, struct pawl_err *err)
 {
@@ -131,7 +131,7 @@ static int list_names(const struct stage *stage, const char *last, struct names 
 
 /* ---- the hidden directory ---- */
 
-/* Removes it and all in it, best effort. */
+/* Removes the hidden directory and all in it, best effort. */
 static void remove_hidden(const struct stage *stage)
 {
 	struct names names = {NULL};
@@ -204,7 +204,7 @@ static int open_parent(struct stage *stage, struct pawl_err *err)
 	return 0;
 }
 
-/* Whether the one that is open is ours alone, and there under its name. */
+/* Checks that the open hidden directory is ours alone. *gone: it has lost its name. */
 static int check_hidden(const struct stage *stage, bool *gone, struct pawl_err *err)
 {
 	struct stat ours;
@@ -229,7 +229,7 @@ static int check_hidden(const struct stage *stage, bool *gone, struct pawl_err *
 	return *gone || fchmod(stage->fd, 0700) == 0 ? 0 : pawl_err_sys(err, "%s", stage->path);
 }
 
-/* Opens the hidden directory and locks it; gone: try again, it was removed meanwhile. */
+/* Opens the hidden directory and locks it. *gone: it was removed meanwhile, try again. */
 static int open_hidden(struct stage *stage, bool *gone, struct pawl_err *err)
 {
 	int rv = 0;
@@ -252,7 +252,7 @@ static int open_hidden(struct stage *stage, bool *gone, struct pawl_err *err)
 	return rv;
 }
 
-/* Whether the directory is empty. */
+/* Returns whether the hidden directory is empty. */
 static bool is_empty(const struct stage *stage)
 {
 	struct names names = {NULL};
@@ -262,7 +262,8 @@ static bool is_empty(const struct stage *stage)
 	return empty;
 }
 
-/* How another process reaches it, whatever the owner of what it is in puts in its place. */
+/* Sets the path by which another process reaches the hidden directory, whatever the owner of the
+ * parent puts in its place. */
 static void say_reach(struct stage *stage)
 {
 	snprintf(stage->reach, sizeof(stage->reach), "/proc/%d/fd/%d", (int)getpid(), stage->fd);
@@ -284,7 +285,7 @@ int stage_open(struct stage *stage, const char *dest, bool force, struct pawl_er
 		goto fail;
 	}
 	snprintf(stage->path, sizeof(stage->path), "%s/%s", stage->parent, stage->name);
-	/* twice: what a killed command left is removed once it is known that nobody is at work */
+	/* Twice: what a killed command left is removed once it is known that nobody is at work. */
 	for (int i = 0; i < 2 && rv == 0; i++) {
 		if (mkdirat(stage->parent_fd, stage->name, 0700) != 0 && errno != EEXIST) {
 			rv = pawl_err_sys(err, "write to %s: make %s", dest, stage->path);
@@ -335,7 +336,7 @@ int stage_check(const struct stage *stage, const char *name, struct pawl_err *er
 		stage->dest, name);
 }
 
-/* A file, or the names in a folder. */
+/* Syncs a file, or the names in a folder. */
 static int sync_at(int dir_fd, const char *dir, const char *path, struct pawl_err *err)
 {
 	int fd = beneath_open(dir_fd, path, O_RDONLY, 0, BENEATH_ANY);
@@ -357,7 +358,7 @@ static int sync_files(const struct stage *stage, const struct names *names, stru
 	return rv == 0 ? sync_at(stage->fd, stage->path, ".", err) : rv;
 }
 
-/* The whole directory by one rename, open to whom the umask lets in. */
+/* Puts the whole directory in place by one rename, with the access rights that the umask leaves. */
 static int place_dir(struct stage *stage, struct pawl_err *err)
 {
 	const char *slash = strrchr(stage->dest, '/');
@@ -385,8 +386,8 @@ static int place_dir(struct stage *stage, struct pawl_err *err)
 	return rv;
 }
 
-/* The folder of dest that path is in, to be closed; *last: its name there. What is behind a link is
- * none of dest's. -1: errno. */
+/* Opens the folder of dest that path is in; the caller closes it. *last: path's name in that
+ * folder. A folder behind a link is not one of dest's. Returns -1 with errno set. */
 static int open_folder(const struct stage *stage, const char *path, const char **last)
 {
 	const char *slash = strrchr(path, '/');
@@ -399,7 +400,7 @@ static int open_folder(const struct stage *stage, const char *path, const char *
 	return beneath_open(stage->parent_fd, folder, O_PATH | O_DIRECTORY, 0, BENEATH_ANY);
 }
 
-/* false: errno says why not. */
+/* Puts one name in place. Returns false with errno set if it could not. */
 static bool place_name(const struct stage *stage, struct name *name)
 {
 	const char *last;
@@ -435,8 +436,8 @@ static void take_back(const struct stage *stage, const struct name *name)
 	}
 }
 
-/* File by file into a directory that was there. Without force a name that is taken fails, and takes
- * back those before it. */
+/* Puts file by file into a directory that was there. Without force a name that is taken fails, and
+ * takes back those before it. */
 static int place_files(const struct stage *stage, const struct names *names, const char *last,
 	struct pawl_err *err)
 {

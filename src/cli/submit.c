@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GIVEN_MAX 256u /* --env and --secret, together */
+#define GIVEN_MAX 256u /* variables of --env and --secret, together */
 
 enum option {
 	CHECK,
@@ -49,15 +49,15 @@ static const struct cli_option options[] = {
 	{NULL},
 };
 
-/* What was asked for. */
+/* The command line. */
 struct asked {
-	const char *path;                 /* of the file; "-": standard input */
+	const char *path;                 /* path of the file; "-": standard input */
 	struct sched_var vars[GIVEN_MAX]; /* names are owned */
-	struct jobfile_given given;       /* its vars are those above */
+	struct jobfile_given given;       /* settings of the command line; points to vars */
 	struct wire_out made;             /* a job file for the command; empty: there is none */
 	char *const *words;               /* the command; NULL: there is none */
-	const char *root;                 /* see options */
-	bool check;                       /* likewise */
+	const char *root;                 /* --root */
+	bool check;                       /* --check */
 	bool json;
 };
 
@@ -102,7 +102,7 @@ static bool read_var(const struct cli_command *command, const char *option, cons
 	return true;
 }
 
-/* A line of the job file that is made for a command. */
+/* Adds a line to the job file that is made for a command. */
 __attribute__((format(printf, 2, 3))) static void add_line(struct asked *asked, const char *fmt,
 	...)
 {
@@ -117,7 +117,7 @@ __attribute__((format(printf, 2, 3))) static void add_line(struct asked *asked, 
 	wire_put_raw(&asked->made, text, asked->made.failed ? 0 : (size_t)len);
 }
 
-/* "1:8" is "1..8" in a job file, which tells what is wrong with it. */
+/* Adds "1:8" as "1..8" to the job file, whose decoder says what else is wrong with it. */
 static bool add_replicas(const struct cli_command *command, const char *value, struct asked *asked)
 {
 	unsigned least = 0;
@@ -133,13 +133,13 @@ static bool add_replicas(const struct cli_command *command, const char *value, s
 	return true;
 }
 
-/* Of a command: a line of its job file. */
+/* Adds an option of a command: a line of its job file. */
 static bool add_option(const struct cli_command *command, int what, const char *value,
 	struct asked *asked)
 {
 	static const struct {
 		const char *key;
-		const char *allowed; /* characters */
+		const char *allowed; /* characters of a value */
 	} keys[] = {[NODES] = {"num_nodes", "0123456789"},
 		[PRIORITY] = {"priority", "-0123456789"},
 		[RETRIES] = {"retries", "0123456789"},
@@ -208,7 +208,7 @@ static bool read_option(const struct cli_command *command, int what, const char 
 
 /* ---- the file ---- */
 
-/* All of it, or one byte more than is allowed. The caller frees it. */
+/* Reads the whole file, or one byte more than is allowed. The caller frees *bytes. */
 static int read_file(const char *path, char **bytes, size_t *len_bytes, struct pawl_err *err)
 {
 	FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
@@ -238,7 +238,7 @@ out:
 	return rv;
 }
 
-/* What the job is called, where neither its file nor its user says. */
+/* Names the job, if neither its file nor its user does. */
 static void name_job(const struct asked *asked, const struct sched_spec *spec,
 	struct submit_job *job)
 {
@@ -279,7 +279,7 @@ static int send_job(const struct cli_command *command, const struct asked *asked
 	return fflush(stdout) == 0 ? CLI_OK : CLI_FAILURE;
 }
 
-/* Says what the file means, or sends it; or all that is wrong with it. */
+/* Prints what the file means, or sends it; or prints all that is wrong with it. */
 static int take_file(const struct cli_command *command, const struct asked *asked,
 	const char *bytes, size_t len_bytes)
 {

@@ -1,4 +1,5 @@
-/* How pawl submit says what a job file means (submit_print.c), and has it run (submit_send.c). */
+/* Shared by the files of pawl submit, which print what a job file means (submit_print.c), and have
+ * it run (submit_send.c). */
 #ifndef CLI_SUBMIT_H
 #define CLI_SUBMIT_H
 
@@ -11,25 +12,25 @@ int submit_print(const char *path, const struct sched_spec *spec);
 int submit_print_json(const char *path, const struct sched_spec *spec, const struct remarks *notes);
 int submit_remarks_json(const char *path, const struct remarks *remarks,
 	const struct remarks *notes);
-/* A line for each on stderr, "job.yaml:3:7: …". */
+/* Prints a line for each remark on stderr, "job.yaml:3:7: …". */
 void submit_remarks(const char *path, const struct remarks *remarks);
 
 /* ---- submit_send.c ---- */
 
-/* A job that is to be submitted. All is the caller's. */
+/* A job that is to be submitted. The caller owns all of it. */
 struct submit_job {
-	const char *file; /* its text */
+	const char *file; /* text of the job file */
 	uint32_t len_bytes;
 	const struct jobfile_given *given;
-	const char *name; /* where given has none; NULL: the file has one */
+	const char *name; /* name of the job, where given has none; NULL: the file has one */
 	char name_room[SPEC_NAME_MAX];
 	char *const *words; /* a command; NULL: there is none */
-	const char *root;   /* of the scheduler; NULL: not said */
+	const char *root;   /* directory of the scheduler; NULL: not given */
 };
 
-/* A name for a job, of a path. */
+/* Makes a job's name from a path. */
 void submit_name(char name[SPEC_NAME_MAX], const char *path);
-/* Errors as of talk_end. */
+/* Submits a job; *id: its number. Errors as of talk_end. */
 int submit_send(const struct submit_job *job, uint64_t *id, struct pawl_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a job file means, in words and in JSON: see submit.h. */
+/* Prints the meaning of a job file, in words and in JSON: see submit.h. */
 #include "cli/submit.h"
 
 #include "cli/cli.h"
@@ -11,7 +11,7 @@
 
 /* ---- in words ---- */
 
-/* A user's text, len bytes of it, in which tabs are tabs. */
+/* Prints len bytes of a user's text, in which tabs are tabs. */
 static void print_clean(const char *text, size_t len)
 {
 	const char *end = text + len;
@@ -159,7 +159,7 @@ void submit_remarks(const char *path, const struct remarks *remarks)
 
 /* ---- in JSON ---- */
 
-/* A number, or null for "not said". */
+/* Returns a number, or null for "not given". */
 static json_t *json_said(double number)
 {
 	return number > 0 ? json_real(number) : json_null();
@@ -193,7 +193,7 @@ static json_t *json_choices(const struct sched_spec *spec)
 	return list;
 }
 
-/* Names and values of envs; or names of secrets, each with null. */
+/* Returns names and values of envs, or names of secrets, each with null. */
 static json_t *json_vars(const struct sched_spec *spec, bool secret)
 {
 	json_t *object = json_object();

@@ -1,4 +1,4 @@
-/* A job on its way to the scheduler: see submit.h. */
+/* Sends a job to the scheduler: see submit.h. */
 #include "cli/submit.h"
 
 #include "base/err.h"
@@ -12,10 +12,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define VAR_MAX (128u << 10) /* bytes of a variable that goes along */
+#define VAR_MAX (128u << 10) /* bytes of a variable that goes along, at most */
 
-/* What of the submitter's environment a job finds: where programs and modules are, and how text is
- * written. All else is said by --env. */
+/* The variables of the submitter's environment that a job gets: where programs and modules are, and
+ * how text is written. All others are given by --env. */
 static const char *const kept[] = {"PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV",
 	"PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ",
 	"PAWL_PROGRAM"};

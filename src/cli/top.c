@@ -1,4 +1,4 @@
-/* pawl top: nodes and jobs of a scheduler, as they are now, and now, and now. */
+/* pawl top: shows nodes and jobs of a scheduler, again and again. */
 #include "cli/jobs.h"
 
 #include "base/clock.h"
@@ -29,11 +29,11 @@ static const struct cli_option options[] = {
 	{NULL},
 };
 
-/* What was asked for. */
+/* The command line. */
 struct asked {
 	const char *root;
 	int64_t every_ns;
-	uint64_t looks; /* 0: for ever */
+	uint64_t looks; /* number of looks; 0: no limit */
 	bool json;
 };
 
@@ -93,7 +93,8 @@ static uint32_t count_lines(const char *text)
 	return n;
 }
 
-/* Bytes of a line's first characters, so many at most: each is taken to be one wide. */
+/* Returns the bytes of a line's first characters, as many as fit into columns: each is taken to be
+ * one wide. */
 static size_t cut(const char *line, uint32_t columns)
 {
 	size_t len = 0;
@@ -108,7 +109,7 @@ static size_t cut(const char *line, uint32_t columns)
 	return len;
 }
 
-/* What has room on the terminal, whose last line stays empty. */
+/* Prints what has room on the terminal, whose last line stays empty. */
 static void print_screen(const char *text, const struct winsize *size)
 {
 	uint32_t lines = count_lines(text);
@@ -117,7 +118,7 @@ static void print_screen(const char *text, const struct winsize *size)
 
 	printf("\033[H\033[J"); /* home, and clear what is below */
 	for (uint32_t i = 0; i < shown; i++) {
-		printf("%.*s\n", (int)cut(text, size->ws_col), text); /* shown already */
+		printf("%.*s\n", (int)cut(text, size->ws_col), text); /* escaped by cli_print */
 		text = strchr(text, '\n') + 1;
 	}
 	if (shown < lines) {
@@ -125,7 +126,8 @@ static void print_screen(const char *text, const struct winsize *size)
 	}
 }
 
-/* On a terminal; anywhere else, and where it does not say how large it is, all of it. */
+/* Prints a screen on a terminal, and everything elsewhere, or if the terminal does not say how
+ * large it is. */
 static int show(const struct talk_node *nodes, uint32_t nodes_n, const struct jobs_list *jobs,
 	struct pawl_err *err)
 {

@@ -16,19 +16,19 @@
 #include <unistd.h>
 
 #define BLOCK_BYTES (1u << 20)
-#define DEPTH_MAX   200u /* of directories: each has two descriptors open meanwhile */
-#define ASIDE_BYTES 40u  /* of the name of a file that is being written */
+#define DEPTH_MAX   200u /* nesting of directories, at most: each has two descriptors open */
+#define ASIDE_BYTES 40u  /* bytes of the name of a file that is being written */
 
-/* Where one thing goes. */
+/* The place that one file, link or directory is copied to. */
 struct place {
 	int dir_fd;
-	char name[NAME_MAX + 1]; /* in it; "": into the directory itself */
+	char name[NAME_MAX + 1]; /* name in dir_fd; "": dir_fd itself is filled */
 };
 
 /* ---- reading ---- */
 
-/* Nothing but files and directories is opened: others may do something then. *st is what fd is of;
- * of other things it is good for nothing more. -1: errno. */
+/* Opens a file or directory for reading, and everything else by O_PATH alone: to open a device, or
+ * a FIFO, may have effects. *st describes what fd is open on. Returns -1 with errno set. */
 static int look_as_owner(int dir_fd, const char *name, struct stat *st)
 {
 	int fd = openat(dir_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
@@ -61,8 +61,8 @@ static int look(struct tree_copy *copy, int dir_fd, const char *name, int *fd, s
 	return rv;
 }
 
-/* A link of another's may lead where they could not go themselves, to a file of the caller's; who
- * is root need not fear it, having their rights. */
+/* Opens the source. A link of another user's may lead to a file of the caller's that this user
+ * could not read. Root need not fear that, as it reads with that user's rights. */
 static int open_named(const struct tree_copy *copy, const char *from, struct stat *st,
 	struct pawl_err *err)
 {
@@ -111,7 +111,8 @@ static bool write_all(int fd, const char *bytes, size_t len_bytes)
 	return true;
 }
 
-/* By the file system, which may know a shorter way. 0: the file ends; -1: errno. */
+/* Copies a block by the file system, which may know a shorter way, or by read and write. 0: the
+ * file ends. Returns -1 with errno set. */
 static ssize_t copy_block(int to, int from, char *block, size_t len_bytes, bool *by_kernel)
 {
 	ssize_t n = *by_kernel ? copy_file_range(from, NULL, to, NULL, len_bytes, 0) : -1;
@@ -119,14 +120,15 @@ static ssize_t copy_block(int to, int from, char *block, size_t len_bytes, bool 
 	if (n >= 0) {
 		return n;
 	}
-	*by_kernel = false; /* from here on, wherever it has come to */
+	*by_kernel = false; /* use read and write for the rest */
 	do {
 		n = read(from, block, len_bytes);
 	} while (n < 0 && errno == EINTR);
 	return n > 0 && !write_all(to, block, (size_t)n) ? -1 : n;
 }
 
-/* What is between two holes, from *at up to end; *at gets where it ended, if that is sooner. */
+/* Copies what is between two holes, from *at up to end. *at: where the copy ended, sooner if the
+ * file is shorter by now. */
 static int copy_data(int to, int from, off_t *at, off_t end, char *block, struct pawl_err *err)
 {
 	bool by_kernel = true;
@@ -143,7 +145,8 @@ static int copy_data(int to, int from, off_t *at, off_t end, char *block, struct
 	return rv;
 }
 
-/* As long as it was when it was opened, or shorter by now; holes stay holes. */
+/* Copies as many bytes as the file had when it was opened, or fewer if it is shorter by now; holes
+ * stay holes. */
 static int copy_bytes(int to, int from, off_t size, struct pawl_err *err)
 {
 	char *block = malloc(BLOCK_BYTES);
@@ -155,9 +158,9 @@ static int copy_bytes(int to, int from, off_t size, struct pawl_err *err)
 		off_t hole = data >= 0 ? lseek(from, data, SEEK_HOLE) : -1;
 
 		if (data < 0 && errno == ENXIO) {
-			break; /* a hole up to its end */
+			break; /* a hole up to the file's end */
 		}
-		at = data >= 0 ? data : at; /* or the file system knows no holes */
+		at = data >= 0 ? data : at; /* data < 0: the file system knows no holes */
 		hole = hole > at && hole < size ? hole : size;
 		if (lseek(from, at, SEEK_SET) < 0 || lseek(to, at, SEEK_SET) < 0) {
 			rv = pawl_err_sys(err, "copy");
@@ -169,7 +172,7 @@ static int copy_bytes(int to, int from, off_t size, struct pawl_err *err)
 	return rv == 0 && ftruncate(to, size) != 0 ? pawl_err_sys(err, "copy") : rv;
 }
 
-/* Of the permissions that it had, those that the caller gives away. */
+/* Returns the permissions that the source had, without those that the umask takes. */
 static mode_t mode_of(const struct tree_copy *copy, const struct stat *st)
 {
 	return st->st_mode & 0777 & ~copy->mask;
@@ -191,7 +194,7 @@ static const char *name_aside(char name[ASIDE_BYTES])
 	return name;
 }
 
-/* What was made aside gets its name, or goes. */
+/* Gives what was made aside its name or, after an error, removes it. */
 static int put_in_place(const struct place *to, const char *aside, int rv, struct pawl_err *err)
 {
 	if (rv == 0 && renameat(to->dir_fd, aside, to->dir_fd, to->name) != 0) {
@@ -210,14 +213,14 @@ static int put_file(const struct tree_copy *copy, const struct place *to, int fr
 	int fd;
 	int rv;
 
-	unlinkat(to->dir_fd, name_aside(aside), 0); /* of one that was killed */
+	unlinkat(to->dir_fd, name_aside(aside), 0); /* left by a command that was killed */
 	fd = openat(to->dir_fd, aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0) {
 		return pawl_err_sys(err, "make the copy of %s", copy->path);
 	}
 	rv = copy_bytes(fd, from, st->st_size, err);
 	rv = rv == 0 ? finish(copy, fd, st, S_IRUSR | S_IWUSR, err) : rv;
-	if (close(fd) != 0 && rv == 0) { /* as NFS says that a disk is full */
+	if (close(fd) != 0 && rv == 0) { /* NFS says here that a disk is full */
 		rv = pawl_err_sys(err, "write");
 	}
 	rv = put_in_place(to, aside, rv, err);
@@ -226,8 +229,8 @@ static int put_file(const struct tree_copy *copy, const struct place *to, int fr
 
 /* ---- a link ---- */
 
-/* Whether it leads to a place in what is copied, depth directories below its top: up first, and
- * then down alone. What is in between may be links, but those are of this kind, too. */
+/* Returns whether a link leads to a place in what is copied, depth directories below its top: up
+ * first, and then only down. Names in between may be links, but these are of this kind, too. */
 static bool leads_inside(const char *link, unsigned depth)
 {
 	bool down = false;
@@ -281,7 +284,7 @@ static int put_link(const struct tree_copy *copy, const struct place *to, int li
 static int put_dir(struct tree_copy *copy, const struct place *to, int from, const struct stat *st,
 	unsigned depth, struct pawl_err *err);
 
-/* Takes fd, which is depth directories below the top. */
+/* Copies what fd is open on, depth directories below the top. Takes fd. */
 static int put_found(struct tree_copy *copy, const struct place *to, int fd, const struct stat *st,
 	unsigned depth, struct pawl_err *err)
 {
@@ -299,7 +302,7 @@ static int put_found(struct tree_copy *copy, const struct place *to, int fd, con
 		rv = pawl_err_set(err, PAWL_ELIMIT, "%s: more than %u directories deep", copy->path,
 			DEPTH_MAX);
 	} else {
-		return put_dir(copy, to, fd, st, depth + 1, err); /* which takes it */
+		return put_dir(copy, to, fd, st, depth + 1, err); /* put_dir takes fd */
 	}
 	close(fd);
 	return rv;
@@ -329,7 +332,7 @@ static int put_entry(struct tree_copy *copy, int dir_fd, const struct place *to,
 	return rv;
 }
 
-/* All that is in a directory; takes from. */
+/* Copies all that is in a directory. Takes from. */
 static int fill(struct tree_copy *copy, int to, int from, unsigned depth, struct pawl_err *err)
 {
 	DIR *dir = fdopendir(from);
@@ -356,7 +359,7 @@ static int fill(struct tree_copy *copy, int to, int from, unsigned depth, struct
 	return rv;
 }
 
-/* Made, or there already; -1: neither. */
+/* Opens a directory, and makes it if it is not there. Returns -1 with errno set. */
 static int open_made(const struct place *to, bool *made)
 {
 	*made = mkdirat(to->dir_fd, to->name, 0700) == 0;
@@ -365,7 +368,7 @@ static int open_made(const struct place *to, bool *made)
 		: -1;
 }
 
-/* Takes from. */
+/* Copies a directory. Takes from. */
 static int put_dir(struct tree_copy *copy, const struct place *to, int from, const struct stat *st,
 	unsigned depth, struct pawl_err *err)
 {
@@ -392,9 +395,9 @@ static int put_dir(struct tree_copy *copy, const struct place *to, int from, con
 	return rv;
 }
 
-/* ---- where it goes ---- */
+/* ---- the destination ---- */
 
-/* The last name of a path, without slashes behind. */
+/* Takes the last name of a path, without slashes behind; "" for . and .. */
 static void take_name(const char *path, char name[NAME_MAX + 1])
 {
 	size_t end = strlen(path);
@@ -419,7 +422,7 @@ static int open_place(struct place *to, const char *dir, struct pawl_err *err)
 	return to->dir_fd >= 0 ? 0 : pawl_err_sys(err, "%s", dir);
 }
 
-/* As the name of the copy, in the directory above it. */
+/* Places the copy under the last name of path, in the directory above it. */
 static int place_as(struct place *to, const char *path, struct pawl_err *err)
 {
 	char parent[PATH_MAX];
@@ -440,7 +443,7 @@ static int place_as(struct place *to, const char *path, struct pawl_err *err)
 	return open_place(to, parent, err);
 }
 
-/* The caller's own links are followed. */
+/* Finds the place of the copy. The caller's own links are followed. */
 static int find_place(struct place *to, const char *from, const char *path, bool file,
 	struct pawl_err *err)
 {

@@ -1,4 +1,4 @@
-/* pawl version: nothing is opened or started for it. */
+/* pawl version: prints the version. Opens and starts nothing. */
 #include "cli/cli.h"
 
 #include <jansson.h>

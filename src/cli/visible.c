@@ -1,5 +1,5 @@
-/* See visible.h. A byte is either through at once, or begins something that is held until it is
- * known what it is. */
+/* See visible.h. A byte is either printed at once, or held with those that follow until it is known
+ * what they are. */
 #include "cli/visible.h"
 
 #include "base/text.h"
@@ -7,13 +7,13 @@
 #include <string.h>
 
 #define ESCAPE        0x1b
-#define CHARACTER_MAX 4u /* bytes */
+#define CHARACTER_MAX 4u /* bytes of a character, at most */
 
 enum verdict { MORE, GOOD, BAD };
 
 /* ---- what is held ---- */
 
-/* Whether it is ESC [ … m, digits between. */
+/* Judges whether the held bytes are a colour: ESC [ … m, with digits between. */
 static enum verdict judge_colour(const unsigned char *held, size_t n)
 {
 	unsigned char last = held[n - 1];
@@ -32,7 +32,7 @@ static enum verdict judge_colour(const unsigned char *held, size_t n)
 		: BAD;
 }
 
-/* Bytes of the character that begins so; 0: none does. */
+/* Returns the bytes of a character that begins with first; 0: no character does. */
 static size_t character_bytes(unsigned char first)
 {
 	return first >= 0xc2 && first < 0xe0    ? 2
@@ -41,7 +41,8 @@ static size_t character_bytes(unsigned char first)
 						: 0;
 }
 
-/* Whether it is a character that can be shown as it is; all but the last byte were judged. */
+/* Judges whether the held bytes are a character that can be shown as it is; all but the last byte
+ * were judged before. */
 static enum verdict judge_character(const unsigned char *held, size_t n)
 {
 	size_t whole = character_bytes(held[0]);
@@ -74,7 +75,7 @@ static bool show(FILE *to, unsigned char c)
 	return fwrite(text, 1, strlen(text), to) == strlen(text);
 }
 
-/* What is held is nothing that is let through. */
+/* Shows the held bytes, which may not be let through. */
 static bool show_held(struct visible *v)
 {
 	bool good = true;
@@ -108,7 +109,7 @@ static bool put_byte(struct visible *v, unsigned char c)
 	if (n == 1) {
 		return show_held(v);
 	}
-	v->held_bytes--; /* the last one may begin something itself */
+	v->held_bytes--; /* the last byte may begin something itself */
 	return show_held(v) && put_byte(v, c);
 }
 

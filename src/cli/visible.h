@@ -1,6 +1,6 @@
 /*
- * Text of other people's on a terminal, which obeys what it is told: it would move the cursor over
- * what was printed before, set its title, or answer as if the user had typed.
+ * Text of other people on a terminal, which would obey control characters in it: the text could
+ * move the cursor over what was printed before, set the title, or answer as if the user had typed.
  *
  * Let through are characters that can be shown as they are (base/text.h), line ends, tabs, carriage
  * returns (a progress bar's) and colours (ESC [ … m), which are off again at the end. All else is
@@ -13,20 +13,19 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#define VISIBLE_HELD 48u /* bytes of a colour that are read; longer is none */
+#define VISIBLE_HELD 48u /* bytes of a colour that are read; a longer one is none */
 
-/* Zero-initialise, set to. */
+/* Zero-initialise; the caller sets to. */
 struct visible {
 	FILE *to;
-	unsigned char
-		held[VISIBLE_HELD]; /* a character, or a colour, that has not come whole yet */
+	unsigned char held[VISIBLE_HELD]; /* a character, or a colour, that is not complete yet */
 	size_t held_bytes;
-	bool coloured; /* since it was begun */
+	bool coloured; /* a colour was let through, and is to be switched off */
 };
 
-/* Whether it could be printed; errno says why not. */
+/* Prints bytes. False: they could not be printed; errno says why. */
 bool visible_put(struct visible *visible, const char *bytes, size_t len_bytes);
-/* What is held, and the terminal's own colours. */
+/* Prints what is held, and restores the terminal's own colours. */
 bool visible_end(struct visible *visible);
 
 #endif

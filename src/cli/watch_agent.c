@@ -1,4 +1,4 @@
-/* What the agent of the job that has a root says of it: see watch_agent.h. */
+/* Asks the agent of the job that has a root about it: see watch_agent.h. */
 #include "cli/watch_agent.h"
 
 #include "agent/link.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* "gpt" of "job gpt (pid 1 on host)". False: it says otherwise. */
+/* Reads "gpt" from "job gpt (pid 1 on host)". False: holder has another form. */
 static bool read_job(const char *holder, char job[CKPT_JOB_MAX])
 {
 	static const char begin[] = "job ";
@@ -27,7 +27,7 @@ static bool read_job(const char *holder, char job[CKPT_JOB_MAX])
 	return snprintf(job, CKPT_JOB_MAX, "%.*s", (int)(end - holder), holder) < (int)CKPT_JOB_MAX;
 }
 
-/* Events are for ranks. */
+/* Ignores events: they are for ranks. */
 static void on_event(void *user, struct proto_frame *frame)
 {
 }

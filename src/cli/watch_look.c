@@ -2,7 +2,7 @@
  * A root at one moment: see watch_look.h.
  *
  * Nothing here takes the root's lock, not even to see whether it is held: in that instant a job
- * could be refused. /proc/locks tells who holds it on this machine.
+ * could be refused. /proc/locks names its holder on this machine.
  */
 #include "cli/watch_look.h"
 
@@ -20,11 +20,11 @@
 
 #define HISTORY_FILE "checkpointHistories.csv"
 #define LOCK_FILE    ".pawl-lock"
-#define COLUMNS_MAX  64u /* of the history */
+#define COLUMNS_MAX  64u /* columns of the history, at most */
 
 /* ---- the history ---- */
 
-/* Cuts a line at its commas, quotes respected; pointers into it. Returns how many fields. */
+/* Cuts a line at its commas, quotes respected; fields point into it. Returns how many fields. */
 static size_t cut_line(char *line, char **fields)
 {
 	size_t n = 0;
@@ -45,8 +45,8 @@ static size_t cut_line(char *line, char **fields)
 	return n;
 }
 
-/* The field of that name; NULL if there is none. From the right: a job's name, on the left, may
- * have commas. */
+/* Returns the field of that name; NULL if there is none. Counts from the right: a job's name, on
+ * the left, may have commas. */
 static const char *find_field(char **head, size_t head_n, char **row, size_t row_n,
 	const char *name)
 {
@@ -87,7 +87,8 @@ static void read_fields(struct look_tag *tag, char *head_line, char *row_line)
 	tag->mib_per_s = read_number(find_field(head, head_n, row, row_n, "mib_per_s"));
 }
 
-/* A copy of the line at text, without its end; the caller frees. NULL: no memory, or no end. */
+/* Returns a copy of the line at text, without its end; the caller frees it. NULL: no memory, or no
+ * end. */
 static char *copy_line(const char *text)
 {
 	const char *end = strchr(text, '\n');
@@ -98,7 +99,7 @@ static char *copy_line(const char *text)
 void look_read_row(struct look_tag *tag, const char *history)
 {
 	char field[CKPT_TAG_MAX + 2];
-	const char *end = strrchr(history, '\n'); /* behind it a line was torn */
+	const char *end = strrchr(history, '\n'); /* a line behind the last end is torn */
 	const char *last = NULL;
 	char *head;
 	char *row;
@@ -124,7 +125,7 @@ void look_read_row(struct look_tag *tag, const char *history)
 
 /* ---- the job ---- */
 
-/* Whether anybody on this machine holds the lock file. */
+/* Returns whether anybody on this machine holds the lock file. */
 static bool is_locked(const char *root)
 {
 	char path[PATH_MAX + sizeof(LOCK_FILE)];
@@ -150,7 +151,8 @@ static bool is_locked(const char *root)
 
 /* ---- the tags ---- */
 
-/* Adds what is being written, after the tags: where a name stands already, it is being replaced. */
+/* Adds the tags that are being written, after the others: one whose name is there already is being
+ * replaced. */
 static size_t add_writing(struct look *look, struct store *store, const struct tag_leftover *left,
 	size_t left_n)
 {
@@ -208,7 +210,7 @@ static int fill(struct look *look, struct store *store, struct pawl_err *err)
 		rv = look->tags != NULL ? 0 : pawl_err_set(err, PAWL_ENOMEM, "%zu tags", tags_n);
 	}
 	if (rv == 0) {
-		/* after the tags: a row is written once its tag is there */
+		/* Read after the tags: a row is written once its tag is there. */
 		store_read_small(store, HISTORY_FILE, &history, &len_bytes, ROWS_FILE_MAX, NULL);
 		add_tags(look, tags, tags_n, history);
 		look->tags_n += add_writing(look, store, left, left_n);

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CARD_KIND "pawl-2" /* the version of cards, and of all that is said afterwards */
+#define CARD_KIND "pawl-2" /* version of cards, and of all protocols used afterwards */
 
 void coll_card_encode(char *text, const struct coll_card *card)
 {

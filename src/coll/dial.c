@@ -1,4 +1,4 @@
-/* See dial.h. */
+/* See dial.h for the contract. */
 #include "coll/dial.h"
 
 #include "base/clock.h"

@@ -1,4 +1,4 @@
-/* A connection to a process that waits for one, and bytes over it, all of them in time. */
+/* Connects to a process that listens, and moves bytes over the connection, by a deadline. */
 #ifndef COLL_DIAL_H
 #define COLL_DIAL_H
 
@@ -8,9 +8,11 @@
 
 struct addrinfo;
 
-/* A socket that blocks nobody, and is the caller's; -1: errno says why not. */
+/* Connects by end_ns (monotonic). Returns a socket that does not block, which the caller closes;
+ * -1: errno says why not. */
 int dial_connect(const struct addrinfo *at, int64_t end_ns);
-/* All of it, or false with errno; ETIMEDOUT: not in time, ECONNRESET: the other end has closed. */
+/* Send or receive all bytes by end_ns. False: errno says why not; ETIMEDOUT: not in time,
+ * ECONNRESET: the other end has closed. */
 bool dial_send(int fd, const void *bytes, size_t len_bytes, int64_t end_ns);
 bool dial_receive(int fd, void *bytes, size_t len_bytes, int64_t end_ns);
 

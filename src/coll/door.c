@@ -17,20 +17,20 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Connected. */
+/* A newcomer that has connected. */
 struct waiter {
-	int fd;                     /* its connection */
-	int64_t since_ns;           /* when we saw it first */
-	uint8_t knock[KNOCK_BYTES]; /* so far */
-	size_t got;                 /* of it */
+	int fd;                     /* socket of the connection */
+	int64_t since_ns;           /* time of connection, monotonic ns */
+	uint8_t knock[KNOCK_BYTES]; /* knock, as received so far */
+	size_t got;                 /* bytes of knock received */
 };
 
 struct pawl_door {
-	int listener;                        /* blocks nobody */
-	uint64_t key;                        /* who knocks knows it */
-	struct waiter waiters[DOOR_WAITERS]; /* those that have knocked first */
-	uint32_t waiters_n;                  /* of them */
-	uint32_t knocked;                    /* who have */
+	int listener;                        /* listening socket, which does not block */
+	uint64_t key;                        /* secret that a knock must contain */
+	struct waiter waiters[DOOR_WAITERS]; /* newcomers that have knocked come first */
+	uint32_t waiters_n;                  /* number of entries in waiters */
+	uint32_t knocked;                    /* number of waiters that have knocked */
 };
 
 /* ---- bytes ---- */
@@ -103,7 +103,7 @@ int pawl_door_open(struct pawl_door **out, const char *toward, char *name, struc
 	return 0;
 }
 
-/* The last one takes its place. */
+/* Closes the connection of waiter i; the last waiter takes its place. */
 static void drop(struct pawl_door *door, uint32_t i)
 {
 	close(door->waiters[i].fd);
@@ -126,9 +126,9 @@ void pawl_door_close(struct pawl_door *door)
 	}
 }
 
-/* ---- who comes ---- */
+/* ---- newcomers ---- */
 
-/* What has come of a knock. False: it is none, or comes too slowly. */
+/* Reads more of a knock. False: it is not the right one, or comes too slowly. */
 static bool hear(const struct pawl_door *door, struct waiter *w, int64_t now_ns)
 {
 	ssize_t n = recv(w->fd, w->knock + w->got, KNOCK_BYTES - w->got, 0);
@@ -157,7 +157,8 @@ static void hear_all(struct pawl_door *door, int64_t now_ns)
 	}
 }
 
-/* Who came first of those that have still not knocked gives way. False: all have. */
+/* Makes room for another newcomer, by dropping the first that came of those that have not knocked.
+ * False: all have knocked. */
 static bool make_room(struct pawl_door *door, int64_t now_ns)
 {
 	uint32_t oldest;
@@ -185,14 +186,15 @@ static void let_in(struct pawl_door *door, int64_t now_ns)
 	while ((fd = FAULT_SYS("coll.door",
 			accept4(door->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK))) >= 0) {
 		if (!make_room(door, now_ns)) {
-			close(fd); /* it may come again when others are in */
+			close(fd); /* the newcomer may come again when others are in */
 			continue;
 		}
 		door->waiters[door->waiters_n++] = (struct waiter){.fd = fd, .since_ns = now_ns};
 	}
 }
 
-/* Who has knocked says nothing until it is asked. */
+/* Returns whether a waiter is still connected. One that has knocked says nothing until it is
+ * asked. */
 static bool is_there(const struct waiter *w)
 {
 	uint8_t byte;
@@ -217,9 +219,9 @@ uint32_t pawl_door_waiting(struct pawl_door *door)
 	return door->knocked;
 }
 
-/* ---- those that are admitted ---- */
+/* ---- newcomers that are admitted ---- */
 
-/* A waiter that does not take it fails to answer. */
+/* Sends a message to a waiter. One that does not take it fails to answer. */
 static void say(struct pawl_door *door, uint32_t i, const struct door_says *says)
 {
 	uint8_t head[DOOR_HEAD];

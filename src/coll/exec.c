@@ -1,8 +1,8 @@
 /*
- * A plan being carried out: see exec.h for the contract. Pure.
+ * The execution of a plan: see exec.h for the contract. Pure.
  *
- * Every step goes through its bytes from the first to the last. What it waits for are earlier steps
- * that touch the same memory, at least one of them writing: it may be as far in that memory as they
+ * Every step goes through its bytes from the first to the last. A step waits for earlier steps that
+ * touch the same memory, if at least one of the two writes: it may be as far in that memory as they
  * are. So the rules of coll/plan.h become one comparison a wait.
  */
 #include "coll/exec.h"
@@ -15,20 +15,20 @@
 
 #define NONE       UINT32_MAX
 #define FOLD_MIN   8192u /* bytes added at a time, unless they are the last */
-#define EVEN_PARTS 4096u /* of what goes to a peer: so finely the peers are compared */
+#define EVEN_PARTS 4096u /* parts of what goes to a peer, by which peers are compared */
 
 /* A step may go on to byte ahead_bytes + (bytes of before that are over); with all of before over:
  * to its end. */
 struct exec_wait {
-	uint32_t before;     /* step */
-	int64_t ahead_bytes; /* where before begins in the memory of this one */
+	uint32_t before;     /* index of the earlier step */
+	int64_t ahead_bytes; /* offset of step before, less that of this step */
 };
 
 /* A list of waits that grows. */
 struct waits {
 	struct exec_wait *at; /* owned until it is given to the exec */
-	size_t n, cap;        /* of them, allocated */
-	bool failed;          /* no memory */
+	size_t n, cap;        /* number of waits; room for waits */
+	bool failed;          /* out of memory */
 };
 
 static void add_wait(struct waits *waits, uint32_t before, uint64_t begins, uint64_t here)
@@ -48,7 +48,7 @@ static void add_wait(struct waits *waits, uint32_t before, uint64_t begins, uint
 	waits->at[waits->n++] = (struct exec_wait){before, (int64_t)begins - (int64_t)here};
 }
 
-/* IN and OUT are taken for the same memory where they may be. */
+/* Returns whether two places overlap. IN and OUT count as the same memory where they may be. */
 static bool overlap(const struct coll_plan *plan, struct coll_place a, uint64_t a_len,
 	struct coll_place b, uint64_t b_len)
 {
@@ -57,7 +57,7 @@ static bool overlap(const struct coll_plan *plan, struct coll_place a, uint64_t 
 	return same && a.off_bytes < b.off_bytes + b_len && b.off_bytes < a.off_bytes + a_len;
 }
 
-/* Step s touches place; so does an earlier one, and one of the two writes. */
+/* Finds the earlier steps that touch place, as step s does, where one of the two writes. */
 static void find_waits(struct waits *waits, const struct coll_plan *plan, uint32_t s,
 	struct coll_place place, bool writes)
 {
@@ -145,9 +145,9 @@ void coll_exec_deinit(struct coll_exec *exec)
 	*exec = (struct coll_exec){0};
 }
 
-/* ---- going on ---- */
+/* ---- progress ---- */
 
-/* The byte up to which a step may go now. */
+/* Returns the byte up to which a step may go now. */
 static uint64_t limit_of(const struct coll_exec *exec, uint32_t s)
 {
 	const struct coll_plan *plan = exec->plan;
@@ -176,7 +176,7 @@ static const uint8_t *address(const struct coll_exec *exec, struct coll_place pl
 	return area + place.off_bytes + off;
 }
 
-/* Where a step writes. */
+/* Returns where a step writes. */
 static uint8_t *target(const struct coll_exec *exec, const struct coll_step *step, uint64_t off)
 {
 	uint8_t *area = step->at.area == COLL_TMP ? exec->tmp : exec->out;
@@ -194,7 +194,7 @@ static void advance(struct coll_exec *exec, uint32_t s, uint64_t len_bytes)
 	}
 }
 
-/* Adds what there is to add of a sum. */
+/* Adds as much of a sum as can be added. */
 static void add_up(struct coll_exec *exec, uint32_t s)
 {
 	const struct coll_step *step = &exec->plan->steps[s];
@@ -215,7 +215,7 @@ static void add_up(struct coll_exec *exec, uint32_t s)
 	advance(exec, s, to - from);
 }
 
-/* In the order of the list, so that a sum of sums finds its terms. */
+/* Advances all sums, in the order of the list, so that a sum of sums finds its terms. */
 static void add_all(struct coll_exec *exec)
 {
 	uint32_t *first = &exec->sums;
@@ -228,7 +228,7 @@ static void add_all(struct coll_exec *exec)
 	}
 }
 
-/* The first of the steps like this one, of those that are not over. */
+/* Returns the head of the list that a step belongs to: steps to or from one peer, or sums. */
 static uint32_t *first_like(struct coll_exec *exec, const struct coll_step *step)
 {
 	switch (step->op) {
@@ -282,7 +282,7 @@ bool coll_exec_owes(const struct coll_exec *exec, uint32_t peer)
 	return exec->sends[peer] != NONE;
 }
 
-/* Bytes that a step may go on by now; NONE: no step. */
+/* Returns the bytes that a step may go on by now; 0 for NONE. */
 static size_t count_open(const struct coll_exec *exec, uint32_t s)
 {
 	uint64_t limit = s != NONE ? limit_of(exec, s) : 0;
@@ -290,7 +290,7 @@ static size_t count_open(const struct coll_exec *exec, uint32_t s)
 	return s != NONE && limit > exec->done[s] ? limit - exec->done[s] : 0;
 }
 
-/* The first step to, or from, a peer is so much further. */
+/* Advances the first step to, or from, a peer. */
 static void go_on(struct coll_exec *exec, uint32_t *first, size_t len_bytes)
 {
 	uint32_t s = *first;

@@ -2,7 +2,7 @@
  * A port over libfabric: see fabric.h and port.h for the contracts, fabric_impl.h for how streams
  * are made of messages.
  *
- * libfabric's own progress is manual: bytes go and come while somebody looks.
+ * libfabric makes progress only when it is called: bytes go and come while a thread looks.
  */
 #include "coll/fabric.h"
 
@@ -21,10 +21,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define ENTRIES_N  32 /* completions taken at a time */
-#define ROUNDS_MAX 16 /* … in a row, then the caller has its turn */
+#define ENTRIES_N  32 /* completions read at a time */
+#define ROUNDS_MAX 16 /* batches of completions in a row; then the caller has its turn */
 
-/* ---- what libfabric takes ---- */
+/* ---- posting to libfabric ---- */
 
 static void break_peer(struct fabric *fabric, struct fabric_peer *peer, const char *why)
 {
@@ -34,7 +34,7 @@ static void break_peer(struct fabric *fabric, struct fabric_peer *peer, const ch
 	}
 }
 
-/* Whether libfabric has taken it. */
+/* Gives a buffer to libfabric. Returns whether libfabric has taken it. */
 static bool post(struct fabric *fabric, struct fabric_op *op)
 {
 	void *desc = fabric->mr ? fi_mr_desc(fabric->mr) : NULL;
@@ -94,7 +94,7 @@ static void push_peer(struct fabric *fabric, struct fabric_peer *peer)
 	}
 }
 
-/* All that was held up. */
+/* Posts all that was held up. */
 static void push(struct fabric *fabric)
 {
 	fabric->held_up = fabric->posted = false;
@@ -115,9 +115,9 @@ static void push(struct fabric *fabric)
 	}
 }
 
-/* ---- what libfabric tells ---- */
+/* ---- completions ---- */
 
-/* A message has gone, or never will. */
+/* Ends a send: the message has gone, or never will. */
 static void end_send(struct fabric *fabric, struct fabric_op *op, bool gone)
 {
 	struct fabric_peer *peer = &fabric->peers[op->peer];
@@ -144,7 +144,8 @@ static void end_send(struct fabric *fabric, struct fabric_op *op, bool gone)
 	}
 }
 
-/* op: of a message that has come, gone or failed; len_bytes: that has come. */
+/* Ends the operation of a message that has come, gone or failed; len_bytes: bytes that have
+ * come. */
 static void end_op(struct fabric *fabric, struct fabric_op *op, size_t len_bytes, int code)
 {
 	op->away = false;
@@ -204,19 +205,19 @@ static uint32_t look(struct coll_port *port)
 		if (fi_trywait(fabric->fabric, fids, 1) == 0) {
 			break;
 		}
-		fabric_progress(fabric); /* the descriptor says nothing of what was there before */
+		fabric_progress(fabric); /* the descriptor does not report what was there before */
 	}
 	return fabric->seen + atomic_load_explicit(&fabric->woken, memory_order_acquire);
 }
 
-/* For how long nothing could be posted of what should be: a peer that is gone may look like one
- * that stands still, and providers try for ever. */
+/* Returns for how long nothing could be posted of what should be. A peer that is gone may look like
+ * one that stands still, and providers try for ever. */
 static int64_t stalled_ns(const struct fabric *fabric)
 {
 	return fabric->stalled_ns > 0 ? clock_mono_ns() - fabric->stalled_ns : 0;
 }
 
-/* Without a descriptor. */
+/* Sleeps, where the provider has no descriptor. */
 static void nap(struct fabric *fabric, int64_t timeout_ns)
 {
 	int64_t spin_ns = times_ns(TIME_FABRIC_SPIN);
@@ -284,7 +285,7 @@ int coll_fabric_events(struct coll_port *port)
 
 /* ---- bytes ---- */
 
-/* A message of some of them. */
+/* Sends one message, of some of the bytes; returns how many. */
 static size_t send_message(struct fabric *fabric, uint32_t peer, uint32_t stream,
 	const uint8_t *bytes, size_t len_bytes)
 {
@@ -361,7 +362,8 @@ static size_t fabric_receive(struct coll_port *port, uint32_t peer, uint32_t str
 	return n;
 }
 
-/* Messages overtake each other: it has left when all that it sent has come. */
+/* Returns why a peer is lost. Messages overtake each other: a peer has left when all that it sent
+ * has come. */
 static const char *lost(struct coll_port *port, uint32_t peer)
 {
 	struct fabric *fabric = fabric_of(port);
@@ -382,7 +384,7 @@ static bool busy(struct coll_port *port)
 	struct fabric *fabric = fabric_of(port);
 
 	if (fabric->away > 0) {
-		fabric_progress(fabric); /* most have gone at once */
+		fabric_progress(fabric); /* most messages have gone at once */
 	}
 	return (fabric->away > 0 || fabric->held_up) && !fabric->broken &&
 		stalled_ns(fabric) < times_ns(TIME_FABRIC_GIVEN_UP);
@@ -390,7 +392,7 @@ static bool busy(struct coll_port *port)
 
 /* ---- the end ---- */
 
-/* Whether a peer needs us no more: what was said last has gone both ways. */
+/* Returns whether a peer needs us no more: the last messages have gone both ways. */
 static bool has_parted(const struct fabric_peer *peer)
 {
 	return !peer->meets || !peer->greeted || peer->broken ||
@@ -416,7 +418,7 @@ static void say_goodbye(struct fabric *fabric)
 			all &= has_parted(&fabric->peers[p]);
 		}
 		if (clock_mono_ns() >= end_ns) {
-			break; /* asked only now: it is said once in any case */
+			break; /* checked only now: goodbye is said at least once */
 		}
 		if (!all) {
 			fabric_sleep(fabric, times_ns(TIME_FABRIC_RETRY));

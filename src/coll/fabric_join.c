@@ -1,8 +1,8 @@
 /*
  * How ranks find each other over libfabric: see fabric.h for the contract.
  *
- * Each greets all others, and has joined when all have greeted it, and its own greetings have gone:
- * then there are connections, where the provider makes any.
+ * Each rank greets all others. It has joined when all others have greeted it, and its own greetings
+ * have gone: then there are connections, where the provider makes any.
  */
 #include "base/assert.h"
 #include "base/clock.h"
@@ -21,14 +21,14 @@
 
 struct name {
 	uint8_t address[FABRIC_ADDRESS];
-	size_t len_bytes; /* of it */
+	size_t len_bytes; /* bytes of address */
 	uint64_t key;
 	char provider[PROVIDER];
 };
 
 /* ---- names ---- */
 
-/* -1: it is none. */
+/* Reads a name. -1: text is not one. */
 static int parse_name(const char *text, struct name *name)
 {
 	char hex[2 * FABRIC_ADDRESS + 1];
@@ -79,7 +79,8 @@ static int take_name(struct fabric *fabric, uint32_t rank, const char *text, str
 
 /* ---- memory ---- */
 
-/* The buffers of a peer's streams and its own, from at on. Where the next one's begin. */
+/* Places the buffers of a peer's streams, and of control, from at on. Returns where the next peer's
+ * begin. */
 static uint8_t *place_peer(struct fabric *fabric, struct fabric_peer *peer, uint8_t *at,
 	uint8_t *ring)
 {
@@ -98,7 +99,7 @@ static uint8_t *place_peer(struct fabric *fabric, struct fabric_peer *peer, uint
 	return at + FABRIC_CONTROL;
 }
 
-/* All that is needed from now on. */
+/* Allocates all memory that is needed from now on. */
 static int take_memory(struct fabric *fabric, uint32_t peers_n, struct pawl_err *err)
 {
 	size_t of_peer = (size_t)COLL_STREAMS * FABRIC_SENDS * FABRIC_MESSAGE + FABRIC_CONTROL;
@@ -141,7 +142,8 @@ static int take_memory(struct fabric *fabric, uint32_t peers_n, struct pawl_err 
 
 /* ---- joining ---- */
 
-/* How many peers have not joined; the first of them, and what is known to be wrong with one. */
+/* Counts the peers that have not joined. *first: the first of these; *wrong: the first peer that is
+ * lost or of another version; ranks if there is none. */
 static uint32_t count_missing(const struct fabric *fabric, uint32_t *first, uint32_t *wrong)
 {
 	uint32_t n = 0;
@@ -181,7 +183,7 @@ static int meet_all(struct fabric *fabric, const char *const *names, int64_t end
 	uint32_t missing = 0;
 	uint32_t wrong = 0;
 
-	fabric->held_up = true; /* all is to be posted */
+	fabric->held_up = true; /* everything is to be posted */
 	fabric_progress(fabric);
 	while (count_missing(fabric, &missing, &wrong) > 0 || wrong < fabric->ranks) {
 		int64_t left_ns = end_ns - clock_mono_ns();

@@ -1,18 +1,18 @@
-/* What ranks say over libfabric: see fabric_impl.h and docs/protocol.md. */
+/* Messages between ranks over libfabric: see fabric_impl.h and docs/protocol.md. */
 #include "base/assert.h"
 #include "coll/fabric_impl.h"
 
 #include <endian.h>
 #include <string.h>
 
-/* Of what follows heads: little endian, as all. */
+/* The bytes that follow headers: little endian, like all others. */
 struct hello {
 	uint32_t version, message_bytes, window_bytes, zero;
 };
 
 struct credit {
-	uint64_t room; /* bytes, ever, that the stream may have */
-	uint32_t next; /* message that is missing */
+	uint64_t room; /* bytes, ever, that may be written to the stream */
+	uint32_t next; /* number of the first message that is missing */
 	uint32_t zero;
 };
 
@@ -68,7 +68,7 @@ static uint32_t write_hello(const struct fabric *fabric, uint8_t *bytes)
 	return sizeof(hello);
 }
 
-/* What it may send now is told; it need not be told again. */
+/* Writes how much a peer may send now, which then need not be told again. */
 static uint32_t write_credit(const struct fabric *fabric, struct fabric_peer *peer, uint8_t *bytes)
 {
 	struct credit credits[COLL_STREAMS] = {{0}};
@@ -102,7 +102,7 @@ void fabric_write_control(struct fabric *fabric, struct fabric_peer *peer)
 	uint8_t *bytes = peer->control.bytes + FABRIC_HEAD;
 
 	ASSERT(peer->want != 0);
-	peer->saying = peer->want & (0u - peer->want); /* the lowest bit */
+	peer->saying = peer->want & (0u - peer->want); /* lowest bit */
 	peer->want &= (uint8_t)~peer->saying;
 	if (peer->saying == WANT_HELLO) {
 		head.kind = FABRIC_HELLO;
@@ -136,7 +136,7 @@ static bool take_hello(const struct fabric *fabric, struct fabric_peer *peer, co
 	return true;
 }
 
-/* To where they belong in the ring, which they may run around the end of. */
+/* Puts bytes where they belong in the ring, wrapping around its end. */
 static void put_bytes(const struct fabric *fabric, struct fabric_in *in, uint64_t off,
 	const uint8_t *bytes, size_t len)
 {
@@ -147,7 +147,7 @@ static void put_bytes(const struct fabric *fabric, struct fabric_in *in, uint64_
 	memcpy(in->ring, bytes + first, len - first);
 }
 
-/* False: it is nothing that its writer may send now. */
+/* Takes bytes of a stream. False: its writer may not send these now. */
 static bool take_data(struct fabric *fabric, struct fabric_peer *peer,
 	const struct fabric_head *head, const uint8_t *bytes)
 {
@@ -173,10 +173,10 @@ static bool take_data(struct fabric *fabric, struct fabric_peer *peer,
 	if (in->next - in->told_next >= FABRIC_AHEAD / 2) {
 		peer->want |= WANT_CREDIT;
 	}
-	return in->came <= end; /* else messages that came early were longer than they should */
+	return in->came <= end; /* false: messages that came early were longer than allowed */
 }
 
-/* Credits overtake each other: what is older says nothing new. */
+/* Takes credits, which overtake each other: an older one changes nothing. */
 static bool take_credit(struct fabric *fabric, struct fabric_peer *peer, const uint8_t *bytes,
 	size_t len_bytes)
 {

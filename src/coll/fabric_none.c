@@ -1,4 +1,4 @@
-/* Where libfabric's headers were not there when Pawl was built: see fabric.h. */
+/* Replaces fabric.c where libfabric's headers were missing when Pawl was built: see fabric.h. */
 #include "base/err.h"
 #include "coll/fabric.h"
 

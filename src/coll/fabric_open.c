@@ -1,4 +1,4 @@
-/* Loading libfabric, and an endpoint of it: see fabric.h for the contract. */
+/* Loads libfabric, and opens an endpoint: see fabric.h for the contract. */
 #include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
@@ -20,15 +20,15 @@
 #include <unistd.h>
 
 #define API     FI_VERSION(1, 9)
-#define SIGNALS 32 /* that one can have a handler for, and 0 */
+#define SIGNALS 32 /* signals that can have a handler, and 0 */
 
-static pthread_mutex_t load_mutex = PTHREAD_MUTEX_INITIALIZER; /* guards … */
-static struct fabric_lib lib; /* … this, until strerror is there */
+static pthread_mutex_t load_mutex = PTHREAD_MUTEX_INITIALIZER; /* guards lib */
+static struct fabric_lib lib; /* guarded by load_mutex until strerror is set */
 
 /* ---- the library ---- */
 
-/* Of the versions that the headers' structs have been prefixes of since; a symbol without a version
- * would be of the library's newest. */
+/* Finds the functions, by version. From these versions on, the library's structs begin as the
+ * headers' do; without a version, the library's newest function would be found. */
 static bool find_symbols(void *library)
 {
 	*(void **)&lib.getinfo = dlvsym(library, "fi_getinfo", "FABRIC_1.3");
@@ -39,8 +39,8 @@ static bool find_symbols(void *library)
 	return lib.getinfo && lib.freeinfo && lib.dupinfo && lib.fabric && lib.strerror;
 }
 
-/* A provider that comes with it (PSM) sets handlers for six signals as it is loaded, SIGINT and
- * SIGTERM among them: they stay whose they were. */
+/* Loads the library. A provider that comes with it (PSM) sets handlers for six signals as it is
+ * loaded, SIGINT and SIGTERM among them; the old handlers are put back. */
 static void *load_library(void)
 {
 	struct sigaction actions[SIGNALS];
@@ -83,7 +83,7 @@ const struct fabric_lib *fabric_load(struct pawl_err *err)
 	return found;
 }
 
-/* rv: of libfabric. */
+/* Fills err from rv, an error of libfabric. */
 static int refuse(int rv, const char *what, struct pawl_err *err)
 {
 	return pawl_err_set(err, rv == -FI_ENOMEM ? PAWL_ENOMEM : PAWL_EIO,
@@ -107,8 +107,8 @@ static struct fi_info *make_hints(void)
 	return hints;
 }
 
-/* The best provider that libfabric knows at an address. Some (EFA) have addresses of their own, and
- * know no other. */
+/* Chooses the best provider that libfabric knows at an address. Some (EFA) have addresses of their
+ * own, and know no other. */
 static int choose_provider(struct fabric *fabric, const char *address, struct pawl_err *err)
 {
 	struct fi_info *hints = make_hints();
@@ -135,7 +135,7 @@ static int choose_provider(struct fabric *fabric, const char *address, struct pa
 
 /* ---- an endpoint ---- */
 
-/* With a descriptor, if the provider has any. */
+/* Opens the completion queue, with a descriptor if the provider has any. */
 static int open_queue(struct fabric *fabric, struct pawl_err *err)
 {
 	size_t sends = (size_t)fabric->ranks * (COLL_STREAMS * FABRIC_SENDS + 1);
@@ -218,7 +218,7 @@ void fabric_release(struct fabric *fabric)
 	}
 }
 
-/* "fi1:020099…:3f0c…:tcp;ofi_rxm" */
+/* Writes a name such as "fi1:020099…:3f0c…:tcp;ofi_rxm". */
 static int write_name(const struct fabric *fabric, char *name, struct pawl_err *err)
 {
 	uint8_t address[FABRIC_ADDRESS];
@@ -243,7 +243,7 @@ static int write_name(const struct fabric *fabric, char *name, struct pawl_err *
 
 /* ---- a port ---- */
 
-/* How much each stream may hold, so that all together stay within bounds. */
+/* Sets how much each stream may hold, so that all together stay within bounds. */
 static void divide_room(struct fabric *fabric)
 {
 	uint64_t streams = (uint64_t)fabric->ranks * COLL_STREAMS;

@@ -1,5 +1,5 @@
 /*
- * Vectors made one: see fold.h for the contract. Pure.
+ * Reduces several vectors to one: see fold.h for the contract. Pure.
  *
  * All terms go through in blocks that fit the first-level cache, so that memory is read and written
  * once, however many terms there are; inside a block pairs are added as the tree says.
@@ -12,19 +12,20 @@
 
 #include <string.h>
 
-#define BLOCK_BYTES 2048u /* of sums; a multiple of all vector lengths */
-#define LEVELS      13    /* of the tree over COLL_RANKS_MAX terms, and one */
+#define BLOCK_BYTES 2048u /* bytes of a block of sums; a multiple of all vector lengths */
+#define LEVELS      13    /* levels of the tree over COLL_RANKS_MAX terms, and one */
 
 struct folding {
-	const void *const *terms;                          /* the caller's */
-	size_t at_bytes;                                   /* of the block, in each term */
-	size_t n;                                          /* elements of the block */
-	fold_pair_fn *pair;                                /* makes two vectors of sums one */
-	fold_load_fn *load;                                /* makes elements sums; NULL: they are */
-	_Alignas(64) uint8_t scratch[LEVELS][BLOCK_BYTES]; /* of the tree; one a level is in use */
+	const void *const *terms; /* the caller's */
+	size_t at_bytes;          /* offset of the block in each term */
+	size_t n;                 /* elements of the block */
+	fold_pair_fn *pair;       /* combines two vectors of sums */
+	fold_load_fn *load;       /* turns elements into sums; NULL: they are sums */
+	_Alignas(64) uint8_t scratch[LEVELS][BLOCK_BYTES]; /* sums in the tree, one a level */
 };
 
-/* terms [lo, lo + n) of the block: where they are, or in out. */
+/* Reduces terms [lo, lo + n) of the block. Returns the result, which is a term itself or lies in
+ * out. */
 static const void *fold_terms(struct folding *f, uint32_t lo, uint32_t n, uint32_t level, void *out)
 {
 	const uint8_t *term = (const uint8_t *)f->terms[lo] + f->at_bytes;

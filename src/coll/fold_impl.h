@@ -4,14 +4,14 @@
 
 #include "coll/fold.h"
 
-/* out[i] = a[i] with b[i]; out may be a or b */
+/* out[i] = a[i] combined with b[i]; out may be a or b */
 typedef void fold_pair_fn(void *out, const void *a, const void *b, size_t n);
-/* 16 bit floats from and to 32 bit ones; nothing overlaps */
+/* Convert 16 bit floats to 32 bit ones, and back; nothing overlaps. */
 typedef void fold_load_fn(float *out, const uint16_t *in, size_t n);
 typedef void fold_store_fn(uint16_t *out, const float *in, size_t n);
 
-/* Each sum of squares is kept in so many: element i of x is added to lanes[i % FOLD_LANES]. Squares
- * of 32 bit floats are exact in double, so all kernels give the same bits. */
+/* Number of parts in which a sum of squares is kept: element i of x is added to lanes[i %
+ * FOLD_LANES]. Squares of 32 bit floats are exact in double, so all kernels give the same bits. */
 #define FOLD_LANES 16u
 typedef void fold_squares_fn(double *lanes, const float *x, size_t n);
 /* out[i] = x[i] / (sqrt(v[i] * by) + eps); out may be x */
@@ -19,17 +19,17 @@ typedef void fold_whiten_fn(float *out, const float *x, const float *v, size_t n
 	float eps);
 
 struct fold_kernels {
-	fold_pair_fn *pair[PAWL_REDUCE_OPS][PAWL_DTYPES]; /* NULL: the plain one's */
-	fold_load_fn *load[2];                            /* F16, BF16 */
-	fold_store_fn *store[2];                          /* the same */
+	fold_pair_fn *pair[PAWL_REDUCE_OPS][PAWL_DTYPES]; /* NULL: the plain kernel's is used */
+	fold_load_fn *load[2];                            /* from F16, BF16 */
+	fold_store_fn *store[2];                          /* to F16, BF16 */
 	fold_squares_fn *squares;
 	fold_whiten_fn *whiten;
 };
 
 extern const struct fold_kernels fold_plain;
 
-/* The kernel's own, or the plain one. */
+/* Returns the kernel's own function, or the plain kernel's. */
 fold_pair_fn *fold_pair_of(enum coll_kernel kernel, enum pawl_reduce_op fold, enum pawl_dtype type);
-const struct fold_kernels *fold_kernels_of(enum coll_kernel kernel); /* for load and store */
+const struct fold_kernels *fold_kernels_of(enum coll_kernel kernel); /* for all but pair */
 
 #endif

@@ -1,11 +1,11 @@
-/* The kernels in C: what the others are held against. Pure. */
+/* The kernels in C: the reference for all others. Pure. */
 #include "coll/fold_impl.h"
 
 #include <math.h>
 #include <string.h>
 
-/* One function a type and an operation; a and b are elements. Integers are added and multiplied
- * as unsigned ones, which wrap. */
+/* Defines one function per type and operation; a and b are elements. Integers are added and
+ * multiplied as unsigned ones, which wrap. */
 #define PAIR(verb, type, c_type, made)                                                             \
 	static void verb##_##type(void *out, const void *as, const void *bs, size_t n)             \
 	{                                                                                          \
@@ -63,13 +63,14 @@ static void store_bf16(uint16_t *out, const float *in, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		uint32_t bits = bits_of(in[i]);
-		uint32_t half = 0x7fff + (bits >> 16 & 1); /* of the last bit kept; ties to even */
+		/* Half of the last bit kept; ties to even. */
+		uint32_t half = 0x7fff + (bits >> 16 & 1);
 
 		out[i] = (uint16_t)(in[i] != in[i] ? bits >> 16 | 0x40 : (bits + half) >> 16);
 	}
 }
 
-/* The exponent is moved by arithmetic: 2^112 is the distance of the two biases. */
+/* Moves the exponent by a multiplication: 2^112 is the distance of the two biases. */
 static void load_f16(float *out, const uint16_t *in, size_t n)
 {
 	const float scale = float_of((uint32_t)(127 + 112) << 23);
@@ -89,14 +90,14 @@ static void load_f16(float *out, const uint16_t *in, size_t n)
 
 static uint16_t round_f16(float f)
 {
-	const float least = float_of((127 - 14) << 23); /* normal 16 bit float */
-	const float unit = float_of((127 - 1) << 23);   /* whose last bit is that of subnormals */
+	const float least = float_of((127 - 14) << 23); /* least normal 16 bit float */
+	const float unit = float_of((127 - 1) << 23);   /* shares its last bit with subnormals */
 	uint32_t bits = bits_of(f) & 0x7fffffff;
 	uint32_t value;
 
 	if (f != f) {
 		value = 0x7e00 | (bits >> 13 & 0x3ff);
-	} else if (float_of(bits) < least) { /* the sum is rounded as it should be */
+	} else if (float_of(bits) < least) { /* adding unit rounds at the last bit of subnormals */
 		value = bits_of(float_of(bits) + unit) - bits_of(unit);
 	} else {
 		value = bits - (112u << 23);

@@ -1,5 +1,6 @@
-/* The kernels for gradients, in vectors: sums of floats, and 16 bit floats from and to 32 bit ones.
- * What is left over goes to the plain ones, and so do all other operations. Pure. */
+/* The kernels for gradients, in vector instructions: sums of floats, and 16 bit floats from and to
+ * 32 bit ones. The plain kernels do what is left over of a vector, and all other operations.
+ * Pure. */
 #include "coll/fold_impl.h"
 
 #if defined(__x86_64__)
@@ -75,7 +76,7 @@ AVX2 static void load_bf16_avx2(float *out, const uint16_t *in, size_t n)
 	fold_plain.load[1](out + i, in + i, n - i);
 }
 
-/* As store_bf16 of fold_plain.c. */
+/* Rounds as store_bf16 of fold_plain.c does. */
 AVX2 static void store_bf16_avx2(uint16_t *out, const float *in, size_t n)
 {
 	size_t i = 0;
@@ -201,7 +202,7 @@ AVX512 static void load_bf16_avx512(float *out, const uint16_t *in, size_t n)
 	fold_plain.load[1](out + i, in + i, n - i);
 }
 
-/* As store_bf16 of fold_plain.c. */
+/* Rounds as store_bf16 of fold_plain.c does. */
 AVX512 static void store_bf16_avx512(uint16_t *out, const float *in, size_t n)
 {
 	size_t i = 0;
@@ -271,7 +272,7 @@ static const struct fold_kernels avx512 = {
 	.whiten = whiten_avx512,
 };
 
-/* clang's __builtin_cpu_supports does not know it. */
+/* clang's __builtin_cpu_supports does not know F16C. */
 static bool has_f16c(void)
 {
 	unsigned int eax;

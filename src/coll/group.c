@@ -1,9 +1,9 @@
 /*
  * A group of ranks: see pawl/coll.h for the contract, group_impl.h for the locks.
  *
- * A collective's channel is its number modulo COLL_CHANNELS, and a channel carries one at a time:
- * so the streams of a channel hold the bytes of one after another, in the order in which all ranks
- * do them.
+ * A collective's channel is its number modulo COLL_CHANNELS, and a channel carries one collective
+ * at a time. So the streams of a channel hold the bytes of one after another, in the order in which
+ * all ranks do them.
  */
 #include "base/assert.h"
 #include "base/clock.h"
@@ -28,7 +28,7 @@ static struct timespec until_of(int64_t until_ns)
 
 /* ---- the group's thread ---- */
 
-/* Under state: the thread has nothing to do until due_ns. */
+/* Under state: waits, while the thread has nothing to do until due_ns. */
 static void rest(struct pawl_group *group, int64_t now_ns, int64_t idle_since_ns, int64_t due_ns)
 {
 	bool soon = group->waiters == 0 && now_ns - idle_since_ns < times_ns(TIME_GROUP_IDLE);
@@ -43,7 +43,7 @@ static void rest(struct pawl_group *group, int64_t now_ns, int64_t idle_since_ns
 	group->asleep = false;
 }
 
-/* Under state: somebody's turn, which nobody else has. */
+/* Under state: takes the turn at driving, which nobody else has. */
 void group_begin_turn(struct pawl_group *group)
 {
 	group->driven = true;
@@ -66,16 +66,16 @@ void group_end_turn(struct pawl_group *group)
 	pthread_cond_broadcast(&group->over);
 }
 
-/* When the thread has to see to signs of life, if somebody did now. */
+/* Returns when the thread must next see to heartbeats, if somebody did so now. */
 static int64_t next_beat_ns(const struct pawl_group *group, int64_t now_ns)
 {
 	return group->beat_every_ns > 0 ? now_ns + group->beat_every_ns : NEVER_NS;
 }
 
 /*
- * Drives while something is to be done and nobody waits for it, and now and then, so that others
- * hear of us and we of them. It is not woken for a small operation: whoever submits one mostly
- * waits for it at once, and is quicker alone.
+ * The group's thread. It drives while something is to be done and nobody waits for it, and now and
+ * then, so that heartbeats go out and come in. It is not woken for a small operation: a thread that
+ * submits one mostly waits for it at once, and is quicker alone.
  */
 static void *run_thread(void *user)
 {
@@ -89,7 +89,7 @@ static void *run_thread(void *user)
 		bool busy = (group->pending > 0 || group->unsent) && group->waiters == 0;
 
 		if (group->driven && now_ns >= due_ns) {
-			due_ns = next_beat_ns(group, now_ns); /* whoever drives sees to it */
+			due_ns = next_beat_ns(group, now_ns); /* the driver sees to it */
 		}
 		if (group->driven || (!busy && now_ns < due_ns)) {
 			rest(group, now_ns, idle_since_ns, due_ns);
@@ -180,7 +180,7 @@ int coll_group_make(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint
 	return 0;
 }
 
-/* Its caller drives. */
+/* Returns whether the group has no thread: its caller drives. */
 static bool has_no_thread(const struct pawl_group *group)
 {
 	return group->heads || group->port->now_ns;
@@ -224,7 +224,7 @@ void coll_group_link(struct pawl_group *group, const struct coll_link *link)
 	pthread_mutex_unlock(&group->driving);
 }
 
-/* Under driving: the others hear that we leave, if they listen. */
+/* Under driving: tells the others that we leave, if they listen. */
 static void say_goodbye(struct pawl_group *group)
 {
 	struct coll_port *port = group->port;
@@ -240,7 +240,7 @@ static void say_goodbye(struct pawl_group *group)
 	}
 	group_beat(group);
 	coll_talk_leave(&group->talk, number);
-	do { /* once also where this thread stood still until the end */
+	do { /* at least once, even if this thread stood still until the end */
 		uint32_t seen = port->look(port);
 
 		pending = false;
@@ -255,7 +255,7 @@ static void say_goodbye(struct pawl_group *group)
 	} while (pending && group_clock_ns(group) < end_ns);
 	pawl_err_set(&err, PAWL_ECANCELED, "the group was closed");
 	if (group->talk.failure.code == 0) {
-		group->talk.failure = err; /* which is nobody else's matter */
+		group->talk.failure = err; /* no other rank is told this */
 	}
 	group_fail(group, &err);
 }
@@ -270,7 +270,7 @@ void pawl_group_leave(struct pawl_group *group)
 	pthread_mutex_lock(&group->state);
 	joined = group->started && group->ranks > 1 && !group->closing;
 	group->closing = true;
-	if (group->ranks == 1 && group->failure.code == 0) { /* of what is held */
+	if (group->ranks == 1 && group->failure.code == 0) { /* fails held operations */
 		pawl_err_set(&group->failure, PAWL_ECANCELED, "the group was closed");
 	}
 	pthread_cond_broadcast(&group->work);
@@ -308,7 +308,7 @@ uint32_t pawl_group_ranks(const struct pawl_group *group)
 
 /* ---- operations ---- */
 
-/* The only rank has no others to wait for. */
+/* Does an operation in a group of one rank. */
 static void do_alone(struct pawl_group *group, struct pawl_work *work)
 {
 	const struct pawl_coll_call *call = &work->call;
@@ -329,12 +329,12 @@ static void do_alone(struct pawl_group *group, struct pawl_work *work)
 	}
 	group_tell_done(group, work);
 	if (held) {
-		group->port->wake(group->port); /* who waits drives */
+		group->port->wake(group->port); /* a thread that waits drives */
 	}
 	pthread_mutex_unlock(&group->state);
 }
 
-/* Under state. Whether the group can still do something. */
+/* Under state: returns 0 if the group can still do something. */
 static int check_group(const struct pawl_group *group, struct pawl_err *err)
 {
 	if (!group->started || group->closing) {
@@ -447,7 +447,7 @@ struct pawl_work *pawl_group_using(struct pawl_group *group, const void *memory,
 	return found;
 }
 
-/* Under state: waits a while for another driver, or drives. */
+/* Under state: waits a while for the thread that drives, or drives. */
 static void take_turn(struct pawl_group *group, struct pawl_work *work, int64_t now_ns,
 	int64_t until_ns)
 {
@@ -465,7 +465,7 @@ static void take_turn(struct pawl_group *group, struct pawl_work *work, int64_t 
 	group_end_turn(group);
 }
 
-/* Under state: why a work failed, or the group. */
+/* Under state: says why a work failed, or the group. */
 static int tell_failure(struct pawl_group *group, const struct pawl_work *work,
 	struct pawl_err *err)
 {

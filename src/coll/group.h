@@ -1,5 +1,6 @@
 /*
- * A group of ranks over any port: what include/pawl/coll.h has, with the port and the hosts given.
+ * A group of ranks over any port: what include/pawl/coll.h has, with the port and the hosts given
+ * by the caller.
  */
 #ifndef COLL_GROUP_H
 #define COLL_GROUP_H
@@ -12,17 +13,18 @@
 
 #include <stdatomic.h>
 
-/* rank: from ranks on, a server that only adds. PAWL_ENOMEM; PAWL_EINVAL: PAWL_HEARTBEAT is no
- * time. */
+/* Makes a group. A rank from ranks on is a server, which only adds. PAWL_ENOMEM; PAWL_EINVAL:
+ * PAWL_HEARTBEAT is no time. */
 int coll_group_make(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint32_t servers,
 	struct pawl_err *err);
-/* Takes the port, also when it fails. where: as of coll_topo_init. PAWL_ENOMEM, PAWL_EIO. */
+/* Starts a group on a port, which it takes even if it fails. where: as for coll_topo_init.
+ * PAWL_ENOMEM, PAWL_EIO. */
 int coll_group_start(struct pawl_group *group, struct coll_port *port, const uint32_t *where,
 	struct pawl_err *err);
-/* The network by which ways are chosen from now on, in place of coll_link_default or PAWL_LINK:
- * before start, or while nothing is under way, and at all ranks. */
+/* Sets the network by which ways are chosen from now on, in place of coll_link_default or
+ * PAWL_LINK. To be called before start, or while nothing is under way, and at all ranks. */
 void coll_group_link(struct pawl_group *group, const struct coll_link *link);
-/* Of a server, once it is started: adds for the ranks, until all have left or *stop is true (0), or
+/* Adds for the ranks, at a server that has started, until all have left or *stop is true (0), or
  * the group has failed, which the ranks are told. */
 int coll_group_serve(struct pawl_group *group, const atomic_bool *stop, struct pawl_err *err);
 

@@ -1,14 +1,14 @@
 /*
- * Newcomers become ranks: see pawl_group_admit and pawl_group_knock.
+ * Admits newcomers as ranks: see pawl_group_admit and pawl_group_knock.
  *
- * The ranks of a group tell each other, by its own collectives, how many wait at their doors, then
- * the cards of the new group, and at last whether all have joined it: so all decide alike. Until
- * then the group is as it was, and so it stays if that fails.
+ * The ranks of a group tell each other, by collectives of the group, how many wait at their doors,
+ * then the cards of the new group, and at last whether all have joined it. So all decide alike.
+ * Until then the group is as it was, and so it stays if that fails.
  *
- * If a rank is lost in the very last of these collectives, some may have heard that all have joined
- * and others not. Who has goes on in the new group, and says so on the old one's streams. Who has
- * not keeps both, until it hears that, or those that are left of the old one have agreed to go on
- * in that: see group_shrink.c.
+ * If a rank is lost in the very last of these collectives, some ranks may have heard that all have
+ * joined, and others not. A rank that has goes on in the new group, and says so on the streams of
+ * the old one. A rank that has not keeps both, until it hears that, or until the remaining ranks of
+ * the old group have agreed to go on in the old one: see group_shrink.c.
  */
 #include "base/address.h"
 #include "base/assert.h"
@@ -29,19 +29,19 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define KNOCKS_MAX 3u /* a newcomer's attempts: another one may be why they fail */
+#define KNOCKS_MAX 3u /* attempts of a newcomer: another one may be why they fail */
 
 /* ---- the ranks ---- */
 
 struct admission {
 	struct pawl_group *group; /* the caller's */
-	struct pawl_door *door;   /* the caller's; or NULL */
-	int64_t end_ns;           /* when time is over */
-	uint32_t *guests;         /* owned; of each rank, who are admitted at its door */
-	uint32_t guests_max;      /* of them */
-	uint32_t first;           /* what ours will be */
-	uint32_t ranks;           /* of the next group */
-	char *cards;              /* owned; of all of those */
+	struct pawl_door *door;   /* the caller's, or NULL */
+	int64_t end_ns;           /* deadline, monotonic ns */
+	uint32_t *guests;         /* owned; per rank, newcomers admitted at its door */
+	uint32_t guests_max;      /* largest number in guests */
+	uint32_t first;           /* number of our first newcomer in the next group */
+	uint32_t ranks;           /* number of ranks of the next group */
+	char *cards;              /* owned; cards of all ranks of the next group */
 };
 
 static int gather(struct admission *a, const void *in, void *out, size_t len_bytes,
@@ -61,7 +61,7 @@ static int gather(struct admission *a, const void *in, void *out, size_t len_byt
 	return rv == 0 ? pawl_group_wait(a->group, &work, -1, err) : rv;
 }
 
-/* How many there will be, at most so many. */
+/* Counts the newcomers to admit, so that there are at most `most` ranks. */
 static int count_guests(struct admission *a, uint32_t most, struct pawl_err *err)
 {
 	uint32_t ranks = a->group->ranks;
@@ -87,7 +87,8 @@ static int count_guests(struct admission *a, uint32_t most, struct pawl_err *err
 	return 0;
 }
 
-/* Everyone's card, in the order of ranks. Those of a rank's newcomers stand behind its own. */
+/* Gathers the cards of all, in the order of ranks. A rank's newcomers stand behind its own in what
+ * it sends. */
 static int gather_cards(struct admission *a, const char *card, struct pawl_err *err)
 {
 	uint32_t n = a->group->ranks;
@@ -137,7 +138,8 @@ static int meet_all(struct pawl_group *group, const char *cards, struct pawl_err
 	return rv;
 }
 
-/* The first rank that cannot go on, each for its own reason; as many as there are: all can. */
+/* Finds the first rank that cannot go on, each for its own reason; *first is the number of ranks if
+ * all can. */
 static int agree(struct admission *a, bool can, uint32_t *first, struct pawl_err *err)
 {
 	uint8_t *each = FAULT_MEM("coll.door", calloc(a->group->ranks, 1));
@@ -161,7 +163,7 @@ static bool has_failed(struct pawl_group *group)
 	return failed;
 }
 
-/* The next group, or NULL where some rank could not join it. */
+/* Opens and joins the next group. *out stays NULL where some rank could not join. */
 static int open_next(struct admission *a, struct pawl_group **out, struct pawl_err *err)
 {
 	uint32_t ranks = a->group->ranks;
@@ -231,11 +233,11 @@ int pawl_group_admit(struct pawl_group **out, struct pawl_group *group, struct p
 /* ---- a newcomer ---- */
 
 struct newcomer {
-	const char *name;         /* the door's; the caller's */
-	char toward[ADDRESS_MAX]; /* its address */
-	int fd;                   /* connected to it; -1: not */
-	bool invited;             /* it let us in */
-	struct pawl_group *next;  /* being joined; or NULL */
+	const char *name;         /* name of the door; the caller's */
+	char toward[ADDRESS_MAX]; /* address of the door */
+	int fd;                   /* connection to the door; -1: none */
+	bool invited;             /* the door has invited us */
+	struct pawl_group *next;  /* group that is being joined, or NULL */
 };
 
 static int lose_door(const struct newcomer *n, struct pawl_err *err)
@@ -278,7 +280,7 @@ static int knock(struct newcomer *n, int64_t end_ns, struct pawl_err *err)
 	return n->fd >= 0 && dial_send(n->fd, bytes, sizeof(bytes), end_ns) ? 0 : lose_door(n, err);
 }
 
-/* Invited, our card given, and all cards read. */
+/* Waits for the invitation, gives our card, and reads all cards. */
 static int exchange(struct newcomer *n, char **cards, int64_t end_ns, struct pawl_err *err)
 {
 	char card[PAWL_CARD_MAX] = "";
@@ -306,7 +308,7 @@ static int exchange(struct newcomer *n, char **cards, int64_t end_ns, struct paw
 		: lose_door(n, err);
 }
 
-/* One attempt. */
+/* Makes one attempt. */
 static int try_to_join(struct newcomer *n, int64_t end_ns, struct pawl_err *err)
 {
 	char *cards = NULL;

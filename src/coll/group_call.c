@@ -9,12 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#define HEAD_MEAN    1u   /* of the flags */
-#define SIGN_AT      8u   /* in a head: what is called, then */
-#define DIGEST_AT    24u  /* the digest of all before, then */
-#define BEFORE_AT    28u  /* what was called before */
-#define SIGN_BYTES   16u  /* of what is called */
-#define SIGN_NOTHING 255u /* its first byte, if that is not known */
+#define HEAD_MEAN    1u   /* flag in a sign: the call has mean set */
+#define SIGN_AT      8u   /* offset in a header of the sign of the call */
+#define DIGEST_AT    24u  /* offset of the digest of all calls before */
+#define BEFORE_AT    28u  /* offset of the sign of the call before */
+#define SIGN_BYTES   16u  /* bytes of a sign, which says what is called */
+#define SIGN_NOTHING 255u /* first byte of a sign that is not known */
 
 static const char *kind_name(enum pawl_coll kind)
 {
@@ -54,7 +54,7 @@ static bool has_root(enum pawl_coll kind)
 		kind == PAWL_SCATTER || kind == PAWL_SEND || kind == PAWL_RECEIVE;
 }
 
-/* ---- whether it can be ---- */
+/* ---- whether a call is valid ---- */
 
 static int check_numbers(const struct pawl_coll_call *call, struct pawl_err *err)
 {
@@ -106,7 +106,7 @@ int group_call_check(const struct pawl_coll_call *call, uint32_t rank, uint32_t 
 	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "collectives: %s", kind_name(call->kind));
 }
 
-/* ---- what it works on ---- */
+/* ---- memory of a call ---- */
 
 struct group_memory group_call_memory(const struct pawl_coll_call *call, uint32_t rank,
 	uint32_t ranks)
@@ -168,7 +168,7 @@ bool group_memory_conflicts(const struct group_memory *a, const struct group_mem
 		overlap(a->in, a->in_bytes, b->out, b->out_bytes);
 }
 
-/* ---- what it is called ---- */
+/* ---- names of calls ---- */
 
 void group_call_name(const struct pawl_coll_call *call, char *text)
 {
@@ -193,9 +193,9 @@ void group_call_name(const struct pawl_coll_call *call, char *text)
 	}
 }
 
-/* ---- whether two ranks mean the same ---- */
+/* ---- whether two ranks make the same call ---- */
 
-/* What all ranks must say of a call: SIGN_BYTES. */
+/* Writes the sign of a call, SIGN_BYTES: what all ranks must say of it. */
 static void encode_sign(uint8_t *sign, const struct pawl_coll_call *call)
 {
 	uint32_t root = htole32(call->root);
@@ -208,7 +208,7 @@ static void encode_sign(uint8_t *sign, const struct pawl_coll_call *call)
 	memcpy(sign + 8, &len, 8);
 }
 
-/* 0; PAWL_EPEER. */
+/* Reads a sign. 0; PAWL_EPEER. */
 static int decode_sign(const uint8_t *sign, uint32_t peer, struct pawl_coll_call *call,
 	struct pawl_err *err)
 {
@@ -284,7 +284,7 @@ int group_head_decode(const uint8_t *head, uint32_t peer, struct pawl_coll_call 
 	return rv;
 }
 
-/* 0; PAWL_EMISMATCH, PAWL_EPEER: it is nonsense. */
+/* Compares two signs. 0; PAWL_EMISMATCH; PAWL_EPEER: one is malformed. */
 static int compare_signs(uint64_t number, const uint8_t *ours, const uint8_t *theirs, uint32_t rank,
 	uint32_t peer, struct pawl_err *err)
 {
@@ -307,7 +307,7 @@ static int compare_signs(uint64_t number, const uint8_t *ours, const uint8_t *th
 		(unsigned long long)number, rank, texts[0], peer, texts[1]);
 }
 
-/* All before the collective of which both say the same. */
+/* Compares the digests of all calls before one for which both ranks say the same. */
 static int compare_digests(const uint8_t *ours, const uint8_t *theirs, uint32_t rank, uint32_t peer,
 	struct pawl_err *err)
 {
@@ -334,7 +334,7 @@ int group_said_check(const uint8_t *theirs, const uint8_t *ours, uint32_t rank, 
 	return rv == 0 ? compare_digests(ours, theirs, rank, peer, err) : rv;
 }
 
-/* Of an all-to-all: what the peer sends us. */
+/* Compares what the peer sends us in an all-to-all with what we expect. */
 static int compare_parts(const uint8_t *theirs, const uint8_t *ours,
 	const struct pawl_coll_call *call, uint32_t rank, uint32_t peer, struct pawl_err *err)
 {

@@ -1,4 +1,4 @@
-/* What a call is: whether it can be, what it is called, and whether two ranks mean the same.
+/* Calls: whether a call is valid, what it is called, and whether two ranks make the same one.
  * Pure. */
 #ifndef COLL_GROUP_CALL_H
 #define COLL_GROUP_CALL_H
@@ -7,19 +7,19 @@
 
 #include "pawl/coll.h"
 
-#define GROUP_CALL_TEXT  96u /* bytes of what a call is called, terminator included */
-#define GROUP_HEAD_BYTES 44u /* of what goes before the bytes of a collective */
-#define GROUP_SAID_BYTES 28u /* of the beginning of a head: the same to each peer */
+#define GROUP_CALL_TEXT  96u /* bytes of a call's name, terminator included */
+#define GROUP_HEAD_BYTES 44u /* bytes of a header, which precedes the bytes of a collective */
+#define GROUP_SAID_BYTES 28u /* bytes of the beginning of a header, equal for all peers */
 
 static inline bool is_message(const struct pawl_coll_call *call)
 {
 	return call->kind == PAWL_SEND || call->kind == PAWL_RECEIVE;
 }
 
-/* PAWL_EINVAL. */
+/* Checks a call. PAWL_EINVAL. */
 int group_call_check(const struct pawl_coll_call *call, uint32_t rank, uint32_t ranks,
 	struct pawl_err *err);
-/* What a call reads and writes in this rank's memory, in bytes. Nothing: a length of 0. */
+/* The memory of this rank that a call reads (in) and writes (out). A length of 0: none. */
 struct group_memory {
 	const uint8_t *in, *out;
 	uint64_t in_bytes, out_bytes;
@@ -27,29 +27,31 @@ struct group_memory {
 
 struct group_memory group_call_memory(const struct pawl_coll_call *call, uint32_t rank,
 	uint32_t ranks);
-/* Whether one writes what the other one reads or writes. */
+/* Returns whether one of them writes what the other one reads or writes. */
 bool group_memory_conflicts(const struct group_memory *a, const struct group_memory *b);
-/* "all_reduce(sum) of 1000 float32" */
+/* Writes a name such as "all_reduce(sum) of 1000 float32". */
 void group_call_name(const struct pawl_coll_call *call, char *text);
-/* The digest of a group's collectives up to this one, from that of those before it; 0: none. */
+/* Returns the digest of a group's collectives up to this one, from that of the ones before; 0:
+ * none. */
 uint32_t group_call_digest(uint32_t digest, const struct pawl_coll_call *call);
-/* What goes before the bytes of a collective: GROUP_HEAD_BYTES. digest: of those before it. before:
- * what was said of the one before it, or NULL. */
+/* Writes the header of a collective, GROUP_HEAD_BYTES. digest: that of the collectives before.
+ * before: the beginning of the header of the collective before, or NULL. */
 void group_head_encode(uint8_t *head, const struct pawl_work *work, uint32_t digest,
 	const uint8_t *before);
-/* The same to a peer: of an all-to-all, with the bytes for it. */
+/* Adapts a header to a peer: in an all-to-all, it says how many bytes are for that peer. */
 void group_head_address(uint8_t *head, const struct pawl_coll_call *call, uint32_t peer);
-/* The number of the collective. */
+/* Returns the number of the collective. */
 uint64_t group_head_number(const uint8_t *head);
-/* What a head says of an all-reduce, for a server: 0; PAWL_EPEER: it is nonsense, or another
+/* Reads a header of an all-reduce, for a server. 0; PAWL_EPEER: it is malformed, or of another
  * collective. */
 int group_head_decode(const uint8_t *head, uint32_t peer, struct pawl_coll_call *call,
 	uint64_t *number, struct pawl_err *err);
-/* What comes from a peer before them, by what is said here, as of group_head_encode: 0;
- * PAWL_EMISMATCH, PAWL_EPEER: it is nonsense. */
+/* Checks the header of a peer against ours, as group_head_encode wrote it. 0; PAWL_EMISMATCH;
+ * PAWL_EPEER: it is malformed. */
 int group_head_check(const uint8_t *head, const uint8_t *ours, const struct pawl_coll_call *call,
 	uint32_t rank, uint32_t peer, struct pawl_err *err);
-/* The same of what both say of one collective, GROUP_SAID_BYTES each. */
+/* Checks the beginnings of two headers of one collective, GROUP_SAID_BYTES each. Returns as
+ * group_head_check does. */
 int group_said_check(const uint8_t *theirs, const uint8_t *ours, uint32_t rank, uint32_t peer,
 	struct pawl_err *err);
 

@@ -1,9 +1,9 @@
 /*
- * Moving the bytes of a group's operations, and finding out who no longer takes part: see
+ * Moves the bytes of a group's operations, and finds out which peers no longer take part: see
  * group_impl.h for the locks.
  *
- * What a rank said is always heard before it is looked at whether it still lives: so one that names
- * the culprit, and then ends itself, is not taken for it.
+ * What a rank said is always heard before we check whether it still lives. So a rank that names the
+ * culprit, and then ends itself, is not taken for the culprit.
  */
 #include "base/assert.h"
 #include "base/err.h"
@@ -17,7 +17,7 @@
 #include <string.h>
 
 #define PART     (64u << 10) /* bytes moved at a time, so that all streams get their turn */
-#define SILENCES 4           /* beats that may be missed */
+#define SILENCES 4           /* heartbeats that may be missed */
 
 static const char *peer_name(const struct pawl_group *group, uint32_t peer, char *text)
 {
@@ -28,7 +28,7 @@ static const char *peer_name(const struct pawl_group *group, uint32_t peer, char
 	return text;
 }
 
-/* Adds where a rank is, if they are not all on one host. */
+/* Adds where a rank is, if ranks are on several hosts. */
 static void add_place(const struct pawl_group *group, uint32_t rank, struct pawl_err *err)
 {
 	size_t len = strlen(err->msg);
@@ -187,7 +187,7 @@ static struct pawl_work *work_of(struct coll_message *message)
 	return (struct pawl_work *)(void *)(priv - offsetof(struct pawl_work, priv));
 }
 
-/* Whatever goes, and came, between us and one peer. */
+/* Moves what goes to, and came from, one peer. */
 static bool talk_with(struct pawl_group *group, uint32_t peer)
 {
 	struct coll_port *port = group->port;
@@ -232,7 +232,7 @@ bool group_move_talk(struct pawl_group *group)
 
 /* ---- collectives ---- */
 
-/* Our head to a peer, then the bytes. */
+/* Sends our header to a peer, then the bytes. */
 static bool send_some(struct pawl_group *group, struct pawl_work *work, uint32_t peer)
 {
 	struct group_slot *slot = priv_of(work)->slot;
@@ -267,7 +267,7 @@ static bool send_some(struct pawl_group *group, struct pawl_work *work, uint32_t
 	return n > 0;
 }
 
-/* Two ranks have not said the same. */
+/* Ends the group: two ranks have not called the same. */
 static void fail_disagreed(struct pawl_group *group, uint32_t rank, uint32_t peer,
 	struct pawl_err *err)
 {
@@ -276,9 +276,10 @@ static void fail_disagreed(struct pawl_group *group, uint32_t rank, uint32_t pee
 	group_fail(group, err);
 }
 
-/* A server does what it was asked for first. If that is not what we do, it hears of us, too, before
- * it sends anything more, and then tells all who asked for what. What a peer began before, and we
- * have done without it, we may still know. */
+/* Checks a peer's header against ours. A server does what the first rank asked for. If that is not
+ * what we do, the server hears of us, too, before it sends anything more, and then tells all ranks
+ * who asked for what. What a peer began earlier, and we have done without it, may still be
+ * known. */
 static void check_head(struct pawl_group *group, struct pawl_work *work, uint32_t peer)
 {
 	const struct group_slot *slot = priv_of(work)->slot;
@@ -297,7 +298,7 @@ static void check_head(struct pawl_group *group, struct pawl_work *work, uint32_
 	}
 }
 
-/* The peer's head, and what it says is looked at, then the bytes. False after a failure, too. */
+/* Receives a peer's header, which is checked, then the bytes. Returns whether anything came. */
 static bool receive_some(struct pawl_group *group, struct pawl_work *work, uint32_t peer)
 {
 	struct group_slot *slot = priv_of(work)->slot;
@@ -340,9 +341,9 @@ static struct pawl_work *first_of(struct pawl_group *group, uint32_t channel)
 	return work;
 }
 
-/* Of the collectives under way the first that has bytes for another host, and of its messages the
- * first in its list. Lists begin with another host each, so at any time each host is sent to by
- * one, and what its network takes is not fought for. */
+/* Returns whose turn it is: of the collectives under way, the first that has bytes for another
+ * host, and of its messages the first in its list. The lists of ranks begin with different hosts,
+ * so at any time each host is sent to by one other, and its network is not fought for. */
 static struct group_turn find_turn(struct pawl_group *group)
 {
 	struct group_turn turn = {UINT64_MAX, group->rank};
@@ -368,10 +369,10 @@ static struct group_turn find_turn(struct pawl_group *group)
 	return turn;
 }
 
-/* Whether a collective that has not begun works on memory of an earlier one that is not done: one
- * of both writes it. It begins when that one is over, as if they had been called one after the
- * other. The others may begin it sooner: the earliest that is not done waits for nobody's memory at
- * any rank, so all are done in the end. */
+/* Returns whether a collective that has not begun works on memory of an earlier one that is not
+ * done, where one of the two writes. It begins when that one is over, as if they had been called
+ * one after the other. Other ranks may begin it sooner: the earliest that is not done waits for
+ * nobody's memory at any rank, so all are done in the end. */
 static bool waits_for_memory(struct pawl_group *group, const struct pawl_work *work)
 {
 	struct group_memory ours = group_call_memory(&work->call, group->rank, group->ranks);
@@ -423,9 +424,10 @@ static bool move_channel(struct pawl_group *group, uint32_t channel)
 	return moved;
 }
 
-/* ---- who no longer takes part ---- */
+/* ---- peers that no longer take part ---- */
 
-/* With the work's name, and where who is to blame is; PAWL_ANY_RANK: nobody. */
+/* Ends the group, with the work's name, and where the rank to blame is; PAWL_ANY_RANK: nobody
+ * is. */
 static void fail_work(struct pawl_group *group, const struct pawl_work *work, int code,
 	uint32_t culprit, const char *why)
 {
@@ -438,7 +440,8 @@ static void fail_work(struct pawl_group *group, const struct pawl_work *work, in
 	group_fail(group, &err);
 }
 
-/* A collective that a rank left before; a message to or from one that left. */
+/* Returns whether a work misses a peer that has left: a collective that the peer left before, or a
+ * message to or from it. */
 static bool misses_left(struct pawl_group *group, const struct pawl_work *work, uint32_t peer)
 {
 	uint64_t number;
@@ -449,7 +452,7 @@ static bool misses_left(struct pawl_group *group, const struct pawl_work *work, 
 	return is_message(&work->call) ? work->call.root == peer : work->number >= number;
 }
 
-/* Whether it failed. */
+/* Ends the group if a work misses a peer. Returns whether it did. */
 static bool fail_left(struct pawl_group *group, const struct pawl_work *work)
 {
 	char why[64];
@@ -467,7 +470,7 @@ static bool fail_left(struct pawl_group *group, const struct pawl_work *work)
 	return false;
 }
 
-/* Whether a peer, by its last sign of life, had not begun that collective. */
+/* Returns whether a peer, by its last heartbeat, had not begun that collective. */
 static bool is_behind(const struct pawl_group *group, uint32_t peer, uint64_t number)
 {
 	size_t len;
@@ -482,8 +485,9 @@ static bool is_behind(const struct pawl_group *group, uint32_t peer, uint64_t nu
 	return behind;
 }
 
-/* A rank that a collective still waits for, and whether that has begun it: one that we wait for and
- * that has not, else any that has not, since others wait for it, else one that we wait for. */
+/* Returns a rank that a collective still waits for, and whether that rank has begun it: one that we
+ * wait for and that has not, else any that has not, since others wait for it, else one that we wait
+ * for. */
 static uint32_t find_late(const struct pawl_group *group, struct pawl_work *work, bool *begun)
 {
 	const struct group_slot *slot = is_message(&work->call) ? NULL : priv_of(work)->slot;
@@ -525,7 +529,7 @@ static void fail_late(struct pawl_group *group, struct pawl_work *work)
 	fail_work(group, work, PAWL_ETIMEDOUT, late, why);
 }
 
-/* What waits in vain, in one queue. Whether something did. */
+/* Ends the group if a work in a queue waits in vain. Returns whether it did. */
 static bool fail_queue(struct pawl_group *group, struct pawl_work *first)
 {
 	for (struct pawl_work *w = first; w; w = priv_of(w)->next) {
@@ -537,7 +541,7 @@ static bool fail_queue(struct pawl_group *group, struct pawl_work *first)
 			return true;
 		}
 		if (!is_message(&w->call)) {
-			break; /* those behind it have not begun */
+			break; /* collectives behind it have not begun */
 		}
 	}
 	return false;
@@ -561,7 +565,8 @@ static void fail_vain(struct pawl_group *group)
 	}
 }
 
-/* Whether a collective before that number has room for bytes of a peer, and they do not come. */
+/* Returns whether a collective before that number has room for bytes of a peer, which do not
+ * come. */
 static bool waits_for(struct pawl_group *group, uint32_t peer, uint64_t number)
 {
 	bool waits = false;
@@ -583,9 +588,10 @@ int64_t group_silence_ns(const struct pawl_group *group)
 	return SILENCES * group->beat_every_ns;
 }
 
-/* The last beat's end is not waited for, so that all have the name when it would have come. One
- * that has left is not heard of any more, unless what it had to send is still on its way: a network
- * that parted may have lost that. */
+/* Returns whether a peer has been silent for too long. The end of the last interval is not waited
+ * for, so that all have the name when the heartbeat would have come. A peer that has left is not
+ * heard of any more, unless what it had to send is still on its way: a network that parted may have
+ * lost that. */
 static bool is_silent(struct pawl_group *group, uint32_t peer)
 {
 	int64_t most_ns = group_silence_ns(group) - group->beat_every_ns / 16;
@@ -596,7 +602,7 @@ static bool is_silent(struct pawl_group *group, uint32_t peer)
 		(!coll_talk_left(&group->talk, peer, &number) || waits_for(group, peer, number));
 }
 
-/* The first ends the group; the others must be known, too, to whoever shrinks it. */
+/* Ends the group for the first silent peer, and notes the others for a rank that shrinks it. */
 static void fail_silent(struct pawl_group *group)
 {
 	char name[PEER_TEXT];
@@ -619,7 +625,8 @@ static void fail_silent(struct pawl_group *group)
 	}
 }
 
-/* Whether it failed, for a rank that is dead or another reason. */
+/* Ends the group if a peer is dead. Returns whether the group has failed, for that or another
+ * reason. */
 static bool fail_dead(struct pawl_group *group, uint32_t peer)
 {
 	const char *why = group->port->lost(group->port, peer);
@@ -630,7 +637,7 @@ static bool fail_dead(struct pawl_group *group, uint32_t peer)
 	if (!why) {
 		return false;
 	}
-	group_move_talk(group); /* its last words */
+	group_move_talk(group); /* hears the peer's last words */
 	if (group->talk.failure.code == 0 && !coll_talk_left(&group->talk, peer, &number)) {
 		group->gone[peer] = true;
 		pawl_err_set(&err, PAWL_EPEER, "%s is lost: %s", peer_name(group, peer, name), why);
@@ -645,7 +652,8 @@ void group_beat(struct pawl_group *group)
 	coll_talk_beat(&group->talk, group->said, sizeof(group->said));
 }
 
-/* The first collective, of those that a peer told of, of which we have said something else. */
+/* Returns the first of the collectives that a peer told of for which we have said something
+ * else. */
 static const uint8_t *find_different(const struct pawl_group *group, uint32_t peer)
 {
 	const uint8_t *found = NULL;
@@ -664,8 +672,8 @@ static const uint8_t *find_different(const struct pawl_group *group, uint32_t pe
 	return found;
 }
 
-/* Ranks that do different things may wait for each other, or go on without each other, and nothing
- * goes between them but this. */
+/* Ends the group if ranks do different things. They may wait for each other, or go on without each
+ * other, and nothing goes between them but heartbeats. */
 static void fail_different(struct pawl_group *group)
 {
 	struct pawl_err err;
@@ -680,7 +688,7 @@ static void fail_different(struct pawl_group *group)
 	}
 }
 
-/* Now and then; nothing moves at the moment. */
+/* Checks on peers and works, now and then, while nothing moves. */
 static void look_around(struct pawl_group *group)
 {
 	if (group->now_ns - group->checked_ns < times_ns(TIME_GROUP_WAIT)) {
@@ -701,7 +709,7 @@ static void look_around(struct pawl_group *group)
 	}
 }
 
-/* Nobody drove for long: it was us who were stopped. */
+/* Starts all silences anew: nobody drove for long, so it was us who were stopped. */
 static void forgive(struct pawl_group *group)
 {
 	for (uint32_t p = 0; p < group->peers; p++) {

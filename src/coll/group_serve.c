@@ -2,8 +2,8 @@
  * A server's side of a group: it has no vectors, and adds those of the ranks. See group_impl.h for
  * the locks.
  *
- * Nobody calls here. What is to be done is what the first rank to begin on a channel says in its
- * head; the heads of the others must say the same.
+ * No thread submits operations here. What is to be done is what the first rank to begin on a
+ * channel says in its header; the headers of the others must say the same.
  */
 #include "base/assert.h"
 #include "base/err.h"
@@ -14,11 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What has come of a channel's next heads, and what it carries out. */
+/* The headers that have come for the next operation of each channel, and the operations under
+ * way. */
 struct group_heads {
 	struct pawl_work works[COLL_CHANNELS]; /* under way, if the channel has one */
-	uint64_t next[COLL_CHANNELS];          /* the least number that may come */
-	struct group_head *heads;              /* in the same memory; channel * ranks + rank */
+	uint64_t next[COLL_CHANNELS];          /* per channel: least number that may come */
+	struct group_head *heads; /* in this allocation; index channel * ranks + rank */
 };
 
 int group_heads_init(struct pawl_group *group, struct pawl_err *err)
@@ -38,7 +39,7 @@ int group_heads_init(struct pawl_group *group, struct pawl_err *err)
 	return 0;
 }
 
-/* The other ranks' heads that have come so far become the operation's. */
+/* Hands the headers of ranks that have come so far to the operation. */
 static int hand_over(struct pawl_group *group, struct pawl_work *work, struct pawl_err *err)
 {
 	struct group_head *theirs =
@@ -63,7 +64,7 @@ static int hand_over(struct pawl_group *group, struct pawl_work *work, struct pa
 	return rv;
 }
 
-/* A rank has begun one. */
+/* Begins the collective that a rank has begun. */
 static int begin(struct pawl_group *group, uint32_t channel, uint32_t rank, struct pawl_err *err)
 {
 	struct group_heads *heads = group->heads;

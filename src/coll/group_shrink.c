@@ -1,19 +1,20 @@
 /*
- * Going on without ranks that are gone: see pawl_group_shrink.
+ * Goes on without ranks that are gone: see pawl_group_shrink.
  *
- * What ranks tell each other is always on the streams of the first group, by notes: which round it
- * is, who they think is left, and their card for the group of those. Such a set only ever gets
- * smaller: by who is gone, and by whom another one of it leaves out. When all of a set have told
- * the same, they are the new group; if one of them is gone before that has done its first barrier,
- * they begin again. So one that has got further than another comes back to it, on the same streams,
- * as soon as it hears that somebody is gone: which it does, as that was a rank of its group, too.
+ * Ranks always tell each other by notes, on the streams of the first group: the round, the set of
+ * ranks that they think are left, and their card for the group of that set. A set only ever gets
+ * smaller: by ranks that are gone, and by ranks that another member of the set leaves out. When all
+ * of a set have told the same, they are the new group; if one of them is gone before that group has
+ * done its first barrier, they begin again. So a rank that has got further than another comes back
+ * to it, on the same streams, as soon as it hears that somebody is gone: which it does, as that was
+ * a rank of its group, too.
  *
- * A note whose set lacks even its sender says that this one has gone on in another group: see
- * group_admit.c. Who has joined that group, too, but not heard that all had, follows, says the
- * same, and what is shrunk is that group, without its newcomers. So either all that are left
- * follow, or none has heard of it, all of the next set have told that set, and nobody of it can
- * follow any more: who did but was taken for gone is told so on the streams of the group that it is
- * in.
+ * A note whose set lacks even its sender says that the sender has gone on in another group: see
+ * group_admit.c. A rank that has joined that group, too, but has not heard that all had, follows,
+ * says the same, and what is shrunk is that group, without its newcomers. So either all remaining
+ * ranks follow, or none has heard of it: then all of the next set have told that set, and none of
+ * them can follow any more. A rank that did follow, but was taken for gone, is told so on the
+ * streams of the group that it is in.
  */
 #include "base/assert.h"
 #include "base/clock.h"
@@ -28,19 +29,19 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SET_BYTES  (COLL_RANKS_MAX / 8) /* a bit a rank */
+#define SET_BYTES  (COLL_RANKS_MAX / 8) /* bytes of a set: one bit per rank */
 #define NOTE_BYTES (4u + SET_BYTES + PAWL_CARD_MAX)
-#define AGAIN      1 /* no error: the set is another one now */
-#define MOVED      2 /* the same: others are in the group with newcomers */
+#define AGAIN      1 /* no error: the set has changed */
+#define MOVED      2 /* no error: others are in the group with newcomers */
 
 struct shrink {
-	struct pawl_group *base;  /* the caller's */
+	struct pawl_group *base;  /* first group, whose streams carry notes; the caller's */
 	bool grown;               /* we have joined a group with newcomers, and heard no more */
 	uint32_t least;           /* ranks that must be left */
-	int64_t end_ns;           /* when time is over */
-	uint8_t set[SET_BYTES];   /* of base's ranks, those that are left */
-	char card[PAWL_CARD_MAX]; /* ours in their group; empty: not yet */
-	bool told;                /* the others have been sent that */
+	int64_t end_ns;           /* deadline, monotonic ns */
+	uint8_t set[SET_BYTES];   /* bit set of base's ranks that are left */
+	char card[PAWL_CARD_MAX]; /* our card for their group; empty: none yet */
+	bool told;                /* the others have been sent set and card */
 };
 
 _Static_assert(NOTE_BYTES <= TALK_NOTE_MAX, "a note is too long");
@@ -69,7 +70,7 @@ static void leave_out(struct shrink *s, uint32_t rank)
 	}
 }
 
-/* What rank said last: the round, the set, the card. NULL: nothing. */
+/* Returns the last note of rank from its set on, and its round; NULL: there is none. */
 static const uint8_t *note_of(const struct shrink *s, uint32_t rank, uint32_t *round)
 {
 	size_t len;
@@ -122,14 +123,15 @@ static int hear(struct shrink *s, uint32_t rank, struct pawl_err *err)
 	return 0;
 }
 
-/* Who is gone, and what the others say: also those that are, who may have gone on without us while
- * we stood still, and be through. PAWL_EPEER: they leave us out. Or MOVED. */
+/* Finds out who is gone, and what the others say. Ranks that are gone are heard, too: they may have
+ * gone on without us while we stood still, and be through. Returns 0; PAWL_EPEER: they leave us
+ * out; or MOVED. */
 static int look(struct shrink *s, struct pawl_err *err)
 {
 	struct pawl_group *base = s->base;
 	int rv = 0;
 
-	group_move_talk(base); /* their last words */
+	group_move_talk(base); /* hears their last words */
 	for (uint32_t r = 0; r < base->ranks && rv == 0; r++) {
 		if (r == base->rank || !has(s->set, r)) {
 			continue;
@@ -142,7 +144,7 @@ static int look(struct shrink *s, struct pawl_err *err)
 	return rv;
 }
 
-/* All hear it, those that we think are gone, too: they may have stood still. */
+/* Sends a note to all ranks, also to those that we think are gone: they may have stood still. */
 static int send_note(struct pawl_group *base, const uint8_t *set, const char *card,
 	struct pawl_err *err)
 {
@@ -169,8 +171,8 @@ static int tell(struct shrink *s, struct pawl_err *err)
 	return rv;
 }
 
-/* The first of the set that has not said the same, with a card if we have one; base->ranks:
- * none. */
+/* Returns the first of the set that has not said the same, with a card if we have one; base->ranks:
+ * there is none. */
 static uint32_t find_other(const struct shrink *s)
 {
 	uint32_t r = 0;
@@ -191,7 +193,7 @@ static uint32_t find_other(const struct shrink *s)
 	return r;
 }
 
-/* Whether all of the set have been sent what they were told. */
+/* Returns whether all of the set have been sent what they were told. */
 static bool is_sent(const struct shrink *s)
 {
 	bool sent = s->told;
@@ -203,7 +205,8 @@ static bool is_sent(const struct shrink *s)
 	return sent;
 }
 
-/* Until all of the set have said the same; with cards, if we have one (else: AGAIN). Or MOVED. */
+/* Waits until all of the set have said the same; with cards, if we have one. Returns 0; AGAIN: the
+ * set has changed, and our card with it; MOVED; or an error. */
 static int agree(struct shrink *s, struct pawl_err *err)
 {
 	struct pawl_group *base = s->base;
@@ -249,7 +252,7 @@ static void end_turn(struct pawl_group *group)
 
 /* ---- the new group ---- */
 
-/* Opened by each of the set, with cards told. Or AGAIN, or MOVED. */
+/* Opens the next group, as each of the set does, and exchanges cards. May return AGAIN or MOVED. */
 static int open_next(struct shrink *s, struct pawl_group **next, struct pawl_err *err)
 {
 	uint32_t rank = 0;
@@ -274,8 +277,8 @@ static int open_next(struct shrink *s, struct pawl_group **next, struct pawl_err
 	return rv;
 }
 
-/* Of the set, in order: what each has told, which may be another card as soon as it begins again,
- * and which rank of base it is. */
+/* Copies the card that each of the set has told, in order, and which rank of base each is. A rank
+ * may tell another card as soon as it begins again. */
 static void copy_cards(struct shrink *s, char (*cards)[PAWL_CARD_MAX], uint32_t *base_rank)
 {
 	uint32_t n = 0;
@@ -318,8 +321,8 @@ static int join_next(struct shrink *s, struct pawl_group *next, struct pawl_err 
 	return rv;
 }
 
-/* Joining failed, by rv and err. AGAIN if somebody is gone since, or another one has begun again;
- * MOVED or PAWL_EPEER as look has it; else rv. */
+/* Handles a join that failed with rv and err. AGAIN if somebody is gone since, or another rank has
+ * begun again; MOVED or PAWL_EPEER as look has it; else rv. */
 static int join_failed(struct shrink *s, int rv, struct pawl_err *err)
 {
 	int64_t end_ns = clock_mono_ns() + group_silence_ns(s->base) + times_ns(TIME_SHRINK_GONE);
@@ -346,7 +349,7 @@ static int join_failed(struct shrink *s, int rv, struct pawl_err *err)
 	return heard != 0 ? heard : rv;
 }
 
-/* What group knows of who is gone, its base is told. */
+/* Tells base which ranks the group knows to be gone. */
 static void pass_on(struct pawl_group *group)
 {
 	struct pawl_group *base = group->base;
@@ -362,7 +365,7 @@ static void pass_on(struct pawl_group *group)
 	}
 }
 
-/* All that is under way fails; from now on there are only notes. */
+/* Ends all that is under way in a group; from now on there are only notes. */
 static void end_group(struct pawl_group *group)
 {
 	struct pawl_err why;
@@ -374,7 +377,7 @@ static void end_group(struct pawl_group *group)
 	end_turn(group);
 }
 
-/* Ranks of the new group, as those of the old one. */
+/* Lists the ranks of the new group, by their numbers in the old one. */
 static void list_ranks(const struct pawl_group *next, const struct pawl_group *group,
 	uint32_t *ranks)
 {
@@ -386,7 +389,8 @@ static void list_ranks(const struct pawl_group *next, const struct pawl_group *g
 	}
 }
 
-/* Those that are left of the first ranks of the group: its next one. Or MOVED. */
+/* Makes the next group, of those that are left of the first ranks of the group. May return
+ * MOVED. */
 static int go_on(struct pawl_group **next, struct pawl_group *group, uint32_t ranks, uint32_t least,
 	int64_t end_ns, struct pawl_err *err)
 {
@@ -439,8 +443,9 @@ int group_tell_moved(struct pawl_group *group, struct pawl_err *err)
 	return rv;
 }
 
-/* The group with newcomers is nobody's: who is in it, and was taken for gone, ends. If it was us
- * who stood still meanwhile, and it goes on without us, that is so. */
+/* Gives up the group with newcomers, in which nobody goes on: a rank that is in it, and was taken
+ * for gone, ends. If it was us who stood still meanwhile, and that group goes on without us:
+ * PAWL_EPEER. */
 static int give_up_grown(struct pawl_group *group, struct pawl_err *err)
 {
 	struct pawl_group *grown = group->grown;
@@ -452,7 +457,7 @@ static int give_up_grown(struct pawl_group *group, struct pawl_err *err)
 		uint32_t round;
 		const uint8_t *note = r == grown->rank ? NULL : note_of(&s, r, &round);
 
-		rv = note && has(note, r) ? hear(&s, r, err) : 0; /* others give it up, too */
+		rv = note && has(note, r) ? hear(&s, r, err) : 0; /* else rank r gives it up, too */
 	}
 	end_turn(grown);
 	pawl_group_close(grown);

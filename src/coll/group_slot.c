@@ -1,4 +1,4 @@
-/* Plans that are kept, and the memory to carry them out: see group_impl.h. */
+/* Keeps plans, and the memory to carry them out: see group_impl.h. */
 #include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FEW_BYTES 16384u /* of a vector: hops cost more than bytes */
-#define FEW_ALL   65536u /* of all ranks' vectors: the same, where everyone adds all of them */
+#define FEW_BYTES 16384u /* bytes of a vector up to which hops cost more than bytes */
+#define FEW_ALL   65536u /* bytes of all ranks' vectors up to which everyone adds all of them */
 
-/* By the length, since few bytes cost hops and many cost the network. 16-bit floats are rounded by
- * each rank that adds: between hosts they always go the way on which the fewest do. Servers are
- * asked for that way only. */
+/* Chooses the way by the length, since few bytes cost hops and many cost the network. 16-bit floats
+ * are rounded by each rank that adds: between hosts they always go the way on which the fewest
+ * ranks do. Servers are asked for that way only. */
 static enum coll_way choose_way(const struct pawl_group *group, const struct pawl_coll_call *call)
 {
 	const struct coll_hosts hosts = {group->topo.hosts, group->topo.servers};
@@ -22,7 +22,7 @@ static enum coll_way choose_way(const struct pawl_group *group, const struct paw
 		return COLL_DIRECT;
 	}
 	if (half && call->kind == PAWL_REDUCE && group->topo.hosts > 1) {
-		return COLL_DIRECT; /* ways round in other places */
+		return COLL_DIRECT; /* other ways round in other places */
 	}
 	if (call->kind == PAWL_REDUCE || call->kind == PAWL_BROADCAST) {
 		return call->len_bytes <= FEW_BYTES ? COLL_TREE : COLL_DIRECT;
@@ -36,7 +36,7 @@ static enum coll_way choose_way(const struct pawl_group *group, const struct paw
 static int make_plan(struct pawl_group *group, struct coll_plan *plan, enum coll_way way,
 	const struct pawl_coll_call *call, struct pawl_err *err)
 {
-	struct coll_topo bare = group->topo; /* without servers */
+	struct coll_topo bare = group->topo; /* topology without servers */
 	const struct coll_topo *topo = &bare;
 
 	bare.servers = 0;
@@ -79,8 +79,8 @@ static bool has_plan(const struct group_slot *slot, const struct pawl_coll_call 
 		call->kind != PAWL_ALL_TO_ALL;
 }
 
-/* A free slot with the call's plan, else the free one that was not used for the longest time. There
- * are more slots than channels. */
+/* Returns a free slot with the call's plan, else the free one that was not used for the longest
+ * time. There are more slots than channels. */
 static struct group_slot *find_slot(struct pawl_group *group, const struct pawl_coll_call *call,
 	enum coll_way way)
 {
@@ -134,9 +134,9 @@ const uint8_t *group_said(const struct pawl_group *group, uint64_t number)
 	return number != UINT64_MAX && group_head_number(said) == number ? said : NULL;
 }
 
-/* Who has no bytes for another one in an all-to-all says so, since that one may wait for some. What
- * is said here is kept; a server says what it is told. Entries of collectives that are under way
- * stay: the next one there is of the same channel. */
+/* Begins the exchange of headers. A rank that has no bytes for another one in an all-to-all says
+ * so, since that one may wait for some. What this rank says is kept; a server says what it is told.
+ * Entries of collectives under way stay: the next one at the same index is of the same channel. */
 static void begin_heads(struct pawl_group *group, struct pawl_work *work, struct group_slot *slot)
 {
 	bool all = work->call.kind == PAWL_ALL_TO_ALL;

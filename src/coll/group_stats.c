@@ -1,9 +1,10 @@
 /*
- * Where the time of a group's operations went: see pawl/coll.h for what is told, group_impl.h for
+ * Where the time of a group's operations went: see pawl/coll.h for the figures, group_impl.h for
  * the locks.
  *
- * The clock is read once an operation more than without, and around adding what is large enough for
- * that not to matter; everything else is stamped with the time at which the driver began to look.
+ * The clock is read once more per operation than it would be without figures, and around the adding
+ * of parts that are large enough for that not to matter; everything else is stamped with the time
+ * at which the driver began to look.
  */
 #include "coll/group_impl.h"
 #include "coll/group_trace.h"
@@ -11,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CLOCKED (16u << 10) /* bytes that are added on the clock */
+#define CLOCKED (16u << 10) /* bytes from which on adding is timed */
 
 static int64_t later(int64_t a, int64_t b)
 {
@@ -24,7 +25,8 @@ void group_stats_begin(const struct pawl_group *group, struct pawl_work *work)
 {
 	struct group_slot *slot = priv_of(work)->slot;
 	struct group_times *times = &slot->times;
-	int64_t now_ns = later(group->now_ns, priv_of(work)->submitted_ns); /* since the look */
+	/* Submission may be later than the look. */
+	int64_t now_ns = later(group->now_ns, priv_of(work)->submitted_ns);
 
 	*times = (struct group_times){.begun_ns = now_ns,
 		.together_ns = now_ns,
@@ -76,7 +78,7 @@ void group_stats_turn(const struct pawl_group *group, struct pawl_work *work, in
 	struct group_head *head;
 
 	if (!slot || work->number != group->turn.number) {
-		return; /* it was done meanwhile */
+		return; /* the collective was done meanwhile */
 	}
 	head = &slot->heads[group->turn.peer];
 	head->sending_ns += group->now_ns - before_ns;
@@ -127,7 +129,7 @@ static void add_peers(struct pawl_group *group, const struct group_slot *slot)
 	}
 }
 
-/* It has no phases: it has no slot. */
+/* Adds the time of a work that has no slot, and so no phases. */
 static void add_whole(struct pawl_group *group, struct pawl_work *work)
 {
 	bool message = is_message(&work->call);
@@ -167,8 +169,8 @@ void group_stats_done(struct pawl_group *group, struct pawl_work *work)
 	}
 }
 
-/* When a work was done, or the channel's next one, if that was done before this thread was awake;
- * the clock is not read for it. */
+/* Returns when a work was done, or the channel's next one, if that was done before this thread was
+ * awake. The clock is not read for that. */
 static int64_t find_end(const struct pawl_group *group, const struct pawl_work *work)
 {
 	if (!pawl_work_done(work) || work->code != 0 || is_message(&work->call)) {
@@ -187,7 +189,7 @@ void group_stats_waited(struct pawl_group *group, const struct pawl_work *work, 
 	}
 }
 
-/* ---- telling ---- */
+/* ---- reporting ---- */
 
 uint32_t pawl_group_stats(struct pawl_group *group, struct pawl_stats *stats,
 	struct pawl_peer_stats *peers, uint32_t n)

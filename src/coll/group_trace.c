@@ -20,16 +20,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LINK_MIN (256u << 10) /* bytes to a peer; of fewer the kernel takes all at once */
+#define LINK_MIN (256u << 10) /* bytes to a peer; the kernel takes fewer all at once */
 
 struct group_trace {
-	uint8_t *bytes; /* mapped; TRACE_FILE_BYTES */
-	uint64_t count; /* records written, ever */
+	uint8_t *bytes; /* mapped file; TRACE_FILE_BYTES */
+	uint64_t count; /* number of records written, ever */
 };
 
 /* ---- opening ---- */
 
-/* Nobody else has these cards. */
+/* Returns a number for the group: no other group has these cards. */
 static uint64_t digest(const struct pawl_group *group, const char *const *cards)
 {
 	uint32_t high = 0;
@@ -60,7 +60,8 @@ static void put_head(uint8_t *bytes, const struct pawl_group *group, uint64_t id
 	trace_head_encode(bytes, &head);
 }
 
-/* All room is taken now: a full disk would end the process when a page is first written to. */
+/* Makes and maps a file, all of its room taken: a full disk would end the process when a page is
+ * first written to. */
 static uint8_t *map_file(const char *path, struct pawl_err *err)
 {
 	int fd = FAULT_SYS("coll.trace", open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
@@ -105,7 +106,7 @@ void group_trace_open(struct pawl_group *group, const char *const *cards)
 	}
 	snprintf(path, sizeof(path), "%s/group-%016" PRIx64 "-rank%u%s", folder, id, group->rank,
 		TRACE_SUFFIX);
-	mkdir(folder, 0777); /* or it is there, or open says why not */
+	mkdir(folder, 0777); /* may be there already; else open says why not */
 	trace->bytes = map_file(path, &err);
 	if (!trace->bytes) {
 		log_line(LOG_WARNING, "collectives: nothing is traced: %s", err.msg);
@@ -128,7 +129,7 @@ void group_trace_close(struct group_trace *trace)
 
 /* ---- recording ---- */
 
-/* The count comes last: see trace.h. */
+/* Writes a record, and then the count: see trace.h. */
 static void put_record(struct group_trace *trace, const struct trace_record *record)
 {
 	uint64_t place = trace->count % TRACE_CAP;

@@ -1,9 +1,9 @@
 /*
  * How the ranks of a group find each other: by cards, which say what host a rank is on, and how it
- * is reached from there.
+ * is reached there.
  *
- * A host is a kernel, with the process and network namespaces: what cannot open each other's
- * memory, or has another network, is another host.
+ * A host is a kernel, with the process and network namespaces: processes that cannot open each
+ * other's memory, or that have different networks, are on different hosts.
  */
 #include "base/address.h"
 #include "base/crc.h"
@@ -33,7 +33,7 @@
 _Static_assert(COLL_TCP_NAME <= CARD_NET && COLL_FABRIC_NAME <= CARD_NET, "no room for a name");
 _Static_assert(COLL_SHM_NAME <= CARD_SHM, "no room for a name");
 
-/* "3f0c…:4026531836:4026531840" */
+/* Writes the name of this host, such as "3f0c…:4026531836:4026531840". */
 static int name_host(char *host, struct pawl_err *err)
 {
 	struct stat pid_ns;
@@ -49,7 +49,7 @@ static int name_host(char *host, struct pawl_err *err)
 	return 0;
 }
 
-/* As people call it. */
+/* Writes the name that people call this host. */
 static void name_place(char *place)
 {
 	if (gethostname(place, CARD_PLACE) != 0 || place[0] == '\0') {
@@ -63,7 +63,7 @@ static void name_place(char *place)
 
 /* ---- the network ---- */
 
-/* PAWL_LINK: what was measured, empty if nothing. */
+/* Returns PAWL_LINK, the network as measured; empty if it is not set. */
 static const char *link_text(void)
 {
 	const char *text = getenv("PAWL_LINK");
@@ -82,7 +82,7 @@ static int read_link(struct pawl_group *group, struct pawl_err *err)
 			  text);
 }
 
-/* PAWL_TRANSPORT: what carries bytes between hosts. */
+/* Reads PAWL_TRANSPORT: what carries bytes between hosts. */
 static int read_transport(struct pawl_group *group, struct pawl_err *err)
 {
 	const char *text = getenv("PAWL_TRANSPORT");
@@ -101,7 +101,7 @@ static int read_transport(struct pawl_group *group, struct pawl_err *err)
 
 /* ---- servers ---- */
 
-/* PAWL_SERVERS: names, separated by commas. */
+/* Returns PAWL_SERVERS, names separated by commas; empty if it is not set. */
 static const char *list_servers(void)
 {
 	const char *text = getenv("PAWL_SERVERS");
@@ -123,7 +123,8 @@ static int count_servers(uint32_t *n, struct pawl_err *err)
 			  COLL_SERVERS_MAX);
 }
 
-/* By it ranks know that they list the same, choose ways alike, and speak the same. */
+/* Returns a digest by which ranks know that they list the same servers, choose ways alike, and have
+ * the same transport and heartbeat. */
 static uint32_t digest_settings(const struct pawl_group *group)
 {
 	const char *link = link_text();
@@ -137,7 +138,7 @@ static uint32_t digest_settings(const struct pawl_group *group)
 	return group->fabric ? crc32c(digest, "fabric", strlen("fabric")) : digest;
 }
 
-/* The i-th of the list, of more than i. */
+/* Writes the i-th name of the list, which has more than i. */
 static void name_server(uint32_t i, char *name)
 {
 	const char *text = list_servers();
@@ -151,7 +152,7 @@ static void name_server(uint32_t i, char *name)
 
 /* ---- opening ---- */
 
-/* Listens where others can reach this rank, and adds that to the card; "-": nowhere. */
+/* Listens where others can reach this rank, and writes the name for the card; "-": nowhere. */
 static int open_network(struct pawl_group *group, const char *toward, char *name,
 	struct pawl_err *err)
 {
@@ -222,14 +223,15 @@ int pawl_group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, cons
 	return rv == 0 ? group_open(out, rank, ranks, servers, toward, card, err) : rv;
 }
 
-/* What cards say. */
+/* The cards of all ranks, decoded, and what follows from them. */
 struct cards {
-	struct coll_card *at;         /* owned */
-	uint32_t *where;              /* owned; of each rank's host, its least rank */
-	const char **shm, **net;      /* owned; names of peers that are reached so; else NULL */
-	bool *local;                  /* owned; of each peer: on our host */
-	uint32_t locals;              /* of them */
-	char (*sides)[COLL_TCP_NAME]; /* owned; of each server */
+	struct coll_card *at; /* owned; one per rank */
+	uint32_t *where;      /* owned; per rank, the lowest rank on its host */
+	/* Owned; per peer, its name if it is reached by that port, else NULL. */
+	const char **shm, **net;
+	bool *local;                  /* owned; per peer: on our host */
+	uint32_t locals;              /* number of ranks on our host */
+	char (*sides)[COLL_TCP_NAME]; /* owned; per server, the name of its side */
 };
 
 static void free_cards(struct cards *cards)
@@ -292,7 +294,7 @@ static int read_cards(struct cards *cards, const struct pawl_group *group, const
 	return rv;
 }
 
-/* For what is said of ranks. */
+/* Keeps the names of hosts, for messages about ranks. */
 static int keep_places(struct pawl_group *group, const struct cards *cards, struct pawl_err *err)
 {
 	if (cards->locals == group->ranks) {
@@ -308,8 +310,8 @@ static int keep_places(struct pawl_group *group, const struct cards *cards, stru
 	return 0;
 }
 
-/* Each server makes its side of the group, which only its ranks know the number of. Without a
- * network there are none. */
+/* Asks each server to make its side of the group, under a number that only the group's ranks know.
+ * Without a network there are no servers. */
 static int ask_servers(struct pawl_group *group, struct cards *cards, int64_t timeout_ns,
 	struct pawl_err *err)
 {
@@ -348,7 +350,7 @@ static void drop_port(struct coll_port **port)
 	*port = NULL;
 }
 
-/* The group's port: memory, network, or both; what is not needed is closed. */
+/* Joins the group's port: memory, network, or both. A port that is not needed is closed. */
 static int join_ports(struct pawl_group *group, const struct cards *cards, int64_t timeout_ns,
 	struct coll_port **port, struct pawl_err *err)
 {
@@ -377,7 +379,7 @@ static int join_ports(struct pawl_group *group, const struct cards *cards, int64
 	} else {
 		*port = group->shm ? group->shm : group->net;
 	}
-	group->shm = group->net = NULL; /* the port's */
+	group->shm = group->net = NULL; /* owned by *port now */
 	return rv;
 }
 

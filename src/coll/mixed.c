@@ -1,9 +1,9 @@
 /*
- * A port of two: see mixed.h and port.h for the contracts.
+ * A port made of two: see mixed.h and port.h for the contracts.
  *
- * Waiting is the memory's: on its bell. A thread waits for the network and rings that bell: it is
- * told once of each change (edge-triggered), and touches nothing else. Where the network has no
- * descriptor to wait for there is no thread, and waiting is short.
+ * The port waits for the bell of the shared memory. A thread waits for the network, and rings that
+ * bell: it hears of each change once (edge-triggered), and touches nothing else. Where the network
+ * has no descriptor to wait for there is no thread, and waits are short.
  */
 #include "coll/mixed.h"
 
@@ -21,14 +21,14 @@
 #include <unistd.h>
 
 struct mixed {
-	struct coll_port port; /* what others see */
-	struct coll_port *shm; /* owned; NULL once closed */
-	struct coll_port *net; /* owned */
-	bool *local;           /* owned; of each rank: it is the memory's */
-	int epoll, stop;       /* of the thread: the network's events, and its end */
-	pthread_t thread;      /* see above */
-	bool started;          /* it runs */
-	atomic_bool closing;   /* it is to end */
+	struct coll_port port; /* functions for callers; must come first */
+	struct coll_port *shm; /* owned; port over shared memory */
+	struct coll_port *net; /* owned; port over the network */
+	bool *local;           /* owned; per rank: reached by shm */
+	int epoll, stop;       /* the thread's: epoll set; eventfd that ends it */
+	pthread_t thread;      /* waits for the network and rings the bell */
+	bool started;          /* the thread runs */
+	atomic_bool closing;   /* the thread is to end */
 };
 
 static struct mixed *mixed_of(struct coll_port *port)
@@ -66,7 +66,8 @@ static uint32_t look_mixed(struct coll_port *port)
 	return mixed->net->look(mixed->net) + mixed->shm->look(mixed->shm);
 }
 
-/* Something may have come by the network since: then the bell has been rung, or will be. */
+/* Waits on the bell. Something may have come by the network since look: then the bell has been
+ * rung, or will be. */
 static void wait_mixed(struct coll_port *port, uint32_t seen, int64_t timeout_ns)
 {
 	struct mixed *mixed = mixed_of(port);

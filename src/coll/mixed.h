@@ -6,9 +6,9 @@
 
 #include <stdbool.h>
 
-/* Takes both ports, also when it fails. events: a descriptor that is readable when net's look would
- * find something; -1: there is none, and waiting is short. local[r]: rank r is reached by shm.
- * PAWL_ENOMEM, PAWL_EIO. */
+/* Makes a port of two, which it takes even if it fails. events: a descriptor that is readable when
+ * net's look would find something; -1: there is none, and waits are short. local[r]: rank r is
+ * reached by shm. PAWL_ENOMEM, PAWL_EIO. */
 int coll_mixed_open(struct coll_port **out, struct coll_port *shm, struct coll_port *net,
 	int events, const bool *local, uint32_t ranks, struct pawl_err *err);
 

@@ -1,4 +1,4 @@
-/* Lists of steps. Pure. */
+/* Lists of steps: see plan.h for the contract. Pure. */
 #include "coll/plan.h"
 
 #include "base/assert.h"
@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-#define CAP_FIRST 64u /* steps, and terms */
+#define CAP_FIRST 64u /* room at first, for steps, and for terms */
 
 void coll_plan_deinit(struct coll_plan *plan)
 {
@@ -19,7 +19,7 @@ void coll_plan_deinit(struct coll_plan *plan)
 
 /* ---- appending ---- */
 
-/* Room for one more of size; NULL: none. */
+/* Returns room for one more element of size bytes; NULL: out of memory. */
 static void *grow(struct coll_plan *plan, void *at, size_t n, size_t *cap, size_t size)
 {
 	size_t wanted = *cap > 0 ? 2 * *cap : CAP_FIRST;

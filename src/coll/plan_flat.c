@@ -1,7 +1,7 @@
-/* What equals do: each way is a function from who I am to my list. Pure. */
+/* Plans of equal ranks: each way is a function from the index of a member to its list. Pure. */
 #include "coll/plan_impl.h"
 
-/* Rank of member or server i. */
+/* Returns the rank of member or server i. */
 static uint32_t rank_of(const struct flat *f, uint32_t i)
 {
 	return i < f->n ? f->who[i] : f->server + (i - f->n);
@@ -9,9 +9,9 @@ static uint32_t rank_of(const struct flat *f, uint32_t i)
 
 /* ---- direct ---- */
 
-/* What member or server i adds. Hosts of members send their own bytes and receive others' while
- * they serve, so that of n members and k servers each member serves n - k parts and each server
- * 2(n - 1), of n(n - k) + 2k(n - 1). */
+/* Gives the limits of what member or server i adds. Hosts of members send their own bytes and
+ * receive others' while they serve, so that of n members and k servers each member serves n - k
+ * parts and each server 2(n - 1), of n(n - k) + 2k(n - 1). */
 static void cut_direct(const struct flat *f, uint32_t i, uint64_t *lo, uint64_t *hi)
 {
 	uint64_t n = f->n;
@@ -31,11 +31,11 @@ static void cut_direct(const struct flat *f, uint32_t i, uint64_t *lo, uint64_t 
 
 #define EVERYBODY UINT32_MAX
 
-/* Adds what all members have of [lo, hi), and sends them, or one of them, the sum. */
+/* Adds what all members have of [lo, hi), and sends the sum to all of them, or to member whom. */
 static void serve(struct flat *f, uint64_t lo, uint64_t hi, uint32_t whom)
 {
 	uint64_t len_bytes = hi - lo;
-	uint64_t tmp = plan_take_tmp(f->plan, f->n * len_bytes); /* a term a member */
+	uint64_t tmp = plan_take_tmp(f->plan, f->n * len_bytes); /* one term per member */
 	bool member = f->me < f->n;
 	enum coll_area area = member ? f->out : COLL_TMP;
 	uint64_t at = member ? lo : tmp;
@@ -65,8 +65,8 @@ static void serve(struct flat *f, uint64_t lo, uint64_t hi, uint32_t whom)
 	}
 }
 
-/* The d-th that a member sends to, or hears from: servers, then members. Every member begins with
- * another one, so that none is sent to by all at once. */
+/* Returns the d-th peer that a member sends to, or hears from: servers, then members. Every member
+ * begins with another one, so that none is sent to by all at once. */
 static uint32_t direct_peer(const struct flat *f, uint32_t d, bool to)
 {
 	uint32_t k = f->servers;
@@ -109,9 +109,9 @@ static void reduce_direct(struct flat *f)
 	add_direct(f, EVERYBODY);
 }
 
-/* ---- everything, log2(n) times ---- */
+/* ---- doubling: the whole vector, log2(n) times ---- */
 
-/* out = what I have + what came to tmp, in their order. */
+/* Adds what this member has to what came to tmp, in the order of members. */
 static void add_pair(struct flat *f, enum coll_area mine, uint64_t tmp, bool mine_first,
 	uint64_t lo, uint64_t hi)
 {
@@ -126,8 +126,8 @@ static void add_pair(struct flat *f, enum coll_area mine, uint64_t tmp, bool min
 }
 
 /*
- * In each round blocks of half members get the sum of the block beside them. The last one may be
- * short: its members then serve several of the block on the left in turn.
+ * In each round, blocks of `half` members get the sum of the block beside them. The last block may
+ * be short: its members then serve several members of the block on the left in turn.
  */
 static void reduce_doubling(struct flat *f)
 {
@@ -166,11 +166,11 @@ static void reduce_doubling(struct flat *f)
 	}
 }
 
-/* ---- halves ---- */
+/* ---- halving ---- */
 
 #define ROUNDS_MAX 13 /* log2(COLL_RANKS_MAX) and one */
 
-/* Neighbours first, unlike elsewhere: so the order of addition is the tree's. */
+/* Pairs neighbours first, unlike elsewhere, so that the order of addition is the tree's. */
 static void reduce_halving(struct flat *f)
 {
 	uint64_t lo[ROUNDS_MAX] = {f->lo};
@@ -207,9 +207,9 @@ static void reduce_halving(struct flat *f)
 	}
 }
 
-/* ---- to the first and back ---- */
+/* ---- tree: to the first member and back ---- */
 
-/* The first gets the sum. Neighbours first, so that it is added as the tree says. */
+/* Gives the first member the sum. Pairs neighbours first, so that it is added as the tree says. */
 static void go_up(struct flat *f)
 {
 	uint64_t len_bytes = f->hi - f->lo;
@@ -229,7 +229,7 @@ static void go_up(struct flat *f)
 	}
 }
 
-/* From root, which has it in mine, to all: members are counted from root on. */
+/* Sends from root, which has the bytes in mine, to all: members are counted from root on. */
 static void go_down(struct flat *f, uint32_t root, enum coll_area mine)
 {
 	uint64_t len_bytes = f->hi - f->lo;
@@ -312,8 +312,8 @@ void flat_reduce(struct flat *f, enum coll_way way, uint32_t root)
 	}
 }
 
-/* Root gives each member its share, and all give theirs to the others: each byte leaves root
- * twice at most, however many there are. */
+/* Gives each member its share from root, and then the shares of all members to each other. So each
+ * byte leaves root twice at most, however many members there are. */
 static void spread(struct flat *f, uint32_t root)
 {
 	uint64_t lo;

@@ -1,13 +1,14 @@
 /*
- * Plans of what brings blocks to where they belong: all-gather, gather, scatter, all-to-all, and
+ * Plans that move blocks to where they belong: all-gather, gather, scatter, all-to-all, and
  * reduce-scatter, which adds them on the way. Pure.
  *
- * Between hosts each byte goes once: what several ranks of a host are to have goes to one of
- * them, which hands it on, and what several of them add is added before it leaves.
+ * Between hosts each byte goes once: what several ranks of a host are to have goes to one of them,
+ * which hands it on, and what several of them add is added before it leaves.
  */
 #include "coll/plan_impl.h"
 
-/* Who on a host deals with what is of, or for, the local-th rank of another host. */
+/* Returns the rank on a host that deals with what is from, or for, the local-th rank of another
+ * host. */
 static uint32_t partner_of(const struct coll_topo *topo, uint32_t host, uint32_t local)
 {
 	return plan_rank_at(topo, host, local % coll_topo_locals(topo, host));
@@ -15,8 +16,9 @@ static uint32_t partner_of(const struct coll_topo *topo, uint32_t host, uint32_t
 
 /* ---- all-gather ---- */
 
-/* The blocks of other hosts' ranks that local deals with: gets them, if it is the rank
- * itself, and gives them to the others; else gets them from local. */
+/* Takes the blocks of other hosts' ranks that the local-th rank deals with. If this rank is that
+ * one, it gets them from their owners, and gives them to the others; else it gets them from that
+ * one. */
 static void take_abroad(struct coll_plan *plan, const struct plan_place *p, uint32_t local,
 	uint64_t len_bytes)
 {
@@ -68,7 +70,8 @@ int coll_plan_all_gather(struct coll_plan *plan, const struct coll_topo *topo, u
 
 /* ---- reduce-scatter ---- */
 
-/* What this rank has of the blocks that local adds: its own, and those for other hosts. */
+/* Gives the local-th rank what this rank has of the blocks that one adds: its own, and those for
+ * other hosts. */
 static void give_blocks(struct coll_plan *plan, const struct plan_place *p, uint32_t local,
 	uint64_t len_bytes)
 {
@@ -86,7 +89,7 @@ static void give_blocks(struct coll_plan *plan, const struct plan_place *p, uint
 	}
 }
 
-/* The blocks for other hosts that this rank adds. */
+/* Adds the blocks for other hosts that this rank deals with. */
 static void add_abroad(struct coll_plan *plan, const struct plan_place *p, uint64_t len_bytes)
 {
 	const struct coll_topo *topo = p->topo;
@@ -107,7 +110,7 @@ static void add_abroad(struct coll_plan *plan, const struct plan_place *p, uint6
 	}
 }
 
-/* The rank's own block: the host's sum, then the sum of hosts. */
+/* The rank's own block is the sum, over hosts, of the host's sums. */
 int coll_plan_reduce_scatter(struct coll_plan *plan, const struct coll_topo *topo, uint32_t rank,
 	uint64_t len_bytes, struct pawl_err *err)
 {
@@ -119,7 +122,7 @@ int coll_plan_reduce_scatter(struct coll_plan *plan, const struct coll_topo *top
 	if (len_bytes == 0) {
 		return 0;
 	}
-	tmp = plan_take_tmp(plan, topo->hosts * len_bytes); /* a host's sum each */
+	tmp = plan_take_tmp(plan, topo->hosts * len_bytes); /* one sum per host */
 	if (topo->hosts > 1) {
 		own = (struct coll_place){COLL_TMP, tmp + p.host * len_bytes};
 	}
@@ -144,7 +147,7 @@ int coll_plan_reduce_scatter(struct coll_plan *plan, const struct coll_topo *top
 	return plan_finish(plan, "a reduce-scatter", err);
 }
 
-/* ---- what goes from rank to rank ---- */
+/* ---- all-to-all, gather, scatter ---- */
 
 int coll_plan_all_to_all(struct coll_plan *plan, uint32_t ranks, uint32_t rank,
 	const uint64_t *in_at, const uint64_t *out_at, struct pawl_err *err)

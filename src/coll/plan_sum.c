@@ -1,10 +1,10 @@
 /*
- * Plans of what all ranks have the same bytes of: all-reduce, reduce and broadcast. Pure.
+ * Plans for vectors that all ranks have alike: all-reduce, reduce and broadcast. Pure.
  *
  * A vector is cut into as many lanes as the host with most ranks has. On each host a lane is one
  * rank's: it adds what the host's ranks have of it, adds that with the owners of the lane on the
- * other hosts, and gives the sum to the host's ranks. So all ranks of a host have the same share
- * of its network traffic, and each byte crosses the network once for a host, not once for a rank.
+ * other hosts, and gives the sum to the host's ranks. So all ranks of a host have the same share of
+ * its network traffic, and each byte crosses the network once for a host, not once for a rank.
  */
 #include "base/assert.h"
 #include "base/err.h"
@@ -13,11 +13,11 @@
 struct lanes {
 	struct coll_plan *plan;       /* the caller's */
 	const struct coll_topo *topo; /* the caller's */
-	struct plan_place place;      /* of the rank, unless it is a server */
-	uint64_t len_bytes;           /* of the vector */
-	uint32_t n;                   /* lanes */
-	enum coll_area in;            /* where the vector is, for what is between hosts */
-	enum coll_area out;           /* where sums go; byte b at b */
+	struct plan_place place;      /* place of the rank, unless it is a server */
+	uint64_t len_bytes;           /* size of the vector */
+	uint32_t n;                   /* number of lanes */
+	enum coll_area in;            /* area of the vector, in steps between hosts */
+	enum coll_area out;           /* area of sums; byte b goes to b */
 };
 
 static void cut_lane(const struct lanes *lanes, uint32_t lane, uint64_t *lo, uint64_t *hi)
@@ -50,7 +50,7 @@ static void add_locals(struct lanes *lanes)
 	}
 }
 
-/* My lanes go from area to the others on my host, but for one of them, who has them. */
+/* Sends my lanes from area to the others on my host, except rank `but`, which has them. */
 static void give_locals(struct lanes *lanes, enum coll_area area, uint32_t but)
 {
 	const struct plan_place *p = &lanes->place;
@@ -67,7 +67,7 @@ static void give_locals(struct lanes *lanes, enum coll_area area, uint32_t but)
 	}
 }
 
-/* Theirs come to mine. */
+/* Receives the lanes of the others on my host. */
 static void take_locals(struct lanes *lanes)
 {
 	const struct plan_place *p = &lanes->place;
@@ -83,8 +83,8 @@ static void take_locals(struct lanes *lanes)
 	}
 }
 
-/* A lane's owners on all hosts. who: room for them; me: my host, or hosts + the server that I
- * am. */
+/* Returns the owners of a lane on all hosts. who: room for them; me: my host, or hosts + i at
+ * server i. */
 static struct flat flat_of(const struct lanes *lanes, uint32_t lane, uint32_t me, uint32_t *who)
 {
 	const struct coll_topo *topo = lanes->topo;
@@ -122,8 +122,8 @@ static struct lanes lanes_of(struct coll_plan *plan, const struct coll_topo *top
 
 /* ---- all-reduce ---- */
 
-/* Few bytes inside a host: everyone gives everyone all it has, and adds for itself. One hop instead
- * of two. */
+/* For few bytes inside a host: everyone gives everyone all it has, and adds for itself. One hop
+ * instead of two. */
 static void add_everywhere(struct lanes *lanes)
 {
 	const struct plan_place *p = &lanes->place;
@@ -176,7 +176,7 @@ int coll_plan_all_reduce(struct coll_plan *plan, const struct coll_topo *topo, u
 			"all-reduce: %u servers only add, which is the direct way's",
 			topo->servers);
 	}
-	plan->even = topo->servers > 0; /* which send on while they receive */
+	plan->even = topo->servers > 0; /* servers send on while they receive */
 	if (rank < topo->ranks) {
 		plan_member(&lanes, way, who);
 	}
@@ -221,7 +221,7 @@ int coll_plan_reduce(struct coll_plan *plan, const struct coll_topo *topo, uint3
 	}
 	if (rank != root) {
 		lanes.out = COLL_TMP;
-		plan_take_tmp(plan, len_bytes); /* at 0 */
+		plan_take_tmp(plan, len_bytes); /* at offset 0 */
 	}
 	if (p->locals > 1) {
 		add_locals(&lanes);
@@ -242,7 +242,7 @@ int coll_plan_reduce(struct coll_plan *plan, const struct coll_topo *topo, uint3
 	return plan_finish(plan, "a reduce", err);
 }
 
-/* On root's host: root gives every lane to its owner. */
+/* Gives every lane to its owner, on root's host. */
 static void hand_out(struct lanes *lanes, uint32_t rank, uint32_t root)
 {
 	uint64_t lo;

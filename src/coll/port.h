@@ -1,5 +1,5 @@
 /*
- * Streams of bytes between the ranks of a group: what collectives are carried by. Every kind of
+ * Streams of bytes between the ranks of a group, by which collectives are carried. Every kind of
  * port keeps this contract, and passes tests/unit/test_coll_port.c.
  *
  * Between any two ranks there are COLL_STREAMS streams each way. Bytes come in order, once, or not
@@ -16,28 +16,31 @@
 struct pawl_err;
 
 #define COLL_CHANNELS 4u /* collectives under way at a time */
-#define COLL_TALK     4u /* the stream for what is said beside them */
-#define COLL_STREAMS  5u /* all */
+#define COLL_TALK     4u /* number of the stream for all else */
+#define COLL_STREAMS  5u /* number of streams */
 
 struct coll_port {
-	/* Takes some of the bytes for a peer; 0: there is no room now. */
+	/* Takes some of the bytes for a peer, and returns how many; 0: there is no room now. */
 	size_t (*send)(struct coll_port *port, uint32_t peer, uint32_t stream, const void *bytes,
 		size_t len_bytes);
-	/* Gives some of what came from a peer; 0: nothing came. */
+	/* Gives some of what came from a peer, and returns how many bytes; 0: nothing came. */
 	size_t (*receive)(struct coll_port *port, uint32_t peer, uint32_t stream, void *bytes,
 		size_t len_bytes);
-	/* A count that changes when something comes, or room is made, or wake is called. */
+	/* Returns a count that changes when something comes, or room is made, or wake is called. */
 	uint32_t (*look)(struct coll_port *port);
-	/* Returns when the count is no longer seen, or after timeout_ns, or earlier. */
+	/* Returns when the count is not seen any more, or after timeout_ns, or earlier. */
 	void (*wait)(struct coll_port *port, uint32_t seen, int64_t timeout_ns);
 	void (*wake)(struct coll_port *port); /* from any thread */
-	/* Why a peer will send nothing more than what has come: static text; NULL: it may. */
+	/* Returns why a peer will send nothing more than what has come: static text; NULL: it
+	 * may. */
 	const char *(*lost)(struct coll_port *port, uint32_t peer);
 	void (*close)(struct coll_port *port);
-	/* The time that its waits go by, of a port whose time is not CLOCK_MONOTONIC: then a group
-	 * has no thread of its own, and moves only while its caller waits. Else NULL. */
+	/* Returns the time by which the port waits, if that is not CLOCK_MONOTONIC; else the
+	 * pointer is NULL. A group with such a port has no thread of its own, and moves only while
+	 * its caller waits. */
 	int64_t (*now_ns)(struct coll_port *port);
-	/* Whether some of what it took goes on only while somebody looks or waits; NULL: never. */
+	/* Returns whether bytes that the port took go on only while somebody looks or waits. NULL:
+	 * never. */
 	bool (*busy)(struct coll_port *port);
 };
 

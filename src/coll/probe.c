@@ -1,11 +1,11 @@
 /*
- * Measuring: see probe.h for the contract, docs/net.md for what and why.
+ * Measures the network: see probe.h for the contract, docs/net.md for what and why.
  *
- * An order is a broadcast of rank 0's. All do it, and rank 0 gathers what each measured. What goes
- * from host to host is an all-to-all in which most parts are empty: those who have no part in it
- * are done with a round at once, and wait in the gather. Of a pair's rounds as many are under way
- * as a group has channels; of those of all hosts one, as in an all-reduce, so that they stay in
- * step and each is sent to by one other at a time.
+ * Rank 0 broadcasts orders. All ranks carry an order out, and rank 0 gathers what each measured.
+ * Bytes go from host to host by an all-to-all in which most parts are empty: ranks that have no
+ * part in it are done with a round at once, and wait in the gather. Of a pair's rounds as many are
+ * under way as a group has channels; of the rounds of all hosts only one, as in an all-reduce, so
+ * that hosts stay in step and each is sent to by one other at a time.
  */
 #include "coll/probe.h"
 
@@ -22,26 +22,26 @@
 #include <string.h>
 
 #define WINDOW  COLL_CHANNELS /* rounds under way */
-#define ONE_MAX 8u            /* hosts of which pairs are measured one at a time */
-#define FIRST   (16u << 10)   /* bytes of a message of the first try */
-#define PACE    32u           /* rounds that a pace is taken of */
-#define PAIR_S  0.2           /* that they take together: of a pair, */
-#define ALL_S   0.6           /* and of all to all */
-#define TRIES   3u            /* of what is slow, and of all to all */
-#define PING_S  0.1           /* of pings */
+#define ONE_MAX 8u            /* hosts up to which pairs are measured one at a time */
+#define FIRST   (16u << 10)   /* bytes of a message in the first try */
+#define PACE    32u           /* rounds in which a pace is measured */
+#define PAIR_S  0.2           /* seconds that the rounds of a pair take together */
+#define ALL_S   0.6           /* seconds that the rounds of all to all take together */
+#define TRIES   3u            /* times that slow pairs, and all to all, are measured */
+#define PING_S  0.1           /* seconds that pings take together */
 #define SMALL   64u           /* bytes of a small message: a granule of a vector */
-#define GROWTH  8.0           /* of the length, from one try to the next, at most */
+#define GROWTH  8.0           /* largest growth of the length, from one try to the next */
 
-/* A rank's side. */
+/* One rank in a measurement. */
 struct probe {
-	struct pawl_group *group;        /* the caller's */
-	uint32_t rank, ranks;            /* of it */
-	const atomic_bool *stop;         /* the caller's; NULL: never */
-	uint8_t *in, *out;               /* owned */
-	uint64_t cap_bytes;              /* of each */
-	uint64_t *in_at, *out_at;        /* owned; of an all-to-all: ranks + 1 each */
-	uint64_t *gathered;              /* owned; of each rank: bits of a double, little endian */
-	double ends_s[ORDER_ROUNDS_MAX]; /* of rounds */
+	struct pawl_group *group; /* the caller's */
+	uint32_t rank, ranks;     /* number of this rank, and of ranks */
+	const atomic_bool *stop;  /* the caller's; NULL: never */
+	uint8_t *in, *out;        /* owned; buffers */
+	uint64_t cap_bytes;       /* size of in, and of out */
+	uint64_t *in_at, *out_at; /* owned; limits of an all-to-all's parts: ranks + 1 each */
+	uint64_t *gathered;       /* owned; per rank: bits of a double, little endian */
+	double ends_s[ORDER_ROUNDS_MAX]; /* per round: when it ended, or what it took */
 };
 
 static int probe_init(struct probe *probe, struct pawl_group *group, const atomic_bool *stop,
@@ -70,7 +70,7 @@ static void probe_deinit(struct probe *probe)
 	free(probe->gathered);
 }
 
-/* Room for so many bytes each way, which are touched: a page fault is no part of what is
+/* Makes room for len_bytes each way, and touches it: a page fault is no part of what is
  * measured. */
 static int make_room(struct probe *probe, uint64_t len_bytes, struct pawl_err *err)
 {
@@ -100,8 +100,8 @@ static int begin_call(struct probe *probe, struct pawl_work *work, struct pawl_c
 	return pawl_group_submit(probe->group, work, &call, err);
 }
 
-/* The work is nobody's any more when this returns. What it came to is asked for when it is done: a
- * wait whose time is over may be over just before the work is. */
+/* Waits until a work is done, and is in use no more. The result is asked for when it is done: a
+ * wait may time out just before. */
 static int end_call(struct probe *probe, struct pawl_work *work, struct pawl_err *err)
 {
 	while (probe->stop && !pawl_work_done(work)) {
@@ -134,9 +134,9 @@ static double seconds_since(int64_t start_ns)
 	return (double)(clock_mono_ns() - start_ns) / NS_PER_S;
 }
 
-/* ---- what is ordered ---- */
+/* ---- orders ---- */
 
-/* One round of bytes from rank to rank. */
+/* Returns the call for one round of bytes from rank to rank. */
 static struct pawl_coll_call exchange(struct probe *probe, const struct probe_order *order)
 {
 	for (uint32_t p = 0; p < probe->ranks; p++) {
@@ -154,7 +154,7 @@ static struct pawl_coll_call exchange(struct probe *probe, const struct probe_or
 		.timeout_ns = times_ns(TIME_PROBE_CALL)};
 }
 
-/* Seconds one way: half of the median there and back. */
+/* Measures the seconds one way: half of the median there and back. */
 static int ping(struct probe *probe, struct probe_order *order, double *seconds,
 	struct pawl_err *err)
 {
@@ -174,7 +174,7 @@ static int ping(struct probe *probe, struct probe_order *order, double *seconds,
 	return rv;
 }
 
-/* Seconds a round. */
+/* Measures the seconds of a round. */
 static int stream(struct probe *probe, const struct probe_order *order, double *seconds,
 	struct pawl_err *err)
 {
@@ -202,7 +202,8 @@ static int stream(struct probe *probe, const struct probe_order *order, double *
 	return rv;
 }
 
-/* Seconds of the median one, each from when all are ready; the first makes its plan and memory. */
+/* Measures the median seconds of an all-reduce, each from when all are ready. A first one makes the
+ * plan and takes memory, and does not count. */
 static int sum(struct probe *probe, const struct probe_order *order, double *seconds,
 	struct pawl_err *err)
 {
@@ -228,7 +229,7 @@ static int sum(struct probe *probe, const struct probe_order *order, double *sec
 	return rv;
 }
 
-/* What all do; at rank 0, gathered has what each measured. */
+/* Carries out an order, as all ranks do. At rank 0, gathered gets what each rank measured. */
 static int carry_out(struct probe *probe, struct probe_order *order, struct pawl_err *err)
 {
 	bool sums = order->kind == PROBE_SUM;
@@ -258,7 +259,7 @@ static int carry_out(struct probe *probe, struct probe_order *order, struct pawl
 		       : rv;
 }
 
-/* An order from rank 0 to all. */
+/* Passes an order from rank 0 to all. */
 static int pass_order(struct probe *probe, uint8_t *bytes, int64_t timeout_ns, struct pawl_err *err)
 {
 	return do_call(probe,
@@ -294,7 +295,7 @@ int coll_probe_obey(struct pawl_group *group, const atomic_bool *stop, struct pa
 
 /* ---- rank 0 ---- */
 
-/* What rank measured of an order, in seconds; the most of all for PAWL_ANY_RANK. */
+/* Returns what a rank measured, in seconds; for PAWL_ANY_RANK, the most of all. */
 static double measured_by(const struct probe *probe, uint32_t rank)
 {
 	double most = 0;
@@ -324,7 +325,8 @@ static int give_order(struct probe *probe, const struct probe_order *order, stru
 	return rv == 0 ? carry_out(probe, &own, err) : rv;
 }
 
-/* A stream whose rounds are long enough to take so many seconds together; *order becomes it. */
+/* Measures a stream whose rounds are long enough to take `seconds` together. *order gets the
+ * length. */
 static int measure_stream(struct probe *probe, struct probe_order *order, double seconds,
 	struct pawl_err *err)
 {
@@ -346,7 +348,7 @@ static int measure_stream(struct probe *probe, struct probe_order *order, double
 	return rv;
 }
 
-/* That take so long together, at least so many. */
+/* Returns how many rounds of one_s take all_s together; at least `least`. */
 static uint32_t count_rounds(double all_s, double one_s, uint32_t least)
 {
 	double most = one_s * ORDER_ROUNDS_MAX > all_s ? all_s / one_s : ORDER_ROUNDS_MAX;
@@ -390,7 +392,7 @@ static int measure_latencies(struct probe *probe, struct coll_survey *survey, st
 	return rv;
 }
 
-/* The better one of what a pair moved now and before. */
+/* Keeps the better one of the rates of a pair, now and before. */
 static void note_pair(struct coll_survey *survey, const struct probe *probe,
 	const struct probe_order *order, uint32_t from, uint32_t to)
 {
@@ -403,7 +405,7 @@ static void note_pair(struct coll_survey *survey, const struct probe *probe,
 	}
 }
 
-/* Whether a pair of an order was not measured yet, or is slow: that may pass. */
+/* Returns whether a pair of an order was not measured yet, or is slow, which may pass. */
 static bool is_doubtful(const struct coll_survey *survey, struct probe_order order)
 {
 	bool doubtful = false;
@@ -416,7 +418,8 @@ static bool is_doubtful(const struct coll_survey *survey, struct probe_order ord
 	return doubtful;
 }
 
-/* One pair at a time, each way; or, where there are many, in the rounds of a tournament. */
+/* Measures one pair at a time, each way; or, where there are many, in the rounds of a
+ * tournament. */
 static int measure_pairs(struct probe *probe, struct coll_survey *survey, struct pawl_err *err)
 {
 	bool few = survey->n <= ONE_MAX;

@@ -1,7 +1,7 @@
 /*
- * The group that measures: see probe.h for the contract, docs/protocol.md for the bytes.
+ * Makes the group that measures: see probe.h for the contract, docs/protocol.md for the bytes.
  *
- * Of two ranks the lower one connects, so a rank must know the names of those after it: servers are
+ * Of two ranks the lower one connects, so a rank must know the names of those after it. Servers are
  * asked from the last to the first, each with the names that the ones after it gave.
  */
 #include "base/err.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
-/* sides[r]: where rank r is joined, of n; 0 is ours. */
+/* Asks all servers. sides[r]: where rank r is joined, of n; sides[0] is ours. */
 static int ask_all(const char *const *names, uint32_t n, int64_t timeout_ns,
 	char (*sides)[COLL_TCP_NAME], struct pawl_err *err)
 {
@@ -64,7 +64,7 @@ int coll_probe_open(struct pawl_group **out, const char *address, const char *co
 	}
 	if (rv == 0) {
 		rv = coll_group_start(group, port, where, err);
-		port = NULL; /* the group's */
+		port = NULL; /* owned by the group now */
 	}
 	if (rv != 0) {
 		if (port) {

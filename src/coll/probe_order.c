@@ -39,7 +39,7 @@ void probe_encode(uint8_t *bytes, const struct probe_order *order)
 	put_double(bytes + 48, order->link.message_s);
 }
 
-/* Whether a and b mean something. */
+/* Returns whether a and b are valid. */
 static bool fits_ranks(const struct probe_order *order, uint32_t ranks)
 {
 	switch (order->kind) {
@@ -84,11 +84,11 @@ int probe_decode(const uint8_t *bytes, uint32_t ranks, struct probe_order *order
 		: -1;
 }
 
-/* The circle method: all but the last stand on a circle of m, and meet whom the round adds up with;
- * whoever would meet itself meets the last. */
+/* Uses the circle method: all hosts but the last stand on a circle of m, and each meets the one
+ * whose number and its own add up to the round; a host that would meet itself meets the last. */
 uint32_t probe_partner(uint32_t n, uint32_t round, uint32_t host)
 {
-	uint32_t last = n % 2 == 0 ? n - 1 : n; /* nobody is n */
+	uint32_t last = n % 2 == 0 ? n - 1 : n; /* if n is odd: nobody */
 	uint32_t m = last;
 	uint32_t peer;
 

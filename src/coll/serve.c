@@ -1,10 +1,10 @@
 /*
  * A server: see serve.h for the contract.
  *
- * One thread hears who asks. The first rank of a group to ask makes the server's side of it: a port
- * at an address of its own, whose name is the answer to all of them, and a thread that joins them
- * there and adds. Who has not said what it wants within a few seconds, or is the oldest of too many
- * such, is sent away.
+ * One thread hears the ranks that ask. The first rank of a group to ask makes the server's side of
+ * the group: a port at an address of its own, whose name is the answer to all ranks, and a thread
+ * that joins them there and adds. A process that connects is sent away if it has not said what it
+ * wants within a few seconds, or is the oldest of too many such.
  */
 #include "coll/serve.h"
 
@@ -28,45 +28,45 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define ASKERS_MAX 256u /* who are asking */
-#define SIDES_MAX  256u /* groups at a time */
+#define ASKERS_MAX 256u /* processes that may be asking at a time */
+#define SIDES_MAX  256u /* groups that may be served at a time */
 
-/* Connected, and has not said everything. */
+/* A process that has connected, and has not said everything. */
 struct asker {
-	int fd;           /* -1: the place is free */
-	int64_t since_ns; /* when */
-	uint8_t *bytes;   /* owned; so far */
-	size_t got, want; /* of them */
+	int fd;           /* -1: this entry is free */
+	int64_t since_ns; /* time of connection, monotonic ns */
+	uint8_t *bytes;   /* owned; request, as received so far */
+	size_t got, want; /* bytes received; bytes to receive */
 };
 
-/* Of one group. */
+/* The server's side of one group. */
 struct side {
-	struct coll_server *server; /* whose */
-	struct coll_ask ask;        /* of the rank that asked first; where and names are owned */
-	char name[COLL_TCP_NAME];   /* where it is joined */
-	struct coll_port *port;     /* the thread's */
-	pthread_t thread;           /* see above */
-	atomic_bool begun;          /* its ranks have come */
-	atomic_bool over;           /* it can be joined */
+	struct coll_server *server; /* server that the side belongs to */
+	struct coll_ask ask; /* request of the first rank that asked; where and names are owned */
+	char name[COLL_TCP_NAME]; /* name by which the side is joined */
+	struct coll_port *port;   /* used by the thread only */
+	pthread_t thread;         /* joins the ranks and adds */
+	atomic_bool begun;        /* the ranks have come */
+	atomic_bool over;         /* the thread can be joined */
 };
 
 struct coll_server {
-	char address[64];                /* where it listens, and sides do */
-	uint64_t key;                    /* who asks knows it */
-	int listener;                    /* see above */
-	int64_t deaf_until_ns;           /* it is not looked at before; monotonic clock */
-	bool deaf;                       /* that none can be taken was told */
-	struct asker askers[ASKERS_MAX]; /* see above */
-	struct side *sides[SIDES_MAX];   /* owned; NULL: the place is free */
+	char address[64];                /* address where the server, and its sides, listen */
+	uint64_t key;                    /* secret that a request must contain */
+	int listener;                    /* socket that requests come to */
+	int64_t deaf_until_ns;           /* when the listener is looked at again; monotonic ns */
+	bool deaf;                       /* tell was told that no rank can be heard */
+	struct asker askers[ASKERS_MAX]; /* processes that are asking */
+	struct side *sides[SIDES_MAX];   /* owned; NULL: this entry is free */
 	struct pollfd polls[ASKERS_MAX + 1];
-	atomic_bool stop;      /* all sides leave */
-	coll_serve_tell *tell; /* the caller's */
-	void *user;            /* for it */
+	atomic_bool stop;      /* all sides are to leave */
+	coll_serve_tell *tell; /* callback of the caller's */
+	void *user;            /* argument of tell */
 };
 
 /* ---- a side ---- */
 
-/* Which rank of its group the server is. */
+/* Returns which rank of its group the server is. */
 static uint32_t rank_of(const struct coll_ask *ask)
 {
 	return ask->probe ? ask->rank : ask->ranks + ask->server;
@@ -146,7 +146,7 @@ static void free_side(struct side *side)
 	free(side);
 }
 
-/* Takes the ask's lists. */
+/* Starts a side. Takes the lists of ask. */
 static int start_side(struct coll_server *server, struct side **place, const struct coll_ask *ask,
 	struct pawl_err *err)
 {
@@ -197,14 +197,14 @@ static bool same_group(const struct coll_ask *a, const struct coll_ask *b)
 		memcmp(a->where, b->where, a->ranks * sizeof(*a->where)) == 0;
 }
 
-/* Whether what goes on forbids it: two measurements would measure each other. */
+/* Returns whether a side forbids the request: two measurements would measure each other. */
 static bool is_disturbed(const struct side *side, const struct coll_ask *ask)
 {
 	return ask->probe && side->ask.probe && atomic_load(&side->begun) &&
 		!atomic_load(&side->over);
 }
 
-/* The side of a group, which is made if it has none. Takes the ask's lists. */
+/* Finds the side of a group, which is made if there is none. Takes the lists of ask. */
 static int find_side(struct coll_server *server, const struct coll_ask *ask, struct side **found,
 	struct pawl_err *err)
 {
@@ -240,7 +240,7 @@ static int find_side(struct coll_server *server, const struct coll_ask *ask, str
 	return rv;
 }
 
-/* ---- who asks ---- */
+/* ---- requests ---- */
 
 static void forget(struct asker *asker)
 {
@@ -249,7 +249,8 @@ static void forget(struct asker *asker)
 	*asker = (struct asker){.fd = -1};
 }
 
-/* A rank that cannot be accepted stays at the listener, so a poll would return at once. */
+/* Stops looking at the listener for a while: a rank that cannot be accepted stays there, so poll
+ * would return at once. */
 static void turn_deaf(struct coll_server *server)
 {
 	char line[128];
@@ -273,7 +274,7 @@ static void take_asker(struct coll_server *server)
 		turn_deaf(server);
 	}
 	if (fd < 0) {
-		return; /* or who came has left */
+		return; /* the process may have left */
 	}
 	server->deaf = false;
 	for (uint32_t i = 0; i < ASKERS_MAX && place->fd >= 0; i++) {
@@ -293,7 +294,8 @@ static void take_asker(struct coll_server *server)
 	}
 }
 
-/* What follows an ask: names, and each rank is on a host of its own; or the hosts of ranks. */
+/* Reads the lists that follow a request: names, where each rank is on a host of its own; or the
+ * hosts of ranks. */
 static int read_lists(const uint8_t *bytes, struct coll_ask *ask)
 {
 	size_t names_n = ask->probe ? ask->ranks - ask->rank - 1 : 0;
@@ -316,7 +318,7 @@ static int read_lists(const uint8_t *bytes, struct coll_ask *ask)
 	return 0;
 }
 
-/* Everything has come. */
+/* Answers a request of which everything has come. */
 static void answer(struct coll_server *server, struct asker *asker, struct coll_ask *ask)
 {
 	uint8_t bytes[1 + ANSWER_TEXT] = {0};
@@ -333,7 +335,7 @@ static void answer(struct coll_server *server, struct asker *asker, struct coll_
 	(void)!send(asker->fd, bytes, sizeof(bytes), MSG_NOSIGNAL);
 }
 
-/* What came of an ask; false: it is over. */
+/* Reads more of a request. False: the connection is over. */
 static bool hear(struct coll_server *server, struct asker *asker)
 {
 	ssize_t n = recv(asker->fd, asker->bytes + asker->got, asker->want - asker->got, 0);

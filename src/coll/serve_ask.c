@@ -68,7 +68,8 @@ int serve_decode_ask(const uint8_t *bytes, uint64_t key, struct coll_ask *ask)
 		: -1;
 }
 
-/* The answer: whether the server is willing, and its side's name, or why not. */
+/* Sends a request, and reads the answer: the server's name for its side, or why it is not willing.
+ * Returns whether it is willing; -1 with errno: no answer. */
 static int ask_at(int fd, uint64_t key, const struct coll_ask *ask, int64_t end_ns, char *answer)
 {
 	uint8_t *bytes = FAULT_MEM("coll.serve", malloc(ASK_BYTES + serve_more_bytes(ask)));
@@ -84,7 +85,8 @@ static int ask_at(int fd, uint64_t key, const struct coll_ask *ask, int64_t end_
 	return heard ? willing : -1;
 }
 
-/* answer: of a server that is not willing; NULL: errno says what came between. */
+/* Reports a refusal. answer: why the server is not willing; NULL: errno says why there is no
+ * answer. */
 static void refuse(const char *name, const struct coll_ask *ask, const char *answer,
 	struct pawl_err *err)
 {

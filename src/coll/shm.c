@@ -2,12 +2,13 @@
  * A port over shared memory: see shm.h and port.h for the contract.
  *
  * A rank's area has the streams that it writes, a ring each, and a bell that others ring when they
- * wrote to it or made room for it. A reader moves the tail of a ring in the writer's area. What
- * others write is never trusted: a ring that holds more than it can is a lost peer.
+ * wrote to the rank or made room for it. A reader moves the tail of a ring in the writer's area.
+ * What others write is never trusted: a peer with a ring that holds more than it can is lost.
  *
- * Sleeping: a rank says that it sleeps, then looks at its bell once more; who rings adds to the
- * bell, then looks whether it sleeps. Both are in one order for all (seq_cst), so one of them sees
- * the other. Before that it looks for a while, giving way to others: a futex costs 50 us.
+ * Sleeping: a rank says that it sleeps, then looks at its bell once more; a peer that rings adds to
+ * the bell, then looks whether the rank sleeps. Both are in one order for all (seq_cst), so one of
+ * them sees the other. Before it sleeps, a rank looks for a while, giving way to others: a futex
+ * costs 50 us.
  */
 #include "coll/shm.h"
 
@@ -38,29 +39,29 @@
 #define SHM_VERSION 1u
 
 struct ring {
-	_Alignas(64) _Atomic uint64_t head; /* bytes ever written; the writer's */
-	_Alignas(64) _Atomic uint64_t tail; /* bytes ever read; the reader's */
+	_Alignas(64) _Atomic uint64_t head; /* bytes ever written; set by the writer */
+	_Alignas(64) _Atomic uint64_t tail; /* bytes ever read; set by the reader */
 	_Alignas(64) uint8_t bytes[COLL_SHM_RING];
 };
 
 struct area {
 	uint64_t magic;                         /* SHM_MAGIC */
-	uint64_t nonce;                         /* of the name */
-	uint32_t version, rank, ranks, streams; /* whose it is, and what it is for */
-	_Alignas(64) _Atomic uint32_t bell;     /* see above */
+	uint64_t nonce;                         /* number in the area's name */
+	uint32_t version, rank, ranks, streams; /* format; owner; its group; COLL_STREAMS */
+	_Alignas(64) _Atomic uint32_t bell;     /* count of rings */
 	_Alignas(64) _Atomic uint32_t sleeping; /* the owner may wait for the bell */
 	struct ring rings[];                    /* to rank r by stream c: r * COLL_STREAMS + c */
 };
 
 struct shm {
-	struct coll_port port; /* what others see */
-	uint32_t rank;         /* ours */
-	uint32_t ranks;        /* of the group */
-	size_t size_bytes;     /* of an area */
-	int fd;                /* of ours */
-	struct area **areas;   /* owned; ours from open on, others' from join on */
-	struct pollfd *pids;   /* owned; pidfds of the others, -1 of our own */
-	bool *broken;          /* owned; of each: it does not keep to the rules */
+	struct coll_port port; /* functions for callers; must come first */
+	uint32_t rank;         /* this rank */
+	uint32_t ranks;        /* number of ranks */
+	size_t size_bytes;     /* size of an area */
+	int fd;                /* memfd of our area */
+	struct area **areas;   /* owned; per rank: ours from open on, others' from join on */
+	struct pollfd *pids;   /* owned; per rank: pidfd, -1 for our own */
+	bool *broken;          /* owned; per rank: it does not keep to the rules */
 };
 
 static struct shm *shm_of(struct coll_port *port)
@@ -126,7 +127,7 @@ static const char *shm_lost(struct coll_port *port, uint32_t peer)
 
 /* ---- rings ---- */
 
-/* Whether a ring holds what it can; else the peer is lost. */
+/* Returns whether a ring holds no more than it can; else the peer is lost. */
 static bool is_sane(struct shm *shm, uint32_t peer, uint64_t held)
 {
 	if (held > COLL_SHM_RING) {
@@ -202,7 +203,7 @@ static void shm_close(struct coll_port *port)
 	free(shm);
 }
 
-/* Ours: sealed, so that nobody can make it smaller under those who have it mapped. */
+/* Makes our area, sealed, so that nobody can make it smaller while others have it mapped. */
 static int make_area(struct shm *shm, uint64_t *nonce, struct pawl_err *err)
 {
 	struct area *area;
@@ -271,14 +272,14 @@ int coll_shm_open(struct coll_port **out, uint32_t rank, uint32_t ranks, char *n
 	return 0;
 }
 
-/* Whether what lies there is the area that the name says, made for this group. */
+/* Returns whether what lies there is the area that the name says, made for this group. */
 static bool is_area(const struct shm *shm, const struct area *area, uint32_t rank, uint64_t nonce)
 {
 	return area->magic == SHM_MAGIC && area->version == SHM_VERSION && area->nonce == nonce &&
 		area->rank == rank && area->ranks == shm->ranks && area->streams == COLL_STREAMS;
 }
 
-/* Maps it, unless it could become smaller. */
+/* Maps another rank's area, unless that could become smaller. */
 static int map_area(struct shm *shm, uint32_t rank, int fd, uint64_t nonce, struct pawl_err *err)
 {
 	int seals = fcntl(fd, F_GET_SEALS);

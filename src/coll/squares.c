@@ -6,7 +6,7 @@
 
 #define BLOCK 512u /* elements; a multiple of FOLD_LANES */
 
-/* 64 bit floats are rare; no kernel but C's. */
+/* 64 bit floats are rare: they have no kernel but this one in C. */
 static double squares_f64(const double *x, size_t n, const struct pawl_white *white)
 {
 	const double *second = white ? white->second : NULL;
@@ -20,7 +20,7 @@ static double squares_f64(const double *x, size_t n, const struct pawl_white *wh
 	return sum;
 }
 
-/* n elements from at, as 32 bit floats: where they are, or in room. */
+/* Returns n elements from index at on, as 32 bit floats: x itself, or a copy in room. */
 static const float *load(const struct fold_kernels *k, enum pawl_dtype type, const void *x,
 	size_t at, size_t n, float *room)
 {

@@ -1,4 +1,4 @@
-/* What measurements say: see survey.h for the contract. Pure. */
+/* Conclusions from measurements: see survey.h for the contract. Pure. */
 #include "coll/survey.h"
 
 #include "base/assert.h"
@@ -7,9 +7,9 @@
 
 #include <stdlib.h>
 
-#define SLOW  0.75   /* of the others' rate */
-#define FAR   2.0    /* times the others' latency, */
-#define FAR_S 100e-6 /* and more than that by so much */
+#define SLOW  0.75   /* share of the others' rate below which one is slow */
+#define FAR   2.0    /* multiple of the others' latency above which one is far, */
+#define FAR_S 100e-6 /* if it also exceeds that by so many seconds */
 
 int coll_survey_init(struct coll_survey *survey, uint32_t n, struct pawl_err *err)
 {
@@ -69,7 +69,7 @@ double coll_pace(const double *ends_s, uint32_t n)
 
 /* ---- the model ---- */
 
-/* The median pair's of figures, of those that were measured. */
+/* Returns the figure of the median pair, of those that were measured. */
 static double usual(const struct coll_survey *survey, const double *figures)
 {
 	double known[SURVEY_HOSTS_MAX * SURVEY_HOSTS_MAX];
@@ -95,7 +95,7 @@ void coll_survey_link(const struct coll_survey *survey, struct coll_link *link)
 	link->latency_s = one_s - link->message_s;
 }
 
-/* ---- who is slow ---- */
+/* ---- slow hosts and pairs ---- */
 
 static bool is_better(enum survey_flaw what, double a, double b)
 {

@@ -1,9 +1,10 @@
 /*
- * What ranks say beside collectives: see talk.h for the contract. Pure.
+ * Messages between ranks beside collectives: see talk.h for the contract. Pure.
  *
- * A message sent goes: to_offer, offered (the other one knows of it), to_send (it asked), over. One
- * received: posted, to_ask (there is an offer for it), asked, over. Each of these is a list of the
- * peer's, but for posted, which one from anybody may be in.
+ * A message that is sent goes from list to list: to_offer, offered (the peer knows of it), to_send
+ * (the peer has asked for it), over. One that is received: posted, to_ask (there is an offer for
+ * it), asked, over. These are lists of a peer, except posted, as a receive may be from anybody, and
+ * over.
  */
 #include "coll/talk.h"
 
@@ -27,53 +28,53 @@ enum frame_kind {
 };
 
 struct frame {
-	enum frame_kind kind; /* of it */
-	uint32_t id;          /* of a message, as its sender counts */
-	uint32_t a;           /* see above */
-	uint64_t b;           /* see above */
+	enum frame_kind kind; /* kind of the frame */
+	uint32_t id;          /* number of a message, as its sender counts */
+	uint32_t a;           /* see enum frame_kind */
+	uint64_t b;           /* see enum frame_kind */
 };
 
 /* Notes to and from a peer. */
 struct talk_notes {
-	uint8_t next[TALK_NOTE_MAX], out[TALK_NOTE_MAX]; /* to be told; being told */
-	uint8_t in[TALK_NOTE_MAX], last[TALK_NOTE_MAX];  /* on its way in; all there */
-	size_t next_len, in_len, last_len;               /* of them; 0: none */
+	uint8_t next[TALK_NOTE_MAX], out[TALK_NOTE_MAX]; /* note to send; note being sent */
+	uint8_t in[TALK_NOTE_MAX], last[TALK_NOTE_MAX];  /* note being received; last one */
+	size_t next_len, in_len, last_len;               /* bytes of these notes; 0: none */
 };
 
 struct talk_peer {
 	struct talk_notes *notes;                    /* owned; NULL: none yet */
-	struct talk_list to_offer, offered, to_send; /* see above */
-	struct talk_list to_ask, asked;              /* see above */
-	uint32_t ids;                                /* messages offered to it, ever */
-	bool beat, leave, fail;                      /* to be told to it */
-	uint8_t out_does[TALK_DOES_MAX];             /* what we do, being told to it */
-	uint8_t in_does[TALK_DOES_MAX];              /* what it does, on its way in */
-	uint8_t heard_does[TALK_DOES_MAX];           /* the same, heard */
-	uint32_t in_does_len, heard_does_len;        /* bytes of them; 0: none */
-	bool left;                                   /* it has told us that it leaves */
-	uint64_t left_at;                            /* with this number */
-	uint64_t leave_at;                           /* what it is told when we leave */
-	/* the frame on its way out */
+	struct talk_list to_offer, offered, to_send; /* messages to the peer; see above */
+	struct talk_list to_ask, asked;              /* messages from the peer; see above */
+	uint32_t ids;                                /* messages offered to the peer, ever */
+	bool beat, leave, fail;                      /* the peer is still to be told of these */
+	uint8_t out_does[TALK_DOES_MAX];             /* what we do, being sent */
+	uint8_t in_does[TALK_DOES_MAX];              /* what the peer does, being received */
+	uint8_t heard_does[TALK_DOES_MAX];           /* what the peer does, received */
+	uint32_t in_does_len, heard_does_len;        /* bytes of what the peer does; 0: none */
+	bool left;                                   /* the peer has told us that it leaves */
+	uint64_t left_at;                            /* number that the peer left with */
+	uint64_t leave_at;                           /* number to tell the peer when we leave */
+	/* The frame that is being sent. */
 	uint8_t out_head[TALK_FRAME_BYTES];
-	size_t out_head_at;          /* sent of it; TALK_FRAME_BYTES: there is no frame */
-	const uint8_t *out_bytes;    /* that follow */
-	uint64_t out_left;           /* of them */
-	struct coll_message *out_of; /* whose they are, or NULL */
-	uint8_t *rest;               /* owned; bytes of one that was given up, or NULL */
-	/* the frame on its way in */
+	size_t out_head_at;       /* bytes of out_head sent; TALK_FRAME_BYTES: all, or no frame */
+	const uint8_t *out_bytes; /* bytes after the header */
+	uint64_t out_left;        /* number of bytes left in out_bytes */
+	struct coll_message *out_of; /* message that out_bytes belongs to, or NULL */
+	uint8_t *rest;               /* owned; bytes of a message that was given up, or NULL */
+	/* The frame that is being received. */
 	uint8_t in_head[TALK_FRAME_BYTES];
-	size_t in_head_at;          /* received of it */
-	uint8_t *in_bytes;          /* where what follows goes */
-	uint64_t in_left;           /* of it */
-	struct coll_message *in_of; /* whose it is, or NULL */
-	struct pawl_err heard;      /* a failure on its way in; code 0: what follows is none */
+	size_t in_head_at;          /* bytes of in_head received */
+	uint8_t *in_bytes;          /* where the bytes after the header go */
+	uint64_t in_left;           /* number of bytes still to come */
+	struct coll_message *in_of; /* message that these bytes belong to, or NULL */
+	struct pawl_err heard;      /* failure being received; code 0: none is */
 };
 
-/* Something that may be received, and nobody receives yet. */
+/* An offer of a message that nobody receives yet. */
 struct talk_offer {
-	uint64_t len_bytes; /* of it */
-	uint32_t peer;      /* whose */
-	uint32_t tag, id;   /* of it */
+	uint64_t len_bytes; /* size of the message */
+	uint32_t peer;      /* rank that sends the message */
+	uint32_t tag, id;   /* tag and number of the message */
 };
 
 /* ---- lists ---- */
@@ -190,7 +191,7 @@ void coll_talk_fail(struct coll_talk *talk, const struct pawl_err *why)
 	}
 }
 
-/* A peer that does not keep to docs/protocol.md. */
+/* Fails, since a peer does not keep to docs/protocol.md. */
 static void fail_nonsense(struct coll_talk *talk, uint32_t peer, const char *what)
 {
 	struct pawl_err err;
@@ -207,7 +208,7 @@ static bool fits_offer(const struct coll_message *message, const struct talk_off
 		(message->peer == PAWL_ANY_RANK || message->peer == offer->peer);
 }
 
-/* A receive and an offer have found each other. */
+/* Matches a receive with an offer. */
 static void match(struct coll_talk *talk, struct coll_message *message,
 	const struct talk_offer *offer)
 {
@@ -219,7 +220,7 @@ static void match(struct coll_talk *talk, struct coll_message *message,
 			offer->peer, (unsigned long long)offer->len_bytes, offer->tag, talk->rank,
 			(unsigned long long)message->len_bytes);
 		coll_talk_fail(talk, &err);
-		push(&talk->posted, message); /* to be given up */
+		push(&talk->posted, message); /* to be given up later */
 		return;
 	}
 	message->peer = offer->peer;
@@ -259,7 +260,8 @@ struct coll_message *coll_talk_take(struct coll_talk *talk)
 	return pop(&talk->over);
 }
 
-/* The frame that it is in goes on without it, so that others can follow. */
+/* Parts a message from the frame that it is in, which goes on without it, so that others can
+ * follow. */
 static void let_go(struct talk_peer *peer, const struct coll_message *message)
 {
 	if (peer->in_of == message) {
@@ -271,7 +273,7 @@ static void let_go(struct talk_peer *peer, const struct coll_message *message)
 		if (peer->rest) {
 			memcpy(peer->rest, peer->out_bytes, peer->out_left);
 		}
-		peer->out_bytes = peer->rest; /* NULL: nothing more is said to it */
+		peer->out_bytes = peer->rest; /* NULL: nothing more is said to this peer */
 	}
 }
 
@@ -296,7 +298,7 @@ struct coll_message *coll_talk_give_up(struct coll_talk *talk)
 	return message;
 }
 
-/* ---- saying ---- */
+/* ---- sending ---- */
 
 void coll_talk_beat(struct coll_talk *talk, const void *does, size_t len_bytes)
 {
@@ -369,7 +371,7 @@ bool coll_talk_pending(const struct coll_talk *talk, uint32_t peer)
 				p->leave));
 }
 
-/* A part of the first message that was asked for. */
+/* Begins a frame with a part of the first message that was asked for. */
 static void say_data(struct talk_peer *peer, struct frame *frame)
 {
 	struct coll_message *message = peer->to_send.first;
@@ -403,7 +405,7 @@ static void say_note(struct talk_peer *peer, struct frame *frame)
 	notes->next_len = 0;
 }
 
-/* With what we do. */
+/* Begins a heartbeat, with what we do. False: none is due. */
 static bool say_beat(const struct coll_talk *talk, struct talk_peer *peer, struct frame *frame)
 {
 	if (!peer->beat) {
@@ -417,7 +419,8 @@ static bool say_beat(const struct coll_talk *talk, struct talk_peer *peer, struc
 	return true;
 }
 
-/* What is short goes first. False: there is nothing to say. */
+/* Begins the next frame, unless something failed; what is short goes first. False: there is nothing
+ * to say. */
 static bool say_usual(struct coll_talk *talk, struct talk_peer *peer, struct frame *frame)
 {
 	struct coll_message *message;
@@ -430,7 +433,7 @@ static bool say_usual(struct coll_talk *talk, struct talk_peer *peer, struct fra
 		message = pop(&peer->to_offer);
 		*frame = (struct frame){FRAME_OFFER, message->id, message->tag, message->len_bytes};
 		push(&peer->offered, message);
-	} else if (peer->leave && !peer->beat) { /* what we did is the last that it hears */
+	} else if (peer->leave && !peer->beat) { /* after the last heartbeat */
 		peer->leave = false;
 		*frame = (struct frame){FRAME_LEAVE, 0, 0, peer->leave_at};
 	} else if (peer->to_send.first && !peer->beat) {
@@ -441,7 +444,7 @@ static bool say_usual(struct coll_talk *talk, struct talk_peer *peer, struct fra
 	return true;
 }
 
-/* The next frame for a peer; after a failure only that, notes, and signs of life. */
+/* Begins the next frame for a peer; after a failure only that, notes, and heartbeats. */
 static bool say_next(struct coll_talk *talk, struct talk_peer *peer)
 {
 	struct frame frame = {0};
@@ -498,7 +501,7 @@ void coll_talk_sent(struct coll_talk *talk, uint32_t p, size_t len_bytes)
 	}
 }
 
-/* ---- hearing ---- */
+/* ---- receiving ---- */
 
 static bool keep_offer(struct coll_talk *talk, const struct talk_offer *offer)
 {
@@ -553,14 +556,14 @@ static void hear_ask(struct coll_talk *talk, uint32_t p, uint32_t id)
 	push(message->len_bytes > 0 ? &peer->to_send : &talk->over, message);
 }
 
-/* It has asked, and of a message without bytes there is nothing to come. */
+/* Begins to receive a part of a message. We must have asked for it, and it must have bytes. */
 static void hear_data(struct coll_talk *talk, uint32_t p, const struct frame *frame)
 {
 	struct talk_peer *peer = &talk->peers[p];
 	struct coll_message *message = find_id(&peer->asked, frame->id);
 
 	if (!message && talk->failure.code != 0 && frame->b <= TALK_PART) {
-		peer->in_left = frame->b; /* we had asked for it before, and gave it up */
+		peer->in_left = frame->b; /* asked for before it was given up */
 		return;
 	}
 	if (!message || frame->b == 0 || frame->b > message->len_bytes - message->over_bytes) {
@@ -650,13 +653,14 @@ static bool in_note(const struct talk_peer *peer)
 	return peer->notes && peer->notes->in_len > 0;
 }
 
-/* Whether there is room for what follows a frame: not of a message that was given up. */
+/* Returns whether the bytes after a header have a place to go: those of a message that was given up
+ * have none. */
 static bool has_room(const struct talk_peer *peer)
 {
 	return peer->in_of || peer->heard.code != 0 || in_note(peer) || peer->in_does_len > 0;
 }
 
-/* All of what follows a frame is there. */
+/* Handles a frame of which all bytes are there. */
 static void end_bytes(struct coll_talk *talk, struct talk_peer *peer)
 {
 	struct coll_message *message = peer->in_of;

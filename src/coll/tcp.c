@@ -1,8 +1,8 @@
 /*
  * A port over TCP: see tcp.h and port.h for the contracts; tcp_join.c makes the connections.
  *
- * The kernel says once when a connection has bytes or room (edge-triggered epoll); until a call
- * finds none, it is not asked again.
+ * The kernel says once when a connection has bytes or room (edge-triggered epoll). This is kept
+ * until a call finds none.
  */
 #include "coll/tcp.h"
 
@@ -18,9 +18,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define EVENTS_N 64 /* taken at a time */
+#define EVENTS_N 64 /* events taken at a time */
 
-/* ---- what the kernel tells ---- */
+/* ---- events ---- */
 
 static void note_event(struct tcp *tcp, const struct epoll_event *event)
 {
@@ -101,7 +101,7 @@ static size_t tcp_send(struct coll_port *port, uint32_t peer, uint32_t stream, c
 	}
 	link->out = false;
 	if (errno != EAGAIN && errno != EINTR) {
-		link->broken = true; /* what has come may still be read */
+		link->broken = true; /* bytes that have come may still be read */
 	}
 	return 0;
 }
@@ -126,8 +126,8 @@ static size_t tcp_receive(struct coll_port *port, uint32_t peer, uint32_t stream
 	return 0;
 }
 
-/* Connections overtake each other: it is the end of the talk that comes after a peer's last
- * words. */
+/* Returns why a peer is lost. Connections overtake each other: the end of the talk is what comes
+ * after a peer's last words. */
 static const char *lost(struct coll_port *port, uint32_t peer)
 {
 	for (uint32_t s = 0; s < COLL_STREAMS; s++) {
@@ -141,7 +141,7 @@ static const char *lost(struct coll_port *port, uint32_t peer)
 /* ---- the end ---- */
 
 /* Reads and forgets what comes until the peer closes, too: bytes that were never read would make
- * the kernel throw away those that we have just sent. Whether it has. */
+ * the kernel throw away those that we have just sent. Returns whether the peer has closed. */
 static bool drain(struct tcp_link *link)
 {
 	char bytes[4096];

@@ -1,10 +1,9 @@
 /*
- * A port between hosts, over TCP: a connection a stream, so that none holds up another, and the
+ * A port between hosts, over TCP: one connection a stream, so that none holds up another, and the
  * kernel's flow control is the stream's.
  *
- * Each rank listens, says where, and joins when it has heard where all others are: of two, the one
- * with the lower number connects. A name carries a number that only those know who have read it;
- * who connects must say it.
+ * Each rank listens, publishes its name, and joins with the names of all others: of two ranks, the
+ * lower one connects. A name carries a secret number, which a rank that connects must repeat.
  */
 #ifndef COLL_TCP_H
 #define COLL_TCP_H
@@ -17,22 +16,26 @@
 
 struct addrinfo;
 
-/* A name: where it listens, numeric; to be freed by freeaddrinfo. -1: it is none. */
+/* Reads a name. *address: where its owner listens, numeric; to be freed by freeaddrinfo. -1: name
+ * is malformed. */
 int coll_tcp_parse(const char *name, struct addrinfo **address, uint64_t *nonce);
-/* A socket that listens at a numeric address of this host and a port (0: any), and the name with a
- * nonce. PAWL_EINVAL: it is no address; PAWL_EIO: it cannot. */
+/* Returns a socket that listens at a numeric address of this host and a port (0: any), and writes
+ * the name, which has the nonce. PAWL_EINVAL: no such address, or a bad PAWL_CONGESTION;
+ * PAWL_EIO. */
 int coll_tcp_listen(const char *address, uint16_t port, uint64_t nonce, char *name,
 	struct pawl_err *err);
 
-/* Listens at a numeric address of this host, IPv4 or IPv6. PAWL_EINVAL, PAWL_ENOMEM, PAWL_EIO. */
+/* Opens a port, which listens at a numeric address of this host, IPv4 or IPv6. PAWL_EINVAL,
+ * PAWL_ENOMEM, PAWL_EIO. */
 int coll_tcp_open(struct coll_port **out, uint32_t rank, uint32_t ranks, const char *address,
 	char *name, struct pawl_err *err);
-/* names[r]: of rank r; NULL: nothing is exchanged with it; of one with a lower number, any.
- * PAWL_EPEER: a rank cannot be reached, or has not come in time; PAWL_EINVAL: a name is none;
- * PAWL_EIO. The port can only be closed then. */
+/* Joins the other ranks. names[r]: the name of rank r; NULL: nothing is exchanged with that rank;
+ * of a lower rank, any text will do. PAWL_EPEER: a rank cannot be reached, or has not come in time;
+ * PAWL_EINVAL: a name is malformed; PAWL_ECANCELED: *stop (may be NULL) is true; PAWL_ENOMEM,
+ * PAWL_EIO. After an error the port can only be closed. */
 int coll_tcp_join(struct coll_port *port, const char *const *names, int64_t timeout_ns,
 	const atomic_bool *stop, struct pawl_err *err);
-/* A descriptor that is readable when look would find something; it stays the port's. */
+/* Returns a descriptor, which stays the port's, that is readable when look would find something. */
 int coll_tcp_events(struct coll_port *port);
 
 #endif

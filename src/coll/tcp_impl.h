@@ -1,4 +1,4 @@
-/* What the two files of the TCP port share. */
+/* Shared by the two files of the TCP port. */
 #ifndef COLL_TCP_IMPL_H
 #define COLL_TCP_IMPL_H
 
@@ -6,28 +6,28 @@
 
 #include <stdbool.h>
 
-/* A stream with a peer, both ways. */
+/* A stream to and from a peer. */
 struct tcp_link {
-	int fd;         /* -1: none */
-	bool in, out;   /* it may have bytes; it may have room */
+	int fd;         /* socket; -1: none */
+	bool in, out;   /* there may be bytes; there may be room */
 	bool ended;     /* nothing more will come */
-	bool broken;    /* … and not because the peer closed it */
-	bool connected; /* while joining: the greeting was answered */
+	bool broken;    /* the connection ended, but not because the peer closed it */
+	bool connected; /* the greeting was answered */
 };
 
 struct tcp {
-	struct coll_port port;  /* what others see */
-	uint32_t rank, ranks;   /* ours; all */
-	int listener;           /* -1 once joined */
-	int epoll, event;       /* event: for wake */
-	uint64_t nonce;         /* of our name */
-	uint32_t seen;          /* what look says */
+	struct coll_port port;  /* functions for callers; must come first */
+	uint32_t rank, ranks;   /* this rank; number of ranks */
+	int listener;           /* socket that others connect to; -1 once joined */
+	int epoll, event;       /* epoll set of wait; eventfd of wake */
+	uint64_t nonce;         /* secret in our name */
+	uint32_t seen;          /* count that look returns */
 	struct tcp_link *links; /* owned; of peer p, stream s: p * COLL_STREAMS + s */
 };
 
-#define TCP_WAKE UINT64_MAX /* what epoll says of event; else the number of a link */
+#define TCP_WAKE UINT64_MAX /* epoll's data for event; else the index of a link */
 
-extern const struct coll_port tcp_port; /* its functions */
+extern const struct coll_port tcp_port; /* functions of this port */
 
 static inline struct tcp *tcp_of(struct coll_port *port)
 {
@@ -41,12 +41,12 @@ static inline struct tcp_link *tcp_link(struct tcp *tcp, uint32_t peer, uint32_t
 
 /* ---- greetings ---- */
 
-#define TCP_HELLO_BYTES 32u /* of a greeting, and of its answer */
+#define TCP_HELLO_BYTES 32u /* size of a greeting, and of its answer */
 
-/* nonce: of the name of whom it is for. */
+/* Writes a greeting, or the answer. nonce: that in the name of the rank that listens. */
 void tcp_write_hello(uint8_t *hello, uint32_t from, uint32_t to, uint32_t stream, uint64_t nonce);
-/* The link of ours that a greeting is for: of a rank with a lower number, which has a name, and not
- * there yet. NULL: of none. */
+/* Returns the link that a greeting is for: to a lower rank that has a name, and not there yet.
+ * NULL: there is none. */
 struct tcp_link *tcp_read_hello(struct tcp *tcp, const char *const *names, const uint8_t *hello);
 
 #endif

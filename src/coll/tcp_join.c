@@ -1,14 +1,14 @@
 /*
  * The connections of the TCP port: see tcp.h for the contract.
  *
- * Who connects greets: docs/protocol.md has the bytes. The other one looks whether that is a rank
- * of this group, and answers. Whatever else connects meanwhile is let in no further: it has a few
- * seconds to greet, there are few places for such, and the oldest gives way, unless it has greeted
- * by then.
+ * The rank that connects greets: docs/protocol.md has the bytes. The other one checks that the
+ * greeting is from a rank of this group, and answers. Whatever else connects meanwhile is let in no
+ * further: it has a few seconds to greet, there are few places for such, and the oldest gives way,
+ * unless it has greeted by then.
  *
- * Who waits long for others looks whether they are still there: it connects to each, one after
- * another, and says nothing. That costs the other one a place until it reads the end, so there is
- * one such round in a while, however fast they answer.
+ * A rank that waits long for others checks that they are still there: it connects to each, one
+ * after another, and says nothing. That costs the other one a place until it reads the end, so
+ * there is one such round in a while, however fast they answer.
  */
 #include "base/assert.h"
 #include "base/clock.h"
@@ -36,40 +36,40 @@
 #include <unistd.h>
 
 #define HELLO_MAGIC 0x3170637470776170ULL /* "pawptcp1" */
-#define STRANGERS   64u                   /* who connected and has not greeted, beside ranks */
+#define STRANGERS   64u /* connections that have not greeted, beside those of ranks */
 #define BACKLOG     1024
-/* That the kernel holds and has not sent: a millisecond or two of 1 Gbit/s, for a thread to come
+/* Bytes that the kernel may hold unsent: a millisecond or two of 1 Gbit/s, for a thread to come
  * back in, and no more, so that what we send is what goes over the network now. */
 #define UNSENT_BYTES (256 << 10)
 
-/* Connected, and not known yet. */
+/* A connection that has not greeted yet. */
 struct guest {
-	int fd;                         /* -1: the place is free */
-	int64_t since_ns;               /* when */
-	uint8_t hello[TCP_HELLO_BYTES]; /* so far */
-	size_t got;                     /* of it */
+	int fd;                         /* -1: this entry is free */
+	int64_t since_ns;               /* time of connection, monotonic ns */
+	uint8_t hello[TCP_HELLO_BYTES]; /* greeting, as received so far */
+	size_t got;                     /* bytes of hello received */
 };
 
 struct joining {
 	struct tcp *tcp;          /* the caller's */
 	const char *const *names; /* the caller's */
-	uint64_t *nonces;         /* owned; of each rank's name */
-	struct guest *guests;     /* owned; see above */
-	uint32_t guests_n;        /* room for all that ranks open, and for strangers */
-	int probe;                /* connects to probed, to see whether it is there; -1: none */
-	uint32_t probed;          /* whom it is for; ranks below follow in this round */
-	int64_t probed_ns;        /* since when */
-	int64_t round_ns;         /* when the next probe may begin, at the earliest */
-	int64_t begun_ns;         /* when joining began */
-	uint32_t left;            /* links that are still to come */
-	struct pollfd *polls;     /* owned; room for all */
-	int64_t end_ns;           /* when time is over */
+	uint64_t *nonces;         /* owned; per rank, the secret in its name */
+	struct guest *guests;     /* owned; connections that have not greeted */
+	uint32_t guests_n;        /* size of guests: all that ranks open, and strangers */
+	int probe;                /* socket that tries whether probed listens; -1: none */
+	uint32_t probed;          /* rank that is tried; those below follow in this round */
+	int64_t probed_ns;        /* start of probe */
+	int64_t round_ns;         /* earliest start of the next round of probes */
+	int64_t begun_ns;         /* time at which joining began */
+	uint32_t left;            /* links that are missing */
+	struct pollfd *polls;     /* owned; room for all sockets */
+	int64_t end_ns;           /* deadline, monotonic ns */
 	const atomic_bool *stop;  /* the caller's; NULL: never */
 };
 
 /* ---- addresses ---- */
 
-/* "10.0.0.1" and "4567" of "10.0.0.1:4567:nonce", "[fe80::1]:4567:nonce". */
+/* Reads "10.0.0.1" and "4567" of "10.0.0.1:4567:nonce", or of "[fe80::1]:4567:nonce". */
 int coll_tcp_parse(const char *name, struct addrinfo **address, uint64_t *nonce)
 {
 	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
@@ -87,8 +87,9 @@ int coll_tcp_parse(const char *name, struct addrinfo **address, uint64_t *nonce)
 
 /* ---- opening ---- */
 
-/* Of a socket that is not connected yet, and of those that a listening one will accept. BBR takes
- * what a connection had to send for what the network allows, and collectives send now and then. */
+/* Chooses the congestion control of a socket that is not connected yet, and of the ones that a
+ * listening socket will accept. BBR takes what a connection had to send for what the network
+ * allows, and collectives send now and then. */
 static int choose_congestion(int fd)
 {
 	const char *wanted = getenv("PAWL_CONGESTION");
@@ -101,7 +102,7 @@ static int choose_congestion(int fd)
 	}
 	getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, now, &len);
 	if (strncmp(now, "bbr", 3) == 0) {
-		setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5); /* else it stays */
+		setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5); /* on failure BBR stays */
 	}
 	return 0;
 }
@@ -231,7 +232,7 @@ struct tcp_link *tcp_read_hello(struct tcp *tcp, const char *const *names, const
 	return tcp_link(tcp, from, stream);
 }
 
-/* A link is there: the kernel tells of it from now on. */
+/* Adds a link that is there: the kernel tells of it from now on. */
 static int link_up(struct joining *j, struct tcp_link *link, int fd)
 {
 	const int one = 1;
@@ -247,7 +248,7 @@ static int link_up(struct joining *j, struct tcp_link *link, int fd)
 	return epoll_ctl(j->tcp->epoll, EPOLL_CTL_ADD, fd, &event);
 }
 
-/* ---- who connects to us ---- */
+/* ---- incoming connections ---- */
 
 static void forget_guest(struct guest *guest)
 {
@@ -287,7 +288,8 @@ static int hear_guest(struct joining *j, struct guest *guest)
 	return (int)n;
 }
 
-/* A place for one more. Who came first gives way if it has still not greeted. */
+/* Makes a place for one more guest. The one that came first gives way if it has still not
+ * greeted. */
 static int make_room(struct joining *j, struct guest **place)
 {
 	struct guest *first = &j->guests[0];
@@ -308,8 +310,8 @@ static int make_room(struct joining *j, struct guest **place)
 	return rv;
 }
 
-/* Those that have greeted, or are gone, need no place any more. Who is beyond as many as there are
- * places waits until those that are in have been heard. */
+/* Takes guests. Guests that have greeted, or are gone, need no place any more. Those beyond as many
+ * as there are places wait until the others have been heard. */
 static int take_guests(struct joining *j)
 {
 	struct guest *place;
@@ -330,7 +332,7 @@ static int take_guests(struct joining *j)
 	return rv;
 }
 
-/* ---- whom we connect to ---- */
+/* ---- outgoing connections ---- */
 
 static int begin_connect(struct joining *j, uint32_t peer, const struct addrinfo *at,
 	struct pawl_err *err)
@@ -351,7 +353,7 @@ static int begin_connect(struct joining *j, uint32_t peer, const struct addrinfo
 	return 0;
 }
 
-/* A connection is made, or refused: greets. */
+/* Greets, once a connection is made; fails if it was refused. */
 static int greet(struct joining *j, uint32_t peer, uint32_t stream, struct pawl_err *err)
 {
 	struct tcp_link *link = tcp_link(j->tcp, peer, stream);
@@ -365,7 +367,7 @@ static int greet(struct joining *j, uint32_t peer, uint32_t stream, struct pawl_
 		send(link->fd, hello, TCP_HELLO_BYTES, MSG_NOSIGNAL) != (ssize_t)TCP_HELLO_BYTES) {
 		sys = errno;
 	}
-	link->out = true; /* greeted */
+	link->out = true; /* greeting sent */
 	return sys == 0
 		? 0
 		: pawl_err_set(err, PAWL_EPEER, "collectives: rank %u cannot be reached at %s: %s",
@@ -425,7 +427,8 @@ static int begin(struct joining *j, struct pawl_err *err)
 	return rv;
 }
 
-/* What may go on now: the listener, the probe, guests, then links, each with its place in polls. */
+/* Lists what may go on now: the listener, the probe, guests, then links, each with its place in
+ * polls. */
 static nfds_t list_polls(struct joining *j)
 {
 	struct tcp *tcp = j->tcp;
@@ -445,7 +448,7 @@ static nfds_t list_polls(struct joining *j)
 	return n;
 }
 
-/* Whether a link to a rank with a name is missing. */
+/* Returns whether a link to a rank that has a name is missing. */
 static bool misses(const struct joining *j, uint32_t peer)
 {
 	bool all = true;
@@ -456,7 +459,8 @@ static bool misses(const struct joining *j, uint32_t peer)
 	return peer != j->tcp->rank && j->names[peer] && !all;
 }
 
-/* Whoever should connect to us and has not may be gone: then nobody listens where it did. */
+/* Ends a probe. A rank that should connect to us and has not may be gone: then nobody listens
+ * there. */
 static int hear_probe(struct joining *j, struct pawl_err *err)
 {
 	int sys = 0;
@@ -473,7 +477,7 @@ static int hear_probe(struct joining *j, struct pawl_err *err)
 }
 
 /* Tries the next rank that should have connected to us, after the last one has answered or had its
- * time; there is a round of all that are missing every TIME_TCP_PROBE. */
+ * time. There is a round of all that are missing every TIME_TCP_PROBE. */
 static void probe_next(struct joining *j, int64_t now_ns)
 {
 	struct addrinfo *at = NULL;
@@ -557,7 +561,7 @@ static int refuse_late(const struct joining *j, struct pawl_err *err)
 	return refuse_far(j, peer, err);
 }
 
-/* Connections that the kernels do not make. */
+/* Fails if there are connections that the kernels do not make. */
 static int check_reach(const struct joining *j, struct pawl_err *err)
 {
 	for (uint32_t p = j->tcp->rank + 1; p < j->tcp->ranks; p++) {

@@ -1,4 +1,4 @@
-/* Ranks by host. Pure. */
+/* Ranks by host: see topo.h for the contract. Pure. */
 #include "coll/topo.h"
 
 #include "base/err.h"
@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-/* The host number of rank r, among those that ranks below it have. */
+/* Returns the host number of rank r: that of a lower rank on the same host, else a new one. */
 static uint32_t number_host(struct coll_topo *topo, const uint32_t *where, uint32_t r)
 {
 	for (uint32_t q = 0; q < r; q++) {

@@ -11,14 +11,14 @@
 
 #define MAGIC     0x3163727477617070ULL /* "ppawtrc1", little endian */
 #define VERSION   1u
-#define CRC_AT    252u /* of the head: the CRC-32C of what is before it */
+#define CRC_AT    252u /* offset of the CRC-32C of all bytes of the header before */
 #define TEXTS_AT  64u
-#define MEAN      1u /* of the flags */
+#define MEAN      1u /* flag in a record */
 #define TIMES_AT  40u
 #define BUSY_AT   88u
-#define RANKS_MAX (2 * COLL_RANKS_MAX) /* and servers */
-#define MONO_MAX  (1LL << 60)          /* ns; so that whoever reads can add and subtract */
-#define WALL_MAX  (1LL << 62)          /* the same */
+#define RANKS_MAX (2 * COLL_RANKS_MAX) /* number of ranks and servers, at most */
+#define MONO_MAX  (1LL << 60)          /* ns; so that a reader can add and subtract */
+#define WALL_MAX  (1LL << 62)          /* ns; so that a reader can add and subtract */
 
 static void put_u32(uint8_t *at, uint32_t v)
 {
@@ -48,7 +48,7 @@ static uint64_t get_u64(const uint8_t *at)
 	return le64toh(v);
 }
 
-/* ---- the head ---- */
+/* ---- the header ---- */
 
 static bool is_plain(char c)
 {
@@ -143,7 +143,7 @@ void trace_record_encode(uint8_t *bytes, const struct trace_record *record, uint
 	put_u64(bytes + BUSY_AT, (uint64_t)record->busy_ns);
 }
 
-/* Times are in order, and none is beyond what can be added to. */
+/* Returns whether times are in order, and none is beyond what can be added to. */
 static bool check_times(const struct trace_record *record)
 {
 	int64_t before_ns = 0;

@@ -1,9 +1,9 @@
 /*
- * What a rank has done last, as it lies in a file: docs/trace.md. Pure.
+ * The last operations of a rank, as they lie in a file: docs/trace.md. Pure.
  *
- * A file is a head, a count, and room for TRACE_CAP records, the count's last of which are there:
+ * A file is a header, a count, and room for TRACE_CAP records, the count's last of which are there:
  * record i, counted from 0, lies at place i modulo TRACE_CAP. The count is raised once a record is
- * written, so whoever reads a file that is being written to reads the count before and after.
+ * written, so a reader of a file that is being written to reads the count before and after.
  */
 #ifndef COLL_TRACE_H
 #define COLL_TRACE_H
@@ -16,7 +16,7 @@
 
 #define TRACE_CAP          65536u /* records of a file */
 #define TRACE_HEAD_BYTES   256u
-#define TRACE_COUNT_AT     256u /* of 8 bytes, in a cache line of its own */
+#define TRACE_COUNT_AT     256u /* offset of the count: 8 bytes, in a cache line of their own */
 #define TRACE_RECORDS_AT   320u
 #define TRACE_RECORD_BYTES 96u
 #define TRACE_FILE_BYTES   (TRACE_RECORDS_AT + (size_t)TRACE_CAP * TRACE_RECORD_BYTES)
@@ -24,19 +24,19 @@
 #define TRACE_SUFFIX       ".pawltrace"
 
 enum trace_what {
-	TRACE_OPERATION, /* that is done, and well */
-	TRACE_WAIT,      /* of a thread, for one */
-	TRACE_LINK,      /* what a collective sent to one other host's rank */
+	TRACE_OPERATION, /* an operation that is done, and well */
+	TRACE_WAIT,      /* a thread's wait for an operation */
+	TRACE_LINK,      /* bytes that a collective sent to a rank on another host */
 	TRACE_WHATS
 };
 
-/* When what was; each no earlier than the one before. Of a wait and a link, and of messages but for
- * the first, all but the last are the beginning. */
+/* The times of a record, each no earlier than the one before. In a wait, a link or a message, all
+ * but the last are the beginning. */
 enum trace_at {
 	TRACE_SUBMITTED,
-	TRACE_FIRST,    /* no other before it on its channel */
-	TRACE_BEGUN,    /* somebody took it up */
-	TRACE_TOGETHER, /* so had the last of the ranks that it exchanges bytes with */
+	TRACE_FIRST,    /* the operation was the first on its channel */
+	TRACE_BEGUN,    /* a driver took the operation up */
+	TRACE_TOGETHER, /* the last of the ranks that it exchanges bytes with had begun */
 	TRACE_FAR,      /* the last byte from or to another host was there */
 	TRACE_DONE,
 	TRACE_ATS
@@ -44,52 +44,53 @@ enum trace_at {
 
 struct trace_record {
 	enum trace_what what;
-	enum pawl_coll kind;      /* of the operation */
-	enum pawl_reduce_op op;   /* the same */
-	enum pawl_dtype dtype;    /* the same */
-	enum coll_way way;        /* the same */
-	bool mean;                /* the same */
-	uint64_t number;          /* the same */
-	uint32_t peer;            /* who was last to begin, or PAWL_ANY_RANK; of a message the
-				     other one; of a link where it leads */
-	uint32_t root;            /* of the operation */
-	uint64_t bytes;           /* the same; of a link what went */
-	int64_t at_ns[TRACE_ATS]; /* see above; CLOCK_MONOTONIC */
-	int64_t busy_ns;          /* of an operation: adding; of a link: it was its turn */
+	enum pawl_coll kind;    /* kind of the operation */
+	enum pawl_reduce_op op; /* reduction of the operation */
+	enum pawl_dtype dtype;  /* element type of the operation */
+	enum coll_way way;      /* way of the operation */
+	bool mean;              /* the sum is divided by the number of ranks */
+	uint64_t number;        /* number of the operation */
+	/* Last rank to begin, or PAWL_ANY_RANK; the other rank of a message; the rank that a link
+	 * leads to. */
+	uint32_t peer;
+	uint32_t root;            /* root of the operation */
+	uint64_t bytes;           /* size of the operation; for a link, bytes sent */
+	int64_t at_ns[TRACE_ATS]; /* one per enum trace_at; CLOCK_MONOTONIC */
+	int64_t busy_ns;          /* time spent adding; for a link, time of its turn */
 };
 
-/* Whose file it is. */
+/* The header of a file: rank and group that it belongs to. */
 struct trace_head {
-	uint64_t group;       /* the same at all ranks of it */
-	uint32_t rank, ranks; /* of it */
-	uint32_t peers;       /* ranks and servers */
-	uint32_t host, hosts; /* which of them the rank is on; numbers are alike at all ranks */
-	uint32_t pid;         /* the rank's process */
-	int64_t mono_ns;      /* the clock of the records, */
-	int64_t wall_ns;      /* when CLOCK_REALTIME was this */
+	uint64_t group;       /* number of the group, equal at all its ranks */
+	uint32_t rank, ranks; /* number of the rank; number of ranks */
+	uint32_t peers;       /* number of ranks and servers */
+	uint32_t host, hosts; /* host of the rank, numbered alike at all ranks; number of hosts */
+	uint32_t pid;         /* process of the rank */
+	int64_t mono_ns;      /* CLOCK_MONOTONIC, the clock of records, when the file was made */
+	int64_t wall_ns;      /* CLOCK_REALTIME at mono_ns */
 	char hostname[TRACE_TEXT]; /* printable; neither quotes nor backslashes */
-	char job[TRACE_TEXT];      /* the same; "": unknown */
+	char job[TRACE_TEXT];      /* printable; neither quotes nor backslashes; "": unknown */
 };
 
-/* bytes: TRACE_HEAD_BYTES; what cannot be in names is replaced. */
+/* Writes a header of TRACE_HEAD_BYTES. Characters that cannot be in names are replaced. */
 void trace_head_encode(uint8_t *bytes, const struct trace_head *head);
-/* PAWL_ECORRUPT; PAWL_ENOTSUP: another version. */
+/* Reads a header. PAWL_ECORRUPT; PAWL_ENOTSUP: another version. */
 int trace_head_decode(const uint8_t *bytes, struct trace_head *head, struct pawl_err *err);
-/* bytes: TRACE_RECORD_BYTES. i: which one, counted from 0. */
+/* Writes record i, counted from 0, of TRACE_RECORD_BYTES. */
 void trace_record_encode(uint8_t *bytes, const struct trace_record *record, uint64_t i);
-/* False: it is not record i, or nothing that was written by a group of head. */
+/* Reads record i. False: the bytes are not record i, or were not written by a group of head. */
 bool trace_record_decode(const uint8_t *bytes, const struct trace_head *head, uint64_t i,
 	struct trace_record *record);
 
-/* What of a file is there. */
+/* The part of a file that is there. */
 struct trace {
 	struct trace_head head;
 	struct trace_record *records; /* owned; in the order in which they were written */
-	size_t n;                     /* of them */
-	uint64_t written;             /* ever; the first ones may be gone */
+	size_t n;                     /* number of entries in records */
+	uint64_t written;             /* records written, ever; the first ones may be gone */
 };
 
-/* Reads a whole file; count_after: the count once bytes were read. PAWL_ECORRUPT, PAWL_ENOTSUP,
+/* Reads a whole file. count_after: the count once bytes were read. PAWL_ECORRUPT, PAWL_ENOTSUP,
  * PAWL_ENOMEM. */
 int trace_decode(struct trace *trace, const uint8_t *bytes, size_t len_bytes, uint64_t count_after,
 	struct pawl_err *err);

@@ -1,4 +1,4 @@
-/* `pawl sched`: see daemon.h. Who talks to it is in daemon_clients.c, what they ask for in
+/* `pawl sched`: see daemon.h. Its clients are in daemon_clients.c, their requests in
  * daemon_requests.c. */
 #include "daemon/daemon_impl.h"
 
@@ -130,10 +130,11 @@ static void on_turn(struct loop_timer *timer)
 
 		d->first = item->next;
 		d->last = d->first ? d->last : NULL;
-		if (core_is_news(d->core, &item->event)) { /* else it was stored long ago */
+		if (core_is_news(d->core, &item->event)) { /* others were stored long ago */
 			rv = daemon_take(d, &item->event, NULL, NULL, &err);
 		}
-		known = rv == PAWL_ENOENT && item->event.kind == CORE_NODE_GONE; /* is told again */
+		/* A node that is gone may be reported again. */
+		known = rv == PAWL_ENOENT && item->event.kind == CORE_NODE_GONE;
 		if (rv != 0 && !known && d->failed.code == 0) {
 			log_line(LOG_WARNING, "%s", err.msg);
 		}
@@ -151,7 +152,8 @@ void daemon_post(void *user, const struct core_event *event)
 	struct daemon_event *item = calloc(1, sizeof(*item) + runs_n * sizeof(*item->runs));
 
 	if (!item) {
-		log_line(LOG_ERROR, "no memory for an event"); /* a list makes up for it */
+		/* A later list of the engine makes up for the lost event. */
+		log_line(LOG_ERROR, "no memory for an event");
 		return;
 	}
 	item->event = *event;
@@ -225,7 +227,7 @@ static void on_signal(struct loop_source *source, uint32_t events)
 		return;
 	}
 	if (signal == SIGCHLD) {
-		if (d->local) { /* else who started them waits for them */
+		if (d->local) { /* another engine waits for its own children */
 			local_reap();
 		}
 		return;
@@ -237,7 +239,7 @@ static void on_signal(struct loop_source *source, uint32_t events)
 
 /* ---- start and end ---- */
 
-/* Its group reaches the socket and, where jobs are not their owners', their logs. */
+/* Lets the group reach the socket and, where jobs do not run as their owners, the logs. */
 static int give_to_group(const struct group *group, const char *directory, struct pawl_err *err)
 {
 	if (chown(directory, (uid_t)-1, group->gr_gid) != 0 ||
@@ -283,7 +285,7 @@ static int refuse_second(int fd, const char *root, struct pawl_err *err)
 		root, text[0] != '\0' ? text : "which has not written who it is");
 }
 
-/* One scheduler a directory: the lock dies with it. */
+/* Takes the lock: one scheduler per directory. The lock dies with the process. */
 static int take_lock(struct daemon *d, struct pawl_err *err)
 {
 	int64_t due_ns = clock_mono_ns() + times_ns(TIME_DAEMON_LOCK);
@@ -332,7 +334,7 @@ static int open_loop(struct daemon *d, struct pawl_err *err)
 	return loop_add_signals(d->loop, &d->signals, &set, err);
 }
 
-/* Which of the directories for what jobs write for a while is to be taken. */
+/* Chooses the directory for what jobs write for a while: the fastest. */
 static int choose_scratch(struct daemon *d, struct pawl_err *err)
 {
 	const struct daemon_options *o = d->options;
@@ -390,7 +392,7 @@ static bool has_node(const struct daemon_options *o, const char *name)
 	return false;
 }
 
-/* What restore wants done; and nodes that are not of this machine any more are told to be gone. */
+/* Carries out what restore wants done, and reports nodes that this machine has no more as gone. */
 static void begin(struct daemon *d)
 {
 	const struct core_node *nodes;
@@ -410,7 +412,7 @@ static void begin(struct daemon *d)
 		sched_engine_do(d->engine, d->engine_self, d->core, d->options->core.pools,
 			&updates[i]);
 	}
-	if (d->rebuilt) { /* steps followed, whose updates were carried out */
+	if (d->rebuilt) { /* later steps have carried out these updates */
 		const struct core_update list = {.kind = CORE_DO_LIST};
 
 		sched_engine_do(d->engine, d->engine_self, d->core, d->options->core.pools, &list);

@@ -3,12 +3,12 @@
  * users.
  *
  * Each event goes the same way: core_step, then what has changed is written as one transaction,
- * then the engine carries out what follows. So what the engine is told of is known after any crash,
- * and what users are told has happened is stored. If it cannot be stored, the daemon ends and says
- * why; jobs go on without it, and the next one finds them.
+ * then the engine carries out what follows. So the store knows after any crash what the engine was
+ * told, and what users are told has happened is stored. If it cannot be stored, the daemon ends and
+ * says why; jobs go on without it, and the next one finds them.
  *
- * The kernel says who is at the other end of the socket. A job is its owner's: only they, root and
- * the scheduler's own user may touch it. Run by root, jobs run as their owners.
+ * The kernel tells which user is at the other end of the socket. A job is its owner's: only the
+ * owner, root and the scheduler's own user may touch it. Run by root, jobs run as their owners.
  */
 #ifndef DAEMON_DAEMON_H
 #define DAEMON_DAEMON_H
@@ -23,34 +23,33 @@
 struct pawl_err;
 
 struct daemon_options {
-	const char *root;         /* directory, made if there is none */
-	const char *spool;        /* that nodes of Slurm's see, for what they need; NULL: root */
-	bool rebuild;             /* jobs that run and are not in the database are taken over */
-	const char *group;        /* that may talk to it beside its own user; NULL: nobody else */
-	int64_t grace_ns;         /* of each job: from SIGTERM to SIGKILL */
-	uint64_t user_jobs_max;   /* that are not over; another one of that user is refused */
-	struct core_offer *nodes; /* of this machine; none with pools of Slurm's */
+	const char *root;  /* directory, made if there is none */
+	const char *spool; /* directory that nodes of Slurm's see, for what they need; NULL: root */
+	bool rebuild;      /* take over jobs that run and are not in the database */
+	const char *group; /* group that may talk to the daemon, beside its own user; NULL: none */
+	int64_t grace_ns;  /* time from SIGTERM to SIGKILL, for each job */
+	uint64_t user_jobs_max;   /* jobs of one user that are not over; another one is refused */
+	struct core_offer *nodes; /* nodes of this machine; none with pools of Slurm's */
 	uint32_t nodes_n;
-	const struct devices *devices; /* of those nodes: see local.h */
-	const char *const
-		*scratch;   /* directories for what jobs write for a while: see sched/scratch.h */
-	uint32_t scratch_n; /* 0: root's */
-	struct slurm_pool *pools; /* the engine slurm runs the jobs; NULL: local does */
+	const struct devices *devices; /* devices of nodes: see local.h */
+	const char *const *scratch;    /* scratch directories for jobs: see sched/scratch.h */
+	uint32_t scratch_n;            /* 0: root is used */
+	struct slurm_pool *pools;      /* pools of the engine slurm; NULL: the engine is local */
 	uint32_t pools_n;
-	int64_t poll_ns; /* between two looks at Slurm */
-	/* Names of types of nodes, by number; "": none. Room for SCHED_TYPES_MAX: while it runs,
-	 * all that nodes and jobs have had are there, and numbers are those of the store, in nodes
-	 * and pools, too. */
+	int64_t poll_ns; /* time between two looks at Slurm */
+	/* Names of types of nodes, by number; "": none. Room for SCHED_TYPES_MAX. While the daemon
+	 * runs, all types that nodes and jobs have had are in it, and types have their numbers in
+	 * the store, in nodes and pools, too. */
 	char (*types)[CORE_NAME_MAX];
 	uint32_t types_n;
-	uint32_t types_here; /* bit t: nodes or pools have it; set while it runs */
+	uint32_t types_here; /* bit t: a node or a pool has type t; set while the daemon runs */
 	struct http_options http;
-	struct core_options core; /* its policy, queues, quotas, round; its pools are those above */
+	struct core_options core; /* policy, queues, quotas, round; its pools come from pools */
 };
 
-/* Runs until a signal (SIGTERM, SIGINT, SIGHUP). PAWL_EBUSY: another scheduler has the directory,
- * which is named; else as of opening a store (sched/store.h), and PAWL_EINVAL: there is no such
- * group. */
+/* Runs until a signal (SIGTERM, SIGINT, SIGHUP). PAWL_EBUSY: another scheduler, which is named, has
+ * the directory; PAWL_EINVAL: there is no such group; other errors as of opening a store
+ * (sched/store.h). */
 int daemon_main(struct daemon_options *options, struct pawl_err *err);
 
 #endif

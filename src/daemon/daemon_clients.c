@@ -1,6 +1,6 @@
-/* The scheduler's socket, and who is at it: see daemon_impl.h. Nobody is waited for: what a client
- * does not read stays in its buffer, and it is not heard until it has; one that sends nonsense is
- * let go; and when there are too many, the one that was silent for longest. */
+/* The scheduler's socket, and its clients: see daemon_impl.h. The daemon waits for no client: what
+ * one does not read stays in its buffer, and it is not heard until it has; a client that sends
+ * nonsense is disconnected; and when there are too many, the one that was silent for longest. */
 #include "daemon/daemon_impl.h"
 
 #include "base/clock.h"
@@ -23,7 +23,7 @@
 #define SO_PASSRIGHTS 83 /* Linux 6.16 */
 #endif
 
-/* One that is in no list any more. */
+/* Frees a client that is in no list any more. */
 static void free_client(struct daemon_client *client)
 {
 	loop_remove(client->daemon->loop, &client->source);
@@ -46,7 +46,7 @@ static void close_client(struct daemon_client *client)
 	free_client(client);
 }
 
-/* As much as it takes now. */
+/* Sends as much as the socket takes now. */
 static void flush(struct daemon_client *client)
 {
 	struct wire_out *out = &client->out;
@@ -72,7 +72,7 @@ static void flush(struct daemon_client *client)
 			NULL) != 0;
 }
 
-/* A frame that will be too long is not waited for. */
+/* Returns whether the next frame is too long: the rest of it is not waited for. */
 static bool is_too_long(const struct proto_conn *conn)
 {
 	struct wire_in head;
@@ -81,8 +81,8 @@ static bool is_too_long(const struct proto_conn *conn)
 	return wire_get_u32(&head) > TALK_BODY_MAX && !head.failed;
 }
 
-/* The next is looked at once the reply to the last has been taken, so that who reads none costs
- * one; and once others had their turn, however many this one has sent. */
+/* Takes the next request: once the reply to the last one has been read, so that a client that reads
+ * none costs one; and once others had their turn, however many requests this client has sent. */
 static void take_request(struct daemon_client *client)
 {
 	struct proto_frame frame;
@@ -123,7 +123,7 @@ static void on_client(struct loop_source *source, uint32_t events)
 		flush(client);
 	}
 	if (client->turn.active) {
-		return; /* it has said enough for now */
+		return; /* the client has had its turn */
 	}
 	if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) && !client->closing) {
 		client->closing = proto_fill(&client->conn, &err) < 0;
@@ -144,7 +144,7 @@ static uint32_t count_of(const struct daemon *d, uint32_t uid)
 	return n;
 }
 
-/* Of the user who has most connections, the one that was silent for longest. */
+/* Disconnects, of the user with most connections, the client that was silent for longest. */
 static void let_one_go(struct daemon *d)
 {
 	struct daemon_client *chosen = d->clients;
@@ -195,8 +195,9 @@ static void on_connect(struct listener *listener, int fd, const struct sockaddr 
 	d->clients_n++;
 }
 
-/* No command has a descriptor to send, and to close another's may wait for them: that of a file on
- * FUSE asks its server first. An older kernel accepts them: proto_fill leaves them to it. */
+/* No command has a descriptor to send, and to close one of a client's may wait for the client: that
+ * of a file on FUSE asks its server first. An older kernel accepts descriptors, and proto_fill
+ * leaves them to the kernel. */
 static void refuse_descriptors(int fd)
 {
 	const int no = 0;
@@ -204,7 +205,7 @@ static void refuse_descriptors(int fd)
 	setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no));
 }
 
-/* The socket is there under its name only once the right ones alone can connect. */
+/* Listens. The socket gets its name only once nobody but the right users can connect. */
 int daemon_listen(struct daemon *d, struct pawl_err *err)
 {
 	const struct group *group = d->options->group ? getgrnam(d->options->group) : NULL;

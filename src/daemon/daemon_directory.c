@@ -1,6 +1,6 @@
-/* The scheduler's directories, made and safe from others: see daemon_impl.h. Whoever may write to
- * one could put a socket, a job's directory, or a link in the place of ours; who may change one
- * that root's lies in, another directory in the place of all. */
+/* Makes the scheduler's directories, and keeps them safe from others: see daemon_impl.h. A user
+ * that may write to one could put a socket, a job's directory, or a link in the place of ours; a
+ * user that may change a directory above root's could put another one in the place of all. */
 #include "daemon/daemon_impl.h"
 
 #include "base/err.h"
@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* With all that is above it. */
+/* Makes a directory, with all that are above it. */
 static int make_directory(const struct daemon_options *o, const char *directory,
 	struct pawl_err *err)
 {
@@ -34,8 +34,9 @@ static bool is_open_to_others(const struct stat *st)
 		(geteuid() == 0 && st->st_gid != 0 && (st->st_mode & S_IWGRP) != 0);
 }
 
-/* One that root's directory lies in. Where it is sticky, others may write and still change nothing
- * of ours. Who has "/", top, has everything anyway; in a user namespace that is not 0. */
+/* Checks a directory that root's lies in. If it is sticky, others may write to it and still
+ * change nothing of ours. The owner of "/", top, has everything anyway; in a user namespace that
+ * is not 0. */
 static int check_above(const char *above, uid_t top, struct pawl_err *err)
 {
 	struct stat st;

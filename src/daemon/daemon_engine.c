@@ -1,5 +1,5 @@
-/* Where the database's jobs run: another engine, or another spool, knows nothing of those that do,
- * and would start them once more beside themselves. */
+/* Records where the database's jobs run: another engine, or another spool, knows nothing of the
+ * jobs that run, and would start them once more beside themselves. */
 #include "daemon/daemon_impl.h"
 
 #include "base/err.h"
@@ -13,8 +13,8 @@
 
 #define NAME_MAX_BYTES (PATH_MAX + 64u)
 
-/* What it is, behind a word by which it is known: a spool may be found elsewhere, and be the
- * same. */
+/* Names the engine: a word that identifies it, then its options. The same spool may be found at
+ * another path, so its word is an id. */
 static int name_engine(const struct daemon *d, char name[NAME_MAX_BYTES], struct pawl_err *err)
 {
 	char spool[PATH_MAX];
@@ -31,7 +31,7 @@ static int name_engine(const struct daemon *d, char name[NAME_MAX_BYTES], struct
 	return rv;
 }
 
-/* What was written last; "": nothing was. */
+/* Reads the name that was written last; "": none was. */
 static int read_last(const struct daemon *d, char last[NAME_MAX_BYTES], struct pawl_err *err)
 {
 	uint8_t *bytes;
@@ -60,7 +60,7 @@ static const struct core_job *find_live(const struct daemon *d)
 	return NULL;
 }
 
-/* Behind its first word, without the line's end. */
+/* Returns the options in a name: all behind its first word, without the line's end. */
 static const char *options_of(char *name)
 {
 	name[strcspn(name, "\n")] = '\0';

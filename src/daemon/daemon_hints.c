@@ -1,5 +1,5 @@
-/* Files of hints: each job that runs may write one (PAWL_HINTS), whose newest content counts. It is
- * the job's user who writes it, so it is a plain file of theirs, or it is not read. */
+/* Files of hints: each job that runs may write one (PAWL_HINTS), whose newest content counts. The
+ * job's user writes it; only a plain file of that user's is read. */
 #include "daemon/daemon_impl.h"
 
 #include "base/err.h"
@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What was read of this job so far; NULL: no memory. */
+/* Finds what was read of this job so far, or begins with nothing; NULL: no memory. */
 static struct daemon_hint *find(struct daemon *d, uint64_t job)
 {
 	struct daemon_hint *more;
@@ -49,8 +49,8 @@ static void forget_over(struct daemon *d)
 	}
 }
 
-/* The file's bytes, if it is another one than the last; 0: nothing new. jobs: the directory of all
- * jobs' directories, which are their users'; so no mount of a user's is gone into. */
+/* Reads the file, if it has changed since the last time; 0: nothing new. jobs: the directory of all
+ * jobs' directories, which belong to users: therefore no mount below it is entered. */
 static ssize_t read_file(int jobs, const struct core_job *job, struct daemon_hint *hint,
 	char bytes[HINTS_BYTES_MAX])
 {
@@ -105,7 +105,7 @@ void daemon_read_hints(struct daemon *d)
 	char *bytes = malloc(HINTS_BYTES_MAX);
 	int dir = open_jobs(d);
 
-	for (uint32_t i = 0; i < n && ids; i++) { /* taking one may change the core's list */
+	for (uint32_t i = 0; i < n && ids; i++) { /* taking a hint may change the core's list */
 		ids[i] = jobs[i]->id;
 	}
 	for (uint32_t i = 0; i < n && ids && bytes && dir >= 0 && d->failed.code == 0; i++) {

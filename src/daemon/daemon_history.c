@@ -1,5 +1,5 @@
-/* The daemon's history (history.h): what of the core goes into it. That is what `pawl ls` and
- * `pawl top` show to all who may ask: nothing of what was submitted beside a job's name. */
+/* Feeds the daemon's history (history.h) from the core, with what `pawl ls` and `pawl top` show to
+ * anybody: nothing of a submission beside the job's name. */
 #include "daemon/daemon_impl.h"
 
 #include "base/clock.h"
@@ -37,7 +37,7 @@ static void fill_node(const struct daemon *d, const struct core_node *node,
 	}
 }
 
-/* False: no memory. */
+/* Fills the nodes that a job is on. False: no memory. */
 static bool fill_spots(const struct daemon *d, const struct core_place *place,
 	struct history_job *row)
 {
@@ -55,7 +55,8 @@ static bool fill_spots(const struct daemon *d, const struct core_place *place,
 	return row->spots != NULL;
 }
 
-/* Asked once a job: it may take a while where users are known elsewhere. */
+/* Fills the user's name, asked for once a job: it may take a while where users are known
+ * elsewhere. */
 static void fill_user(const struct history_job *last, uint32_t uid, struct history_job *row)
 {
 	if (last) {
@@ -91,7 +92,7 @@ static void put_job(struct daemon *d, const struct store_clock *clock, const str
 	}
 }
 
-/* Those that have changed, or all. */
+/* Puts the nodes that have changed, or all. */
 static void put_nodes(struct daemon *d, bool all)
 {
 	const struct core_node *nodes;
@@ -135,15 +136,16 @@ void daemon_write_history(struct daemon *d)
 	}
 }
 
-/* ---- what it lacks ---- */
+/* ---- what the history lacks ---- */
 
-/* What was stored, and not written here before the last scheduler died: of one step, if it was
- * killed; of more, if power was lost. All of it becomes one step, as of the newest. */
+/* Rows that were stored, and not written here before the last scheduler died: those of one step, if
+ * it was killed; of more, if power was lost. All of them become one step, at the time of the
+ * newest. */
 struct catch_up {
 	struct daemon *daemon;
 	const struct store_clock *clock;
-	int64_t newest_ns;        /* wall */
-	struct history_job *over; /* owned; that have ended since */
+	int64_t newest_ns;        /* time of the newest row, wall clock */
+	struct history_job *over; /* owned; jobs that have ended since */
 	uint32_t over_n;
 };
 
@@ -159,7 +161,8 @@ static void take_end(void *user, const struct store_job *job)
 	c->newest_ns = job->since_ns > c->newest_ns ? job->since_ns : c->newest_ns;
 }
 
-/* Jobs that are in the history and not in the core any more. How one ended long ago is not kept. */
+/* Finds jobs that are in the history and not in the core any more. How one ended long ago is not
+ * kept. */
 static void find_ends(struct catch_up *c)
 {
 	struct daemon *d = c->daemon;
@@ -203,7 +206,7 @@ static void find_newest(struct catch_up *c)
 	}
 }
 
-/* Nodes that are in the history and not in the core any more. */
+/* Puts, as gone, nodes that are in the history and not in the core any more. */
 static void put_gone(struct daemon *d)
 {
 	const struct core_node *nodes;
@@ -211,7 +214,7 @@ static void put_gone(struct daemon *d)
 	uint32_t nodes_n = core_nodes(d->core, &nodes);
 	uint32_t i = history_nodes(d->history, &known);
 
-	while (i-- > 0) { /* the list shrinks behind */
+	while (i-- > 0) { /* backwards: the list shrinks behind i */
 		struct history_node row = *known[i];
 		bool there = false;
 

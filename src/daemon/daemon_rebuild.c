@@ -1,14 +1,13 @@
 /*
- * The store as it is found at a start, beside what lies in the scheduler's directory.
+ * Opens the store at a start, and compares it with what lies in the scheduler's directory.
  *
  * Happy path: the file is there, or nothing is; whatever runs is known by it.
  *
  * A file that is missing, empty or no scheduler's though runs or a history lie beside it, and one
- * that knows nothing of a run (it is an older copy), are refused before anything is touched: what
- * the core does not know it would have ended. With --rebuild a file that cannot be used is put
- * aside, and runs that are not known are taken over by what was ordered for each (order.h,
- * run_place.h). If that ends in the middle, the next start finds runs that are not known, as
- * before.
+ * that knows nothing of a run (it is an older copy), are refused before anything is touched: the
+ * core would end what it does not know. With --rebuild a file that cannot be used is put aside, and
+ * unknown runs are taken over by the order of each (order.h, run_place.h). If that ends in the
+ * middle, the next start finds unknown runs, as before.
  */
 #include "daemon/daemon_impl.h"
 
@@ -35,7 +34,7 @@
 	"Nothing was touched, and jobs go on. Put the newest copy of the file back; or, to begin " \
 	"anew, scancel the pilots, and move history/ away"
 
-/* ---- what lies beside it ---- */
+/* ---- what lies beside the store ---- */
 
 static bool is_run(const char *name)
 {
@@ -46,7 +45,7 @@ static bool is_run(const char *name)
 	return sscanf(name, "%20llu.%20llu%n", &job, &born, &used) == 2 && name[used] == '\0';
 }
 
-/* Where it cannot be told, that there are: no file is made anew then. */
+/* Returns whether there are runs; true also if that cannot be told: no file is made anew then. */
 static bool has_runs(const struct daemon *d)
 {
 	char path[PATH_MAX];
@@ -67,7 +66,7 @@ static bool has_runs(const struct daemon *d)
 	return found;
 }
 
-/* Where it cannot be told, that there is one. */
+/* Returns whether there is a history; true also if that cannot be told. */
 static bool has_history(const struct daemon *d)
 {
 	char path[PATH_MAX];
@@ -81,7 +80,7 @@ static bool has_history(const struct daemon *d)
 	return rv == 0 ? n > 0 : rv != PAWL_ENOENT;
 }
 
-/* The highest number that a job has had, as far as that can be told. */
+/* Returns the highest number that a job has had, as far as that can be told. */
 static uint64_t find_highest(const struct daemon *d)
 {
 	char path[PATH_MAX];
@@ -112,7 +111,7 @@ static int open_with(struct daemon *d, const char *path, bool make, struct pawl_
 	struct store_clock clock;
 	int rv;
 
-	umask(077); /* it has what users submitted, secrets included */
+	umask(077); /* the file has what users submitted, secrets included */
 	rv = sched_store_open(&d->store, path, make, err);
 	umask(022);
 	rv = rv == 0 ? daemon_number_types(d, err) : rv;
@@ -123,7 +122,8 @@ static int open_with(struct daemon *d, const char *path, bool make, struct pawl_
 	return rv;
 }
 
-/* With what SQLite keeps beside it. A copy may be of use to somebody: none is removed. */
+/* Renames the file, and what SQLite keeps beside it. A copy may be of use to somebody: none is
+ * removed. */
 static int put_aside(struct daemon *d, const char *path, struct pawl_err *err)
 {
 	static const char *const suffixes[] = {"-wal", "-shm", ""};
@@ -151,7 +151,7 @@ static int put_aside(struct daemon *d, const char *path, struct pawl_err *err)
 	return 0;
 }
 
-/* The file, not how it is used. */
+/* Returns whether the error is the file's, not that of how it is used. */
 static bool is_lost(const struct daemon *d, int rv)
 {
 	bool alien = rv == PAWL_EINVAL && !d->store;
@@ -256,16 +256,16 @@ static int by_start(const void *a, const void *b)
 				: (x->born > y->born) - (x->born < y->born);
 }
 
-/* ---- taking one over ---- */
+/* ---- taking a run over ---- */
 
-/* What is known of one, and where it is. */
+/* A run: what is known of it, and where it is. */
 struct taken {
 	struct order order;
 	struct wire_out bytes; /* owned; order points into it */
 	struct run_place_entry place;
 	struct core_found found;
 	struct core_spot spots[ORDER_NODES_MAX];
-	int64_t wall_ns; /* of its submission */
+	int64_t wall_ns; /* time of the submission, wall clock */
 };
 
 static uint32_t find_node(const struct daemon *d, const char *name)
@@ -307,7 +307,8 @@ static int find_place(const struct found_run *run, struct taken *t, struct pawl_
 	if (run->generation != run->born) {
 		rv = run_place_load(run->dir, run->generation, &t->place, err);
 	}
-	if (rv == PAWL_ENOENT) { /* where it was started; or an older version has moved it */
+	/* Without a place the run is where it was started, unless an older version has moved it. */
+	if (rv == PAWL_ENOENT) {
 		t->place.nodes_n = t->order.nodes_n;
 		memcpy(t->place.nodes, t->order.nodes, sizeof(t->place.nodes));
 		rv = 0;
@@ -335,7 +336,8 @@ static int read_run(const struct daemon *d, const struct found_run *run, struct 
 	return rv;
 }
 
-/* Since jobs that were submitted before may not have been before the clock began. */
+/* Returns when a job was submitted, by the core's clock; now if that is not after the clock
+ * began. */
 static int64_t since_ns(const struct daemon *d, int64_t wall_ns)
 {
 	int64_t now_ns = daemon_now_ns(d);
@@ -367,7 +369,8 @@ static int take_over(struct daemon *d, const struct found_run *run, struct taken
 	return rv;
 }
 
-/* One that is over says how it ended in any case; without more, nobody knows whose it was. */
+/* Takes a run over. One that is over, and cannot be read, is forgotten: nobody knows whose it
+ * was. */
 static int take_run(struct daemon *d, const struct found_run *run, struct pawl_err *err)
 {
 	struct taken *t = calloc(1, sizeof(*t));
@@ -394,8 +397,8 @@ static int take_run(struct daemon *d, const struct found_run *run, struct pawl_e
 	return rv;
 }
 
-/* Numbers go on above all that were given. The clock of a new store begins before the first of
- * these jobs was submitted. */
+/* Goes on with numbers above all that were given. The clock of a new store begins before the first
+ * of these jobs was submitted. */
 static int begin_anew(struct daemon *d, bool remade, struct pawl_err *err)
 {
 	struct core_event event = {.kind = CORE_SEEN, .job = find_highest(d)};

@@ -1,4 +1,4 @@
-/* What users ask the scheduler for, and what it answers: see talk.h. */
+/* Answers the requests of users to the scheduler: see talk.h. */
 #include "daemon/daemon_impl.h"
 
 #include "base/clock.h"
@@ -11,11 +11,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What a list, or a search, is about. */
+/* Result of a list, or of a search. */
 struct listing {
-	struct wire_out *out; /* rows go there; NULL: nowhere */
+	struct wire_out *out; /* buffer that rows are appended to; NULL: none */
 	uint32_t n;
-	struct talk_job found; /* the last one */
+	struct talk_job found; /* the last row */
 };
 
 /* ---- jobs as rows ---- */
@@ -95,9 +95,9 @@ static void add_ended(void *user, const struct store_job *job)
 	}
 }
 
-/* ---- which job is meant ---- */
+/* ---- finding a job ---- */
 
-/* The number, or 0: it is a name. */
+/* Returns the number; 0: text is a name. */
 static uint64_t read_number(const char *text)
 {
 	char *end;
@@ -106,7 +106,7 @@ static uint64_t read_number(const char *text)
 	return text[0] >= '0' && text[0] <= '9' && *end == '\0' ? id : 0;
 }
 
-/* Of that name, or number, the newest that is not over; NULL: there is none. */
+/* Returns the newest job of that name, or number, that is not over; NULL: there is none. */
 static const struct core_job *find_live(const struct daemon *d, const char *selector)
 {
 	const struct core_job *const *jobs;
@@ -123,7 +123,7 @@ static const struct core_job *find_live(const struct daemon *d, const char *sele
 	return found;
 }
 
-/* Live or over, as a row. */
+/* Finds a job, live or over, as a row. */
 static int find_job(struct daemon *d, const char *selector, struct talk_job *row,
 	struct pawl_err *err)
 {
@@ -155,7 +155,7 @@ static const char *name_user(uint32_t uid)
 	return user ? user->pw_name : "another";
 }
 
-/* A job is touched by its owner, by root, and by who runs the scheduler. */
+/* Refuses all users but the job's owner, root, and the scheduler's own. */
 static int check_owner(uint32_t uid, const struct talk_job *row, struct pawl_err *err)
 {
 	if (uid == row->owner || uid == 0 || uid == geteuid()) {
@@ -192,7 +192,7 @@ static void answer_done(struct daemon_client *client, const struct proto_frame *
 	proto_end(&client->out, start);
 }
 
-/* What the engine has to say of a job (0: of all). */
+/* Asks the engine for its remark on a job (0: on all). */
 static void put_remark(const struct daemon *d, uint64_t job, char text[TALK_REMARK_MAX])
 {
 	text[0] = '\0';
@@ -244,7 +244,7 @@ static int answer_list(struct daemon_client *client, struct proto_frame *frame,
 	return 0;
 }
 
-/* As the job finds it: of its owner only where it runs as them. */
+/* Finds the home that the job has: its owner's only where it runs as the owner. */
 static void say_home(const struct daemon *d, const struct talk_job *job, char home[PATH_MAX])
 {
 	const char *ours = getenv("HOME");
@@ -258,7 +258,7 @@ static void say_home(const struct daemon *d, const struct talk_job *job, char ho
 	snprintf(home, PATH_MAX, "%s", user ? user->pw_dir : "/");
 }
 
-/* Where the job runs. "": it cannot be told. */
+/* Finds the directory that the job runs in. "": it cannot be told. */
 static void say_workdir(const struct submission *submission, const char *home, char dir[PATH_MAX])
 {
 	struct remarks *remarks = calloc(1, sizeof(*remarks));

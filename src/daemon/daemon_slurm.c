@@ -1,4 +1,4 @@
-/* The engine slurm for the daemon: what a job runs is read of what was submitted. */
+/* The engine slurm for the daemon: reads from a submission what a job runs. */
 #include "daemon/daemon_impl.h"
 
 #include "base/clock.h"
@@ -14,13 +14,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What a description points to until it is encoded. */
+/* The strings and arrays that a description points to, until it is encoded. */
 struct described {
 	struct submission submission;
 	struct sched_spec spec;
-	char directory[PATH_MAX]; /* of the job: logs, hints */
+	char directory[PATH_MAX]; /* directory of the job: logs, hints */
 	char hints[PATH_MAX];
-	char supervisor[HTTP_URL_MAX]; /* AdaptDL's; "": none */
+	char supervisor[HTTP_URL_MAX]; /* URL of AdaptDL's supervisor; "": none */
 	char space[CORE_NAME_MAX];
 	char task[ORDER_TEXT_MAX];
 	char cwd[PATH_MAX];
@@ -37,7 +37,7 @@ static void drop(struct described *of)
 	*of = (struct described){0};
 }
 
-/* A path of the user's, in the pilots' user's eyes. */
+/* Completes a path of the user's, as the pilots' user sees it. */
 static int find_path(const struct described *of, const char *path, char full[PATH_MAX],
 	struct pawl_err *err)
 {
@@ -64,7 +64,8 @@ static int put_mounts(const struct described *of, struct wire_out *list, struct 
 	return rv == 0 && list->failed ? pawl_err_set(err, PAWL_ENOMEM, "no memory for a job") : rv;
 }
 
-/* But for what it is to have where jobs write for a while, which pilots measure. */
+/* Returns what a node must have, without space for what jobs write for a while, which pilots
+ * measure. */
 static struct slurm_size least_size(const struct sched_choice *choice)
 {
 	return (struct slurm_size){.cpus = (choice->cpus_milli + 999) / 1000,
@@ -92,7 +93,7 @@ static int refuse_node(const struct slurm_start *start, const struct slurm_size 
 		(unsigned long long)start->scratch_bytes >> 20);
 }
 
-/* Nodes of a pool may differ, and change. */
+/* Checks a node at the start of a job: nodes of a pool may differ, and change. */
 static int check_node(const struct described *of, const struct slurm_start *start,
 	struct pawl_err *err)
 {
@@ -147,7 +148,7 @@ static int make_directory(struct daemon *d, uint64_t job, struct described *of,
 	return 0;
 }
 
-/* NULL-terminated; NULL: out of memory. */
+/* Returns a copy of list that is NULL-terminated; NULL: out of memory. */
 static const char **terminate(const char *const *list, uint32_t n)
 {
 	const char **copy = calloc(n + 1, sizeof(*copy));
@@ -220,7 +221,7 @@ static int describe(void *user, const struct slurm_start *start, struct slurm_pr
 		.supervisor = of->supervisor[0] != '\0' ? of->supervisor : NULL,
 		.space = of->space,
 		.attempt = job->restarts,
-		.retries = job->failures > 0 ? 0 : of->spec.retries, /* not of each start */
+		.retries = job->failures > 0 ? 0 : of->spec.retries, /* once, not at each start */
 		.grace_ns = d->options->grace_ns};
 	rv = rv == 0 ? slurm_program_fill(program, &launch, start, err) : rv;
 	if (rv != 0) {

@@ -1,5 +1,5 @@
-/* From a submission to a job of the core: what this machine's engine can give it is asked for, and
- * what it cannot is refused by name. */
+/* Turns a submission into a job of the core: asks for what this machine's engine can give it, and
+ * refuses by name what the engine cannot. */
 #include "daemon/daemon_impl.h"
 
 #include "base/clock.h"
@@ -13,11 +13,11 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#define RANKS_MAX      64u  /* of a job on one machine, as `pawl run` has it */
-#define RESTART_S      30.0 /* that a job loses by a change of its replicas, if it is not told */
-#define RESTART_FAST_S 0.5  /* if they change while it runs: bench/real, bench/elastic */
+#define RANKS_MAX      64u  /* ranks of a job on one machine, as `pawl run` has it */
+#define RESTART_S      30.0 /* seconds that a change of replicas costs, if the job does not tell */
+#define RESTART_FAST_S 0.5  /* seconds if they change while it runs: bench/real, bench/elastic */
 
-/* Of a type that nodes have. */
+/* Returns the index of a type that nodes have; types_n: no node has it. */
 static uint32_t find_type(const struct daemon_options *o, const char *name)
 {
 	uint32_t i = 0;
@@ -29,7 +29,7 @@ static uint32_t find_type(const struct daemon_options *o, const char *name)
 	return i;
 }
 
-/* Whether this machine has what one node of the job, or replica, is to have. */
+/* Returns whether this machine has what one node, or replica, of the job asks for. */
 static bool machine_has(const struct sched_choice *choice, const char *root, const char *scratch)
 {
 	uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
@@ -51,7 +51,7 @@ static int have_none(const char *accelerator, struct pawl_err *err)
 		accelerator);
 }
 
-/* Bits of the types of nodes that will do; 0: all. runs: as in make_ask. */
+/* Finds the types of nodes that will do, as bits; 0: all. runs: as in make_ask. */
 static int find_types(const struct daemon *d, const struct sched_spec *spec, bool runs,
 	uint32_t *types, struct pawl_err *err)
 {
@@ -64,7 +64,7 @@ static int find_types(const struct daemon *d, const struct sched_spec *spec, boo
 		uint32_t type = choice->accelerator ? find_type(o, choice->accelerator) : 0;
 
 		if (!o->pools && !runs && !machine_has(choice, o->root, d->scratch)) {
-			continue; /* nowhere here */
+			continue; /* this machine has not that much */
 		}
 		if (!choice->accelerator) {
 			*types = 0;
@@ -127,7 +127,8 @@ static struct room count_room(const struct daemon_options *o, const struct core_
 	return room;
 }
 
-/* Where it must have some on nodes that can be taken away, that there may be so many. */
+/* Checks that there may be as many nodes that can be taken away as the job must have replicas
+ * on. */
 static int check_spot(const struct daemon_options *o, const struct core_ask *ask,
 	struct pawl_err *err)
 {
@@ -170,8 +171,8 @@ static int check_size(const struct daemon_options *o, const struct core_ask *ask
 	return 0;
 }
 
-/* A quota is for all jobs of a queue, or a user, together: one that is larger has to wait for
- * ever. */
+/* Refuses a job larger than a quota, which is for all jobs of a queue, or a user, together: the job
+ * would wait for ever. */
 static int check_quotas(const struct daemon_options *o, const struct core_ask *ask,
 	struct pawl_err *err)
 {
@@ -204,7 +205,7 @@ static int check_room(const struct daemon_options *o, const struct core_ask *ask
 	return rv == 0 ? check_quotas(o, ask, err) : rv;
 }
 
-/* runs: it is here already, and need not be told whether there is room for it. */
+/* Makes what a job asks the core for. runs: the job runs already, and needs no check for room. */
 static int make_ask(const struct daemon *d, const struct sched_spec *spec, uint32_t owner,
 	bool runs, struct core_ask *ask, struct pawl_err *err)
 {
@@ -226,10 +227,10 @@ static int make_ask(const struct daemon *d, const struct sched_spec *spec, uint3
 		.spot_least = spec->spot.least,
 		.priority = spec->priority,
 		.pinned = !spec->preemptible,
-		.in_place = elastic, /* pawl run changes its size */
+		.in_place = elastic, /* pawl run changes the job's size */
 		.restart_s = elastic ? RESTART_FAST_S : RESTART_S,
-		/* What of an elastic job fails is started again where it is, by pawl run; which no
-		 * one does of its nodes if all are lost to it. */
+		/* pawl run restarts ranks of an elastic job on this machine by itself. Nobody
+		 * restarts the nodes of one that has lost them all. */
 		.retries = here ? 0 : spec->retries,
 		.time_limit_ns = spec->time_limit_s * NS_PER_S,
 		.grace_ns = o->grace_ns};
@@ -241,7 +242,7 @@ static int make_ask(const struct daemon *d, const struct sched_spec *spec, uint3
 	return rv == 0 && !runs ? check_room(o, ask, elastic, err) : rv;
 }
 
-/* So that one user alone cannot keep all others out. */
+/* Checks the number of the user's jobs, so that one user cannot keep all others out. */
 static int check_number(const struct daemon *d, uint32_t uid, struct pawl_err *err)
 {
 	const struct core_job *const *jobs;
@@ -259,7 +260,7 @@ static int check_number(const struct daemon *d, uint32_t uid, struct pawl_err *e
 			  (unsigned long long)theirs);
 }
 
-/* The first thing that is wrong with a job file; its user was shown all by pawl submit. */
+/* Reports the first thing that is wrong with a job file; pawl submit has shown all to the user. */
 static int say_remark(const struct remarks *remarks, struct pawl_err *err)
 {
 	return remarks->n > 0 ? pawl_err_set(err, PAWL_EINVAL, "%u:%u: %.400s", remarks->at[0].line,

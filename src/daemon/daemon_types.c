@@ -59,7 +59,7 @@ int daemon_number_types(struct daemon *d, struct pawl_err *err)
 	return 0;
 }
 
-/* Those that options, nodes that are there, and jobs have. */
+/* Returns the types, as bits, that options, nodes that are there, and jobs have. */
 static uint32_t find_used(const struct daemon *d)
 {
 	const struct core_node *nodes;
@@ -91,7 +91,7 @@ void daemon_forget_types(struct daemon *d)
 		types.known &= used;
 		rv = sched_store_put_types(d->store, &types, &err);
 	}
-	if (rv != 0) { /* the next one may */
+	if (rv != 0) { /* the next scheduler may */
 		log_line(LOG_WARNING, "types of nodes that are in no use: %s", err.msg);
 	}
 }

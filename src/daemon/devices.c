@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define HEAD_BYTES     8u
-#define FILE_BYTES_MAX (64u << 20) /* of records: thousands of changes */
+#define FILE_BYTES_MAX (64u << 20) /* bytes of all records: thousands of changes */
 
 bool devices_has_name(const struct devices *devices, const char *name)
 {
@@ -44,7 +44,7 @@ bool devices_has(const struct devices *all, const char *node)
 	return devices_count(all, node) > 0;
 }
 
-/* One more of the node. */
+/* Adds one more device of the node. False: none is free. */
 static bool add_free(struct devices *have, const struct devices *taken, const struct devices *all,
 	const char *node)
 {
@@ -60,7 +60,7 @@ static bool add_free(struct devices *have, const struct devices *taken, const st
 	return false;
 }
 
-/* Whether these nodes have all of what the list begins with. */
+/* Returns whether the first n devices all belong to these nodes, and are not too many for any. */
 static bool fits(const struct devices *have, uint32_t n, const struct devices *all,
 	const struct order_node *nodes, uint32_t nodes_n)
 {
@@ -143,7 +143,8 @@ void devices_say(const struct devices *devices, uint32_t first, uint32_t n, char
 
 /* ---- the file ---- */
 
-/* What is behind a part of a record would not be found. Who only reads may not, and leaves it. */
+/* Cuts off a part of a record: what is behind it would not be found. A process that only reads may
+ * not, and leaves it. */
 static void cut(int fd, off_t end)
 {
 	int rv = ftruncate(fd, end);
@@ -227,7 +228,8 @@ void devices_load(int fd, struct devices *devices)
 		*devices = found;
 		at += HEAD_BYTES + size;
 	}
-	if (at < len) { /* the scheduler was killed as it wrote it, before anybody was told */
+	/* The scheduler was killed as it wrote the last record, before anybody was told. */
+	if (at < len) {
 		cut(fd, (off_t)at);
 	}
 	free(bytes);

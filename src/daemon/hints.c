@@ -6,7 +6,7 @@
 #include <jansson.h>
 #include <math.h>
 
-/* A number of that name; if it is not there, otherwise. False: it is none. */
+/* Reads a number of that name, or takes otherwise if it is not there. False: it is no number. */
 static bool get(const json_t *object, const char *name, double otherwise, double *into)
 {
 	const json_t *value = json_object_get(object, name);
@@ -30,7 +30,7 @@ static bool get_size(const json_t *value, uint32_t *into)
 	return true;
 }
 
-/* Pawl's own figures, or those that AdaptDL's jobs have. */
+/* Reads Pawl's own figures, or those that AdaptDL's jobs have. */
 static bool get_perf(const json_t *all, struct pawl_perf *p)
 {
 	const json_t *from = json_object_get(all, "stepParams");

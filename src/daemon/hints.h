@@ -1,4 +1,4 @@
-/* What a job tells the scheduler of itself: JSON, in AdaptDL's words and some of Pawl's
+/* Hints that a job gives the scheduler about itself: JSON, in AdaptDL's words and some of Pawl's
  * (docs/sched.md). */
 #ifndef DAEMON_HINTS_H
 #define DAEMON_HINTS_H
@@ -10,8 +10,8 @@
 
 #define HINTS_BYTES_MAX (64u << 10)
 
-/* PAWL_EINVAL: what is wrong is named, and *hints stay as they are. Figures are checked by the
- * core. Keys that it does not know are passed over. */
+/* Decodes hints. PAWL_EINVAL: the error names what is wrong, and *hints stays as it is. The core
+ * checks the figures. Unknown keys are passed over. */
 int hints_decode(struct sched_hints *hints, const void *bytes, size_t len_bytes,
 	struct pawl_err *err);
 

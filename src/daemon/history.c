@@ -1,11 +1,13 @@
-/* Writing the history: see history.h.
+/*
+ * Writing the history: see history.h.
  *
- * Happy path: begin, puts, end. A put compares with what was told last and keeps the row as the
+ * Happy path: begin, puts, end. A put compares with what was put last and keeps the row as the
  * pending one; the next put dumps that with "more", end dumps the last without, and writes all at
- * once. A file is begun by writing its head and all that there is beside it, and renaming it.
+ * once. A file is begun by writing its head and all nodes and jobs that there are, and renaming it.
  *
- * Failing: the file is closed, and lost_s is from when on rows are missing. What is told goes on to
- * be kept in memory, so the file that is begun next says how everything is by then. */
+ * Failing: the file is closed, and rows are missing from lost_s on. Puts are still kept in memory,
+ * so that the file begun next says how everything is by then.
+ */
 #include "daemon/history.h"
 #include "base/times.h"
 #include "daemon/history_known.h"
@@ -25,7 +27,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define TICK_S    1e-6 /* between two steps */
+#define TICK_S    1e-6 /* seconds between two steps, at least */
 #define DUMP      (JSON_COMPACT | JSON_REAL_PRECISION(16))
 #define FILE_MODE 0640
 
@@ -35,13 +37,13 @@ struct history {
 	char host[CORE_NAME_MAX];
 	char policy[CORE_NAME_MAX];
 	struct history_known known;
-	uint64_t number; /* of the newest file; 0: there is none */
-	int fd;          /* of it; -1: another one is to be begun */
+	uint64_t number; /* number of the newest file; 0: there is none */
+	int fd;          /* the newest file; -1: another one is to be begun */
 	uint64_t grown_bytes;
-	double t_s;      /* of the newest step */
-	double lost_s;   /* since when rows are missing; 0: none are */
-	double again_s;  /* not tried again before */
-	bool failed;     /* in this step: no memory */
+	double t_s;      /* time of the newest step */
+	double lost_s;   /* time since when rows are missing; 0: none are */
+	double again_s;  /* time before which no file is begun again */
+	bool failed;     /* no memory, in this step */
 	json_t *pending; /* owned; the last row; NULL: none */
 	char *bytes;     /* owned; rows before it */
 	size_t len_bytes, room_bytes;
@@ -102,14 +104,14 @@ static bool reserve(struct history *h, size_t more_bytes)
 	return true;
 }
 
-/* The pending row, into the room that there is; returns how much it takes. */
+/* Dumps the pending row into the room that there is. Returns how much it takes. */
 static size_t dump(const struct history *h)
 {
 	return json_dumpb(h->pending, h->bytes ? h->bytes + h->len_bytes : NULL,
 		h->room_bytes - h->len_bytes, DUMP);
 }
 
-/* The pending row goes to the bytes. */
+/* Moves the pending row to the bytes. more: the step goes on. */
 static void flush(struct history *h, bool more)
 {
 	size_t len;
@@ -171,12 +173,12 @@ static bool make_dir(struct history *h)
 	if (FAULT_SYS("history.mkdir", mkdir(h->dir, 0700)) != 0 && errno != EEXIST) {
 		return false;
 	}
-	/* Files in it are made of its group. */
+	/* Files in the directory get its group. */
 	return (!shared || chown(h->dir, (uid_t)-1, h->options.group) == 0) &&
 		chmod(h->dir, shared ? 02750 : 0700) == 0;
 }
 
-/* The oldest ones go, as long as all take too much. */
+/* Removes the oldest files, as long as all take too much. */
 static void make_room(struct history *h)
 {
 	uint64_t *numbers;
@@ -199,7 +201,7 @@ static void make_room(struct history *h)
 	free(numbers);
 }
 
-/* Whole under its name, or not there. */
+/* Begins a file: whole under its name, or not there. */
 static bool publish(struct history *h, const char *path)
 {
 	char new[PATH_MAX];
@@ -297,7 +299,7 @@ void history_put_node(struct history *h, const struct history_node *node)
 	h->failed |= !history_know_node(&h->known, node);
 }
 
-/* Whether it says so much that a row is worth it. */
+/* Returns whether the job says so much that a row is worth it. */
 static bool is_news(const struct history_job *last, const struct history_job *job)
 {
 	double more = fabs(job->goodput - last->goodput);
@@ -361,7 +363,7 @@ void history_end(struct history *h)
 
 /* ---- opening ---- */
 
-/* A line of the newest file. */
+/* Takes in a line of the newest file. */
 static int replay_line(struct history *h, const char *line, size_t len_bytes, struct pawl_err *err)
 {
 	struct history_row row;
@@ -388,7 +390,7 @@ static int replay_line(struct history *h, const char *line, size_t len_bytes, st
 	return rv == 0 ? 0 : pawl_err_set(err, rv, "no memory for the history");
 }
 
-/* The bytes of whole steps at its beginning. */
+/* Returns the bytes of the whole steps that the file begins with. */
 static size_t find_whole(const char *bytes, size_t len_bytes)
 {
 	size_t whole = 0;
@@ -448,7 +450,7 @@ static int resume(struct history *h, struct pawl_err *err)
 	if (h->fd < 0 || (whole < len && ftruncate(h->fd, (off_t)whole) != 0)) {
 		return pawl_err_sys(err, "history %s", path);
 	}
-	if (whole == 0) { /* it was cut off as it was begun */
+	if (whole == 0) { /* the file was cut off as it was begun */
 		close(h->fd);
 		h->fd = -1;
 		unlink(path);
@@ -479,7 +481,7 @@ static void find_last(struct history *h)
 	}
 }
 
-/* Those that are there were perhaps another group's. */
+/* Gives the files to the group: they may have been another group's. */
 static void share(struct history *h)
 {
 	uint64_t *numbers;

@@ -1,10 +1,10 @@
-/* What the history was told last: see history_known.h. Two arrays of pointers, in order. */
+/* The last rows of the history: see history_known.h. Two arrays of pointers, in order. */
 #include "daemon/history_known.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Where it is, or would be. */
+/* Finds where a node is, or would be. */
 static uint32_t place_node(const struct history_known *k, const char *name, bool *found)
 {
 	uint32_t low = 0;
@@ -41,7 +41,7 @@ static uint32_t place_job(const struct history_known *k, uint64_t id, bool *foun
 	return low;
 }
 
-/* The array with room for one more pointer; NULL: no memory, and it is as it was. */
+/* Returns the array with room for one more pointer; NULL: no memory, and the array is as it was. */
 static void *grow(void *items, uint32_t n, uint32_t *max)
 {
 	void *more = n < *max ? items : realloc(items, (2 * (size_t)*max + 64) * sizeof(void *));

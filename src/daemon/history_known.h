@@ -1,6 +1,6 @@
 /*
- * What the history was told last of each node that is there and each job that is not over. Zeroed:
- * nothing. One thread.
+ * The last row of the history about each node that is there and each job that is not over. Zeroed:
+ * none. One thread.
  */
 #ifndef DAEMON_HISTORY_KNOWN_H
 #define DAEMON_HISTORY_KNOWN_H
@@ -14,14 +14,14 @@ struct history_known {
 	uint32_t jobs_n, jobs_max;
 };
 
-/* NULL: it is not known. Until the next change. */
+/* Returns the last row; NULL: there is none. Valid until the next change. */
 const struct history_node *history_known_node(const struct history_known *known, const char *name);
 const struct history_job *history_known_job(const struct history_known *known, uint64_t id);
-/* In place of what was told before; one that is gone, or over, is forgotten. The job's spots are
- * taken. False: no memory. */
+/* Replaces the last row; that of a node that is gone, or of a job that is over, is dropped. Takes
+ * the job's spots. False: no memory. */
 bool history_know_node(struct history_known *known, const struct history_node *node);
 bool history_know_job(struct history_known *known, struct history_job *job);
-void history_known_clear(struct history_known *known); /* nothing is known any more */
+void history_known_clear(struct history_known *known); /* forgets all rows */
 void history_known_deinit(struct history_known *known);
 
 #endif

@@ -1,4 +1,4 @@
-/* Reading the history: its files, and what it says of a job: see history.h. */
+/* Reads the history: its files, and what they say of a job: see history.h. */
 #include "daemon/history.h"
 
 #include "base/err.h"
@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define DIGITS     8u           /* of a file's number in its name, at least */
-#define BYTES_MAX  (256u << 20) /* of a file that is read */
+#define DIGITS     8u           /* digits of a file's number in its name, at least */
+#define BYTES_MAX  (256u << 20) /* bytes of a file that is read, at most */
 #define NEEDLE_MAX 40u
 
 /* ---- files ---- */
@@ -100,7 +100,7 @@ static ssize_t read_all(int fd, char *bytes, size_t len_bytes)
 	return (ssize_t)done;
 }
 
-/* Of an open file. */
+/* Reads all of an open file. */
 static int read_open(int fd, const char *path, char **bytes, size_t *len_bytes,
 	struct pawl_err *err)
 {
@@ -191,12 +191,12 @@ void history_highest_job(const char *dir, uint64_t *highest)
 
 /* Rows that were found, the newest first. */
 struct found {
-	struct history_row *rows; /* owned, so many: */
+	struct history_row *rows; /* owned; room for most */
 	uint32_t n, most;
 };
 
-/* One that says what the one after it does, of a file's beginning or of goodput, takes its place:
- * a change is as old as its first row. False: that is enough. */
+/* Takes a row. A row that says what the one after it does, as at a file's beginning or for goodput
+ * alone, takes that one's place: a change is as old as its first row. False: there are enough. */
 static bool take(struct found *found, struct history_row *row)
 {
 	struct history_row *last = found->n > 0 ? &found->rows[found->n - 1] : NULL;
@@ -214,7 +214,7 @@ static bool take(struct found *found, struct history_row *row)
 	return true;
 }
 
-/* The last line in a file's beginning that has the needle; NULL: none has. */
+/* Finds the last line with the needle in the first len_bytes of a file; NULL: no line has it. */
 static const char *find_back(const char *bytes, size_t len_bytes, const char *needle,
 	size_t *line_bytes)
 {
@@ -234,7 +234,7 @@ static const char *find_back(const char *bytes, size_t len_bytes, const char *ne
 	return NULL;
 }
 
-/* False: no older file is needed. */
+/* Collects the rows of a job in a file, from its end. False: no older file is needed. */
 static bool look(struct found *found, const char *bytes, size_t len_bytes, uint64_t id)
 {
 	char needle[NEEDLE_MAX];
@@ -257,7 +257,7 @@ static bool look(struct found *found, const char *bytes, size_t len_bytes, uint6
 		}
 		len = (size_t)(line - bytes);
 	}
-	/* Its first row is the one of its submission. */
+	/* The first row of a job is the one of its submission. */
 	return on &&
 		(found->n == 0 ||
 			found->rows[found->n - 1].t_s >
@@ -282,7 +282,7 @@ int history_read_job(const char *dir, uint64_t id, uint32_t most,
 		if (rv == 0) {
 			on = look(&found, bytes, len, id);
 			free(bytes);
-		} else if (rv == PAWL_ENOENT) { /* it has made room meanwhile */
+		} else if (rv == PAWL_ENOENT) { /* the file made room meanwhile */
 			on = false;
 			rv = 0;
 		}

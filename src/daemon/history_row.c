@@ -13,7 +13,7 @@
 
 /* ---- encoding ---- */
 
-/* Names of ours are ASCII; a user's may be anything. */
+/* Makes a string. Names of ours are ASCII; a user's may be anything, then "?". */
 static json_t *text(const char *said)
 {
 	json_t *string = json_string(said);
@@ -100,7 +100,7 @@ static bool get_text(const json_t *all, const char *key, char *into, size_t cap)
 		(int)json_string_length(value);
 }
 
-/* From 0 to most. */
+/* Reads a number from 0 to most. */
 static bool get_number(const json_t *all, const char *key, double most, double *into)
 {
 	const json_t *value = json_object_get(all, key);

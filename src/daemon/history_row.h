@@ -22,11 +22,11 @@ enum history_kind {
 struct history_node {
 	char name[CORE_NAME_MAX];
 	char pool[CORE_NAME_MAX]; /* "": none */
-	char type[CORE_NAME_MAX]; /* likewise */
+	char type[CORE_NAME_MAX]; /* "": none */
 	char state[HISTORY_WORD]; /* "up", "drained", "going", "gone" */
-	uint32_t slots;           /* 0: it is gone */
-	double price;             /* an hour; 0: not known */
-	bool spot;                /* it can be taken away */
+	uint32_t slots;           /* 0: the node is gone */
+	double price;             /* price of an hour; 0: not known */
+	bool spot;                /* the node can be taken away */
 };
 
 struct history_spot {
@@ -40,39 +40,40 @@ struct history_job {
 	char user[CORE_NAME_MAX];
 	char queue[CORE_NAME_MAX];
 	uint32_t least, most; /* replicas */
-	double submitted_s;   /* since 1970 */
-	double begun_s;       /* when it first had a replica; 0: it had none */
+	double submitted_s;   /* seconds since 1970 */
+	double begun_s;       /* time of the first replica; 0: there was none */
 	char state[HISTORY_WORD];
 	char why[CORE_NAME_MAX];
-	struct history_spot *spots; /* owned; where it is */
+	struct history_spot *spots; /* owned; nodes that it is on */
 	uint32_t spots_n;
 	uint32_t restarts; /* changes of its replicas since its first start */
-	double goodput;    /* samples/s, as it told; 0: not known */
-	uint64_t batch;    /* samples of a step that this is of; 0: not known */
-	bool over;         /* state is how it ended */
-	int exit_code;     /* over: of its last end by itself */
-	double told_s;     /* t_s of its newest row; in no row */
+	double goodput;    /* samples/s, as the job told; 0: not known */
+	uint64_t batch;    /* samples of a step at that goodput; 0: not known */
+	bool over;         /* state says how it ended */
+	int exit_code;     /* if over: exit code of its last end by itself */
+	double told_s;     /* t_s of the newest row; not in a row */
 };
 
 struct history_row {
 	enum history_kind kind;
-	double t_s;    /* since 1970 */
-	double lost_s; /* head: from then on to t_s nothing was written; 0: nothing is lost */
+	double t_s;    /* seconds since 1970 */
+	double lost_s; /* head: time from which rows up to t_s are lost; 0: none are */
 	char word[HISTORY_WORD];
-	char host[CORE_NAME_MAX];   /* head: of the scheduler */
-	char policy[CORE_NAME_MAX]; /* head, scheduler: its name */
+	char host[CORE_NAME_MAX];   /* head: host of the scheduler */
+	char policy[CORE_NAME_MAX]; /* head, scheduler: name of the policy */
 	struct history_node node;
 	struct history_job job;
 };
 
-/* The row as an object, to be released; its key "more" is left to the caller. NULL: no memory. */
+/* Encodes a row as an object, which the caller releases; its key "more" is left to the caller.
+ * NULL: no memory. */
 struct json_t *history_row_encode(const struct history_row *row);
-/* A line without its end. PAWL_ECORRUPT: it is none; PAWL_ENOMEM. On success row is to be
- * deinitialised. */
+/* Decodes a line without its end. PAWL_ECORRUPT: the line is no row, or no memory. On success the
+ * caller deinits row. */
 int history_row_decode(struct history_row *row, const char *line, size_t len_bytes,
 	struct pawl_err *err);
 void history_row_deinit(struct history_row *row);
-/* Whether both say the same of a job, but for its goodput and batch. */
+/* Returns whether both say the same of a job, but for its goodput and batch. */
 bool history_job_same(const struct history_job *a, const struct history_job *b);
 
 #endif

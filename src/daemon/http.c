@@ -1,14 +1,14 @@
 /*
  * HTTP in the daemon's loop: see http.h.
  *
- * libmicrohttpd has an epoll of its own, whose descriptor the loop watches; whenever it is ready,
- * or a timer that it asked for is, it is run, and calls back from there. What waits in discovery is
- * suspended. It is resumed from within a call of the core, which may itself be made from a
- * callback; so its server is not run there, but by its timer.
+ * libmicrohttpd has an epoll of its own, whose descriptor the loop watches. Whenever that is ready,
+ * or a timer that the library asked for is, the library is run, and calls back from there. A
+ * request that waits in discovery is suspended. It is resumed from within a call of the core, which
+ * may itself be made from a callback; so its server is not run there, but by its timer.
  *
- * The listening socket is ours, not the library's: that takes its own out of its epoll when all
- * places are taken, and has it back only when it is run again, for which nothing may ask. Who gives
- * way to whom is told in http_places.h.
+ * The listening socket is ours, not the library's: the library takes its own out of its epoll when
+ * all places are taken, and has it back only when it is run again, for which nothing may ask.
+ * http_places.h tells which connection gives way to which.
  */
 #include "daemon/http_impl.h"
 
@@ -31,7 +31,7 @@
 #include <unistd.h>
 
 #define URL_FILE "http"
-/* of ciphers only those that authenticate as they encrypt: none of CBC */
+/* only ciphers that authenticate as they encrypt: none of CBC */
 #define TLS_PRIORITY "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1:-MAC-ALL:+AEAD"
 /* connections that were cut off, and that the library has not looked at since */
 #define LEAVING_MAX 64u
@@ -65,7 +65,7 @@ static void on_timer(struct loop_timer *timer)
 	run_server(timer->user);
 }
 
-/* ---- those that wait ---- */
+/* ---- requests that wait ---- */
 
 static void start_due(struct http *http)
 {
@@ -93,8 +93,8 @@ static uint32_t count_waiting(const struct http *http, uint64_t job)
 	return n;
 }
 
-/* Of the job that has most that wait, the one that has waited for longest is told to ask again, so
- * that no job keeps others from finding each other. False: none has more than this one. */
+/* Tells the oldest waiting request, of the job that has most of them, to ask again, so that no job
+ * keeps others from finding each other. False: no job has more than this one. */
 static bool make_room(struct http *http, uint64_t job)
 {
 	uint32_t most = count_waiting(http, job);
@@ -132,7 +132,7 @@ bool http_wait(struct http_request *request)
 	return true;
 }
 
-/* Those that are ready, or due at now_ns, are answered; all: all of them. */
+/* Answers the requests that are ready, or due at now_ns; all: every one. */
 static void wake(struct http *http, int64_t now_ns, bool all)
 {
 	struct http_request **at = &http->waiting;
@@ -169,18 +169,19 @@ void http_look(struct http *http)
 
 /* ---- connections ---- */
 
-/* One that is cut off is not told why: it may not be listening. */
+/* Cuts a connection off. The client is not told why: it may not be listening. */
 static void cut_off(struct http_place *place)
 {
 	struct http_conn *c = (struct http_conn *)place;
 	const union MHD_ConnectionInfo *info =
 		MHD_get_connection_info(c->conn, MHD_CONNECTION_INFO_CONNECTION_FD);
 
-	shutdown(info->connect_fd, SHUT_RDWR); /* its server sees that, and closes */
+	shutdown(info->connect_fd, SHUT_RDWR); /* the library sees that, and closes it */
 	place->leaving = true;
 }
 
-/* What waits is not read from, so nothing else tells that its client is gone. */
+/* Returns whether the client is gone. A request that waits is not read from, so nothing else
+ * tells. */
 static bool has_left(const struct http_request *request)
 {
 	const union MHD_ConnectionInfo *info =
@@ -226,7 +227,7 @@ static void on_connect(struct listener *listener, int fd, const struct sockaddr 
 		}
 		cut_off(place);
 	}
-	MHD_add_connection(l->server, fd, from, len); /* or else closes it */
+	MHD_add_connection(l->server, fd, from, len); /* closes fd if it cannot */
 	run_server(l);
 }
 
@@ -239,7 +240,7 @@ static void open_conn(struct http_listener *l, struct MHD_Connection *handle, vo
 
 	*context = c;
 	if (!c) {
-		return; /* its requests are refused */
+		return; /* requests of this connection are refused */
 	}
 	*c = (struct http_conn){.conn = handle,
 		.place = {.next = l->places, .since_ns = clock_mono_ns()}};
@@ -306,12 +307,13 @@ static enum MHD_Result begin_request(struct http_listener *l, struct MHD_Connect
 	*context = request;
 	if (!http_route_parse(&request->route, path)) {
 		request->route.what = HTTP_NOTHING;
-		request->route.allow = ""; /* it is no path */
+		request->route.allow = ""; /* path is malformed */
 	}
 	return http_check(request);
 }
 
-/* What is too long is read on for a while, so that its sender hears why it is refused. */
+/* Takes a part of the body. A body that is too long is read on for a while, so that its sender
+ * hears why it is refused. */
 static enum MHD_Result take_body(struct http_request *request, const char *bytes, size_t *len_bytes)
 {
 	request->too_long =
@@ -335,7 +337,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *handle, con
 	return *len_bytes > 0 ? take_body(*context, bytes, len_bytes) : http_answer(*context);
 }
 
-/* Paths are decoded by us, part by part. */
+/* Leaves paths as they are: we decode them, part by part. */
 static size_t leave_escaped(void *user, struct MHD_Connection *handle, char *text)
 {
 	return strlen(text);
@@ -347,7 +349,7 @@ __attribute__((format(printf, 2, 0))) static void on_said(void *user, const char
 {
 	struct pawl_err *said = user;
 
-	if (said->code == 0) { /* while it is started */
+	if (said->code == 0) { /* the server is being started */
 		vsnprintf(said->msg, sizeof(said->msg), fmt, args);
 		said->msg[strcspn(said->msg, "\n")] = '\0';
 	}
@@ -355,7 +357,7 @@ __attribute__((format(printf, 2, 0))) static void on_said(void *user, const char
 
 static int start_server(struct http_listener *l, struct pawl_err *err)
 {
-	static struct pawl_err said; /* the library keeps it */
+	static struct pawl_err said; /* the library keeps a pointer to it */
 	unsigned flags = MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME |
 		MHD_USE_ERROR_LOG | (l->cert ? MHD_USE_TLS : 0);
 	const struct MHD_OptionItem options[] = {
@@ -438,7 +440,7 @@ static int open_listener(struct http_listener *l, const struct http_options *o, 
 	return rv;
 }
 
-/* For tools and tests: a URL a line. */
+/* Writes a URL a line, for tools and tests. */
 static int write_urls(const struct http *http, struct pawl_err *err)
 {
 	const char *root = http->daemon->options->root;
@@ -454,7 +456,7 @@ static int write_urls(const struct http *http, struct pawl_err *err)
 	return file_put(path, text, len, 0644, false, err);
 }
 
-/* That jobs are told; NULL: none. */
+/* Returns the URL that jobs are told; NULL: none. */
 static const char *find_url(const struct http *http)
 {
 	for (uint32_t i = 0; i < http->n; i++) {
@@ -475,7 +477,7 @@ int http_open(struct http **out, struct daemon *daemon, const struct http_option
 	int rv;
 
 	snprintf(path, sizeof(path), "%.4000s/" URL_FILE, daemon->options->root);
-	unlink(path); /* of one that was killed */
+	unlink(path); /* left by a scheduler that was killed */
 	if (o->n == 0) {
 		return 0;
 	}

@@ -1,8 +1,8 @@
 /*
- * What is asked over HTTP, and the answers: see http.h and docs/sched.md.
+ * Answers requests over HTTP: see http.h and docs/sched.md.
  *
- * Errors are JSON, {"error": "…"}. Whether somebody may ask is told from the head alone, before a
- * body is read; what a job's hints say is looked at only then.
+ * Errors are JSON, {"error": "…"}. Whether a request is allowed is decided from the head alone,
+ * before a body is read; what a job's hints say is looked at only then.
  */
 #include "daemon/http_impl.h"
 
@@ -25,10 +25,10 @@
 #define HTML_TYPE "text/html; charset=utf-8"
 #define TEXT_MAX  (PAWL_ERR_MSG_MAX + 64u)
 
-/* What is looked for in the headers of a request. */
+/* State of a search through the headers of a request. */
 struct hosts {
 	const struct http_listener *listener;
-	const char *foreign; /* NULL: none so far */
+	const char *foreign; /* a Host that is not ours; NULL: none so far */
 };
 
 /* ---- answers ---- */
@@ -117,9 +117,10 @@ static enum MHD_Result refuse_err(struct http_request *r, const struct pawl_err 
 	return refuse(r, code, "%s", err->msg);
 }
 
-/* ---- who asks ---- */
+/* ---- permissions ---- */
 
-/* The token, by "Bearer TOKEN"; for reading also as a browser says passwords. */
+/* Returns whether the request has the token: as "Bearer TOKEN" or, for reading, also as a browser
+ * sends passwords. */
 static bool has_token(struct http_request *r)
 {
 	const struct http_key *key = &r->listener->http->key;
@@ -141,7 +142,8 @@ static bool has_token(struct http_request *r)
 	return right;
 }
 
-/* Of that name, or number, in that user's space, the newest that is not over; NULL: none. */
+/* Returns the newest job of that name, or number, in that user's space that is not over; NULL:
+ * none. */
 static const struct core_job *find_job(const struct daemon *d, const struct http_route *route)
 {
 	const struct core_job *const *jobs;
@@ -176,7 +178,7 @@ static bool is_open(const struct http_request *r)
 	return what == HTTP_HEALTH || (what == HTTP_METRICS && r->listener->loopback);
 }
 
-/* 0: they may; else the code to refuse with. */
+/* Returns 0 if the request is allowed, else the code to refuse it with. */
 static unsigned check_right(struct http_request *r)
 {
 	const struct http *http = r->listener->http;
@@ -201,8 +203,8 @@ static enum MHD_Result count_lengths(void *user, enum MHD_ValueKind kind, const 
 	return MHD_YES;
 }
 
-/* Where a body ends must be told once: else somebody between us may see other requests than we do
- * (RFC 9112, 6.3). */
+/* Returns whether the request gives the end of its body more than once: then a program between us
+ * may see other requests than we do (RFC 9112, 6.3). */
 static bool has_two_ends(struct http_request *r)
 {
 	unsigned n = 0;
@@ -235,8 +237,8 @@ static enum MHD_Result find_foreign(void *user, enum MHD_ValueKind kind, const c
 	return MHD_YES;
 }
 
-/* A Host of the request's that is not ours; NULL: there is none. Only what is no browser says none
- * at all (HTTP/1.0). */
+/* Returns a Host of the request that is not ours; NULL: there is none. Only a client that is no
+ * browser sends none at all (HTTP/1.0). */
 static const char *foreign_host(struct http_request *r)
 {
 	struct hosts hosts = {.listener = r->listener};
@@ -315,9 +317,9 @@ static enum MHD_Result take_hints(struct http_request *r)
 		: refuse_err(r, &err);
 }
 
-/* Whether the job has all replicas of that group. One that grows and shrinks in place counts its
- * groups by itself (`pawl run`). On this machine its addresses are the same in the meantime; those
- * of nodes of Slurm's are told once it has changed. */
+/* Returns whether the job has all replicas of that group. A job that grows and shrinks in place
+ * counts its groups by itself (`pawl run`). On this machine its addresses are the same in the
+ * meantime; those of Slurm's nodes are told once the job has changed. */
 static bool is_there(const struct daemon *d, const struct core_job *job, uint64_t group)
 {
 	return (job->state == CORE_RUNNING || job->state == CORE_RESCALING) &&
@@ -342,7 +344,7 @@ static void put_address(json_t *list, const char *address, uint32_t replicas)
 	}
 }
 
-/* What runs once a node is one replica there. */
+/* Sends the address of each replica. What runs once a node is one replica there. */
 static enum MHD_Result send_addresses(struct http_request *r, const struct core_job *job)
 {
 	const struct daemon *d = r->listener->http->daemon;
@@ -351,7 +353,7 @@ static enum MHD_Result send_addresses(struct http_request *r, const struct core_
 	uint32_t n = 0;
 
 	if (d->local) {
-		put_address(list, "127.0.0.1", job->at.replicas); /* all are here */
+		put_address(list, "127.0.0.1", job->at.replicas); /* all replicas are here */
 	} else {
 		n = sched_slurm_hosts(d->slurm, job->id, job->generation, NULL, 0);
 		hosts = calloc(n, sizeof(*hosts));
@@ -467,7 +469,7 @@ static enum MHD_Result send_job(struct http_request *r)
 		: refuse_err(r, &err);
 }
 
-/* Who has the token is who runs the scheduler. */
+/* Carries out a command as the scheduler's own user, whom the token stands for. */
 static enum MHD_Result command(struct http_request *r, enum core_event_kind kind)
 {
 	uint64_t job = 0;

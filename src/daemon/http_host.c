@@ -1,4 +1,4 @@
-/* Whether a request was meant for this scheduler: see http_host.h. */
+/* Tells whether a request was meant for this scheduler: see http_host.h. */
 #include "daemon/http_host.h"
 
 #include <arpa/inet.h>
@@ -22,7 +22,8 @@ void http_host_init(struct http_host *host, const char *given)
 	host->own[sizeof(host->own) - 1] = '\0';
 }
 
-/* Without the port, and the dot that ends a full name. False: it cannot be a host. */
+/* Reads the host in said, without the port, and the dot that ends a full name. False: it cannot be
+ * a host. */
 static bool read_name(const char *said, char name[HTTP_HOST_MAX])
 {
 	const char *end = said[0] == '[' ? strchr(said, ']') : strchr(said, ':');
@@ -59,7 +60,7 @@ static bool is_address(char *name)
 	return yes;
 }
 
-/* This machine's name in full, or its first part. */
+/* Returns whether name is this machine's name in full, or its first part. */
 static bool is_own(const char *own, const char *name)
 {
 	size_t len = strcspn(own, ".");

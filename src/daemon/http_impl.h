@@ -1,4 +1,4 @@
-/* What the files of http*.c share. */
+/* Shared by the files of http*.c. */
 #ifndef DAEMON_HTTP_IMPL_H
 #define DAEMON_HTTP_IMPL_H
 
@@ -13,35 +13,35 @@
 struct http_listener {
 	struct http *http;
 	struct MHD_Daemon *server; /* owned; NULL: not yet */
-	struct listener listen;    /* its socket */
+	struct listener listen;    /* listening socket */
 	struct loop_source source; /* the server's epoll descriptor */
-	struct loop_timer timer;   /* it has something to do then */
+	struct loop_timer timer;   /* fires when the server has something to do */
 	char url[HTTP_URL_MAX];
-	char others[HTTP_URL_MAX]; /* by which others reach it; "": they do not */
+	char others[HTTP_URL_MAX]; /* URL by which others reach it; "": they do not */
 	char *cert, *key;          /* owned; PEM; NULL: no TLS */
-	struct http_place *places; /* of its connections, the newest first */
+	struct http_place *places; /* places of its connections, the newest first */
 	bool loopback;
-	bool resumed; /* since it was run last, so it is to be run again */
+	bool resumed; /* a request was resumed since the last run: the server runs again */
 };
 
 /* One connection, which has one request at a time. */
 struct http_conn {
-	struct http_place place; /* comes first: lists are of these */
+	struct http_place place; /* first member: lists are of places */
 	struct MHD_Connection *conn;
 };
 
 struct http_request {
 	struct http_listener *listener;
 	struct http_conn *conn;
-	struct http_request *next; /* that waits, too; while it does */
+	struct http_request *next; /* next request that waits, while this one does */
 	struct MHD_Connection *handle;
 	struct http_route route;
 	const char *method;
 	struct wire_out body;
-	bool too_long;          /* its body is */
-	size_t discarded_bytes; /* of one that is */
-	uint64_t job;           /* discovery: whose */
-	int64_t due_ns;         /* discovery: until when, monotonic clock */
+	bool too_long;          /* the body is too long */
+	size_t discarded_bytes; /* bytes read and dropped of too long a body */
+	uint64_t job;           /* discovery: number of the job */
+	int64_t due_ns;         /* discovery: time until which it waits, monotonic clock */
 };
 
 struct http {
@@ -50,30 +50,30 @@ struct http {
 	struct http_listener listeners[HTTP_LISTENERS_MAX];
 	uint32_t n;
 	struct http_host host;
-	uint32_t conns_n; /* of all listeners */
+	uint32_t conns_n; /* number of connections, of all listeners */
 	struct http_request *waiting;
 	uint32_t waiting_n;
-	struct loop_timer sweep; /* slow connections are looked for */
-	struct loop_timer due;   /* of those that wait */
+	struct loop_timer sweep; /* fires when slow connections are to be looked for */
+	struct loop_timer due;   /* fires when the next waiting request is due */
 };
 
 /* ---- http_answer.c ---- */
 
-/* The head is there: refuses it, or has it go on. */
+/* Checks a request whose head is there: refuses it, or has it go on. */
 enum MHD_Result http_check(struct http_request *request);
-/* All is there: answers it, or has it wait. */
+/* Answers a request that is complete, or has it wait. */
 enum MHD_Result http_answer(struct http_request *request);
-/* Whether a request that waits can be answered. */
+/* Returns whether a request that waits can be answered. */
 bool http_is_ready(const struct http_request *request);
 
 /* ---- http_page.c ---- */
 
-/* A page for people: nodes and jobs. */
+/* Writes a page for people: nodes and jobs. */
 void http_page(const struct daemon *daemon, struct wire_out *out);
 
 /* ---- http.c ---- */
 
-/* It waits, until it is ready or due. False: too many do. */
+/* Has a request wait until it is ready or due. False: too many wait. */
 bool http_wait(struct http_request *request);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Who may ask what over HTTP, where the kernel does not say who asks. A job proves that it is that
- * job by a secret in its URL: HMAC-SHA256 of its number, with a random key that only the
+ * Permissions over HTTP, where the kernel does not tell which user asks. A job proves that it is
+ * that job by a secret in its URL: HMAC-SHA256 of its number, with a random key that only the
  * scheduler's user can read. An operator proves that they are one by a token in a file. Both are
  * compared in a time that does not depend on how much of them is right.
  */
@@ -15,14 +15,14 @@ struct pawl_err;
 #define HTTP_TOKEN_MAX 4096u
 
 struct http_key {
-	unsigned char key[32];   /* of jobs' secrets */
-	unsigned char token[32]; /* SHA-256 of it */
+	unsigned char key[32];   /* key of jobs' secrets */
+	unsigned char token[32]; /* SHA-256 of the token */
 	bool has_token;
 };
 
-/* The key of the scheduler's directory, made if there is none; token_file may be NULL. PAWL_EINVAL:
- * a token is too short, or others may read it; PAWL_ECORRUPT: the key is none; PAWL_EIO and others
- * of files. */
+/* Loads the key of the scheduler's directory, made if there is none, and the token; token_file may
+ * be NULL. PAWL_EINVAL: a token is too short, or others may read it; PAWL_ECORRUPT: the key has a
+ * wrong size; PAWL_EIO and others of files. */
 int http_key_load(struct http_key *key, const char *root, const char *token_file,
 	struct pawl_err *err);
 void http_key_secret(const struct http_key *key, uint64_t job, char secret[HTTP_SECRET_CHARS + 1u]);

@@ -17,7 +17,8 @@
 #define HOST_CHARS 64u
 #define NAME_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_"
 
-/* "HOST" and the rest behind it, without brackets. */
+/* Copies the host of "HOST:PORT", without brackets. Returns the rest behind the colon; NULL: there
+ * is none. */
 static const char *split(const char *text, char host[HOST_CHARS])
 {
 	const char *from = text[0] == '[' ? text + 1 : text;

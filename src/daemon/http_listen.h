@@ -17,22 +17,22 @@ struct http_address {
 		struct sockaddr_in6 v6;
 	} at;
 	socklen_t len;
-	bool loopback; /* only this machine reaches it */
-	bool any;      /* it is no address to ask at: all that this machine has */
+	bool loopback; /* only this machine reaches the address */
+	bool any;      /* stands for all addresses of this machine: nobody can ask at it */
 };
 
-/* "127.0.0.1:8080", "[::1]:0", "localhost:80"; no other names. PAWL_EINVAL. Pure. */
+/* Parses "127.0.0.1:8080", "[::1]:0", "localhost:80"; no other names. PAWL_EINVAL. Pure. */
 int http_address_parse(struct http_address *address, const char *text, struct pawl_err *err);
-/* A listening socket, and its URL ("http://127.0.0.1:8080"): secure: https. PAWL_EBUSY,
- * PAWL_EIO. */
+/* Opens a listening socket, which is returned, and sets its URL ("http://127.0.0.1:8080"). secure:
+ * https. PAWL_EBUSY, PAWL_EIO. */
 int http_listen(const struct http_address *address, bool secure, char *url, size_t cap_bytes,
 	struct pawl_err *err);
-/* The URL by which others reach what listens at url: by name, a host's or an address, if there is
- * one ("": none), else as it is. PAWL_EINVAL: name cannot be one; PAWL_ENOENT: they do not, or by
- * no address that is known. Pure. */
+/* Sets the URL by which others reach what listens at url: by name, a host's or an address, if there
+ * is one ("": none), else as it is. PAWL_EINVAL: name cannot be one; PAWL_ENOENT: others do not
+ * reach it, or by no address that is known. Pure. */
 int http_url_for_others(const struct http_address *address, const char *url, const char *name,
 	char *out, size_t cap_bytes, struct pawl_err *err);
-/* A text file of at most 1 MiB, to be freed; NULL and err. */
+/* Reads a text file of at most 1 MiB; the caller frees the text. NULL: err is set. */
 char *http_read_file(const char *path, struct pawl_err *err);
 
 #endif

@@ -1,5 +1,5 @@
 /* A page of nodes and jobs, which loads itself again: see http_impl.h. No script, nothing from
- * elsewhere; what users have named is escaped, for HTML and for the reader (base/text.h). */
+ * elsewhere; text of users is escaped, for HTML and for the reader (base/text.h). */
 #include "daemon/http_impl.h"
 
 #include "base/text.h"

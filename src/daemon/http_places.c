@@ -1,10 +1,10 @@
-/* Who gives way when all places are taken: see http_places.h. */
+/* Chooses the connection that gives way when all places are taken: see http_places.h. */
 #include "daemon/http_places.h"
 
 #include <netinet/in.h>
 #include <string.h>
 
-#define V6_NETWORK_BYTES 8u /* of one customer, who has all addresses in it */
+#define V6_NETWORK_BYTES 8u /* bytes of an IPv6 network, all addresses of which one customer has */
 
 void http_place_name(const struct sockaddr *from, uint8_t peer[HTTP_PEER_BYTES])
 {
@@ -13,7 +13,8 @@ void http_place_name(const struct sockaddr *from, uint8_t peer[HTTP_PEER_BYTES])
 		const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)from;
 
 		peer[0] = 4;
-		if (ntohl(v4->sin_addr.s_addr) >> 24 != IN_LOOPBACKNET) { /* one machine has them */
+		/* All loopback addresses are one machine's. */
+		if (ntohl(v4->sin_addr.s_addr) >> 24 != IN_LOOPBACKNET) {
 			memcpy(peer + 1, &v4->sin_addr, sizeof(v4->sin_addr));
 		}
 	} else if (from->sa_family == AF_INET6) {

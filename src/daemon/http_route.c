@@ -5,19 +5,19 @@
 
 #include <string.h>
 
-#define PARTS_MAX 6u /* of a path: /job/SECRET/discover/SPACE/NAME/GROUP */
+#define PARTS_MAX 6u /* parts of a path, at most: /job/SECRET/discover/SPACE/NAME/GROUP */
 
 #define GET  "GET, HEAD"
 #define PUT  "PUT"
 #define POST "POST"
 
-/* One path: words that must be there, and those that say something ("" in words). */
+/* One path: words that must be there, and parts that say something ("" in words). */
 static const struct {
 	enum http_what what;
 	const char *allow;
-	bool secret;            /* it may stand behind a job's secret */
+	bool secret;            /* the path may stand behind a job's secret */
 	const char *words[4];   /* NULL: no more */
-	unsigned char names[4]; /* of "": 's'pace, 'n'ame, 'g'roup */
+	unsigned char names[4]; /* meaning of each "": 's'pace, 'n'ame, 'g'roup */
 } paths[] = {
 	{HTTP_HEALTH, GET, false, {"healthz"}, {0}},
 	{HTTP_METRICS, GET, false, {"metrics"}, {0}},
@@ -52,7 +52,7 @@ static bool is_text(const char *text)
 	return true;
 }
 
-/* Up to the next "/", or the end. NULL: it is malformed. */
+/* Reads a part, up to the next "/" or the end, and returns where it ends. NULL: it is malformed. */
 static const char *read_part(const char *at, char part[HTTP_PART_MAX])
 {
 	size_t len = 0;
@@ -132,7 +132,7 @@ bool http_route_parse(struct http_route *route, const char *path)
 		n++;
 	}
 	if (*path != '\0') {
-		return n == PARTS_MAX; /* longer than any */
+		return n == PARTS_MAX; /* longer than any path */
 	}
 	if (n > 2 && strcmp(parts[0], "job") == 0 && is_secret(parts[1])) {
 		memcpy(route->secret, parts[1], sizeof(route->secret));

@@ -1,6 +1,6 @@
 /*
- * What a request over HTTP is about, from its method and its path as they came: not decoded, and
- * not to be trusted. Pure.
+ * Finds what a request over HTTP is about, from its method and its path as they came: not decoded,
+ * and not to be trusted. Pure.
  *
  *   /  /healthz  /metrics  /nodes  /jobs  /jobs/JOB  /jobs/JOB/cancel|pause|resume
  *   /hints/SPACE/NAME  /discover/SPACE/NAME/GROUP     of a job, also behind /job/SECRET
@@ -10,9 +10,9 @@
 
 #include "sched/core.h"
 
-#define HTTP_SECRET_CHARS 64u  /* of a job's secret: hexadecimal digits */
+#define HTTP_SECRET_CHARS 64u  /* hexadecimal digits of a job's secret */
 #define HTTP_PART_MAX     65u  /* bytes of a part of a path, decoded, terminator included */
-#define HTTP_POLL_MAX_S   300u /* that discovery may wait */
+#define HTTP_POLL_MAX_S   300u /* seconds that discovery may wait */
 
 enum http_what {
 	HTTP_NOTHING, /* there is nothing of that path: 404 */
@@ -38,13 +38,13 @@ struct http_route {
 	char group[HTTP_PART_MAX];
 };
 
-/* False: the path is malformed (400). A part that would be empty, ".", "..", or holds a "/"
- * or what is not plain (base/text.h) once it is decoded, is; so is a percent sign without two
+/* Parses a path. False: it is malformed (400). A part is that if it is empty, ".", "..", or holds a
+ * "/" or what is not plain (base/text.h) once it is decoded; so is a percent sign without two
  * digits. */
 bool http_route_parse(struct http_route *route, const char *path);
-/* Whether the path's method is that one. */
+/* Returns whether the path has that method. */
 bool http_route_allows(const struct http_route *route, const char *method);
-/* A whole number of at most most; false: it is none. */
+/* Reads a whole number of at most most; false: text is none. */
 bool http_number(const char *text, uint64_t most, uint64_t *number);
 
 #endif

@@ -21,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define FILES_MAX 65536u /* descriptors that a scheduler asks for */
+#define FILES_MAX 65536u /* descriptors that a scheduler asks for, at most */
 
 /* ---- what is kept ---- */
 
@@ -161,7 +161,7 @@ static void end(struct local_run *run)
 
 /* ---- devices ---- */
 
-/* Of all other runs that are there, or may be. */
+/* Lists the devices of all other runs that are there, or may be. */
 static void list_taken(const struct local *local, const struct local_run *own,
 	struct devices *taken)
 {
@@ -195,7 +195,7 @@ int local_give_devices(struct local *local, struct local_run *run, const struct 
 	return rv;
 }
 
-/* Those that its last change left it without are free once that is done. */
+/* Frees the devices that the last change took from the run, once the change is done. */
 static void settle_devices(struct local_run *run)
 {
 	struct pawl_err err;
@@ -206,17 +206,17 @@ static void settle_devices(struct local_run *run)
 	}
 }
 
-/* ---- what becomes of a run ---- */
+/* ---- the life of a run ---- */
 
-/* At once, and later and later. */
+/* Tries again: at once, and later and later. */
 static void again(struct local_run *run)
 {
 	loop_timer_start(run->local->options.loop, &run->timer, clock_mono_ns() + run->wait_ns);
 	strays_wait(&run->wait_ns);
 }
 
-/* Its shepherd is gone: either it has written the end down, or it was killed, and what it kept may
- * be there yet. */
+/* Handles the end of the shepherd: either it has written the end of the run down, or it was killed,
+ * and processes of the run may be left. */
 static void on_gone(struct local_run *run)
 {
 	int rv = run_state_load(run->state_fd, &run->state, NULL);
@@ -226,7 +226,7 @@ static void on_gone(struct local_run *run)
 		return;
 	}
 	if (rv != 0 && rv != PAWL_ECORRUPT) {
-		again(run); /* it may have ended well */
+		again(run); /* the run may have ended well */
 		return;
 	}
 	log_line(LOG_WARNING,
@@ -241,12 +241,13 @@ static void say_to(struct local_run *run, const struct run_told *told)
 {
 	run->has_told = true;
 	run->told = *told;
-	if (run->peer.fd >= 0) { /* it has room for hundreds */
+	if (run->peer.fd >= 0) { /* the socket has room for hundreds */
 		(void)!send(run->peer.fd, told, sizeof(*told), MSG_NOSIGNAL | MSG_DONTWAIT);
 	}
 }
 
-/* Anything but that it is dead leaves it alive: it may be stopped, or wait for a disk. */
+/* Connects to the shepherd. Unless it is surely dead it counts as alive: it may be stopped, or wait
+ * for a disk. */
 static void reach(struct local_run *run)
 {
 	int rv = local_connect(run, NULL);
@@ -278,7 +279,7 @@ static void look(struct local_run *run)
 	struct run_state state;
 
 	if (run_state_load(run->state_fd, &state, NULL) != 0) {
-		return; /* it is being written: it will be said again */
+		return; /* the state is being written: the shepherd will say so again */
 	}
 	run->state = state;
 	settle_devices(run);
@@ -292,8 +293,8 @@ static void look(struct local_run *run)
 	}
 }
 
-/* A connection that ends is no proof that the shepherd did: its end is, if it was written down, or
- * that nobody listens. */
+/* Handles the shepherd's connection. That a connection ends is no proof that the shepherd did: that
+ * the end was written down is, or that nobody listens. */
 static void on_peer(struct loop_source *source, uint32_t events)
 {
 	struct local_run *run = source->user;
@@ -316,7 +317,7 @@ static void on_peer(struct loop_source *source, uint32_t events)
 
 /* ---- the engine ---- */
 
-/* False: they are too many, or one is not known. */
+/* Names the nodes of a place. False: they are too many, or one is not known. */
 static bool name_nodes(const struct sched_core *core, const struct core_place *place,
 	struct order_node *nodes)
 {
@@ -366,7 +367,7 @@ static void start(void *self, const struct sched_core *core, uint64_t job, uint6
 	struct local_run *run = find_run(local, job);
 
 	if (run && run->phase == LOCAL_OVER && run->born < generation) {
-		run = NULL; /* of one before, whose end is being told */
+		run = NULL; /* run of an earlier start; its end is being told */
 	}
 	if (!run && generation <= stopped_of(local, job)) {
 		post_run(local, CORE_ENDED, job, generation);
@@ -375,12 +376,13 @@ static void start(void *self, const struct sched_core *core, uint64_t job, uint6
 	} else if (run->phase == LOCAL_OVER) {
 		post_end(run);
 	} else if (run->phase == LOCAL_ALIVE && run->born == generation) {
-		run->told_runs = 0; /* said again */
+		run->told_runs = 0; /* have it told again */
 		look(run);
-	} /* else its end comes */
+	} /* otherwise the end of the run will be told */
 }
 
-/* False: they are not known, or ranks would have to change their devices. */
+/* Prepares a change of replicas. False: nodes are not known, or ranks would have to change their
+ * devices. */
 static bool prepare_rescale(struct local *local, struct local_run *run,
 	const struct sched_core *core, uint64_t generation, const struct core_place *place)
 {
@@ -400,7 +402,7 @@ static bool prepare_rescale(struct local *local, struct local_run *run,
 	return ready;
 }
 
-/* For a scheduler that finds it without knowing where it is. */
+/* Records where the run is, for a scheduler that finds it without knowing that. */
 static void note_place(struct local_run *run, const struct sched_core *core, uint64_t generation,
 	const struct core_place *place)
 {
@@ -460,7 +462,7 @@ static void stop(void *self, uint64_t job, uint64_t generation, int64_t grace_ns
 	} else if (run->phase == LOCAL_ALIVE && run->born <= generation) {
 		say_to(run, &told);
 		if (grace_ns <= 0 && run->killed) {
-			strays_signal(&run->mark, SIGKILL); /* it does not answer */
+			strays_signal(&run->mark, SIGKILL); /* the shepherd does not answer */
 		}
 		run->killed = run->killed || grace_ns <= 0;
 	}
@@ -485,7 +487,7 @@ static void list(void *self)
 	}
 	runs = calloc(n + 1, sizeof(*runs));
 	if (!runs) {
-		return; /* it asks again */
+		return; /* the core asks again */
 	}
 	n = 0;
 	for (struct local_run *run = local->runs; run; run = run->next) {
@@ -530,7 +532,8 @@ const struct sched_engine engine_local = {.name = "local",
 
 /* ---- opening ---- */
 
-/* A run has three files open; the usual 1024 are of some 330 runs. Returns what it was. */
+/* Raises the limit of open files: a run has three, so the usual 1024 are for some 330 runs. Returns
+ * the limit of before. */
 static uint64_t raise_files(void)
 {
 	struct rlimit limit;
@@ -547,7 +550,8 @@ static uint64_t raise_files(void)
 	return was;
 }
 
-/* -1: it is not there. What cannot be opened is not taken for that. */
+/* Opens a file of the run. *fd is -1 if it is not there; a file that cannot be opened is an
+ * error. */
 static int open_kept(const struct local_run *run, const char *name, int flags, int *fd,
 	struct pawl_err *err)
 {
@@ -558,7 +562,7 @@ static int open_kept(const struct local_run *run, const char *name, int flags, i
 	return *fd >= 0 || errno == ENOENT ? 0 : pawl_err_sys(err, "%s", path);
 }
 
-/* What is known of it. On errors it is not known whether it lives. */
+/* Finds what is known of a run. On errors it is not known whether the run lives. */
 static int find_kept(struct local_run *run, struct pawl_err *err)
 {
 	int rv = open_kept(run, "state", O_RDONLY, &run->state_fd, err);
@@ -574,7 +578,8 @@ static int find_kept(struct local_run *run, struct pawl_err *err)
 	}
 	run->phase = rv == PAWL_ENOENT ? LOCAL_DYING : LOCAL_ALIVE;
 	run->state.generation = run->born;
-	rv = run_state_load(run->state_fd, &run->state, err); /* if it is dead, the last one */
+	/* The state is the last one if the shepherd is dead. */
+	rv = run_state_load(run->state_fd, &run->state, err);
 	if (rv != 0 && rv != PAWL_ECORRUPT) {
 		return rv;
 	}
@@ -585,7 +590,7 @@ static int find_kept(struct local_run *run, struct pawl_err *err)
 	return 0;
 }
 
-/* One that an earlier scheduler started. */
+/* Takes in a run that an earlier scheduler started. */
 static int adopt(struct local *local, uint64_t job, uint64_t born, struct pawl_err *err)
 {
 	struct local_run *run = make_run(local, job, born);
@@ -601,7 +606,7 @@ static int adopt(struct local *local, uint64_t job, uint64_t born, struct pawl_e
 	}
 	if (run->phase == LOCAL_DYING && run->state.phase == RUN_STARTS &&
 		strays_signal(&run->mark, SIGKILL) == 0) {
-		local_remove(run->dir); /* it never came to be, and will be started again */
+		local_remove(run->dir); /* the run never came to be, and will be started again */
 		free_run(run);
 		return 0;
 	}

@@ -1,9 +1,9 @@
 /*
- * How a shepherd is started: see local_impl.h.
+ * Starts shepherds: see local_impl.h.
  *
- * The listening socket is made here, before the fork, and inherited: from then on whoever connects
- * to it reaches the shepherd, or is refused because it is dead. So a scheduler that is killed in
- * any moment leaves either no run, or one that the next scheduler finds.
+ * The listening socket is made here, before the fork, and inherited: from then on a connection to
+ * it reaches the shepherd, or is refused because the shepherd is dead. So a scheduler that is
+ * killed in any moment leaves either no run, or one that the next scheduler finds.
  */
 #include "daemon/local_impl.h"
 
@@ -88,7 +88,8 @@ int local_connect(struct local_run *run, struct pawl_err *err)
 	return rv;
 }
 
-/* Of a start before which the scheduler was killed, or that failed. */
+/* Makes the run's directory, in place of one that is left of a start before which the scheduler was
+ * killed, or that failed. */
 static int make_dir(const char *dir, struct pawl_err *err)
 {
 	struct strays_mark mark;
@@ -158,7 +159,7 @@ static int write_order(struct local *local, const struct core_job *job, struct o
 	}
 	if (rv == 0) {
 		order_name_task(order->task, job, submission.wall_ns);
-		if (local->options.scratch) { /* several schedulers may have it */
+		if (local->options.scratch) { /* several schedulers may share the directory */
 			snprintf(order->scratch, sizeof(order->scratch), "%.2000s/%s",
 				local->options.scratch, order->task);
 		} else {
@@ -235,7 +236,7 @@ static int spawn(const struct order *order, const int fds[FDS], struct pawl_err 
 static int start_in(struct local *local, const struct core_job *job, struct order *order,
 	struct local_run *run, struct pawl_err *err)
 {
-	int fds[FDS] = {-1, -1, -1, -1}; /* as ORDER_FD_… */
+	int fds[FDS] = {-1, -1, -1, -1}; /* in the order of ORDER_FD_… */
 	int rv;
 
 	strays_mark_set(&run->mark, order);
@@ -273,8 +274,8 @@ static int start_in(struct local *local, const struct core_job *job, struct orde
 	return rv;
 }
 
-/* Whom it runs as is looked up here, where a start can be tried again: names come from servers that
- * may not answer. Without an entry nobody knows that user's groups. */
+/* Looks up the user that the job runs as, here, where a start can be tried again: names come from
+ * servers that may not answer. Without an entry nobody knows that user's groups. */
 static int name_user(struct order *order, struct pawl_err *err)
 {
 	const struct passwd *user = getpwuid(order->uid);

@@ -1,4 +1,4 @@
-/* What Prometheus is told: see metrics.h. */
+/* The metrics that Prometheus reads: see metrics.h. */
 #include "daemon/metrics.h"
 
 #include "base/clock.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LIVE_STATES ((uint32_t)CORE_DONE) /* those before it are of jobs that are not over */
+#define LIVE_STATES ((uint32_t)CORE_DONE) /* states of jobs that are not over */
 
 static const double decision_bounds_s[METRICS_BOUNDS] = {0.0001, 0.001, 0.005, 0.025, 0.1, 0.5, 2,
 	10};
@@ -45,7 +45,8 @@ void metrics_init(struct metrics *m)
 		.waits.bounds_s = wait_bounds_s};
 }
 
-/* A job that is short may have ended before it was said to run. */
+/* Returns whether the event says that a job ran: a short one may have ended before its start was
+ * reported. */
 static bool says_it_ran(const struct core_event *event)
 {
 	return event->kind == CORE_RUNS ||
@@ -93,16 +94,16 @@ void metrics_answered(struct metrics *m, unsigned code)
 
 /* ---- what is there now ---- */
 
-/* Of all jobs that are not over. */
+/* Sums over the jobs that are not over. */
 struct sums {
 	uint64_t *jobs;    /* owned; [queue][state] */
-	double *oldest_s;  /* owned; by queue: who waits in it for the longest */
-	uint64_t live;     /* of them */
-	uint64_t restarts; /* of those that are over, too */
-	uint64_t failures; /* likewise */
+	double *oldest_s;  /* owned; by queue: longest wait of a job in it */
+	uint64_t live;     /* number of these jobs */
+	uint64_t restarts; /* changes of replicas, with those of jobs that are over */
+	uint64_t failures; /* failures, with those of jobs that are over */
 };
 
-/* Of those that are over, by state: in the order of its names. */
+/* Totals of the jobs that are over, in the order of their states. */
 struct ends {
 	struct store_total by[CORE_CANCELLED - CORE_DONE + 1];
 };
@@ -135,7 +136,7 @@ static int sum_jobs(struct sums *s, const struct metrics_view *v, const struct e
 		double waits_s = (double)(v->now_ns - job->since_ns) / NS_PER_S;
 
 		if (job->state >= CORE_DONE) {
-			continue; /* it is among those of the store */
+			continue; /* the store's totals include the job */
 		}
 		s->live++;
 		s->jobs[queue * LIVE_STATES + job->state]++;
@@ -152,8 +153,8 @@ static int sum_jobs(struct sums *s, const struct metrics_view *v, const struct e
 	return 0;
 }
 
-/* The names of AdaptDL's scheduler, whose statuses are its phases. Its client library adds _total
- * to the name of a counter, which dashboards ask for; documents have it without. */
+/* Writes the names of AdaptDL's scheduler, whose statuses are its phases. Its client library adds
+ * _total to the name of a counter, which dashboards ask for; documents have it without. */
 static void put_adaptdl(struct wire_out *out, const struct sums *sums, const struct ends *ends)
 {
 	static const char *const statuses[] = {"Succeeded", "Failed", "Cancelled"};
@@ -192,7 +193,7 @@ static void put_by_type(struct wire_out *out, const struct metrics_view *v, cons
 
 static void put_nodes(struct wire_out *out, const struct metrics_view *v)
 {
-	uint32_t types_here = v->types_here; /* and those of nodes that are about to go */
+	uint32_t types_here = v->types_here; /* with the types of nodes that are about to go */
 	uint64_t counts[CORE_NODE_LOST + 1] = {0};
 	uint64_t slots[SCHED_TYPES_MAX] = {0};
 	uint64_t used[SCHED_TYPES_MAX] = {0};
@@ -247,7 +248,7 @@ static void put_jobs(struct wire_out *out, const struct metrics_view *v, const s
 		"Ends of jobs with another code than 0", (double)sums->failures);
 }
 
-/* Lines of their own, for those that run. */
+/* Writes a line for each job that runs. */
 static void put_running(struct wire_out *out, const struct metrics_view *v, bool goodput)
 {
 	const char *name =

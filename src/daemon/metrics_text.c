@@ -14,7 +14,7 @@ static void put_text(struct wire_out *out, const char *text)
 	wire_put_raw(out, text, strlen(text));
 }
 
-/* quote: it stands in quotation marks. */
+/* Writes text with escapes. quote: the text stands in quotation marks. */
 static void put_escaped(struct wire_out *out, const char *text, bool quote)
 {
 	for (; *text != '\0'; text++) {
@@ -30,7 +30,7 @@ static void put_escaped(struct wire_out *out, const char *text, bool quote)
 	}
 }
 
-/* With the fewest digits that read back as the same. */
+/* Formats a number with 15 digits or, where these do not read back as the same, with 17. */
 static const char *print_number(char text[NUMBER_MAX], double value)
 {
 	if (isnan(value)) {

@@ -1,6 +1,6 @@
 /*
- * Prometheus' text format 0.0.4: lines "name{label="value",…} number", each family of them after
- * its HELP and TYPE. What runs out of memory is in out->failed.
+ * Prometheus' text format 0.0.4: lines "name{label="value",…} number", each family of lines after
+ * its HELP and TYPE. Where memory runs out, out->failed is set.
  *   https://prometheus.io/docs/instrumenting/exposition_formats/
  */
 #ifndef DAEMON_METRICS_TEXT_H
@@ -13,26 +13,26 @@
 
 struct metrics_label {
 	const char *name;
-	const char *value; /* any bytes: what would end it is escaped */
+	const char *value; /* any bytes: those that would end the value are escaped */
 };
 
-/* How long things took, by size. */
+/* A histogram of durations. */
 struct metrics_times {
-	const double *bounds_s; /* METRICS_BOUNDS of them, ascending */
+	const double *bounds_s; /* METRICS_BOUNDS bounds, ascending */
 	uint64_t counts[METRICS_BOUNDS + 1];
 	double sum_s;
 };
 
 void metrics_times_add(struct metrics_times *times, double seconds);
 
-/* type: "counter", "gauge", "summary" or "histogram". */
+/* Writes the head of a family. type: "counter", "gauge", "summary" or "histogram". */
 void metrics_put_family(struct wire_out *out, const char *name, const char *type, const char *help);
 void metrics_put(struct wire_out *out, const char *name, const struct metrics_label *labels,
 	uint32_t labels_n, double value);
-/* A family with one line without labels. */
+/* Writes a family with one line without labels. */
 void metrics_put_one(struct wire_out *out, const char *name, const char *type, const char *help,
 	double value);
-/* A histogram, with its family. */
+/* Writes a histogram, with its family. */
 void metrics_put_times(struct wire_out *out, const char *name, const char *help,
 	const struct metrics_times *times);
 

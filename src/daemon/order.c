@@ -1,5 +1,5 @@
 /* Orders and states as bytes: see order.h. A state has one size and a checksum, and is written at
- * once: who reads it while it is written knows. */
+ * once: a process that reads it while it is written knows. */
 #include "daemon/order.h"
 
 #include "base/clock.h"
@@ -15,9 +15,9 @@
 #include <unistd.h>
 
 #define ORDER_VERSION 5u
-#define ORDER_KEYLESS 4u /* the version before, of which runs may live yet */
+#define ORDER_KEYLESS 4u /* the version before; runs of it may still live */
 #define STATE_VERSION 1u
-#define STATE_BYTES   512u /* of the file */
+#define STATE_BYTES   512u /* size of the state file */
 
 void order_encode(struct wire_out *out, const struct order *o)
 {

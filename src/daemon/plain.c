@@ -1,4 +1,4 @@
-/* Commands of Python's: see plain.h. */
+/* Scripts that are a Python command: see plain.h. */
 #include "daemon/plain.h"
 
 #include <ctype.h>
@@ -7,7 +7,7 @@
 
 #define BLANKS " \t"
 
-/* What a shell leaves as it is, anywhere in a word but the first (NAME=VALUE). */
+/* Returns whether a shell leaves c as it is, anywhere in a word but the first (NAME=VALUE). */
 static bool is_plain(char c)
 {
 	return isalnum((unsigned char)c) || (c != '\0' && strchr("_-+./,:=%@", c));

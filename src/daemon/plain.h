@@ -1,5 +1,5 @@
-/* Scripts that are a command of Python's and nothing else, which need no shell: `pawl run` starts
- * those itself, from its template. Pure. */
+/* Recognises scripts that are a Python command and nothing else, and need no shell: `pawl run`
+ * starts these itself, from its template. Pure. */
 #ifndef DAEMON_PLAIN_H
 #define DAEMON_PLAIN_H
 
@@ -8,15 +8,15 @@
 #define PLAIN_WORDS_MAX 64u
 
 /*
- * Cuts a script of one line into its words, in which nothing is for a shell to do. text: the
- * script, in which words are ended; they point into it. How many; 0: it is no such script, and its
- * text stays as it was.
+ * Cuts a script of one line into its words, if nothing in them is for a shell to do. text: the
+ * script, in which words are ended; they point into it. Returns how many; 0: the script is not so,
+ * and text stays as it was.
  */
 uint32_t plain_cut(char *text, const char *words[PLAIN_WORDS_MAX]);
 
-/* Of words that are an interpreter of Python, by its name, and a file, or "-m" and a module: how
- * many they are without "-u", which is taken out and which `pawl run` has anyway. 0: they are
- * something else. */
+/* Takes "-u", which `pawl run` has anyway, out of words that are an interpreter of Python, by its
+ * name, and a file, or "-m" and a module. Returns how many words are left; 0: they are something
+ * else. */
 uint32_t plain_python(const char **words, uint32_t n);
 
 #endif

@@ -1,4 +1,5 @@
-/* Places of a run as bytes: see run_place.h. A checksum, a version, how many, then each. */
+/* Places of a run as bytes: see run_place.h. A checksum, a version, the number of entries, then
+ * each. */
 #include "daemon/run_place.h"
 
 #include "base/crc.h"
@@ -13,7 +14,7 @@
 
 #define PLACE_VERSION     1u
 #define PLACE_ENTRIES     2u
-#define PLACE_NODE_BYTES  (CORE_NAME_MAX + 8u) /* of a node, at most */
+#define PLACE_NODE_BYTES  (CORE_NAME_MAX + 8u) /* bytes of a node, at most */
 #define PLACE_ENTRY_BYTES (16u + ORDER_NODES_MAX * PLACE_NODE_BYTES)
 #define PLACE_BYTES_MAX   (16u + PLACE_ENTRIES * PLACE_ENTRY_BYTES)
 
@@ -43,7 +44,7 @@ static void get_entry(struct wire_in *in, struct run_place_entry *entry)
 	}
 }
 
-/* The one of that generation, if it is there. */
+/* Decodes the entry of that generation. PAWL_ENOENT: it is not there. */
 static int decode(const uint8_t *bytes, size_t len_bytes, uint64_t generation,
 	struct run_place_entry *entry, struct pawl_err *err)
 {
@@ -108,7 +109,7 @@ int run_place_save(const char *run_dir, const struct run_place_entry *to, uint64
 	int rv = 0;
 
 	name_file(run_dir, path);
-	wire_put_u32(&out, 0); /* the checksum's place */
+	wire_put_u32(&out, 0); /* room for the checksum */
 	wire_put_u32(&out, PLACE_VERSION);
 	wire_put_u32(&out, has_last ? 2 : 1);
 	put_entry(&out, to);

@@ -1,4 +1,4 @@
-/* A run from its start to its end: see shepherd.h. What is started is in shepherd_start.c. */
+/* A run from its start to its end: see shepherd.h. Processes are started in shepherd_start.c. */
 #include "daemon/shepherd.h"
 
 #include "base/clock.h"
@@ -21,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SCALE_NO 2 /* exit codes of `pawl scale`: it is asked for what cannot be */
+#define SCALE_NO 2 /* exit code of `pawl scale`: the request is impossible */
 
 /* ---- telling the scheduler ---- */
 
@@ -35,7 +35,7 @@ static void drop_peer(struct shepherd *s)
 	s->told_bytes = 0;
 }
 
-/* Whoever is there is told to look. */
+/* Tells the scheduler, if it is connected, to look. */
 static void ring(struct shepherd *s)
 {
 	if (s->peer.fd >= 0 && send(s->peer.fd, "!", 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1 &&
@@ -56,10 +56,10 @@ static int tell(struct shepherd *s)
 	return rv;
 }
 
-/* ---- its end ---- */
+/* ---- the end ---- */
 
-/* Not before the end is written down, however full the disk is: it would be taken for killed, and
- * be started once more. */
+/* Writes the end down, and leaves only when that is done, however full the disk is: else the run
+ * would be taken for killed, and be started once more. */
 static void leave(struct shepherd *s)
 {
 	if (s->state.phase != RUN_IS_OVER) {
@@ -80,7 +80,7 @@ static void leave(struct shepherd *s)
 	}
 }
 
-/* Not later than the grace lets them stay. */
+/* Looks for strays again, at the latest when the grace is over. */
 static void look_again(struct shepherd *s)
 {
 	int64_t at_ns = clock_mono_ns() + strays_wait(&s->wait_ns);
@@ -89,7 +89,7 @@ static void look_again(struct shepherd *s)
 		s->killing || at_ns < s->deadline_ns ? at_ns : s->deadline_ns);
 }
 
-/* Once no process of ours is left, of those that were left behind. */
+/* Signals the processes that were left behind, and leaves once none of them is there any more. */
 static void look_for_strays(struct shepherd *s, int signal)
 {
 	if (signal != 0) {
@@ -102,7 +102,8 @@ static void look_for_strays(struct shepherd *s, int signal)
 	}
 }
 
-/* Who was told already is not told again: a second signal may mean something else. */
+/* Ends the processes that were left behind. If they were told already they are not told again: a
+ * second signal may mean something else. */
 static void end_strays(struct shepherd *s)
 {
 	s->phase = PHASE_STRAYS;
@@ -181,7 +182,7 @@ static void fail_to_start(struct shepherd *s, const struct pawl_err *err)
 	}
 }
 
-/* The next setup, or run. */
+/* Starts the next setup, or run. */
 static void go_on(struct shepherd *s)
 {
 	struct pawl_err err;
@@ -239,7 +240,7 @@ static void resize(struct shepherd *s, uint64_t generation, uint32_t replicas)
 	bool can = s->spec.elastic && s->phase == PHASE_RUN && !s->stopping;
 
 	if (s->resize_to == generation) {
-		return; /* it is under way */
+		return; /* the change is under way */
 	}
 	if (generation <= s->state.generation || generation == s->state.refused || !can) {
 		s->state.refused = generation > s->state.generation ? generation : s->state.refused;
@@ -254,7 +255,8 @@ static void resize(struct shepherd *s, uint64_t generation, uint32_t replicas)
 	}
 }
 
-/* It is not there yet, or it comes to its end: then that is what the scheduler will hear. */
+/* Handles the end of `pawl scale`. It fails if the job is not there yet, or comes to its end: of
+ * that the scheduler will hear. */
 static void on_scaled(struct shepherd *s, int status)
 {
 	s->scaler = 0;
@@ -262,7 +264,7 @@ static void on_scaled(struct shepherd *s, int status)
 		return;
 	}
 	if (s->scaler_n != s->resize_n) {
-		try_resize(s); /* it was told otherwise meanwhile */
+		try_resize(s); /* another number was asked for meanwhile */
 	} else if (status == 0) {
 		answer_resize(s, true);
 	} else if (status == SCALE_NO || clock_mono_ns() >= s->resize_until_ns) {
@@ -322,7 +324,7 @@ static void reap(struct shepherd *s)
 		info.si_pid = 0;
 	}
 	if (s->phase == PHASE_STRAYS && s->state.phase != RUN_IS_OVER) {
-		s->wait_ns = 0; /* there are fewer */
+		s->wait_ns = 0; /* processes have ended: look soon */
 		look_for_strays(s, 0);
 	}
 }
@@ -366,7 +368,7 @@ static void on_told(struct loop_source *source, uint32_t events)
 	}
 }
 
-/* The newest scheduler is the one that counts. */
+/* Takes a connection: the newest scheduler is the one that counts. */
 static void on_connect(struct listener *listener, int fd, const struct sockaddr *from,
 	socklen_t len)
 {
@@ -378,7 +380,7 @@ static void on_connect(struct listener *listener, int fd, const struct sockaddr 
 		close(fd);
 		s->peer.fd = -1;
 	}
-	ring(s); /* what came before */
+	ring(s); /* the scheduler may have missed what came before */
 }
 
 static int open_loop(struct shepherd *s, struct pawl_err *err)
@@ -411,7 +413,7 @@ static void say_start(struct shepherd *s)
 	job_log_say(s->log, "job %llu starts on %s", (unsigned long long)s->order.job, where);
 }
 
-/* What kept it from starting goes to the scheduler, and to the user if there is a log. */
+/* Reports what kept the run from starting: to the scheduler, and to the user if there is a log. */
 static int refuse(struct shepherd *s, const struct pawl_err *err)
 {
 	s->state.phase = RUN_IS_OVER;
@@ -426,7 +428,8 @@ static int refuse(struct shepherd *s, const struct pawl_err *err)
 	return run_state_save(ORDER_FD_STATE, &s->state, NULL);
 }
 
-/* What may take long, and nobody waits for: the end is written down, and told by hanging up. */
+/* Does what may take long, and nobody waits for: the end is written down, and told by hanging
+ * up. */
 static void clean_up(struct shepherd *s)
 {
 	if (s->scratch[0] != '\0') {

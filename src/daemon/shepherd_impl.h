@@ -1,4 +1,4 @@
-/* What the files of shepherd*.c share. */
+/* Shared by the files of shepherd*.c. */
 #ifndef DAEMON_SHEPHERD_IMPL_H
 #define DAEMON_SHEPHERD_IMPL_H
 
@@ -14,15 +14,15 @@
 
 struct shepherd;
 
-/* A process that was started, and what it prints. */
+/* A process that was started, and its output. */
 struct run_child {
 	struct shepherd *shepherd;
 	pid_t pid; /* 0: it has ended */
 	uint32_t rank;
-	bool prefixed;             /* its lines are marked with the rank */
-	struct loop_source output; /* read end of its stdout and stderr; fd -1: closed */
-	size_t line_bytes;         /* in line */
-	char line[CHILD_LINE_MAX]; /* one that has not ended yet */
+	bool prefixed;             /* lines of output are marked with the rank */
+	struct loop_source output; /* read end of stdout and stderr; fd -1: closed */
+	size_t line_bytes;         /* bytes in line */
+	char line[CHILD_LINE_MAX]; /* line that has not ended yet */
 };
 
 enum shepherd_phase { PHASE_SETUP, PHASE_RUN, PHASE_STRAYS };
@@ -32,34 +32,34 @@ struct shepherd {
 	struct wire_out order_bytes; /* owned; order points into it */
 	struct submission submission;
 	struct sched_spec spec;
-	struct devices devices; /* of its ranks */
-	char scratch[PATH_MAX]; /* directory for disk_tier; "": it has none */
+	struct devices devices; /* devices of the ranks */
+	char scratch[PATH_MAX]; /* directory for disk_tier; "": none */
 	struct job_log *log;
 	struct loop *loop;
 	struct listener listen;
-	struct loop_source peer; /* the scheduler; fd -1: there is none */
+	struct loop_source peer; /* connection to the scheduler; fd -1: there is none */
 	struct loop_source signals;
-	struct loop_timer timer; /* the grace is over, or strays are to be looked for */
-	int64_t wait_ns;         /* between two looks for them: strays_wait */
-	size_t told_bytes;       /* in told */
-	struct run_told told;    /* that has not come whole yet */
+	struct loop_timer timer; /* fires when the grace is over, or strays are to be looked for */
+	int64_t wait_ns;         /* time between two looks for strays: strays_wait */
+	size_t told_bytes;       /* bytes in told */
+	struct run_told told;    /* command that is not complete yet */
 	struct run_state state;
 	enum shepherd_phase phase;
-	uint32_t setups;            /* done so far */
-	uint32_t port;              /* at which replicas meet, as AdaptDL has it */
-	struct run_child *children; /* owned; of this phase */
+	uint32_t setups;            /* number of setups begun so far */
+	uint32_t port;              /* port at which replicas meet, as AdaptDL has it */
+	struct run_child *children; /* owned; processes of this phase */
 	uint32_t children_n;
-	uint32_t alive;          /* of them */
-	bool stopping;           /* it was told to end */
-	bool killing;            /* its grace is over */
-	int64_t deadline_ns;     /* of it */
-	int first_exit;          /* of the first that failed; 0 */
-	bool by_itself;          /* how the run ended, once strays are left alone */
-	pid_t scaler;            /* `pawl scale`; 0: none runs */
-	uint32_t scaler_n;       /* replicas that it asks for */
-	uint64_t resize_to;      /* generation; 0: none */
-	uint32_t resize_n;       /* replicas of it */
-	int64_t resize_until_ns; /* it is tried again until then */
+	uint32_t alive;          /* number of children that are alive */
+	bool stopping;           /* the scheduler has sent RUN_STOP, or a signal came */
+	bool killing;            /* the grace is over */
+	int64_t deadline_ns;     /* end of the grace */
+	int first_exit;          /* exit code of the first child that failed; 0: none */
+	bool by_itself;          /* the run ended by itself; known once only strays are left */
+	pid_t scaler;            /* process of `pawl scale`; 0: none runs */
+	uint32_t scaler_n;       /* replicas that scaler asks for */
+	uint64_t resize_to;      /* generation of the change under way; 0: none */
+	uint32_t resize_n;       /* replicas that resize_to has */
+	int64_t resize_until_ns; /* time until which the change is tried again */
 	struct loop_timer resize_timer;
 };
 
@@ -67,18 +67,18 @@ struct shepherd {
 
 /* Reads the order, becomes the job's user, opens its log, goes to its directory. */
 int shepherd_prepare(struct shepherd *s, struct pawl_err *err);
-/* Starts setup, on the next node; or run, on all of them. What fails is in err, and nothing
- * runs. */
+/* Starts setup, on the next node. On errors nothing runs. */
 int shepherd_setup(struct shepherd *s, struct pawl_err *err);
+/* Starts run, on all nodes. On errors nothing runs. */
 int shepherd_run(struct shepherd *s, struct pawl_err *err);
-/* `pawl scale` for resize_n. */
+/* Starts `pawl scale` for resize_n. */
 int shepherd_scale(struct shepherd *s, struct pawl_err *err);
 
 /* ---- shepherd_output.c ---- */
 
-/* Has what the process prints, from fd, written to the log. fd is taken over. */
+/* Has what the process prints, from fd, written to the log. Takes fd. */
 int shepherd_listen_to(struct shepherd *s, struct run_child *one, int fd, struct pawl_err *err);
-/* All that it has printed so far, and no more. */
+/* Writes all that the process has printed so far, and no more. */
 void shepherd_output_close(struct run_child *one);
 
 #endif

@@ -1,4 +1,4 @@
-/* From the pipes of a job's processes to its log: see shepherd_impl.h. */
+/* Copies the pipes of a job's processes to its log: see shepherd_impl.h. */
 #include "daemon/shepherd_impl.h"
 
 #include <errno.h>
@@ -8,8 +8,8 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#define READS_TURN 16u   /* of one process, before others have their turn */
-#define READS_LAST 1024u /* once it has ended: more than a pipe holds */
+#define READS_TURN 16u   /* reads from one process, before others have their turn */
+#define READS_LAST 1024u /* reads once a process has ended: more than a pipe holds */
 
 static void put_line(struct run_child *one)
 {
@@ -40,7 +40,7 @@ static void take(struct run_child *one, const char *bytes, size_t len_bytes)
 	}
 }
 
-/* What is there now, or much of it; false: nothing will come any more. */
+/* Copies what is there now, or much of it; false: nothing will come any more. */
 static bool drain(struct run_child *one, unsigned reads_max)
 {
 	char bytes[CHILD_LINE_MAX];

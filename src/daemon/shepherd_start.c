@@ -1,8 +1,8 @@
 /*
- * How the processes of a run are started: see shepherd_impl.h.
+ * Starts the processes of a run: see shepherd_impl.h.
  *
- * The job's user is become before anything of the job is looked at. Scripts are run by a shell that
- * is given them as they are; a command of `pawl submit -- COMMAND` reaches no shell but as "$@".
+ * We become the job's user before anything of the job is looked at. Scripts are run by a shell that
+ * is given them as they are; a command of `pawl submit -- COMMAND` reaches no shell.
  */
 #include "daemon/shepherd.h"
 
@@ -34,15 +34,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define PROGRAM   "/proc/self/exe" /* this one, also if another was installed meanwhile */
-#define ARGS_MAX  32u              /* of a command line, beside what the user gave */
+#define PROGRAM   "/proc/self/exe" /* this program, also if another was installed meanwhile */
+#define ARGS_MAX  32u              /* words of a command line, beside those that the user gave */
 #define RESTART_S 64u              /* bytes of a number, or a range, in words */
 
-/* A shell that is told to end waits for what it runs, which was told as well; and ranks that are
- * told to leave (SIGUSR1) are no shells. */
+/* A shell waits, when it is to end, for what it runs, which gets the signal as well; and shells
+ * ignore the SIGUSR1 that has ranks leave. */
 #define PREAMBLE "trap 'exit 143' TERM; trap : USR1\n"
 
-/* ---- who it is, and where ---- */
+/* ---- user and directory ---- */
 
 static int read_order(struct shepherd *s, struct pawl_err *err)
 {
@@ -61,7 +61,7 @@ static int read_order(struct shepherd *s, struct pawl_err *err)
 	return order_decode(&s->order, s->order_bytes.bytes, s->order_bytes.len_bytes, err);
 }
 
-/* The scheduler has taken more for itself. */
+/* Gives back the limit of open files, which the scheduler has raised for itself. */
 static void give_files_back(const struct shepherd *s)
 {
 	struct rlimit limit;
@@ -72,14 +72,15 @@ static void give_files_back(const struct shepherd *s)
 	}
 }
 
-/* The scheduler's user runs it, as all jobs. (Not once another one was become.) */
+/* Returns whether the scheduler's user runs the job, as all jobs. Not once we have become another
+ * user. */
 static bool is_of_all(const struct shepherd *s)
 {
 	return s->order.uid == geteuid();
 }
 
-/* An empty one instead of root's. Before root is left, who has no quota to exceed; a sandbox has
- * none to be left with. */
+/* Joins an empty session keyring instead of root's. This comes before root's rights are given up,
+ * because root has no quota to exceed; a sandbox has no keyring to be left with. */
 static int leave_keyring(struct pawl_err *err)
 {
 	if (syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0 && errno != ENOSYS &&
@@ -89,7 +90,7 @@ static int leave_keyring(struct pawl_err *err)
 	return 0;
 }
 
-/* For good, with all of its groups. */
+/* Becomes the job's user, for good, with all groups of that user. */
 static int become_user(struct shepherd *s, struct pawl_err *err)
 {
 	gid_t gid = (gid_t)s->order.gid;
@@ -108,8 +109,8 @@ static int become_user(struct shepherd *s, struct pawl_err *err)
 	return 0;
 }
 
-/* The job's directory is its user's, and nobody else's; where all are the scheduler's user's, who
- * may look into it otherwise is the scheduler's choice. */
+/* Makes the job's directory, which is its user's, and nobody else's. If all directories are the
+ * scheduler's user's, the scheduler chooses elsewhere which other users may look into it. */
 static int make_job_dir(struct shepherd *s, struct pawl_err *err)
 {
 	struct stat st;
@@ -132,7 +133,7 @@ static int find_path(const struct shepherd *s, const char *path, char full[PATH_
 	return submission_path(s->order.home, s->submission.cwd, path, full, err);
 }
 
-/* ---- what it finds at paths of its own ---- */
+/* ---- mounts and devices ---- */
 
 static int put_mount(const struct shepherd *s, const struct sched_mount *mount,
 	struct pawl_err *err)
@@ -144,7 +145,7 @@ static int put_mount(const struct shepherd *s, const struct sched_mount *mount,
 	return rv == 0 ? mounts_link(at, from, err) : rv;
 }
 
-/* For `pawl run`, which looks there for each rank that it starts. */
+/* Writes the devices for `pawl run`, which looks there for each rank that it starts. */
 static int write_devices(struct shepherd *s, struct pawl_err *err)
 {
 	char path[PATH_MAX + 16];
@@ -195,7 +196,7 @@ int shepherd_prepare(struct shepherd *s, struct pawl_err *err)
 	return rv;
 }
 
-/* ---- what processes find in their environment ---- */
+/* ---- environment ---- */
 
 __attribute__((format(printf, 2, 3))) static void put(struct wire_out *set, const char *fmt, ...)
 {
@@ -210,7 +211,7 @@ __attribute__((format(printf, 2, 3))) static void put(struct wire_out *set, cons
 	wire_put_raw(set, text, set->failed ? 0 : (size_t)len + 1);
 }
 
-/* Agents of one job are one a node, and all nodes are this machine. */
+/* Sets XDG_RUNTIME_DIR: agents of one job are one a node, and all nodes are this machine. */
 static void put_runtime_dir(const struct shepherd *s, struct wire_out *set, uint32_t rank)
 {
 	char dir[PATH_MAX];
@@ -224,8 +225,8 @@ static void put_runtime_dir(const struct shepherd *s, struct wire_out *set, uint
 	}
 }
 
-/* Each rank of a job of nodes sees its own alone; `pawl run` those of all, as torchrun has it:
- * LOCAL_RANK says which is a rank's. */
+/* Sets the devices. Each rank of a job of nodes sees its own alone; `pawl run` sees those of all,
+ * as torchrun has it: LOCAL_RANK says which is a rank's. */
 static void put_devices(const struct shepherd *s, struct wire_out *set, uint32_t rank,
 	enum vars_phase phase)
 {
@@ -242,8 +243,8 @@ static void put_devices(const struct shepherd *s, struct wire_out *set, uint32_t
 	}
 }
 
-/* What AdaptDL's controller gives its replicas. Under `pawl run` each rank gets its own of it; one
- * of `num_nodes` is a replica. Ports are AdaptDL's: another one each start. */
+/* Sets what AdaptDL's controller gives its replicas. Under `pawl run` each rank gets its own of it;
+ * one of `num_nodes` is a replica. Ports are AdaptDL's: another one each start. */
 static void put_adaptdl(const struct shepherd *s, struct wire_out *set, uint32_t rank)
 {
 	const struct order *o = &s->order;
@@ -283,7 +284,7 @@ static void put_ours(const struct shepherd *s, struct wire_out *set, uint32_t ra
 	put_runtime_dir(s, set, rank);
 }
 
-/* An environ, to be freed, that points into set; NULL: no memory. */
+/* Makes an environ that points into set; the caller frees it. NULL: no memory. */
 static char **make_env(const struct shepherd *s, struct wire_out *set, uint32_t rank,
 	enum vars_phase phase)
 {
@@ -370,7 +371,7 @@ static int make_children(struct shepherd *s, uint32_t n, struct pawl_err *err)
 	return 0;
 }
 
-/* A command line: our words, then (from at on) the script, and what follows it. */
+/* A command line: our words, then the script, or the words of a command. */
 struct words {
 	char **argv;  /* owned, the array alone */
 	char *script; /* owned */
@@ -382,7 +383,7 @@ static void drop_words(struct words *words)
 	free(words->script);
 }
 
-/* "… bash -c SCRIPT bash WORDS…", or for a command alone "… WORDS…". */
+/* Makes "… bash -c SCRIPT", or for a command alone "… WORDS…". */
 static int make_words(const struct shepherd *s, const char *script, char *const *first,
 	uint32_t first_n, struct words *words, struct pawl_err *err)
 {
@@ -413,7 +414,7 @@ static int make_words(const struct shepherd *s, const char *script, char *const 
 	return 0;
 }
 
-/* A command's program is looked for as the user's own shell would. */
+/* Finds a command's program as the user's own shell would. */
 static int find_command(const struct shepherd *s, const char *name, char path[PATH_MAX],
 	struct pawl_err *err)
 {
@@ -459,8 +460,9 @@ int shepherd_setup(struct shepherd *s, struct pawl_err *err)
 	return rv;
 }
 
-/* The words of a job that is a command of Python's, for `pawl run` to start: n; or 0, and it has a
- * shell, or whatever program it is, started. text: of the script, to be freed. */
+/* Finds the words of a job that is a Python command, for `pawl run` to start. Returns how many; 0:
+ * the job has a shell, or another program, started. *text: the script that found points into, which
+ * the caller frees. */
 static uint32_t find_python(const struct shepherd *s, const char *found[PLAIN_WORDS_MAX],
 	char **text)
 {
@@ -477,7 +479,7 @@ static uint32_t find_python(const struct shepherd *s, const char *found[PLAIN_WO
 	return plain_python(found, n);
 }
 
-/* What is run by `pawl run`, behind its options. */
+/* Makes the command line of `pawl run`: the options, then what it runs. */
 static int make_worker(const struct shepherd *s, char *const *options, uint32_t options_n,
 	struct words *words, struct pawl_err *err)
 {
@@ -503,7 +505,7 @@ static int make_worker(const struct shepherd *s, char *const *options, uint32_t 
 	return 0;
 }
 
-/* `pawl run` for all replicas. */
+/* Starts `pawl run` for all replicas. */
 static int run_elastic(struct shepherd *s, struct pawl_err *err)
 {
 	char range[RESTART_S];
@@ -530,7 +532,7 @@ static int run_elastic(struct shepherd *s, struct pawl_err *err)
 	return rv;
 }
 
-/* `run` once a node. */
+/* Starts `run` once a node. */
 static int run_nodes(struct shepherd *s, struct pawl_err *err)
 {
 	uint32_t nodes = order_replicas(&s->order);

@@ -1,8 +1,10 @@
-/* Reads /proc (proc(5)): see strays.h. A process is looked at through its pidfd's life: who got its
- * number meanwhile gets no signal (where a sandbox has no pidfds, it might).
+/*
+ * Reads /proc (proc(5)): see strays.h. A process is looked at while its pidfd is open: if another
+ * one gets the number meanwhile, it gets no signal (where a sandbox has no pidfds, it might).
  *
- * Whose a process is comes before what it says: to read the environment of a stranger may take as
- * long as the stranger wants, whose memory is read for it. */
+ * The user of a process is checked before its environment is read: to read the environment of a
+ * stranger may take as long as the stranger wants, whose memory is read for it.
+ */
 #include "daemon/strays.h"
 
 #include "base/clock.h"
@@ -51,10 +53,12 @@ int strays_mark_load(struct strays_mark *mark, const char *run_dir, struct pawl_
 	}
 	wire_out_deinit(&bytes);
 	free(order);
-	return rv == PAWL_ECORRUPT || rv == PAWL_ENOENT ? 0 : rv; /* it is written before a start */
+	/* The order is written before a start: without one there is no process. */
+	return rv == PAWL_ECORRUPT || rv == PAWL_ENOENT ? 0 : rv;
 }
 
-/* ENVIRON_MAX bytes of it at most; 0: it is gone, or hides it; -1: it cannot be looked at. */
+/* Reads the environment of a process, ENVIRON_MAX bytes at most. 0: the process is gone, or hides
+ * it; -1: it cannot be looked at. */
 static ssize_t read_environ(long pid, char *into)
 {
 	char path[64];
@@ -94,8 +98,9 @@ static bool has(const char *room, ssize_t len, const char *needle)
 	return false;
 }
 
-/* 1: it is one of them; 0: it is none; -1: that is not known. Our own user's is one that has not
- * become the run's user yet, or has become root by leave of it. */
+/* Returns 1 if the process is one of the run's, 0 if it is none, -1 if that is not known. One of
+ * our own user's may be a process of the run that has not become the run's user yet, or has become
+ * root by leave of it. */
 static int is_marked(long pid, const struct strays_mark *mark, char *room)
 {
 	ssize_t len;
@@ -112,13 +117,14 @@ static int is_marked(long pid, const struct strays_mark *mark, char *room)
 	return len < 0 ? -1 : has(room, len, mark->text);
 }
 
-/* As is_marked, and it was sent the signal. */
+/* Sends the signal to a process that is marked. Returns as is_marked. */
 static int look_at(long pid, const struct strays_mark *mark, char *room, int signal)
 {
 	int fd = FAULT_SYS("strays.open", (int)syscall(SYS_pidfd_open, pid, 0));
 	int found;
 
-	if (fd < 0 && errno != ENOSYS && errno != EPERM) { /* those two: no process has any here */
+	/* ENOSYS and EPERM: no process has a pidfd here. */
+	if (fd < 0 && errno != ENOSYS && errno != EPERM) {
 		return errno == ESRCH || errno == EINVAL ? 0 : -1; /* no process, or not any more */
 	}
 	found = is_marked(pid, mark, room);
@@ -166,15 +172,15 @@ int strays_signal(const struct strays_mark *mark, int signal)
 
 struct process {
 	uint32_t pid;
-	bool ours; /* it came of this process */
+	bool ours; /* descends from this process */
 	struct proc_facts facts;
 };
 
-/* All that there are; as many as the kernel lets be (pid_max). */
+/* All processes that there are; as many as the kernel lets be (pid_max). */
 struct processes {
 	struct process *at; /* owned; by pid */
 	size_t n;
-	size_t max; /* that at has room for */
+	size_t max; /* number of entries that at has room for */
 };
 
 static bool add_process(struct processes *all, uint32_t pid)
@@ -234,7 +240,7 @@ static bool is_ours(const struct processes *all, const struct process *one)
 	return parent && parent->ours;
 }
 
-/* A generation each turn: some have a lower number than their parent. */
+/* Finds our descendants, a generation each turn: some have a lower number than their parent. */
 static void find_ours(struct processes *all)
 {
 	bool more = all->n > 0;
@@ -250,7 +256,7 @@ static void find_ours(struct processes *all)
 	}
 }
 
-/* Unless its number is another's by now. */
+/* Sends a signal to a process, unless its number is another's by now. */
 static void signal_process(const struct process *one, int signal)
 {
 	int fd = (int)syscall(SYS_pidfd_open, (pid_t)one->pid, 0);
@@ -282,7 +288,7 @@ void strays_signal_own(int signal)
 	free(all.at);
 }
 
-/* Whoever came of us has us as an ancestor, the next of whom to us is our child. */
+/* Every descendant of ours has us as an ancestor, and the next ancestor before us is our child. */
 bool strays_has_own(void)
 {
 	siginfo_t info;

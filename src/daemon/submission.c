@@ -29,7 +29,7 @@ void submission_encode(struct wire_out *out, const struct submission *s)
 	}
 }
 
-/* Text without NULs; NULL: in has failed. */
+/* Reads a text without NULs; NULL: in has failed. */
 static const char *get_text(struct submission *s, struct wire_in *in)
 {
 	uint32_t len = 0;
@@ -42,7 +42,7 @@ static const char *get_text(struct submission *s, struct wire_in *in)
 	return in->failed ? NULL : text;
 }
 
-/* How many follow; 0 if they are too many. */
+/* Reads how many follow; 0 if they are too many. */
 static uint32_t get_count(struct wire_in *in, uint32_t most)
 {
 	uint32_t n = wire_get_u32(in);
@@ -83,7 +83,7 @@ static void get_all(struct submission *s, struct wire_in *in)
 	s->env = get_texts(s, in, s->env_n);
 }
 
-/* Names may be of another program than ours. */
+/* Checks the fields: they may come from another program than ours. */
 static bool is_sound(const struct submission *s)
 {
 	bool good = s->cwd[0] == '/' && (s->name[0] == '\0' || jobfile_is_name(s->name));

@@ -1,4 +1,4 @@
-/* Requests, replies, and who sends and waits: see talk.h. */
+/* Requests and replies, and the commands' end of the socket: see talk.h. */
 #include "daemon/talk.h"
 
 #include "agent/proto.h"
@@ -129,7 +129,7 @@ void talk_node_get(struct wire_in *in, struct talk_node *n)
 	n->price = get_f64(in);
 }
 
-/* ---- where it is ---- */
+/* ---- the scheduler's directory ---- */
 
 int talk_own_root(char root[PATH_MAX], struct pawl_err *err)
 {
@@ -191,8 +191,8 @@ int talk_root(const char *asked, char root[PATH_MAX], struct pawl_err *err)
 struct talk {
 	struct proto_conn conn;
 	struct wire_out out;
-	size_t start; /* of the frame in out */
-	uint32_t id;  /* of the last request */
+	size_t start; /* start of the frame in out */
+	uint32_t id;  /* id of the last request */
 	char root[PATH_MAX];
 };
 

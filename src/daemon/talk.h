@@ -1,7 +1,7 @@
 /*
- * What commands and the scheduler say to each other over its Unix socket: frames as of
- * agent/proto.h, one reply a request. Each request begins with a u16 version; a job is named by its
- * number, or by its name: then the newest of that name is meant. docs/protocol.md has the bytes.
+ * Messages between commands and the scheduler over its Unix socket: frames as of agent/proto.h, one
+ * reply a request. Each request begins with a u16 version; a job is named by its number, or by its
+ * name: then the newest of that name is meant. docs/protocol.md has the bytes.
  */
 #ifndef DAEMON_TALK_H
 #define DAEMON_TALK_H
@@ -16,24 +16,24 @@ struct link_reply;
 
 #define TALK_VERSION    2u
 #define TALK_BODY_MAX   (4u << 20) /* bytes of a request */
-#define TALK_PLACE_MAX  1024u      /* of a place in words, terminator included; cut */
-#define TALK_JOBS_MAX   100000u    /* of a list */
-#define TALK_REMARK_MAX 4096u      /* of what the engine says, in lines; likewise */
+#define TALK_PLACE_MAX  1024u      /* bytes of a place in words, terminator included; cut */
+#define TALK_JOBS_MAX   100000u    /* jobs of a list, at most */
+#define TALK_REMARK_MAX 4096u /* bytes of an engine's remark, in lines, terminator included; cut */
 
-#define TALK_SYSTEM_ROOT "/var/lib/pawl" /* of a scheduler that is root's */
-#define TALK_SOCKET      "sched.sock"    /* in its directory */
+#define TALK_SYSTEM_ROOT "/var/lib/pawl" /* directory of a scheduler that is root's */
+#define TALK_SOCKET      "sched.sock"    /* name in the scheduler's directory */
 #define TALK_ROOT_VAR    "PAWL_SCHED_ROOT"
 
 /* Bodies are listed as fields in order, after the version. */
 enum talk_type {
 	TALK_SUBMIT = 1, /* blob of submission.h */
-	TALK_LIST,       /* u8 those that are over, too; u32 at most so many */
+	TALK_LIST,       /* u8 with the jobs that are over; u32 at most so many of them */
 	TALK_SHOW,       /* str job */
 	TALK_CANCEL,     /* str job */
 	TALK_PAUSE,      /* str job */
 	TALK_RESUME,     /* str job */
 	TALK_NODES,      /* nothing */
-	TALK_DRAIN,      /* str node, u8 drained: or back again */
+	TALK_DRAIN,      /* str node, u8 1: drained, 0: back again */
 	/* replies */
 	TALK_ERROR = 64, /* u32 -code, str text */
 	TALK_DONE,       /* u64 job */
@@ -44,7 +44,7 @@ enum talk_type {
 			   f64 price) */
 };
 
-/* A job, as lists have it. */
+/* A job in a list. */
 struct talk_job {
 	uint64_t id;
 	char name[CORE_NAME_MAX];
@@ -53,15 +53,15 @@ struct talk_job {
 	char state[CORE_NAME_MAX];
 	char reason[CORE_NAME_MAX];
 	int32_t priority;
-	uint32_t replicas; /* that it has */
+	uint32_t replicas; /* replicas that the job has */
 	uint32_t least, most;
 	char place[TALK_PLACE_MAX];
 	int64_t submitted_ns; /* wall clock; 0: not known */
-	int64_t since_ns;     /* of the state, likewise */
+	int64_t since_ns;     /* time of the last change of state, wall clock; 0: not known */
 	double ran_s;
 	uint32_t restarts; /* changes of its replicas */
 	uint32_t failures;
-	int32_t exit_code; /* of its last end by itself */
+	int32_t exit_code; /* exit code of the last end by itself */
 	double goodput;    /* samples/s; 0: not known */
 	double left_s;     /* negative: not known */
 	bool over;
@@ -82,10 +82,10 @@ struct talk_shown {
 	struct talk_job job;
 	char explanation[CORE_TEXT_MAX];
 	char log_dir[PATH_MAX];
-	char cwd[PATH_MAX];           /* where it runs, from / on; "": not known */
-	char home[PATH_MAX];          /* what ~ is for it: of who runs it */
+	char cwd[PATH_MAX];           /* directory that it runs in, from / on; "": not known */
+	char home[PATH_MAX];          /* meaning of ~ to the job: home of the user that runs it */
 	double more, fewer;           /* goodput with a replica more, or fewer; 0: not known */
-	char remark[TALK_REMARK_MAX]; /* of the engine's, in lines */
+	char remark[TALK_REMARK_MAX]; /* the engine's remark, in lines */
 };
 
 void talk_job_put(struct wire_out *out, const struct talk_job *job);
@@ -97,23 +97,24 @@ void talk_shown_get(struct wire_in *in, struct talk_shown *shown);
 
 /* ---- the commands' end ---- */
 
-/* The scheduler's directory: asked (NULL: not said), else of PAWL_SCHED_ROOT, else this user's own
- * if there is a socket in it, else the system's. PAWL_EINVAL: too long, or no home. */
+/* Finds the scheduler's directory: asked (NULL: not given), else PAWL_SCHED_ROOT, else this user's
+ * own if there is a socket in it, else the system's. PAWL_EINVAL: too long, or no home. */
 int talk_root(const char *asked, char root[PATH_MAX], struct pawl_err *err);
-/* This user's own: root's is the system's. */
+/* Finds this user's own directory: root's is the system's. */
 int talk_own_root(char root[PATH_MAX], struct pawl_err *err);
 
 struct talk;
 
-/* PAWL_ENOENT: no scheduler runs there; PAWL_EIO: it may not be talked to. */
+/* Connects to the scheduler in root. PAWL_ENOENT: no scheduler runs there; PAWL_EIO: it may not be
+ * talked to. */
 int talk_open(struct talk **out, const char *root, struct pawl_err *err);
 void talk_close(struct talk *talk); /* NULL is fine */
-/* Who runs the scheduler, as the kernel says. PAWL_EIO. */
+/* Finds the user that runs the scheduler, as the kernel says. PAWL_EIO. */
 int talk_peer(const struct talk *talk, uint32_t *uid, struct pawl_err *err);
-/* A request's body, to be filled: its version is in it. */
+/* Begins a request. Returns its body, to be filled: the version is in it already. */
 struct wire_out *talk_begin(struct talk *talk, enum talk_type type);
-/* Sends it and waits for the reply, whose body is read through *in until the next talk_begin. What
- * the scheduler refuses comes back as its code. PAWL_EPEER, PAWL_ETIMEDOUT. */
+/* Sends the request and waits for the reply, whose body is read through *in until the next
+ * talk_begin. If the scheduler refuses, its error code is returned. PAWL_EPEER, PAWL_ETIMEDOUT. */
 int talk_end(struct talk *talk, enum talk_type wanted, struct wire_in *in, struct pawl_err *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* Jobs and nodes as JSON: what `--json` of the commands prints, and the scheduler's HTTP answers.
- * Each is the caller's, to be released; NULL: no memory. */
+/* Jobs and nodes as JSON, which `--json` of the commands prints, and the scheduler's HTTP answers.
+ * The caller releases each; NULL: no memory. */
 #ifndef DAEMON_TALK_JSON_H
 #define DAEMON_TALK_JSON_H
 
@@ -10,13 +10,14 @@ struct json_t;
 struct json_t *talk_job_json(const struct talk_job *job);
 struct json_t *talk_shown_json(const struct talk_shown *shown);
 struct json_t *talk_node_json(const struct talk_node *node);
-/* A string; bytes that are no UTF-8 (a name cut in mid-character, a foreign path) become '?'. */
+/* Returns a string; bytes that are no UTF-8 (a name cut in mid-character, a foreign path) become
+ * '?'. */
 struct json_t *talk_text_json(const char *text);
-/* An array of the lines of a text, each as above. */
+/* Returns an array of the lines of a text, each as above. */
 struct json_t *talk_lines_json(const char *text);
 
 const char *talk_node_state(const struct talk_node *node);
-/* The user's name, or number. Returns buf. */
+/* Returns, in buf, the user's name, or number. */
 const char *talk_user_name(uint32_t uid, char *buf, size_t cap_bytes);
 
 #endif

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROUNDING 1e-8 /* of a quotient that should be whole */
+#define ROUNDING 1e-8 /* slack for a quotient that should be whole */
 
 /* ---- applications ---- */
 
@@ -111,7 +111,7 @@ static void scale(const struct sched_times *from, double ratio, struct sched_tim
 	times->sync_s = from->sync_s * ratio;
 }
 
-/* Up to 4 nodes: between the placement's rows. */
+/* Interpolates between the rows of a placement on up to 4 nodes. */
 static bool look_rows(const struct sched_app *app, const struct app_rows *of, uint32_t atomic,
 	struct sched_times *times)
 {
@@ -142,12 +142,12 @@ static bool look_rows(const struct sched_app *app, const struct app_rows *of, ui
 	return true;
 }
 
-/* Five nodes or more: as it stands there. */
+/* Looks up a placement on five nodes or more in the grid, without interpolation. */
 static bool look_grid(const struct sched_app *app, const struct pawl_place *place, uint32_t atomic,
 	struct sched_times *times)
 {
 	uint32_t nodes = place->nodes < APP_GRID_HIGH ? place->nodes : APP_GRID_HIGH;
-	/* of APP_GRID_LOW to nodes - 1 nodes there are 3 nodes + 1 each */
+	/* The grid has 3 * n + 1 places for each number n of nodes, from APP_GRID_LOW on. */
 	uint32_t row = 3 * (nodes - APP_GRID_LOW) * (nodes + APP_GRID_LOW - 1) / 2 + nodes -
 		APP_GRID_LOW + place->replicas - nodes;
 	uint32_t wide = app->bounds.most - app->bounds.least + 1;
@@ -186,7 +186,7 @@ double sched_step_s(const struct sched_times *times, uint32_t accum)
 
 /* ---- training ---- */
 
-/* The sizes between which total is, and where between them. */
+/* Finds the two sizes around total. Returns how far total is from low to high, from 0 to 1. */
 static double find_sizes(const struct sched_app *app, double total, const struct app_size **low,
 	const struct app_size **high)
 {

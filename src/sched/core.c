@@ -1,6 +1,6 @@
-/* Events in, updates out: see core.h. What an event does to a job is in core_jobs.c; here is what
- * it does to the cluster, and the order of a step: the event, what time has made due, a decision if
- * one is, and carrying it out. */
+/* Events in, updates out: see core.h. What an event does to a job is in core_jobs.c. This file has
+ * what an event does to the cluster, and the order of a step: the event, whatever time has made
+ * due, a decision if one is due, and carrying it out. */
 #include "core_impl.h"
 
 #include <stdarg.h>
@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HINT_MAX 1e15 /* no figure of a hint is larger, but for noise: */
-#define NORM_MAX 1e60 /* squared norms, of gradients that a loss scaler made large, too */
+#define HINT_MAX 1e15 /* largest figure of a hint, except for noise */
+#define NORM_MAX 1e60 /* largest squared norm; a loss scaler may have made the gradients large */
 
 /* ---- updates ---- */
 
@@ -28,7 +28,7 @@ void core_say(struct sched_core *core, const char *fmt, ...)
 	va_list args;
 
 	if (core->said[0] != '\0') {
-		return; /* one a step: the first is the cause */
+		return; /* one message a step: the first names the cause */
 	}
 	va_start(args, fmt);
 	vsnprintf(core->said, sizeof(core->said), fmt, args);
@@ -128,7 +128,7 @@ void core_add_job(struct sched_core *core, struct core_job *job)
 	core->jobs[core->jobs_n++] = job;
 }
 
-/* Those that have no job left. */
+/* Drops the owners that have no job left. */
 static void forget_owners(struct sched_core *core)
 {
 	uint32_t left = 0;
@@ -147,7 +147,7 @@ static void forget_owners(struct sched_core *core)
 	core->owners_n = left;
 }
 
-/* Those that the last step ended, and their owners. */
+/* Frees the jobs that the last step ended, and drops owners without jobs. */
 static void forget_over(struct sched_core *core)
 {
 	uint32_t left = 0;
@@ -190,8 +190,9 @@ static bool are_sane(const struct sched_hints *h)
 				b->max >= b->init && b->least >= 1 && b->most >= b->least));
 }
 
-/* It can be decided about for the first time, or had more replicas than ever: that may be far from
- * what it is to have, and a short job would be over before the next round. */
+/* Whether a decision about the job is possible for the first time, or the job has measured more
+ * replicas than ever: its allocation may then be far from the right one, and a short job would be
+ * over before the next round. */
 static bool is_news(const struct sched_hints *before, const struct sched_hints *now)
 {
 	return now->fitted &&
@@ -243,7 +244,7 @@ static int step_job(struct sched_core *core, const struct core_event *event, str
 						 : core_job_command(core, job, event->kind, err);
 	}
 	if (!job || !core_is_news(core, event)) {
-		return 0; /* it is over, and an engine repeats itself */
+		return 0; /* the job is over, and engines repeat themselves */
 	}
 	if (event->kind == CORE_RUNS) {
 		core_job_runs(core, job, event->generation);
@@ -278,7 +279,8 @@ static bool any_live(const struct sched_core *core)
 	return live;
 }
 
-/* The first node whose time is over goes: one a step; core_wake_ns is now if there are more. */
+/* Removes the first node whose deadline has passed, one a step; core_wake_ns is now if there are
+ * more. */
 static void part_with_nodes(struct sched_core *core)
 {
 	for (uint32_t n = 0; n < core->nodes_n; n++) {
@@ -291,7 +293,8 @@ static void part_with_nodes(struct sched_core *core)
 	}
 }
 
-/* While what runs is not known, nothing is late: it may have been answered long ago. */
+/* Acts on what is due. While the core does not know what runs, nothing is late: it may have been
+ * answered long ago. */
 static void time_passes(struct sched_core *core)
 {
 	bool live;
@@ -308,7 +311,7 @@ static void time_passes(struct sched_core *core)
 	}
 }
 
-/* When the next decision may be; INT64_MAX: none is needed. */
+/* Returns the time from which the next decision may be made; INT64_MAX: none is needed. */
 static int64_t decision_due_ns(const struct sched_core *core)
 {
 	if (core->blind || !(core->options.pools_n > 0 || core->stale || any_live(core))) {
@@ -325,7 +328,7 @@ static int64_t sooner(int64_t a_ns, int64_t b_ns)
 	return b_ns < a_ns ? b_ns : a_ns;
 }
 
-/* When the next job or node is late; INT64_MAX: none will be. */
+/* Returns the next time at which a job or node is late; INT64_MAX: none will be. */
 static int64_t deadline_ns(const struct sched_core *core)
 {
 	int64_t soonest_ns = INT64_MAX;

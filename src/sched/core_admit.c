@@ -1,20 +1,20 @@
-/* Who takes part in a decision, and with how many replicas at most.
+/* Admission: the jobs that take part in a decision, and their replicas at most.
  *
  * In order, each job is given its least, as long as the quotas of its queue and its owner, and the
- * slots of the nodes that it may be on, hold it. Who is admitted will have that: so the order says
- * who comes first, and nothing else does. Then quotas that bind are shared out, replica by
- * replica. */
+ * slots of the nodes that it may be on, hold it. A job that is admitted will have its least: so the
+ * order says which job comes first, and nothing else does. Then quotas that bind are shared out,
+ * replica by replica. */
 #include "core_impl.h"
 #include "sched/worth.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Slots of each class of nodes that no admitted job needs for its least. */
+/* Slots by class of nodes; left: those that no admitted job needs for its least. */
 struct rooms {
 	uint32_t left[CORE_CLASSES];
-	uint32_t loose[CORE_CLASSES]; /* spot ones that are taken, where others would do as well */
-	uint32_t all[CORE_CLASSES];   /* of nodes that stay, whoever has them yet */
+	uint32_t loose[CORE_CLASSES]; /* spot slots that are taken, where others would do as well */
+	uint32_t all[CORE_CLASSES];   /* slots of nodes that are up, taken or not */
 };
 
 uint32_t core_class_of(const struct core_node *node)
@@ -40,7 +40,8 @@ const struct core_place *core_place_now(const struct core_job *job)
 	return core_is_up(job) ? &job->at : &job->want;
 }
 
-/* Replicas that nobody stops or moves: on nodes that stay, if they are enough to run; 0: none. */
+/* Returns the replicas of a pinned job that are not stopped or moved: those on nodes that stay, if
+ * they are enough to run; 0: none. */
 static uint32_t keeps(const struct sched_core *core, const struct core_job *job)
 {
 	uint32_t kept = 0;
@@ -61,7 +62,7 @@ static bool is_candidate(const struct sched_core *core, const struct core_job *j
 		(job->state == CORE_STOPPING && job->after == CORE_THEN_QUEUED);
 }
 
-/* What it has still, and may have of before, is no room. */
+/* Takes the slots that the job has, or may still have from before, out of the room of nodes. */
 static void leave_held(struct sched_core *core, const struct core_job *job)
 {
 	const struct core_place *const places[] = {&job->at, &job->old};
@@ -80,8 +81,8 @@ static void leave_held(struct sched_core *core, const struct core_job *job)
 	}
 }
 
-/* The slots that may be given: of nodes that stay, what nobody has who takes no part; of drained
- * ones, what those have that cannot be moved. In node.room. */
+/* Sets node.room to the slots that may be given: on nodes that are up, all but those of jobs that
+ * take no part; on drained nodes, those of jobs that cannot be moved. */
 static void count_room(struct sched_core *core)
 {
 	for (uint32_t n = 0; n < core->nodes_n; n++) {
@@ -106,15 +107,16 @@ static void count_room(struct sched_core *core)
 	}
 }
 
-/* Who told hints saves when it is told to stop, and goes on where it was. */
+/* Whether the job goes on where it was once stopped: a job that reports hints saves when told to
+ * stop. */
 static bool goes_on(const struct core_job *job)
 {
 	return job->ask.in_place &&
 		sched_hints_newest((const struct sched_hints *const *)job->hints) != NULL;
 }
 
-/* That of a job that may have to begin again is longer by all that it ran before: so it doubles,
- * and is long enough some time. */
+/* Whether the job's turn is not over yet. The turn of a job that may have to begin again is longer
+ * by all that the job ran before. So turns double, and in the end one of them is long enough. */
 bool core_has_turn(const struct sched_core *core, const struct core_job *job)
 {
 	int64_t run_ns = core->now_ns - job->since_ns;
@@ -125,7 +127,8 @@ bool core_has_turn(const struct sched_core *core, const struct core_job *job)
 			run_ns < CORE_PATIENCE_NS + before_ns);
 }
 
-/* Who had to give way within its turn keeps its place. */
+/* Returns the time since which a queued job stands in line. A job that had to give way within its
+ * turn keeps its place. */
 int64_t core_in_line_ns(const struct core_job *job)
 {
 	bool had = job->reason == CORE_WHY_PREEMPTED || job->reason == CORE_WHY_MOVED;
@@ -133,8 +136,8 @@ int64_t core_in_line_ns(const struct core_job *job)
 	return had && job->line_ns > 0 ? job->line_ns : job->since_ns;
 }
 
-/* Queued for so long that those who had their turn must give way. Where nobody was here to decide,
- * nobody waited. */
+/* Whether the job has queued for so long that jobs whose turn is over must give way. Time in which
+ * no scheduler ran to decide is not waiting. */
 static bool is_patient(const struct sched_core *core, const struct core_job *job)
 {
 	int64_t line_ns = core_in_line_ns(job);
@@ -148,7 +151,7 @@ static void note_patient(struct sched_core *core, const struct core_job *job)
 {
 	const struct core_job *first = core->first;
 	bool never = job->wait == CORE_WHY_NODES || job->wait == CORE_WHY_QUEUE_QUOTA ||
-		job->wait == CORE_WHY_OWNER_QUOTA; /* it is not others' turns that it waits for */
+		job->wait == CORE_WHY_OWNER_QUOTA; /* not waiting for other jobs' turns */
 
 	core->turns = true;
 	if (!never &&
@@ -159,7 +162,8 @@ static void note_patient(struct sched_core *core, const struct core_job *job)
 	}
 }
 
-/* It was started while the first one, for whom there was too little, had waited longer. */
+/* Whether the job was started while the first one, for which there was too little, had waited
+ * longer. */
 static bool passed_first(const struct sched_core *core, const struct core_job *job)
 {
 	const struct core_job *first = core->first;
@@ -169,12 +173,12 @@ static bool passed_first(const struct sched_core *core, const struct core_job *j
 }
 
 enum rank {
-	KEEPS, /* what it has cannot be taken */
+	KEEPS, /* replicas cannot be taken away */
 	HAS_TURN,
 	FIRST,
-	HAS_TURN_BUT, /* for the first */
+	HAS_TURN_BUT, /* has its turn, but the first one has waited longer */
 	PATIENT,
-	RUNS, /* or is about to */
+	RUNS, /* runs, or is about to */
 	WAITS,
 };
 
@@ -214,7 +218,8 @@ static int compare(const void *a, const void *b, void *user)
 	return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* Spot slots of a class that others, who have them, would give for firm ones of that type. */
+/* Takes spot slots of a class from jobs that would do with firm ones (not spot) of the type.
+ * Returns how many. */
 static uint32_t free_spot(struct rooms *rooms, uint32_t class, uint32_t need)
 {
 	uint32_t firm = rooms->left[class - 1];
@@ -226,7 +231,8 @@ static uint32_t free_spot(struct rooms *rooms, uint32_t class, uint32_t need)
 	return n;
 }
 
-/* So many slots of classes that it may have; spot ones first, which cost less. */
+/* Takes so many slots of classes that the job may have; spot slots first, which cost less. Returns
+ * false, and takes none, if there are too few. */
 static bool take(struct rooms *rooms, const struct core_job *job, uint32_t need)
 {
 	struct rooms after = *rooms;
@@ -235,7 +241,7 @@ static bool take(struct rooms *rooms, const struct core_job *job, uint32_t need)
 
 	for (uint32_t c = 1; c < CORE_CLASSES; c += 2) {
 		uint32_t n = after.left[c] < spot ? after.left[c] : spot;
-		uint32_t held; /* of them, for which no others would do */
+		uint32_t held; /* spot slots for which no firm ones would do */
 
 		if (!core_class_fits(job, c)) {
 			continue;
@@ -262,7 +268,7 @@ static bool take(struct rooms *rooms, const struct core_job *job, uint32_t need)
 	return true;
 }
 
-/* What it has already, it has where it is. */
+/* Takes the slots that the job has, where it has them. */
 static void take_own(const struct sched_core *core, struct rooms *rooms, const struct core_job *job)
 {
 	for (uint32_t i = 0; i < job->at.n; i++) {
@@ -270,7 +276,7 @@ static void take_own(const struct sched_core *core, struct rooms *rooms, const s
 		const struct core_node *node = &core->nodes[core_node_at(core, spot->node)];
 		uint32_t c = core_class_of(node);
 
-		if (node->state != CORE_NODE_GOING) { /* there is no room on those that go */
+		if (node->state != CORE_NODE_GOING) { /* nodes that go have no room */
 			ASSERT(rooms->left[c] >= spot->replicas);
 			rooms->left[c] -= spot->replicas;
 		}
@@ -302,13 +308,14 @@ static void use_quota(struct sched_core *core, struct core_job *job, uint32_t mo
 	core->owners[core_owner_of(core, job->ask.owner)].used += more;
 }
 
-/* Who was admitted so far and has more priority than all that were after: theirs descend. */
+/* Jobs admitted so far that have more priority than all jobs admitted after them; priorities
+ * descend. */
 struct above {
 	struct core_job **jobs;
 	uint32_t n;
 };
 
-/* So many of them have more priority than that. */
+/* Returns how many of the jobs have more priority. */
 static uint32_t count_above(const struct above *above, int32_t priority)
 {
 	uint32_t low = 0;
@@ -326,7 +333,7 @@ static uint32_t count_above(const struct above *above, int32_t priority)
 	return low;
 }
 
-/* What keeps it out; the job that is meant is the last one of more priority. */
+/* Says what keeps the job out; wait_for is the last job of more priority. */
 static void say_why(struct core_job *job, const struct rooms *rooms, const struct above *above)
 {
 	uint32_t n = count_above(above, job->ask.priority);
@@ -379,7 +386,7 @@ static bool has_quota(const struct sched_core *core, const struct core_job *job)
 	return core->options.owner_slots_max > 0 || core->options.queues[job->queue].slots_max > 0;
 }
 
-/* Who has no quota may have its most. */
+/* A job without a quota may have its most. */
 static void give_most(struct sched_core *core, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
@@ -391,8 +398,8 @@ static void give_most(struct sched_core *core, uint32_t n)
 	}
 }
 
-/* Of a quota that binds, who has replicas keeps them; then each has one more in turn. What is used
- * of it only grows: whom it keeps from one more once is out. */
+/* Shares out quotas that bind. First (to_now) jobs keep the replicas that they have; then each has
+ * one more in turn. Use of a quota only grows: a job that was refused one more once is out. */
 static void share_rest(struct sched_core *core, uint32_t n, bool to_now)
 {
 	struct core_job **sharers = core->desk.some;
@@ -453,7 +460,8 @@ uint32_t core_admit(struct sched_core *core)
 	for (uint32_t i = 0; i < core->owners_n; i++) {
 		core->owners[i].used = 0;
 	}
-	for (uint32_t j = 0; j < core->jobs_n; j++) { /* who is leaving has its slots still */
+	/* A job that is leaving still has its slots. */
+	for (uint32_t j = 0; j < core->jobs_n; j++) {
 		struct core_job *job = core->jobs[j];
 
 		if (!job->candidate) {

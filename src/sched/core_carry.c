@@ -1,14 +1,15 @@
-/* From what jobs are to have to what they have.
+/* From the placements that jobs are to have to the placements that they have.
  *
- * Happy path: who is to have less gives it back, by a rescale in place or by stopping; who is to
- * have more gets it once it is free. Where all wait for each other in a ring, one takes a step on
- * its way, or if none can, the first is stopped; and so the ring opens. The engine is told of each
- * generation once; after a restart, or where messages were lost, again. */
+ * Happy path: a job that is to have less gives it back, by a rescale in place or by stopping; a job
+ * that is to have more gets it once it is free. Where all wait for each other in a ring, one takes
+ * a step on its way, or if none can, the first is stopped; and so the ring opens. The engine is
+ * told of each generation once; after a restart, or where messages were lost, again. */
 #include "core_impl.h"
 
 #include <string.h>
 
-/* Of quotas, too: what a job may still have counts, not only what it is to have. */
+/* Charges slots to the quotas of the job's queue and owner. Slots that a job may still have count,
+ * too, not only those that it is to have. */
 static void use(struct sched_core *core, const struct core_job *job, uint32_t slots)
 {
 	core->queue_used[job->queue] += slots;
@@ -46,13 +47,14 @@ void core_count_used(struct sched_core *core)
 	}
 }
 
-/* What is left of max; 0: there is no such limit. More may be used than that: it was lowered. */
+/* Returns what is left of max, where 0 is no limit. More than max may be in use, if it was
+ * lowered. */
 static uint32_t left_of(uint32_t max, uint32_t used)
 {
 	return max == 0 ? UINT32_MAX : max > used ? max - used : 0;
 }
 
-/* Slots that it may take within quotas. */
+/* Returns the slots that the job may take within quotas. */
 static uint32_t find_quota(struct sched_core *core, const struct core_job *job)
 {
 	uint32_t queue =
@@ -63,7 +65,7 @@ static uint32_t find_quota(struct sched_core *core, const struct core_job *job)
 	return queue < owner ? queue : owner;
 }
 
-/* What it wants on a node beyond what it has there. */
+/* Returns the replicas that the job wants on a node beyond those that it has there. */
 static uint32_t find_more(const struct core_job *job, const struct core_spot *spot)
 {
 	uint32_t held = core_held_on(job, spot->node);
@@ -71,7 +73,8 @@ static uint32_t find_more(const struct core_job *job, const struct core_spot *sp
 	return spot->replicas > held ? spot->replicas - held : 0;
 }
 
-/* All that it wants, beyond what it has, is free, on nodes that stay, and within quotas. */
+/* Whether all that the job wants beyond what it has is free, on nodes that are up, and within
+ * quotas. */
 static bool fits(struct sched_core *core, const struct core_job *job)
 {
 	uint32_t sum = 0;
@@ -90,7 +93,7 @@ static bool fits(struct sched_core *core, const struct core_job *job)
 	return sum <= find_quota(core, job);
 }
 
-/* It gives up more than it takes nowhere. */
+/* Whether the job wants no more replicas on any node than it has there. */
 static bool only_gives(const struct core_job *job)
 {
 	for (uint32_t i = 0; i < job->want.n; i++) {
@@ -153,13 +156,14 @@ static bool in_place(const struct core_job *job)
 	return job->ask.in_place && !job->stiff && job->want.n > 0;
 }
 
-/* Who is to have less, or something else by restarting. */
+/* Makes the job give up replicas, if it is to have fewer, or others by a restart. Returns false if
+ * there is nothing to do. */
 static bool give(struct sched_core *core, struct core_job *job)
 {
 	bool leaves = job->want.n == 0;
 
 	if (leaves && core_is_up(job) && !core_has_turn(core, job)) {
-		job->line_ns = 0; /* it had its turn: it stands in line anew */
+		job->line_ns = 0; /* the turn is over: the job stands in line anew */
 	}
 	if (job->state == CORE_STARTING && leaves) {
 		core_job_stop(core, job, CORE_THEN_QUEUED, CORE_WHY_PREEMPTED, job->ask.grace_ns);
@@ -180,8 +184,8 @@ static bool give(struct sched_core *core, struct core_job *job)
 	return false;
 }
 
-/* What it can have on its way, into next: of what it wants as much as is free; or if that is too
- * little, only its least of what it has. False: that is no other place. */
+/* Finds a step on the job's way, into next: as much of what it wants as is free; or if that is too
+ * little, only its least of what it has. Returns false if there is no such step. */
 static bool find_step(struct sched_core *core, struct core_job *job)
 {
 	uint32_t quota = find_quota(core, job);
@@ -216,9 +220,10 @@ static bool find_step(struct sched_core *core, struct core_job *job)
 }
 
 /*
- * All that want to move wait for each other. One whose replicas change while it runs makes room by
- * a step on its way; it ends, since each gives up what it has once at most, and from then on has
- * only of what it wants, and more of it. False: there is no such job.
+ * Opens a ring, in which all jobs that want to move wait for each other. A job whose replicas
+ * change while it runs makes room by a step on its way. This ends, since each job gives up what it
+ * has once at most; from then on it has only what it wants, and more of it each time. Returns false
+ * if there is no such job.
  */
 static bool open_ring(struct sched_core *core)
 {
@@ -272,7 +277,8 @@ void core_carry_out(struct sched_core *core)
 
 /* ---- what the engine says that it has ---- */
 
-/* Each job's run, the first of its newest start. What is nobody's is killed. */
+/* Finds each job's entry in the list, the first of its newest start. Entries of no job are
+ * killed. */
 static void match_runs(struct sched_core *core, const struct core_run *runs, uint32_t runs_n)
 {
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
@@ -295,7 +301,7 @@ static void match_runs(struct sched_core *core, const struct core_run *runs, uin
 	}
 }
 
-/* It was to be listed, and is not: no replica of it is left, or will be by this. */
+/* Kills a job that was to be listed and is not: no replica of it is left, or will be after this. */
 static void make_sure(struct sched_core *core, struct core_job *job)
 {
 	core_job_stop(core, job, CORE_THEN_BACKOFF, CORE_WHY_GONE, 0);
@@ -320,7 +326,7 @@ static void reconcile_job(struct sched_core *core, struct core_job *job, const s
 	} else if (there) {
 		core_job_runs(core, job, job->generation);
 	} else if (job->state != CORE_RUNNING) {
-		if (core->blind) { /* it was due while nobody was here to be answered, maybe */
+		if (core->blind) { /* the answer may have been due while no scheduler ran */
 			job->due_ns = core->now_ns + core->options.start_ns;
 			job->dirty = true;
 		}
@@ -338,9 +344,9 @@ void core_reconcile(struct sched_core *core, const struct core_run *runs, uint32
 		bool holds = core_is_up(job) || job->state == CORE_STOPPING;
 
 		if (core->blind && holds && !(run && run->runs)) {
-			core_job_count(core, job); /* it may long be gone */
+			core_job_count(core, job); /* the job may long be gone */
 		}
-		/* What began after the list was asked for, may not be in it. */
+		/* A job that began after the list was asked for may be missing from it. */
 		if (job->since_ns < core->listed_ns || core->blind) {
 			reconcile_job(core, job, run);
 		}

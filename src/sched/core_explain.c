@@ -1,4 +1,4 @@
-/* Why a job is where it is, for people: see core_explain. */
+/* Explains to people why a job is where it is: see core_explain. */
 #include "core_impl.h"
 #include "sched/worth.h"
 
@@ -6,14 +6,14 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#define SHOWN_MAX       16u  /* nodes that are named */
-#define SHOWN_MAX_BYTES 448u /* as long as there is no more text, names of others being long */
+#define SHOWN_MAX       16u  /* nodes that are named, at most */
+#define SHOWN_MAX_BYTES 448u /* bytes of text after which no more nodes are named */
 
-/* Lines that grow; what does not fit is cut. */
+/* Text that grows line by line; an end that does not fit is cut off. */
 struct lines {
 	char *text;
 	size_t len_bytes;
-	int64_t now_ns; /* when they are read: time has gone on since the core's last step */
+	int64_t now_ns; /* time of reading, which may be after the core's last step */
 };
 
 static void add(struct lines *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -38,7 +38,7 @@ static const struct sched_hints *hints_of(const struct core_job *job, uint32_t t
 	return hints && hints->fitted ? hints : NULL;
 }
 
-/* The best batch there, and its goodput; 0: not known. */
+/* Chooses the best batch on a place. Returns its goodput; 0: not known. */
 static double choose(const struct core_job *job, uint32_t type, const struct pawl_place *place,
 	struct pawl_batch *batch)
 {
@@ -71,7 +71,8 @@ double core_left_s(const struct core_job *job, double goodput)
 	return left > 0 ? left : 0;
 }
 
-/* Where it is, as the throughput model has it; false: nowhere. */
+/* Describes the job's placement as the throughput model needs it. Returns false if there is
+ * none. */
 static bool shape(const struct sched_core *core, const struct core_job *job,
 	struct pawl_place *place, uint32_t *type)
 {
@@ -96,7 +97,7 @@ static void add_limit(const struct sched_core *core, const struct core_job *job,
 	}
 }
 
-/* Of all jobs' share, and so of this one's. */
+/* Adds the gap of the decision on all jobs, and so on this one. */
 static void add_gap(const struct sched_core *core, struct lines *l)
 {
 	if (!isnan(core->gap)) {
@@ -105,7 +106,7 @@ static void add_gap(const struct sched_core *core, struct lines *l)
 	}
 }
 
-/* Nodes that were asked for and have not come; false: none. */
+/* Adds the nodes that were asked for and have not come. Returns false if there are none. */
 static bool add_asked(const struct sched_core *core, struct lines *l)
 {
 	bool any = false;
@@ -136,10 +137,10 @@ static void add_quota(const struct sched_core *core, const struct core_job *job,
 	}
 }
 
-/* Slots that it may have and nobody holds. */
+/* Free slots that a job may have. */
 struct vacant {
 	uint32_t all;
-	uint32_t spot; /* of them, on nodes that can be taken away */
+	uint32_t spot; /* part of all: slots on nodes that can be taken away */
 };
 
 static struct vacant count_free(const struct sched_core *core, const struct core_job *job)
@@ -157,7 +158,7 @@ static struct vacant count_free(const struct sched_core *core, const struct core
 	return vacant;
 }
 
-/* Of its least, on spot nodes. */
+/* Returns the replicas of the job's least that must be on spot nodes. */
 static uint32_t spot_needed(const struct core_job *job)
 {
 	return job->ask.spot_least < job->ask.least ? job->ask.spot_least : job->ask.least;
@@ -171,7 +172,8 @@ static void add_needed(const struct core_job *job, struct lines *l)
 	}
 }
 
-/* That it is not decided to run, though no quota and no priority keeps it from it. */
+/* Adds what slots are lacking to a job that does not run though no quota and no priority keeps it
+ * out. */
 static void add_lack(const struct sched_core *core, const struct core_job *job, struct lines *l)
 {
 	struct vacant vacant = count_free(core, job);
@@ -195,7 +197,7 @@ static void add_lack(const struct sched_core *core, const struct core_job *job, 
 	}
 }
 
-/* Seconds until then, none if it was. */
+/* Returns the seconds until due_ns; 0 if it has passed. */
 static double left_s(const struct lines *l, int64_t due_ns)
 {
 	return due_ns > l->now_ns ? (double)(due_ns - l->now_ns) / 1e9 : 0;
@@ -241,7 +243,7 @@ static void add_wait(const struct sched_core *core, const struct core_job *job, 
 	}
 }
 
-/* Why it has no more. */
+/* Adds why the job has no more replicas. */
 static void add_bound(const struct sched_core *core, const struct core_job *job, struct lines *l)
 {
 	if (job->wait == CORE_WHY_BUSY) {

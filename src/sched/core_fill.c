@@ -1,5 +1,6 @@
-/* What the core changes of a policy's answer: replicas where a job may not be, and jobs that were
- * admitted and given nothing. node.room is what is left of each node, throughout. */
+/* Corrections to a policy's answer: replicas where a job may not be, and jobs that were admitted
+ * and given nothing. Throughout, node.room is what is left of each node. A firm node is one that
+ * cannot be taken away. */
 #include "core_impl.h"
 
 static uint32_t count_spot(const struct sched_core *core, const struct core_job *job)
@@ -14,14 +15,15 @@ static uint32_t count_spot(const struct sched_core *core, const struct core_job 
 	return spot;
 }
 
-/* Whether one more may be on such a node, beside so many on spot nodes. */
+/* Whether one more replica may be on the node, beside so many on spot nodes. */
 static bool suits(const struct core_job *job, const struct core_node *node, uint32_t spot)
 {
 	return core_may_use(job, node) &&
 		(node->offer.spot ? spot < job->ask.spot_most : spot >= job->ask.spot_least);
 }
 
-/* The node to give it a replica on: where it is already, then where most is free. */
+/* Finds the node to give the job a replica on: one where it is already, then the one with most
+ * room. */
 static struct core_node *find_room(struct sched_core *core, const struct core_job *job)
 {
 	uint32_t spot = count_spot(core, job);
@@ -43,7 +45,7 @@ static struct core_node *find_room(struct sched_core *core, const struct core_jo
 	return best;
 }
 
-/* One more, of what is free. */
+/* Gives the job one more replica, on a free slot. Returns false if there is none. */
 static bool give_one(struct sched_core *core, struct core_job *job)
 {
 	struct core_node *node = find_room(core, job);
@@ -65,7 +67,7 @@ static void give_back(struct sched_core *core, struct core_job *job)
 	place_clear(&job->next);
 }
 
-/* How many of so many of its replicas could be on another node instead. */
+/* Returns how many of so many replicas of the job on node from could be on node to instead. */
 static uint32_t count_movable(const struct sched_core *core, const struct core_job *job,
 	const struct core_node *from, const struct core_node *to, uint32_t replicas)
 {
@@ -87,8 +89,8 @@ static uint32_t count_movable(const struct sched_core *core, const struct core_j
 	return most < replicas ? most : replicas;
 }
 
-/* Of the replicas of which the job has too many on nodes of a kind, so many change places with
- * another's on one of the other kind. Returns how many did. */
+/* Exchanges replicas that the job has too many of on nodes of a kind, spot or firm, with another
+ * job's on nodes of the other kind: at most so many. Returns how many. */
 static uint32_t swap_with(struct sched_core *core, struct core_job *job, struct core_node *node,
 	struct core_job *other, uint32_t replicas)
 {
@@ -110,12 +112,12 @@ static uint32_t swap_with(struct sched_core *core, struct core_job *job, struct 
 		place_add(&job->next, to->id, n);
 		place_add(&other->next, node->id, n);
 		swapped += n;
-		i = 0; /* others stand there now */
+		i = 0; /* the entries have changed: begin anew */
 	}
 	return swapped;
 }
 
-/* Who may be on nodes of both kinds: in desk.some. */
+/* Lists jobs that may be on nodes of both kinds, in desk.some. Returns how many. */
 static uint32_t find_partners(struct sched_core *core, uint32_t candidates)
 {
 	uint32_t n = 0;
@@ -130,7 +132,8 @@ static uint32_t find_partners(struct sched_core *core, uint32_t candidates)
 	return n;
 }
 
-/* First those whom it does not stop; of them who comes last. */
+/* Exchanges replicas with some of the partners: first those that it does not stop; of them the last
+ * in order. Returns how many. */
 static uint32_t swap_some(struct sched_core *core, struct core_job *job, struct core_node *node,
 	uint32_t replicas, uint32_t partners)
 {
@@ -149,14 +152,15 @@ static uint32_t swap_some(struct sched_core *core, struct core_job *job, struct 
 	return swapped;
 }
 
-/* As many as are free elsewhere. Returns how many. */
+/* Moves as many of the replicas as there are free slots elsewhere. Returns how many. */
 static uint32_t move_to_free(struct sched_core *core, struct core_job *job, struct core_node *node,
 	uint32_t replicas)
 {
 	uint32_t moved = 0;
 
 	for (; moved < replicas; moved++) {
-		place_take(&job->next, node->id, 1); /* with one more it may not be there again */
+		/* Taken first: with one replica more, the job might not be allowed elsewhere. */
+		place_take(&job->next, node->id, 1);
 		if (!give_one(core, job)) {
 			place_add(&job->next, node->id, 1);
 			break;
@@ -166,7 +170,7 @@ static uint32_t move_to_free(struct sched_core *core, struct core_job *job, stru
 	return moved;
 }
 
-/* How many of those on a node are too many there. */
+/* Returns how many of the replicas on a node are too many there. */
 static uint32_t count_wrong(const struct core_job *job, const struct core_node *node, uint32_t on,
 	uint32_t spot)
 {
@@ -185,8 +189,8 @@ static bool fits_type(const struct core_job *job, const struct core_node *node)
 	return core_class_fits(job, 2 * node->offer.type);
 }
 
-/* So many replicas leave a node: for what is free, else for another's, else for nothing. Returns
- * how many are on others. */
+/* Makes so many replicas leave a node: for free slots, else in exchange for another job's, else for
+ * nothing. Returns how many are on other nodes now. */
 static uint32_t leave(struct sched_core *core, struct core_job *job, struct core_node *node,
 	uint32_t replicas, uint32_t partners)
 {
@@ -199,7 +203,7 @@ static uint32_t leave(struct sched_core *core, struct core_job *job, struct core
 	return moved;
 }
 
-/* With too few on spot nodes, those on others are free. */
+/* Frees the firm nodes of a job that has too few replicas on spot nodes. */
 static void leave_firm(struct sched_core *core, struct core_job *job)
 {
 	bool few = count_spot(core, job) < job->ask.spot_least;
@@ -215,8 +219,8 @@ static void leave_firm(struct sched_core *core, struct core_job *job)
 	}
 }
 
-/* Replicas where it may not be: as many elsewhere, or fewer. Returns the types of nodes of which
- * it has fewer because some can be taken away: a bit each. */
+/* Moves replicas from where the job may not be: as many elsewhere, or fewer. Returns the types of
+ * nodes of which the job has fewer because some can be taken away: a bit each. */
 static uint32_t bend_job(struct sched_core *core, struct core_job *job, uint32_t partners)
 {
 	uint32_t had = job->next.replicas;
@@ -234,10 +238,11 @@ static uint32_t bend_job(struct sched_core *core, struct core_job *job, uint32_t
 		}
 		types |= fits_type(job, node) ? 1u << node->offer.type : 0;
 		if (leave(core, job, node, wrong, partners) < wrong) {
-			leave_firm(core, job); /* of no use, if it has too few spot ones */
+			/* Firm replicas are of no use with too few spot ones. */
+			leave_firm(core, job);
 		}
 		spot = count_spot(core, job);
-		i = 0; /* others stand there now */
+		i = 0; /* the entries have changed: begin anew */
 	}
 	while (job->next.replicas < had && give_one(core, job)) {
 	}
@@ -263,27 +268,28 @@ uint32_t core_bend(struct sched_core *core, uint32_t candidates)
 	return types;
 }
 
-/* ---- who gives a replica, so that another has one ----
+/* ---- jobs that give a replica to another job ----
  *
- * A job that needs one takes a free slot, or one of a job that has more than its least. Where there
- * is neither on nodes that it may be on, others move: one gives it a replica and takes one itself,
- * of what is free, of a third one, and so on: the shortest such chain is found. */
+ * A job that needs a replica takes a free slot, or one of a job that has more than its least. Where
+ * there is neither on nodes that it may be on, other jobs move: one gives it a replica and takes
+ * one itself, from the free slots, from a third job, and so on. The shortest such chain is
+ * found. */
 
-/* Whether it can do without one on that node, and take none itself. With fewer on spot nodes than
- * it must have there, it is on such nodes alone. */
+/* Whether the job can do without a replica on that node, and needs no other for it. A job with
+ * fewer on spot nodes than it must have there is on spot nodes alone. */
 static bool is_rich(const struct core_job *job, const struct core_node *node, uint32_t spot)
 {
 	return job->next.replicas > job->ask.least &&
 		(!node->offer.spot || spot > job->ask.spot_least || spot > job->ask.least);
 }
 
-/* It would have to leave all others for that. */
+/* Whether the job, to give a replica on that node, would have to leave all firm nodes. */
 static bool must_leave(const struct core_job *job, const struct core_node *node, uint32_t spot)
 {
 	return node->offer.spot && spot <= job->ask.spot_least && spot < job->next.replicas;
 }
 
-/* Those that it has on spot nodes once it has given the one that it is asked for. */
+/* Returns the job's replicas on spot nodes once it has given the one that it was asked for. */
 static uint32_t count_kept(const struct sched_core *core, const struct core_job *job)
 {
 	bool gives = job->taker && core->nodes[core_node_at(core, job->given)].offer.spot;
@@ -291,7 +297,7 @@ static uint32_t count_kept(const struct sched_core *core, const struct core_job 
 	return count_spot(core, job) - (gives ? 1 : 0);
 }
 
-/* One that it may then have a replica on. */
+/* Finds a free node for the job once it has given the replica that it was asked for; NULL: none. */
 static struct core_node *find_free(struct sched_core *core, const struct core_job *job)
 {
 	uint32_t spot = count_kept(core, job);
@@ -306,15 +312,15 @@ static struct core_node *find_free(struct sched_core *core, const struct core_jo
 	return NULL;
 }
 
-/* How well it can do without one on that node: 2: it takes none for it, 1: any will do, 0: only
- * another on a spot node. */
+/* Returns how well the job can do without a replica on that node: 2: it needs no other; 1: any
+ * other will do; 0: only another one on a spot node. */
 static uint32_t ease(const struct core_job *job, const struct core_node *node, uint32_t spot)
 {
 	return is_rich(job, node, spot) ? 2 : !node->offer.spot || spot > job->ask.spot_least;
 }
 
-/* A node on which the job, with so many on spot nodes, may have a replica of the other's: the one
- * that is given most easily. */
+/* Finds a node of the other job's on which the job, with kept replicas on spot nodes, may have a
+ * replica: the one that is given most easily; NULL: none. */
 static struct core_node *find_spare(struct sched_core *core, const struct core_job *job,
 	uint32_t kept, const struct core_job *other)
 {
@@ -333,7 +339,8 @@ static struct core_node *find_spare(struct sched_core *core, const struct core_j
 	return best;
 }
 
-/* The better of two who have more than their least: who comes last, and has most above it. */
+/* Whether the job, rather than the other, gives a replica, where both have more than their least:
+ * the one of less priority; at the same priority, the one with most above its least. */
 static bool gives_rather(const struct core_job *job, const struct core_job *other)
 {
 	if (job->ask.priority != other->ask.priority) {
@@ -342,9 +349,9 @@ static bool gives_rather(const struct core_job *job, const struct core_job *othe
 	return job->next.replicas - job->ask.least > other->next.replicas - other->ask.least;
 }
 
-/* Those who were not asked yet and have a replica that the job may have join those who are asked,
- * after last. Returns the last of them; rich: who of them may give without taking; if it had to
- * leave others for that, the second. */
+/* Asks the jobs that were not asked yet and have a replica that the job may have: they join the
+ * queue after last. Returns the last job of the queue. rich[0]: the best job that may give without
+ * taking; rich[1]: the best that would have to leave its firm nodes for that. */
 static struct core_job *ask_others(struct sched_core *core, struct core_job *job,
 	struct core_job *last, uint32_t candidates, struct core_job *rich[2])
 {
@@ -377,7 +384,7 @@ static struct core_job *ask_others(struct sched_core *core, struct core_job *job
 	return last;
 }
 
-/* Each gives the next one its replica, down to who needs it. */
+/* Each job in the chain gives its replica to the next one, down to the job that needs it. */
 static void hand_down(struct core_job *from)
 {
 	for (struct core_job *job = from; job->taker; job = job->taker) {
@@ -388,7 +395,7 @@ static void hand_down(struct core_job *from)
 	}
 }
 
-/* One replica, by the shortest chain. */
+/* Gives the job one replica, by the shortest chain. Returns false if there is none. */
 static bool take_one(struct sched_core *core, struct core_job *job, uint32_t candidates)
 {
 	struct core_job *rich[2] = {NULL};
@@ -422,7 +429,8 @@ static bool take_one(struct sched_core *core, struct core_job *job, uint32_t can
 	return rich[1] != NULL;
 }
 
-/* Whether free slots, and what others have above their least, are as many as its least. */
+/* Whether free slots, and what other jobs have above their least, are as many as the job's
+ * least. */
 static bool could_have(const struct sched_core *core, const struct core_job *job,
 	uint32_t candidates)
 {

@@ -1,5 +1,5 @@
-/* Jobs that run and of which nothing is stored: see CORE_FOUND. They are taken for such that were
- * started and have not been heard of yet; what the engine lists then says the rest. */
+/* Jobs that run and of which nothing is stored: see CORE_FOUND. The core takes them for jobs that
+ * were started and have not answered yet; the engine's list then says the rest. */
 #include "core_impl.h"
 
 #include "base/err.h"
@@ -12,7 +12,8 @@ static int refuse(const struct core_event *event, const char *why, struct pawl_e
 		(unsigned long long)event->job, why);
 }
 
-/* job: what is known of it; NULL: nothing is. */
+/* Checks that the job's nodes exist and hold it. job: the core's entry of it; NULL: there is
+ * none. */
 static int check_place(const struct sched_core *core, const struct core_event *event,
 	const struct core_job *job, uint32_t most, struct pawl_err *err)
 {
@@ -38,7 +39,7 @@ static int check_place(const struct sched_core *core, const struct core_event *e
 		: refuse(event, "it has more replicas than it may", err);
 }
 
-/* Behind those with lower numbers. */
+/* Inserts the job in the order of ids. */
 static void insert(struct sched_core *core, struct core_job *job)
 {
 	uint32_t at;
@@ -76,7 +77,8 @@ static int add(struct sched_core *core, const struct core_event *event, struct c
 	}
 	job->id = event->job;
 	job->queue = core_queue_named(core, found->ask.queue);
-	job->queue = job->queue == UINT32_MAX ? 0 : job->queue; /* it was taken away */
+	/* A job whose queue is not configured any more is in the first one. */
+	job->queue = job->queue == UINT32_MAX ? 0 : job->queue;
 	job->submitted_ns = found->submitted_ns;
 	job->restarts = found->restarts;
 	job->counted_ns = core->now_ns;

@@ -1,11 +1,12 @@
 /* One job's way from state to state: see core.h.
  *
  * Happy path: queued, starting once its slots are free (core_carry.c), running when the engine says
- * so, done when it ends with 0. Every other end comes by core_job_ended, from which it goes to what
- * follows; a job that holds slots and is to lose them all goes through stopping, always. */
+ * so, done when it ends with 0. Every other end comes by core_job_ended, and from there the job
+ * goes on to the next state; a job that holds slots and is to lose them all always goes through
+ * stopping. */
 #include "core_impl.h"
 
-#define DOUBLE_MAX 32u /* doublings of a wait that are made at all */
+#define DOUBLE_MAX 32u /* doublings of a wait, at most */
 
 const char *core_state_name(enum core_state state)
 {
@@ -77,8 +78,8 @@ int64_t core_ran_ns(const struct sched_core *core, const struct core_job *job)
 	return job->ran_ns + (runs ? core->now_ns - job->counted_ns : 0);
 }
 
-/* As long as it is not known what runs, what nobody was here to see (the machine was off, say) is
- * not counted. */
+/* While the core does not know what runs, time in which no scheduler was there to see (the machine
+ * was off, say) is not counted. */
 void core_job_count(struct sched_core *core, struct core_job *job)
 {
 	int64_t seen_ns = job->counted_ns > core->blind_ns ? job->counted_ns : core->blind_ns;
@@ -117,7 +118,7 @@ static void tell_to_stop(struct sched_core *core, struct core_job *job, int64_t 
 	job->due_ns = core->now_ns + (grace_ns > 0 ? grace_ns : core->options.again_ns);
 }
 
-/* No node where it is goes before. */
+/* Returns the grace period, ended before any node of the job goes. */
 static int64_t bound_grace(const struct sched_core *core, const struct core_job *job,
 	int64_t grace_ns)
 {
@@ -156,7 +157,7 @@ static int64_t next_wait_ns(const struct sched_core *core, const struct core_job
 	return wait_ns < core->options.backoff_max_ns ? wait_ns : core->options.backoff_max_ns;
 }
 
-/* Tried again in a while; not for ever. */
+/* Queues the job again, after a wait; fails it after too many failures or refusals. */
 static void wait_or_fail(struct sched_core *core, struct core_job *job, enum core_reason reason)
 {
 	bool enough = job->failures > job->ask.retries || job->refused > CORE_REFUSED_MAX;
@@ -203,7 +204,7 @@ void core_job_runs(struct sched_core *core, struct core_job *job, uint64_t gener
 	bool awaited = job->state == CORE_STARTING || job->state == CORE_RESCALING;
 
 	if (!awaited || generation != job->generation) {
-		return; /* of something that has been told to stop, or to change, since */
+		return; /* about a generation that has since been told to stop or change */
 	}
 	if (job->state == CORE_STARTING) {
 		job->refused = 0;
@@ -213,7 +214,7 @@ void core_job_runs(struct sched_core *core, struct core_job *job, uint64_t gener
 	core_want_round(core, false);
 }
 
-/* It ended by itself, and not well. */
+/* Takes in that the job exited by itself with a code other than 0. */
 static void fail(struct sched_core *core, struct core_job *job, int exit_code)
 {
 	job->exit_code = exit_code;
@@ -240,7 +241,8 @@ void core_job_ended(struct sched_core *core, struct core_job *job, const struct 
 	enum core_after after = job->after;
 
 	if (event->by == CORE_BY_ITSELF && event->exit_code == 0) {
-		job->after = CORE_THEN_CANCELLED; /* nothing is wanted any more, but it is done */
+		/* Nothing is wanted any more; the state becomes done below. */
+		job->after = CORE_THEN_CANCELLED;
 		core_job_stopped(core, job);
 		place_clear(&job->want);
 		core_job_enter(core, job, CORE_DONE, CORE_WHY_EXIT);
@@ -262,7 +264,8 @@ void core_job_ended(struct sched_core *core, struct core_job *job, const struct 
 	} else if (event->by == CORE_BY_NODE) {
 		core_job_enter(core, job, CORE_QUEUED, CORE_WHY_NODE);
 	} else {
-		job->refused += job->state == CORE_STARTING; /* never there: not for ever */
+		/* Never started: counts against CORE_REFUSED_MAX. */
+		job->refused += job->state == CORE_STARTING;
 		job->fast++;
 		wait_or_fail(core, job, CORE_WHY_GONE);
 	}
@@ -279,16 +282,16 @@ void core_job_refused(struct sched_core *core, struct core_job *job)
 		wait_or_fail(core, job, CORE_WHY_REFUSED);
 		core_want_round(core, true);
 		if (core->now_ns >= core->listed_ns + core->options.backoff_ns) {
-			core_ask_list(core); /* what we know of nodes may be wrong */
+			core_ask_list(core); /* the core's view of the nodes may be wrong */
 		}
 	} else if (job->state == CORE_RESCALING) {
 		job->stiff = true;
-		job->restarts--; /* it was none; the start that follows is one */
+		job->restarts--; /* no change was made; the start that follows is one */
 		core_job_stop(core, job, CORE_THEN_QUEUED, CORE_WHY_MOVED, job->ask.grace_ns);
 	}
 }
 
-/* What was due. */
+/* Acts on the job's time limit and due_ns. */
 void core_job_time(struct sched_core *core, struct core_job *job)
 {
 	bool limited = job->ask.time_limit_ns > 0;
@@ -400,10 +403,12 @@ void core_job_bereaved(struct sched_core *core, struct core_job *job, uint32_t n
 			.place = &job->at};
 		job->restarts++;
 	} else if (job->state == CORE_RESCALING && !needed && job->at.replicas >= job->ask.least) {
-		job->dirty = true; /* it was to leave: the engine answers once it has */
+		/* The job was to leave that node: the engine answers once it has. */
+		job->dirty = true;
 	} else if (core_is_up(job)) {
-		/* Even with no node left it is not over before the engine says so: a start may be
-		 * on its way, and meet a node that came back. Those left of it may save. */
+		/* Even with no node left, the job is not over before the engine says so: a start
+		 * may be under way, and meet a node that came back. Replicas that are left may
+		 * save. */
 		bool saves = job->state == CORE_RESCALING && job->at.n + job->old.n > 0;
 
 		core_job_stop(core, job, CORE_THEN_QUEUED, CORE_WHY_NODE,

@@ -1,12 +1,11 @@
-/* What the core has room for, and where it is: a step allocates here, before it changes
- * anything. */
+/* Memory of the core, and look-up in it. A step allocates here, before it changes anything. */
 #include "core_impl.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define ROOM_FIRST 16u /* more than is needed, beside a quarter */
+#define ROOM_FIRST 16u /* entries beyond the need, beside a quarter */
 
 static bool grow(void **at, size_t n, size_t size)
 {
@@ -16,7 +15,7 @@ static bool grow(void **at, size_t n, size_t size)
 	return more != NULL;
 }
 
-/* Without what was in it. */
+/* Allocates anew; the old content is lost. */
 static bool renew(void **at, size_t n, size_t size)
 {
 	void *other = FAULT_MEM("sched.core", malloc(n * size));
@@ -85,7 +84,7 @@ int core_reserve(struct sched_core *core, uint32_t jobs, uint32_t nodes, uint32_
 		ok = renew((void **)&d->now, slots_max, sizeof(*d->now));
 	}
 	if (ok && (jobs_max > d->jobs_max || slots_max > d->slots_max)) {
-		/* Mostly never touched: a policy writes the beginning of each row. */
+		/* Most of this is never touched: a policy writes the beginning of each row. */
 		ok = renew((void **)&d->granted, (size_t)jobs_max * slots_max, sizeof(*d->granted));
 	}
 	updates += 3 * jobs_max + 2 * nodes_max + CORE_EXTRA_MAX;
@@ -168,7 +167,7 @@ struct core_job *core_job_at(const struct sched_core *core, uint64_t id)
 	return low < core->jobs_n && core->jobs[low]->id == id ? core->jobs[low] : NULL;
 }
 
-/* Where the owner is, or would be. */
+/* Returns the index where the owner is, or would be. */
 static uint32_t find_owner(const struct sched_core *core, uint32_t id)
 {
 	uint32_t low = 0;

@@ -1,4 +1,4 @@
-/* Nodes and pools: what becomes of them, and of who is on them. */
+/* Nodes and pools: their states, and what a change of them does to jobs. */
 #include "core_impl.h"
 
 #include <string.h>
@@ -30,7 +30,7 @@ static void forget(struct sched_core *core, uint32_t n)
 	memmove(core->nodes + n, core->nodes + n + 1, (core->nodes_n - n) * sizeof(*core->nodes));
 }
 
-/* Nobody is on it any more. */
+/* Takes the node from all jobs. */
 static void bereave(struct sched_core *core, uint32_t id)
 {
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
@@ -54,7 +54,7 @@ void core_node_gone(struct sched_core *core, uint32_t n)
 	}
 }
 
-/* Room for one more: the longest lost goes, if there must be one. */
+/* Makes room for one more node: if there are too many, the lost node with the lowest id goes. */
 static int make_room(struct sched_core *core, const struct core_offer *offer, struct pawl_err *err)
 {
 	uint32_t n = 0;
@@ -95,7 +95,7 @@ static int add(struct sched_core *core, const struct core_offer *offer, struct p
 	return 0;
 }
 
-/* Of one node. */
+/* Whether two offers of one node are the same. */
 static bool is_same(const struct core_offer *a, const struct core_offer *b)
 {
 	return strcmp(a->pool, b->pool) == 0 && a->type == b->type && a->slots == b->slots &&
@@ -125,7 +125,7 @@ static int comes(struct sched_core *core, const struct core_offer *offer, struct
 	node = &core->nodes[n];
 	if (node->state != CORE_NODE_LOST &&
 		(node->offer.slots > offer->slots || node->offer.type != offer->type)) {
-		bereave(core, node->id); /* it is not what they were put on */
+		bereave(core, node->id); /* the node is not what its jobs were put on */
 		node->state = CORE_NODE_LOST;
 	}
 	if (node->state == CORE_NODE_LOST || !is_same(&node->offer, offer)) {
@@ -187,7 +187,7 @@ int core_node_step(struct sched_core *core, const struct core_event *event, stru
 	if (event->kind == CORE_NODE_GONE) {
 		core_node_gone(core, n);
 	} else if (core->nodes[n].returned) {
-		return 0; /* whatever is said of it: nobody is on it, and it is about to be gone */
+		return 0; /* given back: no job is on the node, and it is about to be gone */
 	} else if (event->kind == CORE_NODE_GOES) {
 		becomes(core, n, CORE_NODE_GOING, event->deadline_ns);
 	} else if (event->kind == CORE_NODE_DRAIN) {

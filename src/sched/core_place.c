@@ -1,9 +1,9 @@
-/* Where replicas are: sums by node, ascending. See struct core_place. */
+/* Placements: replicas by node, in ascending order of ids. See struct core_place. */
 #include "core_impl.h"
 
 #include <string.h>
 
-/* Where the node is, or would be. */
+/* Returns the index where the node is, or would be. */
 static uint32_t find_spot(const struct core_place *place, uint32_t node)
 {
 	uint32_t low = 0;

@@ -1,22 +1,23 @@
-/* How many nodes there are to be: more while jobs would make good use of them, spot before others,
- * the cheaper before the dearer; fewer once there were too many for a while.
+/* How many nodes each pool is to have: more while jobs would make good use of them, the cheaper
+ * before the dearer; fewer once there were too many for a while.
  *
- * A job makes good use of as many replicas as do a part of what one alone does, each
- * (core_options.good_use); of which nobody knows, its user's word counts, else its least. A pool
- * that has none now (CORE_POOL_DRY, or no answer) is left out for a while, so that the next one
- * stands in for it; what stands in goes back once the cheaper ones have come. */
+ * A job makes good use of as many replicas as each reach a part (core_options.good_use) of the
+ * goodput of a lone one. Where that is not known, the number that the user asked for counts, else
+ * the job's least. A pool that has no node now (CORE_POOL_DRY, or no answer) is left out for a
+ * while, so that the next one stands in for it; the stand-in's nodes go back once the cheaper ones
+ * have come. */
 #include "core_impl.h"
 
-#define GOOD_USE 0.5 /* of a replica, to one alone, if the options do not say */
+#define GOOD_USE 0.5 /* core_options.good_use, if the options do not say */
 
-/* What is wanted of pools. */
+/* Slots that jobs would make good use of. */
 struct demand {
-	uint64_t slots;                   /* of all jobs */
-	uint64_t only[2];                 /* of those, on no spot nodes; only on such */
-	uint64_t of_pool[CORE_POOLS_MAX]; /* of those that may be on its nodes */
+	uint64_t slots;   /* slots for all jobs */
+	uint64_t only[2]; /* part of slots: [0] not on spot nodes, [1] only on spot nodes */
+	uint64_t of_pool[CORE_POOLS_MAX]; /* slots for jobs that may be on the pool's nodes */
 };
 
-/* The first whose nodes the job may be on; the first, if there is none. */
+/* Returns the first pool whose nodes the job may be on; the first of all, if there is none. */
 static const struct core_pool *pool_for(const struct sched_core *core, const struct core_job *job)
 {
 	for (uint32_t p = 0; p < core->options.pools_n; p++) {
@@ -30,7 +31,7 @@ static const struct core_pool *pool_for(const struct sched_core *core, const str
 	return core->options.pools;
 }
 
-/* Replicas that a job makes good use of, on such a pool's nodes. */
+/* Returns the replicas that a job makes good use of, on nodes of its first pool. */
 static uint32_t useful(const struct sched_core *core, const struct core_job *job)
 {
 	double good_use = core->options.good_use > 0 ? core->options.good_use : GOOD_USE;
@@ -62,8 +63,8 @@ static void count_demand(const struct sched_core *core, struct demand *d)
 		const struct core_job *job = core->jobs[j];
 		bool quota = job->wait == CORE_WHY_QUEUE_QUOTA || job->wait == CORE_WHY_OWNER_QUOTA;
 		uint32_t slots;
-		uint32_t spot; /* at most */
-		uint32_t firm; /* likewise */
+		uint32_t spot; /* slots on spot nodes, at most */
+		uint32_t firm; /* slots on other nodes, at most */
 
 		if (!job->candidate || (job->cap == 0 && quota)) {
 			continue;
@@ -84,7 +85,7 @@ static void count_demand(const struct sched_core *core, struct demand *d)
 	}
 }
 
-/* Nodes of a pool that are to stay. */
+/* Returns how many nodes of a pool are to stay. */
 static uint32_t count_nodes(const struct sched_core *core, uint32_t pool)
 {
 	uint32_t nodes = 0;
@@ -97,7 +98,8 @@ static uint32_t count_nodes(const struct sched_core *core, uint32_t pool)
 	return nodes;
 }
 
-/* The next pool, by price of a slot; CORE_NO_POOL: no more. */
+/* Returns the next pool, by price of a slot; CORE_NO_POOL: no more. done: a bit for each one
+ * before. */
 static uint32_t next_pool(const struct sched_core *core, uint32_t done)
 {
 	uint32_t best = CORE_NO_POOL;
@@ -119,13 +121,13 @@ static uint64_t less(uint64_t a, uint64_t b)
 	return a > b ? a - b : 0;
 }
 
-/* What no node is wanted for yet. */
+/* Demand that no node is meant to meet yet. */
 struct lack {
 	uint64_t slots;
-	uint64_t only[2]; /* of them, as in demand */
+	uint64_t only[2]; /* part of slots, as in demand */
 };
 
-/* Of what is lacking, as much as nodes of that kind may stand for, at most so many slots. */
+/* Returns how much of the lack nodes of that kind, spot or not, can meet; most slots at most. */
 static uint64_t count_lack(const struct lack *lack, bool spot, uint64_t most)
 {
 	uint64_t n = less(lack->slots, lack->only[!spot]);
@@ -139,7 +141,7 @@ static void fill_lack(struct lack *lack, bool spot, uint64_t slots)
 	lack->only[spot] = less(lack->only[spot], slots);
 }
 
-/* What nodes of no pool do not hold. */
+/* Finds the demand that nodes of no pool do not meet. */
 static void find_lack(const struct sched_core *core, const struct demand *d, struct lack *lack)
 {
 	uint64_t slots[2] = {0};
@@ -159,11 +161,11 @@ static void find_lack(const struct sched_core *core, const struct demand *d, str
 	lack->slots = lack->slots > only ? lack->slots : only;
 }
 
-/* How many nodes each pool is to have. */
+/* Finds how many nodes each pool is to have. */
 static void share_out(struct sched_core *core, const struct demand *demand, uint32_t *wants)
 {
 	struct demand shared = *demand;
-	struct demand *d = &shared; /* what is left of it */
+	struct demand *d = &shared; /* demand that is left */
 	uint64_t may = core->options.pool_slots_max > 0 ? core->options.pool_slots_max : UINT64_MAX;
 	struct lack lack;
 	uint32_t done = 0;
@@ -192,13 +194,13 @@ static void share_out(struct sched_core *core, const struct demand *demand, uint
 		done |= 1u << p;
 		more = wants[p] + more > most ? (most > wants[p] ? most - wants[p] : 0) : more;
 		wants[p] += (uint32_t)more;
-		/* What is too much on its last node is of no use for who may not be there. */
+		/* Slots to spare on the last node are of no use to jobs that may not be there. */
 		fill_lack(&lack, pool->spot, more * pool->slots < ours ? more * pool->slots : ours);
 		may = less(may, more * pool->slots);
 	}
 }
 
-/* Of what the last scheduler asked for, the engine may not have heard. */
+/* Asks again for nodes that have not come: the engine may not have heard the last scheduler. */
 void core_pools_ask_again(struct sched_core *core)
 {
 	for (uint32_t p = 0; p < core->options.pools_n; p++) {
@@ -216,7 +218,8 @@ static void ask(struct sched_core *core, uint32_t p, uint32_t more)
 {
 	struct core_update *u;
 
-	for (uint32_t n = 0; n < core->nodes_n && more > 0; n++) { /* those that are still here */
+	/* First, nodes that were to be given back stay. */
+	for (uint32_t n = 0; n < core->nodes_n && more > 0; n++) {
 		struct core_node *node = &core->nodes[n];
 
 		if (node->pool == p && node->returning && !node->returned) {
@@ -238,7 +241,7 @@ static void ask(struct sched_core *core, uint32_t p, uint32_t more)
 	core->dirty = true;
 }
 
-/* The emptiest of a pool is drained, to be given back. */
+/* Drains the emptiest node of a pool, to be given back. */
 static void let_go(struct sched_core *core, uint32_t p)
 {
 	struct core_node *best = NULL;
@@ -259,7 +262,7 @@ static void let_go(struct sched_core *core, uint32_t p)
 	}
 }
 
-/* keep: those that are not let go, want or more. */
+/* Asks for nodes up to want, or lets go of those above keep. keep: want or more. */
 static void adjust(struct sched_core *core, uint32_t p, uint32_t want, uint64_t keep)
 {
 	struct core_pool_now *now = &core->pools[p];
@@ -279,7 +282,8 @@ static void adjust(struct sched_core *core, uint32_t p, uint32_t want, uint64_t 
 	}
 }
 
-/* What stands in for a pool that is awaited is at most what all who may be there would use. */
+/* Returns the most nodes of a pool that may stand in for one that is awaited: as many as all jobs
+ * that may be there would use. */
 static uint64_t nodes_used(const struct sched_core *core, const struct demand *demand, uint32_t p)
 {
 	uint32_t slots = core->options.pools[p].slots;
@@ -304,7 +308,7 @@ void core_pools_adjust(struct sched_core *core)
 {
 	struct demand demand = {0};
 	uint32_t wants[CORE_POOLS_MAX] = {0};
-	bool quiet = true; /* none is awaited, for which another stands in */
+	bool quiet = true; /* no pool is awaited, so none stands in */
 
 	if (core->options.pools_n == 0) {
 		return;
@@ -314,7 +318,7 @@ void core_pools_adjust(struct sched_core *core)
 		struct core_pool_now *now = &core->pools[p];
 
 		if (now->asked > 0 && core->now_ns >= now->asked_ns + CORE_DRY_NS) {
-			now->asked = 0; /* no answer is one */
+			now->asked = 0; /* no answer counts as CORE_POOL_DRY */
 			now->dry_ns = core->now_ns + CORE_DRY_NS;
 			core->dirty = true;
 		}

@@ -1,8 +1,8 @@
-/* A decision: what the policy is told, and what becomes of its answer. See core.h.
+/* A decision: the view that the policy gets, and what the core makes of the answer. See core.h.
  *
  * No policy knows of nodes that can be taken away. Where jobs that may not be on them were given
- * more than the others hold, one that chooses sizes decides once more: spot nodes are a type of
- * their own then. */
+ * more than the others hold, a policy that chooses sizes decides once more: spot nodes are a type
+ * of their own then. */
 #include "core_impl.h"
 #include "sched/policies.h"
 #include "sched/worth.h"
@@ -12,14 +12,14 @@
 
 #define NO_TYPE UINT8_MAX
 
-/* What policies take for the types of nodes. */
+/* The types of nodes in the policy's view. */
 struct types {
-	uint8_t of[CORE_CLASSES]; /* of each class of nodes; NO_TYPE: there are none */
-	bool parted;              /* they are not the core's */
+	uint8_t of[CORE_CLASSES]; /* type by class of nodes; NO_TYPE: there are no such nodes */
+	bool parted; /* some types differ from the core's: their spot nodes are apart */
 };
 
-/* parted: types of which spot nodes are one of their own, a bit each. False: there would be too
- * many. */
+/* Numbers the policy's types. parted: types whose spot nodes are a type of their own, a bit each.
+ * Returns false if there would be too many. */
 static bool number_types(const struct sched_core *core, uint32_t parted, struct types *types)
 {
 	uint32_t n = 0;
@@ -40,7 +40,7 @@ static bool number_types(const struct sched_core *core, uint32_t parted, struct 
 	return n <= SCHED_TYPES_MAX;
 }
 
-/* On which of the policy's types the job may be, and what it told of each. */
+/* Shows the policy's types that the job may be on, and the job's hints for each. */
 static void show_types(const struct core_job *job, const struct types *types,
 	struct sched_job *view)
 {
@@ -49,7 +49,7 @@ static void show_types(const struct core_job *job, const struct types *types,
 	if (!types->parted) {
 		return;
 	}
-	view->types = 1u << SCHED_TYPES_MAX; /* which is none: 0 would be any */
+	view->types = 1u << SCHED_TYPES_MAX; /* no type at all: 0 would be any */
 	for (uint32_t c = 0; c < CORE_CLASSES; c++) {
 		uint8_t type = types->of[c];
 
@@ -61,8 +61,8 @@ static void show_types(const struct core_job *job, const struct types *types,
 	}
 }
 
-/* The policy's view of a job's replicas: those on nodes that have room for them. Less than its
- * least is none. */
+/* Shows the job's replicas to the policy: those on nodes that have room for them; none if they are
+ * fewer than the job's least. */
 static void show_place(struct sched_core *core, struct core_job *job, struct sched_job *view,
 	uint32_t *used)
 {
@@ -116,7 +116,8 @@ static void show_job(struct sched_core *core, struct core_job *job, const struct
 	show_types(job, types, view);
 }
 
-/* Fills the view: those that were admitted, in the order of submission; who runs first has room. */
+/* Fills the view with the jobs that were admitted, in the order of submission; jobs that run get
+ * room first. */
 static uint32_t show(struct sched_core *core, uint32_t candidates, const struct types *types)
 {
 	struct core_desk *d = &core->desk;
@@ -154,7 +155,8 @@ static uint32_t show(struct sched_core *core, uint32_t candidates, const struct 
 	return shown;
 }
 
-/* What the policy says of one job: what is wrong with it; NULL: nothing. In next. */
+/* Reads what the policy grants the job, into next. Returns what is wrong with the grant; NULL:
+ * nothing. */
 static const char *read_grant(struct sched_core *core, struct core_job *job)
 {
 	const struct sched_job *view = &core->desk.jobs[job->row];
@@ -166,7 +168,7 @@ static const char *read_grant(struct sched_core *core, struct core_job *job)
 	if (grant->replicas > 0 && grant->replicas < view->least) {
 		return "fewer replicas than its least";
 	}
-	if (view->pinned) { /* next is as it was shown */
+	if (view->pinned) { /* next is what the policy was shown */
 		if (grant->replicas != view->replicas) {
 			return "other replicas, though it is pinned";
 		}
@@ -189,7 +191,8 @@ static const char *read_grant(struct sched_core *core, struct core_job *job)
 	return NULL;
 }
 
-/* Into next of each job, and node.room is what is left. False: it is wrong, and was said to be. */
+/* Reads the policy's answer into next of each job; node.room becomes what is left. Returns false if
+ * the answer is wrong, which is reported. */
 static bool read_answer(struct sched_core *core, uint32_t candidates)
 {
 	for (uint32_t n = 0; n < core->nodes_n; n++) {
@@ -229,13 +232,13 @@ static void set_wants(struct sched_core *core, uint32_t candidates)
 			job->dirty = true;
 		}
 		if (job->want.replicas == 0 && job->cap > 0) {
-			job->wait = CORE_WHY_SLOTS; /* of the kind that it may have */
+			job->wait = CORE_WHY_SLOTS; /* slots of the kind that the job may have */
 		}
 	}
 }
 
-/* Asks the policy, and takes its answer into next of each job. False: there is none. vain: types of
- * which jobs were given spot nodes in vain, or lack them: a bit each. */
+/* Asks the policy, and takes its answer into next of each job. Returns false if there is none.
+ * vain: types of which jobs were given spot nodes in vain, or lack them: a bit each. */
 static bool ask_policy(struct sched_core *core, uint32_t candidates, const struct types *types,
 	uint32_t *vain)
 {
@@ -263,7 +266,8 @@ static bool ask_policy(struct sched_core *core, uint32_t candidates, const struc
 	if (!read_answer(core, candidates)) {
 		return false;
 	}
-	/* that of types of one's own is of jobs that are on one of them each */
+	/* With spot nodes as types of their own, the bound holds only where each job is on one such
+	 * type. */
 	core->gap = types->parted ? NAN : sched_verdict_gap(&verdict);
 	*vain = core_bend(core, candidates);
 	return true;

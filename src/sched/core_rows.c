@@ -1,12 +1,12 @@
-/* The core as records, and records as the core: see core_row_next. Each begins with a version; all
- * that decides is in it, and nothing that the next decision makes anew. */
+/* Encodes the core as records and decodes them: see core_row_next. Each record begins with a
+ * version; it has all that decisions depend on, and nothing that the next decision makes anew. */
 #include "core_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define ROW_VERSION 1u
-#define JOB_VERSION 2u /* of jobs'; 1 had no spot_least */
+#define JOB_VERSION 2u /* version of jobs' records; 1 had no spot_least */
 
 static void put_time(struct wire_out *out, int64_t t)
 {
@@ -75,7 +75,7 @@ static bool get_cluster(struct sched_core *core, const struct core_row *row)
 		now.dry_ns = get_time(&in);
 		now.over_ns = get_time(&in);
 		at = core_pool_named(core, name);
-		if (at != CORE_NO_POOL) { /* else it is not configured any more */
+		if (at != CORE_NO_POOL) { /* else the pool is not configured any more */
 			core->pools[at] = now;
 		}
 	}
@@ -180,7 +180,7 @@ static void put_place(struct wire_out *out, const struct core_place *place)
 	}
 }
 
-/* At most so many replicas, on nodes that ascend. */
+/* Reads a placement: at most so many replicas, on nodes that ascend. */
 static void get_place(struct wire_in *in, struct core_place *place, uint32_t most)
 {
 	uint32_t n = wire_get_u32(in);
@@ -294,7 +294,7 @@ static void get_state(struct wire_in *in, struct core_job *job)
 	job->exit_code = (int)wire_get_u32(in);
 }
 
-/* What a record begins with. */
+/* Reads the beginning of a job's record. */
 static int get_head(struct wire_in *in, uint64_t *id, struct core_ask *ask)
 {
 	uint32_t version = wire_get_u32(in);
@@ -323,7 +323,7 @@ int core_row_ask(const void *bytes, size_t len_bytes, struct core_ask *ask)
 	return rv;
 }
 
-/* PAWL_ECORRUPT, PAWL_ENOMEM without words: the caller has them. */
+/* Fails with PAWL_ECORRUPT or PAWL_ENOMEM and no message: the caller adds one. */
 static int get_job(struct sched_core *core, const struct core_row *row)
 {
 	struct core_ask ask = {0};
@@ -339,10 +339,11 @@ static int get_job(struct sched_core *core, const struct core_row *row)
 	if (!job) {
 		return PAWL_ENOMEM;
 	}
-	core_add_job(core, job); /* owned from here on */
+	core_add_job(core, job); /* the core owns the job from here on */
 	job->id = id;
 	job->queue = core_queue_named(core, ask.queue);
-	job->queue = job->queue == UINT32_MAX ? 0 : job->queue; /* it was taken away */
+	/* A job whose queue is not configured any more is in the first one. */
+	job->queue = job->queue == UINT32_MAX ? 0 : job->queue;
 	get_state(&in, job);
 	for (uint32_t t = 0; t < SCHED_TYPES_MAX && !in.failed; t++) {
 		if (wire_get_u8(&in) != 0) {
@@ -381,7 +382,8 @@ static int tell(struct sched_core *core, struct core_row *row, struct core_row l
 	return 1;
 }
 
-/* told counts, over all that could have a record: nodes that are gone, the cluster, nodes, jobs. */
+/* Goes through all that could have a record, by the counter told: nodes that are gone, the cluster,
+ * nodes, jobs. */
 int core_row_next(struct sched_core *core, struct core_row *row, struct pawl_err *err)
 {
 	for (;;) {
@@ -508,7 +510,8 @@ static bool place_stands(const struct sched_core *core, const struct core_place 
 	return true;
 }
 
-/* Ids are unique, and were given out; all places are on nodes that there are, with room. */
+/* Whether ids are unique and were given out, and all placements are on nodes that exist, with
+ * room. */
 static bool stands(struct sched_core *core)
 {
 	for (uint32_t n = 0; n < core->nodes_n; n++) {

@@ -63,7 +63,7 @@ int csv_fail(const struct csv *csv, struct pawl_err *err, const char *fmt, ...)
 	return pawl_err_set(err, PAWL_ECORRUPT, "%s:%u: %s", csv->path, csv->line, text);
 }
 
-/* Ends the next line with a 0, and returns it; NULL: there is none. Empty ones are left out. */
+/* Returns the next line, ended with a 0; NULL: there is none. Empty lines are left out. */
 static char *next_line(struct csv *csv)
 {
 	char *line;
@@ -85,12 +85,12 @@ static char *next_line(struct csv *csv)
 	return line;
 }
 
-/* What is behind a zero, or a \r within a line, would be left out. */
+/* Refuses control characters: text behind a zero, or behind a \r within a line, would be lost. */
 static int check_text(const struct csv *csv, struct pawl_err *err)
 {
 	for (size_t i = 0; i < csv->len_bytes; i++) {
 		unsigned char byte = (unsigned char)csv->bytes[i];
-		char next = csv->bytes[i + 1]; /* a 0 behind the last one */
+		char next = csv->bytes[i + 1]; /* the last byte is followed by a 0 */
 		bool end = byte == '\n' || (byte == '\r' && (next == '\n' || next == '\0'));
 
 		if (byte < ' ' && byte != '\t' && !end) {

@@ -1,4 +1,4 @@
-/* From the core's updates to the calls of an engine: see engine.h. */
+/* Carries the core's updates out by calls of an engine: see engine.h. */
 #include "sched/engine.h"
 
 void sched_engine_do(const struct sched_engine *engine, void *self, const struct sched_core *core,

@@ -6,26 +6,26 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* How long a job takes alone, of one application and batch, by replicas. */
+/* The time that a job of one application and batch takes alone, by replicas. */
 struct alone {
 	const struct sched_app *app;
-	uint32_t batch;   /* 0: the best one in each epoch */
-	uint32_t most;    /* replicas that it can use */
-	double *shortest; /* seconds on up to so many, 1 to most; 0: not asked yet */
+	uint32_t batch;   /* batch size; 0: the best one in each epoch */
+	uint32_t most;    /* replicas that the job can use */
+	double *shortest; /* seconds on up to so many replicas, 1 to most; 0: not computed yet */
 };
 
 struct fair {
 	const struct sched_workload *workload;
-	uint32_t slots;     /* of a node, */
-	uint32_t all;       /* and of all */
+	uint32_t slots;     /* slots of a node */
+	uint32_t all;       /* slots of all nodes */
 	bool adapts;        /* jobs choose their batches */
 	struct alone *seen; /* one for each job at most */
-	uint32_t n;         /* of them */
+	uint32_t n;         /* number of entries in seen */
 };
 
-/* A batch that is tried, and what a step of it takes. */
+/* A batch that is tried, and the time of its steps. */
 struct tried {
-	double total; /* samples */
+	double total; /* batch size, in samples */
 	double step_s;
 };
 
@@ -39,7 +39,7 @@ static double rate_in(const struct sched_app *app, const struct tried *tried, ui
 	return pawl_gain(&noise, tried->total / app->bounds.init) / tried->step_s;
 }
 
-/* False: no such batch on so many replicas. */
+/* Tries a batch of about total samples. Returns false if there is none on so many replicas. */
 static bool try_batch(const struct sched_app *app, const struct sched_spot *spot, double total,
 	struct tried *tried)
 {
@@ -56,7 +56,7 @@ static bool try_batch(const struct sched_app *app, const struct sched_spot *spot
 	return true;
 }
 
-/* The batches that may be taken. */
+/* Lists the batches that may be taken. Returns how many. */
 static uint32_t list_batches(const struct alone *alone, const struct sched_spot *spot,
 	struct tried *tried)
 {
@@ -75,7 +75,7 @@ static uint32_t list_batches(const struct alone *alone, const struct sched_spot 
 	return n;
 }
 
-/* Seconds on exactly so many replicas, packed; infinite: no batch. */
+/* Returns the seconds on exactly so many replicas, packed; infinite: no batch. */
 static double take_exactly(const struct fair *fair, const struct alone *alone, uint32_t replicas)
 {
 	const struct sched_app *app = alone->app;
@@ -104,7 +104,7 @@ static struct alone *find_alone(struct fair *fair, const struct sched_submission
 	uint32_t held = job->app->nodes_most * fair->slots;
 	struct alone *alone = fair->seen;
 
-	if (!fair->adapts) { /* its user may have asked for more than it makes use of */
+	if (!fair->adapts) { /* the user may have asked for more than is of use */
 		most = most > job->replicas ? most : job->replicas;
 		most = held > 0 && held < most ? held : most;
 	}
@@ -118,7 +118,7 @@ static struct alone *find_alone(struct fair *fair, const struct sched_submission
 	return alone->shortest ? &fair->seen[fair->n++] : NULL;
 }
 
-/* Seconds on so many replicas or fewer, over 0. */
+/* Returns the seconds on so many replicas or fewer, over 0. */
 static double take_at_most(const struct fair *fair, struct alone *alone, uint32_t replicas)
 {
 	double *shortest = alone->shortest;
@@ -137,8 +137,8 @@ static double take_at_most(const struct fair *fair, struct alone *alone, uint32_
 
 /* ---- shares ---- */
 
-/* Jobs that are there, the average over the life of one of them: itself, and the others while they
- * are there, too. */
+/* Returns the number of jobs that are there, as the average over the life of job j: itself, and the
+ * others while they are there, too. */
 static double count_around(const struct fair *fair, const struct sched_life *lives, uint32_t j)
 {
 	double from = fair->workload->jobs[j].at_s;
@@ -153,7 +153,8 @@ static double count_around(const struct fair *fair, const struct sched_life *liv
 	return sum / lives[j].jct_s;
 }
 
-/* Seconds alone on a share, which need not be whole: its slot has a part of the time. */
+/* Returns the seconds alone on a share. It need not be whole: the last slot has a part of the
+ * time. */
 static double take_share(const struct fair *fair, struct alone *alone, double share)
 {
 	uint32_t whole = (uint32_t)share;
@@ -164,7 +165,8 @@ static double take_share(const struct fair *fair, struct alone *alone, double sh
 	return 1 / rate;
 }
 
-/* Seconds until a job's first step, where there is room: the next round, and its start. */
+/* Returns the seconds until a job's first step, where there is room: the next round, and the
+ * start. */
 static double wait_start(const struct sched_setting *setting, double at_s)
 {
 	double round = fmax(ceil(at_s / setting->interval_s), 1);

@@ -1,4 +1,4 @@
-/* Where the baselines put replicas: see fill.h. Pure. */
+/* Placement for the baselines: see fill.h. Pure. */
 #include "sched/fill.h"
 
 #include "base/assert.h"
@@ -31,7 +31,7 @@ uint32_t sched_fill_types(const struct sched_job *job)
 	return job->types != 0 ? job->types : SCHED_FILL_ANY;
 }
 
-/* Of a node, for who may be on these types. */
+/* Returns the free slots of a node for a job that may be on these types. */
 static uint32_t room_on(const struct sched_fill *fill, uint32_t node, uint32_t types)
 {
 	return (types >> fill->nodes[node].type & 1) != 0 ? fill->room[node] : 0;

@@ -15,17 +15,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LINE_MAX_BYTES 1024u /* of a line of ours, terminator included */
+#define LINE_MAX_BYTES 1024u /* bytes of a line of our own, terminator included */
 
 struct job_log {
-	char path[PATH_MAX];    /* of the newest file */
-	mode_t mode;            /* of those that are made */
-	int fd;                 /* of it; -1: it could not be opened */
-	uint64_t len_bytes;     /* of it */
-	uint64_t dropped_bytes; /* that could not be written, and were not told yet */
+	char path[PATH_MAX];    /* path of the newest file */
+	mode_t mode;            /* mode of files that are made */
+	int fd;                 /* descriptor of the newest file; -1: it could not be opened */
+	uint64_t len_bytes;     /* bytes in the newest file */
+	uint64_t dropped_bytes; /* bytes that could not be written, and are not reported yet */
 };
 
-/* What else a job's user put there (a FIFO, which would wait for a reader) is refused. */
+/* Opens the newest file. Anything else that a job's user put there (a FIFO, which would wait for a
+ * reader) is refused. */
 static int open_file(struct job_log *log)
 {
 	const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
@@ -82,7 +83,7 @@ static void rotate(struct job_log *log)
 		snprintf(to, sizeof(to), "%s.%u", log->path, i);
 		snprintf(from, sizeof(from), i > 1 ? "%s.%u" : "%s", log->path, i - 1);
 		if (rename(from, to) != 0 && errno != ENOENT && i == 1) {
-			return; /* it grows on, rather than nothing is written */
+			return; /* the file grows on: better than writing nothing */
 		}
 	}
 	if (log->fd >= 0) {
@@ -91,7 +92,7 @@ static void rotate(struct job_log *log)
 	open_file(log);
 }
 
-/* Whether all of it was written. */
+/* Returns whether all bytes were written. */
 static bool put(struct job_log *log, const void *bytes, size_t len_bytes)
 {
 	size_t done = 0;

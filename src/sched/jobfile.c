@@ -11,19 +11,20 @@
 #define NAME_CHARS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 #define NAME_NEEDED                                                                                \
 	"letters, digits, '.', '_' and '-', of which the first is a letter or digit, at most 63,"
-#define QUEUE "default" /* where nothing is said */
+#define QUEUE "default" /* queue of a job that names none */
 
 /* Sections that are read once all keys are known. */
 struct sections {
-	const struct tree_node *resources; /* NULL: not there; likewise the others */
+	/* Values of the sections; NULL: the section is not there. */
+	const struct tree_node *resources;
 	const struct tree_node *envs;
 	const struct tree_node *secrets;
 	const struct tree_node *mounts;
 	const struct tree_node *workdir;
-	const char *workdir_text; /* of it, as it is written */
+	const char *workdir_text; /* text of workdir, as written */
 };
 
-/* A key's reader, and what it reads into. */
+/* The destination of the readers of keys. */
 struct reading {
 	struct sched_spec *spec;
 	struct sections sections;
@@ -115,7 +116,7 @@ static void read_spot(struct jobfile *f, const char *key, const struct tree_node
 	jobfile_range(f, key, value, 0, SPEC_NODES_MAX, &((struct reading *)into)->spec->spot);
 }
 
-/* A number that two places may give. at: where it stood before; NULL: nowhere. */
+/* Reads a number that may stand in two places. at: where it stood before; NULL: nowhere. */
 static bool read_once(struct jobfile *f, const char *key, const struct tree_node *value,
 	int64_t least, int64_t most, int64_t now, const struct tree_node **at, int64_t *into)
 {
@@ -178,7 +179,7 @@ static void read_run(struct jobfile *f, const char *key, const struct tree_node 
 	struct sched_spec *spec = ((struct reading *)into)->spec;
 
 	if (!jobfile_text(f, key, value, TREE_BYTES_MAX, &spec->run)) {
-		spec->run = ""; /* what is wrong with it was said */
+		spec->run = ""; /* the error was reported */
 	}
 }
 
@@ -276,7 +277,8 @@ static void check_accelerators(struct jobfile *f)
 	}
 }
 
-/* What may be on spot nodes may be on others as well, so one of two that are alike says all. */
+/* A choice that may be on spot nodes may be on others as well, so of two alike choices the spot one
+ * stands for both. */
 static void check_use_spot(struct jobfile *f)
 {
 	const struct sched_choice *choices = f->choices;

@@ -1,4 +1,5 @@
-/* Keys that are known, refused and mistyped, and what is said of them: see jobfile_impl.h. */
+/* Keys of mappings: known, refused and mistyped ones, and reports about them: see
+ * jobfile_impl.h. */
 #include "sched/jobfile_impl.h"
 
 #include "base/assert.h"
@@ -8,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WORD_MAX 32u /* bytes of a key that others are compared to */
+#define WORD_MAX 32u /* bytes of a key that is compared with others, at most */
 
 void jobfile_say(struct jobfile *f, const struct tree_node *at, const char *fmt, ...)
 {
@@ -77,7 +78,8 @@ static uint32_t least_of(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-/* The least number of changes of a character that make one word another; case does not count. */
+/* Returns the least number of changes of a character that make one word another; case does not
+ * count. UINT32_MAX: a word is too long. */
 static uint32_t word_distance(const char *a, const char *b)
 {
 	uint32_t before[WORD_MAX + 1];
@@ -105,7 +107,7 @@ static uint32_t word_distance(const char *a, const char *b)
 	return before[b_len];
 }
 
-/* The key that was probably meant; NULL: none is near. */
+/* Returns the key that was probably meant; NULL: none is near. */
 static const char *find_near(const struct jobfile_key *keys, const char *word)
 {
 	uint32_t most = 1 + (uint32_t)strlen(word) / 4;
@@ -130,7 +132,7 @@ static const struct jobfile_key *find_key(const struct jobfile_key *keys, const 
 	return keys && keys->name ? keys : NULL;
 }
 
-/* What other tools call a key of ours. */
+/* Returns our key for a word that other tools use; NULL: none. */
 static const char *find_other_name(const struct jobfile_key *keys, const char *word)
 {
 	static const char *const names[][2] = {{"working_dir", "workdir"}, {"environment", "envs"},
@@ -148,7 +150,7 @@ static const char *find_other_name(const struct jobfile_key *keys, const char *w
 
 /* ---- a mapping ---- */
 
-/* The names of those that are ours, in a line. */
+/* Lists the names of keys that are ours, in a line. */
 static const char *list_keys(char *buf, size_t cap_bytes, const struct jobfile_key *keys)
 {
 	size_t len = 0;
@@ -203,7 +205,7 @@ void jobfile_walk(struct jobfile *f, const struct tree_node *map, const struct j
 
 		if (!key) {
 			say_unknown(f, item->key, keys, elsewhere, where);
-		} else if (item->value->kind != TREE_NULL) { /* else it is as if not there */
+		} else if (item->value->kind != TREE_NULL) { /* a null value counts as not there */
 			take_item(f, key, item, into);
 		}
 	}

@@ -1,7 +1,8 @@
 /*
- * The section resources: what each node, or each replica, is to have. See jobfile_impl.h.
+ * The section resources, which says what each node, or each replica, is to have. See
+ * jobfile_impl.h.
  *
- * What it says outside of any_of holds for each mapping in any_of that does not say it anew; each
+ * A key outside of any_of holds for each mapping in any_of that does not have the key itself; each
  * type of accelerators makes one choice more.
  */
 #include "sched/jobfile_impl.h"
@@ -10,8 +11,8 @@
 #include <string.h>
 #include <strings.h>
 
-#define TYPES_MAX   16u /* of accelerators in one place */
-#define TYPE_MAX    64u /* bytes of a name of one, terminator included */
+#define TYPES_MAX   16u /* types of accelerators in one place, at most */
+#define TYPE_MAX    64u /* bytes of the name of a type, terminator included */
 #define WORD_CHARS  "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 #define ACCELERATOR "a type and how many, as A100:4"
 
@@ -31,22 +32,23 @@
 #define RECOVERY "a job that loses its nodes gets others by itself"
 
 struct accelerator {
-	const char *type; /* as it is written */
-	uint32_t n;       /* of it, at least 1 */
+	const char *type; /* type, as written */
+	uint32_t n;       /* accelerators of the type, at least 1 */
 };
 
-/* What one mapping says, with what it has of the one around it. */
+/* The values of one mapping, with those that it takes over from the mapping around it. */
 struct wants {
-	struct sched_choice each;            /* but for accelerators */
-	struct accelerator types[TYPES_MAX]; /* any of them */
-	uint32_t types_n;                    /* of them; 0: it needs none */
-	bool inner;                          /* it stands in any_of */
-	const struct tree_node *any_of;      /* or ordered; NULL: not there */
+	struct sched_choice each;            /* everything but accelerators */
+	struct accelerator types[TYPES_MAX]; /* types of which any one will do */
+	uint32_t types_n;                    /* number of types; 0: none is needed */
+	bool inner;                          /* the mapping stands in any_of */
+	const struct tree_node *any_of;      /* value of any_of or ordered; NULL: not there */
 };
 
 /* ---- accelerators ---- */
 
-/* "80GB", "80GB+": SkyPilot knows which have so much. */
+/* Whether text is a size of memory, as "80GB" or "80GB+": SkyPilot knows which types have so
+ * much. */
 static bool is_memory(const char *text, size_t len)
 {
 	size_t digits = strspn(text, "0123456789");
@@ -56,7 +58,7 @@ static bool is_memory(const char *text, size_t len)
 		strchr("Bb", text[digits + 1]);
 }
 
-/* Whether one of the words between its colons is such a size: "nvidia:80GB+:2" */
+/* Whether a word between colons is such a size: "nvidia:80GB+:2". */
 static bool names_memory(const char *text, size_t len)
 {
 	for (size_t at = 0, word; at < len; at += word + 1) {
@@ -71,7 +73,7 @@ static bool names_memory(const char *text, size_t len)
 
 enum count { COUNT_WHOLE, COUNT_PART, COUNT_NONE };
 
-/* "4", "4.0"; "0.5" is a part. */
+/* Reads a count: "4", "4.0"; "0.5" is a part. */
 static enum count read_count(const char *text, size_t len, uint64_t *n)
 {
 	size_t i = 0;
@@ -110,8 +112,8 @@ static void say_part(struct jobfile *f, const struct tree_node *at)
 		remark_show(shown, at->text, at->len_bytes), SPEC_ACCELERATORS_MAX);
 }
 
-/* "A100:4", or "A100" for one; said: how many, if that stands beside it, else 0. Says what is wrong
- * with it. */
+/* Reads "A100:4", or "A100" for one; reports errors. said: the count if it stands beside the type,
+ * else 0. */
 static bool take_type(struct jobfile *f, const struct tree_node *at, const char *text, size_t len,
 	uint64_t said, struct accelerator *into)
 {
@@ -155,7 +157,7 @@ static struct accelerator *next_type(struct jobfile *f, const struct tree_node *
 	return &wants->types[wants->types_n++];
 }
 
-/* One, or several with spaces between them: so a list is read whose dashes were forgotten. */
+/* Reads one type, or several with spaces between them, as in a list whose dashes were forgotten. */
 static void take_types(struct jobfile *f, const struct tree_node *at, struct wants *wants)
 {
 	const char *text = at->kind == TREE_TEXT ? jobfile_word(at) : NULL;
@@ -174,7 +176,7 @@ static void take_types(struct jobfile *f, const struct tree_node *at, struct wan
 	}
 }
 
-/* {A100: 4}, or {A100:4} */
+/* Reads {A100: 4}, or {A100:4}. */
 static void take_pair(struct jobfile *f, const struct tree_item *item, struct wants *wants)
 {
 	const struct tree_node *value = item->value;
@@ -299,7 +301,7 @@ static void read_ordered(struct jobfile *f, const char *key, const struct tree_n
 	jobfile_note(f, value, ORDERED);
 }
 
-/* ---- how it goes on after a failure ---- */
+/* ---- recovery after a failure ---- */
 
 static const struct jobfile_key recovery_keys[] = {
 	{"max_restarts_on_errors", jobfile_read_retries, NULL, false},
@@ -320,7 +322,7 @@ static void read_recovery(struct jobfile *f, const char *key, const struct tree_
 
 const struct jobfile_key jobfile_resource_keys[] = {
 	{"accelerators", read_accelerators, NULL, false},
-	{"gpus", read_accelerators, NULL, false}, /* SkyPilot's other name for them */
+	{"gpus", read_accelerators, NULL, false}, /* SkyPilot's other name for accelerators */
 	{"cpus", read_cpus, NULL, false},
 	{"memory", read_memory, NULL, false},
 	{"use_spot", read_use_spot, NULL, false},
@@ -364,14 +366,14 @@ bool jobfile_alike(const struct sched_choice *a, const struct sched_choice *b)
 		a->disk_bytes == b->disk_bytes && a->disk_best == b->disk_best;
 }
 
-/* Choices that differ in what is without effect are one. */
+/* Adds a choice, unless it is there: choices that differ only in keys without effect are one. */
 static bool add_choice(struct jobfile *f, const struct tree_node *at,
 	const struct sched_choice *choice)
 {
 	struct sched_spec *spec = f->spec;
 
 	if (choice->accelerators > 0 && !choice->accelerator) {
-		return false; /* no memory, which the pool knows */
+		return false; /* memory is short, as pool.failed says */
 	}
 	for (uint32_t i = 0; i < spec->choices_n; i++) {
 		if (f->choices[i].spot == choice->spot && jobfile_alike(&f->choices[i], choice)) {

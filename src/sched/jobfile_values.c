@@ -1,4 +1,5 @@
-/* Values of keys: text, numbers, sizes, durations. Each says what it needs: see jobfile_impl.h. */
+/* Values of keys: text, numbers, sizes, durations. Each reader reports what it needs: see
+ * jobfile_impl.h. */
 #include "sched/jobfile_impl.h"
 
 #include <ctype.h>
@@ -7,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define NEEDED_MAX 96u /* bytes of what is needed, in words */
+#define NEEDED_MAX 96u /* bytes of the description of a valid value */
 #define MILLI_MAX  (UINT64_MAX / 1000 / 1024)
 
 const char *jobfile_word(const struct tree_node *value)
@@ -54,8 +55,8 @@ bool jobfile_bool(struct jobfile *f, const char *key, const struct tree_node *va
 
 /* ---- numbers ---- */
 
-/* Digits at *at, at most most, which it saturates to; moves *at behind them. Returns false if there
- * are none. */
+/* Reads digits at *at, saturated at most, and moves *at behind them. Returns false if there are
+ * none. */
 static bool take_digits(const char **at, uint64_t most, uint64_t *number)
 {
 	const char *from = *at;
@@ -69,7 +70,7 @@ static bool take_digits(const char **at, uint64_t most, uint64_t *number)
 	return *at > from;
 }
 
-/* Those of a number: 010 is eight to YAML, and ten to most people: neither. */
+/* Reads the digits of a number. 010, which is eight to YAML and ten to most people, is refused. */
 static bool take_number(const char **at, uint64_t most, uint64_t *number)
 {
 	const char *from = *at;
@@ -77,7 +78,7 @@ static bool take_number(const char **at, uint64_t most, uint64_t *number)
 	return take_digits(at, most, number) && (*from != '0' || *at == from + 1);
 }
 
-/* A number and up to three decimals, in thousandths; more of them are not taken. */
+/* Reads a number and up to three decimals, in thousandths; further decimals are not read. */
 static bool take_milli(const char **at, uint64_t *milli)
 {
 	uint64_t scale = 100;
@@ -179,7 +180,7 @@ bool jobfile_size(struct jobfile *f, const char *key, const struct tree_node *va
 		if (strlen(units[i].suffix) == len && strncasecmp(units[i].suffix, at, len) == 0 &&
 			at[len + (at[len] == '+')] == '\0' &&
 			milli / 1000 <= most >> units[i].shift) {
-			/* whole ones, and what is left of one: neither overflows */
+			/* whole units and the rest apart, so that neither overflows */
 			bytes = ((milli / 1000) << units[i].shift) +
 				(((milli % 1000) << units[i].shift) / 1000);
 		}
@@ -193,7 +194,7 @@ bool jobfile_size(struct jobfile *f, const char *key, const struct tree_node *va
 	return false;
 }
 
-/* "36:00:00" */
+/* Reads hours, minutes and seconds: "36:00:00". */
 static bool take_clock(const char *at, uint64_t *seconds)
 {
 	uint64_t part[3];
@@ -212,7 +213,7 @@ static bool take_clock(const char *at, uint64_t *seconds)
 	return true;
 }
 
-/* "1d12h" */
+/* Reads units of time: "1d12h". */
 static bool take_units(const char *at, uint64_t *seconds)
 {
 	static const struct {

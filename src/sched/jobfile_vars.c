@@ -1,4 +1,4 @@
-/* Variables, and the paths that they may stand in: see jobfile_impl.h. */
+/* Variables, and paths that may contain them: see jobfile_impl.h. */
 #include "sched/jobfile_impl.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@ bool jobfile_is_var(const char *text)
 		"SKYPILOT_NUM_NODES", "SKYPILOT_NUM_GPUS_PER_NODE", "SKYPILOT_TASK_ID",
 		"SKYPILOT_CLUSTER_INFO", "SKYPILOT_INTERNAL_JOB_ID", "SKYPILOT_SETUP_NODE_RANK",
 		"SKYPILOT_SETUP_NODE_IPS", "SKYPILOT_SETUP_NUM_GPUS_PER_NODE",
-		/* by which a job's processes, and its devices, are found */
+		/* Variables by which a job's processes and devices are found. */
 		"PAWL_SCHED_RUN", "PAWL_SCHED_KEY", "PAWL_RUN_DEVICES"};
 
 	for (size_t i = 0; i < sizeof(told) / sizeof(*told); i++) {
@@ -56,7 +56,8 @@ static bool is_given(const struct jobfile *f, const char *name)
 	return false;
 }
 
-/* Python's word for it, as SkyPilot has it, whichever of YAML's words was written. */
+/* Takes a boolean as Python's word for it, as SkyPilot does, whichever of YAML's words was
+ * written. */
 static void take_truth(struct jobfile *f, const struct tree_node *value, struct sched_var *var)
 {
 	var->value = jobfile_truth(value) ? "True" : "False";
@@ -73,7 +74,7 @@ static void take_truth(struct jobfile *f, const struct tree_node *value, struct 
 	}
 }
 
-/* A value as the file has it. A number is what was written: no tool rounds it on the way. */
+/* Takes a value as the file has it. A number is what was written: no tool rounds it on the way. */
 static void take_value(struct jobfile *f, const struct tree_item *item, struct sched_var *var)
 {
 	const struct tree_node *value = item->value;
@@ -168,14 +169,14 @@ void jobfile_vars(struct jobfile *f, const struct tree_node *envs, const struct 
 
 /* ---- paths ---- */
 
-/* The value of the name at text, of len bytes; NULL if it was said why not. */
+/* Returns the value of the name at text, of len bytes; NULL if there is none, which is reported. */
 static const char *look_up(struct jobfile *f, const char *key, const struct tree_node *at,
 	const char *text, size_t len)
 {
 	const struct sched_var *var = find_var(f, text, len);
 
 	if (var && !var->secret) {
-		return var->value ? var->value : ""; /* that it has none was said */
+		return var->value ? var->value : ""; /* a missing value was reported */
 	}
 	jobfile_say(f, at, "%s: ${%.*s} %s", key, (int)(len < SHOWN_MAX ? len : SHOWN_MAX), text,
 		var ? "is a secret, and paths are shown" : "is not in envs");
@@ -217,7 +218,7 @@ const char *jobfile_expand(struct jobfile *f, const char *key, const struct tree
 	return pool_text(f->pool, path, used);
 }
 
-/* HOST:/PATH, whatever stands before it; NULL: it is no such thing. */
+/* Returns from without nfs:// for HOST:/PATH and nfs://HOST/PATH; NULL: from is neither. */
 static const char *find_server(const char *from)
 {
 	const char *host = strncmp(from, "nfs://", 6) == 0 ? from + 6 : from;
@@ -230,7 +231,7 @@ static const char *find_server(const char *from)
 	return path && path > host + 1 && path[-1] == ':' && path[1] != '/' ? host : NULL;
 }
 
-/* "nas:/data" of "nfs://nas/data". */
+/* Makes "nas:/data" of "nas/data"; "nas:/data" stays as it is. */
 static const char *write_server(struct jobfile *f, const char *server)
 {
 	size_t host = strcspn(server, "/");
@@ -245,7 +246,8 @@ static const char *write_server(struct jobfile *f, const char *server)
 	return text;
 }
 
-/* Without slashes at its end, but for that of / and ~/ and HOST:/; NULL: no memory, or no path. */
+/* Returns the path without slashes at the end, but for that of / and ~/ and HOST:/; NULL: no
+ * memory, or no path. */
 static const char *trim(struct jobfile *f, const char *path)
 {
 	size_t len = path ? strlen(path) : 0;
@@ -282,8 +284,9 @@ static const struct tree_node *find_value(const struct tree_node *map, const cha
 	return NULL;
 }
 
-/* A mapping (name, source, store, mode), which is always a bucket or a volume to SkyPilot; the
- * directory that it would be filled from can be had. key: where it is to be, for a message. */
+/* Reports a mapping (name, source, store, mode), which is always a bucket or a volume to SkyPilot;
+ * the directory that would fill it can be mounted instead. key: where it is to be, for a
+ * message. */
 static void refuse_storage(struct jobfile *f, const struct tree_item *item, const char *key)
 {
 	const struct tree_node *source = find_value(item->value, "source");
@@ -307,7 +310,7 @@ static void refuse_storage(struct jobfile *f, const struct tree_item *item, cons
 	}
 }
 
-/* scheme: bytes before its ://. */
+/* Reports a URL, which cannot be mounted. scheme: number of bytes before ://. */
 static void refuse_url(struct jobfile *f, const struct tree_node *at, const char *url,
 	size_t scheme, const char *key)
 {

@@ -1,4 +1,4 @@
-/* Links: see mounts.h. */
+/* Symbolic links for file_mounts: see mounts.h. */
 #include "sched/mounts.h"
 
 #include "base/err.h"
@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Where this machine has mounted HOST:/PATH. */
+/* Finds where this machine has mounted HOST:/PATH. */
 static int find_nfs(const char *from, char full[PATH_MAX], struct pawl_err *err)
 {
 	FILE *mounts = setmntent("/proc/self/mounts", "re");

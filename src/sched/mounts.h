@@ -1,13 +1,13 @@
-/* file_mounts of a job: what it finds at paths of its own, by symbolic links. */
+/* The file_mounts of a job: symbolic links at paths that the job names. */
 #ifndef SCHED_MOUNTS_H
 #define SCHED_MOUNTS_H
 
 struct pawl_err;
 
 /*
- * Makes at a link to from: a path, or HOST:/PATH, which this machine has mounted somewhere. One
- * that is there already is fine. Both are from / on but for HOST:/PATH. PAWL_ENOENT: there is no
- * from; PAWL_EEXIST: something else is at; PAWL_EIO and its like.
+ * Makes at a link to from: a path, or HOST:/PATH, which this machine has mounted somewhere. A link
+ * that is there already is fine. Both paths are absolute, but for HOST:/PATH. PAWL_ENOENT: there is
+ * no from; PAWL_EEXIST: something else is at; PAWL_EIO and the like.
  */
 int mounts_link(const char *at, const char *from, struct pawl_err *err);
 

@@ -1,8 +1,8 @@
 /*
  * NSGA-II: see nsga.h.
  *
- * A generation is mated until as many new matrices as there may be survivors were found: parents
- * win tournaments of two, exchange rows, mutate and are repaired; twins are dropped. Of parents and
+ * A generation mates until it has found as many new matrices as there may be survivors: parents win
+ * tournaments of two, exchange rows, mutate and are repaired; twins are dropped. Of parents and
  * offspring together the best by front and crowding survive.
  */
 #include "sched/nsga.h"
@@ -16,7 +16,7 @@
 #include <string.h>
 
 #define ONES_MAX  (2 * NSGA_POPULATION)
-#define SEATS     1024u /* of the table of hashes: a power of two, well over ONES_MAX */
+#define SEATS     1024u /* entries in the hash table: a power of two, well over ONES_MAX */
 #define HASH_BITS 32
 
 /* ---- rank ---- */
@@ -39,7 +39,7 @@ static int compare_numbers(double a, double b)
 	return (a > b) - (a < b);
 }
 
-/* Along a front: who beats comes before who is beaten. */
+/* Orders by costs: a solution comes before those that it beats. */
 static int compare_costs(const void *left, const void *right)
 {
 	const struct nsga_one *a = *(struct nsga_one *const *)left;
@@ -59,9 +59,9 @@ static int compare_crowding(const void *left, const void *right)
 	return order == 0 ? (a->lot > b->lot) - (a->lot < b->lot) : order;
 }
 
-/* In order of costs, who was put last on a front has the least second cost of it: one who is beaten
- * by anybody there is beaten by that one. So the first front whose last one does not beat it.
- * Returns how many fronts there are. */
+/* Puts each solution on the first front whose last solution does not beat it. In order of costs,
+ * the last solution of a front has the least second cost there: one that is beaten by any on the
+ * front is beaten by the last. Returns how many fronts there are. */
 static uint32_t find_fronts(struct nsga_one **ones, uint32_t n)
 {
 	const struct nsga_one *last[ONES_MAX];
@@ -81,15 +81,15 @@ static uint32_t find_fronts(struct nsga_one **ones, uint32_t n)
 	return fronts;
 }
 
-/* Deb's crowding distance, of a front in order of its costs: one goes up as the other goes down, so
- * that neighbours are the same in both. */
+/* Sets Deb's crowding distance on a front in order of its costs: one cost goes up as the other goes
+ * down, so that neighbours are the same in both. */
 static void crowd_front(struct nsga_one **ones, uint32_t n)
 {
 	const struct nsga_one *unlike[ONES_MAX];
 	double range[NSGA_COSTS];
 	uint32_t m = 0;
 
-	ASSERT(n > 0); /* nobody makes an empty front */
+	ASSERT(n > 0); /* no front is empty */
 	for (uint32_t i = 0; i < n; i++) {
 		ones[i]->crowding = 0;
 		if (i == 0 || !costs_same(ones[i], ones[i - 1])) {
@@ -142,16 +142,16 @@ void nsga_rank(struct nsga_one **ones, uint32_t n)
 struct run {
 	const struct nsga_problem *problem;
 	struct rng *rng;
-	size_t bytes;                    /* of a matrix */
-	struct nsga_one all[ONES_MAX];   /* with their matrices */
-	struct nsga_one *ones[ONES_MAX]; /* the same: parents, offspring, and who is free */
-	uint32_t parents;                /* the first of ones */
-	uint32_t offspring;              /* those after them */
-	uint8_t *pair;                   /* two more matrices: being made */
-	uint32_t deck[NSGA_POPULATION];  /* of the parents' indices, shuffled */
-	uint32_t drawn;                  /* from deck; parents: all */
-	uint16_t seats[SEATS];           /* 1 + index in ones of who has that hash; 0: nobody */
-	uint8_t *matrices;               /* owned; all of the above */
+	size_t bytes;                    /* bytes of a matrix */
+	struct nsga_one all[ONES_MAX];   /* solutions, each with its matrix */
+	struct nsga_one *ones[ONES_MAX]; /* solutions in order: parents, offspring, free ones */
+	uint32_t parents;                /* number of parents, the first of ones */
+	uint32_t offspring;              /* number of offspring, after the parents */
+	uint8_t *pair;                   /* two more matrices, which are being made */
+	uint32_t deck[NSGA_POPULATION];  /* indices of the parents, shuffled */
+	uint32_t drawn;                  /* number drawn from deck; parents: all */
+	uint16_t seats[SEATS];           /* hash table: 1 + index in ones; 0: free */
+	uint8_t *matrices;               /* owned; memory of all matrices above */
 };
 
 static int start_run(struct run *r, struct pawl_err *err)
@@ -170,7 +170,7 @@ static int start_run(struct run *r, struct pawl_err *err)
 	return 0;
 }
 
-/* FNV-1a (Fowler, Noll and Vo), in words. */
+/* Hashes a matrix by FNV-1a (Fowler, Noll and Vo), in words. */
 static uint64_t hash_matrix(const uint8_t *matrix, size_t bytes)
 {
 	uint64_t hash = 0xcbf29ce484222325u;
@@ -185,7 +185,7 @@ static uint64_t hash_matrix(const uint8_t *matrix, size_t bytes)
 	return hash;
 }
 
-/* Where one with that hash sits who is the same, or could. */
+/* Finds the seat of an equal matrix in the hash table, or the free one for this matrix. */
 static uint16_t *find_seat(struct run *r, uint64_t hash, const uint8_t *matrix)
 {
 	uint32_t at = hash % SEATS;
@@ -208,7 +208,7 @@ static void seat_parents(struct run *r)
 	}
 }
 
-/* One more, unless there is a twin. */
+/* Adds a matrix to the offspring, unless there is a twin. */
 static void add_one(struct run *r, const uint8_t *matrix)
 {
 	uint32_t at = r->parents + r->offspring;
@@ -226,7 +226,7 @@ static void add_one(struct run *r, const uint8_t *matrix)
 	r->offspring++;
 }
 
-/* The best are the parents of the next generation. */
+/* Makes the best solutions the parents of the next generation. */
 static void survive(struct run *r)
 {
 	uint32_t n = r->parents + r->offspring;
@@ -246,7 +246,7 @@ static void survive(struct run *r)
 
 /* ---- mating ---- */
 
-/* Each parent once, before any one comes again. */
+/* Draws each parent once, before any one comes again. */
 static const struct nsga_one *draw_parent(struct run *r)
 {
 	if (r->drawn == r->parents) {
@@ -262,7 +262,7 @@ static const struct nsga_one *draw_parent(struct run *r)
 	return r->ones[r->deck[r->drawn++]];
 }
 
-/* Of two: who beats the other; else the less crowded one; else either. */
+/* Draws two and returns the one that beats the other; else the less crowded one; else either. */
 static const struct nsga_one *win_tournament(struct run *r)
 {
 	const struct nsga_one *a = draw_parent(r);
@@ -277,7 +277,7 @@ static const struct nsga_one *win_tournament(struct run *r)
 	return first ? a : b;
 }
 
-/* Two more, of two parents, where there is room. */
+/* Adds two children of two parents, where there is room. */
 static void mate(struct run *r)
 {
 	const struct nsga_problem *p = r->problem;
@@ -300,7 +300,7 @@ static void mate(struct run *r)
 	}
 }
 
-/* False: nothing new came of it. */
+/* Mates a generation. Returns false if no new matrix was found. */
 static bool breed(struct run *r)
 {
 	for (uint32_t i = 0; i < NSGA_INFILLS && r->offspring < NSGA_POPULATION; i++) {

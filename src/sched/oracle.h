@@ -1,4 +1,4 @@
-/* What a simulator alone knows of a job: for baselines that are told the truth. */
+/* Facts about a job that only a simulator knows: for baselines that are told the truth. */
 #ifndef SCHED_ORACLE_H
 #define SCHED_ORACLE_H
 
@@ -8,8 +8,8 @@
 
 struct sched_oracle {
 	const struct sched_app *app; /* the simulator's */
-	uint32_t batch;              /* samples of a step that its user chose */
-	uint32_t epoch;              /* that it is in, from 0 */
+	uint32_t batch;              /* batch size that the user chose: samples of a step */
+	uint32_t epoch;              /* epoch that the job is in, from 0 */
 };
 
 #endif

@@ -1,9 +1,9 @@
 /*
- * Placing: see place.h. Pure.
+ * Placement: see place.h. Pure.
  *
- * Nodes of one type stand in lists by their room, so that the one with the least that is enough is
- * found without looking at all. Types are placed one after another; an attempt places all jobs of
- * one type, and attempts differ in how many jobs stay.
+ * Nodes of one type are in lists by their room, so that the one with the least room that is enough
+ * is found without looking at all. Types are placed one after another. An attempt places all jobs
+ * of one type; attempts differ in how many jobs stay.
  */
 #include "sched/place.h"
 
@@ -15,34 +15,34 @@
 #include <string.h>
 
 #define NONE       UINT32_MAX
-#define ROUNDS_MAX 4 /* of making jobs smaller, before all are placed anew for good */
+#define ROUNDS_MAX 4 /* rounds of making jobs smaller, before all are placed anew for good */
 
 /* A job that is to be placed. */
 struct guest {
 	uint32_t job;
 	uint32_t replicas;
-	bool stays; /* it takes as many as it has, where it has them */
+	bool stays; /* the job takes as many replicas as it has, where it has them */
 };
 
 struct place {
 	const struct sched_view *view;
 	const struct sched_problem *problem;
-	const uint32_t *base;       /* of each node, its room when nobody is placed */
+	const uint32_t *base;       /* room of each node when no job is placed */
 	uint32_t *chosen;           /* the caller's */
 	struct sched_grant *grants; /* the caller's */
-	uint32_t type;              /* that is being placed */
-	uint32_t largest;           /* room of its nodes */
-	/* of each node; all owned */
+	uint32_t type;              /* type that is being placed */
+	uint32_t largest;           /* room of the largest node of the type */
+	/* Arrays by node; all owned. */
 	uint32_t *room;
-	bool *held;            /* a job that is held is on it and others */
-	uint32_t *home;        /* replicas on it that are to be placed anew, and would stay */
-	bool *spread;          /* any job is that is on several */
-	uint32_t *next, *prev; /* in its list; NONE: none */
-	uint32_t *heads;       /* by 2 * room, and one more where nobody is on a node */
-	/* of jobs; owned */
-	struct guest *guests; /* in falling order of size, those that stay first among equals */
+	bool *held;            /* a job that is held is on the node and others */
+	uint32_t *home;        /* replicas on the node that are to be placed anew, and would stay */
+	bool *spread;          /* a job that is on several nodes is on this one */
+	uint32_t *next, *prev; /* neighbours in the node's list; NONE: none */
+	uint32_t *heads; /* first nodes of lists, by 2 * room, plus 1 if no job is on the node */
+	/* Jobs of the type; owned. */
+	struct guest *guests; /* in falling order of size; jobs that stay first among equals */
 	uint32_t guests_n;
-	uint32_t stay_n; /* of them */
+	uint32_t stay_n; /* number of guests that stay */
 };
 
 /* ---- nodes by room ---- */
@@ -75,7 +75,7 @@ static void unlink_node(struct place *place, uint32_t node)
 	*(prev != NONE ? &place->next[prev] : &place->heads[list_of(place, node)]) = next;
 }
 
-/* Nobody is on any node of the type. */
+/* Takes all jobs off the nodes of the type. */
 static void clear(struct place *place)
 {
 	for (uint32_t i = 0; i < 2 * (place->largest + 1); i++) {
@@ -92,9 +92,9 @@ static void clear(struct place *place)
 }
 
 /*
- * The first node of a list where a job may be, of those the one that most would still stay on; for
- * a job on several nodes none that another one is on. kind: with the slots that are wanted, only
- * where that leaves room for all who would stay.
+ * Finds the node of a list where a job may be, with the fewest replicas that would stay there; the
+ * first among equals. A job on several nodes avoids nodes of other such jobs. kind: only nodes
+ * whose room, less the wanted slots, is enough for all replicas that would stay.
  */
 static uint32_t find_in(const struct place *place, uint32_t list, uint32_t wanted, bool kind,
 	bool spread)
@@ -115,7 +115,7 @@ static uint32_t find_in(const struct place *place, uint32_t list, uint32_t wante
 	return best;
 }
 
-/* The node with the least room that is enough; NONE: there is none. */
+/* Finds the node with the least room that is enough; NONE: there is none. */
 static uint32_t find_fit(const struct place *place, uint32_t wanted, bool spread)
 {
 	for (int kind = 1; kind >= 0; kind--) {
@@ -130,7 +130,8 @@ static uint32_t find_fit(const struct place *place, uint32_t wanted, bool spread
 	return NONE;
 }
 
-/* The largest node that nobody is on, of at most so many slots, for a job on several. */
+/* Finds the largest node without a job, of at most so many slots, for a job on several; NONE: there
+ * is none. */
 static uint32_t find_whole(const struct place *place, uint32_t most)
 {
 	for (uint32_t room = most < place->largest ? most : place->largest; room > 0; room--) {
@@ -155,7 +156,7 @@ static void take(struct place *place, struct sched_grant *grant, uint32_t node, 
 	}
 }
 
-/* The job, which marked none, leaves its nodes. */
+/* Takes a job off its nodes, none of which it has marked as spread. */
 static void leave(struct place *place, struct sched_grant *grant)
 {
 	for (uint32_t i = 0; i < grant->replicas; i++) {
@@ -185,7 +186,7 @@ static bool is_spread(const struct sched_job *job)
 	return false;
 }
 
-/* On as few nodes as may hold it. */
+/* Whether the job is on as few nodes as may hold it. */
 static bool is_packed(const struct place *place, const struct sched_job *job)
 {
 	uint32_t nodes = 1;
@@ -196,7 +197,7 @@ static bool is_packed(const struct place *place, const struct sched_job *job)
 	return (uint64_t)(nodes - 1) * place->largest < job->replicas;
 }
 
-/* Where the job is now, if that is possible. */
+/* Places the job where it is now. Returns false if that is not possible. */
 static bool stay(struct place *place, uint32_t job)
 {
 	const struct sched_job *now = &place->view->jobs[job];
@@ -218,7 +219,7 @@ static bool stay(struct place *place, uint32_t job)
 	return true;
 }
 
-/* Anywhere. */
+/* Places the job anywhere. Returns false if there is no room. */
 static bool settle(struct place *place, uint32_t job, uint32_t replicas)
 {
 	struct sched_grant *grant = &place->grants[job];
@@ -255,7 +256,7 @@ static void count_home(struct place *place, uint32_t job, int more)
 	}
 }
 
-/* Takes a job's next smaller choice of this type, or lets it wait. Returns its replicas. */
+/* Takes a job's next smaller choice of this type, or lets the job wait. Returns its replicas. */
 static uint32_t shrink(struct place *place, uint32_t job)
 {
 	const struct sched_choice *choices = place->problem->choices;
@@ -266,9 +267,9 @@ static uint32_t shrink(struct place *place, uint32_t job)
 }
 
 /*
- * Places all jobs, of which all that can stay do, but for the last so many. Those are placed with
- * the others, though where they are if they can and it is a tight place. False: somebody found no
- * place; or, if smaller, took less.
+ * Places all jobs of the type. All jobs that can stay do, but for the last leave_n. Those are
+ * placed with the others, but where they are if they still fit there and are packed. Returns false
+ * if a job found no place; or, if smaller, took less.
  */
 static bool attempt(struct place *place, uint32_t leave_n, bool smaller)
 {
@@ -306,10 +307,11 @@ static bool attempt(struct place *place, uint32_t leave_n, bool smaller)
 	return all;
 }
 
-/* The fewest that must leave, so that all find a place. False: it does not help if all do. */
+/* Finds the fewest jobs that must leave, so that all find a place. Returns false if it does not
+ * help that all leave. */
 static bool try_stays(struct place *place)
 {
-	uint32_t low = 0; /* too few, but for 0 */
+	uint32_t low = 0; /* known to be too few */
 	uint32_t high = 1;
 
 	if (attempt(place, 0, false)) {

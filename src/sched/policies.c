@@ -1,4 +1,4 @@
-/* The policies that there are: see policies.h. Pure. */
+/* The table of policies: see policies.h. Pure. */
 #include "sched/policies.h"
 
 #include <math.h>

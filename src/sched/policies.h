@@ -1,4 +1,4 @@
-/* The policies that there are, by name. */
+/* The table of policies, by name. */
 #ifndef SCHED_POLICIES_H
 #define SCHED_POLICIES_H
 
@@ -15,22 +15,22 @@ extern const struct sched_policy sched_tiresias;
 
 struct sched_named {
 	const struct sched_policy *policy;
-	/* For jobs that choose their batches and tell of themselves; else they have what their
-	 * users asked for, and there are no hints. */
+	/* Jobs choose their batches and report hints; else they have what their users asked for,
+	 * and there are no hints. */
 	bool adapts;
-	/* Step times are told by the paper's seven parameters: how full the fullest node is does
-	 * not count. */
+	/* Step times are reported by the paper's seven parameters: how full the fullest node is
+	 * does not count. */
 	bool by_paper;
-	/* It is told what only a simulator knows: not for a scheduler. */
+	/* The policy is told what only a simulator knows: not for a scheduler. */
 	bool by_oracle;
 };
 
-/* Row i of the table; NULL: there are no more. */
+/* Returns row i of the table; NULL: there are no more. */
 const struct sched_named *sched_policy_row(uint32_t i);
-/* NULL: there is none of that name. */
+/* Returns the policy of that name; NULL: there is none. */
 const struct sched_named *sched_policy_find(const char *name);
 
-/* What a decision may cost over the least, as a part of its cost; NaN: not known. */
+/* Returns what a decision may cost over the least, as a part of its cost; NaN: not known. */
 double sched_verdict_gap(const struct sched_verdict *verdict);
 
 #endif

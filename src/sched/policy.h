@@ -1,9 +1,11 @@
 /*
- * Who gets which replicas: what a policy is told of a cluster and its jobs, and what it answers.
+ * Policies decide which job gets which replicas: a policy's view of a cluster and its jobs, and the
+ * policy's answer.
  *
- * The same policies decide in the simulator and in production; neither knows which it is in. They
- * are pure: what they remember between two rounds is in what open() gave, randomness comes of its
- * seed, and time is told. A replica takes one slot (a GPU, or what a node counts in its place).
+ * The same policies decide in the simulator and in production; none knows which it is in. They are
+ * pure: what they remember between two rounds is in what open() gave, randomness comes from the
+ * seed, and time is an argument. A replica takes one slot (a GPU, or what a node counts in its
+ * place).
  */
 #ifndef SCHED_POLICY_H
 #define SCHED_POLICY_H
@@ -16,41 +18,41 @@
 
 /* A node that replicas can be on. */
 struct sched_node {
-	uint32_t slots; /* replicas that it holds; 0: none now (drained, lost, about to go) */
-	uint32_t type;  /* of its devices: nodes of one type are alike, below SCHED_TYPES_MAX */
-	double price;   /* an hour, in any unit; 0: not known */
+	uint32_t slots; /* replicas that the node holds; 0: none now (drained, lost, about to go) */
+	uint32_t type; /* type of the devices: nodes of one type are alike; below SCHED_TYPES_MAX */
+	double price;  /* price per hour, in any unit; 0: not known */
 };
 #define SCHED_TYPES_MAX 8u
 
-/* What a job has told of itself, on one type of nodes: see pawl/adapt.h. */
+/* A job's report about itself, on one type of nodes: see pawl/adapt.h. */
 struct sched_hints {
-	bool fitted;           /* perf and noise were told; else only bounds hold */
-	struct pawl_perf perf; /* what its steps take */
+	bool fitted;           /* perf and noise are known; else only bounds hold */
+	struct pawl_perf perf; /* times of the job's steps */
 	struct pawl_noise noise;
 	struct pawl_batch_bounds bounds;
-	uint32_t replicas_profiled; /* the most that were measured; 0: none */
-	double progress;            /* steps of an initial batch that were made */
-	double progress_end;        /* and that there will have been at its end; 0: not known */
+	uint32_t replicas_profiled; /* most replicas that were measured; 0: none */
+	double progress;            /* steps done so far, as steps of an initial batch */
+	double progress_end;        /* progress at the end of the job; 0: not known */
 };
 
-/* A job that is there: submitted, and not over. */
+/* A job that was submitted and is not over. */
 struct sched_job {
 	uint64_t id;       /* ascending in the order of submission */
-	double age_s;      /* since it was submitted */
-	double attained;   /* slots times seconds that it had */
-	uint32_t restarts; /* changes of its replicas since its first start */
-	uint32_t least;    /* replicas below which it does not run, at least 1 */
-	uint32_t most;     /* of its replicas, at least least */
-	uint32_t wanted;   /* replicas that its user asked for, for policies that do not choose */
-	bool pinned;       /* it keeps what it has while it runs */
-	double weight;     /* of its queue or user, 1 mostly */
-	double restart_s;  /* what a change of its replicas costs it */
+	double age_s;      /* seconds since submission */
+	double attained;   /* slots times seconds that the job has had */
+	uint32_t restarts; /* changes of replicas since the first start */
+	uint32_t least;    /* replicas below which the job does not run, at least 1 */
+	uint32_t most;     /* replicas of the job, at most; at least least */
+	uint32_t wanted;   /* replicas that the user asked for, for policies that do not choose */
+	bool pinned;       /* the job keeps what it has while it runs */
+	double weight;     /* weight of the job's queue or user, 1 mostly */
+	double restart_s;  /* seconds that a change of replicas costs */
 	const struct sched_hints
-		*hints[SCHED_TYPES_MAX]; /* by type; NULL: it told none: as on others */
-	const uint32_t *nodes;           /* of each replica the node's index, as it is now */
-	uint32_t replicas;               /* in nodes; 0: it waits */
-	uint32_t types;                  /* bit t: it may be on nodes of type t; 0: on any */
-	const void *oracle; /* what only a simulator knows, for baselines that are given it; NULL */
+		*hints[SCHED_TYPES_MAX]; /* by type; NULL: none reported: as on others */
+	const uint32_t *nodes;           /* index of the node of each replica, as it is now */
+	uint32_t replicas;               /* entries in nodes; 0: the job waits */
+	uint32_t types;                  /* bit t: the job may be on nodes of type t; 0: on any */
+	const void *oracle; /* what only a simulator knows, for baselines; NULL: nothing */
 };
 
 struct sched_view {
@@ -59,40 +61,42 @@ struct sched_view {
 	uint32_t nodes_n;
 	const struct sched_job *jobs; /* in the order of submission */
 	uint32_t jobs_n;
-	/* How much it counts that nobody has little, for policies that weigh it: the exponent,
-	 * with its sign changed, of the mean of speedups. Over 0, at most SCHED_FAIRNESS_MAX; 0
-	 * counts as 1, which is Pollux's. */
+	/* Weight of fairness, for policies that have one: the exponent, with its sign changed, of
+	 * the mean of speedups. The higher, the less a job may fall behind. Over 0, at most
+	 * SCHED_FAIRNESS_MAX; 0 counts as 1, which is Pollux's. */
 	double fairness;
 };
 #define SCHED_FAIRNESS_MAX 16.0
 
-/* What a job is to have. */
+/* The replicas that a job is to have. */
 struct sched_grant {
-	uint32_t *nodes;   /* of each replica the node's index; the caller's, room for all slots */
-	uint32_t replicas; /* 0: it waits */
+	uint32_t *nodes;   /* index of the node of each replica; the caller's, room for all slots */
+	uint32_t replicas; /* entries in nodes; 0: the job waits */
 };
 
-/* What a decision was worth. */
+/* The worth of a decision. */
 struct sched_verdict {
-	double cost; /* of the policy's own objective, the less the better; NaN: it has none */
-	/* No allocation costs less, of those whose jobs have sizes that the policy looks at (of
-	 * pawl: sched/worth.h) on one type of nodes each; NaN: not known. */
+	double cost; /* cost by the policy's own objective, the less the better; NaN: it has none */
+	/* Lower bound of the cost: no allocation costs less, of those whose jobs have sizes that
+	 * the policy looks at (of pawl: sched/worth.h) on one type of nodes each; NaN: not
+	 * known. */
 	double bound;
 };
 
 struct sched_policy {
 	const char *name;
-	/* NULL: no memory. The policy has none before its first round. */
+	/* Makes the policy's memory, which is empty before the first round. Returns NULL if memory
+	 * is short. No open: the policy keeps no memory. */
 	void *(*open)(uint64_t seed);
 	void (*close)(void *self);
 	/*
-	 * Decides a round. grants: one a job, in the view's order, zeroed; they fit the nodes'
-	 * slots, and each job's least and most. PAWL_ENOMEM: nothing was decided.
+	 * Decides a round. grants: one for each job, in the view's order, zeroed; the answer fits
+	 * the nodes' slots, and each job's least and most. PAWL_ENOMEM: nothing was decided.
 	 */
 	int (*decide)(void *self, const struct sched_view *view, struct sched_grant *grants,
 		struct sched_verdict *verdict, struct pawl_err *err);
-	bool keeps; /* who runs does so until it ends, however long others wait */
-	bool sizes; /* it chooses how many each has, of types that the job may be on */
+	bool keeps; /* a job that runs does so until it ends, however long others wait */
+	bool sizes; /* the policy chooses how many replicas a job has, of types that it may be on */
 };
 
 #endif

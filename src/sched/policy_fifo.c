@@ -1,7 +1,7 @@
 /*
  * First come, first served: jobs run with the replicas that their users asked for, in the order of
- * submission, and until they end. The first that finds no room has all later ones wait, on nodes of
- * the types that it may be on. Pure.
+ * submission, and until they end. The first job that finds no room has all later ones wait, on
+ * nodes of the types that it may be on. Pure.
  */
 #include "sched/fill.h"
 #include "sched/policies.h"
@@ -12,7 +12,7 @@ static int decide(void *self, const struct sched_view *view, struct sched_grant 
 	struct sched_verdict *verdict, struct pawl_err *err)
 {
 	struct sched_fill fill;
-	uint32_t free_types = SCHED_FILL_ANY; /* bits: nobody waits for nodes of it */
+	uint32_t free_types = SCHED_FILL_ANY; /* types that no job waits for, a bit each */
 	int rv = sched_fill_init(&fill, view, err);
 
 	*verdict = (struct sched_verdict){NAN, NAN};

@@ -1,7 +1,7 @@
 /*
  * Optimus (Peng and others, EuroSys 2018) with an oracle, as Pollux's simulator has it: each job
- * has one replica, and the others go one by one to whoever ends so much earlier for it. What steps
- * take and how many are left it is told by the simulator. Pure.
+ * has one replica, and the others go one by one to the job that ends so much earlier for it. The
+ * simulator tells how long steps take and how many are left. Pure.
  */
 #include "base/assert.h"
 #include "base/err.h"
@@ -12,27 +12,27 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* What steps of a job take on so many replicas, packed: of one pair of application and batch. */
+/* Times of a job's steps by replicas, packed: for one pair of application and batch. */
 struct steps {
 	const struct sched_app *app;
 	uint32_t batch;
-	uint32_t most;   /* replicas that it can use */
-	double *seconds; /* of 1 to most, by replicas; 0: not asked yet */
+	uint32_t most;   /* replicas that the job can use */
+	double *seconds; /* seconds of a step by replicas, 1 to most; 0: not computed yet */
 };
 
-/* From round to round. */
+/* Memory from round to round. */
 struct optimus {
 	struct steps *steps;
-	uint32_t n; /* of them */
+	uint32_t n; /* number of entries in steps */
 };
 
 /* A job in a round. */
 struct share {
 	struct steps *steps;
 	double remaining; /* steps */
-	double gain;      /* seconds, of one replica more */
+	double gain;      /* seconds that one replica more saves */
 	uint32_t replicas;
-	uint32_t job; /* the view's */
+	uint32_t job; /* index in the view */
 };
 
 static void *open_memory(uint64_t seed)
@@ -53,7 +53,7 @@ static void close_memory(void *self)
 
 /* ---- what steps take ---- */
 
-/* Index in memory; -1: out of memory. */
+/* Returns the index of the job's steps in memory; -1: out of memory. */
 static int find_steps(struct optimus *memory, const struct sched_oracle *of)
 {
 	struct steps *more;
@@ -85,7 +85,7 @@ static double step_s(struct steps *steps, uint32_t replicas, uint32_t slots)
 	if (steps->seconds[replicas] <= 0) {
 		sched_app_split(steps->app, replicas, steps->batch, &batch);
 		if (replicas == 1 && batch.accum == 0) {
-			/* the noise is told from two gradients at least */
+			/* The noise is measured from two gradients at least. */
 			batch = (struct pawl_batch){(batch.atomic + 1) / 2, 1};
 		}
 		sched_spot_pack(&spot, replicas, slots);
@@ -124,7 +124,7 @@ static int begin_shares(struct optimus *memory, const struct sched_view *view, s
 			return pawl_err_set(err, PAWL_ENOMEM, "optimus: out of memory");
 		}
 	}
-	for (uint32_t j = 0; j < view->jobs_n; j++) { /* they do not move any more */
+	for (uint32_t j = 0; j < view->jobs_n; j++) { /* memory->steps does not move any more */
 		const struct sched_oracle *of = view->jobs[j].oracle;
 
 		shares[j].steps = &memory->steps[find_steps(memory, of)];
@@ -134,7 +134,8 @@ static int begin_shares(struct optimus *memory, const struct sched_view *view, s
 	return 0;
 }
 
-/* left: slots of all nodes, of so many each. */
+/* Shares the slots out, one replica to each job first. left: slots of all nodes, of so many
+ * each. */
 static void share_out(struct share *shares, uint32_t n, uint32_t left, uint32_t slots)
 {
 	for (uint32_t j = 0; j < n && left > 0; j++) {

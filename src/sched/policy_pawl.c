@@ -1,10 +1,10 @@
 /*
  * Pawl's policy. Pure.
  *
- * Each job's goodput is compared with what it would have on its fair share of the cluster, and the
- * mean of these speedups with the exponent -1 is to be as high as possible: Pollux's objective
- * (OSDI 2021, 4.2), which starves nobody; or with another one, as sched_view.fairness has it. So
- * each size has a cost, and the least sum of costs is found exactly, or nearly and with a bound
+ * Each job's goodput is compared with what the job would have on its fair share of the cluster, and
+ * the mean of these speedups with the exponent -1 is to be as high as possible: Pollux's objective
+ * (OSDI 2021, 4.2), which starves no job; or with another exponent, as sched_view.fairness has it.
+ * So each size has a cost, and the least sum of costs is found exactly, or nearly and with a bound
  * (solve.h), where Pollux searches at random. Beside that,
  *
  * - a job with little left to do counts more, since the average completion is better where short
@@ -13,8 +13,8 @@
  *   as in Pollux, and what this one will take of the next minutes, or of what is left to do;
  * - a job may have four times as many replicas as were measured, not twice: it takes fewer restarts
  *   until it is as large as it should be;
- * - a job that has run for a while and told nothing is not waited for: it is taken to gain by each
- *   replica, if less and less, so that slots which are free are used.
+ * - a job that has run for a while and reported nothing is not waited for: it is taken to gain by
+ *   each replica, if less and less, so that slots which are free are used.
  *
  * The figures below were chosen on Pollux's six published workloads at load 1, and are round.
  */
@@ -29,38 +29,38 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SPEEDUP_LEAST     1e-3 /* added to any, so that waiting has a cost: Pollux's artifact */
-#define REMAINING_POWER   0.5  /* of the median's remaining time to a job's: its weight, */
-#define REMAINING_LEAST_S 60.0 /* neither below this, about a round */
+#define SPEEDUP_LEAST     1e-3 /* added to each speedup, so that waiting has a cost (Pollux) */
+#define REMAINING_POWER   0.5  /* exponent of median / own remaining time: a job's weight */
+#define REMAINING_LEAST_S 60.0 /* both times count as this at least, about a round */
 #define WEIGHT_LEAST      0.5
 #define WEIGHT_MOST       10.0
-#define PAYS_S            600.0 /* in which a change must pay */
-#define GROWTH            4u    /* replicas, to those that were measured */
-#define SILENT_S          60.0  /* of running, in which a job may have told nothing yet */
-#define SILENT_POWER      0.7   /* of the replicas of one that tells nothing: what it gains */
+#define PAYS_S            600.0 /* seconds in which a change must pay */
+#define GROWTH            4u    /* replicas allowed, as a multiple of those that were measured */
+#define SILENT_S          60.0 /* seconds of running in which a job may have reported nothing yet */
+#define SILENT_POWER      0.7  /* exponent of a silent job's replicas: its speedup */
 
 #define WORTHS 2u /* a cluster may be shown with two numbers of types in a round (core_round.c) */
 
 struct pawl_policy {
-	struct sched_worth *worths[WORTHS]; /* owned; each of another cluster */
-	uint32_t newest;                    /* of them */
+	struct sched_worth *worths[WORTHS]; /* owned; each for another cluster */
+	uint32_t newest;                    /* index of the newest in worths */
 };
 
-/* A round's arrays, and what holds of all jobs in it. */
+/* A round: its arrays, and values that hold for all jobs. */
 struct round {
 	const struct sched_view *view;
 	struct sched_worth *worth;
 	struct sched_sizes sizes[SCHED_TYPES_MAX];
-	uint32_t slots;                     /* of all nodes */
-	uint32_t slots_of[SCHED_TYPES_MAX]; /* of those of a type */
+	uint32_t slots;                     /* slots of all nodes */
+	uint32_t slots_of[SCHED_TYPES_MAX]; /* slots by type of nodes */
 	uint32_t fair;                      /* replicas of a fair share */
-	double part;                        /* of the cluster's nodes, what a replica takes */
-	double fairness;                    /* of the view, or 1 */
-	bool *held;           /* of each job: it keeps what it has; owned, as are the others */
-	uint32_t *room;       /* of each node, what those leave */
-	double *fair_goodput; /* of each job, on its fair share; 0: not known */
-	double *remaining_s;  /* of each job, on its fair share; NaN: not known */
-	double *known_s;      /* those that are */
+	double part;                        /* nodes that a replica takes: nodes over slots */
+	double fairness;                    /* fairness of the view, or 1 */
+	bool *held;           /* by job: whether it keeps what it has; owned, as are the others */
+	uint32_t *room;       /* by node: slots that held jobs leave */
+	double *fair_goodput; /* by job: goodput on its fair share; 0: not known */
+	double *remaining_s;  /* by job: seconds left on its fair share; NaN: not known */
+	double *known_s;      /* entries of remaining_s that are known */
 	struct sched_choice *choices;
 	uint32_t *first;
 	uint32_t *chosen;
@@ -75,8 +75,8 @@ static bool may_be_on(const struct round *round, uint32_t job, uint32_t type)
 	return round->sizes[type].all > 0 && (types == 0 || (types >> type & 1) != 0);
 }
 
-/* What it would have in turn on all types that it may be on, of each as much as there is: one type
- * mostly. */
+/* Returns the job's goodput on its fair share: the mean over the types that it may be on, weighted
+ * by slots; mostly there is one type. */
 static double find_fair(const struct round *round, uint32_t job)
 {
 	uint32_t types = round->view->jobs[job].types;
@@ -95,7 +95,7 @@ static double find_fair(const struct round *round, uint32_t job)
 	return slots > 0 ? sum / slots : 0;
 }
 
-/* At its fair share's goodput. */
+/* Returns the seconds that are left at the fair share's goodput; NaN: not known. */
 static double find_remaining(const struct round *round, uint32_t job)
 {
 	const struct sched_hints *hints = sched_hints_newest(round->view->jobs[job].hints);
@@ -115,7 +115,7 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* NaN of none. Sorts them. */
+/* Returns the median; NaN of none. Sorts numbers. */
 static double median(double *numbers, uint32_t n)
 {
 	qsort(numbers, n, sizeof(*numbers), compare);
@@ -150,7 +150,7 @@ static double find_weight(const struct round *round, uint32_t job, double middle
 
 /* ---- choices ---- */
 
-/* On no type a word, in a time in which others would have told something. */
+/* Whether the job has reported nothing on any type, in a time in which others would have. */
 static bool is_silent(const struct sched_job *job)
 {
 	for (uint32_t t = 0; t < SCHED_TYPES_MAX; t++) {
@@ -161,8 +161,8 @@ static bool is_silent(const struct sched_job *job)
 	return job->attained >= SILENT_S * job->least;
 }
 
-/* Replicas that the job may have of a type. What was never measured is not trusted far (Pollux,
- * 4.1), unless it never will be. */
+/* Returns the replicas that the job may have of a type. A size far beyond those measured is not
+ * trusted (Pollux, 4.1), unless none will ever be measured. */
 static uint32_t find_most(const struct sched_job *job, const struct sched_hints *hints)
 {
 	uint64_t trusted = hints != NULL ? (uint64_t)GROWTH * hints->replicas_profiled
@@ -176,16 +176,17 @@ static uint32_t find_most(const struct sched_job *job, const struct sched_hints 
 }
 
 /*
- * What a change leaves of a running job's speedup: Pollux's REALLOC_FACTOR, which is lower the more
- * of its life the job has lost already, and the part of the time in which this one must pay that it
- * does not take. A job that waits must start in any case, and loses nothing by it.
+ * Returns what a change leaves of a running job's speedup: Pollux's REALLOC_FACTOR, which is lower
+ * the more of its life the job has lost already, times the part of the time in which this change
+ * must pay that it does not take. A job that waits must start in any case, and loses nothing by
+ * it.
  */
 static double find_factor(const struct round *round, uint32_t j, double speedup)
 {
 	const struct sched_job *job = &round->view->jobs[j];
 	double worked_s = fmax(job->age_s - job->restarts * job->restart_s, 0);
 	double left_s = round->remaining_s[j] / speedup;
-	double pays_s = left_s < PAYS_S ? left_s : PAYS_S; /* also if it is not known */
+	double pays_s = left_s < PAYS_S ? left_s : PAYS_S; /* also if left_s is not known */
 	double whole_s = (job->age_s + job->restart_s) * (pays_s + job->restart_s);
 
 	return whole_s > 0 ? worked_s * pays_s / whole_s : 1;
@@ -199,7 +200,7 @@ static bool has_now(const struct round *round, uint32_t job, uint32_t type, uint
 		round->view->nodes[now->nodes[0]].slots > 0;
 }
 
-/* What so little speedup costs: the less there is, the more so. */
+/* Returns the cost of a speedup: the less speedup, the higher the cost. */
 static double find_want(const struct round *round, double speedup)
 {
 	double x = round->part * speedup + SPEEDUP_LEAST;
@@ -225,7 +226,7 @@ static double find_cost(const struct round *round, uint32_t job, uint32_t type, 
 	return weight * find_want(round, speedup);
 }
 
-/* Appends a job's choices of one type. */
+/* Appends a job's choices of one type. Returns the new number of choices. */
 static uint32_t list_type(struct round *round, uint32_t j, uint32_t type, double weight, uint32_t n)
 {
 	const struct sched_job *job = &round->view->jobs[j];
@@ -307,13 +308,13 @@ static bool allocate(struct round *round)
 		round->known_s && round->first && round->chosen;
 }
 
-/* Once it is known how many types there are. */
+/* Allocates the choices, once it is known how many types there are. */
 static bool allocate_choices(struct round *round)
 {
 	size_t each = 1;
 
 	for (uint32_t t = 0; t < SCHED_TYPES_MAX; t++) {
-		each += round->sizes[t].n > 0 ? round->sizes[t].n + 2 : 0; /* least, most */
+		each += round->sizes[t].n > 0 ? round->sizes[t].n + 2 : 0; /* for least and most */
 	}
 	round->choices = FAULT_MEM("sched.pawl",
 		calloc(round->view->jobs_n * each, sizeof(*round->choices)));

@@ -1,11 +1,11 @@
 /*
- * Pollux, as it was published: the baseline for what policies are worth (Qiao and others, OSDI
- * 2021; where the paper is silent, as the authors' simulator for it does).
+ * Pollux, as it was published: the baseline that shows what policies are worth (Qiao and others,
+ * OSDI 2021; where the paper is silent, as the authors' simulator for it does).
  *
  * A round: jobs in order of the service they attained are the rows of a matrix, nodes its columns;
- * NSGA-II looks for allocations, starting from the front that it found in the round before; that of
- * the best fitness is granted. Types of nodes, weights and what users asked for have no part in it.
- * Pure.
+ * NSGA-II looks for allocations, starting from the front that it found in the round before; the
+ * allocation of the best fitness is granted. Types of nodes, weights and what users asked for have
+ * no part in it. Pure.
  */
 #include "base/err.h"
 #include "base/fault.h"
@@ -18,17 +18,17 @@
 
 /* The last round's solutions. */
 struct found {
-	uint32_t n;         /* 0: there was none */
-	uint32_t jobs_n;    /* rows of each */
-	uint32_t nodes_n;   /* of a row that are nodes */
-	uint32_t row_bytes; /* of a row */
-	uint64_t *ids;      /* owned; of the rows' jobs */
+	uint32_t n;         /* number of solutions; 0: there was no round */
+	uint32_t jobs_n;    /* rows of each solution */
+	uint32_t nodes_n;   /* nodes in a row */
+	uint32_t row_bytes; /* bytes of a row */
+	uint64_t *ids;      /* owned; ids of the rows' jobs */
 	uint8_t *matrices;  /* owned */
 };
 
 struct pollux {
 	struct rng rng;
-	struct pollux_worth *worths; /* owned; of the last round's jobs, in order of their ids */
+	struct pollux_worth *worths; /* owned; worths of the last round's jobs, in order of ids */
 	uint32_t worths_n;
 	struct found found;
 };
@@ -71,7 +71,7 @@ static int have_no_memory(const struct sched_view *view, struct pawl_err *err)
 		view->nodes_n);
 }
 
-/* The jobs of this round keep what is known of them; that of others goes. */
+/* Keeps what is known of this round's jobs, and drops that of others. */
 static int keep_worths(struct pollux *p, const struct sched_view *view, struct pawl_err *err)
 {
 	uint32_t from = 0;
@@ -97,7 +97,7 @@ static int keep_worths(struct pollux *p, const struct sched_view *view, struct p
 	return 0;
 }
 
-/* Pollux knows one type of nodes. */
+/* Returns the job's hints of any type, as Pollux knows one type of nodes. */
 static const struct sched_hints *find_hints(const struct sched_job *job)
 {
 	const struct sched_hints *hints = NULL;
@@ -108,7 +108,8 @@ static const struct sched_hints *find_hints(const struct sched_job *job)
 	return hints;
 }
 
-/* At most twice what was measured, as the fit tells nothing of more; and each needs a batch. */
+/* Returns the most replicas of a job: at most twice what was measured, as the fit tells nothing of
+ * more; and each needs a batch. */
 static uint32_t bound_replicas(const struct sched_job *job, const struct sched_hints *hints)
 {
 	uint64_t most = 1;
@@ -123,7 +124,7 @@ static uint32_t bound_replicas(const struct sched_job *job, const struct sched_h
 	return most < job->most ? (uint32_t)most : job->most;
 }
 
-/* Whether a pinned job's replicas can stay where they are; if so room is less by them. */
+/* Whether a pinned job's replicas can stay where they are; if so, takes them out of room. */
 static bool stays(const struct sched_job *job, uint32_t *room)
 {
 	uint32_t fit = 0;
@@ -157,7 +158,7 @@ static int compare_rows(const void *left, const void *right)
 	return (a->job->id > b->job->id) - (a->job->id < b->job->id);
 }
 
-/* Qiao's REALLOC_FACTOR. */
+/* Returns Qiao's REALLOC_FACTOR. */
 static double find_factor(const struct sched_job *job)
 {
 	double worked = job->age_s - job->restarts * job->restart_s;
@@ -166,7 +167,7 @@ static double find_factor(const struct sched_job *job)
 	return worked > 0 && whole > 0 ? worked / whole : 0;
 }
 
-/* A job's own row, not what is served before it. slots: of all nodes. */
+/* Fills a job's row, but for pinned, which is set before. slots: of all nodes. */
 static int fill_row(struct pollux_row *row, const struct sched_job *job, struct pollux_worth *worth,
 	uint64_t slots, uint32_t jobs_n, struct pawl_err *err)
 {
@@ -202,8 +203,8 @@ static void end_round(struct pollux_round *round)
 	free(round->filled);
 }
 
-/* Slots, and how a speedup is scaled: by the share of the cluster that a replica has, times its
- * nodes. Returns the slots of all. */
+/* Fills slots, and the scale of speedups: the share of the cluster that a replica has, times the
+ * cluster's nodes. Returns the slots of all nodes. */
 static uint64_t fill_slots(struct pollux_round *round, const struct sched_view *view)
 {
 	uint64_t slots = 0;
@@ -267,7 +268,8 @@ static int start_round(struct pollux *p, struct pollux_round *round, const struc
 
 /* ---- solutions ---- */
 
-/* What was found last, for the jobs and nodes of now; or what is now. Owned by the caller. */
+/* Returns the matrices to begin with: the last solutions, for the present jobs and nodes; or the
+ * present allocation. Owned by the caller. */
 static uint8_t *begin_with(const struct pollux *p, const struct pollux_round *round, uint32_t *n)
 {
 	const struct found *found = &p->found;
@@ -296,7 +298,7 @@ static uint8_t *begin_with(const struct pollux *p, const struct pollux_round *ro
 	return given;
 }
 
-/* Takes the front's matrices. */
+/* Remembers the front for the next round. Takes the front's matrices, and ids. */
 static void remember(struct pollux *p, const struct pollux_round *round,
 	const struct nsga_front *front, uint64_t *ids)
 {
@@ -313,7 +315,7 @@ static void remember(struct pollux *p, const struct pollux_round *round,
 		.matrices = front->matrices};
 }
 
-/* A job that does not change keeps the order of its replicas, too. */
+/* Grants a row. A job that does not change keeps the order of its replicas, too. */
 static void grant_row(const struct pollux_round *round, const struct sched_job *job,
 	const uint8_t *row, const uint8_t *base, struct sched_grant *grant)
 {

@@ -14,18 +14,18 @@
 
 #define QUEUE_0_S 57600.0 /* slots times seconds after which a job leaves the first queue */
 
-/* From round to round. */
+/* Memory from round to round. */
 struct tiresias {
 	uint64_t *second; /* ids of the second queue, its head first */
-	uint32_t n;       /* of them */
-	uint32_t room;    /* in second */
+	uint32_t n;       /* number of ids in second */
+	uint32_t room;    /* ids that second has room for */
 };
 
-/* Of a round. */
+/* A walk through the queues, in one round. */
 struct walk {
 	uint32_t *order; /* indices of the view's jobs, as the queues have them */
-	bool *second;    /* of each of the view's jobs: it is in the second queue */
-	bool *runs;      /* of each: it is to run */
+	bool *second;    /* by job of the view: it is in the second queue */
+	bool *runs;      /* by job of the view: it is to run */
 };
 
 static void *open_memory(uint64_t seed)
@@ -49,7 +49,7 @@ static int by_id(const void *a, const void *b)
 	return (id > other) - (id < other);
 }
 
-/* Forgets who is gone, and notes where the others are. */
+/* Forgets jobs that are gone, and notes where the others are. */
 static void keep_second(struct tiresias *memory, const struct sched_view *view, bool *second)
 {
 	uint32_t kept = 0;
@@ -66,7 +66,7 @@ static void keep_second(struct tiresias *memory, const struct sched_view *view, 
 	memory->n = kept;
 }
 
-/* Those that have had enough go to the second queue. */
+/* Moves jobs that have had enough to the second queue. */
 static int move_down(struct tiresias *memory, const struct sched_view *view, bool *second,
 	struct pawl_err *err)
 {
@@ -106,8 +106,8 @@ static void put_in_order(const struct tiresias *memory, const struct sched_view 
 	}
 }
 
-/* Takes so many of the slots that are left of these types, where most are. False: there are
- * fewer. */
+/* Takes so many of the slots that are left of these types, from the type with most of them first.
+ * Returns false if there are fewer. */
 static bool take(uint32_t left[SCHED_TYPES_MAX], uint32_t types, uint32_t needs)
 {
 	uint32_t all = 0;
@@ -135,7 +135,8 @@ static bool take(uint32_t left[SCHED_TYPES_MAX], uint32_t types, uint32_t needs)
 	return true;
 }
 
-/* Where a job stays, others that were to run may find no room on their types: they wait. */
+/* Places the jobs that are to run. Where a job stays, others may find no room on their types: they
+ * wait. */
 static void place(const struct sched_view *view, const struct walk *walk, struct sched_fill *fill,
 	struct sched_grant *grants)
 {

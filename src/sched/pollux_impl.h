@@ -1,6 +1,6 @@
 /*
- * What the files of the policy pollux share: what replicas are worth to a job, and a round as the
- * genetic algorithm sees it.
+ * Declarations that the files of the policy pollux share: what replicas are worth to a job, and a
+ * round as the genetic algorithm sees it.
  *
  * A solution is a matrix of bytes, replicas by job (row) and node (column); rows are filled up with
  * zeros to whole words. Qiao: A. Qiao and others, Pollux: Co-adaptive Cluster Scheduling for
@@ -12,30 +12,32 @@
 #include "sched/nsga.h"
 #include "sched/policy.h"
 
-#define POLLUX_NODES_MAX 16u  /* that a job is on at most */
-#define POLLUX_SLOTS_MAX 255u /* of a node that are used at most: a byte's */
+#define POLLUX_NODES_MAX 16u  /* nodes that a job is on, at most */
+#define POLLUX_SLOTS_MAX 255u /* slots of a node that are used, at most: a byte's */
 
 /* ---- worth ---- */
 
-/* The best goodputs of a job, as they were asked for. All zero at first. */
+/* The best goodputs of a job, computed as they are asked for. All zero at first. */
 struct pollux_worth {
-	uint64_t id;              /* the job's */
-	struct sched_hints hints; /* as they are for */
-	uint32_t replicas_max;    /* of goodputs */
-	uint32_t fair;            /* replicas that fair_goodput is of; 0: not known */
-	double fair_goodput;      /* on one node, as the authors' own code has it */
-	double *goodputs; /* owned; of each number of replicas on one node, and on several, which
-			     are alike in Qiao (10); below 0: not asked for yet; NULL: all */
+	uint64_t id;              /* id of the job */
+	struct sched_hints hints; /* hints that the goodputs are for */
+	uint32_t replicas_max;    /* replicas that goodputs has room for */
+	uint32_t fair;            /* replicas that fair_goodput is for; 0: not known */
+	double fair_goodput; /* goodput of fair replicas on one node, as in the authors' code */
+	/* Owned; by number of replicas, on one node and on several, which are alike in Qiao (10).
+	 * Below 0: not computed yet; NULL: none is. */
+	double *goodputs;
 };
 
-/* For these hints, or none (NULL), and up to so many replicas. What was known of others is dropped.
+/* Sets the hints, or none (NULL), and the most replicas. What was known of others is dropped.
  * PAWL_ENOMEM: nothing is known. */
 int pollux_worth_set(struct pollux_worth *worth, const struct sched_hints *hints,
 	uint32_t replicas_max, struct pawl_err *err);
 void pollux_worth_deinit(struct pollux_worth *worth);
-/* Of 1 to replicas_max on one node, or several. Where nothing was fitted, their number. */
+/* Returns the goodput of 1 to replicas_max replicas on one node, or on several; where nothing was
+ * fitted, the number of replicas. */
 double pollux_worth_goodput(struct pollux_worth *worth, bool several, uint32_t replicas);
-/* Of a fair share of so many. Over 0, or the job runs nowhere. */
+/* Returns the goodput of a fair share of so many replicas. Over 0, or the job runs nowhere. */
 double pollux_worth_fair(struct pollux_worth *worth, uint32_t replicas);
 
 /* ---- a round ---- */
@@ -44,21 +46,21 @@ struct pollux_row {
 	const struct sched_job *job;
 	struct pollux_worth *worth;
 	uint32_t least, most; /* replicas, if any */
-	bool pinned;          /* it keeps what it has */
-	double per_goodput;   /* 1 / the goodput of its fair share: makes a speedup of one */
-	double factor;        /* of a speedup, if its replicas change */
+	bool pinned;          /* the job keeps what it has */
+	double per_goodput;   /* 1 / the goodput of the fair share: makes a speedup of a goodput */
+	double factor;        /* factor on the speedup, if the job's replicas change */
 };
 
 struct pollux_round {
 	struct pollux_row *rows; /* owned; in the order in which they are served */
 	uint32_t rows_n;
-	uint32_t nodes_n;   /* of a row that are nodes */
+	uint32_t nodes_n;   /* nodes in a row */
 	uint32_t row_bytes; /* nodes_n, and zeros up to a whole word */
-	double scale;       /* of a speedup: such that a node's worth of replicas counts 1 */
-	uint8_t *slots;     /* owned; by node */
-	uint8_t *base;      /* owned; the matrix as it is now */
-	uint8_t *room;      /* owned, scratch; by node: slots that are left */
-	uint8_t *taken;     /* owned, scratch; by node: whether a distributed job is on it */
+	double scale;       /* factor on speedups with which a node's worth of replicas counts 1 */
+	uint8_t *slots;     /* owned; slots by node */
+	uint8_t *base;      /* owned; the present allocation, as a matrix */
+	uint8_t *room;      /* scratch in slots; by node: slots that are left */
+	uint8_t *taken;     /* scratch in slots; by node: whether a distributed job is on it */
 	uint32_t *filled;   /* owned, scratch: nodes of a row */
 };
 

@@ -2,8 +2,8 @@
  * How allocations mutate, what is allowed of them, and what they cost, as the authors of Pollux
  * have it (Qiao; what the paper leaves open is as in their published simulator). Pure.
  *
- * This is where nearly all time goes: ten thousand solutions a round. Most cells are 0, so rows are
- * read in words.
+ * Nearly all time goes here: ten thousand solutions a round. Most cells are 0, so rows are read in
+ * words.
  */
 #include "base/assert.h"
 #include "sched/pollux_impl.h"
@@ -11,8 +11,8 @@
 #include <math.h>
 #include <string.h>
 
-#define EVERY    4294967296.0 /* draws of 32 bits */
-#define TENTH    429496730u   /* of them */
+#define EVERY    4294967296.0 /* number of different draws of 32 bits */
+#define TENTH    429496730u   /* a tenth of the draws */
 #define FAIRNESS 1e-3         /* added to each speedup, so that none is 0 */
 
 /* ---- rows ---- */
@@ -37,7 +37,7 @@ static uint32_t count_bytes(uint64_t word)
 {
 	const uint64_t low = 0x7f7f7f7f7f7f7f7fu;
 
-	word = (((word & low) + low) | word) & ~low; /* a high bit for each that is not 0 */
+	word = (((word & low) + low) | word) & ~low; /* a high bit for each byte that is not 0 */
 	return (uint32_t)((word >> 7) * 0x0101010101010101u >> 56);
 }
 
@@ -76,8 +76,8 @@ static void take_room(uint8_t *room, const uint8_t *row, uint32_t row_bytes)
 	}
 }
 
-/* On a node with room, each job's replicas become as many as now to all that it holds. About one of
- * all jobs does, and, as often, one of those that are there. */
+/* Lets some jobs grow on a node with room, by a number that is drawn, up to all slots of the node.
+ * On average one of all jobs grows, and as often one of those that are on the node. */
 static void grow_column(const struct pollux_round *round, struct rng *rng, uint8_t *cells,
 	uint8_t slots)
 {
@@ -130,7 +130,7 @@ void pollux_mutate(void *of, struct rng *rng, uint8_t *matrix)
 
 /* ---- repair ---- */
 
-/* A distributed job leaves nodes where an earlier one is, and takes the others. */
+/* Takes a distributed job off nodes where an earlier one is, and marks the others as taken. */
 static void part_row(uint8_t *row, uint8_t *taken, uint32_t row_bytes)
 {
 	for (uint32_t i = 0; i < row_bytes; i += sizeof(uint64_t)) {
@@ -146,7 +146,8 @@ static void part_row(uint8_t *row, uint8_t *taken, uint32_t row_bytes)
 	}
 }
 
-/* Nodes in an order that is drawn give replicas until there are most, or nodes enough. */
+/* Takes replicas off nodes, in an order that is drawn: at most most replicas are left, on at most
+ * POLLUX_NODES_MAX nodes. */
 static void trim_row(const struct pollux_round *round, struct rng *rng, uint8_t *row, uint32_t most)
 {
 	uint32_t *filled = round->filled;
@@ -184,7 +185,7 @@ static void fit_row(uint8_t *row, uint8_t *room, uint32_t row_bytes)
 	}
 }
 
-/* Of what earlier rows left. */
+/* Makes a row allowed, within what earlier rows left. */
 static void repair_row(const struct pollux_round *round, struct rng *rng,
 	const struct pollux_row *of, uint8_t *row)
 {
@@ -237,8 +238,8 @@ void pollux_repair(void *of, struct rng *rng, uint8_t *matrix)
 
 /* ---- cost ---- */
 
-/* Of a row: its speedup, over that of its fair share, and whether it changes. Its nodes are put
- * down as taken. */
+/* Returns a row's speedup over its fair share; sets whether the row changes. Marks its nodes as
+ * taken. */
 static double speed_row(const struct pollux_round *round, uint32_t r, const uint8_t *row,
 	bool *changes)
 {
@@ -264,9 +265,10 @@ static double speed_row(const struct pollux_round *round, uint32_t r, const uint
 }
 
 /*
- * The first cost is Qiao's fitness, negative, with its power p = -1: the harmonic mean of speedups,
- * each scaled to shares of nodes, and less by its factor where the job would restart. The second
- * one is the cluster's utility, negative: speedups over the slots of nodes that are in use.
+ * Finds both costs. The first is Qiao's fitness, negative, with its power p = -1: the harmonic mean
+ * of speedups, each scaled to shares of nodes, and less by its factor where the job would restart.
+ * The second is the cluster's utility, negative: speedups over the slots of nodes that are in
+ * use.
  */
 void pollux_evaluate(void *of, const uint8_t *matrix, double *costs)
 {

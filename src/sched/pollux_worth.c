@@ -1,4 +1,4 @@
-/* What replicas are worth to a job: a table of goodputs that fills as they are asked for. Pure. */
+/* The worth of replicas to a job: a table of goodputs that fills as they are asked for. Pure. */
 #include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
@@ -15,7 +15,7 @@ static bool perf_same(const struct pawl_perf *a, const struct pawl_perf *b)
 		a->delta_n == b->delta_n && a->gamma == b->gamma;
 }
 
-/* Whether the same goodputs come of both; progress has no part in them. */
+/* Whether both hints give the same goodputs; progress has no part in them. */
 static bool hints_same(const struct sched_hints *a, const struct sched_hints *b)
 {
 	if (a->fitted != b->fitted) {
@@ -61,7 +61,8 @@ void pollux_worth_deinit(struct pollux_worth *worth)
 	worth->goodputs = NULL;
 }
 
-/* Of Qiao's throughput model, in which it does not count how full the fullest node is. */
+/* Returns the best goodput by Qiao's throughput model, to which it does not matter how full the
+ * fullest node is. */
 static double choose(const struct pollux_worth *worth, uint32_t nodes, uint32_t replicas)
 {
 	const struct sched_hints *hints = &worth->hints;
@@ -94,7 +95,7 @@ double pollux_worth_fair(struct pollux_worth *worth, uint32_t replicas)
 	const struct pawl_batch_bounds *bounds = &worth->hints.bounds;
 
 	if (worth->hints.fitted && bounds->least > 0 && replicas > bounds->max / bounds->least) {
-		replicas = bounds->max / bounds->least; /* more have no batch at all */
+		replicas = bounds->max / bounds->least; /* more replicas have no batch at all */
 	}
 	replicas = replicas > 0 ? replicas : 1;
 	if (worth->fair != replicas) {

@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BLOCK_BYTES (16u << 10) /* of a block; more where one piece is larger */
+#define BLOCK_BYTES (16u << 10) /* bytes of a block; more where one piece is larger */
 
 struct pool_block {
-	struct pool_block *next; /* the one before it; NULL: it is the first */
-	size_t used_bytes;       /* of bytes, so far */
-	size_t cap_bytes;        /* of them */
+	struct pool_block *next; /* block that was made before; NULL: this is the first */
+	size_t used_bytes;       /* used part of bytes, so far */
+	size_t cap_bytes;        /* size of bytes */
 	alignas(max_align_t) uint8_t bytes[];
 };
 

@@ -12,9 +12,9 @@ struct pool {
 };
 
 void pool_deinit(struct pool *pool);
-/* Zeroed, and aligned for anything, until pool_deinit; NULL: memory is short. */
+/* Returns zeroed memory, aligned for anything, until pool_deinit; NULL: memory is short. */
 void *pool_take(struct pool *pool, size_t len_bytes);
-/* A copy with a NUL behind it, likewise. */
+/* Returns a copy with a NUL behind it, until pool_deinit; NULL: memory is short. */
 char *pool_text(struct pool *pool, const void *bytes, size_t len_bytes);
 
 #endif

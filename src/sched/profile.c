@@ -12,11 +12,11 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "a grid is read as it is");
 
-#define ROWS_MAX 100000u /* of a file */
+#define ROWS_MAX 100000u /* rows of a workload, at most */
 
-/* A row of placements.csv, before they are sorted. */
+/* A row of placements.csv, before rows are sorted. */
 struct placed {
-	uint32_t code; /* as written */
+	uint32_t code; /* code as written */
 	struct app_row row;
 };
 
@@ -61,7 +61,7 @@ static int by_code(const void *a, const void *b)
 	return (x->row.atomic > y->row.atomic) - (x->row.atomic < y->row.atomic);
 }
 
-/* The code whose last digit comes first. */
+/* Returns the code with the last digit put first. */
 static uint32_t rotate(uint32_t code)
 {
 	uint32_t high = 1;
@@ -72,7 +72,7 @@ static uint32_t rotate(uint32_t code)
 	return code / APP_DIGITS + code % APP_DIGITS * high;
 }
 
-/* A placement's rows are those of all its rotations, too. */
+/* Indexes rows by code. A placement's rows are those of all its rotations, too. */
 static void index_rows(struct sched_app *app, const struct placed *placed, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
@@ -169,7 +169,7 @@ static int load_grid(struct sched_app *app, const char *dir, struct pawl_err *er
 		bool measured = isfinite(at->step_s);
 		bool right = measured && at->sync_s >= 0 && at->step_s > at->sync_s;
 
-		/* of what was not measured the one before it is taken */
+		/* Where nothing was measured, the batch before counts. */
 		if (!right && (measured || i % wide == 0)) {
 			return pawl_err_set(err, PAWL_ECORRUPT, "read %s: place %zu: no times",
 				path, i / wide);

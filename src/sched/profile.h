@@ -1,5 +1,5 @@
 /*
- * Reads published profiles of applications, and workloads. What is malformed is named by file and
+ * Reads published profiles of applications, and workloads. Errors in them are reported by file and
  * line.
  *
  * DIR is laid out as the artifact of Pollux (branch osdi21-artifact of petuum/adaptdl):
@@ -14,12 +14,12 @@
 #include "sched/app.h"
 #include "sched/workload.h"
 
-/* apps: zeroed; the caller's to deinit, also if it fails. PAWL_ENOENT, PAWL_EIO, PAWL_ENOMEM,
- * PAWL_ECORRUPT: a file is not what it should be. */
+/* Loads all profiles. apps: zeroed; the caller's to deinit, also if it fails. PAWL_ENOENT,
+ * PAWL_EIO, PAWL_ENOMEM, PAWL_ECORRUPT: a file is not what it should be. */
 int sched_profiles_load(struct sched_apps *apps, const char *dir, struct pawl_err *err);
 
-/* Jobs of a CSV (name,time,application,num_replicas,batch_size), which refer to apps. workload:
- * zeroed; the caller's to deinit, also if it fails. Errors as above. */
+/* Loads the jobs of a CSV (name,time,application,num_replicas,batch_size), which refer to apps.
+ * workload: zeroed; the caller's to deinit, also if it fails. Errors as of sched_profiles_load. */
 int sched_workload_load(struct sched_workload *workload, const struct sched_apps *apps,
 	const char *path, struct pawl_err *err);
 

@@ -68,7 +68,7 @@ const char *remark_show(char *buf, const char *text, size_t len_bytes)
 	for (size_t i = 0; i < len; i++) {
 		bool plain = (unsigned char)text[i] >= 0x20 && text[i] != 0x7f;
 
-		/* C1 controls are U+0080 to U+009F, two bytes from C2 80 on */
+		/* C1 controls are U+0080 to U+009F, two bytes from C2 80 on. */
 		if ((unsigned char)text[i] == 0xc2 && i + 1 < len &&
 			(unsigned char)text[i + 1] < 0xa0) {
 			buf[i++] = '?';

@@ -1,4 +1,4 @@
-/* See scratch.h. */
+/* Directories for temporary files: see scratch.h. */
 #include "sched/scratch.h"
 
 #include "base/assert.h"
@@ -19,26 +19,26 @@
 
 #define BLOCK_BYTES (1u << 20)
 #define BYTES_MAX   (256ull << 20)
-#define DEPTH_MAX   512 /* of directories that are walked through: each has a descriptor */
+#define DEPTH_MAX   512 /* levels of directories that are walked through: each has a descriptor */
 #define RANDOM      "-XXXXXX"
 
-/* ---- which is the fastest ----
+/* ---- the fastest directory ----
  *
- * All are measured at a time, a block each by turns: what else the node does then slows them alike.
- * A write to memory needs the processor alone, and on a busy node waits for it most of the time; a
- * disk hardly does, so by the clock it would seem to be the faster one. So waits for a processor do
- * not count. */
+ * All directories are measured at a time, a block each by turns: what else the node does then slows
+ * them alike. A write to memory needs the processor alone, and on a busy node waits for it most of
+ * the time; a disk hardly does, so by the clock it would seem to be the faster one. So waits for a
+ * processor do not count. */
 
-/* What is written to one of them. */
+/* The measurement of one directory. */
 struct trial {
 	int fd;            /* a file without a name; -1: none is open */
-	uint64_t done;     /* bytes that it took */
-	int64_t passed_ns; /* while it did */
-	int64_t spent_ns;  /* passed_ns without its waits for a processor */
-	bool full;         /* it has no room for more */
+	uint64_t done;     /* bytes that were written */
+	int64_t passed_ns; /* time that writing took */
+	int64_t spent_ns;  /* passed_ns without waits for a processor */
+	bool full;         /* the directory has no room for more */
 };
 
-/* How long this thread has waited for a processor so far; 0 where Linux does not say. */
+/* Returns how long this thread has waited for a processor so far; 0 where Linux does not say. */
 static int64_t waited_ns(int schedstat)
 {
 	char text[96];
@@ -49,7 +49,7 @@ static int64_t waited_ns(int schedstat)
 		return 0;
 	}
 	text[n] = '\0';
-	strtoull(text, &behind, 10); /* how long it ran */
+	strtoull(text, &behind, 10); /* skips the time that the thread ran */
 	return (int64_t)strtoull(behind, NULL, 10);
 }
 
@@ -63,7 +63,7 @@ static int write_block(struct trial *trial, const char *dir, const void *block, 
 
 	if (n >= 0 && n < (ssize_t)BLOCK_BYTES) {
 		n = -1;
-		errno = ENOSPC; /* there was room for a part of it */
+		errno = ENOSPC; /* only a part of the block was written */
 	}
 	if (n < 0 || fdatasync(trial->fd) != 0) {
 		trial->full = trial->done > 0 && (errno == ENOSPC || errno == EDQUOT);
@@ -155,10 +155,11 @@ int scratch_choose(const char *const *dirs, uint32_t n, uint32_t *best, double *
 
 /* ---- removing ----
  *
- * What is walked through may be changed meanwhile, by whoever was let in: no name is looked up but
- * below a directory that is open, and no link is followed. */
+ * The tree may be changed meanwhile, by any process that was let in: no name is looked up but below
+ * a directory that is open, and no link is followed. */
 
-/* -1: it is none, or closed. A user's own may be closed to the user; root needs none opened. */
+/* Opens a directory; -1: it is none, or closed. A user's own directory may be closed to the user,
+ * and is opened to the user first; root needs no such thing. */
 static int open_dir(int at, const char *name)
 {
 	const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
@@ -173,7 +174,7 @@ static int open_dir(int at, const char *name)
 	return fd;
 }
 
-/* Closes fd. */
+/* Removes what is in the directory fd, as far as it is on the same device. Closes fd. */
 static void empty(int fd, dev_t device, unsigned depth)
 {
 	DIR *dir = fdopendir(fd);
@@ -225,7 +226,8 @@ int scratch_make(const char *path, struct pawl_err *err)
 	return mkdir(path, 0700) == 0 ? 0 : pawl_err_sys(err, "scratch %s", path);
 }
 
-/* Those that were named as this one will be, or (by an earlier version) base itself. */
+/* Removes directories that were named as the new one will be, or (by an earlier version) base
+ * itself. */
 static void remove_earlier(const char *base)
 {
 	const char *name = strrchr(base, '/') + 1;

@@ -10,28 +10,28 @@
 #include <string.h>
 
 #define NS_A_S 1e9
-#define SAY_S  3600.0 /* of virtual time, between two reports */
+#define SAY_S  3600.0 /* seconds of virtual time between two reports */
 
 struct sim {
 	struct sim_run run;
-	const struct sched_named *policy; /* the run's, as are the next three */
+	const struct sched_named *policy; /* the run's, as are workload and setting */
 	const struct sched_workload *workload;
 	const struct sched_setting *setting;
 	void *memory;            /* the policy's */
-	double now_s;            /* at the end of the last step */
-	double ran_s;            /* when somebody ran last */
-	struct sim_job *jobs;    /* all, in the order of submission */
-	uint32_t *active;        /* indices of those that are submitted and not complete */
-	uint32_t active_n, next; /* of them; the first that is not submitted */
-	uint32_t *crowds;        /* of each node: jobs on it that are on several */
-	uint32_t *room;          /* of each node, while grants are checked */
+	double now_s;            /* time at the end of the last step */
+	double ran_s;            /* time at which a job ran last */
+	struct sim_job *jobs;    /* all jobs, in the order of submission; the run's */
+	uint32_t *active;        /* indices of jobs that are submitted and not complete */
+	uint32_t active_n, next; /* entries in active; first job that is not submitted */
+	uint32_t *crowds;        /* by node: jobs on it that are on several */
+	uint32_t *room;          /* by node: free slots, while grants are checked */
 	struct sched_node *nodes;
-	struct sched_job *told;       /* of each active job, what the policy is told */
-	struct sched_grant *grants;   /* of each active job */
-	uint32_t *granted;            /* the grants' nodes */
-	uint32_t granted_room;        /* active jobs that it is for */
-	char (*names)[SIM_POOL_NAME]; /* of nodes, if what changes is told */
-	const char **named;           /* likewise: room for a job's replicas' */
+	struct sched_job *told;       /* by active job: what the policy is told */
+	struct sched_grant *grants;   /* by active job: what the policy grants */
+	uint32_t *granted;            /* nodes of the grants */
+	uint32_t granted_room;        /* active jobs that granted has room for */
+	char (*names)[SIM_POOL_NAME]; /* names of nodes; NULL if changes are not reported */
+	const char **named;           /* room for the names of a job's nodes; NULL if names is */
 };
 
 /* ---- open and close ---- */
@@ -153,7 +153,7 @@ static void note_job(struct sim *sim, const struct sim_job *job)
 
 /* ---- a round's steps ---- */
 
-/* Calls of each node of the job once; of what lists nodes in runs. */
+/* Whether the job is on several nodes, by the runs in its list of nodes. */
 static bool on_several(const struct sim_job *job)
 {
 	return job->replicas > 0 && job->spot.place.nodes > 1;
@@ -247,7 +247,7 @@ static int tell(struct sim *sim, struct sim_job *job, struct sched_job *told, st
 	return sim_job_tell(job, err);
 }
 
-/* Room for as many grants as there are active jobs, of all slots each. */
+/* Makes room for as many grants as there are active jobs, of all slots each. */
 static int reserve(struct sim *sim, struct pawl_err *err)
 {
 	size_t slots = (size_t)sim->setting->nodes * sim->setting->slots;
@@ -268,7 +268,7 @@ static int reserve(struct sim *sim, struct pawl_err *err)
 	return 0;
 }
 
-/* A policy that gives what is not there is wrong, and its numbers would be. */
+/* Checks the grants. A policy that gives what is not there is wrong, and its numbers would be. */
 static int check_grants(struct sim *sim, struct pawl_err *err)
 {
 	for (uint32_t i = 0; i < sim->setting->nodes; i++) {
@@ -383,7 +383,8 @@ static int run_rounds(struct sim *sim, struct pawl_err *err)
 
 /* ---- a run ---- */
 
-/* All nodes are there from the beginning to the end, at a price of 1 an hour each. */
+/* Counts the rent: all nodes are there from the beginning to the end, at a price of 1 an hour
+ * each. */
 static void count_rent(struct sim_run *run)
 {
 	double end_s = 0;

@@ -14,7 +14,7 @@ void sim_job_deinit(struct sim_job *job)
 	free(job->seen.profiles);
 }
 
-/* ---- what it tells ---- */
+/* ---- hints ---- */
 
 static struct pawl_place told_place(const struct sim_job *job, const struct sched_named *policy)
 {
@@ -26,7 +26,8 @@ static struct pawl_place told_place(const struct sim_job *job, const struct sche
 	return place;
 }
 
-/* Notes times that it has not seen of this place and batch. False: out of memory. */
+/* Records the times of this place and batch unless they are known. Returns false if out of
+ * memory. */
 static bool see(struct sim_seen *seen, const struct pawl_place *place, uint32_t atomic,
 	const struct sched_times *times)
 {
@@ -58,7 +59,8 @@ static bool see(struct sim_seen *seen, const struct pawl_place *place, uint32_t 
 	return true;
 }
 
-/* Of a step's time whose throughput is wrong by at most error: any between both ends. */
+/* Draws a factor of a step's time, such that the throughput is wrong by at most error, in either
+ * direction. */
 static double draw_time(struct rng *rng, double error)
 {
 	return 1 / (1 + error * (2 * rng_part(rng) - 1));
@@ -109,7 +111,7 @@ int sim_job_tell(struct sim_job *job, struct pawl_err *err)
 	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "job %s", job->of->name);
 }
 
-/* ---- its batch ---- */
+/* ---- batch ---- */
 
 static int choose_batch(struct sim_job *job, const struct sched_named *policy, struct pawl_err *err)
 {
@@ -167,9 +169,10 @@ int sim_job_move(struct sim_job *job, const struct sched_named *policy,
 	return grant->replicas > 0 ? choose_batch(job, policy, err) : 0;
 }
 
-/* ---- its steps ---- */
+/* ---- steps ---- */
 
-/* Steps of an initial batch a second; notes what it sees meanwhile. 0: out of memory. */
+/* Returns the rate in steps of an initial batch per second, and records the times that it used.
+ * Returns 0 if out of memory. */
 static double find_rate(struct sim_job *job, const struct sched_named *policy)
 {
 	const struct sched_app *app = job->of->app;
@@ -189,7 +192,7 @@ static double find_rate(struct sim_job *job, const struct sched_named *policy)
 	return pawl_gain(&noise, total / app->bounds.init) / sched_step_s(&times, job->batch.accum);
 }
 
-/* Goes on to the end of the epoch, or for all seconds. Returns how many it took. */
+/* Advances to the end of the epoch, or by seconds if that is sooner. Returns the seconds used. */
 static double go_on(struct sim_job *job, double rate, double now_s, double seconds)
 {
 	const struct sched_app *app = job->of->app;

@@ -1,4 +1,4 @@
-/* A job of the simulator: what it does in a round, and what it tells of itself. Pure. */
+/* A job of the simulator: its progress in a round, and the hints that it reports. Pure. */
 #ifndef SCHED_SIM_JOB_H
 #define SCHED_SIM_JOB_H
 
@@ -10,52 +10,55 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SIM_PROFILES_MAX 512u /* that a job remembers; from then on it learns no more */
+#define SIM_PROFILES_MAX 512u /* profiles that one job can hold; once full, it learns no more */
 
-/* What a job that adapts has seen of its steps. */
+/* Measurements that a job that adapts has made of its steps. */
 struct sim_seen {
-	struct pawl_profile *profiles; /* each place and batch once */
-	uint32_t n, room;              /* of them; that there is room for */
-	bool fresh;                    /* some are not in the fit */
-	struct sched_hints hints;      /* with the last fit */
+	struct pawl_profile *profiles; /* one for each place and batch; owned */
+	uint32_t n, room;              /* entries in profiles; entries it has room for */
+	bool fresh;                    /* some profiles are not in the fit yet */
+	struct sched_hints hints;      /* hints, with the last fit */
 };
 
-/* What the true figures are multiplied by when they are told. */
+/* Factors by which the reported figures differ from the true ones. */
 struct sim_wrong {
-	double alpha_c, beta_c, alpha_r, beta_r, alpha_n, beta_n, delta_n; /* of the step's times */
-	double var; /* of the gradient's variance */
+	/* Factors of step times. */
+	double alpha_c, beta_c, alpha_r, beta_r, alpha_n, beta_n, delta_n;
+	double var; /* factor of the gradient's variance */
 };
 
 struct sim_job {
-	const struct sched_submission *of; /* the workload's */
-	uint32_t index;                    /* in it */
-	double end_s;                      /* when it was complete; below 0: it is not */
-	double progress;                   /* steps of an initial batch */
-	double countdown_s;                /* that it still stands still */
-	double attained, lost;             /* slots times seconds; of those, standing still */
-	uint32_t restarts;                 /* since its first start */
-	bool started;                      /* it had replicas once */
-	uint32_t *nodes;                   /* of each replica */
-	uint32_t replicas;                 /* in nodes */
-	struct sched_spot spot;            /* the same, as times depend on it; if replicas > 0 */
-	struct pawl_batch batch;           /* if replicas > 0 */
+	const struct sched_submission *of; /* the job's entry in the workload */
+	uint32_t index;                    /* position of the job in the workload */
+	double end_s;                      /* time of completion; below 0: not complete */
+	double progress;                   /* steps done, in terms of an initial batch */
+	double countdown_s;                /* seconds for which the job still stands still */
+	double attained, lost;   /* slots times seconds held; the part of it spent standing still */
+	uint32_t restarts;       /* changes of the replicas after the first start */
+	bool started;            /* the job has had replicas once */
+	uint32_t *nodes;         /* node of each replica; owned */
+	uint32_t replicas;       /* number of entries in nodes; 0: the job does not run */
+	struct sched_spot spot;  /* nodes as step times depend on them; valid if replicas > 0 */
+	struct pawl_batch batch; /* chosen batch; valid if replicas > 0 */
 	struct sched_oracle oracle;
-	struct sim_seen seen;    /* if it adapts */
-	struct sim_wrong wrong;  /* likewise */
-	struct sched_hints told; /* likewise: the hints, with what is wrong in them */
-	uint64_t outside;        /* times outside of what was measured */
+	struct sim_seen seen;    /* measurements; only if the job adapts */
+	struct sim_wrong wrong;  /* errors of the hints; only if the job adapts */
+	struct sched_hints told; /* hints as reported, errors included; only if the job adapts */
+	uint64_t outside;        /* times used that lie outside of what was measured */
 };
 
 void sim_job_deinit(struct sim_job *job);
-/* Makes seconds' worth of steps, from now_s on, at speed (1 less what interferes). */
+/* Advances the job by seconds from now_s on. speed multiplies the rate of progress: 1 less what
+ * interferes, or the speed of the nodes. */
 int sim_job_step(struct sim_job *job, const struct sched_named *policy, double now_s,
 	double seconds, double speed, struct pawl_err *err);
-/* Gives it other nodes, copied; stands still for restart_s then. */
+/* Moves the job to the nodes of grant, which are copied; the job then stands still for
+ * restart_s. */
 int sim_job_move(struct sim_job *job, const struct sched_named *policy,
 	const struct sched_grant *grant, double restart_s, struct pawl_err *err);
-/* Draws what is wrong in its hints: see sched_setting. */
+/* Draws the errors of the job's hints: see sched_setting. */
 void sim_job_err(struct sim_job *job, double speed_error, double noise_error, uint64_t seed);
-/* Brings the hints up to date, and what is told of them. */
+/* Brings the hints, and the copy of them that is reported, up to date. */
 int sim_job_tell(struct sim_job *job, struct pawl_err *err);
 
 #endif

@@ -2,12 +2,12 @@
  * The simulator's cluster of rented nodes: the scheduler's core, as it is in production, and an
  * engine whose nodes are numbers. Pure.
  *
- * Time goes to whatever is next: a job is submitted, a node comes or is taken away, the core wants
- * to be woken; and each interval jobs tell their hints, and it is seen who has ended. In between
- * jobs make their steps. The core's updates are carried out at once; what became of them is told in
- * the next step. A rescale, and a start, make the job stand still for restart_s. Nothing is lost,
- * or late, and no start fails; who is on a node that is taken away without having been told to
- * leave goes on from where it was.
+ * Time advances to whatever is next: a job is submitted, a node comes or is taken away, or the core
+ * wants to be woken; and once each interval, jobs report their hints and finished jobs are found.
+ * In between, jobs make their steps. The core's updates are carried out at once, and the core
+ * learns the outcome in its next step. A start or a rescale makes the job stand still for
+ * restart_s. Nothing is lost or late, and no start fails. A job that has not been told to leave a
+ * node before the node is taken away goes on from where it was.
  */
 #include "sched/sim_impl.h"
 
@@ -21,28 +21,28 @@
 #include <string.h>
 
 #define NS_A_S     1e9
-#define NODES_MAX  4096u /* that are rented, or were asked for, at once */
+#define NODES_MAX  4096u /* nodes rented or asked for at once, at most */
 #define START_S    3600.0
 #define GRACE_NS   30000000000LL
 #define BACKOFF_NS 1000000000LL
-#define SAY_S      3600.0  /* of virtual time, between two reports */
-#define SAME_STEPS 100000u /* at one moment: something is wrong */
+#define SAY_S      3600.0  /* virtual seconds between two reports */
+#define SAME_STEPS 100000u /* core steps at one moment; more of them: something is wrong */
 
 /* A node that was asked for. */
 struct rented {
 	char name[SIM_POOL_NAME + 16];
-	uint32_t number; /* never used again */
+	uint32_t number; /* never reused */
 	uint32_t pool;
 	bool there;
 	bool going;
-	double since_s; /* asked for */
-	double next_s;  /* when it comes, is announced to go, or goes */
+	double since_s; /* time at which the node was asked for */
+	double next_s;  /* time at which it comes, is announced to go, or goes; INFINITY: never */
 };
 
-/* What the core is to be told next. */
+/* An event that waits to be told to the core. */
 struct told {
 	struct core_event event;
-	char name[SIM_POOL_NAME + 16]; /* of a node, or a pool */
+	char name[SIM_POOL_NAME + 16]; /* name of the event's node or pool */
 	struct told *next;
 };
 
@@ -51,23 +51,23 @@ struct pools {
 	struct sched_core *core;
 	struct core_queue queue;
 	struct core_pool pools[SIM_POOLS_MAX];
-	double speeds[SCHED_TYPES_MAX]; /* of types, of which there are types_n */
+	double speeds[SCHED_TYPES_MAX]; /* speed of each type, types_n entries */
 	uint32_t types_n;
 	struct rng rng;
 	double now_s;
-	double ran_s;          /* when somebody ran last */
-	uint32_t next;         /* the first job that is not submitted */
-	uint32_t first;        /* all jobs before are over */
-	uint32_t done;         /* jobs */
-	uint64_t *generations; /* of each job: the newest that it was told of; owned */
-	struct rented *nodes;  /* owned; NODES_MAX */
-	uint32_t nodes_n, numbers;
-	double dry_s[SIM_POOLS_MAX]; /* until when a pool has none */
+	double ran_s;          /* last time at which any job ran */
+	uint32_t next;         /* index of the first job that is not submitted yet */
+	uint32_t first;        /* all jobs before this index are over */
+	uint32_t done;         /* number of jobs that are over */
+	uint64_t *generations; /* newest generation that the engine was told for each job; owned */
+	struct rented *nodes;  /* owned; room for NODES_MAX */
+	uint32_t nodes_n, numbers;   /* number of entries in nodes; number of the next node */
+	double dry_s[SIM_POOLS_MAX]; /* time until which each pool has no nodes */
 	struct told *first_told, **last_told;
-	struct core_run *runs; /* of a list; owned */
-	uint32_t *grant;       /* of a job, its nodes; owned, as is the next */
-	const char **named;
-	int rv; /* of what an update did; 0 */
+	struct core_run *runs; /* answer to the last list; owned */
+	uint32_t *grant;       /* scratch space for the nodes of a job's replicas; owned */
+	const char **named;    /* scratch space for the names of those nodes; owned */
+	int rv;                /* error of what an update did; 0: none */
 	struct pawl_err *err;
 };
 
@@ -107,7 +107,7 @@ static void note_node(const struct pools *p, const struct rented *node, uint32_t
 	}
 }
 
-/* It is paid for, and gone. */
+/* Removes a node and adds its price to the run. */
 static void drop_node(struct pools *p, struct rented *node)
 {
 	const struct sched_pool *pool = pool_of(p, node);
@@ -123,7 +123,7 @@ static void drop_node(struct pools *p, struct rented *node)
 	*node = p->nodes[--p->nodes_n];
 }
 
-/* ---- what the core is told ---- */
+/* ---- events for the core ---- */
 
 static struct told *tell(struct pools *p, enum core_event_kind kind, const char *name)
 {
@@ -156,7 +156,7 @@ static void tell_job(struct pools *p, enum core_event_kind kind, uint64_t id, ui
 
 static struct sim_job *job_of(struct pools *p, uint64_t id)
 {
-	return &p->run->jobs[id - 1]; /* submitted in this order */
+	return &p->run->jobs[id - 1]; /* ids are in the order of submission */
 }
 
 static void note_job(struct pools *p, const struct sim_job *job)
@@ -171,7 +171,7 @@ static void note_job(struct pools *p, const struct sim_job *job)
 	sim_run_note(p->run, job, p->named, p->now_s);
 }
 
-/* Where it is to be, and at which speed: that of the slowest node. False: a node is not there. */
+/* Reads the nodes of place, one entry per replica, into grant. Returns false if a node is gone. */
 static bool read_place(struct pools *p, const struct sched_core *core,
 	const struct core_place *place, struct sched_grant *grant)
 {
@@ -198,7 +198,7 @@ static void move(struct pools *p, const struct sched_core *core, uint64_t id, ui
 	struct sched_grant grant;
 
 	if (generation == p->generations[id - 1] || job->end_s >= 0) {
-		return; /* told again */
+		return; /* told again, or the job is complete */
 	}
 	p->generations[id - 1] = generation;
 	if (!read_place(p, core, place, &grant)) {
@@ -284,7 +284,7 @@ static void do_give_back(void *self, const char *name)
 	}
 }
 
-/* The core says only that its policy is wrong. */
+/* Keeps the core's message as an error: the core says only that its policy is wrong. */
 static void do_say(void *self, const char *text)
 {
 	struct pools *p = self;
@@ -316,7 +316,7 @@ static int step_core(struct pools *p, struct core_event *event)
 	event->now_ns = ns_of(p->now_s);
 	rv = core_step(p->core, event, &event->job, p->err);
 	if (rv == PAWL_ENOENT) {
-		return 0; /* of a node that the core let go before */
+		return 0; /* the core let the event's node go before */
 	}
 	if (rv == 0 && core_decisions(p->core, &refused) > before) {
 		rv = sim_run_solved(p->run, clock_ns ? (double)(clock_ns() - from) / NS_A_S : 0,
@@ -333,7 +333,7 @@ static int step_core(struct pools *p, struct core_event *event)
 	return p->rv;
 }
 
-/* An event, and all that follows of it now. */
+/* Steps the core with an event, and with all events that follow from it at this moment. */
 static int step(struct pools *p, struct core_event *event)
 {
 	int rv = step_core(p, event);
@@ -354,7 +354,7 @@ static int step(struct pools *p, struct core_event *event)
 	return rv;
 }
 
-/* ---- what happens ---- */
+/* ---- simulated events ---- */
 
 static int submit(struct pools *p)
 {
@@ -375,7 +375,7 @@ static int submit(struct pools *p)
 	return step(p, &event);
 }
 
-/* As its type's nodes would have it: all that takes time takes less where they are faster. */
+/* Scales all terms of a step's time for nodes of another speed: faster nodes take less. */
 static void speed_up(struct pawl_perf *perf, double speed)
 {
 	perf->alpha_c /= speed;
@@ -404,7 +404,7 @@ static int tell_hints(struct pools *p, struct sim_job *job)
 	return rv;
 }
 
-/* Of those that run: who has ended, and what the others have learned. */
+/* Looks at the jobs that run: ends those that are complete and reports the hints of the others. */
 static int look_at_jobs(struct pools *p)
 {
 	int rv = 0;
@@ -455,7 +455,7 @@ static int node_comes(struct pools *p, struct rented *node)
 	return step(p, &event);
 }
 
-/* What is next of a node is now. */
+/* Carries out the next change of a node, which is due now. */
 static int node_changes(struct pools *p, struct rented *node)
 {
 	const struct sched_pool *pool = pool_of(p, node);
@@ -525,7 +525,7 @@ static struct rented *next_node(struct pools *p)
 	return next;
 }
 
-/* One thing, the next one; look_s: when jobs are looked at. */
+/* Advances time to the next event and carries that out. *look_s: time of the next look at jobs. */
 static int happen(struct pools *p, double *look_s)
 {
 	const struct sched_workload *workload = p->run->workload;
@@ -584,7 +584,7 @@ static int run_all(struct pools *p)
 
 /* ---- open and close ---- */
 
-/* Pools of one speed have one type. */
+/* Fills in the core's pools and queue. Pools of one speed have one type. */
 static void fill_pools(struct pools *p)
 {
 	const struct sched_setting *setting = p->run->setting;

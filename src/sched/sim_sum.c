@@ -1,4 +1,4 @@
-/* What came of a simulation: see sim_impl.h. Pure. */
+/* Results of a simulation: see sim_impl.h. Pure. */
 #include "sched/sim_impl.h"
 
 #include "base/err.h"
@@ -85,7 +85,7 @@ static int by_number(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Element floor(share n) of n numbers, which are sorted then. */
+/* Sorts the n numbers and returns element floor(share * n). */
 static double find_part(double *numbers, uint32_t n, double share)
 {
 	uint32_t at = (uint32_t)(share * n);

@@ -1,4 +1,4 @@
-/* The engine's table, its events, and when it looks: see slurm.h. */
+/* The calls, events and timers of the engine slurm: see slurm.h. */
 #include "sched/slurm.h"
 
 #include "base/clock.h"
@@ -114,7 +114,7 @@ void slurm_spool_fails(struct sched_slurm *s, const struct pawl_err *err)
 	s->spool_failing = true;
 }
 
-/* ---- time ---- */
+/* ---- timers ---- */
 
 void slurm_look_soon(struct sched_slurm *s)
 {
@@ -256,7 +256,7 @@ static int check_options(const struct slurm_options *options, struct pawl_err *e
 	return 0;
 }
 
-/* Over NFS, too: Linux makes it a lock of the file server's. */
+/* Takes the spool's lock. This works over NFS, too: Linux makes it a lock of the file server's. */
 static int take_lock(struct sched_slurm *s, struct pawl_err *err)
 {
 	char path[SLURM_PATH_MAX];

@@ -1,4 +1,4 @@
-/* A queue, of which the first runs: see slurm_command.h. */
+/* A queue of commands, of which the first one runs: see slurm_command.h. */
 #include "sched/slurm_command.h"
 
 #include "base/clock.h"
@@ -23,34 +23,35 @@
 extern char **environ;
 
 struct command {
-	char **argv; /* owned, with its words behind it */
+	char **argv; /* owned; one allocation with its words */
 	slurm_done_fn *done;
 	void *user;
 	uint64_t tag;
 	struct command *next;
 };
 
-/* What a command prints. */
+/* The output of a command. */
 struct stream {
-	struct loop_source source; /* fd -1: it is closed */
-	char *text;                /* owned, terminated; NULL: nothing yet */
+	struct loop_source source; /* fd -1: closed */
+	char *text;                /* owned, NUL-terminated; NULL: nothing yet */
 	size_t len_bytes;
-	bool over; /* more than was allowed, or memory is short */
+	bool over; /* more was printed than allowed, or memory is short */
 };
 
 struct slurm_commands {
 	struct loop *loop;
-	char **env; /* owned; its strings are not */
+	char **env; /* owned; the strings are not */
 	struct command *first;
 	uint32_t n;
-	pid_t pid;               /* of the first; 0: it was not started */
-	bool late;               /* it was killed, since its time was over */
+	pid_t pid;               /* process of the first command; 0: not started */
+	bool late;               /* the process was killed, as its time was over */
 	struct loop_source exit; /* a pidfd */
 	struct stream out, err;
-	struct loop_timer turn; /* to start the next; or its time is over */
+	struct loop_timer turn; /* start of the next command, or end of the time of the first */
 };
 
-/* Theirs would change what is printed, or asked for. */
+/* Whether a variable of this process would change what Slurm's commands print, or what is asked
+ * for. */
 static bool is_foreign(const char *var)
 {
 	static const char *const prefixes[] = {"SQUEUE_", "SINFO_", "SBATCH_", "SCANCEL_",
@@ -83,7 +84,7 @@ static char **make_env(void)
 	return env;
 }
 
-/* ---- the one that runs ---- */
+/* ---- the running command ---- */
 
 static void close_stream(struct slurm_commands *c, struct stream *stream)
 {
@@ -103,7 +104,7 @@ static void drop_stream(struct slurm_commands *c, struct stream *stream)
 	stream->over = false;
 }
 
-/* What is there now. */
+/* Reads what has been printed so far. */
 static void read_stream(struct slurm_commands *c, struct stream *stream)
 {
 	char bytes[READ_BYTES];
@@ -143,7 +144,8 @@ static void free_command(struct command *command)
 	free(command);
 }
 
-/* It ends, one way or the other; said: NULL, or why it was not run. */
+/* Ends the first command and reports its outcome. said: why it failed or was not run; NULL: the
+ * last line on stderr tells. */
 static void finish(struct slurm_commands *c, bool ok, const char *said)
 {
 	struct command *command = c->first;
@@ -180,7 +182,7 @@ static void finish(struct slurm_commands *c, bool ok, const char *said)
 	}
 }
 
-/* Why it has failed, if it does not say so itself. */
+/* Returns why a command has failed, if it does not say so itself; else NULL. */
 static const char *say_end(const struct slurm_commands *c, bool ok, int status, char text[64])
 {
 	if (c->out.over) {
@@ -215,7 +217,7 @@ static void on_exit_of(struct loop_source *source, uint32_t events)
 	finish(c, ok && !c->out.over, say_end(c, ok, status, text));
 }
 
-/* A pipe whose read end the loop watches; *write_fd is the caller's. */
+/* Makes a pipe whose read end the loop watches; *write_fd is the caller's. */
 static int open_stream(struct slurm_commands *c, struct stream *stream, int *write_fd,
 	struct pawl_err *err)
 {
@@ -307,7 +309,7 @@ static void on_turn(struct loop_timer *timer)
 
 	if (c->pid > 0) {
 		c->late = true;
-		kill(-c->pid, SIGKILL); /* and its exit follows */
+		kill(-c->pid, SIGKILL); /* on_exit_of follows */
 	} else if (c->first) {
 		start(c);
 	}
@@ -360,7 +362,7 @@ void slurm_commands_close(struct slurm_commands *c)
 	free(c);
 }
 
-/* The array, and the words behind it, in one piece. */
+/* Copies the array, and its words behind it, into one allocation. */
 static char **copy_words(const char *const *argv)
 {
 	size_t bytes = 0;

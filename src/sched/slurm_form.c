@@ -77,7 +77,7 @@ static uint8_t get_kind(struct wire_in *in, uint8_t most)
 	return in->failed ? 0 : v;
 }
 
-/* Room for so many items, none of which takes less than least_bytes. */
+/* Makes room for as many items as the input says, none of which takes less than least_bytes. */
 static void *get_room(struct wire_in *in, uint32_t *n, uint32_t most, size_t least_bytes,
 	size_t item_bytes)
 {
@@ -199,7 +199,7 @@ void slurm_words_deinit(struct slurm_words *words)
 	*words = (struct slurm_words){0};
 }
 
-/* ---- what is wanted ---- */
+/* ---- want ---- */
 
 void slurm_want_encode(const struct slurm_want *want, struct wire_out *out)
 {
@@ -260,7 +260,7 @@ int slurm_want_decode(const void *bytes, size_t len_bytes, struct slurm_want *wa
 	return rv;
 }
 
-/* ---- what there is ---- */
+/* ---- have ---- */
 
 void slurm_have_encode(const struct slurm_have *have, struct wire_out *out)
 {
@@ -328,7 +328,7 @@ int slurm_have_decode(const void *bytes, size_t len_bytes, struct slurm_have *ha
 	return rv;
 }
 
-/* ---- what is kept ---- */
+/* ---- records ---- */
 
 void slurm_record_encode(const struct slurm_record *record, struct wire_out *out)
 {

@@ -1,8 +1,8 @@
-/* Jobs: their records, and what they are by what the pilots have.
+/* Jobs: their records, and their states as the pilots' files show them.
  *
  * A job's record is written before anything is wanted of a pilot, and its end before that is taken
- * back; only then are its parts forgotten by the pilots. So after any crash the records say all,
- * and no part is started twice. */
+ * back; only then do the pilots forget the job's parts. So after any crash the records say all, and
+ * no part is started twice. */
 #include "sched/slurm_impl.h"
 
 #include "base/clock.h"
@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define KEEP_NS (86400 * NS_PER_S) /* that an end is known */
+#define KEEP_NS (86400 * NS_PER_S) /* how long an end is remembered */
 
 bool slurm_job_is_alive(const struct slurm_job *job)
 {
@@ -45,7 +45,7 @@ int slurm_job_save(struct sched_slurm *s, const struct slurm_record *record, str
 	return rv;
 }
 
-/* Where it is, or would be. */
+/* Returns the index of a job, or the index at which it would be inserted. */
 static uint32_t place_of(const struct sched_slurm *s, uint64_t id)
 {
 	uint32_t low = 0;
@@ -114,7 +114,7 @@ static bool load(void *user, const char *name)
 	size_t len_bytes;
 
 	if (strspn(name, "0123456789") != strlen(name)) {
-		return true; /* of a write that was cut off */
+		return true; /* left by a write that was cut off */
 	}
 	loading->rv = slurm_spool_get(loading->directory, name, &bytes, &len_bytes, loading->err);
 	if (loading->rv != 0) {
@@ -148,7 +148,7 @@ int slurm_jobs_load(struct sched_slurm *s, struct pawl_err *err)
 	return rv != 0 ? rv : loading.rv;
 }
 
-/* Ends that were kept for long enough. */
+/* Forgets ends that were kept for long enough. */
 static void forget_old(struct sched_slurm *s)
 {
 	int64_t now_ns = clock_wall_ns();
@@ -211,7 +211,7 @@ static int take_place(struct sched_slurm *s, struct slurm_record *record,
 	return rv == 0 ? slurm_spots_describe(s, record, place->n, err) : rv;
 }
 
-/* The start itself; an error is a reason to refuse. */
+/* Starts a job; an error is a reason to refuse. */
 static int begin(struct sched_slurm *s, struct slurm_job *job, const struct sched_core *core,
 	uint64_t generation, const struct core_place *place, struct pawl_err *err)
 {
@@ -239,16 +239,16 @@ void slurm_jobs_start(struct sched_slurm *s, const struct sched_core *core, uint
 	struct pawl_err err = {0};
 
 	if (!job) {
-		return; /* the core asks again */
+		return; /* the core will ask again */
 	}
 	if (generation <= job->record.stopped) {
-		if (!slurm_job_is_alive(job)) { /* else it is ending, which will be told */
+		if (!slurm_job_is_alive(job)) { /* else the job is ending, which will be told */
 			slurm_tell_job(s, CORE_ENDED, job, generation);
 		}
 	} else if (generation == job->refused) {
 		slurm_tell_job(s, CORE_REFUSED, job, generation);
 	} else if (slurm_job_is_alive(job)) {
-		if (job->record.runs) { /* else that will be told */
+		if (job->record.runs) { /* else told once it runs */
 			slurm_tell_job(s, CORE_RUNS, job, job->record.generation);
 		}
 	} else if (begin(s, job, core, generation, place, &err) != 0) {
@@ -286,23 +286,25 @@ void slurm_jobs_stop(struct sched_slurm *s, uint64_t id, uint64_t generation, in
 	}
 }
 
-/* ---- what becomes of them ---- */
+/* ---- progress of jobs ---- */
 
-/* How the parts of a job are. */
+/* Sums over the parts of a job. */
 struct tally {
-	uint32_t alive;
-	uint32_t running;  /* or ended well */
-	uint32_t staying;  /* alive, on nodes that are not lost, and not to leave */
-	bool good;         /* one ended well by itself */
-	bool failed;       /* one ended badly, and was not told to */
-	bool stopped;      /* one saved and ended, and was not told to: others were */
-	bool node;         /* one went with its node */
-	bool told;         /* one ended as it was told */
-	int32_t exit_code; /* the first that is not 0, of one that was not told if there is one */
-	int32_t lone_code; /* of one that was to join, and could not */
+	uint32_t alive;   /* parts that have not ended, on pilots that are not empty */
+	uint32_t running; /* parts that run, have ended well, or are not to start yet */
+	uint32_t staying; /* parts that are alive, on nodes that are not lost, and not to leave */
+	bool good;        /* a part ended well by itself */
+	bool failed;      /* a part ended badly, and was not told to end */
+	bool stopped;     /* a part saved and ended without being told: others were told */
+	bool node;        /* a part went with its node */
+	bool told;        /* a part ended as it was told */
+	/* First exit status that is not 0, of a part that was not told to end if there is one. */
+	int32_t exit_code;
+	int32_t lone_code; /* status of a part that was to join, and could not */
 };
 
-/* NULL: there is none. old: it is one that has left, of the same start: not yet forgotten. */
+/* Finds the job's part on a pilot; NULL: there is none. *old: the part is one of this start that
+ * has left and is not yet forgotten. */
 static const struct slurm_have_part *find_any(const struct pilot *pilot,
 	const struct slurm_record *record, const struct slurm_spot *spot, bool *old)
 {
@@ -328,14 +330,15 @@ const struct slurm_have_part *slurm_part_find(const struct pilot *pilot,
 	return old ? NULL : part;
 }
 
-/* Who is to join does not start before it can; once it was, it counts. */
+/* Whether a part is to be on its pilot. A part that joins does not start before the ranks let it
+ * in; once started, it counts. */
 static bool is_wanted(const struct slurm_job *job, const struct slurm_spot *spot,
 	const struct slurm_have_part *part)
 {
 	return !spot->joins || job->admits || part;
 }
 
-/* Who leaves, or was to join and could not, ends for itself alone. */
+/* Whether the end of a part concerns it alone: it was to leave, or was to join and could not. */
 static bool ends_alone(const struct slurm_spot *spot, const struct slurm_have_part *part)
 {
 	return part->why == SLURM_BY_ITSELF &&
@@ -392,13 +395,13 @@ static struct tally count(struct sched_slurm *s, const struct slurm_job *job)
 	return tally;
 }
 
-/* Nothing of it is left. */
+/* Ends a job of which nothing is left. */
 static void finish(struct sched_slurm *s, struct slurm_job *job, const struct tally *tally)
 {
 	struct slurm_record *record = &job->record;
 	struct slurm_record over = *record;
-	bool done = record->joint && tally->good && !tally->failed; /* whoever was lost by then */
-	/* who was to take it on has failed, when all others had left */
+	bool done = record->joint && tally->good && !tally->failed; /* whatever was lost by then */
+	/* The part that was to take the job on has failed, after all others had left. */
 	bool lost =
 		!tally->good && !tally->failed && !tally->stopped && !tally->told && !job->bereaved;
 	struct pawl_err err = {0};
@@ -415,7 +418,7 @@ static void finish(struct sched_slurm *s, struct slurm_job *job, const struct ta
 						  : CORE_BY_ITSELF;
 	slurm_rescale_learn(&over);
 	if (slurm_job_save(s, &over, &err) != 0) {
-		slurm_spool_fails(s, &err); /* it is told once it is stored */
+		slurm_spool_fails(s, &err); /* the core is told once it is stored */
 		return;
 	}
 	*record = over;
@@ -424,8 +427,9 @@ static void finish(struct sched_slurm *s, struct slurm_job *job, const struct ta
 	slurm_job_touch(s, job);
 }
 
-/* Where nodes can leave, the core says what is to come of one that is lost; and where some were
- * told to stop, and so have the others stop, all have time to save. */
+/* Whether a job can go on. Where nodes can leave, the core says what is to become of a job that has
+ * lost one; where some parts were told to stop, and so make the others stop, all have time to
+ * save. */
 static bool can_go_on(struct slurm_job *job, const struct tally *tally)
 {
 	bool without = job->record.joint && job->record.runs && tally->staying > 0;
@@ -437,7 +441,8 @@ static bool can_go_on(struct slurm_job *job, const struct tally *tally)
 	return !tally->failed && (!tally->stopped || saving) && (!tally->node || without);
 }
 
-/* On record, so that whoever the scheduler is by then knows that others may go on without one. */
+/* Puts it on record that the job runs, so that a restarted scheduler knows, too, that other parts
+ * may go on without a lost one. */
 static void note_that_it_runs(struct sched_slurm *s, struct slurm_job *job)
 {
 	struct slurm_record next = job->record;
@@ -445,7 +450,7 @@ static void note_that_it_runs(struct sched_slurm *s, struct slurm_job *job)
 
 	next.runs = true;
 	if (slurm_job_save(s, &next, &err) != 0) {
-		slurm_spool_fails(s, &err); /* it is told once it is stored */
+		slurm_spool_fails(s, &err); /* the core is told once it is stored */
 		return;
 	}
 	job->record.runs = true;
@@ -456,7 +461,7 @@ static void note_that_it_runs(struct sched_slurm *s, struct slurm_job *job)
 void slurm_jobs_look(struct sched_slurm *s)
 {
 	if (!slurm_knows(s)) {
-		return; /* who is lost is not known yet */
+		return; /* lost pilots are not known yet */
 	}
 	for (uint32_t i = 0; i < s->jobs_n; i++) {
 		struct slurm_job *job = s->jobs[i];
@@ -480,7 +485,7 @@ void slurm_jobs_look(struct sched_slurm *s)
 	}
 }
 
-/* ---- what is told of them ---- */
+/* ---- wants and lists ---- */
 
 bool slurm_jobs_on(const struct sched_slurm *s, const struct pilot *pilot)
 {
@@ -510,7 +515,7 @@ static void put_part(const struct slurm_job *job, const struct slurm_spot *spot,
 		.len_bytes = spot->len_bytes};
 }
 
-/* Whether a part of it is to be there. One that has left is forgotten first. */
+/* Whether a part of the job is to be on the pilot. A part that has left is forgotten first. */
 static bool is_to_be(const struct slurm_job *job, const struct slurm_spot *spot,
 	struct pilot *pilot)
 {

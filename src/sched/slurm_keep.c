@@ -1,4 +1,4 @@
-/* fork, exec, and an end for all that came of it: see slurm_keep.h. */
+/* Starts a part's programs and ends all their descendants: see slurm_keep.h. */
 #include "sched/slurm_keep.h"
 
 #include "base/err.h"
@@ -25,12 +25,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define EXIT_NOT_EXECUTABLE 126 /* as shells have it */
+#define EXIT_NOT_EXECUTABLE 126 /* as in shells */
 #define EXIT_NOT_FOUND      127
 #define EXIT_KILLED         (128 + SIGKILL)
 #define COPY_BYTES          65536u
 
-/* Into the part's log, which stderr is by then. */
+/* Logs an error, with errno, to stderr, which is the part's log by then. */
 static void say(const char *what, const char *name)
 {
 	int sys = errno;
@@ -39,7 +39,7 @@ static void say(const char *what, const char *name)
 	errno = sys;
 }
 
-/* ---- what is left ---- */
+/* ---- strays ---- */
 
 bool slurm_keep_strays(const pid_t *kept, uint32_t kept_n)
 {
@@ -65,7 +65,7 @@ bool slurm_keep_strays(const pid_t *kept, uint32_t kept_n)
 	return any;
 }
 
-/* All descendants: who loses its parent becomes our child, and is killed next. */
+/* Kills all descendants: a process that loses its parent becomes our child, and is killed next. */
 static void sweep(void)
 {
 	for (;;) {
@@ -105,7 +105,7 @@ static int status_of(int status)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Whether the program is over; reaps whoever is. */
+/* Reaps all children that have ended. Returns whether the program is one of them. */
 static bool reap(pid_t program, int *code)
 {
 	bool over = false;
@@ -121,7 +121,7 @@ static bool reap(pid_t program, int *code)
 	return over;
 }
 
-/* Runs it to its end; or ends it, with all else that is left. */
+/* Runs a program to its end, or kills it with all else that is left. */
 static int run(char *const *argv, char *const *env, const sigset_t *watched)
 {
 	pid_t self = getpid();
@@ -135,7 +135,7 @@ static int run(char *const *argv, char *const *env, const sigset_t *watched)
 		say("fork", argv[0]);
 		return EXIT_NOT_EXECUTABLE;
 	}
-	setpgid(program, program); /* whoever comes first */
+	setpgid(program, program); /* parent and child both set it, in either order */
 	while (!reap(program, &code)) {
 		int got = sigwaitinfo(watched, NULL);
 
@@ -163,8 +163,9 @@ static bool in_list(char *const *list, const char *text, size_t len)
 	return false;
 }
 
-/* set over base, without what Slurm says of the pilot: it is not so of the job. Of one name in set
- * the last counts: what a job sets itself is behind what its submitter had. */
+/* Puts set over base, without what Slurm says of the pilot, which does not hold for the job. Of
+ * equal names in set the last one counts: what a job sets itself comes after what its submitter
+ * had. */
 static char **merge_env(char *const *base, char *const *set)
 {
 	size_t n = 0;
@@ -193,12 +194,12 @@ static char **merge_env(char *const *base, char *const *set)
 
 /* ---- the log ---- */
 
-/* What all print comes by a pipe. A thread writes it: one that hangs on a dead file server does
- * not keep this process from ending the others. */
+/* Output of all programs comes through a pipe. A thread writes it to the log: a write that hangs on
+ * a dead file server does not keep this process from ending the others. */
 struct output {
 	struct job_log *log;
-	int from;    /* the pipe's */
-	int over[2]; /* a pipe that ends as the thread does */
+	int from;    /* read end of the pipe */
+	int over[2]; /* pipe whose write end the thread closes as it ends */
 	pthread_t thread;
 };
 
@@ -217,7 +218,7 @@ static void *write_log(void *user)
 	return NULL;
 }
 
-/* Standard streams: nothing, and the pipe. */
+/* Redirects the standard streams: input from /dev/null, output to the pipe. */
 static bool open_output(struct output *output, const char *log)
 {
 	int in = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -242,10 +243,10 @@ static bool open_output(struct output *output, const char *log)
 		dup2(ends[1], STDERR_FILENO) >= 0 && close(ends[1]) == 0;
 }
 
-/* All that was printed is written, once nobody has the pipe any more. */
+/* Waits until all output is written, once no other process has the pipe any more. */
 static void close_output(struct output *output)
 {
-	struct pollfd over = {.fd = output->over[0]}; /* its other end is closed, or will be */
+	struct pollfd over = {.fd = output->over[0]}; /* readable once the thread closes its end */
 	int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
 
 	if (nowhere >= 0) {
@@ -257,7 +258,7 @@ static void close_output(struct output *output)
 	}
 }
 
-/* Where it starts, and what it finds there. */
+/* Enters the working directory and makes the links of mounts. */
 static bool prepare(const struct slurm_words *words)
 {
 	struct pawl_err err;
@@ -286,7 +287,7 @@ static bool make_scratch(const char *path)
 	return true;
 }
 
-/* Setup, and what is to run; the exit status. */
+/* Runs setup, then run; returns the exit status. */
 static int run_both(const struct slurm_words *words, char *const *setup_env, char *const *env,
 	const sigset_t *watched)
 {
@@ -357,9 +358,9 @@ int slurm_keep(const struct slurm_words *words, const char *scratch, char *const
 	return 0;
 }
 
-/* ---- another size ---- */
+/* ---- resizing ---- */
 
-/* scale, and n; to be freed, but not its words. */
+/* Returns scale's words, and n behind them. The array is to be freed, but not its words. */
 static char **scale_words(const struct slurm_words *words, char *n)
 {
 	size_t count = 0;

@@ -1,5 +1,5 @@
-/* Pilots that have come: what they have, what is wanted of them, and when nothing is left of
- * one. */
+/* Pilots that have come: what they have, what is wanted of them, and whether anything is left of
+ * them. */
 #include "sched/slurm_impl.h"
 
 #include "base/clock.h"
@@ -15,9 +15,9 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#define KEEP_NS    (3600 * NS_PER_S) /* that a pilot that is gone is known */
-#define KEEP_LOG_S 86400             /* what it has printed, from its last line on */
-#define BEGIN      3                 /* fences, in which one that has a directory says something */
+#define KEEP_NS    (3600 * NS_PER_S) /* how long a pilot that is gone is remembered */
+#define KEEP_LOG_S 86400             /* how long a pilot's log is kept after its last line */
+#define BEGIN      3 /* fences within which a pilot that has a directory writes have */
 
 struct pilot *slurm_pilot_named(struct sched_slurm *s, const char *name)
 {
@@ -31,7 +31,7 @@ struct pilot *slurm_pilot_named(struct sched_slurm *s, const char *name)
 
 struct seeing {
 	struct sched_slurm *s;
-	bool all; /* none was there that could not be read */
+	bool all; /* every pilot's directory could be read */
 };
 
 static bool see_pilot(void *user, const char *name)
@@ -58,14 +58,14 @@ static bool see_pilot(void *user, const char *name)
 	rv = slurm_spool_newest(pilot->directory, "want", &pilot->want, &err);
 	if (rv == 0) {
 		s->pilots_n++;
-	} else if (err.sys != ENOENT && err.sys != ENOTDIR) { /* else it is none */
+	} else if (err.sys != ENOENT && err.sys != ENOTDIR) { /* else the name is no pilot's */
 		slurm_spool_fails(s, &err);
 		seeing->all = false;
 	}
 	return true;
 }
 
-/* What it has, if that is new. */
+/* Reads the pilot's have if it is new. */
 static void read_have(struct pilot *pilot, int64_t now_ns)
 {
 	struct pawl_err err = {0};
@@ -81,7 +81,7 @@ static void read_have(struct pilot *pilot, int64_t now_ns)
 	}
 	snprintf(name, sizeof(name), "have.%016" PRIx64, number);
 	if (slurm_spool_get(pilot->directory, name, &bytes, &len_bytes, &err) != 0) {
-		return; /* there is a newer one: the next look sees it */
+		return; /* a newer one is there, which the next look sees */
 	}
 	if (slurm_have_decode(bytes, len_bytes, &have, &err) != 0) {
 		log_line(LOG_ERROR, "slurm: %s/%s: %s", pilot->directory, name, err.msg);
@@ -171,7 +171,7 @@ static void look_at(struct sched_slurm *s, struct pilot *pilot, int64_t now_ns)
 		slurm_pilot_lose(s, pilot, true);
 	}
 	if (pilot->number == 0 && now_ns - pilot->came_ns >= BEGIN * s->options.fence_ns) {
-		slurm_pilot_lose(s, pilot, true); /* it died before it said anything */
+		slurm_pilot_lose(s, pilot, true); /* the pilot died before it said anything */
 	}
 	if (pilot->pool == SLURM_NO_POOL && pilot->number > 0) {
 		pilot->pool = slurm_queue_pool(s, pilot->have.slurm_job); /* else squeue tells */
@@ -186,11 +186,12 @@ static void look_at(struct sched_slurm *s, struct pilot *pilot, int64_t now_ns)
 		tell_states(s, pilot);
 	}
 	if (pilot->told_goes && !pilot->leave && !slurm_jobs_on(s, pilot)) {
-		slurm_queue_give_back(s, pilot->name); /* nothing comes to it any more */
+		slurm_queue_give_back(s, pilot->name); /* no job will start on it any more */
 	}
 }
 
-/* What Slurm still lists would be taken for one that is to come. */
+/* Forgets pilots that are long gone. A pilot that Slurm still lists stays: it would be taken for
+ * one that is to come. */
 static void forget_old(struct sched_slurm *s, int64_t now_ns)
 {
 	uint32_t kept = 0;
@@ -245,8 +246,8 @@ void slurm_nodes_forget_logs(struct sched_slurm *s)
 	slurm_spool_list(directory, see_log, s, &err); /* what cannot be removed stays */
 }
 
-/* A pilot that cannot write does not say so, and nothing of ours is written while nothing
- * changes. */
+/* Reports that the spool's file system is full. A pilot that cannot write cannot say so, and the
+ * engine itself writes nothing while nothing changes. */
 static void check_room(struct sched_slurm *s)
 {
 	struct statvfs room;
@@ -272,7 +273,7 @@ void slurm_nodes_look(struct sched_slurm *s, int64_t now_ns)
 	} else {
 		slurm_spool_fails(s, &err);
 		for (uint32_t i = 0; i < s->pilots_n; i++) {
-			s->pilots[i].heard_ns = now_ns; /* it may be us who hear nothing */
+			s->pilots[i].heard_ns = now_ns; /* this host may be cut off */
 		}
 	}
 	s->looked_n = 0;

@@ -1,4 +1,4 @@
-/* Each part is a keeper's process: see slurm_parts.h and slurm_keep.h. */
+/* Parts of jobs, each of them a keeper's process: see slurm_parts.h and slurm_keep.h. */
 #include "sched/slurm_parts.h"
 
 #include "base/clock.h"
@@ -19,8 +19,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define EXIT_NONE (128 + SIGTERM) /* of a part that was to end before it was started */
-#define SCALE_NO  2               /* exit status of a scale: it is asked for what cannot be */
+#define EXIT_NONE (128 + SIGTERM) /* exit status of a part that was to end before it was started */
+#define SCALE_NO  2               /* exit status of a scale command: the size is not possible */
 
 extern char **environ;
 
@@ -41,7 +41,7 @@ uint32_t slurm_parts_alive(const struct slurm_parts *parts)
 
 /* ---- begin ---- */
 
-/* The directory that it is to have, if any. */
+/* Names the scratch directory that the part is to have, if any. */
 static int name_scratch(const struct slurm_parts *parts, struct slurm_part *part,
 	const struct slurm_words *words, struct pawl_err *err)
 {
@@ -111,7 +111,7 @@ static struct slurm_part *add(struct slurm_parts *parts, const struct slurm_want
 	if (!part || !program || !all) {
 		free(part);
 		free(program);
-		return NULL; /* the next want, or look, will find it missing again */
+		return NULL; /* the next want will find the part missing again */
 	}
 	memcpy(program, want->program, want->len_bytes);
 	part->have.job = want->job;
@@ -147,7 +147,7 @@ static void begin(struct slurm_parts *parts, const struct slurm_want_part *want)
 	}
 }
 
-/* ---- another size ---- */
+/* ---- resizing ---- */
 
 static void answer(struct slurm_parts *parts, struct slurm_part *part, bool done)
 {
@@ -156,7 +156,7 @@ static void answer(struct slurm_parts *parts, struct slurm_part *part, bool done
 	if (done) {
 		part->have.sized = sizing->generation;
 		part->slots_n = sizing->slots < part->slots_n ? sizing->slots : part->slots_n;
-	} else { /* what it took it keeps: who has half of it may have more yet */
+	} else { /* slots that were taken stay: a half resized part may use them */
 		part->have.unsized = sizing->generation;
 	}
 	sizing->generation = 0;
@@ -179,7 +179,7 @@ static int scale(struct slurm_part *part, struct pawl_err *err)
 	return rv;
 }
 
-/* Who comes finds its devices; so the list is written before. */
+/* Tries to resize a part. The list of devices is written first, so that new ranks find theirs. */
 static void try_size(struct slurm_parts *parts, struct slurm_part *part, int64_t now_ns)
 {
 	struct slurm_sizing *sizing = &part->sizing;
@@ -188,8 +188,8 @@ static void try_size(struct slurm_parts *parts, struct slurm_part *part, int64_t
 
 	slurm_slots_take(parts, part, sizing->slots);
 	if (part->slots_n < sizing->slots && now_ns < sizing->until_ns) {
-		sizing->next_ns = now_ns +
-			times_ns(TIME_SIZING_AGAIN); /* another one is still leaving them */
+		sizing->next_ns =
+			now_ns + times_ns(TIME_SIZING_AGAIN); /* another part still has them */
 		return;
 	}
 	rv = part->slots_n < sizing->slots
@@ -202,7 +202,8 @@ static void try_size(struct slurm_parts *parts, struct slurm_part *part, int64_t
 	}
 }
 
-/* It may not be there yet, or come to its end: then that is what is heard of it. */
+/* Takes the outcome of a scale command. The program may not be up yet, and the command is tried
+ * again; or the program may be ending, and the engine will hear of its end. */
 static void on_scaled(struct slurm_parts *parts, struct slurm_part *part, int status)
 {
 	struct slurm_sizing *sizing = &part->sizing;
@@ -211,7 +212,7 @@ static void on_scaled(struct slurm_parts *parts, struct slurm_part *part, int st
 
 	sizing->pid = 0;
 	if (sizing->generation == 0 || sizing->asks_for != sizing->slots) {
-		sizing->next_ns = now_ns; /* it was told otherwise meanwhile */
+		sizing->next_ns = now_ns; /* another size was asked for meanwhile */
 	} else if (code == 0) {
 		answer(parts, part, true);
 	} else if (code == SCALE_NO || now_ns >= sizing->until_ns) {
@@ -221,7 +222,7 @@ static void on_scaled(struct slurm_parts *parts, struct slurm_part *part, int st
 	}
 }
 
-/* A newer size counts, also while an older one is under way. */
+/* Notes a newer size, even while the change to an older one is under way. */
 static void resize(struct slurm_part *part, const struct slurm_want_part *want)
 {
 	struct slurm_sizing *sizing = &part->sizing;
@@ -239,7 +240,7 @@ static void resize(struct slurm_part *part, const struct slurm_want_part *want)
 
 /* ---- end ---- */
 
-/* Once its program is there to hear of it. */
+/* Tells a part to leave, once its program runs and can hear of it. */
 static void leave(struct slurm_part *part)
 {
 	if (lives(part) && part->wanted_leave && !part->leaves && !part->told &&
@@ -249,7 +250,7 @@ static void leave(struct slurm_part *part)
 	}
 }
 
-/* It is to end, and is killed when grace_ns is over; the earliest time counts. */
+/* Tells a part to end. It is killed when grace_ns is over; the earliest time counts. */
 static void tell(struct slurm_part *part, enum slurm_why why, int64_t grace_ns)
 {
 	int64_t kill_at_ns = clock_mono_ns() + grace_ns;
@@ -291,9 +292,9 @@ static void end(struct slurm_parts *parts, struct slurm_part *part, int status)
 	}
 }
 
-/* Says of who is over that it has ended, and why; or not yet. Slurm's SIGTERM goes to all processes
- * of a pilot's job, and a program may die of it before the pilot has seen its own: only after a
- * while is a bad end held against the program. */
+/* Marks a part that is over as ended, and notes why; or waits. Slurm's SIGTERM goes to all
+ * processes of a pilot's job, and a program may die of it before the pilot has seen its own: only
+ * after a while is a bad end held against the program. */
 static void settle(struct slurm_parts *parts, struct slurm_part *part, int64_t now_ns)
 {
 	bool clear = part->told || part->leaves || parts->leaving || part->have.exit_code == 0 ||
@@ -309,7 +310,8 @@ static void settle(struct slurm_parts *parts, struct slurm_part *part, int64_t n
 	parts->changed = true;
 }
 
-/* Who lost its keeper is a child of ours, now that the keeper was killed by somebody else. */
+/* Kills processes that have lost their keeper: they are children of this process, now that the
+ * keeper was killed by somebody else. */
 static void end_strays(const struct slurm_parts *parts)
 {
 	pid_t *kept = calloc(2 * parts->n + 1, sizeof(*kept));
@@ -375,7 +377,7 @@ void slurm_parts_look(struct slurm_parts *parts, int64_t now_ns)
 	}
 }
 
-/* ---- all of them ---- */
+/* ---- want ---- */
 
 static struct slurm_part *find(struct slurm_parts *parts, const struct slurm_want_part *want)
 {
@@ -424,7 +426,7 @@ void slurm_parts_apply(struct slurm_parts *parts, const struct slurm_want *want)
 			tell(parts->all[i - 1], SLURM_BY_WANT, 0);
 		}
 	}
-	for (uint32_t w = 0; w < want->parts_n; w++) { /* last: they may need what has ended */
+	for (uint32_t w = 0; w < want->parts_n; w++) { /* last: may need what ended parts had */
 		if (!find(parts, &want->parts[w])) {
 			begin(parts, &want->parts[w]);
 		}

@@ -1,8 +1,8 @@
-/* What is wanted, and what is, again and again: see slurm_pilot.h.
+/* The pilot's loop: see slurm_pilot.h.
  *
- * Each look: the newest want is read; what is not there is started, what is not wanted is ended;
- * have is written if it has changed, or to show that this is alive. Only then the alarm, which
- * would end the process, is set anew: it also fires in a call that hangs on a dead file server. */
+ * Each look reads the newest want, starts what is missing and ends what is not wanted; have is
+ * written if it has changed, or to show that the pilot is alive. Only then is the alarm, which
+ * would end the process, set anew: it also fires in a call that hangs on a dead file server. */
 #include "sched/slurm_pilot.h"
 
 #include "base/address.h"
@@ -25,7 +25,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define BEATS 6 /* of have, in fence_ns */
+#define BEATS 6 /* times that have is written in fence_ns */
 
 #define RUNTIME_MAX 40u /* bytes of the path of a directory for temporary files */
 
@@ -34,21 +34,21 @@ struct pilot {
 	struct loop *loop;
 	struct loop_source signals; /* a signalfd */
 	struct loop_timer look;
-	char directory[SLURM_PATH_MAX]; /* in the spool */
-	char runtime[64];               /* of the agents here; "": there is none */
-	struct slurm_have have;         /* but for its parts */
+	char directory[SLURM_PATH_MAX]; /* the pilot's directory in the spool */
+	char runtime[64];               /* directory for agents here; "": there is none */
+	struct slurm_have have;         /* what the pilot says, but for its parts */
 	struct slurm_scratch scratch;
 	struct slurm_parts parts;
-	uint64_t want;      /* number of the newest seen */
-	uint64_t number;    /* of the have that was written last */
-	int64_t goes_at_ns; /* have.state is going: when it is gone */
-	int64_t shown_ns;   /* when have was written, or renewed, last */
-	bool full;          /* it cannot be written, which was said */
-	int rv;             /* of the run */
+	uint64_t want;      /* number of the newest want seen */
+	uint64_t number;    /* number of the have that was written last */
+	int64_t goes_at_ns; /* if have.state is going: time at which the pilot is gone */
+	int64_t shown_ns;   /* last time at which have was written or renewed */
+	bool full;          /* have could not be written, which was logged */
+	int rv;             /* result of the run */
 	struct pawl_err *err;
 };
 
-/* ---- what it says ---- */
+/* ---- have ---- */
 
 static int write_have(struct pilot *p, int64_t now_ns)
 {
@@ -78,7 +78,7 @@ static int write_have(struct pilot *p, int64_t now_ns)
 	return rv;
 }
 
-/* That this is alive; needs no room on the disk, so one that is full ends no job. */
+/* Shows that the pilot is alive. That needs no room on the disk, so a full disk ends no job. */
 static int renew_have(struct pilot *p, int64_t now_ns)
 {
 	int rv = slurm_spool_renew(p->directory, "have", p->number, p->err);
@@ -90,7 +90,7 @@ static int renew_have(struct pilot *p, int64_t now_ns)
 	return rv;
 }
 
-/* It is not what was told of it: others use the file system, too. */
+/* Whether the free scratch space is not what was told: others use the file system, too. */
 static bool has_other_room(const struct pilot *p)
 {
 	uint64_t told = p->have.scratch_bytes;
@@ -99,7 +99,7 @@ static bool has_other_room(const struct pilot *p)
 	return (free > told ? free - told : told - free) > told / 16;
 }
 
-/* What has changed, or else that this is alive. */
+/* Writes what has changed, or else shows that the pilot is alive, if that is due. */
 static int show_have(struct pilot *p, int64_t now_ns)
 {
 	bool due = now_ns >= p->shown_ns + p->options->fence_ns / BEATS;
@@ -117,7 +117,7 @@ static int show_have(struct pilot *p, int64_t now_ns)
 	return due ? renew_have(p, now_ns) : 0;
 }
 
-/* ---- what is wanted ---- */
+/* ---- want ---- */
 
 static void leave(struct pilot *p)
 {
@@ -129,10 +129,10 @@ static void leave(struct pilot *p)
 	p->have.state = SLURM_PILOT_GOING;
 	p->goes_at_ns = clock_mono_ns() + wait_ns;
 	p->parts.changed = true;
-	slurm_parts_leave(&p->parts, wait_ns - wait_ns / 4); /* before Slurm kills us, too */
+	slurm_parts_leave(&p->parts, wait_ns - wait_ns / 4); /* before Slurm kills the pilot, too */
 }
 
-/* PAWL_ENOENT: the engine has given this pilot up. */
+/* Reads the newest want and applies it. PAWL_ENOENT: the engine has given this pilot up. */
 static int read_want(struct pilot *p)
 {
 	struct slurm_want want;
@@ -148,7 +148,7 @@ static int read_want(struct pilot *p)
 	snprintf(name, sizeof(name), "want.%016llx", (unsigned long long)number);
 	rv = slurm_spool_get(p->directory, name, &bytes, &len_bytes, p->err);
 	if (rv == PAWL_ENOENT) {
-		return 0; /* there is a newer one: the next look sees it */
+		return 0; /* a newer one is there, which the next look sees */
 	}
 	if (rv != 0) {
 		return rv;
@@ -172,7 +172,7 @@ static void stop(struct pilot *p, int rv)
 	loop_stop(p->loop);
 }
 
-/* True: it has said its last word. */
+/* Writes have if needed. Returns true once the pilot has said its last word. */
 static bool settle(struct pilot *p, int64_t now_ns, int *rv)
 {
 	bool last = p->parts.leaving && slurm_parts_alive(&p->parts) == 0;
@@ -232,7 +232,7 @@ static void on_signal(struct loop_source *source, uint32_t events)
 	loop_timer_start(p->loop, &p->look, clock_mono_ns());
 }
 
-/* ---- who it is ---- */
+/* ---- identity ---- */
 
 static bool read_number(const char *name, uint64_t *number)
 {
@@ -246,7 +246,8 @@ static bool read_number(const char *name, uint64_t *number)
 	return *end == '\0';
 }
 
-/* Toward the others; where that way does not leave this host, it says nothing about them. */
+/* Finds the address that this host has on the way toward another one. If that way does not leave
+ * this host, the address says nothing about the others, and the host's own one is taken. */
 static void find_address(struct pilot *p, const char *toward)
 {
 	char *address = p->have.address;
@@ -296,19 +297,20 @@ static int enter(struct pilot *p)
 		return pawl_err_set(p->err, PAWL_EINVAL, "%s is not of this user alone",
 			p->options->spool);
 	}
-	if (mkdir(p->directory, 0700) != 0) { /* never twice: it would be another one's */
+	if (mkdir(p->directory, 0700) != 0) { /* a directory that exists is another pilot's */
 		return pawl_err_sys(p->err, "make %s", p->directory);
 	}
 	return write_have(p, clock_mono_ns());
 }
 
-/* Agents of a job are one a runtime directory: two pilots may be on one host. */
+/* Makes the pilot's runtime directory. A job has one agent per runtime directory, and two pilots
+ * may be on one host. */
 static int make_runtime(struct pilot *p)
 {
 	const char *base = getenv("TMPDIR");
 
 	if (!base || base[0] != '/' || strlen(base) > RUNTIME_MAX) {
-		base = "/tmp"; /* a socket's path is short */
+		base = "/tmp"; /* the path of a socket must be short */
 	}
 	snprintf(p->runtime, sizeof(p->runtime), "%s/pawl-pilot-XXXXXX", base);
 	if (!mkdtemp(p->runtime)) {
@@ -341,7 +343,7 @@ static int remove_one(const char *path, const struct stat *st, int kind, struct 
 	return remove(path);
 }
 
-/* Before anything is started. SIGALRM is left as it is: it ends the process. */
+/* Takes the signals, before anything is started. SIGALRM is left as it is: it ends the process. */
 static int take_signals(struct pilot *p)
 {
 	sigset_t set;

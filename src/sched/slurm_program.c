@@ -11,15 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PORT_FIRST 20000u /* below those that Linux gives away by itself */
+#define PORT_FIRST 20000u /* below the ports that Linux assigns by itself */
 #define PORTS      10000u
-#define RANKS_MAX  64u  /* of a `pawl run` */
-#define GRACE_PART 0.85 /* of it is for the ranks; the rest for what `pawl run` makes durable */
+#define RANKS_MAX  64u /* ranks under one `pawl run`, at most */
+/* Share of the grace period for the ranks; in the rest `pawl run` makes data durable. */
+#define GRACE_PART 0.85
 
-/* A shell that is told to end waits for what it runs, which was told as well. */
+/* A shell that is told to end waits for its children, which were told as well. */
 #define PREAMBLE "trap 'exit 143' TERM; trap : USR1\n"
 
-/* A script is one word of its shell's command line, as its user wrote it. */
+/* Adds a shell and a script: one word of the shell's command line, as the user wrote it. */
 static void put_script(struct wire_out *list, const char *script)
 {
 	wire_put_text(list, "/bin/bash");
@@ -37,22 +38,22 @@ static void put_run(struct wire_out *list, const struct slurm_launch *launch)
 	}
 }
 
-/* Another one each start, so that what is left of one before is not met. */
+/* Returns a port, another one for each start, so that leftovers of an earlier start are not met. */
 static uint32_t port_of(const struct slurm_start *start)
 {
 	return PORT_FIRST +
 		(uint32_t)(strtoul(start->token + SLURM_TOKEN_CHARS - 8, NULL, 16) % PORTS);
 }
 
-#define DOOR "%s/door.%" PRIu64 /* of each start: an old one is not met */
+#define DOOR "%s/door.%" PRIu64 /* another one for each start: an old door is not met */
 
-/* As many as it may have on a node. */
+/* Returns how many ranks the job may have on a node. */
 static uint32_t most_of(const struct slurm_launch *launch)
 {
 	return launch->spec->size.most < RANKS_MAX ? launch->spec->size.most : RANKS_MAX;
 }
 
-/* What the pilot runs when it is to have another number of ranks, which comes last. */
+/* Adds the command line that changes the number of ranks. The pilot appends that number. */
 static void put_scale(struct wire_out *list, const struct slurm_launch *launch)
 {
 	wire_put_text(list, "%s", launch->pawl);
@@ -62,8 +63,9 @@ static void put_scale(struct wire_out *list, const struct slurm_launch *launch)
 	wire_put_text(list, "%s", launch->task);
 }
 
-/* Nodes may come and go. On one node all ranks are there from the start, whatever the script; on
- * several that is so with --nnodes only, of which the ranks of pawl.elastic have no need. */
+/* Whether nodes may come and go. On one node all ranks are there from the start, whatever the
+ * script; on several nodes that is so with --nnodes only, which the ranks of pawl.elastic do not
+ * need. */
 static bool is_joint(const struct slurm_start *start)
 {
 	return start->joins || start->place->nodes == 1 || start->elastic;
@@ -115,7 +117,8 @@ static void put_ranks(struct wire_out *list, const struct slurm_launch *launch,
 	put_run(list, launch);
 }
 
-/* Under `pawl run` each rank gets its own of it; a node of the others is a replica. */
+/* Adds AdaptDL's variables. Under `pawl run` each rank gets variables of its own; in other jobs
+ * each node is a replica. */
 static void put_adaptdl(struct wire_out *set, const struct slurm_launch *launch,
 	const struct slurm_start *start)
 {
@@ -156,7 +159,7 @@ static void put_env(struct wire_out *set, const struct slurm_launch *launch,
 		wire_put_text(set, "PAWL_TOKEN=%s",
 			start->token); /* pawl run keeps it from the ranks */
 		wire_put_text(set, "PAWL_ELASTIC_MIN=%u", launch->spec->size.least);
-		if (!is_joint(start)) { /* nobody joins there: it tells what the script is */
+		if (!is_joint(start)) { /* no part joins: the door shows what the ranks can do */
 			wire_put_text(set, "PAWL_ELASTIC_DOOR=" DOOR, launch->log_directory,
 				start->generation);
 		}

@@ -1,14 +1,14 @@
-/* What Slurm is asked, and what it says of pilots.
+/* Requests to Slurm, and what Slurm says of pilots.
  *
- * The pool of a pilot is in its name in Slurm, "pawl-<id>-<pool>", so nothing about it has to be
- * kept: after any crash squeue says which there are.
+ * The pool of a pilot is in its name in Slurm, "pawl-<id>-<pool>", so nothing about pilots has to
+ * be kept: after any crash squeue says which there are.
  *
- * What waits in Slurm's queue stays there even when the core has given up waiting: to ask anew
- * would lose its place. It counts for what is asked for next; if it comes unasked, it is a node
- * like others, and given back if it is not needed.
+ * A pilot that waits in Slurm's queue stays there even when the core has given up waiting: a new
+ * request would lose its place. It counts for what is asked for next; if it comes unasked, it is a
+ * node like others, and given back if it is not needed.
  *
- * squeue's text, and not its JSON: that of 22.05 ignores --name and --user, and prints the whole
- * cluster's jobs each time. */
+ * squeue is asked for text and not JSON: with JSON, squeue 22.05 ignores --name and --user, and
+ * prints the whole cluster's jobs each time. */
 #include "sched/slurm_impl.h"
 
 #include "base/clock.h"
@@ -76,7 +76,7 @@ bool slurm_queue_past(struct sched_slurm *s, const struct pilot *pilot)
 			(over && job->row.restart == pilot->have.restart));
 }
 
-/* Whether it has come since it was queued for the last time, and the core knows. */
+/* Whether the pilot has come since its job was queued for the last time, and the core knows. */
 static bool has_come(const struct sched_slurm *s, const struct slurm_row *row)
 {
 	for (uint32_t i = 0; i < s->pilots_n; i++) {
@@ -109,7 +109,7 @@ static void cancel(struct sched_slurm *s, uint64_t slurm_job)
 	}
 }
 
-/* Said once, until it is over. */
+/* Logs that a command has failed, once until Slurm answers again. */
 static void say_failed(struct sched_slurm *s, const char *command, const char *why)
 {
 	if (s->failed[0] == '\0') {
@@ -133,7 +133,7 @@ static void go_dry(struct sched_slurm *s, uint32_t pool, const char *why)
 	slurm_tell_node(s, s->options.pools[pool].pool.name, CORE_POOL_DRY);
 }
 
-/* A job of ours, as it was submitted, or listed. */
+/* Adds or updates a job of ours, as it was submitted, or listed. */
 static void put_job(struct sched_slurm *s, const struct slurm_row *row, uint32_t pool)
 {
 	struct pilot_job *job = find_job(s, row->slurm_job);
@@ -159,7 +159,8 @@ static void put_job(struct sched_slurm *s, const struct slurm_row *row, uint32_t
 
 static void submit_missing(struct sched_slurm *s, uint32_t pool);
 
-/* slurmctld has not answered: so it has refused nothing, and may even have taken it. */
+/* Whether slurmctld has not answered: it has then refused nothing, and may even have taken the
+ * job. */
 static bool is_unanswered(const struct slurm_done *done)
 {
 	return done->late || strstr(done->said, "Unable to contact slurm controller") != NULL ||
@@ -178,7 +179,8 @@ static void on_submitted(void *user, const struct slurm_done *done)
 	said += strncmp(said, "sbatch: ", 8) == 0 ? 8 : 0;
 	if (!done->ok && is_unanswered(done)) {
 		say_failed(s, "sbatch", said);
-		return; /* the next squeue that is answered tells what is there, and is missing */
+		/* The next squeue that is answered tells what is there and what is missing. */
+		return;
 	}
 	if (!done->ok) {
 		pawl_err_set(&err, PAWL_EIO, "sbatch: %s", said);
@@ -187,13 +189,13 @@ static void on_submitted(void *user, const struct slurm_done *done)
 		put_job(s, &row, pool);
 		submit_missing(s, pool);
 		return;
-	} /* else squeue tells, if there is one */
+	} /* else squeue will tell whether there is a job */
 	log_line(LOG_ERROR, "slurm: no pilot of pool %s: %s", s->options.pools[pool].pool.name,
 		err.msg);
 	go_dry(s, pool, err.msg);
 }
 
-/* Whether options say how much of a node is meant; without, sbatch means one CPU. */
+/* Whether options say how much of a node is meant; without them, sbatch means one CPU. */
 static bool says_share(const char *const *args)
 {
 	static const char *const prefixes[] = {"--exclusive", "--oversubscribe", "-s", "--ntasks",
@@ -257,8 +259,9 @@ static int submit(struct sched_slurm *s, uint32_t pool, struct pawl_err *err)
 	return slurm_commands_add(s->commands, words, on_submitted, s, pool, err);
 }
 
-/* Submits one of what was asked for, beyond what waits already. One after the other, so that an
- * sbatch that hangs does not keep squeue from being asked for longer than once. */
+/* Submits one of the pilots that were asked for and do not wait in the queue already. One after the
+ * other, so that an sbatch that hangs does not keep squeue from being asked for longer than
+ * once. */
 static void submit_missing(struct sched_slurm *s, uint32_t pool)
 {
 	struct asked *asked = &s->asked[pool];
@@ -266,7 +269,7 @@ static void submit_missing(struct sched_slurm *s, uint32_t pool)
 	struct pawl_err err = {0};
 
 	if (!s->ready || asked->queued) {
-		return; /* what waits is not known yet */
+		return; /* the pilots that wait are not known yet */
 	}
 	for (uint32_t i = 0; i < s->queue_n; i++) {
 		have += s->queue[i].pool == pool && s->queue[i].awaited;
@@ -288,7 +291,7 @@ void slurm_queue_ask(struct sched_slurm *s, uint32_t pool, uint32_t count)
 	int64_t now_ns = clock_mono_ns();
 
 	if (now_ns - asked->asked_ns >= CORE_DRY_NS) {
-		asked->n = 0; /* the core does not wait for those any more */
+		asked->n = 0; /* the core does not wait for the nodes asked for before */
 	}
 	asked->n += count;
 	asked->asked_ns = now_ns;
@@ -310,8 +313,8 @@ void slurm_queue_give_back(struct sched_slurm *s, const char *node)
 
 /* ---- what squeue says ---- */
 
-/* Once, until it has come, or waits for something else. Slurm says Priority of all but the first of
- * a partition, and None of what it has not looked at. */
+/* Logs why pilots wait: once, until one has come or the reason is another one. Slurm says Priority
+ * of all jobs but the first of a partition, and None of jobs that it has not looked at. */
 static void say_waits(struct sched_slurm *s, const struct pilot_job *job)
 {
 	struct asked *asked = &s->asked[job->pool];
@@ -326,7 +329,7 @@ static void say_waits(struct sched_slurm *s, const struct pilot_job *job)
 		s->options.pools[job->pool].pool.name, reason);
 }
 
-/* Why it will not come, or does not; false: it may. */
+/* Finds out why a pilot will not come, or does not. Returns false if it may still come. */
 static bool find_fault(const struct sched_slurm *s, const struct pilot_job *job,
 	struct pawl_err *err)
 {
@@ -376,7 +379,7 @@ static void check_awaited(struct sched_slurm *s, struct pilot_job *job)
 	go_dry(s, job->pool, err.msg);
 }
 
-/* Whether the pilot is still there, to Slurm. */
+/* Checks whether the pilot is still there, as Slurm says. */
 static void check_pilot(struct sched_slurm *s, struct pilot *pilot, int64_t now_ns)
 {
 	const struct pilot_job *job = find_job(s, pilot->have.slurm_job);
@@ -388,9 +391,9 @@ static void check_pilot(struct sched_slurm *s, struct pilot *pilot, int64_t now_
 	}
 	pilot->pool = job ? job->pool : pilot->pool;
 	if (pilot->came_ns >= s->polled_ns && !slurm_queue_past(s, pilot)) {
-		return; /* squeue may have been asked before it began */
+		return; /* squeue may have been asked before the pilot began */
 	}
-	if (!listed && !pilot->missed) { /* what was cut off at a line's end looks like this, too */
+	if (!listed && !pilot->missed) { /* perhaps output was cut off at a line's end */
 		pilot->missed = true;
 		return;
 	}
@@ -402,7 +405,7 @@ static void check_pilot(struct sched_slurm *s, struct pilot *pilot, int64_t now_
 		slurm_pilot_lose(s, pilot, true);
 		return;
 	}
-	slurm_pilot_end(pilot); /* if it still sees the spool, it ends by itself */
+	slurm_pilot_end(pilot); /* the pilot ends by itself, if it still sees the spool */
 	slurm_pilot_lose(s, pilot,
 		now_ns - pilot->heard_ns >= s->options.fence_ns + s->options.fence_ns / 2);
 }
@@ -414,7 +417,7 @@ static void drop_unlisted(struct sched_slurm *s)
 	for (uint32_t i = 0; i < s->queue_n; i++) {
 		struct pilot_job *job = &s->queue[i];
 
-		if (!job->listed && !job->missed) { /* once may be a mistake */
+		if (!job->listed && !job->missed) { /* a single miss may be a mistake */
 			job->missed = true;
 			s->queue[kept++] = *job;
 		} else if (!job->listed) {
@@ -436,7 +439,7 @@ static int read_queue(struct sched_slurm *s, const char *text, struct pawl_err *
 	while ((rv = slurm_queue_next(&at, &row, err)) == 1) {
 	}
 	if (rv != 0) {
-		return rv; /* all of it, or nothing */
+		return rv; /* nothing is taken unless all can be read */
 	}
 	for (uint32_t i = 0; i < s->queue_n; i++) {
 		s->queue[i].listed = false;
@@ -508,7 +511,8 @@ static void see_node(struct sched_slurm *s, const char *node, bool drained)
 			continue;
 		}
 		pilot->drained = drained;
-		/* Who drained the node waits for it, and nothing comes to it any more. */
+		/* The person who drained the node waits for it, and nothing comes to it any
+		 * more. */
 		if (drained && pilot->told_drained && !pilot->leave && !slurm_jobs_on(s, pilot)) {
 			slurm_queue_give_back(s, pilot->name);
 		}
@@ -539,7 +543,8 @@ static void on_nodes(void *user, const struct slurm_done *done)
 	slurm_look_soon(s);
 }
 
-/* "--nodes=" and the nodes with pilots, of which some may be twice. NULL: none. To be freed. */
+/* Returns "--nodes=" and the nodes with pilots, some of them perhaps twice; to be freed. NULL:
+ * there are none, or memory is short. */
 static char *node_list(const struct sched_slurm *s)
 {
 	static const char option[] = "--nodes=";

@@ -1,4 +1,4 @@
-/* What the engine slurm tells people of its own: see engine.h. */
+/* Remarks of the engine slurm for people: see engine.h. */
 #include "sched/slurm_impl.h"
 
 #include "base/clock.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Lines that grow; one that does not fit is left out. */
+/* A text to which lines are added; a line that does not fit is left out. */
 struct lines {
 	char *text;
 	size_t len_bytes, cap_bytes;
@@ -50,7 +50,7 @@ static void add_pool(const struct sched_slurm *s, uint32_t pool, struct lines *l
 		waiting++;
 		if (job->row.reason[0] != '\0' && strcmp(job->row.reason, "None") != 0 &&
 			(waiting == 1 || strcmp(job->row.reason, "Priority") != 0)) {
-			reason = job->row.reason; /* Priority is said of all but the first */
+			reason = job->row.reason; /* Slurm says Priority of all but the first */
 		}
 	}
 	if (waiting > 0) {

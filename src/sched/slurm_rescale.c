@@ -1,14 +1,14 @@
-/* Other replicas of a job that runs, on its nodes, and on others.
+/* Changes the replicas of a job that runs, on its nodes and onto others.
  *
- * The record has each part's size and the generation that it is of, who joins and who leaves,
+ * The record has each part's size, the generation that set it, and which parts join and leave,
  * before a pilot is told; pilots say what their parts have, and the job's ranks say in their door
- * who trains. So it is answered by what there is, however often it is told, and whoever was
- * restarted meanwhile.
+ * which of them train. So a rescale is answered by what there is, however often it is asked for,
+ * and whichever process was restarted meanwhile.
  *
  * Happy path: sizes change; once the job's ranks let others in, new parts start; once those train,
  * the parts that are to leave are told; once they have left, they are taken off the record, and the
  * core is told. A script whose ranks let nobody in would run as a job of its own where it joins: so
- * nothing is started before it is known that they do. */
+ * nothing is started before the ranks are known to let others in. */
 #include "sched/slurm_impl.h"
 
 #include "base/clock.h"
@@ -23,11 +23,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define NUMBERS_MAX 1024u /* of a job's nodes, as `pawl run --node-rank` has it */
+#define NUMBERS_MAX 1024u /* numbers of a job's nodes, as in `pawl run --node-rank` */
 
 /* ---- the door ---- */
 
-/* "": it has none. */
+/* Finds the path of the job's door; "": there is none. */
 static void door_of(const struct slurm_record *record, char path[SLURM_PATH_MAX])
 {
 	struct slurm_words words;
@@ -41,7 +41,7 @@ static void door_of(const struct slurm_record *record, char path[SLURM_PATH_MAX]
 	}
 }
 
-/* Whether others can join there. */
+/* Reads the job's door. Returns whether others can join there. */
 static bool read_door(const struct slurm_record *record, struct run_door *door)
 {
 	char path[SLURM_PATH_MAX];
@@ -56,7 +56,7 @@ void slurm_rescale_learn(struct slurm_record *record)
 	struct run_door door;
 
 	record->elastic = record->elastic || read_door(record, &door) ||
-		(!record->joint && door.state == RUN_DOOR_OVER); /* only ranks have said it */
+		(!record->joint && door.state == RUN_DOOR_OVER); /* only ranks have said so */
 }
 
 void slurm_rescale_forget(const struct slurm_record *record)
@@ -68,9 +68,9 @@ void slurm_rescale_forget(const struct slurm_record *record)
 	run_door_remove_alive(path);
 }
 
-/* ---- what is to be ---- */
+/* ---- the new record ---- */
 
-/* Its program can be told of another size. */
+/* Whether the spot's program can be told of another size. */
 static bool can_scale(const struct slurm_spot *spot)
 {
 	struct slurm_words words;
@@ -84,7 +84,7 @@ static bool can_scale(const struct slurm_spot *spot)
 	return can;
 }
 
-/* Replicas of the place on a node; 0: none. */
+/* Returns the replicas of the place on a node; 0: none. */
 static uint32_t wanted_on(const struct sched_core *core, const struct core_place *place,
 	const char *name)
 {
@@ -108,7 +108,7 @@ static bool is_on(const struct slurm_record *record, const char *name)
 	return false;
 }
 
-/* Above all that there are: what one is left of is not met again soon. */
+/* Returns a number above all that there are: leftovers of a node that has left are not met soon. */
 static uint32_t new_number(const struct slurm_record *record)
 {
 	uint32_t number = 0;
@@ -176,7 +176,7 @@ static void put_leaving(struct slurm_record *next, const struct slurm_record *re
 	}
 }
 
-/* PAWL_ENOTSUP: nodes cannot join or leave. */
+/* Checks that nodes can join and leave, if any are to. PAWL_ENOTSUP. */
 static int check_door(const struct slurm_job *job, const struct slurm_record *next,
 	struct pawl_err *err)
 {
@@ -196,7 +196,8 @@ static int check_door(const struct slurm_job *job, const struct slurm_record *ne
 		"it would be on other nodes, and its ranks let nobody in");
 }
 
-/* The programs of those from first to end are its own; the others' are the record's. */
+/* Frees next, and the programs of its spots from first to end; all other programs are the
+ * record's. */
 static void drop(struct slurm_record *next, uint32_t first, uint32_t end)
 {
 	for (uint32_t i = first; i < end; i++) {
@@ -205,7 +206,7 @@ static void drop(struct slurm_record *next, uint32_t first, uint32_t end)
 	free(next->spots);
 }
 
-/* The record as it is to be. An error refuses the rescale: nothing has changed. */
+/* Makes the record as it is to be. An error refuses the rescale: nothing has changed. */
 static int begin(struct sched_slurm *s, struct slurm_job *job, const struct sched_core *core,
 	uint64_t generation, const struct core_place *place, struct pawl_err *err)
 {
@@ -243,7 +244,7 @@ static int begin(struct sched_slurm *s, struct slurm_job *job, const struct sche
 	return 0;
 }
 
-/* ---- answers ---- */
+/* ---- answers to the core ---- */
 
 static void refuse(struct sched_slurm *s, struct slurm_job *job, uint64_t generation)
 {
@@ -251,7 +252,8 @@ static void refuse(struct sched_slurm *s, struct slurm_job *job, uint64_t genera
 	slurm_tell_job(s, CORE_REFUSED, job, generation);
 }
 
-/* It ends, whatever it is told: a part of it has failed, or it is lost with its nodes. */
+/* Whether the job ends whatever it is told: a part of it has failed, or it is lost with its
+ * nodes. */
 static bool is_ending(struct sched_slurm *s, const struct slurm_job *job)
 {
 	uint32_t here = 0;
@@ -277,7 +279,7 @@ void slurm_jobs_rescale(struct sched_slurm *s, const struct sched_core *core, ui
 	if (!slurm_job_is_alive(job)) {
 		slurm_tell_job(s, CORE_ENDED, job, generation);
 	} else if (generation <= job->record.stopped || is_ending(s, job)) {
-		return; /* its end will be told */
+		return; /* the core will be told of the end */
 	} else if (generation == job->refused) {
 		refuse(s, job, generation);
 	} else if (generation == job->record.rescaled) {
@@ -293,15 +295,15 @@ void slurm_jobs_rescale(struct sched_slurm *s, const struct sched_core *core, ui
 	}
 }
 
-/* ---- what has become of it ---- */
+/* ---- progress ---- */
 
-/* How far it is. */
+/* How far a rescale has come. */
 struct progress {
-	bool sized;  /* who stays has the size that it is to have */
-	bool joined; /* who joins trains */
-	bool left;   /* who leaves has left */
-	bool leaves; /* somebody is to */
-	bool failed; /* it will not be */
+	bool sized;  /* parts that stay have the size that they are to have */
+	bool joined; /* parts that join train */
+	bool left;   /* parts that leave have left */
+	bool leaves; /* a part is to leave */
+	bool failed; /* the rescale will not succeed */
 };
 
 static bool trains(const struct run_door *door, const struct slurm_spot *spot,
@@ -321,8 +323,8 @@ static void look_at(struct sched_slurm *s, const struct slurm_job *job, const st
 
 	if (spot->leaves) {
 		progress->leaves = true;
-		/* and the others go on without: one that was ended with its node may have been told
-		 * to stop, and have stopped the job */
+		/* The others must go on without it: a part that was ended with its node may have
+		 * been told to stop, and have stopped the job. */
 		progress->left = progress->left && (ended || !pilot || pilot->empty) &&
 			run_door_ranks(door, spot->number) == 0;
 	} else if (spot->joins) {
@@ -335,7 +337,7 @@ static void look_at(struct sched_slurm *s, const struct slurm_job *job, const st
 	}
 }
 
-/* It is carried out: who has left is forgotten. */
+/* Ends a rescale that is carried out: parts that have left are forgotten. */
 static void settle(struct sched_slurm *s, struct slurm_job *job)
 {
 	struct slurm_record next = job->record;
@@ -353,7 +355,7 @@ static void settle(struct sched_slurm *s, struct slurm_job *job)
 	}
 	if (!spots || slurm_job_save(s, &next, &err) != 0) {
 		free(spots);
-		slurm_spool_fails(s, &err); /* it is told once it is stored */
+		slurm_spool_fails(s, &err); /* the core is told once it is stored */
 		return;
 	}
 	slurm_job_touch(s, job);
@@ -366,7 +368,7 @@ static void settle(struct sched_slurm *s, struct slurm_job *job)
 	job->record = next;
 	job->rescale_ns = 0;
 	job->admits = job->parting = false;
-	job->bereaved = false; /* that of nodes that have left, too, is carried out */
+	job->bereaved = false; /* losses of nodes that have left are dealt with, too */
 	slurm_tell_job(s, CORE_RUNS, job, next.rescaled);
 }
 

@@ -1,8 +1,9 @@
-/* Chosen, made, locked; what others left is removed: see slurm_scratch.h.
+/* Chooses, makes and locks the directory, and removes what others left: see slurm_scratch.h.
  *
- * A directory that is not locked is of a pilot that is dead, or has made it just now: who makes one
- * sees once it has the lock whether it is still there, and else makes another. Where there are no
- * locks, as on some file systems of several hosts, nothing is taken for dead. */
+ * A directory that is not locked belongs to a pilot that is dead, or has made it just now: a pilot
+ * that makes one checks, once it has the lock, whether the directory is still there, and else makes
+ * another. Where there are no locks, as on some file systems of several hosts, no pilot is taken
+ * for dead. */
 #include "sched/slurm_scratch.h"
 
 #include "base/err.h"
@@ -25,13 +26,13 @@
 #include <unistd.h>
 
 #define NAME       "pawl-scratch-%s-"
-#define RANDOM     "XXXXXX" /* behind that */
+#define RANDOM     "XXXXXX" /* end of the name, for mkdtemp */
 #define NAME_BYTES 128u
 #define TRIES      8
 
-/* ---- which ---- */
+/* ---- choice ---- */
 
-/* The fastest of those that can be used; NULL: none can. */
+/* Returns the fastest directory of those that can be used; NULL: none can. */
 static const char *choose(const char *const *dirs, uint32_t n)
 {
 	const char *good[SCRATCH_DIRS_MAX];
@@ -61,9 +62,9 @@ static const char *choose(const char *const *dirs, uint32_t n)
 	return good[best];
 }
 
-/* ---- whose ---- */
+/* ---- ownership ---- */
 
-/* What is held is what is there now. */
+/* Whether the directory that fd holds is this user's and still the one at path. */
 static bool is_there(int fd, const char *path)
 {
 	struct stat held;
@@ -73,8 +74,8 @@ static bool is_there(int fd, const char *path)
 		held.st_dev == there.st_dev && held.st_ino == there.st_ino;
 }
 
-/* Locks a directory of this user's: its descriptor. -1, and errno: EWOULDBLOCK: somebody has it;
- * ENOENT: it is gone; others: it has no locks. */
+/* Locks a directory of this user's and returns its descriptor. Returns -1 with errno: EWOULDBLOCK:
+ * somebody has the lock; ENOENT: the directory is gone; others: it has no locks. */
 static int take(const char *path)
 {
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -123,7 +124,7 @@ static void remove_dead(const char *dir, const char *host)
 
 		if (strncmp(entry->d_name, name, strlen(name)) != 0 ||
 			strlen(entry->d_name) != strlen(name) + strlen(RANDOM)) {
-			continue; /* gpu-1's is none of gpu's */
+			continue; /* gpu-1's directory is not one of gpu's */
 		}
 		snprintf(path, sizeof(path), "%.2000s/%s", dir, entry->d_name);
 		fd = take(path);
@@ -138,14 +139,15 @@ static void remove_dead(const char *dir, const char *host)
 	}
 }
 
-/* It may take long, and the pilot must be heard of meanwhile. */
+/* Removes what dead pilots have left, in a child: it may take long, and the pilot must be heard of
+ * meanwhile. */
 static void clean(const char *host, const char *const *dirs, uint32_t n)
 {
 	pid_t self = getpid();
 	pid_t child = fork();
 
 	if (child != 0) {
-		return; /* who cannot be started leaves it to the next pilot */
+		return; /* without a child, the next pilot does it */
 	}
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	for (uint32_t i = 0; i < n && getppid() == self; i++) {
@@ -178,7 +180,7 @@ void slurm_scratch_drop(struct slurm_scratch *scratch, const char *path)
 		}
 		return;
 	}
-	if (fork() == 0) { /* else the pilot's end removes it */
+	if (fork() == 0) { /* without a child, the pilot's end removes it */
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		scratch_remove(old);
 		_exit(0);

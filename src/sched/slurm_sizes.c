@@ -1,6 +1,6 @@
-/* What Slurm's nodes have: asked for now and then, since nodes come and change. What pilots of a
- * pool can get is taken to be all nodes of its partitions; which of them its other options leave,
- * Slurm alone knows. */
+/* Resources of Slurm's nodes: asked for now and then, since nodes come and change. Pilots of a pool
+ * are taken to get any node of the pool's partitions; which nodes its other options leave, Slurm
+ * alone knows. */
 #include "sched/slurm_impl.h"
 
 #include "base/clock.h"
@@ -21,7 +21,7 @@ bool sched_slurm_has(const struct slurm_size *size, const struct slurm_size *lea
 		size->disk_bytes >= least->disk_bytes;
 }
 
-/* "gpu" is in "cpu,gpu". */
+/* Whether a list has a name, as "cpu,gpu" has "gpu". */
 static bool in_list(const char *list, const char *name)
 {
 	size_t len = strlen(name);
@@ -34,7 +34,7 @@ static bool in_list(const char *list, const char *name)
 	return false;
 }
 
-/* The partitions that a pool names; NULL: none, so Slurm's own choice counts. */
+/* Returns the partitions that a pool names; NULL: none, so Slurm's own choice counts. */
 static const char *partitions_of(const struct slurm_pool *pool)
 {
 	static const char word[] = "--partition=";
@@ -93,7 +93,7 @@ static int read_sizes(struct sched_slurm *s, const char *text, struct pawl_err *
 	while ((rv = slurm_sizes_next(&at, &row, err)) == 1) {
 	}
 	if (rv != 0) {
-		return rv; /* all of it, or nothing */
+		return rv; /* nothing is taken unless all can be read */
 	}
 	s->machines_n = 0;
 	at = text;

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #define DEVICES     "CUDA_VISIBLE_DEVICES"
-#define RUN_DEVICES "PAWL_RUN_DEVICES" /* as `pawl run` has it: agent/run_devices.h */
+#define RUN_DEVICES "PAWL_RUN_DEVICES" /* known to `pawl run`: agent/run_devices.h */
 
 #define PATH_BYTES 128u
 
@@ -39,7 +39,7 @@ void slurm_slots_take(const struct slurm_parts *parts, struct slurm_part *part, 
 	}
 }
 
-/* The n-th item of a list with commas; "": there is none. */
+/* Returns the n-th item of a list with commas, and what follows it; "": there is none. */
 static const char *item_of(const char *list, uint32_t n)
 {
 	for (; n > 0 && *list != '\0'; n--) {
@@ -49,7 +49,7 @@ static const char *item_of(const char *list, uint32_t n)
 	return list;
 }
 
-/* The pilot's devices; NULL: it has not one for each slot. */
+/* Returns the pilot's devices; NULL: there is not one for each slot. */
 static const char *all_devices(const struct slurm_parts *parts)
 {
 	const char *all = getenv(DEVICES);

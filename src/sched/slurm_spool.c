@@ -15,9 +15,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define NUMBER_CHARS 16u /* of a number in a name: hexadecimal */
+#define NUMBER_CHARS 16u /* hexadecimal digits of a number in a name */
 
-/* What sbatch starts on a node: this program, with words that no shell reads. */
+/* The script that sbatch starts on a node: runs its words, which no shell reads. */
 static const char script[] = "#!/bin/sh\nexec \"$@\"\n";
 
 static bool fits(char *path, const char *directory, const char *name)
@@ -69,7 +69,7 @@ int slurm_spool_put_newer(const char *directory, const char *kind, uint64_t numb
 	numbered(name, sizeof(name), kind, number);
 	rv = slurm_spool_put(directory, name, out, err);
 	for (uint64_t old = number; rv == 0 && old > 1 && old > number - 2; old--) {
-		numbered(name, sizeof(name), kind, old - 1); /* and one that a crash has left */
+		numbered(name, sizeof(name), kind, old - 1); /* also one that a crash has left */
 		if (fits(path, directory, name)) {
 			unlink(path);
 		}

@@ -1,4 +1,4 @@
-/* A job's nodes: which pilot each is, and what is to run there. */
+/* A job's nodes: which pilot each one is, and what is to run there. */
 #include "sched/slurm_impl.h"
 
 #include "base/err.h"
@@ -14,7 +14,7 @@ int slurm_spot_take(struct sched_slurm *s, const struct sched_core *core,
 	const struct core_node *node = core_node_find(core, from->node);
 	const struct pilot *pilot = node ? slurm_pilot_named(s, node->offer.name) : NULL;
 
-	if (node && (!pilot || pilot->lost)) { /* as if the spool is another one now */
+	if (node && (!pilot || pilot->lost)) { /* perhaps another spool is used now */
 		slurm_tell_node(s, node->offer.name, CORE_NODE_GONE);
 	}
 	if (!pilot || pilot->lost || pilot->leave) {
@@ -53,7 +53,7 @@ static int describe_spot(struct sched_slurm *s, const struct slurm_start *start,
 			s->options.release(s->options.user, &program);
 		}
 	}
-	spot->program = out.bytes; /* taken */
+	spot->program = out.bytes; /* the spot owns the bytes now */
 	spot->len_bytes = (uint32_t)out.len_bytes;
 	wire_out_deinit(&program.mounts);
 	wire_out_deinit(&program.setup);
@@ -64,7 +64,7 @@ static int describe_spot(struct sched_slurm *s, const struct slurm_start *start,
 	return rv;
 }
 
-/* What an address is for: also of a pilot that is lost meanwhile. */
+/* Returns the address of a spot's pilot, also if that is lost meanwhile. "": not known. */
 static const char *address_of(struct sched_slurm *s, const struct slurm_spot *spot)
 {
 	const struct pilot *pilot = slurm_pilot_named(s, spot->node);
@@ -72,7 +72,7 @@ static const char *address_of(struct sched_slurm *s, const struct slurm_spot *sp
 	return pilot ? pilot->have.address : "";
 }
 
-/* The first says whether the others join it. */
+/* Notes whether others can join the job, as the program of its first node says. */
 static int see_door(struct slurm_record *record, const struct slurm_spot *spot,
 	struct pawl_err *err)
 {
@@ -130,7 +130,7 @@ int slurm_spots_describe(struct sched_slurm *s, struct slurm_record *record, uin
 	return rv;
 }
 
-/* All of it runs, and nothing else is to be. */
+/* Whether all of the job runs, and nothing else is to be. */
 static bool is_settled(const struct slurm_job *job, uint64_t generation)
 {
 	const struct slurm_record *record = &job->record;

@@ -1,4 +1,4 @@
-/* Lines of fields that end with '|': see slurm_text.h. */
+/* Reads lines of fields that end with '|': see slurm_text.h. */
 #include "sched/slurm_text.h"
 
 #include "base/err.h"
@@ -42,7 +42,7 @@ static const struct {
 	{"REVOKED", SLURM_CUT_OFF},
 };
 
-/* A field that ends with '|', on this line. */
+/* Takes a field, which ends with '|' on this line. */
 static bool take_field(const char **at, char *field, size_t cap_bytes)
 {
 	size_t len = strcspn(*at, "|\n");
@@ -56,7 +56,7 @@ static bool take_field(const char **at, char *field, size_t cap_bytes)
 	return true;
 }
 
-/* What is left of the line, in which there may be anything, up to its last '|': cut. */
+/* Takes the rest of the line, which may have anything in it, up to its last '|'; cut to fit. */
 static bool take_rest(const char **at, char *field, size_t cap_bytes)
 {
 	size_t len = strcspn(*at, "\n");
@@ -70,7 +70,8 @@ static bool take_rest(const char **at, char *field, size_t cap_bytes)
 	return true;
 }
 
-/* One without an end was cut off, and so may be what would have followed. */
+/* Goes past the end of a line. A line without an end was cut off, and so may be what would have
+ * followed. */
 static bool end_line(const char **at)
 {
 	bool good = **at == '\n';

@@ -1,4 +1,4 @@
-/* The solver's course: see solve.h. Pure. */
+/* The steps of the solver: see solve.h. Pure. */
 #include "sched/solve.h"
 
 #include "base/assert.h"
@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define SMALLER   0.5 /* of reduced cost, where an exact search takes too long */
+#define SMALLER   0.5 /* factor of the reduced cost after a search that is too long */
 #define TRIES_MAX 40
 
 static void check(struct solve *solve)
@@ -44,7 +44,7 @@ static double add_up(const struct sched_problem *problem, const uint32_t *chosen
 	return sum;
 }
 
-/* By the best prices. */
+/* Computes the reduced costs of all choices by the best prices. */
 static void reduce(struct solve *solve)
 {
 	const struct sched_problem *problem = solve->problem;
@@ -64,9 +64,9 @@ static void reduce(struct solve *solve)
 }
 
 /*
- * Any allocation with a choice in it whose reduced cost is x costs the bound and x at least. So
- * what costs less than solution has none over the gap; and after a search of all up to within, what
- * was left out costs the bound and within at least.
+ * Any allocation with a choice in it whose reduced cost is x costs the bound and x at least. So an
+ * allocation that costs less than solution has no choice over the gap; and after a search of all
+ * choices up to within, an allocation that was left out costs the bound and within at least.
  */
 static int search(struct solve *solve, struct sched_solution *solution, struct pawl_err *err)
 {

@@ -10,18 +10,18 @@
 #include <string.h>
 
 /*
- * The jobs that have more than one choice left. What they take at least in any case is set aside:
- * so few slots remain to be divided, where choices differ little.
+ * The jobs that have more than one choice left. The slots that a job takes with any of its choices
+ * are set aside: so few slots remain to be divided, where choices differ little.
  */
 struct core {
 	struct solve *solve;
-	const uint32_t *chosen; /* as it is so far: each may be kept */
-	double within;          /* of a choice's reduced cost */
+	const uint32_t *chosen; /* choices so far; each job may keep its own */
+	double within;          /* largest reduced cost of a choice that is searched */
 	uint32_t jobs_n;
 	uint64_t choices_n;
-	uint64_t states;                  /* of the slots */
-	uint32_t slots[SCHED_TYPES_MAX];  /* to divide */
-	uint64_t stride[SCHED_TYPES_MAX]; /* of a state's number, by a slot of a type */
+	uint64_t states;                  /* number of states: slots taken of each type */
+	uint32_t slots[SCHED_TYPES_MAX];  /* slots to divide, of each type */
+	uint64_t stride[SCHED_TYPES_MAX]; /* difference in a state's number for a slot of a type */
 };
 
 static bool is_in(const struct core *core, uint32_t job, uint32_t choice)
@@ -29,13 +29,14 @@ static bool is_in(const struct core *core, uint32_t job, uint32_t choice)
 	return core->solve->reduced[choice] <= core->within || core->chosen[job] == choice;
 }
 
-/* What a job's choices are of: how many there are, and what they all take of one type at least. */
+/* The choices that a job may take: how many there are, and the slots of one type that they all take
+ * at least. */
 struct range {
 	uint32_t n;
-	uint32_t only; /* the last of them */
+	uint32_t only; /* index of the last choice */
 	uint32_t type;
 	uint32_t least;
-	uint32_t most[SCHED_TYPES_MAX]; /* of each type, of one choice */
+	uint32_t most[SCHED_TYPES_MAX]; /* most slots of each type that one choice takes */
 };
 
 static struct range find_range(const struct core *core, uint32_t job)
@@ -63,7 +64,7 @@ static struct range find_range(const struct core *core, uint32_t job)
 	return range;
 }
 
-/* Counts jobs, choices and states; false: there are too many. */
+/* Counts jobs, choices and states. Returns false if there are too many. */
 static bool measure(struct core *core)
 {
 	const struct sched_problem *problem = core->solve->problem;
@@ -95,7 +96,8 @@ static bool measure(struct core *core)
 	return true;
 }
 
-/* One choice of one job, in all states: to[state] = min(to[state], from[state - slots] + cost). */
+/* Applies one choice of one job to all states: to[state] = min(to[state], from[state - slots] +
+ * cost). */
 static void relax(const struct core *core, uint32_t type, uint32_t slots, double cost,
 	const double *from, double *to, uint16_t *taken, uint16_t name)
 {
@@ -115,9 +117,9 @@ static void relax(const struct core *core, uint32_t type, uint32_t slots, double
 
 /* The tables of a search, owned. */
 struct tables {
-	double *from, *to; /* by state: the least cost of the jobs so far */
-	uint16_t *taken;   /* by job and state: which of a job's choices that is */
-	uint32_t *jobs;    /* that have several choices */
+	double *from, *to; /* by state: least cost of the jobs so far */
+	uint16_t *taken;   /* by job and state: the job's choice at that cost */
+	uint32_t *jobs;    /* jobs that have several choices */
 };
 
 static void fill(const struct core *core, struct tables *tables)
@@ -154,7 +156,7 @@ static void fill(const struct core *core, struct tables *tables)
 	}
 }
 
-/* What the jobs take, from the last one's table to the first's. */
+/* Finds the jobs' choices, from the last job's table to the first's. */
 static void trace(const struct core *core, const struct tables *tables, uint32_t *chosen)
 {
 	const struct sched_problem *problem = core->solve->problem;
@@ -196,7 +198,7 @@ int solve_core(struct solve *solve, double within, struct sched_solution *soluti
 	}
 	memcpy(chosen, solution->chosen, n * sizeof(*chosen));
 	fill(&core, &tables);
-	trace(&core, &tables, chosen); /* while core.chosen is as it was */
+	trace(&core, &tables, chosen); /* before core.chosen changes */
 	memcpy(solution->chosen, chosen, n * sizeof(*chosen));
 out:
 	free(tables.from);

@@ -1,19 +1,19 @@
-/* The prices of the solver: the highest bound. Pure. */
+/* Finds the solver's prices: those with the highest bound. Pure. */
 #include "sched/solve_impl.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
-#define CUTS_MAX  64    /* evaluations along a line */
-#define LINES_MAX 10    /* for each type, in all prices together */
-#define LITTLE    1e-9  /* of the bound: what a line should add */
-#define LESS      0.5   /* a space's size after it was stretched, where slopes changed */
-#define ENOUGH    1e-12 /* of the bound: what is not worth another evaluation */
+#define CUTS_MAX  64    /* evaluations along a line, at most */
+#define LINES_MAX 10    /* lines for each type, in all prices together, at most */
+#define LITTLE    1e-9  /* share of the bound that a line should add */
+#define LESS      0.5   /* factor of a space's size, applied where slopes changed */
+#define ENOUGH    1e-12 /* share of the bound that is not worth another evaluation */
 
 /*
- * What each job takes at trial's prices, of equal ones the first, and the bound. Sums are of
- * doubles: what rounding may have added is taken off again (n terms, each sum exact to half an
+ * Finds what each job takes at trial's prices, the first of equal choices, and the bound. Sums are
+ * of doubles: what rounding may have added is taken off again (n terms, each sum exact to half an
  * epsilon).
  */
 static void evaluate(struct solve *solve)
@@ -47,7 +47,7 @@ static void evaluate(struct solve *solve)
 	dual->bound = sum - size * DBL_EPSILON * (problem->jobs_n + solve->types);
 }
 
-/* No job takes any slot at this price. */
+/* Returns a price at which no job takes any slot. */
 static double find_highest(const struct solve *solve)
 {
 	const struct sched_problem *problem = solve->problem;
@@ -67,8 +67,8 @@ static double find_highest(const struct solve *solve)
 	return highest;
 }
 
-/* How the bound rises with the prices: slots that are taken over what there are. Not where a price
- * would fall below 0. */
+/* Computes the bound's slope by each price: slots that are taken less slots that there are. 0 where
+ * a price would fall below 0. */
 static void slope_of(const struct solve *solve, const struct solve_dual *dual, double *slope)
 {
 	for (uint32_t t = 0; t < solve->types; t++) {
@@ -77,12 +77,13 @@ static void slope_of(const struct solve *solve, const struct solve_dual *dual, d
 	}
 }
 
-/* A line through the best prices. The bound along it is concave; here are its value and slope. */
+/* A point on a line through the best prices: the bound along the line is concave, and here are its
+ * value and slope. */
 struct cut {
 	double at; /* steps along the line */
 	double bound;
 	double slope;
-	double slopes[SCHED_TYPES_MAX]; /* of all prices */
+	double slopes[SCHED_TYPES_MAX]; /* slope by each price */
 };
 
 static struct cut cut_of(const struct solve *solve, const struct solve_dual *dual,
@@ -97,7 +98,8 @@ static struct cut cut_of(const struct solve *solve, const struct solve_dual *dua
 	return cut;
 }
 
-/* The same after so many steps from base, where the prices are tried. */
+/* Evaluates the point at steps along the line from base, and keeps its prices if they are the
+ * best. */
 static struct cut cut_at(struct solve *solve, const double *base, const double *direction,
 	double at)
 {
@@ -119,7 +121,7 @@ static struct cut cut_at(struct solve *solve, const double *base, const double *
 	return cut;
 }
 
-/* The most steps along a line before a price is below 0, where all that fall are so. */
+/* Returns the most steps along a line before the first of the falling prices is below 0. */
 static double find_limit(const struct solve *solve, const double *base, const double *direction)
 {
 	double limit = INFINITY;
@@ -133,9 +135,10 @@ static double find_limit(const struct solve *solve, const double *base, const do
 }
 
 /*
- * The best prices along a line that rises from the best so far, first tried after so many steps.
- * The tangents at a point before the maximum and at one behind it meet above it; where they meet is
- * tried next, until the bound is as high there as they are. slopes: behind the maximum.
+ * Finds the best prices along a line that rises from the best so far; first: steps to the first
+ * try. The tangents at a point before the maximum and at one behind it meet above it; the point
+ * where they meet is tried next, until the bound is as high there as they are. slopes: behind the
+ * maximum.
  */
 static void search_line(struct solve *solve, const double *direction, double first, double *slopes)
 {
@@ -173,7 +176,8 @@ static void search_line(struct solve *solve, const double *direction, double fir
 
 /* ---- all prices together ---- */
 
-/* The space that lines are looked for in: a matrix that is stretched where the bound is a ridge. */
+/* The space in which lines are looked for: a matrix that is stretched where the bound is a
+ * ridge. */
 struct space {
 	double axis[SCHED_TYPES_MAX][SCHED_TYPES_MAX];
 };
@@ -193,7 +197,8 @@ static double multiply(const struct solve *solve, const struct space *space, boo
 	return sqrt(square);
 }
 
-/* Less by LESS along what slopes before and behind the line's maximum differ in. */
+/* Shrinks the space by LESS in the direction in which the slopes before and behind the line's
+ * maximum differ. */
 static void stretch(const struct solve *solve, struct space *space, const double *before,
 	const double *behind)
 {
@@ -226,7 +231,7 @@ static void search_all(struct solve *solve)
 {
 	struct space space = {0};
 	double before[SCHED_TYPES_MAX];
-	uint32_t idle = 0; /* lines that found nothing, one after another */
+	uint32_t idle = 0; /* number of consecutive lines that found nothing */
 
 	for (uint32_t t = 0; t < solve->types; t++) {
 		space.axis[t][t] = 1;

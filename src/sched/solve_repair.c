@@ -1,4 +1,4 @@
-/* From what jobs take at the best prices to what fits, and to what costs less. Pure. */
+/* Goes from what jobs take at the best prices to what fits, and to what costs less. Pure. */
 #include "base/assert.h"
 #include "sched/solve_impl.h"
 
@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PASSES_MAX 32 /* over all jobs */
+#define PASSES_MAX 32 /* passes over all jobs, at most */
 
-/* Slots of each type that are left; below 0: too many are taken. */
+/* Counts the slots of each type that are left; below 0: too many are taken. */
 static void count_room(const struct solve *solve, const uint32_t *chosen, int64_t *room)
 {
 	const struct sched_problem *problem = solve->problem;
@@ -23,7 +23,7 @@ static void count_room(const struct solve *solve, const uint32_t *chosen, int64_
 	}
 }
 
-/* Slots of its own type that a move from one choice to another takes. */
+/* Returns how many more slots of to's type a move from one choice to the other takes. */
 static int64_t count_more(const struct sched_choice *from, const struct sched_choice *to)
 {
 	return (int64_t)to->replicas - (from->type == to->type ? from->replicas : 0);
@@ -39,9 +39,9 @@ static int compare(const void *a, const void *b)
 }
 
 /*
- * What a move is worth, the less the better: what it adds to the reduced cost, a slot that it frees
- * of a type of which too many are taken, or that it takes where there is room. INFINITY: it may not
- * be made.
+ * Returns what a move is worth, the less the better: the reduced cost that it adds, per slot that
+ * it frees of a type of which too many are taken, or per slot that it takes where there is room.
+ * INFINITY: the move may not be made.
  */
 static double score_move(const struct solve *solve, const int64_t *room, uint32_t from, uint32_t to)
 {
@@ -58,7 +58,7 @@ static double score_move(const struct solve *solve, const int64_t *room, uint32_
 	return (solve->reduced[to] - solve->reduced[from]) / (double)(slots > 1 ? slots : 1);
 }
 
-/* The best move of each job, the best first. */
+/* Lists the best move of each job, the best first. Returns how many there are. */
 static uint32_t list_moves(const struct solve *solve, const uint32_t *chosen, const int64_t *room)
 {
 	const struct sched_problem *problem = solve->problem;
@@ -82,7 +82,7 @@ static uint32_t list_moves(const struct solve *solve, const uint32_t *chosen, co
 	return n;
 }
 
-/* Makes the moves that still may be made. Returns how many. */
+/* Makes the moves that still may be made. Returns how many it made. */
 static uint32_t make_moves(const struct solve *solve, uint32_t n, uint32_t *chosen, int64_t *room)
 {
 	const struct sched_choice *choices = solve->problem->choices;
@@ -102,7 +102,8 @@ static uint32_t make_moves(const struct solve *solve, uint32_t n, uint32_t *chos
 	return made;
 }
 
-/* Where too many are still taken, after all passes, jobs wait: the last that were submitted. */
+/* Makes jobs wait where too many slots are still taken after all passes, the last submitted
+ * first. */
 static void make_wait(const struct solve *solve, uint32_t *chosen, int64_t *room)
 {
 	const struct sched_problem *problem = solve->problem;
@@ -126,7 +127,7 @@ void solve_repair(struct solve *solve, struct sched_solution *solution)
 	memcpy(solution->chosen, solve->best.taken, problem->jobs_n * sizeof(uint32_t));
 	count_room(solve, solution->chosen, room);
 	for (int pass = 0; pass < PASSES_MAX && made > 0; pass++) {
-		/* The better half: the others may do better by two moves than by one. */
+		/* Only the better half: the others may do better by two moves than by one. */
 		made = make_moves(solve, (list_moves(solve, solution->chosen, room) + 1) / 2,
 			solution->chosen, room);
 	}

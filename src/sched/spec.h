@@ -8,32 +8,32 @@
 #include <stdint.h>
 
 #define SPEC_NAME_MAX  64u         /* bytes of the name of a job or a queue, terminator included */
-#define SPEC_PATH_MAX  4096u       /* of a path, likewise */
-#define SPEC_VALUE_MAX (64u << 10) /* of the value of a variable, likewise */
+#define SPEC_PATH_MAX  4096u       /* bytes of a path, terminator included */
+#define SPEC_VALUE_MAX (64u << 10) /* bytes of a variable's value, terminator included */
 
-#define SPEC_NODES_MAX        4096u      /* of a job, and replicas */
-#define SPEC_ACCELERATORS_MAX 1024u      /* of a node */
-#define SPEC_CPUS_MAX         4096u      /* of a node */
-#define SPEC_GIB_MAX          (1u << 20) /* of memory, or of disk, on a node: 1 PiB */
+#define SPEC_NODES_MAX        4096u      /* nodes of a job, or replicas */
+#define SPEC_ACCELERATORS_MAX 1024u      /* accelerators of a node */
+#define SPEC_CPUS_MAX         4096u      /* CPUs of a node */
+#define SPEC_GIB_MAX          (1u << 20) /* GiB of memory, or of disk, on a node: 1 PiB */
 #define SPEC_CHOICES_MAX      64u
 #define SPEC_PRIORITY_MAX     1000
 #define SPEC_RETRIES_MAX      1000u
-#define SPEC_TIME_MAX_S       (366u * 86400u) /* of a job */
+#define SPEC_TIME_MAX_S       (366u * 86400u) /* time limit of a job */
 
 struct sched_range {
 	uint32_t least;
 	uint32_t most; /* at least least */
 };
 
-/* What each node of a job (each replica of an elastic one) is to have. */
+/* Resources that each node of a job (each replica of an elastic one) is to have. */
 struct sched_choice {
-	const char *accelerator; /* its type, as its user names it; NULL: none is needed */
-	uint32_t accelerators;   /* of them; 0: none */
-	uint32_t cpus_milli;     /* thousandths of one, at least; 0: not said */
+	const char *accelerator; /* type, as the user names it; NULL: none is needed */
+	uint32_t accelerators;   /* number of accelerators; 0: none */
+	uint32_t cpus_milli;     /* thousandths of a CPU, at least; 0: not said */
 	uint64_t memory_bytes;   /* at least; 0: not said */
 	uint64_t disk_bytes;     /* free, at least; 0: not said */
-	bool disk_best;          /* its files belong on the fastest measured local path */
-	bool spot;               /* it may be on a node that can be taken away */
+	bool disk_best;          /* the job's files belong on the fastest measured local path */
+	bool spot;               /* the node may be one that can be taken away */
 };
 
 /* An environment variable. */
@@ -43,7 +43,7 @@ struct sched_var {
 	bool secret;       /* not to be shown or logged */
 };
 
-/* What a job finds at a path of its own. */
+/* A path at which a job finds what is elsewhere. */
 struct sched_mount {
 	const char *at;   /* begins with / or ~/; no two are the same */
 	const char *from; /* a local path; or, if nfs, HOST:/PATH */
@@ -51,15 +51,15 @@ struct sched_mount {
 };
 
 struct sched_spec {
-	const char *name;    /* letters, digits, '.', '_' and '-'; NULL: its user gave it none */
-	const char *queue;   /* likewise */
-	const char *workdir; /* as its user wrote it; NULL: none */
-	const char *setup;   /* shell script, once a node and start before run; NULL: none */
+	const char *name;    /* letters, digits, '.', '_' and '-'; NULL: the user gave none */
+	const char *queue;   /* letters, digits, '.', '_' and '-'; NULL: the user gave none */
+	const char *workdir; /* as the user wrote it; NULL: none */
+	const char *setup;   /* shell script, run before run, once per node and start; NULL: none */
 	const char *run;     /* shell script, on each node */
 
 	bool elastic;            /* replicas come and go between bounds, each on its own slot */
-	struct sched_range size; /* replicas if elastic, else nodes: as many as it has, or none */
-	struct sched_range spot; /* of size, on nodes that can be taken away */
+	struct sched_range size; /* replicas if elastic; else nodes, all at once or none */
+	struct sched_range spot; /* how much of size is on nodes that can be taken away */
 
 	const struct sched_choice *choices; /* any of them will do */
 	uint32_t choices_n;                 /* at least 1 */
@@ -70,14 +70,14 @@ struct sched_spec {
 	uint32_t mounts_n;
 
 	int32_t priority;      /* within its queue; the higher, the sooner */
-	bool preemptible;      /* it may be stopped, or moved, for others */
-	uint32_t retries;      /* starts more after it failed */
-	uint32_t time_limit_s; /* that it may run; 0: for ever */
+	bool preemptible;      /* the job may be stopped, or moved, for others */
+	uint32_t retries;      /* more starts after a failure */
+	uint32_t time_limit_s; /* longest run; 0: unlimited */
 
-	struct pool pool; /* owned; what all these point into */
+	struct pool pool; /* owned; memory that all these pointers point into */
 };
 
-/* A spec that is zero, or that was given back, is left as it is. */
+/* Frees a spec. A spec that is zero, or was freed before, is left as it is. */
 void sched_spec_deinit(struct sched_spec *spec);
 
 #endif

@@ -19,7 +19,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* From each version to the next; the last one is ours. Never changed, only added to. */
+/* Statements from each version to the next; the last one is ours. Never changed, only added to. */
 static const char *const migrations[] = {
 	"CREATE TABLE cluster(id INTEGER PRIMARY KEY, record BLOB NOT NULL);"
 	"CREATE TABLE clock(id INTEGER PRIMARY KEY, core_ns INTEGER NOT NULL, wall_ns INTEGER NOT "
@@ -35,13 +35,13 @@ static const char *const migrations[] = {
 	" place TEXT NOT NULL);",
 	"ALTER TABLE jobs ADD COLUMN reason TEXT NOT NULL DEFAULT '';"
 	"ALTER TABLE jobs ADD COLUMN exit_code INTEGER NOT NULL DEFAULT 0;"
-	"ALTER TABLE jobs ADD COLUMN submitted_ns INTEGER NOT NULL DEFAULT 0;" /* of the wall */
-	"ALTER TABLE jobs ADD COLUMN since_ns INTEGER NOT NULL DEFAULT 0;"     /* likewise */
+	"ALTER TABLE jobs ADD COLUMN submitted_ns INTEGER NOT NULL DEFAULT 0;" /* wall clock */
+	"ALTER TABLE jobs ADD COLUMN since_ns INTEGER NOT NULL DEFAULT 0;"     /* wall clock */
 	"ALTER TABLE jobs ADD COLUMN ran_ns INTEGER NOT NULL DEFAULT 0;"
 	"ALTER TABLE jobs ADD COLUMN restarts INTEGER NOT NULL DEFAULT 0;"
 	"ALTER TABLE jobs ADD COLUMN failures INTEGER NOT NULL DEFAULT 0;",
-	"DROP TABLE history;", /* it is in files of its own: daemon/history.h */
-	/* Of all that are over, those that were forgotten since included. */
+	"DROP TABLE history;", /* history is in files of its own: daemon/history.h */
+	/* Totals over all jobs that are over, including jobs that were forgotten since. */
 	"CREATE TABLE totals(state TEXT PRIMARY KEY, jobs INTEGER NOT NULL,"
 	" took_ns INTEGER NOT NULL, restarts INTEGER NOT NULL, failures INTEGER NOT NULL);"
 	"INSERT INTO totals SELECT state, count(*), sum(since_ns - submitted_ns), sum(restarts),"
@@ -54,7 +54,7 @@ static const char *const migrations[] = {
 	"ALTER TABLE specs ADD COLUMN crc INTEGER;",
 	"CREATE TABLE types(id INTEGER PRIMARY KEY, name TEXT NOT NULL, crc INTEGER NOT NULL);",
 	"CREATE INDEX jobs_name ON jobs(name, over, id);",
-	"", /* records of jobs have one word more, which earlier ones cannot read */
+	"", /* records of jobs have one word more, which older versions cannot read */
 };
 #define STORE_VERSION ((int)(sizeof(migrations) / sizeof(*migrations)))
 
@@ -132,8 +132,8 @@ static const char *const texts[STATEMENTS] = {
 struct sched_store {
 	sqlite3 *db;                          /* owned */
 	sqlite3_stmt *statements[STATEMENTS]; /* owned */
-	char *path;                           /* owned; for people */
-	int64_t ended_bytes;                  /* of specs of jobs that are over, or more */
+	char *path;                           /* owned; for messages */
+	int64_t ended_bytes; /* bytes of specs of jobs that are over, or more than that */
 };
 
 /* ---- errors ---- */
@@ -185,7 +185,7 @@ static int run_text(struct sched_store *s, const char *text, struct pawl_err *er
 	return rc == SQLITE_OK ? 0 : fail(s, "set up", rc, err);
 }
 
-/* A row is there: 1; it is done: 0. */
+/* Steps a statement. Returns 1: a row is there; 0: it is done; or an error. */
 static int step(struct sched_store *s, enum statement which, const char *what, struct pawl_err *err)
 {
 	int sys;
@@ -280,7 +280,8 @@ static int prepare(struct sched_store *s, struct pawl_err *err)
 	return 0;
 }
 
-/* Adds the bytes of a job's spec, or of all that are over. */
+/* Adds the bytes of a job's spec (SIZE_SPEC), or of the specs of all jobs that are over
+ * (SUM_SPECS). */
 static int count_specs(struct sched_store *s, enum statement which, uint64_t job,
 	struct pawl_err *err)
 {
@@ -315,7 +316,7 @@ static int open_file(struct sched_store *s, bool make, struct pawl_err *err)
 		return fail(s, "open", SQLITE_READONLY, err);
 	}
 	sqlite3_busy_timeout(s->db, times_ms(TIME_SCHED_BUSY));
-	/* In this order: the lock is taken for good by the first that reads. */
+	/* The order matters: the first statement that reads takes the lock for good. */
 	rv = run_text(s,
 		"PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL;"
 		"PRAGMA synchronous = FULL; BEGIN EXCLUSIVE; COMMIT",
@@ -369,7 +370,7 @@ static int add_total(struct sched_store *s, const struct core_job *job, struct p
 	return step(s, ADD_TOTAL, "write totals", err);
 }
 
-/* SQLite does not notice a bit that flips within a record. */
+/* Binds a checksum: SQLite does not notice a bit that flips within a record. */
 static void bind_crc(sqlite3_stmt *q, int column, const void *bytes, size_t len_bytes)
 {
 	sqlite3_bind_int64(q, column, crc32c(0, bytes, len_bytes));
@@ -378,7 +379,7 @@ static void bind_crc(sqlite3_stmt *q, int column, const void *bytes, size_t len_
 static int put_job(struct sched_store *s, const struct core_row *row,
 	const struct store_clock *clock, struct pawl_err *err)
 {
-	/* Of the core's times, what the wall's clock had then. */
+	/* Added to a time of the core's, gives what the wall clock had then. */
 	int64_t wall_ns = clock->wall_ns - clock->core_ns;
 	const struct core_job *job = row->job;
 	sqlite3_stmt *q = ready(s, PUT_JOB);
@@ -432,7 +433,7 @@ static int trim(struct sched_store *s, enum statement which, uint32_t keep, stru
 	return step(s, which, "trim", err);
 }
 
-/* Some more than is needed, as all have to be looked at for it. */
+/* Trims specs, and some more than is needed, as each time all have to be looked at. */
 static int trim_specs(struct sched_store *s, struct pawl_err *err)
 {
 	int rv = trim(s, TRIM_SPECS, STORE_ENDED_MAX, err);
@@ -478,7 +479,7 @@ static int put_all(struct sched_store *s, struct sched_core *core, const struct 
 	return rv == 0 && ended ? trim(s, TRIM_JOBS, STORE_ENDED_MAX, err) : rv;
 }
 
-/* Ends what was begun; rv: what has become of it so far. */
+/* Ends the transaction that was begun; rv: its outcome so far. */
 static int commit(struct sched_store *s, int rv, struct pawl_err *err)
 {
 	rv = rv == 0 ? step(s, COMMIT, "commit", err) : rv;
@@ -506,7 +507,7 @@ int sched_store_save(struct sched_store *s, struct sched_core *core,
 
 /* ---- reading ---- */
 
-/* Of a record, or a spec, in a column, with its sum in the next. */
+/* Checks a record, or a spec, in a column by its checksum in the next. */
 static int check_crc(struct sched_store *s, sqlite3_stmt *q, int column, const char *what,
 	uint64_t id, struct pawl_err *err)
 {
@@ -522,11 +523,11 @@ static int check_crc(struct sched_store *s, sqlite3_stmt *q, int column, const c
 		(unsigned long long)id);
 }
 
-/* All records, as core_restore wants them. */
+/* All records, as core_restore takes them. */
 struct loaded {
-	struct core_row *rows; /* owned, their bytes too */
+	struct core_row *rows; /* owned, with their bytes */
 	uint32_t n;
-	uint32_t max;
+	uint32_t max; /* number of rows that there is room for */
 };
 
 static int add_row(struct sched_store *s, struct loaded *l, struct pawl_err *err)

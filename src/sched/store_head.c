@@ -1,4 +1,4 @@
-/* The first page of a file of SQLite's, by its file format: see store_head.h. */
+/* Reads the first page of a file of SQLite's, by its file format: see store_head.h. */
 #include "sched/store_head.h"
 
 #include "base/err.h"
@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define HEAD_BYTES       100u
-#define HEAD_APPLICATION 68u /* where its application is, big endian */
+#define HEAD_APPLICATION 68u /* offset of the application id, big endian */
 
 int store_head_refuse(const char *path, struct pawl_err *err)
 {

@@ -1,8 +1,9 @@
 /*
  * Builds a tree of the parser's events: see tree.h.
  *
- * A list or mapping is counted and hung into its parent when it ends, so an alias finds nodes whose
- * size is known, and what it would add is checked before it is added: nothing is ever copied.
+ * A list or mapping is counted and attached to its parent when it ends, so an alias finds nodes
+ * whose size is known, and the nodes that it would add are checked before they are added: nothing
+ * is ever copied.
  */
 #include "sched/tree.h"
 
@@ -14,10 +15,10 @@
 #include <string.h>
 #include <yaml.h>
 
-#define STR_TAG "tag:yaml.org,2002:str" /* the only one that is understood */
+#define STR_TAG "tag:yaml.org,2002:str" /* the only tag that is understood */
 
 struct anchor {
-	const struct anchor *next; /* named before it */
+	const struct anchor *next; /* the anchor named before this one */
 	const char *name;
 	struct tree_node *node; /* complete */
 };
@@ -25,23 +26,23 @@ struct anchor {
 /* A list or mapping that has not ended. */
 struct open {
 	struct tree_node *node;
-	struct tree_node *key; /* that waits for its value; NULL: a key, or an item, is next */
-	const char *anchor;    /* its own; NULL: it has none */
-	yaml_mark_t mark;      /* where it begins */
+	struct tree_node *key; /* key that waits for its value; NULL: a key, or an item, is next */
+	const char *anchor;    /* anchor of node; NULL: none */
+	yaml_mark_t mark;      /* position at which node begins */
 };
 
 struct builder {
 	yaml_parser_t yaml;
 	struct pool *pool;                /* the caller's */
 	struct remarks *remarks;          /* the caller's */
-	struct open open[TREE_DEPTH_MAX]; /* those in each other, the outermost first */
-	uint32_t depth;                   /* of them */
-	uint32_t nodes;                   /* so far, those of aliases counted each time */
-	yaml_mark_t document;             /* where the newest document begins */
-	uint32_t anchors_n;               /* so far */
-	const struct anchor *anchors;     /* of them, the newest first */
-	const struct tree_node *root;     /* once it is complete */
-	bool refused;                     /* remarks say why */
+	struct open open[TREE_DEPTH_MAX]; /* open lists and mappings, the outermost first */
+	uint32_t depth;                   /* number of entries in open */
+	uint32_t nodes;                   /* nodes so far, those of aliases counted each time */
+	yaml_mark_t document;             /* position at which the newest document begins */
+	uint32_t anchors_n;               /* anchors so far */
+	const struct anchor *anchors;     /* list of anchors, the newest first */
+	const struct tree_node *root;     /* the tree, once it is complete */
+	bool refused;                     /* the file was refused; remarks say why */
 	bool done;                        /* the file is at its end */
 };
 
@@ -88,7 +89,7 @@ static struct tree_node *new_node(struct builder *b, enum tree_kind kind, yaml_m
 	return node;
 }
 
-/* ---- hanging a node into its parent ---- */
+/* ---- attaching a node to its parent ---- */
 
 static const struct tree_item *find_key(const struct tree_node *map, const struct tree_node *key)
 {
@@ -204,7 +205,7 @@ static void remember_anchor(struct builder *b, const char *name, struct tree_nod
 	}
 }
 
-/* A tag that the writer gave: only !!str is understood. Returns false if it is another. */
+/* Checks a tag that the writer gave: only !!str is understood. Returns false if it is another. */
 static bool is_known_tag(struct builder *b, const yaml_char_t *tag, bool scalar, yaml_mark_t mark)
 {
 	char shown[REMARK_SHOW_MAX];

@@ -5,11 +5,11 @@
 
 /* ---- characters ---- */
 
-/* Bytes of the character at *at, and its number; 0: it is none. */
+/* Decodes the character at `at`. Returns its bytes and sets its number; 0: it is no character. */
 static size_t decode_character(const uint8_t *at, size_t left_bytes, uint32_t *number)
 {
 	static const uint32_t least[] = {0, 0, 0x80, 0x800,
-		0x10000}; /* by length: no longer form */
+		0x10000}; /* by length: a longer form is not valid */
 	size_t n = at[0] < 0x80 ? 1
 		: at[0] < 0xc2  ? 0
 		: at[0] < 0xe0  ? 2
@@ -80,13 +80,13 @@ static bool is_one_of(const char *text, const char *const *words)
 	return *words != NULL;
 }
 
-/* What is behind the characters of set. */
+/* Returns the end of the leading characters that are in set. */
 static const char *skip(const char *at, const char *set)
 {
 	return at + strspn(at, set);
 }
 
-/* 12, 1_000, 0x1f, 0b11, 017, 1:30 */
+/* Whether text is a whole number: 12, 1_000, 0x1f, 0b11, 017, 1:30. */
 static bool is_whole(const char *at)
 {
 	const char *digits = skip(at, "0123456789_");
@@ -105,7 +105,7 @@ static bool is_whole(const char *at)
 	return digits[0] == '\0';
 }
 
-/* 1.5, .5, 1., 1.5e+3, 1:30.5 */
+/* Whether text is a fraction: 1.5, .5, 1., 1.5e+3, 1:30.5. */
 static bool is_fraction(const char *at)
 {
 	const char *point = skip(at, "0123456789_:");

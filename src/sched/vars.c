@@ -37,7 +37,7 @@ static void put_addresses(struct wire_out *set, const char *name, const struct v
 	wire_put_u8(set, '\0');
 }
 
-/* A string of JSON. */
+/* Adds a text as a string of JSON. */
 static void put_json(struct wire_out *set, const char *text)
 {
 	char escape[8];

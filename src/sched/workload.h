@@ -11,12 +11,12 @@
 struct sched_submission {
 	char name[WORKLOAD_NAME];
 	const struct sched_app *app;
-	double at_s;       /* when it is submitted; not before the one before it */
-	uint32_t replicas; /* that its user asked for */
-	uint32_t batch;    /* samples of a step that its user chose */
+	double at_s;       /* time of submission; not before that of the job before */
+	uint32_t replicas; /* replicas that the user asked for */
+	uint32_t batch;    /* samples of a step, as the user chose */
 };
 
-/* Zeroed: none. */
+/* Zeroed: no jobs. */
 struct sched_workload {
 	char name[WORKLOAD_NAME]; /* the caller's choice */
 	struct sched_submission *jobs;

@@ -1,4 +1,4 @@
-/* What replicas are worth to jobs: see worth.h. Pure. */
+/* The worth of replicas to jobs: see worth.h. Pure. */
 #include "sched/worth.h"
 
 #include "base/assert.h"
@@ -10,27 +10,27 @@
 #include <string.h>
 
 #define SIZES_MAX (sizeof(((struct sched_sizes *)NULL)->replicas) / sizeof(uint32_t))
-#define MORE      1.25 /* nodes of a large size to those of the one before */
+#define MORE      1.25 /* ratio of the nodes of a large size to those of the one before */
 
-/* What is remembered of a job on a type of nodes. */
+/* Goodputs that are remembered of a job on a type of nodes. */
 struct memo {
-	bool known; /* what follows is of a job */
+	bool known; /* the fields below are valid */
 	struct pawl_perf perf;
 	struct pawl_noise noise;
 	struct pawl_batch_bounds bounds;
-	double goodput[SIZES_MAX]; /* of each size; NaN: not looked for yet */
-	uint32_t other_replicas;   /* the last that were no size; 0: none */
-	double other;              /* their goodput */
-	uint32_t fair_replicas;    /* of the last fair share; 0: none */
-	double fair;               /* its goodput */
+	double goodput[SIZES_MAX]; /* goodput of each size; NaN: not computed yet */
+	uint32_t other_replicas;   /* last replicas that were no size; 0: none */
+	double other;              /* goodput of other_replicas */
+	uint32_t fair_replicas;    /* replicas of the last fair share; 0: none */
+	double fair;               /* goodput of fair_replicas */
 };
 
 struct sched_worth {
-	const struct sched_view *view; /* the round's; the caller's */
+	const struct sched_view *view; /* view of the round; the caller's */
 	struct sched_sizes sizes[SCHED_TYPES_MAX];
-	uint32_t types;     /* that have nodes: those below it */
-	uint64_t *ids;      /* of the jobs; owned */
-	struct memo *memos; /* of each job, types of them; owned */
+	uint32_t types;     /* types with nodes are below this one */
+	uint64_t *ids;      /* ids of the jobs; owned */
+	struct memo *memos; /* types memos for each job; owned */
 	uint32_t jobs_n;
 };
 
@@ -52,7 +52,7 @@ void sched_sizes_fill(struct sched_sizes *sizes, uint32_t slots, uint32_t all)
 
 /* ---- hints ---- */
 
-/* Of those with a fit, or of all. */
+/* Finds the newest hints of those with a fit, or of all. */
 static const struct sched_hints *find_newest(const struct sched_hints *const *hints, bool fitted)
 {
 	const struct sched_hints *newest = NULL;
@@ -123,7 +123,7 @@ static bool are_equal(const struct memo *memo, const struct sched_hints *hints)
 		c->most == d->most && c->accumulate == d->accumulate;
 }
 
-/* What a job told now: as before, or all else is forgotten. */
+/* Keeps what is remembered if a job's hints are as before; else forgets it. */
 static void renew(struct memo *memo, const struct sched_hints *hints)
 {
 	if (hints == NULL || !hints->fitted) {
@@ -152,7 +152,8 @@ bool sched_worth_is_of(const struct sched_worth *worth, const struct sched_sizes
 	return true;
 }
 
-/* Copies what is remembered of the jobs that are still there. Both are in the order of ids. */
+/* Copies what is remembered of the jobs that are still there. Both lists are in the order of
+ * ids. */
 static void carry_over(const struct sched_worth *worth, const struct sched_view *view,
 	uint64_t *ids, struct memo *memos)
 {

@@ -1,5 +1,5 @@
 /*
- * What replicas are worth to jobs: the best goodput of each size on each type of nodes, remembered
+ * The worth of replicas to jobs: the best goodput of each size on each type of nodes, remembered
  * from round to round while what a job told of itself stays the same. Pure.
  */
 #ifndef SCHED_WORTH_H
@@ -16,39 +16,41 @@
 struct sched_sizes {
 	uint32_t n;
 	uint32_t replicas[64];
-	uint32_t slots; /* of a node, the largest one's */
+	uint32_t slots; /* slots of the type's largest node */
 	uint32_t all;   /* slots of the type; 0: there are none */
 };
 #define SCHED_NODES_EVERY 16u
 
 void sched_sizes_fill(struct sched_sizes *sizes, uint32_t slots, uint32_t all);
 
-struct sched_worth; /* what is remembered */
+struct sched_worth; /* goodputs that are remembered */
 
 struct sched_worth *sched_worth_open(void); /* NULL: no memory */
 void sched_worth_close(struct sched_worth *worth);
 
-/* Whether what it remembers is of such a cluster; what it began with last. */
+/* Whether worth remembers goodputs of a cluster with these sizes, which sched_worth_begin had
+ * last. */
 bool sched_worth_is_of(const struct sched_worth *worth, const struct sched_sizes *sizes);
 
 /*
- * Forgets jobs that are not there any more, and what was remembered of others that changed. sizes:
- * of each type, copied. PAWL_ENOMEM: all is forgotten.
+ * Begins a round: forgets jobs that are not there any more, and what was remembered of jobs that
+ * have changed. sizes: of each type, copied. PAWL_ENOMEM: all is forgotten.
  */
 int sched_worth_begin(struct sched_worth *worth, const struct sched_view *view,
 	const struct sched_sizes *sizes, struct pawl_err *err);
 
-/* Samples a second, in terms of an initial batch's, of the view's job on so many replicas of a type
- * of nodes, as few as hold them; 0: no batch fits, or there is no fit. */
+/* Returns samples a second, in terms of an initial batch's, of the view's job on so many replicas
+ * of a type of nodes, as few as hold them; 0: no batch fits, or there is no fit. */
 double sched_worth_get(struct sched_worth *worth, uint32_t job, uint32_t type, uint32_t replicas);
-/* The same on one node, however large: what a fair share is measured by (Pollux's artifact). */
+/* Returns the goodput on one node, however large: a fair share is measured by it (Pollux's
+ * artifact). */
 double sched_worth_get_fair(struct sched_worth *worth, uint32_t job, uint32_t type,
 	uint32_t replicas);
 
-/* Of what a job told of itself, by type, what counts on one: a fit from there, else the newest from
- * elsewhere; if there is none, whatever was told. NULL: nothing. */
+/* Returns, of the hints that a job told by type, those that count on one type: a fit from there,
+ * else the newest fit from elsewhere; if there is none, whatever was told. NULL: nothing was. */
 const struct sched_hints *sched_hints_of(const struct sched_hints *const *hints, uint32_t type);
-/* What it told last: of the most progress. NULL: nothing. */
+/* Returns the hints that a job told last, those of the most progress. NULL: there are none. */
 const struct sched_hints *sched_hints_newest(const struct sched_hints *const *hints);
 
 #endif

@@ -1,7 +1,7 @@
 /* The store that misbehaves: see fault.h.
  *
- * A transfer whose turn it is takes a slot, is passed on as far as its fault lets it, and is
- * withheld in the slot until its time has come; all others pass straight through. */
+ * A transfer that is to fail takes a slot, is passed on as far as its fault allows, and is withheld
+ * in the slot until its time has come; all others pass straight through. */
 #include "store/fault.h"
 
 #include "base/assert.h"
@@ -15,21 +15,21 @@
 
 /* A transfer that misbehaves. */
 struct fault_slot {
-	struct store_io *io;   /* the caller's; NULL: the slot is free */
-	enum store_fault what; /* its fault */
-	int code;              /* for FAIL and TEAR */
-	size_t len_bytes;      /* of io as the caller gave it */
-	int64_t due_ns;        /* not before; clock_mono_ns */
-	bool finished;         /* the inner store has given it back, or never got it */
+	struct store_io *io;   /* the caller's request; NULL: the slot is free */
+	enum store_fault what; /* the fault of the transfer */
+	int code;              /* error code for FAIL and TEAR */
+	size_t len_bytes;      /* length of the transfer as the caller gave it */
+	int64_t due_ns;        /* earliest time to give it back, by clock_mono_ns */
+	bool finished;         /* the inner store has given it back, or never received it */
 };
 
 struct fault_store {
 	struct store store;           /* first: what callers hold */
 	struct store *inner;          /* owned */
-	struct store_fault_plan plan; /* nth 0: behaves */
-	uint64_t ops;                 /* since the plan was set */
-	unsigned in_flight;           /* submitted, not reaped */
-	atomic_bool released;         /* hangs are over; set by any thread, read by the owner */
+	struct store_fault_plan plan; /* nth 0: no fault */
+	uint64_t ops;                 /* operations since the plan was set */
+	unsigned in_flight;           /* transfers submitted and not reaped */
+	atomic_bool released;         /* hangs have ended; set by any thread, read by the owner */
 	struct fault_slot slots[STORE_DEPTH]; /* withheld transfers, in no order */
 };
 
@@ -48,14 +48,14 @@ static void sleep_ms(uint32_t ms)
 	nanosleep(&ts, NULL);
 }
 
-/* Whether the operation counted last is to misbehave. */
+/* Whether the operation counted last is to fail. */
 static bool is_hit(const struct fault_store *f)
 {
 	return f->plan.nth != 0 &&
 		(f->ops == f->plan.nth || (f->plan.forever && f->ops > f->plan.nth));
 }
 
-/* For calls that a fault can only fail or hold up. Returns 0 or the error. */
+/* Passes an operation that a fault can only fail or delay. Returns 0 or the error. */
 static int pass_op(struct fault_store *f, const char *verb, const char *path, struct pawl_err *err)
 {
 	f->ops++;
@@ -121,7 +121,7 @@ static int fault_submit(struct store *store, struct store_io *io, struct pawl_er
 		return rv;
 	}
 	slot = find_slot(f, NULL);
-	ASSERT(slot != NULL); /* in_flight counts them */
+	ASSERT(slot != NULL); /* in_flight bounds their number */
 	*slot = (struct fault_slot){.io = io,
 		.what = f->plan.what,
 		.code = f->plan.code,
@@ -150,7 +150,7 @@ static bool is_due(const struct fault_store *f, const struct fault_slot *slot)
 	return slot->due_ns <= clock_mono_ns();
 }
 
-/* A withheld transfer whose time has come, as its fault makes it look. */
+/* Takes a withheld transfer whose time has come, with the result that its fault demands. */
 static struct store_io *take_due(struct fault_store *f)
 {
 	for (unsigned i = 0; i < STORE_DEPTH; i++) {
@@ -173,7 +173,7 @@ static struct store_io *take_due(struct fault_store *f)
 	return NULL;
 }
 
-/* What the inner store has finished; NULL also when that one is to be withheld. */
+/* Takes a transfer that the inner store has finished; NULL also if it is to be withheld. */
 static struct store_io *take_inner(struct fault_store *f, int timeout_ms)
 {
 	struct store_io *io = store_reap(f->inner, timeout_ms);
@@ -286,7 +286,7 @@ static int fault_sync_dir(struct store *store, const char *path, struct pawl_err
 	return rv != 0 ? rv : store_sync_dir(f->inner, path, err);
 }
 
-/* Half of the bytes first when they are to be torn. */
+/* Writes a small file; a torn write writes half of the bytes. */
 static int fault_write_small(struct store *store, const char *path, const void *bytes,
 	size_t len_bytes, struct pawl_err *err)
 {
@@ -299,7 +299,7 @@ static int fault_write_small(struct store *store, const char *path, const void *
 	return rv != 0 ? rv : store_write_small(f->inner, path, bytes, len_bytes, err);
 }
 
-/* Likewise. */
+/* Appends to a small file; a torn append writes half of the bytes. */
 static int fault_append_small(struct store *store, const char *path, const void *bytes,
 	size_t len_bytes, bool sync, struct pawl_err *err)
 {
@@ -372,7 +372,7 @@ static int fault_remove(struct store *store, const char *path, struct pawl_err *
 
 /* ---- the store ---- */
 
-/* Transfers withheld are given up; those the inner store has are waited for by it. */
+/* Closes the store. Withheld transfers are dropped; the inner store waits for those it has. */
 static void fault_close(struct store *store)
 {
 	struct fault_store *f = fault_of(store);

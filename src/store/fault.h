@@ -1,11 +1,11 @@
 /*
- * A store around a store whose n-th operation misbehaves: fails, tears, shortens, delays or hangs.
- * For tests of the layers above.
+ * A store around another store whose n-th operation misbehaves: fails, tears, shortens, delays or
+ * hangs. For tests of the layers above.
  *
  * Every call but reap, close and close_file is an operation, a submit included. A transfer shows
  * its fault when it is reaped, as a disk would; other calls show it by themselves, blocking where
- * the fault is a delay or a hang. What a fault means nothing to behaves, or with TEAR fails, doing
- * nothing. Polls once a millisecond while it withholds a transfer.
+ * the fault is a delay or a hang. An operation to which the fault does not apply works normally, or
+ * with TEAR fails, doing nothing. Polls once a millisecond while it withholds a transfer.
  */
 #ifndef STORE_FAULT_H
 #define STORE_FAULT_H
@@ -24,19 +24,19 @@ enum store_fault {
 struct store_fault_plan {
 	enum store_fault what;
 	uint64_t nth;    /* from 1; counted over all operations */
-	bool forever;    /* every operation from the nth on, else it alone */
-	int code;        /* for FAIL and TEAR: PAWL_EIO, PAWL_ENOSPC… */
-	uint32_t arg_ms; /* for DELAY */
+	bool forever;    /* every operation from the nth on; otherwise only the nth */
+	int code;        /* error code for FAIL and TEAR: PAWL_EIO, PAWL_ENOSPC… */
+	uint32_t arg_ms; /* delay in ms for DELAY */
 };
 
-/* Wraps inner, which then belongs to the wrapper and is closed with it. plan may be NULL: behaves.
+/* Wraps inner, which then belongs to the wrapper and is closed with it. plan may be NULL: no fault.
  * On error inner stays the caller's. */
 int store_fault_open(struct store *inner, const struct store_fault_plan *plan, struct store **store,
 	struct pawl_err *err);
-/* What happens from now on; operations are counted from 0 again. NULL: behave. What is withheld
- * stays so. */
+/* Replaces the plan; operations are counted from 0 again. NULL: no fault. Withheld transfers stay
+ * withheld. */
 void store_fault_set(struct store *store, const struct store_fault_plan *plan);
-uint64_t store_fault_ops(const struct store *store); /* since open or set */
+uint64_t store_fault_ops(const struct store *store); /* operations since open or set */
 void store_fault_release(struct store *store);       /* from any thread: ends all hangs, for good */
 
 #endif

@@ -2,8 +2,8 @@
  * The store in memory: paths, counted operations and the trace around mem_disk: see mem.h.
  *
  * A transfer takes effect when it is reaped, so that a sync covers exactly what was reaped before
- * it, and transfers are reaped newest first: a caller that relies on more than store.h promises is
- * found out.
+ * it, and transfers are reaped newest first, which exposes a caller that relies on more than
+ * store.h promises.
  */
 #include "store/mem.h"
 
@@ -18,24 +18,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MEM_FILE_MAX   (1u << 30)                /* bytes; beyond it is no space left */
+#define MEM_FILE_MAX   (1u << 30) /* bytes; a larger file fails with "no space left" */
 #define TRACE_LINE_MAX (2 * STORE_PATH_MAX + 64) /* bytes */
 
 struct mem_store {
 	struct store store;     /* first: what callers hold */
-	struct mem_disk disk;   /* the files */
-	struct store_io *queue; /* submitted, newest first */
+	struct mem_disk disk;   /* the simulated disk */
+	struct store_io *queue; /* submitted transfers, newest first */
 	struct wire_out trace;  /* text, with a NUL behind len_bytes */
-	uint64_t ops;           /* operations so far, the one that failed included */
-	uint64_t cut_at;        /* the operation that finds the power gone; 0: none */
-	unsigned in_flight;     /* in queue */
-	bool dead;              /* that operation has come */
-	bool clones;            /* files may share bytes */
+	uint64_t ops;           /* operations so far, including the one that failed */
+	uint64_t cut_at;        /* number of the operation before which power is cut; 0: none */
+	unsigned in_flight;     /* transfers in queue */
+	bool dead;              /* power was cut */
+	bool clones;            /* files can share bytes */
 };
 
 struct store_file {
 	struct mem_node *node;     /* the disk's */
-	char path[STORE_PATH_MAX]; /* when it was opened, for messages and the trace */
+	char path[STORE_PATH_MAX]; /* path at open, for messages and the trace */
 };
 
 static const struct store_ops mem_ops;
@@ -59,7 +59,7 @@ static int check_power(const struct mem_store *m, const char *path, struct pawl_
 	return m->dead ? pawl_err_set(err, PAWL_EIO, "%s: power lost", path) : 0;
 }
 
-/* Counts an operation, named as the trace shows it; fails when the power is gone. */
+/* Counts an operation and adds it to the trace by this name; fails when the power is gone. */
 __attribute__((format(printf, 3, 4))) static int begin_op(struct mem_store *m, struct pawl_err *err,
 	const char *fmt, ...)
 {
@@ -77,11 +77,11 @@ __attribute__((format(printf, 3, 4))) static int begin_op(struct mem_store *m, s
 	wire_put_raw(&m->trace, line, strlen(line));
 	wire_put_raw(&m->trace, "\n", sizeof("\n"));
 	ASSERT(!m->trace.failed);
-	m->trace.len_bytes--; /* the NUL, overwritten by the next line */
+	m->trace.len_bytes--; /* drops the NUL, which the next line overwrites */
 	return 0;
 }
 
-/* An error as a file system would report it. */
+/* Reports an error as a file system would. */
 static int fail_sys(struct pawl_err *err, int sys, const char *verb, const char *path)
 {
 	errno = sys;
@@ -90,7 +90,7 @@ static int fail_sys(struct pawl_err *err, int sys, const char *verb, const char 
 
 /* ---- paths ---- */
 
-/* What path names, "" being the root; NULL when nothing. */
+/* Returns the node that path names ("": the root); NULL if there is none. */
 static struct mem_node *find_node(const struct mem_store *m, const char *path)
 {
 	struct mem_node *node = m->disk.root;
@@ -106,7 +106,7 @@ static struct mem_node *find_node(const struct mem_store *m, const char *path)
 	return node;
 }
 
-/* The directory that holds path's last name, and that name; NULL when there is none. */
+/* Returns the directory that holds path's last name, and that name; NULL if there is none. */
 static struct mem_node *find_parent(const struct mem_store *m, const char *path, const char **name)
 {
 	const char *slash = strrchr(path, '/');
@@ -142,8 +142,8 @@ static int mem_mkdir(struct store *store, const char *path, struct pawl_err *err
 	return rv;
 }
 
-/* The file at path, made if there is none and emptied if asked: one operation when it changes
- * anything. */
+/* Finds the file at path, made if it does not exist and emptied if asked: one operation if that
+ * changes anything. */
 static int make_file(struct mem_store *m, const char *path, bool truncate, uint64_t size_bytes,
 	struct mem_node **file, struct pawl_err *err)
 {
@@ -201,7 +201,7 @@ static int mem_create(struct store *store, const char *path, uint64_t size_bytes
 	return rv;
 }
 
-/* The file at path, for reading. */
+/* Finds the file at path, for reading. */
 static int find_file(struct mem_store *m, const char *path, struct mem_node **file,
 	struct pawl_err *err)
 {
@@ -356,7 +356,7 @@ static int mem_sync_dir(struct store *store, const char *path, struct pawl_err *
 
 /* ---- small files ---- */
 
-/* Writes at off and, if asked to, syncs: an operation each. */
+/* Writes at an offset and, if asked, syncs: one operation each. */
 static int write_at(struct mem_store *m, struct mem_node *file, const char *path,
 	uint64_t off_bytes, const void *bytes, size_t len_bytes, bool sync, struct pawl_err *err)
 {
@@ -474,7 +474,7 @@ static bool is_below(const char *path, const char *dir)
 	return strncmp(path, dir, len_bytes) == 0 && path[len_bytes] == '/';
 }
 
-/* 0, or the errno that rename(2) would give for these nodes (NULL: no such name). */
+/* Returns 0, or the errno that rename(2) would give for these nodes (NULL: no such name). */
 static int check_rename(const struct mem_node *a, const struct mem_node *b, enum store_rename how)
 {
 	if (a == NULL || (how == STORE_EXCHANGE && b == NULL)) {
@@ -517,7 +517,8 @@ static int mem_rename(struct store *store, const char *from, const char *to, enu
 	return rv;
 }
 
-/* Both names lead to one file, until a crash: mem_disk.c then makes two of it. */
+/* Links a file: both names lead to the same node, until a crash, when mem_disk.c makes two nodes of
+ * it. */
 static int mem_link(struct store *store, const char *from, const char *to, struct pawl_err *err)
 {
 	struct mem_store *m = mem_of(store);
@@ -543,7 +544,7 @@ static int mem_link(struct store *store, const char *from, const char *to, struc
 	return rv;
 }
 
-/* Each name below path, then path itself: an operation each, as a file system does it. */
+/* Removes each name below path, then path itself: one operation each, as in a file system. */
 static int remove_node(struct mem_store *m, const char *path, unsigned depth, struct pawl_err *err)
 {
 	const char *name;

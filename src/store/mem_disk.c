@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SECTOR_BYTES 512u /* a disk writes one whole or not at all */
+#define SECTOR_BYTES 512u /* a disk writes a sector whole or not at all */
 
 static void *must_alloc(size_t len_bytes)
 {
@@ -117,7 +117,7 @@ static void apply_part(struct mem_bytes *bytes, const struct mem_write *w, size_
 	if (w->off_bytes + to > bytes->len_bytes) {
 		resize_bytes(bytes, w->off_bytes + to);
 	}
-	ASSERT(bytes->at != NULL); /* it has bytes */
+	ASSERT(bytes->at != NULL); /* a write that is not empty has made room */
 	memcpy(bytes->at + w->off_bytes + from, w->bytes + from, to - from);
 }
 
@@ -222,12 +222,11 @@ void mem_dir_sync(struct mem_node *dir)
 
 /* ---- power loss ---- */
 
-/* One crash. */
+/* One power loss. */
 struct crash {
-	struct mem_disk *after; /* what it leaves */
-	struct rng *rng;        /* for writes */
-	uint64_t
-		name_seed; /* for names: each operation's fate is a function of it and its number */
+	struct mem_disk *after; /* the disk that it leaves */
+	struct rng *rng;        /* random numbers for writes */
+	uint64_t name_seed;     /* for names: decides each operation's fate, with its number */
 	enum mem_crash how;
 };
 
@@ -238,7 +237,8 @@ static bool is_name_kept(const struct crash *crash, uint64_t op)
 	return crash->how == MEM_KEEP || (crash->how == MEM_TEAR && rng_u64(&r) % 2 == 0);
 }
 
-/* Kept, lost, or one side of a sector boundary of the file kept and the other lost. */
+/* Keeps or loses a write, or keeps one side of a sector boundary of the file and loses the
+ * other. */
 static void tear_write(struct rng *rng, struct mem_bytes *bytes, const struct mem_write *w)
 {
 	enum { KEPT, LOST, HEAD, TAIL } fate = rng_below(rng, w->resize ? HEAD : TAIL + 1);
@@ -272,8 +272,8 @@ static void crash_file(const struct crash *crash, const struct mem_node *from, s
 	}
 }
 
-/* A node that the crash left at two names becomes two nodes, with one fate each: what is linked was
- * synced before, so they are the same. */
+/* Copies the names that survive in a directory. A node that the crash left at two names becomes two
+ * nodes, with one fate each: a linked node was synced before, so they are the same. */
 static void crash_dir(const struct crash *crash, const struct mem_node *from, struct mem_node *to,
 	unsigned depth)
 {

@@ -1,8 +1,8 @@
 /*
  * A store in a directory: names and small files; posix_io.c has the files for transfers.
  *
- * Everything is relative to a descriptor of the root, so a root that is renamed goes on working,
- * and one that is removed fails every call but remove with PAWL_EIO until the store is opened anew.
+ * Everything is relative to a descriptor of the root, so a renamed root goes on working. Once the
+ * root is removed every call but remove fails with PAWL_EIO until the store is opened anew.
  */
 #include "base/assert.h"
 #include "base/err.h"
@@ -19,16 +19,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FILE_MODE 0666 /* less the umask, as torch.save leaves its files */
+#define FILE_MODE 0666 /* less the umask, as for files of torch.save */
 #define DIR_MODE  0777 /* less the umask */
 
-/* "" is the root. */
+/* Returns the name for *at calls, where "" is the root. */
 static const char *dir_name(const char *path)
 {
 	return path[0] != '\0' ? path : ".";
 }
 
-/* Its descriptor goes on working, but nothing can be found in it or put there. */
+/* Whether the root was removed. Its descriptor still works, but nothing can be found or made in
+ * it. */
 static bool is_root_gone(const struct posix_store *ps)
 {
 	struct stat st;
@@ -54,7 +55,7 @@ int posix_at(const struct posix_store *ps, const char *path)
 	return path[0] == '.' && ps->hidden_fd >= 0 ? ps->hidden_fd : ps->root_fd;
 }
 
-/* kind: what has the name; "": that is not known. */
+/* Reports that something other than a plain file has the name. kind says what; "": unknown. */
 static int refuse_odd(bool create, const char *path, const char *kind, struct pawl_err *err)
 {
 	return pawl_err_set(err, create ? PAWL_EIO : PAWL_EINVAL, "%s %s: not a file%s%s",
@@ -73,7 +74,7 @@ int posix_open_regular(const struct posix_store *ps, const char *path, int flags
 		return refuse_odd(create, path, file_kind(at, path), err);
 	}
 	if (fd < 0 && errno == ENOTDIR) {
-		errno = ENOENT; /* what is no directory has nothing in it */
+		errno = ENOENT; /* nothing lies in something that is no directory */
 	}
 	if (fd < 0) {
 		return posix_fail(ps, err, create ? "create" : "open", path);
@@ -152,7 +153,7 @@ static int posix_append_small(struct store *store, const char *path, const void 
 	return rv;
 }
 
-/* Reads len_bytes, or less where the file ends. Returns how many, or -1. */
+/* Reads len_bytes, or fewer where the file ends. Returns how many, or -1. */
 static ssize_t read_all(int fd, char *bytes, size_t len_bytes)
 {
 	size_t done = 0;
@@ -227,8 +228,8 @@ static int posix_mkdir(struct store *store, const char *path, struct pawl_err *e
 	return posix_fail(ps, err, "make directory", path);
 }
 
-/* Returns a descriptor, or -1 and errno. The root opens even when it is gone: that is an error
- * here. */
+/* Opens a directory. Returns a descriptor, or -1 and errno. A root that is gone would still open,
+ * and is an error here. */
 static int open_dir_fd(const struct posix_store *ps, const char *path)
 {
 	if (is_root_gone(ps)) {
@@ -271,10 +272,11 @@ static int posix_stat(struct store *store, const char *path, enum store_kind *ki
 	int rc = FAULT_SYS("store.stat", fstatat(at, dir_name(path), &st, 0));
 
 	if (rc != 0 && (errno == ENOENT || errno == ELOOP)) {
-		rc = fstatat(at, path, &st, AT_SYMLINK_NOFOLLOW); /* a link that leads nowhere */
+		/* For a link that leads nowhere, describes the link. */
+		rc = fstatat(at, path, &st, AT_SYMLINK_NOFOLLOW);
 	}
 	if (rc != 0 && (errno == ENOTDIR || errno == ELOOP)) {
-		errno = ENOENT; /* what is no directory has nothing in it */
+		errno = ENOENT; /* nothing lies in something that is no directory */
 	}
 	if (rc == 0 && path[0] == '\0' && is_root_gone(ps)) {
 		errno = ENOENT;
@@ -288,7 +290,8 @@ static int posix_stat(struct store *store, const char *path, enum store_kind *ki
 	return 0;
 }
 
-/* The next name in dir but "." and "..": NULL with errno 0 at the end, or with errno set. */
+/* Returns the next name in dir except "." and "..": NULL with errno 0 at the end, or with errno set
+ * on failure. */
 static const struct dirent *read_name(DIR *dir)
 {
 	const struct dirent *entry;
@@ -301,7 +304,8 @@ static const struct dirent *read_name(DIR *dir)
 	return entry;
 }
 
-/* Takes fd, which may be -1 with errno set. NULL and errno on failure. */
+/* Opens a stream for fd, which it owns from now on, and which may be -1 with errno set. Returns
+ * NULL and errno on failure. */
 static DIR *read_dir(int fd)
 {
 	DIR *dir = fd >= 0 ? FAULT_MEM("store.alloc", fdopendir(fd)) : NULL;
@@ -327,10 +331,11 @@ static enum store_kind kind_of(DIR *dir, const struct dirent *entry)
 	return STORE_FILE;
 }
 
-/* Which names of a directory are shown. */
+/* Selects the names of a directory to list. */
 enum names { NAMES_ALL, NAMES_SHOWN, NAMES_HIDDEN };
 
-/* Takes fd, which may be -1 with errno set. 1: each() wants no more. */
+/* Lists a directory by fd, which it owns from now on, and which may be -1 with errno set. Returns 1
+ * if each() has stopped the listing. */
 static int list_fd(const struct posix_store *ps, int fd, const char *path, enum names which,
 	store_list_fn *each, void *user, struct pawl_err *err)
 {
@@ -410,7 +415,7 @@ static int posix_link(struct store *store, const char *from, const char *to, str
 static int remove_dir(const struct posix_store *ps, int at_fd, const char *name, unsigned depth,
 	struct pawl_err *err);
 
-/* A file, a link or a directory; absent is success. */
+/* Removes a file, a link or a directory; if there is none that is success. */
 static int remove_name(const struct posix_store *ps, int at_fd, const char *name, unsigned depth,
 	struct pawl_err *err)
 {
@@ -502,7 +507,7 @@ static const struct store_ops posix_ops = {
 	.remove = posix_remove,
 };
 
-/* Makes the directory and, when it is new, its name durable. */
+/* Makes a directory and, if it is new, makes its name durable. */
 static int make_dir(const char *path)
 {
 	const char *slash = strrchr(path, '/');
@@ -525,7 +530,7 @@ static int make_dir(const char *path)
 	return rc;
 }
 
-/* root and all above it. */
+/* Makes root and all directories above it. */
 static int make_root(const char *root, struct pawl_err *err)
 {
 	char path[PATH_MAX];
@@ -545,7 +550,7 @@ static int make_root(const char *root, struct pawl_err *err)
 	return 0;
 }
 
-/* Opens a directory of the store, made first if asked. */
+/* Opens a directory of the store, and makes it first if asked. */
 static int open_base(const char *path, bool create, int *fd, struct pawl_err *err)
 {
 	int rv = create ? make_root(path, err) : 0;

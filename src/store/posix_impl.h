@@ -1,4 +1,4 @@
-/* What posix.c (names, small files) and posix_io.c (files for transfers) share. Not for others. */
+/* Shared by posix.c (names, small files) and posix_io.c (files for transfers) only. */
 #ifndef STORE_POSIX_IMPL_H
 #define STORE_POSIX_IMPL_H
 
@@ -7,32 +7,32 @@
 
 #include <sys/stat.h>
 
-/* A transfer in flight; as many as a store takes. */
+/* A transfer in flight. A store has STORE_DEPTH slots. */
 struct posix_slot {
-	struct aio_req req;  /* of what is still to be moved */
-	struct store_io *io; /* the caller's; NULL: the slot is free */
-	size_t moved_bytes;  /* of io so far */
+	struct aio_req req;  /* request for the rest of the transfer */
+	struct store_io *io; /* the caller's request; NULL: the slot is free */
+	size_t moved_bytes;  /* bytes of io moved so far */
 	bool direct;         /* req was started with O_DIRECT */
 };
 
 struct posix_store {
 	struct store store; /* first: what callers hold */
-	int root_fd;        /* the directory that paths are relative to, wherever it is moved */
-	int hidden_fd;     /* the directory that paths beginning with a dot are relative to; -1: the
-			      root */
-	bool counts_links; /* the file system gives a removed directory 0 links, others more */
+	int root_fd;        /* the directory that paths are relative to, even if it is moved */
+	/* The directory that paths beginning with a dot are relative to; -1: the root. */
+	int hidden_fd;
+	bool counts_links; /* the file system gives a removed directory 0 links, and others more */
 	struct aio *aio;   /* owned */
 	struct posix_slot slots[STORE_DEPTH]; /* in no order */
-	struct store_io *done;      /* finished without a transfer: they were in the page cache */
-	struct store_io **done_end; /* where the next one is hung */
-	unsigned in_flight;         /* submitted, not reaped */
+	struct store_io *done;                /* list of requests finished from the page cache */
+	struct store_io **done_end;           /* where the next one is linked */
+	unsigned in_flight;                   /* requests submitted and not reaped */
 };
 
-/* Fills err from errno: "<verb> <path>: <reason>". A root that is gone is PAWL_EIO and said, so
- * that it is not taken for a file that is absent. Returns the code. */
+/* Fills err from errno: "<verb> <path>: <reason>". If the root is gone the code is PAWL_EIO and the
+ * message says so, so that the caller does not take it for a missing file. Returns the code. */
 int posix_fail(const struct posix_store *ps, struct pawl_err *err, const char *verb,
 	const char *path);
-/* The descriptor that path is relative to. */
+/* Returns the descriptor that path is relative to. */
 int posix_at(const struct posix_store *ps, const char *path);
 /* Opens a plain file as file_open_plain does; anything else that has the name is PAWL_EINVAL, or
  * PAWL_EIO with O_CREAT. The descriptor has O_NONBLOCK. Returns it, or a negative PAWL_E code with

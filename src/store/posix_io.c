@@ -2,16 +2,17 @@
  * Files for transfers in a directory store: see store.h.
  *
  * Transfers bypass the page cache (O_DIRECT) where the file system allows it; where it refuses, at
- * open or at a transfer, the file goes on buffered, silently. A read of what lies in the page cache
- * anyway is taken from there at memory speed. mincore is asked first: a read with RWF_NOWAIT that
- * misses makes the kernel read ahead, the same bytes twice from the disk. What other processes want
- * as well is read through the page cache: whoever comes first reads the disk, for all.
+ * open or at a transfer, the file goes on buffered, silently. A read of bytes that are in the page
+ * cache anyway is served from there at memory speed. mincore is asked first: a read with RWF_NOWAIT
+ * that misses makes the kernel read ahead, the same bytes twice from the disk. Bytes that other
+ * processes want as well are read through the page cache: the first process reads the disk, for
+ * all.
  *
- * A file may also be mapped for good. Two things then hold its bytes as they were seen: mlock keeps
- * the pages, so that none is read again, with an error or other bytes; and a read lease holds up
- * whoever opens the file for writing or truncates it. What refuses either is read as ever. A file
- * that is not in the page cache is mapped so if it is asked for (unread), and comes as it is
- * filled.
+ * A file may also be mapped for good. Two things then keep its bytes as they were seen: mlock keeps
+ * the pages, so that none is read again, with an error or other bytes; and a read lease delays any
+ * process that opens the file for writing or truncates it. If either is refused the file is read by
+ * transfers. A file that is not in the page cache is mapped like this only on request (unread), and
+ * its pages come as it is filled.
  */
 #include "store/posix_impl.h"
 
@@ -36,25 +37,28 @@
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22 /* sys/mman.h, for headers older than Linux 5.14 */
 #endif
-#define WANT_BYTES    (512u << 10) /* wanted at a time: of more, Linux reads what is one request */
-#define MINCORE_PAGES 256u         /* asked at a time */
-#define MISSING_PART  16u          /* a file lacking more than one page in so many is not mapped */
-#define PAGE_BYTES    4096         /* where they are larger, the page cache is left alone */
+/* Bytes announced at a time: of a longer range Linux reads only what fits one request. */
+#define WANT_BYTES    (512u << 10)
+#define MINCORE_PAGES 256u /* pages asked about at a time */
+#define MISSING_PART  16u  /* a file is not mapped if more than one page in this many is missing */
+#define PAGE_BYTES    4096 /* where pages are larger, the page cache is not used */
 
 struct store_file {
 	int fd;             /* for transfers and syncs */
 	bool direct;        /* fd has O_DIRECT */
 	unsigned in_flight; /* transfers not reaped */
-	int cache_fd;       /* the same file, buffered, for reads from the cache; or -1 */
-	char *map; /* of cache_fd; while not held for mincore alone: no access, so no SIGBUS */
-	size_t map_bytes;          /* of map; the file's size at open */
+	int cache_fd;       /* buffered descriptor of the file, for reads from the cache; or -1 */
+	/* Mapping of cache_fd. While not held it serves mincore alone: no access, so no SIGBUS. */
+	char *map;
+	size_t map_bytes;          /* length of map: the file's size at open */
 	bool held;                 /* map is readable, its pages are locked, cache_fd has a lease */
-	char path[STORE_PATH_MAX]; /* when it was opened, for messages */
+	char path[STORE_PATH_MAX]; /* path at open, for messages */
 };
 
 /* ---- opening ---- */
 
-/* Blocking (a regular file always is, but io_uring heeds the flag) and direct if it can be. */
+/* Makes fd blocking (a regular file always is, but io_uring heeds the flag), and direct if
+ * possible. */
 static void set_direct(struct store_file *file)
 {
 	file->direct = FAULT_SYS("store.direct", fcntl(file->fd, F_SETFL, O_DIRECT)) == 0;
@@ -79,7 +83,7 @@ static int new_file(int fd, const char *path, struct store_file **file, struct p
 	return 0;
 }
 
-/* Gives the empty file its size, with blocks where the file system can promise them. */
+/* Gives the empty file its size, with blocks where the file system can reserve them. */
 static int reserve_size(int fd, uint64_t size_bytes)
 {
 	int rc;
@@ -110,13 +114,14 @@ int posix_create(struct store *store, const char *path, uint64_t size_bytes,
 	if (reserve_size(fd, size_bytes) != 0) {
 		rv = posix_fail(ps, err, "reserve", path);
 		close(fd);
-		unlinkat(posix_at(ps, path), path, 0); /* or it holds what space there was */
+		/* Otherwise the file would keep the space that it got. */
+		unlinkat(posix_at(ps, path), path, 0);
 		return rv;
 	}
 	return new_file(fd, path, file, err);
 }
 
-/* A second, buffered description of the same file, and a map of it to ask what is cached. Without
+/* Opens a second, buffered description of the file, and a mapping to ask what is cached. Without
  * either all reads are direct. */
 static void open_cache(const struct posix_store *ps, struct store_file *file, const struct stat *st)
 {
@@ -125,7 +130,7 @@ static void open_cache(const struct posix_store *ps, struct store_file *file, co
 	void *map;
 
 	if (sysconf(_SC_PAGESIZE) != PAGE_BYTES) {
-		return; /* then transfers need not begin at a page, as mincore asks */
+		return; /* transfers need not begin at a page then, as mincore requires */
 	}
 	fd = FAULT_SYS("store.cache_open",
 		file_open_plain(posix_at(ps, file->path), file->path, O_RDONLY, 0, &again));
@@ -141,7 +146,7 @@ static void open_cache(const struct posix_store *ps, struct store_file *file, co
 		goto close_fd;
 	}
 	fcntl(fd, F_SETFL, 0);                      /* io_uring heeds O_NONBLOCK */
-	posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM); /* nothing is read that was not asked for */
+	posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM); /* no readahead */
 	file->cache_fd = fd;
 	file->map = map;
 	file->map_bytes = (size_t)st->st_size;
@@ -185,13 +190,13 @@ void posix_close_file(struct store *store, struct store_file *file)
 {
 	ASSERT(file->in_flight == 0);
 	close_cache(file);
-	close(file->fd); /* its result says nothing that fsync has not said */
+	close(file->fd); /* fsync has reported every error already */
 	free(file);
 }
 
 /* ---- the page cache ---- */
 
-/* Whether more than most pages of a mapping are not in memory, or the system does not say. */
+/* Whether more than most pages of a mapping are not in memory, or the system does not tell. */
 static bool lacks_pages(char *map, size_t len_bytes, size_t most)
 {
 	unsigned char pages[MINCORE_PAGES];
@@ -215,7 +220,7 @@ static bool lacks_pages(char *map, size_t len_bytes, size_t most)
 	return false;
 }
 
-/* How much of a transfer lies in the file: all of it, but for the file's last block. */
+/* Returns how much of a transfer lies in the file: everything, except in the file's last block. */
 static size_t within(const struct store_file *file, const struct store_io *io)
 {
 	uint64_t left = io->off_bytes < file->map_bytes ? file->map_bytes - io->off_bytes : 0;
@@ -226,20 +231,20 @@ static size_t within(const struct store_file *file, const struct store_io *io)
 	return io->len_bytes - left < STORE_ALIGN ? (size_t)left : 0;
 }
 
-/* A lease is broken by a signal, SIGIO if nothing else is asked for, which kills: SIGURG is ignored
- * unless somebody waits for it. */
+/* Takes a read lease. A lease is broken by a signal, SIGIO by default, which kills: SIGURG is
+ * ignored unless somebody waits for it. */
 static bool take_lease(int fd)
 {
 	return fcntl(fd, F_SETSIG, SIGURG) == 0 &&
 		FAULT_SYS("store.lease", fcntl(fd, F_SETLEASE, F_RDLCK)) == 0;
 }
 
-/* Keeps the pages of the map: all of them, reading those that are not there; or as they come. */
+/* Locks the pages of the map: all of them, reading those that are missing; or as they come. */
 static int lock_pages(struct store_file *file, bool as_they_come)
 {
 	if (as_they_come && madvise(file->map, 0, MADV_POPULATE_READ) != 0) {
-		return -1; /* before Linux 5.14 there is no way to have them come without a SIGBUS
-			    */
+		/* Before Linux 5.14 pages cannot come one by one without a SIGBUS. */
+		return -1;
 	}
 	return FAULT_SYS("store.lock",
 		as_they_come ? mlock2(file->map, file->map_bytes, MLOCK_ONFAULT)
@@ -261,7 +266,7 @@ int posix_map(struct store *store, struct store_file *file, bool unread, const u
 		return pawl_err_set(err, PAWL_ENOTSUP, "map %s: cannot hold up writers",
 			file->path);
 	}
-	/* another size: it was cut after it was opened, which the reads will tell */
+	/* if the size differs, the file was cut after it was opened, which the reads will report */
 	if (fstat(file->cache_fd, &st) != 0 || (uint64_t)st.st_size != file->map_bytes ||
 		mprotect(file->map, file->map_bytes, PROT_READ) != 0 ||
 		lock_pages(file, unread) != 0) {
@@ -292,13 +297,13 @@ int posix_fill(struct store_file *file, uint64_t off_bytes, uint64_t len_bytes,
 		    madvise(file->map + off_bytes, len_bytes, MADV_POPULATE_READ)) == 0) {
 		return 0;
 	}
-	errno = EIO; /* it says EFAULT of a page that cannot be read */
+	errno = EIO; /* EFAULT means that a page cannot be read */
 	return pawl_err_sys(err, "%s: read at %" PRIu64, file->path, off_bytes);
 }
 
 /* ---- transfers ---- */
 
-/* Whether io was satisfied from the page cache. */
+/* Reads io from the page cache. Returns whether that succeeded. */
 static bool read_cached(const struct store_io *io)
 {
 	struct store_file *file = io->file;
@@ -314,8 +319,8 @@ static bool read_cached(const struct store_io *io)
 	if (n == (ssize_t)len_bytes) {
 		return true;
 	}
-	/* thrown out just now, not supported, or mincore may not tell us: not tried again, since
-	 * each miss makes the kernel read ahead */
+	/* evicted just now, not supported, or mincore may not tell us: do not try again, since each
+	 * miss makes the kernel read ahead */
 	if (!file->held) {
 		close_cache(file);
 	}
@@ -328,12 +333,12 @@ static struct posix_slot *find_free_slot(struct posix_store *ps)
 
 	while (ps->slots[i].io != NULL) {
 		i++;
-		ASSERT(i < STORE_DEPTH); /* in_flight counts them */
+		ASSERT(i < STORE_DEPTH); /* in_flight bounds their number */
 	}
 	return &ps->slots[i];
 }
 
-/* Starts what is left of slot's transfer. */
+/* Starts the rest of slot's transfer. */
 static int start_slot(struct posix_store *ps, struct posix_slot *slot, struct pawl_err *err)
 {
 	const struct store_io *io = slot->io;
@@ -381,19 +386,19 @@ taken:
 	return 0;
 }
 
-/* Bytes moved, or a negative errno. */
+/* Returns the bytes moved, or a negative errno. */
 static int64_t take_result(const struct aio_req *req)
 {
 	if (FAULT_SYS(req->write ? "store.write" : "store.read", 0) != 0) {
 		return -errno;
 	}
 	if (req->res > STORE_ALIGN && FAULT_SYS("store.short", 0) != 0) {
-		return STORE_ALIGN; /* the rest, moved already, is moved again */
+		return STORE_ALIGN; /* a short transfer: the rest is moved again */
 	}
 	return req->res;
 }
 
-/* Whether a read has come to where the file ends, in its last block. */
+/* Whether a read has come to the end of the file, in its last block. */
 static bool is_last_block(const struct posix_slot *slot)
 {
 	struct stat st;
@@ -404,8 +409,8 @@ static bool is_last_block(const struct posix_slot *slot)
 		slot->io->off_bytes + slot->moved_bytes == (uint64_t)st.st_size;
 }
 
-/* What the result of slot's request means: true when its transfer is over, with io->rv and io->sys
- * set; false when the rest of it must be started. */
+/* Handles the result of slot's request. Returns true when its transfer is over, with io->rv and
+ * io->sys set; false when the rest must be started. */
 static bool settle_slot(struct posix_slot *slot)
 {
 	struct store_io *io = slot->io;
@@ -435,7 +440,8 @@ static bool settle_slot(struct posix_slot *slot)
 	return slot->moved_bytes == io->len_bytes;
 }
 
-/* The timeout begins anew with each rest of a short transfer; such are rare. */
+/* Waits for a transfer. The timeout begins anew with each rest of a short transfer, which is
+ * rare. */
 struct store_io *posix_reap(struct store *store, int timeout_ms)
 {
 	struct posix_store *ps = (struct posix_store *)store;
@@ -448,7 +454,8 @@ struct store_io *posix_reap(struct store *store, int timeout_ms)
 	while (io == NULL) {
 		struct pawl_err err;
 		struct aio_req *req = aio_reap(ps->aio, timeout_ms);
-		struct posix_slot *slot = (struct posix_slot *)req; /* its first field */
+		/* The request is the first field of its slot. */
+		struct posix_slot *slot = (struct posix_slot *)req;
 
 		if (req == NULL) {
 			return NULL;
@@ -490,7 +497,7 @@ int posix_clone(struct store *store, const struct store_range *to, const struct 
 		return 0;
 	}
 	if (errno == EOPNOTSUPP || errno == ENOTTY || errno == ENOSYS || errno == EXDEV ||
-		errno == EINVAL) { /* the last also from block sizes that do not divide 1 MiB */
+		errno == EINVAL) { /* EINVAL also for block sizes that do not divide 1 MiB */
 		return pawl_err_set(err, PAWL_ENOTSUP, "clone %s: this file system cannot",
 			from->file->path);
 	}
@@ -499,7 +506,7 @@ int posix_clone(struct store *store, const struct store_range *to, const struct 
 
 int posix_sync(struct store *store, struct store_file *file, struct pawl_err *err)
 {
-	/* fsync, not fdatasync: the file is new, its size and blocks with it */
+	/* fsync, not fdatasync: the file is new, with its size and blocks */
 	if (FAULT_SYS("store.sync", fsync(file->fd)) != 0) {
 		return posix_fail((struct posix_store *)store, err, "sync", file->path);
 	}

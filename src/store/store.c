@@ -1,5 +1,5 @@
-/* What all stores share: checks of what callers pass, and what is built from a store's own
- * operations: see store.h. */
+/* Common to all stores: checks of arguments, and functions built from a store's operations: see
+ * store.h. */
 #include "store/store.h"
 
 #include "base/assert.h"
@@ -14,7 +14,7 @@ static bool is_dots(const char *name, size_t len_bytes)
 	return (len_bytes == 1 || len_bytes == 2) && strncmp(name, "..", len_bytes) == 0;
 }
 
-/* Paths come from manifests and from users: checked, not asserted. */
+/* Checks a path; paths come from manifests and from users, so they are not asserted. */
 static int check_path(const char *path, struct pawl_err *err)
 {
 	const char *name = path;
@@ -67,7 +67,7 @@ int store_mkdirs(struct store *store, const char *path, struct pawl_err *err)
 {
 	char folder[STORE_PATH_MAX];
 	int rv = check_path(path, err);
-	size_t len = file_next_folder(path, 0); /* which is there */
+	size_t len = file_next_folder(path, 0); /* the first directory exists */
 
 	while (rv == 0 && (len = file_next_folder(path, len)) > 0) {
 		snprintf(folder, sizeof(folder), "%.*s", (int)len, path);
@@ -252,7 +252,7 @@ int store_remove(struct store *store, const char *path, struct pawl_err *err)
 	return rv != 0 ? rv : store->ops->remove(store, path, err);
 }
 
-/* The directory that holds path's last name. */
+/* Writes the directory that holds path's last name to parent. */
 static void parent_of(const char *path, char parent[STORE_PATH_MAX])
 {
 	const char *slash = strrchr(path, '/');
@@ -262,7 +262,8 @@ static void parent_of(const char *path, char parent[STORE_PATH_MAX])
 	parent[len_bytes] = '\0';
 }
 
-/* Whether something that is no file has the name: of ours, which nobody else may want. */
+/* Whether something that is not a file has the name, which must be one of ours that nobody else
+ * needs. */
 static bool is_odd(struct store *store, const char *path)
 {
 	enum store_kind kind;

@@ -1,16 +1,15 @@
 /*
- * Where bytes live: one interface for directories, memory and (later) object stores.
+ * Stores of bytes: one interface for directories, memory and (later) object stores.
  *
  * Paths are relative to the store's root, '/'-separated, no "." or "..", no name empty or above
  * STORE_NAME_MAX, at most STORE_PATH_MAX bytes and STORE_NEST_MAX names: else PAWL_EINVAL, or
  * PAWL_ELIMIT where too long. Any other byte is fine. "" is the root, for sync_dir, list and stat
- * alone. What has a name may be anything: where a plain file is wanted nothing else is waited for,
- * and an error says what is there instead: PAWL_EINVAL where it was to be read, PAWL_EIO where it
- * was to be written. Under what is no directory there is nothing: PAWL_ENOENT. A link is followed
- * by who only reads; nothing is written through one. A store and its files belong to one thread at
- * a time. What was written is durable only after: file sync (data), and sync_dir of the directory
- * that holds the name (existence, rename). Nothing else may be relied on after a crash; tests hold
- * the callers to that.
+ * alone. Anything may have a name: where a plain file is wanted, nothing else is waited for, and an
+ * error says what is there instead: PAWL_EINVAL for a read, PAWL_EIO for a write. A path below
+ * something that is no directory does not exist: PAWL_ENOENT. Reads follow a link; nothing is
+ * written through one. A store and its files belong to one thread at a time. Writes are durable
+ * only after a sync of the file (data) and a sync_dir of the directory that holds the name
+ * (existence, rename). Nothing else may be relied on after a crash, and tests enforce that.
  */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
@@ -25,37 +24,38 @@ struct store_file;
 
 #define STORE_PATH_MAX 1024u /* bytes, terminator included */
 #define STORE_NAME_MAX 256u  /* bytes of one name in a path, terminator included */
-#define STORE_NEST_MAX 16u   /* names in a path, and how deep below one a remove goes */
+#define STORE_NEST_MAX 16u   /* names in a path, and depth below a path that a remove descends to */
 #define STORE_ALIGN    4096u /* offset, length and address of a transfer are multiples of it */
-#define STORE_DEPTH    16u   /* transfers in flight that a store takes */
+#define STORE_DEPTH    16u   /* transfers in flight in one store, at most */
 
-/* One asynchronous transfer. The caller's, with its buffer, from submit until reap returns it:
- * exactly once. */
+/* One asynchronous transfer. The caller owns it and its buffer, and keeps both alive from submit
+ * until reap returns it, exactly once. */
 struct store_io {
 	struct store_file *file; /* open until reaped */
 	void *buf;               /* STORE_ALIGN aligned */
 	size_t len_bytes;        /* multiple of STORE_ALIGN */
 	uint64_t off_bytes;      /* multiple of STORE_ALIGN */
-	bool write;              /* direction */
-	bool shared; /* a read of what other processes are about to read, too: the store may keep it
-			for them */
-	int rv;      /* when reaped: 0 (all of it moved), or a negative PAWL_E code */
-	int sys;     /* errno behind rv, or 0 */
-	void *user;  /* the caller's */
-	struct store_io *next; /* the store's while in flight */
+	bool write;              /* true: write, false: read */
+	/* A read of bytes that other processes are about to read, too: the store may keep the bytes
+	 * for them. */
+	bool shared;
+	int rv;                /* when reaped: 0 (all of it moved), or a negative PAWL_E code */
+	int sys;               /* errno behind rv, or 0 */
+	void *user;            /* for the caller's use */
+	struct store_io *next; /* used by the store while in flight */
 };
 
 enum store_kind {
 	STORE_FILE,
 	STORE_DIR,
-	STORE_ODD, /* of stat alone: a FIFO, a socket, a device, or a link that leads nowhere */
+	STORE_ODD, /* only from stat: a FIFO, a socket, a device, or a link that leads nowhere */
 };
 /* EXCHANGE: both names exist and swap atomically */
 enum store_rename { STORE_REPLACE, STORE_EXCHANGE };
 
 /* Called for each name in a directory, "." and ".." left out, in no order. Must not change the
- * store. Return nonzero to stop; the list then succeeds. A link is what it leads to; what is
- * neither file nor directory counts as a file. */
+ * store. Return nonzero to stop; the list then succeeds. A link counts as what it leads to;
+ * anything that is neither file nor directory counts as a file. */
 typedef int store_list_fn(void *user, const char *name, enum store_kind kind);
 
 /* A place in an open file. */
@@ -66,7 +66,7 @@ struct store_range {
 
 /* The implementation's table; callers use the functions below. */
 struct store_ops {
-	const char *name; /* of the kind, for people */
+	const char *name; /* name of the kind, for people */
 	void (*close)(struct store *store);
 	int (*mkdir)(struct store *store, const char *path, struct pawl_err *err);
 	int (*create)(struct store *store, const char *path, uint64_t size_bytes,
@@ -74,7 +74,7 @@ struct store_ops {
 	int (*open)(struct store *store, const char *path, struct store_file **file,
 		uint64_t *size_bytes, struct pawl_err *err);
 	int (*map)(struct store *store, struct store_file *file, bool unread, const uint8_t **bytes,
-		struct pawl_err *err); /* NULL: never, and neither the next two */
+		struct pawl_err *err); /* NULL: never maps; want and fill are then NULL, too */
 	void (*want)(struct store_file *file, uint64_t off_bytes, uint64_t len_bytes);
 	int (*fill)(struct store_file *file, uint64_t off_bytes, uint64_t len_bytes,
 		struct pawl_err *err);
@@ -105,106 +105,111 @@ struct store_ops {
 };
 
 struct store {
-	const struct store_ops *ops; /* the kind's; its own fields follow */
+	const struct store_ops *ops; /* functions of the kind, whose own fields follow */
 };
 
-/* Opens a directory store at path, creating the root and its parents if asked. Any thread may open
+/* Opens a directory store at root, and makes the root and its parents if asked. Any thread may open
  * its own. */
 int store_posix_open(const char *root, bool create, struct store **store, struct pawl_err *err);
-/* The same, but all paths that begin with a dot live in hidden, a directory of the same file system
- * (NULL: in root), so that nothing unfinished lies in root. "" is both together. */
+/* Opens a directory store where all paths that begin with a dot live in hidden, a directory of the
+ * same file system (NULL: in root), so that nothing unfinished lies in root. "" is both directories
+ * together. */
 int store_posix_open_split(const char *root, const char *hidden, bool create, struct store **store,
 	struct pawl_err *err);
 
-/* Its files are closed first. NULL is fine; transfers in flight are waited for. */
+/* Closes the store, after its files were closed. Waits for transfers in flight. NULL is fine. */
 void store_close(struct store *store);
-/* One directory; its parent must exist; existing already is success. */
+/* Makes one directory; its parent must exist. An existing directory is success. */
 int store_mkdir(struct store *store, const char *path, struct pawl_err *err);
-/* Those of path's directories that there are not, but for the first: it must exist. They are
+/* Makes all missing directories on the way to path except the first, which must exist. They are
  * durable once each of them, and the first, was given to store_sync_dir. */
 int store_mkdirs(struct store *store, const char *path, struct pawl_err *err);
-/* A file for transfers, reading too; an existing one is truncated. It has size_bytes from the
- * start, all zeros, with the space reserved where the store can: PAWL_ENOSPC comes now, not in
- * mid-write. Writes beyond extend it. On error path may be left, empty. */
+/* Creates a file for transfers, including reads; truncates an existing one. It has size_bytes from
+ * the start, all zeros, with the space reserved where the store can: PAWL_ENOSPC comes now, not in
+ * mid-write. Writes beyond the end extend it. On error an empty file may be left at path. */
 int store_create(struct store *store, const char *path, uint64_t size_bytes,
 	struct store_file **file, struct pawl_err *err);
-/* An existing file for reading. PAWL_ENOENT if absent, PAWL_EINVAL if it is no plain file.
+/* Opens an existing file for reading. PAWL_ENOENT if absent, PAWL_EINVAL if it is no plain file.
  * size_bytes may be NULL. */
 int store_open(struct store *store, const char *path, struct store_file **file,
 	uint64_t *size_bytes, struct pawl_err *err);
 /*
- * The whole of an open file as memory to be read, until the file is closed, if that is cheaper than
- * to transfer it: nearly all of it is in memory already. From now on no read of these bytes fails,
- * and nobody changes them: their pages are kept, and whoever opens the file for writing is held up
- * until it is closed here, or for as long as the system lets us (Linux: fs.lease-break-time, 45 s).
- * PAWL_ENOTSUP, with err saying why, is the usual answer: then transfer it. Transfers go on working
- * either way.
+ * Maps the whole of an open file for reading, until the file is closed, if that is cheaper than to
+ * transfer it because nearly all of it is in memory already. From now on no read of these bytes
+ * fails, and nobody changes them: their pages are kept, and a process that opens the file for
+ * writing waits until it is closed here, or for as long as the system lets us (Linux:
+ * fs.lease-break-time, 45 s). PAWL_ENOTSUP, with err saying why, is the usual answer: then transfer
+ * the file. Transfers work in either case.
  */
 int store_map(struct store *store, struct store_file *file, const uint8_t **bytes,
 	struct pawl_err *err);
-/* The same for a file that is not in memory, at first: only what store_fill has read since may be
- * looked at. For what other processes of this node read as well. */
+/* Maps a file that is not in memory: only bytes that store_fill has read since may be looked at.
+ * For files that other processes of this node read as well. Errors as for store_map. */
 int store_map_unread(struct store *store, struct store_file *file, const uint8_t **bytes,
 	struct pawl_err *err);
-/* Of a file that is mapped so: starts to read these bytes. They begin and end at a multiple of
- * STORE_ALIGN, or end with the file. */
+/* Starts to read these bytes of a file mapped by store_map_unread. They begin and end at a multiple
+ * of STORE_ALIGN, or end with the file. */
 void store_want(struct store *store, struct store_file *file, uint64_t off_bytes,
 	uint64_t len_bytes);
-/* Waits until they are there. PAWL_EIO. */
+/* Waits until these bytes of a file mapped by store_map_unread are in memory. PAWL_EIO. */
 int store_fill(struct store *store, struct store_file *file, uint64_t off_bytes, uint64_t len_bytes,
 	struct pawl_err *err);
 /* Starts a transfer; at most STORE_DEPTH may be in flight. Reads that pass the end of the file fail
- * with PAWL_ECORRUPT, but for the last block of a file, which need not be whole: what lies behind
- * the end is undefined. Transfers may finish in any order. If this fails, io was not taken. */
+ * with PAWL_ECORRUPT, except in the last block of a file, which need not be whole: bytes behind the
+ * end are undefined. Transfers may finish in any order. If this fails, io was not taken. */
 int store_submit(struct store *store, struct store_io *io, struct pawl_err *err);
-/* A finished transfer; NULL when none is in flight or none finished in timeout_ms (-1: wait). */
+/* Returns a finished transfer; NULL when none is in flight or none finished in timeout_ms (-1:
+ * wait). */
 struct store_io *store_reap(struct store *store, int timeout_ms);
-/* Cuts or extends a file that was created, no transfer being in flight: the last block written may
- * have been more than the file is to hold. */
+/* Cuts or extends a file that was created, while no transfer is in flight: the last block written
+ * may have been longer than the file is to be. */
 int store_resize(struct store *store, struct store_file *file, uint64_t size_bytes,
 	struct pawl_err *err);
 /*
- * Lets bytes of an open file appear in another one that was created, without being written: both
- * share them on disk until one of them changes. Offsets are multiples of 1 MiB, and so is the
- * length unless both files end there; no transfer of to is in flight. PAWL_ENOTSUP where the file
- * system has no such thing: the usual answer.
+ * Makes bytes of an open file appear in another file, which was created, without writing them: both
+ * files share them on disk until one of them changes. Offsets are multiples of 1 MiB, and so is the
+ * length unless both files end there; no transfer of to is in flight. PAWL_ENOTSUP, the usual
+ * answer, where the file system cannot share bytes.
  */
 int store_clone(struct store *store, const struct store_range *to, const struct store_range *from,
 	uint64_t len_bytes, struct pawl_err *err);
-/* Blocks until what was written and reaped is durable (the data and the size; not the name). */
+/* Waits until all reaped writes are durable (data and size, not the name). */
 int store_sync(struct store *store, struct store_file *file, struct pawl_err *err);
-/* NULL is fine; cannot lose data: sync does that. Its transfers are reaped before. */
+/* Closes a file, whose transfers must be reaped before. Loses no data: syncing is separate. NULL is
+ * fine. */
 void store_close_file(struct store *store, struct store_file *file);
 /* Makes the names in directory path ("" = the root) durable. */
 int store_sync_dir(struct store *store, const char *path, struct pawl_err *err);
-/* Creates or truncates path with these bytes and syncs its data; not atomic, not the name: see
- * store_publish. */
+/* Creates or truncates path with these bytes and syncs its data. Not atomic, and the name is not
+ * synced: see store_publish. */
 int store_write_small(struct store *store, const char *path, const void *bytes, size_t len_bytes,
 	struct pawl_err *err);
-/* The whole file, malloc'ed with a NUL behind it (not counted); over max_bytes is PAWL_ELIMIT, and
- * nothing is read. The caller frees. */
+/* Reads a whole file, malloc'ed with a NUL behind it (not counted). A file over max_bytes is
+ * PAWL_ELIMIT, and nothing is read. The caller frees *bytes. */
 int store_read_small(struct store *store, const char *path, void **bytes, size_t *len_bytes,
 	size_t max_bytes, struct pawl_err *err);
-/* Appends with one write, then syncs the data if asked to; a later synced append takes what came
- * before with it. Creates the file when absent. A failure may leave part of the bytes behind. */
+/* Appends with one write, then syncs the data if asked to; a later synced append also syncs earlier
+ * ones. Creates the file when absent. A failure may leave part of the bytes behind. */
 int store_append_small(struct store *store, const char *path, const void *bytes, size_t len_bytes,
 	bool sync, struct pawl_err *err);
-/* kind and size_bytes (0 for a directory) may be NULL. PAWL_ENOENT if absent. */
+/* Looks at a path. kind and size_bytes (0 for a directory) may be NULL. PAWL_ENOENT if absent. */
 int store_stat(struct store *store, const char *path, enum store_kind *kind, uint64_t *size_bytes,
 	struct pawl_err *err);
 int store_list(struct store *store, const char *path, store_list_fn *each, void *user,
 	struct pawl_err *err);
-/* Atomic. REPLACE onto an existing non-empty directory fails with PAWL_EEXIST; EXCHANGE needs both
- * (PAWL_ENOTSUP where the system lacks it). Across directories, both need a sync_dir. */
+/* Renames atomically. REPLACE onto an existing non-empty directory fails with PAWL_EEXIST; EXCHANGE
+ * needs both names (PAWL_ENOTSUP where the system lacks it). Across directories, both directories
+ * need a sync_dir. */
 int store_rename(struct store *store, const char *from, const char *to, enum store_rename how,
 	struct pawl_err *err);
-/* A second name for a file, not for a directory; needs a sync_dir. PAWL_EEXIST if to exists,
- * PAWL_ENOTSUP where the system has no such thing. */
+/* Gives a file, not a directory, a second name; needs a sync_dir. PAWL_EEXIST if to exists,
+ * PAWL_ENOTSUP where the system cannot link. */
 int store_link(struct store *store, const char *from, const char *to, struct pawl_err *err);
-/* A file, or a directory with all in it, never following a link; absent is success. Not atomic. */
+/* Removes a file, or a directory with all its content, never following a link. A missing path is
+ * success. Not atomic. */
 int store_remove(struct store *store, const char *path, struct pawl_err *err);
 
-/* ---- built from the above, the same for every store ---- */
+/* ---- built from the above, alike for every store ---- */
 
 /* Puts a small file in place, whole or not at all, durable on return: path.new, sync, rename,
  * sync_dir. On error path holds the old bytes or, when only the last step failed, the new ones;

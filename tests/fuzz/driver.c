@@ -12,13 +12,13 @@
 #include <string.h>
 
 #define RUNS          100000
-#define MUTATIONS_MAX 8 /* of one input */
+#define MUTATIONS_MAX 8 /* damages to one input, at most */
 
-/* Numbers that arithmetic trips over. */
+/* Numbers that break careless arithmetic. */
 static const uint64_t odd[] = {0, 1, 2, 0x7f, 0x80, 0xff, 0x7fff, 0xffff, 0x10000, 0x7fffffff,
 	0x80000000, 0xfffffffe, 0xffffffff, 0x100000000, INT64_MAX, UINT64_MAX - 4095, UINT64_MAX};
 
-/* Overwrites 1, 2, 4 or 8 bytes with an odd number, or one near what is there. */
+/* Overwrites 1, 2, 4 or 8 bytes with one of those numbers, or with one near the present value. */
 static void put_number(uint8_t *bytes, size_t len_bytes, struct rng *rng)
 {
 	size_t width = (size_t)1 << rng_below(rng, 4);
@@ -44,7 +44,7 @@ static void copy_run(uint8_t *bytes, size_t len_bytes, struct rng *rng)
 		bytes + rng_below(rng, len_bytes - n + 1), n);
 }
 
-/* Takes a run of bytes out. Returns the new length. */
+/* Removes a run of bytes. Returns the new length. */
 static size_t cut_run(uint8_t *bytes, size_t len_bytes, struct rng *rng)
 {
 	size_t n = 1 + rng_below(rng, len_bytes < 32 ? len_bytes : 32);
@@ -95,8 +95,7 @@ int main(int argc, char **argv)
 	rng.state = test_seed();
 	for (long i = 0; i < runs; i++) {
 		unsigned s = (unsigned)rng_below(&rng, n);
-		uint8_t *bytes =
-			malloc(lens[s]); /* of its own length, so that ASan sees a byte beyond */
+		uint8_t *bytes = malloc(lens[s]); /* this long, so that ASan sees reads beyond */
 		size_t len_bytes;
 
 		if (bytes == NULL) {

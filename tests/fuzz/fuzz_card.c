@@ -1,5 +1,5 @@
-/* Fuzzes what a rank hears of another one before they meet: its card, and the address in it. What
- * is accepted is encoded to a card that says the same. */
+/* Fuzzes what a rank receives about another rank before they meet: its card, and the address in it.
+ * An accepted card encodes to one that says the same. */
 #include "fuzz.h"
 
 #include "base/assert.h"
@@ -23,7 +23,8 @@ static void try_name(const char *name)
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len_bytes)
 {
-	char *text = malloc(len_bytes + 1); /* of its own length, so that ASan sees a byte beyond */
+	/* Exactly this long, so that ASan notices a read beyond. */
+	char *text = malloc(len_bytes + 1);
 	char again[PAWL_CARD_MAX];
 	struct coll_card card;
 	struct coll_card same;

@@ -1,5 +1,5 @@
-/* Fuzzes what is said at a door: a knock, and what it says to a newcomer. What is accepted is what
- * would have been said, and a rank that can be. */
+/* Fuzzes the messages at a door: a knock, and the answer to a newcomer. An accepted message encodes
+ * to the same bytes, and names a rank that can exist. */
 #include "fuzz.h"
 
 #include "base/assert.h"

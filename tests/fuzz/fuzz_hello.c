@@ -1,5 +1,5 @@
-/* Fuzzes what a rank hears from whoever connects to it: a greeting is for a link that is waited
- * for, or for none. */
+/* Fuzzes what a rank receives from a peer that connects: a greeting is accepted only for a link
+ * that is waited for. */
 #include "fuzz.h"
 
 #include "base/assert.h"
@@ -11,7 +11,7 @@
 #define OURS  3u
 #define NONCE 0x3f0c5a7700112233u
 
-/* Rank 1 is on our host; a link with rank 2 is there already. */
+/* Rank 1 is on our host; a link with rank 2 exists already. */
 static const char *const names[RANKS] = {"10.0.0.1:4567:1", NULL, "10.0.0.3:4567:3",
 	"10.0.0.4:4567:4", "10.0.0.5:4567:5"};
 

@@ -1,4 +1,4 @@
-/* Fuzzes history_row_decode: what is accepted keeps the bounds of its header, and encodes to a line
+/* Fuzzes history_row_decode: an accepted row keeps the bounds of its header, and encodes to a line
  * that says the same. */
 #include "fuzz.h"
 

@@ -1,5 +1,5 @@
-/* Fuzzes what of a request over HTTP we parse ourselves: paths, numbers, addresses and hints; and
- * prints the input as a label of a metric. What is accepted holds what its headers promise. */
+/* Fuzzes the parts of an HTTP request that we parse ourselves: paths, numbers, addresses and hints;
+ * and prints the input as a label of a metric. Accepted values hold what the headers promise. */
 #include "fuzz.h"
 
 #include "base/assert.h"
@@ -68,7 +68,7 @@ static void decode_hints(const uint8_t *bytes, size_t len_bytes)
 	}
 }
 
-/* One line, whatever it holds. */
+/* Checks that a label is printed on one line, whatever it contains. */
 static void print_label(const char *text)
 {
 	const struct metrics_label label = {"a", text};
@@ -85,7 +85,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len_bytes)
 	char *text = malloc(len_bytes + 2);
 
 	ASSERT(text);
-	text[0] = '/'; /* most are no paths else */
+	text[0] = '/'; /* most inputs would be no path */
 	memcpy(text + 1, bytes, len_bytes);
 	text[len_bytes + 1] = '\0';
 	parse_path(text);

@@ -1,6 +1,6 @@
-/* Fuzzes jobfile_decode, with the bytes as they are and with each made a character of text, so that
- * what is behind the check for text is reached. A file is refused with a reason and its place, or
- * is a job within bounds. */
+/* Fuzzes jobfile_decode, with the bytes as they are and with each byte turned into a character of
+ * text, so that the code behind the check for text is reached. A file is either refused with a
+ * reason and a place, or is a job within bounds. */
 #include "fuzz.h"
 
 #include "base/assert.h"
@@ -70,7 +70,7 @@ static void decode(const uint8_t *bytes, size_t len_bytes)
 		ASSERT(tree_text_check((const uint8_t *)text, strlen(text), &of_remarks));
 	}
 	sched_spec_deinit(&spec);
-	/* what is noted is wrong where the caller is strict, and nothing else is */
+	/* a strict caller gets the notes as remarks as well, and nothing else */
 	jobfile_decode(&spec, bytes, len_bytes, &strictly, &all, NULL, NULL);
 	ASSERT(all.n + all.dropped == remarks.n + remarks.dropped + notes.n + notes.dropped);
 	sched_spec_deinit(&spec);

@@ -1,5 +1,6 @@
-/* Fuzzes manifest_decode, as it is and with length and checksum put right, so that the fields
- * behind them are reached; what is accepted passes the check and encodes to the same bytes. */
+/* Fuzzes manifest_decode, with the bytes as they are and with length and checksum put right, so
+ * that the fields behind them are reached. An accepted manifest passes the check and encodes to the
+ * same bytes. */
 #include "fuzz.h"
 
 #include "base/assert.h"
@@ -24,7 +25,7 @@ static void decode(const uint8_t *bytes, size_t len_bytes)
 	ASSERT(manifest_check(&manifest, NULL) == 0);
 	manifest_encode(&manifest, &out);
 	ASSERT(!out.failed);
-	if (bytes[8] == out.bytes[8]) { /* else it is of an older version */
+	if (bytes[8] == out.bytes[8]) { /* otherwise the input has an older version */
 		ASSERT(out.len_bytes == len_bytes);
 		ASSERT(memcmp(out.bytes, bytes, len_bytes) == 0);
 	}

@@ -1,4 +1,4 @@
-/* Fuzzes node_frame_get: what is accepted is encoded to the same bytes. */
+/* Fuzzes node_frame_get: an accepted frame encodes to the same bytes. */
 #include "fuzz.h"
 
 #include "agent/node_frame.h"

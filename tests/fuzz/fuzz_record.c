@@ -1,4 +1,4 @@
-/* Fuzzes record_decode: what is accepted can be encoded again and is accepted again, byte for
+/* Fuzzes record_decode: an accepted record encodes to bytes that are accepted again, byte for
  * byte. */
 #include "fuzz.h"
 

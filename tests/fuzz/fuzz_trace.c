@@ -1,5 +1,6 @@
-/* Fuzzes trace_decode, as it is and with the head's checksum put right, so that the fields behind
- * it are reached; what is accepted is explained, and a record encodes to the same bytes. */
+/* Fuzzes trace_decode, with the bytes as they are and with the header's checksum put right, so that
+ * the fields behind it are reached. An accepted trace is explained, and a record encodes to the
+ * same bytes. */
 #include "fuzz.h"
 
 #include "base/assert.h"
@@ -9,12 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CRC_AT 252u /* of the head: see docs/trace.md */
-#define RANKS  2u   /* at most; with as many copies of the trace */
+#define CRC_AT 252u /* offset in the header: see docs/trace.md */
+#define RANKS  2u   /* ranks at most, each with a copy of the trace */
 
-static uint8_t file[TRACE_FILE_BYTES]; /* zero, but while an input is decoded */
+static uint8_t file[TRACE_FILE_BYTES]; /* zero except while an input is decoded */
 
-/* The input as the beginning of each rank's file. */
+/* Explains the trace with the input as the beginning of each rank's file. */
 static void explain(const struct trace *trace, const uint8_t *bytes)
 {
 	struct trace traces[RANKS] = {*trace, *trace};

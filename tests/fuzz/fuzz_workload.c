@@ -1,5 +1,5 @@
-/* Fuzzes workloads of the simulator: what is accepted has a job for each line, in the order of
- * time, and none that cannot be. */
+/* Fuzzes workloads of the simulator: an accepted one has a job for each line, in the order of time,
+ * and no impossible job. */
 #include "fuzz.h"
 
 #include "base/assert.h"
@@ -18,7 +18,7 @@ static const char *const seeds[] = {
 	"name,time,application,num_replicas,batch_size\r\na,0,ncf,1,512\r\n\r\nb,7,yolov3,2,8",
 };
 
-/* But for empty ones. */
+/* Counts the lines that are not empty. */
 static uint32_t count_lines(const uint8_t *bytes, size_t len_bytes)
 {
 	uint32_t lines = 0;

@@ -1,5 +1,5 @@
-/* Bytes of every release load: files that torch.save wrote, and a tag that each version of the
- * format wrote, all of one state. PAWL_GOLDEN_DIR is the folder of this file. */
+/* Checks that files of every release load: files that torch.save wrote, and a tag of each version
+ * of the format, all of the same state. PAWL_GOLDEN_DIR is the folder of this file. */
 #include "base/crc.h"
 #include "base/err.h"
 #include "ckpt/manifest.h"
@@ -23,7 +23,7 @@
 #define WEIGHTS 1500u
 #define BIASES  3u
 
-static char *golden; /* folder */
+static char *golden; /* the golden folder */
 
 struct memory_file {
 	uint8_t bytes[FILE_MAX];

@@ -1,4 +1,4 @@
-/* Plans on paper: see carry.h for the model. */
+/* Carries out plans on paper: see carry.h for the model. */
 #include "carry.h"
 
 #include "base/assert.h"
@@ -8,38 +8,38 @@
 
 #define NONE UINT32_MAX
 
-/* A message on its way, or a place for one. */
+/* A message in flight, or a place for one. */
 struct letter {
-	double left_s; /* when it had left its sender */
-	uint32_t next; /* of the same two hosts, or of the free ones */
+	double left_s; /* time at which all of it has left its sender */
+	uint32_t next; /* next message between the same two hosts, or next free place */
 };
 
-/* A step, without sums, which take no time. */
+/* A step of a plan, without sums, which take no time. */
 struct move {
-	uint32_t peer;      /* of the step */
-	bool send;          /* else it receives */
-	uint64_t len_bytes; /* of it */
+	uint32_t peer;      /* rank that the step sends to or receives from */
+	bool send;          /* true: sends, false: receives */
+	uint64_t len_bytes; /* bytes moved by the step */
 };
 
 struct host {
 	struct move *moves; /* owned */
-	size_t n, at;       /* of them; the next one */
-	double now_s;       /* when those before are over */
-	double out_s;       /* when the network takes the next message */
-	double in_s;        /* when it has brought the last one */
-	uint32_t waits_for; /* whose message comes next; NONE: it has not begun to wait */
+	size_t n, at;       /* number of moves; index of the next one */
+	double now_s;       /* time at which the previous moves are over */
+	double out_s;       /* time at which the network accepts the next message */
+	double in_s;        /* time at which the network has delivered the last message */
+	uint32_t waits_for; /* host whose message must come next; NONE: not waiting */
 };
 
 struct paper {
 	const struct coll_link *link; /* the caller's */
 	struct host *hosts;           /* owned */
-	uint32_t n;                   /* of them */
-	uint32_t *first, *last;       /* owned; letters, from * n + to */
-	struct letter *letters;       /* owned */
-	uint32_t letters_n, free;     /* ever used; the first one that is free */
-	uint32_t letters_cap;         /* allocated */
-	uint32_t *due;                /* owned; hosts that may go on, a stack */
-	uint32_t due_n;               /* of them */
+	uint32_t n;                   /* number of hosts */
+	uint32_t *first, *last;   /* owned; first and last message of each pair, at from * n + to */
+	struct letter *letters;   /* owned */
+	uint32_t letters_n, free; /* places ever used; the first free place */
+	uint32_t letters_cap;     /* places allocated */
+	uint32_t *due;            /* owned; stack of hosts that can go on */
+	uint32_t due_n;           /* number of entries in due */
 };
 
 static uint32_t take_letter(struct paper *p)
@@ -80,7 +80,8 @@ static void send_move(struct paper *p, uint32_t from, const struct move *move)
 	}
 }
 
-/* False: it was not sent yet. Its bytes come while they are sent, unless others' do. */
+/* Receives a message. Returns false if it was not sent yet. Its bytes arrive while they are sent,
+ * unless those of other messages are arriving. */
 static bool receive_move(struct paper *p, uint32_t to, const struct move *move)
 {
 	struct host *host = &p->hosts[to];
@@ -117,8 +118,8 @@ static void go_on(struct paper *p, uint32_t h)
 	}
 }
 
-/* Seconds until the last one is done: each does its list in order, but does not wait for what it
- * sends. */
+/* Returns the seconds until the last host is done. Each host does its list in order, but does not
+ * wait for what it sends. */
 static double carry_out(struct paper *p, const struct coll_link *link)
 {
 	double last_s = 0;

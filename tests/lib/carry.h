@@ -1,15 +1,15 @@
 /*
  * Plans of an all-reduce carried out on paper, in virtual time: hosts send one message after the
  * other, in the order of their lists, and receive one after the other, at the link's rate; a
- * message is sent on when all of it has come, and adding takes no time.
+ * message is sent on when all of it has arrived, and adding takes no time.
  */
 #ifndef TEST_CARRY_H
 #define TEST_CARRY_H
 
 #include "coll/cost.h"
 
-/* Seconds until the last of so many hosts is done, without servers; way fits. links_n times, once
- * for each link, since the lists are the same for all. */
+/* Computes the seconds until the last of so many hosts is done, without servers, for each of
+ * links_n links, since the lists are the same for all links. way must suit the number of hosts. */
 void carry_all_reduce(double *took_s, const struct coll_link *links, uint32_t links_n,
 	uint32_t hosts, enum coll_way way, uint64_t len_bytes);
 

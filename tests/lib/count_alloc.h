@@ -1,8 +1,8 @@
-/* Counts the calls of the allocator: a test defines count_call, which each makes, in any thread.
- * One that has ALLOC_FAILS defined before defines fail_call, too, which says whether an allocation
- * fails, and is asked by those of shared libraries as well; old is what a realloc moves, or NULL.
- * Under a sanitizer, which has an allocator of its own, there is only a main that skips, and
- * SANITIZED is defined. */
+/* Counts the calls of the allocator: a test defines count_call, which each allocator call runs, in
+ * any thread. A test that has defined ALLOC_FAILS before also defines fail_call, which says whether
+ * an allocation fails, and is then asked by shared libraries as well; old is the memory that a
+ * realloc moves, or NULL. Under a sanitizer, which has its own allocator, there is only a main that
+ * skips, and SANITIZED is defined. */
 #ifndef TEST_COUNT_ALLOC_H
 #define TEST_COUNT_ALLOC_H
 
@@ -36,7 +36,7 @@ static int fail_call(const void *old);
 #define fail_call(old) 0
 #endif
 
-/* glibc's own, under the names it keeps for this */
+/* glibc's own functions, under the names it keeps for this */
 extern void *__libc_malloc(size_t size);
 extern void *__libc_calloc(size_t nmemb, size_t size);
 extern void *__libc_realloc(void *ptr, size_t size);

@@ -1,4 +1,4 @@
-/* Machines that are numbers: see engine_sim.h. */
+/* An engine on simulated machines: see engine_sim.h. */
 #include "engine_sim.h"
 
 #include "base/assert.h"
@@ -8,7 +8,7 @@
 
 #define S_NS     1000000000LL
 #define MS_NS    1000000LL
-#define KEEP_NS  (7200 * S_NS) /* how long ends are known; engines know them longer */
+#define KEEP_NS  (7200 * S_NS) /* how long ended runs are known; real engines know them longer */
 #define HANGS_NS (3600 * S_NS)
 
 static bool happens(struct engine_sim *sim, uint32_t thousandths)
@@ -39,7 +39,7 @@ static int64_t delay(struct engine_sim *sim)
 		: (int64_t)rng_below(&sim->rng, sim->faults.slow_ms) * MS_NS + MS_NS;
 }
 
-/* A message for the core; or not. */
+/* Sends a message to the core, or loses it. */
 static struct esim_item *tell(struct engine_sim *sim, enum core_event_kind kind)
 {
 	struct esim_item *item = later(sim, ESIM_EVENT, delay(sim));
@@ -142,7 +142,7 @@ static void end(struct engine_sim *sim, struct esim_run *run, enum core_by by)
 	tell_run(sim, CORE_ENDED, run, run->generation);
 }
 
-/* When it ends by itself. */
+/* Plans when a run ends by itself. */
 static void plan_end(struct engine_sim *sim, struct esim_run *run)
 {
 	double left_s = run->work_s / replicas_of(run);
@@ -172,7 +172,7 @@ static void start(struct engine_sim *sim, const struct esim_item *item)
 	struct esim_run *run = find_run(sim, item->job);
 
 	if (item->generation <= run->stopped && is_alive(run)) {
-		return; /* it has been told to stop, and its end will be told */
+		return; /* the run was told to stop, and its end will be reported */
 	}
 	if (item->generation <= run->stopped) {
 		sim->late++;
@@ -180,7 +180,7 @@ static void start(struct engine_sim *sim, const struct esim_item *item)
 		tell_run(sim, CORE_ENDED, run, item->generation);
 		return;
 	}
-	if (is_alive(run) || item->generation == run->refused) { /* told again, we hope */
+	if (is_alive(run) || item->generation == run->refused) { /* the core has said it again */
 		ASSERT(item->generation <= run->generation || item->generation == run->refused);
 		if (item->generation == run->refused) {
 			tell_run(sim, CORE_REFUSED, run, item->generation);
@@ -210,7 +210,7 @@ static void start(struct engine_sim *sim, const struct esim_item *item)
 	later(sim, ESIM_STEP, (int64_t)rng_below(&sim->rng, 10000) * MS_NS)->job = run->job;
 }
 
-/* All its replicas run. */
+/* Makes all replicas of a starting run work. */
 static void run_now(struct engine_sim *sim, uint64_t job)
 {
 	struct esim_run *run = find_run(sim, job);
@@ -263,7 +263,7 @@ static void stop(struct engine_sim *sim, const struct esim_item *item)
 		return;
 	}
 	if (run->generation > item->generation) {
-		return; /* of one before */
+		return; /* the order is for an earlier generation */
 	}
 	if (item->grace_ns == 0) {
 		sim->kills += run->deaf;
@@ -307,7 +307,7 @@ static void tell_node(struct engine_sim *sim, struct esim_node *node, enum core_
 	item->offer.spot = node->spot;
 	item->event.deadline_ns = deadline_ns;
 	item->at_ns = item->at_ns > node->told_ns ? item->at_ns : node->told_ns + 1;
-	node->told_ns = item->at_ns; /* what is said of one node keeps its order */
+	node->told_ns = item->at_ns; /* keeps the order of messages about one node */
 }
 
 void esim_node_dies(struct engine_sim *sim, uint32_t n)
@@ -326,7 +326,7 @@ void esim_node_dies(struct engine_sim *sim, uint32_t n)
 		for (uint32_t i = 0; i < run->spots_n && is_alive(run); i++) {
 			on = on || run->spots[i].node == n;
 		}
-		if (on) { /* all of it: who is left cannot go on alone */
+		if (on) { /* the whole run ends: the replicas that are left cannot go on alone */
 			end(sim, run, CORE_BY_NODE);
 		}
 	}
@@ -389,7 +389,7 @@ static void ask(struct engine_sim *sim, const struct esim_item *item)
 	}
 }
 
-/* Nodes, ends, and what runs. The messages of one list keep their order. */
+/* Reports nodes, ended runs, and what runs. The messages of one list keep their order. */
 static void list(struct engine_sim *sim)
 {
 	struct esim_faults faults = sim->faults;
@@ -414,11 +414,11 @@ static void list(struct engine_sim *sim)
 		}
 	}
 	item = tell(sim, CORE_LISTED);
-	item->event.runs = sim->listed; /* filled when it is taken */
+	item->event.runs = sim->listed; /* filled when the event is taken */
 	sim->faults = faults;
 }
 
-/* ---- what the core says ---- */
+/* ---- the core's commands ---- */
 
 static void command(struct engine_sim *sim, const struct esim_item *item)
 {
@@ -452,7 +452,7 @@ static struct esim_item *take_command(struct engine_sim *sim, enum core_update_k
 	item->job = job;
 	item->generation = generation;
 	if (happens(sim, sim->faults.lost) && kind != CORE_DO_LIST) {
-		item->kind = ESIM_EVENT; /* nothing but time */
+		item->kind = ESIM_EVENT; /* the lost command becomes a mere tick */
 		item->event.kind = CORE_TIME;
 	}
 	return item;
@@ -469,7 +469,7 @@ static void take_place(struct engine_sim *sim, struct esim_item *item,
 		while (n < ESIM_NODES && strcmp(sim->nodes[n].name, name) != 0) {
 			n++;
 		}
-		if (n < ESIM_NODES) { /* else it is gone, and somebody has its place */
+		if (n < ESIM_NODES) { /* else the node is gone, and another one has its place */
 			item->place.spots[item->place.spots_n].node = n;
 			item->place.spots[item->place.spots_n++].replicas =
 				place->spots[i].replicas;
@@ -598,7 +598,7 @@ static const struct core_event *give_event(struct engine_sim *sim, struct esim_i
 
 const struct core_event *esim_next(struct engine_sim *sim, int64_t until_ns)
 {
-	static struct esim_item item; /* what it was, while its place is used again */
+	static struct esim_item item; /* copy of the item, since its place is used again */
 	struct esim_item *first;
 
 	for (first = first_item(sim); first && first->at_ns <= until_ns; first = first_item(sim)) {

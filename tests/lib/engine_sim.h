@@ -1,10 +1,10 @@
 /*
  * An engine without machines: a virtual clock, nodes that come and go, jobs that run, fail, hang
- * and ignore signals, commands and messages that come late, out of order, or never. A seed replays
- * it.
+ * and ignore signals, commands and messages that come late, out of order, or never. A seed
+ * reproduces a run.
  *
- * It keeps what engine.h asks of engines, and checks of the scheduler that no job runs twice and
- * that no node has more replicas than slots.
+ * It does what engine.h asks of engines, and checks that the scheduler runs no job twice and gives
+ * no node more replicas than slots.
  */
 #ifndef TEST_ENGINE_SIM_H
 #define TEST_ENGINE_SIM_H
@@ -17,12 +17,12 @@
 #define ESIM_ITEMS 4096u
 #define ESIM_SPOTS 32u
 
-/* How likely what is; in thousandths. */
+/* Probabilities of faults, in thousandths unless noted. */
 struct esim_faults {
-	uint32_t refused; /* a start, or a rescale */
-	uint32_t lost;    /* a command or a message on its way */
-	uint32_t slow_ms; /* at most, that they take */
-	uint32_t deaf;    /* a job ignores being told to stop */
+	uint32_t refused; /* a start or a rescale is refused */
+	uint32_t lost;    /* a command or a message is lost */
+	uint32_t slow_ms; /* longest delay of commands and messages, in ms */
+	uint32_t deaf;    /* a job ignores orders to stop */
 	uint32_t fails;   /* a run ends badly, at a random time */
 	uint32_t hangs;   /* a run does not end at its end, until it is killed or an hour is over */
 	uint32_t dry;     /* a pool has no nodes */
@@ -31,35 +31,35 @@ struct esim_faults {
 
 enum esim_run_state { ESIM_NONE, ESIM_STARTING, ESIM_RUNNING, ESIM_ENDED };
 
-/* A job as the engine has it. */
+/* A job, as the engine sees it. */
 struct esim_run {
 	enum esim_run_state state;
 	uint64_t job;
 	uint64_t generation;
-	uint64_t stopped; /* up to this generation nothing starts any more */
-	uint64_t refused; /* generation that was; 0 */
+	uint64_t stopped; /* no generation up to this one starts any more */
+	uint64_t refused; /* generation that was refused; 0: none */
 	uint32_t spots_n;
 	struct {
 		uint32_t node;
 		uint32_t replicas;
 	} spots[ESIM_SPOTS];
-	double work_s;     /* replicas times seconds, that are left */
-	int64_t worked_ns; /* up to when work_s is */
-	bool deaf;         /* ignores being told to stop */
-	bool hangs;        /* at its end */
-	bool told;         /* to stop */
-	int exit_code;     /* of its end by itself, decided at its start; ended: of it */
-	enum core_by by;   /* ended */
+	double work_s;     /* work left, in replicas times seconds */
+	int64_t worked_ns; /* time up to which work_s is counted */
+	bool deaf;         /* ignores orders to stop */
+	bool hangs;        /* hangs at its end */
+	bool told;         /* was told to stop */
+	int exit_code;     /* exit code; decided at its start, or set when it is stopped */
+	enum core_by by;   /* if ended: what ended it */
 	int64_t ended_ns;
-	int64_t told_ns; /* when a command of it last came, or it last did something */
-	uint64_t stamp;  /* of the item that ends it */
+	int64_t told_ns; /* time of the last command for it, or of its last action */
+	uint64_t stamp;  /* order of the item that ends it */
 };
 
 struct esim_node {
-	bool known; /* it was told of */
+	bool known; /* the engine has the node; false: the place is free */
 	bool up;
 	bool going;
-	int64_t told_ns; /* when the newest message of it comes */
+	int64_t told_ns; /* time at which the newest message about it arrives */
 	char name[CORE_NAME_MAX];
 	char pool[CORE_NAME_MAX];
 	uint32_t slots;
@@ -73,7 +73,7 @@ struct esim_item {
 	enum esim_item_kind kind;
 	int64_t at_ns;
 	uint64_t order;
-	struct core_event event; /* its pointers are into what follows */
+	struct core_event event; /* pointers in it lead to the fields below */
 	struct core_offer offer;
 	char name[CORE_NAME_MAX];
 	enum core_update_kind command;
@@ -83,7 +83,7 @@ struct esim_item {
 	uint32_t count;
 	uint64_t stamp;
 	uint32_t node;
-	struct esim_run place; /* of a start, a rescale */
+	struct esim_run place; /* for a start or a rescale: where to run */
 };
 
 struct engine_sim {
@@ -95,28 +95,28 @@ struct engine_sim {
 	uint32_t nodes_ever;
 	struct esim_run runs[ESIM_RUNS];
 	struct esim_item items[ESIM_ITEMS];
-	uint32_t items_n; /* room in use */
+	uint32_t items_n; /* items in use, free ones among them included */
 	struct core_run listed[ESIM_RUNS];
-	double work_max_s; /* of a job */
-	uint64_t starts;   /* that had an effect */
+	double work_max_s; /* most work of a job, in replicas times seconds */
+	uint64_t starts;   /* starts that had an effect */
 	uint64_t late;     /* starts that came after their stop */
-	uint64_t kills;    /* of what ignored being told */
-	uint32_t said;     /* lines to people */
-	char last[256];    /* of them */
+	uint64_t kills;    /* kills of jobs that ignored orders to stop */
+	uint32_t said;     /* number of lines for people */
+	char last[256];    /* the last such line */
 };
 
 extern const struct sched_engine engine_sim;
 
 void esim_open(struct engine_sim *sim, uint64_t seed);
-/* A node, in a moment: its name is told. */
+/* Adds a node, which is announced in a moment, and returns its name. */
 const char *esim_node_comes(struct engine_sim *sim, uint32_t slots, const char *pool, bool spot);
 void esim_node_dies(struct engine_sim *sim, uint32_t node);
 void esim_node_goes(struct engine_sim *sim, uint32_t node, int64_t in_ns);
 void esim_node_returns(struct engine_sim *sim, uint32_t node);
-/* The next event for the core, at most at until_ns; NULL: there is none until then. Good until the
- * next call. */
+/* Returns the next event for the core, at most at until_ns; NULL: there is none until then. Valid
+ * until the next call. */
 const struct core_event *esim_next(struct engine_sim *sim, int64_t until_ns);
-/* Slots times jobs that start or run. */
+/* Returns the run of a job; NULL: none. */
 const struct esim_run *esim_run_of(const struct engine_sim *sim, uint64_t job);
 
 #endif

@@ -19,7 +19,7 @@ static void close_equal(void *self)
 	free(self);
 }
 
-/* How many each has; who does not fit has none. */
+/* Computes how many replicas each job has; a job that does not fit has none. */
 static void share(const struct sched_view *view, uint32_t *sizes)
 {
 	uint32_t left = 0;

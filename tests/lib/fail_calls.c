@@ -74,7 +74,7 @@ static bool fails(const char *name, int sys)
 	return true;
 }
 
-/* type, name, what it yields when it fails, errno, parameters, arguments */
+/* type, name, result on failure, errno, parameters, arguments */
 #define CALLS(X)                                                                                   \
 	X(void *, malloc, NULL, ENOMEM, (size_t n), (n))                                           \
 	X(void *, calloc, NULL, ENOMEM, (size_t n, size_t size), (n, size))                        \
@@ -143,7 +143,7 @@ static bool fails(const char *name, int sys)
 CALLS(X)
 #undef X
 
-/* Those that return what failed, and those with a variable number of arguments. */
+/* Calls that return their error, and calls with a variable number of arguments. */
 int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *),
 	void *user);
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *),
@@ -155,7 +155,7 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(
 					       : __real_pthread_create(thread, attr, run, user);
 }
 
-/* To forget a descriptor that is watched cannot fail. */
+/* Forgetting a watched descriptor cannot fail. */
 int __real_epoll_ctl(int fd, int how, int other, struct epoll_event *event);
 int __wrap_epoll_ctl(int fd, int how, int other, struct epoll_event *event);
 int __wrap_epoll_ctl(int fd, int how, int other, struct epoll_event *event)

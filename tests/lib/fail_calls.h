@@ -1,10 +1,10 @@
 /*
- * Makes the nth call into the C library fail, for each n, also where there is no fault point. A
- * program that is linked with fail_calls_dep (tests/lib/meson.build) has every such call of ours
- * counted, in all of its threads; the table of what is counted is in fail_calls.c.
+ * Makes the nth call into the C library fail, for each n, also where there is no fault point. In a
+ * program that is linked with fail_calls_dep (tests/lib/meson.build) every such call of ours is
+ * counted, in all threads; fail_calls.c has the table of counted calls.
  *
  * The count lies in memory that processes share: FAIL_CALLS_ENV names its descriptor, which a
- * program finds when it starts. So a test can make calls fail in a program that it executes.
+ * program finds when it starts. So a test can make calls fail in a program that it starts.
  */
 #ifndef TEST_FAIL_CALLS_H
 #define TEST_FAIL_CALLS_H
@@ -14,19 +14,19 @@
 #define FAIL_CALLS_ENV "PAWL_TEST_FAIL_CALLS"
 
 struct fail_calls {
-	_Atomic(long) nth;    /* from 1, which one fails; 0: none */
+	_Atomic(long) nth;    /* number of the call that fails, from 1; 0: none */
 	_Atomic(long) passed; /* calls so far, while nth is not 0 */
-	char name[32];        /* of the one that failed */
+	char name[32];        /* name of the call that failed */
 };
 
-/* Where the calls of this process count; NULL: nowhere, as in one that was given no descriptor. */
+/* The counter of this process; NULL: none, as in a process that was given no descriptor. */
 extern struct fail_calls *fail_calls;
 
-/* Makes the memory for those that this process starts. Returns NULL, with errno, if it cannot. */
+/* Makes the counter for processes that this one starts. Returns NULL, with errno, on failure. */
 struct fail_calls *fail_calls_share(void);
-/* From here on the nth call fails. */
+/* Makes the nth call from here on fail. */
 void fail_calls_arm(struct fail_calls *calls, long nth);
-/* No call fails any more. Returns how many were made since. */
+/* Lets all calls succeed again. Returns how many were made since. */
 long fail_calls_disarm(struct fail_calls *calls);
 
 #endif

@@ -1,4 +1,5 @@
-/* A CUDA driver made of host memory: see fakecuda.h. Only what src/ckpt/cuda.c calls. */
+/* A CUDA driver made of host memory: see fakecuda.h. Has only the functions that src/ckpt/cuda.c
+ * calls. */
 #include "fakecuda.h"
 
 #include <pthread.h>
@@ -7,7 +8,7 @@
 #include <string.h>
 
 #define EXPORT          __attribute__((visibility("default")))
-#define OPS_MAX         256 /* queued on one stream */
+#define OPS_MAX         256 /* operations queued on one stream, at most */
 #define CAPTURE_RELAXED 2
 
 enum {
@@ -21,41 +22,41 @@ enum {
 
 struct context {
 	int device;   /* ordinal */
-	int retained; /* times */
+	int retained; /* how often it was retained */
 };
 
-/* Done once its device's default stream is no longer busy with what came before. */
+/* An event; done once its device's default stream has finished the generation recorded in it. */
 struct event {
-	struct context *context; /* it was recorded in */
-	unsigned generation;     /* of the default stream then */
+	struct context *context; /* context it was recorded in */
+	unsigned generation;     /* generation of the default stream at that time */
 };
 
 struct op {
-	struct event wait; /* to wait for, if it has a context; else a copy: */
+	struct event wait; /* event to wait for; without a context the operation is a copy: */
 	void *dst;
 	const void *src;
 	size_t len_bytes;
 };
 
 struct stream {
-	struct context *context; /* it was created in */
-	struct op ops[OPS_MAX];  /* not yet done */
-	size_t n;                /* of them */
+	struct context *context; /* context it was created in */
+	struct op ops[OPS_MAX];  /* operations not done yet */
+	size_t n;                /* number of operations */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
 static pthread_cond_t finished = PTHREAD_COND_INITIALIZER;
 static struct context contexts[FAKECUDA_DEVICES] = {{.device = 0}, {.device = 1}};
-static unsigned started[FAKECUDA_DEVICES]; /* generations of the default streams */
+static unsigned started[FAKECUDA_DEVICES]; /* per device: generations begun on the default stream */
 static unsigned done[FAKECUDA_DEVICES];
 static int held;
 static unsigned calls, fail_nth;
-static int buffers;          /* page-locked */
-static int buffers_max = -1; /* more are refused; -1: none */
+static int buffers;          /* page-locked buffers that exist */
+static int buffers_max = -1; /* more buffers are refused; -1: no limit */
 
 static __thread struct context *stack[8];
 static __thread int depth;
-static __thread int capture_mode; /* 0: calls that graphs under capture cannot bear are refused */
+static __thread int capture_mode; /* 0: calls that would break a captured graph are refused */
 
 void fakecuda_busy(int device, bool busy)
 {
@@ -93,7 +94,7 @@ int fakecuda_held(void)
 	return held;
 }
 
-/* Counts a call and takes the lock; the caller gives it back by leave. */
+/* Counts a call and takes the lock; leave releases it. */
 static int enter(void)
 {
 	pthread_mutex_lock(&lock);
@@ -198,8 +199,8 @@ int cuStreamCreate(struct stream **stream, unsigned flags)
 	int rv = enter();
 
 	if (rv == OK && (current() == NULL || flags != 1)) {
-		rv = INVALID_CONTEXT; /* a stream that waits for the default one would stall
-					 training */
+		/* A stream that waits for the default one would stall training. */
+		rv = INVALID_CONTEXT;
 	}
 	if (rv == OK) {
 		*stream = calloc(1, sizeof(**stream));

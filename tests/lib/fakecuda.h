@@ -1,7 +1,7 @@
 /*
- * A CUDA driver made of host memory, with the library name of the real one, so that loading that
- * finds it. Device addresses are host addresses. What it makes sure of is order: a copy happens
- * when its stream is waited for, after what the stream was told to wait for.
+ * A CUDA driver made of host memory, with the library name of the real one, so that the loader
+ * finds it instead. Device addresses are host addresses. It enforces order: a copy happens when its
+ * stream is waited for, after everything that the stream was told to wait for.
  */
 #ifndef TEST_FAKECUDA_H
 #define TEST_FAKECUDA_H
@@ -10,14 +10,14 @@
 
 #define FAKECUDA_DEVICES 2
 
-/* From now on the default stream of the device has unfinished work, until it is finished. */
+/* Gives the default stream of the device unfinished work (busy), or finishes it. */
 void fakecuda_busy(int device, bool busy);
-/* The nth driver call from now on fails (0: none does). Returns how many there were since the last
- * call of this. */
+/* Makes the nth driver call from now on fail (0: none). Returns how many calls there were since the
+ * last call of this function. */
 unsigned fakecuda_fail(unsigned nth);
-/* No more page-locked buffers than most are there at a time; -1: as many as are asked for. */
+/* Limits the number of page-locked buffers at one time; -1: no limit. */
 void fakecuda_most_buffers(int most);
-/* Contexts retained, streams, events and buffers that were not given back. */
+/* Returns the number of retained contexts, streams, events and buffers that were not released. */
 int fakecuda_held(void);
 
 #endif

@@ -1,4 +1,5 @@
-/* Turns on one thread: see fiber.h. Sanitizers keep a stack of their own for each, and are told. */
+/* Functions that take turns on one thread: see fiber.h. Sanitizers keep their own state for each
+ * stack, and are told of each switch. */
 #include "fiber.h"
 
 #include "base/assert.h"
@@ -19,25 +20,25 @@
 #endif
 #endif
 
-/* A stack, as a sanitizer knows it. */
+/* A stack, and a sanitizer's state for it. */
 struct side {
-	ucontext_t context; /* where it goes on */
-	const void *bottom; /* of the stack */
-	size_t size_bytes;  /* of it */
-	void *fake;         /* ASan's, while it does not run */
-	void *tsan;         /* TSan's */
+	ucontext_t context; /* point at which the stack continues */
+	const void *bottom; /* lowest address of the stack */
+	size_t size_bytes;  /* size of the stack */
+	void *fake;         /* ASan's state, while it does not run */
+	void *tsan;         /* TSan's state */
 };
 
 struct fiber {
 	struct side side;
 	void (*run)(void *user); /* the caller's */
-	void *user;              /* for it */
-	bool ended;              /* it has returned */
-	char stack[STACK_BYTES]; /* last: mostly untouched */
+	void *user;              /* passed to run */
+	bool ended;              /* run has returned */
+	char stack[STACK_BYTES]; /* last, since most of it is never touched */
 };
 
-static struct side outside;   /* who resumes */
-static struct fiber *running; /* NULL: none */
+static struct side outside;   /* stack of the thread that resumes fibers */
+static struct fiber *running; /* the running fiber; NULL: none */
 
 static void switch_to(struct side *to, struct side *from, bool for_good)
 {

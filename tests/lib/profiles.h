@@ -1,4 +1,5 @@
-/* Where the published profiles are: PAWL_PROFILES, or beside the checkout; NULL: nowhere. */
+/* Finds the published profiles: PAWL_PROFILES, or a folder beside the checkout; NULL: there are
+ * none. */
 #ifndef TEST_PROFILES_H
 #define TEST_PROFILES_H
 

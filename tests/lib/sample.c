@@ -1,4 +1,4 @@
-/* Checkpoints with known content: see sample.h. Running out of memory is asserted: these are
+/* Checkpoints with known content: see sample.h. Memory is asserted not to run out, since these are
  * tests. */
 #include "sample.h"
 
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SAMPLES_MAX 64u /* of one program */
+#define SAMPLES_MAX 64u /* samples that one program uses, at most */
 
 /* ---- partitions ---- */
 
@@ -114,7 +114,7 @@ uint32_t sample_sizes(uint64_t *sizes, uint32_t storages_max, uint64_t size_max,
 	for (uint32_t i = 0; i <= storages; i++) {
 		uint64_t size_bytes = odd[rng_below(rng, sizeof(odd) / sizeof(odd[0]))];
 
-		/* of every magnitude alike */
+		/* sizes of every magnitude are equally likely */
 		if (rng_below(rng, 2) == 0) {
 			size_bytes = rng_below(rng, 1 + (size_max >> rng_below(rng, 20)));
 		}
@@ -146,7 +146,7 @@ const struct sample *sample_get(uint64_t step, uint32_t attempt)
 	return &samples[n++];
 }
 
-/* Writes the files and fills their parts. The parts' chunks are the caller's to free. */
+/* Writes the files and fills their parts. The caller frees the parts' chunks. */
 static int write_parts(const struct sample *sample, struct store *store, const char *dir,
 	struct manifest_part *parts, struct pawl_err *err)
 {

@@ -1,5 +1,5 @@
 /*
- * Checkpoints with content made from numbers, for tests: what step 3, attempt 0 holds is known
+ * Checkpoints with content made from numbers, for tests: the content of step 3, attempt 0 is known
  * without keeping it anywhere.
  */
 #ifndef TEST_SAMPLE_H
@@ -15,46 +15,47 @@ struct store;
 /* A partition in memory, as a rank would have it. */
 struct sample_part {
 	const char *name;     /* the caller's */
-	uint32_t storages;    /* without the pickle */
-	uint64_t *sizes;      /* storages + 1, the pickle last */
-	uint8_t **payloads;   /* as many, each of its size */
-	struct zip_plan plan; /* of the file, CRCs filled */
-	uint8_t *image;       /* the file as it must be, made without the writer */
-	uint8_t *scratch;     /* as large and aligned, for a writer without bounce buffers */
+	uint32_t storages;    /* not counting the pickle */
+	uint64_t *sizes;      /* storages + 1 sizes, the pickle's last */
+	uint8_t **payloads;   /* storages + 1 payloads, each of its size */
+	struct zip_plan plan; /* plan of the file, CRCs filled */
+	uint8_t *image;       /* the correct file, made without the writer */
+	uint8_t *scratch; /* as large and aligned as image, for a writer without bounce buffers */
 };
 
-/* Random payloads of these sizes (storages of them, then the pickle's). */
+/* Fills a part with random payloads of these sizes (the storages', then the pickle's). */
 void sample_part_init(struct sample_part *part, const char *name, const uint64_t *sizes,
 	uint32_t storages, struct rng *rng);
 void sample_part_deinit(struct sample_part *part);
 
-/* A source for the writer: user is the part, which needs no image, and scratch only where there is
- * no bounce buffer. It fills either with rubbish first, so that glue not laid is found out. */
+/* A source for the writer: user is the part, which needs no image, and needs scratch only where
+ * there is no bounce buffer. The memory is filled with rubbish first, which exposes missing
+ * glue. */
 int sample_chunk(void *user, uint64_t off, size_t len_bytes, uint8_t *bounce, uint8_t **bytes,
 	struct pawl_err *err);
 
-/* Random sizes up to about size_max, the odd ones included: 0, 1, just below and at each limit. */
+/* Random sizes up to about size_max, including special ones: 0, 1, just below and at each limit. */
 uint32_t sample_sizes(uint64_t *sizes, uint32_t storages_max, uint64_t size_max, struct rng *rng);
 
 #define SAMPLE_PARTS 2u
 
-#define SAMPLE_LARGE_STEP 3u /* whose "optim" has two chunks */
+#define SAMPLE_LARGE_STEP 3u /* step whose "optim" has two chunks */
 
 /* Two partitions of a few pages, "model" and "optim". */
 struct sample {
-	uint64_t step;                          /* and */
-	uint32_t attempt;                       /* make the content */
+	uint64_t step;                          /* step and attempt */
+	uint32_t attempt;                       /* determine the content */
 	struct sample_part parts[SAMPLE_PARTS]; /* sorted by name */
 };
 
-/* The sample of a step and an attempt, made when first asked for and kept until the program
+/* Returns the sample of a step and an attempt, made at the first call and kept until the program
  * ends. */
 const struct sample *sample_get(uint64_t step, uint32_t attempt);
-/* Saves it as a tag the way an agent does: begin, files, publish. */
+/* Saves a sample as a tag the way an agent does: begin, files, publish. */
 int sample_save(const struct sample *sample, struct store *store, struct pawl_err *err);
-/* Opens and reads a tag of a sample. 0: all bytes are those of step and the attempt in the
- * manifest; PAWL_EMISMATCH if it could be read and is something else; else why not. attempt may be
- * NULL. */
+/* Opens and reads a tag of a sample. Returns 0 if all bytes are those of step and of the attempt in
+ * the manifest; PAWL_EMISMATCH if it was read and is something else; other errors if it cannot be
+ * read. attempt may be NULL. */
 int sample_load(struct store *store, const char *tag, uint32_t *attempt, struct pawl_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* The seed of a random test: fresh each run, printed, and PAWL_TEST_SEED=<n> repeats a run. */
+/* The seed of a random test: new in each run, and printed; PAWL_TEST_SEED=<n> repeats a run. */
 #ifndef TEST_SEED_H
 #define TEST_SEED_H
 

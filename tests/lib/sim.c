@@ -1,4 +1,5 @@
-/* A simulated transport: see sim.h for the model. What happens is a heap of events by time. */
+/* A simulated transport: see sim.h for the model. Everything that happens is an event in a heap
+ * ordered by time. */
 #include "sim.h"
 
 #include "base/assert.h"
@@ -9,79 +10,81 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PACKET    (16u << 10) /* bytes that are sent at a time */
-#define LOCAL_NS  1000        /* within a host */
-#define AGAIN_PPM 100000      /* of what was left of a cut: so much later at most it is noticed */
+#define PACKET   (16u << 10) /* bytes sent at a time */
+#define LOCAL_NS 1000        /* delay within a host */
+/* Longest delay after the end of a cut, per million of the time that the cut still had when bytes
+ * met it. */
+#define AGAIN_PPM 100000
 
 enum event_kind {
-	EVENT_REACH, /* bytes are at the other host's network */
-	EVENT_COME,  /* they are through it */
+	EVENT_REACH, /* bytes reach the other host's network */
+	EVENT_COME,  /* bytes have passed that network */
 	EVENT_ROOM,  /* the sender knows that bytes were read */
-	EVENT_END,   /* nothing more comes of a stream */
+	EVENT_END,   /* a stream ends */
 	EVENT_BREAK, /* a stream breaks */
-	EVENT_CALL,  /* of sim_at */
+	EVENT_CALL,  /* a function given to sim_at is due */
 };
 
 struct event {
-	int64_t at_ns;            /* when */
-	uint64_t order;           /* of those at one time */
-	enum event_kind kind;     /* see above */
-	uint32_t flow;            /* of all but EVENT_CALL */
-	uint64_t len_bytes;       /* of the first three */
-	void (*call)(void *user); /* of EVENT_CALL */
-	void *user;               /* for it */
+	int64_t at_ns;            /* time of the event */
+	uint64_t order;           /* order among events of the same time */
+	enum event_kind kind;     /* kind of the event */
+	uint32_t flow;            /* flow, for all kinds but EVENT_CALL */
+	uint64_t len_bytes;       /* number of bytes, for the first three kinds */
+	void (*call)(void *user); /* function, for EVENT_CALL */
+	void *user;               /* passed to call */
 };
 
-/* A stream, one way. */
+/* One direction of a stream. */
 struct flow {
-	uint8_t *ring;       /* owned; of window_bytes; NULL until something is sent */
-	uint64_t sent;       /* bytes, ever, by the sender */
-	uint64_t came, read; /* to the receiver; by it */
-	uint64_t freed;      /* that the sender knows were read */
-	int64_t reach_ns;    /* when the last of them reach the other host */
-	bool ends;           /* nothing comes after what was sent */
+	uint8_t *ring;       /* owned buffer of window_bytes; NULL until something is sent */
+	uint64_t sent;       /* bytes sent, in all */
+	uint64_t came, read; /* bytes that have arrived; bytes read */
+	uint64_t freed;      /* bytes that the sender knows were read */
+	int64_t reach_ns;    /* time at which the last bytes sent reach the other host */
+	bool ends;           /* no bytes follow those that were sent */
 	bool ended;          /* the receiver has read to the end */
-	bool broken;         /* the receiver knows that nothing more comes */
+	bool broken;         /* the receiver knows that no more bytes come */
 };
 
-/* A rank's. */
+/* A rank's side of the network. */
 struct side {
-	struct coll_port port; /* what others see */
-	struct sim *sim;       /* whose */
-	uint32_t rank;         /* ours */
-	atomic_uint count;     /* see look */
-	struct fiber *fiber;   /* owned; NULL: it has returned, or there never was one */
-	uint32_t seen;         /* it waits until count is another one */
-	int64_t until_ns;      /* or until then */
-	int64_t turn_ns;       /* its next turn is not before that */
-	int64_t frozen_ns;     /* until then it does nothing */
-	int64_t died_ns;       /* SIM_NEVER: it lives */
-	enum sim_death death;  /* how */
-	bool closed;           /* its port is; what still comes is read, and forgotten */
+	struct coll_port port; /* the port that the group uses */
+	struct sim *sim;       /* the simulation it belongs to */
+	uint32_t rank;         /* this rank */
+	atomic_uint count;     /* changes so far: see look in coll/port.h */
+	struct fiber *fiber;   /* owned; NULL: it has returned, or was never spawned */
+	uint32_t seen;         /* value of count for whose change it waits */
+	int64_t until_ns;      /* end of its wait */
+	int64_t turn_ns;       /* earliest time of its next turn */
+	int64_t frozen_ns;     /* time until which it does nothing */
+	int64_t died_ns;       /* time of its death; SIM_NEVER: alive */
+	enum sim_death death;  /* kind of its death */
+	bool closed;           /* the port is closed; bytes that still come are dropped */
 };
 
 /* A host's network. */
 struct nic {
-	double bytes_per_s;    /* each way */
-	int64_t more_ns;       /* to and from all others */
-	int64_t out_ns, in_ns; /* when it is through with what it has */
+	double bytes_per_s;    /* rate each way */
+	int64_t more_ns;       /* additional delay to and from all other hosts */
+	int64_t out_ns, in_ns; /* time at which it has sent, or received, everything it has */
 };
 
 struct sim {
-	struct sim_net net;   /* as it was opened */
-	uint32_t ranks;       /* of sides */
-	struct side *sides;   /* owned; of each rank */
-	uint32_t *host_of;    /* owned; of each rank */
-	struct nic *nics;     /* owned; of each host, of which there are as many as ranks at most */
-	int64_t *cut_ns;      /* owned; from * ranks + to: until when */
-	struct flow *flows;   /* owned; (from * ranks + to) * COLL_STREAMS + stream */
+	struct sim_net net;   /* the network as given to sim_open */
+	uint32_t ranks;       /* number of ranks */
+	struct side *sides;   /* owned; one per rank */
+	uint32_t *host_of;    /* owned; host of each rank */
+	struct nic *nics;     /* owned; one per host; there are at most as many hosts as ranks */
+	int64_t *cut_ns;      /* owned; end of the cut between two hosts, at from * ranks + to */
+	struct flow *flows;   /* owned; at (from * ranks + to) * COLL_STREAMS + stream */
 	struct event *events; /* owned; a heap */
-	size_t events_n;      /* of them */
-	size_t events_cap;    /* allocated */
-	uint64_t order;       /* of the last one */
+	size_t events_n;      /* number of events */
+	size_t events_cap;    /* events allocated */
+	uint64_t order;       /* order of the last event */
 	int64_t now_ns;       /* see sim_now_ns */
-	struct rng rng;       /* of all that is random */
-	bool over;            /* those that died come to an end */
+	struct rng rng;       /* source of all randomness */
+	bool over;            /* the run is over; dead and frozen ranks come to an end */
 };
 
 static struct side *side_of(struct coll_port *port)
@@ -180,7 +183,7 @@ static int64_t bytes_ns(const struct nic *nic, uint64_t len_bytes)
 	return (int64_t)((double)len_bytes / nic->bytes_per_s * 1e9);
 }
 
-/* From a rank to another, without what its bytes take. */
+/* Returns the delay from one rank to another, not counting the time for the bytes. */
 static int64_t way_ns(struct sim *sim, uint32_t from, uint32_t to)
 {
 	int64_t ns = sim->net.latency_ns + sim->nics[sim->host_of[from]].more_ns +
@@ -195,7 +198,8 @@ static int64_t way_ns(struct sim *sim, uint32_t from, uint32_t to)
 	return ns;
 }
 
-/* Nothing gets from one to the other now; then the event comes again, or never. */
+/* Delays an event while the way from one rank to the other is cut: the event comes again later, or
+ * never. Returns false if the way is open. */
 static bool hold_up(struct sim *sim, const struct event *event, uint32_t from, uint32_t to)
 {
 	int64_t until_ns = sim->cut_ns[sim->host_of[from] * sim->ranks + sim->host_of[to]];
@@ -213,7 +217,7 @@ static bool hold_up(struct sim *sim, const struct event *event, uint32_t from, u
 	return true;
 }
 
-/* The receiver hears of it. */
+/* Breaks a flow: the receiver learns of it after the delay of the way. */
 static void break_flow(struct sim *sim, uint32_t f)
 {
 	int64_t way = way_ns(sim, sender_of(sim, f), receiver_of(sim, f));
@@ -397,7 +401,7 @@ static const char *sim_lost(struct coll_port *port, uint32_t peer)
 		: NULL;
 }
 
-/* All that it sent comes, and then the end. */
+/* Ends all flows of a rank: everything it has sent arrives, then the end. */
 static void end_flows(struct sim *sim, uint32_t rank)
 {
 	for (uint32_t i = 0; i < sim->ranks * COLL_STREAMS; i++) {
@@ -424,7 +428,7 @@ static void sim_close_port(struct coll_port *port)
 
 /* ---- turns ---- */
 
-/* The next thing that happens, if that is not after end_ns. */
+/* Handles the next event, if it is not after end_ns. */
 static bool go_on(struct sim *sim, int64_t end_ns)
 {
 	struct event event;
@@ -455,7 +459,8 @@ static void sim_wait(struct coll_port *port, uint32_t seen, int64_t timeout_ns)
 	}
 }
 
-/* When it has something to do: now or earlier, if it has. */
+/* Returns the time at which a rank has something to do: now or earlier if it has something
+ * already. */
 static int64_t due_ns(const struct sim *sim, const struct side *side)
 {
 	int64_t due_ns = atomic_load(&side->count) != side->seen ? sim->now_ns : side->until_ns;
@@ -476,7 +481,8 @@ static void take_turn(struct sim *sim, struct side *side)
 	}
 }
 
-/* Those that have something to do, from a random one on. When the next one has. */
+/* Gives a turn to all ranks that have something to do, from a random one on. Returns the time of
+ * the next turn. */
 static int64_t take_turns(struct sim *sim)
 {
 	uint32_t first = (uint32_t)rng_below(&sim->rng, sim->ranks);

@@ -1,4 +1,4 @@
-/* How a test program makes waiting times short: see base/times.h. */
+/* Makes waiting times short in a test program: see base/times.h. */
 #ifndef TEST_TIMES_H
 #define TEST_TIMES_H
 
@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Before the first time is asked for. Adds to what the environment says, which may stretch all. */
+/* Sets times in the form of PAWL_TEST_TIMES, before the first time is asked for. Adds to the
+ * environment's own, which may stretch all. */
 static inline void test_times(const char *text)
 {
 	const char *given = getenv(TIMES_ENV);

@@ -1,4 +1,4 @@
-/* The optimum of a small problem of the solver, by trying all that there is. */
+/* Finds the optimum of a small problem of the solver by trying all allocations. */
 #ifndef TEST_TRY_ALL_H
 #define TEST_TRY_ALL_H
 
@@ -6,7 +6,8 @@
 
 #include <math.h>
 
-/* The least cost of the jobs from this one on, of all allocations of what is left, by type. */
+/* Returns the least cost of the jobs from job on, of all allocations of the slots left of each
+ * type. */
 static inline double try_all(const struct sched_problem *problem, uint32_t job, uint32_t *left)
 {
 	double best = INFINITY;

@@ -1,18 +1,18 @@
 /*
- * How tests wait, and how they tell what is late from what is wrong.
+ * How tests wait, and how they tell lateness from errors.
  *
- * What must happen is waited for by WITHIN(seconds, condition). When the time is over the test
- * fails, and one line, at the begin of a line, says so:
+ * Events that must happen are waited for by WITHIN(seconds, condition). When the time is over the
+ * test fails, and prints one line, at the beginning of a line:
  *   late: <condition>: not within 120 s (file:line)
- * Whoever reads the output knows by it that no value was wrong: the machine may have been too busy.
+ * The line shows a reader that no value was wrong: the machine may have been too busy.
  *
- * A process that a test has forked cannot fail the test: it says "in a child, late: …" and exits
- * with WITHIN_STATUS, and WITHIN_CHILD in its parent fails with a line of its own. Nor can a thread
- * fail it, nor who runs outside of tests: they say the line, and one like cmocka's of a test that
- * failed, and end the program.
+ * A process that a test has forked cannot fail the test: it prints "in a child, late: …" and exits
+ * with WITHIN_STATUS, and WITHIN_CHILD in its parent fails with a line of its own. A thread cannot
+ * fail the test either, nor can code outside of tests: they print the line, and one like cmocka's
+ * for a failed test, and end the program.
  *
- * PAWL_TEST_TIMES="scale=4" makes all these times four times as long. There may be more in it,
- * between commas, which is the library's.
+ * PAWL_TEST_TIMES="scale=4" makes all these times four times as long. It may also contain items,
+ * between commas, for the library.
  */
 #ifndef TEST_WITHIN_H
 #define TEST_WITHIN_H
@@ -36,8 +36,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#define WITHIN_LONG_S 120.0 /* for what just must happen, on a busy machine as well */
-#define WITHIN_STATUS 75    /* a process that was late exits with it */
+#define WITHIN_LONG_S 120.0 /* for events that must happen, even on a busy machine */
+#define WITHIN_STATUS 75    /* exit status of a process that was late */
 
 /* ---- times ---- */
 
@@ -54,7 +54,7 @@ static inline double within_scale(void)
 	return scale > 0 ? scale : 1;
 }
 
-/* For calls that have a timeout, see IN_TIME. */
+/* Scales a time for calls that have a timeout, see IN_TIME. */
 static inline int64_t within_ns(double seconds)
 {
 	return (int64_t)(seconds * within_scale() * NS_PER_S);
@@ -73,13 +73,13 @@ static inline void within_sleep_ns(int64_t ns)
 	}
 }
 
-/* Between two looks, or two deeds; on a busy machine it may take any time. */
+/* Pauses between two looks, or two actions; on a busy machine it may take any time. */
 static inline void within_pace(double seconds)
 {
 	within_sleep_ns((int64_t)(seconds * NS_PER_S));
 }
 
-/* Gives time to what must not happen; the caller looks afterwards. */
+/* Waits while something must not happen; the caller looks afterwards. */
 static inline void within_quiet(double seconds)
 {
 	within_sleep_ns(within_ns(seconds));
@@ -94,27 +94,28 @@ __attribute__((constructor)) static void within_start(void)
 	within_test = getpid();
 }
 
-/* For a process that a test has begun by exec: it is a child, too. */
+/* Marks a process that a test has started by exec as a child. */
 static inline void within_be_child(void)
 {
 	within_test = 0;
 }
 
-/* What a test leaves behind that was given up is no leak: no sanitizer is to say so at the end. */
+/* Ends the program after a failure. Memory that the failed test leaves behind is no leak, so no
+ * sanitizer may report it at the end. */
 static inline void within_exit(int status, void *user)
 {
-	if ((status & 0xff) == 0xff) { /* so cmocka ends the program where no test runs */
+	if ((status & 0xff) == 0xff) { /* cmocka ends the program like this where no test runs */
 		dprintf(STDERR_FILENO, "[  FAILED  ] outside_of_tests\n");
 	}
 	fflush(NULL);
 	_exit(status);
 }
 
-/* seconds, unscaled, that were not enough; negative: what says it all. */
+/* Fails the test as late. seconds, unscaled, were not enough; negative: there was no time limit. */
 __attribute__((noreturn)) static inline void within_late(const char *what, double seconds,
 	const char *file, int line)
 {
-	static bool said; /* by a thread: the others are silent */
+	static bool said; /* set by the thread that reports; the others stay silent */
 	bool child = getpid() != within_test;
 	bool thread = gettid() != getpid();
 	char limit[48] = "";
@@ -137,14 +138,14 @@ __attribute__((noreturn)) static inline void within_late(const char *what, doubl
 	_exit(WITHIN_STATUS);
 }
 
-/* For what was tried often enough. */
+/* Fails as late after enough tries. */
 #define SAY_LATE(what) within_late(what, -1, __FILE__, __LINE__)
 
-/* A time that runs. */
+/* A time limit that is running. */
 struct within {
 	double seconds; /* unscaled */
 	int64_t end_ns;
-	bool last; /* it is over, and there was one more look */
+	bool last; /* the time is over, and one more look was taken */
 };
 
 static inline struct within within_begin(double seconds)
@@ -152,7 +153,8 @@ static inline struct within within_begin(double seconds)
 	return (struct within){.seconds = seconds, .end_ns = clock_mono_ns() + within_ns(seconds)};
 }
 
-/* Once after each look; there is always one after the end, however long the test stood still. */
+/* Whether the time is over; call it once after each look. There is always one look after the end,
+ * however long the test stood still. */
 static inline bool within_over(struct within *within)
 {
 	bool over = within->last;
@@ -168,7 +170,7 @@ static inline void within_check(struct within *within, const char *what, const c
 	}
 }
 
-/* The statement is done between two looks. */
+/* Waits for a condition, and runs a statement between two looks. */
 #define WITHIN_DOING(seconds, condition, ...)                                                      \
 	do {                                                                                       \
 		struct within within_ = within_begin(seconds);                                     \
@@ -181,14 +183,14 @@ static inline void within_check(struct within *within, const char *what, const c
 
 #define WITHIN(seconds, condition) WITHIN_DOING(seconds, condition, within_pace(0.001))
 
-static __thread int64_t within_called_ns; /* when the thread's last call began */
+static __thread int64_t within_called_ns; /* time at which the thread's last call began */
 
 static inline void within_call(void)
 {
 	within_called_ns = clock_mono_ns();
 }
 
-/* Some calls say of a peer that does not come in time that it is lost. */
+/* Checks a result for lateness. Some calls report a peer that does not come in time as lost. */
 static inline int within_in_time(int rv, const char *what, const char *file, int line)
 {
 	int64_t took_ns = clock_mono_ns() - within_called_ns;
@@ -199,10 +201,10 @@ static inline int within_in_time(int rv, const char *what, const char *file, int
 	return rv;
 }
 
-/* What a call returns that was given WITHIN_LONG_S and for which that must be enough. */
+/* Calls a function that was given WITHIN_LONG_S as its timeout, which must be enough. */
 #define IN_TIME(call) (within_call(), within_in_time(call, #call, __FILE__, __LINE__))
 
-/* Waits for a child's end, and kills one that does not end. */
+/* Waits for a child's end, and kills a child that does not end. */
 static inline int within_child(pid_t pid, const char *file, int line)
 {
 	struct within within = within_begin(WITHIN_LONG_S);
@@ -224,7 +226,7 @@ static inline int within_child(pid_t pid, const char *file, int line)
 	return status;
 }
 
-/* The status that waitpid gives. */
+/* Returns the status that waitpid gives. */
 #define WITHIN_CHILD(pid) within_child(pid, __FILE__, __LINE__)
 
 #endif

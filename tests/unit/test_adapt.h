@@ -1,4 +1,4 @@
-/* Numbers for tests of arithmetic. */
+/* Helpers for tests of arithmetic: random numbers, and equality within a tolerance. */
 #ifndef TEST_ADAPT_H
 #define TEST_ADAPT_H
 
@@ -9,7 +9,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-/* after the standard headers it needs */
+/* cmocka.h needs the standard headers above. */
 #include <cmocka.h>
 
 static inline void assert_close(double got, double expected, double relative)
@@ -19,13 +19,13 @@ static inline void assert_close(double got, double expected, double relative)
 	}
 }
 
-/* Even in (0, 1). */
+/* Returns a number that is uniform in (0, 1). */
 static inline double uniform(struct rng *rng)
 {
 	return ((double)(rng_u64(rng) >> 11) + 0.5) / 9007199254740992.0;
 }
 
-/* From least to most, each order of magnitude alike. */
+/* Returns a number from least to most, each order of magnitude equally likely. */
 static inline double log_uniform(struct rng *rng, double least, double most)
 {
 	return least * pow(most / least, uniform(rng));

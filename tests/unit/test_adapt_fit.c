@@ -1,5 +1,5 @@
-/* The fit of step times: what was told by a model is found again, what nothing is known of is taken
- * as the paper does, and no other parameters, from wherever one begins, are better. */
+/* The fit of step times: it finds the model that the times were made with, takes the paper's priors
+ * where nothing was measured, and no other parameters, from any starting point, are better. */
 #include "base/err.h"
 #include "pawl/adapt.h"
 #include "seed.h"
@@ -36,7 +36,8 @@ static struct pawl_profile measure(const struct pawl_perf *perf, uint32_t nodes,
 	return profile;
 }
 
-/* Of 1 to 4 nodes with 4 replicas at most, and batches of 8 to 64. */
+/* Fills profiles of 1 to 4 nodes, at most 4 replicas a node, and batches of 8 to 64. noise: the
+ * largest relative error of a time. */
 static void measure_many(struct rng *rng, const struct pawl_perf *perf,
 	struct pawl_profile *profiles, double noise)
 {
@@ -53,7 +54,7 @@ static void measure_many(struct rng *rng, const struct pawl_perf *perf,
 	}
 }
 
-/* What it predicts for places and batches that it has not seen is what the model says. */
+/* Predictions for places and batches that the fit has not seen agree with the model. */
 static void models_are_found_again(void **state)
 {
 	struct rng rng = {first_seed};
@@ -81,7 +82,7 @@ static void models_are_found_again(void **state)
 	assert_true(good > MODELS * 9 / 10);
 }
 
-/* As the fit has it, from its definition. */
+/* Returns the loss that the fit minimizes, from its definition. */
 static double loss_of(const struct pawl_perf *perf, const struct pawl_profile *profiles, uint32_t n)
 {
 	const struct pawl_place alone = {1, 1, 1};
@@ -103,7 +104,7 @@ static double loss_of(const struct pawl_perf *perf, const struct pawl_profile *p
 		1e-2 * (r * r + b * b);
 }
 
-/* Nothing around it is better, nor what the numbers came from; and beginning there changes
+/* No parameters near the fit are better, nor are the true ones; a fit that begins there changes
  * little. */
 static void nothing_near_is_better(void **state)
 {
@@ -139,7 +140,7 @@ static void nothing_near_is_better(void **state)
 	}
 }
 
-/* What nothing is known of is free: others try it then, and find out. */
+/* A cost that was never measured counts as zero, so that jobs try such places and measure it. */
 static void priors_are_optimistic(void **state)
 {
 	const struct pawl_perf truth = {0.1, 0.01, 0.05, 0.01, 0.4, 0.02, 0.01, 1};
@@ -148,7 +149,8 @@ static void priors_are_optimistic(void **state)
 	struct pawl_perf perf = {0};
 
 	assert_int_equal(pawl_perf_fit(&perf, profiles, 1, NULL), 0);
-	assert_close(perf.alpha_c, 0.13, 1e-6); /* half of it all, as one batch only was seen */
+	/* Half of the gradient time, as only one batch size was seen. */
+	assert_close(perf.alpha_c, 0.13, 1e-6);
 	assert_close(perf.alpha_c + 16 * perf.beta_c, 0.26, 1e-4);
 	assert_true(perf.alpha_r < 1e-7 && perf.beta_r < 1e-7);
 	assert_true(perf.alpha_n < 1e-7 && perf.beta_n < 1e-7 && perf.delta_n < 1e-7);

@@ -1,5 +1,5 @@
-/* Goodput: the paper's formulas by hand, what must hold of any, and the choice of a batch beside
- * all that there are. */
+/* Goodput: the paper's formulas worked by hand, what must hold for any model, and the chosen batch
+ * against an exhaustive search. */
 #include "pawl/adapt.h"
 #include "seed.h"
 #include "test_adapt.h"
@@ -31,7 +31,8 @@ static void steps_by_hand(void **state)
 		{{1, 2, 0}, {30, 0}, 0.42},
 		{{1, 5, 0}, {30, 1}, 0.4 + 0.4 + 0.029},
 		{{2, 2, 0}, {10, 0}, 0.2 + 0.4},
-		{{2, 5, 0}, {10, 0}, 0.2 + 0.4 + 0.15 + 0.014}, /* 3 and 2 */
+		/* 3 replicas on one node and 2 on the other */
+		{{2, 5, 0}, {10, 0}, 0.2 + 0.4 + 0.15 + 0.014},
 		{{2, 5, 4}, {10, 0}, 0.2 + 0.4 + 0.15 + 0.021},
 		{{4, 16, 4}, {10, 2}, 3 * 0.2 + 0.4 + 0.7 + 0.021},
 	};
@@ -90,7 +91,7 @@ static void learning_rates_by_hand(void **state)
 	const struct pawl_lr_rule linear = {.power = 1};
 	const struct pawl_lr_rule root = {.power = 0.5};
 	const struct pawl_lr_rule legw = {.power = 0.5, .warmup = 100};
-	struct pawl_noise even = {1, 1}; /* a gain of 2 / (1 + 1 / 4) at 4 */
+	struct pawl_noise even = {1, 1}; /* at a scale of 4 the gain is 2 / (1 + 1 / 4) */
 	struct pawl_noise loud = {0, 1};
 
 	assert_close(pawl_lr_factor(&adascale, &even, 4, 7), 1.6, 1e-12);
@@ -146,7 +147,7 @@ static bool may_be(const struct job *job, const struct pawl_batch *batch)
 		total <= job->bounds.max && (job->bounds.accumulate || batch->accum == 0);
 }
 
-/* The best of all batches of at least init samples, of those that choosing may take. */
+/* Returns the best goodput of all batches of at least init samples that the choice may take. */
 static double search(const struct job *job, bool *found)
 {
 	uint32_t parts_max = job->bounds.max / job->place.replicas;
@@ -172,9 +173,9 @@ static double search(const struct job *job, bool *found)
 	return best;
 }
 
-/* In bounds always, and found if there is one. Of the totals that are tried there is one at most
- * ratio below the best one, which takes less time and gains at least 1 / ratio of it; but for the
- * rounding to whole samples. */
+/* The choice is always within the bounds, and is found if there is one. Of the totals that are
+ * tried, one lies below the best by a factor of at most ratio: it takes less time and gains at
+ * least 1 / ratio as much, except for the rounding to whole samples. */
 static void choice_is_nearly_the_best(void **state)
 {
 	struct rng rng = {first_seed};

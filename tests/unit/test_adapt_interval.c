@@ -1,4 +1,4 @@
-/* How often to save: the printed values of the papers, then each formula against a slow and plain
+/* How often to save: the values printed in the papers, then each formula against a slow and plain
  * reference: simulated failures, a search for the least cost, and sums of probabilities. */
 #include "pawl/adapt.h"
 #include "seed.h"
@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-#define SEGMENTS 400000u /* of work, simulated */
+#define SEGMENTS 400000u /* segments of work to simulate */
 
 /* ---- the optimum ---- */
 
@@ -20,7 +20,7 @@ static void the_paper_s_examples(void **state)
 	assert_close(pawl_interval_daly(31, 15), 15, 1e-12);
 }
 
-/* Slow and plain: the least cost, by looking closer and closer around it. */
+/* Returns the interval of the least cost, by a slow search that narrows around it. */
 static double search_optimum(double cost_s, double mtbf_s)
 {
 	double low = mtbf_s * 1e-9;
@@ -55,16 +55,16 @@ static void the_formulas_find_the_least_cost(void **state)
 		assert_close(daly_s, best_s, 0.002 + 0.02 * cost_s / mtbf_s);
 		assert_close(pawl_interval_overhead(daly_s, cost_s, restart_s, mtbf_s), least,
 			1e-4);
-		/* Young's lies above it by less than the cost of a save, and near it where saves
-		 * are cheap */
+		/* Young's interval lies above it by less than the cost of a save, and near it where
+		 * saves are cheap. */
 		assert_in_range((uint64_t)(pawl_interval_young(cost_s, mtbf_s) >= daly_s), 1, 1);
 		assert_close(pawl_interval_young(cost_s, mtbf_s), best_s,
 			1.2 * sqrt(cost_s / mtbf_s) + 0.001);
 	}
 }
 
-/* What the overhead says happens: failures drawn one by one, work redone, saves interrupted.
- * error is the mean's standard error. */
+/* Simulates the overhead: draws failures one by one, repeats lost work and interrupted saves.
+ * Returns the mean; *error is its standard error. */
 static double simulate(struct rng *rng, double interval_s, double cost_s, double restart_s,
 	double mtbf_s, double *error)
 {
@@ -72,7 +72,7 @@ static double simulate(struct rng *rng, double interval_s, double cost_s, double
 	double squares = 0;
 
 	for (unsigned i = 0; i < SEGMENTS; i++) {
-		double left_s = interval_s + cost_s; /* to the next save that is whole */
+		double left_s = interval_s + cost_s; /* time to the next whole save */
 		double next_s = -mtbf_s * log(uniform(rng));
 		double lost_s = 0;
 
@@ -107,7 +107,7 @@ static void the_overhead_is_what_failures_cost(void **state)
 		double cost = simulate(&rng, c[0], c[1], c[2], c[3], &error);
 
 		assert_true(error < 0.015 * cost);
-		/* beyond five standard errors once in two million */
+		/* Five standard errors: a right formula fails here once in two million runs. */
 		assert_close(cost, pawl_interval_overhead(c[0], c[1], c[2], c[3]),
 			5 * error / cost);
 	}
@@ -115,7 +115,7 @@ static void the_overhead_is_what_failures_cost(void **state)
 
 /* ---- the rate ---- */
 
-/* Slow and plain: one by one from none. */
+/* Returns the Poisson probability of at most n events, summed term by term. */
 static double sum_at_most(uint64_t n, double mean)
 {
 	double term = exp(-mean);

@@ -1,13 +1,13 @@
-/* The gradient's noise, of gradients whose moments are known: sums of a fixed vector and of normal
+/* The gradient noise of gradients whose moments are known: sums of a fixed vector and of normal
  * numbers, as many as a batch has samples. All seeds are fixed, so results do not vary. */
 #include "pawl/adapt.h"
 #include "test_adapt.h"
 
-#define SIZE  10    /* of a gradient */
-#define SEEDS 2000u /* runs, */
-#define STEPS 150u  /* of so many steps each */
+#define SIZE  10    /* elements of a gradient */
+#define SEEDS 2000u /* simulated runs */
+#define STEPS 150u  /* steps of each run */
 
-/* Box and Muller 1958; two at a time. */
+/* Draws two normal numbers (Box and Muller 1958). */
 static void draw_normal(struct rng *rng, double *two)
 {
 	double radius = sqrt(-2 * log(uniform(rng)));
@@ -17,8 +17,8 @@ static void draw_normal(struct rng *rng, double *two)
 	two[1] = radius * sin(angle);
 }
 
-/* One step of count gradients, each of a share of an initial batch: |G|^2 is 1, and tr(Sigma) of an
- * initial batch is phi. */
+/* Draws one step of count gradients, each of a share of an initial batch. |G|^2 is 1, and tr(Sigma)
+ * of an initial batch is phi. */
 static struct pawl_gns_step draw_step(struct rng *rng, uint32_t count, double share, double phi)
 {
 	double sigma = sqrt(phi / share / SIZE);
@@ -43,7 +43,7 @@ static struct pawl_gns_step draw_step(struct rng *rng, uint32_t count, double sh
 	return step;
 }
 
-/* Both moments of single steps, averaged: unbiased for any count and share. */
+/* Both moments of single steps are unbiased on average, for any count and share. */
 static void moments_are_unbiased(void **state)
 {
 	static const struct {
@@ -70,7 +70,7 @@ static void moments_are_unbiased(void **state)
 	}
 }
 
-/* 95 % intervals hold what they should in 93 to 97 % of the runs; the ratio is biased by at most
+/* The 95 % intervals hold the true value in 93 to 97 % of the runs; the ratio is biased by at most
  * 2 %. */
 static void intervals_cover(void **state)
 {
@@ -107,7 +107,7 @@ static void intervals_cover(void **state)
 	}
 }
 
-/* Adds a rank's share of a step: a gradient of so many of its samples. */
+/* Adds the gradient of one rank, which has this share of the batch's samples. */
 static void add_share(struct rng *rng, double share, double phi, double *mean, double *squares)
 {
 	for (uint32_t d = 0; d < SIZE; d += 2) {
@@ -122,7 +122,8 @@ static void add_share(struct rng *rng, double share, double phi, double *mean, d
 	}
 }
 
-/* A step of an initial batch, of ranks with these shares of its samples. */
+/* Returns a step of one initial batch whose samples are split among ranks in these shares; a share
+ * of 0 ends them. */
 static struct pawl_gns_step draw_shares(struct rng *rng, const double *shares, double phi)
 {
 	struct pawl_gns_step step = {.scale = 1};
@@ -142,7 +143,7 @@ static struct pawl_gns_step draw_shares(struct rng *rng, const double *shares, d
 	return step;
 }
 
-/* Of unequal numbers of samples. */
+/* Ranks may have unequal numbers of samples. */
 static void shares_may_be_unequal(void **state)
 {
 	static const double shares[][4] = {{0.4, 0.3, 0.3, 0}, {0.7, 0.1, 0.1, 0.1}, {0.5, 0.5}};
@@ -164,8 +165,8 @@ static void shares_may_be_unequal(void **state)
 	}
 }
 
-/* A gradient whose squared norm falls as training goes on, as (1 + t / 50)^-power. What is told of
- * it is at most so many times too little at the end, whatever steps are of. */
+/* A gradient whose squared norm falls during training, as (1 + t / 50)^-power. The estimate at the
+ * end is off by at most the factor most, after any number of steps. */
 static void a_falling_gradient_is_followed(void **state)
 {
 	static const struct {
@@ -182,8 +183,8 @@ static void a_falling_gradient_is_followed(void **state)
 			for (uint32_t n = 1; n <= steps; n++) {
 				struct pawl_gns_step step = draw_step(&rng, 4, 0.25, 0.02);
 
-				/* the same noise, and another norm: exactly what is expected of
-				 * it */
+				/* The noise stays the same; the squared norm changes by exactly its
+				 * expected value. */
 				sqr = pow(1 + n / 50.0, -cases[i].power);
 				step.local += sqr - 1;
 				step.total += sqr - 1;
@@ -198,7 +199,7 @@ static void a_falling_gradient_is_followed(void **state)
 	}
 }
 
-/* Steps that tell nothing make what was told older, and leave it as it is. */
+/* Steps that tell nothing make the earlier estimate older, and do not change it. */
 static void age_is_of_training(void **state)
 {
 	const struct pawl_gns_step before = {2, 1, 4, 1};
@@ -222,10 +223,11 @@ static void age_is_of_training(void **state)
 		assert_true(pawl_gns_add(&gns, &after));
 	}
 	pawl_gns_noise(&gns, &noise[1]);
-	assert_true(noise[1].sqr > 7 * noise[0].sqr); /* of 10 times as much */
+	/* The new squared norm is 10 times as large. */
+	assert_true(noise[1].sqr > 7 * noise[0].sqr);
 }
 
-/* Four replicas and one that accumulates four gradients tell the same. */
+/* Four replicas, and one that accumulates four gradients, give the same estimate. */
 static void only_the_gradients_count(void **state)
 {
 	const struct pawl_gns_step steps[] = {{2, 0.9, 4, 2}, {2, 0.8, 4, 2}, {2.5, 0.7, 4, 2}};

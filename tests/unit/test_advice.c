@@ -1,5 +1,5 @@
-/* How often to save, over a virtual clock: from what is believed at first to what was measured,
- * within the bounds; and in simulated jobs it costs little more than the best interval would. */
+/* Advice on how often to save, on a virtual clock: from the prior to what was measured, within the
+ * bounds; and in simulated jobs it costs little more than the best interval would. */
 #include "agent/advice.h"
 #include "base/rng.h"
 #include "pawl/adapt.h"
@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
-/* after the standard headers it needs */
+/* cmocka.h needs the standard headers above. */
 #include <cmocka.h>
 
 #define NS 1e9
@@ -30,7 +30,7 @@ static int64_t ns(double s)
 
 static const struct advice_bounds bounds = {1, 1800, 10, 3600};
 
-/* Even in (0, 1). */
+/* Returns a number that is uniform in (0, 1). */
 static double uniform(struct rng *rng)
 {
 	return ((double)(rng_u64(rng) >> 11) + 0.5) / 9007199254740992.0;
@@ -57,19 +57,20 @@ static void the_rate_follows_what_was_seen(void **state)
 	advice_saved(&advice, 0.1);
 	before_s = advice_save_s(&advice);
 	advice_run(&advice, true, ns(100));
-	advice_run(&advice, true, ns(100 + 3 * 86400.0)); /* three days, and none */
+	advice_run(&advice, true, ns(100 + 3 * 86400.0)); /* three days without a failure */
 	assert_close(advice_save_s(&advice), 2 * before_s, 0.01);
 	for (int i = 0; i < 15; i++) {
 		advice_failed(&advice);
 	}
-	assert_close(advice_save_s(&advice), before_s / 2, 0.01); /* four days, 16 with the prior */
-	advice_run(&advice, false, ns(100 + 3 * 86400.0));
-	advice_run(&advice, false, ns(1e9)); /* nothing runs: nothing is learnt */
+	/* 16 failures in four days, with the prior */
 	assert_close(advice_save_s(&advice), before_s / 2, 0.01);
-	advice_init(&advice, &bounds, 15, 3, 3 * 86400.0); /* an earlier agent's */
+	advice_run(&advice, false, ns(100 + 3 * 86400.0));
+	advice_run(&advice, false, ns(1e9)); /* nothing runs, so nothing is learnt */
+	assert_close(advice_save_s(&advice), before_s / 2, 0.01);
+	advice_init(&advice, &bounds, 15, 3, 3 * 86400.0); /* counts of an earlier agent */
 	advice_saved(&advice, 0.1);
 	assert_close(advice_save_s(&advice), before_s / 2, 0.01);
-	assert_close(advice_persist_s(&advice), before_s, 0.01); /* one loss a day */
+	assert_close(advice_persist_s(&advice), before_s, 0.01); /* one failure a day */
 }
 
 static void advice_stays_in_its_bounds(void **state)
@@ -98,8 +99,8 @@ static void advice_stays_in_its_bounds(void **state)
 	}
 }
 
-/* Saves every ten steps, which take a second where nothing is written; every third save is written
- * for 0.8 s, and while it is, steps lose this much of their pace. */
+/* Returns the measured slowdown of steps while a save is written. A save comes every ten steps,
+ * which take a second; every third save is written for 0.8 s, and slowdown is the true value. */
 static double slowdown_of(double slowdown, double noise, struct rng *rng)
 {
 	struct advice advice;
@@ -134,7 +135,8 @@ static void the_slowdown_is_found(void **state)
 	assert_true(slowdown_of(0, 0, &rng) < 1e-6);
 }
 
-/* Always writing, or never: what it costs cannot be told, and the first belief stands. */
+/* Where storage is always written to, or never, the slowdown cannot be measured, and the prior
+ * stands. */
 static void the_slowdown_is_not_made_up(void **state)
 {
 	struct advice advice;
@@ -151,7 +153,8 @@ static void the_slowdown_is_not_made_up(void **state)
 	}
 }
 
-/* Time that a job of work_s takes: it saves when told to, fails at random, and starts again. */
+/* Returns the time that a job of work_s takes: it saves when told to, fails at random, and starts
+ * again. */
 static double simulate(struct rng *rng, double work_s, double cost_s, double mtbf_s, double fixed_s)
 {
 	struct advice advice;
@@ -185,8 +188,8 @@ static double simulate(struct rng *rng, double work_s, double cost_s, double mtb
 	return now / done_s - 1;
 }
 
-/* The prior says a day; the truth is anything from minutes to days. Over many failures what is
- * advised loses little more than the best interval, and over few not much. */
+/* The prior says one failure a day; the true rate is anything from minutes to days. Over many
+ * failures the advised interval loses little more than the best one, and over few not much. */
 static void simulated_jobs_lose_little(void **state)
 {
 	struct rng rng = {test_seed()};

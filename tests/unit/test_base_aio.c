@@ -54,7 +54,7 @@ static void exactly_once(void **state)
 	struct rng rng = {seed};
 	int fd = temp_file();
 	static uint8_t bufs[DEPTH][BLOCK];
-	static uint8_t want[BLOCKS]; /* the byte each block is full of */
+	static uint8_t want[BLOCKS]; /* byte that fills each block */
 	struct aio_req reqs[DEPTH] = {0};
 	bool busy[DEPTH] = {false};
 	bool held[BLOCKS] = {false}; /* a transfer of the block is in flight */
@@ -97,7 +97,7 @@ static void exactly_once(void **state)
 		done++;
 	}
 	assert_int_equal(aio_in_flight(aio), 0);
-	assert_null(aio_reap(aio, -1)); /* none in flight: does not wait */
+	assert_null(aio_reap(aio, -1)); /* does not wait, as none is in flight */
 	aio_close(aio);
 	close(fd);
 }
@@ -118,14 +118,14 @@ static void results_are_those_of_pread(void **state)
 	assert_int_equal(aio_submit(aio, &bad_fd, NULL), 0);
 	assert_ptr_equal(aio_reap(aio, 10000), &bad_fd);
 	res[1] = bad_fd.res;
-	assert_int_equal(res[0], 2); /* short, and left so */
+	assert_int_equal(res[0], 2); /* a short read is returned as it is */
 	assert_memory_equal(buf, "lo", 2);
 	assert_int_equal(res[1], -EBADF);
 	aio_close(aio);
 	close(fd);
 }
 
-/* A pipe waits; only io_uring reads one, pread refuses. */
+/* A read of an empty pipe stays in flight; only io_uring reads one, pread refuses. */
 static void times_out_and_closes_in_flight(void **state)
 {
 	struct aio *aio = open_kind(*(enum aio_kind *)*state);
@@ -143,13 +143,13 @@ static void times_out_and_closes_in_flight(void **state)
 	assert_null(aio_reap(aio, 30));
 	assert_true(clock_mono_ns() - before_ns >= 29 * NS_PER_MS);
 	assert_int_equal(write(fds[1], "x", 1), 1);
-	aio_close(aio); /* waits for it */
+	aio_close(aio); /* waits for the request in flight */
 	assert_int_equal(req.res, 1);
 	close(fds[0]);
 	close(fds[1]);
 }
 
-/* A submission that failed was not taken: it never comes back, and the next one works. */
+/* A submission that failed never comes back, and the next one works. */
 static void failed_submission_is_forgotten(void **state)
 {
 	struct aio *aio = open_kind(*(enum aio_kind *)*state);
@@ -166,7 +166,7 @@ static void failed_submission_is_forgotten(void **state)
 		assert_int_equal(aio_submit(aio, &bad, &err), PAWL_EIO);
 		fault_disarm();
 		assert_int_equal(aio_in_flight(aio), 0);
-		if (i % 3 == 0) { /* else let refused ones gather */
+		if (i % 3 == 0) { /* Otherwise refused ones gather. */
 			assert_int_equal(aio_submit(aio, &good, &err), 0);
 			assert_ptr_equal(aio_reap(aio, -1), &good);
 		}

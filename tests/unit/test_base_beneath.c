@@ -1,5 +1,5 @@
-/* Below a directory that others may write to no link is followed, nothing outside is reached and no
- * FIFO waited for: as openat2 has it, and as names are walked where a kernel has none. */
+/* Opening below a directory that others may write to follows no link, reaches nothing outside and
+ * waits for no FIFO: with openat2, and with the walk over names where a kernel has none. */
 #include "base/beneath.h"
 #include "base/err.h"
 #include "base/fault.h"

@@ -73,7 +73,8 @@ static void joins_at_any_split(void **state)
 	}
 }
 
-/* Of a length above 32 bits nothing is cut. Untouched memory: it reads as zeros and costs none. */
+/* Lengths above 32 bits are not cut. The memory is never written: it reads as zeros and costs
+ * none. */
 static void takes_huge_lengths(void **state)
 {
 	const size_t page = 1u << 20;

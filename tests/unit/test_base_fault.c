@@ -79,7 +79,8 @@ static void exactly_one_of_many_threads_fails(void **state)
 	fault_disarm();
 }
 
-/* Runs this program anew with PAWL_FAULT; it then passes "env.x" three times. */
+/* Runs this program anew with PAWL_FAULT, in which it passes "env.x" three times. Returns its exit
+ * status. */
 static int run_child(const char *fault)
 {
 	pid_t pid = fork();
@@ -95,7 +96,7 @@ static int run_child(const char *fault)
 	return WEXITSTATUS(status);
 }
 
-/* The exit status: one bit a time that the point failed, 64 with ENOSPC. */
+/* Returns the exit status: bit i is set if pass i failed; 64 is added for ENOSPC. */
 static int be_child(void)
 {
 	int bits = 0;

@@ -1,5 +1,5 @@
-/* A small file that is put in place is the old one or the new one, whichever step fails, and what
- * is half done is not left beside it. */
+/* A small file that is put in place is the old one or the new one, whichever step fails, and no
+ * temporary file stays beside it. */
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/file.h"
@@ -69,7 +69,8 @@ static void is_old_or_new(void **state)
 		assert_int_equal(access(aside, F_OK), -1);
 	}
 	fault_arm("file.sync", 1, ENOSPC, true);
-	assert_int_equal(file_put(path, "quick", 5, 0600, false, NULL), 0); /* is not synced */
+	/* A quick put does not sync. */
+	assert_int_equal(file_put(path, "quick", 5, 0600, false, NULL), 0);
 	fault_disarm();
 	assert_holds(path, "quick");
 }
@@ -87,7 +88,7 @@ static void does_not_write_through_a_link(void **state)
 	unlink(other);
 }
 
-/* What is no plain file is told from what is not there, and waits for nobody. */
+/* A name that is no plain file is told apart from a missing one, and opening it never waits. */
 static void opens_nothing_but_files(void **state)
 {
 	struct stat st;
@@ -148,7 +149,8 @@ static void folders_are_made(void **state)
 	int at = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 
 	assert_int_equal(file_make_folders(at, "a/b/file", 0700), 0);
-	assert_int_equal(file_make_folders(at, "a/b/file", 0700), 0); /* they are there */
+	/* The folders exist already. */
+	assert_int_equal(file_make_folders(at, "a/b/file", 0700), 0);
 	snprintf(inner, sizeof(inner), "%s/a/c/", dir);
 	assert_int_equal(file_make_folders(AT_FDCWD, inner, 0700), 0);
 	assert_int_equal(unlinkat(at, "a/c", AT_REMOVEDIR), 0);

@@ -1,5 +1,5 @@
-/* A listening socket whose connections cannot be taken costs no time meanwhile, and is heard again
- * once they can. */
+/* A listening socket whose connections cannot be accepted costs no time meanwhile, and is polled
+ * again once they can. */
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/listener.h"
@@ -17,7 +17,7 @@
 static struct loop *loop;
 static struct listener listener;
 static struct sockaddr_in at;
-static uint32_t came; /* connections */
+static uint32_t came; /* connections accepted */
 
 static void on_connect(struct listener *l, int fd, const struct sockaddr *from, socklen_t len)
 {
@@ -60,7 +60,7 @@ static int tear_down(void **state)
 {
 	fault_disarm();
 	listener_stop(&listener);
-	listener_stop(&listener); /* once is enough */
+	listener_stop(&listener); /* a second stop does nothing */
 	loop_close(loop);
 	return 0;
 }
@@ -83,7 +83,7 @@ static void who_comes_is_given_out(void **state)
 	close(second);
 }
 
-/* The socket is ready all the time: a loop that looked at it would try thousands of times. */
+/* The socket is ready all the time: a loop that polled it would try thousands of times. */
 static void want_of_descriptors_costs_no_time(void **state)
 {
 	static const int wants[] = {EMFILE, ENFILE, ENOMEM, ENOBUFS};
@@ -106,7 +106,8 @@ static void want_of_descriptors_costs_no_time(void **state)
 	}
 }
 
-/* Nor is it lost when the loop cannot take it back, for once or more. */
+/* The connection is not lost either when the loop cannot poll the socket again, once or more
+ * often. */
 static void it_is_taken_back_in_the_end(void **state)
 {
 	int fd = connect_one();
@@ -121,7 +122,7 @@ static void it_is_taken_back_in_the_end(void **state)
 	close(fd);
 }
 
-/* Stopped while it rests: nothing of it fires any more. */
+/* A listener that is stopped while it rests fires nothing any more. */
 static void it_can_be_stopped_while_it_rests(void **state)
 {
 	int fd = connect_one();

@@ -1,4 +1,5 @@
-/* A log line is one line, says who and how bad, and respects the level. stderr is a pipe here. */
+/* A log line is one line, names its process and severity, and respects the level. stderr is a pipe
+ * here. */
 #include "base/log.h"
 
 #include <setjmp.h>
@@ -21,7 +22,7 @@ static void begin(void)
 	dup2(pipe_fds[1], STDERR_FILENO);
 }
 
-/* What was written to stderr since begin. */
+/* Returns what was written to stderr since begin. */
 static const char *end(void)
 {
 	ssize_t n;
@@ -35,7 +36,7 @@ static const char *end(void)
 	return got;
 }
 
-/* First, while the level is still to be looked up. */
+/* This test comes first, while the level is still to be looked up. */
 static void level_comes_from_environment(void **state)
 {
 	setenv("PAWL_LOG", "warning", 1);

@@ -70,7 +70,7 @@ static void timers_fire_in_order(void **state)
 	loop_timer_start(the_loop, &last, start_ns + 40 * NS_PER_MS);
 	loop_timer_start(the_loop, &timers[moved], start_ns + 30 * NS_PER_MS);
 	loop_timer_cancel(the_loop, &timers[TIMERS - 1]);
-	loop_timer_cancel(the_loop, &timers[TIMERS - 1]); /* not active: nothing */
+	loop_timer_cancel(the_loop, &timers[TIMERS - 1]); /* not active: does nothing */
 	assert_int_equal(loop_run(the_loop, NULL), 0);
 	assert_int_equal(fired_n, TIMERS - 1);
 	for (unsigned i = 1; i < fired_n; i++) {
@@ -129,7 +129,7 @@ static void timer_cancelled_by_another_does_not_fire(void **state)
 /* ---- descriptors ---- */
 
 struct pair {
-	struct loop_source source; /* the reading end */
+	struct loop_source source; /* watches the reading end */
 	int write_fd;
 	struct pair *other;
 	unsigned calls;
@@ -173,11 +173,12 @@ static void ready_sources_are_called(void **state)
 	assert_int_equal(loop_run(the_loop, NULL), 0);
 	assert_int_equal(pair.calls, 3);
 	loop_remove(the_loop, &pair.source);
-	loop_remove(the_loop, &pair.source); /* again: nothing */
+	loop_remove(the_loop, &pair.source); /* a second removal does nothing */
 	close_pair(&pair);
 }
 
-/* Whichever of two ready sources comes first removes both and frees (scribbles over) the other. */
+/* Removes both sources, from the callback of whichever is ready first, and scribbles over the other
+ * to mimic a free. */
 static void remove_both(struct loop_source *source, uint32_t events)
 {
 	struct pair *pair = source->user;
@@ -284,7 +285,7 @@ static void signal_handler_wakes(void **state)
 	sigaction(SIGALRM, &action, &old);
 	loop_on_wake(the_loop, note_wake, NULL);
 	setitimer(ITIMER_REAL, &soon, NULL);
-	assert_int_equal(loop_run(the_loop, NULL), 0); /* EINTR is not an end */
+	assert_int_equal(loop_run(the_loop, NULL), 0); /* EINTR does not end the loop */
 	sigaction(SIGALRM, &old, NULL);
 	assert_int_equal(wakes, 1);
 }
@@ -317,7 +318,7 @@ static void stop_before_run_counts(void **state)
 	loop_stop(the_loop);
 	assert_int_equal(loop_run(the_loop, NULL), 0);
 	loop_timer_start(the_loop, &later, clock_mono_ns() + NS_PER_MS);
-	assert_int_equal(loop_run(the_loop, NULL), 0); /* but only once */
+	assert_int_equal(loop_run(the_loop, NULL), 0); /* the stop counts for one run only */
 	assert_false(later.active);
 }
 

@@ -1,4 +1,4 @@
-/* parallel_for: every piece once, whatever their number. parallel_find: the least. */
+/* parallel_for does every piece once, however many there are; parallel_find finds the least. */
 #include "base/parallel.h"
 
 #include <setjmp.h>
@@ -11,7 +11,7 @@
 
 #define PIECES_MAX 1000
 
-static atomic_int done[PIECES_MAX]; /* how often each was done */
+static atomic_int done[PIECES_MAX]; /* how often each piece was done */
 
 static void count(void *user, size_t i)
 {

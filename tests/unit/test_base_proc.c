@@ -1,5 +1,5 @@
-/* Who came of whom, and who is at the other end of a socket: what the kernel says, not what others
- * say, and not by a pid that is another process's by now. */
+/* Descent of processes, and the process at the other end of a socket: as the kernel says, not as
+ * others claim, and never by a pid that another process has by now. */
 #include "base/fault.h"
 #include "base/proc.h"
 #include "within.h"
@@ -32,7 +32,8 @@ static void end(pid_t pid)
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
-/* A child that says over a pipe which child of its own it has started, and ends if told to. */
+/* Starts a child that starts a child of its own, whose pid goes to *inner. Returns the outer pid;
+ * that process exits at once if ends is set, and waits otherwise. */
 static pid_t start_pair(bool ends, pid_t *inner)
 {
 	int fds[2];
@@ -64,14 +65,14 @@ static void children_of_children_are_ours(void **state)
 	assert_true(proc_descends((uint32_t)outer));
 	assert_true(proc_descends((uint32_t)inner));
 	kill(inner, SIGKILL);
-	end(outer); /* what it has left comes to us */
+	end(outer); /* we adopt the orphan that outer leaves */
 	WITHIN(WITHIN_LONG_S, proc_is_child((uint32_t)inner));
 	assert_true(proc_descends((uint32_t)inner)); /* a zombie */
 	assert_int_equal(waitpid(inner, NULL, 0), inner);
 	assert_false(proc_descends((uint32_t)inner));
 	outer = start_pair(true, &inner);
 	assert_int_equal(waitpid(outer, NULL, 0), outer);
-	assert_true(proc_descends((uint32_t)inner)); /* its parent is gone */
+	assert_true(proc_descends((uint32_t)inner)); /* still ours, though its parent is gone */
 	end(inner);
 	assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 0), 0);
 }
@@ -94,7 +95,7 @@ static bool has_ended(int pidfd)
 	return poll(&poll_fd, 1, 0) == 1;
 }
 
-/* Connects to an address that has no name in the file system, and lives on. */
+/* Starts a child that connects to an address without a name in the file system, and lives on. */
 static pid_t connect_from_child(int listener)
 {
 	struct sockaddr_un address;
@@ -158,7 +159,7 @@ static void who_connected_is_known(void **state)
 	assert_int_equal(pid, 0);
 }
 
-/* A process that has that pid: false if none can be made here. */
+/* Starts a process with that pid. Returns false if none can be made here. */
 static bool start_as(pid_t wanted, pid_t *pid)
 {
 	char text[16];
@@ -173,7 +174,7 @@ static bool start_as(pid_t wanted, pid_t *pid)
 	return *pid == wanted;
 }
 
-/* Between its connecting and our accepting it died, and another process got its number. */
+/* The child died between its connect and our accept, and another process got its pid. */
 static void a_pid_that_is_anothers_by_now_is_not_taken(void **state)
 {
 	int listener = listen_somewhere();
@@ -193,7 +194,7 @@ static void a_pid_that_is_anothers_by_now_is_not_taken(void **state)
 		skip();
 	}
 	pidfd = proc_peer(fd, &pid);
-	if (pidfd >= 0) { /* it is of the one that is gone */
+	if (pidfd >= 0) { /* The pidfd is that of the dead child. */
 		assert_true(has_ended(pidfd));
 		close(pidfd);
 	} else {

@@ -1,4 +1,5 @@
-/* What others have chosen is shown without steering who reads it, and without losing what it is. */
+/* Text that others have chosen is shown without steering the reader's terminal, and without hiding
+ * what it is. */
 #include "base/text.h"
 
 #include <setjmp.h>
@@ -14,14 +15,14 @@ static const struct {
 	{"", ""},
 	{"a name/of_a-file.pt ~", "a name/of_a-file.pt ~"},
 	{"\xc3\xa4 \xe2\x82\xac \xf0\x9f\x90\xbe", "\xc3\xa4 \xe2\x82\xac \xf0\x9f\x90\xbe"},
-	{"\xd7\xa9\xd7\x9c", "\xd7\xa9\xd7\x9c"}, /* Hebrew turns nothing beside it */
-	/* what terminals obey */
+	{"\xd7\xa9\xd7\x9c", "\xd7\xa9\xd7\x9c"}, /* Hebrew does not turn its neighbours */
+	/* Control characters that terminals obey. */
 	{"a\nb\r\tc\x7f", "a\\nb\\x0d\\x09c\\x7f"},
 	{"\x1b[2J\x1b]0;title\x07", "\\x1b[2J\\x1b]0;title\\x07"},
 	{"\xc2\x9b"
 	 "31m\xc2\x80\xc2\x9f\xc2\xa0",
 		"\\u009b31m\\u0080\\u009f\xc2\xa0"},
-	/* what turns the direction of reading, or ends a line */
+	/* Characters that turn the direction of reading, or end a line. */
 	{"\xd8\x9c\xe2\x80\x8e\xe2\x80\x8f", "\\u061c\\u200e\\u200f"},
 	{"a\xe2\x80\xaa\xe2\x80\xab\xe2\x80\xac\xe2\x80\xad\xe2\x80\xae",
 		"a\\u202a\\u202b\\u202c\\u202d\\u202e"},
@@ -30,8 +31,9 @@ static const struct {
 		"\\u2066\\u2067\\u2068\\u2069a"},
 	{"\xe2\x80\xa8\xe2\x80\xa9", "\\u2028\\u2029"},
 	{"\xe2\x80\xa7\xe2\x80\xaf\xe2\x81\xa5\xe2\x81\xaa",
-		"\xe2\x80\xa7\xe2\x80\xaf\xe2\x81\xa5\xe2\x81\xaa"}, /* the neighbours */
-	/* what is no UTF-8, byte by byte: cut, overlong, surrogates, beyond the last */
+		/* The neighbours of those code points. */
+		"\xe2\x80\xa7\xe2\x80\xaf\xe2\x81\xa5\xe2\x81\xaa"},
+	/* Invalid UTF-8, byte by byte: cut, overlong, surrogates, beyond the last. */
 	{"\xff"
 	 "a\x80",
 		"\\xffa\\x80"},
@@ -61,7 +63,7 @@ static void what_steers_is_an_escape(void **state)
 	}
 }
 
-/* However little room there is, what is shown begins as all of it does, and no character or escape
+/* However little room there is, the text shown is a prefix of the whole, and no character or escape
  * is cut. */
 static void it_is_cut_between_characters(void **state)
 {

@@ -1,5 +1,5 @@
-/* The table of waiting times: what it holds, what the environment makes of it, and that what is
- * wrong there is said and ends the process. */
+/* The table of waiting times: its values, how the environment changes them, and that an error there
+ * is printed and ends the process. */
 #include "base/err.h"
 #include "base/times.h"
 
@@ -65,7 +65,7 @@ static void names_are_set_and_the_rest_is_scaled(void **state)
 	assert_int_equal(ns[TIME_SESSION_GONE], 200 * NS_PER_MS);
 	assert_int_equal(ns[TIME_HEARTBEAT], rows[TIME_HEARTBEAT].ns);
 
-	/* wherever scale stands */
+	/* The word scale may stand anywhere. */
 	assert_int_equal(times_read("due_again=0.05,scale=4,session_gone=0.2", ns, NULL), 0);
 	for (int i = 0; i < TIMES_N; i++) {
 		int64_t said_ns = i == TIME_DUE_AGAIN ? 50 * NS_PER_MS
@@ -122,7 +122,8 @@ static void what_is_wrong_is_named(void **state)
 	}
 }
 
-/* In a process that has asked for no time yet: its exit status, and what it says. */
+/* Runs ask in a process that has looked up no time yet. Returns its exit status; said gets what it
+ * prints. */
 static int ask_in_child(const char *times, void (*ask)(void), char said[512])
 {
 	int pipe_fds[2];
@@ -162,7 +163,7 @@ static void ask_all_ways(void)
 	tv = times_timeval(TIME_HEARTBEAT);
 	good = good && tv.tv_sec == 1 && tv.tv_usec == 500001;
 	good = good && times_ns(TIME_DUE_AGAIN) == rows[TIME_DUE_AGAIN].ns / 2;
-	setenv(TIMES_ENV, "heartbeat=3", 1); /* too late: it was read once */
+	setenv(TIMES_ENV, "heartbeat=3", 1); /* too late, as the environment is read once */
 	good = good && times_ns(TIME_HEARTBEAT) == 1500 * NS_PER_MS + 1;
 	_exit(good ? 17 : 1);
 }

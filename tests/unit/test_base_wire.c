@@ -1,5 +1,5 @@
-/* What is put is got, byte for byte as documented; every truncation is a failure and nothing
- * worse. */
+/* Values that are put are got back, byte for byte as documented; every truncation is a failure and
+ * nothing worse. */
 #include "base/fault.h"
 #include "base/wire.h"
 
@@ -26,7 +26,7 @@ static void put_sample(struct wire_out *out)
 static const uint8_t sample[] = {1, 3, 2, 7, 6, 5, 4, 15, 14, 13, 12, 11, 10, 9, 8, 2, 0, 0, 0, 'h',
 	'i', 2, 0, 0, 0, 0, 'x', 0, 0, 0, 0, 'e', 'n', 'd'};
 
-/* Reads the sample; what is wrong shows in in->failed. */
+/* Reads the sample; an error shows in in->failed. */
 static void get_sample(struct wire_in *in, bool whole)
 {
 	char text[3];
@@ -72,7 +72,8 @@ static void round_trip(void **state)
 static void truncation_at_every_byte_fails(void **state)
 {
 	for (size_t len = 0; len < sizeof(sample); len++) {
-		uint8_t *copy = malloc(len + (len == 0)); /* so that ASan sees a read beyond */
+		/* Exact, so that ASan sees a read beyond. */
+		uint8_t *copy = malloc(len + (len == 0));
 		struct wire_in in;
 
 		memcpy(copy, sample, len);

@@ -22,14 +22,14 @@
 
 #define STEPS           5 /* steps 1 to 4 occur */
 #define ABSENT          (-1)
-#define TEAR_SEEDS      4u   /* ways to tear what was not synced, at each operation */
+#define TEAR_SEEDS      4u   /* ways to tear unsynced data, at each operation */
 #define TEAR_SEEDS_LONG 210u /* with PAWL_LONG=1: over 100,000 in all */
 #define KEEP_LAST       1u
 
-static uint64_t first_seed; /* of what is torn how */
-static uint64_t seeds;      /* at each operation */
-static uint64_t crashes;    /* simulated */
-static uint64_t named;      /* of them: half a tag was given the tag's name */
+static uint64_t first_seed; /* first seed of the torn writes */
+static uint64_t seeds;      /* number of seeds at each operation */
+static uint64_t crashes;    /* number of simulated crashes */
+static uint64_t named;      /* crashes after which a half-built tag was given its name */
 
 /* ---- histories ---- */
 
@@ -37,8 +37,8 @@ enum verb { SAVE, RETAIN, PUT_ASIDE, END };
 
 struct action {
 	enum verb verb;
-	uint64_t step;    /* of SAVE and PUT_ASIDE */
-	uint32_t attempt; /* of SAVE */
+	uint64_t step;    /* step to save or put aside */
+	uint32_t attempt; /* attempt to save */
 };
 
 static const struct action saves[] = {{SAVE, 1, 0}, {SAVE, 2, 0}, {SAVE, 3, 0}, {SAVE, 4, 0},
@@ -50,7 +50,7 @@ static const struct action retained[] = {{SAVE, 1, 0}, {SAVE, 2, 0}, {RETAIN, 0,
 static const struct action aside[] = {{SAVE, 1, 0}, {SAVE, 2, 0}, {PUT_ASIDE, 2, 0}, {SAVE, 2, 1},
 	{PUT_ASIDE, 2, 0}, {PUT_ASIDE, 2, 0}, {SAVE, 3, 0}, {END, 0, 0}};
 
-/* What each step holds, ABSENT or an attempt, and how many were put aside. */
+/* The attempt that each step holds, or ABSENT, and how many tags were put aside. */
 struct model {
 	int attempt[STEPS];
 	int aside;
@@ -104,19 +104,18 @@ static int apply_to_store(struct store *store, const struct action *action, stru
 	return rv;
 }
 
-/* A history and where it stopped: what each step held before and would hold after the last
- * action. */
+/* A history and where it stopped: the state before the last action, and the state after it. */
 struct run {
 	struct store *mem;   /* the disk */
-	struct store *store; /* what the history works on: mem, or something around it */
+	struct store *store; /* store that the history works on: mem, or a layer above it */
 	struct model before;
 	struct model after;
-	uint64_t step; /* of the last action, 0 if it had none */
+	uint64_t step; /* step of the last action; 0 if it had none */
 	bool done;     /* all actions were carried out */
 };
 
 /* Runs actions with the power cut at operation cut_at (0: never). no_exchange: the operation of the
- * fault store, counted from 1, that is to fail as an unsupported exchange does; 0: none. */
+ * fault store, counted from 1, that fails as an unsupported exchange does; 0: none. */
 static void run_history(struct run *run, const struct action *actions, uint64_t cut_at,
 	uint64_t no_exchange)
 {
@@ -172,7 +171,7 @@ static int count_reasons(void *user, const char *name, enum store_kind kind)
 	return 0;
 }
 
-/* What was put aside is kept, with the reason. */
+/* Tags that were put aside are kept, with the reason. */
 static void assert_aside(struct store *store, const struct run *run)
 {
 	struct model found = {.aside = 0};
@@ -217,7 +216,7 @@ static void assert_state(struct store *store, const struct run *run)
 	}
 }
 
-/* The root goes on working: one more save, which stays. */
+/* The root goes on working: one more save succeeds and stays. */
 static void assert_goes_on(struct store *store)
 {
 	const struct action next = {SAVE, STEPS, 7};
@@ -231,8 +230,8 @@ static void assert_goes_on(struct store *store)
 
 /* ---- each defence by itself ---- */
 
-/* Gives what is in .pawl.<tag>.new the tag's name by hand, so that the rename is no defence. False
- * if there is nothing. */
+/* Gives .pawl.<tag>.new the tag's name by hand, so that the rename is no defence. Returns false if
+ * there is no such directory. */
 static bool name_by_hand(struct store *disk, const char *tag)
 {
 	char dir[CKPT_TAG_MAX + 16];
@@ -247,9 +246,9 @@ static bool name_by_hand(struct store *disk, const char *tag)
 	return true;
 }
 
-/* Half built or half removed, and under the tag's name: what opens must be whole. with_ok: it says
- * OK in any case, so that complete.txt is no defence either; manifest and sizes are all there
- * is. */
+/* A half built or half removed directory under the tag's name: if it opens, it must be whole.
+ * with_ok: complete.txt says OK in any case, so that it is no defence either, and only the manifest
+ * and the sizes are. */
 static void assert_half_is_seen(struct store *disk, const char *tag, bool with_ok)
 {
 	char complete[CKPT_TAG_MAX + 32];
@@ -268,7 +267,7 @@ static void assert_half_is_seen(struct store *disk, const char *tag, bool with_o
 	}
 }
 
-/* What was never published and says OK is whole, even if nobody asked the manifest first. */
+/* A tag that was never published but says OK is whole, even if nobody asked the manifest first. */
 static void assert_ok_is_true(struct store *disk, const char *tag)
 {
 	char complete[CKPT_TAG_MAX + 32];
@@ -301,7 +300,8 @@ static void assert_defences(const struct run *run, enum mem_crash how, uint64_t 
 			assert_half_is_seen(disk, tag, false);
 		} else if (i == 1) {
 			assert_half_is_seen(disk, tag, true);
-		} else if (!exchanges) { /* after one, .new is what is being removed */
+		} else if (!exchanges) {
+			/* After an exchange, .new is the tag that is being removed. */
 			assert_ok_is_true(disk, tag);
 		}
 		store_close(disk);
@@ -349,7 +349,7 @@ static void crash_twice(const struct run *run, enum mem_crash how)
 	}
 }
 
-/* Only the process dies; the next one recovers, and then the power fails, at every operation. */
+/* Only the process dies; the next one recovers, and the power fails at every operation of that. */
 static void die_then_crash(const struct action *actions, uint64_t cut_at, uint64_t no_exchange,
 	enum mem_crash how)
 {
@@ -388,7 +388,7 @@ static void crash_everywhere(const struct action *actions, uint64_t no_exchange)
 	store_close(run.store);
 	for (uint64_t cut_at = 1; cut_at <= ops + 1; cut_at++) {
 		run_history(&run, actions, cut_at, no_exchange);
-		/* what fails last may be the removal of something that is of no use any more */
+		/* A history that ends in spite of the cut has lost only its last removals. */
 		assert_true(!run.done || cut_at > ops - 16);
 		crash_once(&run, MEM_KEEP, 0, exchanges);
 		crash_once(&run, MEM_LOSE, 0, exchanges);
@@ -415,7 +415,8 @@ static void a_step_saved_again_is_old_or_new(void **state)
 	crash_everywhere(again, 0);
 }
 
-/* The operation at which the first exchange is asked for: the one whose refusal is lived with. */
+/* Returns the operation that first asks for an exchange, and whose refusal does not fail the
+ * save. */
 static uint64_t find_exchange(const struct action *actions)
 {
 	for (uint64_t nth = 1;; nth++) {
@@ -450,7 +451,7 @@ static void what_is_put_aside_stays_aside(void **state)
 
 /* ---- the order of operations, as recorded ---- */
 
-/* Where a line that begins so stands in the trace; it must stand there once, behind after. */
+/* Returns the line of the trace that begins so; it must occur once, and after the given place. */
 static const char *find_line(const char *trace, const char *line, const char *after)
 {
 	const char *found = NULL;
@@ -492,7 +493,7 @@ static void each_thing_is_durable_before_the_next(void **state)
 		at = strstr(at, order[i]);
 		assert_non_null(at);
 	}
-	/* and no data is written or synced later than that */
+	/* No data is written or synced later than that. */
 	at = find_line(trace, "create .pawl.global_step3.new/.pawl/manifest\n", trace);
 	assert_true(find_line(trace, "sync .pawl.global_step3.new/model\n", trace) < at);
 	assert_true(find_line(trace, "write .pawl.global_step3.new/optim/of/all 1048576+", trace) <
@@ -518,5 +519,6 @@ int main(void)
 	failed = cmocka_run_group_tests(tests, NULL, NULL);
 	printf("%llu crashes, %llu by hand\n", (unsigned long long)crashes,
 		(unsigned long long)named);
-	return failed != 0 ? failed : named == 0; /* else the defences were not tested */
+	/* If no half-built tag was named, the defences were not tested. */
+	return failed != 0 ? failed : named == 0;
 }

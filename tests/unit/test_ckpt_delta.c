@@ -10,10 +10,10 @@
 #include <string.h>
 #include <cmocka.h>
 
-#define ELEMENTS_MAX 3000u /* of a random run: several blocks, and a part of one */
-#define RUNS         40u   /* random ones a type */
+#define ELEMENTS_MAX 3000u /* elements of a random run: several blocks, and a part of one */
+#define RUNS         40u   /* random runs of each type */
 
-/* An element as a number, the slow and plain way. */
+/* Returns an element as a number, the slow and plain way. */
 static long double value_of(const char *dtype, const uint8_t *at)
 {
 	uint64_t bits = 0;
@@ -107,7 +107,8 @@ static void assert_same(const char *dtype, const uint8_t *a, const uint8_t *b, s
 static const char *const numbers[] = {"bfloat16", "bool", "float16", "float32", "float64", "int16",
 	"int32", "int64", "int8", "uint16", "uint32", "uint64", "uint8"};
 
-/* Random floats would be huge: most get an exponent near that of 1. */
+/* Fills with random numbers. Random bits of a float would be huge: most get an exponent near that
+ * of 1. */
 static void fill(const char *dtype, uint8_t *at, size_t n, struct rng *rng)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -119,7 +120,7 @@ static void fill(const char *dtype, uint8_t *at, size_t n, struct rng *rng)
 			memcpy(at + i * 8, &d, 8);
 		} else if (strcmp(dtype, "float32") == 0) {
 			memcpy(at + i * 4, &f, 4);
-		} else { /* any bits, infinities and what is no number too */
+		} else { /* Any bits, infinities and NaNs too. */
 			uint32_t size = delta_dtype_bytes(delta_dtype_find(dtype));
 
 			memcpy(at + i * size, &bits, size);

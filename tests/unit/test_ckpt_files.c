@@ -24,9 +24,9 @@
 
 #define FILES 30
 
-static uint64_t first_seed; /* of FILES */
+static uint64_t first_seed; /* seed of the first of FILES files */
 
-/* A file as written: what the manifest would say of it. */
+/* A file as written, and its entry in a manifest. */
 struct written {
 	struct sample_part part;
 	struct manifest_part entry; /* chunks are owned */
@@ -52,7 +52,7 @@ static void written_deinit(struct written *w)
 	sample_part_deinit(&w->part);
 }
 
-/* Writes dir/model with a plan of its own, whose CRCs must come out right. */
+/* Writes dir/model with a plan of its own, whose CRCs the writer must correct. */
 static int write_file(struct written *w, struct writer *writer, const char *dir,
 	struct pawl_err *err)
 {
@@ -63,7 +63,7 @@ static int write_file(struct written *w, struct writer *writer, const char *dir,
 	int rv;
 
 	assert_int_equal(zip_plan_init(&plan, part->sizes, n, part->sizes[n], NULL), 0);
-	zip_plan_pickle(&plan)->crc = 99; /* as a plan used before has it */
+	zip_plan_pickle(&plan)->crc = 99; /* as a plan that was used before has it */
 	rv = writer_write(writer, dir, &w->entry, &plan, &source, err);
 	if (rv == 0) {
 		assert_memory_equal(plan.entries, part->plan.entries,
@@ -144,7 +144,7 @@ static int yield_image(void *user, uint64_t off, size_t len_bytes, uint8_t *boun
 	return 0;
 }
 
-/* An arena's image, with its glue missing, needs no second buffer. */
+/* A source that hands out an arena's image, without its glue, needs no second buffer. */
 static void sources_may_keep_their_own_memory(void **state)
 {
 	struct written w;
@@ -218,7 +218,7 @@ static void a_failing_source_ends_the_write(void **state)
 	zip_plan_deinit(&plan);
 	assert_string_equal(err.msg, "write dir/model: the arena is gone");
 	assert_null(store_reap(store, 0)); /* nothing is in flight */
-	/* and the writer goes on to serve */
+	/* The writer can be used again. */
 	assert_int_equal(write_file(&w, writer, "dir", NULL), 0);
 	assert_read(store, &w);
 	writer_close(writer);
@@ -226,7 +226,8 @@ static void a_failing_source_ends_the_write(void **state)
 	written_deinit(&w);
 }
 
-/* Each operation of a write fails once: reported, nothing in flight, and the next try succeeds. */
+/* Each operation of a write fails once: the error is reported, nothing is in flight, and the next
+ * try succeeds. */
 static void writes_may_fail_anywhere(void **state)
 {
 	struct store_fault_plan plan = {.what = STORE_FAULT_FAIL, .code = PAWL_ENOSPC};
@@ -257,7 +258,8 @@ static void writes_may_fail_anywhere(void **state)
 	written_deinit(&w);
 }
 
-/* The same for reads; and a disk that lies, with half of a chunk zeros, is found out. */
+/* Each operation of a read fails once, and is reported; a disk that lies, with half of a chunk
+ * zeros, is found out. */
 static void reads_may_fail_anywhere(void **state)
 {
 	struct store_fault_plan plan = {.what = STORE_FAULT_FAIL, .code = PAWL_EIO};
@@ -362,7 +364,7 @@ static void images_are_read_as_needed(void **state)
 	assert_int_equal(store_fault_ops(store), 4);
 	assert_memory_equal(part_image_at(image, 5 * CKPT_CHUNK - 1),
 		w.part.image + 5 * CKPT_CHUNK - 1, 2);
-	/* what it has is not looked at again; what is damaged, it never has */
+	/* A chunk that was read is not verified again; a damaged one is never handed out. */
 	assert_int_equal(store_mem_flip(mem, "dir/model", (size - 1) * 8, NULL), 0);
 	assert_int_equal(store_mem_flip(mem, "dir/model", 9ull * CKPT_CHUNK * 8, NULL), 0);
 	for (unsigned i = 0; i < 2; i++) {
@@ -401,7 +403,7 @@ static void fill_cache(int fd, uint64_t size)
 /* A big file that was written to a disk. */
 struct on_disk {
 	char root[32];
-	char path[64]; /* of the file */
+	char path[64]; /* path of the file in root */
 	struct written w;
 	struct store *store;
 	struct writer *writer;
@@ -431,7 +433,8 @@ static void disk_deinit(struct on_disk *disk)
 	written_deinit(&disk->w);
 }
 
-/* What lies in the page cache is verified there: a flipped bit is found, the first one named. */
+/* A file in the page cache is verified in place: a flipped bit is found, and the first one is
+ * named. */
 static void cached_files_are_verified_where_they_lie(void **state)
 {
 	struct on_disk disk;
@@ -480,8 +483,8 @@ static void cached_files_are_verified_where_they_lie(void **state)
 	disk_deinit(&disk);
 }
 
-/* So is what other processes read as well, whether it lies there or not; what was read into memory
- * before is verified again, and stays where it was. */
+/* A file that other processes read too is verified in place, cached or not. A chunk that was read
+ * into memory before is verified again, and stays where it was. */
 static void shared_files_are_verified_where_they_lie(void **state)
 {
 	struct on_disk disk;
@@ -496,7 +499,7 @@ static void shared_files_are_verified_where_they_lie(void **state)
 		int fd = open(disk.path, O_RDWR | O_CLOEXEC);
 
 		assert_true(fd >= 0);
-		if (round == 1) { /* the first is not wanted */
+		if (round == 1) { /* The first flipped chunk is not wanted. */
 			flip(fd, 2ull * CKPT_CHUNK);
 			flip(fd, 12ull * CKPT_CHUNK + 5);
 			assert_int_equal(fsync(fd), 0);

@@ -1,5 +1,5 @@
-/* One random bit of a tag's files flipped, many times: found out, with file and offset, or all
- * bytes that are loaded are the right ones. Nothing in between. */
+/* One random bit of a tag's files is flipped, many times: either it is found, with file and offset,
+ * or all bytes that are loaded are right. Nothing in between. */
 #include "base/err.h"
 #include "base/rng.h"
 #include "ckpt/tags.h"
@@ -16,7 +16,7 @@
 #include <stdarg.h>
 #include <cmocka.h>
 
-#define FLIPS      1000u /* a run; PAWL_LONG=1: ten times as many */
+#define FLIPS      1000u /* flips in a run; PAWL_LONG=1: ten times as many */
 #define FLIPS_LONG 10000u
 
 static uint64_t first_seed;
@@ -37,7 +37,7 @@ static struct store *open_store(uint64_t sizes[4])
 	return store;
 }
 
-/* The state that the newest tag has in a listing. */
+/* Returns the state of the newest tag in a listing. */
 static enum tag_state state_of_newest(struct store *store)
 {
 	struct tag_info *tags;
@@ -62,7 +62,7 @@ static void flip(struct store *store, int i, uint64_t bit)
 
 	assert_int_equal(store_mem_flip(store, files[i], bit, NULL), 0);
 	rv = sample_load(store, "global_step3", NULL, &err);
-	assert_int_not_equal(rv, PAWL_EMISMATCH); /* loaded, and wrong */
+	assert_int_not_equal(rv, PAWL_EMISMATCH); /* loaded wrong bytes */
 	assert_int_not_equal(rv, 0);
 	if (i < 2) {
 		const char *range = strstr(err.msg, files[i]);
@@ -73,7 +73,8 @@ static void flip(struct store *store, int i, uint64_t bit)
 		at = bit / 8 / (1u << 20) * (1u << 20);
 		snprintf(text, sizeof(text), ": bytes %" PRIu64 "..", at);
 		assert_non_null(strstr(range, text));
-		assert_int_equal(state_of_newest(store), TAG_COMPLETE); /* payload is not read */
+		/* A listing does not read the payload. */
+		assert_int_equal(state_of_newest(store), TAG_COMPLETE);
 	} else {
 		assert_int_equal(state_of_newest(store), TAG_BROKEN);
 		assert_non_null(strstr(err.msg, i == 2 ? "manifest" : "complete.txt"));

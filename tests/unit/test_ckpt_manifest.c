@@ -1,4 +1,4 @@
-/* Manifests and tensor tables: what comes back is what was put in; any other byte string is
+/* Manifests and tensor tables: they decode to what was encoded; any other byte string is
  * refused. */
 #include "base/crc.h"
 #include "base/err.h"
@@ -21,7 +21,7 @@
 #define SEEDS      100
 #define HEAD_BYTES 24u /* magic, version, length, checksum: see docs/format.md */
 
-static uint64_t first_seed; /* of SEEDS */
+static uint64_t first_seed; /* seed of the first of SEEDS random runs */
 
 /* Two ranks: "model" is shared, "rng" is each rank's own. */
 struct fixture {
@@ -31,7 +31,7 @@ struct fixture {
 	uint32_t sums[2];
 	struct manifest_place places[2];
 	uint8_t table[5];
-	struct wire_out out; /* the encoding */
+	struct wire_out out; /* the encoded manifest */
 };
 
 static void set_text(char *buf, size_t cap_bytes, const char *text)
@@ -76,7 +76,7 @@ static void make(struct fixture *f)
 	encode(f);
 }
 
-/* The same, its first file told by second sums too, and linked. */
+/* As make, with second checksums and links for the first file. */
 static void make_linked(struct fixture *f)
 {
 	make(f);
@@ -141,7 +141,7 @@ static void round_trip(void **state)
 	drop(&f);
 }
 
-/* Releases that know no folders say so, and do not take it for damaged. */
+/* A release that knows no folders says so, and does not take the manifest for damaged. */
 static void what_is_new_has_a_newer_version(void **state)
 {
 	static const char *const names[] = {"a/b", ".a", "a/.b"};
@@ -219,8 +219,8 @@ static void any_flipped_bit_is_refused(void **state)
 	}
 }
 
-/* The fields are checked for themselves, with a checksum that is right. */
-/* As a writer of its version would have it. */
+/* Puts the checksum that a writer of the manifest's version would, so that the fields are checked
+ * on their own. */
 static void put_checksum(struct wire_out *out)
 {
 	uint8_t version = out->bytes[8];
@@ -260,7 +260,7 @@ static void newer_versions_are_named(void **state)
 	drop(&f);
 }
 
-/* As it is now, the manifest is refused by the check and, encoded all the same, by the decoder. */
+/* Expects both the check and, if the manifest is encoded all the same, the decoder to refuse it. */
 static void assert_refused(struct fixture *f, const char *why)
 {
 	struct pawl_err err;
@@ -313,7 +313,7 @@ static void what_cannot_be_is_refused(void **state)
 	f.parts[1].size_bytes = 0;
 	f.parts[1].chunks_n = 0;
 	assert_refused(&f, "checksums");
-	/* a partition that is called like another one's file of a rank */
+	/* A partition is named like another partition's file of rank 0. */
 	set_text(f.parts[1].name, sizeof(f.parts[1].name), "rng-rank0");
 	f.parts[1].rank = MANIFEST_ALL_RANKS;
 	assert_int_equal(manifest_check(&f.manifest, NULL), 0);
@@ -350,7 +350,7 @@ static void parts_are_found(void **state)
 	assert_null(manifest_find(&f.manifest, "rng", 2));
 	assert_null(manifest_find(&f.manifest, "optim", 0));
 	assert_null(manifest_find(&f.manifest, "rng-rank0", 0));
-	/* alone in its world, a rank's own file has the name of a shared one */
+	/* In a world of one, a rank's own file has the name of a shared one. */
 	f.manifest.world = 1;
 	f.parts[0].rank = 0;
 	assert_ptr_equal(manifest_find(&f.manifest, "model", 0), &f.parts[0]);

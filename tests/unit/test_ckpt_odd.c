@@ -1,9 +1,9 @@
 /*
- * Anything at all under any name in a root: nobody waits for it, nothing crashes, the newest whole
+ * Anything at all under any name in a root: no operation waits for it or crashes, the newest whole
  * step is found and read, and the next one is saved. Each name is harmed in each way, one at a
  * time.
  *
- * As root this runs as nobody, to whom a mode of 000 means something.
+ * When started as root the test runs as nobody, to whom a mode of 000 means something.
  */
 #include "agent/events.h"
 #include "agent/history.h"
@@ -32,15 +32,15 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#define NEWEST     4u /* the step that is harmed; 2 and 1 are older */
+#define NEWEST     4u /* step that is harmed; 2 and 1 are older */
 #define OLDER      2u
-#define SAVED      5u   /* afterwards */
-#define HANG_S     120u /* SIGALRM then */
+#define SAVED      5u   /* step saved afterwards */
+#define HANG_S     120u /* seconds until SIGALRM ends a test that hangs */
 #define NOBODY     65534u
 #define LARGE      ((off_t)3 << 30)
 #define PATH_BYTES 512
 
-/* What is done to a name. */
+/* How a name is harmed. */
 enum kind {
 	MISSING,
 	EMPTY,
@@ -68,8 +68,8 @@ static const char *const kind_words[KINDS] = {"missing", "empty", "cut short", "
 /* A name in a root. */
 struct name {
 	const char *path;
-	bool matters; /* without it step NEWEST is not whole */
-	bool blocks;  /* what is no plain file there is for the user to take away */
+	bool matters; /* without this name, step NEWEST is not whole */
+	bool blocks;  /* only the user may remove what is no plain file there */
 };
 static const struct name names[] = {
 	{"global_step4", true, false}, {"global_step4/.pawl", true, false},
@@ -81,11 +81,11 @@ static const struct name names[] = {
 	{".pawl-lock", false, true}, {".pawl.global_step4.del", false, false},
 	{".pawl.global_step5.new", false, false}, {".pawl.global_step5.old", false, false},
 	{"lost+found", false, false},
-	{"global_step9", false, true}, /* no tag of ours; that step cannot be saved */
+	{"global_step9", false, true}, /* not a tag of ours; step 9 cannot be saved */
 };
 
-static char top[64]; /* base, case and what links lead to */
-static bool rights;  /* a mode of 000 keeps us out */
+static char top[64]; /* directory of base, case and the targets of links */
+static bool rights;  /* a mode of 000 keeps this process out */
 
 static const char *in_case(const char *name)
 {
@@ -103,7 +103,7 @@ static const char *in_top(const char *name)
 	return path;
 }
 
-/* By a shell, in top. */
+/* Runs a shell command in top. */
 static void run(const char *what)
 {
 	char command[PATH_BYTES + 64];
@@ -147,7 +147,7 @@ static void put_socket(const char *path)
 	close(fd);
 }
 
-/* false: this system does not let us make one. */
+/* Returns false if the system does not let us make a device. */
 static bool put_device(const char *path)
 {
 	uid_t was = geteuid();
@@ -156,7 +156,7 @@ static bool put_device(const char *path)
 	if (seteuid(getuid()) != 0) {
 		return false;
 	}
-	rc = mknod(path, S_IFCHR | 0666, 0x105); /* zero */
+	rc = mknod(path, S_IFCHR | 0666, 0x105); /* the zero device */
 	if (rc == 0) {
 		rc = chmod(path, 0666);
 	}
@@ -164,7 +164,7 @@ static bool put_device(const char *path)
 	return rc == 0;
 }
 
-/* Something of that kind, where nothing is. false: there is no such thing here. */
+/* Makes something of that kind at a free path. Returns false if that kind cannot be made here. */
 static bool put_kind(const char *path, enum kind kind, const char *good)
 {
 	switch (kind) {
@@ -247,7 +247,7 @@ static struct store *open_case(void)
 	return store;
 }
 
-/* The step that a restore takes: what turns out to be damaged as it is read is put aside. */
+/* Returns the step that a restore takes; a tag that proves damaged as it is read is put aside. */
 static uint64_t find_step(struct store *store)
 {
 	const struct tags_search search = {.stop = NULL};
@@ -272,7 +272,7 @@ static uint64_t find_step(struct store *store)
 	return 0;
 }
 
-/* What `pawl ckpt ls` has: step OLDER is complete whatever else is. */
+/* Lists as `pawl ckpt ls` does: step OLDER is complete, whatever else is. */
 static void check_list(struct store *store, uint64_t newest)
 {
 	struct tag_info *tags;
@@ -292,7 +292,7 @@ static void check_list(struct store *store, uint64_t newest)
 	assert_true(older);
 }
 
-/* What `pawl ckpt verify` has: a tag that is there is whole, damaged, or may not be read. */
+/* Verifies as `pawl ckpt verify` does: a tag is whole, damaged, or may not be read. */
 static void check_verify(struct store *store, uint64_t newest)
 {
 	struct manifest manifest;
@@ -309,7 +309,7 @@ static void check_verify(struct store *store, uint64_t newest)
 	}
 }
 
-/* What an agent does as it starts. Nothing of it may end the start but a root that fails. */
+/* Starts as an agent does. Nothing but a root that fails may end the start. */
 static void check_start(struct store *store)
 {
 	struct events_past past;
@@ -337,7 +337,7 @@ static void check_save(struct store *store)
 	assert_int_equal(sample_save(sample_get(SAVED, 0), store, NULL), 0);
 	assert_int_equal(find_step(store), SAVED);
 	assert_int_equal(tag_remove(store, "global_step1", NULL), 0);
-	tags_retain(store, &rule, NULL); /* a "latest" that may not be read forbids it */
+	tags_retain(store, &rule, NULL); /* a "latest" that cannot be read forbids it */
 	assert_int_equal(find_step(store), SAVED);
 	assert_int_equal(tags_list(store, NULL, &tags, &n, NULL), 0);
 	free(tags);
@@ -395,7 +395,7 @@ static void anything_may_have_any_name(void **state)
 	}
 }
 
-/* Names that no tag can have, or that nobody can print. */
+/* Names that no tag can have, or that cannot be printed. */
 static void any_name_may_lie_there(void **state)
 {
 	char longest[256];
@@ -421,7 +421,7 @@ static void any_name_may_lie_there(void **state)
 	store_close(store);
 }
 
-/* What is written is never written through a link, which may lead to anybody's file. */
+/* Nothing is ever written through a link, which may lead to anybody's file. */
 static void nothing_is_written_through_a_link(void **state)
 {
 	static const char *const written[] = {"global_step4/why.txt", HISTORY_FILE, EVENTS_FILE,

@@ -16,7 +16,7 @@
 #define SEEDS     100
 #define WORLD_MAX 16u
 
-static uint64_t first_seed; /* of SEEDS */
+static uint64_t first_seed; /* seed of the first of SEEDS random runs */
 
 /* ---- shares ---- */
 
@@ -25,7 +25,7 @@ static void assert_shares(uint64_t size_bytes, uint32_t world)
 	uint64_t chunks_min = ckpt_chunks(size_bytes) / world;
 	uint64_t at = 0;
 
-	/* in the order of the file: ranks 1, 2, ..., 0 */
+	/* In the order of the file: ranks 1, 2, ..., 0. */
 	for (uint32_t i = 1; i <= world; i++) {
 		uint64_t lo, hi;
 
@@ -59,7 +59,7 @@ static void shares_cover_and_are_disjoint(void **state)
 
 /* ---- pieces ---- */
 
-/* What a piece must be, whatever it was cut from. */
+/* Checks the rules that hold for every piece, whatever it was cut from. */
 static void assert_piece(const struct ckpt_piece *piece, const struct ckpt_span *spans)
 {
 	const struct ckpt_span *span = &spans[piece->storage];
@@ -79,7 +79,7 @@ static void assert_piece(const struct ckpt_piece *piece, const struct ckpt_span 
 	}
 }
 
-/* Copies the pieces of [lo, hi) into image, whose first byte is that of lo. */
+/* Copies the pieces of [lo, hi) into image; image[0] is the byte at lo. */
 static void stage(const struct sample_part *part, const struct ckpt_span *spans, uint64_t lo,
 	uint64_t hi, uint8_t *image)
 {
@@ -100,7 +100,7 @@ static void stage(const struct sample_part *part, const struct ckpt_span *spans,
 	ckpt_pieces_deinit(&pieces);
 }
 
-/* The payloads at addresses with random offsets in their pages, as a training process has them. */
+/* Places the payloads at random offsets in their pages, as a training process has them. */
 static uint8_t *scatter(const struct sample_part *part, struct ckpt_span *spans, struct rng *rng)
 {
 	uint64_t sum_bytes = 0;
@@ -149,7 +149,7 @@ static void pieces_and_glue_make_the_file(void **state)
 	}
 }
 
-/* Of a large, watched storage only what shares a page with others is copied at once. */
+/* Only the parts of a large, watched storage that share a page with others are copied at once. */
 static void only_partial_pages_are_eager(void **state)
 {
 	const uint64_t sizes[] = {4 * CKPT_CHUNK, CKPT_WATCH_MIN, CKPT_WATCH_MIN - 1, 10};
@@ -170,7 +170,7 @@ static void only_partial_pages_are_eager(void **state)
 					   : &eager[pieces.at[i].storage]) +=
 			pieces.at[i].len_bytes;
 	}
-	assert_int_equal(eager[0], CKPT_PAGE); /* both ends together */
+	assert_int_equal(eager[0], CKPT_PAGE); /* both partial pages together */
 	assert_int_equal(eager[0] + watched[0], sizes[0]);
 	assert_int_equal(watched[1], CKPT_WATCH_MIN);
 	assert_int_equal(eager[2], CKPT_WATCH_MIN - 1);
@@ -180,7 +180,7 @@ static void only_partial_pages_are_eager(void **state)
 	free(memory);
 }
 
-/* What lies on a device has no pages of ours: it is cut at chunks, and all of it keeps its groups,
+/* A storage on a device has no pages of ours: it is cut at chunks, and all of it keeps its groups,
  * however small and wherever it begins. */
 static void devices_are_cut_at_chunks_only(void **state)
 {
@@ -213,7 +213,7 @@ static void devices_are_cut_at_chunks_only(void **state)
 	free(memory);
 }
 
-/* When memory runs out the list is what it was. */
+/* When memory runs out, the list stays as it was. */
 static void failure_leaves_the_list_alone(void **state)
 {
 	const uint64_t sizes[] = {2000 * (uint64_t)CKPT_CHUNK, 1};

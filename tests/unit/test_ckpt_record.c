@@ -1,5 +1,5 @@
-/* Records come back as they were sent; cut short anywhere they are refused, and with any bit
- * flipped they are refused or say something that keeps every limit. */
+/* Records decode to what was sent; cut short anywhere they are refused, and with any bit flipped
+ * they are refused or stay within every limit. */
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/rng.h"
@@ -25,8 +25,8 @@ struct fixture {
 	struct record_piece pieces[4];
 	uint32_t sums[3];
 	uint32_t chunks[3];
-	struct wire_out table; /* tensors of both */
-	struct wire_out out;   /* the encoding */
+	struct wire_out table; /* tensors of both partitions */
+	struct wire_out out;   /* the encoded record */
 };
 
 static void encode(struct fixture *f)
@@ -83,7 +83,7 @@ static void drop(struct fixture *f)
 	wire_out_deinit(&f->out);
 }
 
-/* Encoding what was decoded gives the same bytes: nothing was lost or made up. */
+/* Encoding a decoded record gives the same bytes: nothing was lost or made up. */
 static void assert_round_trip(const struct wire_out *sent)
 {
 	struct record record;
@@ -143,7 +143,7 @@ static void cut_short_is_refused(void **state)
 	drop(&f);
 }
 
-/* Reads all that the record points to; ASan watches. */
+/* Reads everything that the record points to, under ASan. */
 static void assert_usable(const struct record *record)
 {
 	struct wire_out out = {0};
@@ -187,7 +187,7 @@ static void any_flipped_bit_is_refused_or_harmless(void **state)
 	drop(&f);
 }
 
-/* Encodes the fixture as it is now and expects a refusal that says why. */
+/* Encodes the fixture as it is now, and expects a refusal that says why. */
 static void assert_refused(struct fixture *f, const char *why)
 {
 	struct record record;
@@ -229,7 +229,7 @@ static void what_cannot_be_is_refused(void **state)
 	f.pieces[2].len_bytes = CKPT_CHUNK;
 	assert_refused(&f, "piece longer");
 	f.parts[0].pieces_n = 1;
-	f.pieces[0].file_off = CKPT_CHUNK + 5; /* into the next chunk */
+	f.pieces[0].file_off = CKPT_CHUNK + 5; /* reaches into the next chunk */
 	assert_refused(&f, "piece longer");
 	f.pieces[1].len_bytes = 0;
 	assert_refused(&f, "piece longer");

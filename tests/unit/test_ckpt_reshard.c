@@ -1,4 +1,5 @@
-/* Any saved boxes make up any wanted box: held against a slow and plain reference, at random. */
+/* Saved boxes of any shape make up any wanted box: tested against a slow and plain reference, at
+ * random. */
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/rng.h"
@@ -14,22 +15,22 @@
 #include <cmocka.h>
 
 #define SEEDS    2000
-#define SAVED    12 /* boxes at most */
-#define EXTENT   7  /* of a dimension at most */
+#define SAVED    12 /* boxes saved, at most */
+#define EXTENT   7  /* elements along a dimension, at most */
 #define DIMS     4
-#define ITEM     3 /* bytes of an element: no size of a machine word, so that none helps */
+#define ITEM     3 /* bytes of an element: no machine word has this size */
 #define ELEMENTS (EXTENT * EXTENT * EXTENT * EXTENT)
 
-static uint64_t first_seed; /* of SEEDS */
+static uint64_t first_seed; /* seed of the first of SEEDS random runs */
 
-/* A saved world: every byte of every box is told from all others. */
+/* A saved world: every byte of every box differs from all others. */
 struct world {
 	uint32_t ndim;
 	uint64_t global[DIMS];
 	struct reshard_box saved[SAVED];
 	uint32_t saved_n;
 	struct reshard_box want;
-	uint32_t bytes[ELEMENTS * ITEM]; /* of want: 1 + the number of its source and offset */
+	uint32_t bytes[ELEMENTS * ITEM]; /* source of each byte of want: 1 + its box and offset */
 	size_t runs;
 };
 
@@ -57,7 +58,7 @@ static int note_run(void *user, const struct reshard_run *run)
 		run->src_off + run->len_bytes <= volume(&w->saved[run->source], w->ndim) * ITEM);
 	assert_true(run->dst_off + run->len_bytes <= volume(&w->want, w->ndim) * ITEM);
 	for (uint64_t i = 0; i < run->len_bytes; i++) {
-		assert_int_equal(w->bytes[run->dst_off + i], 0); /* once */
+		assert_int_equal(w->bytes[run->dst_off + i], 0); /* written once */
 		w->bytes[run->dst_off + i] = token(run->source, run->src_off + i);
 	}
 	w->runs++;
@@ -76,7 +77,8 @@ static bool is_in(const struct reshard_box *box, const uint64_t *at, uint32_t nd
 	return true;
 }
 
-/* The reference: element by element, the first saved box that has it. False if one is in none. */
+/* The reference: each element comes from the first saved box that has it. Returns false if none has
+ * one. */
 static bool agrees(const struct world *w, bool planned)
 {
 	for (uint64_t e = 0; e < volume(&w->want, w->ndim); e++) {
@@ -107,8 +109,8 @@ static void random_box(struct world *w, struct reshard_box *box, struct rng *rng
 	}
 }
 
-/* Splits the tensor evenly or not along up to two dimensions, as a mesh of ranks does; some ranks
- * may have nothing. */
+/* Splits the tensor, evenly or not, along up to two dimensions, as a mesh of ranks does; some ranks
+ * may get nothing. */
 static void split(struct world *w, struct rng *rng)
 {
 	uint64_t rows = 1 + rng_below(rng, 4), columns = 1 + rng_below(rng, 3);
@@ -123,8 +125,7 @@ static void split(struct world *w, struct rng *rng)
 
 		memcpy(box->shape, w->global, sizeof(w->global));
 		memset(box->start, 0, sizeof(w->global));
-		for (int s = 0; s < 2 && w->ndim > 0;
-			s++) { /* one behind the other, if it is one */
+		for (int s = 0; s < 2 && w->ndim > 0; s++) { /* two splits of one dimension nest */
 			uint32_t d = dims[s];
 			uint64_t each = (box->shape[d] + of[s] - 1) / of[s];
 			uint64_t lo = at[s] * each < box->shape[d] ? at[s] * each : box->shape[d];
@@ -151,7 +152,7 @@ static void make_world(struct world *w, struct rng *rng)
 			random_box(w, &w->saved[i], rng);
 		}
 	}
-	for (uint32_t d = 0; d < w->ndim; d++) { /* seldom empty */
+	for (uint32_t d = 0; d < w->ndim; d++) { /* The wanted box is seldom empty. */
 		w->want.shape[d] = w->global[d] - rng_below(rng, w->global[d] + 1) / 2;
 		w->want.start[d] = rng_below(rng, w->global[d] - w->want.shape[d] + 1);
 	}
@@ -172,7 +173,7 @@ static void any_boxes_make_up_any_box(void **state)
 		assert_int_equal(rv, agrees(w, rv == 0) ? 0 : PAWL_EMISMATCH);
 		covered += rv == 0;
 	}
-	assert_in_range(covered, SEEDS / 4, SEEDS - SEEDS / 20); /* both happen */
+	assert_in_range(covered, SEEDS / 4, SEEDS - SEEDS / 20); /* both outcomes occur */
 	free(w);
 }
 

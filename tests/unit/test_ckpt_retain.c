@@ -24,7 +24,7 @@ static void keeps_last_every_and_pinned(void **state)
 	retain_plan(&rule, tags, 6, keep);
 	assert_false(keep[0]);
 	assert_true(keep[1]); /* pinned */
-	assert_true(keep[2]); /* every 300 */
+	assert_true(keep[2]); /* a multiple of 300 */
 	assert_true(keep[3]); /* incomplete: evidence */
 	assert_true(keep[4]); /* the newest complete one */
 	assert_true(keep[5]); /* incomplete: being written, or evidence */
@@ -41,7 +41,7 @@ static void zero_keeps_all(void **state)
 	retain_plan(&rule, NULL, 0, NULL);
 }
 
-/* The rule said again, plainly and slowly: how many complete tags are newer. */
+/* The rule again, plainly and slowly: counts the complete tags that are newer. */
 static bool keeps(const struct retain_rule *rule, const struct retain_tag *tags, unsigned i)
 {
 	unsigned newer = 0;
@@ -81,7 +81,7 @@ static void newest_complete_always_stays(void **state)
 	}
 }
 
-/* Says of all that is not asked for that it is not complete; how many were. */
+/* Marks every tag that the rule does not ask for as incomplete. Returns how many were complete. */
 static unsigned forget_unasked(const struct retain_rule *rule, struct retain_tag *tags)
 {
 	unsigned forgotten = 0;
@@ -97,7 +97,7 @@ static unsigned forget_unasked(const struct retain_rule *rule, struct retain_tag
 	return forgotten;
 }
 
-/* Of what is not asked for it makes no difference whether it is complete. */
+/* The plan does not depend on whether tags that it does not ask for are complete. */
 static void what_is_not_asked_for_changes_nothing(void **state)
 {
 	unsigned forgotten = 0;

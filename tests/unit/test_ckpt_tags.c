@@ -1,5 +1,5 @@
-/* Tags of a root: what is listed, believed, pinned, put aside and let go; and that each single
- * thing wrong with a tag is enough to keep it from being believed. */
+/* Tags of a root: which are listed, trusted, pinned, put aside and removed; and that each single
+ * thing wrong with a tag is enough for it not to be trusted. */
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/wire.h"
@@ -29,7 +29,7 @@ static struct store *open_with(const uint64_t *steps, size_t n)
 	return store;
 }
 
-/* The steps of complete tags, as "9 10 ", and of broken ones as "(11) ". */
+/* Expects the steps of complete tags, as "9 10 ", and of broken ones, as "(11) ". */
 static void assert_tags(struct store *store, const char *expected)
 {
 	struct tag_info *tags;
@@ -188,7 +188,7 @@ static void foreign_manifest(struct store *store)
 	free(bytes);
 }
 
-/* Into the tag's directory in: one that is whole, and says that tag, step and time. */
+/* Writes a whole manifest, with that tag, step and time, into the directory in. */
 static void write_manifest(struct store *store, const char *in, const char *tag, uint64_t step,
 	int64_t created_ns)
 {
@@ -252,8 +252,8 @@ static void each_defence_is_enough(void **state)
 	assert_broken(directory_for_file, "not a file");
 }
 
-/* By their names alone: what is not called by its step is read, and what is broken there comes by
- * the number that its name ends with. */
+/* Steps are known from names alone. A tag whose name is not made from its step is opened; if it is
+ * broken, the number at the end of its name counts. */
 static void steps_are_known_without_opening(void **state)
 {
 	const uint64_t steps[] = {1, 12, 2};
@@ -281,7 +281,7 @@ static void steps_are_known_without_opening(void **state)
 	store_close(store);
 }
 
-/* What a restore takes, and retention keeps: of one step what was saved last. */
+/* The order for restores and retention: of one step, the tag saved last is the newest. */
 static void tags_of_one_step_are_ordered_by_age(void **state)
 {
 	const uint64_t steps[] = {9, 10};
@@ -293,24 +293,24 @@ static void tags_of_one_step_are_ordered_by_age(void **state)
 	assert_int_equal(store_mkdir(store, "older/.pawl", NULL), 0);
 	assert_int_equal(store_mkdir(store, "younger", NULL), 0);
 	assert_int_equal(store_mkdir(store, "younger/.pawl", NULL), 0);
-	write_manifest(store, "older", "older", 9, 0); /* samples are of 1 */
+	write_manifest(store, "older", "older", 9, 0); /* samples have time 1 */
 	write_manifest(store, "younger", "younger", 9, 2);
 	assert_int_equal(tags_steps(store, NULL, &tags, &n, NULL), 0);
 	assert_int_equal(n, 4);
 	assert_string_equal(tags[0].tag, "older");
 	assert_string_equal(tags[1].tag, "global_step9");
 	assert_string_equal(tags[2].tag, "younger");
-	assert_int_equal(tags[3].created_ns, 0); /* it is not opened */
+	assert_int_equal(tags[3].created_ns, 0); /* global_step10 is not opened */
 	free(tags);
 	store_close(store);
 }
 
 /* ---- the newest ---- */
 
-/* What a search passed by, as "12 9 ". */
+/* Tags that a search passed by, as "12 9 ". */
 struct met {
 	char text[256];
-	int code; /* of the last */
+	int code; /* error code of the last tag passed by */
 };
 
 static void meet(void *user, const char *tag, const struct pawl_err *why)
@@ -333,7 +333,7 @@ static void remove_in(struct store *store, uint64_t step, const char *name)
 	assert_int_equal(store_remove(store, path, NULL), 0);
 }
 
-/* Expects the newest whole tag, or a code, after what was passed by. */
+/* Expects the newest whole tag, or an error code, and the tags passed by before it. */
 static void assert_newest(struct store *store, int expected, uint64_t step, const char *passed)
 {
 	struct met met = {.code = 0};
@@ -367,7 +367,7 @@ static void the_newest_whole_tag_is_found(void **state)
 	store_close(store);
 }
 
-/* Asked so often, it says no. */
+/* Returns true, to stop the search, once it was asked *left times. */
 static bool ask(void *user)
 {
 	unsigned *left = user;
@@ -435,7 +435,7 @@ static void a_manifest_that_no_reader_takes_is_not_published(void **state)
 	store_close(store);
 }
 
-/* Each operation of a save fails, once or for good, whole or half done: the save says so or has
+/* Each operation of a save fails, once or for good, whole or half done: the save reports it or has
  * happened; no other tag is touched; the next save succeeds by itself when the cause is gone. */
 static void saves_may_fail_anywhere(void **state)
 {
@@ -472,8 +472,8 @@ static void saves_may_fail_anywhere(void **state)
 	}
 }
 
-/* The same where the system cannot exchange names: nth is the operation that asks for it, and any
- * other may fail besides. The old tag is put back, or the new one is there. */
+/* The system cannot exchange names: operation nth, which asks for it, is refused, and any other may
+ * fail besides. The old tag is put back, or the new one is in place. */
 static void replacing_in_steps_may_fail_anywhere(void **state)
 {
 	const uint64_t steps[] = {1, 2};
@@ -501,33 +501,33 @@ static void replacing_in_steps_may_fail_anywhere(void **state)
 			store_close(outer);
 		}
 	}
-	assert_int_equal(in_steps, 7); /* once it is the first of the two renames that fails */
+	assert_int_equal(in_steps, 7); /* the first of the two renames failed once */
 }
 
-/* What may lie around after a crash, one state after the other. */
+/* What a crash may leave, one state after the other. */
 static void recovery_knows_what_a_hidden_name_means(void **state)
 {
 	const uint64_t steps[] = {1, 2, 3, 4};
 	struct store *store = open_with(steps, 4);
 
-	/* cut off in the middle of a replacement without exchange: the old one is put back */
+	/* A replacement without exchange, cut off in the middle: the old tag is put back. */
 	assert_int_equal(
 		store_rename(store, "global_step1", ".pawl.global_step1.old", STORE_REPLACE, NULL),
 		0);
 	assert_int_equal(store_mkdir(store, ".pawl.global_step1.new", NULL), 0);
-	/* cut off behind it: the old one goes */
+	/* A replacement cut off after that: the old tag is removed. */
 	assert_int_equal(
 		store_rename(store, "global_step2", ".pawl.global_step2.old", STORE_REPLACE, NULL),
 		0);
 	assert_int_equal(sample_save(sample_get(20, 0), store, NULL), 0);
 	assert_int_equal(store_mkdir(store, "global_step2", NULL), 0);
 	assert_int_equal(store_mkdir(store, "global_step2/.pawl", NULL), 0);
-	/* let go, and being built */
+	/* One tag was being removed, another one being built. */
 	assert_int_equal(
 		store_rename(store, "global_step3", ".pawl.global_step3.del", STORE_REPLACE, NULL),
 		0);
 	assert_int_equal(store_mkdir(store, ".pawl.global_step5.new", NULL), 0);
-	/* and what is not ours */
+	/* Names that are not ours stay. */
 	assert_int_equal(store_mkdir(store, ".git.new", NULL), 0);
 	assert_int_equal(store_mkdir(store, ".pawl.new", NULL), 0);
 
@@ -554,7 +554,8 @@ static void pinned_steps_stay(void **state)
 	assert_int_equal(tag_pin(store, "global_step7", true, NULL), PAWL_ENOENT);
 	assert_int_equal(tag_pin(store, "global_step2", true, NULL), 0);
 	assert_int_equal(tag_pin(store, "global_step1", true, NULL), 0);
-	assert_int_equal(tag_pin(store, "global_step2", true, NULL), 0); /* twice is once */
+	assert_int_equal(tag_pin(store, "global_step2", true, NULL),
+		0); /* pinning again: nothing */
 	assert_int_equal(tag_pin(store, "global_step1", false, NULL), 0);
 	assert_int_equal(tag_pin(store, "global_step9", false, NULL), 0);
 	assert_int_equal(tags_retain(store, &rule, NULL), 0);
@@ -565,7 +566,7 @@ static void pinned_steps_stay(void **state)
 	store_close(store);
 }
 
-/* DeepSpeed's file, which outlives the worker that would have moved it on. */
+/* DeepSpeed's latest file outlives the worker that would have moved it on. */
 static void what_latest_names_stays(void **state)
 {
 	const uint64_t steps[] = {1, 2, 3, 4};
@@ -600,7 +601,7 @@ static void a_latest_that_names_no_tag_keeps_none(void **state)
 	}
 }
 
-/* A list of pins that cannot be read must not cost what it may name. */
+/* A list of pins that cannot be read pins every tag. */
 static void a_damaged_list_of_pins_pins_all(void **state)
 {
 	static const char *const bad[] = {"1", "1\n2", "x\n", "\n", "01\n", "-1\n",
@@ -621,7 +622,7 @@ static void a_damaged_list_of_pins_pins_all(void **state)
 	store_close(store);
 }
 
-/* A broken tag neither counts as one of those kept nor is deleted. */
+/* A broken tag is not counted among those kept, and is not deleted. */
 static void broken_tags_do_not_count(void **state)
 {
 	const uint64_t steps[] = {1, 2, 3};
@@ -634,7 +635,8 @@ static void broken_tags_do_not_count(void **state)
 	store_close(store);
 }
 
-/* What retention asks the store for, of a root with n tags that the rule keeps. */
+/* Returns the number of store operations that retention needs in a root with n tags that the rule
+ * keeps. */
 static uint64_t count_asked(uint64_t n, const struct retain_rule *rule)
 {
 	struct store *mem = open_with(NULL, 0);
@@ -652,7 +654,7 @@ static uint64_t count_asked(uint64_t n, const struct retain_rule *rule)
 	return ops;
 }
 
-/* It runs after each save, in roots with thousands of tags. */
+/* Retention runs after each save, in roots with thousands of tags. */
 static void what_stays_anyway_is_not_opened(void **state)
 {
 	const struct retain_rule every = {.keep_last = 2, .keep_every = 10};
@@ -662,7 +664,7 @@ static void what_stays_anyway_is_not_opened(void **state)
 	assert_int_equal(count_asked(3, &all), 0);
 }
 
-/* Renames, then one sync of the root, and only then removals. */
+/* Removal renames all tags, syncs the root once, and only then deletes. */
 static void what_is_let_go_is_gone_before_it_is_removed(void **state)
 {
 	const uint64_t steps[] = {1, 2, 3};

@@ -1,5 +1,5 @@
 /* Files that share chunks with the one before: random histories in each way that a store allows,
- * read back byte by byte; and what is written whole all the same. */
+ * read back byte by byte; and files that are written whole all the same. */
 #include "base/err.h"
 #include "base/rng.h"
 #include "ckpt/plan.h"
@@ -18,21 +18,21 @@
 #include <stdarg.h>
 #include <cmocka.h>
 
-#define CHUNKS  12u /* of the largest payload */
+#define CHUNKS  12u /* chunks of the largest payload */
 #define SAVES   14u
 #define DIR_MAX 8
 
 /* How a store lets files share. */
 enum way { BYTES, NAMES, WAYS };
 
-/* A file as it is saved once: the payload's chunks are told by a number each. */
+/* A file as it is saved once: each chunk of the payload is made from a number. */
 struct version {
 	bool raw;
-	uint64_t size_bytes; /* of the payload */
+	uint64_t size_bytes; /* bytes of the payload */
 	uint32_t content[CHUNKS];
 };
 
-/* The same written. */
+/* A version as it was written. */
 struct saved {
 	struct version version;
 	struct manifest_part part;
@@ -53,7 +53,7 @@ static void plan_of(struct zip_plan *plan, const struct version *version)
 		0);
 }
 
-/* The payload in an image of the file, with room for what pads it. */
+/* Returns an image of the file with its payload, with room for the padding. */
 static uint8_t *make_image(const struct zip_plan *plan, const struct version *version)
 {
 	size_t room = plan->size_bytes / STORE_ALIGN * STORE_ALIGN + STORE_ALIGN;
@@ -154,7 +154,7 @@ static void close_store(void)
 	store_close(store);
 }
 
-/* The next version: some chunks change, seldom the size. */
+/* Makes the next version: some chunks change, and seldom the size. */
 static void change(struct version *version, struct rng *rng)
 {
 	for (uint32_t i = 0; i < CHUNKS; i++) {
@@ -166,7 +166,7 @@ static void change(struct version *version, struct rng *rng)
 	}
 }
 
-/* Any of them may go: directories before the newest are deleted at random. */
+/* Older directories are deleted at random: files do not depend on them. */
 static void run_history(enum way way, struct rng *rng)
 {
 	struct saved saved[SAVES] = {0};
@@ -207,7 +207,7 @@ static void any_history_reads_back(void **state)
 	}
 }
 
-/* Bytes that went into files of a directory. */
+/* Returns the number of bytes written to files of a directory. */
 static uint64_t count_written(const char *dir)
 {
 	uint64_t sum = 0;
@@ -233,8 +233,8 @@ static void only_what_changed_is_written(void **state)
 		assert_int_equal(write_version(&a, 0, NULL), 0);
 		b.version.content[4]++;
 		assert_int_equal(write_version(&b, 1, &a), 0);
-		/* the payload begins in the first chunk: two of the file change; and the last,
-		 * which has its CRC */
+		/* The payload begins in the first chunk, so two chunks of the file change; and the
+		 * last one does, which has its CRC. */
 		assert_int_equal(count_written("1"),
 			2 * CKPT_CHUNK + b.part.size_bytes % CKPT_CHUNK);
 		assert_int_equal(b.part.sources_n, way == NAMES ? 2 : 0);
@@ -250,7 +250,7 @@ static void only_what_changed_is_written(void **state)
 	}
 }
 
-/* All of it is as it was: a second name, for raw files too. */
+/* A file that has not changed gets a second name, raw or not. */
 static void an_unchanged_file_gets_a_second_name(void **state)
 {
 	struct saved a = {.version = {.raw = true, .size_bytes = CKPT_CHUNK + 77}};
@@ -267,7 +267,7 @@ static void an_unchanged_file_gets_a_second_name(void **state)
 	close_store();
 }
 
-/* One chunk after the other changes, so that each save adds a source. */
+/* The chunks change one after the other, so that each save adds a source. */
 static void too_many_sources_end_in_a_whole_file(void **state)
 {
 	struct saved saved[CHUNKS] = {0};
@@ -292,7 +292,8 @@ static void too_many_sources_end_in_a_whole_file(void **state)
 	close_store();
 }
 
-/* Where files can share nothing, or the base is gone, the file is whole; else the error is told. */
+/* If files cannot share or the base is gone, the file is written whole; any other error is
+ * returned. */
 static void what_cannot_share_is_whole(void **state)
 {
 	static const int codes[] = {PAWL_ENOTSUP, PAWL_ENOENT, PAWL_EIO};
@@ -310,7 +311,8 @@ static void what_cannot_share_is_whole(void **state)
 		assert_int_equal(write_version(&a, 0, NULL), 0);
 		b.version.content[0]++;
 		store_fault_set(store, NULL);
-		/* mkdir twice, open, create, resize, clone, remove: then the link */
+		/* Operations: mkdir twice, open, create, resize, clone, remove; then the link,
+		 * which fails. */
 		plan.nth = 8;
 		store_fault_set(store, &plan);
 		assert_int_equal(write_version(&b, 1, &a), codes[i] == PAWL_EIO ? PAWL_EIO : 0);

@@ -1,5 +1,6 @@
-/* The torch zip format: laid out, glued and read back over every kind of size and any split; what
- * is damaged is refused; what needs zip64 is laid out without a byte of payload in memory. */
+/* The torch zip format: laid out, glued and read back over every kind of size and any split;
+ * damaged files are refused; files that need zip64 are laid out without a byte of payload in
+ * memory. */
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/rng.h"
@@ -16,9 +17,9 @@
 
 #define SEEDS        300
 #define STORAGES_MAX 12
-#define SIZE_MAX_    (1u << 18) /* of a random storage */
+#define SIZE_MAX_    (1u << 18) /* bytes of a random storage, at most */
 
-static uint64_t first_seed; /* of SEEDS */
+static uint64_t first_seed; /* seed of the first of SEEDS random runs */
 
 /* ---- reading from memory ---- */
 
@@ -113,7 +114,7 @@ static void limits_are_refused(void **state)
 
 /* ---- glue ---- */
 
-/* Any split gives the bytes that the whole gives, and the payload is never touched. */
+/* Any split gives the bytes of the whole file, and the payload is never touched. */
 static void any_split_gives_the_same_file(void **state)
 {
 	for (uint64_t seed = first_seed; seed < first_seed + SEEDS; seed++) {
@@ -164,7 +165,7 @@ static void file_is_read_back(void **state)
 	}
 }
 
-/* The end of a file is enough for its pickle and the sizes of its storages. */
+/* The end of a file suffices to find its pickle and the sizes of its storages. */
 static void tail_tells_of_the_pickle(void **state)
 {
 	for (uint64_t seed = first_seed; seed < first_seed + SEEDS; seed++) {
@@ -231,14 +232,14 @@ static void zip64_is_used_where_needed(void **state)
 	assert_virtual(far, 3, 1000);
 	assert_virtual(far, 1, 5 * GIB);
 	assert_virtual(many, 70000, 10);
-	/* 0xffff entries: the last number that does not fit is the first that says "zip64" */
+	/* 0xffff entries are the first that do not fit: that number itself says "zip64". */
 	for (uint32_t n = 0xffff - 8; n < 0xffff; n++) {
 		assert_virtual(many, n, 10);
 	}
 	free(many);
 }
 
-/* The tail just below and above 4 GiB, where the end records decide their own place. */
+/* The tail begins just below and above 4 GiB, where the end records decide their own place. */
 static void zip64_begins_where_the_tail_does(void **state)
 {
 	for (uint64_t less = 0; less < 6 * ZIP_ALIGN_LARGE; less += ZIP_ALIGN_LARGE / 2) {
@@ -250,7 +251,7 @@ static void zip64_begins_where_the_tail_does(void **state)
 
 /* ---- damage ---- */
 
-/* A plan of damaged bytes must still be one that can be used without leaving the file. */
+/* A plan made from damaged bytes must still be safe to use: nothing in it leaves the file. */
 static void assert_within(const struct zip_plan *plan, uint64_t size_bytes)
 {
 	for (uint32_t i = 0; i < plan->entries_n; i++) {
@@ -305,7 +306,7 @@ static void flipped_bits_never_lead_outside(void **state)
 	sample_part_deinit(&part);
 }
 
-/* Replaces the first text in the file from off on. */
+/* Replaces the first occurrence of from in the file, at or after off. */
 static void patch(struct sample_part *part, const char *from, const char *to, uint64_t off)
 {
 	uint8_t *at = memmem(part->image + off, part->plan.size_bytes - off, from, strlen(from));
@@ -330,11 +331,12 @@ static void assert_refused(const char *from, const char *to, bool local_too, int
 
 static void what_is_not_a_torch_file_is_refused(void **state)
 {
-	assert_refused("data/1", "data/7", true, PAWL_ECORRUPT);  /* a gap */
-	assert_refused("data/1", "data/3", true, PAWL_ECORRUPT);  /* a gap at the end */
-	assert_refused("data/1", "data/0", true, PAWL_ECORRUPT);  /* one twice */
-	assert_refused("data/1", "data/x", true, PAWL_ECORRUPT);  /* no number */
-	assert_refused("data/1", "data/7", false, PAWL_ECORRUPT); /* unlike its header */
+	assert_refused("data/1", "data/7", true, PAWL_ECORRUPT); /* a gap */
+	assert_refused("data/1", "data/3", true, PAWL_ECORRUPT); /* a gap at the end */
+	assert_refused("data/1", "data/0", true, PAWL_ECORRUPT); /* a number twice */
+	assert_refused("data/1", "data/x", true, PAWL_ECORRUPT); /* not a number */
+	/* Differs from its local header. */
+	assert_refused("data/1", "data/7", false, PAWL_ECORRUPT);
 	assert_refused("data.pkl", "data.pkx", false, PAWL_ECORRUPT);
 	assert_refused("data.pkl", "data.pkx", true, PAWL_ECORRUPT);
 	assert_refused("archive/data/0", "elsewhe/data/0", true, PAWL_ECORRUPT);
@@ -362,7 +364,7 @@ static void compressed_and_big_endian_files_are_named(void **state)
 	sample_part_deinit(&part);
 }
 
-/* The directory record of an entry. */
+/* Returns the directory record of an entry. */
 static uint8_t *find_record(struct sample_part *part, const char *name)
 {
 	uint64_t tail = part->plan.tail_off;
@@ -404,7 +406,7 @@ static void payload_in_the_directory_is_refused(void **state)
 	sample_part_deinit(&part);
 }
 
-/* Only the local header has another name. */
+/* The local header alone has another name. */
 static void a_header_of_another_entry_is_refused(void **state)
 {
 	struct sample_part part;
@@ -416,7 +418,7 @@ static void a_header_of_another_entry_is_refused(void **state)
 	sample_part_deinit(&part);
 }
 
-/* End records that promise a directory of 2^60 bytes: refused before any memory is asked for. */
+/* End records that claim a directory of 2^60 bytes are refused before any memory is allocated. */
 static void a_directory_larger_than_the_file_is_refused(void **state)
 {
 	uint8_t bytes[56 + 20 + 22] = {'P', 'K', 6, 6};
@@ -450,7 +452,7 @@ static void names_have_a_limit(void **state)
 		end[13] = (uint8_t)((46 + n) >> 8);
 		end[16] = (uint8_t)(30 + n);
 		end[17] = (uint8_t)((30 + n) >> 8);
-		/* it has no data.pkl in any case */
+		/* The file has no data.pkl in any case. */
 		assert_int_equal(read_plan(&plan, bytes, (uint64_t)(end + 22 - bytes)),
 			PAWL_ECORRUPT);
 	}

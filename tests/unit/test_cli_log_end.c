@@ -1,4 +1,4 @@
-/* The last lines of a log, as `pawl show` has them of a job that failed. */
+/* The last lines of a log, as `pawl show` prints them for a job that failed. */
 #include "cli/log_end.h"
 
 #include "pawl/err.h"
@@ -34,7 +34,7 @@ static void lines_are_whole_and_the_last(void **state)
 
 	for (size_t i = 0; i < COUNT(all); i++) {
 		size_t len = strlen(all[i].bytes);
-		char *exact = malloc(len + 1); /* so that ASan sees a byte beyond */
+		char *exact = malloc(len + 1); /* exact, so that ASan sees a byte beyond */
 
 		assert_non_null(exact);
 		memcpy(exact, all[i].bytes, len);
@@ -56,7 +56,7 @@ static void long_lines_are_cut_between_characters(void **state)
 	memcpy(bytes + LOG_END_LINE - 1, "\xc3\xa4", 2);
 	log_end_of(bytes, sizeof(bytes), 0, text);
 	assert_int_equal(strlen(text), LOG_END_LINE - 1);
-	bytes[LOG_END_LINE] = '\n'; /* a line that is just as long */
+	bytes[LOG_END_LINE] = '\n'; /* a line of exactly the largest length */
 	log_end_of(bytes, sizeof(bytes), 0, text);
 	assert_int_equal(strcspn(text, "\n"), LOG_END_LINE);
 }

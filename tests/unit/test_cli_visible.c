@@ -1,4 +1,4 @@
-/* What others have printed gives a terminal no orders, however it is cut into pieces. */
+/* What others have printed cannot control the terminal, however it is cut into pieces. */
 #include "cli/visible.h"
 
 #include <setjmp.h>
@@ -30,11 +30,11 @@ static const struct {
 		"\\x9b31m"}, /* ESC [ in one byte */
 	{"\xc2\x9b"
 	 "2J",
-		"\\xc2\\x9b2J"},             /* and in UTF-8 */
-	{"\xe0\x82\x9b", "\\xe0\\x82\\x9b"}, /* and longer than it need be */
+		"\\xc2\\x9b2J"},             /* U+009B, ESC [ in UTF-8 */
+	{"\xe0\x82\x9b", "\\xe0\\x82\\x9b"}, /* U+009B in an overlong encoding */
 	{"\xc0\x9b\xf5\xff", "\\xc0\\x9b\\xf5\\xff"},
 	{"\xed\xa0\x80", "\\xed\\xa0\\x80"},
-	{"\xe2\x80\xaetxt", "\\xe2\\x80\\xaetxt"}, /* turns what follows */
+	{"\xe2\x80\xaetxt", "\\xe2\\x80\\xaetxt"}, /* U+202E turns the text after it */
 	{"\xe2\x82\033[2K\xe2\x82", "\\xe2\\x82\\x1b[2K\\xe2\\x82"},
 	{"\xc3\xc3\xbc", "\\xc3\xc3\xbc"},
 };

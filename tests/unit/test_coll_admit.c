@@ -15,14 +15,15 @@
 
 #define MOST       6 /* ranks */
 #define HISTORIES  5
-#define GROUPS_MAX 64 /* one after the other */
+#define GROUPS_MAX 64 /* groups of one rank, one after the other */
 #define TURNED_OFF 8  /* exit status of a newcomer that was not let in */
 
 static uint64_t first_seed;
 
 /* ---- processes ---- */
 
-/* Groups that were shrunk hang together; an admission makes one that stands alone. */
+/* Groups of one rank, oldest first. A shrunk group is linked to its successor; an admission makes a
+ * group that stands alone. */
 struct groups {
 	struct pawl_group *at[GROUPS_MAX];
 	uint32_t n;
@@ -81,7 +82,8 @@ static void shrink(struct groups *groups, struct pawl_err *err)
 	groups->at[groups->n++] = next;
 }
 
-/* Sums, lets in who waits, goes on without who is gone, until all want to end. */
+/* Sums, lets in newcomers that wait and goes on without ranks that are gone, until all want to
+ * end. */
 static void run_steps(struct shared *shared, struct groups *groups)
 {
 	struct pawl_door *door = NULL;
@@ -159,14 +161,14 @@ static void newcomers_become_ranks(void **state)
 	pids[2] = add(shared);
 	pids[3] = add(shared);
 	await_ranks(shared, 4);
-	kill(pids[0], SIGKILL); /* the rank with the door: another one opens it */
+	kill(pids[0], SIGKILL); /* the rank with the door: another rank opens a new one */
 	assert_int_equal(status_of(pids[0]), 128 + SIGKILL);
 	await_ranks(shared, 3);
 	for (uint32_t i = 4; i < 7; i++) {
 		pids[i] = add(shared);
 	}
 	await_ranks(shared, MOST);
-	pids[0] = add(shared); /* one more than may be */
+	pids[0] = add(shared); /* one more than the group admits */
 	await_steps(shared, 100);
 	assert_int_equal(shared->ranks, MOST);
 	__atomic_store_n(&shared->stop, 1, __ATOMIC_RELEASE);
@@ -177,7 +179,7 @@ static void newcomers_become_ranks(void **state)
 	munmap(shared, sizeof(*shared));
 }
 
-/* At any time of knocking, joining, and afterwards; nobody else is hurt. */
+/* Newcomers die at any time, while knocking, joining and afterwards; nobody else is hurt. */
 static void newcomers_that_die_hurt_nobody(void **state)
 {
 	for (uint32_t h = 0; h < HISTORIES; h++) {
@@ -207,11 +209,11 @@ static void newcomers_that_die_hurt_nobody(void **state)
 	}
 }
 
-/* Ranks, too, at any time of letting others in. None hangs, and no sum is wrong; newcomers may be
- * left out, and all where too few are left. */
+/* Ranks die too, at any time while letting others in. None hangs, and no sum is wrong; newcomers
+ * may be left out, and all ranks if too few remain. */
 static void ranks_that_die_hang_nobody(void **state)
 {
-	unsetenv("PAWL_HEARTBEAT"); /* whom others do not hear of may be left out here */
+	unsetenv("PAWL_HEARTBEAT"); /* default heartbeat: a silent rank may be left out here */
 	for (uint32_t h = 0; h < HISTORIES; h++) {
 		struct rng rng = {first_seed + 1000 + h};
 		pid_t pids[MOST];
@@ -266,7 +268,7 @@ static void await_count(struct pawl_door *door, uint32_t n)
 	WITHIN(WITHIN_LONG_S, pawl_door_waiting(door) == n);
 }
 
-/* Sent away, as soon as what it said has come. */
+/* Expects the door to close the connection as soon as its bytes have come. */
 static void assert_closed(struct pawl_door *door, int fd)
 {
 	uint8_t byte;
@@ -315,7 +317,7 @@ static void strangers_do_not_get_in(void **state)
 	pawl_door_close(door);
 }
 
-/* However many come behind it before anybody looks. */
+/* A newcomer that has knocked keeps its place, however many come after it before anybody looks. */
 static void who_has_knocked_keeps_its_place(void **state)
 {
 	char name[PAWL_DOOR_NAME];

@@ -1,4 +1,4 @@
-/* Nothing is allocated on the way of a step: 1,000 steps of collectives that were done before. */
+/* Steps allocate nothing: 1,000 steps of collectives that were done before. */
 #include "pawl/coll.h"
 
 #include <pthread.h>
@@ -31,7 +31,8 @@ static struct pawl_group *groups[RANKS];
 static pthread_barrier_t barrier;
 static atomic_int failed;
 
-/* A step's: gradients of several sizes all under way, then what a sharded model gathers. */
+/* One step: gradients of several sizes, all under way at once, then what a sharded model
+ * gathers. */
 static void step(uint32_t rank)
 {
 	static const uint64_t sizes[BUCKETS] = {4, 4096, LEN_MAX, 65536, LEN_MAX, 1024};
@@ -72,7 +73,7 @@ static void *run(void *user)
 	for (int i = 0; i < STEPS && atomic_load(&failed) == 0; i++) {
 		step(rank);
 		if (i == STEPS / 2) {
-			within_quiet(2.5); /* signs of life go meanwhile */
+			within_quiet(2.5); /* heartbeats are sent meanwhile */
 		}
 	}
 	pthread_barrier_wait(&barrier);

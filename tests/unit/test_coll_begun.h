@@ -8,7 +8,8 @@
 
 #include <pthread.h>
 
-/* Whether a rank has begun a collective, has told all others so, and lacks the heads of so many. */
+/* Returns whether a rank has begun a collective, has told all others so, and lacks the heads of
+ * n. */
 static inline bool lacks_heads(struct pawl_group *group, uint64_t number, uint32_t n)
 {
 	struct pawl_work *work;
@@ -24,7 +25,7 @@ static inline bool lacks_heads(struct pawl_group *group, uint64_t number, uint32
 	return lacks;
 }
 
-/* Until it has. */
+/* Waits until lacks_heads returns true. */
 static inline void await_heads(struct pawl_group *group, uint64_t number, uint32_t n)
 {
 	WITHIN(WITHIN_LONG_S, lacks_heads(group, number, n));
@@ -40,7 +41,7 @@ static inline bool has_failed(struct pawl_group *group)
 	return failed;
 }
 
-/* Until the group has failed; time_ns, of within_ns, must be enough for it. */
+/* Waits until the group has failed; time_ns, of within_ns, must suffice. */
 static inline void await_failure(struct pawl_group *group, int64_t time_ns)
 {
 	WITHIN((double)time_ns / (double)within_ns(1), has_failed(group));

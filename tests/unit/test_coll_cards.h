@@ -11,7 +11,7 @@
 
 #define PROCS_MAX 8
 
-/* Shared by the processes; zeroed before. */
+/* Memory that the processes share; zeroed before. */
 struct test_cards {
 	char text[PROCS_MAX][PAWL_CARD_MAX];
 	uint32_t ready[PROCS_MAX]; /* atomic: the card is there */

@@ -1,4 +1,4 @@
-/* The cost model against plans carried out on paper. */
+/* The cost model against plans that are carried out on paper. */
 #include "carry.h"
 
 #include <setjmp.h>
@@ -9,7 +9,7 @@
 
 static const struct coll_link gigabit = {125e6, 50e-6, 5e-6};
 
-/* The model is not far from what comes of it, by all ways. */
+/* Checks for every way that the predicted cost is close to that of the plan carried out. */
 static void check_predictions(uint32_t n, uint64_t len)
 {
 	struct coll_hosts hosts = {n, 0};
@@ -45,7 +45,7 @@ static void predictions(void **state)
 	}
 }
 
-/* The best of what is ours; direct, if it is within a tenth of that. */
+/* Checks the choice: the cheapest of our own ways, or direct if it is within a tenth of that. */
 static void check_choice(const struct coll_link *link, uint32_t n, uint64_t len)
 {
 	struct coll_hosts hosts = {n, 0};
@@ -64,10 +64,10 @@ static void check_choice(const struct coll_link *link, uint32_t n, uint64_t len)
 	}
 }
 
-/* Few bytes in few messages, many bytes once. */
+/* Few bytes go in few messages, many bytes go only once. */
 static void choices(void **state)
 {
-	static const struct coll_link dear = {125e6, 10e-6, 20e-6}; /* messages are */
+	static const struct coll_link dear = {125e6, 10e-6, 20e-6}; /* messages are dear */
 
 	for (uint32_t n = 1; n <= 64; n++) {
 		for (uint64_t len = 64; len <= 1ULL << 30; len *= 4) {
@@ -81,7 +81,7 @@ static void choices(void **state)
 	assert_int_equal(coll_choose(&dear, &(struct coll_hosts){64, 0}, 16 << 10), COLL_HALVING);
 }
 
-/* Servers are asked for what is long enough: the rest has other ways. */
+/* Servers are asked for long vectors only: the others have other ways. */
 static void choices_with_servers(void **state)
 {
 	for (uint32_t n = 2; n <= 64; n *= 2) {
@@ -131,7 +131,7 @@ static void links_are_read(void **state)
 	for (size_t i = 0; i < sizeof(none) / sizeof(*none); i++) {
 		assert_false(coll_link_parse(none[i], &link));
 	}
-	assert_true(link.bytes_per_s == 118e6); /* as it was */
+	assert_true(link.bytes_per_s == 118e6); /* a refused text leaves link unchanged */
 	assert_true(coll_link_valid(&coll_link_default));
 }
 

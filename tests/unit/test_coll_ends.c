@@ -1,5 +1,6 @@
 /* How groups end: a rank dies, freezes, leaves, comes late, or does something else than the others;
- * every other one hears who it was. Processes where they are killed, threads otherwise. */
+ * every other rank learns which one it was. Ranks that are killed are processes, all others
+ * threads. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
@@ -25,7 +26,7 @@
 
 struct shared {
 	struct test_cards cards;
-	uint32_t done; /* atomic: ranks but 2 that have done the first sum, or begun it */
+	uint32_t done; /* atomic: ranks other than 2 that have done the first sum, or begun it */
 };
 
 static float numbers[2 << 20];
@@ -48,8 +49,8 @@ static int sum_once(struct pawl_group *group, struct pawl_err *err)
 	return rv == 0 ? pawl_group_wait(group, &work, LONG_NS, err) : rv;
 }
 
-/* Rank 2 ends after one sum, in the way that last says; rank 1 goes on until that fails, and must
- * hear of rank 2, too. */
+/* Rank 2 ends after one sum, as last says; rank 1 goes on until a sum fails, and must learn of rank
+ * 2, too. */
 static void be_process(struct shared *shared, uint32_t rank, void (*last)(void))
 {
 	struct pawl_group *group = join_by_cards(&shared->cards, rank, PROCESSES);
@@ -101,7 +102,8 @@ static void lose_rank_2(void (*last)(void), const char *why)
 	assert_int_equal(sum_once(group, &err), PAWL_EPEER);
 	assert_non_null(strstr(err.msg, why));
 	assert_non_null(strstr(err.msg, "all_reduce(sum) of 2097152 float32 (number 1)"));
-	assert_int_equal(sum_once(group, &err), PAWL_EPEER); /* whoever comes later hears it, too */
+	/* Later calls fail with the reason, too. */
+	assert_int_equal(sum_once(group, &err), PAWL_EPEER);
 	assert_non_null(strstr(err.msg, why));
 	assert_int_equal(waitpid(pids[1], &status, 0), pids[1]);
 	assert_int_equal(status, 0);
@@ -121,7 +123,7 @@ static void a_stopped_rank_is_named(void **state)
 	lose_rank_2(stop_me, "rank 2 is lost: not a sign of it for");
 }
 
-/* Rank 2 does not come, and rank 1's process ends as soon as its time is over, which begins when
+/* Rank 2 does not come, and rank 1's process ends as soon as its timeout is over, which begins when
  * rank 0 has come. */
 static void be_impatient(struct shared *shared, uint32_t rank)
 {
@@ -142,7 +144,8 @@ static void be_impatient(struct shared *shared, uint32_t rank)
 	}
 }
 
-/* Before whoever waits goes on, who may end the process: else that would be the reason. */
+/* The others hear of a failure before the waiting rank goes on. That rank may end its process,
+ * which would be taken for the reason otherwise. */
 static void others_hear_a_failure_first(void **state)
 {
 	struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
@@ -198,11 +201,11 @@ static void a_fork_is_refused(void **state)
 /* ---- threads ---- */
 
 struct other {
-	struct pawl_coll_call usual, odd; /* what all call; and one rank */
-	const char *text;                 /* of the error, at least at one rank */
+	struct pawl_coll_call usual, odd; /* calls of the others, and of rank 2 */
+	const char *text;                 /* text in the error of at least one rank */
 };
 
-static struct other other; /* of the test */
+static struct other other; /* calls of the current test */
 static uint8_t bytes[RANKS][RANKS * 4000];
 static uint8_t out_bytes[RANKS][RANKS * 4000];
 
@@ -215,7 +218,7 @@ static void *call_other(void *user)
 
 	call.in = call.out = bytes[member->rank];
 	member->rv = 0;
-	while (n < 5 && member->rv == 0) { /* whoever only sends hears of it by the fifth */
+	while (n < 5 && member->rv == 0) { /* A rank that only sends hears of it by the fifth. */
 		member->rv = pawl_group_submit(member->group, &works[n], &call, &member->err);
 		n += member->rv == 0;
 		if (member->rv == 0) {
@@ -264,7 +267,7 @@ static void one_does_something_else(void **state)
 	}
 }
 
-/* Nothing goes between them but signs of life. */
+/* Nothing but heartbeats goes between the two. */
 static void two_that_wait_for_each_other_are_named(void **state)
 {
 	struct world w;
@@ -283,24 +286,24 @@ static void two_that_wait_for_each_other_are_named(void **state)
 
 /* ---- what no bytes tell ---- */
 
-/* What rank 2 calls as the second collective, and all others do. */
+/* The second collective, as rank 2 and the others call it. */
 struct odd_call {
-	struct pawl_coll_call call; /* in the others' words */
-	bool own_root;              /* each rank's root is itself; else rank 2 has nothing */
-	bool silent;                /* all are done with it */
-	const char *texts[2];       /* in the error of each rank */
+	struct pawl_coll_call call; /* call of the others */
+	bool own_root;              /* each rank is its own root; otherwise rank 2 has no bytes */
+	bool silent;                /* all ranks finish the call */
+	const char *texts[2];       /* texts in the error of each rank */
 };
 
-/* A world for each, all at a time: what they wait for are signs of life. */
+/* A world for each call, all at once: they spend their time waiting for heartbeats. */
 struct odd_world {
-	struct world w; /* first: members find it by that */
+	struct world w; /* first: members find their odd_world by it */
 	const struct odd_call *call;
-	bool goes_on; /* it is looked for at the next collective only */
-	bool leaves;  /* rank 2 leaves behind it */
+	bool goes_on; /* the next collective finds the mismatch; otherwise heartbeats do */
+	bool leaves;  /* rank 2 leaves after the call */
 	uint8_t bytes[RANKS][RANKS * 4000];
 };
 
-static bool odd_leaves; /* of the test */
+static bool odd_leaves; /* rank 2 sends nothing to rank 1; otherwise it expects nothing */
 
 static int call_once(struct member *member, struct pawl_coll_call call, uint8_t *in, uint8_t *out)
 {
@@ -323,7 +326,7 @@ static void *call_odd(void *user)
 
 	member->rv = call_once(member, barrier, own, own);
 	if (member->rv != 0) {
-		return NULL; /* another one is further, and has found it */
+		return NULL; /* another rank is further, and has found it */
 	}
 	if (odd->call->own_root) {
 		call.root = member->rank;
@@ -413,7 +416,7 @@ static const struct odd_call odd_calls[] = {
 
 #define ODD_CALLS (sizeof(odd_calls) / sizeof(*odd_calls))
 
-/* silent: the heartbeat of those that are all done with it; the others have the other one. */
+/* silent: the heartbeat of worlds whose call all ranks finish; beat: that of the others. */
 static void check_odds(bool goes_on, bool leaves, const char *silent, const char *beat)
 {
 	struct odd_world *odds = calloc(ODD_CALLS, sizeof(*odds));
@@ -437,7 +440,7 @@ static void check_odds(bool goes_on, bool leaves, const char *silent, const char
 	free(odds);
 }
 
-/* Some wait for what will not come; others are done, and do nothing more. */
+/* Some ranks wait for what will not come; others are done, and do nothing more. */
 static void signs_of_life_tell_who_called_something_else(void **state)
 {
 	check_odds(false, false, "1", "1");
@@ -466,7 +469,7 @@ static void *call_parts(void *user)
 		*(odd_leaves ? &call.in_at : &call.out_at) = less;
 	}
 	member->rv = call_once(member, call, in, out_bytes[member->rank]);
-	if (member->rv == 0) { /* it had done its part */
+	if (member->rv == 0) { /* This rank's part was complete. */
 		call = (struct pawl_coll_call){.kind = PAWL_BARRIER};
 		member->rv = call_once(member, call, in, in);
 	}
@@ -520,11 +523,10 @@ static void heads_tell_of_what_was_before(void **state)
 		"float32 now, but have not called the same until then"));
 }
 
-/* Ranks 0 to 2 meet: what one hears of a rank that left, it tells those that have not got as
- * far. */
+/* Ranks 0 to 2 meet here: a rank that hears of the one that left tells those that lag behind. */
 static pthread_barrier_t stay;
 
-/* Three sums at ranks 0 to 2, two at rank 3, which leaves then. */
+/* Ranks 0 to 2 do three sums; rank 3 does two and leaves. */
 static void *leave_early(void *user)
 {
 	struct member *member = user;
@@ -537,7 +539,7 @@ static void *leave_early(void *user)
 			pthread_barrier_wait(&stay);
 		}
 		member->rv = pawl_group_submit(member->group, &work, &call, &member->err);
-		if (member->rv == 0) { /* else another one has heard of it before */
+		if (member->rv == 0) { /* Otherwise another rank has reported it before. */
 			member->rv = pawl_group_wait(member->group, &work, LONG_NS, &member->err);
 		}
 		assert_int_equal(member->rv, n < 2 ? 0 : PAWL_EPEER);
@@ -562,7 +564,7 @@ static void one_leaves_early(void **state)
 	pthread_barrier_destroy(&stay);
 }
 
-/* Rank 1 does not come, and time runs out: rank 3's, which begins when 0 and 2 have come. */
+/* Rank 1 does not come, and rank 3's timeout is over first, which begins when 0 and 2 have come. */
 static void *be_late(void *user)
 {
 	struct member *member = user;
@@ -625,7 +627,7 @@ static void messages_of_another_length(void **state)
 	close_world(&w);
 }
 
-/* No memory for a plan at one rank: the others hear of it. */
+/* One rank has no memory for a plan: the others hear of it. */
 static void one_has_no_memory(void **state)
 {
 	struct world w;
@@ -643,7 +645,7 @@ static void one_has_no_memory(void **state)
 	for (uint32_t r = 0; r < RANKS; r++) {
 		struct member *m = &w.members[r];
 
-		if (m->rv == 0) { /* else it had heard of it before */
+		if (m->rv == 0) { /* Otherwise this rank had heard of the failure before. */
 			m->rv = pawl_group_wait(m->group, &works[r], LONG_NS, &m->err);
 		}
 		assert_int_equal(m->rv, PAWL_ENOMEM);

@@ -1,6 +1,6 @@
 /*
- * Plans carried out on numbers: all ranks in one process, bytes moved in parts of any size and any
- * order. All must end with the bits that adding in the one order gives.
+ * Plans carried out on numbers: all ranks in one process, bytes moved in parts of any size and in
+ * any order. All must end with the bits that adding in the one order gives.
  */
 #include "base/err.h"
 #include "base/fault.h"
@@ -19,13 +19,13 @@
 #define RANKS   12
 #define ALL     (RANKS + 4)
 #define LEN_MAX (300u << 10) /* bytes of a vector */
-#define PIPE    (16u << 10)  /* bytes on their way between two ranks */
+#define PIPE    (16u << 10)  /* bytes in flight between two ranks, at most */
 
 static uint64_t first_seed;
 
 struct pipe {
 	uint8_t bytes[PIPE];
-	size_t lo, hi; /* what is in it */
+	size_t lo, hi; /* the pipe holds bytes lo to hi */
 };
 
 struct world {
@@ -125,7 +125,7 @@ static void close_world(struct world *w)
 	free(w);
 }
 
-/* Some bytes from a into the pipe to b, and out of it. Whether any went. */
+/* Moves some bytes from a into the pipe to b, and out of it. Returns whether any moved. */
 static bool move(struct world *w, struct rng *rng, uint32_t a, uint32_t b)
 {
 	struct pipe *pipe = &w->pipes[a * w->all + b];
@@ -180,11 +180,11 @@ static void move_all(struct world *w, struct rng *rng)
 
 			moved |= move(w, rng, pair / w->all, pair % w->all);
 		}
-		assert_true(moved); /* else they wait for each other */
+		assert_true(moved); /* otherwise ranks wait for each other */
 	}
 }
 
-/* One operation; the same world may do many. */
+/* Carries out one operation; a world may do many. */
 static void try_one(struct world *w, struct rng *rng, enum pawl_reduce_op fold,
 	enum pawl_dtype type, size_t len)
 {
@@ -231,8 +231,8 @@ static void bits_depend_on_ranks_and_hosts_alone(void **state)
 	}
 }
 
-/* Integers, by all ways and operations; 16 bit floats, which every host and then the server
- * rounds. */
+/* Integers, by all ways and operations; 16-bit floats, which every host rounds, and then the
+ * server. */
 static void all_types(void **state)
 {
 	struct rng rng = {first_seed + 1};

@@ -1,4 +1,4 @@
-/* What is libfabric's alone of its port: see test_coll_port.c for what all must do. */
+/* What the libfabric port alone must do; test_coll_port.c has what all ports must do. */
 #include "base/fault.h"
 #include "base/rng.h"
 #include "coll/fabric_impl.h"
@@ -17,8 +17,8 @@
 
 #define LONG_NS within_ns(WITHIN_LONG_S)
 
-/* What libfabric 1.17 keeps of connections that were refused, or cut off while they were made; the
- * address sanitizer's alone. */
+/* Suppresses leaks of libfabric 1.17: connections that were refused, or cut off while they were
+ * made. The address sanitizer calls this function. */
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {
@@ -29,7 +29,7 @@ static void handle(int signal)
 {
 }
 
-/* The first test, so that it does. */
+/* This test must be the first one, so that it is the one that loads libfabric. */
 static void loading_leaves_signals_alone(void **state)
 {
 	const int signals[] = {SIGINT, SIGTERM, SIGSEGV, SIGABRT};
@@ -40,7 +40,7 @@ static void loading_leaves_signals_alone(void **state)
 	struct pawl_err err;
 	char name[NAME];
 
-	fault_arm("coll.fabric.open", 1, ENOENT, false); /* nor does it fail for good */
+	fault_arm("coll.fabric.open", 1, ENOENT, false); /* a failed load is tried again */
 	assert_int_equal(fabric.open(&port, 0, 1, name, &err), PAWL_ENOTSUP);
 	fault_disarm();
 	assert_non_null(strstr(err.msg, "libfabric.so.1 cannot be loaded: install libfabric"));
@@ -83,7 +83,7 @@ static void names_that_are_none(void **state)
 	assert_non_null(strstr(err.msg, "PAWL_TRANSPORT=fabric: libfabric has no provider"));
 }
 
-/* It is gone before the others join, or never comes. */
+/* The missing rank leaves before the others join, or never comes. */
 static void a_rank_that_does_not_come_is_named(void **state)
 {
 	struct coll_port *port;
@@ -113,7 +113,8 @@ static void a_rank_that_does_not_come_is_named(void **state)
 	}
 }
 
-/* One that says that it is rank 1, and greets and sends with another key than that of the names. */
+/* A stranger says that it is rank 1, and greets and sends with another key than that of the
+ * names. */
 static void who_has_no_key_gets_nothing(void **state)
 {
 	struct ports ports = {.kind = &fabric};
@@ -158,7 +159,7 @@ static void who_has_no_key_gets_nothing(void **state)
 
 /* ---- messages ---- */
 
-/* A message of the peer's, as if it had come. */
+/* Handles a message as if it had come from the peer. */
 static void tell(struct fabric *port, struct fabric_head head, const uint8_t *bytes)
 {
 	static uint8_t message[FABRIC_MESSAGE];
@@ -207,7 +208,7 @@ static void messages_come_in_any_order(void **state)
 	close_ports(&ports);
 }
 
-/* What a peer may not send, and what it sends twice, is the end of it, and of nobody else. */
+/* A message that a peer may not send, or sends twice, ends that peer and nobody else. */
 static void nonsense_is_a_lost_peer(void **state)
 {
 	static const uint8_t bytes[FABRIC_MESSAGE];
@@ -244,7 +245,7 @@ static void nonsense_is_a_lost_peer(void **state)
 	}
 }
 
-/* Heads of any bits, with the key. */
+/* Heads of random bits, with the right key. */
 static void any_message_does_no_harm(void **state)
 {
 	static uint8_t bytes[FABRIC_MESSAGE];
@@ -304,12 +305,13 @@ static void what_was_said_before_closing_comes(void **state)
 	port->close(port);
 }
 
-static _Thread_local bool stands_still; /* for an hour, before each look at the clock */
+/* This thread stands still for an hour before each look at the clock. */
+static _Thread_local bool stands_still;
 
 int64_t __real_clock_mono_ns(void);
 int64_t __wrap_clock_mono_ns(void);
 
-/* meson.build makes it of what calls clock_mono_ns. */
+/* meson.build redirects all calls of clock_mono_ns here. */
 int64_t __wrap_clock_mono_ns(void)
 {
 	static _Thread_local int64_t stood_ns;
@@ -318,13 +320,13 @@ int64_t __wrap_clock_mono_ns(void)
 	return __real_clock_mono_ns() + stood_ns;
 }
 
-/* The time for it is over when it comes to say so. */
+/* The port says so even if the time for it is over by then. */
 static void who_closes_says_so_however_late(void **state)
 {
 	struct ports ports;
 
 	open_ports(&ports, &fabric);
-	fault_arm("coll.fabric.move", UINT64_MAX, EIO, false); /* never: to count */
+	fault_arm("coll.fabric.move", UINT64_MAX, EIO, false); /* never fails: counts the calls */
 	stands_still = true;
 	ports.at[1]->close(ports.at[1]);
 	stands_still = false;
@@ -357,7 +359,7 @@ static void *attempt(void *user)
 	return NULL;
 }
 
-/* Whether all went well. */
+/* Returns whether all went well. */
 static bool try_with_fault(const char *point, uint64_t nth)
 {
 	char text[2][NAME];

@@ -1,5 +1,5 @@
-/* Vectors made one: every kernel gives the bits that adding element by element, in the order of the
- * tree, gives; 16 bit floats are rounded to the nearest. */
+/* Vectors folded into one: every kernel gives the bits of adding element by element in the order of
+ * the tree; 16-bit floats are rounded to the nearest. */
 #include "base/rng.h"
 #include "coll/fold.h"
 #include "coll/topo.h"
@@ -14,12 +14,12 @@
 #include <cmocka.h>
 
 #define TERMS 17
-#define N_MAX 2100 /* elements: some blocks of the smallest */
+#define N_MAX 2100 /* elements: several blocks of the smallest size */
 #define SHIFT 3    /* elements by which vectors are not aligned */
 
 static uint64_t first_seed;
 
-/* An element, as a number wide enough, and back. */
+/* An element widened to an integer or a double. */
 union number {
 	uint64_t i;
 	double d;
@@ -48,7 +48,7 @@ static double value_of(enum pawl_dtype type, uint16_t bits)
 	return (bits & 0x8000) != 0 ? -value : value;
 }
 
-/* The nearest, by trying: the largest not above, or the one after it. */
+/* Returns the nearest value, by trial: the largest one not above, or the next one. */
 static uint16_t nearest(enum pawl_dtype type, double value)
 {
 	uint16_t infinite = type == PAWL_FLOAT16 ? 0x7c00 : 0x7f80;
@@ -71,7 +71,7 @@ static uint16_t nearest(enum pawl_dtype type, double value)
 			hi = mid;
 		}
 	}
-	/* infinity is as far from the largest as the next number would be */
+	/* Infinity is as far from the largest number as the next number would be. */
 	up = hi == infinite ? 2 * value_of(type, lo) - value_of(type, (uint16_t)(lo - 1))
 			    : value_of(type, hi);
 	if (value - value_of(type, lo) == up - value) {
@@ -122,7 +122,7 @@ static union number get(enum pawl_dtype type, const uint8_t *at)
 	return v;
 }
 
-/* a with b; floats in double, rounded to what sums are kept in. */
+/* Combines a with b; floats are added in double, and rounded to the type that sums are kept in. */
 static union number combine(enum pawl_reduce_op fold, enum pawl_dtype type, union number a,
 	union number b)
 {
@@ -203,7 +203,7 @@ static union number fold_tree(enum pawl_reduce_op fold, enum pawl_dtype type,
 
 /* ---- tests ---- */
 
-/* Numbers of all sizes; of floats some that are special. */
+/* Fills with numbers of all sizes; some floats are special values. */
 static void fill(struct rng *rng, enum pawl_dtype type, uint8_t *at, size_t n)
 {
 	size_t size = coll_type_bytes(type);
@@ -226,7 +226,7 @@ static void check_equal(enum pawl_dtype type, const uint8_t *got, const uint8_t 
 	union number w = get(type, want);
 
 	if (is_float(type) && isnan(w.d)) {
-		assert_true(isnan(g.d)); /* which NaN is not said */
+		assert_true(isnan(g.d)); /* any NaN will do */
 	} else {
 		assert_memory_equal(got, want, coll_type_bytes(type));
 	}
@@ -243,7 +243,8 @@ static void try_one(struct rng *rng, enum pawl_reduce_op fold, enum pawl_dtype t
 	static uint8_t want[N_MAX * 8];
 	static uint8_t kept[N_MAX * 8];
 	uint8_t *dst = vectors[TERMS] + rng_below(rng, SHIFT) * size;
-	uint32_t own = (uint32_t)rng_below(rng, 2 * terms_n); /* in place, if it is a term */
+	/* Folds in place if this is the index of a term. */
+	uint32_t own = (uint32_t)rng_below(rng, 2 * terms_n);
 
 	for (uint32_t t = 0; t < terms_n; t++) {
 		terms[t] = at[t] = vectors[t] + rng_below(rng, SHIFT) * size;
@@ -275,7 +276,7 @@ static void try_one(struct rng *rng, enum pawl_reduce_op fold, enum pawl_dtype t
 	}
 }
 
-/* All operations that fit, on so many elements at most. */
+/* Tries all operations that fit the type, on at most most elements. */
 static void try_all(struct rng *rng, enum pawl_dtype type, size_t most)
 {
 	for (enum pawl_reduce_op fold = 0; fold < PAWL_REDUCE_OPS; fold++) {
@@ -302,7 +303,7 @@ static void kernels_agree_with_the_definition(void **state)
 	}
 }
 
-/* All of them come back as they were. */
+/* All 16-bit floats come back unchanged. */
 static void check_halves(enum pawl_dtype type, enum coll_kernel kernel)
 {
 	static uint16_t in[1 << 16];
@@ -336,7 +337,7 @@ static void halves_are_rounded_to_the_nearest(void **state)
 	}
 }
 
-/* The sum of squares by its definition; how far it may be off is told by the terms. */
+/* Returns the sum of squares by its definition. The terms tell how far a result may be off. */
 static double sum_squares(enum pawl_dtype type, const uint8_t *x, size_t n,
 	const struct pawl_white *white)
 {
@@ -401,7 +402,7 @@ static void squares_of_what_is_no_number(void **state)
 	assert_true(isinf(pawl_squares(PAWL_FLOAT32, x, 3, NULL)));
 	x[1] = NAN;
 	assert_true(isnan(pawl_squares(PAWL_FLOAT32, x, 3, NULL)));
-	assert_true(pawl_squares(PAWL_FLOAT32, x + 3, 1, NULL) > 8.9e76); /* it fits in double */
+	assert_true(pawl_squares(PAWL_FLOAT32, x + 3, 1, NULL) > 8.9e76); /* fits in double */
 	assert_true(pawl_squares(PAWL_FLOAT32, x + 4, 1, NULL) > 0);
 	assert_true(pawl_squares(PAWL_FLOAT32, x, 0, NULL) == 0);
 }

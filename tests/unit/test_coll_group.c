@@ -1,4 +1,4 @@
-/* Groups of ranks on one host: that what they do is right. How they end: test_coll_ends.c. */
+/* Groups of ranks on one host: their results are right. How they end: test_coll_ends.c. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
@@ -41,10 +41,10 @@ struct job {
 	struct pawl_coll_call call;
 	uint32_t number;
 	int32_t *in, *out;                            /* owned */
-	uint64_t in_at[RANKS + 1], out_at[RANKS + 1]; /* of an all-to-all */
+	uint64_t in_at[RANKS + 1], out_at[RANKS + 1]; /* offsets of the parts of an all-to-all */
 };
 
-/* Call number c, the same at all ranks. */
+/* Returns call number c, equal at all ranks. */
 static struct pawl_coll_call call_of(uint32_t c)
 {
 	struct rng rng = {first_seed + c};
@@ -95,7 +95,7 @@ static uint64_t blocks_out(const struct pawl_coll_call *call, uint32_t rank)
 	}
 }
 
-/* Numbers of an all-to-all that one rank has for another. */
+/* Returns how many numbers one rank has for another in an all-to-all. */
 static uint64_t part_of(uint32_t number, uint32_t from, uint32_t to)
 {
 	struct rng rng = {first_seed + 31 * number + RANKS * from + to};
@@ -114,7 +114,7 @@ static void set_parts(struct job *job, uint32_t rank)
 	job->call.len_bytes = 0;
 }
 
-/* Numbers of IN; of OUT. */
+/* Return the length of IN, and of OUT, in numbers. */
 static uint64_t count_in(const struct job *job, uint32_t rank)
 {
 	return job->call.kind == PAWL_ALL_TO_ALL
@@ -155,7 +155,8 @@ static int32_t sum_of(uint32_t number, uint64_t i)
 	return sum;
 }
 
-/* Number i of a rank's OUT of an all-to-all: it comes from the rank whose part it lies in. */
+/* Returns number i of a rank's OUT in an all-to-all; it comes from the rank whose part it lies
+ * in. */
 static int32_t swapped(const struct job *job, uint32_t rank, uint64_t i)
 {
 	uint32_t from = 0;
@@ -171,7 +172,7 @@ static int32_t swapped(const struct job *job, uint32_t rank, uint64_t i)
 	return number_of(job->number, from, off);
 }
 
-/* What number i of a rank's OUT must be. */
+/* Returns what number i of a rank's OUT must be. */
 static int32_t wanted(const struct job *job, uint32_t rank, uint64_t i)
 {
 	const struct pawl_coll_call *call = &job->call;
@@ -208,7 +209,7 @@ static void finish(struct member *member, struct job *job)
 
 /* ---- tests ---- */
 
-/* Many under way at a time; each rank waits for them in an order of its own. */
+/* Keeps many operations under way; each rank waits for them in an order of its own. */
 static void *do_many(void *user)
 {
 	struct member *member = user;
@@ -244,7 +245,7 @@ static void many_at_a_time(void **state)
 
 #define SLICES  8
 #define SLICE   20000 /* numbers */
-#define BETWEEN 3000  /* the beginnings of two */
+#define BETWEEN 3000  /* numbers between the beginnings of two slices */
 
 /* Slices of one vector, each summed in place while those that it overlaps are under way. */
 static void *do_slices(void *user)
@@ -293,8 +294,8 @@ static void what_shares_memory_is_done_in_order(void **state)
 	close_world(&w);
 }
 
-/* Which collective uses some memory: the last one that is not done. Here none is: the others have
- * not called it. */
+/* pawl_group_using finds the last collective that uses the memory and is not done. None is done
+ * here: the others have not called them. */
 static void memory_in_use(void **state)
 {
 	struct world w;
@@ -331,7 +332,7 @@ static void memory_in_use(void **state)
 	close_world(&w);
 }
 
-/* Nobody waits: the group's own threads do it. */
+/* Nobody waits: the group's own threads carry it out. */
 static void *do_unattended(void *user)
 {
 	struct member *member = user;
@@ -377,14 +378,14 @@ static void wait_for_nothing(const char *heartbeat)
 	close_world(&w);
 }
 
-/* While a rank waits, for longer than signs of life are apart, or without any, nothing spins. */
+/* A rank that waits longer than the heartbeat period, or without heartbeats, does not spin. */
 static void waiting_costs_nothing(void **state)
 {
 	wait_for_nothing("2");
 	wait_for_nothing("0");
 }
 
-/* A rank that does not come: the others can stop waiting, and wait again. */
+/* A rank comes late: the others can stop waiting, and wait again. */
 static void late_ranks_are_waited_for(void **state)
 {
 	struct world w;
@@ -461,7 +462,7 @@ static void what_cannot_be_is_refused(void **state)
 
 /* ---- messages ---- */
 
-#define MESSAGES 40 /* to each other rank */
+#define MESSAGES 40 /* messages to each other rank */
 
 struct letter {
 	struct pawl_work work;
@@ -502,8 +503,8 @@ static void check_letter(struct member *member, struct letter *letter, uint32_t 
 	}
 }
 
-/* All to all others, receives before or after the sends, tags in another order than they are sent
- * in, collectives beside them. */
+/* Every rank sends to all others: receives come before or after the sends, tags are received in
+ * another order than they are sent in, and collectives run beside them. */
 static void *do_messages(void *user)
 {
 	struct member *member = user;
@@ -545,7 +546,7 @@ static void messages(void **state)
 	close_world(&w);
 }
 
-/* Rank 0 receives from whoever sends; all others send it their number. */
+/* Rank 0 receives from any rank; all others send it their number. */
 static void *do_any(void *user)
 {
 	struct member *member = user;
@@ -613,7 +614,7 @@ static void means(void **state)
 	close_world(&w);
 }
 
-/* What is done is given out, once, to whoever asked for it. */
+/* An operation that is done is handed out once, to the caller that asked for it. */
 static void *do_told(void *user)
 {
 	struct member *member = user;
@@ -646,7 +647,7 @@ static void *await_next(void *user)
 {
 	struct member *member = user;
 
-	assert_null(pawl_group_next(member->group)); /* until it is closed */
+	assert_null(pawl_group_next(member->group)); /* waits until the group is closed */
 	return NULL;
 }
 
@@ -713,7 +714,7 @@ static void cards_that_are_none(void **state)
 	struct pawl_group *group;
 	struct pawl_err err;
 
-	unsetenv("PAWL_HEARTBEAT"); /* with the settings of the cards */
+	unsetenv("PAWL_HEARTBEAT"); /* the cards below have the default settings */
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		assert_int_equal(pawl_group_open(&group, 0, 2, NULL, card, NULL), 0);
 		cards[1] = bad[i].card;
@@ -722,7 +723,8 @@ static void cards_that_are_none(void **state)
 		pawl_group_close(group);
 	}
 	assert_int_equal(pawl_group_open(&group, 2, 2, NULL, card, &err), PAWL_EINVAL);
-	for (uint32_t r = 0; r < 2; r++) { /* else the other one would be taken for lost */
+	/* Both open before either joins: otherwise the missing one would be taken for lost. */
+	for (uint32_t r = 0; r < 2; r++) {
 		setenv("PAWL_HEARTBEAT", r == 0 ? "0.5" : "0", 1);
 		assert_int_equal(pawl_group_open(&groups[r], r, 2, NULL, texts[r], NULL), 0);
 	}
@@ -737,7 +739,7 @@ static void cards_that_are_none(void **state)
 	assert_non_null(strstr(err.msg, "PAWL_HEARTBEAT=soon"));
 }
 
-/* The N-th allocation fails, for all N, until it opens and joins. */
+/* The n-th allocation fails, for all n, until opening and joining succeed. */
 static void faults(void **state)
 {
 	const char *const points[] = {"coll.group", "coll.talk", "coll.shm"};

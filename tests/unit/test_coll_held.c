@@ -1,4 +1,4 @@
-/* Operations whose data a device is still to deliver: they keep their place, and wait for it. */
+/* Operations whose data a device has yet to deliver keep their place, and wait for it. */
 #include "base/err.h"
 #include "test_coll_beat.h"
 #include "test_coll_world.h"
@@ -40,8 +40,8 @@ static void begin(struct pawl_group *group, struct sum *sum, bool held, int64_t 
 	assert_int_equal(pawl_group_submit(group, &sum->work, &call, NULL), 0);
 }
 
-/* Rank 1's third sum is ready last; what other channels carry goes on meanwhile, what is behind it
- * does not. */
+/* Rank 1's third sum is ready last; other channels go on meanwhile, later sums of its channel do
+ * not. */
 static void *sum_with_one_late(void *user)
 {
 	struct member *m = user;
@@ -88,7 +88,7 @@ static void it_keeps_its_place(void **state)
 	close_world(&w);
 }
 
-/* Nobody waits where it is released: the group's thread carries it out. */
+/* Nobody waits where the sum is released: the group's thread carries it out. */
 static void *sum_unattended(void *user)
 {
 	struct member *m = user;
@@ -151,7 +151,8 @@ static void messages_keep_their_order(void **state)
 	close_world(&w);
 }
 
-/* What is never ready ends by the time-out, which says so; and may be released afterwards. */
+/* An operation that is never ready ends with a timeout that says so, and may be released
+ * afterwards. */
 static void its_time_out_names_it(void **state)
 {
 	struct pawl_coll_call send = {.kind = PAWL_SEND,

@@ -19,7 +19,7 @@ struct host {
 	pthread_t thread;
 	atomic_bool stop;
 	pthread_mutex_t mutex;
-	char told[1024]; /* the last line; under mutex */
+	char told[1024]; /* last line that the server logged; under mutex */
 };
 
 static inline void note(void *user, const char *line)

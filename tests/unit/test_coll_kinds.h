@@ -1,5 +1,5 @@
-/* The kinds of ports that there are, and ranks on them, for tests: threads (simulated: turns on
- * one), or one thread that is all of them. */
+/* The kinds of ports, and ranks on them, for tests: threads (simulated: turns on one), or one
+ * thread that is all of them. */
 #ifndef TEST_COLL_KINDS_H
 #define TEST_COLL_KINDS_H
 
@@ -32,13 +32,12 @@ static uint64_t first_seed; /* set by main */
 struct kind {
 	int (*open)(struct coll_port **out, uint32_t rank, uint32_t ranks, char *name,
 		struct pawl_err *err);
-	/* may make another port of it */
+	/* May put another port into *port. */
 	int (*join)(struct coll_port **port, const char *const *names, struct pawl_err *err);
-	/* does something as each rank, at the same time */
+	/* Runs as each rank, at the same time. */
 	void (*all)(void *(*run)(void *user), void *const *users);
-	const char
-		*dead;  /* why a rank is lost whose process was killed; NULL: it may not be told */
-	bool of_fabric; /* libfabric has to be here */
+	const char *dead; /* reason once the process is killed; NULL: may be untold */
+	bool of_fabric;   /* needs libfabric */
 };
 
 static inline void run_threads(void *(*run)(void *user), void *const *users)
@@ -75,7 +74,7 @@ static inline int open_fabric(struct coll_port **out, uint32_t rank, uint32_t ra
 	return coll_fabric_open(out, rank, ranks, "127.0.0.1", name, err);
 }
 
-/* As of a provider whose queues have no descriptors. */
+/* Opens a port as of a provider whose queues have no descriptors. */
 static inline int open_blind(struct coll_port **out, uint32_t rank, uint32_t ranks, char *name,
 	struct pawl_err *err)
 {
@@ -93,8 +92,8 @@ static inline int join_fabric(struct coll_port **port, const char *const *names,
 	return IN_TIME(coll_fabric_join(*port, names, within_ns(WITHIN_LONG_S), NULL, err));
 }
 
-/* Of mixed ports, ranks 0 and 1 are on one host. Until they are joined they are memory's, and this
- * is the rest of them. */
+/* Mixed ports: ranks 0 and 1 are on one host. Until it has joined, a mixed port is its shared
+ * memory port, and this holds the rest. */
 static struct half {
 	struct coll_port *shm, *net;
 	uint32_t rank, ranks;
@@ -108,7 +107,8 @@ static inline int open_half(struct coll_port **out, const struct kind *net, uint
 	struct half *half = &halves[rank];
 
 	assert_int_equal(coll_shm_open(&half->shm, rank, ranks, shm, err), 0);
-	for (uint32_t r = 0; r < RANKS; r++) { /* of the test before, which may have lain there */
+	/* A port of the test before may have had this address. */
+	for (uint32_t r = 0; r < RANKS; r++) {
 		halves[r].shm = r != rank && halves[r].shm == half->shm ? NULL : halves[r].shm;
 	}
 	assert_int_equal(net->open(&half->net, rank, ranks, far, err), 0);
@@ -181,7 +181,8 @@ static inline int join_mixed_fabric(struct coll_port **port, const char *const *
 	return join_half(port, &fabric, names, err);
 }
 
-static struct sim *world; /* of simulated ports; of the test before, until the next one */
+/* World of the simulated ports; stays open until the next test opens its own. */
+static struct sim *world;
 
 static inline int open_simulated(struct coll_port **out, uint32_t rank, uint32_t ranks, char *name,
 	struct pawl_err *err)
@@ -206,7 +207,7 @@ static inline int join_simulated(struct coll_port **port, const char *const *nam
 	return 0;
 }
 
-/* What a simulated rank does. */
+/* One rank's part in a simulated run. */
 struct turn {
 	void *(*run)(void *user);
 	void *user;
@@ -241,7 +242,7 @@ __attribute__((unused)) static struct kind mixed_blind = {open_mixed_blind, join
 __attribute__((unused)) static struct kind simulated = {open_simulated, join_simulated,
 	run_simulated, NULL, false};
 
-/* Skips the test where it cannot be. */
+/* Skips the test if this kind of port is not available. */
 static inline void want(const struct kind *kind)
 {
 	struct pawl_err err;
@@ -311,7 +312,7 @@ static inline void *close_port(void *user)
 	return NULL;
 }
 
-/* All at once: TCP waits a while for others to close. */
+/* Closes all ports at once: TCP waits a while for others to close. */
 static inline void close_ports(struct ports *ports)
 {
 	void *users[RANKS];
@@ -322,7 +323,7 @@ static inline void close_ports(struct ports *ports)
 	ports->kind->all(close_port, users);
 }
 
-/* Whoever has a group always listens to the talk. */
+/* Receives from the talk stream, as every group always does. */
 static inline void listen_to(struct coll_port *port, uint32_t peer)
 {
 	uint32_t seen = port->look(port);
@@ -332,7 +333,7 @@ static inline void listen_to(struct coll_port *port, uint32_t peer)
 	port->wait(port, seen, NS_PER_MS);
 }
 
-/* Waits until a peer is lost, and returns why. */
+/* Waits until a peer is lost. Returns the reason. */
 static inline const char *await_lost(struct coll_port *port, uint32_t peer)
 {
 	WITHIN_DOING(WITHIN_LONG_S, port->lost(port, peer) != NULL, listen_to(port, peer));

@@ -1,6 +1,6 @@
 /*
  * A machine that carries plans out in any order that the rules of coll/plan.h allow, on names
- * instead of numbers: what comes out says what was added to what, byte by byte.
+ * instead of numbers: the name of a result says what was added to what, byte by byte.
  */
 #ifndef TEST_COLL_MACHINE_H
 #define TEST_COLL_MACHINE_H
@@ -19,20 +19,20 @@
 
 /* ---- names: numbers so large that two different things have different ones ---- */
 
-static bool names_commute; /* sums have the same name in any order */
+static bool names_commute; /* sums have equal names in any order */
 
 static inline uint64_t name_byte(uint32_t rank, uint64_t off)
 {
 	struct rng rng = {((uint64_t)rank << 40) + off};
 
-	return rng_u64(&rng) | 1; /* never 0, which is nothing */
+	return rng_u64(&rng) | 1; /* never 0, which stands for nothing */
 }
 
 static inline uint64_t name_sum(uint64_t left, uint64_t right)
 {
 	struct rng rng = {left};
 
-	assert_true(left != 0 && right != 0); /* something that was never written */
+	assert_true(left != 0 && right != 0); /* 0: a byte that was never written */
 	if (names_commute) {
 		return left + right;
 	}
@@ -48,7 +48,7 @@ static inline uint64_t name_tree(const uint64_t *terms, uint32_t n)
 		      : name_sum(name_tree(terms, left), name_tree(terms + left, n - left));
 }
 
-/* The sum of byte off of all ranks. */
+/* Returns the name of the sum of byte off over all ranks. */
 static inline uint64_t name_all(const struct coll_topo *topo, uint64_t off)
 {
 	uint64_t hosts[MACHINE_ALL];
@@ -69,28 +69,28 @@ static inline uint64_t name_all(const struct coll_topo *topo, uint64_t off)
 
 struct message {
 	uint64_t *bytes; /* owned; a name each */
-	uint64_t len;    /* of them */
+	uint64_t len;    /* bytes in the message */
 };
 
-/* From one rank to another: sent and not yet received. */
+/* Messages from one rank to another: sent and not yet received. */
 struct channel {
 	struct message *at; /* owned */
-	uint32_t n, taken;  /* sent; received */
+	uint32_t n, taken;  /* number sent; number received */
 };
 
 struct machine {
 	uint32_t all;  /* ranks and servers */
 	bool in_place; /* IN and OUT are one */
 	bool narrow;   /* a rank sends one message at a time, into room at its receiver */
-	struct coll_plan plans[MACHINE_ALL]; /* owned; of each */
-	uint64_t *areas[MACHINE_ALL][3];     /* owned; a name a byte */
-	uint64_t room[MACHINE_ALL][3];       /* bytes of them */
-	bool *done[MACHINE_ALL];             /* owned; of each step */
-	size_t left;                         /* steps */
+	struct coll_plan plans[MACHINE_ALL]; /* owned; one per rank and server */
+	uint64_t *areas[MACHINE_ALL][3];     /* owned; one name per byte */
+	uint64_t room[MACHINE_ALL][3];       /* bytes of each area */
+	bool *done[MACHINE_ALL];             /* owned; one per step */
+	size_t left;                         /* steps not yet done */
 	struct channel *channels;            /* owned; from * all + to */
 };
 
-/* The plans are made; in and out: bytes of each rank's. */
+/* Sets the areas up, once the plans are made; in and out: bytes of each rank's IN and OUT. */
 static inline void machine_open(struct machine *m, const uint64_t *in, const uint64_t *out)
 {
 	m->channels = calloc((size_t)m->all * m->all + 1, sizeof(*m->channels));
@@ -154,7 +154,7 @@ static inline bool machine_reads(const struct machine *m, const struct coll_plan
 	return false;
 }
 
-/* b, later in the list, must wait for a. */
+/* Returns whether b, later in the list, must wait for a. */
 static inline bool machine_holds(const struct machine *m, const struct coll_plan *plan,
 	const struct coll_step *a, const struct coll_step *b)
 {
@@ -170,7 +170,7 @@ static inline bool machine_holds(const struct machine *m, const struct coll_plan
 				machine_overlap(m, a->at, a->len_bytes, b->at, b->len_bytes)));
 }
 
-/* No earlier step holds it up. */
+/* Returns whether no earlier step holds step s up. */
 static inline bool machine_open_step(const struct machine *m, uint32_t rank, size_t s)
 {
 	const struct coll_plan *plan = &m->plans[rank];
@@ -184,7 +184,7 @@ static inline bool machine_open_step(const struct machine *m, uint32_t rank, siz
 	return true;
 }
 
-/* The next message from a rank to another has room there. */
+/* Returns whether the next message from one rank to another has room there. */
 static inline bool machine_has_room(const struct machine *m, uint32_t from, uint32_t to)
 {
 	const struct channel *channel = &m->channels[from * m->all + to];
@@ -198,7 +198,7 @@ static inline bool machine_has_room(const struct machine *m, uint32_t from, uint
 	return channel->taken == channel->n && s < plan->steps_n && machine_open_step(m, to, s);
 }
 
-/* No earlier one may go. */
+/* Returns whether no earlier send of the rank may go. */
 static inline bool machine_has_turn(const struct machine *m, uint32_t rank, size_t s)
 {
 	for (size_t before = 0; before < s; before++) {
@@ -274,7 +274,8 @@ static inline void machine_add(struct machine *m, uint32_t rank, const struct co
 	}
 }
 
-/* A step of a rank, the first that is ready from a random one on. False: none is. */
+/* Does one step of a rank: the first that is ready from a random one on. Returns false if none
+ * is. */
 static inline bool machine_step(struct machine *m, uint32_t rank, struct rng *rng)
 {
 	size_t n = m->plans[rank].steps_n;
@@ -306,7 +307,7 @@ static inline bool machine_step(struct machine *m, uint32_t rank, struct rng *rn
 	return false;
 }
 
-/* To the end. */
+/* Carries the plans out to the end. */
 static inline void machine_run(struct machine *m, struct rng *rng)
 {
 	while (m->left > 0) {
@@ -316,7 +317,7 @@ static inline void machine_run(struct machine *m, struct rng *rng)
 		for (uint32_t i = 0; i < m->all && !moved; i++) {
 			moved = machine_step(m, (first + i) % m->all, rng);
 		}
-		assert_true(moved); /* else ranks wait for each other */
+		assert_true(moved); /* otherwise ranks wait for each other */
 	}
 }
 

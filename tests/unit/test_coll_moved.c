@@ -1,5 +1,5 @@
-/* An admission whose end some ranks heard and others did not: all that are left come to the same
- * group, or end, whoever is lost or taken for lost meanwhile. */
+/* An admission whose end some ranks heard of and others did not: all that remain come to one group,
+ * or end, whichever rank is lost or taken for lost meanwhile. */
 #include "base/err.h"
 #include "coll/group_impl.h"
 #include "test_coll_beat.h"
@@ -18,22 +18,22 @@
 #define OLD     (RANKS - 1)
 #define LONG_NS within_ns(WITHIN_LONG_S)
 
-/* What a rank does with the group that it was in, and the one that all have joined. */
+/* What a rank does with the group that it was in, and with the one that all have joined. */
 enum fate {
-	HEARD,  /* it goes on in the next group, and has said so */
-	UNSURE, /* it has heard nothing, and shrinks the old group */
-	LOST,   /* it ends, and has said nothing */
-	AWAKE,  /* it heard all, but is taken for lost; later it goes on in the next group */
+	HEARD,  /* goes on in the next group, and has said so */
+	UNSURE, /* has heard nothing, and shrinks the old group */
+	LOST,   /* ends, and has said nothing */
+	AWAKE,  /* heard all, but is taken for lost; later goes on in the next group */
 };
 
 struct rank {
 	uint32_t number;
 	enum fate fate;
-	struct test_cards *cards[2];   /* of the old group, and of the next */
+	struct test_cards *cards[2];   /* cards of the old group, and of the next */
 	struct pawl_group *old, *next; /* owned; old: NULL at the newcomer */
-	struct pawl_group *left;       /* owned; what it is in, in the end; or NULL */
-	uint32_t ranks[RANKS];         /* of left: what they were in the group that was shrunk */
-	uint32_t n;                    /* of them */
+	struct pawl_group *left;       /* owned; group that the rank is in at the end; NULL: none */
+	uint32_t ranks[RANKS];         /* ranks of left, numbered as in the group that was shrunk */
+	uint32_t n;                    /* number of entries in ranks */
 	int rv;
 	struct pawl_err err;
 };
@@ -75,7 +75,7 @@ static void run_all(struct rank *all, uint32_t n, enum fate first, enum fate las
 	}
 }
 
-/* Until others have heard what it said. */
+/* Leaves the old group, once the others have heard what this rank said. */
 static void leave_old(struct rank *r)
 {
 	pawl_group_close(r->old);
@@ -95,7 +95,7 @@ static void begin(struct rank *all, const enum fate *fates)
 		all[r].fate = fates[r];
 		if (fates[r] == UNSURE) {
 			all[r].old->grown = all[r].next;
-			all[r].next = NULL; /* old's */
+			all[r].next = NULL; /* owned by old */
 		}
 		if (fates[r] == LOST || fates[r] == AWAKE) {
 			leave_old(&all[r]);
@@ -127,7 +127,8 @@ static void assert_left(const struct rank *r, uint32_t n, const uint32_t *ranks)
 	assert_memory_equal(r->ranks, ranks, n * sizeof(*ranks));
 }
 
-/* Who has heard and who has not are in one group, without the newcomer, which ends. */
+/* Ranks that have heard and ranks that have not come to one group, without the newcomer, which
+ * ends. */
 static void who_has_not_heard_follows(void **state)
 {
 	const uint32_t left[] = {0, 1};
@@ -145,7 +146,7 @@ static void who_has_not_heard_follows(void **state)
 	}
 }
 
-/* Where nobody has, the old group goes on. */
+/* If no rank has heard, the old group goes on. */
 static void who_is_alone_with_it_stays(void **state)
 {
 	const enum fate fates[OLD] = {UNSURE, LOST, UNSURE};
@@ -162,7 +163,8 @@ static void who_is_alone_with_it_stays(void **state)
 	end(all);
 }
 
-/* The others went on in the old group while it stood still: it does not train on with newcomers. */
+/* The others went on in the old group while the rank stood still: it does not train on with
+ * newcomers. */
 static void who_heard_and_was_taken_for_lost_ends(void **state)
 {
 	const enum fate fates[OLD] = {UNSURE, AWAKE, UNSURE};
@@ -179,7 +181,7 @@ static void who_heard_and_was_taken_for_lost_ends(void **state)
 	end(all);
 }
 
-/* One that stood still without having heard, and has not joined: it ends, too. */
+/* A rank that stood still before it heard, and has not joined, ends too. */
 static void who_stood_still_before_ends(void **state)
 {
 	const enum fate fates[OLD] = {HEARD, HEARD, UNSURE};

@@ -1,16 +1,16 @@
-/* Every collective but all-reduce: what comes out is what should, at all ranks, for any hosts;
- * tried for every number of ranks up to 16, with each of them as root, by each way. */
+/* Every collective but all-reduce: the result is right at all ranks, for any hosts; tried for every
+ * number of ranks up to 16, with each of them as root, by each way. */
 #include "base/err.h"
 #include "seed.h"
 #include "test_coll_machine.h"
 
 #define RANKS 16
-#define TIMES 4 /* of each number of ranks, root and way; hosts, lengths and orders are random */
+#define TIMES 4 /* runs for each number of ranks, root and way; the rest is random */
 #define LEN   (6 * COLL_GRANULE)
 
 static uint64_t first_seed;
 
-/* Ranks on hosts, at random; what a collective is about. */
+/* One run: ranks on random hosts, and the parameters of a collective. */
 struct round {
 	struct rng rng;
 	struct coll_topo topo;
@@ -18,8 +18,8 @@ struct round {
 	uint32_t root;
 	uint64_t len;
 	enum coll_way way;
-	bool in_place;                              /* where the collective can be */
-	uint64_t in[MACHINE_ALL], out[MACHINE_ALL]; /* bytes of each rank's */
+	bool in_place;                              /* used if the collective can be in place */
+	uint64_t in[MACHINE_ALL], out[MACHINE_ALL]; /* bytes of each rank's IN and OUT */
 	struct machine *m;
 };
 
@@ -53,8 +53,8 @@ static void end(struct round *round)
 	coll_topo_deinit(&round->topo);
 }
 
-/* For every number of ranks, with each of them as root, by each way; what has neither is only tried
- * so often. */
+/* Tries every number of ranks, with each of them as root, by each way; a collective that has
+ * neither is only repeated as often. */
 static void try_all(void (*try_one)(struct round *))
 {
 	static const enum coll_way ways[] = {COLL_DIRECT, COLL_TREE};
@@ -74,7 +74,7 @@ static void try_all(void (*try_one)(struct round *))
 	}
 }
 
-/* Byte b of rank's OUT is byte off of from's IN. */
+/* Expects byte b of rank's OUT to be byte off of from's IN. */
 static void check_byte(struct round *round, uint32_t rank, uint64_t b, uint32_t from, uint64_t off)
 {
 	assert_true(round->m->areas[rank][COLL_OUT][b] == name_byte(from, off));
@@ -93,7 +93,7 @@ static void try_reduce(struct round *round)
 	for (uint64_t b = 0; b < round->len; b++) {
 		assert_true(round->m->areas[round->root][COLL_OUT][b] == name_all(&round->topo, b));
 	}
-	for (uint32_t r = 0; r < round->ranks; r++) { /* what is theirs stays as it was */
+	for (uint32_t r = 0; r < round->ranks; r++) { /* The others' IN stays as it was. */
 		for (uint64_t b = 0; b < round->len && r != round->root; b++) {
 			assert_true(round->m->areas[r][COLL_IN][b] == name_byte(r, b));
 		}
@@ -171,7 +171,7 @@ static void reduce_scatter(void **state)
 	try_all(try_reduce_scatter);
 }
 
-/* Each rank sends every other one another number of bytes, none, too. */
+/* Each rank sends a different number of bytes to every other one; some send none. */
 static void try_all_to_all(struct round *round)
 {
 	uint64_t in_at[RANKS][RANKS + 1] = {{0}};

@@ -1,7 +1,7 @@
 /*
- * How long an all-reduce takes groups in a simulated world (tests/lib/sim.h), in virtual time:
- * little longer than no way can be shorter than, with and without servers; and what the cost model
- * says.
+ * How long an all-reduce takes groups in a simulated world (tests/lib/sim.h), in virtual time,
+ * with and without servers: little longer than the lower bound of all ways, and about what the
+ * cost model says.
  */
 #include "base/clock.h"
 #include "coll/cost.h"
@@ -27,8 +27,8 @@ struct peer {
 	uint32_t rank, ranks, servers;
 	const uint32_t *host_of;
 	const atomic_bool *stop;
-	float *numbers;  /* of a rank */
-	int64_t done_ns; /* when its sum was there */
+	float *numbers;  /* owned; vector of a rank; NULL at a server */
+	int64_t done_ns; /* virtual time at which the sum was complete; 0: not yet */
 };
 
 static void add(void *user)
@@ -52,7 +52,7 @@ static void add(void *user)
 	pawl_group_close(group);
 }
 
-/* Seconds until the last rank has the sum. */
+/* Returns the seconds until the last rank has the sum. */
 static double time_sum(uint32_t ranks, uint32_t servers)
 {
 	static const atomic_bool stop;

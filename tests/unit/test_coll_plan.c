@@ -1,5 +1,5 @@
 /*
- * All-reduce: what comes out is the sum in the one order that there is, byte by byte, at all ranks,
+ * All-reduce: the result is the sum in the one order that there is, byte by byte, at all ranks,
  * and no host sends or receives more bytes than it must.
  */
 #include "base/err.h"
@@ -9,8 +9,8 @@
 
 #include <errno.h>
 
-#define RANKS 16  /* with vectors; all numbers up to it */
-#define LARGE 100 /* ranks, once */
+#define RANKS 16  /* ranks with vectors, at most; all numbers up to it */
+#define LARGE 100 /* ranks of one large run */
 
 static uint64_t first_seed;
 
@@ -29,7 +29,7 @@ static void try_one(struct rng *rng, const uint32_t *where, uint32_t ranks, uint
 		assert_int_equal(coll_plan_all_reduce(&m->plans[r], &topo, r, way, len, NULL), 0);
 		lens[r] = r < ranks ? len : 0;
 	}
-	names_commute = way == COLL_RING; /* any order, but all of them */
+	names_commute = way == COLL_RING; /* any order, but every term */
 	machine_open(m, lens, lens);
 	machine_run(m, rng);
 	for (uint64_t b = 0; b < len; b++) {
@@ -61,7 +61,7 @@ static void shuffle(struct rng *rng, uint32_t *where, uint32_t ranks)
 	}
 }
 
-/* All numbers of ranks, one a host, by all ways. */
+/* All numbers of ranks, one rank a host, by all ways. */
 static void one_rank_a_host(void **state)
 {
 	struct rng rng = {first_seed};
@@ -81,7 +81,7 @@ static void one_rank_a_host(void **state)
 	}
 }
 
-/* All numbers of ranks and of hosts that they may be on, in any way. */
+/* All numbers of ranks, and of hosts that they are spread over in any way. */
 static void any_hosts(void **state)
 {
 	struct rng rng = {first_seed + 1};
@@ -103,7 +103,7 @@ static void any_hosts(void **state)
 	}
 }
 
-/* Every number of servers that only add. */
+/* Any number of servers that only add. */
 static void servers_share_the_work(void **state)
 {
 	struct rng rng = {first_seed + 2};
@@ -130,7 +130,7 @@ static uint32_t host_of(const struct coll_topo *topo, uint32_t rank)
 	return rank < topo->ranks ? topo->host_of[rank] : topo->hosts + rank - topo->ranks;
 }
 
-/* Bytes that each host sends to others, and receives; servers after the hosts. */
+/* Counts the bytes that each host sends to others, and receives; servers come after the hosts. */
 static void count_traffic(const struct coll_topo *topo, enum coll_way way, uint64_t len,
 	uint64_t *sent, uint64_t *received)
 {
@@ -152,7 +152,7 @@ static void count_traffic(const struct coll_topo *topo, enum coll_way way, uint6
 	coll_plan_deinit(&plan);
 }
 
-/* No host sends or receives more than the bound, a granule a message apart. */
+/* No host sends or receives more than the bound, give or take a granule a message. */
 static void traffic_is_the_least(void **state)
 {
 	const uint64_t len = 4 << 20;

@@ -1,6 +1,6 @@
-/* What every port must do, tried on those that there are: shared memory, TCP, libfabric, memory and
- * one of these, and simulated ones. Ranks are threads (simulated: turns on one), or one thread that
- * is all of them; where one must die they are processes. */
+/* What every port must do, tried on all kinds: shared memory, TCP, libfabric, memory with one of
+ * these, and simulated ones. Ranks are threads (simulated: turns on one), or one thread that is all
+ * of them; where one must die they are processes. */
 #include "base/fault.h"
 #include "base/rng.h"
 #include "seed.h"
@@ -14,9 +14,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define BYTES (3u << 20) /* through a stream: many times what it holds */
+#define BYTES (3u << 20) /* bytes through a stream: many times its capacity */
 
-/* Byte i of the stream from a to b. */
+/* Returns byte i of a stream from one rank to another. */
 static uint8_t byte_of(uint32_t from, uint32_t to, uint32_t stream, uint64_t i)
 {
 	return (uint8_t)(i * 7 + (i >> 8) + from * 64 + to * 16 + stream);
@@ -27,7 +27,7 @@ struct flow {
 	uint64_t received[RANKS][COLL_STREAMS];
 };
 
-/* Something in both directions, on one stream. Whether any went. */
+/* Sends and receives something on one stream. Returns whether any bytes went. */
 static bool move(struct coll_port *port, uint32_t rank, uint32_t peer, uint32_t stream,
 	struct flow *flow, struct rng *rng)
 {
@@ -103,7 +103,8 @@ static void *run_rank(void *user)
 	return NULL;
 }
 
-/* All streams at a time, sleeping in between: nothing is lost, doubled, mixed up or forgotten. */
+/* All streams run at once, with sleeps in between: no byte is lost, doubled, mixed up or
+ * forgotten. */
 static void streams_bring_all_in_order(void **state)
 {
 	struct runner runners[RANKS];
@@ -165,7 +166,7 @@ static void *wake_soon(void *user)
 	return NULL;
 }
 
-/* Whether nothing comes for a while. */
+/* Returns whether nothing comes for a while. */
 static bool is_still(struct coll_port *port, uint32_t *seen)
 {
 	*seen = port->look(port);
@@ -173,7 +174,7 @@ static bool is_still(struct coll_port *port, uint32_t *seen)
 	return port->look(port) == *seen;
 }
 
-/* The wait itself must end; it may do so earlier. */
+/* Waits for a ring. The wait itself must end; it may do so early. */
 static void await_ring(struct coll_port *port, uint32_t seen)
 {
 	struct within within = within_begin(WITHIN_LONG_S);
@@ -202,11 +203,11 @@ static void waiting_ends(void **state)
 	seen = port->look(port);
 	ports.at[2]->look(ports.at[2]);
 	assert_int_equal(ports.at[2]->send(ports.at[2], 0, 0, "x", 1), 1);
-	await_ring(port, seen); /* it came before, or is on its way */
+	await_ring(port, seen); /* the ring came before, or is on its way */
 	close_ports(&ports);
 }
 
-/* A process that is killed is told of, after what it has sent. */
+/* The death of a process is reported, after what it has sent. */
 static void a_dead_rank_is_told(void **state)
 {
 	const struct kind *kind = *state;
@@ -229,7 +230,7 @@ static void a_dead_rank_is_told(void **state)
 		if (ok) {
 			port->look(port);
 			ok = port->send(port, 0, 0, "z", 1) == 1 &&
-				read(down[0], &byte, 1) == 1; /* the other one has joined */
+				read(down[0], &byte, 1) == 1; /* The other rank has joined. */
 		}
 		raise(ok ? SIGKILL : SIGABRT);
 	}
@@ -241,7 +242,7 @@ static void a_dead_rank_is_told(void **state)
 	if (kind->dead) {
 		assert_string_equal(await_lost(port, 1), kind->dead);
 	}
-	/* Connections overtake each other. */
+	/* Connections may overtake each other. */
 	WITHIN_DOING(WITHIN_LONG_S, port->receive(port, 1, 0, &byte, 1) != 0,
 		port->wait(port, port->look(port), NS_PER_MS));
 	assert_int_equal(byte, 'z');
@@ -253,7 +254,7 @@ static void a_dead_rank_is_told(void **state)
 	}
 }
 
-/* The same of a simulated one, in each way that it can die. */
+/* The death of a simulated rank is reported, in each way that it can die. */
 static void a_simulated_death_is_told(void **state)
 {
 	const char *const why[] =
@@ -297,7 +298,7 @@ static int join_as(const char *name, struct pawl_err *err)
 	return rv;
 }
 
-/* What is said to be a rank's is not believed. */
+/* An area that only claims to be a rank's is refused. */
 static void what_is_no_area_is_refused(void **state)
 {
 	struct coll_port *port;
@@ -312,11 +313,11 @@ static void what_is_no_area_is_refused(void **state)
 	assert_non_null(strstr(err.msg, "process 1999999999"));
 	snprintf(wrong, sizeof(wrong), "%ld:%d:1", (long)getpid(), fd);
 	assert_int_equal(join_as(wrong, &err), PAWL_EINVAL);
-	assert_int_equal(coll_shm_open(&port, 1, 3, name, NULL), 0); /* of a larger group */
+	assert_int_equal(coll_shm_open(&port, 1, 3, name, NULL), 0); /* area of a larger group */
 	assert_int_equal(join_as(name, &err), PAWL_EINVAL);
 	port->close(port);
 	assert_int_equal(coll_shm_open(&port, 1, 2, name, NULL), 0);
-	snprintf(wrong, sizeof(wrong), "%.*s1", (int)strlen(name), name); /* another nonce */
+	snprintf(wrong, sizeof(wrong), "%.*s1", (int)strlen(name), name); /* a wrong nonce */
 	assert_int_equal(join_as(wrong, &err), PAWL_EINVAL);
 	assert_non_null(strstr(err.msg, "another group"));
 	assert_int_equal(join_as(name, &err), 0);
@@ -325,7 +326,7 @@ static void what_is_no_area_is_refused(void **state)
 	assert_int_equal(coll_shm_open(&port, 0, COLL_SHM_RANKS_MAX + 1, name, &err), PAWL_ELIMIT);
 }
 
-/* What a peer writes into the memory that is shared does no harm but to itself. */
+/* A peer that writes nonsense into the shared memory harms only itself. */
 static void nonsense_is_a_lost_peer(void **state)
 {
 	static uint8_t bytes[1 << 22];

@@ -1,4 +1,4 @@
-/* What is TCP's alone of its port: see test_coll_port.c for what all must do. */
+/* What the TCP port alone must do; test_coll_port.c has what all ports must do. */
 #include "base/fault.h"
 #include "coll/tcp_impl.h"
 #include "seed.h"
@@ -22,8 +22,7 @@ static int connect_to(const char *name)
 	return fd;
 }
 
-/* Strangers who say nothing, or nonsense, or the right words without the number, while ranks
- * join. */
+/* Strangers say nothing, or nonsense, or the right words without the number, while ranks join. */
 static void who_is_no_rank_is_sent_away(void **state)
 {
 	uint8_t hello[32] = "pawptcp1 but not the number";
@@ -55,8 +54,8 @@ static void who_is_no_rank_is_sent_away(void **state)
 	close_ports(&ports);
 }
 
-/* A peer that has closed all but one connection is there until that ends, too: on it come its last
- * words, which others may overtake. */
+/* A peer that has closed all connections but one is there until that one ends, too: its last words
+ * come on it, and others may overtake them. */
 static void last_words_are_heard(void **state)
 {
 	struct ports ports;
@@ -103,7 +102,7 @@ static void ranks_that_cannot_be_reached(void **state)
 	assert_non_null(strstr(err.msg, "rank 1 cannot be reached at 127.0.0.1:1:5: Connection"));
 	port->close(port);
 	assert_int_equal(open_tcp(&port, 1, 2, own, NULL), 0);
-	names[0] = "127.0.0.1:1:5"; /* it does not come */
+	names[0] = "127.0.0.1:1:5"; /* rank 0 does not come */
 	names[1] = own;
 	assert_int_equal(coll_tcp_join(port, names, NS_PER_S / 5, NULL, &err), PAWL_EPEER);
 	assert_non_null(strstr(err.msg, "rank 0, at 127.0.0.1:1:5, and rank 1 do not reach"));

@@ -1,7 +1,7 @@
 /*
- * Measuring, for real: servers and rank 0 are threads, and the network is this host's loopback, of
- * which nobody can say how fast it is. What is known is that all of it was measured, that a link
- * follows, and who is turned away.
+ * Real measurements: servers and rank 0 are threads, and the network is this host's loopback,
+ * whose speed nobody can tell. Known is that all of it was measured, that a link follows, and
+ * which requests are refused.
  */
 #include "base/clock.h"
 #include "base/err.h"
@@ -33,7 +33,7 @@ static void ignore(void *user, const char *line)
 {
 }
 
-/* All but the first, which is this thread. */
+/* Opens all hosts but the first, which is this thread. */
 static void open_hosts(struct host *hosts, const char **names, uint32_t n)
 {
 	for (uint32_t i = 1; i < n; i++) {
@@ -96,15 +96,15 @@ static void all_is_measured(void **state)
 
 /* ---- a work that is done just after a wait for it was over ---- */
 
-static atomic_uint waits_cut; /* how many were */
-static atomic_bool cuts;      /* waits of those who look now and then whether they are to stop */
+static atomic_uint waits_cut; /* number of waits that were cut short */
+static atomic_bool cuts;      /* whether waits that look now and then for a stop are cut short */
 
 int __real_pawl_group_wait(struct pawl_group *group, struct pawl_work *work, int64_t timeout_ns,
 	struct pawl_err *err);
 int __wrap_pawl_group_wait(struct pawl_group *group, struct pawl_work *work, int64_t timeout_ns,
 	struct pawl_err *err);
 
-/* meson.build makes it of what calls pawl_group_wait. */
+/* meson.build redirects all calls of pawl_group_wait here. */
 int __wrap_pawl_group_wait(struct pawl_group *group, struct pawl_work *work, int64_t timeout_ns,
 	struct pawl_err *err)
 {
@@ -147,7 +147,7 @@ struct member {
 	struct coll_port *port;
 	pthread_t thread;
 	char name[COLL_TCP_NAME];
-	const char **names; /* of all; the test's */
+	const char **names; /* names of all ranks; owned by the test */
 	float in[NUMBERS], out[NUMBERS];
 };
 
@@ -156,8 +156,8 @@ static void *sum(void *user)
 	static const uint32_t where[RANKS] = {0, 1, 2, 3};
 	static const struct coll_link links[] = {
 		{1e9, 1e-6, 1e-3}, /* messages are dear: doubling */
-		{1e6, 0, 1.33e-2}, /* bytes and messages are: halving */
-		{1e3, 1e-6, 0},    /* bytes are: direct */
+		{1e6, 0, 1.33e-2}, /* bytes and messages are dear: halving */
+		{1e3, 1e-6, 0},    /* bytes are dear: direct */
 	};
 	static const enum coll_way ways[] = {COLL_DOUBLING, COLL_HALVING, COLL_DIRECT};
 	struct member *m = user;
@@ -263,14 +263,14 @@ static void one_measures_at_a_time(void **state)
 	assert_int_equal(coll_probe_open(&group, "127.0.0.1", names, 2, LONG_NS, NULL), 0);
 	assert_int_equal(
 		coll_probe_sum(group, &coll_link_default, PAWL_FLOAT32, 64, 0, &seconds, NULL),
-		0); /* the other one has begun, too */
+		0); /* now the other host has begun, too */
 	assert_int_equal(coll_probe_open(&other, "127.0.0.1", names, 2, LONG_NS, &err), PAWL_EPEER);
 	assert_non_null(strstr(err.msg, "it is being measured for another"));
 	pawl_group_close(group);
 	close_hosts(hosts, 2);
 }
 
-/* Rank 0 goes in the middle of it, and the server serves the next. */
+/* Rank 0 leaves in the middle of a measurement, and the server serves the next one. */
 static void who_dies_is_forgotten(void **state)
 {
 	struct host hosts[2];
@@ -284,14 +284,14 @@ static void who_dies_is_forgotten(void **state)
 	WITHIN(WITHIN_LONG_S,
 		(rv = coll_probe_open(&group, "127.0.0.1", names, 2, LONG_NS, NULL)) != PAWL_EPEER);
 	assert_int_equal(rv, 0);
-	close_hosts(hosts, 2); /* which leaves while it waits for an order */
+	close_hosts(hosts, 2); /* the server leaves while it waits for an order */
 	pawl_group_close(group);
 }
 
 static void asks_that_are_nonsense(void **state)
 {
 	static const struct coll_ask wrong[] = {
-		{.probe = true, .rank = 0, .ranks = 3}, /* that is who asks */
+		{.probe = true, .rank = 0, .ranks = 3}, /* rank 0 is the one that asks */
 		{.probe = true, .rank = 3, .ranks = 3},
 		{.probe = true, .rank = 1, .ranks = SURVEY_HOSTS_MAX + 1},
 		{.probe = true, .rank = UINT32_MAX - 1, .ranks = UINT32_MAX},

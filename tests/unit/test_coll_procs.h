@@ -22,22 +22,22 @@
 
 #define LONG_NS  within_ns(WITHIN_LONG_S)
 #define NUMBERS  100000
-#define LEFT_OUT 7 /* exit status of one that the others go on without */
+#define LEFT_OUT 7 /* exit status of a rank that the others go on without */
 
-/* Between the processes of a history. */
+/* Memory that the processes of a history share. */
 struct shared {
 	struct test_cards cards;
 	uint32_t steps;            /* atomic: sums that ranks have done */
-	uint32_t least;            /* that must be left */
+	uint32_t least;            /* ranks that must be left to go on */
 	uint32_t stop;             /* atomic: ranks are to end once all know */
-	uint32_t ranks;            /* atomic: of the last sum */
-	uint32_t doors;            /* atomic: how many were opened */
-	char door[PAWL_DOOR_NAME]; /* the last of them */
+	uint32_t ranks;            /* atomic: ranks in the last sum */
+	uint32_t doors;            /* atomic: number of doors opened */
+	char door[PAWL_DOOR_NAME]; /* name of the last door */
 };
 
 static float numbers[NUMBERS];
 
-/* By the block: one by one takes the thread sanitizer longer than the collective. */
+/* Copies blocks: one by one takes the thread sanitizer longer than the collective. */
 static inline void fill_numbers(float value)
 {
 	numbers[0] = value;
@@ -46,7 +46,7 @@ static inline void fill_numbers(float value)
 	}
 }
 
-/* All but the last one; each has the bytes of the one before. */
+/* Compares all numbers but the last; each must have the bytes of the one before. */
 static inline bool are_numbers(float value)
 {
 	const uint8_t *bytes = (const uint8_t *)numbers;
@@ -55,7 +55,8 @@ static inline bool are_numbers(float value)
 		memcmp(bytes, bytes + sizeof(float), (NUMBERS - 2) * sizeof(float)) == 0;
 }
 
-/* The first number says how many ranks, the last how many want to end: whether all do. */
+/* Does a sum. The first number counts the ranks, the last one those that want to end; *over is set
+ * if all do. */
 static inline int sum(struct shared *shared, struct pawl_group *group, bool *over,
 	struct pawl_err *err)
 {
@@ -84,7 +85,7 @@ static inline int sum(struct shared *shared, struct pawl_group *group, bool *ove
 	return rv;
 }
 
-/* A process a rank, which never returns from run. */
+/* Starts a process for each rank, which never returns from run. */
 static inline struct shared *start(pid_t *pids, uint32_t ranks, uint32_t least,
 	void (*run)(struct shared *shared, uint32_t rank))
 {
@@ -97,14 +98,15 @@ static inline struct shared *start(pid_t *pids, uint32_t ranks, uint32_t least,
 		pids[r] = fork();
 		assert_true(pids[r] >= 0);
 		if (pids[r] == 0) {
-			prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody */
+			/* A failed test leaves no process behind. */
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
 			run(shared, r);
 		}
 	}
 	return shared;
 }
 
-/* Waits for so many more sums, of all ranks together. */
+/* Waits for so many more sums, counted over all ranks. */
 static inline void await_steps(const struct shared *shared, uint32_t more)
 {
 	uint32_t want = __atomic_load_n(&shared->steps, __ATOMIC_RELAXED) + more;
@@ -114,7 +116,7 @@ static inline void await_steps(const struct shared *shared, uint32_t more)
 		within_pace(0.0002));
 }
 
-/* One that does not end is late. */
+/* Returns the exit status of a process; one that does not end is late. */
 static inline int status_of(pid_t pid)
 {
 	int status = WITHIN_CHILD(pid);

@@ -1,5 +1,5 @@
-/* A newcomer that is let in where memory is short or calls are refused: nobody hangs, and both
- * sides think alike of whether it is in. */
+/* A newcomer is let in where memory is short or calls are refused: nobody hangs, and both sides
+ * agree whether it is in. */
 #include "base/fault.h"
 #include "test_coll_beat.h"
 #include "times.h"
@@ -43,8 +43,8 @@ static struct pawl_group *join_alone(void)
 	return group;
 }
 
-/* One attempt to let somebody in, with the n-th allocation or call refused: whether there was one,
- * or the newcomer was not let in all the same, as the machine stood still. */
+/* Lets a newcomer in, with the n-th allocation or call refused. Returns whether there was one, or
+ * the newcomer was not let in all the same, as the machine stood still. */
 static bool admit_with_fault(uint64_t nth)
 {
 	char name[PAWL_DOOR_NAME];
@@ -92,7 +92,7 @@ int main(void)
 		cmocka_unit_test(what_is_refused_hangs_nobody),
 	};
 
-	test_times("door_step=0.3"); /* who gave up says nothing, and is waited for */
+	test_times("door_step=0.3"); /* A newcomer that gave up says nothing, and is waited for. */
 	bear_silence();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
-/* Servers: what they add has the bits that the ranks alone would have; whoever ends badly is named;
- * strangers get nothing. Ranks and servers are threads, each on a host of its own as far as they
- * know, over TCP. */
+/* Servers: what they add has the bits that the ranks alone would have; a rank or server that ends
+ * badly is named; strangers get nothing. Ranks and servers are threads, each on a host of its own
+ * as far as they know, over TCP. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
@@ -38,7 +38,7 @@ struct member {
 	struct pawl_group *group;
 	struct coll_port *port;
 	float *in, *out; /* owned */
-	int rv;          /* of its last call */
+	int rv;          /* result of the last call */
 	struct pawl_err err;
 };
 
@@ -47,7 +47,7 @@ struct world {
 	struct host hosts[SERVERS];
 	struct member members[RANKS];
 	char names[RANKS][COLL_TCP_NAME];
-	uint64_t numbers; /* of a vector */
+	uint64_t numbers; /* elements of a vector */
 	bool mean;
 };
 
@@ -175,7 +175,7 @@ static void fill(struct world *w, uint64_t numbers, struct rng *rng)
 	}
 }
 
-/* (0 + 1) + (2 + 3): the tree's order. */
+/* Returns (0 + 1) + (2 + 3): the tree's order. */
 static float tree(const struct world *w, uint64_t i)
 {
 	const struct member *m = w->members;
@@ -228,7 +228,7 @@ static void *sum_of_another_length(void *user)
 	return NULL;
 }
 
-/* With as many servers as ranks, these meet nowhere else. */
+/* With as many servers as ranks, the ranks meet nowhere else. */
 static void who_disagrees_is_named(void **state)
 {
 	struct rng rng = {test_seed()};
@@ -262,7 +262,7 @@ static void a_server_that_leaves_is_named(void **state)
 	close_world(w);
 }
 
-/* Whether that is in what it told last. */
+/* Returns whether the host's last line has this text. */
 static bool has_told(struct host *host, const char *what)
 {
 	bool told;
@@ -303,7 +303,7 @@ static void who_asks_wrongly_is_refused(void **state)
 	assert_non_null(strstr(err.msg, "PAWL_SERVERS"));
 	assert_int_equal(coll_serve_ask("127.0.0.1:1:5", &ask, LONG_NS, side, &err), PAWL_EPEER);
 	assert_non_null(strstr(err.msg, "server 0 cannot be reached at 127.0.0.1:1:5"));
-	ask.server = 1; /* of one */
+	ask.server = 1; /* server 1 of one server */
 	assert_int_equal(coll_serve_ask(host.name, &ask, LONG_NS, side, &err), PAWL_EPEER);
 	ask.server = 0;
 	assert_int_equal(coll_serve_ask(host.name, &ask, LONG_NS, side, NULL), 0);
@@ -313,7 +313,7 @@ static void who_asks_wrongly_is_refused(void **state)
 	ask.servers = 2;
 	assert_int_equal(coll_serve_ask(host.name, &ask, LONG_NS, other, &err), PAWL_EPEER);
 	assert_non_null(strstr(err.msg, "ranks 0 and 1 have other servers"));
-	close_host(&host); /* while it waits for its ranks */
+	close_host(&host); /* while the server waits for its ranks */
 }
 
 /* Bytes that nobody asked for, and silence, do not keep others from being served. */
@@ -356,7 +356,8 @@ static bool was_closed(int fd)
 	return n == 0 || (n < 0 && errno != EAGAIN);
 }
 
-/* It does not spend its time on who cannot be let in, and lets them in once that is possible. */
+/* Without descriptors a server does not spin on ranks that it cannot let in, and lets them in once
+ * it can. */
 static void without_descriptors_it_rests(void **state)
 {
 	const uint8_t wrong[ASK_BYTES] = {0};
@@ -375,7 +376,7 @@ static void without_descriptors_it_rests(void **state)
 	for (uint32_t turn = 0; turn < 1000; turn++) {
 		assert_int_equal(coll_server_turn(host.server, 0, NULL), 0);
 	}
-	assert_in_range(fault_count(), 1, 500); /* once a second */
+	assert_in_range(fault_count(), 1, 500); /* tries once a second */
 	assert_true(has_told(&host, "a rank cannot be heard, and is tried again: Too many open"));
 	fault_disarm();
 	WITHIN(WITHIN_LONG_S,

@@ -1,5 +1,5 @@
-/* Going on without ranks that are gone: processes that are killed and stopped at any time, one
- * after another, also while the others agree. */
+/* Going on without ranks that are gone: processes are killed and stopped at any time, one after
+ * another, also while the others agree. */
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/rng.h"
@@ -11,18 +11,18 @@
 
 #define RANKS     5
 #define HISTORIES 12
-#define POINTS    20 /* that a rank surely passes as it joins four others */
-#define TOGETHER  4  /* jobs */
+#define POINTS    20 /* points that a rank surely passes as it joins four others */
+#define TOGETHER  4  /* jobs at a time */
 
 static uint64_t first_seed;
 
-/* What becomes of rank 1 where it passes its n-th point on the way to the next group. */
+/* The fault of rank 1 at its n-th point on the way to the next group. */
 static struct {
-	uint64_t nth; /* 0: nothing */
-	int sys;      /* as fault_arm has it */
+	uint64_t nth; /* 0: no fault */
+	int sys;      /* as in fault_arm */
 } fault;
 
-/* Steps, and goes on without who is gone, until all that are left want to end. */
+/* Does steps, and goes on without ranks that are gone, until all that are left want to end. */
 static void run_rank(struct shared *shared, uint32_t rank)
 {
 	struct pawl_group *groups[RANKS] = {join_by_cards(&shared->cards, rank, RANKS)};
@@ -89,12 +89,12 @@ static void survivors_of_kills_go_on(void **state)
 	}
 }
 
-/* ---- of those that stand still: several jobs at a time, as each waits for a silence ---- */
+/* ---- ranks that stand still: several jobs at a time, as each waits for a silence ---- */
 
 struct job {
 	pid_t pids[RANKS];
 	struct shared *shared;
-	bool out[RANKS]; /* stand still */
+	bool out[RANKS]; /* ranks that stand still */
 };
 
 static void begin_job(struct job *job, uint32_t least)
@@ -136,7 +136,7 @@ static bool is_stopped_or_over(pid_t pid)
 		info.si_pid == pid;
 }
 
-/* Rank 3 is killed, and rank 1 is lost on the way to the group of those that are left. */
+/* Kills rank 3, and loses rank 1 on the way to the group of the remaining ranks. */
 static void begin_losing(struct job *job, uint64_t nth, int sys)
 {
 	fault.nth = nth;
@@ -146,7 +146,7 @@ static void begin_losing(struct job *job, uint64_t nth, int sys)
 	fault.nth = 0;
 }
 
-/* Whether rank 1 had so many points there. */
+/* Returns whether rank 1 had so many points on its way, and so was lost. */
 static bool lose_another(struct job *job, int ends)
 {
 	bool lost;
@@ -165,10 +165,10 @@ static bool lose_another(struct job *job, int ends)
 	return lost;
 }
 
-/* One; and several, as the ranks of a host whose link is lost: one of them is named, and all must
- * be left out. They hear of it when they wake up, also where nobody is left who says so. Another
- * one is killed, and rank 1 stops on the way to the group of those that are left, where it is taken
- * for lost later than others may think. */
+/* One rank stands still in one job; in another several do, as the ranks of a host whose link is
+ * lost: one of them is named, and all must be left out. They hear of it when they wake up, even if
+ * nobody is left to say so. In two more jobs a rank is killed, and rank 1 stops on the way to the
+ * group of the remaining ranks, where it is taken for lost later than others may think. */
 static void who_stood_still_is_left_out(void **state)
 {
 	struct rng rng = {first_seed};
@@ -187,7 +187,7 @@ static void who_stood_still_is_left_out(void **state)
 	stop_rank(&last, 2);
 	begin_losing(&any_point, 1 + rng_below(&rng, POINTS), FAULT_STOPS);
 	begin_losing(&last_point, POINTS, FAULT_STOPS);
-	await_steps(one.shared, 50); /* there are few that they had begun */
+	await_steps(one.shared, 50); /* more than the sums that were under way */
 	wake_those_left_out(&one);
 	await_steps(one.shared, 50);
 	end_others(&one);
@@ -205,7 +205,7 @@ static void who_stood_still_is_left_out(void **state)
 	munmap(last.shared, sizeof(*last.shared));
 }
 
-/* Several jobs at a time: they wait for timers more than they compute. */
+/* Runs several jobs at a time: they wait for timers more than they compute. */
 static void who_dies_on_the_way_is_left_behind(void **state)
 {
 	struct job jobs[TOGETHER];

@@ -1,7 +1,7 @@
 /*
  * Groups of ranks in a simulated world (tests/lib/sim.h): random histories of collectives and
  * messages, in each of which something may happen. Then every rank ends, in time, with the right
- * results or an error that names who was to blame; and nobody is blamed for what is none.
+ * results or an error that names the culprit; and nobody is blamed without cause.
  */
 #include "base/err.h"
 #include "coll/group_impl.h"
@@ -14,31 +14,32 @@
 #include <stdarg.h>
 #include <cmocka.h>
 
-#define HISTORY_NS (2000 * NS_PER_S) /* of virtual time: whoever has not ended then never will */
-#define TIMEOUT_NS (2 * NS_PER_S)    /* of operations, where a rank's program is wrong */
+/* Virtual time; a rank that has not ended by then never will. */
+#define HISTORY_NS (2000 * NS_PER_S)
+#define TIMEOUT_NS (2 * NS_PER_S) /* timeout of operations, where a rank's program is wrong */
 
 static uint64_t first_seed;
 
 struct actor {
 	struct world *world;
 	uint32_t rank;
-	struct pawl_group *group;    /* NULL: it has none any more */
+	struct pawl_group *group;    /* NULL: none any more */
 	struct pawl_work works[OPS]; /* as many as were begun … */
 	uint32_t ops[OPS];           /* … of these operations */
-	uint32_t begun, waited;      /* of works */
-	uint8_t *in[OPS], *out[OPS]; /* owned; of each operation */
-	uint64_t at[2][RANKS + 1];   /* parts of an all-to-all */
-	struct pawl_err err;         /* the first that it met; code 0: none */
-	int64_t err_ns;              /* when */
+	uint32_t begun, waited;      /* number of works begun, and waited for */
+	uint8_t *in[OPS], *out[OPS]; /* owned; one per operation */
+	uint64_t at[2][RANKS + 1];   /* offsets of the parts of an all-to-all */
+	struct pawl_err err;         /* first error; code 0: none */
+	int64_t err_ns;              /* virtual time of err */
 };
 
 struct world {
 	struct story story;
 	struct sim *sim;
 	struct actor actors[PEERS];
-	int64_t struck_ns; /* when fate did; SIM_NEVER: not yet */
+	int64_t struck_ns; /* time when fate struck; SIM_NEVER: not yet */
 	atomic_bool stop;  /* for servers; never set */
-	char wrong[600];   /* what should not be; empty: nothing */
+	char wrong[600];   /* first thing that went wrong; empty: nothing */
 };
 
 #define BLAME(w, ...)                                                                              \
@@ -106,7 +107,7 @@ static void strike(void *user)
 
 /* ---- a rank ---- */
 
-/* Something else, as the group has it: for so long. */
+/* Does something else for that long, as the group sees it. */
 static void compute(struct actor *a, int64_t for_ns)
 {
 	int64_t end_ns = sim_now_ns(a->world->sim) + for_ns;
@@ -139,7 +140,8 @@ static void check_result(struct actor *a, uint32_t i)
 		(call->kind == PAWL_BROADCAST && a->rank == call->root)) {
 		return;
 	}
-	if (half && call->kind == PAWL_ALL_REDUCE && !s->want[i]) { /* the same at all ranks */
+	/* 16-bit sums need only agree. */
+	if (half && call->kind == PAWL_ALL_REDUCE && !s->want[i]) {
 		s->want[i] = malloc(call->len_bytes);
 		memcpy(s->want[i], a->out[i], call->len_bytes);
 	} else if ((!half || call->kind == PAWL_ALL_REDUCE) &&
@@ -150,7 +152,7 @@ static void check_result(struct actor *a, uint32_t i)
 	}
 }
 
-/* What its rank called was something else. */
+/* Returns whether operation i is the one that this rank calls wrongly. */
 static bool is_odd(const struct actor *a, uint32_t i)
 {
 	const struct story *s = &a->world->story;
@@ -173,7 +175,7 @@ static void await_all(struct actor *a)
 	}
 }
 
-/* An all-to-all's parts, one behind the other. */
+/* Lays the parts of an all-to-all out one behind the other. */
 static void set_parts(struct actor *a, uint32_t i, struct pawl_coll_call *call)
 {
 	const struct op *op = &a->world->story.ops[i];
@@ -186,7 +188,7 @@ static void set_parts(struct actor *a, uint32_t i, struct pawl_coll_call *call)
 	call->out_at = a->at[1];
 }
 
-/* What rank calls, with its memory. False: it is another rank's message. */
+/* Makes the rank's call, with its memory. Returns false if the message is another rank's. */
 static bool make_call(struct actor *a, uint32_t i, struct pawl_coll_call *call)
 {
 	const struct story *s = &a->world->story;
@@ -223,7 +225,7 @@ static bool has_root(enum pawl_coll kind)
 		kind == PAWL_SCATTER;
 }
 
-/* As a rank does whose program is wrong. */
+/* Changes the call as a rank does whose program is wrong. */
 static void make_odd(struct actor *a, struct pawl_coll_call *call)
 {
 	uint32_t how = (uint32_t)(a->world->story.seed / 3 % 3);
@@ -250,7 +252,7 @@ static void do_op(struct actor *a, uint32_t i, bool odd)
 	struct pawl_err err;
 
 	if (a->world->story.ops[i].call.kind == PAWL_ALL_TO_ALL) {
-		await_all(a); /* who had the parts before */
+		await_all(a); /* earlier all-to-alls use a->at */
 	}
 	if (!make_call(a, i, &call)) {
 		return;
@@ -319,9 +321,9 @@ static void act(void *user)
 	}
 }
 
-/* ---- what came of it ---- */
+/* ---- outcomes ---- */
 
-/* "rank 3" or "server 0" is in the text, and not "rank 31", with what stands behind it. */
+/* Returns whether the text names "rank 3" or "server 0", followed by what, and not "rank 31". */
 static bool names(const struct story *s, const char *text, uint32_t peer, const char *what)
 {
 	char name[64];
@@ -336,7 +338,7 @@ static bool names(const struct story *s, const char *text, uint32_t peer, const 
 	return at != NULL;
 }
 
-/* Whether a rank's error blames who is to blame. */
+/* Returns whether a rank's error blames the culprit. */
 static bool is_just(const struct world *w, const struct actor *a)
 {
 	const struct story *s = &w->story;
@@ -346,7 +348,7 @@ static bool is_just(const struct world *w, const struct actor *a)
 
 	switch (s->fate) {
 	case FATE_FREEZE:
-		just = a->rank == s->victim; /* it finds all others gone */
+		just = a->rank == s->victim; /* the frozen rank finds all others gone */
 					     /* fall through */
 	case FATE_CLOSED:
 	case FATE_RESET:
@@ -366,9 +368,10 @@ static bool is_just(const struct world *w, const struct actor *a)
 	case FATE_ODD:
 	case FATE_SKIP:
 		return a->rank == s->victim || names(s, text, s->victim, "") ||
-			/* about one of 5,000: it goes on to a message of one that waits for it in
-			 * what it left out. Nothing that was said differs, and it might still come:
-			 * so time must be up, first for whoever began to wait first. */
+			/* About one in 5,000: the rank goes on to a message that another rank waits
+			 * for in what it left out. Nothing that was said differs, and it might
+			 * still come: so time must be up, first for the rank that began to wait
+			 * first. */
 			(s->fate == FATE_SKIP && a->err.code == PAWL_ETIMEDOUT &&
 				strstr(text, " s at rank "));
 	case FATE_EARLY:
@@ -381,7 +384,7 @@ static bool is_just(const struct world *w, const struct actor *a)
 	}
 }
 
-/* How long after the blow a rank that hears of it may have heard of it. */
+/* Returns how long after the blow a rank may take to hear of it. */
 static int64_t most_ns(const struct story *s)
 {
 	bool silent = s->fate == FATE_SILENT || s->fate == FATE_FREEZE || s->fate == FATE_PART;
@@ -422,7 +425,7 @@ static void blame_stuck(struct world *w)
 	BLAME(w, "not all have ended");
 }
 
-/* How a history is told to who has to find out what was wrong. */
+/* Descriptions of the fates, for reports of what went wrong. */
 static const char *const fates[FATES] = {"nothing happens", "a rank pauses", "a short cut",
 	"a slow network", "a process ends", "a process ends and its connections break",
 	"a host is gone", "a rank freezes", "the network parts", "a rank calls something else",
@@ -483,9 +486,9 @@ static void histories(void **state)
 /* ---- a rank that stands still as it leaves ---- */
 
 static int64_t (*sim_clock)(struct coll_port *port);
-static int64_t stood_ns; /* so far */
+static int64_t stood_ns; /* how long the port has stood still so far */
 
-/* A port's now_ns: of a rank that stands still for an hour before it looks at the clock. */
+/* now_ns of a port whose rank stands still for an hour before it looks at the clock. */
 static int64_t stand_still(struct coll_port *port)
 {
 	stood_ns += 3600 * NS_PER_S;
@@ -526,7 +529,7 @@ static void await_who_leaves(void *user)
 	pawl_group_close(group);
 }
 
-/* The time for it is over when it comes to say so. */
+/* A rank says that it leaves, even if the time for it is over by then. */
 static void who_leaves_says_so_however_late(void **state)
 {
 	static const struct sim_net net = {1e9, 50000, 0, 0, 0, 64u << 10, 100000};

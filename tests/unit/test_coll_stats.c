@@ -1,4 +1,4 @@
-/* What a group says of where its time went, and its trace. */
+/* The statistics of a group, which say where its time went, and its trace. */
 #include "base/clock.h"
 #include "coll/group_impl.h"
 #include "coll/trace.h"
@@ -20,14 +20,14 @@
 
 #define ROUNDS   5
 #define BYTES    (256u << 10)
-#define LATE     2               /* the rank that is, */
-#define PAUSE_NS (2 * NS_PER_MS) /* by so much at least */
+#define LATE     2               /* rank that comes late */
+#define PAUSE_NS (2 * NS_PER_MS) /* least delay of rank LATE */
 
 static struct world world;
 static float vectors[RANKS][BYTES / sizeof(float)];
 static char folder[64];
 
-/* Whether a rank has begun, waits for nobody's head but one, and its caller waits for that. */
+/* Returns whether a rank has begun, waits for one head only, and its caller waits for that. */
 static bool waits_for_one(struct pawl_group *group, uint64_t number)
 {
 	bool waits;
@@ -53,7 +53,7 @@ static void come_last(uint64_t number)
 	within_pace(pause_s);
 }
 
-/* One under way at a time. */
+/* Does one sum at a time. */
 static void *reduce_rounds(void *user)
 {
 	struct member *member = user;
@@ -129,7 +129,7 @@ static void who_is_late_is_named(void **state)
 
 /* ---- traces ---- */
 
-/* A rank's file, read while it is still written to. */
+/* Reads a rank's trace file while it is still written to. */
 static void read_trace(uint32_t rank, struct trace *trace)
 {
 	static uint8_t bytes[TRACE_FILE_BYTES + 1];
@@ -179,7 +179,8 @@ static void remove_folder(void)
 	assert_int_equal(rmdir(folder), 0);
 }
 
-/* Each operation is there, its times are those of the statistics, and its phases are all of it. */
+/* Each operation is in the trace, its times are those of the statistics, and its phases add up to
+ * it. */
 static void a_trace_adds_up_to_the_statistics(void **state)
 {
 	open_traced();
@@ -220,7 +221,7 @@ static void a_trace_adds_up_to_the_statistics(void **state)
 	remove_folder();
 }
 
-/* More than there is room for: the last ones are there. */
+/* Does more operations than the trace has room for: the last ones are kept. */
 static void *do_too_many(void *user)
 {
 	struct member *member = user;
@@ -263,7 +264,7 @@ static void a_full_trace_keeps_the_last(void **state)
 	remove_folder();
 }
 
-/* A folder that cannot be written to: the group does without. */
+/* The trace folder cannot be written to: the group does without a trace. */
 static void training_does_without_a_trace(void **state)
 {
 	setenv("PAWL_TRACE", "/proc/nowhere", 1);

@@ -1,6 +1,6 @@
 /*
  * Histories for test_coll_sim.c: what a group of simulated ranks does, and what befalls it, made
- * from a seed; and what must come out of each operation.
+ * from a seed; and the right result of each operation.
  */
 #ifndef TEST_COLL_STORY_H
 #define TEST_COLL_STORY_H
@@ -24,55 +24,56 @@
 
 enum fate {
 	FATE_NOTHING,
-	/* what nobody may be accused for */
+	/* Fates for which nobody may be blamed. */
 	FATE_PAUSE, /* a rank stops for less than it may be silent */
-	FATE_CUT,   /* the network parts for as long */
+	FATE_CUT,   /* the network parts for less than a rank may be silent */
 	FATE_SLOW,  /* a host's network is slow, and far away */
-	/* what ends the group */
+	/* Fates that end the group. */
 	FATE_CLOSED,
 	FATE_RESET,
 	FATE_SILENT, /* a host is gone */
 	FATE_FREEZE, /* a rank stops for longer than it may be silent, or for ever */
 	FATE_PART,   /* the network parts for longer, or for ever; both ways, or one */
 	FATE_ODD,    /* a rank calls something else */
-	FATE_SKIP,   /* it leaves one out */
-	FATE_EARLY,  /* it leaves the group */
-	FATE_LATE,   /* it comes after time is up */
+	FATE_SKIP,   /* a rank leaves an operation out */
+	FATE_EARLY,  /* a rank leaves the group */
+	FATE_LATE,   /* a rank comes after its time is up */
 	FATES
 };
 
-/* The same for all ranks; a message is of two of them. */
+/* An operation, equal at all ranks; a message concerns only two of them. */
 struct op {
-	struct pawl_coll_call call;   /* but for the memory */
-	uint32_t from;                /* of a message, to call.root */
-	bool last;                    /* all that were begun are waited for */
-	int64_t pause_ns[RANKS];      /* before it, of each rank */
-	uint64_t parts[RANKS][RANKS]; /* of an all-to-all: bytes from one to another */
+	struct pawl_coll_call call;   /* the call, but for the memory */
+	uint32_t from;                /* sender of a message to call.root */
+	bool last;                    /* all works begun so far are waited for */
+	int64_t pause_ns[RANKS];      /* pause of each rank before the operation */
+	uint64_t parts[RANKS][RANKS]; /* bytes from one rank to another in an all-to-all */
 };
 
 struct story {
-	uint64_t seed;           /* it is made of */
-	uint32_t ranks, servers; /* of them */
-	uint32_t peers;          /* all */
-	uint32_t hosts;          /* of ranks; each server has one more */
-	uint32_t host_of[PEERS]; /* of each */
-	struct sim_net net;      /* between them */
-	int64_t beat_ns;         /* from one sign of life to the next */
-	struct op ops[OPS];      /* see above */
-	uint32_t ops_n;          /* of them */
-	enum fate fate;          /* see above */
-	uint32_t victim;         /* whose fate it is; its host */
-	uint32_t teller, at;     /* it strikes when this rank comes to that operation … */
-	int64_t after_ns;        /* … and so long after that */
-	int64_t for_ns;          /* so long, SIM_NEVER: for ever; of a slow network: so far */
-	bool one_way;            /* of a parted network: only what the victim's side sends */
-	uint32_t side[PEERS];    /* of a parted network: of each host, which */
-	double slow;             /* of a slow network: so many times */
-	struct coll_topo topo;   /* owned */
-	uint8_t *want[OPS];      /* owned; see story_want */
+	uint64_t seed;           /* seed that the story is made from */
+	uint32_t ranks, servers; /* number of ranks; number of servers */
+	uint32_t peers;          /* ranks and servers */
+	uint32_t hosts;          /* hosts of ranks; each server has one more */
+	uint32_t host_of[PEERS]; /* host of each peer */
+	struct sim_net net;      /* network between the hosts */
+	int64_t beat_ns;         /* heartbeat period */
+	struct op ops[OPS];      /* operations; the first ops_n are used */
+	uint32_t ops_n;          /* number of operations */
+	enum fate fate;          /* what befalls the group */
+	uint32_t victim;         /* peer that the fate befalls, or whose host it befalls */
+	uint32_t teller, at;     /* the fate strikes when rank teller comes to operation at … */
+	int64_t after_ns;        /* … and after_ns later */
+	/* Duration; SIM_NEVER: for ever; FATE_SLOW: 4 times the added delay. */
+	int64_t for_ns;
+	bool one_way;          /* a parted network loses only what the victim's side sends */
+	uint32_t side[PEERS];  /* side of each host in a parted network */
+	double slow;           /* factor by which a slow network is slower */
+	struct coll_topo topo; /* owned */
+	uint8_t *want[OPS];    /* owned; see story_want */
 };
 
-/* From 1 to 2^bits, most of them small. */
+/* Returns a size from 1 to 2^bits, most of them small. */
 static inline uint64_t story_size(struct rng *rng, uint32_t bits)
 {
 	return 1 + rng_below(rng, 1ULL << rng_below(rng, bits + 1));
@@ -80,7 +81,7 @@ static inline uint64_t story_size(struct rng *rng, uint32_t bits)
 
 /* ---- what comes out ---- */
 
-/* Numbers of rank's vector in an operation; their sum is finite, and depends on the order. */
+/* Fills in rank's vector of an operation; the sum is finite, and depends on the order. */
 static inline void story_fill(const struct story *s, uint32_t i, uint32_t rank, uint8_t *at,
 	uint64_t len)
 {
@@ -104,7 +105,7 @@ static inline void story_fill(const struct story *s, uint32_t i, uint32_t rank, 
 	}
 }
 
-/* Bytes of what each rank brings, or gets. */
+/* Returns the bytes that a rank brings or, if gets is set, gets. */
 static inline uint64_t story_bytes(const struct story *s, uint32_t i, uint32_t rank, bool gets)
 {
 	const struct op *op = &s->ops[i];
@@ -122,7 +123,7 @@ static inline uint64_t story_bytes(const struct story *s, uint32_t i, uint32_t r
 	return len;
 }
 
-/* All ranks' vectors made one, in the one order. */
+/* Folds all ranks' vectors into one, in the one order. */
 static inline void story_fold(const struct story *s, uint32_t i, uint8_t *to, uint64_t len)
 {
 	const struct pawl_coll_call *call = &s->ops[i].call;
@@ -151,7 +152,7 @@ static inline void story_fold(const struct story *s, uint32_t i, uint8_t *to, ui
 	free(all);
 }
 
-/* What rank's OUT must be; made once for all ranks, but for an all-to-all. */
+/* Returns what rank's OUT must be; made once for all ranks, except in an all-to-all. */
 static inline const uint8_t *story_want(struct story *s, uint32_t i, uint32_t rank)
 {
 	const struct op *op = &s->ops[i];
@@ -222,7 +223,7 @@ static inline void story_make_op(struct story *s, struct rng *rng, uint32_t i, u
 	call->kind =
 		rng_below(rng, 2) ? PAWL_ALL_REDUCE : (enum pawl_coll)rng_below(rng, PAWL_SEND + 1);
 	if (call->kind == PAWL_BARRIER && i > 0 && s->ops[i - 1].call.kind == PAWL_BARRIER) {
-		call->kind = PAWL_ALL_GATHER; /* so that one that is left out is missed */
+		call->kind = PAWL_ALL_GATHER; /* one of two barriers would not be missed */
 	}
 	reduces = call->kind == PAWL_ALL_REDUCE || call->kind == PAWL_REDUCE ||
 		call->kind == PAWL_REDUCE_SCATTER;
@@ -233,9 +234,9 @@ static inline void story_make_op(struct story *s, struct rng *rng, uint32_t i, u
 	call->tag = i;
 	if (call->kind != PAWL_ALL_REDUCE && call->kind != PAWL_REDUCE &&
 		call->kind != PAWL_BROADCAST && call->kind != PAWL_SEND) {
-		bits -= 4; /* it is a block a rank */
+		bits -= 4; /* len_bytes is one rank's block */
 	}
-	n = 2 * story_size(rng, bits) - i % 2; /* two behind each other are not alike */
+	n = 2 * story_size(rng, bits) - i % 2; /* neighbours differ in length */
 	n = rng_below(rng, 8) == 0 && (i == 0 || s->ops[i - 1].call.len_bytes > 0) ? 0 : n;
 	call->len_bytes = call->kind == PAWL_BARRIER || call->kind == PAWL_ALL_TO_ALL
 		? 0
@@ -270,7 +271,8 @@ static inline void story_make_net(struct story *s, struct rng *rng)
 	}
 }
 
-/* How long it takes at most until what is sent now has gone, behind all that streams hold. */
+/* Returns how long it takes at most until what is sent now has gone, behind all that streams
+ * hold. */
 static inline int64_t story_queue_ns(const struct story *s)
 {
 	double held = (double)(s->peers * s->peers * COLL_STREAMS * s->net.window_bytes);
@@ -278,8 +280,9 @@ static inline int64_t story_queue_ns(const struct story *s)
 	return (int64_t)(2 * held / s->net.bytes_per_s * 1e9);
 }
 
-/* How long a rank may be unheard of beside what the network takes: of the heartbeats that may be
- * missed one has just not gone when it begins, and the next waits for all that is on its way. */
+/* Returns how long a rank may be silent beside what the network takes: of the heartbeats that may
+ * be missed, one has just not gone when the silence begins, and the next waits behind all that is
+ * on its way. */
 static inline int64_t story_spare_ns(const struct story *s)
 {
 	return 3 * s->beat_ns - story_queue_ns(s) - 4 * (s->net.latency_ns + s->net.jitter_ns) -
@@ -291,14 +294,14 @@ static inline void story_make_fate(struct story *s, struct rng *rng)
 	int64_t spare_ns = story_spare_ns(s);
 	bool net = s->fate == FATE_CUT || s->fate == FATE_SLOW || s->fate == FATE_SILENT ||
 		s->fate == FATE_PART;
-	bool alone = false; /* it does not matter to others */
+	bool alone = false; /* the fate does not matter to other ranks */
 	bool anybody = net || s->fate == FATE_PAUSE || s->fate == FATE_CLOSED ||
 		s->fate == FATE_RESET || s->fate == FATE_FREEZE;
 
 	s->victim = (uint32_t)rng_below(rng, anybody ? s->peers : s->ranks);
 	s->teller = (uint32_t)rng_below(rng, s->ranks);
 	s->at = (uint32_t)rng_below(rng, s->ops_n);
-	s->after_ns = (int64_t)story_size(rng, 23); /* to 8 ms */
+	s->after_ns = (int64_t)story_size(rng, 23); /* up to 8 ms */
 	s->one_way = rng_below(rng, 3) == 0;
 	for (uint32_t h = 0; h < s->hosts + s->servers; h++) {
 		s->side[h] = (uint32_t)rng_below(rng, 2);
@@ -332,7 +335,7 @@ static inline void story_make(struct story *s, uint64_t seed, uint32_t bits)
 	s->fate = rng_below(&rng, 3) ? (enum fate)rng_below(&rng, FATES) : FATE_NOTHING;
 	s->ranks = 2 + (uint32_t)rng_below(&rng, RANKS - 1);
 	s->hosts = 1 + (uint32_t)rng_below(&rng, s->ranks < 6 ? s->ranks : 6);
-	for (uint32_t r = 0; r < s->ranks; r++) { /* each has at least one */
+	for (uint32_t r = 0; r < s->ranks; r++) { /* Each host has at least one rank. */
 		s->host_of[r] = r < s->hosts ? r : (uint32_t)rng_below(&rng, s->hosts);
 	}
 	s->servers = s->hosts > 1 ? (uint32_t)rng_below(&rng, SERVERS + 1) : 0;

@@ -1,4 +1,4 @@
-/* What measurements say, and what rank 0 of a measurement may order: pure functions. */
+/* What measurements tell, and what rank 0 of a measurement may order: pure functions. */
 #include "base/rng.h"
 #include "coll/probe_impl.h"
 #include "seed.h"
@@ -65,10 +65,10 @@ static void a_link_is_fitted(void **state)
 	assert_true(fabs(link.latency_s - 45e-6) < 1e-7);
 	assert_true(coll_link_valid(&link));
 	survey.all_small_s =
-		1; /* as if a message cost more than one way takes: then it is all cost */
+		1; /* a message costs more than one way takes: all of that is its cost */
 	coll_survey_link(&survey, &link);
 	assert_true(link.latency_s == 0 && fabs(link.message_s - 60e-6) < 1e-7);
-	survey.all_small_s = 1e-6; /* as if many were quicker than one */
+	survey.all_small_s = 1e-6; /* many messages are quicker than one */
 	coll_survey_link(&survey, &link);
 	assert_true(link.message_s == 0 && fabs(link.latency_s - 60e-6) < 1e-7);
 	coll_survey_deinit(&survey);
@@ -199,7 +199,7 @@ static void nonsense_is_refused(void **state)
 {
 	REFUSE(PROBE_PAIR, kind, PROBE_KINDS);
 	REFUSE(PROBE_PAIR, a, 4);
-	REFUSE(PROBE_PAIR, b, 2); /* to itself */
+	REFUSE(PROBE_PAIR, b, 2); /* a pair of one host */
 	REFUSE(PROBE_PAIRS, b, 2);
 	REFUSE(PROBE_ALL, a, 1);
 	REFUSE(PROBE_PAIR, rounds, 3);
@@ -217,7 +217,8 @@ static void nonsense_is_refused(void **state)
 	REFUSE(PROBE_SUM, link.message_s, INFINITY);
 }
 
-/* In a round of pairs each host sends or receives, never both, and all pairs come up both ways. */
+/* In a round of pairs each host sends or receives, never both, and every pair comes up both
+ * ways. */
 static void pairs_do_not_meet(void **state)
 {
 	for (uint32_t n = 2; n <= 9; n++) {

@@ -1,4 +1,5 @@
-/* What ranks say beside collectives, without any port: in pieces of any size, and nonsense. */
+/* What ranks say to each other beside collectives, without any port: in pieces of any size, and
+ * nonsense. */
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/rng.h"
@@ -36,7 +37,7 @@ static void close_pair(struct pair *p)
 	coll_talk_deinit(&p->talks[1]);
 }
 
-/* Some of what one has to say goes to the other. Whether there was any. */
+/* Delivers some of what one rank has to say to the other. Returns whether there was any. */
 static bool carry(struct pair *p, uint32_t from)
 {
 	struct coll_talk *a = &p->talks[from];
@@ -72,7 +73,7 @@ struct letter {
 	uint8_t bytes[LEN_MAX];
 };
 
-/* Message n of rank 0: its length, its tag, its bytes. */
+/* Fills in message n of rank 0: its length, its tag, its bytes. */
 static void write_letter(struct letter *letter, uint32_t n, bool receive)
 {
 	struct rng rng = {first_seed + n};
@@ -141,7 +142,7 @@ static void leaving_is_heard(void **state)
 	close_pair(&p);
 }
 
-/* In the middle of a message, which is given up at both ends: its memory is not touched any more,
+/* A message is given up in the middle, by either end or both: its memory is not touched any more,
  * and the reason still gets through. */
 static void failing_is_heard(void **state)
 {
@@ -164,7 +165,7 @@ static void failing_is_heard(void **state)
 			carry(&p, 1);
 		}
 		if (got->message.over_bytes == got->message.len_bytes) {
-			giver = 3; /* it went in one piece: nothing to be given up */
+			giver = 3; /* the message went in one piece: nothing to give up */
 		}
 		if (giver == 0 || giver == 2) {
 			assert_ptr_equal(coll_talk_give_up(&p.talks[0]), &sent->message);
@@ -186,8 +187,8 @@ static void failing_is_heard(void **state)
 	}
 }
 
-/* To a third one, too: it may hear that this one ends before it hears of the failure from the
- * first. */
+/* A failure is passed on to a third rank, too: it may hear that this one ends before it hears of
+ * the failure from the first. */
 static void what_is_heard_is_passed_on(void **state)
 {
 	struct pair p;
@@ -205,7 +206,7 @@ static void what_is_heard_is_passed_on(void **state)
 	close_pair(&p);
 }
 
-/* Also after a failure; of several that were not told yet, the last. */
+/* Notes are heard, also after a failure; of several that were not sent yet, the last. */
 static void notes_are_told(void **state)
 {
 	uint8_t note[TALK_NOTE_MAX] = {1, 2, 3};
@@ -240,7 +241,8 @@ static void notes_are_told(void **state)
 	close_pair(&p);
 }
 
-/* Who is not there yet to go on without the one that is lost must not be taken for lost, too. */
+/* Heartbeats go on after a failure: a rank that has yet to go on without the lost one must not be
+ * taken for lost, too. */
 static void signs_of_life_go_on_after_a_failure(void **state)
 {
 	struct pawl_err err;
@@ -256,7 +258,7 @@ static void signs_of_life_go_on_after_a_failure(void **state)
 	close_pair(&p);
 }
 
-/* What comes of it is none of what follows. */
+/* A message that was asked for and given up does not mix with what follows. */
 static void what_was_asked_for_and_given_up_is_skipped(void **state)
 {
 	struct letter sent;
@@ -275,12 +277,12 @@ static void what_was_asked_for_and_given_up_is_skipped(void **state)
 	coll_talk_post(&p.talks[1], &got.message);
 	while (carry(&p, 0)) { /* the offer */
 	}
-	while (carry(&p, 1)) { /* that it is wanted */
+	while (carry(&p, 1)) { /* the answer that it is wanted */
 	}
 	pawl_err_set(&err, PAWL_EPEER, "it is over");
 	coll_talk_fail(&p.talks[1], &err);
 	assert_ptr_equal(coll_talk_give_up(&p.talks[1]), &got.message);
-	while (carry(&p, 0)) { /* it has not heard of that */
+	while (carry(&p, 0)) { /* rank 0 has not heard of the failure */
 	}
 	assert_int_equal(coll_talk_note(&p.talks[0], 1, "note", 4, NULL), 0);
 	carry_all(&p);
@@ -304,7 +306,7 @@ static void signs_of_life_say_what_is_done(void **state)
 	assert_int_equal(len, sizeof(does));
 	assert_true(p.talks[1].heard_doing);
 	coll_talk_beat(&p.talks[0], "more", 4);
-	coll_talk_leave(&p.talks[0], 5); /* which is heard behind it */
+	coll_talk_leave(&p.talks[0], 5); /* heard after the heartbeat */
 	while (!coll_talk_left(&p.talks[1], 0, &(uint64_t){0}) && carry(&p, 0)) {
 	}
 	assert_memory_equal(coll_talk_does(&p.talks[1], 0, &len), "more", 4);
@@ -312,7 +314,7 @@ static void signs_of_life_say_what_is_done(void **state)
 	close_pair(&p);
 }
 
-/* Frames as no rank sends them: kind, id, a, b. */
+/* Frames that no rank sends: kind, id, a, b. */
 static void frames_that_are_none(void **state)
 {
 	const uint64_t frames[][4] = {

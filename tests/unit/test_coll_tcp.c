@@ -1,6 +1,6 @@
 /* How the ranks of the TCP port find each other, and how TCP shares the network among their
- * connections: what the system says, or PAWL_CONGESTION; only BBR is not taken unless it is asked
- * for. */
+ * connections: the system's congestion control or that of PAWL_CONGESTION; BBR is only taken if it
+ * is asked for. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "coll/dial.h"
@@ -24,11 +24,11 @@
 #include <cmocka.h>
 
 #define LONG_NS (60 * NS_PER_S)
-#define CONTROL 16 /* bytes of a name */
+#define CONTROL 16 /* bytes of the name of a congestion control */
 
 struct end {
 	struct coll_port *port;
-	const char *const *names; /* of both */
+	const char *const *names; /* names of both ranks */
 	int rv;
 };
 
@@ -48,7 +48,7 @@ static void read_control(int fd, char *control)
 	assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, control, &len), 0);
 }
 
-/* That of all connections between two ranks, at both ends. */
+/* Finds the congestion control of all connections between two ranks, at both ends. */
 static void find_control(char *control)
 {
 	char text[2][COLL_TCP_NAME];
@@ -87,14 +87,14 @@ static void the_systems_but_bbr(void **state)
 	read_control(fd, systems);
 	bbr = strncmp(systems, "bbr", 3) == 0;
 	if (bbr && setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5) != 0) {
-		bbr = false; /* the system does not have it, or not for us */
+		bbr = false; /* The system does not have it, or not for us. */
 	}
 	close(fd);
 	find_control(ours);
 	assert_string_equal(ours, bbr ? "cubic" : systems);
 }
 
-/* Everybody may have Reno, and what the system has. */
+/* Any process may use Reno, and the system's congestion control. */
 static void what_is_asked_for(void **state)
 {
 	char control[CONTROL];
@@ -128,8 +128,8 @@ static void what_there_is_not(void **state)
 
 #define MANY 32u
 
-/* More ranks than strangers are let in, of which the last one comes when all others have connected
- * to it. */
+/* More ranks join than strangers are let in; the last one comes when all others have connected to
+ * it. */
 static void many_ranks(void **state)
 {
 	static char text[MANY][COLL_TCP_NAME];
@@ -158,7 +158,7 @@ static void many_ranks(void **state)
 	}
 }
 
-/* It would have connected to the other one, which would have waited. */
+/* Rank 0 is gone. It would have connected to rank 1, which would have waited. */
 static void one_that_is_gone(void **state)
 {
 	char text[2][COLL_TCP_NAME];
@@ -181,21 +181,22 @@ static void one_that_is_gone(void **state)
 /* ---- who connects to a rank that joins ---- */
 
 #define CROWD 200u /* more than a group of two has places for */
-#define FEW   64u  /* as many as it has for strangers */
+#define FEW   64u  /* as many as a group of two has for strangers */
 
-/* Rank 1 of two, and what connects to it; rank 0 is the test, and where it listens nobody looks. */
+/* Rank 1 of two, and the connections that are made to it. Rank 0 is the test, and nobody looks
+ * where it listens. */
 struct visit {
 	char text[2][COLL_TCP_NAME];
 	const char *names[2];
 	struct coll_port *port; /* rank 1 */
-	pthread_t thread;       /* that joins */
+	pthread_t thread;       /* thread of rank 1, which joins */
 	int rv;                 /* what joining returned */
 	atomic_bool stop;
-	struct addrinfo *at;       /* it listens there */
-	uint64_t nonce;            /* of its name */
-	int listener;              /* rank 0 */
-	int streams[COLL_STREAMS]; /* of rank 0 to rank 1 */
-	int crowd[2 * CROWD];      /* that say nothing; owned */
+	struct addrinfo *at;       /* owned; address where rank 1 listens */
+	uint64_t nonce;            /* nonce in rank 1's name */
+	int listener;              /* socket where rank 0 listens */
+	int streams[COLL_STREAMS]; /* connections from rank 0 to rank 1 */
+	int crowd[2 * CROWD];      /* owned; connections that say nothing */
 	uint32_t crowd_n;
 };
 
@@ -244,7 +245,7 @@ static void greet(struct visit *v)
 	}
 }
 
-/* They say nothing, and go, or stay. */
+/* Opens n connections that say nothing, and closes them unless stay is set. */
 static void send_crowd(struct visit *v, uint32_t n, bool stay)
 {
 	for (uint32_t i = 0; i < n; i++) {
@@ -258,7 +259,8 @@ static void send_crowd(struct visit *v, uint32_t n, bool stay)
 	}
 }
 
-/* Until rank 1 has let in all that have connected so far: it sends away who greets wrongly. */
+/* Waits until rank 1 has accepted all connections made so far: it then closes one that greets
+ * wrongly. */
 static void await_taken(struct visit *v)
 {
 	const uint8_t wrong[TCP_HELLO_BYTES] = {0};
@@ -267,14 +269,14 @@ static void await_taken(struct visit *v)
 	uint8_t byte;
 
 	assert_true(dial_send(fd, wrong, sizeof(wrong), end_ns));
-	assert_false(dial_receive(fd, &byte, 1, end_ns)); /* it is closed */
+	assert_false(dial_receive(fd, &byte, 1, end_ns)); /* rank 1 closes the connection */
 	if (errno == ETIMEDOUT) {
 		SAY_LATE("rank 1 has not taken who has connected");
 	}
 	close(fd);
 }
 
-/* Whether rank 1 has answered a stream of rank 0. */
+/* Returns whether rank 1 has answered a stream of rank 0. */
 static bool is_answered(const struct visit *v, uint32_t stream)
 {
 	uint8_t answer[TCP_HELLO_BYTES];
@@ -286,7 +288,7 @@ static bool is_answered(const struct visit *v, uint32_t stream)
 		memcmp(answer, expected, sizeof(answer)) == 0;
 }
 
-/* Rank 1 joins, and answers each stream of rank 0. */
+/* Expects rank 1 to join, and to answer each stream of rank 0. */
 static void end_visit(struct visit *v)
 {
 	bool answered = true;
@@ -309,7 +311,7 @@ static void end_visit(struct visit *v)
 	freeaddrinfo(v->at);
 }
 
-/* A rank that had no time for a while finds all of them at once. */
+/* A rank that had no time for a while finds all connections at once. */
 static void who_has_greeted_is_not_sent_away(void **state)
 {
 	for (int stay = 0; stay < 2; stay++) {
@@ -324,7 +326,7 @@ static void who_has_greeted_is_not_sent_away(void **state)
 	}
 }
 
-/* What is gone by then takes no place of a rank that is about to greet. */
+/* A connection that was closed meanwhile takes no place of a rank that is about to greet. */
 static void who_is_gone_takes_no_place(void **state)
 {
 	struct visit v;
@@ -338,7 +340,7 @@ static void who_is_gone_takes_no_place(void **state)
 	end_visit(&v);
 }
 
-/* The oldest of them give way, before a rank that comes after them. */
+/* The oldest silent connections give way to a rank that comes after them. */
 static void who_is_silent_keeps_nobody_out(void **state)
 {
 	struct visit v;
@@ -400,7 +402,8 @@ static void take_probe(int listener)
 	close(fd);
 }
 
-/* However fast they answer, and whatever else wakes the rank that waits. */
+/* Probes come in rounds, however fast the others answer, and whatever else wakes the waiting
+ * rank. */
 static void probes_come_in_rounds(void **state)
 {
 	struct missing m;
@@ -423,7 +426,7 @@ static void probes_come_in_rounds(void **state)
 	close(m.listeners[1]);
 }
 
-/* Rank 1's kernel makes no connection any more; rank 0 is gone. */
+/* Rank 1's kernel accepts no connection any more; rank 0 is gone, and is named all the same. */
 static void who_does_not_answer_hides_nobody(void **state)
 {
 	struct missing m;
@@ -467,8 +470,9 @@ int main(void)
 		cmocka_unit_test(who_does_not_answer_hides_nobody),
 	};
 
-	/* Ports of one thread close one after the other; who is silent leaves when others come,
-	 * not by itself; what is done where ranks wait long is done in each of these tests. */
+	/* Ports of one thread close one after the other; a silent connection is closed when others
+	 * come, not by itself; and probes, which ranks send when they wait long, are sent in each
+	 * of these tests. */
 	test_times("tcp_goodbye=0.02,tcp_guest=120,tcp_probe=0.2");
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

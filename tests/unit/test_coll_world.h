@@ -21,8 +21,8 @@ struct member {
 	pthread_t thread;
 	uint32_t rank;
 	struct pawl_group *group;
-	int rv;              /* for tests: what its last call returned */
-	struct pawl_err err; /* the same */
+	int rv;              /* result of the last call, for tests */
+	struct pawl_err err; /* error of that call */
 };
 
 struct world {

@@ -1,5 +1,5 @@
-/* Copies beside an owner that goes on: what arrives is what was there when the copy began, or the
- * span that changed is named. */
+/* Copies beside an owner that goes on: a copy holds what was there when it began, or the span that
+ * changed is named. */
 #include "pawl/copier.h"
 
 #include "base/fault.h"
@@ -8,17 +8,17 @@
 #define SPANS        40u
 #define CHANGED_SPAN 25u
 
-/* Spans of live memory, and where they go. */
+/* Spans of live memory, and their destinations. */
 struct bench {
-	struct world w; /* for its memory; its engine is not used */
+	struct world w; /* used for its memory; its engine is not used */
 	struct pawl_copier *copier;
 	struct pawl_ckpt_span from[SPANS];
 	void *to[SPANS];
 	enum pawl_ckpt_proof proof;
 };
 
-/* Of every size around a page, a chunk and what is watched; every third is copied at once, and has
- * group 0; the others have one of two. */
+/* Makes spans of every size around a page, a chunk and the smallest that is watched. Every third is
+ * copied at once, and has group 0; the others have group 1 or 2. */
 static void bench_open(struct bench *b, bool watch)
 {
 	static const uint64_t sizes[] = {0, 1, 4096, CKPT_WATCH_MIN - 1, CKPT_WATCH_MIN,
@@ -86,7 +86,7 @@ static void copies_are_of_the_moment(void **state)
 	}
 }
 
-/* The engine is held before it copies what changes. */
+/* The engine is held before it copies the span that changes. */
 static void what_changes_is_named(void **state)
 {
 	struct bench b;
@@ -118,7 +118,7 @@ static void what_changes_is_named(void **state)
 	bench_close(&b);
 }
 
-/* Closing and beginning again both wait for what is under way. */
+/* Closing and beginning again both wait for the copies under way. */
 static void none_is_left_behind(void **state)
 {
 	struct bench b;

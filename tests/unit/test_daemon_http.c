@@ -248,17 +248,17 @@ static void a_secret_is_one_jobs_and_the_same_after_a_restart(void **state)
 		wrong[i] = '\0';
 		assert_false(http_key_is_secret(&key, 1, wrong));
 	}
-	/* with another key nothing of it is right */
+	/* With another key, none of the secrets is right. */
 	unlink(path);
 	assert_int_equal(http_key_load(&again, dir, NULL, NULL), 0);
 	assert_false(http_key_is_secret(&again, 1, one));
-	/* half a key is none */
+	/* Half a key is none. */
 	assert_int_equal(truncate(path, 16), 0);
 	assert_int_equal(http_key_load(&again, dir, NULL, NULL), PAWL_ECORRUPT);
 	unlink(path);
 }
 
-/* As of RFC 2104, so that a tool of others' can make them. */
+/* Secrets follow RFC 2104, so that other tools can make them. */
 static void a_secret_is_the_hmac_that_is_documented(void **state)
 {
 	struct http_key key = {.key = "0123456789abcdef0123456789abcde"};
@@ -293,7 +293,7 @@ static void a_token_is_long_and_its_file_private(void **state)
 	assert_false(http_key_is_token(&key, "a token of 24 character"));
 	assert_false(http_key_is_token(&key, "a token of 24 characters "));
 	assert_false(http_key_is_token(&key, ""));
-	/* where there is no token, nothing is one */
+	/* Without a token, no text is one. */
 	assert_int_equal(http_key_load(&key, dir, NULL, &err), 0);
 	assert_false(http_key_is_token(&key, token));
 	assert_false(http_key_is_token(&key, ""));
@@ -365,7 +365,8 @@ static void a_peer_is_whoever_may_have_the_address(void **state)
 {
 	assert_true(same_peer("10.0.0.1", "10.0.0.1"));
 	assert_false(same_peer("10.0.0.1", "10.0.0.2"));
-	assert_true(same_peer("127.0.0.1", "127.1.2.3")); /* any user of this machine has all */
+	/* Any user of this machine has all of these addresses. */
+	assert_true(same_peer("127.0.0.1", "127.1.2.3"));
 	assert_true(same_peer("2001:db8::1", "2001:db8::2:3"));
 	assert_false(same_peer("2001:db8:0:1::1", "2001:db8:0:2::1"));
 	assert_false(same_peer("10.0.0.1", "::1"));
@@ -387,7 +388,7 @@ static void who_has_most_gives_way(void **state)
 	}
 	assert_null(http_places_yield(NULL));
 	assert_int_equal(http_places_taken(places), 5);
-	/* not the oldest of all, but of the peer that has most */
+	/* The oldest of the peer that has most, and not the oldest of all. */
 	assert_ptr_equal(http_places_yield(places), &places[2]);
 	places[2].leaving = true;
 	assert_int_equal(http_places_taken(places), 4);
@@ -395,7 +396,7 @@ static void who_has_most_gives_way(void **state)
 	places[3].waiting = true; /* in discovery, and counted */
 	assert_ptr_equal(http_places_yield(places), &places[1]);
 	places[1].leaving = true;
-	assert_ptr_equal(http_places_yield(places), &places[0]); /* all have one */
+	assert_ptr_equal(http_places_yield(places), &places[0]); /* each peer has one */
 	places[0].waiting = places[4].waiting = true;
 	assert_null(http_places_yield(places));
 }

@@ -1,8 +1,8 @@
-/* What the scheduler counts of its steps for Prometheus. Its text: test_daemon_http.c. */
+/* The scheduler's counts of its steps, for Prometheus. Their text: test_daemon_http.c. */
 #include "daemon/metrics.h"
 #include "test_sched_one.h"
 
-/* A step as the daemon makes it. */
+/* Counts a step as the daemon does. */
 static void count(struct metrics *metrics, struct core_event event)
 {
 	struct metrics_step step;
@@ -25,7 +25,7 @@ static uint64_t counted(const struct metrics_times *times)
 	return n;
 }
 
-/* A job that has waited for 7 s and is told to start. */
+/* Makes a job that has waited for 7 s and is told to start. Returns its id. */
 static uint64_t start_one(void)
 {
 	uint64_t id;
@@ -37,7 +37,7 @@ static uint64_t start_one(void)
 	return id;
 }
 
-/* Once, whether it is said to run first or only that it has ended. */
+/* A first start is counted once, whether it is reported as running first, or only as ended. */
 static void a_first_start_is_a_wait(void **state)
 {
 	for (int said = 0; said < 2; said++) {

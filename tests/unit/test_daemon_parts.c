@@ -1,5 +1,5 @@
-/* Parts of the scheduler's process: what is submitted, ordered and told as bytes; hints; logs.
- * The processes of a run: test_daemon_strays.c. */
+/* Parts of the scheduler's process: submissions, orders and reports as bytes; hints; logs. The
+ * processes of a run: test_daemon_strays.c. */
 #include "agent/proto.h"
 #include "daemon/devices.h"
 #include "daemon/hints.h"
@@ -239,7 +239,8 @@ static void who_takes_no_descriptors_keeps_none(void **state)
 		assert_int_equal(proto_fill(&conn, NULL), 1);
 	}
 	assert_int_equal(proto_next(&conn, &frame, NULL), PAWL_ECORRUPT);
-	assert_int_equal(dup(ends[0]), before); /* the same is free as before */
+	/* The lowest free descriptor is the one from before: none leaked. */
+	assert_int_equal(dup(ends[0]), before);
 	close(before);
 	proto_conn_close(&conn);
 	wire_out_deinit(&out);
@@ -318,11 +319,12 @@ static void ranks_keep_their_devices_or_cannot_be_changed(void **state)
 	assert_true(devices_change(&have, &none, &all, two, 2, 2));
 	devices_say(&have, 0, 9, text);
 	assert_string_equal(text, "0,3,2,4");
-	two[0].replicas = 0; /* not the last one */
+	two[0].replicas = 0; /* device 0 is not the last rank's */
 	assert_false(devices_change(&have, &none, &all, two, 2, 3));
 	two[0].replicas = two[1].replicas = 1;
 	assert_true(devices_change(&have, &none, &all, two, 2, 3));
-	assert_true(have.n == 4 && !devices_settle(&have, 2)); /* until it has given them up */
+	/* Devices are kept until ranks have given them up. */
+	assert_true(have.n == 4 && !devices_settle(&have, 2));
 	assert_false(devices_change(&have, &none, &all, two, 2, 4));
 	assert_true(devices_settle(&have, 3) && !devices_settle(&have, 3));
 	devices_say(&have, 1, 1, text);
@@ -355,7 +357,8 @@ static void of_records_of_devices_the_last_whole_one_counts(void **state)
 		assert_int_equal(ftruncate(fd, end), 0);
 		devices_load(fd, &read);
 		assert_int_equal(read.n, 1);
-		assert_int_equal(devices_save(fd, &one, NULL), 0); /* and is found behind that */
+		/* The next record is found after the broken one. */
+		assert_int_equal(devices_save(fd, &one, NULL), 0);
 		devices_load(fd, &read);
 		assert_memory_equal(&read, &one, sizeof(one));
 	}
@@ -383,7 +386,8 @@ static void a_log_has_bounds_and_its_newest_lines(void **state)
 	}
 	job_log_say(log, "the %s", "end");
 	job_log_close(log);
-	assert_int_equal(job_log_open(&log, path, 0600, NULL), 0); /* it goes on where it was */
+	/* The log goes on where it ended. */
+	assert_int_equal(job_log_open(&log, path, 0600, NULL), 0);
 	job_log_say(log, "again");
 	job_log_close(log);
 	for (unsigned i = 0; i <= JOB_LOG_FILES; i++) {
@@ -406,7 +410,7 @@ static void a_log_has_bounds_and_its_newest_lines(void **state)
 	}
 }
 
-/* It would wait for a reader, and the job with it. */
+/* A FIFO would make the log wait for a reader, and the job with it. */
 static void a_log_that_is_no_file_is_refused(void **state)
 {
 	struct job_log *log;
@@ -426,7 +430,7 @@ static void a_log_that_is_no_file_is_refused(void **state)
 	unlink(path);
 }
 
-/* Lines that find no room are lost, counted, and told once there is some. */
+/* Lines that find no room are lost and counted, and the count is logged once there is room. */
 static void a_full_disk_costs_lines_and_says_how_many(void **state)
 {
 	char text[128] = "";
@@ -454,7 +458,7 @@ static void a_full_disk_costs_lines_and_says_how_many(void **state)
 
 /* ---- commands of Python's ---- */
 
-/* What `pawl run` would be given for a script; "": a shell is. */
+/* Expects the command that `pawl run` is given for a script; "": a shell runs the script. */
 static void gives(const char *script, const char *expected)
 {
 	const char *found[PLAIN_WORDS_MAX];

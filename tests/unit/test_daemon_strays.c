@@ -1,4 +1,5 @@
-/* Which processes are a run's, and where a run is: whatever others say of themselves. */
+/* The processes that belong to a run, and the nodes where it is, whatever others say of
+ * themselves. */
 #include "daemon/order.h"
 #include "daemon/run_place.h"
 #include "daemon/strays.h"
@@ -22,9 +23,9 @@
 #include <cmocka.h>
 
 #define NOBODY   65534u
-#define STRANGER 64321u /* no user's id here */
+#define STRANGER 64321u /* id of no user here */
 
-/* Sleeps, as a user, with one variable in its environment ("": with none). */
+/* Starts sleep as a user, with one variable in its environment ("": with none). */
 static pid_t start_as(uint32_t uid, const char *var)
 {
 	char text[160];
@@ -88,8 +89,8 @@ static void processes_of_a_run_are_found_and_no_others(void **state)
 	end(hidden);
 }
 
-/* Whatever it has in its environment. Of a run of another user, too, root's own count: it may not
- * have become that user yet. */
+/* A process of another user never counts, whatever its environment says. Of a run of another user,
+ * root's own processes count too: they may not have become that user yet. */
 static void a_process_of_another_user_is_no_runs(void **state)
 {
 	pid_t ours;
@@ -122,7 +123,8 @@ static void put_order(const char *folder, const void *bytes, size_t len_bytes)
 	}
 }
 
-/* As the version before wrote it, which had neither a key nor the owner: they are cut out. */
+/* Writes an order as the version before did, which had neither a key nor the owner: both are cut
+ * out. */
 static void put_keyless(const char *folder, struct wire_out *out, const struct order *order)
 {
 	static const uint8_t before[] = {4, 0, 0, 0};
@@ -150,7 +152,7 @@ static void a_process_of_an_earlier_run_is_not_of_this_one(void **state)
 	pid_t ours;
 
 	assert_non_null(mkdtemp(folder));
-	assert_int_equal(strays_mark_load(&mark, folder, NULL), 0); /* nothing was ordered */
+	assert_int_equal(strays_mark_load(&mark, folder, NULL), 0); /* nothing was ordered yet */
 	assert_string_equal(mark.text, "");
 	order.uid = geteuid();
 	snprintf(order.run_dir, sizeof(order.run_dir), "%s", folder);
@@ -188,7 +190,7 @@ static void a_process_of_an_earlier_run_is_not_of_this_one(void **state)
 	assert_int_equal(rmdir(folder), 0);
 }
 
-/* Adopts what loses its parent; 0: all went as it should. */
+/* Adopts all processes that lose their parent. Returns 0 if all went as it should. */
 static int keep_a_run(void)
 {
 	char *const argv[] = {(char[]){"sh"}, (char[]){"-c"},
@@ -219,7 +221,8 @@ static int keep_a_run(void)
 	return strays_has_own() ? 4 : 0;
 }
 
-/* Of another session, without its environment, with parents that have left; and nobody else. */
+/* All descendants are found: of another session, without the run's environment, with parents that
+ * have left; and nobody else. */
 static void all_that_came_of_a_process_is_its_own(void **state)
 {
 	pid_t stranger = start(RUN_KEY_VAR "=73");
@@ -236,7 +239,7 @@ static void all_that_came_of_a_process_is_its_own(void **state)
 	end(stranger);
 }
 
-/* Of the two newest: one may not be taken yet, or be refused. */
+/* The file holds the two newest places: the newest may not be taken yet, or be refused. */
 static void a_run_is_where_it_was_changed_to(void **state)
 {
 	static struct run_place_entry entry;
@@ -265,7 +268,7 @@ static void a_run_is_where_it_was_changed_to(void **state)
 	}
 	opened = fopen(file, "r+e");
 	assert_non_null(opened);
-	fseek(opened, 12, SEEK_SET); /* its generation, which another one would have */
+	fseek(opened, 12, SEEK_SET); /* generation of an entry */
 	fputc(77, opened);
 	fclose(opened);
 	assert_int_equal(run_place_load(folder, 4, &found, NULL), PAWL_ECORRUPT);

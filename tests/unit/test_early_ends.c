@@ -1,6 +1,6 @@
-/* A call into the C library fails, any of those that opening a session, starting the agent or
- * `pawl run` make, one at a time: it ends with an error that says what, or goes on; it does not
- * crash, hang or stay. PROGRAM: `pawl`, with calls that can fail. */
+/* One call into the C library fails, any of those that opening a session, starting the agent or
+ * `pawl run` make: the program ends with an error that says what, or goes on; it does not crash,
+ * hang or stay. PROGRAM: `pawl`, with calls that can fail. */
 #include "../lib/fail_calls.h"
 #include "times.h"
 
@@ -13,9 +13,9 @@
 #define SANITIZER_STATUS 99
 #define NO_EXEC_STATUS   98
 #define SAID_MAX         4096
-#define MISSED_MAX       20 /* agents that were idle for too long before a session came */
+#define MISSED_MAX       20 /* agents that were idle for too long before a session came, at most */
 
-static struct fail_calls *shared; /* ours count only where a test says so */
+static struct fail_calls *shared; /* calls of this process count only where a test says so */
 
 /* ---- a session ---- */
 
@@ -24,7 +24,7 @@ static int setup_session(void **state)
 	make_dir();
 	agent_pid = fork();
 	if (agent_pid == 0) {
-		unsetenv(FAIL_CALLS_ENV); /* only the calls of this process are meant */
+		unsetenv(FAIL_CALLS_ENV); /* only calls of this process are to fail */
 		execl("/proc/self/exe", "agent", sock, NULL);
 		_exit(1);
 	}
@@ -32,7 +32,7 @@ static int setup_session(void **state)
 	return 0;
 }
 
-/* starts: an agent, if none is there. */
+/* Opens a session. starts: the program to start as an agent if none is there; NULL: none. */
 static int open_session(struct pawl_ckpt **ckpt, const char *starts, struct pawl_err *err)
 {
 	const struct pawl_ckpt_options options = {.root = root,
@@ -47,8 +47,8 @@ static int open_session(struct pawl_ckpt **ckpt, const char *starts, struct pawl
 	return pawl_ckpt_open(ckpt, &options, err);
 }
 
-/* Opens sessions until no call is left that has not failed, each with an agent that is there, or
- * that it starts. */
+/* Opens sessions until each call has failed once, with an agent that is there, or that they
+ * start. */
 static void fail_opening(const char *starts)
 {
 	long passed = LONG_MAX;
@@ -66,7 +66,7 @@ static void fail_opening(const char *starts)
 		if (rv != 0) {
 			refused++;
 			assert_true(err.code == rv && err.msg[0] != '\0');
-			rv = open_session(&ckpt, starts, &err); /* nothing stands in the way */
+			rv = open_session(&ckpt, starts, &err); /* no call fails any more */
 		}
 		assert_int_equal(rv, 0);
 		pawl_ckpt_close(ckpt, WAIT_MS, NULL);
@@ -91,7 +91,7 @@ static void a_session_that_starts_its_agent_fails_at_any_call(void **state)
 
 /* ---- programs ---- */
 
-/* Adds a file of dir, if it is there, to what was said. */
+/* Adds a file of dir, if it exists, to said. */
 static void read_said(const char *name, char *said)
 {
 	size_t len = strlen(said);
@@ -109,7 +109,7 @@ static void read_said(const char *name, char *said)
 	}
 }
 
-/* Executes the program with these words; what it says goes to a file of dir. */
+/* Executes the program with these words; its output goes to files of dir. */
 static pid_t start_program(const char *const *words)
 {
 	char path[128];
@@ -132,7 +132,7 @@ static pid_t start_program(const char *const *words)
 	return pid;
 }
 
-/* That it ended as programs end that could not do what they were to. */
+/* Checks that the program ended by itself, and said why if it failed. */
 static void check_end(int status, long nth)
 {
 	char said[SAID_MAX] = "";
@@ -160,7 +160,7 @@ static int await_end(pid_t pid)
 
 static int setup_program(void **state)
 {
-	fail_calls = NULL; /* whatever a test before has left */
+	fail_calls = NULL; /* a test before may have set it */
 	make_dir();
 	return 0;
 }
@@ -170,9 +170,9 @@ static bool is_over(pid_t pid, int *status)
 	return waitpid(pid, status, WNOHANG) == pid;
 }
 
-/* The first of its session is let in by the same calls that let in all others. An agent of which no
- * call failed, and that had been idle for too long before the session came, is tried again: its
- * calls are not all there are. */
+/* The first session is let in by the same calls as all others. An agent of which no call failed,
+ * and that had been idle for too long before the session came, is tried again: it has not made all
+ * its calls. */
 static void an_agent_fails_at_any_call(void **state)
 {
 	long passed = LONG_MAX;
@@ -198,7 +198,7 @@ static void an_agent_fails_at_any_call(void **state)
 			if (let_in) {
 				pawl_ckpt_close(ckpt, WAIT_MS, NULL);
 			}
-			status = await_end(pid); /* it has been idle */
+			status = await_end(pid); /* leaves after it has been idle */
 		} else {
 			ended++;
 		}
@@ -216,7 +216,7 @@ static void an_agent_fails_at_any_call(void **state)
 	assert_true(passed > 60 && ended > 15);
 }
 
-/* Runs `pawl run` of true with these options until no call is left that has not failed. */
+/* Runs `pawl run` of true with these options until each call has failed once. */
 static void fail_run(const char *const options[3])
 {
 	long passed = LONG_MAX;

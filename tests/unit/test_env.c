@@ -1,4 +1,4 @@
-/* Ranks and job are what the launcher said: every source by itself, beside others, and
+/* Ranks and job as the launcher gives them: every source by itself, beside others, and
  * contradicting itself. */
 #include "pawl/env.h"
 
@@ -38,7 +38,7 @@ static struct pawl_env resolve(const char *const *vars)
 	return env;
 }
 
-/* The environment is refused, and the message holds what. */
+/* Expects the environment to be refused, with what in the message. */
 static void refuse(const char *const *vars, const char *what)
 {
 	struct pawl_env env = {.rank = 77};
@@ -53,7 +53,7 @@ static void refuse(const char *const *vars, const char *what)
 	assert_int_equal(env.rank, 77); /* untouched */
 }
 
-/* "rank/world local_rank/local_world node_rank/nodes source" */
+/* Expects "rank/world local_rank/local_world node_rank/nodes source". */
 static void expect_ranks(const char *const *vars, const char *expected)
 {
 	struct pawl_env env = resolve(vars);
@@ -97,7 +97,7 @@ static void each_source_by_itself(void **state)
 			     "OMPI_COMM_WORLD_LOCAL_RANK=1", "OMPI_COMM_WORLD_LOCAL_SIZE=2"),
 		"3/4 1/2 1/2 openmpi");
 	expect_ranks(VARS("PMIX_RANK=1", "OMPI_COMM_WORLD_SIZE=2"), "1/2 1/2 0/1 openmpi");
-	/* as Open MPI 4.1 leaves them in a process that nobody launched */
+	/* Open MPI 4.1 leaves these in a process that nobody launched. */
 	expect_ranks(VARS("PMIX_RANK=0", "OMPI_MCA_ess=singleton", "OMPI_APP_CTX_NUM_PROCS=1"),
 		"0/1 0/1 0/1 none");
 }
@@ -110,7 +110,7 @@ static void what_is_not_said_follows(void **state)
 	expect_ranks(VARS("RANK=4", "WORLD_SIZE=5", "LOCAL_WORLD_SIZE=2"), "4/5 0/2 2/3 torchrun");
 }
 
-/* As recorded from Slurm 22.05: sbatch -N2 -n3, the batch script itself and its steps. */
+/* Environments recorded from Slurm 22.05: sbatch -N2 -n3, the batch script itself and its steps. */
 static void slurm_as_it_is(void **state)
 {
 #define BATCH                                                                                      \
@@ -135,7 +135,7 @@ static void slurm_as_it_is(void **state)
 		"6/7 0/1 3/4 slurm");
 }
 
-/* The same environment, one source taken away after the other. */
+/* The first source that is set counts: one is taken away after the other. */
 static void precedence(void **state)
 {
 	static const char *const all[] = {"PAWL_RANK=0", "PAWL_WORLD_SIZE=11", "RANK=0",
@@ -148,14 +148,14 @@ static void precedence(void **state)
 	for (size_t i = 0; i < 7; i++) {
 		assert_string_equal(resolve(all + 2 * i).source, sources[i]);
 	}
-	/* a broken source behind the one that counts does not matter */
+	/* A broken source behind the one that counts does not matter. */
 	expect_ranks(VARS("RANK=0", "WORLD_SIZE=1", "SLURM_PROCID=x"), "0/1 0/1 0/1 torchrun");
 	/* mpirun inside a Slurm step: the daemon is the task, not its children */
 	expect_ranks(VARS("SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_STEP_ID=0",
 			     "OMPI_COMM_WORLD_RANK=5", "OMPI_COMM_WORLD_SIZE=8",
 			     "OMPI_COMM_WORLD_LOCAL_SIZE=4"),
 		"5/8 1/4 1/2 openmpi");
-	/* one of many independent pods */
+	/* One of many independent pods. */
 	expect_ranks(VARS("JOB_COMPLETION_INDEX=3"), "0/1 0/1 0/1 none");
 }
 
@@ -207,7 +207,7 @@ static void job_has_its_own_order(void **state)
 	expect_job(VARS(uuid), strchr(uuid, '=') + 1, "TORCHELASTIC_RUN_ID");
 	expect_job(VARS("SLURM_JOB_ID=9", "SLURM_ARRAY_JOB_ID=8", "SLURM_ARRAY_TASK_ID=2"), "8_2",
 		"SLURM_ARRAY_JOB_ID");
-	/* whoever gave the rank */
+	/* The job's name does not depend on the source of the rank. */
 	expect_job(VARS("RANK=0", "WORLD_SIZE=1", "SLURM_JOB_ID=7"), "7", "SLURM_JOB_ID");
 	/* 127 bytes are a name, 128 are refused */
 	snprintf(name, sizeof(name), "PAWL_JOB_ID=%0*d", PAWL_JOB_MAX - 1, 0);

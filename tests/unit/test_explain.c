@@ -15,7 +15,7 @@
 #define STEP_NS  (20 * MS)
 #define TAKES_NS (1 * MS) /* an operation, once both have begun it */
 #define APART_NS (5000 * MS)
-#define SLOW     5 /* step to which rank 1 comes late, */
+#define SLOW     5 /* step to which rank 1 comes late, by LATE_NS */
 #define LATE_NS  (7 * MS)
 #define RECORDS  (STEPS * STEP_OPS + 1)
 
@@ -23,7 +23,8 @@ static struct trace traces[RANKS];
 static struct trace_record records[RANKS][RECORDS];
 static int64_t bases_ns[RANKS];
 
-/* When a rank begins operation i, and when all have; of a clock that both have. */
+/* Returns when a rank begins operation i, on a clock that both ranks have. Rank 1 is the last to
+ * begin each. */
 static int64_t begins_ns(uint32_t rank, uint64_t i)
 {
 	int64_t at_ns = (int64_t)(i / STEP_OPS) * STEP_NS + (int64_t)(i % STEP_OPS) * 2 * MS;
@@ -71,7 +72,7 @@ static struct explain_group make_group(void)
 		.base_ns = bases_ns};
 }
 
-/* A clock that is five seconds ahead is put right, to within what an operation takes. */
+/* A clock that is five seconds ahead is corrected, to within the time of an operation. */
 static void clocks_are_put_right(void **state)
 {
 	struct explain_group group = make_group();
@@ -79,7 +80,7 @@ static void clocks_are_put_right(void **state)
 	explain_align(&group);
 	assert_true(llabs(group.apart_ns - APART_NS) <= TAKES_NS);
 	assert_true(llabs(group.base_ns[1] - group.base_ns[0]) <= TAKES_NS);
-	explain_align(&group); /* they are right now */
+	explain_align(&group); /* the clocks are right now */
 	assert_true(llabs(group.base_ns[1] - group.base_ns[0]) <= TAKES_NS);
 }
 
@@ -93,7 +94,7 @@ static void the_slow_step_and_who_was_late_are_found(void **state)
 	assert_int_equal(explain_sum_init(&sum, &group, NULL), 0);
 	assert_int_equal(sum.ops_n, STEPS * STEP_OPS);
 	assert_int_equal(sum.step_ops, STEP_OPS);
-	assert_int_equal(sum.steps_n, STEPS - 1); /* before the first is nothing */
+	assert_int_equal(sum.steps_n, STEPS - 1); /* nothing comes before the first step */
 	for (size_t i = 0; i < sum.steps_n; i++) {
 		slow = sum.steps[i].ns > sum.steps[slow].ns ? i : slow;
 		assert_int_equal(sum.steps[i].ns,
@@ -124,7 +125,7 @@ static void the_slower_link_comes_first(void **state)
 	explain_sum_deinit(&sum);
 }
 
-/* One of 40 and one of 100 MB/s: there is nothing that either should be like. */
+/* One link has 40 MB/s and one 100: there is nothing that either should be like. */
 static void of_two_links_none_is_slow(void **state)
 {
 	struct explain_group group = make_group();
@@ -148,7 +149,7 @@ static void half_as_fast_as_the_median_is_slow(void **state)
 	}
 }
 
-/* Of operations that one rank has lost nothing is said. */
+/* Operations that one rank has no records of are left out. */
 static void what_one_rank_has_not_is_left_out(void **state)
 {
 	struct explain_group group = make_group();

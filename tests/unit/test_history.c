@@ -16,7 +16,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-/* after the standard headers it needs */
+/* cmocka.h needs the standard headers above. */
 #include <cmocka.h>
 
 #define OLD_HEADER                                                                                 \
@@ -42,7 +42,7 @@ static void put_file(const char *name, const char *text)
 	assert_int_equal(store_write_small(store, name, text, strlen(text), &err), 0);
 }
 
-/* The file's text; the caller frees it. "" if there is none. */
+/* Returns the file's text, which the caller frees; "" if there is no file. */
 static char *text_of(struct store *from, const char *name)
 {
 	void *bytes;
@@ -176,8 +176,8 @@ static void rows_are_durable_only_when_asked(void **state)
 	rows_deinit(&rows);
 }
 
-/* A disk that fails at any operation, tearing what it writes, and is then well again: each row is
- * there once, whatever else is. */
+/* A disk fails at any operation, tearing what it writes, and then works again: each row is there
+ * once, whatever else is. */
 static void no_row_is_lost_or_doubled_by_a_disk_that_fails(void **state)
 {
 	for (unsigned nth = 1; nth < 12; nth++) {
@@ -229,7 +229,7 @@ static void what_finds_no_room_is_counted(void **state)
 	for (; n < 4000; n++) {
 		note_line(&rows, line);
 		rows_take(&rows);
-		assert_int_not_equal(rows_write(&rows, store, false, &err), 0); /* no such place */
+		assert_int_not_equal(rows_write(&rows, store, false, &err), 0); /* no such folder */
 	}
 	assert_in_range(rows.taken.len_bytes + rows.noted.len_bytes, ROWS_NOTED_MAX,
 		2 * ROWS_NOTED_MAX + sizeof(line));

@@ -1,6 +1,6 @@
 /*
- * Jobs whose ranks span hosts: who is in a run, notes as bytes, manifests merged; and power cut at
- * every operation of a save that two hosts write into one store, whose hosts take turns here.
+ * Jobs whose ranks span hosts: the members of a run, notes as bytes, merged manifests; and power
+ * cut at every operation of a save that two hosts write into one store, taking turns.
  */
 #include "agent/hosts_save.h"
 #include "base/crc.h"
@@ -19,8 +19,8 @@
 #include <stdarg.h>
 #include <cmocka.h>
 
-static uint64_t first_seed; /* of what is torn how */
-static uint64_t crashes;    /* simulated */
+static uint64_t first_seed; /* first seed of the torn writes */
+static uint64_t crashes;    /* number of simulated crashes */
 
 /* ---- who is in ---- */
 
@@ -46,9 +46,9 @@ static void a_run_has_each_rank_once(void **state)
 {
 	const struct note_join joins[] = {
 		JOIN(5, 1, 1, 6), /* in any order */
-		JOIN(4, 2, 2, 8), /* of another size of the job */
+		JOIN(4, 2, 2, 8), /* from a job of another size */
 		JOIN(2, 2, 3, 6), JOIN(4, 1, 4, 6),
-		JOIN(4, 9, 5, 6), /* more ranks than there are */
+		JOIN(4, 9, 5, 6), /* more ranks than the job has */
 	};
 	const struct note_run none = {0};
 	const struct note_run old = {.members_n = 1, .members = {{4, 1, 4}}};
@@ -58,7 +58,8 @@ static void a_run_has_each_rank_once(void **state)
 	assert_int_equal(missing, 6);
 	assert_int_equal(plan(joins + 1, 4, &none, &missing), 0);
 	assert_int_equal(missing, 5);
-	assert_int_equal(plan(joins, 5, &old, &missing), 0); /* it was in the run that is over */
+	/* The member of rank 4 was in the run that is over. */
+	assert_int_equal(plan(joins, 5, &old, &missing), 0);
 	assert_int_equal(missing, 4);
 }
 
@@ -156,7 +157,7 @@ static void manifests_merge_or_say_why_not(void **state)
 
 /* ---- two hosts and one store ---- */
 
-/* Who waits gives up at once: the hosts take turns, and come when all is there. */
+/* Gives up every wait at once: the hosts take turns, and come when everything is there. */
 static bool give_up(void *user, int64_t pause_ns)
 {
 	return false;
@@ -179,7 +180,7 @@ static void deinit_pair(struct pair *pair)
 	hosts_deinit(&pair->one);
 }
 
-/* Both come to one run. */
+/* Opens both hosts, which come to one run. */
 static int begin_pair(struct pair *pair, struct store *store)
 {
 	struct pawl_err err;
@@ -189,13 +190,13 @@ static int begin_pair(struct pair *pair, struct store *store)
 		hosts_enter(&pair->zero, &err) || hosts_enter(&pair->one, &err);
 }
 
-/* What the files of a save hold. */
+/* Returns what the files of a save hold. */
 static uint64_t content_of(uint64_t n, uint64_t step)
 {
 	return n * 100 + step;
 }
 
-/* One host's part of a save: a file of its rank's own. Rank 0's publishes. */
+/* Does one host's part of a save: a file of its rank's own. The host of rank 0 publishes. */
 static int save_part(struct hosts *hosts, struct store *store, uint64_t n, uint64_t step)
 {
 	const struct record record = {.step = step, .rank = hosts->own.first, .world = 2};
@@ -226,7 +227,7 @@ static int save_part(struct hosts *hosts, struct store *store, uint64_t n, uint6
 	return rv;
 }
 
-/* A save by both. */
+/* Does a save with both hosts. */
 static int save_pair(struct pair *pair, struct store *store, uint64_t n, uint64_t step)
 {
 	struct note_word word;
@@ -237,7 +238,7 @@ static int save_pair(struct pair *pair, struct store *store, uint64_t n, uint64_
 	return rv == 0 ? hosts_hear(&pair->one, 's', n, &word, &err) : rv;
 }
 
-/* What is in a tag's files, the same in both; 0: there is no such tag. */
+/* Returns the content of a tag's files, equal in both; 0: there is no such tag. */
 static uint64_t read_tag(struct store *store, const char *tag)
 {
 	static const char *const names[] = {"r0", "r1"};
@@ -268,9 +269,10 @@ static uint64_t read_tag(struct store *store, const char *tag)
 }
 
 #define SAVES 3
-static const uint64_t steps_of[SAVES] = {1, 2, 1}; /* of a run; the last replaces a tag */
+/* Steps of a run's saves; the last one replaces a tag. */
+static const uint64_t steps_of[SAVES] = {1, 2, 1};
 
-/* How many saves of a run became durable. */
+/* Returns how many saves of a run became durable. */
 static uint64_t run_saves(struct pair *pair, struct store *store)
 {
 	uint64_t done = 0;
@@ -301,8 +303,8 @@ static void crash_once(const struct store *mem, uint64_t done, enum mem_crash ho
 	assert_int_equal(tags_recover(disk, NULL), 0);
 	for (uint64_t step = 1; step <= 2; step++) {
 		char tag[CKPT_TAG_MAX];
-		uint64_t before = 0; /* made durable */
-		uint64_t after = 0;  /* if the save that was cut off counts */
+		uint64_t before = 0; /* content that became durable */
+		uint64_t after = 0;  /* content if the save that was cut off counts */
 		uint64_t got;
 
 		for (uint64_t n = 0; n < SAVES && n <= done; n++) {
@@ -314,7 +316,7 @@ static void crash_once(const struct store *mem, uint64_t done, enum mem_crash ho
 		assert_true(got == before || got == after);
 	}
 	assert_int_equal(store_list(disk, "", refuse_hidden, NULL, NULL), 0);
-	assert_int_equal(run_saves(&pair, disk), SAVES); /* and the next run works */
+	assert_int_equal(run_saves(&pair, disk), SAVES); /* the next run works */
 	store_close(disk);
 	crashes++;
 }
@@ -342,7 +344,7 @@ static void a_save_of_two_hosts_is_whole_or_not_there(void **state)
 	}
 }
 
-/* Each host's own death, with the other one alive: what it was in the middle of fails. */
+/* Each host dies while the other one lives: the save that it was in the middle of fails. */
 static void who_begins_anew_ends_the_run(void **state)
 {
 	for (int zero = 0; zero < 2; zero++) {
@@ -368,7 +370,7 @@ static void who_begins_anew_ends_the_run(void **state)
 			assert_int_equal(save_part(&pair.zero, mem, 2, 2), PAWL_EPEER);
 		}
 		assert_int_equal(read_tag(mem, "global_step2"), 0);
-		/* the other one's old join does not make a run with the new one */
+		/* The other host's old join does not make a run with the new one. */
 		assert_int_not_equal(hosts_enter(&pair.zero, &err), 0);
 		assert_int_equal(hosts_begin(zero ? &pair.one : &pair.zero, &err), 0);
 		assert_int_equal(hosts_enter(&pair.zero, &err), 0);
@@ -380,7 +382,7 @@ static void who_begins_anew_ends_the_run(void **state)
 	}
 }
 
-/* A save comes before rank 0's host has named a run, and fails; that one then names it. To begin
+/* A save comes before rank 0's host has named a run, and fails; that host then names one. Beginning
  * anew would end the run that is being named. */
 static void who_is_not_named_in_time_goes_on_waiting(void **state)
 {
@@ -409,7 +411,7 @@ static void who_is_not_named_in_time_goes_on_waiting(void **state)
 	store_close(mem);
 }
 
-/* A host that is a save ahead did not make the one before; steps that differ are told. */
+/* A host that is a save ahead did not make the one before; steps that differ are reported. */
 static void hosts_that_disagree_are_told(void **state)
 {
 	struct pair pair;
@@ -428,14 +430,14 @@ static void hosts_that_disagree_are_told(void **state)
 	store_close(mem);
 }
 
-/* Nobody offers anything: it does not come to that. */
+/* Is never called: nobody makes an offer. */
 static int find_nothing(void *user, struct note_word *word)
 {
 	fail_msg("an offer was made");
 	return 0;
 }
 
-/* Ranks that save on one host and restore on the other are told, not waited for. */
+/* Ranks that save on one host and restore on the other get an error, and are not waited for. */
 static void hosts_that_do_different_things_are_told(void **state)
 {
 	for (int saving = 0; saving < 2; saving++) {
@@ -456,7 +458,7 @@ static void hosts_that_do_different_things_are_told(void **state)
 		} else {
 			assert_int_equal(save_part(&pair.one, mem, 2, 2), PAWL_ECANCELED);
 			assert_int_equal(hosts_offer(&pair.zero, &word, find_nothing, NULL, &err),
-				PAWL_ECANCELED); /* it goes on waiting */
+				PAWL_ECANCELED); /* rank 0 still waits */
 			assert_int_equal(hosts_hear(&pair.one, 's', 2, &word, &err),
 				PAWL_ECANCELED);
 			assert_non_null(strstr(err.msg, "rank 0's host restore, and do not save"));
@@ -472,7 +474,7 @@ static int count_name(void *user, const char *name, enum store_kind kind)
 	return 0;
 }
 
-/* What was said long ago is removed: a run of any length has so many notes. */
+/* Old notes are removed: a run of any length has a bounded number of them. */
 static void old_notes_are_forgotten(void **state)
 {
 	struct pair pair;

@@ -19,7 +19,7 @@
 #define MINUTE_NS 60000000000LL
 
 static const struct ledger_times times = {.wait_ns = 30000000000LL, .retry_ns = 1000000000LL};
-static struct ledger_verdict verdict; /* of the last begin */
+static struct ledger_verdict verdict; /* verdict of the last begin */
 
 static enum ledger_answer begin(struct ledger *ledger, uint32_t rank, uint64_t seq, uint64_t step)
 {
@@ -29,7 +29,7 @@ static enum ledger_answer begin(struct ledger *ledger, uint32_t rank, uint64_t s
 	return ledger_begin(ledger, &ask, &verdict);
 }
 
-/* A whole save of one rank. Returns its slot. */
+/* Does a whole save of one rank. Returns its slot. */
 static int save(struct ledger *ledger, uint64_t seq)
 {
 	assert_int_equal(begin(ledger, 0, seq, 100 * seq), LEDGER_GRANT);
@@ -71,7 +71,7 @@ static void next_save_waits_for_slow_rank_then_is_skipped(void **state)
 	assert_non_null(strstr(verdict.why, "rank 1 has not staged global_step100"));
 	assert_null(strstr(verdict.why, "stopped"));
 	assert_int_equal(begin(&ledger, 1, 1, 100),
-		LEDGER_GRANT); /* late, but not too late for its own */
+		LEDGER_GRANT); /* late, but not too late for its own save */
 	assert_true(ledger_staged(&ledger, 1, 1) >= 0);
 	assert_int_equal(begin(&ledger, 1, 2, 200), LEDGER_REFUSE); /* as rank 0 was told */
 	assert_int_equal(begin(&ledger, 1, 3, 300), LEDGER_GRANT);
@@ -103,8 +103,8 @@ static void who_goes_past_a_save_has_no_part_in_it(void **state)
 
 	ledger_init(&ledger, &times, 2, MINUTE_NS, 0);
 	assert_int_equal(begin(&ledger, 0, 7, 100), LEDGER_GRANT); /* numbers may begin anywhere */
-	assert_int_equal(ledger_passed(&ledger, 0, 8), 0);         /* it has one */
-	assert_int_equal(ledger_passed(&ledger, 1, 7), 0);         /* it comes to it */
+	assert_int_equal(ledger_passed(&ledger, 0, 8), 0);         /* rank 0 has a part in save 7 */
+	assert_int_equal(ledger_passed(&ledger, 1, 7), 0);         /* rank 1 comes to save 7 */
 	assert_int_equal(ledger_passed(&ledger, 1, 8), 7);
 	assert_int_equal(ledger_fail(&ledger, 7, PAWL_ECANCELED, "gone past"), verdict.slot);
 	assert_int_equal(ledger_passed(&ledger, 1, 8), 0);
@@ -144,7 +144,7 @@ static void hung_storage_costs_no_stall(void **state)
 	assert_int_equal(save(&ledger, 50), hung);
 }
 
-/* As begin, of one rank that is alone, where memory takes a third slot. */
+/* Like begin, for one rank that is alone, where memory takes a third slot. */
 static enum ledger_answer begin_roomy(struct ledger *ledger, uint64_t seq)
 {
 	struct ledger_ask ask = {.rank = 0,
@@ -165,7 +165,7 @@ static int save_roomy(struct ledger *ledger, uint64_t seq)
 	return verdict.slot;
 }
 
-/* Storage hangs: what was committed last is the newest until the next one is. */
+/* Storage hangs: the last committed save is the newest until the next one is committed. */
 static void what_was_committed_last_is_kept(void **state)
 {
 	struct ledger ledger;
@@ -182,7 +182,7 @@ static void what_was_committed_last_is_kept(void **state)
 		assert_false(verdict.bare);
 		assert_true(verdict.slot != hung && verdict.slot != last);
 		assert_int_equal(ledger_newest(&ledger), last);
-		if (seq % 5 == 0) { /* it fails */
+		if (seq % 5 == 0) { /* every fifth save fails */
 			ledger_fail(&ledger, seq, PAWL_ECHANGED, "test");
 			assert_int_equal(ledger_newest(&ledger), last);
 			continue;
@@ -211,8 +211,8 @@ static void without_a_spare_slot_the_older_one_is_kept(void **state)
 	assert_int_equal(ledger_newest(&ledger), hung);
 }
 
-/* An older one is being read, or is made durable after all, when the newest is durable: memory has
- * nothing then that is to be preferred to the store. */
+/* The newest is durable while an older one is being read, or is made durable after all: memory then
+ * has nothing that is to be preferred to the store. */
 static void memory_is_not_preferred_to_something_newer_in_the_store(void **state)
 {
 	struct ledger ledger;
@@ -232,8 +232,8 @@ static void memory_is_not_preferred_to_something_newer_in_the_store(void **state
 	assert_int_equal(ledger_newest(&ledger), newest);
 }
 
-/* The spare slot is of no use while nothing is written or read; and is empty again when memory does
- * not take it any more. */
+/* The spare slot is of no use while nothing is written or read, and is emptied when memory does not
+ * take it any more. */
 static void the_spare_slot_is_used_when_it_must_be(void **state)
 {
 	struct ledger ledger;
@@ -250,7 +250,7 @@ static void the_spare_slot_is_used_when_it_must_be(void **state)
 	assert_int_equal(save_roomy(&ledger, 7), LEDGER_SPARE);
 	assert_int_equal(begin(&ledger, 0, 8, 800), LEDGER_GRANT);
 	assert_false(verdict.bare);
-	assert_false(ledger_is_spare_vain(&ledger)); /* it holds the newest */
+	assert_false(ledger_is_spare_vain(&ledger)); /* the spare slot holds the newest save */
 	assert_int_equal(ledger_staged(&ledger, 0, 8), verdict.slot);
 	ledger_persisted(&ledger, busy, true, MINUTE_NS);
 	assert_int_equal(begin(&ledger, 0, 9, 900), LEDGER_GRANT);
@@ -330,7 +330,7 @@ static void streamed_saves_are_never_in_memory(void **state)
 	assert_true(ledger_all_durable(&ledger));
 }
 
-/* One that would fit, and is streamed for its own sake, says nothing of the next. */
+/* A save that would fit, but is streamed for its own sake, tells nothing of the next. */
 static void who_fits_may_stream(void **state)
 {
 	struct ledger ledger;
@@ -347,7 +347,7 @@ static void who_fits_may_stream(void **state)
 	assert_false(verdict.streamed);
 }
 
-/* A state that outgrows memory: what is there stays until the first streamed save is durable, and
+/* A state outgrows memory: the save in memory stays until the first streamed save is durable, and
  * is neither given out nor loaded from then on. */
 static void memory_is_kept_until_a_streamed_save_is_durable(void **state)
 {
@@ -380,7 +380,7 @@ static void memory_is_kept_until_a_streamed_save_is_durable(void **state)
 	}
 }
 
-/* Both are streamed, and the second is whole before the first is in the store. */
+/* Both saves are streamed, and the second is whole before the first is in the store. */
 static void a_streamed_save_is_not_lost_behind_another(void **state)
 {
 	struct ledger ledger;
@@ -399,7 +399,7 @@ static void a_streamed_save_is_not_lost_behind_another(void **state)
 	assert_int_equal(ledger_persist_next(&ledger, 0, &again), second);
 }
 
-/* What must hold after every event. */
+/* Checks what must hold after every event. */
 static void check(const struct ledger *ledger, bool ever_committed)
 {
 	uint32_t staging = 0;
@@ -419,7 +419,7 @@ static void check(const struct ledger *ledger, bool ever_committed)
 		!ever_committed || ledger_newest(ledger) >= 0); /* one whole checkpoint, always */
 }
 
-/* A save does not take the place of a streamed one that waits for the store. */
+/* Checks that no save takes the place of a streamed one that waits for the store. */
 static void check_streamed(const struct ledger *before, const struct ledger *ledger)
 {
 	for (int i = 0; i < LEDGER_SLOTS; i++) {
@@ -432,7 +432,8 @@ static void check_streamed(const struct ledger *before, const struct ledger *led
 	}
 }
 
-/* Where memory takes a spare slot, what was committed last stays until something newer is. */
+/* Checks, where memory takes a spare slot, that the last committed save stays until a newer one
+ * is. */
 static void check_newest(const struct ledger *before, const struct ledger *ledger)
 {
 	int was = ledger_newest(before);
@@ -441,8 +442,8 @@ static void check_newest(const struct ledger *before, const struct ledger *ledge
 	assert_true(was < 0 || (is >= 0 && ledger->slots[is].order >= before->slots[was].order));
 }
 
-/* Whether the newest in memory has made room: it is in the store, and what is older does not
- * count. */
+/* Returns whether the newest save in memory has made room: it is in the store, and older ones do
+ * not count. */
 static bool is_passed_by(const struct ledger *before, const struct ledger *ledger)
 {
 	bool passed = ledger->past_order != before->past_order;
@@ -451,7 +452,7 @@ static bool is_passed_by(const struct ledger *before, const struct ledger *ledge
 	return passed;
 }
 
-/* Ranks that save, lag, fail and restart; storage that is slow and fails. */
+/* Ranks save, lag, fail and restart; storage is slow and fails. */
 static void random_history(uint64_t seed)
 {
 	struct rng rng = {seed};
@@ -463,8 +464,8 @@ static void random_history(uint64_t seed)
 	int64_t now = 0;
 	int64_t again;
 	int persisting = -1;
-	int outgrown = (int)rng_below(&rng, 4000); /* from this event on memory is too small */
-	bool spare = rng_below(&rng, 2);           /* before, it takes three slots */
+	int outgrown = (int)rng_below(&rng, 4000); /* memory is too small from this event on */
+	bool spare = rng_below(&rng, 2);           /* memory takes three slots until that event */
 
 	ledger_init(&ledger, &times, world, rng_below(&rng, 2) ? MINUTE_NS : 0, now);
 	for (int i = 0; i < 2000; i++) {
@@ -508,7 +509,7 @@ static void random_history(uint64_t seed)
 		} else if (rng_below(&rng, 5) == 0) {
 			bool ok = rng_below(&rng, 4) != 0;
 
-			/* what is in the store needs not be in memory */
+			/* A save in the store need not be in memory. */
 			committed = committed && !(ok && ledger.slots[persisting].streamed);
 			ledger_persisted(&ledger, persisting, ok, now);
 			persisting = -1;

@@ -27,22 +27,22 @@ enum doing { IDLE, WAITING, BUILDING, LEFT, DEAD };
 /* A rank as it knows itself. */
 struct rank {
 	enum doing doing;
-	struct ledger_ask ask; /* WAITING, BUILDING */
-	uint32_t next;         /* of its tags: "0", "1", ... */
-	uint32_t at;           /* the newest it has begun or given up */
-	bool saved;            /* it has begun one */
-	uint64_t alive;        /* DEAD: the newest save when it died */
-	bool untold[TAGS];     /* this one failed, and it has not come by */
+	struct ledger_ask ask; /* the request, while WAITING or BUILDING */
+	uint32_t next;         /* number of its next tag: "0", "1", ... */
+	uint32_t at;           /* the newest tag that it has begun or given up */
+	bool saved;            /* has begun a save */
+	uint64_t alive;        /* while DEAD: the newest save when it died */
+	bool untold[TAGS];     /* by tag: failed, and the rank has not come to it since */
 };
 
-/* What is known of one save, by its number. */
+/* State of one save, by its number. */
 struct attempt {
-	uint32_t tag;        /* which */
-	bool granted[RANKS]; /* began it */
-	bool staged[RANKS];  /* staged it */
-	bool past[RANKS];    /* has begun another tag since it was started */
-	bool late;           /* whose starter had no part in the tag's newest round */
-	bool failed;         /* for all */
+	uint32_t tag;        /* number of the save's tag */
+	bool granted[RANKS]; /* by rank: has begun it */
+	bool staged[RANKS];  /* by rank: has staged it */
+	bool past[RANKS];    /* by rank: has begun another tag since it was started */
+	bool late;           /* the starter had no part in the tag's newest round */
+	bool failed;         /* failed for all ranks */
 	bool committed;      /* is whole */
 	bool durable;        /* in the store */
 };
@@ -53,25 +53,26 @@ struct world {
 	struct rank ranks[RANKS];
 	struct attempt attempts[ATTEMPTS]; /* by number */
 	bool in_round[TAGS][RANKS];        /* has a part in the newest round of a tag */
-	uint64_t at[LEDGER_SLOTS];         /* number of what is in a slot */
-	int persisting;                    /* slot; -1: none */
-	int64_t now_ns;                    /* of the agent's clock */
-	bool fits;                         /* memory suffices */
-	bool orderly;                      /* all ranks save all tags once, and nobody is late: then
-					      what failed is refused once to every other rank */
+	uint64_t at[LEDGER_SLOTS];         /* number of the save in each slot */
+	int persisting;                    /* slot that is being written; -1: none */
+	int64_t now_ns;                    /* time of the agent's clock */
+	bool fits;                         /* memory suffices for a save */
+	/* All ranks save all tags once, and nobody is late: a failed tag is then refused once to
+	 * every other rank. */
+	bool orderly;
 };
 
 static struct world w;
 static const struct ledger_times times = {.wait_ns = 30000000000LL, .retry_ns = 1000000000LL};
 static struct ledger ledger;
-static struct ledger_verdict verdict; /* of the last begin */
+static struct ledger_verdict verdict; /* verdict of the last begin */
 
 static bool chance(uint32_t one_in)
 {
 	return rng_below(&w.rng, one_in) == 0;
 }
 
-/* What must hold of a tag that has just become whole. */
+/* Checks what must hold of a tag that has just become whole. */
 static void check_whole(int slot)
 {
 	struct attempt *attempt = &w.attempts[w.at[slot]];
@@ -93,7 +94,7 @@ static void check_whole(int slot)
 	}
 }
 
-/* A rank begins a tag, and is not told that it failed: it has no part in any other. */
+/* A rank begins a tag, and is not told that it failed: the rank has no part in any other. */
 static void note_past(uint32_t r)
 {
 	bool refused = w.orderly && w.ranks[r].untold[w.ranks[r].at];
@@ -110,7 +111,7 @@ static void note_move(int slot)
 	}
 }
 
-/* The tag is void; who is in it is told at once, the others when they come to it. */
+/* The tag is void; its ranks are told at once, the others when they come to it. */
 static void note_failed(uint32_t tag, uint32_t by, int slot)
 {
 	struct attempt *attempt = slot >= 0 ? &w.attempts[w.at[slot]] : NULL;
@@ -121,7 +122,7 @@ static void note_failed(uint32_t tag, uint32_t by, int slot)
 
 		rank->untold[tag] = !in && (rank->untold[tag] || rank->at <= tag);
 		if (in && rank->doing == BUILDING && rank->ask.seq == w.at[slot] && chance(2)) {
-			rank->doing = IDLE; /* else it goes on, and is refused */
+			rank->doing = IDLE; /* otherwise it goes on, and is refused */
 		}
 	}
 	if (attempt) {
@@ -151,7 +152,7 @@ static void note_grant(uint32_t r)
 	rank->untold[rank->at] = false;
 	assert_int_equal(verdict.more, attempt->granted[r]);
 	assert_true(rank->ask.seq == 0 || rank->ask.seq == verdict.seq);
-	for (int s = 0; s < LEDGER_SLOTS; s++) { /* two are not built in one place */
+	for (int s = 0; s < LEDGER_SLOTS; s++) { /* Two saves are not built in one place. */
 		const struct ledger_slot *slot = &ledger.slots[s];
 
 		assert_true(!verdict.streamed || slot->state != SLOT_COMMITTED || slot->durable ||
@@ -172,17 +173,18 @@ static void note_refused(uint32_t r)
 
 	rank->doing = IDLE;
 	if (verdict.withdrawn >= 0 ||
-		(rank->ask.seq == 0 && verdict.code == PAWL_ETIMEDOUT)) { /* it waited too long */
+		/* The rank has waited too long. */
+		(rank->ask.seq == 0 && verdict.code == PAWL_ETIMEDOUT)) {
 		note_failed(rank->at, r, verdict.withdrawn);
 	} else if (rank->ask.seq == 0) {
-		assert_true(!w.orderly || rank->untold[rank->at]); /* once */
+		assert_true(!w.orderly || rank->untold[rank->at]); /* refused only once */
 		rank->untold[rank->at] = false;
 	} else {
 		assert_true(w.attempts[rank->ask.seq].failed);
 	}
 }
 
-/* Puts a rank's question, as often as it takes. */
+/* Asks for a slot; called again as often as it takes. */
 static void asks_for_slot(uint32_t r)
 {
 	struct rank *rank = &w.ranks[r];
@@ -236,7 +238,7 @@ static void idles(uint32_t r)
 		dies(r);
 	} else if (chance(5)) {
 		note_move(ledger_move_on(&ledger, r, MOVE_ASKS, NULL));
-	} else if (chance(20)) { /* before it asked */
+	} else if (chance(20)) { /* before the rank has asked */
 		fails(r, rank->next++);
 	} else {
 		rank->at = !w.orderly && chance(4) ? rank->at : rank->next;
@@ -247,7 +249,7 @@ static void idles(uint32_t r)
 	}
 }
 
-/* Whether r is as far ahead of some other rank as the ledger promises anything for. */
+/* Returns whether r is as far ahead of some other rank as the ledger's promises reach. */
 static bool is_ahead(uint32_t r)
 {
 	uint32_t slowest = w.ranks[r].next;
@@ -285,7 +287,7 @@ static void acts(uint32_t r)
 	}
 }
 
-/* What is added to is in the store before what adds to it. */
+/* A save that is added to is in the store before the one that adds to it. */
 static void note_durable(uint64_t seq)
 {
 	struct attempt *attempt = &w.attempts[seq];
@@ -317,7 +319,7 @@ static void stores(void)
 	w.persisting = -1;
 }
 
-/* Whether no rank does anything but wait, and there is one that does. */
+/* Returns whether no rank does anything but wait, and at least one waits. */
 static bool is_stuck(void)
 {
 	bool waits = false;
@@ -326,12 +328,12 @@ static bool is_stuck(void)
 	for (uint32_t r = 0; r < w.n; r++) {
 		waits = waits || w.ranks[r].doing == WAITING;
 		acts = acts || w.ranks[r].doing == IDLE || w.ranks[r].doing == BUILDING ||
-			w.ranks[r].doing == DEAD; /* that one is waited for, rightly */
+			w.ranks[r].doing == DEAD; /* a dead rank is waited for, rightly */
 	}
 	return waits && !acts;
 }
 
-/* Ranks that wait get on, if only storage does. */
+/* Checks that ranks that wait get on, if only storage does. */
 static void check_alive(void)
 {
 	for (int i = 0; is_stuck(); i++) {

@@ -17,7 +17,7 @@
 
 static const struct ledger_times times = {.wait_ns = 30000000000LL, .retry_ns = 1000000000LL};
 static struct ledger ledger;
-static struct ledger_verdict verdict; /* of the last begin */
+static struct ledger_verdict verdict; /* verdict of the last begin */
 
 static void start(uint32_t world, int64_t interval_ns)
 {
@@ -43,7 +43,7 @@ static enum ledger_answer begin(uint32_t rank, const char *tag)
 	return ask(&what);
 }
 
-/* Begins and stages. Returns the slot if that committed it, else -1. */
+/* Begins and stages. Returns the slot if that committed the save, else -1. */
 static int save(uint32_t rank, const char *tag)
 {
 	assert_int_equal(begin(rank, tag), LEDGER_GRANT);
@@ -60,7 +60,7 @@ static int leaves(uint32_t rank)
 	return ledger_move_on(&ledger, rank, MOVE_LEAVES, NULL);
 }
 
-/* The slot that goes to the store now. */
+/* Returns the slot that goes to the store now; -1: none. */
 static int persist(int64_t now_ns)
 {
 	int64_t again_ns;
@@ -68,7 +68,7 @@ static int persist(int64_t now_ns)
 	return ledger_persist_next(&ledger, now_ns, &again_ns);
 }
 
-/* Its turn is now. */
+/* Makes a slot durable, whose turn it must be. */
 static void becomes_durable(int slot, int64_t now_ns)
 {
 	assert_int_equal(persist(now_ns), slot);
@@ -89,7 +89,7 @@ static void who_never_saved_is_not_waited_for_once_somebody_asks(void **state)
 {
 	start(3, 0);
 	assert_int_equal(save(0, "a"), -1);
-	assert_int_equal(asks(1), -1); /* has no part in it: it may be about to save */
+	assert_int_equal(asks(1), -1); /* rank 1 has no part in it, and may be about to save */
 	assert_true(asks(0) >= 0);
 	assert_string_equal(newest()->tag, "a");
 }
@@ -112,7 +112,7 @@ static void who_goes_on_has_no_part(void **state)
 	save(0, "a");
 	save(1, "a");
 	assert_int_equal(save(0, "b"), -1);
-	assert_int_equal(begin(1, "c"), LEDGER_GRANT); /* and so b is whole */
+	assert_int_equal(begin(1, "c"), LEDGER_GRANT); /* b is whole now */
 	assert_string_equal(newest()->tag, "b");
 	assert_false(ledger_has_part(&ledger, ledger_newest(&ledger), 1));
 	assert_true(ledger_has_part(&ledger, ledger_newest(&ledger), 0));
@@ -122,7 +122,7 @@ static void who_goes_on_or_leaves_speaks_for_itself_alone(void **state)
 {
 	start(3, 0);
 	assert_int_equal(save(0, "a"), -1);
-	assert_int_equal(begin(1, "b"), LEDGER_WAIT); /* 2 may be about to save a */
+	assert_int_equal(begin(1, "b"), LEDGER_WAIT); /* rank 2 may be about to save a */
 	assert_true(save(2, "a") >= 0);
 	assert_int_equal(save(1, "b"), -1);
 	assert_int_equal(leaves(0), -1);
@@ -137,7 +137,7 @@ static void who_left_is_not_waited_for(void **state)
 	}
 	assert_int_equal(leaves(2), -1);
 	assert_int_equal(save(0, "b"), -1);
-	assert_true(save(1, "b") >= 0); /* nor for any later one */
+	assert_true(save(1, "b") >= 0); /* no later save waits for rank 2 either */
 	becomes_durable(0, 0);
 	assert_int_equal(save(0, "c"), -1);
 	assert_true(leaves(1) >= 0);
@@ -154,7 +154,7 @@ static void who_saves_alone_waits_for_nobody(void **state)
 		save(r, "a");
 	}
 	assert_int_equal(ask(&alone), LEDGER_GRANT);
-	assert_int_equal(begin(2, "b"), LEDGER_WAIT); /* nor does anybody join it */
+	assert_int_equal(begin(2, "b"), LEDGER_WAIT); /* nobody else joins it either */
 	assert_true(ledger_staged(&ledger, 1, 2) >= 0);
 	assert_int_equal(begin(2, "b"), LEDGER_GRANT);
 	assert_true(ledger.slots[verdict.slot].again);
@@ -165,7 +165,7 @@ static void who_died_is_waited_for(void **state)
 	start(2, 0);
 	assert_int_equal(save(0, "a"), -1);
 	ledger_gone(&ledger, 1);
-	assert_int_equal(asks(0), -1); /* it had begun, perhaps: nobody knows what */
+	assert_int_equal(asks(0), -1); /* rank 1 may have begun a save of which nobody knows */
 	assert_int_equal(begin(0, "b"), LEDGER_WAIT);
 	assert_int_equal(leaves(0), -1);
 	ledger_new_epoch(&ledger, 2);
@@ -194,14 +194,14 @@ static void who_is_late_adds(void **state)
 	assert_true(asks(0) >= 0);
 	assert_int_equal(begin(1, "a"), LEDGER_GRANT);
 	assert_true(ledger.slots[verdict.slot].again);
-	assert_int_equal(ledger_staged(&ledger, 1, verdict.seq), 1); /* 0 has its part in it */
+	assert_int_equal(ledger_staged(&ledger, 1, verdict.seq), 1); /* rank 0 has its part in it */
 	assert_int_equal(begin(0, "b"), LEDGER_WAIT);
 	becomes_durable(0, 0); /* in order */
 	assert_int_equal(begin(0, "b"), LEDGER_GRANT);
 	assert_int_equal(persist(0), 1);
 }
 
-/* Rank 0 is a round ahead of rank 1: no round of theirs gets half of another. */
+/* Rank 0 is a round ahead of rank 1: no round gets half of another. */
 static void rounds_are_not_mixed(void **state)
 {
 	start(2, 0);
@@ -210,19 +210,19 @@ static void rounds_are_not_mixed(void **state)
 	assert_int_equal(begin(1, "a"), LEDGER_GRANT);
 	uint64_t first = verdict.seq;
 
-	assert_int_equal(begin(0, "a"), LEDGER_WAIT); /* that one is the first round's */
+	assert_int_equal(begin(0, "a"), LEDGER_WAIT); /* the slot is the first round's */
 	assert_int_equal(ledger_staged(&ledger, 1, first), 1);
 	becomes_durable(0, 0);
 	assert_int_equal(begin(0, "a"), LEDGER_GRANT);
 	assert_true(ledger_staged(&ledger, 0, verdict.seq) < 0);
-	assert_true(asks(0) < 0); /* in the second both are waited for */
+	assert_true(asks(0) < 0); /* the second round waits for both ranks */
 	becomes_durable(1, 0);
 	assert_int_equal(save(1, "a"), 0);
-	assert_true(save(1, "a") < 0); /* and in the third */
+	assert_true(save(1, "a") < 0); /* the third round does, too */
 }
 
-/* Rank 0's part is damaged in memory while rank 1 adds its own: that one is all there is. Older
- * tags, in whose places these are remembered, had parts of both. */
+/* Rank 0's part is damaged in memory while rank 1 adds its own, which is then all there is. Older
+ * tags, whose places the ledger uses again to remember these, had parts of both. */
 static void who_lost_its_part_adds_it_again(void **state)
 {
 	struct ledger_ask alone = {.step = 1, .tag = "a", .fits = true, .alone = true};
@@ -247,17 +247,17 @@ static void what_is_added_to_becomes_durable_first(void **state)
 {
 	start(1, MINUTE_NS);
 	assert_int_equal(save(0, "a"), 0);
-	assert_int_equal(persist(0), -1); /* in a minute */
+	assert_int_equal(persist(0), -1); /* due in a minute */
 	assert_int_equal(save(0, "a"), 1);
 	assert_int_equal(begin(0, "b"), LEDGER_WAIT);
 	assert_int_equal(persist(0), 0);
-	ledger_persisted(&ledger, 0, false, 0); /* full, for the moment */
+	ledger_persisted(&ledger, 0, false, 0); /* the store is full for the moment */
 	becomes_durable(0, times.retry_ns);
 	assert_int_equal(persist(times.retry_ns), 1);
 	assert_int_equal(begin(0, "b"), LEDGER_GRANT);
 }
 
-/* Between the two rounds another tag was saved, so that the first is the next to be overwritten. */
+/* Another tag was saved between the two rounds, so that the first is the next to be overwritten. */
 static void what_is_added_to_is_not_given_out(void **state)
 {
 	for (int late = 0; late < 2; late++) {
@@ -279,7 +279,7 @@ static void who_writes_by_itself_waits_for_the_place(void **state)
 
 	start(1, MINUTE_NS);
 	save(0, "a");
-	assert_int_equal(ask(&what), LEDGER_WAIT); /* .pawl.a.new is the first one's */
+	assert_int_equal(ask(&what), LEDGER_WAIT); /* .pawl.a.new belongs to the first round */
 	assert_int_equal(persist(0), 0);
 	assert_int_equal(ask(&what), LEDGER_WAIT);
 	ledger_persisted(&ledger, 0, true, 0);
@@ -334,8 +334,8 @@ static void what_failed_is_refused_once_to_every_other_rank(void **state)
 	assert_int_equal(begin(2, "a"), LEDGER_REFUSE);
 	assert_int_equal(verdict.code, PAWL_ECHANGED);
 	assert_string_equal(verdict.why, "it changed");
-	assert_int_equal(begin(2, "a"), LEDGER_GRANT);  /* tried again, by all */
-	assert_false(ledger.slots[verdict.slot].again); /* it never was whole */
+	assert_int_equal(begin(2, "a"), LEDGER_GRANT);  /* all ranks try again */
+	assert_false(ledger.slots[verdict.slot].again); /* a never was whole */
 	save(0, "a");
 	assert_int_equal(asks(0), -1);
 	ledger_staged(&ledger, 2, verdict.seq);
@@ -351,16 +351,16 @@ static void what_failed_waits_until_all_that_save_know(void **state)
 		save(r, "a");
 	}
 	assert_int_equal(ledger_fail_tag(&ledger, 0, "b", PAWL_ENOMEM, "x"), -1);
-	assert_int_equal(begin(0, "b"), LEDGER_WAIT); /* 1 and 2 have not come by */
+	assert_int_equal(begin(0, "b"), LEDGER_WAIT); /* ranks 1 and 2 have not come to it */
 	assert_int_equal(begin(1, "b"), LEDGER_REFUSE);
 	assert_int_equal(begin(0, "b"), LEDGER_WAIT);
 	assert_int_equal(ask(&late), LEDGER_REFUSE);
-	leaves(2); /* has nothing to be told any more */
+	leaves(2); /* rank 2 need not be told any more */
 	assert_int_equal(begin(0, "b"), LEDGER_GRANT);
 	assert_int_equal(begin(1, "b"), LEDGER_GRANT);
 }
 
-/* Rank 1 is slow: it comes to each of them only when rank 0 has given all of them up. */
+/* Rank 1 is slow: it comes to each tag that failed only when rank 0 has given all of them up. */
 static void who_is_behind_is_refused_each_tag_that_failed(void **state)
 {
 	char tag[8];
@@ -371,13 +371,13 @@ static void who_is_behind_is_refused_each_tag_that_failed(void **state)
 		snprintf(tag, sizeof(tag), "b%d", i);
 		assert_int_equal(ledger_fail_tag(&ledger, 0, tag, PAWL_ENOMEM, "x"), -1);
 	}
-	assert_true(save(1, "a") >= 0); /* which is older than all of them */
+	assert_true(save(1, "a") >= 0); /* a is older than all of them */
 	assert_int_equal(save(0, "c"), -1);
 	for (int i = 0; i < LEDGER_FAILED; i++) {
 		snprintf(tag, sizeof(tag), "b%d", i);
 		assert_int_equal(begin(1, tag), LEDGER_REFUSE);
 	}
-	assert_true(save(1, "c") >= 0); /* it was waited for all the time */
+	assert_true(save(1, "c") >= 0); /* rank 1 was waited for all the time */
 }
 
 static void who_went_on_need_not_know_what_failed(void **state)
@@ -387,7 +387,7 @@ static void who_went_on_need_not_know_what_failed(void **state)
 	save(1, "a");
 	assert_int_equal(ledger_fail_tag(&ledger, 0, "b", PAWL_ENOMEM, "x"), -1);
 	assert_int_equal(begin(1, "c"), LEDGER_GRANT);
-	assert_int_equal(begin(0, "b"), LEDGER_WAIT); /* for c */
+	assert_int_equal(begin(0, "b"), LEDGER_WAIT); /* waits for c */
 	assert_true(ledger_staged(&ledger, 1, verdict.seq) < 0);
 }
 
@@ -406,7 +406,7 @@ static void more_room_for_what_failed_is_refused(void **state)
 	assert_int_equal(verdict.code, PAWL_ECANCELED);
 	assert_int_equal(begin(0, "a"), LEDGER_GRANT); /* the next attempt */
 	assert_true(verdict.seq != more.seq);
-	assert_int_equal(ask(&more), LEDGER_REFUSE); /* has no part in it */
+	assert_int_equal(ask(&more), LEDGER_REFUSE); /* rank 1 has no part in it */
 	assert_int_equal(ledger_staged(&ledger, 1, more.seq), -1);
 }
 

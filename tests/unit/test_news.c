@@ -1,4 +1,4 @@
-/* What people are to hear of a root: once, when it changes, rarely again, and when it is over. */
+/* News of a root for people: told once, when it changes, rarely again, and when it is over. */
 #include "agent/news.h"
 #include "base/clock.h"
 #include "base/err.h"
@@ -39,7 +39,7 @@ static void what_lasts_is_said_rarely(void **state)
 		now_ns += NS_PER_S;
 		assert_int_equal(news_decide(&known, &fuller, now_ns, AGAIN), NEWS_NOTHING);
 	}
-	assert_string_equal(known.text, fuller.text); /* who asks hears how it is now */
+	assert_string_equal(known.text, fuller.text); /* a query gets the present text */
 	assert_int_equal(news_decide(&known, &full, now_ns + NS_PER_S, AGAIN), NEWS_LASTS);
 	assert_int_equal(known.times, 301);
 	assert_int_equal(known.since_ns, 7);

@@ -1,5 +1,5 @@
-/* Connections between nodes, by real sockets: what arrives, who is sent away, and that nothing is
- * left behind when either end goes at any moment. */
+/* Connections between nodes, by real sockets: what arrives, which peers are sent away, and that
+ * nothing is left behind when either end goes at any moment. */
 #include "agent/node_net.h"
 #include "agent/run_port.h"
 #include "base/clock.h"
@@ -28,19 +28,18 @@
 #define TOKEN "sixteen bytes and more"
 #define BATCH 200u
 #define TRIES                                                                                      \
-	3 /* of what says nothing if this process stood still for TIME_NET_HELLO meanwhile         \
-	   */
+	3 /* attempts; one is void if this process stood still for TIME_NET_HELLO in its course */
 
-/* One end, and what it has heard. */
+/* One end of the connections, and what it has heard. */
 struct end {
 	struct node_net *net;
-	uint32_t conn;      /* newest */
-	uint32_t connected; /* times */
-	uint32_t frames;    /* times */
-	uint32_t closed;    /* times */
-	uint64_t sum;       /* of what frames said */
-	char why[256];      /* it was closed */
-	uint32_t echo;      /* frames sent back for each */
+	uint32_t conn;      /* newest connection */
+	uint32_t connected; /* times that one was made */
+	uint32_t frames;    /* frames received */
+	uint32_t closed;    /* times that one was closed */
+	uint64_t sum;       /* sum of the numbers in the frames */
+	char why[256];      /* reason of the last close */
+	uint32_t echo;      /* frames sent back for each one received */
 };
 
 static struct loop *loop;
@@ -83,7 +82,7 @@ static void on_due(struct loop_timer *timer)
 	loop_stop(loop);
 }
 
-/* The loop turns until *count is at least so much, or 20 s are over. */
+/* Turns the loop until *count is at least least, for at most 20 s. */
 static void turn_until(const uint32_t *count, uint32_t least)
 {
 	int64_t until_ns = clock_mono_ns() + 20 * NS_PER_S;
@@ -163,7 +162,7 @@ static void connect_end(void)
 	ends[1].conn = node_net_connect(ends[1].net, 0);
 }
 
-/* The loop turns until ends[1] is sent away, or *count is not 0. */
+/* Turns the loop until ends[1] is sent away or *count is not 0. Returns the latter. */
 static bool turn_unless_closed(const uint32_t *count)
 {
 	int64_t until_ns = clock_mono_ns() + 20 * NS_PER_S;
@@ -174,7 +173,7 @@ static bool turn_unless_closed(const uint32_t *count)
 	return *count > 0;
 }
 
-/* ends[1] connects, and ends[0] has heard of it: from then on neither has to hurry. */
+/* Connects ends[1], and waits until ends[0] has heard of it: from then on neither has to hurry. */
 static void meet(void)
 {
 	bool met = false;
@@ -208,7 +207,7 @@ static void frames_arrive_in_order_and_whole(void **state)
 	node_net_drop(ends[1].net, ends[1].conn);
 	turn_until(&ends[0].closed, 1);
 	assert_string_equal(ends[0].why, "its connection ended");
-	assert_int_equal(ends[1].closed, 0); /* who drops it hears no more */
+	assert_int_equal(ends[1].closed, 0); /* the end that drops it hears no more */
 	close_ends();
 }
 
@@ -253,7 +252,7 @@ static void tokens_must_be_the_same(void **state)
 		be_sent_away(cases[i].why);
 		assert_int_equal(ends[1].connected, 0);
 		turn_for(100 * NS_PER_MS);
-		assert_int_equal(ends[0].closed, 0); /* it never knew of it */
+		assert_int_equal(ends[0].closed, 0); /* ends[0] never knew of the connection */
 		close_ends();
 	}
 	open_ends(NULL, NULL);
@@ -272,7 +271,7 @@ static int connect_raw(void)
 	return fd;
 }
 
-/* Strangers say anything, in pieces, and leave at any time; who belongs there does not notice. */
+/* Strangers say anything, in pieces, and leave at any time; the nodes do not notice. */
 static void strangers_do_no_harm(void **state)
 {
 	struct rng rng = {first_seed};
@@ -307,7 +306,7 @@ static void strangers_do_no_harm(void **state)
 	close_ends();
 }
 
-/* The loop turns until the other end of fd has said something. */
+/* Turns the loop until the other end of fd has said something. */
 static void turn_until_greeted(int fd)
 {
 	char byte;
@@ -316,7 +315,7 @@ static void turn_until_greeted(int fd)
 		turn_for(NS_PER_MS));
 }
 
-/* Strangers who say hello, and nothing then. */
+/* Strangers say hello, and then nothing. */
 static void crowd(const char *token, const char *hello, size_t hello_bytes)
 {
 	int fds[NET_STRANGERS_MAX + 10];
@@ -330,7 +329,7 @@ static void crowd(const char *token, const char *hello, size_t hello_bytes)
 		turn_for(NS_PER_MS);
 	}
 	turn_until_greeted(fds[sizeof(fds) / sizeof(fds[0]) - 1]);
-	assert_int_equal(recv(fds[0], &byte, 1, MSG_DONTWAIT), 1); /* its greeting */
+	assert_int_equal(recv(fds[0], &byte, 1, MSG_DONTWAIT), 1); /* the greeting of ends[0] */
 	while (recv(fds[0], &byte, 1, MSG_DONTWAIT) == 1) {
 	}
 	assert_true(recv(fds[0], &byte, 1, MSG_DONTWAIT) == 0 || errno == ECONNRESET);
@@ -342,19 +341,20 @@ static void crowd(const char *token, const char *hello, size_t hello_bytes)
 	close_ends();
 }
 
-/* Who says nothing at all is sent away, the oldest first, when there are too many: at once. */
+/* Strangers that say nothing at all are sent away at once, the oldest first, when there are too
+ * many. */
 static void silent_strangers_make_room(void **state)
 {
 	crowd(TOKEN, "", 0);
 }
 
-/* So is who says no more than everybody can. */
+/* Strangers that say no more than everybody can are sent away as well. */
 static void strangers_who_greet_make_room(void **state)
 {
 	crowd(NULL, "pawl-r\x01", 8); /* the last byte: no token */
 }
 
-/* One that does not read is lost, and holds up nobody. */
+/* A node that does not read is lost, and holds up nobody. */
 static void who_does_not_read_is_lost(void **state)
 {
 	open_ends(TOKEN, TOKEN);
@@ -367,7 +367,8 @@ static void who_does_not_read_is_lost(void **state)
 	close_ends();
 }
 
-/* Each allocation and each call that can fail fails once: it is an error, or it is done without. */
+/* Each allocation and each call that can fail fails once: that is an error, or the node does
+ * without. */
 static void what_the_system_refuses(void **state)
 {
 	static const char *const points[] = {"node.conn", "node.session", "node.connect",

@@ -7,7 +7,7 @@
 
 static uint64_t first_seed;
 
-/* Hosts from 0 on come, and the group starts. */
+/* Starts hosts from 0 on, which form a group. */
 static void start_all(uint32_t nodes, uint32_t places)
 {
 	begin_world(first_seed, nodes, places);
@@ -128,7 +128,7 @@ static void a_lost_node_is_named_and_replaced(void **state)
 	assert_int_equal(w.hosts[5].status, 0);
 }
 
-/* Cut off, it kills its workers itself, and is taken back. */
+/* A node that is cut off kills its workers itself, and is taken back. */
 static void a_node_that_was_cut_off_comes_back(void **state)
 {
 	start_all(2, 1);
@@ -153,10 +153,10 @@ static void the_next_place_takes_over(void **state)
 	run_for(8 * S_NS);
 	assert_int_equal(w.hosts[1].nodes.role, NODES_LEADING);
 	assert_int_equal(w.hosts[2].nodes.role, NODES_MEMBER);
-	start_host(4); /* it has no place's address */
+	start_host(4); /* host 4 has no place's address */
 	run_for(10 * S_NS);
 	check_group();
-	assert_int_equal(w.hosts[4].generation, 3); /* it goes on from what the members knew */
+	assert_int_equal(w.hosts[4].generation, 3); /* host 4 goes on from what the members knew */
 	assert_int_equal(w.hosts[4].start.ledger.restarts, 1);
 	end_all_workers(0);
 	run_for(5 * S_NS);
@@ -180,7 +180,7 @@ static void a_new_coordinator_learns_how_far_the_job_is(void **state)
 	assert_int_equal(w.hosts[6].start.ledger.restarts, 1);
 }
 
-/* The second place's host is there first; once the first one is, it gives way. */
+/* The second place's host is there first; it gives way once the first place's host is. */
 static void the_first_place_has_precedence(void **state)
 {
 	begin_world(first_seed, 3, 2);
@@ -202,14 +202,14 @@ static void a_signal_at_one_node_is_a_notice_on_all(void **state)
 	for (uint32_t h = 0; h < 3; h++) {
 		assert_int_equal(w.hosts[h].noticed, 15);
 	}
-	check_group(); /* they may finish */
+	check_group(); /* the workers may finish */
 	end_all_workers(0);
 	run_for(5 * S_NS);
 	all_left_with(143);
 }
 
-/* As srun signals them, and Slurm and a keeper the same one: who still saves is not killed. A
- * second one at the same node later does that. */
+/* All nodes are signalled, as srun does, twice each, as Slurm and a keeper do: workers that still
+ * save are not killed. A second signal at the same node later kills them. */
 static void a_signal_at_all_nodes_is_one(void **state)
 {
 	for (uint32_t first = 0; first < 3; first++) {
@@ -241,7 +241,7 @@ static void workers_that_do_not_leave_are_killed(void **state)
 	all_left_with(143);
 }
 
-/* What the node of rank 0 wrote is told to all others. */
+/* The root that one node reports is told to all others. */
 static void a_root_is_told_to_the_others(void **state)
 {
 	for (uint32_t at = 0; at < 2; at++) {
@@ -280,7 +280,7 @@ static void leaving_needs_no_coordinator(void **state)
 	run_for(S_NS);
 	assert_int_equal(w.hosts[1].status, 143);
 	run_for(15 * S_NS);
-	assert_int_equal(w.hosts[2].status, 143); /* its own were killed at the deadline */
+	assert_int_equal(w.hosts[2].status, 143); /* host 2's workers were killed in time */
 }
 
 static void missing_nodes_are_told_and_the_wait_ends(void **state)
@@ -329,7 +329,7 @@ static void who_does_not_fit_is_refused(void **state)
 	assert_true(w.hosts[5].alive[0]);
 }
 
-/* A coordinator that stood still takes nobody for lost because of it; but its members do. */
+/* A job waits for its servers, and starts again with another one when one is lost. */
 static void servers_are_waited_for_and_replaced(void **state)
 {
 	struct nodes_options options;
@@ -373,7 +373,7 @@ static void servers_are_waited_for_and_replaced(void **state)
 	run_for(40 * S_NS);
 	end_all_workers(0);
 	run_for(5 * S_NS);
-	assert_int_equal(w.hosts[0].status, w.hosts[6].status); /* they hear of the end */
+	assert_int_equal(w.hosts[0].status, w.hosts[6].status); /* the servers hear of the end */
 	assert_int_equal(w.hosts[0].status, w.hosts[7].status);
 	assert_false(w.hosts[0].on);
 }
@@ -387,13 +387,14 @@ static void a_job_without_servers_refuses_them(void **state)
 	check_group();
 }
 
+/* A coordinator that stood still takes nobody for lost because of that; but its members do. */
 static void who_stood_still_blames_nobody(void **state)
 {
 	struct nodes *n;
 
 	start_all(2, 1);
 	n = &w.hosts[0].nodes;
-	w.now_ns += 1900 * MS_NS; /* shorter than what members wait */
+	w.now_ns += 1900 * MS_NS; /* shorter than members wait */
 	step_host(0, (struct nodes_event){.kind = NODES_TICK});
 	assert_int_equal(n->policy.phase, RUN_WORKING);
 	w.now_ns += 60 * S_NS;
@@ -436,7 +437,7 @@ static uint32_t count_on(void)
 	return on;
 }
 
-/* Something bad happens to somebody. */
+/* Something bad happens to a random host. */
 static void disturb(void)
 {
 	uint32_t h = (uint32_t)rng_below(&w.rng, HOSTS);
@@ -456,7 +457,7 @@ static void disturb(void)
 	case 2:
 		w.cut[h] = !w.cut[h];
 		break;
-	case 3: /* fewer than two jobs need: halves of a network must not both be whole */
+	case 3: /* Fewer hosts than two jobs need: halves of a network must not both be whole. */
 		if (!host->on && count_on() < 2 * w.nodes - 1) {
 			start_host(h);
 		}
@@ -471,7 +472,7 @@ static void disturb(void)
 	}
 }
 
-/* Everything is well again: as many hosts as needed, on one network, one with each place. */
+/* Makes everything well again: as many hosts as needed, on one network, one with each place. */
 static void heal(void)
 {
 	uint32_t on = count_on();

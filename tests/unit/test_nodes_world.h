@@ -27,15 +27,15 @@
 
 /* Something that will happen to a host. */
 struct later {
-	int64_t at_ns;  /* when; 0: this one is free */
-	uint64_t order; /* of those at one time */
-	uint32_t host;  /* to which */
-	uint32_t life;  /* of the host: another one has begun since if it differs */
+	int64_t at_ns;  /* time of the event; 0: this entry is free */
+	uint64_t order; /* order among the events of one time */
+	uint32_t host;  /* host that the event happens to */
+	uint32_t life;  /* life of that host; the event is void if another one has begun */
 	struct nodes_event event;
 	struct node_frame frame; /* event.frame, if it has one */
 };
 
-/* Both ends of a connection have one number. */
+/* A connection; both ends have its index as their number. */
 struct line {
 	uint32_t a, b; /* hosts; b NOBODY: nobody listens there */
 	uint32_t a_life, b_life;
@@ -44,19 +44,19 @@ struct line {
 
 struct host {
 	struct nodes nodes;
-	bool on;             /* it runs */
-	bool serves;         /* it is no node, but only adds */
-	bool silent;         /* it says nothing any more */
-	uint32_t life;       /* how often it was started */
-	int listening;       /* place, or -1 */
-	uint32_t ports;      /* given out */
-	uint32_t generation; /* started last */
+	bool on;             /* runs */
+	bool serves;         /* a server, which only adds, and no node */
+	bool silent;         /* says nothing any more */
+	uint32_t life;       /* number of starts */
+	int listening;       /* place that it listens at, or -1 */
+	uint32_t ports;      /* number of ports given out */
+	uint32_t generation; /* generation started last */
 	struct node_frame start;
 	bool alive[WORKERS];
-	uint64_t told;   /* number; 0 */
-	int noticed;     /* signal; 0 */
-	int status;      /* it left with; -1: it did not */
-	char said[4096]; /* all that it told people */
+	uint64_t told;   /* nonce told last; 0: none */
+	int noticed;     /* signal noticed; 0: none */
+	int status;      /* exit status; -1: has not left */
+	char said[4096]; /* everything that it told people */
 };
 
 struct world {
@@ -64,16 +64,17 @@ struct world {
 	struct later later[EVENTS];
 	struct line lines[EVENTS];
 	uint32_t lines_n;
-	uint32_t nodes;            /* of the job */
-	uint32_t place_of[PLACES]; /* host that has the address */
+	uint32_t nodes;            /* nodes of the job */
+	uint32_t place_of[PLACES]; /* host that has the place's address */
 	uint32_t places;
-	bool cut[HOSTS]; /* from the network: what is sent is lost, and nobody is told */
+	/* Cut off from the network: frames are lost, and nobody is told. */
+	bool cut[HOSTS];
 	int64_t now_ns;
 	uint64_t order;
 	struct rng rng;
 	uint32_t max_restarts;
 	int64_t delay_max_ns;
-	uint32_t salt; /* of delays */
+	uint32_t salt; /* varies the delays */
 };
 
 static struct world w;
@@ -98,7 +99,8 @@ static void happen(uint32_t host, int64_t delay_ns, struct nodes_event event,
 	fail_msg("too many events");
 }
 
-/* From each to each it takes another time, and the order of what is sent is kept. */
+/* Returns the delay from one host to another. Each pair has a constant one, so that what is sent
+ * keeps its order. */
 static int64_t delay(uint32_t from, uint32_t to)
 {
 	return MS_NS + (int64_t)((from * 7 + to * 13 + w.salt) % 10) * w.delay_max_ns / 10;
@@ -163,11 +165,11 @@ static void do_send(void *user, uint32_t conn, const struct node_frame *frame)
 	struct wire_out out = {0};
 	struct node_frame got;
 
-	node_frame_put(&out, frame); /* what is said can be said, and is understood */
+	node_frame_put(&out, frame); /* every frame can be encoded and decoded */
 	assert_int_equal(node_frame_get(out.bytes, out.len_bytes, &got, NULL), out.len_bytes);
 	wire_out_deinit(&out);
 	if (w.cut[me] || w.cut[to]) {
-		w.lines[conn].up = false; /* what is lost is lost, and nothing after it arrives */
+		w.lines[conn].up = false; /* after a loss nothing more arrives */
 	}
 	if (w.lines[conn].up) {
 		happen(to, delay(me, to), (struct nodes_event){.kind = NODES_FRAME, .conn = conn},
@@ -192,7 +194,7 @@ static void do_close(void *user, uint32_t conn)
 	}
 }
 
-/* Looks up a name, which may take long: nobody does who has signs of life to give. */
+/* Looks up a name, which may take long: members, which must send heartbeats, never do. */
 static int do_address(void *user, uint32_t place, char *address, struct pawl_err *err)
 {
 	assert_int_not_equal(host_of(user)->nodes.role, NODES_MEMBER);
@@ -216,7 +218,7 @@ static void do_start(void *user, const struct node_frame *start)
 	host->generation = start->ledger.generation;
 	host->start = *start;
 	for (uint32_t i = 0; i < WORKERS; i++) {
-		assert_false(host->alive[i]); /* none of the group before is left */
+		assert_false(host->alive[i]); /* no worker of the group before is left */
 		host->alive[i] = true;
 	}
 }
@@ -226,7 +228,7 @@ static void do_notice(void *user, int signal, int64_t left_ns)
 	host_of(user)->noticed = signal;
 }
 
-/* A worker of a host ends, now or in a moment. */
+/* Ends a worker of a host, now or in a moment. */
 static void end_worker(uint32_t h, uint32_t i, int status, int64_t delay_ns)
 {
 	struct host *host = &w.hosts[h];
@@ -260,7 +262,8 @@ static void do_drain(void *user)
 		NULL);
 }
 
-/* What a process that ends leaves: closed connections; a machine that dies leaves nothing. */
+/* Ends a host. A process leaves closed connections; a machine that dies (silently) leaves
+ * nothing. */
 static void end_host(uint32_t h, bool silently)
 {
 	struct host *host = &w.hosts[h];
@@ -379,7 +382,7 @@ static void start_host(uint32_t h)
 	start_host_as(h, usual());
 }
 
-/* A host that only adds begins to serve the job. */
+/* Starts a server, a host that only adds. */
 static void start_server(uint32_t h)
 {
 	struct host *host = &w.hosts[h];
@@ -393,7 +396,7 @@ static void start_server(uint32_t h)
 	do_connect(host, 0);
 }
 
-/* What `pawl serve` does. */
+/* Handles an event as `pawl serve` does. */
 static void step_server(struct host *host, const struct nodes_event *event)
 {
 	struct node_frame frame = {.kind = NODE_SERVE, .who = 1 + index_of(host)};
@@ -421,7 +424,7 @@ static void step_host(uint32_t h, struct nodes_event event)
 	nodes_step(&w.hosts[h].nodes, &event);
 }
 
-/* The next thing that happens, no later than until_ns. False: nothing does. */
+/* Lets the next thing happen, no later than until_ns. Returns false if there is nothing. */
 static bool step_world(int64_t until_ns)
 {
 	struct later *next = NULL;
@@ -484,7 +487,7 @@ static uint32_t count_working(void)
 	return n;
 }
 
-/* All that work are one group, which is whole. */
+/* Checks that all working hosts are one group, which is whole. */
 static void check_group(void)
 {
 	uint32_t generation = 0;

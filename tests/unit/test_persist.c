@@ -1,4 +1,4 @@
-/* The storage thread of a root: as the agent leaves, and among many damaged tags. */
+/* The storage thread of a root: when the agent leaves, and among many damaged tags. */
 #include "agent/news.h"
 #include "agent/persist.h"
 #include "base/fault.h"
@@ -53,13 +53,13 @@ static bool opens(const char *root, struct loop *loop)
 	return job.rv == 0;
 }
 
-/* The second one waits for the root that the first one has, and is left to itself meanwhile. When
- * it has it at last, it lets it go. */
+/* The second thread waits for the root that the first one has, and is left to itself meanwhile.
+ * When it has the root at last, it lets it go. */
 static void who_was_left_to_itself_keeps_no_root(void **state)
 {
-	static struct persist *left; /* its memory stays */
+	static struct persist *left; /* left to itself; its memory stays */
 	static struct persist_job waits;
-	static struct loop *loop; /* which it wakes */
+	static struct loop *loop; /* loop that the second thread wakes */
 	char root[] = "/tmp/pawl-persist-XXXXXX";
 	struct persist_job job;
 	struct persist *persist;
@@ -71,14 +71,14 @@ static void who_was_left_to_itself_keeps_no_root(void **state)
 	left = start(root, loop, &waits);
 	within_pace(0.3);
 	if (persist_stop(left, 100)) {
-		left = NULL; /* this process stood still for so long that it had given up */
+		left = NULL; /* this process stood still for so long that the thread had given up */
 	}
 	assert_true(persist_stop(persist, WAIT_MS));
 	WITHIN_DOING(WITHIN_LONG_S, opens(root, loop), within_pace(0.2));
 	nftw(root, remove_it, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* The agent leaves before the thread has come to what was submitted: under ASan, nothing leaks. */
+/* The agent leaves before the thread has come to the jobs submitted: under ASan, nothing leaks. */
 static void what_is_not_begun_is_freed(void **state)
 {
 	char root[] = "/tmp/pawl-persist-XXXXXX";
@@ -105,7 +105,7 @@ static void what_is_not_begun_is_freed(void **state)
 
 /* ---- many damaged tags ---- */
 
-/* A root with the whole tag of a step, and n of the steps from first on that are none. */
+/* Makes a root with a whole tag, and n damaged tags of the steps from first on. */
 static void make_root(char *root, uint64_t whole, uint64_t first, uint64_t n)
 {
 	struct store *store;
@@ -124,7 +124,7 @@ static void make_root(char *root, uint64_t whole, uint64_t first, uint64_t n)
 	store_close(store);
 }
 
-/* Opens a root and looks for its newest whole tag; *news: how many things people are to hear. */
+/* Opens a root and looks for its newest whole tag. *news: number of news items for people. */
 static uint64_t find_newest(const char *root, unsigned *news)
 {
 	struct news_item item;
@@ -149,7 +149,7 @@ static uint64_t find_newest(const char *root, unsigned *news)
 	return find.step;
 }
 
-/* How often that passes a point of the store. */
+/* Returns how often a search passes a point of the store. */
 static uint64_t count_calls(const char *point, uint64_t damaged)
 {
 	char root[] = "/tmp/pawl-persist-XXXXXX";
@@ -171,7 +171,8 @@ static void older_damage_costs_nothing(void **state)
 	assert_int_equal(count_calls("store.stat", 20), count_calls("store.stat", 400));
 }
 
-/* As many as are kept there are put aside: the newest. The others stay, and are one line more. */
+/* Only as many tags as .bad keeps are put aside, the newest. The others stay, and are one more news
+ * item. */
 static void a_mass_of_damage_stays_where_it_is(void **state)
 {
 	char root[] = "/tmp/pawl-persist-XXXXXX";

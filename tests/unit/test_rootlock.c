@@ -93,7 +93,7 @@ static void a_holder_gives_a_terminal_no_orders(void **state)
 	struct pawl_err err;
 	int fd;
 
-	remove(lock); /* of one that failed */
+	remove(lock); /* may be left by a test that failed */
 	put(lock, "job \033]0;x\007 (pid 7)\n");
 	fd = open(lock, O_RDONLY | O_CLOEXEC);
 	assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);

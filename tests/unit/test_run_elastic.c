@@ -1,5 +1,5 @@
-/* How `pawl run --elastic` adds, misses and sends away workers: by example, then over random
- * histories. */
+/* How `pawl run --elastic` adds workers, does without them and sends them away: by example, then
+ * over random histories. */
 #include "agent/run_policy.h"
 #include "base/rng.h"
 
@@ -41,7 +41,7 @@ static unsigned begin(uint32_t workers, uint32_t least, uint32_t max_restarts)
 	return step((struct run_event){.kind = RUN_BEGIN});
 }
 
-/* One that the others do not need. */
+/* Ends a worker that the others do not need. */
 static unsigned missed(int status, int64_t lasted_ns)
 {
 	return step((struct run_event){.kind = RUN_EXITED,
@@ -50,7 +50,8 @@ static unsigned missed(int status, int64_t lasted_ns)
 		.lasted_ns = lasted_ns});
 }
 
-/* One that was told to leave ends, and those that train go on, or none of them lives. */
+/* Ends a worker that was told to leave. survivable: those that train go on; or none of them
+ * lives. */
 static unsigned told_ended(int status, bool survivable)
 {
 	return step((struct run_event){.kind = RUN_EXITED,
@@ -59,7 +60,7 @@ static unsigned told_ended(int status, bool survivable)
 		.survivable = survivable});
 }
 
-/* One that was left behind fails, and the door names none that lives. */
+/* Fails a worker that was left behind; the door names no live one. */
 static unsigned outside(int status)
 {
 	return step((struct run_event){.kind = RUN_EXITED, .status = status, .outside = true});
@@ -96,14 +97,14 @@ static void a_worker_that_fails_is_replaced(void **state)
 	}
 	assert_int_equal(missed(0, 60 * S), RUN_DO_DRAIN);
 	step((struct run_event){.kind = RUN_DRAINED, .ok = true});
-	assert_int_equal(policy.status, 0); /* nobody missed it */
+	assert_int_equal(policy.status, 0); /* the job did not need the failed worker */
 }
 
 static void the_last_one_is_the_group(void **state)
 {
 	begin(1, 1, 3);
 	assert_int_equal(missed(137, 60 * S), RUN_DO_START);
-	begin(2, 1, 3); /* nor are two of which one leaves */
+	begin(2, 1, 3); /* nor are two, one of which leaves */
 	scaled(1, true);
 	assert_int_equal(missed(137, 60 * S), RUN_DO_KILL);
 	assert_int_equal(parted(), RUN_DO_START);
@@ -115,7 +116,7 @@ static void where_others_need_it_all_start_again(void **state)
 	begin(2, 1, 3);
 	now_ns += 60 * S;
 	assert_int_equal(step((struct run_event){.kind = RUN_EXITED, .status = 1}), RUN_DO_KILL);
-	begin(2, 1, 3); /* others would fail by it as well */
+	begin(2, 1, 3); /* the others would fail alike */
 	assert_int_equal(missed(RUN_EXIT_USER, 60 * S), RUN_DO_KILL);
 }
 
@@ -154,7 +155,7 @@ static void more_are_added_and_fewer_leave(void **state)
 	assert_int_equal(policy.change, 2);
 	assert_int_equal(scaled(1, true), RUN_DO_PART);
 	assert_int_equal(policy.change, 3);
-	assert_int_equal(scaled(2, true), RUN_DO_ADD); /* those that were told leave */
+	assert_int_equal(scaled(2, true), RUN_DO_ADD); /* the workers that were told still leave */
 	assert_int_equal(policy.change, 1);
 	for (int i = 0; i < 3; i++) {
 		assert_int_equal(parted(), 0);
@@ -162,11 +163,11 @@ static void more_are_added_and_fewer_leave(void **state)
 	assert_int_equal(policy.alive, 2);
 	assert_int_equal(scaled(2, true), 0);
 	assert_int_equal(missed(0, S), 0);
-	assert_false(run_policy_can_scale(&policy)); /* it comes to its end */
+	assert_false(run_policy_can_scale(&policy)); /* the job comes to its end */
 	assert_int_equal(missed(0, S), RUN_DO_DRAIN);
 }
 
-/* Those that are left have nothing to go on with: they wait for others. */
+/* The workers that are left have nothing to go on with: they wait for others. */
 static void who_would_join_is_no_group(void **state)
 {
 	begin(2, 1, 1);
@@ -181,10 +182,10 @@ static void who_would_join_is_no_group(void **state)
 	assert_int_equal(told_ended(RUN_EXIT_LEFT, false), RUN_DO_KILL);
 	assert_int_equal(missed(137, 0), RUN_DO_DRAIN);
 	assert_int_equal(policy.status,
-		RUN_EXIT_FAILURE); /* it did as it was told, but the job failed */
+		RUN_EXIT_FAILURE); /* the worker did as it was told, but the job failed */
 }
 
-/* It was the last one, and had no others to leave. */
+/* The worker that is told to leave is the last one, and has no others to leave. */
 static void who_is_told_to_leave_may_come_to_the_end(void **state)
 {
 	begin(2, 1, 1);
@@ -198,13 +199,13 @@ static void who_is_told_to_leave_may_come_to_the_end(void **state)
 	assert_int_equal(policy.status, 0);
 }
 
-/* It was stopped, the others went on without it, and it wakes as they are through. */
+/* A worker was stopped, the others went on without it, and it wakes as they end. */
 static void who_is_left_behind_is_not_missed_at_the_end(void **state)
 {
 	begin(3, 1, 1);
 	assert_int_equal(missed(0, 60 * S), 0);
 	assert_int_equal(outside(1), 0);
-	assert_int_equal(missed(0, 60 * S), RUN_DO_DRAIN); /* one of those that train, still */
+	assert_int_equal(missed(0, 60 * S), RUN_DO_DRAIN); /* one of those that train, as before */
 	begin(2, 1, 1);
 	missed(0, 60 * S);
 	assert_int_equal(outside(RUN_EXIT_USER), RUN_DO_DRAIN);
@@ -220,7 +221,7 @@ static void who_trains_is_missed_at_the_end(void **state)
 	assert_int_equal(outside(1), 0);
 	assert_int_equal(step((struct run_event){.kind = RUN_EXITED, .status = 1}), RUN_DO_START);
 	assert_int_equal(policy.restarts, 1);
-	assert_int_equal(outside(1), RUN_DO_KILL); /* nobody has come to an end */
+	assert_int_equal(outside(1), RUN_DO_KILL); /* no worker has come to its end */
 }
 
 static void others_leave_all_and_start_again(void **state)
@@ -247,7 +248,7 @@ static void others_leave_all_and_start_again(void **state)
 	assert_int_equal(policy.status, 143);
 }
 
-/* The workers, as whoever starts them knows them. */
+/* The workers, as known to whoever starts them. */
 struct seen {
 	uint32_t alive, leaving;
 	bool quiet; /* nobody asks for anything any more, and nothing fails */
@@ -308,7 +309,7 @@ static void check_actions(unsigned actions, struct seen *seen)
 	seen->over = (actions & RUN_DO_EXIT) != 0;
 }
 
-/* Whatever comes: those that live are those that were started, and it ends. */
+/* Whatever comes: the workers that live are those that were started, and the history ends. */
 static void every_history_ends_well(void **state)
 {
 	const char *given = getenv("PAWL_TEST_SEED");

@@ -1,5 +1,5 @@
 /* `pawl run --elastic --door`: what the end of a rank means where others have launchers of their
- * own, and what is done then; by example, then over random histories. */
+ * own, and what is done about it; by example, then over random histories. */
 #include "agent/run_joint.h"
 #include "base/rng.h"
 #include "base/times.h"
@@ -124,11 +124,11 @@ static void it_is_never_started_again(void **state)
 	begin(1, 1, 3);
 	assert_int_equal(failed(9, false, 60 * S), RUN_DO_DRAIN);
 	check_end(9);
-	begin(2, 1, 3); /* and nobody is replaced by one that fails alike */
+	begin(2, 1, 3); /* a rank that fails alike is replaced by nobody */
 	assert_int_equal(failed(RUN_EXIT_USER, true, 60 * S), RUN_DO_KILL);
 }
 
-/* One that comes while those that train let nobody in is no reason to end them. */
+/* A rank that comes while those that train let nobody in is no reason to end them. */
 static void who_is_not_let_in_ends_no_other(void **state)
 {
 	begin(2, 1, 3);
@@ -147,7 +147,7 @@ static unsigned crashed(bool survivable)
 		.survivable = survivable});
 }
 
-/* It was told to leave, as the last one stayed, and has failed. */
+/* The only rank is told to leave, and fails instead. */
 static void who_crashes_has_not_left(void **state)
 {
 	begin(1, 1, 3);
@@ -221,7 +221,7 @@ static void who_stops_unasked_was_told_so_elsewhere(void **state)
 	begin(1, 1, 3);
 	assert_int_equal(stopped(), RUN_DO_DRAIN);
 	check_end(RUN_EXIT_STOPPED);
-	begin(2, 1, 3); /* one that does not end with it */
+	begin(2, 1, 3); /* one rank does not end with it */
 	stopped();
 	assert_int_equal(timeout(), RUN_DO_KILL);
 	assert_int_equal(failed(137, true, S), RUN_DO_DRAIN);
@@ -243,7 +243,7 @@ static void it_leaves_and_the_others_go_on(void **state)
 	assert_int_equal(left(), 0);
 	assert_int_equal(left(), RUN_DO_DRAIN);
 	check_end(RUN_EXIT_LEFT);
-	begin(3, 1, 3); /* some were told before, by themselves */
+	begin(3, 1, 3); /* some ranks were told before, by themselves */
 	scaled(2);
 	assert_int_equal(quit(), RUN_DO_PART);
 	assert_int_equal(policy.change, 2);
@@ -251,12 +251,12 @@ static void it_leaves_and_the_others_go_on(void **state)
 	left();
 	assert_int_equal(left(), RUN_DO_DRAIN);
 	check_end(RUN_EXIT_LEFT);
-	begin(2, 1, 3); /* one dies on the way */
+	begin(2, 1, 3); /* one rank dies on the way */
 	quit();
 	assert_int_equal(failed(137, true, 60 * S), 0);
 	assert_int_equal(left(), RUN_DO_DRAIN);
 	check_end(RUN_EXIT_LEFT);
-	begin(1, 1, 3); /* or before it is replaced */
+	begin(1, 1, 3); /* the rank dies before it is replaced */
 	for (int i = 0; i < 3; i++) {
 		failed(1, true, S);
 	}
@@ -271,17 +271,17 @@ static void who_is_to_leave_may_come_to_the_end(void **state)
 	assert_int_equal(ended(), 0);
 	assert_int_equal(left(), RUN_DO_DRAIN);
 	check_end(0);
-	begin(2, 1, 3); /* of a job that is to stop meanwhile */
+	begin(2, 1, 3); /* a job that is to stop meanwhile */
 	quit();
 	assert_int_equal(stopped(), RUN_DO_NOTICE);
 	assert_int_equal(left(), RUN_DO_DRAIN);
 	check_end(RUN_EXIT_STOPPED);
-	begin(2, 1, 3); /* of one that fails */
+	begin(2, 1, 3); /* a job that fails */
 	quit();
 	assert_int_equal(failed(9, false, S), RUN_DO_KILL);
 	assert_int_equal(left(), RUN_DO_DRAIN);
 	check_end(9);
-	begin(2, 1, 3); /* or is told to, here */
+	begin(2, 1, 3); /* a job that is signalled here */
 	quit();
 	assert_int_equal(signaled(), RUN_DO_NOTICE);
 	left();
@@ -299,7 +299,7 @@ static void a_signal_while_none_lives_ends_it(void **state)
 	check_end(143);
 }
 
-/* No other takes its place, and it has not come there. */
+/* No other rank takes the place of the last one, which has not come to the end. */
 static void the_last_one_that_fails_at_the_end_failed(void **state)
 {
 	begin(3, 1, 3);
@@ -309,7 +309,7 @@ static void the_last_one_that_fails_at_the_end_failed(void **state)
 	check_end(8);
 }
 
-/* All that are left were told to leave: there are to be others. */
+/* All ranks that are left were told to leave: there are to be others. */
 static void the_last_that_leaves_is_no_end(void **state)
 {
 	begin(2, 1, 9);
@@ -325,7 +325,7 @@ static void the_last_that_leaves_is_no_end(void **state)
 	check_end(0);
 }
 
-/* The workers, as whoever starts them knows them. */
+/* The workers, as known to whoever starts them. */
 struct seen {
 	uint32_t alive, leaving;
 	bool quiet; /* nobody asks for anything any more, and nothing fails */
@@ -388,7 +388,7 @@ static void check_actions(unsigned actions, struct seen *seen)
 	seen->over = (actions & RUN_DO_EXIT) != 0;
 }
 
-/* Whatever comes: those that live are those that were started, and it ends. */
+/* Whatever comes: the workers that live are those that were started, and the history ends. */
 static void every_history_ends_well(void **state)
 {
 	const char *given = getenv("PAWL_TEST_SEED");
@@ -431,12 +431,12 @@ static void others_go_on_once_they_have_said_so(void **state)
 	assert_int_equal(judge(0, 64, 2, (uint32_t[]){0, 64}), RUN_UNKNOWN);
 	assert_int_equal(judge(0, 64, 1, (uint32_t[]){0}), RUN_GO_ON);
 	assert_int_equal(judge(0, 64, 1, (uint32_t[]){128}), RUN_GO_ON);
-	/* one of ours lives */
+	/* One of our ranks lives. */
 	assert_int_equal(judge(2, 64, 3, (uint32_t[]){0, 64, 65}), RUN_GO_ON);
 	assert_int_equal(judge(1ull << 63, 64, 2, (uint32_t[]){64, 127}), RUN_GO_ON);
-	/* it lives, but is only to join */
+	/* The rank that lives is only to join. */
 	assert_int_equal(judge(4, 64, 2, (uint32_t[]){64, 65}), RUN_UNKNOWN);
-	/* those of ours that are listed are as dead as it is */
+	/* The ranks of ours that are listed are as dead as this one. */
 	assert_int_equal(judge(0, 64, 1, (uint32_t[]){65}), RUN_UNKNOWN);
 	assert_int_equal(judge(0, 64, 0, (uint32_t[]){0}), RUN_UNKNOWN);
 }
@@ -463,7 +463,7 @@ static void without_a_door_who_joins_may_yet_find_one(void **state)
 	assert_int_equal(run_joint_judge(&ours, &dark, &end, &just_now), RUN_UNKNOWN);
 }
 
-/* The launcher that began, as long as no rank of another one trains, or has. */
+/* Only the launcher that began may begin anew, as long as no rank of another one trains, or has. */
 static void the_first_alone_may_begin_anew(void **state)
 {
 	struct run_joint_ranks ours = {.first = 0, .alive = 1};
@@ -491,7 +491,7 @@ static void the_first_alone_may_begin_anew(void **state)
 	assert_int_equal(policy.restarts, 1);
 }
 
-/* However long their step takes: as long as they show that they live. */
+/* Others are waited for as long as they show that they live, however long their step takes. */
 static void others_are_waited_for_while_they_live(void **state)
 {
 	struct run_joint_ranks ours = {.first = 64, .joins = true};
@@ -505,7 +505,8 @@ static void others_are_waited_for_while_they_live(void **state)
 	door.state = RUN_DOOR_DARK;
 	assert_int_equal(run_joint_judge(&ours, &door, &end, &heard), RUN_ALONE);
 	door.state = RUN_DOOR_OPEN;
-	ours.quits = true; /* it need not wait until it is known that it is not replaced */
+	/* A launcher that quits need not wait to learn that it is not replaced. */
+	ours.quits = true;
 	assert_int_equal(run_joint_judge(&ours, &door, &end, &heard), RUN_ALONE);
 	heard = (struct run_joint_heard){.lives = true};
 	assert_int_equal(run_joint_judge(&ours, &door, &end, &heard), RUN_GO_ON);
@@ -518,14 +519,14 @@ static void a_sign_of_life_is_one_that_changed(void **state)
 	struct run_door_alive alive = {.beat = 7, .ranks = 1};
 	uint64_t beat = 0;
 
-	assert_false(run_joint_hear(&beat, &alive, 3)); /* it may be of one that was killed */
+	assert_false(run_joint_hear(&beat, &alive, 3)); /* may be that of a rank that was killed */
 	assert_false(run_joint_hear(&beat, &alive, 3));
-	alive.beat = 5; /* of its own clock: of a host that was booted */
+	alive.beat = 5; /* a smaller one counts: its clock starts anew when a host is booted */
 	assert_true(run_joint_hear(&beat, &alive, 3));
 	assert_false(run_joint_hear(&beat, &alive, 3));
 	alive.beat = 6;
-	assert_false(run_joint_hear(&beat, &alive, 2)); /* only one that is to join */
-	alive = (struct run_door_alive){0};             /* not there, or cannot be read */
+	assert_false(run_joint_hear(&beat, &alive, 2)); /* only one rank, which is to join */
+	alive = (struct run_door_alive){0};             /* no file, or one that cannot be read */
 	assert_false(run_joint_hear(&beat, &alive, 3));
 	alive = (struct run_door_alive){.beat = 6, .ranks = 3};
 	assert_false(run_joint_hear(&beat, &alive, 3));
@@ -533,7 +534,7 @@ static void a_sign_of_life_is_one_that_changed(void **state)
 	assert_true(run_joint_hear(&beat, &alive, 2));
 }
 
-/* What is read of a file of these bytes; NULL: of none. */
+/* Reads a door file with these bytes; NULL: no file. */
 static struct run_door read_door(const char *text)
 {
 	char path[] = "/tmp/pawl-door-XXXXXX";
@@ -587,7 +588,7 @@ static void a_door_is_closed_with_a_code(void **state)
 	run_door_close(path, 0);
 	run_door_read(&door, path);
 	assert_true(door.state == RUN_DOOR_OVER && door.status == 0);
-	run_door_close(path, 9); /* it has come to its end */
+	run_door_close(path, 9); /* the job has come to its end already */
 	run_door_read(&door, path);
 	assert_true(door.state == RUN_DOOR_OVER && door.status == 0);
 	run_door_remove(path);

@@ -81,8 +81,8 @@ static void others_end_a_flushed_line(void **state)
 	assert_string_equal(out, "[a] 10%\n[b] hey\n[a] 20%\n");
 }
 
-/* What a terminal shows of out, line by line: \r goes to the line's begin, ESC [ 2 K erases it,
- * other sequences (ESC [ m) change nothing. */
+/* Returns what a terminal shows of out, line by line: \r goes to the begin of the line, ESC [ 2 K
+ * erases it, other sequences (ESC [ m) change nothing. */
 static const char *shown(void)
 {
 	static char seen[OUT_MAX];
@@ -118,7 +118,7 @@ static void a_bar_does_not_paint_over_the_prefix(void **state)
 		"\r  0%\r\x1b[2K 50%\r\x1b[2K100%\n",            /* rich */
 		"  0%\x1b[2K\r 50%\x1b[2K\r100%\n",              /* the other way round */
 		"\r\x1b[32m  0%\x1b[0m\r\x1b[1;32m100%\x1b[m\n", /* in colours */
-		"100%\r\n",                                      /* a line of another system's */
+		"100%\r\n",                                      /* a line end of another system */
 	};
 
 	for (size_t i = 0; i < sizeof(bars) / sizeof(bars[0]); i++) {
@@ -149,8 +149,8 @@ static void bars_of_two_ranks(void **state)
 	assert_string_equal(shown(), "[a]  50%\n[b]  70%\n[a]  50%\n[b]  70%\n[a]  50%\n[b]  70%");
 }
 
-/* Whatever is painted over what: a terminal shows each line as without a prefix, and that in
- * front. */
+/* A terminal shows each line as it does without a prefix, and the prefix in front, whatever is
+ * painted over what. */
 static void random_bars_keep_their_prefix(void **state)
 {
 	static const char *const words[] = {"\n", "\r", "\x1b[2K\r", "\r\x1b[2K", "\x1b[36m", "0",

@@ -1,4 +1,4 @@
-/* What `pawl run` prints: in order, whole, and never in the way. The thread is held up by a pipe
+/* The output of `pawl run`: in order, whole, and never in the way. The thread is held up by a pipe
  * that nobody reads, so that everything comes at once. */
 #include "agent/run_output.h"
 
@@ -21,12 +21,12 @@
 #include <cmocka.h>
 
 #define PIPE_BYTES 4096
-#define LINE_BYTES 8000 /* of a worker's line: more than the pipe holds */
+#define LINE_BYTES 8000 /* bytes of a worker's line: more than the pipe holds */
 #define TEXT_MAX   (1u << 20)
 
 static struct run_output *output;
 static int real_out, real_err;
-static int out_fd;     /* where we read what is printed */
+static int out_fd;     /* read end of the output */
 static int workers[2]; /* write ends of two ranks' stderr */
 
 static int add_worker(uint32_t rank, const char *log)
@@ -40,7 +40,7 @@ static int add_worker(uint32_t rank, const char *log)
 	return ends[1];
 }
 
-/* stdout and stderr become one small pipe. */
+/* Makes stdout and stderr one small pipe. */
 static int setup(void **state)
 {
 	int ends[2];
@@ -74,7 +74,7 @@ static void wait_full(void)
 
 	while (ioctl(out_fd, FIONREAD, &held) == 0 && held < PIPE_BYTES) {
 		if (within_over(&within)) {
-			restore(); /* or nobody would read it */
+			restore(); /* Otherwise nobody would read it. */
 			within_late("a full pipe", within.seconds, __FILE__, __LINE__);
 		}
 		within_pace(0.001);
@@ -97,7 +97,7 @@ static size_t read_some(char *text, size_t used, size_t len_bytes)
 	return used;
 }
 
-/* Until that was read, too. */
+/* Reads until the text holds what, too. */
 static size_t read_until(char *text, size_t used, const char *what)
 {
 	while (!strstr(text, what)) {
@@ -105,7 +105,7 @@ static size_t read_until(char *text, size_t used, const char *what)
 
 		used = read_some(text, used, 1);
 		if (used == before) {
-			break; /* it will not come */
+			break; /* nothing more comes */
 		}
 	}
 	return used;
@@ -120,7 +120,8 @@ static void print_line(int fd, char letter)
 	assert_int_equal(write(fd, line, sizeof(line)), sizeof(line));
 }
 
-/* What a rank printed before a line of ours was logged stands above it, however late it is read. */
+/* The output of a rank before a log line of ours stands above that line, however late it is
+ * read. */
 static void output_stands_above_what_is_said_of_it(void **state)
 {
 	static char text[TEXT_MAX];
@@ -135,7 +136,7 @@ static void output_stands_above_what_is_said_of_it(void **state)
 	used = read_some(text, 0, LINE_BYTES + strlen("[rank1] "));
 	wait_full(); /* the thread writes a; both are looked at in that order */
 	print_line(workers[0], 'b');
-	log_line(LOG_INFO, "second"); /* … and now after */
+	log_line(LOG_INFO, "second"); /* … and now after it */
 	used = read_some(text, used,
 		2 * (LINE_BYTES + strlen("[rank0] ")) + strlen("pawl: first\n"));
 	read_some(text, used, strlen("pawl: second\n"));
@@ -151,8 +152,8 @@ static void output_stands_above_what_is_said_of_it(void **state)
 	assert_true(strstr(text, "pawl: first\n") < strstr(text, "pawl: second\n"));
 }
 
-/* A rank is started again while the lines of the attempt before wait, the last one without an end:
- * they come first. */
+/* A rank is started again while lines of the attempt before wait, the last one without an end:
+ * those lines come first. */
 static void attempts_stand_in_their_order(void **state)
 {
 	static char text[TEXT_MAX];
@@ -184,7 +185,8 @@ static void attempts_stand_in_their_order(void **state)
 	}
 }
 
-/* Logs more than a pipe holds, and closes, while nobody reads. Seconds that closing took. */
+/* Logs more than a pipe holds, and closes, while nobody reads. Returns the seconds that closing
+ * took. */
 static double close_stuck(void)
 {
 	int64_t began_ns;
@@ -197,8 +199,8 @@ static double close_stuck(void)
 	return (double)(clock_mono_ns() - began_ns) / NS_PER_S;
 }
 
-/* A stuck reader stops neither those who log, which would be for good, nor the end. In a process of
- * its own, since the thread stays in its write. */
+/* A stuck reader stops neither callers that log, which would be for good, nor the end. The test
+ * runs in a process of its own, since the thread stays in its write. */
 static void nobody_waits_for_a_stuck_reader(void **state)
 {
 	pid_t child = fork();
@@ -213,7 +215,7 @@ static void nobody_waits_for_a_stuck_reader(void **state)
 	assert_int_equal(WITHIN_CHILD(child), 0);
 }
 
-/* A log that cannot be written is said, once, and the rank goes on. */
+/* A log that cannot be written is reported once, and the rank goes on. */
 static void a_lost_log_file_stops_nothing(void **state)
 {
 	static char text[TEXT_MAX];
@@ -233,7 +235,8 @@ static void a_lost_log_file_stops_nothing(void **state)
 	close(workers[1]);
 	run_output_close(output);
 	restore();
-	fcntl(out_fd, F_SETFL, O_NONBLOCK); /* it may have been left behind, on a busy machine */
+	/* On a busy machine the thread may still hold the pipe. */
+	fcntl(out_fd, F_SETFL, O_NONBLOCK);
 	read_some(text, used, TEXT_MAX - 1 - used);
 	close(out_fd);
 	assert_non_null(strstr(text, "[rank0] one\n"));

@@ -1,4 +1,4 @@
-/* What a worker finds in its environment, and what a job that nobody named is called. */
+/* The environment of a worker, and the name of a job that nobody named. */
 #include "agent/run_plan.h"
 #include "agent/run_vars.h"
 #include "pawl/err.h"
@@ -77,13 +77,13 @@ static void workers_find_what_torchrun_sets(void **state)
 		assert_string_equal(find(env, expected[i][0]), expected[i][1]);
 	}
 	assert_null(find(env, "PAWL_RANK"));
-	assert_null(find(env, "PAWL_TOKEN")); /* it is not for them */
+	assert_null(find(env, "PAWL_TOKEN")); /* workers do not get the token */
 	assert_null(find(env, "TORCH_NCCL_ASYNC_ERROR_HANDLING"));
 	free(env);
 	wire_out_deinit(&set);
 }
 
-/* The template must not see a rank, not even one that we were given. */
+/* The template must not see a rank, not even one that this process was given. */
 static void the_template_finds_nothing_that_varies(void **state)
 {
 	char *base[] = {(char[]){"RANK=9"}, (char[]){"LOCAL_RANK=9"}, (char[]){"PAWL_ATTEMPT=9"},
@@ -101,8 +101,8 @@ static void the_template_finds_nothing_that_varies(void **state)
 		assert_null(find(env, *name));
 		n++;
 	}
-	assert_string_equal(find(env, "ADAPTDL_REPLICA_RANK"), "9"); /* another's */
-	/* and the list of names is that of what is put */
+	assert_string_equal(find(env, "ADAPTDL_REPLICA_RANK"), "9"); /* another program's */
+	/* The list of names is that of the variables that are put. */
 	run_vars_put_varying(&varying, &other, 0);
 	for (size_t off = 0; off < varying.len_bytes; n--) {
 		const char *var = (const char *)varying.bytes + off;

@@ -1,4 +1,5 @@
-/* When `pawl run` restarts, waits, stops and gives up: by example, then over random histories. */
+/* The decisions of `pawl run` when to restart, wait, stop and give up: by example, then over random
+ * histories. */
 #include "agent/run_policy.h"
 #include "base/rng.h"
 
@@ -73,7 +74,7 @@ static void all_succeed(void **state)
 	assert_int_equal(exited(0), RUN_DO_DRAIN);
 	assert_int_equal(drained(true), RUN_DO_EXIT);
 	assert_int_equal(policy.status, 0);
-	assert_int_equal(exited(0) | signaled(15) | drained(true), 0); /* over is over */
+	assert_int_equal(exited(0) | signaled(15) | drained(true), 0); /* nothing follows the end */
 }
 
 static void a_failure_restarts_the_group_at_once(void **state)
@@ -110,8 +111,8 @@ static void a_user_error_is_not_restarted(void **state)
 	assert_int_equal(policy.status, RUN_EXIT_USER);
 }
 
-/* Whatever the codes that are ours mean elsewhere: only a joint group's workers leave each
- * other. */
+/* An exit code that is one of ours is the job's here, whatever it means elsewhere: only workers of
+ * a joint group leave each other. */
 static void every_code_of_a_script_is_the_jobs(void **state)
 {
 	for (int status = 1; status < 256; status++) {
@@ -140,7 +141,7 @@ static void fast_failures_wait_1_2_4_4_seconds(void **state)
 	assert_int_equal(exited_after(S, 1, 1), RUN_DO_START); /* a step was committed */
 	exited_after(S, 1, 1);
 	assert_int_equal(exited_after(S, 1, 1), RUN_DO_START);
-	assert_int_equal(exited_after(5 * S, 1, 1), RUN_DO_START); /* it lasted */
+	assert_int_equal(exited_after(5 * S, 1, 1), RUN_DO_START); /* the attempt lasted */
 	assert_int_equal(exited_after(S, 1, 1), RUN_DO_START);
 }
 
@@ -166,7 +167,7 @@ static void patience_ends_before_the_deadline(void **state)
 	assert_int_equal(exited(137), RUN_DO_DRAIN);
 	assert_int_equal(timeout(), RUN_DO_EXIT);
 	assert_int_equal(policy.status, 130);
-	/* a short grace is halved; without any, they are killed at once */
+	/* A short grace is halved; without any, workers are killed at once. */
 	begin(1, 0);
 	policy.grace_ns = 4 * S;
 	signaled(15);
@@ -175,7 +176,7 @@ static void patience_ends_before_the_deadline(void **state)
 	policy.grace_ns = 0;
 	signaled(15);
 	assert_int_equal(timeout(), RUN_DO_KILL);
-	assert_int_equal(timeout(), RUN_DO_EXIT); /* one that SIGKILL does not reach */
+	assert_int_equal(timeout(), RUN_DO_EXIT); /* a worker that SIGKILL does not reach */
 }
 
 static void a_second_signal_means_now(void **state)
@@ -212,7 +213,7 @@ static void a_signal_at_other_times(void **state)
 	drained(true);
 	assert_int_equal(policy.status, 0);
 
-	begin(1, 0); /* not in time, it is not */
+	begin(1, 0); /* not in time: no success */
 	exited(0);
 	signaled(15);
 	assert_int_equal(timeout(), RUN_DO_EXIT);
@@ -227,7 +228,7 @@ static void what_is_not_durable_is_a_failure(void **state)
 	assert_int_equal(policy.status, RUN_EXIT_UNSAVED);
 	begin(1, 0);
 	exited(0);
-	assert_int_equal(timeout(), RUN_DO_EXIT); /* bounded */
+	assert_int_equal(timeout(), RUN_DO_EXIT); /* draining is bounded */
 	assert_int_equal(policy.status, RUN_EXIT_UNSAVED);
 	begin(1, 0);
 	exited(7);
@@ -235,10 +236,10 @@ static void what_is_not_durable_is_a_failure(void **state)
 	assert_int_equal(policy.status, 7);
 }
 
-/* What one random history has seen. */
+/* State of one random history. */
 struct seen {
 	uint32_t starts, drains, exits;
-	bool failed; /* a worker of the present attempt */
+	bool failed; /* a worker of the present attempt failed */
 	bool signaled;
 };
 
@@ -304,7 +305,7 @@ static void every_history_ends_well(void **state)
 
 			check_actions(actions, &seen, was_signaled || seen.signaled);
 		}
-		/* left alone, deaths and timers bring it to its end */
+		/* Left alone, deaths and timers bring the run to its end. */
 		for (uint32_t n = 0; n < EVENTS && seen.exits == 0; n++) {
 			check_actions(policy.phase == RUN_WAITING || policy.alive == 0 ? timeout()
 										       : exited(0),
@@ -352,7 +353,7 @@ static void a_lost_node_is_waited_for_and_not_counted(void **state)
 	exited(137);
 	assert_int_equal(exited(137), RUN_DO_GATHER);
 	assert_int_equal(policy.restarts, 0);
-	assert_int_equal(gathered(3), RUN_DO_START);            /* the new one has fewer */
+	assert_int_equal(gathered(3), RUN_DO_START);            /* the new node has fewer workers */
 	assert_int_equal(lost_after(60 * S, 3), RUN_DO_GATHER); /* nobody is left */
 	assert_int_equal(gathered(4), RUN_DO_START);
 	exited_after(60 * S, 9, 0);
@@ -364,7 +365,7 @@ static void a_lost_node_is_waited_for_and_not_counted(void **state)
 	assert_int_equal(drained(true), RUN_DO_EXIT);
 }
 
-/* Else nodes that lose each other at once would start for ever, as fast as they can. */
+/* Otherwise nodes that lose each other at once would start for ever, as fast as they can. */
 static void nodes_lost_fast_wait_too(void **state)
 {
 	begin_nodes();

@@ -1,5 +1,5 @@
-/* `pawl run --elastic --door`: the files by which launchers show that their ranks live; and what
- * comes of them, over random histories of jobs whose steps are long. */
+/* `pawl run --elastic --door`: the files by which launchers show that their ranks live, and what
+ * others decide on them, over random histories of jobs whose steps are long. */
 #include "agent/run_joint.h"
 #include "agent/run_presence.h"
 #include "base/clock.h"
@@ -25,7 +25,7 @@
 #define TICK_NS     times_ns(TIME_JOINT_LOOK)
 #define TICKS       4000u
 #define LAUNCHERS   4u
-#define RANKS       2u /* of each */
+#define RANKS       2u /* ranks of each launcher */
 #define STEP_MAX_NS (120 * S)
 #define HELD        16u
 
@@ -82,7 +82,7 @@ static void who_lives_is_told_and_read(void **state)
 	assert_int_equal(read_alive(3).beat, 0);
 }
 
-/* And nothing else that lies there. */
+/* Only the files of launchers are removed, and nothing else that lies there. */
 static void what_is_left_is_removed(void **state)
 {
 	const struct run_door_alive alive = {.beat = 1, .ranks = 1};
@@ -118,18 +118,18 @@ static void a_launcher_shows_its_ranks_until_it_ends(void **state)
 	run_presence_tell(presence, 3);
 	wait_for(3, 0);
 	beat = read_alive(5).beat;
-	run_presence_tell(presence, 3); /* they still do */
+	run_presence_tell(presence, 3); /* the ranks still live */
 	wait_for(3, beat);
 	run_presence_tell(presence, 0);
 	wait_for(0, 1);
 	run_presence_tell(presence, 2);
 	wait_for(2, 0);
 	run_presence_close(presence);
-	wait_for(0, 1); /* it may have been left behind, on a busy machine */
+	wait_for(0, 1); /* on a busy machine the thread may have been left behind */
 	run_presence_close(NULL);
 }
 
-/* As on a full disk. */
+/* The file cannot be written, as on a full disk. */
 static void where_it_cannot_be_written_nothing_ends(void **state)
 {
 	struct run_presence *presence;
@@ -151,21 +151,23 @@ static void where_it_cannot_be_written_nothing_ends(void **state)
 /* ---- jobs of several launchers ---- */
 
 struct launcher {
-	uint64_t alive;              /* a bit for each of its numbers: it lives */
-	uint64_t trains;             /* of those and of who is dead: it was let in */
-	uint32_t numbered;           /* the next number */
-	bool killed;                 /* with its ranks */
-	bool stopped;                /* the launcher alone, as by SIGSTOP */
-	bool mute;                   /* it cannot write its file */
-	struct run_door_alive shown; /* its file */
-	int64_t beat_ns;             /* when it last wrote it, or should have */
-	int64_t seen_ns;             /* when it last could have shown that one lives */
-	int64_t shows_ns;            /* since when it has shown one that the door names; 0: not */
-	uint32_t n;                  /* ends that it has to judge */
+	uint64_t alive; /* a bit for each of its numbers: that rank lives */
+	/* A bit for each of its numbers: that rank was let in, dead ranks too. */
+	uint64_t trains;
+	uint32_t numbered;           /* the next number of a rank */
+	bool killed;                 /* killed with its ranks */
+	bool stopped;                /* the launcher alone is stopped, as by SIGSTOP */
+	bool mute;                   /* cannot write its file */
+	struct run_door_alive shown; /* content of its file */
+	int64_t beat_ns;             /* time when the file was last written, or should have been */
+	int64_t seen_ns;             /* last time when the file could have shown a live rank */
+	/* Time since which it shows a rank that the door names; 0: it does not. */
+	int64_t shows_ns;
+	uint32_t n; /* number of ends to judge */
 	struct run_joint_held held[HELD];
-	uint64_t beats[LAUNCHERS]; /* of the others, since something waits */
-	int64_t looked_ns;         /* when it last looked, or one began to wait */
-	int64_t woke_ns;           /* when it stood still last */
+	uint64_t beats[LAUNCHERS]; /* beats of the others, since an end waits */
+	int64_t looked_ns;         /* time of the last look, or when the first end began to wait */
+	int64_t woke_ns;           /* time when it last stood still */
 };
 
 static struct launcher launchers[LAUNCHERS];
@@ -204,7 +206,8 @@ static void kill_rank(struct launcher *one, uint32_t number)
 	};
 }
 
-/* Where one that trains lives, its door names who lives, with those that have come. */
+/* Ends a step. If a rank that trains lives, the door then names all live ranks, with those that
+ * have come. */
 static void make_step(struct rng *rng)
 {
 	uint64_t trains = 0;
@@ -289,7 +292,8 @@ static bool listen(struct launcher *one)
 	return lives;
 }
 
-/* Nobody gives up while others show that they go on; and nobody waits for ever. */
+/* Checks that no launcher gives up while others show that they go on, and that none waits for
+ * ever. */
 static void check(const struct launcher *one, enum run_verdict verdict, int64_t since_ns)
 {
 	for (uint32_t i = 0; i < LAUNCHERS; i++) {
@@ -324,7 +328,7 @@ static enum run_verdict look(struct launcher *one)
 	return verdict;
 }
 
-/* True: it gives up. */
+/* Returns true if the launcher gives up. */
 static bool live(struct launcher *one)
 {
 	bool lives;
@@ -355,7 +359,7 @@ static bool live(struct launcher *one)
 	return false;
 }
 
-/* How it came out: somebody gave up. */
+/* Returns whether a launcher gave up. */
 static bool run_history(struct rng *rng)
 {
 	memset(launchers, 0, sizeof(launchers));
@@ -397,7 +401,8 @@ static void nobody_gives_up_while_others_live(void **state)
 		gave_up += run_history(&rng);
 	}
 	print_message("%u of %u gave up, %u steps\n", gave_up, HISTORIES, steps);
-	assert_true(given != NULL || (gave_up > 0 && gave_up < HISTORIES)); /* both were tried */
+	/* Both outcomes were tried. */
+	assert_true(given != NULL || (gave_up > 0 && gave_up < HISTORIES));
 }
 
 int main(void)

@@ -1,5 +1,5 @@
-/* Our end of the template: what it says to have started is believed only of processes that came of
- * us. A script of the shell stands for Python here. */
+/* Our end of the template: a pid that it reports is believed only if that process descends from us.
+ * A shell script stands for Python here. */
 #include "agent/run_template.h"
 #include "base/loop.h"
 #include "within.h"
@@ -13,8 +13,8 @@
 static char dir[] = "/tmp/pawl-template.XXXXXX";
 
 struct heard {
-	uint32_t started; /* how often */
-	pid_t pid;        /* the last one's */
+	uint32_t started; /* number of workers started */
+	pid_t pid;        /* pid of the last one */
 	uint32_t failed;
 };
 
@@ -48,7 +48,7 @@ static int remove_dir(void **state)
 	return rmdir(dir);
 }
 
-/* A template that does this, in the shell, and then waits to be ended. */
+/* Runs a template that does this in the shell, and then waits to be ended. */
 static void hear(const char *line, struct heard *heard)
 {
 	static char *const worker[] = {(char *)(uintptr_t) "script", NULL};
@@ -96,7 +96,7 @@ static void what_came_of_us_is_taken(void **state)
 	assert_int_equal(waitpid(heard.pid, NULL, 0), heard.pid);
 }
 
-/* "kill(-pid, SIGKILL)" of these would end everything, or somebody else's group. */
+/* "kill(-pid, SIGKILL)" of such a pid would end everything, or somebody else's group. */
 static void what_did_not_is_refused(void **state)
 {
 	static const char *const pids[] = {"1", "0", "-1", "4294967295", "99999999999", "$PPID"};

@@ -27,11 +27,11 @@
 #define FILES      5
 #define TEAR_SEEDS 3u
 
-/* What tags may share with the one before. */
+/* How files share with the tag before. */
 static enum sharing { NOTHING, NAMES, BYTES, SHARINGS } sharing;
 
-static uint64_t first_seed; /* of what is torn how */
-static uint64_t crashes;    /* simulated */
+static uint64_t first_seed; /* first seed of the torn writes */
+static uint64_t crashes;    /* number of simulated crashes */
 
 /* ---- what is saved: the bytes of file f of a tag, made from numbers ---- */
 
@@ -45,7 +45,7 @@ static const char *const tags[TAGS] = {
 static const struct file {
 	const char *name;
 	bool raw;
-	uint64_t size_bytes; /* of a raw file, or of the storage */
+	uint64_t size_bytes; /* bytes of a raw file, or of the storage */
 } files[FILES] = {
 	{"empty.json", true, 0},
 	{"mp_rank_00.pt", false, 5000},
@@ -54,7 +54,7 @@ static const struct file {
 	{"three_chunks.pt", false, 2 * CKPT_CHUNK},
 };
 
-/* The first page differs from tag to tag and version to version, what follows seldom. */
+/* The first page differs from tag to tag and version to version, the rest seldom. */
 static uint8_t byte_of(uint32_t tag, uint32_t file, uint32_t version, uint64_t i)
 {
 	uint32_t changes = i < CKPT_PAGE ? tag * 7 + version * 101 : version / 4;
@@ -62,7 +62,7 @@ static uint8_t byte_of(uint32_t tag, uint32_t file, uint32_t version, uint64_t i
 	return (uint8_t)(i * 31 + (i >> 9) + file * 13 + changes);
 }
 
-/* One rank's part of a save: its record, and the arena that the record is of. */
+/* One rank's part of a save: its record, and the arena that the record describes. */
 struct staged {
 	struct record record;
 	struct record_part parts[FILES];
@@ -122,8 +122,8 @@ enum verb { SAVE, ADD, FOREIGN, DROP, END };
 struct action {
 	enum verb verb;
 	uint32_t tag;
-	uint32_t mask;    /* of files */
-	uint32_t version; /* of their content */
+	uint32_t mask;    /* bit f: file f is saved */
+	uint32_t version; /* version of the files' content */
 };
 
 static const struct action fresh[] = {{SAVE, 0, 0xf, 1}, {SAVE, 3, 0x2, 1}, {SAVE, 1, 0x0, 1},
@@ -138,10 +138,10 @@ static const struct action foreign[] = {{FOREIGN, 1, 0, 0}, {FOREIGN, 0, 0, 0}, 
 static const struct action shared[] = {{SAVE, 0, 0x14, 1}, {SAVE, 3, 0x10, 2}, {SAVE, 2, 0x14, 3},
 	{DROP, 3, 0, 0}, {DROP, 0, 0, 0}, {SAVE, 2, 0x10, 5}, {ADD, 2, 0x12, 6}, {END, 0, 0, 0}};
 
-/* What a tag holds: 0, or a version of each file. */
+/* The content of each tag: 0, or a version of each file. */
 struct model {
 	bool there[TAGS];
-	bool foreign[TAGS]; /* what somebody else put there */
+	bool foreign[TAGS]; /* the tag has somebody else's files */
 	uint32_t version[TAGS][FILES];
 };
 
@@ -161,7 +161,7 @@ static void apply_to_model(struct model *model, const struct action *action)
 
 #define ARENA_BYTES (4u << 20)
 
-/* What the agent takes for the newest tag. */
+/* Finds the tag that the agent takes for the newest. */
 static void find_newest(struct store *store, char *tag)
 {
 	struct tag_step newest;
@@ -208,7 +208,7 @@ static int save(struct store *store, const struct action *action)
 	return rv;
 }
 
-/* Somebody else's files, one of them called as one of ours; durable. */
+/* Puts somebody else's files there, durably, one of them named like one of ours. */
 static int put_foreign(struct store *store, const char *tag)
 {
 	char path[STORE_PATH_MAX];
@@ -274,7 +274,7 @@ static bool is_file(const uint8_t *image, uint64_t size_bytes, uint32_t tag, uin
 	return same;
 }
 
-/* The version of a file in a tag that was opened; 0: it is not there. */
+/* Returns the version of a file in an open tag; 0: the file is not there. */
 static uint32_t load_version(struct store *store, const struct manifest *manifest, uint32_t tag,
 	uint32_t f)
 {
@@ -302,7 +302,7 @@ static uint32_t load_version(struct store *store, const struct manifest *manifes
 	return version;
 }
 
-/* Whether the tag is as model says. */
+/* Returns whether the tag is as model says. */
 static bool is_as(struct store *store, uint32_t tag, const struct model *model)
 {
 	struct manifest manifest;
@@ -316,7 +316,7 @@ static bool is_as(struct store *store, uint32_t tag, const struct model *model)
 		uint32_t version = load_version(store, &manifest, tag, f);
 
 		n += version > 0;
-		/* what is empty is of all versions */
+		/* An empty file is of all versions. */
 		same = same &&
 			(files[f].size_bytes > 0 || version == 0 ? version == model->version[tag][f]
 								 : model->version[tag][f] > 0);
@@ -345,7 +345,7 @@ static int refuse_hidden(void *user, const char *name, enum store_kind kind)
 	return 0;
 }
 
-/* All tags are whole; all but one are as they were, and that one is old or new. */
+/* Checks that all tags are whole; all but one are as they were, and that one is old or new. */
 static void assert_state(struct store *store, const struct run *run)
 {
 	struct tag_info *infos;
@@ -377,7 +377,7 @@ static void crash_once(const struct run *run, enum mem_crash how, uint64_t seed)
 	assert_int_equal(store_mem_after_crash(run->mem, how, &rng, &disk, NULL), 0);
 	assert_int_equal(tags_recover(disk, NULL), 0);
 	assert_state(disk, run);
-	apply_to_model(&then.before, &next); /* and the root goes on working */
+	apply_to_model(&then.before, &next); /* the root goes on working */
 	apply_to_model(&then.after, &next);
 	assert_int_equal(save(disk, &next), 0);
 	assert_true(is_as(disk, 0, &then.before));
@@ -385,7 +385,8 @@ static void crash_once(const struct run *run, enum mem_crash how, uint64_t seed)
 	crashes++;
 }
 
-/* At every operation or, with a stride, at one of so many: at which, the seed says. */
+/* Cuts the power at every operation or, with a stride, at one of each stride; the seed says
+ * which. */
 static void crash_at_operations(const struct action *actions, uint64_t stride)
 {
 	struct run run;
@@ -452,7 +453,8 @@ static void tags_that_share_stand_for_themselves(void **state)
 	}
 }
 
-/* What a file holds is durable before its second name is, and the second before the first goes. */
+/* The content of a file is durable before its second name is, and that before the first name
+ * goes. */
 static void second_names_are_durable_before_the_exchange(void **state)
 {
 	static const struct action two[] = {{SAVE, 2, 0x2, 1}, {ADD, 2, 0x8, 2}, {END, 0, 0, 0}};

@@ -1,4 +1,4 @@
-/* The scheduler's core: who gets what, by example. The test is the engine, and says what
+/* The scheduler's core: which job gets what, by example. The test is the engine, and says what
  * happened. */
 #include "test_sched_one.h"
 
@@ -129,12 +129,12 @@ static void a_refused_rescale_becomes_a_restart(void **state)
 	is(a, CORE_RESCALING, 2);
 	say(CORE_REFUSED, a);
 	is(a, CORE_STOPPING, 2);
-	assert_int_equal(job(a)->old.replicas, 4); /* it may still have them */
+	assert_int_equal(job(a)->old.replicas, 4); /* the job may still have them */
 	ends(a, CORE_BY_US, 143);
 	is(a, CORE_STARTING, 2);
 }
 
-/* Of two jobs: so many replicas on that node. */
+/* The scripted decision for two jobs: replicas on a node. */
 static struct {
 	uint32_t node, replicas;
 } script[2];
@@ -257,7 +257,7 @@ static void who_is_pinned_stays(void **state)
 	is(b, CORE_QUEUED, 0);
 	assert_int_equal(tell_node(CORE_NODE_DRAIN, "a", 0), 0);
 	pass(CORE_HASTE_NS);
-	is(a, CORE_RUNNING, 2); /* it may end there */
+	is(a, CORE_RUNNING, 2); /* the job may end there */
 	assert_int_equal(tell_node(CORE_NODE_GOES, "a", 5 * S_NS), 0);
 	pass(CORE_HASTE_NS);
 	is(a, CORE_STOPPING, 2);
@@ -279,7 +279,7 @@ static void quotas_hold(void **state)
 	assert_true(explains(a, "quota of queue small, 3 slots"));
 	pass(S_NS);
 	b = submit((struct core_ask){.least = 2, .most = 8, .owner = 1});
-	is(b, CORE_STARTING, 2); /* of the user's five */
+	is(b, CORE_STARTING, 2); /* two are left of the user's five */
 	runs(b);
 	assert_true(explains(b, "quota of user 1, 5 slots"));
 	pass(S_NS);
@@ -318,7 +318,7 @@ static void a_wrong_answer_is_never_carried_out(void **state)
 		b = submit((struct core_ask){.least = 2, .most = 3});
 		core_decisions(t.core, &refused);
 		if (wrong == EQUAL_FORGETS) {
-			is(b, CORE_STARTING, 2); /* what it must have at least */
+			is(b, CORE_STARTING, 2); /* the core gives it its least */
 			assert_int_equal(refused, 0);
 			continue;
 		}
@@ -355,17 +355,17 @@ static void spot_comes_first_and_others_stand_in(void **state)
 	is(a, CORE_STARTING, 4);
 	runs(a);
 	pass(CORE_DRY_NS);
-	assert_int_equal(core_pool_asked(t.core, 1), 1); /* it is tried again */
+	assert_int_equal(core_pool_asked(t.core, 1), 1); /* spot is tried again */
 	assert_int_equal(update(CORE_DO_ASK, 0)->pool, 1);
 	for (uint32_t i = 0; i < 8; i++) {
-		pass(61 * S_NS); /* it stays until that has come */
+		pass(61 * S_NS); /* the stand-in stays until the spot node has come */
 	}
 	assert_int_equal(core_node_find(t.core, 2)->state, CORE_NODE_UP);
 	add_node_of("s2", 2, 0, "spot", true);
 	for (uint32_t i = 0; i < 8; i++) {
 		pass(61 * S_NS);
 	}
-	is(a, CORE_STOPPING, 4); /* what stood in is given back */
+	is(a, CORE_STOPPING, 4); /* the stand-in is given back */
 	ends(a, CORE_BY_US, 143);
 	is(a, CORE_STARTING, 4);
 	runs(a);
@@ -396,8 +396,9 @@ static void idle_nodes_are_given_back(void **state)
 	assert_int_equal(tell_node(CORE_NODE_DRAIN, "f1", 0), 0);
 	assert_int_equal(tell_node(CORE_NODE_BACK, "f1", 0), 0);
 	pass(61 * S_NS);
-	assert_int_equal(update(CORE_DO_RETURN, 0)->node, 1); /* it was not told that it is gone */
-	add_node_of("f1", 1, 0, "firm", false);               /* another one of that name */
+	/* Nobody said that the node is gone. */
+	assert_int_equal(update(CORE_DO_RETURN, 0)->node, 1);
+	add_node_of("f1", 1, 0, "firm", false); /* another node of that name */
 	assert_int_equal(core_node_find(t.core, 1)->state, CORE_NODE_UP);
 	assert_int_equal(tell_node(CORE_NODE_GOES, "f1", t.now_ns + S_NS), 0);
 	assert_int_equal(core_node_find(t.core, 1)->state, CORE_NODE_GOING);
@@ -413,7 +414,7 @@ static void begin_with_pools(const struct core_pool *own, uint32_t n)
 	pass(S_NS);
 }
 
-/* What a pool has too much of is of no use for a job that may not be there. */
+/* Nodes that a pool has too many of are of no use for a job that may not be on them. */
 static void each_type_of_nodes_is_asked_for(void **state)
 {
 	static const struct core_pool two[] = {
@@ -429,8 +430,8 @@ static void each_type_of_nodes_is_asked_for(void **state)
 	assert_int_equal(core_pool_asked(t.core, 1), 2);
 }
 
-/* However long one is awaited, and another that is to stand in for it, those who may not be there
- * keep no nodes of a third. */
+/* However long a node is awaited, and another one that is to stand in for it, jobs that wait keep
+ * no nodes of a third pool on which they may not be. */
 static void one_who_waits_keeps_nobody_elses_nodes(void **state)
 {
 	static const struct core_pool three[] = {
@@ -445,7 +446,7 @@ static void one_who_waits_keeps_nobody_elses_nodes(void **state)
 	pass(S_NS);
 	add_node_of("o1", 2, 2, "other", false);
 	assert_int_equal(step((struct core_event){.kind = CORE_POOL_DRY, .pool = "firm"}), 0);
-	pass(S_NS); /* from now on they are awaited by turns */
+	pass(S_NS); /* from now on nodes are awaited by turns */
 	runs(a);
 	for (uint32_t i = 0; i < 30; i++) {
 		pass(61 * S_NS);
@@ -459,7 +460,7 @@ static void one_who_waits_keeps_nobody_elses_nodes(void **state)
 	assert_int_equal(update(CORE_DO_RETURN, 0)->node, 1);
 }
 
-/* Between an ask that is stored and the engine's doing it the scheduler may die. */
+/* The scheduler may die after an ask is stored and before the engine carries it out. */
 static void what_was_asked_for_is_asked_for_again(void **state)
 {
 	const struct core_event submitted = {.kind = CORE_SUBMIT,
@@ -491,7 +492,7 @@ static void what_was_asked_for_is_asked_for_again(void **state)
 	assert_int_equal(update(CORE_DO_ASK, 0)->count, 2);
 	t.now_ns += CORE_LIST_NS;
 	assert_int_equal(step((struct core_event){.kind = CORE_LISTED}), 0);
-	assert_null(update(CORE_DO_ASK, 0)); /* that time it was heard */
+	assert_null(update(CORE_DO_ASK, 0)); /* the engine heard it this time */
 }
 
 /* ---- hints and words ---- */
@@ -543,7 +544,7 @@ static void goodput_is_told_as_it_is(void **state)
 	}
 }
 
-/* It was on nodes of another type before. */
+/* The rest of a job is what it told last, though it was on nodes of another type before. */
 static void what_is_left_is_what_it_told_last(void **state)
 {
 	struct sched_hints then = good_hints();
@@ -562,7 +563,7 @@ static void what_is_left_is_what_it_told_last(void **state)
 	assert_true(core_goodput(&job, 0, &place) == core_goodput(&job, 2, &place));
 }
 
-/* Nodes are asked for by what a job told on those that it may be on. */
+/* Nodes are asked for by what a job told about the nodes that it may be on. */
 static void who_tells_on_another_type_gets_nodes_of_it(void **state)
 {
 	static const struct core_pool two[] = {{.name = "a", .slots = 8, .price = 1, .most = 4},
@@ -590,7 +591,7 @@ static void who_tells_on_another_type_gets_nodes_of_it(void **state)
 	assert_int_equal(core_pool_asked(t.core, 1), 3);
 }
 
-/* Else a short job would be over before anything is made of them. */
+/* Otherwise a short job would be over before its first hints are made use of. */
 static void what_hints_have_for_the_first_time_is_decided_on_at_once(void **state)
 {
 	struct sched_hints hints = good_hints();
@@ -642,7 +643,7 @@ static void hints_that_are_none_are_refused(void **state)
 	assert_true(explains(a, "all nodes that it may be on have fewer"));
 }
 
-/* Also those without a memory of their own. */
+/* Each policy decides here, also those without a memory of their own. */
 static void each_policy_decides_here_as_well(void **state)
 {
 	const struct sched_named *named;
@@ -669,7 +670,7 @@ static void each_policy_decides_here_as_well(void **state)
 		assert_true(job(b)->want.replicas == 2);
 		core_decisions(t.core, &refused);
 		assert_int_equal(refused, 0);
-		if (named->policy == &sched_pawl) { /* so few are exact */
+		if (named->policy == &sched_pawl) { /* small clusters are solved exactly */
 			assert_true(core_gap(t.core) == 0);
 			assert_true(explains(a, "decision: at most 0 % over the least cost"));
 		} else {
@@ -715,7 +716,7 @@ static void no_memory_means_that_nothing_has_happened(void **state)
 			break;
 		}
 		assert_int_equal(rv, PAWL_ENOMEM);
-		if (t.core) { /* it goes on */
+		if (t.core) { /* The core goes on. */
 			core_rows_done(t.core);
 			assert_int_equal(core_step(t.core, &comes, NULL, &t.err), 0);
 			core_rows_done(t.core);

@@ -17,7 +17,7 @@ static void who_ignores_stop_is_killed(void **state)
 	assert_null(update(CORE_DO_KILL, a));
 	pass(S_NS);
 	assert_non_null(update(CORE_DO_KILL, a));
-	is(a, CORE_STOPPING, 2); /* its slots are nobody's until it is gone */
+	is(a, CORE_STOPPING, 2); /* the slots are nobody's until the job is gone */
 	pass(5 * S_NS);
 	assert_non_null(update(CORE_DO_KILL, a)); /* again: the first may be lost */
 	ends(a, CORE_BY_US, 137);
@@ -155,11 +155,12 @@ static void a_start_that_is_not_answered_is_killed(void **state)
 	is(a, CORE_STARTING, 2);
 	assert_int_equal(job(a)->generation, 2);
 	assert_int_equal(step((struct core_event){.kind = CORE_ENDED, .job = a, .generation = 1}),
-		0); /* of the first */
+		0); /* an end of the first start */
 	is(a, CORE_STARTING, 2);
 }
 
-/* Also where that may take longer than it is from one list to the next: in none it runs. */
+/* A start is not awaited anew with each list, also if it takes longer than the time between lists,
+ * none of which shows it running. */
 static void a_start_is_not_awaited_anew_with_each_list(void **state)
 {
 	struct core_run run;
@@ -181,7 +182,8 @@ static void a_start_is_not_awaited_anew_with_each_list(void **state)
 						 .runs = &run,
 						 .runs_n = 1}),
 				0);
-			assert_non_null(update(CORE_DO_START, run.job)); /* it may be lost */
+			/* Told again, as the first may be lost. */
+			assert_non_null(update(CORE_DO_START, run.job));
 		}
 		assert_true(lists <= 3);
 	}
@@ -191,7 +193,7 @@ static void a_start_is_not_awaited_anew_with_each_list(void **state)
 	assert_non_null(update(CORE_DO_KILL, run.job));
 }
 
-/* It runs yet, and has something to save. */
+/* The job still runs, and has something to save. */
 static void a_rescale_that_is_not_answered_is_told_to_stop(void **state)
 {
 	uint64_t a;
@@ -257,7 +259,7 @@ static void a_script_that_lost_a_node_is_started_again(void **state)
 	runs(a);
 	assert_int_equal(tell_node(CORE_NODE_GONE, "b", 0), 0);
 	is(a, CORE_STOPPING, 2);
-	assert_non_null(update(CORE_DO_KILL, a)); /* the rest of it is of no use */
+	assert_non_null(update(CORE_DO_KILL, a)); /* the rest of the job is of no use */
 	ends(a, CORE_BY_US, 137);
 	is(a, CORE_STARTING, 2);
 	assert_int_equal(job(a)->failures, 0);
@@ -278,7 +280,7 @@ static void nodes_that_go_are_left_in_time(void **state)
 	is(a, CORE_RESCALING, 2);
 	runs(a);
 	assert_int_equal(job(a)->at.spots[0].node, 2);
-	pass(40 * S_NS); /* nobody said that it is gone: it is */
+	pass(40 * S_NS); /* the notice is over, and the node counts as lost */
 	assert_int_equal(core_node_find(t.core, 1)->state, CORE_NODE_LOST);
 	is(a, CORE_RUNNING, 2);
 }
@@ -341,7 +343,7 @@ static void a_ring_is_opened(void **state)
 	pass(S_NS);
 	runs(a);
 	runs(b);
-	/* Each is to be where the other is. */
+	/* Each job is to be where the other one is. */
 	job(a)->want.spots[0] = a_on;
 	job(b)->want.spots[0] = b_on;
 	pass(S_NS);
@@ -379,17 +381,17 @@ static void what_is_stray_is_killed_and_what_was_not_heard_is_said_again(void **
 		0);
 	assert_int_equal(update(CORE_DO_KILL, 77)->generation, 3);
 	assert_int_equal(update(CORE_DO_KILL, a)->generation, 1);
-	is(b, CORE_STOPPING, 1); /* it ran, and is not there: it is made sure */
+	is(b, CORE_STOPPING, 1); /* the run is not listed any more: a kill makes sure */
 	assert_non_null(update(CORE_DO_KILL, b));
 	is(a, CORE_STARTING, 1); /* began after the list was asked for */
 	runs(a);
 	assert_int_equal(step((struct core_event){.kind = CORE_LISTED}), 0);
-	is(a, CORE_RUNNING, 1); /* so it may not be in it */
+	is(a, CORE_RUNNING, 1); /* the list may not have the run */
 }
 
 /* ---- another scheduler ---- */
 
-/* Of what is stored, so long after the last of it. */
+/* Restarts the core from the stored rows, away_ns after the last of them. */
 static void restart(int64_t away_ns)
 {
 	struct core_row rows[KEPT_MAX];
@@ -406,10 +408,12 @@ static void restart(int64_t away_ns)
 	t.now_ns += away_ns;
 }
 
-/* A job's record as an earlier version wrote it: without how many spot nodes it must have. */
+/* A job's record as an earlier version wrote it, without the number of spot nodes that the job must
+ * have. */
 static void records_of_an_earlier_version_are_read(void **state)
 {
-	static const uint8_t marks[] = {9, 9, 9, 0, 7, 7, 7, 0}; /* at most, and at least */
+	/* Spot nodes at most, and at least. */
+	static const uint8_t marks[] = {9, 9, 9, 0, 7, 7, 7, 0};
 	bool found = false;
 	uint64_t a;
 
@@ -445,7 +449,7 @@ static int find(uint64_t id, uint64_t generation, const struct core_found *found
 		.found = found});
 }
 
-/* The records are lost, not what runs. */
+/* The records are lost, but not the runs. */
 static void what_runs_and_is_not_known_is_taken_over(void **state)
 {
 	struct core_spot spot = {1, 2};
@@ -466,13 +470,13 @@ static void what_runs_and_is_not_known_is_taken_over(void **state)
 	is(12, CORE_STARTING, 2);
 	assert_int_equal(find(12, 5, &found), PAWL_EEXIST);
 	spot.replicas = 3;
-	assert_int_equal(find(9, 1, &found), PAWL_EINVAL); /* before its own start */
+	assert_int_equal(find(9, 1, &found), PAWL_EINVAL); /* older than the job's first start */
 	found.born = 1;
 	assert_int_equal(find(9, 1, &found), PAWL_EINVAL); /* two slots are left */
 	spot.replicas = 2;
 	assert_int_equal(find(9, 1, &found), 0);
 	spot.replicas = 1;
-	assert_int_equal(find(9, 3, &found), 0); /* it was known as of an earlier start */
+	assert_int_equal(find(9, 3, &found), 0); /* the job was known by an earlier start */
 	is(9, CORE_STARTING, 1);
 	spot.node = 2;
 	assert_int_equal(find(8, 1, &found), PAWL_EINVAL); /* no such node */
@@ -482,7 +486,8 @@ static void what_runs_and_is_not_known_is_taken_over(void **state)
 		0);
 	is(12, CORE_RUNNING, 2);
 	is(9, CORE_STARTING, 1);
-	assert_non_null(update(CORE_DO_START, 9)); /* told once more: its end comes */
+	/* Told once more: the start is answered with the end. */
+	assert_non_null(update(CORE_DO_START, 9));
 	assert_int_equal(job(12)->restarts, 6);
 	assert_int_equal(job(12)->born, 4);
 	assert_int_equal(job(12)->ask.owner, 7);
@@ -492,7 +497,7 @@ static void what_runs_and_is_not_known_is_taken_over(void **state)
 	assert_int_equal(next, 21);
 }
 
-/* It may have been answered long ago: nothing is late before the engine has said what runs. */
+/* A start may have been answered long ago: nothing is late before the engine has said what runs. */
 static void nothing_is_late_before_it_is_known_what_runs(void **state)
 {
 	uint64_t a;
@@ -511,17 +516,17 @@ static void nothing_is_late_before_it_is_known_what_runs(void **state)
 	restart(1000 * S_NS);
 	pass(0);
 	updates = core_updates(t.core, &n);
-	assert_true(n == 1 && updates->kind == CORE_DO_LIST); /* it is asked again */
+	assert_true(n == 1 && updates->kind == CORE_DO_LIST); /* the list is asked for again */
 	is(a, CORE_STARTING, 2);
 	is(b, CORE_RUNNING, 2);
-	assert_true(core_wake_ns(t.core) > t.now_ns); /* nor is it waited for without rest */
+	assert_true(core_wake_ns(t.core) > t.now_ns); /* the list is not awaited without rest */
 	run = (struct core_run){a, job(a)->generation, true};
 	assert_int_equal(step((struct core_event){.kind = CORE_LISTED, .runs = &run, .runs_n = 1}),
 		0);
 	is(a, CORE_RUNNING, 2);
 }
 
-/* The machine was off, say: its time limit is for what it ran. */
+/* The machine was off, say: a job's time limit covers only the time that it ran. */
 static void time_away_is_none_that_the_gone_have_run(void **state)
 {
 	uint64_t a;
@@ -545,7 +550,7 @@ static void time_away_is_none_that_the_gone_have_run(void **state)
 	is(a, CORE_STOPPING, 2);
 }
 
-/* A run that is dying, as after a loss of power, is listed, and was not there all the time. */
+/* A run that is dying, as after a loss of power, is listed, but was not there all the time. */
 static void time_away_is_none_that_the_dying_have_run(void **state)
 {
 	struct core_run run = {.generation = 1};
@@ -582,7 +587,7 @@ static void end_by_its_user(uint64_t id)
 	ends(id, CORE_BY_US, 143);
 }
 
-/* What is told before the list: nobody knows when it was. */
+/* An end that is told before the list: nobody knows when it was. */
 static void time_away_is_none_that_those_have_run_who_end_before_the_list(void **state)
 {
 	static void (*const end[])(uint64_t) = {end_by_exit, end_with_its_node, end_by_its_user};
@@ -599,14 +604,14 @@ static void time_away_is_none_that_those_have_run_who_end_before_the_list(void *
 		runs(a);
 		pass(60 * S_NS);
 		restart(1000 * S_NS);
-		pass(S_NS); /* and while it is waited for */
+		pass(S_NS); /* the list is awaited meanwhile */
 		end[i](a);
 		is(a, i == 2 ? CORE_PAUSED : CORE_QUEUED, 0);
 		assert_int_equal(job(a)->ran_ns, 60 * S_NS);
 	}
 }
 
-/* The scheduler was, and the job has gone on. */
+/* The scheduler was away, and the job has gone on. */
 static void time_away_is_what_those_have_run_who_run_on(void **state)
 {
 	struct core_run run = {.generation = 1, .runs = true};
@@ -641,7 +646,7 @@ static void an_end_is_news_once(void **state)
 	assert_true(core_is_news(t.core, &event));
 	assert_int_equal(step(event), 0);
 	is(event.job, CORE_STARTING, 2);
-	assert_false(core_is_news(t.core, &event)); /* of the start before */
+	assert_false(core_is_news(t.core, &event)); /* an end of the start before */
 	event.generation = job(event.job)->generation;
 	assert_int_equal(step((struct core_event){.kind = CORE_CANCEL, .job = event.job}), 0);
 	is(event.job, CORE_STOPPING, 2);

@@ -1,5 +1,5 @@
 /*
- * What sched/engine.h asks of engines, held against one: the same tests for the engine of numbers
+ * The contract of sched/engine.h, tested on one engine: the same tests for the engine of numbers
  * and for those of real processes. A world says how to make a job behave, and how to lose a node.
  */
 #ifndef TEST_SCHED_ENGINE_H
@@ -34,38 +34,37 @@ struct engine_world {
 	const struct sched_engine *engine;
 	void *self;
 	int bad_code;
-	int64_t wait_ms; /* in which anything is answered */
-	/* The deed of a job that is started next. */
+	int64_t wait_ms; /* longest wait for an answer, in ms */
+	/* Sets the deed of the job that is started next. */
 	void (*prepare)(uint64_t job, enum deed deed);
-	/* The next event, until the next call; NULL: none in so long. */
+	/* Returns the next event, valid until the next call; NULL: none within wait_ms. */
 	const struct core_event *(*next)(int64_t wait_ms);
-	/* How many starts had an effect so far. */
+	/* Returns the number of starts that had an effect so far. */
 	uint64_t (*starts)(void);
-	void (*lose)(const char *node); /* of test_sched_lost.h */
-	/* Returns once a job that is told to run has come so far that it does its deed; NULL: at
-	 * once. */
+	void (*lose)(const char *node); /* loses a node; for test_sched_lost.h */
+	/* Returns once a job that was told to run does its deed; NULL: it does so at once. */
 	void (*await)(uint64_t job);
-	/* Replicas that a job on one node was told to have, while it runs, last; 0: none yet. NULL:
-	 * none can be told. */
+	/* Returns the number of replicas that a running job on one node was last told to have; 0:
+	 * none yet. NULL: none can be told. */
 	uint32_t (*told_size)(uint64_t job);
-	/* The engine closed, and opened again; NULL: it has no state that outlives it. */
+	/* Closes the engine and opens it again; NULL: it has no state that outlives it. */
 	void (*reopen)(void);
-	const char *pool; /* whose nodes can be asked for; NULL: there is none */
+	const char *pool; /* pool whose nodes can be asked for; NULL: none */
 };
 
-/* The core is here to say which nodes and jobs there are; nothing that it decides is done. */
+/* The core only says which nodes and jobs there are; none of its decisions is carried out. */
 static struct suite {
 	struct engine_world *world;
 	struct sched_core *core;
-	uint64_t job;        /* the newest */
-	uint64_t generation; /* likewise */
+	uint64_t job;        /* the newest job */
+	uint64_t generation; /* the newest generation */
 	int64_t now_ns;
 	bool calling; /* a call of the engine has not returned */
 } suite;
 
 /* ---- events ---- */
 
-/* A step of the core, all of whose rows are taken for stored. */
+/* Makes a step of the core, and takes all of its rows for stored. */
 static int suite_step(const struct core_event *event, uint64_t *job)
 {
 	struct core_event copy = *event;
@@ -86,7 +85,7 @@ static void suite_take_node(const struct core_event *event)
 {
 	int rv = suite_step(event, NULL);
 
-	assert_true(rv == 0 || rv == PAWL_ENOENT); /* of a node that nobody was told of */
+	assert_true(rv == 0 || rv == PAWL_ENOENT); /* PAWL_ENOENT: nobody was told of the node */
 }
 
 static bool suite_is_of_node(enum core_event_kind kind)
@@ -95,7 +94,7 @@ static bool suite_is_of_node(enum core_event_kind kind)
 		kind == CORE_NODE_BACK || kind == CORE_NODE_GONE;
 }
 
-/* The next one; nodes are known to the core when this returns. */
+/* Returns the next event; the core knows of its node when this returns. */
 static const struct core_event *suite_next(int64_t wait_ms)
 {
 	const struct core_event *event = suite.world->next(wait_ms);
@@ -107,7 +106,8 @@ static const struct core_event *suite_next(int64_t wait_ms)
 	return event;
 }
 
-/* The next one, which must come. A world that did not wait for it knows that there is none. */
+/* Returns the next event, which must come. A world that did not wait for it knows that there is
+ * none. */
 static const struct core_event *suite_must_next(const char *what)
 {
 	double wait_s = (double)suite.world->wait_ms / 1000;
@@ -123,7 +123,7 @@ static const struct core_event *suite_must_next(const char *what)
 	return event;
 }
 
-/* The next of a kind, of that job if it is not 0. */
+/* Returns the next event of a kind and, if job is not 0, of that job. */
 static const struct core_event *suite_wait(enum core_event_kind kind, uint64_t job)
 {
 	const struct core_event *event;
@@ -137,7 +137,7 @@ static const struct core_event *suite_wait(enum core_event_kind kind, uint64_t j
 	return event;
 }
 
-/* It is told to run, and does its deed. */
+/* Waits until the job runs and does its deed. */
 static void suite_runs(uint64_t job)
 {
 	suite_wait(CORE_RUNS, job);
@@ -156,7 +156,7 @@ static void suite_ends(uint64_t job, enum core_by by, int exit_code)
 	}
 }
 
-/* Nothing of the job is told for a while. */
+/* Expects no event of that kind for the job for a while. */
 static void suite_silent(enum core_event_kind kind, uint64_t job, int64_t wait_ms)
 {
 	const struct core_event *event;
@@ -184,7 +184,7 @@ static uint32_t suite_nodes(const struct core_node **nodes)
 	return n;
 }
 
-/* A replica on each of the first n nodes that are up. */
+/* Starts the job with a replica on each of the first n nodes that are up. */
 static void suite_start(uint64_t job, uint64_t generation, uint32_t n)
 {
 	struct core_spot spots[SUITE_NODES];
@@ -207,7 +207,7 @@ static void suite_stop(uint64_t job, uint64_t generation, int64_t grace_ns)
 	suite.calling = false;
 }
 
-/* One more job, of that deed; not started. */
+/* Makes one more job, with that deed, and does not start it. Returns its id. */
 static uint64_t suite_job(enum deed deed)
 {
 	const struct core_ask ask = {.name = "job",
@@ -222,7 +222,7 @@ static uint64_t suite_job(enum deed deed)
 	return suite.job;
 }
 
-/* Likewise, and it runs on n nodes. */
+/* Makes one more job, with that deed, and runs it on n nodes. Returns its id. */
 static uint64_t suite_running(enum deed deed, uint32_t n)
 {
 	uint64_t job = suite_job(deed);
@@ -301,7 +301,7 @@ static void suite_stop_of_nothing_is_an_end(void **state)
 	suite_ends(job, CORE_BY_NOBODY, 0);
 }
 
-/* However late it comes, and for all before. */
+/* A stop blocks starts of its generation and of all before it, however late they come. */
 static void suite_stop_blocks_starts(void **state)
 {
 	uint64_t before = suite.world->starts();
@@ -321,7 +321,7 @@ static void suite_stop_blocks_starts(void **state)
 	suite_ends(job, CORE_BY_US, 0);
 }
 
-/* A stop right behind its start, before that was answered. */
+/* A stop comes right behind its start, before the start was answered. */
 static void suite_stop_overtakes(void **state)
 {
 	uint64_t job = suite_job(DEED_LASTS);
@@ -332,7 +332,7 @@ static void suite_stop_overtakes(void **state)
 	suite_silent(CORE_RUNS, job, 1500);
 }
 
-/* A stop of a generation before it is none. */
+/* A stop of an earlier generation ends nothing. */
 static void suite_stop_of_an_old_one_ends_nothing(void **state)
 {
 	uint64_t job = suite_job(DEED_LASTS);
@@ -371,7 +371,7 @@ static void suite_deaf_ones_are_killed(void **state)
 	suite_ends(job, CORE_BY_US, 0);
 }
 
-/* To so many replicas on its one node, the first. */
+/* Rescales the job to so many replicas on its one node, the first. */
 static void suite_rescale(uint64_t job, uint64_t generation, uint32_t replicas)
 {
 	const struct core_node *nodes;
@@ -385,7 +385,7 @@ static void suite_rescale(uint64_t job, uint64_t generation, uint32_t replicas)
 	suite.calling = false;
 }
 
-/* How the rescale of the newest generation is answered. */
+/* Returns how the rescale of the newest generation is answered. */
 static enum core_event_kind suite_answer(uint64_t job)
 {
 	const struct core_event *event = NULL;
@@ -410,11 +410,12 @@ static void suite_rescale_is_answered(void **state)
 	suite_silent(CORE_ENDED, job, 1000);
 	suite_stop(job, suite.generation, 0);
 	suite_ends(job, CORE_BY_US, 0);
-	suite_rescale(job, first, 2); /* and one of what is over */
+	suite_rescale(job, first, 2); /* a rescale of a run that is over */
 	suite_silent(CORE_RUNS, job, 1000);
 }
 
-/* It runs on, with more and with fewer, also if the engine is another one meanwhile. */
+/* A rescaled job runs on, with more and with fewer replicas, also if the engine was opened again
+ * meanwhile. */
 static void suite_rescale_is_done_where_it_can_be(void **state)
 {
 	uint64_t before = suite.world->starts();
@@ -444,7 +445,7 @@ static void suite_rescale_is_done_where_it_can_be(void **state)
 	suite_ends(job, CORE_BY_US, 0);
 }
 
-/* Nodes, then ends, then what runs. */
+/* Expects a list: nodes, then ends, then the runs. */
 static void suite_check_list(uint64_t runs, uint64_t generation, uint64_t ended)
 {
 	const struct core_event *event;
@@ -534,7 +535,7 @@ static void suite_ask_and_give_back(void **state)
 		snprintf(name, sizeof(name), "%s", nodes[0].offer.name);
 	}
 	suite_give_back(name);
-	suite_give_back(name); /* as if that had not been stored */
+	suite_give_back(name); /* as if the first had not been stored */
 }
 
 #define SUITE_TESTS                                                                                \

@@ -1,5 +1,5 @@
-/* What engines of real processes tell, for the suite of test_sched_engine.h: kept, and given one by
- * one while the loop runs. And what their jobs leave in a file, a line each (marks). */
+/* Events of engines of real processes, for the suite of test_sched_engine.h: kept, and given one by
+ * one while the loop runs. Also the marks, a line each, that their jobs leave in a file. */
 #ifndef TEST_SCHED_EVENTS_H
 #define TEST_SCHED_EVENTS_H
 
@@ -12,7 +12,7 @@
 #define EVENTS_MAX  256u
 #define EVENTS_RUNS 64u
 
-/* An event that was told, and what it points to. */
+/* An event that was told, and the data that it points to. */
 struct told {
 	struct core_event event;
 	struct core_offer offer;
@@ -23,8 +23,8 @@ struct told {
 static struct events {
 	struct loop *loop;
 	struct told told[EVENTS_MAX];
-	uint32_t first, n; /* of them */
-	struct told given; /* to the suite */
+	uint32_t first, n; /* index of the oldest in the ring; number kept */
+	struct told given; /* the event that the suite has */
 } events;
 
 static void events_take(void *user, const struct core_event *event)
@@ -53,7 +53,7 @@ static void events_late(struct loop_timer *timer)
 	loop_stop(events.loop);
 }
 
-/* The time is scaled, see within.h. */
+/* Returns the next event. The time is scaled, see within.h. */
 static const struct core_event *events_next(int64_t wait_ms)
 {
 	bool late = false;
@@ -61,7 +61,7 @@ static const struct core_event *events_next(int64_t wait_ms)
 	struct core_event *event = &events.given.event;
 
 	loop_timer_start(events.loop, &timer, clock_mono_ns() + within_ns((double)wait_ms / 1000));
-	while (events.n == 0 && !late) { /* a stop from before may end it at once */
+	while (events.n == 0 && !late) { /* An earlier stop may end the loop at once. */
 		assert_int_equal(loop_run(events.loop, NULL), 0);
 	}
 	loop_timer_cancel(events.loop, &timer);
@@ -79,8 +79,8 @@ static const struct core_event *events_next(int64_t wait_ms)
 
 /* ---- jobs, and what they leave ---- */
 
-/* For sh: $0 is the file of marks, $1 JOB.GENERATION.RANK. Each says that it runs, once it hears of
- * signals; "saved" stands for what a job does when it is told to end. */
+/* Scripts for sh: $0 is the file of marks, $1 JOB.GENERATION.RANK. Each says that it runs once it
+ * handles signals; "saved" stands for what a job does when it is told to end. */
 static const char *const deed_scripts[DEEDS_N] = {
 	[DEED_LASTS] = ("trap 'echo saved $1 >>$0; exit 143' TERM; echo start $1 >>$0\n"
 			"setsid sh -c 'trap \"\" TERM; sleep 1000' & while :; do sleep 0.1; done"),
@@ -89,7 +89,7 @@ static const char *const deed_scripts[DEEDS_N] = {
 	[DEED_DEAF] = "trap '' TERM; echo start $1 >>$0; while :; do sleep 0.1; done",
 };
 
-/* Lines that begin and end so. */
+/* Counts the lines that begin and end so. */
 static uint64_t marks_count(const char *path, const char *begin, const char *end)
 {
 	FILE *file = fopen(path, "re");
@@ -109,7 +109,7 @@ static uint64_t marks_count(const char *path, const char *begin, const char *end
 	return n;
 }
 
-/* Starts, each counted once: on the first node. */
+/* Counts the starts, each once, on the first node. */
 static uint64_t marks_starts(const char *path)
 {
 	return marks_count(path, "start ", ".0");

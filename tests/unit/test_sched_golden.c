@@ -1,6 +1,6 @@
 /* The simulator gives the published numbers of Tiresias and Optimus, to the last digit: average
- * time to completion, makespan and 99 % of six workloads, tuned and not; and of Pollux about those.
- * Skipped without the published profiles, which PAWL_PROFILES names. */
+ * time to completion, makespan and 99 % of six workloads, tuned and not; and roughly those of
+ * Pollux. Skipped without the published profiles, which PAWL_PROFILES names. */
 #include "profiles.h"
 #include "sched/profile.h"
 #include "sched/sim.h"
@@ -14,13 +14,13 @@
 #include <cmocka.h>
 
 #define CLOSE 1e-6 /* relative */
-#define ABOUT 0.03 /* the same */
+#define ABOUT 0.03 /* relative, for Pollux */
 
 struct golden {
 	double jct_avg_s, makespan_s, jct_p99_s;
 };
 
-/* Of workloads 1 to 6. */
+/* Published numbers of a policy, for workloads 1 to 6. */
 struct column {
 	const char *policy;
 	const char *folder;
@@ -89,7 +89,7 @@ static void numbers_are_the_published_ones(void **state)
 	sched_apps_deinit(&apps);
 }
 
-/* Pollux draws lots: one of its six workloads, for time's sake. */
+/* Pollux is random: only one of its six workloads, to save time. */
 static void pollux_is_about_as_published(void **state)
 {
 	const struct sched_setting setting = {16, 4, 60, 30, 0, 1};

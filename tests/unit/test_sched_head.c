@@ -1,4 +1,5 @@
-/* The scheduler's file where there is to be one: what is none is told, and left as it is. */
+/* The scheduler's file where one must exist: a file that is no store is reported, and left as it
+ * is. */
 #include "sched/store.h"
 
 #include "pawl/err.h"
@@ -56,7 +57,7 @@ static void put_file(const char *name, const char *text)
 	assert_int_equal(fclose(file), 0);
 }
 
-/* Where there is to be one: what is none is left as it is, with the log beside it. */
+/* A store must exist: a file that is none is left as it is, with the log beside it. */
 static void what_is_no_store_is_not_made_one(void **state)
 {
 	struct sched_store *store = NULL;

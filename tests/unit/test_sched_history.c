@@ -1,5 +1,5 @@
-/* The history of a live cluster: what is written of it, and what is left of it after a kill, on a
- * full disk, in damaged files, and after months. */
+/* The history of a live cluster: what is written, and what is left after a kill, on a full disk, in
+ * damaged files, and after months. */
 #include "daemon/history.h"
 
 #include "base/fault.h"
@@ -23,7 +23,7 @@
 
 #define NODES 3u
 #define SLOTS 4u
-#define JOBS  12u /* of which a few are there at a time */
+#define JOBS  12u /* jobs of a world, a few of them at a time */
 #define BEGIN 1700000000.0
 #define TEXT  65536u
 
@@ -105,7 +105,7 @@ static void leave(struct world *w, uint32_t j)
 	}
 }
 
-/* A job gets others, or ends; or a node comes or is drained. Some steps change nothing. */
+/* Changes a job's slots or ends it, or lets a node come or drain. Some steps change nothing. */
 static void step(struct world *w)
 {
 	uint32_t j = (uint32_t)rng_below(&w->rng, JOBS);
@@ -167,7 +167,7 @@ static void wipe(void)
 	rmdir(dir);
 }
 
-/* What is known, as text. */
+/* Writes what the history knows as text. */
 static void say(const struct history *history, char text[TEXT])
 {
 	const struct history_node *const *nodes;
@@ -239,7 +239,7 @@ static void read_number(uint64_t number, char **bytes, size_t *len)
 	assert_int_equal(history_file_read(dir, number, bytes, len, NULL), 0);
 }
 
-/* Every line is one, and times rise. Returns how many there are. */
+/* Checks that every line is whole, and that times rise. Returns the number of lines. */
 static uint32_t check_lines(const char *bytes, size_t len)
 {
 	double last_s = 0;
@@ -354,7 +354,7 @@ static void time_goes_on_though_the_clock_is_set_back(void **state)
 	wipe();
 }
 
-/* Nothing but its owner reads it without a group. */
+/* Without a group, only the owner can read it. */
 static void modes_are_narrow(void **state)
 {
 	struct world w = begin(1u << 20, 1u << 20);
@@ -483,8 +483,8 @@ static void months_take_no_more_than_a_bound(void **state)
 	wipe();
 }
 
-/* Each call that can fail does, once or from then on; what is told is known all the same, and once
- * it can be written again a file has it, and since when rows are lost. */
+/* Each call that can fail does, once or from then on. All that was told is known nevertheless, and
+ * once it can be written again, a file holds it, and the time since which rows are lost. */
 static void a_full_disk_costs_rows_and_nothing_else(void **state)
 {
 	static char before[TEXT];
@@ -568,7 +568,7 @@ static void a_jobs_newest_changes_are_told(void **state)
 	w.first = 7;
 	tell(&w, 0, 0, "queued");
 	tell(&w, 10, 2, "running");
-	w.first = 77; /* another one, whose number begins alike */
+	w.first = 77; /* another job, whose number begins alike */
 	tell(&w, 15, 1, "running");
 	w.first = 7;
 	tell(&w, 20, 3, "running");

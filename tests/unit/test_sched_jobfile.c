@@ -65,7 +65,7 @@ static void paths_and_variables_of_that_file(void **state)
 	assert_int_equal(spec.vars_n, COUNT(vars));
 	for (size_t i = 0; i < COUNT(vars); i++) {
 		assert_string_equal(spec.vars[i].name, vars[i][0]);
-		assert_string_equal(spec.vars[i].value, vars[i][1]); /* as it was written */
+		assert_string_equal(spec.vars[i].value, vars[i][1]); /* unchanged */
 		assert_int_equal(spec.vars[i].secret, i == 4);
 	}
 	assert_int_equal(spec.mounts_n, COUNT(mounts));
@@ -106,7 +106,7 @@ static void accelerators_in_all_their_forms(void **state)
 		{"{A100:1, A100-80GB:2, H100: 8}", {"A100", "A100-80GB", "H100"}, {1, 2, 8}},
 		{"[L4, 'H100:2', A100:3]", {"L4", "H100", "A100"}, {1, 2, 3}},
 		{"\n    A100:1\n    A100-80GB:1\n    H100:1", {"A100", "A100-80GB", "H100"},
-			{1, 1, 1}}}; /* one string to YAML: SkyPilot's guide has it so */
+			{1, 1, 1}}}; /* one string to YAML; SkyPilot's guide writes it so */
 	char line[256];
 
 	for (size_t i = 0; i < COUNT(all); i++) {
@@ -144,7 +144,8 @@ static void any_of_inherits_and_overrides(void **state)
 	assert_true(spec.spot.least == 0 && spec.spot.most == 1);
 }
 
-/* What the scheduler has no word for; but that a spot node will do as well as another, it has. */
+/* Some choices alone ask for spot nodes: the scheduler has no word for that. It has one for a spot
+ * node that does as well as another. */
 static void what_only_some_choices_say_of_spot(void **state)
 {
 	static const char *const both[] = {"[{use_spot: true}, {use_spot: false}]",
@@ -438,7 +439,7 @@ static void variables_in_paths(void **state)
 	refuse(text, 2, 10, "a path of more than 4095 bytes");
 }
 
-/* No link can be made at a path that ends so, and no server names its directories so. */
+/* No link can be made at a path that ends in a slash, and no server names its directories so. */
 static void slashes_at_the_end_of_mounts(void **state)
 {
 	static const char *const mounts[][2] = {{"/a", "/b"}, {"~/c", "h:/d"}, {"~/", "h:/"},
@@ -469,7 +470,7 @@ static void variables_that_cannot_be(void **state)
 		"A has no value: give --env A=VALUE, or --env A to take that of your environment");
 	refuse("run: x\nsecrets: {A: ~}\n", 2, 11, "A has no value: give --secret A=VALUE");
 	refuse("run: x\nsecrets: [A]\n", 2, 10, "give each by --secret NAME");
-	/* no message shows a secret */
+	/* No message shows a secret. */
 	accept("run: x\nsecrets: {A: yes}\n");
 	noted(0, 2, 14, "A: it is a boolean: the job finds True or False");
 	assert_null(strstr(notes.at[0].text, "yes"));
@@ -573,7 +574,7 @@ static void anchors_work_in_job_files(void **state)
 	accept("run: x\nenvs: {A: &a one, B: *a}\nresources:\n  any_of:\n  - &r {cpus: 2}\n"
 	       "  - *r\n");
 	assert_string_equal(spec.vars[1].value, "one");
-	assert_int_equal(spec.choices_n, 1); /* they are alike */
+	assert_int_equal(spec.choices_n, 1); /* both choices are alike */
 	assert_int_equal(spec.choices[0].cpus_milli, 2000);
 }
 

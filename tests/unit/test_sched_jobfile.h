@@ -1,4 +1,4 @@
-/* Decodes job files for tests, and compares what is said of those that are wrong. */
+/* Decodes job files for tests, and compares the remarks on wrong ones. */
 #ifndef TEST_SCHED_JOBFILE_H
 #define TEST_SCHED_JOBFILE_H
 
@@ -52,7 +52,7 @@ static inline void accept(const char *text)
 	}
 }
 
-/* Of a file that runs something, the lines from the second on. */
+/* Accepts a file that runs something; line: its text from the second line on. */
 static inline void accept_line(const char *line)
 {
 	char text[1024];
@@ -61,7 +61,7 @@ static inline void accept_line(const char *line)
 	accept(text);
 }
 
-/* The i-th note. */
+/* Expects the i-th note to be at this place, and to say what. */
 static inline void noted(uint32_t i, uint32_t line, uint32_t column, const char *what)
 {
 	assert_true(i < notes.n);
@@ -93,7 +93,7 @@ static inline void refuse(const char *text, uint32_t line, uint32_t column, cons
 	}
 }
 
-/* A key and its value, in the second line. */
+/* Refuses a key with that value, in the second line. */
 static inline void refuse_value(const char *key, const char *value, const char *what)
 {
 	char text[1024];

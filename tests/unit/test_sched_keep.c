@@ -1,4 +1,4 @@
-/* A part of a job on a node: what its programs print is in its log, within bounds. */
+/* A part of a job on a node: the output of its programs is in its log, within bounds. */
 #include "sched/job_log.h"
 #include "sched/slurm_form.h"
 #include "sched/slurm_keep.h"
@@ -26,7 +26,7 @@ static const char *in_dir(const char *name)
 	return path;
 }
 
-/* A part to its end; its exit status. NULL: no setup. */
+/* Runs a part to its end. setup may be NULL. Returns the part's exit status. */
 static int keep(const char *setup, const char *run, const char *mount)
 {
 	static char sh[] = "sh";
@@ -81,7 +81,7 @@ static void all_that_is_printed_is_in_the_log(void **state)
 	assert_log("setup\nto stderr\nrun\nagain\n");
 }
 
-/* Also why it could not begin. */
+/* The log also says why a part could not begin. */
 static void what_cannot_begin_says_why(void **state)
 {
 	struct stat st;

@@ -1,6 +1,6 @@
-/* The engine local keeps what engine.h asks of engines: real shepherds, real processes.
+/* The engine local keeps the contract of engine.h: real shepherds, real processes.
  *
- * A shepherd is this program once more (local_start.c), and becomes the program `pawl` then. */
+ * A shepherd is this program once more (local_start.c), which then becomes the program `pawl`. */
 #include "test_sched_events.h"
 
 #include "base/err.h"
@@ -23,20 +23,20 @@
 
 #define NODES     3u
 #define JOBS_MAX  64u
-#define ELASTIC_N 2u /* replicas that it is changed to */
-#define LOOKS     7u /* for what stays */
+#define ELASTIC_N 2u /* replicas that the elastic job is rescaled to */
+#define LOOKS     7u /* looks for processes that stay */
 
 static struct local_world {
 	char root[64];
 	char marks[80];
-	char fault[80]; /* file: what shepherds are to fail at */
+	char fault[80]; /* file that says where shepherds are to fail */
 	struct core_offer nodes[NODES];
 	struct devices devices;
 	struct local *local;
 	enum deed deeds[JOBS_MAX];
 	uint64_t elastic; /* a job with replicas; 0: none */
 	uint64_t tiered;  /* a job with a directory for what it writes; 0: none */
-	int64_t wall_ns;  /* of all submissions: with it their names are this test's alone */
+	int64_t wall_ns;  /* time of all submissions, by which their names are this test's alone */
 } lw;
 
 static void prepare(uint64_t job, enum deed deed)
@@ -55,8 +55,8 @@ static void await_mark(const char *mark)
 	await_mark_of(mark, "");
 }
 
-/* For the engine a job runs once its processes are there; starts are counted by the first rank's
- * mark, which may not be the first one. */
+/* For the engine a job runs once its processes are there; starts are counted by the mark of the
+ * first rank, which may not come first. */
 static void await_first(uint64_t job)
 {
 	char mark[64];
@@ -65,7 +65,7 @@ static void await_first(uint64_t job)
 	await_mark_of(mark, ".0");
 }
 
-/* As the daemon, which waits for what has ended whenever it is told. */
+/* Reaps first, as the daemon does whenever it is told of an event. */
 static const struct core_event *next(int64_t wait_ms)
 {
 	local_reap();
@@ -184,7 +184,7 @@ static void start_on(uint64_t job, const char *node, uint32_t replicas)
 	suite.calling = false;
 }
 
-/* What a rank of a job that was started last, or rescaled, saw. */
+/* Waits until a rank of a job, started or rescaled last, has seen these devices. */
 static void await_seen(uint64_t job, uint64_t born, uint32_t rank, const char *devices)
 {
 	char mark[128];
@@ -194,14 +194,14 @@ static void await_seen(uint64_t job, uint64_t born, uint32_t rank, const char *d
 	await_mark(mark);
 }
 
-/* A scheduler that is new is told of the last one as well. */
+/* Waits for the newest rescale; a new scheduler is told of the last one as well. */
 static void await_rescaled(uint64_t job)
 {
 	while (suite_wait(CORE_RUNS, job)->generation != suite.generation) {
 	}
 }
 
-/* No two jobs the same one, whatever becomes of sizes, and of the scheduler. */
+/* No two jobs have a device in common, whatever becomes of sizes, and of the scheduler. */
 static void test_devices_go_with_slots(void **state)
 {
 	const struct core_node *nodes;
@@ -251,7 +251,7 @@ static void test_devices_go_with_slots(void **state)
 	suite_ends(c, CORE_BY_US, 0);
 }
 
-/* The second rank is of the run that was; and told once more, the rescale is answered once more. */
+/* The second rank joins the run that was there; a rescale that is told again is answered again. */
 static void test_an_elastic_job_is_rescaled_while_it_runs(void **state)
 {
 	uint64_t job = suite.job + 1;
@@ -285,7 +285,7 @@ static void name_dir(char dir[128], uint64_t job, uint64_t born)
 		(unsigned long long)born);
 }
 
-/* As strays_signal, of what was ordered in that directory. */
+/* Signals what was ordered in that directory, as strays_signal does. */
 static int signal_run(const char *dir, int signal)
 {
 	struct strays_mark mark;
@@ -294,8 +294,8 @@ static int signal_run(const char *dir, int signal)
 	return strays_signal(&mark, signal);
 }
 
-/* Which run lives is not known while descriptors are short: then there is no scheduler, rather than
- * one that starts again what runs. */
+/* While descriptors are short, nobody knows which run lives: there is no scheduler then, rather
+ * than one that starts again what runs. */
 static void test_who_cannot_look_takes_nobody_for_dead(void **state)
 {
 	uint64_t job = suite_running(DEED_LASTS, 1);
@@ -323,7 +323,7 @@ static void test_who_cannot_look_takes_nobody_for_dead(void **state)
 	suite_list();
 	event = suite_wait(CORE_LISTED, 0);
 	while (at < event->runs_n && event->runs[at].job != job) {
-		at++; /* one before it may be at its very end */
+		at++; /* a run before it may be at its very end */
 	}
 	assert_true(at < event->runs_n);
 	suite_stop(job, suite.generation, SUITE_GRACE_NS);
@@ -331,8 +331,8 @@ static void test_who_cannot_look_takes_nobody_for_dead(void **state)
 	assert_int_equal(starts(), before);
 }
 
-/* It takes no connections, and schedulers come and go until no more fit into its queue. What it is
- * told meanwhile it hears once it goes on. */
+/* A stopped shepherd takes no connections, and schedulers come and go until no more fit into its
+ * queue. Once it goes on, it hears what it was told meanwhile. */
 static void test_a_shepherd_that_is_stopped_is_alive(void **state)
 {
 	uint64_t job = suite_running(DEED_LASTS, 1);
@@ -350,7 +350,7 @@ static void test_a_shepherd_that_is_stopped_is_alive(void **state)
 	suite_ends(job, CORE_BY_US, 0);
 }
 
-/* Nothing that cannot be listened to is started: it would run beside its second start. */
+/* A run that cannot be listened to is not started: it would run beside its second start. */
 static void test_a_start_that_cannot_be_watched_starts_nothing(void **state)
 {
 	uint64_t job = suite_job(DEED_LASTS);
@@ -384,16 +384,18 @@ static void test_a_connection_that_ends_ends_no_job(void **state)
 	suite_ends(job, CORE_BY_US, 0);
 }
 
-/* Killed while nobody looks, it has ended, nobody knows how; and nothing of it is left. */
+/* A shepherd is killed while nobody looks: the job has ended, nobody knows how, and nothing of it
+ * is left. */
 static void test_a_dead_shepherd_is_an_end(void **state)
 {
 	uint64_t job = suite_running(DEED_DEAF, 2);
 	char dir[128];
 
 	name_dir(dir, job, suite.generation);
-	/* its second process starts */
+	/* The job's second process starts. */
 	WITHIN_DOING(WITHIN_LONG_S, signal_run(dir, 0) >= 3, within_pace(0.01));
-	signal_run(dir, SIGKILL); /* those that follow the first are not met any more */
+	/* Processes behind the first may be gone before they are signalled. */
+	signal_run(dir, SIGKILL);
 	reopen();
 	suite_list();
 	suite_ends(job, CORE_BY_NOBODY, 0);
@@ -402,8 +404,8 @@ static void test_a_dead_shepherd_is_an_end(void **state)
 	assert_int_equal(access(dir, F_OK), -1);
 }
 
-/* While it is not known that none are left, it looks more and more seldom: after 0, 50, 100, 200,
- * 400 and 800 ms more, with the one here before. */
+/* While nobody knows whether any process is left, looks become more and more seldom: after 0, 50,
+ * 100, 200, 400 and 800 ms more, behind the one that the kill makes. */
 static void test_looks_for_what_stays_become_seldom(void **state)
 {
 	uint64_t job = suite_running(DEED_DEAF, 1);
@@ -422,7 +424,7 @@ static void test_looks_for_what_stays_become_seldom(void **state)
 	suite_ends(job, CORE_BY_NOBODY, 0);
 }
 
-/* Its shepherd fails to write, once, that it has ended: it is not taken for killed. */
+/* The shepherd fails once to write that the job has ended: the job is not taken for killed. */
 static void test_an_end_that_cannot_be_written_is_tried_again(void **state)
 {
 	uint64_t job = suite_job(DEED_GOOD);
@@ -436,7 +438,7 @@ static void test_an_end_that_cannot_be_written_is_tried_again(void **state)
 	assert_int_equal(unlink(lw.fault), 0);
 }
 
-/* While it cannot be read how a run that is gone has ended, it has not been killed. */
+/* While it cannot be read how a run ended that is gone, the run is not taken for killed. */
 static void test_an_end_that_cannot_be_read_is_read_again(void **state)
 {
 	uint64_t job = suite_job(DEED_GOOD);
@@ -455,8 +457,8 @@ static void test_an_end_that_cannot_be_read_is_read_again(void **state)
 	suite_ends(job, CORE_BY_ITSELF, 0);
 }
 
-/* Its descriptors are the scheduler's own, to the hard limit; jobs have what they would have
- * had. */
+/* The scheduler raises its own limit of descriptors to the hard limit; jobs have the limit that
+ * they would have had. */
 static void test_more_descriptors_are_the_schedulers_alone(void **state)
 {
 	uint64_t job = suite_job(DEED_GOOD);
@@ -473,7 +475,7 @@ static void test_more_descriptors_are_the_schedulers_alone(void **state)
 	fault_arm("local.aside", 1, EMFILE, false);
 	suite_start(job, ++suite.generation, 1);
 	fault_disarm();
-	suite_wait(CORE_REFUSED, job); /* rather than one that lacks some */
+	suite_wait(CORE_REFUSED, job); /* refused rather than started without some */
 	suite_start(job, ++suite.generation, 1);
 	suite_ends(job, CORE_BY_ITSELF, 0);
 	snprintf(mark, sizeof(mark), "files %llu.%llu.0 96\n", (unsigned long long)job,
@@ -482,7 +484,7 @@ static void test_more_descriptors_are_the_schedulers_alone(void **state)
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-/* The keeper stops, for good, as it removes what the job wrote: that is after the end. Killed
+/* The keeper stops for good as it removes what the job wrote, which comes after the end. Killed
  * there, it leaves a directory to the next start. */
 static void test_what_a_job_wrote_is_removed_after_its_end(void **state)
 {
@@ -527,7 +529,7 @@ static int set_up(void **state)
 	return 0;
 }
 
-/* Of tests that have failed. */
+/* Kills the runs of tests that have failed. */
 static void kill_left(void)
 {
 	char dir[128];
@@ -557,7 +559,7 @@ static int tear_down(void **state)
 	return 0;
 }
 
-/* "pawl shepherd", of a run below the root. */
+/* Becomes "pawl shepherd", of a run below the root. */
 static int be_shepherd(char **argv)
 {
 	char path[256];

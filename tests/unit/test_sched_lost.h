@@ -1,11 +1,12 @@
-/* Of what sched/engine.h asks, what is for engines whose nodes can be lost while they live: the
- * suite of test_sched_engine.h goes on here. */
+/* The part of the contract of sched/engine.h for engines whose nodes can be lost while they live:
+ * continues the suite of test_sched_engine.h. */
 #ifndef TEST_SCHED_LOST_H
 #define TEST_SCHED_LOST_H
 
 #include "test_sched_engine.h"
 
-/* Both, in any order, and that of the node's not told to the core yet. */
+/* Waits for the ends of the node and of the job, in any order, and does not tell the core of the
+ * node's yet. */
 static void suite_lost(const char *node, uint64_t job)
 {
 	bool gone = false;
@@ -26,7 +27,7 @@ static void suite_lost(const char *node, uint64_t job)
 	}
 }
 
-/* What was on it ends, also elsewhere; and nothing starts on it. */
+/* A job on a lost node ends, also elsewhere; and nothing starts on the node. */
 static void suite_node_is_lost(void **state)
 {
 	const struct core_node *nodes;

@@ -1,5 +1,5 @@
-/* The scheduler's core with many jobs: what it does once for all of them is what the plain way
- * does, which is here. */
+/* The scheduler's core with many jobs: what it computes once for all of them equals the plain way,
+ * which is here. */
 #include "base/rng.h"
 #include "equal.h"
 #include "sched/core.h"
@@ -81,7 +81,7 @@ static void submit(void)
 	step((struct core_event){.kind = CORE_SUBMIT, .ask = &ask});
 }
 
-/* Each job runs, or waits, and has nothing to come. */
+/* Makes steps until each job runs or waits, and has nothing to come. */
 static void settle(void)
 {
 	const struct core_job *const *jobs;
@@ -107,7 +107,7 @@ static void settle(void)
 	}
 }
 
-/* A quarter, or less: one may be drawn twice. */
+/* Cancels a quarter of the jobs, or fewer: one may be drawn twice. */
 static void cancel_some(void)
 {
 	const struct core_job *const *jobs;
@@ -123,18 +123,18 @@ static void cancel_some(void)
 
 /* ---- the plain way ---- */
 
-/* Before a decision. */
+/* A job before a decision. */
 struct plain {
 	struct core_ask ask;
 	uint64_t id;
 	uint32_t queue;
-	uint32_t now; /* replicas */
-	uint32_t cap; /* that it is to have at most */
+	uint32_t now; /* replicas that the job has */
+	uint32_t cap; /* replicas that the job may have, at most */
 };
 
 static struct plain plain[JOBS_MAX];
 
-/* It has what it has. */
+/* Returns whether the job keeps what it has. */
 static bool is_kept(const struct plain *job)
 {
 	return job->ask.pinned && job->now > 0;
@@ -157,7 +157,7 @@ static int compare(const void *a, const void *b)
 	return x->id < y->id ? -1 : 1;
 }
 
-/* Whether what jobs of its queue, and of its owner, may have leaves room for more. */
+/* Returns whether the limits of the job's queue and of its owner leave room for more. */
 static bool holds(uint32_t n, const struct plain *job, uint32_t more, uint32_t owner_slots_max)
 {
 	uint32_t of_queue = more;
@@ -189,7 +189,7 @@ static void share(uint32_t n, bool to_now, uint32_t owner_slots_max)
 	}
 }
 
-/* Of priorities, the last one admitted before i that is higher; 0: none. */
+/* Returns the id of the last job admitted before i that has a higher priority; 0: none. */
 static uint64_t find_above(uint32_t i)
 {
 	for (uint32_t k = i; k-- > 0;) {
@@ -266,7 +266,8 @@ static void shuffle(struct core_run *runs, uint32_t n)
 	}
 }
 
-/* In any order; of each job what was before it, of two in three also what it is. */
+/* Lists runs in any order: of each job the generation before its start, and of two in three the
+ * present one, too. */
 static void runs_are_found_in_any_order(void **state)
 {
 	struct core_run runs[2 * JOBS_MAX + 1];
@@ -305,7 +306,8 @@ static void runs_are_found_in_any_order(void **state)
 	for (uint32_t i = 0; i < runs_n; i++) {
 		const struct core_job *job = core_job_find(t.core, runs[i].job);
 
-		if (!job || runs[i].generation < job->born) { /* in the order of the list */
+		/* Kills come in the order of the list. */
+		if (!job || runs[i].generation < job->born) {
 			assert_true(kills < n);
 			assert_int_equal(updates[kills].kind, CORE_DO_KILL);
 			assert_int_equal(updates[kills].job, runs[i].job);

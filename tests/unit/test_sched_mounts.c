@@ -56,7 +56,7 @@ static void a_link_is_made_once(void **state)
 	char to[PATH_MAX] = "";
 
 	assert_int_equal(link_at("at"), 0);
-	assert_int_equal(link_at("at"), 0); /* it is that already */
+	assert_int_equal(link_at("at"), 0); /* the link is there already */
 	snprintf(at, sizeof(at), "%s/at", folder);
 	assert_true(readlink(at, to, sizeof(to) - 1) > 0);
 	assert_string_equal(to, from);
@@ -80,7 +80,7 @@ static void what_is_there_already_is_said(void **state)
 	assert_non_null(strstr(err.msg, "/nowhere/at/all: No such"));
 }
 
-/* As /data is to a user: it is not there, and that is not what is wrong. */
+/* A path like /data for a user: it is not there, but that is not what is wrong. */
 static void where_its_user_may_not_write_is_said(void **state)
 {
 	pid_t child;

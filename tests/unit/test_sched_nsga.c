@@ -1,4 +1,4 @@
-/* NSGA-II: fronts and crowding by hand and beside Deb's definitions, and problems whose fronts are
+/* NSGA-II: fronts and crowding by hand and against Deb's definitions, and problems whose fronts are
  * known. */
 #include "base/fault.h"
 #include "sched/nsga.h"
@@ -45,8 +45,8 @@ static void fronts_by_hand(void **state)
 		assert_int_equal(points[i].front, fronts[i]);
 	}
 	assert_true(isinf(points[0].crowding) && isinf(points[1].crowding));
-	assert_true(points[2].crowding == 2.0 / 4 + 3.5 / 4); /* of (1, 5) and (3, 1.5) */
-	assert_true(points[4].crowding == 0);                 /* its like */
+	assert_true(points[2].crowding == 2.0 / 4 + 3.5 / 4); /* between (1, 5) and (3, 1.5) */
+	assert_true(points[4].crowding == 0);                 /* a twin of points[2] */
 	assert_true(points[7].crowding == 3.0 / 4 + 1.0 / 4);
 	assert_true(isinf(points[3].crowding) && isinf(points[5].crowding));
 	assert_ptr_equal(ones[2], &points[2]);
@@ -94,7 +94,7 @@ static double crowd_slowly(const struct nsga_one *points, uint32_t n, uint32_t i
 	return sum;
 }
 
-/* Of those with the same costs one has the crowding, and the others none. */
+/* Points with equal costs: one has the crowding, and the others none. */
 static void check_crowding(const struct nsga_one *points, uint32_t n, uint32_t i)
 {
 	uint32_t crowded = 0;
@@ -253,7 +253,8 @@ static void seeds_repeat_runs(void **state)
 	}
 }
 
-/* Two given ones that do not mutate have as many offspring as exchanges of their rows give. */
+/* Two given solutions that do not mutate have only as many offspring as exchanges of their rows
+ * give. */
 static void ends_where_nothing_is_new(void **state)
 {
 	uint8_t given[3][ROWS * BYTES] = {{0}};

@@ -28,13 +28,13 @@ struct kept {
 	uint8_t bytes[KEPT_BYTES];
 };
 
-/* The core, and the clock of who asks it. */
+/* The core, and the clock of its caller. */
 static struct {
 	struct sched_core *core;
 	struct core_options options;
 	int64_t now_ns;
 	struct pawl_err err;
-	struct kept kept[KEPT_MAX]; /* what is stored */
+	struct kept kept[KEPT_MAX]; /* records that are stored */
 	uint32_t kept_n;
 } t;
 
@@ -116,7 +116,7 @@ static void add_node_of(const char *name, uint32_t slots, uint32_t type, const c
 
 	snprintf(offer.name, sizeof(offer.name), "%s", name);
 	snprintf(offer.pool, sizeof(offer.pool), "%s", pool);
-	t.now_ns += S_NS; /* each is decided about */
+	t.now_ns += S_NS; /* the core decides on each */
 	assert_int_equal(step((struct core_event){.kind = CORE_NODE_COMES, .offer = &offer}), 0);
 }
 
@@ -178,7 +178,7 @@ static inline int tell_node(enum core_event_kind kind, const char *name, int64_t
 		(struct core_event){.kind = kind, .node = name, .deadline_ns = t.now_ns + in_ns});
 }
 
-/* The last step's update of a kind; of a job, if it is not 0. */
+/* Returns the last step's update of a kind and, if id is not 0, of that job. */
 static inline const struct core_update *update(enum core_update_kind kind, uint64_t id)
 {
 	uint32_t n;
@@ -203,7 +203,7 @@ static inline bool explains(uint64_t id, const char *what)
 	return strstr(text, what) != NULL;
 }
 
-/* A cluster of one node, of two slots, on which the core has decided. */
+/* Makes a cluster of one node, of two slots, on which the core has decided. */
 static inline void begin_with_one_node(void)
 {
 	begin(0, 0);

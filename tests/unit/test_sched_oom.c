@@ -1,5 +1,5 @@
-/* Each allocation fails in its turn, libyaml's own included, once and for good: a job file is not
- * read then, nothing else happens, and no memory is lost. */
+/* Each allocation fails in its turn, libyaml's own included, once and for good: then a job file is
+ * not read, nothing else happens, and no memory is lost. */
 #define ALLOC_FAILS
 #include "count_alloc.h"
 
@@ -18,18 +18,18 @@ static const char text[] = "%YAML 1.1\n---\nname: x\nrun: |\n  a script\n  of li
 			   "file_mounts: {/a: /b, /c: nfs://d/e}\n";
 
 static bool armed;    /* allocations fail */
-static bool forever;  /* the first to fail, and all after it */
-static unsigned left; /* allocations until then */
+static bool forever;  /* all allocations after the first failure fail, too */
+static unsigned left; /* allocations until the first failure */
 
-static long live; /* pieces of memory that were not given back */
+static long live; /* allocations that were not freed */
 
-/* Each call; those that fail_call does not hear of are free's. */
+/* Counts each call; those that fail_call does not hear of are frees. */
 static void count_call(void)
 {
 	live--;
 }
 
-/* old: what a realloc moves. */
+/* old: the memory that a realloc moves. */
 static int fail_call(const void *old)
 {
 	bool now = armed && left == 0;
@@ -40,7 +40,7 @@ static int fail_call(const void *old)
 	return now;
 }
 
-/* With the nth allocation failing; returns what came of it. */
+/* Decodes with the nth allocation failing. Returns the result. */
 static int decode(unsigned nth)
 {
 	static struct remarks remarks;

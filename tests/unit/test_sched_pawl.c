@@ -1,5 +1,5 @@
-/* Pawl's policy: what must hold of any cluster in any round, and what it remembers. And that fifo
- * and tiresias keep to types of nodes as well. */
+/* Pawl's policy: what must hold for any cluster in any round, and what the policy remembers. Also
+ * that fifo and tiresias keep to types of nodes. */
 #include "base/fault.h"
 #include "sched/policies.h"
 #include "seed.h"
@@ -26,7 +26,7 @@ struct cluster {
 	uint32_t granted[JOBS_MAX][ALL_MAX];
 	struct sched_grant grants[JOBS_MAX];
 	struct sched_verdict verdict;
-	uint64_t last_id; /* of all jobs that there were */
+	uint64_t last_id; /* the highest id of any job so far */
 };
 
 static uint32_t below(struct rng *rng, uint32_t n)
@@ -92,7 +92,7 @@ static void make_cluster(struct rng *rng, struct cluster *cluster)
 	}
 }
 
-/* A minute passes: what was granted is so; a job ends, nodes come and go, jobs tell of more. */
+/* Lets a minute pass: grants take effect, a job ends, nodes come and go, and jobs tell more. */
 static void pass(struct rng *rng, struct cluster *cluster)
 {
 	uint32_t end = below(rng, JOBS_MAX);
@@ -108,7 +108,7 @@ static void pass(struct rng *rng, struct cluster *cluster)
 		cluster->hints[j][0].replicas_profiled += job->replicas;
 		cluster->hints[j][0].noise.var *= below(rng, 2) ? 1 : 1.1;
 	}
-	if (end < cluster->view.jobs_n) { /* and another comes */
+	if (end < cluster->view.jobs_n) { /* Another job comes. */
 		for (uint32_t j = end; j + 1 < cluster->view.jobs_n; j++) {
 			cluster->jobs[j] = cluster->jobs[j + 1];
 			cluster->jobs[j].nodes = cluster->now[j];
@@ -200,7 +200,7 @@ static int decide(void *policy, struct cluster *cluster)
 	return sched_pawl.decide(policy, &cluster->view, cluster->grants, &cluster->verdict, NULL);
 }
 
-/* And whoever remembers decides as one who does not. */
+/* In any round of any cluster, a policy that remembers decides as one that does not. */
 static void any_round_of_any_cluster(void **state)
 {
 	struct rng rng = {first_seed};
@@ -255,7 +255,7 @@ static void every_allocation_may_fail(void **state)
 		rv = policy ? decide(policy, &cluster) : PAWL_ENOMEM;
 		fault_disarm();
 		assert_true(rv == 0 || rv == PAWL_ENOMEM);
-		if (policy != NULL) { /* and the next round is decided */
+		if (policy != NULL) { /* The next round is decided. */
 			assert_int_equal(decide(policy, &cluster), 0);
 		}
 		sched_pawl.close(policy);
@@ -263,11 +263,11 @@ static void every_allocation_may_fail(void **state)
 	assert_true(n > 20);
 }
 
-/* Two jobs on nodes of one slot: one that gains by each replica, one that does so less and less. */
+/* Two jobs on nodes of one slot: one gains by each replica, the other less and less. */
 static uint32_t give_useful(double fairness)
 {
 	struct cluster cluster = {0};
-	const double more_s[2] = {1e-4, 0.1}; /* that another replica makes reducing take */
+	const double more_s[2] = {1e-4, 0.1}; /* seconds that another replica adds to reducing */
 	void *policy = sched_pawl.open(1);
 	uint32_t useful;
 
@@ -303,7 +303,7 @@ static uint32_t give_useful(double fairness)
 	return useful;
 }
 
-/* The more fairness counts, the less goes to whom it is of most use; 0 is as 1. */
+/* The more fairness counts, the less goes to the job that makes most use of it; 0 counts as 1. */
 static void fairness_takes_from_those_who_gain_most(void **state)
 {
 	uint32_t least = give_useful(0.01);
@@ -316,7 +316,7 @@ static void fairness_takes_from_those_who_gain_most(void **state)
 	assert_int_equal(give_useful(0), give_useful(1));
 }
 
-/* A job that gains by each replica, and is on the first node. */
+/* Makes a job that gains by each replica, and is on the first node. */
 static void make_useful(struct cluster *cluster, uint32_t j, uint32_t most)
 {
 	static uint32_t first;
@@ -342,7 +342,7 @@ static void make_useful(struct cluster *cluster, uint32_t j, uint32_t most)
 	cluster->grants[j].nodes = cluster->granted[j];
 }
 
-/* Two jobs alike on the nodes of one type, of which one may be on those of the other, too. */
+/* Two equal jobs on the nodes of one type; one of them may be on those of the other, too. */
 static void who_may_be_elsewhere_makes_room(void **state)
 {
 	for (uint32_t bound = 0; bound < 2; bound++) {
@@ -365,7 +365,7 @@ static void who_may_be_elsewhere_makes_room(void **state)
 	}
 }
 
-/* One job, alone, of a most that is no power of two and no number of whole nodes. */
+/* One job, alone, whose most is no power of two and no number of whole nodes. */
 static void all_sizes_up_to_its_most_are_tried(void **state)
 {
 	const struct {
@@ -399,7 +399,8 @@ static void what_is_told_of_one_type_counts_for_others(void **state)
 {
 	for (uint32_t fitted = 0; fitted < 2; fitted++) {
 		struct cluster cluster = {.nodes = {{.slots = 1, .type = 1}, {.slots = 8}}};
-		struct sched_hints bounds = {.bounds = {.init = 64}}; /* of a start there */
+		/* Hints of a start on that type. */
+		struct sched_hints bounds = {.bounds = {.init = 64}};
 		void *policy = sched_pawl.open(1);
 
 		cluster.view = (struct sched_view){.nodes = cluster.nodes,
@@ -416,7 +417,7 @@ static void what_is_told_of_one_type_counts_for_others(void **state)
 	}
 }
 
-/* Two jobs alike, one of which has done half on nodes of another type and is nearly done here. */
+/* Two equal jobs, one of which has done half on nodes of another type and is nearly done here. */
 static void who_is_nearly_done_is_known_by_what_it_told_last(void **state)
 {
 	for (uint32_t done = 0; done < 2; done++) {
@@ -442,7 +443,8 @@ static void who_is_nearly_done_is_known_by_what_it_told_last(void **state)
 	}
 }
 
-/* What users asked for, or nothing, and on nodes of the types that jobs may be on. */
+/* Policies that do not choose sizes grant what users asked for, or nothing, on nodes of the types
+ * that jobs may be on. */
 static void who_does_not_choose_sizes_keeps_to_types(void **state)
 {
 	const struct sched_policy *const policies[] = {&sched_fifo, &sched_tiresias};
@@ -510,7 +512,8 @@ static void who_waits_for_one_type_keeps_nobody_from_another(void **state)
 	}
 }
 
-/* A job of one replica that tells nothing, of up to 8, on 4 nodes of 2 slots beside one like it. */
+/* A job of one replica, and of up to 8, that tells nothing, on 4 nodes of 2 slots beside an equal
+ * one. Returns the replicas granted to each. */
 static uint32_t give_silent(double attained, uint32_t profiled)
 {
 	struct cluster cluster = {0};
@@ -549,9 +552,10 @@ static uint32_t give_silent(double attained, uint32_t profiled)
 
 static void who_never_tells_uses_what_is_free(void **state)
 {
-	assert_int_equal(give_silent(59, 0), 1);  /* it may yet tell something */
+	assert_int_equal(give_silent(59, 0), 1);  /* the job may yet tell something */
 	assert_int_equal(give_silent(600, 0), 4); /* all slots are in use */
-	assert_int_equal(give_silent(600, 1), 4); /* as one that does has up to 4 times as many */
+	/* A job that tells has up to 4 times as many, too. */
+	assert_int_equal(give_silent(600, 1), 4);
 }
 
 int main(void)

@@ -1,4 +1,4 @@
-/* Placing: what must hold of any cluster, jobs and choice, and what is found where it is known. */
+/* Placing: what must hold for any cluster, jobs and choice, and results that are known. */
 #include "base/fault.h"
 #include "sched/place.h"
 #include "seed.h"
@@ -14,7 +14,7 @@
 
 static uint64_t first_seed;
 
-/* A cluster, its jobs, what is chosen for them, and where that is put. */
+/* A cluster, its jobs, the choice for them, and where it is placed. */
 struct room {
 	struct sched_view view;
 	struct sched_node nodes[NODES_MAX];
@@ -35,7 +35,8 @@ static uint32_t below(struct rng *rng, uint32_t n)
 	return (uint32_t)rng_below(rng, n);
 }
 
-/* Jobs have some slots of one type each, packed or strewn, also where they are not allowed to. */
+/* Gives jobs some slots of one type each, packed or strewn, also where they are not allowed to
+ * be. */
 static void make_jobs(struct rng *rng, struct room *room)
 {
 	uint32_t left[NODES_MAX];
@@ -65,7 +66,7 @@ static void make_jobs(struct rng *rng, struct room *room)
 			}
 		}
 	}
-	if (below(rng, 4) == 0 && room->view.nodes_n > 0) { /* a node goes */
+	if (below(rng, 4) == 0 && room->view.nodes_n > 0) { /* A node goes. */
 		room->nodes[below(rng, room->view.nodes_n)].slots = below(rng, 2);
 	}
 }
@@ -97,7 +98,7 @@ static void make_choices(struct rng *rng, struct room *room)
 		.jobs_n = room->view.jobs_n};
 }
 
-/* Any that fit the slots of their types; half of the jobs keep their size. */
+/* Chooses any sizes that fit the slots of their types; half of the jobs keep their size. */
 static void choose(struct rng *rng, struct room *room)
 {
 	uint32_t all[SCHED_TYPES_MAX];
@@ -213,7 +214,7 @@ static void assert_jobs_hold(const struct room *room, const uint32_t *wanted)
 		if (grant->replicas <= largest[choice->type] &&
 			is_spread(grant->nodes, grant->replicas)) {
 			assert_memory_equal(grant->nodes, job->nodes,
-				job->replicas * sizeof(uint32_t)); /* only one that stays */
+				job->replicas * sizeof(uint32_t)); /* only a job that stays */
 		}
 	}
 }
@@ -292,7 +293,8 @@ static void even_sizes_are_never_made_smaller(void **state)
 
 /* ---- by hand ---- */
 
-/* Nodes of 4 and jobs of one type: what each job has now, and what it is to have. */
+/* Places by hand, on nodes of 4 slots, jobs of one type: now says where each job is, wanted its new
+ * size. */
 static void place_by_hand(struct room *room, uint32_t nodes_n, const char *const *now,
 	const uint32_t *wanted, uint32_t jobs_n)
 {
@@ -344,7 +346,7 @@ static void those_of_the_same_size_stay(void **state)
 	assert_grant(&room, 0, "00");
 	assert_grant(&room, 1, "1111");
 	assert_grant(&room, 2, "2");
-	assert_grant(&room, 3, "0"); /* where the least is left */
+	assert_grant(&room, 3, "0"); /* the node with the least room left */
 }
 
 static void the_smallest_makes_room(void **state)

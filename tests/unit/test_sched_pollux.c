@@ -1,5 +1,5 @@
-/* The policy pollux: what its operators allow, the best allocations of small clusters beside all
- * that there are, and what a seed, a pin and short memory do. */
+/* The policy pollux: what its operators allow, the best allocations of small clusters against all
+ * that there are, and the effect of a seed, a pin and short memory. */
 #include "base/fault.h"
 #include "sched/policies.h"
 #include "sched/pollux_impl.h"
@@ -16,13 +16,13 @@
 
 static uint64_t first_seed;
 
-/* A cluster and its jobs, and what was granted. */
+/* A cluster, its jobs, and the grants. */
 struct world {
 	struct sched_node nodes[NODES_MAX];
 	struct sched_job jobs[JOBS_MAX];
 	struct sched_hints hints[JOBS_MAX];
-	uint32_t now[JOBS_MAX][SLOTS_MAX];    /* of replicas, the nodes */
-	uint32_t grants[JOBS_MAX][SLOTS_MAX]; /* the same */
+	uint32_t now[JOBS_MAX][SLOTS_MAX];    /* node of each replica now */
+	uint32_t grants[JOBS_MAX][SLOTS_MAX]; /* node of each granted replica */
 	struct sched_grant granted[JOBS_MAX];
 	struct sched_view view;
 	struct sched_verdict verdict;
@@ -119,7 +119,7 @@ static struct shape find_shape(const uint8_t *row)
 	return shape;
 }
 
-/* Slots suffice, and no node has two distributed jobs. */
+/* Returns whether slots suffice, and no node has two distributed jobs. */
 static bool nodes_bear(const struct world *w, uint8_t (*counts)[NODES_MAX])
 {
 	for (uint32_t n = 0; n < w->view.nodes_n; n++) {
@@ -156,7 +156,7 @@ static void check_grants(const struct world *w)
 	}
 }
 
-/* Rounds of a cluster whose jobs, nodes and hints change. */
+/* Grants are allowed in all rounds of a cluster whose jobs, nodes and hints change. */
 static void grants_are_allowed(void **state)
 {
 	struct rng rng = {first_seed};
@@ -186,7 +186,7 @@ static void grants_are_allowed(void **state)
 	}
 }
 
-/* What mutates beyond recognition is allowed again, and stays so. */
+/* A matrix that mutates beyond recognition is repaired to what is allowed, and stays so. */
 static void repairs_hold(void **state)
 {
 	struct rng rng = {first_seed};
@@ -241,7 +241,8 @@ static void repairs_hold(void **state)
 
 /* ---- what is best ---- */
 
-/* The fitness, negative, straight from the paper, with a speedup over a fair share on one node. */
+/* Returns the negative fitness, straight from the paper, with a speedup over a fair share on one
+ * node. */
 static double find_cost(const struct world *w, uint8_t (*counts)[NODES_MAX])
 {
 	uint32_t slots = 0;
@@ -279,7 +280,7 @@ static double find_cost(const struct world *w, uint8_t (*counts)[NODES_MAX])
 	return -(w->view.jobs_n / inverse);
 }
 
-/* Of all allocations there are. */
+/* Returns the least cost of all allocations that there are. */
 static double find_least_cost(const struct world *w)
 {
 	uint8_t counts[JOBS_MAX][NODES_MAX] = {{0}};
@@ -323,7 +324,7 @@ static void small_clusters_are_solved(void **state)
 
 		make_world(&w, &rng, shape[0], shape[1], shape[2]);
 		decide(&w, pollux);
-		accept_grants(&w); /* so that some are there, and may change */
+		accept_grants(&w); /* jobs then have replicas, which may change */
 		make_hints(&rng, &w.hints[0]);
 		w.jobs[1].age_s += 4000;
 		least = find_least_cost(&w);
@@ -372,7 +373,7 @@ static void seeds_repeat_decisions(void **state)
 }
 
 /* A pinned job stays as it is, in the order of its replicas, though others would have less of the
- * cluster; where its node went it does not. */
+ * cluster; it does not stay if its node went. */
 static void pinned_jobs_stay(void **state)
 {
 	struct rng rng = {first_seed};
@@ -429,7 +430,7 @@ static void memory_may_be_short(void **state)
 		struct pawl_err err = {0};
 		int rv;
 
-		w.hints[0].noise.var += 1; /* so that all is allocated anew */
+		w.hints[0].noise.var += 1; /* forces a new allocation */
 		clear_grants(&w);
 		fault_arm("sched.", nth, ENOMEM, false);
 		rv = sched_pollux.decide(pollux, &w.view, w.granted, &w.verdict, &err);

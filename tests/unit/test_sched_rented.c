@@ -1,5 +1,6 @@
-/* The simulator with rented nodes: what they cost is what they were there for, nobody is on a node
- * that is not, bounds hold, others stand in for those that are taken away, and faster ones help. */
+/* The simulator with rented nodes: they cost the time that they were there, no job is on a node
+ * that is not there, bounds hold, others stand in for those that are taken away, and faster ones
+ * help. */
 #include "sched/models.h"
 #include "sched/sim.h"
 #include "seed.h"
@@ -18,9 +19,9 @@
 #define CLOSE  1e-9 /* relative */
 
 static uint64_t first_seed;
-static double good_use; /* of the next runs; 0: as usual */
+static double good_use; /* good_use of the next runs; 0: the usual one */
 
-/* A node, as it was told of. */
+/* A node, as it was announced. */
 struct seen {
 	char name[64];
 	const char *pool;
@@ -28,16 +29,16 @@ struct seen {
 	bool there;
 };
 
-/* What was told, and what follows of it. */
+/* The announcements, and what follows from them. */
 struct told {
 	struct seen nodes[NODES];
-	uint32_t nodes_n; /* that there ever were */
-	uint32_t now;     /* that are there */
-	uint32_t most;    /* that were there at once */
-	uint32_t firm;    /* that were there of the pool of this name */
+	uint32_t nodes_n; /* nodes announced so far */
+	uint32_t now;     /* nodes there now */
+	uint32_t most;    /* most nodes there at once */
+	uint32_t firm;    /* nodes of the pool "firm" announced so far */
 	double last_s;
 	double cost;
-	uint32_t over; /* jobs */
+	uint32_t over; /* jobs that are over */
 };
 
 static struct seen *find(struct told *told, const char *name)
@@ -93,7 +94,8 @@ static void see(void *user, const struct sched_note *note)
 	told->over += note->over;
 }
 
-/* Of a built-in trace, on at most 16 nodes; without boot times, so that what is told is paid. */
+/* Runs a built-in trace on at most 16 nodes, without boot times, so that the time announced is the
+ * time paid. */
 static void run(struct sched_outcome *outcome, struct told *told, const struct sched_pool *pools,
 	uint32_t pools_n, uint64_t seed)
 {
@@ -153,7 +155,7 @@ static void costs_are_of_nodes_that_were_there(void **state)
 	}
 }
 
-/* One that stands in may be there a while beside the one that it stood in for. */
+/* A stand-in may be there a while beside the node that it stood in for. */
 static void others_stand_in_and_bounds_hold(void **state)
 {
 	struct sched_pool pools[] = {
@@ -203,7 +205,8 @@ static void a_seed_gives_the_same_numbers(void **state)
 	sched_outcome_deinit(&again);
 }
 
-/* Two types in one optimum: better than as many of the slower one, not than of the faster one. */
+/* Two types in one optimum: better than as many nodes of the slower type, and not than of the
+ * faster one. */
 static void faster_nodes_are_made_use_of(void **state)
 {
 	struct sched_pool pools[] = {

@@ -1,4 +1,5 @@
-/* Which directory is taken for what jobs write for a while, and that one goes with all it holds. */
+/* The directory that is chosen for what jobs write for a while, and its removal with all it
+ * holds. */
 #include "base/err.h"
 #include "base/fault.h"
 #include "pawl/err.h"
@@ -33,7 +34,7 @@ static void make(char path[PATH_MAX], const char *name)
 	assert_int_equal(mkdir(path, 0755), 0);
 }
 
-/* The one that has room for no more counts as slow, and is taken if there is none other. */
+/* A directory without room for more counts as slow, and is taken if there is no other one. */
 static void one_that_fills_up_is_the_last_choice(void **state)
 {
 	char a[PATH_MAX];
@@ -49,7 +50,7 @@ static void one_that_fills_up_is_the_last_choice(void **state)
 		printf("skipped: /tmp has no files without a name\n");
 		skip();
 	}
-	fault_arm("scratch.write", 3, ENOSPC, false); /* the second one to a */
+	fault_arm("scratch.write", 3, ENOSPC, false); /* the second write to a */
 	assert_int_equal(scratch_choose(dirs, 2, &best, &rate, &err), 0);
 	assert_int_equal(best, 1);
 	fault_arm("scratch.write", 4, ENOSPC, false);
@@ -64,7 +65,7 @@ static void one_that_fills_up_is_the_last_choice(void **state)
 	assert_int_equal(best, 0);
 }
 
-/* Where there is room for a part of what is written no error says why. */
+/* A write that is cut short, as there is room for a part only, sets no errno. */
 static void a_write_that_is_cut_finds_no_more_room(void **state)
 {
 	char a[PATH_MAX];
@@ -82,7 +83,7 @@ static void a_write_that_is_cut_finds_no_more_room(void **state)
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
 	limit = (struct rlimit){.rlim_cur = 3u << 19, .rlim_max = before.rlim_max};
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-	errno = 0; /* nor does one of an earlier call */
+	errno = 0; /* nor does errno of an earlier call count */
 	rv = scratch_choose(dirs, 2, &best, &rate, &err);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
 	assert_int_equal(rv, 0);
@@ -161,14 +162,14 @@ static void waits_for_a_processor_do_not_count(void **state)
 	assert_true(beside >= alone / 3);
 }
 
-/* As its owner, to whom closed directories are closed. */
+/* Fills a directory and removes it, as its owner, to whom closed directories are closed. */
 static int fill_and_remove(const char *path)
 {
 	char inner[PATH_MAX + 16];
 	struct pawl_err err;
 	int rv = geteuid() == 0 ? setuid(NOBODY) : 0;
 
-	for (int i = 0; i < 2 && rv == 0; i++) { /* the second start finds none of the first */
+	for (int i = 0; i < 2 && rv == 0; i++) { /* The second start finds nothing of the first. */
 		rv = scratch_make(path, &err);
 		snprintf(inner, sizeof(inner), "%s/in", path);
 		rv = rv == 0 ? mkdir(inner, 0700) : rv;
@@ -208,7 +209,7 @@ static void make_as(uid_t uid, const char *path, mode_t mode)
 	assert_int_equal(chown(path, uid, (gid_t)uid) | chmod(path, mode), 0);
 }
 
-/* As a user who is not root. */
+/* Makes a directory twice, as a user who is not root. */
 static int make_twice(const char *base, const char *left)
 {
 	char first[PATH_MAX];
@@ -225,8 +226,8 @@ static int make_twice(const char *base, const char *left)
 		access(first, F_OK) == 0 || stat(second, &st) != 0 || (st.st_mode & 07777) != 0700;
 }
 
-/* Who has taken a name before, or lays out a tree that the user could remove things from, gets
- * neither into the way nor at the user's files. */
+/* A user who has taken a name before, or lays out a tree from which the other user's files could be
+ * removed, is not in the way, and does not get at those files. */
 static void others_are_neither_in_the_way_nor_walked_through(void **state)
 {
 	char folder[PATH_MAX];
@@ -239,7 +240,7 @@ static void others_are_neither_in_the_way_nor_walked_through(void **state)
 	pid_t child;
 
 	if (geteuid() != 0) {
-		skip(); /* there is nobody else */
+		skip(); /* there is no other user */
 	}
 	make(folder, "d");
 	assert_int_equal(chmod(root, 0755) | chmod(folder, 01777), 0);
@@ -250,7 +251,7 @@ static void others_are_neither_in_the_way_nor_walked_through(void **state)
 	snprintf(theirs, sizeof(theirs), "%s/task-abcdef", folder);
 	make_as(0, theirs, 0777);
 	snprintf(left, sizeof(left), "%s/task-000000", folder);
-	make_as(NOBODY, left, 0500); /* of a start whose keeper was killed */
+	make_as(NOBODY, left, 0500); /* left by a start whose keeper was killed */
 	snprintf(link, sizeof(link), "%s/link", left);
 	assert_int_equal(symlink(base, link), 0);
 	child = fork();
@@ -262,7 +263,7 @@ static void others_are_neither_in_the_way_nor_walked_through(void **state)
 	assert_int_equal(access(bait, F_OK) | access(theirs, F_OK), 0);
 }
 
-/* In place of the directory, a link is there at times. */
+/* Swaps the directory and a link, again and again. */
 static _Noreturn void swap(const char *tree, int begun)
 {
 	int at = open(tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -272,7 +273,7 @@ static _Noreturn void swap(const char *tree, int begun)
 	_exit(0);
 }
 
-/* Whoever was let into the directory swaps what is in it while it is removed. */
+/* A process that was let into the directory swaps its entries during the removal. */
 static void what_links_lead_to_stays(void **state)
 {
 	char kept[PATH_MAX];
@@ -305,11 +306,11 @@ static void what_links_lead_to_stays(void **state)
 		close(ends[0]);
 		close(ends[1]);
 		assert_int_equal(access(file, F_OK), 0);
-		scratch_remove(tree); /* what was swapped away from under it */
+		scratch_remove(tree); /* entries that were swapped away meanwhile */
 	}
 }
 
-/* What is measured has all the time that it needs to take all that is written to it. */
+/* Gives what is measured all the time that it needs for its writes. */
 static int begin(void **state)
 {
 	const struct sigaction ignored = {.sa_handler = SIG_IGN};

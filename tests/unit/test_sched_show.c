@@ -43,7 +43,7 @@ static void times_go_on_between_two_steps(void **state)
 	assert_true(explains(a, "stopping for 2 s"));
 }
 
-/* Where both queues and users have one. */
+/* Both queues and users have a quota. */
 static void the_quota_that_binds_is_told(void **state)
 {
 	uint64_t a;
@@ -60,7 +60,7 @@ static void the_quota_that_binds_is_told(void **state)
 	runs(b);
 	is(b, CORE_RUNNING, 1);
 	assert_true(explains(b, "quota of queue small, 3 slots"));
-	pass(60 * S_NS); /* now both do */
+	pass(60 * S_NS); /* both quotas bind now */
 	assert_true(explains(a, "quota of queue small, 3 slots"));
 }
 

@@ -1,5 +1,5 @@
-/* The simulator on its built-in models: the same seed gives the same numbers, whatever a policy
- * sees adds up, every job comes to its end, and what cannot be is refused. */
+/* The simulator on its built-in models: the same seed gives the same numbers, all that a policy
+ * sees adds up, every job comes to its end, and impossible settings are refused. */
 #include "base/err.h"
 #include "base/rng.h"
 #include "sched/fill.h"
@@ -25,10 +25,10 @@ static const struct sched_setting usual = {16, 4, 60, 30, 0, 1, NULL, NULL, NULL
 
 /* ---- policies that look at what they are told ---- */
 
-/* Of the run: what was seen of each job, by id. */
+/* State of a run: what was seen of each job, by id. */
 static struct {
-	const struct sched_policy *inner; /* that decides */
-	void *memory;                     /* its own */
+	const struct sched_policy *inner; /* the policy that decides */
+	void *memory;                     /* memory of inner */
 	double progress[JOBS], attained[JOBS];
 	uint32_t restarts[JOBS], epoch[JOBS];
 	double last_s;
@@ -103,7 +103,7 @@ static void spy_close(void *self)
 	}
 }
 
-/* An even share of all slots each, as long as they last; keeps nobody where it is. */
+/* Grants each job an even share of all slots, as long as they last; keeps no job where it is. */
 static int even_decide(void *self, const struct sched_view *view, struct sched_grant *grants,
 	struct sched_verdict *verdict, struct pawl_err *err)
 {
@@ -126,7 +126,7 @@ static const struct sched_policy even = {.name = "even", .decide = even_decide};
 
 /* ---- runs ---- */
 
-/* Of a built-in trace of JOBS jobs. */
+/* Runs a built-in trace of JOBS jobs. */
 static int run(struct sched_outcome *outcome, const struct sched_named *policy, uint64_t seed,
 	const struct sched_setting *setting, struct pawl_err *err)
 {
@@ -170,7 +170,7 @@ static void all_adds_up(void **state)
 		struct sched_outcome outcome = {0};
 
 		if (row && row->policy == &sched_pollux && getenv("PAWL_LONG") == NULL) {
-			continue; /* it takes half a minute; beside it, test_sched_pollux */
+			continue; /* Pollux takes half a minute, and test_sched_pollux tests it. */
 		}
 		memset(&spy, 0, sizeof(spy));
 		spy.inner = row ? row->policy : &even;
@@ -211,7 +211,7 @@ static void a_seed_gives_the_same_numbers(void **state)
 
 /* ---- jobs by themselves ---- */
 
-/* So many jobs of one application, all at the beginning. */
+/* Runs so many jobs of one application, all from the beginning. */
 static void run_alike(struct sched_outcome *outcome, const char *policy, const char *app,
 	uint32_t jobs, uint32_t replicas, uint32_t batch, const struct sched_setting *setting)
 {
@@ -231,8 +231,8 @@ static void run_alike(struct sched_outcome *outcome, const char *policy, const c
 	sched_apps_deinit(&apps);
 }
 
-/* Alone with all slots, or each of two with a half: as long as it takes alone on its share. The end
- * of an epoch is a whole second. */
+/* One job alone with all slots, or two with a half each, take as long as each would alone on its
+ * share. The end of an epoch is a whole second. */
 static void shares_that_are_fair_are_told_so(void **state)
 {
 	const struct sched_setting setting = {2, 4, 60, 30, 0, 1, NULL, NULL, NULL};
@@ -302,7 +302,7 @@ static void batches_are_split(void **state)
 
 #define ERRORS 2000u
 
-/* What is told is within what was asked for, and uses it. */
+/* Hints are wrong by no more than was asked for, and come close to that. */
 static void hints_are_wrong_by_so_much(void **state)
 {
 	const struct pawl_place places[] = {{1, 1, 1}, {1, 4, 4}, {4, 16, 4}};
@@ -332,7 +332,8 @@ static void hints_are_wrong_by_so_much(void **state)
 		noises[0] = fmin(noises[0], ratio);
 		noises[1] = fmax(noises[1], ratio);
 	}
-	assert_true(speeds[0] >= 0.7 && speeds[0] < 0.8); /* parts of a step, each with its own */
+	/* Parts of a step, each with an error of its own. */
+	assert_true(speeds[0] >= 0.7 && speeds[0] < 0.8);
 	assert_true(speeds[1] <= 1.3 && speeds[1] > 1.2);
 	assert_true(noises[0] >= 1 / 3.0 && noises[0] < 0.34);
 	assert_true(noises[1] <= 3 && noises[1] > 2.95);

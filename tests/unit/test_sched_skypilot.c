@@ -14,7 +14,7 @@ enum fate {
 struct key {
 	const char *name;
 	enum fate fate;
-	const char *good;  /* a value that it takes; of others, any */
+	const char *good;  /* a value that the key takes; any value if it takes all */
 	const char *wrong; /* one of another kind; NULL: none */
 };
 
@@ -74,7 +74,7 @@ static const struct key resources[] = {
 static const char *const values[] = {"~", "true", "no", "0", "-3", "2.5", "1:30", "word", "'8+'",
 	"''", "[]", "[a, {b: c}]", "{}", "{a: [b]}"};
 
-/* The file of so many keys, in their sections. */
+/* Writes a file of these keys, in their sections. */
 static const char *write_file(const struct key *const *keys, const char *const *said, uint32_t n)
 {
 	static char text[2048];
@@ -96,7 +96,7 @@ static const char *write_file(const struct key *const *keys, const char *const *
 	return text;
 }
 
-/* How many of all begin so: "cloud: ". */
+/* Counts the remarks that begin with the name, as "cloud: ". */
 static uint32_t count(const struct remarks *all, const char *name)
 {
 	uint32_t n = 0;
@@ -113,7 +113,7 @@ static bool is_null(const char *value)
 	return strcmp(value, "~") == 0;
 }
 
-/* What the file came to is what its keys say; what is wrong and what is noted, strictly. */
+/* Checks that decoding the file gives what its keys say: values, errors and notes, strictly too. */
 static void check(const struct key *const *keys, const char *const *said, uint32_t n)
 {
 	const char *text = write_file(keys, said, n);
@@ -152,7 +152,8 @@ static void each_key_with_each_kind_of_value(void **state)
 		const struct key *key = k < COUNT(top) ? &top[k] : &resources[k - COUNT(top)];
 
 		check(&key, &key->good, 1);
-		assert_int_equal(remarks.n > 0, key->fate != OURS); /* it was strict */
+		/* The strict decode came last. */
+		assert_int_equal(remarks.n > 0, key->fate != OURS);
 		for (size_t v = 0; v < COUNT(values); v++) {
 			check(&key, &values[v], 1);
 			files++;
@@ -165,7 +166,7 @@ static void each_key_with_each_kind_of_value(void **state)
 	printf("%u files\n", files);
 }
 
-/* No key hides another, or is said twice because of it. */
+/* No key hides another, or is named twice because of it. */
 static void each_pair_of_keys(void **state)
 {
 	const size_t all = COUNT(top) + COUNT(resources);
@@ -195,7 +196,8 @@ static void each_pair_of_keys(void **state)
 
 enum slip { LEFT_OUT, TWICE, OTHER_CASE, SLIPS };
 
-/* The name with a slip at its letter at; false: it is the name itself, as _ has no case. */
+/* Writes the name with a slip at letter at. Returns false if that is the name itself, as _ has no
+ * case. */
 static bool misspell(const char *name, size_t at, enum slip slip, char word[64])
 {
 	snprintf(word, 64, "%.*s%.*s%s", (int)at, name, slip == TWICE ? 1 : 0, name + at,
@@ -226,7 +228,8 @@ static uint32_t check_slips(const char *name, bool inner)
 	return files;
 }
 
-/* A letter left out, twice, or in the wrong case: what is meant is said, and nothing is taken. */
+/* A letter is left out, doubled, or in the wrong case: the key that is meant is named, and nothing
+ * is taken. */
 static void near_spellings_get_a_hint(void **state)
 {
 	uint32_t files = 0;
@@ -256,7 +259,7 @@ static void a_key_is_named_once_however_often_it_stands(void **state)
 	noted(0, 2, 3, "infra: without effect here: Pawl finds and rents no machines");
 	noted(1, 4, 52, "image_id: without effect here: Pawl starts no machines or containers");
 	noted(2, 6, 39, "disk_tier: without effect here: a class of a cloud's disks");
-	assert_int_equal(spec.choices_n, 3); /* what differs in clouds alone is one */
+	assert_int_equal(spec.choices_n, 3); /* choices that differ in clouds alone are one */
 	assert_false(spec.choices[1].disk_best);
 	assert_int_equal(decode_strict("run: x\nresources: {cloud: aws, zone: a}\n"), PAWL_EINVAL);
 	refused(0, 2, 13, "cloud: without effect here");
@@ -297,7 +300,7 @@ static void recovery_is_retries(void **state)
 	refuse("run: x\nresources: {job_recovery: {restarts: 3}}\n", 2, 28, "unknown key restarts");
 }
 
-/* What Python makes of YAML's words, as such a file has always been run. */
+/* Words of YAML become what Python makes of them, as such a file has always been run. */
 static void booleans_of_envs_are_those_of_python(void **state)
 {
 	static const char *const words[][2] = {{"true", "True"}, {"True", "True"}, {"yes", "True"},
@@ -319,7 +322,7 @@ static void booleans_of_envs_are_those_of_python(void **state)
 	}
 }
 
-/* Training on several nodes, with what a team's file has gathered over the years. */
+/* Training on several nodes, with all that a team's file has gathered over the years. */
 #define TEAM                                                                                       \
 	"---\n"                                                                                    \
 	"name: pretrain\n"                                                                         \
@@ -377,7 +380,7 @@ static void a_teams_file_runs_as_it_is(void **state)
 	assert_int_equal(spec.size.most, 2);
 }
 
-/* All that a bucket's file has: it says what is not there, and takes the rest. */
+/* A file for a bucket, with all that it has: what is not there is named, and the rest is taken. */
 static void what_would_be_missing_is_refused(void **state)
 {
 	assert_int_equal(decode("run: x\n"

@@ -1,4 +1,4 @@
-/* The engine slurm on a real Slurm: what engine.h asks of engines, and what Slurm does to pilots.
+/* The engine slurm on a real Slurm: the contract of engine.h, and what Slurm does to pilots.
  *
  * Arguments: the program pawl, and the root of the sources. PAWL_LONG: all of it. */
 #include "test_sched_slurm_world.h"
@@ -6,7 +6,7 @@
 
 #define ASKED 3u
 
-/* The node of the suite's n-th that is up. */
+/* Sets name to that of the suite's n-th node that is up. */
 static void node_name(uint32_t n, char name[CORE_NAME_MAX])
 {
 	const struct core_node *nodes;
@@ -24,7 +24,8 @@ static void wait_node(enum core_event_kind kind, const char *name)
 	} while (strcmp(event->node, name) != 0);
 }
 
-/* As many as at the beginning. Slurm may be too busy to take a pilot: it is asked again. */
+/* Asks for pilots until there are as many as at the beginning. Slurm may be too busy to take a
+ * pilot: it is asked again. */
 static void fill_up(void)
 {
 	const struct core_event *event;
@@ -57,7 +58,7 @@ static char *host_of(const char *node)
 	return host;
 }
 
-/* Its jobs are told, and have time to save. */
+/* The pilot's jobs are told, and have time to save. */
 static void test_scancel_of_a_pilot(void **state)
 {
 	uint64_t job;
@@ -106,7 +107,8 @@ static void drain(const char *node, const char *state)
 	world_do(argv);
 }
 
-/* Who runs there stays; nobody there, and the pilot goes, so that Slurm has the node. */
+/* A job on a drained node stays; once no job is there, the pilot goes, so that Slurm has the
+ * node. */
 static void test_drained_node(void **state)
 {
 	uint64_t job;
@@ -128,7 +130,7 @@ static void test_drained_node(void **state)
 	drain(name, "State=RESUME");
 }
 
-/* It comes back by itself, as another node. */
+/* A requeued pilot comes back by itself, as another node. */
 static void test_requeued_pilot(void **state)
 {
 	uint64_t job;
@@ -150,7 +152,7 @@ static void test_requeued_pilot(void **state)
 	} while (!strstr(event->offer->name, again));
 }
 
-/* Slurm gives the node up while the pilot lives: it is told by the spool, and ends. */
+/* Slurm gives the node up while the pilot lives: the spool tells the pilot, which ends. */
 static void test_killed_slurmd(void **state)
 {
 	uint64_t job;
@@ -166,7 +168,8 @@ static void test_killed_slurmd(void **state)
 	fill_up();
 }
 
-/* By the program itself, which goes on as it was; and on another node it is not even asked. */
+/* A rescale is refused by the program itself, which goes on as it was; on another node the program
+ * is not even asked. */
 static void test_rescales_that_are_refused(void **state)
 {
 	uint64_t job;
@@ -204,7 +207,7 @@ static void put_file(const char *path)
 	fclose(file);
 }
 
-/* A newer one overtakes it; one that fails is tried again. */
+/* A newer rescale overtakes one that takes long; one that fails is tried again. */
 static void test_rescales_that_take_long(void **state)
 {
 	uint64_t job;
@@ -230,7 +233,8 @@ static void test_rescales_that_take_long(void **state)
 	suite_ends(job, CORE_BY_US, 0);
 }
 
-/* To a replica on each of n nodes, from one on; one above ASKED is not there. */
+/* Moves the job to a replica on each of n nodes, from the first-th on; a node at ASKED does not
+ * exist. */
 static void move(uint64_t job, uint32_t first, uint32_t n)
 {
 	struct core_spot spots[ASKED + 1];
@@ -257,7 +261,8 @@ static uint64_t joint_marks(const char *what, uint64_t job, uint64_t generation,
 	return world_marks(mark);
 }
 
-/* Also the one on which it began; and whoever the engine is by then. */
+/* Nodes join and leave, also the one on which the job began, and whichever engine there is by
+ * then. */
 static void test_nodes_join_and_leave(void **state)
 {
 	uint64_t job;
@@ -283,7 +288,7 @@ static void test_nodes_join_and_leave(void **state)
 	assert_int_equal(suite_answer(job), CORE_RUNS);
 	assert_int_equal(joint_marks("start", job, born, 2), 1);
 	suite.generation++;
-	move(job, 0, 1); /* all at once: who joins is there before the others leave */
+	move(job, 0, 1); /* all at once: nodes that join are there before the others leave */
 	assert_int_equal(suite_answer(job), CORE_RUNS);
 	assert_int_equal(joint_marks("start", job, born, 3), 1);
 	assert_int_equal(joint_marks("left", job, born, 1), 1);
@@ -300,13 +305,13 @@ static void wait_cancelled(const char *slurm_job)
 		slurm_job, NULL};
 	char text[64] = "";
 
-	/* It may be too busy to answer in time. */
+	/* Slurm may be too busy to answer in time. */
 	WITHIN_DOING(WITHIN_LONG_S,
 		world_run(argv, text, sizeof(text)) == 0 && strcmp(text, "CANCELLED\n") == 0,
 		within_pace(0.1));
 }
 
-/* The node goes with what is on it while no scheduler is there: the others go on, as they would
+/* A node goes with its processes while no scheduler is there: the others go on, as they would
  * have. */
 static void test_node_goes_meanwhile(void **state)
 {
@@ -338,7 +343,7 @@ static void test_node_goes_meanwhile(void **state)
 	sw.joint = false;
 }
 
-/* Its directory is still there, and Slurm still lists its job. */
+/* A lost pilot's directory is still there, and Slurm still lists its job. */
 static void test_lost_ones_do_not_come_again(void **state)
 {
 	char name[CORE_NAME_MAX];
@@ -356,7 +361,7 @@ static void test_lost_ones_do_not_come_again(void **state)
 	}
 }
 
-/* It goes on without. */
+/* A job goes on without a node that cannot join. */
 static void test_who_cannot_join(void **state)
 {
 	char path[96];
@@ -377,8 +382,8 @@ static void test_who_cannot_join(void **state)
 	sw.joint = false;
 }
 
-/* Nobody opens the door: nothing starts on the other node, and what was to is not waited for; also
- * not after another change that cannot be. */
+/* Nobody opens the door: nothing starts on the other node, and nothing is waited for there, not
+ * even after another change that cannot be. */
 static void test_nobody_is_let_in(void **state)
 {
 	uint64_t job;

@@ -21,8 +21,8 @@
 #define JOB       7u
 #define NODE      "n1.11"
 #define FENCE_NS  (30 * NS_PER_S)
-#define COMMAND_S "8" /* that a command may take */
-#define STILL_S   1.0 /* in which several looks are taken */
+#define COMMAND_S "8" /* seconds that a command may take */
+#define STILL_S   1.0 /* seconds that suffice for several looks */
 
 static struct world {
 	char folder[64];
@@ -62,7 +62,7 @@ static void put_command(const char *name, const char *script)
 	assert_int_equal(chmod(in_folder(name), 0755), 0);
 }
 
-/* A job that was started on a node, as its record says. */
+/* Puts the record of a job that was started on a node. */
 static void put_job(void)
 {
 	struct slurm_spot spot = {.node = NODE, .replicas = 1, .sizing = 3};
@@ -81,7 +81,7 @@ static void put_job(void)
 	wire_out_deinit(&out);
 }
 
-/* Its pilot, which runs it. */
+/* Puts the job's pilot, which runs it. */
 static void put_pilot(void)
 {
 	struct slurm_have_part part = {.job = JOB,
@@ -132,7 +132,7 @@ static void on_late(struct loop_timer *timer)
 	loop_stop(w.loop);
 }
 
-/* Until that many lists were told, or the time is over. */
+/* Runs the loop until so many lists were told, or the time is over. */
 static void run(uint32_t listed, double seconds)
 {
 	struct loop_timer timer = {.fired = on_late};
@@ -200,7 +200,7 @@ static int tear_down(void **state)
 
 /* ---- the tests ---- */
 
-/* In place of a directory, what cannot be listed, also by root: nothing of the job is said to be
+/* A file in place of a directory cannot be listed, not even by root: no part of the job is reported
  * lost before all pilots were seen. */
 static void look_fails(const char *name)
 {
@@ -242,7 +242,8 @@ static void list(void)
 	assert_int_equal(w.listed, listed + 1);
 }
 
-/* What has said nothing for so long; once it is known for long enough to be over, it is removed. */
+/* A pilot that has said nothing for so long; it is removed once it is known for long enough to be
+ * over. */
 static void a_pilot_that_died_as_it_began_is_forgotten(void **state)
 {
 	struct stat st;
@@ -285,7 +286,7 @@ static void old_logs_of_pilots_that_are_gone_are_removed(void **state)
 	struct stat st;
 
 	put_pilot();
-	put_log("log/pilot-11.log", 90000); /* it is there */
+	put_log("log/pilot-11.log", 90000); /* the pilot is there */
 	put_log("log/pilot-12.log", 90000);
 	put_log("log/pilot-13.log", 80000);
 	put_log("log/notes", 90000);
@@ -298,7 +299,7 @@ static void old_logs_of_pilots_that_are_gone_are_removed(void **state)
 	assert_int_equal(stat(in_spool("log/notes"), &st), 0);
 }
 
-/* sbatch has said something of the one pilot that is asked for. */
+/* Asks for one pilot, and waits until sbatch has answered. */
 static void ask_once(const char *sbatch)
 {
 	put_command("sbatch", sbatch);
@@ -307,7 +308,7 @@ static void ask_once(const char *sbatch)
 	WITHIN_DOING(WITHIN_LONG_S, !w.engine->asked[0].queued, run(w.listed + 1, 0.02));
 }
 
-/* squeue has, and sbatch of what is missing then. */
+/* Waits until squeue has answered and, for what is missing then, sbatch. */
 static void poll_once(void)
 {
 	slurm_queue_poll(w.engine);
@@ -353,7 +354,7 @@ static void what_was_not_answered_is_asked_for_again(void **state)
 	ask_unanswered("exec /bin/sleep 1000", "it was killed, having taken " COMMAND_S " s");
 }
 
-/* What it refuses is not asked for again before the core does. */
+/* A pilot that Slurm refuses is not asked for again before the core asks. */
 static void what_is_refused_is_not(void **state)
 {
 	open_engine();

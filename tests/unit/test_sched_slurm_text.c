@@ -1,5 +1,5 @@
-/* What Slurm's commands print and what engine and pilots write, read strictly; and what a job's
- * part is made of. */
+/* The output of Slurm's commands and the files of engine and pilots, read strictly; and what a
+ * job's part is made of. */
 #include "sched/slurm_program.h"
 #include "sched/slurm_slots.h"
 #include "sched/slurm_text.h"
@@ -39,7 +39,7 @@ static void test_squeue(void **state)
 	assert_int_equal(slurm_queue_next(&at, &row, &err), 1);
 	assert_int_equal(row.standing, SLURM_CUT_OFF);
 	assert_int_equal(slurm_queue_next(&at, &row, &err), 1);
-	assert_int_equal(row.standing, SLURM_CUT_OFF); /* its node may never have heard */
+	assert_int_equal(row.standing, SLURM_CUT_OFF); /* the node may never have heard */
 	assert_int_equal(slurm_queue_next(&at, &row, &err), 1);
 	assert_int_equal(row.standing, SLURM_ENDING);
 	assert_int_equal(slurm_queue_next(&at, &row, &err), 0);
@@ -275,7 +275,7 @@ static void test_haves_come_back(void **state)
 	wire_out_deinit(&out);
 }
 
-/* Each byte changed, and each length: never another record. */
+/* Each byte is changed, and each length: the result is never another record. */
 static void test_damaged_ones_do_not(void **state)
 {
 	struct wire_out out = {0};
@@ -339,7 +339,7 @@ static bool has(const struct wire_out *list, const char *word)
 	return false;
 }
 
-/* On the last of so many nodes. */
+/* Makes the program for the last of so many nodes. */
 static void fill(struct slurm_program *program, struct sched_spec *spec, const char *const *words,
 	uint32_t nodes, bool joins)
 {
@@ -406,7 +406,8 @@ static void test_program_of_a_job_with_nodes(void **state)
 	assert_true(has(&program.env, "ADAPTDL_SUPERVISOR_URL=https://a:1/job/x"));
 	assert_true(has(&program.env, "ADAPTDL_JOB_ID=u/7"));
 	assert_true(has(&program.env, "ADAPTDL_REPLICA_RANK=1"));
-	assert_true(has(&program.env, "ADAPTDL_NUM_REPLICAS=2")); /* one a node, whatever it has */
+	/* One a node, whatever the job has there. */
+	assert_true(has(&program.env, "ADAPTDL_NUM_REPLICAS=2"));
 	assert_true(has(&program.env, "ADAPTDL_NUM_NODES=2"));
 	assert_true(has(&program.env, "ADAPTDL_NUM_RESTARTS=3"));
 	assert_true(has(&program.env, "ADAPTDL_MASTER_PORT=20001"));
@@ -434,7 +435,7 @@ static void test_program_of_a_job_with_replicas(void **state)
 	drop(&program);
 }
 
-/* On one node it can have more and fewer. */
+/* On one node the job can have more and fewer replicas. */
 static void test_program_of_a_job_with_replicas_on_one_node(void **state)
 {
 	static const char *const words[] = {"python", "train.py", NULL};
@@ -491,7 +492,7 @@ static void read_devices(const struct slurm_parts *parts, uint64_t job, char tex
 	fclose(file);
 }
 
-/* Ranks keep the devices that they have; who comes gets what is free. */
+/* Ranks keep the devices that they have; a new one gets what is free. */
 static void test_slots_are_devices(void **state)
 {
 	static struct slurm_part one = {.have.job = 1};
@@ -515,7 +516,8 @@ static void test_slots_are_devices(void **state)
 	assert_int_equal(slurm_slots_write(&parts, &one, 3, &err), 0);
 	read_devices(&parts, 1, text);
 	assert_string_equal(text, "4,6,7");
-	assert_int_equal(slurm_slots_write(&parts, &one, 2, &err), 0); /* to be */
+	/* Two slots are to be left. */
+	assert_int_equal(slurm_slots_write(&parts, &one, 2, &err), 0);
 	read_devices(&parts, 1, text);
 	assert_string_equal(text, "4,6");
 	slurm_slots_take(&parts, &two, 2);

@@ -1,6 +1,6 @@
 /*
- * A real Slurm (tests/lib/slurm.sh) and the engine slurm on it, with what the tests do to both. Of
- * one folder, which is removed; nothing is left that was started.
+ * A real Slurm (tests/lib/slurm.sh) and the engine slurm on it, with what the tests do to both. All
+ * of it is in one folder, which is removed; no process that was started is left.
  */
 #ifndef TEST_SCHED_SLURM_WORLD_H
 #define TEST_SCHED_SLURM_WORLD_H
@@ -32,16 +32,16 @@ extern char **environ;
 static struct slurm_world {
 	char folder[64];
 	char spool[80];
-	char marks[80]; /* a line each time that a job has begun */
+	char marks[80]; /* file with a line for each time that a job has begun */
 	const char *program;
 	const char *source;
-	pid_t slurm; /* of slurm.sh */
-	FILE *to;    /* its stdin */
-	FILE *from;  /* its stdout */
+	pid_t slurm; /* process of slurm.sh */
+	FILE *to;    /* stdin of slurm.sh */
+	FILE *from;  /* stdout of slurm.sh */
 	struct sched_slurm *engine;
 	struct slurm_pool pool;
 	enum deed deeds[WORLD_JOBS];
-	uint32_t nodes[WORLD_JOBS]; /* of each job, as it was described last */
+	uint32_t nodes[WORLD_JOBS]; /* nodes of each job, as it was described last */
 	bool joint;                 /* nodes join and leave jobs that are described from now on */
 	bool shut;                  /* but those jobs open no door */
 	char door[128];
@@ -49,7 +49,7 @@ static struct slurm_world {
 
 /* ---- programs ---- */
 
-/* Starts one; in and out: pipes, or NULL for none. */
+/* Starts a program; in and out: pipes, or NULL for none. */
 static pid_t world_spawn(const char *const *argv, FILE **in, FILE **out)
 {
 	posix_spawn_file_actions_t files;
@@ -74,7 +74,7 @@ static pid_t world_spawn(const char *const *argv, FILE **in, FILE **out)
 	return pid;
 }
 
-/* Runs one to its end; text has what it printed. Its exit status. */
+/* Runs a program to its end; text gets its output. Returns its exit status. */
 static int world_run(const char *const *argv, char *text, size_t cap_bytes)
 {
 	FILE *in;
@@ -91,7 +91,7 @@ static int world_run(const char *const *argv, char *text, size_t cap_bytes)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* One of Slurm's commands; its controller may be too busy to answer in time. */
+/* Runs one of Slurm's commands; its controller may be too busy to answer in time. */
 static void world_do(const char *const *argv)
 {
 	char text[4096];
@@ -102,7 +102,7 @@ static void world_do(const char *const *argv)
 
 /* ---- Slurm ---- */
 
-/* A line of slurm.sh's. */
+/* Reads a line of slurm.sh. */
 static void world_answer(char *line, size_t cap_bytes)
 {
 	if (!fgets(line, (int)cap_bytes, sw.from)) {
@@ -111,7 +111,7 @@ static void world_answer(char *line, size_t cap_bytes)
 	line[strcspn(line, "\n")] = '\0';
 }
 
-/* "kill" or "start", of a node's slurmd. */
+/* Has slurm.sh "kill" or "start" the slurmd of a node. */
 static void world_slurmd(const char *what, const char *node)
 {
 	char line[128];
@@ -175,9 +175,9 @@ static void world_put(struct wire_out *list, const char *word)
 	wire_put_raw(list, word, strlen(word) + 1);
 }
 
-/* For sh, as the deeds are: a launcher of an elastic job, which has a rank. $2 is its number, $3
- * the door; in $3.all is a file for each that trains. With $0.vain nobody can join. Of several who
- * write the door at a time, the last knows of all. */
+/* A script for sh, as the deeds are: a launcher of an elastic job, which has a rank. $2 is its
+ * number, $3 the door; in $3.all is a file for each launcher that trains. With $0.vain nobody can
+ * join. Of several that write the door at a time, the last knows of all. */
 static const char joint_script[] =
 	"all() { cd $d.all && ls; }; k=$2 d=$3\n"
 	"door() { while n=$(all); echo name $n >$d.$k; mv $d.$k $d; [ \"$n\" != \"$(all)\" ]\n"
@@ -221,7 +221,7 @@ static int world_describe(void *user, const struct slurm_start *start,
 	if (sw.joint) {
 		world_put_joint(program, start);
 	}
-	world_put(&program->scale, "sh"); /* $2: how many */
+	world_put(&program->scale, "sh"); /* $2: how many replicas */
 	world_put(&program->scale, "-c");
 	world_put(&program->scale, "echo size $1 $2 >>$0; [ ! -e $0.scale ] || . $0.scale");
 	world_put(&program->scale, sw.marks);
@@ -230,7 +230,7 @@ static int world_describe(void *user, const struct slurm_start *start,
 	return 0;
 }
 
-/* Lines of the marks that begin so. */
+/* Counts the lines of the marks that begin so. */
 static uint64_t world_marks(const char *begin)
 {
 	return marks_count(sw.marks, begin, "");
@@ -241,7 +241,7 @@ static uint64_t world_starts(void)
 	return marks_starts(sw.marks);
 }
 
-/* To the engine a part runs before its program has begun. */
+/* Waits until the job's programs have begun: to the engine a part runs before that. */
 static void world_await(uint64_t job)
 {
 	char mark[64];
@@ -253,7 +253,7 @@ static void world_await(uint64_t job)
 	}
 }
 
-/* What a job's scale does, from now on, once it has said its size. */
+/* Sets what a job's scale program does from now on, once it has said its size. */
 static void world_scales(const char *script)
 {
 	char path[96];
@@ -288,7 +288,7 @@ static uint32_t world_told_size(uint64_t job)
 
 /* ---- nodes ---- */
 
-/* The number that Slurm gave the pilot: "n1.12" and "n1.12.1" are 12. */
+/* Returns the number that Slurm gave the pilot: "n1.12" and "n1.12.1" are 12. */
 static const char *world_slurm_job(const char *node)
 {
 	static char number[24];
@@ -299,7 +299,7 @@ static const char *world_slurm_job(const char *node)
 	return number;
 }
 
-/* The pilot itself is killed: nobody says good-bye. */
+/* Kills the pilot itself: nobody says good-bye. */
 static void world_lose(const char *node)
 {
 	const char *const argv[] = {"scancel", "--signal=KILL", "--batch", world_slurm_job(node),
@@ -381,7 +381,7 @@ static int world_remove(const char *path, const struct stat *st, int kind, struc
 	return remove(path);
 }
 
-/* Processes whose environment names the folder; says which if it is to. */
+/* Counts the processes whose environment names the folder, and prints them if say is set. */
 static uint32_t world_left(bool say)
 {
 	DIR *all = opendir("/proc");
@@ -432,7 +432,7 @@ static void world_close(void)
 	fclose(sw.from);
 	assert_int_equal(waitpid(sw.slurm, &status, 0), sw.slurm);
 	within = within_begin(WITHIN_LONG_S);
-	while (world_left(false) > 0) { /* who was killed may not be gone yet */
+	while (world_left(false) > 0) { /* A process that was killed may not be gone yet. */
 		if (within_over(&within) && world_left(true) > 0) {
 			SAY_LATE("the end of these processes");
 		}

@@ -1,5 +1,5 @@
-/* Dividing slots: the solver beside all allocations that there are, and its bound beside the best
- * of them, on small clusters of several types; large ones beside their own bound. */
+/* Dividing slots: the solver against all allocations that there are, and its bound against the best
+ * of them, on small clusters of several types; large ones against their own bound. */
 #include "base/fault.h"
 #include "sched/solve.h"
 #include "seed.h"
@@ -15,7 +15,7 @@
 
 static uint64_t first_seed;
 
-/* A problem, and where its arrays are. */
+/* A problem and its arrays. */
 struct small {
 	struct sched_problem problem;
 	struct sched_choice choices[JOBS_MAX * CHOICES_MAX];
@@ -23,7 +23,7 @@ struct small {
 	uint32_t types;
 };
 
-/* Any costs, or such as goodput has: falling, ever less. */
+/* Makes any cost, or one such as goodput gives: falling, ever less. */
 static double make_cost(struct rng *rng, bool falling, uint32_t replicas, double scale)
 {
 	if (!falling) {
@@ -52,7 +52,7 @@ static void make_small(struct rng *rng, struct small *small)
 		small->choices[n++] =
 			(struct sched_choice){0, 0, make_cost(rng, falling, 0, scale)};
 		for (uint32_t t = 0; t < small->types; t++) {
-			bool may = rng_below(rng, 4) > 0; /* be on nodes of the type */
+			bool may = rng_below(rng, 4) > 0; /* the job may be on nodes of the type */
 
 			for (uint32_t r = 1; r <= 9 && may; r += 1 + (uint32_t)rng_below(rng, 4)) {
 				small->choices[n++] = (struct sched_choice){t, r,
@@ -63,7 +63,7 @@ static void make_small(struct rng *rng, struct small *small)
 	small->first[problem->jobs_n] = n;
 }
 
-/* What is chosen is a choice of each job, fits, and costs what is said. */
+/* Checks that the solution has a choice of each job, fits, and costs what it says. */
 static void assert_sound(const struct sched_problem *problem, const struct sched_solution *solution)
 {
 	uint64_t used[SCHED_TYPES_MAX] = {0};
@@ -93,7 +93,7 @@ static void assert_at_most(double a, double b)
 	}
 }
 
-/* Exactly, by prices alone, and by prices and a search of what is left. */
+/* Solves exactly, by prices alone, and by prices and a search of what is left. */
 static void small_clusters_beside_all_allocations(void **state)
 {
 	const uint64_t steps[] = {SCHED_STEPS_MAX, 0, 64, 512};
@@ -134,7 +134,7 @@ struct large {
 	uint32_t *chosen;
 };
 
-/* Sizes of 1, 2, 4, 8, 12 and so on, as a policy has them. */
+/* Makes sizes of 1, 2, 4, 8, 12 and so on, as a policy has them. */
 static void make_large(struct rng *rng, struct large *large, uint32_t jobs, uint32_t types,
 	uint32_t capacity, bool falling)
 {
@@ -213,7 +213,7 @@ static void large_clusters_beside_their_bound(void **state)
 	}
 }
 
-/* Where all jobs are alike, every price is a tie. */
+/* All jobs are equal, so that every price is a tie. */
 static void jobs_that_are_alike(void **state)
 {
 	struct rng rng = {first_seed};

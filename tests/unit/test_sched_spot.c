@@ -25,7 +25,7 @@ static void types_and_spot_are_kept(void **state)
 	assert_int_equal(job(b)->at.spots[0].node, 1);
 }
 
-/* Of what it has now. */
+/* Returns how many replicas the job has on spot nodes now. */
 static uint32_t count_spot(uint64_t id)
 {
 	uint32_t spot = 0;
@@ -38,8 +38,8 @@ static uint32_t count_spot(uint64_t id)
 	return spot;
 }
 
-/* Each job as many as it may have of the types that it may be on, one after the other; others'
- * least is left to them. */
+/* Grants each job, one after the other, as much as it may have of the types that it may be on; the
+ * least of the others is left to them. */
 static int decide_in_turn(void *self, const struct sched_view *view, struct sched_grant *grants,
 	struct sched_verdict *verdict, struct pawl_err *err)
 {
@@ -128,7 +128,7 @@ static void spot_nodes_that_it_must_have(void **state)
 	runs(b);
 	add_node_of("t", 1, 0, "", true);
 	pass(61 * S_NS);
-	if (job(b)->state == CORE_STOPPING) { /* it makes room */
+	if (job(b)->state == CORE_STOPPING) { /* The job makes room. */
 		ends(b, CORE_BY_US, 143);
 		pass(S_NS);
 	}
@@ -145,7 +145,8 @@ static void spot_nodes_that_it_must_have(void **state)
 		PAWL_EINVAL);
 }
 
-/* What it grants: who comes first keeps what it has, and others get nothing. */
+/* Grants the first job its most, where it keeps the replicas that it has, and the others
+ * nothing. */
 static int decide_for_the_first(void *self, const struct sched_view *view,
 	struct sched_grant *grants, struct sched_verdict *verdict, struct pawl_err *err)
 {
@@ -161,7 +162,8 @@ static int decide_for_the_first(void *self, const struct sched_view *view,
 
 static const struct sched_policy for_the_first = {.name = "first", .decide = decide_for_the_first};
 
-/* Of a replica on a spot node and another, it can do without the second one only. */
+/* A job with a replica on a spot node and one on another node can do without the second one
+ * only. */
 static void who_has_more_gives_what_it_can_do_without(void **state)
 {
 	uint64_t a;
@@ -187,7 +189,7 @@ static void who_has_more_gives_what_it_can_do_without(void **state)
 	is(b, CORE_STARTING, 1);
 }
 
-/* Where slots are free, nobody who runs makes room. */
+/* While slots are free, no running job makes room. */
 static void free_slots_come_before_others(void **state)
 {
 	uint64_t a;

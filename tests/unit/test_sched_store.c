@@ -1,5 +1,5 @@
-/* The scheduler's file: what is written is read, after a kill at any point; and each error by its
- * name. */
+/* The scheduler's file: what is written is read back, after a kill at any point; and each error has
+ * its name. */
 #include "base/fault.h"
 #include "base/rng.h"
 #include "equal.h"
@@ -28,11 +28,11 @@
 #define KILLS    30u
 #define JOBS     20u
 
-/* What a child that will be killed has told: the dumps before and after the save in hand. */
+/* What a child that will be killed has told: the dumps before and after the save under way. */
 struct told {
-	volatile uint64_t saves;   /* that have returned */
-	volatile uint32_t at;      /* which of the two is that of the newest */
-	volatile uint32_t pending; /* the other is being saved */
+	volatile uint64_t saves;   /* number of saves that have returned */
+	volatile uint32_t at;      /* index of the newest dump that is saved */
+	volatile uint32_t pending; /* the other dump is being saved */
 	size_t len[2];
 	uint8_t bytes[2][DUMP_MAX];
 };
@@ -84,7 +84,7 @@ static void read_dump(struct sched_core *core, uint8_t *bytes, size_t *len)
 	free(dump);
 }
 
-/* Something happens to some job. */
+/* Lets something happen to some job. */
 static void happen(struct sched_core *core, struct rng *rng, int64_t now_ns)
 {
 	const struct core_job *const *jobs;
@@ -120,7 +120,7 @@ static void happen(struct sched_core *core, struct rng *rng, int64_t now_ns)
 	core_step(core, &event, &id, NULL);
 }
 
-/* A scheduler's life, told to the parent; it ends by being killed, or after so many saves. */
+/* Lives a scheduler's life, told to the parent, until it is killed or after so many saves. */
 static int live(uint64_t seed, uint64_t saves)
 {
 	struct rng rng = {seed};
@@ -160,7 +160,7 @@ static int live(uint64_t seed, uint64_t saves)
 	return rv;
 }
 
-/* What is stored is what was told to be, or what was being stored. */
+/* Returns whether the stored state is the one told last, or the one that was being saved. */
 static bool is_as_told(void)
 {
 	static uint8_t bytes[DUMP_MAX];
@@ -230,7 +230,7 @@ static void specs_are_kept(void **state)
 
 #define LARGE (STORE_SPECS_BYTES / 3)
 
-/* A job comes, with a large spec, and is over at once if it is to be. */
+/* Submits a job with a large spec, which is over at once if goes is set. */
 static void come_and_go(struct sched_store *store, struct sched_core *core, uint64_t *id, bool goes)
 {
 	static uint8_t large[LARGE];
@@ -269,7 +269,7 @@ static void of_jobs_that_are_over_so_many_bytes_are_kept(void **state)
 
 	begin();
 	for (uint32_t i = 0; i < 5; i++) {
-		store = open_store(); /* what was there before counts as well */
+		store = open_store(); /* jobs from before count as well */
 		assert_int_equal(sched_store_restore(store, &options, &core, &clock, NULL), 0);
 		core_step(core, &(struct core_event){.kind = CORE_LISTED, .now_ns = S_NS}, NULL,
 			NULL);
@@ -278,7 +278,7 @@ static void of_jobs_that_are_over_so_many_bytes_are_kept(void **state)
 		sched_store_close(store);
 	}
 	store = open_store();
-	assert_true(has_spec(store, ids[0])); /* it is to run yet */
+	assert_true(has_spec(store, ids[0])); /* the job is yet to run */
 	assert_false(has_spec(store, ids[1]));
 	assert_false(has_spec(store, ids[2]));
 	assert_true(has_spec(store, ids[3]) && has_spec(store, ids[4]));
@@ -302,7 +302,8 @@ static void a_kill_at_a_random_time_loses_nothing_that_was_told(void **state)
 		if (pid == 0) {
 			_exit(live(first_seed + i, UINT64_MAX) == 0 ? 0 : 1);
 		}
-		if (i == 0) { /* on a busy machine that takes longer than it is to live */
+		/* On a busy machine a first save may take longer than the child lives. */
+		if (i == 0) {
 			WITHIN(WITHIN_LONG_S, told->saves > 0);
 		}
 		within_pace(life_s);
@@ -426,7 +427,7 @@ static void what_is_newer_or_not_ours_is_left_alone(void **state)
 #define WITHOUT_6 "DROP TABLE types;"
 #define WITHOUT_7 "DROP INDEX jobs_name;"
 
-/* As the first version of it was. */
+/* A file as the first version wrote it is brought to this version. */
 static void an_older_file_is_brought_to_this_version(void **state)
 {
 	begin();
@@ -450,7 +451,8 @@ static void types_keep_their_numbers(void **state)
 	struct pawl_err err;
 
 	begin();
-	run_sql(WITHOUT_7 WITHOUT_6 "PRAGMA user_version = 5"); /* it has no names */
+	/* Version 5 has no names of types. */
+	run_sql(WITHOUT_7 WITHOUT_6 "PRAGMA user_version = 5");
 	store = open_store();
 	assert_int_equal(sched_store_get_types(store, &read, NULL), 0);
 	assert_memory_equal(&read, &types, sizeof(read));
@@ -463,7 +465,7 @@ static void types_keep_their_numbers(void **state)
 	assert_int_equal(sched_store_get_types(store, &read, NULL), 0);
 	assert_memory_equal(&read, &types, sizeof(read));
 	assert_int_equal(store_types_number(&read, "h100"), 2);
-	read.known &= ~2u; /* none is without a name any more */
+	read.known &= ~2u; /* no type is without a name any more */
 	assert_int_equal(sched_store_put_types(store, &read, NULL), 0);
 	assert_int_equal(sched_store_get_types(store, &read, NULL), 0);
 	assert_int_equal(read.known, 5);
@@ -485,7 +487,7 @@ static void types_keep_their_numbers(void **state)
 
 struct seen {
 	uint32_t n;
-	uint32_t unread; /* of them, whose record is none */
+	uint32_t unread; /* number of jobs whose record is empty */
 	uint64_t last;
 };
 
@@ -524,7 +526,7 @@ static void jobs_that_are_over_are_listed_the_newest_first(void **state)
 	sched_store_close(store);
 }
 
-static uint64_t steps; /* of SQLite's machine, in stores that count_steps was told of */
+static uint64_t steps; /* steps of SQLite's machine, in stores that count_steps was called for */
 
 static int count_step(void *user)
 {
@@ -539,7 +541,7 @@ static int count_steps(sqlite3 *db, char **why, const struct sqlite3_api_routine
 	return SQLITE_OK;
 }
 
-/* Steps that it takes. */
+/* Returns the number of steps that the query takes. */
 static uint64_t look_up(struct sched_store *store, uint64_t id, const char *name)
 {
 	struct seen none = {0};
@@ -550,7 +552,7 @@ static uint64_t look_up(struct sched_store *store, uint64_t id, const char *name
 	return steps;
 }
 
-/* Some thousand times as many steps, if each is looked at. */
+/* A query that looked at each name would take some thousand times as many steps. */
 static void a_name_is_found_among_many_as_fast_as_a_number(void **state)
 {
 	struct sched_store *store;
@@ -576,7 +578,7 @@ static void a_name_is_found_among_many_as_fast_as_a_number(void **state)
 	sched_store_close(store);
 }
 
-/* Of all states together. */
+/* Totals of all states together. */
 struct totals {
 	uint64_t jobs, restarts, failures;
 	int64_t took_ns;
@@ -628,7 +630,7 @@ static void totals_are_of_all_that_ended_and_of_what_was_forgotten(void **state)
 	first = check_totals();
 	assert_true(first.jobs > 3 && first.took_ns > 0 && first.restarts > 0);
 	run_sql(WITHOUT_7 WITHOUT_6 WITHOUT_5
-		"DROP TABLE totals; PRAGMA user_version = 3"); /* it has none */
+		"DROP TABLE totals; PRAGMA user_version = 3"); /* version 3 has no totals */
 	second = check_totals();
 	assert_memory_equal(&first, &second, sizeof(first));
 	run_sql("DELETE FROM jobs WHERE over = 1");
@@ -674,14 +676,15 @@ static void records_that_are_damaged_are_named(void **state)
 	assert_int_equal(sched_store_restore(store, &options, &core, &clock, &err), PAWL_ECORRUPT);
 	assert_non_null(strstr(err.msg, "the record of cluster 0 is damaged"));
 	sched_store_close(store);
-	run_sql("UPDATE cluster SET crc = NULL"); /* as an older version has it: it is looked at */
+	/* As an older version has it: the record itself is checked. */
+	run_sql("UPDATE cluster SET crc = NULL");
 	store = open_store();
 	assert_int_equal(sched_store_restore(store, &options, &core, &clock, &err), PAWL_ECORRUPT);
 	assert_non_null(strstr(err.msg, "the cluster"));
 	sched_store_close(store);
 }
 
-/* Each byte of the newest job's record that could be another. */
+/* Bytes of the record of each job that is not over are changed, one after the other. */
 static void a_flipped_bit_in_a_record_is_named(void **state)
 {
 	char text[256];
@@ -713,7 +716,7 @@ static void a_flipped_bit_in_a_record_is_named(void **state)
 	sched_store_close(store);
 }
 
-/* The wall's clock may be set to anything while nobody is here: of the same boot it does not
+/* The wall clock may be set to anything while no scheduler is there: within one boot it does not
  * count. */
 static void time_away_is_that_of_the_boot(void **state)
 {
@@ -733,7 +736,8 @@ static void time_away_is_that_of_the_boot(void **state)
 	assert_int_equal(store_away_ns(&then, &now), 0);
 	now.wall_ns = INT64_MAX;
 	assert_int_equal(store_away_ns(&then, &now), STORE_AWAY_MAX_NS);
-	old = (struct store_clock){.core_ns = 5, .wall_ns = INT64_MIN}; /* of an older version */
+	/* Written by an older version. */
+	old = (struct store_clock){.core_ns = 5, .wall_ns = INT64_MIN};
 	assert_int_equal(store_away_ns(&old, &now), STORE_AWAY_MAX_NS);
 	assert_int_equal(store_away_ns(&never, &now), 0);
 }

@@ -1,5 +1,5 @@
-/* Job files as wholes: the guide's, what is given beside a file, what a job finds in its
- * environment, memory that runs out, and files that are damaged. */
+/* Job files as wholes: the guide's, values given beside a file, the environment of a job, memory
+ * that runs out, and files that are damaged. */
 #include "test_sched_jobfile.h"
 
 #include "base/fault.h"
@@ -105,7 +105,7 @@ static void what_is_given_goes_before_the_file(void **state)
 	assert_true(spec.vars[1].secret);
 	assert_string_equal(spec.vars[1].value, "now secret");
 	assert_string_equal(spec.vars[2].value, "k");
-	assert_true(spec.vars[3].secret); /* it stays one */
+	assert_true(spec.vars[3].secret); /* stays a secret */
 	assert_string_equal(spec.vars[3].value, "t");
 	assert_string_equal(spec.vars[4].name, "NEW");
 	assert_string_equal(spec.vars[4].value, "");
@@ -206,7 +206,7 @@ static void each_allocation_can_fail(void **state)
 	fault_arm("sched.", UINT64_MAX, ENOMEM, false);
 	assert_int_equal(decode_given(ANY, &given), 0);
 	points = fault_count();
-	assert_true(points > 50); /* the parser's, and blocks */
+	assert_true(points > 50); /* points of the parser, and blocks */
 	for (int forever = 0; forever < 2; forever++) {
 		for (uint64_t n = 1; n <= points; n++) {
 			fault_arm("sched.", n, ENOMEM, forever);
@@ -218,7 +218,7 @@ static void each_allocation_can_fail(void **state)
 	fault_disarm();
 }
 
-/* One block holds a small file: here each piece fails, wherever a block would have ended. */
+/* One block holds a small file: here each piece can fail, wherever a block would have ended. */
 static void each_piece_can_fail(void **state)
 {
 	static char text[64 << 10];
@@ -241,7 +241,7 @@ static void each_piece_can_fail(void **state)
 
 /* ---- damaged files ---- */
 
-/* What stands in a spec keeps its promises. */
+/* Checks that a spec keeps its promises. */
 static void check_spec(void)
 {
 	assert_true(spec.run && spec.run[0] != '\0' && spec.queue);
@@ -267,7 +267,7 @@ static size_t mutate(char *text, size_t len, struct rng *rng)
 	size_t at = rng_below(rng, len + 1);
 	size_t cut = rng_below(rng, len - at + 1);
 
-	if (rng_below(rng, 4) == 0) { /* cut a piece out */
+	if (rng_below(rng, 4) == 0) { /* Cuts a piece out. */
 		cut = cut < 20 ? cut : 20;
 		memmove(text + at, text + at + cut, len - at - cut);
 		return len - cut;
@@ -293,7 +293,7 @@ static void damaged_files_are_refused_or_mean_something(void **state)
 		for (uint64_t m = 0; m < n; m++) {
 			len = mutate(text, len, &rng);
 		}
-		exact = malloc(len + 1); /* so that ASan sees a byte beyond */
+		exact = malloc(len + 1); /* exact, so that ASan sees a byte beyond */
 		assert_non_null(exact);
 		memcpy(exact, text, len);
 		sched_spec_deinit(&spec);

@@ -20,7 +20,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* The root of the text, or NULL if it was refused. */
+/* Returns the root of the text, or NULL if the text was refused. */
 static const struct tree_node *parse_bytes(const char *bytes, size_t len_bytes)
 {
 	const struct tree_node *root = NULL;
@@ -79,7 +79,7 @@ static void nodes_have_their_places(void **state)
 	assert_null(parse(""));
 	assert_null(parse("# nothing\n"));
 	assert_int_equal(remarks.n, 0);
-	/* a document without anything in it is none */
+	/* An empty document does not count. */
 	assert_int_equal(parse("---\na: 1\n---\n")->items_n, 1);
 	assert_int_equal(parse("# x\n---\n---\n# y\n---\na: 1\n...\n---\n# z\n")->items_n, 1);
 	assert_int_equal(remarks.n, 0);
@@ -130,7 +130,7 @@ static void aliases_are_the_nodes_they_name(void **state)
 	assert_int_equal(first->nodes, 5);
 	assert_int_equal(root->nodes, 1 + (1 + 5) + (1 + 5) + (1 + 1));
 	assert_string_equal(root->items->next->next->value->text, "d");
-	/* of one name the latest before it */
+	/* If several anchors have one name, the latest before the alias counts. */
 	assert_string_equal(parse("[&a 1, &a 2, *a]")->last->value->text, "2");
 }
 
@@ -188,7 +188,7 @@ static void depth_is_bounded_through_aliases_too(void **state)
 	refuse(text, 3, 5, "*a: more than 32 lists");
 }
 
-/* Each level ten of the one before: the laughs, a billion of them. */
+/* Each level has the one before ten times: a billion laughs. */
 static void alias_bombs_are_refused(void **state)
 {
 	char text[1024] = "a0: &a0 lol\n";

@@ -1,5 +1,5 @@
 /* On a full machine jobs of one priority take turns, and each ends: in virtual time, minute by
- * minute. What is stopped begins again, if it does not save. */
+ * minute. A job that is stopped begins again, if it does not save. */
 #include "test_sched_one.h"
 
 #include "sched/policies.h"
@@ -7,24 +7,24 @@
 #define MINUTE_NS (60 * S_NS)
 #define JOBS_MAX  32u
 
-/* A script, and how far it is. */
+/* A scripted job, and its progress. */
 struct script {
 	uint64_t id;
-	uint32_t slots;   /* that it needs */
-	uint32_t minutes; /* that it takes */
-	bool saves;       /* what it did is not lost when it is stopped */
-	uint32_t done;    /* minutes */
-	uint32_t stops;   /* times that it was stopped */
-	uint32_t brief;   /* of those, within an hour */
-	uint32_t since;   /* minute in which it began to run */
-	uint32_t begun;   /* minute in which it did so first; 0: never */
-	uint32_t ended;   /* likewise; 0: it has not */
+	uint32_t slots;   /* slots that the job needs */
+	uint32_t minutes; /* minutes that the job takes */
+	bool saves;       /* keeps its progress when it is stopped */
+	uint32_t done;    /* minutes done */
+	uint32_t stops;   /* number of stops */
+	uint32_t brief;   /* number of stops within an hour of a begin */
+	uint32_t since;   /* minute in which the job last began to run */
+	uint32_t begun;   /* minute in which the job first began to run; 0: never */
+	uint32_t ended;   /* minute in which the job ended; 0: not yet */
 };
 
 static struct script scripts[JOBS_MAX];
-static uint32_t minute; /* that passed */
+static uint32_t minute; /* minutes that have passed */
 
-/* So many slots, of one node. */
+/* Begins with one node of so many slots. */
 static void begin_slots(uint32_t slots, const struct sched_policy *policy)
 {
 	begin(0, 0);
@@ -44,7 +44,7 @@ static void begin_turns(const struct sched_policy *policy)
 	begin_slots(1, policy);
 }
 
-/* One that saves changes in place, and tells hints: those of pawl.elastic do. */
+/* Adds a job. One that saves changes in place, and tells hints, as jobs with pawl.elastic do. */
 static void add_large(uint32_t n, uint32_t slots, uint32_t minutes, bool saves)
 {
 	struct sched_hints hints = {.progress_end = 1000};
@@ -114,7 +114,7 @@ static void two_scripts_of_ninety_minutes_on_one_slot_both_end(void **state)
 	}
 }
 
-/* What is begun again costs at most as much again as what they take, and as much for the others. */
+/* A job that begins again costs at most its own time once more, and as much for the others. */
 static void scripts_however_long_all_end(void **state)
 {
 	for (uint32_t hours = 2; hours <= 50; hours *= 5) {
@@ -130,7 +130,7 @@ static void scripts_however_long_all_end(void **state)
 	}
 }
 
-/* Those who wait for their first turn have it before those who had one. */
+/* Jobs that wait for their first turn have it before those that had one. */
 static void who_saves_gives_way_each_hour(void **state)
 {
 	begin_turns(NULL);
@@ -161,7 +161,7 @@ static void under_fifo_who_runs_is_never_stopped(void **state)
 	}
 }
 
-/* What is free as others end is too little for it each time, and goes to those who came later. */
+/* The slots that others free are too few for it each time, and go to jobs that came later. */
 static void who_needs_more_at_once_is_not_passed_over_for_ever(void **state)
 {
 	begin_slots(2, NULL);
@@ -182,8 +182,9 @@ static void who_needs_more_at_once_is_not_passed_over_for_ever(void **state)
 	assert_int_equal(scripts[4].brief, 0);
 }
 
-/* It had slots that were too few for who was before it, and gave them back: that was no turn. Each
- * hour one comes that needs all, and each time there is one that needs less, and leaves some. */
+/* A job had slots that were too few for the one before it, and gave them back: that was no turn.
+ * Each hour a job comes that needs all slots, and each time one that needs fewer, and leaves
+ * some. */
 static void who_is_passed_back_keeps_its_place(void **state)
 {
 	begin_slots(4, NULL);
@@ -200,7 +201,7 @@ static void who_is_passed_back_keeps_its_place(void **state)
 	assert_true(scripts[4].ended > 0);
 }
 
-/* It is only before those who wait for theirs that a turn comes. */
+/* A job gives way only to jobs that wait for their turn. */
 static void who_ran_for_long_does_not_lose_its_place_to_who_has_just_begun(void **state)
 {
 	begin_turns(NULL);
@@ -214,10 +215,10 @@ static void who_ran_for_long_does_not_lose_its_place_to_who_has_just_begun(void 
 	assert_int_equal(tell_node(CORE_NODE_DRAIN, "a", 0), 0);
 	pass(S_NS);
 	is(scripts[1].id, CORE_STOPPING, 1);
-	assert_int_equal(job(scripts[0].id)->want.replicas, 1); /* it is moved there */
+	assert_int_equal(job(scripts[0].id)->want.replicas, 1); /* the job is moved there */
 }
 
-/* While there was no scheduler nobody could give way. */
+/* While there was no scheduler, no job could give way. */
 static void time_without_a_scheduler_is_nobodys_patience(void **state)
 {
 	struct core_row rows[KEPT_MAX];

@@ -1,6 +1,6 @@
 /*
  * A scheduler without a machine: a core, the rows it stored, and an engine of numbers, with what
- * must be true after each event. Time is a number, a seed replays it.
+ * must be true after each event. Time is a number; a seed replays it.
  */
 #ifndef TEST_SCHED_WORLD_H
 #define TEST_SCHED_WORLD_H
@@ -19,10 +19,12 @@
 #define S_NS      1000000000LL
 #define MS_NS     1000000LL
 #define SAVED_MAX 4096u
-#define KNOWN_MAX 131072u /* jobs of a life */
-#define OPEN_MAX  4096u   /* of them that have not ended */
-#define STOP_S    1800    /* in which a stop is answered, for all that may be lost */
-#define CRASHES   3u /* of a minute: each makes a hundred events, of which one may be another */
+#define KNOWN_MAX 131072u /* jobs of a life, at most */
+#define OPEN_MAX  4096u   /* jobs of a life that have not ended, at most */
+#define STOP_S    1800    /* seconds in which a stop is answered, whatever is lost */
+/* Crashes in one minute, at most: each makes a hundred events, one of which may be another
+ * crash. */
+#define CRASHES 3u
 
 /* A record, as a store would have it. */
 struct saved {
@@ -32,36 +34,37 @@ struct saved {
 	size_t len_bytes;
 };
 
-/* What a user knows of a job. */
+/* State of a job, as its user knows it. */
 struct known {
 	uint64_t generation;
-	enum core_state end;     /* CORE_QUEUED: none yet */
-	enum core_reason reason; /* of the end */
-	bool cancelled;          /* it was asked for */
-	bool up;                 /* after the last step */
-	uint64_t born;           /* likewise */
+	enum core_state end;     /* CORE_QUEUED: no end yet */
+	enum core_reason reason; /* reason of the end */
+	bool cancelled;          /* a cancel was asked for */
+	bool up;                 /* up after the last step */
+	uint64_t born;           /* value of born after the last step */
 };
 
 struct world {
 	struct sched_core *core;
 	struct core_options options;
 	struct engine_sim sim;
-	struct rng rng; /* of users, and of crashes */
+	struct rng rng; /* randomness of users and of crashes */
 	struct saved saved[SAVED_MAX];
 	uint32_t saved_n;
 	struct known *known;     /* by id */
 	uint64_t jobs;           /* ids up to this were told to users */
-	uint64_t open[OPEN_MAX]; /* those whose end was not seen: one may pause for months */
+	uint64_t open[OPEN_MAX]; /* jobs whose end was not seen: one may pause for months */
 	uint32_t open_n;
-	uint64_t events;                /* so far */
-	uint64_t decisions;             /* seen */
+	uint64_t events;                /* number of events so far */
+	uint64_t decisions;             /* number of decisions seen */
 	uint32_t returning[ESIM_NODES]; /* ids of nodes, after the last step */
 	uint32_t returning_n;
-	uint32_t crash;   /* thousandths, of an event */
-	uint32_t compare; /* likewise: a restored core is compared with the live one */
+	uint32_t crash; /* thousandths of events at which the core crashes */
+	/* Thousandths of events after which a restored core is compared with the live one. */
+	uint32_t compare;
 	uint64_t crashes;
-	int64_t minute_ns;  /* the newest in which there was one, its begin */
-	uint32_t in_minute; /* crashes of it */
+	int64_t minute_ns;  /* begin of the newest minute in which there was a crash */
+	uint32_t in_minute; /* crashes in that minute */
 };
 
 static struct world w;
@@ -156,7 +159,7 @@ static bool is_up(const struct core_job *job)
 		job->state == CORE_RESCALING;
 }
 
-/* No node, queue or user has more than there is. */
+/* Checks that no node, queue or user has more than there is. */
 static void check_slots(void)
 {
 	const struct core_job *const *jobs;
@@ -206,20 +209,22 @@ static void check_job(const struct core_job *job, int64_t now_ns)
 		struct known *known = &w.known[job->id];
 
 		assert_true(job->generation >= known->generation);
-		assert_int_equal(known->end, CORE_QUEUED); /* else it had ended */
+		assert_int_equal(known->end, CORE_QUEUED); /* otherwise it had ended */
 		known->generation = job->generation;
 	}
 }
 
-/* It is up as it was before the step, and nobody may stop it: it has what it has. */
+/* Returns whether the job is up as before the step, and nobody may stop it: it keeps what it
+ * has. */
 static bool is_fixed(const struct core_job *job)
 {
 	return job->ask.pinned && job->id <= w.jobs && w.known[job->id].up &&
 		job->born == w.known[job->id].born;
 }
 
-/* The decision could give its slots. What pools make of nodes comes after it: those that it took
- * back count from the next one on, those that it lets go counted still. */
+/* Returns whether the decision could give the node's slots. What pools do with nodes comes after
+ * it: nodes that they took back count from the next decision on, those that they let go still
+ * count. */
 static bool was_given(const struct core_node *node, const struct core_event *event)
 {
 	bool back = event->kind == CORE_NODE_BACK && strcmp(event->node, node->offer.name) == 0;
@@ -233,7 +238,7 @@ static bool was_given(const struct core_node *node, const struct core_event *eve
 		: node->state == CORE_NODE_DRAINED && node->returning && !was;
 }
 
-/* Slots that somebody may have, of nodes that stay, and of those that can be taken away. */
+/* Slots that a job may have, of nodes that stay, and of nodes that can be taken away. */
 struct rooms {
 	int64_t firm;
 	int64_t spot;
@@ -264,9 +269,9 @@ static void count_rooms(const struct core_event *event, struct rooms *rooms)
 	}
 }
 
-/* Whether all those who are to have slots, and are not of less priority, and the job can have their
- * least together; of each, as many as it may are on spot nodes, as far as there are, and as many
- * as it must. */
+/* Returns whether the job, and all those of no less priority that are to have slots, can have their
+ * least together; of each, as many as it may are on spot nodes, as far as there are, and as many as
+ * it must. */
 static bool could_have(const struct core_job *job, const struct rooms *rooms)
 {
 	const struct core_job *const *jobs;
@@ -304,8 +309,8 @@ static void check_spot(const struct core_job *job)
 	assert_true(is_fixed(job) || spot >= job->ask.spot_least || spot == job->want.replicas);
 }
 
-/* Right after a decision: nobody waits for whom others could shrink, or move, or for less
- * priority. */
+/* Checks right after a decision that no job waits for which others could shrink, or move, or go for
+ * less priority. */
 static void check_decision(const struct core_event *event)
 {
 	const struct core_job *const *jobs;
@@ -328,7 +333,7 @@ static void check_decision(const struct core_event *event)
 	}
 }
 
-/* What was true before the next step. */
+/* Notes what is true before the next step. */
 static void note_before(void)
 {
 	const struct core_job *const *jobs;
@@ -351,7 +356,7 @@ static void note_before(void)
 	}
 }
 
-/* What one writer of records may have left out, told by the jobs themselves. */
+/* Compares the jobs themselves, to find what one writer of records may have left out. */
 static void compare_jobs(struct sched_core *other)
 {
 	const struct core_job *const *jobs;
@@ -419,7 +424,7 @@ static void check_all(const struct core_event *event)
 	}
 }
 
-/* Those that have ended; and those that were told to users are here, or have. */
+/* Notes the jobs that have ended; all that were told to users are here, or have ended. */
 static void note_ends(void)
 {
 	uint32_t left = 0;
@@ -482,13 +487,13 @@ static int take(const struct core_event *event, uint64_t *job)
 	int rv = core_step(w.core, event, &id, NULL);
 
 	w.events++;
-	if (crashes()) { /* before anything of it is stored */
+	if (crashes()) { /* before anything of the step is stored */
 		crash_now();
 		carry_out();
 		return PAWL_ECANCELED;
 	}
 	save_rows();
-	if (rv == 0 && job) { /* it was a submission */
+	if (rv == 0 && job) { /* The event was a submission. */
 		w.jobs = id;
 		w.known[id] = (struct known){0};
 		assert_true(w.open_n < OPEN_MAX);
@@ -503,7 +508,7 @@ static int take(const struct core_event *event, uint64_t *job)
 	return rv;
 }
 
-/* Until then, or until nothing is left to happen. */
+/* Runs until that time, or until nothing is left to happen. */
 static void run_until(int64_t until_ns)
 {
 	while (w.sim.now_ns < until_ns) {

@@ -14,8 +14,8 @@
 #define YEAR_NS       (365 * 24 * HOUR_NS)
 #define RETRIES       100000u
 #define DRAIN_H       200
-#define GOES_S        120 /* at most from a notice to the node's end */
-#define JOBS_MANY     24u /* that are not over: users wait then */
+#define GOES_S        120 /* seconds from a notice to the node's end, at most */
+#define JOBS_MANY     24u /* jobs that are not over, at most: users wait then */
 
 static uint64_t first_seed;
 
@@ -43,7 +43,7 @@ static uint32_t below(uint32_t n)
 	return (uint32_t)rng_below(&w.rng, n);
 }
 
-/* What a job has learned of itself; each a little other. */
+/* Tells the hints of a job; each job's differ a little. */
 static void tell_hints(uint64_t job)
 {
 	struct sched_hints hints = {.fitted = true,
@@ -143,12 +143,12 @@ static void disturb(void)
 	}
 }
 
-/* Nothing fails any more, everybody is back. */
+/* Ends all faults: every node is back. */
 static void heal(void)
 {
 	w.sim.faults = (struct esim_faults){.slow_ms = 100};
 	w.crash = 0;
-	run_until(w.sim.now_ns + GOES_S * S_NS); /* who was told to go has gone */
+	run_until(w.sim.now_ns + GOES_S * S_NS); /* nodes that were told to go have gone */
 	for (uint32_t n = 0; n < ESIM_NODES; n++) {
 		esim_node_returns(&w.sim, n);
 	}

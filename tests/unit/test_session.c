@@ -14,7 +14,7 @@
 #define BIG   (5u << 20) /* bytes of the large storage: several chunks */
 #define SMALL 1000u
 
-/* The state of one rank: "model" (alike or not), and "own". */
+/* The state of one rank: "model", equal on all ranks or not, and "own". */
 struct state {
 	uint8_t *big;
 	uint8_t small[SMALL];
@@ -53,7 +53,7 @@ static int save(struct pawl_ckpt *ckpt, struct state *state, uint64_t step, bool
 	return pawl_ckpt_save(ckpt, step, parts, 2, true, id, err);
 }
 
-/* Restores the newest and compares it with what fill made for step. */
+/* Restores the newest checkpoint and compares it with what fill made for step. */
 static void expect(struct pawl_ckpt *ckpt, uint32_t rank, uint64_t step, bool memory)
 {
 	struct state want = {.big = malloc(BIG)};
@@ -152,7 +152,7 @@ static void survives_trainer_then_agent(void **unused)
 	free(state.big);
 }
 
-/* Returns the save's id. */
+/* Saves, and waits until that is committed. Returns the save's id. */
 static uint64_t commit(struct pawl_ckpt *ckpt, struct state *state, uint64_t step)
 {
 	struct pawl_err err;
@@ -183,11 +183,12 @@ static void asking_ahead(void **unused)
 	uint64_t id;
 
 	fill(&state, 0, 0);
-	pawl_ckpt_ask(ckpt, 0); /* the first has nothing to ask for */
+	pawl_ckpt_ask(ckpt, 0); /* the first save has nothing to ask for */
 	assert_int_equal(pawl_ckpt_save(ckpt, 0, &part, 1, true, &id, &err), 0);
 	pawl_ckpt_fence(ckpt, 1);
 	assert_int_equal(IN_TIME(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, &err)), 0);
-	for (uint64_t step = 1; step < 6; step++) { /* the first needs more than is asked for */
+	/* The first save needs more than is asked for. */
+	for (uint64_t step = 1; step < 6; step++) {
 		pawl_ckpt_ask(ckpt, step);
 		commit(ckpt, &state, step);
 	}
@@ -203,7 +204,7 @@ static void asking_ahead(void **unused)
 	id = commit(ckpt, &state, 11);
 
 	pawl_ckpt_ask(ckpt, 14);
-	kill_agent(); /* which the session is to hear of before it saves again */
+	kill_agent(); /* the session is to hear of this before it saves again */
 	assert_int_equal(IN_TIME(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE, WAIT_MS, &err)),
 		PAWL_ECANCELED);
 	start_agent();
@@ -261,7 +262,7 @@ static void pair_shares(uint32_t rank)
 	free(state.big);
 }
 
-/* What one rank cannot save none does, and the next save is whole again. */
+/* If one rank cannot save, none does, and the next save is whole again. */
 static void pair_gives_up(uint32_t rank)
 {
 	struct state state = {.big = aligned_alloc(4096, BIG)};
@@ -342,7 +343,7 @@ static void pair_diverges(uint32_t rank)
 	assert_non_null(strstr(status.why, "storage 0"));
 	assert_int_equal(pawl_ckpt_diverged(ckpt, names, sizeof(names)), 1);
 	assert_string_equal(names, "model\n");
-	assert_int_equal(save(ckpt, &state, 2, false, &id, &err), 0); /* every rank its own */
+	assert_int_equal(save(ckpt, &state, 2, false, &id, &err), 0); /* every rank saves its own */
 	pawl_ckpt_fence(ckpt, 1);
 	assert_int_equal(IN_TIME(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE, WAIT_MS, &err)), 0);
 	pawl_ckpt_close(ckpt, 1000, &err);
@@ -366,7 +367,7 @@ static void pair_disagrees(uint32_t rank)
 	fill(&state, 1, rank);
 	rv = save(ckpt, &state, 7 + rank, true, &id, &err);
 	pawl_ckpt_fence(ckpt, 1);
-	if (rv == 0) { /* came first: learns it from its status */
+	if (rv == 0) { /* This rank came first: its status tells it. */
 		assert_int_equal(
 			IN_TIME(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, &err)),
 			PAWL_ECANCELED);
@@ -456,7 +457,7 @@ static void *let_go(void *user)
 	return NULL;
 }
 
-/* Whether it does; else it has waited. */
+/* Returns whether the session opens; otherwise the call has waited. */
 static bool opens(struct pawl_ckpt **ckpt, const struct pawl_ckpt_options *options)
 {
 	int64_t begun_ns = clock_mono_ns();
@@ -467,7 +468,8 @@ static bool opens(struct pawl_ckpt **ckpt, const struct pawl_ckpt_options *optio
 	return rv == 0;
 }
 
-/* For 2 s. Where that was not enough, since this process stood still, it is asked again. */
+/* Opening waits for 2 s. Where that was not enough, since this process stood still, the test tries
+ * again. */
 static void job_that_lets_go_of_a_root_is_waited_for(void **unused)
 {
 	const struct pawl_ckpt_options options = {.root = root,
@@ -480,7 +482,7 @@ static void job_that_lets_go_of_a_root_is_waited_for(void **unused)
 	int fd;
 
 	await_agent(sock);
-	mkdir(root, 0700); /* or it is there */
+	mkdir(root, 0700); /* may exist already */
 	fd = rootlock_take(root, "before", &err);
 	assert_true(fd >= 0);
 	assert_int_equal(pthread_create(&thread, NULL, let_go, &fd), 0);
@@ -493,9 +495,8 @@ static void job_that_lets_go_of_a_root_is_waited_for(void **unused)
 
 #define FLIPS 200
 
-/* Flips a bit of the agent's arenas, of what lies from lo to before hi there, as failing memory
- * would: through its descriptors in /proc; with of, of those alone that hold it at lo. Returns how
- * many. */
+/* Flips a bit of the agent's arenas, from lo to before hi, as failing memory would: through its
+ * descriptors in /proc; with of, only in arenas that hold it at lo. Returns how many. */
 static int flip_arena(struct rng *rng, const char *of, uint64_t lo, uint64_t hi)
 {
 	char held[64] = "";
@@ -552,7 +553,7 @@ static void flipped_bit_in_arena_is_found(void **unused)
 	assert_int_equal(IN_TIME(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE, WAIT_MS, &err)), 0);
 	assert_int_equal(zip_plan_init(&plan, (const uint64_t[]){BIG, 0}, 2,
 				 strlen("pickle of step 100"), &err),
-		0); /* the model's, which is first in the arena */
+		0); /* the model, which is first in the arena */
 	for (uint64_t step = 100; step < 100 + FLIPS; step++) {
 		int damaged = 0;
 
@@ -602,7 +603,7 @@ static void flipped_bit_in_arena_is_found(void **unused)
 	free(state.big);
 }
 
-/* The next offer is the model of step, damaged: not to be met again. */
+/* Refuses the next offer, which is the model of step, as damaged: it is not to be met again. */
 static void refuse(struct pawl_ckpt *ckpt, uint64_t step, bool memory)
 {
 	struct pawl_restore *restore;
@@ -622,7 +623,7 @@ static void refuse(struct pawl_ckpt *ckpt, uint64_t step, bool memory)
 	pawl_restore_close(restore);
 }
 
-/* One byte of what the store has of the newest step. */
+/* Flips one byte of the newest step in the store. */
 static void flip_store(struct pawl_ckpt *ckpt, uint64_t at)
 {
 	struct pawl_restore *restore;
@@ -649,8 +650,8 @@ static void flip_store(struct pawl_ckpt *ckpt, uint64_t at)
 	pawl_restore_close(restore);
 }
 
-/* The newest is damaged in memory, and durable: the store's copy of it comes before what is older
- * in memory; and that one, if the store's is damaged as well. */
+/* The newest step is damaged in memory, and durable: its copy in the store comes before older steps
+ * in memory; and those come next, if the store's copy is damaged as well. */
 static void damaged_newest_comes_from_the_store(void **unused)
 {
 	struct state state = {.big = aligned_alloc(4096, BIG)};
@@ -690,7 +691,7 @@ static void damaged_newest_comes_from_the_store(void **unused)
 	free(state.big);
 }
 
-/* The agent stands still, for 20 s: who waits with a timeout waits no longer than that. */
+/* The agent stands still for 20 s: a call with a timeout waits no longer than that. */
 static void who_waits_for_an_agent_that_hangs_waits_as_said(void **unused)
 {
 	struct state state = {.big = aligned_alloc(4096, BIG)};
@@ -716,7 +717,7 @@ static void who_waits_for_an_agent_that_hangs_waits_as_said(void **unused)
 	free(state.big);
 }
 
-/* What processes before this one left in its memory, this one cannot know. */
+/* This process cannot know what processes before it have left in the agent's memory. */
 static void flush_is_not_true_where_the_agent_died(void **unused)
 {
 	struct pawl_ckpt *ckpt = join(0, 1, 0);

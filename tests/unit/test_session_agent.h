@@ -1,5 +1,5 @@
-/* What the tests of worker and agent together share: a directory, an agent in it as a process of
- * its own, a way to connect, and a way to read what was saved. */
+/* Shared by the tests of worker and agent together: a directory, an agent in it as a process of its
+ * own, a way to connect, and a way to read what was saved. */
 #ifndef TEST_SESSION_AGENT_H
 #define TEST_SESSION_AGENT_H
 
@@ -23,14 +23,14 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#define WAIT_MS within_ms(WITHIN_LONG_S) /* in which anything is done */
+#define WAIT_MS within_ms(WITHIN_LONG_S) /* longest wait for anything, in ms */
 
-static char dir[64];    /* of one test */
-static char root[128];  /* the checkpoints' */
-static char sock[128];  /* the agent's */
-static pid_t agent_pid; /* 0: none */
+static char dir[64];    /* directory of one test */
+static char root[128];  /* root of the checkpoints */
+static char sock[128];  /* socket of the agent */
+static pid_t agent_pid; /* 0: no agent */
 
-/* The agent is this program again, in a process of its own: a fork of a threaded one would not
+/* The agent is this program again, in a process of its own: a fork of a threaded process would not
  * do. */
 static inline int run_agent(const char *socket_path)
 {
@@ -56,7 +56,7 @@ static inline void start_agent(void)
 	}
 }
 
-/* Whether an agent listens there. */
+/* Returns whether an agent listens there. */
 static inline bool is_up(const char *path)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
@@ -141,7 +141,7 @@ static inline struct pawl_ckpt *join(uint32_t rank, uint32_t world, uint64_t mem
 	return join_as(&options);
 }
 
-/* Index of the partition that rank would take. */
+/* Returns the index of the partition that rank would take. */
 static inline uint32_t find(const struct pawl_restore *restore, const char *name, uint32_t rank)
 {
 	struct pawl_restore_info info;

@@ -11,7 +11,7 @@
 #define SAVES       200u
 #define BIG         (5u << 20) /* bytes */
 #define STORAGES    40u
-#define AGENT_CALLS 2u /* of the allocator, a save: the record of the one before goes */
+#define AGENT_CALLS 2u /* calls of the allocator for a save: the record of the one before goes */
 #define COUNTS_ENV  "PAWL_TEST_COUNTS" /* descriptor of the counts, for the agent */
 
 enum { WORKER, AGENT };
@@ -45,7 +45,7 @@ static int run_counting_agent(const char *socket_path)
 	return run_agent(socket_path);
 }
 
-/* The agent inherits the descriptor. */
+/* Makes the descriptor of the counts, which the agent inherits. */
 static int setup_counts(void **state)
 {
 	int fd = memfd_create("counts", 0);
@@ -59,7 +59,7 @@ static int setup_counts(void **state)
 	return setup(state);
 }
 
-/* Half of the storages wait for a fence; the pickle is another one at each save. */
+/* Saves. Half of the storages wait for a fence; the pickle is another one each time. */
 static void save(struct pawl_ckpt *ckpt, uint8_t *memory, uint64_t step, bool watch)
 {
 	struct pawl_ckpt_span spans[STORAGES];

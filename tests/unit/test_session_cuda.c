@@ -1,6 +1,6 @@
 /* Saves of tensors on CUDA devices, worker and agent together, by a driver made of host memory
- * (tests/lib/fakecuda.h): what comes back, what a save says of its proof, and what becomes of it
- * when device or driver fail. */
+ * (tests/lib/fakecuda.h): what comes back, what a save says of its proof, and what happens when
+ * device or driver fail. */
 #include "../lib/fakecuda.h"
 #include "base/fault.h"
 #include "test_session_agent.h"
@@ -16,7 +16,7 @@ enum storage { HOST, DEVICE_0, DEVICE_1, SMALL_LATE, SMALL_NOW, STORAGES };
 /* A partition with a storage of each kind. */
 struct state {
 	struct pawl_ckpt_span spans[STORAGES];
-	uint8_t *memory[STORAGES]; /* of the spans */
+	uint8_t *memory[STORAGES]; /* memory of the spans */
 };
 
 static const char pickle[] = "a pickle";
@@ -59,7 +59,7 @@ static void fill(struct state *state, uint64_t step)
 	}
 }
 
-/* Storages [0, n). */
+/* Saves storages [0, n). Returns the save's id. */
 static uint64_t save(struct pawl_ckpt *ckpt, struct state *state, uint64_t step, uint32_t n,
 	bool watch)
 {
@@ -130,7 +130,8 @@ static void expect(struct pawl_ckpt *ckpt, uint64_t step, bool memory)
 	close_state(&got);
 }
 
-/* Both devices have work queued: what waits for their fences is not copied before it is done. */
+/* Queues work on both devices, or ends it: copies that wait for their fences are not made before it
+ * is done. */
 static void keep_devices_busy(bool busy)
 {
 	fakecuda_busy(0, busy);
@@ -201,8 +202,7 @@ static void copies_before_return_come_back(void **unused)
 	saves_come_back(false);
 }
 
-/* Devices need no help of the kernel: what lies on them is late even if the host's memory is
- * not. */
+/* Devices need no help of the kernel: their memory is copied late even if the host's is not. */
 static void late_copies_need_no_kernel(void **unused)
 {
 	struct pawl_ckpt *ckpt;
@@ -255,7 +255,7 @@ static void streamed_saves_come_back(void **unused)
 	close_state(&state);
 }
 
-/* The save failed with code, and says why. */
+/* Expects the save to have failed with code, and to say why. */
 static void expect_failed(struct pawl_ckpt *ckpt, uint64_t id, int code, const char *why)
 {
 	struct pawl_ckpt_status status = status_of(ckpt, id);
@@ -281,11 +281,11 @@ static void a_device_that_is_not_there(void **unused)
 	part.spans_n = STORAGES;
 	for (int i = 0; i < 2; i++) {
 		state.spans[DEVICE_1].device =
-			(uint64_t[]){65, (1ull << 32) + 1}[i]; /* no machine has it */
+			(uint64_t[]){65, (1ull << 32) + 1}[i]; /* no machine has such a device */
 		assert_int_equal(pawl_ckpt_save(ckpt, 1, &part, 1, true, &id, &err), PAWL_EINVAL);
 		assert_non_null(strstr(err.msg, "save step 1: model: device "));
 	}
-	state.spans[DEVICE_1].device = FAKECUDA_DEVICES + 1; /* this one has not */
+	state.spans[DEVICE_1].device = FAKECUDA_DEVICES + 1; /* this machine does not have it */
 	id = save(ckpt, &state, 1, STORAGES, true);
 	expect_failed(ckpt, id, PAWL_EINVAL, "CUDA: prepare a device: ");
 	state.spans[DEVICE_1].device = FAKECUDA_DEVICES;
@@ -307,7 +307,7 @@ static void no_driver(uint64_t memory_bytes)
 	fault_arm("cuda.open", 1, ENOENT, true);
 	id = save(ckpt, &state, 1, STORAGES, true);
 	expect_failed(ckpt, id, PAWL_ENOTSUP, "CUDA: libcuda.so.1 cannot be loaded");
-	id = save(ckpt, &state, 2, DEVICE_0, true); /* the host's alone */
+	id = save(ckpt, &state, 2, DEVICE_0, true); /* host memory alone */
 	await(ckpt, id, PAWL_CKPT_COMMITTED);
 	assert_int_not_equal(status_of(ckpt, id).proof, PAWL_CKPT_FENCED);
 	fault_disarm();
@@ -334,14 +334,14 @@ static void a_driver_that_fails_in_a_late_copy(void **unused)
 	uint64_t id;
 
 	open_state(&state);
-	await(ckpt, save_late(ckpt, &state, 1), PAWL_CKPT_COMMITTED); /* from here on it has its
-									 buffers */
+	/* The worker has its buffers from here on. */
+	await(ckpt, save_late(ckpt, &state, 1), PAWL_CKPT_COMMITTED);
 	fill(&state, 2);
 	keep_devices_busy(true);
 	id = save(ckpt, &state, 2, STORAGES, true);
 	fakecuda_fail(1);
 	keep_devices_busy(false);
-	pawl_ckpt_fence(ckpt, 1 | 2); /* comes back all the same */
+	pawl_ckpt_fence(ckpt, 1 | 2); /* returns all the same */
 	assert_int_equal(IN_TIME(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, NULL)),
 		PAWL_ECANCELED);
 	assert_int_equal(fakecuda_fail(0) > 0, true);
@@ -356,7 +356,7 @@ static void a_driver_that_fails_in_a_late_copy(void **unused)
 	close_state(&state);
 }
 
-/* No kernel watches devices: what the caller sees by its version counters is all there is. */
+/* No kernel watches devices: the caller's version counters alone show a change. */
 static void a_change_that_only_the_caller_saw(void **unused)
 {
 	struct pawl_ckpt *ckpt = join(0, 1, 0);
@@ -384,12 +384,12 @@ static void a_change_that_only_the_caller_saw(void **unused)
 }
 
 struct seen {
-	uint64_t id; /* asked about last; 0: none */
+	uint64_t id; /* save that was asked about last; 0: none */
 	int part, storage;
 	bool changed;
 };
 
-/* Of pawl_ckpt_options. */
+/* The callback unchanged of pawl_ckpt_options. */
 static bool look(void *user, uint64_t id, int *part, int *storage)
 {
 	struct seen *seen = user;
@@ -400,7 +400,7 @@ static bool look(void *user, uint64_t id, int *part, int *storage)
 	return !seen->changed;
 }
 
-/* The copy is over before a fence comes that could have told. */
+/* The copy is over before a fence comes that could have told the change. */
 static void a_change_that_the_caller_is_asked_for(void **unused)
 {
 	struct seen seen = {.part = 0, .storage = DEVICE_0};

@@ -12,22 +12,23 @@
 #include <stdatomic.h>
 #include <sys/stat.h>
 
-/* Saves follow each other, and another agent is sought, at once; ranks wait for each other longer
- * than a busy machine stands still. */
+/* Saves follow each other, and another agent is looked for, at once; ranks wait for each other
+ * longer than a busy machine stands still. */
 #define WAITS                                                                                      \
 	"advice_save_min=0.2,advice_save_max=0.3,due_again=0.1,session_gone=0.2,session_agree=2"
 
 #define RANKS     3u
-#define STEPS     150u /* of some 10 ms */
+#define STEPS     150u /* steps of some 10 ms each */
 #define TOGETHER  7u   /* steps between two places where ranks wait for each other */
-#define OWN_EVERY 47u  /* a save that nobody advised */
+#define OWN_EVERY 47u  /* steps between saves that nobody advised */
 
-static bool due[RANKS][STEPS]; /* what each rank was told */
-static atomic_bool late;       /* a rank has given up to hear where all are told yes */
+static bool due[RANKS][STEPS]; /* answer that each rank got at each step */
+/* A rank has stopped waiting to hear at which step all are told yes. */
+static atomic_bool late;
 static pthread_barrier_t barrier;
 static uint64_t seed;
 
-/* Failures by the second, so that the shortest interval is advised. */
+/* Writes a failure for each second, so that the shortest interval is advised. */
 static void write_events(void)
 {
 	char path[sizeof(root) + 64];
@@ -81,7 +82,7 @@ static void *train(void *user)
 		}
 		due[rank][step] = ask(ckpt);
 		if (late) {
-			continue; /* the others may have been told otherwise */
+			continue; /* The others may have been told otherwise. */
 		}
 		if (due[rank][step] || step % OWN_EVERY == OWN_EVERY - 1) {
 			save_nothing(ckpt, step);
@@ -120,7 +121,8 @@ static void all_ranks_are_told_alike(void **state)
 		assert_int_equal(due[0][step], due[2][step]);
 		saves += due[0][step];
 	}
-	/* in 1.5 s and more, with three of their own between; and none sooner than advised */
+	/* The steps take 1.5 s and more, with three saves of the ranks' own between; and no save
+	 * comes sooner than advised. */
 	assert_in_range(saves, 2, took_ns / times_ns(TIME_ADVICE_SAVE_MIN) + 1);
 }
 
@@ -142,21 +144,21 @@ static int setup_with(void **state, const char *waits)
 	return 0;
 }
 
-/* The agent advises saves as seldom as any does. */
+/* Starts an agent that advises saves as seldom as any does. */
 static int setup_seldom(void **state)
 {
 	return setup_with(state, "scale=1");
 }
 
-/* The first one is due after two seconds, by what saves are taken to cost; by then the test must
- * have come to where it stops the agent. */
+/* The first save is due after two seconds, by the cost that saves are taken to have; by then the
+ * test must have come to where it stops the agent. */
 static int setup_later(void **state)
 {
 	return setup_with(state, "advice_save_min=0.2");
 }
 
-/* The agent stands still behind its question, until the rank no longer waits for it. Until it
- * asked, the rank's receiving thread stood still. */
+/* Stops the agent behind its question, until the rank no longer waits for it. The rank's receiving
+ * thread stood still until the agent asked. */
 static void stop_agent_behind_hold(struct pawl_ckpt *ckpt)
 {
 	const struct session_question *question = &ckpt->questions[QUESTION_DUE];
@@ -221,7 +223,7 @@ static void who_is_alone_is_told_late(void **state)
 	write_events();
 	ckpt = join(0, 1, 0);
 	stop_agent_behind_hold(ckpt);
-	assert_false(pawl_ckpt_due(ckpt)); /* it has waited */
+	assert_false(pawl_ckpt_due(ckpt)); /* returns after a wait */
 	assert_false(pawl_ckpt_due(ckpt));
 	kill(agent_pid, SIGCONT);
 	await_question(ckpt, is_agreed);
@@ -261,7 +263,7 @@ static void close_both(struct pawl_ckpt **both)
 	pthread_join(other, NULL);
 }
 
-/* Both are told yes, and save. */
+/* Waits until both ranks are told yes, and saves. */
 static void save_when_due(struct pawl_ckpt **both, uint64_t step)
 {
 	struct pawl_ckpt_part part = {.name = "model", .pickle = "p", .pickle_bytes = 1};
@@ -274,8 +276,8 @@ static void save_when_due(struct pawl_ckpt **both, uint64_t step)
 	assert_int_equal(pawl_ckpt_wait(both[0], id, PAWL_CKPT_COMMITTED, WAIT_MS, NULL), 0);
 }
 
-/* The other one saves, which fails as soon as this one has heard of it. Both count on alike. The
- * other one asks only when it has heard the agent's question: else both would be told yes at a
+/* The other rank saves, which fails as soon as this one has heard of it; both count on alike. The
+ * other one asks only when it has heard the agent's question: otherwise both would be told yes at a
  * later poll, the first one rightly, too. */
 static void who_misses_a_save_counts_it(void **state)
 {
@@ -284,7 +286,7 @@ static void who_misses_a_save_counts_it(void **state)
 
 	join_both(both);
 	stop_agent_behind_hold(both[0]);
-	assert_false(pawl_ckpt_due(both[0])); /* it has waited */
+	assert_false(pawl_ckpt_due(both[0])); /* returns after a wait */
 	kill(agent_pid, SIGCONT);
 	await_question(both[1], is_held);
 	assert_true(await_due(both[1]));
@@ -301,7 +303,8 @@ static void who_misses_a_save_counts_it(void **state)
 	close_both(both);
 }
 
-/* It was told yes, and comes to it long after the other one, when the next save would be due. */
+/* A rank was told yes, and comes to it long after the other one, when the next save would be
+ * due. */
 static void who_comes_late_to_a_save_is_not_asked_again(void **state)
 {
 	struct pawl_ckpt *both[2];
@@ -322,7 +325,7 @@ static void *await_due_in_thread(void *ckpt)
 	return await_due(ckpt) ? ckpt : NULL;
 }
 
-/* Each asks for itself, as what it is told may hang on the other one's asking. */
+/* Each rank asks for itself, as its answer may depend on the other one's asking. */
 static void await_both_due(struct pawl_ckpt **both)
 {
 	pthread_t other;
@@ -348,7 +351,7 @@ static void restore_nothing(struct pawl_ckpt *ckpt)
 	assert_int_equal(pawl_ckpt_restore(ckpt, false, 0, WAIT_MS, &restore, NULL), PAWL_ENOENT);
 }
 
-/* The first one has saved before the second one has asked: that it did so is not forgotten. */
+/* The first rank has saved before the second one has asked: that it did so is not forgotten. */
 static void who_restores_late_holds_up_nothing(void **state)
 {
 	struct pawl_ckpt *both[2];
@@ -362,7 +365,7 @@ static void who_restores_late_holds_up_nothing(void **state)
 	close_both(both);
 }
 
-/* Both were told yes, one has saved, and the agent dies before the other one comes to it. */
+/* Both ranks were told yes, one has saved, and the agent dies before the other one comes to it. */
 static void a_promise_outlives_the_agent(void **state)
 {
 	struct pawl_ckpt *both[2];
@@ -392,8 +395,8 @@ static void *connect_again(void *user)
 	return rv == 0 ? ckpt : NULL;
 }
 
-/* Another agent counts anew how often all have restored, and asks nothing for a second. What both
- * were promised by the one before is still of the next save. */
+/* Another agent counts anew how often all have restored, and asks nothing for a second. The promise
+ * that the one before gave both ranks still holds for the next save. */
 static void a_promise_outlives_a_count_of_restores(void **state)
 {
 	const struct session_question *question;
@@ -425,7 +428,7 @@ static void a_promise_outlives_a_count_of_restores(void **state)
 	close_both(both);
 }
 
-/* Who does not save of its own accord comes to the next agent as well. */
+/* A rank that does not save of its own accord comes to the next agent as well. */
 static void another_agent_is_asked(void **state)
 {
 	struct pawl_ckpt *both[2];
@@ -440,8 +443,8 @@ static void another_agent_is_asked(void **state)
 	close_both(both);
 }
 
-/* Questions are answered without the agent: cheap enough for every step. Of some thousands the
- * fastest counts: others run here, too. */
+/* Questions are answered without the agent: cheap enough for every step. The fastest of some
+ * thousands counts: other programs run here, too. */
 static void asking_is_cheap(void **state)
 {
 	struct pawl_ckpt *ckpt = join(0, 1, 0);

@@ -28,9 +28,9 @@ struct rank {
 	struct pawl_ckpt *ckpt;
 	uint8_t *shared;
 	uint8_t own[OWN];
-	uint64_t id;    /* of its newest save */
+	uint64_t id;    /* id of the newest save */
 	int64_t got;    /* step that it restored; -1: there was nothing */
-	bool different; /* and what it got was not what was saved at that step */
+	bool different; /* got another state than the one saved at that step */
 };
 
 static struct rank ranks[WORLD];
@@ -66,7 +66,7 @@ static void open_rank(struct rank *rank)
 		.job = "test",
 		.rank = rank->number,
 		.world = WORLD,
-		.persist_every_ms = 3600 * 1000, /* hosts do not heed it: each save is */
+		.persist_every_ms = 3600 * 1000, /* hosts do not heed it: each save is durable */
 		.host_first = firsts[rank->host],
 		.host_ranks = sizes[rank->host],
 		.socket = socks[rank->host],
@@ -114,7 +114,7 @@ static void must_be_durable(void)
 	}
 }
 
-/* Reads what is offered, votes for it, and compares it. */
+/* Reads the offer, votes for it, and compares it. */
 static enum pawl_verdict take(struct rank *rank, struct pawl_restore *restore)
 {
 	uint8_t *want = malloc(SHARED);
@@ -167,7 +167,7 @@ static void *restore_one(void *user)
 	return NULL;
 }
 
-/* All ranks restore, and get the same. Returns it. */
+/* Restores on all ranks, which must get the same step. Returns it. */
 static int64_t restore_all(void)
 {
 	pthread_t threads[WORLD];
@@ -230,7 +230,7 @@ static void hosts_go_on_from_one_checkpoint(void **unused)
 	assert_int_equal(restore_all(), 3);
 }
 
-/* A rank of one host leaves without a word and comes back: all begin anew. */
+/* A rank of one host leaves without a word and comes back: all hosts begin anew. */
 static void a_rank_that_comes_back_ends_the_run(void **unused)
 {
 	for (uint32_t r = 0; r < WORLD; r++) {

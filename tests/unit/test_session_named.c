@@ -54,7 +54,8 @@ static void arena_grows_and_keeps_what_it_holds(void **unused)
 	struct pawl_restore *restore;
 	char name[16];
 
-	for (int round = 0; round < 2; round++) { /* the second knows how much there will be */
+	/* The second round knows how much there will be. */
+	for (int round = 0; round < 2; round++) {
 		char tag[16];
 		uint64_t id;
 
@@ -77,7 +78,8 @@ static void arena_grows_and_keeps_what_it_holds(void **unused)
 	leave(ckpt);
 }
 
-/* Memory ends in the middle: what was staged, what is written, and a tag behind it, all whole. */
+/* Memory ends in the middle of a tag: the files that were staged, those that are written, and a tag
+ * behind it are all whole. */
 static void memory_ends_in_the_middle(void **unused)
 {
 	struct pawl_ckpt *ckpt = join_named(0, 1, MEMORY, NULL);
@@ -90,7 +92,7 @@ static void memory_ends_in_the_middle(void **unused)
 	must_add(ckpt, "large7", "written", LARGE + 1);
 	must_add(ckpt, "large7", "also written", 4097);
 	must_commit(ckpt);
-	for (int i = 0; i < 3; i++) { /* at once, when durable, and by its name */
+	for (int i = 0; i < 3; i++) { /* The tag is found at once, when durable, and by its name. */
 		restore = must_find(ckpt, i < 2 ? NULL : "large7");
 		pawl_restore_info(restore, &info);
 		assert_string_equal(info.tag, "large7");
@@ -210,7 +212,7 @@ static void what_adds_to_what_failed_fails(void **unused)
 	must_fail(ckpt, first, PAWL_EEXIST, "move it away");
 	must_fail(ckpt, second, PAWL_EEXIST, "move it away");
 	expect_none(ckpt, NULL);
-	for (int i = 0; i < 4; i++) { /* and nobody waits for it */
+	for (int i = 0; i < 4; i++) { /* Nobody waits for it. */
 		must_wait(ckpt, save(ckpt, "u", "a"), PAWL_CKPT_DURABLE);
 	}
 	assert_int_equal(rmdir(path), 0);
@@ -259,9 +261,10 @@ static void what_is_dropped_never_was(void **unused)
 	expect(ckpt, "t", true, FILES("b"));
 	begin(ckpt, "u");
 	must_add(ckpt, "u", "a", 5000);
-	assert_int_equal(pawl_ckpt_flush(ckpt, WAIT_MS, NULL), 0); /* of t: u is not begun whole */
+	/* Waits for t only: u is not complete. */
+	assert_int_equal(pawl_ckpt_flush(ckpt, WAIT_MS, NULL), 0);
 	assert_int_equal(level_of(ckpt, id), PAWL_CKPT_DURABLE);
-	leave(ckpt); /* and u with it */
+	leave(ckpt); /* u goes with it */
 	ckpt = join_named(0, 1, 0, NULL);
 	expect_none(ckpt, "u");
 	expect_newest(ckpt, "t");
@@ -283,7 +286,7 @@ static void damage_in_memory_is_met_once(void **unused)
 	restore = must_find(ckpt, "old1");
 	pawl_restore_condemn(restore, "bad memory");
 	pawl_restore_close(restore);
-	expect(ckpt, "old1", false, FILES("a")); /* the store's copy is another one */
+	expect(ckpt, "old1", false, FILES("a")); /* the store's copy is not damaged */
 	restore = must_find(ckpt, "old1");
 	pawl_restore_condemn(restore, "bad disk");
 	pawl_restore_close(restore);
@@ -293,8 +296,8 @@ static void damage_in_memory_is_met_once(void **unused)
 	leave(ckpt);
 }
 
-/* The newest is worthless in memory and durable: the store's copy of it comes first; then what is
- * older in memory; a tag that somebody names does not change that. */
+/* The newest is worthless in memory and durable: its copy in the store comes first, then older tags
+ * in memory; a tag that is asked for by its name does not change that. */
 static void damaged_newest_comes_from_the_store(void **unused)
 {
 	struct pawl_ckpt *ckpt = join_named(0, 1, 0, NULL);
@@ -316,7 +319,7 @@ static void damaged_newest_comes_from_the_store(void **unused)
 	leave(ckpt);
 }
 
-/* The session knows of it when this returns, and that save id is void. */
+/* Restarts the agent. When this returns, the session knows of it, and that save id is void. */
 static void restart_agent(struct pawl_ckpt *ckpt, uint64_t id)
 {
 	kill_agent();
@@ -339,7 +342,7 @@ static void an_agent_dies_in_the_middle(void **unused)
 			must_add(ckpt, "t", "a", 5000);
 		}
 		restart_agent(ckpt, id);
-		if (i == 2) { /* the session has found the new agent meanwhile */
+		if (i == 2) { /* The session has found the new agent meanwhile. */
 			expect_newest(ckpt, "old");
 		}
 		assert_int_equal(i % 2 ? pawl_ckpt_commit(ckpt, &err)

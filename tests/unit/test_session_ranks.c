@@ -12,12 +12,13 @@ static void a_rank_that_never_saves_is_not_waited_for(void **unused)
 	struct pawl_ckpt *zero = join_named(0, 2, 0, NULL);
 
 	must_wait(zero, save(zero, "t", "a"), PAWL_CKPT_COMMITTED);
-	expect(one, "t", true, FILES("a"));                    /* but reads */
-	must_wait(one, save(one, "t", "b"), PAWL_CKPT_STAGED); /* and comes late */
+	expect(one, "t", true, FILES("a"));                    /* rank 1 can read it */
+	must_wait(one, save(one, "t", "b"), PAWL_CKPT_STAGED); /* rank 1 comes late */
 	must_wait(zero, save(zero, "u", "a"), PAWL_CKPT_STAGED);
 	expect(zero, "t", false, FILES("a", "b"));
 	assert_int_equal(pawl_ckpt_wait(zero, 2, PAWL_CKPT_COMMITTED, 200, NULL), PAWL_ETIMEDOUT);
-	must_wait(one, save(one, "u", "b"), PAWL_CKPT_COMMITTED); /* it saves, as is known now */
+	/* Rank 1 saves, as is known now. */
+	must_wait(one, save(one, "u", "b"), PAWL_CKPT_COMMITTED);
 	expect(one, "u", true, FILES("a", "b"));
 	leave(one);
 	leave(zero);
@@ -87,12 +88,12 @@ static void two_ranks_cannot_share_a_name(void **unused)
 	must_fail(one, b, PAWL_EMISMATCH, "ranks 0 and 1 both saved");
 	save(zero, "t", "a");
 	must_wait(one, save(one, "t", "b"), PAWL_CKPT_DURABLE);
-	a = save(zero, "t", "c"); /* the other one's, of the round before */
+	a = save(zero, "t", "c"); /* the other rank's file, of the round before */
 	b = save(one, "t", "a");
 	must_fail(zero, a, PAWL_EMISMATCH, "ranks 0 and 1 both saved");
 	must_fail(one, b, PAWL_EMISMATCH, "ranks 0 and 1 both saved");
 	expect(zero, "t", true, FILES("a", "b"));
-	for (int i = 0; i < 3; i++) { /* nobody waits for what cannot be */
+	for (int i = 0; i < 3; i++) { /* Nobody waits for what cannot be. */
 		save(zero, "u", "a");
 		must_wait(one, save(one, "u", "b"), PAWL_CKPT_DURABLE);
 	}
@@ -116,7 +117,7 @@ static void a_tag_fails_for_all(void **unused)
 	pawl_ckpt_drop(one, "rank 1 gave up");
 	must_fail(one, b, PAWL_ECANCELED, "rank 1 gave up");
 	WITHIN_DOING(WITHIN_LONG_S, level_of(zero, a) == PAWL_CKPT_FAILED, sched_yield());
-	/* it needs more room, which it would get as the first of a new attempt */
+	/* Rank 0 needs more room, which it would get as the first of a new attempt. */
 	assert_int_equal(add(zero, "t", "more", 8u << 20, &err), PAWL_ECANCELED);
 	assert_non_null(strstr(err.msg, "rank 1 gave up"));
 	begin(one, "u");

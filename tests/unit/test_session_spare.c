@@ -1,17 +1,17 @@
-/* Worker and agent together: what was committed last survives the worker, also while another slot
- * of the memory tier is in use and the next save is on its way; and the third slot that this takes
- * is taken only then, and only where memory has room for it. */
+/* Worker and agent together: the last committed save survives the worker, also while another slot
+ * of the memory tier is in use and the next save is under way. The third slot that this takes is
+ * taken only then, and only where memory has room for it. */
 #include "test_session_agent.h"
 
 #include <dirent.h>
 #include <sys/stat.h>
 
-#define STATE_BYTES (5u << 20) /* of a save */
-#define ARENA_BYTES (6u << 20) /* that it takes: the pickle comes on top, and 2 MiB are a page */
-#define LARGE_BYTES (7u << 20) /* of a larger one, which takes 8 MiB */
-#define READY_FD    3          /* a worker's: it says here that it may be killed */
+#define STATE_BYTES (5u << 20) /* bytes of a save */
+#define ARENA_BYTES (6u << 20) /* bytes of a save's arena, with the pickle, in pages of 2 MiB */
+#define LARGE_BYTES (7u << 20) /* bytes of a larger save, whose arena takes 8 MiB */
+#define READY_FD    3          /* descriptor on which a worker says that it may be killed */
 
-/* Saves len_bytes that tell the step, and waits until that is committed. */
+/* Saves len_bytes that tell the step, and waits until they are committed. */
 static void save(struct pawl_ckpt *ckpt, uint64_t step, uint32_t len_bytes)
 {
 	uint8_t *state = malloc(len_bytes);
@@ -33,7 +33,7 @@ static void save(struct pawl_ckpt *ckpt, uint64_t step, uint32_t len_bytes)
 	free(state);
 }
 
-/* Restores the newest, which is to be this step, from memory. The caller closes what is returned:
+/* Restores the newest step, which must be this one, from memory. The caller closes the result:
  * until then its slot is in use. */
 static struct pawl_restore *restore(struct pawl_ckpt *ckpt, uint64_t step)
 {
@@ -82,13 +82,14 @@ static int run_worker(const char *socket_path, const char *root_path, const char
 	restore(ckpt, 1);
 	save(ckpt, 2, STATE_BYTES);
 	pawl_ckpt_ask(ckpt, 3);
-	assert_int_equal(pawl_ckpt_pending(ckpt, pending, &n, &err), 0); /* it was heard */
+	/* The agent has heard the question. */
+	assert_int_equal(pawl_ckpt_pending(ckpt, pending, &n, &err), 0);
 	assert_int_equal(write(READY_FD, "", 1), 1);
 	pause();
 	return 1;
 }
 
-/* Runs it and kills it there. What then is the newest is to be step. */
+/* Runs the worker, kills it where it waits, and expects step to be the newest then. */
 static void kill_worker(uint64_t memory_bytes, uint64_t step)
 {
 	char memory[32];
@@ -124,13 +125,13 @@ static void what_was_committed_last_outlives_the_worker(void **state)
 	kill_worker(3 * ARENA_BYTES, 2);
 }
 
-/* As docs/limits.md says. */
+/* Memory for two slots keeps the one in use, as docs/limits.md says. */
 static void memory_for_two_keeps_the_one_in_use(void **state)
 {
 	kill_worker(2 * ARENA_BYTES, 1);
 }
 
-/* Arenas of the agent that have pages. */
+/* Counts the agent's arenas that have pages. */
 static uint32_t count_arenas(void)
 {
 	char path[320];
@@ -171,7 +172,7 @@ static void the_third_slot_is_taken_when_it_must_be(void **state)
 	}
 	assert_int_equal(count_arenas(), 3);
 	pawl_restore_close(used);
-	for (; step < 13; step++) { /* now there is room for two of them only */
+	for (; step < 13; step++) { /* Now there is room for two of them only. */
 		save(ckpt, step, LARGE_BYTES);
 	}
 	assert_int_equal(count_arenas(), 2);

@@ -1,4 +1,4 @@
-/* What the tests of saves by tag share: files made from numbers, saved in pieces, and found
+/* Shared by the tests of saves by tag: files made from numbers, saved in pieces, and found
  * again. */
 #ifndef TEST_SESSION_TAGS_H
 #define TEST_SESSION_TAGS_H
@@ -8,12 +8,12 @@
 #include <dirent.h>
 #include <sys/stat.h>
 
-#define LARGE  (20u << 20) /* bytes that SMALL_MEMORY does not hold */
+#define LARGE  (20u << 20) /* bytes of a file that MEMORY does not hold */
 #define MEMORY (16u << 20)
 
 /* ---- what is saved ---- */
 
-/* Bytes by which each file is known again. */
+/* Returns bytes by which each file is known again. */
 static inline uint8_t *content(const char *tag, const char *name, size_t size_bytes)
 {
 	uint8_t *bytes = calloc(1, size_bytes + 1);
@@ -58,7 +58,7 @@ static inline uint64_t begin(struct pawl_ckpt *ckpt, const char *tag)
 	return id;
 }
 
-/* Adds a raw file, of two chunks of memory. */
+/* Adds a raw file, of two spans of memory. */
 static inline int add(struct pawl_ckpt *ckpt, const char *tag, const char *name, size_t size_bytes,
 	struct pawl_err *err)
 {
@@ -72,7 +72,7 @@ static inline int add(struct pawl_ckpt *ckpt, const char *tag, const char *name,
 		.spans_n = 2};
 	int rv = pawl_ckpt_add(ckpt, &part, err);
 
-	memset(bytes, 0xee, size_bytes); /* it is copied when add returns */
+	memset(bytes, 0xee, size_bytes); /* was copied before add returned */
 	free(bytes);
 	return rv;
 }
@@ -96,7 +96,7 @@ static inline void must_commit(struct pawl_ckpt *ckpt)
 	}
 }
 
-/* A tag of one file. */
+/* Saves a tag of one file. Returns its id. */
 static inline uint64_t save(struct pawl_ckpt *ckpt, const char *tag, const char *name)
 {
 	uint64_t id = begin(ckpt, tag);
@@ -185,7 +185,7 @@ static inline void expect_file(struct pawl_restore *restore, const char *name, s
 	free(got);
 }
 
-/* The tag holds these files (NULL ends them), and no others, of 5000 bytes each. */
+/* Expects the tag to hold these files (NULL ends them), and no others, of 5000 bytes each. */
 static inline void expect(struct pawl_ckpt *ckpt, const char *tag, bool memory,
 	const char *const *names)
 {
@@ -230,7 +230,7 @@ static inline bool is_there(const char *name)
 	return stat(path, &st) == 0;
 }
 
-/* How many names a directory has, hidden ones too. */
+/* Returns how many names a directory has, hidden ones too. */
 static inline int count_names(const char *path)
 {
 	DIR *at = opendir(path);

@@ -1,4 +1,4 @@
-/* Snapshots hold what the memory was when begin was called, whatever the pieces, the proof and the
+/* Snapshots hold the memory as it was when begin was called, whatever the pieces, the proof and the
  * number of threads; fences wait for what they must and for nothing else. */
 #include "../lib/seed.h"
 #include "test_snap_world.h"
@@ -11,7 +11,7 @@
 
 static uint64_t seed;
 
-/* Tensors of every size, in no order, with gaps; some bytes in two pieces, some only
+/* Cuts tensors of every size, in no order, with gaps; some bytes are in two pieces, some only
  * checksummed. */
 static void cut_random(struct world *w, struct rng *rng)
 {
@@ -122,7 +122,7 @@ static void without_userfaultfd(void **state)
 	world_close(&w);
 }
 
-/* Head, tail and small ones belong to the program again as soon as begin is back. */
+/* Heads, tails and small pieces belong to the program again as soon as begin returns. */
 static void eager_pieces_are_free_at_once(void **state)
 {
 	const size_t len = 3 * WORLD_UNIT / 2 + 100;
@@ -145,7 +145,8 @@ static void eager_pieces_are_free_at_once(void **state)
 	world_close(&w);
 }
 
-/* Another process could write there, or the file could: copied before begin returns. */
+/* Another process could write there, or the file could: such memory is copied before begin
+ * returns. */
 static void shared_and_file_memory_is_copied(void **state)
 {
 	struct world w;
@@ -192,7 +193,8 @@ static void one_at_a_time(void **state)
 	world_close(&w);
 }
 
-/* The engine's only thread is stuck: a fence copies what it waits for itself, and that alone. */
+/* The engine's only thread is stuck: a fence copies the pieces that it waits for itself, and no
+ * others. */
 static void fence_copies_what_it_waits_for(void **state)
 {
 	struct world w;
@@ -206,7 +208,7 @@ static void fence_copies_what_it_waits_for(void **state)
 	gate_arm(SNAP_UNIT_TAKEN, w.mem);
 	world_begin(&w, true);
 	gate_reach();
-	snap_fence(w.snap, 8); /* nobody's */
+	snap_fence(w.snap, 8); /* a group without pieces */
 	snap_fence(w.snap, 2);
 	for (size_t i = 0; i < w.n; i++) {
 		bool copied = memcmp(w.pieces[i].dst, world_wanted(&w, &w.pieces[i]),
@@ -214,9 +216,10 @@ static void fence_copies_what_it_waits_for(void **state)
 
 		assert_true(copied == (w.pieces[i].groups == 2));
 	}
-	memset(w.mem + 3 * WORLD_UNIT, 0, 2 * WORLD_UNIT); /* so these may be written */
+	/* The fence has copied these, so they may be written. */
+	memset(w.mem + 3 * WORLD_UNIT, 0, 2 * WORLD_UNIT);
 	snap_fence(w.snap, 4);
-	snap_fence(w.snap, 16); /* lies before what the others wanted */
+	snap_fence(w.snap, 16); /* lies before the pieces of the other fences */
 	memset(w.mem + WORLD_UNIT, 0, WORLD_UNIT);
 	gate_open();
 	assert_int_equal(world_finish(&w), 0);
@@ -242,7 +245,7 @@ static void note_policy(enum snap_stage stage, struct snap_range range)
 	policy = sched_getscheduler(0);
 }
 
-/* Where no core is free, begin is back before the engine takes its own. */
+/* Where no core is free, begin returns before the engine takes its own. */
 static void engine_does_not_push(void **state)
 {
 	struct world w;
@@ -256,7 +259,7 @@ static void engine_does_not_push(void **state)
 	world_close(&w);
 }
 
-/* A unit that another thread is copying is waited for until it is no longer watched. */
+/* A fence waits for a unit that another thread copies, until the unit is no longer watched. */
 static void fence_waits_for_others(void **state)
 {
 	struct world w;
@@ -298,7 +301,7 @@ static void close_waits(void **state)
 	world_close(&w);
 }
 
-/* In a forked child every call comes back, and begin says why it cannot. */
+/* In a forked child every call returns, and begin says why it cannot. */
 static void dead_in_the_child(void **state)
 {
 	struct world w;

@@ -1,4 +1,4 @@
-/* After the first snapshot of the same memory none allocates: 1,000 of them, by every thread. */
+/* After the first snapshot of the same memory none allocates: 1,000 of them, in any thread. */
 #include "../lib/count_alloc.h"
 #include "test_snap_world.h"
 
@@ -28,7 +28,7 @@ static void run_snapshots(bool watch, uint64_t groups)
 	before = allocations;
 	assert_true(before > 0);
 	for (unsigned i = 0; i < SNAPSHOTS; i++) {
-		/* a pickle or a counter lies elsewhere each time, and has another length */
+		/* A pickle or a counter lies elsewhere each time, and has another length. */
 		w.pieces[w.n - 1].src = w.mem + i;
 		w.pieces[w.n - 1].len_bytes = 100 + i;
 		world_begin(&w, watch);

@@ -1,6 +1,6 @@
 /*
- * Every way memory can change under a snapshot: seen if it could have reached the copy, with the
- * piece named; not reported if it could not. Nothing crashes.
+ * Every way that memory can change under a snapshot: a change is seen if it could have reached the
+ * copy, with the piece named, and is not reported if it could not. Nothing crashes.
  */
 #include "../lib/seed.h"
 #include "test_snap_world.h"
@@ -13,7 +13,7 @@
 
 static uint64_t seed;
 
-/* A way to change the page at at. */
+/* Changes the page at at, in one of the ways. */
 typedef void change_fn(uint8_t *at);
 
 static void by_store(uint8_t *at)
@@ -31,7 +31,7 @@ static void by_memcpy(uint8_t *at)
 	memcpy(at, at + (size_t)8 * CKPT_PAGE, 100);
 }
 
-/* The kernel writes. */
+/* Has the kernel write to the page. */
 static void by_read(uint8_t *at)
 {
 	int fds[2];
@@ -57,7 +57,7 @@ static void by_unmapping(uint8_t *at)
 	ASSERT(munmap(at, CKPT_PAGE) == 0);
 }
 
-/* As free and malloc do: other memory at the same address. */
+/* Puts other memory at the address, as free and malloc do. */
 static void by_replacing(uint8_t *at)
 {
 	by_unmapping(at);
@@ -111,7 +111,7 @@ static bool holds_victim(const struct world *w, size_t piece)
 	return src <= w->mem + VICTIM && w->mem + VICTIM < src + w->pieces[piece].len_bytes;
 }
 
-/* Stops the engine at stage of the unit at stop and changes the page then. */
+/* Stops the engine at stage of the unit at stop, and changes the page then. */
 static int change_at(struct world *w, enum snap_stage stage, size_t stop, change_fn *change)
 {
 	gate_arm(stage, w->mem + stop);
@@ -127,8 +127,8 @@ static change_fn *const changes[] = {by_store, by_memset, by_memcpy, by_read, by
 
 #define CHANGES_N (sizeof(changes) / sizeof(changes[0]))
 
-/* Before the copy: while the unit waits, while the page before it is copied, or in between copy and
- * scan. And the snapshot after it is good again. */
+/* The change comes before the copy: while the unit waits, while the page before it is copied, or
+ * between copy and scan. The snapshot after it is good again. */
 static void seen_before_the_copy(void **state)
 {
 	const size_t stops[] = {0, VICTIM, VICTIM};
@@ -153,14 +153,14 @@ static void seen_before_the_copy(void **state)
 	}
 }
 
-/* Once a unit is copied it is the program's again, though the others are not yet. */
+/* Once a unit is copied it is the program's again, even if others are not yet copied. */
 static void not_reported_after_the_copy(void **state)
 {
 	for (size_t i = 0; i < CHANGES_N; i++) {
 		struct world w;
 
 		if (changes[i] == by_dropping_all) {
-			continue; /* that is not of one unit */
+			continue; /* this drops more than one unit */
 		}
 		open_all_watched(&w);
 		assert_int_equal(change_at(&w, SNAP_UNIT_LIFTED, VICTIM, changes[i]), 0);
@@ -204,7 +204,7 @@ static void only_whole_pages_count(void **state)
 	world_close(&w);
 }
 
-/* Of several changes the first piece is named, though it be behind the others in memory. */
+/* The first of several changed pieces is named, even if it is behind the others in memory. */
 static void names_the_first(void **state)
 {
 	struct world w;
@@ -239,7 +239,7 @@ static void names_the_first_of_all_units(void **state)
 	world_close(&w);
 }
 
-/* Pages are write-protected for the child, too: neither that nor what it writes is a change. */
+/* Pages are write-protected for a forked child, too: neither that nor its writes are a change. */
 static void a_fork_is_no_change(void **state)
 {
 	struct world w;
@@ -261,7 +261,7 @@ static void a_fork_is_no_change(void **state)
 	world_close(&w);
 }
 
-/* Reading is no change, nor is writing what is not part of the snapshot. */
+/* Neither reading nor writing outside the snapshot is a change. */
 static void reading_is_no_change(void **state)
 {
 	struct world w;
@@ -281,7 +281,8 @@ static void reading_is_no_change(void **state)
 	world_close(&w);
 }
 
-/* The whole memory goes away between two snapshots, and other memory comes: both are right. */
+/* The whole memory goes away between two snapshots, and other memory comes: both snapshots are
+ * right. */
 static void memory_goes_and_comes(void **state)
 {
 	const int fixed = MAP_ANONYMOUS | MAP_FIXED;
@@ -293,7 +294,7 @@ static void memory_goes_and_comes(void **state)
 	for (int i = 0; i < 4; i++) {
 		int flags = i % 2 == 0 ? fixed | MAP_PRIVATE : fixed | MAP_SHARED;
 
-		/* half of it is other memory now, once watchable and once not */
+		/* Half of the memory is other memory now, once watchable and once not. */
 		assert_true(mmap(w.mem, w.mem_bytes / 2, PROT_READ | PROT_WRITE, flags, -1, 0) ==
 			w.mem);
 		memset(w.mem, 10 + i, w.mem_bytes / 2);
@@ -303,7 +304,7 @@ static void memory_goes_and_comes(void **state)
 		}
 		assert_int_equal(world_finish(&w), 0);
 		world_check(&w, false);
-		if (i == 0) { /* later it stays among what is copied at once */
+		if (i == 0) { /* Later it stays among the pieces copied at once. */
 			assert_int_equal(change_at(&w, SNAP_UNIT_TAKEN, VICTIM, by_store),
 				PAWL_ECHANGED);
 		}

@@ -1,5 +1,5 @@
 /* Pieces on CUDA devices, by a driver made of host memory (tests/lib/fakecuda.h): what is copied,
- * when, and what becomes of a driver that fails. */
+ * when, and what happens when the driver fails. */
 #include "../lib/fakecuda.h"
 #include "../lib/seed.h"
 #include "base/fault.h"
@@ -10,7 +10,7 @@
 
 static uint64_t seed;
 
-/* The second half of the memory is of device 0, and the last quarter of device 1. */
+/* Puts the second half of the memory on device 0, and the last quarter on device 1. */
 static void cut_devices(struct world *w)
 {
 	size_t half = w->mem_bytes / 2;
@@ -28,7 +28,7 @@ static void cut_devices(struct world *w)
 	w->pieces[n + 1].dst = NULL;
 }
 
-/* One thread for host memory, so many for devices. */
+/* Opens the engine again with one thread for host memory, and so many for devices. */
 static void open_again(struct world *w, unsigned device_threads)
 {
 	const struct snap_options options = {.threads = 1,
@@ -80,7 +80,8 @@ static void *fence_devices(void *user)
 	return NULL;
 }
 
-/* The program has queued work, saves, and goes on: the snapshot is of after that work. */
+/* The program has queued work, saves, and goes on: the snapshot shows the memory after that
+ * work. */
 static void copies_come_after_queued_work(void **state)
 {
 	struct world w;
@@ -152,7 +153,7 @@ static void every_driver_call_fails(void **state)
 	fail_every_driver_call(4);
 }
 
-/* There is page-locked memory for one thread of four: the others wait for it. */
+/* Page-locked memory suffices for one thread of four: the others wait for it. */
 static void who_has_no_buffer_waits_for_one(void **state)
 {
 	struct world w;
@@ -162,12 +163,12 @@ static void who_has_no_buffer_waits_for_one(void **state)
 	open_again(&w, 4);
 	for (size_t i = 0; i < w.n; i++) {
 		w.pieces[i].device = w.pieces[i].device > 0 ? 1 : 0;
-		w.pieces[i].groups = w.pieces[i].device > 0 ? 2 : 0; /* none at once */
+		w.pieces[i].groups = w.pieces[i].device > 0 ? 2 : 0; /* none is copied at once */
 	}
 	fakecuda_most_buffers(1);
 	fakecuda_busy(0, true);
 	world_begin(&w, true);
-	within_quiet(0.03); /* all threads are there, one has it */
+	within_quiet(0.03); /* all threads are there, and one has the buffer */
 	fakecuda_busy(0, false);
 	assert_int_equal(world_finish(&w), 0);
 	world_check(&w, false);

@@ -1,4 +1,5 @@
-/* A guarded read survives what it may not read; every other fault goes where it went before. */
+/* A guarded read survives memory that it may not read; every other fault goes where it went
+ * before. */
 #include "ckpt/plan.h"
 #include "ckpt/snap_guard.h"
 

@@ -11,7 +11,7 @@
 
 static uint64_t seed;
 
-/* Bytes of huge pages in the mapping that begins at or holds at. */
+/* Returns the bytes of huge pages in the mapping that begins at or holds at. */
 static size_t huge_bytes_at(const uint8_t *at)
 {
 	FILE *file = fopen("/proc/self/smaps", "re");
@@ -33,7 +33,8 @@ static size_t huge_bytes_at(const uint8_t *at)
 	return sum;
 }
 
-/* How many khugepaged has made, on this machine: it could make ours, too, if it has the time. */
+/* Returns how many khugepaged has made on this machine: it could make ours, too, if it had the
+ * time. */
 static uint64_t made_by_khugepaged(void)
 {
 	FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/khugepaged/pages_collapsed", "re");
@@ -63,8 +64,8 @@ static void open_small_pages(struct world *w)
 	assert_int_equal(huge_bytes_at(w->mem + w->mem_bytes / 2), 0);
 }
 
-/* Memory that is saved twice, and becomes huge. False: khugepaged has made huge pages meanwhile,
- * of this memory or of other processes', so that nothing is known. */
+/* Saves memory twice, which becomes huge. Returns false if khugepaged has made huge pages
+ * meanwhile, of this memory or of other processes', so that nothing is known. */
 static bool becomes_huge(struct world *w)
 {
 	uint64_t khugepaged_n;
@@ -111,7 +112,7 @@ static void becomes_and_stays_huge(void **state)
 	world_close(&w);
 }
 
-/* Snapshots, changes of the list and the end, all in the middle of making huge pages. */
+/* Snapshots, changes of the list and the end all come in the middle of making huge pages. */
 static void snapshots_do_not_wait_for_it(void **state)
 {
 	struct rng rng = {seed};

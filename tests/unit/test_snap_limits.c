@@ -1,6 +1,6 @@
 /*
- * The engine under want: of privilege, of lockable memory, of descriptors, of whatever the n-th
- * call into the system asks for. It fails with an error or does its work, and leaks nothing.
+ * The engine in want of privilege, of lockable memory, of descriptors, or of whatever the n-th call
+ * into the system asks for. It fails with an error or does its work, and leaks nothing.
  */
 #include "../lib/seed.h"
 #include "base/fault.h"
@@ -17,8 +17,8 @@
 
 static uint64_t seed;
 
-/* 0 if a snapshot is right and a change is seen; runs in a child, where asserts of cmocka would
- * not be heard. */
+/* Returns 0 if a snapshot is right and a change is seen. Runs in a child, where asserts of cmocka
+ * would not be heard. */
 static int try_watch(void)
 {
 	struct world w;
@@ -69,7 +69,7 @@ static void become_nobody(void)
 {
 	limit_locked_memory();
 	ASSERT(setgid(NOBODY) == 0 && setuid(NOBODY) == 0);
-	ASSERT(prctl(PR_SET_DUMPABLE, 1) == 0); /* as after exec; else /proc/self is root's */
+	ASSERT(prctl(PR_SET_DUMPABLE, 1) == 0); /* as after exec; otherwise /proc/self is root's */
 }
 
 static void little_lockable_memory(void **state)
@@ -86,8 +86,8 @@ static void ordinary_user(void **state)
 	assert_int_equal(run_in_child(become_nobody), 0);
 }
 
-/* Opens, takes two snapshots, closes; right if everything that said it worked did. Returns what
- * failed, or 0. */
+/* Opens, takes two snapshots, closes; whatever reported success must have worked. Returns the code
+ * that failed, or 0. */
 static int run_engine_once(struct world *w)
 {
 	const struct snap_options options = {.threads = 2, .watch = true};
@@ -151,7 +151,8 @@ static void every_call_fails(void **state)
 	world_close(&w);
 }
 
-/* The kernel refuses to protect, half-way and again: all is copied, and nothing stays watched. */
+/* The kernel refuses to protect, half-way and again: everything is copied, and nothing stays
+ * watched. */
 static void refused_protection(void **state)
 {
 	struct watch other;
@@ -167,7 +168,7 @@ static void refused_protection(void **state)
 	memset(w.mem, 0, w.mem_bytes);
 	assert_int_equal(world_finish(&w), 0);
 	world_check(&w, false);
-	/* were it still registered, nobody else could */
+	/* Nobody else could register the memory if it were still registered. */
 	assert_true(watch_register(&other,
 		(struct snap_range){(uintptr_t)w.mem, (uintptr_t)w.mem + w.mem_bytes}));
 	watch_close(&other);
@@ -177,7 +178,8 @@ static void refused_protection(void **state)
 	world_close(&w);
 }
 
-/* /proc/self/maps cannot be opened, userfaultfd could be: all is copied, and next time watched. */
+/* Opening /proc/self/maps fails, userfaultfd does not: everything is copied, and next time
+ * watched. */
 static void no_descriptors_left(void **state)
 {
 	struct rlimit few, before;

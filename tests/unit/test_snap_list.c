@@ -42,7 +42,8 @@ static void make_scene(struct scene *scene, struct rng *rng)
 		piece->device = rng_below(rng, 10) == 0 ? 1 + (int)rng_below(rng, 2) : 0;
 		piece->src = (const uint8_t *)at + rng_below(rng, 64);
 		piece->len_bytes = pages * CKPT_PAGE - (uint32_t)rng_below(rng, 64);
-		if (rng_below(rng, 8) != 0) { /* else the next one begins at the same address */
+		/* Otherwise the next piece begins at the same address. */
+		if (rng_below(rng, 8) != 0) {
 			at += (pages + (rng_below(rng, 3) == 0 ? rng_below(rng, 40) : 0)) *
 				CKPT_PAGE;
 		}
@@ -171,7 +172,8 @@ static void covers_every_byte_once(void **state)
 			0);
 		assert_false(snap_list_matches(&list, scene.pieces, scene.n));
 		check_extents(&list, &scene);
-		if (list.extents_n > 0 && rng_below(&rng, 3) == 0) { /* the kernel refused one */
+		/* The kernel has refused one extent. */
+		if (list.extents_n > 0 && rng_below(&rng, 3) == 0) {
 			size_t e = rng_below(&rng, list.extents_n);
 
 			memmove(&list.extents[e], &list.extents[e + 1],
@@ -184,7 +186,7 @@ static void covers_every_byte_once(void **state)
 	snap_list_deinit(&list);
 }
 
-/* Tensors one after the other become one extent, in spite of their heads and tails. */
+/* Tensors that lie one after the other become one extent, in spite of their heads and tails. */
 static void merges_over_small_gaps(void **state)
 {
 	struct snap_range range = {BASE, BASE + ((uintptr_t)64 << 20)};
@@ -220,7 +222,7 @@ static void tells_changed_pieces(void **state)
 	pieces[1].groups = 1;
 	assert_false(snap_list_matches(&list, pieces, 2));
 	pieces[1].groups = 0;
-	pieces[1].src++; /* not watched: may lie anywhere, and be of any length */
+	pieces[1].src++; /* a piece that is not watched may lie anywhere, and have any length */
 	pieces[1].len_bytes++;
 	assert_true(snap_list_matches(&list, pieces, 2));
 	pieces[0].len_bytes *= 2;

@@ -24,10 +24,10 @@
 static uint64_t seed;
 static struct watch watch = {-1, -1};
 
-/* What a scan reported, page by page. */
+/* The result of a scan, page by page. */
 struct hits {
-	uint8_t *pages; /* address of the first */
-	bool at[PAGES]; /* whether it was reported */
+	uint8_t *pages; /* address of the first page */
+	bool at[PAGES]; /* whether the page was reported */
 	uintptr_t last; /* end of the run before: runs ascend and do not touch */
 };
 
@@ -78,7 +78,7 @@ static uint8_t *map_watched(int advice)
 	return pages;
 }
 
-/* Random pages written, between 4 KiB pages and within huge ones; more runs than one call
+/* Writes random pages, among 4 KiB pages and within huge ones; the runs are more than one call
  * fetches. */
 static void reports_what_was_written(void **state)
 {
@@ -172,7 +172,7 @@ static void reports_what_was_moved(void **state)
 	munmap(away, bytes);
 }
 
-/* When the kernel answers nothing, nothing is proven. */
+/* A scan that the kernel does not answer proves nothing. */
 static void failed_scan_proves_nothing(void **state)
 {
 	uint8_t *pages = map_watched(MADV_NOHUGEPAGE);
@@ -213,7 +213,8 @@ static void lists_private_anonymous_memory(void **state)
 	assert_int_equal(ftruncate(fd, BYTES), 0);
 	file_shared = mmap(NULL, BYTES, rw, MAP_SHARED, fd, 0);
 	file_private = mmap(NULL, BYTES, rw, MAP_PRIVATE, fd, 0);
-	memset(file_private, 1, BYTES); /* its pages are anonymous now, and yet */
+	/* The pages are anonymous now, though the mapping is a file's. */
+	memset(file_private, 1, BYTES);
 	assert_true(is_listed(anon, BYTES));
 	assert_true(is_listed(heap, 100));
 	assert_false(is_listed(shared, CKPT_PAGE));
@@ -227,7 +228,7 @@ static void lists_private_anonymous_memory(void **state)
 	close(fd);
 }
 
-/* Whatever fails in opening: said, and nothing stays open. */
+/* Whatever fails in opening is reported, and nothing stays open. */
 static void failed_open_leaves_nothing(void **state)
 {
 	int before = dup(0);

@@ -1,4 +1,4 @@
-/* What the tests of the snapshot engine share: live memory, an arena, pieces cut as checkpoints cut
+/* Shared by the tests of the snapshot engine: live memory, an arena, pieces cut as checkpoints cut
  * them, and a gate that stops the engine at a chosen instant. */
 #ifndef TEST_SNAP_WORLD_H
 #define TEST_SNAP_WORLD_H
@@ -27,26 +27,26 @@
 #include <cmocka.h>
 
 #define WORLD_PIECES_MAX 4096u
-#define WORLD_UNIT       ((size_t)2 << 20) /* of the engine, see snap_list.h */
+#define WORLD_UNIT       ((size_t)2 << 20) /* unit of the engine, see snap_list.h */
 
 /* One engine, and memory to take snapshots of. */
 struct world {
 	struct snap *snap;
 	uint8_t *mem;              /* live, a multiple of WORLD_UNIT */
-	uint8_t *before;           /* what mem was at the last begin */
+	uint8_t *before;           /* copy of mem at the last begin */
 	uint8_t *arena;            /* shared memory, twice as large */
-	size_t mem_bytes;          /* of mem and before */
-	size_t arena_used;         /* by dst of the pieces so far */
-	struct ckpt_piece *pieces; /* WORLD_PIECES_MAX of them */
-	size_t n;                  /* used */
-	atomic_int calls;          /* of the callback since the last begin */
-	int rv;                    /* what it was given */
-	size_t piece;              /* likewise */
+	size_t mem_bytes;          /* bytes of mem, and of before */
+	size_t arena_used;         /* bytes of the arena that the pieces use so far */
+	struct ckpt_piece *pieces; /* room for WORLD_PIECES_MAX */
+	size_t n;                  /* pieces used */
+	atomic_int calls;          /* calls of the callback since the last begin */
+	int rv;                    /* result that the callback was given */
+	size_t piece;              /* piece that the callback was given */
 };
 
 static struct sigaction world_segv, world_bus;
 
-/* To be called first in main: cmocka puts its own handlers in place for each test. */
+/* Must be called first in main: cmocka puts its own handlers in place for each test. */
 static inline void world_keep_handlers(void)
 {
 	ASSERT(snap_guard_init(NULL) == 0);
@@ -54,7 +54,7 @@ static inline void world_keep_handlers(void)
 	sigaction(SIGBUS, NULL, &world_bus);
 }
 
-/* Private anonymous memory at a multiple of WORLD_UNIT. */
+/* Maps private anonymous memory at a multiple of WORLD_UNIT. */
 static inline uint8_t *world_map(size_t size_bytes)
 {
 	size_t with_slack = size_bytes + WORLD_UNIT;
@@ -140,7 +140,7 @@ static inline void world_done(void *user, int rv, size_t piece)
 {
 	struct world *w = user;
 
-	within_pace(0.001); /* who waits must wait for this, too */
+	within_pace(0.001); /* waiters must wait for this, too */
 	w->rv = rv;
 	w->piece = piece;
 	w->calls++;
@@ -158,7 +158,7 @@ static inline enum snap_proof world_begin(struct world *w, bool watch)
 	return proof;
 }
 
-/* Waits; the callback must have come once. Returns what it was given. */
+/* Waits; the callback must have come once. Returns the result that it was given. */
 static inline int world_finish(struct world *w)
 {
 	snap_wait(w->snap);
@@ -171,7 +171,7 @@ static inline const uint8_t *world_wanted(const struct world *w, const struct ck
 	return w->before + (piece->src - w->mem);
 }
 
-/* The arena holds what the memory was at begin, and the checksums are of that. */
+/* Checks that the arena holds the memory as it was at begin, with its checksums. */
 static inline void world_check(const struct world *w, bool slow)
 {
 	for (size_t i = 0; i < w->n; i++) {
@@ -187,8 +187,8 @@ static inline void world_check(const struct world *w, bool slow)
 
 /* Stops the engine at one instant of one unit, once. */
 struct gate {
-	enum snap_stage stage; /* where */
-	uintptr_t at;          /* of the unit that holds this address */
+	enum snap_stage stage; /* stage to stop at */
+	uintptr_t at;          /* address in the unit to stop at */
 	sem_t reached;         /* posted by the engine */
 	sem_t go;              /* posted by the test */
 	atomic_bool armed;     /* not yet reached */

@@ -1,4 +1,5 @@
-/* Where a job's agent listens: the first directory that can be, and the words where none can. */
+/* The path of an agent's socket: in the first directory that can be used, and the message if there
+ * is none. */
 #include "agent/socket_path.h"
 #include "within.h"
 
@@ -28,7 +29,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* The directory of the socket is this one. */
+/* Returns whether the socket is in dir. */
 static bool lies_in(const char *dir)
 {
 	char path[128];
@@ -42,7 +43,7 @@ static bool lies_in(const char *dir)
 	return strncmp(path, dir, strlen(dir)) == 0 && path[strlen(dir)] == '/';
 }
 
-/* In which it lies if not below XDG_RUNTIME_DIR. */
+/* Returns whether the socket is in one of the directories behind XDG_RUNTIME_DIR. */
 static bool falls_back(void)
 {
 	char tmp[32];
@@ -61,7 +62,7 @@ static void it_lies_in_the_runtime_directory(void **state)
 	snprintf(dir, sizeof(dir), "%s/pawl", runtime);
 	assert_true(lies_in(dir));
 	assert_true(stat(dir, &st) == 0 && (st.st_mode & 0777) == 0700);
-	assert_true(lies_in(dir)); /* which is there now */
+	assert_true(lies_in(dir)); /* the directory exists now */
 }
 
 static void a_runtime_directory_that_cannot_be_used_is_passed_over(void **state)

@@ -19,7 +19,7 @@
 static uint64_t seed;
 static struct store *store;
 static struct pawl_err err;
-static char root[64]; /* of a posix store */
+static char root[64]; /* root of a posix store */
 
 /* ---- the stores ---- */
 
@@ -111,7 +111,7 @@ static int close_any(void **state)
 		}                                                                                  \
 	} while (0)
 
-/* Fails with this code, and says so in err. */
+/* Expects the call to fail with this code, and to say so in err. */
 #define FAILS(want, call)                                                                          \
 	do {                                                                                       \
 		err.code = 0;                                                                      \
@@ -129,7 +129,7 @@ static void *aligned(size_t len_bytes)
 	return p;
 }
 
-/* One transfer, start to end. */
+/* Does one transfer, start to end. */
 static int transfer(struct store_file *file, bool write, void *buf, size_t len, uint64_t off)
 {
 	struct store_io io = {.file = file,
@@ -149,7 +149,7 @@ static void put(const char *path, const char *text)
 	OK(store_write_small(store, path, text, strlen(text), &err));
 }
 
-/* The file holds exactly text. */
+/* Expects the file to hold exactly text. */
 static void assert_holds(const char *path, const char *text)
 {
 	void *bytes;
@@ -296,9 +296,9 @@ static void renames(void **state)
 	OK(store_mkdir(store, "full", &err));
 	put("full/y", "Y");
 	FAILS(PAWL_EEXIST, store_rename(store, "e", "full", STORE_REPLACE, &err));
-	assert_holds("e/x", "X"); /* as it was */
+	assert_holds("e/x", "X"); /* unchanged */
 	assert_holds("full/y", "Y");
-	OK(store_rename(store, "e", "full/e", STORE_REPLACE, &err)); /* with what is beneath */
+	OK(store_rename(store, "e", "full/e", STORE_REPLACE, &err)); /* moves all that is beneath */
 	assert_holds("full/e/x", "X");
 	FAILS(PAWL_ENOENT, store_rename(store, "none", "z", STORE_REPLACE, &err));
 	FAILS(PAWL_ENOENT, store_rename(store, "b", "none/z", STORE_REPLACE, &err));
@@ -451,7 +451,8 @@ static void read_past_the_end_is_corrupt(void **state)
 	assert_int_equal(transfer(file, false, buf, STORE_ALIGN, STORE_ALIGN), PAWL_ECORRUPT);
 	assert_int_equal(transfer(file, false, buf, STORE_ALIGN, 1 << 20), PAWL_ECORRUPT);
 	store_close_file(store, file);
-	OK(store_open(store, "odd", &file, NULL, &err)); /* its last block need not be whole */
+	/* The last block of a file need not be whole. */
+	OK(store_open(store, "odd", &file, NULL, &err));
 	assert_int_equal(transfer(file, false, buf, STORE_ALIGN, 0), 0);
 	assert_memory_equal(buf, "not a multiple of anything", 26);
 	assert_int_equal(transfer(file, false, buf, 2 * STORE_ALIGN, 0), PAWL_ECORRUPT);
@@ -499,8 +500,8 @@ static void links(void **state)
 	assert_holds("d/g", "the same");
 }
 
-/* Mapped or refused, which is the store's to say: the same bytes, also once the name is gone, and
- * transfers as before. */
+/* The store maps the file or refuses, as it likes: the bytes are the same, also once the name is
+ * gone, and transfers work as before. */
 static void maps_or_refuses(void **state)
 {
 	struct store_file *file;
@@ -539,7 +540,7 @@ static void fill_block(uint64_t *block, unsigned number)
 	}
 }
 
-/* Moves every block of the file once, in random order, the queue as full as it may be. */
+/* Moves every block of the file once, in random order, with the queue as full as it may be. */
 static void move_all(struct store_file *file, bool write, unsigned char *area, unsigned *order)
 {
 	struct store_io ios[STORE_DEPTH] = {{0}};

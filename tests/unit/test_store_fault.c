@@ -23,7 +23,7 @@ static struct store_file *file;
 static struct pawl_err err;
 static char *buf;
 
-/* With one file, "f", of BYTES 'a's, open. */
+/* Opens the store, with one file, "f", of BYTES 'a's, open. */
 static int open_fault(void **state)
 {
 	struct store *inner;
@@ -65,11 +65,11 @@ static int transfer(bool write)
 	assert_int_equal(store_submit(store, &io, &err), 0);
 	assert_ptr_equal(store_reap(store, -1), &io);
 	assert_null(store_reap(store, -1));
-	assert_int_equal(io.len_bytes, BYTES); /* as it was given */
+	assert_int_equal(io.len_bytes, BYTES); /* unchanged */
 	return io.rv;
 }
 
-/* The file's two halves are full of these. */
+/* Expects the file's two halves to be full of these. */
 static void assert_halves(char first, char second)
 {
 	store_fault_set(store, NULL);
@@ -85,7 +85,7 @@ static int stop_list(void *user, const char *name, enum store_kind kind)
 	return 1;
 }
 
-/* Each operation of the interface once; returns how many failed with code. */
+/* Does each operation of the interface once. Returns how many failed with code. */
 static unsigned do_everything(int code)
 {
 	struct store_file *other = NULL;
@@ -113,7 +113,7 @@ static unsigned do_everything(int code)
 	return n;
 }
 
-#define OPS_N 13u /* in do_everything */
+#define OPS_N 13u /* number of operations in do_everything */
 
 static void fails_any_operation(void **state)
 {
@@ -174,7 +174,7 @@ static void short_read_lies(void **state)
 	assert_halves('c', 'c');
 }
 
-/* Whether the call that submits came back before the transfer was done. */
+/* Returns whether submitting came back before the transfer was done. */
 static bool submit_delayed(void)
 {
 	struct store_io io = {.file = file, .buf = buf, .len_bytes = BYTES};
@@ -200,7 +200,7 @@ static void delay_takes_longer(void **state)
 	bool quick = false;
 	int64_t start_ns;
 
-	for (int i = 0; i < 20 && !quick; i++) { /* others run here, too */
+	for (int i = 0; i < 20 && !quick; i++) { /* Other programs run here, too. */
 		quick = submit_delayed();
 	}
 	if (!quick) {

@@ -26,13 +26,13 @@
 #define FILE_BYTES (PAGES * PAGE)
 
 static char root[64];
-static char path[80]; /* of the file "f" in it */
+static char path[80]; /* path of the file "f" in root */
 static struct store *store;
 static struct store_file *file;
 static struct pawl_err err;
-static char bytes[FILE_BYTES]; /* of the file */
+static char bytes[FILE_BYTES]; /* content of the file */
 
-/* How many pages of it are in the page cache. */
+/* Returns how many pages of the file are in the page cache. */
 static unsigned count_cached(int fd)
 {
 	void *map = mmap(NULL, FILE_BYTES, PROT_NONE, MAP_SHARED, fd, 0);
@@ -49,7 +49,7 @@ static unsigned count_cached(int fd)
 }
 
 /* Throws the file out of the page cache, then reads so many of its pages into it, without reading
- * ahead. False if the file system keeps what it has. */
+ * ahead. Returns false if the file system keeps what it has. */
 static bool cache_pages(unsigned n)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -67,7 +67,7 @@ static bool cache_pages(unsigned n)
 	return found == n;
 }
 
-/* A file "f" on a disk (/tmp is often tmpfs), all of it in the page cache, open. */
+/* Makes a file "f" on a disk (/tmp is often tmpfs), all of it in the page cache, and opens it. */
 static int setup(void **state)
 {
 	int fd;
@@ -96,7 +96,7 @@ static int teardown(void **state)
 	return rmdir(root);
 }
 
-/* KiB of this process that are locked. */
+/* Returns how many KiB of this process are locked. */
 static unsigned locked_kib(void)
 {
 	FILE *status = fopen("/proc/self/status", "re");
@@ -110,7 +110,7 @@ static unsigned locked_kib(void)
 	return kib;
 }
 
-/* The mapped file; skips where this system maps none. */
+/* Returns the mapped file; skips the test where this system maps none. */
 static const uint8_t *map_file(void)
 {
 	const uint8_t *map = NULL;
@@ -122,7 +122,7 @@ static const uint8_t *map_file(void)
 	return map;
 }
 
-/* For tests that look at locked memory: the sanitizers make mlock do nothing. */
+/* Skips tests that look at locked memory where mlock does nothing, as under the sanitizers. */
 static void skip_without_mlock(void)
 {
 	bool locks;
@@ -175,7 +175,7 @@ static void cold_file_is_not_mapped(void **state)
 	assert_memory_equal(map_file(), bytes, FILE_BYTES);
 }
 
-/* Mapped all the same, it is read as far as it is wanted, and that is kept. */
+/* A cold file that is mapped all the same is read as far as it is wanted, and that is kept. */
 static void cold_file_is_filled_as_wanted(void **state)
 {
 	const uint8_t *map = NULL;
@@ -208,7 +208,7 @@ static void writers_are_held_up(void **state)
 
 	map_file();
 	assert_int_equal(open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC), -1);
-	assert_int_equal(errno, EWOULDBLOCK); /* and the signal of it did not kill us */
+	assert_int_equal(errno, EWOULDBLOCK); /* the signal of it did not kill us */
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	assert_true(fd >= 0);
 	close(fd);
@@ -266,7 +266,7 @@ static void refusals_leave_nothing_behind(void **state)
 	free(io.buf);
 }
 
-/* In a process that may lock nothing, as in most containers. */
+/* The process may lock nothing, as in most containers. */
 static void without_a_right_to_lock_it_is_not_mapped(void **state)
 {
 	struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};

@@ -1,5 +1,5 @@
-/* The crash simulator is itself held to what it claims: what was synced survives every kind of
- * crash, what was not may be lost, torn or undone, and is, over enough seeds. */
+/* The crash simulator is itself held to its claims: what was synced survives every kind of crash,
+ * what was not may be lost, torn or undone, and is, over enough seeds. */
 #include "../lib/seed.h"
 #include "base/err.h"
 #include "base/rng.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#define CRASHES   64u /* by MEM_TEAR, where a test looks for every outcome */
+#define CRASHES   64u /* crashes by MEM_TEAR, where a test looks for every outcome */
 #define TEXT_MAX  64u
 #define NO_FILE   "(none)"
 #define SECTOR    512u
@@ -41,7 +41,7 @@ static void put(const char *path, const char *text)
 	assert_int_equal(store_write_small(store, path, text, strlen(text), NULL), 0);
 }
 
-/* The text of a small file, or NO_FILE. */
+/* Returns the text of a small file, or NO_FILE. */
 static const char *text_of(struct store *s, const char *path, char text[TEXT_MAX])
 {
 	void *bytes;
@@ -63,7 +63,7 @@ static struct store *crash(enum mem_crash how)
 	return after;
 }
 
-/* The text of path after a crash. */
+/* Returns the text of path after a crash. */
 static const char *text_after(enum mem_crash how, const char *path, char text[TEXT_MAX])
 {
 	struct store *after = crash(how);
@@ -118,7 +118,8 @@ static void renamed_directory_takes_its_files(void **state)
 	assert_string_equal(text_after(MEM_LOSE, "d.new/f", text), "data");
 	assert_string_equal(text_after(MEM_LOSE, "d/f", text), NO_FILE);
 	assert_string_equal(text_after(MEM_KEEP, "d/f", text), "data");
-	for (unsigned i = 0; i < CRASHES; i++) { /* at one name, never at both or none */
+	/* The file is at one name, never at both or none. */
+	for (unsigned i = 0; i < CRASHES; i++) {
 		struct store *after = crash(MEM_TEAR);
 		bool old = strcmp(text_of(after, "d.new/f", text), "data") == 0;
 		bool new = strcmp(text_of(after, "d/f", text), "data") == 0;
@@ -192,7 +193,7 @@ static void exchange_is_whole(void **state)
 
 #define BIG (4 * STORE_ALIGN)
 
-/* Reaps nothing. */
+/* Submits a write, and reaps nothing. */
 static void submit_write(struct store_io *io, struct store_file *file, char *buf, char byte)
 {
 	memset(buf, byte, BIG);
@@ -200,7 +201,7 @@ static void submit_write(struct store_io *io, struct store_file *file, char *buf
 	assert_int_equal(store_submit(store, io, NULL), 0);
 }
 
-/* How many sectors of f are full of byte; all others must be full of other. */
+/* Returns how many sectors of f are full of byte; all others must be full of other. */
 static unsigned count_sectors(struct store *s, const char *path, char byte, char other)
 {
 	void *bytes;
@@ -289,10 +290,11 @@ static void named_file_may_be_empty_or_short(void **state)
 #define NAMES_N 4u
 #define OPS_N   24u
 
-/* What a name may lead to after a crash: one bit for each file ever made, bit 0 for none. */
+/* The files that a name may lead to after a crash: one bit for each file ever made, bit 0 for
+ * none. */
 struct oracle {
-	char text[OPS_N + 1][8]; /* of file i; synced, so it is certain */
-	uint64_t may[NAMES_N];   /* since the last sync_dir */
+	char text[OPS_N + 1][8]; /* text of file i; synced, so it is certain */
+	uint64_t may[NAMES_N];   /* files that the name may lead to, since the last sync_dir */
 	unsigned now[NAMES_N];   /* the file that the name leads to; 0: none */
 	unsigned synced[NAMES_N];
 	unsigned files;
@@ -392,8 +394,8 @@ static void every_history_crashes_within_bounds(void **state)
 
 /* ---- publish ---- */
 
-/* Power is cut at every operation of a publish, then every kind of crash: old or new, whole; new
- * once publish has returned. */
+/* Power is cut at every operation of a publish, then every kind of crash follows: the text is old
+ * or new, and whole; new once publish has returned. */
 static void publish_is_atomic(void **state)
 {
 	char text[TEXT_MAX];
@@ -461,7 +463,7 @@ static void after_the_cut_nothing_works(void **state)
 	assert_int_equal(store_remove(store, "f", &err), PAWL_EIO);
 	after = crash(MEM_KEEP);
 	assert_string_equal(text_of(after, "f", text), "1");
-	assert_int_equal(store_write_small(after, "g", "2", 1, &err), 0); /* no cut in it */
+	assert_int_equal(store_write_small(after, "g", "2", 1, &err), 0); /* no cut in this copy */
 	assert_string_equal(text_of(after, "g", text), "2");
 	store_close(after);
 }

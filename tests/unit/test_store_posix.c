@@ -32,7 +32,7 @@ static struct pawl_err err;
 static char *buf;       /* FILE_BYTES, aligned */
 static bool is_private; /* this process has a mount namespace of its own */
 
-/* On a disk where there is one: /tmp is often tmpfs. */
+/* Opens a store on a disk where there is one: /tmp is often tmpfs. */
 static int open_store(void **state)
 {
 	snprintf(root, sizeof(root), "/var/tmp/pawl_posix_%d/deep/root", (int)getpid());
@@ -58,7 +58,7 @@ static int close_store(void **state)
 	return rv;
 }
 
-/* root/name */
+/* Returns root/name. */
 static const char *real_path(const char *name)
 {
 	static char path[256];
@@ -80,7 +80,7 @@ static int transfer(struct store_file *file, bool write, size_t len, uint64_t of
 	return io.rv;
 }
 
-/* A durable file of FILE_BYTES, each byte c. */
+/* Makes a durable file of FILE_BYTES, each byte c. */
 static void make_file(const char *path, char c)
 {
 	struct store_file *file;
@@ -120,7 +120,8 @@ static unsigned count_fds(void)
 
 /* ---- the page cache ---- */
 
-/* Pages of the file in the page cache; puts them there or throws them out first if asked. */
+/* Returns how many pages of the file are in the page cache; puts them there or throws them out
+ * first if asked. */
 static unsigned cached_pages(const char *name, bool warm, bool drop)
 {
 	unsigned char pages[FILE_BYTES / 4096];
@@ -154,10 +155,10 @@ static void cached_file_is_read_from_the_cache(void **state)
 		print_message("skipped: /var/tmp keeps its files in the page cache\n");
 		skip();
 	}
-	fault_arm("store.cache_read", UINT64_MAX, EIO, false); /* counts */
+	fault_arm("store.cache_read", UINT64_MAX, EIO, false); /* never fails: counts */
 	assert_file("f", 'c');
 	assert_int_equal(fault_count(), 0);
-	assert_int_equal(cached_pages("f", false, false), 0); /* and nothing was read ahead */
+	assert_int_equal(cached_pages("f", false, false), 0); /* nothing was read ahead */
 	assert_int_equal(cached_pages("f", true, false), FILE_BYTES / 4096);
 	assert_file("f", 'c');
 	assert_int_equal(fault_count(), 1);
@@ -285,7 +286,7 @@ static void check_full_disk(size_t big_bytes)
 	free(big);
 }
 
-/* The same by injection, where nothing may be mounted. */
+/* A full disk is injected, where nothing may be mounted. */
 static void no_space_keeps_its_code(void **state)
 {
 	static const char *const points[] = {"store.reserve", "store.write", "store.sync"};
@@ -356,7 +357,7 @@ static void failed_restart_is_reported(void **state)
 	store_close_file(store, file);
 }
 
-/* Really short: it ends at the limit, and the rest is refused. */
+/* The transfer really is short: it ends at the limit, and the rest is refused. */
 static void file_size_limit_is_an_error(void **state)
 {
 	struct store_file *file;
@@ -500,7 +501,7 @@ static void nothing_is_written_through_a_link(void **state)
 	assert_int_not_equal(store_append_small(store, "link", "x", 1, false, &err), 0);
 	assert_int_not_equal(store_write_small(store, "link", "x", 1, &err), 0);
 	assert_int_not_equal(store_create(store, "link", 0, &file, &err), 0);
-	assert_int_equal(store_publish(store, "link", "b", 1, &err), 0); /* in its place */
+	assert_int_equal(store_publish(store, "link", "b", 1, &err), 0); /* replaces the link */
 	assert_file("theirs", 'a');
 }
 
@@ -609,7 +610,7 @@ static int write_file(struct store *s)
 	return rv != 0 ? rv : store_sync_dir(s, "d", &err);
 }
 
-/* Whatever failed: when the read says 0, the bytes are right. */
+/* Reads the file. Whatever failed: if the result is 0, the bytes are right. */
 static int read_file(struct store *s)
 {
 	struct store_file *file;
@@ -627,9 +628,9 @@ static int read_file(struct store *s)
 	return rv;
 }
 
-static char own_parent[128]; /* of the root of the store that use_store opens */
+static char own_parent[128]; /* parent of the root of use_store's store */
 
-/* The life of a file, in a store of its own. */
+/* Lives the life of a file, in a store of its own. */
 static int use_store(void)
 {
 	struct store *s;
@@ -672,7 +673,8 @@ static void every_call_survives_each_failure(void **state)
 	static const char *const done_without[] = {"store.cache", "store.direct", "store.short",
 		"aio.uring"};
 
-	/* in memory, where a sync costs nothing; then on a disk, which has what can be refused */
+	/* First in memory, where a sync costs nothing; then on a disk, which has what can be
+	 * refused. */
 	snprintf(own_parent, sizeof(own_parent), "%s/pawl_posix_own_%d",
 		access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/var/tmp", (int)getpid());
 	for (size_t i = 0; i < sizeof(reported) / sizeof(reported[0]); i++) {
@@ -713,7 +715,7 @@ int main(void)
 	};
 	int failed;
 
-	/* what the tests mount vanishes with this process; refused, they skip */
+	/* What the tests mount vanishes with this process; if a mount is refused, they skip. */
 	is_private = unshare(CLONE_NEWNS) == 0 &&
 		mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
 	failed = cmocka_run_group_tests_name("io_uring", tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* Being late is said as tests/lib/within.h promises: by one line, whoever it is that waits. Tests
+/* Lateness is reported as tests/lib/within.h promises: by one line, whoever it is that waits. Tests
  * that are late run in a process of their own: this program again. */
 #include "within.h"
 
@@ -77,7 +77,7 @@ static const struct CMUnitTest late[] = {
 
 /* ---- what it says ---- */
 
-/* Runs one of those; text is all that it printed. Its exit status. */
+/* Runs one of those tests; text is all that it printed. Returns its exit status. */
 static int run(const char *name, const char *times, char *text)
 {
 	int ends[2];
@@ -106,7 +106,7 @@ static int run(const char *name, const char *times, char *text)
 	return WEXITSTATUS(ends[0]);
 }
 
-/* Lines of the text that begin so. */
+/* Counts the lines of the text that begin so. */
 static int count(const char *text, const char *begin)
 {
 	int n = strncmp(text, begin, strlen(begin)) == 0;
@@ -121,7 +121,7 @@ static void one_line_says_it(void **state)
 {
 	static const struct {
 		const char *name, *times, *line;
-		int status; /* of the program; cmocka's is the number of tests that failed */
+		int status; /* exit status of the program; cmocka's is the number of failed tests */
 	} rows[] = {
 		{"waits_in_vain", "", "late: looks < 0: not within 0.01 s (", 1},
 		{"waits_in_vain", "scale=4", "late: looks < 0: not within 0.04 s (", 1},

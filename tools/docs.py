@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Checks that what the documents point to is there, and that what they repeat of the code is true.
 
-Looks at every Markdown file that git tracks or would track, and there at relative links and their
-anchors; and at the table of waiting times in docs/limits.md, which is that of src/base/times.h.
-Prints `file:line: message` for each that leads nowhere, or differs, and exits 1 if there is one.
+Looks at every Markdown file that git tracks or would track, and there at relative links, their
+anchors, and the paths of sources that stand in `code`; at the length of decision records; and at
+the table of waiting times in docs/limits.md, which is that of src/base/times.h. Prints
+`file:line: message` for each that leads nowhere, or differs, and exits 1 if there is one.
 `docs.py --write` writes the table.
 """
 
@@ -14,6 +15,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
+
+# A path of ours as documents write it: from the root, src/ or include/. "*" or "<" make a pattern.
+TOPS = "src|include|python|tests|tools|bench|demo|examples|docs"
+PATH = re.compile(rf"`((?:{TOPS})/[\w./-]+|\w+/[\w./-]*\w\.[ch])(?::\d+)?`")
+DECISIONS = "docs/decisions"
+DECISION_LINES_MAX = 40
 
 TIMES = "src/base/times.h"
 TIMES_IN = "docs/limits.md"
@@ -48,6 +55,12 @@ def check_link(document: Path, link: str) -> str | None:
     return None
 
 
+def check_path(root: Path, name: str) -> str | None:
+    """What is wrong with the path of a source that a document names, or None."""
+    found = any((folder / name).exists() for folder in (root, root / "src", root / "include"))
+    return None if found else f"{name} is not there"
+
+
 def check_document(root: Path, document: Path) -> list[str]:
     found = []
     for number, line in enumerate(document.read_text(encoding="utf-8").splitlines(), 1):
@@ -55,6 +68,27 @@ def check_document(root: Path, document: Path) -> list[str]:
             wrong = check_link(document, match[1] or match[2])
             if wrong:
                 found.append(f"{document.relative_to(root)}:{number}: {wrong}")
+        if document.name == "CHANGELOG.md":
+            continue  # which speaks of how it was
+        for match in PATH.finditer(line):
+            wrong = check_path(root, match[1])
+            if wrong:
+                found.append(f"{document.relative_to(root)}:{number}: {wrong}")
+    return found
+
+
+def check_decisions(root: Path) -> list[str]:
+    """A decision is short, and the list of them has it."""
+    found = []
+    index = root / DECISIONS / "README.md"
+    listed = index.read_text(encoding="utf-8") if index.exists() else ""
+    for record in sorted((root / DECISIONS).glob("[0-9]*.md")):
+        name = record.relative_to(root)
+        lines = len(record.read_text(encoding="utf-8").splitlines())
+        if lines > DECISION_LINES_MAX:
+            found.append(f"{name}:{lines}: {lines} lines, {DECISION_LINES_MAX} at most")
+        if f"]({record.name})" not in listed:
+            found.append(f"{name}:1: {DECISIONS}/README.md does not list it")
     return found
 
 
@@ -108,7 +142,7 @@ def main() -> int:
     root = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else ROOT
     documents = list_documents(root)
     found = [line for document in documents for line in check_document(root, document)]
-    found += check_times(root)
+    found += check_decisions(root) + check_times(root)
     print("\n".join(found) if found else f"docs: all links of {len(documents)} documents lead on")
     return 1 if found else 0
 

@@ -7,7 +7,7 @@ set -euo pipefail
 packages=(
 	gcc libc6-dev clang clang-tidy pkg-config # compilers; Meson and Ninja come by pip
 	ccache # a second checkout compiles what changed
-	# see ARCHITECTURE.md, "Decisions"
+	# libraries; docs/decisions says why each
 	liburing-dev libisal-dev libjansson-dev libssl-dev libnlopt-dev libyaml-dev libsqlite3-dev
 	libmicrohttpd-dev
 	libcmocka-dev

@@ -4,7 +4,7 @@
  * A rank opens its side, hands its card to all other ranks (through a store, a file, or any other
  * means), and joins with the cards of all. From then on all ranks submit the same collectives in
  * the same order, several under way at a time, and wait for each. The bits of a sum depend on ranks
- * and hosts alone (ARCHITECTURE.md), and are the same at all ranks.
+ * and hosts alone (docs/decisions/0072), and are the same at all ranks.
  *
  * A rank that dies, freezes, leaves early, or calls something other than the other ranks do, ends
  * the group: every operation of the group, under way or submitted later, fails with a message that

@@ -32,6 +32,45 @@ def test_links_are_followed(tmp_path: Path, link: str, wrong: str | None) -> Non
     assert found == ([f"a.md:3: {wrong}"] if wrong else [])
 
 
+@pytest.mark.parametrize(
+    ("name", "there"),
+    [
+        ("src/base/a.c", True),
+        ("base/a.c", True),
+        ("pawl/b.h", True),
+        ("src/base", True),
+        ("src/base/gone.c:12", False),
+        ("base/gone.c", False),
+        ("tests/python/gone.py", False),
+        ("src/base/*.c", True),
+        ("tests/unit/test_<module>.c", True),
+        ("a/b", True),
+    ],
+)
+def test_sources_that_documents_name_are_there(tmp_path: Path, name: str, there: bool) -> None:
+    for path in ("src/base/a.c", "include/pawl/b.h"):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text("")
+    for document in ("a.md", "CHANGELOG.md"):
+        (tmp_path / document).write_text(f"# One\n\nIn `{name}`.\n")
+        wrong = not there and document == "a.md"
+        said = [f"a.md:3: {name.partition(':')[0]} is not there"] if wrong else []
+        assert docs.check_document(tmp_path, tmp_path / document) == said
+
+
+def test_decisions_are_short_and_listed(tmp_path: Path) -> None:
+    folder = tmp_path / docs.DECISIONS
+    folder.mkdir(parents=True)
+    record = folder / "0001-one.md"
+    record.write_text("# 1. One\n" + "\n" * 39)
+    missing = "docs/decisions/0001-one.md:1: docs/decisions/README.md does not list it"
+    assert docs.check_decisions(tmp_path) == [missing]
+    (folder / "README.md").write_text("# Decisions\n\n[One](0001-one.md)\n")
+    assert docs.check_decisions(tmp_path) == []
+    record.write_text("# 1. One\n" + "\n" * 40)
+    assert docs.check_decisions(tmp_path) == ["docs/decisions/0001-one.md:41: 41 lines, 40 at most"]
+
+
 def test_times_that_users_see_are_in_the_limits(tmp_path: Path) -> None:
     rows = """#define TIMES(X) \\
 	X(ONE_WAIT, "one_wait", 90 * NS_PER_S, SEEN, "One waits.") \\

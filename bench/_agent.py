@@ -17,18 +17,18 @@ from typing import Any
 import pawl
 
 NEVER = 1e9  # persist_every: only the memory tier works
-LIMIT_S = 120.0  # of any wait; more is a hang
+LIMIT_S = 120.0  # longest wait for anything; a longer one is a hang
 
 
 def agent_pid(root: Path) -> int:
-    """As the agent wrote it into the root's lock file."""
+    """The agent's pid, as the agent wrote it into the root's lock file."""
     match = re.search(r"\(pid (\d+) on ", (root / ".pawl-lock").read_text())
     assert match, f"{root}: nobody in the lock file"
     return int(match[1])
 
 
 def bytes_written(root: Path) -> float:
-    """By the agent to disks, so far."""
+    """Bytes that the agent has written to disks so far."""
     text = Path(f"/proc/{agent_pid(root)}/io").read_text()
     return float(re.search(r"^write_bytes: (\d+)$", text, re.MULTILINE)[1])  # type: ignore[index]
 
@@ -49,7 +49,9 @@ def wait_until(what: str, true: Any, every_s: float = 0.01) -> None:
 
 
 def end_agent(root: Path) -> None:
-    """Kills the root's agent, so that nothing of the root is in memory; fine if there is none."""
+    """Kills the root's agent, so that nothing of the root stays in memory; fine
+    if there is none.
+    """
     if not (root / ".pawl-lock").exists():
         return
     pid = agent_pid(root)
@@ -64,7 +66,9 @@ def end_agent(root: Path) -> None:
 
 @contextlib.contextmanager
 def scratch(parent: str) -> Iterator[Path]:
-    """A folder on the disk of parent; in the end it is gone, and so are the agents of its roots."""
+    """A folder on the disk of parent; at the end it is deleted, and the agents of
+    its roots are ended.
+    """
     with tempfile.TemporaryDirectory(prefix="pawl-bench-", dir=parent) as name:
         os.environ["XDG_RUNTIME_DIR"] = name  # for the agents' sockets
         try:
@@ -76,7 +80,7 @@ def scratch(parent: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def opened(root: Path, **options: Any) -> Iterator[pawl.Checkpointer]:
-    """A Checkpointer with an agent and a root of its own; nothing of it is left."""
+    """A Checkpointer with an agent and a root of its own; both are gone at the end."""
     checkpointer = pawl.Checkpointer(root, job=f"bench:{root}", **options)
     try:
         yield checkpointer
@@ -87,7 +91,9 @@ def opened(root: Path, **options: Any) -> Iterator[pawl.Checkpointer]:
 
 
 def settle(save: pawl.Save | None, level: str) -> None:
-    """A save that fails would be measured as a very fast one."""
+    """Waits until a save has reached level. Fails if the save does: it would count
+    as a very fast one.
+    """
     assert save is not None
     if not save.wait(level, timeout=LIMIT_S):
         raise RuntimeError(f"save {save.step} is not {level}: {save.error or 'time ran out'}")
@@ -108,7 +114,7 @@ def memory_of(pid: int | str, field: str) -> int:
 
 
 def huge_bytes() -> int:
-    """Of this process's memory in huge pages."""
+    """Bytes of this process's memory that are in huge pages."""
     text = Path("/proc/self/smaps_rollup").read_text()
     return sum(int(kib) << 10 for kib in re.findall(r"^AnonHugePages:\s+(\d+) kB", text, re.M))
 

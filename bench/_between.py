@@ -18,25 +18,26 @@ NUMBERS = 25 * (1 << 20) // 4
 BYTES = NUMBERS * 4
 ROUNDS = 5
 WHOLE = f"{NUMBERS},1,{ROUNDS},1"
-# a model of which one embedding is 80 %
+# A model of which one embedding is 80 %.
 EMBEDDING = f"{NUMBERS * 4 // 5}" + f"/{NUMBERS // 500}" * 100 + f",1,{ROUNDS},0"
-# OpenMPI's choice, and its best one here: a ring, in segments
+# OpenMPI's own choice, and the fastest one here: a ring, in segments.
 RING = ["--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm"]
 MPI = {"OpenMPI": [], "OpenMPI-ring": [*RING, "5"]}
-# seconds a round, CPU seconds; and of torch's: bytes that all hosts sent, and the busiest one
+# Seconds and CPU seconds of a round; from torch also the bytes that all hosts sent,
+# and the busiest.
 Result = Sequence[float]
 
 
 @dataclasses.dataclass
 class Layout:
-    """Ranks on hosts, servers, and what is held to."""
+    """Ranks on hosts, servers, and the goals for them."""
 
     hosts: int
-    ranks: int  # on each
-    servers: int  # on hosts of their own
-    of_bound: float  # at least
-    to_gloo: float  # Gloo's time to ours, at least
-    fabric: bool = False  # also over libfabric, if it is here
+    ranks: int  # ranks on each host
+    servers: int  # number of servers, each on a host of its own
+    of_bound: float  # goal: least ratio of the bound's time to ours
+    to_gloo: float  # goal: least ratio of Gloo's time to ours
+    fabric: bool = False  # whether to measure libfabric as well
 
     @property
     def key(self) -> str:
@@ -48,8 +49,9 @@ class Layout:
         return [rank // self.ranks for rank in range(self.hosts * self.ranks)]
 
     def host_bytes(self) -> float:
-        """That a host must send, and receive: 2(n-1)/n of the vector (Patarasuk 2009); with k
-        servers 2n(n-1)/(n^2 + kn - 2k) of it (Jiang 2020, Theorem 1)."""
+        """Bytes that a host must send, and receive: 2(n-1)/n of the vector (Patarasuk 2009); with k
+        servers 2n(n-1)/(n^2 + kn - 2k) of it (Jiang 2020, Theorem 1).
+        """
         n, k = self.hosts, self.servers
         return BYTES * (2 * n * (n - 1) / (n * n + k * n - 2 * k) if k < n else 1.0)
 
@@ -65,7 +67,9 @@ LAYOUTS = [
 def collect(
     hosts: Hosts, layout: Layout, program: Path | None, runs: int
 ) -> dict[str, list[Result]]:
-    """By who it was; "embedding": ours, of such a model; "libfabric": ours, over that."""
+    """Results by backend; "embedding" and "libfabric" are Pawl's, of that model and
+    over that transport.
+    """
     found: dict[str, list[Result]] = {}
     others = range(layout.hosts, layout.hosts + layout.servers)
     with hosts.serve(others) as servers:
@@ -95,12 +99,12 @@ def collect(
 
 
 def ratio(over: Sequence[Result], under: Sequence[Result]) -> float:
-    """Of their times."""
+    """The ratio of the times of two backends, run by run."""
     return ratio_of([result[0] for result in over], [result[0] for result in under])
 
 
 def describe(results: Sequence[Result], count: int = 1) -> str:
-    """count: of operations in each."""
+    """Times for people. count: operations in each result."""
     wall, cpu = (statistics.median(r[i] for r in results) for i in (0, 1))
     each = f", {wall / count * 1e6:.0f} µs each" if count > 1 else ""
     return f"{wall * 1e3:.1f} ms{each}; {cpu * 1e3:.0f} CPU ms"
@@ -155,7 +159,9 @@ def report_layout(
 def report_parameter_server(
     report: Report, hosts: Hosts, layout: Layout, ours: Sequence[Result], runs: int
 ) -> None:
-    """What SMDDP was set against: all gradients to servers, all parameters back."""
+    """Rows: what SMDDP was compared with, all gradients sent to servers and all
+    parameters sent back.
+    """
     where = list(range(layout.hosts + layout.servers))
     found = []
     for _ in range(runs):
@@ -169,7 +175,7 @@ def report_parameter_server(
 
 
 def report_hosts(report: Report, folder: Path, program: Path | None, runs: int) -> None:
-    """program: OpenMPI's, if it is here."""
+    """Rows for all layouts. program: the OpenMPI benchmark; None: OpenMPI is not installed."""
     try:
         for layout in LAYOUTS:
             with make_hosts(layout.hosts + layout.servers, RATE, folder) as hosts:

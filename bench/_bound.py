@@ -29,7 +29,9 @@ def _map(address: int | None, size_bytes: int, flags: int, fd: int = -1) -> int:
 
 
 class Memcpy:
-    """A prefaulted mapping of a memfd, with huge pages where the system gives them; for good."""
+    """A prefaulted mapping of a memfd, with huge pages where the system gives
+    them; never unmapped.
+    """
 
     def __init__(self, tensors: list[torch.Tensor]) -> None:
         self._tensors = tensors
@@ -69,7 +71,7 @@ def _run_blocks(fd: int, blocks: int, work: Callable[[int, mmap.mmap, int], int]
 def _open_direct(path: Path, flags: int) -> int:
     try:
         return os.open(path, flags | os.O_DIRECT, 0o600)
-    except OSError:  # a filesystem without it, as tmpfs was
+    except OSError:  # a filesystem without O_DIRECT, as tmpfs was
         return os.open(path, flags, 0o600)
 
 
@@ -109,7 +111,9 @@ def files_under(path: Path) -> list[Path]:
 
 
 def drop_caches(*paths: Path) -> None:
-    """Lets no page of these files stay in memory; of no file at all where that is allowed."""
+    """Drops the pages of these files from the page cache; with no file, all
+    pages, where allowed.
+    """
     try:
         Path("/proc/sys/vm/drop_caches").write_text("1\n")
     except OSError:

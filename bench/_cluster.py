@@ -31,7 +31,7 @@ def find_program() -> str:
 
 
 def wait_for(what: Callable[[], object], name: str, limit_s: float, pause_s: float = 0.01) -> None:
-    """Ends the benchmark if it does not come."""
+    """Waits until what() is true; ends the benchmark if it is not within limit_s."""
     end = time.monotonic() + limit_s
     while not what():
         if time.monotonic() > end:
@@ -40,7 +40,7 @@ def wait_for(what: Callable[[], object], name: str, limit_s: float, pause_s: flo
 
 
 class Cluster:
-    """Its commands run in ``root``'s parent, with this interpreter's pawl."""
+    """A scheduler; its commands run in ``root``'s parent, with this interpreter's pawl."""
 
     def __init__(self, root: Path, options: Sequence[str]) -> None:
         self.root = root
@@ -80,20 +80,20 @@ class Cluster:
         return done
 
     def ask(self, name: str, *args: str) -> Any:
-        """What a command says as JSON."""
+        """The JSON answer of a command."""
         return json.loads(self.run(name, "--json", *args).stdout)
 
     def submit(self, *words: str | Path, options: Sequence[str] = ()) -> int:
         return int(self.ask("submit", *options, "--", *map(str, words))["id"])
 
     def close(self) -> None:
-        """Ends it, and what it runs, which would go on without it."""
+        """Ends the scheduler, and the jobs, which would otherwise go on without it."""
         self._daemon.send_signal(signal.SIGTERM)
         self._daemon.wait(WAIT_S)
         wait_for(self._kill_all, "end of jobs", WAIT_S)
 
     def _kill_all(self) -> bool:
-        """Whether none is left, of all processes of its runs."""
+        """Kills all processes of the scheduler's runs; returns whether none is left."""
         mark = f"PAWL_SCHED_RUN={self.root}/runs/".encode()
         left = 0
         for entry in Path("/proc").glob("[0-9]*"):
@@ -106,7 +106,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def cluster(*options: str) -> Iterator[Cluster]:
-    """In a directory whose path is short enough for sockets."""
+    """A scheduler in a directory whose path is short enough for sockets."""
     folder = Path(tempfile.mkdtemp(prefix="pawl-", dir="/tmp"))
     made = Cluster(folder / "s", options)
     try:

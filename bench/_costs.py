@@ -20,11 +20,12 @@ from _state import State, Training
 
 from pawl._agent import find_program
 
-SMALL_BLOCKS, SMALL_WIDTH = 2, 128  # of the small state: 5 MB, most of it watched
-WARM_SAVES_PART = 10  # of all saves, the first 10 %, before memory is looked at
-GROWTH_MAX_MB = 1.0  # an allocator's grain, not a leak: 2,000 saves of 256 bytes are half of it
-PERSIST_S = 1.0  # between durable saves
-LOOKS = 10  # at the agent's descriptors
+SMALL_BLOCKS, SMALL_WIDTH = 2, 128  # the small state: 5 MB, most of it watched
+WARM_SAVES_PART = 10  # memory is first measured after 1/10 of the saves
+# Allows an allocator's grain, but no leak: half of what 2,000 saves of 256 bytes take.
+GROWTH_MAX_MB = 1.0
+PERSIST_S = 1.0  # seconds between durable saves
+LOOKS = 10  # counts of the agent's descriptors; the least one is taken
 IMPORT = (
     "import time, torch; begun = time.perf_counter(); import pawl; pawl.Checkpointer; pawl.load;"
     "print(time.perf_counter() - begun)"
@@ -34,7 +35,9 @@ Sample = tuple[int, int, int, int]  # bytes and descriptors of the trainer, and 
 
 
 def _sample(agent: int) -> Sample:
-    """Of descriptors of the agent the least of some looks: it may still delete what it let go."""
+    """Takes the least of several counts of the agent's descriptors: it may still
+    be closing some.
+    """
     looks = []
     for _ in range(LOOKS):
         looks.append(count_fds(agent))
@@ -63,7 +66,7 @@ def _save_often(conn: Connection, saves: int, root: Path) -> None:
 
 
 def measure_growth(report: Report, sizes: Sizes, folder: Path, context: ForkServerContext) -> None:
-    """Row: what grows in trainer and agent over many saves."""
+    """Row: how much trainer and agent grow over many saves."""
     ours, theirs = context.Pipe()
     root = folder / "growth"
     process = context.Process(target=_save_often, args=(theirs, sizes.small_saves, root))
@@ -80,7 +83,7 @@ def measure_growth(report: Report, sizes: Sizes, folder: Path, context: ForkServ
 
 
 def measure_due(report: Report, folder: Path) -> None:
-    """Row: what a program asks at every step."""
+    """Row: the time of the check that a program makes at every step."""
     with opened(folder / "due") as checkpointer:
         settle(checkpointer.save(1, {"w": torch.zeros(1000)}), "committed")
         seconds = min(timeit.repeat(checkpointer.due, number=1000, repeat=5)) / 1000

@@ -1,6 +1,7 @@
 """A GPT in training on a device, and how fast its link with the host is.
 
-With the device "cpu", which shows that a program works, a copy over the link is one in host memory.
+With the device "cpu", which only shows that a program works, a copy over the link
+is a copy in host memory.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ LINK_COPIES = 7
 class Shape:
     blocks: int
     width: int
-    rows: int  # of a batch
-    tokens: int  # of a row
+    rows: int  # samples in a batch
+    tokens: int  # tokens in a row
     vocabulary: int = 50304
 
 
 SHAPES = {
     "tiny": Shape(2, 64, 2, 32, 512),
-    "1.5": Shape(12, 768, 16, 1024),  # GB of parameters and AdamW's moments: 124 million of them
-    "4": Shape(24, 1024, 16, 1024),  # 354 million
-    "9": Shape(36, 1280, 12, 1024),  # 774 million
+    "1.5": Shape(12, 768, 16, 1024),  # GB of parameters and AdamW's moments; 124 million parameters
+    "4": Shape(24, 1024, 16, 1024),  # 354 million parameters
+    "9": Shape(36, 1280, 12, 1024),  # 774 million parameters
 }
 
 
 def synchronize(device: str) -> None:
-    """Until the device has done all that was queued."""
+    """Waits until the device has done all that was queued."""
     if device == "cuda":
         torch.cuda.synchronize()
 
@@ -63,7 +64,9 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    """The loss of predicting each next token; the last layer is that of the embedding."""
+    """Returns the loss of predicting each next token; the last layer shares the
+    embedding's weights.
+    """
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -95,7 +98,7 @@ def make_model(shape: Shape, device: str) -> Gpt:
 
 
 def loss_of(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
-    """In bfloat16, but for what wants 32 bits; parameters have them."""
+    """The loss, in bfloat16 except where 32 bits are needed; parameters have 32 bits."""
     with torch.autocast(batch.device.type, torch.bfloat16):
         loss: torch.Tensor = model(batch)
     return loss
@@ -106,7 +109,7 @@ def make_optimizer(model: nn.Module) -> torch.optim.Optimizer:
 
 
 class Training(Parts):
-    """Model and optimizer with all their state, and steps of them on one batch."""
+    """Model and optimizer with all their state, and training steps on one batch."""
 
     def __init__(self, shape: Shape, device: str) -> None:
         self.device = device
@@ -118,7 +121,7 @@ class Training(Parts):
         synchronize(device)
 
     def step(self, before_update: Callable[[], object] | None = None) -> None:
-        """Queues one; before_update: called when the backward pass is queued."""
+        """Queues a step; before_update is called once the backward pass is queued."""
         self.optimizer.zero_grad()
         loss_of(self.model, self._batch).backward()
         if before_update is not None:
@@ -126,7 +129,7 @@ class Training(Parts):
         self.optimizer.step()
 
     def time_steps(self, steps: int) -> float:
-        """Seconds that they take, from an idle device to an idle one."""
+        """Seconds that so many steps take, from an idle device to an idle one."""
         synchronize(self.device)
         begun = time.perf_counter()
         for _ in range(steps):
@@ -148,7 +151,7 @@ class Link:
         return self._rate(self._host, self._device)
 
     def up(self) -> float:
-        """To the device."""
+        """Bytes a second to the device, the median of some copies."""
         return self._rate(self._device, self._host)
 
     def _rate(self, to: torch.Tensor, of: torch.Tensor) -> float:

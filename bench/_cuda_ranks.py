@@ -37,14 +37,15 @@ from _reduce import MAX, over_ranks
 from torch.nn.parallel import DistributedDataParallel
 
 BACKENDS = ("pawl", "gloo")
-WAYS = (*BACKENDS, "none")  # of DDP; none: no_sync
+WAYS = (*BACKENDS, "none")  # ways to train by DDP; none: no_sync
 TIMEOUT = timedelta(seconds=60)
 LINK_BYTES = 1 << 28
-LONG_BYTES = 1 << 24  # of an operation that is measured over few of them
-MANY, FEW = 20, 3  # operations of a run
+LONG_BYTES = 1 << 24  # larger operations are measured over FEW of them, others over MANY
+MANY, FEW = 20, 3  # operations in a run
 WARM = 2
-STEPS = 2  # of DDP, a run
-ALIKE = 0.02  # of the gradients' norm: what bfloat16 may make of another order
+STEPS = 2  # DDP steps in a run
+# Relative difference of the gradients' norms that another order of additions in bfloat16 may make.
+ALIKE = 0.02
 
 Groups = dict[str, dist.ProcessGroup]
 
@@ -62,7 +63,7 @@ class Rank:
             print(json.dumps(self.found), flush=True)
 
     def measure_link(self) -> None:
-        """By the first rank, while the others wait."""
+        """Measures the link at the first rank, while the others wait."""
         if dist.get_rank() == 0:
             link = Link(self.device, LINK_BYTES)
             self.found["link"] = [link.down(), link.up()]
@@ -95,7 +96,7 @@ class Rank:
                 self.say()
 
     def _check(self, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
-        """No figure for a wrong sum. It warms up, too."""
+        """Raises an error if a sum is wrong, so that no figure is given for it. Warms up, too."""
         ranks = dist.get_world_size()
         for _ in range(WARM):
             tensor.copy_(torch.arange(tensor.numel(), device=self.device) % 1000 + dist.get_rank())
@@ -114,7 +115,8 @@ class Rank:
             model = make_model(shape, self.device)
             wrapped = DistributedDataParallel(model, process_group=self._groups[name])
             steps[name] = self._make_step(wrapped, batch)
-            steps["none"] = self._make_step(wrapped, batch, wrapped.no_sync)  # of the last one
+            # Uses the model of the last backend.
+            steps["none"] = self._make_step(wrapped, batch, wrapped.no_sync)
             steps[name]()
             norms[name] = self._norm(wrapped)
         if abs(norms["pawl"] / norms["gloo"] - 1) > ALIKE:
@@ -144,7 +146,7 @@ class Rank:
         return step
 
     def _norm(self, model: torch.nn.Module) -> float:
-        """Of the gradients, which are the same on all ranks."""
+        """The norm of the gradients, which are the same on all ranks."""
         gradients = [p.grad for p in model.parameters() if p.grad is not None]
         norm = float(sum(g.double().square().sum() for g in gradients)) ** 0.5
         most, least = over_ranks(norm, MAX, self._gloo), -over_ranks(-norm, MAX, self._gloo)

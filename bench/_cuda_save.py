@@ -29,27 +29,28 @@ from _peers import init_dcp
 PAWLS = ("overlap", "now")
 RARE = ("torch", "torch_ram", "dcp")  # ways that take long: see --rare
 RESTORES = {"memory": "overlap", "torch_ram": "torch_ram", "disk": "now", "torch": "torch"}
-COLD = ("disk", "torch")  # of these: they read a disk
+COLD = ("disk", "torch")  # restores that read from a disk
 
 
 class Found:
-    """What is known so far; also printed."""
+    """The results so far; also printed."""
 
     def __init__(self, size_bytes: int) -> None:
-        self.saves: dict[str, list[dict[str, float]]] = {}  # way -> saves, the first one first
+        self.saves: dict[str, list[dict[str, float]]] = {}  # way -> its saves, the first one first
         self.restores: dict[str, list[float]] = {}
-        self.failed: dict[str, str] = {}  # what -> why
-        self.proofs: dict[str, str] = {}  # of Pawl's ways of which a save was found right
+        self.failed: dict[str, str] = {}  # part of the benchmark -> its error
+        self.proofs: dict[str, str] = {}  # way of Pawl's -> proof of a save that was verified
         self.link: dict[str, list[float]] = {"down": [], "up": []}  # bytes a second
         self.quiet: list[float] = []  # seconds of a step
         self.size_bytes = size_bytes
-        self.into_memory = False  # Pawl's saves and DCP's; else all to the disk
+        # True: Pawl and DCP save into memory; else all ways save to the disk.
+        self.into_memory = False
 
     def say(self) -> None:
         print(json.dumps(vars(self)), flush=True)
 
     def attempt(self, what: str, work: Callable[[], None]) -> None:
-        """What fails is told by name, and the others go on."""
+        """Runs a part of the benchmark; notes its error, if it fails, so that the others go on."""
         print(f"{time.strftime('%H:%M:%S')} {what}", file=sys.stderr, flush=True)
         try:
             work()
@@ -59,7 +60,7 @@ class Found:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Two states, bit by bit."""
+    """Whether two states are equal, bit by bit."""
     if isinstance(one, torch.Tensor):
         return torch.equal(one, other.to(one.device))
     if isinstance(one, dict):
@@ -86,9 +87,10 @@ class Bench:
         self.ways: dict[str, Way] = {}
         self._makers = make_ways(self.training, args.folder, args.ram, args.durable)
         self._link = Link(args.device, min(1 << 30, self.found.size_bytes))
-        self._number = 0  # of the last save
+        self._number = 0  # number of the last save
         self._last = 0.0  # seconds of the last window in which nothing was saved
-        self._kept: dict[str, Any] = {}  # what the last saves are of
+        # Copy of the state that prove() saved; restores are compared with it.
+        self._kept: dict[str, Any] = {}
 
     def measure_link(self) -> None:
         self.found.link["down"].append(self._link.down())
@@ -97,7 +99,9 @@ class Bench:
     # ---- saves ----
 
     def run_saves(self) -> None:
-        """The first round is that of first saves. When time is up, only Pawl's go on."""
+        """Runs all rounds; the first one has the first saves. When time is up, only
+        Pawl's ways go on.
+        """
         begun = time.monotonic()
         self._last = self._quiet()
         for round_ in range(1 + self.args.rounds):
@@ -120,7 +124,9 @@ class Bench:
         return took
 
     def _save(self, name: str) -> None:
-        """What it costs is told by the windows before and after it, in which nothing is saved."""
+        """Measures one save. Its cost is the difference from the windows before and
+        after, without saves.
+        """
         way = self.ways.get(name)
         if way is None:
             way = self.ways[name] = self._makers[name]()
@@ -152,7 +158,7 @@ class Bench:
     # ---- what was saved, and restores ----
 
     def prove(self) -> None:
-        """A save of each of Pawl's ways is what was there when save() was called."""
+        """Verifies that a save by each of Pawl's ways holds the state as of the call of save()."""
         self._number += 1
         self._kept = clone(self.training.dicts())
         for name in PAWLS:
@@ -201,7 +207,9 @@ class Bench:
         self.found.restores.setdefault(name, []).append(took)
 
     def _restore(self, way: Pawl, cold: bool) -> float:
-        """Seconds; cold: from the disk, by a new Checkpointer, which counts too."""
+        """Seconds of a restore. cold: from the disk, by a new Checkpointer, whose
+        start counts too.
+        """
         if cold:
             way.forget()
             drop_caches(way.root)
@@ -238,7 +246,7 @@ class Bench:
             self.found.attempt(f"end of {name}", way.close)
 
     def drop_peers(self) -> None:
-        """Those that hold memory which restores do not need."""
+        """Closes the ways whose memory is not needed for restores."""
         for name in [name for name, way in self.ways.items() if not isinstance(way, (Pawl, Torch))]:
             self.found.attempt(f"end of {name}", self.ways.pop(name).close)
         if self.args.device == "cuda":

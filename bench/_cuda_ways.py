@@ -1,7 +1,7 @@
 """Ways to save a training on a device, for _cuda_save.py: Pawl's two, torch.save's, and DCP's.
 
-A way begins a save and then tells which levels it has reached: "copied" to host memory, "committed"
-(Pawl: in memory that outlives the process), "durable" in its file.
+A way begins a save and then reports the levels that the save has reached: "copied" to host memory,
+"committed" (Pawl: in memory that outlives the process), "durable" in its file.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from torch.distributed.checkpoint import staging
 
 import pawl
 
-LIMIT_S = 120.0  # of any wait; more is a hang
-TIERS = 2.2  # of the state: what Pawl's memory tier may take, two checkpoints,
-TIER_BYTES = 64 << 20  # and what small ones need beside; with less, saves would be streamed
+LIMIT_S = 120.0  # longest wait for anything; a longer one is a hang
+TIERS = 2.2  # memory tier for Pawl, in sizes of the state: room for two checkpoints
+# Room for small checkpoints beside them; with less memory, saves would be streamed.
+TIER_BYTES = 64 << 20
 
 Look = Callable[[], set[str]]  # the levels that a save has reached
 
 
 class Way:
-    """Of saving; last: the level at which a save is over."""
+    """A way to save; last: the level at which a save is over."""
 
     last = "durable"
 
@@ -39,12 +40,12 @@ class Way:
         """Waits until the optimizer may change what is being saved."""
 
     def close(self) -> None:
-        """Nothing of it is under way any more, and its files are gone."""
+        """Waits until nothing is under way any more, and deletes the files."""
 
 
 class Pawl(Way):
     def __init__(self, training: Training, root: Path, copy: str, durable: bool) -> None:
-        """durable: each save is to be, else only committed."""
+        """durable: make each save durable, else only committed."""
         self.last = "durable" if durable else "committed"
         self.root = root
         self._training = training
@@ -73,7 +74,7 @@ class Pawl(Way):
         return look
 
     def forget(self) -> None:
-        """Nothing of it is in memory any more."""
+        """Ends the agent, so that nothing of the root stays in memory."""
         self.checkpointer.close(LIMIT_S)
         end_agent(self.root)
 
@@ -102,7 +103,7 @@ class Torch(Way):
 
 
 class Cpu(Way):
-    """.cpu() of every tensor, which nobody writes."""
+    """Copies every tensor by .cpu(); the copies are written nowhere."""
 
     last = "copied"
 
@@ -115,7 +116,7 @@ class Cpu(Way):
 
 
 class Stager(staging.DefaultStager):
-    """Is kept: torch 2.11 closes after each save what it was given."""
+    """A stager that stays open: torch 2.11 closes the stager it was given after each save."""
 
     def close(self) -> None:
         pass
@@ -125,8 +126,10 @@ class Stager(staging.DefaultStager):
 
 
 class Dcp(Way):
-    """torch.distributed.checkpoint's async_save. pinned: into page-locked memory that is kept,
-    while training goes on until the optimizer's step, which waits for it.
+    """torch.distributed.checkpoint's async_save.
+
+    pinned: copies into page-locked memory that is kept, while training goes on until the
+    optimizer's step, which waits for the copy.
     """
 
     def __init__(self, training: Training, path: Path, pinned: bool) -> None:
@@ -174,8 +177,10 @@ class Dcp(Way):
 def make_ways(
     training: Training, folder: Path, ram: Path | None, durable: bool
 ) -> dict[str, Callable[[], Way]]:
-    """How each is made. ram: a folder in memory, if there is one that is large enough; durable:
-    Pawl's are, and DCP writes to the disk, else into memory.
+    """The constructor of each way.
+
+    ram: a folder in memory, if one is large enough, else None. durable: Pawl's saves are made
+    durable, and DCP writes to the disk, else into memory.
     """
     written = folder if durable or ram is None else ram
     ways: dict[str, Callable[[], Way]] = {

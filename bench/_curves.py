@@ -62,7 +62,7 @@ def train_ranks(optimizer: str, dtype: torch.dtype, rows: int, group: dist.Proce
 
 
 def train_whole(optimizer: str, dtype: torch.dtype, rows: int, order: int) -> list:
-    """order: of the rows; 0: as the ranks have them."""
+    """order: number of the order of the rows; 0: the order that the ranks have."""
     ranks = range(dist.get_world_size())
     at = torch.arange(rows * len(ranks))
     if order:

@@ -18,9 +18,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import pawl
 
-STEPS_MAX = 100_000  # it is killed long before
+STEPS_MAX = 100_000  # never reached: the script is killed long before
 SAVE_STEPS = 5
-ROWS = 8  # of a batch
+ROWS = 8  # rows in a batch
 
 
 def main() -> None:

@@ -1,4 +1,5 @@
-"""What a save stalls DeepSpeed with ZeRO-1: run by frameworks.py, two ranks for each way to save.
+"""How long a save stalls DeepSpeed with ZeRO-1: run by frameworks.py, two ranks for
+each way to save.
 
 Prints the seconds of each save_checkpoint (the slower rank) as JSON.
 
@@ -23,9 +24,9 @@ import torch.distributed as dist
 from _state import Block
 
 WARM_SAVES = 3
-ROWS = 8  # of a batch
+ROWS = 8  # rows in a batch
 
-# Otherwise it is compiled, with what compiler there is, when it is first asked for.
+# Otherwise DeepSpeed compiles this module at first use, with whatever compiler it finds.
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 
@@ -42,7 +43,7 @@ class Model(torch.nn.Module):
 
 
 def settle(ours: Any, folder: Path, tag: str) -> None:
-    """Until the save is durable."""
+    """Waits until the save is durable."""
     if ours is not None:
         ours.engine(str(folder)).flush(tag=tag)
     dist.barrier()

@@ -45,7 +45,7 @@ def train_in_place(note: object) -> None:
 
 
 def train_plainly(note: object) -> None:
-    # Not Gloo: after a restart its ranks ask for the dead one's address until they time out.
+    # Not Gloo: after a restart its ranks request the dead rank's address until they time out.
     dist.init_process_group("pawl")
     model = make_model()
     saved = FOLDER / "model.pt"

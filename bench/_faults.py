@@ -1,6 +1,6 @@
-"""A rank of faults.py: reduces until it fails, then goes on without who is gone, or ends.
+"""A rank of faults.py: reduces until it fails, then goes on without the lost rank, or ends.
 
-Usage: _faults.py BACKEND FILE SECONDS. Writes a JSON line into FILE for what happens, with the
+Usage: _faults.py BACKEND FILE SECONDS. Writes a JSON line into FILE for each event, with the
 machine's monotonic clock; after SECONDS, all ranks end together.
 """
 
@@ -24,7 +24,7 @@ def say(what: str, **more: object) -> None:
 
 
 def reduce_until(end: float) -> tuple[int, float]:
-    """How many sums there were, and the seconds of the slowest."""
+    """Reduces until a time; returns the number of sums, and the seconds of the slowest."""
     done, slowest = 0, 0.0
     over = torch.zeros(NUMBERS)
     while True:

@@ -1,7 +1,7 @@
-"""A rank of goodput.py: trains digits or a GPT, and says what each pass came to.
+"""A rank of goodput.py: trains digits or a GPT, and reports each pass's time and loss.
 
-Usage: _goodput.py TASK BATCH SEED PASSES. BATCH: of all ranks, with the learning rate that the
-scaling rule has for it; 0: what pawl.elastic chooses. Rank 0 prints one JSON object.
+Usage: _goodput.py TASK BATCH SEED PASSES. BATCH: samples of all ranks, with the learning rate that
+the scaling rule sets for it; 0: pawl.elastic chooses. Rank 0 prints one JSON object.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "elastic"))
 from digits import load
 from gpt import Gpt, Text
 
-INITIAL, MOST = 32, 1024  # samples of all ranks
-LENGTH, WINDOWS, CHECKED = 32, 2048, 1024  # bytes; windows of a pass, and for validation
-WIDTH, NOISE = 512, 0.3  # of the digits' layers; beside pixels from 0 to 1
-Kind = tuple[int, int]  # samples of all ranks, gradients
+INITIAL, MOST = 32, 1024  # samples of all ranks: initial batch, largest batch
+# Bytes in a window; windows in a pass; windows for validation.
+LENGTH, WINDOWS, CHECKED = 32, 2048, 1024
+WIDTH, NOISE = 512, 0.3  # width of the digits' layers; noise added to pixels from 0 to 1
+Kind = tuple[int, int]  # samples of all ranks, number of gradients
 
 
 class Fresh(Dataset[torch.Tensor]):
-    """Other windows of the text in each pass."""
+    """The text's windows, other ones in each pass."""
 
     def __init__(self, text: Text) -> None:
         self.text = text
@@ -76,7 +77,8 @@ def digits() -> tuple[nn.Module, Any, Dataset[Any], Loss, Callable[[nn.Module], 
     train, (images, of) = load()
 
     def loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-        images = batch[0] + NOISE * torch.randn_like(batch[0])  # or it learns them by heart
+        # Without noise the model learns the images by heart.
+        images = batch[0] + NOISE * torch.randn_like(batch[0])
         return functional.cross_entropy(model(images), batch[1])
 
     def check(model: nn.Module) -> dict[str, float]:
@@ -97,7 +99,7 @@ def main() -> None:
     model, optimizer, data, loss, check = {"gpt": gpt, "digits": digits}[task]()
     loader = el.AdaptiveDataLoader(data, INITIAL, shuffle=True)
     loader.autoscale_batch_size(MOST, (4, MOST // ranks), gradient_accumulation=False)
-    if batch:  # and PAWL_ELASTIC_REFIT is long
+    if batch:  # PAWL_ELASTIC_REFIT is long then, so this batch stays
         loader._elastic._chosen = (batch // ranks, 0, ranks)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, passes)
     model = el.AdaptiveDataParallel(model, optimizer, schedule)

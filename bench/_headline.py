@@ -29,12 +29,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 import pawl
 
-STEP_S = 0.3  # of a forward and backward pass
-CHECKPOINTS = 4  # of a run
+STEP_S = 0.3  # time of a forward and backward pass
+CHECKPOINTS = 4  # number of checkpoints in a run
 TIMEOUT_S = 600.0
-ROWS = 16  # of a rank's batch in a run
+ROWS = 16  # rows in a rank's batch in a run
 
-Look = Callable[[], bool]  # whether a save is durable
+Look = Callable[[], bool]  # returns whether a save is durable
 
 
 class Saving:
@@ -48,11 +48,11 @@ class Saving:
         return {name: part.state_dict() for name, part in self.parts.items()}
 
     def save(self, step: int) -> Look:
-        """Begins a save; what it returns is asked until it is durable."""
+        """Begins a save; returns a function that tells whether it is durable."""
         return lambda: True
 
     def close(self) -> None:
-        """All are durable when this returns."""
+        """Waits until all saves are durable."""
 
 
 class Torch(Saving):
@@ -70,12 +70,12 @@ class Torch(Saving):
 
 
 class Dcp(Saving):
-    """torch.distributed.checkpoint's async_save; the next one waits for it."""
+    """torch.distributed.checkpoint's async_save; a save waits for the one before."""
 
     def __init__(self, folder: Path, parts: dict[str, Any], size_bytes: int) -> None:
         super().__init__(folder, parts, size_bytes)
         self._future: Future[Any] | None = None
-        self._group = dist.new_group()  # DDP is at work in the other one
+        self._group = dist.new_group()  # DDP uses the default group meanwhile
 
     def save(self, step: int) -> Look:
         self.close()
@@ -92,11 +92,12 @@ class Dcp(Saving):
 
 
 class Pawl(Saving):
-    """Each save is made durable."""
+    """Pawl, with each save made durable."""
 
     def __init__(self, folder: Path, parts: dict[str, Any], size_bytes: int) -> None:
         super().__init__(folder, parts, size_bytes)
-        # Two generations: half of this machine's memory might be less. Or none: it is streamed.
+        # Memory for two generations: half of this machine's memory might be less.
+        # With a size of 0, 1 byte: Pawl streams.
         memory = round(2.2 * size_bytes) or 1
         self._ckpt = pawl.Checkpointer(folder / "root", keep=1, persist_every=0, memory=memory)
 
@@ -113,7 +114,7 @@ WAYS = {"none": Saving, "torch": Torch, "dcp": Dcp, "pawl": Pawl}
 
 
 class Watched:
-    """Steps of training that look, between two matrix products, whether a save is durable."""
+    """Training steps that check, between two matrix products, whether a save is durable."""
 
     def __init__(self, training: Training) -> None:
         self._training = training
@@ -134,7 +135,7 @@ class Watched:
 
 
 def measure_sizes(way: str, folder: Path, blocks: int, width: int, saves: int) -> dict[str, Any]:
-    """Of each save: what training sees of it until it is durable, and when it is."""
+    """For each save: the training time lost until it is durable, and the seconds until then."""
     state = State(blocks, width)
     training = Training(state)
     size_bytes = sum(t.numel() * t.element_size() for t in state.tensors())
@@ -163,7 +164,7 @@ def measure_sizes(way: str, folder: Path, blocks: int, width: int, saves: int) -
 
 
 def measure_streamed(way: str, folder: Path, blocks: int, width: int, saves: int) -> dict[str, Any]:
-    """Of each save of a state that leaves no memory for a copy: seconds until it is durable."""
+    """For each save of a state that leaves no memory for a copy: seconds until it is durable."""
     state = State(blocks, width)
     saving = WAYS[way](folder, state.parts, 0)
     durable: list[float] = []
@@ -192,7 +193,7 @@ def measure_run(way: str, folder: Path, blocks: int, width: int, steps: int) -> 
         model(batch).square().mean().backward()
         optimizer.step()
 
-    step()  # the optimizer's state is there, and DDP's buckets
+    step()  # makes the optimizer's state and DDP's buckets
     size_bytes = 3 * sum(p.numel() * 4 for p in model.parameters())
     saving = WAYS[way](folder, {"model": model, "optimizer": optimizer}, size_bytes)
     dist.barrier()

@@ -1,4 +1,6 @@
-"""Ranks on hosts that are network namespaces with shaped links: what carries them and the bound."""
+"""Ranks on hosts that are network namespaces with shaped links: starting them,
+and the links' bound.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from namespaces import NoHosts, address
 __all__ = ["Hosts", "NoHosts", "make_hosts", "rank_env"]
 STORE_PORT = 29551
 IPERF_PORT = 5299
-# mpirun's way to another host, in place of ssh: its address is a namespace's.
+# mpirun calls this in place of ssh to reach another host: the address is a namespace's.
 AGENT = """#!/bin/bash
 while [[ $1 == -* ]]; do shift; done
 host=$1; shift
@@ -35,7 +37,9 @@ exec ip netns exec "$name" unshare --uts /bin/sh -c "hostname $name; $*"
 
 
 def rank_env(where: Sequence[int], rank: int, master: str, port: int) -> dict[str, str]:
-    """What init_process_group reads. where: the host of each rank; master: the first one's."""
+    """The variables that init_process_group reads. where: host of each rank;
+    master: the first host's address.
+    """
     env = {
         "RANK": rank, "WORLD_SIZE": len(where), "LOCAL_RANK": where[:rank].count(where[rank]),
         "MASTER_ADDR": master, "MASTER_PORT": port,
@@ -45,7 +49,7 @@ def rank_env(where: Sequence[int], rank: int, master: str, port: int) -> dict[st
 
 
 class Hosts:
-    """Made by make_hosts."""
+    """A set of hosts, made by make_hosts."""
 
     def __init__(self, names: list[str], folder: Path) -> None:
         self._names = names
@@ -55,7 +59,7 @@ class Hosts:
         self._agent.chmod(0o755)
 
     def measure_goodput(self, seconds: float = 3) -> float:
-        """Bytes a second that one host sends another by TCP: iperf3's."""
+        """Bytes a second from one host to another by TCP, as iperf3 measures them."""
         server = subprocess.Popen(
             [*self.at(1), "iperf3", "-s", "-1", "-p", str(IPERF_PORT)], stdout=subprocess.DEVNULL
         )
@@ -72,7 +76,7 @@ class Hosts:
 
     @contextlib.contextmanager
     def serve(self, hosts: Sequence[int]) -> Iterator[str]:
-        """`pawl serve` on each; PAWL_SERVERS for the ranks."""
+        """Runs `pawl serve` on each of hosts; yields PAWL_SERVERS for the ranks."""
         pawl = Path(sys.executable).parent / "pawl"
         with contextlib.ExitStack() as stack:
             names = []
@@ -90,7 +94,9 @@ class Hosts:
     def run_torch(
         self, where: Sequence[int], script: Path, *args: object, limit_s: float, **env: str
     ) -> Any:
-        """The JSON object that rank 0 prints last. where: the host of each rank."""
+        """Runs a script on torch; returns the JSON object that rank 0 prints last.
+        where: host of each rank.
+        """
         started = []
         for rank, host in enumerate(where):
             names = rank_env(where, rank, address(where[0]), STORE_PORT)
@@ -137,7 +143,9 @@ class Hosts:
 
 @contextlib.contextmanager
 def make_hosts(count: int, rate: str, folder: Path) -> Iterator[Hosts]:
-    """rate: of each host's link, each way ("1gbit"). NoHosts: why there can be none."""
+    """Makes hosts. rate: of each host's link, each way ("1gbit"). Raises NoHosts
+    with the reason.
+    """
     if shutil.which("iperf3") is None:
         raise NoHosts("iperf3 is not installed: make bench does that")
     with namespaces.hosts(count, rate) as names:

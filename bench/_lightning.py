@@ -24,7 +24,7 @@ from _state import Block
 from lightning.pytorch.plugins.io import AsyncCheckpointIO
 
 BLOCK_STEPS = 10
-ROWS = 64  # of a batch: a step of some 0.2 s
+ROWS = 64  # rows in a batch: a step takes some 0.2 s
 WARM_BLOCKS = 6  # three of them with a save
 
 
@@ -54,7 +54,7 @@ class Batches(torch.utils.data.IterableDataset[torch.Tensor]):
 
 
 class Blocks(lightning.Callback):
-    """Times blocks, saves, and lets what is written finish between two blocks."""
+    """Times blocks, saves, and lets all writes finish between two blocks."""
 
     def __init__(self, folder: Path, io: Any) -> None:
         self.seconds: list[float] = []
@@ -75,9 +75,10 @@ class Blocks(lightning.Callback):
 
 
 def settle(io: Any) -> None:
-    """Until nothing is being written any more."""
+    """Waits until nothing is being written any more."""
     if isinstance(io, AsyncCheckpointIO):
-        if io._executor is not None:  # it has saved: one thread, so all before it is done
+        # None: it has not saved. Its one thread works in order, so this waits for all writes.
+        if io._executor is not None:
             io._executor.submit(int).result()
     elif io is not None:
         for engine in io._engines.values():

@@ -1,4 +1,4 @@
-"""A rank of elastic.py: what it costs in CPU time to tell the gradient's noise, of a GPT.
+"""A rank of elastic.py: the CPU time that measuring the gradient's noise costs, for a GPT.
 
 Usage: _norms.py FOLDER PAIRS STEPS. Blocks of so many steps with the norms of gradients and without
 them, in turns; FOLDER/RANK gets a JSON list of pairs, CPU seconds with and without.
@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "elastic"))
 
 from gpt import Gpt, Text
 
-WIDTH, LAYERS, LENGTH, BATCH = 256, 4, 128, 32  # batch: of all ranks
+WIDTH, LAYERS, LENGTH, BATCH = 256, 4, 128, 32  # BATCH: samples of all ranks
 
 
 def main() -> None:
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _nothing(*of: object) -> None:
-    """In place of norms."""
+    """Stands in for the functions that measure norms."""
 
 
 if __name__ == "__main__":

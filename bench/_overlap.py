@@ -23,10 +23,10 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 WIDTH, LAYERS = 512, 20  # 21 MB of gradients
-SLOWED = 5  # times with and without
-WARM = 3  # rounds before: TCP knows what the network allows
-PROBE = 64  # samples, to see how long computing takes
-CAPS_MB = (25, 1)  # of DDP's buckets: its default, and what a network of 200 Mbit/s wants
+SLOWED = 5  # measurements with and without
+WARM = 3  # rounds before measuring: TCP learns what the network allows
+PROBE = 64  # samples in a probe that measures how long computing takes
+CAPS_MB = (25, 1)  # sizes of DDP's buckets: the default, and one that suits a network of 200 Mbit/s
 
 
 def make_model() -> nn.Module:
@@ -42,7 +42,7 @@ def compute(model: nn.Module, batch: torch.Tensor) -> None:
 
 
 def time_rounds(rounds: int, work: object, group: dist.ProcessGroup) -> float:
-    """Seconds a round in the slowest rank."""
+    """Seconds of a round in the slowest rank."""
     assert callable(work)
     for _ in range(WARM):
         work()
@@ -87,7 +87,9 @@ def measure(
 def slow_down(
     compute_alone: Callable[[], None], reduce: Callable[[], list[Any]], gloo: dist.ProcessGroup
 ) -> float:
-    """Of the first rank's computing, by reducing on the core that the others leave free."""
+    """How much slower the first rank computes while the others reduce on the core
+    that they leave free.
+    """
     first, times = dist.get_rank() == 0, []
     for beside in (False, True) * SLOWED:
         dist.barrier(gloo)
@@ -102,7 +104,7 @@ def slow_down(
 
 
 def choose_batch(gloo: dist.ProcessGroup) -> torch.Tensor:
-    """The backward pass with it takes as long as reducing."""
+    """Chooses a batch whose backward pass takes as long as reducing."""
     model = make_model()
     gradients = torch.zeros(sum(p.numel() for p in model.parameters()))
     batch = torch.randn(PROBE, WIDTH)

@@ -1,4 +1,6 @@
-"""What Pawl is compared with: torch.save with fsync, and torch's distributed checkpoint (DCP)."""
+"""The ways that Pawl is compared with: torch.save with fsync, and torch's
+distributed checkpoint (DCP).
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def dcp_save(state: State, path: Path) -> float:
 
 
 class DcpAsync:
-    """One async_save: what it costs the steps that go on meanwhile."""
+    """One async_save, and how much longer the steps take that go on meanwhile."""
 
     def __init__(self, state: State, path: Path, step: Callable[[], float], plain_s: float) -> None:
         """plain_s: seconds of a step while nothing is saved."""
@@ -53,7 +55,7 @@ class DcpAsync:
         future: Any = dcp.async_save(state.dicts(), checkpoint_id=path)
         assert isinstance(future, Future)
         self.return_s = time.perf_counter() - begun
-        self.seen_s = self.return_s  # more than the steps would have taken without the save
+        self.seen_s = self.return_s  # how much longer the steps took than without the save
         while not future.done():
             self.seen_s += step() - plain_s
         future.result()

@@ -16,14 +16,14 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 BUILD = ROOT / "build" / "bench"
-TAIL_CHARS = 4000  # of what a process said, when it fails
-WHY_CHARS = 150  # of it, in a table
-DUMP_S = 0.5  # for a hanging rank to say where it hangs
-GRACE_S = 5.0  # for the other ranks to end, once one has failed
+TAIL_CHARS = 4000  # longest part of a failed process's output that is shown
+WHY_CHARS = 150  # longest part of it that a table shows
+DUMP_S = 0.5  # time for a hanging rank to print where it hangs
+GRACE_S = 5.0  # time for the other ranks to end, once one has failed
 
 
 def build(program: str) -> Path:
-    """Compiles a program of bench/ without sanitizers; where it is."""
+    """Compiles a program of bench/ without sanitizers; returns its path."""
     if not (BUILD / "build.ninja").exists():
         subprocess.run(["meson", "setup", BUILD], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     subprocess.run(["ninja", "-C", BUILD, program], check=True, stdout=subprocess.DEVNULL)
@@ -31,7 +31,9 @@ def build(program: str) -> Path:
 
 
 def run_script(script: Path, *args: object, ranks: int = 0, limit_s: float, **env: str) -> Any:
-    """The JSON object that it prints last. ranks: started by torchrun, if not 0."""
+    """Runs a script; returns the JSON object that it prints last. ranks: started by
+    torchrun, if not 0.
+    """
     command = [sys.executable, str(script), *(str(arg) for arg in args)]
     if ranks > 0:
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
@@ -40,7 +42,7 @@ def run_script(script: Path, *args: object, ranks: int = 0, limit_s: float, **en
 
 
 def run_command(command: Sequence[str | Path], *, limit_s: float, **env: str) -> Any:
-    """The JSON object that it prints last."""
+    """Runs a command; returns the JSON object that it prints last."""
     done = subprocess.run(
         command,
         env={**os.environ, **env},
@@ -55,16 +57,17 @@ def run_command(command: Sequence[str | Path], *, limit_s: float, **env: str) ->
 
 
 def read_json(said: str) -> Any:
-    """The last JSON object of what a process printed."""
+    """The last JSON object in a process's output."""
     return json.loads([line for line in said.splitlines() if line.startswith("{")][-1])
 
 
 def salvage(
     script: Path, *args: object, ranks: int, folder: Path, limit_s: float
 ) -> tuple[dict[str, Any], str]:
-    """The JSON object that the first rank printed last, and why some rank did not end well.
+    """Runs ranks: the last JSON object that the first one printed, and why some
+    rank did not end well.
 
-    All ranks have ended when it returns. folder: for what they say. One that does not end is sent
+    All ranks have ended when it returns. folder: for their output. A rank that does not end is sent
     SIGUSR1 first, for which it may have registered faulthandler.
     """
     command = [sys.executable, str(script), *(str(arg) for arg in args)]
@@ -89,7 +92,7 @@ def salvage(
 
 
 def start_ranks(command: list[str], ranks: int, folder: Path) -> list[subprocess.Popen[bytes]]:
-    """Each a session of its own, with what torchrun would tell it."""
+    """Starts ranks, each in a session of its own, with the variables that torchrun would set."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -112,7 +115,7 @@ def start_ranks(command: list[str], ranks: int, folder: Path) -> list[subprocess
 
 
 def await_ranks(started: list[subprocess.Popen[bytes]], limit_s: float) -> str:
-    """Why they did not end well, or nothing. Some may not have ended."""
+    """Waits for ranks; returns why they did not end well, or "". Some may still run."""
     end, why = time.monotonic() + limit_s, ""
     while any(one.poll() is None for one in started):
         if time.monotonic() > end:

@@ -2,10 +2,10 @@
 
 Usage: _real_job.py KIND EPOCHS DATA FOLDER; with REAL_FIXED=1 the batch stays as it is.
 
-The gradient, its reduction and the statistics are real. What an accelerator would take for a
-rank's samples at once is slept, before the gradient is reduced. Each rank writes a line a step into
-FOLDER/PID: what follows from them is found by real.py. Rank 0 ends with a line of JSON, the mean
-losses of the first and the last epoch.
+The gradient, its reduction and the statistics are real. The time that an accelerator would take for
+a rank's samples at once is slept, before the gradient is reduced. Each rank writes a line a step
+into FOLDER/PID, which real.py evaluates. Rank 0 ends with a line of JSON, the mean losses of the
+first and the last epoch.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ WINDOW, STRIDE = 32, 8  # bytes of text
 
 @dataclass(frozen=True)
 class Kind:
-    like: str  # whose profile, as published with Pollux, it follows in all but its size
-    batch: int  # of all ranks, for which the learning rate is
-    local: tuple[int, int]  # samples of a rank at once
-    fixed: float  # part of an initial batch's time, on one slot, that each step takes
+    like: str  # model published with Pollux whose profile this kind follows in all but its size
+    batch: int  # initial batch, samples of all ranks: the learning rate is meant for it
+    local: tuple[int, int]  # least and most samples of a rank at once
+    fixed: float  # part of an initial batch's time, on one slot, that any step takes
 
     @property
     def step_s(self) -> float:
-        """What the accelerator takes for any step."""
+        """Seconds that the accelerator takes for any step."""
         return STEP_S * self.fixed
 
     @property
     def sample_s(self) -> float:
-        """What it takes for each sample, beside that."""
+        """Seconds that it takes for each sample, in addition."""
         return STEP_S * (1 - self.fixed) / self.batch
 
     @property
     def most(self) -> int:
-        """Samples that a batch may become."""
+        """The largest batch, in samples."""
         return GROWTH * self.batch
 
 
-STEP_S = 0.16  # of an initial batch, on one slot
-GROWTH = 32  # of a batch, at most
-SAMPLES = 600  # of a pass
+STEP_S = 0.16  # time of an initial batch, on one slot
+GROWTH = 32  # largest batch, in initial batches
+SAMPLES = 600  # samples in a pass
 KINDS = {
     "mlp": Kind("cifar10", 8, (2, 64), 0.16),
     "cnn": Kind("imagenet", 8, (1, 8), 0.07),
@@ -93,7 +93,7 @@ class Gpt(nn.Module):
 
 
 def make(kind: str, data: Path) -> tuple[Dataset[Any], nn.Module, torch.optim.Optimizer]:
-    """What is trained, and on what. ``data``: see real.py."""
+    """The data set, the model and its optimizer. ``data``: see real.py."""
     told = torch.load(data)
     x, y = told["digits"][:SAMPLES], told["classes"][:SAMPLES]
     if kind == "gpt":
@@ -156,7 +156,7 @@ def main() -> None:
 
 
 def note(out: Any, made: bool, line: list[int]) -> None:
-    """When, the number of steps before it, ranks, and what the step was of."""
+    """Writes a step's line: time, steps before it, ranks, and the samples that it was made of."""
     if made and line[2]:
         now = [time.monotonic(), _metrics.current().steps, torch.distributed.get_world_size()]
         print(json.dumps([*now, *line[:2], *line[3:]]), file=out)

@@ -1,10 +1,10 @@
 """A rank that times all-reduces: _reduce.py ORDER CASE..., each case NUMBERS,COUNT,TIMES,WAIT.
 
-NUMBERS: lengths of vectors, separated by "/", of each of which there are COUNT.
-ORDER: backends in the order in which they take their turns. Prints, as the first rank, a JSON
-object: {backend: {case: RESULT}}, and under "memcpy" the seconds that copying a vector takes while
-all ranks do so. A RESULT is of a round: seconds in the slowest rank, CPU seconds of all ranks,
-bytes that all hosts sent, and that the busiest one did.
+NUMBERS: lengths of vectors, separated by "/"; there are COUNT vectors of each length. ORDER:
+backends in the order in which they take their turns. Prints, as the first rank, a JSON object:
+{backend: {case: RESULT}}, and under "memcpy" the seconds that copying a vector takes while all
+ranks do so. A RESULT is of a round: seconds in the slowest rank, CPU seconds of all ranks, bytes
+that all hosts sent, and bytes that the busiest host sent.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ import torch
 import torch.distributed as dist
 
 Result = tuple[float, float, float, float]
-WARM = 12  # operations before: each connection was used, and TCP knows what it allows
+# Operations before measuring: they open each connection, and TCP learns what the network allows.
+WARM = 12
 SUM, MAX = dist.ReduceOp.SUM, dist.ReduceOp.MAX
-COUNTERS = Path("/proc/self/net/dev")  # of this network namespace
+COUNTERS = Path("/proc/self/net/dev")  # counters of this network namespace
 SENT_COLUMN = 8
 
 
@@ -32,7 +33,7 @@ def cpu_s() -> float:
 
 
 def sent_bytes() -> int:
-    """By this host, to others; 0 if another rank of it says so."""
+    """Bytes that this host has sent to others; 0 at all but one of its ranks."""
     if int(os.environ.get("LOCAL_RANK", "0")) != 0:
         return 0
     rows = [line.partition(":") for line in COUNTERS.read_text().splitlines()[2:]]

@@ -1,4 +1,4 @@
-"""What a benchmark says: a table for people as it is measured, and one JSON object at the end."""
+"""A benchmark's report: a table for people as it is measured, and one JSON object at the end."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ _GOAL_COLUMNS = 12
 
 
 def make_parser(doc: str | None, quick: str, folder: str = "", default: str | None = None) -> Any:
-    """What all benchmarks take. ``quick``: what --quick is; ``folder``: what --dir is for, if there
-    is one; ``default``: where it is, or a temporary one."""
+    """The parser of the options that all benchmarks take.
+
+    ``quick``: help of --quick; ``folder``: help of --dir, "" for none; ``default``: the directory
+    that --dir defaults to, None for a temporary one.
+    """
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     parser.add_argument("--quick", action="store_true", help=quick)
@@ -33,7 +36,7 @@ def make_parser(doc: str | None, quick: str, folder: str = "", default: str | No
 
 
 class Report:
-    """Rows: what, measured, goal, met or missed, and beside it what it is compared with.
+    """Rows: name, measured value, goal, met or missed, and a comparison beside it.
 
     A value in the unit "x" is a ratio and goes there in the JSON object; others are metrics.
     """
@@ -66,7 +69,7 @@ class Report:
         self._print(what, format_value(value, unit), "", "", beside)
 
     def bound(self, key: str, what: str, value: float, unit: str) -> None:
-        """What the machine allows, measured in the same run."""
+        """A row for a limit of the machine, measured in the same run."""
         self._parts["bound"][key] = value
         self._print(what, format_value(value, unit), "", "bound", "")
 
@@ -105,7 +108,7 @@ def upper_bound(differences: Sequence[float]) -> float:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """By nearest rank."""
+    """A percentile by nearest rank."""
     ordered = sorted(values)
     return ordered[min(len(ordered), math.ceil(len(ordered) * percent / 100)) - 1]
 

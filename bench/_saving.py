@@ -1,4 +1,4 @@
-"""What a save costs the training that goes on."""
+"""How much a save costs the training that goes on."""
 
 from __future__ import annotations
 
@@ -26,34 +26,36 @@ from _state import State, Training
 
 import pawl
 
-GENERATIONS = 2  # of the memory tier
-SLACK_BYTES = 16_000_000  # that the memory tier may take beyond them
-UNIT_S = 0.005  # of work between two looks at a save's level
-TRIES = 20  # saves until one lasts for a unit of work
-HUGE_RESTS_MAX = 30  # until the state is in huge pages
-HUGE_REST_S = 2.0  # without a new huge page: the engine has made all it wants
+GENERATIONS = 2  # generations in the memory tier
+SLACK_BYTES = 16_000_000  # memory that the tier may take beyond its generations
+UNIT_S = 0.005  # seconds of work between two checks of a save's level
+TRIES = 20  # saves tried until one lasts for a unit of work
+HUGE_RESTS_MAX = 30  # rests, at most, until the state is in huge pages
+HUGE_REST_S = 2.0  # rest without a new huge page after which the engine has made all it wants
 
 median = statistics.median
 
 
 @dataclass
 class Seen:
-    """What training sees of saves at one length of forward and backward pass, in seconds."""
+    """How saves slow training down at one length of forward and backward pass, in seconds."""
 
     pawl: list[float] = field(default_factory=list)  # paired differences
     after: list[float] = field(default_factory=list)  # the step after a saved one
     plain: list[float] = field(default_factory=list)  # other unsaved steps
-    returns: list[float] = field(default_factory=list)  # of pawl's save()
+    returns: list[float] = field(default_factory=list)  # times of Pawl's save()
     memcpy: list[float] = field(default_factory=list)
     torch: list[float] = field(default_factory=list)
     dcp: list[float] = field(default_factory=list)
     dcp_returns: list[float] = field(default_factory=list)
     dcp_durable: list[float] = field(default_factory=list)
-    proofs: set[str] = field(default_factory=set)  # that pawl's saves had
+    proofs: set[str] = field(default_factory=set)  # proofs that Pawl's saves had
 
 
 class Overlap:
-    """Saved and unsaved steps in pairs, the order alternated, and the peers now and then."""
+    """Saved and unsaved steps in pairs, the order alternated, with saves by the
+    peers in between.
+    """
 
     def __init__(
         self, sizes: Sizes, folder: Path, state: State, training: Training, memcpy: Memcpy
@@ -78,7 +80,7 @@ class Overlap:
         return took
 
     def warm_up(self, checkpointer: pawl.Checkpointer) -> None:
-        """Arenas are made, and the engine has turned the state into huge pages."""
+        """Waits until arenas are made and the engine has turned the state into huge pages."""
         for _ in range(3):
             self._saved_step(checkpointer, Seen())
             settle(self._newest, "committed")
@@ -91,11 +93,11 @@ class Overlap:
                 time.sleep(HUGE_REST_S)
 
     def run(self, checkpointer: pawl.Checkpointer, seconds: float) -> Seen:
-        """One length of forward and backward pass."""
+        """Measures one length of forward and backward pass."""
         seen = Seen()
         self._training.calibrate(seconds)
         self._training.step()
-        each = max(1, self._sizes.pairs // self._sizes.peers)  # pairs between two peers' saves
+        each = max(1, self._sizes.pairs // self._sizes.peers)  # pairs between two saves by peers
         for pair in range(self._sizes.pairs):
             if pair % 2 == 0:
                 saved = self._saved_step(checkpointer, seen)
@@ -112,7 +114,9 @@ class Overlap:
         return seen
 
     def _run_peers(self, seen: Seen) -> None:
-        """The bound and the peers, once. The first step after a peer's save belongs to it too."""
+        """Measures the bound and each peer once. The first step after a peer's save
+        counts as its cost, too.
+        """
         seen.memcpy.append(self._memcpy.run())
         plain_s = median(self._training.step() for _ in range(3))
         took = torch_save(self._state, self._folder / "seen.pt")
@@ -128,7 +132,7 @@ class Overlap:
 def measure_overlap(
     report: Report, sizes: Sizes, folder: Path, state: State, training: Training, memcpy: Memcpy
 ) -> None:
-    """Rows: save() returns, all that training sees of it, and the memory it takes."""
+    """Rows: the time of save(), all that a save costs training, and the memory it takes."""
     overlap = Overlap(sizes, folder, state, training, memcpy)
     training.step()
     before = memory_of("self", "RssAnon")
@@ -211,7 +215,7 @@ def count_in_python(numbers: int) -> int:
 def measure_background(
     report: Report, sizes: Sizes, folder: Path, state: State, training: Training
 ) -> None:
-    """Row: steps per second while the agent writes, against undisturbed windows."""
+    """Row: steps per second while the agent writes, compared with undisturbed windows."""
     report.title("steps per second while a save is made durable, against undisturbed windows")
     begun = time.perf_counter()
     count_in_python(100_000)
@@ -225,7 +229,8 @@ def measure_background(
         for name, work in loops.items():
             ratios = []
             units = 1
-            for round_ in range(sizes.repeats + 1):  # the first warms up and finds the number
+            # The first one warms up and finds the number of units.
+            for round_ in range(sizes.repeats + 1):
                 before = _time_units(work, units) if round_ % 2 else 0.0
                 found, busy = _count_units(work, saves)
                 plain = before or _time_units(work, found)
@@ -248,7 +253,7 @@ def _count_units(
 ) -> tuple[int, float]:
     """Units done from a save's commit until it is durable, and the seconds they took.
 
-    On a busy machine a save may be durable before the first unit: then the next one is taken.
+    On a busy machine a save may be durable before the first unit: then the next save is taken.
     """
     for save in itertools.islice(saves, TRIES):
         settle(save, "committed")

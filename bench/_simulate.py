@@ -14,13 +14,13 @@ from typing import Any
 from _process import BUILD, ROOT
 
 PROGRAM = "src/cli/pawl"
-RUNS = 4  # at once: each has one thread
+RUNS = 4  # runs at a time: each has one thread
 
 Row = dict[str, Any]
 
 
 def find_profiles() -> Path | None:
-    """The published ones; None: they are not here."""
+    """The directory of the published profiles; None: there is none here."""
     places = [os.environ.get("PAWL_PROFILES")]
     places += [str(up / "shared/data/pollux-osdi21") for up in (ROOT.parent, ROOT.parent.parent)]
     for place in places:
@@ -46,7 +46,7 @@ def mean(rows: Sequence[Row], key: str) -> float:
 
 
 class Workloads:
-    """The published workloads, and runs of them, some at once."""
+    """The published workloads, and runs of them, RUNS at a time."""
 
     def __init__(self, profiles: Path, numbers: Sequence[int]) -> None:
         self._profiles = profiles
@@ -57,7 +57,7 @@ class Workloads:
         return [self._profiles / folder / f"workload-{number}.csv" for number in self._numbers]
 
     def begin(self, policy: str, folder: str = "workloads", *options: str) -> Future[list[Row]]:
-        """A row for each workload, in their order."""
+        """Starts a run of each workload; the future's rows are in the workloads' order."""
         return self._pool.submit(self.run, policy, folder, *options)
 
     def run(self, policy: str, folder: str = "workloads", *options: str) -> list[Row]:
@@ -65,6 +65,6 @@ class Workloads:
         return simulate(*known, *options, *self.paths(folder))
 
     def run_one(self, policy: str, number: int) -> list[Row]:
-        """number: from 0."""
+        """Runs one workload. number: from 0."""
         known = ("--profiles", self._profiles, "--policy", policy)
         return simulate(*known, self.paths()[number])

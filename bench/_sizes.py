@@ -8,15 +8,15 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Sizes:
     quick: bool
-    blocks: int  # of the state
-    width: int  # of a block
-    pairs: int  # of saved and unsaved steps, at each of compute_s
+    blocks: int  # blocks in the state
+    width: int  # width of a block
+    pairs: int  # pairs of saved and unsaved steps, at each of compute_s
     compute_s: tuple[float, ...]  # seconds of a forward and backward pass
-    peers: int  # saves of each peer beside the pairs
-    repeats: int  # of everything else
-    rounds: int  # of new processes that restore
-    small_saves: int  # of a small state, while memory is watched
-    starts: int  # of short programs
+    peers: int  # saves by each peer beside the pairs
+    repeats: int  # repetitions of every other measurement
+    rounds: int  # new processes that restore
+    small_saves: int  # saves of a small state, while memory is watched
+    starts: int  # short programs that are started
 
 
 FULL = Sizes(

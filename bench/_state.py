@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-ROWS = 32  # tokens that an emulated forward and backward pass multiply by
+ROWS = 32  # rows that an emulated forward and backward pass multiplies by
 
 
 class Block(nn.Module):
@@ -24,7 +24,7 @@ class Block(nn.Module):
 
 
 class Parts:
-    """What is saved of a model and its optimizer."""
+    """Named parts of a model and its optimizer, as they are saved."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -45,7 +45,7 @@ class Parts:
 
 
 class State(Parts):
-    """Model and optimizer, their memory touched; filled: with what is not all zero."""
+    """Model and optimizer, their memory touched. filled: with values that are not all zero."""
 
     def __init__(self, blocks: int, width: int, filled: bool = True) -> None:
         with torch.device("meta"):
@@ -97,12 +97,12 @@ class Training:
         self.units = max(1, round(seconds / statistics.median(took)))
 
     def compute(self) -> None:
-        """A forward and backward pass."""
+        """Runs a forward and backward pass."""
         for index in range(self.units):
             self.unit(index)
 
     def step(self) -> float:
-        """Seconds of a whole step."""
+        """Runs a whole step; returns its seconds."""
         begun = time.perf_counter()
         self.compute()
         self._state.optimizer.step()

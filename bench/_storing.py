@@ -24,21 +24,23 @@ from _state import State
 import pawl
 
 GIB = 1 << 30
-PRELOAD = ["torch", "torch._dynamo", "numpy", "pawl"]  # what every process here imports
-STEP = 1  # of the checkpoint that is restored
+PRELOAD = ["torch", "torch._dynamo", "numpy", "pawl"]  # modules that every process here imports
+STEP = 1  # step of the checkpoint that is restored
 
 median = statistics.median
 Times = dict[str, list[float]]
 
 
 def rotate(names: list[str], round_: int) -> list[str]:
-    """Each comes first as often as the others."""
+    """names, rotated so that each comes first as often as the others."""
     first = round_ % len(names)
     return names[first:] + names[:first]
 
 
 def measure_persist(report: Report, sizes: Sizes, folder: Path, state: State) -> None:
-    """Row: from the first write to complete.txt durable, against O_DIRECT into fresh files."""
+    """Row: from the first write until complete.txt is durable, compared with
+    O_DIRECT into fresh files.
+    """
     size = sum(tensor.nbytes for tensor in state.tensors())
     root = folder / "persist"
     step = 0
@@ -74,7 +76,7 @@ def measure_persist(report: Report, sizes: Sizes, folder: Path, state: State) ->
 
 
 class _Source(logging.Handler):
-    """Hears where a restore came from."""
+    """Notes the log line that says where a restore came from."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -86,7 +88,9 @@ class _Source(logging.Handler):
 
 
 def _restore(state: State, root: Path, source: str) -> tuple[float, pawl.Checkpointer]:
-    """Seconds from nothing to the state restored, in place, from where it was said to be."""
+    """Restores in place, and checks that the data came from source; seconds from
+    nothing to restored.
+    """
     log = logging.getLogger("pawl")
     log.setLevel(logging.INFO)
     log.propagate = False
@@ -104,7 +108,7 @@ def _restore(state: State, root: Path, source: str) -> tuple[float, pawl.Checkpo
 
 
 def _serve(conn: Connection, sizes: Sizes, root: Path) -> None:
-    """A new training process: builds its state, then does what it is told and says how long."""
+    """A new training process: builds its state, then obeys commands and reports their seconds."""
     torch.set_num_threads(1)
     state = State(sizes.blocks, sizes.width, filled=False)
     bound = Memcpy(state.tensors())
@@ -124,13 +128,15 @@ def _serve(conn: Connection, sizes: Sizes, root: Path) -> None:
         elif word == "save":
             settle(checkpointer.save(STEP, state.parts), "committed")
             took = time.perf_counter() - begun
-        else:  # where it is to come from: store or memory
+        else:  # store or memory: the source of a restore
             took, checkpointer = _restore(state, root, word)
         conn.send(took)
 
 
 class Newcomer:
-    """Our end of such a process. It is always ended by SIGKILL, as a crash would."""
+    """Our end of the connection to such a process. The process is always ended by
+    SIGKILL, as by a crash.
+    """
 
     def __init__(self, context: ForkServerContext, sizes: Sizes, root: Path) -> None:
         self._conn, theirs = context.Pipe()
@@ -166,14 +172,16 @@ def newcomer(context: ForkServerContext, sizes: Sizes, root: Path) -> Iterator[N
 
 
 def fork_server() -> ForkServerContext:
-    """Where new processes come from, torch imported already; to be called before threads start."""
+    """A server that new processes are forked from, with torch imported; call it
+    before threads start.
+    """
     context = mp.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
     return context
 
 
 class Restores:
-    """The files that are read, and the times of reading them."""
+    """The files to read, and the times of reading them."""
 
     def __init__(self, context: ForkServerContext, sizes: Sizes, folder: Path) -> None:
         self._context = context

@@ -1,10 +1,10 @@
-"""What saves cost a Trainer: run by frameworks.py, a process for each way to save.
+"""How much saves cost a Trainer: run by frameworks.py, a process for each way to save.
 
-Blocks of 10 steps, every second one with a save behind its first step, so that a save and what it
-costs the steps after it fall into the same block. Prints the seconds of the blocks as JSON.
+Blocks of 10 steps, every second one with a save behind its first step, so that a save and the delay
+of the steps after it fall into the same block. Prints the seconds of the blocks as JSON.
 
-`python _trainer.py WAY DIR LAYERS WIDTH PAIRS`; WAY: stock, thread (state cloned, written by a
-thread), pawl.
+`python _trainer.py WAY DIR LAYERS WIDTH PAIRS`; WAY: stock, thread (state cloned,
+written by a thread), pawl.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Rows(torch.utils.data.Dataset[dict[str, Any]]):
 
 
 class Blocks(TrainerCallback):
-    """Times blocks, asks for the saves, and lets what is written finish between two blocks."""
+    """Times blocks, requests the saves, and lets all writes finish between two blocks."""
 
     def __init__(self, way: str) -> None:
         self.seconds: list[float] = []
@@ -104,7 +104,7 @@ def clone(value: Any) -> Any:
 
 
 def settle(way: str) -> None:
-    """Until nothing is being written any more."""
+    """Waits until nothing is being written any more."""
     if way == "thread" and Threaded.thread is not None:
         Threaded.thread.join()
     if way == "pawl" and TRAINER._pawl_saver is not None:

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from _reduce import MAX, SUM, Result, cpu_s, over_ranks, sent_bytes
 
 WARM = 2
-Parts = list[list[int]]  # of each server: lengths
+Parts = list[list[int]]  # for each server, the lengths of its tensors
 
 
 def give_whole(lengths: list[int], servers: int) -> Parts:
@@ -36,7 +36,9 @@ def give_cut(lengths: list[int], servers: int) -> Parts:
 
 
 def exchange(parts: Parts, tensors: list[list[torch.Tensor]], group: dist.ProcessGroup) -> None:
-    """A worker: sends all it has, and takes the sums. A server: those of its own."""
+    """Exchanges the tensors. A worker sends all and receives the sums; a server
+    adds its own ones.
+    """
     workers = dist.get_world_size() - len(parts)
     own = dist.get_rank() - workers
     if own < 0:
@@ -66,7 +68,8 @@ def exchange(parts: Parts, tensors: list[list[torch.Tensor]], group: dist.Proces
 def measure(parts: Parts, times: int, group: dist.ProcessGroup) -> Result:
     workers = dist.get_world_size() - len(parts)
     own = dist.get_rank() - workers
-    room = parts if own < 0 else [parts[own]] * workers  # of each server, or of each worker
+    # A tensor list per server at a worker, per worker at a server.
+    room = parts if own < 0 else [parts[own]] * workers
     tensors = [[torch.zeros(length) for length in some] for some in room]
     for _ in range(WARM):
         exchange(parts, tensors, group)
@@ -76,7 +79,7 @@ def measure(parts: Parts, times: int, group: dist.ProcessGroup) -> Result:
         exchange(parts, tensors, group)
     wall, cpu = time.perf_counter() - begun, cpu_s() - used
     dist.barrier(group)
-    sent = sent_bytes() - sent if own >= 0 else 0  # of servers only
+    sent = sent_bytes() - sent if own >= 0 else 0  # workers count 0: only servers' bytes matter
     found = [(wall, MAX), (cpu, SUM), (sent, SUM), (sent, MAX)]
     first, second, third, fourth = (over_ranks(value / times, op, group) for value, op in found)
     return first, second, third, fourth

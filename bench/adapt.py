@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What adaptive training goes by: how well step times are foretold, and how noise is told.
+"""How good the estimates behind adaptive training are: step times, and the gradient's noise.
 
 Step times are those that Pollux's authors published (branch osdi21-artifact of petuum/adaptdl,
 folder simulator/traces): PAWL_TRACES or --traces names a copy; without one that part is left out.
-The model is fitted to half of the placements and foretells the other half, and the other way round.
-Noise is told of problems whose answer is known. --quick: fewer seeds and rounds.
+The model is fitted to half of the placements and predicts the other half, and the other way round.
+Noise is estimated for problems whose answer is known. --quick: fewer seeds and rounds.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Profile = tuple[tuple[int, int, int], int, float, float]
 
 
 def read_profiles(path: Path) -> dict[str, list[Profile]]:
-    """By placement: one digit for each node, its replicas."""
+    """Profiles by placement: one digit for each node, its replicas."""
     found: dict[str, list[Profile]] = {}
     with path.open() as file:
         for row in csv.DictReader(file):
@@ -50,7 +50,7 @@ def read_profiles(path: Path) -> dict[str, list[Profile]]:
 
 
 def foretell(known: list[Profile], others: list[Profile]) -> list[float]:
-    """How far what is foretold of the others is off, of what it was."""
+    """Relative errors of the step times predicted for others from known."""
     perf = _core.perf_fit(None, known)
     return [
         abs(_core.step_s(perf, place, (atomic, 0)) / step - 1) for place, atomic, _, step in others
@@ -82,7 +82,7 @@ def median_s(act: Callable[[], object], rounds: int) -> float:
 
 
 def make_profiles(seed: int) -> list[Profile]:
-    """A job's first hour: a few places and batches, times by the model and 5 % of noise."""
+    """A job's first hour: a few placements and batches, times by the model with 5 % of noise."""
     rng = np.random.default_rng(seed)
     perf = (0.02, 0.001, 0.03, 0.002, 0.1, 0.005, 0.003, 2.0)
     made = []
@@ -121,8 +121,11 @@ def say_times(report: Report, rounds: int) -> None:
 
 
 def tell_noise(gradients: np.ndarray, sqr: float, var: float) -> tuple[list[float], list[bool]]:
-    """Of problems x steps x ranks x numbers, each of one initial batch: sqr, var and their ratio to
-    what they are; and whether the interval holds that."""
+    """Estimates the noise of problems x steps x ranks x numbers, each with one initial batch.
+
+    Returns sqr, var and their ratio, each divided by its true value; and whether
+    the interval holds the true ratio.
+    """
     local = (gradients**2).sum(-1).mean(-1)
     total = (gradients.mean(-2) ** 2).sum(-1)
     ranks = gradients.shape[-2]

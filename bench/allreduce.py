@@ -24,19 +24,19 @@ HERE = Path(__file__).parent
 LIMIT_S = 300
 MIB = 1 << 20
 
-# key, what, numbers, operations, rounds, each waited for; goal: at least so many times as fast as
-# Gloo. OpenMPI is to be no faster in any.
+# Key, name, numbers, operations, rounds, whether each is waited for; goal: times as fast as Gloo,
+# at least. OpenMPI is to be no faster in any case.
 CASES = [
     ("one", "25 MiB", 25 * MIB // 4, 1, 10, True, 3.0),
     ("many", "25 x 1 MiB, all at once", MIB // 4, 25, 5, False, 4.0),
     ("small", "1,000 x 4 KiB, each waited for", 1024, 1000, 1, True, 5.0),
 ]
-# what torch does at the end of its import, unless told not to
+# torch runs this at the end of its import, unless told not to.
 IMPORT = """import time, torch
 begun = time.perf_counter()
 torch._import_device_backends()
 print(time.perf_counter() - begun)"""
-Times = dict[str, dict[str, list[Result]]]  # who -> case -> a result a run
+Times = dict[str, dict[str, list[Result]]]  # backend -> case -> one result a run
 
 
 def case_of(numbers: int, count: int, times: int, wait: bool) -> str:
@@ -44,7 +44,7 @@ def case_of(numbers: int, count: int, times: int, wait: bool) -> str:
 
 
 class OpenMpi:
-    """OpenMPI over shared memory, if it is here."""
+    """OpenMPI over shared memory, if it is installed."""
 
     def __init__(self, folder: Path) -> None:
         self.program = folder / "mpi_allreduce"
@@ -62,7 +62,7 @@ class OpenMpi:
 
 
 def collect(mpi: OpenMpi, ranks: int, cases: list[str], runs: int) -> tuple[Times, list[float]]:
-    """All results, and the seconds of the copies."""
+    """All results, and the seconds that copying a vector takes."""
     found: Times = {who: {case: [] for case in cases} for who in ("pawl", "gloo", "OpenMPI")}
     copies: list[float] = []
     for run in range(runs):
@@ -105,7 +105,7 @@ def report_cases(report: Report, mpi: OpenMpi, ranks: int, runs: int) -> None:
 
 
 def report_binding(report: Report, runs: int) -> None:
-    """What a call costs, and what loading us costs."""
+    """Rows: the time of a call, and the time of loading Pawl."""
     report.title("the binding: 4 bytes, begun and waited for through dist.all_reduce")
     case = case_of(1, 200, 10, True)
     for ranks, what in ((2, "2 ranks, ours to Gloo's"), (1, "alone")):

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What balanced servers were set against: our own ring, and servers that take whole tensors.
+"""The baselines of balanced servers: our own ring, and servers that take whole tensors.
 
 Hosts are network namespaces with links of 1 Gbit/s. Our ring is carried out as our other plans are
-(bench/ring_reduce.c, by hand: no group takes it, since where it adds depends on the offset), the
-direct one beside it by the same program. Servers of whole tensors, and those among which each
-tensor is cut equally, exchange the same bytes by messages (bench/_whole.py); bytes are the
-kernel's counters. --quick shows only that it works: its numbers mean nothing.
+(bench/ring_reduce.c, by hand: no group uses it, since the place of its additions depends on the
+offset), the direct plan beside it by the same program. Servers of whole tensors, and servers among
+which each tensor is cut equally, exchange the same bytes by messages (bench/_whole.py); bytes are
+the kernel's counters. --quick shows only that it works: its numbers mean nothing.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from _whole import give_whole
 HERE = Path(__file__).parent
 LIMIT_S = 300
 HOSTS, SERVERS = 4, 2
-# one embedding of 80 %, and 100 more
+# One embedding of 80 %, and 100 more tensors.
 LENGTHS = [NUMBERS * 4 // 5, *[NUMBERS // 500] * 100]
 
 
 def run_plan(hosts: Hosts, program: Path, way: str) -> Result:
-    """Seconds of a round in the slowest rank, and CPU seconds of all."""
+    """Runs a plan: seconds of a round in the slowest rank, and CPU seconds of all."""
     with tempfile.TemporaryDirectory() as folder:
         ranks = [
             subprocess.Popen(
@@ -57,7 +57,7 @@ def run_plan(hosts: Hosts, program: Path, way: str) -> Result:
 
 
 def collect(hosts: Hosts, program: Path, runs: int) -> dict[str, list[Result]]:
-    """By who it was; in each run in another order."""
+    """Results by way; the order of the ways changes from run to run."""
     found: dict[str, list[Result]] = {}
     for run in range(runs):
         order = ["pawl,gloo", "gloo,pawl"][run % 2]
@@ -93,7 +93,7 @@ def report_ring(report: Report, hosts: Hosts, program: Path, runs: int) -> None:
 
 
 def uneven(servers: int) -> float:
-    """The bytes of the busiest of so many servers of whole tensors, to the mean."""
+    """Ratio of the busiest server's bytes to the mean, for so many servers of whole tensors."""
     loads = [sum(part) for part in give_whole(LENGTHS, servers)]
     return max(loads) * servers / sum(loads)
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What a checkpoint costs and how fast it comes back: against torch.save, DCP and the machine.
+"""A checkpoint's cost and the time of a restore: against torch.save, DCP and the machine.
 
-One state of 1 GiB, one compute thread. Every value stands beside what it is compared with in the
-same run, the order alternated. --quick shows only that it works: its numbers mean nothing.
+One state of 1 GiB, one compute thread. Every value stands beside a comparison from the same run,
+the order alternated. --quick shows only that it works: its numbers mean nothing.
 """
 
 from __future__ import annotations

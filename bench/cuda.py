@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""A training on a GPU: what saves cost it, how fast they come back, and all-reduces of its memory.
+"""A training on a GPU: how much saves cost it, how fast restores are, and
+all-reduces of its memory.
 
-Saves: a GPT in bfloat16 with AdamW, 1.5 and 4.2 GB of state. What training loses by a save is what
-it and the next 5 steps take longer than 5 steps with none, from an idle device to an idle one; in
-all: until the save is over, as it goes on. Goals are of the time that the state takes over the
-link, by one large copy into page-locked memory. Of Pawl a figure stands only if the durable file is
-bit by bit what was there when save() was called.
+Saves: a GPT in bfloat16 with AdamW, 1.5 and 4.2 GB of state. A save's cost is the time that it and
+the next 5 steps take beyond 5 steps without a save, from an idle device to an idle one; "in all":
+until the save is over, while steps go on. Goals are relative to the time that the state takes over
+the link, by one large copy into page-locked memory. A figure of Pawl's stands only if the durable
+file is bit by bit the state as of the call of save().
 
 All-reduces: 2 and 4 ranks share the one GPU, which NCCL refuses: Pawl's and Gloo's go through host
-memory. Bound: what all ranks have to move over the link, one after the other.
+memory. Bound: the bytes that all ranks have to move over the link, one after the other.
 
 Each part runs in processes of its own; one that fails is named, and the others go on. It needs a
 CUDA device. --device cpu --quick shows only that it works: its numbers mean nothing.
@@ -31,16 +32,17 @@ from _process import salvage
 from _report import Report, describe_machine, make_parser, ratio_of
 
 HERE = Path(__file__).parent
-OVER_LINK = 1.2  # goal: what a save may cost, to the time of the link
+OVER_LINK = 1.2  # goal: cost of a save, relative to the time of the link
 STRETCH_S = 0.020
-PATIENCE = 3  # as much time
+PATIENCE = 3  # factor of the time limits with --patient
 PATIENT = ("--rare=5", "--cold=5", "--seconds=600", "--restore-seconds=600")
-RAM_SHARE = 3.5  # of the state: what peers write to memory, and room
+# Free memory needed, in sizes of the state: files that peers write to memory, and slack.
+RAM_SHARE = 3.5
 PARTS = ("saves", "ranks")
 SHAPES_GB = ("1.5", "4", "9")
-GB = SHAPES_GB[:2]  # by default
+GB = SHAPES_GB[:2]  # sizes measured by default
 PAWLS = ("overlap", "now")
-ANEW = ("torch", "torch_ram", "dcp")  # ways of which the first save is as any other
+ANEW = ("torch", "torch_ram", "dcp")  # ways whose first save is like any other
 TITLES = {
     "overlap": 'Pawl, copy="overlap"',
     "now": 'Pawl, copy="now"',
@@ -56,16 +58,16 @@ RESTORES = {
     "disk": "Pawl, from the disk, cold",
     "torch": "torch.load, from the disk, cold",
 }
-Part = Callable[[Report, Any, Path], None]  # what it says, options, a folder
+Part = Callable[[Report, Any, Path], None]  # called with the report, the options and a folder
 Save = dict[str, float]  # "lost", "lost_in_all", "call", and levels: seconds
 
 
 @dataclass(frozen=True)
 class Size:
     shape: str
-    options: tuple[str, ...]  # of _cuda_save.py
-    limit_s: float  # more is a hang
-    size_bytes: int  # about
+    options: tuple[str, ...]  # command-line options of _cuda_save.py
+    limit_s: float  # longest run; a longer one is a hang
+    size_bytes: int  # approximate size of the state
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Sizes:
     worlds: tuple[int, ...]
     reduces: tuple[int, ...]  # bytes
     runs: int
-    ddp: str  # shape
+    ddp: str  # shape of the model
     ranks_limit_s: float
 
 
@@ -125,7 +127,9 @@ def median(values: list[float]) -> float:
 def run_saves(
     size: Size, device: str, folder: Path, ram: str, patient: bool
 ) -> tuple[dict[str, Any], str]:
-    """What was found, and what went wrong with the process. Nothing of it is left."""
+    """Runs _cuda_save.py: its results, and the process's error, if any. All its
+    files are deleted.
+    """
     with (
         tempfile.TemporaryDirectory(dir=folder) as name,
         tempfile.TemporaryDirectory(prefix="pawl-bench-", dir=ram) as memory,
@@ -317,7 +321,7 @@ def main() -> int:
         for name, part in parts.items():
             try:
                 part(report, args, folder)
-            except Exception as why:  # the others are measured all the same
+            except Exception as why:  # the other parts are measured all the same
                 report.title(f"{name}: FAILED: {type(why).__name__}: {why}")
     report.finish(args.json)
     return 0

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The loss curve of DDP against one process that has the whole batch: 200 steps, 4 ranks.
 
-In doubles they differ by the order of addition alone. In 32 bits that makes curves part, so that
-there the measure is how far those of one process are from each other, which has the rows of each
-batch in other orders. --quick has 8 rows a rank for 32: its numbers mean nothing.
+In doubles the curves differ by the order of addition alone. In 32 bits the order makes them
+diverge, so the measure there is how far curves of one process differ from each other if it has the
+rows of each batch in other orders. --quick has 8 rows a rank for 32: its numbers mean nothing.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from _report import Report, describe_machine, make_parser
 
 HERE = Path(__file__).parent
 RANKS = 4
-EPSILON = 2.0**-52  # of doubles: nothing is nearer, but what is the same
+# Relative spacing of doubles; stands for a difference of 0 where a logarithm is taken.
+EPSILON = 2.0**-52
 LIMIT_S = 600
 Losses = list[float]
 
 
 def distance(found: Losses, wanted: Losses) -> float:
-    """The largest of all steps, relative."""
+    """The largest relative difference of all steps."""
     return max(abs(a / b - 1) for a, b in zip(found, wanted, strict=True))
 
 

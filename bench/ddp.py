@@ -22,11 +22,11 @@ HERE = Path(__file__).parent
 LIMIT_S = 300
 RATE = "200mbit"
 RANKS = 2
-Found = dict[str, dict[str, list[float]]]  # who -> what -> a value a run
+Found = dict[str, dict[str, list[float]]]  # backend -> quantity -> one value a run
 
 
 def collect(folder: Path, runs: int, steps: int) -> tuple[Found, float]:
-    """What was measured, and the goodput in bytes a second."""
+    """All measurements, and the goodput in bytes a second."""
     found: Found = {who: {} for who in ("pawl", "gloo")}
     with make_hosts(RANKS, RATE, folder) as hosts:
         goodput = hosts.measure_goodput()
@@ -42,7 +42,9 @@ def collect(folder: Path, runs: int, steps: int) -> tuple[Found, float]:
 
 
 def ideal_s(run: dict[str, float]) -> float:
-    """Of a step: the forward pass, then the backward pass, with what reducing costs its core; or
+    """Ideal seconds of a step.
+
+    The forward pass, then the backward pass with the CPU time that reducing takes from its core; or
     reducing, if that is longer.
     """
     backward = run["compute"] - run["forward"]
@@ -54,7 +56,7 @@ def each_run(kinds: dict[str, list[float]]) -> list[dict[str, float]]:
 
 
 def say_steps(report: Report, found: Found, cap: int) -> None:
-    """With DDP's buckets of so many MB. The goals are those of the smaller ones."""
+    """Rows of steps with DDP's buckets of cap MB. Only the smaller buckets have goals."""
     step = f"step_{cap}"
     shares = {}
     for who, kinds in found.items():

@@ -29,12 +29,12 @@ NORMS = HERE / "_norms.py"
 RANKS = 4
 PORT = 29571
 LIMIT_S = 60.0
-SECONDS = 100.0  # that a run lasts at most
-QUIET = 6  # steps before something is done
+SECONDS = 100.0  # longest time that a run lasts
+QUIET = 6  # steps before and after each event
 
 
 def wait_for(what: Callable[[], bool]) -> None:
-    """Raises TimeoutError."""
+    """Waits until what() is true. Raises TimeoutError after LIMIT_S."""
     end = time.monotonic() + LIMIT_S
     while not what():
         if time.monotonic() > end:
@@ -43,20 +43,22 @@ def wait_for(what: Callable[[], bool]) -> None:
 
 
 def steps_of(folder: Path, pid: int) -> list[float]:
-    """When each of its steps was done; the last line may be half written."""
+    """The time of each step of a process. The log's last line may be half
+    written, and is left out.
+    """
     path = folder / f"{pid}.steps"
     lines = path.read_text().split("\n")[:-1] if path.exists() else []
     return [float(line) for line in lines]
 
 
 def longest_gap(steps: list[float], since: float) -> float:
-    """Between two steps, from the last one before a moment on."""
+    """The longest time between two steps, from the last step before ``since`` on."""
     first = max([i for i, step in enumerate(steps) if step <= since], default=0)
     return max(b - a for a, b in itertools.pairwise(steps[first:]))
 
 
 def start_rank(folder: Path, rank: int, *command: object, **more: str) -> subprocess.Popen[bytes]:
-    """``command``: instead of training in place."""
+    """``command``: to run in place of training with pawl.elastic."""
     env = os.environ | {
         "RANK": str(rank),
         "WORLD_SIZE": str(RANKS),
@@ -77,7 +79,7 @@ def in_place(folder: Path) -> dict[str, float]:
     here = ranks[0].pid
 
     def wait_for_steps() -> list[float]:
-        """Some more of rank 0."""
+        """Waits for more than QUIET new steps of rank 0; returns the times of all its steps."""
         before = len(steps_of(folder, here))
         wait_for(lambda: len(steps_of(folder, here)) > before + QUIET)
         return steps_of(folder, here)
@@ -103,14 +105,14 @@ def in_place(folder: Path) -> dict[str, float]:
 
 
 def by_torchrun(folder: Path) -> dict[str, float]:
-    """Empty: its ranks did not come together again."""
+    """Empty: torchrun's ranks did not come together again."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS)]
     command += ["--standalone", "--max-restarts", "1", "--monitor-interval", "0.1"]
     command += [str(SCRIPT), "plain", str(folder), str(SECONDS)]
     run = subprocess.Popen(command, stderr=subprocess.DEVNULL)
 
     def found() -> dict[int, list[float]]:
-        """Ranks that have made steps."""
+        """Steps by process, for the ranks that have made any."""
         steps = {int(p.stem): steps_of(folder, int(p.stem)) for p in folder.glob("*.steps")}
         return {pid: done for pid, done in steps.items() if done}
 
@@ -125,12 +127,12 @@ def by_torchrun(folder: Path) -> dict[str, float]:
     except TimeoutError:
         return {}
     finally:
-        run.terminate()  # it ends its ranks; they are in sessions of their own
+        run.terminate()  # torchrun ends its ranks, which are in sessions of their own
         run.wait(LIMIT_S)
 
 
 def statistics_cost(folder: Path, pairs: int, steps: int) -> list[float]:
-    """Of all ranks' CPU time, by pair of blocks of so many steps."""
+    """Relative CPU time of all ranks that statistics cost, one value per pair of blocks."""
     ranks = [start_rank(folder, r, NORMS, folder, pairs, steps) for r in range(RANKS)]
     try:
         if any(rank.wait(LIMIT_S * 10) for rank in ranks):

@@ -33,8 +33,8 @@ from namespaces import NoHosts, address
 
 HERE = Path(__file__).parent
 PORT = 29553
-LIMIT_S = 120  # of what must come
-PATIENCE_S = 20  # with Gloo
+LIMIT_S = 120  # longest wait for an event that must come
+PATIENCE_S = 20  # longest wait for Gloo
 BEAT_S = 0.5  # PAWL_HEARTBEAT's default
 BUSY = 16
 VICTIM = 1
@@ -44,7 +44,7 @@ Said = dict[str, Any]
 
 @dataclass(frozen=True)
 class Case:
-    """A fault, and in how many seconds it must be named."""
+    """A fault, and the seconds within which the lost rank must be named."""
 
     key: str
     what: str
@@ -66,7 +66,7 @@ CASES = [
 
 
 class Ranks:
-    """Of one run."""
+    """The ranks of one run."""
 
     def __init__(self, folder: Path, backend: str, where: Sequence[int], hosts: list[str],
                  seconds: float = LONG_S) -> None:  # fmt: skip
@@ -93,7 +93,9 @@ class Ranks:
         return next((line for line in said if line["what"] == what), None)
 
     def await_all(self, ranks: Sequence[int], what: str, limit_s: float) -> list[Said]:
-        """What each of them says; fewer, if that is all in time."""
+        """Waits until each of ranks has written a line of this kind; returns
+        those written in time.
+        """
         end = time.monotonic() + limit_s
         found: list[Said] = []
         while len(found) < len(ranks) and time.monotonic() < end:
@@ -123,7 +125,7 @@ def start(folder: Path, backend: str, case: Case) -> Iterator[tuple[Ranks, list[
 
 
 def harm(case: Case, ranks: Ranks, hosts: list[str]) -> float:
-    """When."""
+    """Causes the fault; returns its time."""
     begun = time.monotonic()
     if case.key == "link":
         namespaces.ip("-n", hosts[case.where[VICTIM]], "link", "set", "eth0", "down")
@@ -134,7 +136,7 @@ def harm(case: Case, ranks: Ranks, hosts: list[str]) -> float:
 
 
 def measure(folder: Path, case: Case) -> tuple[float, float]:
-    """Seconds until all survivors have the name, and from there to their next sum."""
+    """Seconds until all survivors know the lost rank, and from there to their next sum."""
     with start(folder, "pawl", case) as (ranks, hosts):
         begun = harm(case, ranks, hosts)
         named = ranks.await_all(case.survivors, "named", LIMIT_S)
@@ -149,7 +151,7 @@ def measure(folder: Path, case: Case) -> tuple[float, float]:
 
 
 def watch_gloo(folder: Path, case: Case) -> str:
-    """What Gloo's survivors hear within PATIENCE_S."""
+    """Summarizes which errors Gloo's survivors get within PATIENCE_S."""
     with start(folder, "gloo", case) as (ranks, hosts):
         begun = harm(case, ranks, hosts)
         heard = ranks.await_all(case.survivors, "named", PATIENCE_S)

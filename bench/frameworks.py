@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""What saves cost training in the frameworks: each one's own way, its asynchronous one, and Pawl.
+"""How much saves cost training in the frameworks: each one's own way, its
+asynchronous one, and Pawl.
 
 Each way runs in processes of its own, in turns, the order alternated. Trainer and Lightning train
-in blocks of 10 steps, every second one with a save in it: what a block takes beyond the one before
-it is what `save_steps=10` costs. DeepSpeed, ZeRO-1 with 2 ranks: how long save_checkpoint takes in
-the slower rank. Nebula's calls: what asking takes where a thousand tags lie. Incremental saves of a
-state whose half is frozen: bytes that go to the disk; also to XFS and Btrfs, if it is root who runs
-this, mounted from files. --quick shows only that it works: its numbers mean nothing.
+in blocks of 10 steps, every second one with a save in it: the time that a block takes beyond the
+one before it is the cost of `save_steps=10`. DeepSpeed, ZeRO-1 with 2 ranks: how long
+save_checkpoint takes in the slower rank. Nebula's calls: how long a query takes where a thousand
+tags lie. Incremental saves of a state of which half is frozen: bytes that go to the disk; also to
+XFS and Btrfs, mounted from files, if run as root. --quick shows only that it works: its numbers
+mean nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from pawl.compat import nebula
 
 HERE = Path(__file__).parent
 PARTS = ("trainer", "lightning", "deepspeed", "tags", "incremental")
-PROCESS_S_MAX = 900.0  # of one; more is a hang
+PROCESS_S_MAX = 900.0  # longest run of one process; a longer one is a hang
 
 
 @dataclass(frozen=True)
@@ -43,15 +45,15 @@ class Sizes:
     trainer: tuple[int, int]  # layers and width of the model
     lightning: tuple[int, int]  # blocks and width
     deepspeed: tuple[int, int]  # blocks and width
-    tags: int  # that a root has when it is asked for them
-    frozen: int  # bytes of a state's half
+    tags: int  # tags in a root whose list is requested
+    frozen: int  # bytes of the frozen half of a state
 
 
 FULL = Sizes(
     3, 5, trainer=(4, 512), lightning=(10, 608), deepspeed=(10, 608), tags=1000, frozen=256 << 20
 )
 QUICK = Sizes(1, 1, trainer=(1, 64), lightning=(1, 64), deepspeed=(1, 64), tags=20, frozen=8 << 20)
-ASKED = 15  # times
+ASKED = 15  # repetitions of each query
 
 
 class Ways:
@@ -79,7 +81,7 @@ class Ways:
                     self._found[name].setdefault(key, []).extend(values)
 
     def extra_s(self, name: str) -> list[float]:
-        """Of each pair: what the block with a save took beyond the one without."""
+        """For each pair: seconds that the block with a save took beyond the one without."""
         found = self._found[name]
         return [b - a for a, b in zip(found["plain"], found["saved"], strict=True)]
 
@@ -94,7 +96,9 @@ class Ways:
 def measure_blocks(
     report: Report, key: str, title: str, ways: Ways, goals: dict[str, float]
 ) -> None:
-    """Rows of a framework that trains in blocks. goals: ours to each of the others, at most."""
+    """Rows of a framework that trains in blocks. goals: largest ratio of Pawl's
+    cost to each other way's.
+    """
     *others, ours = ways.names
     mb = ways.size_bytes / 1e6
     report.title(f"{title}, {mb:.0f} MB: seconds that 10 steps with a save take more than without")
@@ -104,7 +108,7 @@ def measure_blocks(
         count = len(ways.extra_s(name))
         report.note(f"{key}_{name}_s", f"{name}, median of {count}", seconds, "s")
     for name in others:
-        # Where noise made ours cheaper than nothing, it is nothing.
+        # Where noise makes Pawl's cost negative, it counts as 0.
         ratio = max(0.0, extra[ours]) / extra[name]
         report.at_most(f"{key}_to_{name}", f"ours to {name}", ratio, goals[name], "x")
 
@@ -151,7 +155,7 @@ def measure_tags(report: Report, folder: Path, count: int) -> None:
 
 @contextlib.contextmanager
 def mounted(kind: str, folder: Path, size_bytes: int) -> Iterator[Path | None]:
-    """A disk with that file system, in a file of folder; None where that cannot be had."""
+    """A disk with that file system, in a file of folder; None where it cannot be mounted."""
     image, disk = folder / f"{kind}.image", folder / kind
     disk.mkdir()
     with image.open("wb") as file:
@@ -172,7 +176,9 @@ def mounted(kind: str, folder: Path, size_bytes: int) -> Iterator[Path | None]:
 
 
 def measure_incremental(report: Report, folder: Path, half_bytes: int, disk: str = "") -> None:
-    """What the agent writes for saves of which a half is as it was, and for whole ones."""
+    """Rows: bytes that the agent writes for incremental saves of a state half
+    unchanged, and for full ones.
+    """
     written: dict[int, list[float]] = {1: [], 100: []}
     took: dict[int, list[float]] = {1: [], 100: []}
     frozen = torch.randn(half_bytes // 4)
@@ -187,7 +193,7 @@ def measure_incremental(report: Report, folder: Path, half_bytes: int, disk: str
                 begun = time.perf_counter()
                 if not save.wait("durable", PROCESS_S_MAX):
                     sys.exit(f"frameworks: step {step} does not become durable: {save.error}")
-                if step > 1:  # the first one is whole, and pages are new
+                if step > 1:  # the first save is a full one, and its pages are new
                     took[full_every].append(time.perf_counter() - begun)
                     written[full_every].append(bytes_written(root) - before)
             ckpt.restore({"state": (state := {"frozen": frozen * 0, "live": live * 0})})

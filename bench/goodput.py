@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What an adaptive batch is worth: time to the same loss, beside fixed batches.
+"""The gain by an adaptive batch: time to the same loss, compared with fixed batches.
 
 4 hosts of one rank, network namespaces with links of 1 Gbit/s. Handwritten digits (three layers of
 512, SGD) and the GPT of examples/elastic (AdamW), each with the batch that pawl.elastic chooses,
 and with fixed ones from 32 on, whose learning rates the same rules set. Passes are as long as a
-pass with 32 is worth, and the learning rate falls to nothing over all of them. The loss is 5 %
-above the one that the run with 32 comes to. A run's time is that of its steps, each as long as the
-median of its kind in that run: what else the machine did counts little. --quick shows only that it
-works: its numbers mean nothing.
+pass with 32 is worth, and the learning rate falls to 0 over all of them. The target loss is 5 %
+above the final loss of the run with 32. A run's time is that of its steps, each counted as the
+median of its kind in that run, so that other load on the machine counts little. --quick shows only
+that it works: its numbers mean nothing.
 """
 
 from __future__ import annotations
@@ -29,25 +29,27 @@ USER, ADAPTIVE = 32, 0
 LIMIT_S = 600
 NEVER_S = 10**9
 NEARLY = 1.05
-LAST = 3  # passes whose quality is a run's
+LAST = 3  # last passes of a run; their quality is the run's
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is trained."""
+    """A model to train."""
 
     name: str
     passes: int
     grid: tuple[int, ...]  # fixed batches
-    refit_s: float  # between looks for a better batch: a sixtieth of a run; 30 is for one of hours
+    # Seconds between looks for a better batch: a sixtieth of a run; the default,
+    # 30, is for one of hours.
+    refit_s: float
 
 
 TASKS = (
     Task("digits", 20, (USER, 64, 128, 256, 512, 1024), 0.1),
     Task("gpt", 8, (USER, 64, 128, 256), 0.5),
 )
-Run = list[dict[str, Any]]  # a pass each
-Found = dict[int, list[Run]]  # by batch, a run a seed
+Run = list[dict[str, Any]]  # one entry a pass
+Found = dict[int, list[Run]]  # batch -> a run for each seed
 
 
 def collect(hosts: Hosts, task: Task, seeds: int) -> Found:
@@ -67,7 +69,9 @@ def collect(hosts: Hosts, task: Task, seeds: int) -> Found:
 
 
 def time_to(run: Run, target: float) -> float:
-    """Seconds of steps, in proportion within the pass that reaches it; inf: none does."""
+    """Seconds of steps until a run reaches target, in proportion within the last
+    pass; inf: never.
+    """
     before, seconds = math.inf, 0.0
     for one in run:
         loss, took = one["loss"], one["seconds"]
@@ -79,17 +83,17 @@ def time_to(run: Run, target: float) -> float:
 
 
 def target_of(run: Run) -> float:
-    """Of the loss that it comes to in the end, a little more."""
+    """The target loss: NEARLY times the final one of a run."""
     return quality([run], "loss") * NEARLY
 
 
 def quality(runs: list[Run], what: str) -> float:
-    """Of the last passes of all runs."""
+    """The mean of a quantity over the last passes of all runs."""
     return statistics.fmean(one[what] for run in runs for one in run[-LAST:])
 
 
 def mean_batch(runs: list[Run]) -> float:
-    """Samples a step."""
+    """Mean number of samples in a step."""
     made = [(batch, n) for run in runs for one in run for batch, _, n in one["made"]]
     return sum(batch * n for batch, n in made) / sum(n for _, n in made)
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What saving costs a GPT-2-shaped training: stalls and seconds to durable, and a run's wall time.
+"""How much saving costs a GPT-2-shaped training: stalls, seconds to durable, and a run's wall time.
 
 Each way (torch.save with fsync, torch.distributed.checkpoint's async_save, Pawl) runs in processes
 of its own, in turns, the order alternated. Sizes: model and AdamW state of 0.5, 1.5 and 6 GB, the
-first save of a process and later ones apart; what training sees of a save is all that its steps
-take longer than usual until the save is durable. 20.6 GB, of which no copy fits into memory: pawl
+first save of a process and later ones apart; a save's cost to training is all that its steps take
+longer than usual until the save is durable. 20.6 GB, of which no copy fits into memory: Pawl
 streams it, as torch.save does; left out where memory or disk is too small. Runs: 20 steps with four
 checkpoints, on 1, 2 and 4 ranks, against the same run without any. --quick shows only that it
 works: its numbers mean nothing.
@@ -29,19 +29,19 @@ SCRIPT = Path(__file__).with_name("_headline.py")
 PARTS = ("sizes", "streamed", "run")
 WAYS = ("torch", "dcp", "pawl")
 TITLES = {"torch": "torch.save", "dcp": "DCP async_save", "pawl": "pawl"}
-SPARE_BYTES = 1_200_000_000  # of memory, and on the disk
-PROCESS_S_MAX = 1200.0  # of one; more is a hang
+SPARE_BYTES = 1_200_000_000  # memory, and space on the disk, that must remain free
+PROCESS_S_MAX = 1200.0  # longest run of one process; a longer one is a hang
 
 
 @dataclass(frozen=True)
 class Sizes:
-    shapes: dict[str, tuple[int, int]]  # GB -> blocks and width of GPT-2's kind
+    shapes: dict[str, tuple[int, int]]  # GB -> blocks and width, as in GPT-2
     rounds: int  # processes of each way
-    saves: int  # in each, the first included
+    saves: int  # saves in each process, the first included
     streamed: tuple[int, int]  # blocks and width
     run: tuple[int, int, int]  # blocks, width and steps of a run
     worlds: tuple[int, ...]  # ranks of runs
-    runs: int  # of each way
+    runs: int  # runs of each way
 
 
 FULL = Sizes(
@@ -65,7 +65,7 @@ QUICK = Sizes(
 
 
 def run_way(folder: Path, what: str, way: str, numbers: tuple[int, ...], ranks: int = 0) -> Any:
-    """What a process of a way measured, or ranks of them."""
+    """Runs one way in a process, or as so many ranks; returns the measurements."""
     folder.mkdir()
     arguments = (what, way, folder, *numbers)
     job = f"headline-{folder.name}"
@@ -107,7 +107,7 @@ def measure_size(report: Report, sizes: Sizes, folder: Path, gb: str) -> None:
 
 
 def fits(size_bytes: int, folder: Path) -> bool:
-    """A state in memory, and two of its checkpoints on the disk."""
+    """Whether memory has room for a state, and the disk for two of its checkpoints."""
     available = re.search(r"MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text())
     assert available
     memory, disk = int(available[1]) << 10, shutil.disk_usage(folder).free
@@ -116,7 +116,7 @@ def fits(size_bytes: int, folder: Path) -> bool:
 
 def measure_streamed(report: Report, sizes: Sizes, folder: Path) -> None:
     blocks, width = sizes.streamed
-    size_bytes = 12 * 12 * blocks * width**2  # its matrices, in 32 bits, and AdamW's two moments
+    size_bytes = 12 * 12 * blocks * width**2  # matrices in 32 bits, and AdamW's two moments
     title = f"{size_bytes / 1e9:.3g} GB, without a copy in memory"
     if not fits(size_bytes, folder):
         report.title(f"{title}: left out, memory or disk is too small here")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Real injections into ranks that talk: how many hang, and how soon who it was is named.
+"""Real faults injected into running ranks: how many ranks hang, and how soon the lost one is named.
 
-What runs is tests/python/test_injections.py, 200 times (20 minutes): ranks, links, servers and
-launchers are killed, stopped, cut off or do something else than the others, in the middle of every
-collective, save and shutdown. --quick has 20 of them.
+The program that runs is tests/python/test_injections.py, 200 times (20 minutes): ranks, links,
+servers and launchers are killed, stopped, cut off or do something else than the others, in the
+middle of every collective, save and shutdown. --quick has 20 of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def count(text: str, what: str) -> int:
 
 
 def run_tests(quick: bool, times: Path) -> str:
-    """pytest's last line; what failed, and what was skipped, goes to stderr."""
+    """Runs the tests; returns pytest's last line. Failures and skipped tests go to stderr."""
     env = os.environ | {"PAWL_INJECTIONS": str(times)}
     env.pop("PAWL_LONG", None)
     if not quick:

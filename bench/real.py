@@ -4,11 +4,11 @@
 8 jobs of pawl.elastic train small real models (_real_job.py) whose steps an accelerator paces. The
 same jobs arrive at the same times under three ways to share the slots: by the policy pawl; each
 with an equal part of the slots, as it comes; and first come, first served, each with the replicas
-that its user asks for. All let the batch follow the goodput, so that only replicas differ. Short
-jobs are many and long ones few, in an order, and at times, that the seed draws.
+that its user requests. All let the batch follow the goodput, so that only replicas differ. Short
+jobs are many and long ones few; their order and times are drawn by the seed.
 
-Then the scheduler of this machine itself: from `pawl submit` to the first line of the script,
-beside the script's own start; and `pawl ls` where many jobs wait.
+Then the scheduler itself: the time from `pawl submit` to the script's first line, compared with the
+script's own start; and `pawl ls` where many jobs wait.
 
 --quick: shows that it works; its numbers mean nothing.
 """
@@ -42,11 +42,11 @@ TEXT = HERE.parent / "LICENSE"
 NODES, SLOTS = 4, 4
 SEEDS = (1, 2)
 GAP_S = 15.0  # between two jobs, on average
-# Of a job its seconds on one slot, from and to; how many are such; the replicas that users ask for.
+# Seconds of a job on one slot, from and to; number of such jobs; replicas that their users request.
 SIZES = (((30.0, 60.0), 4, 2), ((90.0, 180.0), 3, 4), ((300.0, 600.0), 1, 8))
-LOG_CHARS = 8000  # of a job that went wrong
-LOOK_S = 0.2  # between two looks at the replicas
-LIMIT_S = 900.0  # of a run
+LOG_CHARS = 8000  # end of the log that is shown of a job that failed
+LOOK_S = 0.2  # seconds between two checks of the replicas
+LIMIT_S = 900.0  # longest run
 GOAL = 0.75
 WAYS = ("pawl", "static", "fifo")
 STARTS = 7
@@ -54,7 +54,7 @@ START_GOAL_S = 0.3
 QUEUED = (1000, 10000)
 LS_GOAL_S = 0.05
 LS_RUNS = 9
-SUBMITTERS = 4  # at once
+SUBMITTERS = 4  # submissions at a time
 PARTS = ("start", "list", "jobs")
 
 
@@ -66,7 +66,7 @@ class Work:
     kind: str
     at_s: float
     epochs: int
-    asked: int  # replicas that its user asks for
+    asked: int  # replicas that its user requests
 
 
 @dataclass
@@ -79,13 +79,14 @@ class Run:
     took_s: float = 0.0
     slots: list[tuple[float, int]] = field(default_factory=list)  # seconds, replicas from then on
     losses: tuple[float, float] = (0.0, 0.0)
-    pauses_s: list[float] = field(default_factory=list)  # what a change of ranks cost the steps
+    # Seconds that each change of ranks delayed the steps.
+    pauses_s: list[float] = field(default_factory=list)
     samples: int = 0
-    stops: list[str] = field(default_factory=list)  # why it was stopped, to start again
+    stops: list[str] = field(default_factory=list)  # reasons why it was stopped, to start again
 
 
 def draw(seed: int, samples: dict[str, int], quick: bool) -> list[Work]:
-    """``samples``: of each kind's data."""
+    """Draws the jobs. ``samples``: number of samples that each kind has."""
     chance = random.Random(seed)
     sizes = [(span, asked) for span, n, asked in SIZES for _ in range(n)]
     kinds = [*KINDS, *KINDS]
@@ -112,7 +113,7 @@ def options_of(way: str, work: Work) -> list[str]:
 
 
 def run_all(way: str, works: Sequence[Work], data: Path, folder: Path) -> list[Run]:
-    """The jobs at their times, to their ends."""
+    """Runs the jobs at their times until all have ended."""
     policy = "pawl" if way == "pawl" else "fifo"
     nodes = ("--nodes", str(NODES), "--slots", str(SLOTS), "--policy", policy)
     runs: list[Run] = []
@@ -156,7 +157,7 @@ def look(ours: Cluster, runs: list[Run], now_s: float) -> None:
 
 
 def judge(ours: Cluster, run: Run) -> None:
-    """Whether it trained: its loss is lower, and each pass had each sample once."""
+    """Checks that a job trained: its loss is lower, and each pass had each sample once."""
     log = ours.run("logs", str(run.job)).stdout
     (run.folder / "log").write_text(log)
     shown = ours.ask("show", str(run.job))
@@ -164,8 +165,9 @@ def judge(ours: Cluster, run: Run) -> None:
     if shown["state"] != "done" or len(said) != 1:
         sys.exit(f"{run.work.name} is {shown['state']}: {log[-LOG_CHARS:]}")
     run.losses = (said[0]["first"], said[0]["last"])
-    steps: dict[int, tuple[float, int]] = {}  # by number: when it was done, by how many
-    seen: dict[tuple[int, int], Counter[int]] = defaultdict(Counter)  # of a pass
+    steps: dict[int, tuple[float, int]] = {}  # step -> time when it was done, ranks
+    # Epoch and turn of a pass -> times each sample was seen.
+    seen: dict[tuple[int, int], Counter[int]] = defaultdict(Counter)
     for path in run.folder.glob("[0-9]*"):
         for line in path.read_text().splitlines():
             at_s, number, ranks, epoch, turn, *indices = json.loads(line)
@@ -199,14 +201,14 @@ FIRST_LINE = "import time; print(time.time(), flush=True)\n"
 
 
 def first_line(script: Path) -> float:
-    """From the script's own start to its first line."""
+    """Seconds from the script's own start to its first line."""
     begun = time.time()
     said = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
     return float(said.stdout) - begun
 
 
 def submitted_line(ours: Cluster, script: Path, *options: str) -> float:
-    """The same from `pawl submit`'s start."""
+    """Seconds from the start of `pawl submit` to the script's first line."""
     begun = time.time()
     job = ours.submit(sys.executable, script, options=options)
     wait_for(lambda: ours.ask("show", str(job))["state"] in OVER, "end of a job", LIMIT_S, LOOK_S)
@@ -259,7 +261,7 @@ def say_list(report: Report, sizes: Sequence[int]) -> None:
                 report.note(key, what, value, "ms", beside)
 
 
-# ---- what is said ----
+# ---- the report ----
 
 
 def describe(run: Run) -> str:
@@ -309,7 +311,7 @@ def say_jobs(
 
 
 def save_data(path: Path) -> dict[str, int]:
-    """What jobs train on, and how many samples that is to each kind."""
+    """Writes the training data; returns the number of samples of each kind."""
     digits = load_digits()
     text = torch.frombuffer(bytearray(TEXT.read_bytes()), dtype=torch.uint8)
     told: dict[str, Any] = {

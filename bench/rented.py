@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Nodes that are rented, in `pawl sim`: spot nodes beside on-demand ones, nodes as jobs make use of
-them, and nodes of two types.
+"""Rented nodes, in `pawl sim`: spot nodes beside on-demand ones, as many nodes as
+jobs can use, and nodes of two types.
 
-Workloads and profiles are those that were published with Pollux (docs/sim.md says where they are
-from): PAWL_PROFILES names a copy. Without one there is nothing to measure.
+Workloads and profiles are those that were published with Pollux (docs/sim.md gives their source):
+PAWL_PROFILES names a copy. Without one there is nothing to measure.
 
 --quick: two workloads.
 """
@@ -18,8 +18,9 @@ from _report import Report, describe_machine, make_parser
 from _simulate import PROGRAM, Workloads, find_profiles, mean, simulate
 
 FIRM = "firm,boot=60"
-LIVES_H = (8, 4, 2)  # of spot nodes; the first is held to the goals
-USES = ("0.5", "0.4", "0.3", "0.2")  # likewise; the first is as usual
+LIVES_H = (8, 4, 2)  # mean lives of spot nodes in hours; the goals are for the first
+# Values of --good-use; the first is the usual one, and the goals are for it.
+USES = ("0.5", "0.4", "0.3", "0.2")
 HEADER = "name,time,application,num_replicas,batch_size"
 
 
@@ -45,7 +46,7 @@ def say_rented(report: Report, workloads: Workloads) -> None:
 
 
 def say_scaled(report: Report, profiles: Path) -> None:
-    """One job of ImageNet alone; by how much each replica is to be made use of."""
+    """Rows: one job of ImageNet alone, for each degree to which a replica must be used."""
     report.title("An ImageNet job, nodes rented as it makes use of them, beside 16 all the time")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "imagenet.csv"
@@ -68,7 +69,7 @@ def say_scaled(report: Report, profiles: Path) -> None:
 
 
 def say_types(report: Report, workloads: Workloads) -> None:
-    """Not held to anything: there are no published profiles of other devices."""
+    """Rows without goals: there are no published profiles of other devices."""
     report.title("Nodes of two types in one optimum: 8 as measured, 8 twice as fast")
     firm = ("--pool", "slow,least=8,most=8", "--pool")
     rows = {

@@ -39,7 +39,7 @@ GIB = 1 << 30
 STEP = 1
 Times = dict[str, list[float]]
 
-own: dist.ProcessGroup | None = None  # for what is measured here: DCP is at work in the other one
+own: dist.ProcessGroup | None = None  # group for measuring: DCP uses the default one meanwhile
 
 
 def step(model: nn.Module, optimizer: torch.optim.Optimizer, width: int) -> None:
@@ -61,7 +61,7 @@ def train(layers: int, width: int) -> tuple[nn.Module, torch.optim.Optimizer]:
 
 
 def slowest(work: Callable[[], Any]) -> float:
-    """Seconds that work took, begun by all ranks together, in the slowest of them."""
+    """Seconds that work takes in the slowest rank; all ranks begin together."""
     dist.barrier(own)
     begun = time.perf_counter()
     work()
@@ -71,7 +71,7 @@ def slowest(work: Callable[[], Any]) -> float:
 
 
 def by_first(work: Callable[[], Any]) -> None:
-    """work, by the first rank alone."""
+    """Does work at the first rank alone."""
     if dist.get_rank() == 0:
         work()
     dist.barrier(own)
@@ -89,7 +89,8 @@ def measure_dcp(folder: Path, layers: int, width: int, rounds: int) -> Times:
     model, optimizer = train(layers, width)
     model_state, optimizer_state = get_state_dict(model, optimizer)
     state = {"model": model_state, "optimizer": optimizer_state}
-    beside = dist.new_group()  # of saves that go on while the model trains in the default one
+    # Group for saves that go on while the model trains in the default one.
+    beside = dist.new_group()
     theirs, raw = folder / "theirs", folder / "raw"
     size = int(sum(p.to_local().nbytes for p in model.parameters()) * 3 * dist.get_world_size())
     numbers = iter(range(1, 1 << 20))
@@ -117,7 +118,8 @@ def measure_dcp(folder: Path, layers: int, width: int, rounds: int) -> Times:
     def emptied() -> None:
         shutil.rmtree(theirs, ignore_errors=True)
         raw.unlink(missing_ok=True)
-        while any((folder / "ours").glob(".pawl.*")):  # the agent deletes the tag before
+        # Waits until the agent has deleted the tag before.
+        while any((folder / "ours").glob(".pawl.*")):
             time.sleep(0.01)
 
     times: Times = {}
@@ -171,7 +173,7 @@ def save_once(folder: Path, layers: int, width: int) -> Times:
 
 
 def restore_cold(folder: Path, layers: int, width: int) -> Times:
-    """Seconds, and bytes that came from the disk, of all ranks."""
+    """Seconds, and bytes that came from the disk, summed over all ranks."""
     model, optimizer = train(layers, width)
     by_first(lambda: (end_agent(folder / "root"), drop_caches(folder)))
     ckpt = pawl.Checkpointer(folder / "root", persist_every=1e9)
@@ -183,7 +185,7 @@ def restore_cold(folder: Path, layers: int, width: int) -> Times:
     return {"seconds": [took], "bytes": [float(read)]}
 
 
-PARTS = ["model", "optimizer"]  # not the generators, which have no shards
+PARTS = ["model", "optimizer"]  # without the generators, which have no shards
 
 
 def bytes_read() -> int:
@@ -213,7 +215,7 @@ def run_rank(rank: int, world: int, folder: Path, name: str, args: tuple[int, ..
 
 
 def in_world(world: int, folder: Path, name: str, *args: int) -> Times:
-    """What a function of this module measures, run by so many forked ranks."""
+    """Runs a function of this module in so many forked ranks; returns its measurements."""
     (folder / "store").unlink(missing_ok=True)
     pids = []
     for rank in range(world):

@@ -28,7 +28,7 @@ RANKS = 2
 KILLS, WIDTH = 5, 2048  # 33.6 MB of parameters, twice as much of AdamW
 QUICK_KILLS, QUICK_WIDTH = 1, 128
 STEPS_MIN = 12  # before a kill: past the second save
-TAIL_CHARS = 4000  # of what a launcher said, when it fails
+TAIL_CHARS = 4000  # end of a failed launcher's output that is shown
 READY = "template: ready"  # `pawl run` says so at PAWL_LOG=debug
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -73,7 +73,8 @@ class Launch:
     def steps(self) -> list[Step]:
         if not self._log.exists():
             return []
-        lines = self._log.read_text().split("\n")[:-1]  # what follows the last end is not whole
+        # Text behind the last line end is not a whole line.
+        lines = self._log.read_text().split("\n")[:-1]
         return [Step(**json.loads(line)) for line in lines]
 
     def tail(self) -> str:
@@ -84,7 +85,9 @@ class Launch:
             raise RuntimeError(f"the launcher ended with {self._process.returncode}")
 
     def wait_for_steps(self, number: int, besides: set[int]) -> list[Step]:
-        """Steps by other pids than besides, once each rank has completed so many."""
+        """Waits until each rank has completed so many steps; returns steps of
+        pids not in besides.
+        """
 
         def of_rank(rank: int) -> list[Step]:
             return [one for one in self.steps() if one.rank == rank and one.pid not in besides]
@@ -110,7 +113,8 @@ class Launch:
 
     def end(self) -> None:
         """Ends the launcher, all that it started, and the workers' agent."""
-        self._process.send_signal(signal.SIGSTOP)  # so that it starts nobody meanwhile
+        # Stopped, the launcher starts no process meanwhile.
+        self._process.send_signal(signal.SIGSTOP)
         started = descendants(self._process.pid)
         self._process.kill()
         self._process.wait()
@@ -122,7 +126,7 @@ class Launch:
 
 
 def descendants(pid: int) -> list[int]:
-    """Processes that pid started, and those that they did."""
+    """All descendants of a process."""
     found = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):  # a process that just ended
@@ -132,7 +136,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def measure(folder: Path, width: int, way: str, rank: int, name: str) -> tuple[float, int]:
-    """One launch, one kill."""
+    """Seconds and lost steps of one launch with one kill."""
     program = find_program()
     assert program is not None, "the program pawl is not installed"
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]

@@ -21,22 +21,24 @@ SIZES = {4096: "4 KiB", 1 << 20: "1 MiB", 25 << 20: "25 MiB", 1 << 30: "1 GiB"}
 # Name, bytes a second each way (the nominal rate), seconds of latency from one process to another,
 # and seconds that a message keeps a host busy.
 LINKS = [
-    # coll_link_default (src/coll/cost.c), from measurements between virtual machines
+    # coll_link_default (src/coll/cost.c), from measurements between virtual machines.
     ("1 Gbit/s, TCP", 125e6, 85e-6, 42.6e-6),
-    # assumed: physical machines, the kernel's TCP, one switch
+    # Assumed: physical machines, the kernel's TCP, one switch.
     ("25 Gbit/s, TCP", 3.125e9, 25e-6, 5e-6),
-    # about what AWS named for MPI on c5n.18xlarge when it announced EFA (2019); the message assumed
+    # About the latency that AWS gave for MPI on c5n.18xlarge when it announced EFA (2019); the time
+    # of a message is assumed.
     ("100 Gbit/s, EFA", 12.5e9, 15e-6, 1e-6),
-    # HDR; latency as of MPI in vendors' guides (osu_latency: 1.06 µs, QLogic); the message assumed
+    # HDR; latency as of MPI in vendors' guides (osu_latency: 1.06 µs, QLogic); the
+    # time of a message is assumed.
     ("200 Gbit/s, InfiniBand", 25e9, 1.5e-6, 0.3e-6),
 ]
 
-# way -> whether a group takes it; seconds simulated, by the model, bound
+# Way -> whether a group chooses it; seconds simulated, seconds by the model, bound.
 Times = dict[str, tuple[bool, float, float, float]]
 
 
 def run_plans(hosts_max: int) -> dict[tuple[int, int, int], Times]:
-    """By link, hosts and bytes. Ways with servers are called by how many."""
+    """Times by link, hosts and bytes. A way with servers is named by their number."""
     numbers = [str(number) for link in LINKS for number in link[1:]]
     done = subprocess.run(
         [build(PROGRAM), str(hosts_max), *numbers], check=True, capture_output=True, text=True
@@ -57,12 +59,12 @@ def format_time(seconds: float) -> str:
 
 
 def seconds(times: Times, way: str) -> float:
-    """As carried out, or by the model."""
+    """The time as carried out, or by the model if it was not."""
     return times[way][1] or times[way][2]
 
 
 def describe(times: Times) -> str:
-    """All ways; by the model alone where they were not carried out, in brackets."""
+    """The times of all ways; in brackets those by the model alone."""
     parts = []
     for way, (_, took, model, _) in times.items():
         parts.append(f"{way} {format_time(took)}" if took else f"{way} ({format_time(model)})")
@@ -70,14 +72,15 @@ def describe(times: Times) -> str:
 
 
 def off_by(times: Times, shares: bool) -> float:
-    """How far the model is from what was carried out, by the worst way of ours; direct only where
-    there is a share for each, which it takes for granted."""
+    """The worst ratio of the model to the simulation, over our ways. direct counts only where each
+    host has a share, as the model assumes.
+    """
     found = [times[way] for way in OURS if way in times and (way != "direct" or shares)]
     return max(max(took / model, model / took) for _, took, model, _ in found if took)
 
 
 def lost(times: Times) -> float:
-    """By how much the way that a group takes is slower than the fastest of ours."""
+    """The time of the way that a group chooses, divided by that of our fastest way."""
     chosen = next(seconds(times, way) for way in OURS if way in times and times[way][0])
     return chosen / min(seconds(times, way) for way in OURS if way in times)
 

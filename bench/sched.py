@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The scheduler: Pawl's policy beside those that were published, in `pawl sim`.
+"""The scheduler: Pawl's policy compared with published ones, in `pawl sim`.
 
-Workloads and profiles are those that were published with Pollux (docs/sim.md says where they are
-from): PAWL_PROFILES names a copy. Without one, what needs them is left out. Deciding for large
+Workloads and profiles are those that were published with Pollux (docs/sim.md gives their source):
+PAWL_PROFILES names a copy. Without one, rows that need them are left out. Deciding for large
 clusters is measured by bench/solve.py in full; here are the rows that it shares.
 
-What nodes cost that are rented is measured by bench/rented.py.
+The cost of rented nodes is measured by bench/rented.py.
 
 --quick: two workloads, and Pollux with one seed at two loads.
 """
@@ -67,7 +67,7 @@ POLLUX = (2088.77, 3322.94, 2188.49, 2720.98, 2673.70, 2446.13)
 COLUMNS = ("avg_jct_s", "makespan_s", "p99_jct_s")
 SEEDS = 3
 FRONT = ("0.125", "0.25", "0.5", "1", "2", "4", "8", "16")
-CLUSTERS = 1000  # small ones, of several types
+CLUSTERS = 1000  # number of small clusters, of several types
 LARGE = (10000, 1, 10000)  # jobs, types, slots
 GAP = 0.1  # percent
 
@@ -99,7 +99,7 @@ def say_pollux(report: Report, seeds: Sequence[Sequence[Row]]) -> None:
 
 
 def say_race(report: Report, load: str, ours: Sequence[Row], others: dict[str, list[Row]]) -> None:
-    """Beside Pollux, whose rows are those of all seeds."""
+    """Rows: comparison with Pollux, whose rows are of all seeds."""
     goals = {"0.5": (1.0, 1.05), "1.0": (0.93, 1.03)}.get(load, (0.93, 1.05))
     report.title(f"Load {load}: average completion of pawl, and of others beside it")
     about = f"99 % {mean(ours, 'p99_jct_s'):.0f} s, makespan {mean(ours, 'makespan_s'):.0f} s"
@@ -198,7 +198,9 @@ def say_front(report: Report, workloads: Workloads) -> None:
 
 
 def say_walls(report: Report, workloads: Workloads) -> None:
-    """Each policy alone, workload by workload; the program has one thread."""
+    """Rows: the wall time of each policy alone, workload by workload; the program
+    has one thread.
+    """
     report.title("`pawl sim`, one workload: CPU seconds of the longest (profiles are read in it)")
     goals = {"fifo": 0.1, "tiresias": 0.1, "optimus": 0.1, "pawl": 2.0, "pollux": 60.0}
     for policy, goal in goals.items():
@@ -209,7 +211,7 @@ def say_walls(report: Report, workloads: Workloads) -> None:
 
 
 def time_one(workloads: Workloads, policy: str, number: int) -> tuple[float, float]:
-    """CPU and wall seconds."""
+    """CPU and wall seconds of one run."""
     before, begun = os.times(), time.perf_counter()
     workloads.run_one(policy, number)
     after, wall = os.times(), time.perf_counter() - begun
@@ -243,7 +245,7 @@ def say_deciding(report: Report, quick: bool) -> None:
 
 
 def say_published(report: Report, profiles: Path, quick: bool) -> None:
-    """All that needs the published workloads."""
+    """Rows of everything that needs the published workloads."""
     workloads = Workloads(profiles, (1, 2) if quick else (1, 2, 3, 4, 5, 6))
     say_walls(report, workloads)
     loads = ("0.5", "1.0") if quick else ("0.5", "1.0", "1.5", "2.0")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Dividing slots among jobs: the time of one core that it takes, and how far it may be from the
-least cost. Jobs are made up (bench/solve_bench.c). First the solver alone, which is given what each
-choice costs; then whole rounds of the policy pawl, with goodput and placing, when it remembers most
-of what jobs told and when it remembers nothing.
+"""Dividing slots among jobs: the CPU time that it takes, and how far the result may be from the
+least cost. Jobs are made up (bench/solve_bench.c). First the solver alone, which is given the cost
+of each choice; then whole rounds of the policy pawl, with goodput and placing, with most of the
+jobs' reports remembered and with none.
 
 --quick leaves out clusters of over 10,000 slots.
 """
@@ -18,15 +18,16 @@ PROGRAM = "bench/solve_bench"
 GAP = 0.1  # percent, at most
 QUICK = 10000
 
-# (jobs, types, slots): milliseconds, at most, by the median
+# (jobs, types, slots) -> largest median, in milliseconds.
 GOALS = {(160, 1, 64): 2.0, (1000, 1, 2048): 20.0, (10000, 1, 10000): 100.0}
-COLD_MS = 5000.0  # of a first round, at most
+COLD_MS = 5000.0  # longest first round
 Size = tuple[int, int, int]
 
 
 def run_sizes(slots_max: int) -> dict[str, dict[Size, list[float]]]:
-    """By what, then by jobs, types and slots: milliseconds, the median and the longest; relative
-    gap; of rounds also the milliseconds of the first one."""
+    """Results by program part, then by jobs, types and slots: median and longest milliseconds,
+    relative gap; for rounds also the milliseconds of the first one.
+    """
     done = subprocess.run(
         [build(PROGRAM), str(slots_max)], check=True, capture_output=True, text=True
     )
@@ -38,8 +39,10 @@ def run_sizes(slots_max: int) -> dict[str, dict[Size, list[float]]]:
 
 
 def run_optima(clusters: int) -> tuple[int, int]:
-    """Of so many small random clusters: those whose optimum was found, and those where what was
-    found is as good, or inside the gap that was proven; by trying all there is."""
+    """Of so many small random clusters: the number whose optimum was found, and the number whose
+    result is the optimum or within the proven gap of it. The optimum is found by trying all
+    choices.
+    """
     done = subprocess.run(
         [build(PROGRAM), "optima", str(clusters)], check=True, capture_output=True, text=True
     )

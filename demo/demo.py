@@ -25,13 +25,13 @@ BIN = Path(sys.executable).parent
 STEPS = 120
 KILL_WORKER_AT = 45
 KILL_ALL_AT = 85
-PATIENCE_S = 240  # of one wait: far more than it takes, and then it failed
+PATIENCE_S = 240  # longest wait for an event: far more than it takes; then the demo has failed
 
 Event = dict[str, Any]
 
 
 def events(run: Path, rank: int) -> list[Event]:
-    """What a rank wrote, in the order in which it did."""
+    """A rank's events, in the order in which it wrote them."""
     path = run / f"log.rank{rank}"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -63,7 +63,7 @@ def finish(job: subprocess.Popen[bytes]) -> None:
 
 
 def kill_pids(run: Path, pids: list[int]) -> Event:
-    """SIGKILLs processes of a run; recovery() says later what that cost."""
+    """Kills processes of a run by SIGKILL; recovery() adds the cost of the kill later."""
     before = max(e["step"] for e in events(run, 0) if e["event"] == "step")
     at = time.time()
     for pid in pids:
@@ -72,7 +72,7 @@ def kill_pids(run: Path, pids: list[int]) -> Event:
 
 
 def recovery(run: Path, kill: Event) -> None:
-    """Fills in when the first step after a kill was done, and how many steps were done twice."""
+    """Adds to a kill the time of the first step after it, and the number of steps done twice."""
     after = [e for e in events(run, 0) if e["time"] > kill["time"] and e["event"] == "step"]
     alive = [e for e in events(run, 0) if e["event"] == "start" and e["time"] > kill["time"]]
     begun = alive[0]["time"]
@@ -107,7 +107,7 @@ def same_weights() -> bool:
 
 
 def table(stalls: Event, kills: list[Event]) -> str:
-    """What the demonstration measured, for people."""
+    """The demonstration's measurements, for people."""
     ms = {name: 1e3 * statistics.median(values) for name, values in stalls["stall"].items()}
     call = {name: 1e3 * statistics.median(values) for name, values in stalls["call"].items()}
     size, count = stalls["bytes"] / 2**20, len(stalls["stall"]["pawl"])

@@ -10,7 +10,8 @@ from torch import nn
 from torch.nn import functional
 
 VOCABULARY = 256  # bytes
-CORPUS_BYTES = 8 << 20  # read at most so much: enough for a demonstration, the same on every start
+# Bytes read at most: enough for a demonstration, and the same on every start.
+CORPUS_BYTES = 8 << 20
 
 
 class Block(nn.Module):
@@ -27,7 +28,7 @@ class Block(nn.Module):
         self.down = nn.Linear(4 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(batch, time, width) to the same shape."""
+        """Maps (batch, time, width) to the same shape."""
         batch, time, width = x.shape
         q, k, v = (
             t.view(batch, time, self.heads, width // self.heads).transpose(1, 2)
@@ -39,7 +40,7 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    """Bytes in, logits of the next byte out."""
+    """Maps bytes to the logits of the next byte."""
 
     def __init__(
         self, width: int = 256, layers: int = 4, heads: int = 4, context: int = 128
@@ -53,7 +54,7 @@ class Gpt(nn.Module):
         self.head = nn.Linear(width, VOCABULARY, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(batch, time) int64 to (batch, time, VOCABULARY) float32."""
+        """Maps (batch, time) int64 to (batch, time, VOCABULARY) float32."""
         h = self.bytes(x) + self.places(torch.arange(x.shape[1], device=x.device))
         for block in self.blocks:
             h = block(h)
@@ -71,7 +72,7 @@ def corpus() -> torch.Tensor:
 
 
 def batch(data: torch.Tensor, step: int, rank: int, size: int, context: int) -> torch.Tensor:
-    """The (size, context + 1) int64 bytes that rank sees at step: the same after a restart."""
+    """The (size, context + 1) int64 bytes of a rank at a step: the same after a restart."""
     generator = torch.Generator().manual_seed(1_000_003 * step + rank)
     starts = torch.randint(len(data) - context - 1, (size,), generator=generator)
     return torch.stack([data[s : s + context + 1] for s in starts.tolist()]).long()

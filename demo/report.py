@@ -104,7 +104,7 @@ def _draw_stalls(ax: plt.Axes, stalls: Event) -> None:
 
 
 def draw(path: Path, out: Path, stalls: Event, kills: list[Event]) -> None:
-    """Writes the picture to path from what lies in out."""
+    """Draws the picture from the files in out, and writes it to path."""
     straight, killed = (_events(out / run) for run in ("straight", "killed"))
     fig, axes = plt.subplots(3, 1, figsize=(9, 11), height_ratios=[3, 3, 1.6])
     for ax in axes:

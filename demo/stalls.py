@@ -1,7 +1,7 @@
-"""What a save costs training: Pawl, torch.save with fsync, and DCP's async_save, in turns.
+"""How long a save stalls training: Pawl, torch.save with fsync, and DCP's async_save, in turns.
 
 Prints one JSON object: for each way the seconds of each save call, and the seconds that each save
-held up training: the call, and the next step beyond what an undisturbed step takes.
+held up training: the call, and the next step beyond the time of an undisturbed step.
 """
 
 from __future__ import annotations

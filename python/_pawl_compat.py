@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-# Import name -> module of ours that it stands for. A name comes in when its module is there, with a
-# stub in pawl/compat/stubs.
+# Import name -> the module of ours that stands in for it. A name is listed once its module exists
+# and has a stub in pawl/compat/stubs.
 NAMES = {
     "adaptdl": "pawl.compat.adaptdl",
     "nebulaml": "pawl.compat.nebula",
@@ -29,12 +29,12 @@ VARIABLE = "PAWL_COMPAT"
 FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pawl-compat.conf")
 STUBS = os.path.join("pawl", "compat", "stubs")
 
-at_start = False  # pawl-compat.pth was read when this interpreter started
-_told: set[str] = set()  # names whose other package was mentioned
+at_start = False  # True: this interpreter read pawl-compat.pth at its start
+_told: set[str] = set()  # names whose other package has been mentioned
 
 
 def install(starting: bool = False) -> None:
-    """Puts the finders in their places, unless they are there."""
+    """Puts the finders in their places, unless they are there already."""
     global at_start
     at_start = at_start or starting
     if not any(isinstance(finder, (_Listener, _Provider)) for finder in sys.meta_path):
@@ -43,7 +43,7 @@ def install(starting: bool = False) -> None:
 
 
 def words() -> "list[tuple[str, str, str]]":
-    """What the user said, as (name, choice, where): in the file, then in the variable.
+    """The user's choices, as (name, choice, where): those in the file, then those in the variable.
 
     Both hold words like ``nebulaml=pawl``. The name is empty where a choice stands alone.
     """
@@ -58,8 +58,8 @@ def words() -> "list[tuple[str, str, str]]":
 def choices() -> "dict[str, tuple[str, str]]":
     """Name -> the choice that holds, and where it was made.
 
-    A choice alone is for every name. Words that mean nothing are passed over: this is the middle of
-    somebody's import. `pawl compat` names them.
+    A choice without a name is for every name. Words without a meaning are ignored, since this runs
+    in the middle of somebody's import; `pawl compat` names them.
     """
     found = {}
     for name, choice, source in words():
@@ -72,7 +72,7 @@ def _read() -> str:
     try:
         with open(FILE, encoding="utf-8", errors="replace") as file:
             return file.read()
-    except OSError:  # the usual case: nothing was ever switched
+    except OSError:  # the usual case: the user has made no choice
         return ""
 
 
@@ -81,7 +81,9 @@ def _choice(name: str) -> "str | None":
 
 
 def find_other(name: str) -> "ModuleSpec | None":
-    """What the other finders have under a top-level name; stubs of ours do not count."""
+    """The spec that other finders have for a top-level name, None if none has; our
+    stubs do not count.
+    """
     from importlib.machinery import PathFinder
 
     path = [entry for entry in sys.path if not entry.rstrip(os.sep).endswith(STUBS)]
@@ -95,7 +97,7 @@ def find_other(name: str) -> "ModuleSpec | None":
 
 
 def is_whole() -> bool:
-    """Whether there is a pawl to provide anything: what is left of a removed one is no package."""
+    """Whether the package pawl is there; the leftovers of a removed one are no package."""
     from importlib.util import find_spec
 
     spec = sys.modules["pawl"].__spec__ if "pawl" in sys.modules else find_spec("pawl")
@@ -103,7 +105,7 @@ def is_whole() -> bool:
 
 
 def stand_in(name: str) -> None:
-    """For a stub: puts the module that its name stands for in its place."""
+    """Called by a stub: puts the module that the stub's name stands for in its place."""
     from importlib.util import module_from_spec
 
     install()
@@ -118,7 +120,7 @@ def stand_in(name: str) -> None:
 
 
 class _Listener:
-    """First on sys.meta_path."""
+    """The finder that is first on sys.meta_path."""
 
     def find_spec(
         self, name: str, path: object = None, target: object = None
@@ -128,7 +130,7 @@ class _Listener:
             return None
         try:
             return self._listen(name, root)
-        except Exception:  # then the others answer, as if this were not here
+        except Exception:  # the other finders answer, as if this one were not here
             return None
 
     def _listen(self, name: str, root: str) -> "ModuleSpec | None":
@@ -144,7 +146,9 @@ class _Listener:
         return None
 
     def _submodule(self, name: str, root: str) -> "ModuleSpec | None":
-        """Found along the parent's __path__ it would be a second copy of the module."""
+        """The spec of a submodule. Along the parent's __path__ Python would load a
+        second copy of it.
+        """
         from importlib.util import find_spec
 
         ours = sys.modules.get(NAMES[root])
@@ -155,7 +159,7 @@ class _Listener:
 
 
 class _Provider:
-    """Last on sys.meta_path: asked only when nobody else knows the name."""
+    """The finder that is last on sys.meta_path: asked only when no other one knows the name."""
 
     def find_spec(
         self, name: str, path: object = None, target: object = None
@@ -165,7 +169,8 @@ class _Provider:
         try:
             if _choice(name) == "off" or not is_whole():
                 return None
-            return find_other(name) or _alias(name, NAMES[name])  # some finder may stand behind
+            # Another finder may stand behind this one.
+            return find_other(name) or _alias(name, NAMES[name])
         except Exception:
             return None
 
@@ -177,7 +182,7 @@ class _Loader:
         self.real = real
 
     def create_module(self, spec: "ModuleSpec") -> None:
-        return None  # the default one, which is dropped below
+        return None  # Python makes a module, which exec_module drops
 
     def exec_module(self, module: "ModuleType") -> None:
         from importlib import import_module
@@ -202,7 +207,7 @@ def _alias(name: str, real: str) -> "ModuleSpec":
 
 def _tell(name: str, other: "ModuleSpec") -> None:
     _told.add(name)
-    if os.environ.get("RANK", "0") != "0":  # one rank says it for all
+    if os.environ.get("RANK", "0") != "0":  # rank 0 says it for all ranks
         return
     import logging
 

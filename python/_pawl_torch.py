@@ -1,11 +1,11 @@
-"""What torch calls when it is imported (entry point torch.backends), so that it knows the backend
+"""Entry point of torch.backends: torch calls it while it is imported, so that it knows the backend
 "pawl". It stands outside of the package: no import of torch may fail because something in there is
 broken, or gone.
 """
 
 
 def autoload() -> None:
-    """Registers the backend; says so, and no more, if that fails."""
+    """Registers the backend; if that fails, prints a message and does no more."""
     try:
         from pawl import _register
 

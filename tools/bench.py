@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Runs the benchmarks of bench/ and writes docs/benchmarks.md from what they print.
+"""Runs the benchmarks of bench/ and writes docs/benchmarks.md from their output.
 
 A benchmark is an executable or a .py file in bench/ whose name does not begin with "_". Called with
 --json it prints a table for people and, as its last line, one JSON object with name, runs, metrics,
-ratios, bound and setting. Names on the command line run only those: the sections of others stay.
---from FILE [COMMIT] writes the section of a benchmark that was run elsewhere, at that commit or at
-this one: FILE has what it printed.
+ratios, bound and setting. Names on the command line run only those: other sections stay. --from
+FILE [COMMIT] writes the section of a benchmark that was run elsewhere, at that commit or at this
+one: FILE has its output.
 """
 
 import json
@@ -22,11 +22,11 @@ HEAD = """# Benchmarks
 Written by `make bench`; do not edit. Each section is one run of one benchmark, at the commit that
 it names; values are medians.
 """
-BENCH_SECONDS_MAX = 3600  # of one benchmark
+BENCH_SECONDS_MAX = 3600  # limit of one benchmark
 
 
 def list_benchmarks() -> dict[str, list[str]]:
-    """Name and command of each."""
+    """Returns name and command of each benchmark."""
     found = {}
     for path in sorted((ROOT / "bench").glob("*")):
         if path.name.startswith(("_", ".")) or not path.is_file():
@@ -39,7 +39,8 @@ def list_benchmarks() -> dict[str, list[str]]:
 
 
 def run_benchmark(command: list[str]) -> dict:
-    """Passes the table on as it comes; the object of the last line, and the table as "text"."""
+    """Runs a command, and prints its table as it comes. Returns the object of the last line, with
+    the table as "text"."""
     lines = []
     command = [*command, "--json"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
@@ -55,17 +56,17 @@ def run_benchmark(command: list[str]) -> dict:
 
 
 def read_result(lines: list[str]) -> dict:
-    """The object of the last line, and what stands before it as "text"."""
+    """Returns the object of the last line, with the lines before it as "text"."""
     return {**json.loads(lines[-1]), "text": "".join(lines[:-1]).strip("\n")}
 
 
 def format_section(result: dict, commit: str) -> str:
-    """One benchmark's section of the document."""
+    """Returns the section of a benchmark in the document."""
     return f"## {result['name']}\n\nAt commit {commit}.\n\n```text\n{result['text']}\n```\n"
 
 
 def write_section(name: str, section: str) -> None:
-    """Puts a section in, or into the place of the one that it had."""
+    """Adds a section to the document, or replaces the benchmark's earlier one."""
     text = REPORT.read_text(encoding="utf-8") if REPORT.exists() else ""
     parts = re.split(r"^(?=## )", text, flags=re.MULTILINE)[1:]
     sections = {part.split("\n", 1)[0][3:]: part.rstrip("\n") + "\n" for part in parts}

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Says what `pawl submit --check` makes of job files that others wrote, such as SkyPilot's users.
+"""Tells how `pawl submit --check` judges job files that others wrote, such as SkyPilot's users.
 
     python tools/jobfiles.py FOLDER...
 
 Walks the folders for YAML files that look like job files, leaves out those with equal content, and
 gives each to the program: as it is, and, where it asks for variables (`NAME has no value`), once
 more with all of them given. Prints how many pass, and how many are refused for which reason. A file
-may have several reasons; only the first 20 mistakes of a file are told. Nothing is submitted, and
-nothing is written.
+may have several reasons; the program names only the first 20 mistakes of a file. Nothing is
+submitted, and nothing is written.
 
 A file looks like a job file if it has `run`, `setup` or `resources` at its left edge, and more than
 half of all keys there are SkyPilot's or Pawl's.
@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 BYTES_MAX = 1 << 20  # docs/jobs.md: no job file has more
 LIMIT_S = 60
-ROUNDS_MAX = 20  # of asking for variables; each tells 20 mistakes at most
+ROUNDS_MAX = 20  # rounds of asking for variables; each round names 20 mistakes at most
 
 JOB_KEYS = {"run", "setup", "resources"}
 KNOWN_KEYS = JOB_KEYS | {
@@ -42,12 +42,12 @@ KNOWN_KEYS = JOB_KEYS | {
 }  # fmt: skip
 KEY = re.compile(r"""^["']?(\w+)["']?[ \t]*:(?=\s|$)(\s*- )?""", re.M)
 ASKED = re.compile(r"(\w+) has no value: give (--env|--secret) ")
-# What is of one file only: paths, URLs, what is quoted, a number of devices.
+# Parts of a message that differ by file: paths, URLs, quoted words, a number of devices.
 OF_A_FILE = re.compile(r"\"[^\"]*\"|[^\s:;(]*[/~$][\w{][^\s;):]*|\b[\w-]+:[\d.]+")
 
 
 class Verdict(NamedTuple):
-    """Of a file."""
+    """The program's verdict on a file."""
 
     path: Path
     passed: bool
@@ -68,7 +68,7 @@ def stop(error: OSError) -> None:
 
 
 def find_files(folders: list[Path]) -> tuple[list[Path], int]:
-    """Those that look like job files, and how many more are copies of these."""
+    """Returns the files that look like job files, and how many more are copies of these."""
     found: dict[bytes, Path] = {}
     copies = 0
     for folder in folders:
@@ -86,7 +86,7 @@ def find_files(folders: list[Path]) -> tuple[list[Path], int]:
 
 
 def find_program(named: str | None) -> str:
-    beside = str(Path(sys.executable).parent)  # that of a .venv, whose python runs this
+    beside = str(Path(sys.executable).parent)  # the bin folder of the .venv whose python runs this
     program = shutil.which(named) if named else shutil.which("pawl", path=beside)
     program = program or (None if named else shutil.which("pawl"))
     if program is None:
@@ -98,7 +98,7 @@ def find_program(named: str | None) -> str:
 
 
 def ask(program: str, path: Path, given: list[str]) -> list[tuple[int, str]]:
-    """What is wrong with a file; nothing, if it is a job."""
+    """Returns the mistakes of a file; none, if it is a job."""
     command = [program, "submit", "--check", "--json", *given, str(path.resolve())]
     try:
         done = subprocess.run(
@@ -134,7 +134,7 @@ def judge(program: str, path: Path) -> Verdict:
 
 
 def reason(message: str) -> str:
-    """The kind of message: without advice, and without what is of one file only."""
+    """Returns the kind of a message: without advice, and without the parts that differ by file."""
     return OF_A_FILE.sub("…", message.partition("; ")[0])
 
 

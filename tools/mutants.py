@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Brings bugs of the past back, one at a time, and says which tests notice.
+"""Brings bugs of the past back, one at a time, and reports which tests notice.
 
-A mutant is a file tests/mutants/NAME.patch: what a fix once changed in the sources, undone, on the
-code as it is now. Its first lines say which commit fixed it, what a user met, and which tests kill
-it. `check` looks whether all that still holds, in a second, without a build; `run` has it shown: a
-copy of the tree under build/mutants is built with one bug at a time, and the tests that should kill
-it run. A mutant whose killers all pass is a hole in the suite.
+A mutant is a file tests/mutants/NAME.patch: the change of a fix in the sources, undone, on the
+present code. Its first lines say which commit fixed it, how a user noticed the bug, and which tests
+kill it. `check` tests in a second, without a build, whether all that still holds; `run` proves it:
+a copy of the tree under build/mutants is built with one bug at a time, and the tests that should
+kill it run. A mutant whose killers all pass is a hole in the suite.
 """
 
 import argparse
@@ -29,20 +29,21 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = "tests/mutants"
 KEYS = ("fixed-by", "what", "killed-by")
-SOURCES = ("src/", "include/", "python/")  # what is installed: a bug is nowhere else
+SOURCES = ("src/", "include/", "python/")  # installed code: bugs are nowhere else
 C_FOLDERS = {"tests/unit": "test_", "tests/golden": "test_", "tests/fuzz": ""}
-# A test that hangs is given up: after so many times as long as without the bug, and so much more.
+# A test that hangs is given up after LIMIT_FACTOR times its time without the bug, plus
+# LIMIT_MORE_S.
 LIMIT_FACTOR, LIMIT_MORE_S = 5, 20.0
-LIMIT_FIRST_S = 600.0  # without the bug
-STOP_S = 10.0  # for a test that is told to end
+LIMIT_FIRST_S = 600.0  # limit of a test without the bug
+STOP_S = 10.0  # seconds for a test that is told to end
 SKIP_STATUS = 77
-FAILED = "[  FAILED  ] "  # in what a C test prints: the rest of it need not run
-SEED = "1"  # of random tests, unless PAWL_TEST_SEED is another: a run can be repeated
-TEXT_MAX = 60  # of what a table says of one test
+FAILED = "[  FAILED  ] "  # in the output of a C test: its rest need not run
+SEED = "1"  # seed of random tests, unless PAWL_TEST_SEED is set: a run can be repeated
+TEXT_MAX = 60  # characters of a test's text in a table, at most
 
 
 def tier_of(test: str) -> str:
-    """ "quick" or "slow": the tier of a test that is named as in killed-by."""
+    """Returns "quick" or "slow": the tier of a test, named as in killed-by."""
     kind, _, name = test.partition(":")
     if kind == "c":
         return "slow" if name in slow_programs() else "quick"
@@ -56,13 +57,13 @@ def tier_of(test: str) -> str:
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == function.partition("[")[0]:
             marks += [ast.unparse(mark) for mark in node.decorator_list]
-    # a mark that names cases leaves the others quick
+    # A mark that names cases leaves the others quick.
     return "slow" if any(re.search(r"mark\.slow\b(?!\()", text) for text in marks) else "quick"
 
 
 @cache
 def slow_programs() -> set[str]:
-    """The C programs that are slow in the plain build."""
+    """Returns the C programs that are slow in the plain build."""
     text = (ROOT / "tests/unit/meson.build").read_text(encoding="utf-8")
     found = re.search(r"^slow_tests = \[(.*?)\]", text, re.M | re.S)
     return set(re.findall(r"'(\w+)'", found[1])) if found else set()
@@ -73,16 +74,16 @@ def slow_programs() -> set[str]:
 
 @dataclass(frozen=True)
 class Mutant:
-    """A bug of the past, as its file tells it."""
+    """A bug of the past, as its file describes it."""
 
     name: str
     path: Path
-    head: dict[str, str]  # KEYS; a long value goes on in lines that begin with a blank
-    files: tuple[str, ...]  # that it changes
+    head: dict[str, str]  # KEYS; a long value continues in lines that begin with a blank
+    files: tuple[str, ...]  # files that the patch changes
 
     @property
     def killers(self) -> list[str]:
-        """c:NAME, a program; python:FILE::TEST."""
+        """Tests that kill the mutant: c:NAME, a program; python:FILE::TEST."""
         return re.split(r"[,\s]+", self.head.get("killed-by", "").strip(", "))
 
 
@@ -102,7 +103,7 @@ def read_mutant(path: Path) -> Mutant:
 
 
 def read_mutants(root: Path, names: Iterable[str] = ()) -> list[Mutant]:
-    """Those named, or all. SystemExit for a name that there is not."""
+    """Returns the mutants named, or all. Raises SystemExit for an unknown name."""
     found = {path.stem: path for path in sorted((root / FOLDER).glob("*.patch"))}
     unknown = [name for name in names if name not in found]
     if unknown:
@@ -111,8 +112,8 @@ def read_mutants(root: Path, names: Iterable[str] = ()) -> list[Mutant]:
 
 
 def patch_problem(root: Path, path: Path, *options: str) -> str:
-    """What git says of the patch, applied to the files below root; nothing where it fits."""
-    # Below build/ git would take the files for ones that it is to ignore, and leave them alone.
+    """Returns git's error if the patch does not fit the files below root; "": it fits."""
+    # Below build/, git would take the files for ignored ones, and skip them.
     env = {**os.environ, "GIT_CEILING_DIRECTORIES": str(root.parent)}
     command = ["git", "apply", *options, str(path)]
     done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, check=False)
@@ -121,7 +122,7 @@ def patch_problem(root: Path, path: Path, *options: str) -> str:
 
 @cache
 def python_tests(path: Path) -> frozenset[str]:
-    """Names of the tests in a file, those of classes as CLASS::TEST."""
+    """Returns the names of the tests in a file, those of classes as CLASS::TEST."""
     names = set()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ClassDef):
@@ -133,7 +134,7 @@ def python_tests(path: Path) -> frozenset[str]:
 
 
 def killer_problem(root: Path, killer: str) -> str:
-    """Why there is no such test; nothing where there is."""
+    """Returns why there is no such test; "": there is."""
     kind, _, name = killer.partition(":")
     if kind == "c":
         for folder, prefix in C_FOLDERS.items():
@@ -166,7 +167,8 @@ def mutant_problems(root: Path, mutant: Mutant) -> list[str]:
 
 
 def check(root: Path, tiers: bool = False) -> list[str]:
-    """What does not hold of the corpus, a line each. tiers: also who has no quick killer."""
+    """Returns the problems of the corpus, a line each. tiers: also lists mutants without a quick
+    killer."""
     problems = []
     for mutant in read_mutants(root):
         problems += mutant_problems(root, mutant)
@@ -181,9 +183,9 @@ def check(root: Path, tiers: bool = False) -> list[str]:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a test said."""
+    """The verdict of a test on a mutant."""
 
-    kind: str  # "passed", "killed", "skipped", "broken": it could not tell
+    kind: str  # "passed", "killed", "skipped", "broken": unable to tell
     text: str = ""
     seconds: float = 0.0
 
@@ -193,14 +195,14 @@ class Verdict:
 
 
 class BuildError(Exception):
-    """What does not compile kills nothing."""
+    """The tree does not compile; a bug that does not compile kills no test."""
 
 
 def execute(
     command: list[str], cwd: Path, env: dict[str, str], limit_s: float, enough: str = ""
 ) -> tuple[int, str]:
-    """Exit status, negative for a signal, and output; status 124 after limit_s seconds. It is told
-    to end once a line of it has the text that is enough."""
+    """Runs a command. Returns its exit status, negative for a signal, 124 after limit_s seconds,
+    and its output. Tells the command to end once a line has the text `enough`."""
     process = subprocess.Popen(
         command,
         cwd=cwd,
@@ -227,7 +229,7 @@ def execute(
     except subprocess.TimeoutExpired:
         process.terminate()
         status = 124
-    reader.join(STOP_S)  # until nobody has the other end
+    reader.join(STOP_S)  # until no process has the other end
     if reader.is_alive():
         os.killpg(process.pid, signal.SIGKILL)
         reader.join(STOP_S)
@@ -236,15 +238,16 @@ def execute(
 
 
 class Scratch:
-    """A copy of the tree in build/mutants/tree, where one mutant at a time is applied; its C tests
-    are built in build/gcc there, and its Python package is installed in build/mutants/venv."""
+    """A copy of the tree in build/mutants/tree, in which one mutant at a time is applied. Its C
+    tests are built in build/gcc there, and its Python package is installed in build/mutants/venv.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.tree = root / "build/mutants/tree"
         self.venv = root / "build/mutants/venv"
-        self.limits: dict[str, float] = {}  # of tests, by what they took without a bug
-        self.installed: dict[str, bytes] = {}  # sources of the package that is, by name
+        self.limits: dict[str, float] = {}  # test -> limit in seconds, from its time without a bug
+        self.installed: dict[str, bytes] = {}  # name -> source in the installed package
         bin_paths = [str(Path(sys.executable).parent), os.environ["PATH"]]
         self.env = {
             **os.environ,
@@ -252,12 +255,12 @@ class Scratch:
             "CCACHE_BASEDIR": str(self.tree),
             "CCACHE_NOHASHDIR": "1",
             "CC": "ccache gcc" if shutil.which("ccache") else "gcc",
-            "PYTHONDONTWRITEBYTECODE": "1",  # a bug may be as long as what was there a moment ago
+            "PYTHONDONTWRITEBYTECODE": "1",  # a bug may equal its cache in size, time
         }
         self.env.setdefault("PAWL_TEST_SEED", SEED)
 
     def sync(self) -> None:
-        """Makes the copy like the tree; what is like it already keeps its time of change."""
+        """Makes the copy like the tree; equal files keep their time of change."""
         command = ["git", "ls-files", "-co", "--exclude-standard", "-z"]
         listed = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=True)
         names = {name for name in listed.stdout.split("\0") if (self.root / name).is_file()}
@@ -269,14 +272,14 @@ class Scratch:
             self.restore(name)
 
     def restore(self, name: str) -> None:
-        """A file as it is in the tree."""
+        """Makes a file of the copy like the one in the tree."""
         ours, theirs = self.root / name, self.tree / name
         if not theirs.is_file() or ours.read_bytes() != theirs.read_bytes():
             theirs.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ours, theirs)
 
     def apply(self, mutant: Mutant) -> None:
-        """Undone by take_back."""
+        """Applies a mutant; take_back undoes it."""
         problem = patch_problem(self.tree, mutant.path)
         if problem:
             raise BuildError(problem)
@@ -293,14 +296,14 @@ class Scratch:
         return output
 
     def build_c(self, names: list[str]) -> None:
-        """Builds the C tests named, and what they run; all if none is."""
+        """Builds the C tests named, and the programs they run; all tests if none is named."""
         if not (self.tree / "build/gcc/build.ninja").is_file():
             shutil.rmtree(self.tree / "build/gcc", ignore_errors=True)
             self.build("meson", "setup", "build/gcc")
         targets = [self.target(name) for name in names]
         programs = (
             ["src/cli/pawl", "tests/lib/pawl_failing"] if targets else []
-        )  # which some of them run
+        )  # some of the tests run these
         self.build("ninja", "-C", "build/gcc", "--quiet", *targets, *programs)
 
     @staticmethod
@@ -313,7 +316,7 @@ class Scratch:
         return {path.relative_to(self.tree).as_posix(): path.read_bytes() for path in found}
 
     def install(self) -> None:
-        """The package as it is now, into an environment that has all else from this one."""
+        """Installs the present package into an environment that takes all else from this one."""
         site, now = self.site(), self.sources()
         changed = {name for name in now if self.installed.get(name) != now[name]}
         if self.installed.keys() == now.keys() and all(name.endswith(".py") for name in changed):
@@ -355,7 +358,7 @@ class Scratch:
             self.install()
 
     def run(self, killer: str) -> Verdict:
-        """Runs a test in the copy, which is built."""
+        """Runs a test in the copy, which must be built."""
         kind, _, name = killer.partition(":")
         env = self.env
         if kind == "c":
@@ -379,7 +382,7 @@ class Scratch:
 
 
 def judge(kind: str, status: int, output: str) -> tuple[str, str]:
-    """The kind of a verdict, and what it says, from a test's exit status and output."""
+    """Returns the kind of a verdict and its text, from a test's exit status and output."""
     if kind == "c":
         failed = re.findall(r"^\[ +FAILED +\] (\w+)$", output, re.M)
         if status == SKIP_STATUS:
@@ -388,7 +391,7 @@ def judge(kind: str, status: int, output: str) -> tuple[str, str]:
         text = late + (", ".join(dict.fromkeys(failed)) or f"exit status {status}")
         return ("killed", text) if status != 0 else ("passed", "")
     failed = re.findall(r"^(?:FAILED|ERROR) \S*?::(\S+)", output, re.M)
-    # Agents live on for a while: that tools/reap.py ended one is no failure of a Python test.
+    # Agents live on for a while: a Python test has not failed because tools/reap.py ended one.
     left = status == 1 and not failed and "left behind, and killed: " in output
     if status == 0 or left:
         return ("passed", "") if re.search(r"\b\d+ passed", output) else ("skipped", "")
@@ -402,7 +405,7 @@ def judge(kind: str, status: int, output: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Options:
-    """Of a run."""
+    """Options of a run."""
 
     quick: bool = False
     each: bool = False
@@ -414,7 +417,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a mutant."""
+    """The result for a mutant."""
 
     kind: str  # "killed", "alive", "unknown", "error"
     text: str
@@ -426,7 +429,7 @@ def show(what: str, killer: str, verdict: Verdict) -> Verdict:
 
 
 def prove(scratch: Scratch, killers: list[str]) -> dict[str, Verdict]:
-    """Runs the tests without a bug. Returns those that can tell nothing, and why."""
+    """Runs the tests without a bug. Returns those that cannot tell anything, and why."""
     scratch.sync()
     scratch.prepare(killers)
     verdicts = {}
@@ -437,7 +440,7 @@ def prove(scratch: Scratch, killers: list[str]) -> dict[str, Verdict]:
 
 
 def others(root: Path, mutant: Mutant) -> list[str]:
-    """All tests that are not among its killers: Python's by the file."""
+    """Returns all tests that are not among a mutant's killers: Python's by the file."""
     found = []
     if any(name.endswith((".c", ".h")) for name in mutant.files):
         for folder, prefix in C_FOLDERS.items():
@@ -450,7 +453,8 @@ def others(root: Path, mutant: Mutant) -> list[str]:
 
 
 def try_mutant(scratch: Scratch, mutant: Mutant, killers: list[str], each: bool) -> list[str]:
-    """Applies it, runs the tests until one fails, or each, and takes it back. Which have killed."""
+    """Applies a mutant, runs the tests until one fails, or all of them, and takes it back. Returns
+    the tests that failed."""
     killed = []
     try:
         scratch.apply(mutant)
@@ -466,7 +470,7 @@ def try_mutant(scratch: Scratch, mutant: Mutant, killers: list[str], each: bool)
 
 
 def judge_mutant(scratch: Scratch, mutant: Mutant, killers: list[str], how: Options) -> Outcome:
-    """killers: its own that can tell something."""
+    """Judges a mutant. killers: its tests that can tell something."""
     if not killers:
         return Outcome("unknown", "unknown: none of its killers can tell it here")
     try:
@@ -477,7 +481,7 @@ def judge_mutant(scratch: Scratch, mutant: Mutant, killers: list[str], how: Opti
         if how.all:
             rest = [x for x in others(scratch.root, mutant) if how.wants(x)]
             killed = try_mutant(scratch, mutant, rest, how.each)
-            unable = prove(scratch, killed) if killed else {}  # some fail in any case
+            unable = prove(scratch, killed) if killed else {}  # some fail without the bug, too
             killed = [killer for killer in killed if killer not in unable]
             text += f"; of the others: {', '.join(killed) or 'none'}"
         return Outcome("alive", text)
@@ -492,7 +496,7 @@ def run_mutants(root: Path, names: list[str], how: Options) -> int:
     scratch.tree.mkdir(parents=True, exist_ok=True)
     alone = (scratch.tree.parent / ".lock").open("w")
     try:
-        fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this returns
+        fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held until this returns
     except BlockingIOError:
         sys.exit(f"mutants: another run is at work in {scratch.tree.parent}")
     wanted = {mutant.name: [x for x in mutant.killers if how.wants(x)] for mutant in mutants}

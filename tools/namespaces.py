@@ -9,14 +9,14 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 
-# Of a shaped link: below 72 KiB a second of 1 Gbit/s is full of cut-up packets, and above 128 KiB a
-# short test is faster than the link.
+# Burst of a shaped link: with less than 72 KiB, a second of 1 Gbit/s is full of cut-up packets, and
+# with more than 128 KiB a short test is faster than the link.
 BURST_BYTES = 80 << 10
 QUEUE = "20ms"
 
 
 class NoHosts(Exception):
-    """Why there can be none here."""
+    """Raised where network namespaces cannot be made; the text says why."""
 
 
 def ip(*words: str, check: bool = True) -> None:
@@ -28,13 +28,13 @@ def address(host: int) -> str:
 
 
 def silence(name: str) -> None:
-    """What a host sends, and is sent, goes nowhere from now on, though its link is up."""
+    """Drops all packets of a host from now on, though its link stays up."""
     mark, _, number = name.removeprefix("pawl").partition("h")
     ip("link", "set", f"pb{mark}{number}", "nomaster")
 
 
 def _shape(name: str, veth: str, rate: str) -> None:
-    """A token bucket each way, in place of one that is there."""
+    """Limits a link each way by a token bucket, which replaces an earlier one."""
     bucket = ["root", "tbf", "rate", rate, "burst", str(BURST_BYTES), "latency", QUEUE]
     for where, device in (([], veth), (["-n", name], "eth0")):
         command = ["tc", *where, "qdisc", "replace", "dev", device, *bucket]
@@ -42,7 +42,7 @@ def _shape(name: str, veth: str, rate: str) -> None:
 
 
 def shape(names: list[str], host: int, rate: str) -> None:
-    """Another rate for one of the hosts that hosts() gave."""
+    """Changes the rate of one of the hosts that hosts() gave."""
     _shape(names[host], f"pb{names[host].removeprefix('pawl').partition('h')[0]}{host}", rate)
 
 
@@ -63,7 +63,8 @@ def _make(names: list[str], bridge: str, rate: str) -> None:
 
 @contextlib.contextmanager
 def hosts(count: int, rate: str = "") -> Iterator[list[str]]:
-    """Their names. rate: of each host's link, each way, as tc has it ("1gbit"); none: unshaped."""
+    """Yields the names of hosts. rate: of each host's link, each way, as tc takes it ("1gbit"); "":
+    unshaped."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         raise NoHosts("network namespaces need root and ip (apt-get install iproute2)")
     mark = secrets.token_hex(2)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Runs a test program and sees to it that none of its processes outlives it.
+"""Runs a test program and makes sure that none of its processes outlives it.
 
-A process left behind holds the test's output open, so that whoever reads it waits for ever. Here it
-gets a moment to leave by itself, is then killed and named, and the test has failed. Processes that
-made themselves daemons are found too: the kernel makes them children of this one.
+A process left behind holds the test's output open, so that its reader waits for ever. Here such a
+process gets a moment to end by itself; then it is killed and named, and the test has failed.
+Daemons are found too: the kernel makes them children of this process.
 """
 
 import ctypes
@@ -22,7 +22,8 @@ LOOK_SECONDS = 0.02
 
 
 def list_children() -> list[int]:
-    """Children that run; those that have ended are collected, which makes theirs ours."""
+    """Returns children that run; collects those that have ended, which makes their children
+    ours."""
     while True:
         try:
             if os.waitpid(-1, os.WNOHANG)[0] == 0:
@@ -33,7 +34,7 @@ def list_children() -> list[int]:
 
 
 def wait_for_children(seconds: float) -> list[int]:
-    """Those that still run when the time is over."""
+    """Returns the children that still run after that many seconds."""
     end = time.monotonic() + seconds
     children = list_children()
     while children and time.monotonic() < end:
@@ -51,7 +52,7 @@ def name(pid: int) -> str:
 
 
 def note_costs(seconds: float) -> None:
-    """Appends what the program took to the file that PAWL_TEST_COSTS names."""
+    """Appends the program's cost to the file that PAWL_TEST_COSTS names."""
     path = os.environ.get("PAWL_TEST_COSTS")
     if path:
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -74,12 +75,12 @@ def main() -> int:
     if left:
         print(f"left behind, and killed: {', '.join(name(pid) for pid in left)}", flush=True)
         status = status or 1
-    while left:  # killing a parent brings its children to us
+    while left:  # killing a parent makes its children ours
         for pid in left:
             os.kill(pid, signal.SIGKILL)
         left = wait_for_children(LOOK_SECONDS)
     note_costs(time.monotonic() - began)
-    if status < 0:  # ended by a signal: so that the caller sees the same
+    if status < 0:  # ended by a signal: this process ends by the same
         signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     return status

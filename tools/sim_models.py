@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Prints the numbers of src/sched/models.c, as they are made of the published profiles.
+"""Prints the numbers of src/sched/models.c, computed from the published profiles.
 
-DIR is laid out as docs/sim.md says. Of each application: the parameters of its step time, fitted to
-all that was measured; steps of an initial batch in an epoch; the noise scale at even parts of its
-life, in initial batches, the median of all batch sizes; and what its users asked for.
+DIR is laid out as docs/sim.md says. For each application: the parameters of its step time, fitted
+to all measurements; steps of an initial batch in an epoch; the noise scale at even parts of its
+life, in initial batches, the median of all batch sizes; and the requests of its users.
 """
 
 import csv
@@ -16,10 +16,10 @@ from statistics import median
 from pawl import _core
 
 APPS = {"bert": 2, "cifar10": 100, "ncf": 10, "imagenet": 90, "deepspeech2": 80, "yolov3": 50}
-POINTS = 12  # of a life
+POINTS = 12  # points of an application's life
 NOISE_MAX = 1e4
 HOURS = 8
-ASKED_MAX = 4  # pairs of replicas and batch, of an application
+ASKED_MAX = 4  # pairs of replicas and batch for an application, at most
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -43,7 +43,7 @@ def fit(folder: Path) -> tuple[float, ...]:
 
 
 def tell_training(folder: Path, epochs: int) -> tuple[float, list[float]]:
-    """Progress of an epoch, and the noise scale over a life."""
+    """Returns the progress of an epoch, and the noise scale over a life."""
     files = [read(path)[:epochs] for path in folder.glob("validation-*.csv")]
     each = min(float(rows[-1]["progress"]) for rows in files) / epochs
     noise = []

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs the checks and tests of the project in stages and says what passed, failed and was skipped.
+"""Runs the checks and tests of the project in stages, and reports what passed, failed and was
+skipped.
 
 Stages: lint; gcc (build, C tests); asan (clang, address and undefined-behaviour sanitizers); tsan
 (clang, thread sanitizer); python (pytest against the installed package); in full and long runs also
@@ -9,8 +10,8 @@ fails.
 
 A run takes all quick tests and a quarter of the slow ones, by the hash of the files (--full: all).
 A test that only missed a time limit runs once more, alone, after the others, with four times its
-waiting times; what passes then is printed and counted as passed. More than three of these fail the
-run. The last line is `N passed, N failed, N skipped`; the exit status is 1 if anything failed.
+waiting times; if it passes then, it is listed and counts as passed. More than three of these fail
+the run. The last line is `N passed, N failed, N skipped`; the exit status is 1 if anything failed.
 """
 
 import argparse
@@ -29,16 +30,16 @@ from suite.cpu import CpuMeter
 from suite.outcome import Late, Outcome
 from suite.stalls import StallMeter
 
-SECOND_RUNS_MAX = 3  # tests that may pass on their second run before the whole run has failed
-LATE_MAX = 10  # tests that are run again: where more are late the machine is at fault
+SECOND_RUNS_MAX = 3  # tests that may pass on their second run; with more, the whole run has failed
+LATE_MAX = 10  # late tests that run again; with more, the machine is at fault
 
 
 def say(text: str) -> None:
-    print(text, flush=True)  # what the stages' programs print must not overtake it
+    print(text, flush=True)  # the output of the stages' programs must not overtake it
 
 
 class Suite:
-    """One run: its options, its meters, and what came of it."""
+    """A run: its options, its meters, and its outcome."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.long: bool = arguments.long
@@ -48,7 +49,7 @@ class Suite:
         self.meter = StallMeter()
         self.cpu = CpuMeter()
         self.stages: dict[str, Outcome] = {}
-        self.second: list[str] = []  # what passed on its second run, with its first failure
+        self.second: list[str] = []  # passed on their second run: the first failure
 
     def run_stage(self, name: str) -> Outcome:
         if name == "lint":
@@ -81,7 +82,7 @@ class Suite:
         say("\n==== stages\n" + "\n".join(lines))
 
     def run_late(self) -> None:
-        """Gives each test that was only late its second run, and settles what it counts as."""
+        """Gives each test that was only late its second run, and decides how it counts."""
         late = [test for outcome in self.stages.values() for test in outcome.late]
         if late:
             say(f"\n==== late, {len(late)}")
@@ -133,7 +134,7 @@ def report(total: Outcome, second: list[str]) -> None:
 
 
 def list_tests() -> None:
-    """Prints each test's tier and what it last cost."""
+    """Prints each test's tier and its last cost."""
     costs = records.known_costs()
     rows = [
         (f"python: {node}", tier) for node, tier in records.read_json(records.COLLECTED).items()
@@ -157,7 +158,7 @@ STAGES: tuple[str, ...] = ("lint", *c_tests.BUILDS, *TORCHES)
 
 
 def stages_of(arguments: argparse.Namespace) -> list[str]:
-    """Those of a run that names none."""
+    """Returns the stages of a run that names none."""
     levels = {"test"}
     if arguments.full or arguments.long:
         levels.add("full")
@@ -184,7 +185,8 @@ def main() -> int:
     arguments = read_arguments()
     if arguments.long:
         os.environ["PAWL_LONG"] = "1"
-    tools = Path(sys.executable).parent  # of the .venv; not resolved, its python is a link
+    # The bin folder of the .venv: its python is a link, which must not be resolved.
+    tools = Path(sys.executable).parent
     os.environ["PATH"] = f"{tools}{os.pathsep}{os.environ['PATH']}"
     seed = os.environ.setdefault("PAWL_TEST_SEED", str(random.SystemRandom().randrange(1 << 32)))
     c_tests.share_cache()

@@ -5,7 +5,7 @@ Prints `file:line: rule: message` for each finding and exits 1 if there is one. 
 business: clang-format and ruff have that. The tables below are the rules; the functions after them
 only apply them. It reads text, not syntax trees, and relies on the layout that clang-format gives:
 a function's braces stand in column 0, a control statement's at the end of its line. What holds for
-time in the Python tests is in tidy_clock.py.
+time in the Python tests is in tidy_clock.py, what holds for comments in tidy_comments.py.
 """
 
 import ast
@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 
 import tidy_clock
+import tidy_comments
 
 FILE_LINES_MAX = 800
 FUNCTION_LINES_MAX = 70  # from the first line of the signature to the closing brace
@@ -293,6 +294,11 @@ def check_comments(source: Source) -> Iterator[Finding]:
             yield source.text.count("\n", 0, match.start()) + 1, "comment", "write /* … */, not //"
 
 
+def check_riddles(source: Source) -> Iterator[Finding]:
+    check = tidy_comments.check_python if source.name.endswith(".py") else tidy_comments.check_c
+    yield from check(source.text)
+
+
 def check_guard(source: Source) -> Iterator[Finding]:
     path = Path(source.name)
     prefix = "test" if path.parts[0] == "tests" else path.parent.name
@@ -467,12 +473,12 @@ def check_clock(source: Source) -> Iterator[Finding]:
 
 
 C_CHECKS = [check_size, check_columns, check_words, check_opening, check_comments, check_calls]
-C_CHECKS += [check_typedefs, check_functions, check_layers, check_pure]
+C_CHECKS += [check_typedefs, check_functions, check_layers, check_pure, check_riddles]
 C_CHECKS += [check_c_sleeps, check_c_bounds]
 CHECKS = {
     ".c": C_CHECKS,
     ".h": [*C_CHECKS, check_guard],
-    ".py": [check_size, check_words, check_docstring, check_clock],
+    ".py": [check_size, check_words, check_docstring, check_clock, check_riddles],
     ".sh": [check_size, check_columns, check_words],
 }
 

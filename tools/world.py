@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Runs a command in a world of its own: its own processes, ports, shared memory and mounts.
 
-Tests of different workers cannot meet there: /proc shows only what they started, any port is free,
-/dev/shm is empty, and what is left when the command has ended, ends. Its first process does nothing
-but wait for all others, as an init does; in front of that one another waits, which passes signals
-on and ends as the command ends. Without the kernel's leave (root has it) the command is executed
-where it is: `world.py --can` says which, by its exit status.
+Tests of different workers cannot meet there: /proc shows only their own processes, any port is
+free, /dev/shm is empty, and processes that are left when the command has ended, end. The world's
+first process does nothing but wait for all others, as an init does; another process in front of it
+passes signals on and ends as the command ends. Without the kernel's permission (root has it) the
+command is executed where it is: the exit status of `world.py --can` says which.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ def raise_loopback() -> None:
 
 
 def add_address() -> None:
-    """An address that is no loopback's: without one, names are not looked up by programs that ask
-    for addresses of the kinds that the machine has (AI_ADDRCONFIG: Slurm's)."""
-    with contextlib.suppress(OSError):  # no `ip` here: then they do without
+    """Adds an address that is not a loopback one: without it, programs that ask for addresses of
+    the kinds that the machine has (AI_ADDRCONFIG: Slurm's) do not look names up."""
+    with contextlib.suppress(OSError):  # without `ip`, programs do without the address
         subprocess.run(["ip", "address", "add", ADDRESS, "dev", "lo"], check=False)
 
 
 def leave() -> None:
     """Leaves the namespaces that this process is in; its children are in new ones."""
     call("unshare", CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWNET)
-    socket.sethostname("localhost")  # a name that means something where there is no name server
+    socket.sethostname("localhost")  # a name that resolves without a name server
     call("mount", b"none", b"/", None, MS_REC | MS_PRIVATE, None)
     call("mount", b"tmpfs", b"/dev/shm", b"tmpfs", 0, b"mode=1777")
     raise_loopback()
@@ -68,7 +68,7 @@ def end_like(wait_status: int) -> NoReturn:
     """Ends this process as another one has ended."""
     if os.WIFSIGNALED(wait_status):
         number = os.WTERMSIG(wait_status)
-        with contextlib.suppress(OSError):  # SIGKILL has no other way than its own
+        with contextlib.suppress(OSError):  # SIGKILL cannot be handled, and so not be reset
             signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
@@ -79,8 +79,8 @@ def wait_for(pid: int) -> int:
     """Waits for a child, and for whichever others there are meanwhile; passes signals on to it.
     Returns its wait status.
 
-    Both kinds of news are blocked and taken by sigwait. With handlers and a wait that blocks, a
-    signal between the two would be heard only when the child has ended.
+    Both SIGCHLD and the signals to pass on are blocked and taken by sigwait. With handlers and a
+    wait that blocks, a signal between the two would be noticed only when the child has ended.
     """
     while True:
         number = signal.sigwait(HEARD)
@@ -94,8 +94,8 @@ def wait_for(pid: int) -> int:
 
 
 def be_first(command: list[str], said: int, mask: set[int]) -> NoReturn:
-    """The first process of the world: starts the command, with this mask of signals, and says how
-    it ended."""
+    """Runs the first process of the world: starts the command, with this mask of signals, and
+    reports how it ended."""
     call("mount", b"proc", b"/proc", b"proc", 0, None)
     pid = os.fork()
     if pid == 0:
@@ -112,7 +112,7 @@ def be_first(command: list[str], said: int, mask: set[int]) -> NoReturn:
 
 def run(command: list[str]) -> NoReturn:
     heard, said = os.pipe()
-    # From here on: the first process of a world loses what it neither blocks nor has a handler for.
+    # From here on: the first process of a world loses signals that it neither blocks nor handles.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
     first = os.fork()
     if first == 0:

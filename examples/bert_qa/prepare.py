@@ -23,7 +23,7 @@ from pathlib import Path
 
 LOCAL = Path(__file__).with_name("local")
 SEED = 2022
-WORDS_MIN, WORDS_MAX = 40, 90  # of a context
+WORDS_MIN, WORDS_MAX = 40, 90  # words in a context
 VOCABULARY = 3000
 BEFORE = 3  # words of the context that a question quotes
 ANSWER_WORDS_MAX = 3

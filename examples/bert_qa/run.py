@@ -57,7 +57,7 @@ class DataArguments:
 
 
 class Windows(Dataset[dict[str, Any]]):
-    """What the model sees of each feature."""
+    """The features as the model takes them."""
 
     def __init__(self, features: list[squad.Feature]) -> None:
         self.features = features
@@ -76,7 +76,7 @@ def find_checkpoint(args: TrainingArguments) -> str | None:
     """The newest checkpoint in the output directory, which must have one or be empty."""
     if not args.do_train or not os.path.isdir(args.output_dir):
         return None
-    if getattr(args, "overwrite_output_dir", False):  # of transformers before 5
+    if getattr(args, "overwrite_output_dir", False):  # an option of transformers before version 5
         return None
     newest = get_last_checkpoint(args.output_dir)
     if newest is None and os.listdir(args.output_dir):

@@ -28,14 +28,15 @@ class Reader(el.AdaptiveDataLoaderMixin):
     def __iter__(self) -> Iterator[torch.Tensor]:
         helper = self._elastic
         with helper.context():
-            if helper.skipdone():  # it was finished before a restart
+            if helper.skipdone():  # True: this loop was finished before a restart
                 return
             n = 0
             while helper.current_index < len(self.windows):
                 with helper.profile(self.training and n > 0):
                     ranks, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
                     each = helper.current_local_bsz
-                    taken = ranks * each  # before the step: there may be fewer ranks after it
+                    # Computed before the step: there may be fewer ranks after it.
+                    taken = ranks * each
                     first = (helper.current_index + rank * each) % len(self.windows)
                     yield self.windows[first : first + each].long()
                     helper.current_index += taken

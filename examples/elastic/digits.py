@@ -12,12 +12,12 @@ from torch.utils.data import TensorDataset
 
 import pawl.elastic as el
 
-TRAINED = 1500  # of 1797; the others are for validation
+TRAINED = 1500  # samples for training; the rest of the 1797 is for validation
 Part = tuple[torch.Tensor, torch.Tensor]  # images of 1 x 8 x 8, digits
 
 
 def load() -> tuple[Part, Part]:
-    """For training and for validation, the same in each run."""
+    """Images and digits for training and for validation, the same in each run."""
     found = load_digits()
     x = torch.tensor(found.images / 16, dtype=torch.float32)[:, None]
     y = torch.tensor(found.target)

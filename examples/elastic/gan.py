@@ -51,7 +51,7 @@ def main() -> None:
     makes = el.AdaptiveDataParallel(maker, optimizers[0], name="maker")
     judges = el.AdaptiveDataParallel(judge, optimizers[1], name="judge")
 
-    torch.seed()  # each rank draws what it is to make something of
+    torch.seed()  # the ranks' seeds differ: each draws noise of its own
     for epoch in el.remaining_epochs_until(args.epochs):
         for (real,) in loader:
             made = makes(torch.randn(len(real), 8))
@@ -61,7 +61,7 @@ def main() -> None:
             functional.binary_cross_entropy_with_logits(both, truth).backward()
             optimizers[1].step()
             optimizers[0].zero_grad()
-            # by the plain one: through `judges` its gradients would be reduced, for nothing
+            # By the plain model: through `judges` its gradients would be reduced, for nothing.
             functional.softplus(-judge(made)).mean().backward()
             optimizers[0].step()
         with torch.no_grad():

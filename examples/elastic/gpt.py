@@ -35,7 +35,7 @@ class Text(Dataset[torch.Tensor]):
 
 
 class Gpt(nn.Module):
-    """Bytes in, logits of the next byte out: pre-norm decoder blocks as in GPT-2."""
+    """Maps bytes to logits of the next byte: pre-norm decoder blocks as in GPT-2."""
 
     def __init__(self, width: int, layers: int, length: int) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """A small model, trained by pawl.elastic in steps that take as long as an accelerator's would.
 
-So it is worth having more replicas of it than the machine has cores. Without --sample-ms it trains
-as fast as it can.
+Thus more replicas than the machine has cores are worth having. Without --sample-ms
+it trains as fast as it can.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ _HOME = {  # public name -> module that defines it, name there ("": the module i
     "recipes": ("pawl.recipes", ""),
 }
 
-_pawl_compat.install()  # for installations whose .pth file no Python reads
+_pawl_compat.install()  # for installations whose .pth file Python does not read
 
 
 def __getattr__(name: str) -> Any:

@@ -15,9 +15,9 @@ from pawl.errors import error
 
 
 def find_program() -> str | None:
-    """Absolute path of the program, or None when there is none to be found.
+    """Absolute path of the program, or None if there is none.
 
-    PawlError (PAWL_EINVAL) if $PAWL_PROGRAM names something else.
+    Raises PawlError (PAWL_EINVAL) if $PAWL_PROGRAM names something else.
     """
     named = os.environ.get("PAWL_PROGRAM")
     if named:

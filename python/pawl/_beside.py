@@ -12,10 +12,10 @@ from pawl.errors import error
 
 
 def device_map() -> dict[str, str]:
-    """Which backend was named for which device, of the call that makes this group.
+    """The backend that was named for each device, in the call that makes this group.
 
-    torch does not tell a creator, and drops whatever else was named once it has got a ProcessGroup:
-    so it is looked up in torch's own frame.
+    torch does not pass it to a creator, and drops all other named backends once it has got a
+    ProcessGroup: so it is read from torch's own frame.
     """
     frame = sys._getframe()
     while frame is not None and frame.f_code.co_name != "_new_process_group_helper":
@@ -25,7 +25,7 @@ def device_map() -> dict[str, str]:
 
 
 def other_backend(name: str, options: Any) -> tuple[Any, Any]:
-    """(type, backend) of another name in a string like "cpu:pawl,cuda:nccl"."""
+    """(type, backend) of another backend in a string like "cpu:pawl,cuda:nccl"."""
     store = dist.PrefixStore(f"pawl/{name}/", options.store)
     rank, size = options.group_rank, options.group_size
     kinds = dist.ProcessGroup.BackendType
@@ -44,7 +44,7 @@ def other_backend(name: str, options: Any) -> tuple[Any, Any]:
 
 
 def first_tensor(values: Any) -> torch.Tensor | None:
-    """The first tensor in arguments, or in lists in them."""
+    """The first tensor in arguments, or in lists among them."""
     for value in values:
         if isinstance(value, torch.Tensor):
             return value

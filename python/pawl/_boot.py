@@ -1,7 +1,7 @@
-"""What a process forked from the template does to become a worker.
+"""The steps by which a process forked from the template becomes a worker.
 
 The aim is that a script cannot tell: arguments, paths, environment, `__main__`, exit status and
-tracebacks are those of `python -u script.py args`. What differs is said in docs/run.md.
+tracebacks are those of `python -u script.py args`. docs/run.md lists the differences.
 """
 
 import builtins
@@ -18,18 +18,18 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 
 PR_SET_PDEATHSIG = 1
-PPID_POLL_S = 0.0002  # while the process between is dying
+PPID_POLL_S = 0.0002  # seconds between checks while the process between is dying
 
-forks = False  # this process is the template: what differs between workers is not told yet
+forks = False  # True: this process is the template, which does not know yet how workers differ
 
 ExceptHook = Callable[[type[BaseException], BaseException, types.TracebackType | None], object]
 
-# Frames of these files are none of the script's business.
+# A script's tracebacks do not show the frames of these files.
 _OWN_FILES = frozenset({__file__, os.path.join(os.path.dirname(__file__), "_template.py")})
 
 
 def is_plain_script(argv: Sequence[str]) -> bool:
-    """Whether argv, a worker's command line behind the interpreter's, is one that run can run."""
+    """Whether run can run argv, a worker's command line behind the interpreter."""
     if argv[0] == "-m":
         return True
     return os.path.isfile(argv[0]) and not zipfile.is_zipfile(argv[0]) and argv[0][-4:] != ".pyc"
@@ -58,21 +58,23 @@ def settle(
 
 
 def reseed() -> None:
-    """Fresh entropy where a fresh process has it; the random module sees to itself."""
+    """Draws fresh entropy where a fresh process has it; the random module does so by itself."""
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
 
 
 def join() -> None:
-    """What the template's import of torch had to leave to its workers."""
+    """Does the steps that the template's import of torch left to its workers."""
     register = sys.modules.get("pawl._register")
     if register is not None:
         register.join()
 
 
 def run(argv: Sequence[str]) -> None:
-    """Runs argv as the interpreter would; returns, or raises what ended the script."""
+    """Runs argv as the interpreter would; returns, or raises the exception that
+    ended the script.
+    """
     sys.orig_argv = [sys.orig_argv[0], "-u", *argv]
     if not getattr(sys.flags, "safe_path", False):
         sys.path.insert(0, script_dir(argv))
@@ -82,12 +84,12 @@ def run(argv: Sequence[str]) -> None:
     try:
         if argv[0] == "-m":
             sys.argv = list(argv[1:])
-            runpy._run_module_as_main(argv[1])  # what -m itself calls
+            runpy._run_module_as_main(argv[1])  # -m itself calls this
         else:
             sys.argv = list(argv)
             _run_file(main, os.path.abspath(argv[0]))
     except BaseException:
-        sys.excepthook = _skip_own_frames(sys.excepthook)  # whatever hook the script has set
+        sys.excepthook = _skip_own_frames(sys.excepthook)  # wraps whatever hook the script has set
         raise
 
 

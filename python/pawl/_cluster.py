@@ -1,4 +1,4 @@
-"""The history of a cluster (docs/format.md): which nodes there were, and who was on them when."""
+"""The history of a cluster (docs/format.md): its nodes over time, and the jobs on them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 VERSIONS: Final = (1, 2)
-SLOTS_MAX: Final = 1024  # of a node, as the scheduler has it
-NODES_MAX: Final = 16384  # likewise
-AWAY_S: Final = 1.0  # that a scheduler is away, if it is to be told
-UNKNOWN: Final = "?"  # how a job ended of which no end was written
+SLOTS_MAX: Final = 1024  # slots of a node, at most; the scheduler has the same limit
+NODES_MAX: Final = 16384  # nodes of a cluster, at most; the scheduler has the same limit
+AWAY_S: Final = 1.0  # seconds without a scheduler from which on they are reported
+UNKNOWN: Final = "?"  # end of a job of which no end was written
 
 _WRITTEN: Final = (
     "`pawl sched` writes one in its directory (--root DIR) from its first start on, "
@@ -26,13 +26,13 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Span:
-    """That a node was there. Seconds."""
+    """The time during which a node was there. Times in seconds."""
 
-    lane: int  # row of the picture; no two nodes that are there at once share one
+    lane: int  # row of the picture; nodes that are there at the same time have different rows
     begun: float
     ended: float
     slots: int
-    price: float  # an hour; 0: not known
+    price: float  # price of an hour; 0: not known
     pool: str  # "": none
     name: str
     type: str  # "": not known
@@ -41,7 +41,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Drained:
-    """That a node took nobody. Seconds."""
+    """The time during which a node was drained, so that no job started on it. Times in seconds."""
 
     lane: int
     begun: float
@@ -50,13 +50,13 @@ class Drained:
 
 @dataclass(frozen=True)
 class Stay:
-    """That a job had slots of a node, next to each other. Seconds."""
+    """The time during which a job had adjacent slots of a node. Times in seconds."""
 
-    job: int  # its id
+    job: int  # id of the job
     lane: int
-    slot: int  # the first
+    slot: int  # number of the first slot
     slots: int
-    of: int  # slots of the node
+    of: int  # slots of the whole node
     begun: float
     ended: float
 
@@ -69,19 +69,20 @@ class Stay:
 class Job:
     id: int
     name: str
-    kind: str  # of a simulator: its application
+    kind: str  # the application, in a simulator's history; else ""
     submitted: float
-    number: int  # in the order in which they were told, from 0
+    number: int  # position in the order in which jobs first appear, from 0
     user: str = ""
     queue: str = ""
     begun: float | None = None
-    ended: float | None = None  # None: it was there at the end
-    end: str = ""  # how: "done", …
-    why: str = ""  # it is in its state
-    changed: list[float] = field(default_factory=list)  # its replicas, after its first start
-    slot_s: float = 0.0  # slots times seconds that it had
-    goodput: float | None = None  # samples/s, as it told last
-    batch: int | None = None  # samples of a step that this is of
+    ended: float | None = None  # None: it was still there at the end
+    end: str = ""  # how it ended: "done", …; "": it has not
+    why: str = ""  # the reason for its state
+    # Times at which its replicas changed, after its first start.
+    changed: list[float] = field(default_factory=list)
+    slot_s: float = 0.0  # slots times seconds that the job had
+    goodput: float | None = None  # samples/s, as last reported
+    batch: int | None = None  # samples in a step at that goodput
 
     @property
     def changes(self) -> int:
@@ -97,10 +98,11 @@ class Cluster:
     drained: list[Drained] = field(default_factory=list)
     stays: list[Stay] = field(default_factory=list)
     jobs: dict[int, Job] = field(default_factory=dict)
-    away: list[Interval] = field(default_factory=list)  # no scheduler ran; jobs did
-    lost: list[Interval] = field(default_factory=list)  # nothing could be written
+    # Times without a scheduler, while jobs ran on.
+    away: list[Interval] = field(default_factory=list)
+    lost: list[Interval] = field(default_factory=list)  # times of which nothing could be written
     begun: float = 0.0
-    ended: float = 0.0  # of the last row, or later
+    ended: float = 0.0  # time of the last row, or until when the scheduler is known to run
 
     @property
     def zero(self) -> float:
@@ -115,8 +117,8 @@ class Cluster:
 @dataclass
 class _Node:
     span: Span
-    slots: list[int | None]  # who has it
-    drained: float | None = None  # since
+    slots: list[int | None]  # job id in each slot; None: free
+    drained: float | None = None  # time since when it is drained; None: it is not
 
 
 def _span(lane: int, time: float, row: Mapping[str, Any]) -> Span:
@@ -136,7 +138,7 @@ def _span(lane: int, time: float, row: Mapping[str, Any]) -> Span:
 
 
 def _turns(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Rows of jobs, in order, cut where one comes again: it moved on in the same moment."""
+    """Rows of jobs, in order, cut before a job's second row: it moved on in the same moment."""
     turns: list[list[dict[str, Any]]] = [[]]
     seen: set[int] = set()
     for row in rows:
@@ -149,16 +151,17 @@ def _turns(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 
 class _Reader:
-    """Rows of rising times, those of one time together."""
+    """Builds a cluster from rows of rising times; rows of one time are taken together."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._nodes: dict[str, _Node] = {}
-        self._free: list[int] = []  # lanes that had a node
-        self._since: dict[tuple[str, int], float] = {}  # of a slot that somebody has
-        self._at: dict[int, dict[str, int]] = {}  # of a job that is not over, replicas by node
-        self._restarts: dict[int, int] = {}  # as it told last
-        self._whole = False  # rows are of all that there is
+        self._free: list[int] = []  # lanes whose node is gone
+        # (node, slot) -> time since when a job has it.
+        self._since: dict[tuple[str, int], float] = {}
+        self._at: dict[int, dict[str, int]] = {}  # job that is not over -> its replicas by node
+        self._restarts: dict[int, int] = {}  # job -> number of its restarts, as last reported
+        self._whole = False  # True: the rows list all nodes and jobs there are
 
     def take(self, time: float, rows: Sequence[dict[str, Any]]) -> None:
         before, self._cluster.ended = self._cluster.ended, time
@@ -188,7 +191,7 @@ class _Reader:
                     self._cluster.away.append((before, time))
 
     def begin(self, head: dict[str, Any], rows: Sequence[dict[str, Any]]) -> None:
-        """A file begins, with all that there is."""
+        """Begins a file, whose first rows list all nodes and jobs there are."""
         time = max(head["t"], self._cluster.ended)
         if "lost" in head and head["lost"] < time:
             self._cut(max(head["lost"], self._cluster.begun), time)
@@ -205,7 +208,7 @@ class _Reader:
         self._cluster.policy = head["policy"]
 
     def missing(self, head: dict[str, Any]) -> None:
-        """A file that was before this one is not there."""
+        """Notes that the file before this one is missing."""
         head["lost"] = min(head.get("lost", math.inf), self._cluster.ended)
 
     def finish(self, time: float) -> None:
@@ -216,7 +219,7 @@ class _Reader:
             self._remove(time, name)
 
     def _cut(self, begun: float, ended: float) -> None:
-        """Nothing is known of what was between."""
+        """Notes that nothing is known of the time between begun and ended."""
         for number in self._at:
             self._leave(begun, number, {})
         for name in list(self._nodes):
@@ -232,7 +235,7 @@ class _Reader:
         self._nodes[row["node"]] = _Node(_span(lane, time, row), [None] * row["slots"])
 
     def _change(self, time: float, row: dict[str, Any]) -> None:
-        """Of a node that is there."""
+        """Takes a row of a node that is there."""
         node = self._nodes[row["node"]]
         span = _span(node.span.lane, time, row)
         if replace(span, begun=node.span.begun) != node.span:
@@ -244,7 +247,7 @@ class _Reader:
             self._undrain(time, node)
 
     def _renew(self, time: float, name: str, node: _Node, span: Span) -> None:
-        """Another price, or size: those who are on it stay."""
+        """Gives a node another price or size; its jobs stay on it."""
         who = [job for job in node.slots if job is not None]
         if len(who) > span.slots:
             raise ValueError(f"node {name} has {span.slots} slots, and {len(who)} are used")
@@ -275,7 +278,7 @@ class _Reader:
         self._cluster.nodes.append(replace(node.span, ended=time))
 
     def _close(self, time: float, name: str, node: _Node, slot: int) -> None:
-        """Nobody has the slot any more."""
+        """Frees a slot, and adds the job's stay on it."""
         job = node.slots[slot]
         if job is None:
             return
@@ -294,7 +297,7 @@ class _Reader:
             self._cluster.stays.append(Stay(job, span.lane, slot, 1, span.slots, begun, time))
 
     def _leave(self, time: float, job: int, at: Mapping[str, int]) -> None:
-        """Gives back what it has no more: of each node the last slots."""
+        """Takes from a job the slots that it no longer has: on each node the last ones."""
         for name, had in self._at.get(job, {}).items():
             more = had - at.get(name, 0)
             node = self._nodes[name]
@@ -366,7 +369,7 @@ def _are_texts(row: Mapping[str, Any], *keys: str) -> bool:
 
 
 def _check(row: object) -> dict[str, Any]:
-    """ValueError: it is not what a row should be."""
+    """Returns the row. Raises ValueError if it is not as a row should be."""
     if not isinstance(row, dict) or not isinstance(row.get("t"), (int, float)):
         raise ValueError("no object with a time t")
     if not _is_number(row["t"]):
@@ -402,7 +405,7 @@ def _check_head(row: object) -> dict[str, Any]:
 
 
 def _head(path: Path) -> dict[str, Any] | None:
-    """None: nothing was written of it."""
+    """The head of a file; None: the writer died before the head was whole."""
     with path.open("rb") as file:
         line = file.readline()
     try:
@@ -412,7 +415,7 @@ def _head(path: Path) -> dict[str, Any] | None:
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Those behind the head. A line without its end was cut off as its writer died."""
+    """The rows behind the head. A line without its end was cut off when its writer died."""
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             try:
@@ -423,7 +426,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _steps(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Rows that count together; without those of the last if it is cut off."""
+    """Groups of rows that count together; leaves out the last group if it is cut off."""
     step: list[dict[str, Any]] = []
     for row in rows:
         step.append(row)
@@ -452,7 +455,7 @@ def _take_file(path: Path, head: dict[str, Any], reader: _Reader, cluster: Clust
     try:
         there = next(steps, None) if head.get("more") else []
         if there is None:
-            return  # it was cut off as it was begun
+            return  # the file was cut off before its first rows were whole
         reader.begin(head, there)
         for step in steps:
             reader.take(max(step[0]["t"], cluster.ended), step)
@@ -476,7 +479,7 @@ def _read_live(
 ) -> None:
     reader = _Reader(cluster)
     files = list(heads)
-    # Each begins with all that there is, so none that was over before is needed.
+    # Each file begins with all nodes and jobs there are, so older files are not needed.
     first = max((i for i, file in enumerate(files) if heads[file]["t"] <= since), default=0)
     cluster.begun = cluster.ended = heads[files[first]]["t"]
     before: Path | None = None
@@ -489,10 +492,11 @@ def _read_live(
 
 
 def read(path: Path, since: float = 0.0, until: float = 0.0) -> Cluster:
-    """A file, or a scheduler's directory of them; of that, from ``since`` on.
+    """Reads a file, or a scheduler's directory of files; of a directory, the
+    history from ``since`` on.
 
-    ``until``: the scheduler runs, so its newest rows hold until then. Both since 1970.
-    FileNotFoundError; ValueError naming what is wrong and where.
+    ``until``: the scheduler runs, so its newest rows hold until then. Both are seconds since 1970.
+    Raises FileNotFoundError; ValueError saying what is wrong and where.
     """
     if not path.exists():
         raise FileNotFoundError(f"{path}: no history of a cluster is there: {_WRITTEN}")
@@ -519,7 +523,7 @@ def read(path: Path, since: float = 0.0, until: float = 0.0) -> Cluster:
 
 
 def clip(cluster: Cluster, since: float) -> Cluster:
-    """Without what was over before."""
+    """The cluster without everything that was over before ``since``."""
 
     def cut(items: Sequence[Any]) -> list[Any]:
         later = [item for item in items if item.ended > since]

@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-_GOLDEN: Final = 0.6180339887  # of a circle, between the hues of two jobs
+_GOLDEN: Final = 0.6180339887  # part of a circle between the hues of two jobs
 _LIGHTNESS: Final = (0.42, 0.58, 0.74)
-_POOLS: Final = ("#EFEFEF", "#FBF3DC", "#E3EEF7", "#E9F3E6")  # nodes that nobody is on, by pool
-_MARK: Final = "#555555"  # of what is drained, or not known
+_POOLS: Final = ("#EFEFEF", "#FBF3DC", "#E3EEF7", "#E9F3E6")  # nodes without jobs, by pool
+_MARK: Final = "#555555"  # nodes that are drained, and times of which nothing was written
 _AWAY: Final = "#F6D9CF"  # times without a scheduler
-_JOBS_NAMED: Final = 16  # in the legend
-_LANES_NAMED: Final = 40  # rows
+_JOBS_NAMED: Final = 16  # jobs in the legend
+_LANES_NAMED: Final = 40  # rows with a node's name
 _NAME_SHOWN: Final = 24  # letters of a name in the legend
-_WIDTH_INCH: Final = 9.5  # of the picture of nodes, about
-_LETTER_INCH: Final = 0.065  # of a name in it
-_LINE_INCH: Final = 0.165  # of the legend
-_MANY: Final = 4000  # stays that are drawn as pixels in the SVG, too
+_WIDTH_INCH: Final = 9.5  # width of the picture of nodes, about
+_LETTER_INCH: Final = 0.065  # width of a letter of a job's name in the picture
+_LINE_INCH: Final = 0.165  # height of a line of the legend
+_MANY: Final = 4000  # more stays than this are drawn as pixels, in the SVG as well
 _LINES: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_JOBS_SHOWN: Final = 2000  # in the table
+_JOBS_SHOWN: Final = 2000  # jobs in the table
 
 
 def color_of(job: Job) -> str:
@@ -41,13 +41,15 @@ def color_of(job: Job) -> str:
 
 
 def _part(numbers: Sequence[float], share: float) -> float | None:
-    """Element floor(share n) of n, ascending, as `pawl sim` takes it; None: there are none."""
+    """Element floor(share n) of n, ascending, as `pawl sim` takes it; None if
+    there are no numbers.
+    """
     ascending = sorted(numbers)
     return ascending[min(int(share * len(ascending)), len(ascending) - 1)] if ascending else None
 
 
 def _seconds(cluster: Cluster, *, slots: bool = False, spot: bool = False) -> float:
-    """Of nodes, or of their slots."""
+    """Seconds that nodes were there, summed; slots: times their slots; spot: of spot nodes only."""
     return sum(
         (node.ended - node.begun) * (node.slots if slots else 1)
         for node in cluster.nodes
@@ -56,8 +58,10 @@ def _seconds(cluster: Cluster, *, slots: bool = False, spot: bool = False) -> fl
 
 
 def figures(cluster: Cluster) -> dict[str, Any]:
-    """By the names that `pawl sim --json` has; None: not known. Of jobs that are done, completion
-    times; all jobs' replicas count."""
+    """The figures by the names that `pawl sim --json` has; None: not known.
+
+    Completion times are of jobs that are done; replicas are of all jobs.
+    """
     done = [job for job in cluster.jobs.values() if job.ended is not None and job.end == "done"]
     ends = [job.ended for job in done if job.ended is not None]
     took = [job.ended - job.submitted for job in done if job.ended is not None]
@@ -95,7 +99,7 @@ def _when(cluster: Cluster, time: float) -> str:
 
 
 def summarise(cluster: Cluster) -> list[tuple[str, str]]:
-    """Name and value of what is said of a run."""
+    """Name and value of each line of a run's summary."""
     known = figures(cluster)
     ended = sum(job.ended is not None for job in cluster.jobs.values())
     period = span(cluster.ended - cluster.begun)
@@ -130,7 +134,7 @@ def summarise(cluster: Cluster) -> list[tuple[str, str]]:
 
 
 def _plain(text: str) -> str:
-    """For pictures: no mathematics between dollars."""
+    """Text with dollars escaped, so that matplotlib draws no mathematics."""
     return _drawing.visible(text).replace("$", r"\$")
 
 
@@ -157,7 +161,7 @@ class _Axis:
         locator = dates.AutoDateLocator(minticks=4, maxticks=10)
         axes.xaxis.set_major_locator(locator)
         formatter = dates.ConciseDateFormatter(locator, tz="UTC")
-        formatter.formats[5] = "%H:%M:%S"  # whole times, also where seconds differ
+        formatter.formats[5] = "%H:%M:%S"  # shows whole seconds where the locator steps by less
         axes.xaxis.set_major_formatter(formatter)
         axes.set_xlabel("time, UTC")
 
@@ -204,7 +208,7 @@ def _bars(axes: Any, cluster: Cluster, axis: _Axis) -> None:
 
 
 def _name_lanes(axes: Any, cluster: Cluster) -> None:
-    """Of each row the node, of as many rows as there is room for."""
+    """Names the rows by their nodes, as many as there is room for."""
     names: dict[int, list[str]] = {}
     for node in cluster.nodes:
         of = names.setdefault(node.lane, [])
@@ -221,7 +225,7 @@ def _name_lanes(axes: Any, cluster: Cluster) -> None:
 
 
 def _write_names(axes: Any, cluster: Cluster, axis: _Axis, rows_inch: float) -> None:
-    """Of each job its name, in the largest of its boxes, if it fits there."""
+    """Writes each job's name into its largest box, if it fits there."""
     best: dict[int, Stay] = {}
     for stay in cluster.stays:
         known = best.get(stay.job)
@@ -247,7 +251,7 @@ def _write_names(axes: Any, cluster: Cluster, axis: _Axis, rows_inch: float) -> 
 
 
 def _legend(cluster: Cluster) -> list[Patch]:
-    """The jobs that had most, and what the rest means."""
+    """The jobs that had most, and the other marks in the picture."""
     from matplotlib.patches import Patch
 
     jobs = sorted(cluster.jobs.values(), key=lambda job: job.slot_s, reverse=True)
@@ -280,7 +284,7 @@ def _box(left: float, right: float, low: float, high: float) -> list[tuple[float
 
 
 def count_jobs(cluster: Cluster) -> tuple[list[float], list[int], list[int]]:
-    """Times, and from each on the jobs that run, and those that wait."""
+    """Times, and from each on the number of jobs that run, and of those that wait."""
     events: dict[float, list[int]] = {}
     busy: dict[int, list[tuple[float, float]]] = {}
     for stay in cluster.stays:
@@ -314,7 +318,7 @@ def _union(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _lines(axes: Any, clusters: Sequence[Cluster]) -> None:
-    """How many jobs run and wait."""
+    """Draws how many jobs run and wait."""
     for i, cluster in enumerate(clusters):
         axis = _Axis(cluster)
         times, running, waiting = count_jobs(cluster)
@@ -335,7 +339,7 @@ def _lines(axes: Any, clusters: Sequence[Cluster]) -> None:
 
 
 def draw(clusters: Sequence[Cluster]) -> Figure:
-    """Each its nodes, one above the other, and below the jobs of all."""
+    """Draws each cluster's nodes, one above the other, and below them the jobs of all."""
     plots = _drawing.plots()
     count = len(clusters)
     most = 7.5 if count == 1 else 4.5
@@ -404,7 +408,7 @@ def _cells(cluster: Cluster, job: Job) -> list[object]:
 
 
 def _beside(clusters: Sequence[Cluster]) -> str:
-    """The summaries, a column for each."""
+    """The clusters' summaries, a column for each."""
     facts = [dict(summarise(cluster)) for cluster in clusters]
     lines = ["<tr><th></th>" + "".join(f"<th>{_drawing.escape(c.name)}</th>" for c in clusters)]
     for name in facts[0]:
@@ -416,9 +420,10 @@ def _beside(clusters: Sequence[Cluster]) -> str:
 
 
 def read(roots: Sequence[Path], since: float = 0.0, until: float = 0.0) -> list[Cluster]:
-    """``since`` and ``until``: see ``_cluster.read``; until is the first one's.
+    """Reads each root. ``since`` and ``until``: see ``_cluster.read``; ``until`` is
+    for the first root.
 
-    FileNotFoundError; ValueError naming a file that is not a history, and where.
+    Raises FileNotFoundError; ValueError naming a file that is not a history, and where.
     """
     clusters = [
         _cluster.read(path, since, until if place == 0 else 0.0) for place, path in enumerate(roots)
@@ -433,7 +438,8 @@ def write_report(clusters: Sequence[Cluster], out: Path) -> list[tuple[str, str]
     plots = _drawing.plots()
     out.mkdir(parents=True, exist_ok=True)
     with plots.rc_context(_drawing.STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")  # of names of all the world
+        # Names of jobs may be in any script.
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
         figure = draw(clusters)
         figure.savefig(out / "cluster.png", dpi=130)
         picture = _drawing.picture(figure, "Nodes over time, coloured by job; jobs below")

@@ -1,4 +1,4 @@
-"""The numbers of include/pawl/coll.h, and which of them torch's types and operations are."""
+"""The numbers of include/pawl/coll.h for torch's types and operations."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ DTYPES: Final = {
     torch.float16: 7,
     torch.bfloat16: 8,
     torch.bool: 0,
-    torch.complex64: 5,  # added part by part
+    torch.complex64: 5,  # real and imaginary parts are added separately
     torch.complex128: 6,
 }
 
 _Op = ReduceOp.RedOpType
-_OPS: Final = {  # by number: the enumeration's own hash takes longer than the rest of a call
+_OPS: Final = {  # keyed by number: the enumeration's own hash takes longer than the rest of a call
     _Op.SUM.value: (SUM, False),
     _Op.AVG.value: (SUM, True),
     _Op.PRODUCT.value: (_PRODUCT, False),
@@ -63,7 +63,7 @@ _OPS: Final = {  # by number: the enumeration's own hash takes longer than the r
     _Op.BOR.value: (_BOR, False),
     _Op.BXOR.value: (_BXOR, False),
 }
-# Of what is 0 or 1: a sum is true where one is, as NCCL has it.
+# Operations on booleans: a sum is true where any summand is, as in NCCL.
 _BOOLS: Final = {SUM: _BOR, _MAX: _BOR, _PRODUCT: _BAND, _MIN: _BAND}
 _HERE: Final[dict[int, Callable[..., torch.Tensor]]] = {
     SUM: torch.add,
@@ -79,12 +79,14 @@ _COMPLEX: Final = (torch.complex64, torch.complex128)
 
 
 def dtype_of(tensor: torch.Tensor) -> int:
-    """The number of a tensor's elements, for what only moves them."""
+    """The number of a tensor's type, for operations that only move the elements."""
     return DTYPES.get(tensor.dtype, _BYTES)
 
 
 def reduction(reduce_op: ReduceOp, dtype: torch.dtype) -> tuple[int, int, bool]:
-    """(operation, type of the elements, whether the mean), or PawlError."""
+    """(operation, type of the elements, whether the mean). Raises PawlError for
+    unsupported ones.
+    """
     found = _OPS.get(reduce_op.op.value)
     if found is None:
         raise error("PAWL_ENOTSUP", f"collectives: {reduce_op.op} is not supported: scale before")
@@ -97,7 +99,7 @@ def reduction(reduce_op: ReduceOp, dtype: torch.dtype) -> tuple[int, int, bool]:
 
 
 def reduce_here(reduce_op: ReduceOp, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """What several tensors of one rank, of one type, become together; 16-bit floats in 32 bits."""
+    """The reduction of several tensors of one rank, of one type; adds 16-bit floats in 32 bits."""
     op, dtype, mean = reduction(reduce_op, tensors[0].dtype)
     if mean:
         raise error("PAWL_EINVAL", f"collectives: a mean takes one tensor, not {len(tensors)}")
@@ -106,7 +108,7 @@ def reduce_here(reduce_op: ReduceOp, tensors: Sequence[torch.Tensor]) -> torch.T
 
 
 def sparse_mean(reduce_op: ReduceOp, dtype: torch.dtype) -> bool:
-    """Whether a sum of sparse tensors is divided by the number of ranks, or PawlError."""
+    """Whether a sum of sparse tensors is divided by the number of ranks. Raises PawlError."""
     op, _, mean = reduction(reduce_op, dtype)
     if op != SUM or (mean and not dtype.is_floating_point):
         raise error(
@@ -116,7 +118,8 @@ def sparse_mean(reduce_op: ReduceOp, dtype: torch.dtype) -> bool:
 
 
 def added_as(reduce_op: ReduceOp, dtype: torch.dtype) -> torch.dtype:
-    """What numbers are brought as: a mean of float16 is one even if their sum is too large to be.
-    bfloat16 has the range of float32."""
+    """The type in which numbers are added: float32 for a mean of float16, whose sum may be too
+    large for float16. bfloat16 has the range of float32.
+    """
     is_mean = reduce_op.op.value == _Op.AVG.value
     return torch.float32 if is_mean and dtype is torch.float16 else dtype

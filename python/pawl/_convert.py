@@ -1,15 +1,15 @@
 """The process that reads and writes other formats for `pawl ckpt export` and `import`.
 
 Run as `python -m pawl._convert export FORMAT ROOT TAG DIR PARTITION` or `... import FORMAT SOURCE
-PARTITION SPLIT TRUST`, where an empty argument stands for none. It says what it does on descriptor
-3, a JSON object a line; src/cli/convert.h and src/cli/ckpt_import.c have the other end.
+PARTITION SPLIT TRUST`, where an empty argument stands for none. It reports on descriptor 3, a JSON
+object a line; src/cli/convert.h and src/cli/ckpt_import.c have the other end.
 
 safetensors: a file a partition. The values beside the tensors, and how all is nested, stand in the
-file's metadata (_structure), so that importing it gives back what was exported; files without such
-metadata become a dict of name -> tensor.
+file's metadata (_structure), so that importing it gives back the object that was exported; files
+without such metadata become a dict of name -> tensor.
 
-DCP: one checkpoint, whose top keys are the partitions, nested as they are: what torch itself would
-write. The same structure stands under one more key, because DCP makes every key a str, forgets
+DCP: one checkpoint, whose top keys are the partitions, nested as they are: torch itself would write
+the same. The same structure stands under one more key, because DCP makes every key a str, forgets
 empty dicts and does not know tied tensors.
 """
 
@@ -41,16 +41,16 @@ from pawl.errors import PawlError, error
 from pawl.loading import load_part
 
 CHANNEL_FD: Final = 3
-METADATA_KEY: Final = "pawl"  # of a safetensors file's metadata
-STRUCTURE_KEY: Final = ".pawl"  # of a DCP: no partition has such a name
+METADATA_KEY: Final = "pawl"  # key in a safetensors file's metadata
+STRUCTURE_KEY: Final = ".pawl"  # key in a DCP checkpoint: no partition has such a name
 STRUCTURE_VERSION: Final = 1
-HEADER_MAX: Final = 100_000_000  # bytes that safetensors reads of one
-WRITE_BYTES: Final = 1 << 24  # at a time
+HEADER_MAX: Final = 100_000_000  # bytes of a header, at most, that safetensors reads
+WRITE_BYTES: Final = 1 << 24  # bytes written at a time
 _SUFFIX: Final = re.compile(r"\.(pt|pth|bin|ckpt|safetensors)$")
 
 
 class Channel:
-    """Where the program listens."""
+    """The descriptor that the program listens to."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -65,9 +65,9 @@ class Channel:
 
 
 def main() -> int:
-    """Does what the command line says. Returns the exit code."""
+    """Obeys the command line. Returns the exit code."""
     channel = Channel(CHANNEL_FD)
-    warnings.simplefilter("ignore")  # torch's, about itself; what fails is said below
+    warnings.simplefilter("ignore")  # torch's warnings about itself; failures are reported below
     logging.disable(logging.CRITICAL)
     try:
         if sys.argv[1] == "export":
@@ -83,7 +83,7 @@ def main() -> int:
     except MemoryError:
         channel.say(error="PAWL_ENOMEM", message="not enough memory for a partition")
         return 1
-    except Exception as reason:  # of other packages: all kinds
+    except Exception as reason:  # other packages raise all kinds of exceptions
         text = str(reason).strip().splitlines()
         channel.say(
             error="PAWL_EIO",
@@ -114,7 +114,7 @@ def _export(channel: Channel, to: str, root: str, tag: str, folder: str, partiti
 def _read_partitions(
     channel: Channel, root: str, tag: str, partition: str
 ) -> Iterator[tuple[str, Any]]:
-    """(file name, object), verified; in memory is the one that was given last."""
+    """(file name, object) of each file, verified; only the last one given is in memory."""
     found = _core.open_root(root, tag)
     rows = list(enumerate(zip(found.parts, found.files, strict=True)))
     found.close()
@@ -168,14 +168,14 @@ def _write_safetensors(channel: Channel, name: str, value: Any, path: str) -> No
     torch_format.save_file(tensors, path, {"format": "pt", METADATA_KEY: structure})
     umask = os.umask(0)
     os.umask(umask)
-    os.chmod(path, 0o666 & ~umask)  # it is written for its owner alone
+    os.chmod(path, 0o666 & ~umask)  # safetensors makes it readable for its owner alone
 
 
 def _is_held(dtype: torch.dtype) -> bool:
-    """Whether safetensors has the dtype, as it is installed."""
+    """Whether the installed safetensors can hold the dtype."""
     try:
         _safetensors().save({"x": torch.empty(0, dtype=dtype, device="cpu")})
-    except Exception:  # KeyError, SafetensorError: versions differ
+    except Exception:  # KeyError or SafetensorError, depending on the version
         return False
     return True
 
@@ -201,7 +201,7 @@ def _write_dcp(values: dict[str, Any], folder: str) -> None:
             storage_writer=dcp.FileSystemWriter(folder),
             no_dist=True,
         )
-    except dcp.CheckpointException as reason:  # no Exception; says all in its text
+    except dcp.CheckpointException as reason:  # not an Exception; its text says all
         raise error("PAWL_EIO", f"DCP cannot write it: {_last_line(reason)}") from reason
 
 
@@ -250,7 +250,7 @@ def _is_safetensors(path: str) -> bool:
 def _is_torch(path: str) -> bool:
     if zipfile.is_zipfile(path):
         return True
-    with open(path, "rb") as file:  # what torch wrote before 1.6 begins with a pickle
+    with open(path, "rb") as file:  # files of torch before 1.6 begin with a pickle
         return file.read(2) in (b"\x80\x02", b"\x80\x03", b"\x80\x04")
 
 
@@ -270,7 +270,7 @@ def _list_files(channel: Channel, source: str, is_wanted: Callable[[str], bool])
 
 
 def _group(paths: list[str]) -> dict[str, list[str]]:
-    """Files by partition: "model-00001-of-00002.safetensors" and its like are one."""
+    """Files by partition: "model-00001-of-00002.safetensors" and the like belong to one."""
     groups: dict[str, list[str]] = {}
     for path in paths:
         stem = _SUFFIX.sub("", os.path.basename(path))
@@ -296,7 +296,7 @@ def _load_torch(path: str, trust: bool) -> Any:
             ) from refusal
         except (OSError, MemoryError):
             raise
-        except Exception as reason:  # anything: the bytes decide what is tripped over
+        except Exception as reason:  # any exception: the damaged bytes decide which
             raise error("PAWL_ECORRUPT", f"{path}: torch cannot read it: {reason!r}") from reason
 
 
@@ -336,7 +336,7 @@ def _structure(text: str, where: str) -> Any:
 
 
 def _merge(values: list[Any], paths: list[str]) -> dict[str, Any]:
-    """The dicts of several files as one, as sharded models are stored."""
+    """Merges the dicts of several files into one: sharded models are stored so."""
     merged: dict[str, Any] = {}
     for value, path in zip(values, paths, strict=True):
         if not isinstance(value, dict) or not merged.keys().isdisjoint(value):
@@ -356,7 +356,7 @@ def _split(found: Any, source: str) -> Iterator[tuple[str, Any]]:
 
 
 def _enum_member(kind: Any, name: str) -> Any:
-    """What getattr is pickled for: a member of an enum."""
+    """Called in place of getattr, which pickles use for a member of an enum."""
     if not (isinstance(kind, type) and issubclass(kind, enum.Enum)):
         raise error("PAWL_ENOTSUP", ".metadata: getattr of what is no enum")
     return kind[name]
@@ -404,13 +404,15 @@ def _read_metadata(source: str) -> Any:
             metadata.storage_meta = StorageMeta()
     except (PawlError, OSError):
         raise
-    except Exception as reason:  # anything: the bytes decide what is tripped over
+    except Exception as reason:  # any exception: the damaged bytes decide which
         raise error("PAWL_ECORRUPT", f"{source}/.metadata: {reason!r}") from reason
     return metadata
 
 
 def _read_dcp(source: str, trust: bool) -> dict[str, Any]:
-    """All of a DCP, nested; with torch's own reader and planner, told to run no code."""
+    """Reads a whole DCP checkpoint, nested, by torch's own reader and planner,
+    told to run no code.
+    """
     from torch.distributed.checkpoint import CheckpointException, FileSystemReader
     from torch.distributed.checkpoint._nested_dict import set_element
     from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
@@ -437,7 +439,7 @@ def _read_dcp(source: str, trust: bool) -> dict[str, Any]:
     with contextlib.nullcontext() if trust else _safe.extended_globals():
         try:
             _load_state_dict(state, storage_reader=Reader(source), planner=Planner(), no_dist=True)
-        except (CheckpointException, Exception) as reason:  # the former is no Exception
+        except (CheckpointException, Exception) as reason:  # CheckpointException is no Exception
             raise _blame_dcp(source, reason) from reason
     return state
 
@@ -453,13 +455,15 @@ def _blame_dcp(source: str, reason: BaseException) -> Exception:
 
 
 def _last_line(reason: BaseException) -> str:
-    """Of a message that ends with the traceback of what happened."""
+    """The last line of a message that ends with a traceback."""
     lines = [line.strip() for line in str(reason).splitlines() if line.strip()]
     return lines[-1] if lines else repr(reason)
 
 
 def _top_keys(state: dict[str, Any], source: str, partition: str) -> Iterator[tuple[str, Any]]:
-    """The partitions of a DCP: those that were exported, else what stands under its top keys."""
+    """The partitions of a DCP checkpoint: those that were exported, else the
+    values of its top keys.
+    """
     text = state.pop(STRUCTURE_KEY, None)
     if partition:
         yield partition, state

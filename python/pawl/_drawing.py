@@ -1,4 +1,4 @@
-"""How reports say numbers and draw pictures."""
+"""Texts, numbers and pictures in reports."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ if TYPE_CHECKING:
 
 EXIT_FAILURE: Final = 1  # docs/exit-codes.md
 
-# ---- words of others ----
+# ---- texts from others ----
 
 
 def visible(text: str) -> str:
-    """What would turn what is beside it around, or hide, is an escape, as in ``\\u202e``."""
+    """Text whose characters that hide or reverse their neighbours are escapes, as
+    in ``\\u202e``.
+    """
     return "".join(letter if letter.isprintable() else _escape_of(ord(letter)) for letter in text)
 
 
 def _escape_of(code: int) -> str:
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that is no UTF-8
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8
         code -= 0xDC00
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def escape(text: str) -> str:
-    """For pages."""
+    """Escapes text for HTML pages."""
     return html.escape(visible(text))
 
 
@@ -38,7 +40,7 @@ def escape(text: str) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """``1.2 ms``, ``3.4 s``, ``2 min 5 s``, ``3 h 20 min``, ``2 d 4 h``."""
+    """A duration: ``1.2 ms``, ``3.4 s``, ``2 min 5 s``, ``3 h 20 min``, ``2 d 4 h``."""
     if seconds is None:
         return "–"
     if seconds == float("inf"):
@@ -54,7 +56,7 @@ def span(seconds: float | None) -> str:
 
 
 def size_text(count: float) -> str:
-    """``17 bytes``, ``1.2 GiB``."""
+    """A number of bytes: ``17 bytes``, ``1.2 GiB``."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
@@ -63,12 +65,12 @@ def size_text(count: float) -> str:
 
 
 def time_text(at: float) -> str:
-    """UTC, to the second."""
+    """A time since 1970 in UTC, to the second."""
     return datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def percent(part: float) -> str:
-    """``0.0123 %`` with three digits that count."""
+    """A part of 1 in percent, with three significant digits: ``0.0123 %``."""
     return f"{part * 100:.3g} %"
 
 
@@ -93,7 +95,9 @@ STYLE: Final = {
 
 
 def plots() -> Any:
-    """matplotlib, drawing into files; SystemExit naming what to install if it is missing."""
+    """Returns matplotlib, set to draw into files. Raises SystemExit naming the
+    package if it is missing.
+    """
     try:
         import matplotlib
     except ImportError:

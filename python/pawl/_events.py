@@ -1,10 +1,10 @@
-"""What torch's profilers show of the backend: events of each call, as torch's own backends have.
+"""Events of each call for torch's profilers, like those of torch's own backends.
 
 ``pawl:all_reduce`` lasts from the call until the operation is over, which another thread notices:
 an asynchronous event. ``pawl::all_reduce`` in it is the call alone, in the caller's thread, with
-the tensors' shapes, which Python cannot give to an asynchronous event, and what readers of traces
-look for. (record_param_comms, as NCCL's calls are named there, is torch's own: it crashes by that
-name from Python.) While no profiler is on, nothing of this is called.
+the tensors' shapes: Python cannot give them to an asynchronous event, and tools that read traces
+look for them. (record_param_comms, as NCCL's calls are named there, is torch's own: called by that
+name from Python, it crashes.) While no profiler is on, nothing of this is called.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pawl._process_group import ProcessGroup
     from pawl._work import Work
 
-# What follows "pawl:" in an event's name; by the names that torch had for methods first.
+# The part behind "pawl:" of an event's name, by torch's older names of methods.
 TITLES: Final = {
     "allreduce": "all_reduce",
     "allreduce_coalesced": "all_reduce",
@@ -46,7 +46,7 @@ TITLES: Final = {
     "recv_anysource": "recvAnySource",
     "barrier": "barrier",
 }
-# Methods whose first argument is not what they begin with, but where it goes.
+# Methods whose first argument is the output, not the input.
 _OUTPUTS_FIRST: Final = (
     "allgather",
     "allgather_coalesced",
@@ -84,7 +84,7 @@ def record(
     caller = threading.get_ident()
 
     def end(_: Future[None]) -> None:
-        # torch takes an event for an asynchronous one if another thread ends it
+        # torch takes an event for an asynchronous one only if another thread ends it.
         if threading.get_ident() == caller:
             threading.Thread(target=ended.set_result, args=(None,), daemon=True).start()
         else:
@@ -108,7 +108,7 @@ def _flat(values: Sequence[Any]) -> list[torch.Tensor]:
 def _about(
     group: ProcessGroup, name: str, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
 ) -> dict[str, Any]:
-    """As torch's NCCL backend names it."""
+    """The arguments of an event, named as torch's NCCL backend names them."""
     return {
         "Collective name": TITLES[name],
         "dtype": str(inputs[0].dtype).removeprefix("torch.") if inputs else "",

@@ -1,7 +1,7 @@
-"""How a live tensor gets the values that were saved of it, and what stands in the way.
+"""Conversions from a saved tensor to a live one, and the reasons why one is impossible.
 
-Asked before ranks vote on a restore: after the vote nothing may fail. The tensors here are nothing
-but strides over bytes (see _match.is_simple); only no_memory takes any.
+All is checked before ranks vote on a restore: after the vote nothing may fail. The tensors here are
+strides over bytes and nothing else (see _match.is_simple); only no_memory takes any tensor.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ _META: Final = (
 
 
 def no_memory(live: torch.Tensor) -> str | None:
-    """Why there is nothing to fill; None: there is. torch leaves a meta tensor as it is, and a copy
-    into storage that was freed ends the process."""
+    """Why a live tensor has no memory to fill; None: it has. torch leaves a meta tensor as it is,
+    and a copy into storage that was freed ends the process.
+    """
     if live.is_meta:
         return _META
     is_dense = live.layout == torch.strided and not live.is_nested
@@ -39,11 +40,13 @@ def no_copy(live: torch.Tensor, saved: torch.Tensor) -> str | None:
 
 @cache
 def _converts(saved: torch.dtype, live: torch.dtype, device: str, is_plain: bool) -> bool:
-    """Whether torch has a copy between these dtypes, to a device of that type: it is tried, since
-    torch has no list of them. is_plain: both tensors are contiguous."""
+    """Whether torch can copy between these dtypes, to a device of that type. Tries it, since torch
+    has no list of them. is_plain: both tensors are contiguous.
+    """
     step = 1 if is_plain else 2
     with torch.inference_mode(False), torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a complex number loses its imaginary part
+        # Hides the warning that a complex number loses its imaginary part.
+        warnings.simplefilter("ignore")
         try:
             target = torch.empty(2 * step, dtype=live, device=device)[::step]
             target.copy_(torch.empty(2 * step, dtype=saved, device="cpu")[::step])
@@ -53,41 +56,42 @@ def _converts(saved: torch.dtype, live: torch.dtype, device: str, is_plain: bool
 
 
 def loses(saved: torch.dtype, live: torch.dtype) -> bool:
-    """Whether a conversion drops a part of numbers: a fraction, an imaginary part, or what is too
-    large, or below 0. That there are fewer digits is no loss."""
+    """Whether a conversion drops a part of numbers: a fraction, an imaginary part, or values that
+    are too large, or below 0. Fewer digits are no loss.
+    """
     if saved.is_complex and not live.is_complex:
         return True
     if saved.is_floating_point and not (live.is_floating_point or live.is_complex):
         return True
     (low, high), (least, most) = _range(saved), _range(live)
-    return low < 2 * least or high > 2 * most  # bfloat16 and float32 reach as far
+    return low < 2 * least or high > 2 * most  # bfloat16 and float32 have about the same range
 
 
 @cache
 def _range(dtype: torch.dtype) -> tuple[float, float]:
-    """Of the numbers of a dtype, or of their parts."""
+    """Least and largest number of a dtype; for a complex one, of its parts."""
     if dtype == torch.bool:
         return 0, 1
     try:
         of = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
-    except TypeError:  # complex, whose parts have one, or a kind without numbers
+    except TypeError:  # complex: its parts have a range; else a kind without numbers
         if not dtype.is_complex:
             return 0, 0
         of = torch.finfo(dtype.to_real())
     try:
         return of.min, of.max
-    except NotImplementedError:  # two numbers in an element: converted from and to nothing
+    except NotImplementedError:  # a dtype with two numbers in an element: torch has no conversion
         return 0, 0
 
 
 def repeats(tensor: torch.Tensor) -> bool:
-    """Whether some of its elements are one place in memory, as expand() makes them."""
+    """Whether several of its elements are one place in memory, as expand() makes them."""
     pairs = zip(tensor.shape, tensor.stride(), strict=True)
     return any(stride == 0 and size > 1 for size, stride in pairs)
 
 
 def once(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """tensor without the elements that in like, of the same shape, only repeat others."""
+    """tensor without the elements that repeat others in like, which has the same shape."""
     for dim, (size, stride) in enumerate(zip(like.shape, like.stride(), strict=True)):
         if stride == 0 and size > 1:
             tensor = tensor.narrow(dim, 0, 1)

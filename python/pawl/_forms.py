@@ -1,7 +1,8 @@
 """Methods of a group that torch lets be called in two ways: with lists and options, as
 torch.distributed does, and with single tensors, a root, an operation and a timeout.
 
-The second is made the first here. Names and defaults are those of torch's own ProcessGroup.
+Calls of the second kind are converted into the first. Names and defaults are those
+of torch's own ProcessGroup.
 """
 
 from __future__ import annotations
@@ -16,16 +17,18 @@ from torch._C import _distributed_c10d as c10d
 
 @dataclass(frozen=True)
 class Form:
-    """How a method may be called."""
+    """The signature of a method, in both ways of calling it."""
 
-    tensors: tuple[tuple[str, ...], ...]  # the names that each argument before the options has
-    options: type  # of the argument behind them
+    tensors: tuple[tuple[str, ...], ...]  # accepted names of each argument before the options
+    options: type  # type of the options argument, which is last
     rest: tuple[str, ...] = ()  # options that may be given one by one; a timeout may follow
-    single: int | None = None  # the argument that is one tensor where all others are, too
+    single: int | None = None  # index of the argument that is one tensor if all others are, too
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """Lists of tensors and options, of a call in whichever way. Raises TypeError as a call of
-        a function would."""
+        """Converts a call of either kind to lists of tensors and options.
+
+        Raises TypeError for wrong arguments, as a call of a function would.
+        """
         if len(kwargs) == 1 and type(kwargs.get("opts")) is self.options and not self.tensors:
             return [kwargs["opts"]]
         count = len(self.tensors)
@@ -56,7 +59,7 @@ _SPLITS: Final = (("output_split_sizes",), ("input_split_sizes",))
 _OUT: Final = ("output_tensors", "output_tensor", "output")
 _IN: Final = ("input_tensors", "input_tensor", "input")
 
-# By the names that torch had first.
+# Keyed by torch's older names of the methods.
 FORMS: Final = {
     "allreduce": Form((("tensors", "tensor"),), c10d.AllreduceOptions, ("op",), 0),
     "reduce": Form((("tensors", "tensor"),), c10d.ReduceOptions, ("root", "op"), 0),
@@ -72,7 +75,7 @@ FORMS: Final = {
 
 
 def _take(named: dict[str, Any], names: Sequence[str]) -> Any:
-    """The argument that was given by one of its names."""
+    """Removes the argument that was given by one of its names, and returns it."""
     for name in names:
         if name in named:
             return named.pop(name)

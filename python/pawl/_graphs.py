@@ -1,7 +1,7 @@
-"""CUDA graphs that step an optimizer: no hook and no counter tells what their replays change.
+"""CUDA graphs that step an optimizer: no hook and no counter shows the changes by their replays.
 
-Before such a replay everything is fenced. A graph is one unless its capture was seen, and nothing
-stepped in it: graphs of forward and backward passes go on while a save is copied.
+Before such a replay everything is fenced. A graph counts as one unless its capture was observed and
+no optimizer stepped in it: graphs of forward and backward passes go on while a save is copied.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from typing import Any
 
 import torch
 
-_steps = 0  # of optimizers, that were captured
-_began: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # graph -> _steps then
-_harmless: weakref.WeakSet[Any] = weakref.WeakSet()  # graphs captured without a step
+_steps = 0  # optimizer steps that were captured
+# Graph under capture -> _steps at its begin.
+_began: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_harmless: weakref.WeakSet[Any] = weakref.WeakSet()  # graphs captured without an optimizer step
 
 
 def captures_step() -> bool:
-    """In an optimizer's step: whether a graph is captured, so that nothing is changed yet."""
+    """Called in an optimizer's step: whether a graph is being captured, so that
+    nothing changes yet.
+    """
     global _steps
     if not torch.cuda.is_initialized() or not torch.cuda.is_current_stream_capturing():
         return False
@@ -28,14 +31,16 @@ def captures_step() -> bool:
 
 
 def classes() -> list[Any]:
-    """Those of torch's graphs: torch 2.13, for one, has a second."""
+    """torch's classes of graphs: torch 2.13, for one, has a second."""
     other = getattr(getattr(torch, "accelerator", None), "Graph", None)
     return [torch.cuda.CUDAGraph, *([other] if other is not None else [])]
 
 
 def install(fence_all: Callable[[], None], graphs: Any) -> None:
-    """Has ``fence_all`` called before what a replay changes, and before a step is captured, which
-    moves version counters and changes nothing. ``graphs``: their class.
+    """Has ``fence_all`` called before every replay that may change memory.
+
+    Calls it before a capture, too: a captured step moves version counters and changes nothing.
+    ``graphs``: a class of graphs.
     """
     begin, end, replay = graphs.capture_begin, graphs.capture_end, graphs.replay
 

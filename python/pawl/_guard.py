@@ -1,14 +1,15 @@
-"""Which optimizer may change which memory, and the fence that holds it back until that is copied.
+"""Which optimizer may change which memory, and the fence that makes it wait until that is copied.
 
-A save returns before the bytes of parameters and optimizer tensors are copied. They are expected
-to change in one place only: the step of their optimizer. torch calls a hook of ours before every
-step of every optimizer of the process, and the hook waits until what that optimizer may change is
-copied. Each optimizer is one bit of a mask; a storage carries the bits of all it belongs to.
+A save returns before the bytes of parameters and optimizer tensors are copied. They are expected to
+change in one place only: the step of their optimizer. torch calls a hook of ours before every step
+of every optimizer of the process, and the hook waits until all memory that this optimizer may
+change is copied. Each optimizer is one bit of a mask; a storage carries the bits of all optimizers
+it belongs to.
 
-What changes such memory elsewhere breaks the expectation, and is found, not prevented: by the
+A change of such memory elsewhere breaks the expectation; it is detected, not prevented: by the
 kernel's watch, and here by the version counters of tensors not yet copied. That save is withdrawn.
 Neither sees writes by another process: memory shared with one gets no bits, so that it is copied
-before save returns. What lies on a CUDA device has only the fences and the version counters.
+before save returns. Memory of a CUDA device has only the fences and the version counters.
 """
 
 from __future__ import annotations
@@ -32,17 +33,18 @@ from pawl._skeleton import Skeleton
 log = logging.getLogger("pawl")
 
 EVERYTHING: Final = (1 << 64) - 1  # mask of all optimizers
-_OPTIMIZERS_MAX: Final = 63  # with a bit of their own; all later ones share bit 63
+_OPTIMIZERS_MAX: Final = 63  # optimizers with a bit of their own; all later ones share bit 63
 WATCH_MIN: Final = 64 << 10  # bytes; smaller storages are copied at once, as in src/ckpt/plan.h
-_NEVER: Final = 1 << 64  # bytes; no storage is as large
+_NEVER: Final = 1 << 64  # bytes; larger than any storage
 
 _version = attrgetter("_version")
 
-_lock = threading.RLock()  # guards changes of what is below; a signal's handler may save, too
+_lock = threading.RLock()  # guards changes of the tables below; a signal's handler may save, too
 _known: dict[int, tuple[weakref.ref[Optimizer], int]] = {}  # id -> optimizer, mask
 _hooked = False
 
-_captures: list[Capture] = []  # saves not known to be staged; replaced, never changed in place
+# Saves not known to be staged; the list is replaced, never changed in place.
+_captures: list[Capture] = []
 
 
 def install() -> None:
@@ -53,7 +55,7 @@ def install() -> None:
             return
         hook: Callable[..., None] = _before_step
         shield = getattr(torch, "_disable_dynamo", None)
-        if shield is not None:  # torch.compile must call the hook, not look into it
+        if shield is not None:  # torch.compile must call the hook, not trace into it
             hook = shield(_before_step)
         register_optimizer_step_pre_hook(hook)
         for graphs in _graphs.classes():
@@ -73,7 +75,8 @@ def _introduce(optimizer: Optimizer) -> int:
         taken = 0
         for _, mask in _known.values():
             taken |= mask
-        # The bit of an optimizer that died may be given again: at worst a fence waits for more.
+        # The bit of a dead optimizer may be given again: at worst a fence waits for
+        # more than it must.
         free = (bit for bit in range(_OPTIMIZERS_MAX) if not taken >> bit & 1)
         mask = 1 << next(free, _OPTIMIZERS_MAX)
         gone = weakref.ref(optimizer, lambda _: _known.pop(identity, None))
@@ -82,7 +85,9 @@ def _introduce(optimizer: Optimizer) -> int:
 
 
 def guarded() -> dict[int, int]:
-    """Address of a storage -> mask of its optimizers, for all that were seen and still live."""
+    """Address of a storage -> mask of its optimizers, for all optimizers that were
+    seen and still live.
+    """
     masks: dict[int, int] = {}
     for reference, mask in list(_known.values()):
         optimizer = reference()
@@ -107,7 +112,7 @@ def _addresses(tensors: list[torch.Tensor]) -> Iterable[int]:
     try:
         storages = list(map(torch.Tensor.untyped_storage, tensors))
         return list(map(torch.UntypedStorage.data_ptr, storages))
-    except (RuntimeError, NotImplementedError):  # one of them is sparse, say: it is never watched
+    except (RuntimeError, NotImplementedError):  # a sparse tensor, for example: never watched
         found = []
         for tensor in tensors:
             try:
@@ -118,7 +123,7 @@ def _addresses(tensors: list[torch.Tensor]) -> Iterable[int]:
 
 
 class Spans:
-    """Where the storages of one partition lie, and which fences guard them."""
+    """The storages of one partition: their memory, and the fences that guard it."""
 
     __slots__ = ("devices", "groups", "packed")
 
@@ -153,11 +158,13 @@ class Spans:
             self.packed[column::4] = array("Q", values)
 
 
-Part = tuple[str, Skeleton, Spans]  # name, pickle and storages, where they lie
+Part = tuple[str, Skeleton, Spans]  # name, pickle and storages, memory
 
 
 def queue_before_copies(parts: Iterable[Spans]) -> None:
-    """Makes the default stream of each device wait for the stream in use: copies wait for that."""
+    """Makes the default stream of each device wait for the stream in use; copies
+    wait for the former.
+    """
     if not torch.cuda.is_initialized():
         return
     for device in {number - 1 for spans in parts for number in spans.devices if number}:
@@ -173,7 +180,7 @@ def _clear_unwatchable(
     """Zeroes the groups of host memory that others may write unseen: processes, files, devices."""
     storages = skeleton.storages
     shared = list(map(torch.UntypedStorage.is_shared, storages))
-    if any(shared):  # torch says so of all that lies on CUDA devices
+    if any(shared):  # torch reports all CUDA memory as shared
         for index, others in enumerate(shared):
             if others and not devices[index]:
                 groups[index] = 0
@@ -188,9 +195,9 @@ def _clear_unwatchable(
 
 
 class Copying(Protocol):
-    """Who copies: a _core.Session, or what stands for one."""
+    """The object that copies: a _core.Session, or a stand-in."""
 
-    def status(self, id: int, /) -> Sequence[Any]: ...  # the first: 0 while save id is copied
+    def status(self, id: int, /) -> Sequence[Any]: ...  # first: 0 while save id is being copied
 
     def fence(self, groups: int, /) -> None: ...
 
@@ -210,9 +217,10 @@ class Capture:
         self._names = [(name, skeleton.names) for name, skeleton, _ in parts]
         self._session: Copying | None = None  # None: not started, or done
         self._id = -1
-        self._lock = threading.RLock()  # held while counters are read: an engine's thread asks, too
-        masks: list[int] = []  # of the watched storages, one an entry of each list below
-        where: list[tuple[int, int]] = []  # partition, storage
+        # Held while counters are read; an engine's thread reads them, too.
+        self._lock = threading.RLock()
+        masks: list[int] = []  # mask of each watched storage, in the order of the lists below
+        where: list[tuple[int, int]] = []  # partition and storage of each
         tensors: list[torch.Tensor] = []
         for part, (_, skeleton, spans) in enumerate(parts):
             for storage, mask in enumerate(spans.groups):
@@ -224,7 +232,7 @@ class Capture:
         self._watched: _Watched = (masks, where, tensors, _versions(tensors))  # replaced as a whole
 
     def started(self, session: Copying, save_id: int) -> None:
-        """From here on the hook fences this save."""
+        """Makes the hook fence this save from now on."""
         global _captures
         self._session = session
         self._id = save_id
@@ -235,7 +243,7 @@ class Capture:
             self._release()
 
     def name(self, part: int, storage: int) -> tuple[str, str]:
-        """Partition of a storage, and the path in it of a tensor that lies there."""
+        """The partition of a storage, and the path in it of a tensor that lies there."""
         if not 0 <= part < len(self._names):
             return ("", "")
         partition, names = self._names[part]
@@ -243,14 +251,14 @@ class Capture:
 
     def fence(self, mask: int) -> None:
         """Waits until everything with a bit of mask is copied. Called before it is changed."""
-        session = self._session  # others may see that it is staged, and let go
+        session = self._session  # another thread may see that the save is staged, and clear it
         if session is not None and self.is_staging():
             self._check(session, mask)
             session.fence(mask)
             self.is_staging()
 
     def is_staging(self) -> bool:
-        """Whether memory is still being copied; lets go of it when not."""
+        """Whether memory is still being copied; releases it if not."""
         session = self._session
         if session is None:
             return False
@@ -260,11 +268,13 @@ class Capture:
         return False
 
     def is_of(self, session: Copying, save_id: int) -> bool:
-        """Whether it is that save."""
+        """Whether this is the capture of that save."""
         return self._session is session and self._id == save_id
 
     def find_changed(self) -> tuple[int, int] | None:
-        """Partition and storage of a tensor that was changed and that no fence has let go of."""
+        """Partition and storage of a tensor that was changed before a fence allowed
+        it; None: none was.
+        """
         with self._lock:
             _, where, tensors, versions = self._watched
             now = _versions(tensors)
@@ -293,7 +303,7 @@ class Capture:
             self._release()
 
     def after_fork(self) -> None:
-        """In the child: the engine's thread, which may have held the lock, is not there."""
+        """In the child: the engine's thread, which may have held the lock, does not exist."""
         self._lock = threading.RLock()
 
     def _release(self) -> None:
@@ -305,13 +315,15 @@ class Capture:
 def _versions(tensors: list[torch.Tensor]) -> list[int]:
     try:
         return list(map(_version, tensors))
-    except RuntimeError:  # tensors made in inference mode have none
+    except RuntimeError:  # tensors made in inference mode have no counter
         return [-1 if tensor.is_inference() else tensor._version for tensor in tensors]
 
 
 def find_changed(session: Copying, save_id: int) -> tuple[int, int] | None:
-    """Asked when all of a save is copied of which some lay on a device, before it counts: partition
-    and storage of what was changed meanwhile. None also while save() has not returned.
+    """Partition and storage of a tensor that was changed during a save; None: none was.
+
+    Called when all of a save is copied of which some lay on a device, before the save counts. None
+    also while save() has not returned.
     """
     captures = (capture for capture in _captures if capture.is_of(session, save_id))
     return next((capture.find_changed() for capture in captures), None)
@@ -330,7 +342,7 @@ def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
     if _graphs.captures_step():
         return
     if _captures:
-        # One never seen before may wrap another: nobody knows what it is about to change.
+        # An optimizer never seen before may wrap another: it may change any memory.
         mask = EVERYTHING if known is None else known[1]
         for capture in _captures:
             capture.fence(mask)

@@ -1,4 +1,6 @@
-"""What a root's two files (docs/format.md) say: its saves, its runs, and what failures cost."""
+"""The history in a root's two files (docs/format.md): its saves, its runs, and
+the cost of failures.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,15 @@ _END_EVENTS: Final = ("failed", "ended", "lost")
 class SaveRow:
     """A save. Seconds, bytes; None: not known."""
 
-    time: float  # since 1970, when its fate was known, to the second
-    begun: float  # when it began; if that is not known, ``time``
+    time: float  # since 1970, to the second: when the outcome was known
+    begun: float  # since 1970: when it began; if that is not known, ``time``
     job: str
     attempt: int
     step: int
     tag: str
     level: str  # "durable", "committed", "failed"
     size: int | None
-    stall: float | None  # what save() took, in the slowest rank
+    stall: float | None  # duration of save(), in the slowest rank
     stage: float | None
     persist: float | None
     partitions: str
@@ -45,62 +47,62 @@ def _begun(row: SaveRow) -> float:
 
 @dataclass
 class Run:
-    """From an attempt's start to its end."""
+    """The time from an attempt's start to its end."""
 
     started: float
     attempt: int
     ranks: int
-    ended: float  # or the last that is known of it
+    ended: float  # end; of a run without one, the last time known
     how: Literal["failed", "ended", "lost", "running"] = "running"
     why: str = ""
-    saved: int | None = None  # newest step it had saved at its end
-    restored: int | None = None  # step it went on from
+    saved: int | None = None  # newest step that was saved when the run ended
+    restored: int | None = None  # step that it restored
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What a run's end cost."""
+    """The cost of a run's end."""
 
     run: Run
-    usable: int | None  # step that work went on from, or could; None: from the beginning
-    lost_s: float  # work to be done again
-    lost_steps: int | None  # about; None: no pace is known
-    down_s: float | None  # until the next run started; None: none did
+    usable: int | None  # step from which work went on, or could have; None: from the beginning
+    lost_s: float  # seconds of work to be done again
+    lost_steps: int | None  # steps of work to be done again, about; None: the pace is not known
+    down_s: float | None  # seconds until the next run started; None: no run did
 
 
 @dataclass
 class History:
-    """All that is known of a root."""
+    """All known saves and runs of a root."""
 
-    rows: list[SaveRow] = field(default_factory=list)  # by when they began
-    runs: list[Run] = field(default_factory=list)  # by when they started
+    rows: list[SaveRow] = field(default_factory=list)  # in the order in which they began
+    runs: list[Run] = field(default_factory=list)  # in the order in which they started
 
     @property
     def run_s(self) -> float:
-        """Seconds that runs lasted, together."""
+        """Seconds that all runs lasted, summed."""
         return sum(run.ended - run.started for run in self.runs)
 
     def rows_of(self, run: Run) -> list[SaveRow]:
-        """Saves that began while it ran."""
+        """Saves that began during the run."""
         low = bisect_left(self.rows, run.started, key=_begun)
         return self.rows[low : bisect_right(self.rows, run.ended, key=_begun)]
 
     def back_from(self, run: Run) -> Iterator[SaveRow]:
-        """Saves that began before it ended, the newest first."""
+        """Saves that began before the run ended, the newest first."""
         return (
             self.rows[i] for i in range(bisect_right(self.rows, run.ended, key=_begun) - 1, -1, -1)
         )
 
     def failures(self) -> list[Failure]:
-        """Runs that failed or were lost, and what was lost with them."""
+        """Runs that failed or were lost, with the cost of each."""
         followed = zip(self.runs, [*self.runs[1:], None], strict=True)
         return [_cost(self, run, after) for run, after in followed if run.how in ("failed", "lost")]
 
 
 def read(root: Path) -> History:
-    """Reads both files, and the older ones put aside for their length.
+    """Reads both files, and their older parts, which were put aside when they grew too long.
 
-    FileNotFoundError if the root has no history: nothing was ever durable there.
+    Raises FileNotFoundError if the root has no history: nothing was ever durable there.
     """
     if not (root / HISTORY_FILE).is_file():
         raise FileNotFoundError(f"{root}: there is no {HISTORY_FILE}: nothing was saved there yet")
@@ -120,9 +122,9 @@ def read(root: Path) -> History:
 
 
 def _rows(root: Path, file: str) -> Iterator[dict[str, str]]:
-    """Whole rows; what a crash tore is passed over."""
+    """Whole rows; skips a row that a crash tore."""
     for path in (root / file.replace(".csv", ".old.csv"), root / file):
-        if path.is_file():  # not a FIFO, say: to open it would wait
+        if path.is_file():  # opening a FIFO, for example, would block
             with path.open(newline="", encoding="utf-8", errors="replace") as lines:
                 for row in csv.DictReader(lines):
                     if None not in row and None not in row.values():
@@ -130,7 +132,7 @@ def _rows(root: Path, file: str) -> Iterator[dict[str, str]]:
 
 
 def _seconds(text: str) -> float:
-    """Since 1970; ValueError if text is no time."""
+    """A time in seconds since 1970. Raises ValueError if text is not a time."""
     form = "%Y-%m-%dT%H:%M:%S.%fZ" if "." in text else "%Y-%m-%dT%H:%M:%SZ"
     return datetime.strptime(text, form).replace(tzinfo=timezone.utc).timestamp()
 
@@ -140,7 +142,7 @@ def _ms(text: str) -> float | None:
 
 
 def _save_row(fields: dict[str, str]) -> SaveRow | None:
-    """None for a row of another kind of file."""
+    """The save of a row; None: the row is of another kind of file."""
     try:
         time = _seconds(fields["time"])
         return SaveRow(
@@ -184,7 +186,7 @@ def _runs(events: Iterator[dict[str, str]]) -> list[Run]:
 
 
 def _guess_run(rows: list[SaveRow]) -> Run:
-    """Roots of before there were events: one run, that is not known to have failed."""
+    """Of a root without events, written by an old version: one run, not known to have failed."""
     ended = max(row.time for row in rows)
     return Run(rows[0].begun, rows[0].attempt, 0, ended, "ended", saved=rows[-1].step)
 
@@ -199,7 +201,7 @@ def _pace(history: History, run: Run) -> float | None:
 
 def _cost(history: History, run: Run, after: Run | None) -> Failure:
     usable = _went_on_from(history, run, after)
-    kept = run.started  # what was done before this run is not lost again
+    kept = run.started  # work done before this run is not lost again
     if usable is not None:
         row = next((row for row in history.back_from(run) if row.step == usable), None)
         kept = kept if row is None else max(kept, row.begun)
@@ -213,7 +215,9 @@ def _cost(history: History, run: Run, after: Run | None) -> Failure:
 
 
 def _went_on_from(history: History, run: Run, after: Run | None) -> int | None:
-    """The step; a run that restored by other means than ours shows it by its first save."""
+    """The step that work went on from. A run that restored by other means shows it
+    by its first save.
+    """
     usable = _newest(history, run)
     if after is None or usable is None:
         return usable

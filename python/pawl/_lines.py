@@ -1,9 +1,9 @@
-"""Lines for people, where they see them.
+"""Messages for people, printed where they see them.
 
-A line goes to its logger where the script has set up logging to show it, else to stderr, as
-libpawl's do: a root logger of level WARNING, which is the default, would hide it. PAWL_LOG=warning
-silences those that tell of nothing wrong, as does a level that a script has given the logger or one
-above it, the root logger apart.
+A line goes to its logger if the script has set up logging to show it, else to stderr, as libpawl's
+lines do: a root logger of level WARNING, which is the default, would hide it. PAWL_LOG=warning
+silences lines that report nothing wrong, as does a level that a script has set on the logger or one
+above it, except the root logger.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LEVELS: Final = {"error": logging.ERROR, "warning": logging.WARNING}
 
 
 def say(logger: logging.Logger, level: int, text: str, *args: object) -> None:
-    """``text % args`` at a level of logging."""
+    """Prints ``text % args`` at a level of logging."""
     handlers = (handler for one in _line_of(logger) for handler in one.handlers)
     if logger.isEnabledFor(level) and any(_takes(handler, level) for handler in handlers):
         logger.log(level, text, *args)
@@ -32,7 +32,7 @@ def _wanted() -> int:
 
 
 def _line_of(logger: logging.Logger) -> Iterator[logging.Logger]:
-    """The loggers whose handlers a line comes to."""
+    """The loggers whose handlers receive a line."""
     at: logging.Logger | None = logger
     while at is not None:
         yield at
@@ -44,8 +44,9 @@ def _takes(handler: logging.Handler, level: int) -> bool:
 
 
 def _is_silenced(logger: logging.Logger, level: int) -> bool:
-    """Whether the script has said that it does not want such lines. The level of the root logger
-    says nothing of them: it has one if nobody gave it any."""
+    """Whether the script has turned such lines off. The level of the root logger does not count: it
+    has one even if the script has set none.
+    """
     if logging.root.manager.disable >= level:
         return True
     ours = (one for one in _line_of(logger) if one is not logging.root)

@@ -1,12 +1,12 @@
 """Compares a loaded state with the live objects and plans how each gets its bytes.
 
 Nothing here changes a live object. A plan has four parts, carried out by _restore in this order:
-new memory to be filled; checks of what lies there; calls of load_state_dict, which may fail and are
-undone if anything does; and what cannot fail: raw copies straight into live memory, and
-assignments. So whatever could fail in these is found while the plan is made (see _fill).
+new memory to be filled; checks of its contents; calls of load_state_dict, which may fail and are
+undone if anything does; and the steps that cannot fail: raw copies straight into live memory, and
+assignments. So every possible failure of these is found while the plan is made (see _fill).
 
-A tensor that was saved in shards, or is one live, gets the box that this rank holds of it, put
-together from whatever shards there are. The loaded tensor only says which tensor it is then.
+A tensor that was saved in shards, or is sharded live, gets the box that this rank holds of it,
+assembled from any shards there are. The loaded tensor then only identifies the tensor.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger("pawl")
 
 _PLAIN: Final = (torch.Tensor, nn.Parameter)
 _SCALARS: Final = (str, int, float, bool, complex, bytes, type(None))
-_NAMED_MAX: Final = 8  # keys that an error lists before it only counts
+_NAMED_MAX: Final = 8  # keys that an error lists; more are only counted
 _OF_SHAPES: Final = (
     " (strict=False is about names: build the module of the saved shapes, or leave it out by only=)"
 )
@@ -42,15 +42,16 @@ class Loaded:
     """A partition as unpickled: its tensors lie on storages that are allocated, not yet filled."""
 
     def __init__(self, part: int, where: str, sizes: list[int]) -> None:
-        self.part = part  # its index in the restore
-        self.where = where  # "global_step500/model"
+        self.part = part  # index of the partition in the restore
+        self.where = where  # partition for messages: "global_step500/model"
         self.value: Any = None
         self.sizes = sizes  # bytes of each storage
         self.storages: dict[int, torch.UntypedStorage] = {}  # key -> storage
-        self.keys: dict[int, int] = {}  # identity of a storage -> key
+        self.keys: dict[int, int] = {}  # identity of a storage -> its key
         self.to_fill: set[int] = set()  # keys of storages whose bytes are wanted
-        self.shards: dict[int, tuple[str, Shape]] = {}  # id of a shard -> its name, whole's shape
-        self.reshard: Callable[..., bytes] = _no_shards  # as Restore.reshard, for this partition
+        # Id of a shard -> name and shape of the whole tensor.
+        self.shards: dict[int, tuple[str, Shape]] = {}
+        self.reshard: Callable[..., bytes] = _no_shards  # Restore.reshard, for this partition
 
     def fetch(self, key: int) -> torch.UntypedStorage:
         """Storage key, allocated at the first call."""
@@ -64,7 +65,7 @@ class Loaded:
         return self.keys[tensor.untyped_storage()._cdata]
 
     def shape(self, tensor: torch.Tensor) -> Shape:
-        """Of the whole tensor."""
+        """The shape of the whole tensor."""
         shard = self.shards.get(id(tensor))
         return tuple(tensor.shape) if shard is None else shard[1]
 
@@ -86,7 +87,7 @@ class Loaded:
                 continue
             seen.add(id(item))
             if id(item) in self.shards:
-                continue  # put together otherwise
+                continue  # assembled from shards
             if isinstance(item, torch.Tensor) and is_simple(item):
                 self.to_fill.add(self.key_of(item))
             elif type(item) in (dict, OrderedDict):
@@ -106,9 +107,10 @@ class Call(NamedTuple):
 
     where: str  # "state['model']"
     make: Callable[[], None]
-    remember: Callable[[], Callable[[], None]]  # called before make; what it returns undoes make
-    method: str = ".load_state_dict"  # what is called, as an error spells it
-    hint: str = ""  # behind the error
+    # Called before make; returns a function that undoes make.
+    remember: Callable[[], Callable[[], None]]
+    method: str = ".load_state_dict"  # the called method, as an error spells it
+    hint: str = ""  # text behind the error
 
 
 class Plan:
@@ -116,21 +118,24 @@ class Plan:
 
     def __init__(self, strict: bool, strip: tuple[str, ...] = ()) -> None:
         self.strict = strict
-        self.strip = strip  # parts of a module's names that do not count
-        # Plain tensors that the log names once they are restored:
-        self.converted: list[str] = []  # to a type that does not hold all of their numbers
-        self.replaced: list[str] = []  # by tensors of another shape
-        self.problems: list[str] = []  # if any, nothing is done
-        # once new memory is filled: what they return, if anything, is a problem
+        self.strip = strip  # parts of a module's names that are ignored
+        # Plain tensors for the log, restored with a conversion to a type that does
+        # not hold all of their numbers.
+        self.converted: list[str] = []
+        # Plain tensors for the log, replaced by others of another shape.
+        self.replaced: list[str] = []
+        self.problems: list[str] = []  # errors; if there is any, nothing is done
+        # Called once new memory is filled; each returns an error or None.
         self.checks: list[Callable[[], str | None]] = []
         self.calls: list[Call] = []
-        # by destination (address, bytes): part, storage, offset, address, bytes
+        # By destination (address, bytes): part, storage, offset, address, bytes.
         self.copies: dict[tuple[int, int], tuple[int, int, int, int, int]] = {}
         self.fills: array[int] = array("Q")  # copies into new memory, before the calls
         self.boxes: array[int] = array("Q")  # copies of shards into live memory
         self.touched: list[torch.Tensor] = []  # destinations of copies and boxes
         self.assignments: list[Callable[[], Any]] = []
-        self.placed: dict[int, Any] = {}  # id of a loaded container -> the live one it goes into
+        # Id of a loaded container -> the live container it goes into.
+        self.placed: dict[int, Any] = {}
 
     def spec(self) -> array[int]:
         """The raw copies, as Restore.copy takes them."""
@@ -150,7 +155,7 @@ class Plan:
 
 
 def match(plan: Plan, state: MutableMapping[str, Any], name: str, loaded: Loaded) -> None:
-    """Plans how state[name] becomes what was loaded."""
+    """Plans the restore of state[name] from the loaded partition."""
     where = f"state[{name!r}]"
     live = state[name]
     if isinstance(live, nn.Module):
@@ -174,7 +179,7 @@ def match(plan: Plan, state: MutableMapping[str, Any], name: str, loaded: Loaded
 
 
 def is_simple(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is nothing but strides over bytes."""
+    """Whether a tensor is strides over bytes and nothing else."""
     return (
         type(tensor) in _PLAIN
         and tensor.layout == torch.strided
@@ -231,8 +236,9 @@ def _match_shard(
 
 
 def _plan_copy(plan: Plan, where: str, live: torch.Tensor, saved: torch.Tensor) -> None:
-    """Plans live[:] = saved by torch. Of elements that share their memory one is filled, if what
-    was saved of them is alike."""
+    """Plans live[:] = saved by torch. Of elements that share memory, one is filled, if all were
+    saved with the same value.
+    """
     if repeats(live):
         few = once(saved, live)
         plan.checks.append(partial(_check_alike, where, saved, few))
@@ -253,7 +259,7 @@ def _check_alike(where: str, saved: torch.Tensor, few: torch.Tensor) -> str | No
 
 
 def _cut(saved: torch.Tensor, live: torch.Tensor) -> torch.Tensor:
-    """What live's rank holds of a tensor that was saved whole."""
+    """The part of a tensor, saved whole, that live's rank holds."""
     start, box = box_of(live)
     for dim, (first, length) in enumerate(zip(start, box, strict=True)):
         saved = saved.narrow(dim, min(first, saved.shape[dim]), length)
@@ -261,8 +267,10 @@ def _cut(saved: torch.Tensor, live: torch.Tensor) -> torch.Tensor:
 
 
 def _lay_out(plan: Plan, where: str, saved: Any, like: Any, loaded: Loaded) -> Any:
-    """saved, with every tensor in it laid out as the one of the same path in like: for objects that
-    load it themselves. Shards with nothing like them are a problem: which part is wanted?"""
+    """saved, with every tensor in it laid out as the one of the same path in like, for objects that
+    load themselves. A shard without a counterpart in like is an error, since the wanted part is
+    unknown.
+    """
     if isinstance(saved, torch.Tensor):
         return _lay_out_tensor(plan, where, saved, like, loaded)
     if type(saved) in (dict, OrderedDict):
@@ -373,7 +381,7 @@ def _match_module(plan: Plan, where: str, module: nn.Module, loaded: Loaded) -> 
 
 
 def _tell_left(where: str, saved_in: str, live: Iterable[str], saved: Iterable[str]) -> None:
-    """With strict=False nothing may fit, and nothing is said."""
+    """Warns if no name fits: with strict=False torch would load nothing, silently."""
     hint = for_names(live, saved)
     if hint:
         log.warning("%s: nothing of it is in %s%s", where, saved_in, hint)
@@ -382,7 +390,9 @@ def _tell_left(where: str, saved_in: str, live: Iterable[str], saved: Iterable[s
 def _complain_of_memory(
     plan: Plan, where: str, module: nn.Module, names: Mapping[str, Any]
 ) -> bool:
-    """Of tensors that have none, among those of these names."""
+    """Adds an error for tensors of these names that have no memory; returns
+    whether there is any.
+    """
     bad: dict[str, list[str]] = {}
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         why = no_memory(local_of(tensor)) if name in names else None
@@ -404,7 +414,7 @@ def _is_simple_tensor(value: Any) -> TypeGuard[torch.Tensor]:
 
 
 def _has_simple_part(value: Any) -> TypeGuard[torch.Tensor]:
-    """Whether value is simple, or this rank's part of it is."""
+    """Whether value, or this rank's part of it, is simple."""
     return isinstance(value, torch.Tensor) and is_simple(local_of(value))
 
 
@@ -427,14 +437,14 @@ def _loads_specially(module: nn.Module) -> bool:
 
 
 def _only_gathers_shards(hook: Any) -> bool:
-    """FSDP2's own hook puts parameters into shards, which state_dict() does as well."""
+    """Whether hook is FSDP2's own, which puts parameters into shards, as state_dict() does, too."""
     hook = getattr(hook, "hook", hook)
     return getattr(hook, "__module__", "").startswith("torch.distributed.fsdp._fully_shard.")
 
 
 def _plain_tensors(module: nn.Module) -> dict[str, torch.Tensor] | None:
     """state_dict(), if each entry is a parameter or buffer itself; else None."""
-    live = module.state_dict()  # first: FSDP2 puts its shards in place then
+    live = module.state_dict()  # called first: it makes FSDP2 put its shards in place
     named: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
     named.update(module.named_buffers(remove_duplicate=False))
     for key, tensor in live.items():
@@ -470,7 +480,7 @@ def _match_optimizer(plan: Plan, where: str, optimizer: Optimizer, loaded: Loade
         load = partial(optimizer.load_state_dict, saved)
         plan.calls.append(Call(where, load, partial(_remember_optimizer, optimizer)))
         return
-    # The entries of live["state"] are the optimizer's own dicts, and the groups are its own below.
+    # The entries of live["state"] are the optimizer's own dicts, as are the groups below.
     for index, entry in live["state"].items():
         _match_entry(plan, where, entry, saved["state"][index], loaded)
     for group, other in zip(optimizer.param_groups, saved["param_groups"], strict=True):
@@ -479,8 +489,9 @@ def _match_optimizer(plan: Plan, where: str, optimizer: Optimizer, loaded: Loade
 
 
 def _like_params(saved: Any, params: list[torch.Tensor], loaded: Loaded) -> dict[str, Any]:
-    """What the tensors of an optimizer's state are laid out as: those of a parameter's shape as the
-    parameter."""
+    """The tensors whose layout an optimizer's state gets: those of a parameter's
+    shape, the parameter's.
+    """
     like: dict[Any, Any] = {}
     for index, entry in saved["state"].items():
         if isinstance(entry, dict):
@@ -495,7 +506,7 @@ def _like_params(saved: Any, params: list[torch.Tensor], loaded: Loaded) -> dict
 def _match_entry(
     plan: Plan, where: str, live: dict[Any, Any], saved: dict[Any, Any], loaded: Loaded
 ) -> None:
-    """Plans live.update(saved), tensors in place."""
+    """Plans live.update(saved), with tensors changed in place."""
     for key, value in saved.items():
         old = live.get(key)
         if (
@@ -526,7 +537,7 @@ def _has_hooks(optimizer: Optimizer) -> bool:
 
 
 def _same_entries(live: dict[Any, Any], saved: dict[Any, Any], loaded: Loaded) -> bool:
-    """Whether both states have the same keys, and tensors of the same shapes and dtypes there."""
+    """Whether both states have the same keys, and there tensors of the same shapes and dtypes."""
     if live.keys() != saved.keys():
         return False
     for index, entry in live.items():
@@ -567,7 +578,9 @@ def _remember_object(obj: Any) -> Callable[[], None]:
 
 
 def _remember_optimizer(optimizer: Optimizer) -> Callable[[], None]:
-    """load_state_dict gives an optimizer new containers, so the old ones are a cheap way back."""
+    """Keeps the optimizer's containers: load_state_dict gives it new ones, so
+    putting these back undoes it.
+    """
     state, groups = optimizer.state, optimizer.param_groups
 
     def undo() -> None:
@@ -577,7 +590,9 @@ def _remember_optimizer(optimizer: Optimizer) -> Callable[[], None]:
 
 
 def _match_value(plan: Plan, where: str, live: Any, saved: Any, loaded: Loaded) -> Any:
-    """What will stand where live stands: live itself, changed in place, or what was loaded."""
+    """Returns the value that will stand in live's place: live itself, changed in
+    place, or saved.
+    """
     if id(saved) in plan.placed:
         return plan.placed[id(saved)]
     if _has_simple_part(live) and _is_simple_tensor(saved):

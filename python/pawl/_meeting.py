@@ -1,4 +1,4 @@
-"""How the ranks of a group find each other: by cards that they exchange through torch's store."""
+"""How the ranks of a group find each other: they exchange contact cards through torch's store."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from pawl.errors import error
 
 
 def meeting_place(store: dist.Store) -> str | None:
-    """The host that the store is at, which all ranks know: others are reached on the way there."""
+    """The host of the store. All ranks know it; the route to it is the route to other ranks."""
     while isinstance(store, dist.PrefixStore):
         store = store.underlying_store
     return store.host if isinstance(store, dist.TCPStore) else os.environ.get("MASTER_ADDR")
 
 
 def exchange(store: dist.Store, rank: int, ranks: int, card: str, timeout: timedelta) -> list[str]:
-    """Hands out a card and takes those of all others.
+    """Publishes this rank's card and returns the cards of all ranks.
 
-    A store may be there longer than a group: so the keys carry how often this was done.
+    A store may outlive a group, so the keys contain the number of the exchange.
     """
     turn = store.add(f"pawl/turn/{rank}", 1)
     store.set(f"pawl/{turn}/{rank}", card)

@@ -1,4 +1,4 @@
-"""Ranks that go and come while a group runs: what a process group of ours can do beside torch's."""
+"""Ranks that go and come while a group runs: methods of our process group beyond torch's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Membership:
-    """The part of ProcessGroup that makes groups of other ranks out of it."""
+    """The part of ProcessGroup that makes groups of other ranks from it."""
 
     _rank: int
     _ranks: int
@@ -33,13 +33,14 @@ class Membership:
     _door: _core.Door | None = None
 
     def shrink(self, least: int | None = None, timeout: timedelta | None = None) -> ProcessGroup:
-        """Goes on without the ranks that are gone: a group of those that are left, in their order.
+        """Returns a group of the ranks that are left, in their order, once ranks were lost.
 
-        All that are left call it, mostly when an operation has failed. It needs no store: the ranks
-        agree by themselves. ``least``: of ranks (default: half of them); where fewer are left, or a
-        rank was taken for lost and the others go on without it, PawlError is raised. The new group
-        is for ``group=`` of torch.distributed's functions, for DDP and DeviceMesh; this one, all of
-        whose operations fail from then on, is to be kept until the new one is no longer needed.
+        Each rank that is left calls it, usually when an operation has failed. It needs no store:
+        the ranks agree by themselves. ``least``: number of ranks needed (default: half of them).
+        Raises PawlError if fewer are left, or if this rank was taken for lost and the others go on
+        without it. The new group is for ``group=`` of torch.distributed's functions, for DDP and
+        DeviceMesh. Keep this one, all of whose operations fail from now on, until the new one is no
+        longer needed.
         """
         self._refuse_others()
         wanted = (self._ranks + 1) // 2 if least is None else least
@@ -48,33 +49,35 @@ class Membership:
         return self._succeed(joined, [known[r] for r in ranks] if known else ranks)
 
     def door(self) -> str:
-        """Opens a door for newcomers at this rank, once: what they are told to find it.
+        """Opens a door for newcomers at this rank, once; returns the text by which they find it.
 
-        The text holds a secret: who knows it may become a rank. Mostly rank 0 does it; any rank
-        may, and several. A door goes with the rank from group to group, until ``close_door``.
+        The text holds a secret: anyone who knows it may become a rank. Usually rank 0 opens a door;
+        any rank may, and several may. A door goes with the rank from group to group, until
+        ``close_door``.
         """
         if self._door is None:
             self._door = _core.Door(self._toward)
         return self._door.name
 
     def waiting(self) -> int:
-        """Newcomers that wait at this rank's door."""
+        """The number of newcomers that wait at this rank's door."""
         return self._door.waiting() if self._door is not None else 0
 
     def close_door(self) -> None:
-        """Sends away who waits."""
+        """Closes the door and sends waiting newcomers away."""
         if self._door is not None:
             self._door.close()
             self._door = None
 
     def admit(self, most: int | None = None, timeout: timedelta | None = None) -> ProcessGroup:
-        """Lets newcomers in: a group of all ranks, with their numbers, and newcomers behind them.
+        """Lets newcomers in; returns a group of all ranks, with their numbers, and
+        the newcomers behind them.
 
         All ranks call it, at the same place in their operations, as often as they like: it costs a
-        small all-gather. If nobody waits at a door, or ``most`` ranks are there, this group is
-        returned, and also if a newcomer fails to join, which is logged. Else this one may be
-        destroyed. Newcomers have torch's numbers (for ``src=`` and ``dst=``) behind those of all
-        other ranks; better use ``group_src=``. Raises PawlError when a rank is lost meanwhile.
+        small all-gather. Returns this group if nobody waits at a door, if ``most`` ranks are there,
+        or if a newcomer fails to join, which is logged. If it returns another group, this one may
+        be destroyed. torch numbers newcomers (for ``src=`` and ``dst=``) behind all other ranks;
+        better use ``group_src=``. Raises PawlError if a rank is lost meanwhile.
         """
         self._refuse_others()
         limit = 0xFFFFFFFF if most is None else most
@@ -96,7 +99,7 @@ class Membership:
         return self._timeout_s if timeout is None else timeout.total_seconds()
 
     def _succeed(self, joined: _core.Group, ranks: list[int]) -> ProcessGroup:
-        """The group that comes after this one. ``ranks``: as torch numbers them."""
+        """Makes the group that follows this one. ``ranks``: as torch numbers them."""
         store = dist.PrefixStore(f"{'.'.join(map(str, ranks))}/", self._store)
         made = make(joined, store, self._toward, self._timeout_s)
         made._devices = self._devices
@@ -123,8 +126,11 @@ def make(
 def join(
     door: str, timeout: timedelta, meanwhile: Callable[[], None] | None = None
 ) -> ProcessGroup:
-    """See pawl.distributed.join. ``meanwhile``: called now and then, and what it raises ends the
-    wait; the group comes instead of the default one that there is."""
+    """Implements pawl.distributed.join.
+
+    ``meanwhile`` is called now and then; an exception that it raises ends the wait. The new group
+    replaces the existing default group.
+    """
     if dist.is_initialized() and meanwhile is None:
         raise error("PAWL_EINVAL", "join: this process has a default process group already")
     joined = _knock(door, timeout.total_seconds(), meanwhile)
@@ -139,7 +145,7 @@ def join(
 
 
 def _knock(door: str, timeout_s: float, meanwhile: Callable[[], None] | None) -> _core.Group:
-    """In a thread, so that Ctrl-C is heard."""
+    """Waits for admission in a thread, so that Ctrl-C works."""
     found: list[_core.Group | Exception] = []
 
     def knock() -> None:

@@ -1,4 +1,4 @@
-"""What kind of file system a path lies on, to warn of those that do not outlive the machine."""
+"""The kind of file system a path lies on, to warn of those that do not outlive the machine."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _FLEETING = {
 
 
 def fleeting(path: str) -> str | None:
-    """Why what is written to path will not last, or None if nothing is known to speak against it.
+    """Why files under path will not last; None if no reason is known.
 
-    Never raises; a path that does not exist yet is judged by what is there of it.
+    Never raises. A path that does not exist yet is judged by its nearest existing parent.
     """
     try:
         with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as mounts:
@@ -26,6 +26,6 @@ def fleeting(path: str) -> str | None:
     for fields in lines:
         where = fields[1].encode().decode("unicode_escape")
         inside = real == where or real.startswith(where.rstrip("/") + "/")
-        if inside and len(where) >= len(best):  # of two on one directory the later one shows
+        if inside and len(where) >= len(best):  # the later of two mounts on a directory is visible
             best, kind = where, fields[2]
     return _FLEETING.get(kind)

@@ -1,4 +1,4 @@
-"""Names of a module's tensors, which wrappers around it, or around modules in it, make others."""
+"""Names of a module's tensors, which wrappers around it, or around its submodules, change."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-# What wrappers put into the names of a module's parameters.
+# Parts that wrappers insert into the names of a module's parameters.
 _PREFIXES: Final = (
     "_orig_mod.",  # torch.compile
     "module.",  # DistributedDataParallel, DataParallel
@@ -16,8 +16,9 @@ _PREFIXES: Final = (
 
 
 def without(name: str, parts: Iterable[str]) -> str:
-    """A parameter's name without these parts, wherever they stand: a module in it may be wrapped,
-    and so may the whole. A part is of whole words: "module." is none of "submodule."."""
+    """A parameter's name without these parts, wherever they stand: the module or any submodule may
+    be wrapped. Only whole words count: "module." is not a part of "submodule.".
+    """
     for part in parts:
         words, gone = name.split("."), part.rstrip(".").split(".")
         name = ".".join(_without(words, gone))
@@ -35,7 +36,9 @@ def _without(words: list[str], gone: list[str]) -> Iterator[str]:
 
 
 def for_names(live: Iterable[str], saved: Iterable[str]) -> str:
-    """Names of a module's parameters do not fit: what makes them fit, if it is one of these."""
+    """A hint for names of a module's parameters that do not fit: how to make them
+    fit, "" if unknown.
+    """
     live, saved = set(live), set(saved)
     if live == saved:
         return ""
@@ -50,8 +53,9 @@ def for_names(live: Iterable[str], saved: Iterable[str]) -> str:
 def strip_names(
     saved: Mapping[str, Any], live: Iterable[str], parts: tuple[str, ...]
 ) -> dict[str, Any] | None:
-    """A module's saved state under the names of a live one that differ by these parts alone. None:
-    two names are one without them."""
+    """A module's saved state under the names of a live one that differ only by these parts. None:
+    without them, two names are the same.
+    """
     live = list(live)
     mine = {without(name, parts): name for name in live}
     if len(mine) < len(live):
@@ -61,7 +65,7 @@ def strip_names(
         bare = without(name, parts)
         found[mine.get(bare, bare)] = value
     versions = getattr(saved, "_metadata", None)
-    if versions is not None:  # of modules, by their names
+    if versions is not None:  # _metadata has the modules' versions, by module name
         named = {without(name, parts): version for name, version in versions.items()}
         modules = {name.rpartition(".")[0] for name in found}
         above = {module[:at] for module in modules for at in _dots(module)}

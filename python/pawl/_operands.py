@@ -1,4 +1,4 @@
-"""What tensors an operation of the process group takes, and where each rank's part of them lies.
+"""Checks of the tensors of an operation, and offsets of each rank's part in them.
 
 Pure functions; each raises PawlError PAWL_EINVAL that says what is wrong with the call.
 """
@@ -15,7 +15,7 @@ from pawl.errors import error
 
 
 def check_sizes(what: str, whole: torch.Tensor, part: torch.Tensor, ranks: int) -> None:
-    """``whole`` has the elements of ``ranks`` times ``part``, of its type."""
+    """Checks that ``whole`` has the elements of ``ranks`` times ``part``, of its type."""
     if whole.dtype != part.dtype or whole.numel() != part.numel() * ranks:
         raise error(
             "PAWL_EINVAL",
@@ -25,7 +25,7 @@ def check_sizes(what: str, whole: torch.Tensor, part: torch.Tensor, ranks: int) 
 
 
 def check_alike(what: str, tensors: Sequence[torch.Tensor], ranks: int) -> None:
-    """As many tensors as ranks, of one type."""
+    """Checks that there are as many tensors as ranks, of one type."""
     if len(tensors) != ranks or any(t.dtype != tensors[0].dtype for t in tensors):
         raise error(
             "PAWL_EINVAL",
@@ -35,7 +35,7 @@ def check_alike(what: str, tensors: Sequence[torch.Tensor], ranks: int) -> None:
 
 
 def check_like(what: str, tensors: Sequence[torch.Tensor]) -> None:
-    """All of one shape and type."""
+    """Checks that all tensors have one shape and type."""
     first = tensors[0]
     if any(t.shape != first.shape or t.dtype != first.dtype for t in tensors[1:]):
         raise error(
@@ -45,14 +45,14 @@ def check_like(what: str, tensors: Sequence[torch.Tensor]) -> None:
 
 
 def only(what: str, tensors: Sequence[Any]) -> Any:
-    """The one that a list of one tensor, or of one list, holds."""
+    """Returns the single element of a list of one tensor, or of one list."""
     if len(tensors) != 1:
         raise error("PAWL_EINVAL", f"collectives: {what} takes one tensor, not {len(tensors)}")
     return tensors[0]
 
 
 def offsets(sizes: Iterator[int]) -> array[int]:
-    """Where each part begins, and the end of all."""
+    """The offset of each part, and the end of the last."""
     at = array("Q", [0])
     for size in sizes:
         at.append(at[-1] + size)
@@ -60,7 +60,7 @@ def offsets(sizes: Iterator[int]) -> array[int]:
 
 
 def row_offsets(tensor: torch.Tensor, splits: Sequence[int], ranks: int, what: str) -> array[int]:
-    """Bytes at which each rank's rows of a tensor begin; without splits they are shared equally."""
+    """Bytes at which each rank's rows of a tensor begin; without splits, ranks get equal shares."""
     rows = tensor.shape[0] if tensor.dim() > 0 else 0
     if not splits:
         if rows % ranks != 0:

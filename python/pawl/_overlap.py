@@ -1,4 +1,4 @@
-"""Copies of tensors that are made while training goes on, for those who stage a state."""
+"""Copies of tensors made while training goes on, for integrations that stage a state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pawl._skeleton import Skeleton
 
 
 class Buffer:
-    """Host memory like a tensor, whose address stays what it is whatever torch does with it."""
+    """Host memory like a tensor; its address stays the same, whatever torch does with it."""
 
     __slots__ = ("memory", "tensor")
 
@@ -22,7 +22,7 @@ class Buffer:
 
 
 def copies(tensor: torch.Tensor) -> bool:
-    """Whether a tensor can be copied by address, and is worth it."""
+    """Whether a tensor can be copied by address, and is large enough to be worth it."""
     return (
         tensor.device.type == "cpu"
         and tensor.layout == torch.strided
@@ -32,26 +32,27 @@ def copies(tensor: torch.Tensor) -> bool:
     )
 
 
-Copied = tuple[str, torch.Tensor, Buffer]  # name, for people; from; to
+Copied = tuple[str, torch.Tensor, Buffer]  # name for messages, source, target
 
 
 class Overlap:
     """Copies states, one after the other: start, and wait before reading the buffers.
 
-    What an optimizer owns is copied after ``start`` returned, and the optimizer's next step waits
-    for that (see pawl._guard); everything else before. Between start and wait another thread may be
-    the one that waits.
+    Memory that an optimizer owns is copied after ``start`` has returned, and the optimizer's next
+    step waits for that (see pawl._guard); all other memory is copied before. ``wait`` may be called
+    in another thread than ``start``.
     """
 
     def __init__(self, watch: bool) -> None:
-        """watch: the kernel can tell of changes; else all is copied before start returns."""
+        """watch: the kernel reports changes; else everything is copied before start returns."""
         self._watch = watch
         self._copier = _core.Copier(watch)
-        self._evicted: set[str] = set()  # names of what changed; copied at once from then on
-        self._copy: _Copy | None = None  # the last one started
+        # Names of tensors that changed under a copy; later copied at once.
+        self._evicted: set[str] = set()
+        self._copy: _Copy | None = None  # the copy that was started last
 
     def start(self, copied: list[Copied]) -> None:
-        """Begins, once the copy before is over. All tensors are such as ``copies`` says."""
+        """Begins a copy, once the one before is over. ``copies`` must be true for all tensors."""
         if self._copy is not None:
             self._copy.end()
         names = [name for name, _, _ in copied]
@@ -67,7 +68,7 @@ class Overlap:
         capture.started(self._copy, 0)
 
     def wait(self) -> str | None:
-        """Waits until what was started is copied. What went wrong with it; None: nothing."""
+        """Waits until the copy is over. Returns its error; None: it succeeded."""
         if self._copy is None:
             return None
         name = self._copy.end()
@@ -81,30 +82,30 @@ class Overlap:
 
 
 class _Copy:
-    """One copy: what a Capture asks of a session, asked of the copier."""
+    """One copy, with the methods of a session that a Capture calls."""
 
     def __init__(self, copier: _core.Copier, names: list[str]) -> None:
         self._copier = copier
         self._names = names
         self._over = False
-        self._changed: str | None = None  # name of the tensor
+        self._changed: str | None = None  # name of the tensor that changed
 
     def status(self, _: int, /) -> tuple[int]:
-        """0 while it goes on."""
+        """The status: 0 while the copy goes on."""
         return (0 if not self._over and self._copier.busy else 1,)
 
     def fence(self, groups: int, /) -> None:
         self._copier.fence(groups)
 
     def withdraw(self, _: int, __: int, index: int, /) -> None:
-        """The tensor was seen to change."""
+        """Withdraws the copy: the tensor with this index was seen to change."""
         self._changed = self._changed or self._names[index]
 
     def end(self) -> str | None:
-        """Waits until it is over. The tensor that changed; None: none did."""
+        """Waits until the copy is over. Returns the tensor that changed; None: none did."""
         if not self._over:
             code, index = self._copier.wait()
-            if code != 0 and not self._over:  # else the copier may have begun the next one
+            if code != 0 and not self._over:  # once over, the copier may have begun the next copy
                 self._changed = self._changed or self._names[index]
             self._over = True
         return self._changed

@@ -5,15 +5,15 @@ Parallel Parameter Server, NeurIPS 2013.
 
 The parameters of an optimizer's group that are of one type are one vector. Each server has an equal
 cut of each vector, to 64 bytes, and an optimizer of its own for its cuts. A worker and a server are
-a process group of two: what happens to a worker is nothing to another one.
+a process group of two, so that the failure of a worker does not affect another one.
 
-A step of a worker sends to each server what its optimizer is set to, and the pieces of the gradient
-that are in the server's cuts; the same pieces of the parameters come back once the worker may go
-on. A large parameter is sent and received where it lies; small ones go together, by a copy.
+A step of a worker sends to each server the settings of its optimizer, and the pieces of the
+gradient that are in the server's cuts; the same pieces of the parameters come back once the worker
+may go on. A large parameter is sent and received in place; small ones go together, by a copy.
 
 A server has a thread for each worker, which receives, applies and answers. One lock guards clocks,
-optimizer and parameters; answers are sent without it, so that a slow worker holds up nobody: what
-it gets may be newer in one place than in another, but nowhere older than the bound.
+optimizer and parameters; answers are sent without it, so that a slow worker delays no other one:
+the parameters it gets may be newer in one place than in another, but nowhere older than the bound.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pawl._core import PawlError
 from pawl._process_group import make
 from pawl.errors import error
 
-# These treat each element by itself, so that cuts may lie anywhere.
+# Optimizers that treat each element by itself, so that cuts may lie anywhere.
 ELEMENTWISE: Final = (
     torch.optim.SGD,
     torch.optim.Adam,
@@ -49,44 +49,45 @@ ELEMENTWISE: Final = (
     torch.optim.Adagrad,
     torch.optim.Adadelta,
 )
-GRANULE: Final = 64  # bytes that a cut is whole in
-LARGE: Final = 64 << 10  # bytes of a parameter from which on it is sent by itself
-_ALWAYS = timedelta(days=3650)  # a worker may take its time; that it is alive is told otherwise
-_LOOK = timedelta(seconds=0.1)  # waited for one server, before looking at the others
+GRANULE: Final = 64  # bytes; a cut consists of whole granules
+LARGE: Final = 64 << 10  # bytes; a parameter of this size or more is sent by itself
+_ALWAYS = timedelta(days=3650)  # a worker may take its time; heartbeats show whether it is alive
+_LOOK = timedelta(seconds=0.1)  # wait for one server, before looking at the others
 _SETTINGS, _GRADIENT, _PARAMETERS = range(3)  # tags of messages
-_STEP, _LEAVE = 1.0, 0.0  # the first of the settings
+_STEP, _LEAVE = 1.0, 0.0  # first element of the settings
 
 
-# ---- what lies where ----
+# ---- layout ----
 
 
 class Entry:
-    """Parameters that are sent together: a large one, or small ones."""
+    """Parameters that are sent together: one large one, or all small ones."""
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         first = parameters[0]
         self.parameters = parameters
         self.numel = sum(p.numel() for p in parameters)
         self._plain = len(parameters) == 1 and first.is_cpu and first.is_contiguous()
-        self._host: torch.Tensor | None = None  # where they come to, if not where they are
+        # Buffer in host memory for received parameters; None: they are received in place.
+        self._host: torch.Tensor | None = None
         if not self._plain:
             self._host = torch.empty(self.numel, dtype=first.dtype, device="cpu")
 
     def values(self) -> torch.Tensor:
-        """A copy, flat, in host memory."""
+        """A copy of the parameters, flat, in host memory."""
         return torch.cat([p.detach().reshape(-1).cpu() for p in self.parameters])
 
     def gradient(self) -> torch.Tensor:
-        """Flat, in host memory; zeros of a parameter that has none."""
+        """The gradient, flat, in host memory; zeros for a parameter without one."""
         flat = [_gradient_of(p).reshape(-1).cpu() for p in self.parameters]
         return flat[0] if len(flat) == 1 else torch.cat(flat)
 
     def target(self) -> torch.Tensor:
-        """Where parameters come to, flat; then settle."""
+        """Memory to receive the parameters in, flat; call settle afterwards."""
         return self.parameters[0].detach().view(-1) if self._host is None else self._host
 
     def settle(self) -> None:
-        """What came goes to the parameters."""
+        """Copies received values to the parameters."""
         if self._host is not None:
             parts = self._host.split([p.numel() for p in self.parameters])
             for parameter, part in zip(self.parameters, parts, strict=True):
@@ -106,21 +107,21 @@ class Vector:
 
     def __init__(self, group: int, parameters: Sequence[nn.Parameter]) -> None:
         small = [p for p in parameters if p.nbytes < LARGE]
-        self.group = group  # of the optimizer's
+        self.group = group  # number of the optimizer's group
         self.entries = [Entry([p]) for p in parameters if p.nbytes >= LARGE]
         if small:
             self.entries.append(Entry(small))
         self.numel = sum(entry.numel for entry in self.entries)
-        self.granule = GRANULE // parameters[0].itemsize  # elements
+        self.granule = GRANULE // parameters[0].itemsize  # elements in a granule
 
     def cut(self, server: int, servers: int) -> tuple[int, int]:
-        """The elements that a server has."""
+        """The range of elements that a server has."""
         granules = -(-self.numel // self.granule)
         low, high = (granules * i // servers * self.granule for i in (server, server + 1))
         return min(low, self.numel), min(high, self.numel)
 
     def pieces(self, server: int, servers: int) -> Iterator[tuple[int, int, int]]:
-        """(entry, from, to): its cut, in elements of entries."""
+        """(entry, from, to) of each piece of a server's cut, in elements of entries."""
         low, high = self.cut(server, servers)
         begin = 0
         for index, entry in enumerate(self.entries):
@@ -131,7 +132,7 @@ class Vector:
 
 
 def lay_out(optimizer: Optimizer) -> list[Vector]:
-    """All parameters of an optimizer that are trained."""
+    """The vectors of all parameters of an optimizer that are trained."""
     vectors = []
     for number, group in enumerate(optimizer.param_groups):
         by_type: dict[torch.dtype, list[nn.Parameter]] = {}
@@ -142,11 +143,11 @@ def lay_out(optimizer: Optimizer) -> list[Vector]:
     return vectors
 
 
-# ---- what an optimizer is set to ----
+# ---- settings of an optimizer ----
 
 
 def read_settings(optimizer: Optimizer) -> list[float]:
-    """All numbers that a scheduler may change, in one order."""
+    """All numbers that a scheduler may change, in a fixed order."""
     numbers: list[float] = []
     for group in optimizer.param_groups:
         for name in _numeric(optimizer):
@@ -156,7 +157,7 @@ def read_settings(optimizer: Optimizer) -> list[float]:
 
 
 def write_settings(optimizer: Optimizer, numbers: Sequence[float]) -> None:
-    """What read_settings has read."""
+    """Sets the numbers that read_settings returned."""
     left = iter(numbers)
     for group in optimizer.param_groups:
         for name in _numeric(optimizer):
@@ -181,12 +182,12 @@ def _numeric(optimizer: Optimizer) -> list[str]:
 
 
 class Link:
-    """The process group of a worker and a server, as one of them has it."""
+    """One end of the process group of a worker and a server."""
 
     def __init__(self, worker: int, server: int, store: dist.Store) -> None:
         at_worker = dist.get_rank() == worker
         self._peer = 1 if at_worker else 0
-        self._name = f"rank {self._peer} "  # what the group calls it
+        self._name = f"rank {self._peer} "  # the group's name for the peer
         self._whose = f"server rank {server}" if at_worker else f"worker rank {worker}"
         store = dist.PrefixStore(f"{worker}/{server}/", store)
         self._group = make(store, 1 - self._peer, 2, _ALWAYS)
@@ -199,7 +200,7 @@ class Link:
 
     @contextlib.contextmanager
     def naming(self) -> Iterator[None]:
-        """Errors of the group say which rank of all it was."""
+        """Renames ranks in the group's errors: messages name the rank of all ranks."""
         try:
             yield
         except PawlError as reason:
@@ -213,10 +214,10 @@ class Link:
 
 
 def _is_over(work: dist.Work) -> bool:
-    """Waits a while. Raises what it failed with."""
+    """Waits for _LOOK; returns whether the work is over. Raises the work's error."""
     try:
         return work.wait(_LOOK)
-    except PawlError:  # for it was not over, which it may be by now
+    except PawlError:  # raised because it was not over; it may be by now
         return work.is_completed() and work.wait()
 
 
@@ -224,7 +225,7 @@ def _is_over(work: dist.Work) -> bool:
 
 
 class Server:
-    """Its cuts of all vectors, their optimizer, and where each worker is."""
+    """A server's cuts of all vectors, their optimizer, and each worker's progress."""
 
     def __init__(
         self,
@@ -234,18 +235,19 @@ class Server:
         links: dict[int, Link],
         staleness: int,
     ) -> None:
-        """``place``: which server of how many; ``links``: by worker."""
+        """``place``: number of this server, number of servers; ``links``: by worker."""
         self._vectors, self._place = vectors, place
         self._links = links
         self._staleness = staleness
         self._settings = 1 + len(read_settings(optimizer))
         self._parameters = [self._cut_of(vector) for vector in vectors]
         self._optimizer = self._make(optimizer)
-        self._changed = threading.Condition()  # guards what follows, and the two above
-        self._clocks = dict.fromkeys(links, 0)  # steps of each worker that is there
-        self._arrived: dict[int, tuple[torch.Tensor, list[torch.Tensor]]] = {}  # for the next mean
-        self._ended = False  # something failed here
-        self.lost: dict[int, str] = {}  # worker: why
+        self._changed = threading.Condition()  # guards the fields below, and the two above
+        self._clocks = dict.fromkeys(links, 0)  # worker that has not left -> number of its steps
+        # Worker -> settings and gradient for the next mean.
+        self._arrived: dict[int, tuple[torch.Tensor, list[torch.Tensor]]] = {}
+        self._ended = False  # True: the server is ending
+        self.lost: dict[int, str] = {}  # worker -> reason of its loss
 
     def _cut_of(self, vector: Vector) -> nn.Parameter:
         low, high = vector.cut(*self._place)
@@ -253,7 +255,7 @@ class Server:
         return nn.Parameter(whole[low:high].clone())
 
     def _make(self, optimizer: Optimizer) -> Optimizer:
-        """One like it, for the cuts, which are in host memory."""
+        """An optimizer like the given one, for the cuts, which are in host memory."""
         groups = []
         for number, group in enumerate(optimizer.param_groups):
             options = {n: v for n, v in group.items() if n not in ("params", "capturable")}
@@ -265,7 +267,7 @@ class Server:
         return made
 
     def run(self) -> None:
-        """Until all workers have left, or are lost."""
+        """Serves until all workers have left, or are lost."""
         with concurrent.futures.ThreadPoolExecutor(len(self._links)) as pool:
             try:
                 ends = [pool.submit(self._serve, worker) for worker in self._links]
@@ -279,7 +281,7 @@ class Server:
                     link.close()
 
     def _pieces(self, cuts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The messages that a gradient, or the parameters, come and go in."""
+        """The messages in which a gradient, or the parameters, are sent."""
         found: list[torch.Tensor] = []
         for vector, cut in zip(self._vectors, cuts, strict=True):
             found += cut.split([end - start for _, start, end in vector.pieces(*self._place)])
@@ -307,7 +309,7 @@ class Server:
                 self._changed.notify_all()
 
     def _hear(self, link: Link, settings: torch.Tensor, come: Sequence[torch.Tensor]) -> bool:
-        """A step of a worker; False: it leaves."""
+        """Receives a step of a worker; False: the worker leaves."""
         works = [link.receive(settings, _SETTINGS)]
         works += [link.receive(piece, _GRADIENT) for piece in come]
         works[0].wait()
@@ -318,7 +320,7 @@ class Server:
         return True
 
     def _count(self, worker: int, settings: torch.Tensor, gradient: list[torch.Tensor]) -> None:
-        """Returns when the worker may go on."""
+        """Counts a worker's step and applies its gradient; returns when the worker may go on."""
         with self._changed:
             self._clocks[worker] += 1
             if self._staleness == 0:
@@ -333,7 +335,7 @@ class Server:
         return self._clocks[worker] - min(self._clocks.values()) <= self._staleness
 
     def _take_mean(self) -> None:
-        """Once all that are there have come: one step, added in the order of their ranks."""
+        """Once all workers have sent a gradient: one step with their mean, added in rank order."""
         if not self._arrived or self._clocks.keys() - self._arrived.keys():
             return
         (settings, total), *others = (self._arrived[worker] for worker in sorted(self._arrived))
@@ -344,7 +346,7 @@ class Server:
         self._take(settings, total, 1.0)
 
     def _take(self, settings: torch.Tensor, gradient: Sequence[torch.Tensor], rate: float) -> None:
-        """A step of the optimizer, with so much of the learning rate."""
+        """A step of the optimizer, at this fraction of the learning rate."""
         for parameter, part in zip(self._parameters, gradient, strict=True):
             parameter.grad = part
         write_settings(self._optimizer, settings[1:].tolist())
@@ -353,7 +355,7 @@ class Server:
         self._optimizer.step()
 
 
-# ---- what users see ----
+# ---- the public class ----
 
 
 class ParameterServer:
@@ -402,7 +404,7 @@ class ParameterServer:
             self._links = [Link(rank, self.workers + i, store) for i in range(servers)]
 
     def _describe(self, staleness: int) -> list[Any]:
-        """What is the same at all ranks."""
+        """Values that must be the same at all ranks."""
         shapes = [
             [(str(p.dtype), *p.shape) for e in v.entries for p in e.parameters]
             for v in self._vectors
@@ -411,19 +413,21 @@ class ParameterServer:
 
     @property
     def lost(self) -> dict[int, str]:
-        """At a server: workers that did not leave by themselves, and why."""
+        """At a server: workers that did not leave by themselves, each with the reason."""
         return dict(self._server.lost) if self.serving else {}
 
     def serve(self) -> None:
-        """At a server: until all workers have left, or are lost."""
+        """At a server: serves until all workers have left, or are lost. Raises
+        PawlError at a worker.
+        """
         if not self.serving:
             raise error("PAWL_EINVAL", "parameter server: this rank is a worker: step()")
         self._server.run()
 
     def step(self) -> None:
-        """At a worker: gives the gradients, and takes the parameters, as of this step or later.
+        """At a worker: sends the gradients, and receives the parameters as of this step or later.
 
-        If it raises, some parameters may be newer than others.
+        If it raises PawlError, some parameters may be newer than others.
         """
         self._check_worker()
         gradients = [[entry.gradient() for entry in v.entries] for v in self._vectors]
@@ -448,7 +452,9 @@ class ParameterServer:
                 entry.settle()
 
     def leave(self) -> None:
-        """At a worker: it no longer counts. Its model has the parameters of its last step."""
+        """At a worker: leaves; it no longer counts. Its model keeps the
+        parameters of its last step.
+        """
         self._check_worker()
         goodbye = torch.full(
             (1 + len(read_settings(self._optimizer)),), _LEAVE, dtype=torch.float64, device="cpu"
@@ -471,10 +477,10 @@ class ParameterServer:
                 yield tensors[index][start:end]
 
     def _announce(self) -> None:
-        """A step of the worker's own optimizer, without gradients, before parameters change.
+        """Makes a step of the worker's own optimizer, without gradients, before parameters change.
 
-        It does nothing, but who waits for steps hears of it: schedulers, and a save that is still
-        copying.
+        The step changes nothing, but its hooks run: those of schedulers, and of a
+        save that is still copying.
         """
         parameters = [p for group in self._optimizer.param_groups for p in group["params"]]
         kept = [p.grad for p in parameters]
@@ -486,7 +492,9 @@ class ParameterServer:
 
 
 def _await(works: Sequence[tuple[Link, dist.Work]]) -> None:
-    """All of them; while one of a server is waited for, the loss of another one is seen."""
+    """Waits for all works. While one server's is waited for, the loss of another
+    server is noticed.
+    """
     for link, work in works:
         with link.naming():
             over = _is_over(work)
@@ -521,7 +529,8 @@ def _check(
             f"parameter server: {type(optimizer).__name__} may need more of a parameter than a "
             f"server has: one of {names}",
         )
-    if any(entry.get("step", 1) > 0 for entry in optimizer.state.values()):  # Adagrad begins with 0
+    # Adagrad's step begins at 0.
+    if any(entry.get("step", 1) > 0 for entry in optimizer.state.values()):
         raise error(
             "PAWL_ENOTSUP",
             "parameter server: the optimizer has stepped, or was loaded: servers begin with a new "
@@ -533,9 +542,10 @@ def _check(
 
 
 def _begin_alike(model: nn.Module, mine: list[Any]) -> dist.Store:
-    """All ranks' arguments are the same, and their parameters and buffers then are rank 0's.
+    """Checks that all ranks' arguments are the same, and gives all ranks rank 0's
+    parameters and buffers.
 
-    Returns what links may meet by.
+    Returns the store by which links meet.
     """
     group: Any = dist.new_group(backend="pawl")
     every: list[Any] = [None] * dist.get_world_size()

@@ -1,10 +1,10 @@
-"""From the user's state to named partitions: what is saved under which name, once or by each rank.
+"""From the user's state to named partitions: the name of each, and whether all ranks share it.
 
-Shared, which means that all ranks hold the same bytes and each writes a part of one file, is what
-DistributedDataParallel keeps alike: a module wrapped in it, and an optimizer all of whose
-parameters belong to such modules in the same state. A wrapped module with persistent buffers is
-not: running statistics differ from rank to rank between two forward passes. Register constant
-tables with persistent=False to have their module saved once.
+Shared means that all ranks hold the same bytes and each writes a part of one file. Partitions are
+shared if DistributedDataParallel keeps them alike: a module wrapped in it, and an optimizer all of
+whose parameters belong to such modules in the same state. A wrapped module with persistent buffers
+is not shared: running statistics differ from rank to rank between two forward passes. Register
+constant tables with persistent=False to have their module saved once.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Piece(NamedTuple):
     """One partition to be saved."""
 
     name: str
-    shared: bool  # all ranks hold it alike
-    value: Any  # what is pickled: a state_dict, or the value itself
+    shared: bool  # True: all ranks hold the same value
+    value: Any  # object to be pickled: a state_dict, or the value itself
 
 
 def check_step(step: Any) -> int:
-    """A training step as an int. TypeError or ValueError if it is none."""
+    """A training step as an int. Raises TypeError or ValueError for anything else."""
     if isinstance(step, bool):
         raise TypeError("step must be an int, not a bool")
     value = operator.index(step)
@@ -49,7 +49,7 @@ def check_step(step: Any) -> int:
 
 
 def check_names(state: Any) -> None:
-    """TypeError or ValueError naming the key that cannot be a partition's name."""
+    """Raises TypeError or ValueError naming the key that cannot be a partition's name."""
     if not isinstance(state, Mapping):
         raise TypeError(f"state must be a dict of names, not a {type(state).__qualname__}")
     for name in state:
@@ -84,13 +84,13 @@ def has_state(obj: Any) -> bool:
 
 
 class Sharing:
-    """Decides what several ranks write once. Remembers the answer while nothing changes."""
+    """Decides which partitions the ranks share. Remembers the answer while nothing changes."""
 
     def __init__(self, world: int) -> None:
         self._world = world
-        self._key: Any = None  # what the answer below was found for
+        self._key: Any = None  # the state that the answer below is for
         self._names: frozenset[str] = frozenset()
-        self._told: set[str] = set()  # modules whose buffers were mentioned
+        self._told: set[str] = set()  # modules whose buffers were mentioned to the user
 
     def split(self, state: Mapping[str, Any], diverged: set[str]) -> list[Piece]:
         """The partitions of state, in its order; registers the optimizers in it with the guard."""
@@ -152,12 +152,14 @@ def _params_of(optimizer: Optimizer) -> list[torch.nn.Parameter]:
 
 
 def _is_sharded(optimizer: Optimizer) -> bool:
-    """ZeroRedundancyOptimizer and its like hold another part of the state on each rank."""
+    """Whether each rank holds another part of its state, as of a ZeroRedundancyOptimizer."""
     return any(kind.__module__.startswith("torch.distributed.") for kind in type(optimizer).__mro__)
 
 
 def only_names(only: Any, state: Mapping[str, Any]) -> list[str]:
-    """The names to restore, in the order of state. ValueError naming one that is not in it."""
+    """The names to restore, in the order of state. Raises ValueError naming one
+    that is not in it.
+    """
     if only is None:
         return [*state, RNG]
     if isinstance(only, str):

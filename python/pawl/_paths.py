@@ -9,7 +9,9 @@ import torch
 
 
 def tensor_names(value: Any, default: str) -> dict[int, str]:
-    """id -> dotted path of each tensor in nested dicts, lists, tuples; default: value itself."""
+    """id -> dotted path of each tensor in nested dicts, lists, tuples; default:
+    name of value itself.
+    """
     names: dict[int, str] = {}
     seen: set[int] = set()
     stack: list[tuple[str, Any]] = [("", value)]
@@ -26,7 +28,7 @@ def tensor_names(value: Any, default: str) -> dict[int, str]:
 
 
 def locate(value: Any, target: Any) -> str | None:
-    """Where target is in value, as an expression ("['model']['x']"); None if it is not found.
+    """The place of target in value, as an expression ("['model']['x']"); None if it is not found.
 
     A class is also found by its first instance.
     """

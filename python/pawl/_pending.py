@@ -1,9 +1,9 @@
-"""Calls of a group that work on the same memory: each is as if those before it were over.
+"""Calls of a group that work on the same memory: each behaves as if earlier ones were over.
 
-libpawl has that order for the memory that it is given. Where a tensor goes through memory of ours
+libpawl keeps that order for the memory that it is given. Where a tensor goes through memory of ours
 (_staging), two copies lie outside of it: from the tensor when a call begins, and back to it when
 its work is waited for. So before a tensor is copied, and before it is given to libpawl while a copy
-back to it is still to come, what works on its memory is waited for. Sends and receives have no
+back to it is still to come, the works on its memory are waited for. Sends and receives have no
 order.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pawl._work import Work
 
 Extent = tuple[torch.device, int, int]  # address of the first byte, and of the one behind the last
-FEW = 32  # copies that are remembered before those that are over are forgotten
+FEW = 32  # number of copies kept before those that are over are removed
 
 
 def extent(tensor: torch.Tensor) -> Extent:
@@ -39,8 +39,9 @@ def _overlap(a: Extent, b: Extent) -> bool:
 
 
 def conflict(written: Sequence[torch.Tensor], read: Sequence[torch.Tensor] = ()) -> bool:
-    """Whether memory of one that is written belongs to another one, too. What lies between elements
-    of a strided tensor counts as its own."""
+    """Whether memory of a written tensor belongs to another tensor, too. The gaps between elements
+    of a strided tensor count as its memory.
+    """
     found = sorted(
         (
             *((*extent(t), True) for t in written if t.layout is torch.strided),
@@ -48,7 +49,7 @@ def conflict(written: Sequence[torch.Tensor], read: Sequence[torch.Tensor] = ())
         ),
         key=lambda each: (str(each[0]), each[1]),
     )
-    device, end, end_written = None, 0, 0  # where the tensors looked at so far end
+    device, end, end_written = None, 0, 0  # end of the memory of the tensors so far
     for where, begin, behind, writes in found:
         if where != device:
             device, end, end_written = where, 0, 0
@@ -60,7 +61,9 @@ def conflict(written: Sequence[torch.Tensor], read: Sequence[torch.Tensor] = ())
 
 
 def check_writable(tensor: torch.Tensor) -> None:
-    """Refuses a tensor of which several elements are one number in memory, as expand makes it."""
+    """Raises PawlError for a tensor of which several elements are one number, as
+    expand() makes it.
+    """
     if any(s == 0 and n > 1 for n, s in zip(tensor.shape, tensor.stride(), strict=True)):
         raise error(
             "PAWL_EINVAL",
@@ -78,14 +81,16 @@ class Pending:
         self._most = FEW
 
     def add(self, work: Work, tensors: Iterable[torch.Tensor], writes: bool) -> None:
-        """Until it is over the work copies from these tensors; back to them, if it ``writes``."""
+        """Adds a work that copies from these tensors until it is over; back to
+        them, if it ``writes``.
+        """
         if len(self._copies) >= self._most:
             self._copies = [each for each in self._copies if _is_pending(each[0]())]
             self._most = max(FEW, 2 * len(self._copies))
         self._copies.append((weakref.ref(work), [extent(t) for t in tensors], writes))
 
     def settle(self, work: Work | None, tensor: torch.Tensor, writes: bool) -> None:
-        """Before a work begins to read a tensor, or to write it: waits for other works' copies."""
+        """Waits for other works' copies before a work begins to read a tensor, or to write it."""
         if not self._copies:
             return
         ours = extent(tensor)
@@ -97,14 +102,14 @@ class Pending:
                 other.wait()
 
     def settle_all(self, work: Work | None, tensor: torch.Tensor, writes: bool) -> None:
-        """Before a tensor is copied: waits for all that works on its memory."""
+        """Waits for all works on a tensor's memory before it is copied."""
         self.settle(work, tensor, writes)
         _, begin, end = extent(tensor)
         while tensor.is_cpu and (under_way := self._group.using(begin, end - begin)) is not None:
             under_way.wait()
 
     def copies(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Copies of tensors as they are when all before is over."""
+        """Copies of tensors, made once all earlier works on them are over."""
         for tensor in tensors:
             self.settle_all(None, tensor, writes=False)
         return [tensor.detach().clone() for tensor in tensors]
@@ -112,7 +117,7 @@ class Pending:
     def apart(
         self, read: Sequence[torch.Tensor], written: Sequence[torch.Tensor]
     ) -> Sequence[torch.Tensor]:
-        """What a call reads, or copies of it if the call writes into its memory."""
+        """The tensors that a call reads, or copies of them if the call writes into their memory."""
         return self.copies(read) if conflict(written, read) else read
 
 

@@ -1,18 +1,19 @@
-"""PowerSGD for DDP: a gradient is sent as two thin matrices, and what they miss at the next step.
+"""PowerSGD for DDP: a gradient is sent as two thin matrices, and the rest of it at the next step.
 
 T. Vogels, S. P. Karimireddy, M. Jaggi: PowerSGD: Practical Low-Rank Gradient Compression for
 Distributed Optimization, NeurIPS 2019, arXiv:1905.13727.
 
-A bucket goes in two sums: what is sent whole together with P = M Q of each matrix M, then M^T P.
-All sums are begun by DDP's hook, in the thread of the backward pass, and so in one order at all
-ranks: hook k begins the first sum of bucket k, then waits for that of bucket k - 1 and begins its
-second; the hook of the last bucket finishes all. No callback of a future begins anything.
+A bucket goes in two sums: the gradients that are sent whole together with P = M Q of each matrix M,
+then M^T P. All sums are begun by DDP's hook, in the thread of the backward pass, and so in one
+order at all ranks: hook k begins the first sum of bucket k, then waits for that of bucket k - 1 and
+begins its second; the hook of the last bucket finishes all. No callback of a future begins
+anything.
 
-What a matrix keeps from step to step belongs to its parameter and lies in memory of its own: DDP
-makes other buckets after the first step, and products have the same bits in those.
+The state that a matrix keeps between steps belongs to its parameter and lies in memory of its own:
+DDP makes other buckets after the first step, and products have the same bits in those.
 """
 
-# No postponed annotations: DDP looks at those of a hook.
+# No postponed annotations: DDP inspects the annotations of a hook.
 
 import math
 from collections.abc import Mapping
@@ -35,19 +36,19 @@ class _Matrix:
         rows = parameter.shape[0]
         columns = parameter.numel() // rows
         dtype = torch.promote_types(parameter.dtype, torch.float32)
-        self.number = number  # of the model's parameters
+        self.number = number  # index of the parameter in the model
         self.rank = min(rows, columns, rank)
         self.error = torch.zeros(rows, columns, dtype=dtype, device=parameter.device)
         self.q = torch.empty(columns, self.rank, dtype=dtype, device=parameter.device)
 
     def draw(self, seed: int, step: int) -> None:
-        """Another Q; at all ranks the same."""
+        """Draws another Q, the same at all ranks."""
         numbers = np.random.default_rng((seed, step, self.number))
         self.q.copy_(torch.from_numpy(numbers.standard_normal(tuple(self.q.shape))))
 
 
 def _is_worth(parameter: nn.Parameter, rank: int, rate: float) -> bool:
-    """Whether P and Q are so many times smaller than the gradient."""
+    """Whether P and Q together are at least rate times smaller than the gradient."""
     if parameter.dim() < 2 or parameter.numel() == 0 or not parameter.is_floating_point():
         return False
     rows = parameter.shape[0]
@@ -58,26 +59,28 @@ def _is_worth(parameter: nn.Parameter, rank: int, rate: float) -> bool:
 
 
 def _orthonormal(matrix: torch.Tensor) -> torch.Tensor:
-    return torch.linalg.qr(matrix).Q  # of zeros: the first unit vectors
+    return torch.linalg.qr(matrix).Q  # zeros give the first unit vectors
 
 
 class _Bucket:
-    """A bucket on its way. Its gradients are views of the buffer, which DDP gets back."""
+    """A bucket under way. Its gradients are views of the buffer, which DDP gets back."""
 
     def __init__(self, buffer: torch.Tensor) -> None:
         self.buffer = buffer
         devices = [buffer.device] if buffer.is_cuda else None
         self.future: Future[torch.Tensor] = Future(devices=devices)
-        self.whole: list[torch.Tensor] = []  # gradients that are sent as they are
-        self.low: list[tuple[_Matrix, torch.Tensor]] = []  # and those that are compressed
-        self.p: list[torch.Tensor] = []  # of each matrix, orthonormal
-        self.used: list[float] = []  # of each matrix: ranks that had a gradient for it
-        self.sum = buffer  # under way
-        self.work: dist.Work | None = None  # None: there is none
+        self.whole: list[torch.Tensor] = []  # gradients that are sent uncompressed
+        # Gradients that are compressed, with their matrices.
+        self.low: list[tuple[_Matrix, torch.Tensor]] = []
+        self.p: list[torch.Tensor] = []  # P of each matrix in low, orthonormal
+        # For each matrix in low, the number of ranks with a nonzero gradient.
+        self.used: list[float] = []
+        self.sum = buffer  # the sum under way
+        self.work: dist.Work | None = None  # None: no sum was begun
 
 
 class PowerSGD:
-    """The state of the hook of `powersgd`. Its state_dict is another one at each rank."""
+    """The state of the hook of `powersgd`. Its state_dict differs from rank to rank."""
 
     def __init__(
         self,
@@ -90,8 +93,8 @@ class PowerSGD:
         group: dist.ProcessGroup | None,
     ) -> None:
         self.step = 0  # backward passes that were reduced
-        self.gradient_bytes = 0  # of this rank's gradients
-        self.reduced_bytes = 0  # that all-reduce was given in their place
+        self.gradient_bytes = 0  # bytes of this rank's gradients so far
+        self.reduced_bytes = 0  # bytes that this rank gave all-reduce in their place
         self._start_iter = start_iter
         self._warm_start = warm_start
         self._seed = seed
@@ -101,7 +104,8 @@ class PowerSGD:
         if isinstance(model, DistributedDataParallel):
             model = model.module
         self._matrices: dict[str, _Matrix] = {}
-        self._of: dict[torch.Tensor, _Matrix | None] = {}  # None: it is sent whole
+        # Parameter -> matrix; None: it is sent whole.
+        self._of: dict[torch.Tensor, _Matrix | None] = {}
         for number, (name, parameter) in enumerate(model.named_parameters()):
             self._of[parameter] = None
             if parameter.requires_grad and _is_worth(parameter, rank, min_compression_rate):
@@ -112,11 +116,13 @@ class PowerSGD:
 
     @property
     def compression_ratio(self) -> float:
-        """Bytes of gradients by bytes reduced, in all steps so far; 1.0 before the first one."""
+        """Bytes of gradients divided by bytes reduced, in all steps so far; 1.0
+        before the first one.
+        """
         return self.gradient_bytes / self.reduced_bytes if self.reduced_bytes else 1.0
 
     def state_dict(self) -> dict[str, Any]:
-        """The step, and of each compressed parameter by name: what is not sent yet, and Q."""
+        """The step, and for each compressed parameter, by name, the part not sent yet, and Q."""
         return {
             "step": self.step,
             "error": {name: matrix.error for name, matrix in self._matrices.items()},
@@ -124,7 +130,7 @@ class PowerSGD:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on as the one that gave the state. PawlError if it is of another model or rank."""
+        """Continues from a state_dict. Raises PawlError if it is of another model or rank."""
         mine = self.state_dict()
         for part in ("error", "q"):
             theirs = {name: tensor.shape for name, tensor in state[part].items()}
@@ -145,7 +151,7 @@ class PowerSGD:
     # ---- a step ----
 
     def reduce(self, bucket: dist.GradBucket) -> "Future[torch.Tensor]":
-        """What DDP's hook does; see the top of the file."""
+        """Does the work of DDP's hook; see the top of the file."""
         this = _Bucket(bucket.buffer())
         self._open.append(this)
         self.gradient_bytes += this.buffer.nbytes
@@ -162,7 +168,7 @@ class PowerSGD:
         return this.future
 
     def _sort(self, this: _Bucket, bucket: dist.GradBucket) -> None:
-        """What is compressed, and what is sent whole."""
+        """Sorts a bucket's gradients into those to be compressed and those to be sent whole."""
         if this.buffer.is_sparse:
             raise error("PAWL_ENOTSUP", "powersgd: sparse gradients: make them dense")
         for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
@@ -238,15 +244,18 @@ class PowerSGD:
         q: torch.Tensor,
         size: float,
     ) -> None:
-        """The sum of all ranks' matrices, as far as P and Q hold it: all ranks have the same."""
+        """Stores the sum of all ranks' matrices, as far as P and Q hold it; it is
+        the same at all ranks.
+        """
         matrix.q.copy_(q.view(matrix.q.shape))
         gradient.view(matrix.error.shape).copy_(p @ matrix.q.t())
-        if not math.isfinite(size):  # nor is the gradient: that step is skipped, or all is lost
+        # The gradient is not finite either: the step is skipped, or all is lost.
+        if not math.isfinite(size):
             matrix.error.zero_()
-        if not math.isfinite(size) or size == 0:  # nothing would ever come of this Q again
+        if not math.isfinite(size) or size == 0:  # this Q would only give zeros, or NaN, again
             matrix.draw(self._seed, self.step)
 
 
 def reduce(state: PowerSGD, bucket: dist.GradBucket) -> Future[torch.Tensor]:
-    """The hook."""
+    """DDP's communication hook."""
     return state.reduce(bucket)

@@ -1,9 +1,9 @@
 """The process group of torch.distributed's backend "pawl".
 
 A subclass of torch's ProcessGroup in Python, which torch then uses as the group itself, for all
-devices. Every method checks its tensors, hands addresses to libpawl and returns a Work.
-What is not contiguous host memory goes through a copy of ours (_staging.py). What another backend
-was named for (``"cpu:gloo,cuda:pawl"``) goes to that one.
+devices. Every method checks its tensors, hands addresses to libpawl and returns a Work. A tensor
+that is not contiguous host memory goes through a copy of ours (_staging.py). A call for a device
+that another backend was named for (``"cpu:gloo,cuda:pawl"``) goes to that backend.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from pawl._times import seconds
 from pawl._work import Completers, Work
 from pawl.errors import error
 
-# Works of small tensors that are kept, the last ones. torch's C++ may ask a work for its result
-# when Python has let go of it, which fails: DDP's join does, of one number, after a backward pass.
+# The last works of small tensors are kept. torch's C++ may ask a work for its result when Python
+# has released it, which fails: DDP's join does, for one number, after a backward pass.
 HELD = 1024
 HELD_NUMBERS = 128
 
@@ -43,15 +43,18 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def create(options: Any, pg_options: Any) -> ProcessGroup:
-    """What torch calls for ``init_process_group("pawl")`` and ``new_group``."""
+    """Makes a group; torch calls it for ``init_process_group("pawl")`` and ``new_group``."""
     return ProcessGroup(options)
 
 
 def make(
     store: dist.Store, rank: int, ranks: int, timeout: timedelta = dist.default_pg_timeout
 ) -> ProcessGroup:
-    """One of some ranks, beside what torch knows. Not by new_group: all ranks would have to call
-    it, or torch names the group of some ranks by how many groups each of them has."""
+    """Makes a group of some ranks, which torch does not know.
+
+    new_group will not do: all ranks would have to call it, or torch names the group of some ranks
+    by how many groups each of them has.
+    """
     return ProcessGroup(
         SimpleNamespace(store=store, group_rank=rank, group_size=ranks, timeout=timeout)
     )
@@ -61,8 +64,12 @@ def make(
 
 
 def _routed(old_name: str) -> Callable[[_F], _F]:
-    """A method of the group: hands a call to the other backend of its tensors' device, which has it
-    under old_name, and shows it to a profiler. Without lists and options it is given them."""
+    """Decorates a method of the group.
+
+    The call goes to the other backend of its tensors' device, which has the method under old_name,
+    if one was named; a profiler sees it. Calls without lists and options are converted to those
+    with them.
+    """
     form = FORMS.get(old_name)
 
     def decorate(method: _F) -> _F:
@@ -72,7 +79,8 @@ def _routed(old_name: str) -> Callable[[_F], _F]:
                 args, kwargs = form.bind(args, kwargs), {}
             if self._others:
                 tensor = first_tensor(args)
-                device = tensor.device.type if tensor is not None else "cpu"  # a barrier
+                # A barrier has no tensor.
+                device = tensor.device.type if tensor is not None else "cpu"
                 if device in self._others:
                     return getattr(self._others[device], old_name)(*args, **kwargs)
             if profiler._is_profiler_enabled:
@@ -87,11 +95,11 @@ def _routed(old_name: str) -> Callable[[_F], _F]:
 class ProcessGroup(Membership, dist.ProcessGroup):
     """Ranks that do collectives by libpawl. Made by torch; errors are pawl.PawlError.
 
-    Threads: as torch has it, all ranks call in the same order.
+    Threads: as torch requires, all ranks call in the same order.
     """
 
     def __init__(self, options: Any, joined: _core.Group | None = None) -> None:
-        """``joined``: what it is made of, if other ranks went or came."""
+        """``joined``: the group to use, if other ranks went or came; None: one is made."""
         rank, ranks = options.group_rank, options.group_size
         super().__init__(rank, ranks)
         self._rank, self._ranks = rank, ranks
@@ -114,7 +122,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         if ranks > 1:
             cards = exchange(self._store, rank, ranks, self._group.card, options.timeout)
         self._group.join(cards, min(self._timeout_s, seconds("torch_join")))
-        self._work_of([], _coll.BARRIER).wait()  # nobody is gone before all have joined
+        self._work_of([], _coll.BARRIER).wait()  # no rank leaves before all have joined
 
     def _route(self, options: Any) -> list[torch.device]:
         """Makes the other backends that were named; returns the devices that are known."""
@@ -131,7 +139,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         return devices
 
     def stats(self) -> _stats.Stats:
-        """What was done so far, and where the time went; of two, the later less the earlier."""
+        """The group's counters and times so far; subtract two of them for the time between."""
         return _stats.take(self._group)
 
     # ---- operations ----
@@ -152,14 +160,14 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         target: torch.Tensor | None = None,
         parts: tuple[array[int], array[int]] | tuple[()] = (),
     ) -> None:
-        """One operation of a work; ``source`` and ``target`` are host memory."""
+        """Submits one operation of a work; ``source`` and ``target`` are host memory."""
         if root < 0:
             raise error(
                 "PAWL_EINVAL",
                 f"collectives: {_coll.KINDS[kind]}: rank {root} of {self._ranks} ranks",
             )
         timeout = opts.timeout.total_seconds() if opts is not None else 0.0
-        work.keep += (source, target)  # the caller may forget its tensors
+        work.keep += (source, target)  # the caller may release its tensors
         if work.operation is not None:
             work.before += (work.operation,)
         work.operation = self._group.submit(
@@ -225,7 +233,9 @@ class ProcessGroup(Membership, dist.ProcessGroup):
 
     @_routed("allreduce")
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
-        """All ranks' sum, or the like, in place. Of several: the sum of them all, in each."""
+        """Sums, or otherwise reduces, all ranks' tensors in place. Of several tensors: the sum of
+        them all, in each of them.
+        """
         if len(tensors) > 1:
             return self._reduce_several(tensors, opts)
         tensor = only("all_reduce", tensors)
@@ -250,7 +260,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
 
     @_routed("allreduce_coalesced")
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
-        """The same of several."""
+        """Reduces each of several tensors as allreduce does."""
         work = self._work(tensors)
         for tensor in tensors:
             check_writable(tensor)
@@ -262,7 +272,9 @@ class ProcessGroup(Membership, dist.ProcessGroup):
 
     @_routed("reduce")
     def reduce(self, tensors: Tensors, opts: Any) -> Work:
-        """All ranks' sum, in place at the root; the others' tensors stay as they are."""
+        """Reduces all ranks' tensors, in place at the root; the others' tensors
+        stay as they are.
+        """
         tensor = only("reduce", tensors)
         work = self._work(tensors)
         dtype = _coll.added_as(opts.reduceOp, tensor.dtype)
@@ -281,7 +293,9 @@ class ProcessGroup(Membership, dist.ProcessGroup):
 
     @_routed("broadcast")
     def broadcast(self, tensors: Tensors, opts: Any) -> Work:
-        """The root's tensor, to all others. Of several: the one at opts.rootTensor, to all."""
+        """Sends the root's tensor to all ranks. Of several tensors: sends the one
+        at opts.rootTensor to all.
+        """
         if not 0 <= opts.rootTensor < len(tensors):
             raise error(
                 "PAWL_EINVAL",
@@ -344,7 +358,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
     def gather_uneven(
         self, work: Work, outputs: Sequence[torch.Tensor], tensor: torch.Tensor, opts: Any
     ) -> None:
-        """Ranks bring tensors of different sizes: each is broadcast."""
+        """Gathers tensors of different sizes: each is broadcast by its rank."""
         own = outputs[self._rank]
         if own.numel() != tensor.numel():
             raise error(
@@ -363,7 +377,9 @@ class ProcessGroup(Membership, dist.ProcessGroup):
 
     @_routed("allgather")
     def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Work:
-        """All ranks' tensors, in a list. Of several: in each list, all of a rank, then the next."""
+        """Gathers all ranks' tensors in a list. Of several tensors: each list holds all tensors of
+        rank 0, then those of rank 1, and so on.
+        """
         if len(inputs) > 1:
             return self._gather_several(outputs, inputs, opts)
         return self._gather_list(self._work(outputs[0]), outputs, inputs, opts)
@@ -397,7 +413,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
     def allgather_coalesced(
         self, outputs: list[Tensors], inputs: Tensors, opts: Any = None
     ) -> Work:
-        """``outputs[r][i]``: tensor i of rank r."""
+        """Gathers several tensors; ``outputs[r][i]`` becomes tensor i of rank r."""
         apart = self._pending.apart(inputs, [t for row in outputs for t in row])
         works = [
             self._gather_list(
@@ -411,7 +427,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
     def all_gather_single(
         self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
     ) -> Work:
-        """All ranks' tensors, one behind the other."""
+        """Gathers all ranks' tensors in one tensor, one behind the other."""
         return self._gather_single(output, tensor, opts)
 
     def _gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Work:
@@ -427,7 +443,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
     def all_gather_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = None
     ) -> Work:
-        """The same of several."""
+        """Gathers several tensors, each as all_gather_single does."""
         apart = self._pending.apart(inputs, outputs)
         return self._all_of(
             [self._gather_single(o, i, opts) for o, i in zip(outputs, apart, strict=True)]
@@ -436,7 +452,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
     def _reduce_block(
         self, work: Work, output: torch.Tensor, source: torch.Tensor, opts: Any
     ) -> None:
-        """``output``: this rank's part of the sum of all blocks, which are host memory."""
+        """Reduces blocks in host memory; ``output`` gets this rank's block of the sum."""
         memory = host(work, output, writes=True, dtype=source.dtype)
         self._submit_reduction(work, _coll.REDUCE_SCATTER, opts, source, memory, memory.nbytes)
         put_back(work, output, memory)
@@ -444,7 +460,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
     def _reduce_uneven(
         self, work: Work, output: torch.Tensor, inputs: Sequence[torch.Tensor], opts: Any
     ) -> None:
-        """Ranks get sums of different sizes: each is reduced to its rank."""
+        """Reduces tensors of different sizes, each to its rank."""
         dtype = _coll.added_as(opts.reduceOp, output.dtype)
         memory = host(work, output, writes=True, dtype=dtype)
         for root, tensor in enumerate(self._pending.apart(inputs, [output])):
@@ -454,7 +470,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
 
     @_routed("reduce_scatter")
     def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Work:
-        """This rank's of the sums of all ranks' lists."""
+        """Reduces all ranks' lists; ``outputs`` gets the element of this rank."""
         output, parts = only("reduce_scatter", outputs), only("reduce_scatter", inputs)
         check_alike("reduce_scatter", parts, self._ranks)
         work = self._work(outputs)
@@ -468,7 +484,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
 
     @_routed("_reduce_scatter_base")
     def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Work:
-        """The same of a tensor that has the parts one behind the other."""
+        """Reduces all ranks' tensors; ``output`` gets the part of this rank, in rank order."""
         return self._reduce_single(output, tensor, opts)
 
     def _reduce_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Work:
@@ -481,7 +497,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
 
     @_routed("reduce_scatter_tensor_coalesced")
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
-        """The same of several."""
+        """Reduces several tensors, each as reduce_scatter_single does."""
         apart = self._pending.apart(inputs, outputs)
         return self._all_of(
             [self._reduce_single(o, i, opts) for o, i in zip(outputs, apart, strict=True)]
@@ -489,7 +505,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
 
     @_routed("gather")
     def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work:
-        """All ranks' tensors, in a list at the root."""
+        """Gathers all ranks' tensors in a list at the root."""
         tensor = only("gather", inputs)
         root = opts.rootRank == self._rank
         into = only("gather", outputs) if root else []
@@ -508,7 +524,9 @@ class ProcessGroup(Membership, dist.ProcessGroup):
     def _gather_to(
         self, work: Work, memory: torch.Tensor | None, tensor: torch.Tensor, opts: Any
     ) -> None:
-        """``memory``: the root's, for all ranks' tensors, one behind the other."""
+        """Submits a gather. ``memory``: at the root, room for all ranks' tensors,
+        one behind the other; elsewhere None.
+        """
         self._submit(
             work,
             _coll.GATHER,
@@ -522,7 +540,9 @@ class ProcessGroup(Membership, dist.ProcessGroup):
 
     @_routed("gather_single")
     def gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Work:
-        """All ranks' tensors, one behind the other, at the root. torch calls it from 2.14 on."""
+        """Gathers all ranks' tensors at the root, in one tensor. torch calls it
+        from version 2.14 on.
+        """
         root = opts.rootRank == self._rank
         if root:
             check_sizes("gather", output, tensor, self._ranks)
@@ -536,7 +556,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
 
     @_routed("scatter")
     def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Work:
-        """This rank's of a list at the root."""
+        """Sends each rank its element of a list at the root."""
         output = only("scatter", outputs)
         work = self._work(outputs)
         source = None
@@ -587,7 +607,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         input_splits: Sequence[int],
         opts: Any = None,
     ) -> Work:
-        """Rows of a tensor to each rank, and theirs back."""
+        """Sends rows of a tensor to each rank, and receives theirs."""
         parts = (
             row_offsets(tensor, input_splits, self._ranks, "input"),
             row_offsets(output, output_splits, self._ranks, "output"),
@@ -601,7 +621,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
 
     @_routed("alltoall")
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
-        """A tensor to each rank, and theirs back."""
+        """Sends a tensor to each rank, and receives theirs."""
         check_alike("all_to_all", outputs, self._ranks)
         check_alike("all_to_all", inputs, self._ranks)
         work = self._work(outputs)
@@ -615,7 +635,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
 
     @_routed("send")
     def send(self, tensors: Tensors, peer: int, tag: int) -> Work:
-        """A tensor to one rank, which receives it with the same tag."""
+        """Sends a tensor to one rank, which receives it with the same tag."""
         tensor = only("send", tensors)
         work = self._work(tensors, message=True)
         self._submit(
@@ -647,23 +667,23 @@ class ProcessGroup(Membership, dist.ProcessGroup):
 
     @_routed("recv")
     def recv(self, tensors: Tensors, peer: int, tag: int) -> Work:
-        """A tensor from one rank."""
+        """Receives a tensor from one rank."""
         return self._receive(tensors, peer, tag)
 
     @_routed("recv_anysource")
     def recv_anysource(self, tensors: Tensors, tag: int) -> Work:
-        """A tensor from whoever sends one."""
+        """Receives a tensor from any rank."""
         return self._receive(tensors, _coll.ANY_RANK, tag)
 
     # ---- the rest ----
 
     @_routed("barrier")
     def barrier(self, opts: Any = None) -> Work:
-        """Until all ranks are there."""
+        """Waits until all ranks have called it."""
         return self._work_of([], _coll.BARRIER, opts)
 
     def _all_of(self, works: Sequence[Work]) -> Work:
-        """One that is over when all of these are."""
+        """A work that is over when all of these are."""
         work = Work([t for w in works for t in w.outputs], self._completers)
         work.operation = works[-1].operation if works else None
         work.parts = works
@@ -677,7 +697,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         return self._all_of(works)
 
     def shutdown(self) -> None:
-        """Leaves the group: what is under way fails, and the others are told."""
+        """Leaves the group: operations under way fail, and the other ranks are notified."""
         atexit.unregister(self.shutdown)
         self._group.leave()
         self._completers.join()
@@ -686,31 +706,31 @@ class ProcessGroup(Membership, dist.ProcessGroup):
             other.shutdown()
 
     def abort(self) -> None:
-        """The same."""
+        """Leaves the group, as shutdown does."""
         self.shutdown()
 
     def _set_sequence_number_for_group(self) -> None:
-        """Nothing: all ranks count from 0."""
+        """Does nothing: all ranks count from 0."""
 
     def _get_sequence_number_for_group(self) -> int:
-        """How many collectives are over, without messages."""
+        """The number of collectives that are over; messages do not count."""
         collectives = _coll.KINDS[: _coll.SEND]
         return sum(s.count for kind, s in self.stats().kinds.items() if kind in collectives)
 
     def getBackendName(self) -> str:  # torch's name
-        """As registered."""
+        """The backend's name, as registered."""
         return "pawl"
 
     name = getBackendName
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Of operations that begin from now on."""
+        """Sets the timeout of operations that begin from now on."""
         self._timeout_s = timeout.total_seconds()
         for other in self._others.values():
             other._set_default_timeout(timeout)
 
     def get_group_store(self) -> dist.Store:
-        """The store that the ranks met by."""
+        """The store by which the ranks met."""
         return self._store
 
     def _set_group_name(self, name: str) -> None:
@@ -733,25 +753,25 @@ class ProcessGroup(Membership, dist.ProcessGroup):
     def _device_types(self) -> list[torch.device]:
         return self._devices
 
-    # What torch asks the backend of a device, to choose how it calls the group.
+    # torch asks the backend of a device for these, to choose how it calls the group.
     supports_splitting = supports_coalescing = supports_time_estimate = False
     supports_shrinking = supports_reconfigure = supports_window = False
 
     def supports_tensor_alloc(self, device: torch.device) -> bool:
-        """No: any memory is as good."""
+        """Returns False: all memory is equally good."""
         return False
 
     def _get_backend(self, device: torch.device) -> Any:
         other = torch.device(device).type in self._others
         return super()._get_backend(device) if other else self
 
-    # Up to torch 2.12 these have other names.
+    # Names of methods in torch up to 2.12.
     _allgather_base = all_gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
     _reduce_scatter_base = reduce_scatter_single
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     alltoall_base = all_to_all_single
-    # … and those of torch from 2.14 on.
+    # Names of methods in torch from 2.14 on.
     get_backend = _get_backend
     recvAnysource = recv_anysource
     start_coalescing = _start_coalescing

@@ -1,8 +1,8 @@
 """Files of a checkpoint that are no torch zips: any bytes, and safetensors.
 
 The safetensors format (length of a header, the header in JSON, the tensors' bytes) is written here
-and not by its library, because that wants all bytes at once: ours are copied from where the tensors
-lie, while training goes on.
+and not by its library, because that needs all bytes at once: here they are copied straight from the
+tensors, while training goes on.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ _SAFETENSORS: Final = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-_HEADER_ALIGN: Final = 8  # bytes; the format's own writer pads so, with spaces
+_HEADER_ALIGN: Final = 8  # bytes; the format's own writer pads to it, with spaces
 
 
 class Raw:
-    """A file with exactly these bytes: chunks one behind the other.
+    """A file with exactly these bytes: chunks, one behind the other.
 
-    ``chunks``: bytes-like objects and tensors (their bytes; contiguous ones are not copied before
-    the save copies them).
+    ``chunks``: bytes-like objects and tensors (their bytes). The save copies contiguous tensors
+    directly; others are copied first.
     """
 
     def __init__(self, *chunks: bytes | bytearray | memoryview | torch.Tensor) -> None:
         self._chunks = [_as_tensor(chunk) for chunk in chunks]
 
     def skeleton(self, name: str) -> Skeleton:
-        """What a save needs to know of it; name: of the partition."""
+        """The skeleton of the file. name: of the partition."""
         return _skeleton(self._chunks, [f"{name}[{i}]" for i in range(len(self._chunks))], b"")
 
 
@@ -57,7 +57,7 @@ class Safetensors:
     """A file in the safetensors format.
 
     ``tensors``: name -> tensor, of the dtypes that the format has; those that are not contiguous
-    are copied. ``metadata``: its ``__metadata__``, strings only.
+    are copied. ``metadata``: the file's ``__metadata__``, strings only.
 
     Raises PawlError (PAWL_ENOTSUP) naming a tensor that the format cannot hold.
     """
@@ -71,12 +71,12 @@ class Safetensors:
                     "PAWL_ENOTSUP",
                     f"safetensors cannot hold {name!r}: {tensor.layout}, {tensor.dtype}",
                 )
-        # Larger elements first, so that every tensor is aligned; as the format's writer does.
+        # Larger elements first, so that every tensor is aligned; the format's writer does so, too.
         self._tensors = dict(sorted(tensors.items(), key=lambda t: (-t[1].element_size(), t[0])))
         self._metadata = dict(metadata or {})
 
     def skeleton(self, name: str) -> Skeleton:
-        """What a save needs to know of it; name: of the partition."""
+        """The skeleton of the file. name: of the partition."""
         header: dict[str, Any] = {"__metadata__": self._metadata} if self._metadata else {}
         offset = 0
         for key, tensor in self._tensors.items():

@@ -10,31 +10,32 @@ from collections.abc import Callable
 from typing import Any
 
 NAME = "pawl"
-SMDDP = "smddp"  # the same under SMDDP's name, once its module was imported
+SMDDP = "smddp"  # the backend's name under SMDDP, once SMDDP's module was imported
 OURS = (NAME, SMDDP)
-VARIABLE = "PAWL_BACKEND"  # set by `pawl run --backend pawl`
-REPLACED = {"gloo", "nccl"}  # by ours, then
-JOIN = "PAWL_ELASTIC_JOIN"  # set: this process is to join a job that runs, by this number
+# Names the backend that replaces torch's; set by `pawl run --backend pawl`.
+VARIABLE = "PAWL_BACKEND"
+REPLACED = {"gloo", "nccl"}  # backends that are replaced then
+JOIN = "PAWL_ELASTIC_JOIN"  # if set, this process joins a running job, as number N
 
 
 def autoload() -> None:
-    """For torch's import; see _pawl_torch.py."""
+    """Called when torch is imported; see _pawl_torch.py."""
     register()
     boot = sys.modules.get("pawl._boot")
-    if boot is None or not boot.forks:  # else workers call it, each for itself
+    if boot is None or not boot.forks:  # in the template, each worker calls it for itself
         join()
     if os.environ.get(VARIABLE) == NAME:
         replace()
 
 
 def join() -> None:
-    """What a process that is to join others needs before it has a group."""
+    """Prepares a process that is to join a running job, before it has a group."""
     if os.environ.get(JOIN):
         begin_alone()
 
 
 def create(options: Any, pg_options: Any) -> Any:
-    """What torch calls for a group of the backend."""
+    """Makes a group of the backend; torch calls it."""
     from pawl._process_group import create
 
     return create(options, pg_options)
@@ -49,7 +50,7 @@ def register(name: str = NAME, create: Callable[[Any, Any], Any] = create) -> No
 
 
 def replace() -> None:
-    """Makes init_process_group give ours for torch's own backends, and for none."""
+    """Makes init_process_group use our backend in place of torch's own, and where none is named."""
     import torch.distributed as dist
     import torch.distributed.distributed_c10d as c10d
 
@@ -64,8 +65,9 @@ def replace() -> None:
 
 
 def begin_alone() -> None:
-    """Makes init_process_group give a group of this process alone, where a script names no store:
-    it is to join others later, who have a group already."""
+    """Makes init_process_group make a group of this process alone if a script names no store: the
+    process joins a running group later.
+    """
     import torch.distributed as dist
     import torch.distributed.distributed_c10d as c10d
 
@@ -84,9 +86,10 @@ def begin_alone() -> None:
 
 
 def enroll(made: Any, like: Any, ranks: list[int], store: Any) -> None:
-    """torch is to know a group as it knows another one. ``ranks``: of all, as torch numbers them.
+    """Registers a group with torch, with the backend and store of the known group ``like``.
 
-    As torch's _register_pg_in_world does, which is not in every version.
+    ``ranks``: members, as torch numbers them among all ranks. Does the same as torch's
+    _register_pg_in_world, which not every version has.
     """
     from torch.distributed import distributed_c10d as c10d
 
@@ -98,7 +101,7 @@ def enroll(made: Any, like: Any, ranks: list[int], store: Any) -> None:
 
 
 def enroll_first(made: Any, store: Any) -> None:
-    """The same where no process group has been initialized: it becomes the default group."""
+    """Registers a group where none has been initialized: it becomes the default group."""
     from torch.distributed import distributed_c10d as c10d
 
     _enter_new(made, "joined", list(range(made.size())), store)
@@ -106,7 +109,7 @@ def enroll_first(made: Any, store: Any) -> None:
 
 
 def enroll_alone(made: Any, store: Any) -> None:
-    """The same of a group of this process alone, which no other rank knows."""
+    """Registers a group of this process alone, which no other rank knows."""
     import torch.distributed as dist
     from torch.distributed import distributed_c10d as c10d
 
@@ -114,14 +117,14 @@ def enroll_alone(made: Any, store: Any) -> None:
 
 
 def _enter_new(made: Any, name: str, ranks: list[int], store: Any) -> None:
-    """One that comes after no other."""
+    """Registers a group that follows no other one."""
     from torch.distributed import distributed_c10d as c10d
 
     _enter(made, name, NAME, str(c10d.BackendConfig(c10d.Backend(NAME))), ranks, store)
 
 
 def replace_default(was: Any, made: Any) -> None:
-    """Makes a group torch's default one, if the one before was."""
+    """Makes a group torch's default one, if ``was`` is."""
     from torch.distributed import distributed_c10d as c10d
 
     if c10d.GroupMember.WORLD is was:
@@ -143,7 +146,7 @@ def _enter(made: Any, name: str, backend: str, config: Any, ranks: list[int], st
 
 
 def numbers(group: Any) -> list[int]:
-    """Of its ranks, as torch numbers them; empty if it does not know the group."""
+    """Numbers of the group's ranks among all ranks; empty if torch does not know the group."""
     from torch.distributed import distributed_c10d as c10d
 
     known = c10d._world.pg_group_ranks.get(group, {})

@@ -1,4 +1,4 @@
-"""What a user can do about a value that cannot be saved."""
+"""Advice for the user about a value that cannot be saved."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any
 
 
 def for_unsafe(obj: Any, is_nested: bool, trusted: str | None) -> str:
-    """What stands behind "is a Thing", of an object that only code could load again. ``is_nested``:
-    it is not all of its partition; ``trusted``: why trust=True would not save it either; None: it
-    would."""
+    """Advice about an object that only code could load again; follows "is a Thing" in an error.
+
+    ``is_nested``: the object is only a part of its partition. ``trusted``: why trust=True would not
+    save it either; None: it would.
+    """
     data = sys.modules.get("torch.utils.data")
     if data is not None and isinstance(obj, data.DataLoader):
         return (

@@ -1,4 +1,4 @@
-"""Where the ranks of a job meet: torch's variables, out of those that a launcher has set.
+"""The place where the ranks of a job meet: torch's variables, derived from the launcher's.
 
 torchrun and `pawl run` set torch's own. mpirun and Slurm do not; docs/smddp.md has the table.
 """
@@ -14,15 +14,16 @@ from typing import Any
 from pawl import _core
 from pawl.errors import error
 
-_PORTS = range(20000, 29000)  # not torch's 29500, nor those that the kernel hands out
-_SERVER_PORT = "7592"  # of SMDDP's servers
+_PORTS = range(20000, 29000)  # excludes torch's 29500, and the ports that the kernel hands out
+_SERVER_PORT = "7592"  # port of SMDDP's servers
 
 
 def set_variables() -> None:
-    """Sets what ``init_process_group`` reads, from RANK to MASTER_PORT; what is set stays.
+    """Sets the variables that ``init_process_group`` reads, RANK to MASTER_PORT,
+    unless they are set.
 
-    Nothing in a process that no launcher started: it may start ranks of its own. Raises PawlError
-    if nothing says where rank 0 is; the ranks are set by then.
+    Does nothing in a process that no launcher started: it may start ranks of its own. Raises
+    PawlError if nothing says where rank 0 is; the variables of ranks are set by then.
     """
     env = _core.env()
     if env["source"] == "none":
@@ -62,12 +63,14 @@ def _set_master(env: dict[str, Any]) -> None:
 
 
 def _port(job: str) -> int:
-    """The same for all ranks, which cannot ask each other yet; another for most other jobs."""
+    """A port that is the same for all ranks, which cannot ask each other yet; other
+    jobs mostly get others.
+    """
     return _PORTS[zlib.crc32(job.encode()) % len(_PORTS)]
 
 
 def _set_address(env: dict[str, Any], address: str) -> None:
-    """``address``: where rank 0 should be, if the ranks are not all on one host."""
+    """Sets the address. ``address``: rank 0's likely host, if the ranks are not all on one host."""
     if _get("MASTER_ADDR"):
         return
     if env["source"] in ("slurm", "openmpi") and env["nodes"] == 1:
@@ -88,19 +91,19 @@ def _set_address(env: dict[str, Any], address: str) -> None:
 
 
 def _slurm_host() -> str:
-    """The first of the step, which has rank 0; where its name is unknown, srun's own host."""
+    """The step's first host, which has rank 0; where its name is unknown, srun's own host."""
     first = _first_host(_get("SLURM_STEP_NODELIST") or _get("SLURM_JOB_NODELIST"))
     return first if first and _addresses(first) else _get("SLURM_LAUNCH_NODE_IPADDR")
 
 
 def _first_host(hosts: str) -> str:
-    """rack1n07 of "rack[1-2]n[07-09,12],login"."""
+    """The first name of a list of hosts: rack1n07 of "rack[1-2]n[07-09,12],login"."""
     first = re.match(r"([^,[]|\[[^]]*\])*", hosts)
     return re.sub(r"\[(\d+)[^]]*\]", r"\1", first[0]) if first else ""
 
 
 def _mpirun_address() -> str:
-    """Of mpirun itself, which puts rank 0 beside it unless it is told otherwise."""
+    """The address of mpirun itself, which by default starts rank 0 on its own host."""
     found = re.search(r"tcp://([\d.]+)", _get("OMPI_MCA_orte_hnp_uri"))
     return found[1] if found else ""
 
@@ -113,7 +116,7 @@ def _addresses(host: str) -> list[Any]:
 
 
 def _is_own(host: str) -> bool:
-    """Whether it is an address, or the name of one, that this host has."""
+    """Whether host is an address of this host, or the name of one."""
     for family, kind, _, _, at in _addresses(host):
         with socket.socket(family, kind) as probe:
             try:

@@ -1,14 +1,14 @@
 """Carries out one restore: read, verify, compare, vote, and only then change anything.
 
 Happy path: choose this rank's partitions; read and verify their pickles, then, in a thread, all of
-them; meanwhile unpickle and match with the live objects. When both are done: fill what goes into
-new tensors, make the calls of load_state_dict, vote; with all ranks in favour, copy into live
-tensors and assign. Of partitions with sharded tensors only what this rank needs is read, once that
-is known.
+their bytes; meanwhile unpickle and match with the live objects. When both are done: fill the new
+tensors, make the calls of load_state_dict, vote; with all ranks in favour, copy into live tensors
+and assign. Of partitions with sharded tensors only the bytes that this rank needs are read, once
+they are known.
 
 Failure modes: until the vote is won everything is undone. A damaged checkpoint makes all ranks try
-the one before, also if what was read of it does not fit the live state; a rank whose state does not
-fit makes all of them raise. After the vote only copies between two places in memory are left.
+the one before, even if the part that was read does not fit the live state; a rank whose state does
+not fit makes all of them raise. After the vote only copies between two places in memory are left.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ _DAMAGES: Final = ("PAWL_ECORRUPT", "PAWL_EIO")
 
 
 class _Reading:
-    """Partitions being read and verified by a thread. Leaving waits for it; its error counts more
-    than any other but an interruption."""
+    """Partitions being read and verified by a thread.
+
+    Leaving the block waits for the thread; its error replaces any other but an interruption.
+    """
 
     def __init__(self, found: _core.Restore, indices: list[int]) -> None:
         self._found = found
@@ -84,12 +86,12 @@ class Job:
         self._world = world
         self._trust = trust
         self._plan = Plan(strict, strip)
-        self._undo: list[tuple[str, Callable[[], None]]] = []  # for the calls made, in order
+        self._undo: list[tuple[str, Callable[[], None]]] = []  # undoes the calls made, in order
 
     def run(self, state: MutableMapping[str, Any], names: list[str], timeout_s: float) -> bool:
         """True: restored. False: this checkpoint is damaged, on some rank; try again.
 
-        Raises what is wrong with state, on this rank or another; then nothing has changed.
+        Raises an error of the state, on this rank or another; then nothing has changed.
         """
         verdict, refusal = _GO, None
         try:
@@ -103,7 +105,7 @@ class Job:
         except BaseException:
             self._take_back()
             if verdict == _REFUSED and refusal is not None:
-                raise refusal from None  # the vote only repeats it
+                raise refusal from None  # the vote's error only repeats it
             raise
         if outcome != _GO:
             self._take_back()
@@ -158,7 +160,7 @@ class Job:
             raise error("PAWL_EMISMATCH", f"restore step {self._found.step}: {problems}")
 
     def _choose(self, names: list[str]) -> dict[str, list[int]]:
-        """Name -> index of the partition to take; several if one of them must prove to be all."""
+        """Name -> index of the partition to take; several if all of them must prove to be alike."""
         found, chosen = self._found, {}
         there: dict[str, dict[int, int]] = {}
         for index, (name, rank, _) in enumerate(found.parts):
@@ -189,12 +191,13 @@ class Job:
 
     def _sharded(self, chosen: dict[str, list[int]]) -> set[int]:
         """The chosen partitions that have shards. A rank that did not save takes rank 0's plain
-        values beside them: what a sharded module or optimizer does not shard, it keeps alike.
+        values beside them: a sharded module or optimizer keeps its unsharded values alike on all
+        ranks.
         """
         return {one[0] for one in chosen.values() if len(one) == 1 and self._has_shards(one[0])}
 
     def _name_shards(self, loaded: Loaded, name: str) -> None:
-        """Tells which loaded tensors are shards, and of what, by their rows in the table."""
+        """Tells, by the rows in the table, which loaded tensors are shards, and of which tensor."""
         rows = _core.decode_tensors(self._found.tensors(loaded.part))
         wholes = {row[0]: row[5] for row in rows if len(row) > 5}
         paths = tensor_names(loaded.value, name)
@@ -202,7 +205,7 @@ class Job:
         loaded.reshard = partial(self._found.reshard, name)
 
     def _need(self, loadeds: list[Loaded]) -> None:
-        """Reads and verifies what is wanted of partitions with shards."""
+        """Reads and verifies the bytes that are needed of partitions with shards."""
         if not loadeds:
             return
         parts = {loaded.part for loaded in loadeds}
@@ -216,7 +219,7 @@ class Job:
         self._found.need(spec)
 
     def _settle_for_one(self, name: str, chosen: dict[str, list[int]]) -> None:
-        """Of partitions that other ranks saved, takes the first if all are alike."""
+        """Takes the first of a name's partitions that other ranks saved, if all are alike."""
         first, *others = chosen[name]
         if all(self._alike(first, other) for other in others):
             chosen[name] = [first]
@@ -255,7 +258,7 @@ class Job:
         loaded.value = unpickle(pickled, loaded.sizes, loaded.fetch, loaded.where, self._trust)
 
     def _fill(self, loaded: Loaded) -> None:
-        """Copies the wanted storages of a partition: new memory, which nobody has seen yet."""
+        """Copies the wanted storages of a partition into new memory, which nobody has seen yet."""
         spec = array("Q")
         for key in sorted(loaded.to_fill):
             if loaded.sizes[key]:
@@ -269,7 +272,7 @@ class Job:
             try:
                 self._undo.append((call.where, call.remember()))
                 call.make()
-            except Exception as reason:  # the user's code: anything
+            except Exception as reason:  # the user's code may raise anything
                 raise error(
                     "PAWL_EMISMATCH",
                     f"restore step {self._found.step}: {call.where}{call.method}: "
@@ -292,7 +295,8 @@ class Job:
         else:
             self._found.copy(plan.spec())
         self._found.copy(plan.boxes)
-        for tensor in plan.touched:  # so that autograd notices graphs that used the old values
+        # Makes autograd notice graphs that used the old values.
+        for tensor in plan.touched:
             if not tensor.is_inference():
                 torch.autograd.graph.increment_version(tensor)
         for assign in plan.assignments:

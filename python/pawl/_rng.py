@@ -16,7 +16,8 @@ _NUMPY_KINDS: Final = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
 
 
 def capture() -> dict[str, Any]:
-    """Generators of Python, NumPy (if imported), torch on the CPU and (if in use) CUDA.
+    """The states of the generators of Python, NumPy (if imported), torch on the CPU
+    and (if in use) CUDA.
 
     {"python": (version, words, gauss), "numpy": state, "torch": ByteTensor, "cuda": [ByteTensor]};
     words are the generator's 32-bit words as bytes, which keeps NumPy's types out of the file.
@@ -37,14 +38,14 @@ def _capture_numpy() -> Any:
     numpy = sys.modules["numpy"]
     state = numpy.random.get_state(legacy=False)
     if state["bit_generator"] != "MT19937":
-        return state  # somebody's own choice: kept as NumPy gives it
+        return state  # another generator, of the user's choice: its state is kept as NumPy gives it
     inner = state["state"]
     words = inner["key"].astype("uint32", copy=False).tobytes()
     return ("MT19937", words, inner["pos"], state["has_gauss"], state["gauss"])
 
 
 def check(state: Any) -> None:
-    """Raises what apply would raise, and changes nothing."""
+    """Raises the errors that apply would raise, and changes nothing."""
     _apply(state, random.Random(), torch.Generator(), scratch=True)
 
 
@@ -73,7 +74,9 @@ def _apply(state: Any, python: Any, generator: torch.Generator, scratch: bool) -
 
 
 def _apply_numpy(state: Any, scratch: bool) -> None:
-    """Where NumPy's generator is of another kind here than it was, it becomes one of that kind."""
+    """Sets NumPy's generator. If it is of another kind than the saved one, it
+    becomes one of that kind.
+    """
     try:
         import numpy
     except ImportError:

@@ -1,8 +1,8 @@
-"""What may stand in a checkpoint that is loaded without running code from it.
+"""The objects that may stand in a checkpoint that is loaded without running code from it.
 
-That is what `torch.load(weights_only=True)` takes (and what the user added to it by
+Allowed are those that `torch.load(weights_only=True)` takes (and the user's additions by
 `torch.serialization.add_safe_globals`), and NumPy's arrays, scalars and dtypes of plain numbers,
-strings and times. Save refuses the rest, because load would.
+strings and times. Save refuses all others, because load would.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final
 import torch
 from torch import _weights_only_unpickler as weights_only
 
-# Instances of these reduce to nothing but names on torch's list.
+# Instances of these classes reduce to nothing but names on torch's list.
 _TORCH_INSTANCES: Final = frozenset(
     {
         collections.OrderedDict,
@@ -34,15 +34,15 @@ _TORCH_INSTANCES: Final = frozenset(
     }
 )
 _CALLABLES: Final = (type, types.FunctionType, types.BuiltinFunctionType)
-_NUMPY_CODES: Final = "?bhilqBHILQefdgFDGSUMm"  # dtype codes; not O (objects) and V (records)
+_NUMPY_CODES: Final = "?bhilqBHILQefdgFDGSUMm"  # dtype codes, without O (objects) and V (records)
 
 _lock = threading.Lock()  # guards torch's list of safe globals while we extend it
 
 
 @cache
 def _extras() -> dict[str, Any]:
-    """Full name -> object, for everything Pawl takes on top of torch's list."""
-    extras: dict[str, Any] = {"builtins.bytes": bytes}  # how protocol 2 spells b""
+    """Full name -> object, for everything that Pawl allows beyond torch's list."""
+    extras: dict[str, Any] = {"builtins.bytes": bytes}  # protocol 2 spells b"" so
     try:
         import numpy
     except ImportError:
@@ -71,7 +71,7 @@ def extended_globals() -> Iterator[None]:
 
 
 def _allowed(name: str) -> Any:
-    """What the safe loader makes of a full name, None if it refuses it."""
+    """The safe loader's object for a full name; None if it refuses the name."""
     for known in (
         weights_only._get_allowed_globals(),
         weights_only._get_user_allowed_globals(),
@@ -88,7 +88,7 @@ def allows_class(kind: type) -> bool:
 
 
 def is_unsafe(obj: Any) -> bool:
-    """Whether the safe loader could not load obj: for whatever pickle does not write natively."""
+    """Whether the safe loader could not load obj, an object that pickle does not write natively."""
     kind = type(obj)
     if kind in _TORCH_INSTANCES:
         return False
@@ -104,6 +104,6 @@ def is_unsafe(obj: Any) -> bool:
 
 
 def full_name(obj: Any) -> str:
-    """ "module.qualname" of a class or function, as the safe loader looks it up."""
+    """The name "module.qualname" of a class or function, as the safe loader looks it up."""
     module = getattr(obj, "__module__", None) or "builtins"
     return f"{module}.{getattr(obj, '__qualname__', type(obj).__qualname__)}"

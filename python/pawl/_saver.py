@@ -1,4 +1,4 @@
-"""What every way of saving shares: the connection to the agent, saves on their way, leaving.
+"""The parts shared by all ways of saving: the connection to the agent, saves under way, leaving.
 
 Checkpointer (by step, all ranks alike) and Engine (by tag) are built on it.
 """
@@ -33,23 +33,25 @@ _LEVEL_STAGING: Final = 0
 _LEVEL_NAMES: Final = {-1: "failed", 0: "staging", 1: "staged", 2: "committed", 3: "durable"}
 _PROOFS: Final = ("copied", "watched", "fenced")
 _AUTO_MS: Final = (1 << 64) - 1  # PAWL_CKPT_AUTO
-EXIT_UNSAVED: Final = 74  # RUN_EXIT_UNSAVED: done, but the newest save is not durable
-_CALLS_S: Final = 60.0  # that leaving waits for calls of other threads
-_POLL_S: Final = 2.5  # that is waited at a time for storage, so that Ctrl-C is heard
-_WAITS: Final = ("PAWL_ETIMEDOUT", "PAWL_EBUSY")  # not durable, and nothing has failed
-_LOST: Final = ("PAWL_ECANCELED", "PAWL_EPEER", "PAWL_ENOENT")  # waiting is of no use
+EXIT_UNSAVED: Final = 74  # RUN_EXIT_UNSAVED: the script is done, but the newest save is not durable
+_CALLS_S: Final = 60.0  # longest wait of closing for calls in other threads
+_POLL_S: Final = 2.5  # longest wait for storage at a time, so that Ctrl-C is noticed
+# Errors that mean: not durable yet, and nothing has failed.
+_WAITS: Final = ("PAWL_ETIMEDOUT", "PAWL_EBUSY")
+# Errors after which waiting is of no use.
+_LOST: Final = ("PAWL_ECANCELED", "PAWL_EPEER", "PAWL_ENOENT")
 
-_PENDING_MAX: Final = 4  # saves still watched for failing before they are committed
+_PENDING_MAX: Final = 4  # saves, at most, watched for failing before they are committed
 
-# level, code, message, proof, partition, storage, timings: as _core.Session.status gives it
+# Level, code, message, proof, partition, storage, timings: as _core.Session.status returns it.
 _Status = tuple[int, int, str, int, int, int, dict[str, Any]]
 
-_warned: set[str] = set()  # roots that were said to be fleeting
-_open: set[Saver] = set()  # of this process; closed at exit
+_warned: set[str] = set()  # roots of which a warning said that they will not last
+_open: set[Saver] = set()  # all open savers of this process; closed at exit
 
 
 class Save:
-    """One save on its way. Levels: staging, staged, committed, durable; or failed."""
+    """One save. Its level is staging, staged, committed or durable; or failed."""
 
     def __init__(
         self, owner: Saver, capture: _guard.Capture, save_id: int, step: int | None, tag: str
@@ -57,23 +59,24 @@ class Save:
         self._owner = owner
         self._capture = capture
         self._id = save_id
-        self._known: _Status = (0, 0, "", 0, -1, -1, {})  # the last status heard
-        self._reported = False  # the failure was logged and its tensor noted
-        self.step = step  # None: the tag names none
+        self._known: _Status = (0, 0, "", 0, -1, -1, {})  # the last known status
+        self._reported = False  # True: the failure was logged and its tensor noted
+        self.step = step  # None: the tag contains no step
         self.tag = tag
-        self.stall_s = 0.0  # seconds that save() took
+        self.stall_s = 0.0  # duration of save(), in seconds
 
     def wait(self, level: str = "durable", timeout: float | None = None) -> bool:
-        """Waits until the save has reached a level; at most ``timeout`` seconds, None: no limit.
+        """Waits until the save has reached a level, at most ``timeout`` seconds; None: no limit.
 
-        ``"staged"``: this rank's bytes are copied. ``"committed"``: every rank's are, and the
-        checkpoint, or a newer one, survives the training processes. ``"durable"``: it is in the
-        store and synced, and survives the machine. False if time ran out, the save failed (see
-        ``error``), or a newer one was made durable in its place.
+        ``"staged"``: this rank's bytes are copied. ``"committed"``: every rank's bytes are copied,
+        and the checkpoint, or a newer one, survives the training processes. ``"durable"``: it is in
+        the store and synced, and survives the machine. Returns False if time ran out, the save
+        failed (see ``error``), or a newer one was made durable in its place. Raises ValueError for
+        another level.
         """
         if level not in LEVELS:
             raise ValueError(f"level must be one of {', '.join(LEVELS)}, not {level!r}")
-        if self._owner._session is None:  # closed: nothing will come any more
+        if self._owner._session is None:  # closed: the status will not change any more
             return self._known[0] >= LEVELS[level]
         reached = self._owner._live().wait(self._id, LEVELS[level], timeout)
         self._settle()
@@ -104,18 +107,20 @@ class Save:
 
     @property
     def proof(self) -> str:
-        """What shows that no byte changed under the copy.
+        """The evidence that no byte changed under the copy.
 
         ``"copied"``: everything was copied before ``save()`` returned. ``"watched"``: some of it
-        was copied later, and the kernel reports every write of this process to those pages; it
-        does not see writes by other processes or devices, and such memory was copied at once.
+        was copied later, and the kernel reports every write of this process to those pages; it does
+        not see writes by other processes or devices, and such memory was copied at once.
         ``"fenced"``: some of it lay on CUDA devices, where only the hook before optimizer steps and
-        the tensors' version counters tell of changes.
+        the tensors' version counters show changes.
         """
         return _PROOFS[self._status()[3]]
 
     def _status(self) -> _Status:
-        """The status; of a closed Checkpointer, or of one of very long ago, the last one heard."""
+        """The status; of a closed Checkpointer, or of a save of very long ago,
+        the last known one.
+        """
         session = self._owner._session
         if session is not None and not self._owner._forked:
             try:
@@ -126,7 +131,7 @@ class Save:
         return self._known
 
     def _settle(self) -> _Status:
-        """The status; lets memory go if staged, and reports a failure once."""
+        """The status. Releases memory if the save is staged, and reports a failure once."""
         status = self._status()
         if status[0] != 0:
             self._capture.drop()
@@ -138,7 +143,7 @@ class Save:
         return status
 
     def _closed(self, durable: bool) -> None:
-        """The session has gone; durable: after it made its newest save so."""
+        """Called when the session has closed. durable: it made its newest save durable before."""
         self._capture.drop()
         if durable and self._known[0] >= 0:
             self._known = (LEVELS["durable"], *self._known[1:])
@@ -188,13 +193,13 @@ class Saver:
         self._evicted: dict[str, set[str]] = {}  # partition -> storages copied at once from now on
         self._pending: list[Save] = []  # not known to be committed or failed
         self._newest: Save | None = None
-        self._remedy = ""  # how a script asks for what there is to restore
+        self._remedy = ""  # how a script restores, for a message
         self._saves_as = self.root  # the root, as users know it
-        self._begun = False  # it was said what this process begins from
+        self._begun = False  # True: the log has said from which checkpoint this process begins
         self._told_imports = False
         self._told_stop = False
-        self._error: BaseException | None = None  # ended the with block
-        self._forked = False  # this is a child's copy of the parent's object
+        self._error: BaseException | None = None  # the exception that ended the with block
+        self._forked = False  # True: this is a child's copy of the parent's object
         try:
             self._session: _core.Session | None = _core.Session(
                 self.root,
@@ -241,7 +246,8 @@ class Saver:
             log.warning("checkpoints in %s lie %s", self.root, why)
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Makes the newest committed save durable; False if that took longer than ``timeout`` s.
+        """Makes the newest committed save durable; False if that took longer than
+        ``timeout`` seconds.
 
         None: waits as ``close`` does.
         """
@@ -250,15 +256,16 @@ class Saver:
     def list(self) -> builtins.list[_core.Listed]:
         """The checkpoints under root, oldest first.
 
-        ``level`` is ``"durable"``, ``"broken"`` (``why`` says how), or ``"committed"`` for what is
-        only in memory yet, of which ``size`` (bytes) and ``created`` (seconds since 1970) are 0.
+        ``level`` is ``"durable"``, ``"broken"`` (``why`` has the reason), or ``"committed"`` for
+        one that is still only in memory, whose ``size`` (bytes) and ``created`` (seconds since
+        1970) are 0.
         """
         session = self._live()
         return list_tags(session, self.root, self.world_size)
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether close was called."""
         return self._session is None
 
     @property
@@ -273,7 +280,7 @@ class Saver:
 
     @property
     def stopping(self) -> bool:
-        """SIGTERM or a notice came: finish the step, save, leave.
+        """Whether SIGTERM or a notice came: then finish the step, save, and leave.
 
         Ask once a step, on all ranks alike: the answer turns to True at the same question on every
         rank, so that none leaves the others waiting in a collective.
@@ -293,13 +300,13 @@ class Saver:
     def close(self, timeout: float | None = None) -> bool:
         """Waits until the newest save is durable, at most ``timeout`` seconds, and disconnects.
 
-        None: as long as it is being written, up to half an hour; but one minute where storage
-        fails.
+        None: waits as long as it is being written, up to half an hour; but one
+        minute where storage fails.
 
-        Raises NotDurable, which says why, if the newest save is not durable then, or has failed;
-        with ``on_exit="warn"`` it says so in the log and returns False. So it does where another
-        exception is about to end the process, SystemExit among them: instead of 0 it then ends with
-        74. Calling it again does nothing.
+        Raises NotDurable, with the reason, if the newest save is not durable then, or has failed;
+        with ``on_exit="warn"`` it logs the reason and returns False. It also does so where another
+        exception is about to end the process, SystemExit among them: the exit status is then 74
+        instead of 0. Calling it again does nothing.
         """
         _open.discard(self)
         session = self._session
@@ -309,7 +316,7 @@ class Saver:
             _stop.uninstall()
         self._settle_pending()
         error = self._error or _last_error()
-        fails = isinstance(error, Exception)  # not one that leaves on purpose
+        fails = isinstance(error, Exception)  # not an exception that leaves on purpose
         if fails:
             session.abandon(f"{type(error).__name__}: {error}"[:200])
         waited = failed = None
@@ -333,9 +340,11 @@ class Saver:
         return False
 
     def _await_durable(self, session: _core.Session, timeout: float | None) -> PawlError | None:
-        """Why the newest committed save did not become durable in time; None: it did."""
+        """Waits for the newest committed save; returns why it is not durable in
+        time, None if it is.
+        """
         end = time.monotonic() + (seconds("close_durable") if timeout is None else timeout)
-        failing: float | None = None  # since when
+        failing: float | None = None  # time since when storage fails; None: it does not
         while True:
             left = end - time.monotonic()
             try:
@@ -351,14 +360,16 @@ class Saver:
                 return why
 
     def _failure(self) -> PawlError | None:
-        """Why the newest save has failed, if it has."""
+        """Why the newest save has failed; None: it has not."""
         save = self._newest
         if save is None or save._settle()[0] >= 0:
             return None
         return error("PAWL_ECANCELED", save.error or "it failed")
 
     def _disconnect(self, session: _core.Session, timeout: float | None) -> PawlError | None:
-        """Closes the session; why the newest save that has not failed is not durable."""
+        """Closes the session; returns why the newest save that has not failed is
+        not durable, or None.
+        """
         session.hush()
         self._teller.join()
         why: PawlError | None = None
@@ -410,7 +421,9 @@ class Saver:
         return self._session
 
     def _settle_pending(self) -> None:
-        """Lets no earlier save read memory any more, and hears how the earlier saves fared."""
+        """Waits until no earlier save reads memory any more, and reports the
+        outcome of earlier saves.
+        """
         for save in self._pending:
             save._capture.fence(_guard.EVERYTHING)
         open_ = (_LEVEL_STAGING, LEVELS["staged"])
@@ -428,7 +441,9 @@ class Saver:
             self._evicted.setdefault(partition, set()).add(name)
 
     def _tell_start(self) -> None:
-        """Before the first save: what this process begins from, if nobody has asked for it."""
+        """Before the first save: logs from which checkpoint this process begins, if
+        it restored none.
+        """
         if self._begun:
             return
         self._begun = True
@@ -442,7 +457,7 @@ class Saver:
         except PawlError as reason:
             if reason.name != "PAWL_EPEER":
                 raise
-            pending = []  # as in list_tags
+            pending = []  # the agent is gone, as in list_tags
         left = dict(pending)
         try:
             found = _core.open_root(self.root, None)
@@ -458,7 +473,7 @@ class Saver:
             self._told_imports = True
             session.imports("\n".join(list(sys.modules)))
         if self._newest is not None and session.status(self._newest._id)[0] < 0:
-            self._newest._settle()  # it has failed already: that is said now
+            self._newest._settle()  # reports a failure that has happened already
 
     def _tell_notes(self) -> None:
         session = self._live()
@@ -467,8 +482,8 @@ class Saver:
 
 
 def list_tags(session: _core.Session, root: str, world: int) -> list[_core.Listed]:
-    """What is in the store, and what is only in memory yet, oldest first."""
-    try:  # first: what becomes durable meanwhile is in the store
+    """The checkpoints in the store, and those still only in memory, oldest first."""
+    try:  # read first: checkpoints that become durable meanwhile are in the store
         pending = session.pending()
     except PawlError as reason:
         if reason.name != "PAWL_EPEER":
@@ -479,10 +494,10 @@ def list_tags(session: _core.Session, root: str, world: int) -> list[_core.Liste
     except PawlError as reason:
         if reason.name != "PAWL_ENOENT":
             raise
-        entries = {}  # the directory was removed; the next save makes it anew
+        entries = {}  # the directory was removed; the next save makes a new one
     for step, tag in pending:
         if tag not in entries or entries[tag]["level"] == "broken":
-            entries.pop(tag, None)  # newer than all others
+            entries.pop(tag, None)  # the one in memory is newer than all others
             entries[tag] = _only_in_memory(step, tag, world)
     return sorted(entries.values(), key=lambda entry: entry["step"])
 
@@ -538,7 +553,9 @@ def _resolve_rank(rank: int | None, world_size: int | None, env: _core.Env) -> t
 
 
 def _resolve_host(rank: int, world: int, env: _core.Env) -> tuple[int, int]:
-    """The first rank of this host, and how many it has: all, unless a launcher says otherwise."""
+    """The first rank of this host, and its number of ranks: all, unless a
+    launcher says otherwise.
+    """
     if env["nodes"] == 1:
         return 0, world
     where = f"{env['nodes']} nodes ({env['source']}: LOCAL_WORLD_SIZE differs from WORLD_SIZE)"
@@ -554,7 +571,7 @@ def _resolve_host(rank: int, world: int, env: _core.Env) -> tuple[int, int]:
 def _job_id(job: str | None, env: _core.Env, root: str) -> str:
     """The id under which a restart finds its agent again.
 
-    In a plain script the same script saving to the same root is the same job.
+    In a plain script, the same script saving to the same root is the same job.
     """
     if job is not None:
         return job
@@ -567,18 +584,18 @@ def _job_id(job: str | None, env: _core.Env, root: str) -> str:
 
 
 def _last_error() -> BaseException | None:
-    """The exception that nobody caught and that ends the interpreter."""
+    """The uncaught exception that ends the interpreter; None: there is none."""
     return None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
 
 
 def _tell_at_once(session: _core.Session) -> None:
-    """A thread of its own: what is to be heard is said when it happens, not at the next save."""
+    """Runs in a thread of its own, so that a message is logged at once, not at the next save."""
     while (note := session.note(True)) is not None:
         log.warning("%s", note)
 
 
 def at_exit(close: Callable[[], object]) -> None:
-    """Closes at exit: what that raises is logged, and the process does not end with 0."""
+    """Closes at exit. Logs an error that closing raises; the process does not end with 0 then."""
     try:
         close()
     except NotDurable as reason:
@@ -597,7 +614,7 @@ def _close_all() -> None:
 
 
 def _after_fork() -> None:
-    """In a child: its copies of the parent's Checkpointers do nothing any more."""
+    """In a child: makes its copies of the parent's Checkpointers do nothing any more."""
     for checkpointer in _open:
         checkpointer._forked = True
     _open.clear()

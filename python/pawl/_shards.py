@@ -1,9 +1,9 @@
 """Tensors of which each rank holds a part: DTensor, as FSDP2 and tensor parallelism use it.
 
-What is pickled of one is the plain tensor of this rank's part, so that torch.load reads it without
-Pawl and without the other ranks. The tensor table says which box of the whole it is; from there
-any other split is put together again (Restore.reshard). Of parts that several ranks hold alike, the
-first rank of them has the bytes, and the others an empty tensor.
+A DTensor is pickled as the plain tensor of this rank's part, so that torch.load reads it without
+Pawl and without the other ranks. The tensor table says which box of the whole it is; from there any
+other split is assembled (Restore.reshard). Of a part that several ranks hold alike, the first of
+these ranks saves the bytes, and the others an empty tensor.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Shard = tuple[Shape, Shape]  # shape of the whole, first element of the box
 
 
 def is_dtensor(value: Any) -> bool:
-    """Whether value is a DTensor; does not import it."""
+    """Whether value is a DTensor; does not import DTensor."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(value, module.DTensor)
 
@@ -35,7 +35,9 @@ def local_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def box_of(tensor: torch.Tensor) -> Shard:
-    """First element, and shape, of what this rank holds. ValueError if it is not one box."""
+    """First element, and shape, of the box that this rank holds. Raises ValueError
+    if it is not one box.
+    """
     if not is_dtensor(tensor):
         return (0,) * tensor.dim(), tuple(tensor.shape)
     chunks = tensor.__create_chunk_list__()  # type: ignore[attr-defined]
@@ -45,14 +47,14 @@ def box_of(tensor: torch.Tensor) -> Shard:
 
 
 def take_apart(partition: str, value: Any) -> tuple[Any, dict[int, Shard]]:
-    """The same with plain tensors for all DTensors, and which box each of them is, by id.
+    """value with a plain tensor in place of each DTensor, and the box of each of these, by id.
 
-    PawlError (PAWL_ENOTSUP) naming a DTensor that cannot be saved.
+    Raises PawlError (PAWL_ENOTSUP) naming a DTensor that cannot be saved.
     """
     shards: dict[int, Shard] = {}
     if "torch.distributed.tensor" not in sys.modules or not any(map(is_dtensor, _leaves(value))):
         return value, shards
-    made: dict[int, Any] = {}  # by id of what it stands for: what is tied, or a cycle, stays so
+    made: dict[int, Any] = {}  # by id of the original, so that ties and cycles stay
 
     def walk(item: Any) -> Any:
         if id(item) in made:
@@ -64,7 +66,8 @@ def take_apart(partition: str, value: Any) -> tuple[Any, dict[int, Shard]]:
                 where = f"state[{partition!r}]" + (locate(value, item) or "")
                 raise error("PAWL_ENOTSUP", f"{where} is a DTensor: {reason}") from reason
         elif type(item) in (dict, OrderedDict):
-            new = made[id(item)] = copy.copy(item)  # with its attributes: a state_dict's _metadata
+            # Copies attributes, too: a state_dict's _metadata.
+            new = made[id(item)] = copy.copy(item)
             new.update((key, walk(inner)) for key, inner in item.items())
         elif type(item) is list:
             made[id(item)] = new = []
@@ -79,7 +82,7 @@ def take_apart(partition: str, value: Any) -> tuple[Any, dict[int, Shard]]:
 
 
 def _leaves(value: Any) -> Iterator[Any]:
-    """What lies in nested dicts, lists and tuples."""
+    """The leaves of nested dicts, lists and tuples."""
     seen: set[int] = set()
     stack = [value]
     while stack:
@@ -92,10 +95,10 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _part(tensor: Any, shards: dict[int, Shard]) -> torch.Tensor:
-    """What this rank saves of a DTensor."""
+    """The tensor that this rank saves of a DTensor."""
     start, _ = box_of(tensor)
     local = local_of(tensor).detach()
-    if local.dim() and not _is_first(tensor):  # of a single number it is not worth it
+    if local.dim() and not _is_first(tensor):  # a single number is saved by every rank
         local = local.new_empty((0, *local.shape[1:]))
         start = (0,) * local.dim()
     local = local.contiguous()

@@ -29,15 +29,16 @@ from pawl._paths import locate, tensor_names
 from pawl._shards import Shard
 from pawl.errors import error
 
-# A marker is an int of 8 bytes: the index of the tensor in the low three, secret bytes above, so
-# that no number in the user's state is one, but by a chance of 1 in 2^38 for those this large.
+# A marker is an int of 8 bytes: the index of the tensor in the low three, secret bytes above. A
+# number in the user's state is a marker only by a chance of 1 in 2^38, and only if it is this
+# large.
 _SECRET: Final = secrets.token_bytes(4) + bytes([0x40 | secrets.randbelow(0x40)])
 _MARK: Final = int.from_bytes(b"\0\0\0" + _SECRET, "little")
 _MARKER: Final = re.compile(rb"\x8a\x08(...)" + re.escape(_SECRET) + rb"Q", re.DOTALL)
-_TENSORS_MAX: Final = 1 << 20  # of one partition; what the file format holds of storages
+_TENSORS_MAX: Final = 1 << 20  # tensors in one partition; also the file format's limit on storages
 
 _ROW_NAME_MAX: Final = 511  # bytes of a name in the tensor table
-_INT_LIMIT = 1 << 2039  # beyond it pickle uses an opcode that the safe loader lacks
+_INT_LIMIT = 1 << 2039  # for larger ints pickle uses an opcode that the safe loader lacks
 _BUILTINS: Final = frozenset({str, float, bool, type(None), dict, list, tuple, set, bytes})
 _PLAIN: Final = frozenset({torch.Tensor, torch.nn.Parameter})
 _PLAIN_DTYPES: Final = frozenset(_spell.STORAGE_NAMES) | frozenset(_spell.UNTYPED_DTYPES)
@@ -53,14 +54,15 @@ _identity = attrgetter("_cdata")
 
 
 class Skeleton(NamedTuple):
-    """What a save needs to know of one partition."""
+    """A partition in the form that a save takes."""
 
     pickle: bytes  # data.pkl of the torch zip
     table: bytes  # names, dtypes and shapes, encoded by _core.encode_tensors
     storages: list[torch.UntypedStorage]  # by key "0", "1", ...; in host or CUDA memory
     names: list[str]  # a path inside the partition for each storage
-    tensors: Sequence[torch.Tensor | None]  # one that lies on each storage, for its version counter
-    places: Sequence[tuple[int, int]] | None = None  # address, bytes, where not whole storages
+    tensors: Sequence[torch.Tensor | None]  # a tensor on each storage, for its version counter
+    # Address and bytes of each, where not whole storages.
+    places: Sequence[tuple[int, int]] | None = None
 
 
 class _NotPlain(Exception):
@@ -78,7 +80,7 @@ class _Refused(Exception):
 
 
 class _Pickler(pickle.Pickler):
-    """Writes a marker for each tensor and refuses what the safe loader would refuse."""
+    """Writes a marker for each tensor and refuses objects that the safe loader would refuse."""
 
     def __init__(self, stream: io.BytesIO, trust: bool) -> None:
         super().__init__(stream, 2)
@@ -117,7 +119,7 @@ class _TorchPickler(_Pickler):
         super().__init__(stream, trust)
         self.keys: dict[int, int] = {}  # identity of a storage -> key
         self.storages: list[torch.UntypedStorage] = []
-        self.dtypes: list[torch.dtype] = []  # as which each storage was written first
+        self.dtypes: list[torch.dtype] = []  # dtype as which each storage was written first
 
     def persistent_id(self, obj: Any) -> Any:
         kind = type(obj)
@@ -137,7 +139,7 @@ class _TorchPickler(_Pickler):
         if isinstance(obj, torch.Tensor):
             try:
                 return obj.__reduce_ex__(2)
-            except Exception as reason:  # torch raises several kinds
+            except Exception as reason:  # torch raises several kinds of exceptions
                 raise _Refused(obj, f"cannot be stored by torch: {reason}") from reason
         return super().reducer_override(obj)
 
@@ -164,16 +166,17 @@ class _TorchPickler(_Pickler):
 
 
 class Partition:
-    """Makes the skeletons of one partition and keeps what the next save can use again."""
+    """Makes the skeletons of one partition and keeps the parts that the next save can use again."""
 
     def __init__(self, name: str, trust: bool) -> None:
         self._name = name
         self._trust = trust
-        self._slow = False  # something in it is not a plain tensor
-        self._placeholder = b""  # the last stream of markers
-        self._pieces: list[bytes] = []  # the same, cut: piece, index, piece, index, ... piece
-        self._columns: _spell.Columns | None = None  # what the spelling was made from
-        self._boxes: list[Shard | None] = []  # one a marker; none at all if nothing is sharded
+        self._slow = False  # True: something in it is not a plain tensor
+        self._placeholder = b""  # the last stream, with markers
+        # The last stream, cut at the markers: piece, index, piece, index, ... piece.
+        self._pieces: list[bytes] = []
+        self._columns: _spell.Columns | None = None  # properties that the spelling was made from
+        self._boxes: list[Shard | None] = []  # one a marker; an empty list if nothing is sharded
         self._spelled: list[bytes] = []  # one a marker
         self._pickle = b""
         self._table = b""
@@ -182,7 +185,7 @@ class Partition:
     def build(self, value: Any, shards: Mapping[int, Shard] | None = None) -> Skeleton:
         """The skeleton of value. shards: id of a tensor in it -> which box of a whole it is.
 
-        PawlError naming what in it cannot be saved, and where it is.
+        Raises PawlError naming the object that cannot be saved, and its place.
         """
         shards = shards or {}
         try:
@@ -207,7 +210,7 @@ class Partition:
         """Why trust=True would not save the partition either; None: it would."""
         try:
             Partition(self._name, trust=True).build(value)
-        except Exception as reason:  # whatever it is, it would be raised then
+        except Exception as reason:  # any exception would be raised then, too
             return str(reason)
         return None
 
@@ -251,7 +254,7 @@ class Partition:
             raise _NotPlain  # a number of the user's looks like a marker
         if not same or columns.objects is not None:  # the memo's size may have changed
             self._spelled = _spell.spell(columns, len(placeholder))
-        # Names stand before their tensors: what follows the last tensor cannot change one.
+        # Names stand before their tensors: the text behind the last tensor cannot change one.
         if not same or pieces[:-1] != self._pieces[:-1]:
             self._table, self._names = _describe(self._name, value, tensors, columns, self._boxes)
         self._pieces = pieces
@@ -276,7 +279,7 @@ class Partition:
                 continue
             name = named.get(id(tensor), "")
             if not name and on[key] is not None:
-                continue  # a parameter's data, seen as the parameter before
+                continue  # a parameter's data, listed as the parameter before
             row = _spell.row(name or names[key], tensor, key)
             rows.append((*row, *shards.get(id(tensor), ())))
             if on[key] is None:
@@ -290,10 +293,11 @@ class Partition:
 def _columns(
     tensors: list[torch.Tensor],
 ) -> tuple[_spell.Columns, list[torch.UntypedStorage], list[int] | None]:
-    """All that the pickle says of plain tensors, a list each (so that the work per tensor is C).
+    """The properties of plain tensors that the pickle holds, a list each (so that
+    the work per tensor is C).
 
     Then the distinct storages, and the index of the first tensor on each (None: tensor i lies on
-    storage i). _NotPlain if a tensor is of a special kind.
+    storage i). Raises _NotPlain if a tensor is of a special kind.
     """
     if len(tensors) > _TENSORS_MAX:
         raise error("PAWL_ENOTSUP", f"a partition of more than {_TENSORS_MAX} tensors")
@@ -333,7 +337,9 @@ def _columns(
 
 
 def _number(identities: list[int]) -> tuple[list[int] | None, list[int] | None]:
-    """Consecutive numbers for distinct identities, and where each came first; None: all differ."""
+    """Consecutive numbers for distinct identities, and the first index of each;
+    None: all differ.
+    """
     if len(set(identities)) == len(identities):
         return None, None
     numbers: dict[int, int] = {}
@@ -367,7 +373,7 @@ def _describe(
 
 
 def _encode(partition: str, rows: list[Any]) -> bytes:
-    """The tensor table. By its rows shards are found again, so their names must tell them apart."""
+    """The tensor table. A restore finds shards by its rows, so their names must be distinct."""
     sharded = [row[0] for row in rows if len(row) > 5]
     if len(set(sharded)) < len(sharded) or any(len(n.encode()) > _ROW_NAME_MAX for n in sharded):
         raise error(
@@ -379,10 +385,10 @@ def _encode(partition: str, rows: list[Any]) -> bytes:
 
 
 def _reachable(storages: list[torch.UntypedStorage]) -> list[torch.UntypedStorage]:
-    """The same bytes where the library can copy them from; torch copies those of other devices."""
+    """The storages, copied to host memory if they are on devices that the library cannot reach."""
     return [s if s.device.type in _REACHABLE else s.cpu() for s in storages]
 
 
 def _class_of(obj: Any) -> Any:
-    """What to name in a refusal: a class or function itself, of anything else its class."""
+    """The class to name in a refusal: obj itself if it is a class or function, else its class."""
     return obj if isinstance(obj, type) or hasattr(obj, "__qualname__") else type(obj)

@@ -1,4 +1,6 @@
-"""Sums of sparse tensors: what each rank has is gathered, then added by every rank in one order."""
+"""Sums of sparse tensors: all ranks' numbers are gathered, then added by every
+rank in one order.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,9 @@ if TYPE_CHECKING:
 def reduce(group: ProcessGroup, work: Work, tensor: torch.Tensor, opts: Any) -> None:
     """Makes a work all ranks' sum, or mean, of a COO tensor, in place.
 
-    Waits until it is known how many numbers each rank has. They are added on the host, in the
-    ranks' order. Raises PawlError: PAWL_ENOTSUP for other operations, PAWL_EMISMATCH where ranks
-    bring tensors of different shapes.
+    Waits until each rank's number of elements is known. They are added on the host, in the ranks'
+    order. Raises PawlError: PAWL_ENOTSUP for other operations, PAWL_EMISMATCH where ranks bring
+    tensors of different shapes.
     """
     mean = _coll.sparse_mean(opts.reduceOp, tensor.dtype)
     mine = tensor.detach().cpu().coalesce()
@@ -30,20 +32,22 @@ def reduce(group: ProcessGroup, work: Work, tensor: torch.Tensor, opts: Any) -> 
     group.gather_uneven(work, values, mine.values().contiguous(), opts)
 
     def add() -> None:
-        for lane, event in work.brought:  # of a device whose tensors are host memory
+        # Waits for copies from a device whose tensors are read as host memory.
+        for lane, event in work.brought:
             lane.await_(event)
         wide = torch.cat(values).to(_coll.added_as(opts.reduceOp, tensor.dtype))
         at = torch.cat(indices, 1)
         whole = torch.sparse_coo_tensor(at, wide, mine.shape, device="cpu").coalesce()
         whole = whole / len(counts) if mean else whole
-        with torch.no_grad():  # detach() would be another one, whose indices alone changed
+        # On a detached tensor, copy_() would change only the indices of the detached one.
+        with torch.no_grad():
             tensor.copy_(whole.to(tensor.dtype))
 
     work.finish_with(add)
 
 
 def _counts(group: ProcessGroup, mine: torch.Tensor, opts: Any) -> list[int]:
-    """How many numbers each rank has, of tensors that are alike."""
+    """The number of elements that each rank has, of tensors with the same shape."""
     own = torch.tensor([mine._nnz(), mine.sparse_dim(), *mine.shape], device="cpu")
     every = [torch.empty_like(own) for _ in range(group.size())]
     group.allgather([every], [own], timeout=opts.timeout).wait()

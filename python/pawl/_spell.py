@@ -1,7 +1,7 @@
-"""How torch.save spells tensors and storages, in pickle opcodes (protocol 2).
+"""Tensors and storages in the pickle opcodes (protocol 2) that torch.save writes.
 
 A plain tensor becomes a call of torch._utils._rebuild_tensor_v2 on a typed storage. The v3 form, on
-an untyped storage with the dtype beside it, is what torch uses for the newer dtypes; here it also
+an untyped storage with the dtype beside it, is torch's form for the newer dtypes; here it also
 serves memory that several tensors see as different dtypes, which torch.save refuses.
 """
 
@@ -19,7 +19,7 @@ TENSOR_LIKE: Final = (torch.Tensor, torch.storage.TypedStorage, torch.UntypedSto
 _QUANTIZED: Final = frozenset(
     {torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4}
 )
-# dtype -> "FloatStorage" and so on, for the dtypes that have a storage type of their own
+# dtype -> "FloatStorage" and so on, for the dtypes that have a storage type of their own.
 STORAGE_NAMES: Final[dict[torch.dtype, str]] = {
     dtype: name for dtype, name in _dtype_to_storage_type_map().items() if dtype not in _QUANTIZED
 }
@@ -29,7 +29,9 @@ _HOOKS: Final = b"ccollections\nOrderedDict\n)R"  # backward hooks, which are ne
 
 
 class Columns(NamedTuple):
-    """All that a pickle says of plain tensors: per tensor, but for the last two."""
+    """The properties of plain tensors that a pickle holds: one entry a tensor,
+    except in sizes and places.
+    """
 
     kinds: list[type]  # torch.Tensor or torch.nn.Parameter
     dtypes: list[torch.dtype]
@@ -37,8 +39,8 @@ class Columns(NamedTuple):
     strides: list[tuple[int, ...]]  # elements
     offsets: list[Any]  # elements
     requires_grad: list[bool]
-    objects: list[int] | None  # number of the object; None: no tensor object comes twice
-    keys: list[int] | None  # key of its storage; None: tensor i lies alone on storage i
+    objects: list[int] | None  # number of each tensor object; None: no tensor object comes twice
+    keys: list[int] | None  # key of each storage; None: tensor i lies alone on storage i
     sizes: list[int]  # bytes of each storage
     places: list[str] | None  # device tag of each storage; None: all "cpu"
 
@@ -46,8 +48,8 @@ class Columns(NamedTuple):
 def spell(columns: Columns, memo_base: int) -> list[bytes]:
     """Opcodes that leave tensor i on the stack, for each i.
 
-    An object that comes again is fetched from the unpickler's memo, whose slots from memo_base on
-    are ours.
+    An object that comes again is fetched from the unpickler's memo, whose slots
+    from memo_base on are ours.
     """
     typed = _typed_storages(columns)
     places = columns.places
@@ -78,7 +80,9 @@ def spell(columns: Columns, memo_base: int) -> list[bytes]:
 
 
 def _typed_storages(columns: Columns) -> list[bool]:
-    """Whether a typed storage can hold each: one dtype, of the older ones, and whole items."""
+    """Whether a typed storage can hold each storage: one dtype, of the older
+    ones, and whole items.
+    """
     typed = [True] * len(columns.sizes)
     first: dict[int, torch.dtype] = {}
     for index, dtype in enumerate(columns.dtypes):
@@ -105,7 +109,7 @@ def _tensor(
     place: str,
     typed: bool,
 ) -> bytes:
-    inner = requires_grad and kind is torch.Tensor  # a parameter's data requires none
+    inner = requires_grad and kind is torch.Tensor  # a parameter's data requires no gradient
     head = b"_rebuild_tensor_v2" if typed else b"_rebuild_tensor_v3"
     storage = STORAGE_NAMES[dtype] if typed else "UntypedStorage"
     numel = size_bytes // dtype.itemsize if typed else size_bytes
@@ -163,24 +167,26 @@ def _dtype_name(dtype: torch.dtype) -> str:
 
 
 def row(name: str, tensor: torch.Tensor, key: int) -> tuple[str, str, tuple[int, ...], int, int]:
-    """A line of the tensor table: name, dtype, shape, storage, offset in bytes."""
+    """A row of the tensor table: name, dtype, shape, storage, offset in bytes."""
     offset_bytes = int(tensor.storage_offset()) * tensor.element_size()
     name = name.replace("\0", "?").encode(errors="replace").decode()  # a key may be any text
     return (name, _dtype_name(tensor.dtype), tuple(tensor.shape), key, offset_bytes)
 
 
 def storage_identity(tensor: torch.Tensor) -> int:
-    """Which storage a strided tensor lies on; -1 for a tensor that is no view of one storage."""
+    """The identity of a strided tensor's storage; -1 for a tensor that is no view
+    of one storage.
+    """
     if tensor.layout != torch.strided or tensor.is_nested or tensor.device.type == "meta":
         return -1
     try:
         return int(tensor.untyped_storage()._cdata)
-    except (RuntimeError, NotImplementedError):  # wrapper subclasses have none
+    except (RuntimeError, NotImplementedError):  # wrapper subclasses have no storage
         return -1
 
 
 def describe_storage(obj: Any) -> tuple[torch.UntypedStorage, torch.dtype, Any, int]:
-    """Bytes, dtype, the class that names it in a pickle, and elements."""
+    """Bytes, dtype, the class that names it in a pickle, and number of elements."""
     if isinstance(obj, torch.storage.TypedStorage):
         kind = getattr(torch, obj._pickle_storage_type())
         return obj._untyped_storage, obj.dtype, kind, obj._size()

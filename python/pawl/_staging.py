@@ -1,10 +1,10 @@
-"""What a collective works on: tensors in host memory, or copies of theirs there.
+"""The memory that a collective works on: tensors in host memory, or copies of them there.
 
 CUDA tensors go through page-locked memory, on streams beside the caller's: the operation has its
-place in the order at once and begins when its data has come (pawl_group_release); what comes of it
-is copied back when it is over, and the stream of whoever waits then waits for that copy. So a host
-never waits for a device to compute, and a device goes on computing while hosts reduce. Whatever
-else is not contiguous host memory is copied at once.
+place in the order at once and begins when its data has come (pawl_group_release); its result is
+copied back when it is over, and the stream of a caller that waits then waits for that copy. So a
+host never waits for a device to compute, and a device goes on computing while hosts reduce. All
+other tensors that are not contiguous host memory are copied at once.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ from pawl.errors import error
 if TYPE_CHECKING:
     from pawl._work import Work
 
-Copy = tuple[torch.Tensor, torch.Tensor]  # to, from
+Copy = tuple[torch.Tensor, torch.Tensor]  # target, source
 
 
 class Lane:
-    """A device's copies to and from the host: two streams, on which they wait for the caller's."""
+    """A device's copies to and from the host: two streams, on which they wait for
+    the caller's stream.
+    """
 
     def __init__(self, down: Any, up: Any) -> None:
         self._down, self._up = down, up
@@ -39,7 +41,7 @@ class Lane:
         raise NotImplementedError
 
     def copy(self, copies: Sequence[Copy], stream: Any) -> None:
-        """Has the stream make the copies."""
+        """Queues the copies on a stream."""
         raise NotImplementedError
 
     def mark(self) -> Any:
@@ -47,11 +49,13 @@ class Lane:
         return self.current().record_event()
 
     def fetch(self, copies: Sequence[Copy]) -> Any:
-        """Device to host; an event behind it."""
+        """Queues copies from device to host; returns an event behind them."""
         return self._copy(copies, self._down, self.mark())
 
     def bring(self, copies: Sequence[Copy], after: Any) -> Any:
-        """Host to device, behind the event ``after``; an event behind it."""
+        """Queues copies from host to device, behind the event ``after``; returns an
+        event behind them.
+        """
         return self._copy(copies, self._up, after)
 
     def _copy(self, copies: Sequence[Copy], stream: Any, after: Any) -> Any:
@@ -60,34 +64,36 @@ class Lane:
         return stream.record_event()
 
     def follow(self, event: Any) -> None:
-        """What the caller queues from now on comes behind the event."""
+        """Makes the caller's later work wait for the event."""
         self.current().wait_event(event)
 
     def await_(self, event: Any) -> None:
-        """The host waits for the event, in whichever thread."""
+        """Blocks the calling thread until the event has happened."""
         event.synchronize()
 
 
 class CudaLane(Lane):
-    """Of a CUDA device."""
+    """The lane of a CUDA device."""
 
     def __init__(self, device: torch.device) -> None:
         super().__init__(torch.cuda.Stream(device), torch.cuda.Stream(device))
         self._device = device
 
     def current(self) -> torch.cuda.Stream:
-        """See Lane."""
+        """The caller's stream."""
         return torch.cuda.current_stream(self._device)
 
     def copy(self, copies: Sequence[Copy], stream: torch.cuda.Stream) -> None:
-        """See Lane. torch gives neither end's memory to others before the copy is made."""
+        """Queues the copies. torch gives neither end's memory to others before the copy is made."""
         with torch.cuda.device(self._device), torch.cuda.stream(stream):
             for to, of in copies:
                 to.copy_(of, non_blocking=True)
                 (to if to.is_cuda else of).record_stream(stream)
 
     def await_(self, event: torch.cuda.Event) -> None:
-        """See Lane. A thread of ours is at device 0 first, where waiting would take up memory."""
+        """Blocks until the event. Sets the device: a new thread is at device 0,
+        where waiting would take up memory.
+        """
         with torch.cuda.device(self._device):
             event.synchronize()
 
@@ -96,7 +102,7 @@ _lanes: dict[torch.device, Lane] = {}
 
 
 def lane_of(tensor: torch.Tensor) -> Lane | None:
-    """That of a tensor's device; None: copies are made at once."""
+    """The lane of a tensor's device; None: copies are made at once."""
     if not tensor.is_cuda:
         return None
     lane = _lanes.get(tensor.device)
@@ -108,13 +114,13 @@ def lane_of(tensor: torch.Tensor) -> Lane | None:
 def _make(
     shape: Sequence[int], like: torch.Tensor, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """Host memory that a device can copy to and from. torch keeps it for the next one."""
+    """Host memory that a device can copy to and from. torch caches it after use."""
     dtype = dtype or like.dtype
     return torch.empty(shape, dtype=dtype, device="cpu", pin_memory=like.is_cuda)
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Whether its elements lie in host memory in the order that it says."""
+    """Whether the elements lie in host memory, contiguous and in order."""
     return (
         tensor.is_cpu
         and tensor.layout is torch.strided
@@ -133,8 +139,8 @@ def host(
 ) -> torch.Tensor:
     """The tensor, or memory of ours for it; with its content if the work ``reads`` it.
 
-    ``writes``: the work changes it, by put_back where it is memory of ours. ``dtype``: of its
-    numbers there, if another one. Waits for what is under way on memory that is copied.
+    ``writes``: the work changes the tensor, by put_back where it is memory of ours. ``dtype``: type
+    of the numbers in that memory; None: the tensor's. Waits for works on memory that is copied.
     """
     if is_plain(tensor) and dtype in (None, tensor.dtype):
         if work.pending is not None:
@@ -155,7 +161,9 @@ def block(
     writes: bool = False,
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """Memory of ours for several, one behind the other; otherwise as ``host``."""
+    """One block of our memory for several tensors, one behind the other;
+    arguments as of ``host``.
+    """
     for tensor in tensors:
         prepare(work, tensor, writes)
     made = _make([sum(t.numel() for t in tensors)], tensors[0], dtype)
@@ -165,7 +173,9 @@ def block(
 
 
 def prepare(work: Work, tensor: torch.Tensor, writes: bool) -> None:
-    """Before a tensor is copied, or copied to: whether it can be, and all before that is over."""
+    """Checks that a tensor can be copied, or copied to, and waits for earlier
+    works on its memory.
+    """
     if tensor.layout is not torch.strided:
         raise error(
             "PAWL_ENOTSUP", f"collectives: tensors of layout {tensor.layout}: make it dense"
@@ -182,7 +192,7 @@ def _views(memory: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.
 
 
 def fetch(work: Work, copies: Sequence[Copy]) -> None:
-    """Copies what the work's operations begin with, from tensors of one device."""
+    """Copies the input of the work's operations from tensors of one device."""
     copies = [(to, of.detach()) for to, of in copies]
     lane = lane_of(copies[0][1])
     if lane is not None:
@@ -195,13 +205,13 @@ def fetch(work: Work, copies: Sequence[Copy]) -> None:
 
 
 def put_back(work: Work, tensor: torch.Tensor, host: torch.Tensor) -> None:
-    """Once the work is over, what came into memory of ours goes to the tensor that it is for."""
+    """Copies the result from memory of ours to its tensor, once the work is over."""
     if host is not tensor:
         _bring(work, [(tensor.detach(), host)])
 
 
 def spread(work: Work, memory: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
-    """The same of memory that block made."""
+    """Copies the result from memory that block made to its tensors, once the work is over."""
     views = _views(memory, tensors)
     _bring(work, [(t.detach(), view) for t, view in zip(tensors, views, strict=True)])
 
@@ -223,7 +233,7 @@ def _bring(work: Work, copies: Sequence[Copy]) -> None:
 
 
 class Releaser:
-    """A thread that lets operations begin when their data has come, in their order."""
+    """A thread that releases operations, in their order, once their data has come."""
 
     def __init__(self, fail: Callable[[], None]) -> None:
         self._fail = fail  # ends the group
@@ -233,7 +243,7 @@ class Releaser:
         self._thread: threading.Thread | None = None
 
     def add(self, ready: Callable[[], None], operation: _core.Operation) -> None:
-        """``operation``: submitted held; it begins once ``ready`` has returned."""
+        """Adds an operation that was submitted held; it begins once ``ready`` has returned."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="pawl-releaser", daemon=True)
             self._thread.start()
@@ -244,14 +254,16 @@ class Releaser:
             ready, operation = item
             try:
                 ready()
-            except RuntimeError as why:  # the device has failed: nothing of it can be used
+            except RuntimeError as why:  # the device has failed: none of its data can be used
                 print(f"pawl: collectives: copying from a device: {why}", file=sys.stderr)
                 self._fail()
             operation.release()
             del item, operation, ready
 
     def end(self) -> None:
-        """Once nothing more is added: until the thread has ended, but for a device that hangs."""
+        """Waits until the thread has ended, unless a device hangs; nothing may be
+        added afterwards.
+        """
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join(timeout=1)

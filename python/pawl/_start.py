@@ -1,10 +1,10 @@
-"""What a process starts from, said once at each start: a checkpoint, or nothing.
+"""Messages about the state that a process starts from: a checkpoint, or nothing.
 
-The lines are of the logger "pawl.start": _lines.py says where they go. They are said by rank 0
-alone: who calls sees to that.
+The lines are of the logger "pawl.start" (see _lines.py) and are printed once at each start, by rank
+0 alone: callers see to that.
 
-Of each root it is remembered whether this process has looked there for a checkpoint, so that one
-that saves without having looked can be told what lies there.
+For each root it is remembered whether this process has looked there for a checkpoint. A process
+that saves without having looked is told about the newest one there.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pawl._lines import say
 
 log = logging.getLogger("pawl.start")
 
-_looked: set[str] = set()  # real paths of roots
+_looked: set[str] = set()  # real paths of roots that this process has looked in
 
 
 def is_first() -> bool:
-    """Whether this process is the one that speaks for all ranks."""
+    """Whether this process is the one that prints for all ranks."""
     import torch.distributed as dist
 
     if dist.is_available() and dist.is_initialized():
@@ -32,36 +32,38 @@ def is_first() -> bool:
 
 
 def looked(root: str) -> None:
-    """This process has looked for a checkpoint in a root."""
+    """Notes that this process has looked for a checkpoint in a root."""
     _looked.add(os.path.realpath(root))
 
 
 def restored(root: str, what: str, size: int, source: str) -> None:
-    """From a checkpoint: ``what`` names it; ``size`` in bytes; ``source``: memory or store."""
+    """Says that the process starts from a checkpoint ``what``, of ``size`` bytes;
+    ``source``: memory or store.
+    """
     looked(root)
     place = "memory" if source == "memory" else f"the {source}"
     say(log, logging.INFO, "restored %s (%s, from %s) from %s", what, size_text(size), place, root)
 
 
 def resumed(path: str, why: str = "") -> None:
-    """From a checkpoint that a framework reads itself."""
+    """Says that the process starts from a checkpoint that a framework reads itself."""
     looked(os.path.dirname(path))
     say(log, logging.INFO, "resuming from %s%s", path, f", {why}" if why else "")
 
 
 def joined(rank: int, ranks: int, step: int) -> None:
-    """From what the others tell: a rank that came to a job that runs."""
+    """Says that a rank has joined a running job and got the state from other ranks."""
     say(log, logging.INFO, "joined as rank %d of %d, behind step %d", rank, ranks, step)
 
 
 def nothing(root: str) -> None:
-    """There is no checkpoint."""
+    """Says that there is no checkpoint."""
     looked(root)
     say(log, logging.INFO, "nothing saved yet in %s: from the beginning", root)
 
 
 def nowhere(remedy: str) -> None:
-    """There is no root, so there never will be one."""
+    """Says that there is no root, so that there will never be a checkpoint."""
     attempt = _core.env()["attempt"]
     if attempt > 0:
         say(
@@ -74,7 +76,9 @@ def nowhere(remedy: str) -> None:
 
 
 def anew(root: str, newest: str, why: str) -> None:
-    """A process begins anew, though a checkpoint lies there. ``why``: the reason, or the remedy."""
+    """Says that a process begins anew, though a checkpoint is there. ``why``: the
+    reason, or the remedy.
+    """
     looked(root)
     attempt = _core.env()["attempt"]
     who = f"this process was started again (attempt {attempt}) and" if attempt > 0 else "this run"
@@ -82,8 +86,11 @@ def anew(root: str, newest: str, why: str) -> None:
 
 
 def before_save(root: str, newest: Callable[[], str | None], remedy: str) -> None:
-    """The first save in a root: of a process that has not looked there it is told what it begins
-    from. ``newest``: names the newest checkpoint there."""
+    """Called before the first save in a root: if this process has not looked there,
+    says from which state it begins.
+
+    ``newest`` returns the name of the newest checkpoint there, or None.
+    """
     if os.path.realpath(root) in _looked:
         return
     found = newest()

@@ -1,4 +1,4 @@
-"""What a process group did, and where the time went: ``group.stats()``. See docs/distributed.md."""
+"""Counters and times of a process group: ``group.stats()``. See docs/distributed.md."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from pawl import _coll, _core
 
 @dataclass(frozen=True)
 class KindStats:
-    """Operations of a kind that are done, and well.
+    """Operations of a kind that have succeeded.
 
-    ``seconds`` is from submit to done, summed over them, and is the sum of the six behind it.
-    Several may be under way at a time, beside the computation: what that waited is ``blocked``.
+    ``seconds`` is from submit to done, summed over the operations, and is the sum of queued, idle,
+    late, network, memory and adding. Several may be under way at a time, beside the computation;
+    ``blocked`` is the time that the computation waited.
     """
 
     count: int
-    bytes: int  # of the vector, or block, of each
-    blocked: float  # s that threads waited for them
+    bytes: int  # sum of the operations' vectors, or blocks
+    blocked: float  # s: threads waited for the operations
     seconds: float
-    queued: float  # s: behind others on their channel
-    idle: float  # s: nobody moved bytes
-    late: float  # s: until the last rank that this one exchanges bytes with had begun
-    network: float  # s: then until the last byte from or to another host
-    memory: float  # s: then until done
-    adding: float  # s: meanwhile, and not in the two before: adding parts of 16 KiB or more
+    queued: float  # s: operations waited behind others on their channel
+    idle: float  # s: no bytes were moved
+    late: float  # s: until the last rank that exchanges bytes with this one had begun
+    network: float  # s: from there until the last byte from or to another host
+    memory: float  # s: from there until done
+    adding: float  # s: within these times, but counted here only: adding parts of 16 KiB or more
 
     def __sub__(self, earlier: KindStats) -> KindStats:
         return KindStats(*(a - b for a, b in zip(astuple(self), astuple(earlier), strict=True)))
@@ -32,13 +33,13 @@ class KindStats:
 
 @dataclass(frozen=True)
 class PeerStats:
-    """Between this rank and another one."""
+    """Counters and times between this rank and another one."""
 
     sent: int  # bytes of operations that are done
     received: int  # bytes
-    sending: float  # s: that it was its turn to be sent to; only of other hosts
-    last: int  # collectives for which it was the last to begin, of those exchanged with
-    late: float  # s that this rank waited then, since it had begun itself
+    sending: float  # s: it was its turn to be sent to; only for other hosts
+    last: int  # collectives in which it was the last to begin, of those exchanged with
+    late: float  # s: this rank waited for it then, having begun itself
 
     def __sub__(self, earlier: PeerStats) -> PeerStats:
         return PeerStats(*(a - b for a, b in zip(astuple(self), astuple(earlier), strict=True)))
@@ -46,11 +47,11 @@ class PeerStats:
 
 @dataclass(frozen=True)
 class Stats:
-    """Since the group began; ``later - earlier``: between two."""
+    """Counters and times since the group began; ``later - earlier`` is the difference of two."""
 
     clock: float  # s: CLOCK_MONOTONIC; of a difference, the time between the two
-    kinds: dict[str, KindStats]  # by name, as in messages; those that were done
-    peers: tuple[PeerStats, ...]  # by rank; then servers
+    kinds: dict[str, KindStats]  # by name, as in messages; only kinds that were used
+    peers: tuple[PeerStats, ...]  # by rank; servers follow
 
     def __sub__(self, earlier: Stats) -> Stats:
         kinds = {k: v - earlier.kinds.get(k, _NONE) for k, v in self.kinds.items()}
@@ -65,7 +66,7 @@ _NONE = KindStats(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def take(group: _core.Group) -> Stats:
-    """Of a group, now."""
+    """The stats of a group as of now."""
     clock, kinds, peers = group.stats()
     return Stats(
         clock / 1e9,

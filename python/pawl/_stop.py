@@ -1,9 +1,9 @@
-"""SIGTERM, and for some SIGINT, as a wish: finish the step, save, leave.
+"""SIGTERM, and in elastic jobs SIGINT, as a request: finish the step, save, leave.
 
 While a Checkpointer is open in the main thread, the first SIGTERM sets a flag and calls the Python
-handler that was there before, if any. One that comes later than what a launcher and a scheduler
-send together is taken at its word: it acts as if Pawl had never been there. So does the second
-SIGINT, at once, where SIGINT is taken, too (elastic jobs): it comes from somebody at a keyboard.
+handler that was there before, if any. One that comes later than the pair that a launcher and a
+scheduler send together acts as if Pawl had never been there. So does the second SIGINT, at once,
+where SIGINT is taken, too (elastic jobs): it comes from somebody at a keyboard.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pawl._times import seconds
 
 _SAID: Final = b"pawl: saves behind this step, then ends; another SIGINT ends it at once\n"
 
-_users = 0  # open Checkpointers that asked for the handler
-_before: Any = None  # the handler that was there
-_before_interrupt: Any = None  # that of SIGINT
-_asked_at: float | None = None  # monotonic seconds
+_users = 0  # number of open Checkpointers that use the handler
+_before: Any = None  # SIGTERM's handler before ours
+_before_interrupt: Any = None  # SIGINT's handler before ours
+_asked_at: float | None = None  # time of the first request, monotonic s; None: there was none
 
 
 def install(interrupt: bool = False) -> bool:
-    """Takes SIGTERM, if this is the main thread; True if the caller must uninstall() one day.
+    """Takes SIGTERM, if this is the main thread; True if the caller must call uninstall() later.
 
     ``interrupt``: SIGINT, too, unless it is ignored (a job in a shell's background).
     """
@@ -43,8 +43,7 @@ def install(interrupt: bool = False) -> bool:
 
 
 def uninstall() -> None:
-    """Gives the signals back when the last user leaves, unless somebody else took them
-    meanwhile."""
+    """Restores the handlers when the last user leaves, unless another handler was set meanwhile."""
     global _users
     _users -= 1
     if _users > 0 or threading.current_thread() is not threading.main_thread():
@@ -54,13 +53,16 @@ def uninstall() -> None:
 
 
 def asked() -> bool:
-    """Whether one came."""
+    """Whether a request came."""
     return _asked_at is not None
 
 
 def after_fork() -> None:
-    """A child (a DataLoader's worker, say) must die of SIGTERM as it did before. A terminal's
-    SIGINT comes to it as well, and its parent needs it until it has saved: that stays."""
+    """In a child (a DataLoader's worker, for example): SIGTERM must end it, as before.
+
+    A terminal's SIGINT comes to it as well, and its parent needs it until it has
+    saved: that handler stays.
+    """
     global _users
     if _users > 0 and threading.current_thread() is threading.main_thread():
         _users = 0
@@ -92,12 +94,14 @@ def _on_sigterm(number: int, frame: FrameType | None) -> None:
 
 
 def _on_sigint(number: int, frame: FrameType | None) -> None:
-    """The first one; Python's own handler, which raises KeyboardInterrupt, waits for the next."""
+    """Handles the first SIGINT; Python's own handler, which raises
+    KeyboardInterrupt, gets the next one.
+    """
     global _asked_at
     _give_back_interrupt()
     if _asked_at is None:
         _asked_at = time.monotonic()
-    if _users > 0:  # not a child
+    if _users > 0:  # 0 in a child, which prints nothing
         os.write(2, _SAID)
     if callable(_before_interrupt) and _before_interrupt is not signal.default_int_handler:
         _before_interrupt(number, frame)

@@ -34,11 +34,13 @@ class Flat(NamedTuple):
 
     structure: Any  # for json.dumps
     tensors: dict[str, torch.Tensor]  # detached, strided; not necessarily contiguous
-    overlaps: list[str]  # names of tensors that share some memory with another of them
+    overlaps: list[str]  # names of tensors that share some memory with another tensor here
 
 
 def flatten(value: Any, where: str) -> Flat:
-    """Takes value apart. PawlError (PAWL_ENOTSUP) names what in it has no such form."""
+    """Takes value apart. Raises PawlError (PAWL_ENOTSUP) naming the object that
+    has no such form.
+    """
     flattener = _Flattener(where)
     try:
         structure = flattener.encode(value, "")
@@ -98,7 +100,7 @@ class _Flattener:
         if type(value) is dict:
             return {"items": items}
         node: dict[str, Any] = {"ordered": items}
-        if value.__dict__:  # a state_dict's versions of modules are in _metadata
+        if value.__dict__:  # a state_dict has the versions of its modules in _metadata
             node["attributes"] = self.encode(dict(value.__dict__), f"{path} (an attribute)")
         return node
 
@@ -122,14 +124,15 @@ class _Flattener:
         view: Any = (plain.data_ptr(), plain.dtype, plain.shape, plain.stride())
         view += (plain.is_conj(), plain.is_neg())
         if plain.numel() == 0:
-            view = id(tensor)  # no memory to share
+            view = id(tensor)  # there is no memory to share
         known = self._known.get(view)
         if known is not None:
             return known
         name = path or "tensor"
         number = 2
         while name in self.tensors or name == "__metadata__":
-            name = f"{path}~{number}"  # a dict of "a.b" beside one of "a" with a "b" in it
+            # A dict of "a.b" may stand beside one of "a" with a "b" in it.
+            name = f"{path}~{number}"
             number += 1
         if plain.numel() > 0:
             first = self._storages.setdefault(plain.untyped_storage().data_ptr(), name)
@@ -180,17 +183,19 @@ _ENCODERS: Final[dict[type, Callable[[Any], dict[str, Any]]]] = {
 
 
 def rebuild(structure: Any, tensors: Mapping[str, torch.Tensor], where: str) -> Any:
-    """What was taken apart. PawlError (PAWL_ECORRUPT) if structure is not flatten's."""
+    """The value that flatten took apart. Raises PawlError (PAWL_ECORRUPT) if
+    structure is not flatten's.
+    """
     try:
         return _Builder(tensors).decode(structure)
-    except Exception as reason:  # anything: a file decides what is tripped over
+    except Exception as reason:  # any exception: the damaged file decides which
         raise error("PAWL_ECORRUPT", f"{where}: its structure is damaged: {reason!r}") from reason
 
 
 class _Builder:
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
         self._tensors = tensors
-        self._made: dict[Any, torch.Tensor] = {}  # name and kind -> what was made of it
+        self._made: dict[Any, torch.Tensor] = {}  # name and kind -> tensor made of it
 
     def decode(self, node: Any) -> Any:
         if isinstance(node, list):

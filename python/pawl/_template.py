@@ -1,14 +1,14 @@
-"""The template process of `pawl run`: everything is imported, and it forks into workers.
+"""The template process of `pawl run`: it has imported everything, and forks into workers.
 
-Started as `python -u -m pawl._template [-m] script args…`, it finds on descriptor 4 what to import
-and on descriptor 3 the supervisor (src/agent/run_template.h says what passes there). It imports
-what the last run had imported from the standard library and site-packages, one by one, failures
-ignored. The script's own modules are never among it: they may have changed.
+Started as `python -u -m pawl._template [-m] script args…`, it reads its plan from descriptor 4 and
+talks to the supervisor on descriptor 3 (src/agent/run_template.h has the protocol). It imports the
+modules that the last run had imported from the standard library and site-packages, one by one,
+failures ignored. The script's own modules are never among them: they may have changed.
 
-A fork copies one thread and no device. And what a module reads while it is imported stays as it
-was: a rank read then would be every worker's rank. So a package whose import leaves a thread that
-fork handlers do not put away, opens a GPU, or reads a variable that differs between workers, is
-tainted: the process executes itself anew and leaves that package to the workers.
+A fork copies one thread and no device. And the values that a module reads while it is imported stay
+as they were: a rank read then would be every worker's rank. So a package whose import leaves a
+thread that fork handlers do not stop, opens a GPU, or reads a variable that differs between
+workers, is tainted: the process executes itself anew and leaves that package to the workers.
 """
 
 import contextlib
@@ -29,19 +29,20 @@ from pawl import _boot
 
 CONTROL_FD = 3
 PLAN_FD = 4
-REQUEST_BYTES = 1 << 16  # of a request
-TAINTED_MAX = 16  # packages; each costs a new start
+REQUEST_BYTES = 1 << 16  # bytes of a request, at most
+TAINTED_MAX = 16  # packages, at most; each costs a new start
 DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
 
 
 class Plan:
-    """What descriptor 4 says."""
+    """The plan on descriptor 4."""
 
     def __init__(self, text: str) -> None:
-        self.supervisor = 0  # its pid
+        self.supervisor = 0  # pid of the supervisor
         self.varies: set[str] = set()  # environment variables that differ between workers
         self.imports: list[str] = []  # modules, in the order of the last run
-        self.tainted: set[str] = set()  # packages found out by earlier starts of this process
+        # Packages that earlier starts of this process have found tainted.
+        self.tainted: set[str] = set()
         for line in text.splitlines():
             word, _, value = line.partition(" ")
             if word == "supervisor":
@@ -55,7 +56,9 @@ class Plan:
 
 
 class WatchedEnviron(os._Environ):
-    """os.environ, noting who asks for what varies. Takes the place of os.environ's own class."""
+    """os.environ that notes who reads a variable that varies. Takes the place of
+    os.environ's class.
+    """
 
     varies: ClassVar[set[str]] = set()
     asked: ClassVar[set[str]] = set()
@@ -73,7 +76,9 @@ def read_plan() -> Plan:
 
 
 def installed_roots() -> tuple[str, ...]:
-    """Directories of the standard library and of installed packages, each with its separator."""
+    """Directories of the standard library and of installed packages, each with a
+    separator at its end.
+    """
     paths = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     paths += [*site.getsitepackages(), site.getusersitepackages()]
     return tuple({os.path.join(os.path.realpath(path), "") for path in paths})
@@ -96,7 +101,7 @@ def is_installed(package: str, roots: tuple[str, ...], first: str) -> bool:
 def stray_threads() -> bool:
     """Whether a fork would lose a thread."""
     if len(os.listdir("/proc/self/task")) > 1 and threading.active_count() == 1:
-        # OpenBLAS and others stop their threads when the process forks: let them
+        # OpenBLAS and others stop their threads when the process forks: this fork lets them.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             pid = os.fork()
@@ -118,7 +123,9 @@ def open_device() -> bool:
 
 
 def check_taint(package: str) -> None:
-    """Executes the process anew, without package, if importing that left what must not be."""
+    """Executes the process anew, without package, if its import left a thread or a
+    device, or read a variable that varies.
+    """
     asked = WatchedEnviron.asked
     if not (asked or stray_threads() or open_device()):
         return
@@ -127,9 +134,9 @@ def check_taint(package: str) -> None:
 
 
 def preload(plan: Plan, first: str) -> None:
-    """Imports what is installed of plan.imports, checking after each package."""
+    """Imports the installed modules of plan.imports, checking after each package."""
     roots = installed_roots()
-    packages: dict[str, bool] = dict.fromkeys(plan.tainted, False)  # name: to be imported
+    packages: dict[str, bool] = dict.fromkeys(plan.tainted, False)  # name -> whether to import it
     last = ""
     for name in plan.imports:
         package = name.partition(".")[0]
@@ -143,13 +150,13 @@ def preload(plan: Plan, first: str) -> None:
         try:
             importlib.import_module(name)
         except BaseException:
-            continue  # a worker that needs it will say so
+            continue  # a worker that needs it reports the error
     if last:
         check_taint(last)
 
 
 def parse_request(request: bytes) -> tuple[str, dict[str, str]]:
-    """Rank, and the variables of the worker."""
+    """The rank, and the variables, of the worker."""
     rank, *texts = os.fsdecode(request).rstrip("\0").split("\0")
     return rank, dict(text.split("=", 1) for text in texts)
 
@@ -157,7 +164,7 @@ def parse_request(request: bytes) -> tuple[str, dict[str, str]]:
 def fork_again(control: socket.socket, rank: str) -> int:
     """Forks the worker, reports it, exits. Returns in the worker: the pid of its dying parent.
 
-    A worker that was not reported does not go on: the supervisor may have started another.
+    A worker that was not reported ends: the supervisor may have started another.
     """
     between = os.getpid()
     heard, said = os.pipe()
@@ -173,8 +180,9 @@ def fork_again(control: socket.socket, rank: str) -> int:
         os.close(heard)
         return between
     if worker > 0:
-        os.setpgid(worker, worker)  # before it can be killed as a group
-    with contextlib.suppress(OSError):  # the supervisor wants no more
+        # Done here, too, so that it can be killed as a group from the start.
+        os.setpgid(worker, worker)
+    with contextlib.suppress(OSError):  # the supervisor may have closed its end
         control.send(message.encode())
         os.write(said, b"!")
     os._exit(0)
@@ -214,7 +222,7 @@ def main() -> None:
     argv = sys.argv[1:]
     control = socket.socket(fileno=CONTROL_FD)
     if not getattr(sys.flags, "safe_path", False):
-        del sys.path[0]  # the working directory; a worker has the script's here
+        del sys.path[0]  # the working directory; a worker has the script's directory here
     if not _boot.is_plain_script(argv):
         control.send(b"refused the script is not a plain file")
         os._exit(0)

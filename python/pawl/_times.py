@@ -6,5 +6,5 @@ from pawl import _core
 
 
 def seconds(name: str) -> float:
-    """The time with this name in the table, or what PAWL_TEST_TIMES has made of it."""
+    """The time with this name in the table, as PAWL_TEST_TIMES may have changed it."""
     return _core.time_s(name)

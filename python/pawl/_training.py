@@ -1,4 +1,4 @@
-"""What an elastic job writes down of itself (docs/format.md): its rows, written and read."""
+"""The history that an elastic job writes (docs/format.md): its rows, written and read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TIME: Final = "%Y-%m-%dT%H:%M:%S.%f"
 
 @dataclass
 class Row:
-    """One of them; speeds are of the time since the one before. None: not known."""
+    """A row of the history. Speeds are of the time since the row before. None: not known."""
 
     time: float = 0.0  # since 1970
     job: str = ""
@@ -25,24 +25,24 @@ class Row:
     progress: float = 0.0  # in steps of an initial batch
     ranks: int = 1
     nodes: int = 1
-    batch: int = 0  # samples of all ranks in a step, from here on
-    atomic: int = 0  # of a rank at once
+    batch: int = 0  # samples of all ranks in a step, from now on
+    atomic: int = 0  # samples of a rank at once
     accum: int = 0  # gradients that are added before a step's last
     noise: float | None = None  # the gradient's noise scale, in samples
-    noise_low: float | None = None  # 95 % bounds of it
+    noise_low: float | None = None  # 95 % bounds of noise
     noise_high: float | None = None
     samples_per_s: float | None = None
-    goodput: float | None = None  # the same, by what samples were worth in an initial batch
-    predicted: float | None = None  # goodput, of ``batch``
+    goodput: float | None = None  # samples_per_s, weighted by their worth in an initial batch
+    predicted: float | None = None  # expected goodput of ``batch``
     why: str = ""
 
     def fields(self) -> list[str]:
-        """As they are written, in the order of FIELDS."""
+        """The values as they are written, in the order of FIELDS."""
         at = datetime.fromtimestamp(self.time, timezone.utc).strftime(_TIME)[:-3] + "Z"
         return [at, *(_spell(getattr(self, name)) for name in FIELDS[1:])]
 
     def text(self) -> str:
-        """For people, in a line."""
+        """The row for people, in a line."""
         parts = f" of {self.accum + 1} parts" if self.accum else ""
         ranks = f"{self.ranks} ranks" if self.ranks > 1 else "1 rank"
         words = [f"elastic: step {self.step}, {ranks}: batch {self.batch}{parts}: {self.why}"]
@@ -71,7 +71,7 @@ def _spell(value: Any) -> str:
 
 
 def _row(words: list[str]) -> Row | None:
-    """None: it is torn, or of somebody else."""
+    """The row of these words; None: it is torn, or another program wrote it."""
     if len(words) < len(FIELDS):
         return None
     row = Row()
@@ -90,7 +90,7 @@ def _row(words: list[str]) -> Row | None:
 
 
 def read(place: Path) -> list[Row]:
-    """Rows of a root, or of a file, in their order; none if there is no such file."""
+    """Rows of a root, or of a file, in their order; empty if there is no such file."""
     path = place / FILE if place.is_dir() else place
     if not (path.is_file() if place.is_dir() else path.exists()):
         return []

@@ -1,4 +1,4 @@
-"""What a report shows of an elastic job: its batch, noise scale, goodput and ranks over time."""
+"""The report of an elastic job: its batch, noise scale, goodput and ranks over time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pawl._training import Row
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Okabe and Ito's, each with a dash of its own besides; the first is the run that is reported.
+# Okabe and Ito's colours, each with a dash of its own; the first is for the run that is reported.
 _LINES: Final = (
     ("#0072B2", "-"),
     ("#D55E00", "--"),
@@ -29,7 +29,7 @@ _UNITS: Final = ((7200.0, 3600.0, "hours"), (180.0, 60.0, "minutes"), (0.0, 1.0,
 
 @dataclass(frozen=True)
 class Told:
-    """A run, and what its rows tell."""
+    """A run, and its rows."""
 
     name: str
     rows: Sequence[Row]
@@ -39,18 +39,18 @@ class Told:
         return self.rows[-1].time - self.rows[0].time
 
     def seconds(self) -> list[float]:
-        """Since its first row."""
+        """The time of each row, in seconds since the first one."""
         return [row.time - self.rows[0].time for row in self.rows]
 
 
 def read(place: Path) -> Told | None:
-    """None: there is nothing of training in that place."""
+    """The run in a place; None: there is no history of training."""
     rows = sorted(_training.read(place), key=lambda row: row.time)
     return Told(place.stem, rows) if rows else None
 
 
 def summarise(told: Told) -> list[tuple[str, str]]:
-    """Name and value of what is said at the top."""
+    """Name and value of each line of the summary."""
     first, last = told.rows[0], told.rows[-1]
     steps, worth = last.step - first.step, last.progress - first.progress
     batches = [row.batch for row in told.rows]
@@ -66,12 +66,12 @@ def summarise(told: Told) -> list[tuple[str, str]]:
 
 
 def _known(told: Told, value: Callable[[Row], float | None]) -> list[float]:
-    """A value of each row; what is not known is not drawn."""
+    """A value of each row; nan where it is not known, so that it is not drawn."""
     return [math.nan if (found := value(row)) is None else found for row in told.rows]
 
 
 def draw(runs: Sequence[Told]) -> Figure:
-    """The first run, and others beside it, each from its own beginning."""
+    """Draws the first run, and others beside it, each from its own beginning."""
     plots = _drawing.plots()
     from matplotlib import ticker
 
@@ -131,7 +131,7 @@ def _draw_bounds(axes: Any, told: Told, scale: float) -> None:
 
 
 def section(runs: Sequence[Told], out: Path) -> str:
-    """Writes ``training.png`` into ``out``; returns what the page has of it."""
+    """Writes ``training.png`` into ``out``; returns the section of the page."""
     figure = draw(runs)
     figure.savefig(out / "training.png", dpi=130)
     page = "<h2>Training</h2>" + _drawing.picture(

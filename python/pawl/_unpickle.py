@@ -21,12 +21,14 @@ from torch.serialization import StorageType, _maybe_decode_ascii
 from pawl import _safe
 from pawl.errors import error
 
-# Rebuilding these reads no contents. Quantized and nested tensors, among others, do.
+# Functions that rebuild a tensor without reading its contents, unlike those of
+# quantized or nested ones.
 _LAZY: Final = frozenset({b"_rebuild_tensor_v2", b"_rebuild_tensor_v3", b"_rebuild_parameter"})
 _REBUILD: Final = re.compile(rb"_rebuild_\w+")
 
 Fetch = Callable[[int], torch.UntypedStorage]  # key -> storage, the same one every time
-Place = Callable[[torch.UntypedStorage, str], torch.UntypedStorage]  # moves it to its device tag
+# Moves a storage to its device tag.
+Place = Callable[[torch.UntypedStorage, str], torch.UntypedStorage]
 
 
 def reads_contents(pickled: bytes, trust: bool) -> bool:
@@ -42,9 +44,10 @@ def unpickle(
     trust: bool,
     place: Place | None = None,
 ) -> Any:
-    """The object. sizes: bytes of each storage. place None: everything stays in host memory.
+    """The object of a pickle. sizes: bytes of each storage. place None: everything
+    stays in host memory.
 
-    PawlError: PAWL_ENOTSUP naming the class or function that the safe loader refuses;
+    Raises PawlError: PAWL_ENOTSUP naming the class or function that the safe loader refuses;
     PAWL_ECORRUPT if this is not a pickle of these storages.
     """
     used: dict[int, torch.UntypedStorage] = {}
@@ -63,7 +66,7 @@ def unpickle(
             f"{where} is refused: {reason}. Loading it would run code from the file, which "
             "trust=True allows",
         ) from refusal
-    except Exception as reason:  # anything: the bytes decide what the unpickler trips over
+    except Exception as reason:  # any exception: the damaged bytes decide which
         raise error("PAWL_ECORRUPT", f"{where}: data.pkl: {reason!r}") from reason
     if any(storage.nbytes() != sizes[key] for key, storage in used.items()):
         raise error("PAWL_ECORRUPT", f"{where}: data.pkl: a tensor is larger than its storage")
@@ -76,7 +79,7 @@ def _persistent_load(
     place: Place | None,
     used: dict[int, torch.UntypedStorage],
 ) -> Callable[[Any], Any]:
-    """The unpickler's way to storages; those it handed out stand in used, by key."""
+    """The unpickler's access to storages; those it handed out stand in used, by key."""
 
     def load(saved_id: Any) -> Any:
         tag, kind, name, location, numel = saved_id
@@ -98,7 +101,7 @@ def _persistent_load(
 
 
 class _SafeUnpickler(weights_only.Unpickler):
-    """torch's, which takes only what is on its list (extended by _safe)."""
+    """torch's safe unpickler, which takes only names on its list (extended by _safe)."""
 
     def __init__(self, stream: io.BytesIO, load: Callable[[Any], Any]) -> None:
         super().__init__(stream, encoding="utf-8")
@@ -109,7 +112,7 @@ class _SafeUnpickler(weights_only.Unpickler):
 
 
 class _TrustingUnpickler(pickle.Unpickler):
-    """Python's own, with torch's names for storages."""
+    """Python's own unpickler, with torch's names for storages."""
 
     def __init__(self, stream: io.BytesIO, load: Callable[[Any], Any]) -> None:
         super().__init__(stream, encoding="utf-8")

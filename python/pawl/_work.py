@@ -1,4 +1,4 @@
-"""What a collective returns: waited for, or through a future, with the exception of libpawl."""
+"""The work that a collective returns: waited for, or through a future, with libpawl's exception."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ NO_TIMEOUT = timedelta(0)
 
 
 class Work(TorchWork):
-    """Operations of one call, and what is to be done when they are over.
+    """Operations of one call, and actions for when they are over.
 
-    torch keeps the Python object alive until it is waited for; until the operations are over they
-    do that, too.
+    torch keeps the Python object alive until it is waited for; until the operations
+    are over, they keep it alive, too.
     """
 
-    # Of the class, until there is something: a small call's time is mostly that of making this.
-    operation: _core.Operation | None = None  # the last one; None: there was nothing to do
-    before: tuple[_core.Operation, ...] = ()  # the others
+    # Defaults are class attributes: most of a small call's time goes into making this object.
+    operation: _core.Operation | None = None  # the last operation; None: there was nothing to do
+    before: tuple[_core.Operation, ...] = ()  # the other operations
     parts: Sequence[Work] = ()  # works that this one is made of
-    keep: tuple[torch.Tensor | None, ...] = ()  # what they work on
-    ready: Callable[[], None] | None = None  # waits for what they begin with; see _staging
-    after: tuple[Callable[[], object], ...] = ()  # once all are over: copies to where it goes
-    brought: tuple[tuple[Lane, Any], ...] = ()  # events behind those to devices
-    shown: Future[Any] | None = None  # a profiler's event ended; see _events
-    _over: Callable[[Future[None]], None] | None = None  # called first, once the last one is over
-    _lock: threading.Lock | None = None  # for after
+    keep: tuple[torch.Tensor | None, ...] = ()  # tensors that the operations work on
+    ready: Callable[[], None] | None = None  # waits for the operations' input; see _staging
+    after: tuple[Callable[[], object], ...] = ()  # called once all are over: copies of the results
+    brought: tuple[tuple[Lane, Any], ...] = ()  # lane and event behind each copy to a device
+    shown: Future[Any] | None = None  # set when a profiler's event has ended; see _events
+    # Called first, once the last operation is over.
+    _over: Callable[[Future[None]], None] | None = None
+    _lock: threading.Lock | None = None  # guards after
     _future: Future[Any] | None = None
     _base: Future[None] | None = None
 
@@ -47,13 +48,14 @@ class Work(TorchWork):
     ) -> None:
         super().__init__()
         self.outputs = outputs
-        self.pending = pending  # orders it among calls on the same memory; None: a message
+        self.pending = pending  # orders the work among calls on the same memory; None: a message
         self._completers = completers
 
     def wait(self, timeout: timedelta = NO_TIMEOUT, shown: bool = True) -> bool:
-        """Until it is over. Raises PawlError; torch's zero means no timeout but the call's own.
+        """Waits until the work is over. Raises PawlError. torch's zero means no
+        timeout but the call's own.
 
-        ``shown``: a profiler has its end, too. What completes the future would wait for itself.
+        ``shown``: waits for a profiler's event, too; the thread that completes the future must not.
         """
         seconds = timeout.total_seconds() or None
         for operation in self.before:
@@ -69,14 +71,15 @@ class Work(TorchWork):
         return True
 
     def call_when_over(self, call: Callable[[Future[None]], None]) -> None:
-        """Has something called once the last operation is over, before what hangs on the future;
-        it may be called at once. Only before the future is asked for."""
+        """Has ``call`` called once the last operation is over, before the future's callbacks;
+        possibly at once. Call this before get_future.
+        """
         assert self._future is None
         self._over = call
         self.get_future()
 
     def finish_with(self, after: Callable[[], object]) -> None:
-        """Has something more done once all operations are over, before anyone sees the outputs."""
+        """Adds an action that runs once all operations are over, before anyone sees the outputs."""
         self.after += (after,)
         self._lock = self._lock or threading.Lock()
 
@@ -91,14 +94,14 @@ class Work(TorchWork):
             lane.follow(event)
 
     def get_future(self) -> Future[Any]:
-        """Holds the outputs; an error arrives in it as RuntimeError, with the message."""
+        """A future that holds the outputs; an error becomes a RuntimeError with its message."""
         if self._future is None:
             devices = {t.device for t in self.outputs if t.is_cuda}
             self._base = Future(devices=sorted(devices, key=str))
             if self._over is not None:
                 self._base.add_done_callback(self._over)
             self._future = self._base.then(self._value)
-            if self.parts:  # whose operations are given out as theirs
+            if self.parts:  # the operations belong to the parts
                 self.parts[-1].get_future().add_done_callback(lambda _: self.complete())
             elif self.operation is None or not self._completers.await_(self.operation):
                 self.complete()
@@ -109,22 +112,22 @@ class Work(TorchWork):
         return self.outputs
 
     def complete(self) -> None:
-        """The last operation is over, and somebody waits for the future. Callbacks run here."""
+        """Completes the future: the last operation is over. Callbacks run in the calling thread."""
         assert self._base is not None
         self._base.set_result(None)
 
-    # For callers from Python.
+    # Methods for callers from Python.
 
     def is_completed(self) -> bool:
-        """Whether it is over, well or not."""
+        """Whether the work is over, with or without success."""
         return all(operation.done for operation in self._operations())
 
     def is_success(self) -> bool:
-        """Whether it is over, and well."""
+        """Whether the work is over and succeeded."""
         return self.is_completed() and not any(o.failed for o in self._operations())
 
     def exception(self) -> BaseException | None:
-        """What it failed with."""
+        """The error of the work; None: it has none."""
         if self.is_completed() and not self.is_success():
             try:
                 self.wait()
@@ -133,12 +136,12 @@ class Work(TorchWork):
         return None
 
     def result(self) -> list[torch.Tensor]:
-        """The outputs, once it is over."""
+        """The outputs, once the work is over."""
         self.wait()
         return list(self.outputs)
 
     def source_rank(self) -> int:
-        """Of a message received: its sender, in the group."""
+        """The sender of a received message, as its number in the group."""
         return self.operation.source if self.operation is not None else -1
 
     _source_rank = source_rank
@@ -151,18 +154,18 @@ class Work(TorchWork):
 class Completers:
     """Threads that complete futures of a group.
 
-    What a user hangs on a future runs in them, and may itself wait for a collective: so there is
-    always one more that waits for the next operation.
+    A user's callbacks of a future run in these threads, and may themselves wait for a collective:
+    so there is always one more thread that waits for the next operation.
     """
 
     def __init__(self, group: _core.Group) -> None:
         self._group = group
         self._lock = threading.Lock()
-        self._idle = 0  # waiting for an operation
+        self._idle = 0  # number of threads that wait for an operation
         self._threads: set[threading.Thread] = set()
 
     def await_(self, operation: _core.Operation) -> bool:
-        """Has the operation's work completed when it is over. False: it is over."""
+        """Has the operation's work completed when it is over. False: it is over already."""
         if not operation.tell():
             return False
         with self._lock:
@@ -195,7 +198,9 @@ class Completers:
                 self._idle += 1
 
     def join(self) -> None:
-        """After the group was left: until none runs, but for the one that calls this."""
+        """Called after the group was left: waits until all threads but the
+        calling one have ended.
+        """
         for thread in list(self._threads):
             if thread is not threading.current_thread():
                 thread.join(timeout=1)

@@ -1,7 +1,7 @@
 """Checkpointer: saves the state of training in milliseconds and restores it, all or nothing.
 
 Order of a save: state_dict() of everything, the pickles (_skeleton), the fences (_guard), then one
-call into C, which copies what is unguarded and watches the rest. From the first optimizer step
+call into C, which copies unguarded memory and watches the rest. From the first optimizer step
 after it, the memory may change again.
 """
 
@@ -30,23 +30,23 @@ class Checkpointer(Saver):
     ``root``: directory, made when missing; one job at a time may save to it.
     ``keep``: durable checkpoints kept, newest first (0: all), besides pinned ones and those whose
     step divides by ``keep_every`` (0: none).
-    ``persist_every``: seconds between checkpoints made durable; 0: every save; ``"auto"``: what
-    costs least, see ``due``. All saves are committed to memory that outlives the training
-    processes.
-    ``full_every``: of so many durable checkpoints one is written whole; in the others, parameters
-    that are as in the one before (frozen ones) take no second writing, see docs/incremental.md. 1:
-    all are written whole.
+    ``persist_every``: seconds between checkpoints made durable; 0: every save; ``"auto"``: the
+    interval that costs least, see ``due``. All saves are committed to memory that outlives the
+    training processes.
+    ``full_every``: one of so many durable checkpoints is written whole; in the others, parameters
+    that are unchanged since the one before (frozen ones) are not written again, see
+    docs/incremental.md. 1: all are written whole.
     ``copy``: ``"overlap"`` copies parameters and optimizer tensors while the next forward and
     backward pass run; ``"now"`` copies everything before ``save`` returns.
     ``memory``: bytes per node for the memory tier; None: as much as two checkpoints need and the
     machine allows, and a third while storage is slower than the saves. Where two do not fit, saves
     are streamed to the store; where three do not, see docs/limits.md.
-    ``trust``: save what needs code to be loaded (pickle), and run that code when loading.
+    ``trust``: save objects that need code to be loaded (pickle), and run that code when loading.
     ``rank``, ``world_size``: default: torch.distributed if initialised, else the environment
     that a launcher set, else 0 of 1.
-    ``job``: id of the training run, the same over restarts; default: what the launcher says, else
-    made of the script's and the root's path.
-    ``on_exit``: what ``close`` does if the newest save does not become durable: ``"raise"``
+    ``job``: id of the training run, the same over restarts; default: the launcher's, else made of
+    the script's and the root's path.
+    ``on_exit``: the reaction of ``close`` if the newest save does not become durable: ``"raise"``
     NotDurable; ``"warn"`` in the log, and return False.
 
     Where ranks span hosts, root is a directory that all of them see, and every save is made
@@ -57,8 +57,8 @@ class Checkpointer(Saver):
     While one is open in the main thread, SIGTERM sets ``stopping`` instead of ending the process.
     At exit it is closed, which waits for the newest save; if that is not durable then, and
     ``on_exit`` is ``"raise"``, the process ends with 74 where it would have ended with 0.
-    What goes wrong behind training (a full disk, say) is said by the logger ``pawl`` when it
-    begins, rarely again while it lasts, and once when it is over: docs/operate.md.
+    The logger ``pawl`` reports trouble in the background (a full disk, for example) when it begins,
+    rarely again while it lasts, and once when it is over: docs/operate.md.
     """
 
     def __init__(
@@ -101,11 +101,11 @@ class Checkpointer(Saver):
         random number generators is added as ``"rng"``. All ranks call it with the same step.
 
         With ``copy="overlap"`` do not change parameters and optimizer tensors before the next
-        ``optimizer.step()`` but by it: a save whose bytes changed is withdrawn, never published.
+        ``optimizer.step()`` except by it: a save whose bytes changed is withdrawn, never published.
 
-        Raises PawlError (PAWL_ENOTSUP) naming what in the state could not be loaded again, and
-        where it is; ValueError or TypeError for bad steps and names. What fails later is in the
-        Save's ``error`` and does not stop training.
+        Raises PawlError (PAWL_ENOTSUP) naming an object that could not be loaded again, and its
+        place in the state; ValueError or TypeError for bad steps and names. Later failures are in
+        the Save's ``error`` and do not stop training.
         """
         began = time.perf_counter()
         session = self._live()
@@ -131,7 +131,9 @@ class Checkpointer(Saver):
         return save
 
     def _describe(self, state: Mapping[str, Any]) -> tuple[list[_guard.Part], list[_core.Part]]:
-        """Every partition's pickle and memory: for the capture, and as Session.save takes them."""
+        """The pickle and memory of every partition: for the capture, and as
+        Session.save takes them.
+        """
         session = self._live()
         diverged = set(session.diverged) if self.world_size > 1 else set()
         pieces = self._sharing.split(state, diverged)
@@ -151,19 +153,18 @@ class Checkpointer(Saver):
         Ask once a step, on all ranks alike: the answer turns to True at the same question on every
         rank, and to False with the next save. It takes microseconds. While ``stopping`` it is True.
 
-        A save is due when as much time has passed since the last one as lies between two saves
-        where both together cost least: what saving takes from training, and the work that a
-        failure loses (Daly 2006, equation 37). The cost of a save is the recent mean of what
-        ``save`` took in the slowest rank; 0.1 s before there was one. Failures come as often as
-        they did in this root, runs before this one included, starting from the belief that they
-        come once a day: (1 + failures) / (1 day + time run), the mean of a Gamma distribution of
-        shape 1 that is updated with each. The interval is at least 1 s and 20 times the cost of a
-        save, at most half an hour.
+        A save is due when the interval since the last one is that which minimizes the sum of the
+        time that saving takes from training and the work that a failure loses (Daly 2006, equation
+        37). The cost of a save is the recent mean duration of ``save`` in the slowest rank; 0.1 s
+        before there was one. Failures are expected as often as they came in this root, earlier runs
+        included, with one a day as the prior: (1 + failures) / (1 day + time run), the mean of a
+        Gamma distribution of shape 1 that is updated with each. The interval is at least 1 s and 20
+        times the cost of a save, at most half an hour.
 
-        ``persist_every="auto"`` is decided likewise, from the failures that took the agent, and so
-        its memory, with them, and what training loses of its pace while a checkpoint is written
-        (10 % before that could be told apart). It is at least 10 s and twice the time that writing
-        takes, at most an hour.
+        ``persist_every="auto"`` is decided in the same way, from the failures that ended the agent,
+        and so its memory, and from the slowdown of training while a checkpoint is written (10 %
+        before it was measured). It is at least 10 s and twice the time that writing takes, at most
+        an hour.
         """
         self._refuse_hosts("due")
         if self._session is None:
@@ -180,7 +181,7 @@ class Checkpointer(Saver):
     ) -> int | None:
         """Puts the newest valid checkpoint (or that of ``step``) into ``state``; returns its step.
 
-        None, with nothing changed, if there is none. All ranks get the same step. Everything is
+        Returns None, changing nothing, if there is none. All ranks get the same step. Everything is
         read, verified and compared with ``state`` before anything changes; if any rank refuses,
         none changes. A damaged checkpoint is put aside and the one before it taken.
 
@@ -192,13 +193,13 @@ class Checkpointer(Saver):
         The random number generators come last.
 
         ``strict``: every name in ``state`` must be in the checkpoint, and every key of a module
-        in both; else what is missing stays as it is. Tensors must be of the saved shape; only one
+        in both; else a missing one stays as it is. Tensors must be of the saved shape; only one
         that stands in ``state`` itself is replaced by a saved one of another shape, if not
         ``strict``. ``only``: restore just these names (the generators only if ``"rng"`` is among
-        them). ``strip``: parts of the names in modules that do not count, in what was saved and in
-        what is live: ``"_orig_mod."`` where one of them is compiled by ``torch.compile``.
+        them). ``strip``: parts of names in modules that are ignored, in the saved and in the live
+        names: ``"_orig_mod."`` where one of the modules is compiled by ``torch.compile``.
 
-        Raises PawlError (PAWL_EMISMATCH) listing what does not fit; PAWL_ENOTSUP for a file that
+        Raises PawlError (PAWL_EMISMATCH) listing all mismatches; PAWL_ENOTSUP for a file that
         needs ``trust=True``. Waits up to half an hour for the other ranks.
         """
         session = self._live()

@@ -1,15 +1,15 @@
 """Checkpoints to and from other formats: safetensors, torch.distributed.checkpoint, torch.save.
 
-These are `pawl ckpt export` and `pawl ckpt import`, run in processes of their own: what they write
+These are `pawl ckpt export` and `pawl ckpt import`, run in processes of their own: their output
 appears when all of it is whole and durable, and on any failure nothing is left. docs/ckpt.md says
 what each format can hold.
 
 ``root`` is a directory of checkpoints, ``tag`` the name of one or its step (None: the newest
-complete one), ``dest`` a directory, which may be there already if none of its files has to be
-replaced (``force=True`` replaces them). ``partition`` takes that one alone.
+complete one), ``dest`` a directory, which may exist if none of its files has to be replaced
+(``force=True`` replaces them). ``partition`` takes only the partition of that name.
 
 All raise PawlError: PAWL_ENOENT (nothing there), PAWL_ECORRUPT (damaged), PAWL_EBUSY (a job is
-using the root), PAWL_EINVAL, and PAWL_EIO for what else fails, with the reason.
+using the root), PAWL_EINVAL, and PAWL_EIO for all other failures, with the reason.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def to_safetensors(
 ) -> list[str]:
     """Writes ``<partition>.safetensors`` for each partition. Returns the names of the files.
 
-    What lies beside the tensors, and the nesting, stand in each file's metadata.
+    The values beside the tensors, and the nesting, stand in each file's metadata.
     """
     return _export("safetensors", root, dest, tag, partition, force)
 
@@ -53,7 +53,9 @@ def to_dcp(
     partition: str | None = None,
     force: bool = False,
 ) -> list[str]:
-    """Writes one DCP, with the partitions as its top keys. Returns the names of the files."""
+    """Writes one DCP checkpoint, with the partitions as its top keys. Returns the
+    names of the files.
+    """
     return _export("dcp", root, dest, tag, partition, force)
 
 
@@ -74,7 +76,7 @@ def from_safetensors(
 ) -> str:
     """Makes the checkpoint of ``step`` from a file, or all files of a directory. Returns its tag.
 
-    A file becomes the partition of its name; ``model-00001-of-00002.safetensors`` and its like
+    A file becomes the partition of its name; ``model-00001-of-00002.safetensors`` and the like
     become one. ``force`` replaces a checkpoint of that step.
     """
     return _import("safetensors", source, root, step, partition, force)
@@ -89,9 +91,9 @@ def from_dcp(
     trust: bool = False,
     force: bool = False,
 ) -> str:
-    """Makes the checkpoint of ``step`` from a DCP. Returns its tag.
+    """Makes the checkpoint of ``step`` from a DCP checkpoint. Returns its tag.
 
-    Its top keys become partitions; with ``partition`` all of it becomes that one. ``trust`` lets
+    The top keys become partitions; with ``partition`` the whole becomes that one. ``trust`` lets
     pickled objects in it run code.
     """
     return _import("dcp", source, root, step, partition, force, trust=trust)
@@ -109,8 +111,8 @@ def from_torch(
 ) -> str:
     """Makes the checkpoint of ``step`` from files of torch.save. Returns its tag.
 
-    As ``from_safetensors``; ``split``: the keys of a file's dict become partitions; ``trust`` lets
-    pickled objects run code.
+    Arguments as of ``from_safetensors``. ``split``: the keys of a file's dict become partitions;
+    ``trust`` lets pickled objects run code.
     """
     return _import("torch", source, root, step, partition, force, trust=trust, split=split)
 
@@ -152,7 +154,8 @@ def _run(words: list[str]) -> Any:
     program = find_program()
     if program is None:
         raise error("PAWL_ENOENT", "the pawl program is not there (PAWL_PROGRAM names it)")
-    home = str(Path(__file__).parent.parent)  # the interpreter must find this package
+    # Directory in which the interpreter finds this package.
+    home = str(Path(__file__).parent.parent)
     path = os.environ.get("PYTHONPATH")
     done = subprocess.run(
         [program, "ckpt", words[0], "--json", "--python", sys.executable, *words[1:]],

@@ -3,7 +3,7 @@
 ``dist.init_process_group("pawl")`` needs nothing of this module. See docs/distributed.md.
 """
 
-# No postponed annotations: DDP looks at those of a hook.
+# No postponed annotations: DDP inspects the annotations of a hook.
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -53,8 +53,8 @@ def hook(
         ddp.register_comm_hook(*pawl.distributed.hook())
 
     All ranks of ``group`` (default: all), and no others, call it: it makes a process group of the
-    backend "pawl" for them. Gradients are averaged. ``wire``: "bfloat16" or
-    "float16" halves the bytes of 32 bit gradients; sums are made in 32 bits and rounded once.
+    backend "pawl" for them. Gradients are averaged. ``wire``: "bfloat16" or "float16" halves the
+    bytes of 32 bit gradients; sums are made in 32 bits and rounded once.
 
     Raises PawlError for another ``wire``.
     """
@@ -96,14 +96,14 @@ def powersgd(
         ddp.register_comm_hook(state, hook)
 
     PowerSGD (Vogels et al. 2019, arXiv:1905.13727): of a gradient seen as an n x m matrix, ranks
-    reduce ``rank`` columns of n and of m elements. What those miss, each rank adds to its next
-    gradient. Sums are begun in one order at all ranks, however many buckets DDP has.
+    reduce ``rank`` columns of n and of m elements. Each rank adds the rest of its gradient to its
+    next one. Sums are begun in one order at all ranks, however many buckets DDP has.
 
-    ``model``: as it is or in DDP, on the devices that it is trained on. ``start_iter``: so many
-    backward passes first go uncompressed. A parameter is compressed if that makes it more than
+    ``model``: plain or in DDP, on the devices that it is trained on. ``start_iter``: number of
+    backward passes that first go uncompressed. A parameter is compressed if that makes it more than
     ``min_compression_rate`` times smaller; others, and vectors, go whole. ``warm_start``: a step
-    begins with the last one's result, instead of random numbers of ``seed``. ``group``: DDP's
-    (default: all ranks), of any backend. Arguments are the same at all ranks.
+    begins with the last one's result, instead of random numbers from ``seed``. ``group``: DDP's
+    (default: all ranks), of any backend. Arguments must be the same at all ranks.
 
     The state has state_dict and load_state_dict, for checkpoints, and ``compression_ratio``.
 
@@ -120,14 +120,15 @@ def powersgd(
 
 
 def join(door: str, timeout: timedelta = dist.default_pg_timeout) -> dist.ProcessGroup:
-    """Makes this process a rank of a running group: it waits until the ranks admit it.
+    """Makes this process a rank of a running group: waits until the ranks admit it.
 
         group = pawl.distributed.join(name)      # name: what group.door() returned at a rank
 
-    Instead of init_process_group: the group becomes torch's default one here. What the others are
-    at (the state, the step) they have to tell, by broadcast. ``timeout``: for being admitted, and
-    then of the group's operations.
+    Use it instead of init_process_group: the group becomes torch's default one here. The other
+    ranks have to send their progress (the state, the step) by broadcast. ``timeout``: for being
+    admitted, and then of the group's operations.
 
-    Raises PawlError if the door is closed or cannot be reached, or nobody is admitted in time.
+    Raises PawlError if the door is closed or cannot be reached, or if the ranks do
+    not admit it in time.
     """
     return _membership.join(door, timeout)

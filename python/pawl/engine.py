@@ -34,7 +34,7 @@ __all__ = ["AsIs", "Building", "Engine", "Found", "Raw", "Safetensors"]
 _ALONE: Final = 1  # as in include/pawl/ckpt.h
 _ADDS: Final = 2
 _STREAM: Final = 4
-_FOLDERS_MAX: Final = 8  # that a partition may lie in, one in the other
+_FOLDERS_MAX: Final = 8  # depth of the folders that a partition may lie in
 _TAGS_KEPT: Final = 1024  # newest saves by tag that are remembered, to be waited for or added to
 _TRAILING: Final = re.compile(r"(\d+)\D*$")
 
@@ -49,7 +49,8 @@ def step_of(tag: str) -> int | None:
 
 
 def beside(root: str | os.PathLike[str]) -> str:
-    """``.<name>.pawl`` beside root: for what is not finished, if nothing of it may lie in root.
+    """The directory ``.<name>.pawl`` beside root, for unfinished files if none of
+    them may lie in root.
 
     The `pawl` program looks there, too.
     """
@@ -72,8 +73,8 @@ class Engine(Saver):
     """A root of named tags.
 
     ``hidden``: a directory of root's file system for everything that is not a finished tag, so that
-    nothing lies in root before it is whole (see ``beside``); None: root itself. The other options
-    are those of Checkpointer, but ``keep=0`` keeps all tags, and ``persist_every=0`` makes each one
+    root holds only whole files (see ``beside``); None: root itself. The other options are those of
+    Checkpointer, except that ``keep=0`` keeps all tags, and ``persist_every=0`` makes each one
     durable.
 
     Raises PawlError as Checkpointer does. Its methods are for one thread at a time.
@@ -111,14 +112,18 @@ class Engine(Saver):
             named=True,
             on_exit=on_exit,
         )
-        self._tags: OrderedDict[str, list[_Part]] = OrderedDict()  # by this process, oldest first
+        # Saved by this process, oldest first.
+        self._tags: OrderedDict[str, list[_Part]] = OrderedDict()
         self._building: Building | None = None
         self._remedy = "call find() before save()"
 
     def tell_starts(self, remedy: str, root: str | None = None) -> None:
-        """For what is built on an Engine: what a process is told that saves without having looked
-        for a checkpoint. ``remedy``: how its users look for one; ``root``: where checkpoints lie,
-        as they know it."""
+        """Sets the advice for a process that saves without having looked for a
+        checkpoint, for integrations.
+
+        ``remedy``: how their users look for one; ``root``: the place of
+        checkpoints, as users know it.
+        """
         self._remedy = remedy
         self._saves_as = root or self.root
 
@@ -133,14 +138,15 @@ class Engine(Saver):
         """Saves all partitions of this rank at once, and returns in milliseconds.
 
         ``parts``: file's name -> Raw, Safetensors, or any object, which becomes a torch zip (of its
-        ``state_dict()``, if it has one and is not wrapped in AsIs). ``step``: orders tags;
-        default: the tag's last number, or as high as the newest tag. ``overlap``: parameters and
-        optimizer tensors are copied while the next forward and backward pass run; see
-        Checkpointer.save. A tag that was saved before since the ranks started is added to.
-        ``alone``: no other rank has a part in it.
+        ``state_dict()``, if it has one and is not wrapped in AsIs). ``step``: orders tags; default:
+        the tag's last number, else that of the newest tag. ``overlap``: parameters and optimizer
+        tensors are copied while the next forward and backward pass run; see Checkpointer.save. Adds
+        to a tag that was saved before since the ranks started. ``alone``: no other rank has a part
+        in the tag.
 
-        Raises PawlError (PAWL_EBUSY: another tag is being put together; PAWL_ENOTSUP naming what
-        cannot be saved), ValueError for bad names. What fails later is in the Save's ``error``.
+        Raises PawlError (PAWL_EBUSY: another tag is being put together; PAWL_ENOTSUP naming the
+        object that cannot be saved), ValueError for bad names. Later failures are in the Save's
+        ``error``.
         """
         if any(not part.names <= parts.keys() for part in self._tags.get(tag, ())):
             return self._add_to(tag, parts, step, alone)
@@ -170,10 +176,11 @@ class Engine(Saver):
     def begin(
         self, tag: str, step: int | None = None, alone: bool = False, stream: bool = False
     ) -> Building:
-        """Starts a tag that is put together partition by partition; as ``save`` otherwise.
+        """Starts a tag that is put together partition by partition; arguments
+        otherwise as of ``save``.
 
-        ``stream``: this rank writes its partitions to the store as they are added, and not by way
-        of memory: sooner durable, for those who wait for that anyway.
+        ``stream``: this rank writes its partitions to the store as they are added, not by way of
+        memory: durable sooner, for callers that wait for that anyway.
         """
         session = self._live()
         step = _check_tag(tag, step)
@@ -190,10 +197,11 @@ class Engine(Saver):
         return self._building
 
     def find(self, tag: str | None = None) -> Found | None:
-        """The newest complete tag, or this one, in memory or in the store; None if there is none.
+        """The newest complete tag, or the one named ``tag``, in memory or in the
+        store; None if there is none.
 
-        What this process has saved so far is found; a tag being put together is not. A tag that
-        turns out to be broken is as good as none.
+        It finds all that this process has saved so far, but no tag that is still being put
+        together. A tag that turns out to be broken counts as missing.
         """
         _start.looked(self._saves_as)
         try:
@@ -215,12 +223,14 @@ class Engine(Saver):
         return self._newest
 
     def reopen(self, tag: str) -> _core.Restore | None:
-        """The tag's bytes, to be closed by the caller soon: they may hold up saves."""
+        """The tag's bytes. The caller must close them soon: they may hold up saves."""
         _start.looked(self._saves_as)
         return self._live().find(tag, seconds("engine_find"))
 
     def flush(self, timeout: float | None = None, tag: str | None = None) -> bool:
-        """Makes the newest tag, or this one, durable; False if it took longer, or it failed."""
+        """Makes the newest tag, or the one named ``tag``, durable; False if it took
+        longer, or it failed.
+        """
         if tag is None:  # a failed one was never committed: the one before it is made durable
             durable = super().flush(timeout)
             return durable and (self._newest is None or self._newest.level != "failed")
@@ -234,13 +244,14 @@ class Engine(Saver):
         self._live().pin(tag, pinned)
 
     def remove(self, tag: str) -> None:
-        """Deletes a tag, in memory and in the store, once what is being written now is durable."""
+        """Deletes a tag, in memory and in the store, once the write under way is durable."""
         self._live().remove(tag)
         self._tags.pop(tag, None)
 
     def close(self, timeout: float | None = None) -> bool:
-        """As Checkpointer.close. In a process that ends because of an error, a tag that not all
-        ranks have finished is given up."""
+        """Closes as Checkpointer.close does. In a process that ends because of an error, a tag that
+        not all ranks have finished is given up.
+        """
         return super().close(timeout)
 
     def _remember(self, save: Save) -> Save:
@@ -258,7 +269,9 @@ class Engine(Saver):
         return (_ALONE if alone else 0) | (_ADDS if adds else 0)
 
     def _add_to(self, tag: str, parts: Mapping[str, Any], step: int | None, alone: bool) -> Save:
-        """Saves what makes a whole only with what was saved before: see Building.commit."""
+        """Saves partitions that are whole only together with those saved before:
+        see Building.commit.
+        """
         building = self.begin(tag, step, alone)
         try:
             for name, obj in parts.items():
@@ -277,7 +290,9 @@ class Engine(Saver):
             self._tags[tag] = [part for part in self._tags[tag] if not which(part)]
 
     def _lost(self, tag: str, names: set[str]) -> set[str]:
-        """What this process saved of a tag and is not there, nor among names."""
+        """Partitions that this process saved of a tag and that are neither there
+        nor among names.
+        """
         parts = self._tags.get(tag, ())
         failed = [part.names for part in parts if part.save.level == "failed"]
         return set().union(*failed) - names
@@ -309,15 +324,16 @@ class Building:
 
     def __init__(self, engine: Engine, save: Save, before: Save | None) -> None:
         self._engine = engine
-        self._before = before  # newest of the engine
+        self._before = before  # the engine's newest save before
         self.save = save
         self.tag = save.tag
-        self.names: list[str] = []  # added so far
-        self._names: set[str] = set()  # likewise, and the one that failed
+        self.names: list[str] = []  # names of partitions added so far
+        self._names: set[str] = set()  # names added so far, and the one that failed
         self.open = True  # neither committed nor dropped nor failed
 
     def add(self, name: str, obj: Any) -> None:
-        """Saves a partition; it is copied, or written, when this returns. As Engine.save.
+        """Saves a partition; it is copied, or written, when this returns. ``obj``
+        as for Engine.save.
 
         Raises PawlError: PAWL_EEXIST (there is one of this name), PAWL_ENOTSUP (it cannot be
         saved); on others the tag has failed.
@@ -335,9 +351,11 @@ class Building:
         self.save.stall_s += time.perf_counter() - began
 
     def commit(self) -> Save:
-        """This rank's part is whole. PawlError if the tag has failed; also if what this process
-        saved of it before has failed (its agent died, say), and is not among what was added now:
-        what was added would be taken for all of it.
+        """Says that this rank's part is whole; returns the Save.
+
+        Raises PawlError if the tag has failed; also if an earlier part that this process saved of
+        it has failed (its agent died, for example) and was not added again: the parts added now
+        would pass for the whole.
         """
         engine = self._engine
         self.open = False
@@ -353,7 +371,7 @@ class Building:
         return self.save
 
     def drop(self, why: str) -> None:
-        """The tag will not come: it fails on all ranks."""
+        """Gives the tag up: it fails on all ranks."""
         engine = self._engine
         self.open = False
         engine._building = None
@@ -366,17 +384,17 @@ class _Part(NamedTuple):
     """One save of a tag by this process; a tag may be made of several."""
 
     save: Save
-    names: set[str]  # of its partitions
+    names: set[str]  # names of its partitions
 
 
 class _Entry(NamedTuple):
-    index: int  # of the partition
+    index: int  # index of the partition
     raw: bool
     size: int  # bytes of the file
 
 
 class Source(Protocol):
-    """Where a tag was found, and is found again."""
+    """The store or memory in which a tag was found, and is found again."""
 
     root: str
 
@@ -384,7 +402,7 @@ class Source(Protocol):
 
 
 class Found:
-    """A complete tag. It holds nothing: each reading looks for it again, under the same name."""
+    """A complete tag. It holds no resource: each read looks for it again, under the same name."""
 
     def __init__(self, source: Source, found: _core.Restore) -> None:
         self._source = source
@@ -395,29 +413,29 @@ class Found:
 
     @property
     def names(self) -> list[str]:
-        """Names of its files."""
+        """Names of the tag's files."""
         return list(self._entries)
 
     @property
     def root(self) -> str:
-        """Where it lies."""
+        """The directory that the tag lies in."""
         return self._source.root
 
     @property
     def size(self) -> int:
-        """Bytes of its files."""
+        """Bytes of the tag's files."""
         return sum(entry.size for entry in self._entries.values())
 
     def is_raw(self, name: str) -> bool:
-        """Whether it is a file of bytes, for ``read``; KeyError if there is none."""
+        """Whether it is a file of bytes, for ``read``. Raises KeyError if there is none."""
         return self._entries[name].raw
 
     def load(self, name: str, map_location: MapLocation = None, trust: bool = True) -> Any:
-        """The object of a torch zip, verified; ``map_location`` as torch.load has it.
+        """The object of a torch zip, verified; ``map_location`` as for torch.load.
 
-        Raises FileNotFoundError if there is no such partition; OSError naming file and offset if
-        it is damaged (the tag is then put aside), or if the tag is gone meanwhile; PawlError
-        (PAWL_ENOTSUP) naming what would run code, unless ``trust``.
+        Raises FileNotFoundError if there is no such partition; OSError naming file and offset if it
+        is damaged (the tag is then put aside), or if the tag is gone meanwhile; PawlError
+        (PAWL_ENOTSUP) naming the object that would run code, unless ``trust``.
         """
         place = _get_restore_location(map_location)
         found, index = self._open(name, raw=False)
@@ -430,7 +448,7 @@ class Found:
             found.close()
 
     def read(self, name: str) -> bytes:
-        """The bytes of a raw file, verified. Errors as load."""
+        """The bytes of a raw file, verified. Errors as of load."""
         found, index = self._open(name, raw=True)
         try:
             found.read([index])
@@ -470,7 +488,7 @@ class Found:
         return found, now.index
 
     def _blame(self, found: _core.Restore, reason: PawlError) -> Exception:
-        """What to raise; what is damaged is put aside."""
+        """The exception to raise; puts a damaged tag aside."""
         if reason.name != "PAWL_ECORRUPT":
             return reason
         found.condemn(str(reason))
@@ -492,7 +510,7 @@ def _copies(index: int, storage: torch.UntypedStorage) -> Any:
 
 
 def _check_tag(tag: Any, step: int | None) -> int | None:
-    """The step of a tag. TypeError or ValueError for what cannot be one."""
+    """The step of a tag. Raises TypeError or ValueError for anything that cannot be a tag."""
     if not isinstance(tag, str):
         raise TypeError(f"a tag must be a str, not a {type(tag).__qualname__}")
     size = len(tag.encode(errors="surrogatepass"))

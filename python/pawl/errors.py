@@ -1,4 +1,4 @@
-"""How Python raises the library's error class, and the one that has a class of its own."""
+"""How Python raises the library's error class, and the one error that has a class of its own."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ ECHANGED: Final = _CODES["PAWL_ECHANGED"]
 
 
 class NotDurable(PawlError):
-    """A job leaves, and its newest save is not durable: ``name`` and ``code`` say what kept it.
+    """Raised when a job leaves and its newest save is not durable: ``name`` and
+    ``code`` are the reason.
 
-    Where nobody catches it the process ends with 74 (docs/exit-codes.md).
+    If it is not caught the process ends with 74 (docs/exit-codes.md).
     """
 
     @classmethod
     def of(cls, message: str, reason: PawlError) -> NotDurable:
-        """With the number of what has kept it from being durable."""
+        """A NotDurable with the name and code of the error that prevented durability."""
         raised = cls(message)
         raised.name, raised.code = reason.name, reason.code
         return raised

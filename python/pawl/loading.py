@@ -32,12 +32,13 @@ def load(
 ) -> Any:
     """Loads the newest complete checkpoint under ``root``, or that of ``step``, verified.
 
-    Returns a dict partition -> object, or the object of ``partition``. What each of several ranks
-    saved for itself is called ``"rng-rank0"``, ``"rng-rank1"``, ..., as its file is.
+    Returns a dict partition -> object, or the object of ``partition``. A partition that each of
+    several ranks saved for itself is called ``"rng-rank0"``, ``"rng-rank1"``, ..., as its file is.
     ``map_location`` is that of ``torch.load``; None: tensors go to the device they were on.
 
     Raises PawlError: PAWL_ENOENT (no such checkpoint or partition), PAWL_ECORRUPT naming file and
-    offset, PAWL_ENOTSUP naming what would run code from the file, which ``trust=True`` allows.
+    offset, PAWL_ENOTSUP naming the object that would run code from the file, which ``trust=True``
+    allows.
     """
     path = os.path.abspath(os.fspath(root))
     found = _core.open_root(path, step)

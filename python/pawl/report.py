@@ -1,10 +1,10 @@
 """``python -m pawl.report ROOT --out DIR``: a page and pictures of a job.
 
-From the two files that the agent keeps in the root (docs/format.md), it draws what saving cost and
-what it was worth: stalls, throughput, sizes and levels over time, the work that each failure cost,
-and the interval between saves that would have cost least; from the one that an elastic job keeps
-there, its batch, noise scale, goodput and ranks over time. ``pawl report`` is the same. With
-``--cluster`` it draws the history of a cluster: who was on which node.
+From the two files that the agent keeps in the root (docs/format.md), it draws the cost and the
+benefit of saving: stalls, throughput, sizes and levels over time, the work that each failure cost,
+and the interval between saves that would have cost least; from the file that an elastic job keeps
+there, its batch, noise scale, goodput and ranks over time. ``pawl report`` does the same. With
+``--cluster`` it draws the history of a cluster: the jobs on each node.
 
 The page is one file without outside resources; the pictures in it are SVG. Needs matplotlib.
 """
@@ -33,44 +33,46 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CONFIDENCE: Final = 0.95
-# What is believed of failures before any was seen, as Checkpointer.due() has it: one a day.
+# Failures assumed before any was seen, as in Checkpointer.due(): one a day.
 PRIOR_FAILURES: Final = 1.0
 PRIOR_S: Final = 86400.0
-CLUSTER_OUT: Final = Path("cluster-report")  # where a cluster's goes, if it is not said
+CLUSTER_OUT: Final = Path("cluster-report")  # default output folder of a cluster's report
 EXIT_NOTHING: Final = 3  # docs/exit-codes.md
-EXIT_DAMAGED: Final = 4  # likewise
+EXIT_DAMAGED: Final = 4  # docs/exit-codes.md
 
 
 @dataclass(frozen=True)
 class Interval:
-    """How often it was saved, and how often would have cost least. Seconds, and 1/s."""
+    """The measured interval between saves, and the one that would have cost
+    least. Seconds, and 1/s.
+    """
 
-    cost: float  # of a save, as training sees it: the mean stall
+    cost: float  # cost of a save to training: the mean stall
     restart: float  # from a failure to the next start, mean
     failures: int
-    run_s: float  # in which they came
-    rate: float  # of failures: measured; or, if there was none, what is believed then
-    rate_low: float  # bounds of it, at CONFIDENCE
+    run_s: float  # running time in which the failures came
+    rate: float  # rate of failures: measured; or, if there was none, the one then assumed
+    rate_low: float  # bounds of rate, at CONFIDENCE
     rate_high: float
-    young: float  # best interval to first order
-    daly: float  # to higher order
-    daly_low: float  # at rate_high
-    daly_high: float  # at rate_low; inf if that is 0
+    young: float  # best interval, to first order (Young)
+    daly: float  # best interval, to higher order (Daly)
+    daly_low: float  # daly at rate_high
+    daly_high: float  # daly at rate_low; inf if that is 0
     measured: float  # mean work between two usable saves
     overhead: float  # time lost per time of work, measured
-    predicted: float  # the same, as expected at the measured interval
-    least: float  # as expected at ``daly``
+    predicted: float  # expected overhead at the measured interval
+    least: float  # expected overhead at ``daly``
 
 
 def find_interval(history: History, failures: Sequence[Failure]) -> Interval | None:
-    """The arithmetic over what was measured; None if there is too little to say anything.
+    """Computes the interval from the history; None if there is too little data.
 
-    Young 1974 (``interval_young``) and Daly 2006, equation 37 (``interval_daly``), with the cost of
-    a save as training sees it and the failures a second of running; expected cost: Daly's equation
-    20 (``interval_overhead``); bounds of the rate: Garwood 1936 (``rate_bounds``). The papers are
-    named in full in ``include/pawl/adapt.h``.
+    Young 1974 (``interval_young``) and Daly 2006, equation 37 (``interval_daly``), with the mean
+    stall as the cost of a save and the failures a second of running; expected cost: Daly's equation
+    20 (``interval_overhead``); bounds of the rate: Garwood 1936 (``rate_bounds``).
+    ``include/pawl/adapt.h`` names the papers in full.
 
-    Without a failure the rate is the mean of what is believed then, (1 + 0) / (1 day + time run).
+    Without a failure the rate is the mean of the one then assumed, (1 + 0) / (1 day + time run).
     """
     usable = [row for row in history.rows if row.usable and row.stall]
     run_s = history.run_s
@@ -109,7 +111,7 @@ def find_interval(history: History, failures: Sequence[Failure]) -> Interval | N
 def summarise(
     history: History, failures: Sequence[Failure], best: Interval | None
 ) -> list[tuple[str, str]]:
-    """Name and value of what is said at the top."""
+    """Name and value of each line of the summary."""
     rows = history.rows
     count = {level: sum(row.level == level for row in rows) for level in _LEVELS}
     stalls = sorted(row.stall for row in rows if row.stall)
@@ -145,7 +147,7 @@ def summarise(
 
 # ---- pictures ----
 
-# Okabe and Ito's colours, told apart by all eyes; each level has a shape of its own besides.
+# Okabe and Ito's colours, which colour-blind readers can tell apart; each level has a shape, too.
 _LEVELS: Final = {
     "durable": ("#0072B2", "o", "durable"),
     "committed": ("#E69F00", "s", "committed in memory, then superseded"),
@@ -153,11 +155,11 @@ _LEVELS: Final = {
 }
 _FAILURE: Final = "#A3005C"
 _CURVE, _BAND, _POINT = "#0072B2", "#56B4E9", "#D55E00"
-_MANY: Final = 3000  # points that are drawn as pixels in the SVG, too
+_MANY: Final = 3000  # more points than this are drawn as pixels, in the SVG as well
 
 
 def _scatter(axes: Any, history: History, value: str, scale: float) -> None:
-    """A mark for each save of which the value is known."""
+    """Draws a mark for each save of which the value is known."""
     for level, (color, marker, _) in _LEVELS.items():
         known = [row for row in history.rows if row.level == level and getattr(row, value)]
         axes.scatter(
@@ -173,7 +175,7 @@ def _scatter(axes: Any, history: History, value: str, scale: float) -> None:
 
 
 def _mark_runs(axes: Any, history: History) -> None:
-    """Failures as dashed lines; times in which nothing ran as grey."""
+    """Draws failures as dashed lines, and times without a run as grey areas."""
     for run, after in zip(history.runs, [*history.runs[1:], None], strict=True):
         if run.how in ("failed", "lost"):
             axes.axvline(_drawing.dates([run.ended])[0], color=_FAILURE, lw=1.2, ls="--", zorder=1)
@@ -184,7 +186,7 @@ def _mark_runs(axes: Any, history: History) -> None:
 
 
 def _log_if_wide(axes: Any, values: Sequence[float]) -> None:
-    """A logarithmic axis where a linear one would press most of the marks flat."""
+    """Makes an axis logarithmic where a linear one would press most of the marks flat."""
     if values and max(values) > 20 * statistics.median(values):
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -264,7 +266,7 @@ def draw_interval(best: Interval) -> Figure:
     axes.fill_between(
         intervals,
         _curve(best, max(best.rate_low, best.rate * 1e-6), intervals),
-        # it is exponential: of a short run its end is no number that a picture can be laid out by
+        # grows exponentially: with a short run its last values would ruin the layout
         [min(cost, 10 * top) for cost in _curve(best, best.rate_high, intervals)],
         color=_BAND,
         alpha=0.25,
@@ -354,7 +356,7 @@ def _interval_text(best: Interval) -> str:
 
 
 def _checkpoints(history: History, out: Path) -> tuple[list[tuple[str, str]], list[str]]:
-    """Draws what saving cost: the summary, and parts of the page."""
+    """Draws the cost of saving; returns the summary, and parts of the page."""
     plots = _drawing.plots()
     failures = history.failures()
     best = find_interval(history, failures)
@@ -380,7 +382,7 @@ def _checkpoints(history: History, out: Path) -> tuple[list[tuple[str, str]], li
 
 
 def _read(root: Path) -> tuple[History, Told | None]:
-    """FileNotFoundError if there is nothing of either."""
+    """The history, and the training if any. Raises FileNotFoundError if there is neither."""
     told = _training_report.read(root)
     try:
         history = _history.read(root)
@@ -396,8 +398,8 @@ def _read(root: Path) -> tuple[History, Told | None]:
 def write_report(root: Path, out: Path, beside: Sequence[Path] = ()) -> list[tuple[str, str]]:
     """Writes ``report.html`` and its pictures to ``out``; returns the summary.
 
-    ``beside``: other runs of elastic training, drawn beside that of ``root``. FileNotFoundError if
-    there is nothing to tell of one of them.
+    ``beside``: other runs of elastic training, drawn beside that of ``root``. Raises
+    FileNotFoundError if one of them has no history.
     """
     history, told = _read(root)
     runs = [(root, told), *((place, _training_report.read(place)) for place in beside)]
@@ -447,9 +449,9 @@ def _since(text: str) -> float:
 
 
 def _report_cluster(options: argparse.Namespace) -> list[tuple[str, str]]:
-    """Prints JSON if that is wanted; draws, unless only that is. Returns what else is to be said.
+    """Prints JSON if requested; draws, unless only JSON is requested. Returns the lines to print.
 
-    Errors as of reading; one in a scheduler's directory says what can be done about it.
+    Errors as of reading; the error of a damaged file in a scheduler's directory contains a remedy.
     """
     places = [options.root, *options.beside]
     try:
@@ -500,7 +502,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command. Returns an exit code (docs/exit-codes.md)."""
+    """Runs the command. Returns an exit code (docs/exit-codes.md)."""
     parser = _parser()
     options = parser.parse_args(argv)
     if options.out is None and not options.cluster:

@@ -1,9 +1,9 @@
-"""What test_acceptance.py runs: acceptance_job.py WHAT ROOT ARGS...
+"""The jobs of test_acceptance.py. Usage: acceptance_job.py WHAT ROOT ARGS...
 
-The processes that save, and are killed, are forked from this one, which has imported torch but not
+The processes that save and are killed are forked from this one, which has imported torch but not
 Pawl: importing torch takes longer than all else together, and a fault that the environment asks for
-is armed when Pawl is loaded. What they save tells its tag, its file's name and which commit of the
-tag it belongs to.
+is armed when Pawl is loaded. The content of a saved file follows from its tag, its name and the
+commit of the tag that it belongs to.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import waits
 torch.set_num_threads(1)
 
 LIMIT_S = program.LIMIT_S
-CRASHES = {  # fault point -> after how many passings, at most, the process that passes it crashes
+CRASHES = {  # fault point -> number of passes, at most, before the process crashes there
     "agent.crash.": 12,
     "aio.submit": 60,
     "proto.receive": 60,
@@ -43,13 +43,13 @@ CRASHES = {  # fault point -> after how many passings, at most, the process that
     "store.write": 40,
 }
 HUGE_PAGE = 2 << 20  # bytes that come or go with one allocation
-CRASHED = 99  # exit status of such a crash
-LATE = 98  # … and of who waited in vain
+CRASHED = 99  # exit status of a process that crashes at a fault point
+LATE = 98  # exit status of a process that waited in vain
 WAYS = ("worker", "agent", "both", "crash", "crash")
 
 
 class Known(NamedTuple):
-    """A tag by its number, and how many of its commits are known to be there."""
+    """A tag, by its step, and the number of its commits that are known to be there."""
 
     step: int = 0
     commits: int = 0
@@ -59,7 +59,8 @@ class Known(NamedTuple):
 
 
 def plan(step: int) -> list[list[str]]:
-    """Files of each commit of a tag; one that comes again is replaced."""
+    """Returns the files of each commit of a tag; a later commit replaces a file of an
+    earlier one."""
     return [[["a", "b"]], [["a", "b", "c"]], [["a", "b"], ["b", "c"]]][step % 3]
 
 
@@ -74,7 +75,8 @@ def same(a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor]) -> bool:
 
 
 def commits_of(found: Any) -> int:
-    """Which commits of its plan a checkpoint holds, each whole, and nothing else; else an error."""
+    """Returns how many commits of its plan a checkpoint holds. Fails unless it holds just these,
+    each file whole."""
     step = int(found.tag.removeprefix("global_step"))
     files: dict[str, dict[str, torch.Tensor]] = {}
     for name in ("a", "b", "c"):
@@ -94,7 +96,7 @@ def commits_of(found: Any) -> int:
 
 
 class ByEngine:
-    """Pawl's own calls. Older tags are deleted."""
+    """Saves through Pawl's own calls; the agent deletes older tags."""
 
     def __init__(self, root: Path) -> None:
         from pawl.engine import Engine, PawlError
@@ -126,7 +128,7 @@ class ByEngine:
 
 
 class ByNebula:
-    """Nebula's module. Nothing is deleted."""
+    """Saves through Nebula's module; nothing is deleted."""
 
     def __init__(self, root: Path) -> None:
         self.nm = importlib.import_module("nebulaml")
@@ -157,14 +159,14 @@ class ByNebula:
 
 
 def write(root: Path, told: Path, by: type[ByEngine] | type[ByNebula], seed: int) -> None:
-    """Saves tag after tag until it is killed. What is surely there goes to told."""
+    """Saves tag after tag until it is killed. Appends to the file `told` what is surely saved."""
     chance = random.Random(seed)
     try:
         way = by(root)
         newest = way.find()
     except Exception as reason:
         assert "PAWL_FAULT" in os.environ and "agent" in str(reason), reason
-        os._exit(CRASHED)  # the agent did, each time
+        os._exit(CRASHED)  # the agent crashed at each try
     step = int(newest.tag.removeprefix("global_step")) if newest else 0
     with told.open("a", buffering=1) as file:
         print("begun", file=file)
@@ -179,7 +181,8 @@ def write(root: Path, told: Path, by: type[ByEngine] | type[ByNebula], seed: int
 
 
 def check(root: Path, told: Path, by: type[ByEngine] | type[ByNebula], least: Known) -> None:
-    """The newest checkpoint is whole and not older than least, and so are all that are listed."""
+    """Checks that the newest checkpoint is whole and not older than least, and that all listed ones
+    are whole."""
     way = by(root)
     found = way.find()
     assert found is not None or least == Known(), f"nothing is there, but {least} was"
@@ -189,7 +192,7 @@ def check(root: Path, told: Path, by: type[ByEngine] | type[ByNebula], least: Kn
             assert known >= least, f"{known} is there, but {least} was"
             assert way.flush(), "what was found does not become durable"
             print("durable", *known, file=file)
-    # one that goes may look so for a moment
+    # A tag that is being deleted may look broken for a moment.
     program.wait_until(lambda: not way.broken(), f"nothing is broken, {way.broken()}")
     for tag in way.tags():
         try:
@@ -197,13 +200,14 @@ def check(root: Path, told: Path, by: type[ByEngine] | type[ByNebula], least: Kn
             assert listed is not None, f"{tag} is listed, but cannot be found"
             commits_of(listed)
         except (AssertionError, OSError):
-            # else it was one too many, and went meanwhile; who is damaged is put aside
+            # A tag that was deleted meanwhile is no error; a damaged one is put aside.
             if tag in way.tags() or any((root / ".bad").glob(f"{tag}.*")):
                 raise
 
 
 def fork(run: Callable[[], None], **env: str) -> int:
-    """A process that runs it and exits with 0, or prints why not, with LATE for Late; its pid."""
+    """Forks a process that calls run and exits with 0, or prints the error and exits with 1 (LATE
+    for program.Late). Returns its process id."""
     pid = os.fork()
     if pid == 0:
         os.environ.update(env)
@@ -212,7 +216,7 @@ def fork(run: Callable[[], None], **env: str) -> int:
         except BaseException as reason:
             traceback.print_exc()
             os._exit(LATE if isinstance(reason, program.Late) else 1)
-        os._exit(0)  # not by this process's own ways out
+        os._exit(0)  # skips this process's own exit handlers
     return pid
 
 
@@ -224,7 +228,7 @@ def agent_pid(root: Path) -> int | None:
 
 
 def kill_agent(root: Path) -> None:
-    """Until it is gone. It is no child of ours."""
+    """Kills the agent of root, and waits until it is gone; it is no child of this process."""
     pid = agent_pid(root)
     if pid is None:
         return
@@ -234,8 +238,9 @@ def kill_agent(root: Path) -> None:
 
 
 def kill_children() -> None:
-    """All agents, since this process is a subreaper and who started them has ended: one that was
-    just started does not hold the root yet, so that kill_agent does not find it."""
+    """Kills all agents. They are children of this process, a subreaper, since the processes that
+    started them have ended. kill_agent does not find an agent that was just started: it does not
+    hold the root yet."""
     for pid in leftovers.list_children(os.getpid()):
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -268,14 +273,14 @@ def kills(root: Path, count: str, seed: str) -> None:
         if what == "crash":
             point = chance.choice(sorted(CRASHES))
             env["PAWL_FAULT"] = f"{point}:{chance.randint(1, CRASHES[point])}:-1"
-            kill_agent(root)  # the next one hears of it
+            kill_agent(root)  # only a new agent reads PAWL_FAULT
         line = f"{number}: {what} {writer.__name__} {reader.__name__} {env.get('PAWL_FAULT', '')}"
         print(line, flush=True)
         seen = told.stat().st_size
         own = chance.randrange(1 << 30)
         pid = fork(lambda: write(root, told, writer, own), **env)  # noqa: B023  called at once
         try:
-            # agent after agent may crash, so that nothing ever begins
+            # Agent after agent may crash, so that saving never begins.
             late, limit_s = ((program.Late,), 5) if what == "crash" else ((), 60)
             begun = lambda: "begun" in told.read_text()[seen:] or ended(pid)  # noqa: B023, E731
             with contextlib.suppress(*late):
@@ -290,7 +295,7 @@ def kills(root: Path, count: str, seed: str) -> None:
         status = os.waitpid(pid, 0)[1]
         assert not os.WIFEXITED(status) or os.WEXITSTATUS(status) == CRASHED, f"the writer, {line}"
         if what == "crash":
-            kill_children()  # they would crash later
+            kill_children()  # agents that are left would crash later
         durable = max([durable, *told_since(told, "durable", seen)])
         kept = told_since(told, "committed", seen) if what == "worker" else []
         least = max([durable, *kept])
@@ -309,7 +314,7 @@ def kills(root: Path, count: str, seed: str) -> None:
 
 
 class Used(NamedTuple):
-    """By worker and agent together."""
+    """Resources that worker and agent use together."""
 
     memory: int  # bytes
     fds: int
@@ -327,13 +332,14 @@ class Used(NamedTuple):
             for task in Path(f"/proc/{pid}/task").iterdir():
                 with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                     name = (task / "comm").read_text()
-                    threads += not name.startswith("iou-")  # io_uring's come and go
+                    threads += not name.startswith("iou-")  # threads of io_uring come and go
         return cls(memory, fds, threads)
 
     @classmethod
     def at_rest(cls, pids: list[int], like: Used | None) -> Used:
-        """The least of some looks: after a flush the agent may still delete what is let go. like:
-        the most that was at rest before; more is waited for."""
+        """Returns the least of several looks: after a flush the agent may still delete what it let
+        go. Waits, for a while, until no more is used than like, the most that was used at rest
+        before."""
         looks: list[Used] = []
 
         def least() -> Used:
@@ -344,13 +350,13 @@ class Used(NamedTuple):
             more = like and any(a > b for a, b in zip(least()[1:], like[1:], strict=True))
             return len(looks) >= 5 and not more
 
-        with contextlib.suppress(program.Late):  # then it is the caller who says what is too much
+        with contextlib.suppress(program.Late):  # The caller judges whether too much is in use.
             program.wait_until(rests, "rest", 20)
         return least()
 
 
 def drift(root: Path, count: str) -> None:
-    """What is used in the second half is what was used in the first."""
+    """Checks that the second half of the saves uses no more than the first half did."""
     from pawl.engine import Engine
 
     halves: list[list[Used]] = [[], []]

@@ -1,7 +1,7 @@
-"""What test_acceptance.py runs on several ranks: acceptance_ranks.py WHAT ROOT ARGS...
+"""The jobs of several ranks of test_acceptance.py. Usage: acceptance_ranks.py WHAT ROOT ARGS...
 
-Ranks are forked from this process, as in acceptance_job.py, and use Nebula's module. Some speak as
-the engines of old DeepSpeed releases do, call by call.
+Ranks are forked from this process, as in acceptance_job.py, and use Nebula's module. Some call it
+as the engines of old DeepSpeed releases do, call by call.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Run = Callable[["Rank"], None]
 
 
 class Rank:
-    """One of those forked: Nebula's module, and places where all of them meet."""
+    """A forked rank: Nebula's module, and places where all ranks meet."""
 
     def __init__(self, root: Path, number: int, world: int, meeting: Path) -> None:
         self.root, self.number, self.world = root, number, world
@@ -48,7 +48,8 @@ class Rank:
 
 
 def run(root: Path, world: int, what: Run) -> list[int]:
-    """What each rank ended with, as os.waitpid has it."""
+    """Runs a job of `world` forked ranks. Returns each rank's exit status, as os.waitpid
+    gives it."""
     meeting = Path(f"{root}-meeting{time.monotonic_ns()}")
     meeting.mkdir(parents=True)
     pids = []
@@ -76,7 +77,8 @@ def is_content(got: Any, step: int, name: str) -> bool:
 
 
 class OldEngine:
-    """NebulaCheckpointEngine as of DeepSpeed 0.7.3 to 0.16: one Checkpoint for all of a tag."""
+    """Works like NebulaCheckpointEngine of DeepSpeed 0.7.3 to 0.16: one Checkpoint for all of a
+    tag."""
 
     def __init__(self, nm: Any, root: Path, interval_s: float) -> None:
         self.nm, self.path = nm, str(root)
@@ -90,7 +92,7 @@ class OldEngine:
         self.checkpoint = self.nm.Checkpoint(tag, -2)
 
     def save(self, state: Any, path: Path) -> None:
-        torch.save("", path)  # a dummy, to be listed when loading
+        torch.save("", path)  # a dummy file, so that loading lists it
         self.checkpoint.save(path.name, state)
 
     def commit(self, tag: str) -> Any:
@@ -105,13 +107,13 @@ class OldEngine:
         if found is None or found.tag == "":
             found = self.nm.get_latest_checkpoint(persist_path=self.path)
             if found is None or found.tag == "":
-                self.nm.get_latest_checkpoint()  # which is logged
+                self.nm.get_latest_checkpoint()  # logs the newest checkpoint
                 return None
         return found.load(path.name, map_location=map_location)
 
 
 class CloningEngine(OldEngine):
-    """Some releases clone all tensors first."""
+    """Clones all tensors before it saves, as some releases do."""
 
     def save(self, state: Any, path: Path) -> None:
         cloned = {k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in state.items()}
@@ -119,7 +121,7 @@ class CloningEngine(OldEngine):
 
 
 class OldestEngine(OldEngine):
-    """Before that: a Checkpoint for each file, and another one to commit."""
+    """Uses one Checkpoint for each file, and another one to commit, as the oldest releases do."""
 
     def create(self, tag: str) -> None:
         pass
@@ -135,9 +137,10 @@ class OldestEngine(OldEngine):
 
 
 def engine_of_release(nm: Any, root: Path, interval_s: float) -> Any:
-    """The class itself, out of the package of DeepSpeed 0.7.3, which runs on no torch of today.
+    """Returns the class itself, out of the package of DeepSpeed 0.7.3, which runs on no torch of
+    today.
 
-    It is all of that package that is run: the modules that it lies in are empty here.
+    No other code of that package runs: the modules that surround the class are empty here.
     """
     (folder,) = os.environ["PYTHONPATH"].split(os.pathsep)[:1]
     for name in ("deepspeed", "deepspeed.runtime", "deepspeed.runtime.checkpoint_engine"):
@@ -167,7 +170,7 @@ ENGINES = {
 
 
 def save_checkpoint(rank: Rank, engine: Any, folder: Path, step: int) -> None:
-    """DeepSpeedEngine.save_checkpoint."""
+    """Saves as DeepSpeedEngine.save_checkpoint does."""
     tag = f"global_step{step}"
     if rank.number == 0:
         (folder / tag).mkdir(parents=True)
@@ -185,7 +188,7 @@ def save_checkpoint(rank: Rank, engine: Any, folder: Path, step: int) -> None:
 
 
 def save_16bit_model(rank: Rank, engine: Any, folder: Path, step: int) -> None:
-    """DeepSpeedEngine.save_16bit_model: the same tag, opened again."""
+    """Saves as DeepSpeedEngine.save_16bit_model does: it opens the same tag again."""
     tag = f"global_step{step}"
     engine.create(tag)
     if rank.number == 0:
@@ -195,7 +198,8 @@ def save_16bit_model(rank: Rank, engine: Any, folder: Path, step: int) -> None:
 
 
 def load_checkpoint(engine: Any, folder: Path) -> dict[str, Any]:
-    """DeepSpeedEngine.load_checkpoint: each file by itself, of the tag that `latest` names."""
+    """Loads as DeepSpeedEngine.load_checkpoint does: each file by itself, of the tag that `latest`
+    names."""
     tag = (folder / "latest").read_text()
     return {
         path.name: engine.load(path, map_location=lambda storage, where: storage)
@@ -209,7 +213,7 @@ def deepspeed(root: Path, form: str) -> None:
 
     def first(rank: Rank) -> None:
         engine = make(rank.nm, root, 0)
-        assert engine.load(folder / "global_step1" / MODEL) is None  # nothing is there
+        assert engine.load(folder / "global_step1" / MODEL) is None  # no checkpoint is there
         for step in (1, 2):
             save_checkpoint(rank, engine, folder, step)
         save_16bit_model(rank, engine, folder, 2)
@@ -224,14 +228,14 @@ def deepspeed(root: Path, form: str) -> None:
         assert (root / f"global_step{step}" / "complete.txt").read_text() == "OK"
 
     def second(rank: Rank) -> None:
-        """Killed after `latest` was written, before anything was made durable."""
+        """Kills all ranks after `latest` was written, before anything is durable."""
         engine = make(rank.nm, root, 3600)
         loaded = load_checkpoint(engine, folder)
         assert sorted(loaded) == sorted(names)
         assert all(is_content(got, 2, name) for name, got in loaded.items())
         save_checkpoint(rank, engine, folder, 3)
         if rank.number == 0:
-            kill_agent(root)  # as when the machine dies
+            kill_agent(root)  # as if the machine died
         rank.meet("killed")
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -251,7 +255,8 @@ def deepspeed(root: Path, form: str) -> None:
 
 
 def save(rank: Rank, step: int, die: str = "") -> bool:
-    """Rank 1 commits without a partition. die: where rank 2 is killed."""
+    """Saves a step; rank 1 commits without a partition. die: the point at which rank 2 is
+    killed."""
     if rank.number == DEAD and die == "before":
         os.kill(os.getpid(), signal.SIGKILL)
     checkpoint = rank.nm.Checkpoint(f"global_step{step}", -2)
@@ -267,7 +272,7 @@ NAMES = [f"{part}-{rank}" for part in range(2) for rank in (0, 2, 3)]
 
 
 def newest_is(rank: Rank, step: int) -> None:
-    """For every file."""
+    """Checks that the newest checkpoint is the one of this step, in every file."""
     for name in NAMES:
         found = rank.nm.get_latest_checkpoint()
         assert found is not None and found.tag == f"global_step{step}", found
@@ -275,7 +280,7 @@ def newest_is(rank: Rank, step: int) -> None:
 
 
 def dead(root: Path, die: str) -> None:
-    """Rank 2 of 4 is killed; then all are started anew, and then 1, 2 and 8."""
+    """Kills rank 2 of 4; then starts all ranks anew, and then jobs of 1, 2 and 8 ranks."""
 
     def first(rank: Rank) -> None:
         rank.nm.init(str(root), persistent_time_interval=0)
@@ -325,13 +330,13 @@ def dead(root: Path, die: str) -> None:
 
 # ---- memory ----
 
-CAP = 200_000_000  # NEBULA_MEMORY_BUFFER_SIZE; 25 MB of it are a rank's
-PART = 25_000_000  # bytes of a partition, of which a rank has four
-ROOM = 16 << 20  # for all else
+CAP = 200_000_000  # NEBULA_MEMORY_BUFFER_SIZE; a rank's share is 25 MB
+PART = 25_000_000  # bytes of a partition; a rank has four
+ROOM = 16 << 20  # bytes for everything else
 
 
 def status_of(pid: int | str, field: str) -> int:
-    """Bytes."""
+    """Returns a field of a process's status, in bytes."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) << 10
@@ -339,10 +344,10 @@ def status_of(pid: int | str, field: str) -> int:
 
 
 def memfds(pid: int) -> int:
-    """Bytes that lie in them."""
+    """Returns the size of a process's memory files, in bytes."""
     held = 0
     for fd in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+        with contextlib.suppress(FileNotFoundError):  # the descriptor was closed meanwhile
             if os.readlink(fd).startswith("/memfd:"):
                 held += os.stat(fd).st_blocks * 512
     return held

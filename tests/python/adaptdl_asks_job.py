@@ -1,6 +1,6 @@
-"""A replica that asks where the others are, again and again, as AdaptDL's own package does once.
+"""A replica that asks again and again where the others are; AdaptDL's own package asks once.
 
-Appends what it hears, in JSON, to the file PAWL_TEST_DIR/asked.
+Appends each answer, as JSON, to the file PAWL_TEST_DIR/asked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WHERE = f"{env['ADAPTDL_SUPERVISOR_URL']}/%s/{env['ADAPTDL_JOB_ID']}"
 
 
 def ask(request: str | urllib.request.Request) -> tuple[int, Any]:
-    """The code; 0: nobody answers. And what is said."""
+    """Asks a URL. Returns the HTTP status (0: nobody answers) and the answer's text."""
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, json.loads(answer.read() or "null")
@@ -50,7 +50,7 @@ def say(code: int, addresses: Any, before: int = 0) -> None:
         file.write(json.dumps(row) + "\n")
 
 
-# The first answer comes once all replicas run; of the start before there is none any more.
+# The first answer comes once all replicas run; an answer of the start before is no longer given.
 first = discover(GROUP, 60)
 say(*first, before=discover(GROUP - 1, 0)[0] if GROUP > 0 else 0)
 if len(sys.argv) > 1:

@@ -1,4 +1,5 @@
-"""A replica that AdaptDL's own package lets meet the others, and that tells the scheduler hints."""
+"""A replica that meets the others through AdaptDL's own package, and sends hints to the
+scheduler."""
 
 from __future__ import annotations
 

@@ -6,13 +6,13 @@ outside of this repository:
     git clone https://github.com/petuum/adaptdl FOLDER
     python tests/python/adaptdl_own.py FOLDER
 
-OPTIONs are pytest's, such as `-k sampler`. Prints of each test how often it passed and failed, and
-why, where that is known. Exit codes: 0; 1 if a test fails that is not in KNOWN; 2 if there is
+OPTIONs are pytest's, such as `-k sampler`. For each test, prints how often it passed and failed,
+and why, where that is known. Exit codes: 0; 1 if a test fails that is not in KNOWN; 2 if there is
 nothing to run.
 
-The tests are copied away from AdaptDL's package, so that `import adaptdl` is ours. They stay as
-they are; what they need besides stands in for packages: portpicker, torchtext (`stand_in`) and
-their own adaptdl.conftest, whose replicas are forks. All take four minutes.
+The tests are copied away from AdaptDL's package, so that `import adaptdl` is ours. The tests are
+not changed; stand-ins replace what they need besides: portpicker, torchtext (`stand_in`) and their
+own adaptdl.conftest, whose replicas are forks. The whole run takes four minutes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ import pytest
 
 import program
 
-HANGS_S = 300  # a test that takes longer has failed: a replica that dies may leave it waiting
+HANGS_S = 300  # a test that takes longer has failed: if a replica dies, it may wait for ever
 PRIVATE = "calls private functions of AdaptDL's (adaptdl.torch._metrics)"
 FEWER = (
     "calls private functions of AdaptDL's (_predict_accum_time, _obj_fn), and fits places with "
@@ -63,7 +63,7 @@ def no_tokenizer(name: str) -> None:
 
 
 def stand_in(name: str, **contents: object) -> None:
-    """A module of that name, in place of a package."""
+    """Makes a module of that name, in place of a package."""
     module = ModuleType(name)
     vars(module).update(contents)
     sys.modules[name] = module
@@ -73,7 +73,8 @@ def stand_in(name: str, **contents: object) -> None:
 
 
 def prepare(conftest: Path) -> None:
-    """`adaptdl` is ours, but for adaptdl.conftest; nothing says that this is a rank."""
+    """Makes `adaptdl` ours, but for adaptdl.conftest, and removes the variables that make this
+    process a rank."""
     env = program.clean_env(PAWL_COMPAT="adaptdl=pawl")
     os.environ.clear()
     os.environ.update({k: v for k, v in env.items() if not k.startswith("ADAPTDL_")})
@@ -81,7 +82,7 @@ def prepare(conftest: Path) -> None:
 
     if not adaptdl.__name__.startswith("pawl."):
         raise ImportError(f"adaptdl is {adaptdl.__file__}, not Pawl's")
-    multiprocessing.set_start_method("fork")  # replicas are closures, which no pickle takes
+    multiprocessing.set_start_method("fork")  # replicas are closures, which cannot be pickled
     stand_in("portpicker", pick_unused_port=free_port)
     stand_in("torchtext")
     stand_in("torchtext.data")
@@ -101,7 +102,7 @@ def give_up(number: int, frame: FrameType | None) -> None:
 
 
 class Outcomes:
-    """A plugin of pytest: counts how tests ended, by name, whatever their parameters."""
+    """A plugin of pytest that counts how tests ended, by name, whatever their parameters."""
 
     def __init__(self) -> None:
         self.passed: collections.Counter[str] = collections.Counter()

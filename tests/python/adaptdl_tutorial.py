@@ -1,4 +1,5 @@
-"""A script in the order of AdaptDL's tutorial: loaders come first, the group of ranks later.
+"""A script in the order of AdaptDL's tutorial: it makes loaders first, and the group of ranks
+later.
 
 Nothing in it knows of Pawl. Prints "> EPOCH N loss correct" from each replica.
 """

@@ -1,6 +1,6 @@
-"""Runs examples/bert_qa for the tests: starts it, waits for what it says, kills all of it.
+"""Runs examples/bert_qa for the tests: starts it, waits for lines of its output, kills all of it.
 
-`bert_job.py STEP ARG...` is the example, which comes to that step and stands still.
+`bert_job.py STEP ARG...` runs the example up to that step, and stops there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import nursery
 import program
 
 EXAMPLE = Path(__file__).parents[2] / "examples/bert_qa"
-LIMIT_S = 240.0  # of any wait
+LIMIT_S = 240.0  # the limit of any wait
 
 ENV = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 # The guide's command line, word for word but for --output_dir and --run_name.
@@ -31,7 +31,7 @@ GUIDE = shlex.split("""
 --per_device_train_batch_size 12 --learning_rate 3e-5 --num_train_epochs 50 --max_seq_length 384
 --doc_stride 128 --report_to wandb --save_total_limit 10 --save_steps 1000
 """)
-# What a test of seconds says besides: argparse takes the last word on each.
+# Options of a test that takes seconds: argparse takes the last value given for each.
 SHORT = shlex.split("""
 --num_train_epochs 5 --save_steps 10 --save_total_limit 3 --report_to none --use_cpu
 --logging_steps 1 --disable_tqdm true --do_eval false
@@ -39,7 +39,7 @@ SHORT = shlex.split("""
 
 
 class Job:
-    """One process of the job, and the agent behind it."""
+    """A process of the job, and the agent that it started."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Job:
         short: bool = True,
         until: int = 0,
     ) -> None:
-        """``until``: the step in which it stands still; 0: none."""
+        """Starts the job. ``until``: the step at which it stops and waits; 0: none."""
         self.output = output
         self.hidden = output.with_name(f".{output.name}.pawl")
         self._log = output.with_name(f"{output.name}.log")
@@ -99,7 +99,7 @@ class Job:
         return self
 
     def kill(self) -> None:
-        """All at once, as a machine that loses power: trainer, loggers, agent."""
+        """Kills trainer, loggers and agent all at once, as a power failure does."""
         pids = [self.process.pid, *self._agent()]
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGSTOP)
@@ -124,7 +124,7 @@ class Job:
 
 
 def stand_still(step: int) -> None:
-    """Runs the example, as its command line does, up to there."""
+    """Runs the example as its command line does, up to that step."""
     sys.path[0] = str(EXAMPLE)
     from transformers import trainer
 

@@ -1,11 +1,14 @@
-"""A plain DDP script that calls pawl.elastic.step_boundary(). Usage: see below.
+"""A plain DDP script that calls pawl.elastic.step_boundary(). Usage: boundary_rank.py
+[OPTION=VALUE...]
 
-Words are OPTION=VALUE. `steps=N`. `pause=SECONDS` in each. `waits=RANKS@STEP`: from there on each
-pauses for SLOW_S until there have been so many. `kill=RANK@STEP`: that rank ends itself there,
-behind its backward pass. `keeps=rank`: it asks torch once only; `keeps=sampler`: it has a
-DistributedSampler. `plain=1`: DDP without us. `parts=N`: gradients of a step, by no_sync().
-`scaler=1`: with a GradScaler. `logs=DIR`: each process writes there what it prints. Every rank
-prints "> STEP N RANK of RANKS" in each step, and in the end "> END: " and what it came to.
+`steps=N`: the number of steps. `pause=SECONDS` in each step. `waits=RANKS@STEP`: from that step on
+each rank pauses for SLOW_S until the job has had that many ranks. `kill=RANK@STEP`: the rank ends
+itself in that step, after its backward pass. `keeps=rank`: the script asks torch for its rank only
+once; `keeps=sampler`: it has a DistributedSampler. `plain=1`: DDP without Pawl. `parts=N`:
+gradients accumulated in a step, by no_sync(). `scaler=1`: with a GradScaler. `logs=DIR`: each
+process writes its output to a file there, too.
+
+Every rank prints "> STEP N RANK of RANKS" in each step, and at the end "> END: " and its result.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ STEPS, PARTS = int(OPTIONS.get("steps", "40")), int(OPTIONS.get("parts", "1"))
 KEEPS, BATCH, SAMPLES = OPTIONS.get("keeps"), 24, 4096
 VICTIM, WHEN = map(int, OPTIONS.get("kill", "-1@-1").split("@"))
 WANTED, SLOW_FROM = map(int, OPTIONS.get("waits", "0@0").split("@"))
-SLOW_S = 3.0  # processes take long to begin where others want the CPU, too
+SLOW_S = 3.0  # processes start slowly while others use the CPU
 AGAIN = "PAWL_ELASTIC_JOIN" in os.environ or os.environ.get("PAWL_ATTEMPT", "0") != "0"
 BEGUN = time.monotonic_ns()
 

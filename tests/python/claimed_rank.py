@@ -1,7 +1,6 @@
 """Saves tensors that claim to lie on a CUDA device, whose driver is made of host memory
-(tests/lib/fakecuda.h): its library is in LD_LIBRARY_PATH. What is changed while it is copied, and
-what is changed afterwards, with no optimizer's step in between.
-"""
+(tests/lib/fakecuda.h): its library is in LD_LIBRARY_PATH. Changes the tensors while they are
+copied, or afterwards, with no optimizer step in between."""
 
 from __future__ import annotations
 
@@ -14,12 +13,12 @@ from torch import nn
 
 from pawl import Checkpointer
 
-WIDTH = 1024  # 4 MiB a weight
-driver = ctypes.CDLL("libcuda.so.1")  # the one that pawl will find
+WIDTH = 1024  # one weight takes 4 MiB
+driver = ctypes.CDLL("libcuda.so.1")  # the library that pawl finds, too
 
 
 def claim() -> None:
-    """Large storages are of device 0 from now on, and all work is on its default stream."""
+    """From now on, large storages are on device 0 and all work is on its default stream."""
     storage: Any = torch.UntypedStorage
     storage.is_cuda = property(lambda self: self.nbytes() > 1 << 20)
     storage.device = property(lambda self: torch.device("cuda:0" if self.is_cuda else "cpu"))
@@ -35,7 +34,7 @@ def main() -> None:
     with Checkpointer(sys.argv[1], persist_every=0) as ckpt:
         state = {"layer": layer, "optim": optimizer}
         for step, changes in enumerate(["never", "afterwards", "meanwhile", "copied"]):
-            driver.fakecuda_busy(0, changes != "copied")  # else nothing is copied as yet
+            driver.fakecuda_busy(0, changes != "copied")  # nothing is copied while it is busy
             save = ckpt.save(step, state)
             if changes in ("meanwhile", "copied"):
                 layer.weight.detach().add_(1)

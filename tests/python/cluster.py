@@ -1,4 +1,4 @@
-"""A scheduler of this machine for the tests: started, killed, asked, and gone at the end."""
+"""A scheduler on this machine for the tests: they start it, kill it, query it and remove it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OVER = ("done", "failed", "cancelled")
 
 
 class Cluster:
-    """One directory, and whatever schedulers run in it, one after the other."""
+    """A directory, and the schedulers that run in it, one after the other."""
 
     def __init__(
         self,
@@ -32,13 +32,13 @@ class Cluster:
         self.root = root
         self.options = options
         self.env = dict(env or {})
-        self.prefix = prefix  # of every command line: who it is run by
+        self.prefix = prefix  # words before every command line, such as one that changes the user
         self.said = root.with_name(root.name + ".said")
         self.daemon: subprocess.Popen[str] | None = None
 
     def start(self, *wrapper: str, **env: str) -> None:
-        """Returns once it answers. wrapper: what runs the program, by exec; env: more of its
-        environment."""
+        """Starts the scheduler, and returns once it answers. wrapper: a command that runs the
+        program, by exec; env: variables to add to its environment."""
         ours = [*self.prefix, *wrapper, PROGRAM, "sched", "--root", str(self.root)]
         command = [*ours, *self.options]
         with self.said.open("a") as said:
@@ -61,7 +61,7 @@ class Cluster:
         return self.daemon.wait(program.LIMIT_S)
 
     def run(self, *args: str, cwd: Path | None = None, **extra: Any) -> Any:
-        """A command, to its end. extra: what subprocess.run takes."""
+        """Runs a command to its end. extra: more arguments for subprocess.run."""
         name, *rest = args
         return subprocess.run(
             [*self.prefix, PROGRAM, name, "--root", str(self.root), *rest],
@@ -75,7 +75,7 @@ class Cluster:
         )
 
     def ask(self, *args: str) -> Any:
-        """What a command says as JSON."""
+        """Runs a command with --json, and returns its output."""
         done = self.run(args[0], "--json", *args[1:])
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
@@ -86,7 +86,7 @@ class Cluster:
         return int(json.loads(done.stdout)["id"])
 
     def submit_file(self, text: str) -> int:
-        """A job file of that text."""
+        """Submits a job file with that text."""
         file = self.root.parent / "job.yaml"
         file.write_text(text)
         done = self.run("submit", "--json", str(file))
@@ -94,7 +94,7 @@ class Cluster:
         return int(json.loads(done.stdout)["id"])
 
     def sh(self, script: str, *options: str, **extra: Any) -> int:
-        """A job that is a line of shell."""
+        """Submits a job that is a line of shell."""
         return self.submit("bash", "-c", script, options=options, **extra)
 
     def job(self, job: int | str) -> Any:
@@ -112,11 +112,12 @@ class Cluster:
         return str(self.run("logs", str(job)).stdout)
 
     def lines(self, job: int) -> list[str]:
-        """What the job itself printed."""
+        """Returns the lines that the job itself printed."""
         return [line for line in self.log(job).splitlines() if not line.startswith("pawl: ")]
 
     def keepers(self) -> list[int]:
-        """Processes that keep jobs running, in order: where one is, so is its job."""
+        """Returns the ids of the shepherds, which keep jobs running, in ascending order; each runs
+        on its job's node."""
         found = []
         for pid in self.processes():
             with contextlib.suppress(OSError):
@@ -125,7 +126,8 @@ class Cluster:
         return sorted(found)
 
     def processes(self) -> list[int]:
-        """Of all runs of this scheduler, those that keep them going included."""
+        """Returns the processes of all runs of this scheduler, including those that keep them
+        running."""
         mark = f"PAWL_SCHED_RUN={self.root}/runs/".encode()
         found = []
         for entry in os.listdir("/proc"):
@@ -151,7 +153,8 @@ class Cluster:
 
 @contextlib.contextmanager
 def cluster(*options: str, start: bool = True) -> Iterator[Cluster]:
-    """A scheduler in a directory of its own, whose path is short enough for sockets."""
+    """Yields a scheduler in a directory of its own, with a path that is short enough for
+    sockets."""
     folder = Path(tempfile.mkdtemp(prefix="pawl-", dir="/tmp"))
     folder.chmod(0o755)
     made = Cluster(folder / "s", *options)

@@ -1,7 +1,7 @@
-"""What the Python tests share: where pawl comes from, and the core it runs on.
+"""Shared by the Python tests: the place pawl comes from, and the core that it runs on.
 
 Tests that take the fixture `core` run twice: on the plain-Python fake (fakecore.py) and on the real
-extension, which is skipped, and said so, where it is not built.
+extension. Where the extension is not built, the second run is skipped with that reason.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).resolve().parent
-# Agents of this run listen where no other run's do: jobs of tests have fixed names.
+# Agents of this run listen where no other run's agents do, because jobs of tests have fixed names.
 SOCKETS = tempfile.mkdtemp(prefix="pawl-test-", dir="/tmp")
 os.environ["XDG_RUNTIME_DIR"] = SOCKETS
 sys.path.insert(0, str(HERE))
@@ -56,17 +56,18 @@ if real_core is None:
 METER = costs.Meter()
 ORPHANS = costs.Orphans()
 LEFTOVERS = leftovers.Leftovers()
-BEFORE = pytest.StashKey[tuple[float, int, int]]()  # what METER read when a test began
-FAILED: set[Path] = set()  # modules of which a test has failed
+BEFORE = pytest.StashKey[tuple[float, int, int]]()  # METER's values when a test began
+FAILED: set[Path] = set()  # modules in which a test has failed
 LATE = (program.Late, subprocess.TimeoutExpired)
-os.environ["PYTHONPATH"] = str(HERE / "starts")  # of all that is started: see there
+os.environ["PYTHONPATH"] = str(HERE / "starts")  # for starts/sitecustomize.py, in all children
 
 SEED = int(os.environ.get("PAWL_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
-os.environ["PAWL_TEST_SEED"] = str(SEED)  # of the pytests that this one starts, too
+os.environ["PAWL_TEST_SEED"] = str(SEED)  # pytests that this one starts take the same seed
 
 
 def pytest_configure() -> None:
-    # what the caller ignores (nohup, a job in the background), programs under test would ignore too
+    # Programs under test would inherit the signals that the caller ignores (nohup, a job in the
+    # background).
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
@@ -79,8 +80,8 @@ def pytest_unconfigure() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Any:
-    """Notes what tools/test.py is to know of the test: what it costs, and when it began. Nothing is
-    forked for one that is marked real_interpreters, nor for its fixtures."""
+    """Records for tools/test.py what the test costs and when it began. A test that is marked
+    real_interpreters, and its fixtures, fork nothing."""
     item.stash[BEFORE] = METER.read()
     LEFTOVERS.begin(item.name)
     item.user_properties += [("nodeid", item.nodeid), ("began", time.time())]
@@ -94,8 +95,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Any:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Any:
-    """Notes what the test has cost. The last one of a module fails if anything is left, which is no
-    longer anybody's then."""
+    """Records the cost of the test. The last test of a module fails if anything is left over:
+    afterwards, nobody could tell which test left it."""
     try:
         result = yield
         if nextitem is None or nextitem.path != item.path:
@@ -103,7 +104,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
             if item.path not in FAILED:
                 left = [f"tests of this module left {what}" for what in held]
             else:
-                left = []  # a test that fails does not come to where it closes what it has opened
+                left = []  # a test that fails does not close what it has opened
             left += LEFTOVERS.end_module({nursery.nursery.pid()}).splitlines()
             assert not left, "\n".join(left)
         return result
@@ -116,7 +117,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-    """Tells a time limit that was missed from a wrong result: see tools/test.py."""
+    """Marks a failure as a missed time limit, as opposed to a wrong result: see tools/test.py."""
     report = yield
     if report.failed:
         FAILED.add(item.path)
@@ -126,7 +127,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def tier_of(item: pytest.Item) -> str:
-    """Slow is what is marked so: as a whole, or in the cases that the mark names by their ids."""
+    """Returns "slow" for a test that is marked so as a whole, or for a case that the mark names by
+    its id."""
     mark = item.get_closest_marker(SLOW)
     case = getattr(item, "callspec", None)
     slow = mark is not None and (not mark.args or (case is not None and case.id in mark.args))
@@ -134,11 +136,11 @@ def tier_of(item: pytest.Item) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Writes down all tests and their tiers, if it is the first worker of tools/test.py; leaves out
-    slow ones that this run does not take; has the files that take longest begin first."""
+    """Writes down all tests and their tiers, if this is the first worker of tools/test.py; leaves
+    out slow tests that this run does not take; puts the files that take longest first."""
     tiers = {item.nodeid: tier_of(item) for item in items}
-    # A test may start a pytest of its own, which has the environment of a worker, but is none. On
-    # another torch not all tests may be asked for.
+    # A test may start a pytest of its own, which inherits a worker's environment but is no worker.
+    # On another torch, a run may ask for some tests only.
     first = getattr(config, "workerinput", {}).get("workerid") == "gw0"
     if first and BUILD.is_dir() and "PAWL_TEST_TORCH" not in os.environ:
         records.COLLECTED.write_text(json.dumps(tiers, indent=0))
@@ -149,11 +151,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     seconds = records.read_json(records.KEPT_TIMES).get("files", {})
     taken = [item for item in items if item not in set(left)]
     taken.sort(key=lambda item: -seconds.get(records.file_of(item.nodeid), 0.0))
-    # stable: files stay together
+    # the sort is stable: tests of a file stay together
     items[:] = taken
 
 
-SUMMARY: list[str] = []  # what tests measured and hold to no bound: printed at the end
+SUMMARY: list[str] = []  # measurements without a bound, printed at the end
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -174,7 +176,7 @@ def _use(module: ModuleType, patch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModuleType]:
-    """The fake core alone: for tests that look at, or into, the moment of the copy."""
+    """Yields the fake core: for tests that look at, or into, the moment of the copy."""
     _use(fakecore, monkeypatch)
     monkeypatch.setattr(fakecore, "proof", 1)
     monkeypatch.setattr(fakecore, "kernel", True)
@@ -185,7 +187,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModuleType
 
 @pytest.fixture(params=["fake", "real"])
 def core(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Each core in turn: for tests of what a user sees."""
+    """Yields each core in turn: for tests of what a user sees."""
     if request.param == "real" and real_core is None:
         pytest.skip("pawl._core is not built here")
     module = fakecore if request.param == "fake" else real_core
@@ -196,7 +198,7 @@ def core(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def _close_all() -> None:
-    """What a test left open. With ranks that never came there is nothing to wait for."""
+    """Closes the Checkpointers that a test left open. Does not wait where ranks never came."""
     _saver = importlib.import_module("pawl._saver")
     for checkpointer in list(_saver._open):
         with contextlib.suppress(_saver.NotDurable):
@@ -205,7 +207,7 @@ def _close_all() -> None:
 
 @contextlib.contextmanager
 def building() -> Iterator[None]:
-    """Alone in build/wheel: a pytest beside this one builds there, too."""
+    """Holds a lock on build/wheel: a pytest beside this one builds there, too."""
     folder = HERE.parent.parent / "build"
     folder.mkdir(exist_ok=True)
     with (folder / ".wheel-lock").open("w") as lock:
@@ -215,7 +217,7 @@ def building() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from the sources; what is compiled already is not compiled again."""
+    """Builds the wheel from the sources; compiles only what is not compiled yet."""
     root = HERE.parent.parent
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "pip", "-q", "wheel", "--no-deps", "--no-build-isolation"]

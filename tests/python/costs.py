@@ -1,4 +1,5 @@
-"""What a test costs: CPU seconds of all that it started, and processes that have torch."""
+"""The cost of a test: CPU seconds of all processes that it started, and processes that have
+torch."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from suite.cpu import CpuMeter
 
 
 class Meter:
-    """Counts for this process and whatever comes from it."""
+    """Counts for this process and all its descendants."""
 
     def __init__(self) -> None:
         self._cpu = CpuMeter()
@@ -25,7 +26,8 @@ class Meter:
         os.environ[nursery.STARTS] = path
 
     def read(self) -> tuple[float, int, int]:
-        """CPU seconds so far; processes that imported torch; those that were forked with it."""
+        """Returns CPU seconds so far, processes that imported torch, and processes forked with
+        torch in them."""
         said = self._starts.read_bytes()
         return self._cpu.seconds(), said.count(b"x"), said.count(b"f")
 
@@ -35,11 +37,11 @@ class Meter:
 
 
 class Orphans:
-    """Processes that become this one's children when their parents end, since it is a subreaper."""
+    """Processes that become children of this one, a subreaper, when their parents end."""
 
     def __init__(self) -> None:
         leftovers.become_subreaper()
-        self._ours: set[int] = set()  # started here: whoever started them waits for them
+        self._ours: set[int] = set()  # children started here, which their starters wait for
         start = subprocess.Popen.__init__
 
         def note(process: subprocess.Popen[bytes], *args: Any, **kwargs: Any) -> None:
@@ -49,7 +51,7 @@ class Orphans:
         subprocess.Popen.__init__ = note  # type: ignore[method-assign]
 
     def collect(self) -> None:
-        """Waits for those that have ended: so what they took is counted, and they are gone."""
+        """Waits for adopted children that have ended, so that their CPU time is counted."""
         for pid in leftovers.list_children(os.getpid()):
             if pid not in self._ours:
                 with contextlib.suppress(ChildProcessError):

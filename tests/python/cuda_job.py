@@ -1,9 +1,9 @@
-"""Training on a device that is saved in each step. Usage: cuda_job.py ROOT HOW [KILL]
+"""Trains on a device and saves in each step. Usage: cuda_job.py ROOT HOW [KILL]
 
 HOW: "fused", "foreach", "bfloat16", "scaled" (half precision with a GradScaler) or "streamed" (more
-than the memory tier may hold). KILL: in that step it kills itself while the save is copied. Prints
-"> FROM STEP" with what it has restored, "> STEP LOSS" with the loss's bits, and "> END" with a
-digest of all tensors.
+than the memory tier may hold). KILL: the step in which it kills itself while the save is copied.
+Prints "> FROM STEP" with the step that it restored, "> STEP LOSS" with the loss's bits, and "> END"
+with a digest of all tensors.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ import pawl
 from on_device import DEVICE
 
 CUDA = DEVICE.type == "cuda"
-WIDTH = 4096 if CUDA else 256  # 64 MiB a weight: many segments, where the allocator extends them
+WIDTH = 4096 if CUDA else 256  # 64 MiB a weight: many segments, if the allocator extends them
 STEPS = 8
 ROOT, HOW = Path(sys.argv[1]), sys.argv[2]
 KILL = int(sys.argv[3]) if len(sys.argv) > 3 else 0
-SLEEP = 500_000_000  # cycles: about 0.3 s in which the copy has to wait
+SLEEP = 500_000_000  # cycles: about 0.3 s, in which the copy has to wait
 
 
 def make() -> tuple[nn.Module, torch.optim.Optimizer, torch.amp.GradScaler]:

@@ -1,6 +1,7 @@
-"""A rank whose tensors are on a device that all ranks share (on_device.py): checks by name.
+"""A rank whose tensors are on a device that all ranks share (on_device.py): named checks.
 
-Usage: cuda_rank.py NAME...; prints "> NAME" for each that held. BACKEND is another one than "pawl".
+Usage: cuda_rank.py NAME...; prints "> NAME" for each check that held. The variable BACKEND names
+another backend than "pawl".
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ LARGE = 1 << 24 if CUDA else 1 << 18  # elements
 
 @contextlib.contextmanager
 def other_stream() -> Iterator[None]:
-    """What is queued inside is not behind what was queued before, which takes some time."""
+    """Queues work on a stream of its own, which waits only for work that takes some time."""
     if not CUDA:
         yield
         return
@@ -53,7 +54,8 @@ def numbers(*shape: int, dtype: torch.dtype = torch.float32, of: int | None = No
 
 
 def calls() -> dict[str, Callable[[torch.device], torch.Tensor]]:
-    """Every collective: what comes of it, of tensors on a device."""
+    """Returns every collective as a function that makes its tensors on a device and returns the
+    result."""
     n, me, last = world(), rank(), world() - 1
 
     def here(device: torch.device, *shape: int, **options: Any) -> torch.Tensor:
@@ -119,7 +121,7 @@ def calls() -> dict[str, Callable[[torch.device], torch.Tensor]]:
     found["mean"] = lambda d: reduce_all(d, torch.float32, dist.ReduceOp.AVG)
     found["largest"] = lambda d: reduce_all(d, torch.float32, dist.ReduceOp.MAX)
     several = [broadcast, reduce, all_gather, gather_into, reduce_scatter, gather_scatter]
-    if "nccl" not in BACKEND:  # which takes contiguous tensors only
+    if "nccl" not in BACKEND:  # nccl takes contiguous tensors only
         several.append(turned)
     found |= {call.__name__: call for call in several}
     if n > 1:
@@ -129,7 +131,7 @@ def calls() -> dict[str, Callable[[torch.device], torch.Tensor]]:
 
 @check
 def collectives() -> None:
-    """What comes of them is what comes of host memory, on whichever stream."""
+    """Collectives give the same results as with host memory, on any stream."""
     beside = contextlib.nullcontext
     for name, call in calls().items():
         wanted = call(torch.device("cpu"))
@@ -141,7 +143,8 @@ def collectives() -> None:
 
 @check
 def large() -> None:
-    """Several in flight, more than the allocators have at hand; freed at once."""
+    """Several collectives are in flight, more than the allocators hold buffers for; all are freed
+    at once."""
     works = [
         dist.all_reduce(torch.full((LARGE,), float(i), device=DEVICE), async_op=True)
         for i in range(4)
@@ -163,7 +166,7 @@ def small_net() -> nn.Module:
 
 
 def train(model: nn.Module, rows: Callable[[int], torch.Tensor], **options: Any) -> list[float]:
-    """Losses of some steps."""
+    """Returns the losses of some steps."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, **options)
     losses = []
     for step in range(6):
@@ -178,7 +181,7 @@ def train(model: nn.Module, rows: Callable[[int], torch.Tensor], **options: Any)
 
 
 def alone() -> list[float]:
-    """The same in one process with the whole batch."""
+    """Returns the losses of one process that trains with the whole batch."""
     return train(small_net(), lambda step: torch.cat([batch(step, r) for r in range(world())]))
 
 
@@ -206,12 +209,12 @@ def fsdp2() -> None:
 
 
 def moments(device: torch.device, make: Any) -> tuple[tuple[float, float], float, torch.Tensor]:
-    """What an elastic job knows of the noise, its progress, and the weights."""
+    """Trains an elastic job. Returns its norm and noise, its progress, and the weights."""
     model = net().to(device)
     optimizer = make(model.parameters())
     adapted = adaptive(model, optimizer)
     loader = el.AdaptiveDataLoader(data(), batch_size=BATCH, shuffle=False)
-    before = adapted.progress  # of all models of this process
+    before = adapted.progress  # the job counts progress over all models of this process
     for _ in epochs(12):
         for x, y in loader:
             optimizer.zero_grad()
@@ -222,13 +225,13 @@ def moments(device: torch.device, make: Any) -> tuple[tuple[float, float], float
 
 
 def fused(parameters: Any) -> torch.optim.Optimizer:
-    """One that counts its steps where its parameters are."""
+    """Makes an optimizer that counts its steps on the device of its parameters."""
     return torch.optim.AdamW(parameters, lr=0.01, fused=True)
 
 
 @check
 def elastic() -> None:
-    """What a device's norms tell, a step late, is what the host's do."""
+    """Norms from a device, one step late, lead to the same moments as norms from the host."""
     for make in (sgd, adamw, fused):
         (square, noise), progress, weights = moments(torch.device("cpu"), make)
         (square2, noise2), progress2, weights2 = moments(DEVICE, make)

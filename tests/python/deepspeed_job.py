@@ -1,9 +1,9 @@
-"""What test_deepspeed.py runs: deepspeed_job.py HOW ROOT STAGE ACTION.
+"""The job of test_deepspeed.py. Usage: deepspeed_job.py HOW ROOT STAGE ACTION
 
 HOW: "nebula" (a nebula block in the configuration), "install" (pawl's line) or "stock". ACTION:
 "save" trains 5 steps, saves and trains 3 more; "load" loads and trains 3; "die" saves twice and is
 killed. Prints the sum of the weights where it saves or loads, and after the last step (not with
-ZeRO-3, which on CPUs gives other weights from run to run, by itself).
+ZeRO-3, whose weights on CPUs differ from run to run even without Pawl).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import deepspeed.ops
 import torch
 
-deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # nothing is compiled
+deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # DeepSpeed compiles nothing
 
 
 def main() -> None:
@@ -71,8 +71,8 @@ def train(engine: Any, first: int, last: int) -> None:
 
 
 def weights(engine: Any, stage: int) -> float:
-    """Sum of them; with ZeRO-3 of this rank's part of the ones in 32 bits: on CPUs what it gathers
-    of others' is now and then memory that nobody has written yet."""
+    """Returns the sum of the weights; with ZeRO-3, of this rank's part of the 32-bit weights. On
+    CPUs, what ZeRO-3 gathers of other ranks is now and then memory that nobody has written yet."""
     if stage == 3:
         parts = engine.optimizer.fp32_partitioned_groups_flat
     else:

@@ -1,12 +1,12 @@
-"""What test_deepspeed.py runs: deepspeed_kills.py ROOT KILLS SEED KEEP.
+"""A job of test_deepspeed.py. Usage: deepspeed_kills.py ROOT KILLS SEED KEEP
 
 Kills two ranks that train with DeepSpeed and save after every step, KILLS times, at random moments:
-with the agent, as when a machine dies; or leaving the agent, which goes on to make durable what it
-has. Then what `latest` names is loaded by torch alone, and the next two ranks go on from the newest
-checkpoint, with the weights it was saved with. The ranks are forked from this process: importing
-DeepSpeed takes longer than all else together.
+with the agent, as if the machine died; or without it, so that the agent goes on making its
+checkpoints durable. Then torch alone loads the tag that `latest` names, and the next two ranks go
+on from the newest checkpoint, with the weights it was saved with. The ranks are forked from this
+process: importing DeepSpeed takes longer than all else together.
 
-Prints one line a kill, and how many of them `latest` named what could not be loaded.
+Prints one line for each kill, and how often `latest` named a tag that could not be loaded.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ import program
 import ranks
 import waits
 
-deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # nothing is compiled
+deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # DeepSpeed compiles nothing
 torch.set_num_threads(1)
 
 WORLD = 2
 WIDTH = 256
-AFTER_MOST_S = 0.5  # from the first save to the kill
-AGENT_MOST_S = 1.0  # that the agent goes on alone
+AFTER_MOST_S = 0.5  # most seconds from the first save to the kill
+AGENT_MOST_S = 1.0  # most seconds that the agent goes on alone
 
 
 def train(rank: int, root: Path, told: Path, keep: int) -> None:
-    """Goes on from what there is, until it is killed. What it saves and finds goes to told."""
+    """Goes on from the newest checkpoint until it is killed. Appends what it saves and finds to the
+    file `told`."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(
         torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU(), torch.nn.Linear(WIDTH, WIDTH)
@@ -76,12 +77,12 @@ def fork_rank(rank: int, port: int, root: Path, told: Path, keep: int) -> int:
             train(rank, root, told, keep)
         except BaseException:
             traceback.print_exc()
-        os._exit(1)  # not by this process's own ways out
+        os._exit(1)  # skips this process's own exit handlers
     return pid
 
 
 def wait_for_save(told: Path, seen: int) -> None:
-    """Until a rank tells of a save behind byte seen."""
+    """Waits until a rank has told of a save behind byte seen."""
     program.wait_until(lambda: "saves" in told.read_text()[seen:], "a save")
 
 
@@ -93,7 +94,7 @@ def kill_agent(root: Path) -> None:
 
 
 def load_latest(root: Path) -> str:
-    """What `latest` names, or why that cannot be loaded."""
+    """Loads the tag that `latest` names. Returns a line that says how that went."""
     if not (root / "latest").exists():
         return "nothing"
     tag = (root / "latest").read_text()
@@ -109,7 +110,7 @@ def load_latest(root: Path) -> str:
 
 
 def check_told(told: list[Path]) -> None:
-    """What the ranks found is what was saved, to the bit."""
+    """Checks that the ranks found, to the bit, what was saved."""
     saved: dict[str, set[str]] = {}
     for line in told[0].read_text().splitlines():
         what, step, value = line.split()

@@ -1,4 +1,5 @@
-"""Ranks of an elastic job that compare with plain DDP: named checks, each "> NAME" if it held."""
+"""Ranks of an elastic job compared with plain DDP: named checks, each prints "> NAME" if it
+held."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def adaptive(model: nn.Module, optimizer: torch.optim.Optimizer, **options: Any)
 def loader_of(
     batch: int = BATCH, dtype: torch.dtype = torch.float32, shuffle: bool = True
 ) -> el.AdaptiveDataLoader:
-    """It trains: as in a program that has no other one."""
+    """Returns the loader that the job trains with, as in a program that has no other one."""
     from pawl.elastic import _data
 
     loader = el.AdaptiveDataLoader(data(dtype), batch_size=batch, shuffle=shuffle)
@@ -59,7 +60,8 @@ def loader_of(
 
 
 def parted(each: int, accum: int, dtype: torch.dtype = torch.float32) -> el.AdaptiveDataLoader:
-    """So many samples a rank and step, in parts."""
+    """Returns a loader that gives each rank a fixed number of samples a step, in
+    accumulated parts."""
     loader = loader_of(world() * each, dtype, shuffle=False)
     loader.autoscale_batch_size(world() * each, (1, world() * each), True)
     loader._elastic._chosen = (each // (accum + 1), accum, world())
@@ -67,7 +69,7 @@ def parted(each: int, accum: int, dtype: torch.dtype = torch.float32) -> el.Adap
 
 
 def epochs(n: int = 2) -> Iterator[int]:
-    """The next ones of this process, which has one job for all checks."""
+    """Yields the next n epochs of this process, which has one job for all checks."""
     yield from el.remaining_epochs_until(el.finished_epochs() + n)
 
 
@@ -88,7 +90,7 @@ def train_both(
     forward: Callable[[nn.Module, torch.Tensor], torch.Tensor] = lambda model, x: model(x),
     **options: Any,
 ) -> tuple[Any, DDP]:
-    """Ours, and DDP with the batches that ours has."""
+    """Trains one model with Pawl, and another with DDP on the batches that Pawl chose."""
     ours, theirs = make(), DDP(make(), bucket_cap_mb=0.0005, **options)
     mine, other = make_optimizer(ours.parameters()), make_optimizer(theirs.parameters())
     adapted = adaptive(ours, mine)
@@ -103,7 +105,7 @@ def train_both(
 
 
 def train_with(adapted: Any, optimizer: torch.optim.Optimizer, loader: Any) -> None:
-    """One loop."""
+    """Trains for one loop over the loader."""
     for x, y in loader:
         optimizer.zero_grad()
         (adapted(x) - y).square().mean().backward()
@@ -120,7 +122,7 @@ def adamw(parameters: Any) -> torch.optim.Optimizer:
 
 @check
 def like_ddp() -> None:
-    """To the bit."""
+    """The weights are those of DDP, to the bit."""
     for make in (sgd, adamw):
         ours, theirs = train_both(net, make)
         assert weights(ours).equal(weights(theirs))
@@ -147,7 +149,7 @@ def buffers() -> None:
 
 
 class Branches(nn.Module):
-    """A rank uses but one of two layers; a third one is used by nobody."""
+    """A model of which a rank uses one of two layers in turn; no rank uses the third one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -170,7 +172,7 @@ def unused() -> None:
 
 @check
 def accumulated() -> None:
-    """Steps of four parts are as those of one, but for rounding."""
+    """Steps of four accumulated parts equal steps of one part, but for rounding."""
     found = []
     for accum in (0, 3):
         model = net(torch.float64)
@@ -207,7 +209,7 @@ def noise_by_step(dtype: torch.dtype = torch.float64) -> list[tuple[float, ...]]
 
 @check
 def late() -> None:
-    """As a device computes norms: the same, a step later."""
+    """Norms that a device computes give the same noise, one step later."""
     at_once = noise_by_step()
     plain, _gradients.is_host = _gradients.is_host, lambda tensor: False
     try:
@@ -221,7 +223,7 @@ def late() -> None:
 
 
 class Point(nn.Module):
-    """Its gradient at a sample is the way from there."""
+    """A model whose gradient at a sample is the vector from the sample to the parameter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -233,7 +235,8 @@ class Point(nn.Module):
 
 @check
 def noise_is_known() -> None:
-    """Of all ranks' gradients, of accumulated ones, and, alone, of successive ones."""
+    """The noise is right for all ranks' gradients, for accumulated ones, and, on one rank, for
+    successive ones."""
     from pawl.elastic import _data
 
     z = torch.randn(4096, 20, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
@@ -262,7 +265,7 @@ def noise_is_known() -> None:
 
 
 def train_scaled(meanwhile: Callable[[Any, Any, torch.optim.Optimizer], None]) -> None:
-    """``meanwhile``: what the script does between backward and step."""
+    """Trains with a GradScaler. ``meanwhile``: a call of the script between backward and step."""
     model = net()
     optimizer = sgd(model.parameters())
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
@@ -289,18 +292,19 @@ def train_scaled(meanwhile: Callable[[Any, Any, torch.optim.Optimizer], None]) -
     assert scaler.get_scale() == 512.0
     same_everywhere(adapted)
     sqr, _ = adapted.noise.moments()
-    assert sqr < 1e4  # not of scaled gradients
+    assert sqr < 1e4  # the norm is that of unscaled gradients
 
 
 @check
 def scaled() -> None:
-    """With a GradScaler, and an infinite gradient at one rank in one step, in accumulated ones."""
+    """With a GradScaler, a step in which one rank has an infinite gradient is skipped, also when
+    gradients are accumulated."""
     train_scaled(lambda adapted, scaler, optimizer: None)
 
 
 @check
 def two_models() -> None:
-    """As of a GAN: each with an optimizer, in one loop."""
+    """Two models, each with an optimizer, train in one loop, as in a GAN."""
     maker, judge = net(), net()
     optimizers = [sgd(maker.parameters()), adamw(judge.parameters())]
     makes, judges = (adaptive(m, o) for m, o in zip((maker, judge), optimizers, strict=True))
@@ -363,7 +367,7 @@ def loaders_of_users() -> None:
 
 @check
 def validation() -> None:
-    """Loops without a step; each sample is seen once, by a model that is not wrapped, too."""
+    """Loops without a step show each sample once, also to a model that is not wrapped."""
     seen = el.Accumulator()
     model = net()
     for _ in epochs(2):
@@ -372,12 +376,12 @@ def validation() -> None:
                 model(x)
             seen["n"] += len(x)
     with seen.synchronized():
-        assert seen["n"] >= 2 * N  # where some have none left they see another one's
+        assert seen["n"] >= 2 * N  # a rank without a sample of its own sees another rank's
 
 
 @check
 def schedules() -> None:
-    """A scheduler sees the learning rates that it has set, and steps are made with others."""
+    """A scheduler sees the learning rates that it has set; steps use scaled ones."""
     model = net()
     optimizer = sgd(model.parameters())
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
@@ -401,7 +405,7 @@ def schedules() -> None:
 
 
 def all_schedules(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """One of each kind that torch has."""
+    """Makes one scheduler of each kind that torch has."""
     of = torch.optim.lr_scheduler
     made = {
         "LambdaLR": lambda: of.LambdaLR(optimizer, lambda epoch: 0.9**epoch),
@@ -432,7 +436,8 @@ def all_schedules(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 
 @check
 def every_schedule() -> None:
-    """A scheduler of any kind sets what it sets without us, and goes on from what is saved."""
+    """A scheduler of any kind sets the same rates as without Pawl, and goes on from what is
+    saved."""
     for name in all_schedules(sgd(net().parameters())):
         bare = sgd(net().parameters())
         schedules = [all_schedules(bare)[name]()]
@@ -461,7 +466,8 @@ def every_schedule() -> None:
 
 @check
 def gradients_of_nothing() -> None:
-    """Zero, NaN and infinity: noise and progress stay finite, and ranks alike."""
+    """With gradients of zero, NaN and infinity, noise and progress stay finite, and equal on all
+    ranks."""
     for factor in (0.0, float("nan"), float("inf")):
         model = net()
         optimizer = sgd(model.parameters())
@@ -489,7 +495,7 @@ def gradients_of_nothing() -> None:
 
 @check
 def fewer_samples_than_ranks() -> None:
-    """Those without one see another one's, which counts nothing."""
+    """Ranks without a sample see another rank's sample, which counts nothing."""
     few = TensorDataset(*(t[:1] for t in data(torch.float64)[:]))
     model = net(torch.float64)
     optimizer = sgd(model.parameters())
@@ -515,8 +521,8 @@ def fewer_samples_than_ranks() -> None:
 
 @check
 def any_loop_trains() -> None:
-    """Loaders made in each epoch, two of them, and a model in eval mode; the one that is
-    autoscaled decides on batches where it trains."""
+    """Each epoch makes two loaders, and one model is in eval mode; the loader that is autoscaled
+    chooses the batch where it trains."""
     model = net(torch.float64).eval()
     optimizer = sgd(model.parameters())
     adapted = adaptive(model, optimizer)
@@ -544,7 +550,7 @@ def any_loop_trains() -> None:
 
 @check
 def sums_go_on() -> None:
-    """What one block is shown again after a restart leaves the sums of later loops as they are."""
+    """After a restart, blocks that are shown again leave the sums of later loops as they are."""
     sums = el.Accumulator()
     for _ in epochs(1):
         sums += [("a", 1), ("b", 2)]
@@ -560,7 +566,7 @@ def sums_go_on() -> None:
         saved = _states.bytes_of(sums._history)
         sums._results, sums._replayed = {}, {}
         sums._history.load(io.BytesIO(saved))
-        with sums.synchronized():  # as a new start comes to it
+        with sums.synchronized():  # as after a restart, whose script comes to this block again
             assert dict(sums) == {"a": world(), "b": world()}
             sums.clear()
         with sums.synchronized():
@@ -568,7 +574,7 @@ def sums_go_on() -> None:
 
 
 class Drawn(Dataset[Any]):
-    """What workers draw, and how the dataset was when they began."""
+    """A dataset that shows what its workers draw, and its state when they began."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -583,7 +589,7 @@ class Drawn(Dataset[Any]):
 
 @check
 def workers() -> None:
-    """Other seeds at each rank; others in each loop, unless they are asked to stay."""
+    """Workers have other seeds at each rank, and in each loop, unless they are persistent."""
     for stays in (False, True):
         dataset = Drawn()
         loader = el.AdaptiveDataLoader(
@@ -603,7 +609,7 @@ def workers() -> None:
 
 @check
 def states_of_past_epochs_go() -> None:
-    """A checkpoint has as many after the last epoch as after the first."""
+    """The job has no more states after the last epoch than after the first."""
     begun, kept = el.finished_epochs(), el.Accumulator()
     counts = []
     _states.promise({f"adaptdl-accumulator-epoch{begun}-999": torch.empty(0)})
@@ -627,7 +633,7 @@ class Endless(IterableDataset[int]):
 
 
 def wrong(call: Callable[[Any], object], values: Sequence[Any], why: str = "") -> None:
-    """Each is refused by name."""
+    """Each wrong value is refused with an error that names it."""
     for value in values:
         try:
             call(value)
@@ -677,7 +683,7 @@ def main() -> None:
     el.init_process_group(BACKEND)
     run_checks()
     dist.destroy_process_group()
-    if BACKEND == "gloo":  # DDP keeps its group: gloo aborts now and then as Python ends
+    if BACKEND == "gloo":  # DDP keeps its group, and gloo aborts now and then as Python ends
         sys.stdout.flush()
         os._exit(0)
 

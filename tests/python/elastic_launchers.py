@@ -1,5 +1,5 @@
-"""Elastic jobs of several `pawl run`, which share a door, for tests: each is a host of its own, but
-for what a host's network is."""
+"""Elastic jobs of several `pawl run` that share a door, for tests. Each launcher acts as a host of
+its own, but all share one network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from elastic_said import N_MANY as N
 
 
 class Launcher:
-    """One `pawl run` of the job."""
+    """A `pawl run` of the job."""
 
     def __init__(self, job: Job, node: int, limits: str, args: Sequence[str], at: int) -> None:
         self.node = node
@@ -71,7 +71,7 @@ class Job:
         self.name = f"joint-{secrets.token_hex(4)}"
         self.folder, self.script, self.hosts, self.env = folder, script, hosts, env
         self.door = folder / "door"
-        self.sockets = Path(tempfile.mkdtemp(prefix="pl-", dir="/tmp"))  # short, as they must be
+        self.sockets = Path(tempfile.mkdtemp(prefix="pl-", dir="/tmp"))  # short, as sockets require
         self.logs = folder / "logs"
         self.logs.mkdir()
         self._hurry = folder / "hurry"
@@ -80,7 +80,7 @@ class Job:
         self.launchers: list[Launcher] = []
 
     def start(self, node: int, limits: str, *args: str, at: int | None = None) -> Launcher:
-        """``at``: on the host of that one."""
+        """Starts a launcher. ``at``: the number of the launcher whose host it shares."""
         place = node if at is None else at
         self.launchers.append(Launcher(self, node, limits, args, place))
         return self.launchers[-1]
@@ -89,11 +89,11 @@ class Job:
         return "\n".join(launcher.out() for launcher in self.launchers)
 
     def said(self) -> list[list[str]]:
-        """What each process has said, in the order of their starts."""
+        """Returns the output of each process, in the order of their starts."""
         return [path.read_text().splitlines() for path in sorted(self.logs.iterdir())]
 
     def wait_for_trained(self, processes: int) -> None:
-        """So many have begun a step."""
+        """Waits until that many processes have begun a step."""
         program.wait_until(
             lambda: sum(any("TRY" in line for line in said) for said in self.said()) >= processes,
             f"{processes} processes train",
@@ -101,16 +101,17 @@ class Job:
         )
 
     def done(self) -> set[str]:
-        """Steps that were done anywhere."""
+        """Returns the steps that any rank has done."""
         return {line for said in self.said() for line in said if line.startswith("DID")}
 
     def durable(self) -> int:
-        """The newest checkpoint's number; 0: there is none."""
+        """Returns the newest checkpoint's number; 0: there is none."""
         tags = Path(self.env["PAWL_ELASTIC_ROOT"]).glob("elastic-*")
         return max((int(tag.name.split("-")[1]) for tag in tags), default=0)
 
     def pids_of(self, launcher: Launcher) -> list[int]:
-        """Of its ranks that train, in the order of their starts."""
+        """Returns the process ids of a launcher's ranks that train, in the order of their
+        starts."""
         pids = [int(path.name.split("-")[1]) for path in sorted(self.logs.iterdir())]
         told = f"XDG_RUNTIME_DIR={launcher.sockets}".encode()
         return [
@@ -120,14 +121,16 @@ class Job:
         ]
 
     def numbers(self) -> list[int]:
-        """Of ranks, as the door has them; none: it is not there, or over."""
+        """Returns the numbers of the ranks in the door's file; none: there is no file, or the job
+        is over."""
         try:
             return [int(word) for word in self.door.read_text().split()[1:]]
         except FileNotFoundError:
             return []
 
     def wait_for_ranks(self, ranks: int) -> None:
-        """The door names so many, and so many train: newcomers are named before they do."""
+        """Waits until the door names that many ranks and that many train: newcomers are named
+        before they train."""
 
         def train() -> int:
             return sum(
@@ -142,8 +145,8 @@ class Job:
         )
 
     def end(self, *codes: int) -> list[list[str]]:
-        """Of the launchers, in the order of their starts. Where the job is to come to its end it
-        hurries there."""
+        """Waits until the launchers have ended with these codes, in the order of their starts.
+        Makes the job hurry if one of the codes is 0."""
         if 0 in codes:
             self._hurry.touch()
         for launcher, code in zip(self.launchers, codes, strict=True):

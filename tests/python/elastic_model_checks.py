@@ -1,5 +1,5 @@
-"""What scripts do to a model of an elastic job: named checks, each "> NAME" if it held. The test
-names those that it wants: elastic_checks.py has others."""
+"""What scripts do to a model of an elastic job: named checks, each prints "> NAME" if it held. The
+test names the checks that it wants; elastic_checks.py has others."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from group_checks import check, rank, refused, world
 
 
 class Images(nn.Module):
-    """Convolutions whose weights are channels_last, if asked; of two a rank uses but one."""
+    """Convolutions, with channels_last weights if asked for; a rank uses only one of two."""
 
     def __init__(self, memory: torch.memory_format, branches: int = 2) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Images(nn.Module):
 
 @check
 def channels_last() -> None:
-    """Gradients that only some ranks have, in the order of a weight's memory."""
+    """Gradients that only some ranks have are laid out in the order of a weight's memory."""
     ours, theirs = train_both(lambda: Images(torch.channels_last), sgd, find_unused_parameters=True)
     assert weights(ours).equal(weights(theirs))
     same_everywhere(ours)
@@ -58,7 +58,8 @@ def channels_last() -> None:
 
 @check
 def noise_of_channels_last() -> None:
-    """Adam's second moments and gradients go together: noise is that of weights in any order."""
+    """Adam's second moments and gradients match: the noise does not depend on the order of
+    weights."""
     for accum in (0, 1):
         found = []
         for memory in (torch.contiguous_format, torch.channels_last):
@@ -75,7 +76,7 @@ def noise_of_channels_last() -> None:
 
 @check
 def noise_of_unequal_ranks() -> None:
-    """A batch that does not divide by the ranks tells the same as any."""
+    """A batch that does not divide by the ranks gives the same results as any other."""
     if world() == 1:
         return
     z = torch.randn(3000, 20, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
@@ -95,7 +96,7 @@ def noise_of_unequal_ranks() -> None:
 
 
 def clipped(adapted: Any, optimizer: torch.optim.Optimizer, loader: Any) -> None:
-    """One loop of a script that clips, in each part, too."""
+    """Trains for one loop of a script that clips gradients, in each part, too."""
     for x, y in loader:
         optimizer.zero_grad()
         (adapted(x) - y).square().mean().backward()
@@ -105,8 +106,8 @@ def clipped(adapted: Any, optimizer: torch.optim.Optimizer, loader: Any) -> None
 
 @check
 def clipping() -> None:
-    """Of accumulated gradients the whole is clipped, as if there were one part; and noise is that
-    of what was not clipped."""
+    """With accumulated gradients the sum is clipped, as if there were one part; the noise is that
+    of the unclipped gradients."""
     found = []
     for accum in (0, 3):
         model = net(torch.float64)
@@ -122,7 +123,7 @@ def clipping() -> None:
 
 @check
 def noise_of_clipped() -> None:
-    """It is that of gradients before a script clips them, a rank's that is alone, too."""
+    """The noise is that of gradients before a script clips them, also on a single rank."""
     for accum in (0, 3):
         found = []
         for loop in (train_with, clipped):
@@ -138,7 +139,7 @@ def noise_of_clipped() -> None:
 
 @check
 def left_in_a_part() -> None:
-    """A loop that is left between two parts of a step: what they had is forgotten."""
+    """A loop that is left between two parts of a step forgets the parts it had."""
     model = net(torch.float64)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     adapted = adaptive(model, optimizer)
@@ -159,7 +160,7 @@ def left_in_a_part() -> None:
 
 @check
 def unscaled() -> None:
-    """The same by a script that unscales gradients itself, to clip them."""
+    """A script that unscales gradients itself, to clip them, skips the infinite step, too."""
 
     def clip(adapted: Any, scaler: Any, optimizer: torch.optim.Optimizer) -> None:
         scaler.unscale_(optimizer)
@@ -170,7 +171,8 @@ def unscaled() -> None:
 
 @check
 def a_group_is_added() -> None:
-    """Between two steps, and parts of one; behind a backward pass, too."""
+    """A parameter group may be added between two steps, between parts of one, and after a backward
+    pass."""
     for accum, before_backward in ((0, True), (0, False), (1, True), (1, False)):
         model = net()
         optimizer = sgd(model[0].parameters())
@@ -194,7 +196,8 @@ def a_group_is_added() -> None:
 
 @check
 def closures() -> None:
-    """As a script without: also where ranks agree, and where gradients are accumulated."""
+    """A script that steps with a closure gets the same weights as one without, also where gradients
+    are accumulated."""
     for accum in (0, 1):
         found = []
         for with_closure in (False, True):
@@ -220,7 +223,7 @@ def closures() -> None:
 
 
 class Rows(nn.Module):
-    """An embedding with a sparse gradient."""
+    """A model with an embedding that has a sparse gradient."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -243,7 +246,8 @@ def sparse() -> None:
 
 @check
 def a_short_step() -> None:
-    """The rest of a pass is worth, and learns, as its samples, but as an initial batch at least."""
+    """The last step of a pass counts, and learns, in proportion to its samples, but at least as an
+    initial batch."""
     for initial in (9, 3):
         model = net()
         optimizer = sgd(model.parameters())
@@ -253,7 +257,7 @@ def a_short_step() -> None:
         loader._elastic._chosen = (9, 0, world())
         rates: list[float] = []
         record(adapted, rates)
-        adapted.noise.moments = lambda: (0.0, 1.0)  # a step is worth its samples
+        adapted.noise.moments = lambda: (0.0, 1.0)  # a step counts as much as its samples
         before = adapted.progress
         for _ in epochs(1):
             train_with(adapted, optimizer, loader)
@@ -265,13 +269,13 @@ def a_short_step() -> None:
 
 
 def record(adapted: Any, rates: list[float]) -> None:
-    """The learning rate of each step."""
+    """Returns the learning rate of each step."""
     plain, groups = adapted._plain_step, adapted.optimizer.param_groups
     adapted._plain_step = lambda: (rates.append(groups[0]["lr"]), plain())
 
 
 class Written(dict[str, float]):
-    """A SummaryWriter."""
+    """Stands in for a SummaryWriter."""
 
     def add_scalar(self, name: str, value: float, step: int) -> None:
         self[name] = value
@@ -279,7 +283,7 @@ class Written(dict[str, float]):
 
 @check
 def what_is_written() -> None:
-    """Behind a loop: what the last step was."""
+    """After a loop, the values of the last step are written."""
     model = net()
     optimizer = sgd(model.parameters())
     adapted = adaptive(model, optimizer, scaling_rule=el.SqrtScale())

@@ -1,17 +1,19 @@
 """A rank of an elastic job, in an unmodified loop. Usage: elastic_rank.py [OPTION=VALUE...]
 
-`kill=RANK@STEP,...`: that rank ends itself there, in its backward pass or (`at=forward`, `at=step`)
-before or behind it. `pause=SECONDS` in each step, until `hurry=FILE` is there. `mark=FILE` is made
-behind the fourth one. `logs=DIR`: a file there for each process has what it prints, too.
-`fail=FILE`: rank 1 of the first attempt waits for it behind the end, and fails.
-`hold=FILE`: newcomers wait for it before they join; it is made behind the last step. `own=1`: by a
-loader as users write them.
-`short=RANK`: that rank lacks a sample. `odd=WHAT` is otherwise at rank 1: batch, bounds, or where
-it leaves: `odd=loop:STEP` that loop, at that step, `odd=epochs` all epochs but the first,
-`odd=end` the program behind that.
-Every rank prints "> TRY FIRST: SAMPLES" before a step, "> DID FIRST" behind it, and at the end
-"> END RANK of RANKS: WEIGHTS", their norm, "> SAMPLES N" that its statistics have, and "> NOISE"
-with what is known of that.
+`kill=RANK@STEP,...`: the rank ends itself in that step, in its backward pass or (`at=forward`,
+`at=step`) before or after it. `pause=SECONDS` in each step, until the file `hurry=FILE` exists.
+`mark=FILE` is made after the fourth step. `logs=DIR`: each process writes its output to a file
+there, too. `fail=FILE`: at the end, rank 1 of the first attempt waits for the file, and fails.
+`hold=FILE`: newcomers wait for the file before they join; it is made after the last step. `own=1`:
+a loader as users write them.
+
+`short=RANK`: that rank lacks a sample. `odd=WHAT` makes rank 1 differ: in its batch, its bounds, or
+where it leaves: `odd=loop:STEP` that loop, at that step, `odd=epochs` all epochs but the first,
+`odd=end` the program after that.
+
+Every rank prints "> TRY FIRST: SAMPLES" before a step, "> DID FIRST" after it, and at the end ">
+END RANK of RANKS: WEIGHTS" with their norm, "> SAMPLES N" with the count in its statistics, and ">
+NOISE" with the noise, as far as it is known.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ N -= int(OPTIONS.get("short", "-1")) == RANK
 
 
 class Numbers(Dataset):
-    """Sample i: its number, a vector and what is to be learned of it."""
+    """Sample i: its number, an input vector and a target."""
 
     def __init__(self) -> None:
         generator = torch.Generator().manual_seed(1)
@@ -75,7 +77,7 @@ class Own(el.AdaptiveDataLoaderMixin):
                 with helper.profile(self.training):
                     each = helper.current_local_bsz
                     job = helper._job
-                    whole = job.ranks * each  # before the step, in which there may come to be fewer
+                    whole = job.ranks * each  # read before the step, in which ranks may be lost
                     at = helper.current_index + job.rank * each
                     numbers = torch.arange(at, min(at + each, len(self.numbers)))
                     yield numbers, self.numbers.x[numbers], self.numbers.y[numbers]
@@ -120,7 +122,7 @@ def main() -> None:
     )
     if OPTIONS.get("odd") == "bounds":
         loader.autoscale_batch_size(BATCH * (4 if ODD else 2))
-    # small buckets: there are several
+    # Small buckets, so that there are several.
     model = el.AdaptiveDataParallel(model, optimizer, bucket_cap_mb=0.001)
     stats = el.Accumulator()
     step = 0

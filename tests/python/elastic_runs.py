@@ -39,16 +39,16 @@ class Run:
         return program.run("scale", self.job, *map(str, wanted))
 
     def said(self) -> list[list[str]]:
-        """What each process has said, in the order of their starts."""
+        """Returns the output of each process, in the order of their starts."""
         return [path.read_text().splitlines() for path in sorted(self.logs.iterdir())]
 
     def pids(self) -> list[int]:
-        """Of processes that train, in the order of their starts."""
+        """Returns the ids of processes that train, in the order of their starts."""
         found = [int(path.name.split("-")[1]) for path in sorted(self.logs.iterdir())]
         return [pid for pid in found if program.is_alive(pid)]
 
     def by_rank(self) -> list[int]:
-        """The same that were there at first, in the order of their ranks."""
+        """Returns the ids of these processes in the order of the ranks that they had at first."""
         told = {pid: Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") for pid in self.pids()}
         ranks = {
             int(word[5:]): pid for pid, env in told.items() for word in env if word[:5] == b"RANK="
@@ -64,7 +64,7 @@ class Run:
         )
 
     def wait_for_trained(self, processes: int) -> None:
-        """So many have begun a step."""
+        """Waits until that many processes have begun a step."""
         program.wait_until(
             lambda: sum(any("TRY" in line for line in said) for said in self.said()) >= processes,
             f"{processes} processes train",
@@ -72,7 +72,7 @@ class Run:
         )
 
     def hurry(self) -> None:
-        """What was waited for has happened: no more pauses."""
+        """Ends the pauses of the ranks: what the test waited for has happened."""
         self._hurry.touch()
 
     def end(self, code: int = 0) -> list[list[str]]:

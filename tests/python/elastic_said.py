@@ -1,4 +1,4 @@
-"""What ranks of elastic_rank.py have said: was every sample taken once, and is the result right?"""
+"""Checks the output of elastic_rank.py: was every sample taken once, and is the result right?"""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import pytest
 
 import ranks
 
-N, EPOCHS = 230, 2  # elastic_rank.py's own
-N_MANY = 2300  # too many, in the pauses that tests make, to come to the end unasked
+N, EPOCHS = 230, 2  # as in elastic_rank.py
+N_MANY = 2300  # too many samples, with the pauses of the tests, for the job to end unasked
 
 
 def steps(said: list[str]) -> tuple[dict[str, list[int]], list[str]]:
-    """(a step's first sample: this rank's samples when it was tried last, steps that were done)."""
+    """Returns, for each first sample of a step, this rank's samples at the last try; and the steps
+    done."""
     tried, done = {}, []
     for line in said:
         word, _, rest = line.partition(" ")
@@ -28,9 +29,9 @@ def steps(said: list[str]) -> tuple[dict[str, list[int]], list[str]]:
 
 
 def check_each_once(said: list[list[str]], dead: tuple[int, ...] = (), n: int = N) -> None:
-    """Every sample once in each epoch, of the steps of a rank that was there all the time. What one
-    that is gone had tried counts where the others have tried it no more often: they had its
-    gradients. Those that came later have done all that was left."""
+    """Checks that every sample was taken once in each epoch, by the steps of a rank that was there
+    all the time. Samples that a lost rank tried count if the others have not tried the step again:
+    they had its gradients. Later ranks must have done all that was left."""
     whole = next(lines for rank, lines in enumerate(said) if rank not in dead)
     done = steps(whole)[1]
     assert len(set(done)) == len(done)
@@ -57,18 +58,18 @@ def ends(said: list[list[str]], word: str) -> list[str]:
 
 @functools.cache
 def undisturbed(n: int = N) -> float:
-    """The norm of the weights, of a rank that is alone."""
+    """Returns the norm of the weights that a single rank gets."""
     alone = ranks.run_ranks(Path(__file__).with_name("elastic_rank.py"), 1, f"n={n}")
     return float(ends(alone, "WEIGHTS")[0])
 
 
 def check_weights(said: list[list[str]], n: int = N) -> None:
-    """As if nothing had happened, but for rounding."""
+    """Checks that the weights are those of an undisturbed run, but for rounding."""
     for weights in ends(said, "WEIGHTS"):
         assert float(weights) == pytest.approx(undisturbed(n), abs=1e-8)
 
 
 def check_no_restart(out: str) -> None:
-    """Fails with what launchers have said themselves, without what their ranks did."""
+    """Fails, with the launchers' own lines but not their ranks', if a launcher has restarted."""
     own = [line for line in out.splitlines() if not line.startswith("[rank")]
     assert "attempt 1" not in out, "\n".join(own)

@@ -1,6 +1,6 @@
-"""Ranks for test_engine.py: `engine_job.py WHAT ROOT`, as a launcher would start it.
+"""Ranks for test_engine.py. Usage, as a launcher would start it: engine_job.py WHAT ROOT
 
-What a rank has to say comes behind "> ". Files in ROOT's parent say how far the ranks are.
+A rank prints its results behind "> ". Files in ROOT's parent say how far the ranks are.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def say(*words: object) -> None:
 
 
 class Signs:
-    """Rank r has come to a place: a file that the others wait for."""
+    """Marks that a rank has come to a place, by a file, and waits for the files of the others."""
 
     def __init__(self, root: str) -> None:
         self._folder = Path(root).parent
@@ -51,7 +51,7 @@ def parts(step: int) -> dict[str, object]:
 
 
 def first(engine: Engine, signs: Signs) -> None:
-    """A tag that all have saved, and that is durable."""
+    """Saves a tag by all ranks, and waits until it is durable."""
     signs.meet("open")
     save = engine.save("step1", parts(1))
     assert save.wait("durable", LIMIT_S), (save.level, save.error)
@@ -82,7 +82,7 @@ def together(engine: Engine, signs: Signs) -> None:
 
 
 def some(engine: Engine, signs: Signs) -> None:
-    """Rank 0 alone saves, twice the same tag; the others only read."""
+    """Rank 0 alone saves the same tag twice; the others only read."""
     signs.meet("open")
     if RANK == 0:
         engine.save("last", {"a": 1}, alone=True).wait("committed", LIMIT_S)
@@ -108,11 +108,12 @@ def killed(engine: Engine, signs: Signs) -> None:
     signs.put("saved")
     say("committed", save.wait("committed", 2), save.level)
     tell_newest(engine)
-    os._exit(0)  # as a launcher ends the others
+    os._exit(0)  # as a launcher ends the other ranks
 
 
 def raises(engine: Engine, signs: Signs) -> None:
-    """The last rank dies of an error before its part is whole; leaving must not make it so."""
+    """The last rank dies of an error before its part is whole; the part must not become whole by
+    its leaving."""
     first(engine, signs)
     if RANK == WORLD - 1:
         if os.environ["BEGUN"] == "1":

@@ -1,6 +1,7 @@
-"""A rank whose steps are two all-reduces and a barrier; rank 1 sleeps before every second of them.
+"""A rank whose steps are two all-reduces and a barrier; rank 1 sleeps before every second step.
 
-Usage: explain_rank.py STEPS [FOLDER]: with it, each rank then kills itself, once all are there.
+Usage: explain_rank.py STEPS [FOLDER]. With FOLDER, each rank kills itself at the end, once all have
+come there.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """pawl._core in plain Python, in one process: the same contract, without agent, kernel or disk.
 
 It copies watched spans at the last moment the contract allows (at the fence, or when somebody
-waits), and notices any change by a checksum taken in save(): what the kernel's watch is to the C
-library. Ranks are threads. Durable checkpoints are written as zip files that torch.load reads.
+waits), and notices any change by a checksum taken in save(); the C library has the kernel's watch
+instead. Ranks are threads. Durable checkpoints are written as zip files that torch.load reads.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NAMES = {
 _NAMES[-12] = "PAWL_EMISMATCH"
 
 try:
-    from pawl._core import PawlError  # the real extension is there: one class of errors for both
+    from pawl._core import PawlError  # both cores raise one class, if the real one is there
 except ImportError:
 
     class PawlError(RuntimeError):
@@ -47,16 +47,16 @@ def fail(code: int, message: str) -> PawlError:
 
 
 class _Root:
-    """What all ranks of a job see of one root."""
+    """State of one root that all ranks of a job share."""
 
     def __init__(self) -> None:
         self.cond = threading.Condition()
         self.steps: dict[int, dict[int, list[_Part]]] = {}  # step -> rank -> partitions
-        self.world: dict[int, int] = {}  # of committed steps
+        self.world: dict[int, int] = {}  # step -> number of ranks, of committed steps
         self.durable: set[int] = set()
         self.pinned: set[int] = set()
-        self.damaged: set[int] = set()  # reading these raises ECORRUPT
-        self.aside: set[int] = set()  # found damaged
+        self.damaged: set[int] = set()  # steps whose reads raise ECORRUPT
+        self.aside: set[int] = set()  # steps found damaged
         self.votes: dict[int, tuple[int, str]] = {}
         self.outcome: tuple[int, str] = (0, "")
         self.round = 0
@@ -114,7 +114,7 @@ class Session:
         self.is_stopping = False
         self.is_due = False
         self.notes_left = ["a note"] if options.get("socket") == "note" else []
-        self.log: list[str] = []  # what was called, in order
+        self.log: list[str] = []  # names of calls, in order
         self._hushed = threading.Event()
 
     def save(self, step: int, parts: list[Any], watch: bool) -> int:
@@ -273,7 +273,8 @@ def _listed(root: _Root, step: int) -> dict[str, Any]:
 
 
 def _files(root: _Root, step: int) -> list[tuple[str, int, _Part]]:
-    """(name, rank or -1, partition); of what is shared each rank gives every n-th storage."""
+    """Returns (name, rank or -1, partition) of each; each rank saves every n-th storage of shared
+    partitions."""
     files = []
     ranks = root.steps[step]
     for rank, parts in sorted(ranks.items()):
@@ -356,7 +357,7 @@ class Restore:
 
 
 def time_s(name: str) -> float:
-    """A default of the table of times: nothing here reads PAWL_TEST_TIMES."""
+    """Returns a default of the table of times: nothing here reads PAWL_TEST_TIMES."""
     row = re.search(rf'"{name}", (\d+) \* (\w+)', TIMES.read_text())
     if row is None:
         raise KeyError(name)

@@ -1,7 +1,8 @@
-"""A rank of a group that others leave and join. Usage: group_admit_rank.py FOLDER [join].
+"""A rank of a group that others leave and join. Usage: group_admit_rank.py FOLDER [join]
 
-Rank 1 kills itself after some steps. The others go on, and let in who waits at the door, whose name
-is in FOLDER/door. All end some steps after there are as many again as in the beginning.
+Rank 1 kills itself after some steps. The others go on, and admit the newcomer that waits at the
+door, whose name is in FOLDER/door. All ranks end some steps after the group has its first size
+again.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ LIMIT = timedelta(seconds=60)
 
 
 def tell(model: nn.Module, step: int, group: dist.ProcessGroup) -> int:
-    """What a newcomer has to know."""
+    """Broadcasts what a newcomer has to know: the step, which is returned, and the weights."""
     at = torch.tensor(step)
     for tensor in [at, *(p.detach() for p in model.parameters())]:
         dist.broadcast(tensor, group=group, group_src=0)

@@ -1,4 +1,4 @@
-"""What ranks of tests share: named checks, in order or as the command line says; a small job."""
+"""Shared by ranks of tests: named checks, run in order or as the command line says; a small job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 CHECKS: dict[str, Callable[[], None]] = {}
-# Under the names that torch has from 2.13 on, which warns of those before.
+# Under the names that torch has from 2.13 on; it warns of the older ones.
 all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
@@ -22,7 +22,7 @@ def check(function: Callable[[], None]) -> Callable[[], None]:
 
 
 def run_checks() -> None:
-    """Those that the command line names, or all; prints "> NAME" for each that held."""
+    """Runs the checks that the command line names, or all; prints "> NAME" for each that held."""
     for name in sys.argv[1:] or CHECKS:
         CHECKS[name]()
         print(f"> {name}", flush=True)
@@ -46,7 +46,7 @@ def refused(call: Callable[[], object], why: str, kind: type[Exception] = Runtim
 
 
 def train(model: nn.Module, group: dist.ProcessGroup) -> None:
-    """A step, with gradients reduced by hand: DDP could not change its group."""
+    """Trains for a step with gradients reduced by hand: DDP could not change its group."""
     model.zero_grad()
     model(torch.full((4, 100), 1.0)).square().mean().backward()
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
@@ -58,14 +58,16 @@ def train(model: nn.Module, group: dist.ProcessGroup) -> None:
 
 
 def go_back(step: int, group: dist.ProcessGroup) -> int:
-    """Some may have done the step in which others failed: all go on with the first of them."""
+    """Returns the lowest step of all ranks, to go on from: some ranks may have done a step in which
+    others failed."""
     lowest = torch.tensor(step)
     dist.all_reduce(lowest, dist.ReduceOp.MIN, group=group)
     return int(lowest)
 
 
 def compare(model: nn.Module, group: dist.ProcessGroup) -> None:
-    """All have the same, and torch builds on the group as on any. Prints "> RANK of RANKS: SUM"."""
+    """Checks that all ranks have the same weights, and that torch builds on the group as on any
+    other. Prints "> RANK of RANKS: SUM"."""
     at, of = dist.get_rank(group), dist.get_world_size(group)
     weights = [torch.empty(10, 100) for _ in range(of)]
     dist.all_gather(weights, next(model.parameters()).detach(), group=group)

@@ -1,7 +1,7 @@
 """A rank of the backend "pawl" in a group that ends badly. Usage: group_end_rank.py HOW
 
-Rank 1 does what HOW says after a few steps; every other one prints "> ERROR-TYPE: MESSAGE" of what
-it gets, and how long that took as "> SECONDS".
+Rank 1 does what HOW says after a few steps; every other one prints "> ERROR-TYPE: MESSAGE" of the
+error that it gets, and the seconds until then as "> SECONDS".
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from group_checks import all_gather_single, reduce_scatter_single
 from pawl import distributed
 
 HOW = sys.argv[1]
-BACKWARD = ("backward", "compressed")  # then the others wait in DDP
-LATE_S = 6  # so long others wait for a rank that is late; they must also have joined by then
+BACKWARD = ("backward", "compressed")  # cases in which the other ranks wait in DDP
+LATE_S = 6  # seconds that ranks wait for a late one; all must also have joined by then
 
 
 def end_badly() -> None:
@@ -34,7 +34,7 @@ def end_badly() -> None:
         dist.destroy_process_group()
         sys.exit(0)
     elif HOW == "exit":
-        sys.exit(0)  # without a word to torch
+        sys.exit(0)  # leaves without telling torch
     elif HOW == "shape":
         dist.all_reduce(torch.ones(1001))
     elif HOW == "order":
@@ -47,7 +47,7 @@ def end_badly() -> None:
 
 
 def differ(odd: bool) -> None:
-    """What all call, one of them with something else in it."""
+    """Makes a call that all ranks make; the odd rank passes something else."""
     rank, world = dist.get_rank(), dist.get_world_size()
     n = 0 if odd else 1000
     if HOW == "empty":
@@ -60,7 +60,7 @@ def differ(odd: bool) -> None:
         dist.broadcast(torch.ones(n), 0)
     elif HOW == "roots":
         dist.broadcast(torch.ones(1000), rank)
-    elif HOW == "rows":  # rank 1 sends as many as the others, and expects none of rank 0
+    elif HOW == "rows":  # rank 1 sends as many rows as the others, and expects none of rank 0
         rows = [0 if odd and r == 0 else 2 for r in range(world)]
         dist.all_to_all_single(torch.ones(sum(rows)), torch.ones(2 * world), rows, [2] * world)
 
@@ -70,7 +70,7 @@ def main() -> None:
     limit = int(os.environ.get("LIMIT") or (LATE_S if HOW == "late" else 600))
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    # where all wait for the last one's start, however long
+    # All ranks wait here for the last one to start, however long it takes.
     store = dist.TCPStore(address, port, world, rank == 0, timedelta(minutes=2))
     dist.init_process_group(
         "pawl", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=limit)

@@ -21,7 +21,7 @@ from group_checks import check, rank, refused, run_checks, world
 
 MINUTE = timedelta(minutes=1)
 Group = dist.ProcessGroup
-# Before, gloo took a root for 0 where a method is given a bare tensor, and had neither
+# Earlier, gloo took 0 for the root where a method is given a bare tensor, and had neither
 # reduce_scatter nor alltoall.
 NEW = "timeout" in (Group.gather.__doc__ or "")
 gloo: Group
@@ -29,7 +29,7 @@ gloo: Group
 
 def mine(*shape: int, of: int = 0) -> torch.Tensor:
     made = torch.arange(6.0).view(*shape or (6,)) + 10 * rank() + 100 * of
-    return made.double()  # in which products of several are exact
+    return made.double()  # doubles, so that products of several are exact
 
 
 def empty(count: int) -> list[torch.Tensor]:
@@ -48,7 +48,8 @@ def at_root(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def calls() -> list[Callable[[Group], tuple[dist.Work, list[torch.Tensor]]]]:
-    """Each way to call each method: the work, and the tensors that it is to change."""
+    """Returns each way to call each method: a function that gives the work and the tensors it will
+    change."""
     MAX, every = dist.ReduceOp.MAX, world()
 
     def each(call: Callable[..., dist.Work], *make: Callable[[], Any]) -> Any:
@@ -58,14 +59,14 @@ def calls() -> list[Callable[[Group], tuple[dist.Work, list[torch.Tensor]]]]:
 
         return made
 
-    def at(root: int, call: Any) -> Any:  # elsewhere gloo leaves what it has added so far
+    def at(root: int, call: Any) -> Any:  # on other ranks gloo leaves partial sums
         def made(group: Group) -> tuple[dist.Work, list[torch.Tensor]]:
             work, tensors = call(group)
             return work, tensors if rank() == root else []
 
         return made
 
-    def new(made: Any) -> Any:  # one that gloo of an old torch cannot do
+    def new(made: Any) -> Any:  # a call that gloo of an old torch lacks
         return made if NEW else unknown_to_gloo
 
     all_of, one, two = (lambda: empty(every)), mine, (lambda: mine(of=3))
@@ -148,8 +149,8 @@ def flat(values: list[Any]) -> list[torch.Tensor]:
 
 @check
 def like_gloo() -> None:
-    """Every way to call each method gives what it gives there."""
-    unknown = 0  # to this torch
+    """Every way to call each method gives the same result as on gloo."""
+    unknown = 0  # calls that this torch does not know
     for number, call in enumerate(calls()):
         try:
             wanted = finished(call, gloo)
@@ -162,7 +163,7 @@ def like_gloo() -> None:
 
 
 def finished(call: Any, group: Group) -> torch.Tensor:
-    """What comes of it, in one tensor."""
+    """Returns the result of a call, in one tensor."""
     work, tensors = call(group)
     work.wait()
     return torch.cat([torch.empty(0), *(t.reshape(-1) for t in tensors)])
@@ -170,7 +171,7 @@ def finished(call: Any, group: Group) -> torch.Tensor:
 
 @check
 def ranks_that_are_none() -> None:
-    """Said as they were given."""
+    """The error names ranks as the caller gave them."""
     group, tensor = dist.group.WORLD, mine()
     message = f"rank -1 of {world()} ranks"
     refused(lambda: group.broadcast(tensor, -1), f"broadcast: {message}")
@@ -190,7 +191,7 @@ def ranks_that_are_none() -> None:
 
 @check
 def sequence_numbers() -> None:
-    """As many as collectives that were waited for; messages are none."""
+    """The number counts collectives that were waited for; messages do not count."""
     group = dist.new_group()
     group._set_sequence_number_for_group()
     before = group._get_sequence_number_for_group()
@@ -205,7 +206,7 @@ def sequence_numbers() -> None:
 
 
 def every_call(group: Group) -> None:
-    """One of each that has an event on gloo, too."""
+    """Makes one call of each kind that has an event on gloo, too."""
     n = world()
     dist.all_reduce(mine(), group=group)
     dist.all_reduce_coalesced([mine(), mine(2, 3)], group=group)
@@ -224,7 +225,8 @@ def every_call(group: Group) -> None:
 
 
 def profiled(group: Group) -> tuple[torch.profiler.profile, list[Any]]:
-    """What lasts of a backend, in the order in which it began."""
+    """Returns the profile, and the backend's events that have a duration, in the order of their
+    starts."""
     cpu = torch.profiler.ProfilerActivity.CPU
     with torch.profiler.profile(activities=[cpu], record_shapes=True) as profile:
         every_call(group)
@@ -252,7 +254,7 @@ def events_as_gloo_has_them() -> None:
 
 @check
 def what_a_trace_says() -> None:
-    """As of NCCL's collectives, for what reads traces."""
+    """A trace describes a call as one of NCCL's collectives, for tools that read traces."""
     profile, _ = profiled(dist.group.WORLD)
     with tempfile.TemporaryDirectory() as folder:
         profile.export_chrome_trace(str(Path(folder, "t.json")))
@@ -267,7 +269,8 @@ def what_a_trace_says() -> None:
 
 @check
 def what_is_recorded_stays_right() -> None:
-    """Of calls that raise, that are part of another one, or are waited for in a callback."""
+    """The record stays right after calls that raise, that are part of another call, or whose result
+    is awaited in a callback."""
     group, n = dist.group.WORLD, world()
     with torch.autograd.profiler.profile() as profile:
         refused(lambda: group.broadcast(mine(), -1), "rank -1")

@@ -1,9 +1,9 @@
 """A rank of the backend "pawl": calls under way, and tensors of one call, that share memory.
 
-Random calls on views of one tensor are as they would be one after the other; the same calls on all
-ranks' tensors here, in plain torch, say what that is.
+Random calls on views of one tensor must give what they would give one after the other. The same
+calls in plain torch, on copies of all ranks' tensors, say what that is.
 
-Usage: group_overlap_rank.py SEED ROUNDS.
+Usage: group_overlap_rank.py SEED ROUNDS
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ import torch.distributed as dist
 
 from group_checks import all_gather_single, reduce_scatter_single
 
-N = 80  # numbers in a rank's tensor
-CALLS = 12  # of a round
-PART_MAX = 6  # numbers in a block
+N = 80  # elements of a rank's tensor
+CALLS = 12  # calls in a round
+PART_MAX = 6  # elements of a block, at most
 
 View = Callable[[torch.Tensor], torch.Tensor]
-Group = list[torch.Tensor]  # a view, or what one holds, of each rank
+Group = list[torch.Tensor]  # a view, or the view's contents, for each rank
 
 
 def view_of(rng: random.Random, n: int, rows: bool) -> View:
-    """n numbers of a rank's tensor: one beside the other, spread, or of two dimensions."""
+    """Returns a view of n elements of a rank's tensor: adjacent, spread, or of two dimensions."""
     step = rng.choice((1, 1, 1, 2, 3))
     at = rng.randrange(N - n * step + 1)
     if step == 1 and n % 2 == 0 and rng.random() < 0.3 and not rows:
@@ -37,7 +37,7 @@ def view_of(rng: random.Random, n: int, rows: bool) -> View:
 
 
 class Calls:
-    """The same calls here, on this rank's tensor, and in the model, on all ranks' tensors."""
+    """Makes the same calls here, on this rank's tensor, and in the model, on all ranks' tensors."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -47,7 +47,7 @@ class Calls:
         self.works: list[Any] = []
 
     def views(self, n: int, rows: bool = False) -> tuple[torch.Tensor, Group]:
-        """Another view at each rank; ``rows``: of as many rows."""
+        """Draws another view for each rank; ``rows``: all views have as many rows."""
         views = [view_of(self.rng, n, rows) for _ in range(self.world)]
         return views[self.rank](self.base), [v(m) for v, m in zip(views, self.model, strict=True)]
 
@@ -61,7 +61,7 @@ class Calls:
     def root(self) -> int:
         return self.rng.randrange(self.world)
 
-    # Each begins the call, and does the same in the model: reads all, then writes.
+    # Each method begins its call, and does the same in the model: reads all, then writes.
 
     def all_reduce(self) -> None:
         ours, theirs = self.views(self.size())
@@ -153,7 +153,7 @@ class Calls:
         n = self.size()
         (into, all_into), (of, all_of) = self.many(n, self.world), self.many(n, self.world)
         self.works.append(dist.all_to_all(into, of, async_op=True))
-        read = [[flat(t) for t in views] for views in all_of]  # [to][from]
+        read = [[flat(t) for t in views] for views in all_of]  # read[to][from]
         for sender, views in enumerate(all_into):
             write(views, [read[r][sender] for r in range(self.world)])
 
@@ -176,7 +176,7 @@ def write(views: Group, values: list[torch.Tensor]) -> None:
 
 
 def write_rows(rows: list[Group], values: list[torch.Tensor]) -> None:
-    """Block b of each rank gets value b."""
+    """Gives block b of each rank the value b."""
     for views, value in zip(rows, values, strict=True):
         write(views, [value] * len(views))
 
@@ -186,8 +186,9 @@ KINDS = [name for name in KINDS if name not in ("views", "many", "size", "root")
 
 
 def round_of(seed: str) -> None:
-    rng = random.Random(seed)  # the same at all ranks
-    own = random.Random(f"{seed} {dist.get_rank()}")  # when this one waits for what
+    rng = random.Random(seed)  # draws the same calls at all ranks
+    # Draws which call this rank waits for, and when.
+    own = random.Random(f"{seed} {dist.get_rank()}")
     calls = Calls(rng)
     done = []
     for _ in range(CALLS):

@@ -31,7 +31,8 @@ DTYPES = [
 
 
 def numbers(*shape: int, dtype: torch.dtype = torch.float32, of: int | None = None) -> torch.Tensor:
-    """Small whole numbers that a rank can tell of every other: sums are exact in every type."""
+    """Returns small whole numbers that any rank can compute for any other: sums are exact in every
+    type."""
     made = torch.Generator().manual_seed(77 + (rank() if of is None else of))
     drawn = torch.randint(0, 4, shape, generator=made)
     return drawn.to(dtype)
@@ -47,7 +48,7 @@ def same(a: torch.Tensor, b: torch.Tensor, what: str = "") -> None:
 
 
 def gather_single(tensor: torch.Tensor, into: torch.Tensor | None, root: int) -> None:
-    """torch's, which is there from 2.14 on."""
+    """Returns torch's function, which exists from 2.14 on."""
     if hasattr(dist, "gather_single"):
         dist.gather_single(tensor, into, dst=root)
         return
@@ -106,10 +107,11 @@ def operations() -> None:
 
 
 def means_of_halves() -> None:
-    """Of numbers whose sum is no float16, by each call that has a mean, views among them."""
+    """Means are right where the sum does not fit a float16, with each call that has a mean, also on
+    views."""
     average, n, me = dist.ReduceOp.AVG, world(), dist.get_rank()
     whole = torch.full((n, 2, 3), 60000.0, dtype=torch.float16)
-    whole[:, 0, 0] = 6e-8 * (me + 1)  # the smallest that there are
+    whole[:, 0, 0] = 6e-8 * (me + 1)  # the smallest positive halves
     wanted = whole[0].float()
     wanted[0, 0] = sum(float(torch.tensor(6e-8 * (r + 1)).half()) for r in range(n)) / n
     wanted = wanted.half()
@@ -156,7 +158,8 @@ def what_cannot_be() -> None:
         else:
             raise AssertionError("lists of different sizes")
     repeats = torch.ones(1).expand(world(), 4)
-    dist.broadcast(repeats.clone() if rank() else repeats, 0)  # which only reads it
+    # A broadcast only reads the root's tensor.
+    dist.broadcast(repeats.clone() if rank() else repeats, 0)
     for call in (
         lambda: dist.all_reduce(repeats),
         lambda: dist.all_reduce_coalesced([torch.ones(2), repeats]),
@@ -171,7 +174,7 @@ def what_cannot_be() -> None:
 
 @check
 def layouts() -> None:
-    """What is not contiguous, a view that requires grad, a conjugate."""
+    """Tensors may be non-contiguous, views that require grad, or conjugates."""
     base = numbers(6, 8)
     tensor = base.t()
     dist.all_reduce(tensor)
@@ -188,7 +191,7 @@ def layouts() -> None:
 
 @check
 def sparse() -> None:
-    """Rows of an embedding, of other numbers at each rank; none at the last rank."""
+    """Sparse rows of an embedding, of other indices at each rank; none at the last rank."""
     for dtype in (torch.float32, torch.bfloat16, torch.int64):
         for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
             if op == dist.ReduceOp.AVG and not dtype.is_floating_point:
@@ -212,7 +215,7 @@ def sparse() -> None:
 
 @check
 def other_types() -> None:
-    """What is only moved, of 1,000 bytes; and the sum of the wider complex numbers."""
+    """Types that are only moved, in 1,000 bytes; and sums of the wider complex numbers."""
     for dtype in (torch.bool, torch.complex64, torch.complex128, torch.uint16):
         n = 1000 // dtype.itemsize
         tensor = numbers(n, dtype=dtype)
@@ -261,7 +264,7 @@ def gathered() -> None:
     for gather in (all_gather_single, dist.all_gather_into_tensor):
         gather(whole.zero_(), numbers(6, 2))
         same(whole, all_numbers(6, 2).view(-1, 2))
-    own = whole[rank() * 6 : rank() * 6 + 6]  # as FSDP does it: its block of the output
+    own = whole[rank() * 6 : rank() * 6 + 6]  # a block of the output, as in FSDP
     whole.zero_()
     own.copy_(numbers(6, 2))
     all_gather_single(whole, own)
@@ -319,7 +322,7 @@ def messages() -> None:
         same(got, numbers(*shape, of=before))
     first, second = torch.empty(3), torch.empty(3)
     sends = [dist.isend(numbers(3, of=1), after, tag=1), dist.isend(numbers(3, of=2), after, tag=2)]
-    dist.recv(second, before, tag=2)  # in another order than they were sent in
+    dist.recv(second, before, tag=2)  # the order differs from that of the sends
     dist.recv(first, before, tag=1)
     for send in sends:
         send.wait()
@@ -335,7 +338,7 @@ def messages() -> None:
         assert seen == set(range(1, world()))
     else:
         dist.send(torch.tensor([float(rank())]), 0)
-    dist.barrier()  # else what follows may be taken for it
+    dist.barrier()  # otherwise the next message may be taken for this one
     ops = [
         dist.P2POp(dist.isend, numbers(8), after),
         dist.P2POp(dist.irecv, got := torch.empty(8), before),
@@ -400,8 +403,8 @@ def futures() -> None:
     same(halved.wait(), all_numbers(100).sum(0) / 2)
     assert work.is_completed() and work.is_success() and work.exception() is None
 
-    # Callbacks run when they may, in another order at each rank: on a group of their own, where all
-    # of them do the same.
+    # Callbacks run when they may, in another order at each rank. So they use a group of their own,
+    # where all of them make the same call.
     inside = dist.new_group()
 
     def again(future: torch.futures.Future) -> torch.Tensor:
@@ -416,7 +419,7 @@ def futures() -> None:
 
 @check
 def timeouts() -> None:
-    """One that is set later holds for calls from then on."""
+    """A timeout that is set later holds for the calls that follow."""
     group = dist.new_group(timeout=timedelta(seconds=9))
     set_timeout = getattr(dist, "set_timeout", lambda limit, of: of.set_timeout(limit))
     set_timeout(timedelta(seconds=0.3), group)
@@ -445,7 +448,8 @@ def groups() -> None:
 
 
 def beyond_32_bits() -> None:
-    """More bytes than 32 bits can count; not among the others, for the memory that it takes."""
+    """A collective counts bytes beyond 32 bits. Not run with the other checks, because of its
+    memory."""
     n = (1 << 32) + 13
     tensor = torch.ones(n, dtype=torch.int8)
     tensor[-1] = rank()
@@ -470,7 +474,8 @@ if sys.argv[1:] == ["beyond_32_bits"]:
 
 @check
 def bits_are_the_same_everywhere() -> None:
-    """Floats whose sum depends on the order: all ranks have the same, in every size and shape."""
+    """Floats whose sum depends on the order: all ranks get the same sum, in every size and
+    shape."""
     for n in (3, 1000, 100_003):
         made = torch.Generator().manual_seed(rank())
         tensor = torch.randn(n, generator=made) * 10.0 ** torch.randint(-6, 6, (n,), generator=made)
@@ -480,7 +485,7 @@ def bits_are_the_same_everywhere() -> None:
         dist.all_gather(into, tensor)
         for other in into:
             same(other, tensor)
-        tail = first[n // 3 :].clone()  # an element's sum does not depend on where it lies
+        tail = first[n // 3 :].clone()  # the sum of an element does not depend on its place
         dist.all_reduce(tail)
         same(tail, tensor[n // 3 :])
         half = first.to(torch.bfloat16)

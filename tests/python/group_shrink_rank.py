@@ -1,7 +1,7 @@
-"""A rank that goes on without those that are gone. Usage: group_shrink_rank.py HOW VICTIM...
+"""A rank that goes on without the lost ranks. Usage: group_shrink_rank.py HOW VICTIM...
 
-Victims end by HOW ("kill", "stop") one after another, some steps apart. Every other rank trains
-on, and prints "> NAMED ERROR" of each failure and "> RANK of RANKS: SUM" of its weights at the end.
+Victims end by HOW ("kill", "stop") one after another, some steps apart. Every other rank trains on,
+and prints "> NAMED ERROR" of each failure and "> RANK of RANKS: SUM" of its weights at the end.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def main() -> None:
     dist.init_process_group("pawl", timeout=timedelta(seconds=60))
     group = dist.group.WORLD
     assert group is not None
-    groups = [group]  # they live as long as those that they were shrunk to
+    groups = [group]  # a group must live as long as the groups that it was shrunk to
     model = nn.Linear(100, 10)
-    states = {}  # before each step
+    states = {}  # weights before each step
     step, lost = 0, False
     while step < STEPS:
         try:

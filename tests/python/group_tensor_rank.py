@@ -1,8 +1,8 @@
 """A rank of the backend "pawl" under torch's own models and helpers of its distributed tests.
 
-Usage: group_tensor_rank.py [BACKEND [CHECK...]]: of torch_parts.py, or none for all. Prints
-"> CHECK" for each that held, "! rank R: CHECK: ..." for one that did not, and "> lacks ..." in
-place of all where torch is too old to have what they are made of.
+Usage: group_tensor_rank.py [BACKEND [CHECK...]]: the checks of torch_parts.py to run, or none for
+all. Prints "> CHECK" for each that held, "! rank R: CHECK: ..." for one that did not, and "> lacks
+..." instead of all where torch is too old to have the parts that the checks are made of.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from group_checks import CHECKS, rank
 
 
 def lacks() -> str:
-    """What torch has no name for; "" if it has all."""
+    """Returns the message of the import of torch that fails; "" if torch has all that the checks
+    need."""
     try:
         importlib.import_module("torch_parts")
     except ImportError as error:

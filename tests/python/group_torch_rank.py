@@ -1,7 +1,8 @@
 """A rank of the backend "pawl" under what torch builds on process groups: DDP, FSDP2, DTensor, ...
 
 Usage: group_torch_rank.py NAME...: the checks to run, or none for all. Prints "> NAME" for each
-that held. The peer is one process with the whole batch, or gloo in the same run.
+that held. Results are compared with one process that has the whole batch, or with gloo in the same
+run.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ gloo: dist.ProcessGroup
 
 
 class Net(nn.Module):
-    """A few layers, one with buffers, one that only odd steps use."""
+    """A few layers: one has buffers, one is used in odd steps only."""
 
     def __init__(self, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
@@ -42,7 +43,7 @@ def batch(step: int, of: int | None = None, dtype: torch.dtype = torch.float32) 
     return torch.randn(8, 12, generator=made, dtype=dtype)
 
 
-def same_on_all(model: nn.Module) -> None:  # buffers are only the same at the next forward
+def same_on_all(model: nn.Module) -> None:  # buffers become equal only at the next forward
     flat = torch.cat([t.detach().double().reshape(-1) for t in model.parameters()])
     into = [torch.empty_like(flat) for _ in range(world())]
     dist.all_gather(into, flat, group=gloo)
@@ -66,7 +67,8 @@ def train(group: dist.ProcessGroup | None, steps: int = 4, **options: object) ->
 
 
 def like_gloo(**options: object) -> None:
-    """At two ranks any order of addition is the same: bit by bit; at more, nearly."""
+    """Compares with gloo. With two ranks, any order of addition gives the same bits; with more,
+    nearly the same numbers."""
     ours, theirs = train(None, **dict(options)), train(gloo, **dict(options))
     for a, b in zip(ours.state_dict().values(), theirs.state_dict().values(), strict=True):
         if world() == 2:
@@ -127,14 +129,14 @@ def ddp_hooks() -> None:
         state = powerSGD_hook.PowerSGDState(group, 1, start_powerSGD_iter=2)
         model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
 
-    # In one bucket: of several, its callbacks begin collectives in another order at each rank. Gloo
-    # aborts the process then, and we name the two that met.
+    # In one bucket: with several, its callbacks begin collectives in another order at each rank.
+    # Gloo aborts the process then, and Pawl reports the two collectives that met.
     train(None, steps=6, prepare=compress, bucket_cap_mb=25)
 
 
 @check
 def our_hook() -> None:
-    """On gloo's DDP, with the gradients through ours."""
+    """DDP on gloo reduces its gradients through Pawl's hook."""
     from pawl import distributed
 
     plain = train(gloo)
@@ -173,7 +175,7 @@ OPTIMIZERS = {
 
 @check
 def ddp_uneven_by_those_left() -> None:
-    """torch's C++ asks for a result after Python has let go of the work."""
+    """torch's C++ asks for a result after Python has dropped the work."""
     model = DDP(nn.Linear(4, 1, bias=False))
     with torch.no_grad():
         model.module.weight.zero_()
@@ -187,7 +189,7 @@ def ddp_uneven_by_those_left() -> None:
 
 @check
 def ddp_sparse() -> None:
-    """Gradients of an embedding that only some rows have."""
+    """Sparse gradients of an embedding of which each rank uses some rows."""
     embedding = nn.Embedding(9, 2, sparse=True)
     model = DDP(embedding)
     model(torch.tensor([rank(), 8])).sum().backward()
@@ -210,7 +212,7 @@ def small_net(dtype: torch.dtype) -> nn.Module:
 
 
 def losses_of(model: nn.Module, name: str, rows: Callable[[int], torch.Tensor]) -> torch.Tensor:
-    """Of 200 steps."""
+    """Returns the losses of 200 steps."""
     optimizer = OPTIMIZERS[name](model.parameters())
     losses = []
     for step in range(200):
@@ -223,7 +225,8 @@ def losses_of(model: nn.Module, name: str, rows: Callable[[int], torch.Tensor]) 
 
 
 def whole_losses(name: str, dtype: torch.dtype, order: int = 0) -> torch.Tensor:
-    """One process that has all ranks' batches; order: of their rows, 0 as it is."""
+    """Returns the losses of one process that has all ranks' batches. order: a permutation of their
+    rows; 0: none."""
     at = torch.arange(8 * world())
     if order:
         at = torch.randperm(len(at), generator=torch.Generator().manual_seed(order))
@@ -247,7 +250,7 @@ def distance(found: torch.Tensor, wanted: torch.Tensor) -> float:
 
 @check
 def like_one_process() -> None:
-    """The loss of DDP in doubles, 200 steps, against one process that has the whole batch."""
+    """In doubles, DDP's losses over 200 steps are those of one process that has the whole batch."""
     for name in OPTIMIZERS:
         wanted = whole_losses(name, torch.float64)
         found = ddp_losses(name, torch.float64)
@@ -256,8 +259,8 @@ def like_one_process() -> None:
 
 @check
 def like_another_order() -> None:
-    """In 32 bits: no farther from one process with the rows in some order than two orders of them
-    are from each other."""
+    """In 32 bits, DDP's losses are no farther from one process with the rows in some order than two
+    orders are from each other."""
     for name in OPTIMIZERS:
         orders = [whole_losses(name, torch.float32, order) for order in range(4)]
         spread = max(distance(a, b) for a in orders for b in orders)
@@ -338,7 +341,7 @@ def dtensor() -> None:
     )
 
     mesh = init_device_mesh("cpu", (world(),))
-    whole = torch.arange(7.0 * 3).view(7, 3)  # not shared equally
+    whole = torch.arange(7.0 * 3).view(7, 3)  # a size that the ranks cannot share equally
     placed = distribute_tensor(whole, mesh, [Shard(0)])
     assert torch.equal(placed.full_tensor(), whole)
     assert torch.equal(placed.redistribute(mesh, [Replicate()]).to_local(), whole)

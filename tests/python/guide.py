@@ -1,7 +1,7 @@
-"""What the decorators and the basic recipe of SkyPilot's training guide do, stated anew.
+"""The decorators and the basic recipe of SkyPilot's training guide, written anew.
 
-Not the guide's text: the same decisions in the same order, so that a test can show a defect of
-theirs beside what Pawl does. One difference that no test sees: they log.
+Not the guide's text, but the same decisions in the same order, so that a test can show a defect of
+the guide beside what Pawl does. One difference that no test sees: they log.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def load_checkpoint(save_dir: str, checkpoint_prefix: str = "checkpoint") -> Cal
 
 
 def basic_load_checkpoint(save_dir: Any = "/checkpoints") -> Any:
-    """The basic recipe as printed, with the call that is to be filled in left as it stands."""
+    """The basic recipe as printed, with the placeholder call left as it stands."""
     try:
         found = sorted(Path(save_dir).glob("checkpoint_*.pt"), key=_number, reverse=True)
         for path in found:

@@ -1,7 +1,7 @@
 """Jobs whose ranks span hosts, for test_hosts.py and test_nfs.py.
 
-A host here is a process group of its own with an agent of its own: all that hosts share is a
-directory, and so do these, whose agents' sockets lie in different places.
+A host here is a process group of its own with an agent of its own. Real hosts share nothing but a
+directory; neither do these, whose agents have their sockets in different places.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Host:
             )  # fmt: skip
 
     def agent(self) -> int:
-        """Its pid."""
+        """Returns the agent's process id."""
         (lock,) = (self.sockets / "pawl").glob("*.lock")
         return int(lock.read_text())
 
@@ -79,7 +79,7 @@ def hear(ranks: Sequence[subprocess.Popen[str]]) -> list[str]:
 
 
 def tell(ranks: Sequence[subprocess.Popen[str]], command: str) -> list[str]:
-    """All are asked before the first answers."""
+    """Sends a command to all ranks before it reads the first answer. Returns the answers."""
     ask(ranks, command)
     return hear(ranks)
 
@@ -91,13 +91,13 @@ class Job:
         self.folder, self.name, self.timeout_s = folder, name, timeout_s
         self.sockets = Path(
             tempfile.mkdtemp(prefix="pawl-hosts-", dir="/tmp")
-        )  # short, as they must
+        )  # short, as sockets require
         self.root = folder / "shared"
         self.world = self.nodes = 0
         self.hosts: list[Host] = []
 
     def start(self, *sizes: int, late: int = 0) -> Job:
-        """Hosts of so many ranks; the last so many do not come yet."""
+        """Starts hosts with that many ranks each; the last `late` hosts do not start yet."""
         self.end()
         self.world, self.nodes = sum(sizes), len(sizes)
         self.sizes, self.firsts = sizes, [sum(sizes[:i]) for i in range(len(sizes))]
@@ -106,7 +106,7 @@ class Job:
         return self
 
     def come(self, node: int, **env: str) -> Host:
-        """A host comes (again)."""
+        """Starts a host, for the first time or again."""
         host = Host(self, node, self.firsts[node], self.sizes[node], **env)
         self.hosts = [h for h in self.hosts if h.node != node] + [host]
         assert hear(host.ranks) == ["ready"] * len(host.ranks)
@@ -127,7 +127,7 @@ class Job:
         self.all(f"open {self.root}", "open")
 
     def open_at(self, roots: Sequence[Path]) -> None:
-        """Each host sees the directory at a path of its own."""
+        """Opens the root with another path on each host."""
         for host in self.hosts:
             ask(host.ranks, f"open {roots[host.node]}")
         assert hear(self.ranks) == ["open"] * len(self.ranks), self.logs()
@@ -146,11 +146,12 @@ class Job:
 
 
 def await_finished(root: Path) -> None:
-    """Nothing lies there that is not finished; what is too many goes in the background."""
+    """Waits until nothing unfinished lies in root; tags beyond the limit are deleted in the
+    background."""
     program.wait_until(lambda: not list(root.glob(".pawl.*")), f"nothing unfinished in {root}")
 
 
 def is_whole(root: Path) -> None:
-    """All that has a tag's name is one, every byte of it."""
+    """Checks that every directory with a tag's name is a tag, with every byte right."""
     listed = program.run("ckpt", "verify", root)
     assert listed.returncode == 0, listed.stdout + listed.stderr

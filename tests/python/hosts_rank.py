@@ -1,7 +1,7 @@
-"""A rank of a job that spans hosts, for hosts.py: does what it is told on its standard input.
+"""A rank of a job that spans hosts, for hosts.py: obeys commands on its standard input.
 
-Each line is a command; each is answered by one line. What a rank saves at a step follows from its
-number and the step, so that what comes back can be told from what any other rank saved.
+Each line is a command; each is answered by one line. The state of a rank at a step follows from its
+number and the step, so that restored values show which rank and step saved them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
 def fill(state: dict[str, Any], step: int, wrong: bool) -> None:
-    """What this rank has at a step; wrong: not what the other ranks have."""
+    """Sets the state that this rank has at a step; wrong: one that differs from the other ranks'
+    state."""
     with torch.no_grad():
         for i, weight in enumerate(state["model"].parameters()):
             weight.copy_(torch.arange(weight.numel()).view_as(weight) * (i + 1) + step + wrong)
@@ -29,7 +30,7 @@ def fill(state: dict[str, Any], step: int, wrong: bool) -> None:
 
 
 def differs(state: dict[str, Any], step: int) -> str:
-    """Which partitions are not as they were saved at a step."""
+    """Returns the names of partitions that are not as they were saved at a step."""
     want = make()
     fill(want, step, False)
     wrong = []
@@ -50,7 +51,7 @@ def make() -> dict[str, Any]:
 
 
 class Rank:
-    """The job's one checkpointer in this process, and its newest save."""
+    """The only checkpointer of this process, and its newest save."""
 
     def __init__(self) -> None:
         self.state = make()
@@ -58,7 +59,7 @@ class Rank:
         self.saved: pawl.Save | None = None
 
     def open(self, root: str, memory: str = "") -> str:
-        # the process group is this process alone: it is there for DistributedDataParallel
+        # the process group is this process alone, for DistributedDataParallel
         limit = int(memory) if memory else None
         self.ckpt = pawl.Checkpointer(root, rank=RANK, world_size=WORLD, memory=limit)
         return "open"
@@ -69,7 +70,8 @@ class Rank:
         return "open"
 
     def put(self, tag: str, how: str = "") -> str:
-        """Saves by tag. how: at once, in pieces, nothing, all the same name, alone."""
+        """Saves by tag. how: at once, in pieces, nothing, all ranks under the same name, or this
+        rank alone."""
         assert isinstance(self.ckpt, Engine)
         part = {"tag": tag, "rank": RANK, "values": torch.arange(3000.0) + RANK}
         name = "same" if how == "same" else f"part-{RANK}"
@@ -83,7 +85,7 @@ class Rank:
         return "saving"
 
     def find(self, tag: str = "") -> str:
-        """The tag, and whose files it has; each is read."""
+        """Returns the tag and the names of its files; reads each of them."""
         assert isinstance(self.ckpt, Engine)
         found = self.ckpt.find(tag or None)
         if found is None:

@@ -1,8 +1,9 @@
-"""Ranks that something is done to: see test_injections.py, which says what, and watches.
+"""Ranks that suffer an injection: test_injections.py chooses it, and watches.
 
-Without arguments a nursery: it has torch loaded and no threads, reads an order (a line of JSON,
-struct Order) after the other, and forks a rank for each. With a file of one as its argument: a rank
-that a launcher has started. A rank writes what becomes of it into a file, as lines of JSON.
+Without arguments, a nursery: it has torch loaded and no threads, reads one order after another (a
+line of JSON, struct Order), and forks a rank for each. With a file that holds an order as its
+argument: a rank that a launcher has started. A rank reports its progress to a file, as lines of
+JSON.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import torch
-import torch._dynamo  # which DDP imports when it is made
+import torch._dynamo  # DDP imports it when it is made
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -39,23 +40,24 @@ SHUTDOWN = {"shutdown kill": "KILL", "shutdown stop": "STOP"}
 
 @dataclass
 class Order:
-    """What a rank is told."""
+    """What a rank is ordered to do."""
 
     seed: int
-    folder: str  # for what ranks write; "end" in it: all may stop
-    saves: bool = False  # checkpoints, too
-    least: int = 1  # ranks that must be left to go on
-    how: str = ""  # what the victim does by itself
+    folder: str  # directory of the ranks' files; a file "end" in it lets all stop
+    saves: bool = False  # save checkpoints, too
+    least: int = 1  # least number of ranks to go on with
+    how: str = ""  # what the victim does by itself; "": nothing
     victim: int = -1
-    at: int = 0  # before which operation; 0: not before one
-    apart_s: float = -1  # in which all leave, once there is "leave" in the folder; below 0: at once
-    destroys: bool = True  # the group, before it ends; else the interpreter's exit does
+    at: int = 0  # number of the operation before which the victim acts; 0: none
+    # Seconds over which ranks leave, once a file "leave" is in the folder; below 0: at once.
+    apart_s: float = -1
+    destroys: bool = True  # destroy the group before the end; otherwise the interpreter's exit does
     limit_s: float = 60
-    network: str = ""  # namespace
+    network: str = ""  # the rank's network namespace
     env: dict[str, str] = field(default_factory=dict)
 
 
-# ---- operations: each is done by all ranks, and knows what must come of it ----
+# ---- operations: each is done by all ranks, and knows its right result ----
 
 Operation = Callable[["Run", int, int, torch.dtype], None]
 OPERATIONS: dict[str, Operation] = {}
@@ -68,7 +70,7 @@ def operation(function: Operation) -> Operation:
 
 
 def pattern(size: int, rank: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Small whole numbers: their sums are exact in every type."""
+    """Returns small whole numbers: their sums are exact in every type."""
     return ((torch.arange(size) + 3 * rank) % 7).to(dtype)
 
 
@@ -78,7 +80,7 @@ def same(a: torch.Tensor, b: torch.Tensor, what: str) -> None:
 
 
 class Run:
-    """What a rank has."""
+    """The state of a rank."""
 
     def __init__(self, order: Order) -> None:
         self.order = order
@@ -156,7 +158,7 @@ def barrier(run: Run, number: int, size: int, dtype: torch.dtype) -> None:
 
 @operation
 def messages(run: Run, number: int, size: int, dtype: torch.dtype) -> None:
-    """Round the ring."""
+    """Sends a message to the next rank of the ring, and receives one from the rank before."""
     after, before = (run.rank + 1) % run.ranks, (run.rank - 1) % run.ranks
     into = torch.empty(size, dtype=dtype)
     works = [
@@ -174,8 +176,9 @@ def step(run: Run, number: int, size: int, dtype: torch.dtype) -> None:
     run.model(torch.full((2, 30), float(run.rank + 1))).sum().backward()
     gradient = next(run.model.parameters()).grad
     assert gradient is not None
-    wanted = torch.full((70, 30), run.ranks + 1.0)  # 2 rows of the mean rank
-    if not torch.allclose(gradient, wanted, rtol=2e-6, atol=0):  # DDP divides by the ranks before
+    wanted = torch.full((70, 30), run.ranks + 1.0)  # two rows, of the mean rank
+    # DDP divides by the ranks before the sum.
+    if not torch.allclose(gradient, wanted, rtol=2e-6, atol=0):
         raise AssertionError(f"DDP: {gradient.flatten()[0]} for {wanted[0, 0]}")
 
 
@@ -187,7 +190,7 @@ def save(run: Run, number: int, size: int, dtype: torch.dtype) -> None:
 
 @operation
 def vote(run: Run, number: int, size: int, dtype: torch.dtype) -> None:
-    """Whether all may stop: they must do so before the same operation."""
+    """Returns whether all ranks may stop: they must do so before the same operation."""
     over = torch.tensor((Path(run.order.folder) / "end").exists())
     dist.all_reduce(over, dist.ReduceOp.MAX)
     if over:
@@ -198,7 +201,8 @@ Call = tuple[str, int, int, torch.dtype]
 
 
 def draw_calls(order: Order) -> Iterator[Call]:
-    """The same for all ranks. No two neighbours are alike: who skips one cannot go unnoticed."""
+    """Draws the same calls for all ranks. No two neighbours are alike, so that a rank that skips
+    one is noticed."""
     rng = random.Random(order.seed)
     for number in itertools.count():
         name = rng.choice(list(OPERATIONS)[:-1])
@@ -234,7 +238,7 @@ def misbehave(run: Run, how: str, one: Call, following: Call) -> None:
         OPERATIONS[other](run, number, size, dtype)
     elif how == "shape":
         OPERATIONS[name](run, number, size + 1, dtype)
-    elif how == "dtype":  # as many bytes
+    elif how == "dtype":  # as many bytes as the others
         OPERATIONS[name](
             run, number, size, {8: torch.float64, 4: torch.int32, 2: torch.int16}[dtype.itemsize]
         )
@@ -254,7 +258,8 @@ def make_striker(order: Order) -> subprocess.Popen[str]:
 
 
 def leave(order: Order, rank: int, striker: subprocess.Popen[str] | None) -> None:
-    """Ranks leave at different moments, while others still do; something may happen meanwhile."""
+    """Leaves at a moment of this rank's own, while other ranks do the same and something may
+    happen."""
     while not (Path(order.folder) / "leave").exists():
         time.sleep(0.001)  # pace
     if striker is not None:
@@ -272,7 +277,7 @@ def say(order: Order, rank: int, said: str, **more: object) -> None:
 
 
 def go_on(order: Order) -> None:
-    """Without who is gone: one correct sum."""
+    """Shrinks the group to the ranks that are left, and checks one sum."""
     rank = dist.get_rank()
     group = dist.group.WORLD.shrink(least=order.least, timeout=timedelta(seconds=order.limit_s))
     left = dist.get_process_group_ranks(group)
@@ -297,12 +302,13 @@ def train(run: Run) -> None:
 
 
 def end(order: Order, rank: int, striker: subprocess.Popen[str] | None) -> None:
-    """The interpreter's exit has come behind what is ours of it."""
+    """Runs as the last exit handler, after all of Pawl's."""
     if striker is not None:
         striker.wait()
     say(order, rank, "ends")
     if order.env:
-        os._exit(0)  # a fork: to free torch's modules takes it a second of CPU, all their pages
+        # A fork would take a second of CPU to free torch's modules, which copies all their pages.
+        os._exit(0)
 
 
 def run_rank(order: Order) -> None:
@@ -313,7 +319,7 @@ def run_rank(order: Order) -> None:
     striker = None
     if order.how in SHUTDOWN and rank == order.victim:
         striker = make_striker(order)
-    atexit.register(end, order, rank, striker)  # before all others: so it is the last
+    atexit.register(end, order, rank, striker)  # registered before all others, and so called last
     say(order, rank, "starts")
     dist.init_process_group("pawl", timeout=timedelta(seconds=order.limit_s))
     run = None
@@ -352,7 +358,7 @@ def enter(network: str) -> None:
 
 
 def become(order: Order) -> None:
-    """A child of the nursery, as a rank that was started by itself."""
+    """Makes a child of the nursery a rank, as if it had been started by itself."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.environ.update(order.env)
     if order.network:
@@ -365,7 +371,7 @@ def become(order: Order) -> None:
 
 
 def nurse() -> None:
-    """Says that it is ready, then the process number of each; nobody waits for them."""
+    """Prints that it is ready, then the process id of each rank; nobody waits for the ranks."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     print("ready", flush=True)
     for line in iter(sys.stdin.readline, ""):

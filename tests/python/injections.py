@@ -19,13 +19,13 @@ import program
 from injection_rank import Order
 
 HERE = Path(__file__).parent
-LIMIT_S = program.LIMIT_S  # of one injection: then somebody hangs
-GONE_S = 50.0  # by when nothing is left: an agent with nothing to do leaves after 60 s
+LIMIT_S = program.LIMIT_S  # limit of one injection; a rank that is not over by then hangs
+GONE_S = 50.0  # by then nothing is left: an agent with nothing to do leaves after 60 s
 Said = dict[str, Any]
 
 
 class Forker:
-    """Forks ranks; see injection_rank.py."""
+    """The nursery that forks ranks; see injection_rank.py."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -49,19 +49,19 @@ class Forker:
 
 
 def hear(folder: Path, rank: int) -> list[Said]:
-    """What a rank has said so far."""
+    """Returns all that a rank has reported so far."""
     path = folder / f"rank{rank}"
     text = path.read_text() if path.exists() else ""
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
 def find(folder: Path, rank: int, *what: str) -> Said | None:
-    """The first of these that a rank said."""
+    """Returns the first report of a rank whose kind is one of these; None: there is none."""
     return next((said for said in hear(folder, rank) if said["said"] in what), None)
 
 
 def stack_of(pid: int) -> str:
-    """By gdb, if it is installed."""
+    """Returns the stacks of a process, by gdb; "" if gdb is not installed."""
     if shutil.which("gdb") is None:
         return ""
     command = ["gdb", "-p", str(pid), "-batch", "-ex", "thread apply all bt"]
@@ -70,7 +70,8 @@ def stack_of(pid: int) -> str:
 
 
 def dump_stacks(folder: Path, pids: Sequence[int]) -> str:
-    """Of all threads of the ranks that are alive, and all that ranks have said."""
+    """Returns the stacks of all threads of the ranks that are alive, and all that ranks have
+    reported."""
     texts = []
     for pid in filter(program.is_alive, pids):
         os.kill(pid, signal.SIGUSR1)
@@ -84,7 +85,7 @@ def dump_stacks(folder: Path, pids: Sequence[int]) -> str:
 
 
 def wait(folder: Path, pids: Sequence[int], true: Callable[[], object], what: str) -> None:
-    """The watchdog: fails with the stacks of all ranks."""
+    """Waits until true() holds; fails with the stacks of all ranks if it does not in time."""
     try:
         program.wait_until(true, what, LIMIT_S)
     except program.Late as late:
@@ -92,7 +93,8 @@ def wait(folder: Path, pids: Sequence[int], true: Callable[[], object], what: st
 
 
 def processes_of(job: str) -> list[int]:
-    """Of a job, whoever started them: ranks, and agents that they started."""
+    """Returns the processes of a job, whoever started them: ranks, and the agents that they
+    started."""
     found = []
     mark = f"PAWL_JOB_ID={job}\0".encode()
     for path in Path("/proc").glob("[0-9]*"):
@@ -105,7 +107,7 @@ def processes_of(job: str) -> list[int]:
 
 
 def listening(network: str = "") -> set[str]:
-    """Ports that somebody listens to."""
+    """Returns the ports that somebody listens to."""
     enter = ["ip", "netns", "exec", network] if network else []
     found = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
@@ -115,7 +117,8 @@ def listening(network: str = "") -> set[str]:
 
 
 def check_nothing_left(job: str, pids: Sequence[int], ports: Callable[[], set[str]]) -> None:
-    """Processes, ports and files in /dev/shm; memory without a name goes with the processes."""
+    """Checks that no process, port or file in /dev/shm is left; memory without a name goes with the
+    processes."""
     what: dict[str, Any] = {}
 
     def gone() -> bool:

@@ -1,7 +1,7 @@
 """A DDP job of two ranks for test_job.py: trains a little model slowly, saving every step.
 
 `pawl run -n 2 job.py ROOT STEPS SLEEP LOG` appends "rank step attempt job" lines to LOG as it goes.
-A slow one that begins anew comes no further than half of its steps before it is disturbed.
+A slow job that starts from nothing waits at half of its steps until the test disturbs it.
 """
 
 from __future__ import annotations

@@ -14,11 +14,11 @@ import torch
 
 import pawl
 
-SIZES = (3, 70_000, 300_000, 1_000)  # elements: below and above what is watched
+SIZES = (3, 70_000, 300_000, 1_000)  # elements: below and above the size that is watched
 
 
 def make(step: int) -> dict[str, torch.Tensor]:
-    """The state after step."""
+    """Returns the state after a step."""
     generator = torch.Generator().manual_seed(step)
     return {str(n): torch.randn(n, generator=generator) for n in SIZES}
 
@@ -31,7 +31,7 @@ def sha256(tensors: dict[str, torch.Tensor]) -> str:
 
 
 class Model(torch.nn.Module):
-    """Parameters and a buffer that take their values from `make`."""
+    """A module whose parameters and buffer take their values from `make`."""
 
     def __init__(self) -> None:
         super().__init__()

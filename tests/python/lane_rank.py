@@ -22,9 +22,8 @@ STAND_IN = None if CUDA else lanes.install(patient=False)
 
 
 def behind(kernel: Callable[[], object]) -> threading.Event:
-    """Queues a kernel on the device, which runs once the event that is returned is set; or, on a
-    CUDA device, some time later.
-    """
+    """Queues a kernel on the device, which runs once the returned event is set; on a CUDA device,
+    some time later."""
     gate = threading.Event()
 
     def run() -> None:
@@ -48,7 +47,7 @@ def after(kernel: Callable[[], object]) -> None:
 
 
 def settle() -> None:
-    """The device has done all that was queued."""
+    """Waits until the device has done all that was queued."""
     if STAND_IN is not None:
         STAND_IN.mark().synchronize()
     else:
@@ -57,9 +56,8 @@ def settle() -> None:
 
 @check
 def the_host_goes_on() -> None:
-    """Sums begin when the device has computed what they take, and nobody waits for that before: not
-    once there is page-locked memory, which a CUDA device hands out when it is idle.
-    """
+    """Sums begin when the device has computed their input, and no call waits for that before; at
+    least not once there is page-locked memory, which a CUDA device hands out when it is idle."""
     for anew in (CUDA, False):
         queue_and_go_on(anew)
 
@@ -86,9 +84,8 @@ def queue_and_go_on(anew: bool) -> None:
 
 @check
 def what_comes_is_behind_what_was_queued() -> None:
-    """A kernel that was queued on an output before the call writes to it before we do; one queued
-    after waiting sees what came.
-    """
+    """A kernel that was queued on an output before the call writes to it before Pawl does; one
+    queued after waiting sees the result."""
     output = torch.zeros(world(), 100, device=DEVICE)
     source = torch.full((100,), float(rank()), device=DEVICE)
     gate = behind(lambda: output.fill_(-1))
@@ -105,7 +102,8 @@ def what_comes_is_behind_what_was_queued() -> None:
 
 @check
 def an_output_that_is_still_written_to() -> None:
-    """The same where the call takes nothing of the device, and so is over before the kernel is."""
+    """The same holds where the call takes no input from the device, and so is over before the
+    kernel is."""
     output = torch.full((100,), 5.0, device=DEVICE)
     settle()
     gate = behind(lambda: output.fill_(-1)) if rank() else threading.Event()
@@ -144,7 +142,7 @@ def a_group_of_one() -> None:
 
 @check
 def a_device_that_fails() -> None:
-    """Its rank leaves, and says why; nobody hangs."""
+    """The rank of the device leaves, with the reason; no rank hangs."""
     group = dist.new_group(backend="pawl")
     tensor = torch.zeros(10, device=DEVICE)
     lane = _staging.lane_of(tensor)
@@ -171,7 +169,7 @@ def a_device_that_fails() -> None:
 def ddp() -> None:
     """Gradients are those of one process with the whole batch."""
     if STAND_IN is not None:
-        STAND_IN.patient = True  # DDP looks at tensors
+        STAND_IN.patient = True  # DDP looks at tensors on the host
     torch.manual_seed(3)
     layers = [nn.Linear(20, 300), nn.ReLU(), nn.Linear(300, 5)]
     plain, model = nn.Sequential(*layers), nn.Sequential(*layers).to(DEVICE)

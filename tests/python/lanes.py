@@ -1,9 +1,9 @@
 """A stand-in for a device beside the host: its memory is the host's, its streams are threads.
 
-Every tensor of a user is taken for one of its tensors, so all collectives go the way that CUDA's
-do. Streams are as late as they like: what comes too early, or is not waited for, shows.
+It takes every tensor of a user for a tensor on the device, so all collectives go the way of CUDA's.
+Streams are late at random, which exposes what comes too early or is not waited for.
 
-As a script: lanes.py SCRIPT ARG...: runs a rank's script so.
+As a script, lanes.py SCRIPT ARG... runs a rank's script on the stand-in.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 
 from pawl import _staging
 
-LATE_S = 0.002  # a copy, at most
+LATE_S = 0.002  # delay of a copy, at most
 
 
 class Event(threading.Event):
@@ -29,7 +29,7 @@ class Event(threading.Event):
 
 
 class Stream:
-    """Does one thing after another, some time later."""
+    """A stream: does one thing after another, some time later."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
@@ -52,9 +52,8 @@ class Stream:
 
 
 class Lane(_staging.Lane):
-    """``patient``: whoever follows an event waits for it on the host, too, as one who looks at a
-    device's tensor does.
-    """
+    """``patient``: a stream that follows an event waits for it on the host, too, as code that looks
+    at a device's tensor does."""
 
     def __init__(self, patient: bool) -> None:
         super().__init__(Stream(), Stream())

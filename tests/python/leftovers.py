@@ -1,7 +1,7 @@
-"""What tests have left: processes that run, and what their own process holds for a whole module.
+"""What tests leave behind: processes that run, and what their own process holds for a whole module.
 
-An agent is none: it stays a minute when its ranks are gone (docs/limits.md), so that others can go
-on. It is told to end, and has to.
+An agent does not count: it stays a minute after its ranks are gone (docs/limits.md), so that others
+can go on. It is told to end, and has to.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ PR_SET_CHILD_SUBREAPER = 36
 @dataclass(frozen=True)
 class Process:
     pid: int
-    began: float  # by CLOCK_BOOTTIME, seconds
+    began: float  # seconds, by CLOCK_BOOTTIME
     command: str
 
 
 def read_process(pid: int) -> Process | None:
-    """None: it is a zombie, or gone."""
+    """Reads a process from /proc. Returns None if it is a zombie, or gone."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         words = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -45,26 +45,26 @@ def read_process(pid: int) -> Process | None:
 
 
 def become_subreaper() -> None:
-    """From now on processes become this one's children when their parents end."""
+    """Makes processes children of this one from now on when their parents end."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def list_children(pid: int) -> list[int]:
-    """Of all threads of a process; none if it is gone."""
+    """Returns the children of all threads of a process; none if it is gone."""
     found: list[int] = []
     try:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
         return found
     for thread in threads:
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+        with contextlib.suppress(OSError):  # the thread has ended meanwhile
             found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
     return found
 
 
 def list_descendants(pid: int, besides: Container[int]) -> list[Process]:
-    """All processes that come from this one, without those of `besides` and what comes from them.
-    Needs a subreaper as the ancestor: children of processes that have ended become its own."""
+    """Returns the descendants of a process, except those in `besides` and their descendants. The
+    process should be a subreaper: children of processes that have ended become its own."""
     found = []
     for child in list_children(pid):
         if child not in besides:
@@ -75,8 +75,8 @@ def list_descendants(pid: int, besides: Container[int]) -> list[Process]:
 
 
 def held() -> list[str]:
-    """What this process has, that a test has opened and the next module would meet: torch's
-    process group, an elastic job, Checkpointers. Lets go of it."""
+    """Returns what a test has opened in this process and the next module would meet: torch's
+    process group, an elastic job, Checkpointers. Lets go of it all."""
     found = []
     for module, take in ((DISTRIBUTED, _take_group), (CONTEXT, _take_job), (SAVER, _take_savers)):
         if module in sys.modules:
@@ -96,7 +96,7 @@ def _take_group(dist: ModuleType) -> list[str]:
 
 
 def _take_job(context: ModuleType) -> list[str]:
-    """Metrics make one where there is none."""
+    """Lets go of the elastic job; metrics make a job where there is none."""
     job, context._job = context._job, None
     metrics = sys.modules["pawl.elastic._metrics"]
     made = [name for name, there in (("job", job), ("metrics", metrics._current)) if there]
@@ -109,7 +109,7 @@ def _take_job(context: ModuleType) -> list[str]:
 def _take_savers(saver: ModuleType) -> list[str]:
     found = [f"an open Checkpointer of {one.root}: close()" for one in saver._open]
     for one in list(saver._open):
-        with contextlib.suppress(Exception):  # it is the test that fails
+        with contextlib.suppress(Exception):  # the test fails anyway
             one.close(timeout=0)
     return found
 
@@ -120,7 +120,7 @@ def send(process: Process, number: signal.Signals) -> None:
 
 
 def tell_agents(besides: Container[int] = ()) -> list[Process]:
-    """Tells all agents that come from this process to end."""
+    """Tells all agents that descend from this process to end. Returns them."""
     found = [p for p in list_descendants(os.getpid(), besides) if AGENT.match(p.command)]
     for agent in found:
         send(agent, signal.SIGTERM)
@@ -128,7 +128,7 @@ def tell_agents(besides: Container[int] = ()) -> list[Process]:
 
 
 def end_agents() -> None:
-    """Ends all agents that come from this process."""
+    """Ends all agents that descend from this process."""
     found = tell_agents()
     program.wait_until(
         lambda: not any(read_process(agent.pid) == agent for agent in found), "agents have ended"
@@ -136,7 +136,7 @@ def end_agents() -> None:
 
 
 class Leftovers:
-    """Knows when each test of a module began, so that a process can be laid at a test's door."""
+    """Records when each test of a module began, so that a process can be traced to its test."""
 
     def __init__(self) -> None:
         self._began: list[tuple[float, str]] = []
@@ -145,14 +145,14 @@ class Leftovers:
         self._began.append((time.clock_gettime(time.CLOCK_BOOTTIME), test))
 
     def _tests_of(self, process: Process) -> str:
-        """The test that it began in; more than one if they lie within a tick."""
+        """Returns the test in which a process began; several if they began within a tick."""
         tests = [test for began, test in self._began if began < process.began + 1 / TICKS]
         later = sum(began > process.began for began, _ in self._began[: len(tests)])
         return " or ".join(tests[-1 - later :]) or "an earlier test"
 
     def end_module(self, besides: Container[int]) -> str:
-        """Waits for all that the tests since the last call have started, and kills what does not
-        end. Returns what that was, a line each.
+        """Waits for all processes that the tests have started since the last call, and kills those
+        that do not end. Returns a line for each of these.
 
         besides: processes that stay.
         """

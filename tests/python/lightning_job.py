@@ -1,4 +1,4 @@
-"""What test_lightning.py runs: lightning_job.py PACKAGE HOW ROOT DEVICES [CKPT].
+"""The job of test_lightning.py. Usage: lightning_job.py PACKAGE HOW ROOT DEVICES [CKPT]
 
 PACKAGE: lightning or pytorch_lightning. HOW: "pawl", "nebula" or "stock". Trains two epochs (three
 with CKPT, which it resumes from) and prints the step and the sum of all weights.

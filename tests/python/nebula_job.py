@@ -1,4 +1,5 @@
-"""Ranks for test_nebula.py: nebula_job.py WHAT ROOT. They speak as DeepSpeed's engine does."""
+"""Ranks for test_nebula.py. Usage: nebula_job.py WHAT ROOT. They call Nebula as DeepSpeed's engine
+does."""
 
 from __future__ import annotations
 
@@ -15,20 +16,21 @@ import torch.distributed as dist
 import waits
 from acceptance_job import agent_pid
 
-MEETINGS = 60  # in half of the runs one failed, while a tag that became durable could be missed
+MEETINGS = 60  # while a tag that became durable could be missed, one failed in half of the runs
 
 
 def save(tag: str, value: float, rank: int) -> bool:
     ck = nm.Checkpoint(tag, -2)
     if rank == 0:
         ck.save("model", {"w": torch.full((1000,), value)})
-    if rank != 1:  # one without any partition
+    if rank != 1:  # rank 1 has no partition
         ck.save(f"optim-{rank}", {"m": torch.full((5000,), value + rank)})
     return bool(ck.commit())
 
 
 def whole(root: str, rank: int) -> None:
-    """Every rank commits: what one saved every other can read, also with other numbers of ranks."""
+    """Every rank commits; each can read what any other saved, also in a job of another number of
+    ranks."""
     nm.init(root, persistent_time_interval=0)
     for step in (9, 10):
         dist.barrier()
@@ -59,11 +61,11 @@ def dead(root: str, rank: int) -> None:
     waits.stays(lambda: there() is None, "it is not whole", 1)
     seen = [nm.get_checkpoint(tag="global_step2", persist_path=root), nm.get_latest_checkpoint()]
     print(f"> {seen}", flush=True)
-    dist.barrier()  # which fails: the process ends by an exception
+    dist.barrier()  # fails, and an exception ends the process
 
 
 def met(root: str, rank: int) -> None:
-    """Once all have committed, every rank finds what all have committed."""
+    """Once all ranks have committed a tag, every rank finds it."""
     nm.init(root, persistent_time_interval=0)
     for step in range(MEETINGS):
         assert save(f"global_step{step}", step, rank)
@@ -76,7 +78,7 @@ def met(root: str, rank: int) -> None:
 
 
 def overtaken(root: str, rank: int) -> None:
-    """An agent that was held up reads what rank 0 sent, and asks, before what rank 1 sent."""
+    """An agent that was held up reads rank 0's messages, a request among them, before rank 1's."""
     nm.init(root, persistent_time_interval=0)
     assert save("global_step1", 1, rank)
     dist.barrier()
@@ -100,7 +102,7 @@ def overtaken(root: str, rank: int) -> None:
 
 
 def alone(root: str, rank: int) -> None:
-    """Only rank 0 saves, as many scripts do."""
+    """Only rank 0 saves, as in many scripts."""
     nm.init(root, persistent_time_interval=0)
     dist.barrier()
     if rank == 0:
@@ -115,7 +117,7 @@ def alone(root: str, rank: int) -> None:
 
 
 def read(root: str, rank: int) -> None:
-    """Another number of ranks than saved it."""
+    """A job with another number of ranks than the one that saved reads the checkpoint."""
     nm.init(root)
     found = nm.get_latest_checkpoint()
     assert found is not None
@@ -134,7 +136,7 @@ def main() -> None:
         "alone": alone,
         "read": read,
     }[what](root, dist.get_rank())
-    dist.destroy_process_group()  # or gloo's threads may abort a process that ends
+    dist.destroy_process_group()  # otherwise gloo's threads may abort a process that ends
 
 
 if __name__ == "__main__":

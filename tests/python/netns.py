@@ -17,7 +17,7 @@ from namespaces import address, ip, shape, silence  # noqa: F401  for tests
 
 @contextlib.contextmanager
 def hosts(count: int, rate: str = "") -> Iterator[list[str]]:
-    """Their names. rate: as of namespaces.hosts."""
+    """Yields the names of network namespaces. rate: as in namespaces.hosts."""
     with contextlib.ExitStack() as stack:
         try:
             names = stack.enter_context(namespaces.hosts(count, rate))

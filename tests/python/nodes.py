@@ -1,6 +1,6 @@
 """Nodes of one job: `pawl run --nnodes` on hosts that are namespaces of network, processes, mounts.
 
-A host here can be lost as a machine is: all its processes at once, without a word.
+A host here can be lost as a machine is: all its processes end at once, without notice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PORT = 29555
 
 
 class Node:
-    """One `pawl run`, and what it has printed."""
+    """A `pawl run`, and its output."""
 
     def __init__(self, job: Nodes, host: int, options: Sequence[str], env: dict[str, str]) -> None:
         self.log = job.folder / f"node{len(job.nodes)}.log"
@@ -46,7 +46,7 @@ class Node:
         return self.log.read_text()
 
     def hear(self, pattern: str, limit_s: float = program.LIMIT_S) -> None:
-        """Waits until it has printed this."""
+        """Waits until the output matches pattern."""
         program.wait_until(
             lambda: re.search(pattern, self.text()) or self.process.poll() is not None,
             pattern,
@@ -55,11 +55,12 @@ class Node:
         assert re.search(pattern, self.text()), f"{pattern}: not in\n{self.text()}"
 
     def said(self) -> list[str]:
-        """What the ranks printed behind "> "."""
+        """Returns the lines that the ranks printed behind "> "."""
         return re.findall(r"^\[rank\d+\] > (.*)$", self.text(), re.M)
 
     def supervisor(self) -> int:
-        """The pid, out here, of `pawl run`: the child of unshare."""
+        """Returns the process id of `pawl run`, the child of unshare, as seen outside of the
+        namespace."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
         return int(children.split()[0])
 
@@ -67,7 +68,7 @@ class Node:
         os.kill(self.supervisor(), number)
 
     def lose(self) -> None:
-        """All its processes end at once."""
+        """Ends all processes of the host at once."""
         self.process.kill()
         self.process.wait(timeout=program.LIMIT_S)
 
@@ -79,7 +80,7 @@ class Node:
 
 
 class Nodes:
-    """A job: start its nodes one by one."""
+    """A job whose nodes are started one by one."""
 
     def __init__(self, folder: Path, hosts: list[str], script: Path, *args: str) -> None:
         self.folder, self.hosts, self.script, self.args = folder, hosts, script, args

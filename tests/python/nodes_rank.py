@@ -1,6 +1,7 @@
-"""A rank for test_run_nodes.py: `nodes_rank.py ROOT STEPS [PAUSE_S]`: trains, saves every step.
+"""A rank for test_run_nodes.py. Usage: nodes_rank.py ROOT STEPS [PAUSE_S]. It trains, and saves
+every step.
 
-One that pauses and begins anew waits behind half of its steps to be killed.
+With PAUSE_S, a rank that starts from nothing waits at half of its steps to be killed.
 """
 
 from __future__ import annotations

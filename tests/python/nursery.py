@@ -1,24 +1,25 @@
 """Starts Python processes that have torch imported already: forks of one process that waits.
 
-`nursery.Popen` and `nursery.run` take what `subprocess.Popen` and `subprocess.run` take. A command
-that is this interpreter and a script, a module or `-c` is forked from the nursery, which has torch,
-torch.distributed and torch._dynamo loaded: 0.05 CPU seconds instead of 2.3. `pawl run`, and what
-else of `pawl` starts Python, is executed, and has a nursery of its own beside it, from which its
-ranks and its template are forked (PAWL_TEST_SPAWNER, see src/agent/run_warm.h). torchrun is forked
-and gets such a nursery, too. All other commands are executed as they are, and those with an
-environment that an interpreter or torch reads while it starts.
+`nursery.Popen` and `nursery.run` take the arguments of `subprocess.Popen` and `subprocess.run`. A
+command that is this interpreter and a script, a module or `-c` is forked from the nursery, which
+has torch, torch.distributed and torch._dynamo loaded: 0.05 CPU seconds instead of 2.3. `pawl run`,
+and any other command of `pawl` that starts Python, is executed, and has a nursery of its own beside
+it, from which its ranks and its template are forked (PAWL_TEST_SPAWNER, see src/agent/run_warm.h).
+torchrun is forked and gets such a nursery, too. All other commands are executed as they are, and so
+are commands whose environment sets a variable that an interpreter or torch reads while it starts.
 
-What a fork has in common with the nursery, and an executed process would not have: the seed of
-str's hash and what torch measured of the machine. So each file of tests that uses it has at least
-one test marked `real_interpreters`, for which nothing is forked.
+A fork shares two things with the nursery that an executed process would not: the seed of str's
+hash, and torch's measurements of the machine. So each file of tests that uses the nursery has at
+least one test marked `real_interpreters`, for which nothing is forked.
 
 The nursery has one thread and never computes: a fork of a process that has used OpenMP hangs. It
-forks twice and the one between ends at once, so that the new process becomes a child of its caller,
-a subreaper (conftest.py makes each pytest one), as if the caller had started it itself.
+forks twice and the process between ends at once, so that the new process becomes a child of its
+caller, a subreaper (conftest.py makes each pytest one), as if the caller had started it itself.
 
-One request is one message of a SOCK_SEQPACKET pair with the descriptors beside it; strings, each
-with its NUL: flags, namespaces (a World), numbers that the descriptors get, working directory,
-count of arguments, arguments, variables. The answer is the process id, or "no" and why.
+One request is one message of a SOCK_SEQPACKET pair with the descriptors beside it. It consists of
+strings, each with its NUL: flags, namespaces (a World), the numbers that the descriptors get,
+working directory, count of arguments, arguments, variables. The answer is the process id, or "no"
+and the reason.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 PR_SET_MM, PR_SET_MM_MAP = 35, 14
 TORCHRUN = ["-m", "torch.distributed.run"]
 PRELOADED = ("numpy", "torch", "torch.distributed", "torch._dynamo")
-# What an interpreter, its libraries, NumPy or torch read while they start or are imported.
+# Variables that an interpreter, its libraries, NumPy or torch read while they start or are
+# imported.
 READ_AT_START = re.compile(
     r"PYTHON(?!PATH)|LD_|GLIBC_|MALLOC_|[ATUL]SAN_|KMP_|MKL_|OPENBLAS_|GOMP_|CUDA_|LANG|LC_"
     r"|PYTORCH|TORCH_(?!NCCL)|TORCHINDUCTOR|TORCHDYNAMO"
@@ -74,7 +76,7 @@ RUN_NICE = 5  # as in src/agent/run_spawn.h
 
 
 class Order:
-    """One request, as it was sent."""
+    """A request, as it was sent."""
 
     def __init__(self, message: bytes, fds: Sequence[int]) -> None:
         flags, world, targets, cwd, count, *rest = (
@@ -87,8 +89,8 @@ class Order:
         self.env = dict(text.split("=", 1) for text in rest[int(count) :])
 
     def words(self) -> list[str] | None:
-        """What comes behind the interpreter and `-u`; None: it is another program, or an option
-        that cannot be had without starting an interpreter."""
+        """Returns the words behind the interpreter and `-u`. Returns None for another program, or
+        for an option that only an interpreter's start can apply."""
         words = self.argv[1:]
         if words[:1] == ["-u"]:
             del words[0]
@@ -97,8 +99,8 @@ class Order:
 
 
 def search_path(env: Mapping[str, str]) -> list[str] | None:
-    """sys.path of a process with these variables, without what comes first. None: modules that are
-    loaded here would be others there."""
+    """Returns sys.path of a process with these variables, without the first entry, which is the
+    script's. Returns None if modules that are loaded here would be other ones there."""
     ours, theirs = (
         [folder for folder in variables.get("PYTHONPATH", "").split(os.pathsep) if folder]
         for variables in (os.environ, env)
@@ -109,28 +111,29 @@ def search_path(env: Mapping[str, str]) -> list[str] | None:
                 return None
     rest = sys.path[len(ours) :] if sys.path[: len(ours)] == ours else sys.path
     found = theirs + rest
-    # An interpreter leaves out the folders of its packages only where PYTHONPATH has them already.
+    # An interpreter leaves out the folders of its packages only if PYTHONPATH has them already.
     packages = [folder for folder in site.getsitepackages() if os.path.isdir(folder)]
     return found + [folder for folder in packages if folder not in found]
 
 
 def is_this_python(path: str) -> bool:
-    """Whether it is ours, under any of its names. That of a virtual environment is a link to one
-    outside of it: so the folder counts, too."""
+    """Whether path is this interpreter, under any of its names. The interpreter of a virtual
+    environment is a link to one outside of it, so the folder must be the same, too."""
     ours = sys.executable
     same_folder = os.path.dirname(os.path.abspath(path)) == os.path.dirname(os.path.abspath(ours))
     return same_folder and os.path.realpath(path) == os.path.realpath(ours)
 
 
 def put_away(fd: int) -> int:
-    """The same descriptor with a number that nothing is moved to."""
+    """Moves a descriptor to a number that no other descriptor is moved to."""
     moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 200)
     os.close(fd)
     return moved
 
 
 def place_fds(fds: Mapping[int, int]) -> None:
-    """Gives the process these descriptors, by the numbers that it is to find, and no others."""
+    """Gives the process these descriptors, by the numbers under which it expects them, and no
+    others."""
     moved = {target: put_away(fd) for target, fd in fds.items()}
     os.closerange(0, 200)
     for target, fd in moved.items():
@@ -139,7 +142,8 @@ def place_fds(fds: Mapping[int, int]) -> None:
 
 
 def fork_child(control: socket.socket, order: Order) -> int:
-    """Forks twice and answers the caller. Returns in the new process alone: its parent between."""
+    """Forks twice and answers the caller. Returns the id of the process between to the new process,
+    and 0 to the nursery."""
     heard, said = os.pipe()
     between = os.fork()
     if between == 0:
@@ -154,7 +158,7 @@ def fork_child(control: socket.socket, order: Order) -> int:
         os.write(said, str(pid).encode())
         os._exit(0)
     os.close(said)
-    os.waitpid(between, 0)  # only then is it the caller's child
+    os.waitpid(between, 0)  # afterwards, the new process is the caller's child
     answer = os.read(heard, 20)
     os.close(heard)
     control.send(answer)
@@ -185,7 +189,7 @@ def serve(control: socket.socket) -> Order:
 
 
 def settle(control: socket.socket, order: Order, between: int) -> None:
-    """Makes the new process what was ordered."""
+    """Gives the new process its working directory, descriptors and environment, as ordered."""
     control.close()
     if GROUP in order.flags:
         os.setpgid(0, 0)
@@ -209,7 +213,7 @@ def settle(control: socket.socket, order: Order, between: int) -> None:
 
 def fork_nursery(order: Order) -> socket.socket | None:
     """Gives this process a nursery as its child, and returns the socket to it. Returns None in that
-    nursery's children, whose order is in place of the one given."""
+    nursery's children, where order becomes the one of the child."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
     if pid == 0:
@@ -241,14 +245,14 @@ def execute(order: Order) -> None:
 
 
 def renew(order: Order) -> None:
-    """What a process that was started anew would have: streams, seeds, numbers of threads."""
+    """Renews what a newly started process has of its own: streams, seeds, numbers of threads."""
     from pawl import _boot, _register
 
     open_streams(order.argv[1] == "-u" or bool(order.env.get("PYTHONUNBUFFERED")))
     _boot.forks = False
     _boot.reseed()
     _register.autoload()
-    sys.modules.pop("pawl._template")  # which is ours, not the command's
+    sys.modules.pop("pawl._template")  # the module is ours, not the command's
     show(order.argv, order.env)
     threads = os.environ.get("OMP_NUM_THREADS")
     if threads is not None:
@@ -263,7 +267,7 @@ def open_streams(unbuffered: bool) -> None:
         try:
             binary = open(fd, mode, 0 if raw else -1, closefd=False)  # noqa: SIM115
         except OSError:
-            continue  # it was started without this one
+            continue  # the process was started without this stream
         stream = io.TextIOWrapper(
             binary,
             errors="backslashreplace" if name == "stderr" else None,
@@ -275,8 +279,8 @@ def open_streams(unbuffered: bool) -> None:
 
 
 def show(argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """Makes /proc show a command line and an environment as of a process that was executed. Without
-    the kernel's leave it shows the nursery's."""
+    """Makes /proc show the command line and environment of an executed process. Without the
+    kernel's permission, /proc shows those of the nursery."""
     texts = ["".join(f"{word}\0" for word in argv)]
     texts.append("".join(f"{name}={value}\0" for name, value in env.items()))
     args, variables = map(os.fsencode, texts)
@@ -300,18 +304,18 @@ def show(argv: Sequence[str], env: Mapping[str, str]) -> None:
     _shown.append(memory)
 
 
-_shown: list[mmap.mmap] = []  # what /proc shows lies in here
+_shown: list[mmap.mmap] = []  # memory that holds what /proc shows
 
 
 def record_start() -> None:
-    """For whoever counts the processes that have torch."""
+    """Records the start, for tests that count the processes that have torch."""
     if STARTS in os.environ:
         with contextlib.suppress(OSError), open(os.environ[STARTS], "ab", 0) as file:
             file.write(b"f")
 
 
 def run_command(order: Order, words: list[str]) -> None:
-    """Runs what comes behind the interpreter, as it would."""
+    """Runs the words behind the interpreter, as an interpreter does."""
     from pawl import _boot
 
     sys.orig_argv = order.argv
@@ -330,8 +334,8 @@ def run_command(order: Order, words: list[str]) -> None:
 
 
 def fork_workers(order: Order) -> None:
-    """Has torchrun, which this process is to be, start its workers by forks of a nursery of its
-    own. Returns in those, too, as fork_nursery() does."""
+    """Makes torchrun, which this process becomes, start its workers by forks of a nursery of its
+    own. Returns in these workers, too, as fork_nursery() does."""
     control = fork_nursery(order)
     if control is not None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -340,7 +344,7 @@ def fork_workers(order: Order) -> None:
 
 
 def become(order: Order) -> None:
-    """Runs the command; returns, or raises what ended it."""
+    """Runs the command; returns, or raises the exception that ended it."""
     from pawl import _boot
 
     words = order.words()
@@ -358,25 +362,26 @@ def become(order: Order) -> None:
         status.code = end.code if isinstance(end.code, int) else int(end.code is not None)
         raise
     except BaseException as error:
-        if not isinstance(error, KeyboardInterrupt):  # which ends an interpreter by a signal
+        if not isinstance(error, KeyboardInterrupt):  # the interpreter raises SIGINT
             status.code = 1
         sys.excepthook = show_no_frames(sys.excepthook)
         raise
 
 
 class Status:
-    """How the process is to end; None: as the interpreter decides."""
+    """The exit status of the process; None: the interpreter decides."""
 
     code: int | None = None
 
-    instead: tuple[int, int] | None = None  # another code, and in place of which one
+    instead: tuple[int, int] | None = None  # exit status to end with, and the status it replaces
 
     def exit_with(self, status: int, instead_of: int) -> None:
-        """As pawl._core has it, where the process does not end by the C library's exit()."""
+        """Replaces pawl._core's function, since the process does not end by the C library's
+        exit()."""
         self.instead = status, instead_of
 
     def leave(self) -> None:
-        """The last of the exit handlers. To take torch apart would copy every page that is shared
+        """Runs as the last exit handler. Taking torch apart would copy every page that is shared
         with the nursery: 0.2 CPU seconds."""
         if self.code is None:
             return
@@ -386,7 +391,7 @@ class Status:
             sys.stdout.flush()
             sys.stderr.flush()
         except Exception:
-            self.code = 120  # as the interpreter has it
+            self.code = 120  # as an interpreter does
         os._exit(self.code & 0xFF)
 
 
@@ -394,12 +399,12 @@ status = Status()
 
 
 def preload() -> None:
-    """Imports what is to be there; no thread may be left, which a fork would lose."""
+    """Imports the nursery's modules. No thread may be left, since a fork would lose it."""
     from pawl import _boot, _core, _template
 
     _core.exit_with = status.exit_with
     _boot._OWN_FILES |= {__file__}
-    _boot.forks = True  # the children make the backend known, each with its own variables
+    _boot.forks = True  # the children register the backend, each with its own variables
     for name in PRELOADED:
         importlib.import_module(name)
     if _template.stray_threads():
@@ -409,10 +414,11 @@ def preload() -> None:
 
 
 def main() -> None:
-    # a caller that ends has its children end by themselves; none of its signals is for us
+    # A caller that ends makes its children end; the nursery ignores the signals that the caller
+    # gets.
     os.setsid()
     atexit.register(status.leave)
-    del sys.path[0]  # this file's directory; each child has its script's
+    del sys.path[0]  # removes this file's directory; each child has its script's
     control = socket.socket(fileno=int(sys.argv[1]))
     preload()
     become(serve(control))
@@ -449,7 +455,7 @@ class Nursery:
         self.process = self.control = None
 
     def pid(self) -> int:
-        """0: it has not been started."""
+        """Returns the nursery's process id; 0: it has not been started."""
         return self.process.pid if self.process is not None else 0
 
     def takes(self, env: Mapping[str, str]) -> bool:
@@ -463,7 +469,7 @@ class Nursery:
             import program
 
             if wanted == read_at_start(program.clean_env()):
-                self.close()  # a package that was imported has set some in this process
+                self.close()  # a package that was imported has set variables in this process
                 self.start()
         return wanted == read_at_start(self.env)
 
@@ -471,7 +477,8 @@ class Nursery:
         self, argv: Sequence[str], env: Mapping[str, str], cwd: str, fds: Mapping[int, int],
         world: World | None, new_session: bool,
     ) -> int:  # fmt: skip
-        """Has a process started. fds: its number to ours. Returns its pid; 0: it refused."""
+        """Has a process started. fds: the descriptor of this process for each number in the new
+        one. Returns its process id; 0: the nursery refused."""
         assert self.control is not None
         targets = ",".join(map(str, fds))
         flags = SESSION if new_session else ""
@@ -490,7 +497,8 @@ def read_at_start(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def starts_python(words: Sequence[str]) -> bool:
-    """Whether this command of `pawl` may start an interpreter, and asks PAWL_TEST_SPAWNER first."""
+    """Whether this command of `pawl` may start an interpreter, for which it asks PAWL_TEST_SPAWNER
+    first."""
     return words[:1] == ["run"] or words[:2] in (["ckpt", "export"], ["ckpt", "import"])
 
 
@@ -500,13 +508,13 @@ def unblock_signals() -> None:
 
 nursery = Nursery()
 _execute = inspect.signature(subprocess.Popen._execute_child)  # type: ignore[attr-defined]
-# What a fork of the nursery cannot be given.
+# Arguments of Popen that the nursery cannot apply to a fork.
 _UNKNOWN = ("preexec_fn", "shell", "gid", "gids", "uid", "process_group")
 
 
 class Popen(subprocess.Popen):  # type: ignore[type-arg]
-    """A process: subprocess.Popen's, forked from the nursery where that is possible. No signal is
-    blocked in it.
+    """A process like subprocess.Popen's, forked from the nursery where that is possible. No signal
+    is blocked in it.
 
     world: the namespaces in which it is started.
     """
@@ -542,7 +550,7 @@ class Popen(subprocess.Popen):  # type: ignore[type-arg]
         )  # fmt: skip
 
     def _execute(self, command: Sequence[Any], executable: Any, *more: Any) -> None:
-        """Starts it as it is."""
+        """Starts the command by executing it."""
         if self.world is not None:
             command, executable = [*self.world.prefix(), *command], None
         bound = _execute.bind(self, command, executable or command[0], *more).arguments
@@ -551,7 +559,7 @@ class Popen(subprocess.Popen):  # type: ignore[type-arg]
 
 
 def run(*args: Any, **kwargs: Any) -> subprocess.CompletedProcess[Any]:
-    """subprocess.run, of a process of ours."""
+    """Works like subprocess.run, with this module's Popen."""
     input = kwargs.pop("input", None)
     timeout, check = kwargs.pop("timeout", None), kwargs.pop("check", False)
     if kwargs.pop("capture_output", False):

@@ -1,8 +1,9 @@
 """Runs a rank's script with its tensors on a device: on_device.py SCRIPT ARG...
 
-Whatever the script makes without naming a device is made there, random numbers of a generator of
-the CPU with their values; meshes "cpu" are the device's. Ranks share one device, as ranks of hosts
-with one each do. TEST_DEVICE is another one than "cuda", to try tests out.
+Whatever the script makes without naming a device is made on it; random numbers come from a
+generator on the CPU, with its values; meshes "cpu" become the device's. All ranks share one device,
+as ranks of several hosts with one device each do. TEST_DEVICE names another device than "cuda", to
+try tests out.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ DEVICE = torch.device(os.environ.get("TEST_DEVICE", "cuda:0"))
 
 
 class OnDevice(DeviceContext):
-    """torch.set_default_device, but for generators of the CPU."""
+    """Works like torch.set_default_device, except for generators on the CPU."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -36,7 +37,7 @@ class OnDevice(DeviceContext):
 
 
 def share() -> None:
-    """Takes the device that all ranks have, where torch would look for one of each rank's."""
+    """Uses the device that all ranks share where torch would look for one per rank."""
     torch.set_num_threads(1)
     if DEVICE.type == "cuda":
         torch.cuda.init()
@@ -57,7 +58,7 @@ if __name__ == "__main__":
     share()
     meshes_of_the_device()
     plain = "PLAIN" in os.environ
-    if plain:  # they take the device of their local rank
+    if plain:  # scripts that take their local rank's device
         os.environ.update(LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
     del sys.argv[0]
     with contextlib.nullcontext() if plain else OnDevice(DEVICE):

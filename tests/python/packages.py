@@ -17,17 +17,18 @@ LONG = bool(os.environ.get("PAWL_LONG"))
 
 
 def levels() -> dict[str, str]:
-    """The name of each release in tools/releases.txt, and the target that installs it."""
+    """Returns the name of each release in tools/releases.txt, and the target that installs it."""
     lines = (FOLDERS.parents[1] / "tools/releases.txt").read_text().splitlines()
     rows = [line.split() for line in lines if line and not line.startswith("#")]
     return {name: level for name, level, *_ in rows}
 
 
 def with_package(name: str, release: str, **extra: str) -> dict[str, str]:
-    """An environment in which `import name` finds that release; skips the test if it is not here.
+    """Returns an environment in which `import name` finds that release; skips the test if it is not
+    here.
 
     ``extra``: variables to set besides. A release that only `make test-long` installs is left to
-    it, even where it lies here from before.
+    that target, even if it is already installed here.
     """
     folder = f"{name}-{release}"
     if levels()[folder] == "long" and not LONG:

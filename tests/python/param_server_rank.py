@@ -31,11 +31,12 @@ LR = 0.05
 
 
 class Net(nn.Module):
-    """Large and small, odd sizes, another order of memory, another type, unused, not trained."""
+    """Parameters large and small, of odd sizes, another memory order, another type, unused, not
+    trained."""
 
     def __init__(self) -> None:
         super().__init__()
-        torch.manual_seed(rank())  # all begin with rank 0's
+        torch.manual_seed(rank())  # all ranks begin with rank 0's parameters
         self.first = nn.Linear(205, 123)
         self.convolution = nn.Conv2d(64, 64, 3).to(memory_format=torch.channels_last)
         self.norm = nn.BatchNorm1d(123)
@@ -62,7 +63,7 @@ def loss_of(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 def make(kind: type[torch.optim.Optimizer] = torch.optim.SGD, **options: object) -> tuple:
-    """A model, and an optimizer of two groups of its parameters."""
+    """Returns a model, and an optimizer of two groups of its parameters."""
     model = Net()
     matrices = [p for p in model.parameters() if p.dim() > 1]
     others = [p for p in model.parameters() if p.dim() < 2]
@@ -71,7 +72,7 @@ def make(kind: type[torch.optim.Optimizer] = torch.optim.SGD, **options: object)
 
 
 def serve(server: ParameterServer) -> None:
-    """Says whom it lost."""
+    """Serves to the end, and prints which ranks were lost."""
     server.serve()
     for text in server.lost.values():
         print(f"> {text}", flush=True)
@@ -84,8 +85,8 @@ def flat(model: nn.Module) -> torch.Tensor:
 def synchronous(
     model: nn.Module, optimizer: torch.optim.Optimizer, scheduler: object, workers: int, steps: int
 ) -> nn.Module:
-    """What one process does that has all workers' batches, added in the order of workers."""
-    replicas = [copy.deepcopy(model) for _ in range(workers)]  # each with buffers of its own
+    """Trains in one process on all workers' batches, added in the order of the workers."""
+    replicas = [copy.deepcopy(model) for _ in range(workers)]  # each replica has buffers of its own
     for step in range(steps):
         for of, replica in enumerate(replicas):
             for mine, theirs in zip(replica.parameters(), model.parameters(), strict=True):
@@ -117,7 +118,8 @@ OPTIMIZERS = {
 
 @check
 def like_synchronous() -> None:
-    """Staleness 0, each optimizer and a scheduler: as one process would have it."""
+    """With staleness 0, each optimizer and a scheduler give the parameters that one process
+    gets."""
     assert set(OPTIMIZERS) == set(_param_server.ELEMENTWISE)
     for kind, options in OPTIMIZERS.items():
         for servers in (1, 2):
@@ -162,7 +164,7 @@ def train(
 
 @check
 def same_bits() -> None:
-    """Staleness 0, twice, and at all workers."""
+    """With staleness 0, two runs and all workers give the same bits."""
     ends = []
     for turn in range(2):
         model, optimizer = make(torch.optim.AdamW)
@@ -171,7 +173,7 @@ def same_bits() -> None:
             serve(server)
         else:
             for step in train(server, model, optimizer, 10):
-                # gradients come in other orders
+                # Delays gradients, so that they arrive in another order.
                 waits.pretend_to_work(0.003 * ((step + rank() + turn) % 3))
             server.leave()
         ends.append(flat(model))
@@ -185,7 +187,7 @@ def same_bits() -> None:
 
 @check
 def rate() -> None:
-    """Gradients move the parameters as far, one by one, as their mean would."""
+    """Gradients one by one move the parameters as far as their mean would."""
     workers = dist.new_group(list(range(world() - 2)))
     model = nn.Linear(300, 100)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -201,7 +203,7 @@ def rate() -> None:
     dist.barrier(group=workers)
     if rank() == 0:
         optimizer.zero_grad()
-        server.step()  # as if all gradients were zero
+        server.step()  # a step with zero gradients
         mean = (server.workers + 1) / 2
         torch.testing.assert_close(flat(model), before - 5 * 0.1 * mean)
     dist.barrier(group=workers)
@@ -210,7 +212,7 @@ def rate() -> None:
 
 @check
 def announced() -> None:
-    """Who hooks onto the optimizer's steps is called before parameters change."""
+    """A hook before the optimizer's steps is called before parameters change."""
     model, optimizer = make()
     seen = []
     optimizer.register_step_pre_hook(lambda *_: seen.append(flat(model)))
@@ -245,7 +247,7 @@ def converges() -> None:
 
 @check
 def balanced() -> None:
-    """A server's cuts of all parameters of one kind, of any sizes."""
+    """Servers' cuts of the parameters of one kind are balanced, whatever the sizes."""
     for servers in (1, 2, 3, 7):
         for vector in _param_server.lay_out(make()[1]):
             size = vector.entries[0].parameters[0].itemsize
@@ -262,7 +264,7 @@ def balanced() -> None:
 
 
 def shared_folder() -> Path:
-    """A new one, of all ranks."""
+    """Makes a new folder, which all ranks use."""
     folder = [tempfile.mkdtemp() if rank() == 0 else ""]
     dist.broadcast_object_list(folder)
     return Path(folder[0])
@@ -270,7 +272,7 @@ def shared_folder() -> Path:
 
 @check
 def bound() -> None:
-    """A worker goes so many steps ahead of one that waits, and no step more."""
+    """A worker goes `staleness` steps ahead of one that waits, and no step further."""
     staleness = 2
     folder = shared_folder()
     model, optimizer = make()
@@ -292,7 +294,8 @@ def bound() -> None:
 
 
 def hold(others: list[Path], wanted: int) -> None:
-    """Until all others have done so many steps; and then a while, in which they do no more."""
+    """Waits until all others have done that many steps, and checks for a while that they do no
+    more."""
     wanted = min(wanted, 5)
 
     def counts() -> list[int]:
@@ -304,7 +307,7 @@ def hold(others: list[Path], wanted: int) -> None:
 
 @check
 def uneven() -> None:
-    """Who has fewer batches leaves, and no longer counts."""
+    """A worker with fewer batches leaves, and counts no longer."""
     for staleness in (0, 1):
         model, optimizer = make()
         server = ParameterServer(model, optimizer, staleness=staleness)
@@ -319,7 +322,8 @@ def uneven() -> None:
 
 @check
 def checkpoint() -> None:
-    """A worker saves while it trains: what its model had then, and not what it got meanwhile."""
+    """A worker saves while it trains: the checkpoint has the model as it was then, not later
+    updates."""
     import pawl
 
     torch.manual_seed(rank())
@@ -350,7 +354,7 @@ def checkpoint() -> None:
 
 @check
 def wrong() -> None:
-    """Each is refused by name, at all ranks."""
+    """Each wrong argument is refused at all ranks, with an error that names it."""
     model, optimizer = make()
     for arguments in ({"servers": 0}, {"servers": world()}, {"staleness": -1}):
         refused(
@@ -384,13 +388,14 @@ def wrong() -> None:
 
 
 def die_once(there: list[Path], how: str) -> None:
-    """In the middle, whatever other threads do then."""
+    """Kills this process in the middle of training, whatever its other threads do."""
     program.wait_until(lambda: all(path.exists() for path in there), "all are there")
     os.kill(os.getpid(), getattr(signal, how))
 
 
 def end(how: str, of: int, staleness: int) -> None:
-    """Rank ``of`` ends badly after a few steps; workers say how many they did, or what they got."""
+    """Rank ``of`` ends badly after a few steps; workers print their number of steps, or the
+    error."""
     folder = shared_folder()
     model, optimizer = make()
     server = ParameterServer(model, optimizer, servers=2, staleness=staleness)

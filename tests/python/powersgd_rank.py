@@ -20,13 +20,14 @@ from group_checks import check, rank, refused, run_checks, world
 from pawl import distributed
 
 gloo: dist.ProcessGroup
-SMALL = 0.004  # MB: a bucket a layer
+SMALL = 0.004  # MB: a bucket holds one layer
 
 
 class Net(nn.Module):
-    """Matrices of several shapes, two names for one, a convolution, vectors, a part used at times.
+    """Matrices of several shapes, a matrix with two names, a convolution, vectors, and a part used
+    at times.
 
-    Only rank 0 uses one layer, and only where asked for; another is used by none then.
+    Only rank 0 uses one layer, and only where asked for; another layer is then used by no rank.
     """
 
     def __init__(self) -> None:
@@ -99,7 +100,8 @@ class Training:
 
 @check
 def same_bits() -> None:
-    """In many buckets, which DDP makes anew after the first step; before and after the start."""
+    """With many buckets, which DDP makes anew after the first step, all ranks have the same bits,
+    before and after compression starts."""
     for start_iter in (0, 1, 2, 3):
         Training(start_iter=start_iter).run(range(6))
     Training(warm_start=False).run(range(4))
@@ -110,7 +112,8 @@ def same_bits() -> None:
 
 @check
 def like_the_paper() -> None:
-    """Against the algorithm for one matrix, of all ranks' gradients in one place."""
+    """The result is that of the paper's algorithm for one matrix, with all ranks' gradients in one
+    place."""
     n, m, r, steps = 30, 20, 2, 5
     gradients = torch.randn(steps, world(), n, m, generator=torch.Generator().manual_seed(1))
     model = nn.Linear(m, n, bias=False, dtype=torch.float64)
@@ -133,7 +136,8 @@ def like_the_paper() -> None:
 
 @check
 def nothing_is_lost() -> None:
-    """What the parameters got, and what all ranks still keep, is the sum of all gradients."""
+    """The parameters' updates and the errors that all ranks still keep add up to the sum of all
+    gradients."""
     training = Training(options={"find_unused_parameters": True})
     optimizer = torch.optim.SGD(training.net.parameters(), lr=1.0)
     training.optimizer = torch.optim.SGD(training.net.parameters(), lr=0.0)
@@ -149,7 +153,7 @@ def nothing_is_lost() -> None:
         training.step(number, number % 2 == 0)
         optimizer.step()
         for (name, p), into in zip(training.net.named_parameters(), total, strict=True):
-            into.add_(p.detach() - before[name])  # the gradient that was applied, negative
+            into.add_(p.detach() - before[name])  # the negative of the gradient that was applied
         training.net.load_state_dict(before)
     kept = training.state.state_dict()["error"]
     assert set(kept) >= {"first.weight", "tied.weight", "rare.weight"}, set(kept)
@@ -163,7 +167,8 @@ def nothing_is_lost() -> None:
 
 @check
 def unused() -> None:
-    """A layer that no rank uses keeps its gradient, and one that some ranks use gets theirs."""
+    """A layer that no rank uses keeps its gradient, and a layer that some ranks use gets their
+    gradient."""
     options = {"find_unused_parameters": True}
     training = Training(options=options).run(range(3), uses=lambda step: rank() == 0)
     kept = training.state.state_dict()["error"]["rare.weight"].clone()
@@ -177,7 +182,7 @@ def unused() -> None:
 
 @check
 def full_rank() -> None:
-    """With as many columns as there are nothing is missed."""
+    """With full rank, compression loses nothing."""
     plain = Training(hooked=False).run(range(6))
     whole = Training(rank=1000, min_compression_rate=0.1).run(range(6))
     assert whole.state.compression_ratio < 1
@@ -198,7 +203,7 @@ def accumulation() -> None:
 
 @check
 def resumed() -> None:
-    """Bit by bit as if it had gone on, though its first buckets are others."""
+    """A restored job has the same bits as one that went on, though its first buckets are others."""
     for start_iter in (0, 4):
         whole = Training(start_iter=start_iter).run(range(7))
         stopped = Training(start_iter=start_iter).run(range(3))
@@ -252,7 +257,8 @@ class Bilinear(nn.Module):
 
 @check
 def error_feedback() -> None:
-    """One column goes to the noise in each step; only what was kept brings the rest."""
+    """The single column goes to the noise in each step; only the kept error carries the
+    weak pull."""
     ends = []
     for keeps in (True, False):
         model = Bilinear()
@@ -272,7 +278,8 @@ def error_feedback() -> None:
 
 @check
 def other_data() -> None:
-    """Where ranks pull in opposite directions, what each keeps does not grow with every step."""
+    """Where ranks pull in opposite directions, the error that each keeps does not grow with every
+    step."""
     made = torch.Generator().manual_seed(3)
     apart = torch.randn(30, 20, generator=made) * (-1) ** rank()
     model = nn.Linear(20, 30, bias=False)
@@ -290,7 +297,7 @@ def other_data() -> None:
 
 
 class Transformer(nn.Module):
-    """Says what stood so many places before."""
+    """Predicts the token some places before."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -308,7 +315,7 @@ class Transformer(nn.Module):
 
 @check
 def transformer() -> None:
-    """Learns what it learns from gradients that are sent whole."""
+    """A transformer learns as much as from gradients that are sent whole."""
     ends = []
     for hooked in (False, True):
         training = Training(model=Transformer(), hooked=hooked, rank=4, start_iter=10)
@@ -327,12 +334,12 @@ def transformer() -> None:
             assert training.state.compression_ratio > 6, training.state.compression_ratio
     both = torch.stack(ends)
     dist.all_reduce(both, dist.ReduceOp.AVG)
-    assert (both < 0.05).all(), both  # begins at 2.9
+    assert (both < 0.05).all(), both  # the loss begins at 2.9
 
 
 @check
 def bytes_are_counted() -> None:
-    """What all_reduce is given, against the shapes."""
+    """The bytes given to all_reduce match the shapes."""
     training = Training(start_iter=2)
     given = 0
     original = dist.all_reduce
@@ -353,7 +360,8 @@ def bytes_are_counted() -> None:
         dist.all_reduce = original
     low = {"convolution.weight": (16, 12), "first.weight": (40, 96)}
     low |= {"tied.weight": (40, 40), "rare.weight": (40, 40)}
-    # of each two columns of P and of Q, and whether it was used; last.weight would hardly shrink
+    # Two columns each of P and of Q, and whether the parameter was used. last.weight would hardly
+    # shrink.
     wanted = sum(8 * (n + m) + 4 for n, m in low.values())
     wanted += sum(p.nbytes for name, p in training.net.named_parameters() if name not in low)
     assert given - plain == wanted == training.state.reduced_bytes - plain, (given, plain, wanted)
@@ -368,7 +376,7 @@ def not_finite() -> None:
     training.optimizer.zero_grad()
     (training.ddp(batch(3)) * (float("inf") if rank() == 1 else 1.0)).sum().backward()
     assert not training.net.first.weight.grad.isfinite().any()
-    training.net.load_state_dict(before)  # as a GradScaler would leave it
+    training.net.load_state_dict(before)  # as a GradScaler would do it
     training.run(range(4, 8))
     assert flat(training.net).isfinite().all()
 
@@ -390,7 +398,7 @@ def sixteen_bits() -> None:
 
 @check
 def wrong() -> None:
-    """Each is refused by name."""
+    """Each wrong argument is refused with an error that names it."""
     net = Net()
     for arguments in (
         {"rank": 0}, {"start_iter": -1}, {"min_compression_rate": 0}, {"seed": -1}

@@ -1,4 +1,4 @@
-"""The `pawl` program for the tests that run it: where it is, and how to run it and watch it."""
+"""The `pawl` program for the tests: finds it, runs it, and watches it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from pawl import _agent
 
 TIMES = os.environ.get("PAWL_TEST_TIMES", "")  # waiting times of the product: src/base/times.h
 SCALE = float(dict(pair.split("=") for pair in TIMES.split(",") if pair).get("scale", 1))
-LIMIT_S = 120 * SCALE  # of one run; a hang must end as a failure
-# For tests of silence, which is then 6 s: more than a busy machine lets a process stand still.
+LIMIT_S = 120 * SCALE  # limit of one run; a hang must end as a failure
+# For tests of silence, which then lasts 6 s: more than a busy machine lets a process stand still.
 SILENT = {"PAWL_HEARTBEAT": f"{1.5 * SCALE:g}"}
-PYTHON_DIR = Path(_agent.__file__).parent.parent  # where pawl is importable from
+PYTHON_DIR = Path(_agent.__file__).parent.parent  # the directory from which pawl can be imported
 
 
 def find() -> str:
-    """Path of the program; skips the calling test module where there is none."""
+    """Returns the path of the program; skips the calling test module if there is none."""
     program = _agent.find_program()
     if program is None:
         pytest.skip(
@@ -36,10 +36,10 @@ def find() -> str:
 
 
 def clean_env(**extra: str) -> dict[str, str]:
-    """This process's environment without what launchers set, and with extra.
+    """Returns this process's environment without launchers' variables, and with extra.
 
-    Silence is borne for 8 s, not 2: on a busy machine any process may stand still for a while. For
-    tests of silence there is SILENT.
+    It allows 8 s of silence, not 2: on a busy machine any process may stand still for a while.
+    Tests of silence use SILENT.
     """
     launcher = re.compile(
         r"(RANK|WORLD_SIZE|LOCAL_|GROUP_|ROLE_|MASTER_|TORCHELASTIC_|PAWL_|SLURM_|SKYPILOT_|OMPI_|PMIX_"
@@ -54,7 +54,7 @@ def clean_env(**extra: str) -> dict[str, str]:
 
 
 def times(**seconds: float) -> dict[str, str]:
-    """An environment in which some of the product's waiting times are others."""
+    """Returns an environment that changes some of the product's waiting times."""
     said = [TIMES, *(f"{name}={value:g}" for name, value in seconds.items())]
     return {"PAWL_TEST_TIMES": ",".join(filter(None, said))}
 
@@ -77,7 +77,8 @@ def run(
 def run_script(
     script: Path, *options: str, args: Sequence[str] = (), env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """`pawl run options script args`, in the script's directory, by this interpreter."""
+    """Runs `pawl run options script args` to its end, in the script's directory, by this
+    interpreter."""
     return run(
         "run", "--python", sys.executable, *options, script, *args, cwd=script.parent, env=env
     )
@@ -90,7 +91,8 @@ def start_script(
     env: Mapping[str, str] | None = None,
     to: Path | None = None,
 ) -> subprocess.Popen[str]:
-    """The same without waiting: the caller ends it. stdout and stderr go to ``to``, or a pipe."""
+    """Starts such a run without waiting for it; the caller ends it. stdout and stderr go to ``to``,
+    or a pipe."""
     with contextlib.ExitStack() as files:
         return nursery.Popen(
             [find(), "run", "--python", sys.executable, *options, str(script), *args],
@@ -104,7 +106,7 @@ def start_script(
 
 
 class Late(AssertionError):
-    """Something did not happen in time: nothing was seen to be wrong."""
+    """A time limit was missed; nothing was seen to be wrong."""
 
 
 def wait_until(true: Callable[[], object], what: str, limit_s: float = LIMIT_S) -> None:
@@ -117,8 +119,8 @@ def wait_until(true: Callable[[], object], what: str, limit_s: float = LIMIT_S) 
 
 
 def await_let_go(folder: Path) -> None:
-    """Until nobody has the root whose lock is there: its agent lets go some time after its ranks
-    have left, and has then written all that it was to write."""
+    """Waits until no agent holds the root's lock. An agent lets go some time after its ranks have
+    left, when it has written everything."""
 
     def free() -> bool:
         with contextlib.suppress(BlockingIOError):
@@ -131,7 +133,7 @@ def await_let_go(folder: Path) -> None:
 
 
 def state_of(pid: int) -> str:
-    """A process's: "T" is stopped, "Z" a zombie; none: it is gone."""
+    """Returns the state of a process: "T" is stopped, "Z" a zombie; "": it is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -139,7 +141,7 @@ def state_of(pid: int) -> str:
 
 
 def parent(pid: int) -> int:
-    """Of a process; 0: it is gone."""
+    """Returns the parent of a process; 0: the process is gone."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except (FileNotFoundError, ProcessLookupError):
@@ -152,6 +154,7 @@ def is_alive(pid: int) -> bool:
 
 
 def shared_memory() -> list[str]:
-    """What lies in /dev/shm, but for what torch and multiprocessing put there for a while."""
+    """Returns the files in /dev/shm, except those that torch and multiprocessing put there for a
+    while."""
     names = os.listdir("/dev/shm")
     return sorted(name for name in names if not name.startswith(("torch_", "sem.mp-", "psm_")))

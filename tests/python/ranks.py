@@ -1,4 +1,4 @@
-"""Runs a script as several ranks, as a launcher would, and looks at what each of them says."""
+"""Runs a script as several ranks, as a launcher would, and reads the output of each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _ports = itertools.count(os.getpid() * 101)
 
 
 def free_port() -> int:
-    """None that the kernel gives to who asks for any, or connects: it is bound some time later."""
+    """Returns a port that the kernel gives to no process that asks for any port, or connects: the
+    caller binds it some time later."""
     while True:
         port = 10000 + next(_ports) % 10000
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -28,7 +29,7 @@ def free_port() -> int:
 
 
 def rank_env(rank: int, world: int, port: int, job: str) -> dict[str, str]:
-    """What torchrun sets for a rank, on one node."""
+    """Returns the variables that torchrun sets for a rank, on one node."""
     return {
         "RANK": str(rank),
         "WORLD_SIZE": str(world),
@@ -43,7 +44,7 @@ def rank_env(rank: int, world: int, port: int, job: str) -> dict[str, str]:
 def start_ranks(
     script: Path, world: int, *args: str, env: Mapping[str, str] | None = None, job: str = ""
 ) -> list[subprocess.Popen[str]]:
-    """Starts them; the caller ends them. stderr goes where stdout goes."""
+    """Starts the ranks; the caller ends them. stderr goes where stdout goes."""
     port = free_port()
     job = job or f"test-{secrets.token_hex(4)}"
     return [
@@ -62,17 +63,18 @@ def start_ranks(
 def run_ranks(
     script: Path, world: int, *args: str, env: Mapping[str, str] | None = None, job: str = ""
 ) -> list[list[str]]:
-    """The lines that each rank prints behind "> ". Fails, with all that was said, if one fails."""
+    """Runs ranks to their end. Returns the lines that each prints behind "> ". Fails, with all
+    output, if a rank fails."""
     return hear_ranks(start_ranks(script, world, *args, env=env, job=job))
 
 
 def say(text: str) -> list[str]:
-    """The lines behind "> "."""
+    """Returns the lines behind "> "."""
     return [line[2:] for line in text.splitlines() if line.startswith("> ")]
 
 
 def hear_ranks(ranks: Sequence[subprocess.Popen[str]]) -> list[list[str]]:
-    """What run_ranks says, of ranks that were started; ends them."""
+    """Waits for ranks that were started, and ends them. Returns the same lines as run_ranks."""
     said: Sequence[str] = ["" for _ in ranks]
     try:
         said = [rank.communicate(timeout=program.LIMIT_S)[0] for rank in ranks]
@@ -85,7 +87,7 @@ def hear_ranks(ranks: Sequence[subprocess.Popen[str]]) -> list[list[str]]:
 
 
 def stop(started: Sequence[subprocess.Popen[str]]) -> None:
-    """Ends ranks, those that have ended too."""
+    """Ends ranks, also those that have ended already."""
     for process in started:
         process.kill()
         process.communicate()

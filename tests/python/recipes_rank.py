@@ -1,6 +1,6 @@
-"""One rank of test_d7_ranks_agree_on_a_step: plays its scenes, prints what it got as JSON.
+"""A rank of test_d7_ranks_agree_on_a_step: plays its scenes, and prints its results as JSON.
 
-Usage: recipes_rank.py FOLDER, in FOLDER, with RANK and WORLD_SIZE set.
+Usage: recipes_rank.py FOLDER, run in FOLDER, with RANK and WORLD_SIZE set.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def read(path: str, step: int) -> int:
 
 
 def play_guide(rank: int) -> int:
-    """A folder for each rank; rank 1 lost half of step 4, rank 2 half of step 3."""
+    """Each rank has a folder; rank 1 lost half of step 4, rank 2 half of step 3."""
     folder = f"theirs{rank}"
     save = guide.save_checkpoint(folder)(
         lambda step: write(f"{folder}/checkpoint_step_{step}.pt", step)
@@ -49,7 +49,8 @@ def lose(folder: str, kind: str, rank: int) -> None:
 
 
 def play_own(rank: int) -> tuple[int, int]:
-    """The same with ours; then step 2 of rank 0 and, by one bit, step 4 of rank 1 are damaged."""
+    """The same scene with Pawl's recipes; then step 2 of rank 0 and, by one bit, step 4 of rank 1
+    are damaged."""
     folder = f"ours{rank}"
     save = pawl.recipes.save_checkpoint(folder)(
         lambda step: write(f"{folder}/mine_{step}.pt", step)
@@ -69,7 +70,7 @@ def play_own(rank: int) -> tuple[int, int]:
 
 
 def play_failing(rank: int) -> list[int]:
-    """One shared file that rank 0 wrote; loading its step 3 fails on rank 1 alone."""
+    """Rank 0 wrote one shared file for each step; loading that of step 3 fails on rank 1 alone."""
     if rank == 0:
         save = pawl.recipes.save_checkpoint("one")(lambda step: write(f"one/model_{step}.pt", step))
         for step in (1, 2, 3):
@@ -89,7 +90,7 @@ def play_failing(rank: int) -> list[int]:
 
 
 def play_shared(rank: int) -> tuple[int, int, list[str]]:
-    """One folder, a file and a record of each rank; then rank 1 loses its record of step 3."""
+    """One folder has a file and a record of each rank; then rank 1 loses its record of step 3."""
 
     @pawl.recipes.save_checkpoint("all", max_checkpoints=2)
     def save(step: int) -> None:
@@ -112,7 +113,7 @@ def play_shared(rank: int) -> tuple[int, int, list[str]]:
 
 
 def play_none(rank: int) -> int:
-    """Nothing is there: each rank keeps its own arguments."""
+    """The folder is empty: each rank keeps its own arguments."""
     return pawl.recipes.load_checkpoint("none")(lambda step: step)(rank * 10)
 
 

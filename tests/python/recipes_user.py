@@ -1,4 +1,4 @@
-"""What the tests of the recipes share: a user's functions, of plain bytes, and their folder."""
+"""Shared by the tests of the recipes: a user's functions, for plain bytes, and their folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pawl.recipes import _folder
 def enter(folder: Path, patch: pytest.MonkeyPatch) -> None:
     """Makes the working directory that the guide's functions write checkpoints/ in."""
     patch.chdir(folder)
-    patch.setattr(_folder, "TICK_S", 0.0)  # but for the test of it
+    patch.setattr(_folder, "TICK_S", 0.0)  # except in the test of the tick
     for name in ("RANK", "WORLD_SIZE"):
         patch.delenv(name, raising=False)
 

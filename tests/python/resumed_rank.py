@@ -1,7 +1,7 @@
 """A rank of a DDP job that saves every third step. Usage: resumed_rank.py ROOT [RANK@STEP]
 
-That rank kills itself there, once. Rank 0 prints "> DIGEST" of all weights and the optimizer's
-state at the end.
+The rank RANK kills itself at STEP, once. Rank 0 prints "> DIGEST" of all weights and the
+optimizer's state at the end.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> None:
     dist.init_process_group("pawl")
     rank = dist.get_rank()
     net = nn.Sequential(nn.Linear(300, 200), nn.Tanh(), nn.Linear(200, 100), nn.Linear(100, 1))
-    model = DDP(net, bucket_cap_mb=0.1)  # several buckets, which DDP makes anew behind a step
+    model = DDP(net, bucket_cap_mb=0.1)  # several buckets, which DDP makes anew after a step
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     ckpt = pawl.Checkpointer(str(ROOT / "root"), persist_every=0)
     state = {"model": model, "optimizer": optimizer}

@@ -33,11 +33,11 @@ from pawl.engine import Engine
 from pawl.errors import PawlError
 
 LIMIT_S = 120
-DEVICE = os.environ.get("TEST_DEVICE")  # see on_device.py; None: the CPU, whatever there is
+DEVICE = os.environ.get("TEST_DEVICE")  # see on_device.py; None: the CPU
 
 
 def run(tmp_path: Path, *phases: tuple[Any, ...], ok: bool = True) -> str:
-    """What the ranks printed. ok: none of them may fail."""
+    """Returns the output of the ranks. ok: none of them may fail."""
     done = nursery.run(
         [sys.executable, __file__, str(tmp_path), json.dumps(phases)],
         capture_output=True, text=True, timeout=LIMIT_S, check=False,
@@ -51,7 +51,7 @@ def run(tmp_path: Path, *phases: tuple[Any, ...], ok: bool = True) -> str:
 
 
 class Net(nn.Module):
-    """Sizes that no number of ranks divides, and fewer rows than ranks."""
+    """A module of sizes that no number of ranks divides, with fewer rows than ranks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ def train(steps: int, sharded: bool = True) -> tuple[nn.Module, torch.optim.Opti
         fully_shard(model, mesh=mesh)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for step in range(steps):
-        x = torch.randn(4, 37, generator=torch.Generator().manual_seed(step))  # alike on all ranks
+        x = torch.randn(4, 37, generator=torch.Generator().manual_seed(step))  # equal on all ranks
         optimizer.zero_grad()
         model(x).square().mean().backward()
         optimizer.step()
@@ -82,7 +82,7 @@ def train(steps: int, sharded: bool = True) -> tuple[nn.Module, torch.optim.Opti
 
 
 def whole(value: Any) -> Any:
-    """The same with every DTensor made whole."""
+    """Returns the value with every DTensor made whole."""
     if isinstance(value, DTensor):
         return value.full_tensor()
     if isinstance(value, dict):
@@ -153,9 +153,9 @@ def dcp_save(root: str, tag: str, steps: int, how: str) -> None:
     state = _state(model, optimizer) | tensors("grid", steps * 1e6)
     writer = PawlWriter(root)
     if how == "async":
-        for name in (f"{tag}-before", tag):  # the second uses the first one's buffers again
+        for name in (f"{tag}-before", tag):  # the second save reuses the first one's buffers
             future = dcp.async_save(state, storage_writer=writer, checkpoint_id=name)
-            with torch.no_grad():  # what is staged must not change with it
+            with torch.no_grad():  # the staged copy must not change with the model
                 kept = {name: p.to_local().clone() for name, p in model.named_parameters()}
                 for parameter in model.parameters():
                     parameter.to_local().fill_(-1)
@@ -207,10 +207,10 @@ def large() -> tuple[nn.Module, torch.optim.Optimizer]:
 
 
 def dcp_overlap(root: str) -> None:
-    """The step right after async_save changes nothing of what is saved."""
+    """The step right after async_save changes nothing of the save."""
     from pawl.integrations.dcp import PawlReader, PawlWriter
 
-    writer = PawlWriter(root)  # first: it learns from an optimizer's steps which memory is its
+    writer = PawlWriter(root)  # made first: it learns the memory of an optimizer from its steps
     model, optimizer = large()
     for tag in ("step-1", "step-2", "step-3"):
         state = _state(model, optimizer)
@@ -230,15 +230,16 @@ def dcp_overlap(root: str) -> None:
 
 
 def dcp_changed(root: str) -> None:
-    """What changes under the copy fails the save on all ranks, once, with the tensor's name."""
+    """A change during the copy fails the save on all ranks, once, and the error names the
+    tensor."""
     from pawl.integrations.dcp import PawlReader, PawlWriter
 
-    writer = PawlWriter(root)  # first: it learns from an optimizer's steps which memory is its
+    writer = PawlWriter(root)  # made first: it learns the memory of an optimizer from its steps
     model, optimizer = large()
     if not writer.engine.watches:
         print("the kernel does not watch")
         return
-    last = max(model, key=lambda layer: layer.weight.to_local().data_ptr())  # is copied last
+    last = max(model, key=lambda layer: layer.weight.to_local().data_ptr())  # copied last
     start = writer._overlap.start
 
     def started(copied: list[Any]) -> None:
@@ -266,7 +267,7 @@ def dcp_changed(root: str) -> None:
 
 
 def dcp_planned_once(root: str) -> None:
-    """A planner that sends its plan only when it changed."""
+    """A planner may send its plan only when it changed."""
     from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 
     from pawl.integrations.dcp import PawlReader, PawlWriter
@@ -285,7 +286,7 @@ def dcp_planned_once(root: str) -> None:
 
 
 def dcp_fail(root: str, tag: str) -> None:
-    """Rank 1 cannot write its part: nobody sees the tag, and the next one works."""
+    """Rank 1 cannot write its part: no rank sees the tag, and the next save works."""
     from pawl.integrations.dcp import PawlWriter
 
     state = tensors("rows", 0.0)
@@ -305,7 +306,8 @@ def dcp_fail(root: str, tag: str) -> None:
 
 
 def dcp_second_writer(root: str) -> None:
-    """A writer for each save, as scripts make FileSystemWriters; the last ones are kept."""
+    """Scripts may make a writer for each save, as they make FileSystemWriters; the newest tags are
+    kept."""
     from pawl.integrations.dcp import PawlReader, PawlWriter
 
     os.mkdir(root) if dist.get_rank() == 0 else None
@@ -338,7 +340,7 @@ def dcp_second_writer(root: str) -> None:
 
 
 def dcp_vanish(root: str, tag: str) -> None:
-    """Rank 1 dies before it has written: rank 0 must not make a tag of what there is."""
+    """Rank 1 dies before it has written: rank 0 must not make a tag of the other parts."""
     from pawl.integrations.dcp import PawlWriter
 
     state = tensors("rows", 0.0)
@@ -364,7 +366,7 @@ def ckpt_save(root: str, steps: int, kind: str) -> None:
     state = {"model": model, "optimizer": optimizer, "tensors": tensors(kind, 1.0), "lr": 0.5}
     ckpt = pawl.Checkpointer(root, persist_every=0)
     save = ckpt.save(steps, state)
-    optimizer.step()  # what is saved is of before, however long the copy takes
+    optimizer.step()  # The save must not have this step, however long the copy takes.
     assert save.wait("durable", LIMIT_S), save.error
     ckpt.close()
     model, optimizer = train(steps)
@@ -393,12 +395,12 @@ def ckpt_load(root: str, steps: int, kind: str, how: str) -> None:
     assert kept == {name: id(local_of(p)) for name, p in model.named_parameters()}, "not in place"
     x = torch.ones(4, 37)
     model(x).square().mean().backward()
-    optimizer.step()  # it is a state to go on from
+    optimizer.step()  # training can go on from the restored state
     ckpt.close()
 
 
 def ckpt_refused(root: str) -> None:
-    """What cannot be resharded is refused by name, and nothing has changed."""
+    """A value that cannot be resharded is refused by name, and nothing has changed."""
     import pawl
 
     live = tensors("rows", -1e6)
@@ -435,8 +437,8 @@ def _rank(rank: int, world: int, folder: str, name: str, args: list[Any]) -> Non
     if backend == "pawl":
         dist.destroy_process_group()
         return
-    # gloo's group is left as it is, once nobody needs it: in torch 2.7 its end may hang, as it
-    # holds the interpreter's lock while it waits for a thread that wants it.
+    # Leaves gloo's group as it is, once no rank needs it: in torch 2.7 destroying it may hang, as
+    # it holds the interpreter's lock while it waits for a thread that wants it.
     store.set(f"over-{rank}", "")
     store.wait([f"over-{other}" for other in range(world)])
 

@@ -1,13 +1,15 @@
-"""A job of pawl.elastic in one process, from a seed: what happens to ranks happens in the midst.
+"""A job of pawl.elastic in one process, from a seed: events happen to ranks in the midst of their
+work.
 
 Each rank is a thread with its own copy of the package's modules, in which torch.distributed and the
-group are ours: everything else is what it is. One thread runs at a time; who is next is drawn at
-each operation between ranks. Groups have the rules of src/coll: a collective may be over at any
-part of the ranks when one dies; after its first failure a group only fails; ranks that shrink it
-agree on who is left, and one of which the others think that it is gone is left out; an admission is
-three collectives: who has heard the last one moves on and tells the others, one by one, and who has
-not follows when it hears that, or gives the new group up. Ranks also end and start again from what
-was saved. What happens, and within which operation, is drawn.
+group are replaced by this module's; everything else is real. One thread runs at a time; each
+operation between ranks draws the next one. Groups have the rules of src/coll. A collective may be
+over at any part of the ranks when one dies. After its first failure a group only fails. Ranks that
+shrink it agree on the ranks that are left, and a rank that the others take for gone is left out. An
+admission takes three collectives: a rank that has heard the last one moves on and tells the others,
+one by one; a rank that has not follows when it hears that, or gives the new group up. Ranks also
+end and start again from the last save. The events, and the operations in which they happen, are
+drawn.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ from pawl._membership import Membership
 from pawl.errors import PawlError, error
 
 PACKAGE = "pawl.elastic"
-TURNS_MAX = 30_000  # a sequence has some hundreds
-SPAN = 260  # turns, in which events fall
+TURNS_MAX = 30_000  # most turns; a sequence has some hundreds
+SPAN = 260  # turns in which events fall
 RESTARTS_MAX = 2
 PREEMPTED = 143
 LEFT = 79
@@ -57,7 +59,7 @@ def _loaded() -> dict[str, ModuleType]:
 
 
 def _copy() -> dict[str, ModuleType]:
-    """The package's modules, made again."""
+    """Makes the package's modules again."""
     was = _loaded()
     for name in was:
         del sys.modules[name]
@@ -74,19 +76,19 @@ class Node:
     def __init__(self, sim: Sim, number: int, script: Callable[[Any], None], joins: bool) -> None:
         self.sim, self.number, self.joins = sim, number, joins
         self.modules = _copy()
-        self.spot = ""  # the operation that it is in
-        self.until: Callable[[], bool] | None = None  # what it waits for
+        self.spot = ""  # operation that the process is in; "": none
+        self.until: Callable[[], bool] | None = None  # condition that it waits for; None: none
         self.gone = self.doomed = False
         self.frozen = self.was_frozen = False
-        self.noticed = False  # it was frozen for so long that it is taken for lost
-        self.leaves = False  # it was told to, by SIGUSR1
-        self.terminated = False  # by SIGTERM
+        self.noticed = False  # frozen for so long that others take it for lost
+        self.leaves = False  # told to leave, by SIGUSR1
+        self.terminated = False  # told to end, by SIGTERM
         self.entered = not joins
-        self.trains = False  # it has built its model: until then a death is the start's failure
-        self.trained = False  # all of it
+        self.trains = False  # has built its model; a death before that is a failure of the start
+        self.trained = False  # has trained to the end
         self.speed = sim.rng.choice([0.1, 1, 1, 5])
         self.failed: BaseException | None = None
-        self.final: Any = None  # what it has in the end
+        self.final: Any = None  # the rank's state at the end
         self.turn = threading.Semaphore(0)
         self.thread = threading.Thread(target=self._run, args=(script,), daemon=True)
         self.thread.start()
@@ -101,7 +103,7 @@ class Node:
         return not self.frozen and (self.doomed or self.until is None or self.until())
 
     def wait(self, spot: str, until: Callable[[], bool] | None = None) -> None:
-        """Lets others go on, until something is so."""
+        """Lets other ranks run until the condition holds."""
         if self.doomed:
             raise Killed
         self.spot, self.until = spot, until
@@ -114,7 +116,7 @@ class Node:
 
     @property
     def is_out(self) -> bool:
-        """What others find, when they look."""
+        """Whether others find it gone when they look."""
         return self.gone or self.doomed or self.noticed
 
     def _run(self, script: Callable[[Any], None]) -> None:
@@ -135,21 +137,22 @@ class Node:
 
 @dataclass
 class Family:
-    """A group and those that came of it by shrinking: they agree on the first one's streams."""
+    """A group and the groups shrunk from it: they agree over the streams of the first."""
 
-    inside: dict[Node, Shared] = field(default_factory=dict)  # in shrink, of which group
-    given: dict[Node, Shared] = field(default_factory=dict)  # the next one
-    without: set[Node] = field(default_factory=set)  # others have told that they go on so
+    inside: dict[Node, Shared] = field(default_factory=dict)  # rank in shrink -> its group
+    given: dict[Node, Shared] = field(default_factory=dict)  # rank -> its next group
+    without: set[Node] = field(default_factory=set)  # ranks that others were told are left out
     closed: set[Node] = field(default_factory=set)
-    grown: dict[Node, Shared] = field(default_factory=dict)  # joined, and it has heard no more
-    told: set[tuple[Node, Node]] = field(default_factory=set)  # who to whom: it is in another group
+    grown: dict[Node, Shared] = field(default_factory=dict)  # rank -> group it joined, last heard
+    # (from, to): "from" told "to" that it has moved on.
+    told: set[tuple[Node, Node]] = field(default_factory=set)
 
     def hears(self, node: Node) -> bool:
-        """Whether one of its group has told it that."""
+        """Whether a member of its group has told node that it moved on."""
         return any((n, node) in self.told for n in self.inside[node].members)
 
     def view(self, node: Node) -> list[Node]:
-        """Who is left, as far as this one knows."""
+        """Returns the ranks that are left, as far as this one knows."""
         for told in self.inside:
             self.without |= {n for n in self.inside[told].members if n.noticed and n is not told}
         out = self.without | self.closed
@@ -160,7 +163,7 @@ class Family:
         ]  # fmt: skip
 
     def settle(self, node: Node) -> bool:
-        """Whether shrinking is over for one that is in it."""
+        """Whether shrinking is over for a rank that is in it."""
         if node in self.given or node in self.without or self.hears(node):
             return True
         left = self.view(node)
@@ -181,21 +184,22 @@ class Family:
 
 
 class Shared:
-    """What all ranks of a group know of it."""
+    """State of a group that all its ranks share."""
 
     def __init__(self, sim: Sim, members: list[Node], family: Family | None = None) -> None:
         self.members, self.family = members, family or Family()
         self.is_first = family is None
         self.number = len(sim.groups)
         sim.groups.append(self)
-        self.left: set[Node] = set()  # they closed it
-        self.failed: tuple[str, str] | None = None  # code, why
+        self.left: set[Node] = set()  # ranks that closed the group
+        self.failed: tuple[str, str] | None = None  # error code, reason
         self.ops: dict[int, tuple[str, dict[Node, Any]]] = {}
-        self.mail: dict[tuple[Node, Node], list[list[Any]]] = {}  # tensor, was it taken
-        self.joined: dict[int, Shared] = {}  # by admission
+        # (from, to) -> messages: tensor, taken.
+        self.mail: dict[tuple[Node, Node], list[list[Any]]] = {}
+        self.joined: dict[int, Shared] = {}  # groups by admission; key: number of the operation
 
     def lost(self) -> list[Node]:
-        """Who is gone and did not leave. Who is alone does not miss itself."""
+        """Returns the ranks that are gone and did not leave. A single rank does not miss itself."""
         return [n for n in self.members if len(self.members) > 1 and (n.noticed or n.doomed)]
 
     def leave(self, node: Node) -> None:
@@ -216,15 +220,15 @@ class Shared:
 
 
 class Group(Membership):
-    """As Job uses it."""
+    """A group as pawl.elastic's Job uses it."""
 
     def __init__(self, me: Node, shared: Shared) -> None:
         self.me, self.shared = me, shared
-        self.number = 0  # of the next operation
+        self.number = 0  # number of the next operation
         self.lost: PawlError | None = None
 
     def __del__(self) -> None:
-        """Its process can forget it."""
+        """Leaves the group: the process has dropped it."""
         self.shared.leave(self.me)
 
     def rank(self) -> int:
@@ -234,7 +238,8 @@ class Group(Membership):
         return len(self.shared.members)
 
     def _fail(self, lacking: Iterable[Node]) -> PawlError:
-        """Keeps the first error, names who is missing, and tells the others."""
+        """Keeps the first error, which names the missing rank, and fails the group for the
+        others."""
         named = next(iter(self.shared.lost() or lacking), self.me)
         code = "PAWL_ETIMEDOUT" if named.noticed else "PAWL_EPEER"
         self.shared.fail(code, f"collectives: {named} is lost")
@@ -243,7 +248,7 @@ class Group(Membership):
         return self.lost
 
     def _end(self, spot: str, is_over: Callable[[], bool], lacking: Callable[[], Any]) -> None:
-        """Waits for an operation that may fail when somebody is gone, though it could be over."""
+        """Waits for an operation. It may fail if a rank is gone, even where it could be over."""
         if self.lost is not None:
             raise self.lost
         shared = self.shared
@@ -255,7 +260,7 @@ class Group(Membership):
             raise self._fail([n for n in lacking() if shared.lacks(n)])
 
     def meet(self, spot: str, kind: str, mine: Any, root: int | None = None) -> dict[Node, Any]:
-        """What all have brought, or the one of ``root``."""
+        """Returns what each rank has brought; waits for all, or for ``root`` alone."""
         shared, number = self.shared, self.number
         self.number += 1
         if self.lost is not None:
@@ -283,7 +288,7 @@ class Group(Membership):
             me.wait("shrink", partial(family.settle, me))
             if me in family.given:
                 shared = family.given.pop(me)
-                # who is gone before the new group is joined is left out at once, or soon
+                # A rank that is lost before the new group is joined is left out at once, or soon.
                 if not shared.lost() or me.sim.rng.random() < 0.5:
                     break
                 continue
@@ -301,7 +306,8 @@ class Group(Membership):
         return Group(me, shared)
 
     def _tell_moved(self, shared: Shared) -> None:
-        """All of a group, one by one; who has left this one out no longer listens."""
+        """Tells all of a group, one by one; a member that has left this rank out no longer
+        listens."""
         me, family = self.me, shared.family
         for other in me.sim.rng.sample(shared.members, len(shared.members)):
             me.wait("moved")
@@ -309,7 +315,8 @@ class Group(Membership):
                 family.told.add((me, other))
 
     def _give_up_grown(self) -> None:
-        """Those that are left have agreed to go on without the newcomers."""
+        """Gives up the grown group: the ranks that are left have agreed to go on without the
+        newcomers."""
         me, grown = self.me, self.shared.family.grown.pop(self.me, None)
         if grown is None:
             return
@@ -336,7 +343,7 @@ class Group(Membership):
             return self
         made = shared.joined.setdefault(
             number, Shared(me.sim, [*shared.members, *guests])
-        )  # the first one's
+        )  # all ranks use the first one's
         for guest in counts[me]:
             me.sim.invited[guest] = made
         can = False
@@ -362,7 +369,7 @@ class Group(Membership):
 
 
 class Work:
-    """Of an operation: ``end`` waits for it."""
+    """An operation under way: ``end`` waits for it."""
 
     def __init__(self, end: Callable[[], torch.Tensor]) -> None:
         self._end = end
@@ -378,7 +385,7 @@ class Work:
             raise self._over
 
     def get_future(self) -> Future[torch.Tensor]:
-        """Of one that is over: DDP would wait for it in C++."""
+        """Returns the future of an operation that is over: DDP would wait for it in C++."""
         future: Future[torch.Tensor] = Future()
         try:
             self.wait()
@@ -406,7 +413,7 @@ def all_reduce(tensor: torch.Tensor, group: Group, async_op: bool) -> Work:
         raise group.lost
 
     def end() -> torch.Tensor:
-        tensor.fill_(float("nan"))  # what a sum that fails leaves
+        tensor.fill_(float("nan"))  # a failed sum leaves this
         found = group.meet("sum", f"sum {mine.numel()}", mine)
         return tensor.copy_(sum(found.values()))
 
@@ -414,7 +421,7 @@ def all_reduce(tensor: torch.Tensor, group: Group, async_op: bool) -> Work:
 
 
 def isend(tensor: torch.Tensor, group: Group, group_dst: int) -> Work:
-    """Over when it was taken."""
+    """Sends a message; the operation is over when it was taken."""
     to = group.shared.members[group_dst]
     if group.lost is not None:
         raise group.lost
@@ -464,7 +471,7 @@ DIST = SimpleNamespace(
 
 
 class Saves:
-    """In place of Checkpoints."""
+    """Stands in for Checkpoints."""
 
     root = "there is one"
 
@@ -482,7 +489,7 @@ class Saves:
         return {name: wire.raw(data) for name, data in self.node.sim.saved.items()}
 
     def hurry(self) -> None:
-        """Nothing: it is due at random."""
+        """Does nothing: saves are due at random."""
 
     def save(self, generation: int, took_over: bool, wait: bool) -> None:
         states = self.node.module("_states")
@@ -495,7 +502,7 @@ class Saves:
 
 @dataclass
 class Event:
-    """Something that happens, at a turn or within the so-manieth operation of a kind."""
+    """Something that happens at a turn, or in the nth operation of a kind."""
 
     what: str
     turn: int = 0
@@ -511,8 +518,8 @@ class Sim:
         self.back = threading.Semaphore(0)
         self.script = script
         self.groups: list[Shared] = []
-        self.nodes: list[Node] = []  # all there ever were
-        self.here: list[Node] = []  # those of this start
+        self.nodes: list[Node] = []  # nodes of all starts
+        self.here: list[Node] = []  # nodes of this start
         self.happened: list[str] = []
         self.saved: dict[str, bytes] = {}
         self.door = ""
@@ -521,7 +528,7 @@ class Sim:
         self.sent_away: set[Node] = set()
         self.welcomed: dict[Node, Shared] = {}
         self.least = self.rng.choice([1, 1, 1, 2])
-        self.saves = self.rng.choice([0, 0.1, 0.5])  # how often one is due
+        self.saves = self.rng.choice([0, 0.1, 0.5])  # probability that a save is due
         self.due = [self._draw() for _ in range(events)]
 
     def _draw(self) -> Event:
@@ -541,7 +548,7 @@ class Sim:
         return node
 
     def _furnish(self, node: Node, group: Group) -> None:
-        """Puts the simulation in place of what a process has around it."""
+        """Puts the simulation in place of the environment of a process."""
         context, job = node.module("_context"), node.module("_job")
         clock = SimpleNamespace(
             sleep=lambda seconds: node.wait("sleep"),
@@ -566,7 +573,7 @@ class Sim:
             node.entered = True
 
         job.Job.enter = enter
-        job.Job.tell_imports = lambda _: None  # nobody starts from a template here
+        job.Job.tell_imports = lambda _: None  # no rank starts from a template here
         context._find_group = lambda: group
         context.is_newcomer = lambda: node.joins
         context.atexit = SimpleNamespace(register=lambda act: None)
@@ -574,11 +581,11 @@ class Sim:
         node.module("_metrics").Metrics.is_due = lambda _: self.rng.random() < 0.2
 
     def _said_at_door(self) -> str:
-        """What the file says that tells where the door is."""
+        """Returns the text of the file that tells where the door is."""
         return "over" if self.is_over() else self.door
 
     def at_door(self, node: Node) -> list[Node]:
-        """Who waits there."""
+        """Returns the ranks that wait at a node's door."""
         door = f"door{node.number}"
         return [
             n
@@ -587,7 +594,7 @@ class Sim:
         ]
 
     def send_away(self, guests: list[Node], made: Shared) -> None:
-        """They knock again, if they still wait."""
+        """Sends guests away; they knock again if they still wait."""
         self.sent_away.update(g for g in guests if self.invited.get(g) is made)
 
     def welcome(self, guests: list[Node], made: Shared) -> None:
@@ -608,7 +615,7 @@ class Sim:
         raise error("PAWL_EPEER", "collectives: the door is lost")
 
     def is_over(self) -> bool:
-        """Whether nobody is left who could let others in."""
+        """Whether no rank is left that could let others in."""
         return all(n.gone or not n.entered for n in self.here)
 
     # ---- events ----
@@ -617,7 +624,7 @@ class Sim:
         return [n for n in self.here if not (n.gone or n.doomed)]
 
     def fit(self) -> list[Node]:
-        """Those of whom one must be left, or the job is lost."""
+        """Returns the ranks that can carry the job on; without one, it is lost."""
         told = [n for n in self.alive() if n.entered and not n.was_frozen]
         return [n for n in told if not n.leaves]
 
@@ -625,7 +632,7 @@ class Sim:
         node.doomed, node.frozen = True, False
 
     def happen(self, what: str, at: Node) -> None:
-        """One event; ``at`` whom it was drawn."""
+        """Makes one event happen; ``at``: the rank for which it was drawn."""
         kind, _, more = what.partition(" ")
         self.happened.append(f"{what} at {at}.{at.spot}")
         if kind == "come":
@@ -661,7 +668,7 @@ class Sim:
             self._kill(node)
 
     def _look(self, ran: Node, turn: int) -> None:
-        """Fires what is due, after a turn of one rank."""
+        """Fires the events that are due, after a turn of one rank."""
         for event in list(self.due):
             if event.spot and event.spot == ran.spot:
                 event.nth -= 1
@@ -679,7 +686,7 @@ class Sim:
     # ---- the scheduler ----
 
     def run(self) -> None:
-        """To its end. AssertionError: it hangs."""
+        """Runs the job to its end. Raises AssertionError if it hangs."""
         was = _loaded()
         gc.disable()  # groups are forgotten at the same turn each time
         try:
@@ -717,14 +724,15 @@ class Sim:
         raise AssertionError(f"it does not end: {self.happened}\n{self._stacks(self.alive())}")
 
     def _feed(self) -> None:
-        """The launcher: where too few are left it starts another one."""
+        """Acts as the launcher: starts another rank if too few are left."""
         if any(n.trained for n in self.here) or self.is_over():
             return
         if len([n for n in self.alive() if not n.was_frozen and not n.leaves]) < self.least:
             self._come()
 
     def _ready(self, left: list[Node]) -> list[Node]:
-        """Who can go on. Where nobody can, who is frozen is noticed, and then wakes."""
+        """Returns the ranks that can go on. If none can, a frozen rank is noticed, and
+        wakes later."""
         sleeps = ("sleep", "door")
         while True:
             ready = [n for n in left if n.is_ready()]

@@ -1,7 +1,7 @@
 """A real Slurm of the tests' own, without systemd or cgroups: tests/lib/slurm.sh.
 
-Its nodes are daemons of this host, or each in a namespace of netns.py; then the controller and the
-commands are on the first.
+Its nodes are daemons on this host, or each in a namespace of netns.py; then the controller and the
+commands run on the first.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ import program
 _SCRIPT = Path(__file__).parents[1] / "lib/slurm.sh"
 _SKIPPED = 77
 _CALL_S = 60
-# What may be said again: it asks, or changes nothing the second time.
+# Commands that may be repeated: they ask, or change nothing the second time.
 _AGAIN = (("squeue",), ("sinfo",), ("scancel",), ("scontrol", "show"), ("scontrol", "update"))
 
 
 class Slurm:
-    """Nodes n1 and on."""
+    """A Slurm with nodes n1, n2, ..."""
 
     def __init__(
         self, folder: Path, process: subprocess.Popen[str], hosts: Sequence[str] = ()
@@ -39,12 +39,12 @@ class Slurm:
         self._hosts = hosts
 
     def inside(self, node: int, *command: str | Path) -> list[str]:
-        """A command line that runs another on a node that is a namespace."""
+        """Returns a command line that runs another one on a node that is a namespace."""
         enter = ["nsenter", f"--net=/run/netns/{self._hosts[node]}", "unshare", "-u", "sh", "-c"]
         return [*enter, f'hostname n{node + 1} && exec "$@"', "sh", *map(str, command)]
 
     def call(self, *command: str | Path) -> str:
-        """What a command of Slurm's prints."""
+        """Runs a command of Slurm's, and returns its output."""
         words = self.inside(0, *command) if self._hosts else [str(word) for word in command]
         for _ in range(3):
             done = subprocess.run(
@@ -71,7 +71,7 @@ class Slurm:
         return done.returncode == 0 and "unknown" not in done.stdout
 
     def await_state(self, job: str) -> None:
-        """Until slurmctld has stored all that is so now, of jobs and of nodes: it does so some
+        """Waits until slurmctld has stored the present state of jobs and nodes: it does so some
         time after a change, and in a file for each."""
         mark = secrets.token_hex(8)
         self.call("scontrol", "update", f"JobId={job}", f"Comment={mark}")
@@ -82,24 +82,24 @@ class Slurm:
             )
 
     def _is_stored(self, file: str, mark: str) -> bool:
-        with contextlib.suppress(FileNotFoundError):  # while one takes another's place
+        with contextlib.suppress(FileNotFoundError):  # a new file takes its place
             return mark.encode() in (self._folder / "state" / file).read_bytes()
         return False
 
     def resume(self) -> None:
-        """Once it answers, nodes that are drained: it drains that of a pilot which it starts a
-        second time."""
+        """Resumes drained nodes once slurmctld answers: it drains the node of a pilot that it
+        starts a second time."""
         program.wait_until(self.alive, "slurmctld answers", 120)
         drained = self.call("sinfo", "--noheader", "--states=drain", "-N", "-o%N")
-        for node in set(drained.split()):  # a line for each of its partitions
+        for node in set(drained.split()):  # sinfo prints a line for each partition of a node
             self.call("scontrol", "update", f"NodeName={node}", "State=RESUME")
 
     def kill(self, daemon: str) -> None:
-        """SIGKILL for the slurmd of a node, or for slurmctld: "ctld"."""
+        """Sends SIGKILL to the slurmd of a node, or to slurmctld ("ctld")."""
         self._order(f"kill {daemon}")
 
     def start(self, daemon: str) -> None:
-        """That again."""
+        """Starts a daemon that was killed."""
         self._order(f"start {daemon}")
 
     def _order(self, line: str) -> None:
@@ -111,7 +111,7 @@ class Slurm:
 
 @contextlib.contextmanager
 def cluster(folder: Path, nodes: int, hosts: Sequence[str] = (), late: str = "") -> Iterator[Slurm]:
-    """Starts it, and ends it; the test is skipped where it cannot be.
+    """Starts a Slurm, and ends it; skips the test where it cannot run.
 
     hosts: namespaces, one a node. late: a node whose clocks are a day ahead of the others'.
     """
@@ -123,7 +123,7 @@ def cluster(folder: Path, nodes: int, hosts: Sequence[str] = (), late: str = "")
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-    ) as process:  # it ends with its standard input
+    ) as process:  # the script ends when its standard input does
         assert process.stdin is not None and process.stdout is not None
         said = process.stdout.readline().strip()
         if said != "ready":
@@ -134,7 +134,7 @@ def cluster(folder: Path, nodes: int, hosts: Sequence[str] = (), late: str = "")
 
 @contextlib.contextmanager
 def own_cluster(nodes: int, late: str = "") -> Iterator[Slurm]:
-    """The same, in a folder of its own, which is removed behind it."""
+    """Yields such a Slurm in a folder of its own, which is removed afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="pawl-slurm-", dir="/tmp"))
     try:
         with cluster(folder, nodes, late=late) as made:
@@ -145,6 +145,6 @@ def own_cluster(nodes: int, late: str = "") -> Iterator[Slurm]:
 
 @contextlib.contextmanager
 def on_hosts(folder: Path, nodes: int) -> Iterator[Slurm]:
-    """The same, of namespaces that are its own."""
+    """Yields such a Slurm, with namespaces of its own as nodes."""
     with netns.hosts(nodes) as hosts, cluster(folder, nodes, hosts) as made:
         yield made

@@ -1,7 +1,8 @@
-"""A Trainer whose 24 steps take a second, and what its tests ask of its checkpoints.
+"""A Trainer whose 24 steps take a second, and helpers for the tests of its checkpoints.
 
 `python small_trainer.py OUTPUT` trains to the end, from the newest checkpoint if there is one, and
-prints the SHA-256 of the weights; with `--pawl` through Pawl; ranks as the launcher says.
+prints the SHA-256 of the weights; with `--pawl`, it saves through Pawl; ranks come from the
+launcher.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Rows(torch.utils.data.Dataset[dict[str, Any]]):
 
 
 class AtStep(TrainerCallback):
-    """Does something after a step, before it is saved."""
+    """Calls a function after a step, before the step is saved."""
 
     def __init__(self, step: int, do: Callable[[], None]) -> None:
         self.step = step
@@ -55,7 +56,7 @@ class AtStep(TrainerCallback):
 
 
 def model() -> BertForQuestionAnswering:
-    """With dropout, so that the random generators' states matter."""
+    """Returns a model with dropout, so that the random generators' states matter."""
     torch.manual_seed(0)
     return BertForQuestionAnswering(
         BertConfig(
@@ -105,7 +106,7 @@ def main() -> None:
         pawl_trainer.enable()
 
     def die() -> None:
-        """Once what was saved before survives it."""
+        """Kills this process, once earlier saves survive that."""
         for save in one._pawl_saver._pending if args.pawl else ():
             save.wait("committed", 60)
         os.kill(os.getpid(), 9)

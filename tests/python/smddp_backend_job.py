@@ -1,4 +1,4 @@
-"""A script as users of SMDDP from 1.4 on have it: torch's own DDP, and the backend "smddp"."""
+"""A script as users of SMDDP from 1.4 on write it: torch's own DDP, and the backend "smddp"."""
 
 import os
 

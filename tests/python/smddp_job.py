@@ -1,4 +1,4 @@
-"""A script as users of SMDDP 1.0 to 1.3 have it: layout, calls and variables are theirs."""
+"""A script as users of SMDDP 1.0 to 1.3 write it, in the layout, calls and variables of SMDDP."""
 
 import argparse
 import os
@@ -56,7 +56,7 @@ def main():
     args.local_rank = dist.get_local_rank()
     args.batch_size = max(args.batch_size // args.world_size, 1)
 
-    torch.manual_seed(args.rank)  # the model is rank 0's all the same
+    torch.manual_seed(args.rank)  # DDP takes rank 0's model all the same
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     x, y = torch.load(os.path.join(args.data_path, "train.pt"))
     dataset = TensorDataset(x, y)

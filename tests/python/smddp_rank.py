@@ -76,7 +76,8 @@ def moves() -> None:
     output_t = torch.empty(world)
     dist.all_to_all_single(output_t=output_t, input_t=torch.arange(world) + 100.0 * rank)
     assert output_t.tolist() == [100.0 * r + rank for r in range(world)]
-    sizes = [r + 1 for r in range(world)]  # to each rank; this one gets the same from all
+    # Elements sent to each rank; every rank sends equally many to this one.
+    sizes = [r + 1 for r in range(world)]
     got = torch.empty(world * (rank + 1))
     dist.all_to_all_single(got, torch.full((sum(sizes),), float(rank)), [rank + 1] * world, sizes)
     assert got.tolist() == [float(r) for r in range(world) for _ in range(rank + 1)]
@@ -103,7 +104,7 @@ def batch(rank: int) -> torch.Tensor:
 
 @check
 def ddp_averages() -> None:
-    """From rank 0's parameters, whatever the others began with."""
+    """Training starts from rank 0's parameters, whatever the others began with."""
     assert DDP is DistributedDataParallel
     torch.manual_seed(dist.get_rank())
     model = DDP(nn.Linear(6, 2), bucket_cap_mb=1, process_group=dist.group.WORLD)
@@ -133,7 +134,7 @@ def ddp_no_sync() -> None:
 
 @check
 def ddp_leaves_buffers_alone() -> None:
-    """So rank 0 may evaluate alone; each has the statistics of what it saw."""
+    """Rank 0 may evaluate alone, since each rank keeps the statistics of its own batches."""
     torch.manual_seed(dist.get_rank())
     net = Net()
     net.norm.running_mean.fill_(dist.get_rank() + 1.0)

@@ -1,4 +1,4 @@
-"""What processes are told of their start, checked alike for all that saves through Pawl."""
+"""Checks what processes log of their start, in the same way for all that saves through Pawl."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pawl import _start
 
 
 class Processes:
-    """One after the other, as far as what they say of their starts goes."""
+    """Stands for processes that run one after the other, as far as their lines about starts go."""
 
     def __init__(self, log: pytest.LogCaptureFixture, patch: pytest.MonkeyPatch) -> None:
         self._log, self._patch = log, patch
         log.set_level("INFO", "pawl")
 
     def begin(self, attempt: int = 0) -> None:
-        """Another one."""
+        """Begins another process."""
         _start._looked.clear()
         self._patch.setenv("PAWL_ATTEMPT", str(attempt))
         self._log.clear()
 
     def said(self) -> list[str]:
-        """By the one under way."""
+        """Returns the lines that the present process has logged."""
         return [one.getMessage() for one in self._log.records if one.name == "pawl.start"]
 
 
@@ -37,8 +37,9 @@ def check_starts(
     remedy: str,
     loaded: str,
 ) -> None:
-    """``save``: checkpoint 1, 2, ... in root, in a life of its own; ``load``: the last one.
-    ``remedy``: of who does not; ``loaded``: a pattern of what is said then."""
+    """Checks the lines of each start. ``save``: saves checkpoint 1, 2, ... in root, in a life of
+    its own; ``load``: loads the last one. ``remedy``: the advice for a process that does not load;
+    ``loaded``: a pattern of the line after a load."""
     processes.begin()
     save(1)
     assert processes.said() == [f"nothing saved yet in {root}: from the beginning"]
@@ -49,7 +50,7 @@ def check_starts(
         (line,) = processes.said()
         lies = rf"\S*{1 + 2 * attempt}\S* lies in {re.escape(str(root))}: {re.escape(remedy)}"
         assert re.fullmatch(f"{who} begins anew, though {lies}", line), line
-    leftovers.end_agents()  # one that stays has the last save in its memory
+    leftovers.end_agents()  # an agent that stays has the last save in its memory
     processes.begin(1)
     load()
     save(6)

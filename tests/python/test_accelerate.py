@@ -35,7 +35,7 @@ OURS = {".pawl", "complete.txt"}
 
 @pytest.fixture(autouse=True)
 def enabled() -> Iterator[None]:
-    """For the tests of this module only."""
+    """Enables Pawl's Accelerate integration for this module's tests only."""
     changed = ("save_state", "load_state", "end_training")
     originals = {name: getattr(Accelerator, name) for name in changed}
     pawl_accelerate.enable()
@@ -47,7 +47,7 @@ def enabled() -> Iterator[None]:
 
 
 class Job:
-    """A model in training; its weights are a function of how many steps were made."""
+    """A model in training; its weights are a function of the number of steps."""
 
     def __init__(self, folder: Path, total_limit: int | None = None, cpu: bool = True) -> None:
         project = ProjectConfiguration(
@@ -156,7 +156,7 @@ def test_automatic_naming_and_limit(tmp_path: Path, caplog: pytest.LogCaptureFix
     again.accelerator.project_configuration.iteration = 3
     with pytest.raises(ValueError, match="checkpoint_3 exists"):
         again.accelerator.save_state()
-    _start._looked.clear()  # as in a process that has not looked
+    _start._looked.clear()  # as in a process that has not looked for checkpoints yet
     with pytest.raises(ValueError, match="checkpoint_2 exists"):
         again.accelerator.project_configuration.iteration = 2
         again.accelerator.save_state()
@@ -166,14 +166,14 @@ def test_automatic_naming_and_limit(tmp_path: Path, caplog: pytest.LogCaptureFix
 def test_loading_waits_for_what_is_being_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To wherever it is saved: loading writes to the same tensors."""
+    """Loading waits for copies to any folder: it writes to the tensors that they read."""
     job = Job(tmp_path)
     job.train(1)
     job.accelerator.save_state(tmp_path / "a/one")
     job.train(1)
     job.accelerator.save_state(tmp_path / "b/two")
     engines = pawl_accelerate._engines
-    before: list[str] = []  # roots that were waited for when loading began
+    before: list[str] = []  # roots for which loading waited
     choose = _whole.choose
 
     def chosen(*args: Any, **kwargs: Any) -> Any:
@@ -193,7 +193,8 @@ def test_loading_waits_for_what_is_being_copied(
 def test_damaged_checkpoint_is_refused(
     tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By name: an error. The newest: the one before it is taken."""
+    """Loading a damaged checkpoint by name is an error; loading the newest takes the one
+    before it."""
     job = Job(tmp_path, total_limit=3)
     save = job.accelerator.save_state
     if what == "stock":
@@ -237,7 +238,8 @@ sys.stdout.flush()
 
 
 def launch(folder: Path, what: str, world: int, steps: int, env: dict[str, str]) -> list[str]:
-    """What each rank ends with, steps after it has saved or loaded."""
+    """Runs the script. Returns what each rank ends with, `steps` steps after it has saved or
+    loaded."""
     script = folder / "script.py"
     script.write_text(SCRIPT)
     torchrun = ["-m", "torch.distributed.run", f"--nproc-per-node={world}"]

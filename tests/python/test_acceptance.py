@@ -1,8 +1,8 @@
 """Black-box acceptance by tag: processes, storage, memory, neighbours and ranks fail.
 
-What is found is whole and right, and never older than what was said to be durable. Everything here
-goes through Engine or Nebula's module; what Checkpointer makes of the same trouble is in
-test_killed.py and test_faults.py.
+A checkpoint that is found is whole and right, and never older than one that was reported durable.
+Everything here goes through Engine or Nebula's module; test_killed.py and test_faults.py cover
+Checkpointer in the same situations.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ JOBS = dict.fromkeys(("kills", "drift"), "acceptance_job.py") | dict.fromkeys(
     ("dead", "deepspeed", "memory"), "acceptance_ranks.py"
 )
 LONG = bool(os.environ.get("PAWL_LONG"))
-SAID_MAX = 4000  # of a job that fails, its end
+SAID_MAX = 4000  # characters shown of a failing job's output: its end
 
 
 def job(
@@ -54,7 +54,8 @@ def job(
     before: Sequence[str] = (),
     env: dict[str, str] | None = None,
 ) -> list[str]:
-    """The lines that the job prints behind "> "; fails with all it said if it does."""
+    """Runs a job. Returns the lines that it prints behind "> "; fails with all of its output if the
+    job fails."""
     done = nursery.run(
         [*before, sys.executable, Path(__file__).with_name(JOBS[what]), what, *map(str, args)],
         env=env or program.clean_env(),
@@ -78,7 +79,7 @@ def job(
 
 
 def test_nothing_durable_is_lost_by_kills(tmp_path: Path) -> None:
-    """Of the worker, the agent or both at random moments, and at points that may crash."""
+    """Worker, agent or both are killed at random moments, or crash at fault points."""
     count = 200 if LONG else 12
     (said,) = job("kills", tmp_path / "root", count, SEED, limit_s=60 + 10 * count)
     assert int(said.split()[0]) > count
@@ -88,7 +89,7 @@ def test_nothing_durable_is_lost_by_kills(tmp_path: Path) -> None:
 
 
 def values(root: Path, tag: str) -> list[float]:
-    """What a durable tag holds, read by torch alone."""
+    """Returns the ends of a durable tag's tensor, as torch alone reads them."""
     return [torch.load(root / tag / "state.pt")["w"][at].item() for at in (0, -1)]
 
 
@@ -97,7 +98,7 @@ def parts(value: float, mib: int = 4) -> dict[str, dict[str, torch.Tensor]]:
 
 
 class Held(NamedTuple):
-    """What a process has open."""
+    """Counts of what a process has open."""
 
     fds: int
     threads: int
@@ -107,7 +108,7 @@ class Held(NamedTuple):
     def by(cls, pid: int | str) -> Held:
         fds = []
         for fd in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(FileNotFoundError):  # the listing's own
+            with contextlib.suppress(FileNotFoundError):  # descriptor of the listing itself
                 fds.append(os.readlink(fd))
         threads = []
         for thread in Path(f"/proc/{pid}/task").iterdir():
@@ -130,7 +131,7 @@ def fill(disk: Path) -> Path:
 
 
 def remove(root: Path) -> None:
-    """All of it, also while rows of the history are being written to it."""
+    """Removes a root completely, also while rows of the history are being written to it."""
     while root.exists():
         shutil.rmtree(root, ignore_errors=True)
 
@@ -140,13 +141,14 @@ def small(disk: Path) -> Iterator[Path]:
     """A root on a file system of 48 MB."""
     yield disk / "root"
     with contextlib.suppress(FileNotFoundError):
-        kill_agent(disk / "root")  # which would keep the file system busy
+        kill_agent(disk / "root")  # an agent would keep the file system busy
 
 
 @root_only
 @pytest.mark.parametrize("memory", [None, MIB], ids=["staged", "streamed"])
 def test_full_disk_by_tag(small: Path, memory: int | None) -> None:
-    """Saving never raises, flush is told why, and with room again all is well by itself."""
+    """Saving never raises, flush reports the reason, and with room again all is well
+    without help."""
     with Engine(small, memory=memory) as engine:
         for tag in ("t1", "t2", "t3"):
             assert engine.save(tag, parts(int(tag[1]))).wait("durable", LIMIT_S)
@@ -175,8 +177,8 @@ def test_full_disk_by_tag(small: Path, memory: int | None) -> None:
 @pytest.mark.parametrize("hide", [False, True], ids=["inside", "beside"])
 @pytest.mark.parametrize("memory", [None, MIB], ids=["staged", "streamed"])
 def test_removed_root_by_tag(tmp_path: Path, hide: bool, memory: int | None) -> None:
-    """The root is removed, moved away, replaced: what is saved then lies where its path leads, at
-    once, for the same process and for the next one of the job, which finds the same agent."""
+    """The root is removed, moved away or replaced: later saves lie where its path leads, at once,
+    for the same process and for the next one of the job, which finds the same agent."""
     root = tmp_path / "root"
     hidden = beside(root) if hide else None
     agents: list[int] = []
@@ -201,7 +203,7 @@ def test_removed_root_by_tag(tmp_path: Path, hide: bool, memory: int | None) -> 
     remove(root)
     train(10)
     assert values(tmp_path / "moved1", "t2") == [2, 2]
-    assert hidden is None or agents[0] == agents[1]  # else the lock went with the root
+    assert hidden is None or agents[0] == agents[1]  # otherwise the lock is gone, too
     kill(agents[-1])
 
 
@@ -209,7 +211,7 @@ def test_removed_root_by_tag(tmp_path: Path, hide: bool, memory: int | None) -> 
 
 
 def later(seconds: float, what: Callable[[], object]) -> tuple[threading.Timer, list[float]]:
-    """And when it was done."""
+    """Starts a timer. Returns it, and a list that gets the time of the call."""
     done: list[float] = []
 
     def act() -> None:
@@ -223,7 +225,7 @@ def later(seconds: float, what: Callable[[], object]) -> tuple[threading.Timer, 
 
 @pytest.mark.real_interpreters
 def test_a_stopped_agent(tmp_path: Path) -> None:
-    """A save waits for it, and is good; nothing takes longer than it may."""
+    """A save waits for the agent that hangs, and is good; no call takes longer than it may."""
     root = tmp_path / "root"
     engine = Engine(root, persist_every=3600, job=f"stopped-{tmp_path.name}")
     assert engine.save("t1", parts(1)).wait("committed", LIMIT_S)
@@ -247,14 +249,14 @@ def test_a_stopped_agent(tmp_path: Path) -> None:
                 engine.close(3)
     finally:
         os.kill(agent, signal.SIGCONT)
-    assert eventually(lambda: (root / "t2/complete.txt").exists())  # the agent finishes
+    assert eventually(lambda: (root / "t2/complete.txt").exists())  # the agent finishes the save
     assert values(root, "t2") == [2, 2]
     kill(agent)
 
 
 @root_only
 def test_storage_that_hangs_by_tag(small: Path) -> None:
-    """Every tag is to be durable: the third waits for the first, and none is lost."""
+    """Every tag is to be durable: the third save waits for the first, and none is lost."""
     disk = small.parent
     with Engine(small) as engine:
         assert engine.save("t1", parts(1)).wait("durable", LIMIT_S)
@@ -282,8 +284,8 @@ def test_storage_that_hangs_by_tag(small: Path) -> None:
 @pytest.mark.slow
 @root_only
 def test_four_ranks_keep_to_their_memory(tmp_path: Path) -> None:
-    """25 MB each for 100 MB, with a small /dev/shm, few locked pages, and a limit that the kernel
-    kills at."""
+    """Each rank saves 100 MB with a share of 25 MB, a small /dev/shm, few locked pages, and a
+    memory limit at which the kernel kills."""
     if run("unshare", "-m", "true").returncode != 0:
         pytest.skip("no mounts of its own here (a chroot whose root is no mount point)")
     shell = "mount -t tmpfs -o size=64m tmpfs /dev/shm && ulimit -l 8192 || exit 3\n"
@@ -313,7 +315,7 @@ def test_four_ranks_keep_to_their_memory(tmp_path: Path) -> None:
 
 
 def test_many_saves_leave_nothing_behind(tmp_path: Path) -> None:
-    """Of memory, descriptors and threads, in worker and agent."""
+    """Memory, descriptors and threads of worker and agent do not grow."""
     job("drift", tmp_path / "root", 2000 if LONG else 300, limit_s=400)
 
 
@@ -348,12 +350,12 @@ def test_the_second_job_is_refused_until_the_first_is_dead(tmp_path: Path) -> No
         second = run(sys.executable, "-c", SECOND, root, env=program.clean_env(PAWL_JOB_ID="two"))
         assert second.returncode == 1 and "in use by job one" in second.stderr
         for _ in range(3):
-            newest = int(first.stdout.readline())  # which nothing has disturbed
+            newest = int(first.stdout.readline())  # saves go on, undisturbed
     finally:
         first.kill()
     first.communicate()
     agent = agent_pid(root)
-    with pytest.raises(PawlError, match=r"job one .*job two"):  # its agent has the root
+    with pytest.raises(PawlError, match=r"job one .*job two"):  # job one's agent still has the root
         Engine(root, job="two")
     kill(agent)
     await_gone(agent)
@@ -368,7 +370,7 @@ def test_the_second_job_is_refused_until_the_first_is_dead(tmp_path: Path) -> No
 
 
 def test_what_the_dead_left_is_no_obstacle(tmp_path: Path) -> None:
-    """A lock of a process number that lives again, and half a tag."""
+    """A lock names a process number that is in use again, and half a tag is there."""
     (tmp_path / ".pawl-lock").write_text(
         f"job other (pid {os.getpid()} on {socket.gethostname()})\n"
     )
@@ -386,7 +388,7 @@ def test_what_the_dead_left_is_no_obstacle(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("die", ["before", "in 0", "in 1"])
 def test_a_rank_is_killed_before_it_commits(tmp_path: Path, die: str) -> None:
-    """The tag is there on no rank, for no file; all go on from the one before, any number can."""
+    """No rank sees the tag, in any file; all ranks go on from the tag before, in any number."""
     job("dead", tmp_path / "root", die)
 
 

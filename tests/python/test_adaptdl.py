@@ -36,7 +36,7 @@ TUTORIAL = Path(__file__).parent / "adaptdl_tutorial.py"
 
 
 class Supervisor(http.server.ThreadingHTTPServer):
-    """As AdaptDL's: it knows where replicas are when it was asked often enough."""
+    """A supervisor like AdaptDL's: it knows where replicas are once it was asked often enough."""
 
     def __init__(self, replicas: int) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -81,7 +81,7 @@ def supervising(replicas: int) -> Iterator[Supervisor]:
 def start(
     replicas: int, script: Path = SCRIPT, args: Sequence[str] = (), **env: str
 ) -> list[subprocess.Popen[str]]:
-    """Replicas as AdaptDL's controller starts them: no other launcher's variables."""
+    """Starts replicas as AdaptDL's controller does: without other launchers' variables."""
     port = ranks.free_port()
     return [
         nursery.Popen(
@@ -103,7 +103,7 @@ def start(
 
 
 def check(said: list[str]) -> None:
-    """It learns, and every sample is validated once."""
+    """Checks that the model learns, and that every sample is validated once."""
     epochs = [line.split() for line in said if line.startswith("EPOCH")]
     assert [int(words[1]) for words in epochs] == list(range(6))
     assert float(epochs[-1][2]) < 0.5 * float(epochs[0][2]) or float(epochs[-1][2]) < 0.15
@@ -119,7 +119,8 @@ def test_alone() -> None:
 
 
 def heard(text: str) -> list[str]:
-    """What the first replica said: launchers write names of ranks before it."""
+    """Returns the first replica's lines, without the rank's name that launchers write
+    before them."""
     return [line.partition("> ")[2] for line in text.splitlines() if "> " in line]
 
 
@@ -151,7 +152,7 @@ def test_under_other_launchers(launcher: Callable[[], list[str]]) -> None:
 
 @pytest.mark.parametrize("backend", ["", "pawl"])
 def test_pawl_run_says_whether_its_ranks_come_and_go(backend: str, tmp_path: Path) -> None:
-    """Whatever backend the script names."""
+    """pawl run tells the script, whatever backend the script names."""
     script = tmp_path / "job.py"
     script.write_text(
         "import adaptdl.torch as adl\n"
@@ -175,7 +176,7 @@ def test_under_pawl_run() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_the_order_of_the_tutorial(replicas: int) -> None:
-    """Its loaders are made before it says how ranks meet, and wait for none."""
+    """The tutorial makes loaders before ranks can meet; making them waits for no rank."""
     pytest.importorskip("sklearn")
     for said in ranks.hear_ranks(start(replicas, TUTORIAL)):
         epochs = [line.split() for line in said if line.startswith("EPOCH")]
@@ -218,7 +219,7 @@ def test_a_supervisor_says_where_replicas_are_and_takes_hints() -> None:
         said = ranks.hear_ranks(start(2, ADAPTDL_SUPERVISOR_URL=supervisor.url))
         check(said[0])
         assert supervisor.asked[0] == "/discover/default/digits/0"
-        program.wait_until(lambda: supervisor.hints, "hints")  # told in passing
+        program.wait_until(lambda: supervisor.hints, "hints")  # hints are sent in passing
         where, hints = supervisor.hints[-1]
     assert where == "/hints/default/digits"
     assert hints["initBatchSize"] == 16 and hints["maxBatchSize"] == 256
@@ -231,9 +232,9 @@ def test_a_supervisor_says_where_replicas_are_and_takes_hints() -> None:
     told = [of for _, of in supervisor.hints]
     progress = [of["progress"] for of in told]
     assert progress == sorted(progress)
-    assert len(told) == 1 or progress[0] < progress[-1]  # none is told while one is being heard
+    assert len(told) == 1 or progress[0] < progress[-1]  # none are sent while others are under way
     whole = [of["progress"] + of["remaining"] for of in told]  # 6 epochs, of 512 / 16 batches each
-    assert min(whole) > 191 and max(whole) < 192 + 5 * 16, whole  # the last step of a pass: 256
+    assert min(whole) > 191 and max(whole) < 192 + 5 * 16, whole  # the last step of a pass has 256
 
 
 def test_a_supervisor_of_another_version_is_refused() -> None:
@@ -244,12 +245,13 @@ def test_a_supervisor_of_another_version_is_refused() -> None:
 
 
 def digits_net() -> nn.Module:
-    """The script's."""
+    """Returns the network of the script."""
     return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
 
 
 def leave_checkpoint(root: Path, make: Callable[[], nn.Module] = digits_net) -> None:
-    """As AdaptDL's scheduler finds it when the job was preempted in its fourth epoch."""
+    """Leaves a checkpoint as AdaptDL's scheduler finds it when a job was preempted in its fourth
+    epoch."""
     from pawl.compat.adaptdl.goodput import PerfParams
 
     folder = root / "checkpoint-2"
@@ -297,7 +299,7 @@ def test_it_goes_on_from_a_checkpoint_of_adaptdl(tmp_path: Path) -> None:
 
 
 class Wrapped(nn.Module):
-    """A model that has one of its own called ``module``, and nothing else."""
+    """A model whose only child is called ``module``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -305,7 +307,7 @@ class Wrapped(nn.Module):
 
 
 def test_a_model_of_adaptdl_keeps_its_names(tmp_path: Path) -> None:
-    """AdaptDL saves the one that it was given, not the one in DDP."""
+    """AdaptDL saves the model that it was given, not the one in DDP."""
     from pawl.elastic import _adaptdl
 
     leave_checkpoint(tmp_path, Wrapped)
@@ -315,7 +317,7 @@ def test_a_model_of_adaptdl_keeps_its_names(tmp_path: Path) -> None:
 
 
 def test_models_of_adaptdl_may_have_any_name(tmp_path: Path) -> None:
-    """As those of a GAN have; states of the program's own are left as they are."""
+    """Models may have any names, as in a GAN; the program's own states are left as they are."""
     from pawl.elastic import _adaptdl
 
     leave_checkpoint(tmp_path)
@@ -330,7 +332,7 @@ def test_models_of_adaptdl_may_have_any_name(tmp_path: Path) -> None:
 
 
 def test_all_states_are_durable_when_they_were_saved(tmp_path: Path) -> None:
-    """The process ends behind it, without leave."""
+    """The process ends by os._exit right after its save."""
     script = tmp_path / "job.py"
     script.write_text(SAVING)
     env = {"ADAPTDL_CHECKPOINT_PATH": str(tmp_path / "root"), "PAWL_ELASTIC_INTERVAL": "3600"}
@@ -430,7 +432,8 @@ print("> END", rule.calls > 0, flush=True)
 
 
 def test_a_scaling_rule_of_ones_own(tmp_path: Path) -> None:
-    """Its formula out of adp.gns is AdaScale's; its step and zero_grad are the optimizer's."""
+    """The rule's formula, out of adp.gns, is AdaScale's; its step and zero_grad are the
+    optimizer's."""
     script = tmp_path / "job.py"
     script.write_text(RULE)
     said = ranks.hear_ranks(start(2, script))
@@ -470,8 +473,8 @@ for epoch in adl.remaining_epochs_until(1):
 
 
 def interrupt(script: Path, times: int, **env: str) -> tuple[int, list[str]]:
-    """Ctrl-C in a terminal, which all processes hear, in a step that takes a minute, or a second if
-    it is to come to its end. The code, and what was said."""
+    """Sends Ctrl-C, which all processes of the terminal get, in a step that takes a minute, or a
+    second if the step is to end. Returns the exit code and the output."""
     script.write_text(INTERRUPTED)
     job = nursery.Popen(
         [sys.executable, str(script), "60" if times > 1 else "1"],
@@ -522,7 +525,7 @@ def test_without_a_root_an_interrupt_ends_it_at_once(tmp_path: Path) -> None:
 
 
 def test_goodput() -> None:
-    """The names of adaptdl.goodput, and that they are what pawl computes."""
+    """The names of adaptdl.goodput exist, and give what pawl computes."""
     from pawl.compat.adaptdl.goodput import GoodputFunction, GradParams, PerfParams, fit_perf_params
 
     perf = PerfParams(0.1, 0.01, 0.5, 0.05, 0.2, 0.02, 1.5)

@@ -1,4 +1,4 @@
-"""AdaptDL's names mean what they mean there: what its documents and its own tests say of them."""
+"""AdaptDL's names behave as its documents and its own tests say."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ print("> ENDED", child.exitcode, len(whole), flush=True)
 
 
 def test_a_rank_that_is_a_child_ends_when_all_is_durable(tmp_path: Path) -> None:
-    """Such processes end without what others do as they end."""
+    """Such child processes end without the exit handlers of others."""
     script = tmp_path / "job.py"
     script.write_text(CHILD)
     env = {"ADAPTDL_CHECKPOINT_PATH": str(tmp_path / "root")}
@@ -121,7 +121,7 @@ def test_a_rank_that_is_a_child_ends_when_all_is_durable(tmp_path: Path) -> None
 
 @pytest.fixture
 def unmet(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A process whose ranks have not met. Called: they have, so many of them."""
+    """Yields a process whose ranks have not met. Calling it makes that many ranks meet."""
     from pawl.elastic import _context, _data, _epochs, _states
 
     for module, name, value in (
@@ -161,7 +161,8 @@ def test_what_was_saved_is_loaded_once_the_ranks_have_met(unmet: Any) -> None:
 
 
 def test_ranks_have_equally_many_samples(unmet: Any) -> None:
-    """As AdaptDL rounds, behind its names; elsewhere a batch is what it was asked for."""
+    """Through AdaptDL's names, batches are rounded as AdaptDL rounds; elsewhere, a batch is as
+    asked for."""
     from pawl import elastic
     from pawl.compat.adaptdl import torch as adl
 
@@ -189,12 +190,12 @@ def test_who_autoscales_trains(unmet: Any) -> None:
     valid.autoscale_batch_size(64)
     assert loader.training and not valid.training
     unmet(4)
-    assert loader._elastic.batch.total == 12  # never less than it was asked for
+    assert loader._elastic.batch.total == 12  # never less than the batch that was asked for
     assert loader.current_local_bsz is None and loader.current_batch_size is None
 
 
 def test_parts_of_a_sampler(unmet: Any) -> None:
-    """Of any number of replicas, from any sample on."""
+    """A sampler can be split over any number of replicas, from any sample on."""
     from pawl.compat.adaptdl.torch.data import ElasticSampler
 
     rng = random.Random(SEED)
@@ -220,7 +221,7 @@ def test_parts_of_a_sampler(unmet: Any) -> None:
     other.set_epoch(1)
     assert list(one) != list(other)
     unmet(3, rank=2)
-    assert (one.rank, one.num_replicas) == (2, 3)  # it follows the job
+    assert (one.rank, one.num_replicas) == (2, 3)  # the sampler follows the job
 
 
 # ---- goodput ----
@@ -229,7 +230,7 @@ def test_parts_of_a_sampler(unmet: Any) -> None:
 def slow_optimize(
     fun: Any, nodes: int, replicas: int, most: int, low: int, high: int, accumulation: bool
 ) -> tuple[float, int, int]:
-    """One candidate after the other."""
+    """Tries one candidate after the other."""
     init, best = fun._init, (-1.0, 0, 0)
     for total in np.geomspace(max(init, low * replicas), most, 50):
         each = total / replicas
@@ -258,7 +259,7 @@ def test_optimize_rounds_as_adaptdl() -> None:
     rng = np.random.RandomState(SEED % (1 << 32))
     for _ in range(40):
         fun = draw_function(rng, 128)
-        assert fun.optimize(1, 3)[1:] == (43, 0)  # so that 128 are in it
+        assert fun.optimize(1, 3)[1:] == (43, 0)  # rounded up, so that 128 samples fit
         assert fun.optimize(1, 1, atomic_bsz_range=(256, 256))[1:] == (256, 0)
         goodput, atomic, accum = fun.optimize(4, 4, 1024, (128, 128))
         assert goodput > 0 and (atomic, accum) == (128, 0)
@@ -281,7 +282,7 @@ def test_optimize_rounds_as_adaptdl() -> None:
 
 
 def double(sqr: Any, var: Any, progress: float = 0.0) -> Any:
-    """What a rule asks."""
+    """Stands in for a model with the values that a rule asks for."""
     gns = SimpleNamespace(
         raw_sqr_avg=np.asarray(sqr, dtype=float),
         raw_var_avg=np.asarray(var, dtype=float),
@@ -291,7 +292,7 @@ def double(sqr: Any, var: Any, progress: float = 0.0) -> Any:
 
 
 def test_factors_of_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By AdaptDL's formulas, exactly: of any noise, in groups."""
+    """Factors are exactly those of AdaptDL's formulas, for any noise, in groups."""
     from pawl.compat.adaptdl.torch import scaling_rules as rules
 
     rng = np.random.RandomState(SEED % (1 << 32))
@@ -325,7 +326,7 @@ def test_factors_of_rules(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def by_hand(parameters: Any, kind: str = "SGD", **options: Any) -> tuple[Any, Any, Any]:
-    """(what stands for a model, optimizer, gns)."""
+    """Returns stand-ins for a model, an optimizer and gns, for a rule by hand."""
     from pawl.compat.adaptdl.torch import gradient_noise_scale as of
 
     adp = SimpleNamespace(require_backward_grad_sync=True)
@@ -336,7 +337,7 @@ def by_hand(parameters: Any, kind: str = "SGD", **options: Any) -> tuple[Any, An
 
 
 def test_a_rule_steps_without_a_model() -> None:
-    """And schedulers that are made before and behind it set what they set."""
+    """Schedulers made before and after the rule keep setting their rates."""
     from pawl.compat.adaptdl.torch.scaling_rules import ScalingRuleBase
 
     class Twice(ScalingRuleBase):
@@ -359,16 +360,17 @@ def test_a_rule_steps_without_a_model() -> None:
         was = weight.item()
         (weight * 1.0).sum().backward()
         optimizer.step()
-        assert weight.item() == pytest.approx(was - 0.2 * (number % 2))  # 0.1, twice, of mean 1
+        assert weight.item() == pytest.approx(was - 0.2 * (number % 2))  # 0.1 doubled, mean 1
         assert optimizer.param_groups[0]["lr"] == 0.1
     before.step()
     behind.step()
-    assert asked == [6.0] * 3  # two gradients of three initial batches
+    assert asked == [6.0] * 3  # two gradients of three initial batches each
     assert gns.get_progress() == pytest.approx(sum([gns.gain(6.0)] * 3), rel=0.9)
 
 
 def told_by_hand(rows: list[Any], replicas: int, parts: int) -> tuple[float, float]:
-    """The averages, of norms that are computed here: rows of gradients, one a step and part."""
+    """Returns the averages from norms computed here; grads: rows of gradients, one for each step
+    and part."""
     sqr = var = weight = 0.0
     for step in rows:
         local = float(np.mean([(g**2).sum() for g in step]))
@@ -381,7 +383,8 @@ def told_by_hand(rows: list[Any], replicas: int, parts: int) -> tuple[float, flo
 
 
 def test_noise_is_measured_by_hand() -> None:
-    """Of accumulated gradients, and of those of two steps; a GradScaler's factor is taken out."""
+    """Noise is measured from accumulated gradients, or those of two steps; a GradScaler's factor is
+    divided out."""
     for parts, factor in ((3, 1.0), (3, 64.0), (1, 1.0)):
         weight = nn.Parameter(torch.zeros(5))
         scaler = SimpleNamespace(get_scale=lambda factor=factor: factor)
@@ -409,7 +412,8 @@ def test_noise_is_measured_by_hand() -> None:
 
 
 def test_what_is_known_by_hand() -> None:
-    """At first; of what is not finite, nothing; it is saved with the optimizer."""
+    """Values at first are known; values that are not finite are ignored; the state is saved with
+    the optimizer."""
     weight = nn.Parameter(torch.zeros(5))
     _, optimizer, gns = by_hand([weight], accum_scale=None)
     assert gns.accum_scale == 1.0 and gns.gain(2.0) == pytest.approx(1.0)
@@ -432,7 +436,7 @@ def test_what_is_known_by_hand() -> None:
 
 
 def test_adam_is_left_as_it_is() -> None:
-    """AdaptDL zeroed what Adam knows whenever the batch changed."""
+    """AdaptDL zeroed Adam's state whenever the batch changed."""
     weight = nn.Parameter(torch.ones(5))
     _, optimizer, gns = by_hand([weight], "Adam")
     for number in range(12):
@@ -492,7 +496,8 @@ os._exit(0)
 
 
 def test_replicas_by_hand(tmp_path: Path) -> None:
-    """adaptdl.reducer, and a rule and its noise with DDP. Who has a result may end."""
+    """adaptdl.reducer works, and a rule and its noise with DDP. A rank that has its result
+    may end."""
     script = tmp_path / "job.py"
     script.write_text(REPLICAS)
     started = start(3, script, [str(ranks.free_port())])

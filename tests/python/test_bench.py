@@ -1,6 +1,6 @@
-"""The benchmarks run, say what they should in the form they should, and leave nothing behind.
+"""The benchmarks run, print what they should in the right form, and leave nothing behind.
 
-What they measure is not looked at: the machine is busy with other tests.
+The measurements are not checked: the machine is busy with other tests.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import pytest
 import program
 
 BENCH = Path(__file__).parents[2] / "bench"
-LIMIT_S = 300  # of a quick run
+LIMIT_S = 300  # limit of a quick run
 
 program.find()
 
-# Of each row that issues a goal or a bound: what docs/benchmarks.md would lack without it.
+# Keys of each row that issues a goal or a bound: without them docs/benchmarks.md would lack the
+# row.
 KEYS = {
     "checkpoint": {
         "metrics": {
@@ -114,7 +115,7 @@ KEYS = {
 
 
 WITHOUT_FILES = ("curves",)
-OPTIONS = {"cuda": ["--device=cpu"]}  # others than all have
+OPTIONS = {"cuda": ["--device=cpu"]}  # options that differ from those of the other benchmarks
 
 slow = pytest.mark.skipif(not os.environ.get("PAWL_LONG"), reason="minutes: make test-long")
 

@@ -39,7 +39,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def straight(local: Path) -> Job:
-    """The job undisturbed, logging to both."""
+    """Runs the job undisturbed, with both loggers."""
     return log_job(local, local.parent / "straight", "undisturbed").finished()
 
 
@@ -56,7 +56,8 @@ def same_weights(a: Path, b: Path) -> bool:
 
 
 def wait_for_kept(output: Path, *steps: int) -> None:
-    """What is too many goes in the background."""
+    """Waits until only these steps are kept: checkpoints beyond the limit are deleted in the
+    background."""
     wanted = {f"checkpoint-{step}" for step in steps}
     program.wait_until(
         lambda: {path.name for path in output.glob("checkpoint-*")} == wanted, f"kept: {wanted}"
@@ -64,7 +65,7 @@ def wait_for_kept(output: Path, *steps: int) -> None:
 
 
 def scalars(folder: Path) -> list[tuple[str, int]]:
-    """Tag and step of every scalar in the event files of a folder."""
+    """Returns tag and step of every scalar in the event files of a folder."""
     from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
     from tensorboard.compat.proto.event_pb2 import Event
 
@@ -78,7 +79,8 @@ def scalars(folder: Path) -> list[tuple[str, int]]:
 
 
 def wandb_rows(folder: Path) -> tuple[set[str], list[dict[str, Any]]]:
-    """Ids of the runs that `wandb sync` would take from folder, and the rows of their histories.
+    """Returns the ids of the runs that `wandb sync` would take from folder, and the rows of their
+    histories.
 
     The file: seven bytes, then blocks of 32 KiB with records of checksum, length, kind.
     """
@@ -116,11 +118,11 @@ def test_killed_three_times_it_ends_the_same_and_is_one_run(
     job = log_job(local, output, name, until=5)
     job.wait_for_step(4)
     job.kill()
-    assert not output.exists() or not list(output.iterdir())  # or the next start would be refused
+    assert not output.exists() or not list(output.iterdir())  # else a new start is refused
 
     job = log_job(local, output, name, until=12)
     building = job.hidden / ".pawl.checkpoint-10.new"
-    written = output / "checkpoint-10"  # already, if this process stood still meanwhile
+    written = output / "checkpoint-10"  # exists already, if this process stood still meanwhile
     job.wait_for(
         "the first checkpoint is being written",
         lambda: building.exists() or written.exists(),
@@ -236,7 +238,7 @@ def test_run_qa_unmodified(local: Path, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not os.environ.get("PAWL_LONG"), reason="minutes: make test-long")
 def test_the_guides_own_numbers(tmp_path: Path) -> None:
-    """50 epochs and a checkpoint every 1000 steps, killed once behind the first."""
+    """50 epochs with a checkpoint every 1000 steps, killed once after the first."""
     sys.path.insert(0, str(EXAMPLE))
     import prepare
 

@@ -1,4 +1,4 @@
-"""What frameworks write into a checkpoint's folder is taken before it is written."""
+"""Objects that frameworks write into a checkpoint's folder are taken before they are written."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_files_are_what_torch_load_reads(core: Any, tmp_path: Path) -> None:
     assert torch.load(tag / "optim")["param_groups"] == optimizer.state_dict()["param_groups"]
     assert torch.load(tag / "epoch") == 3 and torch.load(tag / "best") == {"loss": 0.25}
     assert {"python", "torch"} <= torch.load(tag / "rng", weights_only=True).keys()
-    assert save.level == "durable"  # a closed Checkpointer's saves tell what was known last
+    assert save.level == "durable"  # saves of a closed Checkpointer keep their last level
 
 
 def test_save_restore_in_the_same_process(core: Any, tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_flush_pin_and_load(core: Any, tmp_path: Path) -> None:
         ckpt.save(7, {"model": model, "n": 4}).wait("committed", program.LIMIT_S)
         assert ckpt.flush(timeout=program.LIMIT_S)
         ckpt.pin(7)
-        # the agent's own thread touches the store: what it was told shows a little later
+        # The agent's own thread touches the store, so its result shows a little later.
         program.wait_until(lambda: ckpt.list()[-1]["pinned"], "it is pinned")
         assert ckpt.list()[-1]["level"] == "durable"
         ckpt.pin(7, False)
@@ -137,7 +137,7 @@ def test_rng_goes_on_where_it_was(core: Any, tmp_path: Path) -> None:
     def draw() -> tuple[Any, ...]:
         return random.random(), random.gauss(0, 1), np.random.rand(), torch.rand(2).tolist()
 
-    random.gauss(0, 1)  # leaves one in store
+    random.gauss(0, 1)  # leaves a second number in store
     with Checkpointer(tmp_path) as ckpt:
         ckpt.save(1, {}).wait("committed", program.LIMIT_S)
         expected = draw()
@@ -414,7 +414,7 @@ def test_sigterm_is_a_wish(fake: Any, tmp_path: Path, monkeypatch: pytest.Monkey
         assert not first.stopping
         os.kill(os.getpid(), signal.SIGTERM)
         assert first.stopping and second.stopping and heard == [1]
-        os.kill(os.getpid(), signal.SIGTERM)  # sent together with the first: still one wish
+        os.kill(os.getpid(), signal.SIGTERM)  # sent together with the first signal: one request
         assert heard == [1]
         first.close()
         assert signal.getsignal(signal.SIGTERM) is _stop._on_sigterm
@@ -521,7 +521,8 @@ def test_exit_closes(tmp_path: Path) -> None:
 @pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
 @pytest.mark.parametrize("root", ["there", "a\0b", "file", "file/below", ""])
 def test_an_early_end_is_an_error(tmp_path: Path, root: str) -> None:
-    """Whatever stands in the way; a runtime directory that is missing does not."""
+    """A first save fails, whatever stands in the way; a runtime directory that is missing
+    does not."""
     (tmp_path / "file").touch()
     path = f"{tmp_path}/{root}" if root else ""
     code = (
@@ -536,7 +537,7 @@ def test_an_early_end_is_an_error(tmp_path: Path, root: str) -> None:
 
 
 def imported(code: str) -> list[str]:
-    """Modules that the last line of code brings in."""
+    """Returns the modules that the last line of code imports."""
     *first, last = code.splitlines()
     code = "\n".join(["import sys", *first, "there = set(sys.modules)", last])
     done = run_python(f"{code}\nprint(*sorted(set(sys.modules) - there))\n")
@@ -546,7 +547,8 @@ def imported(code: str) -> list[str]:
 
 @pytest.mark.real_interpreters
 def test_import_is_light() -> None:
-    """What it takes on a machine is bench/checkpoint's to say: torch is seconds, these are none."""
+    """Importing pawl imports no heavy modules. Its time is measured by bench/checkpoint: torch
+    takes seconds, these take none."""
     names = imported("import pawl")
     assert [name for name in names if name.startswith("pawl")] == ["pawl"]
     assert {name.partition(".")[0] for name in names} <= {*sys.stdlib_module_names, "pawl"}
@@ -570,8 +572,8 @@ def test_public_names() -> None:
 
 
 def calls_of(work: Callable[[], object]) -> Counter[str]:
-    """How often each function of Python and of C is called meanwhile; not by the garbage collector,
-    for whom earlier tests may have left much."""
+    """Counts the calls of each function of Python and of C while work runs; not by the garbage
+    collector, which may have much to do after earlier tests."""
     count: Counter[str] = Counter()
 
     def see(frame: FrameType, event: str, arg: object) -> None:
@@ -589,8 +591,10 @@ def calls_of(work: Callable[[], object]) -> Counter[str]:
 
 
 def test_steady_save_is_quick(fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Python of save() for 640 tensors by what it calls; its time is in bench/checkpoint."""
-    monkeypatch.setattr(_guard, "_known", {})  # optimizers of earlier tests, which each save reads
+    """Counts the calls that save() makes for 640 tensors; its time is measured by
+    bench/checkpoint."""
+    # Each save reads all known optimizers, also those of earlier tests.
+    monkeypatch.setattr(_guard, "_known", {})
     model = nn.Sequential(*[nn.Linear(8, 8) for _ in range(80)])
     optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
     model(torch.randn(1, 8)).sum().backward()
@@ -604,7 +608,7 @@ def test_steady_save_is_quick(fake: Any, tmp_path: Path, monkeypatch: pytest.Mon
         saves = [calls_of(lambda: ckpt.save(step, state)) for step in range(1, 20)]  # noqa: B023
         session.close = lambda _: True
     calls = max(saves, key=Counter.total)
-    assert calls.total() < 40 * 640, f"built anew each time: {calls.most_common(9)}"  # 23 are usual
+    assert calls.total() < 40 * 640, f"built anew each time: {calls.most_common(9)}"  # usually 23
 
 
 def test_log_of_restore(core: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -613,7 +617,8 @@ def test_log_of_restore(core: Any, tmp_path: Path, caplog: pytest.LogCaptureFixt
         ckpt.save(4, {"x": 1}).wait("committed", program.LIMIT_S)
         ckpt.restore({"x": 0})
         ckpt.save(6, {"x": 1}).wait("committed", program.LIMIT_S)
-    first, second = caplog.messages  # a save that nobody asked before is a start, too
+    # A save counts as a start, too, if nobody asked for a checkpoint before.
+    first, second = caplog.messages
     assert first == f"nothing saved yet in {tmp_path}: from the beginning"
     assert re.fullmatch(rf"restored step 4 \([\d.]+ KiB, from memory\) from {tmp_path}", second)
     caplog.clear()
@@ -625,7 +630,7 @@ def test_log_of_restore(core: Any, tmp_path: Path, caplog: pytest.LogCaptureFixt
 def test_who_begins_anew_is_told(
     core: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once a process, where a checkpoint lies, and it has not asked for it."""
+    """Once a process, and only if a checkpoint exists that the process has not asked for."""
     caplog.set_level(logging.INFO, "pawl")
     with Checkpointer(tmp_path) as ckpt:
         ckpt.save(3, {"x": 1}).wait("durable", program.LIMIT_S)
@@ -633,9 +638,9 @@ def test_who_begins_anew_is_told(
         ("0", "this run"), ("1", "this process was started again (attempt 1) and"),
     ):  # fmt: skip
         caplog.clear()
-        _start._looked.clear()  # as another process
+        _start._looked.clear()  # as in another process
         monkeypatch.setenv("PAWL_ATTEMPT", attempt)
-        getattr(core, "environment", {}).update(attempt=int(attempt))  # of the fake core
+        getattr(core, "environment", {}).update(attempt=int(attempt))  # only the fake core has it
         for _ in range(2):
             with Checkpointer(tmp_path) as ckpt:
                 ckpt.save(1, {"x": 1})

@@ -180,7 +180,7 @@ def test_output_that_cannot_be_written_is_an_error() -> None:
 def test_agent_leaves_when_idle(tmp_path: Path) -> None:
     socket = tmp_path / "a b.sock"
     began = time.monotonic()
-    with waits.sooner_than(60, "an agent that is to leave after a second"):  # 60 unasked
+    with waits.sooner_than(60, "an agent that is to leave after a second"):  # by default, after 60
         done = program.run("agent", "--job", "j", "--socket", socket, "--idle", "1")
     assert done.returncode == 0 and time.monotonic() - began > 0.9
     assert done.stdout == done.stderr == ""
@@ -323,17 +323,17 @@ def test_export(root: Path, damaged: Path, tmp_path: Path) -> None:
     for name in document["files"]:
         assert (dest / name).read_bytes() == (root / "global_step10" / name).read_bytes()
     assert torch.load(dest / "model")["module.weight"].eq(10).all()
-    # never over what is there
+    # An export never replaces what exists.
     (dest / "model").write_text("mine")
     again = program.run("ckpt", "export", root, "2", dest)
     assert again.returncode == 1 and "exists already" in again.stderr
     assert (dest / "model").read_text() == "mine"
-    # one partition
+    # An export may name one partition.
     done = program.run("ckpt", "export", root, "1", tmp_path / "one", "--partition", "model")
     assert done.returncode == 0 and os.listdir(tmp_path / "one") == ["model"]
     done = program.run("ckpt", "export", root, "1", tmp_path / "none", "--partition", "x")
     assert done.returncode == 3
-    # nothing damaged is let out
+    # Nothing damaged is exported.
     done = program.run("ckpt", "export", damaged, "10", tmp_path / "bad", "--partition", "model")
     assert done.returncode == 4 and not (tmp_path / "bad").exists()
 
@@ -342,7 +342,7 @@ def test_what_is_not_there(root: Path, tmp_path: Path) -> None:
     for command in ("ls", "show", "verify"):
         done = program.run("ckpt", command, tmp_path / "nowhere")
         assert done.returncode == 3 and "nowhere" in done.stderr
-        assert program.run("ckpt", command, tmp_path).returncode == 3  # no checkpoint in it
+        assert program.run("ckpt", command, tmp_path).returncode == 3  # no checkpoint in the folder
     assert program.run("ckpt", "ls", tmp_path, "--json").stdout == "[]\n"
     done = program.run("ckpt", "show", root, "3")
     assert done.returncode == 3 and "step 3" in done.stderr

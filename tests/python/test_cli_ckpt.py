@@ -69,7 +69,7 @@ TRAIN = """
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Checkpoints of steps 1, 2 (pinned) and 10. Not to be changed: see root."""
+    """Checkpoints of steps 1, 2 (pinned) and 10. Tests must not change them: see root."""
     folder = tmp_path_factory.mktemp("ckpt")
     script = folder / "train.py"
     script.write_text(textwrap.dedent(TRAIN))
@@ -80,7 +80,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def root(made: Path, tmp_path: Path) -> Path:
-    """A copy of its own."""
+    """A copy for one test."""
     shutil.copytree(made, tmp_path / "root", symlinks=True)
     return tmp_path / "root"
 
@@ -124,14 +124,14 @@ def test_diff_equals_torch(made: Path) -> None:
         assert rows[name]["elements"] == a.numel()
         assert rows[name]["change"] == ("changed" if change else "same")
     assert (rows["count"]["norm"], rows["count"]["changed"]) == (1, 1)  # 2**60 and one more
-    assert (rows["eight"]["norm"], rows["eight"]["changed"]) == (None, 4)  # as bytes
+    assert (rows["eight"]["norm"], rows["eight"]["changed"]) == (None, 4)  # compared as bytes
     assert rows["empty"]["change"] == "same" and rows["empty"]["elements"] == 0
     assert (rows["infinite"]["norm"], rows["infinite"]["not_finite"]) == (1, 1)
     for name in ("left", "right", "expanded"):
         assert rows[name]["change"] == "not comparable", name
     assert "shares memory" in rows["left"]["why"]
     assert "one run of bytes" in rows["expanded"]["why"]
-    # what is only on one side, or of another kind
+    # Partitions that only one side has, or that are of another kind.
     extra = rows_of(document, "extra")
     assert {name: row["change"] for name, row in extra.items()} == {
         "new": "added",
@@ -146,7 +146,7 @@ def test_diff_equals_torch(made: Path) -> None:
 
 
 def test_diff_reads_again_what_it_let_go(tmp_path: Path) -> None:
-    """The last tensor of the first side lies at the beginning of the second."""
+    """The last tensor of one side lies at the beginning of the other."""
     script = tmp_path / "train.py"
     script.write_text(
         textwrap.dedent("""
@@ -232,7 +232,7 @@ def test_rm_refuses(root: Path) -> None:
 def test_rm_with_force(root: Path) -> None:
     run_json("rm", root, "1", "2", "10", "--force")
     assert tags(root) == []
-    assert (root / ".pins").read_text() == ""  # a pin does not outlive its tag
+    assert (root / ".pins").read_text() == ""  # a pin is removed with its tag
     assert program.run("ckpt", "rm", root, "1").returncode == 3
 
 
@@ -289,7 +289,7 @@ def test_repair(root: Path) -> None:
     shutil.copytree(root / "global_step1", root / ".pawl.global_step3.new")
     (root / "global_step2" / "complete.txt").write_text("O")
     csv = root / "checkpointHistories.csv"
-    csv.write_text("".join(csv.read_text().splitlines(keepends=True)[:2]))  # step 1 alone
+    csv.write_text("".join(csv.read_text().splitlines(keepends=True)[:2]))  # only step 1
     dry = program.run("ckpt", "repair", root, "-n")
     assert dry.returncode == 0 and "would complete global_step2" in dry.stdout
     assert (root / ".pawl.global_step10.old").exists()

@@ -122,7 +122,7 @@ def test_folders_are_exported(tmp_path: Path) -> None:
 
 
 def test_an_export_follows_no_link(tmp_path: Path) -> None:
-    """Whoever owns DEST could have us write anywhere."""
+    """The owner of DEST could have Pawl write anywhere."""
     root, out, theirs = tmp_path / "root", tmp_path / "out", tmp_path / "theirs"
     with Engine(root) as engine:
         parts = {"in/a": Raw(b"a"), "b": Raw(b"b")}
@@ -143,18 +143,19 @@ def test_an_export_follows_no_link(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="two users are needed: run as root")
 def test_an_export_removes_nothing_that_was_moved_to_its_place(tmp_path: Path) -> None:
-    """Who owns DEST may give a directory of ours there the name that an export's own has."""
+    """The owner of DEST may rename a directory of ours there to the name of an export's own
+    directory."""
     root, out = tmp_path / "root", tmp_path / "out"
     with Engine(root) as engine:
         assert engine.save("t", {"a": Raw(b"a")}).wait("durable", timeout=program.LIMIT_S)
     out.mkdir()
     os.chown(out, 1, 1)
-    (moved := out / ".pawl-export").mkdir(mode=0o755)  # an older export of root's, perhaps
+    (moved := out / ".pawl-export").mkdir(mode=0o755)  # perhaps an older export of root's
     (moved / "kept").touch()
     refused = program.run("ckpt", "export", root, "t", out)
     assert refused.returncode == 75 and "no export left it there" in refused.stderr
     assert (moved / "kept").exists()
-    moved.chmod(0o700)  # as one that was killed leaves it
+    moved.chmod(0o700)  # as a killed export leaves it
     done = program.run("ckpt", "export", root, "t", out)
     assert done.returncode == 0 and os.listdir(out) == ["a"]
 
@@ -179,7 +180,7 @@ def test_an_export_into_another_users_directory(tmp_path: Path) -> None:
 
 
 def test_what_is_beside_the_root(tmp_path: Path) -> None:
-    """Trainer's directory must hold nothing of ours but finished checkpoints."""
+    """Trainer's directory must hold only finished checkpoints of Pawl's."""
     root = tmp_path / "out"
     fill(root, beside(root))
     (root / "runs").mkdir()
@@ -187,7 +188,7 @@ def test_what_is_beside_the_root(tmp_path: Path) -> None:
     assert ".pawl-lock" not in names
     hidden = Path(beside(root))
     shutil.copytree(root / "first", hidden / ".pawl.late.new")
-    assert program.run("ckpt", "rm", root, "best").returncode == 2  # .pins is there, too
+    assert program.run("ckpt", "rm", root, "best").returncode == 2  # the root has a file .pins, too
     engine = Engine(root, hidden=beside(root), job="another")
     weights = {"w": torch.ones(3)}
     late = engine.save("late2", {"model": weights}, step=300)

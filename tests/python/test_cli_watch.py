@@ -31,7 +31,7 @@ if importlib.util.find_spec("pawl._core") is None:
     pytest.skip("pawl._core is not built here", allow_module_level=True)
 program.find()
 
-# Behind each step it waits for the file SEEN<step>, if there is to be one.
+# After each step, TRAIN waits for the file SEEN<step>, if it was given such a name.
 TRAIN = """
     import os, sys, time, torch, pawl
     state, seen = {"model": torch.nn.Linear(300, 200)}, sys.argv[2:]
@@ -44,7 +44,7 @@ TRAIN = """
         time.sleep(0.02)  # pace
     ckpt.close()
 """
-# It goes on until the file END is there.
+# LIVE saves until the file END exists.
 LIVE = """
     import os, sys, time, torch, pawl
     state, step = {"model": torch.nn.Linear(300, 200)}, 0
@@ -68,7 +68,7 @@ def script(tmp_path: Path) -> Path:
 def start(*words: str | Path, stdout: Any = subprocess.PIPE) -> subprocess.Popen[str]:
     command = [program.find(), "ckpt", "watch", *map(str, words)]
     watch = subprocess.Popen(command, env=program.clean_env(), stdout=stdout, text=True)
-    timer = threading.Timer(program.LIMIT_S, watch.kill)  # who hears nothing ends, too
+    timer = threading.Timer(program.LIMIT_S, watch.kill)  # ends a test's wait
     timer.daemon = True
     timer.start()
     return watch
@@ -77,14 +77,15 @@ def start(*words: str | Path, stdout: Any = subprocess.PIPE) -> subprocess.Popen
 def hear(
     watch: subprocess.Popen[str], events: list[Any], enough: Callable[[list[Any]], object]
 ) -> None:
-    """Adds events, until they are enough."""
+    """Appends events until enough(events) holds."""
     assert watch.stdout is not None
     while not enough(events):
         events.append(json.loads(watch.stdout.readline()))
 
 
 def end(watch: subprocess.Popen[str], events: list[Any]) -> None:
-    """Adds those that are told more than is to be told, within 20 of its intervals, and ends it."""
+    """Waits for 20 intervals of watch, which may print surplus events; ends it, and appends all
+    that is left."""
     assert watch.stdout is not None
     waits.let_pass(1)
     watch.send_signal(signal.SIGINT)
@@ -109,7 +110,7 @@ def test_watch_follows_a_job(script: Path, tmp_path: Path) -> None:
     root = tmp_path / "root"
     watch = start(root, "--json", "--interval", "0.05")
     events: list[Any] = []
-    hear(watch, events, len)  # before there is a job
+    hear(watch, events, len)  # watch starts before there is a job
     job = program.start_script(script, "--job", "gpt", args=[str(root), str(tmp_path / "seen")])
     try:
         for step in range(1, 5):
@@ -150,11 +151,11 @@ def test_a_tag_is_told_of_with_its_row(script: Path, tmp_path: Path) -> None:
         watch = start(root, "--json", "--interval", "0.005")
         assert watch.stdout is not None
         assert json.loads(watch.stdout.readline())["running"]
-        # they are longer in coming than many of its looks
+        # The rows take longer to come than many of watch's looks.
         assert not select.select([watch.stdout], [], [], 0.1)[0] or time.monotonic() - began > 4.9
         history.write_text(rows)
         hear(watch, events, lambda told: len(told) >= 2)
-        late = time.monotonic() - began > 4.9  # then it may have been told without
+        late = time.monotonic() - began > 4.9  # watch may have given up waiting for the rows
         end(watch, events)
     assert [event["step"] for event in events] == [3, 4]
     assert late or all(event["stall_ms"] is not None for event in events)
@@ -243,7 +244,7 @@ def newest(root: Path) -> int:
 
 
 def test_changing_a_live_root_is_refused(script: Path, tmp_path: Path) -> None:
-    """The others look, and lose nothing, while the job writes."""
+    """The other commands look at the root, and lose nothing, while the job writes."""
     root, over = tmp_path / "root", tmp_path / "over"
     script.write_text(textwrap.dedent(LIVE))
     job = program.start_script(script, "--job", "live", args=[str(root), str(over)])

@@ -1,4 +1,4 @@
-"""The history of a cluster: what is read of it, what is refused, and what is drawn of it."""
+"""The history of a cluster: reading it, refusing bad ones, and drawing it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ STORY = (
     job(5, 1),
     job(10, 1, a=2, b=1),
     job(20, 2, b=1),
-    job(30, 2, a=1),  # told before the other one leaves
+    job(30, 2, a=1),  # recorded before the other job leaves
     job(30, 1, b=2),
     job(50, 1, end="done"),
     node(60, "b", 0),
@@ -77,7 +77,8 @@ def test_rows_in_any_order_are_the_same(tmp_path: Path) -> None:
 
 
 def test_a_job_moves_twice_in_one_moment(tmp_path: Path) -> None:
-    """As where jobs that wait for each other's nodes move by steps: none is full in between."""
+    """Jobs that wait for each other's nodes move in several steps at one time: no node is full in
+    between."""
     rows = [node(0, "a", 1), node(0, "b", 1), node(0, "c", 1), job(1, 1, a=1), job(1, 2, b=1)]
     rows += [job(2, 1, c=1), job(2, 2, a=1), job(2, 1, b=1), job(2, 3, c=1)]
     rows += [job(3, number, end="done") for number in (1, 2, 3)]
@@ -186,7 +187,7 @@ def machine(t: float, name: str, slots: int = 2, **more: Any) -> dict[str, Any]:
 
 
 def steps(*rows: dict[str, Any]) -> str:
-    """Rows, those of a time as a step."""
+    """Returns the rows as text; rows of the same time form a step."""
     times = [row["t"] for row in rows]
     told = [
         {**row, "more": True} if times[i + 1 : i + 2] == [row["t"]] else row
@@ -229,7 +230,7 @@ def test_files_go_on_in_each_other(tmp_path: Path) -> None:
 
 
 def test_what_was_not_written_is_blank(tmp_path: Path) -> None:
-    """A disk that was full, and a file that is gone."""
+    """Rows are missing because a disk was full, or because a file is gone."""
     second = SECOND.replace('"virtual": false', f'"virtual": false, "lost": {T + 6}', 1)
     for files, lost in (((FIRST, second), (6, 10)), ((FIRST, "", SECOND), (4, 10))):
         cluster = _cluster.read(keep(tmp_path / str(lost[0]), *files))
@@ -240,7 +241,7 @@ def test_what_was_not_written_is_blank(tmp_path: Path) -> None:
 
 
 def test_a_step_counts_whole_or_not(tmp_path: Path) -> None:
-    """Wherever its writer died: never is a slot two jobs'."""
+    """The writer may have died anywhere: no slot ever belongs to two jobs."""
     end = steps(live(5, 2, a=2), live(5, 1, b=1))
     for cut in range(len(end)):
         cluster = _cluster.read(keep(tmp_path / "h", FIRST + end[:cut]))
@@ -250,7 +251,8 @@ def test_a_step_counts_whole_or_not(tmp_path: Path) -> None:
 
 
 def test_a_node_is_told_again(tmp_path: Path) -> None:
-    """Another price while a job runs on it; drained; with more slots."""
+    """A node gets another price while a job runs on it, is drained, and comes back with
+    more slots."""
     rows = steps(
         machine(5, "a", price=3.0), machine(6, "a", price=3.0, state="drained"),
         machine(8, "a", price=3.0), machine(9, "a", 4, price=3.0), live(10, 2, a=2),
@@ -269,7 +271,8 @@ def test_a_node_is_told_again(tmp_path: Path) -> None:
 
 
 def test_a_part_is_looked_at(tmp_path: Path) -> None:
-    folder = keep(tmp_path / "h", FIRST.replace('"a": 2', '"a": 9'), SECOND)  # not read at all
+    # The first file is not read.
+    folder = keep(tmp_path / "h", FIRST.replace('"a": 2', '"a": 9'), SECOND)
     cluster = _cluster.read(folder, since=T + 25, until=T + 45)
     assert (cluster.begun, cluster.ended) == (T + 25, T + 45)
     assert stays(cluster) == {(1, "a", 1, 25, 45), (1, "b", 1, 25, 45), (2, "b", 1, 25, 30)}

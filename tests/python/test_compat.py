@@ -1,7 +1,7 @@
 """Drop-in names: found without pawl, by every kind of installation; the real package wins.
 
-Each test starts interpreters of its own. What the names stand for is a placeholder here: a package
-with a submodule, put in the place of pawl.compat.nebula.
+Each test starts interpreters of its own. The names stand for a placeholder here: a package with a
+submodule, put in the place of pawl.compat.nebula.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def python(
 
 
 def output(interpreter: Path | str, *args: str, cwd: Path, **env: str) -> str:
-    """What an interpreter printed that must succeed and complain of nothing."""
+    """Returns the output of an interpreter that must succeed without a complaint."""
     done = python(interpreter, *args, cwd=cwd, **env)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     return done.stdout.strip()
@@ -81,7 +81,7 @@ def put_placeholder(packages: Path) -> None:
 
 
 class Venv:
-    """A virtual environment without pip and torch."""
+    """Makes a virtual environment without pip and torch."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -118,7 +118,7 @@ def make_venv(folder: Path) -> Venv:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Venv:
-    """A venv that the wheel was installed in; for tests that change nothing in it."""
+    """A venv with the wheel installed, for tests that change nothing in it."""
     venv = make_venv(tmp_path_factory.mktemp("compat") / "venv")
     pip("--python", venv.python, "install", "--no-index", "--no-deps", wheel)
     put_placeholder(venv.packages)
@@ -127,7 +127,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Venv:
 
 @pytest.fixture
 def own(installed: Venv, tmp_path: Path) -> Venv:
-    """A copy of it, to do with as a test likes."""
+    """A copy of the venv that a test may change."""
     shutil.copytree(installed.folder, tmp_path / "venv", symlinks=True)
     return Venv(tmp_path / "venv")
 
@@ -252,15 +252,16 @@ def test_the_real_package_wins_and_is_told_of_once(own: Venv) -> None:
     assert said == "foreign"
     assert told.count("\n") == 1 and "`pawl compat use nebulaml pawl`" in told
     assert str(own.packages / "nebulaml/__init__.py") in told
-    said, told = own.told("-c", code, RANK="3")  # the other ranks leave it to rank 0
+    said, told = own.told("-c", code, RANK="3")  # the other ranks leave the message to rank 0
     assert (said, told) == ("foreign", "")
-    assert own.run("-c", LOADED) == "[]"  # nobody asked for it: nothing to tell
+    assert own.run("-c", LOADED) == "[]"  # nothing asked for the name, so nothing is said
     assert own.run("-c", "import torch_nebula as t; print(t.__name__)") == "pawl.compat.nebula"
 
 
 @pytest.mark.parametrize("where", ["front", "behind"])
 def test_a_package_found_by_a_finder_wins_too(own: Venv, where: str) -> None:
-    """As editable installations are found: by a finder, before or after ours on sys.meta_path."""
+    """A finder, before or after ours on sys.meta_path, finds the package, as with editable
+    installations."""
     (own.folder / "elsewhere").mkdir()
     (own.folder / "elsewhere/nebulaml.py").write_text(FOREIGN)
     place = "insert(0, F())" if where == "front" else "append(F())"
@@ -287,14 +288,14 @@ def test_switching(own: Venv) -> None:
     use("nebulaml", "pawl")
     assert own.run("-c", whose) == "pawl.compat.nebula"
     use("nebulaml", "other")
-    assert own.run("-c", whose) == "foreign"  # and nothing is told any more
+    assert own.run("-c", whose) == "foreign"  # the message is not repeated
     use("torch_nebula", "off")
     assert "No module named 'torch_nebula'" in own.fail("-c", "import torch_nebula")
     assert own.run("-c", "import torch_nebula", PAWL_COMPAT="torch_nebula=other") == ""
-    assert own.run("-c", whose, PAWL_COMPAT="pawl") == "pawl.compat.nebula"  # all names
+    assert own.run("-c", whose, PAWL_COMPAT="pawl") == "pawl.compat.nebula"  # applies to all names
     assert (own.packages / "pawl-compat.conf").read_text() == "nebulaml=other\ntorch_nebula=off\n"
     use("nebulaml", "off")
-    assert own.run("-c", whose) == "foreign"  # off takes away ours, not theirs
+    assert own.run("-c", whose) == "foreign"  # "off" removes Pawl's names, not the foreign package
     done = python(
         own.python,
         "-m",
@@ -348,7 +349,7 @@ def test_the_program_does_the_same(own: Venv) -> None:
 
 
 def test_a_choice_that_cannot_be_kept_names_the_variable(own: Venv) -> None:
-    (own.packages / "pawl-compat.conf").mkdir()  # root may write anywhere, but not over a folder
+    (own.packages / "pawl-compat.conf").mkdir()  # even root cannot replace a folder
     told = own.fail("-m", "pawl.compat", "use", "nebulaml", "off")
     assert "PAWL_COMPAT=nebulaml=off in the environment does the same" in told
     assert not list(own.packages.glob("pawl-compat.conf.*"))
@@ -356,7 +357,7 @@ def test_a_choice_that_cannot_be_kept_names_the_variable(own: Venv) -> None:
 
 
 def test_a_folder_of_that_name_is_named(own: Venv, tmp_path: Path) -> None:
-    """Python takes a folder without __init__.py for a package; it is at least said."""
+    """Python takes a folder without __init__.py for a package; Pawl at least says so."""
     (own.folder / "nebulaml").mkdir()
     _, told = own.told("-c", "import nebulaml")
     assert str(own.folder / "nebulaml") in told and "use nebulaml pawl" in told
@@ -427,13 +428,13 @@ def target(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Venv:
-    """A venv with nothing in it."""
+    """A venv with no packages."""
     return make_venv(tmp_path_factory.mktemp("compat-bare") / "venv")
 
 
 @pytest.fixture(params=["folder", "zip"])
 def library(request: pytest.FixtureRequest, target: Path, tmp_path: Path) -> Path:
-    """What `pip install --target` made, and the same in a zip."""
+    """The folder that `pip install --target` made, and the same as a zip."""
     if request.param == "folder":
         return target
     zipped = tmp_path / "lib.zip"
@@ -453,10 +454,10 @@ def test_a_target_is_found_after_import_pawl(bare: Venv, library: Path) -> None:
     assert f"PYTHONPATH={library / 'pawl/compat/stubs'}" in told
 
 
-@pytest.mark.parametrize("name", ["base.pth", "zz-base.pth"])  # read before and behind ours
+@pytest.mark.parametrize("name", ["base.pth", "zz-base.pth"])  # sorted before and after ours
 def test_a_folder_that_a_pth_file_names(bare: Venv, installed: Venv, name: str) -> None:
-    """As venvs that share the packages of another one have it: it is told why scripts do not find
-    the names, and what it says helps."""
+    """Venvs may share the packages of another one: pawl.compat says why scripts do not find the
+    names, and its advice helps."""
     pth = bare.packages / name
     pth.write_text(f"# another venv's\n{installed.packages}\n")
     try:
@@ -503,7 +504,7 @@ def test_stubs_give_way_to_the_real_package(bare: Venv, target: Path, tmp_path: 
     assert said == "foreign" and "use nebulaml pawl" in told
 
 
-@building()  # and again at each import
+@building()  # the build runs again at each import
 def test_an_editable_installation(tmp_path: Path) -> None:
     venv = make_venv(tmp_path / "venv")
     options = ["--no-index", "--no-deps", "--no-build-isolation", "-C"]

@@ -93,7 +93,7 @@ def assert_same(a: Any, b: Any, path: str = "") -> None:
     elif isinstance(a, numpy.ndarray):
         assert a.dtype == b.dtype and a.shape == b.shape and (a == b).all(), path
     elif isinstance(a, dict):
-        assert list(a) == list(b), path  # their order, too
+        assert list(a) == list(b), path  # keys must be in the same order, too
         for key in a:
             assert_same(a[key], b[key], f"{path}.{key}")
         assert_same(getattr(a, "__dict__", None), getattr(b, "__dict__", None), f"{path}.__dict__")
@@ -119,7 +119,7 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A root with one checkpoint, step 7. Not to be changed."""
+    """A root with one checkpoint, step 7. Tests must not change it."""
     root = tmp_path_factory.mktemp("convert") / "root"
     model = make_model()
     optimizer = torch.optim.AdamW(model.parameters())
@@ -143,7 +143,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow("dcp")
 @pytest.mark.parametrize("kind", FORMATS)
 def test_round_trip(made: Path, tmp_path: Path, kind: str) -> None:
-    """All comes back as it was: dtypes, nesting, order, keys that are no str, tied memory."""
+    """A round trip keeps dtypes, nesting, order, keys that are no str, and tied memory."""
     if kind == "safetensors":
         pytest.importorskip("safetensors")
     files = getattr(convert, f"to_{kind}")(made, tmp_path / "out", 7)
@@ -161,7 +161,7 @@ def test_round_trip(made: Path, tmp_path: Path, kind: str) -> None:
     assert program.run("ckpt", "verify", tmp_path / "root").returncode == 0
     history = (tmp_path / "root" / "checkpointHistories.csv").read_text()
     assert ",9,global_step9," in history
-    # and it is a checkpoint like any other
+    # The result is a checkpoint like any other.
     model = torch.nn.Sequential(torch.nn.Linear(30, 20), torch.nn.BatchNorm1d(20))
     ckpt = pawl.Checkpointer(tmp_path / "root")
     assert ckpt.restore({"model": model}) == 9
@@ -179,7 +179,7 @@ def test_two_of_one_name(tmp_path: Path) -> None:
     convert.to_safetensors(tmp_path / "root", tmp_path / "out")
     convert.from_safetensors(tmp_path / "out", tmp_path / "root", 2)
     assert_same(pawl.load(tmp_path / "root", 1), pawl.load(tmp_path / "root", 2))
-    with pytest.raises(PawlError, match=r"duplicated flatten key x\.a\.b"):  # DCP's own limit
+    with pytest.raises(PawlError, match=r"duplicated flatten key x\.a\.b"):  # a limit of DCP's own
         convert.to_dcp(tmp_path / "root", tmp_path / "dcp")
 
 
@@ -263,7 +263,7 @@ def test_we_read_torch_files(tmp_path: Path) -> None:
 
 
 def test_ranks(tmp_path: Path) -> None:
-    """Files of ranks are theirs again."""
+    """Each rank gets its own files back."""
     source = tmp_path / "in"
     source.mkdir()
     for name in ("model", "rng-rank0", "rng-rank2", "odd-rank01"):
@@ -482,7 +482,7 @@ def test_a_full_disk(made: Path, tmp_path: Path, kind: str) -> None:
 def test_stopped_in_the_middle(
     made: Path, tmp_path: Path, kind: str, number: signal.Signals
 ) -> None:
-    """Whenever the signal comes, all is there or nothing."""
+    """Whenever the signal comes, the output is complete or absent."""
     if kind == "safetensors":
         pytest.importorskip("safetensors")
     files = getattr(convert, f"to_{kind}")(made, tmp_path / "whole")
@@ -496,13 +496,13 @@ def test_stopped_in_the_middle(
         waits.moment(wait)
         process.send_signal(number)
         code = process.wait(timeout=program.LIMIT_S)
-        assert code in (0, 128 + number, -number), code  # the last: before it was caught
+        assert code in (0, 128 + number, -number), code  # < 0: no handler was set yet
         if code == 0:
             assert sorted(os.listdir(tmp_path / "out")) == sorted(files)
             shutil.rmtree(tmp_path / "out")
         elif code > 0:
             assert os.listdir(tmp_path) == ["whole"]
-    # what SIGKILL leaves is hidden, and removed by the next
+    # SIGKILL leaves a hidden folder, which the next export removes.
     (tmp_path / ".out.pawl-export").mkdir(exist_ok=True)
     (tmp_path / ".out.pawl-export" / "x").write_text("x")
     getattr(convert, f"to_{kind}")(made, tmp_path / "out")

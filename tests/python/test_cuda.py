@@ -1,6 +1,5 @@
-"""Tensors on CUDA devices: what is asked of the core for them, told by storages that only claim to
-lie on one, and, where there is one, that what comes back is what was there when save() was called.
-"""
+"""Tensors on CUDA devices. The spans that the core gets are checked with storages that only claim
+to lie on a device. With a real device, the restored bytes are those at the time of save()."""
 
 from __future__ import annotations
 
@@ -26,8 +25,8 @@ from pawl import Checkpointer, _graphs, _guard
 from pawl.elastic import _rules
 from test_guard import flat
 
-WIDTH = 1024  # 4 MiB a weight
-BIG, SMALL = 1 << 20, 100  # bytes; SMALL is less than what is watched in host memory
+WIDTH = 1024  # one weight takes 4 MiB
+BIG, SMALL = 1 << 20, 100  # bytes; SMALL is below the size that is watched in host memory
 
 HERE = Path(__file__).parent
 FAKE_DRIVER = HERE.parents[1] / "build/gcc/tests/lib/libcuda.so.1"
@@ -42,7 +41,7 @@ needs_device = pytest.mark.skipif(  # TEST_DEVICE: see on_device.py
 
 
 class Claimed(torch.UntypedStorage):
-    """Host memory that says it is of device 1."""
+    """A storage in host memory that claims to be on a device (1 by default)."""
 
     is_cuda = True
     device = torch.device("cuda", 1)
@@ -50,7 +49,7 @@ class Claimed(torch.UntypedStorage):
 
 @pytest.fixture
 def claims(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CUDA is in use, and torch calls its storages shared, as it does."""
+    """CUDA seems to be in use; torch calls its storages shared, as it does for real ones."""
     whole = torch.UntypedStorage.is_shared
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.UntypedStorage, "is_shared", lambda self: self.is_cuda or whole(self))
@@ -97,15 +96,15 @@ def test_devices_need_no_watch_of_the_kernel() -> None:
 @pytest.mark.usefixtures("claims")
 def test_what_is_copied_at_once_still_says_its_device() -> None:
     storages = [Claimed(BIG), torch.UntypedStorage(BIG)]
-    spans = spans_of(storages, guarded=False)  # copy="now", or nobody steps it
+    spans = spans_of(storages, guarded=False)  # copy="now", or no optimizer steps the tensors
     assert spans.groups == [0, 0] and spans.devices == [2, 0]
-    spans = spans_of(storages, evicted="t0")  # changed under a save once
+    spans = spans_of(storages, evicted="t0")  # changed during a save once
     assert spans.groups == [0, 2] and spans.devices == [2, 0]
 
 
 @pytest.mark.usefixtures("claims")
 def test_shared_host_memory_is_cleared_beside_a_device() -> None:
-    """To torch both are shared; only the host's has other processes that may write to it."""
+    """Torch calls both shared; only host memory may be written to by other processes."""
     shared = nn.Parameter(torch.zeros(BIG)).share_memory_().untyped_storage()
     assert torch.UntypedStorage.is_shared(Claimed(1))
     assert spans_of([Claimed(BIG), shared, torch.UntypedStorage(BIG)]).groups == [1, 0, 4]
@@ -113,7 +112,7 @@ def test_shared_host_memory_is_cleared_beside_a_device() -> None:
 
 @pytest.mark.usefixtures("claims")
 def test_pinned_host_memory_is_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Devices write to it unseen."""
+    """Devices write to pinned memory unseen."""
     monkeypatch.setattr(torch.UntypedStorage, "is_pinned", lambda self: self.nbytes() == BIG)
     assert spans_of([torch.UntypedStorage(BIG), torch.UntypedStorage(2 * BIG)]).groups == [0, 2]
     assert spans_of([Claimed(BIG)]).groups == [1]
@@ -139,7 +138,7 @@ def test_the_default_stream_waits_for_the_one_in_use(monkeypatch: pytest.MonkeyP
 
 
 def test_no_tensor_of_ours_goes_by_the_default_device() -> None:
-    """Of torch.set_default_device: most of them are read by address."""
+    """Pawl's tensors ignore torch.set_default_device: most of them are read by address."""
     names = {function.__name__ for function in _device_constructors()}
     found = []
     for path in Path(_guard.__file__).parent.rglob("*.py"):
@@ -153,7 +152,7 @@ def test_no_tensor_of_ours_goes_by_the_default_device() -> None:
 
 
 def test_second_moments_of_a_device_are_told_there() -> None:
-    """The same as the host tells, and nothing before the fifth step."""
+    """A device gives the same moments as the host, and none before the fifth step."""
     parameter = nn.Parameter(torch.randn(9))
     optimizer = torch.optim.AdamW([parameter])
     for step in range(1, 8):
@@ -172,7 +171,7 @@ def test_second_moments_of_a_device_are_told_there() -> None:
 
 
 class Graph:
-    """A CUDA graph that says what it does."""
+    """A CUDA graph that records its calls."""
 
     def __init__(self) -> None:
         self.did: list[str] = []
@@ -188,9 +187,9 @@ class Graph:
 
 
 def test_a_replay_that_steps_is_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So is one whose capture was not seen; not one of forward and backward passes. And so are
-    captures: a step in them moves the version counters of what is still copied.
-    """
+    """A graph whose capture was not seen is fenced, too; one of forward and backward passes is not.
+    Captures are fenced as well: a step in them moves the version counters of tensors that are still
+    being copied."""
     graphs = type("Graphs", (Graph,), {})
     before, stepping, passes = (graphs() for _ in range(3))
     before.capture_begin()
@@ -213,14 +212,14 @@ def test_a_replay_that_steps_is_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stepping.did == ["fence", "replay", "fence"]
     passes.replay()
     assert stepping.did == ["fence", "replay", "fence"] and passes.did[-1] == "replay"
-    stepping.capture_begin()  # another one
+    stepping.capture_begin()  # a new capture of the same graph
     stepping.capture_end()
     stepping.replay()
     assert stepping.did[3:] == ["fence", "begin", "end", "replay"]
 
 
 def test_all_classes_of_graphs_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of this torch, and of one that has another number of them."""
+    """Classes are found for this torch, and for one with another number of classes."""
     other = type("Graph", (), {})
     monkeypatch.setattr(torch, "accelerator", type("accelerator", (), {"Graph": other}))
     assert _graphs.classes() == [torch.cuda.CUDAGraph, other]
@@ -236,7 +235,8 @@ def test_all_classes_of_graphs_are_known(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a real driver")
 def test_a_change_that_no_fence_sees_is_named(tmp_path: Path) -> None:
-    """It comes while the tensor is copied, and that is over before the optimizer's next step."""
+    """The change comes while the tensor is copied, and the copy is over before the optimizer's next
+    step."""
     env = program.clean_env(LD_LIBRARY_PATH=str(FAKE_DRIVER.parent))
     script = HERE / "claimed_rank.py"
     command = [sys.executable, str(script), str(tmp_path / "root")]
@@ -249,7 +249,7 @@ def test_a_change_that_no_fence_sees_is_named(tmp_path: Path) -> None:
     assert afterwards == "afterwards: fenced, durable "
     changed = "meanwhile: fenced, failed save global_step2: layer: weight changed"
     assert meanwhile.startswith(changed)
-    assert copied == "copied: copied, durable "  # from now on that tensor is, at once
+    assert copied == "copied: copied, durable "  # from now on, that tensor is copied at once
 
 
 # ---- real devices ----
@@ -283,7 +283,7 @@ def saved(root: Path, step: int) -> list[torch.Tensor]:
 
 @contextlib.contextmanager
 def side_stream() -> Any:
-    """Everything inside is queued on a stream of its own."""
+    """Queues the work of the block on a stream of its own."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -295,7 +295,7 @@ def side_stream() -> Any:
 @pytest.mark.parametrize("stream", ["default", "side"])
 @pytest.mark.parametrize("copy", ["overlap", "now"])
 def test_a_save_is_of_its_moment(tmp_path: Path, copy: str, stream: str) -> None:
-    """Work is queued before save() and after it; the bytes are those between the two."""
+    """Work is queued before save() and after it; the saved bytes are those between the two."""
     model, optimizer = training()
     state = {"model": model, "optim": optimizer}
     with (
@@ -303,7 +303,7 @@ def test_a_save_is_of_its_moment(tmp_path: Path, copy: str, stream: str) -> None
         Checkpointer(tmp_path, persist_every=0, copy=copy) as ckpt,
     ):
         for step in range(1, 5):
-            torch.cuda._sleep(200_000_000)  # cycles: about 0.1 s in which all below waits
+            torch.cuda._sleep(200_000_000)  # cycles: about 0.1 s, in which all below waits
             one_step(model, optimizer)
             expected = contents(model, optimizer)
             save = ckpt.save(step, state)
@@ -318,7 +318,8 @@ def test_a_save_is_of_its_moment(tmp_path: Path, copy: str, stream: str) -> None
 @needs_cuda
 @pytest.mark.parametrize("copy", ["overlap", "now"])
 def test_restored_in_place(tmp_path: Path, copy: str) -> None:
-    """The newest from memory; the oldest, of which memory has no room, from the store."""
+    """The newest checkpoint comes from memory; the oldest, which memory has no room for, from the
+    store."""
     model, optimizer = training()
     state = {"model": model, "optim": optimizer}
     where = [p.data_ptr() for p in model.parameters()]
@@ -342,7 +343,7 @@ def test_a_change_before_the_fence_is_named(tmp_path: Path) -> None:
     state = {"model": model, "optim": optimizer}
     with Checkpointer(tmp_path) as ckpt:
         assert ckpt.save(1, state).wait("committed", program.LIMIT_S)
-        torch.cuda._sleep(1_000_000_000)  # the copy of the next save has to wait
+        torch.cuda._sleep(1_000_000_000)  # delays the copy of the next save
         save = ckpt.save(2, state)
         assert save.level == "staging"
         model[0].weight.detach().add_(1)
@@ -350,7 +351,7 @@ def test_a_change_before_the_fence_is_named(tmp_path: Path) -> None:
         assert save.level == "failed"
         assert save.error is not None and "save global_step2: model: 0.weight changed" in save.error
         expected = contents(model, optimizer)
-        again = ckpt.save(3, state)  # that tensor is copied at once from now on
+        again = ckpt.save(3, state)  # the changed tensor is now copied at once
         model[0].weight.detach().add_(1)
         one_step(model, optimizer)
         assert again.wait("durable", program.LIMIT_S), again.error
@@ -393,7 +394,7 @@ def test_replays_of_a_graph_with_the_step_in_it(tmp_path: Path) -> None:
 
 
 def job(root: Path, how: str, *kill: str, code: int = 0, **env: str) -> list[str]:
-    """What cuda_job.py says."""
+    """Runs cuda_job.py, and returns its lines."""
     done = subprocess.run(
         [sys.executable, str(HERE / "cuda_job.py"), str(root), how, *kill],
         env=program.clean_env(**env),
@@ -426,7 +427,7 @@ def test_killed_in_a_save_and_resumed_to_the_bit(tmp_path: Path, how: str, alloc
 
 @needs_device
 def test_a_job_sees_the_devices_of_its_slots() -> None:
-    """Another one, with the slot of a device that there is not, sees none."""
+    """A second job, whose slot names a device that does not exist, sees none."""
     from cluster import cluster
 
     code = "import torch; print('sees', torch.cuda.device_count())"

@@ -27,12 +27,12 @@ pytestmark = [
 
 HERE = Path(__file__).parent
 ON_DEVICE = HERE / "on_device.py"
-# They are about the CPU, or compile.
+# Checks that concern only the CPU, or that compile.
 NOT_THERE = {"fsdp1", "compiled", "pipelining", "checkpoints"}
 
 
 def check(world: int, script: str, names: list[str], **env: str) -> None:
-    """Of a script as it is, in which all tensors are made on the device."""
+    """Runs a script unchanged, with all its tensors made on the device."""
     started = ranks.start_ranks(
         ON_DEVICE, world, str(HERE / script), *names, env=program.clean_env(**env)
     )
@@ -69,7 +69,7 @@ def test_elastic_is_ddp_to_the_bit() -> None:
 
 @needs_cuda
 def test_nccl_beside_pawl() -> None:
-    """One rank, as NCCL wants a device for each."""
+    """Runs one rank, since NCCL wants a device for each."""
     env = program.clean_env(BACKEND="cpu:pawl,cuda:nccl")
     names = ["collectives", "large", "ddp", "fsdp2"]
     assert ranks.run_ranks(HERE / "cuda_rank.py", 1, *names, env=env) == [names]
@@ -107,7 +107,7 @@ def test_whoever_ends_badly_is_named(how: str) -> None:
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize("job", ["smddp_job.py", "smddp_backend_job.py"])
 def test_a_script_for_smddp(job: str, world: int, tmp_path: Path) -> None:
-    """Its model is that of one process with the whole batch, on the CPU."""
+    """The job's model is that of one process with the whole batch, on the CPU."""
     torch.save(test_smddp.numbers(), tmp_path / "train.pt")
     env = program.clean_env(
         SM_CHANNEL_TRAINING=str(tmp_path), SM_MODEL_DIR=str(tmp_path), PLAIN="1"

@@ -34,7 +34,7 @@ def test_saved_by_four_loaded_by_any(tmp_path):
         (4, "dcp_load", root, "step-2", "turned", "engine"),
         (8, "dcp_load", root, "step-2", "hybrid", "root"),
     )
-    # without Pawl
+    # Read without Pawl.
     part = torch.load(tmp_path / "root/step-2/dcp-rank1", weights_only=True)
     assert part["model.wide.weight"].shape == (14, 37)
     metadata = torch.load(tmp_path / "root/step-2/dcp-metadata", weights_only=False)
@@ -76,7 +76,7 @@ def damage(tag: Path, how: str) -> None:
         with part.open("r+b") as file:
             file.truncate(part.stat().st_size - 4096)
     elif how == "flip":
-        flip(part, part.read_bytes().index(b"PK\x07\x08") - 8)  # behind the first payload
+        flip(part, part.read_bytes().index(b"PK\x07\x08") - 8)  # after the first payload
     else:
         part = tag / "dcp-metadata"
         flip(part, part.read_bytes().index(b"narrow.bias"))

@@ -1,6 +1,6 @@
 """DeepSpeed through Pawl: the nebula block on the releases that have one, install() on the others.
 
-Real DeepSpeed on two ranks (gloo): what is loaded, and what training makes of it, is compared with
+Real DeepSpeed on two ranks (gloo): the loaded state, and the training after it, are compared with
 the run that was not interrupted.
 """
 
@@ -37,7 +37,8 @@ def environment(release: str | None) -> dict[str, str]:
 
 
 def cases() -> list[object]:
-    """How, release and stage; unless long, each way and each stage that differs much."""
+    """Returns way, release and stage of each test: all of them in long runs, otherwise each way and
+    each stage that differs much."""
     short = [("nebula", "0.19.6", 1), ("nebula", "0.19.6", 3), ("install", "0.19.6", 1)]
     short += [("install", None, 0), ("install", None, 3)]
     all_ = [("nebula", "0.16.9"), ("nebula", "0.19.6"), ("install", "0.19.6"), ("install", None)]
@@ -52,7 +53,7 @@ def cases() -> list[object]:
 
 
 class Named(NamedTuple):
-    """What DeepSpeed tells of a tag: its CheckpointCommitInfo."""
+    """Describes a tag as DeepSpeed's CheckpointCommitInfo does."""
 
     tag: str
     save_dir: str
@@ -60,7 +61,7 @@ class Named(NamedTuple):
 
 
 class OfDeepSpeed:
-    """An engine as DeepSpeed's, of one file."""
+    """An engine of one file with DeepSpeed's interface."""
 
     checkpoint_engine: Any
 
@@ -113,9 +114,9 @@ def test_training_goes_on_as_if_nothing_had_been(
     loaded = ranks.run_ranks(SCRIPT, 2, how, root, str(stage), "load", env=env)
     for rank in range(2):
         assert loaded[rank][0] == "loaded global_step5 5"
-        assert loaded[rank][1:] == saved[rank]  # the same weights
+        assert loaded[rank][1:] == saved[rank]  # training goes on with the saved weights
     files = sorted(p.name for p in (Path(root) / "global_step5").iterdir() if p.suffix == ".pt")
-    for name in files:  # with Pawl uninstalled
+    for name in files:  # readable with Pawl uninstalled
         torch.load(Path(root) / "global_step5" / name, weights_only=False)
     if stage == 0:
         assert files == ["mp_rank_00_model_states.pt"]
@@ -137,12 +138,12 @@ def test_latest_names_what_is_durable_only(tmp_path: Path) -> None:
         tag = latest.read_text()
         assert (root / tag / "complete.txt").read_text() == "OK"
     loaded = ranks.run_ranks(SCRIPT, 2, "install", str(root), "1", "load", env=env, job="dies")
-    assert {lines[0] for lines in loaded} == {"loaded global_step8 8"}  # it was in memory
+    assert {lines[0] for lines in loaded} == {"loaded global_step8 8"}  # from memory
 
 
 @pytest.mark.slow
 def test_latest_can_always_be_loaded(tmp_path: Path) -> None:
-    """With one checkpoint kept, what `latest` names is the first to go."""
+    """With only one checkpoint kept, the one that `latest` names is the first to be deleted."""
     kills = 200 if LONG else 4
     done = subprocess.run(
         [sys.executable, "-W", "ignore", KILLS, tmp_path / "ckpt", str(kills), str(SEED), "1"],

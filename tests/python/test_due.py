@@ -1,4 +1,4 @@
-"""``due()`` and ``persist_every="auto"``: what a user sees of them, with the real agent."""
+"""``due()`` and ``persist_every="auto"``: their behaviour for a user, with the real agent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STATE = {"w": torch.zeros(1000)}
 
 
 def fail_often(root: Path, event: str = "failed") -> None:
-    """A past of so many failures that as often as is allowed is best."""
+    """Writes a history of so many failures that saving as often as allowed is best."""
     root.mkdir()
     run = f"2026-11-20T10:00:00.000Z,j,0,started,1,,\n2026-11-20T10:00:00.001Z,j,0,{event},1,,\n"
     header = "time,job,attempt,event,ranks,step,why\n"
@@ -30,11 +30,11 @@ def fail_often(root: Path, event: str = "failed") -> None:
 
 @real
 def test_a_job_that_saves_when_it_is_due(tmp_path: Path) -> None:
-    """Its past advises a save a second, the least there is."""
+    """The history calls for one save a second, the shortest interval."""
     fail_often(tmp_path / "root")
-    gaps: list[float] = []  # until it was told
+    gaps: list[float] = []  # seconds from a save until the next was due
     costs: list[float] = []
-    late: list[float] = []  # how long nobody asked, and that took, before it was
+    late: list[float] = []  # delay in asking, and in the answer, before each save
     saved = asked = time.monotonic()
     with pawl.Checkpointer(tmp_path / "root", job="due") as ckpt:
         for step in range(100_000):
@@ -50,12 +50,12 @@ def test_a_job_that_saves_when_it_is_due(tmp_path: Path) -> None:
                 assert not ckpt.due() or time.monotonic() - saved > 0.9
                 if len(gaps) == 4:
                     break
-    # the first rests on what is believed of costs before one was measured: 20 times 0.1 s
+    # The first interval rests on the assumed cost, before one was measured: 20 times 0.1 s.
     assert gaps[0] > 1.9
     waits.check_sooner(gaps[0] - late[0], 60, "the first is due after seconds, not some minutes")
     assert min(gaps[1:]) > 0.99, gaps
     spare = [max(1.5, 20 * max(costs[:n])) + late[n] - gap for n, gap in enumerate(gaps[1:], 1)]
-    # one may be late, where the agent stood still
+    # One save may be late, if the agent stood still.
     waits.check_sooner(-sorted(spare)[1], 0, f"saves are due again: {gaps} {costs} {late}")
 
 
@@ -82,15 +82,17 @@ def test_after_a_notice_every_question_is_yes(tmp_path: Path) -> None:
 
 @real
 def test_auto_makes_durable_by_itself(tmp_path: Path) -> None:
-    """Often-lost agents: every ten seconds, the least. A calm past: not within the test's time."""
+    """A history of failures makes saves durable every ten seconds, the shortest interval; a calm
+    one does not within the test's time."""
 
     def durable(name: str) -> bool:
-        """Rows are being added, and the last one may not be whole."""
+        """Whether a save is durable. Reads text: rows are being added, and the last one may not be
+        whole."""
         file = tmp_path / name / "checkpointHistories.csv"
         return file.exists() and ",durable," in file.read_text()
 
     fail_often(tmp_path / "lost", "lost")
-    began = time.monotonic()  # the agents count from when they are asked first
+    began = time.monotonic()  # the agents count from the first request
     with (
         pawl.Checkpointer(tmp_path / "lost", persist_every="auto", job="lost") as lost,
         pawl.Checkpointer(tmp_path / "calm", persist_every="auto", job="calm") as calm,

@@ -1,4 +1,4 @@
-"""Elastic training: every sample once, however ranks go, and all survivors alike."""
+"""Elastic training: every sample once, however ranks go, and the same weights on all survivors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from elastic_said import EPOCHS, N_MANY, N, check_each_once, check_weights, ends
 
 HERE = Path(__file__).parent
 SCRIPT = HERE / "elastic_rank.py"
-MANY = f"n={N_MANY}"  # it is told to hurry, or to end
+MANY = f"n={N_MANY}"  # a test ends such a job early
 
 
 def start(world: int, *options: str, job: str = "", **env: str) -> list[subprocess.Popen[str]]:
@@ -26,7 +26,8 @@ def start(world: int, *options: str, job: str = "", **env: str) -> list[subproce
 def hear(
     started: list[subprocess.Popen[str]], victims: int = 0, code: int = 0, left: int = 0
 ) -> list[list[str]]:
-    """What each rank said; so many were killed, so many left, and the others ended with a code."""
+    """Returns the lines of each rank. Checks that `victims` were killed, `left` left, and the
+    others ended with code."""
     try:
         said = [rank.communicate(timeout=program.LIMIT_S)[0] for rank in started]
     finally:
@@ -67,12 +68,12 @@ def test_a_rank_with_another_dataset_is_named() -> None:
         ("batch", "rank 1 has batch_size=25, rank 0 batch_size=24"),
         ("bounds", "rank 1 has autoscale_batch_size with other arguments than rank 0"),
         ("loop:2", "rank 1 is in epoch 1, rank 0 in epoch 0"),
-        ("loop:12", "rank 1 calls all_gather"),  # its last loop
+        ("loop:12", "rank 1 calls all_gather"),  # the job's last loop
         ("epochs", "rank 1 calls all_gather"),
     ],
 )
 def test_a_rank_that_does_something_else_is_named(odd: str, why: str) -> None:
-    """It does not train on wrongly, nor do the others without it."""
+    """The odd rank does not train on wrongly, nor do the others without it."""
     started = start(2, f"odd={odd}")
     said = [rank.communicate(timeout=program.LIMIT_S)[0] for rank in started]
     assert all(rank.returncode == 1 for rank in started), said
@@ -82,7 +83,7 @@ def test_a_rank_that_does_something_else_is_named(odd: str, why: str) -> None:
 @pytest.mark.slow
 @pytest.mark.real_interpreters
 def test_a_rank_that_ends_early_is_named() -> None:
-    """The other one goes on, as without one that died, and says so."""
+    """The other rank goes on, as after a death, and says so."""
     started = start(2, "odd=end")
     said = [rank.communicate(timeout=program.LIMIT_S)[0] for rank in started]
     assert started[0].returncode == 0
@@ -101,14 +102,14 @@ def test_a_rank_is_killed(at: str, workers: int) -> None:
 
 @pytest.mark.parametrize("at", ["forward", "backward", "step"])
 def test_a_rank_of_a_loader_of_users_is_killed(at: str) -> None:
-    """The position that it counts itself is set back where a step is done again."""
+    """A loader's own position is set back when a step is done again."""
     said = run(4, "own=1", "n=240", "kill=1@3", f"at={at}", victims=1)
     check_each_once(said, dead=(1,), n=240)
     assert len({end.split(": ")[1] for end in ends(said, "END")}) == 1
 
 
 def test_all_but_one_are_killed() -> None:
-    """Rank 0 among them, one after another."""
+    """Three ranks are killed one after another, rank 0 among them."""
     said = run(4, "kill=0@2,2@5,1@9", victims=3)
     check_each_once(said, dead=(0, 1, 2))
     check_weights(said)
@@ -123,8 +124,8 @@ def test_adam_with_noise() -> None:
 def join(
     folder: Path, world: int, *options: str, late: bool = False, victims: int = 0
 ) -> list[list[str]]:
-    """What so many ranks said, and one that joins; once that trains they hurry. late: it joins
-    behind their fourth step, not as soon as it can."""
+    """Starts `world` ranks, and one that joins; once that trains, all hurry. Returns the lines of
+    all. late: the newcomer joins after the fourth step, not as soon as it can."""
     door, mark, hurry, logs = (folder / name for name in ("door", "mark", "hurry", "logs"))
     logs.mkdir()
     options = (MANY, f"hurry={hurry}", *options)
@@ -156,7 +157,7 @@ def test_ranks_come_while_it_runs(tmp_path: Path, world: int) -> None:
 
 
 def test_one_goes_and_one_comes(tmp_path: Path) -> None:
-    """Rank 0 goes, and its door with it; the next one opens another."""
+    """Rank 0 goes, and its door with it; the next rank opens another."""
     said = join(tmp_path, 3, "pause=0.3", "kill=0@3", victims=1)
     check_weights(said, N_MANY)
     assert len({end.split(": ")[1] for end in ends(said, "END")}) == 1
@@ -164,7 +165,7 @@ def test_one_goes_and_one_comes(tmp_path: Path) -> None:
 
 
 def test_a_rank_is_told_to_leave(tmp_path: Path) -> None:
-    """It ends well, and nothing is done again; the last one stays."""
+    """The rank ends well, and no step is done again; the last rank stays."""
     mark, hurry = tmp_path / "mark", tmp_path / "hurry"
     options = (MANY, "pause=0.1", f"mark={mark}", f"hurry={hurry}")
     started = start(3, *options, PAWL_ELASTIC_DOOR=str(tmp_path / "door"))
@@ -186,14 +187,14 @@ def test_a_rank_is_told_to_leave(tmp_path: Path) -> None:
 
 
 def test_it_is_preempted_and_goes_on(tmp_path: Path) -> None:
-    """With another number of ranks, behind the step at which it ended."""
+    """The job goes on with another number of ranks, after the step at which it ended."""
     root = str(tmp_path / "root")
     mark = tmp_path / "mark"
     started = start(2, MANY, "pause=0.1", f"mark={mark}", PAWL_ELASTIC_ROOT=root)
     wait_for(mark)
     started[1].send_signal(signal.SIGTERM)
     before = hear(started, code=143)
-    program.await_let_go(Path(root))  # by the other job's agent
+    program.await_let_go(Path(root))  # the other job's agent must let go
     after = hear(start(3, MANY, PAWL_ELASTIC_ROOT=root))
     both = [before[0] + after[0], *after[1:], before[1]]
     check_each_once(both, dead=(3,), n=N_MANY)
@@ -202,14 +203,15 @@ def test_it_is_preempted_and_goes_on(tmp_path: Path) -> None:
 
 
 def test_all_are_killed_and_go_on(tmp_path: Path) -> None:
-    """From a checkpoint that was made in passing."""
+    """The job goes on from a periodic checkpoint."""
     root = str(tmp_path / "root")
     env = {"PAWL_ELASTIC_ROOT": root, "PAWL_ELASTIC_INTERVAL": "0.2"}
-    job = f"killed-{secrets.token_hex(4)}"  # the same: its agent has what was committed
+    # The next start needs this job's agent, which has the commits.
+    job = f"killed-{secrets.token_hex(4)}"
     hear(start(2, "pause=0.1", "kill=0@9,1@9", job=job, **env), victims=2)
     after = hear(start(1, job=job, **env))
     assert 0 < len(steps(after[0])[1]) < 20
-    again = hear(start(3, job=job, **env))  # all is done
+    again = hear(start(3, job=job, **env))  # no sample is left to train on
     assert [steps(lines)[0] for lines in again] == [{}] * 3
     for said in (after, again):
         check_weights(said)
@@ -231,7 +233,7 @@ WORLDS = [("pawl", 1), ("pawl", 2), ("pawl", 3), ("gloo", 2)]
 
 
 def check_ranks(script: str, backend: str, world: int, checks: list[str]) -> None:
-    env = program.clean_env(BACKEND=backend, PAWL_ELASTIC_REFIT="1e9")  # batches are the checks'
+    env = program.clean_env(BACKEND=backend, PAWL_ELASTIC_REFIT="1e9")  # the checks choose batches
     for said in ranks.run_ranks(HERE / script, world, *checks, env=env):
         assert said == checks
 

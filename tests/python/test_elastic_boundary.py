@@ -1,4 +1,5 @@
-"""pawl.elastic.step_boundary() in plain DDP scripts: as without it, and ranks go and come."""
+"""pawl.elastic.step_boundary() in plain DDP scripts: the same results as without it, and ranks go
+and come."""
 
 from __future__ import annotations
 
@@ -18,14 +19,14 @@ SCRIPT = Path(__file__).with_name("boundary_rank.py")
 
 
 def what_it_came_to(said: list[list[str]], steps: int = 40) -> str:
-    """The same at all ranks that came to the end."""
+    """Returns the result of all ranks that came to the end; all must have the same."""
     (found,) = set(ends(said, "END:"))
     assert found.startswith(f"{steps} steps")
     return found
 
 
 def groups(said: list[list[str]]) -> set[str]:
-    """Of how many ranks each step was."""
+    """Returns the numbers of ranks that steps had."""
     return {line.split()[-1] for one in said for line in one if line.startswith("STEP")}
 
 
@@ -36,7 +37,7 @@ def groups(said: list[list[str]]) -> set[str]:
 def test_as_without_it(options: tuple[str, ...]) -> None:
     plain, ours = (ranks.run_ranks(SCRIPT, 2, *options, *more) for more in (("plain=1",), ()))
     assert ends(plain, "NORM:") == ends(ours, "NORM:")
-    if "parts=2" not in options:  # whose reduced gradients DDP adds to in another order
+    if "parts=2" not in options:  # DDP adds to reduced gradients in another order there
         assert what_it_came_to(ours).split()[2:] == what_it_came_to(plain).split()[2:]
 
 
@@ -57,7 +58,7 @@ def test_a_rank_is_killed_and_replaced(tmp_path: Path) -> None:
 def test_ranks_are_more_and_fewer(tmp_path: Path) -> None:
     options = ("pause=0.2", "steps=60", "waits=3@10")
     with running(tmp_path, "1:3 -n 1", *options, script=SCRIPT) as run:
-        run.wait_for("STEP 2 0 of 1")  # it was seen to ask in its first one
+        run.wait_for("STEP 2 0 of 1")  # the first step has called step_boundary()
         run.scale(3)
         program.wait_until(lambda: "3" in groups(run.said()), "three ranks", program.LIMIT_S)
         run.scale(2)

@@ -18,8 +18,9 @@ from elastic_said import EPOCHS, check_each_once, check_no_restart, check_weight
 
 program.find()
 LIMIT_S = program.LIMIT_S
-# All fail with 7 once a file is there, or the joiner with what another one says; or a step is long.
-# SIGTERM ends one as it does a script of bash.
+# In this script, all ranks fail with 7 once a file "fail" exists; a newcomer fails with the code in
+# a file "fail1"; steps are long while "slow" exists. SIGTERM ends a rank as it ends a script of
+# bash.
 FAILS = """
 import os, pathlib, signal, sys, time
 signal.signal(signal.SIGTERM, lambda *args: sys.exit(143))
@@ -73,7 +74,7 @@ def test_a_launcher_joins_and_leaves_again(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_founder_leaves(tmp_path: Path) -> None:
-    """Another one saves, and who comes then finds the door at it."""
+    """Another rank saves then, and newcomers find the door at it."""
     env = {"PAWL_ELASTIC_ROOT": str(tmp_path / "root"), "PAWL_ELASTIC_INTERVAL": "0.2"}
     with running(tmp_path, "pause=0.3", **env) as job:
         first = job.start(0, "1:1")
@@ -91,7 +92,7 @@ def test_the_founder_leaves(tmp_path: Path) -> None:
         second.end(143)
         third.end(143)
         assert job.door.read_text() == "over 143\n"
-    assert "more" not in job.out()  # nobody takes the place of who was stopped
+    assert "more" not in job.out()  # no rank replaces one that was stopped
     check_no_restart(job.out())
     assert "restart" not in job.out()
     before = job.done()
@@ -99,12 +100,13 @@ def test_the_founder_leaves(tmp_path: Path) -> None:
     with running(tmp_path / "again", **env) as again:
         again.start(0, "1:1")
         said = again.end(0)
-    assert len(before) > 3 and not before & again.done()  # it goes on behind all that was done
+    # The second job begins after the steps of the first.
+    assert len(before) > 3 and not before & again.done()
     check_weights(said, N)
 
 
 def test_rank_0_is_killed_and_another_launcher_saves(tmp_path: Path) -> None:
-    """The launcher of rank 0 stays, and has let go of the root."""
+    """The launcher of rank 0 stays, but has let go of the root."""
     env = {"PAWL_ELASTIC_ROOT": str(tmp_path / "root"), "PAWL_ELASTIC_INTERVAL": "0.2"}
     with running(tmp_path, "pause=0.3", **env) as job:
         first = job.start(0, "1:1")
@@ -125,7 +127,7 @@ def test_rank_0_is_killed_and_another_launcher_saves(tmp_path: Path) -> None:
 
 
 def test_rank_0_stands_still_and_keeps_the_root(tmp_path: Path) -> None:
-    """It is saved when that wakes, and ends; until then others train on."""
+    """The job saves when rank 0 wakes, and ends; until then the others train on."""
     env = {"PAWL_ELASTIC_ROOT": str(tmp_path / "root"), "PAWL_ELASTIC_INTERVAL": "0.2"}
     with running(tmp_path, "pause=0.3", **program.SILENT, **env) as job:
         first = job.start(0, "1:1")
@@ -197,13 +199,14 @@ def test_the_only_rank_of_a_launcher_is_replaced(tmp_path: Path) -> None:
 
 
 def pid_of(launcher: Launcher) -> int:
-    """Of its only rank, of FAILS, that was started last."""
+    """Returns the process id of the launcher's only rank, started last, of a job of FAILS."""
     return int(re.findall(r"PID (\d+)", launcher.out())[-1])
 
 
 @contextlib.contextmanager
 def in_a_slow_step(folder: Path) -> Iterator[Job]:
-    """Two launchers, which show that they live, with a rank each; until "slow" is removed."""
+    """Yields a job of two launchers, which show that they are alive, with a rank each; a step lasts
+    until "slow" is removed."""
     script = folder / "slow.py"
     script.write_text(FAILS)
     with running(folder, script=script) as job:
@@ -220,7 +223,8 @@ def in_a_slow_step(folder: Path) -> Iterator[Job]:
 
 
 def test_a_long_step_is_waited_for(tmp_path: Path) -> None:
-    """A launcher sees that a rank elsewhere lives, which has yet to notice whom it lost."""
+    """A launcher sees that a rank elsewhere is alive, though that rank has yet to notice its lost
+    peer."""
     with in_a_slow_step(tmp_path) as job:
         second = job.launchers[1]
         os.kill(pid_of(second), signal.SIGKILL)
@@ -246,10 +250,11 @@ def test_a_launcher_that_stands_still_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_script_that_ends_with_143_by_itself_stops_no_other(tmp_path: Path) -> None:
-    """There is no root: nobody has saved. Nor does the launcher's own signal."""
+    """There is no root, so no rank has saved. The launcher's own signal stops no other rank,
+    either."""
     with in_a_slow_step(tmp_path) as job:
         second = job.launchers[1]
-        os.kill(pid_of(second), signal.SIGTERM)  # and the door names it until that step is over
+        os.kill(pid_of(second), signal.SIGTERM)  # the door names the rank until the step is over
         (tmp_path / "slow").unlink()
         program.wait_until(lambda: job.numbers() == [0, 65], "another one", LIMIT_S)
         second.process.send_signal(signal.SIGTERM)
@@ -261,8 +266,8 @@ def test_a_script_that_ends_with_143_by_itself_stops_no_other(tmp_path: Path) ->
 
 
 def test_a_launcher_that_cannot_show_its_ranks_says_so_once(tmp_path: Path) -> None:
-    """And they train on."""
-    (tmp_path / "door.alive0").mkdir()  # as on a full disk
+    """The ranks train on."""
+    (tmp_path / "door.alive0").mkdir()  # writing fails, as on a full disk
     with running(tmp_path, "pause=0.4") as job:
         first = job.start(0, "1:1")
         job.wait_for_trained(1)
@@ -278,7 +283,7 @@ def test_a_launcher_that_cannot_show_its_ranks_says_so_once(tmp_path: Path) -> N
 
 
 def test_one_of_several_ranks_is_replaced_at_once(tmp_path: Path) -> None:
-    """Others of the launcher are alive: nothing is waited for."""
+    """Other ranks of the launcher are alive, so it waits for nothing."""
     with running(tmp_path, "pause=0.4") as job:
         first = job.start(0, "1:3 -n 2")
         job.wait_for_trained(2)
@@ -305,7 +310,8 @@ def test_all_fail(tmp_path: Path) -> None:
         (tmp_path / "fail").touch()
         job.end(7, 7)
     assert job.door.read_text() == "over 7\n"
-    assert job.out().count("exited with code 7") <= 8  # the last alone begins anew, three times
+    # The last launcher alone starts again, three times.
+    assert job.out().count("exited with code 7") <= 8
 
 
 def test_a_founder_that_fails_before_it_trains_is_told_to_all(tmp_path: Path) -> None:
@@ -336,7 +342,7 @@ def test_a_rank_that_says_no_more_is_not_replaced(tmp_path: Path) -> None:
 
 
 def test_ranks_that_nobody_lets_in_are_not_started_for_ever(tmp_path: Path) -> None:
-    """Though they fail late, and the door is that of ranks which are gone."""
+    """The ranks fail late, and the door belongs to ranks which are gone."""
     script = tmp_path / "fails.py"
     script.write_text(FAILS)
     with running(tmp_path, script=script) as job:
@@ -351,7 +357,7 @@ def test_ranks_that_nobody_lets_in_are_not_started_for_ever(tmp_path: Path) -> N
 
 
 def test_the_least_is_that_of_the_job(tmp_path: Path) -> None:
-    """As the environment says, over all launchers."""
+    """The environment's minimum counts over all launchers."""
     with running(tmp_path, "pause=0.3", PAWL_ELASTIC_MIN="2") as job:
         first = job.start(0, "1:1")
         first.wait_for("waits for ranks: 1 of at least 2")
@@ -396,7 +402,7 @@ def test_who_comes_when_it_is_over_ends(tmp_path: Path) -> None:
 
 
 def test_ranks_of_a_launcher_are_more_and_fewer(tmp_path: Path) -> None:
-    """Of one that is there before there is a job to join."""
+    """The launcher was there before there was a job to join."""
     with running(tmp_path, "pause=0.3") as job:
         second = job.start(1, "1:4 -n 1")
         second.wait_for("1 worker started")
@@ -417,7 +423,7 @@ def test_ranks_of_a_launcher_are_more_and_fewer(tmp_path: Path) -> None:
 
 
 def test_two_hosts(tmp_path: Path) -> None:
-    """The founder leaves, and the door is at another host then."""
+    """The founder leaves, and the door moves to another host."""
     with netns.hosts(2) as hosts:
         with running(tmp_path, "pause=0.3", hosts=hosts, PAWL_IFNAME="eth0") as job:
             first = job.start(0, "1:1")

@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "elastic"
 
 
 def run(tmp_path: Path, name: str, *args: str) -> tuple[list[float], list[int]]:
-    """What an epoch each has said, and the batches that there were."""
+    """Runs an example. Returns a number of each epoch, and the batches that it used."""
     from pawl import _training
 
     rows = tmp_path / "rows.csv"

@@ -1,7 +1,8 @@
-"""The noise scale where ranks go and come: as of those that stay, at the same point of training.
+"""The noise scale of jobs whose ranks go and come, compared with steady jobs at the same point of
+training.
 
-Quick tests draw gradients whose moments are known. Their squared norm falls as training goes on,
-as that of a real one does. The slow one trains.
+Quick tests draw gradients whose moments are known. Their squared norm falls as training goes on, as
+that of a real one does. The slow test trains.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from torch import nn  # noqa: E402
 
 pytestmark = pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
 
-SIZE = 2000  # of a gradient
-CHANGE, AFTER = 300, 150  # steps before and behind the change of ranks
+SIZE = 2000  # elements of a gradient
+CHANGE, AFTER = 300, 150  # steps before and after the change of ranks
 CHANGES = list(itertools.permutations(range(1, 5), 2))
 
 
@@ -35,30 +36,30 @@ def sqr_at(step: int) -> float:
     return float((1 + step / 30) ** -1.2)
 
 
-VAR = 1.5  # of an initial batch, which each step is of
+VAR = 1.5  # variance of the gradient of an initial batch; each step takes one
 
 
 @functools.cache
 def samples(step: int) -> Any:
-    """The gradient of each of a batch's 12."""
+    """Returns the gradients of the 12 samples of a batch."""
     generator = torch.Generator().manual_seed(step)
     normal = torch.randn(12, SIZE, generator=generator) * math.sqrt(12 * VAR / SIZE)
     return normal + math.sqrt(sqr_at(step) / SIZE)
 
 
 def gradients(step: int, shares: list[float]) -> list[Any]:
-    """One for each rank, of so many of the samples."""
+    """Returns the gradient of each rank, over its share of the samples."""
     parts = samples(step).split([round(12 * share) for share in shares])
     return [part.mean(0, dtype=torch.float64) for part in parts]
 
 
 def even(n: int) -> list[float]:
-    """12 samples' shares, for 5 ranks unequal ones."""
+    """Returns each rank's share of 12 samples; the shares of 5 ranks are unequal."""
     return [(12 // n + (rank < 12 % n)) / 12 for rank in range(n)]
 
 
 class Told:
-    """What AdaptiveDataParallel makes of a step, of ranks that are drawn."""
+    """Treats a step as AdaptiveDataParallel does, with gradients drawn for each rank."""
 
     def __init__(self) -> None:
         from pawl.elastic import _gradients, _model, _noise
@@ -96,7 +97,7 @@ class Told:
 
 
 def train(ranks_at: Callable[[int], int]) -> Iterator[tuple[int, float]]:
-    """(step, noise scale) behind the change, now and then."""
+    """Yields (step, noise scale) at every tenth step after the change."""
     told = Told()
     for step in range(CHANGE + AFTER):
         told.step(step, even(ranks_at(step)))
@@ -106,7 +107,7 @@ def train(ranks_at: Callable[[int], int]) -> Iterator[tuple[int, float]]:
 
 @pytest.fixture(scope="module")
 def steady() -> dict[int, dict[int, float]]:
-    """By ranks, and step."""
+    """Noise scales of steady jobs: number of ranks -> step -> scale."""
     return {n: dict(train(lambda _, n=n: n)) for n in range(1, 5)}
 
 
@@ -122,7 +123,7 @@ def test_steady_ranks_tell_what_is_true(steady: dict[int, dict[int, float]]) -> 
 
 @pytest.mark.parametrize(("before", "after"), CHANGES)
 def test_a_change_of_ranks(before: int, after: int, steady: dict[int, dict[int, float]]) -> None:
-    most = 2.0 if 1 in (before, after) else 1.3  # a rank alone knows little, and some time after it
+    most = 2.0 if 1 in (before, after) else 1.3  # for some time, a single rank knows little
     for step, scale in train(lambda step: before if step < CHANGE else after):
         for n in (before, after):
             check_near(scale, steady[n][step], most, (step, f"steady {n}"))
@@ -130,7 +131,7 @@ def test_a_change_of_ranks(before: int, after: int, steady: dict[int, dict[int, 
 
 @pytest.mark.parametrize("stays", [2, 3, 4])
 def test_a_rank_is_alone_for_a_while(stays: int, steady: dict[int, dict[int, float]]) -> None:
-    """As where others are killed and started again."""
+    """A rank is alone while others are killed and started again."""
     for away in (1, 10, 60):
         alone = range(CHANGE, CHANGE + away)
         for step, scale in train(lambda step, a=alone: 1 if step in a else stays):
@@ -138,7 +139,8 @@ def test_a_rank_is_alone_for_a_while(stays: int, steady: dict[int, dict[int, flo
 
 
 def test_any_number_of_changes(steady: dict[int, dict[int, float]]) -> None:
-    """At random, unequal shares among them (of 12 samples 5 ranks have 3, 3, 2, 2 and 2)."""
+    """Ranks change at random; some shares are unequal (5 ranks have 3, 3, 2, 2 and 2 of 12
+    samples)."""
     rng = random.Random(SEED)
     for _ in range(3):
         turns = [rng.randint(1, 5) for _ in range(CHANGE + AFTER)]
@@ -148,7 +150,7 @@ def test_any_number_of_changes(steady: dict[int, dict[int, float]]) -> None:
 
 
 def test_a_pair_is_of_two_steps_that_follow_each_other() -> None:
-    """A gradient that was kept when others came is not compared with one of much later."""
+    """A gradient kept from before others came is not compared with a much later one."""
     told = Told()
     for step in range(2):
         told.step(step, [1.0])
@@ -189,12 +191,12 @@ def rows_of(path: Path) -> list[Any]:
 
 
 def row_at(rows: list[Any], step: int) -> Any:
-    """What was told last before a step."""
+    """Returns the last row at or before a step."""
     return [row for row in rows if row.step <= step][-1]
 
 
 def run(folder: Path, name: str, world: int, *options: str) -> list[Any]:
-    """A job's rows; where ranks are killed, so many end of it."""
+    """Runs a job, whose ranks may be killed. Returns its rows."""
     history = folder / f"{name}.csv"
     env = program.clean_env(PAWL_ELASTIC_HISTORY=str(history), PAWL_ELASTIC_REFIT="0.05")
     started = ranks.start_ranks(SCRIPT, world, *OPTIONS, *options, env=env)
@@ -209,13 +211,11 @@ def run(folder: Path, name: str, world: int, *options: str) -> list[Any]:
 
 @pytest.mark.slow
 def test_a_job_whose_ranks_go(tmp_path: Path) -> None:
-    """4, then 3, 2 and 1 rank tell the same as 4 at the same step."""
+    """A job of 4, then 3, 2 and 1 ranks reports the noise of 4 ranks at the same step."""
     steady_rows = run(tmp_path, "steady", 4)
     others = run(tmp_path, "others", 4, "kill=3@500,2@600,1@700")
     assert {row.ranks for row in others} >= {1, 3, 4}
-    for step in range(
-        520, STEPS, 40
-    ):  # by then gradients are mostly noise: limits are what is told
+    for step in range(520, STEPS, 40):  # by then gradients are mostly noise, and rows have bounds
         one, other = row_at(others, step), row_at(steady_rows, step)
         assert one.noise_low < 1.5 * other.noise_high, (step, one, other)
         assert other.noise_low < 1.5 * one.noise_high, (step, one, other)

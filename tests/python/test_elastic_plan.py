@@ -1,4 +1,4 @@
-"""Which samples each rank takes: nothing is left out, nothing comes twice, all count alike."""
+"""The samples that each rank takes: none is left out, none comes twice, all count alike."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pawl.elastic._plan import Batch, Micro, cut, order  # noqa: E402
 
 
 def plans(seed: int, n: int) -> list[tuple[int, int, int, Batch]]:
-    """(first sample, end, ranks, batch)."""
+    """Yields (first sample, end, ranks, batch)."""
     rng = random.Random(seed)
     made = []
     for _ in range(n):
@@ -35,7 +35,8 @@ def test_parts_lie_one_behind_the_other() -> None:
 
 
 def test_gradients_that_ranks_have() -> None:
-    """As many as ranks, if their parts are equal; nothing counts for who has none."""
+    """The number of gradients is that of the ranks, if their parts are equal; a rank without
+    samples does not count."""
     for begin, end, ranks, batch in plans(3, 500):
         for micro in cut(begin, end, batch):
             found, parts = micro.gradients(ranks), min(ranks, micro.n)

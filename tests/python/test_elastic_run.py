@@ -1,4 +1,5 @@
-"""`pawl run --elastic` and `pawl scale`: ranks are replaced, come and go; all is trained once."""
+"""`pawl run --elastic` and `pawl scale`: ranks are replaced, come and go; every sample is trained
+once."""
 
 from __future__ import annotations
 
@@ -28,12 +29,12 @@ from elastic_said import (
 
 program.find()
 EVENTS = 8
-MANY = f"n={N_MANY}"  # it is told to hurry
+MANY = f"n={N_MANY}"  # a test ends such a job early
 SEQUENCES = 50 if os.environ.get("PAWL_LONG") else 2
 
 
 def unended(said: list[list[str]]) -> tuple[int, ...]:
-    """Which have not come to the job's end."""
+    """Returns the indices of processes that have not come to the job's end."""
     return tuple(i for i in range(len(said)) if not ends([said[i]], "END"))
 
 
@@ -56,13 +57,13 @@ def test_a_frozen_rank_is_left_behind_and_replaced(tmp_path: Path) -> None:
         os.kill(frozen, signal.SIGSTOP)
 
         def begun() -> int:
-            """Steps of the others."""
+            """Returns the steps of the other ranks."""
             return sum("TRY" in line for said in run.said()[:2] for line in said)
 
         before = begun()
         program.wait_until(lambda: begun() >= before + 6, "the others train", program.LIMIT_S)
         os.kill(frozen, signal.SIGCONT)
-        run.wait_for(rf"\(pid {frozen}\) exited with code")  # not behind the others' end
+        run.wait_for(rf"\(pid {frozen}\) exited with code")  # must be noticed before the others end
         run.hurry()
         said = run.end()
     check_no_restart(run.out())
@@ -75,7 +76,8 @@ def test_a_frozen_rank_is_left_behind_and_replaced(tmp_path: Path) -> None:
 def test_who_is_left_behind_and_wakes_behind_the_end_is_not_missed(
     tmp_path: Path, which: int
 ) -> None:
-    """It fails, as its group went on without it: no reason to start the job again."""
+    """The rank fails, because its group went on without it; that is no reason to start the job
+    again."""
     env = {**program.SILENT, "PAWL_LOG": "debug"}
     with running(tmp_path, "1:3", MANY, "pause=0.4", **env) as run:
         run.wait_for_trained(3)
@@ -94,7 +96,7 @@ def test_who_is_left_behind_and_wakes_behind_the_end_is_not_missed(
 
 
 def test_who_fails_behind_the_end_of_others_is_missed(tmp_path: Path) -> None:
-    """One of those that train: what it did last is not there."""
+    """The rank was training, so its last step is missing."""
     fail = tmp_path / "fail"
     env = {"PAWL_ELASTIC_ROOT": str(tmp_path / "root"), "PAWL_LOG": "debug"}
     with running(tmp_path, "1:2", f"fail={fail}", **env) as run:
@@ -126,8 +128,9 @@ def test_ranks_are_more_and_fewer(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.real_interpreters
 def test_ranks_that_join_have_it_imported(tmp_path: Path) -> None:
-    """And more that are wanted before the first step are no reason to start again."""
-    env = {"PAWL_LOG": "debug", **program.times(run_settle=program.LIMIT_S)}  # slow to import
+    """A larger number of ranks, asked for before the first step, is no reason to start again."""
+    # Workers may be slow to import.
+    env = {"PAWL_LOG": "debug", **program.times(run_settle=program.LIMIT_S)}
     with running(tmp_path, "1:3 -n 1", MANY, "pause=0.5", **env) as run:
         run.wait_for("1 worker started")
         run.scale(2)
@@ -144,7 +147,7 @@ def test_ranks_that_join_have_it_imported(tmp_path: Path) -> None:
         said = run.end()
     check_no_restart(run.out())
     assert not imports.exists()
-    afresh = "the template does not answer: starting afresh" in run.out()  # it stood still
+    afresh = "the template does not answer: starting afresh" in run.out()  # template stood still
     assert afresh or re.search(r"1 more worker started in \d+ ms, from the template", run.out())
     check_each_once(said, n=N_MANY)
     check_weights(said, N_MANY)
@@ -168,7 +171,7 @@ def test_who_comes_too_late_ends(tmp_path: Path) -> None:
 
 
 def test_all_are_killed(tmp_path: Path) -> None:
-    """Then it is a restart as ever, from the last checkpoint."""
+    """The job restarts from the last checkpoint, as a plain job does."""
     env = {"PAWL_ELASTIC_ROOT": str(tmp_path / "root"), "PAWL_ELASTIC_INTERVAL": "0.2"}
     with running(tmp_path, "1:2", "pause=0.1", "kill=0@9,1@9", **env) as run:
         said = run.end()
@@ -178,13 +181,13 @@ def test_all_are_killed(tmp_path: Path) -> None:
 
 
 def test_none_is_left_but_who_would_join(tmp_path: Path) -> None:
-    """It is a restart, too: they have nothing to go on with."""
+    """The job restarts, because newcomers have nothing to go on with."""
     env = {"PAWL_ELASTIC_ROOT": str(tmp_path / "root"), "PAWL_ELASTIC_INTERVAL": "0.2"}
     hold = tmp_path / "hold"
     with running(tmp_path, "1:2", MANY, "pause=0.2", f"hold={hold}", **env) as run:
         run.wait_for_trained(2)
         first, leaves = run.by_rank()
-        os.kill(leaves, signal.SIGSTOP)  # before it does as it is told
+        os.kill(leaves, signal.SIGSTOP)  # stopped before it can leave
         run.scale(1)
         run.scale(2)
         os.kill(first, signal.SIGKILL)
@@ -199,7 +202,7 @@ def test_none_is_left_but_who_would_join(tmp_path: Path) -> None:
 
 
 def test_a_door_that_nobody_opens_is_left(tmp_path: Path) -> None:
-    """Its rank is stopped, and another one has one."""
+    """The rank of the door is stopped, and another rank opens another door."""
     with running(tmp_path, "1:3 -n 2", MANY, "pause=0.5", **program.SILENT) as run:
         run.wait_for_trained(2)
         first, _ = run.by_rank()
@@ -207,7 +210,7 @@ def test_a_door_that_nobody_opens_is_left(tmp_path: Path) -> None:
         run.scale(3)
         run.wait_for_trained(3)
         os.kill(first, signal.SIGCONT)
-        run.wait_for(rf"\(pid {first}\) exited with code")  # not behind the others' end
+        run.wait_for(rf"\(pid {first}\) exited with code")  # must be noticed before the others end
         run.hurry()
         said = run.end()
     assert "restart" not in run.out()
@@ -242,12 +245,12 @@ def test_rank_0_is_killed_and_another_one_saves(tmp_path: Path) -> None:
     assert not ends(before, "END")
     done = {line for said in before for line in said if line.startswith("DID")}
     again = {line for said in after for line in said if line.startswith("DID")}
-    assert len(done) > 3 and not done & again  # what was saved last is behind all that was done
+    assert len(done) > 3 and not done & again  # the last save came after all these steps
     check_weights(after, N_MANY)
 
 
 def test_who_waits_at_a_door_can_be_told_to_end(tmp_path: Path) -> None:
-    """Before there is one."""
+    """The rank waits before there is a door."""
     door = str(tmp_path / "door")
     env = program.clean_env(
         PAWL_ELASTIC_JOIN="1", PAWL_ELASTIC_DOOR=door, PAWL_ELASTIC_ROOT=str(tmp_path / "root")
@@ -330,11 +333,11 @@ def test_what_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", range(SEQUENCES))
 def test_anything_happens(tmp_path: Path, number: int) -> None:
-    """Ranks are killed, stopped, added and sent away at random, with checkpoints meanwhile: what
-    comes out is what one rank makes, of all samples once."""
+    """Ranks are killed, stopped, added and sent away at random, with checkpoints meanwhile: the
+    result is that of one rank, and every sample is trained once."""
     rng = random.Random(SEED + number)
     env = {"PAWL_ELASTIC_ROOT": str(tmp_path / "root"), "PAWL_ELASTIC_INTERVAL": "0.5"}
-    env["PAWL_HEARTBEAT"] = "0.5"  # whoever stands still may be left behind, or not
+    env["PAWL_HEARTBEAT"] = "0.5"  # a rank that stands still may be left behind, or not
     with running(tmp_path, "1:4 -n 3", "pause=0.4", **env) as run:
         run.wait_for_trained(3)
         happened, stopped = [], []
@@ -351,7 +354,7 @@ def test_anything_happens(tmp_path: Path, number: int) -> None:
                 os.kill(pid, signal.SIGKILL if what == "kill" else signal.SIGSTOP)
             stopped += [pid] if what == "stop" else []
         print(happened)
-        waits.any_moment(rng, 0, 4)  # the others may have gone on without them, or not
+        waits.any_moment(rng, 0, 4)  # the others may have gone on without the rank, or not
         for pid in stopped:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)

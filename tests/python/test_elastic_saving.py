@@ -1,4 +1,4 @@
-"""When an elastic job saves, and what a crash costs before anything of it is durable."""
+"""The times at which an elastic job saves, and the cost of a crash before anything is durable."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEVER_S = 1000.0
 
 
 class Clock:
-    """In the place of time.monotonic()."""
+    """Stands in for time.monotonic()."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -32,12 +32,12 @@ class Clock:
 
 
 class Memory:
-    """In the place of an Engine: a save takes some seconds of the clock."""
+    """Stands in for an Engine: a save takes some seconds of the clock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.takes_s = 0.0
-        self.saved_s: list[float] = []  # when
+        self.saved_s: list[float] = []  # times of saves, in seconds of the clock
 
     def save(self, tag: str, parts: object, alone: bool) -> None:
         self._clock.now += self.takes_s
@@ -45,7 +45,7 @@ class Memory:
 
 
 class Job:
-    """A job's checkpoints, at rank 0: a step takes a tenth of a second."""
+    """Rank 0's checkpoints of a job whose steps take a tenth of a second."""
 
     def __init__(self, root: Path, patch: pytest.MonkeyPatch, **env: str) -> None:
         patch.setenv("PAWL_ELASTIC_ROOT", str(root))
@@ -62,7 +62,7 @@ class Job:
         self.generation = 0
 
     def train(self, seconds: float) -> list[float]:
-        """When it saved, in seconds from here."""
+        """Trains for some seconds. Returns the times of saves, in seconds from the start."""
         begun, seen = self.clock.now, len(self.memory.saved_s)
         while self.clock.now < begun + seconds - 0.05:
             self.clock.now += 0.1
@@ -79,24 +79,25 @@ def test_as_often_as_was_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     job = Job(tmp_path, monkeypatch, PAWL_ELASTIC_COMMIT="3")
     assert job.train(10) == pytest.approx([3, 6, 9], abs=0.5)
     monkeypatch.delenv("PAWL_ELASTIC_COMMIT")
-    job = Job(tmp_path, monkeypatch, PAWL_ELASTIC_INTERVAL="2")  # durable so often
+    job = Job(tmp_path, monkeypatch, PAWL_ELASTIC_INTERVAL="2")  # seconds between durable saves
     assert job.train(5) == pytest.approx([2, 4], abs=0.3)
 
 
 def test_ranks_and_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = Job(tmp_path, monkeypatch)
     job.generation += 1
-    assert job.train(1) == [0.1]  # the first one comes at once
+    assert job.train(1) == [0.1]  # the first save comes at once
     job.checkpoints.hurry()
     assert job.train(2) == pytest.approx([0.2], abs=0.2)
     job.generation += 1
     job.checkpoints.hurry()
-    assert len(job.train(2)) == 1  # they are one
+    assert len(job.train(2)) == 1  # two reasons at once lead to one save
     assert len(job.train(7)) == 0
 
 
 def test_passes_that_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One a second at most, and no more than a twentieth of the time, up to the interval."""
+    """Short passes save at most once a second, for at most a twentieth of the time, up to the
+    interval."""
     for takes_s, least_s in ((0.0, 1.0), (0.5, 10.0), (30.0, 60.0)):
         job = Job(tmp_path, monkeypatch)
         job.memory.takes_s = takes_s
@@ -117,7 +118,7 @@ def test_without_a_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def restored(run: Run) -> int:
-    """The step that the second start went on from."""
+    """Returns the step that the second start went on from."""
     run.wait_for("restart 1 of 3")
     run.wait_for("pawl: restored step ")
     (found,) = re.findall(r"pawl: restored step (\d+) \([\d.]+ [KM]?i?B, from memory\)", run.out())
@@ -174,7 +175,8 @@ def test_all_are_killed_behind_a_rescale(tmp_path: Path) -> None:
 def test_what_nobody_takes_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A model of another name, for example, which would begin anew without a word."""
+    """A checkpoint with a model of another name, for example, is refused: the job would begin anew
+    without a word."""
     job = Job(tmp_path, monkeypatch)
     late = ["adaptdl-dataloader-epoch2-0", "adaptdl-accumulator-epochNone-1"]
     monkeypatch.setattr(_states, "_pending", dict.fromkeys(["plain-1234abcd", *late]))

@@ -1,4 +1,4 @@
-"""What ranks of an elastic job tell each other arrives as it was, or is refused."""
+"""Messages between ranks of an elastic job arrive as they were sent, or are refused."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pawl.elastic import _wire  # noqa: E402
 
 
 class _Odd:
-    """An object that has no form but as a pickle."""
+    """An object that can only be sent as a pickle."""
 
     def __init__(self, word: str) -> None:
         self.word = word
 
-    def __repr__(self) -> str:  # a test's name, the same in all processes
+    def __repr__(self) -> str:  # names a test, so it must be the same in all processes
         return f"_Odd({self.word!r})"
 
     def __eq__(self, other: object) -> bool:
@@ -72,5 +72,5 @@ def test_damage_is_said() -> None:
             data[generator.randrange(data.numel())] = generator.randrange(256)
         if generator.random() < 0.3:
             data = data[: generator.randrange(data.numel())].clone()
-        with contextlib.suppress(pawl.PawlError):  # or what it says now
+        with contextlib.suppress(pawl.PawlError):  # returns a changed value, or raises
             _wire.load(data)

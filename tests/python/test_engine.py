@@ -42,7 +42,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 
 def bits(tensor: torch.Tensor) -> bytes:
-    """Its bytes, whatever NaNs are in it."""
+    """Returns a tensor's bytes, to compare NaNs, too."""
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
@@ -162,14 +162,15 @@ def test_a_tag_is_put_together(engine: Engine) -> None:
     building = engine.begin("t")
     state = {"w": torch.ones(100_000)}
     building.add("a.pt", state)
-    state["w"].zero_()  # add has copied
+    state["w"].zero_()  # add has copied the tensor
     with pytest.raises(PawlError) as caught:
         building.add("a.pt", 1)
     assert caught.value.name == "PAWL_EEXIST" and building.open
     with pytest.raises(PawlError, match="being put together") as caught:
         engine.save("u", {"x": 1})
     assert caught.value.name == "PAWL_EBUSY"
-    assert engine.find() is None and engine.flush(program.LIMIT_S)  # of what is whole
+    # Flush waits only for whole tags.
+    assert engine.find() is None and engine.flush(program.LIMIT_S)
     building.add("b", Raw(b"123"))
     building.add("c", Safetensors({"x": torch.ones(2)}))
     save = building.commit()
@@ -182,14 +183,15 @@ def test_a_tag_is_put_together(engine: Engine) -> None:
 
 
 def test_a_tag_is_written_by_the_rank_itself(engine: Engine, tmp_path: Path) -> None:
-    """Though memory has room for it; those before and after it stay in memory."""
+    """A streamed tag is written at once, though memory has room for it; tags before and after it
+    stay in memory."""
     values = torch.arange(300_000.0)
     for number, stream in enumerate((False, True, True, False, True, False)):
         building = engine.begin(f"t{number}", number, stream=stream)
         building.add("a.pt", {"w": values + number})
         new = tmp_path / "root" / f".pawl.t{number}.new" / "a.pt"
         assert new.exists() == stream
-        values[0] = number  # add has copied, or written
+        values[0] = number  # add has copied or written the values
         building.add("b", Raw(b"123"))
         save = building.commit()
         assert save.wait("durable" if stream else "committed", 30), save.error
@@ -204,11 +206,11 @@ def test_a_tag_is_dropped(engine: Engine) -> None:
     building = engine.begin("t")
     building.add("a", 1)
     building.drop("changed my mind")
-    assert engine.flush(program.LIMIT_S)  # nobody wanted it
+    assert engine.flush(program.LIMIT_S)  # a dropped tag does not count
     assert building.save.level == "failed" and "changed my mind" in (building.save.error or "")
     assert engine.find() is None
     engine.begin("half").add("a", 1)
-    engine.close()  # and with it what is half
+    engine.close()  # also drops the unfinished tag
     with Engine(engine.root) as again:
         assert again.find() is None and [e["tag"] for e in again.list()] == []
 
@@ -222,12 +224,13 @@ def test_a_tag_saved_twice_holds_both(engine: Engine) -> None:
 
 
 def test_a_tag_is_added_to_by_another_agent(engine: Engine) -> None:
-    """What became durable before the agent died is there, also while it is being added to."""
+    """What became durable before the agent died stays readable, also while the tag is being added
+    to."""
     engine.save("t", {"a": 1, "b": 1})
     assert engine.flush(program.LIMIT_S)
     kill_agent(Path(engine.root))
     assert [entry["level"] for entry in engine.list()] == ["durable"]
-    assert engine.find() is not None  # by another one
+    assert engine.find() is not None  # a new agent answers
     engine.save("t", {"b": 2, "c": 2})
     found = engine.find("t")
     assert found is not None and [found.load(name) for name in "abc"] == [1, 2, 2]
@@ -246,7 +249,7 @@ def test_what_was_lost_is_not_added_to(tmp_path: Path, pieces: bool) -> None:
     with Engine(tmp_path / "root", persist_every=3600) as engine:
         assert engine.save("t", {"a": 1, "b": 1}).wait("committed", program.LIMIT_S)
         kill_agent(tmp_path / "root")
-        assert engine.find() is None  # in another agent's memory
+        assert engine.find() is None  # the other part is in another agent's memory
         if pieces:
             building = engine.begin("t")
             building.add("b", 2)
@@ -278,10 +281,10 @@ def test_what_is_found_is_said_or_an_error(engine: Engine, tmp_path: Path) -> No
     with pytest.raises(ValueError, match=r"use load\(\) for it"):
         found.read("obj")
     assert engine.flush(program.LIMIT_S)
-    for tag in ("u", "v"):  # of two generations in memory
+    for tag in ("u", "v"):  # memory holds two generations, so both tags push out the first
         engine.save(tag, {"other": 1})
     assert engine.flush(program.LIMIT_S)
-    assert found.load("obj") == 1  # from the store, now
+    assert found.load("obj") == 1  # read from the store now
     shutil.rmtree(tmp_path / "root" / "t")
     with pytest.raises(OSError, match="t is gone since it was found"):
         found.read("raw")
@@ -323,7 +326,7 @@ def test_damage_is_named_and_put_aside(engine: Engine, tmp_path: Path, raw: bool
         found.load("y")
     engine.close()
     program.await_let_go(root)
-    (root / "step4" / "y").write_bytes(b"cut")  # its manifest says more
+    (root / "step4" / "y").write_bytes(b"cut")  # shorter than its manifest says
     (root / "step3" / ".pawl" / "manifest").write_bytes(b"?")
     with Engine(root, job="another") as again:
         newest = again.find()
@@ -344,12 +347,12 @@ def test_the_highest_step_is_newest_in_memory_and_in_the_store(tmp_path: Path) -
     program.await_let_go(root)
     with contextlib.closing(Checkpointer(root, persist_every=0)) as ckpt:
         assert ckpt.restore(state) == max(steps)
-        assert ckpt.save(0, state).wait("durable", program.LIMIT_S)  # all that memory has
+        assert ckpt.save(0, state).wait("durable", program.LIMIT_S)  # memory holds nothing else
         assert ckpt.restore(state) == max(steps)
 
 
 def test_the_newest_tag_is_of_the_highest_step(tmp_path: Path) -> None:
-    """Of one step, the tag that was saved last."""
+    """Of several tags of that step, the newest is the one saved last."""
     chance = random.Random(SEED)
     steps = [chance.randrange(4) for _ in range(12)]
     order = sorted(range(len(steps)), key=lambda i: (steps[i], i))
@@ -415,11 +418,11 @@ def test_old_ones_go_and_pinned_ones_stay(tmp_path: Path) -> None:
 
 
 def test_an_agent_that_ends_does_what_it_was_asked_for(engine: Engine, tmp_path: Path) -> None:
-    """Who asked was told that it is taken."""
+    """The caller was told that the request is taken."""
     for tag in ("t", "last"):
         engine.save(tag, {"x": 1})
         assert engine.flush(30)
-    for i in range(300):  # one takes the storage longer than asking for it
+    for i in range(300):  # a pin takes the storage longer than the request takes
         engine.pin("t", i % 2 == 0)
     engine.pin("last")
     pid = agent_pid(tmp_path / "root")
@@ -445,7 +448,7 @@ def test_nothing_unfinished_lies_in_root(tmp_path: Path) -> None:
 
 
 def test_a_restart_finds_what_was_committed(tmp_path: Path) -> None:
-    """The process dies without a word; what it had saved is in the agent's memory."""
+    """The process is killed; the agent's memory has its saves."""
     script = (
         "import os, sys; from pawl.engine import Engine\n"
         "e = Engine(sys.argv[1], persist_every=3600, job=sys.argv[2])\n"
@@ -493,7 +496,7 @@ def test_the_agent_is_killed(engine: Engine, tmp_path: Path) -> None:
     building = engine.begin("t2")
     building.add("x", 2)
     kill_agent(root)
-    found = engine.find()  # by another one
+    found = engine.find()  # a new agent answers
     assert found is not None and found.tag == "t1"
     with pytest.raises(PawlError, match="agent is gone") as caught:
         building.add("y", 2)
@@ -507,7 +510,7 @@ def test_the_agent_is_killed(engine: Engine, tmp_path: Path) -> None:
 
 
 def run(what: str, world: int, tmp_path: Path, **env: str) -> tuple[list[list[str]], list[int]]:
-    """What the ranks said, and how they ended."""
+    """Runs ranks of engine_job.py. Returns their lines, and how they ended."""
     processes = ranks.start_ranks(
         JOB, world, what, str(tmp_path / "root"), env={**program.clean_env(), **env}
     )
@@ -527,7 +530,7 @@ def test_ranks_save_together(tmp_path: Path, world: int) -> None:
     names = sorted(n for r in range(world) for n in (f"model_{r}.pt", f"raw/of_{r}.bin"))
     assert codes == [0] * world
     assert lines == [["True", f"newest step5 {' '.join(names)}"]] * world
-    for alone in (1, world + 1):  # another number of ranks reads all of it
+    for alone in (1, world + 1):  # jobs of other sizes read all of the tag
         program.await_let_go(tmp_path / "root")
         with Engine(tmp_path / "root", rank=0, world_size=alone, job=f"w{alone}") as engine:
             found = engine.find()
@@ -549,7 +552,7 @@ def test_a_rank_is_killed_before_its_part_is_whole(tmp_path: Path) -> None:
 
 
 def test_a_rank_with_nothing_to_save_is_first(tmp_path: Path) -> None:
-    """It goes on at once; the others' parts do not wait for it."""
+    """A rank with nothing to save goes on at once; the others' parts do not wait for it."""
     with contextlib.ExitStack() as stack:
         engines = [
             stack.enter_context(Engine(tmp_path, rank=rank, world_size=3, job="first"))

@@ -15,7 +15,7 @@ import test_group_hosts
 
 RANK = Path(__file__).parent / "explain_rank.py"
 STEPS = 12
-SLEEP_S = 0.2  # of rank 1
+SLEEP_S = 0.2  # seconds that rank 1 sleeps in a step
 
 
 def explain(*args: str | Path) -> subprocess.CompletedProcess[str]:
@@ -24,7 +24,7 @@ def explain(*args: str | Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def traced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[str]]]:
-    """The traces of three ranks, and what these said."""
+    """Returns the traces of three ranks, and their lines."""
     folder = tmp_path_factory.mktemp("explain") / "traces"
     env = program.clean_env() | {"PAWL_TRACE": str(folder)}
     return folder, ranks.run_ranks(RANK, 3, str(STEPS), env=env)
@@ -40,7 +40,7 @@ def test_statistics_name_who_is_late(traced: tuple[Path, list[list[str]]]) -> No
             assert int(last) >= STEPS // 2 and float(late_s) >= STEPS * SLEEP_S / 2
             assert int(sent) > 0
         else:
-            assert int(last) == 0  # of itself it says nothing
+            assert int(last) == 0  # a rank's statistics never call itself late
 
 
 def test_explain_names_who_is_late(traced: tuple[Path, list[list[str]]]) -> None:
@@ -50,16 +50,16 @@ def test_explain_names_who_is_late(traced: tuple[Path, list[list[str]]]) -> None
     rows = re.findall(r"^ +(\d)  \S+ +([\d.]+) % .* ([\d.]+) s$", said, re.M)
     last, late_s = ({int(row[0]): float(row[of]) for row in rows} for of in (1, 2))
     assert last[1] > 100 / 5 and late_s[1] > STEPS * SLEEP_S / 2, said
-    if late_s[1] > late_s[0] + late_s[2]:  # nobody else stood still for seconds
+    if late_s[1] > late_s[0] + late_s[2]:  # true unless other ranks stood still for seconds
         assert "rank 1 (" in said and "is late again and again" in said
-    # the three slowest steps, which on a busy machine may be another's doing
+    # One of the three slowest steps: on a busy machine another rank may be late in some.
     assert re.search(r"rank \d came [\d.]+ ms late to number \d+, (all_reduce|barrier)", said)
 
 
 def test_a_trace_is_what_browsers_load(
     traced: tuple[Path, list[list[str]]], tmp_path: Path
 ) -> None:
-    """Every field that the format asks for, slices that nest, and ends for what begins."""
+    """Slices have every field that the format asks for, nest, and end if they begin."""
     assert explain(traced[0], "--trace", tmp_path / "out.json").returncode == 0
     events = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
     slices = [e for e in events if e["ph"] == "X"]

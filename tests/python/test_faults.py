@@ -1,6 +1,5 @@
-"""Storage and machine made to fail: training goes on, the last good checkpoint stays, and all is
-well once the cause is gone.
-"""
+"""Storage and machine are made to fail: training goes on, the last good checkpoint stays, and all
+is well once the cause is gone."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ def run(*command: object, **kwargs: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 48 MB of its own."""
+    """A file system of 48 MB for one test."""
     image, mount = tmp_path / "image", tmp_path / "disk"
     mount.mkdir()
     with image.open("wb") as file:
@@ -56,17 +55,18 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def state_of(step: int, elements: int = 2 * MIB) -> dict[str, torch.Tensor]:
-    """8 MiB that tell their step."""
+    """Returns a state of 8 MiB whose values are its step."""
     return {"w": torch.full((elements,), float(step))}
 
 
 def step_of(root: Path) -> float:
-    """What the newest durable checkpoint holds."""
+    """Returns the step in the newest durable checkpoint's values."""
     return pawl.load(root, partition="state")["w"][0].item()
 
 
 def holds(root: Path, step: int) -> bool:
-    """The same, while what was the newest may be deleted."""
+    """Whether the newest durable checkpoint is that of step; an older one may be deleted
+    meanwhile."""
     with contextlib.suppress(pawl.PawlError, OSError):
         return step_of(root) == step
     return False
@@ -94,7 +94,7 @@ def test_full_disk(disk: Path) -> None:
             assert save.wait("committed", timeout=LIMIT_S)
         assert step_of(root) == 1
         filler.unlink()
-        assert eventually(lambda: 3 in durable_steps(ckpt))  # by itself
+        assert eventually(lambda: 3 in durable_steps(ckpt))  # without help
         assert step_of(root) == 3
 
 
@@ -114,7 +114,7 @@ def test_hung_disk(
         waits.pretend_to_work(0.05)
     assert not save.wait("durable", timeout=0.5)
     assert not ckpt.flush(timeout=0.5)
-    assert eventually(lambda: "storage hangs, or is slow" in caplog.text)  # said meanwhile
+    assert eventually(lambda: "storage hangs, or is slow" in caplog.text)  # while it hangs
     assert "storage hangs, or is slow" in (save.error or "")
     assert run("fsfreeze", "-u", disk).returncode == 0
     assert eventually(lambda: 11 in durable_steps(ckpt))
@@ -126,12 +126,12 @@ def test_hung_disk(
     ):
         ckpt.close(timeout=1)
     assert run("fsfreeze", "-u", disk).returncode == 0
-    assert eventually(lambda: holds(root, 12))  # the agent finishes
+    assert eventually(lambda: holds(root, 12))  # the agent finishes the save
 
 
 @pytest.fixture
 def throttle(disk: Path) -> Iterator[Callable[[int], None]]:
-    """Sets the bytes a second that the disk takes, whoever writes; 0: no limit."""
+    """Limits the bytes a second that the disk takes from any writer; 0: no limit."""
     device = disk.stat().st_dev
     file = Path("/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device")
 
@@ -148,13 +148,14 @@ def throttle(disk: Path) -> Iterator[Callable[[int], None]]:
 
 @root_only
 def test_slow_disk(disk: Path, throttle: Callable[[int], None]) -> None:
-    """Written to storage is what it has the time for; training does not wait for the rest."""
+    """The disk gets as many saves as it has time for; training does not wait for the rest."""
     root = disk / "root"
     stalls: dict[str, list[float]] = {}
     saves = []
 
     def train(disk_is: str, first: int, seconds: float) -> int:
-        """For that long, and until one of 20 or more is durable."""
+        """Trains for some seconds, and until at least 20 saves are done and one of them is
+        durable."""
         step, begun = first, time.monotonic()
 
         def enough() -> bool:
@@ -172,21 +173,22 @@ def test_slow_disk(disk: Path, throttle: Callable[[int], None]) -> None:
 
     ckpt = pawl.Checkpointer(root, keep=1, persist_every=0.05, job="slow")
     step = train("quick", 1, 1)
-    throttle(20_000_000)  # a save takes 0.4 s
+    throttle(20_000_000)  # at 20 MB/s, a save takes 0.4 s
     begun = time.monotonic()
     slow = train("slow", step, 1.5)
     last = train("still slow", slow, 1.5)
-    for later in ("slow", "still slow"):  # one that waits for the disk takes 0.4 s
+    for later in ("slow", "still slow"):  # each save that waits for the disk takes 0.4 s
         most = 3 * median(stalls["quick"]) + 0.1
         waits.check_sooner(median(stalls[later]), most, f"saves while it is {later}, {stalls}")
     durable = [save.step for save in saves if save.level == "durable"]
     took = time.monotonic() - begun
     written = sum(made >= step for made in durable)
-    assert 2 <= written <= 5 + 2.5 * took and written < last - step  # 3 s of 20 MB/s, or more
+    # The disk takes 20 MB/s for 3 s, or longer.
+    assert 2 <= written <= 5 + 2.5 * took and written < last - step
     passed_over = next(s for s in saves if step < s.step < durable[-1] and s.step not in durable)
     assert not passed_over.wait("durable", timeout=5)
-    assert eventually(lambda: saves[-1].level == "durable")  # and no other is deleted
-    assert durable[-1] <= step_of(root) < last  # good, and of the last second
+    assert eventually(lambda: saves[-1].level == "durable")  # no other is deleted then
+    assert durable[-1] <= step_of(root) < last  # readable, and from the last second
     assert step_of(root) >= slow
     begun = time.monotonic()
     ckpt.save(last, {"state": state_of(last)})
@@ -197,9 +199,9 @@ def test_slow_disk(disk: Path, throttle: Callable[[int], None]) -> None:
     ):
         closed = ckpt.close(timeout=0.1)
     took = time.monotonic() - begun
-    assert not closed or took > 0.3  # this process stood still, the disk did not
+    assert not closed or took > 0.3  # closed if only this process stood still
     throttle(0)
-    assert eventually(lambda: holds(root, last))  # the agent finishes
+    assert eventually(lambda: holds(root, last))  # the agent finishes the save
 
 
 @root_only
@@ -207,7 +209,7 @@ def test_read_only(disk: Path) -> None:
     root = disk / "root"
     with pawl.Checkpointer(root, keep=2, persist_every=0.2, job="ro") as ckpt:
         assert ckpt.save(1, {"state": state_of(1)}).wait("durable", timeout=LIMIT_S)
-        # open files forbid a remount of the file system, not of a bind mount over it
+        # Open files forbid a remount of the file system, but not of a bind mount over it.
         assert run("mount", "--bind", disk, disk).returncode == 0
         try:
             assert run("mount", "-o", "remount,bind,ro", disk).returncode == 0
@@ -232,14 +234,14 @@ def test_removed_root(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     "point", ["store.write", "store.sync", "store.rename", "store.open", "store.mkdir"]
 )
 def test_every_kind_of_write_failing_once(tmp_path: Path, point: str) -> None:
-    """The n-th such call of the agent fails: training ends well, and what it ends with is there."""
+    """The agent's n-th call of that kind fails: training ends well, and its last state is there."""
     for nth in (1, 2, 5, 9) if os.environ.get("PAWL_LONG") else (1, 4):
         root = tmp_path / f"{point}{nth}"
         env = os.environ | {"PAWL_FAULT": f"{point}:{nth}:5"}
         done = run(sys.executable, SCRIPT, "train", root, "30", env=env, timeout=120)
         if (
             done.returncode != 0
-        ):  # the root itself could not be made: said, and nothing else happened
+        ):  # the root itself could not be made: reported, and no further effect
             assert "Input/output error" in done.stderr
             continue
         found = run(sys.executable, SCRIPT, "check", root).stdout.split()
@@ -275,7 +277,8 @@ def test_small_shm_and_memlock(tmp_path: Path) -> None:
 
 @root_only
 def test_memory_limit_of_a_cgroup(tmp_path: Path) -> None:
-    """The state fits, two generations of it do not: saves stream, nobody is killed."""
+    """The state fits into memory, but two generations of it do not: saves stream, and no process is
+    killed."""
     group = Path("/sys/fs/cgroup/memory/pawl-test")
     limit = group / "memory.limit_in_bytes"
     if not group.parent.is_dir():
@@ -328,8 +331,8 @@ def test_a_step_saved_again_replaces_the_first(tmp_path: Path) -> None:
 def test_a_crash_before_the_row_of_the_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The agent crashes when a checkpoint is published: the next one writes its row, once. A row
-    that was torn is written again on a line of its own."""
+    """The agent crashes when a checkpoint is published: the next agent writes the row, once. After
+    a torn row, it writes the row again on a line of its own."""
     history = tmp_path / "checkpointHistories.csv"
 
     def steps() -> list[int]:
@@ -355,7 +358,7 @@ def test_a_crash_before_the_row_of_the_history(
     history.write_bytes(history.read_bytes()[:-50])  # amid the last row
     next_agent(4)
     assert steps() == [1, 2, 3, 4]
-    assert history.read_text().count("\n") == 6  # with the header and what is left of a row
+    assert history.read_text().count("\n") == 6  # header, five rows and the torn row
 
 
 def test_two_jobs_on_one_root(tmp_path: Path) -> None:

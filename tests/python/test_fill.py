@@ -1,5 +1,5 @@
-"""All or nothing, for each kind of value that is saved and each kind that stands there at restore:
-restore() gives the saved value, or refuses and has changed nothing."""
+"""All or nothing, for each kind of saved value and each kind of live value at restore: restore()
+gives the saved value, or refuses and has changed nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import nn
 import program
 from pawl import Checkpointer, PawlError
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # torch's, of prototypes and lost parts
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch warns of prototypes and lost parts
 
 
 def strided(dtype: torch.dtype) -> torch.Tensor:
@@ -24,7 +24,7 @@ def strided(dtype: torch.dtype) -> torch.Tensor:
 
 
 def spare(values: Callable[[], torch.Tensor]) -> torch.Tensor:
-    """Without memory, as FSDP leaves what it has sharded."""
+    """Returns a tensor without memory, as FSDP leaves what it has sharded."""
     tensor = values().clone()
     tensor.untyped_storage().resize_(0)
     return tensor
@@ -82,9 +82,9 @@ KINDS: dict[str, Callable[[], Any]] = {
     "dict": lambda: {"a": torch.ones(2), "b": 2},
     "ordered": lambda: collections.OrderedDict(a=torch.ones(2)),
 }
-if not hasattr(torch, "float4_e2m1fn_x2"):  # which torch has from 2.8 on
+if not hasattr(torch, "float4_e2m1fn_x2"):  # exists in torch from 2.8 on
     del KINDS["float4"]
-NOT_SAVED = ("no memory", "meta", "float4")  # save() refuses, or there is nothing to compare
+NOT_SAVED = ("no memory", "meta", "float4")  # save() refuses these, or they cannot be compared
 
 
 class Buffer(nn.Module):
@@ -100,7 +100,7 @@ class Parameter(nn.Module):
 
 
 class Own:
-    """Something of the user's, with a state."""
+    """A user's object with a state."""
 
     def __init__(self, leaf: Any) -> None:
         self.leaf = leaf
@@ -113,7 +113,7 @@ class Own:
 
 
 class Momentum(torch.optim.SGD):
-    """One parameter's state is the leaf."""
+    """An optimizer with the leaf as the state of one parameter."""
 
     def __init__(self, leaf: Any) -> None:
         parameter = nn.Parameter(torch.zeros(2, 2))
@@ -141,14 +141,14 @@ PLACES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 
 
 def put(place: str, kind: str) -> Any:
-    """None: such a value cannot stand there."""
+    """Returns a state with such a value at place; None: the value cannot stand there."""
     leaf = KINDS[kind]()
     is_tensor = isinstance(leaf, torch.Tensor)
     if place in ("buffer", "parameter") and not is_tensor:
         return None
     try:
         return PLACES[place][0](leaf)
-    except Exception:  # torch's own rules of what may be a parameter
+    except Exception:  # torch restricts what may be a parameter
         return None
 
 
@@ -164,7 +164,7 @@ def state(place: str, kind: str, value: float) -> dict[str, Any] | None:
 
 
 def spell(value: Any) -> Any:
-    """What can be compared by ==: types, shapes and numbers, not where they lie."""
+    """Returns a value that == can compare: types, shapes and numbers, not addresses."""
     if isinstance(value, dict):
         return [type(value).__name__, {key: spell(inner) for key, inner in value.items()}]
     if isinstance(value, (list, tuple)):
@@ -193,7 +193,7 @@ def all_of(state: dict[str, Any], place: str) -> Any:
 
 
 def is_what_was_saved(got: Any, saved: Any) -> bool:
-    """As it was, or converted to what stood there."""
+    """Whether got is the saved value, or that value converted to the live kind."""
     if spell(got) == spell(saved):
         return True
     if not isinstance(got, torch.Tensor) or not isinstance(saved, torch.Tensor):
@@ -209,7 +209,7 @@ def wide(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def try_one(ckpt: Checkpointer, step: int, place: str, kind: str, saved: Any) -> bool:
-    """Restores over a live value. Whether that was refused."""
+    """Restores over a live value. Returns whether that was refused."""
     live = state(place, kind, 0.0)
     assert live is not None
     before = all_of(live, place)

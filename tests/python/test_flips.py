@@ -1,6 +1,7 @@
-"""One flipped bit anywhere in a checkpoint: found, with file and offset, and the older one loaded.
+"""One flipped bit anywhere in a checkpoint is found, with file and offset, and the older one
+loaded.
 
-The same flips are put to torch.load and to DCP as controls, and the counts are printed.
+As controls, torch.load and DCP read the same flips; the counts are printed.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def flip(path: Path, bit: int) -> None:
 
 
 def pick(rng: random.Random, directory: Path) -> tuple[Path, int]:
-    """A bit of a file below directory, by size, but small files at least now and then."""
+    """Draws a bit of a file below directory, by size, but small files at least now and then."""
     files = sorted(p for p in directory.rglob("*") if p.is_file())
     weights = [max(p.stat().st_size, 2_000) for p in files]
     path = rng.choices(files, weights)[0]
@@ -65,7 +66,7 @@ def verify(root: Path, step: int) -> None:
     try:
         opened.read(range(len(opened.parts)))
     finally:
-        opened.close()  # until then nobody may write into what is mapped
+        opened.close()  # nobody may write into a file while it is mapped
 
 
 def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
@@ -96,7 +97,7 @@ def test_a_flip_is_found_or_harmless(root: Path) -> None:
         finally:
             flip(path, bit)
     assert same(load(root, 2), make(2))
-    assert harmless == 0  # every byte of a tag is under a checksum
+    assert harmless == 0  # checksums cover every byte of a tag
     print(f"pawl: {found} of {FLIPS} flips found, {harmless} harmless")
 
 
@@ -119,7 +120,7 @@ def test_a_damaged_tag_is_put_aside_and_the_older_one_restored(root: Path, tmp_p
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 def test_controls_miss_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What torch.load and DCP make of such flips: the proof that the flips are real ones."""
+    """torch.load and DCP miss some of these flips, which proves that the flips are real."""
     rng = random.Random(SEED)
     monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)
     torch.save(make(2), tmp_path / "control.pt")

@@ -92,7 +92,7 @@ def test_torchs_own_models_and_helpers(world: int) -> None:
 
 
 def end(how: str, world: int = 3, **env: str) -> list[list[str]]:
-    """What the ranks but 1 say when that one ends badly."""
+    """Runs ranks of which rank 1 ends badly. Returns the other ranks' lines."""
     started = ranks.start_ranks(
         HERE / "group_end_rank.py", world, how, env=program.clean_env() | env
     )
@@ -138,7 +138,7 @@ def test_whoever_ends_badly_is_named(how: str, text: str) -> None:
     ],
 )
 def test_empty_tensors_and_other_roots_are_named(how: str, texts: list[str]) -> None:
-    for error, seconds in end(how, **program.SILENT):  # some are named by the next sign of life
+    for error, seconds in end(how, **program.SILENT):  # some are named by the next heartbeat
         assert all(text in error for text in texts), error
         waits.check_sooner(float(seconds), waits.NAMED_S, "rank 1 is named")
 
@@ -161,7 +161,8 @@ def test_a_late_rank_is_named() -> None:
     ("how", "kind"), [("backward", "RuntimeError"), ("compressed", "PawlError")]
 )
 def test_a_rank_killed_in_the_backward_pass(how: str, kind: str) -> None:
-    """It comes through DDP's future, which keeps the message and not the class; or from a hook."""
+    """The error comes through DDP's future, which keeps the message and not the class; or from a
+    hook."""
     for error, seconds in end(how):
         assert error.startswith(f"{kind}: ") and "rank 1 is lost: its process ended" in error
         waits.check_sooner(float(seconds), waits.NAMED_S, "rank 1 is named")
@@ -170,7 +171,7 @@ def test_a_rank_killed_in_the_backward_pass(how: str, kind: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("world", [2, 3, 4])
 def test_a_resumed_job_has_the_bits_of_one_that_went_on(tmp_path: Path, world: int) -> None:
-    """DDP makes its buckets anew behind its first step: then sums lie elsewhere in other ones."""
+    """DDP makes its buckets anew after its first step, so that sums have other places in them."""
     said = []
     for how in ((), (f"{world - 1}@8",)):
         root = tmp_path / f"run{len(how)}"
@@ -206,7 +207,7 @@ def python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.real_interpreters
 def test_torch_knows_the_backend_by_itself() -> None:
-    """And loads nothing of ours but the few lines that say so."""
+    """torch knows the backend, and loads only the few modules of pawl that register it."""
     done = python(
         "import sys, torch\n"
         "print(sorted(m for m in sys.modules if m.startswith('pawl')))\n"
@@ -225,7 +226,7 @@ def test_torch_knows_the_backend_by_itself() -> None:
 @pytest.mark.slow
 @pytest.mark.real_interpreters
 def test_other_backends_beside() -> None:
-    """torch hands a mixed string to us whole: host tensors go where the string says."""
+    """torch passes a mixed backend string to pawl: host tensors go where the string says."""
     code = (
         "import torch, torch.distributed as dist\n"
         "dist.init_process_group('{}')\n"
@@ -264,7 +265,8 @@ def test_forks_are_refused_and_left_alone() -> None:
 
 
 def test_leaving_in_the_middle() -> None:
-    """Without destroy, with operations under way that nobody waits for."""
+    """A process ends without destroying the group, with operations under way that nobody
+    waits for."""
     done = python(
         "import torch, torch.distributed as dist\n"
         "dist.init_process_group('pawl')\n"
@@ -288,7 +290,7 @@ def test_many_times_in_one_process() -> None:
 
 
 def shrink(how: str, victims: list[int], world: int, **env: str) -> list[list[str]]:
-    """What the ranks say that are left."""
+    """Runs ranks of which the victims end. Returns the lines of the others."""
     words = [str(rank) for rank in victims]
     started = ranks.start_ranks(
         HERE / "group_shrink_rank.py", world, how, *words, env=program.clean_env() | env
@@ -302,7 +304,7 @@ def shrink(how: str, victims: list[int], world: int, **env: str) -> list[list[st
 
 @pytest.mark.parametrize("victims", [[1], [0], [3, 0], [0, 2, 1]])
 def test_survivors_go_on(victims: list[int]) -> None:
-    """Also without rank 0, which has torch's store."""
+    """Others go on, also without rank 0, which has torch's store."""
     said = shrink("kill", victims, 4)
     ends = [lines[-1] for lines in said]
     assert [end.split(":")[0] for end in ends] == [
@@ -324,7 +326,8 @@ Started = list[subprocess.Popen[str]]
 
 
 def take_in(folder: Path, started: Started, join: Callable[[], Started]) -> None:
-    """Of three ranks of group_admit_rank.py the second dies, and who joins takes its place."""
+    """Waits until the second of three ranks of group_admit_rank.py dies, and starts a newcomer in
+    its place."""
     try:
         started[1].wait(program.LIMIT_S)
 
@@ -343,7 +346,7 @@ def take_in(folder: Path, started: Started, join: Callable[[], Started]) -> None
 
 
 def test_a_newcomer_takes_the_place_of_one_that_was_lost(tmp_path: Path) -> None:
-    """Nobody else is started again."""
+    """No other rank is started again."""
 
     def start(world: int, *args: str) -> Started:
         script = HERE / "group_admit_rank.py"

@@ -25,7 +25,7 @@ OPEN = "from pawl import _core; _core.Group(0, 2, '127.0.0.1')"
 
 @functools.cache
 def find_reason() -> str:
-    """Why it cannot be tried here; empty: it can."""
+    """Returns why libfabric cannot be tried here; "": it can."""
     command = [sys.executable, "-c", OPEN]
     done = nursery.run(command, env=program.clean_env(**ENV), capture_output=True, text=True)
     return done.stderr.strip().splitlines()[-1] if done.returncode else ""
@@ -59,7 +59,7 @@ def test_what_torch_builds_on_groups() -> None:
     ],
 )
 def test_whoever_ends_badly_is_named(how: str, text: str) -> None:
-    """Rank 1 is on a host of its own. One that is killed may be named by its silence only."""
+    """Rank 1 is on a host of its own. A killed rank may be named for its silence only."""
     with netns.hosts(2) as hosts:
         env = ENV | program.SILENT
         started = start(hosts, (0, 1, 0), HERE / "group_end_rank.py", how, **env)

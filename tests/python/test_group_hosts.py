@@ -27,7 +27,7 @@ PORT = "29541"
 def start(
     hosts: list[str], where: Sequence[int], script: Path, *args: str, **env: str
 ) -> list[subprocess.Popen[str]]:
-    """A rank for each number in where, which says on which host."""
+    """Starts a rank for each number in where, which is its host."""
     return [
         nursery.Popen(
             [sys.executable, str(script), *args],
@@ -47,7 +47,7 @@ def start(
 
 
 def run(where: Sequence[int], script: str, *args: str, **env: str) -> list[list[str]]:
-    """What each rank says."""
+    """Runs ranks, and returns the lines of each."""
     with netns.hosts(max(where) + 1) as hosts:
         return ranks.hear_ranks(start(hosts, where, HERE / script, *args, **env))
 
@@ -76,7 +76,7 @@ def test_what_torch_builds_on_groups(where: tuple[int, ...]) -> None:
     ],
 )
 def test_whoever_ends_badly_is_named(how: str, text: str) -> None:
-    """Rank 1 is on a host of its own; link: its cable is pulled."""
+    """Rank 1 is on a host of its own; link: the host's cable is pulled."""
     with netns.hosts(2) as hosts:
         at = "late" if how == "link" else how
         started = start(
@@ -105,7 +105,7 @@ def test_whoever_ends_badly_is_named(how: str, text: str) -> None:
 def serve(
     hosts: Sequence[str], where: Sequence[int], addresses: Sequence[str] = ()
 ) -> Iterator[list[subprocess.Popen[str]]]:
-    """`pawl serve` on hosts."""
+    """Runs `pawl serve` on hosts."""
     with contextlib.ExitStack() as stack:
         servers = []
         for host, address in zip(where, addresses or map(netns.address, where), strict=True):
@@ -121,7 +121,7 @@ def serve(
 
 
 def list_servers(servers: Sequence[subprocess.Popen[str]]) -> str:
-    """PAWL_SERVERS."""
+    """Returns the value of PAWL_SERVERS."""
     lines = [server.stdout.readline().strip() for server in servers if server.stdout is not None]
     return ",".join(lines)
 

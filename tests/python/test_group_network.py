@@ -1,4 +1,4 @@
-"""The networks that ranks may meet on: IPv6, several interfaces, and one that lets nothing through.
+"""Networks on which ranks may meet: IPv6, several interfaces, and one that lets nothing through.
 Hosts are network namespaces."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from test_group import HERE
 from test_group_hosts import list_servers, serve, start
 
 pytestmark = pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
-SECOND = "10.80.0"  # of a cable between hosts 0 and 1
+SECOND = "10.80.0"  # prefix of a cable between hosts 0 and 1
 SIX = "fd79::"
 NOBODY = "02:00:00:00:00:99"
 STRANGER = """
@@ -50,7 +50,7 @@ while True:
 
 
 def lay_cable(hosts: list[str]) -> None:
-    """eth1 of hosts 0 and 1."""
+    """Connects hosts 0 and 1 by a second cable, eth1."""
     netns.ip(
         "link", "add", "eth1", "netns", hosts[0], "type", "veth",
         "peer", "name", "eth1", "netns", hosts[1],
@@ -61,7 +61,7 @@ def lay_cable(hosts: list[str]) -> None:
 
 
 def swallow(hosts: list[str]) -> None:
-    """What one sends the other on eth1 reaches nobody, as behind a firewall that says nothing."""
+    """Drops packets between the two on eth1, like a firewall that sends no answer."""
     for i in (0, 1):
         other = f"{SECOND}.{2 - i}"
         netns.ip("-n", hosts[i], "neigh", "add", other, "lladdr", NOBODY, "dev", "eth1")
@@ -75,7 +75,7 @@ def sent_bytes(host: str, interface: str) -> int:
 
 
 def test_ipv6() -> None:
-    """Nothing else is there; also with a server."""
+    """Ranks meet on IPv6 alone; also with a server."""
     with netns.hosts(3) as hosts:
         for i, host in enumerate(hosts):
             netns.ip("-n", host, "-4", "addr", "flush", "dev", "eth0")
@@ -109,7 +109,7 @@ def test_the_interface_that_is_named_is_used(interface: str) -> None:
 @pytest.mark.slow
 @pytest.mark.real_interpreters
 def test_a_firewall_between_ranks_is_named() -> None:
-    """Both ranks name the other one, where it was to be reached, and what to look at."""
+    """Both ranks name the other one, the address they tried, and what to check."""
     with netns.hosts(2) as hosts:
         lay_cable(hosts)
         swallow(hosts)
@@ -149,7 +149,8 @@ def test_a_port_that_is_taken_is_named() -> None:
 
 
 def test_strangers_do_not_disturb_a_server() -> None:
-    """Who says nothing, says it slowly, speaks HTTP or has another key, while ranks use it."""
+    """Strangers that say nothing, send slowly, speak HTTP or have another key connect while ranks
+    use the server."""
     with netns.hosts(2) as hosts, serve(hosts, (1,)) as servers:
         name = list_servers(servers)
         command = [sys.executable, "-c", STRANGER, name]

@@ -1,8 +1,8 @@
-"""What may change a tensor while it is being copied: each route is seen, or comes too late.
+"""Changes of a tensor while it is being copied: each route is detected, or comes too late.
 
 The fake core copies at the last moment, so that every change between save() and the fence is a
-change under the copy. Its checksums stand for the kernel's watch. reference: when does a tensor's
-version counter move, and what moves without it.
+change under the copy. Its checksums stand for the kernel's watch. reference: which changes move a
+tensor's version counter, and which do not.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def one_step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
 
 
 def flat(value: Any) -> list[torch.Tensor]:
-    """All tensors of a nested state, copied."""
+    """Returns copies of all tensors of a nested state."""
     if isinstance(value, torch.Tensor):
         return [value.detach().clone()]
     if isinstance(value, dict):
@@ -88,7 +88,7 @@ def test_a_step_waits_for_the_copy(fake: Any, tmp_path: Path, name: str) -> None
         one_step(model, optimizer)
         assert save.level == "committed", save.error
         assert save.wait("durable", program.LIMIT_S)
-    assert not alike(before[0], flat(model.state_dict()))  # the step did change something
+    assert not alike(before[0], flat(model.state_dict()))  # the step changed something
     assert alike(before[0], saved(tmp_path, "model"))
     assert alike(before[1], saved(tmp_path, "optim"))
 
@@ -133,7 +133,8 @@ NOT_COUNTED: dict[str, Callable[[nn.Parameter], Any]] = {
 def test_counted_changes_are_seen(
     fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, route: str, watch: str
 ) -> None:
-    """By the kernel, by the version counters, and by either with the other switched off."""
+    """Changes are seen by the kernel and by the version counters, and by either with the other
+    switched off."""
     monkeypatch.setattr(fake, "kernel", watch != "versions")
     if watch == "kernel":
         monkeypatch.setattr(_guard, "_versions", lambda tensors: [0] * len(tensors))
@@ -158,10 +159,11 @@ REPLACING: dict[str, Callable[[nn.Parameter], Any]] = {
 def test_never_wrong(
     core: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, route: str, watch: str
 ) -> None:
-    """Whenever the copy takes place: what is published is what was there when save() was called.
+    """Whenever the copy takes place, the published state is the one at the call of save().
 
-    Also if the version counters see nothing. That they do without the kernel is shown with the fake
-    (and on devices): on the host the core leaves nothing for later that the kernel does not watch.
+    That holds even if the version counters see nothing. Counters without the kernel are tested with
+    the fake (and on devices): on the host, the core leaves nothing for later that the kernel does
+    not watch.
     """
     if watch == "kernel":
         monkeypatch.setattr(_guard, "_versions", lambda tensors: [0] * len(tensors))
@@ -175,7 +177,7 @@ def test_never_wrong(
             save = ckpt.save(step, state)
             change(model[-1 - step].weight)
             gc.collect()
-            junk = [torch.full((1024, 1024), 9.0) for _ in range(4)]  # takes what was freed
+            junk = [torch.full((1024, 1024), 9.0) for _ in range(4)]  # takes the freed memory
             if save.wait("durable", program.LIMIT_S):
                 loaded = torch.load(tmp_path / f"global_step{step}" / "model", weights_only=True)
                 assert alike(expected, flat(loaded))
@@ -196,7 +198,7 @@ def expect_withdrawn(tmp_path: Path, change: Callable[[nn.Parameter], Any]) -> N
         assert save.level == "failed" and not save.wait("staged", 1)
         assert save.error is not None and "step2: model: 0.weight changed" in save.error
         assert [entry["step"] for entry in ckpt.list()] == [1]
-        again = ckpt.save(3, state)  # that tensor is copied at once from now on
+        again = ckpt.save(3, state)  # the changed tensor is now copied at once
         expected = flat(model.state_dict())
         change(weight(model))
         one_step(model, optimizer)
@@ -250,7 +252,7 @@ def test_replaced_memory_is_held_until_copied(fake: Any, tmp_path: Path, route: 
         save = ckpt.save(1, {"model": model, "optim": optimizer})
         REPLACING[route](weight(model))
         gc.collect()
-        junk = [torch.full((WIDTH, WIDTH), 9.0) for _ in range(50)]  # takes what was freed
+        junk = [torch.full((WIDTH, WIDTH), 9.0) for _ in range(50)]  # takes the freed memory
         assert save.wait("durable", program.LIMIT_S), save.error
         del junk
     assert alike(expected, saved(tmp_path, "model"))
@@ -264,7 +266,7 @@ def test_replaced_optimizer_state_is_held(fake: Any, tmp_path: Path, how: str) -
         save = ckpt.save(1, {"model": model, "optim": optimizer})
         if how == "cleared":
             optimizer.state.clear()
-        elif how == "data":  # the tensor stays and lets go of its memory
+        elif how == "data":  # the tensor stays, but drops its memory
             for entry in optimizer.state.values():
                 entry["exp_avg"].data = torch.zeros(1)
         else:
@@ -289,7 +291,7 @@ def test_memory_is_let_go_once_staged(fake: Any, tmp_path: Path) -> None:
 
 
 def test_batch_norm_statistics_are_copied_at_once(fake: Any, tmp_path: Path) -> None:
-    """They change in the forward pass, uncounted, whatever their size."""
+    """Batch norm statistics change in the forward pass, uncounted, whatever their size."""
     model = nn.BatchNorm1d(WIDTH * WIDTH)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with Checkpointer(tmp_path) as ckpt:
@@ -303,7 +305,7 @@ def test_batch_norm_statistics_are_copied_at_once(fake: Any, tmp_path: Path) -> 
 
 
 def groups_of(state: dict[str, Any], tmp_path: Path) -> dict[str, list[int]]:
-    """Partition -> groups of its storages, as a save hands them to the core."""
+    """Returns partition -> groups of its storages, as a save passes them to the core."""
     with Checkpointer(tmp_path) as ckpt:
         session = ckpt._live()
         whole = session.save
@@ -338,7 +340,7 @@ def test_who_is_guarded(fake: Any, tmp_path: Path) -> None:
     assert groups["model"] == [bit, bit]
     assert groups["optim"] == [0, bit, bit, 0, bit, bit]  # "step" is small
     assert groups["ema"] == [0, 0] and set(groups["small"]) == {0}
-    assert groups["alias"] == [bit]  # the same memory
+    assert groups["alias"] == [bit]  # shares the memory of a weight
     assert set(groups["rng"]) == {0}
 
 
@@ -362,10 +364,10 @@ def test_each_optimizer_waits_for_its_own(fake: Any, tmp_path: Path) -> None:
         expected = flat(two.state_dict()), flat(one.state_dict())
         save = ckpt.save(1, state)
         one_step(one, one_optimizer)
-        assert save.level == "staging"  # the other's tensors are still being copied
-        one_step(one, one_optimizer)  # changed again: its tensors are copied, so that is fine
+        assert save.level == "staging"  # the other optimizer's tensors are still being copied
+        one_step(one, one_optimizer)  # fine: the tensors of this one are copied
         assert save.level == "staging"
-        stranger = training()  # steps too, and has nothing to do with it
+        stranger = training()  # steps, too, but is in no save
         one_step(*stranger)
         one_step(two, two_optimizer)
         assert save.wait("durable", program.LIMIT_S), save.error
@@ -382,7 +384,8 @@ def test_shared_parameters_wait_for_both(fake: Any, tmp_path: Path) -> None:
 
 
 def test_an_unknown_optimizer_waits_for_everything(fake: Any, tmp_path: Path) -> None:
-    """It may wrap, or share parameters with, one that is known: nobody can tell before its step."""
+    """An unknown optimizer may wrap a known one, or share its parameters: nobody can tell before
+    its step."""
     model, optimizer = training()
     unknown = torch.optim.SGD(model.parameters(), lr=0.1)
     with Checkpointer(tmp_path) as ckpt:

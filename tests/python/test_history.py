@@ -1,4 +1,4 @@
-"""A row for every save, and a line for what happens to the workers: complete, whatever breaks."""
+"""A row for every save, and a line for each event of the workers: complete, whatever breaks."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def events(root: Path) -> list[str]:
 
 
 def end_agent(root: Path, over: bool = True) -> None:
-    """As its idle time would, but now. over: all was durable when the ranks left."""
+    """Ends the agent at once, as its idle timeout would later. over: all was durable when the ranks
+    left."""
     if over:
         program.await_let_go(root)
     pid = agent_pid(root)
@@ -86,13 +87,13 @@ def test_nothing_is_written_before_there_is_a_checkpoint(tmp_path: Path) -> None
             ckpt.save(step, {"state": state_of(step, 1000)})
         waits.stays(lambda: not list(tmp_path.glob("*.csv")), "there is no table", 1.5)
         assert ckpt.flush(LIMIT_S)
-        assert eventually(lambda: len(rows(tmp_path)) == 4)  # step 3 is in memory yet
+        assert eventually(lambda: len(rows(tmp_path)) == 4)  # step 3 is only in memory so far
     end_agent(tmp_path)
     assert [row["step"] for row in rows(tmp_path)] == ["0", "1", "2", "4", "3"]
 
 
 def test_a_save_that_failed_says_why(tmp_path: Path) -> None:
-    """Two ranks of which the second never comes, then is replaced: no save is without a row."""
+    """The second of two ranks never comes, then is replaced: every save has a row."""
     with pawl.Checkpointer(tmp_path, persist_every=0, job="why") as ckpt:
         assert ckpt.save(1, {"state": state_of(1, 1000)}).wait(timeout=LIMIT_S)
     end_agent(tmp_path)
@@ -136,7 +137,8 @@ for step in range(begin, 13):
 
 @pytest.mark.real_interpreters
 def test_what_happens_to_the_workers(tmp_path: Path) -> None:
-    """Killed after step 5 under `pawl run`, restored from memory; then the agent is killed, too."""
+    """A worker is killed after step 5 under `pawl run`, and restored from memory; then the agent is
+    killed, too."""
     script, root = tmp_path / "worker.py", tmp_path / "root"
     script.write_text(WORKER)
     command = [Path(sys.executable).with_name("pawl"), "run", "--max-restarts", "1"]

@@ -1,4 +1,4 @@
-"""Jobs whose ranks span hosts: they save to, and restore from, one directory that all see."""
+"""Jobs whose ranks span hosts save to, and restore from, one directory that all see."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_hosts_save_and_restore_together(job: Job) -> None:
     assert files == {"model", "complete.txt", ".pawl"} | own
     job.all("restore", "3")
     job.all("restore 2", "2")
-    job.save(2)  # again: what was there is replaced
+    job.save(2)  # replaces the earlier save
     job.all("close", "True")
     await_finished(job.root)
     is_whole(job.root)
@@ -64,7 +64,7 @@ def test_hosts_save_and_restore_together(job: Job) -> None:
 
 
 def put(job: Job, tag: str, how: str = "") -> list[str]:
-    """What became of it, rank by rank."""
+    """Saves a tag on all ranks. Returns each rank's result."""
     said = job.tell(f"put {tag} {how}")
     return job.tell("wait") if said == ["saving"] * len(said) else said
 
@@ -77,11 +77,12 @@ def test_hosts_save_by_tag(job: Job) -> None:
     job.all("find", "nothing")
     job.all("put step1", "saving")
     job.all("wait 60 committed", "committed")
-    job.all("find", "step1 part-0 part-1 part-2")  # waits: what is here alone is not whole
+    # Waits until all parts are visible: one host's part is not whole.
+    job.all("find", "step1 part-0 part-1 part-2")
     assert put(job, "step2", "pieces") == ["durable"] * 3
     names = " ".join(f"part-{rank}{more}" for rank in range(3) for more in ("", "-too"))
     job.all("find step2", f"step2 {names}")
-    for host, others in ((0, 1), (1, 0)):  # a host of which no rank has anything
+    for host, others in ((0, 1), (1, 0)):  # no rank of the first host saves anything
         tag = f"step{3 + host}"
         ask(job.hosts[host].ranks, f"put {tag} nothing")
         ask(job.hosts[others].ranks, f"put {tag}")
@@ -96,7 +97,7 @@ def test_hosts_save_by_tag(job: Job) -> None:
     job.start(1, 2)
     job.all(f"engine {job.root}", "open")
     job.all("find step1", "step1 part-0 part-1 part-2")
-    assert put(job, "step1", "pieces") == ["durable"] * 3  # by new processes: it is replaced
+    assert put(job, "step1", "pieces") == ["durable"] * 3  # new processes replace the tag
     job.all("find step1", f"step1 {names}")
 
 
@@ -123,7 +124,7 @@ def test_what_tags_of_several_hosts_cannot(job: Job) -> None:
     assert hear(job.hosts[0].ranks) == ["saving"] * 2
     tell(job.hosts[1].ranks, "put step6 same")
     job.all("wait", "durable")
-    assert put(job, "step7") == ["durable"] * 3  # all goes on
+    assert put(job, "step7") == ["durable"] * 3  # all hosts work again
     zero, _, other = job.tell("remove step6")
     assert zero == "removed" and "of several hosts that of rank 0 has the root" in other
     job.all("close", "True")
@@ -171,7 +172,7 @@ def test_what_is_not_alike_on_all_hosts_is_kept_by_rank(job: Job) -> None:
 
 
 def answered(ranks: list[subprocess.Popen[str]]) -> bool:
-    """Whether one has said what nobody has heard yet."""
+    """Whether a rank has printed a line that was not read yet."""
     return bool(select.select([rank.stdout for rank in ranks], [], [], 0)[0])
 
 
@@ -216,7 +217,7 @@ def test_hosts_that_never_come_are_named(make_job: Callable[..., Job]) -> None:
         assert said.startswith("error")
     late = job.come(2)
     assert tell(late.ranks, f"open {job.root}") == ["open"] * 2
-    # of any host that is slow they would say the same
+    # Until the late host is ready, a restore fails as with any slow host.
     program.wait_until(lambda: set(job.tell("restore")) == {"nothing"}, "all restore")
     steps = itertools.count(2)
 
@@ -236,7 +237,7 @@ def test_one_job_a_root(make_job: Callable[..., Job]) -> None:
     second.start(1, 1)
     zero, other = second.tell(f"open {second.root}")
     assert "in use by job first" in zero and "job second" in zero
-    assert other == "open"  # which nobody answers
+    assert other == "open"  # no agent answers it
     assert "job second on all hosts?" in tell(second.ranks[1:], "restore")[0]
     first.save(2)
     first.all("restore", "2")
@@ -244,7 +245,7 @@ def test_one_job_a_root(make_job: Callable[..., Job]) -> None:
 
 def test_a_full_disk_on_one_host_fails_the_save_on_all(job: Job) -> None:
     job.start(1, 1, late=1)
-    job.come(1, PAWL_FAULT="store.reserve:3:28")  # two files a save
+    job.come(1, PAWL_FAULT="store.reserve:3:28")  # each save has two files
     job.open()
     job.save(1)
     job.all("save 2", "saving")
@@ -288,7 +289,7 @@ BY_TAG = ("engine", "put step{}", "find", "step{} part-0 part-1 part-2")
 def test_saves_go_on_after_an_agents_death(
     make_job: Callable[..., Job], node: int, by: tuple[str, ...]
 ) -> None:
-    """No rank restores: what is under way fails; then all hosts come to the same saves again."""
+    """No rank restores: the save under way fails; then all hosts come to the same saves again."""
     opens, saves, restores, found = by
     job = make_job(timeout_s=3).start(1, 1, 1)
     job.all(f"{opens} {job.root}", "open")
@@ -321,7 +322,7 @@ def test_a_save_that_the_others_have_given_up(job: Job, node: int) -> None:
     assert tell(late.ranks, "save 2") == ["saving"]
     ask(late.ranks, "restore")
     said = hear(job.ranks)
-    # 2: the others came to it after all, before they had given it up
+    # 2: the others came to the save after all, before they had given it up.
     assert said in (["1"] * 3, ["2"] * 3), f"{said}\n{job.logs()}"
     job.save(3)
     is_whole(job.root)

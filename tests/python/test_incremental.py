@@ -1,4 +1,5 @@
-"""full_every: what did not change since the last durable checkpoint is not written again."""
+"""full_every: tensors that did not change since the last durable checkpoint are not written
+again."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def run(*command: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(params=["linked", "cloned"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """A directory of a file system whose files cannot share bytes, and of one whose files can."""
+    """Yields a directory of a file system whose files cannot share bytes, and of one whose files
+    can."""
     if request.param == "linked":
         if shares_bytes(tmp_path):
             pytest.skip(f"files in {tmp_path} can share bytes")
@@ -60,7 +62,7 @@ def shares_bytes(folder: Path) -> bool:
 
 
 class Half(nn.Module):
-    """16 MiB, half of which are frozen."""
+    """A model of 16 MiB, half of which is frozen."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,20 +85,20 @@ class Half(nn.Module):
 
 
 def bytes_written(root: Path) -> int:
-    """By the agent, so far."""
+    """Returns the bytes that the agent has written so far."""
     io = Path(f"/proc/{agent_pid(root)}/io").read_text().splitlines()
     return next(int(line.split()[1]) for line in io if line.startswith("write_bytes"))
 
 
 def open_root(root: Path, **options: object) -> pawl.Checkpointer:
     if (root / ".pawl-lock").exists():
-        program.await_let_go(root)  # another job has had it
+        program.await_let_go(root)  # an agent of another job had the root
     job = f"test-{secrets.token_hex(4)}"
     return pawl.Checkpointer(root, job=job, persist_every=0, **options)  # type: ignore[arg-type]
 
 
 def save(ckpt: pawl.Checkpointer, step: int, state: dict[str, object]) -> int:
-    """Bytes that it took."""
+    """Saves, and returns the number of bytes written."""
     root = Path(ckpt.root)
     before = bytes_written(root)
     done = ckpt.save(step, state)
@@ -117,7 +119,7 @@ def test_half_of_it_is_written(folder: Path) -> None:
         taken = [save(ckpt, step, {"model": model.train_to(step)}) for step in range(2, 7)]
     assert whole > 16 * MIB
     assert max(taken) <= 0.55 * whole, (whole, taken)
-    with open_root(root) as ckpt:  # what the first ones wrote is still there
+    with open_root(root) as ckpt:  # the first agent's data are still there
         fresh = Half()
         assert ckpt.restore({"model": fresh}) == 6
         fresh.assert_at(6)
@@ -163,7 +165,7 @@ def test_no_deletion_breaks_a_chain(folder: Path) -> None:
     model = Half()
     with open_root(root, keep=0, full_every=100) as ckpt:
         for step in range(1, 6):
-            if step == 3:  # what was frozen changes once, too: so there are three of them now
+            if step == 3:  # a frozen tensor changes once, too, so that three versions exist
                 nn.init.ones_(model.frozen[0].weight)
             save(ckpt, step, {"model": model.train_to(step)})
     kept = model.frozen[1].weight.detach().clone()
@@ -180,7 +182,7 @@ def test_no_deletion_breaks_a_chain(folder: Path) -> None:
 
 
 def test_a_damaged_base_damages_nobody_unnoticed(folder: Path) -> None:
-    """What is shared is there once: all that share it say that it is damaged."""
+    """Shared bytes are stored once: each checkpoint that shares them is reported damaged."""
     root = folder / "root"
     model = Half()
     with open_root(root, full_every=100) as ckpt:
@@ -189,7 +191,7 @@ def test_a_damaged_base_damages_nobody_unnoticed(folder: Path) -> None:
     if folder.name == "disk":
         with (root / "global_step1" / "model").open("r+b") as file:
             file.seek(3 * MIB)
-            file.write(b"damage")  # of this one's own copy: the others keep theirs
+            file.write(b"damage")  # damages this checkpoint's own copy: the others keep theirs
         assert program.run("ckpt", "verify", root, "1").returncode != 0
         assert program.run("ckpt", "verify", root, "3").returncode == 0
         return
@@ -201,7 +203,8 @@ def test_a_damaged_base_damages_nobody_unnoticed(folder: Path) -> None:
         assert done.returncode != 0 and "3145728" in done.stdout + done.stderr
     with open_root(root, full_every=100) as ckpt:
         assert ckpt.restore({"model": Half()}) is None
-        assert save(ckpt, 4, {"model": model.train_to(4)}) > 16 * MIB  # whole: they were put aside
+        # Step 4 is written whole, since the damaged ones were put aside.
+        assert save(ckpt, 4, {"model": model.train_to(4)}) > 16 * MIB
 
 
 def test_tags_share_and_are_added_to(folder: Path) -> None:
@@ -224,7 +227,7 @@ def test_tags_share_and_are_added_to(folder: Path) -> None:
         loaded = found.load("in/m.pt")
         assert loaded["f"].equal(frozen) and loaded["l"].eq(4).all()
         assert found.read("in/side/raw.bin") == raw.numpy().tobytes()
-    # others read raw files: they are always there
+    # Other programs read raw files, so these are always complete.
     assert (root / "t3" / "in" / "side" / "raw.bin").stat().st_size == raw.numel() * 4
     with pytest.raises(ValueError, match="full_every"):
         pawl.Checkpointer(folder / "other", full_every=True)

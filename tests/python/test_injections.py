@@ -1,11 +1,12 @@
-"""Something happens to a rank, a link, a server or the launcher while ranks talk: who is named?
+"""Something happens to a rank, a link, a server or the launcher while ranks communicate: the tests
+check who is named.
 
-Each injection is drawn from the seed: 3 to 6 ranks do every kind of collective and message, steps
-of DDP and saves of a checkpoint, all with results that are known, and at some moment something
-happens to one. Then either all go on, with right results, or soon, without waiting for a time-out,
-all others get an error that names who it was, and go on without; or all leave, and it happens
-meanwhile: then all others end as soon. Nobody hangs, and nothing is left behind. How soon that is,
-in the long tests without other tests beside, is for bench/injections.py to judge.
+Each injection is drawn from the seed. 3 to 6 ranks do every kind of collective and message, steps
+of DDP and saves of a checkpoint, all with known results, and at some moment something happens to
+one of them. Then either all go on, with right results; or soon, without waiting for a timeout, all
+others get an error that names the rank, and go on without it. Or all ranks leave, and something
+happens meanwhile: then all others end as soon. No rank hangs, and nothing is left behind.
+bench/injections.py judges how soon that is, in the long tests without other tests beside them.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ from injection_rank import Order
 pytestmark = pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
 
 LONG = bool(os.environ.get("PAWL_LONG"))
-# Of what is done together: ranks are named, and end, sooner. What it took is in pytest's summary.
-# Beside other tests a rank may stand still for seconds, which says nothing of it.
+# Timeout of collectives: ranks are named, and end, sooner. pytest's summary has the measured times.
+# Beside other tests a rank may stand still for seconds, so these times prove nothing.
 TIMEOUT_S = 60
 ONE_HOST = ["kill", "stop", "pause", "exit", "leave", "skip", "kind", "shape", "dtype", "order"]
 BETWEEN = ["link", "flap", "silent", "server", "stopped server"]
@@ -49,25 +50,25 @@ LAUNCHERS = ["run", "torchrun"]
 LEAVING = ["shutdown kill", "shutdown stop", "shutdown link"]
 QUIET = ("stop", "link", "silent", "stopped server", "shutdown stop", "shutdown link")
 KINDS = [*BETWEEN, *LAUNCHERS, *ONE_HOST, *LEAVING]
-INSIDE = ("exit", "leave", "skip", "kind", "shape", "dtype", "order")  # the victim's own doing
+INSIDE = ("exit", "leave", "skip", "kind", "shape", "dtype", "order")  # done by the victim
 ALL_LIVE = ("skip", "kind", "shape", "dtype", "order")
 HARMLESS = ("pause", "flap", "torchrun")
 PORT = 29547
 N = 200 if LONG else 20
-TOOK: dict[str, list[float]] = {}  # seconds, of each injection
+TOOK: dict[str, list[float]] = {}  # kind -> seconds of each injection
 
 
 @dataclass
 class Case:
-    """One injection, and what it is done to."""
+    """An injection, and the ranks that it happens to."""
 
     kind: str
     rng: random.Random
     folder: Path
-    where: list[int]  # the host of each rank
+    where: list[int]  # host of each rank
     order: Order
     job: str = field(default_factory=lambda: f"inject-{secrets.token_hex(4)}")
-    hosts: list[str] = field(default_factory=list)  # namespaces; none: one host
+    hosts: list[str] = field(default_factory=list)  # network namespaces; none: one host
     pids: list[int] = field(default_factory=list)
     server: subprocess.Popen[str] | None = None
     agent: subprocess.Popen[bytes] | None = None
@@ -78,7 +79,7 @@ class Case:
 
     @property
     def lost(self) -> list[int]:
-        """Ranks that cannot go on with the others."""
+        """Returns the ranks that cannot go on with the others."""
         if self.kind in ("link", "silent"):
             host = self.where[self.order.victim]
             return [rank for rank in self.ranks if self.where[rank] == host]
@@ -100,7 +101,7 @@ def draw(number: int, folder: Path) -> Case:
     victim = rng.randrange(world)
     least = 1
     if kind in ("link", "silent", "shutdown link"):
-        where = [0] * (world // 2 + 1) + [1] * (world - world // 2 - 1)  # one part is larger
+        where = [0] * (world // 2 + 1) + [1] * (world - world // 2 - 1)  # the first part is larger
         rng.shuffle(where)
         victim = rng.choice([rank for rank in range(world) if where[rank] == 1])
         least = world // 2 + 1
@@ -123,7 +124,7 @@ def draw(number: int, folder: Path) -> Case:
 
 
 def beat(case: Case) -> dict[str, str]:
-    """PAWL_HEARTBEAT; none: as program.clean_env has it."""
+    """Returns PAWL_HEARTBEAT for the ranks; none: program.clean_env sets it."""
     if LONG:
         return {"PAWL_HEARTBEAT": "0.5" if case.kind in QUIET else "1"}
     return program.SILENT if case.kind in QUIET else {}
@@ -141,7 +142,7 @@ def rank_env(case: Case, rank: int, port: int) -> dict[str, str]:
 
 @contextlib.contextmanager
 def serve(case: Case) -> Iterator[str]:
-    """`pawl serve` on a host of its own; PAWL_SERVERS for the ranks."""
+    """Runs `pawl serve` on a host of its own. Yields PAWL_SERVERS for the ranks."""
     host = max(case.where) + 1
     command = ["ip", "netns", "exec", case.hosts[host], program.find(), "serve"]
     case.server = subprocess.Popen(
@@ -158,7 +159,8 @@ def serve(case: Case) -> Iterator[str]:
 
 @contextlib.contextmanager
 def agent(case: Case) -> Iterator[None]:
-    """Of ours: one that they start themselves waits for others behind its ranks."""
+    """Starts the job's agent: an agent that the ranks start waits for others after its ranks have
+    ended."""
     folder = Path(os.environ["XDG_RUNTIME_DIR"])
     others = set(folder.rglob("*.sock"))
     command = [program.find(), "agent", "--job", case.job]
@@ -194,7 +196,7 @@ def wait_all(case: Case, who: Sequence[int], *what: str) -> None:
 
 
 def inject(case: Case) -> None:
-    """What somebody else does to them."""
+    """Does what happens to the ranks from outside."""
     victim = case.pids[case.order.victim]
     if case.kind in ("kill", "stop"):
         os.kill(victim, signal.SIGKILL if case.kind == "kill" else signal.SIGSTOP)
@@ -217,7 +219,7 @@ def inject(case: Case) -> None:
 
 
 def blamed(case: Case) -> list[str]:
-    """Of whom one is named."""
+    """Returns texts, one of which must be in the error."""
     if case.kind in ("server", "stopped server"):
         return ["server 0 "]
     return [f"rank {rank} " for rank in case.lost or [case.order.victim]]
@@ -233,7 +235,7 @@ def check_no_wrong_results(case: Case) -> None:
 
 
 def check_all_go_on(case: Case) -> None:
-    waits.pretend_to_work(1)  # some operations more
+    waits.pretend_to_work(1)  # the ranks do some more operations
     (case.folder / "end").touch()
     wait_all(case, case.ranks, "done", "error", "wrong")
     for rank in case.ranks:
@@ -241,7 +243,7 @@ def check_all_go_on(case: Case) -> None:
 
 
 def check_named(case: Case, since_s: float) -> None:
-    """By all that are left, who then are a group of their own."""
+    """Checks that all ranks that are left name the victim, and then form a group of their own."""
     others = case.ranks if case.kind in ALL_LIVE else case.left
     wait_all(case, others, "shrunk", "alone", "wrong", "done")
     named, shrunk = [], []
@@ -261,7 +263,7 @@ def check_named(case: Case, since_s: float) -> None:
 
 
 def check_all_end(case: Case) -> None:
-    """They were about to leave, and do, whatever happens to one."""
+    """All ranks leave, while something happens to one; checks that all end."""
     (case.folder / "end").touch()
     wait_all(case, case.ranks, "done", "error", "wrong")
     (case.folder / "leave").touch()
@@ -285,7 +287,7 @@ def check_all_end(case: Case) -> None:
 
 
 def end_rest(case: Case) -> None:
-    """Those that are lost hear of it, if they live: they say so, and end."""
+    """Lets lost ranks that are alive notice it: they report it, and end."""
     if case.kind in ("link", "silent"):
         wait_all(case, case.lost, "alone")
     if case.kind in ("stop", "shutdown stop"):
@@ -296,7 +298,7 @@ def end_rest(case: Case) -> None:
 
 
 def end_agent(case: Case) -> None:
-    """Behind its ranks."""
+    """Ends the agent, once the ranks have ended."""
     if case.agent is not None:
         program.wait_until(
             lambda: not any(map(program.is_alive, case.pids)), "no rank is left", injections.GONE_S
@@ -320,7 +322,8 @@ def forker() -> Iterator[injections.Forker]:
 
 
 def report_took() -> None:
-    """In pytest's summary; and to the file that PAWL_INJECTIONS names, for bench/injections.py."""
+    """Reports the times in pytest's summary, and in the file that PAWL_INJECTIONS names, for
+    bench/injections.py."""
     load = " ".join(Path("/proc/loadavg").read_text().split()[:3])
     conftest.SUMMARY.append(f"injections, seconds: how many, median, most (load {load})")
     for what, took in sorted(TOOK.items()):
@@ -363,7 +366,8 @@ def run_forked(case: Case, forker: injections.Forker, stack: contextlib.ExitStac
 
 
 def run_launched(case: Case, stack: contextlib.ExitStack) -> None:
-    """By `pawl run`, with which its ranks die; or torchrun, without which they go on."""
+    """Starts the ranks by `pawl run`, with which they die, or by torchrun, without which they go
+    on."""
     path = case.folder / "order"
     path.write_text(json.dumps(asdict(case.order)))
     script = str(injections.HERE / "injection_rank.py")

@@ -13,7 +13,7 @@ SOURCE = "#include <pawl/err.h>\nint main(void) { return pawl_err_name(-1)[0] !=
 
 
 def run(*command: str | Path, env: dict[str, str] | None = None, cwd: Path | None = None) -> str:
-    """Output of a command that must succeed, run away from the sources."""
+    """Runs a command that must succeed, away from the sources. Returns its output."""
     tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         [str(word) for word in command],
@@ -27,7 +27,7 @@ def run(*command: str | Path, env: dict[str, str] | None = None, cwd: Path | Non
 
 
 def public_functions() -> set[str]:
-    """The functions that include/pawl declares."""
+    """Returns the functions that include/pawl declares."""
     names = set()
     for header in (ROOT / "include/pawl").glob("*.h"):
         text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.S)
@@ -46,7 +46,7 @@ def exported(library: Path) -> set[str]:
 
 @pytest.fixture(scope="module")
 def target(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that pip installed the wheel into; none of the sources is near."""
+    """A folder into which pip installed the wheel; no source is near."""
     folder = tmp_path_factory.mktemp("target")
     run(sys.executable, "-m", "pip", "-q", "install", "--no-deps", "--target", folder, wheel)
     return folder
@@ -83,7 +83,7 @@ def test_wheel_has_the_library_for_c_programs(target: Path, tmp_path: Path) -> N
 
 def test_library_exports_what_the_headers_declare_and_nothing_else(target: Path) -> None:
     assert public_functions()
-    # What is missing here lacks `#pragma GCC visibility push(default)` around it in its header.
+    # A missing function's header lacks `#pragma GCC visibility push(default)` around it.
     assert exported(target / "pawl/libpawl.so") == public_functions()
 
 

@@ -21,7 +21,7 @@ LIMIT_S = program.LIMIT_S
 
 
 class Job:
-    """`pawl run` of job.py, and its log."""
+    """A `pawl run` of job.py, and its log."""
 
     def __init__(self, tmp_path: Path, steps: int, pause: float, *options: str) -> None:
         self.root, self.log, self.out = tmp_path / "root", tmp_path / "log", tmp_path / "out"
@@ -57,7 +57,7 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 
 
 def weights(root: Path, step: int) -> dict[str, torch.Tensor]:
-    """As somebody without Pawl reads them."""
+    """Returns the weights as a program without Pawl reads them."""
     return torch.load(root / f"global_step{step}" / "model", weights_only=True)
 
 
@@ -100,7 +100,7 @@ def test_sigterm_saves_and_leaves(tmp_path: Path, undisturbed: Path) -> None:
     job.process.send_signal(signal.SIGTERM)
     assert job.end() == 143, job.out.read_text()
     stopped = {int(row[2]) for row in job.lines("stopping")}
-    assert len(stopped) == 1  # the same step on both ranks
+    assert len(stopped) == 1  # both ranks stop at the same step
     (step,) = stopped
     assert f"global_step{step} durable" in job.out.read_text().splitlines()[-1]
     assert (job.root / f"global_step{step}" / "complete.txt").exists()

@@ -1,6 +1,6 @@
-"""SIGKILL of trainer, agent or both at random instants.
+"""SIGKILL of trainer, agent or both at random moments.
 
-What was durable is there, bit for bit; and what was committed, while the agent lives.
+Durable state is there, bit for bit, and so is committed state while the agent lives.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SCRIPT = Path(killed.__file__)
 
 
 class Trainer:
-    """The script in a process, and what it has said so far."""
+    """A process of the script, and its output so far."""
 
     def __init__(self, root: Path) -> None:
         self.said: dict[str, int] = {}
@@ -66,7 +66,7 @@ def kill(pid: int) -> None:
 
 
 def await_gone(pid: int) -> None:
-    """Until a process that is not our child is gone (or a zombie of somebody)."""
+    """Waits until a process that is no child of this one is gone (or a zombie)."""
     program.wait_until(lambda: not program.is_alive(pid), f"process {pid} ends")
 
 
@@ -89,7 +89,7 @@ def test_nothing_durable_is_lost(tmp_path: Path) -> None:
         trainer.ended()
         if what != "trainer":
             await_gone(agent)
-            committed = 0  # memory is gone, and a new agent may have been started meanwhile
+            committed = 0  # memory is lost, and a new agent may have been started meanwhile
         durable = max(durable, trainer.said.get("durable", 0))
         if what == "trainer":
             committed = max(committed, trainer.said.get("committed", 0))
@@ -109,7 +109,7 @@ def test_nothing_durable_is_lost(tmp_path: Path) -> None:
 @pytest.mark.real_interpreters
 @pytest.mark.parametrize("what", ["exit", "raise"])
 def test_leaving_right_after_save_waits(tmp_path: Path, what: str) -> None:
-    """No close, no flush: the last save is there all the same."""
+    """The script calls neither close nor flush: the last save is there all the same."""
     end = "raise SystemExit(3)" if what == "exit" else "raise RuntimeError('on purpose')"
     code = (
         "import sys, torch, pawl\n"

@@ -19,7 +19,7 @@ from pawl.elastic import _context, _metrics
 
 @pytest.fixture
 def ours(monkeypatch: pytest.MonkeyPatch) -> leftovers.Leftovers:
-    """Waits shortly for what does not end."""
+    """Shortens the wait for processes that do not end."""
     monkeypatch.setattr(leftovers, "LIMIT_S", 0.3)
     return leftovers.Leftovers()
 
@@ -61,7 +61,8 @@ def test_an_agent_is_told_to_end(tmp_path: Path) -> None:
 
 
 def test_what_this_process_holds_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The job is a stand-in: of a real one more would stay than is let go of."""
+    """A stand-in for an elastic job: a real one would leave more behind than this process can let
+    go of."""
     assert leftovers.held() == []
     store = dist.FileStore(str(tmp_path / "store"), 1)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)

@@ -21,7 +21,7 @@ OLDEST = [("lightning", "2.1.4"), ("pytorch_lightning", "2.0.9")]
 
 @pytest.fixture(params=NEWEST + OLDEST, ids=lambda p: f"{p[0]}-{p[1] or 'newest'}")
 def package(request: pytest.FixtureRequest) -> tuple[str, dict[str, str]]:
-    """Its name, and an environment in which it is that release."""
+    """Returns the package's name, and an environment in which it has that release."""
     name, release = request.param
     pytest.importorskip(name)
     if release is None:
@@ -30,7 +30,7 @@ def package(request: pytest.FixtureRequest) -> tuple[str, dict[str, str]]:
 
 
 def run(package: tuple[str, dict[str, str]], *args: str) -> list[str]:
-    """The lines that rank 0 prints behind "> "."""
+    """Runs lightning_job.py. Returns the lines that rank 0 prints behind "> "."""
     name, env = package
     done = nursery.run(
         [sys.executable, str(SCRIPT), name, *args],
@@ -57,7 +57,7 @@ def test_files_are_lightnings_own(
     )
     names = sorted(p.name for p in ours.iterdir())
     assert names == sorted(p.name for p in stock.iterdir()) and len(names) == 2
-    for name in names:  # with Pawl uninstalled
+    for name in names:  # readable with Pawl uninstalled
         mine = torch.load(ours / name, weights_only=False)
         theirs = torch.load(stock / name, weights_only=False)
         assert mine.keys() == theirs.keys()
@@ -91,7 +91,7 @@ def test_what_a_killed_run_left_is_put_in_its_place(tmp_path: Path) -> None:
     ours = tmp_path / "ours"
     run(package, "pawl", str(ours), "1")
     (lost, other) = sorted(ours.iterdir())
-    lost.unlink()  # durable in .ours.pawl, but the process was gone before it was linked
+    lost.unlink()  # as if the process had ended before it linked the durable file
     assert (Path(beside(ours)) / lost.name / "complete.txt").read_text() == "OK"
     run(package, "pawl", str(ours), "1", str(lost))
     run(package, "stock", str(ours), "1", str(other))
@@ -108,7 +108,7 @@ def test_a_damaged_checkpoint_is_not_loaded(tmp_path: Path) -> None:
     stored = Path(beside(path.parent)) / "step=1.ckpt" / "checkpoint"
     data = bytearray(stored.read_bytes())
     data[100_000] ^= 1
-    stored.write_bytes(data)  # the same file under both names
+    stored.write_bytes(data)  # both names are links to this file
     io = PawlCheckpointIO()
     with pytest.raises(OSError, match="are not what was written"):
         io.load_checkpoint(path)

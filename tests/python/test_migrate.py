@@ -31,7 +31,7 @@ def run(folder: Path, *args: str) -> str:
 
 
 def snippets(heading: str) -> tuple[str, str, list[str]]:
-    """The programs before and after, and the commands, of a section."""
+    """Returns the programs before and after, and the commands, of a section."""
     section = PAGE.read_text().split(f"## {heading}\n")[1].split("\n## ")[0]
     before, after = re.findall(r"```python\n(.*?)```", section, re.S)
     commands = re.findall(r"^    (pawl .*?)(?: +#.*)?$", section, re.M)
@@ -47,11 +47,11 @@ def test_from_torch_save(tmp_path: Path) -> None:
     run(tmp_path, sys.executable, "-c", after)
     root = tmp_path / "runs/linear"
     steps = sorted(int(p.name[len("global_step") :]) for p in root.glob("global_step*"))
-    assert steps[0] >= 10 and steps[-1] == 20  # it went on from 10
+    assert steps[0] >= 10 and steps[-1] == 20  # training went on from step 10
     saved = torch.load(tmp_path / "last.pt", weights_only=True)
     optimizer = torch.load(root / "global_step20/optimizer", weights_only=False)
     assert saved["step"] == 10
-    assert {int(s["step"]) for s in optimizer["state"].values()} == {20}  # not from nothing
+    assert {int(s["step"]) for s in optimizer["state"].values()} == {20}  # not started anew
 
 
 @pytest.mark.filterwarnings("ignore")

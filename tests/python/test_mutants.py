@@ -1,4 +1,4 @@
-"""tools/mutants.py: what it reads of a mutant's file, and what it says of one that does not fit."""
+"""tools/mutants.py: reading a mutant's file, and reporting one that does not fit."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def root(tmp_path: Path) -> Path:
 
 
 def change(root: Path, old: str, new: str) -> list[str]:
-    """What check says, without the name of the file, where that has new for old."""
+    """Replaces old by new in the mutant's file. Returns what check reports, without the file's
+    name."""
     assert old in PATCH
     (root / "tests/mutants/answer.patch").write_text(PATCH.replace(old, new))
     return [line.removeprefix("tests/mutants/answer.patch: ") for line in mutants.check(root)]
@@ -134,7 +135,7 @@ def test_it_is_applied_to_a_copy_and_taken_back(root: Path) -> None:
 
 
 class Judged(mutants.Scratch):
-    """Builds nothing; tests say what they are told to, with a bug and without."""
+    """A stand-in that builds nothing; its tests have prepared results, with and without the bug."""
 
     says: tuple[dict[str, str], dict[str, str]] = ({}, {})
 

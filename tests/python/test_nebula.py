@@ -18,7 +18,7 @@ SCRIPT = Path(__file__).with_name("nebula_job.py")
 
 
 def run(code: str, *args: str, **extra: str) -> str:
-    """Runs a script of its own, as a user's would be; what it prints."""
+    """Runs a script, as a user would. Returns its output."""
     done = nursery.run(
         [sys.executable, "-c", textwrap.dedent(code), *args],
         env=program.clean_env(PAWL_JOB_ID="nebula-test", **extra),
@@ -283,7 +283,7 @@ def test_a_rank_dead_before_commit_leaves_nothing_visible(tmp_path: Path) -> Non
     said = [rank.communicate(timeout=program.LIMIT_S)[0] for rank in started]
     for rank in (0, 1, 3):
         assert "> [None, <Checkpoint global_step1>]" in said[rank], said[rank]
-        assert started[rank].returncode != 0  # by an exception, or gloo's threads end it
+        assert started[rank].returncode != 0  # an exception or gloo's threads end the process
     program.wait_until(lambda: not (tmp_path / "ckpt/.pawl.global_step2.new").exists(), "the agent")
     tags = sorted(p.name for p in (tmp_path / "ckpt").iterdir() if p.is_dir())
     assert tags == ["global_step1"]

@@ -1,4 +1,4 @@
-"""`pawl net`, on network namespaces with shaped links: what it finds, names and predicts."""
+"""`pawl net` on network namespaces with shaped links: its results, names and predictions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RATE = 200e6 / 8  # bytes a second of a shaped link
 
 def measure(
     hosts: Sequence[str], names: str, *options: str
-) -> subprocess.CompletedProcess[str]:  # on the first host
+) -> subprocess.CompletedProcess[str]:  # runs on the first host
     return nursery.run(
         ["ip", "netns", "exec", hosts[0], program.find(), "net", *options, *names.split(",")],
         env=program.clean_env(), capture_output=True, text=True, timeout=program.LIMIT_S,
@@ -39,12 +39,13 @@ def measure_json(hosts: Sequence[str], names: str, *options: str) -> Any:
     return json.loads(done.stdout)
 
 
-@pytest.mark.slow  # measured up to four times on a busy machine, 2 CPU-s each
+@pytest.mark.slow  # up to four measurements on a busy machine, 2 CPU seconds each
 def test_a_shaped_link_is_found_and_predicts() -> None:
-    """Goodput of pairs within 10 % of the shape; an all-reduce within a half of what is predicted.
+    """Goodput of pairs is within 10 % of the shape, and an all-reduce within a half of the
+    prediction.
 
-    It is mostly within 15 %, but scatters, as TCP's pace does, more so on a busy machine:
-    it is measured again then.
+    The all-reduce is mostly within 15 %, but scatters, as TCP's pace does, more so on a busy
+    machine: then the test measures again.
     """
     for attempt in range(ATTEMPTS):
         with netns.hosts(3, "200mbit") as hosts, serve(hosts, (1, 2)) as servers:
@@ -72,7 +73,7 @@ def test_a_slow_host_is_named() -> None:
         netns.shape(hosts, 2, "40mbit")
         done = measure(hosts, list_servers(servers), "--bytes", "400K")
     assert done.returncode == 0, done.stderr
-    # a pair may have had bad luck: TCP stays slow for a while after losses
+    # A pair may have had bad luck: TCP stays slow for a while after losses.
     slow = [
         line
         for line in done.stdout.splitlines()
@@ -97,7 +98,7 @@ def test_who_does_not_answer_is_named() -> None:
         assert "does pawl serve run there, of this version, and with that key?" in done.stderr
         done = measure(hosts, f"{netns.address(1)}:5:5")
         assert done.returncode == 1 and "Connection refused" in done.stderr
-        assert measure(hosts, name).returncode == 0  # and the server is as it was
+        assert measure(hosts, name).returncode == 0  # the server is unchanged
 
 
 def test_the_command_line() -> None:
@@ -116,7 +117,7 @@ def test_the_command_line() -> None:
 
 @pytest.mark.parametrize(
     "link",
-    ["1e9:1e-6:1e-3", "1e9:1e-2:1e-6", "1e3:1e-6:1e-6"],  # messages, hops, bytes are what costs
+    ["1e9:1e-6:1e-3", "1e9:1e-2:1e-6", "1e3:1e-6:1e-6"],  # dominated by messages, hops, bytes
 )
 @pytest.mark.parametrize("where", [(0, 1, 2, 3), (0, 0, 1, 1)])
 def test_the_bits_do_not_depend_on_the_link(where: tuple[int, ...], link: str) -> None:
@@ -125,7 +126,7 @@ def test_the_bits_do_not_depend_on_the_link(where: tuple[int, ...], link: str) -
 
 
 def start_with(hosts: Sequence[str], links: Sequence[str]) -> list[str]:
-    """What a rank a host says, each with a link of its own."""
+    """Starts a rank on each host, with a link of its own. Returns their lines."""
     script = Path(__file__).with_name("group_rank.py")
     started = [
         nursery.Popen(

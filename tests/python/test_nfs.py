@@ -16,7 +16,7 @@ from hosts import Job, is_whole
 
 
 def lacks() -> str:
-    """Why nothing can be exported and mounted here, or ""."""
+    """Returns why nothing can be exported and mounted here; "": it can."""
     known = Path("/proc/filesystems").read_text().split()
     for name, module in (("nfsd", "nfsd"), ("nfs4", "nfsv4")):
         if name not in known:
@@ -78,7 +78,7 @@ def test_hosts_save_and_restore_over_nfs(job: Job, mounts: list[Path]) -> None:
     roots = [at / "root" for at in mounts]
     job.start(1, 1)
     job.open_at(roots)
-    for step in (1, 2, 2):  # the last replaces a tag, in two renames
+    for step in (1, 2, 2):  # the last save replaces a tag, in two renames
         job.save(step)
     job.all("restore", "2")
     for root in roots:

@@ -1,4 +1,4 @@
-"""tests/python/nursery.py: a process that is forked cannot be told from one that is executed."""
+"""tests/python/nursery.py: a forked process behaves like an executed one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ENDS = {
 
 
 def both(*words: Any, **more: Any) -> tuple[Any, Any]:
-    """What a command does when it is forked, and when it is executed."""
+    """Returns the results of a command that is forked, and of one that is executed."""
     said = []
     for start in (nursery.run, subprocess.run):
         done = start(
@@ -89,7 +89,8 @@ def test_a_module_and_what_it_imports(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("named", ["", "{tmp}", "{ours}", "{tmp}:{ours}"])
 def test_where_it_looks_for_packages(tmp_path: Path, named: str) -> None:
-    """Also where PYTHONPATH does not name ours: torch asks what is installed for each group."""
+    """Packages are found also where PYTHONPATH does not name ours: torch looks them up for each
+    group."""
     env = program.clean_env()
     env["PYTHONPATH"] = named.format(tmp=tmp_path, ours=program.PYTHON_DIR)
     code = "import importlib.metadata as m, sys; print(sys.path[1:], m.version('torch'))"

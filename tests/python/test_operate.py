@@ -1,4 +1,5 @@
-"""What goes wrong behind training is heard: at once, with its reason, and in the exit code."""
+"""Failures of the agent's work are reported to the script: at once, with the reason, and in the
+exit code."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def is_free(root: Path) -> bool:
-    """Whether no agent has the root."""
+    """Whether no agent holds the root."""
     with open(root / ".pawl-lock") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -88,7 +89,7 @@ def test_a_full_disk_is_told_at_once(
     root = small_disk / "root"
     ckpt = pawl.Checkpointer(root, persist_every=3600, job="full")
     ckpt.save(1, STATE)
-    # before it is even tried, and while no call of ours is made
+    # The failure is reported before any write is tried, and while the script makes no call of ours.
     assert eventually(lambda: lines_of(caplog, "global_step1 is not durable: it needs 2"))
     (told,) = lines_of(caplog, "global_step1 is not durable")
     assert " KiB are free" in told and "Nothing saved since the start is durable" in told
@@ -98,12 +99,12 @@ def test_a_full_disk_is_told_at_once(
     with pytest.raises(pawl.NotDurable, match="No space left on device; it needs 2") as why:
         ckpt.close(timeout=2.5)
     assert why.value.name == "PAWL_ENOSPC" and "global_step2" in str(why.value)
-    assert len(lines_of(caplog, "is not durable")) == 1  # the cause is known
+    assert len(lines_of(caplog, "is not durable")) == 1  # the known cause is reported once
     seen = watch(root)
     assert is_free(root) or (not seen["running"] and seen["undurable"] in ("global_step2", None))
     assert eventually(lambda: is_free(root))
     assert not watch(root)["running"]
-    with pawl.Checkpointer(root, job="other") as ckpt:  # nobody has it any more
+    with pawl.Checkpointer(root, job="other") as ckpt:  # no agent holds the root any more
         assert ckpt.restore(dict(STATE)) is None
 
 
@@ -118,7 +119,7 @@ def test_every_reason_is_told(
     point: str,
     number: int,
 ) -> None:
-    """Storage that fails for good, in each step of a save: said once, and by close()."""
+    """Storage fails for good, in each step of a save: reported once, and by close()."""
     monkeypatch.setenv("PAWL_FAULT", f"{point}:1:{number}:1")
     ckpt = pawl.Checkpointer(tmp_path / "root", persist_every=0, job=f"{point}-{number}")
     ckpt.save(2, STATE)
@@ -143,13 +144,13 @@ def test_storage_that_works_again_is_told(
 def test_what_fails_beside_a_save_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The history that cannot be written, and old checkpoints that cannot be deleted."""
+    """The history cannot be written, and old checkpoints cannot be deleted."""
     root = tmp_path / "root"
     history = root / "checkpointHistories.csv"
     with pawl.Checkpointer(root, persist_every=0, job="history") as ckpt:
         assert ckpt.save(1, STATE).wait("durable", timeout=LIMIT_S)
         history.rename(tmp_path / "elsewhere")
-        history.symlink_to(tmp_path / "elsewhere")  # nothing is written through a link
+        history.symlink_to(tmp_path / "elsewhere")  # Pawl does not write through a link
         for step in (2, 3):
             assert ckpt.save(step, STATE).wait("durable", timeout=LIMIT_S)
         assert eventually(lambda: lines_of(caplog, "its history cannot be written"))
@@ -197,7 +198,7 @@ def test_the_exit_code_tells(tmp_path: Path, how: tuple[str, str], code: int) ->
     assert "No space left on device; it needs 2" in done.stderr
 
 
-@pytest.mark.slow  # a real interpreter, which ends as interpreters do
+@pytest.mark.slow  # a real interpreter, for its exit
 @pytest.mark.real_interpreters
 def test_the_exit_code_of_an_interpreter(tmp_path: Path) -> None:
     assert run_job(tmp_path, ("raise", "exit"), sys.executable).returncode == 74
@@ -205,7 +206,7 @@ def test_the_exit_code_of_an_interpreter(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", [("raise", "close"), ("warn", "exit")])
 def test_a_run_that_is_not_durable_has_a_code(tmp_path: Path, how: tuple[str, str]) -> None:
-    """It is told by `pawl run` itself, once, and training is not begun again."""
+    """`pawl run` itself reports it, once, and does not start training again."""
     done = run_job(tmp_path, how, program.find(), "run", "-n", "2")
     assert done.returncode == 74, done.stderr
     assert done.stdout.count("trained 0") == 2 and "restart" not in done.stderr
@@ -232,7 +233,7 @@ def in_a_thread(call: Callable[[], object]) -> tuple[threading.Thread, list[Base
 
 
 def test_a_stopped_agent_is_named_soon(tmp_path: Path) -> None:
-    """No call waits for it as long as for an agent that is only slow."""
+    """No call waits for a stopped agent as long as for a slow one."""
     root = tmp_path / "root"
     with pawl.Checkpointer(root, persist_every=3600, job="stopped") as ckpt:
         assert ckpt.save(1, STATE).wait("committed", timeout=LIMIT_S)
@@ -260,7 +261,7 @@ def test_an_agent_killed_in_a_restore_is_named(tmp_path: Path) -> None:
     session = ckpt._live()
     os.kill(pid, signal.SIGKILL)
     second = pawl.Checkpointer(root, persist_every=0, job="killed2", rank=1, world_size=2)
-    assert second.restore(dict(STATE)) is None  # both have come to another agent
+    assert second.restore(dict(STATE)) is None  # both ranks use another agent now
     thread.join(LIMIT_S)
     assert not raised and agent_pid(root) != pid
     os.kill(pid := agent_pid(root), signal.SIGKILL)

@@ -26,7 +26,7 @@ def test_release_is_what_a_process_sees(folder: str) -> None:
 
 
 def test_pins_are_what_is_installed() -> None:
-    """An environment that the script has finished has exactly these."""
+    """An environment that the script has finished has exactly the packages listed."""
     if not (Path(sys.prefix) / ".integrations").is_file():
         pytest.skip("tools/integrations.sh has not run here")
     for line in (ROOT / "tools/integrations.txt").read_text().splitlines():
@@ -36,7 +36,7 @@ def test_pins_are_what_is_installed() -> None:
 
 
 def test_without_a_network_nothing_fails(tmp_path: Path) -> None:
-    """It says what is missing, once, and ends well; the next run tries again."""
+    """The script names what is missing, once, and ends well; the next run tries again."""
     for name in ("integrations.sh", "integrations.txt", "releases.txt"):
         (tmp_path / "tools").mkdir(exist_ok=True)
         shutil.copy(ROOT / "tools" / name, tmp_path / "tools")
@@ -59,7 +59,8 @@ def test_without_a_network_nothing_fails(tmp_path: Path) -> None:
 
 
 def test_a_torch_that_cannot_be_had_is_named(tmp_path: Path) -> None:
-    """What was made before is not taken for what is there now; the others are still tried."""
+    """An environment made before is not taken for the present release; the others are still
+    tried."""
     (tmp_path / "tools").mkdir()
     shutil.copy(ROOT / "tools/torches.sh", tmp_path / "tools")
     lines = "# head\na full torch==1 test_x.py\nb full torch==2 test_x.py\nc long torch==3\n"

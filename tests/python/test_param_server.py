@@ -1,4 +1,4 @@
-"""pawl.distributed.ParameterServer: what it computes, its bound, and what comes of the dead."""
+"""pawl.distributed.ParameterServer: its results, its bound on staleness, and lost ranks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_between_hosts() -> None:
 
 
 def test_what_ends_as_it_was_waited_for() -> None:
-    """Between the end of waiting a while and looking whether it is over, it may be over."""
+    """An operation may end between the end of a short wait and the question whether it is over."""
     from pawl._param_server import _is_over
     from pawl.errors import error
 
@@ -63,7 +63,7 @@ def test_what_ends_as_it_was_waited_for() -> None:
 
 
 def end(how: str, of: int, staleness: int) -> list[subprocess.Popen[str]]:
-    """Three workers and two servers, of which rank ``of`` ends badly."""
+    """Starts three workers and two servers, of which rank ``of`` ends badly."""
     return ranks.start_ranks(SCRIPT, 5, "end", how, str(of), str(staleness))
 
 
@@ -96,13 +96,13 @@ def test_a_server_dies_and_every_worker_names_it(of: int, staleness: int) -> Non
             (text,) = hear(started[worker])
             lost = f"PawlError: parameter server: server rank {of} is lost: its process ended"
             assert text == lost
-        assert len(hear(started[7 - of])) == 3  # which loses all workers then
+        assert len(hear(started[7 - of])) == 3  # the other server loses all workers then
     finally:
         ranks.stop(started)
 
 
 def test_a_worker_freezes_and_the_others_go_on() -> None:
-    """And hears why, when it wakes up."""
+    """The frozen worker hears why it was left out when it wakes up."""
     started = end("SIGSTOP", 1, 1)
     try:
         assert hear(started[0]) == hear(started[2]) == ["40 steps"]
@@ -112,7 +112,7 @@ def test_a_worker_freezes_and_the_others_go_on() -> None:
         os.kill(started[1].pid, signal.SIGCONT)
         (text,) = hear(started[1])
         lost = r"PawlError: parameter server: server rank [34] took this rank for lost: not a sign"
-        assert re.match(lost, text)  # of the server that it heard first
+        assert re.match(lost, text)  # names the server that it heard first
     finally:
         ranks.stop(started)
 

@@ -12,7 +12,7 @@ REAP = Path(__file__).parents[2] / "tools/reap.py"
 
 
 def reap(script: str, *args: str) -> subprocess.CompletedProcess[str]:
-    """Ends only when nobody holds the output open any more."""
+    """Runs a command, which ends only when no process holds its output open any more."""
     command = [sys.executable, str(REAP), "sh", "-c", script, *args]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
@@ -81,7 +81,8 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 def test_nothing_is_left_when_the_time_is_over_at_once() -> None:
     command = [sys.executable, "-c", OVER_WHILE_STARTING, str(REAP), "sleep", "97"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.stdout.startswith("left behind, and killed: "), done  # it may not have its name yet
+    # The process may not have its name yet.
+    assert done.stdout.startswith("left behind, and killed: "), done
     assert done.returncode == -signal.SIGTERM
     pid = int(done.stdout.split(": ")[1].split()[0])
     assert not is_alive(pid)

@@ -133,7 +133,7 @@ def test_basic_recipes() -> None:
     for step in range(1, 8):
         train(model, optimizer)
         basic.save_checkpoint(step, model, save_dir="checkpoints")
-    assert len(names()) == 14  # that one deletes nothing
+    assert len(names()) == 14  # the guide's basic recipe deletes nothing
     step, state = basic.load_checkpoint("checkpoints")
     fresh, _ = make_model()
     fresh.load_state_dict(state)
@@ -145,14 +145,14 @@ def test_basic_recipes() -> None:
 
 
 def test_the_basic_loader_finds_what_the_printed_saver_wrote() -> None:
-    """No metadata at all: model_{step}.pt by the user's own save_checkpoint."""
+    """Without any metadata: the user's own save_checkpoint writes model_{step}.pt."""
     model, _ = make_model()
     assert basic.load_checkpoint("checkpoints") is None
     Path("checkpoints").mkdir()
     assert basic.load_checkpoint("checkpoints") is None
     for step in (9, 10):
         torch.save(model.state_dict(), f"checkpoints/model_{step}.pt")
-    Path("checkpoints/model_11.pt").write_bytes(b"PK\3\4")  # the save that was cut short
+    Path("checkpoints/model_11.pt").write_bytes(b"PK\3\4")  # a save that was cut short
     assert basic.load_checkpoint("checkpoints")[0] == 10
     assert guide.basic_load_checkpoint("checkpoints") is None  # D5
 
@@ -197,7 +197,7 @@ def test_d2_file_names_of_the_printed_uses(kind: str) -> None:
     reader = Reader(f"theirs/{kind}_{{}}.pt")
     with pytest.raises(FileNotFoundError):
         guide.load_checkpoint("theirs")(reader)(0)
-    assert reader.calls == [0, 0]  # from scratch, and that twice
+    assert reader.calls == [0, 0]  # from scratch, twice
 
     save, _ = saver(f"checkpoints/{kind}_{{}}.pt")
     for step in range(1, 9):
@@ -259,7 +259,7 @@ def test_d4_every_candidate_fails(told: pytest.LogCaptureFixture) -> None:
     ours.clear()
     with pytest.raises(RuntimeError, match="cannot load 2"):
         load(2)
-    assert ours == [3, 2, 1]  # it was tried: once is enough
+    assert ours == [3, 2, 1]  # each was tried once
 
 
 def test_d5_the_basic_loader_calls_itself() -> None:
@@ -291,7 +291,7 @@ def test_d6_a_flipped_bit(told: pytest.LogCaptureFixture) -> None:
         state = torch.load(path)["weight"]
         flip(path, path.read_bytes().index(state.numpy().tobytes()))
     theirs = guide.load_checkpoint("theirs")(read)(0, "theirs")
-    assert not torch.equal(theirs, good)  # a wrong bit, taken for good
+    assert not torch.equal(theirs, good)  # a wrong bit was loaded as if it were right
     load = pawl.recipes.load_checkpoint("checkpoints")(read)
     assert torch.equal(load(0, "checkpoints"), good)
     assert load.step == 1
@@ -299,7 +299,7 @@ def test_d6_a_flipped_bit(told: pytest.LogCaptureFixture) -> None:
 
 
 def test_d6_nothing_counts_before_it_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The order of operations, as the file system gets them."""
+    """Returns the operations in the order in which the file system gets them."""
     trace: list[str] = []
     real = {name: getattr(os, name) for name in ("fsync", "replace", "unlink")}
 
@@ -335,13 +335,13 @@ def test_d6_nothing_counts_before_it_is_durable(monkeypatch: pytest.MonkeyPatch)
 def test_d8_the_old_one_goes_when_the_new_one_is_there(
     monkeypatch: pytest.MonkeyPatch, told: pytest.LogCaptureFixture
 ) -> None:
-    """Of one checkpoint kept, when the disk fails in the middle of the second."""
+    """One checkpoint is kept, and the disk fails in the middle of the second save."""
 
     def broken(fd: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def lose(path: str) -> None:
-        Path(path).write_bytes(b"")  # as a crash leaves a file that nobody synced
+        Path(path).write_bytes(b"")  # a crash leaves a file that was not synced like this
 
     pattern = "checkpoints/checkpoint_step_{}.pt"
     theirs = guide.save_checkpoint("theirs", 1)(Writer("theirs/checkpoint_step_{}.pt"))
@@ -381,7 +381,7 @@ def test_a_failing_save_is_not_repeated() -> None:
     load, reader = loader()
     with pytest.raises(RuntimeError):
         load(1)
-    assert reader.calls == [1]  # 2 has no metadata: it is not tried
+    assert reader.calls == [1]  # 2 has no metadata, so it is not tried
 
 
 def test_what_a_load_returns_and_raises_is_passed_on(told: pytest.LogCaptureFixture) -> None:
@@ -497,7 +497,7 @@ def test_a_write_within_one_tick_of_the_clock_is_seen(monkeypatch: pytest.Monkey
     monkeypatch.setattr(time, "sleep", waited.append)
     save, _ = saver("checkpoints/latest.pt")
     save(1)
-    assert waited == []  # there was nothing before
+    assert waited == []  # there was no earlier record
     save(2)
     assert waited == [10.0]
 
@@ -540,7 +540,7 @@ def test_what_others_write_at_the_same_time_is_not_taken(monkeypatch: pytest.Mon
 
 
 def test_two_functions_of_one_folder() -> None:
-    """As the guide prints them: one folder, one prefix, model_ and training_."""
+    """The guide prints two functions with one folder and one prefix, model_ and training_."""
 
     def model(step: int) -> None:
         Writer()(step)
@@ -558,7 +558,7 @@ def test_two_functions_of_one_folder() -> None:
     assert files == ["model_10.pt", "model_5.pt"] + [f"training_{n}.pt" for n in (10, 8, 9)]
     said = json.loads(Path("checkpoints/checkpoint_step_10_metadata.json").read_text())
     assert sorted(file["name"] for file in said["files"]) == ["model_10.pt", "training_10.pt"]
-    assert len(names()) == 5 + 4  # records of 5, 8, 9, 10
+    assert len(names()) == 5 + 4  # records of steps 5, 8, 9, 10
     load, reader = loader()
     assert load(0) == 10
     Path("checkpoints/training_10.pt").unlink()
@@ -615,7 +615,7 @@ def test_a_deletion_that_was_cut_short_is_ended() -> None:
     save, _ = saver(max_checkpoints=2)
     save(1)
     save(2)
-    Path("checkpoints/model_1.pt").unlink()  # and then the process was killed
+    Path("checkpoints/model_1.pt").unlink()  # as if the process was killed then
     assert loader()[0](0) == 2
     save(3)
     save(4)

@@ -1,4 +1,4 @@
-"""pawl.recipes: what may lie in the folder, file systems, processes that die, several ranks."""
+"""pawl.recipes: files in the folder, file systems, processes that die, several ranks."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_what_the_guides_decorators_wrote_loads_unverified(kind: str) -> None:
     ours, _ = saver(pattern, max_checkpoints=2)
     for step in (10, 11, 12):
         ours(step)
-    assert before <= set(names())  # what the guide wrote is not deleted
+    assert before <= set(names())  # the guide's files are not deleted
     assert load(0) == 12 and load.verified
     for step in (11, 12):
         flip(pattern.format(step))
@@ -259,10 +259,10 @@ KILLS = 200 if os.environ.get("PAWL_LONG") else 40
 
 @pytest.mark.slow
 def test_killed_at_any_moment(tmp_path: Path) -> None:
-    """A job that is killed goes on from the last step it said to be saved, or the one after it."""
+    """A killed job goes on from the last step that it reported saved, or the one after it."""
     rng = random.Random(SEED)
     said = 0
-    unrecorded = 0  # killed before the first record
+    unrecorded = 0  # steps before the first record
     for _ in range(KILLS):
         with (tmp_path / "errors").open("w+") as errors:
             child = nursery.Popen(
@@ -291,8 +291,8 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
     left = names(tmp_path / "checkpoints")
     records = [name for name in left if name.endswith(".json")]
     assert len(records) == 2
-    # A save may have been cut off before it was recorded, or while it was, and loaded all the same:
-    # nothing removes the file of one that was made before there was a record.
+    # A save may have been cut off before or during its record, and loaded all the same: no rule
+    # removes the file of a save made before the first record.
     files = [name for name in left if not name.startswith(".")]
     assert len(files) - len(records) <= 3 + max(unrecorded - 1, 0)
     assert len([name for name in left if name.startswith(".")]) <= 1
@@ -321,7 +321,7 @@ def test_a_step_stays_until_the_slowest_rank_has_a_newer_one(
         Path(f"checkpoints/model_{step}_rank{rank}.pt").write_bytes(b"x")
 
     save = pawl.recipes.save_checkpoint("checkpoints", max_checkpoints=1)(write)
-    record(7, "_rank2").write_text("{}")  # of a third one, from before the job shrank
+    record(7, "_rank2").write_text("{}")  # a third rank's, from before the job shrank
     for rank, step, kept in ((0, 1, [1]), (1, 1, [1]), (0, 2, [1, 2]), (0, 3, [1, 2, 3])):
         act_as(rank)
         save(step, rank)
@@ -342,7 +342,7 @@ def test_a_step_stays_until_the_slowest_rank_has_a_newer_one(
     [
         (["a_5_rank0.pt", "a_5_rank1.pt", "log"], 1, ["a_5_rank1.pt"]),
         (["a_5_rank_00.pt", "a_5_rank_01.pt", "a_5.pt"], 0, ["a_5.pt", "a_5_rank_00.pt"]),
-        (["5/mp_rank_01.pt"], 4, ["5/mp_rank_01.pt"]),  # ranks of another kind
+        (["5/mp_rank_01.pt"], 4, ["5/mp_rank_01.pt"]),  # files of ranks of another kind
         (["log", "model_15.pt", "model_51.pt", "a_05.pt"], 0, ["a_05.pt"]),
         (["latest.pt"], 0, ["latest.pt"]),
     ],
@@ -379,7 +379,7 @@ RANKS = 3
 @pytest.mark.slow
 @pytest.mark.real_interpreters
 def test_d7_ranks_agree_on_a_step(tmp_path: Path) -> None:
-    """Three ranks in a process group; recipes_rank.py says what each of its scenes is."""
+    """Three ranks in a process group play the scenes of recipes_rank.py."""
     env = program.clean_env(WORLD_SIZE=str(RANKS), LOCAL_WORLD_SIZE=str(RANKS))
     children = [
         nursery.Popen(
@@ -407,5 +407,5 @@ def test_d7_ranks_agree_on_a_step(tmp_path: Path) -> None:
     assert [each["shared"] for each in said] == [3, 3, 3]
     assert [each["unrecorded"] for each in said] == [2, 2, 2]
     newest = {f"model_{step}_rank{rank}.pt" for step in (2, 3) for rank in range(RANKS)}
-    assert newest <= set(said[0]["kept"])  # step 1, too, for who was ahead of the others at 3
+    assert newest <= set(said[0]["kept"])  # step 1 also: a rank was ahead at step 3
     assert [each["none"] for each in said] == [0, 10, 20]

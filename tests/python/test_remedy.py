@@ -1,4 +1,4 @@
-"""Errors that name what a user can do: it does what they say."""
+"""Errors that name a remedy: it works."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TRUST = "trust=True) saves it as it is"
 
 
 class Plain:
-    """Of a module, so that pickle finds it."""
+    """A class in a module, so that pickle finds it."""
 
     x = 1
 
@@ -62,7 +62,7 @@ UNSAFE: list[Any] = [
 
 @pytest.mark.parametrize("value", UNSAFE, ids=lambda value: type(value).__name__)
 def test_trust_is_named_where_it_helps(value: Any) -> None:
-    """And only there."""
+    """An error names trust=True only where that helps."""
     with pytest.raises(PawlError) as refused:
         Partition("part", trust=False).build(value)
     trusting = Partition("part", trust=True)
@@ -104,7 +104,7 @@ def test_lazy_modules_that_saw_no_batch(kind: type, trust: bool) -> None:
 
 
 class Wrapped(nn.Module):
-    """As torch.compile wraps, and others."""
+    """A module wrapped as torch.compile does it, and others."""
 
     def __init__(self, module: nn.Module, name: str = "_orig_mod") -> None:
         super().__init__()
@@ -133,7 +133,8 @@ def values(module: nn.Module) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize(("saved", "live"), itertools.permutations(MODULES, 2))
 def test_names_that_a_compiled_module_has(saved: str, live: str, tmp_path: Path) -> None:
-    """In what was saved, in what is live, in whole or in parts: the error names what helps."""
+    """The saved or the live module is compiled, in whole or in parts: the error names the right
+    option."""
     was, now = MODULES[saved](), MODULES[live]()
     was.state_dict()["0.weight" if saved == "plain" else next(iter(was.state_dict()))].fill_(7)
     before = [value.clone() for value in values(now)]
@@ -148,7 +149,7 @@ def test_names_that_a_compiled_module_has(saved: str, live: str, tmp_path: Path)
 
 
 def test_a_module_that_loads_by_itself(tmp_path: Path) -> None:
-    """It gets the names that it has, and the versions of its modules."""
+    """A module with its own loading gets its own names, and the versions of its modules."""
     seen: list[Any] = []
 
     class Own(nn.Linear):
@@ -180,7 +181,7 @@ def test_names_without_parts() -> None:
     assert "strip" not in _names.for_names(["a"], ["b"])
     assert 'strip="module."' in _names.for_names(["module.a"], ["a"])
     assert not _names.for_names(["module.a"], ["module.a"])
-    assert not _names.for_names(["a"], ["a", "module.a"])  # two would be one
+    assert not _names.for_names(["a"], ["a", "module.a"])  # two names would become one
 
 
 def test_names_that_would_be_one(tmp_path: Path) -> None:
@@ -249,7 +250,7 @@ DTYPES = [
 
 @pytest.mark.parametrize("saved", DTYPES, ids=str)
 def test_what_is_lost_between_dtypes(saved: torch.dtype) -> None:
-    """As converting the numbers at the edges shows."""
+    """The loss is checked by converting the numbers at the edges."""
     if saved.is_floating_point or saved.is_complex:
         most = torch.finfo(saved if saved.is_floating_point else saved.to_real()).max / 2
         edges: list[complex] = [0, 1, 1.5, most, -most, *([1j] if saved.is_complex else [])]
@@ -257,7 +258,7 @@ def test_what_is_lost_between_dtypes(saved: torch.dtype) -> None:
         edges = [0, 1]
     else:
         edges = [0, 1, torch.iinfo(saved).max, torch.iinfo(saved).min]
-    warnings.simplefilter("ignore")  # of imaginary parts; pytest puts it back
+    warnings.simplefilter("ignore")  # about imaginary parts; pytest restores the filters
     was = torch.tensor(edges, dtype=saved)
     wanted = was.to(torch.complex128)
     for live in DTYPES:
@@ -270,7 +271,7 @@ def test_what_is_lost_between_dtypes(saved: torch.dtype) -> None:
 
 
 def blocks() -> list[str]:
-    """README's Python, in its order."""
+    """README's Python runs, in its order."""
     return re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""Where the ranks of a job meet, by the variables of each launcher."""
+"""The place where the ranks of a job meet, by the variables of each launcher."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ Environment = Callable[[dict[str, str]], dict[str, str]]
 
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> Environment:
-    """Sets the variables of a launcher; says what torch's are then."""
+    """Sets the variables of a launcher. Returns torch's variables afterwards."""
 
     def resolve(variables: dict[str, str]) -> dict[str, str]:
         for name in {*os.environ} - {*program.clean_env()}:
             monkeypatch.delenv(name)
         for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK",
                      "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):  # fmt: skip
-            monkeypatch.setenv(name, "")  # so that it is put back
+            monkeypatch.setenv(name, "")  # recorded, so that it is restored
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         _rendezvous.set_variables()

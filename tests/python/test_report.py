@@ -1,4 +1,4 @@
-"""The report: what it reads from histories whole and torn, its arithmetic, and what it draws."""
+"""The report: reading histories whole and torn, its arithmetic, and its drawings."""
 
 from __future__ import annotations
 
@@ -69,30 +69,29 @@ def test_what_a_failure_cost() -> None:
     def run(began: float, ended: float, how: str, **known: int) -> Run:
         return Run(60 * began, 0, 1, 60 * ended, how, **known)  # type: ignore[arg-type]
 
-    # 12 steps after the newest save, which the next run restored
+    # A run fails 12 steps after the newest save, which the next run restores.
     after = run(32, 40, "ended", restored=190)
     assert lost(run(9, 30.2, "failed", saved=190), after) == (190, pytest.approx(72), 12, 108)
-    # an older one was restored: those between are lost as well
+    # An older save is restored: the steps between the two are lost as well.
     after.restored = 150
     assert lost(run(9, 30.2, "failed", saved=190), after)[:3] == (150, pytest.approx(312), 52)
-    # nothing was: all that was done
+    # No save is restored: all steps are lost.
     assert lost(run(9, 30.2, "failed", saved=190), run(32, 40, "ended"))[0] == 190
     history.rows = [*rows, save(10, 33)]
     assert lost(run(9, 30.2, "failed", saved=190), run(32, 40, "ended")) == (
         *(None, pytest.approx(1272), 212, 108),
     )
-    # nobody went on; the memory tier is gone too, and only one was durable
+    # No run follows; the memory tier is gone too, and only one save was durable.
     history.rows = [*rows[:10], save(100, 20, "durable"), *rows[11:]]
     assert lost(run(9, 30, "lost", saved=190), None)[:2] == (100, 600)
-    # a run that ended well costs nothing
+    # A run that ended well costs nothing.
     history.runs = [run(9, 30, "ended")]
     assert history.failures() == []
 
 
 def test_the_best_interval_is_where_simulated_jobs_lose_least() -> None:
-    """Failures drawn at random over a long job that saves ever as often: its history's optimum is
-    near the interval at which such jobs really lose least.
-    """
+    """Failures are drawn at random over a long job that always saves equally often: the optimum of
+    its history is near the interval at which such jobs really lose least."""
     from pawl.report import find_interval
 
     print(f"PAWL_TEST_SEED={SEED}")
@@ -183,7 +182,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_the_page_is_one_file(root: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib.font_manager")  # lists fonts once, and if that is slow says so
+    pytest.importorskip("matplotlib.font_manager")  # lists fonts once, and logs if that is slow
     out = tmp_path / "deep" / "out"
     done = subprocess.run(
         [PROGRAM, "report", root, "--out", out], text=True, capture_output=True, cwd=root

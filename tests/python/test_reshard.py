@@ -28,7 +28,7 @@ def test_saved_by_four_restored_by_any(tmp_path):
         (8, "ckpt_load", root, 2, "hybrid", "fresh"),
         (8, "ckpt_refused", root),
     )
-    # without Pawl, and without the other ranks
+    # Read without Pawl, and without the other ranks.
     tag = tmp_path / "root/global_step2"
     part = torch.load(tag / "model-rank1", weights_only=True)
     assert part["wide.weight"].shape == (14, 37) and type(part["wide.weight"]) is torch.Tensor

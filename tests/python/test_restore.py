@@ -1,4 +1,4 @@
-"""Restore across ranks and through damage; and what a crafted file can do, which is nothing."""
+"""Restore across ranks and through damage; a crafted file can do nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Detected pickle protocol", "igno
 
 
 def on_ranks(world: int, work: Callable[[int], Any]) -> list[Any]:
-    """What work(rank) returned or raised, each rank in a thread."""
+    """Runs work(rank) for each rank in a thread. Returns the results or exceptions."""
     results: list[Any] = [None] * world
 
     def run(rank: int) -> None:
@@ -50,7 +50,7 @@ def open_ranks(root: Path, world: int, **options: Any) -> list[Checkpointer]:
 
 
 def spy_on_copies(ckpt: Checkpointer) -> list[array[int]]:
-    """Specs of all copies of the restores to come."""
+    """Returns a list that gets the specs of all copies of later restores."""
     session, specs = ckpt._live(), []
     whole = session.restore
 
@@ -91,7 +91,7 @@ def test_each_rank_gets_its_own(fake: Any, tmp_path: Path) -> None:
 
 
 class Loader:
-    """Has its own load_state_dict, and remembers what it was given."""
+    """An object with its own load_state_dict, which records its arguments."""
 
     def __init__(self, value: int) -> None:
         self.value = value
@@ -114,7 +114,7 @@ def test_damage_on_one_rank_takes_all_to_the_step_before(fake: Any, tmp_path: Pa
     whole = session.restore
 
     def restore(*args: Any) -> Any:
-        """Only rank 1 sees the damage."""
+        """Makes only rank 1 see the damage."""
         found = whole(*args)
         if found.step == 2:
             found.read = lambda _: (_ for _ in ()).throw(fake.fail(-7, "model: bad bytes"))
@@ -221,7 +221,8 @@ def test_an_assignment_of_the_users_that_fails_changes_nothing(fake: Any, tmp_pa
 
 
 def test_what_cannot_be_filled_on_one_rank_changes_none(fake: Any, tmp_path: Path) -> None:
-    """A tensor that repeats itself, and what was saved does not: seen once it is read."""
+    """A tensor that repeats itself cannot take other values; rank 1 notices once it has
+    read them."""
     ranks = open_ranks(tmp_path, 2)
     save_all(ranks, 1, lambda rank: {"m": holder(torch.arange(4.0)), "n": 1})
     lives = [
@@ -252,7 +253,7 @@ def test_everything_damaged_is_no_checkpoint(fake: Any, tmp_path: Path, caplog: 
 
 
 def test_overlapping_tensors_are_copied_in_order(fake: Any, tmp_path: Path) -> None:
-    """Copies run on several threads: those whose order matters must not be given together."""
+    """Copies run on several threads: copies whose order matters must not be in one call."""
     with Checkpointer(tmp_path) as ckpt:
         saved = ckpt.save(1, {"a": torch.ones(6), "b": torch.full((6,), 2.0)})
         saved.wait("committed", program.LIMIT_S)
@@ -276,7 +277,7 @@ def test_one_step_asked_for(core: Any, tmp_path: Path) -> None:
 
 
 def with_read(ckpt: Checkpointer, around: Callable[[Callable[[], None]], None]) -> None:
-    """The restores to come read inside of around(read)."""
+    """Makes later restores read inside of around(read)."""
     session = ckpt._live()
     whole = session.restore
 
@@ -293,7 +294,7 @@ def with_read(ckpt: Checkpointer, around: Callable[[Callable[[], None]], None]) 
 def test_damage_counts_more_than_what_does_not_fit(
     fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both are found at once: the damage late, in the thread that reads."""
+    """Two faults are found at once: the damage late, in the thread that reads."""
     with Checkpointer(tmp_path) as ckpt:
         ckpt.save(1, {"m": nn.Linear(2, 2)}).wait("committed", program.LIMIT_S)
         ckpt.save(2, {"m": nn.Linear(3, 3)}).wait("committed", program.LIMIT_S)
@@ -489,7 +490,7 @@ def test_what_is_shared(fake: Any, tmp_path: Path, process_group: Any, caplog: A
     }
     assert shared_names(fake, tmp_path / "1", state) == {"model", "optim", "both"}
     assert "state['normed'] has persistent buffers (module.1.running_mean" in caplog.text
-    alone = {"optim": state["optim"]}  # the module is not in the state: nobody vouches for it
+    alone = {"optim": state["optim"]}  # nothing vouches for it without the module
     assert shared_names(fake, tmp_path / "2", alone) == set()
     assert shared_names(fake, tmp_path / "3", state, ["optim"]) == {"model", "both"}
 
@@ -561,7 +562,7 @@ print("result", start, hashlib.sha256(whole).hexdigest())
 
 
 def launch_two(tmp_path: Path, root: str, stop: int, die: int = 0) -> list[list[str]]:
-    """What each rank printed as its result; [] of one that was killed."""
+    """Runs two ranks. Returns the lines of each; [] for a rank that was killed."""
     group = tmp_path / f"group-{root}-{die}"
     workers = [
         subprocess.Popen(
@@ -597,7 +598,8 @@ def launch_two(tmp_path: Path, root: str, stop: int, die: int = 0) -> list[list[
 @pytest.mark.slow
 @pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
 def test_two_ranks_killed_and_resumed(tmp_path: Path) -> None:
-    """Real processes, DistributedDataParallel and an agent: the same weights as undisturbed."""
+    """Real processes, DistributedDataParallel and an agent give the same weights as an undisturbed
+    run."""
     undisturbed = launch_two(tmp_path, "whole", stop=6)
     assert undisturbed[0] == undisturbed[1] and undisturbed[0][0] == "0"
     assert launch_two(tmp_path, "killed", stop=6, die=3) == []
@@ -617,7 +619,7 @@ def test_two_ranks_killed_and_resumed(tmp_path: Path) -> None:
 def test_what_ranks_do_not_hold_alike_may_have_any_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first save fails, as the ranks differ; from then on each has its own."""
+    """The first save fails, as the ranks differ; from then on each rank saves its own."""
     alike = _partitions.Sharing
     monkeypatch.setattr(alike, "_find", lambda _self, state, _values: frozenset(state))
     ckpts = open_ranks(tmp_path, 2, persist_every=0)
@@ -686,7 +688,7 @@ def test_a_smuggled_class_is_refused_with_its_name(fake: Any, tmp_path: Path) ->
     pickled = b"\x80\x02cos\nsystem\nX\x04\x00\x00\x00true\x85R."
     with pytest.raises(PawlError, match=r"os\.?system") as caught:
         evil_session(fake, tmp_path, pickled).restore({"x": 0})
-    assert caught.value.name == "PAWL_ENOTSUP"  # its own error, not the vote's
+    assert caught.value.name == "PAWL_ENOTSUP"  # the error of the rank, not of the vote
     pickled = b"\x80\x02csubprocess\nPopen\nX\x04\x00\x00\x00true\x85R."
     with pytest.raises(PawlError, match=r"subprocess\.Popen"):
         pawl.load(tmp_path, partition="x") if evil_session(fake, tmp_path, pickled) else None
@@ -737,7 +739,7 @@ def test_malformed_pickles_are_errors(
     with Checkpointer(tmp_path, trust=trust, job="2") as ckpt:
         live = {"x": torch.zeros(4)}
         try:
-            assert ckpt.restore(live, step=1) is None  # damaged: there is no other
+            assert ckpt.restore(live, step=1) is None  # damaged, and there is no other
         except PawlError as error:
             assert error.name in ("PAWL_ENOTSUP", "PAWL_EMISMATCH")
         assert live["x"].tolist() == [0] * 4
@@ -746,7 +748,7 @@ def test_malformed_pickles_are_errors(
 
 
 def test_flipped_pickles_never_crash(fake: Any) -> None:
-    """Checksums keep such bytes away; the reader stands on its own feet all the same."""
+    """Checksums keep such bytes away; the reader is safe without them, too."""
     rng = random.Random(SEED)
     from pawl._skeleton import Partition
 

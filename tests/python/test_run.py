@@ -1,4 +1,4 @@
-"""`pawl run` with real processes: what workers find, print and leave, and what becomes of them.
+"""`pawl run` with real processes: environment, output, files and exit of workers.
 
 The scripts know nothing of Pawl.
 """
@@ -37,7 +37,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def lines_of(text: str, rank: int) -> list[str]:
-    """What one rank printed."""
+    """Returns the lines that one rank printed."""
     prefix = f"[rank{rank}] "
     return [line[len(prefix) :] for line in text.splitlines() if line.startswith(prefix)]
 
@@ -66,7 +66,7 @@ def test_environment_is_that_of_torchrun(tmp_path: Path) -> None:
     subprocess.run(command, env=env, capture_output=True, check=True)
     done = program.run_script(script, "-n", "2", "--job", "some job", args=[str(ours)], env=env)
     assert done.returncode == 0, done.stderr
-    # what differs by nature, what is torchrun's own protocol, and what the interpreter adds
+    # Differences by nature, torchrun's own protocol, and variables that the interpreter adds.
     differs = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE"}
     private = {"TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_SIGNALS_TO_HANDLE", "LC_CTYPE"}
     for rank in ("0", "1"):
@@ -176,7 +176,7 @@ def test_interpreter_is_the_one_beside_or_the_first_in_path(tmp_path: Path) -> N
     command = [venv / "bin" / "pawl", "run", script]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     assert done.stdout == f"[rank0] {venv}\n"
-    # elsewhere, PATH decides
+    # In other cases, PATH decides.
     (venv / "pyvenv.cfg").unlink()
     first = tmp_path / "first"
     first.mkdir()
@@ -210,7 +210,7 @@ def test_output_carries_ranks_and_goes_to_files(tmp_path: Path) -> None:
         assert (where / "rank0.out").read_text() == "to stdout\nno newline"
         assert (where / "rank0.err").read_text() == "to stderr\n"
     program.run_script(script, "-n", "2", "--log-dir", str(logs))
-    assert (logs / "attempt0" / "rank0.err").read_text() == "to stderr\n" * 2  # appended
+    assert (logs / "attempt0" / "rank0.err").read_text() == "to stderr\n" * 2  # output is appended
 
 
 def test_last_lines_stand_above_the_failure(tmp_path: Path) -> None:
@@ -300,10 +300,10 @@ def test_a_stuck_reader_does_not_delay_the_end(tmp_path: Path) -> None:
         (count,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))
         return int(count)
 
-    # nobody reads: its pipe and ours are full, or will be
+    # Nobody reads: the pipes of worker and pawl are full, or will be.
     program.wait_until(lambda: unread() > fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ) / 2, "a flood")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=program.LIMIT_S) == 143  # of which it waits 5 for the reader
+    assert process.wait(timeout=program.LIMIT_S) == 143  # waits 5 s for the reader
     process.stdout.close()
 
 
@@ -372,12 +372,12 @@ def test_the_group_dies_with_one_and_its_children_too(tmp_path: Path) -> None:
 
 
 def pids_in(folder: Path, count: int) -> list[int]:
-    """The pids that workers left as files."""
+    """Returns the process ids that workers left as files."""
     program.wait_until(lambda: len(list(folder.glob("*.pid"))) == count, "workers start")
     return [int(path.stem) for path in folder.glob("*.pid")]
 
 
-UNASKED_S = 22  # that workers have to leave where nothing is said of it
+UNASKED_S = 22  # seconds that workers have to leave without --grace
 SLEEP = """
     import os, pathlib, signal, time
     {extra}
@@ -437,7 +437,7 @@ def test_a_second_signal_ends_it_now(tmp_path: Path) -> None:
     process.send_signal(signal.SIGTERM)
     assert process.stdout is not None
     assert any("workers have" in line for line in process.stdout)
-    waits.let_pass(1.5)  # two within a second are one
+    waits.let_pass(1.5)  # two signals within a second count as one
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=program.LIMIT_S)
     assert process.returncode == 143
@@ -475,7 +475,7 @@ def test_two_of_one_job_are_refused(tmp_path: Path) -> None:
     pids_in(tmp_path, 1)
     second = program.run_script(script)
     assert second.returncode == 75
-    assert str(first.pid) in second.stderr  # who has it
+    assert str(first.pid) in second.stderr  # the process that holds the job
     first.terminate()
     first.communicate(timeout=program.LIMIT_S)
 
@@ -499,7 +499,7 @@ def test_what_cannot_be_run_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "status"),
     [
-        ("run.output:1", 1),  # before any worker: nothing is started
+        ("run.output:1", 1),  # before any worker starts
         ("run.pipe:1", 1),
         ("run.stream:1", 1),
         ("run.group:1", 1),
@@ -510,9 +510,9 @@ def test_what_cannot_be_run_is_said(tmp_path: Path) -> None:
         ("run.env:2:12", 0),
         ("run.fork:1:11", 0),
         ("run.fork:2:11", 0),
-        ("run.port:1", 0),  # said, and done without
+        ("run.port:1", 0),  # logged, and ignored
         ("run.log:1:28", 0),
-        ("run.fork:1:11:1", 1),  # for good: restarts are used up
+        ("run.fork:1:11:1", 1),  # the fork always fails, until restarts are used up
         ("run.pipe:2:24:1", 1),
     ],
 )

@@ -1,4 +1,4 @@
-"""`pawl run --nnodes`: jobs of several nodes, what becomes of them, and who is let in."""
+"""`pawl run --nnodes`: jobs of several nodes, their failures, and admission."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_server_with_another_token_is_not_let_in(tmp_path: Path) -> None:
         first.hear("coordinating at")
         server = serve(job, 2, token="another token of more than sixteen")
         assert server.stdout is not None
-        said = server.stdout.readline() + server.stdout.readline()  # its name, and this
+        said = server.stdout.readline() + server.stdout.readline()  # name, and a line
         assert "looking for the coordinator" in said
         server.terminate()
         server.communicate()
@@ -166,7 +166,8 @@ def test_a_worker_that_fails_restarts_all_nodes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at", [[0], [1], [0, 1]])
 def test_a_signal_at_one_node_reaches_all(tmp_path: Path, at: list[int]) -> None:
-    """And where all are signaled, as by srun, that is no second one, which would kill."""
+    """A signal at all nodes, as by srun, counts as one: no node takes it for a second signal, which
+    would kill."""
     extra = """
     def finish(*args):
         time.sleep(0.5); print("> saved", flush=True); os._exit(0)  # pace
@@ -179,7 +180,7 @@ def test_a_signal_at_one_node_reaches_all(tmp_path: Path, at: list[int]) -> None
         for node in job.nodes:
             node.hear("> here")
         told = [job.nodes[i].supervisor() for i in at]
-        for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGCONT):  # all have it at once
+        for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGCONT):  # reaches all at once
             for pid in told:
                 os.kill(pid, number)
         assert job.end() == [143, 143], job.texts()
@@ -211,7 +212,7 @@ def test_a_network_that_parts_and_comes_back(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("backend", "lost"), [("gloo", 1), ("pawl", 1), ("pawl", 0)])
 def test_a_lost_host_is_replaced_by_an_empty_one(tmp_path: Path, backend: str, lost: int) -> None:
-    """Killed while it saves; 0: it was the coordinator, and had rank 0."""
+    """A host is lost while the job saves; 0: the coordinator's host, which has rank 0."""
     root = tmp_path / "root"
     where = ",".join(f"{netns.address(i)}:{nodes.PORT}" for i in (0, 1))
     options = ("-n", "2", "--rendezvous", where)
@@ -250,7 +251,7 @@ def test_a_root_that_is_not_shared_is_refused(tmp_path: Path) -> None:
 
 def test_a_wrong_token_is_named_at_both_ends(tmp_path: Path) -> None:
     with nodes.job(tmp_path, 2, write(tmp_path / "x.py", "")) as job:
-        first = job.start(0)  # it is there for as long as the second one asks
+        first = job.start(0)  # waits for as long as the second node asks
         second = job.start(1, "--node-timeout", "6", PAWL_TOKEN="another one, as long")
         assert second.end() == 75, job.texts()
         why = "no coordinator within 6 s: 10.79.0.1:29555 (its token is another one)"
@@ -285,7 +286,7 @@ def test_a_token_that_could_be_guessed_is_refused(tmp_path: Path) -> None:
 
 
 def speak(host: str, text: bytes, wait_s: float = 0) -> subprocess.Popen[bytes]:
-    """Says something to the coordinator, and leaves once it is sent away."""
+    """Sends text to the coordinator, and ends once it is sent away."""
     code = f"""
 import socket, sys, time
 s = socket.create_connection(("{netns.address(0)}", {nodes.PORT}))
@@ -299,7 +300,7 @@ except OSError: pass
 
 
 def test_garbage_is_shrugged_off(tmp_path: Path) -> None:
-    """Of every kind, while a job waits for its second node, and while it runs."""
+    """Garbage of every kind, while a job waits for its second node, and while it runs."""
     hello = b"pawl-r\x01\x01"
     with nodes.job(tmp_path, 3, write(tmp_path / "sleep.py", SLEEP.format(extra=""))) as job:
         first = job.start(0)
@@ -308,7 +309,7 @@ def test_garbage_is_shrugged_off(tmp_path: Path) -> None:
             speak(job.hosts[2], text, wait_s)
             for text, wait_s in (
                 (b"", 0),
-                (b"GET / HTTP/1.1\r\n\r\n", 0.3),  # who is away at once may not be heard
+                (b"GET / HTTP/1.1\r\n\r\n", 0.3),  # a peer that leaves at once may not be heard
                 (b"pawl-", 0.5),
                 (b"pawl-r\x02\x01", 0),
                 (hello + b"\x16\x03\x01\x02\x00" + bytes(600), 0),
@@ -331,12 +332,12 @@ def test_garbage_is_shrugged_off(tmp_path: Path) -> None:
         def all_run() -> bool:
             return all("lost" not in n.text() and n.process.poll() is None for n in job.nodes)
 
-        # longer than silence is borne
+        # longer than the silence that is allowed
         waits.stays(all_run, "all run", 8.5 * program.SCALE)
 
 
 def test_where_nobody_answers(tmp_path: Path) -> None:
-    """Something else listens, nothing does, and nothing is there."""
+    """Another program listens at the address, none does, or the address has no host."""
     with nodes.job(tmp_path, 2, write(tmp_path / "x.py", "")) as job:
         other = subprocess.Popen(
             ["ip", "netns", "exec", job.hosts[0], sys.executable, "-c",
@@ -377,7 +378,8 @@ def test_nodes_that_were_told_different_things(tmp_path: Path) -> None:
 
 
 def test_slurm_says_which_nodes(tmp_path: Path) -> None:
-    """srun --ntasks-per-node=1 pawl run script.py; that names are known is arranged here."""
+    """Starts as `srun --ntasks-per-node=1 pawl run script.py` does; the test makes the names
+    resolve."""
     with nodes.job(tmp_path, 2, write(tmp_path / "meet.py", MEET)) as job:
         names = tmp_path / "hosts"
         names.write_text("127.0.0.1 localhost\n10.79.0.1 gpu07\n10.79.0.2 gpu08\n")
@@ -415,7 +417,7 @@ def test_a_port_of_ours_that_is_taken_is_said(tmp_path: Path) -> None:
         where = f"127.0.0.1:{taken.getsockname()[1]}"
         done = program.run_script(
             write(tmp_path / "x.py", ""), "--nnodes", "2", "--rendezvous", where,
-            "--node-timeout", "12",  # of which it waits 5 for an answer
+            "--node-timeout", "12",  # waits 5 s of it for an answer
         )  # fmt: skip
     assert done.returncode == 75
     assert f"no coordinator within 12 s: {where} (it does not say what it is" in done.stderr

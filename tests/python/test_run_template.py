@@ -1,6 +1,6 @@
 """The template process: a script cannot tell whether it was forked from it or executed.
 
-The template is driven here as `pawl run` drives it; the last tests do so through `pawl run`.
+The tests drive the template as `pawl run` does; the last ones do so through `pawl run`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import pytest
 import program
 import waits
 
-pytestmark = pytest.mark.real_interpreters  # the template is what is tested
+pytestmark = pytest.mark.real_interpreters  # the template itself is tested
 VARIES = ("RANK", "PAWL_ATTEMPT", "PAWL_ELASTIC_JOIN")
 
 
 def wait(pid: int) -> int:
-    """Waits for a worker, which is our child only once the process between is dead."""
+    """Waits for a worker, which becomes a child of this process when the process between ends."""
     status: list[int] = []
 
     def has_ended() -> bool:
@@ -78,7 +78,7 @@ class Template:
         return self.control.recv(4096).decode()
 
     def start(self, rank: int = 0, **variables: str) -> tuple[int, int, int]:
-        """A worker's pid, and descriptors of its stdout and stderr."""
+        """Starts a worker. Returns its process id, and descriptors of its stdout and stderr."""
         out, err = os.pipe(), os.pipe()
         texts = [str(rank), f"RANK={rank}", *(f"{name}={v}" for name, v in variables.items())]
         socket.send_fds(self.control, ["".join(f"{t}\0" for t in texts).encode()], [out[1], err[1]])
@@ -89,7 +89,7 @@ class Template:
         return int(pid), out[0], err[0]
 
     def run(self, rank: int = 0, **variables: str) -> tuple[int, str, str]:
-        """A worker's status (as subprocess has it), stdout and stderr."""
+        """Runs a worker. Returns its status (as in subprocess), stdout and stderr."""
         pid, out, err = self.start(rank, **variables)
         texts = ["", ""]
 
@@ -262,7 +262,7 @@ def test_worker_is_ours_and_dies_with_us(tmp_path: Path) -> None:
 def test_a_worker_that_was_not_reported_does_not_run(tmp_path: Path) -> None:
     script = write(tmp_path / "trace.py", f"import os; open(f'{tmp_path}/ran{{os.getpid()}}', 'w')")
     with template([script]) as forked:
-        forked.control.shutdown(socket.SHUT_RD)  # we still ask, but hear no more
+        forked.control.shutdown(socket.SHUT_RD)  # this process still asks, but hears no more
         null = os.open(os.devnull, os.O_RDWR)
         for _ in range(5):
             socket.send_fds(forked.control, [b"0\0RANK=0\0"], [null, null])
@@ -288,7 +288,7 @@ def test_each_worker_has_its_own_randomness(tmp_path: Path) -> None:
 
 @pytest.fixture
 def installed(tmp_path: Path) -> tuple[Path, dict[str, str]]:
-    """A directory that counts as site-packages, and the environment that makes it so."""
+    """Returns a directory that counts as site-packages, and the environment that makes it so."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     folder = tmp_path / "base" / "lib" / version / "site-packages"
     folder.mkdir(parents=True)
@@ -409,7 +409,7 @@ def test_it_leaves_with_its_supervisor(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def restarted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """A run whose second attempt came from the template, killed in the middle of that."""
+    """A run whose second attempt came from the template and was killed in the middle."""
     program.find()
     folder = tmp_path_factory.mktemp("restarted")
     script = folder / "train script.py"
@@ -520,7 +520,7 @@ LIVE = """
 
 
 class Watched:
-    """A run with a fake template, whose lines are acted on as they come."""
+    """A run with a fake template; reacts to its lines as they come."""
 
     def __init__(self, folder: Path, how: str) -> None:
         self.folder = folder
@@ -530,7 +530,7 @@ class Watched:
         fake = folder / "python"
         fake.write_text(FAKE.format(python=sys.executable))
         fake.chmod(0o755)
-        grace = ("--grace", f"{3 * program.LIMIT_S:g}")  # nobody waits for the end of it
+        grace = ("--grace", f"{3 * program.LIMIT_S:g}")  # no test waits for the end of the grace
         self.process = program.start_script(
             script, "--python", str(fake), *grace, env=program.clean_env(PAWL_LOG="debug", FAKE=how)
         )
@@ -545,7 +545,7 @@ class Watched:
                 (self.folder / "die").touch()
             if "restart 1 of" in line and self.folder.name == "late":
                 self.process.send_signal(signal.SIGTERM)
-                waits.let_pass(1.5)  # two within a second are one
+                waits.let_pass(1.5)  # two signals within a second count as one
                 self.process.send_signal(signal.SIGTERM)
 
     def end(self) -> tuple[int, str]:
@@ -564,8 +564,8 @@ def test_a_template_that_misbehaves(tmp_path: Path) -> None:
         assert "attempt 1: 1 worker started" in out and "afresh" in out
     assert "does not answer" in ends["silent"][1]
     assert "no memory" in ends["fails"][1]
-    # a worker that comes when all is over is killed as soon as it comes
+    # A worker that comes when all is over is killed at once.
     status, out = ends["late"]
     assert status == 143, out
-    late = tmp_path / "late" / "late"  # not there: the template was too late, and was given up
+    late = tmp_path / "late" / "late"  # absent if the template was too late, and was given up
     assert not late.exists() or not program.is_alive(int(late.read_text()))

@@ -26,23 +26,23 @@ FAILED = "[ RUN      ] c\n[  FAILED  ] c\n[  FAILED  ] 1 test(s), listed below:\
 SKIPPED = "skipped: no such kernel\n[  SKIPPED ] d\n[  SKIPPED ] 1 test(s), listed below:\n"
 LATE = "late: x == 1: not within 120 s (t.c:3)\n"
 
-# what the program printed, its exit status, what is counted: passed, failed, skipped
+# output of the program, its exit status, counts: passed, failed, skipped
 PROGRAMS = [
     (PASSED, 0, (2, 0, 0)),
     (PASSED + FAILED, 1, (2, 1, 0)),
     (PASSED + SKIPPED + "[  SKIPPED ] d\n", 0, (2, 0, 1)),
-    (PASSED, -11, (2, 1, 0)),  # died after its last test
-    ("[ RUN      ] a\n", -6, (0, 1, 0)),  # died in its first
+    (PASSED, -11, (2, 1, 0)),  # ended after its last test
+    ("[ RUN      ] a\n", -6, (0, 1, 0)),  # ended in its first test
     ("skipped: no device\n", 77, (0, 0, 1)),
-    ("", 77, (0, 1, 0)),  # without a reason
-    (PASSED + "[  SKIPPED ] d\n", 0, (2, 1, 0)),  # without a reason, too
+    ("", 77, (0, 1, 0)),  # skipped without a reason
+    (PASSED + "[  SKIPPED ] d\n", 0, (2, 1, 0)),  # d skipped without a reason
     ("fine\n", 0, (1, 0, 0)),  # not a cmocka program
     ("", 1, (0, 1, 0)),
 ]
 
 
 def program(output: str, status: int, result: str = "FAIL") -> dict[str, Any]:
-    """A line of meson's log."""
+    """Returns a record of meson's log."""
     return {"name": "x", "returncode": status, "result": result, "stdout": output, "stderr": ""}
 
 
@@ -127,14 +127,14 @@ def test_a_long_failure_keeps_its_end() -> None:
 
 # ---- late, or wrong ----
 
-# what the program printed, its exit status, meson's word for it, whether it may run again
+# Output of the program, its exit status, meson's word for it, whether it may run again.
 LATENESS = [
     (PASSED + LATE + FAILED, 1, "FAIL", True),
     (PASSED + FAILED, 1, "FAIL", False),
     (PASSED, -9, "TIMEOUT", True),
-    (PASSED + FAILED, -9, "TIMEOUT", False),  # something else had failed before
-    (PASSED + LATE + FAILED + FAILED.replace("c\n", "e\n"), 1, "FAIL", False),  # one of two is late
-    (PASSED + LATE + FAILED, -6, "FAIL", False),  # a signal
+    (PASSED + FAILED, -9, "TIMEOUT", False),  # c had failed already
+    (PASSED + LATE + FAILED + FAILED.replace("c\n", "e\n"), 1, "FAIL", False),  # e was not late
+    (PASSED + LATE + FAILED, -6, "FAIL", False),  # ended by a signal
     (PASSED + LATE + FAILED + "ERROR: AddressSanitizer: x\n", 1, "FAIL", False),
     (PASSED + LATE + FAILED + "WARNING: ThreadSanitizer: x\n", 66, "FAIL", False),
     (PASSED + LATE + FAILED + "x.c:3: runtime error: overflow\n", 1, "FAIL", False),
@@ -172,7 +172,8 @@ def test_python_test_that_was_late_only() -> None:
 
 
 def made_suite(monkeypatch: pytest.MonkeyPatch, late: int, passes: bool) -> Any:
-    """A run in which so many tests were late; whether they pass on their second run."""
+    """Returns a run in which that many tests were late; passes: whether they pass on their second
+    run."""
     again = Outcome(passed=1) if passes else failure("again", "no")
     monkeypatch.setattr(runner.py_tests, "run_again", lambda name, long, torch: again)
     suite = runner.Suite.__new__(runner.Suite)
@@ -190,8 +191,8 @@ def made_suite(monkeypatch: pytest.MonkeyPatch, late: int, passes: bool) -> Any:
         (2, True, (7, 0)),
         (2, False, (5, 2)),
         (runner.SECOND_RUNS_MAX, True, (8, 0)),
-        (runner.SECOND_RUNS_MAX + 1, True, (9, 1)),  # the run has failed
-        (runner.LATE_MAX + 1, True, (5, 11)),  # none was run again
+        (runner.SECOND_RUNS_MAX + 1, True, (9, 1)),  # too many second runs: the run has failed
+        (runner.LATE_MAX + 1, True, (5, 11)),  # too many late tests: none runs again
     ],
 )
 def test_second_runs(
@@ -231,7 +232,8 @@ REPORT = """<testsuite><testcase classname="m" name="a" time="2"><properties>
 
 
 def test_tests_on_another_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Its interpreter runs them, the quick ones of the files named, and again what was late."""
+    """The interpreter of that torch runs the tests: quick ones of the files named, and late ones
+    again."""
     monkeypatch.setattr(py_tests, "BUILD", tmp_path)
     asked: list[tuple[list[str], dict[str, str]]] = []
 
@@ -296,7 +298,7 @@ def full_run(commit: str, **more: object) -> str:
 
 def test_a_full_run_may_not_be_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(records, "FULL_LOG", tmp_path / "full.log")
-    assert records.check_full_log().skipped == 1  # there is none
+    assert records.check_full_log().skipped == 1  # there is no log yet
     behind = {"new": ["60"], "old": ["61"]}
     monkeypatch.setattr(command, "git", lambda *words: behind.get(words[2].split("..")[0]))
     for text, failed in (
@@ -312,7 +314,7 @@ def test_a_full_run_may_not_be_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 def test_skips_may_not_grow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(records, "FULL_LOG", tmp_path / "full.log")
-    assert records.check_skips("python", Outcome(skipped=99)).failed == 0  # nothing is known
+    assert records.check_skips("python", Outcome(skipped=99)).failed == 0  # no count known
     records.FULL_LOG.write_text(full_run("new"))
     assert records.check_skips("python", Outcome(skipped=25)).failed == 0
     assert records.check_skips("python", Outcome(skipped=26, reasons=["a: b"])).failed == 1
@@ -372,7 +374,7 @@ def test_costs_on_another_torch_are_not_kept(
 
 
 def test_costs_of_a_slower_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What is kept are the seconds of the machine that recorded first."""
+    """The recorded seconds are those of the machine that recorded first."""
     for name in ("KEPT_TIMES", "COLLECTED", "TIMES"):
         monkeypatch.setattr(records, name, tmp_path / name)
     first = {"gcc: a": Cost(2.0, 3.0), "gcc: b": Cost(4.0, 5.0), "gcc: c": Cost(8.0, 8.0)}

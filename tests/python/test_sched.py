@@ -26,12 +26,13 @@ import program
 from cluster import PROGRAM, Cluster, cluster, wait
 
 LOOP = "while :; do sleep 0.05; done"
-PYTHON = os.path.realpath(sys.executable)  # which other users reach
+PYTHON = os.path.realpath(sys.executable)  # an interpreter that other users can reach
 
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Cluster]:
-    """For tests that leave nothing behind. Who saves when told to end has time for it."""
+    """A scheduler for tests that leave nothing behind. Its grace is long enough for jobs that save
+    when told to end."""
     with cluster("--nodes", "2", "--slots", "4", "--grace", "20", "--round", "1") as made:
         yield made
 
@@ -81,7 +82,7 @@ def test_a_job_file_with_setup_nodes_and_variables(shared: Cluster, tmp_path: Pa
     shared.await_state(job, "done", "failed")
     lines = shared.lines(job)
     assert shared.state(job) == "done", shared.log(job)
-    assert lines.count("setup 0") == 1  # both of its replicas are on one node, or on two
+    assert lines.count("setup 0") == 1  # replicas share one node, or use two
     for rank in (0, 1):
         ours = [line[8:] for line in lines if line.startswith(f"[node{rank}] ")]
         assert ours[:4] == ["done", "what is mounted", f"hello k {rank} of 2 4", "2"]
@@ -122,7 +123,7 @@ def test_show_says_why_a_job_failed(shared: Cluster) -> None:
     assert row["priority"] == 7 and row["least"] == row["most"] == 1
     rows = {row["id"]: row for row in shared.ask("ls", "-a")}
     assert rows[job]["priority"] == 7
-    # one that waits to be tried again; and one that ended well, whose log is its own matter
+    # A job that waits for another try; and one that ended well, whose log is not shown.
     again = shared.sh("no-such-program", "--retries", "9")
     last = "its last start ended with 127 (a command was not found)"
 
@@ -176,7 +177,7 @@ def test_what_ignores_being_told_is_killed_with_all_it_started() -> None:
         assert time.monotonic() - began > 1.5
         assert ours.processes() == []
     left = subprocess.run(["pgrep", "-f", "^sleep 98761$"], capture_output=True, text=True).stdout
-    assert left == ""  # those without an environment, too
+    assert left == ""  # none is left, not even processes without an environment
 
 
 def test_pause_and_resume(shared: Cluster) -> None:
@@ -228,7 +229,8 @@ def test_a_time_limit(shared: Cluster) -> None:
 
 @pytest.mark.slow
 def test_others_shrink_while_a_job_runs() -> None:
-    """Under a policy that gives all that is free. Ranks that are no pawl.elastic start again."""
+    """Under a policy that gives away all free slots, a job without pawl.elastic restarts
+    its ranks."""
     options = ["--nodes", "2", "--slots", "2", "--grace", "2", "--round", "1", "--policy", "fifo"]
     with cluster(*options) as ours:
         first = ours.sh(f"echo of $WORLD_SIZE; {LOOP}", "--replicas", "1:4", "-n", "first")
@@ -241,7 +243,7 @@ def test_others_shrink_while_a_job_runs() -> None:
         wait(lambda: "of 2" in ours.log(first), "fewer ranks")
         go.touch()
         ours.await_state(second, "done")
-        assert ours.log(first).count(" starts on ") == 1  # it was one run of it all the time
+        assert ours.log(first).count(" starts on ") == 1  # a single run all the time
 
 
 def test_who_waits_is_told_why(shared: Cluster) -> None:
@@ -269,7 +271,7 @@ def test_what_there_can_never_be_room_for_is_refused(tmp_path: Path) -> None:
         )
         done = ours.run("submit", str(tmp_path / "job.yaml"))
         assert done.returncode == 2 and "may be on have 2 slots" in done.stderr
-        # a node that is drained comes back; one that may have less than all it asks for is fine
+        # A drained node may come back; a job that can also run with less is accepted.
         assert ours.run("drain", "b").returncode == 0
         ours.sh("true", "--num-nodes", "5")
         ours.sh("true", "--replicas", "1:64")
@@ -298,7 +300,7 @@ def test_accelerators_are_types_of_nodes(tmp_path: Path) -> None:
             job = json.loads(done.stdout)["id"]
             ours.await_state(job, "done")
             assert f"starts on {node} (1)" in ours.log(job)
-        # a choice that this machine cannot have does not count, nor does its type
+        # A choice that this machine cannot have does not count, nor does its type.
         choices = "{accelerators: A100, memory: 100TB}, {accelerators: H100, memory: 0.1}"
         (tmp_path / "job.yaml").write_text(f"resources: {{any_of: [{choices}]}}\nrun: 'true'\n")
         done = ours.run("submit", "--json", "job.yaml", cwd=tmp_path)
@@ -314,8 +316,8 @@ def test_accelerators_are_types_of_nodes(tmp_path: Path) -> None:
 
 
 def test_types_of_nodes_keep_their_jobs_whatever_is_named_first(tmp_path: Path) -> None:
-    """A scheduler with fewer types, with others, and in another order: what runs goes on, and what
-    waits starts on what it asked for."""
+    """A scheduler restarts with fewer types, with others, and in another order: jobs that run go
+    on, and jobs that wait start on the type they asked for."""
 
     def submit(wanted: str, run: str) -> Any:
         (tmp_path / "job.yaml").write_text(f"resources: {{accelerators: {wanted}}}\nrun: {run}\n")
@@ -338,7 +340,7 @@ def test_types_of_nodes_keep_their_jobs_whatever_is_named_first(tmp_path: Path) 
         ours.await_state(other, "running")
 
         restart("h=1:H100")
-        ours.await_state(other, "queued")  # its node went
+        ours.await_state(other, "queued")  # the node has gone
         assert submit("A100", "'true'").returncode == 2
         assert ours.job(before)["state"] == "running" and ours.job(before)["restarts"] == 0
         assert ours.run("cancel", str(before)).returncode == 0
@@ -353,7 +355,7 @@ def test_types_of_nodes_keep_their_jobs_whatever_is_named_first(tmp_path: Path) 
         kinds = {node["name"]: node["type"] for node in ours.ask("top")["nodes"]}
         assert kinds == {"a": "A100", "b": "B200", "h": "H100"}
 
-        # Eight are known at most; those that are of no use are forgotten at a stop.
+        # At most eight types are known; types without a use are forgotten at a stop.
         restart("h=1:H100")
         restart(*(f"n{i}=1:T{i}" for i in range(7)), "h=1:H100")
         assert ours.kill(signal.SIGTERM) == 0
@@ -371,7 +373,7 @@ def test_types_of_nodes_keep_their_jobs_whatever_is_named_first(tmp_path: Path) 
 
 
 def test_the_fastest_directory_is_a_jobs_own_until_it_ends(tmp_path: Path) -> None:
-    """Which of them is the fastest is measured, so either may be."""
+    """The fastest directory is measured, so it may be either."""
     folders = [Path(tempfile.mkdtemp(prefix="pawl-", dir=where)) for where in ("/tmp", "/dev/shm")]
     (tmp_path / "job.yaml").write_text(
         """
@@ -400,7 +402,7 @@ def test_the_fastest_directory_is_a_jobs_own_until_it_ends(tmp_path: Path) -> No
             plain = ours.sh("echo ${PAWL_SCRATCH-none}")
             ours.await_state(plain, "done")
             assert ours.lines(plain) == ["none"]
-        with cluster() as ours:  # without --scratch, where the job's log is
+        with cluster() as ours:  # without --scratch: beside the job's log
             ours.run("submit", str(tmp_path / "job.yaml"), cwd=tmp_path / "work")
             ours.await_state(1, "done")
             said = [line for line in ours.lines(1) if line.startswith("in ")]
@@ -475,7 +477,7 @@ def test_the_home_of_a_job_is_that_of_who_runs_it() -> None:
 
 
 def test_a_log_fills_no_disk(shared: Cluster) -> None:
-    """Of how many files, and how large, is a unit test's."""
+    """A unit test covers the number and size of the files."""
     job = shared.sh("head -c 20000000 /dev/zero | tr '\\0' x | fold -w 1000; echo the end")
     shared.await_state(job, "done", limit_s=program.LIMIT_S)
     files = [Path(file) for file in shared.ask("logs", str(job))["files"]]
@@ -532,7 +534,7 @@ def test_jobs_run_as_their_users_and_nobody_touches_anothers() -> None:
             refused = ours.run(command, str(job), **us[1])
             assert refused.returncode == 2 and "is of user daemon" in refused.stderr
         assert ours.run("drain", "node0", **us[1]).returncode == 2
-        fellow = {**us[1], "group": one.pw_gid}  # of the group that is the owner's first one
+        fellow = {**us[1], "group": one.pw_gid}  # a member of the owner's primary group
         for reader in (us[1], fellow):
             unread = ours.run("logs", str(job), **reader)
             assert unread.returncode != 0 and unread.stdout == ""
@@ -541,7 +543,7 @@ def test_jobs_run_as_their_users_and_nobody_touches_anothers() -> None:
         assert ours.run("logs", str(job), **us[0]).stdout.count("daemon") >= 1
         assert len(json.loads(ours.run("ls", "--json", **us[1]).stdout)) == 1
         database = stat.S_IMODE((ours.root / "sched.db").stat().st_mode)
-        assert database == 0o600  # it has secrets
+        assert database == 0o600  # holds secrets
         ranks = ours.sh("id -un; pwd", "--replicas", "2:2", **us[1])
         ours.await_state(ranks, "done", "failed")
         assert ours.lines(ranks).count("[rank1] bin") == 1, ours.log(ranks)
@@ -558,7 +560,7 @@ def test_jobs_run_as_their_users_and_nobody_touches_anothers() -> None:
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="keyctl's number is this machine's")
 def test_a_job_of_another_user_has_no_key_of_roots() -> None:
     ask = "import ctypes; print('keyring', ctypes.CDLL(None).syscall(250, 0, -3, 0))"
-    if ctypes.CDLL(None).syscall(250, 1, None) < 0:  # a session keyring of this process's own
+    if ctypes.CDLL(None).syscall(250, 1, None) < 0:  # a session keyring of this process alone
         pytest.skip("keyrings are not to be had here")
     known = subprocess.run([PYTHON, "-c", ask], capture_output=True, text=True, check=True)
     user = pwd.getpwnam("daemon")
@@ -642,7 +644,8 @@ def test_noise_at_the_socket_harms_nobody(shared: Cluster) -> None:
 
 
 def test_jobs_are_not_started_beside_themselves_by_another_engine_or_spool() -> None:
-    """Each is refused while jobs of another one run, which go on; then it may take over."""
+    """Another engine or spool is refused while jobs of the first run, which go on; afterwards it
+    may take over."""
     with cluster("--nodes", "1", "--slots", "1", "--grace", "0") as made:
         job = made.sh(LOOP)
         made.await_state(job, "running")

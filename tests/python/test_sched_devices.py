@@ -1,4 +1,5 @@
-"""Devices by slot: which of a node's a job's ranks see. It is about a variable: none is needed."""
+"""Devices by slot: the devices of a node that a job's ranks see. Only a variable is tested: no
+device is needed."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ OPTIONS = ("--grace", "2", "--round", "1", "--policy", "fifo")
 
 
 def seen(ours: Cluster, job: int) -> list[str]:
-    """What each process of a job saw, in the order in which they said so."""
+    """Returns the devices that each process of a job saw, in the order of their lines."""
     return [line.rpartition(" ")[2] for line in ours.lines(job) if " sees " in line]
 
 
@@ -24,7 +25,7 @@ def test_each_rank_of_a_job_of_nodes_sees_its_own(tmp_path: Path) -> None:
     with cluster(*nodes, *OPTIONS) as ours:
         first = ours.sh(SAY + LOOP, "--num-nodes", "3")
         wait(lambda: len(seen(ours, first)) == 3, "three say what they see")
-        ours.kill()  # the next one knows who has which
+        ours.kill()  # the next scheduler knows which job has which devices
         ours.start()
         second = ours.sh(SAY + LOOP)
         wait(lambda: len(seen(ours, second)) == 1, "the fourth, too")
@@ -49,7 +50,7 @@ def test_without_devices_nothing_is_set() -> None:
 
 @pytest.mark.slow
 def test_a_job_that_is_resized_gives_devices_away() -> None:
-    """That one gets others as it grows again, is a test of the engine's."""
+    """A job that shrinks gives devices away; a test of the engine covers growing again."""
     with cluster("--node", "a=4", "--devices", "a=4,5,6,7", *OPTIONS) as ours:
         first = ours.sh(SAY + LOOP, "--replicas", "1:4", "-n", "first")
         wait(lambda: seen(ours, first) == ["4,5,6,7"] * 4, "all four are its own")

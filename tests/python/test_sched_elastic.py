@@ -1,4 +1,4 @@
-"""Jobs of pawl.elastic under the scheduler: what they tell of themselves, and what comes of it."""
+"""Jobs of pawl.elastic under the scheduler: their hints, and the decisions that follow."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def hints_of(ours: Cluster, job: int) -> Any:
 
 
 def step_s(perf: Any, nodes: int, replicas: int, most: int, atomic: int, accum: int) -> float:
-    """Pollux (OSDI'21) 3.2; delta_n, for each replica more on the fullest node, is Pawl's own."""
+    """Step time by Pollux (OSDI'21) 3.2; delta_n, for each replica more on the fullest node, is
+    Pawl's own."""
     gradient = perf["alpha_c"] + perf["beta_c"] * atomic
     if replicas == 1:
         network = 0.0
@@ -43,16 +44,16 @@ def step_s(perf: Any, nodes: int, replicas: int, most: int, atomic: int, accum: 
 
 
 def efficiency(hints: Any, total: int) -> float:
-    """Of a sample beside one of an initial batch: Pollux equation 6, as AdaptDL has it."""
+    """Efficiency of a sample relative to one of an initial batch: Pollux equation 6, as in
+    AdaptDL."""
     scale = total / hints["initBatchSize"]
     norm, var = hints["gradParams"]["norm"], hints["gradParams"]["var"]
     return float((var + norm) / (var / scale + norm) / scale)
 
 
 def goodput_of(hints: Any, replicas: int, nodes: int = 1, most: int = 0) -> float:
-    """Of the best of 50 totals between the bounds, each as much larger than the one before, in as
-    few parts as the bounds allow (docs: pawl/adapt.h). Nothing of it is Pawl's own code. 0: none.
-    """
+    """Returns the best goodput of 50 totals between the bounds, in equal ratios, each in as few
+    parts as the bounds allow (docs: pawl/adapt.h). Uses none of Pawl's own code. 0: none."""
     least, largest = hints["localBszBounds"]
     low = max(replicas * least, hints["initBatchSize"])
     most = most or -(-replicas // nodes)
@@ -80,7 +81,7 @@ def goodput_of(hints: Any, replicas: int, nodes: int = 1, most: int = 0) -> floa
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(_core, "perf_fit"), reason="pawl._core is not built here")
 def test_a_job_grows_in_place_by_what_it_measured() -> None:
-    """With HTTP, too: AdaptDL's variables, which are there then, change nothing."""
+    """With HTTP, too: AdaptDL's variables, which then exist, change nothing."""
     with cluster(*OPTIONS, "--http", "127.0.0.1:0") as ours:
         job = ours.submit(sys.executable, str(JOB), "400", options=[*REFIT, "--replicas", "1:3"])
         wait(lambda: ours.job(job)["goodput"] is not None, "hints", program.LIMIT_S)
@@ -96,7 +97,7 @@ def test_a_job_grows_in_place_by_what_it_measured() -> None:
             mine = [goodput_of(hints, n) for n in (now, now + 1, now - 1) if n > 0]
             said = [shown["goodput"], shown["goodput_more"], shown["goodput_fewer"]]
             print(mine, said)
-            none = said[len(mine) :]  # one fewer than one
+            none = said[len(mine) :]  # goodput of 0 replicas
             pairs = zip(mine, said, strict=False)
             return none in ([], [None]) and all(
                 b is not None and abs(a - b) <= 1e-9 * a for a, b in pairs
@@ -106,10 +107,10 @@ def test_a_job_grows_in_place_by_what_it_measured() -> None:
         text = ours.run("show", str(job)).stdout
         assert re.search(r"goodput: [\d.e+]+ with one more\n", text) and "ends: in " in text
         assert "binds: " in text and shown["left_s"] > 0
-        assert ours.log(job).count(" starts on ") == 1  # all in one run of it
+        assert ours.log(job).count(" starts on ") == 1  # a single run all the time
         assert "rank" in ours.log(job) and re.search(r"pawl: [23] replicas", ours.log(job))
         other = ours.sh("sleep 1", "--priority", "9", "--num-nodes", "2")
-        ours.await_state(other, "done", limit_s=program.LIMIT_S)  # it gave way
+        ours.await_state(other, "done", limit_s=program.LIMIT_S)  # the elastic job gave way
         assert ours.state(job) in ("running", "rescaling") and ours.job(job)["failures"] == 0
         ours.run("cancel", str(job))
         ours.await_state(job, "cancelled", limit_s=program.LIMIT_S)
@@ -133,8 +134,8 @@ def random_hints(rng: random.Random) -> Any:
 
 
 def test_what_show_says_of_goodput_is_recomputed_from_the_hints() -> None:
-    """By the published formulas, in Python; on one node and over several, with one replica more
-    and one fewer, before the scheduler is killed and after."""
+    """Recomputes goodput by the published formulas, in Python; on one node and over several, with
+    one replica more and one fewer, before the scheduler is killed and after."""
     rng = random.Random(SEED)
     options = ("--nodes", "3", "--slots", "4", "--policy", "fifo", "--round", "1", "--grace", "2")
     with cluster(*options) as ours:
@@ -199,7 +200,7 @@ def test_hints_that_are_wrong_harm_nobody() -> None:
         wait(lambda: ours.job(job)["goodput"] is not None, "hints that are right")
         shown = ours.job(job)
         assert abs(shown["left_s"] - 90 * 32 / shown["goodput"]) < 1e-6
-        assert "hints" in ours.said.read_text()  # it was said, once
+        assert "hints" in ours.said.read_text()  # the refused hints were reported once
         ours.kill()
         ours.start()
-        assert ours.job(job)["goodput"] == shown["goodput"]  # they are stored
+        assert ours.job(job)["goodput"] == shown["goodput"]  # hints are stored

@@ -1,5 +1,5 @@
-"""The real scheduler under faults of its disk, its database, its clocks, its users and its jobs: a
-clear word, bounded waits, and no job lost or run twice."""
+"""The real scheduler under faults of its disk, its database, its clocks, its users and its jobs:
+clear messages, bounded waits, and no job lost or run twice."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from conftest import SEED
 
 OPTIONS = ("--nodes", "2", "--slots", "4", "--grace", "2", "--round", "1")
 LOOP = "while :; do sleep 0.05; done"
-# It says so if another run of it is there at the same time.
+# The file has "twice" if another run of the job is there at the same time.
 ONCE = "exec 9>$0.lock; flock -n 9 || echo twice >>$0; echo start >>$0; {}; echo end >>$0"
 
 
 def refused(root: Path, *options: str) -> str:
-    """What a scheduler says that does not come to run."""
+    """Returns the message of a scheduler that refuses to start."""
     done = program.run("sched", "--root", root, *options)
     assert done.returncode in (1, 4, 75), done
     return done.stderr
 
 
 def once(ours: Cluster, mark: Path, until: Path) -> int:
-    """A job that ends once a file is there, and marks how often it ran."""
+    """Submits a job that ends once a file exists, and records its runs. Returns its number."""
     script = ONCE.format(f"until [ -e {until} ]; do sleep 0.05; done")
     job = ours.submit("bash", "-c", script, str(mark))
     wait(mark.exists, "it runs")
@@ -88,7 +88,7 @@ def test_a_full_disk_ends_the_scheduler_and_no_job(tmp_path: Path) -> None:
             job = once(ours, tmp_path / "mark", tmp_path / "go")
             filler = fill(disk)
             texts = ["no space is left on its disk", "no scheduler runs in"]
-            for _ in range(200):  # some may find room in what SQLite has written over
+            for _ in range(200):  # some may find room in pages that SQLite has overwritten
                 done = ours.run("submit", "--", "true", cwd=tmp_path)
                 if done.returncode != 0:
                     break
@@ -145,7 +145,7 @@ def test_nobody_locks_the_database_of_a_scheduler_that_runs() -> None:
 
 
 def starts_or_says(folder: Path, what: str) -> None:
-    """One on damaged files answers, or leaves with a word that names the file."""
+    """A scheduler on damaged files answers, or ends with a message that names the file."""
     ours = Cluster(folder, *OPTIONS)
     try:
         try:
@@ -187,7 +187,7 @@ def test_damaged_files_are_named_or_do_not_matter(tmp_path: Path) -> None:
 def test_a_record_with_another_bit_is_not_believed() -> None:
     with cluster(*OPTIONS) as ours:
         assert ours.run("drain", "node0").returncode == 0
-        job = ours.sh("true", "--num-nodes", "8")  # it waits
+        job = ours.sh("true", "--num-nodes", "8")  # the job waits
         ours.kill(signal.SIGTERM)
         with contextlib.closing(sqlite3.connect(ours.root / "sched.db")) as db:
             (record,) = db.execute("SELECT record FROM jobs WHERE id = ?", [job]).fetchone()
@@ -230,7 +230,8 @@ def test_an_older_database_is_taken_over_with_its_jobs_running(tmp_path: Path) -
 
 @pytest.mark.parametrize("years", [-10, 10])
 def test_a_wall_clock_that_jumps_ends_no_job(tmp_path: Path, years: int) -> None:
-    """It was set while no scheduler was there; seen from its file, that is the same."""
+    """The clock is set while no scheduler runs; the next one, which only has the file, sees the
+    same."""
     with cluster(*OPTIONS) as ours:
         script = ONCE.format(f"until [ -e {tmp_path}/go ]; do sleep 0.05; done")
         job = ours.submit(
@@ -255,7 +256,8 @@ def test_a_wall_clock_that_jumps_ends_no_job(tmp_path: Path, years: int) -> None
 
 
 def test_a_monotonic_clock_that_is_another_ends_no_job(tmp_path: Path) -> None:
-    """As after a move into another container: a name space of time, of this machine's boot."""
+    """The monotonic clock differs, as after a move into another container: a time namespace of the
+    same boot."""
     there = ["unshare", "--time", "--monotonic", "1000000", "--"]
     if subprocess.run([*there, "true"], capture_output=True).returncode != 0:
         pytest.skip("may not make a name space of time")
@@ -305,7 +307,8 @@ def test_what_fails_for_ever_waits_ever_longer(tmp_path: Path) -> None:
 
 
 def test_what_a_job_leaves_behind_is_ended_with_it(tmp_path: Path) -> None:
-    """Daemons: of another session, of another parent, without its environment, and deaf."""
+    """A job leaves a daemon: in another session, with another parent, without its environment, and
+    ignoring signals."""
     script = (
         f"env -i PATH=$PATH setsid bash -c '(setsid bash \"$1\" &) ; exit' x {tmp_path}/deaf\n"
         f"until [ -e {tmp_path}/up ]; do sleep 0.05; done"
@@ -321,7 +324,7 @@ def test_what_a_job_leaves_behind_is_ended_with_it(tmp_path: Path) -> None:
 
 
 def test_what_hangs_as_it_ends_is_killed_in_time(tmp_path: Path) -> None:
-    """It hears SIGTERM, and never comes to its end."""
+    """The job handles SIGTERM, and never ends by itself."""
     script = f"trap 'echo hangs; {LOOP}' TERM; echo up; {LOOP}"
     with cluster("--grace", "6") as ours:
         job = ours.sh(script)
@@ -407,13 +410,13 @@ def frame(kind: int, body: bytes, version: int = VERSION, length: int | None = N
 
 def connect(ours: Cluster) -> socket.socket:
     peer = socket.socket(socket.AF_UNIX)
-    peer.connect(str(ours.root / "sched.sock"))  # waits where many wait to be accepted
+    peer.connect(str(ours.root / "sched.sock"))  # waits in the queue of connections to accept
     peer.settimeout(program.LIMIT_S)
     return peer
 
 
 def reply(peer: socket.socket) -> tuple[int, bytes]:
-    """Its type and its body; (0, nothing): the connection was closed."""
+    """Returns the type and body of a reply; (0, b""): the connection was closed."""
 
     def exactly(n: int) -> bytes:
         got = b""
@@ -451,7 +454,7 @@ def test_what_is_no_request_is_refused_or_cut_off(shared: Cluster) -> None:
 
 
 def test_a_thousand_connections_keep_nobody_out(shared: Cluster) -> None:
-    """Silent ones, and ones in the middle of a request, that stay."""
+    """The connections are silent, or in the middle of a request, and stay open."""
     with contextlib.ExitStack() as all_of_them:
         for n in range(1000):
             peer = all_of_them.enter_context(connect(shared))
@@ -469,7 +472,8 @@ def descriptors(ours: Cluster) -> list[int]:
 
 
 def test_descriptors_are_nobodys_to_send(shared: Cluster) -> None:
-    """A kernel of 6.16 refuses them, an older one drops them; who says that some come is let go."""
+    """A kernel of 6.16 refuses descriptors, an older one drops them; a peer whose header announces
+    some is disconnected."""
     before = len(descriptors(shared))
     with contextlib.ExitStack() as all_of_them:
         reader, writer = os.pipe()
@@ -481,8 +485,8 @@ def test_descriptors_are_nobodys_to_send(shared: Cluster) -> None:
             except PermissionError:
                 peer.sendall(b"\5")
         os.close(writer)
-        assert shared.run("ls").returncode == 0  # it has read what was sent before
-        # at its end: nobody else has it open
+        assert shared.run("ls").returncode == 0  # the scheduler has read what was sent before
+        # The pipe is at its end: no other process has it open.
         wait(lambda: select.select([reader], [], [], 0)[0], "the pipe is at its end")
         wait(lambda: len(descriptors(shared)) <= before + 16, "ls is let go, too")
         named = all_of_them.enter_context(connect(shared))
@@ -497,7 +501,7 @@ def test_without_descriptors_it_waits_for_some() -> None:
         soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (max(descriptors(ours)) + 1, hard))
         with contextlib.ExitStack() as all_of_them:
-            for _ in range(4):  # some fill what holes there are
+            for _ in range(4):  # some fill free descriptor numbers
                 all_of_them.enter_context(connect(ours))
             wait(lambda: "cannot be heard" in ours.said.read_text(), "a word of it")
             spent, began = cpu_s(pid), time.monotonic()
@@ -509,7 +513,7 @@ def test_without_descriptors_it_waits_for_some() -> None:
 
 
 def cpu_s(pid: int) -> float:
-    """That a process has used."""
+    """Returns the CPU seconds that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -523,7 +527,7 @@ def test_who_sends_many_requests_at_once_lets_others_in_between() -> None:
     submit = frame(SUBMIT, text(one + bytes(12)))
     with cluster("--slots", "1") as ours, connect(ours) as many, connect(ours) as few:
         assert ours.daemon is not None
-        assert ours.run("drain", "node0").returncode == 0  # so that none starts
+        assert ours.run("drain", "node0").returncode == 0  # lets no job start
         for peer in (many, few):  # both are heard before
             peer.sendall(frame(LIST, struct.pack("<BI", 0, 0)))
             assert reply(peer)[0] == JOBS
@@ -579,12 +583,12 @@ def test_who_reads_no_replies_costs_one_of_them() -> None:
         with connect(ours) as peer:
             peer.setblocking(False)
             sent = 0
-            # until nothing more is taken for a second
+            # Sends until nothing more is taken for a second.
             while sent < len(requests) and select.select([], [peer], [], 1)[1]:
                 sent += peer.send(requests[sent:])
             assert ours.run("ls").returncode == 0
             assert memory_kib(ours.daemon.pid) - before < 16 << 10
             peer.setblocking(True)
-            for _ in range(200):  # and once it reads, it is answered, in order
+            for _ in range(200):  # once it reads, all answers come, in order
                 kind, body = reply(peer)
                 assert kind == JOBS and len(body) > 1000

@@ -58,7 +58,7 @@ def figures(ours: Cluster, *options: str) -> Any:
 
 @dataclass
 class Seen:
-    """An answer of `pawl ls -a`: where jobs were at some time between the two."""
+    """An answer of `pawl ls -a`: the places of jobs at some time between the two."""
 
     asked: float
     answered: float
@@ -87,7 +87,7 @@ def where(history: History, job: int, time: float) -> Place:
 
 
 def could_be(history: History, seen: Seen, job: int) -> list[Place]:
-    """Where the job was while it was asked."""
+    """Returns the places the job had between question and answer."""
     changes = {stay.begun for stay in history.stays} | {stay.ended for stay in history.stays}
     times = [seen.asked, *(t for t in sorted(changes) if seen.asked < t <= seen.answered)]
     return [where(history, job, t) for t in times]
@@ -96,7 +96,7 @@ def could_be(history: History, seen: Seen, job: int) -> list[Place]:
 @pytest.mark.slow
 def test_what_is_read_back_is_what_was_seen() -> None:
     """Jobs come, are resized and end; a node is drained; the scheduler is killed again and again,
-    and for a while nobody is there."""
+    and for a while there is none."""
     rng = random.Random(SEED)
     seen: list[Seen] = []
     with cluster(*OPTIONS) as ours:
@@ -128,7 +128,7 @@ def test_what_is_read_back_is_what_was_seen() -> None:
         for job, place in one.jobs.items():
             assert place in could_be(history, one, job), (job, one, could_be(history, one, job))
     assert "hush" not in text and "SECRET" not in text
-    assert text.count('"cluster":') == 1  # all in one file, which went on
+    assert text.count('"cluster":') == 1  # all in one file, which each start continues
     assert set(history.jobs) == set(rows)
     for number, row in rows.items():
         job = history.jobs[number]
@@ -161,7 +161,7 @@ def rows_of(ours: Cluster) -> list[Any]:
 
 
 def stored_jobs(ours: Cluster) -> list[tuple[int, str, float]]:
-    """Of a scheduler that is dead: number, state, and since when."""
+    """Returns number, state, and its begin, of the jobs of a dead scheduler."""
     with contextlib.closing(sqlite3.connect(ours.root / "sched.db")) as db:
         rows = db.execute("SELECT id, state, since_ns FROM jobs").fetchall()
     return [(job, state, since_ns / 1e9) for job, state, since_ns in rows]
@@ -169,18 +169,18 @@ def stored_jobs(ours: Cluster) -> list[tuple[int, str, float]]:
 
 @pytest.mark.parametrize("step", range(5, 30 if LONG else 8))
 def test_what_was_stored_and_not_written_is_made_up_for(step: int) -> None:
-    """Killed just between the two, as a job comes, starts, runs or ends: times are those of then,
-    not of the next start."""
+    """The scheduler is killed just between the two, as a job comes, starts, runs or ends: the
+    history has the times of the changes, not of the next start."""
     with cluster(*OPTIONS, start=False) as ours:
         ours.start(PAWL_FAULT=f"daemon.stored:{step}:-1")
         assert ours.daemon is not None
-        while ours.daemon.poll() is None:  # whoever asks may find nobody any more
+        while ours.daemon.poll() is None:  # a command may find no scheduler any more
             if ours.run("ls").stdout.count("\n") == 1:
                 ours.run("submit", "--", "sleep", "0.1")
         assert ours.daemon.wait() == FAULT_EXIT
         stored = stored_jobs(ours)
         written = {(row["job"], row["state"]) for row in rows_of(ours) if "job" in row}
-        waits.let_pass(1)  # what is told must not be of the time of the next start
+        waits.let_pass(1)  # changes must not have the time of the next start
         ours.start()
         wait(lambda: not ours.ask("ls"), "all are over")
         made_up = {(job, state) for job, state, _ in stored} - written
@@ -241,7 +241,7 @@ def test_show_tells_a_jobs_newest_changes() -> None:
 
 
 def test_what_cannot_be_written_stops_nobody() -> None:
-    """Every call of the history's fails for want of space; a later scheduler goes on with it."""
+    """Every call of the history fails for want of space; a later scheduler goes on with it."""
     with cluster(*OPTIONS, start=False) as ours:
         ours.start(PAWL_FAULT="history.:1:28:1")
         lost = ours.sh("true")
@@ -261,7 +261,7 @@ def test_what_cannot_be_written_stops_nobody() -> None:
 
 @contextlib.contextmanager
 def small_disk(folder: Path) -> Iterator[None]:
-    """Of 64 KiB, at folder."""
+    """Mounts a file system of 64 KiB at folder."""
     folder.mkdir(parents=True)
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], capture_output=True
@@ -286,11 +286,11 @@ def test_a_full_disk_costs_rows_only() -> None:
         ):
             while filler.write(b"x" * 512):
                 pass
-        after = [ours.sh("true") for _ in range(12)]  # more than the last page has room for
+        after = [ours.sh("true") for _ in range(12)]  # more rows than the last page has room for
         wait(lambda: not ours.ask("ls"), "all are over")
         assert all(ours.state(job) == "done" for job in after)
         assert "No space left on device; rows are lost" in ours.said.read_text()
-        history = _cluster.read(history_of(ours))  # what there is of it can be read
+        history = _cluster.read(history_of(ours))  # the rows that were written can be read
         assert history.jobs[before].end == "done"
         assert any(n not in history.jobs or not history.jobs[n].end for n in after)
         (history_of(ours) / "filler").unlink()
@@ -356,7 +356,7 @@ def test_what_is_wrong_is_named_with_its_remedy(tmp_path: Path) -> None:
         done = report(ours)
         assert done.returncode == 4 and f"{file}:4: " in done.stderr
         assert "move that file away, and the others are drawn" in done.stderr
-        file.write_bytes(b"".join(lines) + b'{"t":1')  # cut off as it was written
+        file.write_bytes(b"".join(lines) + b'{"t":1')  # cut off while it was written
         assert report(ours, "--json").returncode == 0
     for option in ("--root", "--since"):
         done = program.run("report", "x", "--out", tmp_path, option, "1d")

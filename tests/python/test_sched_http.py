@@ -1,5 +1,5 @@
-"""The scheduler over HTTP: what AdaptDL's clients ask, metrics, remote control. Who may not, and
-who means harm: hostile/test_http.py."""
+"""The scheduler over HTTP: requests of AdaptDL's clients, metrics, remote control.
+hostile/test_http.py has unauthorized and malicious clients."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def token_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def shared(token_file: Path) -> Iterator[Cluster]:
-    """For tests that leave nothing behind."""
+    """A scheduler for tests that leave nothing behind."""
     http = ("--http", "127.0.0.1:0", "--http-token", str(token_file))
     with cluster(*OPTIONS, *http) as made:
         yield made
@@ -60,7 +60,7 @@ def web(shared: Cluster) -> Web:
 def a_job(
     ours: Cluster, *options: str, name: str = "a", replicas: int = 1
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """One that runs, and what AdaptDL's client reads of its environment."""
+    """Runs a job. Yields its number, and the variables that AdaptDL's client reads."""
     script = f"env | grep ^ADAPTDL_; echo up; {LOOP}"
     job = ours.sh(script, "-n", name, *options)
     wait(lambda: len(re.findall("(?m)up$", ours.log(job))) == replicas, "the job's lines")
@@ -103,7 +103,7 @@ def test_ranks_of_replicas_have_their_own(shared: Cluster, web: Web) -> None:
 
 @pytest.mark.parametrize("whose", ["adaptdl-0.2.11", "pawl/compat/adaptdl"])
 def test_adaptdls_names_meet_and_tell(shared: Cluster, whose: str) -> None:
-    """Its own package, as it is; and Pawl's in its place."""
+    """Both AdaptDL's own package and Pawl's in its place meet and send hints."""
     name, _, release = whose.partition("-")
     env = with_package(name, release) if release else program.clean_env()
     script = Path(__file__).with_name("adaptdl_client_job.py")
@@ -134,7 +134,7 @@ def test_hints_reach_the_policy_and_survive_a_restart(token_file: Path) -> None:
             ours.start()
             web = Web(ours)
             assert ours.job(job)["goodput"] > 0
-            # another port; the secret is the same
+            # The port is another one; the secret is the same.
             secret = env["ADAPTDL_SUPERVISOR_URL"].split("/job/")[1]
             path = f"/job/{secret}/hints/{env['ADAPTDL_JOB_ID']}"
             assert web.ask("PUT", path, HINTS).code == 200
@@ -158,7 +158,7 @@ def test_discovery_waits_until_all_are_there(shared: Cluster, web: Web, tmp_path
     go.touch()
     ask.join(program.LIMIT_S)
     assert [answer.json for answer in found] == [["127.0.0.1"] * 2]
-    left.start()  # of a group that never is
+    left.start()  # asks for a group that never exists
     assert web.get(f"/discover/{USER}/waits/0", TOKEN).json == ["127.0.0.1"] * 2  # by name
     shared.run("cancel", str(job))
     left.join(program.LIMIT_S)
@@ -198,7 +198,7 @@ def test_jobs_are_seen_and_controlled_with_the_token(shared: Cluster, web: Web) 
         (mine,) = [row for row in shared.ask("ls") if row["id"] == job]
         assert row.keys() == mine.keys() and row["nodes"] == mine["nodes"]
         shown = web.get(f"/jobs/{job}", TOKEN).json
-        by_hand = shared.job(job)  # who reads its log, and the history, besides
+        by_hand = shared.job(job)  # pawl show also reads the job's log, and the history
         assert shown.keys() == by_hand.keys() - {"history", "signal", "log_end"}
         assert shown["cwd"] == by_hand["cwd"]
         assert web.get("/jobs/seen", TOKEN).json["id"] == job
@@ -207,7 +207,7 @@ def test_jobs_are_seen_and_controlled_with_the_token(shared: Cluster, web: Web) 
         page = web.ask("GET", "/", **basic)
         assert page.code == 200 and f"<td>{job}</td><td>seen</td>" in page.text
         assert "default-src 'none'" in page.headers["content-security-policy"]
-        # what a browser sends by itself changes nothing
+        # Requests as a browser sends them by itself change nothing.
         assert web.ask("POST", f"/jobs/{job}/cancel", **basic).code == 401
         assert web.ask("POST", f"/jobs/{job}/pause", token=TOKEN).json == {"id": job}
         shared.await_state(job, "paused")
@@ -271,7 +271,7 @@ def test_metrics_say_what_there_is_and_survive_a_kill() -> None:
         assert now['pawl_sched_events_total{kind="submit"}'] == 4
         assert now["pawl_sched_job_wait_seconds_count"] == 3
         assert now["pawl_sched_decision_seconds_count"] > 0
-        assert now["pawl_sched_decision_gap"] == 0  # so little is solved exactly
+        assert now["pawl_sched_decision_gap"] == 0  # a small problem is solved exactly
         assert not any(f'job="{job}"' in name for job in (done, failed, queued) for name in now)
         ours.kill()
         ours.start()
@@ -279,7 +279,7 @@ def test_metrics_say_what_there_is_and_survive_a_kill() -> None:
         again = Web(ours).metrics()
         assert {name: again[name] for name in counters} == counters
         assert again['adaptdl_sched_job_completion_time_sum{status="Failed"}'] == took
-        assert again['pawl_sched_events_total{kind="submit"}'] == 0  # since it was started
+        assert again['pawl_sched_events_total{kind="submit"}'] == 0  # since the start
 
 
 # ---- starting ----
@@ -287,7 +287,7 @@ def test_metrics_say_what_there_is_and_survive_a_kill() -> None:
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    """Of a scheduler: short enough for the sockets in it, as tmp_path may not be."""
+    """Yields a root that is short enough for the sockets in it, as tmp_path may not be."""
     with tempfile.TemporaryDirectory(prefix="pawl-") as name:
         yield Path(name, "s")
 

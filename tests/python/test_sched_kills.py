@@ -1,5 +1,5 @@
-"""The scheduler killed at any moment, and what keeps jobs running killed as well: no job is lost,
-and none runs twice."""
+"""The scheduler is killed at any moment, and processes that keep jobs running as well: no job is
+lost, and none runs twice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KILLS = 200 if LONG else 20
 JOBS = 20 if LONG else 8
 OPTIONS = ("--nodes", "2", "--slots", "4", "--grace", "5", "--round", "1")
 
-# It says so if another run of it is there at the same time.
+# The file has "twice" if another run of the job is there at the same time.
 WORK = """
 exec 9> $PAWL_TEST_DIR/$1.lock
 flock -n 9 || echo twice >> $PAWL_TEST_DIR/$1
@@ -28,12 +28,13 @@ echo start >> $PAWL_TEST_DIR/$1
 sleep $2
 echo end >> $PAWL_TEST_DIR/$1
 """
-# Until there is a file "go".
+# Runs until a file "go" exists.
 UNTIL = WORK.replace("sleep $2", "until [ -e $PAWL_TEST_DIR/go ]; do sleep 0.05; done")
 
 
 def submit(ours: Cluster, folder: Path, name: str, seconds: float) -> bool:
-    """Whether it is there; a scheduler that is killed meanwhile may have heard of it or not."""
+    """Submits a job. Returns whether it was accepted; a scheduler that is killed meanwhile may have
+    stored it or not."""
     options = ["--env", f"PAWL_TEST_DIR={folder}", "-n", name]
     done = ours.run("submit", *options, "--", "bash", "-c", WORK, "bash", name, str(seconds))
     return done.returncode == 0
@@ -69,7 +70,8 @@ def test_a_killed_scheduler_loses_nothing_and_starts_nothing_twice(tmp_path: Pat
 
 
 def test_what_is_killed_while_it_submits_is_there_or_is_not(tmp_path: Path) -> None:
-    """Who was told the number of a job finds it; who was not, finds it once or not at all."""
+    """A client that was told a job's number finds the job; one that was not finds it once or not at
+    all."""
     rng = random.Random(SEED + 1)
     told: set[str] = set()
     with cluster(*OPTIONS) as ours:
@@ -92,7 +94,7 @@ def test_what_is_killed_while_it_submits_is_there_or_is_not(tmp_path: Path) -> N
 
 
 def command_of(pid: int) -> bytes:
-    """Nothing of one that is gone."""
+    """Returns the command line of a process; empty if it is gone."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -116,7 +118,8 @@ def test_a_killed_shepherd_takes_its_job_with_it_and_the_job_starts_again(tmp_pa
 
 @pytest.mark.parametrize("told", ["shepherd", "both"])
 def test_killed_while_the_scheduler_is_away(tmp_path: Path, told: str) -> None:
-    """It ends, or its shepherd is killed, and nobody hears of it; the next scheduler finds out."""
+    """A job ends, or its shepherd is killed, while there is no scheduler; the next scheduler finds
+    out."""
     with cluster(*OPTIONS) as ours:
         options = ["--env", f"PAWL_TEST_DIR={tmp_path}"]
         one = ours.submit("bash", "-c", UNTIL, "bash", "one", options=options)
@@ -154,7 +157,8 @@ def test_a_shepherd_that_stands_still_is_killed_with_its_job() -> None:
 
 
 def test_another_scheduler_version_finds_jobs_that_run(tmp_path: Path) -> None:
-    """Told to leave (an upgrade), it leaves its jobs; nodes that are gone by then lose theirs."""
+    """A scheduler that is told to leave (an upgrade) leaves its jobs; nodes that are gone by then
+    lose theirs."""
     with cluster(*OPTIONS) as ours:
         options = ["--env", f"PAWL_TEST_DIR={tmp_path}"]
         job = ours.submit("bash", "-c", WORK, "bash", "x", "1.5", options=options)

@@ -1,4 +1,4 @@
-"""`pawl logs`: each line once and in order, also while files are put aside; and an error if one
+"""`pawl logs`: each line once and in order, also while files are rotated; and an error if one
 cannot be printed."""
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import program
 from cluster import PROGRAM, Cluster, cluster, wait
 
 LOOP = "while :; do sleep 0.05; done"
-FILES = 4  # as job_log.h has it
-# More than a pipe and what the program reads at once: it stops in its middle.
+FILES = 4  # as in job_log.h
+# More than a pipe holds and the program reads at once: it stops in the middle.
 BIG = b"".join(b"first %06d\n" % n for n in range(40000))
 
 
@@ -29,7 +29,7 @@ def shared() -> Iterator[Cluster]:
 
 @pytest.fixture
 def job(shared: Cluster) -> Iterator[int]:
-    """One that runs, and writes to its log no more."""
+    """A job that runs, and writes to its log no more."""
     made = shared.sh(f"echo up; {LOOP}")
     wait(lambda: shared.lines(made) == ["up"], "the job's line")
     yield made
@@ -38,7 +38,7 @@ def job(shared: Cluster) -> Iterator[int]:
 
 
 def rotate(folder: Path, text: bytes) -> None:
-    """As the process of a job does it: the oldest goes, then each becomes older."""
+    """Rotates as the process of a job does: the oldest goes, then each becomes older."""
     for i in range(FILES - 1, 0, -1):
         newer = folder / (f"log.{i - 1}" if i > 1 else "log")
         with contextlib.suppress(FileNotFoundError):
@@ -48,10 +48,10 @@ def rotate(folder: Path, text: bytes) -> None:
 
 @contextlib.contextmanager
 def slow(shared: Cluster, *args: str) -> Iterator[subprocess.Popen[bytes]]:
-    """That prints into a pipe which is full."""
+    """Yields `pawl logs`, printing into a pipe that is full."""
     command = [PROGRAM, "logs", "--root", str(shared.root), *args]
     ours, theirs = os.pipe()
-    fcntl.fcntl(theirs, fcntl.F_SETPIPE_SZ, 4096)  # which a pipe that holds more refuses
+    fcntl.fcntl(theirs, fcntl.F_SETPIPE_SZ, 4096)  # refused by a pipe that holds more than that
     with subprocess.Popen(
         command, stdout=theirs, stderr=subprocess.PIPE, env=program.clean_env()
     ) as reader:
@@ -62,7 +62,7 @@ def slow(shared: Cluster, *args: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def take(reader: subprocess.Popen[bytes], until: bytes) -> bytes:
-    """What it prints up to there. Ends with it, if it ends."""
+    """Reads the program's output up to until, or to its end."""
     assert reader.stdout is not None
     got = b""
     while until not in got and (more := os.read(reader.stdout.fileno(), 1 << 16)):
@@ -72,7 +72,7 @@ def take(reader: subprocess.Popen[bytes], until: bytes) -> bytes:
 
 def ended_log(shared: Cluster, job: int) -> Path:
     folder = shared.root / "jobs" / str(job)
-    (folder / "log").unlink()  # the job goes on with what has no name
+    (folder / "log").unlink()  # the job goes on with a file without a name
     (folder / "log").write_bytes(BIG)
     return folder
 

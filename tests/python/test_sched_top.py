@@ -1,4 +1,4 @@
-"""`pawl top` on a terminal: no more than it has room for."""
+"""`pawl top` on a terminal: no more lines than it has room for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cluster import PROGRAM, Cluster, cluster
 
 
 def look(ours: Cluster, rows: int, columns: int) -> list[str]:
-    """Lines of one look, in a terminal of that size."""
+    """Returns the lines of one look, in a terminal of that size."""
     ours_end, its_end = pty.openpty()
     fcntl.ioctl(its_end, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     with subprocess.Popen(
@@ -29,7 +29,7 @@ def look(ours: Cluster, rows: int, columns: int) -> list[str]:
         try:
             while more := os.read(ours_end, 1 << 16):
                 text += more
-        except OSError:  # so it ends when nobody has the other end
+        except OSError:  # the terminal ends so when its other end is closed
             pass
         os.close(ours_end)
         assert top.wait(program.LIMIT_S) == 0
@@ -56,6 +56,6 @@ def test_a_terminal_has_what_has_room_on_it() -> None:
             kept = [line[:columns] for line in all_of_it[: len(lines)]]
             kept[0] = lines[0]  # has the time
             assert lines == kept and len(lines[0]) <= columns
-        assert len(look(ours, 0, 0)) == len(all_of_it)  # it does not say
+        assert len(look(ours, 0, 0)) == len(all_of_it)  # the terminal does not tell its size
         piped = ours.run("top", "-n", "1").stdout
         assert "\033" not in piped and re.search(r"^ +20  waits", piped, re.M)

@@ -1,4 +1,4 @@
-"""`pawl sim`: tables, JSON, and what is said of files that are not what they should be."""
+"""`pawl sim`: tables, JSON, and its errors for malformed files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEYS = {
 
 
 def find_profiles() -> Path:
-    """The published ones; skips the test where they are not."""
+    """Returns the folder of the published profiles; skips the test where it is missing."""
     places = [os.environ.get("PAWL_PROFILES")]
     places += [str(up / "shared/data/pollux-osdi21") for up in (ROOT.parent, ROOT.parent.parent)]
     for place in places:
@@ -200,7 +200,7 @@ def test_bad_times_are_named_wherever_they_are(tmp_path: Path, times: tuple[floa
     (tmp_path / "traces").symlink_to(published / "traces")
     (tmp_path / "grid").mkdir()
     grid = bytearray((published / "grid/bert.f64").read_bytes())
-    wide = len(grid) // 16 // 390  # bert's batches, of each of 390 places
+    wide = len(grid) // 16 // 390  # bert's batches, for each of 390 places
     struct.pack_into("<2d", grid, 16 * (wide * 3 + 2), *times)
     (tmp_path / "grid/bert.f64").write_bytes(grid)
     done = program.run("sim", "--profiles", tmp_path)
@@ -224,7 +224,7 @@ def test_epochs_that_cannot_be_are_named(tmp_path: Path, order: tuple[int, ...],
 
 
 def test_published_numbers() -> None:
-    """One of those that tests/unit/test_sched_golden.c has all of."""
+    """One of the workloads that tests/unit/test_sched_golden.c has in full."""
     profiles = find_profiles()
     path = profiles / "workloads/workload-6.csv"
     rows = simulate("--profiles", profiles, "--policy", "tiresias,optimus", path)

@@ -1,4 +1,4 @@
-"""pawl.elastic in simulated jobs: samples are exact, nothing hangs, who was lost is named."""
+"""pawl.elastic in simulated jobs: samples are exact, nothing hangs, a lost rank is named."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def group() -> Iterator[dist.ProcessGroup]:
-    """Of this process, for all DDP."""
+    """A process group of this process, for all DDP models."""
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     assert dist.group.WORLD is not None
     yield dist.group.WORLD
@@ -41,7 +41,7 @@ def group() -> Iterator[dist.ProcessGroup]:
 
 
 class Numbers(Dataset[Any]):
-    """Sample i: its number, a vector and what is to be learned of it."""
+    """Sample i: its number, an input vector and a target."""
 
     def __init__(self) -> None:
         generator = torch.Generator().manual_seed(1)
@@ -71,7 +71,7 @@ def decayed(epoch: int) -> float:
 
 
 def made_state(el: Any) -> Any:
-    """The steps made, which travel with all other states: (epoch, first sample, group)."""
+    """The steps made, saved with all other states: (epoch, first sample, group)."""
 
     class Made(el.State):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -89,7 +89,7 @@ def made_state(el: Any) -> Any:
 
 
 def choose_anything(node: Node) -> None:
-    """Rank 0 chooses whatever fits."""
+    """Chooses at rank 0 any batch that fits."""
     data, choice = node.module("_data"), node.module("_metrics").Choice
 
     def choose(helper: Any) -> Any:
@@ -104,7 +104,7 @@ def choose_anything(node: Node) -> None:
 
 
 class Tries:
-    """Of all ranks: which samples were in a step, whether or not it was made."""
+    """Samples of all ranks in each step, whether or not the step was made."""
 
     def __init__(self, sim: Sim) -> None:
         self.sim = sim
@@ -153,7 +153,7 @@ def train(node: Node) -> None:
                 key = (epoch, helper.current_index, job.group.shared.number)
                 sim.tries.begin(node, key)
             own = numbers[: len(micro.of(job.rank, job.ranks))].tolist()
-            sim.tries.add(node, key, own)  # also of one that dies when the others have them
+            sim.tries.add(node, key, own)  # counts also if the rank dies after its message
             optimizer.zero_grad()
             (model(inputs) - outputs).square().mean().backward()
             stats["all"] += len(own)
@@ -182,7 +182,8 @@ def train(node: Node) -> None:
 
 
 def check_samples(sim: Sim, steps: list[tuple[int, int, int]], order: Any) -> None:
-    """Steps follow each other without a gap or an overlap, in each pass over the data."""
+    """Checks that steps follow each other without a gap or an overlap, in each pass over
+    the data."""
     for epoch in range(EPOCHS):
         at = 0
         for key in steps:
@@ -199,7 +200,7 @@ def check_samples(sim: Sim, steps: list[tuple[int, int, int]], order: Any) -> No
 
 
 def check_weights(sim: Sim, final: Any) -> None:
-    """They are what one process makes of the same steps."""
+    """Checks that the weights are those of one process that makes the same steps."""
     net = network()
     optimizer = torch.optim.SGD(net.parameters(), lr=LR, momentum=MOMENTUM)
     for key in final["made"]:
@@ -215,7 +216,8 @@ def check_weights(sim: Sim, final: Any) -> None:
 
 
 def check_sums(sim: Sim, final: Any, ended: list[Node]) -> None:
-    """Each rank's samples are in the sums once; of one that is lost, some may not be."""
+    """Checks that each rank's samples are in the sums once; samples of a lost rank may be
+    missing."""
     stats, made = final["stats"], final["made"]
     tries = sim.tries.samples  # type: ignore[attr-defined]
     for node in sim.nodes:
@@ -230,7 +232,8 @@ def check_sums(sim: Sim, final: Any, ended: list[Node]) -> None:
 
 
 def check_end(sim: Sim, node: Node) -> None:
-    """Who did not train to the end had a reason, and says who was lost."""
+    """Checks that a rank that did not train to the end had a reason, and says which rank
+    was lost."""
     failed = node.failed
     if failed is None:
         assert node.trained or node.doomed or not node.entered, f"{node} ended"
@@ -277,7 +280,7 @@ def test_whatever_happens(block: int) -> None:
 
 
 def goes_on_alone(job: Any) -> None:
-    """A rank that the others have left behind does."""
+    """Breaks pawl.elastic: a rank that the others have left behind goes on alone."""
     plain = job.Job._shrink
 
     def shrink(self: Any) -> None:
@@ -291,13 +294,14 @@ def goes_on_alone(job: Any) -> None:
 
 
 def forgets_who_is_behind(job: Any) -> None:
-    """What one rank has agreed on and another one has not is done by the first only."""
+    """Breaks pawl.elastic: a decision that one rank has heard and another has not is carried out by
+    the first only."""
     plain = job.Job.settle
     job.Job.settle = lambda self, lost, waiting: plain(self, lost, waiting)[:0]
 
 
 def keeps_its_step(job: Any) -> None:
-    """A step without all gradients is made."""
+    """Breaks pawl.elastic: a step is made without all gradients."""
     plain = job.Job.check_gradients
 
     def check_gradients(self: Any) -> None:

@@ -1,4 +1,5 @@
-"""The pickle that _skeleton makes is what torch.save would have made, for everything it takes."""
+"""The pickle that _skeleton makes is the one that torch.save would have made, for everything it
+takes."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def torch_trip(value: Any) -> Any:
 
 
 def bits(tensor: torch.Tensor) -> bytes:
-    """Contents of a dense tensor, NaNs and all."""
+    """Returns the contents of a dense tensor, including NaNs."""
     if tensor.is_quantized:
         tensor = tensor.int_repr()
     whole = tensor.detach().resolve_conj().resolve_neg().contiguous()
@@ -100,7 +101,7 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def of_dtype(dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
-    """Random bytes seen as dtype."""
+    """Returns random bytes as a tensor of dtype."""
     tensor = torch.empty(shape, dtype=dtype)
     raw = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
     if dtype == torch.bool:
@@ -125,7 +126,7 @@ def test_every_dtype_of_torch(dtype: torch.dtype, tmp_path: Path) -> None:
 
 
 def test_dtypes_cover_what_torch_stores() -> None:
-    assert len(DTYPES) >= 40  # the test above is not vacuous
+    assert len(DTYPES) >= 40  # otherwise the test above would be vacuous
     assert {torch.uint16, torch.float8_e5m2, torch.complex32, torch.bfloat16} < set(DTYPES)
 
 
@@ -164,7 +165,7 @@ def test_views_and_kinds(name: str, tmp_path: Path) -> None:
 def test_all_kinds_together(tmp_path: Path) -> None:
     value = {k: v for k, v in views().items() if k not in ("conjugate", "negative")}
     assert same(round_trip(value, tmp_path), torch_trip(value))
-    value["conjugate"] = torch.randn(4, dtype=torch.complex64).conj()  # the slow path
+    value["conjugate"] = torch.randn(4, dtype=torch.complex64).conj()  # takes the slow path
     assert same(round_trip(value, tmp_path), torch_trip(value))
 
 
@@ -199,7 +200,7 @@ def test_same_object_comes_back_as_one(tmp_path: Path) -> None:
 def test_memory_seen_as_two_dtypes(tmp_path: Path) -> None:
     floats = torch.randn(16)
     value = {"floats": floats, "ints": floats.view(torch.int32), "odd": floats[1:3]}
-    loaded = round_trip(value, tmp_path)  # torch.save refuses this
+    loaded = round_trip(value, tmp_path)  # torch.save refuses this value
     assert torch.equal(loaded["floats"], floats)
     assert torch.equal(loaded["ints"], floats.view(torch.int32))
     loaded["floats"][1] = 7
@@ -342,7 +343,7 @@ def test_user_allowed_classes_are_taken(tmp_path: Path) -> None:
 
 
 def plain_values(rng: random.Random, depth: int = 0) -> Any:
-    """A random nest of what state_dicts are made of."""
+    """Returns a random nest of the objects that state_dicts are made of."""
     leaves = [
         lambda: rng.randrange(-(1 << 70), 1 << 70),
         lambda: rng.choice([None, True, False, b"", b"\x8a\x08bytes\xff", "text", "", "\u00fc"]),
@@ -449,7 +450,7 @@ def test_a_number_that_looks_like_a_marker(tmp_path: Path) -> None:
 
     value = {"n": [_skeleton._MARK + i for i in range(3)], "t": torch.ones(2)}
     assert same(round_trip(value, tmp_path), torch_trip(value))
-    inside = b"\1\x8a\x08" + b"\0\0\0" + _skeleton._SECRET + b"Q\1"  # of a longer number
+    inside = b"\1\x8a\x08" + b"\0\0\0" + _skeleton._SECRET + b"Q\1"  # part of a longer number
     value["n"] = [int.from_bytes(inside, "little")]
     assert same(round_trip(value, tmp_path), torch_trip(value))
 
@@ -497,7 +498,7 @@ def test_inside_no_grad_and_inference_mode(tmp_path: Path) -> None:
 
 
 def test_device_tensors_keep_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine with a GPU: the pickle names the device."""
+    """On a machine with a GPU, the pickle names the device."""
     from pawl import _skeleton
 
     monkeypatch.setattr(_skeleton, "_on_cpu", lambda tensor: tensor.dim() == 1)

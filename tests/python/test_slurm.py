@@ -1,4 +1,4 @@
-"""A real Slurm, without a scheduler of Pawl's: `srun pawl run`, which goes on when requeued."""
+"""A real Slurm, without a scheduler of Pawl's: `srun pawl run` goes on when requeued."""
 
 from __future__ import annotations
 

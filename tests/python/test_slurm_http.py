@@ -1,4 +1,4 @@
-"""Jobs of AdaptDL on a real Slurm: the URL that they are told, and what it answers."""
+"""Jobs of AdaptDL on a real Slurm: the URL that they get, and the answers there."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def secure(tls: Path, *addresses: str) -> tuple[str, ...]:
 
 
 def start(made: Scheduler, tls: Path, **env: str) -> None:
-    """Pilots have the scheduler's environment, and jobs that of their pilots."""
+    """Starts the scheduler: pilots inherit its environment, and jobs that of their pilots."""
     made.start(REQUESTS_CA_BUNDLE=f"{tls}/cert.pem", SSL_CERT_FILE=f"{tls}/cert.pem", **env)
 
 
@@ -81,14 +81,15 @@ def asks(made: Scheduler, *options: str, hints: str = "") -> int:
 
 
 def asked(made: Scheduler, group: int) -> list[dict[str, Any]]:
-    """What replicas of that group heard. One that is being written is not counted."""
+    """Returns the answers that replicas of that group got. A line that is being written does not
+    count."""
     path = made.folder / "asked"
     lines = path.read_text().split("\n")[:-1] if path.exists() else []
     return [row for row in map(json.loads, lines) if row["group"] == group]
 
 
 def heard(made: Scheduler, group: int, replicas: int, since: int = 0) -> list[dict[str, Any]]:
-    """Each of them has an answer, behind the first ``since`` lines of that group."""
+    """Waits until each replica has an answer, after the first ``since`` lines of that group."""
 
     def all_have() -> bool:
         rows = [row for row in asked(made, group)[since:] if row["code"] == 200]
@@ -99,8 +100,8 @@ def heard(made: Scheduler, group: int, replicas: int, since: int = 0) -> list[di
 
 
 def test_addresses_of_hosts_by_rank(tls: Path) -> None:
-    """Three hosts, with addresses of their own: of a job on two, over the scheduler's death, and
-    that of a node. What is answered is always what the start was given."""
+    """Three hosts, with addresses of their own: a job on two of them goes on over the scheduler's
+    death, and a node's. Answers always match the start of the job."""
     folder = Path(tempfile.mkdtemp(prefix="pawl-slurm-", dir="/tmp"))
     try:
         with slurm.on_hosts(folder, NODES) as hosts:
@@ -145,7 +146,7 @@ def _two_of_three(made: Scheduler, tls: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("whose", ["adaptdl-0.2.11", "pawl/compat/adaptdl"])
 def test_adaptdls_names_meet_and_tell(ours: slurm.Slurm, tls: Path, whose: str) -> None:
-    """Its own package, as it is, and Pawl's in its place: on two nodes, by the name of this."""
+    """AdaptDL's own package, and Pawl's in its place, meet on two nodes, by this host's name."""
     name, _, release = whose.partition("-")
     env = with_package(name, release) if release else program.clean_env()
     options = (*secure(tls, "0.0.0.0:0"), "--http-name", "localhost")
@@ -177,8 +178,8 @@ def test_adaptdls_names_meet_and_tell(ours: slurm.Slurm, tls: Path, whose: str) 
 def test_replicas_are_told_where_they_are_once_they_have_changed(
     ours: slurm.Slurm, tls: Path, nodes: int
 ) -> None:
-    """By its URL a job tells hints, and gets a second replica: on its node, where `pawl run` starts
-    both again, or on another, for which the job starts again. Each asks anew."""
+    """A job sends hints to its URL, and gets a second replica: on its node, where `pawl run` starts
+    both again, or on another, for which the job starts again. Each replica asks anew."""
     pool = f"cpu={2 // nodes}:0..{nodes}"
     options = (*secure(tls, "127.0.0.1:0", "0.0.0.0:0"), "--http-name", "localhost")
     with scheduler(ours, "--pool", pool, *options, start=False) as made:
@@ -210,7 +211,8 @@ def test_replicas_are_told_where_they_are_once_they_have_changed(
 
 
 def test_no_url_is_told_that_could_not_work(ours: slurm.Slurm, tls: Path) -> None:
-    """An address of this machine alone is none for jobs on others; it takes hints all the same."""
+    """A URL of this machine alone is useless for jobs on other hosts; it takes hints all
+    the same."""
     for addresses in (["127.0.0.1:0"], ["127.0.0.1:0", "0.0.0.0:0"]):
         with scheduler(ours, "--pool", "cpu=1:0..1", *secure(tls, *addresses)) as made:
             assert "jobs are told no URL" in made.said_so()

@@ -29,12 +29,12 @@ def ours() -> Iterator[slurm.Slurm]:
         yield made
 
 
-# A rank says who it is, and becomes the program.
+# A rank records its process id, and becomes the program.
 RANK = "echo $$ >> $PAWL_TEST_DIR/ranks; exec {}"
 JOB = Path(__file__).with_name("sched_elastic_job.py")
 ELASTIC = RANK.format(f"env -u PAWL_HINTS {sys.executable} {JOB} 100000")
 PLAIN = RANK.format("sleep 1000")
-# What the test tells of a job in its place: each replica more is worth as much as the first.
+# Hints that the test writes in place of a job: each replica more is worth as much as the first.
 HINTS = {
     "stepParams": {"alpha_c": 0.1, "beta_c": 0.01, "gamma": 1},
     "maxProfiledReplicas": 4, "initBatchSize": 32, "maxBatchSize": 2048, "localBszBounds": [8, 32],
@@ -47,14 +47,14 @@ def replicas(made: Scheduler, script: str, size: str, *options: str, hints: bool
     job = made.submit("bash", "-c", script, options=words)
     if hints:
         made.await_state(job, "running", limit_s=LIMIT_S)
-        if script == ELASTIC:  # such a rank tells of itself once it trains, not before
+        if script == ELASTIC:  # an elastic rank sends hints once it trains
             await_training(made, job, 1)
         (made.root / f"jobs/{job}/hints.json").write_text(json.dumps(HINTS))
     return job
 
 
 def await_size(made: Scheduler, job: int, size: int) -> None:
-    """It runs with so many, and so many processes there are."""
+    """Waits until the job runs with that many replicas, and as many processes."""
 
     def is_so() -> bool:
         row = made.job(job)
@@ -64,13 +64,13 @@ def await_size(made: Scheduler, job: int, size: int) -> None:
 
 
 def alive(made: Scheduler) -> list[str]:
-    """Of the ranks that were ever started, in that order."""
+    """Returns the ranks that are alive, in the order of their starts."""
     return [pid for pid in made.wrote("ranks") if Path(f"/proc/{pid}").exists()]
 
 
 def await_training(made: Scheduler, job: int, size: int) -> None:
-    """Its ranks, so many, are in its door: one that is yet to join may fail, and another one come,
-    if others leave just then."""
+    """Waits until that many ranks are in the job's door: a rank that is yet to join may fail, and
+    another one come, if others leave just then."""
 
     def is_so() -> bool:
         for path in (made.root / f"jobs/{job}").glob("door.*"):
@@ -83,7 +83,7 @@ def await_training(made: Scheduler, job: int, size: int) -> None:
 
 
 def killed_in_the_middle(made: Scheduler, job: int, size: int) -> None:
-    """Of a rescale to that size, and another one started."""
+    """Kills the scheduler during a rescale to that size, and starts another one."""
     wait(lambda: made.state(job) == "rescaling" or made.job(job)["replicas"] == size,
          "it changes, or has changed, for who looks late", LIMIT_S)  # fmt: skip
     made.kill()
@@ -91,7 +91,8 @@ def killed_in_the_middle(made: Scheduler, job: int, size: int) -> None:
 
 
 def test_a_job_changes_in_place(ours: slurm.Slurm) -> None:
-    """It grows, gives way to another, and grows again: those that stay are the same processes."""
+    """The job grows, gives way to another, and grows again: the ranks that stay are the same
+    processes."""
     with scheduler(ours, "--pool", "cpu=3:0..1") as made:
         job = replicas(made, ELASTIC, "1:3")
         killed_in_the_middle(made, job, 3)
@@ -113,8 +114,8 @@ def test_a_job_changes_in_place(ours: slurm.Slurm) -> None:
 
 
 def test_nodes_join_a_job_and_leave_it(ours: slurm.Slurm) -> None:
-    """It grows onto other nodes, leaves them to another job, and grows again; leaves the node on
-    which its oldest rank is, which is drained; and loses one. Who need not leave never ends."""
+    """The job grows onto other nodes, leaves them to another job, and grows again; leaves the
+    drained node of its oldest rank; and loses a node. Ranks that need not leave never end."""
     with scheduler(ours, "--pool", "cpu=1:0..3") as made:
         job = replicas(made, ELASTIC, "1:3")
         killed_in_the_middle(made, job, 3)
@@ -154,7 +155,7 @@ def test_nodes_join_a_job_and_leave_it(ours: slurm.Slurm) -> None:
 
 
 def test_one_that_was_seen_to_be_elastic_starts_so(ours: slurm.Slurm) -> None:
-    """On two nodes at once, of which one can leave."""
+    """The job starts on two nodes at once, of which one can leave."""
     with scheduler(ours, "--pool", "cpu=1:0..2") as made:
         job = replicas(made, ELASTIC, "1:2")
         await_size(made, job, 2)
@@ -177,7 +178,8 @@ def test_one_that_was_seen_to_be_elastic_starts_so(ours: slurm.Slurm) -> None:
 
 
 def test_one_that_needs_two_nodes_is_seen_to_be_elastic(ours: slurm.Slurm) -> None:
-    """All its ranks are there at once at its first start, and from the next one on nodes leave."""
+    """All its ranks are there at once at its first start; nodes may leave from the next
+    start on."""
     with scheduler(ours, "--pool", "cpu=1:0..3") as made:
         job = replicas(made, ELASTIC, "2:3", hints=False)
         where = made.root / f"jobs/{job}"
@@ -197,7 +199,8 @@ def test_one_that_needs_two_nodes_is_seen_to_be_elastic(ours: slurm.Slurm) -> No
 
 @pytest.mark.parametrize("saves", [True, False])
 def test_a_node_that_is_cancelled_is_no_failure(ours: slurm.Slurm, saves: bool) -> None:
-    """Its ranks are told to stop, and with them all others, if there is a root; none is killed."""
+    """The ranks of the node are told to stop, and with them all others, if there is a root; none is
+    killed."""
     with scheduler(ours, "--pool", "cpu=1:0..2", "--grace", "20") as made:
         root = ("--env", f"PAWL_ELASTIC_ROOT={made.folder}/root") if saves else ()
         job = replicas(made, ELASTIC, "1:2", *root)
@@ -213,7 +216,7 @@ def test_a_node_that_is_cancelled_is_no_failure(ours: slurm.Slurm, saves: bool) 
 
 
 def test_a_plain_script_starts_again(ours: slurm.Slurm) -> None:
-    """It cannot be joined: all its ranks leave and start, as many as it is to have."""
+    """A plain script cannot be joined: all its ranks leave, and start in the new number."""
     with scheduler(ours, "--pool", "cpu=3:0..1") as made:
         job = replicas(made, PLAIN, "1:3")
         await_size(made, job, 3)
@@ -223,7 +226,7 @@ def test_a_plain_script_starts_again(ours: slurm.Slurm) -> None:
 
 
 def test_a_plain_script_on_other_nodes(ours: slurm.Slurm) -> None:
-    """All its ranks are there from each start on: WORLD_SIZE is right."""
+    """All ranks are there from each start on: WORLD_SIZE is right."""
     with scheduler(ours, "--pool", "cpu=1:0..2") as made:
         job = replicas(made, 'echo of-$WORLD_SIZE >> "$PAWL_TEST_DIR/worlds"; ' + PLAIN, "1:2")
         await_size(made, job, 2)

@@ -1,4 +1,4 @@
-"""`pawl sched --engine slurm` on a real Slurm: what it does for its user, and when things die."""
+"""`pawl sched --engine slurm` on a real Slurm: its use, and its behaviour when something dies."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ KILLS = 200 if LONG else 12
 JOBS = 20 if LONG else 10
 LIMIT_S = 120
 NODES = 4
-FENCE_S = 30  # of a pilot, as docs/slurm.md has it
+FENCE_S = 30  # seconds until a pilot's fence, as in docs/slurm.md
 
-# It says so if another run of it is there at the same time.
+# The file has "twice" if another run of the job is there at the same time.
 WORK = """
 exec 9>> $PAWL_TEST_DIR/$1.lock
 flock -n 9 || echo twice >> $PAWL_TEST_DIR/$1
@@ -41,7 +41,7 @@ echo start >> $PAWL_TEST_DIR/$1
 sleep $2
 echo end >> $PAWL_TEST_DIR/$1
 """
-# Until there is a file "go", or it is told to end.
+# Runs until a file "go" exists, or it is told to end.
 UNTIL = (
     "echo start >> $PAWL_TEST_DIR/$1; trap 'echo told >> $PAWL_TEST_DIR/$1; exit 143' TERM\n"
     "until [ -e $PAWL_TEST_DIR/go ]; do sleep 0.1; done; echo end >> $PAWL_TEST_DIR/$1\n"
@@ -49,7 +49,7 @@ UNTIL = (
 
 
 class Scheduler(Cluster):
-    """A scheduler on Slurm's nodes; what its jobs write is in folder."""
+    """A scheduler on Slurm's nodes; its jobs write to folder."""
 
     def __init__(self, ours: slurm.Slurm, folder: Path, *options: str, user: str = "") -> None:
         self.slurm = ours
@@ -94,7 +94,7 @@ class Scheduler(Cluster):
         return [node["name"] for node in self.ask("top")["nodes"] if node["state"] != "lost"]
 
     def pilots(self) -> list[tuple[str, str, str]]:
-        """Of Slurm's jobs: number, state, node."""
+        """Returns number, state and node of each pilot, as Slurm has them."""
         text = self.slurm.call("squeue", "--noheader", "--format=%A %T %N %j")
         name = (self.spool() / "id").read_text()
         rows = [line.split() for line in text.splitlines() if f"pawl-{name}-" in line]
@@ -104,23 +104,23 @@ class Scheduler(Cluster):
         return self.root / "slurm"
 
     def pilot_processes(self) -> dict[int, str]:
-        """And which node each is on."""
+        """Returns process id -> node of the pilots."""
         found = {}
         for entry in os.listdir("/proc"):
-            with contextlib.suppress(OSError, ValueError):  # of one that is ending
+            with contextlib.suppress(OSError, ValueError):  # the process is ending
                 words = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
                 if words[1:2] == [b"pilot"] and str(self.spool()).encode() in words:
                     env = Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
                     (node,) = (v[16:] for v in env if v.startswith(b"SLURMD_NODENAME="))
                     found[int(entry)] = node.decode()
-        # What keeps a part of a job is a fork of its pilot.
+        # A process that keeps a part of a job is a fork of its pilot.
         return {pid: node for pid, node in found.items() if program.parent(pid) not in found}
 
     def over(self, *jobs: int, limit_s: float = LIMIT_S) -> None:
         wait(lambda: all(self.state(job) in OVER for job in jobs), "jobs are over", limit_s)
 
     def settle(self) -> None:
-        """All pilots that are there, or to come, are nodes: no other is left behind."""
+        """Waits until all pilots, running or pending, are nodes of the scheduler."""
 
         def known() -> bool:
             here = {f"{node}.{job}" for job, state, node in self.pilots() if state == "RUNNING"}
@@ -130,7 +130,7 @@ class Scheduler(Cluster):
         wait(known, f"all pilots are nodes: {self.pilots()}, {self.nodes()}", LIMIT_S)
 
     def asks(self) -> bool:
-        """Whether an sbatch of its own is on its way."""
+        """Whether an sbatch of this scheduler is under way."""
         name = f"pawl-{(self.spool() / 'id').read_text()}-".encode()
         for entry in os.listdir("/proc"):
             with contextlib.suppress(OSError):
@@ -140,7 +140,7 @@ class Scheduler(Cluster):
         return False
 
     def cancelled(self) -> bool:
-        """Cancels the pilots that are there. Whether there were none, and none is to come."""
+        """Cancels the present pilots. Returns whether there were none, and none is to come."""
         asks, left = self.asks(), self.pilots()
         for job, _, _ in left:
             self.slurm.call("scancel", job)
@@ -185,14 +185,14 @@ def scheduler(
 
 
 def test_jobs_in_pilots(ours: slurm.Slurm) -> None:
-    """Asked for when there is work: one job on one node, one whose ranks are on two."""
+    """Pilots are submitted when there is work: one job on one node, one whose ranks are on two."""
     with scheduler(ours, "--pool", "cpu=2:0..2") as made:
         assert made.pilots() == []
         one = made.sh("echo on $SLURM_CONF one")
         own = made.submit("printenv", "PYTHONPATH", options=["--env", "PYTHONPATH=/its/own"])
         made.over(one, own)
         assert made.lines(one) == [f"on {ours.env['SLURM_CONF']} one"]
-        assert made.lines(own) == ["/its/own"]  # not what its submitter had
+        assert made.lines(own) == ["/its/own"]  # not the submitter's value
         four = made.sh("echo rank $RANK of $WORLD_SIZE", "--replicas", "4:4")
         made.over(four)
         assert [row[1] for row in made.pilots()] == ["RUNNING"] * 2
@@ -213,7 +213,8 @@ def test_jobs_in_pilots(ours: slurm.Slurm) -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")
 def test_an_ordinary_user(ours: slurm.Slurm) -> None:
-    """Scheduler, pilots and jobs are theirs; --root is local, --spool what all nodes see."""
+    """Scheduler, pilots and jobs belong to another user; --root is local, --spool is visible on all
+    nodes."""
     with scheduler(ours, "--pool", "cpu=4:0..2", user="daemon", start=False) as made:
         shared = made.folder / "shared"
         made.options = (*made.options, "--spool", str(shared))
@@ -241,7 +242,8 @@ def test_an_ordinary_user(ours: slurm.Slurm) -> None:
 
 
 def test_what_nodes_are_to_have(ours: slurm.Slurm) -> None:
-    """Compared with what Slurm says of them: slurm.sh gives each 4 CPUs, 1000 MiB, 2000 MiB."""
+    """Memory, CPUs and disk are compared with what Slurm says of nodes: slurm.sh gives each 4 CPUs,
+    1000 MiB, 2000 MiB."""
     options = ("--pool", "cpu=4:0..1", "--pool", "no=1:0..1", "--sbatch", "no=--partition=nowhere")
     with scheduler(ours, *options) as made:
         file = made.folder / "job.yaml"
@@ -260,7 +262,7 @@ def test_what_nodes_are_to_have(ours: slurm.Slurm) -> None:
 
 
 def test_how_much_of_a_node_a_pilot_has(ours: slurm.Slurm) -> None:
-    """All of it, unless an option says otherwise: sbatch alone means one CPU."""
+    """A pilot has the whole node, unless an option says otherwise: sbatch alone means one CPU."""
     options = "--pool all=1:1..1 --sbatch all=--time=60 --pool two=1:1..1 --sbatch two=-c2"
     with scheduler(ours, *options.split()) as made:
         wait(lambda: [p[1] for p in made.pilots()] == ["RUNNING"] * 2, "both run", LIMIT_S)
@@ -295,7 +297,8 @@ def test_a_killed_scheduler_loses_nothing_and_starts_nothing_twice(ours: slurm.S
 
 
 def test_pilots_that_go(ours: slurm.Slurm) -> None:
-    """Killed, cancelled, requeued: each job that ran there starts again, and once at a time."""
+    """Pilots are killed, cancelled, requeued: each job that ran there starts again, one run at a
+    time."""
     with scheduler(ours, "--pool", "cpu=2:0..3") as made:
         jobs = [made.until(f"job{n}") for n in range(6)]
         wait(lambda: all(made.state(job) == "running" for job in jobs), "all run", LIMIT_S)
@@ -314,13 +317,14 @@ def test_pilots_that_go(ours: slurm.Slurm) -> None:
             assert made.state(job) == "done", (made.job(job), made.log(job))
             assert [word for word in wrote if word != "told"] == ["start", "start", "end"]
             assert made.job(job)["restarts"] == 1
-        assert sum("told" in made.wrote(f"job{n}") for n in range(6)) == 4  # not of the killed one
+        # Jobs of the killed pilot get no signal, so they print no "told".
+        assert sum("told" in made.wrote(f"job{n}") for n in range(6)) == 4
         made.settle()
 
 
 @pytest.mark.slow
 def test_drained_and_dead_nodes(ours: slurm.Slurm) -> None:
-    """From a drained node jobs go on elsewhere; from one whose slurmd died, too."""
+    """Jobs of a drained node go on elsewhere; so do those of a node whose slurmd died."""
     with scheduler(ours, "--pool", "cpu=2:0..2") as made:
         jobs = [made.until(f"job{n}", "--replicas", "2:2") for n in range(2)]
         wait(lambda: all(made.state(job) == "running" for job in jobs), "both run", LIMIT_S)
@@ -346,7 +350,8 @@ def test_drained_and_dead_nodes(ours: slurm.Slurm) -> None:
 
 @pytest.mark.slow
 def test_slurmctld_is_away(ours: slurm.Slurm) -> None:
-    """Jobs go on, start and end in the pilots that there are; it is said; then all goes on."""
+    """Jobs go on, start and end in the present pilots; the scheduler reports it, and goes
+    on later."""
     with scheduler(ours, "--pool", "cpu=2:0..2") as made:
         one = made.until("one")
         made.await_state(one, "running", limit_s=LIMIT_S)
@@ -362,7 +367,7 @@ def test_slurmctld_is_away(ours: slurm.Slurm) -> None:
             assert "slurm: no answer" in made.run("show", str(waiting)).stdout
             assert "jobs go on in the pilots that there are" in made.said_so()
             if LONG:
-                made.kill()  # and the scheduler dies, too
+                made.kill()  # the scheduler dies, too
                 made.start()
                 assert made.state(one) == "running" and made.state(waiting) == "queued"
                 text = "jobs go on in the pilots that there are"
@@ -380,8 +385,9 @@ def test_slurmctld_is_away(ours: slurm.Slurm) -> None:
 
 @pytest.mark.slow
 def test_slurmctld_forgets(ours: slurm.Slurm) -> None:
-    """It dies without having stored that a pilot runs, or that there is one. It may start it twice,
-    drain its node for that, and hold it for ever: that one is cancelled. The job runs elsewhere."""
+    """slurmctld dies without having stored that a pilot runs, or exists. It may start the pilot
+    twice, drain its node for that, and hold it for ever: then the pilot is cancelled, and the job
+    runs elsewhere."""
     with scheduler(ours, "--pool", "cpu=4:0..2") as made:
         stored = made.until("stored", "--replicas", "4:4")
         made.await_state(stored, "running", limit_s=LIMIT_S)
@@ -411,8 +417,8 @@ SBATCH = ("garbage", "half", "fails")
 @pytest.fixture
 def stand_in(ours: slurm.Slurm) -> Iterator[tuple[Scheduler, Path]]:
     """A scheduler whose squeue, sinfo and sbatch are scripts that do as a file says, or call the
-    real one: a stand-in for commands that hang or are cut off, which the real ones are at no will.
-    """
+    real one: a stand-in for commands that hang or are cut off, since the real ones do not on
+    demand."""
     pools = ["--pool", "cpu=2:0..1"]
     for mode in SBATCH:
         pools += ["--pool", f"{mode}=1:0..1:{mode}:9"]
@@ -450,7 +456,7 @@ def test_commands_that_print_what_was_not_asked_for(stand_in: tuple[Scheduler, P
         wait(lambda text=text: text in str(made.job(job)["remark"]), f"{name} {mode} is said")
         (bin_dir / f"{name}.mode").unlink()
         wait(lambda: made.job(job)["remark"] == [], "it answers again")
-    for mode in SBATCH:  # each of a pool of its own, which is not asked again for ten minutes
+    for mode in SBATCH:  # each has its own pool, which is not asked again for ten minutes
         (bin_dir / "sbatch.mode").write_text(mode)
         file = made.folder / "job.yaml"
         file.write_text(f"resources:\n  accelerators: {mode}\nrun: 'true'\n")
@@ -469,8 +475,8 @@ def test_commands_that_print_what_was_not_asked_for(stand_in: tuple[Scheduler, P
 
 
 def test_sbatch_that_slurm_refuses(ours: slurm.Slurm) -> None:
-    """By a partition's time limit, and one that is not there: in Slurm's own words, and not again
-    for ten minutes; another pool stands in."""
+    """Slurm refuses a partition's time limit, and a partition that does not exist: the error is in
+    Slurm's words, and repeated only after ten minutes; another pool stands in."""
     options = ["--pool", "long=1:0..1:cpu:1", "--sbatch", "long=--partition=short"]
     options += ["--sbatch", "long=--time=60", "--pool", "none=1:0..1:cpu:2"]
     options += ["--sbatch", "none=--partition=nowhere", "--pool", "good=1:0..1:cpu:3"]
@@ -490,7 +496,8 @@ def test_sbatch_that_slurm_refuses(ours: slurm.Slurm) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(os.getuid() != 0, reason="a file system that is full needs root")
 def test_a_full_spool(ours: slurm.Slurm) -> None:
-    """What runs goes on for longer than pilots live without a spool, and ends; then all is told."""
+    """Jobs go on for longer than pilots live without a spool, and end; then the scheduler learns
+    all."""
     with scheduler(ours, "--pool", "cpu=2:0..1", start=False) as made:
         shared = made.folder / "shared"
         shared.mkdir()
@@ -528,7 +535,8 @@ long = pytest.mark.skipif(not LONG, reason="long: PAWL_LONG=1")
 
 @long
 def test_commands_that_hang(stand_in: tuple[Scheduler, Path]) -> None:
-    """Each is killed after a minute, and that is said; jobs end and start all the while."""
+    """Each command is killed after a minute, which is reported; jobs end and start all the
+    while."""
     made, bin_dir = stand_in
     job = made.until("job")
     made.await_state(job, "running", limit_s=LIMIT_S)
@@ -554,8 +562,8 @@ def test_commands_that_hang(stand_in: tuple[Scheduler, Path]) -> None:
 
 @long
 def test_a_pilots_time_limit(ours: slurm.Slurm) -> None:
-    """A minute before it Slurm says so, and the job goes elsewhere. With slurmctld away nobody ends
-    the pilot, or says so: its job goes on, until slurmctld is back."""
+    """A minute before the limit Slurm warns, and the job goes elsewhere. With slurmctld away
+    nothing ends the pilot, or warns: its job goes on, until slurmctld is back."""
     options = ("--pool", "cpu=1:0..2", "--sbatch", "cpu=--time=3")
     with scheduler(ours, *options) as made:
         job = made.until("job")
@@ -582,15 +590,15 @@ def test_a_pilots_time_limit(ours: slurm.Slurm) -> None:
 
 @long
 def test_a_node_that_is_gone(ours: slurm.Slurm) -> None:
-    """All of Slurm's there and the pilot die at once: nobody can say that the job has ended, so it
-    starts again only after the time by which the pilot would have ended by itself."""
+    """All of Slurm's processes there and the pilot die at once: nothing can report that the job has
+    ended, so it starts again only after the time by which the pilot would have ended by itself."""
     with scheduler(ours, "--pool", "cpu=2:0..2") as made:
         job = made.until("job")
         made.await_state(job, "running", limit_s=LIMIT_S)
         ((pilot, node),) = made.pilot_processes().items()
         made.slurm.kill(node)
         begun = time.monotonic()
-        for process in (program.parent(pilot), pilot):  # slurmstepd would tell slurmctld
+        for process in (program.parent(pilot), pilot):  # otherwise slurmstepd would tell slurmctld
             os.kill(process, signal.SIGKILL)
         try:
             wait(lambda: made.wrote("job").count("start") == 2, "it starts again", LIMIT_S)
@@ -606,7 +614,7 @@ def test_a_node_that_is_gone(ours: slurm.Slurm) -> None:
 @pytest.mark.slow
 @long
 def test_pilots_are_given_back(ours: slurm.Slurm) -> None:
-    """Once there was nothing for them to do for five minutes, also those of a killed scheduler."""
+    """Pilots end after five minutes without work, also those of a killed scheduler."""
     with scheduler(ours, "--pool", "cpu=4:0..2") as made:
         jobs = [made.work(f"job{n}", 1, "--replicas", "4:4") for n in range(2)]
         made.over(*jobs)

@@ -1,4 +1,5 @@
-"""`disk_tier: best` on a real Slurm: a directory of the job's own on the fastest of a node's."""
+"""`disk_tier: best` on a real Slurm: each job gets a directory of its own on the fastest file
+system of a node."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from test_slurm_sched import LIMIT_S, Scheduler, scheduler
 pytestmark = pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
 
 NODES = 2
-# As a job's user would leave it: full, closed, with a link out of it.
+# A directory as a job's user may leave it: full, closed, with a link out of it.
 FILL = "mkdir -p $PAWL_SCRATCH/a/b; ln -s /etc $PAWL_SCRATCH/a/c; echo x > $PAWL_SCRATCH/a/b/x; "
 
 
@@ -32,7 +33,7 @@ def ours() -> Iterator[slurm.Slurm]:
 
 @pytest.fixture
 def disks() -> Iterator[tuple[Path, Path]]:
-    """Memory, and a disk, which writes what is to last more slowly."""
+    """Yields a folder in memory, and one on a disk, where durable writes are slower."""
     if not Path("/dev/shm").is_dir():
         pytest.skip("no /dev/shm")
     with (
@@ -43,7 +44,7 @@ def disks() -> Iterator[tuple[Path, Path]]:
 
 
 def submit(made: Scheduler, script: str, *lines: str, resources: str = "") -> int:
-    """A job with disk_tier: best."""
+    """Submits a job with disk_tier: best."""
     kind = f"resources: {{disk_tier: best, {resources}}}"
     return made.submit_file("\n".join([*lines, kind, f"run: |\n  {script}\n"]))
 
@@ -54,7 +55,8 @@ def log_of(made: Scheduler, job: int) -> list[str]:
 
 
 def test_a_part_has_the_fastest_while_it_runs(ours: slurm.Slurm, disks: tuple[Path, Path]) -> None:
-    """Of both nodes of a job, also in setup; it is gone once it is over, killed or not."""
+    """The directory exists on both nodes of a job, also in setup; it is removed with the job,
+    killed or not."""
     fast, slow = disks
     options = ("--pool", "cpu=1:0..2", "--scratch", f"cpu={slow}", "--scratch", f"cpu={fast}")
     with scheduler(ours, *options) as made:
@@ -78,7 +80,7 @@ def test_a_part_has_the_fastest_while_it_runs(ours: slurm.Slurm, disks: tuple[Pa
         stuck = submit(made, f"trap '' TERM; {FILL} echo up; while :; do sleep 1; done")
         wait(lambda: "up" in log_of(made, stuck), "it runs", LIMIT_S)
         assert len(list(fast.glob("*/*/a/b/x"))) == 1
-        made.run("cancel", str(stuck))  # it is killed when its grace is over
+        made.run("cancel", str(stuck))  # killed when its grace is over
         made.over(stuck)
         plain = made.sh("echo ${PAWL_SCRATCH-none}")
         made.over(plain)
@@ -90,7 +92,7 @@ def test_a_part_has_the_fastest_while_it_runs(ours: slurm.Slurm, disks: tuple[Pa
 
 
 def test_ranks_of_replicas_have_it(ours: slurm.Slurm) -> None:
-    """Without --scratch it is in the pilots' TMPDIR."""
+    """Without --scratch, the directory is in the pilots' TMPDIR."""
     with scheduler(ours, "--pool", "cpu=2:0..1") as made:
         job = submit(made, "echo in $PAWL_SCRATCH; ls $PAWL_SCRATCH", "replicas: 2..2")
         made.over(job)
@@ -101,14 +103,15 @@ def test_ranks_of_replicas_have_it(ours: slurm.Slurm) -> None:
 
 
 def test_what_a_killed_pilot_leaves_is_removed(ours: slurm.Slurm, disks: tuple[Path, Path]) -> None:
-    """By the next one on that node, and nothing of one that lives, nor of anybody else."""
+    """The next pilot on that node removes it, but no directory of a pilot that lives, nor of
+    others."""
     fast = disks[0]
     options = []
-    for name in ("one", "two"):  # both are on n1, which has room for four
+    for name in ("one", "two"):  # both pilots are on n1, which has room for four
         options += ["--pool", f"{name}=1:0..1:{name}", "--sbatch", f"{name}=--nodelist=n1"]
         options += ["--sbatch", f"{name}=--cpus-per-task=1", "--scratch", f"{name}={fast}"]
     others = fast / "pawl-scratch-n1-0-abcdef", fast / "pawl-scratch-n1-abcdef"
-    others[0].mkdir()  # of a node of another name
+    others[0].mkdir()  # belongs to a node of another name
     others[1].touch()
     script = f"{FILL} echo up; exec sleep 1000"
     with scheduler(ours, *options) as made:
@@ -118,11 +121,11 @@ def test_what_a_killed_pilot_leaves_is_removed(ours: slurm.Slurm, disks: tuple[P
         ((pilot, _),) = made.pilot_processes().items()
         beside = submit(made, script, resources="accelerators: two")
         wait(lambda: "up" in log_of(made, beside), "the other one runs", LIMIT_S)
-        os.kill(pilot, signal.SIGSTOP)  # else it might clean up after them
+        os.kill(pilot, signal.SIGSTOP)  # otherwise it might clean up after them
         for keeper in children(pilot):
             os.kill(keeper, signal.SIGKILL)
         os.kill(pilot, signal.SIGKILL)
-        assert list(left.glob("*/a/b/x")) != []  # nobody was there to do it
+        assert list(left.glob("*/a/b/x")) != []  # no pilot was left to clean up
         wait(lambda: log_of(made, job).count("up") == 2, "it runs again", LIMIT_S)
         wait(lambda: not left.exists(), "it is removed", LIMIT_S)
         assert len(list(fast.glob("pawl-scratch-n1-*/*/a/b/x"))) == 2
@@ -137,8 +140,8 @@ def children(pid: int) -> list[int]:
 
 
 def test_what_must_be_free_there(ours: slurm.Slurm, disks: tuple[Path, Path]) -> None:
-    """disk_size is compared with that file system, not with what Slurm says of the node's; and one
-    that cannot be used is left out."""
+    """disk_size is compared with the file system, not with what Slurm says of the node's; a file
+    system that cannot be used is left out."""
     fast, slow = disks
     free = shutil.disk_usage(fast).free >> 30
     options = ("--pool", "cpu=1:0..1", "--scratch", f"cpu={fast}", "--scratch", f"cpu={slow}/no")
@@ -147,7 +150,7 @@ def test_what_must_be_free_there(ours: slurm.Slurm, disks: tuple[Path, Path]) ->
             submit(made, "echo in $PAWL_SCRATCH", resources="disk_size: 2GB") if free > 2 else None
         )
         bad = submit(made, "true", resources=f"disk_size: {free + 100}GB")
-        if good is not None:  # of 2000 MiB, as slurm.sh has it
+        if good is not None:  # slurm.sh gives a node 2000 MiB
             made.over(good)
             assert made.state(good) == "done" and f"in {fast}/" in made.log(good)
         text = "MiB free for disk_tier: best, and the job is to have more"

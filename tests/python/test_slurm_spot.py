@@ -1,4 +1,4 @@
-"""Nodes that can be taken away, on a real Slurm: which jobs are on them."""
+"""Nodes that can be taken away, on a real Slurm: the jobs that run on them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def ours() -> Iterator[slurm.Slurm]:
 
 
 def submit(made: Scheduler, *lines: str) -> int:
-    """A job that waits until it is to go."""
+    """Submits a job that waits for the file "go"."""
     until = f"until [ -e {made.folder}/go ]; do sleep 0.1; done"
     return made.submit_file("\n".join([*lines, f"run: {until}\n"]))
 
 
 def count(made: Scheduler, job: int) -> tuple[int, int]:
-    """Its replicas: on others, and on spot nodes."""
+    """Returns the job's numbers of replicas on other nodes and on spot nodes."""
     spot = {node["name"]: node["spot"] for node in made.ask("top")["nodes"]}
     found = [0, 0]
     for word in made.job(job)["nodes"].split():
@@ -39,7 +39,7 @@ def count(made: Scheduler, job: int) -> tuple[int, int]:
 
 
 def test_as_many_as_it_must_and_may(ours: slurm.Slurm) -> None:
-    """The first one could have both spot slots: it makes room for the second's."""
+    """The first job could have both spot slots: it leaves one to the second job."""
     with scheduler(ours, *POOLS) as made:
         both = submit(made, "num_nodes: 2", "resources: {use_spot: true}")
         made.await_state(both, "running", limit_s=LIMIT_S)

@@ -37,7 +37,8 @@ ONE = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT"
 
 
 def call(command: Sequence[str | Path], **env: str) -> subprocess.CompletedProcess[str]:
-    """On CPUs: there may be fewer devices than ranks. On a device: test_cuda_ranks.py."""
+    """Runs a command on CPUs: there may be fewer devices than ranks. test_cuda_ranks.py uses a
+    device."""
     hidden = {"CUDA_VISIBLE_DEVICES": ""} if torch.cuda.is_available() else {}
     return nursery.run(
         [str(word) for word in command],
@@ -76,7 +77,7 @@ LAUNCHERS = pytest.mark.parametrize("launcher", [torchrun, pawl_run, mpirun])
 
 
 def all_held(done: subprocess.CompletedProcess[str], world: int) -> None:
-    """All ranks' checks; mpirun and srun may mix the lines of ranks up."""
+    """Checks that all checks of all ranks held; mpirun and srun may mix the lines of ranks up."""
     assert done.returncode == 0, done.stdout + done.stderr
     assert Counter(re.findall(r"> (\w+)", done.stdout)) == dict.fromkeys(CHECKS, world)
 
@@ -94,7 +95,7 @@ def numbers() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def train_alone() -> list[nn.Parameter]:
-    """What the jobs do, in one process with the whole batch."""
+    """Trains as the jobs do, in one process with the whole batch."""
     torch.manual_seed(0)
     first, last = nn.Linear(20, 64), nn.Linear(64, 4)
     parameters = [*first.parameters(), *last.parameters()]
@@ -109,7 +110,7 @@ def train_alone() -> list[nn.Parameter]:
 
 
 def run_job(job: str, command: Sequence[str], folder: Path, **env: str) -> None:
-    """As a user would; the model that it leaves is that of one process."""
+    """Runs a job as a user would, and checks that its model is that of one process."""
     torch.save(numbers(), folder / "train.pt")
     places = {"SM_CHANNEL_TRAINING": str(folder), "SM_MODEL_DIR": str(folder)}
     done = call([*command, HERE / job], **places, **env)
@@ -147,7 +148,7 @@ exec ip netns exec "$ns" unshare -u sh -c "hostname $ns; $*"
 def mpirun_hosts(
     hosts: Sequence[str], where: str, folder: Path, *options: str
 ) -> subprocess.CompletedProcess[str]:
-    """mpirun on the first host; its ssh is a shell that enters the other ones."""
+    """Runs mpirun on the first host; its ssh is a shell that enters the other ones."""
     agent = folder / "agent.sh"
     cases = " ".join(f"{netns.address(i)}) ns={name} ;;" for i, name in enumerate(hosts))
     agent.write_text(AGENT.format(cases=cases))
@@ -167,7 +168,7 @@ def test_mpirun_on_hosts(tmp_path: Path) -> None:
 
 
 def test_mpirun_away_from_rank_0(tmp_path: Path) -> None:
-    """Which it says; and goes by what it is told then."""
+    """The error says so, and MASTER_ADDR corrects it."""
     with netns.hosts(3) as hosts:
         where = f"{netns.address(1)}:1,{netns.address(2)}:1"
         done = mpirun_hosts(hosts, where, tmp_path)
@@ -179,7 +180,7 @@ def test_mpirun_away_from_rank_0(tmp_path: Path) -> None:
 
 @pytest.mark.skipif("PAWL_LONG" not in os.environ, reason="long: PAWL_LONG=1")
 def test_slurm(tmp_path: Path) -> None:
-    """Two nodes, which are namespaces; names that nobody resolves."""
+    """Two nodes, which are namespaces, with names that nothing resolves."""
     with slurm.on_hosts(tmp_path, 2) as cluster:
         srun = cluster.inside(0, "srun", "-N2", "--ntasks-per-node=2", sys.executable)
         all_held(call([*srun, HERE / "smddp_rank.py"], **cluster.env), 4)
@@ -209,7 +210,7 @@ def test_names_are_one_module_each() -> None:
 
 
 def test_without_the_import_the_backend_is_unknown() -> None:
-    """As torch says it; and our own is still there."""
+    """The error is torch's; Pawl's own backend is still there."""
     code = "import torch.distributed as dist\ndist.init_process_group('{}')\n"
     done = python(code.format("smddp"), **ONE)
     assert re.search(r"(Unknown|Invalid) backend.*smddp", done.stderr), done.stderr
@@ -232,7 +233,7 @@ def test_the_backend_beside_others() -> None:
 
 
 def test_importing_the_backend_never_fails() -> None:
-    """A script may say itself where rank 0 is."""
+    """A script may set rank 0's address itself."""
     done = python(
         "import smdistributed.dataparallel.torch.torch_smddp\n"
         "import torch.distributed as dist\n"
@@ -251,14 +252,15 @@ def test_a_plain_process_is_no_rank() -> None:
     assert python(code).stdout == "False\n"
     assert python(code, SLURM_PROCID="0", SLURM_NTASKS="1").stdout == "True\n"
     code = "import os, smdistributed.dataparallel.torch.torch_smddp\nprint('RANK' in os.environ)\n"
-    assert python(code).stdout == "False\n"  # it may start ranks of its own
+    assert python(code).stdout == "False\n"  # the process may start ranks of its own
 
 
 @pytest.mark.parametrize(("local_rank", "pinned"), [("1", [1]), ("3", [])])
 def test_a_gpu_a_process(
     monkeypatch: pytest.MonkeyPatch, local_rank: str, pinned: list[int]
 ) -> None:
-    """That of its local rank, unless the launcher shows each process only its own."""
+    """A process uses the GPU of its local rank, unless the launcher shows each process only its
+    own."""
     variables = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": local_rank}
     for name, value in variables.items():
         monkeypatch.setenv(name, value)

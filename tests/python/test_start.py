@@ -1,4 +1,4 @@
-"""What a process says of its start: once, where whoever started it hears it."""
+"""A process's line about its start: once, where the person who started it sees it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LINE = "nothing saved yet in runs/toy: from the beginning"
 
 
 class Kept(logging.Handler):
-    """What logging has shown."""
+    """A handler that keeps the lines that logging shows."""
 
     def __init__(self, level: int = logging.NOTSET) -> None:
         super().__init__(level)
@@ -39,7 +39,8 @@ class Kept(logging.Handler):
 
 @contextlib.contextmanager
 def no_logging() -> Iterator[None]:
-    """As in a script that has not set up any; then as it was, with pytest's own handlers."""
+    """Makes logging as in a script that has not set it up; restores it afterwards, with pytest's
+    own handlers."""
     loggers = [ROOT, *OURS]
     was = [(one.handlers[:], one.level, one.propagate, one.disabled) for one in loggers]
     for one in loggers:
@@ -67,7 +68,7 @@ OF_WARNINGS = Kept(logging.WARNING)
 
 
 def disabled() -> None:
-    """As logging.config.dictConfig leaves loggers that were there before it."""
+    """Disables loggers, as logging.config.dictConfig does with earlier ones."""
     ROOT.addHandler(KEPT)
     for one in OURS:
         one.disabled = True
@@ -79,7 +80,7 @@ def disabled() -> None:
         (lambda: None, "stderr"),
         (to(ROOT, logging.INFO, KEPT), "logging"),
         (to(ROOT, logging.DEBUG, KEPT), "logging"),
-        (to(ROOT, logging.WARNING, KEPT), "stderr"),  # logging.basicConfig() alone
+        (to(ROOT, logging.WARNING, KEPT), "stderr"),  # as logging.basicConfig() alone does
         (to(ROOT, logging.INFO, OF_WARNINGS), "stderr"),
         (to(ROOT, logging.INFO, logging.NullHandler()), "stderr"),
         (to(OURS[0], logging.INFO, KEPT), "logging"),
@@ -93,7 +94,8 @@ def disabled() -> None:
 def test_it_is_heard_once(
     set_up: Callable[[], None], heard: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where a script's lines of that kind are, else on stderr; where it wants none, nowhere."""
+    """The line is where a script's lines of that kind are, else on stderr; where the script wants
+    none, nowhere."""
     KEPT.lines, OF_WARNINGS.lines = [], []
     with no_logging():
         set_up()
@@ -215,7 +217,7 @@ with pawl.Checkpointer(sys.argv[1]) as ckpt:
     ],
 )
 def test_a_plain_script(tmp_path: Path, setup: str) -> None:
-    """Without `pawl run`: one line a start, whether it has set up logging or not."""
+    """Without `pawl run`: one line a start, whether the script has set up logging or not."""
     root = tmp_path / "toy"
 
     def run() -> str:

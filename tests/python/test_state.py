@@ -1,4 +1,4 @@
-"""What restore does to each kind of object in a state: in place, exactly, and all or nothing."""
+"""Restore fills each kind of object in a state in place, exactly, and all or nothing."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_not_strict_takes_what_fits(ckpt: Checkpointer) -> None:
 
 
 class WithExtra(nn.Module):
-    """Has a state that is no tensor, and a hook that renames a key."""
+    """A module whose state has a value that is no tensor, and a hook that renames a key."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -370,7 +370,7 @@ def test_object_that_cannot_load_is_refused_by_name(ckpt: Checkpointer) -> None:
 
 
 class Fussy:
-    """Changes, then maybe refuses; cannot be loaded but by its own method."""
+    """An object that changes itself, then may refuse; it can only be loaded by its own method."""
 
     def __init__(self, refuses: bool = False) -> None:
         self.value, self.refuses = 0, refuses

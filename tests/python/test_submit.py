@@ -1,4 +1,4 @@
-"""`pawl submit --check`: what a job file means, and all that is wrong with it; docs/jobs.md."""
+"""`pawl submit --check`: the meaning of a job file, and all its mistakes; docs/jobs.md."""
 
 from __future__ import annotations
 
@@ -109,14 +109,14 @@ def test_values_of_the_environment(job: Path) -> None:
     done = check(job, "--env", "KEY", "--secret", "TOKEN=x", "--json")
     assert done.returncode == 2 and done.stdout == ""
     assert "--env KEY: your environment has no KEY" in done.stderr
-    # what nobody gave is named, with its place
+    # A variable without a value is named, with its place.
     done = check(job)
     assert done.returncode == 2 and done.stdout == ""
     errors = done.stderr.splitlines()
     assert errors[0].startswith(f"{job}:7:19: KEY has no value: give --env KEY=VALUE")
     assert errors[1].startswith(f"{job}:8:11: TOKEN has no value: give --secret TOKEN=VALUE")
     assert len(errors) == 2
-    # an empty one is one
+    # An empty value is a value.
     assert check(job, "--env=KEY=", "--secret=TOKEN=").returncode == 0
 
 
@@ -151,7 +151,7 @@ def test_what_is_without_effect_is_named_once_and_refused_strictly() -> None:
     assert strictly.returncode == 2 and strictly.stderr == done.stderr
     refused = json.loads(strictly.stdout)
     assert refused["errors"] == said["notes"] and refused["notes"] == []
-    # beside what is wrong, too
+    # Notes are given beside errors, too.
     both = check("-", "--json", text=text.replace("run: x", "runs: x"))
     assert both.returncode == 2 and json.loads(both.stdout)["notes"] == said["notes"]
 
@@ -210,7 +210,8 @@ def test_output_that_cannot_be_written_is_an_error(job: Path) -> None:
 
 
 def test_the_guides_own_file() -> None:
-    """The bert_qa.yaml of SkyPilot's guide as published, where PAWL_GUIDE_YAML names a copy."""
+    """Returns the bert_qa.yaml of SkyPilot's guide as published, where PAWL_GUIDE_YAML names a
+    copy."""
     path = os.environ.get("PAWL_GUIDE_YAML")
     if path is None:
         pytest.skip("PAWL_GUIDE_YAML names no copy of the guide's bert_qa.yaml")

@@ -11,8 +11,9 @@ sys.path.insert(0, str(TOOLS))
 
 import tidy  # noqa: E402
 import tidy_clock  # noqa: E402
+import tidy_comments  # noqa: E402
 
-SAID = "/* What it is. */\n"
+SAID = "/* What the file is. */\n"
 GUARD = "#ifndef BASE_A_H\n#define BASE_A_H\n"
 
 
@@ -71,6 +72,8 @@ CASES = [
     ("pure", "src/ckpt/zip.c", SAID + "#include <unistd.h>", 2, SAID + "#include <string.h>"),
     ("pure", "src/ckpt/zip.c", SAID + '#include "base/clock.h"', 2, SAID + '#include "base/err.h"'),
     ("pure", "src/ckpt/zip.c", SAID + "#include <sys/mman.h>", 2, SAID + '#include "zip.h"'),
+    ("riddle", "src/base/a.c", SAID + "int n; /* of them */", 2, SAID + "int n; /* entries */"),
+    ("riddle", "tools/a.py", '"""A."""\n# Likewise.\n', 2, '"""A."""\n# The size,\n# of it.\n'),
     ("c-sleep", "tests/unit/a.c", called("usleep(1)"), 4, called("within_pace(1)")),
     ("c-sleep", "tests/unit/a.h", called("nanosleep(&a, &a)"), 4, called("x.sleep(1)")),
     ("c-sleep", "tests/lib/a.c", called("sleep(1)"), 4, called("do_sleep(1)")),
@@ -270,3 +273,47 @@ def test_program_lists_what_git_would_track_and_fails_on_findings(tmp_path: Path
     first, second = bad.stdout.splitlines()
     assert first.startswith("src/base/bad.c:1: opening: ")
     assert second == "tools/tidy.py:1: table: it names src/ckpt/zip.c, which is not there"
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "it is late",
+        "Who waits is sent away.",
+        "whose",
+        "in which it runs",
+        "of the storage",
+        "likewise",
+        "The same for one rank.",
+        "as there",
+        "what it cost",
+        "both",
+        "each, in bytes",
+        "so many",
+    ],
+)
+def test_a_comment_that_begins_with_what_was_said_before_is_a_riddle(comment: str) -> None:
+    assert [rule for _, rule, _ in tidy_comments.check_c(f"int a; /* {comment} */\n")] == ["riddle"]
+    assert [line for line, _, _ in tidy_comments.check_c(f"a\n/*\n * {comment}\n */\n")] == [2]
+    assert [rule for _, rule, _ in tidy_comments.check_python(f"a = 1  # {comment}\n")] == [
+        "riddle"
+    ]
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "bytes of each side",
+        "this host's ranks",
+        "both sides, in bytes",
+        "each rank waits",
+        "what the user wrote",
+        "with several hosts",
+        "itself",
+        "as getenv",
+    ],
+)
+def test_a_comment_that_names_what_it_speaks_of_reads_alone(comment: str) -> None:
+    assert list(tidy_comments.check_c(f"int a; /* {comment} */\n")) == []
+    assert list(tidy_comments.check_python(f"a = 1  # {comment}\n")) == []
+    assert list(tidy_comments.check_c(f'char *a = "/* {comment} */";\n')) == []

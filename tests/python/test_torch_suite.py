@@ -17,11 +17,11 @@ from conftest import SUMMARY
 HERE = Path(__file__).parent
 LIST = HERE.parent.parent / "docs/distributed.md"
 HEADING = "## torch's own tests"
-AT_LEAST = 80  # that pass on gloo: fewer, and it is the runner that does not work
+AT_LEAST = 80  # tests that pass on gloo, at least: with fewer, the runner does not work
 
 
 def listed() -> dict[str, str]:
-    """The tests that the document says are not for this backend, and why."""
+    """Returns the tests that the document excludes for this backend, and why."""
     section = LIST.read_text().partition(f"{HEADING}\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (`test_.*?) \| (.+) \|$", section, re.MULTILINE)
     found = {name: why for names, why in rows for name in re.findall(r"`(\w+)`", names)}
@@ -30,7 +30,7 @@ def listed() -> dict[str, str]:
 
 
 def outcomes(world: int, backend: str) -> dict[str, list[str]]:
-    """What came of each of torch's tests, and why."""
+    """Returns the outcome of each of torch's tests, and why."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         done = nursery.run(
             [sys.executable, str(HERE / "torch_suite.py"), folder, str(world), backend],
@@ -50,7 +50,8 @@ def passed(of: dict[str, list[str]]) -> set[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("world", [2, 3])
 def test_what_passes_on_gloo_passes_on_pawl(world: int) -> None:
-    """Or stands in docs/distributed.md, with the reason; and what stands there does not pass."""
+    """Every exception stands in docs/distributed.md, with the reason; and what stands there does
+    not pass."""
     gloo, pawl = outcomes(world, "gloo"), outcomes(world, "pawl")
     reasons = listed()
     missing = passed(gloo) - passed(pawl)

@@ -30,7 +30,8 @@ def hosts() -> Iterator[list[str]]:
 
 
 def torchrun(hosts: list[str], folders: list[str], job: str, *args: object) -> list[str]:
-    """What the ranks said; their codes are torchrun's affair. folders: of each host's agents."""
+    """Runs torchrun on each host. Returns the lines of the ranks; ignores exit codes, which are
+    torchrun's. folders: for the sockets of each host's agents."""
     processes = []
     with contextlib.ExitStack() as stack:
         for i, (host, folder) in enumerate(zip(hosts, folders, strict=True)):
@@ -58,7 +59,7 @@ def torchrun(hosts: list[str], folders: list[str], job: str, *args: object) -> l
 
 @pytest.fixture
 def folders() -> Iterator[list[str]]:
-    """A short path a host, for the sockets of its agents."""
+    """Yields a short path for each host, for the sockets of its agents."""
     with contextlib.ExitStack() as stack:
         yield [
             stack.enter_context(tempfile.TemporaryDirectory(prefix="pawl-")) for _ in range(HOSTS)
@@ -69,7 +70,7 @@ def folders() -> Iterator[list[str]]:
 def test_a_job_on_two_hosts_goes_on(
     hosts: list[str], folders: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its ranks leave, die, and begin again, all from the same step; the last time by real
+    """The job's ranks leave, die, and begin again, all from the same step; the last time in real
     interpreters."""
     job, root = f"test-{secrets.token_hex(4)}", tmp_path / "root"
     for first, dies in ((0, ()), (3, ("dies",)), (6, ())):

@@ -1,4 +1,4 @@
-"""What an elastic job writes down of itself: its lines, its rows, and the pictures of them."""
+"""An elastic job's record of itself: its lines, its rows, and the pictures of them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_line_says_what_and_why() -> None:
 def test_a_job_tells_and_is_drawn(tmp_path: Path) -> None:
     from pawl import _training
 
-    pytest.importorskip("matplotlib.font_manager")  # lists fonts once, and if that is slow says so
+    pytest.importorskip("matplotlib.font_manager")  # lists fonts once, and logs if that is slow
     root = tmp_path / "run"
     env = program.clean_env(PAWL_ELASTIC_REFIT="0.05", PAWL_ELASTIC_ROOT=str(root))
     done = program.run_script(SCRIPT, "-n", "2", "--max-restarts", "0", env=env)
@@ -73,7 +73,7 @@ def test_a_job_tells_and_is_drawn(tmp_path: Path) -> None:
     assert len(lines) == len(rows) - 1
     assert all(each.ranks == 2 and 16 <= each.batch <= 256 for each in rows)
     assert [each.step for each in rows] == sorted(each.step for each in rows)
-    # what was done between two rows, by their speeds, is what the whole did
+    # The speed of each span, times its length, adds up to the whole progress.
     spans = [after.time - before.time for before, after in itertools.pairwise(rows)]
     worth = sum(s * (each.goodput or 0) for s, each in zip(spans, rows[1:], strict=True))
     assert worth == pytest.approx(16 * (rows[-1].progress - rows[0].progress), rel=0.1)
@@ -106,7 +106,7 @@ def test_rows_that_can_not_be_written_hold_up_nothing(
     record._close()
     (said,) = [r.getMessage() for r in caplog.records if "no more rows" in r.getMessage()]
     assert str(tmp_path / "file") in said
-    # and a file that takes nothing
+    # A file that takes nothing does not hold up the job, either.
     gate = threading.Event()
     monkeypatch.setattr(_record, "_append", lambda *_: gate.wait())
     monkeypatch.setattr(_record, "seconds", lambda _: 0.1)

@@ -1,4 +1,4 @@
-"""Trainer through Pawl: what is saved, what is resumed from, what is refused, what is deleted."""
+"""Trainer through Pawl: saving, resuming, refusing, deleting."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ FILES = {
     "trainer_state.json", "training_args.bin",
 }  # fmt: skip
 OURS = {".pawl", "complete.txt"}
-# Beside the checkpoints, once there is one.
+# Entries beside the checkpoints, once there is one.
 TABLES = {"checkpointHistories.csv", "checkpointEvents.csv"}
 
 
 @pytest.fixture(autouse=True)
 def enabled() -> Iterator[None]:
-    """For the tests of this module only."""
+    """Enables Pawl's integration for this module's tests only."""
     originals = {
         name: getattr(Trainer, name) for name in ("train", "_save_checkpoint", "_load_best_model")
     }
@@ -65,7 +65,7 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 def run(output: Path, *options: str, env: dict[str, str] | None = None) -> str:
-    """Trains in a process of its own; the SHA-256 of the weights, or "" if it died."""
+    """Trains in a process of its own. Returns the SHA-256 of the weights, or "" if it died."""
     done = nursery.run(
         [sys.executable, SCRIPT, output, *options],
         env=env or program.clean_env(),
@@ -81,7 +81,7 @@ def names(folder: Path) -> set[str]:
 
 
 def await_12(output: Path) -> None:
-    """Of one that was killed at step 15."""
+    """Waits for the last checkpoint of a run that was killed at step 15."""
     program.wait_until(lambda: "checkpoint-12" in names(output), "what was committed is durable")
 
 
@@ -89,7 +89,7 @@ def await_12(output: Path) -> None:
 def test_started_by_pawl_run(
     tmp_path: Path, asked: object, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Who asks for nothing resumes; words of a command line are no folders."""
+    """A run that asks for nothing resumes; words of a command line are not taken for folders."""
     caplog.set_level("INFO", "pawl")
     begun: list[int] = []
 
@@ -122,7 +122,7 @@ def test_started_by_pawl_run(
 def test_started_without_it(
     tmp_path: Path, asked: bool | None, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is Trainer's own business where to begin, and said."""
+    """Without `pawl run`, Trainer decides where to begin; Pawl says why it begins anew."""
     small_trainer.trainer(tmp_path, max_steps=1, save_steps=1).train()
     caplog.set_level("INFO", "pawl")
     small_trainer.trainer(tmp_path, max_steps=1, save_strategy="no").train(asked)
@@ -208,7 +208,7 @@ def test_plain_transformers_goes_on_from_it(tmp_path: Path, stock: tuple[Path, s
 def test_killed_and_resumed_is_the_same(
     tmp_path: Path, ranks: int, stock: tuple[Path, str]
 ) -> None:
-    """One rank of two dies: the other is ended by the launcher; nobody restarts them here."""
+    """One rank of two dies: the launcher ends the other; nothing restarts them here."""
 
     def launch(output: Path, *options: str) -> str:
         if ranks == 1:
@@ -266,7 +266,7 @@ def test_broken_checkpoint_is_refused(
     asked: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The reason names the file; the one before is taken, and the outcome is the same."""
+    """The reason names the file; the checkpoint before is taken, and the outcome is the same."""
     output = tmp_path / "out"
     if writer == "stock":
         shutil.copytree(stock[0], output)
@@ -293,7 +293,7 @@ def stop() -> None:
 
 @pytest.mark.slow
 def test_stock_accepts_what_is_refused_here(tmp_path: Path, stock: tuple[Path, str]) -> None:
-    """Why all this: without optimizer.pt Trainer goes on, and ends elsewhere."""
+    """The reason for the check: without optimizer.pt Trainer goes on, and ends elsewhere."""
     shutil.copytree(stock[0], tmp_path / "out")
     shutil.rmtree(tmp_path / "out/checkpoint-24")
     (tmp_path / "out/checkpoint-18/optimizer.pt").unlink()
@@ -316,7 +316,8 @@ def test_nothing_whole_is_an_error_with_all_reasons(
 
 def test_save_total_limit_keeps_the_newest(tmp_path: Path) -> None:
     def wait_for_room() -> None:
-        """What is too many goes once a newer one is durable, and not only at the end."""
+        """Waits for deletions: checkpoints beyond the limit go once a newer one is durable, and not
+        only at the end."""
         program.wait_until(lambda: len(names(tmp_path / "out")) <= 3, "three are left")
 
     watch = [small_trainer.AtStep(step, wait_for_room) for step in (11, 17)]
@@ -421,11 +422,12 @@ def test_sigterm_saves_the_step_and_leaves(tmp_path: Path) -> None:
     assert done.returncode == -signal.SIGTERM
     assert "not reached" not in done.stdout
     (last,) = {int(name.partition("-")[2]) for name in names(output)} - {6}
-    assert 8 <= last < 12  # all ranks stop at the same step, so not at once
+    assert 8 <= last < 12  # all ranks stop at the same step, and so not at once
 
 
 def saves_folders(one: Trainer) -> Trainer:
-    """As PEFT does with two adapters, and sentence-transformers with its modules."""
+    """Makes one save folders, as PEFT does with two adapters, and sentence-transformers with its
+    modules."""
     save = one._save
 
     def with_folders(output_dir: str, *args: Any, **kwargs: Any) -> None:
@@ -454,7 +456,7 @@ def test_folders_are_part_of_a_checkpoint(
         file.write(b"?")
     one = saves_folders(small_trainer.trainer(output))
     one.train(resume_from_checkpoint=True)
-    assert "checkpoint-18/adapter/weights.bin" in caplog.text  # why the one before it is taken
+    assert "checkpoint-18/adapter/weights.bin" in caplog.text  # why it is not taken
     assert small_trainer.sha256(one.model) == stock[1]
     assert (output / "checkpoint-24" / "adapter" / "weights.bin").is_file()
 
@@ -475,7 +477,7 @@ def test_oldest_release(tmp_path: Path, release: str) -> None:
 
 
 def test_after_training_all_is_there_and_the_rest_deleted(tmp_path: Path) -> None:
-    """Also when the last step is not saved."""
+    """The same must be true when the last step is not saved."""
 
     class Twice(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

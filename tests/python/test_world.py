@@ -67,7 +67,7 @@ def test_a_port_of_its_own() -> None:
 
 @own
 def test_each_has_a_meter() -> None:
-    """Their processes may have the same pid; see tools/suite/cpu.py."""
+    """Each world has its own meter, though process ids may be equal; see tools/suite/cpu.py."""
     code = "from suite.cpu import CpuMeter; m = CpuMeter(); print(m._group); input(); m.close()"
     command = [sys.executable, str(WORLD), sys.executable, "-uc", code]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -84,12 +84,12 @@ def test_nothing_outlives_it() -> None:
     heard, said = os.pipe()
     enter("setsid sleep 1000 & exit 0", pass_fds=[said])
     os.close(said)
-    assert os.read(heard, 1) == b""  # its last holder has ended
+    assert os.read(heard, 1) == b""  # the last holder of the pipe has ended
     os.close(heard)
 
 
 def test_it_ends_when_it_is_told_to() -> None:
-    """However soon after it has started the command."""
+    """A signal ends the world however soon after the start of the command it comes."""
     command = [sys.executable, str(WORLD), "sh", "-c", "echo ready; exec sleep 1000"]
     for _ in range(5):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -1,7 +1,7 @@
 """A partition file is a valid torch zip: torch.load, zipfile and unzip read it without Pawl.
 
-The pickle and the storages of a real torch.save file are written again by the C writer (the program
-writetag, built with the C tests) and read by those who know nothing of Pawl.
+The C writer (the program writetag, built with the C tests) writes the pickle and the storages of a
+real torch.save file again, and readers that know nothing of Pawl read them.
 """
 
 import collections
@@ -96,7 +96,7 @@ def test_torch_load_reads_it(tmp_path, weights_only, mmap):
 
 
 def test_torch_load_does_not_calculate_offsets(tmp_path, monkeypatch):
-    """Ours are not where torch's order and alignment would put them: .format_version says so."""
+    """Offsets differ from those of torch's order and alignment: .format_version says so."""
     serialization = pytest.importorskip("torch.utils.serialization")
     state = small_state()
     path = rewrite(state, tmp_path)
@@ -112,7 +112,7 @@ def test_zip_tools_read_it(tmp_path):
         assert archive.testzip() is None
         ours = {name.split("/", 1)[1]: archive.read(name) for name in archive.namelist()}
         theirs = {name.split("/", 1)[1]: torchs.read(name) for name in torchs.namelist()}
-    assert theirs.keys() <= ours.keys()  # older torch has fewer
+    assert theirs.keys() <= ours.keys()  # older torch writes fewer entries
     constant = {"version", "byteorder", "data.pkl"} | {
         name for name in theirs if name.startswith("data/")
     }
@@ -168,12 +168,12 @@ def test_golden_bytes_are_written_and_loaded(tmp_path):
 @pytest.mark.skipif("PAWL_LONG" not in os.environ, reason="writes 9 GiB; PAWL_LONG=1 runs it")
 @pytest.mark.parametrize("sizes", [[5 * GIB, 4 << 20, 8], [3 * GIB, 2 * GIB, 8, 4 << 20]])
 def test_more_than_4_gib(tmp_path, sizes):
-    """Sizes and offsets that need zip64, and small entries behind them."""
+    """Sizes and offsets that need zip64, and small entries after them."""
     if shutil.disk_usage(tmp_path).free < 20 * GIB:
         pytest.skip("less than 20 GiB free")
     parts = [tmp_path / str(k) for k in range(len(sizes))]
     for part, size in zip(parts, sizes, strict=True):
-        with open(part, "wb") as file:  # sparse but for its end
+        with open(part, "wb") as file:  # sparse except for its end
             file.seek(size - 1)
             file.write(bytes([size % 251]))
     (tmp_path / "pickle").write_bytes(pickle_of_sizes(sizes))
@@ -209,7 +209,8 @@ class Pickler(pickle.Pickler):
 
 
 def pickle_of_sizes(sizes: list[int]) -> bytes:
-    """The data.pkl of a state with one tensor of bytes a size, without the memory for them."""
+    """Returns the data.pkl of a state with one tensor of bytes of each size, without the memory for
+    them."""
     buffer = io.BytesIO()
     Pickler(buffer, protocol=2).dump({str(k): Tensor(k, n) for k, n in enumerate(sizes)})
     return buffer.getvalue()

@@ -2,8 +2,9 @@
 
 torch installs these without the tests that use them: models that are split over ranks, placements
 in every order, operators on every placement, comparisons of state, an extension of checkpoints.
-Each check here is made of some of them, and says nothing if what the ranks have together is what
-a model or tensor that no rank splits has. They hold on any backend; the rank program has one.
+Each check here combines some of them, and raises no error if the ranks together have the values of
+a model or tensor that no rank splits. The checks hold on any backend; the rank's program chooses
+one.
 
 Importing this needs the names that torch has from 2.13 on.
 """
@@ -42,7 +43,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 from group_checks import check, rank, world
 
-if importlib.util.find_spec("expecttest") is None:  # torch's helpers take one base class of it
+if importlib.util.find_spec("expecttest") is None:  # torch's helpers use one base class of it
     stand_in = types.ModuleType("expecttest")
     stand_in.TestCase = unittest.TestCase  # type: ignore[attr-defined]
     sys.modules["expecttest"] = stand_in
@@ -76,9 +77,9 @@ SCHEDULES = [
 
 
 class Helper(DTensorTestMixin, VerifyStateDictMixin, TestCase):  # type: ignore[misc]
-    """torch's helpers as methods of a test, which they are written to be."""
+    """torch's helpers, which are methods of a test."""
 
-    temp_dir: str  # of checkpoint_utils.with_temp_dir
+    temp_dir: str  # set by checkpoint_utils.with_temp_dir
 
 
 # ---- meshes, and what ranks have together ----
@@ -89,7 +90,7 @@ def line() -> DeviceMesh:
 
 
 def square(*names: str) -> DeviceMesh:
-    """Of two dimensions: 2 by half the ranks."""
+    """Returns a mesh of two dimensions: 2 by half the ranks."""
     return init_device_mesh("cpu", (2, world() // 2), mesh_dim_names=names or None)
 
 
@@ -104,7 +105,8 @@ def same(found: Any, wanted: torch.Tensor, what: str) -> None:
 def same_gradients(
     model: nn.Module, single: nn.Module, between: dist.ProcessGroup | None = None
 ) -> None:
-    """between: ranks that had rows of their own; all but experts is yet to be summed over them."""
+    """Compares the gradients of all ranks with those of a single model. between: ranks that had
+    rows of their own; all gradients but those of experts are yet to be summed over them."""
     for (name, mine), wanted in zip(model.named_parameters(), single.parameters(), strict=True):
         assert mine.grad is not None and wanted.grad is not None, name
         found = whole(mine.grad).clone()
@@ -122,13 +124,15 @@ def transformer(**changes: Any) -> nn.Module:
 
 
 def split_transformer(single: nn.Module, **how: Any) -> nn.Module:
-    """With heads of attention of its own at each rank: torch has no rule to split it on CPUs."""
+    """Splits a transformer; each rank has its own heads of attention, since torch has no rule to
+    split it on CPUs."""
     options = {"tp_mesh": None, "use_seq_parallel": False, "local_output_for_attn": True}
     return Transformer.parallelize(copy.deepcopy(single), **options | how)
 
 
 def tokens(of: int, step: int = 0) -> torch.Tensor:
-    """Of a rank, or of a part of them: 8 of each sequence, since ranks split these, too."""
+    """Returns the tokens of a rank, or of a part of the ranks: 8 of each sequence, since ranks
+    split these, too."""
     made = torch.Generator().manual_seed(100 * step + of)
     return torch.randint(8, (EACH, 8), generator=made)
 
@@ -138,12 +142,13 @@ def all_tokens(parts: int) -> torch.Tensor:
 
 
 def loss(logits: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """Summed, to predict what was read backwards."""
+    """Returns the summed loss of predicting the rows read backwards."""
     return F.cross_entropy(logits.flatten(0, 1), rows.flip(1).flatten(), reduction="sum")
 
 
 def like_single(sequences: bool, **changes: Any) -> None:
-    """Split by tensors, and by sequences: all ranks have the same rows."""
+    """Trains a model split by tensors, or also by sequences, against a single one; all ranks have
+    the same rows."""
     single = transformer(**changes)
     split = split_transformer(single, tp_mesh=line(), use_seq_parallel=sequences)
     optimizers = [torch.optim.SGD(m.parameters(), 0.01, momentum=0.9) for m in (split, single)]
@@ -175,7 +180,8 @@ def transformer_by_sequences() -> None:
 
 @check
 def experts_by_tensors() -> None:
-    """torch's do not sum the gradient of what they read: only those from them on are right."""
+    """torch's own models do not sum the gradient of their input: only gradients of later layers are
+    right."""
     single = transformer(n_layers=1, num_experts=4, weight_tying=False)
     split = split_transformer(single, tp_mesh=line())
     logits = [model(tokens(0)) for model in (split, single)]
@@ -190,7 +196,8 @@ def experts_by_tensors() -> None:
 
 
 def like_single_experts(parts: int, part: int, **split: Any) -> None:
-    """Parts have tokens of their own, which all experts see; each rank has some experts."""
+    """Parts of the ranks have tokens of their own, which all experts see; each rank has some
+    experts."""
     single = transformer(num_experts=4, weight_tying=False)
     model = split_transformer(single, **split)
     logits, wanted = model(tokens(part)), single(all_tokens(parts))
@@ -241,7 +248,7 @@ def fsdp_like_single() -> None:
 @check
 def fsdp_and_tensors() -> None:
     single, mesh = stack(), square("dp", "tp")
-    for again in (False, True):  # whether activations are computed again
+    for again in (False, True):  # whether activations are recomputed
         single.zero_grad()
         split = stack().parallelize(mesh["tp"], mesh["dp"], again)
         split(rows_of(mesh.get_local_rank("dp"))).square().mean().backward()
@@ -255,19 +262,20 @@ def fsdp_and_tensors() -> None:
 
 
 def numbers(*shape: int) -> torch.Tensor:
-    """Whole ones, in which sums in any order are exact."""
+    """Returns whole numbers, whose sums are exact in any order."""
     made = torch.Generator().manual_seed(11)
     return torch.randint(-99, 99, shape, generator=made).double()
 
 
 def part_of(tensor: torch.Tensor, at: int, of: int, dim: int) -> torch.Tensor:
-    """What a rank has of a dimension that is split, without torch's placements."""
+    """Returns a rank's part of a dimension that is split, computed without torch's placements."""
     parts = tensor.chunk(of, dim)
     return parts[at] if at < len(parts) else tensor.narrow(dim, 0, 0)
 
 
 def local_of(tensor: torch.Tensor, mesh: DeviceMesh, placements: Any) -> torch.Tensor:
-    """A rank's own. Of a sum the first rank of its dimension has it all and 3, the last one -3."""
+    """Returns a rank's own part. For partial sums, the first rank of the dimension has the tensor
+    plus 3, the last one -3."""
     for dim, placed in enumerate(placements):
         at, of = mesh.get_local_rank(dim), mesh.size(dim)
         if isinstance(placed, Shard):
@@ -293,7 +301,7 @@ def to_each_other(mesh: DeviceMesh, tensor: torch.Tensor) -> None:
 @check
 def placements_on_a_line() -> None:
     to_each_other(line(), numbers(8, 4, 4))
-    to_each_other(line(), numbers(7, 3))  # of which some ranks have less, or nothing
+    to_each_other(line(), numbers(7, 3))  # some ranks have fewer rows, or none
 
 
 @check
@@ -303,7 +311,7 @@ def placements_on_a_square() -> None:
 
 
 def in_order(tensor: torch.Tensor, mesh: DeviceMesh, order: Any) -> torch.Tensor:
-    """A rank's own of what the dimensions of the mesh split one after the other."""
+    """Returns a rank's own part if the mesh's dimensions split a tensor one after the other."""
     for entry in order:
         for dim in entry.mesh_dims:
             at = mesh.get_local_rank(dim)
@@ -326,7 +334,7 @@ def orders_on_a_square() -> None:
 
 @check
 def distributed_from_rank_0() -> None:
-    """What others have counts for nothing."""
+    """Only rank 0's values count."""
     for mesh in (line(), square()):
         tensor = numbers(7, 4)
         mine = tensor if rank() == 0 else torch.full_like(tensor, -1)
@@ -341,7 +349,8 @@ Called = tuple[Callable[..., torch.Tensor], tuple[Any, ...]]
 
 
 def operators() -> dict[str, Called]:
-    """With tensors of which torch's converter splits each dimension that it can."""
+    """Returns operators with tensors, of which torch's converter splits each dimension that
+    it can."""
     torch.manual_seed(13)
     even, wide, row = torch.randn(8, 8), torch.randn(8, 12), torch.randn(12)
     return {
@@ -396,7 +405,8 @@ FROM_RANK_0 = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
 
 
 def same_state(split: nn.Module) -> None:
-    """After steps with a part of the rows each, as after steps with all of them."""
+    """State after steps with a part of the rows on each rank equals state after steps with all
+    rows."""
     single = stack()
     wanted = trained(single, lambda step: all_rows(world(), step))
     optimizer = trained(split, lambda step: rows_of(rank(), step))
@@ -415,7 +425,7 @@ def same_state(split: nn.Module) -> None:
 def compare_state(
     single: nn.Module, optimizer: torch.optim.Optimizer, state: Any, of_optimizer: Any
 ) -> None:
-    """torch's look at the names of an optimizer's tensors, and at its numbers once loaded."""
+    """torch's helpers check the names of an optimizer's tensors, and its numbers once loaded."""
     helper = Helper()
     helper._verify_msd(single.state_dict(), state)
     helper._verify_osd(single, optimizer, optimizer.state_dict(), of_optimizer)
@@ -476,7 +486,7 @@ def checkpoint_with_an_extension() -> None:
 
 @check
 def shards_in_any_order() -> None:
-    """torch's older tensors of shards. For a backend that it does not know it would ask CUDA."""
+    """torch's older sharded tensors. For a backend that it does not know, torch would ask CUDA."""
     group = dist.new_group(backend=f"cpu:{dist.get_backend()}")
     for dim, first in itertools.product((0, 1), range(world())):
         order = [(first + at) % world() for at in range(world())]
@@ -498,7 +508,7 @@ def shards_in_any_order() -> None:
 
 @check
 def a_fake_group_beside() -> None:
-    """It says that it has reduced, and ours reduces."""
+    """A fake group claims to have reduced; Pawl's group reduces."""
     assert dist.Backend.FAKE in dist.Backend.backend_list
     fake = dist.new_group(backend="fake")
     tensor = torch.full((3,), float(rank() + 1))
@@ -512,7 +522,7 @@ def a_fake_group_beside() -> None:
 
 
 def layers(count: int) -> Any:
-    """torch's makes all of them alike."""
+    """A stage of a pipeline; torch's own makes all stages alike."""
     made = MLPStacked("cpu", count)
     torch.manual_seed(19)
     for layer in made.layers:
@@ -521,7 +531,7 @@ def layers(count: int) -> Any:
 
 
 def stages_of(name: str) -> list[int]:
-    """Of this rank: one, or two, which for V's are one from each end."""
+    """Returns the stages of this rank: one, or two; for V schedules, one from each end."""
     if issubclass(get_schedule_class(name), PipelineScheduleSingle):
         return [rank()]
     second = 2 * world() - 1 - rank() if "V" in name else world() + rank()

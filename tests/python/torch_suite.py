@@ -1,13 +1,13 @@
-"""Runs torch's own tests of process groups, which torch brings along, on a backend.
+"""Runs torch's own tests of process groups, which torch installs, on a backend.
 
-Usage: torch_suite.py FOLDER RANKS BACKEND [TEST...]. Prints "> " and a line of JSON: of each test
-its outcome (passed, failed, skipped) and why. FOLDER is an empty one.
+Usage: torch_suite.py FOLDER RANKS BACKEND [TEST...]. Prints "> " and a line of JSON: for each test
+its outcome (passed, failed, skipped) and why. FOLDER must be empty.
 
 torch starts two interpreters for each test. Here ranks are forks of this process, which has torch
 loaded, and take test after test, each with a group of its own; where one fails, or ends, all are
-forked anew. What fails in such company is run once more by ranks of its own.
+forked anew. A test that fails in such company is run once more by ranks of its own.
 
-What is only for gloo by torch's marks is run on any backend: torch_tests() says how.
+Tests that torch marks as only for gloo run on any backend: torch_tests() says how.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ import torch
 import torch.distributed as dist
 
 MODULE = "torch.testing._internal.distributed.distributed_test"
-SILENT_S = float(os.environ.get("TORCH_SUITE_SILENT", "120"))  # no rank says anything
-GRACE_S = 1.0  # for other ranks of a test that has failed at one
+SILENT_S = float(os.environ.get("TORCH_SUITE_SILENT", "120"))  # seconds without a line of any rank
+GRACE_S = 1.0  # seconds for other ranks, once a test has failed at one
 
 
 class Outcome(NamedTuple):
-    """Of a test, at a rank or at all."""
+    """The outcome of a test, at a rank or at all."""
 
     what: str  # passed, failed, skipped
     why: str = ""
@@ -47,18 +47,18 @@ class Outcome(NamedTuple):
 
 
 def torch_tests(folder: Path, ranks: int, backend: str) -> type[Any]:
-    """The class of torch's tests, for a backend.
+    """Returns the class of torch's tests, for a backend.
 
-    While the module is read the backend is gloo, so that what is skipped for others is not; when
-    tests run it is the one that is tested. Backends of which torch's tests expect events in
-    profiles are lists there. Two more kinds are only for MPI, for no reason of ours: what uses
-    groups of some ranks, below 8 ranks (3 are enough), and all_to_all.
+    While the module is read the backend is gloo, so that tests skipped on other backends are kept;
+    when tests run, it is the backend under test. Backends for which torch's tests expect events in
+    profiles are lists there. Two more kinds are only for MPI, for no reason of ours: groups of some
+    ranks, below 8 ranks (3 are enough), and all_to_all.
     """
     os.environ.update(
         BACKEND="gloo", WORLD_SIZE=str(ranks), TEMP_DIR=str(folder), INIT_METHOD="file:///nowhere",
         MASTER_ADDR="127.0.0.1",
     )  # fmt: skip
-    if importlib.util.find_spec("expecttest") is None:  # of it torch's tests here use a base class
+    if importlib.util.find_spec("expecttest") is None:  # torch's tests need a base class of it
         stand_in = ModuleType("expecttest")
         stand_in.TestCase = unittest.TestCase  # type: ignore[attr-defined]
         sys.modules["expecttest"] = stand_in
@@ -70,10 +70,10 @@ def torch_tests(folder: Path, ranks: int, backend: str) -> type[Any]:
         module.get_profiling_event = with_shapes(module.get_profiling_event)
 
     if ranks >= 3:
-        os.environ["BACKEND"] = "mpi"  # where the decorator looks
+        os.environ["BACKEND"] = "mpi"  # the decorator looks there
 
     class Tests(module.TestDistBackend, module.DistributedTest._DistTestBase):  # type: ignore[misc, name-defined]
-        meet: Any  # multiprocessing's barrier: torch's looks at files every 0.1 s
+        meet: Any  # multiprocessing's barrier: torch's own looks at files every 0.1 s
 
         def _barrier(self, timeout: float = SILENT_S, wait_for: int | None = None) -> None:
             self.meet.wait(SILENT_S)
@@ -86,7 +86,7 @@ def torch_tests(folder: Path, ranks: int, backend: str) -> type[Any]:
 
 
 class LikeGloo(str):
-    """A backend's name for torch's tests, which do with it whatever they do with gloo."""
+    """A backend's name that torch's tests treat as they treat gloo."""
 
     __hash__ = str.__hash__
 
@@ -118,7 +118,7 @@ def with_shapes(find: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
 
 
 def set_up(test: Any, name: str, rank: int, number: int, folder: Path) -> None:
-    """As torch's own runner does in a rank, before it calls the test."""
+    """Prepares a test as torch's own runner does in a rank."""
     from torch.testing._internal import common_utils
 
     module = sys.modules[MODULE]
@@ -138,7 +138,7 @@ def set_up(test: Any, name: str, rank: int, number: int, folder: Path) -> None:
 
 
 def run_test(tests: type[Any], name: str, rank: int, number: int, folder: Path) -> Outcome:
-    """One test, at this rank. Leaves no group behind, if it passes."""
+    """Runs one test at this rank. Leaves no group behind, if it passes."""
     from torch.testing._internal.common_distributed import TEST_SKIPS
 
     skips = {each.exit_code: each.message for each in TEST_SKIPS.values()}
@@ -203,7 +203,7 @@ class Ranks:
         os._exit(0)
 
     def outcome(self) -> Outcome:
-        """Of the next test, at all ranks."""
+        """Returns the outcome of the next test, at all ranks."""
         said: dict[int, Outcome] = {}
         patience_s = SILENT_S
         while missing := [pipe for pipe, rank in self.pipes.items() if rank not in said]:
@@ -237,7 +237,7 @@ class Ranks:
 
 @contextlib.contextmanager
 def started(*args: Any) -> Iterator[Ranks]:
-    """Ranks, until the end of the block."""
+    """Runs ranks until the end of the block."""
     ranks = Ranks(*args)
     try:
         yield ranks
@@ -246,7 +246,7 @@ def started(*args: Any) -> Iterator[Ranks]:
 
 
 def run_tests(tests: type[Any], names: Sequence[str], folder: Path) -> dict[str, Outcome]:
-    """What comes of them."""
+    """Runs tests, and returns their outcomes."""
     outcomes: dict[str, Outcome] = {}
     while left := [name for name in names if name not in outcomes]:
         with started(tests, left, len(outcomes), folder) as ranks:

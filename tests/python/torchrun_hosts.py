@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import pawl
 
-STEPS = 3  # of a start
+STEPS = 3  # steps in each start
 
 
 def say(text: str) -> None:

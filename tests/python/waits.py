@@ -1,9 +1,9 @@
 """Waiting in tests, each kind by a name of its own.
 
-What is to happen is awaited by ``program.wait_until``, which raises ``program.Late`` when the time
-is over: nothing was seen to be wrong. Here are the other kinds: what must not happen, moments at
-random, times that the tested code tells apart, work that is only pretended, and times that must not
-be used up. No test sleeps but by one of them (tools/tidy.py).
+Events that must happen are awaited by ``program.wait_until``, which raises ``program.Late`` when
+the time is over: nothing was seen to be wrong. Here are the other kinds: events that must not
+happen, moments at random, times that the tested code tells apart, work that is only pretended, and
+times that must not be used up. No test sleeps except by one of these (tools/tidy.py).
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from collections.abc import Callable, Iterator
 
 import program
 
-# Times that check_sooner() and sooner_than() are given.
-NAMED_S = 60  # whoever ends badly is named long before, to others who would wait for it for 600
-SAVE_S = 30  # a save waits so long for storage, its agent or other ranks, and is given up
+# Times for check_sooner() and sooner_than().
+NAMED_S = 60  # seconds; a rank that ends badly is named long before, to others that would wait 600
+SAVE_S = 30  # seconds that a save waits for storage, its agent or other ranks before it gives up
 
 
 def eventually(true: Callable[[], object], limit_s: float = program.LIMIT_S) -> bool:
-    """For assertions that come true: True, once true() holds. Raises Late after limit_s seconds."""
+    """Returns True, for assertions, once true() holds. Raises Late after limit_s seconds."""
     program.wait_until(true, "what is asserted", limit_s)
     return True
 
 
 def stays(true: Callable[[], object], what: str, seconds: float) -> None:
-    """Fails as soon as true() does not hold, which it is to do for so many seconds."""
+    """Fails as soon as true() does not hold; it must hold for that many seconds."""
     end = time.monotonic() + seconds
     while True:
         over = time.monotonic() >= end
@@ -38,7 +38,8 @@ def stays(true: Callable[[], object], what: str, seconds: float) -> None:
 
 
 def catch(true: Callable[[], object], what: str, limit_s: float = program.LIMIT_S) -> None:
-    """program.wait_until() of what may hold for a few milliseconds only: it polls without rest."""
+    """Works like program.wait_until() for conditions that may hold for a few milliseconds only: it
+    polls without rest."""
     end = time.monotonic() + limit_s
     while not true():
         if time.monotonic() >= end:
@@ -46,37 +47,39 @@ def catch(true: Callable[[], object], what: str, limit_s: float = program.LIMIT_
 
 
 def moment(seconds: float) -> None:
-    """Lets a time pass. However far others have come by then, what follows must do."""
+    """Lets some time pass. However far others have come by then, the code that follows must
+    work."""
     time.sleep(seconds)
 
 
 def any_moment(rng: random.Random, least_s: float, most_s: float) -> None:
-    """A moment() at random."""
+    """Lets a time at random pass, as moment() does."""
     moment(rng.uniform(least_s, most_s))
 
 
 def let_pass(seconds: float) -> None:
-    """Lets at least so much pass where the tested code itself measures it: of two signals within a
-    second, for example, it takes notice once. Never to let others come to something."""
+    """Lets at least that much time pass where the tested code itself measures it: of two signals
+    within a second, for example, it takes notice once. Must not be used to let others come to
+    something."""
     time.sleep(seconds)
 
 
 def pretend_to_work(seconds: float) -> None:
-    """Takes the time of a step, a copy or another's work. No test counts on how long it takes."""
+    """Takes the time of a step, a copy or another's work. No test counts on its length."""
     time.sleep(seconds)
 
 
 def check_sooner(took_s: float, limit_s: float, what: str) -> None:
-    """limit_s is a time that the tested code would use up if it waited in vain; took_s was measured
-    on a machine that may have stood still. Raises Late if that is not less. Where all waiting times
-    are longer (PAWL_TEST_TIMES), so is limit_s."""
+    """Checks that took_s is less than limit_s, a time that the tested code would use up if it
+    waited in vain; took_s was measured on a machine that may have stood still. Raises Late if not.
+    limit_s is scaled where all waiting times are longer (PAWL_TEST_TIMES)."""
     if took_s >= limit_s * program.SCALE:
         raise program.Late(f"{what}: {took_s:.1f} s, not within {limit_s * program.SCALE:g} s")
 
 
 @contextlib.contextmanager
 def sooner_than(limit_s: float, what: str) -> Iterator[None]:
-    """check_sooner() of what the block takes."""
+    """Calls check_sooner() with the time that the block takes."""
     began = time.monotonic()
     yield
     check_sooner(time.monotonic() - began, limit_s, what)

@@ -1,4 +1,4 @@
-"""Talks HTTP to a scheduler of the tests, request by request, each as it is given."""
+"""Talks HTTP to a scheduler of the tests, sending each request exactly as given."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Answer(NamedTuple):
 
 
 class Web:
-    """Asks at one of the URLs of the scheduler."""
+    """Sends requests to one of the URLs of the scheduler."""
 
     def __init__(self, ours: Cluster, index: int = 0, context: ssl.SSLContext | None = None):
         self.url = (ours.root / "http").read_text().splitlines()[index]
@@ -50,7 +50,8 @@ class Web:
     def ask(
         self, method: str, path: str, body: Any = None, token: str | None = None, **headers: str
     ) -> Answer:
-        """``body``: bytes, an iterable of them (chunks), or what becomes JSON."""
+        """Sends a request. ``body``: bytes, an iterable of them (chunks), or an object to send as
+        JSON."""
         if body is not None and not isinstance(body, bytes) and not hasattr(body, "__next__"):
             body = json.dumps(body).encode()
         if token is not None:
@@ -70,7 +71,8 @@ class Web:
         return self.ask("GET", path, token=token)
 
     def raw(self, text: bytes, whole: bool = False) -> bytes:
-        """All that comes back until it is closed. ``whole``: nothing more will be said."""
+        """Returns all bytes until the connection is closed. ``whole``: this side sends nothing
+        more."""
         with socket.create_connection(self.address, timeout=program.LIMIT_S) as connection:
             connection.sendall(text)
             if whole:
@@ -81,7 +83,8 @@ class Web:
             return b"".join(parts)
 
     def metrics(self, token: str | None = None) -> dict[str, float]:
-        """What there is, by name and labels, as the text has them; checked to be well-formed."""
+        """Returns the metrics by name and labels, as the text has them; checks that the text is
+        well-formed."""
         answer = self.get("/metrics", token)
         assert answer.code == 200, answer
         assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
@@ -93,7 +96,7 @@ ENDINGS = {"histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_cou
 
 
 def parse_metrics(text: str) -> dict[str, float]:
-    """As the text format 0.0.4 is: each family once, behind its HELP and TYPE, no line twice."""
+    """Parses the text format 0.0.4: each family once, after its HELP and TYPE, no line twice."""
     found: dict[str, float] = {}
     seen: set[str] = set()
     name = kind = ""

@@ -21,12 +21,12 @@ class World:
     """The namespaces that a process is started in, as `ip netns exec` and `unshare` make them."""
 
     network: str  # name of a network namespace
-    own_pids: bool = False  # it is the first process of its own, with its own mounts
-    prepare: str = ""  # what a shell does there before it starts
-    hostname: str = ""  # a name of its own for the host
+    own_pids: bool = False  # first process of a pid namespace, with own mounts
+    prepare: str = ""  # shell commands to run there before the start
+    hostname: str = ""  # the host's name there
 
     def prefix(self) -> list[str]:
-        """The command that brings a program there."""
+        """Returns the command that starts a program in the namespaces."""
         command = ["ip", "netns", "exec", self.network]
         if self.own_pids:
             command += ["unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc"]
@@ -38,8 +38,8 @@ class World:
         return command
 
     def enter(self) -> None:
-        """Brings the calling process there; in front of one with pids of its own another one waits,
-        which ends as it ends."""
+        """Moves the calling process there. With its own pids, another process waits in front of it,
+        and ends as it ends."""
         libc = ctypes.CDLL(None, use_errno=True)
 
         def call(name: str, *args: object) -> None:
@@ -72,7 +72,7 @@ class World:
 def end_like(wait_status: int) -> NoReturn:
     """Ends this process as another one has ended."""
     if os.WIFSIGNALED(wait_status):
-        with contextlib.suppress(OSError):  # SIGKILL has no other way than its own
+        with contextlib.suppress(OSError):  # SIGKILL cannot be handled, and so not be reset
             signal.signal(os.WTERMSIG(wait_status), signal.SIG_DFL)
         os.kill(os.getpid(), os.WTERMSIG(wait_status))
     os._exit(os.waitstatus_to_exitcode(wait_status))

@@ -19,7 +19,7 @@ from suite.tiers import SLOW, Choice
 
 SKIP_STATUS = 77
 PROCESSES = 6  # programs side by side: many only wait
-RERUN_FACTOR = 4  # by which waiting times are longer when a late test runs again
+RERUN_FACTOR = 4  # factor of waiting times when a late test runs again
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Build:
 
     name: str
     compiler: str
-    options: tuple[str, ...]  # for meson setup
-    slowdown: int  # of its tests, for their time limits
-    env: dict[str, str]  # for its tests
+    options: tuple[str, ...]  # options of meson setup
+    slowdown: int  # factor of its tests' time limits
+    env: dict[str, str]  # environment of its tests
 
 
 HALT = "halt_on_error=1:print_stacktrace=1"
@@ -48,8 +48,8 @@ BUILDS = {
         "clang",
         ("-Db_sanitize=thread", "-Db_lundef=false"),
         6,
-        # It does not see the system calls that map rings, and takes a new one that lies where
-        # another thread's old one lay for the same memory.
+        # The sanitizer does not see the system calls that map rings, and takes a new ring at the
+        # place of another thread's old one for the same memory.
         {
             "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:die_after_fork=0",
             "PAWL_NO_URING": "1",
@@ -59,24 +59,24 @@ BUILDS = {
 
 
 def compiler(build: Build) -> str:
-    """The compiler's command, through ccache where it is installed."""
+    """Returns the compiler's command, through ccache where it is installed."""
     return f"ccache {build.compiler}" if shutil.which("ccache") else build.compiler
 
 
 def share_cache() -> None:
-    """Lets ccache take what another checkout compiled: paths count from the root of each."""
+    """Lets ccache share objects between checkouts: paths count from the root of each."""
     os.environ.setdefault("CCACHE_BASEDIR", str(ROOT))
     os.environ.setdefault("CCACHE_NOHASHDIR", "1")
 
 
 def configure(build: Build) -> str:
-    """Makes build/<name> ready for ninja; returns what went wrong, or nothing."""
+    """Makes build/<name> ready for ninja. Returns an error, or nothing."""
     folder = BUILD / build.name
     setup = ["meson", "setup", str(folder), *build.options]
     stamp = folder / ".configured"
     wanted = " ".join([compiler(build), *setup])
     if stamp.is_file() and stamp.read_text() == wanted:
-        # New files are known only to meson.build until it runs again.
+        # meson.build learns of new files only when it runs again.
         status, output = command.run(["ninja", "-C", str(folder), "build.ninja"])
         return output if status != 0 else ""
     shutil.rmtree(folder, ignore_errors=True)
@@ -88,7 +88,7 @@ def configure(build: Build) -> str:
 
 
 def list_programs(build: Build) -> dict[str, bool]:
-    """The test programs of a build that is configured, and whether each is slow."""
+    """Returns the test programs of a configured build, and whether each is slow."""
     path = BUILD / build.name / "meson-info/intro-tests.json"
     tests = json.loads(path.read_text())
     return {
@@ -98,11 +98,11 @@ def list_programs(build: Build) -> dict[str, bool]:
 
 
 def skip_reasons(output: str) -> list[str]:
-    """The lines by which a test says why it skips: `skipped: <reason>`."""
+    """Returns the lines by which a test says why it skips: `skipped: <reason>`."""
     return re.findall(r"^.*\bskipped: *(.+)$", output, re.M | re.I)
 
 
-# What a program prints that was not only late.
+# Output of a program that failed not only by being late.
 WRONG = re.compile(
     r"Sanitizer|runtime error:|^left behind|^assertion failed|ASSERT|core dumped", re.M
 )
@@ -120,7 +120,8 @@ def is_late(test: dict, output: str, failed: set[str]) -> bool:
 
 
 def read_program(stage: str, test: dict, meter: StallMeter | None = None) -> Outcome:
-    """What one C test program did, from its record in meson's log. Counts cmocka's tests."""
+    """Returns the outcome of one C test program, from its record in meson's log. Counts cmocka's
+    tests."""
     program, status = test["name"].split(":")[-1], test["returncode"]
     output = (test.get("stdout") or "") + (test.get("stderr") or "")
     passed = len(re.findall(r"^\[ +OK +\] ", output, re.M))
@@ -166,7 +167,7 @@ def read_log(stage: str, path: Path, meter: StallMeter | None = None) -> Outcome
 
 
 def read_costs(stage: str, path: Path, outcome: Outcome) -> None:
-    """Adds what tools/reap.py has measured."""
+    """Adds the costs that tools/reap.py has measured."""
     for line in path.read_text().splitlines() if path.is_file() else ():
         said = json.loads(line)
         cost = outcome.costs.get(f"{stage}: {said['program'].removeprefix('test_')}")
@@ -179,7 +180,7 @@ def run_programs(
 ) -> Outcome:
     """Runs programs of a build. factor: stretches their limits."""
     logs = BUILD / build.name / "meson-logs"
-    for old in logs.glob("testlog*.json"):  # its name tells of the wrapper
+    for old in logs.glob("testlog*.json"):  # the wrapper is part of the name
         old.unlink()
     costs = BUILD / build.name / "costs.jsonl"
     costs.unlink(missing_ok=True)
@@ -205,7 +206,7 @@ def run_programs(
 def run_c(
     build: Build, long: bool, choice: Choice, meter: StallMeter | None = None, name: str = ""
 ) -> Outcome:
-    """Builds, and runs the tests that a run takes. name: only those that contain it."""
+    """Builds, and runs the tests that a run takes. name: only tests whose names contain it."""
     problem = configure(build)
     if problem:
         return failure(f"{build.name}: meson setup", problem)

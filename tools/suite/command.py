@@ -1,4 +1,4 @@
-"""Commands that the runner starts, and where things lie."""
+"""Commands that the runner starts, and the places of files."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BUILD = ROOT / "build"
-COMMAND_SECONDS_MAX = 3600  # of one command: a hang must end as a failure, not as silence
-LONG_FACTOR = 20  # by which --long stretches the tests' and the commands' limits
+COMMAND_SECONDS_MAX = 3600  # limit of one command: a hang must end as a failure, not as silence
+LONG_FACTOR = 20  # factor of --long for the limits of tests and commands
 
 
 def run(
     command: list[str], env: dict[str, str] | None = None, live: bool = False
 ) -> tuple[int, str]:
-    """Exit status and output (empty when live: it has been seen). A hang ends with status 124."""
+    """Runs a command. Returns its exit status and output ("" if live, which prints it). A hang ends
+    with status 124."""
     limit = COMMAND_SECONDS_MAX * (LONG_FACTOR if os.environ.get("PAWL_LONG") else 1)
     pipe = None if live else subprocess.PIPE
     try:
@@ -41,12 +42,13 @@ def run(
 
 @cache
 def own_world() -> list[str]:
-    """What a command is put behind to run in a world of its own; empty where there can be none."""
+    """Returns the words before a command that run it in a world of its own; empty where there can
+    be none."""
     world = [sys.executable, str(ROOT / "tools/world.py")]
     return world if run([*world, "--can"])[0] == 0 else []
 
 
 def git(*arguments: str) -> list[str] | None:
-    """The lines that git prints, or None when it fails."""
+    """Returns the lines that git prints, or None if it fails."""
     status, output = run(["git", *arguments])
     return output.splitlines() if status == 0 else None

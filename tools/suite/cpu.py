@@ -1,7 +1,7 @@
-"""CPU seconds of this process and of whatever comes from it, daemons and what was killed included.
+"""CPU seconds of this process and all its descendants, including daemons and killed processes.
 
 A control group of its own counts them, where one may be made (root; version 1 or 2); elsewhere the
-kernel's count of children that were waited for has to do. Meters nest: a group lies below the group
+kernel's count of children that were waited for is used. Meters nest: a group lies below the group
 that its process was in.
 """
 
@@ -24,7 +24,8 @@ class CpuMeter:
             if not usage.is_file():
                 continue
             with contextlib.suppress(OSError):
-                # not by its pid: in worlds of their own, several have the same
+                # A process id would not do: in worlds of their own, several processes have the
+                # same.
                 group = Path(tempfile.mkdtemp(prefix="pawl-test-", dir=folder))
                 (group / "cgroup.procs").write_text("0")
                 self._group, self._before, self._file = group, folder, group / usage.name
@@ -40,7 +41,7 @@ class CpuMeter:
         return int(dict(map(str.split, text.splitlines()))["usage_usec"]) / 1e6
 
     def close(self) -> None:
-        """Leaves the group, and removes it if nothing is in it any more."""
+        """Leaves the group, and removes it if no process is in it any more."""
         if self._group is not None and self._before is not None:
             with contextlib.suppress(OSError):
                 (self._before / "cgroup.procs").write_text("0")
@@ -48,8 +49,8 @@ class CpuMeter:
 
 
 def own_groups() -> dict[str, Path]:
-    """The folders of the control groups that this process is in: version 1's that counts CPU time,
-    then version 2's (as ""), if they are mounted."""
+    """Returns the folders of the control groups that this process is in: that of version 1 which
+    counts CPU time, then that of version 2 (as ""), if they are mounted."""
     found = {}
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():

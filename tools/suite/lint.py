@@ -1,4 +1,4 @@
-"""Checks of the sources: layout, rules, links, and what is recorded of the tests."""
+"""Checks of the sources: layout, rules, links, and the records of the tests."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from suite.command import BUILD, ROOT, git
 from suite.outcome import Outcome, failure
 from suite.tiers import number, tree
 
-TIDY_PARTS = 8  # clang-tidy reads one of so many parts of all files, beside those that changed
-TIDY_COMMITS = 40  # changed in so many commits, if no full run is known
+TIDY_PARTS = 8  # clang-tidy reads one of that many parts of all files, beside changed files
+TIDY_COMMITS = 40  # without a known full run: files changed in that many commits
 
 
 def changed_files() -> set[str]:
-    """C files that differ from the last full run, which read them all."""
+    """Returns the files that differ from the last full run, which read them all."""
     base = records.last_full_commit() or f"HEAD~{TIDY_COMMITS}"
     committed = git("diff", "--name-only", "--diff-filter=d", base)
-    if committed is None:  # it has no such commit: the first ones
+    if committed is None:  # the history is shorter than that
         committed = git("ls-files") or []
     untracked = git("ls-files", "--others", "--exclude-standard") or []
     return {*committed, *untracked}
@@ -30,13 +30,14 @@ def changed_files() -> set[str]:
 
 def clang_tidy_command(name: str) -> list[str]:
     words = ["clang-tidy", "-p", "build/asan", "--quiet", name]
-    if name.endswith("err.c"):  # these look at the very functions that analyzer.h replaces
+    if name.endswith("err.c"):  # err.c tests the very functions that analyzer.h replaces
         return words
     return [*words, "--extra-arg=-include", f"--extra-arg={ROOT / 'tools/analyzer.h'}"]
 
 
 def run_clang_tidy(everything: bool) -> Outcome:
-    """clang-tidy over all C files that are compiled; or those that changed, and an eighth."""
+    """Runs clang-tidy over all C files that are compiled; or over those that changed, and an eighth
+    of the rest."""
     problem = c_tests.configure(c_tests.BUILDS["asan"])
     if problem:
         return failure("clang-tidy: meson setup", problem)
@@ -54,7 +55,8 @@ def run_clang_tidy(everything: bool) -> Outcome:
 
 
 def run_lint(everything: bool, full: bool) -> Outcome:
-    """everything: clang-tidy reads all files. full: this run is to be the newest in full.log."""
+    """Runs the checks. everything: clang-tidy reads all files. full: this run is to be the newest
+    in full.log."""
     files = git("ls-files", "-co", "--exclude-standard", "*.c", "*.h") or []
     sources = [name for name in files if (ROOT / name).is_file()]
     python = sys.executable

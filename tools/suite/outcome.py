@@ -1,10 +1,10 @@
-"""What came of checks and tests: counts, and what to say about them."""
+"""Outcomes of checks and tests: counts, and messages."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-FAILURE_LINES_MAX = 200  # of what a failed test printed; the end says most
+FAILURE_LINES_MAX = 200  # lines shown of a failed test's output; the end says most
 
 
 @dataclass(frozen=True)
@@ -12,16 +12,16 @@ class Late:
     """A test that only missed a time limit: nothing was seen to be wrong."""
 
     stage: str
-    name: str  # a C program's, or pytest's node id
-    failed: int  # tests that it counts as
-    text: str  # its first failure in full
+    name: str  # a C program's name, or pytest's node id
+    failed: int  # number of tests it counts as
+    text: str  # first failure of the test in full
 
 
 @dataclass
 class Cost:
-    """What one test, or one C program, took."""
+    """The cost of a test, or of a C program."""
 
-    cpu_s: float = 0.0  # of all processes that came from it
+    cpu_s: float = 0.0  # CPU seconds of the test's processes and their descendants
     wall_s: float = 0.0
     executed: int = 0  # processes that imported torch
     forked: int = 0  # processes that were forked with torch in them
@@ -29,12 +29,12 @@ class Cost:
 
 @dataclass
 class Outcome:
-    """What came of a stage."""
+    """The outcome of a stage."""
 
     passed: int = 0
     failed: int = 0
     skipped: int = 0
-    failures: list[str] = field(default_factory=list)  # what failed and what it printed
+    failures: list[str] = field(default_factory=list)  # what failed, and its output
     reasons: list[str] = field(default_factory=list)  # why tests were skipped, "where: why"
     late: list[Late] = field(default_factory=list)  # counted as failed until they run again
     costs: dict[str, Cost] = field(default_factory=dict)  # by stage and name
@@ -53,7 +53,7 @@ class Outcome:
 
 
 def tail(text: str) -> str:
-    """The last lines of what was printed, with a line that says how many are missing."""
+    """Returns the last lines of an output, with a line that says how many are missing."""
     lines = text.rstrip().splitlines()
     if len(lines) > FAILURE_LINES_MAX:
         lines = [f"… {len(lines) - FAILURE_LINES_MAX} lines …", *lines[-FAILURE_LINES_MAX:]]
@@ -65,7 +65,7 @@ def failure(name: str, output: str, failed: int = 1) -> Outcome:
 
 
 def late(stage: str, name: str, title: str, output: str, failed: int = 1) -> Outcome:
-    """A failure that is to run once more."""
+    """Returns a failure that is to run once more."""
     return Outcome(failed=failed, late=[Late(stage, name, failed, f"{title}\n{tail(output)}")])
 
 

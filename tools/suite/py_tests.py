@@ -26,18 +26,18 @@ class Torch:
 
     stage: str
     level: str = "test"  # from `make test-full` or `make test-long` on: "full", "long"
-    release: str = ""  # as pip is told
-    files: tuple[str, ...] = ()  # of tests, whose quick ones alone run there; none: all tests
+    release: str = ""  # requirement for pip; "": the .venv's torch
+    files: tuple[str, ...] = ()  # files whose quick tests alone run there; empty: all tests
 
     @property
     def folder(self) -> Path:
-        """Of its programs."""
+        """The folder of this torch's programs."""
         own = BUILD / "torch" / self.stage / "bin"
         return own if self.release else Path(sys.executable).parent
 
     @property
     def is_here(self) -> bool:
-        """Whether tools/torches.sh has made its environment."""
+        """Whether tools/torches.sh has made the environment."""
         return not self.release or (self.folder.parent / ".pawl").is_file()
 
 
@@ -45,7 +45,7 @@ OURS = Torch(STAGE)
 
 
 def torches() -> dict[str, Torch]:
-    """The other releases, by the names of their stages."""
+    """Returns the other releases, by the names of their stages."""
     lines = (ROOT / "tools/torches.txt").read_text().splitlines()
     rows = [line.split() for line in lines if not line.startswith("#")]
     return {name: Torch(name, level, told, tuple(files)) for name, level, told, *files in rows}
@@ -54,8 +54,8 @@ def torches() -> dict[str, Torch]:
 def read_case(
     case: ElementTree.Element, meter: StallMeter | None = None, stage: str = STAGE
 ) -> Outcome:
-    """What one Python test did, from its element in pytest's report. conftest.py has put there what
-    it cost, when it began, and whether a time limit is all that it missed."""
+    """Returns the outcome of one Python test, from its element in pytest's report. conftest.py has
+    stored there its cost, its begin, and whether it only missed a time limit."""
     said = {p.get("name"): p.get("value") or "" for p in case.iter("property")}
     title = f"{case.get('classname')}.{case.get('name')}"
     wall_s = float(case.get("time") or 0)
@@ -117,7 +117,7 @@ def run_python(
     name: str = "",
     torch: Torch = OURS,
 ) -> Outcome:
-    """Runs the tests that a run takes. name: only those that pytest's -k finds by it."""
+    """Runs the tests that a run takes. name: only tests that pytest's -k finds by it."""
     if not torch.is_here:
         return skip(torch.stage, f"{torch.release} is not here: tools/torches.sh installs it")
     python = shlex.join([*command.own_world(), str(torch.folder / "python")])

@@ -1,10 +1,10 @@
-"""What is remembered of runs: costs, the inventory of tests, and the log of full runs.
+"""Records of runs: costs, the inventory of tests, and the log of full runs.
 
-- build/times.json: what each test cost when it last ran on this machine.
+- build/times.json: the cost of each test in its last run on this machine.
 - tests/times.json: the expensive part of it, in the repository: the order of files and the limits
   of quick tests follow it. `tools/test.py --record` writes it after a full run, and the inventory.
-- tests/inventory.txt: how many tests of each tier a file has. A test that is lost, or made slow, is
-  a line in a diff.
+- tests/inventory.txt: the number of tests of each tier in a file. A test that is lost, or made
+  slow, is a line in a diff.
 - tests/full.log: one line for each full run.
 - tests/quarantine.txt: tests that may fail for a while.
 """
@@ -28,20 +28,20 @@ from suite.outcome import Cost, Outcome, failure, skip
 TIMES = BUILD / "times.json"
 COLLECTED = BUILD / "collected.json"  # by conftest.py: the tier of each Python test
 KEPT_TIMES = ROOT / "tests/times.json"
-KEPT_CPU_S = 1.0  # a test that takes less is not listed by itself
+KEPT_CPU_S = 1.0  # CPU seconds; a test that takes less is not listed by itself
 INVENTORY = ROOT / "tests/inventory.txt"
 FULL_LOG = ROOT / "tests/full.log"
 MUTANTS = ROOT / "tests/mutants"
 QUARANTINE = ROOT / "tests/quarantine.txt"
 QUARANTINE_DAYS_MAX = 10
 QUARANTINE_TESTS_MAX = 10
-# What a quick test may take. A fork of the nursery costs 0.05 CPU seconds, an import of torch 2.3.
+# Limits of a quick test. A fork of the nursery costs 0.05 CPU seconds, an import of torch 2.3.
 QUICK_CPU_S_MAX = 3.0
 QUICK_EXECUTED_MAX = 2
 QUICK_FORKED_MAX = 8
-QUICK_C_CPU_S_MAX = 20.0  # of a program by gcc: it holds many tests
-FULL_COMMITS_MAX = 60  # since the last full run
-SKIPS_GROW_MAX = 5  # more tests that are skipped than in the last full run
+QUICK_C_CPU_S_MAX = 20.0  # limit of a program by gcc, which holds many tests
+FULL_COMMITS_MAX = 60  # commits since the last full run, at most
+SKIPS_GROW_MAX = 5  # more skipped tests than in the last full run, at most
 INVENTORY_HEAD = (
     "# file, number of quick tests, number of slow ones; `tools/test.py --record` writes this\n"
 )
@@ -56,20 +56,21 @@ def read_json(path: Path) -> Any:
 
 
 def remember(costs: dict[str, Cost]) -> None:
-    """Takes what was measured into build/times.json."""
+    """Merges new measurements into build/times.json."""
     known = read_json(TIMES)
     known |= {name: asdict(cost) for name, cost in costs.items()}
     TIMES.write_text(json.dumps(known, indent=0, sort_keys=True))
 
 
 def known_costs() -> dict[str, Cost]:
-    """Of this machine, and where it has none, of the repository."""
+    """Returns costs measured on this machine, and where there are none, those of the repository."""
     kept = read_json(KEPT_TIMES).get("tests", {})
     return {name: Cost(**cost) for name, cost in {**kept, **read_json(TIMES)}.items()}
 
 
 def file_of(node: str) -> str:
-    """The file of a Python test, as it is remembered: "test_x.py", "hostile/test_y.py"."""
+    """Returns the file of a Python test, in the form of the records: "test_x.py",
+    "hostile/test_y.py"."""
     return node.split("::")[0].removeprefix("tests/python/")
 
 
@@ -77,7 +78,7 @@ def file_of(node: str) -> str:
 
 
 def count_c() -> dict[str, Counter[str]]:
-    """The tests of each C program, counted in its source."""
+    """Returns the tests of each C program, counted in its source."""
     from suite import c_tests
 
     found = {}
@@ -113,8 +114,8 @@ def write_inventory() -> None:
 
 
 def compare_inventory(found: dict[str, Counter[str]], kind: str) -> Outcome:
-    """Whether each file has the tests that it is known to have, in their tiers. kind: "c", where
-    all must be there, or "python", where a module may skip itself as a whole."""
+    """Checks that each file has its known tests, in their tiers. kind: "c", where all must be
+    there, or "python", where a module may skip itself as a whole."""
     known = {name: c for name, c in read_inventory().items() if name.startswith(f"{kind} ")}
     wrong = []
     for name in sorted(found.keys() | (known.keys() if kind == "c" else set())):
@@ -136,13 +137,14 @@ class Quarantined:
     """A test whose failure fails no run, for QUARANTINE_DAYS_MAX days."""
 
     since: str  # the day of its first failure, YYYY-MM-DD
-    commit: str  # where it failed
+    commit: str  # commit at which the test failed
     test: str  # "python: tests/python/test_x.py::test_y[1]" or "asan: coll_port"
     symptom: str
 
 
 def read_quarantine() -> list[Quarantined]:
-    """Lines of `since commit test | symptom`; those that begin with # say nothing."""
+    """Returns the tests in quarantine. Lines are `since commit test | symptom`; those that begin
+    with # are comments."""
     found = []
     for line in QUARANTINE.read_text().splitlines() if QUARANTINE.is_file() else ():
         if line.strip() and not line.startswith("#"):
@@ -153,7 +155,7 @@ def read_quarantine() -> list[Quarantined]:
 
 
 def check_quarantine(now: str) -> Outcome:
-    """Whether nothing has been in quarantine for too long, and it is not a home for too many."""
+    """Checks that no test has been in quarantine for too long, and that there are not too many."""
     listed = read_quarantine()
     wrong = [f"{q.test}: {days(q.since, now)} days" for q in listed if not may_stay(q, now)]
     if len(listed) > QUARANTINE_TESTS_MAX:
@@ -172,7 +174,8 @@ def may_stay(test: Quarantined, now: str) -> bool:
 
 
 def excuse(name: str, outcome: Outcome) -> Outcome:
-    """What a test's outcome counts as: that of one in quarantine is no failure, but it is told."""
+    """Returns how a test's outcome counts: a failure of a test in quarantine is no failure, but is
+    reported."""
     if not outcome.failed:
         return outcome
     found = next((q for q in read_quarantine() if q.test == name), None)
@@ -186,8 +189,8 @@ def excuse(name: str, outcome: Outcome) -> Outcome:
 
 
 def check_quick() -> Outcome:
-    """Whether quick tests were quick in the full run whose costs are kept. Those that kill a mutant
-    may be dear."""
+    """Checks that quick tests were quick in the full run whose costs are kept. Tests that kill a
+    mutant may be expensive."""
     tiers = read_json(COLLECTED)
     mutants = "".join(path.read_text() for path in sorted(MUTANTS.glob("*.patch")))
     wrong = []
@@ -210,7 +213,7 @@ def check_quick() -> Outcome:
 
 
 def check_quick_c(programs: dict[str, bool]) -> Outcome:
-    """Whether quick C programs were quick. programs: whether each is slow."""
+    """Checks that quick C programs were quick. programs: whether each is slow."""
     kept = read_json(KEPT_TIMES).get("tests", {})
     wrong = [
         f"{name}: {kept[f'gcc: {name}']['cpu_s']} CPU seconds"
@@ -223,8 +226,8 @@ def check_quick_c(programs: dict[str, bool]) -> Outcome:
 
 
 def pace(measured: dict[str, Any]) -> float:
-    """How many times as long as in tests/times.json this machine takes: the median of what both
-    know. measured: build/times.json."""
+    """Returns how many times as long as in tests/times.json this machine takes: the median of the
+    tests that both know. measured: build/times.json."""
     kept = read_json(KEPT_TIMES).get("tests", {})
     ratios = [
         measured[name]["cpu_s"] / cost["cpu_s"]
@@ -235,9 +238,9 @@ def pace(measured: dict[str, Any]) -> float:
 
 
 def write_times() -> float:
-    """Keeps what is expensive, and how long each file of Python tests takes. All seconds are those
-    of the machine that recorded first, so that the limits of quick tests mean one thing; returns
-    the pace by which they were divided."""
+    """Writes the expensive tests, and the time of each file of Python tests, to tests/times.json.
+    All seconds are those of the machine that recorded first, so that the limits of quick tests mean
+    one thing. Returns the pace by which they were divided."""
     files: Counter[str] = Counter()
     tests = {}
     collected = read_json(COLLECTED)
@@ -249,10 +252,10 @@ def write_times() -> float:
         stage, _, node = name.partition(": ")
         if stage == "python":
             if node not in collected:
-                continue  # of a test that is no more
+                continue  # the test exists no more
             files[file_of(node)] += cost["wall_s"]
         elif "::" in node:
-            continue  # of a test on another torch
+            continue  # the test ran on another torch
         if cost["cpu_s"] >= KEPT_CPU_S or cost["executed"] + cost["forked"] > 2:
             tests[name] = {
                 "cpu_s": round(cost["cpu_s"], 1),
@@ -266,7 +269,7 @@ def write_times() -> float:
 
 
 def to_lines(kept: dict[str, dict[str, Any]]) -> str:
-    """As JSON with one line an entry, so that a diff says what changed."""
+    """Returns JSON with one line an entry, so that a diff shows each change."""
     parts = []
     for head, entries in kept.items():
         rows = ",\n".join(f"  {json.dumps(name)}: {json.dumps(v)}" for name, v in entries.items())
@@ -275,7 +278,7 @@ def to_lines(kept: dict[str, dict[str, Any]]) -> str:
 
 
 def record() -> None:
-    """After a full run: takes what it found into the repository."""
+    """Records the results of a full run in the repository."""
     write_inventory()
     slower = write_times()
     print(
@@ -311,13 +314,13 @@ def log_full(stages: dict[str, Outcome], second_runs: int, wall_s: float, cpu_s:
 
 
 def last_full_commit() -> str:
-    """The commit of the newest full run; empty: none is known."""
+    """Returns the commit of the newest full run; "": none is known."""
     log = read_full_log()
     return str(log[-1]["commit"]).rstrip("+") if log else ""
 
 
 def check_full_log() -> Outcome:
-    """Whether a full run without a failure is no more than FULL_COMMITS_MAX commits old."""
+    """Checks that a full run without a failure is no more than FULL_COMMITS_MAX commits old."""
     log = read_full_log()
     if not log:
         return skip("tests/full.log", "no full run has been logged yet: make test-full")
@@ -333,8 +336,8 @@ def check_full_log() -> Outcome:
 
 
 def check_skips(stage: str, outcome: Outcome) -> Outcome:
-    """Whether no more tests were skipped than in the last full run, with a little room: a package
-    that could not be installed must not go unseen."""
+    """Checks that no more tests were skipped than in the last full run, with a small margin: a
+    package that could not be installed must be noticed."""
     log = read_full_log()
     known = log[-1]["skipped"].get(stage) if log else None
     if known is None or outcome.skipped <= known + SKIPS_GROW_MAX:

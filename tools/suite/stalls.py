@@ -1,4 +1,4 @@
-"""A meter of what the machine did to the tests: how long a thread that only sleeps overslept."""
+"""Measures the machine's effect on the tests: how long a thread that only sleeps overslept."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import time
 from pathlib import Path
 
 SLEEP_S = 0.05
-STALL_S = 0.5  # what is shorter disturbs no test
+STALL_S = 0.5  # seconds; a shorter stall disturbs no test
 
 
 class StallMeter:
-    """Runs beside the tests, in a process that does nothing else."""
+    """A meter that runs beside the tests, in a process that does nothing else."""
 
     def __init__(self) -> None:
-        self.stalls: list[tuple[float, float]] = []  # when (seconds since 1970), how long
+        self.stalls: list[tuple[float, float]] = []  # begin (seconds since 1970), length in seconds
         self._stolen_from = stolen_s()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._measure, daemon=True)
@@ -33,7 +33,7 @@ class StallMeter:
         self._thread.join()
 
     def during(self, begin: float, end: float) -> str:
-        """A sentence about the stalls between two times (seconds since 1970); empty: none."""
+        """Returns a sentence about the stalls between two times (seconds since 1970); "": none."""
         found = [length for at, length in self.stalls if at < end and at + length > begin]
         if not found:
             return ""
@@ -41,14 +41,15 @@ class StallMeter:
         return f"this machine stood still{times} for {max(found):.1f} s while it ran"
 
     def summary(self) -> str:
-        """Of the whole run."""
+        """Returns a line about the stalls of the whole run."""
         longest = max((length for _, length in self.stalls), default=0.0)
         text = f"{len(self.stalls)} stalls of {STALL_S} s or more, the longest {longest:.1f} s"
         return f"{text}; {stolen_s() - self._stolen_from:.1f} s taken by the hypervisor"
 
 
 def stolen_s() -> float:
-    """CPU seconds that the hypervisor has given to others, as the kernel knows them."""
+    """Returns the CPU seconds that the hypervisor has given to others, as the kernel counts
+    them."""
     try:
         words = Path("/proc/stat").read_text().split("\n", 1)[0].split()
         return int(words[8]) / 100

@@ -1,8 +1,8 @@
-"""Which tests a run takes: all quick ones, and of the slow ones all, none or one part of four.
+"""The tests of a run: all quick ones, and of the slow ones all, none or one part of four.
 
-A C program is slow if its suite in meson.build is `slow`; a Python test if it is marked so. Which
-part a tree gets follows from the hash of its files, so that a change of the tree is a new draw, and
-the same tree gives the same run. A part has a test by the hash of the test's own name.
+A C program is slow if its suite in meson.build is `slow`; a Python test if it is marked so. The
+part of a tree follows from the hash of its files, so that a change of the tree is a new draw, and
+the same tree gives the same run. A test belongs to a part by the hash of its own name.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ SLOW = "slow"
 
 @dataclass(frozen=True)
 class Choice:
-    """What a run takes of the slow tests. ``part``: the number of one of PARTS, or PARTS: none;
-    None: all."""
+    """The slow tests that a run takes. ``part``: the number of one of PARTS; PARTS: none; None:
+    all."""
 
     part: int | None = None
 
     def takes(self, name: str) -> bool:
-        """Whether a slow test of that name is to run."""
+        """Whether a slow test of that name runs."""
         return self.part is None or number(name) % PARTS == self.part
 
     def variable(self) -> str:
-        """The same for tests/python/conftest.py, as PAWL_TEST_SLOW."""
+        """Returns the choice as PAWL_TEST_SLOW, for tests/python/conftest.py."""
         return "all" if self.part is None else f"{self.part}/{PARTS}"
 
     def __str__(self) -> str:
@@ -39,12 +39,13 @@ NONE = Choice(PARTS)
 
 
 def number(text: str) -> int:
-    """The first 8 hexadecimal digits of its SHA-256."""
+    """Returns the first 8 hexadecimal digits of a name's SHA-256 as a number."""
     return int(hashlib.sha256(text.encode()).hexdigest()[:8], 16)
 
 
 def tree() -> str:
-    """A hash of all files as they are: git's of what is committed, and of what differs from it."""
+    """Returns a hash of all files as they are: git's of committed files, and that of the
+    differences."""
     committed = command.git("rev-parse", "HEAD^{tree}") or ["no tree"]
     changed = command.git("diff", "HEAD") or []
     return "\n".join(committed + changed)

@@ -1,7 +1,6 @@
-"""Drop-in names: who provides each of them here, and how to change that.
+"""Drop-in names: the provider of each of them here, and how to change it.
 
-The names, and what finds them, are in ``_pawl_compat``; the modules that they stand for lie beside
-this file.
+The names and their finders are in ``_pawl_compat``; the modules that stand in lie beside this file.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ class Name(NamedTuple):
 
     name: str
     provider: str  # "pawl", "other", or "none"
-    path: str | None  # the module's file, if another package provides it, or could
-    package: str | None  # that package's name and version, if it was installed as one
-    choice: str | None  # "pawl", "other", "off"; None: nothing was chosen
+    path: str | None  # file of the module, if another package provides it, or could
+    package: str | None  # name and version of the other package, if it was installed as one
+    choice: str | None  # "pawl", "other", "off"; None: no choice was made
     chosen_in: str | None  # the file, or the variable's name
 
 
@@ -51,21 +50,25 @@ def _package(name: str) -> str | None:
 
 
 def found_by() -> str | None:
-    """What has a script find the names: ``"start"``, ``"stubs"``, or nothing before it says
-    ``import pawl``."""
+    """How a script finds the names: ``"start"``, ``"stubs"``, or None: not before
+    ``import pawl``.
+    """
     if _pawl_compat.at_start:
         return "start"
     stubs = os.path.realpath(STUBS)
     return "stubs" if any(os.path.realpath(entry) == stubs for entry in sys.path) else None
 
 
-# Behind the line that names our folder in a .pth file, it has a script find the names.
+# Stands in a .pth file behind the line with our folder, and installs the finders.
 LINE = "import _pawl_compat; _pawl_compat.install(starting=True)"
 
 
 def named_by() -> str | None:
-    """The .pth file of this installation of Python that names the folder that Pawl is in: what such
-    a file adds to sys.path is no site directory, and .pth files in there are not read."""
+    """The .pth file of this Python installation that names the folder of Pawl; None: there is none.
+
+    A folder that such a file adds to sys.path is no site directory, so .pth files
+    in it are not read.
+    """
     ours = os.path.realpath(os.path.dirname(_pawl_compat.FILE))
     for folder in [*site.getsitepackages(), site.getusersitepackages()]:
         if os.path.realpath(folder) == ours or not os.path.isdir(folder):
@@ -78,7 +81,7 @@ def named_by() -> str | None:
 
 
 def _folders_in(path: str) -> list[str]:
-    """Those that a .pth file names, as real paths."""
+    """The folders that a .pth file names, as real paths."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             lines = file.read().splitlines()
@@ -89,10 +92,11 @@ def _folders_in(path: str) -> list[str]:
 
 
 def use(name: str, choice: str) -> None:
-    """Chooses who provides a name from the next start of Python on, for this installation of Pawl.
+    """Chooses the provider of a name from the next start of Python on, for this
+    installation of Pawl.
 
     ``"pawl"``: Pawl, even where another package has the name. ``"other"``: that package; Pawl where
-    there is none. ``"off"``: never Pawl. PAWL_COMPAT in the environment goes before.
+    there is none. ``"off"``: never Pawl. PAWL_COMPAT in the environment takes precedence.
 
     Raises ValueError, OSError.
     """
@@ -116,7 +120,7 @@ def use(name: str, choice: str) -> None:
 
 
 def strange() -> list[str]:
-    """What stands in the file or the variable and means nothing, as "PAWL_COMPAT: nebulaml=on"."""
+    """Meaningless words in the file or the variable, as "PAWL_COMPAT: nebulaml=on"."""
     known = ("", *_pawl_compat.NAMES)
     return [
         f"{source}: {name}={choice}" if name else f"{source}: {choice}"

@@ -1,4 +1,4 @@
-"""What `pawl compat` runs: lists the drop-in names and switches them."""
+"""The command `pawl compat`: lists the drop-in names and switches them."""
 
 from __future__ import annotations
 

@@ -1,13 +1,14 @@
 """Azure Nebula's module, `nebulaml` and `torch_nebula`, on Pawl's engine.
 
-What its documentation and its public callers (DeepSpeed, MainzTrain, azureml-examples) rely on is
-kept; what was never published is decided here, and said in docs/nebula.md:
+Behaviour that its documentation and its public callers (DeepSpeed, MainzTrain, azureml-examples)
+rely on is kept; behaviour that was never published is decided here, and described in
+docs/nebula.md:
 
 - A checkpoint is complete when every rank that takes part committed it. A rank takes part from its
   first `Checkpoint` on; a rank that never opens one is not waited for once another goes on.
 - `Checkpoint(tag, -2)`: complete by `commit()`. `Checkpoint(tag, N)`, N > 0: after N partitions of
   this process. Otherwise, and at the latest: when this process opens another tag, reads, flushes or
-  ends. What was opened with -2 and not committed by then is given up when another tag is opened.
+  ends. A tag that was opened with -2 and not committed is given up when another tag is opened.
 - Opening a tag again adds to it.
 """
 
@@ -48,7 +49,7 @@ __all__ = [
 ]
 
 EXPLICIT: Final = -2  # second argument of Checkpoint: complete by commit() alone
-INTERVAL_S: Final = 100.0  # between two made durable, as DeepSpeed's configuration has it
+INTERVAL_S: Final = 100.0  # seconds between durable checkpoints, as in DeepSpeed's configuration
 _STATES: Final = {"durable": "persisted", "committed": "committed", "broken": "broken"}
 
 
@@ -62,22 +63,22 @@ class _Open:
     def __init__(self, tag: str, files: int) -> None:
         self.tag = tag
         self.files = files  # the caller's second argument
-        self.saved = 0  # partitions so far
-        self.building: Building | None = None  # begun with the first partition
-        self.failed = ""  # why nothing more of it is saved
+        self.saved = 0  # number of partitions so far
+        self.building: Building | None = None  # made with the first partition
+        self.failed = ""  # why no more partitions are saved; "": they are
 
 
 class _Service:
-    """What init() starts: settings, the engine once it is needed, the tag in the making."""
+    """The state behind init(): settings, the engine once it is needed, the open tag."""
 
     def __init__(self, path: str | None, interval_s: float) -> None:
         self.path = path
         self.interval_s = interval_s
         self._engine: Engine | None = None
         self.open: _Open | None = None
-        self.saves: dict[str, Save] = {}  # committed by this process
+        self.saves: dict[str, Save] = {}  # saves that this process has committed, by tag
         self.unnamed = 0  # number of the last tag that was made up
-        self.told_nothing = False  # that there is no checkpoint
+        self.told_nothing = False  # True: the log has said that there is no checkpoint
 
     @property
     def engine(self) -> Engine:
@@ -105,13 +106,13 @@ class _Service:
         return self._engine
 
     def tell_nothing(self) -> None:
-        """There is no checkpoint: once, since some ask for one until it comes."""
+        """Logs once that there is no checkpoint: some callers ask for one until it comes."""
         if not self.told_nothing and self.engine.rank == 0:
             _start.nothing(self.engine.root)
         self.told_nothing = True
 
     def connect_early(self) -> None:
-        """A rank that dies later is known to have been there."""
+        """Connects now, so that a rank that dies later is known to have been there."""
         import torch
 
         distributed = torch.distributed
@@ -121,7 +122,7 @@ class _Service:
             _ = self.engine
 
     def enter(self, tag: str, files: int) -> None:
-        """This process is about to save tag: ends the one before."""
+        """Called when this process is about to save tag: ends the one before."""
         if self.open is not None and self.open.tag != tag:
             if self.open.files == EXPLICIT:
                 self.give_up(f"{tag} was opened before it was committed")
@@ -131,7 +132,7 @@ class _Service:
             self.open = _Open(tag, files)
 
     def finish(self) -> bool:
-        """Commits the open tag, if there is one, also if it is empty. False if it failed."""
+        """Commits the open tag, if there is one, even if it is empty. False if it failed."""
         open_, self.open = self.open, None
         if open_ is None:
             return True
@@ -147,7 +148,7 @@ class _Service:
         return True
 
     def finish_implicit(self) -> None:
-        """A reading call: what is complete by itself is complete now."""
+        """Called before reading: completes a tag that is complete without commit()."""
         if self.open is not None and self.open.files != EXPLICIT:
             self.finish()
 
@@ -158,10 +159,10 @@ class _Service:
             open_.building.drop(why)
 
     def put(self, open_: _Open, name: str, obj: Any) -> None:
-        """One partition of the open tag. Raises PawlError."""
+        """Saves one partition of the open tag. Raises PawlError."""
         if open_.building is None:
             open_.building = self.engine.begin(open_.tag)
-        if name in open_.building.names:  # saved anew: what it was until now is whole as it is
+        if name in open_.building.names:  # saved anew: the tag is complete as it was until now
             self.saves[open_.tag] = open_.building.commit()
             open_.building = self.engine.begin(open_.tag)
         try:
@@ -182,7 +183,9 @@ class _Service:
         return f"global_step{self.unnamed}"
 
     def close(self) -> bool:
-        """Ends it. What was not committed explicitly, but should have been, is given up."""
+        """Closes the service. A tag that should have been committed explicitly, but
+        was not, is given up.
+        """
         if self._engine is None:
             return True
         if self.open is not None and self.open.files == EXPLICIT:
@@ -211,8 +214,9 @@ def init(
 
     ``persistent_storage_path``: directory that checkpoints are made durable in; None: from
     NEBULA_PERSISTENT_STORAGE_PATH, else they stay in memory. ``persistent_time_interval``: seconds
-    between two made durable (100); 0: every one. ``num_of_version_in_retention``: versions kept in
-    memory; Pawl keeps two, whatever this says. Nothing in the directory is ever deleted.
+    between two durable checkpoints (100); 0: every one is made durable.
+    ``num_of_version_in_retention``: versions kept in memory; Pawl keeps two, whatever the value.
+    Nothing in the directory is ever deleted.
     """
     global _service
     path = _path(persistent_storage_path) or _env_path()
@@ -241,7 +245,7 @@ class Checkpoint:
         self.tag = _tag(tag) or service.fresh_tag()
         self._files = 0 if num_of_files is None else int(num_of_files)
         self._found: Found | None = None
-        self._told = False  # that it is what this process starts from
+        self._told = False  # True: the log has said that this process starts from it
         service.enter(self.tag, self._files)
 
     @classmethod
@@ -256,15 +260,16 @@ class Checkpoint:
     def save(self, partition_name: str, obj: Any) -> None:
         """Saves an object as torch.save would; it may be changed when this returns.
 
-        Raises OSError (NebulaSaveError) if it cannot be pickled. Trouble with the storage, or with
-        what keeps the checkpoint in memory, is a line in the log, and commit() is False.
+        Raises OSError (NebulaSaveError) if it cannot be pickled. A failure of the storage, or of
+        the agent that keeps the checkpoint in memory, is a line in the log, and commit() returns
+        False.
         """
         service = _current()
         service.enter(self.tag, self._files)
         open_ = service.open
         assert open_ is not None
         if open_.failed:
-            return  # which was said
+            return  # the failure was logged when it happened
         try:
             service.put(open_, partition_name, obj)
         except PawlError as reason:
@@ -276,7 +281,7 @@ class Checkpoint:
             service.finish()
 
     def load(self, partition_name: str, map_location: MapLocation = None) -> Any:
-        """The object of a partition, verified; ``map_location`` as torch.load has it.
+        """The object of a partition, verified; ``map_location`` as for torch.load.
 
         Raises FileNotFoundError (no such partition), OSError naming file and offset of damage.
         """
@@ -296,10 +301,12 @@ class Checkpoint:
         return value
 
     def commit(self) -> bool:
-        """This rank's part of the tag is whole. False, and a line in the log, if it failed."""
+        """Says that this rank's part of the tag is whole. False, and a line in the
+        log, if it failed.
+        """
         service = _current()
         if service.open is None and self.tag in service.saves and self._files != EXPLICIT:
-            return service.saves[self.tag].error is None  # complete by itself already
+            return service.saves[self.tag].error is None  # complete already, without commit()
         service.enter(self.tag, self._files)
         return service.finish()
 
@@ -308,10 +315,10 @@ class Checkpoint:
 
 
 def save_alone(tag: str, parts: Mapping[str, Any]) -> None:
-    """Not of Nebula's: a checkpoint that this rank alone saves, complete at once.
+    """Saves a checkpoint of this rank alone, complete at once. Nebula has no such function.
 
-    Unlike Checkpoint.save it may return before parameters are copied; the next optimizer step waits
-    for them.
+    Unlike Checkpoint.save it may return before parameters are copied; the next
+    optimizer step waits for the copy.
     """
     service = _current()
     service.finish_implicit()
@@ -329,7 +336,7 @@ def get_checkpoint(
 def get_latest_checkpoint(
     persist_path: str | os.PathLike[str] | tuple[str] | None = None,
 ) -> Checkpoint | None:
-    """The newest complete checkpoint, in memory or made durable, or None."""
+    """The newest complete checkpoint, in memory or durable, or None."""
     return _find(None, persist_path)
 
 
@@ -381,7 +388,9 @@ def list_checkpoints(
 
 
 def flush_persistence(tag: str | None = None, timeout: float | None = None) -> bool:
-    """Waits until the newest checkpoint, or that of tag, is durable; False if it took longer."""
+    """Waits until the newest checkpoint, or the one named tag, is durable; False
+    if it took longer.
+    """
     service = _current()
     service.finish_implicit()
     name = _tag(tag)
@@ -465,7 +474,7 @@ def _env_int(name: str) -> int | None:
 
 
 def _rank() -> tuple[int | None, int | None]:
-    """Rank and world size by Azure's own variables, where nothing better names them."""
+    """Rank and world size by Azure's own variables, where no better source has them."""
     import torch
 
     distributed = torch.distributed
@@ -485,11 +494,11 @@ _LIGHTNING: Final[Mapping[str, str]] = {
 
 
 def __getattr__(name: str) -> Any:
-    """Lightning's classes, when they are asked for: importing it takes seconds."""
+    """Returns Lightning's classes when they are used: importing Lightning takes seconds."""
     if name in _LIGHTNING:
         from pawl.integrations import _lightning
 
-        # the package that the script has imported; both: the newer name
+        # the package that the script has imported; if both, the newer name
         package = "lightning" if "lightning" in sys.modules else "pytorch_lightning"
         if importlib.util.find_spec(package) is None:
             package = "lightning"

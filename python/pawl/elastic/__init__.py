@@ -1,4 +1,4 @@
-"""Training whose batch size, learning rate and ranks follow what the machines are worth.
+"""Training whose batch size, learning rate and ranks adapt to the machines.
 
     import pawl.elastic as el
     model = el.AdaptiveDataParallel(model, optimizer, lr_scheduler)

@@ -28,12 +28,13 @@ class _Slot:
 
 
 class _History(_states.State):
-    """What an accumulator was synchronized to, so that it is not summed twice."""
+    """The results of an accumulator's synchronizations, so that nothing is summed twice."""
 
     def __init__(self, accumulator: Accumulator) -> None:
         super().__init__(_epochs.name_here("adaptdl-accumulator"))
         self._of = accumulator
-        self.results: dict[int | None, list[dict[Any, Any]]] = {}  # outside of loops, by epoch
+        # Results of synchronizations outside of loops, by epoch; None: outside of epochs.
+        self.results: dict[int | None, list[dict[Any, Any]]] = {}
         _states.load_when_known(self)
 
     def save(self, fileobj: _states.Writer) -> None:
@@ -46,7 +47,7 @@ class _History(_states.State):
         self._of._sum()
 
     def drop_before(self, epoch: int) -> None:
-        """Epochs that are over do not come again."""
+        """Drops the results of epochs that are over: they do not come again."""
         self.results = {e: r for e, r in self.results.items() if e is None or e >= epoch}
 
 
@@ -60,29 +61,31 @@ class Accumulator(MutableMapping[Any, Any]):
         with stats.synchronized():
             print(stats["loss"] / stats["samples"])
 
-    Outside of ``synchronized`` it is only added to: reads find nothing, and ``stats["a"] = b``
-    raises TypeError. Inside it is a dictionary, of all ranks' sums, to be changed alike at all
-    ranks. What a rank has added since is lost with that rank.
+    Outside of ``synchronized`` values can only be added: reads find nothing, and ``stats["a"] = b``
+    raises TypeError. Inside it is a dictionary of all ranks' sums; all ranks must change it alike.
+    Values that a rank has added since the last synchronization are lost with that rank.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """A dictionary's arguments. Raises RuntimeError inside of a loop over a loader."""
+        """Takes a dictionary's arguments. Raises RuntimeError inside of a loop over a loader."""
         _data.refuse_in_loop("an Accumulator")
         self._results: dict[Any, Any] = dict(*args, **kwargs)
-        self._updates: dict[Any, Any] = {}  # of this rank, not summed yet
-        self._tried: dict[Any, Any] = {}  # the same, in a step that may have to be done again
-        self._shown: dict[Any, Any] | None = None  # in synchronized: what it is of
+        self._updates: dict[Any, Any] = {}  # this rank's updates, not summed yet
+        # Updates of the step under way, which may have to be done again.
+        self._tried: dict[Any, Any] = {}
+        # The results shown inside of synchronized; None: outside.
+        self._shown: dict[Any, Any] | None = None
         self._replayed: dict[int | None, int] = {}
         self._history = _History(self)
 
     # ---- adding ----
 
     def update(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
-        """Adds values, key by key: of a mapping or of pairs."""
+        """Adds values by key, of a mapping or of pairs."""
         self._add(dict(*args, **kwargs), 1)
 
     def subtract(self, *args: Any, **kwargs: Any) -> None:
-        """Subtracts values, key by key."""
+        """Subtracts values by key."""
         self._add(dict(*args, **kwargs), -1)
 
     def __iadd__(self, other: _Values) -> Accumulator:
@@ -103,7 +106,9 @@ class Accumulator(MutableMapping[Any, Any]):
         _add_to(into, other if sign > 0 else {key: -value for key, value in other.items()})
 
     def _try_is_over(self, well: bool) -> None:
-        """The step is over in which something was added; if it is done again, so is that."""
+        """Called when the step is over in which something was added: drops it if
+        the step is done again.
+        """
         if well:
             _add_to(self._updates, self._tried)
         self._tried = {}
@@ -142,7 +147,9 @@ class Accumulator(MutableMapping[Any, Any]):
 
     @contextmanager
     def synchronized(self) -> Iterator[Accumulator]:
-        """Sums what all have added; all ranks call it. Within another one it does nothing."""
+        """Sums the updates of all ranks; all ranks call it. Inside of another
+        synchronized it does nothing.
+        """
         if self._shown is not None:
             yield self
             return
@@ -156,8 +163,10 @@ class Accumulator(MutableMapping[Any, Any]):
             self._shown = None
 
     def _replay_or_sum(self) -> dict[Any, Any]:
-        """Between loops: after a restart, what it was then; its samples are not computed again.
-        What was in the sums when the job was saved may be of later loops, and stays."""
+        """Between loops. After a restart, returns the results of that time, since the samples are
+        not computed again. Results that were there when the job was saved may be of later loops,
+        and stay.
+        """
         epoch = _epochs.current_epoch()
         self._history.drop_before(_epochs.finished_epochs())
         done = self._history.results.setdefault(epoch, [])
@@ -170,7 +179,7 @@ class Accumulator(MutableMapping[Any, Any]):
         return self._results
 
     def _sum(self) -> dict[Any, Any]:
-        """All ranks' updates go into the results, at all ranks."""
+        """Adds all ranks' updates to the results, at all ranks."""
         self._try_is_over(True)
         for updates in _context.job().agree_objects(self._updates):
             _add_to(self._results, updates)

@@ -20,10 +20,10 @@ _EPOCH: Final = ".adaptdl-epoch"
 
 
 def read(root: str) -> tuple[dict[str, bytes], Path | None]:
-    """What the newest of them holds, as states of ours save it, and its folder; None: there is
-    none.
+    """The contents of the newest checkpoint, in the form that our states save, and
+    its folder; None: there is none.
 
-    As AdaptDL does, it unpickles what it finds there. Raises what pickle and torch.load raise.
+    As AdaptDL does, it unpickles the files. Raises the errors of pickle and torch.load.
     """
     found = [
         (int(match[1]), path)
@@ -45,9 +45,12 @@ def _convert(path: Path) -> bytes:
 
 
 def _other(path: Path) -> bytes:
-    """A model's of a name that the program gave it, or of the program's own, as it is."""
-    if zipfile.is_zipfile(path):  # torch.save's
-        with contextlib.suppress(Exception), path.open("rb") as file:  # it need not be a model's
+    """The bytes of a state with a name of the program's: a model's, converted, or
+    another state's, as they are.
+    """
+    if zipfile.is_zipfile(path):  # written by torch.save
+        # The file may be of another state than a model.
+        with contextlib.suppress(Exception), path.open("rb") as file:
             return _model(file)
     return path.read_bytes()
 
@@ -68,16 +71,16 @@ def _accumulator(file: Any) -> bytes:
 
 
 def _metrics(file: Any) -> bytes:
-    """Its progress; what was measured was of another program."""
+    """AdaptDL's progress alone; its measurements were made by another program."""
     *_, progress = [pickle.load(file) for _ in range(8)]
     return json.dumps([float(progress), 0, None, []]).encode()
 
 
 def _model(file: Any) -> bytes:
     (model, optimizer, schedule, scaler), *_ = torch.load(file, weights_only=False)
-    optimizer["state"].pop("gns", None)  # its noise scale, which is told anew
+    optimizer["state"].pop("gns", None)  # the noise scale, which is measured anew
     saved = {
-        "model": model,  # the script's own, not the one in DDP: names have no prefix of DDP's
+        "model": model,  # the script's own model, not DDP's: names have no prefix
         "optimizer": optimizer,
         "lr_scheduler": schedule,
         "mp_scaler": scaler,

@@ -1,4 +1,4 @@
-"""What must be alike at all ranks: each says where its program is, and of what its loop is."""
+"""Values that must be alike at all ranks: the place in the program, and properties of the loop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pawl.errors import error
 
-# By word, what a rank with another one than rank 0 is told of. All are exact as float64.
+# By word: the message for a rank whose word differs from rank 0's. All words are exact in float64.
 _PARTS: Final = (
     "rank {rank} is in epoch {its:.0f}, rank 0 in epoch {first:.0f}: all ranks need the same loops",
     "rank {rank} is in loop {its:.0f} of its epoch, rank 0 in loop {first:.0f}: all ranks need the "
@@ -24,17 +24,17 @@ N: Final = len(_PARTS)
 
 
 def checksum(of: Any) -> float:
-    """Of what has a repr that says all of it."""
+    """A checksum of a value whose repr is complete."""
     return float(zlib.crc32(repr(of).encode()))
 
 
 def at_end(epochs: int) -> list[float]:
-    """The words of a rank that has come to the end of its epochs, so many."""
+    """The words of a rank at the end of its epochs, of which there are so many."""
     return [float(epochs), *[-1.0] * (N - 1)]
 
 
 def check(rows: list[list[float]]) -> None:
-    """Raises PAWL_EINVAL if a rank has said something else than rank 0."""
+    """Raises PawlError (PAWL_EINVAL) if a rank's words differ from rank 0's."""
     for word, text in enumerate(_PARTS):
         first = rows[0][word]
         for rank, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""Elastic ranks for a plain DDP script, which says where one step ends and the next one begins."""
+"""Elastic ranks for a plain DDP script, which marks where one step ends and the next one begins."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ _MIB = 1 << 20
 
 
 class _Plain(AdaptiveDataParallel):
-    """A DistributedDataParallel of the script's, made elastic where it is."""
+    """A DistributedDataParallel of the script's, made elastic in place."""
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.optimizer.zero_grad()
 
 
 class _Loop(_data.AdaptiveDataLoaderHelper):
-    """The script's own: its batch is its business."""
+    """The script's own loop: the script chooses its batch."""
 
     def _decide(self) -> tuple[int, int]:
         return 0, 0
 
 
 class _Count(_states.State):
-    """Of the steps made."""
+    """The number of steps made."""
 
     def __init__(self) -> None:
         super().__init__("pawl-steps")
@@ -49,7 +49,7 @@ class _Count(_states.State):
         _states.load_state(self)
 
     def add(self, was_made: bool) -> None:
-        """One is over."""
+        """Counts a step that is over."""
         self.made += was_made
 
     def save(self, fileobj: _states.Writer) -> None:
@@ -60,7 +60,7 @@ class _Count(_states.State):
 
 
 class _Questions:
-    """How often the script has asked how many ranks there are, or which it is."""
+    """How often the script has asked torch for the number of ranks, or for its rank."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -77,7 +77,7 @@ class _Questions:
 
 
 class _Boundary:
-    """Between the steps of this process."""
+    """The boundary between two steps of this process."""
 
     def __init__(self, in_place: bool | None) -> None:
         self._job = job = _context.job()
@@ -86,12 +86,13 @@ class _Boundary:
         )
         for key, model in _by_key(models):
             _convert(key, model, *beside)
-        self._in_place = True if job.newcomer else in_place  # the others have found out
+        # The other ranks have found out already.
+        self._in_place = True if job.newcomer else in_place
         self._count = _Count()
         self._questions = _Questions()
         _context.enter()
-        job.fixed = self._in_place is not True  # until its first step has shown
-        self._loop = _Loop()  # how many samples a step has is not known
+        job.fixed = self._in_place is not True  # fixed until its first step has shown otherwise
+        self._loop = _Loop()  # the number of samples in a step is not known
         self._loop.train()
         self._open = contextlib.ExitStack()
         self._open.enter_context(self._loop.context())
@@ -99,7 +100,7 @@ class _Boundary:
         self._step: Any = None
 
     def next(self) -> int:
-        """Ends a step and begins the next one."""
+        """Ends a step and begins the next one; returns the number of the latter."""
         if self._step is not None:
             self._step.__exit__(None, None, None)
             if self._in_place is None:
@@ -111,7 +112,9 @@ class _Boundary:
         return self._count.made
 
     def _look(self) -> None:
-        """Behind the first step: whether the script stays right when ranks go and come."""
+        """Behind the first step: finds out whether the script stays right when
+        ranks go and come.
+        """
         why = ""
         if _alive(DistributedSampler)[0]:
             why = "a DistributedSampler keeps the rank that it was made with"
@@ -128,20 +131,21 @@ _boundary: _Boundary | None = None
 
 
 def step_boundary(in_place: bool | None = None) -> int:
-    """To be called at the top of each step of a plain DDP script: the number of that step.
+    """Call it at the top of each step of a plain DDP script; returns the number of that step.
 
         while (step := el.step_boundary()) < 10_000:
             x, y = batch(step, dist.get_rank(), dist.get_world_size())
             ...
 
-    It counts the steps that were made, from 0: also over restarts, at a newcomer, and again where
-    one comes to nothing because a rank is lost in it. At the first call each model in DDP becomes
-    elastic where it is, with its optimizer, its scheduler and the GradScaler; they are what is
-    saved and what newcomers are told. Ranks then go and come in place if the script asks torch in
-    each step for its rank or for how many there are, and has no DistributedSampler; else, when they
-    are to be others, all start again from the last checkpoint. ``in_place``: whether they may, if
-    the script knows better. All ranks call it as often.
-    Raises PawlError for what cannot be elastic.
+    It counts the steps that were made, from 0: also over restarts, at a newcomer, and again where a
+    step comes to nothing because a rank is lost in it. At the first call each model in DDP becomes
+    elastic in place, with its optimizer, its scheduler and the GradScaler: these are saved, and
+    sent to newcomers. Ranks then go and come in place if the script asks torch in each step for its
+    rank or for the number of ranks, and has no DistributedSampler; else, when the ranks are to
+    change, all start again from the last checkpoint. ``in_place``: whether they may, if the script
+    knows better. All ranks call it equally often.
+
+    Raises PawlError for a model that cannot be elastic.
     """
     global _boundary
     if _boundary is None:
@@ -150,8 +154,9 @@ def step_boundary(in_place: bool | None = None) -> int:
 
 
 def _alive(*kinds: type) -> list[list[Any]]:
-    """All objects of each class, or of one of its subclasses. (By type(): to ask some for their
-    class runs code of theirs.)"""
+    """All objects of each class, or of one of its subclasses. (Uses type(): asking some objects for
+    their class runs code of theirs.)
+    """
     found: list[list[Any]] = [[] for _ in kinds]
     for one in gc.get_objects():
         for kind, row in zip(kinds, found, strict=True):
@@ -161,7 +166,7 @@ def _alive(*kinds: type) -> list[list[Any]]:
 
 
 def _by_key(models: list[DistributedDataParallel]) -> list[tuple[str, DistributedDataParallel]]:
-    """By names that are the same at all ranks and in each run."""
+    """Models by names that are the same at all ranks and in each run."""
     keys = {}
     for model in models:
         shapes = [(name, tuple(p.shape)) for name, p in model.module.named_parameters()]
@@ -179,7 +184,7 @@ def _convert(
     schedulers: list[Any],
     scalers: list[Any],
 ) -> None:
-    """Makes a model elastic where it is. What is beside it may be of others."""
+    """Makes a model elastic in place. The objects beside it may belong to other models."""
     own = {id(p) for p in model.parameters()}
     optimizers = [
         found

@@ -1,4 +1,4 @@
-"""The job of this process, and its checkpoints: made when they are first wanted."""
+"""The job of this process, and its checkpoints: made at first use."""
 
 from __future__ import annotations
 
@@ -29,30 +29,34 @@ def init_process_group(
     rank: int | None = None,
     **kwargs: Any,
 ) -> None:
-    """torch's init_process_group, with what is not given from a launcher's variables, or AdaptDL's;
-    and rank 0 tells all what is saved, so that what is made later waits for nobody.
+    """Calls torch's init_process_group with the arguments, completed from a launcher's variables or
+    AdaptDL's; rank 0 then sends all saved states to all ranks, so that objects made later load
+    without waiting.
 
-    ``backend``: default "pawl", whose ranks may go and come. Where a model was made first the ranks
-    have met already, and it only says so. Raises PawlError if a supervisor does not say where rank
-    0 is, or is of another major version; ValueError if the ranks that have met are others.
+    ``backend``: default "pawl", whose ranks may go and come. Where a model was made first, the
+    ranks have met already, and the call only checks the arguments. Raises PawlError if a supervisor
+    does not say where rank 0 is, or is of another major version; ValueError if the ranks that have
+    met are others.
     """
     init_group(backend, init_method, world_size, rank, **kwargs)
     job()
 
 
 def place() -> tuple[int, int]:
-    """(rank, ranks) of this process. Nobody is waited for: where the ranks have not met yet, as the
-    launcher says."""
+    """(rank, ranks) of this process. Waits for nobody: where the ranks have not met
+    yet, the launcher's values.
+    """
     return told_place() if _job is None else (_job.rank, _job.ranks)
 
 
 def known() -> Job | None:
-    """The job of this process, if it was wanted before: nobody is waited for."""
+    """The job of this process, if it was made before; None: it was not. Waits for nobody."""
     return _job
 
 
 def job() -> Job:
-    """Of torch's default process group; without one, of what a launcher's variables say.
+    """The job of torch's default process group; without one, of the ranks in a
+    launcher's variables.
 
     If it was begun before, its states are those of its newest checkpoint.
     """
@@ -68,14 +72,16 @@ def job() -> Job:
 
 
 def enter() -> None:
-    """A newcomer joins the others, with their state; any other rank is among them already."""
+    """Makes a newcomer join the other ranks, with their state; any other rank is
+    among them already.
+    """
     if job().newcomer:
         job().enter(_states.unpack, check_ending)
         _start.joined(job().rank, job().ranks, _metrics.current().steps)
 
 
 def checkpoints() -> Checkpoints:
-    """Of the job."""
+    """The checkpoints of the job."""
     global _checkpoints
     if _checkpoints is None:
         _checkpoints = Checkpoints()
@@ -83,12 +89,12 @@ def checkpoints() -> Checkpoints:
 
 
 def is_to_leave() -> bool:
-    """Whether this rank was told to leave the others, by SIGUSR1."""
+    """Whether this rank was told, by SIGUSR1, to leave the other ranks."""
     return _told_to_leave
 
 
 def check_ending() -> None:
-    """While nothing is trained: ends the process if it was told to end, or to leave."""
+    """Called while nothing is trained: ends the process if it was told to end, or to leave."""
     if checkpoints().is_last():
         raise SystemExit(PREEMPTED)
     if is_to_leave():
@@ -96,7 +102,7 @@ def check_ending() -> None:
 
 
 def _listen() -> None:
-    """Where ranks may come, they may be told to go."""
+    """Listens for SIGUSR1, if ranks may come: such ranks may be told to leave."""
     if DOOR in os.environ and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGUSR1, _on_signal)
 
@@ -107,14 +113,16 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
 
 
 def checkpoint() -> None:
-    """All ranks: a checkpoint of all states, if a root is known; none need follow."""
+    """Called by all ranks: makes a checkpoint of all states, if there is a root, as
+    if none were to follow.
+    """
     for state in _states.every():
         state.sync()
     _save(wait=True)
 
 
 def save(last: bool) -> None:
-    """The same, of states that are synchronized. If it is the last one the process ends."""
+    """Saves states that are synchronized already. If ``last``, the process ends."""
     if last:
         _save_last()
     else:
@@ -127,7 +135,9 @@ def _save(wait: bool) -> None:
 
 
 def _save_last() -> None:
-    """Nobody ends, and is missed, before it is durable; if rank 0 is lost, the next one saves."""
+    """Makes the last checkpoint. No rank ends before it is durable; if rank 0 is
+    lost, the next one saves.
+    """
     saved = False
     while True:
         if job().rank == 0 and not saved:

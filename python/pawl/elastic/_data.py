@@ -1,4 +1,4 @@
-"""Loops over data: where each is, for all ranks together, and what a step of it is made of."""
+"""Loops over data: the position of each, for all ranks together, and the size of its steps."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from pawl.elastic._plan import Batch, Micro, cut, order
 
 log = logging.getLogger("pawl")
 
-_MOST: Final = (1 << 31) - 1  # samples of a step
+_MOST: Final = (1 << 31) - 1  # samples of a step, at most
 _WISHES: Final = _epochs.WISHES + _alike.N
-_WORDS: Final = 5 + _WISHES  # of a rank, at each step: see words()
+_WORDS: Final = 5 + _WISHES  # words of a rank at each step: see words()
 
-_loop: AdaptiveDataLoaderHelper | None = None  # under way
-_training: AdaptiveDataLoaderHelper | None = None  # of the loader that is trained with
+_loop: AdaptiveDataLoaderHelper | None = None  # the loop under way; None: there is none
+# The helper of the loader that models are trained with.
+_training: AdaptiveDataLoaderHelper | None = None
 
 
 def current_dataloader() -> AdaptiveDataLoaderHelper | None:
@@ -36,7 +37,7 @@ def current_dataloader() -> AdaptiveDataLoaderHelper | None:
 
 
 def _whole(name: str, value: Any, least: int, most: int) -> int:
-    """An int; NumPy's are, but no bool."""
+    """value as an int; NumPy's ints are allowed, bool is not. Raises ValueError."""
     try:
         found = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
@@ -47,24 +48,27 @@ def _whole(name: str, value: Any, least: int, most: int) -> int:
 
 
 def refuse_in_loop(what: str) -> None:
-    """After a restart the step in which it was made would not come again."""
+    """Raises RuntimeError inside of a loop: after a restart the step in which it
+    was made would not recur.
+    """
     if _loop is not None:
         raise RuntimeError(f"{what} may not be made inside of a loop over a loader: do so before")
 
 
 def training_loop() -> AdaptiveDataLoaderHelper | None:
-    """The loop under way, if it is the one that trains."""
+    """The loop under way, if its loader is the one that trains; else None."""
     return _loop if _loop is not None and _loop is _training else None
 
 
 class _Position(_states.State):
-    """Where a loop is; named after its place in its epoch."""
+    """The position of a loop; named after the loop's place in its epoch."""
 
     def __init__(self, helper: AdaptiveDataLoaderHelper) -> None:
         super().__init__(_epochs.name_here("adaptdl-dataloader"))
         self._of = helper
         self.began = -1.0  # the job's progress when the loop began; below 0: it has not
-        self.last: dict[str, int] = {}  # finished loop, of this epoch and outside of all
+        # Last finished loop, of this epoch ("None": outside of epochs).
+        self.last: dict[str, int] = {}
         _states.load_when_known(self)
 
     def save(self, fileobj: _states.Writer) -> None:
@@ -80,12 +84,14 @@ class _Position(_states.State):
 
 
 class AdaptiveDataLoaderHelper:
-    """What a loader needs to be adaptive: AdaptiveDataLoader has one; so may loaders of your own.
+    """The part of a loader that makes it adaptive: AdaptiveDataLoader has one; your
+    own loaders may, too.
 
-    ``batch_size``: samples of a step of all ranks together, for which the learning rate was chosen.
+    ``batch_size``: samples in a step of all ranks together, for which the learning rate was chosen.
     """
 
-    position: Final[dict[int | None, int]] = {}  # loops begun in this run, by epoch
+    # Number of the last loop begun in this run, by epoch.
+    position: Final[dict[int | None, int]] = {}
     _rounds_up = False  # whether ranks have equally many samples, and so a step some more
 
     def __init__(self, batch_size: int = 1) -> None:
@@ -93,34 +99,38 @@ class AdaptiveDataLoaderHelper:
         self.batch_size = _whole("batch_size", batch_size, 1, _MOST)
         self.max_batch_size: int | None = None
         self.local_bsz_bounds: tuple[int, int] | None = None
-        self.current_index = 0  # samples that all ranks have taken, since the loop began
+        self.current_index = 0  # samples that all ranks have taken since the loop began
         self.end_index = 0
-        self.samples = 0  # of the dataset; 0: it is not known
+        self.samples = 0  # samples in the dataset; 0: not known
         self._accumulate = False
         self._has_trained = False
-        self._chosen: tuple[int, int, int] | None = None  # atomic, accum, for how many ranks
-        self._micro: Micro | None = None  # of ours; loops of others count:
+        # Atomic, accum, number of ranks they are for.
+        self._chosen: tuple[int, int, int] | None = None
+        self._micro: Micro | None = None  # part under way, in our loops; loops of others use _count
         self._count = 0  # gradients of the step under way, before this one
-        self._begun_at = 0  # current_index, where the step under way began
+        self._begun_at = 0  # current_index at the begin of the step under way
         self._redo = False
-        self._said_as = (0, (1, 1, 1))  # rank, and Job.place: when it last said what it wishes
-        self._wished = [False] * 3  # newcomers, checkpoint, end: by any rank
-        self._parting: bool | None = None  # some leave: whether this rank does
-        self._next: tuple[int, int, int] | None = None  # chosen, from the next step on
-        self._gains: list[float] = []  # of the step under way, a model each
+        self._said_as = (0, (1, 1, 1))  # rank, and Job.place, when this rank last sent its wishes
+        self._wished = [False] * 3  # wishes of any rank: newcomers, checkpoint, end
+        self._parting: bool | None = None  # whether this rank leaves; None: no rank does
+        # Choice for the next step on: atomic, accum, ranks.
+        self._next: tuple[int, int, int] | None = None
+        self._gains: list[float] = []  # gain of each model in the step under way
         self._listeners: set[Callable[[bool], None]] = set()
-        self._measured = (0.0, 0.0, 0)  # gradient, step, atomic batch: to be told
+        # Seconds to the gradient, of the step; atomic batch: still to be sent.
+        self._measured = (0.0, 0.0, 0)
         self._wait_s = 0.0
-        # Of the step under way:
+        # Properties of the step under way:
         self.scale = 1.0  # initial batches in it: the rest of a pass has fewer samples
-        self.share = 1.0  # what this rank's gradient counts in the mean over its samples
-        self.is_even = True  # all ranks' gradients are of nearly as many samples as they should be
-        self.count = 1.0  # of ranks' gradients: see Micro.gradients
+        self.share = 1.0  # weight of this rank's gradient in the mean over all samples
+        # Whether all ranks' gradients are of nearly as many samples as they should be.
+        self.is_even = True
+        self.count = 1.0  # equivalent number of ranks' gradients: see Micro.gradients
         self._state = _Position(self)
         job = _context.known()
         self._generation = 0 if job is None else job.generation
 
-    # ---- what is told ----
+    # ---- queries ----
 
     @property
     def _job(self) -> Job:
@@ -128,25 +138,28 @@ class AdaptiveDataLoaderHelper:
 
     @property
     def training(self) -> bool:
-        """Whether it is the loader that a model is trained with."""
+        """Whether this is the loader that a model is trained with."""
         return _training is self
 
     def train(self) -> None:
-        """Makes it that, unless there is one: the first loader whose loop calls a model. One of an
-        epoch that is over is none."""
+        """Makes this loader the one that trains, unless there is one already: the first loader
+        whose loop calls a model. A loader of an epoch that is over does not count.
+        """
         global _training
         if _training is None or (_training is not self and not _states.is_kept(_training._state)):
             _training = self
 
     def take_over(self) -> None:
-        """Its loop back-propagates: it is that from here on, whenever its loop is under way."""
+        """Called when a loop back-propagates: its loader trains from now on,
+        whenever its loop is under way.
+        """
         global _training
         _training = self
         self._has_trained = True
 
     @property
     def batch(self) -> Batch:
-        """What a full step is of now."""
+        """The sizes of a full step, as of now."""
         ranks = self._job.ranks
         if not self.training or self.max_batch_size is None:
             atomic = -(-self.batch_size // ranks)
@@ -159,7 +172,7 @@ class AdaptiveDataLoaderHelper:
         return Batch(atomic, accum, ranks * atomic * (accum + 1))
 
     def _divide(self, total: int) -> Batch:
-        """About so many samples, over the ranks that there are, within bounds."""
+        """About ``total`` samples, divided among the ranks that there are, within bounds."""
         ranks = self._job.ranks
         _, most, least_local, most_local, accumulate = self._bounds()
         each = -(-total // ranks) if self._rounds_up else max(1, total // ranks)
@@ -174,22 +187,22 @@ class AdaptiveDataLoaderHelper:
 
     @property
     def current_batch_size(self) -> int | None:
-        """Samples of a step of all ranks; None: outside of its loop."""
+        """Samples in a step of all ranks; None: outside of its loop."""
         return self.batch.total if _loop is self else None
 
     @property
     def accumulation_steps(self) -> int:
-        """Gradients that are added before that of the step."""
+        """The number of gradients that are added before that of the step."""
         return self._micro.parts - 1 if self._micro is not None else self.batch.accum
 
     @property
     def gradients(self) -> int:
-        """Of the step under way, with the one under way."""
+        """The number of gradients of the step under way, including the one under way."""
         return (self._micro.index if self._micro is not None else self._count) + 1
 
     @property
     def progress(self) -> float:
-        """Steps of an initial batch that those of this loop were worth."""
+        """The number of steps of an initial batch that the steps of this loop were worth."""
         return _metrics.current().progress - self._state.began
 
     def is_optim_step(self) -> bool:
@@ -197,11 +210,11 @@ class AdaptiveDataLoaderHelper:
         return self._micro.last if self._micro is not None else self._count >= self.batch.accum
 
     def is_accum_step(self) -> bool:
-        """Whether there are more gradients to come first."""
+        """Whether more gradients come before the optimizer steps."""
         return not self.is_optim_step()
 
     def to_tensorboard(self, writer: Any, global_step: int, tag_prefix: str = "") -> None:
-        """Writes the batch of now to a SummaryWriter."""
+        """Writes the current batch to a SummaryWriter."""
         values = {
             "Total_Batch_Size": self.batch.total,
             "Local_Batch_Size": self.batch.atomic,
@@ -209,7 +222,7 @@ class AdaptiveDataLoaderHelper:
         }
         _metrics.write_scalars(writer, values, global_step, tag_prefix)
 
-    # ---- what is chosen ----
+    # ---- choosing the batch ----
 
     def autoscale_batch_size(
         self,
@@ -217,10 +230,13 @@ class AdaptiveDataLoaderHelper:
         local_bsz_bounds: tuple[int, int] | None = None,
         gradient_accumulation: bool = False,
     ) -> None:
-        """Lets the batch of all ranks be from batch_size to ``max_batch_size``, which is never
-        exceeded; a rank's own at once within ``local_bsz_bounds``, of which each may be None.
+        """Lets the batch of all ranks vary between batch_size and
+        ``max_batch_size``, which is never exceeded.
 
-        Raises ValueError for what is no int, or bounds that do not fit each other.
+        ``local_bsz_bounds``: least and most samples of a rank at once; each may be None.
+        ``gradient_accumulation``: whether a step may have several gradients of a rank.
+
+        Raises ValueError for values that are no int, or bounds that do not fit each other.
         """
         most = _whole("max_batch_size", max_batch_size, self.batch_size, _MOST)
         bounds = (None, None) if local_bsz_bounds is None else local_bsz_bounds
@@ -239,7 +255,7 @@ class AdaptiveDataLoaderHelper:
         return (self.batch_size, self.max_batch_size, *self.local_bsz_bounds, self._accumulate)
 
     def _decide(self) -> tuple[int, int]:
-        """Rank 0: what the next steps are of; (0, 0): as they are."""
+        """At rank 0, the (atomic, accum) of the next steps; (0, 0): they stay as they are."""
         if self._job.rank != 0:
             return 0, 0
         if not _record.current().begun:
@@ -263,8 +279,9 @@ class AdaptiveDataLoaderHelper:
         return metrics.choose(self._bounds(), self._job.place, now)
 
     def _remaining(self) -> float | None:
-        """Steps of an initial batch until the last epoch is over, if each has one loop like this
-        one; None: it is not known how long that is."""
+        """Steps of an initial batch until the last epoch is over, if each epoch has one loop like
+        this one; None: the size of the dataset is not known.
+        """
         if self.samples == 0:
             return None
         return max(_epochs.epochs_left() * self.samples / self.batch_size - self.progress, 0.0)
@@ -295,19 +312,22 @@ class AdaptiveDataLoaderHelper:
     # ---- steps ----
 
     def words(self, wait_s: float) -> list[float]:
-        """What this rank says when a step is complete. ``wait_s``: for others' gradients."""
+        """The words that this rank sends when a step is complete. ``wait_s``: time
+        waited for others' gradients.
+        """
         self._wait_s = wait_s
         if self._job.generation != self._generation:
             self._generation = self._job.generation
-            self._measured = (0.0, 0.0, 0)  # it was of other ranks
+            self._measured = (0.0, 0.0, 0)  # the measurement was made with other ranks
             _metrics.current().hurry()
         return [*self._measured, *self._decide(), *self._wishes()]
 
     def listen(self, rows: torch.Tensor) -> None:
-        """What all have said."""
+        """Takes the words of all ranks."""
         grad_s, step_s, measured = rows[:, :3].mean(0).tolist()
         place = self._said_as[1]
-        if rows[:, 2].min() > 0 and len(rows) == place[1]:  # of all who made the step
+        # True if all ranks that made the step have sent a time.
+        if rows[:, 2].min() > 0 and len(rows) == place[1]:
             _metrics.current().record(place, round(measured), grad_s, step_s)
         self._measured = (0.0, 0.0, 0)
         atomic, accum = (int(word) for word in rows[0, 3:5].tolist())
@@ -316,8 +336,9 @@ class AdaptiveDataLoaderHelper:
         self._hear(rows[:, _WORDS - _WISHES : _WORDS])
 
     def _wishes(self) -> list[float]:
-        """Newcomers are there; a checkpoint is due; all are to end; this rank is to leave; and
-        what must be alike everywhere."""
+        """This rank's wishes: newcomers are there; a checkpoint is due; all are to end; this rank
+        is to leave; then the words that must be alike at all ranks.
+        """
         job, checkpoints = self._job, _context.checkpoints()
         self._said_as = (job.rank, job.place)
         due = job.rank == 0 and checkpoints.is_due(job.generation)
@@ -326,14 +347,16 @@ class AdaptiveDataLoaderHelper:
         return [*map(float, wishes), *self._whereabouts()]
 
     def _whereabouts(self) -> list[float]:
-        """Words of _alike."""
+        """The words of _alike."""
         epoch = _epochs.current_epoch()
         bounds = _alike.checksum((self.max_batch_size, self.local_bsz_bounds, self._accumulate))
         words = [-1 if epoch is None else epoch, self.position.get(epoch, -1), self.samples]
         return [*map(float, words), float(self.batch_size), bounds, float(self.current_index)]
 
     def _hear(self, wishes: torch.Tensor) -> None:
-        """Rows are of those that have said it; some may be gone, and numbers be others since."""
+        """Takes wishes. Rows are of the ranks that have sent them; some of these
+        may be gone, and ranks renumbered since.
+        """
         _alike.check(wishes[:, -_alike.N :].tolist())
         wishes = wishes[:, : -_alike.N]
         *self._wished, _ = (wishes > 0).any(0).tolist()
@@ -341,11 +364,11 @@ class AdaptiveDataLoaderHelper:
         rank = rank if len(wishes) == place[1] else self._job.rank
         leavers = wishes[:, -1].nonzero().flatten().tolist()
         if len(leavers) == len(wishes):
-            leavers.pop()  # one stays
+            leavers.pop()  # one rank stays
         self._parting = rank in leavers if leavers else None
 
     def _do_wishes(self) -> None:
-        """What all have heard."""
+        """Fulfils the wishes that all ranks have received."""
         if self._next is not None:
             self._chosen, self._next = self._next, None
         arrivals, due, ends = self._wished
@@ -362,8 +385,9 @@ class AdaptiveDataLoaderHelper:
             self._job.admit(_states.pack)
 
     def end_step(self) -> None:
-        """Between two steps: what was heard in the last one is done. Where nothing is trained it
-        has yet to be heard."""
+        """Between two steps: fulfils the wishes received in the last one. Where nothing is trained
+        they are exchanged here first.
+        """
         if not self.training:
             with contextlib.suppress(Skipped):
                 self._hear(self._job.agree(self._wishes()))
@@ -371,8 +395,9 @@ class AdaptiveDataLoaderHelper:
         self._job.tell_imports()
 
     def settle_ranks(self) -> None:
-        """Before a step: lets newcomers find the job, and where there are fewer ranks than it needs
-        waits for them."""
+        """Before a step: lets newcomers find the job, and waits while there are
+        fewer ranks than it needs.
+        """
         job, said = self._job, False
         job.open_door()
         while job.ranks < job.least:
@@ -385,15 +410,17 @@ class AdaptiveDataLoaderHelper:
             time.sleep(seconds("elastic_data_look"))
 
     def redo(self) -> None:
-        """The step under way comes to nothing: its samples come again."""
+        """Marks the step under way as failed: its samples come again."""
         self._redo = True
 
     def tell_after(self, listener: Callable[[bool], None]) -> None:
-        """Calls it when the step under way is over: with False if it is done again."""
+        """Calls ``listener`` when the step under way is over: with False if it is done again."""
         self._listeners.add(listener)
 
     def gain(self, gain: float) -> None:
-        """A model has made a step in this one, worth so many of an initial batch."""
+        """Notes that a model has made a step in this one, worth ``gain`` steps of
+        an initial batch.
+        """
         self._gains.append(gain)
 
     def _end_step(self) -> None:
@@ -407,7 +434,7 @@ class AdaptiveDataLoaderHelper:
 
     @contextlib.contextmanager
     def context(self) -> Iterator[None]:
-        """Around a loop. Raises RuntimeError if another one is under way."""
+        """The context of a loop. Raises RuntimeError if another one is under way."""
         global _loop
         if _loop is not None:
             raise RuntimeError("overlapping dataloader iterations")
@@ -432,12 +459,12 @@ class AdaptiveDataLoaderHelper:
             _loop = None
 
     def skipdone(self) -> bool:
-        """Whether this loop was finished before a restart; then it is not to be run."""
+        """Whether this loop was finished before a restart, so that it is not to be run."""
         epoch = _epochs.current_epoch()
         return self._state.last.get(str(epoch), -1) >= self.position[epoch]
 
     def made_of(self) -> tuple[Any, ...]:
-        """What decides on batches: when it is another one they are cut anew."""
+        """The values that decide on batches: when they change, batches are cut anew."""
         scales = self.max_batch_size is not None and self.training
         return self._job.generation, self._chosen, scales
 
@@ -458,9 +485,11 @@ class AdaptiveDataLoaderHelper:
 
     @contextlib.contextmanager
     def profile(self, commit: bool, micro: Micro | None = None) -> Iterator[None]:
-        """Around what is done with a batch, and ``current_index`` set to what follows it: it is set
-        back where a step is to be done again. ``commit``: whether its time counts. ``micro``: what
-        the batch is of, in loops of ours, which see to the rest themselves."""
+        """The context of a batch's computation; set ``current_index`` behind the batch in it.
+
+        It is set back where a step is to be done again. ``commit``: whether the time counts.
+        ``micro``: the part of the step, in loops of ours, which see to current_index themselves.
+        """
         if micro is None and self._count == 0:
             self.settle_ranks()
             self._begun_at = self.current_index
@@ -482,7 +511,7 @@ class AdaptiveDataLoaderHelper:
 
 
 class AdaptiveDataLoaderMixin:
-    """For loaders of your own: ``_elastic`` is the helper, whose ways to be asked it has, too."""
+    """For loaders of your own: ``_elastic`` is the helper; the mixin offers its queries, too."""
 
     _helper: type[AdaptiveDataLoaderHelper] = AdaptiveDataLoaderHelper
 
@@ -495,7 +524,7 @@ class AdaptiveDataLoaderMixin:
         local_bsz_bounds: tuple[int, int] | None = None,
         gradient_accumulation: bool = False,
     ) -> None:
-        """See AdaptiveDataLoaderHelper."""
+        """Makes the helper; see AdaptiveDataLoaderHelper."""
         self._elastic.autoscale_batch_size(max_batch_size, local_bsz_bounds, gradient_accumulation)
 
     @property
@@ -507,7 +536,7 @@ class AdaptiveDataLoaderMixin:
         return self._elastic.accumulation_steps
 
     def to_tensorboard(self, writer: Any, global_step: int, tag_prefix: str = "") -> None:
-        """Writes the batch of now to a SummaryWriter."""
+        """Writes the current batch to a SummaryWriter."""
         self._elastic.to_tensorboard(writer, global_step, tag_prefix)
 
     @property
@@ -520,17 +549,17 @@ class AdaptiveDataLoaderMixin:
 
 
 class _Batches(Sampler[list[int]]):
-    """This rank's part of what is left of a pass."""
+    """This rank's part of the rest of a pass."""
 
     def __init__(self, helper: AdaptiveDataLoaderHelper, n: int, shuffle: bool) -> None:
         self._helper = helper
         self._n = n
         self._shuffle = shuffle
-        self._turn = (-1, -1)  # epoch and pass of what is in _order
+        self._turn = (-1, -1)  # epoch and pass that _order is for
         self._order = torch.empty(0, device="cpu")
 
     def micros(self) -> Iterator[Micro]:
-        """From where the loop is to the end of the pass."""
+        """The parts of steps from the loop's position to the end of the pass."""
         at = self._helper.current_index
         return cut(at, at - at % self._n + self._n, self._helper.batch)
 
@@ -563,7 +592,9 @@ def _length(dataset: Any) -> int:
 
 
 class _Seeds:
-    """A worker's, which torch has the same at all ranks; then the user's ``worker_init_fn``."""
+    """Makes a worker's seed the same at all ranks' workers, then calls the user's
+    ``worker_init_fn``.
+    """
 
     def __init__(self, then: Callable[[int], None] | None) -> None:
         self.rank = 0
@@ -588,17 +619,18 @@ class AdaptiveDataLoader(DataLoader[Any], AdaptiveDataLoaderMixin):
     """A DataLoader whose batches are of all ranks together, and may change.
 
     Each sample of a pass comes once, at one of the ranks, however their number and the batch change
-    meanwhile. Where a pass ends with fewer samples than ranks, those without one see one of the
-    others' samples, whose gradient counts nothing.
+    meanwhile. Where a pass ends with fewer samples than ranks, ranks without one get one of the
+    others' samples, whose gradient has weight 0.
     """
 
-    _needs_epochs = True  # it is looped over inside of them only
+    _needs_epochs = True  # True: loops are allowed inside of epochs only
 
     def __init__(
         self, dataset: Dataset[Any], batch_size: int = 1, shuffle: bool = False, **kwargs: Any
     ) -> None:
-        """``batch_size``: of all ranks, for which the learning rate was chosen. ``kwargs``:
-        DataLoader's, but for sampler, batch_sampler and drop_last."""
+        """``batch_size``: samples in a step of all ranks, for which the learning rate was chosen.
+        ``kwargs``: DataLoader's, except sampler, batch_sampler and drop_last.
+        """
         for name in ("sampler", "batch_sampler"):
             if kwargs.pop(name, None) is not None:
                 raise ValueError(f"AdaptiveDataLoader has its own {name}")
@@ -609,7 +641,7 @@ class AdaptiveDataLoader(DataLoader[Any], AdaptiveDataLoaderMixin):
         self._seeds = _Seeds(kwargs.pop("worker_init_fn", None))
         self._keeps_workers = bool(kwargs.get("persistent_workers"))
         if kwargs.get("num_workers", 0) > 0:
-            kwargs["persistent_workers"] = True  # within a loop
+            kwargs["persistent_workers"] = True  # until the loop ends
         super().__init__(dataset, batch_sampler=self._batches, worker_init_fn=self._seeds, **kwargs)
 
     def __iter__(self) -> Iterator[Any]:
@@ -629,7 +661,7 @@ class AdaptiveDataLoader(DataLoader[Any], AdaptiveDataLoaderMixin):
                     self._end_workers()
 
     def _end_workers(self) -> None:
-        """So that the next loop sees the dataset as it is then."""
+        """Ends the workers, so that the next loop sees the dataset as it is then."""
         iterator, self._iterator = self._iterator, None
         if iterator is not None:
             iterator._shutdown_workers()  # type: ignore[attr-defined]
@@ -638,10 +670,10 @@ class AdaptiveDataLoader(DataLoader[Any], AdaptiveDataLoaderMixin):
         helper, n = self._elastic, len(self.dataset)  # type: ignore[arg-type]
         if helper.max_batch_size is None or not helper.training:
             return helper.current_index >= n
-        return helper.progress * helper.batch_size > n - 0.5  # a sample, but for rounding
+        return helper.progress * helper.batch_size > n - 0.5  # half a sample, for rounding errors
 
     def _run(self) -> Iterator[Any]:
-        """Until a pass ends, or something changes."""
+        """Yields batches until a pass ends, or the batch or the ranks change."""
         helper = self._elastic
         helper.settle_ranks()
         begun_as = helper.made_of()

@@ -13,13 +13,13 @@ WISHES: Final = 4  # words of a rank in a loop, before those of _alike
 
 
 class _Epochs(_states.State):
-    """How many are finished."""
+    """The number of finished epochs."""
 
     def __init__(self) -> None:
         super().__init__(".adaptdl-epoch")
         self.finished = 0
         self.current: int | None = None
-        self.until = 0  # of the loop under way
+        self.until = 0  # the loop under way ends before this epoch
         _states.load_state(self)
 
     def save(self, fileobj: _states.Writer) -> None:
@@ -39,11 +39,14 @@ def _state() -> _Epochs:
     return _epochs
 
 
-_made: dict[tuple[str, int | None], int] = {}  # states of a kind, in each epoch
+# Number of states of a kind that were made in each epoch.
+_made: dict[tuple[str, int | None], int] = {}
 
 
 def name_here(kind: str) -> str:
-    """A state's that is made now: the same in each run of a program, by its place in its epoch."""
+    """A name for a state that is made now: the same in each run of a program, by
+    its place in its epoch.
+    """
     epoch = current_epoch()
     number = _made.get((kind, epoch), 0)
     _made[kind, epoch] = number + 1
@@ -72,15 +75,16 @@ def remaining_epochs_until(epoch: int) -> Iterator[int]:
             _states.drop_before(state.finished)
     if state.finished > begun:
         _agree_on_end(state.finished)
-        # or a new start would do the last minute again
+        # A new start would otherwise do the last minute again.
         _context.checkpoint()
         metrics = _metrics.current()
         _record.current().end(metrics.steps, metrics.progress, metrics.samples)
 
 
 def _agree_on_end(finished: int) -> None:
-    """All ranks have come here: else one could end while others wait for it, or go on alone. A row
-    as of a loop, so that those who are in one hear where this rank is."""
+    """Waits until all ranks have come here: else one could end while others wait for it, or go on
+    alone. Sends words as in a loop, so that ranks inside a loop notice that this one is elsewhere.
+    """
     while True:
         with contextlib.suppress(Skipped):
             row = [*[0.0] * WISHES, *_alike.at_end(finished)]
@@ -94,10 +98,10 @@ def current_epoch() -> int | None:
 
 
 def epochs_left() -> int:
-    """Of the loop under way, the one under way included."""
+    """The number of epochs left in the loop under way, the current one included."""
     return _state().until - _state().finished
 
 
 def finished_epochs() -> int:
-    """So many were finished, in all runs of the job."""
+    """The number of epochs that were finished, in all runs of the job."""
     return _state().finished

@@ -1,5 +1,6 @@
-"""What a model knows of its gradients' noise, under AdaptDL's names: for scaling rules that were
-written for those."""
+"""A model's statistics of its gradients' noise under AdaptDL's names, for scaling
+rules written for those.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class GradientNoiseScale:
-    """What is known of a model's gradients. It measures nothing itself: the model does."""
+    """Statistics of a model's gradients. The model measures them, not this object."""
 
     def __init__(
         self,
@@ -28,7 +29,7 @@ class GradientNoiseScale:
         num_replicas: int | None = None,
         accum_scale: float | None = None,
     ) -> None:
-        """Of ``adp``; all else is as it was given to that."""
+        """Reads the statistics of ``adp``; the other arguments are ignored."""
         self._adp = adp
 
     def sqr_avg(self) -> float:
@@ -36,7 +37,7 @@ class GradientNoiseScale:
         return self._adp.noise.moments()[0]
 
     def var_avg(self) -> float:
-        """Its variance, in an initial batch."""
+        """The gradient's variance, in an initial batch."""
         return self._adp.noise.moments()[1]
 
     @property
@@ -54,11 +55,11 @@ class GradientNoiseScale:
         return _core.gain(self._adp.noise.moments(), scale)
 
     def get_progress(self) -> float:
-        """Steps of an initial batch that those so far were worth."""
+        """The number of steps of an initial batch that all steps so far were worth."""
         return self._adp.progress
 
     def set_progress(self, progress: float) -> None:
-        """Says what they were worth; the same at all replicas."""
+        """Sets the progress; call it with the same value at all replicas."""
         _metrics.current().progress = progress
 
     @property
@@ -69,7 +70,7 @@ class GradientNoiseScale:
 
     @property
     def accum_count(self) -> int:
-        """Gradients of the step under way, with the one under way."""
+        """The number of gradients of the step under way, including the one under way."""
         loop = _data.training_loop()
         return 0 if loop is None else loop.gradients
 
@@ -79,11 +80,11 @@ class GradientNoiseScale:
         return self._adp._may_zero
 
     def reset_accumulation(self, *args: Any, **kwargs: Any) -> None:
-        """As ``optimizer.zero_grad()``: what a step has of its gradients it keeps."""
+        """Does the same as ``optimizer.zero_grad()``: a step under way keeps its gradients."""
         self._adp.optimizer.zero_grad(*args, **kwargs)
 
     def set_accum_scale(self, accum_scale: float) -> None:
-        """Raises PawlError for another one than there is: the loader chooses it."""
+        """Raises PawlError for another value than the current one: the loader chooses it."""
         if not math.isclose(accum_scale, self.accum_scale, rel_tol=1e-5):
             raise error(
                 "PAWL_ENOTSUP", f"set_accum_scale: {accum_scale}: it is {self.accum_scale} here"

@@ -1,4 +1,4 @@
-"""Squared norms of a model's gradients, bucket by bucket, while those are reduced."""
+"""Squared norms of a model's gradients, bucket by bucket, while the buckets are reduced."""
 
 from __future__ import annotations
 
@@ -13,59 +13,62 @@ import torch.distributed as dist
 from pawl import _coll, _core
 
 _SUM = torch.float64
-# (tensor, factor, eps) that a parameter's gradient is divided by; see _rules.second_moment
+# (tensor, factor, eps) that a parameter's gradient is divided by; see _rules.second_moment.
 Whiten = Callable[[dict[str, Any], torch.Tensor], Any]
 
 
 @dataclass
 class Span:
-    """Where a parameter's gradient is in its bucket."""
+    """The place of a parameter's gradient in its bucket."""
 
     group: int
     parameter: torch.Tensor
-    first: int  # element
+    first: int  # first element
     n: int
 
     @property
     def lacks(self) -> bool:
-        """Whether this rank's backward pass did not come by it."""
+        """Whether this rank's backward pass gave the parameter no gradient."""
         return self.parameter.grad is None
 
 
-Cut = tuple[Span, int, int]  # a part of it: elements of the bucket
+Cut = tuple[Span, int, int]  # a part of a span: elements of the bucket, from and to
 
 
 @dataclass(frozen=True)
 class Step:
-    """What norms are of."""
+    """The step that norms belong to."""
 
     ranks: int
-    count: float  # of their gradients: see Micro.gradients
-    parts: int  # gradients of each rank
-    scale: float  # initial batches
-    even: bool  # it is of as many samples as a step should be
-    square: float  # what norms are to be multiplied by, for a loss that was scaled
-    generation: int  # of the ranks
+    count: float  # equivalent number of ranks' gradients: see Micro.gradients
+    parts: int  # number of gradients of each rank
+    scale: float  # number of initial batches
+    even: bool  # True: it has as many samples as a step should have
+    square: float  # factor of norms that undoes a loss scale
+    generation: int  # generation of the ranks
 
 
 class Norms:
-    """Of one model and optimizer: for each group of parameters the sum of what was added.
+    """Sums of squared norms for one model and optimizer, for each group of parameters.
 
-    Those of a device's memory are computed there, and told a step late: nobody waits for it.
+    Norms of gradients in a device's memory are computed there, and available a step later, so that
+    nothing waits for the device.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, whiten: Whiten) -> None:
         self._optimizer = optimizer
         self._whiten = whiten
-        self.groups = len(optimizer.param_groups)  # of parameters
+        self.groups = len(optimizer.param_groups)  # number of groups of parameters
         self._layouts: dict[tuple[int, int], list[Span]] = {}  # by bucket and its size
         self._lock = threading.Lock()
-        self._sums = [0.0] * (2 * self.groups)  # of each rank's own, then of all ranks' mean
-        self._there: list[torch.Tensor] = []  # the same, a device's, to be added up
-        self._late: tuple[torch.Tensor, Any, Step] | None = None  # the last step's, on their way
+        # Sums of each rank's own norms, then of those of all ranks' mean.
+        self._sums = [0.0] * (2 * self.groups)
+        self._there: list[torch.Tensor] = []  # sums computed on a device, still to be added up
+        # The last step's device sums, on their way to the host.
+        self._late: tuple[torch.Tensor, Any, Step] | None = None
 
     def regroup(self) -> bool:
-        """Between two steps: whether the optimizer has more groups of parameters than it had."""
+        """Called between two steps: whether groups of parameters were added to the optimizer."""
         if self.groups == len(self._optimizer.param_groups):
             return False
         self.groups = len(self._optimizer.param_groups)
@@ -75,23 +78,26 @@ class Norms:
         return True
 
     def restart(self) -> None:
-        """Before a step."""
+        """Clears the sums before a step."""
         self._sums = [0.0] * (2 * self.groups)
         self._there = []
 
     def add_local(self, buffer: torch.Tensor, layout: list[Span]) -> None:
-        """What this rank has, of a bucket."""
+        """Adds the norms of this rank's gradients in a bucket."""
         self._add(0, buffer, layout, 0, buffer.numel())
 
     def add_total(self, buffer: torch.Tensor, layout: list[Span], share: int, shares: int) -> None:
-        """What all have, of one of ``shares`` equal parts of a bucket: another rank has another."""
+        """Adds the norms of all ranks' mean gradient, for part ``share`` of ``shares`` equal parts
+        of a bucket: each rank adds another part.
+        """
         n = buffer.numel()
         first, last = n * share // shares, n * (share + 1) // shares
         self._add(self.groups, buffer, layout, first, last)
 
     def take(self, step: Step) -> tuple[list[float], Step | None]:
-        """The sums, of each rank's own and then of the mean, and the step that they are of, which
-        is the one before where a device computes them. None: there are none."""
+        """The sums, of each rank's own norms and then of the mean's, and the step they are of: the
+        one before, where a device computes them. None: there are no sums.
+        """
         if not self._there:
             self._late = None
             return self._sums, step
@@ -104,13 +110,15 @@ class Norms:
         return values.tolist(), of
 
     def squares(self, flat: torch.Tensor, layout: list[Span]) -> list[float]:
-        """Of a bucket's elements in host memory, by group; they are added to nothing."""
+        """Squared norms of a bucket's elements in host memory, by group; they are
+        added to no sum.
+        """
         cuts = [(span, span.first, span.first + span.n) for span in layout]
         found = self._squares(flat, cuts)
         return [found.get(group, 0.0) for group in range(self.groups)]
 
     def layout(self, bucket: dist.GradBucket) -> list[Span]:
-        """Which parameters' gradients a bucket holds, and where."""
+        """The parameters of a bucket, and the place of each gradient in it."""
         key = (bucket.index(), bucket.buffer().numel())
         if key not in self._layouts:
             self._layouts[key] = self._spans(bucket.parameters())
@@ -124,7 +132,7 @@ class Norms:
         }
         spans, first = [], 0
         for p in parameters:
-            if id(p) in groups:  # another optimizer's are not of its business
+            if id(p) in groups:  # parameters of another optimizer are left out
                 spans.append(Span(groups[id(p)], p, first, p.numel()))
             first += p.numel()
         return spans
@@ -132,7 +140,7 @@ class Norms:
     def _add(
         self, where: int, buffer: torch.Tensor, layout: list[Span], begin: int, end: int
     ) -> None:
-        """Elements [begin, end) of a bucket."""
+        """Adds the norms of elements [begin, end) of a bucket."""
         cuts = [
             (span, max(span.first, begin), min(span.first + span.n, end))
             for span in layout
@@ -142,23 +150,26 @@ class Norms:
             self._there.append(self._add_there(where, buffer, cuts))
             return
         found = self._squares(buffer, cuts)
-        with self._lock:  # buckets are reduced by several threads
+        with self._lock:  # several threads reduce buckets
             for group, value in found.items():
                 self._sums[where + group] += value
 
     def _second(self, span: Span, dtype: torch.dtype) -> Any:
-        """What a parameter's gradient is divided by, flat as that is; None: by nothing, or it does
-        not match."""
+        """The divisor of a parameter's gradient, flat as that is; None: it is not
+        divided, or the divisor does not match.
+        """
         by = self._whiten(self._optimizer.param_groups[span.group], span.parameter)
         if by is None or by[0].dtype != dtype or by[0].shape != span.parameter.shape:
             return None
         return flatten(by[0], span.parameter), by[1], by[2]
 
     def _squares(self, flat: torch.Tensor, cuts: list[Cut]) -> dict[int, float]:
-        """Of host memory, by group; neighbours that are divided by nothing go as one."""
+        """Squared norms of host memory, by group; neighbours without a divisor
+        are handled as one.
+        """
         size, start = flat.element_size(), flat.data_ptr()
         rows: dict[int, list[tuple[int, int, int, float, float]]] = {}
-        held = []  # rows have addresses only
+        held = []  # keeps tensors alive: rows have only addresses
         for span, first, last in cuts:
             row = rows.setdefault(span.group, [])
             by = self._second(span, flat.dtype)
@@ -174,7 +185,7 @@ class Norms:
         return {group: _core.squares(dtype, row) for group, row in rows.items()}
 
     def _add_there(self, where: int, buffer: torch.Tensor, cuts: list[Cut]) -> torch.Tensor:
-        """Of a device's memory, computed there: for each group of both kinds."""
+        """Norms of a device's memory, computed there, added to the sums of all groups."""
         found = [torch.zeros((), dtype=_SUM, device=buffer.device) for _ in self._sums]
         for span, first, last in cuts:
             values = buffer[first:last].float()
@@ -186,20 +197,23 @@ class Norms:
 
 
 def _dims(parameter: torch.Tensor) -> list[int] | None:
-    """Its dimensions in the order of its memory (channels_last has another one than their own);
-    None: that has gaps."""
+    """The parameter's dimensions in the order of its memory (channels_last has another order than
+    the dimensions); None: the memory has gaps.
+    """
     dims = sorted(range(parameter.dim()), key=lambda dim: -parameter.stride(dim))
     return dims if parameter.permute(dims).is_contiguous() else None
 
 
 def flatten(tensor: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-    """Flat, in the order in which DDP's buckets have a parameter's gradient: its memory's."""
+    """tensor, flat, in the order in which DDP's buckets have a parameter's
+    gradient: that of its memory.
+    """
     dims = _dims(parameter)
     return (tensor if dims is None else tensor.permute(dims)).reshape(-1)
 
 
 def unflatten(flat: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-    """The other way round. ``flat``: memory of its own."""
+    """The inverse of flatten. ``flat``: memory of its own."""
     if _dims(parameter) is None:
         return flat.view(parameter.shape)
     return flat.as_strided(parameter.shape, parameter.stride())
@@ -210,7 +224,9 @@ def is_host(tensor: torch.Tensor) -> bool:
 
 
 def _bring(sums: torch.Tensor) -> tuple[torch.Tensor, Any]:
-    """To host memory, and an event behind that; None: they are there."""
+    """Copies sums to host memory; the copy, and an event behind it (None: they
+    are there already).
+    """
     if not sums.is_cuda:
         return sums.cpu(), None
     values = torch.empty(sums.shape, dtype=sums.dtype, pin_memory=True, device="cpu")
@@ -219,16 +235,17 @@ def _bring(sums: torch.Tensor) -> tuple[torch.Tensor, Any]:
 
 
 class Parts:
-    """Sums of gradients of a step's parts but the last one, bucket by bucket. They are kept out of
-    ``.grad``, where a script would clip what is not whole."""
+    """Sums of the gradients of a step's parts except the last one, bucket by bucket. They are kept
+    out of ``.grad``, where a script would clip incomplete gradients.
+    """
 
     def __init__(self, norms: Norms) -> None:
         self._norms = norms
         self._sums: dict[int, tuple[torch.Tensor, list[Span]]] = {}  # by bucket
-        self.first: list[float] | None = None  # norms of the first part alone; []: of no use
+        self.first: list[float] | None = None  # norms of the first part alone; []: not usable
 
     def put(self, index: int, buffer: torch.Tensor, layout: list[Span]) -> None:
-        """Of one part: what is in a bucket, and 0 there after it."""
+        """Adds one part's bucket to the sums, and clears the bucket."""
         if index in self._sums:
             self._sums[index][0].add_(buffer)
         else:
@@ -236,40 +253,41 @@ class Parts:
         buffer.zero_()
 
     def take(self, index: int, buffer: torch.Tensor) -> None:
-        """In the last one: adds to a bucket what the others had."""
+        """In the last part: adds the sums of the other parts to a bucket."""
         if index in self._sums:
             buffer.add_(self._sums.pop(index)[0])
 
     def end(self) -> None:
-        """Of a part, in host memory."""
+        """Called after a part: computes the norms of the first part, in host memory."""
         if self.first is None:
             rows = [self._norms.squares(*row) for row in self._sums.values()]
             self.first = [sum(row) for row in zip(*rows, strict=True)]
 
     def clear(self) -> None:
-        """The step is over, whether it was made or not."""
+        """Called when the step is over, whether it was made or not."""
         self._sums.clear()
         self.first = None
 
 
 class Pair:
-    """The gradients of two steps, one after the other: the noise of a rank that is alone and has
-    but one gradient a step. Of some pairs only, since the first one has to be kept."""
+    """The gradients of two successive steps: they show the noise of a single rank that has only one
+    gradient a step. Used for some pairs only, since the first gradient has to be kept.
+    """
 
-    _EVERY = 8  # steps
-    _FIRST = 64  # steps in which each second one begins a pair: something is known soon
+    _EVERY = 8  # steps from one pair to the next
+    _FIRST = 64  # steps in which every second one begins a pair, so that an estimate is there soon
 
     def __init__(self, norms: Norms) -> None:
         self._norms = norms
         self._step = 0
         self._seen: dict[int, torch.Tensor] = {}  # buckets of the step under way, to be kept
-        self._kept: dict[int, torch.Tensor] = {}  # of the one before, if it is one of a pair
-        self._scale = 0.0  # initial batches in it
-        self._local: list[float] = []  # its norms
-        self._total: list[float] = []  # norms of the mean of both
+        self._kept: dict[int, torch.Tensor] = {}  # buckets of the step before, if it begins a pair
+        self._scale = 0.0  # initial batches in the step before
+        self._local: list[float] = []  # norms of the step before
+        self._total: list[float] = []  # norms of the mean of both steps
 
     def see(self, index: int, buffer: torch.Tensor, layout: list[Span]) -> None:
-        """A bucket of the step under way, before the script can change it."""
+        """Takes a bucket of the step under way, before the script can change it."""
         if index == 0:
             self._seen, self._total = {}, [0.0] * self._norms.groups
         if self._kept:
@@ -280,15 +298,18 @@ class Pair:
             self._seen[index] = buffer.clone()
 
     def forget(self) -> None:
-        """The first one: what comes does not follow it."""
+        """Drops the first step of a pair: the next one does not follow it."""
         self._seen, self._kept = {}, {}
 
     def next(
         self, own: list[float], square: float, scale: float
     ) -> tuple[list[float], list[float]] | None:
-        """What a step's gradient and the one before it tell: norms of each, and of their mean.
-        ``own``: its norms, which were multiplied by ``square``; ``scale``: initial batches in it,
-        of which the other one must have as many."""
+        """The result of a pair once it is complete: mean norms of both gradients,
+        and norms of their mean; else None.
+
+        ``own``: norms of this step, which were multiplied by ``square``. ``scale``: initial batches
+        in it; the step before must have as many.
+        """
         kept, self._kept = self._kept, {}
         self._step += 1
         if kept and scale == self._scale:

@@ -1,4 +1,4 @@
-"""What a job tells a scheduler: how fast it is where, what its batches are worth, what is left."""
+"""A job's report to a scheduler: speeds by placement, the worth of its batches, work left."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from typing import Any, Final
 from pawl._times import seconds
 
 _URL: Final = "ADAPTDL_SUPERVISOR_URL"
-_FILE: Final = "PAWL_HINTS"  # of a job of `pawl sched`: a file that it looks at
-VERSION: Final = 1  # of what Pawl's jobs tell beyond AdaptDL's words
-# What a step takes, as struct pawl_perf has it; AdaptDL's has no delta_n, and another order.
+# Names a file for a job of `pawl sched` to write; the scheduler reads it.
+_FILE: Final = "PAWL_HINTS"
+VERSION: Final = 1  # version of the words that Pawl's jobs add to AdaptDL's
+# Parameters of the time of a step, as in struct pawl_perf. AdaptDL's have no
+# delta_n, and another order.
 PERF: Final = ("alpha_c", "beta_c", "alpha_r", "beta_r", "alpha_n", "beta_n", "delta_n", "gamma")
 ADAPTDL_PERF: Final = ("alpha_c", "beta_c", "alpha_n", "beta_n", "alpha_r", "beta_r", "gamma")
 
@@ -25,7 +27,7 @@ _busy = threading.Lock()
 
 
 def adaptdl_perf(perf: tuple[float, ...]) -> dict[str, float]:
-    """Of a model of pawl's what AdaptDL's has, by name."""
+    """Parameters of Pawl's model that AdaptDL's has, by name."""
     known = dict(zip(PERF, perf, strict=True))
     return {name: known[name] for name in ADAPTDL_PERF}
 
@@ -39,10 +41,10 @@ def make(
     progress: float,
     remaining: float | None,
 ) -> dict[str, Any]:
-    """The words of AdaptDL's ``PUT /hints``, whose scheduler drops what it does not know, and ours.
+    """The words of AdaptDL's ``PUT /hints``, whose scheduler drops unknown ones, and ours.
 
-    ``replicas``: the most that were measured. ``interval``: of the noise scale, with 95 %, in
-    initial batches. ``progress``, ``remaining``: steps of an initial batch. None: not known.
+    ``replicas``: most replicas that were measured. ``interval``: 95 % interval of the noise scale,
+    in initial batches. ``progress``, ``remaining``: steps of an initial batch. None: not known.
     """
     init, most, least_local, most_local, accumulate = bounds
     sqr, var = noise
@@ -63,13 +65,16 @@ def make(
 
 
 def _finite(number: float) -> float | None:
-    """JSON has no infinity."""
+    """The number; None instead of infinity or nan, which JSON lacks."""
     return number if math.isfinite(number) else None
 
 
 def post(hints: dict[str, Any], job: str = "") -> None:
-    """Tells the scheduler that a variable names, if one does: by a file, else in the background. A
-    failure costs a line, once. ``job``: "namespace/name", default as a variable says."""
+    """Sends hints to the scheduler that a variable names, if one does: by a file,
+    else in the background.
+
+    A failure is logged once. ``job``: "namespace/name"; default: from a variable.
+    """
     url = os.environ.get(_URL)
     path = os.environ.get(_FILE)
     if path:
@@ -81,7 +86,7 @@ def post(hints: dict[str, Any], job: str = "") -> None:
 
 
 def _write(path: str, hints: dict[str, Any]) -> None:
-    """Whoever reads it sees all of it, or what was there before."""
+    """Writes the file as a whole: a reader sees all of it, or the version before."""
     global _told
     new = f"{path}.{os.getpid()}"
     try:

@@ -1,8 +1,8 @@
-"""The ranks of a job, and what they agree on while some of them go and come.
+"""The ranks of a job, and their agreements while some of them go and come.
 
-Between two steps all ranks are told the same things, by *agreements*: numbered collectives of ours.
-When a rank is lost, the others settle which of them were complete anywhere, so that what one rank
-has done all do; see ``Job.settle``.
+Between two steps all ranks get the same results, by *agreements*: numbered collectives of ours.
+When a rank is lost, the others settle which agreements were complete anywhere, so that a step that
+one rank has taken, all take; see ``Job.settle``.
 """
 
 from __future__ import annotations
@@ -35,15 +35,17 @@ from pawl.errors import PawlError
 log = logging.getLogger("pawl")
 
 _T = TypeVar("_T")
-# A file with the name of rank 0's door, and the numbers of all ranks, for whoever starts more.
+# A file with the name of rank 0's door, and the numbers of all ranks, for programs that start more.
 DOOR: Final = "PAWL_ELASTIC_DOOR"
-_IMPORTS: Final = ".imports"  # beside it: what modules rank 0 has imported, a line each
-_IMPORTED: Final = 2  # steps, after which that is most of it
-_OVER: Final = "over"  # it says instead when the job comes to its end, and the code, if not 0
-JOIN: Final = _register.JOIN  # without it a process has RANK
-_LEAST: Final = "PAWL_ELASTIC_MIN"  # ranks, below which nothing is trained
-_NOBODY: Final = 75  # exit code: nobody has let this rank in
-# What a group of ours goes on after; all else is a mistake in the program.
+# Suffix of a second file: modules that rank 0 has imported, a line each.
+_IMPORTS: Final = ".imports"
+_IMPORTED: Final = 2  # agreements after which most modules are imported
+# Content of the door's file when the job has ended; the exit code follows, if not 0.
+_OVER: Final = "over"
+JOIN: Final = _register.JOIN  # number of a newcomer; a process without it has RANK
+_LEAST: Final = "PAWL_ELASTIC_MIN"  # least number of ranks; with fewer, nothing is trained
+_NOBODY: Final = 75  # exit code: the job has not admitted this rank
+# Errors after which a group of ours goes on; all others are mistakes in the program.
 _GONE: Final = {"PAWL_EPEER", "PAWL_ETIMEDOUT", "PAWL_ECANCELED"}
 
 
@@ -52,41 +54,44 @@ class Skipped(Exception):
 
 
 def _host() -> int:
-    """The same for ranks of a host: the kernel and its network are the same."""
+    """A number that is the same for all ranks of a host: of its kernel and network."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         return zlib.crc32((file.read() + os.readlink("/proc/self/ns/net")).encode())
 
 
 class Job:
-    """This process among the ranks of its job. Not thread-safe: of the training thread."""
+    """This process among the ranks of its job. Not thread-safe: for the training thread only."""
 
     group: Any  # a ProcessGroup of torch, or of ours
 
     def __init__(self, group: dist.ProcessGroup, newcomer: bool = False) -> None:
-        """``group``: of all ranks; of another backend than ours they are fixed. ``newcomer``: it is
-        of this process alone, which is to join the others."""
+        """``group``: of all ranks; if its backend is not ours, the ranks are fixed. ``newcomer``:
+        the group is of this process alone, which is to join the others.
+        """
         self.group = group
         self._device = torch.device("cuda" if dist.get_backend(group) == "nccl" else "cpu")
         self.newcomer = newcomer
-        self.generation = 0  # how often ranks have gone or come
-        self._lost: tuple[PawlError, int] | None = None  # gradients, in which generation
-        self._agreed = 0  # agreements that are complete here
-        self._last: Any = None  # what the last one told
-        self._lent: list[weakref.ref[torch.Tensor]] = []  # that the group may still hold
+        self.generation = 0  # number of times that ranks have gone or come
+        # Error of lost gradients, and its generation.
+        self._lost: tuple[PawlError, int] | None = None
+        self._agreed = 0  # number of agreements that are complete here
+        self._last: Any = None  # result of the last agreement
+        self._lent: list[weakref.ref[torch.Tensor]] = []  # tensors that the group may still hold
         self.least = int(os.environ.get(_LEAST) or 1)
-        self._kept: list[dist.ProcessGroup] = []  # those that were shrunk; they carry the next one
+        # Groups that were shrunk; each carries the next one.
+        self._kept: list[dist.ProcessGroup] = []
         self._number = int(os.environ.get(JOIN) or os.environ.get("RANK") or 0)
-        self._numbers: list[int] = []  # of all ranks
+        self._numbers: list[int] = []  # numbers of all ranks
         self._told_door = ""
-        self._door_fails = ""  # why it could not be written, last
+        self._door_fails = ""  # last error of writing the door's file
         self._told_imports = False
-        self._others_part = False  # who is gone was told to leave
-        self.fixed = False  # its ranks cannot go and come
+        self._others_part = False  # True: lost ranks are those that were told to leave
+        self.fixed = False  # True: its ranks cannot go and come
         self._meet()
         self._began_first = self.rank == 0 and not newcomer
 
     def _meet(self, *row: int) -> list[list[int]]:
-        """Finds out who is there, and what each of them says."""
+        """Exchanges hosts, numbers and ``row``; returns the rows of all ranks."""
         self.rank, self.ranks = self.group.rank(), self.group.size()
         table = self._gather(torch.tensor([_host(), self._number, *row], device="cpu")).tolist()
         hosts = Counter(host for host, *_ in table)
@@ -95,8 +100,10 @@ class Job:
         return [said for _, _, *said in table]
 
     def let_go(self) -> None:
-        """Before the process ends: gloo aborts some in which its group outlives the interpreter,
-        or in which its thread has yet to give a tensor back, which takes the interpreter."""
+        """Called before the process ends: some versions of gloo abort if their group outlives the
+        interpreter, or if their thread has yet to give a tensor back, for which it takes the
+        interpreter.
+        """
         ours = isinstance(self.group, Membership)
         end = time.monotonic() + seconds("elastic_give_back")
         while any(ref() is not None for ref in self._lent) and time.monotonic() < end:
@@ -108,12 +115,12 @@ class Job:
 
     @property
     def took_over(self) -> bool:
-        """Whether this rank is the first one in the place of another."""
+        """Whether this rank has become rank 0 in the place of another."""
         return self.rank == 0 and not self._began_first
 
     @property
     def can_go_on(self) -> bool:
-        """Whether it survives the loss of a rank."""
+        """Whether the job survives the loss of a rank."""
         return not self.fixed and isinstance(self.group, Membership)
 
     # ---- agreements ----
@@ -121,13 +128,13 @@ class Job:
     def agree(self, row: Sequence[float]) -> torch.Tensor:
         """All ranks' rows of numbers, of one length: ranks x numbers, in float64.
 
-        Raises Skipped, PawlError if it cannot go on.
+        Raises Skipped; PawlError if the job cannot go on.
         """
         mine = torch.tensor(row, dtype=torch.float64, device="cpu")
         return self._agree(lambda: self._gather(mine))
 
     def agree_objects(self, mine: Any) -> list[Any]:
-        """All ranks' objects, in their order. Errors as agree."""
+        """All ranks' objects, in their order. Errors as of agree."""
         return self._agree(lambda: self._gather_objects(mine))
 
     def _agree(self, act: Callable[[], _T]) -> _T:
@@ -144,18 +151,19 @@ class Job:
             return result
 
     def lose(self, lost: PawlError) -> None:
-        """Gradients could not be reduced: the step is done again, when all have come to its end.
-        Raises the error if the job cannot go on."""
+        """Notes that gradients could not be reduced: the step is done again, once all ranks have
+        come to its end. Raises the error if the job cannot go on.
+        """
         self._check_survivable(lost)
         self._lost = (lost, self.generation)
 
     @property
     def has_lost(self) -> bool:
-        """Whether that is so."""
+        """Whether gradients of this step were lost."""
         return self._lost is not None
 
     def check_gradients(self) -> None:
-        """At the end of a step: raises Skipped if they are not all there."""
+        """At the end of a step: raises Skipped if some gradients were lost."""
         if self._lost is None:
             return
         (lost, generation), self._lost = self._lost, None
@@ -164,16 +172,17 @@ class Job:
         raise Skipped
 
     def settle(self, lost: PawlError, waiting: bool) -> list[Any]:
-        """Goes on without who is gone. ``waiting``: in an agreement, with all gradients at hand.
+        """Goes on without the lost ranks. ``waiting``: in an agreement, with all gradients at hand.
 
-        An agreement may be complete at some ranks and not at others: they are told, and [result]
-        is returned to them. Else: [], and it is made again. Where some ranks wait in one, and
-        others have lost gradients, nobody has completed it: Skipped is raised to those that wait.
+        An agreement may be complete at some ranks and not at others: the others get the result,
+        returned as [result]. Else returns [], and the agreement is made again. Where some ranks
+        wait in an agreement, and others have lost gradients, no rank has completed it: raises
+        Skipped at those that wait.
         """
         before, why = self.ranks, lost
         while True:
             self._check_survivable(lost)
-            self._shrink()  # what it raises is not to be tried again: the others go on without us
+            self._shrink()  # no retry if it raises: the others go on without this rank
             try:
                 table = self._meet(self._agreed, int(waiting))
                 top = max(agreed for agreed, _ in table)
@@ -183,8 +192,10 @@ class Job:
                 break
             except PawlError as again:
                 lost = again
-        self.open_door(again=False)  # whoever starts ranks asks it at once whether others go on
-        if self.rank == 0 and not self._others_part:  # it may have ended well, and too early
+        # A program that starts ranks checks at once whether others go on.
+        self.open_door(again=False)
+        # Else the rank may have ended well, and too early.
+        if self.rank == 0 and not self._others_part:
             log.warning("elastic: %s: %d of %d ranks go on", why, self.ranks, before)
         if self._agreed < top:
             return [told]
@@ -207,11 +218,11 @@ class Job:
         self.generation += 1
 
     def part(self, leaves: bool) -> None:
-        """All ranks: those that leave end here, the others go on without them.
+        """Called by all ranks: those that leave end here, the others go on without them.
 
-        They do so by an agreement, which is complete when all that leave have: until then some may
-        yet be in the last one. To shrink the group at once, and again, would break that off, each
-        time anew, for ranks that then could not leave.
+        They do so by an agreement, which is complete when all that leave are gone: until then some
+        may still be in the last one. Shrinking the group at once, and again, would break off that
+        agreement each time, and those ranks could not leave.
         """
         if leaves:
             self.group.shutdown()
@@ -225,9 +236,12 @@ class Job:
     # ---- newcomers ----
 
     def open_door(self, again: bool = True) -> None:
-        """Rank 0: lets newcomers find the job, by the file that they are told of. One that stood
-        still while the others went on may have written there what it thought. ``again``: if others
-        are there than were told, also where it says that the job is over."""
+        """At rank 0: lets newcomers find the job, by the file that they are told of.
+
+        A rank 0 that was stopped while the others went on may have written an old text there.
+        ``again``: write the text, if the ranks have changed, even where the file says that the job
+        is over.
+        """
         path = os.environ.get(DOOR)
         if not path or self.rank != 0 or self.newcomer or not self.can_go_on:
             return
@@ -238,7 +252,9 @@ class Job:
             self._write_door(Path(path), text)
 
     def _write_door(self, path: Path, text: str) -> None:
-        """Where that fails, as on a full disk, training goes on, and it is tried again."""
+        """Writes the file. If that fails, as on a full disk, training goes on, and
+        a later call tries again.
+        """
         try:
             _write(path, text)
             self._told_door = text
@@ -248,31 +264,34 @@ class Job:
             self._door_fails = str(why)
 
     def close_door(self, code: int) -> None:
-        """Rank 0, before all end with this code: launchers, and who waits there, learn it."""
+        """At rank 0, before all ranks end with this code: tells launchers and waiting newcomers."""
         if self._told_door:
-            with contextlib.suppress(OSError):  # then each launcher sees how its own ranks end
+            # Without the file, each launcher sees how its own ranks end.
+            with contextlib.suppress(OSError):
                 _write(Path(os.environ[DOOR]), f"{_OVER} {code}\n")
 
     def tell_imports(self) -> None:
-        """Rank 0, between two steps: whoever starts newcomers may have imported for them what it
-        has, once that is most of it."""
+        """At rank 0, between two steps: lists its modules, once most are imported, so that programs
+        that start newcomers can import them in advance.
+        """
         if self._told_imports or self.rank != 0 or self._agreed < _IMPORTED:
             return
         self._told_imports = True
         path = os.environ.get(DOOR)
         if path:
-            with contextlib.suppress(OSError):  # then they import it themselves
+            # Without the file, newcomers import the modules themselves.
+            with contextlib.suppress(OSError):
                 _write(Path(path + _IMPORTS), "\n".join(list(sys.modules)))
 
     def arrivals(self) -> int:
-        """How many wait at this rank's door."""
+        """The number of newcomers that wait at this rank's door."""
         return self.group.waiting() if self.can_go_on else 0
 
     def admit(self, pack: Callable[[], dict[str, Any]]) -> None:
-        """All ranks: lets in who waits, and tells them what ``pack`` has.
+        """Called by all ranks: admits waiting newcomers, and sends them the result of ``pack``.
 
-        Whether anybody comes is agreed on: where it fails at one rank, another one may not have
-        come to it yet, and all try again.
+        The ranks agree on whether anybody comes: where that fails at one rank, another one may not
+        have come to it yet, and all try again.
         """
         joined: list[dist.ProcessGroup] = []
 
@@ -285,11 +304,11 @@ class Job:
         if joined:
             try:
                 self._welcome(joined[0], pack)
-            except PawlError as lost:  # whoever it is, the next step fails, and is done without
+            except PawlError as lost:  # whichever it is, the next step goes on without it
                 self.lose(lost)
 
     def _welcome(self, joined: dist.ProcessGroup, pack: Callable[[], dict[str, Any]]) -> None:
-        """Goes on in a group with newcomers, and tells those of this rank's."""
+        """Goes on in a group with newcomers, and sends them this rank's part."""
         before, was = self.ranks, [*self._kept, self.group]
         self._succeed(joined)
         self._meet()
@@ -311,8 +330,11 @@ class Job:
     def enter(
         self, unpack: Callable[[dict[str, Any]], None], meanwhile: Callable[[], None]
     ) -> None:
-        """A newcomer: joins the others, and takes over what they tell. ``meanwhile``: called while
-        it waits; it may raise. Ends the process if the job comes to its end first."""
+        """Called by a newcomer: joins the other ranks, and takes over the states that they send.
+
+        ``meanwhile`` is called while it waits, and may raise. Ends the process if
+        the job ends first.
+        """
         if not self.newcomer:
             return
         self._succeed(_knock(Path(os.environ[DOOR]), meanwhile))
@@ -361,7 +383,9 @@ class Job:
         return mine if self.rank == root else _wire.load(data)
 
     def broadcast(self, tensor: torch.Tensor, root: int = 0) -> None:
-        """Root's, to all others, in place. Raises what the group does if a rank is lost."""
+        """Copies root's tensor to all others, in place. Raises the group's error
+        if a rank is lost.
+        """
         if self.ranks == 1:
             return
         there = tensor.to(self._device)
@@ -370,13 +394,14 @@ class Job:
             tensor.copy_(there)
 
     def sum(self, tensor: torch.Tensor) -> Any:
-        """Begins a sum over all ranks, in place; not where there is but one."""
+        """Begins a sum over all ranks, in place; does nothing if there is only one."""
         return dist.all_reduce(tensor, group=self.group, async_op=True)
 
 
 def _read(path: Path) -> str:
-    """What a door's file says; "": there is none, or it cannot be read now. On NFS that is known
-    once its directory has been opened (docs/nfs.md)."""
+    """The text of a door's file; "" if there is none, or it cannot be read now. NFS shows a new
+    file once its directory has been opened (docs/nfs.md).
+    """
     try:
         os.close(os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY))
         return path.read_text().strip()
@@ -389,7 +414,7 @@ def _is_over(said: str) -> bool:
 
 
 def _write(path: Path, text: str) -> None:
-    """For this user's processes only, whole or not at all."""
+    """Writes a file for this user's processes only, whole or not at all."""
     temporary = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}")
     temporary.unlink(missing_ok=True)
     with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -398,11 +423,11 @@ def _write(path: Path, text: str) -> None:
 
 
 class _Moved(Exception):
-    """The door is at another rank now: this one's may be stopped, and never answer."""
+    """The door is at another rank now: the rank of this one may be stopped, and never answer."""
 
 
 def _knock(path: Path, meanwhile: Callable[[], None]) -> dist.ProcessGroup:
-    """Waits until it is let in: whoever has the door may be another one meanwhile."""
+    """Waits until it is admitted; the door may move to another rank meanwhile."""
     end = time.monotonic() + seconds("elastic_knock")
 
     def look(door: str) -> None:

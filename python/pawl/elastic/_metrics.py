@@ -1,4 +1,4 @@
-"""What a job has measured of itself, and which batch that makes the best."""
+"""A job's measurements of its own speed, and the batch that is best by them."""
 
 from __future__ import annotations
 
@@ -17,81 +17,86 @@ if TYPE_CHECKING:
 
 _REFIT: Final = "PAWL_ELASTIC_REFIT"  # seconds between two looks for a better batch
 _REFIT_S: Final = 30.0
-_FIRST: Final = 1 / 32  # of that, at first, and when ranks have gone or come; then twice as long
-_EARLY: Final = 16  # steps, behind which the noise is known if it is to be known at all
-_BETTER: Final = 1.05  # a batch must be, to be worth a change
+# First pause, relative to _REFIT, at first and after ranks changed; doubles up to it.
+_FIRST: Final = 1 / 32
+_EARLY: Final = 16  # steps after which the noise is known, if it can be known at all
+_BETTER: Final = 1.05  # ratio of goodputs from which on a change is worth it
 
 Key = tuple[tuple[int, int, int], int]  # a place, and an atomic batch
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What a look for a better batch has found."""
+    """The result of a look for a better batch."""
 
-    batch: tuple[int, int] | None  # atomic, accum; None: as it was
-    goodput: float | None  # predicted, of what is from now on; None: not known
+    batch: tuple[int, int] | None  # atomic, accum; None: unchanged
+    goodput: float | None  # predicted goodput from now on; None: not known
     why: str
 
 
 class Metrics(_states.State):
-    """Times of steps, the fit to them, and the worth of what was done. The same at all ranks."""
+    """Times of steps, the fit to them, and the worth of the work done. The same at all ranks."""
 
     def __init__(self) -> None:
         super().__init__("adaptdl-metrics")
         self.progress = 0.0  # in steps of an initial batch
-        self.steps = 0  # of any batch
-        self.samples = 0  # in them, in this run
+        self.steps = 0  # number of steps, of any batch
+        self.samples = 0  # samples in steps of this run
         self.perf: _core.Perf | None = None
-        self._profile: dict[Key, list[float]] = {}  # steps, seconds of gradients, of steps
+        self._profile: dict[Key, list[float]] = {}  # steps, seconds of gradients, seconds of steps
         self._models: list[AdaptiveDataParallel] = []
         self._refit_s = float(os.environ.get(_REFIT) or _REFIT_S)
-        self._pause_s = _FIRST * self._refit_s  # to the next look
+        self._pause_s = _FIRST * self._refit_s  # pause before the next look
         self._refit_due = time.monotonic() + self._pause_s
-        self._since = (0, time.monotonic())  # step and time, when ranks had last gone or come
+        self._since = (0, time.monotonic())  # step and time when ranks had last gone or come
         _states.load_state(self)
 
     def enroll(self, model: AdaptiveDataParallel) -> None:
-        """A model that is trained."""
+        """Adds a model that is trained."""
         self._models.append(model)
 
     def advance(self, gain: float, samples: int) -> None:
-        """A step was made."""
+        """Counts a step."""
         self.progress += gain
         self.steps += 1
         self.samples += samples
 
     def moments(self) -> _core.Moments:
-        """Of all models together."""
+        """The moments of all models together."""
         sqr, var = zip(*(model.noise.moments() for model in self._models), strict=True)
         return sum(sqr), sum(var)
 
     def _sure_moments(self) -> _core.Moments:
-        """The same to decide by: where it is not known that there is a noise scale, by far the
-        largest batch would be the best; so then the least that it may be."""
+        """The moments for a choice. While it is not certain that there is a noise scale, by far the
+        largest batch would seem the best; so then the least noise scale that is likely.
+        """
         limits = self.noise_interval()
         if limits is not None and math.isinf(limits[1]):
             return 1.0, limits[0]
         return self.moments()
 
     def noise_interval(self) -> tuple[float, float] | None:
-        """Where the noise scale lies with 95 %, in initial batches; None: it is too early, or of
-        several models."""
+        """The 95 % interval of the noise scale, in initial batches; None: it is too
+        early, or there are several models.
+        """
         return self._models[0].noise.interval() if len(self._models) == 1 else None
 
     def is_early(self) -> bool:
-        """Whether nobody knows how far off the noise may be, but will in a few steps more."""
+        """Whether the error of the noise scale is not known yet, but will be in a
+        few more steps.
+        """
         steps, at_s = self._since
         few = self.steps < steps + _EARLY and time.monotonic() < at_s + self._refit_s
         return few and len(self._models) == 1 and self.noise_interval() is None
 
     def record(self, place: _core.Place, atomic: int, grad_s: float, step_s: float) -> None:
-        """A step's times: of its last gradient alone, and with what is reduced beside it."""
+        """Records a step's times: of its last gradient alone, and with the reduction beside it."""
         row = self._profile.setdefault((place, atomic), [0.0, 0.0, 0.0])
         for i, value in enumerate((1.0, grad_s, step_s)):
             row[i] += value
 
     def fit(self) -> bool:
-        """Fits what steps take to what they took. False: nothing was measured yet."""
+        """Fits the model of step times to the measured ones. False: there are none yet."""
         profiles = [
             (place, atomic, grad / n, step / n)
             for (place, atomic), (n, grad, step) in self._profile.items()
@@ -111,7 +116,7 @@ class Metrics(_states.State):
         return True
 
     def tell(self, bounds: tuple[int, int, int, int, bool], remaining: float | None) -> None:
-        """Tells a scheduler of the last fit, if there is one. ``remaining``: see _hints.make."""
+        """Reports the last fit to a scheduler, if there is one. ``remaining``: see _hints.make."""
         assert self.perf is not None
         replicas = max(place[1] for place, _ in self._profile)
         _hints.post(
@@ -127,7 +132,9 @@ class Metrics(_states.State):
         )
 
     def hurry(self) -> None:
-        """Ranks have gone or come: what was best may not be, and what so many make is new."""
+        """Called when ranks have gone or come: the best batch may be another one,
+        and speeds with so many ranks are new.
+        """
         self._pause_s = _FIRST * self._refit_s
         self._refit_due = time.monotonic()
         self._since = (self.steps, self._refit_due)
@@ -167,7 +174,9 @@ class Metrics(_states.State):
 
 
 def write_scalars(writer: Any, values: dict[str, float], step: int, prefix: str) -> None:
-    """To a SummaryWriter of TensorBoard, under a prefix, if there is one; it may end with "/"."""
+    """Writes values to a SummaryWriter of TensorBoard, under a prefix, if there is
+    one; it may end with "/".
+    """
     prefix = prefix.rstrip("/")
     for name, value in values.items():
         writer.add_scalar(f"{prefix}/{name}" if prefix else name, value, step)
@@ -177,7 +186,7 @@ _current: Metrics | None = None
 
 
 def current() -> Metrics:
-    """Of this process's job."""
+    """The metrics of this process's job."""
     global _current
     if _current is None:
         _current = Metrics()

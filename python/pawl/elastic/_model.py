@@ -1,4 +1,6 @@
-"""AdaptiveDataParallel: DDP whose reducing is ours, and an optimizer that steps when all agree."""
+"""AdaptiveDataParallel: DDP with our reduction, and an optimizer that steps when
+all ranks agree.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +27,21 @@ from pawl.elastic._noise import NoiseScale
 from pawl.errors import PawlError
 
 # DDP's own reducer only fills buckets. Their layout never changes, so that newcomers have the same
-# ones; gradients are what lies in them, whatever it takes to be unused.
+# ones; all gradients are in them, whichever parameters DDP takes to be unused.
 _FIXED = {
     "find_unused_parameters": True,
     "gradient_as_bucket_view": True,
     "init_sync": False,
 }
-SYNC_BUFFERS = ("forward_sync_buffers", "broadcast_buffers")  # the first from torch 2.13 on
-_COALESCED_BYTES = 250 << 20  # of buffers, as DDP has it
+# The first name exists from torch 2.13 on.
+SYNC_BUFFERS = ("forward_sync_buffers", "broadcast_buffers")
+_COALESCED_BYTES = 250 << 20  # bytes of buffers that are sent at a time, as by DDP
 
 
 def _alone() -> dist.ProcessGroup:
-    """A group of this process, for DDP: it may not know the others, who go and come."""
+    """A group of this process alone, for DDP, which must not know the other
+    ranks: they go and come.
+    """
     store = dist.HashStore()
     made = _process_group.make(store, 0, 1)
     _register.enroll_alone(made, store)
@@ -44,7 +49,7 @@ def _alone() -> dist.ProcessGroup:
 
 
 class _ModelState(_states.ObjectState):
-    """A model, with all that its training needs."""
+    """The state of a model, its optimizer, scheduler and scaler."""
 
     def __init__(self, of: AdaptiveDataParallel) -> None:
         super().__init__(of.key)
@@ -63,12 +68,12 @@ class _ModelState(_states.ObjectState):
 
     @property
     def gain(self) -> float:
-        """AdaptiveDataParallel's."""
+        """AdaptiveDataParallel's gain."""
         return self._of.gain
 
     @property
     def lr_factor(self) -> float:
-        """On the learning rate of the first group, in the last step."""
+        """The factor on the learning rate of the first group, in the last step."""
         return self._of._last.factor
 
     def pack(self) -> Any:
@@ -81,20 +86,21 @@ class _ModelState(_states.ObjectState):
 
 
 class _Scaler:
-    """A GradScaler that looks for infinities only in gradients that are whole, and everywhere."""
+    """A GradScaler that looks for infinities only in gradients that are complete, at all ranks."""
 
     def __init__(self, of: AdaptiveDataParallel, scaler: Any) -> None:
         self._of = of
         self._plain_step, self._plain_update = scaler.step, scaler.update
         self._plain_unscale = scaler.unscale_
         self._looked = True
-        self.unscaled = False  # these gradients, so that it is known whether they are whole
-        self.stepping = False  # in the optimizer's step, which it calls
+        # True: these gradients were unscaled, so it is known whether they are complete.
+        self.unscaled = False
+        self.stepping = False  # True: in the optimizer's step, which the scaler calls
         scaler.step, scaler.update = self._step, self._update
         scaler.unscale_ = self._unscale
 
     def _is_of(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether that is the model's, and it trains."""
+        """Whether optimizer is the model's, and its loop trains."""
         return optimizer is self._of.optimizer and _data.training_loop() is not None
 
     def _unscale(self, optimizer: torch.optim.Optimizer) -> None:
@@ -106,7 +112,7 @@ class _Scaler:
         self._plain_unscale(optimizer)
 
     def look(self) -> bool:
-        """Whether gradients are whole, everywhere: asked once for each."""
+        """Whether gradients are complete at all ranks; decided once for each step."""
         if not self.unscaled:
             self._looked = self._of.complete(_data.training_loop())
         self.unscaled = False
@@ -130,19 +136,19 @@ class _Scaler:
 
 @dataclass
 class _Last:
-    """What the last step was."""
+    """Properties of the last step."""
 
-    scale: float = 1.0  # initial batches
+    scale: float = 1.0  # initial batches in it
     parts: int = 1
-    factor: float = 1.0  # on the learning rate, of the first group
-    initial_batch: int = 1  # samples
+    factor: float = 1.0  # factor on the learning rate of the first group
+    initial_batch: int = 1  # samples in an initial batch
 
 
 class AdaptiveDataParallel(DistributedDataParallel):
     """A model whose batch size, learning rate and ranks may change while it is trained.
 
-    As torch's DistributedDataParallel, which it is; the optimizer's ``step`` and ``zero_grad`` are
-    replaced: they do nothing in between, where gradients are accumulated.
+    A subclass of torch's DistributedDataParallel, and used like it. The optimizer's ``step`` and
+    ``zero_grad`` are replaced: they do nothing while gradients are accumulated.
     """
 
     def __init__(
@@ -157,8 +163,8 @@ class AdaptiveDataParallel(DistributedDataParallel):
     ) -> None:
         """``lr_scheduler`` and ``mp_scaler`` (a GradScaler) are saved with the model.
 
-        ``scaling_rule``: default AdaScale, or AdamScale for Adam and its like. ``name``: another
-        one for each model. ``ddp_kwargs``: DDP's.
+        ``scaling_rule``: default AdaScale, or AdamScale for Adam and the like. ``name``: must
+        differ between models. ``ddp_kwargs``: DDP's arguments.
         """
         for key in ("process_group", "device_mesh", "static_graph"):
             if ddp_kwargs.get(key):
@@ -185,12 +191,13 @@ class AdaptiveDataParallel(DistributedDataParallel):
             functools.partial(_rules.second_moment, optimizer) if whitens else lambda *_: None,
         )
         self.noise = NoiseScale(self._norms.groups)
-        self._parts = Parts(self._norms)  # of the step under way
+        self._parts = Parts(self._norms)  # gradients of the step under way
         self._pair = Pair(self._norms)
         self._on_host = all(is_host(p) for p in self.module.parameters())
         self._last = _Last()
-        self._buckets: list[tuple[torch.Tensor, list[Span]]] = []  # of the last backward pass
-        self._reduced_ns = 0  # when the last bucket was handed over
+        # Buckets of the last backward pass.
+        self._buckets: list[tuple[torch.Tensor, list[Span]]] = []
+        self._reduced_ns = 0  # time when the last bucket was handed over
         self._may_zero = True
         self._scaler = None if mp_scaler is None else _Scaler(self, mp_scaler)
         self._patch(optimizer)
@@ -201,37 +208,37 @@ class AdaptiveDataParallel(DistributedDataParallel):
         self._state = _ModelState(self)
         _metrics.current().enroll(self)
 
-    # ---- what is told ----
+    # ---- queries ----
 
     @property
     def gain(self) -> float:
-        """Initial batches that a step is worth, as of the last one."""
+        """The number of initial batches that a step is worth, as of the last one."""
         return _core.gain(self.noise.moments(), self.scale)
 
     @property
     def scale(self) -> float:
-        """Initial batches in one of now; outside of the loop that trains: in its last one."""
+        """Initial batches in a current step; outside of the loop that trains: in its last one."""
         loop = _data.training_loop()
         return loop.scale if loop is not None else self._last.scale
 
     @property
     def initial_batch(self) -> int:
-        """Samples, of all ranks, for which the learning rate was chosen."""
+        """The batch, in samples of all ranks, for which the learning rate was chosen."""
         loop = _data.training_loop()
         return loop.batch_size if loop is not None else self._last.initial_batch
 
     @property
     def progress(self) -> float:
-        """Steps of an initial batch that those so far were worth."""
+        """The number of steps of an initial batch that all steps so far were worth."""
         return _metrics.current().progress
 
     @property
     def gns(self) -> GradientNoiseScale:
-        """The noise scale, as AdaptDL's scaling rules ask for it."""
+        """The noise scale, under the names that AdaptDL's scaling rules use."""
         return GradientNoiseScale(self, self.optimizer)
 
     def to_tensorboard(self, writer: Any, global_step: int, tag_prefix: str = "") -> None:
-        """Writes what is known of gradients and progress to a SummaryWriter."""
+        """Writes statistics of gradients and progress to a SummaryWriter."""
         sqr, var = self.noise.moments()
         last = self._last
         values = {
@@ -258,16 +265,16 @@ class AdaptiveDataParallel(DistributedDataParallel):
         return super().forward(*args, **kwargs)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Does nothing, with a warning: gradients may be in the middle of a step."""
+        """Does nothing but warn: the gradients may be in the middle of a step."""
         warnings.warn("model.zero_grad() does nothing: use the optimizer's", stacklevel=2)
 
     def _send_first(self) -> None:
-        """All begin as rank 0 did."""
+        """Gives all ranks rank 0's parameters and buffers."""
         for tensor in [*self.module.parameters(), *self.module.buffers()]:
             self._job.broadcast(tensor.detach())
 
     def _send_buffers(self) -> None:
-        """Rank 0's, as DDP does."""
+        """Sends rank 0's buffers, as DDP does."""
         buffers = [buffer.detach() for buffer in self.module.buffers()]
         if self._job.ranks > 1 and buffers and not self._job.has_lost:
             try:
@@ -276,7 +283,7 @@ class AdaptiveDataParallel(DistributedDataParallel):
                 self._job.lose(lost)
 
     def _reduce(self, bucket: dist.GradBucket) -> Future[torch.Tensor]:
-        """DDP's hook: the mean of a bucket, each rank's by how many samples it has."""
+        """DDP's hook: the mean of a bucket, with each rank's gradient weighted by its samples."""
         loop = _data.current_dataloader()
         if loop is None:
             raise RuntimeError("backpropagation outside AdaptiveDataLoader")
@@ -317,7 +324,7 @@ class AdaptiveDataParallel(DistributedDataParallel):
         def finish(done: Future[Any]) -> torch.Tensor:
             try:
                 if job.can_go_on:
-                    work.wait()  # it is over: for the error that it had
+                    work.wait()  # the sum is over: raises its error
                 done.value()
                 norms.add_total(buffer, layout, job.rank, job.ranks)
             except PawlError as lost:
@@ -340,7 +347,7 @@ class AdaptiveDataParallel(DistributedDataParallel):
         self._plain_step = optimizer.step
         self._plain_zero_grad = optimizer.zero_grad
 
-        @functools.wraps(optimizer.step)  # with what a scheduler has written on it
+        @functools.wraps(optimizer.step)  # keeps attributes that a scheduler has set on it
         def step(*args: Any, **kwargs: Any) -> Any:
             return self._step(*args, **kwargs)
 
@@ -348,7 +355,8 @@ class AdaptiveDataParallel(DistributedDataParallel):
         optimizer.zero_grad = self._zero_grad  # type: ignore[method-assign]
 
     def _zero_grad(self, set_to_none: bool = True) -> None:
-        if self._may_zero:  # to None: what is used by no rank in a step has no gradient
+        # Set to None, so that a parameter used by no rank in a step has no gradient.
+        if self._may_zero:
             self._plain_zero_grad(set_to_none=True)
 
     def _step(self, *args: Any, **kwargs: Any) -> Any:
@@ -365,13 +373,13 @@ class AdaptiveDataParallel(DistributedDataParallel):
         return loss
 
     def _is_whole(self, loop: Any) -> bool:
-        """As complete, which a scaler has asked already."""
+        """Whether gradients are complete; a scaler has found that out already."""
         if self._scaler is None:
             return self.complete(loop)
         return self._scaler.stepping or self._scaler.look()
 
     def complete(self, loop: Any) -> bool:
-        """Whether the optimizer may step: its gradients are all there, at all ranks."""
+        """Whether the optimizer may step: all gradients of the step are there, at all ranks."""
         self._may_zero = loop.is_optim_step()
         if not self._may_zero:
             if self._job.ranks == 1 and self._on_host:
@@ -383,28 +391,28 @@ class AdaptiveDataParallel(DistributedDataParallel):
         return True
 
     def _regroup(self) -> None:
-        """Takes in that groups were added to the optimizer, by all ranks."""
+        """Adopts groups that were added to the optimizer, by all ranks."""
         if self._norms.regroup():
             self.noise.grow(self._norms.groups)
             self._parts.first = []
             self._pair.forget()
 
     def _end_parts(self, _was_made: bool) -> None:
-        """Those of a step that is over, or that its loop was left in."""
+        """Drops the parts of a step that is over, or whose loop was left in it."""
         self._parts.clear()
         self._may_zero = True
 
     def _scaled_step(self, loop: Any, args: Any, kwargs: Any) -> Any:
-        """The optimizer's own, with the learning rate as the rule has it."""
+        """The optimizer's own step, with the learning rate set by the rule."""
         self._last = last = _Last(loop.scale, loop.accumulation_steps + 1, 1.0, loop.batch_size)
-        # Of less than an initial batch, as the end of a pass may be, steps are as anywhere.
+        # Below an initial batch, as at the end of a pass, the learning rate is not reduced.
         factors = self.scaling_rule.scale_lr(max(loop.scale, 1.0))
         last.factor = float(np.ravel(factors)[0])
         with _rules.scaled(self.optimizer, factors):
             return self._plain_step(*args, **kwargs)
 
     def _commit(self, loop: Any) -> bool:
-        """Whether all ranks have this step's gradients; what they tell of it is taken in."""
+        """Whether all ranks have this step's gradients; takes in the statistics of the step."""
         wait_s = (time.monotonic_ns() - self._reduced_ns) / 1e9
         job = self._job
         first = self._parts.first
@@ -427,7 +435,7 @@ class AdaptiveDataParallel(DistributedDataParallel):
             if step.ranks > 1 and rows[:, len(words) - 1].any():
                 self._take_unused()
             self.noise.age(step.scale)
-            if of is not None and len(rows) == of.ranks:  # else those of the dead are missing
+            if of is not None and len(rows) == of.ranks:  # else the norms of lost ranks are missing
                 total = rows[:, len(words) :].sum(0).tolist()
                 self._take_norms(of, total, first if of is step else None)
             self._regroup()
@@ -438,8 +446,9 @@ class AdaptiveDataParallel(DistributedDataParallel):
             return False
 
     def _take_unused(self) -> None:
-        """Gives parameters a gradient that have one at other ranks only, as DDP does. (Here its
-        reducer takes them to be used by nobody.)"""
+        """Gives gradients to parameters that have one at other ranks only, as DDP does. (Here DDP's
+        reducer takes them for unused everywhere.)
+        """
         spans = [(buffer, span) for buffer, layout in self._buckets for span in layout]
         used = self._job.agree_objects([not span.lacks for _, span in spans])
         for (buffer, span), anywhere in zip(spans, map(any, zip(*used, strict=True)), strict=True):
@@ -453,10 +462,10 @@ class AdaptiveDataParallel(DistributedDataParallel):
         if step.ranks > 1:
             self._pair.forget()
             if step.count > 1:
-                each = step.square * step.count  # they were multiplied by each rank's share
+                each = step.square * step.count  # undoes the weighting by each rank's share
                 self.noise.add([norm * each for norm in sums[:n]], total, step.count, step.scale)
         elif not self._on_host:
-            return  # the other ways wait for the device
+            return  # the other ways would wait for the device
         elif step.parts > 1:
             self._pair.forget()
             if first:
@@ -469,12 +478,12 @@ class AdaptiveDataParallel(DistributedDataParallel):
 
 
 def _closure_of(closure: Any = None, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
-    """Of what optimizer.step() was given: the closure, and all else."""
+    """Splits the arguments of optimizer.step() into the closure and all others."""
     return closure, args, kwargs
 
 
 class _Once:
-    """A closure that was called before it was known whether all have its gradients."""
+    """A closure that was called before it was known whether all ranks have its gradients."""
 
     def __init__(self, loss: Any) -> None:
         self._loss: Any = loss

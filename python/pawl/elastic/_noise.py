@@ -1,4 +1,4 @@
-"""The gradient's noise, told from squared norms of what each rank and all ranks together have."""
+"""The gradient's noise, estimated from squared norms of each rank's gradients and of their mean."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from typing import Any, Final
 from pawl import _core
 
 Moments = tuple[float, float]
-_FIELDS: Final = 8  # of struct pawl_gns
+_FIELDS: Final = 8  # number of fields of struct pawl_gns
 
 
 def _with_age(row: Sequence[float]) -> tuple[float, ...]:
-    """As saved before averages knew their age: all weighed 0.999 to the power of it."""
+    """Converts a row saved before averages had an age: all steps had the weight 0.999."""
     return (-1000 * math.log1p(-min(row[0], 1 - 1e-9)), *row)
 
 
 class NoiseScale:
     """Averages over steps, one for each group of parameters. See include/pawl/adapt.h.
 
-    What they tell is the same, however many ranks there are: so they go on where those are others.
+    The estimates do not depend on the number of ranks, so they continue when it changes.
     """
 
     def __init__(self, groups: int) -> None:
-        self._differences = False  # of what was told last
+        self._differences = False  # True: the last step was estimated from successive gradients
         self._averages = [_core.Noise() for _ in range(groups)]
         self._whole = _core.Noise()
 
     def grow(self, groups: int) -> None:
-        """Groups of parameters were added: nothing is known of those."""
+        """Called when groups of parameters were added, of which nothing is known yet."""
         self._averages += [_core.Noise() for _ in range(groups - len(self._averages))]
 
     def age(self, scale: float) -> None:
-        """A step was made, of so many initial batches: before what it tells."""
+        """Counts a step of ``scale`` initial batches; call it before add."""
         for noise in (*self._averages, self._whole):
             noise.age(scale)
 
@@ -45,11 +45,11 @@ class NoiseScale:
         scale: float,
         differences: bool = False,
     ) -> bool:
-        """What a step tells, of each group of parameters: see struct pawl_gns_step.
+        """Adds the norms of a step, for each group of parameters: see struct pawl_gns_step.
 
-        ``differences``: of the gradients of two steps, of a rank alone, which is biased: the second
-        one knows of the first one's noise, so that the gradient's norm seems less. False: a norm is
-        not finite, and nothing is added.
+        ``differences``: the gradients are those of two steps, of a single rank. That is biased: the
+        second step depends on the first one's noise, so the gradient's norm seems smaller. Returns
+        False if a norm is not finite; nothing is added then.
         """
         if not self._whole.add(sum(local), sum(total), count, scale):
             return False
@@ -60,19 +60,19 @@ class NoiseScale:
 
     @property
     def biased(self) -> bool:
-        """Whether it was told from successive gradients last."""
+        """Whether the last estimate was made from successive gradients."""
         return self._differences
 
     def of_groups(self) -> list[Moments]:
-        """(squared norm, variance of an initial batch), of each group of parameters."""
+        """(squared norm, variance of an initial batch) of each group of parameters."""
         return [noise.moments() for noise in self._averages]
 
     def moments(self) -> Moments:
-        """The same of all together."""
+        """(squared norm, variance of an initial batch) of all groups together."""
         return self._whole.moments()
 
     def interval(self) -> tuple[float, float] | None:
-        """Where the noise scale lies with 95 %, in initial batches; None: it is too early."""
+        """The 95 % interval of the noise scale, in initial batches; None: it is too early."""
         return self._whole.interval()
 
     def state_dict(self) -> dict[str, Any]:

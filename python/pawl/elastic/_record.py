@@ -1,4 +1,4 @@
-"""What a job says and writes down of itself: a line and a row at each look for a better batch."""
+"""A job's log of itself: a line and a row at each look for a better batch."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ from pawl._times import seconds
 from pawl._training import FIELDS, FILE, Row
 from pawl.elastic._saving import root
 
-_FILE: Final = "PAWL_ELASTIC_HISTORY"  # in place of one in the root
+_FILE: Final = "PAWL_ELASTIC_HISTORY"  # path of the history, in place of the file in the root
 
 log = logging.getLogger("pawl.elastic")
 
 
 class Record:
-    """Of one process: rows while it is rank 0. Storage that hangs holds up nothing but them."""
+    """The history that one process writes while it is rank 0. Storage that hangs
+    delays no training.
+    """
 
     def __init__(self) -> None:
         path = os.environ.get(_FILE) or (os.path.join(root(), FILE) if root() else "")
@@ -35,18 +37,20 @@ class Record:
         self._thread: threading.Thread | None = None
         self._last: Row | None = None
         self._initial = 1  # samples of an initial batch
-        self._since = (0.0, 0.0, 0)  # seconds, progress, samples: when that was
+        self._since = (0.0, 0.0, 0)  # seconds, progress and samples at the last row
         env = _core.env()
         self._job, self._attempt = env["job"], env["attempt"]
 
     @property
     def begun(self) -> bool:
-        """Whether there is a row of this process."""
+        """Whether this process has written a row."""
         return self._last is not None
 
     def add(self, row: Row, samples: int, initial: int) -> None:
-        """``row`` lacks what is known here. ``samples``: trained with so far, by all ranks;
-        ``initial``: those of an initial batch."""
+        """Adds a row; event, time, job and speeds are filled in here.
+
+        ``samples``: trained with so far, by all ranks; ``initial``: samples in an initial batch.
+        """
         now = time.monotonic()
         then, progress, seen = self._since
         if self._last is None:
@@ -63,7 +67,7 @@ class Record:
             self._write(row)
 
     def end(self, step: int, progress: float, samples: int) -> None:
-        """No epochs are left."""
+        """Writes the last row: no epochs are left."""
         if self._last is not None and self._last.event != "ended":
             last = dataclasses.replace(
                 self._last, event="ended", step=step, progress=progress, why="no epochs are left"
@@ -101,7 +105,7 @@ def _append(path: Path, row: Row) -> None:
         if end == 0:
             before = ",".join(FIELDS) + "\n"
         elif file.seek(end - 1) >= 0 and file.read(1) != b"\n":
-            before = "\n"  # a crash has torn the last one
+            before = "\n"  # a crash has torn the last row
         file.write((before + text.getvalue()).encode())
 
 
@@ -109,7 +113,7 @@ _current: Record | None = None
 
 
 def current() -> Record:
-    """Of this process."""
+    """The record of this process."""
     global _current
     if _current is None:
         _current = Record()

@@ -1,4 +1,6 @@
-"""How the learning rate follows the batch: AdaptDL's rules, and a square root that any may use."""
+"""Scaling of the learning rate with the batch: AdaptDL's rules, and a square root
+for any optimizer.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,9 @@ _Factors = float | Sequence[float] | np.ndarray[Any, np.dtype[np.float64]]
 
 @contextlib.contextmanager
 def scaled(optimizer: torch.optim.Optimizer, factors: _Factors) -> Iterator[None]:
-    """The learning rates are multiplied for so long: by one factor, or one for each group of
-    parameters."""
+    """A context in which learning rates are multiplied: by one factor, or one for
+    each group of parameters.
+    """
     groups = list(optimizer.param_groups)
     rates = [group["lr"] for group in groups]
     each = [float(f) for f in np.ravel(factors)] * (len(groups) if np.ndim(factors) == 0 else 1)
@@ -35,18 +38,19 @@ def scaled(optimizer: torch.optim.Optimizer, factors: _Factors) -> Iterator[None
 
 
 def _is_elastic(adp: Any) -> bool:
-    """Whether it steps its optimizer itself, as the rule says."""
-    from pawl.elastic._model import AdaptiveDataParallel  # which needs this module
+    """Whether adp steps its optimizer itself, by the rule."""
+    from pawl.elastic._model import AdaptiveDataParallel  # imported here: _model needs this module
 
     return isinstance(adp, AdaptiveDataParallel)
 
 
 class ScalingRuleBase:
-    """A factor on each group's learning rate while ``optimizer.step()`` runs; schedulers never see
-    it. Override ``scale_lr`` for one of your own.
+    """A factor on each group's learning rate while ``optimizer.step()`` runs;
+    schedulers never see it.
 
-    AdaptiveDataParallel does all else. By hand: ``initialize``, and then ``step`` and ``zero_grad``
-    in place of the optimizer's, or those if it is patched.
+    Override ``scale_lr`` for a rule of your own. AdaptiveDataParallel does everything else. By
+    hand: call ``initialize``, and then the rule's ``step`` and ``zero_grad`` in place of the
+    optimizer's, or the optimizer's if it is patched.
     """
 
     adp: Any = None
@@ -56,10 +60,12 @@ class ScalingRuleBase:
     def initialize(
         self, adp: Any, optimizer: torch.optim.Optimizer, patch_optimizer: bool = False
     ) -> None:
-        """Called once, by AdaptiveDataParallel, which patches the optimizer itself. By hand:
-        ``adp`` is whatever has ``require_backward_grad_sync``, as DDP, and as ``gns`` a
-        GradientNoiseScale of adaptdl.torch.gradient_noise_scale. ``patch_optimizer``: its own
-        ``step`` and ``zero_grad`` do what those of the rule do."""
+        """Called once, by AdaptiveDataParallel, which patches the optimizer itself.
+
+        By hand: ``adp`` is any object with ``require_backward_grad_sync``, as in DDP, and with a
+        GradientNoiseScale of adaptdl.torch.gradient_noise_scale as ``gns``. ``patch_optimizer``:
+        makes the optimizer's ``step`` and ``zero_grad`` do the rule's.
+        """
         self.adp, self._optimizer = adp, optimizer
         self._plain_step = optimizer.step
         if patch_optimizer:
@@ -67,12 +73,15 @@ class ScalingRuleBase:
                 _patch(optimizer, name, getattr(self, name))
 
     def scale_lr(self, scale: float) -> _Factors:
-        """The factor, or one for each group of parameters, of ``scale`` initial batches a step."""
+        """The factor, or one for each group of parameters, for a step of
+        ``scale`` initial batches.
+        """
         raise NotImplementedError
 
     def step(self, *args: Any, **kwargs: Any) -> Any:
-        """The optimizer's; while gradients are accumulated, nothing. Raises ValueError before
-        ``initialize``."""
+        """Makes the optimizer's step; does nothing while gradients are accumulated. Raises
+        ValueError before ``initialize``.
+        """
         adp = self._initialized()
         if _is_elastic(adp):
             return adp.optimizer.step(*args, **kwargs)
@@ -86,8 +95,9 @@ class ScalingRuleBase:
         return result
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
-        """The optimizer's; while gradients are accumulated, nothing. Raises ValueError before
-        ``initialize``."""
+        """Clears the optimizer's gradients; does nothing while gradients are accumulated. Raises
+        ValueError before ``initialize``.
+        """
         adp = self._initialized()
         if _is_elastic(adp):
             adp.optimizer.zero_grad(*args, **kwargs)
@@ -102,7 +112,7 @@ class ScalingRuleBase:
         return self.adp
 
     def _by_gain(self, power: float, scale: float) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """For each group of parameters."""
+        """The gain to a power, for each group of parameters."""
         gns = self._initialized().gns
         moments = zip(np.ravel(gns.raw_sqr_avg), np.ravel(gns.raw_var_avg), strict=True)
         return np.array(
@@ -118,11 +128,12 @@ class ScalingRuleBase:
         )
 
 
-_VAR_LEAST = 1e-6  # as what a model tells, so where a rule is used by hand
+# The least variance of a model's statistics; used where a rule is used by hand, too.
+_VAR_LEAST = 1e-6
 
 
 def _patch(optimizer: torch.optim.Optimizer, name: str, act: Any) -> None:
-    """As a method of this object: schedulers that patch it once more take it for one."""
+    """Sets a method of this object: schedulers that patch it once more need one."""
 
     @functools.wraps(getattr(optimizer, name))
     def call(_: Any, *args: Any, **kwargs: Any) -> Any:
@@ -136,15 +147,18 @@ def _by_scale(power: float, scale: float, warmup: float = 0.0, progress: float =
 
 
 class AdaScale(ScalingRuleBase):
-    """The gain, for SGD (Johnson and others, ICML 2020): as many initial batches as a step is
-    worth."""
+    """The gain, for SGD (Johnson and others, ICML 2020): the number of initial
+    batches that a step is worth.
+    """
 
     def scale_lr(self, scale: float) -> _Factors:
         return self._by_gain(1.0, scale)
 
 
 class AdamScale(AdaScale):
-    """The gain to the power of 0.5, of Adam and all else that divides by a root of squares."""
+    """The gain to the power of 0.5, for Adam and other optimizers that divide by
+    a root of squares.
+    """
 
     def scale_lr(self, scale: float, power: float = 0.5) -> _Factors:
         return self._by_gain(power, scale)
@@ -158,7 +172,7 @@ class LinearScale(ScalingRuleBase):
 
 
 class SqrtScale(ScalingRuleBase):
-    """Its square root (Krizhevsky, 2014)."""
+    """The square root of the scale (Krizhevsky, 2014)."""
 
     def scale_lr(self, scale: float) -> _Factors:
         return _by_scale(0.5, scale)
@@ -179,7 +193,7 @@ class LEGWScale(ScalingRuleBase):
         return _by_scale(0.5, scale, warmup, adp.gns.get_progress())
 
     def _initial_batch(self, adp: Any) -> int:
-        """Samples."""
+        """The initial batch, in samples."""
         if _is_elastic(adp):
             return int(adp.initial_batch)
         loader = _data.current_dataloader()
@@ -188,7 +202,8 @@ class LEGWScale(ScalingRuleBase):
         return loader.batch_size
 
 
-# Those that divide by a root of squares, or by the sign: half as steep as SGD.
+# Optimizers that divide by a root of squares, or by the sign: their rate grows half
+# as steeply as SGD's.
 _ADAPTIVE = {
     "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "SparseAdam", "RMSprop", "Adagrad", "Adadelta",
     "Adafactor", "Lion", "LAMB", "Lamb", "FusedAdam", "FusedLAMB", "AdaBelief",
@@ -202,15 +217,15 @@ def default_for(optimizer: torch.optim.Optimizer) -> ScalingRuleBase:
 
 
 def second_moment(optimizer: torch.optim.Optimizer, group: dict[str, Any], p: Any) -> Any:
-    """(tensor, factor, eps) of what a step divides a gradient by: sqrt(tensor * factor) + eps. See
-    struct pawl_white for what norms make of it.
+    """(tensor, factor, eps): a step divides a gradient by sqrt(tensor * factor) + eps.
 
-    None: by nothing, or it is too early, as AdaptDL has it: with Adam, before the fifth step.
+    struct pawl_white has the use of it in norms. None: it is not divided, or it is too early, as in
+    AdaptDL: with Adam, before the fifth step.
     """
     state = optimizer.state.get(p)
     if not state:
         return None
-    beta = 0.0  # nothing is to be corrected
+    beta = 0.0  # no correction
     if "exp_avg_sq" in state and "betas" in group:
         moment, beta = state["exp_avg_sq"], group["betas"][1]
     elif "square_avg" in state:  # RMSprop, Adadelta
@@ -225,7 +240,8 @@ def second_moment(optimizer: torch.optim.Optimizer, group: dict[str, Any], p: An
 
 
 def _told_there(steps: torch.Tensor, beta: float, eps: float) -> tuple[Any, Any]:
-    """Factor and eps where a device counts the steps, for which nobody is to wait: such that
-    gradients are divided by 1 before the fifth one."""
+    """Factor and eps where a device counts the steps, without waiting for it: gradients are divided
+    by 1 before the fifth step.
+    """
     early = steps < 5
     return torch.where(early, 0.0, 1 / (1 - beta**steps)), torch.where(early, 1.0, eps)

@@ -14,20 +14,20 @@ from pawl.elastic._plan import order
 class ElasticSampler(Sampler[int]):
     """A rank's part of a pass, for loaders of your own: every n-th sample, for n ranks.
 
-    Rank and ranks are those of the job, and change with it, unless they were set. Nobody is waited
-    for: where the ranks have not met yet, they are as the launcher says.
+    Rank and ranks are those of the job, and change with it, unless they were set. Never waits:
+    where the ranks have not met yet, the launcher's values hold.
     """
 
     def __init__(self, dataset: Any, shuffle: bool = True) -> None:
         self.dataset = dataset
         self.shuffle = shuffle
         self.epoch = self.index = 0
-        self._rank: int | None = None  # as it was set
+        self._rank: int | None = None  # the rank that the user has set; None: the job's
         self._num_replicas: int | None = None
 
     @property
     def rank(self) -> int:
-        """Whose part it is."""
+        """The rank whose part it is."""
         return _context.place()[0] if self._rank is None else self._rank
 
     @rank.setter
@@ -36,7 +36,7 @@ class ElasticSampler(Sampler[int]):
 
     @property
     def num_replicas(self) -> int:
-        """Parts of a pass."""
+        """The number of parts of a pass."""
         return _context.place()[1] if self._num_replicas is None else self._num_replicas
 
     @num_replicas.setter
@@ -44,7 +44,7 @@ class ElasticSampler(Sampler[int]):
         self._num_replicas = num_replicas
 
     def set_epoch(self, epoch: int, index: int = 0) -> None:
-        """Begins at a sample of a pass, which may be behind others: ``index`` counts on."""
+        """Begins at a sample of a pass; ``index`` may be beyond one pass, and counts on."""
         self.epoch, self.index = epoch, index
 
     def __iter__(self) -> Iterator[int]:
@@ -52,7 +52,7 @@ class ElasticSampler(Sampler[int]):
         turn, first = divmod(self.index, n)
         left = order(n, self.epoch, turn, self.shuffle)[first:].tolist()
         own = left[rank :: self.num_replicas]
-        if len(own) < len(self):  # so that all have as many
+        if len(own) < len(self):  # adds one, so that all ranks have equally many
             own.append(left[rank % len(left)])
         return iter(own)
 

@@ -1,4 +1,4 @@
-"""A job's checkpoints: what rank 0 writes of all states, and what a new start reads."""
+"""A job's checkpoints: rank 0 writes all states, and a new start reads them."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
 log = logging.getLogger("pawl")
 
 ROOT: Final = ("PAWL_ELASTIC_ROOT", "ADAPTDL_CHECKPOINT_PATH")
-_INTERVAL: Final = "PAWL_ELASTIC_INTERVAL"  # seconds between two that are made durable
+_INTERVAL: Final = "PAWL_ELASTIC_INTERVAL"  # seconds between two durable checkpoints
 _INTERVAL_S: Final = 60.0
-_COMMIT: Final = "PAWL_ELASTIC_COMMIT"  # seconds between two that are committed to memory
-_LEAST_S: Final = 1.0  # between two, whatever happens
-_DEAREST: Final = 20  # times what the last one took, likewise
+_COMMIT: Final = "PAWL_ELASTIC_COMMIT"  # seconds between two checkpoints committed to memory
+_LEAST_S: Final = 1.0  # seconds between two saves, at least
+_DEAREST: Final = 20  # seconds between two saves, at least, in durations of the last save
 _KEEP: Final = 2
-LEFT: Final = 79  # exit code: it has left the others, as it was told
-PREEMPTED: Final = 143  # exit code: it saved, and wants to be started again
+LEFT: Final = 79  # exit code: this rank has left the others, as it was told
+PREEMPTED: Final = 143  # exit code: the job has saved, and wants to be started again
 
 
 def root() -> str:
-    """Where a job's checkpoints are; "": it has none."""
+    """The directory of a job's checkpoints; "": it has none."""
     return next((os.environ[name] for name in ROOT if os.environ.get(name)), "")
 
 
 class Checkpoints:
-    """Of one job; ``root`` "": there are none.
+    """The checkpoints of one job; ``root`` "": there are none.
 
     Every few seconds one is committed to memory, which outlives the ranks; so is one when ranks
-    have gone or come, and behind each pass, since it may be long until there is another one. Once
-    in a while the newest is made durable.
+    have gone or come, and behind each pass, since it may be long until the next one. Once in a
+    while the newest is made durable.
     """
 
     def __init__(self) -> None:
@@ -52,21 +52,23 @@ class Checkpoints:
         commit_s = float(os.environ.get(_COMMIT) or seconds("elastic_commit"))
         self._commit_s = min(commit_s, self._interval_s)
         self._due = time.monotonic() + self._commit_s
-        self._soonest = 0.0  # no sooner, whatever happens
-        self._generation = 0  # of ranks, when the last one was made
+        self._soonest = 0.0  # no save before this time
+        self._generation = 0  # generation of the ranks at the last save
         self._engine: Engine | None = None
-        self._has_read = False  # a checkpoint, of which it was not yet looked what is left
+        self._has_read = False  # a checkpoint was read, and _tell_left not called yet
         self._listens = bool(self.root) and _stop.install(interrupt=True)
 
     def is_due(self, generation: int) -> bool:
-        """Whether it is time for the next one. ``generation``: how often ranks have gone or come.
-        Of what happens often some is passed over, so that saving takes a twentieth at most."""
+        """Whether it is time for the next save. ``generation``: number of times that ranks have
+        gone or come. Some of many such events are skipped, so that saving takes at most a twentieth
+        of the time.
+        """
         now = time.monotonic()
         changed = generation != self._generation
         return bool(self.root) and now >= self._soonest and (changed or now >= self._due)
 
     def hurry(self) -> None:
-        """The next one is due: something is over that would be dear to do again."""
+        """Makes the next save due: work is over that would be expensive to repeat."""
         self._due = 0.0
 
     def is_last(self) -> bool:
@@ -74,8 +76,9 @@ class Checkpoints:
         return self._listens and _stop.asked()
 
     def read(self) -> dict[str, torch.Tensor]:
-        """The bytes of what the newest one holds, by name, or AdaptDL's newest; nothing, if there
-        is none. It is said where the job begins."""
+        """The bytes of the states in the newest checkpoint, by name, or in AdaptDL's newest; empty
+        if there is none. Logs the checkpoint that the job begins from.
+        """
         if not self.root:
             _start.nowhere(f"{ROOT[0]} names a folder for that")
             return {}
@@ -94,9 +97,11 @@ class Checkpoints:
 
     def save(self, generation: int, took_over: bool, wait: bool) -> None:
         """Saves all states, in milliseconds. At rank 0. ``generation``: as for is_due.
-        ``took_over``: another one was rank 0 before; its agent, on another host, may still have the
-        root. The next save is made then; ``wait``: this one, as soon as it can be, and it is made
-        durable at once."""
+
+        ``took_over``: another rank was rank 0 before; its agent, on another host, may still have
+        the root. Then this save is skipped, and the next one is due later; with ``wait`` this one
+        is made as soon as it can be, and is made durable at once.
+        """
         end = time.monotonic() + seconds("elastic_flush")
         self._generation = generation
         while True:
@@ -128,7 +133,9 @@ class Checkpoints:
         return save
 
     def _tell_left(self) -> None:
-        """Before the first save, which does not have it any more."""
+        """Before the first save: warns of saved states that nothing has loaded; the
+        save will not have them.
+        """
         left = _states.unclaimed()
         if left:
             log.warning(
@@ -138,22 +145,25 @@ class Checkpoints:
             )
 
     def flush(self) -> str | None:
-        """Why what was saved last is not durable when this returns; None: it is."""
+        """Waits until the last save is durable; returns why it is not, None if it is."""
         if self._engine is None or self._engine.flush():
             return None
         newest = self._engine.newest
         return (newest.error if newest is not None else None) or "it took too long"
 
     def finish(self) -> None:
-        """The last one that there is, is durable when this returns; else that is in the log, and
-        the process will not end with 0: others wait for this rank to say that it has come to it."""
+        """Waits until the last save of the job is durable. Else logs it, and the process will not
+        end with 0: the other ranks wait for this rank to confirm it.
+        """
         if self._engine is not None and not self._engine.close():
             _core.exit_with(EXIT_UNSAVED, 0)
 
     def _open(self) -> Engine:
-        """One process saves for all: they are not the engine's ranks, who go and come."""
+        """The engine. One process saves for all: ranks go and come, so they are not
+        the engine's ranks.
+        """
         if self._engine is None:
-            _start.looked(self.root)  # rank 0 has, at the job's start
+            _start.looked(self.root)  # rank 0 has looked, at the job's start
             self._engine = engine = Engine(
                 self.root,
                 keep=_KEEP,
@@ -162,7 +172,8 @@ class Checkpoints:
                 world_size=1,
                 on_exit="warn",
             )
-            if multiprocessing.parent_process() is not None:  # whose children end without atexit
+            # Children of multiprocessing end without atexit.
+            if multiprocessing.parent_process() is not None:
                 multiprocessing.util.Finalize(None, engine.close, exitpriority=0)
         return self._engine
 

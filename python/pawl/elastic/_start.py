@@ -1,4 +1,4 @@
-"""Where AdaptDL's ranks meet: its variables, or a supervisor that knows."""
+"""The place where AdaptDL's ranks meet: from its variables, or from a supervisor."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from pawl.errors import error
 
 log = logging.getLogger("pawl")
 
-VERSION: Final = "0.2.11"  # of AdaptDL, whose names and protocols these are
+VERSION: Final = "0.2.11"  # version of AdaptDL whose names and protocols these are
 
 
-_begun = False  # begin() was called, by what needed ranks before the script said how they meet
+_begun = False  # begin() was called, by code that needed ranks before the script said how they meet
 
 
 def is_newcomer() -> bool:
-    """Whether this process is to join a job that runs: it is alone until it is let in."""
+    """Whether this process is to join a running job: it is alone until it is admitted."""
     return bool(os.environ.get(JOIN))
 
 
@@ -52,7 +52,7 @@ def init_group(
     rank: int | None = None,
     **kwargs: Any,
 ) -> None:
-    """See _context.init_process_group."""
+    """Implements _context.init_process_group."""
     if _begun and dist.is_initialized():
         _keep(backend, world_size, rank)
         return
@@ -73,22 +73,23 @@ def init_group(
 
 
 def _is_adaptdl(env: Mapping[str, str]) -> bool:
-    """Whether AdaptDL's variables say how ranks meet. A launcher in a job of ``pawl sched`` knows
-    better: it has started the ranks, and the scheduler knows of the nodes only."""
+    """Whether AdaptDL's variables say how ranks meet. A launcher in a job of ``pawl sched`` takes
+    precedence: it has started the ranks, and the scheduler knows only the nodes.
+    """
     if "PAWL_SCHED_JOB" in env and "RANK" in env:
         return False
     return "ADAPTDL_NUM_REPLICAS" in env or "ADAPTDL_SUPERVISOR_URL" in env
 
 
 def begin() -> None:
-    """Has the ranks meet with what launchers say, before the script asked for it."""
+    """Has the ranks meet by the launchers' variables, before the script asked for it."""
     global _begun
     init_group()
     _begun = True
 
 
 def _keep(backend: str | None, world_size: int | None, rank: int | None) -> None:
-    """The group that begin() made is the one that the script asks for, if it is of these ranks."""
+    """Checks that the group that begin() made has the ranks that the script asks for."""
     have = dist.get_rank(), dist.get_world_size()
     want = have[0] if rank is None else rank, have[1] if world_size is None else world_size
     if want != have and not is_newcomer():
@@ -101,7 +102,7 @@ def _keep(backend: str | None, world_size: int | None, rank: int | None) -> None
 
 
 def _set_variables() -> None:
-    """torch's own variables, out of AdaptDL's; those win."""
+    """Sets torch's own variables from AdaptDL's, which take precedence."""
     env = os.environ
     env["RANK"] = env.get("ADAPTDL_REPLICA_RANK", "0")
     env["WORLD_SIZE"] = env.get("ADAPTDL_NUM_REPLICAS", "1")
@@ -109,7 +110,7 @@ def _set_variables() -> None:
     if env.get("ADAPTDL_SUPERVISOR_URL"):
         _check_version(env.get("ADAPTDL_SCHED_VERSION", ""))
         address = _discover(env["ADAPTDL_SUPERVISOR_URL"], int(env["WORLD_SIZE"]))
-    if address not in ("", "0.0.0.0"):  # which is AdaptDL's default, and means this host
+    if address not in ("", "0.0.0.0"):  # 0.0.0.0 is AdaptDL's default, and means this host
         env["MASTER_ADDR"] = address
     else:
         env.setdefault("MASTER_ADDR", "127.0.0.1")
@@ -127,7 +128,7 @@ def _check_version(scheduler: str) -> None:
 
 
 def _discover(url: str, ranks: int) -> str:
-    """The address of rank 0; a supervisor answers 408 until it knows."""
+    """The address of rank 0; a supervisor answers 408 until it knows the address."""
     job, group = os.environ.get("ADAPTDL_JOB_ID", ""), os.environ.get("ADAPTDL_NUM_RESTARTS", "0")
     ask = f"{url.rstrip('/')}/discover/{job}/{group}"
     end = time.monotonic() + seconds("elastic_discover")

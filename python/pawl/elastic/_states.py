@@ -1,4 +1,4 @@
-"""What a job saves and loads by name, wherever it goes on."""
+"""A job's states, which are saved and loaded by name wherever the job goes on."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _OF_EPOCH: Final = re.compile(r"adaptdl-(?:dataloader|accumulator)-epoch(\d+)-\d
 _MADE_LATE: Final = re.compile(r"adaptdl-(?:dataloader|accumulator)-")
 
 _states: dict[str, State] = {}
-# Told by a rank, or read from a checkpoint, of states to come: bytes as a tensor, or the object of
-# an ObjectState.
+# Values for states to come, sent by a rank, or read from a checkpoint: bytes as a tensor, or the
+# object of an ObjectState.
 _pending: dict[str, Any] = {}
-_waiting: list[State] = []  # made before it is known what there is
+_waiting: list[State] = []  # states made before it is known whether there are values
 
 
 def file_of(name: str) -> str:
-    """A state's, in a checkpoint; none begins with a dot there."""
+    """The file of a state in a checkpoint; file names there never begin with a dot."""
     return name.lstrip(".")
 
 
 def zipped(saved: Any) -> bytes:
-    """As torch.save writes it."""
+    """An object as torch.save writes it."""
     buffer = io.BytesIO()
     torch.save(saved, buffer)
     return buffer.getvalue()
@@ -62,21 +62,23 @@ class State:
 
 
 def bytes_of(state: State) -> bytes:
-    """What it saves."""
+    """The bytes that a state saves."""
     buffer = io.BytesIO()
     state.save(buffer)
     return buffer.getvalue()
 
 
 class ObjectState(State):
-    """One whose value is an object of tensors, which checkpoints copy while training goes on."""
+    """A state whose value is an object of tensors, which checkpoints copy while
+    training goes on.
+    """
 
     def pack(self) -> Any:
-        """What is saved."""
+        """Returns the object to save."""
         raise NotImplementedError
 
     def unpack(self, saved: Any) -> None:
-        """Takes it back."""
+        """Takes the object back."""
         raise NotImplementedError
 
     def save(self, fileobj: Writer) -> None:
@@ -87,10 +89,10 @@ class ObjectState(State):
 
 
 def load_state(state: State) -> bool:
-    """Loads what there is for a state; False: there is nothing."""
-    from pawl.elastic import _context  # which needs this module
+    """Loads the saved value of a state; False: there is none."""
+    from pawl.elastic import _context  # imported here: _context needs this module
 
-    _context.job()  # it knows what there is
+    _context.job()  # reads the saved values
     told = _pending.pop(file_of(state.name), None)
     if told is None:
         return False
@@ -102,14 +104,16 @@ def load_state(state: State) -> bool:
 
 
 def unclaimed() -> list[str]:
-    """Files of states that were saved, and that nobody has made by now. Loaders and accumulators
-    may yet come: they are made where they are wanted."""
+    """Files of states that were saved, and that the program has not made by now. Loaders and
+    accumulators may still come: they are made when they are needed.
+    """
     return sorted(name for name in _pending if not _MADE_LATE.match(name))
 
 
 def load_when_known(state: State) -> None:
-    """Loads what there is for a state: at once if this process has met the others of its job, else
-    when it has. Waits for nobody."""
+    """Loads the saved value of a state: at once if this process has met the others of its job, else
+    when it has. Never waits.
+    """
     from pawl.elastic import _context
 
     if _context.known() is None:
@@ -119,13 +123,13 @@ def load_when_known(state: State) -> None:
 
 
 def load_waiting() -> None:
-    """What there is is known from now on."""
+    """Called once the saved values are known: loads the states that wait for them."""
     while _waiting:
         load_state(_waiting.pop(0))
 
 
 def drop_before(epoch: int) -> None:
-    """What was made in epochs that are over: they do not come again."""
+    """Drops states that were made in epochs that are over: they do not come again."""
     for names in (_states, _pending):
         for name in list(names):
             made = _OF_EPOCH.fullmatch(name)
@@ -134,17 +138,17 @@ def drop_before(epoch: int) -> None:
 
 
 def is_kept(state: State) -> bool:
-    """Whether it was not dropped."""
+    """Whether a state was not dropped."""
     return _states.get(state.name) is state
 
 
 def every() -> list[State]:
-    """All there are, in the order in which they were made."""
+    """All states, in the order in which they were made."""
     return list(_states.values())
 
 
 def pack() -> dict[str, Any]:
-    """All states, as they are, by file: to be promised to another rank."""
+    """All states' current values, by file: to be sent to another rank."""
     return {
         file_of(state.name): state.pack()
         if isinstance(state, ObjectState)
@@ -154,12 +158,12 @@ def pack() -> dict[str, Any]:
 
 
 def promise(packed: dict[str, Any]) -> None:
-    """They are loaded when their states are made."""
+    """Keeps values, which are loaded when their states are made."""
     _pending.update(packed)
 
 
 def unpack(packed: dict[str, Any]) -> None:
-    """Loads them: those that are to come when they do."""
+    """Loads values: for states that do not exist yet, when they are made."""
     promise(packed)
     for state in every():
         load_state(state)

@@ -1,12 +1,12 @@
-"""Objects that ranks tell each other, as tensors.
+"""Objects that ranks send each other, as tensors.
 
-Plain Python, NumPy's and torch's values go as pawl._structure has them: JSON, which can run
-nothing, and tensors. An object of another kind is pickled, and so is what it is in: ranks of a job
-run the same program, and nobody else is among them.
+Plain Python, NumPy's and torch's values are sent in the form of pawl._structure: JSON, which can
+run nothing, and tensors. An object of another kind is pickled, with the objects around it: ranks of
+a job run the same program, and nobody else is among them.
 
-In one tensor of bytes: a number of 8, little-endian, of bytes of JSON; the JSON; each tensor, from
-a multiple of 64 on. The JSON: {"value": structure, or null: a pickle, "tensors": {name: [dtype,
-shape]}}.
+Layout of the one tensor of bytes: a number of 8 bytes, little-endian, the length of the JSON; the
+JSON; each tensor, from a multiple of 64 on. The JSON: {"value": structure, or null: a pickle,
+"tensors": {name: [dtype, shape]}}.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _WHERE: Final = "what a rank tells"
 
 
 def aligned(size: int) -> int:
-    """The least multiple of what tensors are aligned to."""
+    """The least multiple of the tensors' alignment that holds size."""
     return -(-size // _ALIGNED) * _ALIGNED
 
 
 def raw(data: bytes) -> torch.Tensor:
-    """Bytes as a tensor, which travels as it is."""
+    """Bytes as a tensor, which is sent as it is."""
     return (
         torch.frombuffer(bytearray(data), dtype=torch.uint8)
         if data
@@ -43,8 +43,9 @@ def raw(data: bytes) -> torch.Tensor:
 
 
 def take_apart(value: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """(JSON as bytes, tensors), which are the value's own where they can be: on the host,
-    contiguous."""
+    """(JSON as bytes, tensors). Tensors are the value's own where possible: on
+    the host, contiguous.
+    """
     try:
         flat = _structure.flatten(value, _WHERE)
         structure, tensors = flat.structure, flat.tensors
@@ -56,12 +57,12 @@ def take_apart(value: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
 
 
 def rooms(head: torch.Tensor) -> list[tuple[torch.dtype, list[int]]]:
-    """What the tensors behind a head are: (dtype, shape). Raises PawlError if it is not one."""
+    """(dtype, shape) of each tensor behind a head. Raises PawlError if it is not a head."""
     return [(_dtype(dtype), shape) for dtype, shape in _read(head)[1].values()]
 
 
 def put_together(head: torch.Tensor, tensors: Sequence[torch.Tensor]) -> Any:
-    """The value, of these tensors. Raises PawlError if they are not take_apart's."""
+    """The value, made of these tensors. Raises PawlError if they are not take_apart's."""
     structure, named = _read(head)
     if structure is None and list(named) == [""]:
         return pickle.loads(tensors[0].numpy().tobytes())
@@ -83,7 +84,7 @@ def dump(value: Any) -> torch.Tensor:
 
 
 def load(data: torch.Tensor) -> Any:
-    """The value; its tensors are views of ``data``. Raises PawlError if that is not dump's."""
+    """The value; its tensors are views of ``data``. Raises PawlError if data is not dump's."""
     size = int.from_bytes(data[:_WORD].numpy().tobytes(), "little")
     head = data[_WORD : _WORD + min(size, data.numel())]
     found = rooms(head)
@@ -101,8 +102,9 @@ def load(data: torch.Tensor) -> Any:
 def gather(
     mine: torch.Tensor, all_of: Callable[[torch.Tensor], torch.Tensor]
 ) -> list[torch.Tensor]:
-    """All ranks' bytes, which may be of any length. ``all_of``: all ranks' tensors, of one shape,
-    as rows of one."""
+    """All ranks' bytes, which may be of any length. ``all_of``: gathers all ranks'
+    tensors, of one shape, as rows of one.
+    """
     sizes = all_of(torch.tensor([mine.numel()], device="cpu")).flatten().tolist()
     padded = torch.zeros(aligned(max(sizes)), dtype=torch.uint8, device="cpu")
     padded[: mine.numel()] = mine
@@ -110,7 +112,7 @@ def gather(
 
 
 def _read(head: torch.Tensor) -> tuple[Any, dict[str, Any]]:
-    """(structure, what each tensor is)."""
+    """(structure, dtype and shape of each tensor)."""
     try:
         words = json.loads(head.numpy().tobytes())
         named = {name: (dtype, list(shape)) for name, (dtype, shape) in words["tensors"].items()}
@@ -126,7 +128,7 @@ def _damaged(reason: Exception) -> Exception:
 
 
 def _places(sizes: Sequence[int], head: int) -> Iterator[tuple[int, int]]:
-    """Where each tensor begins and ends."""
+    """Begin and end of each tensor."""
     end = _WORD + head
     for size in sizes:
         begin = aligned(end)

@@ -1,9 +1,9 @@
-"""What a framework would write into a checkpoint's folder, taken before it is written.
+"""Takes the files that a framework writes into a checkpoint's folder, before they are written.
 
 Frameworks write tensors by torch.save and safetensors.torch.save_file, and everything else (JSON,
 vocabularies) by other means, as small files. So the two functions are replaced for the length of a
-save: what they are to write into the folder is kept as objects, whose tensors are still the live
-ones, and the rest is read from the folder, which is a temporary one.
+save: objects that they are to write into the folder are kept, whose tensors are still the live
+ones, and the other files are read from the folder, which is a temporary one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def capture(folder: Path) -> Iterator[Files]:
     Only calls of this thread are taken. Files in folders of the folder have names like
     "adapter/config.json". Links are followed. An empty folder leaves no trace.
 
-    PawlError: what cannot be part of a checkpoint lies in the folder, e.g. a FIFO.
+    Raises PawlError if the folder holds anything that cannot be part of a
+    checkpoint, such as a FIFO.
     """
     files: Files = {}
     thread = threading.get_ident()
@@ -61,7 +62,7 @@ def capture(folder: Path) -> Iterator[Files]:
 
 
 def _walk(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
-    """The files in a folder, which lies in the folders above."""
+    """The files in a folder; above: the folders that it lies in."""
     real = folder.resolve()
     if real in above:
         raise PawlError(f"{folder}: a link to a folder that it lies in cannot be saved")

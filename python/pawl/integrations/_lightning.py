@@ -41,9 +41,9 @@ def checkpoint_io(package: str) -> type:
     class PawlCheckpointIO(plugins.CheckpointIO):  # type: ignore[misc,name-defined]
         """Checkpoints saved in milliseconds: ``Trainer(plugins=[PawlCheckpointIO()])``.
 
-        Each is a file at the path that Lightning chose, as it would write it itself, which appears
-        once it is whole and durable. Until then it is in memory that outlives the process, and in
-        a directory ``.<name>.pawl`` beside that of the files. Loading takes it from either,
+        Each checkpoint is a file at the path that Lightning chose, in Lightning's own format, which
+        appears once it is whole and durable. Until then it is in memory that outlives the process,
+        and in a directory ``.<name>.pawl`` beside that of the files. Loading reads it from either,
         verified. ``options``: of pawl.engine.Engine.
         """
 
@@ -79,13 +79,15 @@ def checkpoint_io(package: str) -> type:
             return value
 
         def remove_checkpoint(self, path: Any) -> None:
-            """When all that was saved before is durable: the last good one never goes first."""
+            """Deletes a checkpoint once all saved before is durable: the last good
+            one never goes first.
+            """
             directory, tag = _split(path)
             engine = self._engines.get(directory)
             self._later.do(lambda: _remove(engine, directory, tag))
 
         def teardown(self) -> None:
-            """Waits until all is durable, and in its place."""
+            """Waits until all checkpoints are durable, and in their places."""
             engines, self._engines = self._engines, {}
             for engine in engines.values():
                 engine.flush()
@@ -115,8 +117,8 @@ def nebula_checkpoint_io(package: str) -> type:
     class NebulaCheckpointIO(plugins.CheckpointIO):  # type: ignore[misc,name-defined]
         """Lightning's checkpoints as Nebula's: tag = the file's name, partition "checkpoint".
 
-        ``storage_options``: ``persist_path`` names another directory than init() did;
-        ``is_best`` is accepted.
+        ``storage_options``: ``persist_path`` names another directory than init()
+        did; ``is_best`` is accepted.
         """
 
         def save_checkpoint(
@@ -136,7 +138,7 @@ def nebula_checkpoint_io(package: str) -> type:
             return torch.load(path, map_location=map_location, weights_only=bool(weights_only))
 
         def remove_checkpoint(self, path: Any) -> None:
-            """Nothing: what Nebula made durable is not deleted."""
+            """Does nothing: Nebula never deletes durable checkpoints."""
 
         def teardown(self) -> None:
             nebula.flush_persistence()
@@ -180,7 +182,7 @@ def nebula_strategy(package: str) -> type:
     class NebulaDeepspeedStrategy(strategies.DeepSpeedStrategy):  # type: ignore[misc,name-defined]
         """DeepSpeedStrategy with a ``nebula`` block in its ``config``, on every DeepSpeed release.
 
-        Releases from 0.19.7 on refuse the block: it is taken out for them, and does the same.
+        Releases from 0.19.7 on refuse the block: it is removed for them, and has the same effect.
         """
 
         def __init__(self, *args: Any, config: Any = None, **kwargs: Any) -> None:
@@ -226,10 +228,10 @@ def _split(path: Any) -> tuple[str, str]:
 
 
 class _Later:
-    """Does things one after the other in a thread of its own, which ends when there are none."""
+    """Runs tasks one after the other in a thread of its own, which ends when there are none."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards the two below
+        self._lock = threading.Lock()  # guards the fields below
         self._todo: deque[Callable[[], None]] = deque()
         self._thread: threading.Thread | None = None
 
@@ -241,7 +243,7 @@ class _Later:
                 self._thread.start()
 
     def finish(self) -> None:
-        """Waits until all is done."""
+        """Waits until all tasks are done."""
         thread = self._thread
         if thread is not None:
             thread.join()
@@ -255,7 +257,7 @@ class _Later:
                 task = self._todo.popleft()
             try:
                 task()
-            except Exception as reason:  # the next one may succeed
+            except Exception as reason:  # the next task may succeed
                 log.warning("%s", reason)
 
 
@@ -267,7 +269,7 @@ def _remove(engine: Engine | None, directory: str, tag: str) -> None:
 
 
 def _link_when_durable(engine: Engine, save: Save, directory: str) -> None:
-    with contextlib.suppress(PawlError):  # the process is ending: done at its next start
+    with contextlib.suppress(PawlError):  # the process is ending: its next start does it
         if save.wait("durable"):
             _link(engine, save.tag, directory)
 
@@ -287,7 +289,7 @@ def _link(engine: Engine, tag: str, directory: str) -> None:
 
 
 def _link_missing(engine: Engine, directory: str) -> None:
-    """What an earlier process did not come to."""
+    """Gives files their places that an earlier process left without."""
     for entry in engine.list():
         path = os.path.join(directory, entry["tag"])
         if entry["level"] == "durable" and not os.path.exists(path):

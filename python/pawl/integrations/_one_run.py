@@ -1,14 +1,15 @@
 """One run a job in TensorBoard and Weights & Biases (offline): no gap and no step twice.
 
 A killed trainer leaves logs that do not fit its newest checkpoint: steps after it are logged that
-will be done again, and steps before it may be lost in buffers. What fits is in the checkpoint:
-`log_history` of the trainer's state has every value logged up to it. So when training begins, all
-that is not in there is dropped from the job's log, and what is missing is logged again.
+will be done again, and steps before it may be lost in buffers. The checkpoint has the logs that
+fit: `log_history` of the trainer's state has every value logged up to it. So when training begins,
+every entry that is not in there is dropped from the job's log, and missing entries are logged
+again.
 
-TensorBoard: the events of the job's folder are copied to a new file, those of repeated steps left
-out, and the old files are removed. W&B offline: a process cannot continue the file of another, so
-all rows are logged again into this process's, and the folders of earlier processes are renamed to
-superseded-*, which `wandb sync` does not look at.
+TensorBoard: the events of the job's folder are copied to a new file, without those of repeated
+steps, and the old files are removed. W&B offline: a process cannot continue the file of another, so
+all rows are logged again into this process's file, and the folders of earlier processes are renamed
+to superseded-*, which `wandb sync` does not look at.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from transformers.integrations.integration_utils import (
     rewrite_logs,
 )
 
-Entry = dict[str, Any]  # of log_history: what was logged, and "step"
+Entry = dict[str, Any]  # an entry of log_history: the logged values, and "step"
 
-_begun: Final[set[Path]] = set()  # folders of this process: only what others left is sorted out
+# Folders of this process; only those of other processes are sorted out.
+_begun: Final[set[Path]] = set()
 _job = ""
 
 
@@ -46,7 +48,7 @@ def _applies(state: Any) -> bool:
 
 
 def _logged(state: Any) -> Iterator[tuple[Any, Entry]]:
-    """What was logged up to the restored step: the state as it was then, and the values."""
+    """Entries logged up to the restored step: the state as it was then, and the values."""
     for entry in state.log_history:
         then = copy.copy(state)
         then.global_step = entry["step"]
@@ -56,7 +58,7 @@ def _logged(state: Any) -> Iterator[tuple[Any, Entry]]:
 class OneRunTensorBoard(TensorBoardCallback):
     """TensorBoardCallback whose folder is the job's: `<output_dir>.runs/<job>`.
 
-    Or `<folder>/<name of output_dir>/<job>`, where TENSORBOARD_LOGGING_DIR names a folder. It lies
+    Where TENSORBOARD_LOGGING_DIR names a folder: `<folder>/<name of output_dir>/<job>`. It lies
     beside output_dir, which has nothing in it before the first checkpoint.
     """
 
@@ -69,7 +71,7 @@ class OneRunTensorBoard(TensorBoardCallback):
             self.tb_writer = self._SummaryWriter(log_dir=str(self._folder))
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Sorts out what earlier processes logged, before this one begins."""
+        """Sorts out the logs of earlier processes, before this one begins."""
         known = None
         if _applies(state) and self.tb_writer is None:
             self._folder = _tensorboard_folder(args.output_dir)
@@ -94,13 +96,15 @@ def _tensorboard_folder(output_dir: str) -> Path:
 
 
 def _tag(name: str) -> str:
-    """As it is called in the event file."""
+    """The name of a value in the event file."""
     (tag,) = rewrite_logs({name: 0.0})
     return tag
 
 
 def _sort_out(folder: Path, state: Any) -> set[tuple[str, int]]:
-    """Drops the events of steps that will be done again; returns tag and step of what is there."""
+    """Drops the events of steps that will be done again; returns tag and step of
+    those that remain.
+    """
     from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.summary.writer.record_writer import RecordWriter
@@ -141,7 +145,7 @@ class OneRunWandb(WandbCallback):
         """Offline: the whole history so far goes into this process's file."""
         mine = _applies(state) and self._wandb.run is None
         if mine:
-            # What W&B allows in an id.
+            # Removes characters that W&B does not allow in an id.
             os.environ.setdefault("WANDB_RUN_ID", re.sub(r"[/\\#?%:]", "-", _job))
             os.environ.setdefault("WANDB_RESUME", "allow")
         super().setup(args, state, model, **kwargs)

@@ -1,4 +1,4 @@
-"""How a framework's classes are made to use Pawl: a method of theirs, with ours around it."""
+"""How a framework's class is made to use Pawl: a method of it is wrapped in ours."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Which checkpoint can be loaded: the newest one that is whole.
+"""Finds the checkpoint to load: the newest one that is whole.
 
-What Pawl wrote is verified byte by byte. What the framework wrote itself has no checksums, but a
-form: each file that belongs to it must be there and end where its own directory says. (Without its
-optimizer's file Trainer would start a new optimizer, and say nothing.) Bytes that flipped inside of
-safetensors are not seen then.
+Checkpoints that Pawl wrote are verified byte by byte. Those that the framework wrote itself have no
+checksums, but a form: each file that belongs to it must be there and end where its own directory
+says. (Without its optimizer's file Trainer would start a new optimizer, and say nothing.) Flipped
+bytes inside of safetensors are not detected then.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from pawl.errors import PawlError, error
 
 log = logging.getLogger("pawl")
 
-_ASIDE_KEPT: Final = 3  # checkpoints put aside, the newest
+_ASIDE_KEPT: Final = 3  # checkpoints put aside that are kept, the newest
 _WEIGHTS: Final = ("model", "pytorch_model", "adapter_model")
 _ENDINGS: Final = (".safetensors", ".bin")
-_HEADER_BYTES_MAX: Final = 100_000_000  # of safetensors, as that package limits it
+# Bytes of a safetensors header, at most, as that package limits it.
+_HEADER_BYTES_MAX: Final = 100_000_000
 
 
 def numbered(root: Path, pattern: re.Pattern[str]) -> list[Path]:
@@ -44,11 +45,11 @@ def choose(
 ) -> Path:
     """The first of candidates() that is whole; rank 0 looks, and tells the others.
 
-    ``needed``: files that a framework's own checkpoint must have. ``aside``: what is refused is put
-    aside, out of the way of whoever looks for the newest.
-    PawlError (PAWL_ENOENT) with all reasons if none is whole.
+    ``needed``: files that a framework's own checkpoint must have. ``aside``: refused checkpoints
+    are put aside, so that nothing takes them for the newest. Raises PawlError (PAWL_ENOENT) with
+    all reasons if none is whole.
     """
-    answer: list[Any] = [None, []]  # the folder, and why others are not taken
+    answer: list[Any] = [None, []]  # the folder, and the reasons why others are not taken
     if rank == 0:
         for folder in candidates():
             why = why_refused(folder, needed)
@@ -66,7 +67,7 @@ def choose(
 
 
 def agree(look: Callable[[], Any], first: bool) -> Any:
-    """What look() returns at rank 0, at all ranks. ``first``: this is rank 0."""
+    """The result of look() at rank 0, at all ranks. ``first``: this is rank 0."""
     answer = [look() if first else None]
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.broadcast_object_list(answer, src=0)
@@ -74,7 +75,7 @@ def agree(look: Callable[[], Any], first: bool) -> Any:
 
 
 def hide(folder: Path, name: str) -> Path:
-    """Takes a checkpoint away from among the others in one instant; where it is then."""
+    """Takes a checkpoint away from among the others in one instant; returns its new place."""
     hidden = Path(beside(folder.parent))
     hidden.mkdir(exist_ok=True)
     target = hidden / name
@@ -83,12 +84,14 @@ def hide(folder: Path, name: str) -> Path:
 
 
 def let_go(folder: Path) -> Path:
-    """As hide, of what is to be deleted: of this name, the next agent would delete it too."""
+    """Hides a checkpoint that is to be deleted, under a name that the next agent
+    would delete as well.
+    """
     return hide(folder, f".pawl.{folder.name}.del")
 
 
 def _put_aside(folder: Path, why: str) -> None:
-    """The last few are kept, to be looked at."""
+    """Puts a checkpoint aside; the last few are kept for inspection."""
     aside = hide(folder, f"{folder.name}.refused")
     (aside / "why.txt").write_text(f"{why}\n", encoding="utf-8")
     old = sorted(aside.parent.glob("*.refused"), key=lambda path: path.stat().st_mtime_ns)
@@ -97,7 +100,7 @@ def _put_aside(folder: Path, why: str) -> None:
 
 
 def why_refused(folder: Path, needed: Sequence[str]) -> str | None:
-    """What is wrong with a checkpoint, or None. needed: as for choose."""
+    """Why a checkpoint is refused, or None. needed: as for choose."""
     if not folder.is_dir():
         return "is not there"
     if (folder / ".pawl").is_dir():
@@ -106,7 +109,9 @@ def why_refused(folder: Path, needed: Sequence[str]) -> str | None:
 
 
 def _why_damaged(folder: Path) -> str | None:
-    """Reads and verifies every byte; one file at a time is in memory."""
+    """Why a checkpoint is damaged, or None: reads and verifies every byte; one file
+    at a time is in memory.
+    """
     try:
         at, count = 0, 1
         while at < count:
@@ -173,7 +178,9 @@ def _why_broken_safetensors(path: Path) -> str | None:
 
 
 def _why_broken_zip(path: Path) -> str | None:
-    """torch.save's files are zips, with a checksum for each storage."""
+    """Why a zip is broken, or None. torch.save's files are zips, with a checksum
+    for each storage.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             bad = archive.testzip()

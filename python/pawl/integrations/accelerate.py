@@ -30,12 +30,12 @@ from pawl.integrations import _whole
 from pawl.integrations._capture import capture
 from pawl.integrations._patch import wrap
 
-_NAME: Final = re.compile(r"checkpoint_(\d+)$")  # of automatic naming
+_NAME: Final = re.compile(r"checkpoint_(\d+)$")  # a folder's name under automatic naming
 _REMEDY: Final = "call accelerator.load_state() before save_state()"
-# What saves by code of its own: as ever.
+# Kinds of training that save by code of their own, without Pawl.
 _OTHERS: Final = ("FSDP", "DEEPSPEED", "MEGATRON_LM", "XLA", "TPU")
 
-_options: dict[str, Any] = {}  # of enable(), for every engine; empty: not enabled
+_options: dict[str, Any] = {}  # options of enable(), for every engine; empty: not enabled
 _engines: dict[Path, Engine] = {}  # by root, the folder that checkpoints lie in
 
 
@@ -53,14 +53,15 @@ def enable(job: str | None = None, memory: int | None = None) -> None:
 
 
 def wait() -> None:
-    """Waits until all that was saved is durable."""
+    """Waits until all saves are durable."""
     for engine in _engines.values():
         engine.flush()
 
 
 def close() -> None:
     """Waits, and leaves the agent; leaving the program does the same. Raises as
-    `pawl.Checkpointer.close` does."""
+    `pawl.Checkpointer.close` does.
+    """
     engines = list(_engines.values())
     _engines.clear()
     for engine in engines:
@@ -112,12 +113,12 @@ def _load_state(
     automatic = accelerator.project_configuration.automatic_checkpoint_naming
     if _is_other(accelerator) or not (input_dir or automatic):
         return original(input_dir, *args, **kwargs)
-    wait()  # loading writes to what is being copied
+    wait()  # loading writes to memory that may still be copied
     folder = Path(os.path.abspath(os.path.expanduser(input_dir))) if input_dir else None
     root = _automatic(accelerator) if folder is None else folder.parent
     if os.path.isdir(beside(root)):
-        _open(accelerator, root).flush()  # of the processes before this one
-    accelerator.wait_for_everyone()  # all have looked
+        _open(accelerator, root).flush()  # saves of the processes before this one
+    accelerator.wait_for_everyone()  # all ranks have looked
     chosen = _whole.choose(
         lambda: [folder] if folder else _whole.numbered(root, _NAME),
         _needed(accelerator),
@@ -160,7 +161,7 @@ def _open(accelerator: Accelerator, root: Path) -> Engine:
 
 
 def _needed(accelerator: Accelerator) -> list[str]:
-    """The files of its own that Accelerate writes for what was prepared."""
+    """The files that Accelerate itself writes for the objects that were prepared."""
     counts = {"optimizer": accelerator._optimizers, "scheduler": accelerator._schedulers}
     return [
         *(f"{stem}{f'_{i}' if i else ''}.bin" for stem, n in counts.items() for i in range(len(n))),

@@ -53,13 +53,15 @@ log = logging.getLogger("pawl.dcp")
 METADATA: Final = "dcp-metadata"  # the partition with DCP's Metadata
 _TRIES_MAX: Final = 16  # damaged tags that one load puts aside before it gives up
 
-# Where an item lies: partition's file, name in it, dtype; and which box of a tensor it is: shape of
-# the whole, first element, shape. Plain values, so that the metadata can be read without Pawl.
+# The place of an item: partition's file, name in it, dtype; and its box of a tensor: shape of the
+# whole, first element, shape. Plain values, so that the metadata can be read without Pawl.
 _Place = tuple[str, str, torch.dtype, Shape, Shape, Shape]
 
 
 class Damaged(OSError):
-    """What was read is not what was written; the message names file and offset."""
+    """The data that was read is not the data that was written; the message names
+    file and offset.
+    """
 
 
 def partition(rank: int) -> str:
@@ -70,11 +72,11 @@ def partition(rank: int) -> str:
 class PawlStager(AsyncStager):
     """Copies a state into buffers that the next save uses again, so that no page is ever new.
 
-    They are used again once ``give_back`` said that nobody reads them any more; a state that is
-    staged before gets new ones.
+    The buffers are used again once ``give_back`` was called, when nothing reads them any more; a
+    state that is staged before gets new ones.
 
-    ``watch``: what optimizers own is copied after ``stage`` has returned, where the kernel can tell
-    of changes; whoever reads what was staged calls ``wait`` first, as PawlWriter does.
+    ``watch``: memory that optimizers own is copied after ``stage`` has returned, where the kernel
+    can report changes; a reader of the staged state calls ``wait`` first, as PawlWriter does.
     """
 
     _synchronize_after_execute = False
@@ -82,11 +84,12 @@ class PawlStager(AsyncStager):
     def __init__(self, watch: bool = False) -> None:
         self._overlap = Overlap(watch)
         self._buffers: dict[int, torch.Tensor | Buffer] = {}  # by place in the state
-        self._made: dict[int, tuple[Any, torch.Tensor]] = {}  # of buffers, by place of the first
-        self._lent = False  # a staged state may still be read
+        # Tensors made of buffers, by place of the first buffer.
+        self._made: dict[int, tuple[Any, torch.Tensor]] = {}
+        self._lent = False  # True: a staged state may still be read
         self._next = 0  # place of the next tensor
-        self._left: list[Copied] = []  # to be copied when all of the state was seen
-        self._devices: set[torch.device] = set()  # that copy to host memory meanwhile
+        self._left: list[Copied] = []  # copies to make when all of the state was seen
+        self._devices: set[torch.device] = set()  # devices with copies to host memory under way
 
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
         """The same state, with tensors of its own in host memory."""
@@ -106,11 +109,13 @@ class PawlStager(AsyncStager):
         return staged
 
     def wait(self) -> str | None:
-        """Waits until what was staged last is copied. What went wrong with it; None: nothing."""
+        """Waits until the last staged state is copied. Returns the error of the
+        copy; None: it succeeded.
+        """
         return self._overlap.wait()
 
     def give_back(self) -> None:
-        """What was staged last has been read."""
+        """Says that the last staged state has been read."""
         self._lent = False
 
     def close(self) -> None:
@@ -131,12 +136,14 @@ class PawlStager(AsyncStager):
         return copy.deepcopy(value)
 
     def _copy_parts(self, tensor: Any, name: str) -> torch.Tensor:
-        """A tensor made of others; a DTensor is made anew only if it is another one than before."""
+        """Copies a tensor made of others; makes a new DTensor only if it differs
+        from the one before.
+        """
         place = self._next
         names, context = tensor.__tensor_flatten__()
         parts = {one: getattr(tensor, one) for one in names}
         for one, part in parts.items():
-            if isinstance(part, torch.Tensor):  # else the mesh, which stays what it is
+            if isinstance(part, torch.Tensor):  # else the mesh, which is not copied
                 parts[one] = self._copy(part, name)
         size, stride = tensor.size(), tensor.stride()
         what = (type(tensor), context, size, stride, *map(id, parts.values()))
@@ -167,11 +174,14 @@ def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype
 
 
-_engines: dict[str, tuple[Engine, dict[str, Any]]] = {}  # real path of a root -> its, and options
+# Real path of a root -> its engine, and options.
+_engines: dict[str, tuple[Engine, dict[str, Any]]] = {}
 
 
 def _engine(root: str | os.PathLike[str], options: dict[str, Any]) -> Engine:
-    """The Engine that writers of this process have for a root: scripts make a writer a save."""
+    """The Engine that writers of this process share for a root: scripts make a new
+    writer for each save.
+    """
     path = os.path.realpath(root)
     engine, made_with = _engines.get(path, (None, {}))
     if engine is None or engine.closed:
@@ -187,16 +197,17 @@ def _engine(root: str | os.PathLike[str], options: dict[str, Any]) -> Engine:
 
 
 class PawlWriter(StorageWriter, PawlStager):
-    """Saves what DCP plans through an Engine.
+    """Saves the data that DCP plans through an Engine.
 
-    ``where``: the root, or an Engine that is open. ``tag``: of the checkpoints that are saved
-    without a ``checkpoint_id``. ``level``: what a save waits for before it counts as done:
-    ``"durable"``, or ``"committed"`` for memory that outlives the training processes. ``options``:
-    of the Engine that is made for a root, which all writers of this process share.
+    ``where``: the root, or an open Engine. ``tag``: of checkpoints that are saved without a
+    ``checkpoint_id``. ``level``: the level at which a save counts as done: ``"durable"``, or
+    ``"committed"`` for memory that outlives the training processes. ``options``: of the Engine that
+    is made for a root, which all writers of this process share.
 
-    Saving needs all ranks of the job. A save that fails on one rank fails on all, and its tag is
-    never seen. ``async_save`` stages through this object unless told otherwise, and returns before
-    what optimizers own is copied, as Engine.save does; the engine's ``copy="now"``: after.
+    Saving needs all ranks of the job. A save that fails on one rank fails on all, and its tag never
+    appears. ``async_save`` stages through this object unless told otherwise, and returns before
+    memory that optimizers own is copied, as Engine.save does; with the engine's ``copy="now"``,
+    after it is copied.
     """
 
     def __init__(
@@ -213,10 +224,11 @@ class PawlWriter(StorageWriter, PawlStager):
         self._default = tag
         self._level = level
         self._tag: str | None = tag
-        self._alone = False  # no other rank has a part in the tag
+        self._alone = False  # True: no other rank has a part in the tag
         self._building: Building | None = None
         self._save_id = ""
-        self._changed: str | None = None  # what went wrong with the copy that is being saved
+        # Error of the copy that is being saved; None: it succeeded.
+        self._changed: str | None = None
 
     def close(self) -> None:
         """Frees the staging buffers. The engine stays open."""
@@ -239,21 +251,23 @@ class PawlWriter(StorageWriter, PawlStager):
         self._building = None
         self._tag = _tag_of(checkpoint_id, self.engine.root) or self._default
         self._save_id = str(uuid.uuid4())
-        self._changed = self.wait() if self._lent else None  # planners may read what was staged
+        self._changed = self.wait() if self._lent else None  # planners may read the staged state
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """Refuses what a tag that is whole or absent has no place for."""
+        """Refuses plans that a tag which is whole or absent cannot hold."""
         if not kwargs.get("use_collectives", True):
             raise error("PAWL_ENOTSUP", "PawlWriter: use_collectives=False: a tag has one metadata")
         if self._tag is None:
             raise ValueError("PawlWriter: pass checkpoint_id=<tag> to dcp.save, or a tag to this")
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """As it is."""
+        """Returns the plan unchanged."""
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """As they are, if they are those of all ranks, or of this one alone (no_dist)."""
+        """Returns the plans unchanged, if they are those of all ranks, or of this
+        one alone (no_dist).
+        """
         if len(plans) not in (1, self.engine.world_size):
             raise error(
                 "PAWL_ENOTSUP",
@@ -267,7 +281,7 @@ class PawlWriter(StorageWriter, PawlStager):
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Adds this rank's partition; it is copied, or written, when this returns."""
         assert self._tag is not None
-        if self._changed is not None:  # told here, where DCP tells the other ranks
+        if self._changed is not None:  # raised here, where DCP tells the other ranks
             self.give_back()
             raise error("PAWL_ECHANGED", f"save {self._tag}: {self._changed}")
         data: dict[str, torch.Tensor] = {}
@@ -292,7 +306,9 @@ class PawlWriter(StorageWriter, PawlStager):
         return future
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Adds the metadata; then the tag is whole. PawlError if it does not reach its level."""
+        """Adds the metadata; then the tag is whole. Raises PawlError if it does
+        not reach its level.
+        """
         assert self._building is not None
         metadata.storage_data = {one.index: one.storage_data for rank in results for one in rank}
         metadata.storage_meta = self.storage_meta()
@@ -302,7 +318,7 @@ class PawlWriter(StorageWriter, PawlStager):
             raise error("PAWL_ECANCELED", save.error or f"{save.tag} is not {self._level}")
 
     def storage_meta(self) -> StorageMeta:
-        """Where this checkpoint goes."""
+        """The place of this checkpoint."""
         return StorageMeta(f"{self.engine.root}/{self._tag}", self._save_id)
 
     @classmethod
@@ -312,16 +328,16 @@ class PawlWriter(StorageWriter, PawlStager):
 
 
 class PawlReader(StorageReader):
-    """Reads what PawlWriter saved, on any number of ranks.
+    """Reads checkpoints that PawlWriter saved, on any number of ranks.
 
-    ``where``: an Engine that is open, to find what lies in memory as well; or a root, which is read
+    ``where``: an open Engine, to find checkpoints in memory as well; or a root, which is read
     without an agent and while another job saves to it. ``tag``: to be loaded if no
     ``checkpoint_id`` is given; None: the newest. ``trust``: DCP's metadata is a pickle of torch's
     classes; False refuses it.
 
-    Raises Damaged before any rank's tensors have changed. A tag that an Engine finds damaged is
-    put aside. A load that failed holds what it had read, which holds up saves, until ``close`` or
-    the next load.
+    Raises Damaged before any rank's tensors have changed. A tag that an Engine finds damaged is put
+    aside. A load that failed keeps its data, which holds up saves, until ``close`` or the next
+    load.
     """
 
     def __init__(
@@ -336,11 +352,12 @@ class PawlReader(StorageReader):
         self._default = tag
         self._tag: str | None = tag
         self._trust = trust
-        self._damaged: set[str] = set()  # tags of a root without an agent to put them aside
+        # Damaged tags of a root that has no agent to put them aside.
+        self._damaged: set[str] = set()
         self._found: _core.Restore | None = None
         self._indices: dict[str, int] = {}  # file -> partition
         self._places: dict[MetadataIndex, _Place] = {}
-        self._speaks = False  # for all ranks
+        self._speaks = False  # True: this rank logs for all ranks
 
     def newest(self) -> str | None:
         """The newest complete tag whose metadata can be read; None if there is none."""
@@ -360,12 +377,12 @@ class PawlReader(StorageReader):
         raise Damaged(f"{self.root}: {_TRIES_MAX} damaged tags, one after the other")
 
     def give_up(self, tag: str) -> None:
-        """A rank found the tag damaged."""
+        """Notes that a rank found the tag damaged."""
         if self._engine is None:  # else the rank that found it has told the agent
             self._damaged.add(tag)
 
     def close(self) -> None:
-        """Lets go of what was read."""
+        """Releases the data that was read."""
         if self._found is not None:
             self._found.close()
         self._found = None
@@ -378,7 +395,9 @@ class PawlReader(StorageReader):
         self._tag = _tag_of(checkpoint_id, self.root) or self._default
 
     def read_metadata(self) -> Metadata:
-        """DCP's metadata of the tag, verified. FileNotFoundError if there is none; Damaged."""
+        """DCP's metadata of the tag, verified. Raises FileNotFoundError if there
+        is none; Damaged.
+        """
         found = self._open()
         if METADATA not in self._indices:
             raise FileNotFoundError(f"{self.root}/{found.tag} was not saved by PawlWriter")
@@ -390,18 +409,20 @@ class PawlReader(StorageReader):
     def set_up_storage_reader(
         self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any
     ) -> None:
-        """Takes where everything lies."""
+        """Takes the place of every item from the metadata."""
         self._places = metadata.storage_data
         self._speaks = is_coordinator and _start.is_first()
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """Reads and verifies what the plan needs: no tensor of any rank has changed yet."""
+        """Reads and verifies the data that the plan needs: no tensor of any rank
+        has changed yet.
+        """
         self._need(plan)
         plan.storage_data = self._open().tag
         return plan
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """As they are, if all ranks read the same tag."""
+        """Returns the plans unchanged, if all ranks read the same tag."""
         tags = sorted({str(plan.storage_data) for plan in plans})
         if len(tags) > 1:
             raise error(
@@ -414,8 +435,8 @@ class PawlReader(StorageReader):
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         """Copies into the tensors that the planner names."""
         found = self._open()
-        self._need(plan)  # a planner may have changed it since
-        _guard.fence_all()  # a save may still be copying what is about to be overwritten
+        self._need(plan)  # a planner may have changed the plan since
+        _guard.fence_all()  # a save may still be copying memory that is about to be overwritten
         for item in plan.items:
             if item.type == LoadItemType.BYTE_IO:
                 self._load_bytes(found, item, planner)
@@ -461,14 +482,14 @@ class PawlReader(StorageReader):
         return found
 
     def _need(self, plan: LoadPlan) -> None:
-        """Reads and verifies what the items need."""
+        """Reads and verifies the data that the items need."""
         found = self._open()
         self._verify(
             lambda: found.need(b"".join(self._copies(found, item, 0) for item in plan.items))
         )
 
     def _copies(self, found: _core.Restore, item: ReadItem, address: int) -> bytes:
-        """The copies that put what an item wants at an address."""
+        """The copies that put an item's data at an address."""
         file, label, dtype, whole, start, shape = self._places[item.storage_index]
         if file not in self._indices:
             raise Damaged(f"{self.root}/{found.tag} has no partition {file}")
@@ -519,8 +540,8 @@ def load(
 ) -> str | None:
     """`dcp.load` of the newest complete tag, the same on all ranks; returns it.
 
-    If what any rank needs of it is damaged, all take the tag before, and so on; the tensors change
-    only once all ranks have verified what they need. None, with nothing changed, if there is no
+    If data that any rank needs is damaged, all take the tag before, and so on; the tensors change
+    only once all ranks have verified their data. Returns None, with nothing changed, if there is no
     checkpoint. Other errors are those of `dcp.load`.
     """
     for _ in range(_TRIES_MAX):
@@ -575,14 +596,14 @@ def _box(item: WriteItem, tensor: torch.Tensor) -> Shard:
 
 
 def _label(index: MetadataIndex, taken: Mapping[str, Any]) -> str:
-    """Under which name `torch.load` of the partition shows an item."""
+    """The name under which `torch.load` of the partition shows an item."""
     if index.fqn not in taken or index.offset is None:
         return index.fqn
     return f"{index.fqn}@{','.join(map(str, index.offset))}"
 
 
 def _resolve(planner: SavePlanner, item: WriteItem) -> torch.Tensor:
-    """An item's bytes: a contiguous tensor that is most of its storage."""
+    """An item's data: a contiguous tensor that is most of its storage."""
     data = planner.resolve_data(item)
     if item.type == WriteItemType.BYTE_IO:
         assert isinstance(data, io.BytesIO)

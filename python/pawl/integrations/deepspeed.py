@@ -7,7 +7,7 @@ takes the newest complete checkpoint, in memory or in the directory, the same on
 verified.
 
 Releases up to 0.19.6 have a `nebula` block in their configuration, which works unmodified through
-`pawl.compat.nebula`; this works with those, too.
+`pawl.compat.nebula`; `install` works with those releases, too.
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ from pawl.errors import PawlError
 
 log = logging.getLogger("pawl.deepspeed")
 
-_LIGHTNING_TAG: Final = "checkpoint"  # in every directory
+_LIGHTNING_TAG: Final = "checkpoint"  # Lightning's tag, the same in every directory
 _REMEDY: Final = "call load_checkpoint() of DeepSpeed's engine before save_checkpoint()"
-_BLOAT: Final = 1.1  # storages larger than what is saved of them by more are cut to size first
+_BLOAT: Final = 1.1  # a storage this many times as large as its saved part is cut to size first
 
 
 def install(
     engine: Any, root: str | os.PathLike[str] | None = None, **options: Any
 ) -> PawlCheckpointEngine:
-    """Makes a DeepSpeedEngine save and load through Pawl; returns what it does so with.
+    """Makes a DeepSpeedEngine save and load through Pawl; returns the checkpoint
+    engine that does so.
 
-    ``root``: where all checkpoints go; None: the directory given to ``save_checkpoint``, each with
-    a connection of its own. With a root, checkpoints that have the same tag in several directories
-    (Lightning's) are called by the directory. ``options``: of pawl.engine.Engine
+    ``root``: directory of all checkpoints; None: the directory given to ``save_checkpoint``, each
+    with a connection of its own. With a root, checkpoints that have the same tag in several
+    directories (Lightning's) are named by the directory. ``options``: of pawl.engine.Engine
     (``persist_every``, ``keep``, ``memory``, ...).
     """
     ours = PawlCheckpointEngine(root, **options)
@@ -51,7 +52,7 @@ def install(
 
 
 class PawlCheckpointEngine(CheckpointEngine):  # type: ignore[misc]  # deepspeed has no types
-    """What DeepSpeed calls for each file; see ``install``."""
+    """The object that DeepSpeed calls for each file; see ``install``."""
 
     def __init__(self, root: str | os.PathLike[str] | None = None, **options: Any) -> None:
         super().__init__()
@@ -60,10 +61,10 @@ class PawlCheckpointEngine(CheckpointEngine):  # type: ignore[misc]  # deepspeed
         self._options = options
         self._engines: dict[str, Engine] = {}  # by root
         self._building: Building | None = None
-        self._tag: str | None = None  # being saved
-        self._theirs = ""  # what DeepSpeed calls it
-        self._root = ""  # of it
-        self.inside = False  # in save_checkpoint
+        self._tag: str | None = None  # the tag being saved; None: none is
+        self._theirs = ""  # DeepSpeed's name of the tag
+        self._root = ""  # root of the tag being saved
+        self.inside = False  # True: in save_checkpoint
 
     def engine(self, root: str) -> Engine:
         """The connection for a root, made at first use."""
@@ -74,7 +75,7 @@ class PawlCheckpointEngine(CheckpointEngine):  # type: ignore[misc]  # deepspeed
         return self._engines[root]
 
     def place(self, directory: str, tag: str | None) -> tuple[str, str | None]:
-        """Root and tag of what DeepSpeed calls tag in directory; tag None: the newest."""
+        """Root and tag for DeepSpeed's tag in directory; tag None: the newest."""
         if self._fixed is None:
             return directory, tag
         if tag is None or tag == _LIGHTNING_TAG:
@@ -92,7 +93,7 @@ class PawlCheckpointEngine(CheckpointEngine):  # type: ignore[misc]  # deepspeed
         self._theirs = str(info.tag)
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        """A directory of a tag is there when it is whole; others are made."""
+        """Makes a directory, unless it is that of a tag, which appears when it is whole."""
         if self._tag is None or os.path.basename(os.path.abspath(path)) != self._theirs:
             os.makedirs(path, exist_ok=exist_ok)
 
@@ -106,7 +107,9 @@ class PawlCheckpointEngine(CheckpointEngine):  # type: ignore[misc]  # deepspeed
         self._open().add(os.path.basename(path), AsIs(_cut_to_size(state_dict)))
 
     def commit(self, info: Any) -> bool:
-        """This rank's files are all there. False, and a line in the log, if saving failed."""
+        """Says that this rank's files are all there. False, and a line in the
+        log, if saving failed.
+        """
         try:
             if self._tag is not None:
                 self._open().commit()  # also without files: other ranks have some
@@ -124,7 +127,7 @@ class PawlCheckpointEngine(CheckpointEngine):  # type: ignore[misc]  # deepspeed
         return self._building
 
     def load(self, path: str, map_location: Any = None) -> Any:
-        """Reads one file, verified; one that Pawl did not write, as torch does."""
+        """Reads one file, verified; a file that Pawl did not write, as torch does."""
         directory, name = os.path.split(os.path.abspath(path))
         root, tag = os.path.split(directory)
         found = self.engine(root).find(tag)
@@ -138,7 +141,7 @@ class PawlCheckpointEngine(CheckpointEngine):  # type: ignore[misc]  # deepspeed
 
 
 def _saving(original: Callable[..., Any], ours: PawlCheckpointEngine) -> Callable[..., Any]:
-    """engine.save_checkpoint, with `latest` written only when what it names is durable."""
+    """Wraps engine.save_checkpoint so that `latest` is written only when its tag is durable."""
 
     def save_checkpoint(
         save_dir: str, tag: Any = None, *args: Any, save_latest: bool = True, **kwargs: Any
@@ -162,7 +165,7 @@ def _saving(original: Callable[..., Any], ours: PawlCheckpointEngine) -> Callabl
 
 
 def _write_latest(save: Any, save_dir: str) -> None:
-    """Once the save is durable: DeepSpeed's `latest`, whole or not at all."""
+    """Writes DeepSpeed's `latest`, whole or not at all, once the save is durable."""
     with contextlib.suppress(PawlError, OSError):  # superseded, or the process is ending
         if save.wait("durable"):
             path = os.path.join(save_dir, "latest")
@@ -174,9 +177,10 @@ def _write_latest(save: Any, save_dir: str) -> None:
 
 
 def _loading(original: Callable[..., Any], ours: PawlCheckpointEngine) -> Callable[..., Any]:
-    """engine.load_checkpoint: without a tag, of the newest complete one.
+    """Wraps engine.load_checkpoint so that without a tag it loads the newest complete one.
 
-    DeepSpeed looks for files before it loads any, so what is in memory only is made durable first.
+    DeepSpeed looks for files before it loads any, so a checkpoint that is only in
+    memory is made durable first.
     """
 
     def load_checkpoint(load_dir: str, tag: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -189,8 +193,9 @@ def _loading(original: Callable[..., Any], ours: PawlCheckpointEngine) -> Callab
             load_dir, tag = root, found.tag
         result = original(load_dir, tag, *args, **kwargs)
         if engine.rank == 0:
-            path = result[0] if isinstance(result, tuple) else None  # of its own
-            if path is None:  # of a tag that was named, DeepSpeed says it
+            # Path of the files that DeepSpeed loaded.
+            path = result[0] if isinstance(result, tuple) else None
+            if path is None:  # if the missing tag was named, DeepSpeed says so itself
                 if name is None:
                     _start.nothing(root)
             elif found is not None:
@@ -203,10 +208,10 @@ def _loading(original: Callable[..., Any], ours: PawlCheckpointEngine) -> Callab
 
 
 def _cut_to_size(state: Any) -> Any:
-    """The same, without storages of which most is not saved (views of large flat buffers)."""
+    """The same state, without storages of which most is not saved (views of large flat buffers)."""
     tensors: list[torch.Tensor] = []
     _collect(state, tensors)
-    used: dict[int, int] = {}  # storage -> bytes of it that are saved
+    used: dict[int, int] = {}  # storage -> saved bytes in it
     whole: dict[int, int] = {}
     for tensor in tensors:
         storage = tensor.untyped_storage()

@@ -1,20 +1,20 @@
-"""Trainer of Hugging Face saves and resumes through Pawl; the files stay Trainer's own.
+"""Hugging Face's Trainer saves and resumes through Pawl; the files stay Trainer's own.
 
     import pawl.integrations.transformers as pawl_trainer
     pawl_trainer.enable()
 
-Saving: Trainer's own code for a checkpoint runs unchanged, but into a temporary folder, and what it
-gives to torch.save and safetensors is taken before it is written (_capture). The files then become
-`<output_dir>/checkpoint-<step>`, of the names and forms that they always had, in one instant once
+Saving: Trainer's own code for a checkpoint runs unchanged, but into a temporary folder, and objects
+that it gives to torch.save and safetensors are taken before they are written (_capture). The files
+then become `<output_dir>/checkpoint-<step>`, with their usual names and forms, in one instant once
 all of them are durable; model and optimizer are copied while the next forward and backward pass
-run. Old checkpoints go (`save_total_limit`) only after that. What is on its way lies beside
+run. Old checkpoints are deleted (`save_total_limit`) only after that. Unfinished files lie beside
 output_dir, in `.<name>.pawl`.
 
 Resuming: every byte of the newest checkpoint is verified before Trainer reads it. A damaged or
 half-written one is refused with the reason, and the one before it is taken.
 
-Trainers under DeepSpeed, FSDP, SageMaker and XLA, and those that push to a hub, save as ever, which
-is said once: their checkpoints are written by code that is not Trainer's.
+Trainers under DeepSpeed, FSDP, SageMaker and XLA, and those that push to a hub, save as without
+Pawl, which is logged once: their checkpoints are written by code that is not Trainer's.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _LAUNCHED: Final = {
     "PAWL_ATTEMPT",
 }  # set for processes of `pawl run`
 
-_options: dict[str, Any] = {}  # of enable(), for every engine; empty: not enabled
-_told: set[str] = set()  # what was said once
+_options: dict[str, Any] = {}  # options of enable(), for every engine; empty: not enabled
+_told: set[str] = set()  # messages that were logged once
 
 
 def enable(job: str | None = None, memory: int | None = None) -> None:
@@ -95,7 +95,7 @@ def _train(
         saver.close()
     if saver.stopped:
         log.warning("step %d is saved: leaving, as SIGTERM asked", trainer.state.global_step)
-        signal.raise_signal(signal.SIGTERM)  # what comes after training must not run
+        signal.raise_signal(signal.SIGTERM)  # code behind training must not run
     return result
 
 
@@ -120,7 +120,7 @@ def _load_best_model(trainer: Trainer, original: Callable[[], None]) -> None:
 
 
 def _why_not(trainer: Trainer) -> str | None:
-    """Why this trainer's checkpoints are not Trainer's own code's; None if they are."""
+    """Why Trainer's own code does not write this trainer's checkpoints; None if it does."""
     if trainer.args.push_to_hub:
         return "a Trainer with push_to_hub"
     for flag in ("is_deepspeed_enabled", "is_fsdp_enabled", "is_fsdp_xla_enabled"):
@@ -138,16 +138,16 @@ class _Saver(TrainerCallback):
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
         self._engine: Engine | None = None
-        self._root = Path()  # of the engine
-        self._pending: list[Save] = []  # not known to be durable or failed
-        self._deleter = ThreadPoolExecutor(1)  # a file of some GB takes its time
+        self._root = Path()  # root of the engine
+        self._pending: list[Save] = []  # saves not known to be durable or failed
+        self._deleter = ThreadPoolExecutor(1)  # a thread: deleting a file of some GB takes its time
         self._handled = False  # SIGTERM is not ours: the program's, or not the same on all hosts
-        self.stopped = False  # training ends before its time, because of a SIGTERM
+        self.stopped = False  # True: training ends early, because of a SIGTERM
 
     # ---- saving ----
 
     def save(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        """Trainer's own _save_checkpoint(model, trial), the files going to the engine."""
+        """Runs Trainer's own _save_checkpoint(model, trial), with the files going to the engine."""
         trainer = self._trainer
         trial = kwargs.get("trial", args[1] if len(args) > 1 else None)
         root = Path(os.path.abspath(trainer._get_output_dir(trial=trial)))
@@ -168,7 +168,7 @@ class _Saver(TrainerCallback):
             self.finish()
 
     def _name_best(self, written: Path, folder: Path) -> None:
-        """The state has the name that the checkpoint will have, not that of the temporary one."""
+        """Gives the state the name that the checkpoint will have, instead of the temporary one."""
         state = self._trainer.state
         if state.best_model_checkpoint == str(written):
             state.best_model_checkpoint = str(folder)
@@ -192,7 +192,9 @@ class _Saver(TrainerCallback):
         return self._engine
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """What became durable lets older checkpoints go. SIGTERM: save this step, then leave."""
+        """Deletes older checkpoints when newer ones have become durable. On
+        SIGTERM: saves this step, then leaves.
+        """
         if self._engine is not None and not self._handled and self._engine.stopping:
             self.stopped = control.should_save = control.should_training_stop = True
         settled = [save for save in self._pending if save.level in ("durable", "failed")]
@@ -201,11 +203,11 @@ class _Saver(TrainerCallback):
             self._rotate()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Whoever called train() finds the checkpoints there."""
+        """Waits, so that the caller of train() finds the checkpoints there."""
         self.finish()
 
     def finish(self) -> None:
-        """Waits until all that was saved is durable."""
+        """Waits until all saves are durable."""
         for save in self._pending:
             save.wait("durable")
         if self._pending:
@@ -213,7 +215,7 @@ class _Saver(TrainerCallback):
             self._rotate()
 
     def close(self) -> None:
-        """Leaves the engine; what is committed still becomes durable."""
+        """Leaves the engine; committed checkpoints still become durable."""
         self._deleter.shutdown()
         self._leave()
 
@@ -223,7 +225,7 @@ class _Saver(TrainerCallback):
             self._engine = None
 
     def _rotate(self) -> None:
-        """Deletes what save_total_limit does not keep, as Trainer would have."""
+        """Deletes the checkpoints that save_total_limit does not keep, as Trainer would have."""
         args, best = self._trainer.args, self._trainer.state.best_model_checkpoint
         limit = args.save_total_limit
         if not args.should_save or limit is None or limit <= 0:
@@ -240,13 +242,15 @@ class _Saver(TrainerCallback):
     # ---- resuming ----
 
     def start_from(self, asked: str | bool | None) -> str | bool | None:
-        """The checkpoint to resume from, for what a script asked of train().
+        """The checkpoint to resume from, given the argument of train().
 
-        One that asked for nothing, and is started by `pawl run`, resumes from the newest one, so
-        that a restart loses nothing; but not where it is to overwrite what lies there.
+        A script without the argument that `pawl run` has started resumes from the newest
+        checkpoint, so that a restart loses nothing; but not where it is to overwrite the output
+        directory.
         """
         word = asked if isinstance(asked, str) and not os.path.exists(asked) else ""
-        asked = {"true": True, "false": False}.get(word.lower(), asked)  # of a command line
+        # A command line gives the words as text.
+        asked = {"true": True, "false": False}.get(word.lower(), asked)
         output = Path(os.path.abspath(self._trainer.args.output_dir))
         attempt, first = _core.env()["attempt"], self._trainer.args.process_index == 0
         overwrite = getattr(self._trainer.args, "overwrite_output_dir", False) and attempt == 0
@@ -257,7 +261,7 @@ class _Saver(TrainerCallback):
             return chosen
         resumes = asked is None and os.environ.keys() >= _LAUNCHED and not overwrite
         if resumes:
-            self._open(output).flush()  # of the processes before this one
+            self._open(output).flush()  # saves of the processes before this one
         found = [path.name for path in _whole.numbered(output, _NAME)] if first else []
         if resumes and _whole.agree(lambda: bool(found), first):
             chosen = self.choose(True)
@@ -271,12 +275,12 @@ class _Saver(TrainerCallback):
         return asked
 
     def choose(self, asked: str | bool) -> str:
-        """The checkpoint to resume from: what was asked for, or the newest before it that is whole.
+        """The checkpoint to resume from: the requested one, or the newest before it that is whole.
 
-        PawlError (PAWL_ENOENT) with the reasons if there is none.
+        Raises PawlError (PAWL_ENOENT) with the reasons if there is none.
         """
         output = Path(os.path.abspath(self._trainer.args.output_dir))
-        self._open(output).flush()  # of the processes before this one
+        self._open(output).flush()  # saves of the processes before this one
         wanted = None if asked is True else Path(os.path.abspath(str(asked)))
         ours = wanted is None or wanted.parent == output
 
@@ -290,7 +294,7 @@ class _Saver(TrainerCallback):
         return str(_whole.choose(candidates, _needed(args), args.process_index, aside=ours))
 
     def check(self, folder: Path) -> None:
-        """PawlError (PAWL_ECORRUPT) if a checkpoint is not whole."""
+        """Raises PawlError (PAWL_ECORRUPT) if a checkpoint is not whole."""
         why = _whole.why_refused(folder, _needed(self._trainer.args))
         if why is not None:
             raise error("PAWL_ECORRUPT", f"{folder} is not loaded: {why}")
@@ -305,15 +309,16 @@ def _why_anew(asked: str | bool | None, overwrite: bool) -> str:
 
 
 def _reads_checkpoint(callback: TrainerCallback) -> bool:
-    """Whether a callback is told of a save and may want to find it on the disk."""
+    """Whether a callback is told of a save and may read it from the disk."""
     if type(callback).on_save is TrainerCallback.on_save:
         return False
-    upload = getattr(callback, "_log_model", None)  # of WandbCallback, by default "false"
+    # An attribute of WandbCallback, "false" by default.
+    upload = getattr(callback, "_log_model", None)
     return upload is None or str(getattr(upload, "value", upload)) == "checkpoint"
 
 
 def _needed(args: Any) -> list[str]:
-    """Files without which Trainer would resume, but not where it was."""
+    """Files without which Trainer would resume, but from another state."""
     if getattr(args, "save_only_model", False):
         return [_STATE]
     ranks = range(args.world_size)
@@ -325,7 +330,7 @@ def main() -> None:
     """Runs a script, unmodified, with enable() called before it."""
     if len(sys.argv) < 2:
         sys.exit("usage: python -m pawl.integrations.transformers script.py args…")
-    from pawl.integrations import transformers as module  # this one is called __main__
+    from pawl.integrations import transformers as module  # this module is called __main__ here
 
     module.enable()
     del sys.argv[0]

@@ -34,9 +34,9 @@ def save_checkpoint(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorates a function that writes a checkpoint's files somewhere below ``save_dir``.
 
-    The function is called once, and what it returns or raises is passed on. The files it wrote,
-    under whatever names, are synced; then ``{checkpoint_prefix}_step_{step}_metadata.json``, with
-    their sizes and checksums, makes them a checkpoint; then files that the function wrote for steps
+    The function is called once, and its result or exception is passed on. The files it wrote, under
+    whatever names, are synced; then ``{checkpoint_prefix}_step_{step}_metadata.json``, with their
+    sizes and checksums, makes them a checkpoint; then files that the function wrote for steps
     before the newest ``max_checkpoints`` (None: all are kept) are deleted, with their metadata. The
     step is the argument ``step``, else the first one, else the number at the end of the names.
 
@@ -76,18 +76,18 @@ def load_checkpoint(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorates a function that loads the checkpoint of the step it is given.
 
-    It is called with the newest step whose files are whole and undamaged in place of the caller's
-    step, and what it returns is passed on. If it raises an Exception, the next older step is tried.
-    With none left it is called once with the caller's own arguments, untouched, and raises what it
-    raises. Why a step was passed over is in the log (logger ``pawl``).
+    The function is called with the newest step whose files are whole and undamaged in place of the
+    caller's step, and its result is passed on. If it raises an Exception, the next older step is
+    tried. With none left it is called once with the caller's own arguments, untouched, and its
+    exception is passed on. The log (logger ``pawl``) says why a step was skipped.
 
     Where torch.distributed is initialised every rank must call it: all ranks get the same step, the
     newest one that is whole for each and that none fails to load (``all_gather_object`` in the
     default group).
 
     After a call, ``step`` of the decorated function is the step that was loaded, or None; and
-    ``verified`` whether checksums vouch for it: what the guide's own decorators, or none, have
-    written has none.
+    ``verified`` whether checksums confirm it: files that the guide's own decorators, or none, have
+    written have no checksums.
 
     Raises PawlError (PAWL_ECORRUPT) if the caller's own step turned out to be damaged; ValueError
     for a prefix that is no part of a file's name.
@@ -133,7 +133,7 @@ def _check_prefix(prefix: str) -> None:
 
 
 def _look_before(folder: Path) -> dict[str, _folder.Stamp] | Exception:
-    """The folder before the call; what is wrong with it is said after the call."""
+    """The files before the call, or the error of listing them, which is reported after the call."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         before = _folder.look(folder)
@@ -150,7 +150,7 @@ def _record(
     writer: str,
     model_type: str | None,
 ) -> int | None:
-    """Makes what was written since a checkpoint; its step, or None if that failed."""
+    """Makes the files written since a checkpoint; returns its step, or None if that failed."""
     try:
         if isinstance(before, Exception):
             raise before
@@ -174,7 +174,7 @@ def _prune(owner: _folder.Owner, world: int, step: int, writer: str, keep: int) 
 
 
 def _model(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-    """The class of the argument ``model``, else of the second one, as the guide's metadata has."""
+    """The class of the argument ``model``, else of the second one, as in the guide's metadata."""
     model = kwargs.get("model", args[1] if len(args) > 1 else None)
     return None if model is None else type(model).__name__
 
@@ -183,17 +183,17 @@ def _model(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
 
 
 class _Search:
-    """One look for a checkpoint that every rank can load."""
+    """One search for a checkpoint that every rank can load."""
 
     def __init__(self, folder: Path, prefix: str) -> None:
         self._ranks = Ranks()
         self._owner = _folder.Owner(folder, prefix, self._ranks.rank)
         self._failures: dict[int, Exception] = {}  # step -> why it was not loaded after all
-        self.result: Any = None  # of the call that succeeded
-        self.verified = False  # its files matched their checksums
+        self.result: Any = None  # result of the call that succeeded
+        self.verified = False  # True: the files of the loaded step matched their checksums
 
     def steps(self) -> list[_folder.Candidate]:
-        """What may be loaded, newest first, the same steps on all ranks."""
+        """Steps that may be loaded, newest first, the same on all ranks."""
         try:
             found = _folder.candidates(self._owner)
         except (OSError, _folder.Unrecorded) as reason:
@@ -209,7 +209,7 @@ class _Search:
         return [each for step, each in whole.items() if step in everywhere]
 
     def attempt(self, candidate: _folder.Candidate, call: Callable[[], Any]) -> bool:
-        """Verifies a step and loads it; whether all ranks did."""
+        """Verifies a step and loads it; returns whether all ranks did."""
         step = candidate.step
         why = _folder.damage(self._owner.folder, candidate)
         if not self._all_well(step, why, _damaged(step, why or "damaged for another rank")):
@@ -228,7 +228,7 @@ class _Search:
         return True
 
     def _all_well(self, step: int, why: str | None, failure: Exception) -> bool:
-        """Whether no rank has to pass over a step; ``why`` is this rank's reason, if it has to."""
+        """Whether no rank has to skip a step; ``why`` is this rank's reason to, or None."""
         said = self._ranks.gather(why)
         wrong = [f"rank {rank}: {each}" for rank, each in enumerate(said) if each is not None]
         if wrong:
@@ -237,7 +237,7 @@ class _Search:
         return not wrong
 
     def raise_if_tried(self, step: int | None) -> None:
-        """The caller's own step is not tried a second time."""
+        """Raises its error if the caller's own step was tried: it is not tried a second time."""
         if step in self._failures:
             raise self._failures[step]
 

@@ -27,22 +27,22 @@ from pawl.recipes import _steps
 
 log = logging.getLogger("pawl")
 
-FORMAT = 1  # of a record
-FILES_MAX = 100_000  # looked at below a folder
-TICK_S = 0.02  # longer than the coarsest clock of a local file system stands still
+FORMAT = 1  # version of the format of records
+FILES_MAX = 100_000  # files below a folder, at most
+TICK_S = 0.02  # longer than any tick of a local file system's clock
 READ_BYTES = 1 << 20
-SEALS_MAX = 3  # times that a file is read whose times change meanwhile
+SEALS_MAX = 3  # times that a file is read, at most, while its times change
 
 _RECORD = re.compile(r"(.+)_step_(\d+)(?:_rank(\d+))?_metadata\.json")
 _RANK = re.compile(r"rank[-_=]?(\d+)")
-# Errors of a file system that has no such operation.
+# Errors of a file system that lacks the operation.
 _NO_SUCH_CALL = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM}
 
 Stamp = tuple[int, int, int, int]  # inode, bytes, nanoseconds of modification and of change
 
 
 class Unrecorded(Exception):
-    """Why what was written is no checkpoint."""
+    """The files written are no checkpoint; the message says why."""
 
 
 class File(NamedTuple):
@@ -55,24 +55,24 @@ class File(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What a metadata file says."""
+    """The content of a metadata file."""
 
     step: int
     files: tuple[File, ...]
-    ours: bool  # False: the guide's own decorator wrote it, which has no sizes and checksums
+    ours: bool  # False: the guide's own decorator wrote it, without sizes and checksums
 
 
 class Candidate(NamedTuple):
-    """A step that may be there to be loaded."""
+    """A step that may be loadable."""
 
     step: int
-    names: tuple[str, ...]  # of its files, as far as they are known
+    names: tuple[str, ...]  # names of its files, as far as they are known
     record: Record | None  # None: there are only files whose names tell the step
     reason: str | None  # why it is no checkpoint; None: it may be one
 
 
 class Owner(NamedTuple):
-    """Whose records are meant."""
+    """The owner of records: folder, prefix and rank."""
 
     folder: Path
     prefix: str
@@ -80,7 +80,9 @@ class Owner(NamedTuple):
 
 
 def look(folder: Path) -> dict[str, Stamp]:
-    """Every file below folder but records and hidden ones, with what changes when it is written."""
+    """Every file below folder except records and hidden ones, with the stamp that
+    a write changes.
+    """
     found: dict[str, Stamp] = {}
     for top, folders, names in os.walk(folder, onerror=_raise):
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -119,10 +121,11 @@ def settle(before: dict[str, Stamp]) -> None:
 def written(
     before: dict[str, Stamp], after: dict[str, Stamp], step: int | None, rank: int
 ) -> list[str]:
-    """What is new or changed, as far as it is this call's.
+    """New or changed files, as far as this call wrote them.
 
-    If some of it tells the step, only that: the rest is a log, or somebody else's. If some of that
-    tells the rank, nothing that tells only other ranks: they write at the same time.
+    If some names tell the step, only those files: the rest is a log, or somebody else's. If some of
+    these names tell the rank, files whose names tell only other ranks are left out: these write at
+    the same time.
     """
     changed = sorted(name for name, stamp in after.items() if before.get(name) != stamp)
     telling = [name for name in changed if step is not None and _steps.tells(name, step)]
@@ -137,8 +140,9 @@ def written(
 
 
 def save(owner: Owner, step: int, names: list[str], writer: str, model_type: str | None) -> None:
-    """Makes files durable, and then the checkpoint count. Files of the same step that another
-    call wrote stay part of it. Raises OSError; Unrecorded if there is none of them."""
+    """Makes files durable, and then records them as a checkpoint. Files of the same step that
+    another call wrote stay part of it. Raises OSError; Unrecorded if none of the files is there.
+    """
     files = [file for name in names if (file := _seal(owner.folder, name, writer)) is not None]
     if not files:
         raise Unrecorded(f"no file was written below {owner.folder}")
@@ -155,7 +159,8 @@ def save(owner: Owner, step: int, names: list[str], writer: str, model_type: str
 
 
 def _seal(folder: Path, name: str, writer: str) -> File | None:
-    """Syncs a file and sums it up; None if its content goes on changing: somebody is writing to it.
+    """Syncs a file and computes its checksum; None if its content keeps changing: a
+    process is writing to it.
 
     New times alone do not show that: a mounted bucket sets them when it has uploaded the file.
     """
@@ -185,7 +190,7 @@ def _checksum(file: Any) -> str:
 
 
 def _folders(folder: Path, name: str) -> Iterator[Path]:
-    """The folder and those below it on the way to a file."""
+    """The folder and the folders in it on the way to a file."""
     for parent in Path(name).parents:
         yield folder / parent
 
@@ -194,7 +199,7 @@ def _sync_folder(folder: Path) -> None:
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
-    except OSError as reason:  # where folders cannot be synced, their entries are as safe as can be
+    except OSError as reason:  # without folder syncs, entries are as safe as they can be
         if reason.errno not in _NO_SUCH_CALL:
             raise
     finally:
@@ -217,7 +222,7 @@ def _write_record(
         "files": [file._asdict() for file in files],
     }
     text = json.dumps(document, indent=1)
-    temporary = path.with_name(f".{path.name}.new")  # one left by a crash is written again
+    temporary = path.with_name(f".{path.name}.new")  # one left by a crash is overwritten
     try:
         _write_synced(temporary, text)
         os.replace(temporary, path)
@@ -226,7 +231,7 @@ def _write_record(
             temporary.unlink(missing_ok=True)
         if reason.errno not in _NO_SUCH_CALL:
             raise
-        _write_synced(path, text)  # no renaming here; what is cut short is not JSON
+        _write_synced(path, text)  # no renaming here; a file that is cut short is not JSON
     _sync_folder(path.parent)
 
 
@@ -238,7 +243,7 @@ def _write_synced(path: Path, text: str) -> None:
 
 
 def read(path: Path) -> Record:
-    """A record. Raises Unrecorded, saying why it is none; OSError."""
+    """Reads a record. Raises Unrecorded, saying why it is none; OSError."""
     match = _RECORD.fullmatch(path.name)
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -274,14 +279,14 @@ def _records(folder: Path, prefix: str) -> dict[int, dict[int, Path]]:
     return found
 
 
-# ---- what can be loaded ----
+# ---- loading ----
 
 
 def candidates(owner: Owner) -> list[Candidate]:
     """All steps, newest first: those of this rank's records, or the lowest rank's if it has none.
 
-    Files without a record count only in a folder without records of Pawl's; elsewhere they are
-    what a save left that did not end.
+    Files without a record count only in a folder without records of Pawl's; elsewhere a save that
+    did not end has left them.
     """
     if not owner.folder.is_dir():
         return []
@@ -314,7 +319,7 @@ def _candidate(folder: Path, path: Path, step: int, names: list[str]) -> Candida
 
 
 def _loose(owner: Owner, names: list[str]) -> dict[int, tuple[str, ...]]:
-    """step -> files that tell it at their end: {prefix}_step_5.pt, or else model_5.pt."""
+    """step -> files whose names end with it: {prefix}_step_5.pt, or else model_5.pt."""
     exact: dict[int, tuple[str, ...]] = {}
     other: dict[int, tuple[str, ...]] = {}
     recorded = _recorded(owner.folder)
@@ -325,13 +330,15 @@ def _loose(owner: Owner, names: list[str]) -> dict[int, tuple[str, ...]]:
         stem = Path(name).stem
         if re.fullmatch(rf"{re.escape(owner.prefix)}_step_\d+", stem):
             exact[step] = (*exact.get(step, ()), name)
-        elif re.fullmatch(r".+_step_\d+", stem) is None:  # that is another prefix's
+        elif re.fullmatch(r".+_step_\d+", stem) is None:  # has another prefix
             other[step] = (*other.get(step, ()), name)
     return exact or other
 
 
 def _recorded(folder: Path, but: tuple[str, int] | None = None) -> set[str]:
-    """Every file that a record in the folder names; but those of this prefix and step."""
+    """Every file that a record in the folder names, without those of the prefix
+    and step ``but``.
+    """
     found: set[str] = set()
     for name in os.listdir(folder):
         match = _RECORD.fullmatch(name)
@@ -342,7 +349,7 @@ def _recorded(folder: Path, but: tuple[str, int] | None = None) -> set[str]:
 
 
 def _incomplete(folder: Path, record: Record) -> str | None:
-    """What is missing, by names and sizes alone; None if nothing is."""
+    """Which files are missing, by names and sizes alone; None if none is."""
     return next((why for file in record.files if (why := _mismatch(folder, file))), None)
 
 
@@ -355,7 +362,9 @@ def _mismatch(folder: Path, file: File) -> str | None:
 
 
 def damage(folder: Path, candidate: Candidate) -> str | None:
-    """Reads all of a checkpoint: what is wrong with it, or None. Without a record it is taken."""
+    """Reads all of a checkpoint; returns the damage found, or None. Without a
+    record it is accepted.
+    """
     for file in candidate.record.files if candidate.record is not None else ():
         try:
             with open(folder / file.name, "rb", buffering=0) as opened:
@@ -371,9 +380,10 @@ def damage(folder: Path, candidate: Candidate) -> str | None:
 
 
 def prune(owner: Owner, world: int, step: int, writer: str, keep: int) -> None:
-    """Deletes what a function wrote for steps before the newest ``keep`` that every rank has.
+    """Deletes files that a function wrote for steps before the newest ``keep`` that every rank has.
 
-    Never of ``step``, the one just saved; only what its record names, and no other step's does.
+    Never deletes those of ``step``, the one just saved; only files that their
+    record names, and no other step's does.
     """
     by_rank = _records(owner.folder, owner.prefix)
     mine: dict[int, tuple[Path, Record]] = {}
@@ -394,7 +404,9 @@ def prune(owner: Owner, world: int, step: int, writer: str, keep: int) -> None:
 
 
 def _drop(owner: Owner, path: Path, record: Record, writer: str) -> None:
-    """Records of other ranks for this step protect nothing: it is to go from all of them."""
+    """Deletes a step of one rank. Records of other ranks for this step protect
+    nothing: all are to go.
+    """
     shared = _recorded(owner.folder, but=(owner.prefix, record.step))
     rest = [file for file in record.files if file.writer != writer]
     for file in record.files:
@@ -403,7 +415,7 @@ def _drop(owner: Owner, path: Path, record: Record, writer: str) -> None:
             for parent in Path(file.name).parents[:-1]:
                 try:
                     (owner.folder / parent).rmdir()
-                except OSError:  # not empty: others' files lie there
+                except OSError:  # not empty: other files lie there
                     break
     if rest:
         _write_record(path, record.step, rest)

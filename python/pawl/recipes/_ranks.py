@@ -1,4 +1,4 @@
-"""Which of several ranks this process is, and what all of them say."""
+"""This process's rank, and values gathered from all ranks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ class Ranks:
             self.rank, self.world = env["rank"], env["world"]
 
     def gather(self, value: Any) -> list[Any]:
-        """What every rank says, by rank. Every rank must ask; alone it is the value itself."""
+        """The values of all ranks, by rank. Every rank must call it; with one
+        rank it is [value].
+        """
         if self._distributed is None or self.world == 1:
             self._tell_alone()
             return [value]

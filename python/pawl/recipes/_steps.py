@@ -1,4 +1,4 @@
-"""Which argument of a call is its step, and which step a file's name tells."""
+"""The step among the arguments of a call, and the step in a file's name."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]  # args, kwargs
 
-_LAST_NUMBER = re.compile(r"(\d+)(\.[A-Za-z]\w*)*$")  # with suffixes behind it
+_LAST_NUMBER = re.compile(r"(\d+)(\.[A-Za-z]\w*)*$")  # followed by suffixes
 
 
 class StepArgument:
     """The step among the arguments of a function.
 
-    It is the argument ``step``, by keyword or wherever the function has that parameter (methods
-    have it second); else the first positional one.
+    It is the argument ``step``, by keyword or by the position of that parameter (second in
+    methods); else the first positional one.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         try:
             parameters = list(inspect.signature(function).parameters.values())
-        except (TypeError, ValueError):  # some builtins have none
+        except (TypeError, ValueError):  # some builtins have no signature
             parameters = []
         self._named = next((p for p in parameters if p.name == "step"), None)
         positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -41,11 +41,11 @@ class StepArgument:
         return as_step(self._named.default)
 
     def has_place(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-        """Whether a call can be given a step."""
+        """Whether a call has a place for a step."""
         return bool(args) or "step" in kwargs or self._named is not None
 
     def put(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], step: int) -> Call:
-        """The same call, if it has a place for a step, for another one."""
+        """The call with another step, if it has a place for one."""
         if self._named is None and "step" not in kwargs:
             return (step, *args[1:]), dict(kwargs)
         index = self._index
@@ -55,12 +55,12 @@ class StepArgument:
 
 
 def as_step(value: Any) -> int | None:
-    """An int of at least 0 (also NumPy's, or a tensor of one), else None."""
+    """An int of at least 0 (also NumPy's, or a tensor of one element), else None."""
     if isinstance(value, bool):
         return None
     try:
         step = operator.index(value)
-    except Exception:  # a module, a tensor of several, ...: not a step, whatever it raised
+    except Exception:  # a module, a tensor of several elements, ...: no step, whatever it raised
         return None
     return step if step >= 0 else None
 
@@ -71,12 +71,12 @@ def tells(name: str, step: int) -> bool:
 
 
 def trailing(name: str) -> int | None:
-    """500 of "model_1.5_500.pt"; None for "model_500_best.pt"."""
+    """The number at the end of a name: 500 of "model_1.5_500.pt"; None for "model_500_best.pt"."""
     match = _LAST_NUMBER.search(name)
     return int(match[1]) if match else None
 
 
 def told_by(names: Iterable[str]) -> int | None:
-    """The step at the end of all these names that have a number there, if it is one."""
+    """The step at the end of all those names that have a number there, if it is the same."""
     steps = {trailing(name) for name in names} - {None}
     return steps.pop() if len(steps) == 1 else None

@@ -27,7 +27,7 @@ def save_checkpoint(
 ) -> None:
     """Writes the model's state dict to ``{save_dir}/model_{step}.pt``, and its checksum beside it.
 
-    None is ever deleted. Raises what torch.save raises.
+    It never deletes a checkpoint. Raises the exceptions of torch.save.
     """
     import torch
 
@@ -42,11 +42,12 @@ def load_checkpoint(
     save_dir: str | os.PathLike[str] = "/checkpoints",
     load: Callable[[Path], Any] | None = None,
 ) -> Any:
-    """What ``load`` makes of the newest checkpoint's file that is whole; None if there is none.
+    """Loads the newest checkpoint whose file is whole; returns the result of
+    ``load``, or None if there is none.
 
     ``load`` gets a path; without it the result is ``(step, state_dict)``, read by torch.load on the
-    CPU. If it raises an Exception the next older one is tried. Several ranks agree as those of
-    ``pawl.recipes.load_checkpoint`` do.
+    CPU. If it raises an Exception the next older checkpoint is tried. Several ranks agree as those
+    of ``pawl.recipes.load_checkpoint`` do.
     """
     folder = Path(save_dir)
 

@@ -1,5 +1,5 @@
-"""What a user puts where others look: links, FIFOs, devices, modes and names in a job's directories
-do no harm to who reads its logs or copies its files, root above all."""
+"""Links, FIFOs, devices, modes and names that a user puts into a job's directories do no harm to
+other users who read its logs or copy its files, to root above all."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def shared() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def of_root() -> Iterator[Cluster]:
-    """A scheduler of root's, whose jobs are of their users."""
+    """Yields a scheduler of root's, whose jobs run as their users."""
     with cluster("--slots", "4", "--grace", "2", "--group", "users") as made:
         yield made
 
@@ -56,7 +56,7 @@ class Hostile:
         self.secret.write_text(SECRET + "\n")
 
     def runs(self, script: str) -> int:
-        """A job of this user's, to its end."""
+        """Runs a job of this user's to its end."""
         job = self.ours.sh(script, cwd=self.work, **self.who)
         self.ours.await_state(job, "done", "failed")
         assert self.ours.state(job) == "done", self.ours.log(job)
@@ -123,7 +123,7 @@ def test_what_leads_elsewhere_or_waits_is_left_out_and_named(hostile: Hostile, d
     assert [said[name] for name in ("fifo", "sock", "null")] == ["a FIFO", "a socket", "a device"]
     assert "leads out" in said["far"] and "Permission denied" in said["closed"]
     assert f"{hostile.work}/out/fifo is left out: it is a FIFO" in done.stderr
-    assert done.returncode == 1  # for what could not be read
+    assert done.returncode == 1  # for the files that could not be read
     found = {str(p.relative_to(dest / "out")) for p in (dest / "out").rglob("*")}
     assert found == {"a", "a/f", "a/b", "a/b/near", "a/here"}
     assert (dest / "out/a/b/near").read_text() == "kept\n"
@@ -144,7 +144,7 @@ def test_a_link_leads_no_further_than_its_owner_may_go(hostile: Hostile, dest: P
 @AS_ROOT
 @pytest.mark.slow
 def test_of_links_in_a_destination_none_is_followed(hostile: Hostile, dest: Path) -> None:
-    """Where another user has got to it first."""
+    """The destination holds links that another user made there first."""
     job = hostile.runs("mkdir -p out/d; echo theirs > out/log; echo theirs > out/d/log")
     (dest / "out").mkdir()
     (dest / "out" / "log").symlink_to(hostile.secret)
@@ -184,7 +184,7 @@ def test_a_copy_is_as_the_file_was(shared: Cluster, tmp_path: Path, dest: Path) 
         assert (out / "run").read_text() == "new\n" and (out / "run").stat().st_mtime == 1e9
         assert mode(out / "run") & 0o700 == 0o700 and (out / "empty").stat().st_size == 0
         assert (out / "holes").read_bytes() == (work / "out" / "holes").read_bytes()
-        assert sorted(os.listdir(out)) == ["empty", "holes", "run"]  # nothing is left aside
+        assert sorted(os.listdir(out)) == ["empty", "holes", "run"]  # no temporary file is left
     assert (dest / "other").stat().st_mtime == 2e9
     if (work / "out" / "holes").stat().st_blocks < 1 << 15:
         assert (dest / "other" / "holes").stat().st_blocks < 1 << 15
@@ -217,7 +217,8 @@ def test_what_is_no_file_is_not_replaced(shared: Cluster, tmp_path: Path, dest: 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["log", "log.2"])
 def test_a_log_that_is_no_file_is_refused(hostile: Hostile, name: str) -> None:
-    """Links, also to what their owner may read, are none of Pawl's."""
+    """Links do not count as files of the log, even if their target is a file that the owner may
+    read."""
     job = hostile.runs("echo mine > readable; echo up")
     log = hostile.logs(job).with_name(name)
     for make in (f"ln -s {hostile.secret}", f"ln -s {hostile.work}/readable", "mkfifo", "mkdir"):
@@ -232,7 +233,7 @@ def test_a_log_that_is_no_file_is_refused(hostile: Hostile, name: str) -> None:
 
 @contextlib.contextmanager
 def scheduler_of(user: pwd.struct_passwd, folder: Path) -> Iterator[Cluster]:
-    """Another user's, in a directory of theirs."""
+    """Yields a scheduler that another user runs, in a directory of theirs."""
     users = grp.getgrnam("users").gr_gid
     ours = Cluster(folder / "s", "--group", "users")
     ours.root.mkdir()
@@ -251,7 +252,7 @@ def scheduler_of(user: pwd.struct_passwd, folder: Path) -> Iterator[Cluster]:
 @AS_ROOT
 @pytest.mark.slow
 def test_another_users_scheduler_gives_away_only_what_is_theirs() -> None:
-    """Whatever it says of who a job's owner is, and of where its files are."""
+    """The scheduler may say anything about a job's owner and the place of its files."""
     user, caller = pwd.getpwnam("daemon"), pwd.getpwnam("bin")
     folder = Path(tempfile.mkdtemp(prefix="pawl-", dir="/tmp"))
     folder.chmod(0o755)
@@ -283,7 +284,7 @@ def test_another_users_scheduler_gives_away_only_what_is_theirs() -> None:
 
 
 def on_a_terminal(*command: str) -> bytes:
-    """What a program prints there."""
+    """Returns what a program prints on a terminal."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(command, stdout=theirs, env=program.clean_env()) as process:
         os.close(theirs)
@@ -291,7 +292,7 @@ def on_a_terminal(*command: str) -> bytes:
         while select.select([ours], [], [], program.LIMIT_S)[0]:
             try:
                 got += os.read(ours, 1 << 16)
-            except OSError:  # all have closed it
+            except OSError:  # EIO: all have closed the terminal
                 break
         assert process.wait(program.LIMIT_S) == 0
     os.close(ours)
@@ -320,7 +321,7 @@ def test_a_log_gives_a_terminal_no_orders(shared: Cluster) -> None:
 
 @pytest.fixture
 def short() -> Iterator[Path]:
-    """A directory whose path is short enough for a scheduler's sockets."""
+    """Yields a directory with a path that is short enough for a scheduler's sockets."""
     with tempfile.TemporaryDirectory(prefix="pawl-", dir="/tmp") as name:
         yield Path(name)
 
@@ -349,7 +350,7 @@ def test_a_directory_of_another_users_is_refused(short: Path) -> None:
 
 @AS_ROOT
 def test_a_directory_that_others_can_replace_is_refused(short: Path) -> None:
-    """Root's own, in one that another user may rename away."""
+    """The directory is root's own, but lies in one in which another user may rename it."""
     (above := short / "above").mkdir()
     for owner, mode in ((pwd.getpwnam("daemon").pw_uid, 0o755), (0, 0o777)):
         os.chown(above, owner, 0)
@@ -357,6 +358,7 @@ def test_a_directory_that_others_can_replace_is_refused(short: Path) -> None:
         refused = program.run("sched", "--root", above / "s")
         assert refused.returncode == 2 and f"others can change {above}," in refused.stderr
         assert os.listdir(above / "s") == []
-    above.chmod(0o1777)  # as /tmp
-    env = program.clean_env(PAWL_FAULT="rebuild.look:1:5")  # which comes later
+    above.chmod(0o1777)  # with the mode of /tmp
+    # The check of the directory comes before this point.
+    env = program.clean_env(PAWL_FAULT="rebuild.look:1:5")
     assert program.run("sched", "--root", above / "s", env=env).returncode == 4

@@ -1,6 +1,6 @@
-"""HTTP as a stranger uses it: another job's secret, no token, names that are not ours, bytes that
-are no request, and connections that only take places. Others are served meanwhile, and nothing is
-changed that was not theirs to change."""
+"""HTTP as a stranger uses it: another job's secret, no token, host names that are not ours, bytes
+that are no request, and connections that only take places. Meanwhile others are served, and a
+stranger changes nothing that belongs to others."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def test_a_jobs_secret_is_that_jobs(shared: Cluster, web: Web) -> None:
         ):
             answer = web.ask("PUT", wrong, HINTS)
             assert answer.code == 403 and "not the URL of that job" in answer.error, wrong
-        assert web.ask("PUT", mine.removesuffix(f"/{one}") + "/one", HINTS).code == 200  # its name
+        # A job's name stands for its number.
+        assert web.ask("PUT", mine.removesuffix(f"/{one}") + "/one", HINTS).code == 200
         assert shared.job(one)["goodput"] > 0 and shared.job(two)["goodput"] is None
         bare = f"/hints/{USER}/{two}"
         assert web.ask("PUT", bare, HINTS).code == 401
@@ -57,7 +58,7 @@ def test_a_jobs_secret_is_that_jobs(shared: Cluster, web: Web) -> None:
         assert shared.job(two)["goodput"] is None
         assert web.ask("PUT", bare, HINTS, token=TOKEN).code == 200
         assert shared.job(two)["goodput"] > 0
-        # a job's secret is good for nothing else
+        # A job's secret is good for nothing else.
         prefix = "/job/" + secret
         for path in ("/jobs", f"/jobs/{one}", "/metrics", "/healthz", "/", "/nodes"):
             assert web.get(prefix + path, TOKEN).code in (400, 404)
@@ -125,8 +126,9 @@ def test_others_reach_it_with_token_and_tls_only(
         assert there.metrics(TOKEN)["pawl_sched_http_connections"] >= 1
         assert there.get("/jobs", TOKEN).json == []
         with a_job(ours) as (job, env):
-            assert env["ADAPTDL_SUPERVISOR_URL"].startswith(here.url)  # it is here
-            assert web_code(Web(ours, 1), "/healthz") != 200  # not in the clear
+            # The job uses the URL on this machine.
+            assert env["ADAPTDL_SUPERVISOR_URL"].startswith(here.url)
+            assert web_code(Web(ours, 1), "/healthz") != 200  # no plain HTTP on a port of TLS
             found = there.get(f"/discover/{USER}/{job}/1?timeout=1", TOKEN)
             assert found.code == 408
             assert there.ask("POST", f"/jobs/{job}/cancel", token=TOKEN).code == 200
@@ -154,13 +156,13 @@ def test_names_of_the_certificate_and_ciphers_that_authenticate(
         web = Web(ours, 0, context)
         for host, code in (("certified.example", 200), ("rebound.example", 421)):
             assert web.ask("GET", "/healthz", Host=host).code == code
-        context.set_ciphers(NO_AEAD)  # CBC
+        context.set_ciphers(NO_AEAD)  # ciphers in CBC mode
         with pytest.raises(ssl.SSLError):
             web.get("/healthz")
 
 
 def test_a_host_that_is_not_ours_is_refused(token_file: Path) -> None:
-    """As a page has it whose name was made to mean 127.0.0.1 (DNS rebinding)."""
+    """The Host header is that of a page whose name was made to mean 127.0.0.1 (DNS rebinding)."""
     http = ("--http", "127.0.0.1:0", "--http-name", "sched.example", "--http-token", token_file)
     with cluster(*OPTIONS, *map(str, http)) as ours:
         web = Web(ours)
@@ -173,7 +175,7 @@ def test_a_host_that_is_not_ours_is_refused(token_file: Path) -> None:
         assert b" 200 " not in web.raw(twice, whole=True)
         steers = b"GET /healthz HTTP/1.1\r\nHost: a\xe2\x80\xae\xff\r\n\r\n"
         assert rb"a\\u202e\\xff" in web.raw(steers, whole=True)
-        # a tunnel of ssh, a scrape by address, this machine by name, a proxy by its own
+        # A tunnel of ssh, a scrape by address, this machine by name, and a proxy by its own name.
         for host in ("localhost:9000", f"127.0.0.1:{port}", "10.1.2.3:9090", "[::1]:80",
                      socket.gethostname(), "sched.example:443"):  # fmt: skip
             assert web.ask("GET", "/healthz", Host=host).code == 200, host
@@ -237,7 +239,8 @@ def test_bodies_are_bounded(shared: Cluster, web: Web) -> None:
         assert web.ask("PUT", path, b" " * 65537).code == 413
         assert web.ask("PUT", path, iter([b" " * 30000] * 5)).code == 413
         head = f"PUT {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000000\r\n"
-        assert b" 413 " in web.raw(f"{head}\r\n".encode())  # before it is sent
+        # The answer comes before the body is sent.
+        assert b" 413 " in web.raw(f"{head}\r\n".encode())
         assert b" 413 " in web.raw(f"{head}Expect: 100-continue\r\n\r\n".encode())
         with pytest.raises((OSError, http.client.HTTPException)):  # a stream without end
             web.ask("PUT", path, iter([b" " * 65536] * 1600))
@@ -296,7 +299,8 @@ def test_what_is_no_http_is_no_request(web: Web) -> None:
 
 
 def test_connections_that_say_nothing_do_not_keep_others_out(shared: Cluster, web: Web) -> None:
-    """Each with half a request. In make test-long there are more of them than there may be."""
+    """Each connection has sent half a request. make test-long opens more of them than the server
+    allows."""
     with contextlib.ExitStack() as stack:
         for i in range(2000 if LONG else 200):
             one = stack.enter_context(socket.socket())
@@ -305,13 +309,13 @@ def test_connections_that_say_nothing_do_not_keep_others_out(shared: Cluster, we
             if i % 2 == 0:
                 with contextlib.suppress(OSError):
                     one.send(b"GET /healthz HTTP/1.1\r\nHos")
-        assert shared.run("ls").returncode == 0  # the socket is another matter
+        assert shared.run("ls").returncode == 0  # the socket of the commands is not affected
         assert web.get("/healthz").code == 200
 
 
 def test_who_takes_all_places_silences_nobody() -> None:
-    """Connections that drip, more of them than there are places. Who comes is served meanwhile; and
-    after all of them were ended at one sweep, and are gone, as well."""
+    """More connections than there are places send single bytes slowly. Others are served meanwhile,
+    and also after all slow ones were closed in one sweep."""
     with (
         cluster(*OPTIONS, "--http", "127.0.0.1:0", start=False) as ours,
         contextlib.ExitStack() as stack,
@@ -343,8 +347,8 @@ def test_who_takes_all_places_silences_nobody() -> None:
 
 
 def test_a_job_that_waits_much_leaves_room_for_another(shared: Cluster, web: Web) -> None:
-    """128 may wait in discovery: of the job that has most the first is told to ask again. Who has
-    left while it waited is found out."""
+    """At most 128 requests may wait in discovery: the first one of the job that has most is then
+    told to ask again. The server notices clients that have left while they waited."""
     with a_job(shared, name="many") as (many, _), a_job(shared, name="one") as (one, _):
         with contextlib.ExitStack() as stack:
 
@@ -362,7 +366,7 @@ def test_a_job_that_waits_much_leaves_room_for_another(shared: Cluster, web: Web
 
             waiting = [wait_for(many) for _ in range(128)]
             program.wait_until(lambda: connections() >= 129, "all of them")
-            assert b" 503 " in wait_for(many).recv(4096)  # it has no more than itself to blame
+            assert b" 503 " in wait_for(many).recv(4096)  # the job itself takes all the places
             wait_for(one)
             first, _, _ = select.select(waiting, [], [], program.LIMIT_S)
             assert len(first) == 1 and b" 408 " in first[0].recv(4096)

@@ -1,6 +1,6 @@
-"""Anything at all under a name in a root: the newest whole step is restored, `pawl ckpt` says what
-is damaged and ends. tests/unit/test_ckpt_odd.c has all names and kinds; here are those that matter,
-through program, agent and package."""
+"""Anything at all under a name in a root: the newest whole step is restored, and `pawl ckpt`
+reports the damage and ends. tests/unit/test_ckpt_odd.c covers all names and kinds; here are those
+that matter, through program, agent and package."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def harmed(made: Path, top: Path, name: str, kind: str) -> Path:
-    """A copy with something else under a name; one of its own: an agent outlives its job."""
+    """Makes a copy of the root, with something else under a name. Each test has its own copy: an
+    agent outlives its job."""
     root = top / f"{name}-{kind}".replace("/", "-")
     shutil.copytree(made, root)
     path = root / name
@@ -68,7 +69,7 @@ def harmed(made: Path, top: Path, name: str, kind: str) -> Path:
     else:
         path.unlink(missing_ok=True)
     before = os.getcwd()
-    os.chdir(path.parent)  # a socket's path is short
+    os.chdir(path.parent)  # the path of a socket must be short
     try:
         KINDS[kind](Path(path.name))
     finally:
@@ -142,13 +143,13 @@ def test_a_name_that_is_no_text_is_listed(made: Path, tmp_path: Path) -> None:
 
 
 def test_an_export_of_many_tags_ends_by_a_signal(made: Path, tmp_path: Path) -> None:
-    """It catches signals, to clean up, and asks for them between tags: here it is stopped as it
-    opens the first of 2000, and has a signal when it goes on."""
+    """An export catches signals, to clean up, and checks for them between tags. Here it is stopped
+    as it opens one of the first of 2000 tags, and finds a signal pending when it goes on."""
     root = tmp_path / "root"
     shutil.copytree(made, root)
     for step in range(100, 2100):
         (root / f"global_step{step}" / ".pawl").mkdir(parents=True)
-    env = program.clean_env(PAWL_FAULT="store.open:40:-2")  # -2: is stopped
+    env = program.clean_env(PAWL_FAULT="store.open:40:-2")  # -2: the process is stopped
     command = [program.find(), "ckpt", "export", str(root), str(tmp_path / "out")]
     export = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
     program.wait_until(lambda: program.state_of(export.pid) == "T", "the export is stopped")

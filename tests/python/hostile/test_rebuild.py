@@ -1,5 +1,6 @@
-"""The scheduler's database lost, emptied, overwritten or replaced by an older copy, beside what
-runs: it is refused and nothing is ended; with --rebuild jobs that run are taken over."""
+"""The scheduler's database is lost, emptied, overwritten or replaced by an older copy while jobs
+run: the scheduler refuses to start and ends no job; with --rebuild it takes over the jobs that run.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ import program
 from cluster import Cluster, cluster, wait
 
 OPTIONS = ("--nodes", "2", "--slots", "4", "--grace", "2", "--round", "1")
-# It says so if another run of it is there at the same time.
+# The file has "twice" if another run of the job is there at the same time.
 ONCE = "exec 9>$0.lock; flock -n 9 || echo twice >>$0; echo start >>$0; {}; echo end >>$0"
 
 
@@ -32,7 +33,7 @@ def remove(root: Path, older: Path) -> None:
 
 
 def empty(root: Path, older: Path) -> None:
-    (root / "sched.db").write_bytes(b"")  # what SQLite keeps beside it stays
+    (root / "sched.db").write_bytes(b"")  # the files that SQLite keeps beside it stay
 
 
 def overwrite(root: Path, older: Path) -> None:
@@ -121,7 +122,7 @@ def test_a_lost_database_ends_nothing_and_is_rebuilt(
 
 
 def test_what_ended_while_the_database_was_lost_is_told(tmp_path: Path) -> None:
-    """With its exit code; and one whose keeper was killed meanwhile runs again."""
+    """A job that ended keeps its exit code; a job whose keeper was killed meanwhile runs again."""
     with cluster(*OPTIONS) as ours:
         ends = ours.sh(f"until [ -e {tmp_path}/go ]; do sleep 0.05; done; exit 3")
         again = ours.sh(
@@ -150,7 +151,7 @@ def test_what_ended_while_the_database_was_lost_is_told(tmp_path: Path) -> None:
 
 
 def test_a_size_that_was_changed_is_taken_over(tmp_path: Path) -> None:
-    """Not the one that it was started with."""
+    """The job keeps its present size, not the size that it started with."""
     script = f"until [ -e {tmp_path}/go ]; do sleep 0.05; done"
     with cluster("--nodes", "1", "--slots", "4", "--grace", "2", "--round", "1") as ours:
         job = ours.submit("bash", "-c", script, options=["--replicas", "1:4"])
@@ -180,7 +181,7 @@ def test_nodes_of_before_are_asked_for(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_looked_at_counts_as_there() -> None:
-    """Where it is not known whether jobs run, no database is made anew."""
+    """Where it is not known whether jobs run, no new database is made."""
     with tempfile.TemporaryDirectory(prefix="pawl-", dir="/tmp") as name:
         root = Path(name, "s")
         env = program.clean_env(PAWL_FAULT="rebuild.look:1:5")  # EIO

@@ -1,5 +1,5 @@
-"""Whose processes are a job's: what one of another user, or of an earlier job, has in its
-environment makes it none of them."""
+"""Which processes belong to a job: a process of another user, or of an earlier job, does not,
+whatever its environment says."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ NOBODY = 65534
 
 @contextlib.contextmanager
 def claims(job: str, root: Path, uid: int) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of no job, by a user, that says to be of one; it is there at the end, too."""
+    """Runs a process of a user that claims to belong to a job; checks that it is still there at the
+    end."""
     var = {"PATH": os.environ["PATH"], "PAWL_SCHED_RUN": f"{root}/runs/{job}"}
     made = subprocess.Popen(
         ["sleep", "98761"], env=var, user=uid if uid != os.geteuid() else None, cwd="/"
@@ -39,8 +40,9 @@ def until(path: Path) -> str:
 
 
 def test_who_only_says_so_holds_no_slot(tmp_path: Path) -> None:
-    """Of an earlier job of the same user whose directory had that name, or of another user: the job
-    ends, and so does one whose keeper is killed; they are left alone."""
+    """Processes claim to belong to an earlier job of the same user whose directory had that name,
+    or come from another user. The job comes to its end, even if its keeper is killed, and the
+    processes are left alone."""
     users = [os.geteuid(), *([NOBODY] if os.geteuid() == 0 else [])]
     with cluster(*OPTIONS) as ours, contextlib.ExitStack() as others:
         for run in ("1.1", "1.2", "2.2", "2.3"):
@@ -60,7 +62,7 @@ def test_who_only_says_so_holds_no_slot(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 def test_what_a_job_does_as_another_user_is_the_jobs(tmp_path: Path) -> None:
-    """It has left its session and its parent; it is ended with the job."""
+    """A process of the job that has left its session and its parent ends with the job."""
     script = (
         f"import os, time\nos.setsid()\nif os.fork(): os._exit(0)\nos.setresuid({NOBODY}, 0, 0)\n"
         f"open('{tmp_path}/up', 'w').write(str(os.getpid()))\ntime.sleep(98761)"

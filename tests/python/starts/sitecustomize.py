@@ -1,7 +1,7 @@
 """Loaded by every interpreter that a test starts: counts those that import torch.
 
 Each adds one byte to the file that PAWL_TEST_STARTS names: "x" if it was executed, "f" if it was
-forked from a process that had torch (nursery.py writes that one).
+forked from a process that had torch (nursery.py writes the latter).
 """
 
 import os

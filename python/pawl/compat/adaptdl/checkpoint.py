@@ -12,9 +12,11 @@ __all__ = ["State", "load_state", "save_all_states", "save_state"]
 
 
 def save_all_states() -> str | None:
-    """Saves all of them, in a checkpoint, which is durable when rank 0 returns, with where it is
-    (others, and without a root: None); all replicas call it. Raises PawlError if it could not be
-    made durable."""
+    """Saves all states, in a checkpoint. All replicas call it.
+
+    Returns its place at rank 0, where it is durable then; None at other ranks, and without a root.
+    Raises PawlError if it could not be made durable.
+    """
     _context.checkpoint()
     if _context.job().rank > 0:
         return None
@@ -24,8 +26,9 @@ def save_all_states() -> str | None:
 
 
 def save_state(state: State, checkpoint_dir: str | None, sync: bool = True) -> None:
-    """Saves one, to a file of its name in a folder that is there; None: nowhere. All replicas call
-    it."""
+    """Saves one state to a file of its name in an existing folder; None: nowhere.
+    All replicas call it.
+    """
     if sync:
         state.sync()
     if checkpoint_dir is not None and _context.job().rank == 0:

@@ -1,4 +1,4 @@
-"""``adaptdl.collective``: objects of all replicas made one."""
+"""``adaptdl.collective``: reductions of objects over all replicas."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _add(a: Any, b: Any) -> Any:
 
 
 class _Done:
-    """A result that is there already."""
+    """A result that is known already."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
@@ -35,8 +35,7 @@ def initialize(
     replica_rank: int | None = None,
     num_replicas: int | None = None,
 ) -> None:
-    """Has the replicas meet, if they have not; where, the launcher's variables say, but for what is
-    given."""
+    """Has the replicas meet, if they have not yet. Arguments replace the launcher's variables."""
     given = {
         "MASTER_ADDR": master_addr,
         "MASTER_PORT": master_port,
@@ -51,18 +50,20 @@ def initialize(
 
 
 def teardown() -> None:
-    """As AdaptDL's: raises NotImplementedError."""
+    """Raises NotImplementedError, as AdaptDL's does."""
     raise NotImplementedError
 
 
 def allreduce(value: Any, reduce_fn: Callable[[Any, Any], Any] = _add) -> Any:
-    """All replicas' values made one, in their order; a value is not changed."""
+    """Reduces all replicas' values to one, in their order; the values themselves
+    are not changed.
+    """
     values = [copy.deepcopy(value) for value in _context.job().agree_objects(value)]
     return functools.reduce(reduce_fn, values)
 
 
 def allreduce_async(value: Any, reduce_fn: Callable[[Any, Any], Any] = _add) -> _Done:
-    """The same, as a future that is there at once."""
+    """Does the same as allreduce; returns a future that is done already."""
     return _Done(allreduce(value, reduce_fn))
 
 

@@ -1,4 +1,4 @@
-"""``adaptdl.env``: what a launcher says, in AdaptDL's variables or in others'."""
+"""``adaptdl.env``: a launcher's settings, from AdaptDL's variables or from others'."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _number(name: str, other: str) -> int:
 
 
 def checkpoint_path() -> str | None:
-    """Where checkpoints go; None: nowhere."""
+    """The folder of checkpoints; None: there is none."""
     return _text("ADAPTDL_CHECKPOINT_PATH")
 
 
@@ -27,52 +27,52 @@ def share_path() -> str | None:
 
 
 def job_id() -> str | None:
-    """ "namespace/name"."""
+    """The job's "namespace/name"."""
     return _text("ADAPTDL_JOB_ID")
 
 
 def master_addr() -> str:
-    """Where rank 0 is."""
+    """The address of rank 0."""
     return os.environ.get("ADAPTDL_MASTER_ADDR") or os.environ.get("MASTER_ADDR") or "0.0.0.0"
 
 
 def master_port() -> int:
-    """And its port; 0: any."""
+    """The port of rank 0; 0: any."""
     return int(os.environ.get("ADAPTDL_MASTER_PORT") or os.environ.get("MASTER_PORT") or 0)
 
 
 def replica_rank() -> int:
-    """Of this process, from 0."""
+    """The rank of this process, from 0."""
     return _number("ADAPTDL_REPLICA_RANK", "rank")
 
 
 def num_replicas() -> int:
-    """Processes of the job."""
+    """The number of processes of the job."""
     return _number("ADAPTDL_NUM_REPLICAS", "world")
 
 
 def num_nodes() -> int:
-    """Hosts that they are on; without a launcher that says so, as many as replicas."""
+    """The number of hosts of the job; without a launcher that says so, that of the replicas."""
     if "ADAPTDL_NUM_NODES" not in os.environ and "ADAPTDL_NUM_REPLICAS" in os.environ:
         return num_replicas()
     return _number("ADAPTDL_NUM_NODES", "nodes")
 
 
 def num_restarts() -> int:
-    """How often the job was started again."""
+    """The number of times that the job was started again."""
     return _number("ADAPTDL_NUM_RESTARTS", "attempt")
 
 
 def adaptdl_sched_version() -> str | None:
-    """Of AdaptDL's scheduler."""
+    """The version of AdaptDL's scheduler."""
     return _text("ADAPTDL_SCHED_VERSION")
 
 
 def supervisor_url() -> str | None:
-    """Of its supervisor."""
+    """The URL of AdaptDL's supervisor."""
     return _text("ADAPTDL_SUPERVISOR_URL")
 
 
 def from_ray() -> bool:
-    """Whether Ray started it: no."""
+    """Whether Ray started the job: always False."""
     return False

@@ -10,12 +10,12 @@ import numpy as np
 from pawl import _core
 from pawl.elastic import _hints
 
-_ROUNDING = 1e-8  # of a quotient that should be whole
-_BATCHES = 50  # that are looked at
+_ROUNDING = 1e-8  # rounding error allowed in a quotient that should be whole
+_BATCHES = 50  # number of batches that are compared
 
 
 class PerfParams(NamedTuple):
-    """What a step takes; see struct pawl_perf of pawl/adapt.h."""
+    """Parameters of the time of a step; see struct pawl_perf of pawl/adapt.h."""
 
     alpha_c: float
     beta_c: float
@@ -38,7 +38,9 @@ def _perf(params: PerfParams) -> _core.Perf:
 
 
 class GoodputFunction:
-    """``f(nodes, replicas, atomic_bsz, accum_steps)``: numbers, or arrays that broadcast."""
+    """Called as ``f(nodes, replicas, atomic_bsz, accum_steps)``: numbers, or
+    arrays that broadcast.
+    """
 
     def __init__(
         self, perf_params: Sequence[float], grad_params: Sequence[float], init_batch_size: int
@@ -48,13 +50,13 @@ class GoodputFunction:
         self._init = int(init_batch_size)
 
     def __call__(self, *args: Any) -> Any:
-        """The same as evaluate."""
+        """Does the same as evaluate."""
         return self.evaluate(*args)
 
     def evaluate(
         self, num_nodes: Any, num_replicas: Any, atomic_bsz: Any, accum_steps: Any = 0
     ) -> Any:
-        """Samples a second, of as much worth as those of an initial batch."""
+        """Samples a second, weighted by their worth in an initial batch."""
         return _each(self._goodput, num_nodes, num_replicas, atomic_bsz, accum_steps)
 
     def throughput(
@@ -64,7 +66,7 @@ class GoodputFunction:
         return _each(self._throughput, num_nodes, num_replicas, atomic_bsz, accum_steps)
 
     def efficiency(self, batch_size: Any) -> Any:
-        """What a sample of such a batch is worth, beside one of an initial batch."""
+        """The worth of a sample of such a batch, relative to one of an initial batch."""
         return _each(self._efficiency, batch_size)
 
     def optimize(
@@ -75,12 +77,12 @@ class GoodputFunction:
         atomic_bsz_range: tuple[int | None, int | None] | None = None,
         accumulation: bool = False,
     ) -> tuple[Any, Any, Any]:
-        """(goodput, atomic_bsz, accum_steps) of the best of 50 batches, from the initial one to
-        ``max_batch_size`` (default the initial one), each as much larger than the one before.
+        """(goodput, atomic_bsz, accum_steps) of the best of 50 batches.
 
-        As AdaptDL rounds: up, so that a batch may have a sample more of each replica than it should
-        at most, and to the nearer bound where an atomic batch is not within ``atomic_bsz_range``.
-        One replica has the initial batch unless it may accumulate.
+        The batches go from the initial one to ``max_batch_size`` (default the initial one) in equal
+        ratios. They are rounded as by AdaptDL: up, so that a batch may exceed the maximum by a
+        sample for each replica, and to the nearer bound where an atomic batch is not within
+        ``atomic_bsz_range``. One replica has the initial batch unless it may accumulate.
         """
         most = self._init if max_batch_size is None else int(max_batch_size)
         low, high = atomic_bsz_range or (None, None)
@@ -93,7 +95,8 @@ class GoodputFunction:
         atomic = np.where(replicas == 1, self._init, np.ceil(each - _ROUNDING))
         if accumulation:
             parts = np.ceil(each / high - _ROUNDING)
-            alone = (replicas == 1) & (each > self._init + _ROUNDING)  # its noise is not known else
+            # The noise could not be measured otherwise.
+            alone = (replicas == 1) & (each > self._init + _ROUNDING)
             parts = np.maximum(parts, np.where(alone, 2, 1))
             atomic, accum = np.ceil(each / parts - _ROUNDING), (parts - 1).astype(int)
         atomic = np.clip(atomic, low, high).astype(int)
@@ -130,7 +133,7 @@ def fit_perf_params(
     accum_step_time: Sequence[float],
     optim_step_time: Sequence[float],
 ) -> PerfParams:
-    """The model of step times that fits measured ones best."""
+    """The model of step times that fits the measured ones best."""
     columns = zip(
         num_nodes, num_replicas, atomic_bsz, accum_step_time, optim_step_time, strict=True
     )

@@ -1,4 +1,4 @@
-"""``adaptdl.reducer``: objects of some processes made one, while they go on."""
+"""``adaptdl.reducer``: reductions of objects over some processes, in the background."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _Reduce = Callable[[Any, Any], Any]
 
 
 def default_reduce_fn(a: Any, b: Any) -> Any:
-    """Their sum, in the place of the first one."""
+    """The sum of both, stored in the first one."""
     a += b
     return a
 
 
 class Future:
-    """Of what is under way."""
+    """The future result of a call."""
 
     def __init__(self) -> None:
         self._done = threading.Event()
@@ -35,7 +35,7 @@ class Future:
         self._failed: BaseException | None = None
 
     def result(self) -> Any:
-        """Waits until all have called what makes it; raises what that did."""
+        """Waits until all processes have made the call; raises the call's error."""
         self._done.wait()
         if self._failed is not None:
             raise self._failed
@@ -49,14 +49,15 @@ class Future:
 class Reducer:
     """One of ``replicas`` processes, which all make the same calls in the same order.
 
-    They meet at a port of rank 0's, and are a group of backend pawl then. A thread exchanges what
-    was given to it, so that nobody waits but in ``result``. Who has a result knows that all others
-    have what it is made of: each process may end then.
+    They meet at a port of rank 0's, and then are a group of backend pawl. A thread exchanges the
+    objects, so that a process waits only in ``result``. A process that has a result knows that all
+    others have the objects it is made of: each process may end then.
     """
 
     def __init__(self, rank: int, replicas: int, root_host: str, root_port: int) -> None:
-        """Returns when all are there. ``root_port``: free at ``root_host``; for one process any.
-        Raises torch's DistError if they do not come."""
+        """Returns when all are there. ``root_port``: a free port at ``root_host``; any for one
+        process. Raises torch's DistError if they do not come.
+        """
         self._replicas = replicas
         self._work: queue.SimpleQueue[tuple[torch.Tensor, _Reduce, Future]] = queue.SimpleQueue()
         self._group: Any = None
@@ -69,15 +70,17 @@ class Reducer:
         threading.Thread(target=self._run, name="adaptdl-reducer", daemon=True).start()
 
     def broadcast(self, obj: Any) -> Any:
-        """Rank 0's."""
+        """Returns rank 0's object."""
         return self.allreduce(obj, lambda first, _: first)
 
     def allreduce(self, obj: Any, reduce_fn: _Reduce = default_reduce_fn) -> Any:
-        """All replicas' objects made one, in their order; an object is not changed."""
+        """Reduces all replicas' objects to one, in their order; the objects
+        themselves are not changed.
+        """
         return self.allreduce_async(obj, reduce_fn).result()
 
     def allreduce_async(self, obj: Any, reduce_fn: _Reduce = default_reduce_fn) -> Future:
-        """The same, without waiting."""
+        """Does the same as allreduce, without waiting."""
         future = Future()
         self._work.put((_wire.dump(obj), reduce_fn, future))
         return future
@@ -88,7 +91,7 @@ class Reducer:
             try:
                 values = [_wire.load(row) for row in self._exchange(data)]
                 # When this returns, all others have the values, too. It fails where one of them has
-                # ended, which it does only when it has returned there.
+                # ended, which happens only after it has returned there.
                 with contextlib.suppress(RuntimeError):
                     self._all_of(_NOTHING)
                 future._end(functools.reduce(reduce_fn, values))

@@ -1,4 +1,4 @@
-"""``adaptdl.sched_hints``: what a scheduler is told."""
+"""``adaptdl.sched_hints``: the hints that a scheduler gets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ SCHED_HINTS: Mapping[str, Any] = MappingProxyType(
 
 
 def post_sched_hints(sched_hints: Mapping[str, Any], job_key: str) -> None:
-    """Tells the supervisor, in the background; a word that it has not is said, and nothing told."""
+    """Posts hints to the supervisor, in the background. A hint with an unknown name
+    is logged, and nothing is posted.
+    """
     unknown = sorted(set(sched_hints) - set(SCHED_HINTS))
     if unknown:
         log.warning("elastic: not told to the supervisor: there is no %s", ", ".join(unknown))

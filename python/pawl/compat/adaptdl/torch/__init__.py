@@ -1,4 +1,4 @@
-"""``adaptdl.torch``: AdaptDL's names, of pawl.elastic."""
+"""``adaptdl.torch``: AdaptDL's names for pawl.elastic."""
 
 from pawl.compat.adaptdl.torch import (
     accumulator,

@@ -1,8 +1,9 @@
-"""``adaptdl.torch.gradient_noise_scale``: what is known of a gradient's noise.
+"""``adaptdl.torch.gradient_noise_scale``: statistics of a gradient's noise.
 
-Of an AdaptiveDataParallel it is what that has measured. By hand it measures itself, by AdaptDL's
-formulas: hooks of parameters add up squared norms of what each replica has, and behind a backward
-pass in which gradients were reduced those of their mean are compared with them.
+For an AdaptiveDataParallel they are those that the model has measured. Used by hand, the class
+measures by AdaptDL's formulas: hooks of parameters add up squared norms of each replica's
+gradients, and behind a backward pass in which gradients were reduced these are compared with the
+squared norms of the mean.
 """
 
 from __future__ import annotations
@@ -22,20 +23,22 @@ __all__ = ["AdamGradientNoiseScale", "GradientNoiseScale"]
 
 log = logging.getLogger("pawl")
 
-_KEPT = 0.999  # of an average, after a gradient of an initial batch
+_KEPT = 0.999  # weight that an average keeps per gradient of an initial batch
 _VAR_LEAST = 1e-6
-_STEPS_LEAST = 5  # of Adam, before its second moments say anything
+_STEPS_LEAST = 5  # Adam's second moments mean little before this step
 
-_Gradients = list[list[torch.Tensor | None]]  # of each group
+_Gradients = list[list[torch.Tensor | None]]  # gradients of each group
 
 
 class GradientNoiseScale:
-    """Averages of each group's squared norm and variance (in an initial batch), kept in
-    ``optimizer.state["gns"]``, and progress: steps of an initial batch that those so far were
-    worth."""
+    """Averages of each group's squared norm and variance (in an initial batch), and progress.
+
+    The averages are kept in ``optimizer.state["gns"]``. Progress is the number of steps of an
+    initial batch that all steps so far were worth.
+    """
 
     def __new__(cls, adp: Any, *args: Any, **kwargs: Any) -> GradientNoiseScale:
-        """Of a model, what that knows."""
+        """For an AdaptiveDataParallel, returns an object that reads the model's own statistics."""
         return object.__new__(_OF_MODEL[cls] if isinstance(adp, AdaptiveDataParallel) else cls)
 
     def __init__(
@@ -47,9 +50,10 @@ class GradientNoiseScale:
         accum_scale: float | None = None,
     ) -> None:
         """``adp``: its ``require_backward_grad_sync``, as DDP's, says whether gradients are reduced
-        in a backward pass. ``mp_scaler``: a GradScaler. ``num_replicas``: default the default
-        process group's. ``accum_scale``: initial batches in a gradient of all replicas, default one
-        for each replica."""
+        in a backward pass. ``mp_scaler``: a GradScaler. ``num_replicas``: default: the default
+        process group's. ``accum_scale``: initial batches in a gradient of all replicas; default:
+        one for each replica.
+        """
         self._adp, self._optimizer, self._mp_scaler = adp, optimizer, mp_scaler
         self._num_replicas = dist.get_world_size() if num_replicas is None else num_replicas
         self._accum_scale = float(accum_scale or self._num_replicas)
@@ -57,8 +61,9 @@ class GradientNoiseScale:
         self._should_zero_grad = True
         self._local: torch.Tensor | None = None  # squared norms of the gradients of a step
         self._reducing: Any = None
-        self._previous: _Gradients | None = None  # where a step has but one gradient: the last one
-        self._called = False  # back, behind the backward pass under way
+        # The last step's gradients, where a step has but one.
+        self._previous: _Gradients | None = None
+        self._called = False  # True: the callback behind the backward pass under way is queued
         self.reset_accumulation()
         for number, group in enumerate(optimizer.param_groups):
             for parameter in group["params"]:
@@ -66,7 +71,9 @@ class GradientNoiseScale:
 
     @property
     def _state(self) -> dict[str, Any]:
-        """As it is saved with the optimizer: numbers and lists of them, one for each group."""
+        """The state as it is saved with the optimizer: numbers and lists of
+        numbers, one for each group.
+        """
         groups = len(self._optimizer.param_groups)
         state: Any = self._optimizer.state
         return state.setdefault(  # type: ignore[no-any-return]
@@ -75,12 +82,12 @@ class GradientNoiseScale:
                 "progress": 0.0,
                 "sqr_avg": [1.0] * groups,
                 "var_avg": [0.0] * groups,
-                "weight": 0.0,  # of both averages
-                "biased": False,  # told from gradients of two steps, one after the other
+                "weight": 0.0,  # weight of both averages
+                "biased": False,  # True: measured from gradients of two successive steps
             },
         )
 
-    # ---- what is told ----
+    # ---- statistics ----
 
     @property
     def raw_sqr_avg(self) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -89,7 +96,7 @@ class GradientNoiseScale:
 
     @property
     def raw_var_avg(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Its variance in an initial batch."""
+        """The gradient's variance in an initial batch, of each group of parameters."""
         return np.array(self._state["var_avg"], dtype=np.float64)
 
     def sqr_avg(self) -> float:
@@ -106,11 +113,11 @@ class GradientNoiseScale:
         return (var + sqr) / (var / scale + sqr)
 
     def get_progress(self) -> float:
-        """Steps of an initial batch that those so far were worth."""
+        """The number of steps of an initial batch that all steps so far were worth."""
         return float(self._state["progress"])
 
     def set_progress(self, progress: float) -> None:
-        """Says what they were worth; the same at all replicas."""
+        """Sets the progress; call it with the same value at all replicas."""
         self._state["progress"] = progress
 
     # ---- accumulating ----
@@ -122,22 +129,22 @@ class GradientNoiseScale:
 
     @property
     def accum_count(self) -> int:
-        """Gradients of the step under way so far."""
+        """The number of gradients of the step under way so far."""
         return self._accum_count
 
     @property
     def should_zero_grad(self) -> bool:
-        """Whether gradients are of a step that is whole."""
+        """Whether the gradients are those of a whole step."""
         return self._should_zero_grad
 
     def reset_accumulation(self, *args: Any, **kwargs: Any) -> None:
-        """Begins a step: ``optimizer.zero_grad()``, and nothing was accumulated."""
+        """Begins a step: ``optimizer.zero_grad()``, with nothing accumulated."""
         self._plain_zero_grad(*args, **kwargs)
         self._local = None
         self._accum_count = 0
 
     def set_accum_scale(self, accum_scale: float) -> None:
-        """Another batch; what was accumulated with the one before is of no use then."""
+        """Sets another batch; gradients that were accumulated with the one before are dropped."""
         if not np.isclose(self._accum_scale, accum_scale):
             self.reset_accumulation()
             self._accum_scale = accum_scale
@@ -145,7 +152,7 @@ class GradientNoiseScale:
     # ---- measuring ----
 
     def _see(self, group: int, parameter: torch.Tensor, grad: torch.Tensor) -> None:
-        """Hook of a parameter: its gradient, as this replica has it."""
+        """Hook of a parameter; grad is this replica's gradient."""
         if self._local is None:
             n = len(self._optimizer.param_groups)
             self._local = torch.zeros(n, dtype=torch.float64, device=grad.device)
@@ -161,7 +168,8 @@ class GradientNoiseScale:
         if self._should_zero_grad:
             if self._num_replicas > 1:
                 self._reducing = dist.all_reduce(self._local, async_op=True)
-            _call_back(self._behind_reducing)  # DDP's own call is made before that one
+            # Runs behind DDP's own callback, which is queued before.
+            _call_back(self._behind_reducing)
 
     def _behind_reducing(self) -> None:
         if self._reducing is not None:
@@ -180,7 +188,8 @@ class GradientNoiseScale:
             assert self._local is not None
             local = np.array(self._local.tolist()) * unscale**2 / count
             if state["biased"]:
-                state["weight"] = 0.0  # pairs of steps told less than several gradients of one do
+                # Pairs of steps are less reliable than several gradients of one step.
+                state["weight"] = 0.0
             state["biased"], self._previous = False, None
             self._add(local, total, count, scale)
             return
@@ -191,7 +200,7 @@ class GradientNoiseScale:
         self._previous = means
 
     def _take_means(self, unscale: float) -> _Gradients:
-        """Gradients become those of all that was accumulated: their mean, for the optimizer too."""
+        """Replaces gradients by the mean of all that were accumulated, for the optimizer too."""
         means: _Gradients = []
         for group in self._optimizer.param_groups:
             row: list[torch.Tensor | None] = []
@@ -217,7 +226,7 @@ class GradientNoiseScale:
         return np.array(found)
 
     def _add(self, local: Any, total: Any, count: int, scale: float) -> None:
-        """What a step tells, of each group: unbiased, whatever count is."""
+        """Adds a step's statistics, for each group: unbiased, whatever count is."""
         sqr = (count * total - local) / (count - 1)
         var = (local - total) * scale / (count - 1)
         state, kept = self._state, _KEPT**scale
@@ -228,13 +237,14 @@ class GradientNoiseScale:
             state[name] = average.tolist()
 
     def _divisor(self, group: int, parameter: torch.Tensor) -> torch.Tensor | None:
-        """What its gradient is divided by, element by element; None: by nothing."""
+        """The divisor of a parameter's gradient, element by element; None: it is not divided."""
         return None
 
 
 class AdamGradientNoiseScale(GradientNoiseScale):
-    """The same, of gradients that are divided by the root of Adam's second moments. What Adam
-    knows is left as it is where the batch changes, other than by AdaptDL."""
+    """A GradientNoiseScale of gradients that are divided by the root of Adam's second moments.
+    Unlike AdaptDL's, it leaves Adam's state as it is when the batch changes.
+    """
 
     def _divisor(self, group: int, parameter: torch.Tensor) -> torch.Tensor | None:
         state = self._optimizer.state[parameter]
@@ -248,11 +258,13 @@ class AdamGradientNoiseScale(GradientNoiseScale):
 
 
 class _OfModel(_gns.GradientNoiseScale, GradientNoiseScale):
-    """What an AdaptiveDataParallel knows."""
+    """The statistics of an AdaptiveDataParallel."""
 
 
 class _AdamOfModel(_gns.GradientNoiseScale, AdamGradientNoiseScale):
-    """The same: one that has AdamScale divides its gradients as Adam does."""
+    """The statistics of an AdaptiveDataParallel with AdamScale, which divides
+    gradients as Adam does.
+    """
 
 
 _OF_MODEL: dict[type, type] = {
@@ -268,7 +280,7 @@ def _square(grad: torch.Tensor, divisor: torch.Tensor | None) -> torch.Tensor:
 def _mean_of(
     a: Sequence[Sequence[torch.Tensor | None]], b: Sequence[Sequence[torch.Tensor | None]]
 ) -> _Gradients:
-    """Where only one has a gradient, that."""
+    """The mean of two gradients; where only one of both is there, that one."""
     return [
         [
             one if two is None else two if one is None else (one + two) / 2
@@ -279,5 +291,5 @@ def _mean_of(
 
 
 def _call_back(act: Callable[[], None]) -> None:
-    """Behind the backward pass under way, and what else is to be called there."""
+    """Queues a call behind the backward pass under way, and behind other such calls."""
     torch.autograd.Variable._execution_engine.queue_callback(act)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""``adaptdl.torch.iterator``: one of torchtext's iterators, which torchtext has no more."""
+"""``adaptdl.torch.iterator``: an iterator of torchtext, which torchtext has dropped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["AdaptiveBPTTIterator"]
 
 
 class AdaptiveBPTTIterator:
-    """Raises PawlError: torchtext 0.12 dropped the BPTTIterator that it was made of."""
+    """Raises PawlError: torchtext 0.12 dropped the BPTTIterator that it was based on."""
 
     def __init__(self, dataset: Any, batch_size: int, bptt_len: int, **kwargs: Any) -> None:
         raise error(

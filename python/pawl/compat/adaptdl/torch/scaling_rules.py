@@ -18,7 +18,7 @@ __all__ = ["AdaScale", "AdamScale", "LEGWScale", "LinearScale", "ScalingRuleBase
 
 
 class LEGWScale(elastic.LEGWScale):
-    """Of an initial batch as the loader has it whose loop is under way."""
+    """LEGWScale that takes the initial batch from the loader whose loop is under way."""
 
     def _initial_batch(self, adp: Any) -> int:
         loader = current_dataloader()

@@ -1,4 +1,4 @@
-"""Which GPU a rank works on."""
+"""The GPU that a rank works on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pawl import _core
 
 
 def pin() -> None:
-    """One a process: that of its local rank. Scripts say "cuda" before they say which one."""
+    """Selects the GPU of the local rank, once a process. Scripts name "cuda"
+    before they select one.
+    """
     local_rank = _core.env()["local_rank"]
     if local_rank < torch.cuda.device_count():
         torch.cuda.set_device(local_rank)

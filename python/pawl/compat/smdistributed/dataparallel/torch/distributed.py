@@ -30,7 +30,7 @@ __all__ = [
 
 
 class ReduceOp:
-    """How all_reduce combines tensors. AVERAGE is of floats."""
+    """The reductions of all_reduce. AVERAGE takes floats only."""
 
     AVERAGE = dist.ReduceOp.AVG
     SUM = dist.ReduceOp.SUM
@@ -41,7 +41,7 @@ class ReduceOp:
 class group:
     """The only group."""
 
-    WORLD = None  # which is what torch calls it, too
+    WORLD = None  # torch has this name, too
 
 
 def is_available() -> bool:
@@ -70,14 +70,14 @@ def get_local_rank() -> int:
 def all_reduce(
     tensor: torch.Tensor, op: Any = ReduceOp.SUM, group: Any = group.WORLD, async_op: bool = False
 ) -> dist.Work | None:
-    """All ranks' sum, or the like, in place: the same bits at all."""
+    """Sums, or otherwise reduces, all ranks' tensors in place, with the same bits at all ranks."""
     return dist.all_reduce(tensor, ReduceOp.SUM if op is None else op, group, async_op)
 
 
 def broadcast(
     tensor: torch.Tensor, src: int = 0, group: Any = group.WORLD, async_op: bool = False
 ) -> dist.Work | None:
-    """One rank's tensor to all others."""
+    """Sends one rank's tensor to all others."""
     return dist.broadcast(tensor, src, group, async_op)
 
 
@@ -89,6 +89,6 @@ def all_to_all_single(
     group: Any = group.WORLD,
     async_op: bool = False,
 ) -> dist.Work | None:
-    """Rows of a tensor to each rank, and theirs back."""
+    """Sends rows of a tensor to each rank, and receives theirs."""
     sizes = output_split_sizes, input_split_sizes
     return dist.all_to_all_single(output_t, input_t, *sizes, group, async_op)

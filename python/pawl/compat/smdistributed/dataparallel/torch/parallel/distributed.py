@@ -1,4 +1,6 @@
-"""SMDDP's DistributedDataParallel up to 1.3: torch's, with what scripts written for it rely on."""
+"""SMDDP's DistributedDataParallel up to 1.3: torch's, with the behaviour that
+scripts for it rely on.
+"""
 
 from __future__ import annotations
 
@@ -36,4 +38,4 @@ class DistributedDataParallel(TorchDDP):
         super().__init__(
             module, device_ids=device_ids, output_device=output_device, bucket_cap_mb=bucket_cap_mb
         )
-        self.broadcast_buffers = False  # only from here on
+        self.broadcast_buffers = False  # set only now, after the base class has sent them once

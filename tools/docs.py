@@ -69,7 +69,7 @@ def check_document(root: Path, document: Path) -> list[str]:
             if wrong:
                 found.append(f"{document.relative_to(root)}:{number}: {wrong}")
         if document.name == "CHANGELOG.md":
-            continue  # which speaks of how it was
+            continue  # the changelog speaks of names that are gone
         for match in PATH.finditer(line):
             wrong = check_path(root, match[1])
             if wrong:

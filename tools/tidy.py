@@ -25,7 +25,7 @@ COLUMNS_MAX = 100  # a tab is 8
 TAB_COLUMNS = 8
 NESTING_MAX = 4  # braces around a statement, the function's own included
 
-# Whose headers, or which one, a folder may include. Its own, and include/pawl, go without saying.
+# Folders, or headers, that each folder may include, beside its own and include/pawl.
 LAYERS: dict[str, set[str]] = {
     "include/pawl": set(),
     "src/base": set(),
@@ -175,7 +175,7 @@ RESTRICTED = {
     **dict.fromkeys(SLEEPS, "a timer of the loop, or a wait with a timeout"),
 }
 TRIALS = ("tests/", "bench/", "demo/", "examples/")
-# Of the program these alone print past cli_print: help, files that are not for people, a terminal
+# Files of the program that print past cli_print: help, files that are not for people, a terminal
 # that is to be steered, and what has been made fit for one before.
 RAW_FILES = ("src/cli/opt.c", "src/cli/main.c", "src/cli/version.c", "src/cli/explain_json.c")
 RAW_FILES += ("src/cli/ckpt_watch.c", "src/cli/top.c", "src/cli/progress.c")

@@ -26,7 +26,7 @@ BOUNDS: dict[str, str] = {}
 
 CLOCKS = {f"time.{name}{ns}" for ns in ("", "_ns") for name in
           ("time", "monotonic", "perf_counter", "process_time", "thread_time")}  # fmt: skip
-TIMERS = {"timeit.timeit", "timeit.repeat", "os.times"}  # what they return was measured
+TIMERS = {"timeit.timeit", "timeit.repeat", "os.times"}  # calls that return measured times
 PASS_ON = {"min", "max", "sum", "abs", "sorted", "float", "int", "round", "median", "mean", "zip"}
 TERMS = (ast.BinOp, ast.UnaryOp, ast.IfExp, ast.Tuple, ast.List, ast.ListComp, ast.GeneratorExp)
 TERMS += (ast.Subscript, ast.Starred, ast.operator, ast.unaryop)  # type: ignore[assignment]
@@ -48,7 +48,7 @@ def check_sleeps(name: str, source: str) -> Iterator[Finding]:
 
 def calls(source: str, name: str) -> set[int]:
     """Lines."""
-    with contextlib.suppress(SyntaxError):  # which is another rule's
+    with contextlib.suppress(SyntaxError):  # rule "syntax" reports it
         nodes = ast.walk(ast.parse(source))
         return {
             node.lineno for node in nodes if isinstance(node, ast.Call) and called(node) == name

@@ -57,5 +57,5 @@ def check_python(text: str) -> Iterator[Finding]:
             if not (alone and row == last + 1):
                 yield from _judge(row, token.string.lstrip("#"))
             last = row if alone else 0
-    except (tokenize.TokenError, SyntaxError):  # which is another rule's
+    except (tokenize.TokenError, SyntaxError):  # rule "syntax" reports it
         return

@@ -76,8 +76,8 @@ const struct cli_command cli_compat = {
 	.args = "[use NAME pawl|other|off]",
 	.summary = "List the drop-in names and who provides them; switch them",
 	.details =
-		"A drop-in name (nebulaml, smdistributed, torch_nebula) is found without\n"
-		"`import pawl`.\n"
+		"A drop-in name (adaptdl, nebulaml, smdistributed, torch_nebula) is found\n"
+		"without `import pawl`.\n"
 		"  pawl   Pawl provides it, whatever else is installed under it\n"
 		"  other  another package does, and Pawl where there is none: so it is at first\n"
 		"  off    Pawl never does\n"

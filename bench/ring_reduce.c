@@ -7,8 +7,8 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "coll/exec.h"
-#include "coll/tcp.h"
+#include "coll/plan/exec.h"
+#include "coll/transport/tcp.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -21,7 +21,7 @@ SIZES = {4096: "4 KiB", 1 << 20: "1 MiB", 25 << 20: "25 MiB", 1 << 30: "1 GiB"}
 # Name, bytes a second each way (the nominal rate), seconds of latency from one process to another,
 # and seconds that a message keeps a host busy.
 LINKS = [
-    # coll_link_default (src/coll/cost.c), from measurements between virtual machines.
+    # coll_link_default (src/coll/plan/cost.c), from measurements between virtual machines.
     ("1 Gbit/s, TCP", 125e6, 85e-6, 42.6e-6),
     # Assumed: physical machines, the kernel's TCP, one switch.
     ("25 Gbit/s, TCP", 3.125e9, 25e-6, 5e-6),
@@ -104,7 +104,7 @@ def main() -> None:
     found = run_plans(256 if options.quick else 4096)
     for link in range(len(LINKS)):
         report_link(report, link, found)
-    report.title("the cost model (src/coll/cost.h), over all of the above")
+    report.title("the cost model (src/coll/plan/cost.h), over all of the above")
     worst = max(off_by(times, size >= GRANULE * hosts) for (_, hosts, size), times in found.items())
     report.at_most("model", "furthest from what was carried out", worst, 1.3, "x")
     slowest = max(map(lost, found.values()))

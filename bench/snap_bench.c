@@ -6,9 +6,9 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/rng.h"
-#include "ckpt/copy.h"
-#include "ckpt/snap.h"
-#include "ckpt/snap_watch.h"
+#include "ckpt/snap/copy.h"
+#include "ckpt/snap/snap.h"
+#include "ckpt/snap/snap_watch.h"
 
 #include <stdio.h>
 #include <stdlib.h>

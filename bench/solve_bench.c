@@ -18,8 +18,8 @@
  * Pollux.
  */
 #include "base/rng.h"
-#include "sched/policies.h"
-#include "sched/solve.h"
+#include "sched/baseline/policies.h"
+#include "sched/policy/solve.h"
 #include "try_all.h"
 
 #include <math.h>
@@ -46,8 +46,8 @@ static double uniform(struct rng *rng)
 	return (double)(rng_u64(rng) >> 11) / 9007199254740992.0;
 }
 
-/* Makes a job as src/sched/policy_pawl.c does: its cost is the inverse of its speedup, on nodes of
- * 4 slots. */
+/* Makes a job as src/sched/policy/policy_pawl.c does: its cost is the inverse of its speedup, on
+ * nodes of 4 slots. */
 static void make_job(struct rng *rng, struct sched_choice *choices, uint32_t *n, uint32_t types)
 {
 	double weight = pow(10, 2 * uniform(rng) - 1);

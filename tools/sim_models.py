@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the numbers of src/sched/models.c, computed from the published profiles.
+"""Prints the numbers of src/sched/sim/models.c, computed from the published profiles.
 
 DIR is laid out as docs/sim.md says. For each application: the parameters of its step time, fitted
 to all measurements; steps of an initial batch in an epoch; the noise scale at even parts of its

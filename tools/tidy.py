@@ -12,6 +12,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -25,19 +26,54 @@ COLUMNS_MAX = 100  # a tab is 8
 TAB_COLUMNS = 8
 NESTING_MAX = 4  # braces around a statement, the function's own included
 
-# Folders, or headers, that each folder may include, beside its own and include/pawl.
-LAYERS: dict[str, set[str]] = {
+# The rooms that each room stands on. A room may include their headers, those of the rooms that they
+# stand on, its own and include/pawl. Arrows go down only.
+ROOMS: dict[str, set[str]] = {
     "include/pawl": set(),
     "src/base": set(),
-    "src/store": {"base"},
-    "src/ckpt": {"base", "store"},
+    "src/io": {"base"},
+    "src/store": {"io"},
     "src/adapt": {"base"},
-    "src/coll": {"base"},
-    "src/agent": {"base", "store", "ckpt", "adapt"},
-    "src/sched": {"base", "adapt"},
-    "src/daemon": {"base", "adapt", "agent", "sched"},
-    "src/cli": {"base", "store", "ckpt", "agent", "coll", "sched", "daemon"},
+    "src/ckpt/format": {"base"},
+    "src/ckpt/snap": {"ckpt/format"},
+    "src/ckpt": {"ckpt/format", "store"},
+    "src/coll/plan": {"base"},
+    "src/coll/transport": {"base"},
+    "src/coll/group": {"coll/plan", "coll/transport", "io"},
+    "src/coll/probe": {"coll/group"},
+    "src/ipc": {"io"},
+    "src/session": {"ipc", "ckpt", "ckpt/snap"},
+    "src/agent/ledger": {"ckpt/format", "ipc"},
+    "src/agent/persist": {"agent/ledger", "ckpt", "ipc"},
+    "src/agent": {"agent/persist", "adapt"},
+    "src/launch/env": {"base"},
+    "src/launch/door": {"base"},
+    "src/launch/nodes": {"ckpt/format", "io"},
+    "src/launch": {"agent", "launch/door", "launch/env", "launch/nodes"},
+    "src/sched/policy": {"adapt"},
+    "src/sched/baseline": {"sched/policy"},
+    "src/sched/core": {"sched/policy"},
+    "src/sched/sim": {"sched/baseline", "sched/core"},
+    "src/sched/jobfile": {"base"},
+    "src/sched/database": {"sched/core"},
+    "src/engine": {"sched/core", "sched/jobfile"},
+    "src/engine/local": {"engine", "launch"},
+    "src/engine/slurm": {"engine", "io", "launch/door", "launch/env"},
+    "src/engine/slurm/pilot": {"engine/slurm"},
+    "src/daemon/history": {"sched/core"},
+    "src/daemon": {"daemon/history", "engine/local", "engine/slurm", "sched/database"},
+    "src/cli": {"coll/probe", "daemon", "launch"},
+    "src/cli/ckpt": {"cli"},
+    "src/cli/sched": {"cli", "engine/slurm/pilot", "sched/sim"},
     "python": {"base/times.h"},  # Python waits by the same table
+}
+ROOM_FILES_MAX = 25  # .c files, or Python modules, of one folder
+# Folders that are larger, until they are divided: they may only shrink.
+WIDE = {
+    "tests/unit .c": 143,
+    "bench .py": 53,
+    "python/pawl .py": 59,
+    "tests/python .py": 177,
 }
 
 # Files that decide and never act: given the same arguments they do the same, anywhere.
@@ -46,105 +82,105 @@ PURE = {
     "src/base/rng.c",
     "src/base/wire.c",
     "src/store/mem_disk.c",
-    "src/ckpt/delta.c",
-    "src/ckpt/manifest.c",
-    "src/ckpt/merge.c",
-    "src/ckpt/plan.c",
-    "src/ckpt/record.c",
-    "src/ckpt/retain.c",
-    "src/ckpt/snap_list.c",
-    "src/ckpt/tensors.c",
-    "src/ckpt/zip.c",
-    "src/ckpt/zip_read.c",
+    "src/ckpt/format/delta.c",
+    "src/ckpt/format/manifest.c",
+    "src/ckpt/format/merge.c",
+    "src/ckpt/format/plan.c",
+    "src/ckpt/format/record.c",
+    "src/ckpt/format/retain.c",
+    "src/ckpt/snap/snap_list.c",
+    "src/ckpt/format/tensors.c",
+    "src/ckpt/format/zip.c",
+    "src/ckpt/format/zip_read.c",
     "src/adapt/goodput.c",
     "src/adapt/interval.c",
     "src/adapt/noise.c",
-    "src/coll/card.c",
-    "src/coll/cost.c",
-    "src/coll/exec.c",
-    "src/coll/fold.c",
-    "src/coll/fold_plain.c",
-    "src/coll/fold_simd.c",
-    "src/coll/group_call.c",
-    "src/coll/plan.c",
-    "src/coll/plan_flat.c",
-    "src/coll/plan_move.c",
-    "src/coll/plan_sum.c",
-    "src/coll/probe_order.c",
-    "src/coll/squares.c",
-    "src/coll/survey.c",
-    "src/coll/talk.c",
-    "src/coll/topo.c",
-    "src/coll/trace.c",
-    "src/sched/place.c",
-    "src/sched/policy_pawl.c",
-    "src/sched/solve.c",
-    "src/sched/solve_core.c",
-    "src/sched/solve_dual.c",
-    "src/sched/solve_repair.c",
-    "src/sched/worth.c",
-    "src/sched/jobfile.c",
-    "src/sched/jobfile_keys.c",
-    "src/sched/jobfile_resources.c",
-    "src/sched/jobfile_values.c",
-    "src/sched/jobfile_vars.c",
-    "src/sched/pool.c",
-    "src/sched/remarks.c",
-    "src/sched/tree.c",
-    "src/sched/tree_text.c",
-    "src/sched/vars.c",
-    "src/agent/advice.c",
-    "src/agent/env.c",
-    "src/agent/hosts_note.c",
-    "src/agent/ledger.c",
-    "src/agent/ledger_slots.c",
-    "src/agent/node_frame.c",
-    "src/agent/nodes.c",
-    "src/agent/nodes_join.c",
-    "src/agent/nodes_lead.c",
-    "src/agent/nodes_serve.c",
-    "src/agent/run_lines.c",
-    "src/agent/run_places.c",
-    "src/agent/run_policy.c",
-    "src/agent/run_vars.c",
-    "src/base/adaptdl.c",
-    "src/sched/app.c",
-    "src/sched/fair.c",
-    "src/sched/fill.c",
-    "src/sched/models.c",
-    "src/sched/nsga.c",
-    "src/sched/policies.c",
-    "src/sched/policy_fifo.c",
-    "src/sched/policy_optimus.c",
-    "src/sched/policy_pollux.c",
-    "src/sched/policy_tiresias.c",
-    "src/sched/pollux_rows.c",
-    "src/sched/pollux_worth.c",
-    "src/sched/sim.c",
-    "src/sched/sim_job.c",
-    "src/sched/workload.c",
-    "src/sched/core.c",
-    "src/sched/core_admit.c",
-    "src/sched/core_carry.c",
-    "src/sched/core_explain.c",
-    "src/sched/core_fill.c",
-    "src/sched/core_jobs.c",
-    "src/sched/core_memory.c",
-    "src/sched/core_found.c",
-    "src/sched/core_nodes.c",
-    "src/sched/core_place.c",
-    "src/sched/core_pools.c",
-    "src/sched/core_round.c",
-    "src/sched/core_rows.c",
-    "src/sched/engine.c",
+    "src/coll/transport/card.c",
+    "src/coll/plan/cost.c",
+    "src/coll/plan/exec.c",
+    "src/coll/plan/fold.c",
+    "src/coll/plan/fold_plain.c",
+    "src/coll/plan/fold_simd.c",
+    "src/coll/group/group_call.c",
+    "src/coll/plan/plan.c",
+    "src/coll/plan/plan_flat.c",
+    "src/coll/plan/plan_move.c",
+    "src/coll/plan/plan_sum.c",
+    "src/coll/probe/probe_order.c",
+    "src/coll/plan/squares.c",
+    "src/coll/plan/survey.c",
+    "src/coll/group/talk.c",
+    "src/coll/plan/topo.c",
+    "src/coll/group/trace.c",
+    "src/sched/policy/place.c",
+    "src/sched/policy/policy_pawl.c",
+    "src/sched/policy/solve.c",
+    "src/sched/policy/solve_core.c",
+    "src/sched/policy/solve_dual.c",
+    "src/sched/policy/solve_repair.c",
+    "src/sched/policy/worth.c",
+    "src/sched/jobfile/jobfile.c",
+    "src/sched/jobfile/jobfile_keys.c",
+    "src/sched/jobfile/jobfile_resources.c",
+    "src/sched/jobfile/jobfile_values.c",
+    "src/sched/jobfile/jobfile_vars.c",
+    "src/sched/jobfile/pool.c",
+    "src/sched/jobfile/remarks.c",
+    "src/sched/jobfile/tree.c",
+    "src/sched/jobfile/tree_text.c",
+    "src/sched/jobfile/vars.c",
+    "src/agent/ledger/advice.c",
+    "src/launch/env/env.c",
+    "src/agent/persist/hosts_note.c",
+    "src/agent/ledger/ledger.c",
+    "src/agent/ledger/ledger_slots.c",
+    "src/launch/nodes/node_frame.c",
+    "src/launch/nodes/nodes.c",
+    "src/launch/nodes/nodes_join.c",
+    "src/launch/nodes/nodes_lead.c",
+    "src/launch/nodes/nodes_serve.c",
+    "src/launch/run_lines.c",
+    "src/launch/run_places.c",
+    "src/launch/nodes/run_policy.c",
+    "src/launch/env/run_vars.c",
+    "src/launch/env/adaptdl.c",
+    "src/sched/baseline/app.c",
+    "src/sched/sim/fair.c",
+    "src/sched/baseline/fill.c",
+    "src/sched/sim/models.c",
+    "src/sched/baseline/nsga.c",
+    "src/sched/baseline/policies.c",
+    "src/sched/baseline/policy_fifo.c",
+    "src/sched/baseline/policy_optimus.c",
+    "src/sched/baseline/policy_pollux.c",
+    "src/sched/baseline/policy_tiresias.c",
+    "src/sched/baseline/pollux_rows.c",
+    "src/sched/baseline/pollux_worth.c",
+    "src/sched/sim/sim.c",
+    "src/sched/sim/sim_job.c",
+    "src/sched/sim/workload.c",
+    "src/sched/core/core.c",
+    "src/sched/core/core_admit.c",
+    "src/sched/core/core_carry.c",
+    "src/sched/core/core_explain.c",
+    "src/sched/core/core_fill.c",
+    "src/sched/core/core_jobs.c",
+    "src/sched/core/core_memory.c",
+    "src/sched/core/core_found.c",
+    "src/sched/core/core_nodes.c",
+    "src/sched/core/core_place.c",
+    "src/sched/core/core_pools.c",
+    "src/sched/core/core_round.c",
+    "src/sched/core/core_rows.c",
+    "src/sched/core/engine.c",
     "src/cli/explain_sum.c",
     "src/daemon/http_route.c",
-    "src/daemon/plain.c",
+    "src/engine/local/plain.c",
 }
 # What those may not reach, directly or through a header of ours.
 IMPURE = re.compile(
     r"(time|pthread|threads|stdatomic|unistd|fcntl|poll|signal|spawn|dirent|liburing)\.h$|sys/|linux/"
-    r"|base/(clock|aio|loop|log|times)\.h$"
+    r"|(base/(clock|log|times)|io/(aio|loop))\.h$"
 )
 # Fault points are let through: unarmed they decide nothing, and pure code allocates.
 PURE_ENOUGH = {"base/fault.h"}
@@ -178,7 +214,7 @@ TRIALS = ("tests/", "bench/", "demo/", "examples/")
 # Files of the program that print past cli_print: help, files that are not for people, a terminal
 # that is to be steered, and what has been made fit for one before.
 RAW_FILES = ("src/cli/opt.c", "src/cli/main.c", "src/cli/version.c", "src/cli/explain_json.c")
-RAW_FILES += ("src/cli/ckpt_watch.c", "src/cli/top.c", "src/cli/progress.c")
+RAW_FILES += ("src/cli/ckpt/ckpt_watch.c", "src/cli/sched/top.c", "src/cli/progress.c")
 MAY = {
     **dict.fromkeys(PRINTS, (*TRIALS, "src/cli/", "src/base/log.c", "src/base/assert.c")),
     **dict.fromkeys(FORMATS, (*TRIALS, *RAW_FILES, "src/base/log.c", "src/base/assert.c")),
@@ -247,7 +283,9 @@ class Source:
             if match:
                 quoted, name = match[1] == '"', match[2]
                 if quoted and "/" not in name:
-                    name = f"{Path(self.name).parent.name}/{name}"
+                    folder = Path(self.name).parent
+                    room = folder.relative_to("src") if folder.parts[0] == "src" else folder.name
+                    name = f"{room}/{name}"
                 found.append((number, quoted, name))
         return found
 
@@ -302,6 +340,8 @@ def check_riddles(source: Source) -> Iterator[Finding]:
 def check_guard(source: Source) -> Iterator[Finding]:
     path = Path(source.name)
     prefix = "test" if path.parts[0] == "tests" else path.parent.name
+    if path.parts[0] == "src":
+        prefix = "_".join(path.parent.parts[1:])
     name = path.name.removeprefix("test_").lstrip("_")
     guard = re.sub(r"\W", "_", f"{prefix}_{name}").upper()
     directives = [(n, line) for n, line in enumerate(source.code, 1) if line.startswith("#")]
@@ -362,21 +402,42 @@ def check_nesting(index: int, line: str, blocks: list[bool]) -> Iterator[Finding
             yield index + 1, "nesting", f"deeper than {NESTING_MAX} levels: name the inner part"
 
 
+def stands_on(room: str) -> set[str]:
+    """All rooms that a room stands on, however far down."""
+    found: set[str] = set()
+    new = ROOMS.get(room, set())
+    while new:
+        found |= new
+        new = set().union(*(ROOMS.get(f"src/{below}", set()) for below in new)) - found
+    return found
+
+
 def check_layers(source: Source) -> Iterator[Finding]:
-    """Arrows between folders. tests, bench and examples may include what they like."""
+    """Arrows between rooms. tests, bench and examples may include what they like."""
     top = source.name.split("/")[0]
     if top not in ("src", "include", "python"):
         return
-    home = top if top == "python" else "/".join(source.name.split("/")[:2])
-    if home not in LAYERS:
-        yield 1, "layer", f"{home} is not in the table of layers (tools/tidy.py)"
+    home = top if top == "python" else str(Path(source.name).parent)
+    if home not in ROOMS:
+        yield 1, "layer", f"{home} is not in the table of rooms (tools/tidy.py)"
         return
-    allowed = LAYERS[home] | {"pawl", Path(source.name).parent.name}
+    allowed = stands_on(home) | {"pawl", home.removeprefix("src/")}
     for number, quoted, name in source.includes:
-        folder = name.split("/")[0]
         ours = quoted or (source.root / "src" / name).is_file()
-        if ours and folder not in allowed and name not in allowed:
+        if ours and str(Path(name).parent) not in allowed and name not in allowed:
             yield number, "layer", f"{home} may not include {name}"
+
+
+def check_widths(names: list[str]) -> list[str]:
+    """Folders with more files than a person keeps in mind. names: of all files."""
+    lines = []
+    for suffix in (".c", ".py"):
+        folders = Counter(str(Path(name).parent) for name in names if name.endswith(suffix))
+        for folder, n in sorted(folders.items()):
+            most = WIDE.get(f"{folder} {suffix}", ROOM_FILES_MAX)
+            if n > most:
+                lines.append(f"{folder}:1: width: {n} {suffix} files, {most} at most: divide it")
+    return lines
 
 
 def impure_include(source: Source, name: str, seen: set[str]) -> str | None:
@@ -500,7 +561,7 @@ def list_files(root: Path) -> list[str]:
 def check_tree(root: Path) -> list[str]:
     """Findings in all files, and what the tables name that is not there."""
     names = list_files(root)
-    lines = [line for name in names for line in check_file(root, name)]
+    lines = [line for name in names for line in check_file(root, name)] + check_widths(names)
     gone = sorted({*PURE, *C_SLEEPS, *C_BOUNDS} - set(names))
     lines += [f"tools/tidy.py:1: table: it names {n}, which is not there" for n in gone]
     return lines + [

@@ -2,7 +2,7 @@
 
 Run as `python -m pawl._convert export FORMAT ROOT TAG DIR PARTITION` or `... import FORMAT SOURCE
 PARTITION SPLIT TRUST`, where an empty argument stands for none. It reports on descriptor 3, a JSON
-object a line; src/cli/convert.h and src/cli/ckpt_import.c have the other end.
+object a line; src/cli/ckpt/convert.h and src/cli/ckpt/ckpt_import.c have the other end.
 
 safetensors: a file a partition. The values beside the tensors, and how all is nested, stand in the
 file's metadata (_structure), so that importing it gives back the object that was exported; files

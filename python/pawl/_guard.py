@@ -34,7 +34,8 @@ log = logging.getLogger("pawl")
 
 EVERYTHING: Final = (1 << 64) - 1  # mask of all optimizers
 _OPTIMIZERS_MAX: Final = 63  # optimizers with a bit of their own; all later ones share bit 63
-WATCH_MIN: Final = 64 << 10  # bytes; smaller storages are copied at once, as in src/ckpt/plan.h
+# Bytes; smaller storages are copied at once. CKPT_WATCH_MIN of src/ckpt/format/plan.h.
+WATCH_MIN: Final = 64 << 10
 _NEVER: Final = 1 << 64  # bytes; larger than any storage
 
 _version = attrgetter("_version")

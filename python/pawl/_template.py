@@ -1,7 +1,7 @@
 """The template process of `pawl run`: it has imported everything, and forks into workers.
 
 Started as `python -u -m pawl._template [-m] script args…`, it reads its plan from descriptor 4 and
-talks to the supervisor on descriptor 3 (src/agent/run_template.h has the protocol). It imports the
+talks to the supervisor on descriptor 3 (src/launch/run_template.h has the protocol). It imports the
 modules that the last run had imported from the standard library and site-packages, one by one,
 failures ignored. The script's own modules are never among them: they may have changed.
 

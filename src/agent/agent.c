@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/proc.h"
 #include "base/times.h"
-#include "ckpt/manifest.h"
+#include "ckpt/format/manifest.h"
 
 #include <errno.h>
 #include <fcntl.h>

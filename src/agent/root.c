@@ -1,7 +1,7 @@
 /* One root as the agent sees it: carries out what the ledger decides. See root.h for the parts. */
 #include "agent/root.h"
 
-#include "agent/save.h"
+#include "agent/persist/save.h"
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"

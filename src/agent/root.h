@@ -15,14 +15,14 @@
 #ifndef AGENT_ROOT_H
 #define AGENT_ROOT_H
 
-#include "agent/advice.h"
 #include "agent/agent.h"
-#include "agent/ledger.h"
-#include "agent/news.h"
-#include "agent/persist.h"
-#include "agent/proto.h"
-#include "agent/tier.h"
-#include "base/listener.h"
+#include "agent/ledger/advice.h"
+#include "agent/ledger/ledger.h"
+#include "agent/persist/news.h"
+#include "agent/persist/persist.h"
+#include "io/listener.h"
+#include "ipc/proto.h"
+#include "ipc/tier.h"
 
 struct agent_conn;
 

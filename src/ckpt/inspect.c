@@ -3,8 +3,8 @@
 
 #include "base/err.h"
 #include "base/wire.h"
+#include "ckpt/format/tensors.h"
 #include "ckpt/tags.h"
-#include "ckpt/tensors.h"
 #include "store/store.h"
 
 #include <stdio.h>

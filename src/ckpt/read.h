@@ -2,7 +2,7 @@
 #ifndef CKPT_READ_H
 #define CKPT_READ_H
 
-#include "ckpt/manifest.h"
+#include "ckpt/format/manifest.h"
 
 struct store;
 

@@ -24,7 +24,7 @@
 #ifndef CKPT_TAGS_H
 #define CKPT_TAGS_H
 
-#include "ckpt/manifest.h"
+#include "ckpt/format/manifest.h"
 
 struct pawl_err;
 struct store;

@@ -2,7 +2,7 @@
  * the contract. */
 #include "base/err.h"
 #include "base/fault.h"
-#include "ckpt/retain.h"
+#include "ckpt/format/retain.h"
 #include "ckpt/tags_names.h"
 #include "store/store.h"
 

@@ -15,7 +15,7 @@
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/fault.h"
-#include "ckpt/plan.h"
+#include "ckpt/format/plan.h"
 #include "store/store.h"
 
 #include <inttypes.h>

@@ -3,8 +3,8 @@
 #ifndef CKPT_WRITE_H
 #define CKPT_WRITE_H
 
-#include "ckpt/manifest.h"
-#include "ckpt/zip.h"
+#include "ckpt/format/manifest.h"
+#include "ckpt/format/zip.h"
 
 struct store;
 

@@ -2,13 +2,13 @@
  * supervise. The process that starts it creates its session; this file opens its log. */
 #include "agent/agent.h"
 
-#include "agent/socket_path.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "base/loop.h"
 #include "base/times.h"
 #include "cli/cli.h"
+#include "io/loop.h"
+#include "ipc/socket_path.h"
 
 #include <fcntl.h>
 #include <limits.h>

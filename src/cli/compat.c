@@ -4,9 +4,9 @@
  * Only the interpreter can say which package provides a name: that depends on its path, and on what
  * is installed for it.
  */
-#include "agent/run_plan.h"
 #include "base/err.h"
 #include "cli/cli.h"
+#include "launch/run_plan.h"
 
 #include <limits.h>
 #include <stdbool.h>

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "cli/cli.h"
-#include "coll/group_call.h"
+#include "coll/group/group_call.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -2,7 +2,7 @@
 #ifndef CLI_EXPLAIN_H
 #define CLI_EXPLAIN_H
 
-#include "coll/trace.h"
+#include "coll/group/trace.h"
 
 #include <stdio.h>
 

@@ -7,10 +7,10 @@
 #include "cli/explain.h"
 
 #include "base/crc.h"
-#include "coll/cost.h"
-#include "coll/fold.h"
-#include "coll/group_call.h"
-#include "coll/port.h"
+#include "coll/group/group_call.h"
+#include "coll/plan/cost.h"
+#include "coll/plan/fold.h"
+#include "coll/transport/port.h"
 
 #include <inttypes.h>
 #include <string.h>

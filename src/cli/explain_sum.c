@@ -2,7 +2,7 @@
 #include "cli/explain.h"
 
 #include "base/err.h"
-#include "coll/group_call.h"
+#include "coll/group/group_call.h"
 
 #include <stdlib.h>
 #include <string.h>

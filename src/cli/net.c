@@ -1,14 +1,14 @@
 /* pawl net: measures the network between hosts, and predicts what an all-reduce takes over it. */
 #include "cli/net.h"
 
-#include "base/address.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/times.h"
 #include "cli/cli.h"
-#include "coll/fold.h"
-#include "coll/probe.h"
-#include "coll/serve.h"
+#include "coll/group/serve.h"
+#include "coll/plan/fold.h"
+#include "coll/probe/probe.h"
+#include "io/address.h"
 
 #include <netdb.h>
 #include <stdio.h>

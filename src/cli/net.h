@@ -2,8 +2,8 @@
 #ifndef CLI_NET_H
 #define CLI_NET_H
 
-#include "coll/survey.h"
-#include "coll/tcp.h"
+#include "coll/plan/survey.h"
+#include "coll/transport/tcp.h"
 
 #include "pawl/coll.h"
 

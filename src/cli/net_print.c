@@ -1,7 +1,7 @@
 /* The report of pawl net: tables for people, and JSON. */
 #include "cli/cli.h"
 #include "cli/net.h"
-#include "coll/fold.h"
+#include "coll/plan/fold.h"
 
 #include <jansson.h>
 #include <stdio.h>

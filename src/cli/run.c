@@ -1,8 +1,8 @@
 /* pawl run: its command line. */
-#include "agent/run.h"
+#include "launch/run.h"
 
-#include "agent/node_frame.h"
-#include "agent/run_warm.h"
+#include "launch/nodes/node_frame.h"
+#include "launch/run_warm.h"
 
 #include "base/clock.h"
 #include "base/times.h"

@@ -1,13 +1,13 @@
 /* pawl scale: shows how many ranks a running job has, or asks for more or fewer. */
 #include "agent/agent.h"
-#include "agent/link.h"
-#include "agent/run.h"
-#include "agent/socket_path.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/times.h"
-#include "ckpt/manifest.h"
+#include "ckpt/format/manifest.h"
 #include "cli/cli.h"
+#include "ipc/link.h"
+#include "ipc/socket_path.h"
+#include "launch/run.h"
 
 #include <jansson.h>
 #include <limits.h>

@@ -1,14 +1,15 @@
 /* pawl serve: adds for the ranks of training jobs on other hosts. */
-#include "coll/serve.h"
+#include "coll/group/serve.h"
+#include "coll/probe/probe.h"
 
-#include "agent/run_plan.h"
-#include "agent/serve_run.h"
-#include "base/address.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/times.h"
 #include "cli/cli.h"
 #include "cli/interrupt.h"
+#include "io/address.h"
+#include "launch/run_plan.h"
+#include "launch/serve_run.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -66,7 +67,7 @@ static int open_server(struct serve *serve, struct pawl_err *err)
 		rv = address_find(toward, address, err);
 	}
 	return rv == 0 ? coll_server_open(&serve->server, address, (uint16_t)serve->port,
-				 serve->name, say_of_group, NULL, err)
+				 serve->name, say_of_group, NULL, coll_probe_obey, err)
 		       : rv;
 }
 

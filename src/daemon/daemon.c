@@ -9,8 +9,8 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/times.h"
-#include "sched/scratch.h"
-#include "sched/slurm_spool.h"
+#include "engine/scratch.h"
+#include "engine/slurm/slurm_spool.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -13,10 +13,10 @@
 #ifndef DAEMON_DAEMON_H
 #define DAEMON_DAEMON_H
 
-#include "daemon/devices.h"
 #include "daemon/http.h"
-#include "sched/core.h"
-#include "sched/slurm.h"
+#include "engine/local/devices.h"
+#include "engine/slurm/slurm.h"
+#include "sched/core/core.h"
 
 #define DAEMON_NODES_MAX 256u
 
@@ -32,7 +32,7 @@ struct daemon_options {
 	struct core_offer *nodes; /* nodes of this machine; none with pools of Slurm's */
 	uint32_t nodes_n;
 	const struct devices *devices; /* devices of nodes: see local.h */
-	const char *const *scratch;    /* scratch directories for jobs: see sched/scratch.h */
+	const char *const *scratch;    /* scratch directories for jobs: see engine/scratch.h */
 	uint32_t scratch_n;            /* 0: root is used */
 	struct slurm_pool *pools;      /* pools of the engine slurm; NULL: the engine is local */
 	uint32_t pools_n;
@@ -49,7 +49,7 @@ struct daemon_options {
 
 /* Runs until a signal (SIGTERM, SIGINT, SIGHUP). PAWL_EBUSY: another scheduler, which is named, has
  * the directory; PAWL_EINVAL: there is no such group; other errors as of opening a store
- * (sched/store.h). */
+ * (sched/database/store.h). */
 int daemon_main(struct daemon_options *options, struct pawl_err *err);
 
 #endif

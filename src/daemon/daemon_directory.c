@@ -5,7 +5,7 @@
 
 #include "base/err.h"
 #include "base/file.h"
-#include "sched/slurm_spool.h"
+#include "engine/slurm/slurm_spool.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,7 @@
 
 #include "base/err.h"
 #include "base/file.h"
-#include "sched/slurm_spool.h"
+#include "engine/slurm/slurm_spool.h"
 
 #include <inttypes.h>
 #include <stdio.h>

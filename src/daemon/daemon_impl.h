@@ -2,15 +2,15 @@
 #ifndef DAEMON_DAEMON_IMPL_H
 #define DAEMON_DAEMON_IMPL_H
 
-#include "agent/proto.h"
-#include "base/listener.h"
 #include "daemon/daemon.h"
-#include "daemon/history.h"
-#include "daemon/local.h"
+#include "daemon/history/history.h"
 #include "daemon/metrics.h"
-#include "daemon/order.h"
 #include "daemon/talk.h"
-#include "sched/store.h"
+#include "engine/local/local.h"
+#include "engine/local/order.h"
+#include "io/listener.h"
+#include "ipc/proto.h"
+#include "sched/database/store.h"
 
 #include <limits.h>
 #include <sys/types.h>

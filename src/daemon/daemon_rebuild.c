@@ -15,7 +15,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/log.h"
-#include "daemon/run_place.h"
+#include "engine/local/run_place.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "daemon/submission.h"
+#include "engine/submission.h"
 
 #include <pwd.h>
 #include <stdio.h>

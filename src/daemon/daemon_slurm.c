@@ -4,8 +4,8 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/times.h"
-#include "daemon/submission.h"
-#include "sched/slurm_program.h"
+#include "engine/slurm/slurm_program.h"
+#include "engine/submission.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "daemon/submission.h"
+#include "engine/submission.h"
 
 #include <stdio.h>
 #include <stdlib.h>

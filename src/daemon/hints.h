@@ -4,7 +4,7 @@
 #define DAEMON_HINTS_H
 
 #include "pawl/err.h"
-#include "sched/policy.h"
+#include "sched/policy/policy.h"
 
 #include <stddef.h>
 

@@ -20,7 +20,7 @@
 #include "daemon/hints.h"
 #include "daemon/http_listen.h"
 #include "daemon/talk_json.h"
-#include "sched/jobfile.h"
+#include "sched/jobfile/jobfile.h"
 
 #include <errno.h>
 #include <stdio.h>

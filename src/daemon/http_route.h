@@ -8,7 +8,7 @@
 #ifndef DAEMON_HTTP_ROUTE_H
 #define DAEMON_HTTP_ROUTE_H
 
-#include "sched/core.h"
+#include "sched/core/core.h"
 
 #define HTTP_SECRET_CHARS 64u  /* hexadecimal digits of a job's secret */
 #define HTTP_PART_MAX     65u  /* bytes of a part of a path, decoded, terminator included */

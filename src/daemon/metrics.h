@@ -6,7 +6,7 @@
 #define DAEMON_METRICS_H
 
 #include "daemon/metrics_text.h"
-#include "sched/store.h"
+#include "sched/database/store.h"
 
 #define METRICS_EVENTS   (CORE_SEEN + 1u) /* kinds of events */
 #define METRICS_JOBS_MAX 1000u            /* jobs that have lines of their own, at most */

@@ -1,9 +1,9 @@
 /* Requests and replies, and the commands' end of the socket: see talk.h. */
 #include "daemon/talk.h"
 
-#include "agent/proto.h"
 #include "base/err.h"
 #include "base/times.h"
+#include "ipc/proto.h"
 
 #include <errno.h>
 #include <pwd.h>

@@ -1,5 +1,5 @@
 /*
- * Messages between commands and the scheduler over its Unix socket: frames as of agent/proto.h, one
+ * Messages between commands and the scheduler over its Unix socket: frames as of ipc/proto.h, one
  * reply a request. Each request begins with a u16 version; a job is named by its number, or by its
  * name: then the newest of that name is meant. docs/protocol.md has the bytes.
  */
@@ -7,7 +7,7 @@
 #define DAEMON_TALK_H
 
 #include "base/wire.h"
-#include "sched/core.h"
+#include "sched/core/core.h"
 
 #include <limits.h>
 

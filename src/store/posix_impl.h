@@ -2,7 +2,7 @@
 #ifndef STORE_POSIX_IMPL_H
 #define STORE_POSIX_IMPL_H
 
-#include "base/aio.h"
+#include "io/aio.h"
 #include "store/store.h"
 
 #include <sys/stat.h>

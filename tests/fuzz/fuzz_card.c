@@ -3,8 +3,8 @@
 #include "fuzz.h"
 
 #include "base/assert.h"
-#include "coll/card.h"
-#include "coll/tcp.h"
+#include "coll/transport/card.h"
+#include "coll/transport/tcp.h"
 
 #include <netdb.h>
 #include <stdlib.h>

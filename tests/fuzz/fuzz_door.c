@@ -3,8 +3,8 @@
 #include "fuzz.h"
 
 #include "base/assert.h"
-#include "coll/door.h"
-#include "coll/topo.h"
+#include "coll/group/door.h"
+#include "coll/plan/topo.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #include "fuzz.h"
 
 #include "base/assert.h"
-#include "coll/tcp_impl.h"
+#include "coll/transport/tcp_impl.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #include "fuzz.h"
 
 #include "base/assert.h"
-#include "daemon/history_row.h"
+#include "daemon/history/history_row.h"
 
 #include <jansson.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
 
 #include "base/assert.h"
 #include "pawl/err.h"
-#include "sched/jobfile.h"
-#include "sched/tree.h"
+#include "sched/jobfile/jobfile.h"
+#include "sched/jobfile/tree.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,8 +6,8 @@
 #include "base/assert.h"
 #include "base/crc.h"
 #include "base/wire.h"
-#include "ckpt/manifest.h"
-#include "ckpt/plan.h"
+#include "ckpt/format/manifest.h"
+#include "ckpt/format/plan.h"
 
 #include <stdlib.h>
 #include <string.h>

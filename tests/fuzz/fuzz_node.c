@@ -1,8 +1,8 @@
 /* Fuzzes node_frame_get: an accepted frame encodes to the same bytes. */
 #include "fuzz.h"
 
-#include "agent/node_frame.h"
 #include "base/assert.h"
+#include "launch/nodes/node_frame.h"
 
 #include <string.h>
 

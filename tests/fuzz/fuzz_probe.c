@@ -3,8 +3,8 @@
 #include "fuzz.h"
 
 #include "base/assert.h"
-#include "coll/probe_impl.h"
-#include "coll/serve_impl.h"
+#include "coll/group/serve_impl.h"
+#include "coll/probe/probe_impl.h"
 
 #include <string.h>
 

@@ -4,9 +4,9 @@
 
 #include "base/assert.h"
 #include "base/wire.h"
-#include "ckpt/plan.h"
-#include "ckpt/record.h"
-#include "ckpt/tensors.h"
+#include "ckpt/format/plan.h"
+#include "ckpt/format/record.h"
+#include "ckpt/format/tensors.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #include "fuzz.h"
 
 #include "base/assert.h"
-#include "coll/group_call.h"
+#include "coll/group/group_call.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 
 #include "base/assert.h"
 #include "base/wire.h"
-#include "ckpt/tensors.h"
+#include "ckpt/format/tensors.h"
 
 #include <string.h>
 

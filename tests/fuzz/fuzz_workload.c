@@ -3,8 +3,8 @@
 #include "fuzz.h"
 
 #include "base/assert.h"
-#include "sched/models.h"
-#include "sched/profile.h"
+#include "sched/sim/models.h"
+#include "sched/sim/profile.h"
 
 #include <math.h>
 #include <stdio.h>

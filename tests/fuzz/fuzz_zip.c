@@ -3,7 +3,7 @@
 
 #include "base/assert.h"
 #include "base/crc.h"
-#include "ckpt/zip.h"
+#include "ckpt/format/zip.h"
 
 #include <string.h>
 

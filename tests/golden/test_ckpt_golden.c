@@ -2,11 +2,11 @@
  * of the format, all of the same state. PAWL_GOLDEN_DIR is the folder of this file. */
 #include "base/crc.h"
 #include "base/err.h"
-#include "ckpt/manifest.h"
-#include "ckpt/plan.h"
+#include "ckpt/format/manifest.h"
+#include "ckpt/format/plan.h"
+#include "ckpt/format/zip.h"
 #include "ckpt/read.h"
 #include "ckpt/tags.h"
-#include "ckpt/zip.h"
 #include "store/store.h"
 
 #include <stdio.h>

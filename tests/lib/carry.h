@@ -6,7 +6,7 @@
 #ifndef TEST_CARRY_H
 #define TEST_CARRY_H
 
-#include "coll/cost.h"
+#include "coll/plan/cost.h"
 
 /* Computes the seconds until the last of so many hosts is done, without servers, for each of
  * links_n links, since the lists are the same for all links. way must suit the number of hosts. */

@@ -10,7 +10,7 @@
 #define TEST_ENGINE_SIM_H
 
 #include "base/rng.h"
-#include "sched/engine.h"
+#include "sched/core/engine.h"
 
 #define ESIM_NODES 64u
 #define ESIM_RUNS  1024u

@@ -2,7 +2,7 @@
 #ifndef TEST_EQUAL_H
 #define TEST_EQUAL_H
 
-#include "sched/policy.h"
+#include "sched/policy/policy.h"
 
 /* The error of its next decision, and of those after. */
 enum equal_wrong {

@@ -1,5 +1,5 @@
-/* A CUDA driver made of host memory: see fakecuda.h. Has only the functions that src/ckpt/cuda.c
- * calls. */
+/* A CUDA driver made of host memory: see fakecuda.h. Has only the functions that
+ * src/ckpt/snap/cuda.c calls. */
 #include "fakecuda.h"
 
 #include <pthread.h>

@@ -6,7 +6,7 @@
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/rng.h"
-#include "ckpt/plan.h"
+#include "ckpt/format/plan.h"
 #include "ckpt/read.h"
 #include "ckpt/tags.h"
 #include "store/store.h"

@@ -5,9 +5,9 @@
 #ifndef TEST_SAMPLE_H
 #define TEST_SAMPLE_H
 
-#include "ckpt/manifest.h"
+#include "ckpt/format/manifest.h"
+#include "ckpt/format/zip.h"
 #include "ckpt/write.h"
-#include "ckpt/zip.h"
 
 struct rng;
 struct store;

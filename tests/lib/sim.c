@@ -52,7 +52,7 @@ struct side {
 	struct coll_port port; /* the port that the group uses */
 	struct sim *sim;       /* the simulation it belongs to */
 	uint32_t rank;         /* this rank */
-	atomic_uint count;     /* changes so far: see look in coll/port.h */
+	atomic_uint count;     /* changes so far: see look in coll/transport/port.h */
 	struct fiber *fiber;   /* owned; NULL: it has returned, or was never spawned */
 	uint32_t seen;         /* value of count for whose change it waits */
 	int64_t until_ns;      /* end of its wait */

@@ -1,6 +1,6 @@
 /*
- * A simulated transport: coll_ports (coll/port.h) whose ranks all live on one thread, in virtual
- * time. A seed reproduces everything.
+ * A simulated transport: coll_ports (coll/transport/port.h) whose ranks all live on one thread, in
+ * virtual time. A seed reproduces everything.
  *
  * Each rank is a function that is written as if it had a process of its own: it calls its group,
  * and pauses where the group waits. Time goes on when no rank has anything to do.
@@ -14,7 +14,7 @@
 #ifndef TEST_SIM_H
 #define TEST_SIM_H
 
-#include "coll/port.h"
+#include "coll/transport/port.h"
 
 #include <stdbool.h>
 

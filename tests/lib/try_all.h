@@ -2,7 +2,7 @@
 #ifndef TEST_TRY_ALL_H
 #define TEST_TRY_ALL_H
 
-#include "sched/solve.h"
+#include "sched/policy/solve.h"
 
 #include <math.h>
 

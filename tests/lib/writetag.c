@@ -5,7 +5,7 @@
  * installed: Python's tests of the format start from its tags.
  */
 #include "base/err.h"
-#include "ckpt/plan.h"
+#include "ckpt/format/plan.h"
 #include "ckpt/tags.h"
 #include "sample.h"
 #include "store/store.h"

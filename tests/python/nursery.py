@@ -4,7 +4,7 @@
 command that is this interpreter and a script, a module or `-c` is forked from the nursery, which
 has torch, torch.distributed and torch._dynamo loaded: 0.05 CPU seconds instead of 2.3. `pawl run`,
 and any other command of `pawl` that starts Python, is executed, and has a nursery of its own beside
-it, from which its ranks and its template are forked (PAWL_TEST_SPAWNER, see src/agent/run_warm.h).
+it, from which its ranks and its template are forked (PAWL_TEST_SPAWNER, see src/launch/run_warm.h).
 torchrun is forked and gets such a nursery, too. All other commands are executed as they are, and so
 are commands whose environment sets a variable that an interpreter or torch reads while it starts.
 
@@ -69,7 +69,7 @@ SPAWNER = "PAWL_TEST_SPAWNER"  # the number of the socket to a nursery beside `p
 STARTS = "PAWL_TEST_STARTS"  # a file that gets one byte for each process that has torch
 # Flags: own process group; own session; low priority; dies with its parent.
 GROUP, SESSION, NICE, DIES = "g", "s", "n", "d"
-RUN_NICE = 5  # as in src/agent/run_spawn.h
+RUN_NICE = 5  # as in src/launch/run_spawn.h
 
 
 # ---- the nursery's side ----

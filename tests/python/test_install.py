@@ -92,16 +92,62 @@ def test_extension_exports_its_entry_alone(target: Path) -> None:
     assert exported(extension) == {"PyInit__core"}
 
 
-def test_meson_installs_a_versioned_library(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root that meson installed build/gcc into."""
     build = ROOT / "build/gcc"
     if not (build / "build.ninja").is_file():
         pytest.skip("build/gcc is not there: `make test` builds it before the Python tests")
-    run("meson", "install", "-C", build, "--destdir", tmp_path / "root")
-    (library,) = (tmp_path / "root").rglob("libpawl.so")
-    assert os.readlink(library) == "libpawl.so.0"
-    (config,) = (tmp_path / "root").rglob("pawl.pc")
-    env = {"PKG_CONFIG_PATH": str(config.parent), "PKG_CONFIG_SYSROOT_DIR": str(tmp_path / "root")}
+    root = tmp_path_factory.mktemp("root")
+    run("meson", "install", "-C", build, "--destdir", root)
+    return root
+
+
+def compile_with_pkg_config(source: Path, program: Path, root: Path) -> None:
+    (library,) = root.rglob("libpawl.so")
+    (config,) = root.rglob("pawl.pc")
+    env = {"PKG_CONFIG_PATH": str(config.parent), "PKG_CONFIG_SYSROOT_DIR": str(root)}
     flags = run("pkg-config", "--cflags", "--libs", "pawl", env=env).split()
+    run(
+        "gcc",
+        "-O2",
+        "-Wall",
+        "-Werror",
+        source,
+        "-o",
+        program,
+        *flags,
+        f"-Wl,-rpath,{library.parent}",
+    )
+
+
+def test_meson_installs_a_versioned_library(installed: Path, tmp_path: Path) -> None:
+    (library,) = installed.rglob("libpawl.so")
+    assert os.readlink(library) == "libpawl.so.0"
     (tmp_path / "a.c").write_text(SOURCE)
-    run("gcc", tmp_path / "a.c", "-o", tmp_path / "a", *flags, f"-Wl,-rpath,{library.parent}")
+    compile_with_pkg_config(tmp_path / "a.c", tmp_path / "a", installed)
     run(tmp_path / "a")
+
+
+def test_library_needs_no_database_no_yaml_and_no_tls(target: Path, installed: Path) -> None:
+    (versioned,) = installed.rglob("libpawl.so")
+    (extension,) = (target / "pawl").glob("_core.*.so")
+    for library in (versioned, target / "pawl/libpawl.so", extension):
+        needed = set(re.findall(r"\(NEEDED\).*\[lib([\w+-]+)\.so", run("readelf", "-d", library)))
+        assert needed <= {"uring", "isal", "nlopt", "m", "c", "dl", "pthread"}, library
+
+
+def test_a_c_program_goes_on_where_it_was(installed: Path, tmp_path: Path) -> None:
+    heat = tmp_path / "heat"
+    compile_with_pkg_config(ROOT / "examples/c/heat.c", heat, installed)
+    (program,) = (path for path in installed.rglob("bin/pawl"))
+
+    def simulate(root: str, steps: int) -> list[str]:
+        return run(
+            heat, tmp_path / root, str(steps), program, env={"PAWL_JOB_ID": root}
+        ).splitlines()
+
+    assert simulate("parted", 200)[0] == "begins at step 0"
+    begun, end = simulate("parted", 300)
+    assert begun == "begins at step 200"
+    assert end == simulate("whole", 300)[1]

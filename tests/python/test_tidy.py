@@ -52,6 +52,13 @@ CASES = [
     ("guard", "src/base/a.h", SAID + "#ifndef A_H\n#define A_H\n", 2, SAID + GUARD),
     ("guard", "src/base/a.h", SAID + "#ifndef BASE_A_H\n#define BASE_B_H\n", 2, SAID + GUARD),
     ("guard", "src/base/a.h", SAID, 1, SAID + GUARD),
+    (
+        "guard",
+        "src/ckpt/format/a.h",
+        SAID + GUARD.replace("BASE", "FORMAT"),
+        2,
+        SAID + GUARD.replace("BASE", "CKPT_FORMAT"),
+    ),
     ("guard", "tests/lib/a.h", SAID + GUARD, 2, SAID + GUARD.replace("BASE", "TEST")),
     ("guard", "tests/unit/test_a.h", SAID + GUARD, 2, SAID + GUARD.replace("BASE", "TEST")),
     ("guard", "python/pawl/_a.h", SAID + GUARD, 2, SAID + GUARD.replace("BASE", "PAWL")),
@@ -66,12 +73,26 @@ CASES = [
     ("layer", "src/store/a.c", SAID + '#include "ckpt/a.h"', 2, SAID + '#include "base/a.h"'),
     ("layer", "src/ckpt/a.c", SAID + '#include "agent/a.h"', 2, SAID + '#include "store/a.h"'),
     ("layer", "src/agent/a.c", SAID + '#include "cli/a.h"', 2, SAID + '#include "ckpt/a.h"'),
+    ("layer", "src/ipc/a.c", SAID + '#include "session/a.h"', 2, SAID + '#include "base/a.h"'),
+    ("layer", "src/engine/a.c", SAID + '#include "engine/slurm/a.h"', 2, SAID + '#include "a.h"'),
     ("layer", "python/pawl/a.c", SAID + '#include "base/a.h"', 2, SAID + '#include "pawl/a.h"'),
     ("layer", "include/pawl/a.h", SAID + '#include "base/a.h"', 2, SAID + '#include "pawl/b.h"'),
     ("layer", "src/unknown/a.c", SAID, 1, None),
-    ("pure", "src/ckpt/zip.c", SAID + "#include <unistd.h>", 2, SAID + "#include <string.h>"),
-    ("pure", "src/ckpt/zip.c", SAID + '#include "base/clock.h"', 2, SAID + '#include "base/err.h"'),
-    ("pure", "src/ckpt/zip.c", SAID + "#include <sys/mman.h>", 2, SAID + '#include "zip.h"'),
+    (
+        "pure",
+        "src/ckpt/format/zip.c",
+        SAID + "#include <unistd.h>",
+        2,
+        SAID + "#include <string.h>",
+    ),
+    (
+        "pure",
+        "src/ckpt/format/zip.c",
+        SAID + '#include "base/clock.h"',
+        2,
+        SAID + '#include "base/err.h"',
+    ),
+    ("pure", "src/ckpt/format/zip.c", SAID + "#include <sys/mman.h>", 2, SAID + '#include "zip.h"'),
     ("riddle", "src/base/a.c", SAID + "int n; /* of them */", 2, SAID + "int n; /* entries */"),
     ("riddle", "tools/a.py", '"""A."""\n# Likewise.\n', 2, '"""A."""\n# The size,\n# of it.\n'),
     ("c-sleep", "tests/unit/a.c", called("usleep(1)"), 4, called("within_pace(1)")),
@@ -204,10 +225,25 @@ def test_bracketed_include_of_ours_is_held_to_the_layers(tmp_path: Path) -> None
     assert ("layer", 2) in findings(tmp_path, "src/base/a.c", SAID + "#include <store/a.h>")
 
 
+def test_no_room_stands_on_itself() -> None:
+    for room in tidy.ROOMS:
+        assert room.removeprefix("src/") not in tidy.stands_on(room)
+
+
+def test_folders_stay_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tidy, "WIDE", {"tests/wide .py": 27})
+    names = [f"src/base/{n}.c" for n in range(25)] + [f"tests/wide/{n}.py" for n in range(27)]
+    assert tidy.check_widths(names) == []
+    assert tidy.check_widths([*names, "src/base/more.c", "tests/wide/more.py"]) == [
+        "src/base:1: width: 26 .c files, 25 at most: divide it",
+        "tests/wide:1: width: 28 .py files, 27 at most: divide it",
+    ]
+
+
 def test_pure_file_is_followed_through_our_headers(tmp_path: Path) -> None:
     findings(tmp_path, "src/ckpt/b.h", SAID + "#include <pthread.h>\n")
     findings(tmp_path, "src/ckpt/a.h", SAID + '#include "ckpt/b.h"\n#include "ckpt/a.h"\n')
-    assert ("pure", 2) in findings(tmp_path, "src/ckpt/plan.c", SAID + '#include "ckpt/a.h"')
+    assert ("pure", 2) in findings(tmp_path, "src/ckpt/format/plan.c", SAID + '#include "ckpt/a.h"')
 
 
 def timed(statement: str) -> str:
@@ -267,12 +303,12 @@ def test_program_lists_what_git_would_track_and_fails_on_findings(tmp_path: Path
     assert (good.returncode, good.stdout) == (0, "tidy: nothing to say\n")
 
     findings(tmp_path, "src/base/bad.c", "int a;\n")
-    (tmp_path / "src/ckpt/zip.c").unlink()
+    (tmp_path / "src/ckpt/format/zip.c").unlink()
     bad = subprocess.run(program, capture_output=True, text=True)
     assert bad.returncode == 1
     first, second = bad.stdout.splitlines()
     assert first.startswith("src/base/bad.c:1: opening: ")
-    assert second == "tools/tidy.py:1: table: it names src/ckpt/zip.c, which is not there"
+    assert second == "tools/tidy.py:1: table: it names src/ckpt/format/zip.c, which is not there"
 
 
 @pytest.mark.parametrize(

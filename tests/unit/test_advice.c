@@ -1,6 +1,6 @@
 /* Advice on how often to save, on a virtual clock: from the prior to what was measured, within the
  * bounds; and in simulated jobs it costs little more than the best interval would. */
-#include "agent/advice.h"
+#include "agent/ledger/advice.h"
 #include "base/rng.h"
 #include "pawl/adapt.h"
 #include "seed.h"

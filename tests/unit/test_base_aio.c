@@ -1,10 +1,10 @@
 /* Both kinds of aio keep the contract: each request comes back exactly once, with what a pread or
  * pwrite would have given. */
 #include "../lib/seed.h"
-#include "base/aio.h"
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/rng.h"
+#include "io/aio.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
  * again once they can. */
 #include "base/err.h"
 #include "base/fault.h"
-#include "base/listener.h"
+#include "io/listener.h"
 #include "times.h"
 #include "within.h"
 

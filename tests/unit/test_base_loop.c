@@ -2,8 +2,8 @@
 #include "../lib/seed.h"
 #include "base/err.h"
 #include "base/fault.h"
-#include "base/loop.h"
 #include "base/rng.h"
+#include "io/loop.h"
 #include "within.h"
 
 #include <errno.h>

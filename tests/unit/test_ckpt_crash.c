@@ -5,7 +5,7 @@
  */
 #include "base/err.h"
 #include "base/rng.h"
-#include "ckpt/retain.h"
+#include "ckpt/format/retain.h"
 #include "ckpt/tags.h"
 #include "sample.h"
 #include "seed.h"

@@ -2,7 +2,7 @@
  * double. */
 #include "../lib/seed.h"
 #include "base/rng.h"
-#include "ckpt/delta.h"
+#include "ckpt/format/delta.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -4,7 +4,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/rng.h"
-#include "ckpt/plan.h"
+#include "ckpt/format/plan.h"
 #include "ckpt/read.h"
 #include "ckpt/write.h"
 #include "sample.h"

@@ -5,9 +5,9 @@
 #include "base/fault.h"
 #include "base/rng.h"
 #include "base/wire.h"
-#include "ckpt/manifest.h"
-#include "ckpt/plan.h"
-#include "ckpt/tensors.h"
+#include "ckpt/format/manifest.h"
+#include "ckpt/format/plan.h"
+#include "ckpt/format/tensors.h"
 #include "seed.h"
 #include "store/store.h"
 

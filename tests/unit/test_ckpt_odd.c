@@ -5,12 +5,12 @@
  *
  * When started as root the test runs as nobody, to whom a mode of 000 means something.
  */
-#include "agent/events.h"
-#include "agent/history.h"
-#include "agent/rootlock.h"
+#include "agent/persist/events.h"
+#include "agent/persist/history.h"
+#include "agent/persist/rootlock.h"
 #include "base/err.h"
 #include "base/file.h"
-#include "ckpt/retain.h"
+#include "ckpt/format/retain.h"
 #include "ckpt/tags.h"
 #include "sample.h"
 #include "store/store.h"

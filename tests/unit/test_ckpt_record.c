@@ -4,10 +4,10 @@
 #include "base/fault.h"
 #include "base/rng.h"
 #include "base/wire.h"
-#include "ckpt/plan.h"
-#include "ckpt/record.h"
-#include "ckpt/tensors.h"
-#include "ckpt/zip.h"
+#include "ckpt/format/plan.h"
+#include "ckpt/format/record.h"
+#include "ckpt/format/tensors.h"
+#include "ckpt/format/zip.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/rng.h"
-#include "ckpt/reshard.h"
+#include "ckpt/format/reshard.h"
 #include "seed.h"
 
 #include <errno.h>

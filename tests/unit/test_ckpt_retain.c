@@ -1,6 +1,6 @@
 /* Retention keeps what it must: the rule by example, then the invariant over every small
  * history. */
-#include "ckpt/retain.h"
+#include "ckpt/format/retain.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
  * read back byte by byte; and files that are written whole all the same. */
 #include "base/err.h"
 #include "base/rng.h"
-#include "ckpt/plan.h"
+#include "ckpt/format/plan.h"
 #include "ckpt/read.h"
 #include "ckpt/write.h"
 #include "seed.h"

@@ -4,7 +4,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/rng.h"
-#include "ckpt/zip.h"
+#include "ckpt/format/zip.h"
 #include "sample.h"
 #include "seed.h"
 

@@ -1,5 +1,5 @@
 /* The last lines of a log, as `pawl show` prints them for a job that failed. */
-#include "cli/log_end.h"
+#include "cli/sched/log_end.h"
 
 #include "pawl/err.h"
 

@@ -2,9 +2,9 @@
  * strangers at the door. */
 #include "base/err.h"
 #include "base/rng.h"
-#include "coll/dial.h"
-#include "coll/door.h"
-#include "coll/tcp.h"
+#include "coll/group/door.h"
+#include "coll/transport/dial.h"
+#include "coll/transport/tcp.h"
 #include "seed.h"
 #include "test_coll_beat.h"
 #include "test_coll_procs.h"

@@ -3,7 +3,7 @@
 #define TEST_COLL_BEGUN_H
 
 #include "base/clock.h"
-#include "coll/group_impl.h"
+#include "coll/group/group_impl.h"
 #include "within.h"
 
 #include <pthread.h>

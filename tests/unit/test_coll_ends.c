@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
-#include "coll/group_call.h"
+#include "coll/group/group_call.h"
 #include "test_coll_beat.h"
 #include "test_coll_begun.h"
 #include "test_coll_cards.h"

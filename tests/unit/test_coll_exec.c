@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/rng.h"
-#include "coll/exec.h"
+#include "coll/plan/exec.h"
 #include "seed.h"
 
 #include <errno.h>

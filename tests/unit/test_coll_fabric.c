@@ -1,8 +1,8 @@
 /* What the libfabric port alone must do; test_coll_port.c has what all ports must do. */
 #include "base/fault.h"
 #include "base/rng.h"
-#include "coll/fabric_impl.h"
-#include "coll/group.h"
+#include "coll/group/group.h"
+#include "coll/transport/fabric_impl.h"
 #include "seed.h"
 #include "test_coll_beat.h"
 #include "test_coll_kinds.h"

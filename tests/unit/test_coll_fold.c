@@ -1,8 +1,8 @@
 /* Vectors folded into one: every kernel gives the bits of adding element by element in the order of
  * the tree; 16-bit floats are rounded to the nearest. */
 #include "base/rng.h"
-#include "coll/fold.h"
-#include "coll/topo.h"
+#include "coll/plan/fold.h"
+#include "coll/plan/topo.h"
 #include "seed.h"
 
 #include <math.h>

@@ -3,7 +3,8 @@
 #define TEST_COLL_HOST_H
 
 #include "base/clock.h"
-#include "coll/serve_impl.h"
+#include "coll/group/serve_impl.h"
+#include "coll/probe/probe.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -46,8 +47,9 @@ static inline void open_host(struct host *host)
 {
 	*host = (struct host){0};
 	pthread_mutex_init(&host->mutex, NULL);
-	assert_int_equal(
-		coll_server_open(&host->server, "127.0.0.1", 0, host->name, note, host, NULL), 0);
+	assert_int_equal(coll_server_open(&host->server, "127.0.0.1", 0, host->name, note, host,
+				 coll_probe_obey, NULL),
+		0);
 	pthread_create(&host->thread, NULL, run_host, host);
 }
 

@@ -1,12 +1,12 @@
 /*
- * A machine that carries plans out in any order that the rules of coll/plan.h allow, on names
+ * A machine that carries plans out in any order that the rules of coll/plan/plan.h allow, on names
  * instead of numbers: the name of a result says what was added to what, byte by byte.
  */
 #ifndef TEST_COLL_MACHINE_H
 #define TEST_COLL_MACHINE_H
 
 #include "base/rng.h"
-#include "coll/plan.h"
+#include "coll/plan/plan.h"
 
 #include <stdlib.h>
 #include <string.h>

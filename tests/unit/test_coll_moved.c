@@ -1,7 +1,7 @@
 /* An admission whose end some ranks heard of and others did not: all that remain come to one group,
  * or end, whichever rank is lost or taken for lost meanwhile. */
 #include "base/err.h"
-#include "coll/group_impl.h"
+#include "coll/group/group_impl.h"
 #include "test_coll_beat.h"
 #include "test_coll_cards.h"
 #include "within.h"

@@ -4,8 +4,8 @@
  * cost model says.
  */
 #include "base/clock.h"
-#include "coll/cost.h"
-#include "coll/group.h"
+#include "coll/group/group.h"
+#include "coll/plan/cost.h"
 #include "sim.h"
 
 #include <stdlib.h>

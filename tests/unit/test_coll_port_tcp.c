@@ -1,6 +1,6 @@
 /* What the TCP port alone must do; test_coll_port.c has what all ports must do. */
 #include "base/fault.h"
-#include "coll/tcp_impl.h"
+#include "coll/transport/tcp_impl.h"
 #include "seed.h"
 #include "test_coll_kinds.h"
 #include "within.h"

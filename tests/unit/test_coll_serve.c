@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/rng.h"
-#include "coll/group.h"
+#include "coll/group/group.h"
 #include "seed.h"
 #include "test_coll_beat.h"
 #include "test_coll_host.h"
@@ -366,8 +366,9 @@ static void without_descriptors_it_rests(void **state)
 	uint64_t key;
 	int fd;
 
-	assert_int_equal(
-		coll_server_open(&host.server, "127.0.0.1", 0, host.name, note, &host, NULL), 0);
+	assert_int_equal(coll_server_open(&host.server, "127.0.0.1", 0, host.name, note, &host,
+				 coll_probe_obey, NULL),
+		0);
 	assert_int_equal(coll_tcp_parse(host.name, &at, &key), 0);
 	fault_arm("coll.asker", 1, EMFILE, true);
 	fd = socket(at->ai_family, SOCK_STREAM, 0);
@@ -397,7 +398,8 @@ static void faults(void **state)
 		char name[COLL_TCP_NAME];
 
 		fault_arm("coll.serve", nth++, EIO, false);
-		rv = coll_server_open(&server, "127.0.0.1", 0, name, note, NULL, NULL);
+		rv = coll_server_open(&server, "127.0.0.1", 0, name, note, NULL, coll_probe_obey,
+			NULL);
 		fault_disarm();
 		if (rv == 0) {
 			coll_server_close(server);

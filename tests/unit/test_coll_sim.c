@@ -4,7 +4,7 @@
  * results or an error that names the culprit; and nobody is blamed without cause.
  */
 #include "base/err.h"
-#include "coll/group_impl.h"
+#include "coll/group/group_impl.h"
 #include "seed.h"
 #include "test_coll_story.h"
 

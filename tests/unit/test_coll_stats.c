@@ -1,7 +1,7 @@
 /* The statistics of a group, which say where its time went, and its trace. */
 #include "base/clock.h"
-#include "coll/group_impl.h"
-#include "coll/trace.h"
+#include "coll/group/group_impl.h"
+#include "coll/group/trace.h"
 #include "test_coll_beat.h"
 #include "test_coll_begun.h"
 #include "test_coll_world.h"

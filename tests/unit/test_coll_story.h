@@ -8,8 +8,8 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/rng.h"
-#include "coll/fold.h"
-#include "coll/topo.h"
+#include "coll/plan/fold.h"
+#include "coll/plan/topo.h"
 #include "sim.h"
 
 #include "pawl/coll.h"

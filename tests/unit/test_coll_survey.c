@@ -1,6 +1,6 @@
 /* What measurements tell, and what rank 0 of a measurement may order: pure functions. */
 #include "base/rng.h"
-#include "coll/probe_impl.h"
+#include "coll/probe/probe_impl.h"
 #include "seed.h"
 
 #include <math.h>

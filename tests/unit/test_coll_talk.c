@@ -3,7 +3,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/rng.h"
-#include "coll/talk.h"
+#include "coll/group/talk.h"
 #include "seed.h"
 
 #include <errno.h>

@@ -3,9 +3,9 @@
  * is asked for. */
 #include "base/clock.h"
 #include "base/err.h"
-#include "coll/dial.h"
-#include "coll/tcp.h"
-#include "coll/tcp_impl.h"
+#include "coll/transport/dial.h"
+#include "coll/transport/tcp.h"
+#include "coll/transport/tcp_impl.h"
 #include "times.h"
 #include "within.h"
 

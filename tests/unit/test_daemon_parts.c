@@ -1,17 +1,17 @@
 /* Parts of the scheduler's process: submissions, orders and reports as bytes; hints; logs. The
  * processes of a run: test_daemon_strays.c. */
-#include "agent/proto.h"
-#include "daemon/devices.h"
 #include "daemon/hints.h"
-#include "daemon/order.h"
-#include "daemon/plain.h"
-#include "daemon/submission.h"
 #include "daemon/talk.h"
+#include "engine/local/devices.h"
+#include "engine/local/order.h"
+#include "engine/local/plain.h"
+#include "engine/submission.h"
+#include "ipc/proto.h"
 
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/rng.h"
-#include "sched/job_log.h"
+#include "engine/job_log.h"
 #include "seed.h"
 
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /* The processes that belong to a run, and the nodes where it is, whatever others say of
  * themselves. */
-#include "daemon/order.h"
-#include "daemon/run_place.h"
-#include "daemon/strays.h"
+#include "engine/local/order.h"
+#include "engine/local/run_place.h"
+#include "engine/local/strays.h"
 
 #include "base/clock.h"
 #include "base/file.h"

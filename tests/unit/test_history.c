@@ -1,7 +1,7 @@
 /* Rows of the history and of the events: how they read, what a crash, a full disk or another
  * version leaves, and that no row is lost or written twice. */
-#include "agent/events.h"
-#include "agent/history.h"
+#include "agent/persist/events.h"
+#include "agent/persist/history.h"
 #include "base/clock.h"
 #include "base/rng.h"
 #include "pawl/err.h"

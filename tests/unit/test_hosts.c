@@ -2,11 +2,11 @@
  * Jobs whose ranks span hosts: the members of a run, notes as bytes, merged manifests; and power
  * cut at every operation of a save that two hosts write into one store, taking turns.
  */
-#include "agent/hosts_save.h"
+#include "agent/persist/hosts_save.h"
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/rng.h"
-#include "ckpt/merge.h"
+#include "ckpt/format/merge.h"
 #include "ckpt/tags.h"
 #include "seed.h"
 #include "store/mem.h"

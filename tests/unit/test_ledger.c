@@ -1,6 +1,6 @@
 /* The ledger: its rules by example, then its promises under random histories (the seed is
  * printed). */
-#include "agent/ledger.h"
+#include "agent/ledger/ledger.h"
 
 #include "base/rng.h"
 #include "ckpt/tags.h"

@@ -1,6 +1,6 @@
 /* The ledger of named saves: its promises under random histories (the seed is printed). Its rules
  * by example are in test_ledger_named.c. */
-#include "agent/ledger.h"
+#include "agent/ledger/ledger.h"
 
 #include "base/rng.h"
 #include "pawl/err.h"

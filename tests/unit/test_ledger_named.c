@@ -1,6 +1,6 @@
 /* The ledger of named saves: its rules by example. Its promises under random histories are in
  * test_ledger_histories.c. */
-#include "agent/ledger.h"
+#include "agent/ledger/ledger.h"
 
 #include "pawl/err.h"
 

@@ -1,5 +1,5 @@
 /* News of a root for people: told once, when it changes, rarely again, and when it is over. */
-#include "agent/news.h"
+#include "agent/persist/news.h"
 #include "base/clock.h"
 #include "base/err.h"
 

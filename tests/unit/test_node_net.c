@@ -1,12 +1,12 @@
 /* Connections between nodes, by real sockets: what arrives, which peers are sent away, and that
  * nothing is left behind when either end goes at any moment. */
-#include "agent/node_net.h"
-#include "agent/run_port.h"
 #include "base/clock.h"
 #include "base/fault.h"
-#include "base/loop.h"
 #include "base/rng.h"
 #include "base/times.h"
+#include "io/loop.h"
+#include "launch/nodes/node_net.h"
+#include "launch/run_port.h"
 #include "pawl/err.h"
 #include "seed.h"
 #include "within.h"

@@ -5,8 +5,8 @@
 #ifndef TEST_NODES_WORLD_H
 #define TEST_NODES_WORLD_H
 
-#include "agent/nodes.h"
 #include "base/rng.h"
+#include "launch/nodes/nodes.h"
 #include "pawl/err.h"
 
 #include <stdio.h>

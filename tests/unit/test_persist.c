@@ -1,9 +1,9 @@
 /* The storage thread of a root: when the agent leaves, and among many damaged tags. */
-#include "agent/news.h"
-#include "agent/persist.h"
+#include "agent/persist/news.h"
+#include "agent/persist/persist.h"
 #include "base/fault.h"
-#include "base/loop.h"
 #include "ckpt/tags.h"
+#include "io/loop.h"
 #include "sample.h"
 #include "store/store.h"
 #include "within.h"

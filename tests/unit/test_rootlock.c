@@ -1,6 +1,6 @@
 /* The lock of a root in which others may write: what they put in its place is not written
  * through. */
-#include "agent/rootlock.h"
+#include "agent/persist/rootlock.h"
 #include "base/err.h"
 #include "pawl/err.h"
 

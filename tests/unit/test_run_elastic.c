@@ -1,7 +1,7 @@
 /* How `pawl run --elastic` adds workers, does without them and sends them away: by example, then
  * over random histories. */
-#include "agent/run_policy.h"
 #include "base/rng.h"
+#include "launch/nodes/run_policy.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* `pawl run --elastic --door`: what the end of a rank means where others have launchers of their
  * own, and what is done about it; by example, then over random histories. */
-#include "agent/run_joint.h"
 #include "base/rng.h"
 #include "base/times.h"
+#include "launch/run_joint.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

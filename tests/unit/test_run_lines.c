@@ -1,6 +1,6 @@
 /* Lines of several ranks never mix, and no byte is lost: by example, then in random pieces. */
-#include "agent/run_lines.h"
 #include "base/rng.h"
+#include "launch/run_lines.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

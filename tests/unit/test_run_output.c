@@ -1,6 +1,6 @@
 /* The output of `pawl run`: in order, whole, and never in the way. The thread is held up by a pipe
  * that nobody reads, so that everything comes at once. */
-#include "agent/run_output.h"
+#include "launch/run_output.h"
 
 #include "base/clock.h"
 #include "base/log.h"

@@ -1,6 +1,6 @@
 /* The environment of a worker, and the name of a job that nobody named. */
-#include "agent/run_plan.h"
-#include "agent/run_vars.h"
+#include "launch/env/run_vars.h"
+#include "launch/run_plan.h"
 #include "pawl/err.h"
 
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* The decisions of `pawl run` when to restart, wait, stop and give up: by example, then over random
  * histories. */
-#include "agent/run_policy.h"
 #include "base/rng.h"
+#include "launch/nodes/run_policy.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

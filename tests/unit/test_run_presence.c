@@ -1,11 +1,11 @@
 /* `pawl run --elastic --door`: the files by which launchers show that their ranks live, and what
  * others decide on them, over random histories of jobs whose steps are long. */
-#include "agent/run_joint.h"
-#include "agent/run_presence.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/rng.h"
 #include "base/times.h"
+#include "launch/run_joint.h"
+#include "launch/run_presence.h"
 #include "within.h"
 
 #include <setjmp.h>

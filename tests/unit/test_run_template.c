@@ -1,7 +1,7 @@
 /* Our end of the template: a pid that it reports is believed only if that process descends from us.
  * A shell script stands for Python here. */
-#include "agent/run_template.h"
-#include "base/loop.h"
+#include "io/loop.h"
+#include "launch/run_template.h"
 #include "within.h"
 
 #include <fcntl.h>

@@ -4,11 +4,11 @@
  * and once sharing with the tag before, in both ways. After recovery each tag holds just what it
  * held before the action that was cut off, or after it.
  */
-#include "agent/save.h"
+#include "agent/persist/save.h"
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/rng.h"
-#include "ckpt/plan.h"
+#include "ckpt/format/plan.h"
 #include "ckpt/read.h"
 #include "ckpt/tags.h"
 #include "ckpt/write.h"

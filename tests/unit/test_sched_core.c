@@ -3,7 +3,7 @@
 #include "test_sched_one.h"
 
 #include "base/fault.h"
-#include "sched/policies.h"
+#include "sched/baseline/policies.h"
 
 #include <math.h>
 

@@ -1,12 +1,13 @@
 /*
- * The contract of sched/engine.h, tested on one engine: the same tests for the engine of numbers
- * and for those of real processes. A world says how to make a job behave, and how to lose a node.
+ * The contract of sched/core/engine.h, tested on one engine: the same tests for the engine of
+ * numbers and for those of real processes. A world says how to make a job behave, and how to lose a
+ * node.
  */
 #ifndef TEST_SCHED_ENGINE_H
 #define TEST_SCHED_ENGINE_H
 
 #include "equal.h"
-#include "sched/engine.h"
+#include "sched/core/engine.h"
 #include "within.h"
 
 #include <stdio.h>

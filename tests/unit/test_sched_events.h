@@ -6,7 +6,7 @@
 #include "test_sched_engine.h"
 
 #include "base/clock.h"
-#include "base/loop.h"
+#include "io/loop.h"
 #include "within.h"
 
 #define EVENTS_MAX  256u

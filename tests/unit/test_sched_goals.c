@@ -2,8 +2,8 @@
  * time to completion, its 99 %, and makespan. Skipped without the published profiles, which
  * PAWL_PROFILES names. */
 #include "profiles.h"
-#include "sched/profile.h"
-#include "sched/sim.h"
+#include "sched/sim/profile.h"
+#include "sched/sim/sim.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

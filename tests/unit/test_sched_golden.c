@@ -2,8 +2,8 @@
  * time to completion, makespan and 99 % of six workloads, tuned and not; and roughly those of
  * Pollux. Skipped without the published profiles, which PAWL_PROFILES names. */
 #include "profiles.h"
-#include "sched/profile.h"
-#include "sched/sim.h"
+#include "sched/sim/profile.h"
+#include "sched/sim/sim.h"
 
 #include <math.h>
 #include <setjmp.h>

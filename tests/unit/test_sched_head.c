@@ -1,6 +1,6 @@
 /* The scheduler's file where one must exist: a file that is no store is reported, and left as it
  * is. */
-#include "sched/store.h"
+#include "sched/database/store.h"
 
 #include "pawl/err.h"
 

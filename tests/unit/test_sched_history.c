@@ -1,6 +1,6 @@
 /* The history of a live cluster: what is written, and what is left after a kill, on a full disk, in
  * damaged files, and after months. */
-#include "daemon/history.h"
+#include "daemon/history/history.h"
 
 #include "base/fault.h"
 #include "base/log.h"

@@ -3,7 +3,7 @@
 #define TEST_SCHED_JOBFILE_H
 
 #include "pawl/err.h"
-#include "sched/jobfile.h"
+#include "sched/jobfile/jobfile.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* A part of a job on a node: the output of its programs is in its log, within bounds. */
-#include "sched/job_log.h"
-#include "sched/slurm_form.h"
-#include "sched/slurm_keep.h"
+#include "engine/job_log.h"
+#include "engine/slurm/pilot/slurm_keep.h"
+#include "engine/slurm/slurm_form.h"
 
 #include "base/err.h"
 

@@ -6,12 +6,12 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/times.h"
-#include "daemon/devices.h"
-#include "daemon/local.h"
-#include "daemon/order.h"
-#include "daemon/run_place.h"
-#include "daemon/strays.h"
-#include "daemon/submission.h"
+#include "engine/local/devices.h"
+#include "engine/local/local.h"
+#include "engine/local/order.h"
+#include "engine/local/run_place.h"
+#include "engine/local/strays.h"
+#include "engine/submission.h"
 
 #include <ftw.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
-/* The part of the contract of sched/engine.h for engines whose nodes can be lost while they live:
- * continues the suite of test_sched_engine.h. */
+/* The part of the contract of sched/core/engine.h for engines whose nodes can be lost while they
+ * live: continues the suite of test_sched_engine.h. */
 #ifndef TEST_SCHED_LOST_H
 #define TEST_SCHED_LOST_H
 

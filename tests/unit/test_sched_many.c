@@ -2,7 +2,7 @@
  * which is here. */
 #include "base/rng.h"
 #include "equal.h"
-#include "sched/core.h"
+#include "sched/core/core.h"
 #include "seed.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Links that a job finds at paths of its own, and what is said where there can be none. */
-#include "sched/mounts.h"
+#include "engine/mounts.h"
 
 #include "pawl/err.h"
 

@@ -1,7 +1,7 @@
 /* NSGA-II: fronts and crowding by hand and against Deb's definitions, and problems whose fronts are
  * known. */
 #include "base/fault.h"
-#include "sched/nsga.h"
+#include "sched/baseline/nsga.h"
 #include "seed.h"
 
 #include <errno.h>

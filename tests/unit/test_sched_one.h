@@ -3,7 +3,7 @@
 #define TEST_SCHED_ONE_H
 
 #include "equal.h"
-#include "sched/core.h"
+#include "sched/core/core.h"
 
 #include "pawl/err.h"
 

@@ -6,7 +6,7 @@
 #ifndef SANITIZED
 
 #include "pawl/err.h"
-#include "sched/jobfile.h"
+#include "sched/jobfile/jobfile.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Placing: what must hold for any cluster, jobs and choice, and results that are known. */
 #include "base/fault.h"
-#include "sched/place.h"
+#include "sched/policy/place.h"
 #include "seed.h"
 #include "test_adapt.h"
 

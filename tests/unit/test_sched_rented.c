@@ -1,8 +1,8 @@
 /* The simulator with rented nodes: they cost the time that they were there, no job is on a node
  * that is not there, bounds hold, others stand in for those that are taken away, and faster ones
  * help. */
-#include "sched/models.h"
-#include "sched/sim.h"
+#include "sched/sim/models.h"
+#include "sched/sim/sim.h"
 #include "seed.h"
 
 #include <math.h>

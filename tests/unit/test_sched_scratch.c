@@ -2,8 +2,8 @@
  * holds. */
 #include "base/err.h"
 #include "base/fault.h"
+#include "engine/scratch.h"
 #include "pawl/err.h"
-#include "sched/scratch.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,11 +2,11 @@
  * sees adds up, every job comes to its end, and impossible settings are refused. */
 #include "base/err.h"
 #include "base/rng.h"
-#include "sched/fill.h"
-#include "sched/models.h"
-#include "sched/oracle.h"
-#include "sched/sim.h"
-#include "sched/sim_job.h"
+#include "sched/baseline/fill.h"
+#include "sched/baseline/oracle.h"
+#include "sched/sim/models.h"
+#include "sched/sim/sim.h"
+#include "sched/sim/sim_job.h"
 #include "seed.h"
 
 #include <math.h>

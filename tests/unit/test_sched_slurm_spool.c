@@ -1,8 +1,8 @@
 /* The engine slurm and its spool, without Slurm: its commands are stand-ins that know of no job. */
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/loop.h"
-#include "sched/slurm_impl.h"
+#include "engine/slurm/slurm_impl.h"
+#include "io/loop.h"
 #include "times.h"
 #include "within.h"
 

@@ -1,8 +1,8 @@
 /* The output of Slurm's commands and the files of engine and pilots, read strictly; and what a
  * job's part is made of. */
-#include "sched/slurm_program.h"
-#include "sched/slurm_slots.h"
-#include "sched/slurm_text.h"
+#include "engine/slurm/pilot/slurm_slots.h"
+#include "engine/slurm/slurm_program.h"
+#include "engine/slurm/slurm_text.h"
 
 #include "pawl/err.h"
 

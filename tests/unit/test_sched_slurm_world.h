@@ -9,7 +9,7 @@
 #include "test_sched_lost.h"
 
 #include "base/clock.h"
-#include "sched/slurm.h"
+#include "engine/slurm/slurm.h"
 #include "within.h"
 
 #include <dirent.h>

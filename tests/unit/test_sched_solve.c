@@ -1,7 +1,7 @@
 /* Dividing slots: the solver against all allocations that there are, and its bound against the best
  * of them, on small clusters of several types; large ones against their own bound. */
 #include "base/fault.h"
-#include "sched/solve.h"
+#include "sched/policy/solve.h"
 #include "seed.h"
 #include "test_adapt.h"
 #include "try_all.h"

@@ -3,7 +3,7 @@
 #include "base/fault.h"
 #include "base/rng.h"
 #include "equal.h"
-#include "sched/store.h"
+#include "sched/database/store.h"
 #include "seed.h"
 #include "within.h"
 

@@ -4,8 +4,8 @@
 
 #include "base/fault.h"
 #include "base/rng.h"
-#include "sched/tree.h"
-#include "sched/vars.h"
+#include "sched/jobfile/tree.h"
+#include "sched/jobfile/vars.h"
 #include "seed.h"
 
 #include <errno.h>

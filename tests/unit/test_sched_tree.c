@@ -1,6 +1,6 @@
 /* What a YAML file may be: its text, its size and depth, anchors, and what scalars are. */
 #include "pawl/err.h"
-#include "sched/tree.h"
+#include "sched/jobfile/tree.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

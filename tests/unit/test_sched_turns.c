@@ -2,7 +2,7 @@
  * minute. A job that is stopped begins again, if it does not save. */
 #include "test_sched_one.h"
 
-#include "sched/policies.h"
+#include "sched/baseline/policies.h"
 
 #define MINUTE_NS (60 * S_NS)
 #define JOBS_MAX  32u

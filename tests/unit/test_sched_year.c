@@ -5,7 +5,7 @@
  */
 #include "test_sched_world.h"
 
-#include "sched/policies.h"
+#include "sched/baseline/policies.h"
 #include "seed.h"
 
 #define LIVES         40u

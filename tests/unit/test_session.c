@@ -1,10 +1,10 @@
 /* Worker and agent together, over a real socket and a real directory: save, be killed, restore; two
  * ranks; what ranks disagree on. */
-#include "agent/rootlock.h"
+#include "agent/persist/rootlock.h"
 #include "base/rng.h"
-#include "ckpt/plan.h"
+#include "ckpt/format/plan.h"
+#include "ckpt/format/zip.h"
 #include "ckpt/tags.h"
-#include "ckpt/zip.h"
 #include "test_session_agent.h"
 
 #include <fcntl.h>

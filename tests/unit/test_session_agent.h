@@ -5,7 +5,7 @@
 
 #include "agent/agent.h"
 #include "base/clock.h"
-#include "base/loop.h"
+#include "io/loop.h"
 #include "pawl/ckpt.h"
 #include "store/store.h"
 #include "within.h"

@@ -2,10 +2,10 @@
  * are, also while they save of their own accord; and soon after the advised time. */
 #include "test_session_agent.h"
 
-#include "agent/session.h"
 #include "base/rng.h"
 #include "base/times.h"
 #include "seed.h"
+#include "session/session.h"
 #include "times.h"
 
 #include <pthread.h>

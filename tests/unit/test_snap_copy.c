@@ -2,7 +2,7 @@
 #include "../lib/seed.h"
 #include "base/crc.h"
 #include "base/rng.h"
-#include "ckpt/copy.h"
+#include "ckpt/snap/copy.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

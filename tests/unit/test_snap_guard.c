@@ -1,7 +1,7 @@
 /* A guarded read survives memory that it may not read; every other fault goes where it went
  * before. */
-#include "ckpt/plan.h"
-#include "ckpt/snap_guard.h"
+#include "ckpt/format/plan.h"
+#include "ckpt/snap/snap_guard.h"
 
 #include <pthread.h>
 #include <setjmp.h>

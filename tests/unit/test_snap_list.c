@@ -3,7 +3,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/rng.h"
-#include "ckpt/snap_list.h"
+#include "ckpt/snap/snap_list.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,8 +3,8 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/rng.h"
-#include "ckpt/plan.h"
-#include "ckpt/snap_watch.h"
+#include "ckpt/format/plan.h"
+#include "ckpt/snap/snap_watch.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -7,9 +7,9 @@
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/rng.h"
-#include "ckpt/snap.h"
-#include "ckpt/snap_guard.h"
-#include "ckpt/snap_hook.h"
+#include "ckpt/snap/snap.h"
+#include "ckpt/snap/snap_guard.h"
+#include "ckpt/snap/snap_hook.h"
 #include "within.h"
 
 #include <semaphore.h>

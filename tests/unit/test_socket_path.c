@@ -1,6 +1,6 @@
 /* The path of an agent's socket: in the first directory that can be used, and the message if there
  * is none. */
-#include "agent/socket_path.h"
+#include "ipc/socket_path.h"
 #include "within.h"
 
 #include <sched.h>

@@ -1,0 +1,40 @@
+/* Shared by the parts of the ledger: see ledger.h. Pure. */
+#ifndef AGENT_LEDGER_LEDGER_IMPL_H
+#define AGENT_LEDGER_LEDGER_IMPL_H
+
+#include "agent/ledger/ledger.h"
+
+/* ---- sets of ranks ---- */
+
+static inline bool has_bit(const uint64_t *bits, uint32_t i)
+{
+	return bits[i / 64] >> (i % 64) & 1;
+}
+
+static inline void clear_bit(uint64_t *bits, uint32_t i)
+{
+	bits[i / 64] &= ~(1ULL << (i % 64));
+}
+
+/* Sets bit i; returns 1 if it was clear. */
+static inline uint32_t set_bit(uint64_t *bits, uint32_t i)
+{
+	uint32_t was_clear = !has_bit(bits, i);
+
+	bits[i / 64] |= 1ULL << (i % 64);
+	return was_clear;
+}
+
+/* ---- ledger_slots.c ---- */
+
+bool slot_is_older(const struct ledger_slot *a, const struct ledger_slot *b);
+/* Picks the slot for a new save; -1: none is free now. */
+int ledger_pick_slot(const struct ledger *ledger);
+/* Picks the committed slot that is next for the store: the oldest that is owed, else the newest;
+ * -1: none. */
+int ledger_pick_persist(const struct ledger *ledger);
+/* A rank says with its save whether memory takes the spare slot. If it no longer does, the spare
+ * slot is emptied once there is something newer. */
+void ledger_note_spare(struct ledger *ledger, const struct ledger_ask *ask);
+
+#endif

@@ -1,0 +1,188 @@
+/* The slots of the ledger: which one is given to a save, which one goes to the store next. See
+ * ledger.h for the rules. Pure. */
+#include "agent/ledger/ledger_impl.h"
+
+bool slot_is_older(const struct ledger_slot *a, const struct ledger_slot *b)
+{
+	return a->order < b->order;
+}
+
+bool ledger_is_past(const struct ledger *ledger, int i)
+{
+	return ledger->slots[i].order < ledger->past_order;
+}
+
+static bool is_lower(const struct ledger_slot *a, const struct ledger_slot *b)
+{
+	return a->step < b->step || (a->step == b->step && slot_is_older(a, b));
+}
+
+/* Finds the last, by an order, of the committed slots that are not older than the store's; -1:
+ * none. */
+static int find_last(const struct ledger *ledger, bool streamed,
+	bool (*is_before)(const struct ledger_slot *a, const struct ledger_slot *b))
+{
+	int last = -1;
+
+	for (int i = 0; i < LEDGER_SLOTS; i++) {
+		const struct ledger_slot *slot = &ledger->slots[i];
+
+		if (slot->state == SLOT_COMMITTED && (streamed || !slot->streamed) &&
+			!ledger_is_past(ledger, i) &&
+			(last < 0 || is_before(&ledger->slots[last], slot))) {
+			last = i;
+		}
+	}
+	return last;
+}
+
+int ledger_newest(const struct ledger *ledger)
+{
+	return find_last(ledger, false, slot_is_older);
+}
+
+int ledger_highest(const struct ledger *ledger, bool streamed)
+{
+	return find_last(ledger, streamed, is_lower);
+}
+
+/* Whether somebody was promised that the slot becomes durable; a streamed save is nowhere else. */
+static bool is_owed(const struct ledger *ledger, const struct ledger_slot *slot)
+{
+	return !slot->durable && (slot->urgent || slot->streamed || ledger->interval_ns == 0);
+}
+
+/* Whether memory holds a whole checkpoint besides the one in slot i. */
+static bool has_other(const struct ledger *ledger, int i)
+{
+	bool found = false;
+
+	for (int s = 0; s < LEDGER_SLOTS; s++) {
+		const struct ledger_slot *slot = &ledger->slots[s];
+
+		found = found || (s != i && slot->state == SLOT_COMMITTED && !slot->streamed);
+	}
+	return found;
+}
+
+/* Whether no rank or thread uses the slot, and nobody was promised its content. */
+static bool is_idle(const struct ledger *ledger, int i)
+{
+	const struct ledger_slot *slot = &ledger->slots[i];
+
+	if (slot->persisting || slot->readers > 0 || slot->state == SLOT_STAGING) {
+		return false;
+	}
+	return slot->state == SLOT_EMPTY || !is_owed(ledger, slot);
+}
+
+/* Whether memory takes the spare slot of all ranks. */
+static bool has_spare(const struct ledger *ledger)
+{
+	uint64_t tight = 0;
+
+	for (uint32_t i = 0; i < LEDGER_BITS; i++) {
+		tight |= ledger->tight_bits[i];
+	}
+	return tight == 0;
+}
+
+/* Whether slot a is given out before b: empty ones first, then older ones. */
+static bool is_before(const struct ledger_slot *a, const struct ledger_slot *b)
+{
+	bool empty = a->state == SLOT_EMPTY;
+
+	return empty == (b->state == SLOT_EMPTY) ? slot_is_older(a, b) : empty;
+}
+
+/* Prefers the spare slot, if it is not in use yet, to the newest committed one, which comes
+ * last. */
+int ledger_pick_slot(const struct ledger *ledger)
+{
+	const struct ledger_slot *slots = ledger->slots;
+	bool spare = has_spare(ledger);
+	int newest = ledger_newest(ledger);
+	int best = -1;
+
+	for (int i = 0; i < LEDGER_SLOTS; i++) {
+		bool in_use = i != LEDGER_SPARE || (spare && slots[i].state != SLOT_EMPTY);
+
+		if (in_use && i != newest && is_idle(ledger, i) &&
+			(best < 0 || is_before(&slots[i], &slots[best]))) {
+			best = i;
+		}
+	}
+	if (best >= 0 || newest < 0 || !is_idle(ledger, newest)) {
+		return best;
+	}
+	if (spare && is_idle(ledger, LEDGER_SPARE)) {
+		return LEDGER_SPARE;
+	}
+	return has_other(ledger, newest) ? newest : -1;
+}
+
+bool ledger_is_next(const struct ledger *ledger, int i)
+{
+	bool busy = false;
+
+	for (int s = 0; s < LEDGER_SLOTS; s++) {
+		busy = busy || ledger->slots[s].persisting || ledger->slots[s].readers > 0;
+	}
+	if (ledger->slots[i].state != SLOT_EMPTY || !is_idle(ledger, i)) {
+		return false;
+	}
+	/* With interval_ns 0 a save waits for the store, not for memory. */
+	return i != LEDGER_SPARE || (busy && has_spare(ledger) && ledger->interval_ns > 0);
+}
+
+bool ledger_is_spare_vain(const struct ledger *ledger)
+{
+	return !has_spare(ledger) && ledger->slots[LEDGER_SPARE].state == SLOT_EMPTY &&
+		is_idle(ledger, LEDGER_SPARE);
+}
+
+void ledger_note_spare(struct ledger *ledger, const struct ledger_ask *ask)
+{
+	if (ask->spare) {
+		clear_bit(ledger->tight_bits, ask->rank);
+		return;
+	}
+	set_bit(ledger->tight_bits, ask->rank);
+	if (ledger_newest(ledger) != LEDGER_SPARE && is_idle(ledger, LEDGER_SPARE)) {
+		ledger->slots[LEDGER_SPARE].state = SLOT_EMPTY;
+	}
+}
+
+bool ledger_all_durable(const struct ledger *ledger)
+{
+	int newest = ledger_newest(ledger);
+
+	for (int i = 0; i < LEDGER_SLOTS; i++) {
+		const struct ledger_slot *slot = &ledger->slots[i];
+
+		if (slot->persisting) {
+			return false;
+		}
+		if (slot->state == SLOT_COMMITTED && !slot->durable &&
+			(i == newest || slot->streamed || ledger->interval_ns == 0)) {
+			return false;
+		}
+	}
+	return true;
+}
+
+int ledger_pick_persist(const struct ledger *ledger)
+{
+	int newest = ledger_newest(ledger);
+	int best = -1;
+
+	for (int i = 0; i < LEDGER_SLOTS; i++) {
+		const struct ledger_slot *slot = &ledger->slots[i];
+
+		if (slot->state == SLOT_COMMITTED && is_owed(ledger, slot) &&
+			(best < 0 || slot_is_older(slot, &ledger->slots[best]))) {
+			best = i;
+		}
+	}
+	return best >= 0 || newest < 0 || ledger->slots[newest].durable ? best : newest;
+}

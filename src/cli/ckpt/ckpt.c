@@ -1,0 +1,284 @@
+/* Shared by the commands on checkpoints: see ckpt.h. */
+#include "cli/ckpt/ckpt.h"
+
+#include "agent/persist/rootlock.h"
+#include "base/err.h"
+#include "cli/interrupt.h"
+#include "pawl/inspect.h"
+#include "store/store.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LOCK_FILE ".pawl-lock"
+
+int ckpt_root_list(struct ckpt_root *root, struct pawl_err *err)
+{
+	free(root->tags);
+	root->tags = NULL;
+	root->tags_n = 0;
+	return tags_list(root->store, &interrupt_stop, &root->tags, &root->tags_n, err);
+}
+
+const char *ckpt_hidden_dir(const char *root, char *buf)
+{
+	char path[PATH_MAX];
+	const char *name;
+	struct stat st;
+
+	if (realpath(root, path) == NULL) {
+		snprintf(buf, PATH_MAX, "%s", root);
+		return buf;
+	}
+	name = strrchr(path, '/') + 1;
+	if ((size_t)snprintf(buf, PATH_MAX, "%.*s.%s.pawl", (int)(name - path), path, name) >=
+			PATH_MAX ||
+		stat(buf, &st) != 0 || !S_ISDIR(st.st_mode)) {
+		memcpy(buf, path, sizeof(path));
+	}
+	return buf;
+}
+
+int ckpt_store_open(struct store **store, const char *root, struct pawl_err *err)
+{
+	char hidden[PATH_MAX];
+
+	return store_posix_open_split(root, ckpt_hidden_dir(root, hidden), false, store, err);
+}
+
+int ckpt_root_open(struct ckpt_root *root, const char *path, struct pawl_err *err)
+{
+	int rv;
+
+	root->path = path;
+	rv = ckpt_store_open(&root->store, path, err);
+	return rv == 0 ? ckpt_root_list(root, err) : rv;
+}
+
+/* Takes the lock, and lists the tags again: they may have changed before it was taken. */
+static int take_root(struct ckpt_root *root, const struct cli_command *command,
+	struct pawl_err *err)
+{
+	char holder[CKPT_HOLDER_MAX];
+	char hidden[PATH_MAX];
+	char job[CKPT_JOB_MAX];
+	int rv;
+
+	snprintf(job, sizeof(job), "pawl %s", command->name);
+	rv = rootlock_await(ckpt_hidden_dir(root->path, hidden), job, err);
+	if (rv == PAWL_EBUSY) {
+		return pawl_err_set(err, rv, "%s is in use by %s: wait until it has ended",
+			root->path, ckpt_root_holder(root->store, holder) ? holder : "a job");
+	}
+	if (rv < 0) {
+		return rv;
+	}
+	root->owned = true;
+	root->lock_fd = rv;
+	return ckpt_root_list(root, err);
+}
+
+/* Returns whether Pawl ever used this root: its lock file stays for good. */
+static bool is_root(const struct ckpt_root *root)
+{
+	return root->tags_n > 0 || store_stat(root->store, LOCK_FILE, NULL, NULL, NULL) == 0;
+}
+
+int ckpt_root_own(struct ckpt_root *root, const char *path, const struct cli_command *command,
+	struct pawl_err *err)
+{
+	int rv = ckpt_root_open(root, path, err);
+
+	if (rv == 0 && !is_root(root)) {
+		rv = pawl_err_set(err, PAWL_ENOENT, "no checkpoint in %s", path);
+	}
+	return rv == 0 ? take_root(root, command, err) : rv;
+}
+
+int ckpt_root_make(struct ckpt_root *root, const char *path, const struct cli_command *command,
+	struct pawl_err *err)
+{
+	int rv = ckpt_root_open(root, path, err);
+
+	return rv == 0 ? take_root(root, command, err) : rv;
+}
+
+void ckpt_root_close(struct ckpt_root *root)
+{
+	free(root->tags);
+	store_close(root->store);
+	if (root->owned) {
+		close(root->lock_fd);
+	}
+}
+
+bool ckpt_root_holder(struct store *store, char *buf)
+{
+	void *text;
+	size_t len_bytes;
+
+	if (store_read_small(store, LOCK_FILE, &text, &len_bytes, CKPT_HOLDER_MAX - 1, NULL) != 0) {
+		return false;
+	}
+	snprintf(buf, CKPT_HOLDER_MAX, "%s", (const char *)text);
+	buf[strcspn(buf, "\n")] = '\0';
+	free(text);
+	return buf[0] != '\0';
+}
+
+/* A directory whose files are being added up. */
+struct measure {
+	struct store *store; /* the caller's */
+	const char *path;    /* path of the directory */
+	unsigned nest;       /* number of directories above it */
+	uint64_t size_bytes; /* bytes counted so far */
+};
+
+static int measure_name(void *user, const char *name, enum store_kind kind)
+{
+	struct measure *measure = user;
+	char path[STORE_PATH_MAX];
+	uint64_t size_bytes = 0;
+
+	if ((size_t)snprintf(path, sizeof(path), "%s/%s", measure->path, name) >= sizeof(path)) {
+		return 0;
+	}
+	if (kind == STORE_DIR && measure->nest < STORE_NEST_MAX) {
+		struct measure inner = {measure->store, path, measure->nest + 1, 0};
+
+		store_list(measure->store, path, measure_name, &inner, NULL);
+		size_bytes = inner.size_bytes;
+	} else if (kind == STORE_FILE) {
+		store_stat(measure->store, path, NULL, &size_bytes, NULL);
+	}
+	measure->size_bytes += size_bytes;
+	return 0;
+}
+
+uint64_t ckpt_measure(struct store *store, const char *path)
+{
+	struct measure measure = {.store = store, .path = path};
+	enum store_kind kind;
+	uint64_t size_bytes = 0;
+
+	if (store_stat(store, path, &kind, &size_bytes, NULL) != 0 || kind != STORE_DIR) {
+		return size_bytes;
+	}
+	store_list(store, path, measure_name, &measure, NULL);
+	return measure.size_bytes;
+}
+
+static const struct tag_info *find_newest(const struct ckpt_root *root)
+{
+	for (size_t i = root->tags_n; i-- > 0;) {
+		if (root->tags[i].state == TAG_COMPLETE) {
+			return &root->tags[i];
+		}
+	}
+	return root->tags_n > 0 ? &root->tags[root->tags_n - 1] : NULL;
+}
+
+/* Finds the one tag of a step, given in decimal. PAWL_ENOENT if there is none. */
+static int find_step(const struct ckpt_root *root, const char *text, const struct tag_info **tag,
+	struct pawl_err *err)
+{
+	const struct tag_info *found = NULL;
+	char *end;
+	unsigned long long step;
+
+	errno = 0;
+	step = strtoull(text, &end, 10);
+	for (size_t i = 0; i < root->tags_n; i++) {
+		if (errno != 0 || text[0] < '0' || text[0] > '9' || *end != '\0' ||
+			root->tags[i].step != step) {
+			continue;
+		}
+		if (found != NULL) {
+			return pawl_err_set(err, PAWL_EINVAL,
+				"step %s is that of %s and of %s: name the tag", text, found->tag,
+				root->tags[i].tag);
+		}
+		found = &root->tags[i];
+	}
+	if (found == NULL) {
+		return pawl_err_set(err, PAWL_ENOENT, "no checkpoint %s%s in %s",
+			*end == '\0' ? "of step " : "", text, root->path);
+	}
+	*tag = found;
+	return 0;
+}
+
+int ckpt_root_pick(struct ckpt_root *root, const char *name, const struct tag_info **tag,
+	struct pawl_err *err)
+{
+	if (name == NULL) {
+		*tag = find_newest(root);
+		return *tag != NULL
+			? 0
+			: pawl_err_set(err, PAWL_ENOENT, "no checkpoint in %s", root->path);
+	}
+	for (size_t i = 0; i < root->tags_n; i++) {
+		if (strcmp(root->tags[i].tag, name) == 0) {
+			*tag = &root->tags[i];
+			return 0;
+		}
+	}
+	return find_step(root, name, tag, err);
+}
+
+int ckpt_read_line(struct cli_reader *reader, const char **args, size_t least, size_t most,
+	bool *json)
+{
+	size_t n = 0;
+	int what;
+
+	while ((what = cli_read(reader)) >= CLI_ARG) {
+		if (what != CLI_ARG) {
+			*json = true;
+		} else if (n == most) {
+			cli_usage(reader->command, "unexpected argument %s", reader->value);
+			return CLI_BAD;
+		} else {
+			args[n++] = reader->value;
+		}
+	}
+	if (what == CLI_END && n < least) {
+		cli_usage(reader->command, "%s needs %s", reader->command->name,
+			reader->command->args);
+		return CLI_BAD;
+	}
+	return what;
+}
+
+const char *ckpt_shape(char *buf, const uint64_t *shape, uint32_t ndim)
+{
+	size_t used = 0;
+
+	snprintf(buf, CKPT_SHAPE_MAX, "scalar");
+	for (uint32_t i = 0; i < ndim && used < CKPT_SHAPE_MAX; i++) {
+		used += (size_t)snprintf(buf + used, CKPT_SHAPE_MAX - used, "%s%llu",
+			i > 0 ? " x " : "", (unsigned long long)shape[i]);
+	}
+	return buf;
+}
+
+json_t *ckpt_json_shape(const uint64_t *shape, uint32_t ndim)
+{
+	json_t *list = json_array();
+
+	for (uint32_t i = 0; i < ndim; i++) {
+		json_array_append_new(list, json_integer((json_int_t)shape[i]));
+	}
+	return list;
+}
+
+const char *ckpt_state_word(const struct tag_info *tag)
+{
+	return tag->state == TAG_COMPLETE ? "complete" : "broken";
+}

@@ -1,0 +1,77 @@
+/* Shared by the commands on checkpoints: opening a root, and choosing a tag of it. */
+#ifndef CLI_CKPT_CKPT_H
+#define CLI_CKPT_CKPT_H
+
+#include "ckpt/tags.h"
+#include "cli/cli.h"
+
+struct pawl_tensor;
+struct store;
+
+/* A root and the tags in it. Zero-initialise. */
+struct ckpt_root {
+	const char *path;      /* path of the root, as given */
+	struct store *store;   /* store over the root and its hidden directory */
+	struct tag_info *tags; /* ascending by step, checked but for the payload */
+	size_t tags_n;         /* number of entries in tags */
+	bool owned;            /* the root's lock is held: ckpt_root_own or ckpt_root_make */
+	int lock_fd;           /* holds the lock, if owned */
+};
+
+/* Finds the directory of a root's lock and of its names that begin with a dot: .<name>.pawl beside
+ * the root if there is such a directory (docs/format.md), else the root. Returns buf, of PATH_MAX
+ * bytes. */
+const char *ckpt_hidden_dir(const char *root, char *buf);
+/* Opens the store over a root and its hidden directory. PAWL_ENOENT if there is no root. */
+int ckpt_store_open(struct store **store, const char *root, struct pawl_err *err);
+
+/* Opens a root, which may hold no tag at all. PAWL_ENOENT if there is no such directory. */
+int ckpt_root_open(struct ckpt_root *root, const char *path, struct pawl_err *err);
+/* Opens a root and takes its lock, for a command that changes it. PAWL_EBUSY names the holder;
+ * PAWL_ENOENT if the directory is missing or nothing in it is Pawl's. Does not settle hidden
+ * names. */
+int ckpt_root_own(struct ckpt_root *root, const char *path, const struct cli_command *command,
+	struct pawl_err *err);
+/* Opens a root as ckpt_root_own does, but takes any directory: it is to become a root. */
+int ckpt_root_make(struct ckpt_root *root, const char *path, const struct cli_command *command,
+	struct pawl_err *err);
+/* Lists the tags again. */
+int ckpt_root_list(struct ckpt_root *root, struct pawl_err *err);
+void ckpt_root_close(struct ckpt_root *root); /* zeroed or half open is fine */
+
+/* Finds the tag called name, or else the tag whose step is name in decimal; NULL: the newest tag,
+ * complete ones first. The root owns *tag. PAWL_ENOENT if there is none, PAWL_EINVAL if several
+ * tags have the step. */
+int ckpt_root_pick(struct ckpt_root *root, const char *name, const struct tag_info **tag,
+	struct pawl_err *err);
+
+#define CKPT_HOLDER_MAX 512u /* bytes of a holder's name, terminator included */
+
+/* Reads the last holder of a root from its lock file: "job gpt (pid 123 on host)". That process may
+ * be gone since. Returns false if there never was one. */
+bool ckpt_root_holder(struct store *store, char *buf);
+/* Returns the bytes of the file, or of all files in the directory, at path; 0 if there is none. */
+uint64_t ckpt_measure(struct store *store, const char *path);
+
+/* Reads all files of a tag, and checks each against the manifest and for being whole in itself.
+ * PAWL_ECORRUPT names file and place. */
+struct reader;
+struct progress;
+int ckpt_verify_files(struct reader *reader, const struct manifest *manifest,
+	struct progress *progress, struct pawl_err *err);
+
+/* Reads a command line of least to most arguments, where --json is the only option. Returns
+ * CLI_END, or a value for cli_leave. */
+int ckpt_read_line(struct cli_reader *reader, const char **args, size_t least, size_t most,
+	bool *json);
+
+#define CKPT_SHAPE_MAX 512u /* bytes of a shape as text, terminator included */
+
+/* Formats a shape: "3 x 4", or "scalar"; cuts what does not fit. Returns buf, of CKPT_SHAPE_MAX
+ * bytes. */
+const char *ckpt_shape(char *buf, const uint64_t *shape, uint32_t ndim);
+struct json_t *ckpt_json_shape(const uint64_t *shape, uint32_t ndim); /* a list of numbers */
+
+const char *ckpt_state_word(const struct tag_info *tag); /* "complete" or "broken" */
+
+#endif

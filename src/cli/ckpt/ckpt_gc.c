@@ -1,0 +1,242 @@
+/*
+ * pawl ckpt gc: removes what nobody needs from a root: names that a crash left and, on request,
+ * what was put aside as damaged and what a retention rule lets go.
+ *
+ * One look at the root decides what is removed; a dry run takes the same look.
+ */
+#include "base/err.h"
+#include "ckpt/format/retain.h"
+#include "cli/ckpt/ckpt.h"
+#include "cli/ckpt/ckpt_report.h"
+#include "store/store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum option { JSON, BAD, KEEP, KEEP_EVERY, DRY };
+
+static const struct cli_option options[] = {
+	[JSON] = {"--json", 0, NULL, "one JSON document"},
+	[BAD] = {"--bad", 0, NULL, "also what was put aside as damaged"},
+	[KEEP] = {"--keep", 0, "N", "also all but the newest N complete checkpoints"},
+	[KEEP_EVERY] = {"--keep-every", 0, "K", "but keep those whose step divides by K"},
+	[DRY] = {"--dry-run", 'n', NULL, "only say what would be removed"},
+	{NULL},
+};
+
+#define BAD_DIR ".bad"
+#define BAD_MAX 4096 /* names looked at in BAD_DIR; the next gc takes the rest */
+
+/* The command line, and the work that it asks for. */
+struct cleaning {
+	const char *path;        /* ROOT */
+	bool bad;                /* --bad */
+	struct retain_rule rule; /* --keep, --keep-every */
+	struct ckpt_root root;   /* ROOT, owned */
+	struct report report;    /* what was done */
+	char *aside[BAD_MAX];    /* paths of the names in .bad; owned */
+	size_t aside_n;          /* number of entries in aside */
+};
+
+/* ---- leftovers ---- */
+
+static int clean_leftovers(struct cleaning *cleaning, struct pawl_err *err)
+{
+	struct store *store = cleaning->root.store;
+	struct tag_leftover *left;
+	size_t n;
+	int rv = tags_leftovers(store, &left, &n, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	for (size_t i = 0; i < n && rv == 0; i++) {
+		if (left[i].put_back) {
+			rv = pawl_err_set(err, PAWL_EINVAL,
+				"%s holds the only copy of %s: run pawl ckpt repair first",
+				left[i].name, left[i].tag);
+		}
+	}
+	for (size_t i = 0; i < n && rv == 0; i++) {
+		uint64_t bytes = ckpt_measure(store, left[i].name);
+
+		if (!cleaning->report.dry) {
+			rv = store_remove(store, left[i].name, err);
+		}
+		if (rv == 0) {
+			report_add(&cleaning->report, REPORT_REMOVE, left[i].name, bytes,
+				"a crash left it");
+		}
+	}
+	free(left);
+	return rv;
+}
+
+/* ---- what was put aside ---- */
+
+static int add_aside(void *user, const char *name, enum store_kind kind)
+{
+	struct cleaning *cleaning = user;
+	char path[STORE_PATH_MAX];
+
+	snprintf(path, sizeof(path), BAD_DIR "/%s", name);
+	cleaning->aside[cleaning->aside_n] = strdup(path);
+	if (cleaning->aside[cleaning->aside_n] != NULL) {
+		cleaning->aside_n++;
+	}
+	return cleaning->aside_n == BAD_MAX;
+}
+
+static int clean_bad(struct cleaning *cleaning, struct pawl_err *err)
+{
+	struct store *store = cleaning->root.store;
+	int rv = store_list(store, BAD_DIR, add_aside, cleaning, err);
+
+	if (rv == PAWL_ENOENT) {
+		return 0;
+	}
+	for (size_t i = 0; i < cleaning->aside_n && rv == 0; i++) {
+		uint64_t bytes = ckpt_measure(store, cleaning->aside[i]);
+
+		if (!cleaning->report.dry) {
+			rv = store_remove(store, cleaning->aside[i], err);
+		}
+		if (rv == 0) {
+			report_add(&cleaning->report, REPORT_REMOVE, cleaning->aside[i], bytes,
+				"put aside as damaged");
+		}
+	}
+	return rv;
+}
+
+/* ---- the rule ---- */
+
+static int clean_old(struct cleaning *cleaning, struct pawl_err *err)
+{
+	const struct ckpt_root *root = &cleaning->root;
+	bool *keep = calloc(root->tags_n + 1, sizeof(*keep));
+	uint64_t *sizes = calloc(root->tags_n + 1, sizeof(*sizes));
+	int rv = 0;
+
+	if (keep == NULL || sizes == NULL) {
+		rv = pawl_err_set(err, PAWL_ENOMEM, "%zu tags", root->tags_n);
+	} else {
+		rv = tags_plan_retain(root->store, &cleaning->rule, root->tags, root->tags_n, keep,
+			err);
+	}
+	for (size_t i = 0; i < root->tags_n && rv == 0; i++) {
+		sizes[i] = keep[i] ? 0 : ckpt_measure(root->store, root->tags[i].tag);
+	}
+	if (rv == 0 && !cleaning->report.dry) {
+		rv = tags_drop(root->store, root->tags, root->tags_n, keep, err);
+	}
+	for (size_t i = 0; i < root->tags_n && rv == 0; i++) {
+		if (!keep[i]) {
+			report_add(&cleaning->report, REPORT_REMOVE, root->tags[i].tag, sizes[i],
+				"the rule lets it go");
+		}
+	}
+	free(keep);
+	free(sizes);
+	return rv;
+}
+
+/* ---- the command ---- */
+
+static int clean(struct cleaning *cleaning, const struct cli_command *command, struct pawl_err *err)
+{
+	int rv = ckpt_root_own(&cleaning->root, cleaning->path, command, err);
+
+	if (rv == 0) {
+		rv = clean_leftovers(cleaning, err);
+	}
+	if (rv == 0 && cleaning->bad) {
+		rv = clean_bad(cleaning, err);
+	}
+	if (rv == 0 && cleaning->rule.keep_last > 0) {
+		rv = clean_old(cleaning, err);
+	}
+	return rv;
+}
+
+static int read_option(struct cli_reader *reader, struct cleaning *cleaning, int what)
+{
+	uint64_t keep;
+
+	switch (what) {
+	case KEEP:
+		if (!cli_number(reader->command, "--keep", reader->value, 1, UINT32_MAX, &keep)) {
+			return CLI_BAD;
+		}
+		cleaning->rule.keep_last = (uint32_t)keep;
+		return 0;
+	case KEEP_EVERY:
+		return cli_number(reader->command, "--keep-every", reader->value, 1, UINT64_MAX,
+			       &cleaning->rule.keep_every)
+			? 0
+			: CLI_BAD;
+	case BAD:
+		cleaning->bad = true;
+		return 0;
+	default:
+		*(what == DRY ? &cleaning->report.dry : &cleaning->report.json) = true;
+		return 0;
+	}
+}
+
+static int read_line(struct cli_reader *reader, struct cleaning *cleaning)
+{
+	int what;
+
+	while ((what = cli_read(reader)) >= CLI_ARG) {
+		if (what == CLI_ARG && cleaning->path != NULL) {
+			cli_usage(reader->command, "unexpected argument %s", reader->value);
+			return CLI_BAD;
+		}
+		if (what == CLI_ARG) {
+			cleaning->path = reader->value;
+		} else if (read_option(reader, cleaning, what) != 0) {
+			return CLI_BAD;
+		}
+	}
+	if (what == CLI_END && cleaning->path == NULL) {
+		cli_usage(reader->command, "ROOT is needed");
+		return CLI_BAD;
+	}
+	if (what == CLI_END && cleaning->rule.keep_every != 0 && cleaning->rule.keep_last == 0) {
+		cli_usage(reader->command, "--keep-every needs --keep N, too");
+		return CLI_BAD;
+	}
+	return what;
+}
+
+static int main_gc(const struct cli_command *command, int argc, char **argv)
+{
+	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
+	struct cleaning cleaning = {NULL};
+	struct pawl_err err;
+	int rv = read_line(&reader, &cleaning);
+
+	if (rv != CLI_END) {
+		return cli_leave(rv);
+	}
+	rv = clean(&cleaning, command, &err);
+	rv = rv == 0 ? report_end(&cleaning.report) : cli_fail(command, &err);
+	ckpt_root_close(&cleaning.root);
+	for (size_t i = 0; i < cleaning.aside_n; i++) {
+		free(cleaning.aside[i]);
+	}
+	return rv;
+}
+
+const struct cli_command cli_ckpt_gc = {
+	.name = "ckpt gc",
+	.args = "ROOT",
+	.summary = "Remove what a crash left, and what a retention rule lets go",
+	.details = "Without --keep no checkpoint is removed. Kept in any case: what is pinned, "
+		   "what is\n"
+		   "not complete, and the newest complete one. No job may be using the root.\n",
+	.options = options,
+	.main = main_gc,
+};

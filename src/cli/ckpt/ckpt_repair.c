@@ -1,0 +1,215 @@
+/*
+ * pawl ckpt repair: brings a root to rest after a crash or an accident, and says all it did.
+ *
+ * 1. Hidden names are settled, as the next job would do it (docs/format.md).
+ * 2. A tag whose complete.txt is gone is verified to the last byte, and gets the file back if every
+ *    byte is what was written.
+ * 3. Complete tags without a row in checkpointHistories.csv get one.
+ * Damaged tags are left as they are, and named with a remedy: nothing is thrown away here.
+ */
+#include "agent/persist/history.h"
+#include "base/err.h"
+#include "ckpt/read.h"
+#include "cli/ckpt/ckpt.h"
+#include "cli/ckpt/ckpt_report.h"
+#include "cli/progress.h"
+#include "store/store.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum option { JSON, DRY };
+
+static const struct cli_option options[] = {
+	[JSON] = {"--json", 0, NULL, "one JSON document"},
+	[DRY] = {"--dry-run", 'n', NULL, "only say what would be done"},
+	{NULL},
+};
+
+#define HISTORY_FILE "checkpointHistories.csv"
+
+/* State of one repair. */
+struct repair {
+	const char *path;         /* ROOT */
+	struct ckpt_root root;    /* ROOT, owned */
+	struct reader *reader;    /* reader of root */
+	struct progress progress; /* progress of verifying */
+	struct report report;     /* what was done */
+};
+
+static int settle(struct repair *repair, struct pawl_err *err)
+{
+	struct store *store = repair->root.store;
+	struct tag_leftover *left;
+	size_t n;
+	int rv = tags_leftovers(store, &left, &n, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	for (size_t i = 0; i < n; i++) {
+		report_add(&repair->report, left[i].put_back ? REPORT_PUT_BACK : REPORT_REMOVE,
+			left[i].put_back ? left[i].tag : left[i].name,
+			ckpt_measure(store, left[i].name),
+			left[i].put_back ? "a crash came while it was replaced"
+					 : "a crash left it");
+	}
+	free(left);
+	return repair->report.dry || n == 0 ? 0 : tags_recover(store, err);
+}
+
+static void leave(struct repair *repair, const char *name, const char *why, const char *remedy)
+{
+	char text[PAWL_ERR_MSG_MAX + 128];
+	size_t len = strlen(name);
+
+	/* A message about a tag begins with its name, which the report prints anyway. */
+	if (strncmp(why, name, len) == 0 && strncmp(why + len, ": ", 2) == 0) {
+		why += len + 2;
+	}
+	snprintf(text, sizeof(text), "%s; %s", why, remedy);
+	report_add(&repair->report, REPORT_LEAVE, name, 0, text);
+}
+
+/* Gives a broken tag its complete.txt back if nothing else is wrong with it. */
+static int mend_tag(struct repair *repair, struct tag_info *tag, struct pawl_err *err)
+{
+	struct store *store = repair->root.store;
+	struct manifest manifest;
+	struct pawl_err why;
+	int rv = tag_open_unsealed(store, tag->tag, &manifest, &why);
+
+	if (rv == 0) {
+		progress_start(&repair->progress, "verify", manifest_bytes(&manifest));
+		rv = ckpt_verify_files(repair->reader, &manifest, &repair->progress, &why);
+		manifest_deinit(&manifest);
+	}
+	if (rv != 0) {
+		leave(repair, tag->tag, why.msg, "pawl ckpt rm removes it");
+		return 0;
+	}
+	if (!repair->report.dry) {
+		rv = tag_seal(store, tag->tag, err);
+	}
+	if (rv == 0) {
+		tag->state = TAG_COMPLETE;
+		report_add(&repair->report, REPORT_COMPLETE, tag->tag, 0,
+			"every byte is what was written, only complete.txt was wrong");
+	}
+	return rv;
+}
+
+static int mend_tags(struct repair *repair, struct pawl_err *err)
+{
+	struct ckpt_root *root = &repair->root;
+	struct pawl_err why;
+	int rv = ckpt_root_list(root, err);
+
+	if (rv == 0) {
+		rv = reader_open(&repair->reader, root->store, err);
+	}
+	for (size_t i = 0; i < root->tags_n && rv == 0; i++) {
+		if (root->tags[i].state == TAG_BROKEN) {
+			rv = mend_tag(repair, &root->tags[i], err);
+		}
+	}
+	if (rv == 0 && tags_check_pins(root->store, &why) != 0) {
+		leave(repair, ".pins", why.msg,
+			"until it is removed or mended by hand every checkpoint counts as pinned");
+	}
+	return rv;
+}
+
+/* Returns the number of complete tags that no line of the history names. */
+static size_t count_rowless(const struct ckpt_root *root)
+{
+	char field[CKPT_TAG_MAX + 2];
+	void *text = NULL;
+	size_t len_bytes;
+	size_t rowless = 0;
+
+	store_read_small(root->store, HISTORY_FILE, &text, &len_bytes, ROWS_FILE_MAX, NULL);
+	for (size_t i = 0; i < root->tags_n; i++) {
+		snprintf(field, sizeof(field), ",%s,", root->tags[i].tag);
+		rowless += root->tags[i].state == TAG_COMPLETE &&
+			(text == NULL || strstr(text, field) == NULL);
+	}
+	free(text);
+	return rowless;
+}
+
+static void mend_history(struct repair *repair)
+{
+	size_t rowless = count_rowless(&repair->root);
+	char what[sizeof(HISTORY_FILE) + 64];
+	struct pawl_err why;
+
+	if (!repair->report.dry && history_mend(repair->root.store, &why) != 0) {
+		leave(repair, HISTORY_FILE, why.msg, "a new one is begun when it is moved away");
+	} else if (rowless > 0) {
+		snprintf(what, sizeof(what), "%zu %s to " HISTORY_FILE, rowless,
+			rowless == 1 ? "row" : "rows");
+		report_add(&repair->report, REPORT_ADD, what, 0, NULL);
+	}
+}
+
+static int repair_root(struct repair *repair, const struct cli_command *command,
+	struct pawl_err *err)
+{
+	int rv = ckpt_root_own(&repair->root, repair->path, command, err);
+
+	if (rv == 0) {
+		rv = settle(repair, err);
+	}
+	if (rv == 0) {
+		rv = mend_tags(repair, err);
+	}
+	if (rv == 0) {
+		mend_history(repair);
+	}
+	reader_close(repair->reader);
+	return rv;
+}
+
+static int main_repair(const struct cli_command *command, int argc, char **argv)
+{
+	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
+	struct repair repair = {NULL};
+	struct pawl_err err;
+	int rv;
+
+	while ((rv = cli_read(&reader)) >= CLI_ARG) {
+		if (rv == CLI_ARG && repair.path != NULL) {
+			return cli_usage(command, "unexpected argument %s", reader.value);
+		} else if (rv == CLI_ARG) {
+			repair.path = reader.value;
+		} else {
+			*(rv == DRY ? &repair.report.dry : &repair.report.json) = true;
+		}
+	}
+	if (rv != CLI_END) {
+		return cli_leave(rv);
+	}
+	if (repair.path == NULL) {
+		return cli_usage(command, "ROOT is needed");
+	}
+	rv = repair_root(&repair, command, &err);
+	rv = rv == 0 ? report_end(&repair.report) : cli_fail(command, &err);
+	ckpt_root_close(&repair.root);
+	return rv;
+}
+
+const struct cli_command cli_ckpt_repair = {
+	.name = "ckpt repair",
+	.args = "ROOT",
+	.summary = "Bring a root to rest after a crash, and say what was done",
+	.details = "A checkpoint that lacks complete.txt gets it back if every byte of it is "
+		   "verified.\n"
+		   "What is damaged is left and named, with exit code 4. No job may be using the "
+		   "root.\n"
+		   "A dry run does not look into what would be put back.\n",
+	.options = options,
+	.main = main_repair,
+};

@@ -1,0 +1,79 @@
+/* Asks the agent of the job that has a root about it: see watch_agent.h. */
+#include "cli/ckpt/watch_agent.h"
+
+#include "base/times.h"
+#include "ipc/link.h"
+#include "ipc/socket_path.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Reads "gpt" from "job gpt (pid 1 on host)". False: holder has another form. */
+static bool read_job(const char *holder, char job[CKPT_JOB_MAX])
+{
+	static const char begin[] = "job ";
+	const char *end = NULL;
+
+	for (const char *at = holder; (at = strstr(at, " (pid ")) != NULL; at++) {
+		end = at;
+	}
+	if (end == NULL || strncmp(holder, begin, strlen(begin)) != 0 ||
+		end < holder + strlen(begin)) {
+		return false;
+	}
+	holder += strlen(begin);
+	return snprintf(job, CKPT_JOB_MAX, "%.*s", (int)(end - holder), holder) < (int)CKPT_JOB_MAX;
+}
+
+/* Ignores events: they are for ranks. */
+static void on_event(void *user, struct proto_frame *frame)
+{
+}
+
+static void read_answer(struct watch_agent *agent, struct wire_in *in)
+{
+	agent->ranks = wire_get_u32(in);
+	wire_get_str(in, agent->undurable, sizeof(agent->undurable));
+	agent->trouble_key = (int)wire_get_u32(in);
+	wire_get_str(in, agent->trouble, sizeof(agent->trouble));
+	agent->answered = wire_in_done(in);
+}
+
+void watch_agent_ask(struct watch_agent *agent, const char *holder, const char *root)
+{
+	struct link_reply reply = {0};
+	struct wire_out out = {NULL};
+	struct wire_in in;
+	char job[CKPT_JOB_MAX];
+	char socket[PATH_MAX];
+	struct link *link;
+	size_t start;
+
+	*agent = (struct watch_agent){.answered = false};
+	if (!read_job(holder, job) || agent_socket_path(job, socket, sizeof(socket), NULL) != 0 ||
+		access(socket, F_OK) != 0 || link_open(&link, socket, on_event, NULL, NULL) != 0) {
+		return;
+	}
+	start = link_start(link, &out, PROTO_STATE);
+	wire_put_str(&out, job);
+	wire_put_str(&out, root);
+	if (link_call(link, &out, start, times_ms(TIME_WATCH_ASK), &reply, &in, NULL) == 0) {
+		read_answer(agent, &in);
+	}
+	if (!agent->answered) {
+		*agent = (struct watch_agent){.answered = false};
+	}
+	link_reply_deinit(&reply);
+	wire_out_deinit(&out);
+	link_close(link);
+}
+
+bool watch_agent_same(const struct watch_agent *a, const struct watch_agent *b)
+{
+	return a->answered == b->answered && (a->ranks > 0) == (b->ranks > 0) &&
+		(a->trouble[0] != '\0') == (b->trouble[0] != '\0') &&
+		a->trouble_key == b->trouble_key &&
+		(a->ranks > 0 || strcmp(a->undurable, b->undurable) == 0);
+}

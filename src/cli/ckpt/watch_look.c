@@ -1,0 +1,278 @@
+/*
+ * A root at one moment: see watch_look.h.
+ *
+ * Nothing here takes the root's lock, not even to see whether it is held: in that instant a job
+ * could be refused. /proc/locks names its holder on this machine.
+ */
+#include "cli/ckpt/watch_look.h"
+
+#include "agent/persist/history.h"
+#include "base/err.h"
+#include "cli/interrupt.h"
+#include "store/store.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define HISTORY_FILE "checkpointHistories.csv"
+#define LOCK_FILE    ".pawl-lock"
+#define COLUMNS_MAX  64u /* columns of the history, at most */
+
+/* ---- the history ---- */
+
+/* Cuts a line at its commas, quotes respected; fields point into it. Returns how many fields. */
+static size_t cut_line(char *line, char **fields)
+{
+	size_t n = 0;
+	char *at = line;
+
+	while (at != NULL && n < COLUMNS_MAX) {
+		char *end = *at == '"' ? strchr(at + 1, '"') : at;
+
+		fields[n++] = *at == '"' ? at + 1 : at;
+		if (*at == '"' && end != NULL) {
+			*end++ = '\0';
+		}
+		at = end != NULL ? strchr(end, ',') : NULL;
+		if (at != NULL) {
+			*at++ = '\0';
+		}
+	}
+	return n;
+}
+
+/* Returns the field of that name; NULL if there is none. Counts from the right: a job's name, on
+ * the left, may have commas. */
+static const char *find_field(char **head, size_t head_n, char **row, size_t row_n,
+	const char *name)
+{
+	for (size_t i = 0; i < head_n; i++) {
+		if (strcmp(head[i], name) == 0 && head_n - i <= row_n) {
+			return row[row_n - (head_n - i)];
+		}
+	}
+	return NULL;
+}
+
+static double read_number(const char *field)
+{
+	char *end;
+	double number;
+
+	if (field == NULL) {
+		return -1;
+	}
+	number = strtod(field, &end);
+	return end != field && number >= 0 ? number : -1;
+}
+
+static void read_fields(struct look_tag *tag, char *head_line, char *row_line)
+{
+	char *head[COLUMNS_MAX];
+	char *row[COLUMNS_MAX];
+	size_t head_n = cut_line(head_line, head);
+	size_t row_n = cut_line(row_line, row);
+	const char *name = find_field(head, head_n, row, row_n, "tag");
+
+	if (name == NULL || strcmp(name, tag->info.tag) != 0) {
+		return;
+	}
+	tag->has_row = true;
+	tag->stall_ms = read_number(find_field(head, head_n, row, row_n, "stall_ms"));
+	tag->persist_ms = read_number(find_field(head, head_n, row, row_n, "persist_ms"));
+	tag->mib_per_s = read_number(find_field(head, head_n, row, row_n, "mib_per_s"));
+}
+
+/* Returns a copy of the line at text, without its end; the caller frees it. NULL: no memory, or no
+ * end. */
+static char *copy_line(const char *text)
+{
+	const char *end = strchr(text, '\n');
+
+	return end != NULL ? strndup(text, (size_t)(end - text)) : NULL;
+}
+
+void look_read_row(struct look_tag *tag, const char *history)
+{
+	char field[CKPT_TAG_MAX + 2];
+	const char *end = strrchr(history, '\n'); /* a line behind the last end is torn */
+	const char *last = NULL;
+	char *head;
+	char *row;
+
+	snprintf(field, sizeof(field), ",%s,", tag->info.tag);
+	for (const char *at = history; (at = strstr(at, field)) != NULL && at < end; at++) {
+		last = at;
+	}
+	if (last == NULL) {
+		return;
+	}
+	while (last > history && last[-1] != '\n') {
+		last--;
+	}
+	head = copy_line(history);
+	row = copy_line(last);
+	if (head != NULL && row != NULL) {
+		read_fields(tag, head, row);
+	}
+	free(head);
+	free(row);
+}
+
+/* ---- the job ---- */
+
+/* Returns whether anybody on this machine holds the lock file. */
+static bool is_locked(const char *root)
+{
+	char path[PATH_MAX + sizeof(LOCK_FILE)];
+	char hidden[PATH_MAX];
+	char line[256];
+	unsigned long inode;
+	struct stat st;
+	bool locked = false;
+	FILE *locks;
+
+	snprintf(path, sizeof(path), "%s/" LOCK_FILE, ckpt_hidden_dir(root, hidden));
+	locks = lstat(path, &st) == 0 ? fopen("/proc/locks", "re") : NULL;
+	if (locks == NULL) {
+		return false;
+	}
+	while (!locked && fgets(line, sizeof(line), locks) != NULL) {
+		locked = sscanf(line, "%*s FLOCK %*s WRITE %*d %*x:%*x:%lu", &inode) == 1 &&
+			inode == st.st_ino;
+	}
+	fclose(locks);
+	return locked;
+}
+
+/* ---- the tags ---- */
+
+/* Adds the tags that are being written, after the others: one whose name is there already is being
+ * replaced. */
+static size_t add_writing(struct look *look, struct store *store, const struct tag_leftover *left,
+	size_t left_n)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < left_n; i++) {
+		struct look_tag *tag = &look->tags[look->tags_n + n];
+		size_t len = strlen(left[i].name);
+
+		if (!look->running || strcmp(left[i].name + len - 4, ".new") != 0) {
+			continue;
+		}
+		*tag = (struct look_tag){.state = LOOK_WRITING};
+		snprintf(tag->info.tag, sizeof(tag->info.tag), "%s", left[i].tag);
+		tag_parse(left[i].tag, &tag->info.step);
+		tag->info.size_bytes = ckpt_measure(store, left[i].name);
+		n++;
+	}
+	return n;
+}
+
+static void add_tags(struct look *look, const struct tag_info *tags, size_t n, const char *history)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct look_tag *tag = &look->tags[look->tags_n++];
+		bool complete = tags[i].state == TAG_COMPLETE;
+
+		*tag = (struct look_tag){.info = tags[i],
+			.state = complete ? LOOK_COMPLETE : LOOK_BROKEN,
+			.stall_ms = -1,
+			.persist_ms = -1,
+			.mib_per_s = -1};
+		look->bytes += complete ? tags[i].size_bytes : 0;
+		if (history != NULL) {
+			look_read_row(tag, history);
+		}
+	}
+}
+
+static int fill(struct look *look, struct store *store, struct pawl_err *err)
+{
+	struct tag_leftover *left = NULL;
+	struct tag_info *tags = NULL;
+	void *history = NULL;
+	size_t left_n = 0;
+	size_t tags_n = 0;
+	size_t len_bytes;
+	int rv = tags_leftovers(store, &left, &left_n, err);
+
+	if (rv == 0) {
+		rv = tags_list(store, &interrupt_stop, &tags, &tags_n, err);
+	}
+	if (rv == 0) {
+		look->tags = calloc(tags_n + left_n + 1, sizeof(*look->tags));
+		rv = look->tags != NULL ? 0 : pawl_err_set(err, PAWL_ENOMEM, "%zu tags", tags_n);
+	}
+	if (rv == 0) {
+		/* Read after the tags: a row is written once its tag is there. */
+		store_read_small(store, HISTORY_FILE, &history, &len_bytes, ROWS_FILE_MAX, NULL);
+		add_tags(look, tags, tags_n, history);
+		look->tags_n += add_writing(look, store, left, left_n);
+		free(history);
+	}
+	free(left);
+	free(tags);
+	return rv;
+}
+
+int look_take(struct look *look, const char *root, struct pawl_err *err)
+{
+	struct store *store;
+	int rv = ckpt_store_open(&store, root, err);
+
+	*look = (struct look){.there = rv == 0};
+	if (rv == PAWL_ENOENT) {
+		return 0;
+	}
+	if (rv != 0) {
+		return rv;
+	}
+	ckpt_root_holder(store, look->holder);
+	look->held = is_locked(root);
+	look_ask(look, root);
+	rv = fill(look, store, err);
+	store_close(store);
+	return rv;
+}
+
+void look_ask(struct look *look, const char *root)
+{
+	char path[PATH_MAX];
+
+	look->agent = (struct watch_agent){.answered = false};
+	if (look->held && realpath(root, path) != NULL) {
+		watch_agent_ask(&look->agent, look->holder, path);
+	}
+	look->running = look->held && (!look->agent.answered || look->agent.ranks > 0);
+}
+
+void look_deinit(struct look *look)
+{
+	free(look->tags);
+	*look = (struct look){.there = false};
+}
+
+uint64_t look_stamp(const char *root)
+{
+	static const char *const names[] = {".", HISTORY_FILE, ".", LOCK_FILE};
+	uint64_t stamp = is_locked(root);
+	char path[PATH_MAX + sizeof(HISTORY_FILE)];
+	char hidden[PATH_MAX];
+	struct stat st;
+
+	ckpt_hidden_dir(root, hidden);
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		snprintf(path, sizeof(path), "%s/%s", i < 2 ? root : hidden, names[i]);
+		if (stat(path, &st) == 0) {
+			stamp = stamp * 1000003 + (uint64_t)st.st_mtim.tv_sec * 1000000007 +
+				(uint64_t)st.st_mtim.tv_nsec + (uint64_t)st.st_size + st.st_ino;
+		}
+	}
+	return stamp;
+}

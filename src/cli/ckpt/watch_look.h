@@ -1,0 +1,46 @@
+/* A root at one moment, while a job may be writing to it: for `pawl ckpt watch`. */
+#ifndef CLI_CKPT_WATCH_LOOK_H
+#define CLI_CKPT_WATCH_LOOK_H
+
+#include "cli/ckpt/ckpt.h"
+#include "cli/ckpt/watch_agent.h"
+
+enum look_state { LOOK_WRITING, LOOK_COMPLETE, LOOK_BROKEN };
+
+/* A checkpoint, or one that is being written. */
+struct look_tag {
+	struct tag_info info;  /* while it is being written: tag, step, and bytes so far */
+	enum look_state state; /* state, as far as the files tell */
+	bool has_row;          /* the history has a row of it, with the three below: */
+	double stall_ms;       /* save() of the slowest rank; below 0: not known */
+	double persist_ms;     /* time from save() until durable; below 0: not known */
+	double mib_per_s;      /* rate to the store; below 0: not known */
+	bool told;             /* the watcher's: an event was printed for it */
+	int64_t since_ns;      /* the watcher's: time since when it is as it is, by clock_mono_ns */
+};
+
+/* A root. Zero-initialise. */
+struct look {
+	bool there;                   /* the directory exists */
+	char holder[CKPT_HOLDER_MAX]; /* job that uses the root, or did last; "": none ever */
+	bool running;                 /* the job uses the root now, as far as this machine knows */
+	bool held; /* the job's agent has the root's lock, whether ranks run or not */
+	struct watch_agent agent; /* answer of the job's agent */
+	struct look_tag *tags;    /* owned: ascending by step */
+	size_t tags_n;            /* number of entries in tags */
+	uint64_t bytes;           /* bytes of all complete tags */
+};
+
+/* Looks at a root. A root that is not there is no error. */
+int look_take(struct look *look, const char *root, struct pawl_err *err);
+void look_deinit(struct look *look);
+/* Asks the agent again, and updates whether ranks run. */
+void look_ask(struct look *look, const char *root);
+/* Returns a number that usually changes when the root does: cheap to ask for. */
+uint64_t look_stamp(const char *root);
+
+/* Fills what the text of a history says of a tag, in its last row. Columns are found by the names
+ * in the first line. Pure. */
+void look_read_row(struct look_tag *tag, const char *history);
+
+#endif

@@ -1,0 +1,142 @@
+/* pawl cancel, pause, resume and drain: requests that a scheduler grants or refuses. */
+#include "cli/sched/jobs.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+enum option { JSON, ROOT, UNDO };
+
+static const struct cli_option options[] = {
+	[JSON] = {"--json", 0, NULL, "one JSON document"},
+	[ROOT] = JOBS_ROOT_OPTION,
+	{NULL},
+};
+
+static const struct cli_option drain_options[] = {
+	[JSON] = {"--json", 0, NULL, "one JSON document"},
+	[ROOT] = JOBS_ROOT_OPTION,
+	[UNDO] = {"--undo", 0, NULL, "it takes jobs again"},
+	{NULL},
+};
+
+/* The command line. */
+struct asked {
+	const char *what; /* the job, or node */
+	const char *root;
+	bool json;
+	bool undo;
+};
+
+static int ask(const struct cli_command *command, const struct asked *asked, enum talk_type type)
+{
+	struct talk *talk = NULL;
+	struct wire_out *out;
+	struct wire_in in;
+	struct pawl_err err;
+	uint64_t id = 0;
+	int rv = jobs_open(&talk, asked->root, &err);
+
+	if (rv == 0) {
+		out = talk_begin(talk, type);
+		wire_put_str(out, asked->what);
+		if (type == TALK_DRAIN) {
+			wire_put_u8(out, !asked->undo);
+		}
+		rv = talk_end(talk, TALK_DONE, &in, &err);
+		id = rv == 0 ? wire_get_u64(&in) : 0;
+	}
+	talk_close(talk);
+	if (rv != 0) {
+		return cli_fail(command, &err);
+	}
+	if (asked->json) {
+		return cli_json(type == TALK_DRAIN
+				? json_pack("{s:o, s:b}", "node", cli_json_text(asked->what),
+					  "drained", (int)!asked->undo)
+				: json_pack("{s:I}", "id", (json_int_t)id));
+	}
+	return CLI_OK;
+}
+
+static int run(const struct cli_command *command, int argc, char **argv, enum talk_type type)
+{
+	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
+	struct asked asked = {NULL};
+	int what;
+
+	while ((what = cli_read(&reader)) >= CLI_ARG) {
+		if (what == CLI_ARG && asked.what) {
+			return cli_usage(command, "unexpected argument %s", reader.value);
+		}
+		asked.what = what == CLI_ARG ? reader.value : asked.what;
+		asked.root = what == ROOT ? reader.value : asked.root;
+		asked.json = asked.json || what == JSON;
+		asked.undo = asked.undo || what == UNDO;
+	}
+	if (what != CLI_END) {
+		return cli_leave(what);
+	}
+	if (!asked.what) {
+		return cli_usage(command, "which %s?", command->args);
+	}
+	return ask(command, &asked, type);
+}
+
+static int main_cancel(const struct cli_command *command, int argc, char **argv)
+{
+	return run(command, argc, argv, TALK_CANCEL);
+}
+
+static int main_pause(const struct cli_command *command, int argc, char **argv)
+{
+	return run(command, argc, argv, TALK_PAUSE);
+}
+
+static int main_resume(const struct cli_command *command, int argc, char **argv)
+{
+	return run(command, argc, argv, TALK_RESUME);
+}
+
+static int main_drain(const struct cli_command *command, int argc, char **argv)
+{
+	return run(command, argc, argv, TALK_DRAIN);
+}
+
+const struct cli_command cli_cancel = {
+	.name = "cancel",
+	.args = "JOB",
+	.summary = "End a job for good",
+	.details =
+		"It is told to save and end (SIGTERM), and killed when its grace is over. Returns\n"
+		"at once; pawl show says how far it is.\n",
+	.options = options,
+	.main = main_cancel,
+};
+
+const struct cli_command cli_pause = {
+	.name = "pause",
+	.args = "JOB",
+	.summary = "Stop a job, until it is resumed",
+	.details = "It is told to save and end, and gives its slots to others.\n",
+	.options = options,
+	.main = main_pause,
+};
+
+const struct cli_command cli_resume = {
+	.name = "resume",
+	.args = "JOB",
+	.summary = "Have a paused job started again",
+	.details = NULL,
+	.options = options,
+	.main = main_resume,
+};
+
+const struct cli_command cli_drain = {
+	.name = "drain",
+	.args = "NODE",
+	.summary = "Have jobs leave a node, and none start there",
+	.details = "Jobs that may not be moved (preemptible: false) stay until they end.\n",
+	.options = drain_options,
+	.main = main_drain,
+};

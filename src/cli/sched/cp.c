@@ -1,0 +1,157 @@
+/* pawl cp: copies files of a job. Their owner may have planted there what harms the user that
+ * copies them (tree_copy.h). */
+#include "cli/sched/jobs.h"
+
+#include "base/err.h"
+#include "cli/interrupt.h"
+#include "cli/sched/tree_copy.h"
+#include "engine/submission.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+enum option { JSON, ROOT };
+
+static const struct cli_option options[] = {
+	[JSON] = {"--json", 0, NULL, "one JSON document"},
+	[ROOT] = JOBS_ROOT_OPTION,
+	{NULL},
+};
+
+static int find_path(const struct talk_shown *shown, const char *path, char full[PATH_MAX],
+	struct pawl_err *err)
+{
+	if (shown->cwd[0] == '\0' && path[0] != '/' && path[0] != '~') {
+		return pawl_err_set(err, PAWL_ENOENT,
+			"where job %llu ran is not known any more: give a path from / on",
+			(unsigned long long)shown->job.id);
+	}
+	return submission_path(shown->home, shown->cwd, path, full, err);
+}
+
+/* Files that are not copied. */
+struct refused {
+	const struct cli_command *command;
+	json_t *left_out; /* rows of the document; owned */
+	unsigned failed;  /* number of files whose copy failed */
+};
+
+static void on_left_out(void *user, const char *path, const char *why, bool failed)
+{
+	struct refused *refused = user;
+
+	refused->failed += failed;
+	if (failed) { /* why names the path */
+		cli_print(stderr, "pawl %s: %s\n", refused->command->name, why);
+	} else {
+		cli_print(stderr, "pawl %s: %s is left out: it is %s\n", refused->command->name,
+			path, why);
+	}
+	json_array_append_new(refused->left_out,
+		json_pack("{s:o, s:o}", "path", cli_json_text(path), "why", cli_json_text(why)));
+}
+
+static int copy(struct refused *refused, const struct talk_shown *shown, uint32_t runner,
+	const char *from, const char *to, struct pawl_err *err)
+{
+	static struct tree_copy copy;
+	struct as_user as;
+	int rv = as_user_init(&as, runner, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	copy = (struct tree_copy){.as = &as,
+		.uid = runner,
+		.left_out = on_left_out,
+		.user = refused};
+	interrupt_catch();
+	rv = tree_copy(&copy, from, to, err);
+	as_user_deinit(&as);
+	return rv == 0 ? 0
+		       : pawl_err_prefix(err, rv, "job %llu", (unsigned long long)shown->job.id);
+}
+
+/* Prints the document, with what was copied and what was not. Returns an exit code. */
+static int tell(const struct refused *refused, const char *from, const char *to, bool json)
+{
+	int rv = CLI_OK;
+
+	if (json) {
+		rv = cli_json(json_pack("{s:o, s:o, s:O}", "from", cli_json_text(from), "to",
+			cli_json_text(to), "left_out", refused->left_out));
+	}
+	return rv == CLI_OK && refused->failed > 0 ? CLI_FAILURE : rv;
+}
+
+static int copy_from(const struct cli_command *command, const char *root, const char *from,
+	const char *to, bool json)
+{
+	static struct talk_shown shown;
+	struct refused refused = {.command = command};
+	size_t len = strcspn(from, ":");
+	struct talk *talk = NULL;
+	char job[CORE_NAME_MAX];
+	char path[PATH_MAX];
+	struct pawl_err err;
+	uint32_t runner = 0;
+	int rv;
+
+	if (from[len] != ':' || len == 0 || len >= sizeof(job) || from[len + 1] == '\0') {
+		return cli_usage(command, "%s: JOB:PATH, as in 7:out/model.pt", from);
+	}
+	snprintf(job, sizeof(job), "%.*s", (int)len, from);
+	rv = jobs_open(&talk, root, &err);
+	rv = rv == 0 ? jobs_show(talk, job, &shown, &err) : rv;
+	rv = rv == 0 ? jobs_runner(talk, &shown, &runner, &err) : rv;
+	talk_close(talk);
+	rv = rv == 0 ? find_path(&shown, from + len + 1, path, &err) : rv;
+	if (rv != 0) {
+		return cli_fail(command, &err);
+	}
+	refused.left_out = json_array();
+	rv = copy(&refused, &shown, runner, path, to, &err);
+	rv = rv == 0 ? tell(&refused, path, to, json) : cli_fail(command, &err);
+	json_decref(refused.left_out);
+	return rv;
+}
+
+static int main_cp(const struct cli_command *command, int argc, char **argv)
+{
+	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
+	const char *paths[2] = {NULL, NULL};
+	const char *root = NULL;
+	bool json = false;
+	int n = 0;
+	int what;
+
+	while ((what = cli_read(&reader)) >= CLI_ARG) {
+		if (what == CLI_ARG && n == 2) {
+			return cli_usage(command, "unexpected argument %s", reader.value);
+		}
+		if (what == CLI_ARG) {
+			paths[n++] = reader.value;
+		}
+		json = json || what == JSON;
+		root = what == ROOT ? reader.value : root;
+	}
+	if (what != CLI_END) {
+		return cli_leave(what);
+	}
+	return n == 2 ? copy_from(command, root, paths[0], paths[1], json)
+		      : cli_usage(command, "JOB:PATH and DEST are needed");
+}
+
+const struct cli_command cli_cp = {
+	.name = "cp",
+	.args = "JOB:PATH DEST",
+	.summary = "Copy a job's file, or directory",
+	.details =
+		"PATH is from where the job runs on, if it does not begin with / or ~ (the job's\n"
+		"home). The copy is yours, with the modes that your umask leaves, and never\n"
+		"set-user-ID. FIFOs, sockets, devices, and links of another user's that lead out\n"
+		"of PATH are left out, and named.\n",
+	.options = options,
+	.main = main_cp,
+};

@@ -1,0 +1,348 @@
+/* pawl ls and pawl show: the jobs of a scheduler. */
+#include "cli/sched/jobs.h"
+
+#include "base/err.h"
+#include "cli/sched/log_end.h"
+#include "daemon/talk_json.h"
+#include "engine/local/shepherd.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ENDED_MAX 1000u /* jobs that are over, in a list */
+
+/* ---- asking ---- */
+
+int jobs_open(struct talk **talk, const char *root, struct pawl_err *err)
+{
+	char path[PATH_MAX];
+	int rv = talk_root(root, path, err);
+
+	return rv == 0 ? talk_open(talk, path, err) : rv;
+}
+
+static int check(const struct wire_in *in, struct pawl_err *err)
+{
+	return wire_in_done(in) ? 0
+				: pawl_err_set(err, PAWL_ECORRUPT,
+					  "the scheduler's answer is malformed: is it another "
+					  "version of Pawl?");
+}
+
+int jobs_show(struct talk *talk, const char *job, struct talk_shown *shown, struct pawl_err *err)
+{
+	struct wire_in in;
+	int rv;
+
+	wire_put_str(talk_begin(talk, TALK_SHOW), job);
+	rv = talk_end(talk, TALK_SHOWN, &in, err);
+	if (rv != 0) {
+		return rv;
+	}
+	talk_shown_get(&in, shown);
+	return check(&in, err);
+}
+
+int jobs_runner(const struct talk *talk, const struct talk_shown *shown, uint32_t *uid,
+	struct pawl_err *err)
+{
+	int rv = talk_peer(talk, uid, err);
+
+	if (rv == 0 && *uid == 0) {
+		*uid = shown->job.owner;
+	}
+	return rv;
+}
+
+int jobs_list(struct talk *talk, bool ended, struct jobs_list *list, struct pawl_err *err)
+{
+	struct wire_out *out = talk_begin(talk, TALK_LIST);
+	struct wire_in in;
+	uint32_t n;
+	int rv;
+
+	wire_put_u8(out, ended);
+	wire_put_u32(out, ENDED_MAX);
+	rv = talk_end(talk, TALK_JOBS, &in, err);
+	if (rv != 0) {
+		return rv;
+	}
+	n = wire_get_u32(&in);
+	*list = (struct jobs_list){.n = n};
+	list->jobs = n <= 2 * TALK_JOBS_MAX ? calloc(n + 1, sizeof(*list->jobs)) : NULL;
+	if (!list->jobs) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u jobs", n);
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		talk_job_get(&in, &list->jobs[i]);
+	}
+	list->left_out = wire_get_u32(&in);
+	wire_get_str(&in, list->remark, sizeof(list->remark));
+	rv = check(&in, err);
+	if (rv != 0) {
+		free(list->jobs);
+		list->jobs = NULL;
+	}
+	return rv;
+}
+
+int jobs_nodes(struct talk *talk, struct talk_node **nodes, uint32_t *n, struct pawl_err *err)
+{
+	struct talk_node *list;
+	struct wire_in in;
+	int rv;
+
+	talk_begin(talk, TALK_NODES);
+	rv = talk_end(talk, TALK_NODE_ROWS, &in, err);
+	if (rv != 0) {
+		return rv;
+	}
+	*n = wire_get_u32(&in);
+	list = *n <= CORE_NODES_MAX ? calloc(*n + 1, sizeof(*list)) : NULL;
+	if (!list) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u nodes", *n);
+	}
+	for (uint32_t i = 0; i < *n; i++) {
+		talk_node_get(&in, &list[i]);
+	}
+	rv = check(&in, err);
+	if (rv != 0) {
+		free(list);
+		return rv;
+	}
+	*nodes = list;
+	return 0;
+}
+
+/* ---- pawl ls ---- */
+
+enum ls_option { LS_ALL, LS_JSON, LS_ROOT };
+
+static const struct cli_option ls_options[] = {
+	[LS_ALL] = {"--all", 'a', NULL, "those that are over, too (the newest 1000)"},
+	[LS_JSON] = {"--json", 0, NULL, "one JSON document"},
+	[LS_ROOT] = JOBS_ROOT_OPTION,
+	{NULL},
+};
+
+static int print_list(const struct jobs_list *list, bool json)
+{
+	json_t *all;
+
+	if (json) {
+		all = json_array();
+		for (uint32_t i = 0; i < list->n; i++) {
+			json_array_append_new(all, talk_job_json(&list->jobs[i]));
+		}
+		return cli_json(all);
+	}
+	jobs_print(stdout, list->jobs, list->n);
+	if (list->left_out > 0) {
+		cli_print(stdout, "… and %u that ended before\n", list->left_out);
+	}
+	cli_print_lines(stdout, list->remark);
+	return fflush(stdout) == 0 ? CLI_OK : CLI_FAILURE;
+}
+
+static int list(const struct cli_command *command, const char *root, bool all, bool json)
+{
+	struct talk *talk = NULL;
+	struct jobs_list jobs = {0};
+	struct pawl_err err;
+	int rv = jobs_open(&talk, root, &err);
+
+	rv = rv == 0 ? jobs_list(talk, all, &jobs, &err) : rv;
+	talk_close(talk);
+	rv = rv == 0 ? print_list(&jobs, json) : cli_fail(command, &err);
+	free(jobs.jobs);
+	return rv;
+}
+
+static int main_ls(const struct cli_command *command, int argc, char **argv)
+{
+	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
+	const char *root = NULL;
+	bool all = false;
+	bool json = false;
+	int what;
+
+	while ((what = cli_read(&reader)) >= 0) {
+		all = all || what == LS_ALL;
+		json = json || what == LS_JSON;
+		root = what == LS_ROOT ? reader.value : root;
+	}
+	if (what == CLI_ARG) {
+		return cli_usage(command, "unexpected argument %s", reader.value);
+	}
+	return what == CLI_END ? list(command, root, all, json) : cli_leave(what);
+}
+
+const struct cli_command cli_ls = {
+	.name = "ls",
+	.args = "",
+	.summary = "List the jobs of the scheduler",
+	.details =
+		"Of each: its state, the replicas that it has of those that it may have, how long\n"
+		"it ran, what is left if it told so, and where it runs or why it waits.\n",
+	.options = ls_options,
+	.main = main_ls,
+};
+
+/* ---- pawl show ---- */
+
+enum show_option { SHOW_JSON, SHOW_ROOT };
+
+static const struct cli_option show_options[] = {
+	[SHOW_JSON] = {"--json", 0, NULL, "one JSON document"},
+	[SHOW_ROOT] = JOBS_ROOT_OPTION,
+	{NULL},
+};
+
+/* Returns whether the job's last start failed and no other one runs. */
+static bool has_failed(const struct talk_job *job)
+{
+	return strcmp(job->state, "failed") == 0 ||
+		(!job->over && job->replicas == 0 && job->failures > 0);
+}
+
+/* Returns the name of the signal; NULL: the exit code is not that of a signal. */
+static const char *name_signal(int exit_code)
+{
+	return exit_code > 128 ? sigabbrev_np(exit_code - 128) : NULL;
+}
+
+/* Formats an exit code, with what it means to people and shells. */
+static const char *explain_exit(char text[CLI_TEXT_MAX], int exit_code)
+{
+	const char *signal = name_signal(exit_code);
+
+	if (signal) {
+		snprintf(text, CLI_TEXT_MAX, "%d (SIG%s)", exit_code, signal);
+	} else {
+		snprintf(text, CLI_TEXT_MAX, "%d%s", exit_code,
+			exit_code == SHEPHERD_EXIT_START ? " (it could not be started)"
+				: exit_code == 126       ? " (a command may not be run)"
+				: exit_code == 127       ? " (a command was not found)"
+							 : "");
+	}
+	return text;
+}
+
+static int show_json(const struct talk_shown *shown, const char *root, const char *log_end)
+{
+	const char *signal = name_signal(shown->job.exit_code);
+	json_t *all = talk_shown_json(shown);
+
+	json_object_set_new(all, "signal", signal ? json_sprintf("SIG%s", signal) : json_null());
+	json_object_set_new(all, "log_end", talk_lines_json(log_end));
+	json_object_set_new(all, "history", jobs_history_json(root, shown->job.id));
+	return cli_json(all);
+}
+
+static void print_end(const struct talk_job *job)
+{
+	char text[CLI_TEXT_MAX];
+	bool itself = strcmp(job->reason, "it ended by itself") == 0;
+
+	cli_print(stdout, "%s: %s%s%s\n", job->state, job->reason, itself ? " with " : "",
+		itself ? explain_exit(text, job->exit_code) : "");
+}
+
+static void print_log(const struct talk_shown *shown, const char *log_end)
+{
+	cli_print(stdout, "logs: %s/log%s\n", shown->log_dir,
+		log_end[0] != '\0' ? ", of which the last lines are" : "");
+	while (*log_end != '\0') {
+		size_t len = strcspn(log_end, "\n");
+
+		cli_print(stdout, "  %.*s\n", (int)len, log_end);
+		log_end += len + (log_end[len] == '\n');
+	}
+}
+
+static int show_text(const struct talk_shown *shown, const char *root, const char *log_end)
+{
+	const struct talk_job *job = &shown->job;
+	char text[CLI_TEXT_MAX];
+
+	cli_print(stdout, "job %llu %s, queue %s, priority %d\n", (unsigned long long)job->id,
+		job->name, job->queue[0] != '\0' ? job->queue : "default", job->priority);
+	if (job->over) {
+		print_end(job);
+	} else {
+		cli_print_lines(stdout, shown->explanation);
+		cli_print_lines(stdout, shown->remark);
+		cli_print(stdout, "replicas: %u, of %u to %u\n", job->replicas, job->least,
+			job->most);
+	}
+	if (job->submitted_ns > 0) {
+		cli_print(stdout, "submitted: %s\n", cli_time(text, job->submitted_ns));
+	}
+	cli_print(stdout, "ran: %s", jobs_span(text, job->ran_s));
+	cli_print(stdout, ", %u change%s of its replicas, %u failure%s\n", job->restarts,
+		job->restarts == 1 ? "" : "s", job->failures, job->failures == 1 ? "" : "s");
+	if (has_failed(job) && !job->over) {
+		cli_print(stdout, "its last start ended with %s\n",
+			explain_exit(text, job->exit_code));
+	}
+	print_log(shown, log_end);
+	jobs_history_print(root, job->id);
+	return fflush(stdout) == 0 ? CLI_OK : CLI_FAILURE;
+}
+
+static int show(const struct cli_command *command, const char *root, const char *job, bool json)
+{
+	static struct talk_shown shown;
+	char log_end[LOG_END_BYTES + 1] = "";
+	struct talk *talk = NULL;
+	struct pawl_err err;
+	uint32_t uid = 0;
+	int rv = jobs_open(&talk, root, &err);
+
+	rv = rv == 0 ? jobs_show(talk, job, &shown, &err) : rv;
+	if (rv == 0 && has_failed(&shown.job) && jobs_runner(talk, &shown, &uid, NULL) == 0) {
+		log_end_read(shown.log_dir, uid, log_end, NULL); /* "" if it may not be read */
+	}
+	talk_close(talk);
+	if (rv != 0) {
+		return cli_fail(command, &err);
+	}
+	return json ? show_json(&shown, root, log_end) : show_text(&shown, root, log_end);
+}
+
+static int main_show(const struct cli_command *command, int argc, char **argv)
+{
+	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
+	const char *root = NULL;
+	const char *job = NULL;
+	bool json = false;
+	int what;
+
+	while ((what = cli_read(&reader)) >= CLI_ARG) {
+		if (what == CLI_ARG && job) {
+			return cli_usage(command, "unexpected argument %s", reader.value);
+		}
+		job = what == CLI_ARG ? reader.value : job;
+		json = json || what == SHOW_JSON;
+		root = what == SHOW_ROOT ? reader.value : root;
+	}
+	if (what != CLI_END) {
+		return cli_leave(what);
+	}
+	return job ? show(command, root, job, json) : cli_usage(command, "which JOB?");
+}
+
+const struct cli_command cli_show = {
+	.name = "show",
+	.args = "JOB",
+	.summary = "Say why a job is where it is",
+	.details =
+		"JOB is its number, or its name: then the newest of that name. What is said: the\n"
+		"constraint that binds, the goodput that one replica more or fewer would make,\n"
+		"and when it is expected to end, as far as the job told; and its newest changes.\n"
+		"Of one that failed: with which code or signal, and the last lines of its log.\n",
+	.options = show_options,
+	.main = main_show,
+};

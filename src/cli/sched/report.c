@@ -1,0 +1,201 @@
+/* pawl report: becomes python -m pawl.report, which draws the pictures. Finds a scheduler's history
+ * first, and whether the scheduler runs. */
+#include "base/err.h"
+#include "cli/cli.h"
+#include "cli/sched/jobs.h"
+#include "launch/run_plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum option { OUT, BESIDE, CLUSTER, ROOT, SINCE, JSON, PYTHON };
+
+/* runs drawn beside another one, at most: more than a picture can tell apart */
+#define BESIDE_MAX 16
+
+static const struct cli_option options[] = {
+	[OUT] = {"--out", 'o', "DIR", "where report.html and the pictures go; made if missing"},
+	[BESIDE] = {"--beside", 0, "ROOT", "another run, drawn beside it; may be given again"},
+	[CLUSTER] = {"--cluster", 0, NULL,
+		"who was on which node; without ROOT in the scheduler's cluster"},
+	[ROOT] = {"--root", 0, "DIR", "with --cluster: the scheduler's directory"},
+	[SINCE] = {"--since", 0, "TIME",
+		"with --cluster: from then on; 2d, 12h, 90m, or 2026-11-20T12:00"},
+	[JSON] = {"--json", 0, NULL, "with --cluster: its figures; draws only with --out"},
+	[PYTHON] = {"--python", 0, "PATH", "the interpreter that has pawl and matplotlib"},
+	{NULL},
+};
+
+/* The command line. */
+struct line {
+	const char *root;               /* ROOT */
+	const char *out;                /* --out */
+	const char *python;             /* --python; NULL: as pawl run finds it */
+	const char *sched;              /* --root */
+	const char *since;              /* --since */
+	const char *beside[BESIDE_MAX]; /* --beside */
+	int beside_n;
+	bool cluster; /* --cluster */
+	bool json;    /* --json */
+	bool live;    /* the scheduler answers */
+};
+
+/* Checks for options that contradict each other, or are missing. */
+static int check_line(const struct cli_command *command, const struct line *line)
+{
+	if (!line->cluster && (line->sched || line->since || line->json)) {
+		return cli_usage(command, "%s is for --cluster",
+			line->sched           ? "--root"
+				: line->since ? "--since"
+					      : "--json");
+	}
+	if (line->sched && line->root) {
+		return cli_usage(command, "--root and %s: one of them", line->root);
+	}
+	if (!line->cluster && (line->root == NULL || line->out == NULL)) {
+		return cli_usage(command, "%s is missing",
+			line->root == NULL ? "ROOT" : "--out DIR");
+	}
+	return CLI_END;
+}
+
+static bool take_text(struct line *line, int what, const char *text)
+{
+	switch (what) {
+	case OUT:
+		line->out = text;
+		return true;
+	case PYTHON:
+		line->python = text;
+		return true;
+	case ROOT:
+		line->sched = text;
+		return true;
+	case SINCE:
+		line->since = text;
+		return true;
+	default:
+		return false;
+	}
+}
+
+static int read_line(struct cli_reader *reader, struct line *line)
+{
+	int what;
+
+	while ((what = cli_read(reader)) != CLI_END) {
+		if (what < CLI_ARG) {
+			return cli_leave(what);
+		}
+		if (take_text(line, what, reader->value)) {
+			continue;
+		}
+		if (what == BESIDE) {
+			if (line->beside_n == BESIDE_MAX) {
+				return cli_usage(reader->command, "--beside %s: at most %d of them",
+					reader->value, BESIDE_MAX);
+			}
+			line->beside[line->beside_n++] = reader->value;
+		} else if (what == CLUSTER) {
+			line->cluster = true;
+		} else if (what == JSON) {
+			line->json = true;
+		} else if (line->root != NULL) {
+			return cli_usage(reader->command, "unexpected argument %s", reader->value);
+		} else {
+			line->root = reader->value;
+		}
+	}
+	return check_line(reader->command, line);
+}
+
+/* Finds the scheduler's history, in path, and whether the scheduler answers. */
+static int find_history(struct line *line, char path[PATH_MAX], struct pawl_err *err)
+{
+	struct talk *talk = NULL;
+	int rv = jobs_history_dir(line->sched, path, err);
+
+	if (rv == 0) {
+		line->live = jobs_open(&talk, line->sched, NULL) == 0;
+		talk_close(talk);
+		line->root = path;
+	}
+	return rv;
+}
+
+/* Becomes the interpreter. Returns only if it can't be run. */
+static void become(const char *python, const struct line *line)
+{
+	const char *words[12 + 2 * BESIDE_MAX + 3] = {python, "-m", "pawl.report"};
+	int n = 3;
+
+	if (line->out) {
+		words[n++] = "--out";
+		words[n++] = line->out;
+	}
+	if (line->since) {
+		words[n++] = "--since";
+		words[n++] = line->since;
+	}
+	if (line->cluster) {
+		words[n++] = "--cluster";
+	}
+	if (line->live) {
+		words[n++] = "--live";
+	}
+	if (line->json) {
+		words[n++] = "--json";
+	}
+	for (int i = 0; i < line->beside_n; i++) {
+		words[n++] = "--beside";
+		words[n++] = line->beside[i];
+	}
+	words[n++] = "--";
+	words[n++] = line->root;
+	execv(python, (char *const *)words);
+}
+
+static int main_report(const struct cli_command *command, int argc, char **argv)
+{
+	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
+	struct line line = {NULL};
+	char python[PATH_MAX];
+	char history[PATH_MAX];
+	struct pawl_err err;
+	int rv = read_line(&reader, &line);
+
+	if (rv != CLI_END) {
+		return rv;
+	}
+	if (line.cluster && line.root == NULL && find_history(&line, history, &err) != 0) {
+		return cli_fail(command, &err);
+	}
+	if (run_python_find(python, sizeof(python), line.python, &err) != 0) {
+		return cli_fail(command, &err);
+	}
+	setenv("PYTHONSAFEPATH", "1", 1); /* no pawl.py or torch.py from the working directory */
+	become(python, &line);
+	pawl_err_sys(&err, "run %s", python);
+	return cli_fail(command, &err);
+}
+
+const struct cli_command cli_report = {
+	.name = "report",
+	.args = "ROOT --out DIR | --cluster [HISTORY]",
+	.summary = "Draw what a job's checkpoints cost, and what its elastic training did",
+	.details =
+		"Writes report.html, saves.png and interval.png from the history of ROOT: stall,\n"
+		"throughput, size and level over time, the work lost at each failure, and the\n"
+		"interval between saves that would have cost least; and training.png, of an "
+		"elastic\n"
+		"job: batch, noise scale, goodput and ranks over time. Needs matplotlib.\n"
+		"\n"
+		"--cluster draws the history that pawl sched keeps in its directory, or a file of\n"
+		"pawl sim --report DIR (DIR/*.jsonl): cluster.png and report.html, nodes over\n"
+		"time coloured by job, and how many jobs run and wait, in cluster-report if --out\n"
+		"does not say where. --json prints times to completion, utilisation, cost and\n"
+		"restarts, by the names of pawl sim --json.\n",
+	.options = options,
+	.main = main_report,
+};

@@ -1,0 +1,701 @@
+/* pawl sched: its command line. */
+#include "cli/cli.h"
+
+#include "base/clock.h"
+#include "base/parallel.h"
+#include "base/times.h"
+#include "daemon/daemon.h"
+#include "daemon/talk.h"
+#include "engine/scratch.h"
+#include "pawl/err.h"
+#include "sched/baseline/policies.h"
+#include "sched/jobfile/jobfile.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#define GRACE_MAX_S 86400.0
+#define ROUND_MAX_S 86400.0
+#define PRICE_MAX   1e9
+
+enum option {
+	ROOT,
+	NODES,
+	SLOTS,
+	NODE,
+	DEVICES,
+	SCRATCH,
+	QUEUE,
+	USER_SLOTS,
+	USER_JOBS,
+	POLICY,
+	GROUP,
+	GRACE,
+	ROUND,
+	ENGINE,
+	POOL,
+	SBATCH,
+	POLL,
+	SPOOL,
+	HTTP,
+	HTTP_NAME,
+	HTTP_TOKEN,
+	HTTP_CERT,
+	HTTP_KEY,
+	REBUILD
+};
+
+static const struct cli_option options[] = {
+	[ROOT] = {"--root", 0, "DIR", "where it keeps what it knows (see below)"},
+	[NODES] = {"--nodes", 0, "N", "parts of this machine, as node0, node1 … (1)"},
+	[SLOTS] = {"--slots", 0, "S", "replicas that each of them holds (its share of the CPUs)"},
+	[NODE] = {"--node", 0, "SPEC", "a node NAME=SLOTS[:TYPE[:PRICE]]; repeatable, for --nodes"},
+	[DEVICES] = {"--devices", 0, "NODE=IDS",
+		"devices (GPUs) of a node, one a slot; repeatable"},
+	[SCRATCH] = {"--scratch", 0, "DIR",
+		"for disk_tier: best; of Slurm's pools NAME=DIR; repeatable"},
+	[QUEUE] = {"--queue", 0, "SPEC", "a queue NAME[=WEIGHT[:SLOTS]]; repeatable (default=1)"},
+	[USER_SLOTS] = {"--user-slots", 0, "S", "that jobs of one user have together (no limit)"},
+	[USER_JOBS] = {"--user-jobs", 0, "N", "that one user may have which are not over (50000)"},
+	[POLICY] = {"--policy", 0, "NAME", "pawl, pollux, tiresias or fifo (pawl)"},
+	[GROUP] = {"--group", 0, "NAME", "users of it may submit jobs, too"},
+	[GRACE] = {"--grace", 0, "S", "seconds a job has to save when it is told to stop (30)"},
+	[ROUND] = {"--round", 0, "S", "seconds between two decisions that can wait (30)"},
+	[ENGINE] = {"--engine", 0, "NAME", "what runs the jobs: local or slurm (local)"},
+	[POOL] = {"--pool", 0, "SPEC",
+		"of Slurm NAME=SLOTS:MIN..MAX[:TYPE[:PRICE[:spot]]]; repeatable"},
+	[SBATCH] = {"--sbatch", 0, "NAME=OPT",
+		"one of sbatch for a pool's nodes; repeatable (docs/slurm.md)"},
+	[POLL] = {"--poll", 0, "S", "seconds between two looks at Slurm's queue (10)"},
+	[SPOOL] = {"--spool", 0, "DIR",
+		"where Slurm's nodes find their jobs, all seeing it (--root)"},
+	[HTTP] = {"--http", 0, "ADDR:PORT",
+		"AdaptDL's REST, metrics, a page (port 0: a free one); one or two"},
+	[HTTP_NAME] = {"--http-name", 0, "HOST",
+		"name by which others, as nodes of Slurm's, reach --http"},
+	[HTTP_TOKEN] = {"--http-token", 0, "FILE",
+		"what remote control has to say; its first line, of mode 0600"},
+	[HTTP_CERT] = {"--http-cert", 0, "FILE", "certificate (PEM) for what others reach"},
+	[HTTP_KEY] = {"--http-key", 0, "FILE", "and its key"},
+	[REBUILD] = {"--rebuild", 0, NULL, "the database is lost, or older: take over what runs"},
+	{NULL},
+};
+
+/* The command line, with the arrays that options points to. */
+struct asked {
+	const char *root;
+	const char *spool;
+	uint64_t count; /* --nodes */
+	uint64_t slots; /* slots of each node; 0: not given */
+	struct core_offer nodes[DAEMON_NODES_MAX];
+	char types[SCHED_TYPES_MAX][CORE_NAME_MAX];
+	struct devices devices;
+	const char *scratch[SCRATCH_DIRS_MAX];
+	struct core_queue queues[CORE_QUEUES_MAX];
+	bool slurm; /* --engine */
+	struct slurm_pool pools[CORE_POOLS_MAX];
+	/* Options of each pool; NULL-terminated. */
+	const char *sbatch[CORE_POOLS_MAX][SLURM_POOL_WORDS + 1];
+	/* Directories of each pool; NULL-terminated. */
+	const char *pool_scratch[CORE_POOLS_MAX][SCRATCH_DIRS_MAX + 1];
+	struct daemon_options options;
+};
+
+/* Takes "NAME" from "NAME=…". Returns the rest, "" if there is none; NULL: the name is not
+ * valid. */
+static const char *take_name(const char *text, char name[CORE_NAME_MAX])
+{
+	size_t len = strcspn(text, "=");
+
+	snprintf(name, CORE_NAME_MAX, "%.*s", (int)(len < CORE_NAME_MAX ? len : 0), text);
+	return jobfile_is_name(name) ? text + len : NULL;
+}
+
+/* Returns the index of a type, and adds a new one; SCHED_TYPES_MAX: there is no room. */
+static uint32_t find_type(struct asked *asked, const char *name)
+{
+	uint32_t i = 0;
+
+	while (i < asked->options.types_n && strcasecmp(asked->types[i], name) != 0) {
+		i++;
+	}
+	if (i == asked->options.types_n && i < SCHED_TYPES_MAX) {
+		snprintf(asked->types[i], CORE_NAME_MAX, "%s", name);
+		asked->options.types_n++;
+	}
+	return i;
+}
+
+static bool take_node(const struct cli_command *command, const char *text, struct asked *asked)
+{
+	struct core_offer *node = &asked->nodes[asked->options.nodes_n];
+	char type[CORE_NAME_MAX] = "";
+	char rest[CORE_NAME_MAX];
+	const char *at;
+	char *end;
+
+	if (asked->options.nodes_n == DAEMON_NODES_MAX) {
+		cli_usage(command, "--node: %u at most", DAEMON_NODES_MAX);
+		return false;
+	}
+	*node = (struct core_offer){0};
+	at = take_name(text, node->name);
+	if (!at || *at != '=') {
+		cli_usage(command, "--node %s: NAME=SLOTS[:TYPE[:PRICE]], as in a=8:A100", text);
+		return false;
+	}
+	node->slots = (uint32_t)strtoul(at + 1, &end, 10);
+	if (at[1] < '0' || at[1] > '9' || node->slots < 1 || node->slots > CORE_SLOTS_MAX) {
+		cli_usage(command, "--node %s: slots are 1 to %u", text, CORE_SLOTS_MAX);
+		return false;
+	}
+	if (*end == ':') {
+		size_t len = strcspn(end + 1, ":");
+
+		snprintf(type, sizeof(type), "%.*s", (int)(len < sizeof(type) ? len : 0), end + 1);
+		snprintf(rest, sizeof(rest), "%s", end + 1 + len);
+		end = rest;
+		if (*end == ':') {
+			node->price = strtod(end + 1, &end);
+		}
+	}
+	if (*end != '\0' || (type[0] != '\0' && !jobfile_is_name(type)) ||
+		!(node->price >= 0 && node->price <= PRICE_MAX)) {
+		cli_usage(command, "--node %s: NAME=SLOTS[:TYPE[:PRICE]], as in a=8:A100:2.5",
+			text);
+		return false;
+	}
+	node->type = find_type(asked, type);
+	if (node->type >= SCHED_TYPES_MAX) {
+		cli_usage(command, "--node %s: at most %u types of nodes", text, SCHED_TYPES_MAX);
+		return false;
+	}
+	asked->options.nodes_n++;
+	return true;
+}
+
+static bool take_device(const char *text, size_t len, const char *node, struct devices *devices)
+{
+	struct device *device = &devices->at[devices->n];
+
+	if (len == 0 || len >= DEVICE_NAME || devices->n == DEVICES_MAX ||
+		strspn(text, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-/") <
+			len) {
+		return false;
+	}
+	snprintf(device->name, sizeof(device->name), "%.*s", (int)len, text);
+	snprintf(device->node, sizeof(device->node), "%s", node);
+	if (devices_has_name(devices, device->name)) {
+		return false;
+	}
+	devices->n++;
+	return true;
+}
+
+/* Takes "node0=0,1,GPU-8f…". */
+static bool take_devices(const struct cli_command *command, const char *text,
+	struct devices *devices)
+{
+	char node[CORE_NAME_MAX];
+	const char *at = take_name(text, node);
+	bool good = at && *at == '=';
+
+	while (good && at && *at != '\0') {
+		size_t len = strcspn(at + 1, ",");
+
+		good = take_device(at + 1, len, node, devices);
+		at += 1 + len;
+	}
+	if (!good) {
+		cli_usage(command,
+			"--devices %s: NODE=ID,ID…, as in node0=0,1: each once, at most %u in all",
+			text, DEVICES_MAX);
+	}
+	return good;
+}
+
+/* Checks that each node has no device or one for each slot, and that no other node has any. */
+static bool check_devices(const struct cli_command *command, const struct asked *asked)
+{
+	uint32_t found = 0;
+
+	for (uint32_t n = 0; n < asked->options.nodes_n; n++) {
+		const struct core_offer *node = &asked->nodes[n];
+		uint32_t has = devices_count(&asked->devices, node->name);
+
+		if (has > 0 && has != node->slots) {
+			cli_usage(command, "--devices: node %s has %u slots, and %u devices",
+				node->name, node->slots, has);
+			return false;
+		}
+		found += has;
+	}
+	if (found < asked->devices.n) {
+		cli_usage(command, "--devices: of a node that there is not");
+		return false;
+	}
+	return true;
+}
+
+static bool take_queue(const struct cli_command *command, const char *text, struct asked *asked)
+{
+	struct core_options *core = &asked->options.core;
+	struct core_queue *queue = &asked->queues[core->queues_n];
+	const char *at;
+	char *end;
+
+	if (core->queues_n == CORE_QUEUES_MAX) {
+		cli_usage(command, "--queue: %u at most", CORE_QUEUES_MAX);
+		return false;
+	}
+	*queue = (struct core_queue){.weight = 1};
+	at = take_name(text, queue->name);
+	if (at && *at == '=') {
+		queue->weight = strtod(at + 1, &end);
+		if (*end == ':') {
+			queue->slots_max = (uint32_t)strtoul(end + 1, &end, 10);
+		}
+		at = end;
+	}
+	if (!at || *at != '\0' || !(queue->weight > 0 && queue->weight <= PRICE_MAX)) {
+		cli_usage(command, "--queue %s: NAME[=WEIGHT[:SLOTS]], as in research=2:16", text);
+		return false;
+	}
+	core->queues_n++;
+	return true;
+}
+
+/* Reads what stands behind the name in "gpu=8:0..16:A100:2.5:spot". */
+static bool read_pool(struct asked *asked, const char *text, struct core_pool *pool)
+{
+	char type[CORE_NAME_MAX] = "";
+	char spot[8] = "";
+	int end = 0;
+	size_t len;
+
+	pool->price = 1;
+	if (sscanf(text, "=%4u:%5u..%5u%n", &pool->slots, &pool->least, &pool->most, &end) != 3) {
+		return false;
+	}
+	text += end;
+	len = *text == ':' ? strcspn(text + 1, ":") : 0;
+	snprintf(type, sizeof(type), "%.*s", (int)(len < sizeof(type) ? len : 0), text + 1);
+	text += *text == ':' ? len + 1 : 0;
+	if (*text == ':') {
+		char *rest;
+
+		pool->price = strtod(text + 1, &rest);
+		text = rest;
+	}
+	if (*text == ':') {
+		snprintf(spot, sizeof(spot), "%s", text + 1);
+		text += strlen(text);
+	}
+	pool->spot = strcmp(spot, "spot") == 0;
+	pool->type = find_type(asked, type);
+	return *text == '\0' && (spot[0] == '\0' || pool->spot) && pool->slots > 0 &&
+		pool->slots <= CORE_SLOTS_MAX && pool->least <= pool->most && pool->most > 0 &&
+		pool->most <= CORE_NODES_MAX && (type[0] == '\0' || jobfile_is_name(type)) &&
+		pool->type < SCHED_TYPES_MAX && pool->price > 0 && pool->price <= PRICE_MAX;
+}
+
+static bool take_pool(const struct cli_command *command, const char *text, struct asked *asked)
+{
+	uint32_t n = asked->options.pools_n;
+	struct core_pool pool = {0};
+	const char *at = take_name(text, pool.name);
+
+	if (n == CORE_POOLS_MAX) {
+		cli_usage(command, "--pool: %u at most", CORE_POOLS_MAX);
+		return false;
+	}
+	if (!at || !read_pool(asked, at, &pool)) {
+		cli_usage(command,
+			"--pool %s: NAME=SLOTS:MIN..MAX[:TYPE[:PRICE[:spot]]], as in "
+			"gpu=8:0..16:A100:2.5",
+			text);
+		return false;
+	}
+	asked->pools[n].pool = pool;
+	asked->options.pools_n++;
+	return true;
+}
+
+/* Takes "gpu=--partition=gpu" or "gpu=/local": appends what is behind =, which must start with
+ * begins, to that pool's list, of cap words, NULL-terminated. Returns the list; NULL: there is no
+ * such pool, or no room. */
+static const char *const *take_of_pool(struct asked *asked, const char *text, char begins,
+	const char **lists, uint32_t cap, uint32_t *pool)
+{
+	char name[CORE_NAME_MAX];
+	const char *at = take_name(text, name);
+
+	for (uint32_t p = 0; at && at[0] == '=' && at[1] == begins && p < asked->options.pools_n;
+		p++) {
+		const char **list = lists + (size_t)p * (cap + 1);
+		uint32_t n = 0;
+
+		if (strcmp(asked->pools[p].pool.name, name) != 0) {
+			continue;
+		}
+		while (list[n]) {
+			n++;
+		}
+		if (n < cap) {
+			list[n] = at + 1;
+			*pool = p;
+			return list;
+		}
+	}
+	return NULL;
+}
+
+static bool take_sbatch(const struct cli_command *command, const char *text, struct asked *asked)
+{
+	uint32_t p;
+	const char *const *args =
+		take_of_pool(asked, text, '-', asked->sbatch[0], SLURM_POOL_WORDS, &p);
+
+	if (!args) {
+		cli_usage(command,
+			"--sbatch %s: NAME=OPTION, of a --pool before it, at most %u, as in "
+			"gpu=--partition=gpu",
+			text, SLURM_POOL_WORDS);
+		return false;
+	}
+	asked->pools[p].args = args;
+	return true;
+}
+
+static bool take_engine(const struct cli_command *command, const char *text, struct asked *asked)
+{
+	asked->slurm = strcmp(text, "slurm") == 0;
+	if (!asked->slurm && strcmp(text, "local") != 0) {
+		cli_usage(command, "--engine %s: there are local and slurm", text);
+		return false;
+	}
+	return true;
+}
+
+static bool take_http(const struct cli_command *command, const char *text, struct asked *asked)
+{
+	struct http_options *http = &asked->options.http;
+
+	if (http->n == HTTP_LISTENERS_MAX) {
+		cli_usage(command, "--http: %u at most", HTTP_LISTENERS_MAX);
+		return false;
+	}
+	http->addresses[http->n++] = text;
+	return true;
+}
+
+static bool take_policy(const struct cli_command *command, const char *text, struct asked *asked)
+{
+	const struct sched_named *named = sched_policy_find(text);
+
+	if (!named || named->by_oracle) {
+		cli_usage(command, "--policy %s: there are pawl, pollux, tiresias and fifo%s", text,
+			named ? ": that one is told what only a simulator knows" : "");
+		return false;
+	}
+	asked->options.core.policy = named->policy;
+	return true;
+}
+
+static bool take_pool_scratch(const struct cli_command *command, const char *text,
+	struct asked *asked)
+{
+	uint32_t p;
+	const char *const *dirs =
+		take_of_pool(asked, text, '/', asked->pool_scratch[0], SCRATCH_DIRS_MAX, &p);
+
+	if (!dirs) {
+		cli_usage(command,
+			"--scratch %s: a directory from /; or NAME=DIR, of a --pool before it; at "
+			"most %u",
+			text, SCRATCH_DIRS_MAX);
+		return false;
+	}
+	asked->pools[p].scratch = dirs;
+	return true;
+}
+
+static bool take_scratch(const struct cli_command *command, const char *dir, struct asked *asked)
+{
+	if (dir[0] != '/') {
+		return take_pool_scratch(command, dir, asked);
+	}
+	if (asked->options.scratch_n == SCRATCH_DIRS_MAX) {
+		cli_usage(command, "--scratch %s: at most %u", dir, SCRATCH_DIRS_MAX);
+		return false;
+	}
+	asked->scratch[asked->options.scratch_n++] = dir;
+	return true;
+}
+
+static bool take_option(const struct cli_command *command, int what, const char *value,
+	struct asked *asked)
+{
+	uint64_t number;
+
+	switch (what) {
+	case ROOT:
+		asked->root = value;
+		return true;
+	case NODES:
+		return cli_number(command, "--nodes", value, 1, DAEMON_NODES_MAX, &asked->count);
+	case SLOTS:
+		return cli_number(command, "--slots", value, 1, CORE_SLOTS_MAX, &asked->slots);
+	case NODE:
+		return take_node(command, value, asked);
+	case DEVICES:
+		return take_devices(command, value, &asked->devices);
+	case SCRATCH:
+		return take_scratch(command, value, asked);
+	case QUEUE:
+		return take_queue(command, value, asked);
+	case USER_SLOTS:
+		if (!cli_number(command, "--user-slots", value, 1, UINT32_MAX, &number)) {
+			return false;
+		}
+		asked->options.core.owner_slots_max = (uint32_t)number;
+		return true;
+	case USER_JOBS:
+		return cli_number(command, "--user-jobs", value, 1, CORE_JOBS_MAX,
+			&asked->options.user_jobs_max);
+	case POLICY:
+		return take_policy(command, value, asked);
+	case GROUP:
+		asked->options.group = value;
+		return true;
+	case GRACE:
+		return cli_seconds(command, "--grace", value, GRACE_MAX_S,
+			&asked->options.grace_ns);
+	case ROUND:
+		return cli_seconds(command, "--round", value, ROUND_MAX_S,
+			&asked->options.core.round_ns);
+	case ENGINE:
+		return take_engine(command, value, asked);
+	case POOL:
+		return take_pool(command, value, asked);
+	case SBATCH:
+		return take_sbatch(command, value, asked);
+	case SPOOL:
+		asked->spool = value;
+		return true;
+	case HTTP:
+		return take_http(command, value, asked);
+	case HTTP_NAME:
+		asked->options.http.name = value;
+		return true;
+	case HTTP_TOKEN:
+		asked->options.http.token_file = value;
+		return true;
+	case HTTP_CERT:
+		asked->options.http.cert_file = value;
+		return true;
+	case HTTP_KEY:
+		asked->options.http.key_file = value;
+		return true;
+	case REBUILD:
+		return asked->options.rebuild = true;
+	default:
+		return cli_seconds(command, "--poll", value, ROUND_MAX_S, &asked->options.poll_ns);
+	}
+}
+
+/* Makes nodes from parts of this machine, if none were named. */
+static void make_nodes(struct asked *asked)
+{
+	uint32_t n = parallel_cores();
+
+	if (asked->options.nodes_n > 0) {
+		return;
+	}
+	asked->count = asked->count > 0 ? asked->count : 1;
+	if (asked->slots == 0) {
+		asked->slots = n / asked->count > 0 ? n / asked->count : 1;
+	}
+	for (uint32_t i = 0; i < asked->count; i++) {
+		struct core_offer *node = &asked->nodes[i];
+
+		*node = (struct core_offer){.slots = (uint32_t)asked->slots,
+			.type = find_type(asked, "")};
+		snprintf(node->name, sizeof(node->name), "node%u", i);
+	}
+	asked->options.nodes_n = (uint32_t)asked->count;
+}
+
+/* Completes a path that does not start with / from the working directory. */
+static void complete_path(const char *path, char full[PATH_MAX])
+{
+	char own[PATH_MAX];
+
+	if (path[0] == '/' || !getcwd(own, sizeof(own))) {
+		own[0] = '\0';
+	}
+	snprintf(full, PATH_MAX, "%.2000s%s%.2000s", own, path[0] == '/' ? "" : "/", path);
+}
+
+static int run(const struct cli_command *command, struct asked *asked)
+{
+	struct daemon_options *o = &asked->options;
+	static char root[PATH_MAX]; /* options point to it */
+	static char spool[PATH_MAX];
+	struct pawl_err err;
+	int rv = 0;
+
+	if (asked->spool) {
+		complete_path(asked->spool, spool);
+		o->spool = spool;
+	}
+	if (asked->root && asked->root[0] != '/') {
+		complete_path(asked->root, root);
+	} else if (asked->root || getenv(TALK_ROOT_VAR)) {
+		rv = talk_root(asked->root, root, &err);
+	} else {
+		rv = talk_own_root(root, &err);
+	}
+	if (asked->slurm) {
+		o->pools = asked->pools;
+	} else {
+		make_nodes(asked);
+	}
+	if (o->core.queues_n == 0) {
+		asked->queues[o->core.queues_n++] =
+			(struct core_queue){.name = "default", .weight = 1};
+	}
+	o->root = root;
+	if (!check_devices(command, asked)) {
+		return CLI_USAGE;
+	}
+	o->nodes = asked->nodes;
+	o->devices = &asked->devices;
+	o->scratch = asked->scratch;
+	o->types = asked->types;
+	o->core.queues = asked->queues;
+	rv = rv == 0 ? daemon_main(o, &err) : rv;
+	return rv == 0 ? CLI_OK : cli_fail(command, &err);
+}
+
+static void set_times(struct daemon_options *o)
+{
+	o->grace_ns = times_ns(TIME_SCHED_GRACE);
+	o->poll_ns = times_ns(TIME_SCHED_POLL);
+	o->core.round_ns = times_ns(TIME_SCHED_ROUND);
+	o->core.start_ns = times_ns(TIME_SCHED_START);
+	o->core.again_ns = times_ns(TIME_SCHED_AGAIN);
+	o->core.backoff_ns = times_ns(TIME_SCHED_BACKOFF);
+	o->core.backoff_max_ns = times_ns(TIME_SCHED_BACKOFF_MAX);
+}
+
+/* Refuses options that concern this machine: nodes of Slurm's have none of them. */
+static bool check_slurm(const struct cli_command *command, const struct asked *asked)
+{
+	if (asked->options.nodes_n > 0 || asked->count > 0 || asked->slots > 0) {
+		cli_usage(command, "--node, --nodes and --slots are of this machine");
+		return false;
+	}
+	if (asked->options.group && geteuid() == 0) {
+		cli_usage(command,
+			"--group %s: on Slurm jobs run as the scheduler's user, and that is root: "
+			"run it as another one",
+			asked->options.group);
+		return false;
+	}
+	if (asked->options.rebuild) {
+		cli_usage(command, "--rebuild is of jobs on this machine: docs/slurm.md");
+		return false;
+	}
+	if (asked->devices.n > 0) {
+		cli_usage(command, "--devices are of this machine");
+		return false;
+	}
+	if (asked->options.scratch_n > 0) {
+		cli_usage(command,
+			"--scratch %s is of this machine: of nodes of Slurm's it is NAME=DIR",
+			asked->scratch[0]);
+		return false;
+	}
+	return true;
+}
+
+static int main_sched(const struct cli_command *command, int argc, char **argv)
+{
+	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
+	static struct asked asked = {.options = {.http = {.name = ""},
+					     .user_jobs_max = CORE_JOBS_MAX / 2,
+					     .core = {.policy = &sched_pawl}}};
+	int what;
+
+	set_times(&asked.options);
+	while ((what = cli_read(&reader)) >= 0) {
+		if (!take_option(command, what, reader.value, &asked)) {
+			return CLI_USAGE;
+		}
+	}
+	if (what == CLI_ARG) {
+		return cli_usage(command, "unexpected argument %s", reader.value);
+	}
+	if (what != CLI_END) {
+		return cli_leave(what);
+	}
+	if (asked.slurm != (asked.options.pools_n > 0)) {
+		return cli_usage(command,
+			"--engine slurm needs at least one --pool, and --pool is for it");
+	}
+	if (asked.spool && !asked.slurm) {
+		return cli_usage(command, "--spool is for --engine slurm");
+	}
+	if (asked.slurm && !check_slurm(command, &asked)) {
+		return CLI_USAGE;
+	}
+	if (asked.options.http.n == 0 &&
+		(asked.options.http.name[0] != '\0' || asked.options.http.token_file ||
+			asked.options.http.cert_file || asked.options.http.key_file)) {
+		return cli_usage(command,
+			"--http-name, --http-token, --http-cert and --http-key need --http");
+	}
+	if (asked.options.nodes_n > 0 && (asked.count > 0 || asked.slots > 0)) {
+		return cli_usage(command,
+			"--node names nodes, --nodes and --slots make them: not both");
+	}
+	return run(command, &asked);
+}
+
+const struct cli_command cli_sched = {
+	.name = "sched",
+	.args = "",
+	.summary = "Be the scheduler of this machine",
+	.details =
+		"Runs in the foreground until a signal; its jobs outlive it, and the next one "
+		"finds\n"
+		"them. It decides who has which slots, and resizes jobs while they run: "
+		"docs/sched.md.\n"
+		"\n"
+		"DIR: --root, else PAWL_SCHED_ROOT, else for root /var/lib/pawl, for others\n"
+		"$XDG_STATE_HOME/pawl or ~/.local/state/pawl. One scheduler has it at a time. "
+		"In it\n"
+		"are a database, a socket, and the jobs' logs.\n"
+		"\n"
+		"Where the database is lost, empty or older than what runs, it does not start, and "
+		"jobs\n"
+		"go on. Put a copy back; or --rebuild takes over the jobs that run: those that "
+		"waited,\n"
+		"which it names, are to be submitted again.\n"
+		"\n"
+		"--engine slurm: jobs run in pilots, jobs of Slurm's that it asks for. All nodes "
+		"must\n"
+		"see --spool; DIR may then be on a local disk. Jobs are all this user's: "
+		"docs/slurm.md.\n"
+		"\n"
+		"--http: who may ask what, and how to reach it from elsewhere, is in "
+		"docs/sched.md.\n"
+		"\n"
+		"Run by root, jobs run as those who submitted them; else all as this user.\n",
+	.options = options,
+	.main = main_sched,
+};

@@ -1,0 +1,485 @@
+/* pawl sim: a cluster in virtual time, under one policy or several. */
+#include "cli/sched/sim.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/times.h"
+#include "cli/cli.h"
+#include "sched/sim/models.h"
+#include "sched/sim/profile.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NODES_MAX  100000u
+#define SLOTS_MAX  1024u
+#define JOBS_MAX   1000000u
+#define SECONDS_M  86400.0 /* seconds of a round or of a restart, at most */
+#define NAMES_MAX  256u    /* bytes of --policy */
+#define FACTOR_MAX 100.0   /* factor of wrong noise, at most */
+#define SHORT_PART 2       /* last parts of a path that name a workload */
+
+enum option {
+	POLICY,
+	PROFILES,
+	NODES,
+	GPUS,
+	INTERVAL,
+	RESTART,
+	INTERFERENCE,
+	JOBS,
+	SEED,
+	FAIRNESS,
+	HINT_ERROR,
+	POOL,
+	GOOD_USE,
+	COMPARE,
+	REPORT,
+	PYTHON,
+	JSON
+};
+
+static const struct cli_option options[] = {
+	[POLICY] = {"--policy", 0, "NAMES",
+		"who decides, as fifo,optimus; all there are, if none is named"},
+	[PROFILES] = {"--profiles", 0, "DIR", "measured applications; else the built-in models"},
+	[NODES] = {"--nodes", 0, "N", "of the cluster (16)"},
+	[GPUS] = {"--gpus", 0, "N", "of each node, a replica each (4)"},
+	[INTERVAL] = {"--interval", 0, "S", "between two decisions (60)"},
+	[RESTART] = {"--restart", 0, "S", "that a job stands still when its replicas change (30)"},
+	[INTERFERENCE] = {"--interference", 0, "X",
+		"of its speed that a spread job loses beside another one (0)"},
+	[JOBS] = {"--jobs", 0, "N", "of the built-in trace (160)"},
+	[SEED] = {"--seed", 0, "N", "of the built-in trace, and of policies (1)"},
+	[FAIRNESS] = {"--fairness", 0, "X",
+		"what it counts, to pawl, that nobody has little, up to 16 (1)"},
+	[HINT_ERROR] = {"--hint-error", 0, "T,F",
+		"throughput is told wrong by a share of T, noise by a factor of F"},
+	[POOL] = {"--pool", 0, "NAME,…",
+		"nodes that are rented, at most --nodes of all pools; repeatable"},
+	[GOOD_USE] = {"--good-use", 0, "X",
+		"rent nodes while a replica does X of what one alone does (0.5)"},
+	[COMPARE] = {"--compare", 0, NULL, "policies side by side, each beside the first"},
+	[REPORT] = {"--report", 0, "DIR", "draws who was on which node, and keeps what changed"},
+	[PYTHON] = {"--python", 0, "PATH", "the interpreter that has pawl and matplotlib"},
+	[JSON] = {"--json", 0, NULL, "one JSON document"},
+	{NULL},
+};
+
+/* The command line, without the table's policies and the setting. */
+struct asked {
+	const char *profiles;                 /* NULL: built-in models */
+	const char *paths[SIM_WORKLOADS_MAX]; /* paths of workloads */
+	uint32_t paths_n;                     /* 0: the built-in trace */
+	uint64_t jobs;                        /* jobs of the built-in trace */
+	struct sim_pools pools;               /* pools of nodes that are rented */
+	bool compare, json;                   /* --compare, --json */
+	const char *report;                   /* directory; NULL: none */
+	const char *python; /* interpreter for the report; NULL: as pawl run finds it */
+};
+
+/* The run in progress, for messages to the user, and the history that keeps it. */
+struct said {
+	struct sim_history *history; /* NULL: not kept */
+	const char *workload, *policy;
+	uint32_t jobs;   /* jobs of the workload */
+	int64_t last_ns; /* time of the last message, or of the start */
+};
+
+/* ---- the command line ---- */
+
+static bool add_policy(const struct cli_command *command, struct sim_table *table, const char *name)
+{
+	const struct sched_named *policy = sched_policy_find(name);
+	char all[NAMES_MAX] = "";
+	size_t len = 0;
+
+	if (policy != NULL && table->policies_n < SIM_POLICIES_MAX) {
+		table->policies[table->policies_n++] = policy;
+		return true;
+	}
+	if (policy != NULL) {
+		cli_usage(command, "--policy: more than %u", SIM_POLICIES_MAX);
+		return false;
+	}
+	for (uint32_t i = 0; (policy = sched_policy_row(i)) != NULL && len < sizeof(all); i++) {
+		len += (size_t)snprintf(all + len, sizeof(all) - len, "%s%s", i > 0 ? ", " : "",
+			policy->policy->name);
+	}
+	cli_usage(command, "--policy %s: there are %s", name, all);
+	return false;
+}
+
+static bool add_policies(const struct cli_command *command, struct sim_table *table,
+	const char *names)
+{
+	char copy[NAMES_MAX];
+	char *at = copy;
+	bool all = true;
+
+	if (snprintf(copy, sizeof(copy), "%s", names) >= (int)sizeof(copy)) {
+		cli_usage(command, "--policy: too long");
+		return false;
+	}
+	while (all && at != NULL) {
+		all = add_policy(command, table, strsep(&at, ","));
+	}
+	return all;
+}
+
+static bool read_count(const struct cli_command *command, const char *what, const char *text,
+	uint32_t most, uint32_t *count)
+{
+	uint64_t number;
+
+	if (!cli_number(command, what, text, 1, most, &number)) {
+		return false;
+	}
+	*count = (uint32_t)number;
+	return true;
+}
+
+/* Reads seconds. least: fewest ns; 1 stands for over 0. */
+static bool read_seconds(const struct cli_command *command, const char *what, const char *text,
+	int64_t least, double *seconds)
+{
+	int64_t ns;
+
+	if (!cli_seconds(command, what, text, SECONDS_M, &ns)) {
+		return false;
+	}
+	if (ns < least) {
+		cli_usage(command, "%s %s: over 0 seconds are needed", what, text);
+		return false;
+	}
+	*seconds = (double)ns / NS_PER_S;
+	return true;
+}
+
+static bool read_share(const struct cli_command *command, const char *what, const char *text,
+	double *share)
+{
+	char *end;
+
+	*share = strtod(text, &end);
+	if (end == text || *end != '\0' || !(*share >= 0 && *share < 1)) {
+		cli_usage(command, "%s %s: a number from 0 to below 1 is needed", what, text);
+		return false;
+	}
+	return true;
+}
+
+/* Reads the errors of hints: a share, a comma, a factor. */
+static bool read_errors(const struct cli_command *command, const char *text,
+	struct sched_setting *setting)
+{
+	char *end;
+
+	setting->speed_error = strtod(text, &end);
+	setting->noise_error = *end == ',' ? strtod(end + 1, &end) : NAN;
+	if (*end != '\0' || !(setting->speed_error >= 0 && setting->speed_error < 1) ||
+		!(setting->noise_error >= 1 && setting->noise_error <= FACTOR_MAX)) {
+		cli_usage(command,
+			"--hint-error %s: a share below 1 and a factor from 1 to %g are needed, "
+			"as 0.3,3",
+			text, FACTOR_MAX);
+		return false;
+	}
+	return true;
+}
+
+static bool read_over_0(const struct cli_command *command, const char *what, const char *text,
+	double most, double *number)
+{
+	char *end;
+
+	*number = strtod(text, &end);
+	if (end == text || *end != '\0' || !(*number > 0 && *number <= most)) {
+		cli_usage(command, "%s %s: a number over 0, and at most %g, is needed", what, text,
+			most);
+		return false;
+	}
+	return true;
+}
+
+static bool read_path(const struct cli_command *command, struct asked *asked, const char *path)
+{
+	if (asked->paths_n == SIM_WORKLOADS_MAX) {
+		cli_usage(command, "more than %u workloads", SIM_WORKLOADS_MAX);
+		return false;
+	}
+	asked->paths[asked->paths_n++] = path;
+	return true;
+}
+
+static bool read_option(const struct cli_command *command, int what, const char *value,
+	struct asked *asked, struct sim_table *table, struct sched_setting *setting)
+{
+	switch (what) {
+	case CLI_ARG:
+		return read_path(command, asked, value);
+	case POLICY:
+		return add_policies(command, table, value);
+	case PROFILES:
+		asked->profiles = value;
+		return true;
+	case NODES:
+		return read_count(command, "--nodes", value, NODES_MAX, &setting->nodes);
+	case GPUS:
+		return read_count(command, "--gpus", value, SLOTS_MAX, &setting->slots);
+	case INTERVAL:
+		return read_seconds(command, "--interval", value, 1, &setting->interval_s);
+	case RESTART:
+		return read_seconds(command, "--restart", value, 0, &setting->restart_s);
+	case INTERFERENCE:
+		return read_share(command, "--interference", value, &setting->interference);
+	case JOBS:
+		return cli_number(command, "--jobs", value, 1, JOBS_MAX, &asked->jobs);
+	case SEED:
+		return cli_number(command, "--seed", value, 0, UINT64_MAX, &setting->seed);
+	case FAIRNESS:
+		return read_over_0(command, "--fairness", value, SCHED_FAIRNESS_MAX,
+			&setting->fairness);
+	case HINT_ERROR:
+		return read_errors(command, value, setting);
+	case POOL:
+		return sim_pool_read(command, value, &asked->pools);
+	case GOOD_USE:
+		return read_over_0(command, "--good-use", value, 1, &setting->good_use);
+	case COMPARE:
+		asked->compare = true;
+		return true;
+	case REPORT:
+		asked->report = value;
+		return true;
+	case PYTHON:
+		asked->python = value;
+		return true;
+	default:
+		asked->json = true;
+		return true;
+	}
+}
+
+/* Adds all policies; adapts: only those whose jobs adapt. */
+static void add_all(struct sim_table *table, bool adapts)
+{
+	const struct sched_named *policy;
+
+	for (uint32_t i = 0; (policy = sched_policy_row(i)) != NULL; i++) {
+		if (policy->adapts || !adapts) {
+			table->policies[table->policies_n++] = policy;
+		}
+	}
+}
+
+/* ---- simulating ---- */
+
+/* Names a workload as a person tells files apart: by folder and file, without .csv. */
+static void name_workload(struct sched_workload *workload, const char *path)
+{
+	const char *from = path + strlen(path);
+	int parts = 0;
+	size_t len;
+
+	while (from > path && parts < SHORT_PART) {
+		from--;
+		parts += *from == '/';
+	}
+	from += *from == '/';
+	len = strlen(from);
+	len -= len > 4 && strcmp(from + len - 4, ".csv") == 0 ? 4 : 0;
+	snprintf(workload->name, sizeof(workload->name), "%.*s", (int)len, from);
+}
+
+static int load(struct sim_table *table, struct sched_apps *apps, const struct asked *asked,
+	uint64_t seed, struct pawl_err *err)
+{
+	int rv = asked->profiles ? sched_profiles_load(apps, asked->profiles, err)
+				 : sched_models_load(apps, err);
+
+	if (rv == 0 && asked->paths_n == 0) {
+		return sched_models_trace(&table->workloads[table->workloads_n++], apps,
+			(uint32_t)asked->jobs, seed, err);
+	}
+	for (uint32_t i = 0; i < asked->paths_n && rv == 0; i++) {
+		struct sched_workload *workload = &table->workloads[table->workloads_n++];
+
+		rv = sched_workload_load(workload, apps, asked->paths[i], err);
+		name_workload(workload, asked->paths[i]);
+	}
+	return rv;
+}
+
+static void say(void *user, double now_s, uint32_t done)
+{
+	struct said *said = user;
+	int64_t now_ns = clock_mono_ns();
+
+	if (now_ns - said->last_ns >= times_ns(TIME_SIM_SAY)) {
+		said->last_ns = now_ns;
+		cli_print(stderr, "pawl sim: %s, %s: after %.0f h %u of %u jobs are done\n",
+			said->workload, said->policy, now_s / 3600, done, said->jobs);
+	}
+}
+
+static void keep(void *user, const struct sched_note *note)
+{
+	struct said *said = user;
+
+	sim_history_note(said->history, note);
+}
+
+static int simulate_one(struct sim_table *table, uint32_t i, struct sched_setting *setting,
+	struct pawl_err *err)
+{
+	const struct sched_workload *workload = &table->workloads[i / table->policies_n];
+	const struct sched_named *policy = table->policies[i % table->policies_n];
+	struct said *said = setting->user;
+	struct sched_outcome outcome = {0};
+	int rv;
+
+	said->workload = workload->name;
+	said->policy = policy->policy->name;
+	said->jobs = workload->n;
+	rv = sched_sim_run(&outcome, policy, workload, setting, err);
+	table->metrics[i] = outcome.metrics;
+	sched_outcome_deinit(&outcome);
+	return rv ? pawl_err_prefix(err, rv, "%s", workload->name) : 0;
+}
+
+/* Simulates as simulate_one does, and keeps the changes in a file of dir, whose path it sets. */
+static int simulate_kept(struct sim_table *table, uint32_t i, struct sched_setting *setting,
+	const char *dir, char path[PATH_MAX], struct pawl_err *err)
+{
+	struct said *said = setting->user;
+	struct pawl_err of_close;
+	int rv = sim_history_open(&said->history, path, PATH_MAX, dir,
+		table->workloads[i / table->policies_n].name,
+		table->policies[i % table->policies_n]->policy->name, err);
+	int closed;
+
+	if (rv != 0) {
+		return rv;
+	}
+	setting->note = keep;
+	rv = simulate_one(table, i, setting, err);
+	closed = sim_history_close(said->history, path, &of_close);
+	if (rv == 0 && closed != 0) {
+		*err = of_close;
+		rv = closed;
+	}
+	return rv;
+}
+
+/* Simulates every policy on every workload. paths: set to the files that are kept, if a report is
+ * asked for. */
+static int simulate(struct sim_table *table, const struct sched_setting *of,
+	const struct asked *asked, char paths[][PATH_MAX], struct pawl_err *err)
+{
+	struct said said = {.last_ns = clock_mono_ns()};
+	struct sched_setting setting = *of;
+	uint32_t n = table->workloads_n * table->policies_n;
+	int rv = 0;
+
+	if (asked->report && n > SIM_HISTORIES_MAX) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"--report: %u runs: at most %u are in one picture", n, SIM_HISTORIES_MAX);
+	}
+	table->metrics = calloc(n, sizeof(*table->metrics));
+	if (table->metrics == NULL) {
+		return pawl_err_set(err, PAWL_ENOMEM, "out of memory");
+	}
+	setting.clock_ns = clock_mono_ns;
+	setting.say = say;
+	setting.user = &said;
+	for (uint32_t i = 0; i < n && rv == 0; i++) {
+		rv = asked->report ? simulate_kept(table, i, &setting, asked->report, paths[i], err)
+				   : simulate_one(table, i, &setting, err);
+	}
+	return rv;
+}
+
+static int print(const struct sim_table *table, const struct sched_setting *setting,
+	const struct asked *asked)
+{
+	if (asked->json) {
+		return sim_print_json(table, setting);
+	}
+	(asked->compare ? sim_print_compared : sim_print)(table);
+	return CLI_OK;
+}
+
+static int main_sim(const struct cli_command *command, int argc, char **argv)
+{
+	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
+	struct sched_setting setting = {.nodes = 16,
+		.slots = 4,
+		.interval_s = 60,
+		.restart_s = 30,
+		.seed = 1};
+	static struct sim_table table;
+	static struct asked asked = {.jobs = MODEL_JOBS};
+	static char paths[SIM_HISTORIES_MAX][PATH_MAX];
+	struct sched_apps apps = {0};
+	struct pawl_err err;
+	int what;
+	int rv;
+
+	while ((what = cli_read(&reader)) != CLI_END) {
+		if (what == CLI_HELP || what == CLI_BAD) {
+			return cli_leave(what);
+		}
+		if (!read_option(command, what, reader.value, &asked, &table, &setting)) {
+			return CLI_USAGE;
+		}
+	}
+	if (asked.pools.n > 0 && setting.interference > 0) {
+		return cli_usage(command, "--interference does not count with --pool");
+	}
+	setting.pools = asked.pools.pools;
+	setting.pools_n = asked.pools.n;
+	if (table.policies_n == 0) {
+		add_all(&table, setting.pools_n > 0);
+	}
+	rv = load(&table, &apps, &asked, setting.seed, &err);
+	rv = rv ? rv : simulate(&table, &setting, &asked, paths, &err);
+	rv = rv ? cli_fail(command, &err) : print(&table, &setting, &asked);
+	if (rv == CLI_OK && asked.report) {
+		fflush(stdout);
+		if (asked.json) {
+			dup2(STDERR_FILENO, STDOUT_FILENO); /* messages about the picture */
+		}
+		sim_history_draw(paths, table.workloads_n * table.policies_n, asked.report,
+			asked.python, &err);
+		rv = cli_fail(command, &err);
+	}
+	free(table.metrics);
+	for (uint32_t w = 0; w < table.workloads_n; w++) {
+		sched_workload_deinit(&table.workloads[w]);
+	}
+	sched_apps_deinit(&apps);
+	return rv;
+}
+
+const struct cli_command cli_sim = {
+	.name = "sim",
+	.args = "[WORKLOAD.csv …]",
+	.summary = "Simulate a cluster that a policy shares among jobs",
+	.details =
+		"WORKLOAD.csv has a job a line: name,time,application,num_replicas,batch_size,\n"
+		"sorted by time. Without one a trace of 8 hours is made up, as --seed has it.\n"
+		"--profiles names published step times and gradients of applications, laid out\n"
+		"as docs/sim.md says; it also says what is simulated, and what the columns are.\n"
+		"\n"
+		"  pawl      the most goodput, shared fairly: what pawl sched decides by\n"
+		"  pollux    the same aim as Pollux's paper has it, by its genetic algorithm\n"
+		"  fifo      in the order of submission, until they end\n"
+		"  tiresias  least attained service first, in two queues\n"
+		"  optimus   shortest remaining time, told the truth of it\n",
+	.options = options,
+	.main = main_sim,
+};

@@ -1,0 +1,133 @@
+/* --pool of pawl sim: NAME,KEY=VALUE,… */
+#include "cli/cli.h"
+#include "cli/sched/sim.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_NODES 1024.0
+#define MOST_S     (365 * 86400.0)
+#define MOST_PRICE 1e9
+#define MOST_SPEED 1e3
+
+/* The keys of a pool, all doubles. */
+struct said {
+	double least, most, price, speed, boot_s, life_s, notice_s, gap_s;
+};
+
+static const struct {
+	const char *name;
+	size_t offset; /* in struct said */
+	double most;
+	bool whole;
+	bool positive;
+} keys[] = {
+	{"least", offsetof(struct said, least), MOST_NODES, true, false},
+	{"most", offsetof(struct said, most), MOST_NODES, true, true},
+	{"price", offsetof(struct said, price), MOST_PRICE, false, false},
+	{"speed", offsetof(struct said, speed), MOST_SPEED, false, true},
+	{"boot", offsetof(struct said, boot_s), MOST_S, false, false},
+	{"life", offsetof(struct said, life_s), MOST_S, false, false},
+	{"notice", offsetof(struct said, notice_s), MOST_S, false, false},
+	{"gap", offsetof(struct said, gap_s), MOST_S, false, false},
+};
+#define KEYS_N (sizeof(keys) / sizeof(*keys))
+
+/* Reads KEY=VALUE. */
+static bool read_key(const struct cli_command *command, char *word, struct said *said)
+{
+	char *value = strchr(word, '=');
+	char *end;
+	size_t i = 0;
+	double number;
+
+	if (value == NULL) {
+		cli_usage(command, "--pool: %s: spot, or KEY=VALUE is needed", word);
+		return false;
+	}
+	*value++ = '\0';
+	while (i < KEYS_N && strcmp(keys[i].name, word) != 0) {
+		i++;
+	}
+	if (i == KEYS_N) {
+		cli_usage(command,
+			"--pool: %s: there are least, most, price, speed, boot, spot, life, "
+			"notice and gap",
+			word);
+		return false;
+	}
+	number = strtod(value, &end);
+	if (end == value || *end != '\0' || !(number >= 0 && number <= keys[i].most) ||
+		(keys[i].positive && number <= 0) || (keys[i].whole && number != floor(number))) {
+		cli_usage(command, "--pool: %s=%s: a %snumber %s0 and at most %g is needed", word,
+			value, keys[i].whole ? "whole " : "", keys[i].positive ? "over " : "from ",
+			keys[i].most);
+		return false;
+	}
+	*(double *)(void *)((char *)said + keys[i].offset) = number;
+	return true;
+}
+
+static bool add(const struct cli_command *command, struct sim_pools *pools, const char *name,
+	const struct said *said, bool spot)
+{
+	if (pools->n == SIM_POOLS_MAX) {
+		cli_usage(command, "--pool: more than %u", SIM_POOLS_MAX);
+		return false;
+	}
+	for (uint32_t i = 0; i < pools->n; i++) {
+		if (strcmp(pools->names[i], name) == 0) {
+			cli_usage(command, "--pool %s: given twice", name);
+			return false;
+		}
+	}
+	if (said->least > said->most) {
+		cli_usage(command, "--pool %s: least is over most", name);
+		return false;
+	}
+	snprintf(pools->names[pools->n], SIM_POOL_NAME, "%s", name);
+	pools->pools[pools->n] = (struct sched_pool){.name = pools->names[pools->n],
+		.least = (uint32_t)said->least,
+		.most = (uint32_t)said->most,
+		.price = said->price,
+		.speed = said->speed,
+		.boot_s = said->boot_s,
+		.spot = spot,
+		.life_s = said->life_s,
+		.notice_s = said->notice_s,
+		.gap_s = said->gap_s};
+	pools->n++;
+	return true;
+}
+
+bool sim_pool_read(const struct cli_command *command, const char *text, struct sim_pools *pools)
+{
+	struct said said =
+		{.most = 16, .price = 1, .speed = 1, .boot_s = 60, .notice_s = 120, .gap_s = 600};
+	char copy[256];
+	char *at = copy;
+	const char *name;
+	char *word;
+	bool spot = false;
+
+	if (snprintf(copy, sizeof(copy), "%s", text) >= (int)sizeof(copy)) {
+		cli_usage(command, "--pool: too long");
+		return false;
+	}
+	name = strsep(&at, ",");
+	if (name[0] == '\0' || strlen(name) >= SIM_POOL_NAME || strchr(name, '=') != NULL) {
+		cli_usage(command, "--pool %s: a name of up to %u characters is needed first", text,
+			SIM_POOL_NAME - 1);
+		return false;
+	}
+	while ((word = strsep(&at, ",")) != NULL) {
+		if (strcmp(word, "spot") == 0) {
+			spot = true;
+		} else if (!read_key(command, word, &said)) {
+			return false;
+		}
+	}
+	return add(command, pools, name, &said, spot);
+}

@@ -1,0 +1,394 @@
+/* pawl submit: says what a job file means, or all that is wrong with it; and has it run. */
+#include "cli/cli.h"
+
+#include "base/err.h"
+#include "base/wire.h"
+#include "cli/sched/jobs.h"
+#include "cli/sched/submit.h"
+#include "sched/jobfile/jobfile.h"
+#include "sched/jobfile/tree.h"
+
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GIVEN_MAX 256u /* variables of --env and --secret, together */
+
+enum option {
+	CHECK,
+	STRICT,
+	NAME,
+	ENV,
+	SECRET,
+	REPLICAS,
+	NODES,
+	QUEUE,
+	PRIORITY,
+	RETRIES,
+	TIME,
+	ROOT,
+	JSON
+};
+
+static const struct cli_option options[] = {
+	[CHECK] = {"--check", 0, NULL, "say what the file means, and submit nothing"},
+	[STRICT] = {"--strict", 0, NULL, "refuse what is without effect here"},
+	[NAME] = {"--name", 'n', "NAME", "of the job, whatever the file says"},
+	[ENV] = {"--env", 0, "K[=V]", "a variable; without =V that of your environment"},
+	[SECRET] = {"--secret", 0, "K[=V]", "the same, never shown"},
+	[REPLICAS] = {"--replicas", 0, "MIN:MAX", "of a command: as many as are worth it"},
+	[NODES] = {"--num-nodes", 0, "N", "of a command: it runs on each (1)"},
+	[QUEUE] = {"--queue", 0, "NAME", "of a command: its queue"},
+	[PRIORITY] = {"--priority", 0, "P", "of a command: the higher, the sooner (0)"},
+	[RETRIES] = {"--retries", 0, "N", "of a command: starts more after it failed (0)"},
+	[TIME] = {"--time-limit", 0, "T", "of a command: as 90s, 30m, 12h"},
+	[ROOT] = JOBS_ROOT_OPTION,
+	[JSON] = {"--json", 0, NULL, "one JSON document"},
+	{NULL},
+};
+
+/* The command line. */
+struct asked {
+	const char *path;                 /* path of the file; "-": standard input */
+	struct sched_var vars[GIVEN_MAX]; /* names are owned */
+	struct jobfile_given given;       /* settings of the command line; points to vars */
+	struct wire_out made;             /* a job file for the command; empty: there is none */
+	char *const *words;               /* the command; NULL: there is none */
+	const char *root;                 /* --root */
+	bool check;                       /* --check */
+	bool json;
+};
+
+/* ---- the command line ---- */
+
+static bool read_var(const struct cli_command *command, const char *option, const char *text,
+	struct asked *asked)
+{
+	size_t len = strcspn(text, "=");
+	struct sched_var *var = &asked->vars[asked->given.vars_n];
+	char *name;
+
+	if (asked->given.vars_n == GIVEN_MAX) {
+		cli_usage(command, "more than %u variables", GIVEN_MAX);
+		return false;
+	}
+	name = strndup(text, len);
+	if (!name) {
+		cli_usage(command, "out of memory");
+		return false;
+	}
+	asked->given.vars_n++;
+	*var = (struct sched_var){.name = name,
+		.value = text[len] == '=' ? text + len + 1 : getenv(name),
+		.secret = strcmp(option, "--secret") == 0};
+	if (!jobfile_is_var(name)) {
+		cli_usage(command,
+			"%s %s: a name is letters, digits and _, and none that Pawl sets itself",
+			option, name);
+		return false;
+	}
+	if (!var->value) {
+		cli_usage(command, "%s %s: your environment has no %s; give %s=VALUE", option, name,
+			name, name);
+		return false;
+	}
+	if (strlen(var->value) >= SPEC_VALUE_MAX) {
+		cli_usage(command, "%s %s: a value has at most %u bytes", option, name,
+			SPEC_VALUE_MAX - 1);
+		return false;
+	}
+	return true;
+}
+
+/* Adds a line to the job file that is made for a command. */
+__attribute__((format(printf, 2, 3))) static void add_line(struct asked *asked, const char *fmt,
+	...)
+{
+	char text[256];
+	va_list args;
+	int len;
+
+	va_start(args, fmt);
+	len = vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	asked->made.failed = asked->made.failed || len < 0 || (size_t)len >= sizeof(text);
+	wire_put_raw(&asked->made, text, asked->made.failed ? 0 : (size_t)len);
+}
+
+/* Adds "1:8" as "1..8" to the job file, whose decoder says what else is wrong with it. */
+static bool add_replicas(const struct cli_command *command, const char *value, struct asked *asked)
+{
+	unsigned least = 0;
+	unsigned most = 0;
+	int used = 0;
+
+	if (sscanf(value, "%4u:%4u%n", &least, &most, &used) != 2 || value[used] != '\0' ||
+		least < 1 || least > most || most > SPEC_NODES_MAX) {
+		cli_usage(command, "--replicas %s: MIN:MAX, as in 1:8", value);
+		return false;
+	}
+	add_line(asked, "replicas: %u..%u\n", least, most);
+	return true;
+}
+
+/* Adds an option of a command: a line of its job file. */
+static bool add_option(const struct cli_command *command, int what, const char *value,
+	struct asked *asked)
+{
+	static const struct {
+		const char *key;
+		const char *allowed; /* characters of a value */
+	} keys[] = {[NODES] = {"num_nodes", "0123456789"},
+		[PRIORITY] = {"priority", "-0123456789"},
+		[RETRIES] = {"retries", "0123456789"},
+		[TIME] = {"time_limit", "0123456789dhms:"}};
+
+	if (what == REPLICAS) {
+		return add_replicas(command, value, asked);
+	}
+	if (what == QUEUE ? !jobfile_is_name(value)
+			  : value[0] == '\0' || value[strspn(value, keys[what].allowed)] != '\0') {
+		cli_usage(command, "%s %s: not understood", options[what].name, value);
+		return false;
+	}
+	if (what == QUEUE) {
+		add_line(asked, "queue: \"%s\"\n", value);
+	} else {
+		add_line(asked, "%s: %s\n", keys[what].key, value);
+	}
+	return true;
+}
+
+static bool read_option(const struct cli_command *command, int what, const char *value,
+	struct asked *asked)
+{
+	switch (what) {
+	case REPLICAS:
+	case NODES:
+	case QUEUE:
+	case PRIORITY:
+	case RETRIES:
+	case TIME:
+		return add_option(command, what, value, asked);
+	case ROOT:
+		asked->root = value;
+		return true;
+	case CLI_ARG:
+		if (asked->path) {
+			cli_usage(command, "unexpected argument %s", value);
+			return false;
+		}
+		asked->path = value;
+		return true;
+	case CHECK:
+		asked->check = true;
+		return true;
+	case STRICT:
+		asked->given.strict = true;
+		return true;
+	case NAME:
+		if (!jobfile_is_name(value)) {
+			cli_usage(command,
+				"-n %s: a name is letters, digits, '.', '_' and '-', at most %u",
+				value, SPEC_NAME_MAX - 1);
+			return false;
+		}
+		asked->given.name = value;
+		return true;
+	case ENV:
+	case SECRET:
+		return read_var(command, options[what].name, value, asked);
+	default: /* JSON */
+		asked->json = true;
+		return true;
+	}
+}
+
+/* ---- the file ---- */
+
+/* Reads the whole file, or one byte more than is allowed. The caller frees *bytes. */
+static int read_file(const char *path, char **bytes, size_t *len_bytes, struct pawl_err *err)
+{
+	FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
+	char *all = malloc(TREE_BYTES_MAX + 1);
+	int rv = 0;
+
+	if (!file) {
+		rv = pawl_err_sys(err, "%s", path);
+		goto out;
+	}
+	if (!all) {
+		rv = pawl_err_set(err, PAWL_ENOMEM, "%s: no memory to read it", path);
+		goto out;
+	}
+	*len_bytes = fread(all, 1, TREE_BYTES_MAX + 1, file);
+	if (ferror(file)) {
+		rv = pawl_err_sys(err, "%s", path);
+		goto out;
+	}
+	*bytes = all;
+	all = NULL;
+out:
+	free(all);
+	if (file && file != stdin) {
+		fclose(file);
+	}
+	return rv;
+}
+
+/* Names the job, if neither its file nor its user does. */
+static void name_job(const struct asked *asked, const struct sched_spec *spec,
+	struct submit_job *job)
+{
+	const char *from = asked->path;
+
+	for (uint32_t i = 0; asked->words && asked->words[i]; i++) {
+		size_t len = strlen(asked->words[i]);
+
+		if (i == 0 || (len > 3 && strcmp(asked->words[i] + len - 3, ".py") == 0)) {
+			from = asked->words[i];
+		}
+	}
+	submit_name(job->name_room, !from || strcmp(from, "-") == 0 ? "job" : from);
+	job->name = spec->name ? NULL : job->name_room;
+}
+
+static int send_job(const struct cli_command *command, const struct asked *asked,
+	const struct sched_spec *spec, const char *bytes, size_t len_bytes)
+{
+	struct submit_job job = {.file = bytes,
+		.len_bytes = (uint32_t)len_bytes,
+		.given = &asked->given,
+		.words = asked->words,
+		.root = asked->root};
+	struct pawl_err err;
+	uint64_t id = 0;
+
+	name_job(asked, spec, &job);
+	if (submit_send(&job, &id, &err) != 0) {
+		return cli_fail(command, &err);
+	}
+	if (asked->json) {
+		return cli_json(json_pack("{s:I, s:s}", "id", (json_int_t)id, "name",
+			job.name ? job.name : spec->name));
+	}
+	cli_print(stdout, "job %llu %s\n", (unsigned long long)id,
+		job.name ? job.name : spec->name);
+	return fflush(stdout) == 0 ? CLI_OK : CLI_FAILURE;
+}
+
+/* Prints what the file means, or sends it; or prints all that is wrong with it. */
+static int take_file(const struct cli_command *command, const struct asked *asked,
+	const char *bytes, size_t len_bytes)
+{
+	const char *path = asked->path ? asked->path : "command line";
+	struct remarks remarks = {0};
+	struct remarks notes = {0};
+	struct sched_spec spec;
+	struct pawl_err err;
+	int rv = jobfile_decode(&spec, bytes, len_bytes, &asked->given, &remarks, &notes, &err);
+
+	submit_remarks(path, &notes);
+	if (rv == 0) {
+		rv = !asked->check    ? send_job(command, asked, &spec, bytes, len_bytes)
+			: asked->json ? submit_print_json(path, &spec, &notes)
+				      : submit_print(path, &spec);
+		sched_spec_deinit(&spec);
+		return rv;
+	}
+	if (rv != PAWL_EINVAL) {
+		return cli_fail(command, &err);
+	}
+	rv = asked->json ? submit_remarks_json(path, &remarks, &notes) : CLI_OK;
+	submit_remarks(path, &remarks);
+	return rv == CLI_OK ? CLI_USAGE : rv;
+}
+
+static int submit(const struct cli_command *command, struct asked *asked)
+{
+	size_t len_bytes = 0;
+	struct pawl_err err;
+	char *bytes = NULL;
+	int rv;
+
+	if (asked->words) {
+		add_line(asked, "run: 'exec \"$@\"'\n");
+		if (asked->made.failed) {
+			return cli_usage(command, "the command line is too long");
+		}
+		return take_file(command, asked, (const char *)asked->made.bytes,
+			asked->made.len_bytes);
+	}
+	if (!asked->path) {
+		return cli_usage(command, "which FILE, or -- COMMAND?");
+	}
+	if (asked->made.len_bytes > 0) {
+		return cli_usage(command,
+			"%s is a job file, which has its own lines for that: such options are for "
+			"-- COMMAND",
+			asked->path);
+	}
+	if (read_file(asked->path, &bytes, &len_bytes, &err) != 0) {
+		return cli_fail(command, &err);
+	}
+	rv = take_file(command, asked, bytes, len_bytes);
+	free(bytes);
+	return rv;
+}
+
+static int main_submit(const struct cli_command *command, int argc, char **argv)
+{
+	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
+	static struct asked asked;
+	bool good = true;
+	int what = CLI_END;
+	int rv;
+
+	asked.given.vars = asked.vars;
+	while (good && !asked.words && (what = cli_read(&reader)) >= CLI_ARG) {
+		if (what == CLI_ARG && reader.only_args) {
+			asked.words = argv + reader.at;
+			what = CLI_END;
+		} else {
+			good = read_option(command, what, reader.value, &asked);
+		}
+	}
+	if (good && asked.words && asked.path) {
+		good = false;
+		cli_usage(command, "%s: a job file, or -- and a command, not both", asked.path);
+	}
+	if (!good) {
+		rv = CLI_USAGE;
+	} else if (what != CLI_END) {
+		rv = cli_leave(what);
+	} else {
+		rv = submit(command, &asked);
+	}
+	for (uint32_t i = 0; i < asked.given.vars_n; i++) {
+		free((char *)asked.vars[i].name);
+	}
+	wire_out_deinit(&asked.made);
+	return rv;
+}
+
+const struct cli_command cli_submit = {
+	.name = "submit",
+	.args = "FILE | -- COMMAND …",
+	.summary = "Submit a job to the scheduler, or check a job file",
+	.details =
+		"FILE is YAML with the keys that users of SkyPilot know, and some of Pawl's; see\n"
+		"docs/jobs.md. - is standard input. What is wrong with it is said as\n"
+		"FILE:LINE:COLUMN, and so is, once, each key that is taken and is without effect\n"
+		"here, as those that say where SkyPilot is to rent a machine; with --strict that\n"
+		"is wrong, too. With --check it says what the job is to have, and looks at no\n"
+		"paths. Of COMMAND, which follows --, a job is made by the options.\n"
+		"\n"
+		"A variable that the file leaves without a value must be given by --env or\n"
+		"--secret. Those of other names are added. Of your own environment a job has "
+		"PATH,\n"
+		"PYTHONPATH and their like; docs/sched.md lists them.\n",
+	.options = options,
+	.main = main_submit,
+};

@@ -1,0 +1,123 @@
+/* Sends a job to the scheduler: see submit.h. */
+#include "cli/sched/submit.h"
+
+#include "base/err.h"
+#include "cli/sched/jobs.h"
+#include "engine/submission.h"
+
+#include <ctype.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define VAR_MAX (128u << 10) /* bytes of a variable that goes along, at most */
+
+/* The variables of the submitter's environment that a job gets: where programs and modules are, and
+ * how text is written. All others are given by --env. */
+static const char *const kept[] = {"PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV",
+	"PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ",
+	"PAWL_PROGRAM"};
+
+#define KEPT_N (sizeof(kept) / sizeof(*kept))
+
+static int keep_env(struct submission *s, struct pawl_err *err)
+{
+	s->env = pool_take(&s->pool, (KEPT_N + 1) * sizeof(*s->env));
+	for (size_t i = 0; i < KEPT_N && s->env; i++) {
+		const char *value = getenv(kept[i]);
+		char *text;
+		size_t len;
+
+		if (!value || strlen(value) > VAR_MAX) {
+			continue;
+		}
+		len = strlen(kept[i]) + strlen(value) + 2;
+		text = pool_take(&s->pool, len);
+		if (text) {
+			snprintf(text, len, "%s=%s", kept[i], value);
+			s->env[s->env_n++] = text;
+		}
+	}
+	return s->pool.failed ? pawl_err_set(err, PAWL_ENOMEM, "out of memory") : 0;
+}
+
+void submit_name(char name[SPEC_NAME_MAX], const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	const char *base = slash ? slash + 1 : path;
+	const char *dot = strrchr(base, '.');
+	size_t len = dot && dot > base ? (size_t)(dot - base) : strlen(base);
+	size_t n = 0;
+
+	for (size_t i = 0; i < len && n < SPEC_NAME_MAX - 1; i++) {
+		bool good = isalnum((unsigned char)base[i]) || (n > 0 && strchr("._-", base[i]));
+
+		if (good || n > 0) {
+			name[n++] = (char)(good ? base[i] : '-');
+		}
+	}
+	name[n] = '\0';
+	if (!jobfile_is_name(name)) {
+		snprintf(name, SPEC_NAME_MAX, "job");
+	}
+}
+
+static int send_it(struct talk *talk, const struct submission *s, uint64_t *job,
+	struct pawl_err *err)
+{
+	struct wire_out *out = talk_begin(talk, TALK_SUBMIT);
+	struct wire_out blob = {NULL};
+	struct wire_in in;
+	int rv;
+
+	submission_encode(&blob, s);
+	out->failed = out->failed || blob.failed;
+	wire_put_blob(out, blob.bytes, (uint32_t)blob.len_bytes);
+	wire_out_deinit(&blob);
+	rv = talk_end(talk, TALK_DONE, &in, err);
+	if (rv == 0) {
+		*job = wire_get_u64(&in);
+	}
+	return rv;
+}
+
+static uint32_t count_words(char *const *words)
+{
+	uint32_t n = 0;
+
+	while (words && words[n]) {
+		n++;
+	}
+	return n;
+}
+
+int submit_send(const struct submit_job *job, uint64_t *id, struct pawl_err *err)
+{
+	char cwd[PATH_MAX];
+	struct submission s = {.cwd = cwd,
+		.file = job->file,
+		.len_bytes = job->len_bytes,
+		.name = job->given->name ? job->given->name : job->name,
+		.vars = (struct sched_var *)(uintptr_t)job->given->vars,
+		.vars_n = job->given->vars_n,
+		.words = (const char **)(uintptr_t)job->words,
+		.words_n = count_words(job->words)};
+	struct talk *talk = NULL;
+	int rv;
+
+	if (!getcwd(cwd, sizeof(cwd))) {
+		return pawl_err_sys(err, "this directory");
+	}
+	if (s.words_n > SUBMISSION_WORDS_MAX) {
+		return pawl_err_set(err, PAWL_ELIMIT, "a command of more than %u words",
+			SUBMISSION_WORDS_MAX);
+	}
+	rv = keep_env(&s, err);
+	rv = rv == 0 ? jobs_open(&talk, job->root, err) : rv;
+	rv = rv == 0 ? send_it(talk, &s, id, err) : rv;
+	talk_close(talk);
+	pool_deinit(&s.pool);
+	return rv;
+}

@@ -1,0 +1,546 @@
+/*
+ * A group of ranks: see pawl/coll.h for the contract, group_impl.h for the locks.
+ *
+ * A collective's channel is its number modulo COLL_CHANNELS, and a channel carries one collective
+ * at a time. So the streams of a channel hold the bytes of one after another, in the order in which
+ * all ranks do them.
+ */
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/heartbeat.h"
+#include "base/times.h"
+#include "coll/group/group_impl.h"
+#include "coll/group/group_trace.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LARGE (64u << 10) /* bytes of a vector for which the thread is woken at once */
+
+static struct timespec until_of(int64_t until_ns)
+{
+	return (struct timespec){until_ns / NS_PER_S, until_ns % NS_PER_S};
+}
+
+/* ---- the group's thread ---- */
+
+/* Under state: waits, while the thread has nothing to do until due_ns. */
+static void rest(struct pawl_group *group, int64_t now_ns, int64_t idle_since_ns, int64_t due_ns)
+{
+	bool soon = group->waiters == 0 && now_ns - idle_since_ns < times_ns(TIME_GROUP_IDLE);
+	struct timespec until = until_of(soon ? now_ns + times_ns(TIME_GROUP_LATE) : due_ns);
+
+	group->asleep = !soon;
+	if (!soon && due_ns == NEVER_NS) {
+		pthread_cond_wait(&group->work, &group->state);
+	} else {
+		pthread_cond_timedwait(&group->work, &group->state, &until);
+	}
+	group->asleep = false;
+}
+
+/* Under state: takes the turn at driving, which nobody else has. */
+void group_begin_turn(struct pawl_group *group)
+{
+	group->driven = true;
+	pthread_mutex_unlock(&group->state);
+	pthread_mutex_lock(&group->driving);
+}
+
+void group_end_turn(struct pawl_group *group)
+{
+	struct coll_port *port = group->port;
+	bool unsent = port->busy && port->busy(port);
+
+	pthread_mutex_unlock(&group->driving);
+	pthread_mutex_lock(&group->state);
+	group->driven = false;
+	group->unsent = unsent;
+	if (unsent && group->asleep) {
+		pthread_cond_signal(&group->work);
+	}
+	pthread_cond_broadcast(&group->over);
+}
+
+/* Returns when the thread must next see to heartbeats, if somebody did so now. */
+static int64_t next_beat_ns(const struct pawl_group *group, int64_t now_ns)
+{
+	return group->beat_every_ns > 0 ? now_ns + group->beat_every_ns : NEVER_NS;
+}
+
+/*
+ * The group's thread. It drives while something is to be done and nobody waits for it, and now and
+ * then, so that heartbeats go out and come in. It is not woken for a small operation: a thread that
+ * submits one mostly waits for it at once, and is quicker alone.
+ */
+static void *run_thread(void *user)
+{
+	struct pawl_group *group = user;
+	int64_t idle_since_ns = clock_mono_ns();
+	int64_t due_ns = 0;
+
+	pthread_mutex_lock(&group->state);
+	while (!group->closing) {
+		int64_t now_ns = clock_mono_ns();
+		bool busy = (group->pending > 0 || group->unsent) && group->waiters == 0;
+
+		if (group->driven && now_ns >= due_ns) {
+			due_ns = next_beat_ns(group, now_ns); /* the driver sees to it */
+		}
+		if (group->driven || (!busy && now_ns < due_ns)) {
+			rest(group, now_ns, idle_since_ns, due_ns);
+			continue;
+		}
+		group_begin_turn(group);
+		group_drive(group, busy ? times_ns(TIME_GROUP_WAIT) : 0);
+		group_end_turn(group);
+		idle_since_ns = busy ? now_ns : idle_since_ns;
+		due_ns = next_beat_ns(group, now_ns);
+	}
+	pthread_mutex_unlock(&group->state);
+	return NULL;
+}
+
+/* ---- opening and closing ---- */
+
+static void close_port(struct coll_port *port)
+{
+	if (port) {
+		port->close(port);
+	}
+}
+
+static void free_group(struct pawl_group *group)
+{
+	for (uint32_t i = 0; i < GROUP_SLOTS; i++) {
+		group_slot_deinit(&group->slots[i]);
+		coll_plan_deinit(&group->slots[i].plan);
+	}
+	coll_talk_deinit(&group->talk);
+	coll_topo_deinit(&group->topo);
+	close_port(group->port);
+	close_port(group->shm);
+	close_port(group->net);
+	pthread_cond_destroy(&group->over);
+	pthread_cond_destroy(&group->work);
+	pthread_cond_destroy(&group->tell);
+	pthread_mutex_destroy(&group->state);
+	pthread_mutex_destroy(&group->driving);
+	group_trace_close(group->trace);
+	free(group->peer_stats);
+	free(group->heard_ns);
+	free(group->heads);
+	free(group->gone);
+	free(group->toward);
+	free(group->places);
+	free(group->base_rank);
+	free(group);
+}
+
+int coll_group_make(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint32_t servers,
+	struct pawl_err *err)
+{
+	uint32_t peers = ranks + servers;
+	struct pawl_group *group = FAULT_MEM("coll.group", calloc(1, sizeof(*group)));
+	int rv;
+
+	if (!group) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a group of ranks");
+	}
+	group->rank = rank;
+	group->ranks = ranks;
+	group->servers = servers;
+	group->peers = peers;
+	group->link = coll_link_default;
+	memset(group->said, 0xff, sizeof(group->said));
+	group->pid = getpid();
+	pthread_mutex_init(&group->driving, NULL);
+	pthread_mutex_init(&group->state, NULL);
+	clock_cond_init(&group->over);
+	clock_cond_init(&group->work);
+	clock_cond_init(&group->tell);
+	group->heard_ns = FAULT_MEM("coll.group", calloc(peers, sizeof(*group->heard_ns)));
+	group->gone = FAULT_MEM("coll.group", calloc(peers, sizeof(*group->gone)));
+	group->peer_stats = FAULT_MEM("coll.group", calloc(peers, sizeof(*group->peer_stats)));
+	rv = group->heard_ns && group->gone && group->peer_stats
+		? heartbeat_read(&group->beat_every_ns, err)
+		: pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", ranks);
+	if (rv == 0) {
+		rv = coll_talk_init(&group->talk, rank, peers, err);
+	}
+	if (rv != 0) {
+		free_group(group);
+		return rv;
+	}
+	*out = group;
+	return 0;
+}
+
+/* Returns whether the group has no thread: its caller drives. */
+static bool has_no_thread(const struct pawl_group *group)
+{
+	return group->heads || group->port->now_ns;
+}
+
+int coll_group_start(struct pawl_group *group, struct coll_port *port, const uint32_t *where,
+	struct pawl_err *err)
+{
+	int rv = coll_topo_init(&group->topo, where, group->ranks, group->servers, err);
+	int sys;
+
+	group->port = port;
+	if (rv == 0 && group->rank >= group->ranks) {
+		rv = group_heads_init(group, err);
+	}
+	if (rv != 0 || group->ranks == 1) {
+		group->started = rv == 0;
+		return rv;
+	}
+	group->checked_ns = group_clock_ns(group);
+	for (uint32_t p = 0; p < group->peers; p++) {
+		group->heard_ns[p] = group->checked_ns;
+	}
+	if (has_no_thread(group)) {
+		group->started = true;
+		return 0;
+	}
+	sys = FAULT_SYS("coll.group", pthread_create(&group->thread, NULL, run_thread, group));
+	if (sys != 0) {
+		return pawl_err_set(err, PAWL_EIO, "collectives: start a thread: %s",
+			strerror(sys == -1 ? errno : sys));
+	}
+	group->started = true;
+	return 0;
+}
+
+void coll_group_link(struct pawl_group *group, const struct coll_link *link)
+{
+	pthread_mutex_lock(&group->driving);
+	group->link = *link;
+	pthread_mutex_unlock(&group->driving);
+}
+
+/* Under driving: tells the others that we leave, if they listen. */
+static void say_goodbye(struct pawl_group *group)
+{
+	struct coll_port *port = group->port;
+	int64_t end_ns = group_clock_ns(group) + times_ns(TIME_GROUP_GOODBYE);
+	struct pawl_err err;
+	uint64_t number = group->submitted;
+	bool pending;
+
+	for (uint32_t c = 0; c < COLL_CHANNELS; c++) {
+		struct pawl_work *first = group->channels[c].first;
+
+		number = first && first->number < number ? first->number : number;
+	}
+	group_beat(group);
+	coll_talk_leave(&group->talk, number);
+	do { /* at least once, even if this thread stood still until the end */
+		uint32_t seen = port->look(port);
+
+		pending = false;
+		group_move_talk(group);
+		for (uint32_t p = 0; p < group->peers; p++) {
+			pending |= group_meets(group, p) && coll_talk_pending(&group->talk, p) &&
+				!coll_talk_left(&group->talk, p, &(uint64_t){0});
+		}
+		if (pending) {
+			port->wait(port, seen, NS_PER_MS);
+		}
+	} while (pending && group_clock_ns(group) < end_ns);
+	pawl_err_set(&err, PAWL_ECANCELED, "the group was closed");
+	if (group->talk.failure.code == 0) {
+		group->talk.failure = err; /* no other rank is told this */
+	}
+	group_fail(group, &err);
+}
+
+void pawl_group_leave(struct pawl_group *group)
+{
+	bool joined;
+
+	if (group->pid != getpid()) {
+		return;
+	}
+	pthread_mutex_lock(&group->state);
+	joined = group->started && group->ranks > 1 && !group->closing;
+	group->closing = true;
+	if (group->ranks == 1 && group->failure.code == 0) { /* fails held operations */
+		pawl_err_set(&group->failure, PAWL_ECANCELED, "the group was closed");
+	}
+	pthread_cond_broadcast(&group->work);
+	pthread_cond_broadcast(&group->tell);
+	pthread_mutex_unlock(&group->state);
+	if (joined && !has_no_thread(group)) {
+		group->port->wake(group->port);
+		pthread_join(group->thread, NULL);
+	}
+	if (joined) {
+		pthread_mutex_lock(&group->driving);
+		say_goodbye(group);
+		pthread_mutex_unlock(&group->driving);
+	}
+}
+
+void pawl_group_close(struct pawl_group *group)
+{
+	if (group != NULL) {
+		pawl_group_leave(group);
+		pawl_group_close(group->grown);
+		free_group(group);
+	}
+}
+
+uint32_t pawl_group_rank(const struct pawl_group *group)
+{
+	return group->rank;
+}
+
+uint32_t pawl_group_ranks(const struct pawl_group *group)
+{
+	return group->ranks;
+}
+
+/* ---- operations ---- */
+
+/* Does an operation in a group of one rank. */
+static void do_alone(struct pawl_group *group, struct pawl_work *work)
+{
+	const struct pawl_coll_call *call = &work->call;
+	bool held = call->held;
+	uint64_t len =
+		call->kind == PAWL_ALL_TO_ALL ? call->in_at[1] - call->in_at[0] : call->len_bytes;
+	uint64_t in_at = call->kind == PAWL_ALL_TO_ALL ? call->in_at[0] : 0;
+	uint64_t out_at = call->kind == PAWL_ALL_TO_ALL ? call->out_at[0] : 0;
+
+	if (call->in != call->out && call->kind != PAWL_BROADCAST && call->kind != PAWL_BARRIER) {
+		memmove((uint8_t *)call->out + out_at, (const uint8_t *)call->in + in_at, len);
+	}
+	pthread_mutex_lock(&group->state);
+	group->now_ns = group_clock_ns(group);
+	work->code = group->failure.code;
+	if (work->code == 0) {
+		group_stats_done(group, work);
+	}
+	group_tell_done(group, work);
+	if (held) {
+		group->port->wake(group->port); /* a thread that waits drives */
+	}
+	pthread_mutex_unlock(&group->state);
+}
+
+/* Under state: returns 0 if the group can still do something. */
+static int check_group(const struct pawl_group *group, struct pawl_err *err)
+{
+	if (!group->started || group->closing) {
+		return pawl_err_set(err, PAWL_ECANCELED,
+			"collectives: the group is not joined, or closed");
+	}
+	if (group->failure.code != 0) {
+		return pawl_err_set(err, group->failure.code, "collectives: %s",
+			group->failure.msg);
+	}
+	return 0;
+}
+
+static int refuse_fork(const struct pawl_group *group, struct pawl_err *err)
+{
+	return pawl_err_set(err, PAWL_ENOTSUP,
+		"collectives: the group is process %ld's, of which this one is a fork",
+		(long)group->pid);
+}
+
+static void enqueue(struct pawl_group *group, struct pawl_work *work)
+{
+	if (is_message(&work->call)) {
+		work->number = group->messages_n++;
+		group_push(&group->inbox, work);
+	} else {
+		work->number = group->submitted++;
+		priv_of(work)->digest = group->digest;
+		group->digest = group_call_digest(group->digest, &work->call);
+		group_push(&group->channels[work->number % COLL_CHANNELS], work);
+	}
+	group->pending++;
+	if (group->asleep || work->call.len_bytes >= LARGE) {
+		pthread_cond_signal(&group->work);
+	}
+}
+
+int pawl_group_submit(struct pawl_group *group, struct pawl_work *work,
+	const struct pawl_coll_call *call, struct pawl_err *err)
+{
+	int64_t now_ns = group_clock_ns(group);
+	int rv = group_call_check(call, group->rank, group->ranks, err);
+
+	if (rv == 0 && group->pid != getpid()) {
+		rv = refuse_fork(group, err);
+	}
+	if (rv != 0) {
+		return rv;
+	}
+	*work = (struct pawl_work){.call = *call, .from = call->root, .held = call->held};
+	priv_of(work)->caller = group->rank;
+	priv_of(work)->submitted_ns = now_ns;
+	priv_of(work)->deadline_ns = call->timeout_ns > 0 ? now_ns + call->timeout_ns : NEVER_NS;
+	pthread_mutex_lock(&group->state);
+	rv = check_group(group, err);
+	if (rv == 0 && group->ranks > 1) {
+		enqueue(group, work);
+	}
+	pthread_mutex_unlock(&group->state);
+	if (rv == 0 && group->ranks == 1 && !call->held) {
+		do_alone(group, work);
+	} else if (rv == 0) {
+		group->port->wake(group->port);
+	}
+	return rv;
+}
+
+void pawl_group_release(struct pawl_group *group, struct pawl_work *work)
+{
+	if (group->pid != getpid()) {
+		return;
+	}
+	if (group->ranks == 1) {
+		do_alone(group, work);
+		return;
+	}
+	pthread_mutex_lock(&group->state);
+	__atomic_store_n(&work->held, false, __ATOMIC_RELEASE);
+	pthread_cond_signal(&group->work);
+	pthread_mutex_unlock(&group->state);
+	group->port->wake(group->port);
+}
+
+bool pawl_work_done(const struct pawl_work *work)
+{
+	return __atomic_load_n(&work->done, __ATOMIC_ACQUIRE);
+}
+
+struct pawl_work *pawl_group_using(struct pawl_group *group, const void *memory, uint64_t len_bytes)
+{
+	const struct group_memory wanted = {.out = memory, .out_bytes = len_bytes};
+	struct pawl_work *found = NULL;
+
+	if (group->pid != getpid()) {
+		return NULL;
+	}
+	pthread_mutex_lock(&group->state);
+	for (uint32_t c = 0; c < COLL_CHANNELS; c++) {
+		for (struct pawl_work *w = group->channels[c].first; w; w = priv_of(w)->next) {
+			struct group_memory theirs =
+				group_call_memory(&w->call, group->rank, group->ranks);
+
+			if (group_memory_conflicts(&wanted, &theirs) &&
+				(!found || w->number > found->number)) {
+				found = w;
+			}
+		}
+	}
+	pthread_mutex_unlock(&group->state);
+	return found;
+}
+
+/* Under state: waits a while for the thread that drives, or drives. */
+static void take_turn(struct pawl_group *group, struct pawl_work *work, int64_t now_ns,
+	int64_t until_ns)
+{
+	struct timespec until = until_of(until_ns);
+
+	if (group->driven) {
+		pthread_cond_timedwait(&group->over, &group->state, &until);
+		return;
+	}
+	group_begin_turn(group);
+	while (!pawl_work_done(work) && now_ns < until_ns) {
+		group_drive(group, until_ns - now_ns);
+		now_ns = pawl_work_done(work) ? until_ns : group_clock_ns(group);
+	}
+	group_end_turn(group);
+}
+
+/* Under state: says why a work failed, or the group. */
+static int tell_failure(struct pawl_group *group, const struct pawl_work *work,
+	struct pawl_err *err)
+{
+	char name[GROUP_CALL_TEXT];
+
+	group_call_name(&work->call, name);
+	return pawl_err_set(err, work->code, "%s (number %llu): %s", name,
+		(unsigned long long)work->number, group->failure.msg);
+}
+
+int pawl_group_wait(struct pawl_group *group, struct pawl_work *work, int64_t timeout_ns,
+	struct pawl_err *err)
+{
+	int64_t most_ns = times_ns(TIME_GROUP_WAIT);
+	int64_t from_ns;
+	int64_t now_ns;
+	int64_t end_ns;
+	int rv = 0;
+
+	if (pawl_work_done(work) && work->code == 0) {
+		return 0;
+	}
+	if (group->pid != getpid()) {
+		return refuse_fork(group, err);
+	}
+	from_ns = now_ns = group_clock_ns(group);
+	end_ns = timeout_ns < 0 ? NEVER_NS : from_ns + timeout_ns;
+	pthread_mutex_lock(&group->state);
+	group->waiters++;
+	while (!pawl_work_done(work) && now_ns < end_ns) {
+		take_turn(group, work, now_ns,
+			end_ns - now_ns < most_ns ? end_ns : now_ns + most_ns);
+		now_ns = pawl_work_done(work) ? now_ns : group_clock_ns(group);
+	}
+	if (!pawl_work_done(work)) {
+		rv = pawl_err_set(err, PAWL_ETIMEDOUT,
+			"collectives: number %llu is not done within the timeout of %.1f s",
+			(unsigned long long)work->number, (double)timeout_ns / NS_PER_S);
+	}
+	if (rv == 0 && work->code != 0) {
+		rv = tell_failure(group, work, err);
+	}
+	group_stats_waited(group, work, from_ns);
+	group->waiters--;
+	if (group->waiters == 0 && group->pending > 0) {
+		pthread_cond_signal(&group->work);
+	}
+	pthread_cond_broadcast(&group->over);
+	pthread_mutex_unlock(&group->state);
+	return rv;
+}
+
+bool pawl_group_tell(struct pawl_group *group, struct pawl_work *work)
+{
+	bool wanted;
+
+	pthread_mutex_lock(&group->state);
+	wanted = !pawl_work_done(work);
+	work->told = wanted;
+	pthread_mutex_unlock(&group->state);
+	return wanted;
+}
+
+struct pawl_work *pawl_group_next(struct pawl_group *group)
+{
+	struct pawl_work *work;
+
+	pthread_mutex_lock(&group->state);
+	while (group->told.first == NULL && !group->closing) {
+		pthread_cond_wait(&group->tell, &group->state);
+	}
+	work = group->told.first;
+	if (work) {
+		group->told.first = priv_of(work)->next_told;
+	}
+	pthread_mutex_unlock(&group->state);
+	return work;
+}

@@ -1,0 +1,31 @@
+/*
+ * A group of ranks over any port: what include/pawl/coll.h has, with the port and the hosts given
+ * by the caller.
+ */
+#ifndef COLL_GROUP_GROUP_H
+#define COLL_GROUP_GROUP_H
+
+#include "coll/plan/cost.h"
+#include "coll/plan/topo.h"
+#include "coll/transport/port.h"
+
+#include "pawl/coll.h"
+
+#include <stdatomic.h>
+
+/* Makes a group. A rank from ranks on is a server, which only adds. PAWL_ENOMEM; PAWL_EINVAL:
+ * PAWL_HEARTBEAT is no time. */
+int coll_group_make(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint32_t servers,
+	struct pawl_err *err);
+/* Starts a group on a port, which it takes even if it fails. where: as for coll_topo_init.
+ * PAWL_ENOMEM, PAWL_EIO. */
+int coll_group_start(struct pawl_group *group, struct coll_port *port, const uint32_t *where,
+	struct pawl_err *err);
+/* Sets the network by which ways are chosen from now on, in place of coll_link_default or
+ * PAWL_LINK. To be called before start, or while nothing is under way, and at all ranks. */
+void coll_group_link(struct pawl_group *group, const struct coll_link *link);
+/* Adds for the ranks, at a server that has started, until all have left or *stop is true (0), or
+ * the group has failed, which the ranks are told. */
+int coll_group_serve(struct pawl_group *group, const atomic_bool *stop, struct pawl_err *err);
+
+#endif

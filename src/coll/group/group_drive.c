@@ -1,0 +1,762 @@
+/*
+ * Moves the bytes of a group's operations, and finds out which peers no longer take part: see
+ * group_impl.h for the locks.
+ *
+ * What a rank said is always heard before we check whether it still lives. So a rank that names the
+ * culprit, and then ends itself, is not taken for the culprit.
+ */
+#include "base/assert.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/times.h"
+#include "coll/group/group_impl.h"
+
+#include <endian.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#define PART     (64u << 10) /* bytes moved at a time, so that all streams get their turn */
+#define SILENCES 4           /* heartbeats that may be missed */
+
+static const char *peer_name(const struct pawl_group *group, uint32_t peer, char *text)
+{
+	bool rank = peer < group->ranks;
+
+	snprintf(text, PEER_TEXT, "%s %u", rank ? "rank" : "server",
+		rank ? peer : peer - group->ranks);
+	return text;
+}
+
+/* Adds where a rank is, if ranks are on several hosts. */
+static void add_place(const struct pawl_group *group, uint32_t rank, struct pawl_err *err)
+{
+	size_t len = strlen(err->msg);
+
+	if (group->places && rank < group->ranks) {
+		snprintf(err->msg + len, sizeof(err->msg) - len, "; rank %u is on %s", rank,
+			group->places[rank]);
+	}
+}
+
+/* ---- ends ---- */
+
+void group_push(struct group_queue *queue, struct pawl_work *work)
+{
+	priv_of(work)->next = NULL;
+	if (queue->last) {
+		priv_of(queue->last)->next = work;
+	} else {
+		queue->first = work;
+	}
+	queue->last = work;
+}
+
+static void remove_work(struct group_queue *queue, struct pawl_work *work)
+{
+	struct pawl_work *before = NULL;
+
+	for (struct pawl_work *w = queue->first; w != work; w = priv_of(w)->next) {
+		ASSERT(w != NULL);
+		before = w;
+	}
+	if (before) {
+		priv_of(before)->next = priv_of(work)->next;
+	} else {
+		queue->first = priv_of(work)->next;
+	}
+	if (queue->last == work) {
+		queue->last = before;
+	}
+}
+
+static struct group_queue *queue_of(struct pawl_group *group, const struct pawl_work *work)
+{
+	return is_message(&work->call) ? &group->messages
+				       : &group->channels[work->number % COLL_CHANNELS];
+}
+
+static void push_told(struct pawl_group *group, struct pawl_work *work)
+{
+	struct pawl_work *last = group->told.last;
+
+	priv_of(work)->next_told = NULL;
+	if (group->told.first) {
+		priv_of(last)->next_told = work;
+	} else {
+		group->told.first = work;
+	}
+	group->told.last = work;
+	pthread_cond_signal(&group->tell);
+}
+
+void group_tell_done(struct pawl_group *group, struct pawl_work *work)
+{
+	if (work->told) {
+		push_told(group, work);
+	}
+	__atomic_store_n(&work->done, true, __ATOMIC_RELEASE); /* the caller may free it now */
+	pthread_cond_broadcast(&group->over);
+}
+
+void group_finish(struct pawl_group *group, struct pawl_work *work, int code)
+{
+	const struct pawl_coll_call *call = &work->call;
+
+	if (code == 0 && call->mean && call->out &&
+		(call->kind != PAWL_REDUCE || call->root == group->rank)) {
+		coll_divide(call->dtype, call->out, call->len_bytes / coll_type_bytes(call->dtype),
+			group->ranks);
+	}
+	group->now_ns = group_clock_ns(group);
+	pthread_mutex_lock(&group->state);
+	remove_work(queue_of(group, work), work);
+	if (code == 0) {
+		group_stats_done(group, work);
+	}
+	if (!is_message(call) && priv_of(work)->slot) {
+		priv_of(work)->slot->busy = false;
+	}
+	work->code = code;
+	group->pending--;
+	group_tell_done(group, work);
+	pthread_mutex_unlock(&group->state);
+}
+
+void group_fail(struct pawl_group *group, const struct pawl_err *why)
+{
+	coll_talk_fail(&group->talk, why);
+	group_take_inbox(group);
+	while (coll_talk_give_up(&group->talk) != NULL) {
+	}
+	pthread_mutex_lock(&group->state);
+	if (group->failure.code == 0) {
+		group->failure = *why;
+	}
+	pthread_mutex_unlock(&group->state);
+	/* Tells the others first: whoever waits here may end the process. */
+	group_move_talk(group);
+	while (group->messages.first) {
+		group_finish(group, group->messages.first, group->failure.code);
+	}
+	for (uint32_t c = 0; c < COLL_CHANNELS; c++) {
+		while (group->channels[c].first) {
+			group_finish(group, group->channels[c].first, group->failure.code);
+		}
+	}
+	FAULT_CRASH("coll.failed");
+}
+
+/* ---- messages ---- */
+
+void group_take_inbox(struct pawl_group *group)
+{
+	bool failed = group->talk.failure.code != 0;
+	struct pawl_work *next;
+	struct pawl_work *end;
+
+	pthread_mutex_lock(&group->state);
+	end = group->inbox.first;
+	while (end && (failed || !group_work_held(end))) {
+		end = priv_of(end)->next;
+	}
+	next = group->inbox.first;
+	group->inbox = end ? (struct group_queue){end, group->inbox.last} : (struct group_queue){0};
+	pthread_mutex_unlock(&group->state);
+	while (next != end) {
+		struct pawl_work *work = next;
+		const struct pawl_coll_call *call = &work->call;
+		bool receive = call->kind == PAWL_RECEIVE;
+
+		next = priv_of(work)->next;
+		group_push(&group->messages, work);
+		priv_of(work)->message = (struct coll_message){
+			.bytes = receive ? call->out : (uint8_t *)(uintptr_t)call->in,
+			.len_bytes = call->len_bytes,
+			.peer = call->root,
+			.tag = call->tag,
+			.receive = receive};
+		coll_talk_post(&group->talk, &priv_of(work)->message);
+	}
+}
+
+static struct pawl_work *work_of(struct coll_message *message)
+{
+	uint8_t *priv = (uint8_t *)message - offsetof(struct group_work, message);
+
+	return (struct pawl_work *)(void *)(priv - offsetof(struct pawl_work, priv));
+}
+
+/* Moves what goes to, and came from, one peer. */
+static bool talk_with(struct pawl_group *group, uint32_t peer)
+{
+	struct coll_port *port = group->port;
+	const void *from;
+	void *to;
+	size_t n = coll_talk_to_send(&group->talk, peer, &from);
+	bool moved = false;
+
+	if (n > 0) {
+		n = port->send(port, peer, COLL_TALK, from, n < PART ? n : PART);
+	}
+	if (n > 0) {
+		coll_talk_sent(&group->talk, peer, n);
+		moved = true;
+	}
+	n = coll_talk_to_receive(&group->talk, peer, &to);
+	n = port->receive(port, peer, COLL_TALK, to, n < PART ? n : PART);
+	if (n > 0) {
+		coll_talk_received(&group->talk, peer, n);
+		group->heard_ns[peer] = group->now_ns;
+		moved = true;
+	}
+	return moved;
+}
+
+bool group_move_talk(struct pawl_group *group)
+{
+	struct coll_message *message;
+	bool moved = false;
+
+	for (uint32_t p = 0; p < group->peers; p++) {
+		while (group_meets(group, p) && talk_with(group, p)) {
+			moved = true;
+		}
+	}
+	while ((message = coll_talk_take(&group->talk)) != NULL) {
+		work_of(message)->from = message->peer;
+		group_finish(group, work_of(message), 0);
+	}
+	return moved;
+}
+
+/* ---- collectives ---- */
+
+/* Sends our header to a peer, then the bytes. */
+static bool send_some(struct pawl_group *group, struct pawl_work *work, uint32_t peer)
+{
+	struct group_slot *slot = priv_of(work)->slot;
+	struct group_head *head = &slot->heads[peer];
+	uint32_t channel = work->number % COLL_CHANNELS;
+	struct coll_port *port = group->port;
+	uint8_t ours[GROUP_HEAD_BYTES];
+	const void *from;
+	size_t n;
+
+	if (head->goes && head->sent < GROUP_HEAD_BYTES) {
+		memcpy(ours, slot->head, sizeof(ours));
+		group_head_address(ours, &work->call, peer);
+		n = port->send(port, peer, channel, ours + head->sent,
+			GROUP_HEAD_BYTES - head->sent);
+		head->sent = (uint8_t)(head->sent + n);
+		slot->heads_left -= head->sent == GROUP_HEAD_BYTES;
+		return n > 0;
+	}
+	if (group_is_far(group, peer) &&
+		(group->turn.number != work->number || group->turn.peer != peer)) {
+		return false;
+	}
+	n = coll_exec_to_send(&slot->exec, peer, &from);
+	if (n > 0) {
+		n = port->send(port, peer, channel, from, n < PART ? n : PART);
+	}
+	if (n > 0) {
+		coll_exec_sent(&slot->exec, peer, n);
+		group_stats_moved(group, slot, peer);
+	}
+	return n > 0;
+}
+
+/* Ends the group: two ranks have not called the same. */
+static void fail_disagreed(struct pawl_group *group, uint32_t rank, uint32_t peer,
+	struct pawl_err *err)
+{
+	add_place(group, rank, err);
+	add_place(group, peer, err);
+	group_fail(group, err);
+}
+
+/* Checks a peer's header against ours. A server does what the first rank asked for. If that is not
+ * what we do, the server hears of us, too, before it sends anything more, and then tells all ranks
+ * who asked for what. What a peer began earlier, and we have done without it, may still be
+ * known. */
+static void check_head(struct pawl_group *group, struct pawl_work *work, uint32_t peer)
+{
+	const struct group_slot *slot = priv_of(work)->slot;
+	const uint8_t *head = slot->heads[peer].bytes;
+	uint64_t number = group_head_number(head);
+	const uint8_t *ours = number < work->number ? group_said(group, number) : NULL;
+	uint32_t caller = priv_of(work)->caller;
+	struct pawl_err err;
+	int rv = ours ? group_said_check(head, ours, caller, peer, &err) : 0;
+
+	if (rv == 0) {
+		rv = group_head_check(head, slot->head, &work->call, caller, peer, &err);
+	}
+	if (rv != 0 && (rv != PAWL_EMISMATCH || peer < group->ranks)) {
+		fail_disagreed(group, caller, peer, &err);
+	}
+}
+
+/* Receives a peer's header, which is checked, then the bytes. Returns whether anything came. */
+static bool receive_some(struct pawl_group *group, struct pawl_work *work, uint32_t peer)
+{
+	struct group_slot *slot = priv_of(work)->slot;
+	struct group_head *head = &slot->heads[peer];
+	uint32_t channel = work->number % COLL_CHANNELS;
+	struct coll_port *port = group->port;
+	void *to;
+	size_t n;
+
+	if (head->comes && head->got < GROUP_HEAD_BYTES) {
+		n = port->receive(port, peer, channel, head->bytes + head->got,
+			GROUP_HEAD_BYTES - head->got);
+		head->got = (uint8_t)(head->got + n);
+		if (n > 0 && head->got == GROUP_HEAD_BYTES) {
+			slot->heads_left--;
+			group_stats_head(group, slot, peer);
+			check_head(group, work, peer);
+		}
+		return n > 0;
+	}
+	n = coll_exec_to_receive(&slot->exec, peer, &to);
+	if (n > 0) {
+		n = port->receive(port, peer, channel, to, n < PART ? n : PART);
+	}
+	if (n > 0) {
+		group_stats_add(group, slot, peer, n);
+		group_stats_moved(group, slot, peer);
+		group->heard_ns[peer] = group->now_ns;
+	}
+	return n > 0;
+}
+
+static struct pawl_work *first_of(struct pawl_group *group, uint32_t channel)
+{
+	struct pawl_work *work;
+
+	pthread_mutex_lock(&group->state);
+	work = group->channels[channel].first;
+	pthread_mutex_unlock(&group->state);
+	return work;
+}
+
+/* Returns whose turn it is: of the collectives under way, the first that has bytes for another
+ * host, and of its messages the first in its list. The lists of ranks begin with different hosts,
+ * so at any time each host is sent to by one other, and its network is not fought for. */
+static struct group_turn find_turn(struct pawl_group *group)
+{
+	struct group_turn turn = {UINT64_MAX, group->rank};
+
+	for (uint32_t c = 0; c < COLL_CHANNELS && group->topo.hosts > 1; c++) {
+		struct pawl_work *work = first_of(group, c);
+		const struct group_slot *slot = work ? priv_of(work)->slot : NULL;
+		uint64_t first = UINT64_MAX;
+
+		if (!slot || work->number > turn.number) {
+			continue;
+		}
+		for (uint32_t p = 0; p < group->peers; p++) {
+			uint64_t at = group_is_far(group, p) ? coll_exec_turn(&slot->exec, p)
+							     : UINT64_MAX;
+
+			if (at < first) {
+				first = at;
+				turn = (struct group_turn){work->number, p};
+			}
+		}
+	}
+	return turn;
+}
+
+/* Returns whether a collective that has not begun works on memory of an earlier one that is not
+ * done, where one of the two writes. It begins when that one is over, as if they had been called
+ * one after the other. Other ranks may begin it sooner: the earliest that is not done waits for
+ * nobody's memory at any rank, so all are done in the end. */
+static bool waits_for_memory(struct pawl_group *group, const struct pawl_work *work)
+{
+	struct group_memory ours = group_call_memory(&work->call, group->rank, group->ranks);
+	bool waits = false;
+
+	pthread_mutex_lock(&group->state);
+	for (uint32_t c = 0; c < COLL_CHANNELS && !waits; c++) {
+		struct pawl_work *before = group->channels[c].first;
+
+		while (before && before->number < work->number && !waits) {
+			struct group_memory theirs =
+				group_call_memory(&before->call, group->rank, group->ranks);
+
+			waits = group_memory_conflicts(&ours, &theirs);
+			before = priv_of(before)->next;
+		}
+	}
+	pthread_mutex_unlock(&group->state);
+	return waits;
+}
+
+static bool move_channel(struct pawl_group *group, uint32_t channel)
+{
+	struct pawl_work *work = first_of(group, channel);
+	struct group_slot *slot;
+	struct pawl_err err;
+	bool moved = false;
+
+	if (work == NULL || group_work_held(work) ||
+		(priv_of(work)->slot == NULL && waits_for_memory(group, work))) {
+		return false;
+	}
+	if (priv_of(work)->slot == NULL && group_slot_take(group, work, &err) != 0) {
+		group_fail(group, &err);
+		return true;
+	}
+	slot = priv_of(work)->slot;
+	for (uint32_t peer = 0; peer < slot->exec.peers; peer++) {
+		moved |= send_some(group, work, peer);
+		moved |= receive_some(group, work, peer);
+		if (group->failure.code != 0) {
+			return true; /* the work is its caller's again */
+		}
+	}
+	if (slot->heads_left == 0 && coll_exec_done(&slot->exec)) {
+		group_finish(group, work, 0);
+		moved = true;
+	}
+	return moved;
+}
+
+/* ---- peers that no longer take part ---- */
+
+/* Ends the group, with the work's name, and where the rank to blame is; PAWL_ANY_RANK: nobody
+ * is. */
+static void fail_work(struct pawl_group *group, const struct pawl_work *work, int code,
+	uint32_t culprit, const char *why)
+{
+	char name[GROUP_CALL_TEXT];
+	struct pawl_err err;
+
+	group_call_name(&work->call, name);
+	pawl_err_set(&err, code, "%s: %s", name, why);
+	add_place(group, culprit, &err);
+	group_fail(group, &err);
+}
+
+/* Returns whether a work misses a peer that has left: a collective that the peer left before, or a
+ * message to or from it. */
+static bool misses_left(struct pawl_group *group, const struct pawl_work *work, uint32_t peer)
+{
+	uint64_t number;
+
+	if (!coll_talk_left(&group->talk, peer, &number)) {
+		return false;
+	}
+	return is_message(&work->call) ? work->call.root == peer : work->number >= number;
+}
+
+/* Ends the group if a work misses a peer. Returns whether it did. */
+static bool fail_left(struct pawl_group *group, const struct pawl_work *work)
+{
+	char why[64];
+	char name[PEER_TEXT];
+
+	for (uint32_t p = 0; p < group->peers && work; p++) {
+		if (misses_left(group, work, p)) {
+			group->gone[p] = true;
+			snprintf(why, sizeof(why), "%s has left the group",
+				peer_name(group, p, name));
+			fail_work(group, work, PAWL_EPEER, p, why);
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Returns whether a peer, by its last heartbeat, had not begun that collective. */
+static bool is_behind(const struct pawl_group *group, uint32_t peer, uint64_t number)
+{
+	size_t len;
+	const uint8_t *does = coll_talk_does(&group->talk, peer, &len);
+	bool behind = does != NULL;
+
+	for (size_t at = 0; at + GROUP_SAID_BYTES <= len && behind; at += GROUP_SAID_BYTES) {
+		uint64_t said = group_head_number(does + at);
+
+		behind = said < number || said == UINT64_MAX;
+	}
+	return behind;
+}
+
+/* Returns a rank that a collective still waits for, and whether that rank has begun it: one that we
+ * wait for and that has not, else any that has not, since others wait for it, else one that we wait
+ * for. */
+static uint32_t find_late(const struct pawl_group *group, struct pawl_work *work, bool *begun)
+{
+	const struct group_slot *slot = is_message(&work->call) ? NULL : priv_of(work)->slot;
+	uint32_t late = PAWL_ANY_RANK;
+	uint32_t behind = PAWL_ANY_RANK;
+
+	*begun = false;
+	for (uint32_t p = 0; slot && p < group->peers; p++) {
+		if (slot->heads[p].comes && slot->heads[p].got < GROUP_HEAD_BYTES) {
+			return p;
+		}
+		if (behind == PAWL_ANY_RANK && p < group->ranks && p != group->rank &&
+			is_behind(group, p, work->number)) {
+			behind = p;
+		}
+		if (late == PAWL_ANY_RANK && coll_exec_expects(&slot->exec, p)) {
+			late = p;
+		}
+	}
+	*begun = behind == PAWL_ANY_RANK;
+	return *begun ? late : behind;
+}
+
+static void fail_late(struct pawl_group *group, struct pawl_work *work)
+{
+	char name[PEER_TEXT];
+	char why[128];
+	int n = snprintf(why, sizeof(why), "not done within the timeout of %.1f s at rank %u",
+		(double)work->call.timeout_ns / NS_PER_S, priv_of(work)->caller);
+	bool begun;
+	uint32_t late = find_late(group, work, &begun);
+
+	if (group_work_held(work)) {
+		snprintf(why + n, sizeof(why) - (size_t)n, ": this rank's data is not ready");
+	} else if (late != PAWL_ANY_RANK) {
+		snprintf(why + n, sizeof(why) - (size_t)n, ": %s has %s",
+			peer_name(group, late, name), begun ? "not gone on" : "not begun it");
+	}
+	fail_work(group, work, PAWL_ETIMEDOUT, late, why);
+}
+
+/* Ends the group if a work in a queue waits in vain. Returns whether it did. */
+static bool fail_queue(struct pawl_group *group, struct pawl_work *first)
+{
+	for (struct pawl_work *w = first; w; w = priv_of(w)->next) {
+		if (fail_left(group, w)) {
+			return true;
+		}
+		if (group->now_ns >= priv_of(w)->deadline_ns) {
+			fail_late(group, w);
+			return true;
+		}
+		if (!is_message(&w->call)) {
+			break; /* collectives behind it have not begun */
+		}
+	}
+	return false;
+}
+
+static void fail_vain(struct pawl_group *group)
+{
+	struct pawl_work *held;
+
+	for (uint32_t c = 0; c < COLL_CHANNELS; c++) {
+		if (fail_queue(group, first_of(group, c))) {
+			return;
+		}
+	}
+	pthread_mutex_lock(&group->state);
+	held = group->inbox.first;
+	pthread_mutex_unlock(&group->state);
+	if (!fail_queue(group, group->messages.first) && held &&
+		group->now_ns >= priv_of(held)->deadline_ns) {
+		fail_late(group, held);
+	}
+}
+
+/* Returns whether a collective before that number has room for bytes of a peer, which do not
+ * come. */
+static bool waits_for(struct pawl_group *group, uint32_t peer, uint64_t number)
+{
+	bool waits = false;
+	void *to;
+
+	for (uint32_t c = 0; c < COLL_CHANNELS; c++) {
+		struct pawl_work *work = first_of(group, c);
+		struct group_slot *slot = work ? priv_of(work)->slot : NULL;
+
+		waits |= slot && work->number < number &&
+			((slot->heads[peer].comes && slot->heads[peer].got < GROUP_HEAD_BYTES) ||
+				coll_exec_to_receive(&slot->exec, peer, &to) > 0);
+	}
+	return waits;
+}
+
+int64_t group_silence_ns(const struct pawl_group *group)
+{
+	return SILENCES * group->beat_every_ns;
+}
+
+/* Returns whether a peer has been silent for too long. The end of the last interval is not waited
+ * for, so that all have the name when the heartbeat would have come. A peer that has left is not
+ * heard of any more, unless what it had to send is still on its way: a network that parted may have
+ * lost that. */
+static bool is_silent(struct pawl_group *group, uint32_t peer)
+{
+	int64_t most_ns = group_silence_ns(group) - group->beat_every_ns / 16;
+	uint64_t number;
+
+	return group_meets(group, peer) && group->beat_every_ns > 0 &&
+		group->now_ns - group->heard_ns[peer] > most_ns &&
+		(!coll_talk_left(&group->talk, peer, &number) || waits_for(group, peer, number));
+}
+
+/* Ends the group for the first silent peer, and notes the others for a rank that shrinks it. */
+static void fail_silent(struct pawl_group *group)
+{
+	char name[PEER_TEXT];
+	struct pawl_err err;
+
+	for (uint32_t p = 0; p < group->peers; p++) {
+		if (!is_silent(group, p)) {
+			continue;
+		}
+		group->gone[p] = true;
+		if (group->failure.code == 0) {
+			pawl_err_set(&err, PAWL_EPEER,
+				"%s is lost: not a sign of it for %.1f s: is its process "
+				"stopped, or its host?",
+				peer_name(group, p, name),
+				(double)(group->now_ns - group->heard_ns[p]) / NS_PER_S);
+			add_place(group, p, &err);
+			group_fail(group, &err);
+		}
+	}
+}
+
+/* Ends the group if a peer is dead. Returns whether the group has failed, for that or another
+ * reason. */
+static bool fail_dead(struct pawl_group *group, uint32_t peer)
+{
+	const char *why = group->port->lost(group->port, peer);
+	char name[PEER_TEXT];
+	struct pawl_err err;
+	uint64_t number;
+
+	if (!why) {
+		return false;
+	}
+	group_move_talk(group); /* hears the peer's last words */
+	if (group->talk.failure.code == 0 && !coll_talk_left(&group->talk, peer, &number)) {
+		group->gone[peer] = true;
+		pawl_err_set(&err, PAWL_EPEER, "%s is lost: %s", peer_name(group, peer, name), why);
+		add_place(group, peer, &err);
+		group_fail(group, &err);
+	}
+	return group->talk.failure.code != 0;
+}
+
+void group_beat(struct pawl_group *group)
+{
+	coll_talk_beat(&group->talk, group->said, sizeof(group->said));
+}
+
+/* Returns the first of the collectives that a peer told of for which we have said something
+ * else. */
+static const uint8_t *find_different(const struct pawl_group *group, uint32_t peer)
+{
+	const uint8_t *found = NULL;
+	size_t len;
+	const uint8_t *does = coll_talk_does(&group->talk, peer, &len);
+
+	for (size_t at = 0; at + GROUP_SAID_BYTES <= len; at += GROUP_SAID_BYTES) {
+		uint64_t number = group_head_number(does + at);
+		const uint8_t *ours = group_said(group, number);
+
+		if (ours && memcmp(ours, does + at, GROUP_SAID_BYTES) != 0 &&
+			(!found || number < group_head_number(found))) {
+			found = does + at;
+		}
+	}
+	return found;
+}
+
+/* Ends the group if ranks do different things. They may wait for each other, or go on without each
+ * other, and nothing goes between them but heartbeats. */
+static void fail_different(struct pawl_group *group)
+{
+	struct pawl_err err;
+
+	for (uint32_t p = 0; p < group->ranks && group->failure.code == 0; p++) {
+		const uint8_t *theirs = find_different(group, p);
+		const uint8_t *ours = theirs ? group_said(group, group_head_number(theirs)) : NULL;
+
+		if (ours && group_said_check(theirs, ours, group->rank, p, &err) != 0) {
+			fail_disagreed(group, group->rank, p, &err);
+		}
+	}
+}
+
+/* Checks on peers and works, now and then, while nothing moves. */
+static void look_around(struct pawl_group *group)
+{
+	if (group->now_ns - group->checked_ns < times_ns(TIME_GROUP_WAIT)) {
+		return;
+	}
+	group->checked_ns = group->now_ns;
+	for (uint32_t p = 0; p < group->peers && group->failure.code == 0; p++) {
+		if (group_meets(group, p) && fail_dead(group, p)) {
+			return;
+		}
+	}
+	fail_silent(group);
+	if (group->failure.code == 0) {
+		fail_different(group);
+	}
+	if (group->failure.code == 0) {
+		fail_vain(group);
+	}
+}
+
+/* Starts all silences anew: nobody drove for long, so it was us who were stopped. */
+static void forgive(struct pawl_group *group)
+{
+	for (uint32_t p = 0; p < group->peers; p++) {
+		group->heard_ns[p] = group->now_ns;
+	}
+}
+
+void group_drive(struct pawl_group *group, int64_t wait_ns)
+{
+	struct coll_port *port = group->port;
+	uint32_t seen = port->look(port);
+	int64_t before_ns = group->now_ns;
+	int64_t most_ns = times_ns(TIME_GROUP_WAIT);
+	bool moved;
+
+	group->now_ns = group_clock_ns(group);
+	if (group->now_ns - before_ns > SILENCES / 2 * group->beat_every_ns) {
+		forgive(group);
+	}
+	if (group->beat_every_ns > 0 && group->now_ns - group->beat_ns >= group->beat_every_ns) {
+		group->beat_ns = group->now_ns;
+		group_beat(group);
+	}
+	group_take_inbox(group);
+	moved = group_move_talk(group);
+	if (group->talk.heard_doing) {
+		group->talk.heard_doing = false;
+		fail_different(group);
+	}
+	moved |= group->heads && group_hear_heads(group);
+	if (group->turn.number != UINT64_MAX) {
+		group_stats_turn(group, first_of(group, group->turn.number % COLL_CHANNELS),
+			before_ns);
+	}
+	group->turn = find_turn(group);
+	for (uint32_t c = 0; c < COLL_CHANNELS; c++) {
+		moved |= move_channel(group, c);
+	}
+	if (group->talk.failure.code != 0 && group->failure.code == 0) {
+		group_fail(group, &group->talk.failure);
+		return;
+	}
+	if (moved) {
+		return;
+	}
+	look_around(group);
+	if (wait_ns > 0) {
+		port->wait(port, seen, wait_ns < most_ns ? wait_ns : most_ns);
+	}
+}

@@ -1,0 +1,498 @@
+/*
+ * Goes on without ranks that are gone: see pawl_group_shrink.
+ *
+ * Ranks always tell each other by notes, on the streams of the first group: the round, the set of
+ * ranks that they think are left, and their card for the group of that set. A set only ever gets
+ * smaller: by ranks that are gone, and by ranks that another member of the set leaves out. When all
+ * of a set have told the same, they are the new group; if one of them is gone before that group has
+ * done its first barrier, they begin again. So a rank that has got further than another comes back
+ * to it, on the same streams, as soon as it hears that somebody is gone: which it does, as that was
+ * a rank of its group, too.
+ *
+ * A note whose set lacks even its sender says that the sender has gone on in another group: see
+ * group_admit.c. A rank that has joined that group, too, but has not heard that all had, follows,
+ * says the same, and what is shrunk is that group, without its newcomers. So either all remaining
+ * ranks follow, or none has heard of it: then all of the next set have told that set, and none of
+ * them can follow any more. A rank that did follow, but was taken for gone, is told so on the
+ * streams of the group that it is in.
+ */
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/times.h"
+#include "coll/group/group_impl.h"
+
+#include <endian.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SET_BYTES  (COLL_RANKS_MAX / 8) /* bytes of a set: one bit per rank */
+#define NOTE_BYTES (4u + SET_BYTES + PAWL_CARD_MAX)
+#define AGAIN      1 /* no error: the set has changed */
+#define MOVED      2 /* no error: others are in the group with newcomers */
+
+struct shrink {
+	struct pawl_group *base;  /* first group, whose streams carry notes; the caller's */
+	bool grown;               /* we have joined a group with newcomers, and heard no more */
+	uint32_t least;           /* ranks that must be left */
+	int64_t end_ns;           /* deadline, monotonic ns */
+	uint8_t set[SET_BYTES];   /* bit set of base's ranks that are left */
+	char card[PAWL_CARD_MAX]; /* our card for their group; empty: none yet */
+	bool told;                /* the others have been sent set and card */
+};
+
+_Static_assert(NOTE_BYTES <= TALK_NOTE_MAX, "a note is too long");
+
+static bool has(const uint8_t *set, uint32_t rank)
+{
+	return (set[rank / 8] >> rank % 8 & 1) != 0;
+}
+
+static uint32_t count(const struct shrink *s)
+{
+	uint32_t n = 0;
+
+	for (uint32_t r = 0; r < s->base->ranks; r++) {
+		n += has(s->set, r);
+	}
+	return n;
+}
+
+static void leave_out(struct shrink *s, uint32_t rank)
+{
+	if (has(s->set, rank)) {
+		s->set[rank / 8] &= (uint8_t) ~(1u << rank % 8);
+		s->card[0] = '\0';
+		s->told = false;
+	}
+}
+
+/* Returns the last note of rank from its set on, and its round; NULL: there is none. */
+static const uint8_t *note_of(const struct shrink *s, uint32_t rank, uint32_t *round)
+{
+	size_t len;
+	const uint8_t *note = coll_talk_noted(&s->base->talk, rank, &len);
+
+	if (!note || len != NOTE_BYTES || note[NOTE_BYTES - 1] != '\0') {
+		return NULL;
+	}
+	memcpy(round, note, 4);
+	*round = le32toh(*round);
+	return note + 4;
+}
+
+/* ---- under driving ---- */
+
+static bool is_gone(const struct shrink *s, uint32_t rank)
+{
+	const struct pawl_group *base = s->base;
+	uint64_t number;
+
+	return base->gone[rank] || base->port->lost(base->port, rank) ||
+		coll_talk_left(&base->talk, rank, &number);
+}
+
+static int hear(struct shrink *s, uint32_t rank, struct pawl_err *err)
+{
+	struct pawl_group *base = s->base;
+	uint32_t round = 0;
+	const uint8_t *note = note_of(s, rank, &round);
+
+	if (note && !has(note, rank) && s->grown) {
+		return MOVED;
+	}
+	if (!note || (round < base->round && has(note, rank))) {
+		return 0;
+	}
+	if (!has(note, base->rank)) {
+		return pawl_err_set(err, PAWL_EPEER,
+			"collectives: rank %u goes on without this rank", rank);
+	}
+	if (round > base->round) {
+		base->round = round;
+		s->told = false;
+	}
+	for (uint32_t q = 0; q < base->ranks; q++) {
+		if (!has(note, q)) {
+			leave_out(s, q);
+		}
+	}
+	return 0;
+}
+
+/* Finds out who is gone, and what the others say. Ranks that are gone are heard, too: they may have
+ * gone on without us while we stood still, and be through. Returns 0; PAWL_EPEER: they leave us
+ * out; or MOVED. */
+static int look(struct shrink *s, struct pawl_err *err)
+{
+	struct pawl_group *base = s->base;
+	int rv = 0;
+
+	group_move_talk(base); /* hears their last words */
+	for (uint32_t r = 0; r < base->ranks && rv == 0; r++) {
+		if (r == base->rank || !has(s->set, r)) {
+			continue;
+		}
+		rv = hear(s, r, err);
+		if (is_gone(s, r)) {
+			leave_out(s, r);
+		}
+	}
+	return rv;
+}
+
+/* Sends a note to all ranks, also to those that we think are gone: they may have stood still. */
+static int send_note(struct pawl_group *base, const uint8_t *set, const char *card,
+	struct pawl_err *err)
+{
+	uint8_t note[NOTE_BYTES] = {0};
+	uint32_t round = htole32(base->round);
+	int rv = 0;
+
+	memcpy(note, &round, 4);
+	memcpy(note + 4, set, SET_BYTES);
+	memcpy(note + 4 + SET_BYTES, card, PAWL_CARD_MAX);
+	for (uint32_t r = 0; r < base->ranks && rv == 0; r++) {
+		if (r != base->rank) {
+			rv = coll_talk_note(&base->talk, r, note, sizeof(note), err);
+		}
+	}
+	return rv;
+}
+
+static int tell(struct shrink *s, struct pawl_err *err)
+{
+	int rv = send_note(s->base, s->set, s->card, err);
+
+	s->told = rv == 0;
+	return rv;
+}
+
+/* Returns the first of the set that has not said the same, with a card if we have one; base->ranks:
+ * there is none. */
+static uint32_t find_other(const struct shrink *s)
+{
+	uint32_t r = 0;
+
+	for (; r < s->base->ranks; r++) {
+		uint32_t round;
+		const uint8_t *note =
+			r == s->base->rank || !has(s->set, r) ? NULL : note_of(s, r, &round);
+
+		if (r == s->base->rank || !has(s->set, r)) {
+			continue;
+		}
+		if (!note || round != s->base->round || memcmp(note, s->set, SET_BYTES) != 0 ||
+			(s->card[0] != '\0' && note[SET_BYTES] == '\0')) {
+			break;
+		}
+	}
+	return r;
+}
+
+/* Returns whether all of the set have been sent what they were told. */
+static bool is_sent(const struct shrink *s)
+{
+	bool sent = s->told;
+
+	for (uint32_t r = 0; r < s->base->ranks; r++) {
+		sent &= r == s->base->rank || !has(s->set, r) ||
+			!coll_talk_pending(&s->base->talk, r);
+	}
+	return sent;
+}
+
+/* Waits until all of the set have said the same; with cards, if we have one. Returns 0; AGAIN: the
+ * set has changed, and our card with it; MOVED; or an error. */
+static int agree(struct shrink *s, struct pawl_err *err)
+{
+	struct pawl_group *base = s->base;
+	bool with_cards = s->card[0] != '\0';
+	uint32_t other = 0;
+
+	while (other < base->ranks || !is_sent(s)) {
+		int rv = look(s, err);
+
+		if (rv == 0 && !s->told) {
+			rv = tell(s, err);
+		}
+		if (rv != 0) {
+			return rv;
+		}
+		if (with_cards && s->card[0] == '\0') {
+			return AGAIN;
+		}
+		group_drive(base, times_ns(TIME_GROUP_WAIT));
+		other = find_other(s);
+		if (other < base->ranks && clock_mono_ns() >= s->end_ns) {
+			return pawl_err_set(err, PAWL_ETIMEDOUT,
+				"collectives: rank %u has not come to shrink the group", other);
+		}
+	}
+	return 0;
+}
+
+static void begin_turn(struct pawl_group *group)
+{
+	pthread_mutex_lock(&group->state);
+	while (group->driven) {
+		pthread_cond_wait(&group->over, &group->state);
+	}
+	group_begin_turn(group);
+}
+
+static void end_turn(struct pawl_group *group)
+{
+	group_end_turn(group);
+	pthread_mutex_unlock(&group->state);
+}
+
+/* ---- the new group ---- */
+
+/* Opens the next group, as each of the set does, and exchanges cards. May return AGAIN or MOVED. */
+static int open_next(struct shrink *s, struct pawl_group **next, struct pawl_err *err)
+{
+	uint32_t rank = 0;
+	int rv;
+
+	for (uint32_t r = 0; r < s->base->rank; r++) {
+		rank += has(s->set, r);
+	}
+	if (count(s) < s->least) {
+		return pawl_err_set(err, PAWL_EPEER,
+			"collectives: %u of %u ranks are left, and %u must be", count(s),
+			s->base->ranks, s->least);
+	}
+	rv = group_open(next, rank, count(s), 0, s->base->toward, s->card, err);
+	if (rv != 0) {
+		return rv;
+	}
+	s->told = false;
+	begin_turn(s->base);
+	rv = agree(s, err);
+	end_turn(s->base);
+	return rv;
+}
+
+/* Copies the card that each of the set has told, in order, and which rank of base each is. A rank
+ * may tell another card as soon as it begins again. */
+static void copy_cards(struct shrink *s, char (*cards)[PAWL_CARD_MAX], uint32_t *base_rank)
+{
+	uint32_t n = 0;
+
+	begin_turn(s->base);
+	for (uint32_t r = 0; r < s->base->ranks; r++) {
+		uint32_t round;
+
+		if (has(s->set, r)) {
+			const uint8_t *note = r == s->base->rank ? NULL : note_of(s, r, &round);
+
+			snprintf(cards[n], PAWL_CARD_MAX, "%s",
+				note ? (const char *)note + SET_BYTES : s->card);
+			base_rank[n++] = r;
+		}
+	}
+	end_turn(s->base);
+}
+
+static int join_next(struct shrink *s, struct pawl_group *next, struct pawl_err *err)
+{
+	const char **cards = FAULT_MEM("coll.group", calloc(next->ranks, sizeof(*cards)));
+	char(*copies)[PAWL_CARD_MAX] =
+		FAULT_MEM("coll.group", calloc(next->ranks, sizeof(*copies)));
+	int rv;
+
+	next->base_rank = FAULT_MEM("coll.group", calloc(next->ranks, sizeof(*next->base_rank)));
+	if (cards && copies && next->base_rank) {
+		copy_cards(s, copies, next->base_rank);
+		for (uint32_t r = 0; r < next->ranks; r++) {
+			cards[r] = copies[r];
+		}
+		next->base = s->base;
+		rv = group_meet(next, cards, times_ns(TIME_SHRINK_JOIN), err);
+	} else {
+		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", next->ranks);
+	}
+	free(copies);
+	free(cards);
+	return rv;
+}
+
+/* Handles a join that failed with rv and err. AGAIN if somebody is gone since, or another rank has
+ * begun again; MOVED or PAWL_EPEER as look has it; else rv. */
+static int join_failed(struct shrink *s, int rv, struct pawl_err *err)
+{
+	int64_t end_ns = clock_mono_ns() + group_silence_ns(s->base) + times_ns(TIME_SHRINK_GONE);
+	uint32_t before = count(s);
+	struct pawl_err told;
+	uint32_t round;
+	int heard = 0;
+
+	s->card[0] = '\0';
+	s->told = false;
+	begin_turn(s->base);
+	round = ++s->base->round;
+	while (heard == 0 && clock_mono_ns() < end_ns) {
+		heard = look(s, &told);
+		if (heard == 0 && (count(s) < before || s->base->round > round)) {
+			heard = AGAIN;
+		}
+		group_drive(s->base, times_ns(TIME_GROUP_WAIT));
+	}
+	end_turn(s->base);
+	if (heard == PAWL_EPEER) {
+		return pawl_err_set(err, heard, "%s", told.msg);
+	}
+	return heard != 0 ? heard : rv;
+}
+
+/* Tells base which ranks the group knows to be gone. */
+static void pass_on(struct pawl_group *group)
+{
+	struct pawl_group *base = group->base;
+
+	for (uint32_t p = 0; p < group->ranks && base; p++) {
+		uint64_t number;
+
+		if (p != group->rank &&
+			(group->gone[p] || group->port->lost(group->port, p) ||
+				coll_talk_left(&group->talk, p, &number))) {
+			base->gone[group->base_rank[p]] = true;
+		}
+	}
+}
+
+/* Ends all that is under way in a group; from now on there are only notes. */
+static void end_group(struct pawl_group *group)
+{
+	struct pawl_err why;
+
+	begin_turn(group);
+	pawl_err_set(&why, PAWL_ECANCELED, "rank %u shrinks the group", group->rank);
+	group_fail(group, &why);
+	pass_on(group);
+	end_turn(group);
+}
+
+/* Lists the ranks of the new group, by their numbers in the old one. */
+static void list_ranks(const struct pawl_group *next, const struct pawl_group *group,
+	uint32_t *ranks)
+{
+	for (uint32_t i = 0, r = 0; i < next->ranks; i++) {
+		while (group->base && group->base_rank[r] != next->base_rank[i]) {
+			r++;
+		}
+		ranks[i] = group->base ? r : next->base_rank[i];
+	}
+}
+
+/* Makes the next group, of those that are left of the first ranks of the group. May return
+ * MOVED. */
+static int go_on(struct pawl_group **next, struct pawl_group *group, uint32_t ranks, uint32_t least,
+	int64_t end_ns, struct pawl_err *err)
+{
+	struct shrink s = {.base = group->base ? group->base : group,
+		.grown = group->grown != NULL,
+		.least = least,
+		.end_ns = end_ns};
+	int rv = AGAIN;
+
+	for (uint32_t r = 0; r < ranks; r++) {
+		uint32_t at = group->base ? group->base_rank[r] : r;
+
+		s.set[at / 8] |= (uint8_t)(1u << at % 8);
+	}
+	end_group(group);
+	begin_turn(s.base);
+	s.base->round++;
+	end_turn(s.base);
+	while (rv == AGAIN) {
+		begin_turn(s.base);
+		rv = agree(&s, err);
+		end_turn(s.base);
+		rv = rv == 0 ? open_next(&s, next, err) : rv;
+		if (rv == 0) {
+			rv = join_next(&s, *next, err);
+			rv = rv == 0 ? 0 : join_failed(&s, rv, err);
+		}
+		if (rv != 0) {
+			pawl_group_close(*next);
+			*next = NULL;
+		}
+	}
+	return rv;
+}
+
+int group_tell_moved(struct pawl_group *group, struct pawl_err *err)
+{
+	static const uint8_t nobody[SET_BYTES];
+	static const char no_card[PAWL_CARD_MAX];
+	struct pawl_group *base = group->base ? group->base : group;
+	int rv;
+
+	if (base->ranks == 1) {
+		return 0;
+	}
+	begin_turn(base);
+	rv = send_note(base, nobody, no_card, err);
+	group_move_talk(base);
+	end_turn(base);
+	return rv;
+}
+
+/* Gives up the group with newcomers, in which nobody goes on: a rank that is in it, and was taken
+ * for gone, ends. If it was us who stood still meanwhile, and that group goes on without us:
+ * PAWL_EPEER. */
+static int give_up_grown(struct pawl_group *group, struct pawl_err *err)
+{
+	struct pawl_group *grown = group->grown;
+	struct shrink s = {.base = grown};
+	int rv = group_tell_moved(grown, err);
+
+	begin_turn(grown);
+	for (uint32_t r = 0; r < grown->ranks && rv == 0; r++) {
+		uint32_t round;
+		const uint8_t *note = r == grown->rank ? NULL : note_of(&s, r, &round);
+
+		rv = note && has(note, r) ? hear(&s, r, err) : 0; /* else rank r gives it up, too */
+	}
+	end_turn(grown);
+	pawl_group_close(grown);
+	group->grown = NULL;
+	return rv;
+}
+
+int pawl_group_shrink(struct pawl_group **out, struct pawl_group *group, uint32_t least,
+	uint32_t *ranks, uint32_t *n, int64_t timeout_ns, struct pawl_err *err)
+{
+	int64_t end_ns = clock_mono_ns() + timeout_ns;
+	struct pawl_group *from = group;
+	struct pawl_group *next = NULL;
+	int rv;
+
+	if (!group->started || group->closing || (group->base && group->base->closing) ||
+		group->ranks == 1 || group->pid != getpid()) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"collectives: a group that is closed, not joined, or of one rank cannot be "
+			"shrunk");
+	}
+	rv = go_on(&next, group, group->ranks, least, end_ns, err);
+	if (rv == MOVED) {
+		from = group->grown;
+		rv = group_tell_moved(group, err);
+		rv = rv == 0 ? go_on(&next, from, group->ranks, least, end_ns, err) : rv;
+	} else if (rv == 0 && group->grown) {
+		rv = give_up_grown(group, err);
+	}
+	if (rv != 0) {
+		pawl_group_close(next);
+		return rv;
+	}
+	list_ranks(next, from, ranks);
+	*n = next->ranks;
+	*out = next;
+	return 0;
+}

@@ -1,0 +1,192 @@
+/* Keeps plans, and the memory to carry them out: see group_impl.h. */
+#include "base/assert.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "coll/group/group_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FEW_BYTES 16384u /* bytes of a vector up to which hops cost more than bytes */
+#define FEW_ALL   65536u /* bytes of all ranks' vectors up to which everyone adds all of them */
+
+/* Chooses the way by the length, since few bytes cost hops and many cost the network. 16-bit floats
+ * are rounded by each rank that adds: between hosts they always go the way on which the fewest
+ * ranks do. Servers are asked for that way only. */
+static enum coll_way choose_way(const struct pawl_group *group, const struct pawl_coll_call *call)
+{
+	const struct coll_hosts hosts = {group->topo.hosts, group->topo.servers};
+	bool half = call->dtype == PAWL_FLOAT16 || call->dtype == PAWL_BFLOAT16;
+
+	if (group->heads) {
+		return COLL_DIRECT;
+	}
+	if (half && call->kind == PAWL_REDUCE && group->topo.hosts > 1) {
+		return COLL_DIRECT; /* other ways round in other places */
+	}
+	if (call->kind == PAWL_REDUCE || call->kind == PAWL_BROADCAST) {
+		return call->len_bytes <= FEW_BYTES ? COLL_TREE : COLL_DIRECT;
+	}
+	if (group->topo.hosts == 1) {
+		return call->len_bytes <= FEW_ALL / group->ranks ? COLL_TREE : COLL_DIRECT;
+	}
+	return half ? COLL_DIRECT : coll_choose(&group->link, &hosts, call->len_bytes);
+}
+
+static int make_plan(struct pawl_group *group, struct coll_plan *plan, enum coll_way way,
+	const struct pawl_coll_call *call, struct pawl_err *err)
+{
+	struct coll_topo bare = group->topo; /* topology without servers */
+	const struct coll_topo *topo = &bare;
+
+	bare.servers = 0;
+	switch (call->kind) {
+	case PAWL_ALL_REDUCE:
+		return coll_plan_all_reduce(plan, way == COLL_DIRECT ? &group->topo : topo,
+			group->rank, way, call->len_bytes, err);
+	case PAWL_REDUCE:
+		return coll_plan_reduce(plan, topo, group->rank, call->root, way, call->len_bytes,
+			err);
+	case PAWL_BROADCAST:
+		return coll_plan_broadcast(plan, topo, group->rank, call->root, way,
+			call->len_bytes, err);
+	case PAWL_ALL_GATHER:
+		return coll_plan_all_gather(plan, topo, group->rank, call->len_bytes, err);
+	case PAWL_REDUCE_SCATTER:
+		return coll_plan_reduce_scatter(plan, topo, group->rank, call->len_bytes, err);
+	case PAWL_GATHER:
+		return coll_plan_gather(plan, topo->ranks, group->rank, call->root, call->len_bytes,
+			err);
+	case PAWL_SCATTER:
+		return coll_plan_scatter(plan, topo->ranks, group->rank, call->root,
+			call->len_bytes, err);
+	case PAWL_ALL_TO_ALL:
+		return coll_plan_all_to_all(plan, topo->ranks, group->rank, call->in_at,
+			call->out_at, err);
+	default:
+		ASSERT(call->kind == PAWL_BARRIER);
+		return coll_plan_all_reduce(plan, topo, group->rank, way, 1, err);
+	}
+}
+
+static bool has_plan(const struct group_slot *slot, const struct pawl_coll_call *call,
+	enum coll_way way)
+{
+	const struct pawl_coll_call *made = &slot->call;
+
+	return slot->exec.plan != NULL && made->kind == call->kind && made->root == call->root &&
+		slot->way == way && made->len_bytes == call->len_bytes &&
+		call->kind != PAWL_ALL_TO_ALL;
+}
+
+/* Returns a free slot with the call's plan, else the free one that was not used for the longest
+ * time. There are more slots than channels. */
+static struct group_slot *find_slot(struct pawl_group *group, const struct pawl_coll_call *call,
+	enum coll_way way)
+{
+	struct group_slot *found = NULL;
+
+	for (uint32_t i = 0; i < GROUP_SLOTS; i++) {
+		struct group_slot *slot = &group->slots[i];
+
+		if (slot->busy) {
+			continue;
+		}
+		if (has_plan(slot, call, way)) {
+			return slot;
+		}
+		if (found == NULL || slot->used < found->used) {
+			found = slot;
+		}
+	}
+	return found;
+}
+
+static int fill_slot(struct pawl_group *group, struct group_slot *slot, enum coll_way way,
+	const struct pawl_coll_call *call, struct pawl_err *err)
+{
+	uint32_t peers = group->peers;
+	int rv;
+
+	group_slot_deinit(slot);
+	slot->call = *call;
+	slot->way = way;
+	rv = make_plan(group, &slot->plan, way, call, err);
+	if (rv == 0) {
+		rv = coll_exec_init(&slot->exec, &slot->plan, peers, coll_kernel_best(), err);
+	}
+	if (rv != 0) {
+		return rv;
+	}
+	slot->heads = FAULT_MEM("coll.group", calloc(peers, sizeof(*slot->heads)));
+	if (!slot->heads) {
+		coll_exec_deinit(&slot->exec);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a collective of %u ranks",
+			peers);
+	}
+	return 0;
+}
+
+const uint8_t *group_said(const struct pawl_group *group, uint64_t number)
+{
+	const uint8_t *said = group->said[number % GROUP_SAID];
+
+	return number != UINT64_MAX && group_head_number(said) == number ? said : NULL;
+}
+
+/* Begins the exchange of headers. A rank that has no bytes for another one in an all-to-all says
+ * so, since that one may wait for some. What this rank says is kept; a server says what it is told.
+ * Entries of collectives under way stay: the next one at the same index is of the same channel. */
+static void begin_heads(struct pawl_group *group, struct pawl_work *work, struct group_slot *slot)
+{
+	bool all = work->call.kind == PAWL_ALL_TO_ALL;
+
+	_Static_assert(GROUP_SAID % COLL_CHANNELS == 0, "of another channel");
+	_Static_assert(sizeof(group->said) <= TALK_DOES_MAX, "more than can be told");
+	slot->heads_left = 0;
+	for (uint32_t p = 0; p < slot->exec.peers; p++) {
+		bool both = all && p < group->ranks && p != group->rank;
+
+		slot->heads[p] =
+			(struct group_head){.comes = both || coll_exec_expects(&slot->exec, p),
+				.goes = both || coll_exec_owes(&slot->exec, p)};
+		slot->heads_left += (uint32_t)slot->heads[p].comes + slot->heads[p].goes;
+	}
+	group_head_encode(slot->head, work, priv_of(work)->digest,
+		group_said(group, work->number - 1));
+	if (!group->heads) {
+		memcpy(group->said[work->number % GROUP_SAID], slot->head, GROUP_SAID_BYTES);
+	}
+}
+
+int group_slot_take(struct pawl_group *group, struct pawl_work *work, struct pawl_err *err)
+{
+	const struct pawl_coll_call *call = &work->call;
+	enum coll_way way = choose_way(group, call);
+	struct group_slot *slot = find_slot(group, call, way);
+	bool barrier = call->kind == PAWL_BARRIER;
+	int rv;
+
+	rv = has_plan(slot, call, way) ? 0 : fill_slot(group, slot, way, call, err);
+	if (rv != 0) {
+		return rv;
+	}
+	slot->busy = true;
+	slot->used = work->number + 1;
+	priv_of(work)->slot = slot;
+	if (barrier) {
+		coll_exec_start(&slot->exec, PAWL_SUM, PAWL_UINT8, &slot->nothing, &slot->nothing);
+	} else {
+		coll_exec_start(&slot->exec, call->op, call->dtype, call->in, call->out);
+	}
+	begin_heads(group, work, slot);
+	group_stats_begin(group, work);
+	return 0;
+}
+
+void group_slot_deinit(struct group_slot *slot)
+{
+	coll_exec_deinit(&slot->exec);
+	free(slot->heads);
+	slot->heads = NULL;
+}

@@ -1,0 +1,211 @@
+/* A group's last operations, in a file: see group_trace.h for the contract. */
+#include "coll/group/group_trace.h"
+
+#include "base/clock.h"
+#include "base/crc.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "coll/group/trace.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LINK_MIN (256u << 10) /* bytes to a peer; the kernel takes fewer all at once */
+
+struct group_trace {
+	uint8_t *bytes; /* mapped file; TRACE_FILE_BYTES */
+	uint64_t count; /* number of records written, ever */
+};
+
+/* ---- opening ---- */
+
+/* Returns a number for the group: no other group has these cards. */
+static uint64_t digest(const struct pawl_group *group, const char *const *cards)
+{
+	uint32_t high = 0;
+	uint32_t low = 0;
+
+	for (uint32_t r = 0; r < group->ranks; r++) {
+		high = crc32c(high, cards[r], strlen(cards[r]));
+		low = crc32_zip(low, cards[r], strlen(cards[r]));
+	}
+	return (uint64_t)high << 32 | low;
+}
+
+static void put_head(uint8_t *bytes, const struct pawl_group *group, uint64_t id)
+{
+	const char *job = getenv("PAWL_JOB_ID");
+	struct trace_head head = {.group = id,
+		.rank = group->rank,
+		.ranks = group->ranks,
+		.peers = group->peers,
+		.host = group->topo.host_of[group->rank],
+		.hosts = group->topo.hosts,
+		.pid = (uint32_t)group->pid,
+		.mono_ns = clock_mono_ns(),
+		.wall_ns = clock_wall_ns()};
+
+	gethostname(head.hostname, sizeof(head.hostname) - 1);
+	snprintf(head.job, sizeof(head.job), "%s", job ? job : "");
+	trace_head_encode(bytes, &head);
+}
+
+/* Makes and maps a file, all of its room taken: a full disk would end the process when a page is
+ * first written to. */
+static uint8_t *map_file(const char *path, struct pawl_err *err)
+{
+	int fd = FAULT_SYS("coll.trace", open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+	uint8_t *bytes = NULL;
+	int sys;
+
+	if (fd < 0) {
+		pawl_err_sys(err, "%s", path);
+		return NULL;
+	}
+	sys = FAULT_SYS("coll.trace", posix_fallocate(fd, 0, (off_t)TRACE_FILE_BYTES));
+	if (sys == 0) {
+		bytes = FAULT_SYS("coll.trace",
+			mmap(NULL, TRACE_FILE_BYTES, PROT_READ | PROT_WRITE,
+				MAP_SHARED | MAP_POPULATE, fd, 0));
+		sys = errno;
+	}
+	if (bytes == NULL || bytes == MAP_FAILED) {
+		errno = sys == -1 ? errno : sys;
+		pawl_err_sys(err, "%s: %zu bytes", path, TRACE_FILE_BYTES);
+		unlink(path);
+		bytes = NULL;
+	}
+	close(fd);
+	return bytes;
+}
+
+void group_trace_open(struct pawl_group *group, const char *const *cards)
+{
+	const char *folder = getenv("PAWL_TRACE");
+	uint64_t id = digest(group, cards);
+	struct group_trace *trace;
+	char path[PATH_MAX];
+	struct pawl_err err;
+
+	if (!folder || *folder == '\0' || group->ranks == 1) {
+		return;
+	}
+	trace = FAULT_MEM("coll.trace", calloc(1, sizeof(*trace)));
+	if (!trace) {
+		return;
+	}
+	snprintf(path, sizeof(path), "%s/group-%016" PRIx64 "-rank%u%s", folder, id, group->rank,
+		TRACE_SUFFIX);
+	mkdir(folder, 0777); /* may be there already; else open says why not */
+	trace->bytes = map_file(path, &err);
+	if (!trace->bytes) {
+		log_line(LOG_WARNING, "collectives: nothing is traced: %s", err.msg);
+		free(trace);
+		return;
+	}
+	put_head(trace->bytes, group, id);
+	pthread_mutex_lock(&group->state);
+	group->trace = trace;
+	pthread_mutex_unlock(&group->state);
+}
+
+void group_trace_close(struct group_trace *trace)
+{
+	if (trace) {
+		munmap(trace->bytes, TRACE_FILE_BYTES);
+		free(trace);
+	}
+}
+
+/* ---- recording ---- */
+
+/* Writes a record, and then the count: see trace.h. */
+static void put_record(struct group_trace *trace, const struct trace_record *record)
+{
+	uint64_t place = trace->count % TRACE_CAP;
+	uint64_t *count = (uint64_t *)(void *)(trace->bytes + TRACE_COUNT_AT);
+
+	trace_record_encode(trace->bytes + TRACE_RECORDS_AT + place * TRACE_RECORD_BYTES, record,
+		trace->count);
+	trace->count++;
+	__atomic_store_n(count, htole64(trace->count), __ATOMIC_RELEASE);
+}
+
+static struct trace_record describe(enum trace_what what, const struct pawl_work *work,
+	int64_t from_ns, int64_t to_ns)
+{
+	const struct pawl_coll_call *call = &work->call;
+	struct trace_record record = {.what = what,
+		.kind = call->kind,
+		.op = call->op,
+		.dtype = call->dtype,
+		.mean = call->mean,
+		.number = work->number,
+		.peer = is_message(call) ? work->from : PAWL_ANY_RANK,
+		.root = call->root,
+		.bytes = call->len_bytes};
+
+	for (int t = 0; t < TRACE_ATS; t++) {
+		record.at_ns[t] = t == TRACE_DONE ? to_ns : from_ns;
+	}
+	return record;
+}
+
+static void put_links(struct pawl_group *group, const struct pawl_work *work,
+	const struct group_slot *slot)
+{
+	for (uint32_t p = 0; p < slot->exec.peers; p++) {
+		const struct group_head *head = &slot->heads[p];
+		struct trace_record record = describe(TRACE_LINK, work, head->from_ns, head->to_ns);
+
+		if (head->sending_ns > 0 && slot->exec.goes[p] >= LINK_MIN) {
+			record.peer = p;
+			record.bytes = slot->exec.goes[p];
+			record.busy_ns = head->sending_ns;
+			put_record(group->trace, &record);
+		}
+	}
+}
+
+void group_trace_done(struct pawl_group *group, struct pawl_work *work, int64_t first_ns)
+{
+	const struct group_slot *slot = is_message(&work->call) ? NULL : priv_of(work)->slot;
+	int64_t from_ns = priv_of(work)->submitted_ns;
+	struct trace_record record = describe(TRACE_OPERATION, work, from_ns,
+		group->now_ns > from_ns ? group->now_ns : from_ns);
+
+	if (slot) {
+		const struct group_times *times = &slot->times;
+
+		record.way = slot->way;
+		record.peer = times->last;
+		record.at_ns[TRACE_FIRST] = first_ns;
+		record.at_ns[TRACE_BEGUN] = times->begun_ns;
+		record.at_ns[TRACE_TOGETHER] = times->together_ns;
+		record.at_ns[TRACE_FAR] =
+			times->far_ns > times->together_ns ? times->far_ns : times->together_ns;
+		record.busy_ns = times->added_ns;
+	}
+	put_record(group->trace, &record);
+	if (slot && group->topo.hosts > 1) {
+		put_links(group, work, slot);
+	}
+}
+
+void group_trace_waited(struct pawl_group *group, const struct pawl_work *work, int64_t from_ns,
+	int64_t to_ns)
+{
+	struct trace_record record = describe(TRACE_WAIT, work, from_ns, to_ns);
+
+	put_record(group->trace, &record);
+}

@@ -1,0 +1,423 @@
+/*
+ * How the ranks of a group find each other: by cards, which say what host a rank is on, and how it
+ * is reached there.
+ *
+ * A host is a kernel, with the process and network namespaces: processes that cannot open each
+ * other's memory, or that have different networks, are on different hosts.
+ */
+#include "base/crc.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/heartbeat.h"
+#include "base/proc.h"
+#include "base/times.h"
+#include "coll/group/group_impl.h"
+#include "coll/group/group_trace.h"
+#include "coll/group/serve.h"
+#include "coll/transport/card.h"
+#include "coll/transport/fabric.h"
+#include "coll/transport/mixed.h"
+#include "coll/transport/shm.h"
+#include "coll/transport/tcp.h"
+#include "io/address.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+_Static_assert(COLL_TCP_NAME <= CARD_NET && COLL_FABRIC_NAME <= CARD_NET, "no room for a name");
+_Static_assert(COLL_SHM_NAME <= CARD_SHM, "no room for a name");
+
+/* Writes the name of this host, such as "3f0c…:4026531836:4026531840". */
+static int name_host(char *host, struct pawl_err *err)
+{
+	struct stat pid_ns;
+	struct stat net_ns;
+	char boot[PROC_BOOT_ID];
+
+	if (!proc_boot_id(boot) || stat("/proc/self/ns/pid", &pid_ns) != 0 ||
+		stat("/proc/self/ns/net", &net_ns) != 0) {
+		return pawl_err_sys(err, "collectives: find out which host this is");
+	}
+	snprintf(host, CARD_HOST, "%s:%llu:%llu", boot, (unsigned long long)pid_ns.st_ino,
+		(unsigned long long)net_ns.st_ino);
+	return 0;
+}
+
+/* Writes the name that people call this host. */
+static void name_place(char *place)
+{
+	if (gethostname(place, CARD_PLACE) != 0 || place[0] == '\0') {
+		snprintf(place, CARD_PLACE, "?");
+	}
+	place[CARD_PLACE - 1] = '\0';
+	for (char *c = place; *c != '\0'; c++) {
+		*c = (char)(*c > ' ' && *c <= '~' ? *c : '?');
+	}
+}
+
+/* ---- the network ---- */
+
+/* Returns PAWL_LINK, the network as measured; empty if it is not set. */
+static const char *link_text(void)
+{
+	const char *text = getenv("PAWL_LINK");
+
+	return text ? text : "";
+}
+
+static int read_link(struct pawl_group *group, struct pawl_err *err)
+{
+	const char *text = link_text();
+
+	return *text == '\0' || coll_link_parse(text, &group->link)
+		? 0
+		: pawl_err_set(err, PAWL_EINVAL,
+			  "PAWL_LINK=%.80s: BYTES_PER_S:LATENCY_S:MESSAGE_S, as pawl net prints it",
+			  text);
+}
+
+/* Reads PAWL_TRANSPORT: what carries bytes between hosts. */
+static int read_transport(struct pawl_group *group, struct pawl_err *err)
+{
+	const char *text = getenv("PAWL_TRANSPORT");
+
+	group->fabric = text && strcmp(text, "fabric") == 0;
+	if (text && *text != '\0' && !group->fabric && strcmp(text, "tcp") != 0) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"PAWL_TRANSPORT=%.80s: tcp (sockets) or fabric (libfabric)", text);
+	}
+	return group->fabric && group->servers > 0
+		? pawl_err_set(err, PAWL_ENOTSUP,
+			  "PAWL_TRANSPORT=fabric: servers (PAWL_SERVERS) are reached by "
+			  "PAWL_TRANSPORT=tcp only")
+		: 0;
+}
+
+/* ---- servers ---- */
+
+/* Returns PAWL_SERVERS, names separated by commas; empty if it is not set. */
+static const char *list_servers(void)
+{
+	const char *text = getenv("PAWL_SERVERS");
+
+	return text ? text : "";
+}
+
+static int count_servers(uint32_t *n, struct pawl_err *err)
+{
+	const char *text = list_servers();
+
+	*n = *text != '\0';
+	for (; *text != '\0'; text++) {
+		*n += *text == ',';
+	}
+	return *n <= COLL_SERVERS_MAX
+		? 0
+		: pawl_err_set(err, PAWL_EINVAL, "PAWL_SERVERS: %u servers, %u at most", *n,
+			  COLL_SERVERS_MAX);
+}
+
+/* Returns a digest by which ranks know that they list the same servers, choose ways alike, and have
+ * the same transport and heartbeat. */
+static uint32_t digest_settings(const struct pawl_group *group)
+{
+	const char *link = link_text();
+	uint32_t digest =
+		group->servers > 0 ? crc32c(0, list_servers(), strlen(list_servers())) : 0;
+
+	digest = *link != '\0' ? crc32c(digest, link, strlen(link)) : digest;
+	if (group->beat_every_ns != times_ns(TIME_HEARTBEAT)) {
+		digest = crc32c(digest, &group->beat_every_ns, sizeof(group->beat_every_ns));
+	}
+	return group->fabric ? crc32c(digest, "fabric", strlen("fabric")) : digest;
+}
+
+/* Writes the i-th name of the list, which has more than i. */
+static void name_server(uint32_t i, char *name)
+{
+	const char *text = list_servers();
+
+	for (; i > 0; i--) {
+		text += strcspn(text, ",");
+		text += *text == ',';
+	}
+	snprintf(name, COLL_TCP_NAME, "%.*s", (int)strcspn(text, ","), text);
+}
+
+/* ---- opening ---- */
+
+/* Listens where others can reach this rank, and writes the name for the card; "-": nowhere. */
+static int open_network(struct pawl_group *group, const char *toward, char *name,
+	struct pawl_err *err)
+{
+	char address[ADDRESS_MAX];
+	int rv;
+
+	if (!toward || group->ranks == 1) {
+		snprintf(name, CARD_NET, "-");
+		return 0;
+	}
+	rv = address_find(toward, address, err);
+	if (rv != 0) {
+		return pawl_err_prefix(err, rv, "collectives");
+	}
+	return group->fabric
+		? coll_fabric_open(&group->net, group->rank, group->peers, address, name, err)
+		: coll_tcp_open(&group->net, group->rank, group->peers, address, name, err);
+}
+
+int group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint32_t servers,
+	const char *toward, char *card, struct pawl_err *err)
+{
+	struct pawl_group *group = NULL;
+	struct coll_card ours;
+	int rv;
+
+	if (rank >= ranks || ranks > COLL_RANKS_MAX) {
+		return pawl_err_set(err, PAWL_EINVAL, "collectives: rank %u of %u; %u at most",
+			rank, ranks, COLL_RANKS_MAX);
+	}
+	rv = coll_group_make(&group, rank, ranks, servers, err);
+	if (rv == 0 && toward) {
+		group->toward = FAULT_MEM("coll.group", strdup(toward));
+		rv = group->toward ? 0 : pawl_err_set(err, PAWL_ENOMEM, "no memory for a group");
+	}
+	if (rv == 0) {
+		rv = read_link(group, err);
+	}
+	if (rv == 0) {
+		rv = read_transport(group, err);
+	}
+	if (rv == 0) {
+		rv = name_host(ours.host, err);
+	}
+	if (rv == 0) {
+		rv = coll_shm_open(&group->shm, rank, ranks, ours.shm, err);
+	}
+	if (rv == 0) {
+		rv = open_network(group, toward, ours.net, err);
+	}
+	if (rv != 0) {
+		pawl_group_close(group);
+		return rv;
+	}
+	name_place(ours.place);
+	ours.settings = digest_settings(group);
+	coll_card_encode(card, &ours);
+	*out = group;
+	return 0;
+}
+
+int pawl_group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, const char *toward,
+	char *card, struct pawl_err *err)
+{
+	uint32_t servers = 0;
+	int rv = toward && ranks > 1 ? count_servers(&servers, err) : 0;
+
+	return rv == 0 ? group_open(out, rank, ranks, servers, toward, card, err) : rv;
+}
+
+/* The cards of all ranks, decoded, and what follows from them. */
+struct cards {
+	struct coll_card *at; /* owned; one per rank */
+	uint32_t *where;      /* owned; per rank, the lowest rank on its host */
+	/* Owned; per peer, its name if it is reached by that port, else NULL. */
+	const char **shm, **net;
+	bool *local;                  /* owned; per peer: on our host */
+	uint32_t locals;              /* number of ranks on our host */
+	char (*sides)[COLL_TCP_NAME]; /* owned; per server, the name of its side */
+};
+
+static void free_cards(struct cards *cards)
+{
+	free(cards->at);
+	free(cards->where);
+	free(cards->shm);
+	free(cards->net);
+	free(cards->local);
+	free(cards->sides);
+}
+
+static int make_cards(struct cards *cards, const struct pawl_group *group, struct pawl_err *err)
+{
+	uint32_t ranks = group->ranks;
+	uint32_t peers = group->peers;
+
+	cards->at = FAULT_MEM("coll.group", calloc(ranks, sizeof(*cards->at)));
+	cards->where = FAULT_MEM("coll.group", calloc(ranks, sizeof(*cards->where)));
+	cards->shm = FAULT_MEM("coll.group", calloc(peers, sizeof(*cards->shm)));
+	cards->net = FAULT_MEM("coll.group", calloc(peers, sizeof(*cards->net)));
+	cards->local = FAULT_MEM("coll.group", calloc(peers, sizeof(*cards->local)));
+	cards->sides = FAULT_MEM("coll.group", calloc(peers, sizeof(*cards->sides)));
+	return cards->at && cards->where && cards->shm && cards->net && cards->local && cards->sides
+		? 0
+		: pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", ranks);
+}
+
+static int read_cards(struct cards *cards, const struct pawl_group *group, const char *const *texts,
+	struct pawl_err *err)
+{
+	int rv = make_cards(cards, group, err);
+
+	for (uint32_t r = 0; r < group->ranks && rv == 0; r++) {
+		rv = coll_card_decode(texts[r], r, &cards->at[r], err);
+		if (rv == 0 && cards->at[r].settings != digest_settings(group)) {
+			rv = pawl_err_set(err, PAWL_EINVAL,
+				"collectives: ranks %u and %u have other servers, another link, "
+				"transport or heartbeat: PAWL_SERVERS, PAWL_LINK, PAWL_TRANSPORT "
+				"and PAWL_HEARTBEAT must be the same",
+				group->rank, r);
+		}
+		while (rv == 0 && strcmp(cards->at[cards->where[r]].host, cards->at[r].host) != 0) {
+			cards->where[r]++;
+		}
+	}
+	for (uint32_t r = 0; r < group->ranks && rv == 0; r++) {
+		cards->local[r] = cards->where[r] == cards->where[group->rank];
+		cards->locals += cards->local[r];
+		cards->shm[r] = cards->local[r] ? cards->at[r].shm : NULL;
+		cards->net[r] = cards->local[r] ? NULL : cards->at[r].net;
+		if (!cards->local[r] && (strcmp(cards->net[r], "-") == 0 || !group->net)) {
+			rv = pawl_err_set(err, PAWL_ENOTSUP,
+				"collectives: ranks %u and %u are on different hosts (or "
+				"containers), and have no network between them: PAWL_IFNAME names "
+				"an interface",
+				group->rank, r);
+		}
+	}
+	return rv;
+}
+
+/* Keeps the names of hosts, for messages about ranks. */
+static int keep_places(struct pawl_group *group, const struct cards *cards, struct pawl_err *err)
+{
+	if (cards->locals == group->ranks) {
+		return 0;
+	}
+	group->places = FAULT_MEM("coll.group", calloc(group->ranks, sizeof(*group->places)));
+	if (!group->places) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", group->ranks);
+	}
+	for (uint32_t r = 0; r < group->ranks; r++) {
+		memcpy(group->places[r], cards->at[r].place, CARD_PLACE);
+	}
+	return 0;
+}
+
+/* Asks each server to make its side of the group, under a number that only the group's ranks know.
+ * Without a network there are no servers. */
+static int ask_servers(struct pawl_group *group, struct cards *cards, int64_t timeout_ns,
+	struct pawl_err *err)
+{
+	struct coll_ask ask = {.rank = group->rank,
+		.ranks = group->ranks,
+		.servers = group->servers,
+		.where = cards->where};
+	char name[COLL_TCP_NAME];
+	struct addrinfo *at = NULL;
+	int rv = 0;
+
+	if (cards->locals == group->ranks) {
+		group->servers = 0;
+		group->peers = group->ranks;
+	}
+	if (group->servers > 0 && coll_tcp_parse(cards->at[0].net, &at, &ask.group) != 0) {
+		return pawl_err_set(err, PAWL_EINVAL, "collectives: rank 0 is said to be at %s",
+			cards->at[0].net);
+	}
+	if (at) {
+		freeaddrinfo(at);
+	}
+	for (; ask.server < group->servers && rv == 0; ask.server++) {
+		name_server(ask.server, name);
+		rv = coll_serve_ask(name, &ask, timeout_ns, cards->sides[ask.server], err);
+		cards->net[group->ranks + ask.server] = cards->sides[ask.server];
+	}
+	return rv;
+}
+
+static void drop_port(struct coll_port **port)
+{
+	if (*port) {
+		(*port)->close(*port);
+	}
+	*port = NULL;
+}
+
+/* Joins the group's port: memory, network, or both. A port that is not needed is closed. */
+static int join_ports(struct pawl_group *group, const struct cards *cards, int64_t timeout_ns,
+	struct coll_port **port, struct pawl_err *err)
+{
+	int events;
+	int rv = 0;
+
+	if (cards->locals > 1 || group->ranks == 1) {
+		rv = coll_shm_join(group->shm, cards->shm, err);
+	} else {
+		drop_port(&group->shm);
+	}
+	if (cards->locals == group->ranks) {
+		drop_port(&group->net);
+	} else if (rv == 0) {
+		rv = group->fabric ? coll_fabric_join(group->net, cards->net, timeout_ns, NULL, err)
+				   : coll_tcp_join(group->net, cards->net, timeout_ns, NULL, err);
+	}
+	if (rv != 0) {
+		return rv;
+	}
+	if (group->shm && group->net) {
+		events = group->fabric ? coll_fabric_events(group->net)
+				       : coll_tcp_events(group->net);
+		rv = coll_mixed_open(port, group->shm, group->net, events, cards->local,
+			group->peers, err);
+	} else {
+		*port = group->shm ? group->shm : group->net;
+	}
+	group->shm = group->net = NULL; /* owned by *port now */
+	return rv;
+}
+
+int pawl_group_join(struct pawl_group *group, const char *const *cards, int64_t timeout_ns,
+	struct pawl_err *err)
+{
+	struct cards all = {0};
+	struct coll_port *port;
+	int rv = read_cards(&all, group, cards, err);
+
+	if (rv == 0) {
+		rv = keep_places(group, &all, err);
+	}
+	if (rv == 0) {
+		rv = ask_servers(group, &all, timeout_ns, err);
+	}
+	if (rv == 0) {
+		rv = join_ports(group, &all, timeout_ns, &port, err);
+	}
+	if (rv == 0) {
+		rv = coll_group_start(group, port, all.where, err);
+	}
+	if (rv == 0) {
+		group_trace_open(group, cards);
+	}
+	free_cards(&all);
+	return rv;
+}
+
+int group_meet(struct pawl_group *group, const char *const *cards, int64_t timeout_ns,
+	struct pawl_err *err)
+{
+	const struct pawl_coll_call barrier = {.kind = PAWL_BARRIER, .timeout_ns = timeout_ns};
+	struct pawl_work work;
+	int rv = pawl_group_join(group, cards, timeout_ns, err);
+
+	if (rv == 0) {
+		rv = pawl_group_submit(group, &work, &barrier, err);
+	}
+	return rv == 0 ? pawl_group_wait(group, &work, -1, err) : rv;
+}

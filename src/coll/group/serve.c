@@ -1,0 +1,443 @@
+/*
+ * A server: see serve.h for the contract.
+ *
+ * One thread hears the ranks that ask. The first rank of a group to ask makes the server's side of
+ * the group: a port at an address of its own, whose name is the answer to all ranks, and a thread
+ * that joins them there and adds. A process that connects is sent away if it has not said what it
+ * wants within a few seconds, or is the oldest of too many such.
+ */
+#include "coll/group/serve.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/times.h"
+#include "coll/group/group.h"
+#include "coll/group/serve_impl.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define ASKERS_MAX 256u /* processes that may be asking at a time */
+#define SIDES_MAX  256u /* groups that may be served at a time */
+
+/* A process that has connected, and has not said everything. */
+struct asker {
+	int fd;           /* -1: this entry is free */
+	int64_t since_ns; /* time of connection, monotonic ns */
+	uint8_t *bytes;   /* owned; request, as received so far */
+	size_t got, want; /* bytes received; bytes to receive */
+};
+
+/* The server's side of one group. */
+struct side {
+	struct coll_server *server; /* server that the side belongs to */
+	struct coll_ask ask; /* request of the first rank that asked; where and names are owned */
+	char name[COLL_TCP_NAME]; /* name by which the side is joined */
+	struct coll_port *port;   /* used by the thread only */
+	pthread_t thread;         /* joins the ranks and adds */
+	atomic_bool begun;        /* the ranks have come */
+	atomic_bool over;         /* the thread can be joined */
+};
+
+struct coll_server {
+	char address[64];                /* address where the server, and its sides, listen */
+	uint64_t key;                    /* secret that a request must contain */
+	int listener;                    /* socket that requests come to */
+	int64_t deaf_until_ns;           /* when the listener is looked at again; monotonic ns */
+	bool deaf;                       /* tell was told that no rank can be heard */
+	struct asker askers[ASKERS_MAX]; /* processes that are asking */
+	struct side *sides[SIDES_MAX];   /* owned; NULL: this entry is free */
+	struct pollfd polls[ASKERS_MAX + 1];
+	atomic_bool stop;      /* all sides are to leave */
+	coll_serve_tell *tell; /* callback of the caller's */
+	void *user;            /* argument of tell */
+	coll_serve_obey *obey; /* takes part in a measurement; the caller's */
+};
+
+/* ---- a side ---- */
+
+/* Returns which rank of its group the server is. */
+static uint32_t rank_of(const struct coll_ask *ask)
+{
+	return ask->probe ? ask->rank : ask->ranks + ask->server;
+}
+
+static int join_side(struct side *side, struct pawl_group *group, struct pawl_err *err)
+{
+	const struct coll_ask *ask = &side->ask;
+	uint32_t peers = ask->ranks + ask->servers;
+	const char **names = FAULT_MEM("coll.serve", calloc(peers, sizeof(*names)));
+	int rv;
+
+	for (uint32_t r = 0; r < ask->ranks && names; r++) {
+		names[r] = ask->probe && r > ask->rank
+			? ask->names + (size_t)(r - ask->rank - 1) * COLL_TCP_NAME
+			: "an unknown address";
+	}
+	rv = names ? coll_tcp_join(side->port, names, times_ns(TIME_SERVE_JOIN),
+			     &side->server->stop, err)
+		   : pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", peers);
+	free(names);
+	if (rv != 0) {
+		side->port->close(side->port);
+		return rv;
+	}
+	return coll_group_start(group, side->port, ask->where, err);
+}
+
+static void tell_of(const struct side *side, const char *what)
+{
+	char line[sizeof(((struct pawl_err *)NULL)->msg) + 80];
+
+	if (side->ask.probe) {
+		snprintf(line, sizeof(line), "measuring %u hosts, as rank %u: %s", side->ask.ranks,
+			side->ask.rank, what);
+	} else {
+		snprintf(line, sizeof(line), "a group of %u ranks, server %u of %u: %s",
+			side->ask.ranks, side->ask.server, side->ask.servers, what);
+	}
+	side->server->tell(side->server->user, line);
+}
+
+static void *serve_side(void *user)
+{
+	struct side *side = user;
+	const struct coll_ask *ask = &side->ask;
+	struct pawl_group *group = NULL;
+	struct pawl_err err;
+	int rv = coll_group_make(&group, rank_of(ask), ask->ranks, ask->servers, &err);
+
+	if (rv != 0) {
+		side->port->close(side->port);
+	} else {
+		rv = join_side(side, group, &err);
+	}
+	if (rv == 0) {
+		atomic_store(&side->begun, true);
+		tell_of(side, "begins");
+		rv = ask->probe ? side->server->obey(group, &side->server->stop, &err)
+				: coll_group_serve(group, &side->server->stop, &err);
+	}
+	pawl_group_close(group);
+	tell_of(side, rv == 0 ? "all have left" : err.msg);
+	atomic_store(&side->over, true);
+	return NULL;
+}
+
+static void free_lists(const struct coll_ask *ask)
+{
+	free((void *)(uintptr_t)ask->where);
+	free((void *)(uintptr_t)ask->names);
+}
+
+static void free_side(struct side *side)
+{
+	free_lists(&side->ask);
+	free(side);
+}
+
+/* Starts a side. Takes the lists of ask. */
+static int start_side(struct coll_server *server, struct side **place, const struct coll_ask *ask,
+	struct pawl_err *err)
+{
+	struct side *side = FAULT_MEM("coll.serve", calloc(1, sizeof(*side)));
+	int rv;
+	int sys;
+
+	if (!side) {
+		free_lists(ask);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for another group");
+	}
+	side->server = server;
+	side->ask = *ask;
+	rv = coll_tcp_open(&side->port, rank_of(ask), ask->ranks + ask->servers, server->address,
+		side->name, err);
+	if (rv != 0) {
+		free_side(side);
+		return rv;
+	}
+	sys = FAULT_SYS("coll.serve", pthread_create(&side->thread, NULL, serve_side, side));
+	if (sys != 0) {
+		side->port->close(side->port);
+		free_side(side);
+		return pawl_err_set(err, PAWL_EIO, "start a thread: %s",
+			strerror(sys == -1 ? errno : sys));
+	}
+	*place = side;
+	return 0;
+}
+
+static void reap_sides(struct coll_server *server, bool all)
+{
+	for (uint32_t i = 0; i < SIDES_MAX; i++) {
+		struct side *side = server->sides[i];
+
+		if (side && (all || atomic_load(&side->over))) {
+			pthread_join(side->thread, NULL);
+			free_side(side);
+			server->sides[i] = NULL;
+		}
+	}
+}
+
+static bool same_group(const struct coll_ask *a, const struct coll_ask *b)
+{
+	return !a->probe && !b->probe && a->ranks == b->ranks && a->server == b->server &&
+		a->servers == b->servers &&
+		memcmp(a->where, b->where, a->ranks * sizeof(*a->where)) == 0;
+}
+
+/* Returns whether a side forbids the request: two measurements would measure each other. */
+static bool is_disturbed(const struct side *side, const struct coll_ask *ask)
+{
+	return ask->probe && side->ask.probe && atomic_load(&side->begun) &&
+		!atomic_load(&side->over);
+}
+
+/* Finds the side of a group, which is made if there is none. Takes the lists of ask. */
+static int find_side(struct coll_server *server, const struct coll_ask *ask, struct side **found,
+	struct pawl_err *err)
+{
+	struct side **place = NULL;
+	int rv;
+
+	reap_sides(server, false);
+	for (uint32_t i = 0; i < SIDES_MAX; i++) {
+		struct side *side = server->sides[i];
+
+		if (side && is_disturbed(side, ask)) {
+			free_lists(ask);
+			return pawl_err_set(err, PAWL_EPEER, "it is being measured for another");
+		}
+		if (side && side->ask.group == ask->group) {
+			bool same = same_group(&side->ask, ask);
+
+			free_lists(ask);
+			*found = side;
+			return same ? 0
+				    : pawl_err_set(err, PAWL_EPEER,
+					      "ranks %u and %u have other servers (PAWL_SERVERS)",
+					      side->ask.rank, ask->rank);
+		}
+		place = side ? place : &server->sides[i];
+	}
+	if (!place) {
+		free_lists(ask);
+		return pawl_err_set(err, PAWL_EPEER, "it serves %u groups, and no more", SIDES_MAX);
+	}
+	rv = start_side(server, place, ask, err);
+	*found = *place;
+	return rv;
+}
+
+/* ---- requests ---- */
+
+static void forget(struct asker *asker)
+{
+	close(asker->fd);
+	free(asker->bytes);
+	*asker = (struct asker){.fd = -1};
+}
+
+/* Stops looking at the listener for a while: a rank that cannot be accepted stays there, so poll
+ * would return at once. */
+static void turn_deaf(struct coll_server *server)
+{
+	char line[128];
+
+	server->deaf_until_ns = clock_mono_ns() + times_ns(TIME_LISTEN_AGAIN);
+	if (!server->deaf) {
+		snprintf(line, sizeof(line), "a rank cannot be heard, and is tried again: %s",
+			strerror(errno));
+		server->tell(server->user, line);
+	}
+	server->deaf = true;
+}
+
+static void take_asker(struct coll_server *server)
+{
+	struct asker *place = &server->askers[0];
+	int fd = FAULT_SYS("coll.asker",
+		accept4(server->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+
+	if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
+		turn_deaf(server);
+	}
+	if (fd < 0) {
+		return; /* the process may have left */
+	}
+	server->deaf = false;
+	for (uint32_t i = 0; i < ASKERS_MAX && place->fd >= 0; i++) {
+		if (server->askers[i].fd < 0 || server->askers[i].since_ns < place->since_ns) {
+			place = &server->askers[i];
+		}
+	}
+	if (place->fd >= 0) {
+		forget(place);
+	}
+	*place = (struct asker){.fd = fd,
+		.since_ns = clock_mono_ns(),
+		.bytes = FAULT_MEM("coll.serve", malloc(ASK_BYTES)),
+		.want = ASK_BYTES};
+	if (!place->bytes) {
+		forget(place);
+	}
+}
+
+/* Reads the lists that follow a request: names, where each rank is on a host of its own; or the
+ * hosts of ranks. */
+static int read_lists(const uint8_t *bytes, struct coll_ask *ask)
+{
+	size_t names_n = ask->probe ? ask->ranks - ask->rank - 1 : 0;
+	uint32_t *where = FAULT_MEM("coll.serve", calloc(ask->ranks, sizeof(*where)));
+	char *names = FAULT_MEM("coll.serve", calloc(names_n + 1, COLL_TCP_NAME));
+
+	ask->where = where;
+	ask->names = names;
+	if (!where || !names) {
+		free_lists(ask);
+		return -1;
+	}
+	memcpy(ask->probe ? (void *)names : where, bytes, serve_more_bytes(ask));
+	for (uint32_t r = 0; r < ask->ranks; r++) {
+		where[r] = ask->probe ? r : le32toh(where[r]);
+	}
+	for (size_t i = 0; i < names_n; i++) {
+		names[(i + 1) * COLL_TCP_NAME - 1] = '\0';
+	}
+	return 0;
+}
+
+/* Answers a request of which everything has come. */
+static void answer(struct coll_server *server, struct asker *asker, struct coll_ask *ask)
+{
+	uint8_t bytes[1 + ANSWER_TEXT] = {0};
+	struct side *side = NULL;
+	struct pawl_err err;
+	int rv;
+
+	if (read_lists(asker->bytes + ASK_BYTES, ask) != 0) {
+		return;
+	}
+	rv = find_side(server, ask, &side, &err);
+	bytes[0] = rv == 0;
+	snprintf((char *)bytes + 1, ANSWER_TEXT, "%.199s", rv == 0 ? side->name : err.msg);
+	(void)!send(asker->fd, bytes, sizeof(bytes), MSG_NOSIGNAL);
+}
+
+/* Reads more of a request. False: the connection is over. */
+static bool hear(struct coll_server *server, struct asker *asker)
+{
+	ssize_t n = recv(asker->fd, asker->bytes + asker->got, asker->want - asker->got, 0);
+	struct coll_ask ask;
+	uint8_t *bytes;
+
+	if (n <= 0) {
+		return n < 0 && errno == EAGAIN;
+	}
+	asker->got += (size_t)n;
+	if (asker->got < asker->want) {
+		return true;
+	}
+	if (serve_decode_ask(asker->bytes, server->key, &ask) != 0) {
+		return false;
+	}
+	if (asker->want == ASK_BYTES + serve_more_bytes(&ask)) {
+		answer(server, asker, &ask);
+		return false;
+	}
+	asker->want = ASK_BYTES + serve_more_bytes(&ask);
+	bytes = FAULT_MEM("coll.serve", realloc(asker->bytes, asker->want));
+	asker->bytes = bytes ? bytes : asker->bytes;
+	return bytes != NULL;
+}
+
+int coll_server_turn(struct coll_server *server, int64_t timeout_ns, struct pawl_err *err)
+{
+	struct pollfd *polls = server->polls;
+	int64_t now_ns;
+
+	polls[ASKERS_MAX] = (struct pollfd){.fd = server->listener, .events = POLLIN};
+	if (clock_mono_ns() < server->deaf_until_ns) {
+		polls[ASKERS_MAX].fd = -1;
+	}
+	for (uint32_t i = 0; i < ASKERS_MAX; i++) {
+		polls[i] = (struct pollfd){.fd = server->askers[i].fd, .events = POLLIN};
+	}
+	if (poll(polls, ASKERS_MAX + 1, (int)(timeout_ns / NS_PER_MS)) < 0) {
+		return errno == EINTR ? 0 : pawl_err_sys(err, "listen");
+	}
+	now_ns = clock_mono_ns();
+	for (uint32_t i = 0; i < ASKERS_MAX; i++) {
+		struct asker *asker = &server->askers[i];
+
+		if (asker->fd >= 0 &&
+			((polls[i].revents != 0 && !hear(server, asker)) ||
+				now_ns - asker->since_ns > times_ns(TIME_ASKER_HELLO))) {
+			forget(asker);
+		}
+	}
+	if (polls[ASKERS_MAX].revents != 0) {
+		take_asker(server);
+	}
+	reap_sides(server, false);
+	return 0;
+}
+
+/* ---- opening and closing ---- */
+
+int coll_server_open(struct coll_server **out, const char *address, uint16_t port, char *name,
+	coll_serve_tell *tell, void *user, coll_serve_obey *obey, struct pawl_err *err)
+{
+	struct coll_server *server = FAULT_MEM("coll.serve", calloc(1, sizeof(*server)));
+
+	if (!server) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a server");
+	}
+	server->tell = tell;
+	server->user = user;
+	server->obey = obey;
+	for (uint32_t i = 0; i < ASKERS_MAX; i++) {
+		server->askers[i].fd = -1;
+	}
+	snprintf(server->address, sizeof(server->address), "%s", address);
+	if (getrandom(&server->key, sizeof(server->key), 0) != sizeof(server->key)) {
+		free(server);
+		return pawl_err_sys(err, "make a key");
+	}
+	server->listener = coll_tcp_listen(address, port, server->key, name, err);
+	if (server->listener < 0) {
+		int rv = server->listener;
+
+		free(server);
+		return rv;
+	}
+	*out = server;
+	return 0;
+}
+
+void coll_server_close(struct coll_server *server)
+{
+	if (!server) {
+		return;
+	}
+	atomic_store(&server->stop, true);
+	reap_sides(server, true);
+	for (uint32_t i = 0; i < ASKERS_MAX; i++) {
+		if (server->askers[i].fd >= 0) {
+			forget(&server->askers[i]);
+		}
+	}
+	close(server->listener);
+	free(server);
+}

@@ -1,0 +1,99 @@
+/*
+ * The last operations of a rank, as they lie in a file: docs/trace.md. Pure.
+ *
+ * A file is a header, a count, and room for TRACE_CAP records, the count's last of which are there:
+ * record i, counted from 0, lies at place i modulo TRACE_CAP. The count is raised once a record is
+ * written, so a reader of a file that is being written to reads the count before and after.
+ */
+#ifndef COLL_GROUP_TRACE_H
+#define COLL_GROUP_TRACE_H
+
+#include "coll/plan/plan.h"
+
+#include "pawl/coll.h"
+
+#include <stddef.h>
+
+#define TRACE_CAP          65536u /* records of a file */
+#define TRACE_HEAD_BYTES   256u
+#define TRACE_COUNT_AT     256u /* offset of the count: 8 bytes, in a cache line of their own */
+#define TRACE_RECORDS_AT   320u
+#define TRACE_RECORD_BYTES 96u
+#define TRACE_FILE_BYTES   (TRACE_RECORDS_AT + (size_t)TRACE_CAP * TRACE_RECORD_BYTES)
+#define TRACE_TEXT         80u /* bytes of a host's or job's name, terminator included */
+#define TRACE_SUFFIX       ".pawltrace"
+
+enum trace_what {
+	TRACE_OPERATION, /* an operation that is done, and well */
+	TRACE_WAIT,      /* a thread's wait for an operation */
+	TRACE_LINK,      /* bytes that a collective sent to a rank on another host */
+	TRACE_WHATS
+};
+
+/* The times of a record, each no earlier than the one before. In a wait, a link or a message, all
+ * but the last are the beginning. */
+enum trace_at {
+	TRACE_SUBMITTED,
+	TRACE_FIRST,    /* the operation was the first on its channel */
+	TRACE_BEGUN,    /* a driver took the operation up */
+	TRACE_TOGETHER, /* the last of the ranks that it exchanges bytes with had begun */
+	TRACE_FAR,      /* the last byte from or to another host was there */
+	TRACE_DONE,
+	TRACE_ATS
+};
+
+struct trace_record {
+	enum trace_what what;
+	enum pawl_coll kind;    /* kind of the operation */
+	enum pawl_reduce_op op; /* reduction of the operation */
+	enum pawl_dtype dtype;  /* element type of the operation */
+	enum coll_way way;      /* way of the operation */
+	bool mean;              /* the sum is divided by the number of ranks */
+	uint64_t number;        /* number of the operation */
+	/* Last rank to begin, or PAWL_ANY_RANK; the other rank of a message; the rank that a link
+	 * leads to. */
+	uint32_t peer;
+	uint32_t root;            /* root of the operation */
+	uint64_t bytes;           /* size of the operation; for a link, bytes sent */
+	int64_t at_ns[TRACE_ATS]; /* one per enum trace_at; CLOCK_MONOTONIC */
+	int64_t busy_ns;          /* time spent adding; for a link, time of its turn */
+};
+
+/* The header of a file: rank and group that it belongs to. */
+struct trace_head {
+	uint64_t group;       /* number of the group, equal at all its ranks */
+	uint32_t rank, ranks; /* number of the rank; number of ranks */
+	uint32_t peers;       /* number of ranks and servers */
+	uint32_t host, hosts; /* host of the rank, numbered alike at all ranks; number of hosts */
+	uint32_t pid;         /* process of the rank */
+	int64_t mono_ns;      /* CLOCK_MONOTONIC, the clock of records, when the file was made */
+	int64_t wall_ns;      /* CLOCK_REALTIME at mono_ns */
+	char hostname[TRACE_TEXT]; /* printable; neither quotes nor backslashes */
+	char job[TRACE_TEXT];      /* printable; neither quotes nor backslashes; "": unknown */
+};
+
+/* Writes a header of TRACE_HEAD_BYTES. Characters that cannot be in names are replaced. */
+void trace_head_encode(uint8_t *bytes, const struct trace_head *head);
+/* Reads a header. PAWL_ECORRUPT; PAWL_ENOTSUP: another version. */
+int trace_head_decode(const uint8_t *bytes, struct trace_head *head, struct pawl_err *err);
+/* Writes record i, counted from 0, of TRACE_RECORD_BYTES. */
+void trace_record_encode(uint8_t *bytes, const struct trace_record *record, uint64_t i);
+/* Reads record i. False: the bytes are not record i, or were not written by a group of head. */
+bool trace_record_decode(const uint8_t *bytes, const struct trace_head *head, uint64_t i,
+	struct trace_record *record);
+
+/* The part of a file that is there. */
+struct trace {
+	struct trace_head head;
+	struct trace_record *records; /* owned; in the order in which they were written */
+	size_t n;                     /* number of entries in records */
+	uint64_t written;             /* records written, ever; the first ones may be gone */
+};
+
+/* Reads a whole file. count_after: the count once bytes were read. PAWL_ECORRUPT, PAWL_ENOTSUP,
+ * PAWL_ENOMEM. */
+int trace_decode(struct trace *trace, const uint8_t *bytes, size_t len_bytes, uint64_t count_after,
+	struct pawl_err *err);
+void trace_deinit(struct trace *trace);
+
+#endif

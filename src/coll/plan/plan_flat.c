@@ -1,0 +1,356 @@
+/* Plans of equal ranks: each way is a function from the index of a member to its list. Pure. */
+#include "coll/plan/plan_impl.h"
+
+/* Returns the rank of member or server i. */
+static uint32_t rank_of(const struct flat *f, uint32_t i)
+{
+	return i < f->n ? f->who[i] : f->server + (i - f->n);
+}
+
+/* ---- direct ---- */
+
+/* Gives the limits of what member or server i adds. Hosts of members send their own bytes and
+ * receive others' while they serve, so that of n members and k servers each member serves n - k
+ * parts and each server 2(n - 1), of n(n - k) + 2k(n - 1). */
+static void cut_direct(const struct flat *f, uint32_t i, uint64_t *lo, uint64_t *hi)
+{
+	uint64_t n = f->n;
+	uint64_t k = f->servers;
+	uint64_t of_member = k < n ? n - k : 0;
+	uint64_t of_server = k < n ? 2 * (n - 1) : 1;
+	uint64_t all = n * of_member + k * of_server;
+	uint64_t granules = (f->hi - f->lo + COLL_GRANULE - 1) / COLL_GRANULE;
+	uint64_t before = i <= n ? i * of_member : n * of_member + (i - n) * of_server;
+	uint64_t after = before + (i < n ? of_member : of_server);
+
+	*lo = f->lo + granules * before / all * COLL_GRANULE;
+	*hi = f->lo + granules * after / all * COLL_GRANULE;
+	*lo = *lo < f->hi ? *lo : f->hi;
+	*hi = *hi < f->hi ? *hi : f->hi;
+}
+
+#define EVERYBODY UINT32_MAX
+
+/* Adds what all members have of [lo, hi), and sends the sum to all of them, or to member whom. */
+static void serve(struct flat *f, uint64_t lo, uint64_t hi, uint32_t whom)
+{
+	uint64_t len_bytes = hi - lo;
+	uint64_t tmp = plan_take_tmp(f->plan, f->n * len_bytes); /* one term per member */
+	bool member = f->me < f->n;
+	enum coll_area area = member ? f->out : COLL_TMP;
+	uint64_t at = member ? lo : tmp;
+
+	for (uint32_t d = 1; d <= f->n; d++) {
+		uint32_t from = (f->me + f->n - d) % f->n;
+
+		if (from != f->me) {
+			plan_add_recv(f->plan, f->who[from], COLL_TMP, tmp + from * len_bytes,
+				len_bytes);
+		}
+	}
+	plan_add_sum(f->plan, area, at, len_bytes);
+	for (uint32_t i = 0; i < f->n; i++) {
+		if (i == f->me) {
+			plan_add_term(f->plan, f->in, lo);
+		} else {
+			plan_add_term(f->plan, COLL_TMP, tmp + i * len_bytes);
+		}
+	}
+	for (uint32_t d = 1; d <= f->n; d++) {
+		uint32_t to = (f->me + d) % f->n;
+
+		if (to != f->me && (whom == EVERYBODY || whom == to)) {
+			plan_add_send(f->plan, f->who[to], area, at, len_bytes);
+		}
+	}
+}
+
+/* Returns the d-th peer that a member sends to, or hears from: servers, then members. Every member
+ * begins with another one, so that none is sent to by all at once. */
+static uint32_t direct_peer(const struct flat *f, uint32_t d, bool to)
+{
+	uint32_t k = f->servers;
+	uint32_t n = f->n;
+
+	if (d < k) {
+		return n + (f->me + d) % k;
+	}
+	d -= k;
+	return (to ? f->me + 1 + d : f->me + n - 1 - d) % n;
+}
+
+static void add_direct(struct flat *f, uint32_t whom)
+{
+	uint32_t others = f->n + f->servers - 1;
+	bool member = f->me < f->n;
+	uint64_t lo;
+	uint64_t hi;
+
+	for (uint32_t d = 0; d < others && member; d++) {
+		uint32_t to = direct_peer(f, d, true);
+
+		cut_direct(f, to, &lo, &hi);
+		plan_add_send(f->plan, rank_of(f, to), f->in, lo, hi - lo);
+	}
+	cut_direct(f, f->me, &lo, &hi);
+	if (lo < hi) {
+		serve(f, lo, hi, whom);
+	}
+	for (uint32_t d = 0; d < others && member && (whom == EVERYBODY || whom == f->me); d++) {
+		uint32_t from = direct_peer(f, d, false);
+
+		cut_direct(f, from, &lo, &hi);
+		plan_add_recv(f->plan, rank_of(f, from), f->out, lo, hi - lo);
+	}
+}
+
+static void reduce_direct(struct flat *f)
+{
+	add_direct(f, EVERYBODY);
+}
+
+/* ---- doubling: the whole vector, log2(n) times ---- */
+
+/* Adds what this member has to what came to tmp, in the order of members. */
+static void add_pair(struct flat *f, enum coll_area mine, uint64_t tmp, bool mine_first,
+	uint64_t lo, uint64_t hi)
+{
+	plan_add_sum(f->plan, f->out, lo, hi - lo);
+	if (mine_first) {
+		plan_add_term(f->plan, mine, lo);
+	}
+	plan_add_term(f->plan, COLL_TMP, tmp);
+	if (!mine_first) {
+		plan_add_term(f->plan, mine, lo);
+	}
+}
+
+/*
+ * In each round, blocks of `half` members get the sum of the block beside them. The last block may
+ * be short: its members then serve several members of the block on the left in turn.
+ */
+static void reduce_doubling(struct flat *f)
+{
+	uint64_t len_bytes = f->hi - f->lo;
+	uint64_t tmp = plan_take_tmp(f->plan, len_bytes);
+	enum coll_area mine = f->in;
+
+	for (uint32_t half = 1; half < f->n; half *= 2) {
+		uint32_t left = f->me & ~(2 * half - 1);
+		uint32_t right = left + half;
+		uint32_t rights = right < f->n ? f->n - right : 0;
+		bool is_left = f->me < right;
+
+		if (rights == 0) {
+			continue;
+		}
+		rights = rights < half ? rights : half;
+		if (is_left) {
+			uint32_t i = f->me - left;
+
+			if (i < rights) {
+				plan_add_send(f->plan, f->who[right + i], mine, f->lo, len_bytes);
+			}
+			plan_add_recv(f->plan, f->who[right + i % rights], COLL_TMP, tmp,
+				len_bytes);
+		} else {
+			uint32_t i = f->me - right;
+
+			for (uint32_t to = i; to < half; to += rights) {
+				plan_add_send(f->plan, f->who[left + to], mine, f->lo, len_bytes);
+			}
+			plan_add_recv(f->plan, f->who[left + i], COLL_TMP, tmp, len_bytes);
+		}
+		add_pair(f, mine, tmp, is_left, f->lo, f->hi);
+		mine = f->out;
+	}
+}
+
+/* ---- halving ---- */
+
+#define ROUNDS_MAX 13 /* log2(COLL_RANKS_MAX) and one */
+
+/* Pairs neighbours first, unlike elsewhere, so that the order of addition is the tree's. */
+static void reduce_halving(struct flat *f)
+{
+	uint64_t lo[ROUNDS_MAX] = {f->lo};
+	uint64_t hi[ROUNDS_MAX] = {f->hi};
+	uint64_t tmp = plan_take_tmp(f->plan, f->hi - f->lo);
+	uint32_t round = 0;
+
+	for (; 1u << round < f->n; round++) {
+		uint32_t peer = f->who[f->me ^ (1u << round)];
+		bool is_left = (f->me >> round & 1) == 0;
+		enum coll_area mine = round == 0 ? f->in : f->out;
+		uint64_t mid;
+		uint64_t end;
+
+		coll_share(hi[round] - lo[round], 2, 0, &mid, &end);
+		mid = lo[round] + end;
+		lo[round + 1] = is_left ? lo[round] : mid;
+		hi[round + 1] = is_left ? mid : hi[round];
+		plan_add_send(f->plan, peer, mine, is_left ? mid : lo[round],
+			is_left ? hi[round] - mid : mid - lo[round]);
+		if (lo[round + 1] < hi[round + 1]) {
+			plan_add_recv(f->plan, peer, COLL_TMP, tmp, hi[round + 1] - lo[round + 1]);
+			add_pair(f, mine, tmp, is_left, lo[round + 1], hi[round + 1]);
+		}
+	}
+	while (round-- > 0) {
+		uint32_t peer = f->who[f->me ^ (1u << round)];
+		bool is_left = (f->me >> round & 1) == 0;
+		uint64_t mid = is_left ? hi[round + 1] : lo[round + 1];
+
+		plan_add_send(f->plan, peer, f->out, lo[round + 1], hi[round + 1] - lo[round + 1]);
+		plan_add_recv(f->plan, peer, f->out, is_left ? mid : lo[round],
+			is_left ? hi[round] - mid : mid - lo[round]);
+	}
+}
+
+/* ---- tree: to the first member and back ---- */
+
+/* Gives the first member the sum. Pairs neighbours first, so that it is added as the tree says. */
+static void go_up(struct flat *f)
+{
+	uint64_t len_bytes = f->hi - f->lo;
+	uint64_t tmp = plan_take_tmp(f->plan, len_bytes);
+	enum coll_area mine = f->in;
+	uint32_t half = 1;
+
+	for (; half < f->n && (f->me & half) == 0; half *= 2) {
+		if (f->me + half < f->n) {
+			plan_add_recv(f->plan, f->who[f->me + half], COLL_TMP, tmp, len_bytes);
+			add_pair(f, mine, tmp, true, f->lo, f->hi);
+			mine = f->out;
+		}
+	}
+	if (f->me != 0) {
+		plan_add_send(f->plan, f->who[f->me - half], mine, f->lo, len_bytes);
+	}
+}
+
+/* Sends from root, which has the bytes in mine, to all: members are counted from root on. */
+static void go_down(struct flat *f, uint32_t root, enum coll_area mine)
+{
+	uint64_t len_bytes = f->hi - f->lo;
+	uint32_t me = (f->me + f->n - root) % f->n;
+	uint32_t half = 1;
+
+	while (half < f->n && (me & half) == 0) {
+		half *= 2;
+	}
+	if (me != 0) {
+		plan_add_recv(f->plan, f->who[(root + me - half) % f->n], f->out, f->lo, len_bytes);
+	}
+	while (half > 1) {
+		half /= 2;
+		if (me + half < f->n) {
+			plan_add_send(f->plan, f->who[(root + me + half) % f->n],
+				me == 0 ? mine : f->out, f->lo, len_bytes);
+		}
+	}
+}
+
+static void reduce_tree(struct flat *f)
+{
+	go_up(f);
+	go_down(f, 0, f->out);
+}
+
+/* ---- ring ---- */
+
+static void reduce_ring(struct flat *f)
+{
+	uint32_t next = f->who[(f->me + 1) % f->n];
+	uint32_t before = f->who[(f->me + f->n - 1) % f->n];
+	uint64_t tmp = plan_take_tmp(f->plan, (f->hi - f->lo) / f->n + COLL_GRANULE);
+
+	for (uint32_t s = 0; s < 2 * (f->n - 1); s++) {
+		bool adding = s < f->n - 1;
+		uint64_t lo;
+		uint64_t hi;
+
+		coll_share(f->hi - f->lo, f->n, (f->me + 2 * f->n - s) % f->n, &lo, &hi);
+		plan_add_send(f->plan, next, s == 0 ? f->in : f->out, f->lo + lo, hi - lo);
+		coll_share(f->hi - f->lo, f->n, (f->me + 2 * f->n - s - 1) % f->n, &lo, &hi);
+		if (lo < hi && adding) {
+			plan_add_recv(f->plan, before, COLL_TMP, tmp, hi - lo);
+			add_pair(f, f->in, tmp, false, f->lo + lo, f->lo + hi);
+		} else {
+			plan_add_recv(f->plan, before, f->out, f->lo + lo, hi - lo);
+		}
+	}
+}
+
+void flat_all_reduce(struct flat *f, enum coll_way way)
+{
+	static void (*const ways[COLL_WAYS])(struct flat *) = {[COLL_DIRECT] = reduce_direct,
+		[COLL_DOUBLING] = reduce_doubling,
+		[COLL_HALVING] = reduce_halving,
+		[COLL_TREE] = reduce_tree,
+		[COLL_RING] = reduce_ring};
+
+	if (f->lo < f->hi && f->n > 1) {
+		ways[way](f);
+	}
+}
+
+void flat_reduce(struct flat *f, enum coll_way way, uint32_t root)
+{
+	if (f->lo == f->hi || f->n == 1) {
+		return;
+	}
+	if (way == COLL_DIRECT) {
+		add_direct(f, root);
+		return;
+	}
+	go_up(f);
+	if (root != 0 && f->me == 0) {
+		plan_add_send(f->plan, f->who[root], f->out, f->lo, f->hi - f->lo);
+	} else if (root != 0 && f->me == root) {
+		plan_add_recv(f->plan, f->who[0], f->out, f->lo, f->hi - f->lo);
+	}
+}
+
+/* Gives each member its share from root, and then the shares of all members to each other. So each
+ * byte leaves root twice at most, however many members there are. */
+static void spread(struct flat *f, uint32_t root)
+{
+	uint64_t lo;
+	uint64_t hi;
+
+	for (uint32_t d = 1; d < f->n && f->me == root; d++) {
+		cut_direct(f, (f->me + d) % f->n, &lo, &hi);
+		plan_add_send(f->plan, f->who[(f->me + d) % f->n], f->in, lo, hi - lo);
+	}
+	cut_direct(f, f->me, &lo, &hi);
+	if (f->me != root) {
+		plan_add_recv(f->plan, f->who[root], f->out, lo, hi - lo);
+	}
+	for (uint32_t d = 1; d < f->n; d++) {
+		uint32_t to = (f->me + d) % f->n;
+
+		if (to != root) {
+			plan_add_send(f->plan, f->who[to], f->me == root ? f->in : f->out, lo,
+				hi - lo);
+		}
+	}
+	for (uint32_t d = 1; d < f->n && f->me != root; d++) {
+		uint32_t from = (f->me + f->n - d) % f->n;
+
+		cut_direct(f, from, &lo, &hi);
+		plan_add_recv(f->plan, f->who[from], f->out, lo, hi - lo);
+	}
+}
+
+void flat_broadcast(struct flat *f, enum coll_way way, uint32_t root)
+{
+	if (f->lo == f->hi || f->n == 1) {
+		return;
+	}
+	if (way == COLL_DIRECT) {
+		spread(f, root);
+	} else {
+		go_down(f, root, f->in);
+	}
+}

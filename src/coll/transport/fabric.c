@@ -1,0 +1,451 @@
+/*
+ * A port over libfabric: see fabric.h and port.h for the contracts, fabric_impl.h for how streams
+ * are made of messages.
+ *
+ * libfabric makes progress only when it is called: bytes go and come while a thread looks.
+ */
+#include "coll/transport/fabric.h"
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/times.h"
+#include "coll/transport/fabric_impl.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <rdma/fi_errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define ENTRIES_N  32 /* completions read at a time */
+#define ROUNDS_MAX 16 /* batches of completions in a row; then the caller has its turn */
+
+/* ---- posting to libfabric ---- */
+
+static void break_peer(struct fabric *fabric, struct fabric_peer *peer, const char *why)
+{
+	if (!peer->broken) {
+		peer->broken = why;
+		fabric->seen++;
+	}
+}
+
+/* Gives a buffer to libfabric. Returns whether libfabric has taken it. */
+static bool post(struct fabric *fabric, struct fabric_op *op)
+{
+	void *desc = fabric->mr ? fi_mr_desc(fabric->mr) : NULL;
+	bool receives = op->peer == UINT32_MAX;
+	ssize_t rv;
+
+	if (receives) {
+		rv = FAULT_SYS("coll.fabric.move",
+			fi_recv(fabric->ep, op->bytes, FABRIC_MESSAGE, desc, FI_ADDR_UNSPEC,
+				&op->context));
+	} else {
+		rv = FAULT_SYS("coll.fabric.move",
+			fi_send(fabric->ep, op->bytes, op->len_bytes, desc,
+				fabric->peers[op->peer].at, &op->context));
+	}
+	op->away = rv == 0;
+	fabric->away += rv == 0 && !receives;
+	fabric->posted |= rv == 0;
+	fabric->held_up |= rv == -FI_EAGAIN;
+	if (rv != 0 && rv != -FI_EAGAIN && receives) {
+		fabric->broken = "libfabric takes no more buffers";
+		fabric->seen++;
+	} else if (rv != 0 && rv != -FI_EAGAIN) {
+		break_peer(fabric, &fabric->peers[op->peer], "its connection broke");
+	}
+	return rv == 0;
+}
+
+static void push_stream(struct fabric *fabric, struct fabric_out *out)
+{
+	while (out->posted != out->begun && post(fabric, &out->ops[out->posted % FABRIC_SENDS])) {
+		out->posted++;
+	}
+}
+
+static void push_control(struct fabric *fabric, struct fabric_peer *peer)
+{
+	if (peer->control.away) {
+		return;
+	}
+	if (peer->saying == 0) {
+		if (peer->want == 0) {
+			return;
+		}
+		fabric_write_control(fabric, peer);
+	}
+	post(fabric, &peer->control);
+}
+
+static void push_peer(struct fabric *fabric, struct fabric_peer *peer)
+{
+	for (uint32_t s = 0; s < COLL_STREAMS && !peer->broken; s++) {
+		push_stream(fabric, &peer->out[s]);
+	}
+	if (!peer->broken) {
+		push_control(fabric, peer);
+	}
+}
+
+/* Posts all that was held up. */
+static void push(struct fabric *fabric)
+{
+	fabric->held_up = fabric->posted = false;
+	for (uint32_t i = 0; i < fabric->recvs_n; i++) {
+		if (!fabric->recvs[i].away) {
+			post(fabric, &fabric->recvs[i]);
+		}
+	}
+	for (uint32_t p = 0; p < fabric->ranks; p++) {
+		if (fabric->peers[p].meets) {
+			push_peer(fabric, &fabric->peers[p]);
+		}
+	}
+	if (!fabric->held_up || fabric->posted) {
+		fabric->stalled_ns = 0;
+	} else if (fabric->stalled_ns == 0) {
+		fabric->stalled_ns = clock_mono_ns();
+	}
+}
+
+/* ---- completions ---- */
+
+/* Ends a send: the message has gone, or never will. */
+static void end_send(struct fabric *fabric, struct fabric_op *op, bool gone)
+{
+	struct fabric_peer *peer = &fabric->peers[op->peer];
+
+	fabric->away--;
+	if (!gone) {
+		break_peer(fabric, peer, "its connection broke");
+	}
+	if (op == &peer->control) {
+		peer->greeted |= peer->saying == WANT_HELLO && gone;
+		peer->saying = 0;
+		fabric->held_up |= peer->want != 0;
+		return;
+	}
+	for (uint32_t s = 0; s < COLL_STREAMS; s++) {
+		struct fabric_out *out = &peer->out[s];
+		uint32_t freed = out->freed;
+
+		while (out->freed != out->posted && !out->ops[out->freed % FABRIC_SENDS].away) {
+			out->freed++;
+		}
+		fabric->seen += out->refused && out->freed != freed;
+		out->refused &= out->freed == freed;
+	}
+}
+
+/* Ends the operation of a message that has come, gone or failed; len_bytes: bytes that have
+ * come. */
+static void end_op(struct fabric *fabric, struct fabric_op *op, size_t len_bytes, int code)
+{
+	op->away = false;
+	if (op->peer != UINT32_MAX) {
+		end_send(fabric, op, code == 0);
+		return;
+	}
+	if (code == 0) {
+		fabric_take_message(fabric, op->bytes, len_bytes);
+	}
+	if (code != FI_ECANCELED) {
+		post(fabric, op);
+	}
+}
+
+static void take_error(struct fabric *fabric)
+{
+	struct fi_cq_err_entry error = {0};
+
+	if (fi_cq_readerr(fabric->cq, &error, 0) > 0 && error.op_context) {
+		end_op(fabric, error.op_context, 0, error.err != 0 ? error.err : FI_EOTHER);
+	}
+}
+
+void fabric_progress(struct fabric *fabric)
+{
+	struct fi_cq_msg_entry entries[ENTRIES_N];
+	ssize_t n = ENTRIES_N;
+
+	for (uint32_t i = 0; i < ROUNDS_MAX && n == ENTRIES_N && !fabric->broken; i++) {
+		n = FAULT_SYS("coll.fabric.move", fi_cq_read(fabric->cq, entries, ENTRIES_N));
+		for (ssize_t e = 0; e < n; e++) {
+			end_op(fabric, entries[e].op_context, entries[e].len, 0);
+		}
+		if (n == -FI_EAVAIL) {
+			take_error(fabric);
+			n = ENTRIES_N; /* there may be more */
+		} else if (n < 0 && n != -FI_EAGAIN) {
+			fabric->broken = "libfabric has failed";
+			fabric->seen++;
+		}
+	}
+	if (fabric->held_up && !fabric->broken) {
+		push(fabric);
+	}
+}
+
+/* ---- waiting ---- */
+
+static uint32_t look(struct coll_port *port)
+{
+	struct fabric *fabric = fabric_of(port);
+	struct fid *fids[] = {&fabric->cq->fid};
+
+	fabric_progress(fabric);
+	for (uint32_t i = 0; i < ROUNDS_MAX && fabric->watched; i++) {
+		if (fi_trywait(fabric->fabric, fids, 1) == 0) {
+			break;
+		}
+		fabric_progress(fabric); /* the descriptor does not report what was there before */
+	}
+	return fabric->seen + atomic_load_explicit(&fabric->woken, memory_order_acquire);
+}
+
+/* Returns for how long nothing could be posted of what should be. A peer that is gone may look like
+ * one that stands still, and providers try for ever. */
+static int64_t stalled_ns(const struct fabric *fabric)
+{
+	return fabric->stalled_ns > 0 ? clock_mono_ns() - fabric->stalled_ns : 0;
+}
+
+/* Sleeps, where the provider has no descriptor. */
+static void nap(struct fabric *fabric, int64_t timeout_ns)
+{
+	int64_t spin_ns = times_ns(TIME_FABRIC_SPIN);
+	const struct timespec pause = {.tv_sec = times_ns(TIME_FABRIC_NAP) / NS_PER_S,
+		.tv_nsec = times_ns(TIME_FABRIC_NAP) % NS_PER_S};
+	struct pollfd woken = {.fd = fabric->event, .events = POLLIN};
+	int64_t end_ns = clock_mono_ns() + (timeout_ns < spin_ns ? timeout_ns : spin_ns);
+	uint32_t seen = fabric->seen;
+
+	while (fabric->seen == seen && clock_mono_ns() < end_ns) {
+		sched_yield();
+		fabric_progress(fabric);
+	}
+	if (fabric->seen == seen && timeout_ns > spin_ns) {
+		ppoll(&woken, 1, &pause, NULL);
+	}
+}
+
+void fabric_sleep(struct fabric *fabric, int64_t timeout_ns)
+{
+	struct fid *fids[] = {&fabric->cq->fid};
+	struct epoll_event event;
+	uint64_t count;
+	int64_t long_ns = times_ns(TIME_FABRIC_STALLED);
+	int64_t retry_ns = stalled_ns(fabric) > long_ns ? long_ns : times_ns(TIME_FABRIC_RETRY);
+	int64_t most_ns = fabric->held_up && timeout_ns > retry_ns ? retry_ns : timeout_ns;
+	int64_t timeout_ms = (most_ns + NS_PER_MS - 1) / NS_PER_MS;
+
+	if (fabric->fd < 0) {
+		nap(fabric, most_ns);
+	} else if (fi_trywait(fabric->fabric, fids, 1) == 0) {
+		epoll_wait(fabric->epoll, &event, 1,
+			timeout_ms < INT32_MAX ? (int)timeout_ms : INT32_MAX);
+	}
+	(void)!read(fabric->event, &count, sizeof(count));
+}
+
+static void wait(struct coll_port *port, uint32_t seen, int64_t timeout_ns)
+{
+	int64_t end_ns = clock_mono_ns();
+	int64_t now_ns = end_ns;
+
+	end_ns = timeout_ns < INT64_MAX - end_ns ? end_ns + timeout_ns : INT64_MAX;
+	while (look(port) == seen && now_ns < end_ns) {
+		fabric_sleep(fabric_of(port), end_ns - now_ns);
+		now_ns = clock_mono_ns();
+	}
+}
+
+static void wake(struct coll_port *port)
+{
+	struct fabric *fabric = fabric_of(port);
+
+	atomic_fetch_add_explicit(&fabric->woken, 1, memory_order_release);
+	eventfd_write(fabric->event, 1);
+}
+
+int coll_fabric_events(struct coll_port *port)
+{
+	struct fabric *fabric = fabric_of(port);
+
+	fabric->watched = fabric->fd >= 0;
+	return fabric->fd;
+}
+
+/* ---- bytes ---- */
+
+/* Sends one message, of some of the bytes; returns how many. */
+static size_t send_message(struct fabric *fabric, uint32_t peer, uint32_t stream,
+	const uint8_t *bytes, size_t len_bytes)
+{
+	struct fabric_peer *to = &fabric->peers[peer];
+	struct fabric_out *out = &to->out[stream];
+	struct fabric_op *op = &out->ops[out->begun % FABRIC_SENDS];
+	uint64_t room = out->room - out->sent;
+	size_t n =
+		len_bytes < FABRIC_MESSAGE - FABRIC_HEAD ? len_bytes : FABRIC_MESSAGE - FABRIC_HEAD;
+	struct fabric_head head = {.key = to->key,
+		.from = fabric->rank,
+		.kind = FABRIC_DATA,
+		.stream = (uint8_t)stream,
+		.number = out->begun,
+		.off_bytes = out->sent};
+
+	n = n < room ? n : room;
+	if (n == 0 || out->begun - out->freed == FABRIC_SENDS ||
+		out->begun - out->owned == FABRIC_AHEAD) {
+		return 0;
+	}
+	head.len_bytes = (uint32_t)n;
+	fabric_encode_head(op->bytes, &head);
+	memcpy(op->bytes + FABRIC_HEAD, bytes, n);
+	op->len_bytes = FABRIC_HEAD + (uint32_t)n;
+	out->sent += n;
+	out->begun++;
+	push_stream(fabric, out);
+	return n;
+}
+
+static size_t fabric_send(struct coll_port *port, uint32_t peer, uint32_t stream, const void *bytes,
+	size_t len_bytes)
+{
+	struct fabric *fabric = fabric_of(port);
+	struct fabric_peer *to = &fabric->peers[peer];
+	size_t sent = 0;
+	size_t n = 1;
+
+	while (sent < len_bytes && n > 0 && !to->broken && !fabric->broken) {
+		n = send_message(fabric, peer, stream, (const uint8_t *)bytes + sent,
+			len_bytes - sent);
+		sent += n;
+	}
+	to->out[stream].refused |= sent < len_bytes;
+	return sent;
+}
+
+static size_t fabric_receive(struct coll_port *port, uint32_t peer, uint32_t stream, void *bytes,
+	size_t len_bytes)
+{
+	struct fabric *fabric = fabric_of(port);
+	struct fabric_peer *from = &fabric->peers[peer];
+	struct fabric_in *in = &from->in[stream];
+	uint64_t held = in->came - in->read;
+	size_t n = len_bytes < held ? len_bytes : held;
+	size_t at = in->read % fabric->window;
+	size_t first;
+
+	n = n < fabric->window ? n : fabric->window;
+	if (n == 0) {
+		return 0;
+	}
+	first = n < fabric->window - at ? n : fabric->window - at;
+	memcpy(bytes, in->ring + at, first);
+	memcpy((uint8_t *)bytes + first, in->ring, n - first);
+	in->read += n;
+	if (in->read - in->told >= fabric->window / 4 && !from->left) {
+		from->want |= WANT_CREDIT;
+	}
+	if (from->want != 0 && !from->broken && !fabric->broken) {
+		push_control(fabric, from);
+	}
+	return n;
+}
+
+/* Returns why a peer is lost. Messages overtake each other: a peer has left when all that it sent
+ * has come. */
+static const char *lost(struct coll_port *port, uint32_t peer)
+{
+	struct fabric *fabric = fabric_of(port);
+	const struct fabric_peer *of = &fabric->peers[peer];
+	bool all = of->left;
+
+	for (uint32_t s = 0; s < COLL_STREAMS; s++) {
+		all &= of->in[s].next == of->last[s];
+	}
+	if (all) {
+		return "its connection was closed";
+	}
+	return of->broken ? of->broken : fabric->broken;
+}
+
+static bool busy(struct coll_port *port)
+{
+	struct fabric *fabric = fabric_of(port);
+
+	if (fabric->away > 0) {
+		fabric_progress(fabric); /* most messages have gone at once */
+	}
+	return (fabric->away > 0 || fabric->held_up) && !fabric->broken &&
+		stalled_ns(fabric) < times_ns(TIME_FABRIC_GIVEN_UP);
+}
+
+/* ---- the end ---- */
+
+/* Returns whether a peer needs us no more: the last messages have gone both ways. */
+static bool has_parted(const struct fabric_peer *peer)
+{
+	return !peer->meets || !peer->greeted || peer->broken ||
+		(peer->left && peer->want == 0 && peer->saying == 0);
+}
+
+static void say_goodbye(struct fabric *fabric)
+{
+	int64_t end_ns = clock_mono_ns() + times_ns(TIME_FABRIC_GOODBYE);
+	bool all = true;
+
+	for (uint32_t p = 0; p < fabric->ranks; p++) {
+		if (fabric->peers[p].greeted) {
+			fabric->peers[p].want |= WANT_BYE;
+			all = false;
+		}
+	}
+	fabric->held_up = true;
+	while (!all && !fabric->broken) {
+		fabric_progress(fabric);
+		all = fabric->away == 0;
+		for (uint32_t p = 0; p < fabric->ranks; p++) {
+			all &= has_parted(&fabric->peers[p]);
+		}
+		if (clock_mono_ns() >= end_ns) {
+			break; /* checked only now: goodbye is said at least once */
+		}
+		if (!all) {
+			fabric_sleep(fabric, times_ns(TIME_FABRIC_RETRY));
+		}
+	}
+}
+
+static void fabric_close(struct coll_port *port)
+{
+	struct fabric *fabric = fabric_of(port);
+
+	if (fabric->peers) {
+		say_goodbye(fabric);
+	}
+	fabric_release(fabric);
+	if (fabric->epoll >= 0) {
+		close(fabric->epoll);
+	}
+	if (fabric->event >= 0) {
+		close(fabric->event);
+	}
+	free(fabric->memory);
+	free(fabric->rings);
+	free(fabric->recvs);
+	free(fabric->peers);
+	free(fabric);
+}
+
+const struct coll_port fabric_port = {fabric_send, fabric_receive, look, wait, wake, lost,
+	fabric_close, NULL, busy};

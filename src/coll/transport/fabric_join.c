@@ -1,0 +1,234 @@
+/*
+ * How ranks find each other over libfabric: see fabric.h for the contract.
+ *
+ * Each rank greets all others. It has joined when all others have greeted it, and its own greetings
+ * have gone: then there are connections, where the provider makes any.
+ */
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/times.h"
+#include "coll/transport/fabric_impl.h"
+
+#include <inttypes.h>
+#include <rdma/fi_errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PROVIDER 32u /* bytes of a provider's name, terminator included */
+
+struct name {
+	uint8_t address[FABRIC_ADDRESS];
+	size_t len_bytes; /* bytes of address */
+	uint64_t key;
+	char provider[PROVIDER];
+};
+
+/* ---- names ---- */
+
+/* Reads a name. -1: text is not one. */
+static int parse_name(const char *text, struct name *name)
+{
+	char hex[2 * FABRIC_ADDRESS + 1];
+	unsigned int version;
+	int n = 0;
+
+	if (sscanf(text, "fi%u:%64[0-9a-f]:%" SCNx64 ":%31[^ ]%n", &version, hex, &name->key,
+		    name->provider, &n) != 4 ||
+		text[n] != '\0' || version != FABRIC_VERSION || strlen(hex) % 2 != 0) {
+		return -1;
+	}
+	name->len_bytes = strlen(hex) / 2;
+	for (size_t i = 0; i < name->len_bytes; i++) {
+		const char digits[] = {hex[2 * i], hex[2 * i + 1], '\0'};
+
+		name->address[i] = (uint8_t)strtoul(digits, NULL, 16);
+	}
+	return 0;
+}
+
+static int take_name(struct fabric *fabric, uint32_t rank, const char *text, struct pawl_err *err)
+{
+	const char *provider = fabric->info->fabric_attr->prov_name;
+	struct fabric_peer *peer = &fabric->peers[rank];
+	struct name name;
+
+	if (parse_name(text, &name) != 0) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"collectives: rank %u is said to be at %.95s: is it another version of "
+			"Pawl?",
+			rank, text);
+	}
+	if (strcmp(name.provider, provider) != 0) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"collectives: libfabric: rank %u uses provider %s, rank %u uses %s: "
+			"FI_PROVIDER must be the same",
+			fabric->rank, provider, rank, name.provider);
+	}
+	peer->key = name.key;
+	return FAULT_SYS("coll.fabric.open",
+		       fi_av_insert(fabric->av, name.address, 1, &peer->at, 0, NULL)) == 1
+		? 0
+		: pawl_err_set(err, PAWL_EINVAL,
+			  "collectives: libfabric knows no way to rank %u, "
+			  "at %.95s",
+			  rank, text);
+}
+
+/* ---- memory ---- */
+
+/* Places the buffers of a peer's streams, and of control, from at on. Returns where the next peer's
+ * begin. */
+static uint8_t *place_peer(struct fabric *fabric, struct fabric_peer *peer, uint8_t *at,
+	uint8_t *ring)
+{
+	uint32_t rank = (uint32_t)(peer - fabric->peers);
+
+	for (uint32_t s = 0; s < COLL_STREAMS; s++) {
+		peer->in[s].ring = ring + (size_t)s * fabric->window;
+		peer->in[s].told = 0;
+		peer->out[s].room = fabric->window;
+		for (uint32_t i = 0; i < FABRIC_SENDS; i++) {
+			peer->out[s].ops[i] = (struct fabric_op){.bytes = at, .peer = rank};
+			at += FABRIC_MESSAGE;
+		}
+	}
+	peer->control = (struct fabric_op){.bytes = at, .peer = rank};
+	return at + FABRIC_CONTROL;
+}
+
+/* Allocates all memory that is needed from now on. */
+static int take_memory(struct fabric *fabric, uint32_t peers_n, struct pawl_err *err)
+{
+	size_t of_peer = (size_t)COLL_STREAMS * FABRIC_SENDS * FABRIC_MESSAGE + FABRIC_CONTROL;
+	size_t len = (size_t)fabric->recvs_n * FABRIC_MESSAGE + peers_n * of_peer;
+	size_t ring_bytes = (size_t)COLL_STREAMS * fabric->window;
+	uint8_t *at;
+	uint8_t *ring;
+
+	fabric->memory = FAULT_MEM("coll.fabric.open", calloc(1, len));
+	fabric->rings = FAULT_MEM("coll.fabric.open", calloc(peers_n + 1, ring_bytes));
+	fabric->recvs =
+		FAULT_MEM("coll.fabric.open", calloc(fabric->recvs_n, sizeof(*fabric->recvs)));
+	if (!fabric->memory || !fabric->rings || !fabric->recvs) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for the streams of %u ranks",
+			fabric->ranks);
+	}
+	at = fabric->memory;
+	ring = fabric->rings;
+	for (uint32_t i = 0; i < fabric->recvs_n; i++, at += FABRIC_MESSAGE) {
+		fabric->recvs[i] = (struct fabric_op){.bytes = at, .peer = UINT32_MAX};
+	}
+	for (uint32_t p = 0; p < fabric->ranks; p++) {
+		if (fabric->peers[p].meets) {
+			at = place_peer(fabric, &fabric->peers[p], at, ring);
+			ring += ring_bytes;
+		}
+	}
+	ASSERT(at == fabric->memory + len);
+	if ((fabric->info->domain_attr->mr_mode & FI_MR_LOCAL) == 0) {
+		return 0;
+	}
+	return fi_mr_reg(fabric->domain, fabric->memory, len, FI_SEND | FI_RECV, 0, 0, 0,
+		       &fabric->mr, NULL) == 0
+		? 0
+		: pawl_err_set(err, PAWL_EIO,
+			  "collectives: libfabric: register %zu bytes: is the limit of locked "
+			  "memory (ulimit -l) too low?",
+			  len);
+}
+
+/* ---- joining ---- */
+
+/* Counts the peers that have not joined. *first: the first of these; *wrong: the first peer that is
+ * lost or of another version; ranks if there is none. */
+static uint32_t count_missing(const struct fabric *fabric, uint32_t *first, uint32_t *wrong)
+{
+	uint32_t n = 0;
+
+	*wrong = fabric->ranks;
+	for (uint32_t p = fabric->ranks; p-- > 0;) {
+		const struct fabric_peer *peer = &fabric->peers[p];
+
+		if (peer->meets && (!peer->heard || !peer->greeted)) {
+			*first = p;
+			n++;
+		}
+		if (peer->meets && (peer->broken || peer->other_version)) {
+			*wrong = p;
+		}
+	}
+	return n;
+}
+
+static int refuse_peer(const struct fabric *fabric, uint32_t rank, const char *name,
+	struct pawl_err *err)
+{
+	if (fabric->peers[rank].other_version) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"collectives: libfabric: rank %u greets as another version of Pawl does",
+			rank);
+	}
+	return pawl_err_set(err, PAWL_EPEER,
+		"collectives: libfabric: rank %u cannot be reached at %.95s: %s", rank, name,
+		fabric->peers[rank].broken);
+}
+
+static int meet_all(struct fabric *fabric, const char *const *names, int64_t end_ns,
+	const atomic_bool *stop, struct pawl_err *err)
+{
+	int64_t look_ns = times_ns(TIME_FABRIC_LOOK);
+	uint32_t missing = 0;
+	uint32_t wrong = 0;
+
+	fabric->held_up = true; /* everything is to be posted */
+	fabric_progress(fabric);
+	while (count_missing(fabric, &missing, &wrong) > 0 || wrong < fabric->ranks) {
+		int64_t left_ns = end_ns - clock_mono_ns();
+
+		if (fabric->broken) {
+			return pawl_err_set(err, PAWL_EIO, "collectives: join: %s", fabric->broken);
+		}
+		if (wrong < fabric->ranks) {
+			return refuse_peer(fabric, wrong, names[wrong], err);
+		}
+		if (stop && atomic_load(stop)) {
+			return pawl_err_set(err, PAWL_ECANCELED,
+				"collectives: joining was stopped");
+		}
+		if (left_ns <= 0) {
+			return pawl_err_set(err, PAWL_EPEER,
+				"collectives: rank %u, at %.95s, and rank %u do not reach each "
+				"other over libfabric: is it gone, is a firewall between them, or "
+				"is it the wrong interface (PAWL_IFNAME)?",
+				missing, names[missing], fabric->rank);
+		}
+		fabric_sleep(fabric, left_ns < look_ns ? left_ns : look_ns);
+		fabric_progress(fabric);
+	}
+	return 0;
+}
+
+int coll_fabric_join(struct coll_port *port, const char *const *names, int64_t timeout_ns,
+	const atomic_bool *stop, struct pawl_err *err)
+{
+	struct fabric *fabric = fabric_of(port);
+	int64_t end_ns = clock_mono_ns() + timeout_ns;
+	uint32_t peers_n = 0;
+	int rv = 0;
+
+	for (uint32_t r = 0; r < fabric->ranks && rv == 0; r++) {
+		if (r != fabric->rank && names[r]) {
+			rv = take_name(fabric, r, names[r], err);
+			fabric->peers[r].meets = true;
+			fabric->peers[r].want = WANT_HELLO;
+			peers_n++;
+		}
+	}
+	if (rv == 0) {
+		rv = take_memory(fabric, peers_n, err);
+	}
+	return rv == 0 ? meet_all(fabric, names, end_ns, stop, err) : rv;
+}

@@ -1,0 +1,189 @@
+/*
+ * A port made of two: see mixed.h and port.h for the contracts.
+ *
+ * The port waits for the bell of the shared memory. A thread waits for the network, and rings that
+ * bell: it hears of each change once (edge-triggered), and touches nothing else. Where the network
+ * has no descriptor to wait for there is no thread, and waits are short.
+ */
+#include "coll/transport/mixed.h"
+
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/times.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+struct mixed {
+	struct coll_port port; /* functions for callers; must come first */
+	struct coll_port *shm; /* owned; port over shared memory */
+	struct coll_port *net; /* owned; port over the network */
+	bool *local;           /* owned; per rank: reached by shm */
+	int epoll, stop;       /* the thread's: epoll set; eventfd that ends it */
+	pthread_t thread;      /* waits for the network and rings the bell */
+	bool started;          /* the thread runs */
+	atomic_bool closing;   /* the thread is to end */
+};
+
+static struct mixed *mixed_of(struct coll_port *port)
+{
+	return (struct mixed *)(void *)port;
+}
+
+static struct coll_port *port_to(struct coll_port *port, uint32_t peer)
+{
+	struct mixed *mixed = mixed_of(port);
+
+	return mixed->local[peer] ? mixed->shm : mixed->net;
+}
+
+static size_t send_mixed(struct coll_port *port, uint32_t peer, uint32_t stream, const void *bytes,
+	size_t len_bytes)
+{
+	struct coll_port *to = port_to(port, peer);
+
+	return to->send(to, peer, stream, bytes, len_bytes);
+}
+
+static size_t receive_mixed(struct coll_port *port, uint32_t peer, uint32_t stream, void *bytes,
+	size_t len_bytes)
+{
+	struct coll_port *from = port_to(port, peer);
+
+	return from->receive(from, peer, stream, bytes, len_bytes);
+}
+
+static uint32_t look_mixed(struct coll_port *port)
+{
+	struct mixed *mixed = mixed_of(port);
+
+	return mixed->net->look(mixed->net) + mixed->shm->look(mixed->shm);
+}
+
+/* Waits on the bell. Something may have come by the network since look: then the bell has been
+ * rung, or will be. */
+static void wait_mixed(struct coll_port *port, uint32_t seen, int64_t timeout_ns)
+{
+	struct mixed *mixed = mixed_of(port);
+	uint32_t net = mixed->net->look(mixed->net);
+	uint32_t shm = mixed->shm->look(mixed->shm);
+	int64_t nap_ns = times_ns(TIME_MIXED_NAP);
+
+	if (net + shm == seen) {
+		mixed->shm->wait(mixed->shm, shm,
+			mixed->started || timeout_ns < nap_ns ? timeout_ns : nap_ns);
+	}
+}
+
+static void wake_mixed(struct coll_port *port)
+{
+	struct mixed *mixed = mixed_of(port);
+
+	mixed->shm->wake(mixed->shm);
+}
+
+static const char *lost_mixed(struct coll_port *port, uint32_t peer)
+{
+	struct coll_port *of = port_to(port, peer);
+
+	return of->lost(of, peer);
+}
+
+static bool busy_mixed(struct coll_port *port)
+{
+	struct mixed *mixed = mixed_of(port);
+
+	return mixed->net->busy && mixed->net->busy(mixed->net);
+}
+
+static void close_mixed(struct coll_port *port)
+{
+	struct mixed *mixed = mixed_of(port);
+
+	if (mixed->started) {
+		atomic_store(&mixed->closing, true);
+		eventfd_write(mixed->stop, 1);
+		pthread_join(mixed->thread, NULL);
+	}
+	if (mixed->epoll >= 0) {
+		close(mixed->epoll);
+	}
+	if (mixed->stop >= 0) {
+		close(mixed->stop);
+	}
+	mixed->net->close(mixed->net);
+	mixed->shm->close(mixed->shm);
+	free(mixed->local);
+	free(mixed);
+}
+
+static void *ring(void *user)
+{
+	struct mixed *mixed = user;
+	struct epoll_event event;
+
+	while (!atomic_load(&mixed->closing)) {
+		if (epoll_wait(mixed->epoll, &event, 1, -1) > 0) {
+			mixed->shm->wake(mixed->shm);
+		}
+	}
+	return NULL;
+}
+
+static int start_ringing(struct mixed *mixed, int events, struct pawl_err *err)
+{
+	struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+	int sys;
+
+	mixed->epoll = FAULT_SYS("coll.mixed", epoll_create1(EPOLL_CLOEXEC));
+	mixed->stop = FAULT_SYS("coll.mixed", eventfd(0, EFD_CLOEXEC));
+	if (mixed->epoll < 0 || mixed->stop < 0 ||
+		epoll_ctl(mixed->epoll, EPOLL_CTL_ADD, events, &event) != 0 ||
+		epoll_ctl(mixed->epoll, EPOLL_CTL_ADD, mixed->stop, &event) != 0) {
+		return pawl_err_sys(err, "collectives: make a port");
+	}
+	sys = FAULT_SYS("coll.mixed", pthread_create(&mixed->thread, NULL, ring, mixed));
+	if (sys != 0) {
+		return pawl_err_set(err, PAWL_EIO, "collectives: start a thread: %s",
+			strerror(sys == -1 ? errno : sys));
+	}
+	mixed->started = true;
+	return 0;
+}
+
+int coll_mixed_open(struct coll_port **out, struct coll_port *shm, struct coll_port *net,
+	int events, const bool *local, uint32_t ranks, struct pawl_err *err)
+{
+	struct mixed *mixed = FAULT_MEM("coll.mixed", calloc(1, sizeof(*mixed)));
+	int rv;
+
+	if (!mixed) {
+		shm->close(shm);
+		net->close(net);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for collectives");
+	}
+	mixed->port = (struct coll_port){send_mixed, receive_mixed, look_mixed, wait_mixed,
+		wake_mixed, lost_mixed, close_mixed, NULL, busy_mixed};
+	mixed->shm = shm;
+	mixed->net = net;
+	mixed->epoll = mixed->stop = -1;
+	mixed->local = FAULT_MEM("coll.mixed", malloc(ranks));
+	if (!mixed->local) {
+		close_mixed(&mixed->port);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for collectives");
+	}
+	memcpy(mixed->local, local, ranks);
+	rv = events >= 0 ? start_ringing(mixed, events, err) : 0;
+	if (rv != 0) {
+		close_mixed(&mixed->port);
+		return rv;
+	}
+	*out = &mixed->port;
+	return 0;
+}

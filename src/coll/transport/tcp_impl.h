@@ -1,0 +1,52 @@
+/* Shared by the two files of the TCP port. */
+#ifndef COLL_TRANSPORT_TCP_IMPL_H
+#define COLL_TRANSPORT_TCP_IMPL_H
+
+#include "coll/transport/tcp.h"
+
+#include <stdbool.h>
+
+/* A stream to and from a peer. */
+struct tcp_link {
+	int fd;         /* socket; -1: none */
+	bool in, out;   /* there may be bytes; there may be room */
+	bool ended;     /* nothing more will come */
+	bool broken;    /* the connection ended, but not because the peer closed it */
+	bool connected; /* the greeting was answered */
+};
+
+struct tcp {
+	struct coll_port port;  /* functions for callers; must come first */
+	uint32_t rank, ranks;   /* this rank; number of ranks */
+	int listener;           /* socket that others connect to; -1 once joined */
+	int epoll, event;       /* epoll set of wait; eventfd of wake */
+	uint64_t nonce;         /* secret in our name */
+	uint32_t seen;          /* count that look returns */
+	struct tcp_link *links; /* owned; of peer p, stream s: p * COLL_STREAMS + s */
+};
+
+#define TCP_WAKE UINT64_MAX /* epoll's data for event; else the index of a link */
+
+extern const struct coll_port tcp_port; /* functions of this port */
+
+static inline struct tcp *tcp_of(struct coll_port *port)
+{
+	return (struct tcp *)(void *)port;
+}
+
+static inline struct tcp_link *tcp_link(struct tcp *tcp, uint32_t peer, uint32_t stream)
+{
+	return &tcp->links[peer * COLL_STREAMS + stream];
+}
+
+/* ---- greetings ---- */
+
+#define TCP_HELLO_BYTES 32u /* size of a greeting, and of its answer */
+
+/* Writes a greeting, or the answer. nonce: that in the name of the rank that listens. */
+void tcp_write_hello(uint8_t *hello, uint32_t from, uint32_t to, uint32_t stream, uint64_t nonce);
+/* Returns the link that a greeting is for: to a lower rank that has a name, and not there yet.
+ * NULL: there is none. */
+struct tcp_link *tcp_read_hello(struct tcp *tcp, const char *const *names, const uint8_t *hello);
+
+#endif

@@ -1,0 +1,651 @@
+/*
+ * The connections of the TCP port: see tcp.h for the contract.
+ *
+ * The rank that connects greets: docs/protocol.md has the bytes. The other one checks that the
+ * greeting is from a rank of this group, and answers. Whatever else connects meanwhile is let in no
+ * further: it has a few seconds to greet, there are few places for such, and the oldest gives way,
+ * unless it has greeted by then.
+ *
+ * A rank that waits long for others checks that they are still there: it connects to each, one
+ * after another, and says nothing. That costs the other one a place until it reads the end, so
+ * there is one such round in a while, however fast they answer.
+ */
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/times.h"
+#include "coll/transport/tcp_impl.h"
+
+#include <arpa/inet.h>
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define HELLO_MAGIC 0x3170637470776170ULL /* "pawptcp1" */
+#define STRANGERS   64u /* connections that have not greeted, beside those of ranks */
+#define BACKLOG     1024
+/* Bytes that the kernel may hold unsent: a millisecond or two of 1 Gbit/s, for a thread to come
+ * back in, and no more, so that what we send is what goes over the network now. */
+#define UNSENT_BYTES (256 << 10)
+
+/* A connection that has not greeted yet. */
+struct guest {
+	int fd;                         /* -1: this entry is free */
+	int64_t since_ns;               /* time of connection, monotonic ns */
+	uint8_t hello[TCP_HELLO_BYTES]; /* greeting, as received so far */
+	size_t got;                     /* bytes of hello received */
+};
+
+struct joining {
+	struct tcp *tcp;          /* the caller's */
+	const char *const *names; /* the caller's */
+	uint64_t *nonces;         /* owned; per rank, the secret in its name */
+	struct guest *guests;     /* owned; connections that have not greeted */
+	uint32_t guests_n;        /* size of guests: all that ranks open, and strangers */
+	int probe;                /* socket that tries whether probed listens; -1: none */
+	uint32_t probed;          /* rank that is tried; those below follow in this round */
+	int64_t probed_ns;        /* start of probe */
+	int64_t round_ns;         /* earliest start of the next round of probes */
+	int64_t begun_ns;         /* time at which joining began */
+	uint32_t left;            /* links that are missing */
+	struct pollfd *polls;     /* owned; room for all sockets */
+	int64_t end_ns;           /* deadline, monotonic ns */
+	const atomic_bool *stop;  /* the caller's; NULL: never */
+};
+
+/* ---- addresses ---- */
+
+/* Reads "10.0.0.1" and "4567" of "10.0.0.1:4567:nonce", or of "[fe80::1]:4567:nonce". */
+int coll_tcp_parse(const char *name, struct addrinfo **address, uint64_t *nonce)
+{
+	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+		.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
+	char host[64];
+	char port[8];
+	int n = 0;
+
+	if (sscanf(name, "[%63[^]]]:%7[0-9]:%" SCNx64 "%n", host, port, nonce, &n) != 3 &&
+		sscanf(name, "%63[^:[]:%7[0-9]:%" SCNx64 "%n", host, port, nonce, &n) != 3) {
+		return -1;
+	}
+	return name[n] == '\0' && getaddrinfo(host, port, &hints, address) == 0 ? 0 : -1;
+}
+
+/* ---- opening ---- */
+
+/* Chooses the congestion control of a socket that is not connected yet, and of the ones that a
+ * listening socket will accept. BBR takes what a connection had to send for what the network
+ * allows, and collectives send now and then. */
+static int choose_congestion(int fd)
+{
+	const char *wanted = getenv("PAWL_CONGESTION");
+	char now[16] = "";
+	socklen_t len = sizeof(now) - 1;
+
+	if (wanted && *wanted != '\0') {
+		return setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, wanted,
+			(socklen_t)strlen(wanted));
+	}
+	getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, now, &len);
+	if (strncmp(now, "bbr", 3) == 0) {
+		setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5); /* on failure BBR stays */
+	}
+	return 0;
+}
+
+int coll_tcp_listen(const char *address, uint16_t port, uint64_t nonce, char *name,
+	struct pawl_err *err)
+{
+	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+		.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE};
+	const int one = 1;
+	struct sockaddr_storage bound;
+	socklen_t len = sizeof(bound);
+	struct addrinfo *at = NULL;
+	char text[8];
+	bool six = strchr(address, ':') != NULL;
+	bool chosen;
+	int fd;
+
+	snprintf(text, sizeof(text), "%u", (unsigned int)port);
+	if (getaddrinfo(address, text, &hints, &at) != 0) {
+		return pawl_err_set(err, PAWL_EINVAL, "collectives: %s is no address", address);
+	}
+	fd = FAULT_SYS("coll.tcp",
+		socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+	chosen = fd >= 0 && choose_congestion(fd) == 0;
+	if (!chosen || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) != 0 ||
+		bind(fd, at->ai_addr, at->ai_addrlen) != 0 ||
+		FAULT_SYS("coll.tcp", listen(fd, BACKLOG)) != 0 ||
+		getsockname(fd, (struct sockaddr *)&bound, &len) != 0 ||
+		getnameinfo((struct sockaddr *)&bound, len, NULL, 0, text, sizeof(text),
+			NI_NUMERICSERV) != 0) {
+		int rv = fd < 0 || chosen
+			? pawl_err_sys(err, "collectives: listen at %s, port %s", address,
+				  port == 0 ? "any" : text)
+			: pawl_err_set(err, PAWL_EINVAL, "collectives: PAWL_CONGESTION=%.15s: %s",
+				  getenv("PAWL_CONGESTION"), strerror(errno));
+
+		freeaddrinfo(at);
+		if (fd >= 0) {
+			close(fd);
+		}
+		return rv;
+	}
+	freeaddrinfo(at);
+	snprintf(name, COLL_TCP_NAME, "%s%s%s:%s:%" PRIx64, six ? "[" : "", address, six ? "]" : "",
+		text, nonce);
+	return fd;
+}
+
+static int open_events(struct tcp *tcp, struct pawl_err *err)
+{
+	struct epoll_event event = {.events = EPOLLIN, .data.u64 = TCP_WAKE};
+
+	tcp->epoll = FAULT_SYS("coll.tcp", epoll_create1(EPOLL_CLOEXEC));
+	tcp->event = FAULT_SYS("coll.tcp", eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	if (tcp->epoll < 0 || tcp->event < 0 ||
+		epoll_ctl(tcp->epoll, EPOLL_CTL_ADD, tcp->event, &event) != 0 ||
+		getrandom(&tcp->nonce, sizeof(tcp->nonce), 0) != sizeof(tcp->nonce)) {
+		return pawl_err_sys(err, "collectives: make a port");
+	}
+	return 0;
+}
+
+int coll_tcp_open(struct coll_port **out, uint32_t rank, uint32_t ranks, const char *address,
+	char *name, struct pawl_err *err)
+{
+	struct tcp *tcp = FAULT_MEM("coll.tcp", calloc(1, sizeof(*tcp)));
+	int rv;
+
+	ASSERT(rank < ranks);
+	if (!tcp) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for collectives");
+	}
+	*tcp = (struct tcp){.port = tcp_port,
+		.rank = rank,
+		.ranks = ranks,
+		.listener = -1,
+		.epoll = -1,
+		.event = -1};
+	tcp->links =
+		FAULT_MEM("coll.tcp", calloc((size_t)ranks * COLL_STREAMS, sizeof(*tcp->links)));
+	for (uint32_t i = 0; i < ranks * COLL_STREAMS && tcp->links; i++) {
+		tcp->links[i].fd = -1;
+	}
+	rv = tcp->links
+		? open_events(tcp, err)
+		: pawl_err_set(err, PAWL_ENOMEM, "no memory for collectives of %u ranks", ranks);
+	if (rv == 0) {
+		tcp->listener = coll_tcp_listen(address, 0, tcp->nonce, name, err);
+		rv = tcp->listener < 0 ? tcp->listener : 0;
+	}
+	if (rv != 0) {
+		tcp->port.close(&tcp->port);
+		return rv;
+	}
+	*out = &tcp->port;
+	return 0;
+}
+
+/* ---- greetings ---- */
+
+void tcp_write_hello(uint8_t *hello, uint32_t from, uint32_t to, uint32_t stream, uint64_t nonce)
+{
+	uint64_t words[2] = {htole64(HELLO_MAGIC), htole64(nonce)};
+	uint32_t numbers[4] = {htole32(from), htole32(to), htole32(stream), 0};
+
+	memcpy(hello, words, sizeof(words));
+	memcpy(hello + sizeof(words), numbers, sizeof(numbers));
+}
+
+struct tcp_link *tcp_read_hello(struct tcp *tcp, const char *const *names, const uint8_t *hello)
+{
+	uint64_t words[2];
+	uint32_t numbers[4];
+	uint32_t from;
+	uint32_t stream;
+
+	memcpy(words, hello, sizeof(words));
+	memcpy(numbers, hello + sizeof(words), sizeof(numbers));
+	from = le32toh(numbers[0]);
+	stream = le32toh(numbers[2]);
+	if (le64toh(words[0]) != HELLO_MAGIC || le64toh(words[1]) != tcp->nonce ||
+		le32toh(numbers[1]) != tcp->rank || from >= tcp->rank || !names[from] ||
+		stream >= COLL_STREAMS || tcp_link(tcp, from, stream)->fd >= 0) {
+		return NULL;
+	}
+	return tcp_link(tcp, from, stream);
+}
+
+/* Adds a link that is there: the kernel tells of it from now on. */
+static int link_up(struct joining *j, struct tcp_link *link, int fd)
+{
+	const int one = 1;
+	const int unsent = UNSENT_BYTES;
+	struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
+		.data.u64 = (uint64_t)(link - j->tcp->links)};
+
+	link->fd = fd;
+	link->connected = true;
+	j->left--;
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
+	return epoll_ctl(j->tcp->epoll, EPOLL_CTL_ADD, fd, &event);
+}
+
+/* ---- incoming connections ---- */
+
+static void forget_guest(struct guest *guest)
+{
+	close(guest->fd);
+	guest->fd = -1;
+}
+
+static int hear_guest(struct joining *j, struct guest *guest)
+{
+	struct tcp_link *link;
+	uint8_t answer[TCP_HELLO_BYTES];
+	ssize_t n = recv(guest->fd, guest->hello + guest->got, TCP_HELLO_BYTES - guest->got, 0);
+
+	if (n <= 0) {
+		if (n == 0 || errno != EAGAIN) {
+			forget_guest(guest);
+		}
+		return 0;
+	}
+	guest->got += (size_t)n;
+	if (guest->got < TCP_HELLO_BYTES) {
+		return 0;
+	}
+	link = tcp_read_hello(j->tcp, j->names, guest->hello);
+	if (!link) {
+		forget_guest(guest);
+		return 0;
+	}
+	tcp_write_hello(answer, j->tcp->rank, (uint32_t)((link - j->tcp->links) / COLL_STREAMS),
+		(uint32_t)((link - j->tcp->links) % COLL_STREAMS), j->tcp->nonce);
+	if (send(guest->fd, answer, TCP_HELLO_BYTES, MSG_NOSIGNAL) != (ssize_t)TCP_HELLO_BYTES) {
+		forget_guest(guest);
+		return 0;
+	}
+	n = link_up(j, link, guest->fd);
+	guest->fd = -1;
+	return (int)n;
+}
+
+/* Makes a place for one more guest. The one that came first gives way if it has still not
+ * greeted. */
+static int make_room(struct joining *j, struct guest **place)
+{
+	struct guest *first = &j->guests[0];
+	int rv = 0;
+
+	for (uint32_t g = 0; g < j->guests_n && first->fd >= 0; g++) {
+		if (j->guests[g].fd < 0 || j->guests[g].since_ns < first->since_ns) {
+			first = &j->guests[g];
+		}
+	}
+	if (first->fd >= 0) {
+		rv = hear_guest(j, first);
+	}
+	if (first->fd >= 0) {
+		forget_guest(first);
+	}
+	*place = first;
+	return rv;
+}
+
+/* Takes guests. Guests that have greeted, or are gone, need no place any more. Those beyond as many
+ * as there are places wait until the others have been heard. */
+static int take_guests(struct joining *j)
+{
+	struct guest *place;
+	int rv = 0;
+	int fd;
+
+	for (uint32_t n = 0; n < j->guests_n && rv == 0; n++) {
+		fd = accept4(j->tcp->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (fd < 0) {
+			break;
+		}
+		rv = make_room(j, &place);
+		*place = (struct guest){.fd = fd, .since_ns = clock_mono_ns()};
+		if (rv == 0) {
+			rv = hear_guest(j, place);
+		}
+	}
+	return rv;
+}
+
+/* ---- outgoing connections ---- */
+
+static int begin_connect(struct joining *j, uint32_t peer, const struct addrinfo *at,
+	struct pawl_err *err)
+{
+	for (uint32_t s = 0; s < COLL_STREAMS; s++) {
+		struct tcp_link *link = tcp_link(j->tcp, peer, s);
+
+		link->fd = FAULT_SYS("coll.tcp",
+			socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+		if (link->fd < 0 || choose_congestion(link->fd) != 0 ||
+			(connect(link->fd, at->ai_addr, at->ai_addrlen) != 0 &&
+				errno != EINPROGRESS)) {
+			return pawl_err_set(err, PAWL_EPEER,
+				"collectives: rank %u cannot be reached at %s: %s", peer,
+				j->names[peer], strerror(errno));
+		}
+	}
+	return 0;
+}
+
+/* Greets, once a connection is made; fails if it was refused. */
+static int greet(struct joining *j, uint32_t peer, uint32_t stream, struct pawl_err *err)
+{
+	struct tcp_link *link = tcp_link(j->tcp, peer, stream);
+	uint8_t hello[TCP_HELLO_BYTES];
+	int sys = 0;
+	socklen_t len = sizeof(sys);
+
+	getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &sys, &len);
+	tcp_write_hello(hello, j->tcp->rank, peer, stream, j->nonces[peer]);
+	if (sys == 0 &&
+		send(link->fd, hello, TCP_HELLO_BYTES, MSG_NOSIGNAL) != (ssize_t)TCP_HELLO_BYTES) {
+		sys = errno;
+	}
+	link->out = true; /* greeting sent */
+	return sys == 0
+		? 0
+		: pawl_err_set(err, PAWL_EPEER, "collectives: rank %u cannot be reached at %s: %s",
+			  peer, j->names[peer], strerror(sys));
+}
+
+static int hear_answer(struct joining *j, uint32_t peer, uint32_t stream, struct pawl_err *err)
+{
+	struct tcp_link *link = tcp_link(j->tcp, peer, stream);
+	uint8_t answer[TCP_HELLO_BYTES];
+	uint8_t expected[TCP_HELLO_BYTES];
+	ssize_t n = recv(link->fd, answer, TCP_HELLO_BYTES, MSG_PEEK);
+
+	if (n < 0 && errno == EAGAIN) {
+		return 0;
+	}
+	if (n > 0 && n < (ssize_t)TCP_HELLO_BYTES) {
+		return 0;
+	}
+	tcp_write_hello(expected, peer, j->tcp->rank, stream, j->nonces[peer]);
+	if (n != (ssize_t)TCP_HELLO_BYTES || memcmp(answer, expected, TCP_HELLO_BYTES) != 0) {
+		return pawl_err_set(err, PAWL_EPEER,
+			"collectives: what answers at %s is not rank %u", j->names[peer], peer);
+	}
+	(void)!recv(link->fd, answer, TCP_HELLO_BYTES, 0);
+	return link_up(j, link, link->fd) == 0
+		? 0
+		: pawl_err_sys(err, "collectives: join rank %u", peer);
+}
+
+/* ---- joining ---- */
+
+static int begin(struct joining *j, struct pawl_err *err)
+{
+	int rv = 0;
+
+	for (uint32_t p = 0; p < j->tcp->ranks && rv == 0; p++) {
+		struct addrinfo *at = NULL;
+
+		if (p == j->tcp->rank || !j->names[p]) {
+			continue;
+		}
+		j->left += COLL_STREAMS;
+		if (p < j->tcp->rank) {
+			continue;
+		}
+		if (coll_tcp_parse(j->names[p], &at, &j->nonces[p]) != 0) {
+			rv = pawl_err_set(err, PAWL_EINVAL,
+				"collectives: rank %u is said to be at %s", p, j->names[p]);
+		} else {
+			rv = begin_connect(j, p, at, err);
+		}
+		if (at) {
+			freeaddrinfo(at);
+		}
+	}
+	return rv;
+}
+
+/* Lists what may go on now: the listener, the probe, guests, then links, each with its place in
+ * polls. */
+static nfds_t list_polls(struct joining *j)
+{
+	struct tcp *tcp = j->tcp;
+	nfds_t n = 0;
+
+	j->polls[n++] = (struct pollfd){.fd = tcp->listener, .events = POLLIN};
+	j->polls[n++] = (struct pollfd){.fd = j->probe, .events = POLLOUT};
+	for (uint32_t g = 0; g < j->guests_n; g++) {
+		j->polls[n++] = (struct pollfd){.fd = j->guests[g].fd, .events = POLLIN};
+	}
+	for (uint32_t i = 0; i < tcp->ranks * COLL_STREAMS; i++) {
+		const struct tcp_link *link = &tcp->links[i];
+
+		j->polls[n++] = (struct pollfd){.fd = link->connected ? -1 : link->fd,
+			.events = link->out ? POLLIN : POLLOUT};
+	}
+	return n;
+}
+
+/* Returns whether a link to a rank that has a name is missing. */
+static bool misses(const struct joining *j, uint32_t peer)
+{
+	bool all = true;
+
+	for (uint32_t s = 0; s < COLL_STREAMS; s++) {
+		all &= tcp_link(j->tcp, peer, s)->connected;
+	}
+	return peer != j->tcp->rank && j->names[peer] && !all;
+}
+
+/* Ends a probe. A rank that should connect to us and has not may be gone: then nobody listens
+ * there. */
+static int hear_probe(struct joining *j, struct pawl_err *err)
+{
+	int sys = 0;
+	socklen_t len = sizeof(sys);
+
+	getsockopt(j->probe, SOL_SOCKET, SO_ERROR, &sys, &len);
+	close(j->probe);
+	j->probe = -1;
+	return sys != ECONNREFUSED
+		? 0
+		: pawl_err_set(err, PAWL_EPEER,
+			  "collectives: rank %u, at %s, is gone: nobody listens there", j->probed,
+			  j->names[j->probed]);
+}
+
+/* Tries the next rank that should have connected to us, after the last one has answered or had its
+ * time. There is a round of all that are missing every TIME_TCP_PROBE. */
+static void probe_next(struct joining *j, int64_t now_ns)
+{
+	struct addrinfo *at = NULL;
+	uint64_t nonce;
+
+	if (now_ns < j->round_ns ||
+		(j->probe >= 0 && now_ns - j->probed_ns < times_ns(TIME_TCP_LOOK))) {
+		return;
+	}
+	if (j->probe >= 0) {
+		close(j->probe);
+		j->probe = -1;
+	}
+	while (j->probed > 0 && j->probe < 0) {
+		uint32_t peer = --j->probed;
+
+		if (misses(j, peer) && coll_tcp_parse(j->names[peer], &at, &nonce) == 0) {
+			j->probed_ns = now_ns;
+			j->probe = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
+				0);
+			if (j->probe >= 0) {
+				(void)!connect(j->probe, at->ai_addr, at->ai_addrlen);
+			}
+			freeaddrinfo(at);
+		}
+	}
+	if (j->probe < 0) {
+		j->probed = j->tcp->rank;
+		j->round_ns = now_ns + times_ns(TIME_TCP_PROBE);
+	}
+}
+
+static int go_on(struct joining *j, struct pawl_err *err)
+{
+	const struct pollfd *polls = j->polls + 2;
+	int rv = j->polls[1].revents != 0 ? hear_probe(j, err) : 0;
+
+	for (uint32_t g = 0; g < j->guests_n && rv == 0; g++) {
+		struct guest *guest = &j->guests[g];
+
+		if (guest->fd >= 0 && polls[g].revents != 0 && hear_guest(j, guest) != 0) {
+			rv = pawl_err_sys(err, "collectives: join");
+		} else if (guest->fd >= 0 &&
+			clock_mono_ns() - guest->since_ns > times_ns(TIME_TCP_GUEST)) {
+			forget_guest(guest);
+		}
+	}
+	polls += j->guests_n;
+	for (uint32_t i = 0; i < j->tcp->ranks * COLL_STREAMS && rv == 0; i++) {
+		const struct tcp_link *link = &j->tcp->links[i];
+		uint32_t peer = i / COLL_STREAMS;
+
+		if (polls[i].revents == 0 || link->connected) {
+			continue;
+		}
+		rv = link->out ? hear_answer(j, peer, i % COLL_STREAMS, err)
+			       : greet(j, peer, i % COLL_STREAMS, err);
+	}
+	if (rv == 0 && j->polls[0].revents != 0 && take_guests(j) != 0) {
+		rv = pawl_err_sys(err, "collectives: join");
+	}
+	return rv;
+}
+
+static int refuse_far(const struct joining *j, uint32_t peer, struct pawl_err *err)
+{
+	return pawl_err_set(err, PAWL_EPEER,
+		"collectives: rank %u, at %s, and rank %u do not reach each other: is a firewall "
+		"between them, or is it the wrong interface (PAWL_IFNAME)?",
+		peer, j->names[peer], j->tcp->rank);
+}
+
+static int refuse_late(const struct joining *j, struct pawl_err *err)
+{
+	uint32_t peer = 0;
+
+	while (!misses(j, peer)) {
+		peer++;
+		ASSERT(peer < j->tcp->ranks); /* one is missing */
+	}
+	return refuse_far(j, peer, err);
+}
+
+/* Fails if there are connections that the kernels do not make. */
+static int check_reach(const struct joining *j, struct pawl_err *err)
+{
+	for (uint32_t p = j->tcp->rank + 1; p < j->tcp->ranks; p++) {
+		for (uint32_t s = 0; s < COLL_STREAMS; s++) {
+			const struct tcp_link *link = tcp_link(j->tcp, p, s);
+
+			if (link->fd >= 0 && !link->connected && !link->out) {
+				return refuse_far(j, p, err);
+			}
+		}
+	}
+	return 0;
+}
+
+static int connect_all(struct joining *j, struct pawl_err *err)
+{
+	int look_ms = times_ms(TIME_TCP_LOOK);
+	int rv = begin(j, err);
+
+	j->begun_ns = clock_mono_ns();
+	j->round_ns = j->begun_ns + times_ns(TIME_TCP_PROBE);
+	j->probed = j->tcp->rank;
+	while (rv == 0 && j->left > 0) {
+		int64_t now_ns = clock_mono_ns();
+		int64_t left_ms = (j->end_ns - now_ns) / NS_PER_MS;
+
+		if (now_ns - j->begun_ns > times_ns(TIME_TCP_REACH)) {
+			rv = check_reach(j, err);
+		}
+		if (rv != 0) {
+			break;
+		}
+		probe_next(j, now_ns);
+		if (left_ms <= 0) {
+			rv = refuse_late(j, err);
+		} else if (j->stop && atomic_load(j->stop)) {
+			rv = pawl_err_set(err, PAWL_ECANCELED, "collectives: joining was stopped");
+		} else if (poll(j->polls, list_polls(j),
+				   left_ms < look_ms ? (int)left_ms : look_ms) >= 0) {
+			rv = go_on(j, err);
+		}
+	}
+	return rv;
+}
+
+int coll_tcp_join(struct coll_port *port, const char *const *names, int64_t timeout_ns,
+	const atomic_bool *stop, struct pawl_err *err)
+{
+	struct tcp *tcp = tcp_of(port);
+	struct joining *j = FAULT_MEM("coll.tcp", calloc(1, sizeof(*j)));
+	int rv;
+
+	if (!j) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory to join a group");
+	}
+	j->tcp = tcp;
+	j->names = names;
+	j->stop = stop;
+	j->end_ns = clock_mono_ns() + timeout_ns;
+	j->probe = -1;
+	j->guests_n = tcp->ranks * COLL_STREAMS + STRANGERS;
+	j->guests = FAULT_MEM("coll.tcp", calloc(j->guests_n, sizeof(*j->guests)));
+	j->nonces = FAULT_MEM("coll.tcp", calloc(tcp->ranks, sizeof(*j->nonces)));
+	j->polls = FAULT_MEM("coll.tcp",
+		calloc(2 + j->guests_n + (size_t)tcp->ranks * COLL_STREAMS, sizeof(*j->polls)));
+	for (uint32_t g = 0; g < j->guests_n && j->guests; g++) {
+		j->guests[g].fd = -1;
+	}
+	rv = j->guests && j->nonces && j->polls
+		? connect_all(j, err)
+		: pawl_err_set(err, PAWL_ENOMEM, "no memory to join a group");
+	if (j->probe >= 0) {
+		close(j->probe);
+	}
+	for (uint32_t g = 0; g < j->guests_n && j->guests; g++) {
+		if (j->guests[g].fd >= 0) {
+			forget_guest(&j->guests[g]);
+		}
+	}
+	close(tcp->listener);
+	tcp->listener = -1;
+	free(j->guests);
+	free(j->nonces);
+	free(j->polls);
+	free(j);
+	return rv;
+}

@@ -1,0 +1,738 @@
+/* Jobs on this machine: see local.h. */
+#include "engine/local/local_impl.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "engine/local/run_place.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define FILES_MAX 65536u /* descriptors that a scheduler asks for, at most */
+
+/* ---- what is kept ---- */
+
+static struct local_run *find_run(struct local *local, uint64_t job)
+{
+	struct local_run *found = NULL;
+
+	for (struct local_run *run = local->runs; run; run = run->next) {
+		if (run->job == job && (!found || run->born > found->born)) {
+			found = run;
+		}
+	}
+	return found;
+}
+
+static uint64_t stopped_of(const struct local *local, uint64_t job)
+{
+	uint64_t stopped = 0;
+
+	for (uint32_t i = 0; i < LOCAL_PASTS_MAX; i++) {
+		if (local->pasts[i].job == job && local->pasts[i].stopped > stopped) {
+			stopped = local->pasts[i].stopped;
+		}
+	}
+	return stopped;
+}
+
+static void note_stopped(struct local *local, uint64_t job, uint64_t generation)
+{
+	for (uint32_t i = 0; i < LOCAL_PASTS_MAX; i++) {
+		if (local->pasts[i].job == job) {
+			if (generation > local->pasts[i].stopped) {
+				local->pasts[i].stopped = generation;
+			}
+			return;
+		}
+	}
+	local->pasts[local->pasts_at] = (struct local_past){job, generation};
+	local->pasts_at = (local->pasts_at + 1) % LOCAL_PASTS_MAX;
+}
+
+static void on_peer(struct loop_source *source, uint32_t events);
+static void on_again(struct loop_timer *timer);
+
+static struct local_run *make_run(struct local *local, uint64_t job, uint64_t born)
+{
+	struct local_run *run = calloc(1, sizeof(*run));
+
+	if (run) {
+		run->local = local;
+		run->job = job;
+		run->born = born;
+		run->state_fd = -1;
+		run->devices_fd = -1;
+		run->peer = (struct loop_source){-1, on_peer, run};
+		run->timer = (struct loop_timer){.fired = on_again, .user = run};
+		snprintf(run->dir, sizeof(run->dir), "%s/runs/%llu.%llu", local->options.root,
+			(unsigned long long)job, (unsigned long long)born);
+	}
+	return run;
+}
+
+static void disconnect(struct local_run *run)
+{
+	if (run->peer.fd >= 0) {
+		loop_remove(run->local->options.loop, &run->peer);
+		close(run->peer.fd);
+		run->peer.fd = -1;
+	}
+}
+
+static void free_run(struct local_run *run)
+{
+	disconnect(run);
+	loop_timer_cancel(run->local->options.loop, &run->timer);
+	if (run->state_fd >= 0) {
+		close(run->state_fd);
+	}
+	if (run->devices_fd >= 0) {
+		close(run->devices_fd);
+	}
+	free(run);
+}
+
+static void take_out(struct local *local, const struct local_run *run)
+{
+	struct local_run **at = &local->runs;
+
+	while (*at != run) {
+		at = &(*at)->next;
+	}
+	*at = run->next;
+}
+
+/* ---- telling the core ---- */
+
+static void post(struct local *local, const struct core_event *event)
+{
+	local->options.post(local->options.user, event);
+}
+
+static void post_run(struct local *local, enum core_event_kind kind, uint64_t job,
+	uint64_t generation)
+{
+	post(local,
+		&(const struct core_event){.kind = kind,
+			.job = job,
+			.generation = generation,
+			.by = CORE_BY_NOBODY});
+}
+
+static void post_end(const struct local_run *run)
+{
+	bool known = run->state.phase == RUN_IS_OVER;
+	uint64_t generation = run->state.generation > run->born ? run->state.generation : run->born;
+
+	post(run->local,
+		&(const struct core_event){.kind = CORE_ENDED,
+			.job = run->job,
+			.generation = generation,
+			.by = !known                   ? CORE_BY_NOBODY
+				: run->state.by_itself ? CORE_BY_ITSELF
+						       : CORE_BY_US,
+			.exit_code = run->state.exit_code});
+}
+
+static void end(struct local_run *run)
+{
+	run->phase = LOCAL_OVER;
+	note_stopped(run->local, run->job, run->state.generation);
+	note_stopped(run->local, run->job, run->born);
+	if (run->state.why[0] != '\0') {
+		log_line(LOG_WARNING, "job %llu: %s", (unsigned long long)run->job, run->state.why);
+	}
+	post_end(run);
+}
+
+/* ---- devices ---- */
+
+/* Lists the devices of all other runs that are there, or may be. */
+static void list_taken(const struct local *local, const struct local_run *own,
+	struct devices *taken)
+{
+	*taken = (struct devices){0};
+	for (const struct local_run *run = local->runs; run; run = run->next) {
+		for (uint32_t i = 0; run != own && run->phase != LOCAL_OVER && i < run->devices.n &&
+			taken->n < DEVICES_MAX;
+			i++) {
+			taken->at[taken->n++] = run->devices.at[i];
+		}
+	}
+}
+
+int local_give_devices(struct local *local, struct local_run *run, const struct order_node *nodes,
+	uint32_t nodes_n, uint64_t generation, struct pawl_err *err)
+{
+	struct devices was = run->devices;
+	struct devices taken;
+	int rv = 0;
+
+	list_taken(local, run, &taken);
+	if (!devices_change(&run->devices, &taken, local->options.devices, nodes, nodes_n,
+		    generation)) {
+		return pawl_err_set(err, PAWL_EBUSY,
+			"devices: none of a node's are free, or ranks would have to change theirs");
+	}
+	if (run->devices_fd >= 0 && memcmp(&was, &run->devices, sizeof(was)) != 0) {
+		rv = devices_save(run->devices_fd, &run->devices, err);
+		run->devices = rv == 0 ? run->devices : was;
+	}
+	return rv;
+}
+
+/* Frees the devices that the last change took from the run, once the change is done. */
+static void settle_devices(struct local_run *run)
+{
+	struct pawl_err err;
+
+	if (devices_settle(&run->devices, run->state.generation) &&
+		devices_save(run->devices_fd, &run->devices, &err) != 0) {
+		log_line(LOG_WARNING, "job %llu: %s", (unsigned long long)run->job, err.msg);
+	}
+}
+
+/* ---- the life of a run ---- */
+
+/* Tries again: at once, and later and later. */
+static void again(struct local_run *run)
+{
+	loop_timer_start(run->local->options.loop, &run->timer, clock_mono_ns() + run->wait_ns);
+	strays_wait(&run->wait_ns);
+}
+
+/* Handles the end of the shepherd: either it has written the end of the run down, or it was killed,
+ * and processes of the run may be left. */
+static void on_gone(struct local_run *run)
+{
+	int rv = run_state_load(run->state_fd, &run->state, NULL);
+
+	if (run->state.phase == RUN_IS_OVER) {
+		end(run);
+		return;
+	}
+	if (rv != 0 && rv != PAWL_ECORRUPT) {
+		again(run); /* the run may have ended well */
+		return;
+	}
+	log_line(LOG_WARNING,
+		"job %llu: the process that kept it running was killed: so is what it ran",
+		(unsigned long long)run->job);
+	run->phase = LOCAL_DYING;
+	run->wait_ns = 0;
+	again(run);
+}
+
+static void say_to(struct local_run *run, const struct run_told *told)
+{
+	run->has_told = true;
+	run->told = *told;
+	if (run->peer.fd >= 0) { /* the socket has room for hundreds */
+		(void)!send(run->peer.fd, told, sizeof(*told), MSG_NOSIGNAL | MSG_DONTWAIT);
+	}
+}
+
+/* Connects to the shepherd. Unless it is surely dead it counts as alive: it may be stopped, or wait
+ * for a disk. */
+static void reach(struct local_run *run)
+{
+	int rv = local_connect(run, NULL);
+
+	if (rv == PAWL_ENOENT) {
+		on_gone(run);
+	} else if (rv != 0) {
+		again(run);
+	} else if (run->has_told) {
+		say_to(run, &run->told);
+	}
+}
+
+static void on_again(struct loop_timer *timer)
+{
+	struct local_run *run = timer->user;
+
+	if (run->phase == LOCAL_ALIVE) {
+		reach(run);
+	} else if (strays_signal(&run->mark, SIGKILL) == 0) {
+		end(run);
+	} else {
+		again(run);
+	}
+}
+
+static void look(struct local_run *run)
+{
+	struct run_state state;
+
+	if (run_state_load(run->state_fd, &state, NULL) != 0) {
+		return; /* the state is being written: the shepherd will say so again */
+	}
+	run->state = state;
+	settle_devices(run);
+	if (state.phase == RUN_RUNS && state.generation > run->told_runs) {
+		run->told_runs = state.generation;
+		post_run(run->local, CORE_RUNS, run->job, state.generation);
+	}
+	if (state.refused > run->told_refused) {
+		run->told_refused = state.refused;
+		post_run(run->local, CORE_REFUSED, run->job, state.refused);
+	}
+}
+
+/* Handles the shepherd's connection. That a connection ends is no proof that the shepherd did: that
+ * the end was written down is, or that nobody listens. */
+static void on_peer(struct loop_source *source, uint32_t events)
+{
+	struct local_run *run = source->user;
+	char bytes[64];
+	ssize_t n = recv(source->fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+
+	if (n > 0) {
+		run->wait_ns = 0;
+		look(run);
+	} else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+		disconnect(run);
+		run_state_load(run->state_fd, &run->state, NULL);
+		if (run->state.phase == RUN_IS_OVER) {
+			end(run);
+		} else {
+			again(run);
+		}
+	}
+}
+
+/* ---- the engine ---- */
+
+/* Names the nodes of a place. False: they are too many, or one is not known. */
+static bool name_nodes(const struct sched_core *core, const struct core_place *place,
+	struct order_node *nodes)
+{
+	for (uint32_t i = 0; i < place->n && place->n <= ORDER_NODES_MAX; i++) {
+		const struct core_node *node = core_node_find(core, place->spots[i].node);
+
+		if (!node) {
+			return false;
+		}
+		memcpy(nodes[i].name, node->offer.name, sizeof(nodes[i].name));
+		nodes[i].replicas = place->spots[i].replicas;
+	}
+	return place->n > 0 && place->n <= ORDER_NODES_MAX;
+}
+
+static void start_anew(struct local *local, const struct sched_core *core, uint64_t job,
+	uint64_t generation, const struct core_place *place)
+{
+	struct order_node *nodes = calloc(ORDER_NODES_MAX, sizeof(*nodes));
+	const struct core_job *at = core_job_find(core, job);
+	struct local_run *run = make_run(local, job, generation);
+	struct pawl_err err;
+	int rv;
+
+	if (!nodes || !run || !at || !name_nodes(core, place, nodes)) {
+		rv = pawl_err_set(&err, PAWL_ENOMEM, "no memory, or no such nodes");
+	} else {
+		rv = local_start(local, at, generation, nodes, place->n, run, &err);
+	}
+	free(nodes);
+	if (rv == 0) {
+		run->next = local->runs;
+		local->runs = run;
+		return;
+	}
+	log_line(LOG_WARNING, "job %llu cannot be started: %s", (unsigned long long)job, err.msg);
+	if (run) {
+		free_run(run);
+	}
+	post_run(local, CORE_REFUSED, job, generation);
+}
+
+static void start(void *self, const struct sched_core *core, uint64_t job, uint64_t generation,
+	const struct core_place *place)
+{
+	struct local *local = self;
+	struct local_run *run = find_run(local, job);
+
+	if (run && run->phase == LOCAL_OVER && run->born < generation) {
+		run = NULL; /* run of an earlier start; its end is being told */
+	}
+	if (!run && generation <= stopped_of(local, job)) {
+		post_run(local, CORE_ENDED, job, generation);
+	} else if (!run) {
+		start_anew(local, core, job, generation, place);
+	} else if (run->phase == LOCAL_OVER) {
+		post_end(run);
+	} else if (run->phase == LOCAL_ALIVE && run->born == generation) {
+		run->told_runs = 0; /* have it told again */
+		look(run);
+	} /* otherwise the end of the run will be told */
+}
+
+/* Prepares a change of replicas. False: nodes are not known, or ranks would have to change their
+ * devices. */
+static bool prepare_rescale(struct local *local, struct local_run *run,
+	const struct sched_core *core, uint64_t generation, const struct core_place *place)
+{
+	struct order_node *nodes = calloc(ORDER_NODES_MAX, sizeof(*nodes));
+	struct pawl_err err = {.msg = "no memory, or no such nodes"};
+	bool ready = local->options.devices->n == 0 || run->devices_fd < 0;
+
+	if (!ready) {
+		ready = nodes && name_nodes(core, place, nodes) &&
+			local_give_devices(local, run, nodes, place->n, generation, &err) == 0;
+	}
+	if (!ready) {
+		log_line(LOG_INFO, "job %llu: %s: it is started anew", (unsigned long long)run->job,
+			err.msg);
+	}
+	free(nodes);
+	return ready;
+}
+
+/* Records where the run is, for a scheduler that finds it without knowing that. */
+static void note_place(struct local_run *run, const struct sched_core *core, uint64_t generation,
+	const struct core_place *place)
+{
+	struct run_place_entry *entry = calloc(1, sizeof(*entry));
+	struct pawl_err err = {.msg = "no memory, or no such nodes"};
+
+	if (!entry || !name_nodes(core, place, entry->nodes)) {
+		log_line(LOG_WARNING, "job %llu: %s", (unsigned long long)run->job, err.msg);
+		free(entry);
+		return;
+	}
+	entry->generation = generation;
+	entry->nodes_n = place->n;
+	if (run_place_save(run->dir, entry, run->state.generation, &err) != 0) {
+		log_line(LOG_WARNING, "job %llu: %s", (unsigned long long)run->job, err.msg);
+	}
+	free(entry);
+}
+
+static void rescale(void *self, const struct sched_core *core, uint64_t job, uint64_t generation,
+	const struct core_place *place)
+{
+	struct local *local = self;
+	struct local_run *run = find_run(local, job);
+	const struct run_told told = {.command = RUN_RESCALE,
+		.replicas = place->replicas,
+		.generation = generation};
+
+	if (!run) {
+		post_run(local, CORE_ENDED, job, generation);
+	} else if (run->phase == LOCAL_OVER) {
+		post_end(run);
+	} else if (run->phase == LOCAL_ALIVE && run->state.generation < generation &&
+		!prepare_rescale(local, run, core, generation, place)) {
+		post_run(local, CORE_REFUSED, job, generation);
+	} else if (run->phase == LOCAL_ALIVE) {
+		if (run->state.generation < generation) {
+			note_place(run, core, generation, place);
+		}
+		run->told_runs = run->told_runs < generation ? run->told_runs : generation - 1;
+		run->told_refused = run->told_refused < generation ? run->told_refused : 0;
+		say_to(run, &told);
+	}
+}
+
+static void stop(void *self, uint64_t job, uint64_t generation, int64_t grace_ns)
+{
+	struct local *local = self;
+	struct local_run *run = find_run(local, job);
+	const struct run_told told = {.command = RUN_STOP, .grace_ns = grace_ns};
+
+	note_stopped(local, job, generation);
+	if (!run) {
+		post_run(local, CORE_ENDED, job, generation);
+	} else if (run->phase == LOCAL_OVER) {
+		post_end(run);
+	} else if (run->phase == LOCAL_ALIVE && run->born <= generation) {
+		say_to(run, &told);
+		if (grace_ns <= 0 && run->killed) {
+			strays_signal(&run->mark, SIGKILL); /* the shepherd does not answer */
+		}
+		run->killed = run->killed || grace_ns <= 0;
+	}
+}
+
+static void post_node(struct local *local, const struct core_offer *offer)
+{
+	post(local, &(const struct core_event){.kind = CORE_NODE_COMES, .offer = offer});
+}
+
+static void list(void *self)
+{
+	struct local *local = self;
+	struct core_run *runs;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < local->options.nodes_n; i++) {
+		post_node(local, &local->options.nodes[i]);
+	}
+	for (struct local_run *run = local->runs; run; run = run->next) {
+		n++;
+	}
+	runs = calloc(n + 1, sizeof(*runs));
+	if (!runs) {
+		return; /* the core asks again */
+	}
+	n = 0;
+	for (struct local_run *run = local->runs; run; run = run->next) {
+		if (run->phase == LOCAL_OVER) {
+			post_end(run);
+			continue;
+		}
+		if (run->phase == LOCAL_ALIVE) {
+			look(run);
+		}
+		runs[n++] = (struct core_run){.job = run->job,
+			.generation = run->state.generation,
+			.runs = run->phase == LOCAL_ALIVE && run->state.phase == RUN_RUNS};
+	}
+	post(local, &(const struct core_event){.kind = CORE_LISTED, .runs = runs, .runs_n = n});
+	free(runs);
+}
+
+static void ask(void *self, const char *pool, uint32_t count)
+{
+	post(self, &(const struct core_event){.kind = CORE_POOL_DRY, .pool = pool});
+}
+
+static void give_back(void *self, const char *node)
+{
+	post(self, &(const struct core_event){.kind = CORE_NODE_GONE, .node = node});
+}
+
+static void say(void *self, const char *text)
+{
+	log_line(LOG_WARNING, "%s", text);
+}
+
+const struct sched_engine engine_local = {.name = "local",
+	.start = start,
+	.rescale = rescale,
+	.stop = stop,
+	.list = list,
+	.ask = ask,
+	.give_back = give_back,
+	.say = say};
+
+/* ---- opening ---- */
+
+/* Raises the limit of open files: a run has three, so the usual 1024 are for some 330 runs. Returns
+ * the limit of before. */
+static uint64_t raise_files(void)
+{
+	struct rlimit limit;
+	rlim_t was;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+		return FILES_MAX;
+	}
+	was = limit.rlim_cur;
+	limit.rlim_cur = limit.rlim_max < FILES_MAX ? limit.rlim_max : FILES_MAX;
+	if (limit.rlim_cur > was) {
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
+	return was;
+}
+
+/* Opens a file of the run. *fd is -1 if it is not there; a file that cannot be opened is an
+ * error. */
+static int open_kept(const struct local_run *run, const char *name, int flags, int *fd,
+	struct pawl_err *err)
+{
+	char path[PATH_MAX + 16];
+
+	snprintf(path, sizeof(path), "%s/%s", run->dir, name);
+	*fd = FAULT_SYS("local.kept", open(path, flags | O_CLOEXEC | O_NOFOLLOW));
+	return *fd >= 0 || errno == ENOENT ? 0 : pawl_err_sys(err, "%s", path);
+}
+
+/* Finds what is known of a run. On errors it is not known whether the run lives. */
+static int find_kept(struct local_run *run, struct pawl_err *err)
+{
+	int rv = open_kept(run, "state", O_RDONLY, &run->state_fd, err);
+
+	rv = rv == 0 ? open_kept(run, DEVICES_FILE, O_RDWR, &run->devices_fd, err) : rv;
+	rv = rv == 0 ? strays_mark_load(&run->mark, run->dir, err) : rv;
+	if (rv != 0) {
+		return rv;
+	}
+	rv = local_connect(run, err);
+	if (rv != 0 && rv != PAWL_ENOENT && rv != PAWL_EBUSY) {
+		return rv;
+	}
+	run->phase = rv == PAWL_ENOENT ? LOCAL_DYING : LOCAL_ALIVE;
+	run->state.generation = run->born;
+	/* The state is the last one if the shepherd is dead. */
+	rv = run_state_load(run->state_fd, &run->state, err);
+	if (rv != 0 && rv != PAWL_ECORRUPT) {
+		return rv;
+	}
+	if (run->devices_fd >= 0) {
+		devices_load(run->devices_fd, &run->devices);
+		settle_devices(run);
+	}
+	return 0;
+}
+
+/* Takes in a run that an earlier scheduler started. */
+static int adopt(struct local *local, uint64_t job, uint64_t born, struct pawl_err *err)
+{
+	struct local_run *run = make_run(local, job, born);
+	int rv;
+
+	if (!run) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a run");
+	}
+	rv = find_kept(run, err);
+	if (rv != 0) {
+		free_run(run);
+		return rv;
+	}
+	if (run->phase == LOCAL_DYING && run->state.phase == RUN_STARTS &&
+		strays_signal(&run->mark, SIGKILL) == 0) {
+		local_remove(run->dir); /* the run never came to be, and will be started again */
+		free_run(run);
+		return 0;
+	}
+	run->next = local->runs;
+	local->runs = run;
+	if (run->phase == LOCAL_DYING && run->state.phase == RUN_IS_OVER) {
+		run->phase = LOCAL_OVER;
+	} else if (run->peer.fd < 0) {
+		again(run);
+	}
+	return 0;
+}
+
+static int adopt_all(struct local *local, struct pawl_err *err)
+{
+	char path[PATH_MAX];
+	struct dirent *entry;
+	DIR *dir;
+	int rv = 0;
+
+	snprintf(path, sizeof(path), "%s/runs", local->options.root);
+	dir = opendir(path);
+	if (!dir) {
+		return pawl_err_sys(err, "%s", path);
+	}
+	while (rv == 0 && (errno = 0, entry = FAULT_MEM("local.list", readdir(dir)))) {
+		unsigned long long job;
+		unsigned long long born;
+		int used = 0;
+
+		if (sscanf(entry->d_name, "%llu.%llu%n", &job, &born, &used) == 2 &&
+			entry->d_name[used] == '\0') {
+			rv = adopt(local, job, born, err);
+		}
+	}
+	if (rv == 0 && errno != 0) {
+		rv = pawl_err_sys(err, "%s", path); /* some may not have been seen */
+	}
+	closedir(dir);
+	return rv;
+}
+
+static int make_dirs(const char *root, struct pawl_err *err)
+{
+	static const struct {
+		const char *name;
+		mode_t mode;
+	} dirs[] = {{"runs", 0700}, {"jobs", 0751}};
+	char path[PATH_MAX];
+
+	for (size_t i = 0; i < sizeof(dirs) / sizeof(*dirs); i++) {
+		if ((size_t)snprintf(path, sizeof(path), "%s/%s", root, dirs[i].name) >=
+			sizeof(path)) {
+			return pawl_err_set(err, PAWL_EINVAL, "%s: the path is too long", root);
+		}
+		if (mkdir(path, dirs[i].mode) != 0 && errno != EEXIST) {
+			return pawl_err_sys(err, "directory %s", path);
+		}
+	}
+	return 0;
+}
+
+int local_open(struct local **out, const struct local_options *options, struct pawl_err *err)
+{
+	struct local *local = calloc(1, sizeof(*local));
+	int rv;
+
+	if (!local) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for the engine");
+	}
+	local->options = *options;
+	local->files = raise_files();
+	rv = make_dirs(options->root, err);
+	rv = rv == 0 ? adopt_all(local, err) : rv;
+	if (rv != 0) {
+		local_close(local);
+		return rv;
+	}
+	*out = local;
+	return 0;
+}
+
+void local_close(struct local *local)
+{
+	if (local) {
+		while (local->runs) {
+			struct local_run *run = local->runs;
+
+			local->runs = run->next;
+			free_run(run);
+		}
+		free(local);
+	}
+}
+
+void local_each(const struct local *local, void (*told)(void *user, const struct local_kept *kept),
+	void *user)
+{
+	for (const struct local_run *run = local->runs; run; run = run->next) {
+		told(user,
+			&(const struct local_kept){.job = run->job,
+				.born = run->born,
+				.generation = run->state.generation > run->born
+					? run->state.generation
+					: run->born,
+				.over = run->phase == LOCAL_OVER || run->state.phase == RUN_IS_OVER,
+				.dir = run->dir});
+	}
+}
+
+void local_settled(struct local *local, uint64_t job, uint64_t generation)
+{
+	struct local_run *run = local->runs;
+
+	while (run && (run->job != job || run->phase != LOCAL_OVER || run->born > generation)) {
+		run = run->next;
+	}
+	if (run) {
+		take_out(local, run);
+		local_remove(run->dir);
+		free_run(run);
+	}
+}
+
+void local_reap(void)
+{
+	while (waitpid(-1, NULL, WNOHANG) > 0) {
+	}
+}

@@ -1,0 +1,476 @@
+/* A run from its start to its end: see shepherd.h. Processes are started in shepherd_start.c. */
+#include "engine/local/shepherd.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/times.h"
+#include "engine/local/shepherd_impl.h"
+#include "engine/local/strays.h"
+#include "engine/scratch.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SCALE_NO 2 /* exit code of `pawl scale`: the request is impossible */
+
+/* ---- telling the scheduler ---- */
+
+static void drop_peer(struct shepherd *s)
+{
+	if (s->peer.fd >= 0) {
+		loop_remove(s->loop, &s->peer);
+		close(s->peer.fd);
+		s->peer.fd = -1;
+	}
+	s->told_bytes = 0;
+}
+
+/* Tells the scheduler, if it is connected, to look. */
+static void ring(struct shepherd *s)
+{
+	if (s->peer.fd >= 0 && send(s->peer.fd, "!", 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1 &&
+		errno != EAGAIN) {
+		drop_peer(s);
+	}
+}
+
+static int tell(struct shepherd *s)
+{
+	struct pawl_err err;
+	int rv = run_state_save(ORDER_FD_STATE, &s->state, &err);
+
+	if (rv != 0) {
+		job_log_say(s->log, "%s", err.msg);
+	}
+	ring(s);
+	return rv;
+}
+
+/* ---- the end ---- */
+
+/* Writes the end down, and leaves only when that is done, however full the disk is: else the run
+ * would be taken for killed, and be started once more. */
+static void leave(struct shepherd *s)
+{
+	if (s->state.phase != RUN_IS_OVER) {
+		for (uint32_t i = 0; i < s->children_n; i++) {
+			shepherd_output_close(&s->children[i]);
+		}
+		s->state.phase = RUN_IS_OVER;
+		s->state.by_itself = s->by_itself;
+		s->state.exit_code = s->first_exit;
+		job_log_say(s->log, "job %llu: %s with %d", (unsigned long long)s->order.job,
+			s->by_itself ? "ended" : "stopped", s->first_exit);
+	}
+	if (tell(s) == 0) {
+		loop_stop(s->loop);
+	} else {
+		loop_timer_start(s->loop, &s->timer,
+			clock_mono_ns() + times_ns(TIME_SHEPHERD_WRITE));
+	}
+}
+
+/* Looks for strays again, at the latest when the grace is over. */
+static void look_again(struct shepherd *s)
+{
+	int64_t at_ns = clock_mono_ns() + strays_wait(&s->wait_ns);
+
+	loop_timer_start(s->loop, &s->timer,
+		s->killing || at_ns < s->deadline_ns ? at_ns : s->deadline_ns);
+}
+
+/* Signals the processes that were left behind, and leaves once none of them is there any more. */
+static void look_for_strays(struct shepherd *s, int signal)
+{
+	if (signal != 0) {
+		strays_signal_own(signal);
+	}
+	if (strays_has_own()) {
+		look_again(s);
+	} else {
+		leave(s);
+	}
+}
+
+/* Ends the processes that were left behind. If they were told already they are not told again: a
+ * second signal may mean something else. */
+static void end_strays(struct shepherd *s)
+{
+	s->phase = PHASE_STRAYS;
+	s->by_itself = !s->stopping || (s->spec.elastic && s->first_exit == 0);
+	s->deadline_ns = s->stopping ? s->deadline_ns : clock_mono_ns() + s->order.grace_ns;
+	look_for_strays(s, s->killing ? SIGKILL : s->stopping ? 0 : SIGTERM);
+}
+
+static void signal_children(struct shepherd *s, int signal)
+{
+	for (uint32_t i = 0; i < s->children_n; i++) {
+		pid_t pid = s->children[i].pid;
+		bool alone = s->spec.elastic && s->phase == PHASE_RUN && signal != SIGKILL;
+
+		if (pid > 0) {
+			kill(alone ? pid : -pid, signal); /* pawl run tells its ranks itself */
+		}
+	}
+}
+
+static void end_now(struct shepherd *s)
+{
+	s->wait_ns = s->killing ? s->wait_ns : 0;
+	s->killing = true;
+	signal_children(s, SIGKILL);
+	strays_signal_own(SIGKILL);
+	look_again(s);
+}
+
+static void on_timer(struct loop_timer *timer)
+{
+	struct shepherd *s = timer->user;
+
+	if (s->phase != PHASE_STRAYS) {
+		end_now(s);
+	} else if (s->killing || clock_mono_ns() >= s->deadline_ns) {
+		s->wait_ns = s->killing ? s->wait_ns : 0;
+		s->killing = true;
+		look_for_strays(s, SIGKILL);
+	} else {
+		look_for_strays(s, 0);
+	}
+}
+
+static void stop(struct shepherd *s, int64_t grace_ns)
+{
+	int64_t deadline_ns = clock_mono_ns() + grace_ns;
+
+	if (grace_ns <= 0) {
+		s->stopping = true;
+		end_now(s);
+	} else if (!s->stopping) {
+		s->stopping = true;
+		s->deadline_ns = deadline_ns;
+		if (s->phase != PHASE_STRAYS) {
+			signal_children(s, SIGTERM);
+			loop_timer_start(s->loop, &s->timer, deadline_ns);
+		} else {
+			look_again(s);
+		}
+	}
+}
+
+/* ---- starting ---- */
+
+static void fail_to_start(struct shepherd *s, const struct pawl_err *err)
+{
+	job_log_say(s->log, "job %llu cannot be started: %s", (unsigned long long)s->order.job,
+		err->msg);
+	snprintf(s->state.why, sizeof(s->state.why), "%.*s", (int)sizeof(s->state.why) - 1,
+		err->msg);
+	s->first_exit = SHEPHERD_EXIT_START;
+	signal_children(s, SIGKILL);
+	if (s->alive == 0) {
+		end_strays(s);
+	}
+}
+
+/* Starts the next setup, or run. */
+static void go_on(struct shepherd *s)
+{
+	struct pawl_err err;
+	int rv;
+
+	if (s->spec.setup && s->setups < s->order.nodes_n) {
+		job_log_say(s->log, "setup on %s", s->order.nodes[s->setups].name);
+		rv = shepherd_setup(s, &err);
+		s->setups++;
+	} else {
+		s->phase = PHASE_RUN;
+		rv = shepherd_run(s, &err);
+		if (rv == 0) {
+			s->state.phase = RUN_RUNS;
+			tell(s);
+		}
+	}
+	if (rv != 0) {
+		fail_to_start(s, &err);
+	}
+}
+
+/* ---- another number of replicas ---- */
+
+static void answer_resize(struct shepherd *s, bool done)
+{
+	if (done) {
+		s->state.generation = s->resize_to;
+		job_log_say(s->log, "%u replicas", s->resize_n);
+	} else {
+		s->state.refused = s->resize_to;
+	}
+	s->resize_to = 0;
+	tell(s);
+}
+
+static void try_resize(struct shepherd *s)
+{
+	struct pawl_err err;
+
+	s->scaler_n = s->resize_n;
+	if (shepherd_scale(s, &err) != 0) {
+		job_log_say(s->log, "%s", err.msg);
+		answer_resize(s, false);
+	}
+}
+
+static void on_resize_timer(struct loop_timer *timer)
+{
+	try_resize(timer->user);
+}
+
+static void resize(struct shepherd *s, uint64_t generation, uint32_t replicas)
+{
+	bool can = s->spec.elastic && s->phase == PHASE_RUN && !s->stopping;
+
+	if (s->resize_to == generation) {
+		return; /* the change is under way */
+	}
+	if (generation <= s->state.generation || generation == s->state.refused || !can) {
+		s->state.refused = generation > s->state.generation ? generation : s->state.refused;
+		tell(s);
+		return;
+	}
+	s->resize_to = generation;
+	s->resize_n = replicas;
+	s->resize_until_ns = clock_mono_ns() + times_ns(TIME_RESIZE_TRY);
+	if (s->scaler == 0) {
+		try_resize(s);
+	}
+}
+
+/* Handles the end of `pawl scale`. It fails if the job is not there yet, or comes to its end: of
+ * that the scheduler will hear. */
+static void on_scaled(struct shepherd *s, int status)
+{
+	s->scaler = 0;
+	if (s->resize_to == 0 || s->stopping || s->phase != PHASE_RUN) {
+		return;
+	}
+	if (s->scaler_n != s->resize_n) {
+		try_resize(s); /* another number was asked for meanwhile */
+	} else if (status == 0) {
+		answer_resize(s, true);
+	} else if (status == SCALE_NO || clock_mono_ns() >= s->resize_until_ns) {
+		answer_resize(s, false);
+	} else {
+		loop_timer_start(s->loop, &s->resize_timer,
+			clock_mono_ns() + times_ns(TIME_RESIZE_AGAIN));
+	}
+}
+
+/* ---- what happens ---- */
+
+static void on_all_ended(struct shepherd *s)
+{
+	for (uint32_t i = 0; i < s->children_n && s->phase == PHASE_SETUP; i++) {
+		shepherd_output_close(&s->children[i]);
+	}
+	if (s->phase == PHASE_SETUP && s->first_exit == 0 && !s->stopping) {
+		go_on(s);
+	} else {
+		end_strays(s);
+	}
+}
+
+static void on_ended(struct shepherd *s, struct run_child *one, int status)
+{
+	one->pid = 0;
+	s->alive--;
+	if (status != 0 && s->first_exit == 0) {
+		s->first_exit = status;
+		if (!s->stopping) {
+			signal_children(s, SIGKILL); /* the others would wait for it */
+		}
+	}
+	if (s->alive == 0) {
+		on_all_ended(s);
+	}
+}
+
+static void reap(struct shepherd *s)
+{
+	siginfo_t info = {.si_pid = 0};
+
+	while (s->state.phase != RUN_IS_OVER && waitid(P_ALL, 0, &info, WEXITED | WNOHANG) == 0 &&
+		info.si_pid != 0) {
+		int status = info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
+
+		if (info.si_pid == s->scaler) {
+			on_scaled(s, status);
+		}
+		for (uint32_t i = 0; i < s->children_n; i++) {
+			if (s->children[i].pid == info.si_pid) {
+				on_ended(s, &s->children[i], status);
+				break;
+			}
+		}
+		info.si_pid = 0;
+	}
+	if (s->phase == PHASE_STRAYS && s->state.phase != RUN_IS_OVER) {
+		s->wait_ns = 0; /* processes have ended: look soon */
+		look_for_strays(s, 0);
+	}
+}
+
+static void on_signal(struct loop_source *source, uint32_t events)
+{
+	struct shepherd *s = source->user;
+	int signal = loop_read_signal(source);
+
+	if (signal == 0) {
+		return;
+	}
+	if (signal == SIGCHLD) {
+		reap(s);
+	} else {
+		stop(s, s->order.grace_ns); /* the machine goes down */
+	}
+}
+
+static void on_told(struct loop_source *source, uint32_t events)
+{
+	struct shepherd *s = source->user;
+	ssize_t n = recv(source->fd, (char *)&s->told + s->told_bytes,
+		sizeof(s->told) - s->told_bytes, MSG_DONTWAIT);
+
+	if (n <= 0) {
+		if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+			drop_peer(s);
+		}
+		return;
+	}
+	s->told_bytes += (size_t)n;
+	if (s->told_bytes < sizeof(s->told)) {
+		return;
+	}
+	s->told_bytes = 0;
+	if (s->told.command == RUN_STOP) {
+		stop(s, s->told.grace_ns);
+	} else if (s->told.command == RUN_RESCALE) {
+		resize(s, s->told.generation, s->told.replicas);
+	}
+}
+
+/* Takes a connection: the newest scheduler is the one that counts. */
+static void on_connect(struct listener *listener, int fd, const struct sockaddr *from,
+	socklen_t len)
+{
+	struct shepherd *s = listener->user;
+
+	drop_peer(s);
+	s->peer = (struct loop_source){.fd = fd, .ready = on_told, .user = s};
+	if (loop_add(s->loop, &s->peer, EPOLLIN, NULL) != 0) {
+		close(fd);
+		s->peer.fd = -1;
+	}
+	ring(s); /* the scheduler may have missed what came before */
+}
+
+static int open_loop(struct shepherd *s, struct pawl_err *err)
+{
+	sigset_t set;
+	int rv = loop_open(&s->loop, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	sigemptyset(&set);
+	sigaddset(&set, SIGCHLD);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGHUP);
+	s->signals = (struct loop_source){.ready = on_signal, .user = s};
+	rv = loop_add_signals(s->loop, &s->signals, &set, err);
+	return rv == 0 ? listener_start(&s->listen, s->loop, ORDER_FD_LISTEN, err) : rv;
+}
+
+static void say_start(struct shepherd *s)
+{
+	char where[512] = "";
+	size_t len = 0;
+
+	for (uint32_t i = 0; i < s->order.nodes_n && len < sizeof(where) - 1; i++) {
+		len += (size_t)snprintf(where + len, sizeof(where) - len, "%s%s (%u)",
+			i > 0 ? ", " : "", s->order.nodes[i].name, s->order.nodes[i].replicas);
+	}
+	job_log_say(s->log, "job %llu starts on %s", (unsigned long long)s->order.job, where);
+}
+
+/* Reports what kept the run from starting: to the scheduler, and to the user if there is a log. */
+static int refuse(struct shepherd *s, const struct pawl_err *err)
+{
+	s->state.phase = RUN_IS_OVER;
+	s->state.by_itself = true;
+	s->state.exit_code = SHEPHERD_EXIT_START;
+	snprintf(s->state.why, sizeof(s->state.why), "%.*s", (int)sizeof(s->state.why) - 1,
+		err->msg);
+	if (s->log) {
+		job_log_say(s->log, "job %llu cannot be started: %s",
+			(unsigned long long)s->order.job, err->msg);
+	}
+	return run_state_save(ORDER_FD_STATE, &s->state, NULL);
+}
+
+/* Does what may take long, and nobody waits for: the end is written down, and told by hanging
+ * up. */
+static void clean_up(struct shepherd *s)
+{
+	if (s->scratch[0] != '\0') {
+		drop_peer(s);
+		close(ORDER_FD_LISTEN);
+		scratch_remove(s->scratch);
+	}
+}
+
+int shepherd_main(struct pawl_err *err)
+{
+	struct shepherd *s = calloc(1, sizeof(*s));
+	struct pawl_err why;
+	int rv;
+
+	if (!s) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a run");
+	}
+	umask(022);
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	s->peer.fd = -1;
+	s->listen = (struct listener){.what = "the scheduler", .came = on_connect, .user = s};
+	s->timer = (struct loop_timer){.fired = on_timer, .user = s};
+	s->resize_timer = (struct loop_timer){.fired = on_resize_timer, .user = s};
+	rv = shepherd_prepare(s, &why);
+	s->state.generation = s->order.generation;
+	rv = rv == 0 ? open_loop(s, &why) : rv;
+	if (rv != 0) {
+		rv = refuse(s, &why);
+	} else {
+		say_start(s);
+		go_on(s);
+		rv = loop_run(s->loop, err);
+	}
+	clean_up(s);
+	submission_deinit(&s->submission);
+	sched_spec_deinit(&s->spec);
+	wire_out_deinit(&s->order_bytes);
+	job_log_close(s->log);
+	loop_close(s->loop);
+	free(s->children);
+	free(s);
+	return rv;
+}

@@ -1,0 +1,591 @@
+/*
+ * Starts the processes of a run: see shepherd_impl.h.
+ *
+ * We become the job's user before anything of the job is looked at. Scripts are run by a shell that
+ * is given them as they are; a command of `pawl submit -- COMMAND` reaches no shell.
+ */
+#include "engine/local/shepherd.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "base/times.h"
+#include "engine/local/plain.h"
+#include "engine/local/shepherd_impl.h"
+#include "engine/mounts.h"
+#include "engine/scratch.h"
+#include "launch/env/adaptdl.h"
+#include "launch/env/run_vars.h"
+#include "launch/run_devices.h"
+#include "launch/run_port.h"
+#include "launch/run_spawn.h"
+#include "sched/jobfile/vars.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/keyctl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define PROGRAM   "/proc/self/exe" /* this program, also if another was installed meanwhile */
+#define ARGS_MAX  32u              /* words of a command line, beside those that the user gave */
+#define RESTART_S 64u              /* bytes of a number, or a range, in words */
+
+/* A shell waits, when it is to end, for what it runs, which gets the signal as well; and shells
+ * ignore the SIGUSR1 that has ranks leave. */
+#define PREAMBLE "trap 'exit 143' TERM; trap : USR1\n"
+
+/* ---- user and directory ---- */
+
+static int read_order(struct shepherd *s, struct pawl_err *err)
+{
+	uint8_t bytes[4096];
+	ssize_t n;
+
+	while ((n = read(ORDER_FD_ORDER, bytes, sizeof(bytes))) > 0 &&
+		s->order_bytes.len_bytes < ORDER_BYTES_MAX) {
+		wire_put_raw(&s->order_bytes, bytes, (size_t)n);
+	}
+	close(ORDER_FD_ORDER);
+	if (n != 0 || s->order_bytes.failed) {
+		return pawl_err_set(err, PAWL_EIO, "read the order of a run: %s",
+			n < 0 ? strerror(errno) : "it is too long");
+	}
+	return order_decode(&s->order, s->order_bytes.bytes, s->order_bytes.len_bytes, err);
+}
+
+/* Gives back the limit of open files, which the scheduler has raised for itself. */
+static void give_files_back(const struct shepherd *s)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && s->order.files < limit.rlim_cur) {
+		limit.rlim_cur = s->order.files;
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
+}
+
+/* Returns whether the scheduler's user runs the job, as all jobs. Not once we have become another
+ * user. */
+static bool is_of_all(const struct shepherd *s)
+{
+	return s->order.uid == geteuid();
+}
+
+/* Joins an empty session keyring instead of root's. This comes before root's rights are given up,
+ * because root has no quota to exceed; a sandbox has no keyring to be left with. */
+static int leave_keyring(struct pawl_err *err)
+{
+	if (syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0 && errno != ENOSYS &&
+		errno != EPERM && errno != EACCES) {
+		return pawl_err_sys(err, "leave root's session keyring");
+	}
+	return 0;
+}
+
+/* Becomes the job's user, for good, with all groups of that user. */
+static int become_user(struct shepherd *s, struct pawl_err *err)
+{
+	gid_t gid = (gid_t)s->order.gid;
+	int rv;
+
+	if (is_of_all(s)) {
+		return 0;
+	}
+	rv = leave_keyring(err);
+	if (rv != 0) {
+		return rv;
+	}
+	if (initgroups(s->order.user, gid) != 0 || setgid(gid) != 0 || setuid(s->order.uid) != 0) {
+		return pawl_err_sys(err, "become user %u", s->order.uid);
+	}
+	return 0;
+}
+
+/* Makes the job's directory, which is its user's, and nobody else's. If all directories are the
+ * scheduler's user's, the scheduler chooses elsewhere which other users may look into it. */
+static int make_job_dir(struct shepherd *s, struct pawl_err *err)
+{
+	struct stat st;
+
+	if (mkdir(s->order.job_dir, is_of_all(s) ? 0750 : 0700) != 0 && errno != EEXIST) {
+		return pawl_err_sys(err, "directory %s", s->order.job_dir);
+	}
+	if (lstat(s->order.job_dir, &st) != 0 || !S_ISDIR(st.st_mode)) {
+		return pawl_err_set(err, PAWL_EIO, "%s is no directory", s->order.job_dir);
+	}
+	if (!is_of_all(s) && lchown(s->order.job_dir, s->order.uid, (gid_t)s->order.gid) != 0) {
+		return pawl_err_sys(err, "give %s to user %u", s->order.job_dir, s->order.uid);
+	}
+	return 0;
+}
+
+static int find_path(const struct shepherd *s, const char *path, char full[PATH_MAX],
+	struct pawl_err *err)
+{
+	return submission_path(s->order.home, s->submission.cwd, path, full, err);
+}
+
+/* ---- mounts and devices ---- */
+
+static int put_mount(const struct shepherd *s, const struct sched_mount *mount,
+	struct pawl_err *err)
+{
+	char at[PATH_MAX];
+	char from[PATH_MAX];
+	int rv = submission_mount(s->order.home, s->submission.cwd, mount, at, from, err);
+
+	return rv == 0 ? mounts_link(at, from, err) : rv;
+}
+
+/* Writes the devices for `pawl run`, which looks there for each rank that it starts. */
+static int write_devices(struct shepherd *s, struct pawl_err *err)
+{
+	char path[PATH_MAX + 16];
+	char text[DEVICES_TEXT];
+
+	devices_load(ORDER_FD_DEVICES, &s->devices);
+	if (s->devices.n == 0 || !s->spec.elastic) {
+		return 0;
+	}
+	devices_say(&s->devices, 0, s->devices.from != 0 ? s->devices.keep : s->devices.n, text);
+	snprintf(path, sizeof(path), "%s/devices", s->order.job_dir);
+	return file_put(path, text, strlen(text), 0644, false, err);
+}
+
+int shepherd_prepare(struct shepherd *s, struct pawl_err *err)
+{
+	struct remarks remarks = {0};
+	char path[PATH_MAX + 16];
+	char dir[PATH_MAX];
+	mode_t log_mode = 0600;
+	int rv = read_order(s, err);
+
+	if (rv == 0) {
+		log_mode = is_of_all(s) ? 0640 : 0600;
+		give_files_back(s);
+		rv = make_job_dir(s, err);
+	}
+	rv = rv == 0 ? become_user(s, err) : rv;
+	snprintf(path, sizeof(path), "%s/%s", s->order.job_dir, JOB_LOG_NAME);
+	rv = rv == 0 ? job_log_open(&s->log, path, log_mode, err) : rv;
+	rv = rv == 0 ? submission_decode(&s->submission, s->order.submission,
+			       s->order.submission_bytes, err)
+		     : rv;
+	rv = rv == 0 ? submission_spec(&s->submission, &s->spec, &remarks, err) : rv;
+	rv = rv == 0 ? find_path(s, s->spec.workdir ? s->spec.workdir : s->submission.cwd, dir, err)
+		     : rv;
+	if (rv == 0 && chdir(dir) != 0) {
+		rv = pawl_err_sys(err, "workdir %s", dir);
+	}
+	rv = rv == 0 ? write_devices(s, err) : rv;
+	if (rv == 0 && submission_wants_scratch(&s->spec)) {
+		rv = scratch_make_new(s->order.scratch, s->scratch, err);
+	}
+	for (uint32_t i = 0; i < s->spec.mounts_n && rv == 0; i++) {
+		rv = put_mount(s, &s->spec.mounts[i], err);
+		rv = rv == 0 ? 0 : pawl_err_prefix(err, rv, "file_mounts");
+	}
+	return rv;
+}
+
+/* ---- environment ---- */
+
+__attribute__((format(printf, 2, 3))) static void put(struct wire_out *set, const char *fmt, ...)
+{
+	char text[PATH_MAX + 64];
+	va_list args;
+	int len;
+
+	va_start(args, fmt);
+	len = vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	set->failed = set->failed || len < 0 || (size_t)len >= sizeof(text);
+	wire_put_raw(set, text, set->failed ? 0 : (size_t)len + 1);
+}
+
+/* Sets XDG_RUNTIME_DIR: agents of one job are one a node, and all nodes are this machine. */
+static void put_runtime_dir(const struct shepherd *s, struct wire_out *set, uint32_t rank)
+{
+	char dir[PATH_MAX];
+
+	if (s->spec.elastic || rank == 0) {
+		return;
+	}
+	if ((size_t)snprintf(dir, sizeof(dir), "%s/node%u", s->order.job_dir, rank) < sizeof(dir) &&
+		(mkdir(dir, 0700) == 0 || errno == EEXIST)) {
+		put(set, "XDG_RUNTIME_DIR=%s", dir);
+	}
+}
+
+/* Sets the devices. Each rank of a job of nodes sees its own alone; `pawl run` sees those of all,
+ * as torchrun has it: LOCAL_RANK says which is a rank's. */
+static void put_devices(const struct shepherd *s, struct wire_out *set, uint32_t rank,
+	enum vars_phase phase)
+{
+	char text[DEVICES_TEXT];
+	bool all = s->spec.elastic || phase == VARS_SETUP;
+
+	if (s->devices.n == 0) {
+		return;
+	}
+	devices_say(&s->devices, all ? 0 : rank, all ? s->devices.n : 1, text);
+	put(set, "CUDA_VISIBLE_DEVICES=%s", text);
+	if (s->spec.elastic && phase == VARS_RUN) {
+		put(set, RUN_DEVICES_VAR "=%s/devices", s->order.job_dir);
+	}
+}
+
+/* Sets what AdaptDL's controller gives its replicas. Under `pawl run` each rank gets its own of it;
+ * one of `num_nodes` is a replica. Ports are AdaptDL's: another one each start. */
+static void put_adaptdl(const struct shepherd *s, struct wire_out *set, uint32_t rank)
+{
+	const struct order *o = &s->order;
+	const struct adaptdl_job job = {o->supervisor, o->space, o->job};
+
+	if (o->supervisor[0] == '\0') {
+		return;
+	}
+	adaptdl_put_job(set, &job);
+	if (!s->spec.elastic) {
+		const struct adaptdl_replica replica = {.rank = rank,
+			.replicas = order_replicas(o),
+			.nodes = o->nodes_n,
+			.restarts = o->starts,
+			.port = s->port};
+
+		adaptdl_put_replica(set, &replica);
+	}
+}
+
+static void put_ours(const struct shepherd *s, struct wire_out *set, uint32_t rank)
+{
+	put(set, "%s=%s", RUN_VAR, s->order.run_dir);
+	put(set, "%s=%s", RUN_KEY_VAR, s->order.key);
+	put(set, "PAWL_SCHED_JOB=%llu", (unsigned long long)s->order.job);
+	put(set, "PAWL_JOB_ID=%s", s->order.task);
+	put(set, "PAWL_ATTEMPT=%u", s->order.starts);
+	put(set, "PAWL_HINTS=%s/hints.json", s->order.job_dir);
+	put(set, "HOME=%s", s->order.home);
+	put(set, "USER=%s", s->order.user);
+	put(set, "LOGNAME=%s", s->order.user);
+	put(set, "SHELL=%s", s->order.shell);
+	if (s->scratch[0] != '\0') {
+		put(set, SCRATCH_VAR "=%s", s->scratch);
+	}
+	put_adaptdl(s, set, rank);
+	put_runtime_dir(s, set, rank);
+}
+
+/* Makes an environ that points into set; the caller frees it. NULL: no memory. */
+static char **make_env(const struct shepherd *s, struct wire_out *set, uint32_t rank,
+	enum vars_phase phase)
+{
+	uint32_t nodes = s->spec.elastic && phase == VARS_RUN ? 1 : order_replicas(&s->order);
+	const char **addresses = malloc(nodes * sizeof(*addresses));
+	const struct vars_place place = {.node = rank,
+		.nodes = nodes,
+		.addresses = addresses,
+		.gpus = s->spec.choices[0].accelerators,
+		.job = s->order.job,
+		.task = s->order.task,
+		.cluster = s->order.cluster,
+		.engine = "local"};
+	char **env = NULL;
+
+	if (addresses) {
+		for (uint32_t i = 0; i < nodes; i++) {
+			addresses[i] = "127.0.0.1";
+		}
+		put_ours(s, set, rank);
+		put_devices(s, set, rank, phase);
+		vars_put(set, &s->spec, &place, phase);
+		env = run_vars_merge((char *const *)s->submission.env, set);
+	}
+	free(addresses);
+	return env;
+}
+
+/* ---- starting ---- */
+
+static int start(struct shepherd *s, struct run_child *one, const char *path, char *const *argv,
+	enum vars_phase phase, struct pawl_err *err)
+{
+	struct wire_out set = {NULL};
+	struct run_program program = {.path = path, .argv = argv, .fds_n = 3};
+	char **env = make_env(s, &set, one->rank, phase);
+	int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	int ends[2] = {-1, -1};
+	int rv = 0;
+
+	if (!env) {
+		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for an environment");
+	} else if (null_fd < 0 || pipe2(ends, O_CLOEXEC) != 0) {
+		rv = pawl_err_sys(err, "start %s", path);
+	}
+	if (rv == 0) {
+		program.env = env;
+		program.fds[0] = null_fd;
+		program.fds[1] = program.fds[2] = ends[1];
+		rv = shepherd_listen_to(s, one, ends[0], err);
+		ends[0] = -1;
+	}
+	if (rv == 0) {
+		rv = run_spawn(&program, &one->pid, err);
+	}
+	for (int i = 0; i < 2; i++) {
+		if (ends[i] >= 0) {
+			close(ends[i]);
+		}
+	}
+	if (null_fd >= 0) {
+		close(null_fd);
+	}
+	free(env);
+	wire_out_deinit(&set);
+	s->alive += rv == 0;
+	return rv;
+}
+
+static int make_children(struct shepherd *s, uint32_t n, struct pawl_err *err)
+{
+	free(s->children);
+	s->children = calloc(n, sizeof(*s->children));
+	s->children_n = s->children ? n : 0;
+	if (!s->children) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u processes", n);
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		s->children[i] = (struct run_child){.shepherd = s,
+			.rank = i,
+			.prefixed = n > 1,
+			.output = {.fd = -1}};
+	}
+	return 0;
+}
+
+/* A command line: our words, then the script, or the words of a command. */
+struct words {
+	char **argv;  /* owned, the array alone */
+	char *script; /* owned */
+};
+
+static void drop_words(struct words *words)
+{
+	free(words->argv);
+	free(words->script);
+}
+
+/* Makes "… bash -c SCRIPT", or for a command alone "… WORDS…". */
+static int make_words(const struct shepherd *s, const char *script, char *const *first,
+	uint32_t first_n, struct words *words, struct pawl_err *err)
+{
+	const struct submission *sub = &s->submission;
+	bool plain = script == s->spec.run && sub->words_n > 0;
+	const char *shell = access("/bin/bash", X_OK) == 0 ? "/bin/bash" : "/bin/sh";
+	size_t len = strlen(script) + sizeof(PREAMBLE);
+	uint32_t n = first_n;
+
+	*words = (struct words){calloc(first_n + sub->words_n + ARGS_MAX, sizeof(char *)),
+		malloc(len)};
+	if (!words->argv || !words->script) {
+		drop_words(words);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a command line");
+	}
+	for (uint32_t i = 0; i < first_n; i++) {
+		words->argv[i] = first[i];
+	}
+	if (!plain) {
+		snprintf(words->script, len, "%s%s", PREAMBLE, script);
+		words->argv[n++] = (char *)(uintptr_t)shell;
+		words->argv[n++] = (char *)(uintptr_t) "-c";
+		words->argv[n++] = words->script;
+	}
+	for (uint32_t i = 0; i < sub->words_n && plain; i++) {
+		words->argv[n++] = (char *)(uintptr_t)sub->words[i];
+	}
+	return 0;
+}
+
+/* Finds a command's program as the user's own shell would. */
+static int find_command(const struct shepherd *s, const char *name, char path[PATH_MAX],
+	struct pawl_err *err)
+{
+	const char *dirs = "/usr/local/bin:/usr/bin:/bin";
+
+	for (uint32_t i = 0; i < s->submission.env_n; i++) {
+		if (strncmp(s->submission.env[i], "PATH=", 5) == 0) {
+			dirs = s->submission.env[i] + 5;
+		}
+	}
+	if (strchr(name, '/')) {
+		snprintf(path, PATH_MAX, "%s", name);
+		return 0;
+	}
+	while (*dirs != '\0') {
+		int len = (int)strcspn(dirs, ":");
+		struct stat st;
+
+		snprintf(path, PATH_MAX, "%.*s/%s", len, dirs, name);
+		if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0) {
+			return 0;
+		}
+		dirs += len + (dirs[len] == ':');
+	}
+	return pawl_err_set(err, PAWL_ENOENT, "%s is not in the PATH of where it was submitted",
+		name);
+}
+
+int shepherd_setup(struct shepherd *s, struct pawl_err *err)
+{
+	struct words words;
+	int rv = make_words(s, s->spec.setup, NULL, 0, &words, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	rv = make_children(s, 1, err);
+	if (rv == 0) {
+		s->children[0].rank = s->setups;
+		rv = start(s, &s->children[0], words.argv[0], words.argv, VARS_SETUP, err);
+	}
+	drop_words(&words);
+	return rv;
+}
+
+/* Finds the words of a job that is a Python command, for `pawl run` to start. Returns how many; 0:
+ * the job has a shell, or another program, started. *text: the script that found points into, which
+ * the caller frees. */
+static uint32_t find_python(const struct shepherd *s, const char *found[PLAIN_WORDS_MAX],
+	char **text)
+{
+	const struct submission *sub = &s->submission;
+	uint32_t n = 0;
+
+	*text = sub->words_n == 0 ? strdup(s->spec.run) : NULL;
+	if (*text) {
+		n = plain_cut(*text, found);
+	} else if (sub->words_n <= PLAIN_WORDS_MAX) {
+		n = sub->words_n;
+		memcpy(found, sub->words, n * sizeof(*found));
+	}
+	return plain_python(found, n);
+}
+
+/* Makes the command line of `pawl run`: the options, then what it runs. */
+static int make_worker(const struct shepherd *s, char *const *options, uint32_t options_n,
+	struct words *words, struct pawl_err *err)
+{
+	const char *found[PLAIN_WORDS_MAX];
+	const char *first[ARGS_MAX];
+	char *text;
+	uint32_t n = find_python(s, found, &text);
+
+	memcpy(first, options, options_n * sizeof(*first));
+	if (n == 0) {
+		first[options_n] = "--no-python";
+		free(text);
+		return make_words(s, s->spec.run, (char *const *)first, options_n + 1, words, err);
+	}
+	*words = (struct words){calloc(options_n + n + 2, sizeof(char *)), text};
+	if (!words->argv) {
+		drop_words(words);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a command line");
+	}
+	memcpy(words->argv, options, options_n * sizeof(*options));
+	words->argv[options_n] = (char *)(uintptr_t) "--python";
+	memcpy(words->argv + options_n + 1, found, n * sizeof(*found));
+	return 0;
+}
+
+/* Starts `pawl run` for all replicas. */
+static int run_elastic(struct shepherd *s, struct pawl_err *err)
+{
+	char range[RESTART_S];
+	char number[RESTART_S];
+	char restarts[RESTART_S];
+	char grace[RESTART_S];
+	const char *options[] = {"pawl", "run", "--elastic", range, "-n", number, "--max-restarts",
+		restarts, "--grace", grace, "--job", s->order.task};
+	struct words words;
+	int rv;
+
+	snprintf(range, sizeof(range), "%u:%u", s->spec.size.least, s->spec.size.most);
+	snprintf(number, sizeof(number), "%u", order_replicas(&s->order));
+	snprintf(restarts, sizeof(restarts), "%u", s->spec.retries);
+	snprintf(grace, sizeof(grace), "%.3f", (double)s->order.grace_ns / NS_PER_S * 0.85);
+	rv = make_worker(s, (char *const *)options, sizeof(options) / sizeof(*options), &words,
+		err);
+	if (rv != 0) {
+		return rv;
+	}
+	rv = make_children(s, 1, err);
+	rv = rv == 0 ? start(s, &s->children[0], PROGRAM, words.argv, VARS_RUN, err) : rv;
+	drop_words(&words);
+	return rv;
+}
+
+/* Starts `run` once a node. */
+static int run_nodes(struct shepherd *s, struct pawl_err *err)
+{
+	uint32_t nodes = order_replicas(&s->order);
+	char path[PATH_MAX];
+	struct words words;
+	int rv = make_words(s, s->spec.run, NULL, 0, &words, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	rv = find_command(s, words.argv[0], path, err);
+	if (rv == 0 && s->order.supervisor[0] != '\0') {
+		rv = run_port_find(&s->port, err);
+	}
+	rv = rv == 0 ? make_children(s, nodes, err) : rv;
+	for (uint32_t i = 0; i < nodes && rv == 0; i++) {
+		rv = start(s, &s->children[i], path, words.argv, VARS_RUN, err);
+	}
+	drop_words(&words);
+	return rv;
+}
+
+int shepherd_run(struct shepherd *s, struct pawl_err *err)
+{
+	return s->spec.elastic ? run_elastic(s, err) : run_nodes(s, err);
+}
+
+int shepherd_scale(struct shepherd *s, struct pawl_err *err)
+{
+	char number[RESTART_S];
+	char wait[RESTART_S];
+	char *const argv[] = {(char *)(uintptr_t) "pawl", (char *)(uintptr_t) "scale",
+		s->order.task, number, (char *)(uintptr_t) "--wait", wait, NULL};
+	char var[PATH_MAX + 32];
+	char key[ORDER_KEY_CHARS + 32u];
+	char *const env[] = {var, key, NULL};
+	struct run_program program = {.path = PROGRAM, .argv = argv, .env = env, .fds_n = 3};
+	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int rv = write_devices(s, err);
+
+	if (rv != 0) {
+		close(null_fd);
+		return rv;
+	}
+	if (null_fd < 0) {
+		return pawl_err_sys(err, "start pawl scale");
+	}
+	snprintf(number, sizeof(number), "%u", s->resize_n);
+	snprintf(wait, sizeof(wait), "%u", times_s(TIME_SCALE_WAIT));
+	snprintf(var, sizeof(var), "%s=%s", RUN_VAR, s->order.run_dir);
+	snprintf(key, sizeof(key), "%s=%s", RUN_KEY_VAR, s->order.key);
+	program.fds[0] = program.fds[1] = program.fds[2] = null_fd;
+	rv = run_spawn(&program, &s->scaler, err);
+	close(null_fd);
+	return rv;
+}

@@ -1,0 +1,399 @@
+/* The pilot's loop: see slurm_pilot.h.
+ *
+ * Each look reads the newest want, starts what is missing and ends what is not wanted; have is
+ * written if it has changed, or to show that the pilot is alive. Only then is the alarm, which
+ * would end the process, set anew: it also fires in a call that hangs on a dead file server. */
+#include "engine/slurm/pilot/slurm_pilot.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/times.h"
+#include "engine/slurm/pilot/slurm_parts.h"
+#include "engine/slurm/pilot/slurm_scratch.h"
+#include "engine/slurm/slurm_spool.h"
+#include "io/address.h"
+#include "io/loop.h"
+
+#include <ftw.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define BEATS 6 /* times that have is written in fence_ns */
+
+#define RUNTIME_MAX 40u /* bytes of the path of a directory for temporary files */
+
+struct pilot {
+	const struct slurm_pilot_options *options;
+	struct loop *loop;
+	struct loop_source signals; /* a signalfd */
+	struct loop_timer look;
+	char directory[SLURM_PATH_MAX]; /* the pilot's directory in the spool */
+	char runtime[64];               /* directory for agents here; "": there is none */
+	struct slurm_have have;         /* what the pilot says, but for its parts */
+	struct slurm_scratch scratch;
+	struct slurm_parts parts;
+	uint64_t want;      /* number of the newest want seen */
+	uint64_t number;    /* number of the have that was written last */
+	int64_t goes_at_ns; /* if have.state is going: time at which the pilot is gone */
+	int64_t shown_ns;   /* last time at which have was written or renewed */
+	bool full;          /* have could not be written, which was logged */
+	int rv;             /* result of the run */
+	struct pawl_err *err;
+};
+
+/* ---- have ---- */
+
+static int write_have(struct pilot *p, int64_t now_ns)
+{
+	struct wire_out out = {0};
+	int rv;
+
+	p->have.scratch_bytes = slurm_scratch_free(&p->scratch);
+	p->have.left_ns = p->goes_at_ns > now_ns ? p->goes_at_ns - now_ns : 0;
+	p->have.parts = calloc(p->parts.n > 0 ? p->parts.n : 1, sizeof(*p->have.parts));
+	if (!p->have.parts) {
+		return pawl_err_set(p->err, PAWL_ENOMEM, "out of memory");
+	}
+	p->have.parts_n = p->parts.n;
+	for (uint32_t i = 0; i < p->parts.n; i++) {
+		p->have.parts[i] = p->parts.all[i]->have;
+	}
+	slurm_have_encode(&p->have, &out);
+	rv = slurm_spool_put_newer(p->directory, "have", p->number + 1, &out, p->err);
+	wire_out_deinit(&out);
+	free(p->have.parts);
+	p->have.parts = NULL;
+	if (rv == 0) {
+		p->number++;
+		p->shown_ns = now_ns;
+		p->parts.changed = false;
+	}
+	return rv;
+}
+
+/* Shows that the pilot is alive. That needs no room on the disk, so a full disk ends no job. */
+static int renew_have(struct pilot *p, int64_t now_ns)
+{
+	int rv = slurm_spool_renew(p->directory, "have", p->number, p->err);
+
+	if (rv == 0) {
+		p->number++;
+		p->shown_ns = now_ns;
+	}
+	return rv;
+}
+
+/* Whether the free scratch space is not what was told: others use the file system, too. */
+static bool has_other_room(const struct pilot *p)
+{
+	uint64_t told = p->have.scratch_bytes;
+	uint64_t free = slurm_scratch_free(&p->scratch);
+
+	return (free > told ? free - told : told - free) > told / 16;
+}
+
+/* Writes what has changed, or else shows that the pilot is alive, if that is due. */
+static int show_have(struct pilot *p, int64_t now_ns)
+{
+	bool due = now_ns >= p->shown_ns + p->options->fence_ns / BEATS;
+	int rv = 0;
+
+	if (p->parts.changed ||
+		(due && (p->have.state == SLURM_PILOT_GOING || has_other_room(p)))) {
+		rv = write_have(p, now_ns);
+		due = due && rv != 0;
+	}
+	if (rv != 0 && !p->full) {
+		log_line(LOG_WARNING, "%s; what runs here goes on", p->err->msg);
+	}
+	p->full = rv != 0;
+	return due ? renew_have(p, now_ns) : 0;
+}
+
+/* ---- want ---- */
+
+static void leave(struct pilot *p)
+{
+	int64_t wait_ns = p->options->kill_wait_ns;
+
+	if (p->parts.leaving) {
+		return;
+	}
+	p->have.state = SLURM_PILOT_GOING;
+	p->goes_at_ns = clock_mono_ns() + wait_ns;
+	p->parts.changed = true;
+	slurm_parts_leave(&p->parts, wait_ns - wait_ns / 4); /* before Slurm kills the pilot, too */
+}
+
+/* Reads the newest want and applies it. PAWL_ENOENT: the engine has given this pilot up. */
+static int read_want(struct pilot *p)
+{
+	struct slurm_want want;
+	uint64_t number;
+	uint8_t *bytes;
+	size_t len_bytes;
+	char name[32];
+	int rv = slurm_spool_newest(p->directory, "want", &number, p->err);
+
+	if (rv != 0 || number <= p->want) {
+		return rv;
+	}
+	snprintf(name, sizeof(name), "want.%016llx", (unsigned long long)number);
+	rv = slurm_spool_get(p->directory, name, &bytes, &len_bytes, p->err);
+	if (rv == PAWL_ENOENT) {
+		return 0; /* a newer one is there, which the next look sees */
+	}
+	if (rv != 0) {
+		return rv;
+	}
+	rv = slurm_want_decode(bytes, len_bytes, &want, p->err);
+	if (rv == 0) {
+		p->want = number;
+		slurm_parts_apply(&p->parts, &want);
+		if (want.leave) {
+			leave(p);
+		}
+		free(want.parts);
+	}
+	free(bytes);
+	return rv;
+}
+
+static void stop(struct pilot *p, int rv)
+{
+	p->rv = rv;
+	loop_stop(p->loop);
+}
+
+/* Writes have if needed. Returns true once the pilot has said its last word. */
+static bool settle(struct pilot *p, int64_t now_ns, int *rv)
+{
+	bool last = p->parts.leaving && slurm_parts_alive(&p->parts) == 0;
+
+	if (last) {
+		p->have.state = SLURM_PILOT_LEFT;
+		p->parts.changed = true;
+	}
+	*rv = show_have(p, now_ns);
+	return last && *rv == 0 && !p->parts.changed;
+}
+
+static void look(struct pilot *p)
+{
+	int64_t now_ns = clock_mono_ns();
+	int rv;
+
+	slurm_parts_look(&p->parts, now_ns);
+	rv = read_want(p);
+	if (rv == PAWL_ENOENT) {
+		log_line(LOG_ERROR, "%s is not there any more: this pilot was given up",
+			p->directory);
+		stop(p, 0);
+		return;
+	}
+	if (rv == 0 && settle(p, now_ns, &rv)) {
+		stop(p, 0);
+		return;
+	}
+	if (rv == 0) {
+		alarm((unsigned)(p->options->fence_ns / NS_PER_S));
+	} else {
+		log_line(LOG_WARNING, "%s", p->err->msg);
+	}
+	loop_timer_start(p->loop, &p->look, now_ns + times_ns(TIME_PILOT_LOOK));
+}
+
+static void on_look(struct loop_timer *timer)
+{
+	look(timer->user);
+}
+
+static void on_signal(struct loop_source *source, uint32_t events)
+{
+	struct pilot *p = source->user;
+	int signal;
+
+	while ((signal = loop_read_signal(source)) != 0) {
+		if (signal == SIGUSR1 && p->have.state == SLURM_PILOT_UP) {
+			p->have.state = SLURM_PILOT_GOING;
+			p->goes_at_ns = clock_mono_ns() + p->options->notice_ns;
+			p->parts.changed = true;
+		} else if (signal == SIGTERM || signal == SIGINT) {
+			leave(p);
+		}
+	}
+	loop_timer_start(p->loop, &p->look, clock_mono_ns());
+}
+
+/* ---- identity ---- */
+
+static bool read_number(const char *name, uint64_t *number)
+{
+	const char *text = getenv(name);
+	char *end;
+
+	if (!text || *text < '0' || *text > '9') {
+		return false;
+	}
+	*number = strtoull(text, &end, 10);
+	return *end == '\0';
+}
+
+/* Finds the address that this host has on the way toward another one. If that way does not leave
+ * this host, the address says nothing about the others, and the host's own one is taken. */
+static void find_address(struct pilot *p, const char *toward)
+{
+	char *address = p->have.address;
+	char own[ADDRESS_MAX];
+	bool found = address_find(toward, address, NULL) == 0;
+
+	if ((!found || address_is_near(address)) && address_own(own, NULL) == 0) {
+		snprintf(address, sizeof(p->have.address), "%s", own);
+	} else if (!found) {
+		snprintf(address, sizeof(p->have.address), "%s", p->have.host);
+	}
+}
+
+static int learn(struct pilot *p)
+{
+	const char *host = getenv("SLURMD_NODENAME");
+	const char *submitted = getenv("SLURM_SUBMIT_HOST");
+	uint64_t restart = 0;
+	char name[CORE_NAME_MAX];
+
+	read_number("SLURM_RESTART_COUNT", &restart);
+	if (!read_number("SLURM_JOB_ID", &p->have.slurm_job) || !host ||
+		strlen(host) >= CORE_NAME_MAX || host[0] == '.' || strchr(host, '/')) {
+		return pawl_err_set(p->err, PAWL_EINVAL,
+			"this is no Slurm job: SLURM_JOB_ID and SLURMD_NODENAME are needed; "
+			"pawl sched --engine slurm starts pilots itself");
+	}
+	p->have.restart = (uint32_t)restart;
+	snprintf(p->have.host, sizeof(p->have.host), "%s", host);
+	slurm_pilot_name(name, &p->have);
+	snprintf(p->directory, sizeof(p->directory), "%s/pilots/%s", p->options->spool, name);
+	find_address(p, submitted ? submitted : host);
+	log_set_name("pilot");
+	log_line(LOG_INFO, "%s, on %s", name, p->have.address);
+	return 0;
+}
+
+static int enter(struct pilot *p)
+{
+	struct stat st;
+
+	if (stat(p->options->spool, &st) != 0) {
+		return pawl_err_sys(p->err, "%s: it must be a directory that all nodes see: %s",
+			p->options->spool, p->have.host);
+	}
+	if (st.st_uid != geteuid() || (st.st_mode & 077) != 0) {
+		return pawl_err_set(p->err, PAWL_EINVAL, "%s is not of this user alone",
+			p->options->spool);
+	}
+	if (mkdir(p->directory, 0700) != 0) { /* a directory that exists is another pilot's */
+		return pawl_err_sys(p->err, "make %s", p->directory);
+	}
+	return write_have(p, clock_mono_ns());
+}
+
+/* Makes the pilot's runtime directory. A job has one agent per runtime directory, and two pilots
+ * may be on one host. */
+static int make_runtime(struct pilot *p)
+{
+	const char *base = getenv("TMPDIR");
+
+	if (!base || base[0] != '/' || strlen(base) > RUNTIME_MAX) {
+		base = "/tmp"; /* the path of a socket must be short */
+	}
+	snprintf(p->runtime, sizeof(p->runtime), "%s/pawl-pilot-XXXXXX", base);
+	if (!mkdtemp(p->runtime)) {
+		p->runtime[0] = '\0';
+		return pawl_err_sys(p->err, "make a directory in %s", base);
+	}
+	return setenv("XDG_RUNTIME_DIR", p->runtime, 1) == 0
+		? 0
+		: pawl_err_set(p->err, PAWL_ENOMEM, "out of memory");
+}
+
+static void open_scratch(struct pilot *p)
+{
+	const char *base = getenv("TMPDIR");
+
+	if (!base || base[0] != '/') {
+		base = "/tmp";
+	}
+	if (p->options->scratch_n > 0) {
+		slurm_scratch_open(&p->scratch, p->have.host, p->options->scratch,
+			p->options->scratch_n);
+	} else {
+		slurm_scratch_open(&p->scratch, p->have.host, &base, 1);
+	}
+	p->parts.scratch = &p->scratch;
+}
+
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+{
+	return remove(path);
+}
+
+/* Takes the signals, before anything is started. SIGALRM is left as it is: it ends the process. */
+static int take_signals(struct pilot *p)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGUSR1);
+	sigaddset(&set, SIGCHLD);
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	return loop_add_signals(p->loop, &p->signals, &set, p->err);
+}
+
+int slurm_pilot_run(const struct slurm_pilot_options *options, struct pawl_err *err)
+{
+	struct pawl_err own = {0};
+	struct pilot p = {.options = options, .err = &own};
+	int rv;
+
+	p.signals = (struct loop_source){.fd = -1, .ready = on_signal, .user = &p};
+	p.look = (struct loop_timer){.fired = on_look, .user = &p};
+	alarm((unsigned)(options->fence_ns / NS_PER_S));
+	rv = learn(&p);
+	rv = rv == 0 ? loop_open(&p.loop, &own) : rv;
+	rv = rv == 0 ? take_signals(&p) : rv;
+	p.parts.runtime = p.runtime;
+	rv = rv == 0 ? make_runtime(&p) : rv;
+	if (rv == 0) {
+		open_scratch(&p);
+		rv = enter(&p);
+	}
+	if (rv == 0) {
+		look(&p);
+		rv = loop_run(p.loop, &own);
+	}
+	rv = rv == 0 ? p.rv : rv;
+	alarm(0);
+	if (slurm_parts_alive(&p.parts) == 0) { /* else the next pilot here removes it */
+		slurm_scratch_close(&p.scratch);
+	}
+	slurm_parts_deinit(&p.parts); /* what lives dies with this process */
+	if (p.runtime[0] != '\0') {
+		nftw(p.runtime, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+	}
+	if (p.signals.fd >= 0) {
+		close(p.signals.fd);
+	}
+	loop_close(p.loop);
+	if (rv != 0 && err) {
+		*err = own;
+	}
+	return rv;
+}

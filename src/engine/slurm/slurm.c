@@ -1,0 +1,334 @@
+/* The calls, events and timers of the engine slurm: see slurm.h. */
+#include "engine/slurm/slurm.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/times.h"
+#include "engine/slurm/slurm_impl.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+/* ---- events ---- */
+
+struct telling *slurm_tell(struct sched_slurm *s, enum core_event_kind kind)
+{
+	struct telling *telling = calloc(1, sizeof(*telling));
+
+	if (!telling) {
+		log_line(LOG_ERROR,
+			"slurm: out of memory: the scheduler misses an event until it "
+			"lists again");
+		return NULL;
+	}
+	telling->event.kind = kind;
+	*s->last = telling;
+	s->last = &telling->next;
+	loop_timer_start(s->options.loop, &s->tell, clock_mono_ns());
+	return telling;
+}
+
+void slurm_tell_node(struct sched_slurm *s, const char *name, enum core_event_kind kind)
+{
+	struct telling *telling = slurm_tell(s, kind);
+
+	if (telling) {
+		snprintf(telling->name, sizeof(telling->name), "%s", name);
+	}
+}
+
+void slurm_tell_job(struct sched_slurm *s, enum core_event_kind kind, const struct slurm_job *job,
+	uint64_t generation)
+{
+	struct telling *telling = slurm_tell(s, kind);
+
+	if (telling) {
+		telling->event.job = job->record.job;
+		telling->event.generation = generation;
+		telling->event.by = job->record.by;
+		telling->event.exit_code = job->record.exit_code;
+	}
+}
+
+static void on_tell(struct loop_timer *timer)
+{
+	struct sched_slurm *s = timer->user;
+
+	while (s->first) {
+		struct telling *telling = s->first;
+		struct core_event *event = &telling->event;
+
+		s->first = telling->next;
+		if (!s->first) {
+			s->last = &s->first;
+		}
+		event->offer = &telling->offer;
+		event->node = telling->name;
+		event->pool = telling->name;
+		if (event->kind == CORE_LISTED) {
+			event->runs = slurm_jobs_list(s, &event->runs_n);
+		}
+		if (event->kind != CORE_LISTED || event->runs) {
+			s->options.tell(s->options.user, event);
+		}
+		free(telling);
+	}
+}
+
+bool slurm_grow(void *items, uint32_t n, uint32_t *cap, size_t item_bytes)
+{
+	void **at = items;
+	uint32_t more = *cap > 0 ? 2 * *cap : 16;
+	void *grown;
+
+	if (n < *cap) {
+		return true;
+	}
+	grown = realloc(*at, more * item_bytes);
+	if (!grown) {
+		log_line(LOG_ERROR, "slurm: out of memory");
+		return false;
+	}
+	*at = grown;
+	*cap = more;
+	return true;
+}
+
+bool slurm_knows(const struct sched_slurm *s)
+{
+	return s->ready && s->seen;
+}
+
+void slurm_spool_fails(struct sched_slurm *s, const struct pawl_err *err)
+{
+	if (s->spool_failed[0] == '\0') {
+		log_line(LOG_ERROR, "slurm: %s", err->msg);
+	}
+	snprintf(s->spool_failed, sizeof(s->spool_failed), "%s", err->msg);
+	s->spool_failing = true;
+}
+
+/* ---- timers ---- */
+
+void slurm_look_soon(struct sched_slurm *s)
+{
+	loop_timer_start(s->options.loop, &s->look, clock_mono_ns());
+}
+
+static void on_look(struct loop_timer *timer)
+{
+	struct sched_slurm *s = timer->user;
+	int64_t now_ns = clock_mono_ns();
+
+	loop_timer_start(s->options.loop, timer,
+		now_ns + times_ns(TIME_SLURM_LOOK) + s->looked_n * times_ns(TIME_SLURM_LOOK_EACH));
+	s->spool_failing = false;
+	slurm_nodes_look(s, now_ns);
+	slurm_jobs_look(s);
+	if (slurm_knows(s) && s->listing) {
+		s->listing = false;
+		slurm_nodes_tell_all(s);
+		slurm_jobs_tell_all(s);
+		slurm_nodes_forget_logs(s);
+	}
+	slurm_nodes_write(s);
+	if (!s->spool_failing && s->spool_failed[0] != '\0') {
+		log_line(LOG_INFO, "slurm: the spool can be read and written again");
+		s->spool_failed[0] = '\0';
+	}
+}
+
+static void on_poll(struct loop_timer *timer)
+{
+	struct sched_slurm *s = timer->user;
+
+	loop_timer_start(s->options.loop, timer, clock_mono_ns() + s->options.poll_ns);
+	slurm_queue_poll(s);
+}
+
+/* ---- the table ---- */
+
+static void do_start(void *self, const struct sched_core *core, uint64_t job, uint64_t generation,
+	const struct core_place *place)
+{
+	slurm_jobs_start(self, core, job, generation, place);
+}
+
+static void do_rescale(void *self, const struct sched_core *core, uint64_t job, uint64_t generation,
+	const struct core_place *place)
+{
+	slurm_jobs_rescale(self, core, job, generation, place);
+}
+
+static void do_stop(void *self, uint64_t job, uint64_t generation, int64_t grace_ns)
+{
+	slurm_jobs_stop(self, job, generation, grace_ns);
+}
+
+static void do_list(void *self)
+{
+	struct sched_slurm *s = self;
+
+	s->listing = true;
+	slurm_look_soon(s);
+}
+
+static void do_ask(void *self, const char *pool, uint32_t count)
+{
+	struct sched_slurm *s = self;
+
+	for (uint32_t p = 0; p < s->options.pools_n; p++) {
+		if (strcmp(s->options.pools[p].pool.name, pool) == 0) {
+			slurm_queue_ask(s, p, count);
+			return;
+		}
+	}
+	slurm_tell_node(s, pool, CORE_POOL_DRY);
+}
+
+static void do_give_back(void *self, const char *node)
+{
+	slurm_queue_give_back(self, node);
+}
+
+static void do_say(void *self, const char *text)
+{
+	log_line(LOG_INFO, "%s", text);
+}
+
+static void do_remark(void *self, uint64_t job, char *text, size_t cap_bytes)
+{
+	slurm_remark(self, job, text, cap_bytes);
+}
+
+const struct sched_engine sched_slurm_engine = {.name = "slurm",
+	.start = do_start,
+	.rescale = do_rescale,
+	.stop = do_stop,
+	.list = do_list,
+	.ask = do_ask,
+	.give_back = do_give_back,
+	.say = do_say,
+	.remark = do_remark};
+
+/* ---- open and close ---- */
+
+static bool is_name(const char *text)
+{
+	size_t len = strspn(text,
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+		"0123456789._-");
+
+	return len > 0 && len < CORE_NAME_MAX && text[len] == '\0';
+}
+
+static int check_options(const struct slurm_options *options, struct pawl_err *err)
+{
+	for (uint32_t p = 0; p < options->pools_n; p++) {
+		const struct slurm_pool *pool = &options->pools[p];
+		uint32_t n = 0;
+
+		if (!is_name(pool->pool.name)) {
+			return pawl_err_set(err, PAWL_EINVAL,
+				"pool %s: a name is letters, digits, '.', '_' and '-'",
+				pool->pool.name);
+		}
+		for (; pool->args && pool->args[n]; n++) {
+			if (pool->args[n][0] != '-' || n == SLURM_POOL_WORDS) {
+				return pawl_err_set(err, PAWL_EINVAL,
+					"pool %s: %s: options of sbatch are needed, at most %u, as "
+					"--partition=gpu",
+					pool->pool.name, pool->args[n], SLURM_POOL_WORDS);
+			}
+		}
+	}
+	if (options->fence_ns < SLURM_FENCE_LEAST_S * NS_PER_S ||
+		options->fence_ns > SLURM_FENCE_MOST_S * NS_PER_S || options->poll_ns <= 0) {
+		return pawl_err_set(err, PAWL_EINVAL, "a fence of %u to %u s is needed",
+			SLURM_FENCE_LEAST_S, SLURM_FENCE_MOST_S);
+	}
+	return 0;
+}
+
+/* Takes the spool's lock. This works over NFS, too: Linux makes it a lock of the file server's. */
+static int take_lock(struct sched_slurm *s, struct pawl_err *err)
+{
+	char path[SLURM_PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/lock", s->options.spool);
+	s->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (s->lock < 0) {
+		return pawl_err_sys(err, "open %s", path);
+	}
+	if (flock(s->lock, LOCK_EX | LOCK_NB) != 0) {
+		return pawl_err_set(err, PAWL_EBUSY, "%s: another scheduler has it",
+			s->options.spool);
+	}
+	return 0;
+}
+
+int sched_slurm_open(struct sched_slurm **slurm, const struct slurm_options *options,
+	struct pawl_err *err)
+{
+	struct sched_slurm *s;
+	int rv = check_options(options, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	s = calloc(1, sizeof(*s));
+	if (!s) {
+		return pawl_err_set(err, PAWL_ENOMEM, "out of memory");
+	}
+	s->options = *options;
+	s->last = &s->first;
+	s->lock = -1;
+	s->look = (struct loop_timer){.fired = on_look, .user = s};
+	s->poll = (struct loop_timer){.fired = on_poll, .user = s};
+	s->tell = (struct loop_timer){.fired = on_tell, .user = s};
+	s->asked = calloc(options->pools_n > 0 ? options->pools_n : 1, sizeof(*s->asked));
+	rv = s->asked ? slurm_spool_open(options->spool, s->id, err)
+		      : pawl_err_set(err, PAWL_ENOMEM, "out of memory");
+	rv = rv == 0 ? take_lock(s, err) : rv;
+	rv = rv == 0 ? slurm_jobs_load(s, err) : rv;
+	rv = rv == 0 ? slurm_commands_open(&s->commands, options->loop, err) : rv;
+	if (rv != 0) {
+		sched_slurm_close(s);
+		return rv;
+	}
+	loop_timer_start(options->loop, &s->poll, clock_mono_ns());
+	loop_timer_start(options->loop, &s->look, clock_mono_ns());
+	*slurm = s;
+	return 0;
+}
+
+void sched_slurm_close(struct sched_slurm *s)
+{
+	if (!s) {
+		return;
+	}
+	loop_timer_cancel(s->options.loop, &s->look);
+	loop_timer_cancel(s->options.loop, &s->poll);
+	loop_timer_cancel(s->options.loop, &s->tell);
+	slurm_commands_close(s->commands);
+	slurm_nodes_close(s);
+	slurm_jobs_close(s);
+	while (s->first) {
+		struct telling *next = s->first->next;
+
+		free(s->first);
+		s->first = next;
+	}
+	if (s->lock >= 0) {
+		close(s->lock);
+	}
+	free(s->asked);
+	free(s->machines);
+	free(s->runs);
+	free(s);
+}

@@ -1,0 +1,209 @@
+/* Command lines and variables: see slurm_program.h. */
+#include "engine/slurm/slurm_program.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/times.h"
+#include "launch/env/adaptdl.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PORT_FIRST 20000u /* below the ports that Linux assigns by itself */
+#define PORTS      10000u
+#define RANKS_MAX  64u /* ranks under one `pawl run`, at most */
+/* Share of the grace period for the ranks; in the rest `pawl run` makes data durable. */
+#define GRACE_PART 0.85
+
+/* A shell that is told to end waits for its children, which were told as well. */
+#define PREAMBLE "trap 'exit 143' TERM; trap : USR1\n"
+
+/* Adds a shell and a script: one word of the shell's command line, as the user wrote it. */
+static void put_script(struct wire_out *list, const char *script)
+{
+	wire_put_text(list, "/bin/bash");
+	wire_put_text(list, "-c");
+	wire_put_text(list, "%s%s", PREAMBLE, script);
+}
+
+static void put_run(struct wire_out *list, const struct slurm_launch *launch)
+{
+	for (uint32_t i = 0; launch->words && launch->words[i]; i++) {
+		wire_put_text(list, "%s", launch->words[i]);
+	}
+	if (!launch->words) {
+		put_script(list, launch->spec->run);
+	}
+}
+
+/* Returns a port, another one for each start, so that leftovers of an earlier start are not met. */
+static uint32_t port_of(const struct slurm_start *start)
+{
+	return PORT_FIRST +
+		(uint32_t)(strtoul(start->token + SLURM_TOKEN_CHARS - 8, NULL, 16) % PORTS);
+}
+
+#define DOOR "%s/door.%" PRIu64 /* another one for each start: an old door is not met */
+
+/* Returns how many ranks the job may have on a node. */
+static uint32_t most_of(const struct slurm_launch *launch)
+{
+	return launch->spec->size.most < RANKS_MAX ? launch->spec->size.most : RANKS_MAX;
+}
+
+/* Adds the command line that changes the number of ranks. The pilot appends that number. */
+static void put_scale(struct wire_out *list, const struct slurm_launch *launch)
+{
+	wire_put_text(list, "%s", launch->pawl);
+	wire_put_text(list, "scale");
+	wire_put_text(list, "--wait");
+	wire_put_text(list, "%u", times_s(TIME_SCALE_WAIT));
+	wire_put_text(list, "%s", launch->task);
+}
+
+/* Whether nodes may come and go. On one node all ranks are there from the start, whatever the
+ * script; on several nodes that is so with --nnodes only, which the ranks of pawl.elastic do not
+ * need. */
+static bool is_joint(const struct slurm_start *start)
+{
+	return start->joins || start->place->nodes == 1 || start->elastic;
+}
+
+static void put_door(struct wire_out *list, const struct slurm_launch *launch,
+	const struct slurm_start *start)
+{
+	wire_put_text(list, "--elastic");
+	wire_put_text(list, "1:%u", most_of(launch));
+	wire_put_text(list, "--door");
+	wire_put_text(list, DOOR, launch->log_directory, start->generation);
+	wire_put_text(list, "--node-rank");
+	wire_put_text(list, "%u", start->number);
+	if (start->joins) {
+		wire_put_text(list, "--join");
+	}
+}
+
+static void put_ranks(struct wire_out *list, const struct slurm_launch *launch,
+	const struct slurm_start *start)
+{
+	const struct vars_place *place = start->place;
+	bool joint = is_joint(start);
+
+	wire_put_text(list, "%s", launch->pawl);
+	wire_put_text(list, "run");
+	if (joint) {
+		put_door(list, launch, start);
+	}
+	wire_put_text(list, "-n");
+	wire_put_text(list, "%u", place->gpus);
+	wire_put_text(list, "--max-restarts");
+	wire_put_text(list, "%u", launch->retries);
+	wire_put_text(list, "--grace");
+	wire_put_text(list, "%.3f", (double)launch->grace_ns / NS_PER_S * GRACE_PART);
+	wire_put_text(list, "--job");
+	wire_put_text(list, "%s", launch->task);
+	if (!joint) {
+		wire_put_text(list, "--nnodes");
+		wire_put_text(list, "%u", place->nodes);
+		wire_put_text(list, "--node-rank");
+		wire_put_text(list, "%u", place->node);
+		wire_put_text(list, "--rendezvous");
+		wire_put_text(list, strchr(place->addresses[0], ':') ? "[%s]:%u" : "%s:%u",
+			place->addresses[0], port_of(start));
+	}
+	wire_put_text(list, "--no-python");
+	put_run(list, launch);
+}
+
+/* Adds AdaptDL's variables. Under `pawl run` each rank gets variables of its own; in other jobs
+ * each node is a replica. */
+static void put_adaptdl(struct wire_out *set, const struct slurm_launch *launch,
+	const struct slurm_start *start)
+{
+	const struct adaptdl_job job = {launch->supervisor, launch->space, start->place->job};
+	const struct adaptdl_replica replica = {.rank = start->place->node,
+		.replicas = start->place->nodes,
+		.nodes = start->place->nodes,
+		.restarts = launch->attempt,
+		.port = port_of(start)};
+
+	if (launch->supervisor) {
+		adaptdl_put_job(set, &job);
+	}
+	if (launch->supervisor && !launch->spec->elastic) {
+		adaptdl_put_replica(set, &replica);
+	}
+}
+
+static void put_env(struct wire_out *set, const struct slurm_launch *launch,
+	const struct slurm_start *start, enum vars_phase phase)
+{
+	struct vars_place place = *start->place;
+
+	place.task = launch->task;
+	place.cluster = launch->cluster;
+	place.engine = "slurm";
+	for (uint32_t i = 0; launch->env && launch->env[i]; i++) {
+		wire_put_text(set, "%s", launch->env[i]);
+	}
+	wire_put_text(set, "PAWL_SCHED_JOB=%" PRIu64, place.job);
+	wire_put_text(set, "PAWL_JOB_ID=%s", launch->task);
+	wire_put_text(set, "PAWL_ATTEMPT=%u", launch->attempt);
+	if (launch->hints) {
+		wire_put_text(set, "PAWL_HINTS=%s", launch->hints);
+	}
+	put_adaptdl(set, launch, start);
+	if (launch->spec->elastic && phase == VARS_RUN) {
+		wire_put_text(set, "PAWL_TOKEN=%s",
+			start->token); /* pawl run keeps it from the ranks */
+		wire_put_text(set, "PAWL_ELASTIC_MIN=%u", launch->spec->size.least);
+		if (!is_joint(start)) { /* no part joins: the door shows what the ranks can do */
+			wire_put_text(set, "PAWL_ELASTIC_DOOR=" DOOR, launch->log_directory,
+				start->generation);
+		}
+	}
+	vars_put(set, launch->spec, &place, phase);
+}
+
+int slurm_program_fill(struct slurm_program *program, const struct slurm_launch *launch,
+	const struct slurm_start *start, struct pawl_err *err)
+{
+	char *log = NULL;
+	char *door = NULL;
+	int len = start->number == 0
+		? asprintf(&log, "%s/log", launch->log_directory)
+		: asprintf(&log, "%s/log.node%u", launch->log_directory, start->number);
+
+	if (len >= 0 && launch->spec->elastic) {
+		len = asprintf(&door, DOOR, launch->log_directory, start->generation);
+	}
+	if (len < 0) {
+		free(log);
+		return pawl_err_set(err, PAWL_ENOMEM, "out of memory");
+	}
+	program->cwd = launch->cwd;
+	program->log = log;
+	program->door = door;
+	if (launch->spec->setup) {
+		put_script(&program->setup, launch->spec->setup);
+		put_env(&program->setup_env, launch, start, VARS_SETUP);
+	}
+	if (launch->spec->elastic) {
+		put_ranks(&program->run, launch, start);
+		if (is_joint(start)) {
+			put_scale(&program->scale, launch);
+		}
+	} else {
+		put_run(&program->run, launch);
+	}
+	put_env(&program->env, launch, start, VARS_RUN);
+	if (program->run.failed || program->scale.failed || program->env.failed ||
+		program->setup_env.failed) {
+		free(log);
+		free(door);
+		return pawl_err_set(err, PAWL_ENOMEM, "out of memory");
+	}
+	return 0;
+}

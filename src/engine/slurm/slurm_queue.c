@@ -1,0 +1,634 @@
+/* Requests to Slurm, and what Slurm says of pilots.
+ *
+ * The pool of a pilot is in its name in Slurm, "pawl-<id>-<pool>", so nothing about pilots has to
+ * be kept: after any crash squeue says which there are.
+ *
+ * A pilot that waits in Slurm's queue stays there even when the core has given up waiting: a new
+ * request would lose its place. It counts for what is asked for next; if it comes unasked, it is a
+ * node like others, and given back if it is not needed.
+ *
+ * squeue is asked for text and not JSON: with JSON, squeue 22.05 ignores --name and --user, and
+ * prints the whole cluster's jobs each time. */
+#include "engine/slurm/slurm_impl.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/times.h"
+#include "engine/scratch.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FAILED_HELD "requeued held" /* in a reason: Slurm waits for an administrator */
+#define NAME_BYTES  (CORE_NAME_MAX + 16u)
+#define NAMES_BYTES (CORE_POOLS_MAX * NAME_BYTES + 16u)
+#define WORDS_MAX   (SLURM_POOL_WORDS + 2 * SCRATCH_DIRS_MAX + 24u)
+
+static const char queue_format[] = "--Format=" SLURM_QUEUE_FORMAT;
+static const char nodes_format[] = "--Format=" SLURM_NODES_FORMAT;
+
+static void pool_name(const struct sched_slurm *s, uint32_t pool, char name[NAME_BYTES])
+{
+	snprintf(name, NAME_BYTES, "pawl-%s-%s", s->id, s->options.pools[pool].pool.name);
+}
+
+static uint32_t pool_of(const struct sched_slurm *s, const char *name)
+{
+	char known[NAME_BYTES];
+
+	for (uint32_t p = 0; p < s->options.pools_n; p++) {
+		pool_name(s, p, known);
+		if (strcmp(known, name) == 0) {
+			return p;
+		}
+	}
+	return SLURM_NO_POOL;
+}
+
+static struct pilot_job *find_job(struct sched_slurm *s, uint64_t slurm_job)
+{
+	for (uint32_t i = 0; i < s->queue_n; i++) {
+		if (s->queue[i].row.slurm_job == slurm_job) {
+			return &s->queue[i];
+		}
+	}
+	return NULL;
+}
+
+uint32_t slurm_queue_pool(struct sched_slurm *s, uint64_t slurm_job)
+{
+	const struct pilot_job *job = find_job(s, slurm_job);
+
+	return job ? job->pool : SLURM_NO_POOL;
+}
+
+bool slurm_queue_past(struct sched_slurm *s, const struct pilot *pilot)
+{
+	const struct pilot_job *job = find_job(s, pilot->have.slurm_job);
+	bool over = job && (job->row.standing == SLURM_OVER || job->row.standing == SLURM_CUT_OFF);
+
+	return job &&
+		(job->row.restart > pilot->have.restart ||
+			(over && job->row.restart == pilot->have.restart));
+}
+
+/* Whether the pilot has come since its job was queued for the last time, and the core knows. */
+static bool has_come(const struct sched_slurm *s, const struct slurm_row *row)
+{
+	for (uint32_t i = 0; i < s->pilots_n; i++) {
+		const struct pilot *pilot = &s->pilots[i];
+
+		if ((pilot->told_comes || pilot->lost) && pilot->have.slurm_job == row->slurm_job &&
+			pilot->have.restart == row->restart) {
+			return true;
+		}
+	}
+	return false;
+}
+
+static void on_nothing(void *user, const struct slurm_done *done)
+{
+	if (!done->ok) {
+		log_line(LOG_WARNING, "slurm: %s", done->said);
+	}
+}
+
+static void cancel(struct sched_slurm *s, uint64_t slurm_job)
+{
+	char number[24];
+	const char *const words[] = {"scancel", number, NULL};
+	struct pawl_err err = {0};
+
+	snprintf(number, sizeof(number), "%" PRIu64, slurm_job);
+	if (slurm_commands_add(s->commands, words, on_nothing, s, 0, &err) != 0) {
+		log_line(LOG_WARNING, "slurm: scancel %s: %s", number, err.msg);
+	}
+}
+
+/* Logs that a command has failed, once until Slurm answers again. */
+static void say_failed(struct sched_slurm *s, const char *command, const char *why)
+{
+	if (s->failed[0] == '\0') {
+		log_line(LOG_ERROR,
+			"slurm: %s: %s; jobs go on in the pilots that there are, meanwhile",
+			command, why);
+		s->failed_ns = clock_mono_ns();
+	}
+	snprintf(s->failed, sizeof(s->failed), "%s: %.400s", command, why);
+}
+
+/* ---- asking for nodes ---- */
+
+static void go_dry(struct sched_slurm *s, uint32_t pool, const char *why)
+{
+	struct asked *asked = &s->asked[pool];
+
+	snprintf(asked->dry, sizeof(asked->dry), "%s", why);
+	asked->dry_ns = clock_mono_ns();
+	asked->n = 0;
+	slurm_tell_node(s, s->options.pools[pool].pool.name, CORE_POOL_DRY);
+}
+
+/* Adds or updates a job of ours, as it was submitted, or listed. */
+static void put_job(struct sched_slurm *s, const struct slurm_row *row, uint32_t pool)
+{
+	struct pilot_job *job = find_job(s, row->slurm_job);
+	bool alive = row->standing == SLURM_PENDING || row->standing == SLURM_ACTIVE;
+
+	if (!job) {
+		if (!slurm_grow(&s->queue, s->queue_n, &s->queue_cap, sizeof(*s->queue))) {
+			return;
+		}
+		job = &s->queue[s->queue_n++];
+		*job = (struct pilot_job){.pool = pool};
+	}
+	if (row->standing != SLURM_ACTIVE || row->restart != job->row.restart) {
+		job->active_ns = 0;
+	} else if (job->active_ns == 0) {
+		job->active_ns = clock_mono_ns();
+	}
+	job->row = *row;
+	job->listed = true;
+	job->missed = false;
+	job->awaited = (job->awaited || alive) && !has_come(s, row);
+}
+
+static void submit_missing(struct sched_slurm *s, uint32_t pool);
+
+/* Whether slurmctld has not answered: it has then refused nothing, and may even have taken the
+ * job. */
+static bool is_unanswered(const struct slurm_done *done)
+{
+	return done->late || strstr(done->said, "Unable to contact slurm controller") != NULL ||
+		strstr(done->said, "Socket timed out") != NULL;
+}
+
+static void on_submitted(void *user, const struct slurm_done *done)
+{
+	struct sched_slurm *s = user;
+	uint32_t pool = (uint32_t)done->tag;
+	struct slurm_row row = {.standing = SLURM_PENDING};
+	const char *said = done->said;
+	struct pawl_err err = {0};
+
+	s->asked[pool].queued = false;
+	said += strncmp(said, "sbatch: ", 8) == 0 ? 8 : 0;
+	if (!done->ok && is_unanswered(done)) {
+		say_failed(s, "sbatch", said);
+		/* The next squeue that is answered tells what is there and what is missing. */
+		return;
+	}
+	if (!done->ok) {
+		pawl_err_set(&err, PAWL_EIO, "sbatch: %s", said);
+	} else if (slurm_submitted(done->out, &row.slurm_job, &err) == 0) {
+		s->asked[pool].dry[0] = '\0';
+		put_job(s, &row, pool);
+		submit_missing(s, pool);
+		return;
+	} /* else squeue will tell whether there is a job */
+	log_line(LOG_ERROR, "slurm: no pilot of pool %s: %s", s->options.pools[pool].pool.name,
+		err.msg);
+	go_dry(s, pool, err.msg);
+}
+
+/* Whether options say how much of a node is meant; without them, sbatch means one CPU. */
+static bool says_share(const char *const *args)
+{
+	static const char *const prefixes[] = {"--exclusive", "--oversubscribe", "-s", "--ntasks",
+		"-n", "--cpus-per-", "-c", "--mincpus"};
+
+	for (uint32_t i = 0; args && args[i]; i++) {
+		for (size_t p = 0; p < sizeof(prefixes) / sizeof(prefixes[0]); p++) {
+			if (strncmp(args[i], prefixes[p], strlen(prefixes[p])) == 0) {
+				return true;
+			}
+		}
+	}
+	return false;
+}
+
+static int submit(struct sched_slurm *s, uint32_t pool, struct pawl_err *err)
+{
+	const struct slurm_pool *of = &s->options.pools[pool];
+	const char *words[WORDS_MAX] = {"sbatch", "--parsable", "--nodes=1", "--requeue",
+		"--open-mode=append"};
+	uint32_t n = 5;
+	char name[NAME_BYTES];
+	char named[NAME_BYTES + 16];
+	char signal[32];
+	char output[SLURM_PATH_MAX + 16];
+	char chdir[SLURM_PATH_MAX + 16];
+	char script[SLURM_PATH_MAX];
+	char fence[24];
+	char wait[24];
+
+	pool_name(s, pool, name);
+	snprintf(named, sizeof(named), "--job-name=%s", name);
+	snprintf(signal, sizeof(signal), "--signal=B:USR1@%u", times_s(TIME_SLURM_NOTICE));
+	snprintf(output, sizeof(output), "--output=%s/log/pilot-%%j.log", s->options.spool);
+	snprintf(chdir, sizeof(chdir), "--chdir=%s", s->options.spool);
+	snprintf(script, sizeof(script), "%s/pilot.sh", s->options.spool);
+	snprintf(fence, sizeof(fence), "%" PRId64, (int64_t)(s->options.fence_ns / NS_PER_S));
+	snprintf(wait, sizeof(wait), "%" PRId64, (int64_t)(s->kill_wait_ns / NS_PER_S));
+	words[n++] = named;
+	words[n++] = signal;
+	words[n++] = output;
+	words[n++] = chdir;
+	if (!says_share(of->args)) {
+		words[n++] = "--exclusive";
+	}
+	for (uint32_t i = 0; of->args && of->args[i]; i++) {
+		words[n++] = of->args[i];
+	}
+	words[n++] = script;
+	words[n++] = s->options.program;
+	words[n++] = "pilot";
+	words[n++] = "--fence";
+	words[n++] = fence;
+	words[n++] = "--kill-wait";
+	words[n++] = wait;
+	for (uint32_t i = 0; of->scratch && of->scratch[i]; i++) {
+		words[n++] = "--scratch";
+		words[n++] = of->scratch[i];
+	}
+	words[n++] = s->options.spool;
+	return slurm_commands_add(s->commands, words, on_submitted, s, pool, err);
+}
+
+/* Submits one of the pilots that were asked for and do not wait in the queue already. One after the
+ * other, so that an sbatch that hangs does not keep squeue from being asked for longer than
+ * once. */
+static void submit_missing(struct sched_slurm *s, uint32_t pool)
+{
+	struct asked *asked = &s->asked[pool];
+	uint32_t have = 0;
+	struct pawl_err err = {0};
+
+	if (!s->ready || asked->queued) {
+		return; /* the pilots that wait are not known yet */
+	}
+	for (uint32_t i = 0; i < s->queue_n; i++) {
+		have += s->queue[i].pool == pool && s->queue[i].awaited;
+	}
+	if (have >= asked->n) {
+		return;
+	}
+	if (submit(s, pool, &err) == 0) {
+		asked->queued = true;
+	} else {
+		log_line(LOG_ERROR, "slurm: %s", err.msg);
+		go_dry(s, pool, err.msg);
+	}
+}
+
+void slurm_queue_ask(struct sched_slurm *s, uint32_t pool, uint32_t count)
+{
+	struct asked *asked = &s->asked[pool];
+	int64_t now_ns = clock_mono_ns();
+
+	if (now_ns - asked->asked_ns >= CORE_DRY_NS) {
+		asked->n = 0; /* the core does not wait for the nodes asked for before */
+	}
+	asked->n += count;
+	asked->asked_ns = now_ns;
+	submit_missing(s, pool);
+}
+
+void slurm_queue_give_back(struct sched_slurm *s, const char *node)
+{
+	struct pilot *pilot = slurm_pilot_named(s, node);
+
+	if (!pilot || pilot->lost) {
+		slurm_tell_node(s, node, CORE_NODE_GONE);
+		return;
+	}
+	slurm_pilot_end(pilot);
+	cancel(s, pilot->have.slurm_job);
+	slurm_look_soon(s);
+}
+
+/* ---- what squeue says ---- */
+
+/* Logs why pilots wait: once, until one has come or the reason is another one. Slurm says Priority
+ * of all jobs but the first of a partition, and None of jobs that it has not looked at. */
+static void say_waits(struct sched_slurm *s, const struct pilot_job *job)
+{
+	struct asked *asked = &s->asked[job->pool];
+	const char *reason = job->row.reason;
+
+	if (strcmp(reason, "None") == 0 || strcmp(reason, "Priority") == 0 ||
+		strcmp(asked->waits, reason) == 0) {
+		return;
+	}
+	snprintf(asked->waits, sizeof(asked->waits), "%s", reason);
+	log_line(LOG_INFO, "slurm: pilots of pool %s wait in Slurm's queue: %s",
+		s->options.pools[job->pool].pool.name, reason);
+}
+
+/* Finds out why a pilot will not come, or does not. Returns false if it may still come. */
+static bool find_fault(const struct sched_slurm *s, const struct pilot_job *job,
+	struct pawl_err *err)
+{
+	const struct slurm_row *row = &job->row;
+
+	if (row->standing == SLURM_PENDING) {
+		pawl_err_set(err, PAWL_EIO,
+			"pilot %" PRIu64 " is held by Slurm, which could not start it (%s), and "
+			"cancelled: see scontrol show node",
+			row->slurm_job, row->reason);
+		return strstr(row->reason, FAILED_HELD) != NULL;
+	}
+	if (row->standing != SLURM_ACTIVE) {
+		pawl_err_set(err, PAWL_EIO,
+			"pilot %" PRIu64 " ended on %s before it came: see %s/log/pilot-%" PRIu64
+			".log there",
+			row->slurm_job, row->node[0] ? row->node : "no node", s->options.spool,
+			row->slurm_job);
+		return true;
+	}
+	pawl_err_set(err, PAWL_EIO,
+		"pilot %" PRIu64 " runs on %s and is not heard of: does that node see %s?",
+		row->slurm_job, row->node, s->options.spool);
+	return job->active_ns > 0 &&
+		clock_mono_ns() - job->active_ns >= times_ns(TIME_SLURM_APPEAR);
+}
+
+static void check_awaited(struct sched_slurm *s, struct pilot_job *job)
+{
+	struct pawl_err err;
+
+	job->awaited = job->awaited && !has_come(s, &job->row);
+	if (!job->awaited) {
+		return;
+	}
+	if (!find_fault(s, job, &err)) {
+		if (job->row.standing == SLURM_PENDING) {
+			say_waits(s, job);
+		}
+		return;
+	}
+	if (job->row.standing == SLURM_PENDING || job->row.standing == SLURM_ACTIVE) {
+		cancel(s, job->row.slurm_job);
+	}
+	log_line(LOG_ERROR, "slurm: %s", err.msg);
+	job->awaited = false;
+	go_dry(s, job->pool, err.msg);
+}
+
+/* Checks whether the pilot is still there, as Slurm says. */
+static void check_pilot(struct sched_slurm *s, struct pilot *pilot, int64_t now_ns)
+{
+	const struct pilot_job *job = find_job(s, pilot->have.slurm_job);
+	bool listed = job && job->listed;
+	bool same = job && job->row.restart == pilot->have.restart;
+
+	if (pilot->empty || pilot->number == 0) {
+		return;
+	}
+	pilot->pool = job ? job->pool : pilot->pool;
+	if (pilot->came_ns >= s->polled_ns && !slurm_queue_past(s, pilot)) {
+		return; /* squeue may have been asked before the pilot began */
+	}
+	if (!listed && !pilot->missed) { /* perhaps output was cut off at a line's end */
+		pilot->missed = true;
+		return;
+	}
+	pilot->missed = false;
+	if (same && (job->row.standing == SLURM_ACTIVE || job->row.standing == SLURM_ENDING)) {
+		return;
+	}
+	if (same && job->row.standing == SLURM_OVER) {
+		slurm_pilot_lose(s, pilot, true);
+		return;
+	}
+	slurm_pilot_end(pilot); /* the pilot ends by itself, if it still sees the spool */
+	slurm_pilot_lose(s, pilot,
+		now_ns - pilot->heard_ns >= s->options.fence_ns + s->options.fence_ns / 2);
+}
+
+static void drop_unlisted(struct sched_slurm *s)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < s->queue_n; i++) {
+		struct pilot_job *job = &s->queue[i];
+
+		if (!job->listed && !job->missed) { /* a single miss may be a mistake */
+			job->missed = true;
+			s->queue[kept++] = *job;
+		} else if (!job->listed) {
+			job->row.standing = SLURM_CUT_OFF;
+			check_awaited(s, job);
+		} else {
+			s->queue[kept++] = *job;
+		}
+	}
+	s->queue_n = kept;
+}
+
+static int read_queue(struct sched_slurm *s, const char *text, struct pawl_err *err)
+{
+	struct slurm_row row;
+	const char *at = text;
+	int rv;
+
+	while ((rv = slurm_queue_next(&at, &row, err)) == 1) {
+	}
+	if (rv != 0) {
+		return rv; /* nothing is taken unless all can be read */
+	}
+	for (uint32_t i = 0; i < s->queue_n; i++) {
+		s->queue[i].listed = false;
+	}
+	at = text;
+	while (slurm_queue_next(&at, &row, err) == 1) {
+		uint32_t pool = pool_of(s, row.name);
+
+		if (pool != SLURM_NO_POOL) {
+			put_job(s, &row, pool);
+		}
+	}
+	drop_unlisted(s);
+	return 0;
+}
+
+static void see_queue(struct sched_slurm *s)
+{
+	int64_t now_ns = clock_mono_ns();
+
+	for (uint32_t i = 0; i < s->queue_n; i++) {
+		check_awaited(s, &s->queue[i]);
+	}
+	for (uint32_t i = 0; i < s->pilots_n; i++) {
+		check_pilot(s, &s->pilots[i], now_ns);
+	}
+	s->ready = true;
+	for (uint32_t p = 0; p < s->options.pools_n; p++) {
+		submit_missing(s, p);
+	}
+	slurm_look_soon(s);
+}
+
+static void say_answers(struct sched_slurm *s)
+{
+	if (s->failed[0] != '\0') {
+		log_line(LOG_INFO, "slurm: Slurm answers again");
+	}
+	s->failed[0] = '\0';
+}
+
+static void poll_nodes(struct sched_slurm *s);
+
+static void on_queue(void *user, const struct slurm_done *done)
+{
+	struct sched_slurm *s = user;
+	struct pawl_err err = {0};
+
+	s->polling = false;
+	if (!done->ok) {
+		say_failed(s, "squeue", done->said);
+	} else if (read_queue(s, done->out, &err) != 0) {
+		say_failed(s, "squeue", err.msg);
+	} else {
+		see_queue(s);
+		poll_nodes(s);
+		slurm_sizes_poll(s);
+	}
+}
+
+/* ---- what sinfo says ---- */
+
+static void see_node(struct sched_slurm *s, const char *node, bool drained)
+{
+	for (uint32_t i = 0; i < s->pilots_n; i++) {
+		struct pilot *pilot = &s->pilots[i];
+
+		if (pilot->lost || strcmp(pilot->have.host, node) != 0) {
+			continue;
+		}
+		pilot->drained = drained;
+		/* The person who drained the node waits for it, and nothing comes to it any
+		 * more. */
+		if (drained && pilot->told_drained && !pilot->leave && !slurm_jobs_on(s, pilot)) {
+			slurm_queue_give_back(s, pilot->name);
+		}
+	}
+}
+
+static void on_nodes(void *user, const struct slurm_done *done)
+{
+	struct sched_slurm *s = user;
+	struct pawl_err err = {0};
+	const char *at = done->out;
+	char node[CORE_NAME_MAX];
+	bool drained;
+	int rv;
+
+	if (!done->ok) {
+		say_failed(s, "sinfo", done->said);
+		return;
+	}
+	while ((rv = slurm_nodes_next(&at, node, &drained, &err)) == 1) {
+		see_node(s, node, drained);
+	}
+	if (rv != 0) {
+		say_failed(s, "sinfo", err.msg);
+	} else {
+		say_answers(s);
+	}
+	slurm_look_soon(s);
+}
+
+/* Returns "--nodes=" and the nodes with pilots, some of them perhaps twice; to be freed. NULL:
+ * there are none, or memory is short. */
+static char *node_list(const struct sched_slurm *s)
+{
+	static const char option[] = "--nodes=";
+	char *list = malloc(sizeof(option) + (size_t)s->pilots_n * CORE_NAME_MAX);
+	size_t len = sizeof(option) - 1;
+	bool any = false;
+
+	if (!list) {
+		return NULL;
+	}
+	memcpy(list, option, sizeof(option));
+	for (uint32_t i = 0; i < s->pilots_n; i++) {
+		if (!s->pilots[i].lost && s->pilots[i].number > 0) {
+			len += (size_t)snprintf(list + len, CORE_NAME_MAX + 1, "%s%s",
+				any ? "," : "", s->pilots[i].have.host);
+			any = true;
+		}
+	}
+	if (!any) {
+		free(list);
+		return NULL;
+	}
+	return list;
+}
+
+static void poll_nodes(struct sched_slurm *s)
+{
+	char *nodes = node_list(s);
+	const char *const words[] = {"sinfo", "--noheader", "--Node", nodes, nodes_format, NULL};
+	struct pawl_err err = {0};
+
+	if (!nodes) {
+		say_answers(s);
+	} else if (slurm_commands_add(s->commands, words, on_nodes, s, 0, &err) != 0) {
+		say_failed(s, "sinfo", err.msg);
+	}
+	free(nodes);
+}
+
+/* ---- asking ---- */
+
+static void on_config(void *user, const struct slurm_done *done)
+{
+	struct sched_slurm *s = user;
+	struct pawl_err err = {0};
+
+	if (!done->ok || slurm_kill_wait(done->out, &s->kill_wait_ns, &err) != 0) {
+		log_line(LOG_WARNING,
+			"slurm: scontrol show config: %s; KillWait is taken to be %d s",
+			done->ok ? err.msg : done->said, (int)times_s(TIME_SLURM_KILL_WAIT));
+		s->kill_wait_ns = times_ns(TIME_SLURM_KILL_WAIT);
+	}
+}
+
+void slurm_queue_poll(struct sched_slurm *s)
+{
+	static const char *const config[] = {"scontrol", "show", "config", NULL};
+	char names[NAMES_BYTES] = "--name=";
+	char user[32];
+	const char *const words[] = {"squeue", "--noheader", "--states=all", user, names,
+		queue_format, NULL};
+	size_t len = strlen(names);
+	struct pawl_err err = {0};
+	int rv = 0;
+
+	if (s->polling) {
+		return;
+	}
+	snprintf(user, sizeof(user), "--user=%u", (unsigned)geteuid());
+	for (uint32_t p = 0; p < s->options.pools_n; p++) {
+		char name[NAME_BYTES];
+
+		pool_name(s, p, name);
+		len += (size_t)snprintf(names + len, sizeof(names) - len, "%s%s", p > 0 ? "," : "",
+			name);
+	}
+	if (s->kill_wait_ns == 0) {
+		rv = slurm_commands_add(s->commands, config, on_config, s, 0, &err);
+	}
+	rv = rv == 0 ? slurm_commands_add(s->commands, words, on_queue, s, 0, &err) : rv;
+	if (rv != 0) {
+		say_failed(s, "squeue", err.msg);
+		return;
+	}
+	s->polling = true;
+	s->polled_ns = clock_mono_ns();
+}

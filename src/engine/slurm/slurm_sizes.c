@@ -1,0 +1,132 @@
+/* Resources of Slurm's nodes: asked for now and then, since nodes come and change. Pilots of a pool
+ * are taken to get any node of the pool's partitions; which nodes its other options leave, Slurm
+ * alone knows. */
+#include "engine/slurm/slurm_impl.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/times.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MIB (1ull << 20)
+
+static const char format[] = "--Format=" SLURM_SIZES_FORMAT;
+
+bool sched_slurm_has(const struct slurm_size *size, const struct slurm_size *least)
+{
+	return size->cpus >= least->cpus && size->memory_bytes >= least->memory_bytes &&
+		size->disk_bytes >= least->disk_bytes;
+}
+
+/* Whether a list has a name, as "cpu,gpu" has "gpu". */
+static bool in_list(const char *list, const char *name)
+{
+	size_t len = strlen(name);
+
+	for (; *list != '\0'; list += strcspn(list, ","), list += *list == ',') {
+		if (strcspn(list, ",") == len && strncmp(list, name, len) == 0) {
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Returns the partitions that a pool names; NULL: none, so Slurm's own choice counts. */
+static const char *partitions_of(const struct slurm_pool *pool)
+{
+	static const char word[] = "--partition=";
+	const char *found = NULL;
+
+	for (uint32_t i = 0; pool->args && pool->args[i]; i++) {
+		if (strncmp(pool->args[i], word, sizeof(word) - 1) == 0) {
+			found = pool->args[i] + sizeof(word) - 1;
+		} else if (strncmp(pool->args[i], "-p", 2) == 0) {
+			found = pool->args[i] + 2;
+		}
+	}
+	return found;
+}
+
+static struct slurm_size size_of(const struct slurm_node_row *row)
+{
+	return (struct slurm_size){.cpus = row->cpus,
+		.memory_bytes = row->memory_mib * MIB,
+		.disk_bytes = row->disk_mib * MIB};
+}
+
+bool sched_slurm_fits(const struct sched_slurm *s, uint32_t pool, const struct slurm_size *least)
+{
+	const char *partitions = partitions_of(&s->options.pools[pool]);
+
+	for (uint32_t i = 0; i < s->machines_n; i++) {
+		const struct slurm_node_row *row = &s->machines[i];
+		const struct slurm_size size = size_of(row);
+		bool ours = partitions ? in_list(partitions, row->partition) : row->main;
+
+		if (ours && sched_slurm_has(&size, least)) {
+			return true;
+		}
+	}
+	return s->machines_n == 0;
+}
+
+bool slurm_size_find(const struct sched_slurm *s, const char *node, struct slurm_size *size)
+{
+	for (uint32_t i = 0; i < s->machines_n; i++) {
+		if (strcmp(s->machines[i].node, node) == 0) {
+			*size = size_of(&s->machines[i]);
+			return true;
+		}
+	}
+	return false;
+}
+
+static int read_sizes(struct sched_slurm *s, const char *text, struct pawl_err *err)
+{
+	struct slurm_node_row row;
+	const char *at = text;
+	int rv;
+
+	while ((rv = slurm_sizes_next(&at, &row, err)) == 1) {
+	}
+	if (rv != 0) {
+		return rv; /* nothing is taken unless all can be read */
+	}
+	s->machines_n = 0;
+	at = text;
+	while (slurm_sizes_next(&at, &row, err) == 1) {
+		if (!slurm_grow(&s->machines, s->machines_n, &s->machines_cap,
+			    sizeof(*s->machines))) {
+			break;
+		}
+		s->machines[s->machines_n++] = row;
+	}
+	return 0;
+}
+
+static void on_sizes(void *user, const struct slurm_done *done)
+{
+	struct sched_slurm *s = user;
+	struct pawl_err err = {0};
+
+	if (!done->ok) {
+		log_line(LOG_WARNING, "slurm: what nodes have: sinfo: %s", done->said);
+	} else if (read_sizes(s, done->out, &err) != 0) {
+		log_line(LOG_WARNING, "slurm: what nodes have: %s", err.msg);
+	}
+}
+
+void slurm_sizes_poll(struct sched_slurm *s)
+{
+	static const char *const words[] = {"sinfo", "--noheader", "--Node", format, NULL};
+
+	if (s->sized_ns > 0 && clock_mono_ns() - s->sized_ns < times_ns(TIME_SLURM_SIZES)) {
+		return;
+	}
+	if (slurm_commands_add(s->commands, words, on_sizes, s, 0, NULL) == 0) {
+		s->sized_ns = clock_mono_ns();
+	}
+}

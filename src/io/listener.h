@@ -1,0 +1,36 @@
+/*
+ * A listening socket in a loop. A connection that cannot be accepted for want of descriptors or
+ * memory keeps the socket ready for ever, and a loop that polls the socket would do nothing else.
+ * So the listener leaves the socket alone for a while (TIME_LISTEN_AGAIN), then tries again, as
+ * often as needed.
+ */
+#ifndef IO_LISTENER_H
+#define IO_LISTENER_H
+
+#include "io/loop.h"
+
+#include <sys/socket.h>
+
+struct pawl_err;
+
+/* A listener in the caller's memory, from start to stop. The caller sets the first four fields. */
+struct listener {
+	const char *what; /* name of what cannot be heard, for the log: "a command" */
+	/* Called for each connection. The callee owns fd, which is closed on exec, and may stop the
+	 * listener. */
+	void (*came)(struct listener *listener, int fd, const struct sockaddr *from, socklen_t len);
+	void *user;                /* for the caller's use */
+	bool blocking;             /* accept connections in blocking mode */
+	struct loop *loop;         /* the loop, from start on; NULL: not started */
+	struct loop_source source; /* the listening socket, owned from start on */
+	struct loop_timer again;   /* time to accept connections again */
+	bool deaf;                 /* a failure to accept was logged, and none was accepted since */
+};
+
+/* Takes the socket, which must be non-blocking and listening; on failure the caller still owns it.
+ * Errors are those of loop_add. */
+int listener_start(struct listener *listener, struct loop *loop, int fd, struct pawl_err *err);
+/* Closes the socket. Does nothing if the listener is not started. */
+void listener_stop(struct listener *listener);
+
+#endif

@@ -1,0 +1,7 @@
+/* Numbers that worker and agent share about the memory tier. */
+#ifndef IPC_ARENA_H
+#define IPC_ARENA_H
+
+#define ARENA_SLOTS 3 /* generations of the memory tier that a rank may have */
+
+#endif

@@ -1,0 +1,392 @@
+/*
+ * A worker's end of the connection to its agent: see link.h.
+ *
+ * Locks, in order: send (one frame at a time on the socket), then calls (the list of those waiting,
+ * and alive). Events are given out with neither held.
+ */
+#include "ipc/link.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/proc.h"
+#include "base/times.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LINK_NAME_MAX 32u /* bytes of "the agent (pid 7)" */
+
+struct link {
+	struct proto_conn conn;     /* receiving thread's, except fd */
+	int pid;                    /* agent's pid, as the kernel says; 0: another namespace */
+	pthread_t thread;           /* receiving thread */
+	pthread_mutex_t send;       /* held to send one frame at a time */
+	pthread_mutex_t calls_lock; /* guards calls, alive, next_id */
+	pthread_cond_t answered;    /* a call is done, or the agent is gone */
+	struct link_call *calls;    /* calls that wait for a reply */
+	uint32_t next_id;           /* last request id given out; 0 is for events */
+	bool alive;                 /* the agent is there */
+	link_event_fn *event;       /* see link.h */
+	void *user;                 /* passed to event */
+};
+
+/* Gives a reply to the call that waits for it; the caller closes descriptors of a reply that no
+ * call waits for. */
+static void answer(struct link *link, struct proto_frame *frame)
+{
+	pthread_mutex_lock(&link->calls_lock);
+	for (struct link_call *call = link->calls; call; call = call->next) {
+		if (call->id != frame->id || call->done) {
+			continue;
+		}
+		wire_out_reset(&call->reply->bytes);
+		wire_put_raw(&call->reply->bytes, frame->body.at, wire_in_left(&frame->body));
+		call->failed = call->reply->bytes.failed;
+		call->reply->type = frame->type;
+		memcpy(call->reply->fds, frame->fds, frame->fds_n * sizeof(int));
+		call->reply->fds_n = frame->fds_n;
+		frame->fds_n = 0;
+		call->done = true;
+	}
+	pthread_cond_broadcast(&link->answered);
+	pthread_mutex_unlock(&link->calls_lock);
+}
+
+static void *receive(void *user)
+{
+	struct link *link = user;
+	struct proto_frame frame;
+	int more = 1;
+
+	while (more > 0 && proto_fill(&link->conn, NULL) > 0) {
+		while ((more = proto_next(&link->conn, &frame, NULL)) > 0) {
+			if (frame.id != 0) {
+				answer(link, &frame);
+			} else {
+				link->event(link->user, &frame);
+			}
+			proto_frame_close(&frame);
+		}
+		more = more == 0;
+	}
+	pthread_mutex_lock(&link->calls_lock);
+	link->alive = false;
+	pthread_cond_broadcast(&link->answered);
+	pthread_mutex_unlock(&link->calls_lock);
+	link->event(link->user, NULL);
+	return NULL;
+}
+
+static int connect_to(const char *path, struct pawl_err *err)
+{
+	struct timeval patience = times_timeval(TIME_SESSION_BEGIN);
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	int fd;
+	int rv;
+
+	if (strlen(path) >= sizeof(addr.sun_path)) {
+		return pawl_err_set(err, PAWL_EINVAL, "socket path %s is over %zu bytes", path,
+			sizeof(addr.sun_path) - 1);
+	}
+	memcpy(addr.sun_path, path, strlen(path) + 1);
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0) {
+		return pawl_err_sys(err, "make a socket");
+	}
+	if (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) != 0) {
+		rv = errno == ECONNREFUSED
+			? ENOENT
+			: errno; /* a socket file without an agent is as good as none */
+		errno = rv;
+		rv = pawl_err_sys(err, "connect to the agent at %s", path);
+		close(fd);
+		return rv;
+	}
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+	return fd;
+}
+
+static int find_pid(int fd)
+{
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
+
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 ? (int)peer.pid : 0;
+}
+
+/* "the agent (pid 7)" */
+static const char *name_agent(const struct link *link, char buf[LINK_NAME_MAX])
+{
+	if (link->pid > 0) {
+		snprintf(buf, LINK_NAME_MAX, "the agent (pid %d)", link->pid);
+	} else {
+		snprintf(buf, LINK_NAME_MAX, "the agent");
+	}
+	return buf;
+}
+
+/* Starts a thread that takes no signals: Python's handlers belong on its main thread. */
+static int start_quiet(pthread_t *thread, void *(*run)(void *), void *user)
+{
+	sigset_t all;
+	sigset_t old;
+	int rv;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	rv = pthread_create(thread, NULL, run, user);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return rv;
+}
+
+int link_open(struct link **out, const char *socket_path, link_event_fn *event, void *user,
+	struct pawl_err *err)
+{
+	int fd = connect_to(socket_path, err);
+	struct link *link;
+
+	if (fd < 0) {
+		return fd;
+	}
+	link = calloc(1, sizeof(*link));
+	if (!link) {
+		close(fd);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a connection");
+	}
+	link->conn.fd = fd;
+	link->pid = find_pid(fd);
+	link->event = event;
+	link->user = user;
+	link->alive = true;
+	pthread_mutex_init(&link->send, NULL);
+	pthread_mutex_init(&link->calls_lock, NULL);
+	clock_cond_init(&link->answered);
+	errno = start_quiet(&link->thread, receive, link);
+	if (errno == 0) {
+		*out = link;
+		return 0;
+	}
+	pawl_err_sys(err, "start a thread");
+	proto_conn_close(&link->conn);
+	free(link);
+	return PAWL_EIO;
+}
+
+void link_close(struct link *link)
+{
+	if (!link) {
+		return;
+	}
+	shutdown(link->conn.fd, SHUT_RDWR); /* wakes the receiver */
+	pthread_join(link->thread, NULL);
+	proto_conn_close(&link->conn);
+	pthread_cond_destroy(&link->answered);
+	pthread_mutex_destroy(&link->calls_lock);
+	pthread_mutex_destroy(&link->send);
+	free(link);
+}
+
+bool link_alive(struct link *link)
+{
+	bool alive;
+
+	pthread_mutex_lock(&link->calls_lock);
+	alive = link->alive;
+	pthread_mutex_unlock(&link->calls_lock);
+	return alive;
+}
+
+size_t link_start(struct link *link, struct wire_out *out, enum proto_type type)
+{
+	uint32_t id;
+
+	pthread_mutex_lock(&link->calls_lock);
+	link->next_id = link->next_id == UINT32_MAX ? 1 : link->next_id + 1;
+	id = link->next_id;
+	pthread_mutex_unlock(&link->calls_lock);
+	wire_out_reset(out);
+	return proto_start(out, type, id);
+}
+
+/* Explains a failed send by what has become of the agent. */
+static void explain_send(struct link *link, int rv, const struct pawl_err *why,
+	struct pawl_err *err)
+{
+	char name[LINK_NAME_MAX];
+
+	if (rv == PAWL_EPEER && (why->sys == EPIPE || why->sys == ECONNRESET)) {
+		pawl_err_set(err, rv, "%s is gone", name_agent(link, name));
+		return;
+	}
+	if (rv == PAWL_EPEER && why->sys == EAGAIN) {
+		pawl_err_set(err, rv, "%s has taken nothing for %u s", name_agent(link, name),
+			times_s(TIME_SESSION_BEGIN));
+		return;
+	}
+	if (err) {
+		*err = *why;
+	}
+}
+
+int link_send(struct link *link, struct wire_out *out, size_t start, struct pawl_err *err)
+{
+	struct pawl_err why;
+	int rv;
+
+	proto_end(out, start);
+	pthread_mutex_lock(&link->send);
+	rv = proto_send(link->conn.fd, out, NULL, 0, &why);
+	pthread_mutex_unlock(&link->send);
+	if (rv != 0) {
+		explain_send(link, rv, &why, err);
+	}
+	/* After PAWL_EPEER nothing gets through any more, or the frame got through in part. */
+	if (rv == PAWL_EPEER) {
+		shutdown(link->conn.fd, SHUT_RDWR);
+		pthread_mutex_lock(&link->calls_lock);
+		link->alive = false;
+		pthread_mutex_unlock(&link->calls_lock);
+	}
+	return rv;
+}
+
+static void forget_call(struct link *link, struct link_call *call)
+{
+	struct link_call **at = &link->calls;
+
+	while (*at != call) {
+		at = &(*at)->next;
+	}
+	*at = call->next;
+}
+
+/* Waits until the call is done, the agent is gone, or the time is over. Returns true if the agent
+ * is stopped, at two looks within TIME_LINK_VAIN: waiting is in vain. The caller holds
+ * calls_lock. */
+static bool await(struct link *link, const struct link_call *call, int timeout_ms)
+{
+	int64_t due_ns = timeout_ms < 0 ? INT64_MAX : clock_mono_ns() + timeout_ms * NS_PER_MS;
+	bool stopped = false;
+
+	while (!call->done && link->alive) {
+		int64_t look_ns = clock_mono_ns() + times_ns(TIME_LINK_VAIN) / 2;
+		int64_t next_ns = look_ns < due_ns ? look_ns : due_ns;
+		struct timespec next = {.tv_sec = next_ns / NS_PER_S,
+			.tv_nsec = next_ns % NS_PER_S};
+		bool before = stopped;
+
+		if (pthread_cond_timedwait(&link->answered, &link->calls_lock, &next) == 0) {
+			continue;
+		}
+		stopped = link->pid > 0 && proc_is_stopped((uint32_t)link->pid);
+		if (stopped && before) {
+			return true;
+		}
+		if (next_ns == due_ns) {
+			return false;
+		}
+	}
+	return false;
+}
+
+/* Turns an ERROR reply into the error that it tells. */
+static int told_error(struct wire_in *in, struct pawl_err *err)
+{
+	char text[PROTO_TEXT_MAX];
+	int code = -(int)(wire_get_u32(in) & 0xff);
+	int sys = (int)wire_get_u32(in);
+
+	wire_get_str(in, text, sizeof(text));
+	pawl_err_set(err, code, "%s", in->failed ? "malformed error" : text);
+	if (err) {
+		err->sys = sys;
+	}
+	return code < 0 ? code : PAWL_EPEER;
+}
+
+int link_ask(struct link *link, struct link_call *call, struct wire_out *out, size_t start,
+	struct link_reply *reply, struct pawl_err *err)
+{
+	struct wire_in head;
+	int rv;
+
+	if (out->failed) { /* there may be no header */
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory to ask the agent");
+	}
+	wire_in_init(&head, out->bytes + start + 8, 4); /* the id in the header */
+	*call = (struct link_call){.id = wire_get_u32(&head), .reply = reply};
+	reply->fds_n = 0;
+	pthread_mutex_lock(&link->calls_lock);
+	call->next = link->calls;
+	link->calls = call;
+	pthread_mutex_unlock(&link->calls_lock);
+	rv = link_send(link, out, start, err);
+	if (rv != 0) {
+		pthread_mutex_lock(&link->calls_lock);
+		forget_call(link, call);
+		pthread_mutex_unlock(&link->calls_lock);
+	}
+	return rv;
+}
+
+int link_await(struct link *link, struct link_call *call, int timeout_ms, struct wire_in *in,
+	struct pawl_err *err)
+{
+	struct link_reply *reply = call->reply;
+	char name[LINK_NAME_MAX];
+	bool stopped;
+	bool alive;
+
+	pthread_mutex_lock(&link->calls_lock);
+	stopped = await(link, call, timeout_ms);
+	forget_call(link, call);
+	alive = link->alive;
+	pthread_mutex_unlock(&link->calls_lock);
+	if (!call->done && !alive) {
+		return pawl_err_set(err, PAWL_EPEER, "%s is gone", name_agent(link, name));
+	}
+	if (!call->done && stopped) {
+		return pawl_err_set(err, PAWL_ETIMEDOUT,
+			"%s is stopped, by SIGSTOP or a debugger: kill -CONT %d lets it go on",
+			name_agent(link, name), link->pid);
+	}
+	if (!call->done) {
+		return pawl_err_set(err, PAWL_ETIMEDOUT, "%s has not answered within %d ms",
+			name_agent(link, name), timeout_ms);
+	}
+	if (call->failed) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for the agent's answer");
+	}
+	wire_in_init(in, reply->bytes.bytes, reply->bytes.len_bytes);
+	return reply->type == PROTO_ERROR ? told_error(in, err) : 0;
+}
+
+int link_call(struct link *link, struct wire_out *out, size_t start, int timeout_ms,
+	struct link_reply *reply, struct wire_in *in, struct pawl_err *err)
+{
+	struct link_call call;
+	int rv = link_ask(link, &call, out, start, reply, err);
+
+	return rv == 0 ? link_await(link, &call, timeout_ms, in, err) : rv;
+}
+
+void link_reply_close(struct link_reply *reply)
+{
+	for (uint32_t i = 0; i < reply->fds_n; i++) {
+		close(reply->fds[i]);
+	}
+	reply->fds_n = 0;
+}
+
+void link_reply_deinit(struct link_reply *reply)
+{
+	wire_out_deinit(&reply->bytes);
+}

@@ -1,0 +1,284 @@
+/* Frames between nodes: see node_frame.h. Each kind's fields are listed once, for writing and for
+ * reading. */
+#include "launch/nodes/node_frame.h"
+
+#include "base/assert.h"
+#include "base/err.h"
+
+#include <string.h>
+
+#define RANKS_MAX (NODES_MAX * NODE_WORKERS)
+
+/* Writes or reads: one of out and in is NULL. */
+struct coder {
+	struct wire_out *out; /* frame being written */
+	struct wire_in *in;   /* frame being read */
+};
+
+static void code_u32(struct coder *c, uint32_t *v)
+{
+	if (c->out) {
+		wire_put_u32(c->out, *v);
+	} else {
+		*v = wire_get_u32(c->in);
+	}
+}
+
+static void code_u64(struct coder *c, uint64_t *v)
+{
+	if (c->out) {
+		wire_put_u64(c->out, *v);
+	} else {
+		*v = wire_get_u64(c->in);
+	}
+}
+
+static void code_i32(struct coder *c, int32_t *v)
+{
+	uint32_t u = (uint32_t)*v;
+
+	code_u32(c, &u);
+	*v = (int32_t)u;
+}
+
+/* Codes a time left, which is never negative; a negative one read is nonsense. */
+static void code_time(struct coder *c, int64_t *v)
+{
+	uint64_t u = (uint64_t)*v;
+
+	code_u64(c, &u);
+	*v = (int64_t)u;
+	if (c->in && *v < 0) {
+		c->in->failed = true;
+	}
+}
+
+static void code_bool(struct coder *c, bool *v)
+{
+	if (c->out) {
+		wire_put_u8(c->out, *v);
+	} else {
+		uint8_t u = wire_get_u8(c->in);
+
+		c->in->failed = c->in->failed || u > 1;
+		*v = u == 1;
+	}
+}
+
+/* Codes a string. One that is read is shown to people: it may not hold what steers a terminal. */
+static void code_str(struct coder *c, char *s, size_t cap_bytes)
+{
+	if (c->out) {
+		wire_put_str(c->out, s);
+		return;
+	}
+	wire_get_str(c->in, s, cap_bytes);
+	for (const char *at = s; *at != '\0'; at++) {
+		c->in->failed = c->in->failed || (unsigned char)*at < ' ' || *at == 0x7f;
+	}
+}
+
+static void code_ledger(struct coder *c, struct node_ledger *ledger)
+{
+	code_u32(c, &ledger->generation);
+	code_u32(c, &ledger->restarts);
+	code_u32(c, &ledger->fast);
+	code_u32(c, &ledger->attempt);
+}
+
+static void code_place(struct coder *c, struct node_frame *f)
+{
+	code_str(c, f->address, sizeof(f->address));
+	code_u32(c, &f->port);
+	code_ledger(c, &f->ledger);
+}
+
+static void code_join(struct coder *c, struct node_frame *f)
+{
+	code_u64(c, &f->who);
+	code_u32(c, &f->nodes);
+	code_u32(c, &f->workers);
+	code_u32(c, &f->wanted);
+	code_u32(c, &f->held);
+	code_str(c, f->job, sizeof(f->job));
+	code_place(c, f);
+}
+
+static void code_start(struct coder *c, struct node_frame *f)
+{
+	code_u32(c, &f->node);
+	code_u32(c, &f->nodes);
+	code_u32(c, &f->first);
+	code_u32(c, &f->world);
+	code_place(c, f);
+	code_str(c, f->text, sizeof(f->text));
+}
+
+static void code_exited(struct coder *c, struct node_frame *f)
+{
+	code_u32(c, &f->generation);
+	code_u32(c, &f->rank);
+	code_i32(c, &f->status);
+	code_u64(c, &f->commits);
+	code_str(c, f->text, sizeof(f->text));
+}
+
+/* Returns false if there is no such kind. */
+static bool code_from_member(struct coder *c, struct node_frame *f)
+{
+	switch (f->kind) {
+	case NODE_JOIN:
+		code_join(c, f);
+		return true;
+	case NODE_READY:
+		code_u32(c, &f->generation);
+		code_u32(c, &f->port);
+		return true;
+	case NODE_EXITED:
+		code_exited(c, f);
+		return true;
+	case NODE_SIGNAL:
+		code_i32(c, &f->signal);
+		return true;
+	case NODE_DRAINED:
+		code_bool(c, &f->ok);
+		return true;
+	case NODE_BEGUN:
+	case NODE_SERVE:
+		code_u64(c, &f->who);
+		code_str(c, f->text, sizeof(f->text));
+		return true;
+	case NODE_BEAT:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static bool code_from_coordinator(struct coder *c, struct node_frame *f)
+{
+	switch (f->kind) {
+	case NODE_WELCOME:
+		code_time(c, &f->beat_ns);
+		return true;
+	case NODE_REFUSE:
+		code_bool(c, &f->final);
+		code_str(c, f->text, sizeof(f->text));
+		return true;
+	case NODE_NEWS:
+		code_bool(c, &f->bad);
+		code_str(c, f->text, sizeof(f->text));
+		return true;
+	case NODE_START:
+		code_start(c, f);
+		return true;
+	case NODE_KILL:
+		code_u32(c, &f->generation);
+		code_bool(c, &f->again);
+		code_i32(c, &f->status);
+		return true;
+	case NODE_NOTICE:
+		code_u32(c, &f->generation);
+		code_i32(c, &f->signal);
+		code_time(c, &f->left_ns);
+		return true;
+	case NODE_DRAIN:
+		code_i32(c, &f->status);
+		code_i32(c, &f->signal);
+		code_time(c, &f->left_ns);
+		return true;
+	case NODE_EXIT:
+		code_i32(c, &f->status);
+		return true;
+	case NODE_TOLD:
+		code_u64(c, &f->who);
+		code_str(c, f->text, sizeof(f->text));
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Checks what the rest of the program relies on: nothing here can overflow a sum, or an array. */
+static bool is_sound(const struct node_frame *f)
+{
+	switch (f->kind) {
+	case NODE_JOIN:
+		return f->nodes >= 1 && f->nodes <= NODES_MAX && f->workers >= 1 &&
+			f->workers <= NODE_WORKERS && f->port <= UINT16_MAX &&
+			(f->wanted < f->nodes || f->wanted == NODE_NONE) &&
+			(f->held < NODES_MAX || f->held == NODE_NONE) && f->job[0] != '\0' &&
+			f->address[0] != '\0';
+	case NODE_READY:
+		return f->port <= UINT16_MAX;
+	case NODE_SERVE:
+		return f->text[0] != '\0' && strlen(f->text) < NODE_SERVER_MAX &&
+			strchr(f->text, ',') == NULL;
+	case NODE_EXITED:
+		return f->rank < RANKS_MAX && f->status >= 0 && f->status <= 255;
+	case NODE_START:
+		return f->nodes >= 1 && f->nodes <= NODES_MAX && f->node < f->nodes &&
+			f->world <= RANKS_MAX && f->first < f->world && f->port <= UINT16_MAX &&
+			f->ledger.generation > 0 && f->address[0] != '\0';
+	case NODE_SIGNAL:
+	case NODE_NOTICE:
+		return f->signal > 0 && f->signal < 64;
+	case NODE_DRAIN:
+		return f->signal >= 0 && f->signal < 64 && f->status >= 0 && f->status <= 255;
+	case NODE_KILL:
+	case NODE_EXIT:
+		return f->status >= 0 && f->status <= 255;
+	default:
+		return true;
+	}
+}
+
+static bool code_body(struct coder *c, struct node_frame *f)
+{
+	return code_from_member(c, f) || code_from_coordinator(c, f);
+}
+
+void node_frame_put(struct wire_out *out, const struct node_frame *frame)
+{
+	struct node_frame copy = *frame;
+	struct coder coder = {.out = out};
+	size_t start = out->len_bytes;
+
+	wire_put_u32(out, 0);
+	wire_put_u8(out, (uint8_t)frame->kind);
+	ASSERT(code_body(&coder, &copy));
+	if (!out->failed) {
+		ASSERT(out->len_bytes - start - NODE_FRAME_HEAD <= NODE_FRAME_MAX);
+		wire_patch_u32(out, start, (uint32_t)(out->len_bytes - start - NODE_FRAME_HEAD));
+	}
+}
+
+int node_frame_get(const uint8_t *bytes, size_t len_bytes, struct node_frame *frame,
+	struct pawl_err *err)
+{
+	struct node_frame f = {.kind = 0};
+	struct wire_in in;
+	struct coder coder = {.in = &in};
+	uint32_t body_bytes;
+
+	if (len_bytes < NODE_FRAME_HEAD) {
+		return 0;
+	}
+	wire_in_init(&in, bytes, NODE_FRAME_HEAD);
+	body_bytes = wire_get_u32(&in);
+	if (body_bytes > NODE_FRAME_MAX) {
+		return pawl_err_set(err, PAWL_ECORRUPT, "a frame of %u bytes, where %u is the most",
+			body_bytes, NODE_FRAME_MAX);
+	}
+	if (len_bytes - NODE_FRAME_HEAD < body_bytes) {
+		return 0;
+	}
+	wire_in_init(&in, bytes + NODE_FRAME_HEAD, body_bytes);
+	f.kind = wire_get_u8(&in);
+	if (!code_body(&coder, &f) || !wire_in_done(&in) || !is_sound(&f)) {
+		return pawl_err_set(err, PAWL_ECORRUPT, "a frame of kind %u makes no sense",
+			(unsigned)f.kind);
+	}
+	*frame = f;
+	return (int)(NODE_FRAME_HEAD + body_bytes);
+}

@@ -1,0 +1,201 @@
+/* TLS 1.3 by OpenSSL, with a key instead of certificates: see node_tls.h. */
+#include "launch/nodes/node_tls.h"
+
+#include "base/err.h"
+#include "base/fault.h"
+
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/ssl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KEY_BYTES 32u
+#define IDENTITY  "pawl-run"
+#define LABEL     "pawl run 1: key between nodes" /* ties the key to this use of the token */
+
+struct node_tls {
+	SSL_CTX *context;             /* owned */
+	unsigned char key[KEY_BYTES]; /* key made of the token */
+};
+
+struct node_session {
+	SSL *ssl; /* owned */
+};
+
+/* Gives either end the key that its context holds; there is only one identity. */
+static unsigned int give_key(const SSL *ssl, unsigned char *key, unsigned int cap_bytes)
+{
+	const struct node_tls *tls = SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
+
+	if (cap_bytes < KEY_BYTES) {
+		return 0;
+	}
+	memcpy(key, tls->key, KEY_BYTES);
+	return KEY_BYTES;
+}
+
+static unsigned int client_key(SSL *ssl, const char *hint, char *identity,
+	unsigned int identity_cap, unsigned char *key, unsigned int cap_bytes)
+{
+	if (identity_cap < sizeof(IDENTITY)) {
+		return 0;
+	}
+	memcpy(identity, IDENTITY, sizeof(IDENTITY));
+	return give_key(ssl, key, cap_bytes);
+}
+
+static unsigned int server_key(SSL *ssl, const char *identity, unsigned char *key,
+	unsigned int cap_bytes)
+{
+	return identity != NULL && strcmp(identity, IDENTITY) == 0 ? give_key(ssl, key, cap_bytes)
+								   : 0;
+}
+
+static bool set_up(struct node_tls *tls, const char *token)
+{
+	unsigned int len = KEY_BYTES;
+	SSL_CTX *context = FAULT_MEM("node.tls", SSL_CTX_new(TLS_method()));
+
+	tls->context = context;
+	if (context == NULL ||
+		HMAC(EVP_sha256(), token != NULL ? token : "",
+			token != NULL ? (int)strlen(token) : 0, (const unsigned char *)LABEL,
+			strlen(LABEL), tls->key, &len) == NULL) {
+		return false;
+	}
+	SSL_CTX_set_app_data(context, tls);
+	SSL_CTX_set_psk_client_callback(context, client_key);
+	SSL_CTX_set_psk_server_callback(context, server_key);
+	SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+	SSL_CTX_set_mode(context,
+		SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+	/* A key given in this way goes with this cipher suite alone. */
+	return SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1 &&
+		SSL_CTX_set_ciphersuites(context, "TLS_AES_128_GCM_SHA256") == 1 &&
+		SSL_CTX_set_num_tickets(context, 0) == 1;
+}
+
+int node_tls_open(struct node_tls **out, const char *token, struct pawl_err *err)
+{
+	struct node_tls *tls = FAULT_MEM("node.tls", calloc(1, sizeof(*tls)));
+
+	if (tls == NULL) {
+		return pawl_err_set(err, PAWL_ENOMEM, "nodes: out of memory");
+	}
+	if (!set_up(tls, token)) {
+		node_tls_close(tls);
+		ERR_clear_error();
+		return pawl_err_set(err, PAWL_EIO,
+			"nodes: OpenSSL does not offer TLS 1.3 with a key");
+	}
+	*out = tls;
+	return 0;
+}
+
+void node_tls_close(struct node_tls *tls)
+{
+	if (tls == NULL) {
+		return;
+	}
+	SSL_CTX_free(tls->context);
+	OPENSSL_cleanse(tls->key, sizeof(tls->key));
+	free(tls);
+}
+
+struct node_session *node_session_open(struct node_tls *tls, int fd, bool accept)
+{
+	struct node_session *session = FAULT_MEM("node.session", calloc(1, sizeof(*session)));
+
+	if (session == NULL) {
+		return NULL;
+	}
+	session->ssl = SSL_new(tls->context);
+	if (session->ssl == NULL || SSL_set_fd(session->ssl, fd) != 1) {
+		node_session_close(session);
+		ERR_clear_error();
+		return NULL;
+	}
+	if (accept) {
+		SSL_set_accept_state(session->ssl);
+	} else {
+		SSL_set_connect_state(session->ssl);
+	}
+	return session;
+}
+
+void node_session_close(struct node_session *session)
+{
+	if (session != NULL) {
+		SSL_free(session->ssl);
+		free(session);
+	}
+}
+
+/* Explains a call that did not succeed. Returns 0 if it is to be made again later, else PAWL_EPEER
+ * and why. */
+static int explain(struct node_session *session, int rv, bool *write, struct pawl_err *err)
+{
+	int sys = errno;
+	int what = SSL_get_error(session->ssl, rv);
+	unsigned long first = ERR_peek_error();
+	int reason = ERR_GET_REASON(first);
+
+	*write = what == SSL_ERROR_WANT_WRITE;
+	ERR_clear_error();
+	if (what == SSL_ERROR_WANT_READ || what == SSL_ERROR_WANT_WRITE) {
+		return 0;
+	}
+	if (what == SSL_ERROR_SYSCALL && sys != 0) {
+		errno = sys;
+		pawl_err_sys(err, "its connection broke");
+		return PAWL_EPEER;
+	}
+	if (what != SSL_ERROR_SSL || reason == SSL_R_UNEXPECTED_EOF_WHILE_READING) {
+		return pawl_err_set(err, PAWL_EPEER, "its connection ended");
+	}
+	if (!SSL_is_init_finished(session->ssl) &&
+		(reason == SSL_R_BINDER_DOES_NOT_VERIFY ||
+			reason == SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER)) {
+		return pawl_err_set(err, PAWL_EPEER, "its token is another one");
+	}
+	return pawl_err_set(err, PAWL_EPEER, "TLS failed, OpenSSL's reason %d", reason);
+}
+
+int node_session_shake(struct node_session *session, bool *write, struct pawl_err *err)
+{
+	int rv;
+
+	errno = 0;
+	rv = SSL_do_handshake(session->ssl);
+	return rv == 1 ? 1 : explain(session, rv, write, err);
+}
+
+ssize_t node_session_read(struct node_session *session, void *bytes, size_t len_bytes, bool *write,
+	struct pawl_err *err)
+{
+	int rv;
+
+	errno = 0;
+	rv = SSL_read(session->ssl, bytes, (int)len_bytes);
+	return rv > 0 ? rv : explain(session, rv, write, err);
+}
+
+ssize_t node_session_write(struct node_session *session, const void *bytes, size_t len_bytes,
+	bool *write, struct pawl_err *err)
+{
+	int rv;
+
+	errno = 0;
+	rv = SSL_write(session->ssl, bytes, (int)len_bytes);
+	return rv > 0 ? rv : explain(session, rv, write, err);
+}
+
+void node_session_end(struct node_session *session)
+{
+	if (SSL_is_init_finished(session->ssl)) {
+		SSL_shutdown(session->ssl);
+	}
+	ERR_clear_error();
+}

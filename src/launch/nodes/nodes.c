@@ -1,0 +1,341 @@
+/* One node's part in a job of several: see nodes.h. Here: events come in, and actions are carried
+ * out. */
+#include "launch/nodes/nodes_impl.h"
+
+#include "base/assert.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void nodes_say(struct nodes *n, bool bad, const char *fmt, ...)
+{
+	char text[NODE_TEXT_MAX];
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	n->options.ops->say(n->options.user, bad, text);
+}
+
+uint32_t nodes_attempt(const struct nodes *n)
+{
+	return n->ledger.attempt + (n->ledger.generation > 0 ? n->ledger.generation - 1 : 0);
+}
+
+void nodes_init(struct nodes *n, const struct nodes_options *options)
+{
+	n->options = *options;
+	n->policy = (struct run_policy){
+		.times = options->run_times,
+		.workers = options->workers,
+		.least = options->least,
+		.joint = options->joint,
+		.max_restarts = options->max_restarts,
+		.grace_ns = options->grace_ns,
+		.gathers = options->nodes > 1,
+		.gather_max_ns = options->timeout_ns,
+	};
+	n->ledger.attempt = options->attempt;
+	n->held = NODE_NONE;
+	n->conn = NODE_NONE;
+	n->probe = NODE_NONE;
+	n->beat_ns = options->beat_ns;
+}
+
+void nodes_start_own(struct nodes *n, const struct node_frame *start)
+{
+	n->ledger = start->ledger;
+	n->held = start->node;
+	n->alive = n->options.workers;
+	n->drained = false;
+	n->options.ops->start(n->options.user, start);
+}
+
+void nodes_exit(struct nodes *n)
+{
+	n->role = NODES_OVER;
+	n->options.ops->exit(n->options.user, n->policy.status);
+}
+
+/* ---- carrying out decisions ---- */
+
+static int64_t left_ns(const struct nodes *n)
+{
+	return n->policy.timer_ns > n->now_ns ? n->policy.timer_ns - n->now_ns : 0;
+}
+
+static void notice(struct nodes *n)
+{
+	const struct node_frame frame = {.kind = NODE_NOTICE,
+		.generation = n->ledger.generation,
+		.signal = n->policy.signal,
+		.left_ns = left_ns(n)};
+
+	nodes_lead_tell(n, &frame);
+	n->options.ops->notice(n->options.user, frame.signal, frame.left_ns);
+}
+
+static void kill_workers(struct nodes *n)
+{
+	const struct node_frame frame = {.kind = NODE_KILL,
+		.generation = n->ledger.generation,
+		.again = n->policy.again,
+		.status = n->policy.status};
+
+	nodes_lead_tell(n, &frame);
+	n->options.ops->kill(n->options.user);
+}
+
+static void drain(struct nodes *n)
+{
+	const struct node_frame frame = {.kind = NODE_DRAIN,
+		.status = n->policy.status,
+		.signal = n->policy.signal,
+		.left_ns = left_ns(n)};
+
+	n->drained = false;
+	n->drained_ok = true;
+	nodes_lead_tell(n, &frame);
+	n->options.ops->drain(n->options.user);
+}
+
+void nodes_carry_out(struct nodes *n, unsigned actions)
+{
+	if (actions & RUN_DO_NOTICE) {
+		notice(n);
+	}
+	if (actions & RUN_DO_KILL) {
+		kill_workers(n);
+	}
+	if (actions & RUN_DO_GATHER) {
+		if (n->role == NODES_LEADING) {
+			nodes_lead_wait(n);
+		} else {
+			nodes_seek(n);
+		}
+	}
+	if (actions & RUN_DO_START) {
+		nodes_lead_start(n);
+	}
+	if (actions & RUN_DO_ADD) {
+		nodes_lead_add(n);
+	}
+	if (actions & RUN_DO_PART) {
+		n->options.ops->part(n->options.user, n->policy.change);
+	}
+	if (actions & RUN_DO_SETTLE) {
+		nodes_say(n, true,
+			"workers fail as soon as they are started: %u go on, and no more is added "
+			"until pawl scale asks for it",
+			n->policy.workers);
+		n->options.workers = n->policy.workers;
+	}
+	if (actions & RUN_DO_DRAIN) {
+		drain(n);
+	}
+	if (actions & RUN_DO_EXIT) {
+		nodes_lead_finish(n);
+	}
+}
+
+void nodes_decide(struct nodes *n, struct run_event event)
+{
+	event.now_ns = n->now_ns;
+	nodes_carry_out(n, run_policy_step(&n->policy, &event));
+}
+
+/* ---- events ---- */
+
+static void begin(struct nodes *n)
+{
+	if (n->options.nodes == 1) {
+		nodes_lead(n);
+	}
+	nodes_decide(n, (struct run_event){.kind = RUN_BEGIN});
+}
+
+static void take_exit(struct nodes *n, const struct nodes_event *event)
+{
+	ASSERT(n->alive > 0);
+	n->alive--;
+	if (n->role == NODES_MEMBER) {
+		nodes_join_exited(n, event);
+	} else {
+		nodes_lead_exited(n, event);
+	}
+}
+
+/* A signal that all nodes are sent at once, as by srun, counts once: it is not repeated by a user
+ * in a hurry. So does a signal that one node is sent twice at once, by Slurm and by its
+ * supervisor. */
+void nodes_signal(struct nodes *n, int64_t *signaled_ns, int signal)
+{
+	bool again = *signaled_ns != 0 && n->now_ns - *signaled_ns >= n->options.times.together_ns;
+
+	*signaled_ns = *signaled_ns != 0 ? *signaled_ns : n->now_ns;
+	if (again || n->policy.signal == 0) {
+		nodes_decide(n, (struct run_event){.kind = RUN_SIGNALED, .signal = signal});
+	}
+}
+
+static void take_signal(struct nodes *n, int signal)
+{
+	const struct node_frame frame = {.kind = NODE_SIGNAL, .signal = signal};
+
+	if (n->role == NODES_MEMBER) {
+		n->signal = signal;
+		n->signaled_ns = n->signaled_ns != 0 ? n->signaled_ns : n->now_ns;
+		n->options.ops->send(n->options.user, n->conn, &frame);
+	} else {
+		nodes_signal(n, &n->signaled_ns, signal);
+	}
+}
+
+static void take_drained(struct nodes *n, bool ok)
+{
+	const struct node_frame frame = {.kind = NODE_DRAINED, .ok = ok};
+
+	n->drained = true;
+	n->drained_ok = n->drained_ok && ok;
+	if (n->role == NODES_MEMBER) {
+		n->options.ops->send(n->options.user, n->conn, &frame);
+	} else {
+		nodes_lead_drained(n);
+	}
+}
+
+static void take_begun(struct nodes *n, const struct nodes_event *event)
+{
+	struct node_frame frame = {.kind = NODE_BEGUN, .who = event->nonce};
+
+	if (n->options.nodes == 1 || strlen(event->text) >= sizeof(frame.text)) {
+		return;
+	}
+	memcpy(frame.text, event->text, strlen(event->text));
+	if (n->role == NODES_MEMBER) {
+		n->options.ops->send(n->options.user, n->conn, &frame);
+	} else {
+		frame.kind = NODE_TOLD;
+		nodes_lead_tell(n, &frame);
+	}
+}
+
+/* If this node itself stood still, no other node was silent: moves their last signs of life by that
+ * time. */
+static void forgive(struct nodes *n)
+{
+	int64_t late_ns = n->ticked_ns != 0 ? n->now_ns - n->ticked_ns - n->beat_ns : 0;
+
+	if (late_ns < n->beat_ns) {
+		return;
+	}
+	n->heard_ns += late_ns;
+	for (uint32_t m = 0; m < NODES_MAX; m++) {
+		n->members[m].heard_ns += late_ns;
+	}
+}
+
+static void tick(struct nodes *n)
+{
+	if (n->policy.timer_ns != 0 && n->now_ns >= n->policy.timer_ns && n->role != NODES_MEMBER) {
+		if (n->policy.phase == RUN_GATHERING && n->role == NODES_LEADING) {
+			nodes_lead_late(n);
+		} else if (n->policy.phase == RUN_GATHERING) {
+			nodes_join_late(n);
+		}
+		nodes_decide(n, (struct run_event){.kind = RUN_TIMEOUT});
+	}
+	if (n->role == NODES_LEADING || n->role == NODES_CLOSING) {
+		nodes_lead_tick(n);
+	} else if (n->role != NODES_OVER) {
+		nodes_join_tick(n);
+	}
+}
+
+static void sooner(int64_t *timer_ns, int64_t due_ns)
+{
+	if (due_ns != 0 && (*timer_ns == 0 || due_ns < *timer_ns)) {
+		*timer_ns = due_ns;
+	}
+}
+
+static int64_t next_tick_ns(const struct nodes *n)
+{
+	int64_t timer_ns = 0;
+
+	if (n->role == NODES_OVER) {
+		return 0;
+	}
+	if (n->role != NODES_MEMBER) {
+		sooner(&timer_ns, n->policy.timer_ns);
+		sooner(&timer_ns, n->due_ns);
+		sooner(&timer_ns, n->probe_due_ns);
+	}
+	if (n->options.nodes > 1 && n->beat_ns != 0 && n->role != NODES_SEEKING &&
+		n->role != NODES_JOINING) {
+		sooner(&timer_ns, n->beat_due_ns);
+	}
+	return timer_ns;
+}
+
+void nodes_step(struct nodes *n, const struct nodes_event *event)
+{
+	if (n->role == NODES_OVER) {
+		return;
+	}
+	n->now_ns = event->now_ns;
+	if (n->beat_ns != 0) {
+		forgive(n);
+	}
+	switch (event->kind) {
+	case NODES_BEGIN:
+		begin(n);
+		break;
+	case NODES_TICK:
+		tick(n);
+		break;
+	case NODES_CONNECTED:
+		if (event->conn == n->probe) {
+			nodes_lead_probed(n, event->conn);
+		} else if (event->conn == n->conn) {
+			nodes_join(n, event->conn);
+		}
+		break;
+	case NODES_CLOSED:
+		if (n->role == NODES_LEADING || n->role == NODES_CLOSING) {
+			nodes_lead_closed(n, event->conn, event->text);
+		} else if (event->conn == n->conn) {
+			nodes_join_closed(n, event->text);
+		}
+		break;
+	case NODES_FRAME:
+		if (n->role == NODES_LEADING || n->role == NODES_CLOSING) {
+			nodes_lead_frame(n, event->conn, event->frame);
+		} else if (event->conn == n->conn) {
+			nodes_join_frame(n, event->frame);
+		}
+		break;
+	case NODES_EXITED:
+		take_exit(n, event);
+		break;
+	case NODES_SIGNALED:
+		take_signal(n, event->signal);
+		break;
+	case NODES_SCALED:
+		nodes_lead_scaled(n, event);
+		break;
+	case NODES_QUIT:
+		nodes_decide(n, (struct run_event){.kind = RUN_QUIT});
+		break;
+	case NODES_DRAINED:
+		take_drained(n, event->ok);
+		break;
+	case NODES_BEGUN:
+		take_begun(n, event);
+		break;
+	}
+	n->ticked_ns = n->now_ns;
+	n->timer_ns = next_tick_ns(n);
+}

@@ -1,0 +1,85 @@
+/* Shared by the parts of nodes.c: see nodes.h. */
+#ifndef LAUNCH_NODES_NODES_IMPL_H
+#define LAUNCH_NODES_NODES_IMPL_H
+
+#include "launch/nodes/nodes.h"
+
+/* ---- nodes.c ---- */
+
+/* Asks the policy, and carries out what it decides, here and at the members. */
+void nodes_decide(struct nodes *nodes, struct run_event event);
+/* Takes a signal that a node was sent; *signaled_ns: when it first was sent one, 0: never. */
+void nodes_signal(struct nodes *nodes, int64_t *signaled_ns, int signal);
+/* Carries out actions that are decided already. */
+void nodes_carry_out(struct nodes *nodes, unsigned actions);
+__attribute__((format(printf, 3, 4))) void nodes_say(struct nodes *nodes, bool bad, const char *fmt,
+	...);
+/* Starts this node's workers of a new generation. */
+void nodes_start_own(struct nodes *nodes, const struct node_frame *start);
+void nodes_exit(struct nodes *nodes);
+
+/* ---- nodes_lead.c: the coordinator ---- */
+
+/* Becomes the coordinator, alone at first. */
+void nodes_lead(struct nodes *nodes);
+void nodes_lead_frame(struct nodes *nodes, uint32_t conn, const struct node_frame *frame);
+void nodes_lead_closed(struct nodes *nodes, uint32_t conn, const char *why);
+/* A worker of this node ended. */
+void nodes_lead_exited(struct nodes *nodes, const struct nodes_event *event);
+/* There are to be more or fewer workers on this node. */
+void nodes_lead_scaled(struct nodes *nodes, const struct nodes_event *event);
+void nodes_lead_add(struct nodes *nodes); /* adds the workers that the policy decided on */
+/* Goes on if all agents have answered. */
+void nodes_lead_drained(struct nodes *nodes);
+/* An earlier place answers: two coordinators are one too many, so this one joins there. */
+void nodes_lead_probed(struct nodes *nodes, uint32_t conn);
+void nodes_lead_tick(struct nodes *nodes);
+/* Starts the group, if all are there; wait also says who is missing, if not. */
+void nodes_lead_wait(struct nodes *nodes);
+void nodes_lead_gather(struct nodes *nodes);
+/* Says that nodes did not come in time. */
+void nodes_lead_late(struct nodes *nodes);
+void nodes_lead_start(struct nodes *nodes);
+void nodes_lead_tell(struct nodes *nodes, const struct node_frame *frame); /* to all members */
+void nodes_lead_finish(struct nodes *nodes);
+
+/* ---- nodes_serve.c: the coordinator's servers ---- */
+
+uint32_t nodes_servers_in(const struct nodes *nodes);
+uint32_t nodes_servers_missing(const struct nodes *nodes);
+/* A connection says that it is a server. */
+void nodes_serve_join(struct nodes *nodes, uint32_t conn, const struct node_frame *serve);
+/* Handles a frame of a server. Returns false if the connection is not a server's. */
+bool nodes_serve_frame(struct nodes *nodes, uint32_t conn, const struct node_frame *frame);
+bool nodes_serve_closed(struct nodes *nodes, uint32_t conn, const char *why);
+void nodes_serve_beat(struct nodes *nodes); /* sends a sign of life; drops silent servers */
+void nodes_serve_tell(struct nodes *nodes, const struct node_frame *frame);
+/* Drops all servers: they look for the next coordinator. */
+void nodes_serve_drop(struct nodes *nodes);
+/* Writes PAWL_SERVERS into text, of NODE_TEXT_MAX bytes. */
+void nodes_serve_list(const struct nodes *nodes, char *text);
+/* ---- nodes_lead.c, for nodes_serve.c ---- */
+
+/* Says a line here, and at all members except but, which knows already (NULL: no exception). */
+__attribute__((format(printf, 4, 5))) void nodes_lead_announce(struct nodes *nodes, bool bad,
+	const struct nodes_member *but, const char *fmt, ...);
+/* Tells a connection that it is refused, and closes it. */
+__attribute__((format(printf, 4, 5))) void nodes_lead_refuse(struct nodes *nodes, uint32_t conn,
+	bool final, const char *fmt, ...);
+/* A member or server is lost, with alive workers that had not ended. */
+void nodes_lead_lost(struct nodes *nodes, uint32_t alive);
+/* Exits once all that were told of the end have closed. */
+void nodes_lead_closing(struct nodes *nodes);
+
+/* ---- nodes_join.c: the other nodes ---- */
+
+void nodes_seek(struct nodes *nodes);
+/* Asks the coordinator at nodes->place to become a member. */
+void nodes_join(struct nodes *nodes, uint32_t conn);
+void nodes_join_frame(struct nodes *nodes, const struct node_frame *frame);
+void nodes_join_closed(struct nodes *nodes, const char *why);
+void nodes_join_exited(struct nodes *nodes, const struct nodes_event *event);
+void nodes_join_tick(struct nodes *nodes);
+void nodes_join_late(struct nodes *nodes);
+
+#endif

@@ -1,0 +1,716 @@
+/* The coordinator: see nodes.h. It is the first of its members. */
+#include "launch/nodes/nodes_impl.h"
+
+#include "base/assert.h"
+#include "base/err.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LOOPBACK "127.0.0.1" /* where ranks meet if one node has all of them */
+
+static struct nodes_member *own(struct nodes *n)
+{
+	return &n->members[0];
+}
+
+static struct nodes_member *find_conn(struct nodes *n, uint32_t conn)
+{
+	for (uint32_t m = 1; m < NODES_MAX; m++) {
+		if (n->members[m].in && n->members[m].conn == conn) {
+			return &n->members[m];
+		}
+	}
+	return NULL;
+}
+
+static uint32_t count_in(const struct nodes *n)
+{
+	uint32_t count = 0;
+
+	for (uint32_t m = 0; m < NODES_MAX; m++) {
+		count += n->members[m].in;
+	}
+	return count;
+}
+
+/* Writes "node 1 (10.79.0.2)", or "node 10.79.0.2" before it has a rank. */
+static void name_member(const struct nodes_member *m, char *name, size_t cap_bytes)
+{
+	if (m->node != NODE_NONE) {
+		snprintf(name, cap_bytes, "node %u (%s)", m->node, m->address);
+	} else {
+		snprintf(name, cap_bytes, "node %s", m->address);
+	}
+}
+
+void nodes_lead_tell(struct nodes *n, const struct node_frame *frame)
+{
+	for (uint32_t m = 1; m < NODES_MAX; m++) {
+		if (n->members[m].in) {
+			n->options.ops->send(n->options.user, n->members[m].conn, frame);
+		}
+	}
+}
+
+void nodes_lead_announce(struct nodes *n, bool bad, const struct nodes_member *but, const char *fmt,
+	...)
+{
+	struct node_frame news = {.kind = NODE_NEWS, .bad = bad};
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(news.text, sizeof(news.text), fmt, args);
+	va_end(args);
+	nodes_say(n, bad, "%s", news.text);
+	for (uint32_t m = 1; m < NODES_MAX; m++) {
+		if (n->members[m].in && &n->members[m] != but) {
+			n->options.ops->send(n->options.user, n->members[m].conn, &news);
+		}
+	}
+}
+
+/* ---- members ---- */
+
+/* Writes "10.79.0.1 (2 workers), 10.79.0.2 (2 workers)". */
+static void list_members(const struct nodes *n, char *text, size_t cap_bytes)
+{
+	size_t len = 0;
+
+	text[0] = '\0';
+	for (uint32_t m = 0; m < NODES_MAX && len < cap_bytes; m++) {
+		const struct nodes_member *member = &n->members[m];
+
+		if (member->in) {
+			len += (size_t)snprintf(text + len, cap_bytes - len, "%s%s (%u worker%s)",
+				len > 0 ? ", " : "", member->address, member->workers,
+				member->workers == 1 ? "" : "s");
+		}
+	}
+}
+
+/* Writes " (node 1, which was 10.79.0.2)": nodes that took part before and are not there. */
+static void list_missing(const struct nodes *n, char *text, size_t cap_bytes)
+{
+	size_t len = 0;
+
+	text[0] = '\0';
+	for (uint32_t m = 0; m < NODES_MAX && len < cap_bytes; m++) {
+		const struct nodes_member *member = &n->members[m];
+
+		if (!member->in && member->who != 0 && member->node != NODE_NONE) {
+			len += (size_t)snprintf(text + len, cap_bytes - len,
+				"%snode %u, which was %s", len > 0 ? ", " : " (", member->node,
+				member->address);
+		}
+	}
+	if (len > 0 && len + 1 < cap_bytes) {
+		snprintf(text + len, cap_bytes - len, ")");
+	}
+}
+
+static void tell_count(struct nodes *n)
+{
+	uint32_t missing = n->options.nodes - count_in(n);
+	char servers[64] = "";
+	char here[256];
+	char lost[160];
+
+	if (missing + nodes_servers_missing(n) == 0 || n->policy.phase != RUN_GATHERING) {
+		return;
+	}
+	list_members(n, here, sizeof(here));
+	list_missing(n, lost, sizeof(lost));
+	if (nodes_servers_missing(n) > 0) {
+		snprintf(servers, sizeof(servers), ", and for %u of %u servers",
+			nodes_servers_missing(n), n->options.servers);
+	}
+	nodes_lead_announce(n, false, NULL,
+		"%u of %u nodes are here: %s; waiting up to %.0f s for %u more%s%s", count_in(n),
+		n->options.nodes, here, (double)(n->policy.timer_ns - n->now_ns) / 1e9, missing,
+		lost, servers);
+}
+
+void nodes_lead_late(struct nodes *n)
+{
+	char here[256];
+	char lost[160];
+
+	list_members(n, here, sizeof(here));
+	list_missing(n, lost, sizeof(lost));
+	nodes_lead_announce(n, true, NULL,
+		"only %u of %u nodes came within %.0f s: %s; %u missing%s, and %u of %u servers",
+		count_in(n), n->options.nodes, (double)n->options.timeout_ns / 1e9, here,
+		n->options.nodes - count_in(n), lost, nodes_servers_missing(n), n->options.servers);
+}
+
+void nodes_lead(struct nodes *n)
+{
+	struct nodes_member *self = own(n);
+	struct pawl_err err;
+
+	memset(n->members, 0, sizeof(n->members));
+	memset(n->servers, 0, sizeof(n->servers));
+	*self = (struct nodes_member){.in = true,
+		.conn = NODE_NONE,
+		.who = n->options.who,
+		.order = n->arrivals++,
+		.workers = n->options.workers,
+		.wanted = n->options.wanted,
+		.node = n->options.nodes > 1 ? n->held : 0,
+		.address = LOOPBACK,
+		.ready = true};
+	n->role = NODES_LEADING;
+	n->conn = NODE_NONE;
+	n->due_ns = 0;
+	n->beat_ns = n->options.beat_ns;
+	n->policy.restarts = n->ledger.restarts;
+	n->policy.fast = n->ledger.fast;
+	if ((n->options.nodes > 1 || n->options.joint) &&
+		n->options.ops->address(n->options.user, n->place, self->address, &err) != 0) {
+		nodes_say(n, true, "%s: ranks are told to meet at %s", err.msg, self->address);
+	}
+	self->port = n->options.ops->port(n->options.user, self->address);
+	if (n->options.nodes > 1) {
+		nodes_say(n, false, "coordinating at %s", n->options.place[n->place]);
+		n->probe_due_ns = n->place > 0 ? n->now_ns + n->options.times.probe_ns : 0;
+		n->beat_due_ns = n->now_ns;
+		tell_count(n);
+	}
+}
+
+void nodes_lead_probed(struct nodes *n, uint32_t conn)
+{
+	if (n->policy.phase != RUN_GATHERING) {
+		n->options.ops->close(n->options.user, conn);
+		n->probe = NODE_NONE;
+		return;
+	}
+	for (uint32_t m = 1; m < NODES_MAX; m++) {
+		if (n->members[m].in) {
+			n->options.ops->close(n->options.user, n->members[m].conn);
+		}
+	}
+	nodes_serve_drop(n);
+	n->options.ops->unlisten(n->options.user);
+	memset(n->members, 0, sizeof(n->members));
+	n->probe = NODE_NONE;
+	n->probe_due_ns = 0;
+	n->place = n->probed;
+	nodes_join(n, conn);
+}
+
+/* ---- joining ---- */
+
+void nodes_lead_refuse(struct nodes *n, uint32_t conn, bool final, const char *fmt, ...)
+{
+	struct node_frame no = {.kind = NODE_REFUSE, .final = final};
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(no.text, sizeof(no.text), fmt, args);
+	va_end(args);
+	n->options.ops->send(n->options.user, conn, &no);
+	n->options.ops->close(n->options.user, conn);
+}
+
+static struct nodes_member *find_wanting(struct nodes *n, uint32_t wanted)
+{
+	for (uint32_t m = 0; m < NODES_MAX && wanted != NODE_NONE; m++) {
+		if (n->members[m].in && n->members[m].wanted == wanted) {
+			return &n->members[m];
+		}
+	}
+	return NULL;
+}
+
+/* Whether the node may join; otherwise refuses it with the reason. */
+static bool may_join(struct nodes *n, uint32_t conn, const struct node_frame *join)
+{
+	enum run_phase phase = n->policy.phase;
+	const struct nodes_member *other = find_wanting(n, join->wanted);
+
+	if (join->nodes != n->options.nodes) {
+		nodes_lead_refuse(n, conn, true, "--nnodes is %u there and %u here", join->nodes,
+			n->options.nodes);
+	} else if (strcmp(join->job, n->options.job) != 0) {
+		nodes_lead_refuse(n, conn, true,
+			"the job is %s there and %s here: give all the same --job", join->job,
+			n->options.job);
+	} else if (join->who == n->options.who) {
+		nodes_lead_refuse(n, conn, false, "it is this node itself");
+	} else if (n->role != NODES_LEADING || phase == RUN_LEAVING || phase == RUN_DRAINING ||
+		(phase == RUN_ENDING && !n->policy.again)) {
+		nodes_lead_refuse(n, conn, false, "the job is ending");
+	} else if (count_in(n) == n->options.nodes) {
+		nodes_lead_refuse(n, conn, false, "the job has its %u nodes", n->options.nodes);
+	} else if (other != NULL) {
+		nodes_lead_refuse(n, conn, false, "--node-rank %u is that of %s", join->wanted,
+			other->address);
+	} else {
+		return true;
+	}
+	return false;
+}
+
+static void lose(struct nodes *n, struct nodes_member *m, const char *why);
+
+/* Finds the node's own slot from before, or one that was never used: lost nodes can still be
+ * named. */
+static struct nodes_member *free_slot(struct nodes *n, uint64_t who)
+{
+	struct nodes_member *slot = NULL;
+
+	for (uint32_t i = 1; i < NODES_MAX; i++) {
+		struct nodes_member *m = &n->members[i];
+
+		if (!m->in && m->who == who) {
+			return m;
+		}
+		if (!m->in && (slot == NULL || (slot->who != 0 && m->who == 0))) {
+			slot = m;
+		}
+	}
+	ASSERT(slot != NULL); /* fewer than options.nodes are in use */
+	return slot;
+}
+
+/* Takes over the ledger of a node that knows more of the job. */
+static void learn(struct nodes *n, const struct node_frame *join)
+{
+	if (join->ledger.generation > n->ledger.generation) {
+		n->ledger = join->ledger;
+		n->policy.restarts = n->ledger.restarts;
+		n->policy.fast = n->ledger.fast;
+	} else if (n->ledger.generation == 0 && join->ledger.attempt > n->ledger.attempt) {
+		n->ledger.attempt = join->ledger.attempt;
+	}
+}
+
+static void take_join(struct nodes *n, uint32_t conn, const struct node_frame *join)
+{
+	const struct node_frame welcome = {.kind = NODE_WELCOME, .beat_ns = n->beat_ns};
+	struct nodes_member *m;
+
+	for (uint32_t i = 1; i < NODES_MAX; i++) {
+		if (n->members[i].in && n->members[i].who == join->who) {
+			n->options.ops->close(n->options.user, n->members[i].conn);
+			lose(n, &n->members[i], "it has come again");
+		}
+	}
+	if (!may_join(n, conn, join)) {
+		return;
+	}
+	m = free_slot(n, join->who);
+	*m = (struct nodes_member){.in = true,
+		.conn = conn,
+		.who = join->who,
+		.order = n->arrivals++,
+		.workers = join->workers,
+		.wanted = join->wanted,
+		.node = join->held,
+		.port = join->port,
+		.ready = true,
+		.heard_ns = n->now_ns};
+	memcpy(m->address, join->address, sizeof(m->address));
+	learn(n, join);
+	n->options.ops->send(n->options.user, conn, &welcome);
+	nodes_lead_wait(n);
+}
+
+/* ---- starting ---- */
+
+static bool is_taken(const struct nodes *n, uint32_t node, const bool *settled)
+{
+	for (uint32_t m = 0; m < NODES_MAX; m++) {
+		if (settled[m] && n->members[m].node == node) {
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Finds the first to arrive of the members without a rank. */
+static struct nodes_member *next_unsettled(struct nodes *n, const bool *settled)
+{
+	struct nodes_member *next = NULL;
+
+	for (uint32_t m = 0; m < NODES_MAX; m++) {
+		struct nodes_member *member = &n->members[m];
+
+		if (member->in && !settled[m] && (next == NULL || member->order < next->order)) {
+			next = member;
+		}
+	}
+	return next;
+}
+
+/* Gives ranks: first those wanted, then those of before, then free ones in order of arrival. */
+static void settle_ranks(struct nodes *n)
+{
+	bool settled[NODES_MAX] = {false};
+	struct nodes_member *m;
+	uint32_t node = 0;
+
+	for (uint32_t i = 0; i < NODES_MAX; i++) {
+		if (n->members[i].in && n->members[i].wanted != NODE_NONE) {
+			n->members[i].node = n->members[i].wanted;
+			settled[i] = true;
+		}
+	}
+	for (uint32_t i = 0; i < NODES_MAX; i++) {
+		m = &n->members[i];
+		if (m->in && !settled[i] && m->node < n->options.nodes &&
+			!is_taken(n, m->node, settled)) {
+			settled[i] = true;
+		}
+	}
+	while ((m = next_unsettled(n, settled)) != NULL) {
+		while (is_taken(n, node, settled)) {
+			node++;
+		}
+		m->node = node;
+		settled[m - n->members] = true;
+	}
+}
+
+static struct nodes_member *find_node(struct nodes *n, uint32_t node)
+{
+	for (uint32_t m = 0; m < NODES_MAX; m++) {
+		if (n->members[m].in && n->members[m].node == node) {
+			return &n->members[m];
+		}
+	}
+	return NULL;
+}
+
+void nodes_lead_start(struct nodes *n)
+{
+	struct node_frame start = {.kind = NODE_START, .nodes = n->options.nodes};
+	const struct nodes_member *master = find_node(n, 0);
+
+	ASSERT(master != NULL);
+	n->ledger.generation++;
+	n->ledger.restarts = n->policy.restarts;
+	n->ledger.fast = n->policy.fast;
+	start.ledger = n->ledger;
+	start.world = n->policy.workers;
+	start.port = master->port;
+	memcpy(start.address, master->address, sizeof(start.address));
+	nodes_serve_list(n, start.text);
+	n->probe_due_ns = 0;
+	for (uint32_t node = 0, first = 0; node < n->options.nodes; node++) {
+		struct nodes_member *m = find_node(n, node);
+
+		ASSERT(m != NULL);
+		start.node = node;
+		start.first = first;
+		m->alive = m->workers;
+		m->ready = false;
+		m->drained = false;
+		first += m->workers;
+		if (m == own(n)) {
+			nodes_start_own(n, &start);
+		} else {
+			n->options.ops->send(n->options.user, m->conn, &start);
+		}
+	}
+}
+
+void nodes_lead_wait(struct nodes *n)
+{
+	tell_count(n);
+	nodes_lead_gather(n);
+}
+
+void nodes_lead_gather(struct nodes *n)
+{
+	uint32_t workers = 0;
+
+	if (n->policy.phase != RUN_GATHERING) {
+		return;
+	}
+	if (count_in(n) < n->options.nodes || nodes_servers_missing(n) > 0) {
+		n->probe_due_ns = n->place > 0 && n->probe_due_ns == 0
+			? n->now_ns + n->options.times.probe_ns
+			: n->probe_due_ns;
+		return;
+	}
+	for (uint32_t m = 0; m < NODES_MAX; m++) {
+		if (n->members[m].in && !n->members[m].ready) {
+			return;
+		}
+		workers += n->members[m].in ? n->members[m].workers : 0;
+	}
+	if (n->probe != NODE_NONE) {
+		n->options.ops->close(n->options.user, n->probe);
+		n->probe = NODE_NONE;
+	}
+	for (uint32_t m = 0; m < NODES_MAX; m++) { /* lost nodes have been replaced */
+		n->members[m].who = n->members[m].in ? n->members[m].who : 0;
+	}
+	settle_ranks(n);
+	nodes_decide(n, (struct run_event){.kind = RUN_GATHERED, .workers = workers});
+}
+
+/* ---- frames of members ---- */
+
+static void decide_exit(struct nodes *n, struct nodes_member *m, struct run_event exited)
+{
+	n->commits += exited.commits != m->commits;
+	m->commits = exited.commits;
+	exited.kind = RUN_EXITED;
+	exited.commits = n->commits;
+	nodes_decide(n, exited);
+}
+
+static void take_exited(struct nodes *n, struct nodes_member *m, const struct node_frame *frame)
+{
+	if (frame->generation != n->ledger.generation || m->alive == 0) {
+		return;
+	}
+	m->alive--;
+	if (frame->status != 0 && n->policy.phase == RUN_WORKING) {
+		nodes_lead_announce(n, true, m, "%s", frame->text);
+	}
+	decide_exit(n, m, (struct run_event){.status = frame->status, .commits = frame->commits});
+}
+
+void nodes_lead_exited(struct nodes *n, const struct nodes_event *event)
+{
+	struct nodes_member *self = own(n);
+
+	if (n->role != NODES_LEADING) { /* the last of a group whose coordinator is lost */
+		nodes_decide(n, (struct run_event){.kind = RUN_EXITED, .status = event->status});
+		return;
+	}
+	ASSERT(self->alive > 0);
+	self->alive--;
+	if (event->status != 0 && n->policy.phase == RUN_WORKING && n->options.nodes > 1) {
+		struct node_frame news = {.kind = NODE_NEWS, .bad = true};
+
+		snprintf(news.text, sizeof(news.text), "%s", event->text);
+		nodes_lead_tell(n, &news);
+	}
+	if (self->alive == 0) {
+		self->port = n->options.ops->port(n->options.user, self->address);
+		self->ready = true;
+	}
+	decide_exit(n, self,
+		(struct run_event){.status = event->status,
+			.parted = event->parted,
+			.survivable = event->survivable,
+			.outside = event->outside,
+			.sole = event->sole,
+			.last = event->last,
+			.stops = event->stops,
+			.lasted_ns = event->lasted_ns,
+			.commits = event->commits});
+}
+
+void nodes_lead_scaled(struct nodes *n, const struct nodes_event *event)
+{
+	own(n)->workers = event->workers;
+	n->options.workers = event->workers;
+	nodes_decide(n,
+		(struct run_event){.kind = RUN_SCALED,
+			.workers = event->workers,
+			.survivable = event->survivable});
+}
+
+void nodes_lead_add(struct nodes *n)
+{
+	own(n)->alive += n->policy.change;
+	own(n)->ready = false;
+	n->alive += n->policy.change;
+	n->options.ops->add(n->options.user, n->policy.change);
+}
+
+/* Goes on once all agents have answered. */
+void nodes_lead_drained(struct nodes *n)
+{
+	if (n->policy.phase != RUN_DRAINING || !n->drained) {
+		return;
+	}
+	for (uint32_t m = 1; m < NODES_MAX; m++) {
+		if (n->members[m].in && !n->members[m].drained) {
+			return;
+		}
+	}
+	nodes_decide(n, (struct run_event){.kind = RUN_DRAINED, .ok = n->drained_ok});
+}
+
+/* Passes on that the node of rank 0 has begun: the others check whether they see what it wrote. */
+static void take_begun(struct nodes *n, const struct nodes_member *m,
+	const struct node_frame *frame)
+{
+	struct node_frame told = *frame;
+
+	told.kind = NODE_TOLD;
+	for (uint32_t i = 1; i < NODES_MAX; i++) {
+		if (n->members[i].in && &n->members[i] != m) {
+			n->options.ops->send(n->options.user, n->members[i].conn, &told);
+		}
+	}
+	n->options.ops->told(n->options.user, frame->text, frame->who);
+}
+
+void nodes_lead_frame(struct nodes *n, uint32_t conn, const struct node_frame *frame)
+{
+	struct nodes_member *m = find_conn(n, conn);
+
+	if (m == NULL) {
+		if (nodes_serve_frame(n, conn, frame)) {
+			return;
+		}
+		if (frame->kind == NODE_JOIN) {
+			take_join(n, conn, frame);
+		} else if (frame->kind == NODE_SERVE) {
+			nodes_serve_join(n, conn, frame);
+		} else if (conn != n->probe) {
+			n->options.ops->close(n->options.user, conn);
+		}
+		return;
+	}
+	m->heard_ns = n->now_ns;
+	switch (frame->kind) {
+	case NODE_EXITED:
+		take_exited(n, m, frame);
+		break;
+	case NODE_READY:
+		if (frame->generation == n->ledger.generation && m->alive == 0) {
+			m->ready = true;
+			m->port = frame->port;
+			nodes_lead_gather(n);
+		}
+		break;
+	case NODE_SIGNAL:
+		nodes_signal(n, &m->signaled_ns, frame->signal);
+		break;
+	case NODE_DRAINED:
+		m->drained = true;
+		n->drained_ok = n->drained_ok && frame->ok;
+		nodes_lead_drained(n);
+		break;
+	case NODE_BEGUN:
+		take_begun(n, m, frame);
+		break;
+	case NODE_BEAT:
+		break;
+	default:
+		n->options.ops->close(n->options.user, conn);
+		lose(n, m, "it says what only a coordinator says");
+	}
+}
+
+/* ---- losing, ending ---- */
+
+static void lose(struct nodes *n, struct nodes_member *m, const char *why)
+{
+	uint32_t alive = m->alive;
+	char name[96];
+
+	m->in = false;
+	m->alive = 0;
+	if (n->role == NODES_CLOSING) {
+		nodes_lead_closing(n);
+		return;
+	}
+	name_member(m, name, sizeof(name));
+	nodes_lead_announce(n, true, NULL, "%s is lost: %s", name, why);
+	if (n->policy.phase == RUN_DRAINING) {
+		n->drained_ok = false;
+		nodes_lead_drained(n);
+		return;
+	}
+	nodes_lead_lost(n, alive);
+}
+
+void nodes_lead_lost(struct nodes *n, uint32_t alive)
+{
+	bool gathering = n->policy.phase == RUN_GATHERING;
+
+	nodes_decide(n,
+		(struct run_event){.kind = RUN_LOST, .workers = alive, .commits = n->commits});
+	if (gathering) {
+		tell_count(n);
+	}
+}
+
+void nodes_lead_closed(struct nodes *n, uint32_t conn, const char *why)
+{
+	struct nodes_member *m = find_conn(n, conn);
+
+	if (conn == n->probe) {
+		n->probe = NODE_NONE;
+	} else if (m != NULL) {
+		lose(n, m, why);
+	} else {
+		nodes_serve_closed(n, conn, why);
+	}
+}
+
+void nodes_lead_finish(struct nodes *n)
+{
+	const struct node_frame exit = {.kind = NODE_EXIT, .status = n->policy.status};
+
+	nodes_lead_tell(n, &exit);
+	nodes_serve_tell(n, &exit);
+	n->role = NODES_CLOSING;
+	n->due_ns = n->now_ns + n->options.times.close_ns;
+	nodes_lead_closing(n);
+}
+
+void nodes_lead_closing(struct nodes *n)
+{
+	if (n->role == NODES_CLOSING && count_in(n) <= 1 && nodes_servers_in(n) == 0) {
+		nodes_exit(n);
+	}
+}
+
+static void beat(struct nodes *n)
+{
+	const struct node_frame frame = {.kind = NODE_BEAT};
+	char why[64];
+
+	n->beat_due_ns = n->now_ns + n->beat_ns;
+	nodes_lead_tell(n, &frame);
+	nodes_serve_beat(n);
+	for (uint32_t i = 1; i < NODES_MAX; i++) {
+		struct nodes_member *m = &n->members[i];
+
+		if (m->in && n->now_ns - m->heard_ns > NODES_SILENT * n->beat_ns) {
+			snprintf(why, sizeof(why), "not a sign of it for %.1f s",
+				(double)(n->now_ns - m->heard_ns) / 1e9);
+			n->options.ops->close(n->options.user, m->conn);
+			lose(n, m, why);
+		}
+		if (n->role == NODES_OVER) {
+			return;
+		}
+	}
+}
+
+static void probe(struct nodes *n)
+{
+	n->probe_due_ns = n->now_ns + n->options.times.probe_ns;
+	if (n->probe == NODE_NONE && n->policy.phase == RUN_GATHERING) {
+		n->probed = (n->probed + 1) % n->place;
+		n->probe = n->options.ops->connect(n->options.user, n->probed);
+	}
+}
+
+void nodes_lead_tick(struct nodes *n)
+{
+	if (n->role == NODES_CLOSING && n->now_ns >= n->due_ns) {
+		nodes_exit(n);
+		return;
+	}
+	if (n->options.nodes > 1 && n->beat_ns != 0 && n->now_ns >= n->beat_due_ns) {
+		beat(n);
+	}
+	if (n->role == NODES_LEADING && n->probe_due_ns != 0 && n->now_ns >= n->probe_due_ns) {
+		probe(n);
+	}
+}

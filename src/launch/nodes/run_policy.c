@@ -1,0 +1,423 @@
+/* Decides when to restart, wait, stop and give up: see run_policy.h. */
+#include "launch/nodes/run_policy.h"
+
+#include "base/assert.h"
+
+static unsigned work(struct run_policy *p, int64_t now_ns)
+{
+	p->phase = RUN_WORKING;
+	p->alive = p->workers;
+	p->parting = 0;
+	p->finishing = false;
+	p->started_ns = now_ns;
+	p->timer_ns = 0;
+	p->status = 0;
+	return RUN_DO_START;
+}
+
+static unsigned start(struct run_policy *p, int64_t now_ns)
+{
+	if (!p->gathers) {
+		return work(p, now_ns);
+	}
+	p->phase = RUN_GATHERING;
+	p->timer_ns = now_ns + p->gather_max_ns;
+	return RUN_DO_GATHER;
+}
+
+static unsigned leave(struct run_policy *p)
+{
+	p->phase = RUN_OVER;
+	p->timer_ns = 0;
+	return RUN_DO_EXIT;
+}
+
+static unsigned drain(struct run_policy *p, int64_t now_ns)
+{
+	p->phase = RUN_DRAINING;
+	p->timer_ns = p->signal != 0 ? p->deadline_ns : now_ns + p->times.drain_ns;
+	return RUN_DO_DRAIN;
+}
+
+static int64_t backoff_ns(const struct run_policy *p)
+{
+	int64_t wait_ns = p->times.backoff_ns;
+
+	if (p->fast < RUN_FAST_MAX) {
+		return 0;
+	}
+	for (uint32_t i = RUN_FAST_MAX; i < p->fast && wait_ns < p->times.backoff_max_ns; i++) {
+		wait_ns *= 2;
+	}
+	return wait_ns;
+}
+
+/* Decides what follows once the whole group is dead. */
+static unsigned end(struct run_policy *p, int64_t now_ns)
+{
+	int64_t wait_ns = backoff_ns(p);
+
+	if (!p->again) {
+		return drain(p, now_ns);
+	}
+	p->restarts += p->counted;
+	if (wait_ns == 0) {
+		return start(p, now_ns);
+	}
+	p->phase = RUN_WAITING;
+	p->timer_ns = now_ns + wait_ns;
+	return 0;
+}
+
+static void count_fast(struct run_policy *p, const struct run_event *event)
+{
+	bool progress = event->commits != p->commits;
+	bool fast = event->now_ns - p->started_ns < p->times.fast_ns;
+
+	p->fast = fast && !progress ? p->fast + 1 : 0;
+	p->commits = event->commits;
+}
+
+/* Acts on the failure of a worker when none had failed before. */
+static unsigned fail(struct run_policy *p, const struct run_event *event)
+{
+	count_fast(p, event);
+	/* From an elastic group, RUN_EXIT_LEFT would say that all is well, and that others go
+	 * on. */
+	p->status =
+		p->least > 0 && event->status == RUN_EXIT_LEFT ? RUN_EXIT_FAILURE : event->status;
+	p->again = (!p->joint || event->sole) && !p->quits && event->status != RUN_EXIT_USER &&
+		p->restarts < p->max_restarts;
+	p->counted = true;
+	p->phase = RUN_ENDING;
+	return p->alive > 0 ? RUN_DO_KILL : end(p, event->now_ns);
+}
+
+/* ---- more and fewer ---- */
+
+/* Adds workers until as many run as are wanted. */
+static unsigned add(struct run_policy *p)
+{
+	uint32_t stay = p->alive - p->parting;
+
+	p->timer_ns = 0;
+	if (p->finishing || p->quits || stay >= p->workers) {
+		return 0;
+	}
+	p->change = p->workers - stay;
+	p->alive += p->change;
+	return RUN_DO_ADD;
+}
+
+/* Adds workers as add does, but after a moment if those that were added before failed fast. */
+static unsigned refill(struct run_policy *p, int64_t now_ns)
+{
+	int64_t wait_ns = backoff_ns(p);
+
+	if (wait_ns == 0) {
+		return add(p);
+	}
+	p->timer_ns = now_ns + wait_ns;
+	return 0;
+}
+
+/* Acts on the failure of a worker that the others survive. */
+static unsigned replace(struct run_policy *p, const struct run_event *event)
+{
+	bool progress = event->commits != p->commits;
+	uint32_t stay = p->alive - p->parting;
+
+	p->fast = event->lasted_ns < p->times.fast_ns && !progress ? p->fast + 1 : 0;
+	p->commits = event->commits;
+	if (p->fast > p->max_restarts && stay >= p->least) {
+		p->workers = stay;
+		p->fast = 0;
+		p->timer_ns = 0;
+		return RUN_DO_SETTLE;
+	}
+	if (p->fast > p->max_restarts) {
+		return fail(p, event);
+	}
+	return refill(p, event->now_ns);
+}
+
+bool run_policy_can_scale(const struct run_policy *p)
+{
+	return p->least > 0 && p->signal == 0 && !p->finishing && !p->quits &&
+		p->phase != RUN_DRAINING && p->phase != RUN_OVER;
+}
+
+static unsigned scaled(struct run_policy *p, const struct run_event *event)
+{
+	uint32_t stay = p->alive - p->parting;
+
+	ASSERT(run_policy_can_scale(p) && event->workers > 0);
+	p->workers = event->workers;
+	p->fast = 0;
+	if (p->phase != RUN_WORKING) {
+		return 0; /* The next start uses the new number. */
+	}
+	if (!event->survivable) {
+		if (p->alive == event->workers || p->alive == 0) {
+			return 0;
+		}
+		p->phase = RUN_LEAVING;
+		p->again = true;
+		p->counted = false;
+		p->deadline_ns = event->now_ns + p->grace_ns;
+		p->timer_ns = p->deadline_ns;
+		return RUN_DO_NOTICE;
+	}
+	if (stay <= event->workers) {
+		return refill(p, event->now_ns);
+	}
+	p->timer_ns = 0;
+	p->change = stay - event->workers;
+	p->parting += p->change;
+	return RUN_DO_PART;
+}
+
+static unsigned quit(struct run_policy *p, int64_t now_ns)
+{
+	ASSERT(p->joint);
+	if (p->finishing || p->quits) {
+		return 0;
+	}
+	if (p->phase == RUN_WAITING) {
+		p->status = RUN_EXIT_LEFT;
+		return drain(p, now_ns);
+	}
+	p->again = p->again && p->phase != RUN_ENDING; /* the group is not started again */
+	if (p->phase != RUN_WORKING) {
+		return 0;
+	}
+	p->quits = true;
+	p->timer_ns = 0;
+	p->change = p->alive - p->parting;
+	p->parting = p->alive;
+	if (p->alive == 0) { /* the next worker was yet to be added */
+		p->status = RUN_EXIT_LEFT;
+		return drain(p, now_ns);
+	}
+	return p->change > 0 ? RUN_DO_PART : 0;
+}
+
+/* ---- ends of workers ---- */
+
+static int64_t reserve_ns(const struct run_policy *p)
+{
+	return p->grace_ns / 2 < p->times.reserve_ns ? p->grace_ns / 2 : p->times.reserve_ns;
+}
+
+/* Another launcher was told that the job is to stop. */
+static unsigned stop(struct run_policy *p, int64_t now_ns)
+{
+	p->status = RUN_EXIT_STOPPED;
+	p->finishing = true;
+	p->again = false;
+	if (p->alive == 0) {
+		return drain(p, now_ns);
+	}
+	p->phase = RUN_LEAVING;
+	p->deadline_ns = now_ns + p->grace_ns;
+	p->timer_ns = p->deadline_ns - reserve_ns(p);
+	return RUN_DO_NOTICE;
+}
+
+/* Acts on the end of a worker of a joint group that works. */
+static unsigned joint_exited(struct run_policy *p, const struct run_event *event)
+{
+	bool left = event->parted && (event->status == RUN_EXIT_LEFT || event->survivable);
+	bool failed = event->status != 0 && !left;
+	bool vain = event->status == RUN_EXIT_USER;
+
+	p->finishing = p->finishing || event->last;
+	vain = vain || (p->finishing && p->alive == 0);
+	p->parting = p->parting < p->alive ? p->parting : p->alive;
+	if (event->stops) {
+		return stop(p, event->now_ns);
+	}
+	if (failed && (vain || !event->survivable)) {
+		return fail(p, event);
+	}
+	if (failed && !p->quits) {
+		return replace(p, event);
+	}
+	p->finishing = p->finishing || event->status == 0;
+	if (p->alive > 0) {
+		return 0;
+	}
+	if (!p->finishing && !p->quits) {
+		return p->timer_ns != 0 ? 0 : add(p); /* The other workers were told to leave. */
+	}
+	p->status = p->finishing ? 0 : RUN_EXIT_LEFT;
+	return drain(p, event->now_ns);
+}
+
+/* Acts on the end of a worker. A worker that was told to leave may have left, failed as it did so,
+ * or, if the others were lost meanwhile, come to the job's end. A worker that the others have left
+ * behind fails as it wakes, though they are through. */
+static unsigned worker_exited(struct run_policy *p, const struct run_event *event)
+{
+	bool behind = event->outside && p->finishing;
+	bool failed = event->status != 0 && !event->parted && !behind;
+
+	ASSERT(p->alive > 0);
+	p->alive--;
+	if (p->parting > 0 && event->parted) {
+		p->parting--;
+	}
+	if (p->phase == RUN_WORKING && p->joint) {
+		return joint_exited(p, event);
+	}
+	if (p->phase == RUN_WORKING && failed) {
+		return p->least > 0 && event->survivable && p->alive > p->parting &&
+				event->status != RUN_EXIT_USER
+			? replace(p, event)
+			: fail(p, event);
+	}
+	if (p->phase == RUN_WORKING && event->status != 0 && !p->finishing && !event->survivable) {
+		return fail(p, event); /* Nobody is left but workers that would join. */
+	}
+	p->finishing = p->finishing || (p->phase == RUN_WORKING && event->status == 0);
+	if (p->alive > 0) {
+		return 0;
+	}
+	if (p->phase == RUN_LEAVING && p->again) {
+		return end(p, event->now_ns);
+	}
+	return p->phase == RUN_ENDING ? end(p, event->now_ns) : drain(p, event->now_ns);
+}
+
+/* Acts on the loss of a node. The job is not at fault: the restart does not count against
+ * max_restarts. */
+static unsigned node_lost(struct run_policy *p, const struct run_event *event)
+{
+	ASSERT(event->workers <= p->alive);
+	p->alive -= event->workers;
+	if (p->phase == RUN_WORKING) {
+		count_fast(p, event);
+		p->again = true;
+		p->counted = false;
+		p->phase = RUN_ENDING;
+		return p->alive > 0 ? RUN_DO_KILL : end(p, event->now_ns);
+	}
+	if (p->alive == 0 && p->phase == RUN_ENDING) {
+		return end(p, event->now_ns);
+	}
+	return p->alive == 0 && p->phase == RUN_LEAVING ? drain(p, event->now_ns) : 0;
+}
+
+static unsigned first_signal(struct run_policy *p, const struct run_event *event)
+{
+	enum run_phase phase = p->phase;
+
+	p->signal = event->signal;
+	p->deadline_ns = event->now_ns + p->grace_ns;
+	p->timer_ns = p->deadline_ns - (phase == RUN_LEAVING ? reserve_ns(p) : 0);
+	p->again = false;
+	if (phase == RUN_DRAINING) {
+		return 0; /* The workers were done: their status stands if draining ends in time. */
+	}
+	p->status = 128 + event->signal;
+	if (phase == RUN_WAITING || phase == RUN_GATHERING ||
+		(phase == RUN_WORKING && p->alive == 0)) {
+		return drain(p, event->now_ns);
+	}
+	if (phase == RUN_WORKING) {
+		p->phase = RUN_LEAVING;
+		p->timer_ns -= reserve_ns(p);
+		return RUN_DO_NOTICE;
+	}
+	return 0;
+}
+
+/* Kills the workers; what is left of the grace is the agent's. */
+static unsigned cut_short(struct run_policy *p)
+{
+	p->phase = RUN_ENDING;
+	p->timer_ns = p->deadline_ns;
+	return RUN_DO_KILL;
+}
+
+static unsigned signaled(struct run_policy *p, const struct run_event *event)
+{
+	if (p->signal == 0) {
+		return first_signal(p, event);
+	}
+	if (p->phase == RUN_LEAVING) {
+		return cut_short(p);
+	}
+	if (p->phase == RUN_DRAINING) {
+		p->status = 128 + event->signal;
+		return leave(p);
+	}
+	return 0;
+}
+
+static unsigned timed_out(struct run_policy *p, int64_t now_ns)
+{
+	switch (p->phase) {
+	case RUN_WAITING:
+		return start(p, now_ns);
+	case RUN_WORKING:
+		p->timer_ns = 0;
+		return add(p);
+	case RUN_GATHERING:
+		p->status = RUN_EXIT_NODES;
+		return drain(p, now_ns);
+	case RUN_LEAVING:
+		return cut_short(p);
+	case RUN_ENDING: /* killed, but not dead by the deadline: stuck in the kernel */
+	case RUN_DRAINING:
+		if (p->status == 0 && p->signal != 0) {
+			p->status = 128 + p->signal;
+		} else if (p->status == 0) {
+			p->status = p->phase == RUN_DRAINING ? RUN_EXIT_UNSAVED : RUN_EXIT_FAILURE;
+		}
+		return leave(p);
+	default:
+		return 0;
+	}
+}
+
+unsigned run_policy_step(struct run_policy *p, const struct run_event *event)
+{
+	if (p->phase == RUN_OVER) {
+		return 0;
+	}
+	switch (event->kind) {
+	case RUN_BEGIN:
+		ASSERT(p->phase == RUN_IDLE && (p->workers > 0 || p->gathers));
+		return start(p, event->now_ns);
+	case RUN_GATHERED:
+		ASSERT(p->phase == RUN_GATHERING && event->workers > 0);
+		p->workers = event->workers;
+		return work(p, event->now_ns);
+	case RUN_REFUSED:
+		ASSERT(p->phase == RUN_GATHERING);
+		p->status = event->status;
+		return drain(p, event->now_ns);
+	case RUN_LOST:
+		return node_lost(p, event);
+	case RUN_EXITED:
+		return worker_exited(p, event);
+	case RUN_SIGNALED:
+		return signaled(p, event);
+	case RUN_SCALED:
+		return scaled(p, event);
+	case RUN_QUIT:
+		return quit(p, event->now_ns);
+	case RUN_TIMEOUT:
+		return timed_out(p, event->now_ns);
+	case RUN_DRAINED:
+		if (p->phase != RUN_DRAINING) {
+			return 0;
+		}
+		if (!event->ok && p->status == 0) {
+			p->status = RUN_EXIT_UNSAVED;
+		}
+		return leave(p);
+	}
+	return 0;
+}

@@ -1,0 +1,135 @@
+/*
+ * Decides what `pawl run` does next: a state machine over what happens to its workers. Pure.
+ *
+ * working ──all exit 0──────────────────────────────► draining ──► over
+ *    │ a worker fails                                    ▲
+ *    ├──────► ending ──restarts left──► waiting ──► working
+ *    │ signal   │ (the rest is killed)                   │
+ *    └► leaving ┴──none left, or stopping────────────────┘
+ *
+ * With several nodes, gathering comes before each working: until all nodes are there.
+ *
+ * An elastic group goes on working without a worker that fails, if the others can (pawl.elastic has
+ * opened its door), and gets another one in its place; the group can be given more workers, or
+ * fewer. Where the others cannot go on, more or fewer means leaving, and working again; so it does
+ * when nobody is left but workers that were to join the others. Once a worker has come to the job's
+ * end, a worker that was none of those that trained is not missed, however it ends.
+ *
+ * A joint group is one of several of an elastic job, each with a launcher of its own: others may go
+ * on though none of its workers lives, and it is started again as a whole only where there are no
+ * others. A joint group can leave the others.
+ */
+#ifndef LAUNCH_NODES_RUN_POLICY_H
+#define LAUNCH_NODES_RUN_POLICY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define RUN_FAST_MAX     3u /* fast failures in a row from which on restarts wait */
+#define RUN_EXIT_FAILURE 1  /* failure of the system */
+#define RUN_EXIT_USAGE   2  /* nodes were told things that contradict each other */
+#define RUN_EXIT_USER    65 /* a worker reports the user's error: not started again */
+#define RUN_EXIT_UNSAVED                                                                           \
+	74 /* done, but what was committed is not durable; _saver.py has this code, too */
+#define RUN_EXIT_NODES   75  /* nodes did not come in time */
+#define RUN_EXIT_LEFT    79  /* a worker has left the others, as told; also in pawl.elastic */
+#define RUN_EXIT_STOPPED 143 /* saved and ended, as the job stops; also in pawl.elastic */
+
+enum run_phase {
+	RUN_IDLE,      /* before the first event */
+	RUN_GATHERING, /* no worker runs; the next attempt starts when all nodes are there */
+	RUN_WORKING,   /* the group runs */
+	RUN_ENDING,    /* the rest of the group was killed and is waited for */
+	RUN_WAITING,   /* all are dead; the next attempt starts when the timer fires */
+	RUN_LEAVING,   /* told to stop: workers finish their step, save and leave */
+	RUN_DRAINING,  /* all are gone; the agent makes durable what was committed */
+	RUN_OVER,
+};
+
+struct run_times {
+	int64_t fast_ns; /* a worker that fails, or a node lost, sooner after the start is fast */
+	int64_t backoff_ns;     /* first wait; doubled each time */
+	int64_t backoff_max_ns; /* longest wait */
+	int64_t reserve_ns;     /* part of the grace kept for making durable; half at most */
+	int64_t drain_ns;       /* longest time for making durable after a normal end */
+};
+
+/* Zero-initialise, set the first eight. */
+struct run_policy {
+	struct run_times times; /* as given */
+	uint32_t workers;       /* workers of the group, at least 1; gathers: from RUN_GATHERED */
+	uint32_t least;        /* fewest workers that can go on; 0: not elastic. Not with gathers */
+	uint32_t max_restarts; /* restarts of the group, at most */
+	int64_t grace_ns;      /* time from a signal to the exit */
+	bool joint;            /* other ranks of the job have launchers of their own; with least */
+	bool gathers;          /* there are several nodes */
+	int64_t gather_max_ns; /* longest wait for nodes */
+
+	enum run_phase phase; /* current phase */
+	uint32_t alive;       /* workers started and not yet reaped */
+	uint32_t parting;     /* how many of alive were told to leave the others */
+	uint32_t change;      /* number of workers for RUN_DO_ADD, RUN_DO_PART */
+	bool finishing;       /* a worker has come to the job's end: no more are added */
+	bool quits;           /* a joint group: told to leave the others */
+	uint32_t restarts;    /* restarts so far, at most max_restarts */
+	uint32_t fast;        /* failures in a row that came fast and without progress */
+	uint64_t commits;     /* steps committed when the last failure came */
+	int64_t started_ns;   /* start of this attempt */
+	int64_t timer_ns;     /* when RUN_TIMEOUT is wanted; 0: not at all */
+	int64_t deadline_ns;  /* time of the exit; valid once signal is set, and in RUN_LEAVING */
+	int signal;           /* signal that told us to stop; 0: none yet */
+	bool again;           /* in RUN_ENDING, RUN_LEAVING: another attempt follows */
+	bool counted;         /* with again: that attempt is one of max_restarts */
+	int status;           /* exit status */
+};
+
+enum run_event_kind {
+	RUN_BEGIN,    /* once, first */
+	RUN_GATHERED, /* in RUN_GATHERING, all nodes are there: workers */
+	RUN_REFUSED,  /* in RUN_GATHERING: we cannot take part; status */
+	RUN_EXITED,   /* a worker ended: status, stops, commits */
+	RUN_LOST,     /* a node is lost: workers (that had not ended), commits */
+	RUN_SIGNALED, /* signal */
+	RUN_SCALED,   /* the number of workers is to change: workers, survivable */
+	RUN_QUIT,     /* joint: all workers are to leave the others */
+	RUN_TIMEOUT,  /* timer_ns was reached */
+	RUN_DRAINED,  /* ok */
+};
+
+/* Something that happened. */
+struct run_event {
+	enum run_event_kind kind; /* says which of the others count */
+	int64_t now_ns;           /* monotonic */
+	uint32_t workers;         /* number of workers */
+	int status;               /* the worker's exit code, or 128 + signal; RUN_REFUSED: ours */
+	bool parted;              /* the worker was told to leave the others */
+	bool survivable;          /* others can go on with fewer or more; joint: also elsewhere */
+	bool outside;             /* others train, or did to the end, without it; not joint */
+	bool sole;         /* joint: no others are there, or were; this launcher is the first */
+	bool last;         /* joint: the job comes to its end, nobody is added */
+	bool stops;        /* joint: the worker ended since the job is to stop */
+	int64_t lasted_ns; /* elastic: how long the worker lived */
+	uint64_t commits;  /* steps that the agent has seen committed since it opened */
+	int signal;        /* number of the signal */
+	bool ok;           /* all that was committed is durable */
+};
+
+/* Bits of what run_policy_step returns, to be done in this order. */
+enum run_action {
+	RUN_DO_NOTICE = 1,   /* tell the workers to stop */
+	RUN_DO_KILL = 2,     /* SIGKILL to every worker that lives */
+	RUN_DO_GATHER = 4,   /* say RUN_GATHERED once all nodes are there */
+	RUN_DO_START = 8,    /* start the group */
+	RUN_DO_DRAIN = 16,   /* let the agent make durable what it has */
+	RUN_DO_EXIT = 32,    /* leave with status */
+	RUN_DO_ADD = 64,     /* start change more workers, which join the others */
+	RUN_DO_PART = 128,   /* tell change workers to leave the others */
+	RUN_DO_SETTLE = 256, /* tell people that a worker is not replaced: new ones fail at once */
+};
+
+/* Whether the number of workers may change now. */
+bool run_policy_can_scale(const struct run_policy *policy);
+/* Advances the machine. Returns run_action bits; the caller then sets its timer to timer_ns. */
+unsigned run_policy_step(struct run_policy *policy, const struct run_event *event);
+
+#endif

@@ -1,0 +1,76 @@
+/*
+ * `pawl run`: supervises the workers of a job on this node, and is their agent. With the `pawl run`
+ * of other nodes it makes up the group of a job (nodes.h).
+ *
+ * Happy path: an agent opens, N workers start, all exit with 0, the agent makes durable what was
+ * committed. A worker that fails ends its group: the others would wait for it in a collective, so
+ * they are killed at once; nothing is lost, since their state is in the agent's memory. The group
+ * is started again, from a template process if one is ready (run_template.h).
+ *
+ * SIGTERM, SIGINT, SIGHUP: the workers are told (agent_notice, and SIGTERM to each), may finish
+ * their step, save and leave; what is committed by the deadline is made durable.
+ *
+ * A failure, a signal or a lost node on one node is one on all of them.
+ *
+ * Several `pawl run` may share a door (run_door.h): each starts ranks of one elastic job, and knows
+ * of the others only what ranks write there (run_joint.h). SIGUSR1: the ranks of this one leave the
+ * others, which go on.
+ *
+ * When `pawl run` itself is killed, nothing is left: workers and template die with it
+ * (PR_SET_PDEATHSIG). What was durable stays so; what was only in memory is lost.
+ *
+ * nodes.h and run_policy.h decide, run_vars.h says what workers find in their environment,
+ * run_output.h prints.
+ */
+#ifndef LAUNCH_RUN_H
+#define LAUNCH_RUN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct pawl_err;
+
+#define RUN_WORKERS_MAX       64u   /* on a node; PROTO_RANKS_LOCAL, RUN_DOOR_LAUNCHER */
+#define RUN_LAUNCHERS_MAX     1024u /* launchers that share a door */
+#define RUN_RESTARTS_MAX      1000000u
+#define RUN_GRACE_MAX_NS      86400000000000LL  /* a day */
+#define RUN_NODES_WAIT_MAX_NS 604800000000000LL /* a week */
+
+/* Strings and arrays stay the caller's. */
+struct run_options {
+	uint32_t workers;     /* workers of this node, 1 to RUN_WORKERS_MAX */
+	uint32_t least, most; /* bounds of workers while the job runs; 0: fixed */
+	uint32_t nodes;       /* nodes of the job; 0: what the launcher says, else 1 */
+	/* Rank of this node; NODE_NONE: what the launcher says, else any. With door: number of this
+	 * launcher, at most RUN_LAUNCHERS_MAX - 1. */
+	uint32_t node_rank;
+	const char *door;       /* absolute; shared by the job's launchers; NULL: not shared */
+	bool joins;             /* with door: all ranks join the job there */
+	const char *rendezvous; /* "host:port,…" where nodes meet; NULL: what the launcher says */
+	uint32_t servers;       /* hosts that only add, at most NODE_SERVERS_MAX */
+	const char *token_file; /* file that holds the token; NULL: PAWL_TOKEN, else none */
+	int64_t node_timeout_ns; /* longest wait for nodes */
+	uint32_t max_restarts;   /* at most RUN_RESTARTS_MAX */
+	int64_t grace_ns;        /* time from a signal to the exit, 0 to RUN_GRACE_MAX_NS */
+	const char *log_dir;     /* directory of attempt<k>/rank<r>.{out,err}; NULL: no log files */
+	const char *job;         /* job id; NULL: from the environment, else derived */
+	const char *python;      /* interpreter, a path or a name for PATH; NULL: see run_plan.h */
+	bool use_template;       /* restarts fork workers from a template process */
+	/* The worker is a program and its arguments, no script: there is no template, and signals
+	 * go to all processes of a worker. */
+	bool no_python;
+	bool our_backend; /* torch.distributed is to use ours, whatever the script asks for */
+	char *const
+		*worker; /* script and its arguments, or "-m", module and its; NULL-terminated */
+};
+
+/*
+ * Runs the job to its end. Blocks; takes over the stderr of the process meanwhile, and its signals
+ * for good: call it last. *status is the exit status for the process, as docs/exit-codes.md has it.
+ * An error means that no worker was started: PAWL_ENOENT (script, interpreter), PAWL_EBUSY (an
+ * agent of this job lives), PAWL_EINVAL (environment, rendezvous, token), PAWL_ENOTSUP (started
+ * once a rank instead of once a node), PAWL_EIO, PAWL_ENOMEM.
+ */
+int run_main(const struct run_options *options, int *status, struct pawl_err *err);
+
+#endif

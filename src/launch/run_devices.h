@@ -1,0 +1,13 @@
+/* The devices that workers see, where a scheduler gives them out and may change them: the newest
+ * list is in a file. */
+#ifndef LAUNCH_RUN_DEVICES_H
+#define LAUNCH_RUN_DEVICES_H
+
+#include "base/wire.h"
+
+#define RUN_DEVICES_VAR "PAWL_RUN_DEVICES" /* variable with the file's path */
+
+/* Adds CUDA_VISIBLE_DEVICES, as the file has it now, to set; nothing if there is no file. */
+void run_devices_put(struct wire_out *set);
+
+#endif

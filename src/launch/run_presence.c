@@ -1,0 +1,120 @@
+/* Shows other launchers which ranks live here: see run_presence.h. */
+#include "launch/run_presence.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/times.h"
+#include "launch/door/run_door.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+struct run_presence {
+	char door[PATH_MAX];    /* path of the door */
+	uint32_t launcher;      /* number of this launcher */
+	pthread_t thread;       /* the writing thread */
+	pthread_mutex_t lock;   /* guards all below */
+	pthread_cond_t changed; /* told, stop or over has changed */
+	uint64_t ranks;         /* bits of the ranks that live */
+	bool told;              /* ranks is to be written */
+	bool stop;              /* nothing more comes: the thread is to end */
+	bool over;              /* the thread is about to end */
+};
+
+static void *run_thread(void *user)
+{
+	struct run_presence *presence = user;
+	struct pawl_err err;
+	bool said = false;
+	bool stop = false;
+
+	while (!stop) {
+		struct run_door_alive alive = {0};
+
+		pthread_mutex_lock(&presence->lock);
+		while (!presence->told && !presence->stop) {
+			pthread_cond_wait(&presence->changed, &presence->lock);
+		}
+		presence->told = false;
+		stop = presence->stop;
+		alive.ranks = stop ? 0 : presence->ranks;
+		pthread_mutex_unlock(&presence->lock);
+		alive.beat = (uint64_t)clock_mono_ns();
+		if (run_door_tell_alive(&alive, presence->door, presence->launcher, &err) != 0 &&
+			alive.ranks != 0 && !said) {
+			log_line(LOG_WARNING, "other launchers cannot see that ranks live here: %s",
+				err.msg);
+			said = true;
+		}
+	}
+	pthread_mutex_lock(&presence->lock);
+	presence->over = true;
+	pthread_cond_signal(&presence->changed);
+	pthread_mutex_unlock(&presence->lock);
+	return NULL;
+}
+
+int run_presence_open(struct run_presence **presence, const char *door, uint32_t launcher,
+	struct pawl_err *err)
+{
+	struct run_presence *p = calloc(1, sizeof(*p));
+
+	if (p == NULL) {
+		return pawl_err_set(err, PAWL_ENOMEM, "out of memory");
+	}
+	snprintf(p->door, sizeof(p->door), "%s", door);
+	p->launcher = launcher;
+	pthread_mutex_init(&p->lock, NULL);
+	clock_cond_init(&p->changed);
+	errno = pthread_create(&p->thread, NULL, run_thread, p);
+	if (errno != 0) {
+		pawl_err_sys(err, "start a thread");
+		pthread_cond_destroy(&p->changed);
+		pthread_mutex_destroy(&p->lock);
+		free(p);
+		return err->code;
+	}
+	*presence = p;
+	return 0;
+}
+
+void run_presence_tell(struct run_presence *presence, uint64_t ranks)
+{
+	pthread_mutex_lock(&presence->lock);
+	presence->ranks = ranks;
+	presence->told = true;
+	pthread_cond_signal(&presence->changed);
+	pthread_mutex_unlock(&presence->lock);
+}
+
+void run_presence_close(struct run_presence *presence)
+{
+	int64_t until_ns = clock_mono_ns() + times_ns(TIME_RUN_PRESENCE);
+	const struct timespec until = {until_ns / NS_PER_S, until_ns % NS_PER_S};
+	bool over;
+
+	if (presence == NULL) {
+		return;
+	}
+	pthread_mutex_lock(&presence->lock);
+	presence->stop = true;
+	pthread_cond_signal(&presence->changed);
+	while (!presence->over &&
+		pthread_cond_timedwait(&presence->changed, &presence->lock, &until) == 0) {
+	}
+	over = presence->over;
+	pthread_mutex_unlock(&presence->lock);
+	if (!over) {
+		return; /* The thread is stuck in a write; both end with the process. */
+	}
+	pthread_join(presence->thread, NULL);
+	pthread_cond_destroy(&presence->changed);
+	pthread_mutex_destroy(&presence->lock);
+	free(presence);
+}

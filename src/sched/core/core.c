@@ -1,0 +1,487 @@
+/* Events in, updates out: see core.h. What an event does to a job is in core_jobs.c. This file has
+ * what an event does to the cluster, and the order of a step: the event, whatever time has made
+ * due, a decision if one is due, and carrying it out. */
+#include "sched/core/core_impl.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HINT_MAX 1e15 /* largest figure of a hint, except for noise */
+#define NORM_MAX 1e60 /* largest squared norm; a loss scaler may have made the gradients large */
+
+/* ---- updates ---- */
+
+struct core_update *core_do(struct sched_core *core, enum core_update_kind kind)
+{
+	struct core_update *u = &core->desk.updates[core->updates_n];
+
+	ASSERT(core->updates_n < core->desk.updates_max);
+	core->updates_n++;
+	*u = (struct core_update){.kind = kind};
+	return u;
+}
+
+void core_say(struct sched_core *core, const char *fmt, ...)
+{
+	va_list args;
+
+	if (core->said[0] != '\0') {
+		return; /* one message a step: the first names the cause */
+	}
+	va_start(args, fmt);
+	vsnprintf(core->said, sizeof(core->said), fmt, args);
+	va_end(args);
+	core_do(core, CORE_DO_SAY)->text = core->said;
+}
+
+void core_want_round(struct sched_core *core, bool urgent)
+{
+	core->stale = true;
+	core->urgent = core->urgent || urgent;
+}
+
+/* ---- jobs ---- */
+
+uint32_t core_queue_named(const struct sched_core *core, const char *name)
+{
+	for (uint32_t q = 0; q < core->options.queues_n; q++) {
+		if (name[0] == '\0' || strcmp(core->options.queues[q].name, name) == 0) {
+			return q;
+		}
+	}
+	return UINT32_MAX;
+}
+
+static int check_ask(const struct sched_core *core, const struct core_ask *ask,
+	struct pawl_err *err)
+{
+	uint32_t q;
+	uint32_t quota;
+
+	if (memchr(ask->name, 0, sizeof(ask->name)) == NULL ||
+		memchr(ask->queue, 0, sizeof(ask->queue)) == NULL || ask->least < 1 ||
+		ask->most < ask->least || ask->most > CORE_MOST_MAX || ask->wanted > ask->most ||
+		ask->spot_least > ask->spot_most ||
+		!(ask->restart_s >= 0 && ask->restart_s < HINT_MAX) || ask->grace_ns < 0 ||
+		ask->time_limit_ns < 0) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"submit: a job has 1 to %u replicas, least to most, and times that are not "
+			"negative",
+			CORE_MOST_MAX);
+	}
+	q = core_queue_named(core, ask->queue);
+	if (q == UINT32_MAX) {
+		return pawl_err_set(err, PAWL_ENOENT, "submit: there is no queue %s", ask->queue);
+	}
+	quota = core->options.queues[q].slots_max;
+	if (quota > 0 && ask->least > quota) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"submit: it needs %u slots, and queue %s has %u", ask->least,
+			core->options.queues[q].name, quota);
+	}
+	if (core->options.owner_slots_max > 0 && ask->least > core->options.owner_slots_max) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"submit: it needs %u slots, and a user has %u", ask->least,
+			core->options.owner_slots_max);
+	}
+	return 0;
+}
+
+static int submit(struct sched_core *core, const struct core_ask *ask, uint64_t *id,
+	struct pawl_err *err)
+{
+	struct core_job *job;
+	int rv = check_ask(core, ask, err);
+
+	if (rv == 0 && core->jobs_n >= CORE_JOBS_MAX) {
+		rv = pawl_err_set(err, PAWL_ELIMIT, "submit: there are %u jobs", CORE_JOBS_MAX);
+	}
+	rv = rv == 0 ? core_reserve(core, 1, 0, 0, 0, err) : rv;
+	if (rv != 0) {
+		return rv;
+	}
+	if (core_owner_of(core, ask->owner) == UINT32_MAX && core->owners_n >= CORE_OWNERS_MAX) {
+		return pawl_err_set(err, PAWL_ELIMIT, "submit: %u users have jobs",
+			CORE_OWNERS_MAX);
+	}
+	job = core_job_make(ask, err);
+	if (!job) {
+		return PAWL_ENOMEM;
+	}
+	job->queue = core_queue_named(core, ask->queue);
+	job->id = ++core->jobs_ever;
+	job->submitted_ns = core->now_ns;
+	job->counted_ns = core->now_ns;
+	core_add_job(core, job);
+	core_job_enter(core, job, CORE_QUEUED, CORE_WHY_NEW);
+	core->dirty = true;
+	core_want_round(core, true);
+	*id = job->id;
+	return 0;
+}
+
+void core_add_job(struct sched_core *core, struct core_job *job)
+{
+	core_owner_add(core, job->ask.owner);
+	core->jobs[core->jobs_n++] = job;
+}
+
+/* Drops the owners that have no job left. */
+static void forget_owners(struct sched_core *core)
+{
+	uint32_t left = 0;
+
+	for (uint32_t i = 0; i < core->owners_n; i++) {
+		core->owners[i].used = 0;
+	}
+	for (uint32_t j = 0; j < core->jobs_n; j++) {
+		core->owners[core_owner_of(core, core->jobs[j]->ask.owner)].used = 1;
+	}
+	for (uint32_t i = 0; i < core->owners_n; i++) {
+		if (core->owners[i].used > 0) {
+			core->owners[left++] = core->owners[i];
+		}
+	}
+	core->owners_n = left;
+}
+
+/* Frees the jobs that the last step ended, and drops owners without jobs. */
+static void forget_over(struct sched_core *core)
+{
+	uint32_t left = 0;
+
+	for (uint32_t j = 0; j < core->jobs_n; j++) {
+		if (core_is_over(core->jobs[j])) {
+			core_job_free(core->jobs[j]);
+		} else {
+			core->jobs[left++] = core->jobs[j];
+		}
+	}
+	if (left < core->jobs_n) {
+		core->jobs_n = left;
+		forget_owners(core);
+	}
+}
+
+static bool is_figure(double x)
+{
+	return x >= 0 && x <= HINT_MAX;
+}
+
+static bool is_norm(double x)
+{
+	return x >= 0 && x <= NORM_MAX;
+}
+
+static bool are_sane(const struct sched_hints *h)
+{
+	const struct pawl_perf *p = &h->perf;
+	const struct pawl_batch_bounds *b = &h->bounds;
+
+	return is_figure(h->progress) && is_figure(h->progress_end) &&
+		(!h->fitted ||
+			(is_figure(p->alpha_c) && is_figure(p->beta_c) && is_figure(p->alpha_r) &&
+				is_figure(p->beta_r) && is_figure(p->alpha_n) &&
+				is_figure(p->beta_n) && is_figure(p->delta_n) && p->gamma >= 1 &&
+				p->gamma <= 10 && p->alpha_c + p->beta_c > 0 &&
+				is_norm(h->noise.sqr) && is_norm(h->noise.var) && b->init >= 1 &&
+				b->max >= b->init && b->least >= 1 && b->most >= b->least));
+}
+
+/* Whether a decision about the job is possible for the first time, or the job has measured more
+ * replicas than ever: its allocation may then be far from the right one, and a short job would be
+ * over before the next round. */
+static bool is_news(const struct sched_hints *before, const struct sched_hints *now)
+{
+	return now->fitted &&
+		(!before || !before->fitted || now->replicas_profiled > before->replicas_profiled);
+}
+
+static int take_hints(struct sched_core *core, struct core_job *job, const struct core_event *event,
+	struct pawl_err *err)
+{
+	struct sched_hints **hints = &job->hints[event->type < SCHED_TYPES_MAX ? event->type : 0];
+	bool news;
+
+	if (event->type >= SCHED_TYPES_MAX || !are_sane(event->hints)) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"hints of job %llu: a figure is none, or out of bounds",
+			(unsigned long long)job->id);
+	}
+	news = is_news(*hints, event->hints);
+	if (!*hints) {
+		*hints = FAULT_MEM("sched.core", malloc(sizeof(**hints)));
+	}
+	if (!*hints) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for hints of job %llu",
+			(unsigned long long)job->id);
+	}
+	**hints = *event->hints;
+	job->dirty = true;
+	if (news) {
+		core_want_round(core, true);
+	}
+	return 0;
+}
+
+static int step_job(struct sched_core *core, const struct core_event *event, struct pawl_err *err)
+{
+	struct core_job *job = core_job_at(core, event->job);
+
+	switch (event->kind) {
+	case CORE_RUNS:
+	case CORE_ENDED:
+	case CORE_REFUSED:
+		break;
+	default:
+		if (!job) {
+			return pawl_err_set(err, PAWL_ENOENT, "there is no job %llu",
+				(unsigned long long)event->job);
+		}
+		return event->kind == CORE_HINTS ? take_hints(core, job, event, err)
+						 : core_job_command(core, job, event->kind, err);
+	}
+	if (!job || !core_is_news(core, event)) {
+		return 0; /* the job is over, and engines repeat themselves */
+	}
+	if (event->kind == CORE_RUNS) {
+		core_job_runs(core, job, event->generation);
+	} else if (event->kind == CORE_ENDED) {
+		core_job_ended(core, job, event);
+	} else if (event->generation == job->generation) {
+		core_job_refused(core, job);
+	}
+	return 0;
+}
+
+/* ---- time ---- */
+
+static bool is_live(const struct core_job *job)
+{
+	return !core_is_over(job) && job->state != CORE_PAUSED;
+}
+
+void core_ask_list(struct sched_core *core)
+{
+	core->listed_ns = core->now_ns;
+	core_do(core, CORE_DO_LIST);
+}
+
+static bool any_live(const struct sched_core *core)
+{
+	bool live = false;
+
+	for (uint32_t j = 0; j < core->jobs_n && !live; j++) {
+		live = is_live(core->jobs[j]);
+	}
+	return live;
+}
+
+/* Removes the first node whose deadline has passed, one a step; core_wake_ns is now if there are
+ * more. */
+static void part_with_nodes(struct sched_core *core)
+{
+	for (uint32_t n = 0; n < core->nodes_n; n++) {
+		struct core_node *node = &core->nodes[n];
+
+		if (node->state == CORE_NODE_GOING && node->deadline_ns <= core->now_ns) {
+			core_node_gone(core, n);
+			return;
+		}
+	}
+}
+
+/* Acts on what is due. While the core does not know what runs, nothing is late: it may have been
+ * answered long ago. */
+static void time_passes(struct sched_core *core)
+{
+	bool live;
+
+	for (uint32_t j = 0; j < core->jobs_n && !core->blind; j++) {
+		core_job_time(core, core->jobs[j]);
+	}
+	live = any_live(core);
+	if (!core->blind) {
+		part_with_nodes(core);
+	}
+	if (live && core->now_ns >= core->listed_ns + CORE_LIST_NS) {
+		core_ask_list(core);
+	}
+}
+
+/* Returns the time from which the next decision may be made; INT64_MAX: none is needed. */
+static int64_t decision_due_ns(const struct sched_core *core)
+{
+	if (core->blind || !(core->options.pools_n > 0 || core->stale || any_live(core))) {
+		return INT64_MAX;
+	}
+	if (core->decided_ns == INT64_MIN) {
+		return core->now_ns;
+	}
+	return core->decided_ns + (core->urgent ? CORE_HASTE_NS : core->options.round_ns);
+}
+
+static int64_t sooner(int64_t a_ns, int64_t b_ns)
+{
+	return b_ns < a_ns ? b_ns : a_ns;
+}
+
+/* Returns the next time at which a job or node is late; INT64_MAX: none will be. */
+static int64_t deadline_ns(const struct sched_core *core)
+{
+	int64_t soonest_ns = INT64_MAX;
+
+	for (uint32_t j = 0; j < core->jobs_n; j++) {
+		const struct core_job *job = core->jobs[j];
+		bool runs = job->state == CORE_RUNNING || job->state == CORE_RESCALING;
+
+		if (job->due_ns > 0) {
+			soonest_ns = sooner(soonest_ns, job->due_ns);
+		}
+		if (runs && job->ask.time_limit_ns > 0) {
+			soonest_ns = sooner(soonest_ns,
+				core->now_ns + job->ask.time_limit_ns - core_ran_ns(core, job));
+		}
+	}
+	for (uint32_t n = 0; n < core->nodes_n; n++) {
+		if (core->nodes[n].state == CORE_NODE_GOING) {
+			soonest_ns = sooner(soonest_ns, core->nodes[n].deadline_ns);
+		}
+	}
+	return soonest_ns;
+}
+
+static void set_wake(struct sched_core *core)
+{
+	int64_t wake_ns = decision_due_ns(core);
+
+	if (!core->blind) {
+		wake_ns = sooner(wake_ns, deadline_ns(core));
+	}
+	if (any_live(core)) {
+		wake_ns = sooner(wake_ns, core->listed_ns + CORE_LIST_NS);
+	}
+	core->wake_ns = wake_ns == INT64_MAX ? 0 : wake_ns;
+}
+
+int64_t core_wake_ns(const struct sched_core *core)
+{
+	return core->wake_ns;
+}
+
+/* ---- the step ---- */
+
+static int take_event(struct sched_core *core, const struct core_event *event, uint64_t *job,
+	struct pawl_err *err)
+{
+	int rv = 0;
+
+	switch (event->kind) {
+	case CORE_TIME:
+		break;
+	case CORE_SUBMIT:
+		rv = submit(core, event->ask, job, err);
+		break;
+	case CORE_LISTED:
+		rv = core_reserve(core, 0, 0, 0, event->runs_n, err);
+		if (rv == 0) {
+			core_reconcile(core, event->runs, event->runs_n);
+			core_want_round(core, true);
+		}
+		break;
+	case CORE_FOUND:
+		rv = core_found(core, event, err);
+		*job = event->job;
+		break;
+	case CORE_SEEN:
+		core_seen(core, event->job);
+		break;
+	case CORE_NODE_COMES:
+	case CORE_NODE_GOES:
+	case CORE_NODE_DRAIN:
+	case CORE_NODE_BACK:
+	case CORE_NODE_GONE:
+	case CORE_POOL_DRY:
+		rv = core_node_step(core, event, err);
+		break;
+	default:
+		rv = step_job(core, event, err);
+	}
+	return rv;
+}
+
+int core_step(struct sched_core *core, const struct core_event *event, uint64_t *job,
+	struct pawl_err *err)
+{
+	int rv;
+
+	ASSERT(core->told == 0 && core->gone_n == 0);
+	forget_over(core);
+	core->updates_n = 0;
+	core->said[0] = '\0';
+	core->now_ns = event->now_ns > core->now_ns ? event->now_ns : core->now_ns;
+	rv = take_event(core, event, job, err);
+	if (rv != 0) {
+		return rv;
+	}
+	time_passes(core);
+	if (decision_due_ns(core) <= core->now_ns) {
+		core_decide(core);
+	}
+	if (!core->blind) {
+		core_carry_out(core);
+	}
+	core_count_used(core);
+	set_wake(core);
+	return 0;
+}
+
+const struct core_update *core_updates(const struct sched_core *core, uint32_t *n)
+{
+	*n = core->updates_n;
+	return core->desk.updates;
+}
+
+/* ---- what is there ---- */
+
+uint32_t core_jobs(const struct sched_core *core, const struct core_job *const **jobs)
+{
+	*jobs = (const struct core_job *const *)core->jobs;
+	return core->jobs_n;
+}
+
+const struct core_job *core_job_find(const struct sched_core *core, uint64_t id)
+{
+	return core_job_at(core, id);
+}
+
+uint32_t core_nodes(const struct sched_core *core, const struct core_node **nodes)
+{
+	*nodes = core->nodes;
+	return core->nodes_n;
+}
+
+const struct core_node *core_node_find(const struct sched_core *core, uint32_t id)
+{
+	uint32_t n = core_node_at(core, id);
+
+	return n < core->nodes_n ? &core->nodes[n] : NULL;
+}
+
+uint32_t core_pool_asked(const struct sched_core *core, uint32_t pool)
+{
+	return core->pools[pool].asked;
+}
+
+uint64_t core_decisions(const struct sched_core *core, uint64_t *refused)
+{
+	*refused = core->refused;
+	return core->decisions;
+}
+
+double core_gap(const struct sched_core *core)
+{
+	return core->gap;
+}

@@ -1,0 +1,465 @@
+/*
+ * The scheduler's core: events go in, and updates, which say what is to be done, come out. Pure:
+ * the same events make the same updates, on any machine and in any year.
+ *
+ *   queued ──► starting ──► running ◄──► rescaling        paused ◄── (from all but ended)
+ *     ▲            │           │              │              │
+ *     │            └───────────┴──────────────┴─► stopping ──┴─► done, failed, cancelled
+ *     └───────────── preempted, moved, to be tried again ◄──┘
+ *
+ * Once a round (core_options.round_ns; sooner where something cannot wait) the core asks its policy
+ * which job is to have which replicas. Before, it decides which jobs take part. It goes by
+ * priority, then by whether a job has its turn, was passed over for too long, or runs, then by
+ * submission; it admits a job as long as the job's quota and the slots hold its least. A turn is an
+ * hour from the job's start on; for a job that may lose what it did, it is longer by all that the
+ * job ran before. So no job waits for which others could shrink, and of two jobs the one of less
+ * priority waits. After, the core checks the policy's answer. A wrong answer is refused as a whole,
+ * and reported as a bug. A job that was admitted and forgotten is given its least out of what
+ * others have above theirs.
+ *
+ * What a job is to have (want) and what it has (at, old) are two things. Slots are given only once
+ * they are free; a job that is to have less gives first.
+ *
+ * Each start, and each rescale, has a number, the job's generation, which grows. A generation is
+ * stored before the engine is told of it: the caller stores the rows of a step (core_row_next),
+ * then carries out the step's updates. After a crash core_restore makes the same core of the rows.
+ * It does nothing of its own until the engine has said what runs (CORE_LISTED); then it repeats
+ * what the engine may not have heard. An engine does what it is told of a generation once, and
+ * never starts one that is not newer than the last stop: so no job runs twice.
+ *
+ * Times are of a clock that goes on over restarts of the scheduler and does not jump as the wall
+ * clock does. A time before the last one counts as the last one.
+ */
+#ifndef SCHED_CORE_CORE_H
+#define SCHED_CORE_CORE_H
+
+#include "sched/policy/policy.h"
+
+#include <stddef.h>
+
+#define CORE_NAME_MAX   64u     /* bytes of a name, terminator included */
+#define CORE_TEXT_MAX   1024u   /* bytes of an explanation, terminator included */
+#define CORE_JOBS_MAX   100000u /* jobs that are not over; another one is refused */
+#define CORE_NODES_MAX  16384u
+#define CORE_SLOTS_MAX  1024u /* slots of a node */
+#define CORE_MOST_MAX   4096u /* replicas of a job, at most */
+#define CORE_QUEUES_MAX 256u
+#define CORE_POOLS_MAX  32u
+#define CORE_OWNERS_MAX 4096u /* owners with jobs */
+
+#define CORE_HASTE_NS    100000000LL     /* least time between two decisions, however urgent */
+#define CORE_PATIENCE_NS 3600000000000LL /* length of a turn, and of the longest wait for one */
+#define CORE_GOOD_NS     600000000000LL  /* a job's next wait after such a run is short again */
+#define CORE_REFUSED_MAX 16u             /* starts in a row that may be refused or not answered */
+#define CORE_LIST_NS     300000000000LL /* time between two lists of what runs: messages get lost */
+#define CORE_DRY_NS      600000000000LL /* wait until a pool that had no node is asked again */
+#define CORE_IDLE_NS     300000000000LL /* time after which surplus nodes are given back */
+
+/* ---- what the cluster is ---- */
+
+/* A queue: its jobs share a weight and a quota. */
+struct core_queue {
+	char name[CORE_NAME_MAX];
+	double weight;      /* weight of each job in the queue, over 0 */
+	uint32_t slots_max; /* slots that the queue's jobs may have together; 0: no quota */
+};
+
+/* A pool: nodes of one kind that can be asked for. */
+struct core_pool {
+	char name[CORE_NAME_MAX];
+	uint32_t type;        /* type of the nodes, below SCHED_TYPES_MAX */
+	uint32_t slots;       /* slots of each node */
+	double price;         /* price of a node, per hour */
+	bool spot;            /* the nodes can be taken away */
+	uint32_t least, most; /* nodes in the pool, at least and at most */
+};
+
+struct core_options {
+	const struct core_queue *queues; /* copied; a job that names no queue is in the first */
+	uint32_t queues_n;               /* at least 1 */
+	const struct core_pool *pools;   /* copied; NULL: nodes come and go by themselves */
+	uint32_t pools_n;
+	uint32_t pool_slots_max; /* slots of all pools' nodes together, at most; 0: no bound */
+	/* More nodes are asked for as long as each replica reaches this part of a lone replica's
+	 * goodput; from 0 to 1; 0: a half. The lower, the sooner jobs end, and the dearer. */
+	double good_use;
+	uint32_t owner_slots_max; /* slots that jobs of one owner may have together; 0: no quota */
+	int64_t round_ns;         /* time between two decisions */
+	int64_t start_ns;         /* time in which a start or a rescale must be answered */
+	int64_t again_ns;         /* time between two kills of a job that does not end */
+	int64_t backoff_ns;       /* first wait of a job that failed; doubled each time */
+	int64_t backoff_max_ns;   /* longest wait of a job that failed */
+	const struct sched_policy *policy;
+	uint64_t seed;   /* seed of the policy */
+	double fairness; /* from 0 to SCHED_FAIRNESS_MAX: see sched_view */
+};
+
+/* A node, as the engine reports it. */
+struct core_offer {
+	char name[CORE_NAME_MAX];
+	char pool[CORE_NAME_MAX]; /* name of the pool; "": none */
+	uint32_t type;            /* below SCHED_TYPES_MAX */
+	uint32_t slots;           /* at least 1 */
+	double price;             /* price per hour; 0: not known */
+	bool spot;                /* the node can be taken away */
+};
+
+enum core_node_state {
+	CORE_NODE_UP,
+	CORE_NODE_DRAINED, /* takes no more replicas; those that cannot be moved stay */
+	CORE_NODE_GOING,   /* goes at deadline_ns: all replicas leave */
+	CORE_NODE_LOST,
+};
+
+struct core_node {
+	uint32_t id; /* never reused */
+	struct core_offer offer;
+	enum core_node_state state;
+	int64_t deadline_ns; /* going: time at which the node goes */
+	uint32_t pool;       /* index in options.pools; CORE_NO_POOL: none */
+	bool returning; /* the core drains the node to give it back; nobody else asked for that */
+	bool returned;  /* the engine was told to take the node back */
+	uint32_t used;  /* slots that replicas have or may have */
+	uint32_t room;  /* scratch of a decision: slots that are left */
+	bool dirty;     /* the stored row is out of date */
+};
+#define CORE_NO_POOL UINT32_MAX
+
+/* ---- what a job is ---- */
+
+/* A user's request for a job. */
+struct core_ask {
+	char name[CORE_NAME_MAX];
+	char queue[CORE_NAME_MAX]; /* name of the queue; "": the first one */
+	uint32_t owner;            /* user id */
+	uint32_t least, most;      /* replicas: 1 <= least <= most <= CORE_MOST_MAX */
+	uint32_t wanted;           /* replicas, for policies that do not choose; 0: most */
+	uint32_t types;            /* bit t: the job may be on nodes of type t; 0: on any */
+	uint32_t spot_most;        /* replicas on nodes that can be taken away; 0: none */
+	uint32_t spot_least;       /* replicas on such nodes, or all if fewer; at most spot_most */
+	int32_t priority;          /* jobs of higher priority come first */
+	bool pinned;               /* the job may not be stopped or moved for others */
+	bool in_place;             /* replicas can change while the job runs */
+	double restart_s;          /* seconds that a change of replicas costs */
+	uint32_t retries;          /* further starts after failures */
+	int64_t time_limit_ns;     /* time that the job may run; 0: for ever */
+	int64_t grace_ns;          /* time from being told to stop to being killed */
+};
+
+enum core_state {
+	CORE_QUEUED,
+	CORE_STARTING,
+	CORE_RUNNING,
+	CORE_RESCALING,
+	CORE_STOPPING,
+	CORE_PAUSED,
+	CORE_DONE, /* from here on the job is over */
+	CORE_FAILED,
+	CORE_CANCELLED,
+};
+
+/* Why a job is in its state, or why it has no more replicas. */
+#define CORE_REASONS(X)                                                                            \
+	X(CORE_WHY_NONE, "")                                                                       \
+	X(CORE_WHY_NEW, "submitted")                                                               \
+	X(CORE_WHY_USER, "its user said so")                                                       \
+	X(CORE_WHY_DECIDED, "so it was decided")                                                   \
+	X(CORE_WHY_PREEMPTED, "others come first")                                                 \
+	X(CORE_WHY_MOVED, "it gets other replicas")                                                \
+	X(CORE_WHY_NODE, "a node went")                                                            \
+	X(CORE_WHY_EXIT, "it ended by itself")                                                     \
+	X(CORE_WHY_TIME, "its time limit")                                                         \
+	X(CORE_WHY_REFUSED, "its start was refused")                                               \
+	X(CORE_WHY_SILENT, "its start was not answered")                                           \
+	X(CORE_WHY_GONE, "it was not there any more")                                              \
+	X(CORE_WHY_BACKOFF, "it waits after a failure")                                            \
+	X(CORE_WHY_QUEUE_QUOTA, "the quota of its queue")                                          \
+	X(CORE_WHY_OWNER_QUOTA, "the quota of its user")                                           \
+	X(CORE_WHY_PRIORITY, "jobs that come first have the slots")                                \
+	X(CORE_WHY_SLOTS, "no slots are free")                                                     \
+	X(CORE_WHY_NODES, "no nodes that could hold it")                                           \
+	X(CORE_WHY_BUSY, "it waits until others have given way")                                   \
+	X(CORE_WHY_ROUND, "it waits for the next decision")
+
+enum core_reason {
+#define X(name, text) name,
+	CORE_REASONS(X)
+#undef X
+};
+
+/* Replicas on a node. */
+struct core_spot {
+	uint32_t node; /* id of the node */
+	uint32_t replicas;
+};
+
+/* A placement of replicas: nodes in ascending order of ids, each with at least one replica. */
+struct core_place {
+	struct core_spot *spots; /* owned; room for as many as the job's most */
+	uint32_t n;              /* number of entries in spots */
+	uint32_t replicas;       /* replicas in all spots */
+};
+
+/* The state of a job once it has stopped. */
+enum core_after {
+	CORE_THEN_QUEUED,
+	CORE_THEN_BACKOFF, /* queued after a wait, or failed after too many starts */
+	CORE_THEN_PAUSED,
+	CORE_THEN_FAILED,
+	CORE_THEN_CANCELLED,
+};
+
+struct core_job {
+	uint64_t id;
+	struct core_ask ask;
+	enum core_state state;
+	enum core_reason reason; /* why the job is in state */
+	enum core_after after;   /* stopping: what follows */
+	uint32_t queue;          /* index in options.queues */
+	uint64_t generation;     /* number of the newest start or rescale */
+	uint64_t born;           /* generation of the newest start */
+	struct core_place at;    /* placement of generation */
+	struct core_place old;   /* rescaling, or stopped then: earlier place, maybe still in use */
+	struct core_place want;  /* placement that the job is to have */
+	int64_t submitted_ns;
+	int64_t since_ns; /* time at which state was entered */
+	/* Queued: no start before this time; starting, rescaling: deadline of the answer; stopping:
+	 * time of the kill; 0: none. */
+	int64_t due_ns;
+	int64_t counted_ns; /* time up to which attained_s and ran_ns are counted */
+	double attained_s;  /* slots times seconds that the job has had */
+	int64_t ran_ns;     /* time spent running */
+	uint32_t failures;  /* exits with a code other than 0 */
+	uint32_t refused;   /* starts in a row that were refused or not answered */
+	uint32_t fast;      /* failures and refusals in a row, for the wait */
+	uint32_t restarts;  /* changes of replicas since the first start */
+	bool stiff;         /* a rescale in place was refused: the next change is by a new start */
+	bool killed;        /* stopping: the grace period is over */
+	int exit_code;      /* code of the last exit by itself */
+	struct sched_hints *hints[SCHED_TYPES_MAX]; /* owned, by type; NULL: none reported */
+
+	bool dirty; /* the stored row is out of date */
+	/* Nothing is stored from here on. */
+	enum core_reason wait; /* queued, or with less than most: what binds */
+	uint64_t wait_for;     /* job that wait refers to; 0: none */
+	int64_t line_ns;       /* start of the wait in line before the last start; 0: not known */
+	/* Scratch of a decision, down to giver. */
+	struct core_place next; /* placement that is being decided */
+	uint32_t cap;           /* replicas that the job may have; 0: the job does not take part */
+	enum core_reason quota; /* why cap is less than the job's most */
+	uint32_t row;           /* index in the policy's view */
+	bool candidate;         /* the job could have replicas */
+	bool asked;             /* the job was asked for a replica, for another job */
+	struct core_job *taker; /* job that asks for the replica; NULL: this job itself needs one */
+	uint32_t given;         /* id of the node where that replica is */
+	struct core_job *giver; /* next job in the queue of those asked */
+	const struct core_run *run; /* the entry in a list, the caller's; NULL: none */
+};
+
+/* ---- events ---- */
+
+enum core_event_kind {
+	CORE_TIME,       /* wake_ns was reached */
+	CORE_SUBMIT,     /* ask; *job becomes its id */
+	CORE_CANCEL,     /* job */
+	CORE_PAUSE,      /* job */
+	CORE_RESUME,     /* job */
+	CORE_HINTS,      /* job, type, hints */
+	CORE_RUNS,       /* job, generation: all replicas run */
+	CORE_ENDED,      /* job, generation, by, exit_code: no replica runs any more */
+	CORE_REFUSED,    /* job, generation: not started; or not rescaled, and runs as it was */
+	CORE_LISTED,     /* runs: all jobs that the engine has; the first follows core_restore */
+	CORE_NODE_COMES, /* offer; also of a node that is known */
+	CORE_NODE_GOES,  /* node, deadline_ns: the node is announced to go */
+	CORE_NODE_DRAIN, /* node */
+	CORE_NODE_BACK,  /* node: no longer drained, or not going after all */
+	CORE_NODE_GONE,  /* node: lost, or given back */
+	CORE_POOL_DRY,   /* pool: nodes that were asked for and have not come will not come */
+	/* The fields job, generation, found: the engine has a job of which nothing is stored, or
+	 * only an earlier generation. Comes only before the first CORE_LISTED, which says whether
+	 * the job runs. */
+	CORE_FOUND,
+	CORE_SEEN, /* job: ids up to this one were given to jobs */
+};
+
+enum core_by {
+	CORE_BY_ITSELF, /* the job exited with exit_code */
+	CORE_BY_US,     /* the job was told to stop */
+	CORE_BY_NODE,   /* a node of the job went */
+	CORE_BY_NOBODY, /* no such job is there, or the cause is not known */
+};
+
+/* An entry in an engine's list: one job. */
+struct core_run {
+	uint64_t job;
+	uint64_t generation;
+	bool runs; /* true: running; false: being started */
+};
+
+/* What is known about a job that the engine found. */
+struct core_found {
+	struct core_ask ask;
+	uint64_t born;                 /* generation of the job's start */
+	const struct core_spot *spots; /* placement of the job; the caller's */
+	uint32_t spots_n;
+	uint32_t restarts;    /* changes of replicas until that start */
+	int64_t submitted_ns; /* by the core's clock */
+};
+
+struct core_event {
+	enum core_event_kind kind; /* says which of the other fields count */
+	int64_t now_ns;
+	uint64_t job;
+	uint64_t generation;
+	enum core_by by;
+	int exit_code;
+	uint32_t type;
+	const struct sched_hints *hints; /* copied */
+	const struct core_ask *ask;      /* copied */
+	const struct core_offer *offer;  /* copied */
+	const char *node;                /* name of the node */
+	const char *pool;                /* name of the pool */
+	int64_t deadline_ns;
+	const struct core_run *runs;
+	uint32_t runs_n;
+	const struct core_found *found; /* copied */
+};
+
+/* ---- updates ---- */
+
+enum core_update_kind {
+	CORE_DO_START,   /* job, generation, place */
+	CORE_DO_RESCALE, /* job, generation, place: in place; lost nodes do not answer */
+	CORE_DO_STOP,    /* job, generation, all earlier ones too, grace_ns: save and end */
+	CORE_DO_KILL,    /* job, generation, all earlier ones too: end now; CORE_ENDED follows */
+	CORE_DO_ASK,     /* pool, count: ask for so many nodes */
+	CORE_DO_RETURN,  /* node: take the node back; CORE_NODE_GONE follows */
+	CORE_DO_LIST,    /* CORE_LISTED follows */
+	CORE_DO_SAY,     /* text: a bug, or something that people must know */
+};
+
+struct core_update {
+	enum core_update_kind kind;
+	uint64_t job;
+	uint64_t generation;
+	const struct core_place *place; /* the job's; valid until the next step */
+	int64_t grace_ns;
+	uint32_t pool; /* index in options.pools */
+	uint32_t count;
+	uint32_t node;    /* id of the node */
+	const char *text; /* valid until the next step */
+};
+
+struct sched_core;
+
+/*
+ * Makes a core: an empty cluster without jobs. *out is the caller's, to be closed. PAWL_EINVAL:
+ * options contradict themselves; PAWL_ENOMEM.
+ */
+int core_open(struct sched_core **out, const struct core_options *options, struct pawl_err *err);
+void core_close(struct sched_core *core);
+
+/*
+ * Takes an event in. PAWL_ENOENT: no such job, node or pool; PAWL_EEXIST: the job that was found is
+ * known; PAWL_EINVAL: the request makes no sense; PAWL_ELIMIT; PAWL_ENOMEM: nothing has happened. A
+ * report about something that is over is no error. No other event may follow before
+ * core_rows_done.
+ */
+int core_step(struct sched_core *core, const struct core_event *event, uint64_t *job,
+	struct pawl_err *err);
+/* Returns false for the end of a job that is known to be over, which engines repeat: a step would
+ * change nothing. */
+bool core_is_news(const struct sched_core *core, const struct core_event *event);
+/* Returns what the last step wants done, in this order. The core's, until the next step. */
+const struct core_update *core_updates(const struct sched_core *core, uint32_t *n);
+/* Returns the time at which CORE_TIME is wanted; 0: never. */
+int64_t core_wake_ns(const struct sched_core *core);
+
+/* ---- what is there ---- */
+
+/* Returns the number of jobs that are not over, and of those that the last step ended; ascending
+ * ids. */
+uint32_t core_jobs(const struct sched_core *core, const struct core_job *const **jobs);
+const struct core_job *core_job_find(const struct sched_core *core, uint64_t id);
+uint32_t core_nodes(const struct sched_core *core, const struct core_node **nodes);
+const struct core_node *core_node_find(const struct sched_core *core, uint32_t id);
+/* Returns how many nodes of a pool were asked for and have not come. */
+uint32_t core_pool_asked(const struct sched_core *core, uint32_t pool);
+/* Returns the number of decisions so far; *refused: those without effect, because the policy failed
+ * or its answer was wrong. */
+uint64_t core_decisions(const struct sched_core *core, uint64_t *refused);
+/* Returns what the newest decision may cost over the least, as a part of its cost; NaN: the policy
+ * does not say, or there was no decision. Changes that the core made to the answer do not count. */
+double core_gap(const struct sched_core *core);
+const char *core_state_name(enum core_state state);
+const char *core_node_state_name(enum core_node_state state);
+const char *core_reason_text(enum core_reason reason);
+
+/* Returns the goodput of the job with so many replicas on so many nodes of a type: samples a
+ * second, each worth what it is beside one of an initial batch; 0: not known. */
+double core_goodput(const struct core_job *job, uint32_t type, const struct pawl_place *place);
+/* Returns the seconds of work that are left at this goodput; negative: not known. */
+double core_left_s(const struct core_job *job, double goodput);
+/* The goodput of a job that runs, now and with one replica more or fewer. */
+struct core_outlook {
+	double now, more, fewer; /* samples a second; 0: not known, or no such number of replicas */
+	uint64_t batch;          /* batch size for now: samples of a step */
+	double left_s;           /* seconds of work that are left; negative: not known */
+};
+/* Fills outlook without more and fewer, which take twice as long again; core_look_ahead fills
+ * all. */
+void core_look(const struct sched_core *core, const struct core_job *job,
+	struct core_outlook *outlook);
+void core_look_ahead(const struct sched_core *core, const struct core_job *job,
+	struct core_outlook *outlook);
+/*
+ * Writes why the job is where it is at now_ns, in lines for people: the state, the constraint that
+ * binds, the goodput with one replica more or fewer, and the expected end. Times go on from the
+ * last step: an earlier now_ns counts as the time of that step. PAWL_ENOENT.
+ */
+int core_explain(const struct sched_core *core, uint64_t id, int64_t now_ns,
+	char text[CORE_TEXT_MAX], struct pawl_err *err);
+
+/* ---- what is stored ---- */
+
+enum core_row_kind {
+	CORE_ROW_CLUSTER, /* id 0 */
+	CORE_ROW_NODE,
+	CORE_ROW_JOB,
+};
+
+/* A stored record: the newest one of its kind and id counts. */
+struct core_row {
+	enum core_row_kind kind;
+	uint64_t id;
+	bool gone;                    /* the node or job does not exist any more */
+	const uint8_t *bytes;         /* the core's, until the next call */
+	size_t len_bytes;             /* 0 if gone */
+	const struct core_job *job;   /* content of a job's record; else NULL */
+	const struct core_node *node; /* content of a node's record; else NULL */
+};
+
+/*
+ * Returns 1 and the next record that has changed and was not returned yet; 0: no more; PAWL_ENOMEM.
+ * Records are to be stored together, or not at all. A core whose rows could not be stored is
+ * closed.
+ */
+int core_row_next(struct sched_core *core, struct core_row *row, struct pawl_err *err);
+void core_rows_done(struct sched_core *core);
+
+/*
+ * Makes a core of rows: each record once, in any order; none of jobs that are over. then_ns: the
+ * clock when the newest record was stored; a job that turns out to be gone ran until then at most.
+ * The updates are as after a step: CORE_DO_LIST. PAWL_ECORRUPT: rows are not what was written;
+ * other errors as of core_open.
+ */
+int core_restore(struct sched_core **out, const struct core_options *options,
+	const struct core_row *rows, uint32_t rows_n, int64_t then_ns, struct pawl_err *err);
+/* Reads the user's request from a job's record, even if the job is over. PAWL_ECORRUPT: not such a
+ * record. */
+int core_row_ask(const void *bytes, size_t len_bytes, struct core_ask *ask);
+/* Encodes all records in one order: two cores that are alike give the same bytes, to be freed.
+ * PAWL_ENOMEM. */
+int core_dump(struct sched_core *core, uint8_t **bytes, size_t *len_bytes, struct pawl_err *err);
+
+#endif

@@ -1,0 +1,478 @@
+/* Admission: the jobs that take part in a decision, and their replicas at most.
+ *
+ * In order, each job is given its least, as long as the quotas of its queue and its owner, and the
+ * slots of the nodes that it may be on, hold it. A job that is admitted will have its least: so the
+ * order says which job comes first, and nothing else does. Then quotas that bind are shared out,
+ * replica by replica. */
+#include "sched/core/core_impl.h"
+#include "sched/policy/worth.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Slots by class of nodes; left: those that no admitted job needs for its least. */
+struct rooms {
+	uint32_t left[CORE_CLASSES];
+	uint32_t loose[CORE_CLASSES]; /* spot slots that are taken, where others would do as well */
+	uint32_t all[CORE_CLASSES];   /* slots of nodes that are up, taken or not */
+};
+
+uint32_t core_class_of(const struct core_node *node)
+{
+	return 2 * node->offer.type + (node->offer.spot ? 1 : 0);
+}
+
+bool core_class_fits(const struct core_job *job, uint32_t class)
+{
+	uint32_t type = class / 2;
+
+	return (job->ask.types == 0 || (job->ask.types >> type & 1) != 0) &&
+		(class % 2 == 0 || job->ask.spot_most > 0);
+}
+
+bool core_may_use(const struct core_job *job, const struct core_node *node)
+{
+	return core_class_fits(job, core_class_of(node));
+}
+
+const struct core_place *core_place_now(const struct core_job *job)
+{
+	return core_is_up(job) ? &job->at : &job->want;
+}
+
+/* Returns the replicas of a pinned job that are not stopped or moved: those on nodes that stay, if
+ * they are enough to run; 0: none. */
+static uint32_t keeps(const struct sched_core *core, const struct core_job *job)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < job->at.n && job->ask.pinned && core_is_up(job); i++) {
+		uint32_t n = core_node_at(core, job->at.spots[i].node);
+		enum core_node_state state = core->nodes[n].state;
+		bool stays = state == CORE_NODE_UP || state == CORE_NODE_DRAINED;
+
+		kept += stays ? job->at.spots[i].replicas : 0;
+	}
+	return kept >= job->ask.least ? kept : 0;
+}
+
+static bool is_candidate(const struct sched_core *core, const struct core_job *job)
+{
+	return core_is_up(job) || (job->state == CORE_QUEUED && job->due_ns <= core->now_ns) ||
+		(job->state == CORE_STOPPING && job->after == CORE_THEN_QUEUED);
+}
+
+/* Takes the slots that the job has, or may still have from before, out of the room of nodes. */
+static void leave_held(struct sched_core *core, const struct core_job *job)
+{
+	const struct core_place *const places[] = {&job->at, &job->old};
+
+	for (uint32_t p = 0; p < 2; p++) {
+		for (uint32_t i = 0; i < places[p]->n; i++) {
+			uint32_t id = places[p]->spots[i].node;
+			struct core_node *node = &core->nodes[core_node_at(core, id)];
+			uint32_t held = core_held_on(job, id);
+
+			if (node->state == CORE_NODE_UP &&
+				(p == 0 || place_on(&job->at, id) == 0)) {
+				node->room -= held < node->room ? held : node->room;
+			}
+		}
+	}
+}
+
+/* Sets node.room to the slots that may be given: on nodes that are up, all but those of jobs that
+ * take no part; on drained nodes, those of jobs that cannot be moved. */
+static void count_room(struct sched_core *core)
+{
+	for (uint32_t n = 0; n < core->nodes_n; n++) {
+		struct core_node *node = &core->nodes[n];
+
+		node->room = node->state == CORE_NODE_UP ? node->offer.slots : 0;
+	}
+	for (uint32_t j = 0; j < core->jobs_n; j++) {
+		const struct core_job *job = core->jobs[j];
+
+		if (!job->candidate) {
+			leave_held(core, job);
+		}
+		for (uint32_t i = 0; i < job->at.n && job->candidate; i++) {
+			const struct core_spot *spot = &job->at.spots[i];
+			struct core_node *node = &core->nodes[core_node_at(core, spot->node)];
+
+			if (node->state == CORE_NODE_DRAINED && keeps(core, job) > 0) {
+				node->room += spot->replicas;
+			}
+		}
+	}
+}
+
+/* Whether the job goes on where it was once stopped: a job that reports hints saves when told to
+ * stop. */
+static bool goes_on(const struct core_job *job)
+{
+	return job->ask.in_place &&
+		sched_hints_newest((const struct sched_hints *const *)job->hints) != NULL;
+}
+
+/* Whether the job's turn is not over yet. The turn of a job that may have to begin again is longer
+ * by all that the job ran before. So turns double, and in the end one of them is long enough. */
+bool core_has_turn(const struct sched_core *core, const struct core_job *job)
+{
+	int64_t run_ns = core->now_ns - job->since_ns;
+	int64_t before_ns = goes_on(job) ? 0 : core_ran_ns(core, job) - run_ns;
+
+	return job->state == CORE_STARTING ||
+		(job->state == CORE_RUNNING && job->generation == job->born &&
+			run_ns < CORE_PATIENCE_NS + before_ns);
+}
+
+/* Returns the time since which a queued job stands in line. A job that had to give way within its
+ * turn keeps its place. */
+int64_t core_in_line_ns(const struct core_job *job)
+{
+	bool had = job->reason == CORE_WHY_PREEMPTED || job->reason == CORE_WHY_MOVED;
+
+	return had && job->line_ns > 0 ? job->line_ns : job->since_ns;
+}
+
+/* Whether the job has queued for so long that jobs whose turn is over must give way. Time in which
+ * no scheduler ran to decide is not waiting. */
+static bool is_patient(const struct sched_core *core, const struct core_job *job)
+{
+	int64_t line_ns = core_in_line_ns(job);
+	int64_t since_ns = line_ns > core->blind_ns ? line_ns : core->blind_ns;
+
+	return job->state == CORE_QUEUED && !core->options.policy->keeps &&
+		core->now_ns - since_ns >= CORE_PATIENCE_NS;
+}
+
+static void note_patient(struct sched_core *core, const struct core_job *job)
+{
+	const struct core_job *first = core->first;
+	bool never = job->wait == CORE_WHY_NODES || job->wait == CORE_WHY_QUEUE_QUOTA ||
+		job->wait == CORE_WHY_OWNER_QUOTA; /* not waiting for other jobs' turns */
+
+	core->turns = true;
+	if (!never &&
+		(!first || job->ask.priority > first->ask.priority ||
+			(job->ask.priority == first->ask.priority &&
+				core_in_line_ns(job) < core_in_line_ns(first)))) {
+		core->first = job;
+	}
+}
+
+/* Whether the job was started while the first one, for which there was too little, had waited
+ * longer. */
+static bool passed_first(const struct sched_core *core, const struct core_job *job)
+{
+	const struct core_job *first = core->first;
+
+	return first && first->ask.priority == job->ask.priority &&
+		core_in_line_ns(first) < job->line_ns;
+}
+
+enum rank {
+	KEEPS, /* replicas cannot be taken away */
+	HAS_TURN,
+	FIRST,
+	HAS_TURN_BUT, /* has its turn, but the first one has waited longer */
+	PATIENT,
+	RUNS, /* runs, or is about to */
+	WAITS,
+};
+
+static enum rank rank_of(const struct sched_core *core, const struct core_job *job)
+{
+	if (keeps(core, job) > 0) {
+		return KEEPS;
+	}
+	if (core->turns && core_has_turn(core, job)) {
+		return passed_first(core, job) ? HAS_TURN_BUT : HAS_TURN;
+	}
+	if (is_patient(core, job)) {
+		return job == core->first ? FIRST : PATIENT;
+	}
+	return core_is_up(job) || job->want.n > 0 ? RUNS : WAITS;
+}
+
+static int compare(const void *a, const void *b, void *user)
+{
+	const struct core_job *x = *(struct core_job *const *)a;
+	const struct core_job *y = *(struct core_job *const *)b;
+	enum rank rx = rank_of(user, x);
+	enum rank ry = rank_of(user, y);
+
+	if ((rx == KEEPS) != (ry == KEEPS)) {
+		return rx == KEEPS ? -1 : 1;
+	}
+	if (x->ask.priority != y->ask.priority) {
+		return x->ask.priority > y->ask.priority ? -1 : 1;
+	}
+	if (rx != ry) {
+		return rx < ry ? -1 : 1;
+	}
+	if (rx == PATIENT && core_in_line_ns(x) != core_in_line_ns(y)) {
+		return core_in_line_ns(x) < core_in_line_ns(y) ? -1 : 1;
+	}
+	return x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* Takes spot slots of a class from jobs that would do with firm ones (not spot) of the type.
+ * Returns how many. */
+static uint32_t free_spot(struct rooms *rooms, uint32_t class, uint32_t need)
+{
+	uint32_t firm = rooms->left[class - 1];
+	uint32_t n = rooms->loose[class] < need ? rooms->loose[class] : need;
+
+	n = n < firm ? n : firm;
+	rooms->loose[class] -= n;
+	rooms->left[class - 1] -= n;
+	return n;
+}
+
+/* Takes so many slots of classes that the job may have; spot slots first, which cost less. Returns
+ * false, and takes none, if there are too few. */
+static bool take(struct rooms *rooms, const struct core_job *job, uint32_t need)
+{
+	struct rooms after = *rooms;
+	uint32_t must = job->ask.spot_least < need ? job->ask.spot_least : need;
+	uint32_t spot = job->ask.spot_most < need ? job->ask.spot_most : need;
+
+	for (uint32_t c = 1; c < CORE_CLASSES; c += 2) {
+		uint32_t n = after.left[c] < spot ? after.left[c] : spot;
+		uint32_t held; /* spot slots for which no firm ones would do */
+
+		if (!core_class_fits(job, c)) {
+			continue;
+		}
+		after.left[c] -= n;
+		n += n < must ? free_spot(&after, c, must - n) : 0;
+		held = n < must ? n : must;
+		after.loose[c] += n - held;
+		must -= held;
+		spot -= n;
+		need -= n;
+	}
+	for (uint32_t c = 0; c < CORE_CLASSES && need > 0; c += 2) {
+		uint32_t n = after.left[c] < need ? after.left[c] : need;
+
+		n = core_class_fits(job, c) ? n : 0;
+		after.left[c] -= n;
+		need -= n;
+	}
+	if (need > 0 || must > 0) {
+		return false;
+	}
+	*rooms = after;
+	return true;
+}
+
+/* Takes the slots that the job has, where it has them. */
+static void take_own(const struct sched_core *core, struct rooms *rooms, const struct core_job *job)
+{
+	for (uint32_t i = 0; i < job->at.n; i++) {
+		const struct core_spot *spot = &job->at.spots[i];
+		const struct core_node *node = &core->nodes[core_node_at(core, spot->node)];
+		uint32_t c = core_class_of(node);
+
+		if (node->state != CORE_NODE_GOING) { /* nodes that go have no room */
+			ASSERT(rooms->left[c] >= spot->replicas);
+			rooms->left[c] -= spot->replicas;
+		}
+	}
+}
+
+static bool quota_holds(const struct sched_core *core, const struct core_job *job, uint32_t more,
+	enum core_reason *why)
+{
+	uint32_t queue_max = core->options.queues[job->queue].slots_max;
+	uint32_t owner_max = core->options.owner_slots_max;
+	uint32_t owner = core_owner_of(core, job->ask.owner);
+
+	if (queue_max > 0 && core->queue_used[job->queue] + more > queue_max) {
+		*why = CORE_WHY_QUEUE_QUOTA;
+		return false;
+	}
+	if (owner_max > 0 && core->owners[owner].used + more > owner_max) {
+		*why = CORE_WHY_OWNER_QUOTA;
+		return false;
+	}
+	return true;
+}
+
+static void use_quota(struct sched_core *core, struct core_job *job, uint32_t more)
+{
+	job->cap += more;
+	core->queue_used[job->queue] += more;
+	core->owners[core_owner_of(core, job->ask.owner)].used += more;
+}
+
+/* Jobs admitted so far that have more priority than all jobs admitted after them; priorities
+ * descend. */
+struct above {
+	struct core_job **jobs;
+	uint32_t n;
+};
+
+/* Returns how many of the jobs have more priority. */
+static uint32_t count_above(const struct above *above, int32_t priority)
+{
+	uint32_t low = 0;
+	uint32_t high = above->n;
+
+	while (low < high) {
+		uint32_t mid = low + (high - low) / 2;
+
+		if (above->jobs[mid]->ask.priority > priority) {
+			low = mid + 1;
+		} else {
+			high = mid;
+		}
+	}
+	return low;
+}
+
+/* Says what keeps the job out; wait_for is the last job of more priority. */
+static void say_why(struct core_job *job, const struct rooms *rooms, const struct above *above)
+{
+	uint32_t n = count_above(above, job->ask.priority);
+	struct rooms empty = {0};
+
+	memcpy(empty.left, rooms->all, sizeof(empty.left));
+	job->wait = CORE_WHY_SLOTS;
+	job->wait_for = 0;
+	if (!take(&empty, job, job->ask.least)) {
+		job->wait = CORE_WHY_NODES;
+		return;
+	}
+	if (n > 0) {
+		job->wait = CORE_WHY_PRIORITY;
+		job->wait_for = above->jobs[n - 1]->id;
+	}
+}
+
+static void admit_least(struct sched_core *core, uint32_t n, struct rooms *rooms)
+{
+	struct above above = {.jobs = core->desk.some};
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct core_job *job = core->desk.order[i];
+		uint32_t kept = keeps(core, job);
+		uint32_t need = kept > 0 ? kept : job->ask.least;
+		enum core_reason why = CORE_WHY_NONE;
+
+		if (kept > 0) {
+			take_own(core, rooms, job);
+			use_quota(core, job, need);
+		} else if (!quota_holds(core, job, need, &why)) {
+			job->wait = why;
+			job->wait_for = 0;
+		} else if (!take(rooms, job, need)) {
+			say_why(job, rooms, &above);
+		} else {
+			job->wait = CORE_WHY_NONE;
+			use_quota(core, job, need);
+		}
+		if (job->cap > 0) {
+			above.n = count_above(&above, job->ask.priority);
+			above.jobs[above.n++] = job;
+		}
+	}
+}
+
+static bool has_quota(const struct sched_core *core, const struct core_job *job)
+{
+	return core->options.owner_slots_max > 0 || core->options.queues[job->queue].slots_max > 0;
+}
+
+/* A job without a quota may have its most. */
+static void give_most(struct sched_core *core, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		struct core_job *job = core->desk.order[i];
+
+		if (job->cap > 0 && keeps(core, job) == 0 && !has_quota(core, job)) {
+			job->cap = job->ask.most;
+		}
+	}
+}
+
+/* Shares out quotas that bind. First (to_now) jobs keep the replicas that they have; then each has
+ * one more in turn. Use of a quota only grows: a job that was refused one more once is out. */
+static void share_rest(struct sched_core *core, uint32_t n, bool to_now)
+{
+	struct core_job **sharers = core->desk.some;
+	uint32_t left = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct core_job *job = core->desk.order[i];
+
+		if (job->cap > 0 && has_quota(core, job) && keeps(core, job) == 0) {
+			sharers[left++] = job;
+		}
+	}
+	while (left > 0) {
+		n = left;
+		left = 0;
+		for (uint32_t i = 0; i < n; i++) {
+			struct core_job *job = sharers[i];
+			uint32_t now = core_place_now(job)->replicas;
+			uint32_t most = to_now && now < job->ask.most ? now : job->ask.most;
+
+			if (job->cap < most && quota_holds(core, job, 1, &job->quota)) {
+				use_quota(core, job, 1);
+				sharers[left++] = job;
+			}
+		}
+	}
+}
+
+uint32_t core_admit(struct sched_core *core)
+{
+	struct rooms rooms = {0};
+	uint32_t n = 0;
+
+	core->turns = false;
+	core->first = NULL;
+	for (uint32_t j = 0; j < core->jobs_n; j++) {
+		struct core_job *job = core->jobs[j];
+
+		job->candidate = is_candidate(core, job);
+		job->cap = 0;
+		job->quota = CORE_WHY_NONE;
+		if (job->candidate && is_patient(core, job)) {
+			note_patient(core, job);
+		}
+		if (job->candidate) {
+			core->desk.order[n++] = job;
+		}
+	}
+	count_room(core);
+	for (uint32_t i = 0; i < core->nodes_n; i++) {
+		const struct core_node *node = &core->nodes[i];
+
+		rooms.left[core_class_of(node)] += node->room;
+		rooms.all[core_class_of(node)] +=
+			node->state == CORE_NODE_UP ? node->offer.slots : 0;
+	}
+	memset(core->queue_used, 0, sizeof(core->queue_used));
+	for (uint32_t i = 0; i < core->owners_n; i++) {
+		core->owners[i].used = 0;
+	}
+	/* A job that is leaving still has its slots. */
+	for (uint32_t j = 0; j < core->jobs_n; j++) {
+		struct core_job *job = core->jobs[j];
+
+		if (!job->candidate) {
+			use_quota(core, job, core_held(job));
+			job->cap = 0;
+		}
+	}
+	qsort_r(core->desk.order, n, sizeof(struct core_job *), compare, core);
+	admit_least(core, n, &rooms);
+	give_most(core, n);
+	share_rest(core, n, true);
+	share_rest(core, n, false);
+	return n;
+}

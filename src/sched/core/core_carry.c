@@ -1,0 +1,359 @@
+/* From the placements that jobs are to have to the placements that they have.
+ *
+ * Happy path: a job that is to have less gives it back, by a rescale in place or by stopping; a job
+ * that is to have more gets it once it is free. Where all wait for each other in a ring, one takes
+ * a step on its way, or if none can, the first is stopped; and so the ring opens. The engine is
+ * told of each generation once; after a restart, or where messages were lost, again. */
+#include "sched/core/core_impl.h"
+
+#include <string.h>
+
+/* Charges slots to the quotas of the job's queue and owner. Slots that a job may still have count,
+ * too, not only those that it is to have. */
+static void use(struct sched_core *core, const struct core_job *job, uint32_t slots)
+{
+	core->queue_used[job->queue] += slots;
+	core->owners[core_owner_of(core, job->ask.owner)].used += slots;
+}
+
+void core_count_used(struct sched_core *core)
+{
+	memset(core->queue_used, 0, sizeof(core->queue_used));
+	for (uint32_t i = 0; i < core->owners_n; i++) {
+		core->owners[i].used = 0;
+	}
+	for (uint32_t n = 0; n < core->nodes_n; n++) {
+		core->nodes[n].used = 0;
+	}
+	for (uint32_t j = 0; j < core->jobs_n; j++) {
+		const struct core_job *job = core->jobs[j];
+
+		for (uint32_t i = 0; i < job->at.n; i++) {
+			uint32_t n = core_node_at(core, job->at.spots[i].node);
+
+			ASSERT(n < core->nodes_n);
+			core->nodes[n].used += core_held_on(job, job->at.spots[i].node);
+			use(core, job, core_held_on(job, job->at.spots[i].node));
+		}
+		for (uint32_t i = 0; i < job->old.n; i++) {
+			uint32_t n = core_node_at(core, job->old.spots[i].node);
+
+			ASSERT(n < core->nodes_n);
+			if (place_on(&job->at, job->old.spots[i].node) == 0) {
+				core->nodes[n].used += job->old.spots[i].replicas;
+				use(core, job, job->old.spots[i].replicas);
+			}
+		}
+	}
+}
+
+/* Returns what is left of max, where 0 is no limit. More than max may be in use, if it was
+ * lowered. */
+static uint32_t left_of(uint32_t max, uint32_t used)
+{
+	return max == 0 ? UINT32_MAX : max > used ? max - used : 0;
+}
+
+/* Returns the slots that the job may take within quotas. */
+static uint32_t find_quota(struct sched_core *core, const struct core_job *job)
+{
+	uint32_t queue =
+		left_of(core->options.queues[job->queue].slots_max, core->queue_used[job->queue]);
+	uint32_t owner = left_of(core->options.owner_slots_max,
+		core->owners[core_owner_of(core, job->ask.owner)].used);
+
+	return queue < owner ? queue : owner;
+}
+
+/* Returns the replicas that the job wants on a node beyond those that it has there. */
+static uint32_t find_more(const struct core_job *job, const struct core_spot *spot)
+{
+	uint32_t held = core_held_on(job, spot->node);
+
+	return spot->replicas > held ? spot->replicas - held : 0;
+}
+
+/* Whether all that the job wants beyond what it has is free, on nodes that are up, and within
+ * quotas. */
+static bool fits(struct sched_core *core, const struct core_job *job)
+{
+	uint32_t sum = 0;
+
+	for (uint32_t i = 0; i < job->want.n; i++) {
+		const struct core_spot *spot = &job->want.spots[i];
+		uint32_t n = core_node_at(core, spot->node);
+		uint32_t more = find_more(job, spot);
+
+		if (n == core->nodes_n || core->nodes[n].used + more > core->nodes[n].offer.slots ||
+			(more > 0 && core->nodes[n].state != CORE_NODE_UP)) {
+			return false;
+		}
+		sum += more;
+	}
+	return sum <= find_quota(core, job);
+}
+
+/* Whether the job wants no more replicas on any node than it has there. */
+static bool only_gives(const struct core_job *job)
+{
+	for (uint32_t i = 0; i < job->want.n; i++) {
+		if (job->want.spots[i].replicas > place_on(&job->at, job->want.spots[i].node)) {
+			return false;
+		}
+	}
+	return true;
+}
+
+static void take_slots(struct sched_core *core, const struct core_job *job,
+	const struct core_place *to)
+{
+	for (uint32_t i = 0; i < to->n; i++) {
+		const struct core_spot *spot = &to->spots[i];
+		uint32_t held = core_held_on(job, spot->node);
+		struct core_node *node = &core->nodes[core_node_at(core, spot->node)];
+
+		node->used += spot->replicas > held ? spot->replicas - held : 0;
+		use(core, job, spot->replicas > held ? spot->replicas - held : 0);
+	}
+}
+
+static void tell_place(struct sched_core *core, const struct core_job *job,
+	enum core_update_kind kind)
+{
+	struct core_update *u = core_do(core, kind);
+
+	u->job = job->id;
+	u->generation = job->generation;
+	u->place = &job->at;
+}
+
+static void start(struct sched_core *core, struct core_job *job)
+{
+	take_slots(core, job, &job->want);
+	job->line_ns = core_in_line_ns(job);
+	core_job_enter(core, job, CORE_STARTING, CORE_WHY_DECIDED);
+	job->restarts += job->born > 0;
+	job->stiff = false;
+	job->generation++;
+	job->born = job->generation;
+	place_copy(&job->at, &job->want);
+	tell_place(core, job, CORE_DO_START);
+}
+
+static void rescale(struct sched_core *core, struct core_job *job, const struct core_place *to)
+{
+	take_slots(core, job, to);
+	core_job_enter(core, job, CORE_RESCALING, CORE_WHY_DECIDED);
+	job->restarts++;
+	job->generation++;
+	place_copy(&job->old, &job->at);
+	place_copy(&job->at, to);
+	tell_place(core, job, CORE_DO_RESCALE);
+}
+
+static bool in_place(const struct core_job *job)
+{
+	return job->ask.in_place && !job->stiff && job->want.n > 0;
+}
+
+/* Makes the job give up replicas, if it is to have fewer, or others by a restart. Returns false if
+ * there is nothing to do. */
+static bool give(struct sched_core *core, struct core_job *job)
+{
+	bool leaves = job->want.n == 0;
+
+	if (leaves && core_is_up(job) && !core_has_turn(core, job)) {
+		job->line_ns = 0; /* the turn is over: the job stands in line anew */
+	}
+	if (job->state == CORE_STARTING && leaves) {
+		core_job_stop(core, job, CORE_THEN_QUEUED, CORE_WHY_PREEMPTED, job->ask.grace_ns);
+		return true;
+	}
+	if (job->state != CORE_RUNNING || place_is(&job->want, &job->at)) {
+		return false;
+	}
+	if (!in_place(job)) {
+		core_job_stop(core, job, CORE_THEN_QUEUED,
+			leaves ? CORE_WHY_PREEMPTED : CORE_WHY_MOVED, job->ask.grace_ns);
+		return true;
+	}
+	if (only_gives(job)) {
+		rescale(core, job, &job->want);
+		return true;
+	}
+	return false;
+}
+
+/* Finds a step on the job's way, into next: as much of what it wants as is free; or if that is too
+ * little, only its least of what it has. Returns false if there is no such step. */
+static bool find_step(struct sched_core *core, struct core_job *job)
+{
+	uint32_t quota = find_quota(core, job);
+	const struct core_place *at = &job->at;
+
+	place_clear(&job->next);
+	for (uint32_t i = 0; i < job->want.n; i++) {
+		const struct core_spot *spot = &job->want.spots[i];
+		uint32_t n = core_node_at(core, spot->node);
+		uint32_t held = core_held_on(job, spot->node);
+		uint32_t more = find_more(job, spot);
+		bool up = n < core->nodes_n && core->nodes[n].state == CORE_NODE_UP &&
+			core->nodes[n].used < core->nodes[n].offer.slots;
+		uint32_t room = up ? core->nodes[n].offer.slots - core->nodes[n].used : 0;
+
+		more = more < room ? more : room;
+		more = more < quota ? more : quota;
+		quota -= more;
+		held = held < spot->replicas ? held : spot->replicas;
+		place_add(&job->next, spot->node, held + more);
+	}
+	if (job->next.replicas < job->ask.least) {
+		place_clear(&job->next);
+		for (uint32_t i = 0; i < at->n; i++) {
+			uint32_t lacks = job->ask.least - job->next.replicas;
+			uint32_t has = at->spots[i].replicas;
+
+			place_add(&job->next, at->spots[i].node, has < lacks ? has : lacks);
+		}
+	}
+	return job->next.replicas >= job->ask.least && !place_is(&job->next, at);
+}
+
+/*
+ * Opens a ring, in which all jobs that want to move wait for each other. A job whose replicas
+ * change while it runs makes room by a step on its way. This ends, since each job gives up what it
+ * has once at most; from then on it has only what it wants, and more of it each time. Returns false
+ * if there is no such job.
+ */
+static bool open_ring(struct sched_core *core)
+{
+	for (uint32_t j = 0; j < core->jobs_n; j++) {
+		struct core_job *job = core->jobs[j];
+
+		if (job->state == CORE_RUNNING && !place_is(&job->want, &job->at) &&
+			in_place(job) && find_step(core, job)) {
+			rescale(core, job, &job->next);
+			return true;
+		}
+	}
+	return false;
+}
+
+void core_carry_out(struct sched_core *core)
+{
+	struct core_job *stuck = NULL;
+	bool moving = false;
+
+	for (uint32_t j = 0; j < core->jobs_n; j++) {
+		struct core_job *job = core->jobs[j];
+
+		moving = give(core, job) || moving || job->state == CORE_STARTING ||
+			job->state == CORE_RESCALING || job->state == CORE_STOPPING;
+	}
+	core_count_used(core);
+	for (uint32_t j = 0; j < core->jobs_n; j++) {
+		struct core_job *job = core->jobs[j];
+		bool starts = job->state == CORE_QUEUED && job->want.n > 0;
+		bool grows = job->state == CORE_RUNNING && !place_is(&job->want, &job->at);
+
+		if (!starts && !grows) {
+			continue;
+		}
+		if (!fits(core, job)) {
+			stuck = grows && !stuck ? job : stuck;
+			job->wait = CORE_WHY_BUSY;
+		} else if (starts) {
+			start(core, job);
+			moving = true;
+		} else {
+			rescale(core, job, &job->want);
+			moving = true;
+		}
+	}
+	if (stuck && !moving && !open_ring(core)) {
+		core_job_stop(core, stuck, CORE_THEN_QUEUED, CORE_WHY_MOVED, stuck->ask.grace_ns);
+	}
+}
+
+/* ---- what the engine says that it has ---- */
+
+/* Finds each job's entry in the list, the first of its newest start. Entries of no job are
+ * killed. */
+static void match_runs(struct sched_core *core, const struct core_run *runs, uint32_t runs_n)
+{
+	for (uint32_t j = 0; j < core->jobs_n; j++) {
+		core->jobs[j]->run = NULL;
+	}
+	for (uint32_t i = 0; i < runs_n; i++) {
+		struct core_job *job = core_job_at(core, runs[i].job);
+		bool held = job && (core_is_up(job) || job->state == CORE_STOPPING);
+		bool newest = job && runs[i].generation >= job->born;
+
+		if (newest && !job->run) {
+			job->run = &runs[i];
+		}
+		if (!held || !newest) {
+			struct core_update *u = core_do(core, CORE_DO_KILL);
+
+			u->job = runs[i].job;
+			u->generation = runs[i].generation;
+		}
+	}
+}
+
+/* Kills a job that was to be listed and is not: no replica of it is left, or will be after this. */
+static void make_sure(struct sched_core *core, struct core_job *job)
+{
+	core_job_stop(core, job, CORE_THEN_BACKOFF, CORE_WHY_GONE, 0);
+	job->fast++;
+}
+
+static void reconcile_job(struct sched_core *core, struct core_job *job, const struct core_run *run)
+{
+	bool there = run && run->generation == job->generation && run->runs;
+	int64_t left_ns = job->due_ns - core->now_ns;
+	struct core_update *u;
+
+	if (job->state == CORE_STOPPING) {
+		u = core_do(core, job->killed || left_ns <= 0 ? CORE_DO_KILL : CORE_DO_STOP);
+		u->job = job->id;
+		u->generation = job->generation;
+		u->grace_ns = left_ns > 0 ? left_ns : 0;
+	} else if (!core_is_up(job)) {
+		return;
+	} else if (!run && job->state != CORE_STARTING) {
+		make_sure(core, job);
+	} else if (there) {
+		core_job_runs(core, job, job->generation);
+	} else if (job->state != CORE_RUNNING) {
+		if (core->blind) { /* the answer may have been due while no scheduler ran */
+			job->due_ns = core->now_ns + core->options.start_ns;
+			job->dirty = true;
+		}
+		tell_place(core, job,
+			job->state == CORE_STARTING ? CORE_DO_START : CORE_DO_RESCALE);
+	}
+}
+
+void core_reconcile(struct sched_core *core, const struct core_run *runs, uint32_t runs_n)
+{
+	match_runs(core, runs, runs_n);
+	for (uint32_t j = 0; j < core->jobs_n; j++) {
+		struct core_job *job = core->jobs[j];
+		const struct core_run *run = job->run;
+		bool holds = core_is_up(job) || job->state == CORE_STOPPING;
+
+		if (core->blind && holds && !(run && run->runs)) {
+			core_job_count(core, job); /* the job may long be gone */
+		}
+		/* A job that began after the list was asked for may be missing from it. */
+		if (job->since_ns < core->listed_ns || core->blind) {
+			reconcile_job(core, job, run);
+		}
+	}
+	if (core->blind) {
+		core_pools_ask_again(core);
+		core->blind_ns = core->now_ns;
+	}
+	core->blind = false;
+}

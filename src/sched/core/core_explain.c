@@ -1,0 +1,389 @@
+/* Explains to people why a job is where it is: see core_explain. */
+#include "sched/core/core_impl.h"
+#include "sched/policy/worth.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#define SHOWN_MAX       16u  /* nodes that are named, at most */
+#define SHOWN_MAX_BYTES 448u /* bytes of text after which no more nodes are named */
+
+/* Text that grows line by line; an end that does not fit is cut off. */
+struct lines {
+	char *text;
+	size_t len_bytes;
+	int64_t now_ns; /* time of reading, which may be after the core's last step */
+};
+
+static void add(struct lines *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void add(struct lines *l, const char *fmt, ...)
+{
+	size_t room = CORE_TEXT_MAX - l->len_bytes;
+	va_list args;
+	int n;
+
+	va_start(args, fmt);
+	n = vsnprintf(l->text + l->len_bytes, room, fmt, args);
+	va_end(args);
+	l->len_bytes += n < 0 ? 0 : (size_t)n < room ? (size_t)n : room - 1;
+}
+
+static const struct sched_hints *hints_of(const struct core_job *job, uint32_t type)
+{
+	const struct sched_hints *hints =
+		sched_hints_of((const struct sched_hints *const *)job->hints, type);
+
+	return hints && hints->fitted ? hints : NULL;
+}
+
+/* Chooses the best batch on a place. Returns its goodput; 0: not known. */
+static double choose(const struct core_job *job, uint32_t type, const struct pawl_place *place,
+	struct pawl_batch *batch)
+{
+	const struct sched_hints *h = hints_of(job, type);
+	double goodput;
+
+	if (!h || !pawl_batch_choose(&h->perf, &h->noise, &h->bounds, place, batch, &goodput)) {
+		return 0;
+	}
+	return goodput;
+}
+
+double core_goodput(const struct core_job *job, uint32_t type, const struct pawl_place *place)
+{
+	struct pawl_batch batch;
+
+	return choose(job, type, place, &batch);
+}
+
+double core_left_s(const struct core_job *job, double goodput)
+{
+	const struct sched_hints *h =
+		sched_hints_newest((const struct sched_hints *const *)job->hints);
+	double left;
+
+	if (!h || !(h->progress_end > 0) || !(goodput > 0)) {
+		return -1;
+	}
+	left = (h->progress_end - h->progress) * h->bounds.init / goodput;
+	return left > 0 ? left : 0;
+}
+
+/* Describes the job's placement as the throughput model needs it. Returns false if there is
+ * none. */
+static bool shape(const struct sched_core *core, const struct core_job *job,
+	struct pawl_place *place, uint32_t *type)
+{
+	*place = (struct pawl_place){.nodes = job->at.n, .replicas = job->at.replicas};
+	for (uint32_t i = 0; i < job->at.n; i++) {
+		place->most = job->at.spots[i].replicas > place->most ? job->at.spots[i].replicas
+								      : place->most;
+	}
+	*type = job->at.n > 0 ? core->nodes[core_node_at(core, job->at.spots[0].node)].offer.type
+			      : 0;
+	return job->at.n > 0;
+}
+
+static void add_limit(const struct sched_core *core, const struct core_job *job, struct lines *l)
+{
+	bool runs = job->state == CORE_RUNNING || job->state == CORE_RESCALING;
+	int64_t ran_ns = core_ran_ns(core, job) + (runs ? l->now_ns - core->now_ns : 0);
+
+	if (job->ask.time_limit_ns > 0) {
+		add(l, "time limit: %.0f s, of which it has run %.0f s\n",
+			(double)job->ask.time_limit_ns / 1e9, (double)ran_ns / 1e9);
+	}
+}
+
+/* Adds the gap of the decision on all jobs, and so on this one. */
+static void add_gap(const struct sched_core *core, struct lines *l)
+{
+	if (!isnan(core->gap)) {
+		add(l, "decision: at most %.2g %% over the least cost of all jobs together\n",
+			100 * core->gap);
+	}
+}
+
+/* Adds the nodes that were asked for and have not come. Returns false if there are none. */
+static bool add_asked(const struct sched_core *core, struct lines *l)
+{
+	bool any = false;
+
+	for (uint32_t p = 0; p < core->options.pools_n; p++) {
+		uint32_t asked = core->pools[p].asked;
+
+		if (asked > 0) {
+			add(l, "binds: %u node%s of pool %.63s %s asked for, and not here yet\n",
+				asked, asked == 1 ? "" : "s", core->options.pools[p].name,
+				asked == 1 ? "was" : "were");
+			any = true;
+		}
+	}
+	return any;
+}
+
+static void add_quota(const struct sched_core *core, const struct core_job *job,
+	enum core_reason quota, struct lines *l)
+{
+	const struct core_queue *queue = &core->options.queues[job->queue];
+
+	if (quota == CORE_WHY_QUEUE_QUOTA) {
+		add(l, "binds: quota of queue %s, %u slots\n", queue->name, queue->slots_max);
+	} else {
+		add(l, "binds: quota of user %u, %u slots\n", job->ask.owner,
+			core->options.owner_slots_max);
+	}
+}
+
+/* Free slots that a job may have. */
+struct vacant {
+	uint32_t all;
+	uint32_t spot; /* part of all: slots on nodes that can be taken away */
+};
+
+static struct vacant count_free(const struct sched_core *core, const struct core_job *job)
+{
+	struct vacant vacant = {0};
+
+	for (uint32_t n = 0; n < core->nodes_n; n++) {
+		const struct core_node *node = &core->nodes[n];
+
+		if (node->state == CORE_NODE_UP && core_may_use(job, node)) {
+			vacant.all += node->offer.slots - node->used;
+			vacant.spot += node->offer.spot ? node->offer.slots - node->used : 0;
+		}
+	}
+	return vacant;
+}
+
+/* Returns the replicas of the job's least that must be on spot nodes. */
+static uint32_t spot_needed(const struct core_job *job)
+{
+	return job->ask.spot_least < job->ask.least ? job->ask.spot_least : job->ask.least;
+}
+
+static void add_needed(const struct core_job *job, struct lines *l)
+{
+	add(l, "binds: it needs %u slots together", job->ask.least);
+	if (spot_needed(job) > 0) {
+		add(l, ", %u of them on spot nodes", spot_needed(job));
+	}
+}
+
+/* Adds what slots are lacking to a job that does not run though no quota and no priority keeps it
+ * out. */
+static void add_lack(const struct sched_core *core, const struct core_job *job, struct lines *l)
+{
+	struct vacant vacant = count_free(core, job);
+	uint32_t firm = vacant.all - vacant.spot;
+	uint32_t spot = vacant.spot < job->ask.spot_most ? vacant.spot : job->ask.spot_most;
+
+	if (vacant.all > 0 && (firm + spot < job->ask.least || spot < spot_needed(job))) {
+		add_needed(job, l);
+		add(l, "; %u are free", vacant.all);
+		if (vacant.spot > 0 || spot_needed(job) > 0) {
+			add(l, ", %u of them on spot nodes", vacant.spot);
+		}
+		if (spot < vacant.spot) {
+			add(l, ", of which it may have %u", spot);
+		}
+		add(l, "\n");
+	} else if (vacant.all > 0) {
+		add(l, "binds: the %u slots that are free are for others\n", vacant.all);
+	} else {
+		add(l, "binds: %s\n", core_reason_text(CORE_WHY_SLOTS));
+	}
+}
+
+/* Returns the seconds until due_ns; 0 if it has passed. */
+static double left_s(const struct lines *l, int64_t due_ns)
+{
+	return due_ns > l->now_ns ? (double)(due_ns - l->now_ns) / 1e9 : 0;
+}
+
+static void add_wait(const struct sched_core *core, const struct core_job *job, struct lines *l)
+{
+	const struct core_job *other = core_job_at(core, job->wait_for);
+
+	if (job->state == CORE_QUEUED && job->due_ns > core->now_ns) {
+		add(l, "binds: back-off after %u failures, for %.1f s more\n",
+			job->failures + job->refused, left_s(l, job->due_ns));
+		return;
+	}
+	switch (job->wait) {
+	case CORE_WHY_QUEUE_QUOTA:
+	case CORE_WHY_OWNER_QUOTA:
+		add_quota(core, job, job->wait, l);
+		break;
+	case CORE_WHY_PRIORITY:
+		add(l, "binds: priority of job %llu%s%.63s, %d against %d\n",
+			(unsigned long long)job->wait_for, other ? " " : "",
+			other ? other->ask.name : "", other ? other->ask.priority : 0,
+			job->ask.priority);
+		break;
+	case CORE_WHY_NODES:
+		if (add_asked(core, l)) {
+			break;
+		}
+		add_needed(job, l);
+		add(l, ", and all nodes that it may be on have fewer\n");
+		break;
+	case CORE_WHY_SLOTS:
+		add_lack(core, job, l);
+		break;
+	case CORE_WHY_BUSY:
+		add(l, "binds: %u replicas are decided; it waits until others have given way\n",
+			job->want.replicas);
+		break;
+	default:
+		add(l, "binds: %s\n",
+			core_reason_text(job->wait != CORE_WHY_NONE ? job->wait : CORE_WHY_ROUND));
+	}
+}
+
+/* Adds why the job has no more replicas. */
+static void add_bound(const struct sched_core *core, const struct core_job *job, struct lines *l)
+{
+	if (job->wait == CORE_WHY_BUSY) {
+		add_wait(core, job, l);
+	} else if (job->at.replicas >= job->ask.most) {
+		add(l, "binds: its own most, %u replicas\n", job->ask.most);
+	} else if (job->ask.pinned) {
+		add(l, "binds: it may not be moved (preemptible: no)\n");
+	} else if (job->quota != CORE_WHY_NONE && job->at.replicas >= job->cap) {
+		add_quota(core, job, job->quota, l);
+	} else if (count_free(core, job).all == 0) {
+		add(l, "binds: no slots are free; others make more of theirs\n");
+	} else {
+		add(l, "binds: policy %s sees no more use in the slots that are free\n",
+			core->options.policy->name);
+	}
+}
+
+void core_look(const struct sched_core *core, const struct core_job *job,
+	struct core_outlook *outlook)
+{
+	struct pawl_batch batch;
+	struct pawl_place place;
+	uint32_t type;
+
+	*outlook = (struct core_outlook){.left_s = -1};
+	if (shape(core, job, &place, &type)) {
+		outlook->now = choose(job, type, &place, &batch);
+		outlook->batch = outlook->now > 0 ? pawl_batch_total(&place, &batch) : 0;
+		outlook->left_s = core_left_s(job, outlook->now);
+	}
+}
+
+void core_look_ahead(const struct sched_core *core, const struct core_job *job,
+	struct core_outlook *outlook)
+{
+	struct pawl_place place;
+	uint32_t type;
+
+	core_look(core, job, outlook);
+	if (!shape(core, job, &place, &type)) {
+		return;
+	}
+	place.most = 0;
+	place.replicas++;
+	outlook->more = core_goodput(job, type, &place);
+	place.replicas -= 2;
+	place.nodes = place.nodes < place.replicas ? place.nodes : place.replicas;
+	if (place.replicas >= 1) {
+		outlook->fewer = core_goodput(job, type, &place);
+	}
+}
+
+static void add_goodput(const struct sched_core *core, const struct core_job *job, struct lines *l)
+{
+	struct core_outlook outlook;
+	struct pawl_place place;
+	uint32_t type;
+
+	shape(core, job, &place, &type);
+	core_look_ahead(core, job, &outlook);
+	if (!(outlook.now > 0)) {
+		add(l, "goodput: not known%s\n",
+			hints_of(job, type) ? " while it does not run" : ": it has told no hints");
+		return;
+	}
+	add(l, "goodput: %.6g samples/s with %u replicas\n", outlook.now, job->at.replicas);
+	add(l, "goodput: %.6g with one more\n", outlook.more);
+	if (job->at.replicas > 1) {
+		add(l, "goodput: %.6g with one fewer\n", outlook.fewer);
+	}
+	if (outlook.left_s >= 0) {
+		add(l, "ends: in %.0f s\n", outlook.left_s);
+	} else {
+		add(l, "ends: not known\n");
+	}
+}
+
+static void add_stopping(const struct core_job *job, struct lines *l)
+{
+	static const char *const then[] = {"it is queued again", "it is tried again in a while",
+		"it is paused", "it has failed", "it is cancelled"};
+	if (job->killed) {
+		add(l, "binds: it was killed, and is not gone yet; then %s\n", then[job->after]);
+	} else {
+		add(l, "binds: it has %.1f s to save and end; then %s\n", left_s(l, job->due_ns),
+			then[job->after]);
+	}
+}
+
+static void add_nodes(const struct sched_core *core, const struct core_job *job, struct lines *l)
+{
+	uint32_t i;
+
+	add(l, "on:");
+	for (i = 0; i < job->at.n && i < SHOWN_MAX && l->len_bytes < SHOWN_MAX_BYTES; i++) {
+		const struct core_node *node =
+			&core->nodes[core_node_at(core, job->at.spots[i].node)];
+
+		add(l, " %s (%u)", node->offer.name, job->at.spots[i].replicas);
+	}
+	if (i < job->at.n) {
+		add(l, " and %u more", job->at.n - i);
+	}
+	add(l, "\n");
+}
+
+int core_explain(const struct sched_core *core, uint64_t id, int64_t now_ns,
+	char text[CORE_TEXT_MAX], struct pawl_err *err)
+{
+	const struct core_job *job = core_job_at(core, id);
+	struct lines l = {.text = text, .now_ns = now_ns > core->now_ns ? now_ns : core->now_ns};
+
+	text[0] = '\0';
+	if (!job) {
+		return pawl_err_set(err, PAWL_ENOENT, "there is no job %llu",
+			(unsigned long long)id);
+	}
+	add(&l, "%s for %.0f s", core_state_name(job->state),
+		(double)(l.now_ns - job->since_ns) / 1e9);
+	add(&l, job->reason != CORE_WHY_NONE ? ": %s" : "%s", core_reason_text(job->reason));
+	if (job->reason == CORE_WHY_EXIT) {
+		add(&l, " with %d", job->exit_code);
+	}
+	add(&l, "\n");
+	if (core_is_over(job)) {
+		return 0;
+	}
+	if (core_is_up(job)) {
+		add_nodes(core, job, &l);
+		add_bound(core, job, &l);
+	} else if (job->state == CORE_STOPPING) {
+		add_stopping(job, &l);
+	} else if (job->state == CORE_QUEUED) {
+		add_wait(core, job, &l);
+	} else {
+		add(&l, "binds: it is paused, until it is resumed\n");
+	}
+	add_goodput(core, job, &l);
+	add_limit(core, job, &l);
+	add_gap(core, &l);
+	return 0;
+}

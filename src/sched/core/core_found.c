@@ -1,0 +1,126 @@
+/* Jobs that run and of which nothing is stored: see CORE_FOUND. The core takes them for jobs that
+ * were started and have not answered yet; the engine's list then says the rest. */
+#include "sched/core/core_impl.h"
+
+#include "base/err.h"
+
+#include <string.h>
+
+static int refuse(const struct core_event *event, const char *why, struct pawl_err *err)
+{
+	return pawl_err_set(err, PAWL_EINVAL, "job %llu, which was found, cannot be taken over: %s",
+		(unsigned long long)event->job, why);
+}
+
+/* Checks that the job's nodes exist and hold it. job: the core's entry of it; NULL: there is
+ * none. */
+static int check_place(const struct sched_core *core, const struct core_event *event,
+	const struct core_job *job, uint32_t most, struct pawl_err *err)
+{
+	const struct core_found *found = event->found;
+	uint32_t replicas = 0;
+
+	for (uint32_t i = 0; i < found->spots_n; i++) {
+		const struct core_spot *spot = &found->spots[i];
+		uint32_t n = core_node_at(core, spot->node);
+		const struct core_node *node = n < core->nodes_n ? &core->nodes[n] : NULL;
+		uint32_t held = job ? core_held_on(job, spot->node) : 0;
+
+		if (!node || node->state == CORE_NODE_LOST || spot->replicas == 0) {
+			return refuse(event, "a node of its is not there", err);
+		}
+		if (spot->replicas > node->offer.slots - (node->used - held)) {
+			return refuse(event, "a node of its has not so many slots", err);
+		}
+		replicas += spot->replicas;
+	}
+	return replicas > 0 && replicas <= most
+		? 0
+		: refuse(event, "it has more replicas than it may", err);
+}
+
+/* Inserts the job in the order of ids. */
+static void insert(struct sched_core *core, struct core_job *job)
+{
+	uint32_t at;
+
+	core_add_job(core, job);
+	at = core->jobs_n - 1;
+	while (at > 0 && core->jobs[at - 1]->id > job->id) {
+		core->jobs[at] = core->jobs[at - 1];
+		at--;
+	}
+	core->jobs[at] = job;
+}
+
+static int add(struct sched_core *core, const struct core_event *event, struct core_job **out,
+	struct pawl_err *err)
+{
+	const struct core_found *found = event->found;
+	struct core_job *job;
+	int rv = check_place(core, event, NULL, found->ask.most, err);
+
+	if (rv == 0 && core->jobs_n >= CORE_JOBS_MAX) {
+		rv = pawl_err_set(err, PAWL_ELIMIT, "there are %u jobs", CORE_JOBS_MAX);
+	}
+	rv = rv == 0 ? core_reserve(core, 1, 0, 0, 0, err) : rv;
+	if (rv != 0) {
+		return rv;
+	}
+	if (core_owner_of(core, found->ask.owner) == UINT32_MAX &&
+		core->owners_n >= CORE_OWNERS_MAX) {
+		return pawl_err_set(err, PAWL_ELIMIT, "%u users have jobs", CORE_OWNERS_MAX);
+	}
+	job = core_job_make(&found->ask, err);
+	if (!job) {
+		return PAWL_ENOMEM;
+	}
+	job->id = event->job;
+	job->queue = core_queue_named(core, found->ask.queue);
+	/* A job whose queue is not configured any more is in the first one. */
+	job->queue = job->queue == UINT32_MAX ? 0 : job->queue;
+	job->submitted_ns = found->submitted_ns;
+	job->restarts = found->restarts;
+	job->counted_ns = core->now_ns;
+	insert(core, job);
+	*out = job;
+	return 0;
+}
+
+int core_found(struct sched_core *core, const struct core_event *event, struct pawl_err *err)
+{
+	const struct core_found *found = event->found;
+	struct core_job *job = core_job_at(core, event->job);
+	int rv;
+
+	if (!core->blind || event->job == 0 || found->born > event->generation) {
+		return refuse(event, "what runs is known", err);
+	}
+	if (job && job->generation >= event->generation) {
+		return pawl_err_set(err, PAWL_EEXIST, "job %llu is known",
+			(unsigned long long)job->id);
+	}
+	rv = job ? check_place(core, event, job, job->ask.most, err) : add(core, event, &job, err);
+	if (rv != 0) {
+		return rv;
+	}
+	core_job_count(core, job);
+	place_clear(&job->at);
+	place_clear(&job->old);
+	for (uint32_t i = 0; i < found->spots_n; i++) {
+		place_add(&job->at, found->spots[i].node, found->spots[i].replicas);
+	}
+	place_copy(&job->want, &job->at);
+	job->generation = event->generation;
+	job->born = found->born;
+	job->killed = false;
+	core_job_enter(core, job, CORE_STARTING, CORE_WHY_DECIDED);
+	core_seen(core, event->job);
+	return 0;
+}
+
+void core_seen(struct sched_core *core, uint64_t job)
+{
+	core->jobs_ever = job > core->jobs_ever ? job : core->jobs_ever;
+	core->dirty = true;
+}

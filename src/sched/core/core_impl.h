@@ -1,0 +1,190 @@
+/* Declarations that the files of the core share: see core.h. */
+#ifndef SCHED_CORE_CORE_IMPL_H
+#define SCHED_CORE_CORE_IMPL_H
+
+#include "base/assert.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/wire.h"
+#include "sched/core/core.h"
+
+#define CORE_SAY_MAX   256u /* bytes of the message to people in a step, terminator included */
+#define CORE_CLASSES   (2 * SCHED_TYPES_MAX)    /* classes of nodes: 2 * type, plus 1 if spot */
+#define CORE_EXTRA_MAX (2 * CORE_POOLS_MAX + 8) /* updates that concern neither a job nor a node */
+
+/* The state of a pool, beside its options. */
+struct core_pool_now {
+	uint32_t asked;   /* nodes that were asked for and have not come */
+	int64_t asked_ns; /* time of the newest request */
+	int64_t dry_ns;   /* no request before this time */
+	int64_t over_ns;  /* time since which the pool has too many nodes; 0: it has not */
+};
+
+/* A user who has jobs. */
+struct core_owner {
+	uint32_t id;
+	uint32_t used; /* scratch of a step: slots given to the user's jobs */
+};
+
+/* A policy's view of the cluster, and room for the answer. */
+struct core_desk {
+	struct sched_job *jobs; /* owned, as are all arrays here */
+	struct sched_node *nodes;
+	struct sched_grant *grants;
+	uint32_t *now;               /* indices of the nodes where all jobs' replicas are */
+	uint32_t *granted;           /* nodes of the grants: a row of slots_max for each job */
+	struct core_job **order;     /* candidates, in the order of admission */
+	struct core_job **some;      /* scratch: some of the candidates */
+	uint32_t jobs_max;           /* jobs that there is room for */
+	uint32_t nodes_max;          /* nodes that there is room for */
+	uint32_t slots_max;          /* slots of all nodes that there is room for */
+	struct core_update *updates; /* updates of a step */
+	uint32_t updates_max;
+};
+
+struct sched_core {
+	struct core_options options; /* queues and pools owned */
+	void *policy;                /* memory of the policy, from open() */
+	struct core_job **jobs;      /* owned, ascending ids */
+	uint32_t jobs_n;
+	struct core_node *nodes; /* owned, ascending ids */
+	uint32_t nodes_n;
+	struct core_owner *owners; /* owned, ascending ids */
+	uint32_t owners_n;
+	struct core_pool_now pools[CORE_POOLS_MAX];
+	/* Scratch of a step, down to first. */
+	uint32_t queue_used[CORE_QUEUES_MAX]; /* slots that the jobs of each queue have */
+	bool turns;                           /* a job waits for a turn */
+	const struct core_job *first; /* job that has waited longest for a turn; NULL: none */
+	struct core_desk desk;
+	uint32_t updates_n;      /* number of updates of this step */
+	char said[CORE_SAY_MAX]; /* text of CORE_DO_SAY; one a step */
+	int64_t now_ns;          /* time of the newest event */
+	int64_t decided_ns;      /* time of the last decision; INT64_MIN: none */
+	bool stale;              /* something has changed since the last decision */
+	bool urgent;             /* a change cannot wait for the next round */
+	bool blind;              /* the core does not know what runs */
+	int64_t blind_ns;        /* blind: time of core_restore; else the time at which it ended */
+	int64_t listed_ns;       /* time at which the engine was last asked what runs */
+	uint64_t jobs_ever;      /* ids given out to jobs */
+	uint32_t nodes_ever;     /* ids given out to nodes */
+	uint64_t decisions;      /* decisions so far */
+	uint64_t refused;        /* decisions without effect */
+	double gap;              /* gap of the newest decision; NaN: not known */
+	bool dirty;              /* the stored row of the cluster is out of date */
+	int64_t wake_ns;         /* time at which CORE_TIME is wanted; 0: never */
+	uint32_t *gone;          /* owned; ids of nodes whose rows are to be deleted */
+	uint32_t gone_n;
+	uint32_t told;       /* rows of this step that core_row_next went through */
+	struct wire_out row; /* the row that core_row_next returned last */
+};
+
+/* ---- core_place.c ---- */
+
+uint32_t place_on(const struct core_place *place, uint32_t node);
+bool place_is(const struct core_place *a, const struct core_place *b);
+void place_copy(struct core_place *to, const struct core_place *from);
+void place_clear(struct core_place *place);
+void place_add(struct core_place *place, uint32_t node, uint32_t replicas);
+/* Takes at most so many replicas off a node; returns how many there were. */
+uint32_t place_take(struct core_place *place, uint32_t node, uint32_t replicas);
+
+/* ---- core_memory.c ---- */
+
+/* Makes room for so many jobs, nodes and slots more, and for so many updates beside those of jobs
+ * and nodes. PAWL_ENOMEM: there is as much room as before. */
+int core_reserve(struct sched_core *core, uint32_t jobs, uint32_t nodes, uint32_t slots,
+	uint32_t updates, struct pawl_err *err);
+struct core_job *core_job_make(const struct core_ask *ask, struct pawl_err *err);
+void core_job_free(struct core_job *job);
+/* Returns the index of the node in nodes; nodes_n: there is none. */
+uint32_t core_node_at(const struct sched_core *core, uint32_t id);
+struct core_job *core_job_at(const struct sched_core *core, uint64_t id);
+/* Returns the index in owners; UINT32_MAX: none. */
+uint32_t core_owner_of(const struct sched_core *core, uint32_t id);
+void core_owner_add(struct sched_core *core, uint32_t id); /* needs room in owners */
+
+/* ---- core_jobs.c: one job's state ---- */
+
+bool core_is_over(const struct core_job *job);
+bool core_is_up(const struct core_job *job); /* starting, running or rescaling */
+/* Returns the slots that the job has, or may have, on a node. */
+uint32_t core_held_on(const struct core_job *job, uint32_t node);
+uint32_t core_held(const struct core_job *job); /* on all nodes, each slot counted once */
+/* Brings attained_s and ran_ns up to date, before the job's state or slots change. */
+void core_job_count(struct sched_core *core, struct core_job *job);
+void core_job_enter(struct sched_core *core, struct core_job *job, enum core_state state,
+	enum core_reason reason);
+/* Tells the job to stop, or kills it if no grace is left. */
+void core_job_stop(struct sched_core *core, struct core_job *job, enum core_after after,
+	enum core_reason reason, int64_t grace_ns);
+/* Takes in that no replica of the job is left. */
+void core_job_stopped(struct sched_core *core, struct core_job *job);
+void core_job_runs(struct sched_core *core, struct core_job *job, uint64_t generation);
+/* Takes in an end of the job that is news. */
+void core_job_ended(struct sched_core *core, struct core_job *job, const struct core_event *event);
+void core_job_refused(struct sched_core *core, struct core_job *job);
+void core_job_time(struct sched_core *core, struct core_job *job);
+int core_job_command(struct sched_core *core, struct core_job *job, enum core_event_kind kind,
+	struct pawl_err *err);
+/* Takes a lost node from the job. */
+void core_job_bereaved(struct sched_core *core, struct core_job *job, uint32_t node);
+double core_attained_s(const struct sched_core *core, const struct core_job *job);
+int64_t core_ran_ns(const struct sched_core *core, const struct core_job *job);
+
+/* ---- core_carry.c: from what jobs want to what they have ---- */
+
+void core_count_used(struct sched_core *core);
+void core_carry_out(struct sched_core *core);
+/* Compares jobs with what the engine says that it has, and repeats what it may not have heard. */
+void core_reconcile(struct sched_core *core, const struct core_run *runs, uint32_t runs_n);
+
+/* ---- core_round.c, core_admit.c, core_fill.c: a decision ---- */
+
+void core_decide(struct sched_core *core);
+uint32_t core_class_of(const struct core_node *node);
+/* Whether the job may have replicas on nodes of the class. */
+bool core_class_fits(const struct core_job *job, uint32_t class);
+bool core_may_use(const struct core_job *job, const struct core_node *node);
+/* Whether the job's turn is not over yet. */
+bool core_has_turn(const struct sched_core *core, const struct core_job *job);
+/* Returns the time since which a queued job stands in line. */
+int64_t core_in_line_ns(const struct core_job *job);
+/* Fills order and caps; returns the number of candidates. */
+uint32_t core_admit(struct sched_core *core);
+/* Returns the placement that the job is taken to have, as far as nodes have room. */
+const struct core_place *core_place_now(const struct core_job *job);
+/* Both correct next of the jobs. core_bend moves or takes replicas that are where the job may not
+ * be; it returns the types of nodes of which some were taken because some nodes can be taken away,
+ * and some cannot: a bit each. core_mend gives each job that was forgotten its least. */
+uint32_t core_bend(struct sched_core *core, uint32_t candidates);
+void core_mend(struct sched_core *core, uint32_t candidates);
+
+/* ---- core_found.c ---- */
+
+int core_found(struct sched_core *core, const struct core_event *event, struct pawl_err *err);
+/* Takes in that job ids up to this one are in use. */
+void core_seen(struct sched_core *core, uint64_t job);
+
+/* ---- core_pools.c ---- */
+
+void core_pools_adjust(struct sched_core *core);
+void core_pools_ask_again(struct sched_core *core);
+
+/* ---- core_nodes.c ---- */
+
+int core_node_step(struct sched_core *core, const struct core_event *event, struct pawl_err *err);
+void core_node_gone(struct sched_core *core, uint32_t n); /* n: index in nodes */
+uint32_t core_pool_named(const struct sched_core *core, const char *name);
+
+/* ---- core.c ---- */
+
+uint32_t core_queue_named(const struct sched_core *core, const char *name); /* UINT32_MAX: none */
+/* Needs room in jobs and owners. */
+void core_add_job(struct sched_core *core, struct core_job *job);
+struct core_update *core_do(struct sched_core *core, enum core_update_kind kind);
+void core_say(struct sched_core *core, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void core_ask_list(struct sched_core *core);
+void core_want_round(struct sched_core *core, bool urgent);
+
+#endif

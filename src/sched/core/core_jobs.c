@@ -1,0 +1,417 @@
+/* One job's way from state to state: see core.h.
+ *
+ * Happy path: queued, starting once its slots are free (core_carry.c), running when the engine says
+ * so, done when it ends with 0. Every other end comes by core_job_ended, and from there the job
+ * goes on to the next state; a job that holds slots and is to lose them all always goes through
+ * stopping. */
+#include "sched/core/core_impl.h"
+
+#define DOUBLE_MAX 32u /* doublings of a wait, at most */
+
+const char *core_state_name(enum core_state state)
+{
+	static const char *const names[] = {"queued", "starting", "running", "rescaling",
+		"stopping", "paused", "done", "failed", "cancelled"};
+
+	return state <= CORE_CANCELLED ? names[state] : "?";
+}
+
+const char *core_node_state_name(enum core_node_state state)
+{
+	static const char *const names[] = {"up", "drained", "going", "lost"};
+
+	return state <= CORE_NODE_LOST ? names[state] : "?";
+}
+
+const char *core_reason_text(enum core_reason reason)
+{
+	static const char *const texts[] = {
+#define X(name, text) text,
+		CORE_REASONS(X)
+#undef X
+	};
+
+	return reason < sizeof(texts) / sizeof(*texts) ? texts[reason] : "?";
+}
+
+bool core_is_over(const struct core_job *job)
+{
+	return job->state >= CORE_DONE;
+}
+
+bool core_is_up(const struct core_job *job)
+{
+	return job->state == CORE_STARTING || job->state == CORE_RUNNING ||
+		job->state == CORE_RESCALING;
+}
+
+uint32_t core_held_on(const struct core_job *job, uint32_t node)
+{
+	uint32_t at = place_on(&job->at, node);
+	uint32_t old = place_on(&job->old, node);
+
+	return at > old ? at : old;
+}
+
+uint32_t core_held(const struct core_job *job)
+{
+	uint32_t held = job->at.replicas;
+
+	for (uint32_t i = 0; i < job->old.n; i++) {
+		uint32_t at = place_on(&job->at, job->old.spots[i].node);
+
+		held += job->old.spots[i].replicas > at ? job->old.spots[i].replicas - at : 0;
+	}
+	return held;
+}
+
+double core_attained_s(const struct sched_core *core, const struct core_job *job)
+{
+	return job->attained_s +
+		(double)core_held(job) * (double)(core->now_ns - job->counted_ns) / 1e9;
+}
+
+int64_t core_ran_ns(const struct sched_core *core, const struct core_job *job)
+{
+	bool runs = job->state == CORE_RUNNING || job->state == CORE_RESCALING;
+
+	return job->ran_ns + (runs ? core->now_ns - job->counted_ns : 0);
+}
+
+/* While the core does not know what runs, time in which no scheduler was there to see (the machine
+ * was off, say) is not counted. */
+void core_job_count(struct sched_core *core, struct core_job *job)
+{
+	int64_t seen_ns = job->counted_ns > core->blind_ns ? job->counted_ns : core->blind_ns;
+
+	job->counted_ns += core->blind ? core->now_ns - seen_ns : 0;
+	job->attained_s = core_attained_s(core, job);
+	job->ran_ns = core_ran_ns(core, job);
+	job->counted_ns = core->now_ns;
+	job->dirty = true;
+}
+
+void core_job_enter(struct sched_core *core, struct core_job *job, enum core_state state,
+	enum core_reason reason)
+{
+	core_job_count(core, job);
+	job->state = state;
+	job->reason = reason;
+	job->since_ns = core->now_ns;
+	job->wait = CORE_WHY_NONE;
+	job->wait_for = 0;
+	if (state == CORE_STARTING || state == CORE_RESCALING) {
+		job->due_ns = core->now_ns + core->options.start_ns;
+	} else if (state != CORE_QUEUED && state != CORE_STOPPING) {
+		job->due_ns = 0;
+	}
+}
+
+static void tell_to_stop(struct sched_core *core, struct core_job *job, int64_t grace_ns)
+{
+	struct core_update *u = core_do(core, grace_ns > 0 ? CORE_DO_STOP : CORE_DO_KILL);
+
+	u->job = job->id;
+	u->generation = job->generation;
+	u->grace_ns = grace_ns;
+	job->killed = grace_ns <= 0;
+	job->due_ns = core->now_ns + (grace_ns > 0 ? grace_ns : core->options.again_ns);
+}
+
+/* Returns the grace period, ended before any node of the job goes. */
+static int64_t bound_grace(const struct sched_core *core, const struct core_job *job,
+	int64_t grace_ns)
+{
+	for (uint32_t i = 0; i < job->at.n; i++) {
+		uint32_t n = core_node_at(core, job->at.spots[i].node);
+		const struct core_node *node = n < core->nodes_n ? &core->nodes[n] : NULL;
+
+		if (node && node->state == CORE_NODE_GOING &&
+			node->deadline_ns - core->now_ns < grace_ns) {
+			grace_ns = node->deadline_ns - core->now_ns;
+		}
+	}
+	return grace_ns > 0 ? grace_ns : 0;
+}
+
+void core_job_stop(struct sched_core *core, struct core_job *job, enum core_after after,
+	enum core_reason reason, int64_t grace_ns)
+{
+	ASSERT(core_is_up(job));
+	core_job_enter(core, job, CORE_STOPPING, reason);
+	job->after = after;
+	if (after != CORE_THEN_QUEUED) {
+		place_clear(&job->want);
+	}
+	tell_to_stop(core, job, bound_grace(core, job, grace_ns));
+}
+
+static int64_t next_wait_ns(const struct sched_core *core, const struct core_job *job)
+{
+	int64_t wait_ns = core->options.backoff_ns;
+
+	for (uint32_t i = 1;
+		i < job->fast && i < DOUBLE_MAX && wait_ns < core->options.backoff_max_ns; i++) {
+		wait_ns *= 2;
+	}
+	return wait_ns < core->options.backoff_max_ns ? wait_ns : core->options.backoff_max_ns;
+}
+
+/* Queues the job again, after a wait; fails it after too many failures or refusals. */
+static void wait_or_fail(struct sched_core *core, struct core_job *job, enum core_reason reason)
+{
+	bool enough = job->failures > job->ask.retries || job->refused > CORE_REFUSED_MAX;
+
+	place_clear(&job->want);
+	if (enough) {
+		core_job_enter(core, job, CORE_FAILED, reason);
+		return;
+	}
+	core_job_enter(core, job, CORE_QUEUED, reason);
+	job->due_ns = core->now_ns + next_wait_ns(core, job);
+}
+
+void core_job_stopped(struct sched_core *core, struct core_job *job)
+{
+	enum core_reason reason = job->reason;
+
+	core_job_count(core, job);
+	place_clear(&job->at);
+	place_clear(&job->old);
+	job->killed = false;
+	job->due_ns = 0;
+	core_want_round(core, true);
+	switch (job->after) {
+	case CORE_THEN_QUEUED:
+		core_job_enter(core, job, CORE_QUEUED, reason);
+		break;
+	case CORE_THEN_BACKOFF:
+		wait_or_fail(core, job, reason);
+		break;
+	case CORE_THEN_PAUSED:
+		core_job_enter(core, job, CORE_PAUSED, reason);
+		break;
+	case CORE_THEN_FAILED:
+		core_job_enter(core, job, CORE_FAILED, reason);
+		break;
+	case CORE_THEN_CANCELLED:
+		core_job_enter(core, job, CORE_CANCELLED, reason);
+	}
+}
+
+void core_job_runs(struct sched_core *core, struct core_job *job, uint64_t generation)
+{
+	bool awaited = job->state == CORE_STARTING || job->state == CORE_RESCALING;
+
+	if (!awaited || generation != job->generation) {
+		return; /* about a generation that has since been told to stop or change */
+	}
+	if (job->state == CORE_STARTING) {
+		job->refused = 0;
+	}
+	core_job_enter(core, job, CORE_RUNNING, CORE_WHY_DECIDED);
+	place_clear(&job->old);
+	core_want_round(core, false);
+}
+
+/* Takes in that the job exited by itself with a code other than 0. */
+static void fail(struct sched_core *core, struct core_job *job, int exit_code)
+{
+	job->exit_code = exit_code;
+	job->failures++;
+	job->fast = core->now_ns - job->since_ns >= CORE_GOOD_NS ? 1 : job->fast + 1;
+	wait_or_fail(core, job, CORE_WHY_EXIT);
+}
+
+bool core_is_news(const struct sched_core *core, const struct core_event *event)
+{
+	const struct core_job *job;
+
+	if (event->kind != CORE_ENDED) {
+		return true;
+	}
+	job = core_job_at(core, event->job);
+	return job && (core_is_up(job) || job->state == CORE_STOPPING) &&
+		event->generation >= job->born;
+}
+
+void core_job_ended(struct sched_core *core, struct core_job *job, const struct core_event *event)
+{
+	bool ours = job->state == CORE_STOPPING;
+	enum core_after after = job->after;
+
+	if (event->by == CORE_BY_ITSELF && event->exit_code == 0) {
+		/* Nothing is wanted any more; the state becomes done below. */
+		job->after = CORE_THEN_CANCELLED;
+		core_job_stopped(core, job);
+		place_clear(&job->want);
+		core_job_enter(core, job, CORE_DONE, CORE_WHY_EXIT);
+		job->exit_code = 0;
+		return;
+	}
+	if (ours) {
+		job->after = after;
+		core_job_stopped(core, job);
+		return;
+	}
+	core_job_count(core, job);
+	place_clear(&job->at);
+	place_clear(&job->old);
+	job->due_ns = 0;
+	core_want_round(core, true);
+	if (event->by == CORE_BY_ITSELF) {
+		fail(core, job, event->exit_code);
+	} else if (event->by == CORE_BY_NODE) {
+		core_job_enter(core, job, CORE_QUEUED, CORE_WHY_NODE);
+	} else {
+		/* Never started: counts against CORE_REFUSED_MAX. */
+		job->refused += job->state == CORE_STARTING;
+		job->fast++;
+		wait_or_fail(core, job, CORE_WHY_GONE);
+	}
+}
+
+void core_job_refused(struct sched_core *core, struct core_job *job)
+{
+	if (job->state == CORE_STARTING) {
+		core_job_count(core, job);
+		place_clear(&job->at);
+		job->refused++;
+		job->fast++;
+		job->due_ns = 0;
+		wait_or_fail(core, job, CORE_WHY_REFUSED);
+		core_want_round(core, true);
+		if (core->now_ns >= core->listed_ns + core->options.backoff_ns) {
+			core_ask_list(core); /* the core's view of the nodes may be wrong */
+		}
+	} else if (job->state == CORE_RESCALING) {
+		job->stiff = true;
+		job->restarts--; /* no change was made; the start that follows is one */
+		core_job_stop(core, job, CORE_THEN_QUEUED, CORE_WHY_MOVED, job->ask.grace_ns);
+	}
+}
+
+/* Acts on the job's time limit and due_ns. */
+void core_job_time(struct sched_core *core, struct core_job *job)
+{
+	bool limited = job->ask.time_limit_ns > 0;
+
+	if ((job->state == CORE_RUNNING || job->state == CORE_RESCALING) && limited &&
+		core_ran_ns(core, job) >= job->ask.time_limit_ns) {
+		core_job_stop(core, job, CORE_THEN_FAILED, CORE_WHY_TIME, job->ask.grace_ns);
+		return;
+	}
+	if (job->due_ns == 0 || job->due_ns > core->now_ns) {
+		return;
+	}
+	if (job->state == CORE_QUEUED) {
+		job->due_ns = 0;
+		job->dirty = true;
+		core_want_round(core, true);
+	} else if (job->state == CORE_STARTING || job->state == CORE_RESCALING) {
+		int64_t grace_ns = job->state == CORE_RESCALING ? job->ask.grace_ns : 0;
+
+		job->refused++;
+		job->fast++;
+		core_job_stop(core, job, CORE_THEN_BACKOFF, CORE_WHY_SILENT, grace_ns);
+	} else if (job->state == CORE_STOPPING) {
+		tell_to_stop(core, job, 0);
+		job->dirty = true;
+	}
+}
+
+static int refuse(const struct core_job *job, const char *what, struct pawl_err *err)
+{
+	return pawl_err_set(err, PAWL_EINVAL, "job %llu is %s: it cannot be %s",
+		(unsigned long long)job->id, core_state_name(job->state), what);
+}
+
+static void pause_or_cancel(struct sched_core *core, struct core_job *job, enum core_after after)
+{
+	enum core_state state = after == CORE_THEN_PAUSED ? CORE_PAUSED : CORE_CANCELLED;
+
+	place_clear(&job->want);
+	core_want_round(core, false);
+	if (core_is_up(job)) {
+		core_job_stop(core, job, after, CORE_WHY_USER, job->ask.grace_ns);
+	} else if (job->state == CORE_STOPPING) {
+		job->after = after;
+		job->reason = CORE_WHY_USER;
+		job->dirty = true;
+	} else {
+		core_job_enter(core, job, state, CORE_WHY_USER);
+		job->due_ns = 0;
+	}
+}
+
+int core_job_command(struct sched_core *core, struct core_job *job, enum core_event_kind kind,
+	struct pawl_err *err)
+{
+	bool stopping = job->state == CORE_STOPPING;
+	bool ending =
+		stopping && (job->after == CORE_THEN_CANCELLED || job->after == CORE_THEN_FAILED);
+
+	if (kind == CORE_CANCEL) {
+		if (core_is_over(job)) {
+			return refuse(job, "cancelled", err);
+		}
+		pause_or_cancel(core, job, CORE_THEN_CANCELLED);
+	} else if (kind == CORE_PAUSE) {
+		if (core_is_over(job) || ending) {
+			return refuse(job, "paused", err);
+		}
+		pause_or_cancel(core, job, CORE_THEN_PAUSED);
+	} else if (stopping && job->after == CORE_THEN_PAUSED) {
+		job->after = CORE_THEN_QUEUED;
+		job->dirty = true;
+	} else if (job->state == CORE_PAUSED) {
+		core_job_enter(core, job, CORE_QUEUED, CORE_WHY_USER);
+		job->due_ns = 0;
+		core_want_round(core, true);
+	} else {
+		return refuse(job, "resumed", err);
+	}
+	return 0;
+}
+
+void core_job_bereaved(struct sched_core *core, struct core_job *job, uint32_t node)
+{
+	bool wanted = place_take(&job->want, node, UINT32_MAX) > 0;
+	uint32_t held = core_held_on(job, node);
+	bool needed;
+
+	if (wanted) {
+		job->dirty = true;
+		if (job->want.replicas < job->ask.least) {
+			place_clear(&job->want);
+		}
+	}
+	if (held == 0) {
+		return;
+	}
+	core_job_count(core, job);
+	needed = place_take(&job->at, node, UINT32_MAX) > 0;
+	place_take(&job->old, node, UINT32_MAX);
+	if (job->state == CORE_RUNNING && job->ask.in_place && !job->stiff &&
+		job->at.replicas >= job->ask.least) {
+		job->generation++;
+		core_job_enter(core, job, CORE_RESCALING, CORE_WHY_NODE);
+		place_copy(&job->want, &job->at);
+		*core_do(core, CORE_DO_RESCALE) = (struct core_update){.kind = CORE_DO_RESCALE,
+			.job = job->id,
+			.generation = job->generation,
+			.place = &job->at};
+		job->restarts++;
+	} else if (job->state == CORE_RESCALING && !needed && job->at.replicas >= job->ask.least) {
+		/* The job was to leave that node: the engine answers once it has. */
+		job->dirty = true;
+	} else if (core_is_up(job)) {
+		/* Even with no node left, the job is not over before the engine says so: a start
+		 * may be under way, and meet a node that came back. Replicas that are left may
+		 * save. */
+		bool saves = job->state == CORE_RESCALING && job->at.n + job->old.n > 0;
+
+		core_job_stop(core, job, CORE_THEN_QUEUED, CORE_WHY_NODE,
+			saves ? job->ask.grace_ns : 0);
+	}
+}

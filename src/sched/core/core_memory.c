@@ -1,0 +1,303 @@
+/* Memory of the core, and look-up in it. A step allocates here, before it changes anything. */
+#include "sched/core/core_impl.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROOM_FIRST 16u /* entries beyond the need, beside a quarter */
+
+static bool grow(void **at, size_t n, size_t size)
+{
+	void *more = FAULT_MEM("sched.core", realloc(*at, n * size));
+
+	*at = more ? more : *at;
+	return more != NULL;
+}
+
+/* Allocates anew; the old content is lost. */
+static bool renew(void **at, size_t n, size_t size)
+{
+	void *other = FAULT_MEM("sched.core", malloc(n * size));
+
+	if (other) {
+		free(*at);
+		*at = other;
+	}
+	return other != NULL;
+}
+
+static uint32_t and_more(uint32_t n)
+{
+	return n + n / 4 + ROOM_FIRST;
+}
+
+static bool grow_jobs(struct sched_core *core, uint32_t n)
+{
+	struct core_desk *d = &core->desk;
+
+	return grow((void **)&core->jobs, n, sizeof(struct core_job *)) &&
+		grow((void **)&core->owners, n, sizeof(*core->owners)) &&
+		grow((void **)&d->jobs, n, sizeof(*d->jobs)) &&
+		grow((void **)&d->grants, n, sizeof(*d->grants)) &&
+		grow((void **)&d->order, n, sizeof(struct core_job *)) &&
+		grow((void **)&d->some, n, sizeof(struct core_job *));
+}
+
+static bool grow_nodes(struct sched_core *core, uint32_t n)
+{
+	return grow((void **)&core->nodes, n, sizeof(*core->nodes)) &&
+		grow((void **)&core->gone, n, sizeof(*core->gone)) &&
+		grow((void **)&core->desk.nodes, n, sizeof(*core->desk.nodes));
+}
+
+static uint32_t count_slots(const struct sched_core *core)
+{
+	uint32_t slots = 0;
+
+	for (uint32_t i = 0; i < core->nodes_n; i++) {
+		slots += core->nodes[i].offer.slots;
+	}
+	return slots;
+}
+
+int core_reserve(struct sched_core *core, uint32_t jobs, uint32_t nodes, uint32_t slots,
+	uint32_t updates, struct pawl_err *err)
+{
+	struct core_desk *d = &core->desk;
+	uint32_t slots_need = count_slots(core) + slots;
+	uint32_t jobs_max = d->jobs_max;
+	uint32_t nodes_max = d->nodes_max;
+	uint32_t slots_max = d->slots_max;
+	bool ok = true;
+
+	if (jobs_max == 0 || core->jobs_n + jobs > jobs_max) {
+		jobs_max = and_more(core->jobs_n + jobs);
+		ok = grow_jobs(core, jobs_max);
+	}
+	if (ok && (nodes_max == 0 || core->nodes_n + nodes > nodes_max)) {
+		nodes_max = and_more(core->nodes_n + nodes);
+		ok = grow_nodes(core, nodes_max);
+	}
+	if (ok && (slots_max == 0 || slots_need > slots_max)) {
+		slots_max = and_more(slots_need);
+		ok = renew((void **)&d->now, slots_max, sizeof(*d->now));
+	}
+	if (ok && (jobs_max > d->jobs_max || slots_max > d->slots_max)) {
+		/* Most of this is never touched: a policy writes the beginning of each row. */
+		ok = renew((void **)&d->granted, (size_t)jobs_max * slots_max, sizeof(*d->granted));
+	}
+	updates += 3 * jobs_max + 2 * nodes_max + CORE_EXTRA_MAX;
+	if (ok && updates > d->updates_max) {
+		ok = grow((void **)&d->updates, updates, sizeof(*d->updates));
+		d->updates_max = ok ? updates : d->updates_max;
+	}
+	if (!ok) {
+		return pawl_err_set(err, PAWL_ENOMEM, "scheduler: no memory for %u jobs, %u nodes",
+			jobs_max, nodes_max);
+	}
+	d->jobs_max = jobs_max;
+	d->nodes_max = nodes_max;
+	d->slots_max = slots_max;
+	return 0;
+}
+
+struct core_job *core_job_make(const struct core_ask *ask, struct pawl_err *err)
+{
+	struct core_job *job = FAULT_MEM("sched.core", calloc(1, sizeof(*job)));
+	struct core_spot *spots =
+		FAULT_MEM("sched.core", calloc(4 * (size_t)ask->most, sizeof(*spots)));
+
+	if (!job || !spots) {
+		free(job);
+		free(spots);
+		pawl_err_set(err, PAWL_ENOMEM, "scheduler: no memory for job %.63s", ask->name);
+		return NULL;
+	}
+	job->ask = *ask;
+	job->at.spots = spots;
+	job->old.spots = spots + ask->most;
+	job->want.spots = spots + 2 * (size_t)ask->most;
+	job->next.spots = spots + 3 * (size_t)ask->most;
+	return job;
+}
+
+void core_job_free(struct core_job *job)
+{
+	if (job) {
+		for (uint32_t t = 0; t < SCHED_TYPES_MAX; t++) {
+			free(job->hints[t]);
+		}
+		free(job->at.spots);
+		free(job);
+	}
+}
+
+uint32_t core_node_at(const struct sched_core *core, uint32_t id)
+{
+	uint32_t low = 0;
+	uint32_t high = core->nodes_n;
+
+	while (low < high) {
+		uint32_t mid = low + (high - low) / 2;
+
+		if (core->nodes[mid].id < id) {
+			low = mid + 1;
+		} else {
+			high = mid;
+		}
+	}
+	return low < core->nodes_n && core->nodes[low].id == id ? low : core->nodes_n;
+}
+
+struct core_job *core_job_at(const struct sched_core *core, uint64_t id)
+{
+	uint32_t low = 0;
+	uint32_t high = core->jobs_n;
+
+	while (low < high) {
+		uint32_t mid = low + (high - low) / 2;
+
+		if (core->jobs[mid]->id < id) {
+			low = mid + 1;
+		} else {
+			high = mid;
+		}
+	}
+	return low < core->jobs_n && core->jobs[low]->id == id ? core->jobs[low] : NULL;
+}
+
+/* Returns the index where the owner is, or would be. */
+static uint32_t find_owner(const struct sched_core *core, uint32_t id)
+{
+	uint32_t low = 0;
+	uint32_t high = core->owners_n;
+
+	while (low < high) {
+		uint32_t mid = low + (high - low) / 2;
+
+		if (core->owners[mid].id < id) {
+			low = mid + 1;
+		} else {
+			high = mid;
+		}
+	}
+	return low;
+}
+
+uint32_t core_owner_of(const struct sched_core *core, uint32_t id)
+{
+	uint32_t i = find_owner(core, id);
+
+	return i < core->owners_n && core->owners[i].id == id ? i : UINT32_MAX;
+}
+
+void core_owner_add(struct sched_core *core, uint32_t id)
+{
+	uint32_t i = find_owner(core, id);
+
+	if (i == core->owners_n || core->owners[i].id != id) {
+		memmove(core->owners + i + 1, core->owners + i,
+			(core->owners_n - i) * sizeof(*core->owners));
+		core->owners[i] = (struct core_owner){.id = id};
+		core->owners_n++;
+	}
+}
+
+/* ---- the whole ---- */
+
+static int check_options(const struct core_options *o, struct pawl_err *err)
+{
+	bool bad = o->queues_n < 1 || o->queues_n > CORE_QUEUES_MAX ||
+		o->pools_n > CORE_POOLS_MAX || o->round_ns < CORE_HASTE_NS || o->start_ns <= 0 ||
+		o->again_ns <= 0 || o->backoff_ns <= 0 || o->backoff_max_ns < o->backoff_ns ||
+		!o->policy || !(o->fairness >= 0 && o->fairness <= SCHED_FAIRNESS_MAX) ||
+		!(o->good_use >= 0 && o->good_use <= 1);
+
+	for (uint32_t q = 0; q < o->queues_n && !bad; q++) {
+		bad = !(o->queues[q].weight > 0) || o->queues[q].name[0] == '\0';
+	}
+	for (uint32_t p = 0; p < o->pools_n && !bad; p++) {
+		const struct core_pool *pool = &o->pools[p];
+
+		bad = pool->type >= SCHED_TYPES_MAX || pool->slots < 1 ||
+			pool->slots > CORE_SLOTS_MAX || pool->least > pool->most ||
+			!(pool->price >= 0) || pool->name[0] == '\0';
+	}
+	return bad ? pawl_err_set(err, PAWL_EINVAL,
+			     "scheduler: its options contradict themselves: queues have a weight, "
+			     "pools slots, times are over 0, fairness is "
+			     "at most 16, good_use 1")
+		   : 0;
+}
+
+int core_open(struct sched_core **out, const struct core_options *options, struct pawl_err *err)
+{
+	struct sched_core *core;
+	struct core_queue *queues;
+	struct core_pool *pools;
+	int rv = check_options(options, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	core = FAULT_MEM("sched.core", calloc(1, sizeof(*core)));
+	queues = FAULT_MEM("sched.core", calloc(options->queues_n, sizeof(*queues)));
+	pools = FAULT_MEM("sched.core", calloc(options->pools_n + 1, sizeof(*pools)));
+	if (!core || !queues || !pools) {
+		free(core);
+		free(queues);
+		free(pools);
+		return pawl_err_set(err, PAWL_ENOMEM, "scheduler: no memory");
+	}
+	memcpy(queues, options->queues, options->queues_n * sizeof(*queues));
+	if (options->pools_n > 0) {
+		memcpy(pools, options->pools, options->pools_n * sizeof(*pools));
+	}
+	core->options = *options;
+	core->options.queues = queues;
+	core->options.pools = pools;
+	core->decided_ns = INT64_MIN;
+	core->gap = NAN;
+	core->dirty = true;
+	core->policy = options->policy->open ? options->policy->open(options->seed) : NULL;
+	rv = core->policy || !options->policy->open
+		? core_reserve(core, 0, 0, 0, 0, err)
+		: pawl_err_set(err, PAWL_ENOMEM, "scheduler: no memory for policy %s",
+			  options->policy->name);
+	if (rv != 0) {
+		core_close(core);
+		return rv;
+	}
+	*out = core;
+	return 0;
+}
+
+void core_close(struct sched_core *core)
+{
+	if (!core) {
+		return;
+	}
+	for (uint32_t j = 0; j < core->jobs_n; j++) {
+		core_job_free(core->jobs[j]);
+	}
+	if (core->policy) {
+		core->options.policy->close(core->policy);
+	}
+	wire_out_deinit(&core->row);
+	free((void *)core->options.queues);
+	free((void *)core->options.pools);
+	free(core->jobs);
+	free(core->nodes);
+	free(core->owners);
+	free(core->gone);
+	free(core->desk.jobs);
+	free(core->desk.nodes);
+	free(core->desk.grants);
+	free(core->desk.now);
+	free(core->desk.granted);
+	free(core->desk.order);
+	free(core->desk.some);
+	free(core->desk.updates);
+	free(core);
+}

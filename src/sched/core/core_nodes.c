@@ -1,0 +1,199 @@
+/* Nodes and pools: their states, and what a change of them does to jobs. */
+#include "sched/core/core_impl.h"
+
+#include <string.h>
+
+static uint32_t find_name(const struct sched_core *core, const char *name)
+{
+	for (uint32_t n = 0; n < core->nodes_n; n++) {
+		if (strcmp(core->nodes[n].offer.name, name) == 0) {
+			return n;
+		}
+	}
+	return core->nodes_n;
+}
+
+uint32_t core_pool_named(const struct sched_core *core, const char *name)
+{
+	for (uint32_t p = 0; p < core->options.pools_n; p++) {
+		if (strcmp(core->options.pools[p].name, name) == 0) {
+			return p;
+		}
+	}
+	return CORE_NO_POOL;
+}
+
+static void forget(struct sched_core *core, uint32_t n)
+{
+	core->gone[core->gone_n++] = core->nodes[n].id;
+	core->nodes_n--;
+	memmove(core->nodes + n, core->nodes + n + 1, (core->nodes_n - n) * sizeof(*core->nodes));
+}
+
+/* Takes the node from all jobs. */
+static void bereave(struct sched_core *core, uint32_t id)
+{
+	for (uint32_t j = 0; j < core->jobs_n; j++) {
+		core_job_bereaved(core, core->jobs[j], id);
+	}
+	core_want_round(core, true);
+}
+
+void core_node_gone(struct sched_core *core, uint32_t n)
+{
+	struct core_node *node = &core->nodes[n];
+
+	if (node->state == CORE_NODE_LOST) {
+		return;
+	}
+	node->state = CORE_NODE_LOST;
+	node->dirty = true;
+	bereave(core, node->id);
+	if (node->pool != CORE_NO_POOL) {
+		forget(core, n);
+	}
+}
+
+/* Makes room for one more node: if there are too many, the lost node with the lowest id goes. */
+static int make_room(struct sched_core *core, const struct core_offer *offer, struct pawl_err *err)
+{
+	uint32_t n = 0;
+
+	if (core->nodes_n < CORE_NODES_MAX) {
+		return core_reserve(core, 0, 1, offer->slots, 0, err);
+	}
+	while (n < core->nodes_n && core->nodes[n].state != CORE_NODE_LOST) {
+		n++;
+	}
+	if (n == core->nodes_n) {
+		return pawl_err_set(err, PAWL_ELIMIT, "node %s: there are %u nodes", offer->name,
+			CORE_NODES_MAX);
+	}
+	if (core_reserve(core, 0, 0, offer->slots, 0, err) != 0) {
+		return PAWL_ENOMEM;
+	}
+	forget(core, n);
+	return 0;
+}
+
+static int add(struct sched_core *core, const struct core_offer *offer, struct pawl_err *err)
+{
+	uint32_t pool = core_pool_named(core, offer->pool);
+	int rv = make_room(core, offer, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	core->nodes[core->nodes_n++] = (struct core_node){.id = ++core->nodes_ever,
+		.offer = *offer,
+		.pool = pool,
+		.dirty = true};
+	core->dirty = true;
+	if (pool != CORE_NO_POOL && core->pools[pool].asked > 0) {
+		core->pools[pool].asked--;
+	}
+	return 0;
+}
+
+/* Whether two offers of one node are the same. */
+static bool is_same(const struct core_offer *a, const struct core_offer *b)
+{
+	return strcmp(a->pool, b->pool) == 0 && a->type == b->type && a->slots == b->slots &&
+		a->price == b->price && a->spot == b->spot;
+}
+
+static int comes(struct sched_core *core, const struct core_offer *offer, struct pawl_err *err)
+{
+	uint32_t n = find_name(core, offer->name);
+	struct core_node *node = n < core->nodes_n ? &core->nodes[n] : NULL;
+	int rv;
+
+	if (offer->type >= SCHED_TYPES_MAX || offer->slots < 1 || offer->slots > CORE_SLOTS_MAX ||
+		!(offer->price >= 0 && offer->price < 1e12)) {
+		return pawl_err_set(err, PAWL_EINVAL, "node %s: 1 to %u slots, type below %u",
+			offer->name, CORE_SLOTS_MAX, SCHED_TYPES_MAX);
+	}
+	if (!node) {
+		rv = add(core, offer, err);
+		core_want_round(core, rv == 0);
+		return rv;
+	}
+	rv = core_reserve(core, 0, 0, offer->slots, 0, err);
+	if (rv != 0) {
+		return rv;
+	}
+	node = &core->nodes[n];
+	if (node->state != CORE_NODE_LOST &&
+		(node->offer.slots > offer->slots || node->offer.type != offer->type)) {
+		bereave(core, node->id); /* the node is not what its jobs were put on */
+		node->state = CORE_NODE_LOST;
+	}
+	if (node->state == CORE_NODE_LOST || !is_same(&node->offer, offer)) {
+		if (node->state == CORE_NODE_LOST) {
+			node->state = CORE_NODE_UP;
+			node->returning = node->returned = false;
+		}
+		node->offer = *offer;
+		node->pool = core_pool_named(core, offer->pool);
+		node->dirty = true;
+		core_want_round(core, true);
+	}
+	return 0;
+}
+
+static void becomes(struct sched_core *core, uint32_t n, enum core_node_state state,
+	int64_t deadline_ns)
+{
+	struct core_node *node = &core->nodes[n];
+
+	if (node->state == CORE_NODE_LOST) {
+		return;
+	}
+	node->state = state;
+	node->deadline_ns = deadline_ns;
+	node->returning = false;
+	node->dirty = true;
+	core_want_round(core, true);
+}
+
+static int pool_dry(struct sched_core *core, const char *name, struct pawl_err *err)
+{
+	uint32_t p = core_pool_named(core, name);
+
+	if (p == CORE_NO_POOL) {
+		return pawl_err_set(err, PAWL_ENOENT, "there is no pool %.63s", name);
+	}
+	core->pools[p].asked = 0;
+	core->pools[p].dry_ns = core->now_ns + CORE_DRY_NS;
+	core->dirty = true;
+	core_want_round(core, true);
+	return 0;
+}
+
+int core_node_step(struct sched_core *core, const struct core_event *event, struct pawl_err *err)
+{
+	uint32_t n;
+
+	if (event->kind == CORE_NODE_COMES) {
+		return comes(core, event->offer, err);
+	}
+	if (event->kind == CORE_POOL_DRY) {
+		return pool_dry(core, event->pool, err);
+	}
+	n = find_name(core, event->node);
+	if (n == core->nodes_n) {
+		return pawl_err_set(err, PAWL_ENOENT, "there is no node %.63s", event->node);
+	}
+	if (event->kind == CORE_NODE_GONE) {
+		core_node_gone(core, n);
+	} else if (core->nodes[n].returned) {
+		return 0; /* given back: no job is on the node, and it is about to be gone */
+	} else if (event->kind == CORE_NODE_GOES) {
+		becomes(core, n, CORE_NODE_GOING, event->deadline_ns);
+	} else if (event->kind == CORE_NODE_DRAIN) {
+		becomes(core, n, CORE_NODE_DRAINED, 0);
+	} else {
+		becomes(core, n, CORE_NODE_UP, 0);
+	}
+	return 0;
+}

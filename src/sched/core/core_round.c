@@ -1,0 +1,302 @@
+/* A decision: the view that the policy gets, and what the core makes of the answer. See core.h.
+ *
+ * No policy knows of nodes that can be taken away. Where jobs that may not be on them were given
+ * more than the others hold, a policy that chooses sizes decides once more: spot nodes are a type
+ * of their own then. */
+#include "sched/core/core_impl.h"
+#include "sched/policy/policy.h"
+#include "sched/policy/worth.h"
+
+#include <math.h>
+#include <string.h>
+
+#define NO_TYPE UINT8_MAX
+
+/* The types of nodes in the policy's view. */
+struct types {
+	uint8_t of[CORE_CLASSES]; /* type by class of nodes; NO_TYPE: there are no such nodes */
+	bool parted; /* some types differ from the core's: their spot nodes are apart */
+};
+
+/* Numbers the policy's types. parted: types whose spot nodes are a type of their own, a bit each.
+ * Returns false if there would be too many. */
+static bool number_types(const struct sched_core *core, uint32_t parted, struct types *types)
+{
+	uint32_t n = 0;
+
+	types->parted = parted != 0;
+	for (uint32_t c = 0; c < CORE_CLASSES; c++) {
+		types->of[c] = parted != 0 ? NO_TYPE : (uint8_t)(c / 2);
+	}
+	for (uint32_t i = 0; i < core->nodes_n && parted != 0; i++) {
+		uint32_t class = core_class_of(&core->nodes[i]);
+		bool alone = (parted >> class / 2 & 1) != 0;
+		uint8_t type = types->of[class];
+
+		type = type == NO_TYPE && !alone ? types->of[class ^ 1] : type;
+		type = type == NO_TYPE ? (uint8_t)n++ : type;
+		types->of[class] = type;
+	}
+	return n <= SCHED_TYPES_MAX;
+}
+
+/* Shows the policy's types that the job may be on, and the job's hints for each. */
+static void show_types(const struct core_job *job, const struct types *types,
+	struct sched_job *view)
+{
+	view->types = job->ask.types;
+	memcpy(view->hints, job->hints, sizeof(view->hints));
+	if (!types->parted) {
+		return;
+	}
+	view->types = 1u << SCHED_TYPES_MAX; /* no type at all: 0 would be any */
+	for (uint32_t c = 0; c < CORE_CLASSES; c++) {
+		uint8_t type = types->of[c];
+
+		if (type != NO_TYPE) {
+			view->types |= core_class_fits(job, c) ? 1u << type : 0;
+			view->hints[type] = sched_hints_of(
+				(const struct sched_hints *const *)job->hints, c / 2);
+		}
+	}
+}
+
+/* Shows the job's replicas to the policy: those on nodes that have room for them; none if they are
+ * fewer than the job's least. */
+static void show_place(struct sched_core *core, struct core_job *job, struct sched_job *view,
+	uint32_t *used)
+{
+	const struct core_place *now = core_place_now(job);
+	uint32_t *nodes = core->desk.now + *used;
+	uint32_t shown = 0;
+
+	place_clear(&job->next);
+	for (uint32_t i = 0; i < now->n; i++) {
+		uint32_t n = core_node_at(core, now->spots[i].node);
+		uint32_t room = n < core->nodes_n ? core->nodes[n].room : 0;
+		uint32_t fit = now->spots[i].replicas < room ? now->spots[i].replicas : room;
+
+		fit = fit < job->cap - shown ? fit : job->cap - shown;
+		place_add(&job->next, now->spots[i].node, fit);
+		shown += fit;
+	}
+	if (shown < job->ask.least) {
+		place_clear(&job->next);
+		shown = 0;
+	}
+	view->nodes = nodes;
+	view->replicas = shown;
+	*used += shown;
+	for (uint32_t i = 0; i < job->next.n; i++) {
+		uint32_t n = core_node_at(core, job->next.spots[i].node);
+
+		core->nodes[n].room -= job->next.spots[i].replicas;
+		for (uint32_t r = 0; r < job->next.spots[i].replicas; r++) {
+			*nodes++ = n;
+		}
+	}
+}
+
+static void show_job(struct sched_core *core, struct core_job *job, const struct types *types,
+	struct sched_job *view)
+{
+	*view = (struct sched_job){
+		.id = job->id,
+		.age_s = (double)(core->now_ns - job->submitted_ns) / 1e9,
+		.attained = core_attained_s(core, job),
+		.restarts = job->restarts,
+		.least = job->ask.least,
+		.most = job->cap,
+		.wanted = job->ask.wanted > 0 ? job->ask.wanted : job->ask.most,
+		.weight = core->options.queues[job->queue].weight,
+		.restart_s = job->ask.restart_s,
+	};
+	view->wanted = view->wanted < view->least ? view->least : view->wanted;
+	view->wanted = view->wanted > view->most ? view->most : view->wanted;
+	show_types(job, types, view);
+}
+
+/* Fills the view with the jobs that were admitted, in the order of submission; jobs that run get
+ * room first. */
+static uint32_t show(struct sched_core *core, uint32_t candidates, const struct types *types)
+{
+	struct core_desk *d = &core->desk;
+	uint32_t shown = 0;
+	uint32_t used = 0;
+
+	for (uint32_t j = 0; j < core->jobs_n; j++) {
+		struct core_job *job = core->jobs[j];
+
+		place_clear(&job->next);
+		if (job->candidate && job->cap > 0) {
+			job->row = shown++;
+			show_job(core, job, types, &d->jobs[job->row]);
+			d->grants[job->row] = (struct sched_grant){
+				.nodes = d->granted + (size_t)job->row * d->slots_max};
+		}
+	}
+	for (uint32_t n = 0; n < core->nodes_n; n++) {
+		d->nodes[n] = (struct sched_node){.slots = core->nodes[n].room,
+			.type = types->of[core_class_of(&core->nodes[n])],
+			.price = core->nodes[n].offer.price};
+	}
+	for (uint32_t pass = 0; pass < 2; pass++) {
+		for (uint32_t i = 0; i < candidates; i++) {
+			struct core_job *job = d->order[i];
+
+			if (job->cap > 0 && core_is_up(job) == (pass == 0)) {
+				struct sched_job *view = &d->jobs[job->row];
+
+				show_place(core, job, view, &used);
+				view->pinned = job->ask.pinned && view->replicas > 0 && pass == 0;
+			}
+		}
+	}
+	return shown;
+}
+
+/* Reads what the policy grants the job, into next. Returns what is wrong with the grant; NULL:
+ * nothing. */
+static const char *read_grant(struct sched_core *core, struct core_job *job)
+{
+	const struct sched_job *view = &core->desk.jobs[job->row];
+	const struct sched_grant *grant = &core->desk.grants[job->row];
+
+	if (grant->replicas > view->most) {
+		return "more replicas than its most";
+	}
+	if (grant->replicas > 0 && grant->replicas < view->least) {
+		return "fewer replicas than its least";
+	}
+	if (view->pinned) { /* next is what the policy was shown */
+		if (grant->replicas != view->replicas) {
+			return "other replicas, though it is pinned";
+		}
+		for (uint32_t r = 0; r < grant->replicas; r++) {
+			if (grant->nodes[r] >= core->nodes_n) {
+				return "a node that there is not";
+			}
+			if (place_take(&job->next, core->nodes[grant->nodes[r]].id, 1) == 0) {
+				return "another place, though it is pinned";
+			}
+		}
+	}
+	place_clear(&job->next);
+	for (uint32_t r = 0; r < grant->replicas; r++) {
+		if (grant->nodes[r] >= core->nodes_n) {
+			return "a node that there is not";
+		}
+		place_add(&job->next, core->nodes[grant->nodes[r]].id, 1);
+	}
+	return NULL;
+}
+
+/* Reads the policy's answer into next of each job; node.room becomes what is left. Returns false if
+ * the answer is wrong, which is reported. */
+static bool read_answer(struct sched_core *core, uint32_t candidates)
+{
+	for (uint32_t n = 0; n < core->nodes_n; n++) {
+		core->nodes[n].room = core->desk.nodes[n].slots;
+	}
+	for (uint32_t c = 0; c < candidates; c++) {
+		struct core_job *job = core->desk.order[c];
+		const char *wrong = job->cap > 0 ? read_grant(core, job) : NULL;
+
+		for (uint32_t i = 0; i < job->next.n && !wrong && job->cap > 0; i++) {
+			const struct core_spot *spot = &job->next.spots[i];
+			struct core_node *node = &core->nodes[core_node_at(core, spot->node)];
+
+			wrong = spot->replicas > node->room ? "slots that there are not" : NULL;
+			node->room -= wrong ? 0 : spot->replicas;
+		}
+		if (wrong) {
+			core_say(core,
+				"a bug: policy %s gave job %llu %s; nothing of it is carried out",
+				core->options.policy->name, (unsigned long long)job->id, wrong);
+			return false;
+		}
+	}
+	return true;
+}
+
+static void set_wants(struct sched_core *core, uint32_t candidates)
+{
+	for (uint32_t i = 0; i < candidates; i++) {
+		struct core_job *job = core->desk.order[i];
+
+		if (job->cap == 0) {
+			place_clear(&job->next);
+		}
+		if (!place_is(&job->want, &job->next)) {
+			place_copy(&job->want, &job->next);
+			job->dirty = true;
+		}
+		if (job->want.replicas == 0 && job->cap > 0) {
+			job->wait = CORE_WHY_SLOTS; /* slots of the kind that the job may have */
+		}
+	}
+}
+
+/* Asks the policy, and takes its answer into next of each job. Returns false if there is none.
+ * vain: types of which jobs were given spot nodes in vain, or lack them: a bit each. */
+static bool ask_policy(struct sched_core *core, uint32_t candidates, const struct types *types,
+	uint32_t *vain)
+{
+	uint32_t shown = show(core, candidates, types);
+	struct sched_view view = {.now_s = (double)core->now_ns / 1e9,
+		.nodes = core->desk.nodes,
+		.nodes_n = core->nodes_n,
+		.jobs = core->desk.jobs,
+		.jobs_n = shown,
+		.fairness = core->options.fairness};
+	struct sched_verdict verdict = {NAN, NAN};
+	struct pawl_err err = {0};
+	int rv = 0;
+
+	core->gap = NAN;
+	if (shown > 0) {
+		rv = core->options.policy->decide(core->policy, &view, core->desk.grants, &verdict,
+			&err);
+	}
+	if (rv != 0) {
+		core_say(core, "policy %s decides nothing: %s", core->options.policy->name,
+			err.msg);
+		return false;
+	}
+	if (!read_answer(core, candidates)) {
+		return false;
+	}
+	/* With spot nodes as types of their own, the bound holds only where each job is on one such
+	 * type. */
+	core->gap = types->parted ? NAN : sched_verdict_gap(&verdict);
+	*vain = core_bend(core, candidates);
+	return true;
+}
+
+void core_decide(struct sched_core *core)
+{
+	uint32_t candidates = core_admit(core);
+	struct types types;
+	uint32_t vain = 0;
+	bool answered;
+
+	core->decided_ns = core->now_ns;
+	core->stale = false;
+	core->urgent = false;
+	core->decisions++;
+	number_types(core, 0, &types);
+	answered = ask_policy(core, candidates, &types, &vain);
+	if (core->options.policy->sizes && vain != 0 && number_types(core, vain, &types)) {
+		for (uint32_t n = 0; n < core->nodes_n; n++) {
+			core->nodes[n].room = core->desk.nodes[n].slots;
+		}
+		answered = ask_policy(core, candidates, &types, &vain);
+	}
+	if (answered) {
+		core_mend(core, candidates);
+		set_wants(core, candidates);
+	} else {
+		core->refused++;
+	}
+	core_pools_adjust(core);
+}

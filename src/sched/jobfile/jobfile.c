@@ -1,0 +1,421 @@
+/* The keys of a job file, and what holds between them: see jobfile.h. */
+#include "sched/jobfile/jobfile.h"
+
+#include "base/err.h"
+#include "sched/jobfile/jobfile_impl.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define NAME_CHARS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
+#define NAME_NEEDED                                                                                \
+	"letters, digits, '.', '_' and '-', of which the first is a letter or digit, at most 63,"
+#define QUEUE "default" /* queue of a job that names none */
+
+/* Sections that are read once all keys are known. */
+struct sections {
+	/* Values of the sections; NULL: the section is not there. */
+	const struct tree_node *resources;
+	const struct tree_node *envs;
+	const struct tree_node *secrets;
+	const struct tree_node *mounts;
+	const struct tree_node *workdir;
+	const char *workdir_text; /* text of workdir, as written */
+};
+
+/* The destination of the readers of keys. */
+struct reading {
+	struct sched_spec *spec;
+	struct sections sections;
+};
+
+void sched_spec_deinit(struct sched_spec *spec)
+{
+	pool_deinit(&spec->pool);
+	*spec = (struct sched_spec){NULL};
+}
+
+bool jobfile_is_name(const char *text)
+{
+	size_t len = strspn(text, NAME_CHARS);
+
+	return len > 0 && len < SPEC_NAME_MAX && text[len] == '\0' && !strchr("._-", text[0]);
+}
+
+/* ---- readers ---- */
+
+static void read_name_into(struct jobfile *f, const char *key, const struct tree_node *value,
+	const char **into)
+{
+	const char *name;
+
+	if (!jobfile_text(f, key, value, SPEC_PATH_MAX, &name)) {
+		return;
+	}
+	if (jobfile_is_name(name)) {
+		*into = name;
+	} else {
+		jobfile_want(f, key, value, NAME_NEEDED);
+	}
+}
+
+static void read_name(struct jobfile *f, const char *key, const struct tree_node *value, void *into)
+{
+	read_name_into(f, key, value, &((struct reading *)into)->spec->name);
+}
+
+static void read_queue(struct jobfile *f, const char *key, const struct tree_node *value,
+	void *into)
+{
+	read_name_into(f, key, value, &((struct reading *)into)->spec->queue);
+}
+
+static void read_workdir(struct jobfile *f, const char *key, const struct tree_node *value,
+	void *into)
+{
+	struct reading *reading = into;
+
+	if (value->kind == TREE_MAP) {
+		jobfile_say(f, value,
+			"workdir: a repository (url, ref) is not yet: clone it in setup, and give "
+			"a "
+			"directory or none");
+	} else if (jobfile_text(f, key, value, SPEC_PATH_MAX, &reading->sections.workdir_text)) {
+		reading->sections.workdir = value;
+	}
+}
+
+static void read_num_nodes(struct jobfile *f, const char *key, const struct tree_node *value,
+	void *into)
+{
+	struct sched_spec *spec = ((struct reading *)into)->spec;
+	int64_t nodes;
+
+	f->num_nodes = value;
+	if (jobfile_int(f, key, value, 1, SPEC_NODES_MAX, &nodes)) {
+		spec->size = (struct sched_range){(uint32_t)nodes, (uint32_t)nodes};
+	} else {
+		f->unsized = true;
+	}
+}
+
+static void read_replicas(struct jobfile *f, const char *key, const struct tree_node *value,
+	void *into)
+{
+	struct sched_spec *spec = ((struct reading *)into)->spec;
+
+	f->replicas = value;
+	spec->elastic = jobfile_range(f, key, value, 1, SPEC_NODES_MAX, &spec->size);
+	f->unsized = f->unsized || !spec->elastic;
+}
+
+static void read_spot(struct jobfile *f, const char *key, const struct tree_node *value, void *into)
+{
+	f->spot = value;
+	jobfile_range(f, key, value, 0, SPEC_NODES_MAX, &((struct reading *)into)->spec->spot);
+}
+
+/* Reads a number that may stand in two places. at: where it stood before; NULL: nowhere. */
+static bool read_once(struct jobfile *f, const char *key, const struct tree_node *value,
+	int64_t least, int64_t most, int64_t now, const struct tree_node **at, int64_t *into)
+{
+	if (!jobfile_int(f, key, value, least, most, into)) {
+		return false;
+	}
+	if (*at && *into != now) {
+		jobfile_say(f, value, "%s: line %u says %" PRId64 ": keep one of them", key,
+			(*at)->line, now);
+		return false;
+	}
+	*at = value;
+	return true;
+}
+
+void jobfile_read_priority(struct jobfile *f, const char *key, const struct tree_node *value,
+	void *into)
+{
+	int64_t priority;
+
+	(void)into;
+	if (read_once(f, key, value, -SPEC_PRIORITY_MAX, SPEC_PRIORITY_MAX, f->spec->priority,
+		    &f->priority, &priority)) {
+		f->spec->priority = (int32_t)priority;
+	}
+}
+
+static void read_preemptible(struct jobfile *f, const char *key, const struct tree_node *value,
+	void *into)
+{
+	jobfile_bool(f, key, value, &((struct reading *)into)->spec->preemptible);
+}
+
+void jobfile_read_retries(struct jobfile *f, const char *key, const struct tree_node *value,
+	void *into)
+{
+	int64_t retries;
+
+	(void)into;
+	if (read_once(f, key, value, 0, SPEC_RETRIES_MAX, f->spec->retries, &f->retries,
+		    &retries)) {
+		f->spec->retries = (uint32_t)retries;
+	}
+}
+
+static void read_time_limit(struct jobfile *f, const char *key, const struct tree_node *value,
+	void *into)
+{
+	jobfile_duration(f, key, value, &((struct reading *)into)->spec->time_limit_s);
+}
+
+static void read_setup(struct jobfile *f, const char *key, const struct tree_node *value,
+	void *into)
+{
+	jobfile_text(f, key, value, TREE_BYTES_MAX, &((struct reading *)into)->spec->setup);
+}
+
+static void read_run(struct jobfile *f, const char *key, const struct tree_node *value, void *into)
+{
+	struct sched_spec *spec = ((struct reading *)into)->spec;
+
+	if (!jobfile_text(f, key, value, TREE_BYTES_MAX, &spec->run)) {
+		spec->run = ""; /* the error was reported */
+	}
+}
+
+static void read_resources(struct jobfile *f, const char *key, const struct tree_node *value,
+	void *into)
+{
+	((struct reading *)into)->sections.resources = value;
+}
+
+static void read_envs(struct jobfile *f, const char *key, const struct tree_node *value, void *into)
+{
+	((struct reading *)into)->sections.envs = value;
+}
+
+static void read_secrets(struct jobfile *f, const char *key, const struct tree_node *value,
+	void *into)
+{
+	((struct reading *)into)->sections.secrets = value;
+}
+
+static void read_mounts(struct jobfile *f, const char *key, const struct tree_node *value,
+	void *into)
+{
+	((struct reading *)into)->sections.mounts = value;
+}
+
+/* ---- the keys ---- */
+
+#define GROUPS                                                                                     \
+	"pipelines and groups of jobs are not yet: a file is one job: submit each by itself, and " \
+	"leave it out"
+#define VOLUMES                                                                                    \
+	"not yet: Pawl makes no volumes; mount a directory that the nodes share by file_mounts, "  \
+	"as /data: /shared/DIR"
+#define SIZES    "it is for choosing a cloud, and Pawl rents none"
+#define SKYPILOT "it is about SkyPilot's own server"
+
+const struct jobfile_key jobfile_top_keys[] = {
+	{"name", read_name, NULL, false},
+	{"workdir", read_workdir, NULL, false},
+	{"num_nodes", read_num_nodes, NULL, false},
+	{"resources", read_resources, NULL, false},
+	{"envs", read_envs, NULL, false},
+	{"secrets", read_secrets, NULL, false},
+	{"file_mounts", read_mounts, NULL, false},
+	{"setup", read_setup, NULL, false},
+	{"run", read_run, NULL, false},
+	{"replicas", read_replicas, NULL, false},
+	{"spot", read_spot, NULL, false},
+	{"queue", read_queue, NULL, false},
+	{"priority", jobfile_read_priority, NULL, false},
+	{"preemptible", read_preemptible, NULL, false},
+	{"retries", jobfile_read_retries, NULL, false},
+	{"time_limit", read_time_limit, NULL, false},
+	{"config", NULL,
+		"settings of clouds, Kubernetes and containers are not Pawl's; pawl run hears of "
+		"notices by itself, without hooks",
+		true},
+	{"experimental", NULL, "settings of clouds are not Pawl's", true},
+	{"service", NULL, "Pawl serves nothing: run is run as a job, which is over when it ends",
+		true},
+	{"pool", NULL,
+		"Pawl has one set of nodes, and no pools: queue names who is to wait for whom",
+		true},
+	{"inputs", NULL, SIZES, true},
+	{"outputs", NULL, SIZES, true},
+	{"api_server_access", NULL, SKYPILOT, true},
+	{"file_mounts_mapping", NULL, SKYPILOT, true},
+	{"volumes", NULL, VOLUMES, false},
+	{"volume_mounts", NULL, VOLUMES, false},
+	{"managed_secrets", NULL, "not yet: Pawl keeps no secrets: give each by --secret NAME",
+		false},
+	{"event_callback", NULL, "not yet: have run end with what is to be called", false},
+	{"execution", NULL, GROUPS, false},
+	{"primary_tasks", NULL, GROUPS, false},
+	{"termination_delay", NULL, GROUPS, false},
+	{NULL},
+};
+
+/* ---- what holds between keys ---- */
+
+static void check_accelerators(struct jobfile *f)
+{
+	for (uint32_t i = 0; i < f->spec->choices_n; i++) {
+		const struct sched_choice *choice = &f->spec->choices[i];
+
+		if (choice->accelerators > 1) {
+			jobfile_say(f, f->replicas,
+				"replicas: each takes one accelerator, and resources asks for "
+				"%s:%u: "
+				"write %s there, and as many replicas",
+				choice->accelerator, choice->accelerators, choice->accelerator);
+			return;
+		}
+	}
+}
+
+/* A choice that may be on spot nodes may be on others as well, so of two alike choices the spot one
+ * stands for both. */
+static void check_use_spot(struct jobfile *f)
+{
+	const struct sched_choice *choices = f->choices;
+	bool spot = false;
+	bool firm = false;
+
+	for (uint32_t i = 0; i < f->spec->choices_n; i++) {
+		bool covered = false;
+
+		for (uint32_t j = 0; j < f->spec->choices_n; j++) {
+			covered = covered ||
+				(choices[j].spot && jobfile_alike(&choices[i], &choices[j]));
+		}
+		spot = spot || choices[i].spot;
+		firm = firm || !covered;
+	}
+	if (spot && firm) {
+		jobfile_say(f, f->use_spot,
+			"use_spot: of only some choices is not yet: say it once, outside of "
+			"any_of");
+	}
+}
+
+static void set_spot(struct jobfile *f)
+{
+	struct sched_spec *spec = f->spec;
+
+	if (f->spot && f->use_spot) {
+		jobfile_say(f, f->spot,
+			"spot and use_spot (line %u) say the same thing: keep one of them",
+			f->use_spot->line);
+	} else if (f->spot && !f->unsized && spec->spot.most > spec->size.most) {
+		jobfile_say(f, f->spot, "spot: up to %u of the job's %u %s", spec->spot.most,
+			spec->size.most, spec->elastic ? "replicas" : "nodes");
+	} else if (!f->spot) {
+		check_use_spot(f);
+	}
+	for (uint32_t i = 0; i < spec->choices_n; i++) {
+		struct sched_choice *choice = &f->choices[i];
+
+		choice->spot = f->spot ? spec->spot.most > 0 : choice->spot;
+		if (!f->spot && choice->spot) {
+			spec->spot.most = spec->size.most;
+		}
+	}
+}
+
+static void check(struct jobfile *f, const struct tree_node *root)
+{
+	if (f->replicas && f->num_nodes) {
+		jobfile_say(f, f->replicas,
+			"replicas and num_nodes (line %u) contradict each other: replicas is for a "
+			"job "
+			"whose size may change, num_nodes for one that has all its nodes",
+			f->num_nodes->line);
+	} else if (f->replicas) {
+		check_accelerators(f);
+	}
+	set_spot(f);
+	if (!f->spec->run && f->spec->setup) {
+		jobfile_say(f, root,
+			"run is missing: what is the job to do? Pawl has no clusters that stay "
+			"when setup is done");
+	} else if (!f->spec->run) {
+		jobfile_say(f, root, "run is missing: what is the job to do?");
+	}
+}
+
+/* ---- decoding ---- */
+
+static void read_root(struct jobfile *f, const struct tree_node *root)
+{
+	struct reading reading = {.spec = f->spec};
+	struct sections *sections = &reading.sections;
+
+	jobfile_walk(f, root, jobfile_top_keys, jobfile_resource_keys, "resources", &reading);
+	jobfile_resources(f, sections->resources);
+	jobfile_vars(f, sections->envs, sections->secrets);
+	if (f->pool->failed) {
+		return;
+	}
+	if (sections->workdir) {
+		f->spec->workdir =
+			jobfile_expand(f, "workdir", sections->workdir, sections->workdir_text);
+	}
+	if (sections->mounts) {
+		jobfile_mounts(f, sections->mounts);
+	}
+	if (!f->pool->failed) {
+		check(f, root);
+	}
+	if (f->given->name) {
+		f->spec->name = pool_text(f->pool, f->given->name, strlen(f->given->name));
+	}
+}
+
+static int decode(struct jobfile *f, const void *bytes, size_t len_bytes, struct pawl_err *err)
+{
+	static const struct tree_node nowhere = {.line = 1, .column = 1};
+	const struct tree_node *root = NULL;
+	int rv = tree_parse(&root, bytes, len_bytes, f->pool, f->remarks, err);
+
+	if (rv == 0 && root && root->kind == TREE_MAP) {
+		read_root(f, root);
+	} else if (rv == 0) {
+		jobfile_say(f, root ? root : &nowhere,
+			"a job file is a mapping of keys, as run: python train.py");
+	}
+	remarks_sort(f->remarks);
+	if (f->notes) {
+		remarks_sort(f->notes);
+	}
+	if (rv == PAWL_ENOMEM || f->pool->failed) {
+		return pawl_err_set(err, PAWL_ENOMEM, "job file: no memory for what it says");
+	}
+	if (f->remarks->n > 0) {
+		return pawl_err_set(err, PAWL_EINVAL, "job file: line %u, column %u: %s",
+			f->remarks->at[0].line, f->remarks->at[0].column, f->remarks->at[0].text);
+	}
+	return 0;
+}
+
+int jobfile_decode(struct sched_spec *spec, const void *bytes, size_t len_bytes,
+	const struct jobfile_given *given, struct remarks *remarks, struct remarks *notes,
+	struct pawl_err *err)
+{
+	struct jobfile f = {.spec = spec,
+		.given = given,
+		.remarks = remarks,
+		.notes = notes,
+		.pool = &spec->pool};
+	int rv;
+
+	*spec = (struct sched_spec){.queue = QUEUE, .size = {1, 1}, .preemptible = true};
+	rv = decode(&f, bytes, len_bytes, err);
+	if (rv != 0) {
+		sched_spec_deinit(spec);
+	}
+	return rv;
+}

@@ -1,0 +1,115 @@
+/* Declarations that the files jobfile*.c share. */
+#ifndef SCHED_JOBFILE_JOBFILE_IMPL_H
+#define SCHED_JOBFILE_JOBFILE_IMPL_H
+
+#include "sched/jobfile/jobfile.h"
+#include "sched/jobfile/tree.h"
+
+#define JOBFILE_IDLE_MAX 48u /* keys without effect, in all tables together */
+
+/* A file that is being read. */
+struct jobfile {
+	struct sched_spec *spec;           /* being filled */
+	const struct jobfile_given *given; /* the caller's */
+	struct remarks *remarks;           /* the caller's */
+	struct remarks *notes;             /* the caller's; NULL: nobody asks */
+	struct pool *pool;                 /* spec's */
+	bool hidden;                       /* values are secrets: no message shows them */
+	/* Places of keys in the file, down to retries; NULL: the key is not there. */
+	const struct tree_node *num_nodes;
+	const struct tree_node *replicas;
+	const struct tree_node *spot;
+	const struct tree_node *use_spot;
+	const struct tree_node *priority;
+	const struct tree_node *retries;
+	const char *idle[JOBFILE_IDLE_MAX]; /* keys without effect that were noted */
+	uint32_t idle_n;                    /* number of entries in idle */
+	bool unsized;                       /* num_nodes or replicas has no valid value */
+	struct sched_var *vars;             /* spec's */
+	struct sched_choice *choices;       /* spec's */
+};
+
+/* A key of a mapping. A table of keys ends with a zero one. */
+struct jobfile_key {
+	const char *name; /* NULL: the table's end */
+	/* Reads the value, which is not null, into *into. NULL: not a key of ours, and why gives
+	 * the reason. */
+	void (*read)(struct jobfile *f, const char *key, const struct tree_node *value, void *into);
+	const char *why; /* reason why the key is not ours, and what to do instead */
+	bool idle;       /* a key that is not ours is accepted, whatever its value; else refused */
+};
+
+/* ---- jobfile_keys.c ---- */
+
+void jobfile_say(struct jobfile *f, const struct tree_node *at, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* Notes something that is accepted and may surprise; an error if the caller is strict. */
+void jobfile_note(struct jobfile *f, const struct tree_node *at, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* Notes once, however often the file has the key, that it is without effect here. key: lives as
+ * long as the program. */
+void jobfile_idle(struct jobfile *f, const char *key, const struct tree_node *at, const char *why);
+/* Reports a wrong value: "num_nodes: "four" is a string; a whole number from 1 to 4096 is
+ * needed". */
+void jobfile_want(struct jobfile *f, const char *key, const struct tree_node *value,
+	const char *needed);
+/* Reads each key of map, and reports those that are refused or unknown. elsewhere: keys of another
+ * mapping, called where, in case a user puts them here; or NULL. */
+void jobfile_walk(struct jobfile *f, const struct tree_node *map, const struct jobfile_key *keys,
+	const struct jobfile_key *elsewhere, const char *where, void *into);
+
+/* ---- jobfile_values.c: each returns whether into is set; if not, it has reported why ---- */
+
+/* Reads text without NULs, not empty, at most cap_bytes with its NUL. */
+bool jobfile_text(struct jobfile *f, const char *key, const struct tree_node *value,
+	size_t cap_bytes, const char **into);
+/* Returns the text of a scalar, whether it is a string, a number or a boolean to YAML; NULL if it
+ * has NULs or is no scalar. */
+const char *jobfile_word(const struct tree_node *value);
+bool jobfile_bool(struct jobfile *f, const char *key, const struct tree_node *value, bool *into);
+/* Returns the value of a YAML boolean. */
+bool jobfile_truth(const struct tree_node *value);
+bool jobfile_int(struct jobfile *f, const char *key, const struct tree_node *value, int64_t least,
+	int64_t most, int64_t *into);
+/* Reads a range: "2..8", or "4" for 4..4. */
+bool jobfile_range(struct jobfile *f, const char *key, const struct tree_node *value,
+	uint32_t least, uint32_t most, struct sched_range *into);
+/* Reads a number of processors: "4", "4+", "0.5". */
+bool jobfile_cpus(struct jobfile *f, const char *key, const struct tree_node *value,
+	uint32_t *into_milli);
+/* Reads a size: "32", "32+", "64GB", "1.5TB"; in GiB if there is no unit. */
+bool jobfile_size(struct jobfile *f, const char *key, const struct tree_node *value,
+	uint64_t *into_bytes);
+/* Reads a time: "90s", "12h", "1d12h", "36:00:00". */
+bool jobfile_duration(struct jobfile *f, const char *key, const struct tree_node *value,
+	uint32_t *into_s);
+
+/* ---- jobfile.c ---- */
+
+extern const struct jobfile_key jobfile_top_keys[];
+/* Read keys that may stand in two places, with one value. into: not used. */
+void jobfile_read_priority(struct jobfile *f, const char *key, const struct tree_node *value,
+	void *into);
+void jobfile_read_retries(struct jobfile *f, const char *key, const struct tree_node *value,
+	void *into);
+
+/* ---- jobfile_resources.c ---- */
+
+extern const struct jobfile_key jobfile_resource_keys[];
+/* Fills spec's choices from the mapping; NULL: there is none. */
+void jobfile_resources(struct jobfile *f, const struct tree_node *map);
+/* Whether two choices are the same, but for spot nodes. */
+bool jobfile_alike(const struct sched_choice *a, const struct sched_choice *b);
+
+/* ---- jobfile_vars.c ---- */
+
+/* Fills spec's variables from both mappings (NULL: not there) and from what was given. */
+void jobfile_vars(struct jobfile *f, const struct tree_node *envs, const struct tree_node *secrets);
+/* Returns the text with ${NAME} and $NAME replaced by values of envs; NULL if that failed, which is
+ * reported. */
+const char *jobfile_expand(struct jobfile *f, const char *key, const struct tree_node *at,
+	const char *text);
+/* Fills spec's mounts. */
+void jobfile_mounts(struct jobfile *f, const struct tree_node *map);
+
+#endif

@@ -1,0 +1,40 @@
+/*
+ * Placement: where replicas go, once it is known how many of which type of nodes each job takes.
+ *
+ * Jobs that take as many as they have stay where they are, the largest first. Others are placed in
+ * falling order of size: a job that is as large as a node, or larger, takes whole nodes and at most
+ * one part of another; a smaller one takes the node where it leaves the least room. On no node are
+ * there two jobs that are on several, since they would slow each other's messages (Pollux, 4.2.1).
+ * While a job finds no place, the fewest of the smallest jobs that stay are placed anew too. If
+ * that does not help, a job that finds none takes its next smaller choice, and waits in the end:
+ * placing never fails.
+ */
+#ifndef SCHED_POLICY_PLACE_H
+#define SCHED_POLICY_PLACE_H
+
+#include "pawl/err.h"
+#include "sched/policy/policy.h"
+#include "sched/policy/solve.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/*
+ * Finds the jobs that keep what they have, whatever is chosen: jobs that are pinned and run, while
+ * their nodes hold them; earlier ones first. room: slots of each node that are left.
+ */
+void sched_place_hold(const struct sched_view *view, bool *held, uint32_t *room);
+
+/* Sums up slots by type: of all nodes of the type, and of the largest one. */
+void sched_place_sum(const struct sched_view *view, const uint32_t *room, uint32_t *all,
+	uint32_t *largest);
+
+/*
+ * Fills grants with what was chosen, which fits room. Jobs in held keep their nodes; the problem
+ * lets them wait. chosen: a job's choice may become an earlier one, as said above. PAWL_ENOMEM.
+ */
+int sched_place(const struct sched_view *view, const bool *held, const uint32_t *room,
+	const struct sched_problem *problem, uint32_t *chosen, struct sched_grant *grants,
+	struct pawl_err *err);
+
+#endif

@@ -1,0 +1,797 @@
+/* Inside a worker: connecting to the agent, and what is known of saves. See session.h and
+ * pawl/ckpt.h. */
+#include "session/session.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/times.h"
+#include "ckpt/tags.h"
+#include "ipc/socket_path.h"
+#include "session/spawn.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+bool session_dead(const struct pawl_ckpt *ckpt, struct pawl_err *err)
+{
+	if (ckpt->pid == getpid()) {
+		return false;
+	}
+	pawl_err_set(err, PAWL_EPEER,
+		"this process is a fork of the one (pid %d) that opened the checkpointer",
+		(int)ckpt->pid);
+	return true;
+}
+
+/* ---- statuses; called with state ---- */
+
+static struct session_status *find_status(struct pawl_ckpt *ckpt, uint64_t id)
+{
+	struct session_status *status = &ckpt->statuses[id % PAWL_CKPT_STATUS_KEPT];
+
+	return id != 0 && status->id == id ? status : NULL;
+}
+
+/* Returns the agent's number for a save. */
+static uint64_t seq_of(const struct pawl_ckpt *ckpt, struct session_status *entry)
+{
+	if (ckpt->counted && entry->seq == 0) {
+		entry->seq = session_number(ckpt, entry->id);
+	}
+	return entry->seq;
+}
+
+/* Returns the id of the save that the agent has this number for, or 0. */
+static uint64_t id_of(const struct pawl_ckpt *ckpt, uint64_t seq)
+{
+	for (uint32_t i = 0; i < PAWL_CKPT_STATUS_KEPT; i++) {
+		if (seq != 0 && ckpt->statuses[i].seq == seq) {
+			return ckpt->statuses[i].id;
+		}
+	}
+	return 0;
+}
+
+uint64_t session_seq(struct pawl_ckpt *ckpt, uint64_t id)
+{
+	struct session_status *entry;
+	uint64_t seq;
+
+	pthread_mutex_lock(&ckpt->state);
+	entry = find_status(ckpt, id);
+	seq = entry ? seq_of(ckpt, entry) : 0;
+	pthread_mutex_unlock(&ckpt->state);
+	return seq;
+}
+
+void session_set_seq(struct pawl_ckpt *ckpt, uint64_t id, uint64_t seq)
+{
+	struct session_status *entry;
+
+	pthread_mutex_lock(&ckpt->state);
+	entry = find_status(ckpt, id);
+	if (entry) {
+		entry->seq = seq;
+	}
+	pthread_mutex_unlock(&ckpt->state);
+}
+
+static void set_failed(struct session_status *entry, int code, const char *why, int part,
+	int storage)
+{
+	if (entry->status.level == PAWL_CKPT_FAILED || entry->status.level == PAWL_CKPT_DURABLE) {
+		return;
+	}
+	entry->status.level = PAWL_CKPT_FAILED;
+	entry->status.code = code;
+	entry->status.part = part;
+	entry->status.storage = storage;
+	snprintf(entry->status.why, sizeof(entry->status.why), "%s", why);
+}
+
+void session_set_level(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level level)
+{
+	struct session_status *entry;
+
+	pthread_mutex_lock(&ckpt->state);
+	entry = find_status(ckpt, id);
+	if (entry && entry->status.level != PAWL_CKPT_FAILED && entry->status.level < level) {
+		entry->status.level = level;
+		if (level == PAWL_CKPT_DURABLE) {
+			entry->status.code = 0; /* earlier trouble with the storage is over */
+		}
+	}
+	pthread_cond_broadcast(&ckpt->changed);
+	pthread_mutex_unlock(&ckpt->state);
+}
+
+void session_set_failed(struct pawl_ckpt *ckpt, uint64_t id, int code, const char *why, int part,
+	int storage)
+{
+	struct session_status *entry;
+
+	pthread_mutex_lock(&ckpt->state);
+	entry = find_status(ckpt, id);
+	if (entry) {
+		set_failed(entry, code, why, part, storage);
+	}
+	pthread_cond_broadcast(&ckpt->changed);
+	pthread_mutex_unlock(&ckpt->state);
+}
+
+/* ---- events from the agent; receiving thread ---- */
+
+static void lose_agent(struct pawl_ckpt *ckpt)
+{
+	pthread_mutex_lock(&ckpt->state);
+	for (uint32_t i = 0; i < PAWL_CKPT_STATUS_KEPT; i++) {
+		if (ckpt->statuses[i].id != 0 && !ckpt->statuses[i].over) {
+			set_failed(&ckpt->statuses[i], PAWL_EPEER,
+				"the agent is gone, and what it had not made durable with it", -1,
+				-1);
+		}
+	}
+	if (ckpt->questions[QUESTION_DUE].yes_at == UINT64_MAX) {
+		ckpt->questions[QUESTION_DUE].held = false; /* the next agent decides anew */
+	} /* otherwise others were told yes, too */
+	pthread_cond_broadcast(&ckpt->changed);
+	pthread_mutex_unlock(&ckpt->state);
+}
+
+static void hear_level(struct pawl_ckpt *ckpt, struct wire_in *in)
+{
+	char why[PAWL_CKPT_WHY_MAX];
+	uint64_t seq = wire_get_u64(in);
+	uint8_t level = wire_get_u8(in);
+	int code = -(int)(wire_get_u32(in) & 0xff);
+	struct session_status *entry;
+	uint64_t id;
+
+	wire_get_str(in, why, sizeof(why));
+	if (in->failed) {
+		return;
+	}
+	pthread_mutex_lock(&ckpt->state);
+	id = id_of(ckpt, seq);
+	pthread_mutex_unlock(&ckpt->state);
+	if (level == LEVEL_COMMITTED || level == LEVEL_DURABLE) {
+		session_set_level(ckpt, id,
+			level == LEVEL_COMMITTED ? PAWL_CKPT_COMMITTED : PAWL_CKPT_DURABLE);
+	} else if (level == LEVEL_FAILED) {
+		session_set_failed(ckpt, id, code, why, -1, -1);
+	} else if (level == LEVEL_TROUBLE) {
+		pthread_mutex_lock(&ckpt->state);
+		entry = find_status(ckpt, id);
+		if (entry) {
+			entry->status.code = code;
+			snprintf(entry->status.why, sizeof(entry->status.why), "%s", why);
+		}
+		pthread_cond_broadcast(&ckpt->changed);
+		pthread_mutex_unlock(&ckpt->state);
+	}
+}
+
+static void hear_diverged(struct pawl_ckpt *ckpt, struct wire_in *in)
+{
+	char name[CKPT_NAME_MAX];
+
+	wire_get_str(in, name, sizeof(name));
+	pthread_mutex_lock(&ckpt->state);
+	if (!in->failed && ckpt->diverged_n < SESSION_DIVERGED_MAX) {
+		snprintf(ckpt->diverged[ckpt->diverged_n++], CKPT_NAME_MAX, "%s", name);
+	}
+	pthread_mutex_unlock(&ckpt->state);
+}
+
+static void hear(void *user, struct proto_frame *frame)
+{
+	struct pawl_ckpt *ckpt = user;
+
+	if (!frame) {
+		lose_agent(ckpt);
+		return;
+	}
+	switch (frame->type) {
+	case PROTO_LEVEL:
+		hear_level(ckpt, &frame->body);
+		break;
+	case PROTO_DIVERGED:
+		hear_diverged(ckpt, &frame->body);
+		break;
+	case PROTO_HOLD:
+		session_hear_hold(ckpt, &frame->body);
+		break;
+	case PROTO_YES_AT:
+		session_hear_yes_at(ckpt, &frame->body);
+		break;
+	case PROTO_NEWS:
+		session_hear_news(ckpt, &frame->body);
+		break;
+	default:
+		break; /* a newer agent may say more */
+	}
+}
+
+/* ---- connecting ---- */
+
+/* Connects to the job's agent, starting one if nobody listens and we know how. */
+static int reach_agent(struct pawl_ckpt *ckpt, struct pawl_err *err)
+{
+	const struct pawl_ckpt_options *options = &ckpt->options;
+	int64_t until_ns = clock_mono_ns() + times_ns(TIME_SESSION_SPAWN);
+	bool spawned = false;
+	int rv;
+
+	for (;;) {
+		rv = link_open(&ckpt->link, ckpt->socket, hear, ckpt, err);
+		if (rv != PAWL_ENOENT || !options->program) {
+			return rv;
+		}
+		if (clock_mono_ns() > until_ns) {
+			return pawl_err_prefix(err, rv,
+				"the agent was started, but does not listen: the .log beside its "
+				"socket may say why");
+		}
+		if (!spawned) {
+			rv = spawn_agent(options->program, options->job, ckpt->socket, err);
+			if (rv != 0) {
+				return rv;
+			}
+			spawned = true;
+		}
+		times_sleep(TIME_SESSION_CONNECT);
+	}
+}
+
+static int greet(struct pawl_ckpt *ckpt, struct pawl_err *err)
+{
+	const struct pawl_ckpt_options *options = &ckpt->options;
+	struct wire_out *out = &ckpt->frame;
+	struct wire_in in;
+	size_t start = link_start(ckpt->link, out, PROTO_HELLO);
+
+	wire_put_u16(out, PROTO_VERSION);
+	wire_put_str(out, options->job);
+	wire_put_str(out, options->root);
+	wire_put_u32(out, options->rank);
+	wire_put_u32(out, options->world);
+	wire_put_u32(out, options->attempt);
+	wire_put_u32(out, (uint32_t)getpid());
+	wire_put_u32(out, options->keep);
+	wire_put_u64(out, options->keep_every);
+	wire_put_u64(out, options->persist_every_ms);
+	wire_put_u64(out, options->memory_bytes);
+	wire_put_u8(out, options->named);
+	wire_put_str(out, options->hidden ? options->hidden : "");
+	wire_put_u32(out, options->full_every);
+	wire_put_u32(out, options->host_first);
+	wire_put_u32(out, options->host_ranks);
+	pthread_mutex_lock(&ckpt->state);
+	wire_put_u64(out, ckpt->counted ? session_last_number(ckpt) : 0);
+	pthread_mutex_unlock(&ckpt->state);
+	return link_call(ckpt->link, out, start, times_ms(TIME_SESSION_OPEN), &ckpt->reply, &in,
+		err);
+}
+
+int session_connect(struct pawl_ckpt *ckpt, struct pawl_err *err)
+{
+	int64_t until_ns = clock_mono_ns() + times_ns(TIME_SESSION_OPEN);
+	bool again;
+	int rv;
+
+	session_drop_arenas(ckpt);
+	link_close(ckpt->link);
+	session_forget_asked(ckpt);
+	ckpt->link = NULL;
+	ckpt->build.lost = ckpt->build.open && ckpt->build.slot != SESSION_NO_SLOT;
+	pthread_mutex_lock(&ckpt->state);
+	session_recount(ckpt);
+	for (uint32_t i = 0; i < PAWL_CKPT_STATUS_KEPT; i++) {
+		ckpt->statuses[i].seq = 0; /* this agent counts anew */
+	}
+	pthread_mutex_unlock(&ckpt->state);
+	do {
+		rv = reach_agent(ckpt, err);
+		if (rv != 0) {
+			return rv;
+		}
+		rv = greet(ckpt, err);
+		if (rv == 0) {
+			return 0;
+		}
+		/* "try again": see change_world in root.c; or this agent was just ending */
+		again = rv == PAWL_ETIMEDOUT || !link_alive(ckpt->link);
+		link_close(ckpt->link);
+		ckpt->link = NULL;
+		times_sleep(TIME_SESSION_GREET);
+	} while (again && clock_mono_ns() < until_ns);
+	return rv;
+}
+
+/* ---- opening and closing ---- */
+
+static int copy_options(struct pawl_ckpt *ckpt, const struct pawl_ckpt_options *options,
+	struct pawl_err *err)
+{
+	char root[PATH_MAX];
+	char cwd[PATH_MAX];
+	char path[PATH_MAX];
+	int rv;
+
+	if (options->root[0] == '/') {
+		rv = snprintf(root, sizeof(root), "%s", options->root);
+	} else {
+		if (!getcwd(cwd, sizeof(cwd))) {
+			return pawl_err_sys(err, "root %s: find the working directory",
+				options->root);
+		}
+		rv = snprintf(root, sizeof(root), "%.*s/%s", PATH_MAX / 2, cwd, options->root);
+	}
+	if (options->root[0] == '\0' || (size_t)rv >= sizeof(root)) {
+		return pawl_err_set(err, PAWL_EINVAL, "root %.64s…: empty, or over %d bytes",
+			options->root, PATH_MAX - 1);
+	}
+	if (options->job[0] == '\0' || strlen(options->job) >= CKPT_JOB_MAX) {
+		return pawl_err_set(err, PAWL_EINVAL, "job id %.64s…: empty, or over %u bytes",
+			options->job, CKPT_JOB_MAX - 1);
+	}
+	if (options->host_ranks > 0 &&
+		(options->rank < options->host_first ||
+			options->rank - options->host_first >= options->host_ranks)) {
+		return pawl_err_set(err, PAWL_EINVAL, "rank %u is none of %u from %u on",
+			options->rank, options->host_ranks, options->host_first);
+	}
+	if (options->world < 1 || options->rank >= options->world) {
+		return pawl_err_set(err, PAWL_EINVAL, "rank %u of %u", options->rank,
+			options->world);
+	}
+	rv = 0;
+	if (!options->socket) {
+		rv = agent_socket_path(options->job, path, sizeof(path), err);
+	}
+	if (rv != 0) {
+		return rv;
+	}
+	ckpt->options = *options;
+	ckpt->options.host_ranks = options->host_ranks ? options->host_ranks : options->world;
+	ckpt->counted = !options->named || ckpt->options.host_ranks < options->world;
+	ckpt->options.root = realpath(root, NULL);
+	if (!ckpt->options.root) {
+		ckpt->options.root = strdup(root); /* not there yet: made by the agent */
+	}
+	ckpt->options.job = strdup(options->job);
+	ckpt->options.program = options->program ? strdup(options->program) : NULL;
+	ckpt->options.hidden = options->hidden ? strdup(options->hidden) : NULL;
+	ckpt->socket = strdup(options->socket ? options->socket : path);
+	if (!ckpt->options.root || !ckpt->options.job || !ckpt->socket ||
+		(options->program && !ckpt->options.program) ||
+		(options->hidden && !ckpt->options.hidden)) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a checkpointer");
+	}
+	return 0;
+}
+
+/* Frees all but the connection, also of a session that was made only in part. */
+static void free_session(struct pawl_ckpt *ckpt)
+{
+	session_save_deinit(ckpt);
+	snap_close(ckpt->snap);
+	link_reply_deinit(&ckpt->reply);
+	wire_out_deinit(&ckpt->frame);
+	wire_out_deinit(&ckpt->done_frame);
+	pthread_cond_destroy(&ckpt->changed);
+	pthread_mutex_destroy(&ckpt->state);
+	pthread_mutex_destroy(&ckpt->saving);
+	free((void *)ckpt->options.root);
+	free((void *)ckpt->options.job);
+	free((void *)ckpt->options.program);
+	free((void *)ckpt->options.hidden);
+	free(ckpt->socket);
+	free(ckpt);
+}
+
+int pawl_ckpt_open(struct pawl_ckpt **out, const struct pawl_ckpt_options *options,
+	struct pawl_err *err)
+{
+	struct pawl_ckpt *ckpt = calloc(1, sizeof(*ckpt));
+	struct snap_options snap = {.threads = 1, .watch = options->watch};
+	int rv;
+
+	if (!ckpt) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a checkpointer");
+	}
+	ckpt->pid = getpid();
+	ckpt->opened_ns = clock_wall_ns();
+	pthread_mutex_init(&ckpt->saving, NULL);
+	pthread_mutex_init(&ckpt->state, NULL);
+	clock_cond_init(&ckpt->changed);
+	rv = copy_options(ckpt, options, err);
+	if (rv == 0) {
+		snap.device_threads = snap_device_threads(ckpt->options.host_ranks);
+		rv = snap_open(&ckpt->snap, &snap, err);
+	}
+	if (rv == 0) {
+		rv = session_connect(ckpt, err);
+	}
+	if (rv != 0) {
+		free_session(ckpt);
+		return rv;
+	}
+	if (!options->socket && spawn_mortal()) {
+		session_note(ckpt,
+			"the agent cannot be relied on to outlive this process: %s. Leaving waits "
+			"until the newest save is durable",
+			spawn_mortal());
+	}
+	*out = ckpt;
+	return 0;
+}
+
+void pawl_ckpt_abandon(struct pawl_ckpt *ckpt, const char *why)
+{
+	ckpt->abandoned = true;
+	snprintf(ckpt->abandoned_why, sizeof(ckpt->abandoned_why), "%s", why);
+}
+
+static int flush_own(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err);
+
+int pawl_ckpt_close(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err)
+{
+	struct wire_in in;
+	int rv = 0;
+
+	if (!ckpt || ckpt->pid != getpid()) {
+		return 0; /* a fork's copy shares everything with its parent: nothing of it may be
+			     ended or freed */
+	}
+	session_take_back(ckpt, "the session is closed");
+	pawl_ckpt_drop(ckpt, "the session is closed");
+	if (!ckpt->abandoned || !ckpt->options.named) {
+		rv = flush_own(ckpt, timeout_ms, err);
+	}
+	session_drop_arenas(ckpt);
+	if (ckpt->link && link_alive(ckpt->link)) {
+		size_t start = link_start(ckpt->link, &ckpt->frame, PROTO_BYE);
+
+		wire_put_u8(&ckpt->frame, !ckpt->abandoned || !ckpt->options.named);
+		wire_put_str(&ckpt->frame, ckpt->abandoned_why);
+		wire_put_u8(&ckpt->frame, rv != 0);
+		link_call(ckpt->link, &ckpt->frame, start, times_ms(TIME_SESSION_BYE), &ckpt->reply,
+			&in, NULL);
+	}
+	link_close(ckpt->link);
+	free_session(ckpt);
+	return rv;
+}
+
+/* ---- asking ---- */
+
+int pawl_ckpt_status(struct pawl_ckpt *ckpt, uint64_t id, struct pawl_ckpt_status *status,
+	struct pawl_err *err)
+{
+	struct session_status *entry;
+
+	pthread_mutex_lock(&ckpt->state);
+	entry = find_status(ckpt, id);
+	if (entry) {
+		*status = entry->status;
+	}
+	pthread_mutex_unlock(&ckpt->state);
+	return entry ? 0
+		     : pawl_err_set(err, PAWL_ENOENT, "save %llu: not known (any more)",
+			       (unsigned long long)id);
+}
+
+/* Waits, with state held, until id is at level, has failed, or is due. Returns as
+ * pawl_ckpt_wait. */
+static int wait_level(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level level,
+	int64_t due_ns, struct pawl_err *err)
+{
+	struct timespec due = {.tv_sec = due_ns / NS_PER_S, .tv_nsec = due_ns % NS_PER_S};
+	struct session_status *entry;
+
+	for (;;) {
+		entry = find_status(ckpt, id);
+		if (!entry) {
+			return pawl_err_set(err, PAWL_ENOENT, "save %llu: not known (any more)",
+				(unsigned long long)id);
+		}
+		if (entry->status.level >= level) {
+			return 0;
+		}
+		if (entry->status.level == PAWL_CKPT_FAILED) {
+			return pawl_err_set(err, PAWL_ECANCELED, "%s", entry->status.why);
+		}
+		if (entry->over && level == PAWL_CKPT_DURABLE) {
+			return pawl_err_set(err, PAWL_ECANCELED,
+				"superseded by a later save before it became durable");
+		}
+		if (due_ns == INT64_MAX) {
+			pthread_cond_wait(&ckpt->changed, &ckpt->state);
+		} else if (pthread_cond_timedwait(&ckpt->changed, &ckpt->state, &due) != 0) {
+			return pawl_err_set(err, PAWL_ETIMEDOUT, "timed out%s%s",
+				entry->status.code ? ": " : "",
+				entry->status.code ? entry->status.why : "");
+		}
+	}
+}
+
+/* Asks the agent to make a save (0: the newest committed) durable out of turn. An agent that hangs
+ * is waited for no longer than left_ns. */
+static int ask_durable(struct pawl_ckpt *ckpt, uint64_t seq, int64_t left_ns, struct pawl_err *err)
+{
+	struct wire_out out = {0};
+	struct link_reply reply = {0};
+	struct wire_in in;
+	int timeout_ms = times_ms(TIME_SESSION_BEGIN);
+	size_t start = link_start(ckpt->link, &out, PROTO_WANT);
+	int rv;
+
+	if (left_ns < timeout_ms * NS_PER_MS) {
+		timeout_ms = left_ns > 0 ? (int)(left_ns / NS_PER_MS) : 0;
+	}
+	wire_put_u64(&out, seq);
+	rv = link_call(ckpt->link, &out, start, timeout_ms, &reply, &in, err);
+	wire_out_deinit(&out);
+	link_reply_deinit(&reply);
+	return rv;
+}
+
+/* Has id made durable, and notes if it cannot be any more. PAWL_ETIMEDOUT: the agent does not
+ * answer. */
+static int want_durable(struct pawl_ckpt *ckpt, uint64_t id, int64_t due_ns, struct pawl_err *err)
+{
+	uint64_t seq = session_seq(ckpt, id);
+	struct session_status *entry;
+	int rv;
+
+	if (!ckpt->link || seq == 0) {
+		return 0;
+	}
+	rv = ask_durable(ckpt, seq, due_ns - clock_mono_ns(), err);
+	pthread_mutex_lock(&ckpt->state);
+	entry = find_status(ckpt, id);
+	if (entry && rv == PAWL_ECANCELED) {
+		entry->over = true;
+	}
+	pthread_mutex_unlock(&ckpt->state);
+	return rv;
+}
+
+/* Saves by tag: a rank that waits for a save has nothing more to add to it. */
+static void tell_done(struct pawl_ckpt *ckpt)
+{
+	struct wire_out out = {0};
+
+	if (ckpt->options.named && ckpt->link) {
+		link_send(ckpt->link, &out, link_start(ckpt->link, &out, PROTO_DONE), NULL);
+		wire_out_deinit(&out);
+	}
+}
+
+int pawl_ckpt_wait(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level level, int timeout_ms,
+	struct pawl_err *err)
+{
+	int64_t due_ns = timeout_ms < 0 ? INT64_MAX : clock_mono_ns() + timeout_ms * NS_PER_MS;
+	struct pawl_err why;
+	bool silent;
+	int rv;
+
+	if (session_dead(ckpt, err)) {
+		return PAWL_EPEER;
+	}
+	if (level >= PAWL_CKPT_COMMITTED) {
+		tell_done(ckpt);
+	}
+	pthread_mutex_lock(&ckpt->state);
+	rv = wait_level(ckpt, id, level < PAWL_CKPT_COMMITTED ? level : PAWL_CKPT_COMMITTED, due_ns,
+		err);
+	pthread_mutex_unlock(&ckpt->state);
+	if (rv != 0 || level != PAWL_CKPT_DURABLE) {
+		return rv;
+	}
+	/* asked at each call: an attempt may have failed meanwhile */
+	silent = want_durable(ckpt, id, due_ns, &why) == PAWL_ETIMEDOUT;
+	pthread_mutex_lock(&ckpt->state);
+	rv = wait_level(ckpt, id, level, due_ns, err);
+	pthread_mutex_unlock(&ckpt->state);
+	if (rv == PAWL_ETIMEDOUT && silent && err != NULL) {
+		*err = why;
+	}
+	return rv;
+}
+
+/* Returns the newest save, from at down, that did not fail and is all begun; 0 if there is none. */
+static uint64_t newest_good(struct pawl_ckpt *ckpt, uint64_t at)
+{
+	uint64_t good = 0;
+
+	pthread_mutex_lock(&ckpt->state);
+	for (uint64_t id = at; id > 0 && find_status(ckpt, id) && good == 0; id--) {
+		bool failed = find_status(ckpt, id)->status.level == PAWL_CKPT_FAILED;
+
+		good = failed || id == ckpt->building_id ? 0 : id;
+	}
+	pthread_mutex_unlock(&ckpt->state);
+	return good;
+}
+
+/* Replaces a timeout by the storage's error, if there is one, since that says more. */
+static int name_trouble(struct pawl_ckpt *ckpt, uint64_t id, struct pawl_err *err)
+{
+	const struct session_status *entry;
+	int rv = PAWL_ETIMEDOUT;
+
+	pthread_mutex_lock(&ckpt->state);
+	entry = find_status(ckpt, id);
+	if (entry && entry->status.code != 0) {
+		rv = pawl_err_set(err, entry->status.code, "%s", entry->status.why);
+	}
+	pthread_mutex_unlock(&ckpt->state);
+	return rv;
+}
+
+/* Waits until the newest save of this session is durable. */
+static int flush_own(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err)
+{
+	int64_t due_ns = timeout_ms < 0 ? INT64_MAX : clock_mono_ns() + timeout_ms * NS_PER_MS;
+	uint64_t id = newest_good(ckpt, ckpt->last_id);
+	int rv = 0;
+
+	while (id != 0) {
+		int64_t left_ns = due_ns == INT64_MAX ? 0 : due_ns - clock_mono_ns();
+
+		rv = pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE,
+			timeout_ms < 0 ? -1 : (int)(left_ns > 0 ? left_ns / NS_PER_MS : 0), err);
+		if (rv != PAWL_ECANCELED) {
+			return rv == PAWL_ETIMEDOUT ? name_trouble(ckpt, id, err) : rv;
+		}
+		id = newest_good(ckpt, id - 1); /* save id failed: try the one before */
+	}
+	return rv;
+}
+
+/* Makes durable what earlier processes have left in the agent's memory, if that is still there. */
+static int flush_left(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err)
+{
+	int64_t due_ns = timeout_ms < 0 ? INT64_MAX : clock_mono_ns() + timeout_ms * NS_PER_MS;
+	int rv = PAWL_EBUSY;
+
+	while (rv == PAWL_EBUSY && ckpt->link) {
+		int64_t left_ns = due_ns - clock_mono_ns();
+
+		if (left_ns <= 0) {
+			return PAWL_ETIMEDOUT; /* err says what is waited for */
+		}
+		rv = ask_durable(ckpt, 0, left_ns, err);
+		if (rv == PAWL_EBUSY) {
+			times_sleep(TIME_SESSION_PAUSE);
+		}
+	}
+	return rv == PAWL_EBUSY || rv == PAWL_EPEER
+		? pawl_err_set(err, PAWL_ECANCELED, "the agent is gone, and its memory with it")
+		: rv;
+}
+
+int pawl_ckpt_flush(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err)
+{
+	if (session_dead(ckpt, err)) {
+		return PAWL_EPEER;
+	}
+	return newest_good(ckpt, ckpt->last_id) != 0 ? flush_own(ckpt, timeout_ms, err)
+						     : flush_left(ckpt, timeout_ms, err);
+}
+
+/* Makes a call, and frees the request. */
+static int call_simple(struct pawl_ckpt *ckpt, struct wire_out *out, size_t start,
+	struct link_reply *reply, struct wire_in *in, struct pawl_err *err)
+{
+	int rv = link_call(ckpt->link, out, start, times_ms(TIME_SESSION_BEGIN), reply, in, err);
+
+	wire_out_deinit(out);
+	return rv;
+}
+
+/* Sends a request about a tag; pinned is 0 or 1, or -1 for a request without that field. */
+static int tell_tag(struct pawl_ckpt *ckpt, enum proto_type type, const char *tag, int pinned,
+	struct pawl_err *err)
+{
+	struct wire_out out = {0};
+	struct link_reply reply = {0};
+	struct wire_in in;
+	size_t start;
+	int rv;
+
+	if (session_dead(ckpt, err) || !ckpt->link) {
+		return pawl_err_set(err, PAWL_EPEER, "%s: no agent", tag);
+	}
+	if (!tag_valid(tag)) {
+		return pawl_err_set(err, PAWL_EINVAL, "'%.64s' cannot be a tag", tag);
+	}
+	start = link_start(ckpt->link, &out, type);
+	wire_put_str(&out, tag);
+	if (pinned >= 0) {
+		wire_put_u8(&out, (uint8_t)pinned);
+	}
+	rv = call_simple(ckpt, &out, start, &reply, &in, err);
+	link_reply_deinit(&reply);
+	return rv;
+}
+
+int pawl_ckpt_pin(struct pawl_ckpt *ckpt, const char *tag, bool pinned, struct pawl_err *err)
+{
+	return tell_tag(ckpt, PROTO_PIN, tag, pinned, err);
+}
+
+int pawl_ckpt_remove(struct pawl_ckpt *ckpt, const char *tag, struct pawl_err *err)
+{
+	return tell_tag(ckpt, PROTO_REMOVE, tag, -1, err);
+}
+
+int pawl_ckpt_pending(struct pawl_ckpt *ckpt,
+	struct pawl_ckpt_pending pending[PAWL_CKPT_PENDING_MAX], uint32_t *n, struct pawl_err *err)
+{
+	struct wire_out out = {0};
+	struct link_reply reply = {0};
+	struct wire_in in;
+	int rv;
+
+	*n = 0;
+	if (session_dead(ckpt, err) || !ckpt->link) {
+		return pawl_err_set(err, PAWL_EPEER, "list: no agent");
+	}
+	rv = call_simple(ckpt, &out, link_start(ckpt->link, &out, PROTO_LIST), &reply, &in, err);
+	if (rv == 0) {
+		*n = wire_get_u32(&in);
+		*n = *n > PAWL_CKPT_PENDING_MAX ? PAWL_CKPT_PENDING_MAX : *n;
+		for (uint32_t i = 0; i < *n; i++) {
+			pending[i].step = wire_get_u64(&in);
+			wire_get_str(&in, pending[i].tag, sizeof(pending[i].tag));
+		}
+	}
+	link_reply_deinit(&reply);
+	return rv;
+}
+
+int pawl_ckpt_imports(struct pawl_ckpt *ckpt, const char *names, size_t len_bytes,
+	struct pawl_err *err)
+{
+	struct wire_out out = {0};
+	size_t start;
+	int rv;
+
+	if (session_dead(ckpt, err) || !ckpt->link) {
+		return PAWL_EPEER;
+	}
+	start = link_start(ckpt->link, &out, PROTO_IMPORTS);
+	wire_put_blob(&out, names, (uint32_t)len_bytes);
+	rv = link_send(ckpt->link, &out, start, err);
+	wire_out_deinit(&out);
+	return rv;
+}
+
+uint32_t pawl_ckpt_diverged(struct pawl_ckpt *ckpt, char *buf, size_t cap_bytes)
+{
+	size_t len = 0;
+	uint32_t n;
+
+	pthread_mutex_lock(&ckpt->state);
+	n = ckpt->diverged_n;
+	for (uint32_t i = 0; i < n && len < cap_bytes; i++) {
+		len += (size_t)snprintf(buf + len, cap_bytes - len, "%s\n", ckpt->diverged[i]);
+	}
+	pthread_mutex_unlock(&ckpt->state);
+	return n;
+}
+
+bool pawl_ckpt_can_watch(struct pawl_ckpt *ckpt, const char **why_not)
+{
+	return snap_best(ckpt->snap, why_not) == SNAP_WATCHED;
+}

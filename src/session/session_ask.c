@@ -1,0 +1,202 @@
+/* Inside a worker: the questions that ranks ask once a step and that are answered alike on all of
+ * them. See session.h and root_ask.c. */
+#include "session/session.h"
+
+#include "base/clock.h"
+#include "base/times.h"
+
+#include <time.h>
+
+uint64_t session_last_number(const struct pawl_ckpt *ckpt)
+{
+	return (uint64_t)ckpt->rounds << 32 | (ckpt->last_id - ckpt->seq_base);
+}
+
+/* Whether the next save is the one that was due without this rank. Called with state. */
+static bool has_missed(const struct pawl_ckpt *ckpt)
+{
+	return ckpt->missed != 0 && ckpt->missed == session_last_number(ckpt) + 1;
+}
+
+void session_recount(struct pawl_ckpt *ckpt)
+{
+	struct session_question *due = &ckpt->questions[QUESTION_DUE];
+	bool current = due->seq == session_last_number(ckpt);
+	bool missed = has_missed(ckpt);
+
+	ckpt->rounds = 0;
+	due->seq = current ? session_last_number(ckpt) : due->seq;
+	ckpt->missed = missed ? session_last_number(ckpt) + 1 : 0;
+}
+
+void session_hear_hold(struct pawl_ckpt *ckpt, struct wire_in *in)
+{
+	struct session_question *question;
+	struct wire_out out = {0};
+	uint8_t which = wire_get_u8(in);
+	uint64_t seq = wire_get_u64(in);
+	size_t start;
+
+	if (in->failed || which >= QUESTIONS_N) {
+		return;
+	}
+	start = link_start(ckpt->link, &out, PROTO_HELD);
+	wire_put_u8(&out, which);
+	pthread_mutex_lock(&ckpt->state);
+	question = &ckpt->questions[which];
+	if (which != QUESTION_STOP || !question->held) { /* where to stop is not taken back */
+		question->yes_at = UINT64_MAX;
+	}
+	question->held = true;
+	question->seq = seq;
+	question->late = false;
+	wire_put_u64(&out, question->polls);
+	pthread_mutex_unlock(&ckpt->state);
+	link_send(ckpt->link, &out, start, NULL);
+	wire_out_deinit(&out);
+}
+
+/* Whether the question is held, and no save has been asked for since. Called with state. */
+static bool is_held(const struct pawl_ckpt *ckpt, enum proto_question which)
+{
+	const struct session_question *question = &ckpt->questions[which];
+
+	return question->held &&
+		(which != QUESTION_DUE || question->seq == session_last_number(ckpt));
+}
+
+void session_hear_yes_at(struct pawl_ckpt *ckpt, struct wire_in *in)
+{
+	struct session_question *question;
+	uint8_t which = wire_get_u8(in);
+	uint64_t polls = wire_get_u64(in);
+
+	if (in->failed || which >= QUESTIONS_N) {
+		return;
+	}
+	pthread_mutex_lock(&ckpt->state);
+	question = &ckpt->questions[which];
+	if (question->late && polls <= question->polls && ckpt->options.world > 1) {
+		if (is_held(ckpt, which)) { /* the others are told yes where this one was told no */
+			ckpt->missed = question->seq + 1;
+		}
+		question->held = false;
+	} else if (question->yes_at == UINT64_MAX) {
+		question->yes_at = polls;
+	}
+	pthread_cond_broadcast(&ckpt->changed);
+	pthread_mutex_unlock(&ckpt->state);
+}
+
+/* Whether it is not known yet where all ranks are told yes. Called with state. */
+static bool must_wait(const struct pawl_ckpt *ckpt, enum proto_question which)
+{
+	const struct session_question *question = &ckpt->questions[which];
+
+	return is_held(ckpt, which) && question->yes_at == UINT64_MAX && !question->late;
+}
+
+/* Waits, with state, until it is known where all ranks are told yes. If the agent or a rank stands
+ * still, this rank stops by itself; but a save it makes with all others or not at all. */
+static void await_ranks(struct pawl_ckpt *ckpt, enum proto_question which)
+{
+	struct session_question *question = &ckpt->questions[which];
+	int64_t due_ns = clock_mono_ns() + times_ns(TIME_SESSION_AGREE);
+	struct timespec due = {.tv_sec = due_ns / NS_PER_S, .tv_nsec = due_ns % NS_PER_S};
+	int rv = 0;
+
+	while (must_wait(ckpt, which) && rv == 0) {
+		rv = pthread_cond_timedwait(&ckpt->changed, &ckpt->state, &due);
+	}
+	if (must_wait(ckpt, which) && which == QUESTION_STOP) {
+		question->yes_at = question->polls;
+	} else if (must_wait(ckpt, which)) {
+		question->late = true;
+	}
+}
+
+static bool poll_question(struct pawl_ckpt *ckpt, enum proto_question which)
+{
+	struct session_question *question = &ckpt->questions[which];
+	bool yes;
+
+	if (session_dead(ckpt, NULL)) {
+		return false;
+	}
+	pthread_mutex_lock(&ckpt->state);
+	question->polls++;
+	if (must_wait(ckpt, which)) {
+		await_ranks(ckpt, which);
+	}
+	yes = is_held(ckpt, which) && question->polls >= question->yes_at;
+	pthread_mutex_unlock(&ckpt->state);
+	return yes;
+}
+
+void session_skip_missed(struct pawl_ckpt *ckpt)
+{
+	bool missed;
+
+	pthread_mutex_lock(&ckpt->state);
+	missed = has_missed(ckpt);
+	pthread_mutex_unlock(&ckpt->state);
+	if (missed) {
+		session_skip(ckpt, "a save was due, and this rank was not told so in time");
+	}
+}
+
+/* Looks for another agent if ours is gone: a rank that saves only when a save is due would not come
+ * to one otherwise. Called with saving. */
+static void reach_again(struct pawl_ckpt *ckpt)
+{
+	int64_t pause_max_ns = times_ns(TIME_SESSION_AGAIN_MAX);
+	int64_t now_ns = clock_mono_ns();
+
+	if ((ckpt->link && link_alive(ckpt->link)) || ckpt->asked.open || ckpt->build.open) {
+		ckpt->reach_ns = 0;
+	} else if (ckpt->reach_ns == 0) {
+		ckpt->reach_ns = now_ns + times_ns(TIME_SESSION_GONE);
+		ckpt->pause_ns = times_ns(TIME_SESSION_AGAIN);
+	} else if (now_ns >= ckpt->reach_ns && session_connect(ckpt, NULL) != 0) {
+		ckpt->reach_ns = clock_mono_ns() + ckpt->pause_ns;
+		ckpt->pause_ns =
+			2 * ckpt->pause_ns < pause_max_ns ? 2 * ckpt->pause_ns : pause_max_ns;
+	}
+}
+
+bool pawl_ckpt_stopping(struct pawl_ckpt *ckpt)
+{
+	return poll_question(ckpt, QUESTION_STOP);
+}
+
+bool pawl_ckpt_due(struct pawl_ckpt *ckpt)
+{
+	if (session_dead(ckpt, NULL)) {
+		return false;
+	}
+	if (pthread_mutex_trylock(&ckpt->saving) == 0) { /* otherwise another thread saves */
+		reach_again(ckpt);
+		session_skip_missed(ckpt);
+		pthread_mutex_unlock(&ckpt->saving);
+	}
+	return poll_question(ckpt, QUESTION_DUE);
+}
+
+void pawl_ckpt_stop(struct pawl_ckpt *ckpt)
+{
+	struct session_question *question = &ckpt->questions[QUESTION_STOP];
+	struct wire_out out = {0};
+
+	if (session_dead(ckpt, NULL)) {
+		return;
+	}
+	if (!ckpt->link ||
+		link_send(ckpt->link, &out, link_start(ckpt->link, &out, PROTO_NOTICE), NULL) !=
+			0) {
+		pthread_mutex_lock(&ckpt->state);
+		question->held = true; /* nobody to agree with */
+		question->yes_at = question->polls;
+		pthread_mutex_unlock(&ckpt->state);
+	}
+	wire_out_deinit(&out);
+}

@@ -1,0 +1,248 @@
+/*
+ * Inside a worker: a save by tag that is put together partition by partition.
+ *
+ * Happy path: begin -> add: the partition is laid out behind the ones before it, a slot is asked
+ * for (again, when the arena is too small: what it holds stays), the bytes are copied -> commit:
+ * the agent is told what was staged. Where memory does not suffice the agent says so, and this and
+ * all further partitions of the save are written to the store instead. A failure fails the save for
+ * all ranks at once; commit then only says so.
+ */
+#include "session/session.h"
+
+#include "base/err.h"
+
+#include <stdio.h>
+
+static void set_building(struct pawl_ckpt *ckpt, uint64_t id)
+{
+	pthread_mutex_lock(&ckpt->state);
+	ckpt->building_id = id;
+	pthread_mutex_unlock(&ckpt->state);
+}
+
+/* Ends the save in the making: it has failed, or is over. */
+static void end_build(struct pawl_ckpt *ckpt)
+{
+	session_stream_close(ckpt->build.stream);
+	ckpt->build.stream = NULL;
+	ckpt->build.open = false;
+	set_building(ckpt, 0);
+}
+
+static int fail_build(struct pawl_ckpt *ckpt, int rv, const char *why)
+{
+	uint64_t id = ckpt->build.id;
+
+	session_set_failed(ckpt, id, rv, why, -1, -1);
+	if (ckpt->link) {
+		session_tell_failed(ckpt, &ckpt->frame, id, rv, why);
+	}
+	end_build(ckpt);
+	return rv;
+}
+
+int pawl_ckpt_begin(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
+	uint64_t *id, struct pawl_err *err)
+{
+	int rv = session_enter(ckpt, tag, step, flags, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	session_free_parts(ckpt);
+	ckpt->pieces.n = 0;
+	ckpt->summing = false;
+	ckpt->proof = SNAP_COPIED;
+	ckpt->build.open = true;
+	ckpt->build.lost = false;
+	ckpt->build.slot = SESSION_NO_SLOT;
+	ckpt->build.used_bytes = 0;
+	ckpt->build.id = session_new_save(ckpt);
+	*id = ckpt->build.id;
+	set_building(ckpt, *id);
+	pthread_mutex_unlock(&ckpt->saving);
+	return 0;
+}
+
+/* snap_done_fn */
+static void copied(void *user, int rv, size_t piece)
+{
+	struct pawl_ckpt *ckpt = user;
+
+	ckpt->build.rv = rv;
+}
+
+/* Makes room for need_bytes in all; asks for more than that, so as not to ask for each
+ * partition. */
+static int ensure_room(struct pawl_ckpt *ckpt, uint64_t need_bytes, struct pawl_err *err)
+{
+	struct session_build *build = &ckpt->build;
+	uint64_t ask_bytes = need_bytes;
+
+	if (build->slot == -1 ||
+		(build->slot >= 0 && ckpt->arenas[build->slot].size_bytes >= need_bytes)) {
+		return 0;
+	}
+	if (build->slot == SESSION_NO_SLOT) {
+		ask_bytes = ask_bytes > build->last_bytes ? ask_bytes : build->last_bytes;
+	} else if (ask_bytes < 2 * build->used_bytes) {
+		ask_bytes = 2 * build->used_bytes;
+	}
+	return session_ask_slot(ckpt, build->id, ask_bytes, &build->slot, err);
+}
+
+/* Copies the newest partition into the arena. */
+static int stage(struct pawl_ckpt *ckpt, struct pawl_err *err)
+{
+	const struct session_arena *arena = &ckpt->arenas[ckpt->build.slot];
+	size_t first = ckpt->pieces.n;
+	int rv = session_list_part(ckpt, ckpt->parts_n - 1, arena->map, err);
+
+	if (rv != 0 || ckpt->pieces.n == first) {
+		return rv;
+	}
+	rv = snap_begin(ckpt->snap, ckpt->pieces.at + first, ckpt->pieces.n - first, false, copied,
+		ckpt, &ckpt->proof, err);
+	if (rv != 0) {
+		return rv;
+	}
+	snap_wait(ckpt->snap);
+	session_prepare_rest(ckpt, ckpt->build.slot);
+	return ckpt->build.rv == 0
+		? 0
+		: pawl_err_set(err, ckpt->build.rv, "it could not be copied from its CUDA device");
+}
+
+static int stream(struct pawl_ckpt *ckpt, struct pawl_err *err)
+{
+	int rv = 0;
+
+	if (!ckpt->build.stream) {
+		session_drop_arenas(ckpt); /* the agent has what was staged so far */
+		rv = session_stream_open(&ckpt->build.stream, ckpt, err);
+	}
+	return rv == 0 ? session_stream_part(ckpt->build.stream, ckpt, ckpt->parts_n - 1, err) : rv;
+}
+
+/* Makes sure that we are connected to the agent that has what was staged so far, and were not told
+ * that it is void. */
+static int reach_same(struct pawl_ckpt *ckpt, struct pawl_err *err)
+{
+	const struct session_build *build = &ckpt->build;
+	struct pawl_ckpt_status status;
+	int rv = pawl_ckpt_status(ckpt, build->id, &status, err);
+
+	if (rv == 0 && status.level == PAWL_CKPT_FAILED) {
+		return pawl_err_set(err, status.code, "%s", status.why);
+	}
+	if (rv != 0) {
+		return rv;
+	}
+	if (build->lost ||
+		(build->slot != SESSION_NO_SLOT && !(ckpt->link && link_alive(ckpt->link)))) {
+		return pawl_err_set(err, PAWL_EPEER,
+			"the agent is gone, and what was staged so far with it");
+	}
+	return session_reach(ckpt, err);
+}
+
+/* Puts the newest partition wherever the save goes. */
+static int put_part(struct pawl_ckpt *ckpt, struct pawl_err *err)
+{
+	struct session_build *build = &ckpt->build;
+	const struct record_part *record = ckpt->parts[ckpt->parts_n - 1].record;
+	uint64_t end =
+		record->arena_off + (record->size_bytes + CKPT_PAGE - 1) / CKPT_PAGE * CKPT_PAGE;
+	int rv = reach_same(ckpt, err);
+
+	if (rv == 0) {
+		rv = ensure_room(ckpt, end, err);
+	}
+	if (rv == 0 && build->slot < 0) {
+		return stream(ckpt, err);
+	}
+	if (rv == 0) {
+		rv = stage(ckpt, err);
+		build->used_bytes = end;
+	}
+	return rv;
+}
+
+static int check_open(const struct pawl_ckpt *ckpt, struct pawl_err *err)
+{
+	return ckpt->build.open ? 0 : pawl_err_set(err, PAWL_EINVAL, "no save was begun");
+}
+
+int pawl_ckpt_add(struct pawl_ckpt *ckpt, const struct pawl_ckpt_part *part, struct pawl_err *err)
+{
+	struct pawl_err why = {0};
+	int rv;
+
+	if (session_dead(ckpt, err)) {
+		return PAWL_EPEER;
+	}
+	pthread_mutex_lock(&ckpt->saving);
+	rv = check_open(ckpt, &why);
+	if (rv == 0) {
+		rv = session_append_part(ckpt, part, ckpt->build.used_bytes, &why);
+		if (rv == 0) {
+			rv = put_part(ckpt, &why);
+		}
+		if (rv != 0) {
+			pawl_err_prefix(&why, rv, "save %.64s: %.64s", ckpt->tag, part->name);
+		}
+		if (rv != 0 && rv != PAWL_EEXIST) {
+			fail_build(ckpt, rv, why.msg);
+		}
+	}
+	pthread_mutex_unlock(&ckpt->saving);
+	if (rv != 0 && err) {
+		*err = why;
+	}
+	return rv;
+}
+
+int pawl_ckpt_commit(struct pawl_ckpt *ckpt, struct pawl_err *err)
+{
+	struct session_build *build = &ckpt->build;
+	struct pawl_err why = {0};
+	int rv;
+
+	if (session_dead(ckpt, err)) {
+		return PAWL_EPEER;
+	}
+	pthread_mutex_lock(&ckpt->saving);
+	rv = check_open(ckpt, &why);
+	if (rv == 0) {
+		rv = reach_same(ckpt, &why);
+		if (rv == 0 && build->slot == SESSION_NO_SLOT) {
+			rv = session_ask_slot(ckpt, build->id, 0, &build->slot, &why);
+		}
+		if (rv == 0) {
+			session_note_stall(ckpt, build->id);
+			session_tell_staged(ckpt, build->id);
+			build->last_bytes = build->used_bytes;
+			end_build(ckpt);
+		} else {
+			pawl_err_prefix(&why, rv, "save %.64s", ckpt->tag);
+			fail_build(ckpt, rv, why.msg);
+		}
+	}
+	pthread_mutex_unlock(&ckpt->saving);
+	if (rv != 0 && err) {
+		*err = why;
+	}
+	return rv;
+}
+
+void pawl_ckpt_drop(struct pawl_ckpt *ckpt, const char *why)
+{
+	if (session_dead(ckpt, NULL)) {
+		return;
+	}
+	pthread_mutex_lock(&ckpt->saving);
+	if (ckpt->build.open) {
+		fail_build(ckpt, PAWL_ECANCELED, why);
+	}
+	pthread_mutex_unlock(&ckpt->saving);
+}

@@ -1,0 +1,713 @@
+/*
+ * Inside a worker: saving.
+ *
+ * Happy path of a save: lay the partitions out (kept while nothing changes) -> ask the agent for a
+ * slot -> list the pieces -> start the snapshot -> return. When the engine has copied the last
+ * piece its callback tells the agent "staged", with a checksum a piece. Once the structure is known
+ * nothing is allocated. Failure: whatever goes wrong before the snapshot is the save's status, not
+ * an error of the call, unless the caller must act (ranks disagree, bad argument).
+ */
+#include "session/session.h"
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/crc.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "ckpt/format/plan.h"
+#include "ckpt/snap/cuda.h"
+#include "ckpt/tags.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PART_NAME_BYTES                                                                            \
+	180 /* longest name of a partition: "-rank<r>" and ".new" must fit behind it */
+
+/* ---- structure ---- */
+
+static void free_part(struct session_part *part)
+{
+	free(part->record->storage_bytes);
+	free(part->record->tensors);
+	free(part->record->sums);
+	free(part->record->chunks);
+	free(part->spans);
+	zip_plan_deinit(&part->zip);
+}
+
+void session_free_parts(struct pawl_ckpt *ckpt)
+{
+	for (uint32_t p = 0; p < ckpt->parts_n; p++) {
+		free_part(&ckpt->parts[p]);
+	}
+	free(ckpt->parts);
+	free(ckpt->records);
+	ckpt->parts = NULL;
+	ckpt->records = NULL;
+	ckpt->parts_n = 0;
+}
+
+void session_save_deinit(struct pawl_ckpt *ckpt)
+{
+	session_slot_deinit(ckpt);
+	session_free_parts(ckpt);
+	ckpt_pieces_deinit(&ckpt->pieces);
+	free(ckpt->told);
+}
+
+static int check_part(const struct pawl_ckpt_part *in, struct pawl_err *err)
+{
+	if (!ckpt_name_valid(in->name) || strlen(in->name) > PART_NAME_BYTES) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"partition name '%.64s': must have 1 to %d bytes, be no . or .., in at "
+			"most %u "
+			"folders, and not .pawl, complete.txt or why.txt",
+			in->name, PART_NAME_BYTES, CKPT_FOLDERS_MAX);
+	}
+	if (in->raw && in->pickle_bytes > 0) {
+		return pawl_err_set(err, PAWL_EINVAL, "%s: a raw file has no pickle", in->name);
+	}
+	for (uint32_t s = 0; s < in->spans_n; s++) {
+		if (in->spans[s].device > CUDA_DEVICES_MAX) {
+			return pawl_err_set(err, PAWL_EINVAL, "%s: device %llu: at most %d",
+				in->name, (unsigned long long)in->spans[s].device,
+				CUDA_DEVICES_MAX);
+		}
+	}
+	return 0;
+}
+
+static bool same_layout(const struct session_part *part, const struct pawl_ckpt_part *in)
+{
+	const struct record_part *record = part->record;
+
+	if (strcmp(record->name, in->name) != 0 || record->shared != in->shared ||
+		record->raw != in->raw || record->storages != in->spans_n ||
+		record->pickle_bytes != in->pickle_bytes) {
+		return false;
+	}
+	for (uint32_t s = 0; s < in->spans_n; s++) {
+		if (record->storage_bytes[s] != in->spans[s].size_bytes) {
+			return false;
+		}
+	}
+	return true;
+}
+
+static int make_part(const struct pawl_ckpt *ckpt, struct session_part *part,
+	const struct pawl_ckpt_part *in, struct pawl_err *err)
+{
+	struct record_part *record = part->record;
+	uint32_t n = in->spans_n;
+	int rv;
+
+	snprintf(record->name, sizeof(record->name), "%s", in->name);
+	record->shared = in->shared && ckpt->options.world > 1;
+	record->raw = in->raw;
+	record->exact = ckpt->options.named;
+	record->pickle_bytes = in->pickle_bytes;
+	record->storages = n;
+	record->storage_bytes = calloc(n + 1, sizeof(*record->storage_bytes));
+	record->sums = calloc(n + 1, sizeof(*record->sums));
+	part->spans = calloc(n + 1, sizeof(*part->spans));
+	part->spans_n = n + 1;
+	if (!record->storage_bytes || !record->sums || !part->spans) {
+		return pawl_err_set(err, PAWL_ENOMEM, "%s: no memory for %u storages", in->name, n);
+	}
+	for (uint32_t s = 0; s < n; s++) {
+		record->storage_bytes[s] = in->spans[s].size_bytes;
+	}
+	rv = in->raw ? zip_plan_init_raw(&part->zip, record->storage_bytes, n, err)
+		     : zip_plan_init(&part->zip, record->storage_bytes, n, in->pickle_bytes, err);
+	if (rv != 0) {
+		return pawl_err_prefix(err, rv, "%s", in->name);
+	}
+	record->size_bytes = part->zip.size_bytes;
+	return 0;
+}
+
+/* Replaces the tensor table only if it has changed. */
+static int keep_tensors(struct record_part *record, const struct pawl_ckpt_part *in,
+	struct pawl_err *err)
+{
+	uint8_t *copy;
+
+	if (record->tensors_bytes == in->tensors_bytes &&
+		(in->tensors_bytes == 0 ||
+			memcmp(record->tensors, in->tensors, in->tensors_bytes) == 0)) {
+		return 0;
+	}
+	copy = malloc(in->tensors_bytes + 1);
+	if (!copy) {
+		return pawl_err_set(err, PAWL_ENOMEM, "%s: no memory for its tensor table",
+			in->name);
+	}
+	memcpy(copy, in->tensors, in->tensors_bytes);
+	free(record->tensors);
+	record->tensors = copy;
+	record->tensors_bytes = in->tensors_bytes;
+	return 0;
+}
+
+static void set_spans(struct session_part *part, const struct pawl_ckpt_part *in)
+{
+	for (uint32_t s = 0; s < in->spans_n; s++) {
+		part->spans[s] = (struct ckpt_span){(const void *)(uintptr_t)in->spans[s].addr,
+			in->spans[s].size_bytes, in->spans[s].groups, (int)in->spans[s].device};
+	}
+	part->spans[in->spans_n] = (struct ckpt_span){in->pickle, in->pickle_bytes, 0, 0};
+}
+
+static int alloc_parts(struct pawl_ckpt *ckpt, uint32_t n, struct pawl_err *err)
+{
+	ckpt->parts = calloc(n ? n : 1, sizeof(*ckpt->parts));
+	ckpt->records = calloc(n ? n : 1, sizeof(*ckpt->records));
+	if (!ckpt->parts || !ckpt->records) {
+		pawl_err_set(err, PAWL_ENOMEM, "no memory for %u partitions", n);
+		return PAWL_ENOMEM;
+	}
+	for (uint32_t p = 0; p < n; p++) {
+		ckpt->parts[p].record = &ckpt->records[p];
+	}
+	ckpt->parts_n = n;
+	return 0;
+}
+
+/* Lays the partitions out, or keeps the layout of the save before. */
+static int lay_out(struct pawl_ckpt *ckpt, const struct pawl_ckpt_part *in, uint32_t n,
+	struct pawl_err *err)
+{
+	bool same = ckpt->parts_n == n;
+	int rv = 0;
+
+	for (uint32_t p = 0; p < n && rv == 0; p++) {
+		rv = check_part(&in[p], err);
+		same = same && same_layout(&ckpt->parts[p], &in[p]);
+	}
+	if (rv == 0 && !same) {
+		session_free_parts(ckpt);
+		rv = alloc_parts(ckpt, n, err);
+		for (uint32_t p = 0; p < n && rv == 0; p++) {
+			rv = make_part(ckpt, &ckpt->parts[p], &in[p], err);
+		}
+	}
+	for (uint32_t p = 0; p < n && rv == 0; p++) {
+		rv = keep_tensors(ckpt->parts[p].record, &in[p], err);
+		set_spans(&ckpt->parts[p], &in[p]);
+	}
+	if (rv != 0) {
+		session_free_parts(ckpt); /* half of it is no layout */
+	}
+	return rv;
+}
+
+int session_append_part(struct pawl_ckpt *ckpt, const struct pawl_ckpt_part *in,
+	uint64_t used_bytes, struct pawl_err *err)
+{
+	uint32_t n = ckpt->parts_n;
+	struct record_part *records;
+	struct session_part *parts;
+	struct record_part *record;
+	int rv = check_part(in, err);
+
+	for (uint32_t p = 0; p < n && rv == 0; p++) {
+		if (strcmp(ckpt->records[p].name, in->name) == 0) {
+			rv = pawl_err_set(err, PAWL_EEXIST, "%s is in this save already", in->name);
+		}
+	}
+	if (rv == 0 && n >= CKPT_PARTS_MAX) {
+		rv = pawl_err_set(err, PAWL_ELIMIT, "more than %u partitions", CKPT_PARTS_MAX);
+	}
+	if (rv != 0) {
+		return rv;
+	}
+	records = realloc(ckpt->records, (n + 1) * sizeof(*records));
+	ckpt->records = records ? records : ckpt->records;
+	parts = realloc(ckpt->parts, (n + 1) * sizeof(*parts));
+	ckpt->parts = parts ? parts : ckpt->parts;
+	for (uint32_t p = 0; p < n; p++) {
+		ckpt->parts[p].record = &ckpt->records[p];
+	}
+	if (!records || !parts) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u partitions", n + 1);
+	}
+	record = &records[n];
+	memset(record, 0, sizeof(*record));
+	memset(&parts[n], 0, sizeof(parts[n]));
+	parts[n].record = record;
+	ckpt->parts_n = n + 1;
+	rv = make_part(ckpt, &parts[n], in, err);
+	if (rv == 0) {
+		rv = keep_tensors(record, in, err);
+	}
+	if (rv == 0) {
+		set_spans(&parts[n], in);
+		record->hi = record->size_bytes;
+		record->arena_off = used_bytes;
+	}
+	return rv;
+}
+
+/*
+ * Sets the share of a file that this rank stages. The pickle is rank 0's alone, whichever chunks it
+ * begins in: ranks may pickle the same values to different bytes. If ranks span hosts, the host of
+ * rank 0 stages the whole file.
+ */
+static void share_part(const struct pawl_ckpt *ckpt, const struct session_part *part)
+{
+	struct record_part *record = part->record;
+	uint64_t tail = zip_plan_pickle(&part->zip)->data_off / CKPT_CHUNK * CKPT_CHUNK;
+
+	record->lo = 0;
+	record->hi = record->size_bytes;
+	if (!record->shared) {
+		return;
+	}
+	if (ckpt->options.host_first > 0) {
+		record->hi = 0;
+		return;
+	}
+	ckpt_share(record->size_bytes, ckpt->options.rank, ckpt->options.host_ranks, &record->lo,
+		&record->hi);
+	if (ckpt->options.rank == 0) {
+		record->lo = record->lo < tail ? record->lo : tail;
+	} else {
+		record->hi = record->hi < tail ? record->hi : tail;
+		record->lo = record->lo < record->hi ? record->lo : record->hi;
+	}
+}
+
+/* Lays the shares out in the arena. Returns how much of it they need. */
+static uint64_t share_out(struct pawl_ckpt *ckpt)
+{
+	uint64_t off = 0;
+
+	for (uint32_t p = 0; p < ckpt->parts_n; p++) {
+		struct record_part *record = ckpt->parts[p].record;
+
+		share_part(ckpt, &ckpt->parts[p]);
+		record->chunks_n = 0;
+		record->arena_off = off;
+		off += (record->hi - record->lo + CKPT_PAGE - 1) / CKPT_PAGE * CKPT_PAGE;
+	}
+	return off;
+}
+
+/* ---- pieces ---- */
+
+/* Makes told as large as the list of pieces. */
+static int make_told(struct pawl_ckpt *ckpt, struct pawl_err *err)
+{
+	struct record_piece *told;
+
+	if (ckpt->told_cap < ckpt->pieces.cap) {
+		told = realloc(ckpt->told, ckpt->pieces.cap * sizeof(*told));
+		if (!told) {
+			return pawl_err_set(err, PAWL_ENOMEM, "no memory for %zu pieces",
+				ckpt->pieces.cap);
+		}
+		ckpt->told = told;
+		ckpt->told_cap = ckpt->pieces.cap;
+	}
+	return 0;
+}
+
+/* On a summing save the rest of a shared file is read too, only for its checksums. */
+int session_list_part(struct pawl_ckpt *ckpt, uint32_t p, uint8_t *arena, struct pawl_err *err)
+{
+	struct session_part *part = &ckpt->parts[p];
+	const struct record_part *record = part->record;
+	struct ckpt_pieces *pieces = &ckpt->pieces;
+	bool sum = ckpt->summing && record->shared;
+	int rv = 0;
+
+	part->piece_lo = pieces->n;
+	if (sum && record->lo > 0) {
+		rv = ckpt_pieces_add(pieces, &part->zip, part->spans, p, 0, record->lo, NULL, err);
+	}
+	if (rv == 0 && record->lo < record->hi) {
+		rv = ckpt_pieces_add(pieces, &part->zip, part->spans, p, record->lo, record->hi,
+			arena + record->arena_off, err);
+	}
+	if (rv == 0 && sum && record->hi < record->size_bytes) {
+		rv = ckpt_pieces_add(pieces, &part->zip, part->spans, p, record->hi,
+			record->size_bytes, NULL, err);
+	}
+	part->piece_hi = pieces->n;
+	return rv == 0 ? make_told(ckpt, err) : rv;
+}
+
+static int list_pieces(struct pawl_ckpt *ckpt, uint8_t *arena, struct pawl_err *err)
+{
+	int rv = 0;
+
+	ckpt->pieces.n = 0;
+	for (uint32_t p = 0; p < ckpt->parts_n && rv == 0; p++) {
+		rv = session_list_part(ckpt, p, arena, err);
+	}
+	return rv;
+}
+
+/* ---- staged ---- */
+
+/* Tells the record what was copied; and the storages' sums, joined from the pieces in the order of
+ * the file. */
+static void tell_pieces(struct pawl_ckpt *ckpt, struct session_part *part, size_t *at)
+{
+	struct record_part *record = part->record;
+
+	record->pieces = ckpt->told ? ckpt->told + *at : NULL; /* a streamed save has none */
+	record->pieces_n = 0;
+	record->sums_n = ckpt->summing && record->shared ? record->storages : 0;
+	memset(record->sums, 0, record->storages * sizeof(*record->sums));
+	for (size_t i = part->piece_lo; i < part->piece_hi; i++) {
+		const struct ckpt_piece *piece = &ckpt->pieces.at[i];
+
+		if (record->sums_n > 0 && piece->storage < record->storages) {
+			record->sums[piece->storage] = crc32c_combine(record->sums[piece->storage],
+				piece->crc, piece->len_bytes);
+		}
+		if (piece->dst) {
+			ASSERT(ckpt->told != NULL); /* list_pieces made room for all */
+			ckpt->told[(*at)++] = (struct record_piece){piece->file_off,
+				piece->len_bytes, piece->crc};
+			record->pieces_n++;
+		}
+	}
+}
+
+void session_tell_staged(struct pawl_ckpt *ckpt, uint64_t id)
+{
+	struct wire_out *out = &ckpt->done_frame;
+	struct record record = {.step = ckpt->step,
+		.rank = ckpt->options.rank,
+		.world = ckpt->options.world,
+		.parts_n = ckpt->parts_n,
+		.parts = ckpt->records};
+	uint64_t took_ns = (uint64_t)(clock_mono_ns() - ckpt->begun_ns);
+	struct pawl_ckpt_status status;
+	struct pawl_err err;
+	size_t start = link_start(ckpt->link, out, PROTO_STAGED);
+	size_t blob;
+	size_t at = 0;
+
+	if (pawl_ckpt_status(ckpt, id, &status, NULL) != 0) {
+		return;
+	}
+	wire_put_u64(out, session_seq(ckpt, id));
+	wire_put_u64(out,
+		status.stall_ns ? status.stall_ns
+				: took_ns); /* save has not returned yet: all that it took */
+	wire_put_u64(out, took_ns);
+	blob = out->len_bytes;
+	wire_put_u32(out, 0);
+	for (uint32_t p = 0; p < ckpt->parts_n; p++) {
+		tell_pieces(ckpt, &ckpt->parts[p], &at);
+	}
+	record_encode(&record, out);
+	if (!out->failed) {
+		wire_patch_u32(out, blob, (uint32_t)(out->len_bytes - blob - 4));
+	}
+	session_set_level(ckpt, id, PAWL_CKPT_STAGED);
+	if (link_send(ckpt->link, out, start, &err) != 0) {
+		session_set_failed(ckpt, id, err.code, err.msg, -1, -1);
+	}
+}
+
+/* Tells the agent, which tells the others, that this rank's part of the save will not come. */
+void session_tell_failed(struct pawl_ckpt *ckpt, struct wire_out *out, uint64_t id, int code,
+	const char *why)
+{
+	size_t start = link_start(ckpt->link, out, PROTO_FAIL);
+
+	wire_put_u64(out, session_seq(ckpt, id));
+	wire_put_u32(out, (uint32_t)-code);
+	wire_put_str(out, why);
+	wire_put_str(out, ckpt->options.named ? ckpt->tag : "");
+	link_send(ckpt->link, out, start, NULL);
+}
+
+/* Asks the caller whether spans on devices have changed, since no kernel watched those. */
+static void ask_caller(struct pawl_ckpt *ckpt, uint64_t id)
+{
+	const struct pawl_ckpt_options *options = &ckpt->options;
+	int part = -1;
+	int storage = -1;
+
+	if (ckpt->proof == SNAP_FENCED && options->unchanged &&
+		!options->unchanged(options->user, id, &part, &storage)) {
+		pawl_ckpt_withdraw(ckpt, id, part, storage);
+	}
+}
+
+/* snap_done_fn */
+static void copied(void *user, int rv, size_t piece)
+{
+	struct pawl_ckpt *ckpt = user;
+	const struct ckpt_piece *at = rv == 0 ? NULL : &ckpt->pieces.at[piece];
+	char why[CKPT_NAME_MAX + 128];
+	bool withdrawn;
+	uint64_t id;
+
+	pthread_mutex_lock(&ckpt->state);
+	id = ckpt->copying_id;
+	pthread_mutex_unlock(&ckpt->state);
+	if (rv == 0) {
+		ask_caller(ckpt, id);
+	}
+	pthread_mutex_lock(&ckpt->state);
+	withdrawn = ckpt->withdrawn;
+	ckpt->statuses[id % PAWL_CKPT_STATUS_KEPT].status.stage_ns =
+		(uint64_t)(clock_mono_ns() - ckpt->begun_ns);
+	pthread_mutex_unlock(&ckpt->state);
+	if (rv == 0 && !withdrawn) {
+		session_tell_staged(ckpt, id);
+	} else if (rv != 0) {
+		snprintf(why, sizeof(why), "storage %u of %s %s (rank %u)", at->storage,
+			ckpt->records[at->part].name,
+			rv == PAWL_ECHANGED ? "changed while it was copied"
+					    : "could not be copied from its CUDA device",
+			ckpt->options.rank);
+		session_set_failed(ckpt, id, rv, why, (int)at->part, (int)at->storage);
+		session_tell_failed(ckpt, &ckpt->done_frame, id, rv, why);
+	}
+	pthread_mutex_lock(&ckpt->state);
+	ckpt->copying_id = 0;
+	pthread_cond_broadcast(&ckpt->changed);
+	pthread_mutex_unlock(&ckpt->state);
+}
+
+/* ---- saving ---- */
+
+/* Puts a new save into the table; its status is known at once even if it never starts. */
+uint64_t session_new_save(struct pawl_ckpt *ckpt)
+{
+	struct session_status *entry;
+	uint64_t id;
+
+	pthread_mutex_lock(&ckpt->state);
+	id = ++ckpt->last_id;
+	entry = &ckpt->statuses[id % PAWL_CKPT_STATUS_KEPT];
+	*entry = (struct session_status){.id = id,
+		.status = {.level = PAWL_CKPT_STAGING, .part = -1, .storage = -1}};
+	pthread_mutex_unlock(&ckpt->state);
+	return id;
+}
+
+void session_note_stall(struct pawl_ckpt *ckpt, uint64_t id)
+{
+	struct session_status *entry = &ckpt->statuses[id % PAWL_CKPT_STATUS_KEPT];
+
+	pthread_mutex_lock(&ckpt->state);
+	entry->status.stall_ns = (uint64_t)(clock_mono_ns() - ckpt->begun_ns);
+	entry->status.proof = snap_proof_told(ckpt->proof);
+	pthread_mutex_unlock(&ckpt->state);
+}
+
+static int stage(struct pawl_ckpt *ckpt, uint64_t id, int slot, bool watch, struct pawl_err *err)
+{
+	int rv = list_pieces(ckpt, ckpt->arenas[slot].map, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	pthread_mutex_lock(&ckpt->state);
+	ckpt->copying_id = id;
+	pthread_mutex_unlock(&ckpt->state);
+	rv = snap_begin(ckpt->snap, ckpt->pieces.at, ckpt->pieces.n, watch, copied, ckpt,
+		&ckpt->proof, err);
+	if (rv == 0) {
+		session_prepare_rest(ckpt, slot);
+		return 0;
+	}
+	pthread_mutex_lock(&ckpt->state);
+	ckpt->copying_id = 0;
+	pthread_mutex_unlock(&ckpt->state);
+	return rv;
+}
+
+int session_reach(struct pawl_ckpt *ckpt, struct pawl_err *err)
+{
+	return ckpt->link && link_alive(ckpt->link) ? 0 : session_connect(ckpt, err);
+}
+
+/* Takes a laid-out save to a running snapshot (or a finished stream). */
+static int start_save(struct pawl_ckpt *ckpt, uint64_t id, bool watch, struct pawl_err *err)
+{
+	int slot;
+	int rv;
+
+	ckpt->proof = SNAP_COPIED; /* streamed saves count as copied, too */
+	rv = session_reach(ckpt, err);
+	if (rv != 0) {
+		return rv;
+	}
+	ckpt->summing = ckpt->options.world > 1 && !ckpt->options.named &&
+		(id - ckpt->seq_base) % SESSION_CHECK_EVERY == 1;
+	rv = session_ask_slot(ckpt, id, share_out(ckpt), &slot, err);
+	if (rv == PAWL_ETIMEDOUT) { /* the slot may be granted still, when the agent wakes */
+		session_tell_failed(ckpt, &ckpt->frame, id, rv, err->msg);
+	}
+	if (rv != 0) {
+		return rv;
+	}
+	rv = slot < 0 ? session_stream(ckpt, id, err) : stage(ckpt, id, slot, watch, err);
+	if (rv != 0) {
+		session_tell_failed(ckpt, &ckpt->frame, id, rv, err->msg);
+	}
+	return rv;
+}
+
+/* Checks a save by tag of ranks on several hosts, whose agents must come to the same saves. */
+static int check_spanning(const struct pawl_ckpt *ckpt, const char *tag, uint64_t step,
+	uint32_t flags, struct pawl_err *err)
+{
+	const char *wrong = NULL;
+
+	if (flags & PAWL_SAVE_ALONE) {
+		wrong = "it is saved by one rank alone";
+	} else if (flags & PAWL_SAVE_ADDS) {
+		wrong = "it was saved before, and is added to";
+	} else if (step == PAWL_STEP_NONE) {
+		wrong = "it has no number and no step was given";
+	}
+	return wrong ? pawl_err_set(err, PAWL_ENOTSUP,
+			       "tag %.64s: %s: of ranks on several hosts (%u of %u are here) each "
+			       "saves each tag, once, with its step",
+			       tag, wrong, ckpt->options.host_ranks, ckpt->options.world)
+		     : 0;
+}
+
+int session_enter(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
+	struct pawl_err *err)
+{
+	int64_t called_ns = clock_mono_ns();
+
+	if (session_dead(ckpt, err)) {
+		return PAWL_EPEER;
+	}
+	if ((tag != NULL) != ckpt->options.named) {
+		return pawl_err_set(err, PAWL_EINVAL, "this session saves by %s",
+			ckpt->options.named ? "tag" : "step");
+	}
+	if (tag && !tag_valid(tag)) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"tag '%.64s': must have 1 to %u bytes, no '/', no '.' in front, no control "
+			"characters",
+			tag, CKPT_TAG_MAX - 1);
+	}
+	if (tag && ckpt->counted) {
+		int rv = check_spanning(ckpt, tag, step, flags, err);
+
+		if (rv != 0) {
+			return rv;
+		}
+	}
+	pthread_mutex_lock(&ckpt->saving);
+	if (ckpt->build.open) {
+		pthread_mutex_unlock(&ckpt->saving);
+		return pawl_err_set(err, PAWL_EBUSY, "a save of %s is being put together",
+			ckpt->tag);
+	}
+	snap_wait(ckpt->snap); /* the save before: its pieces and layout are about to be reused */
+	session_skip_missed(ckpt);
+	ckpt->begun_ns = ckpt->asked_ns != 0 ? ckpt->asked_ns : called_ns;
+	ckpt->asked_ns = 0;
+	if (ckpt->asked.open && !link_alive(ckpt->link)) {
+		session_ask_lost(ckpt);
+	} else if (ckpt->asked.open && ckpt->asked.step != step) {
+		session_take_back(ckpt, "another step is saved");
+	}
+	ckpt->step = step;
+	ckpt->flags = flags;
+	if (tag) {
+		snprintf(ckpt->tag, sizeof(ckpt->tag), "%s", tag);
+	} else {
+		tag_of_step(ckpt->tag, sizeof(ckpt->tag), step);
+	}
+	pthread_mutex_lock(&ckpt->state);
+	ckpt->withdrawn = false;
+	pthread_mutex_unlock(&ckpt->state);
+	return 0;
+}
+
+/* Saves all partitions at once. */
+static int save(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
+	const struct pawl_ckpt_part *parts, uint32_t parts_n, bool watch, uint64_t *id,
+	struct pawl_err *err)
+{
+	struct pawl_err why;
+	int rv;
+
+	if (parts_n > CKPT_PARTS_MAX) {
+		return pawl_err_set(err, PAWL_ELIMIT, "%u partitions: at most %u", parts_n,
+			CKPT_PARTS_MAX);
+	}
+	rv = session_enter(ckpt, tag, step, flags, err);
+	if (rv != 0) {
+		return rv;
+	}
+	rv = lay_out(ckpt, parts, parts_n, err);
+	if (rv != 0) {
+		session_skip(ckpt, "it could not be laid out");
+		goto unlock;
+	}
+	*id = ckpt->asked.open ? ckpt->asked.id : session_new_save(ckpt);
+	rv = start_save(ckpt, *id, watch && ckpt->options.watch, &why);
+	session_note_stall(ckpt, *id);
+	if (rv != 0) {
+		session_set_failed(ckpt, *id, rv, why.msg, -1, -1);
+		if (rv == PAWL_EMISMATCH) {
+			*err = why;
+			goto unlock;
+		}
+		rv = 0;
+	}
+unlock:
+	pthread_mutex_unlock(&ckpt->saving);
+	return rv;
+}
+
+int pawl_ckpt_save(struct pawl_ckpt *ckpt, uint64_t step, const struct pawl_ckpt_part *parts,
+	uint32_t parts_n, bool watch, uint64_t *id, struct pawl_err *err)
+{
+	int rv = save(ckpt, NULL, step, 0, parts, parts_n, watch, id, err);
+
+	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "save step %llu", (unsigned long long)step);
+}
+
+int pawl_ckpt_save_tag(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
+	const struct pawl_ckpt_part *parts, uint32_t parts_n, bool watch, uint64_t *id,
+	struct pawl_err *err)
+{
+	int rv = save(ckpt, tag, step, flags, parts, parts_n, watch, id, err);
+
+	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "save %.64s", tag);
+}
+
+void pawl_ckpt_fence(struct pawl_ckpt *ckpt, uint64_t groups)
+{
+	if (!session_dead(ckpt, NULL)) {
+		snap_fence(ckpt->snap, groups);
+	}
+}
+
+void pawl_ckpt_withdraw(struct pawl_ckpt *ckpt, uint64_t id, int part, int storage)
+{
+	struct wire_out out = {0};
+	char why[64];
+
+	if (session_dead(ckpt, NULL) || !ckpt->link) {
+		return;
+	}
+	pthread_mutex_lock(&ckpt->state);
+	ckpt->withdrawn = ckpt->withdrawn || ckpt->copying_id == id;
+	pthread_mutex_unlock(&ckpt->state);
+	snprintf(why, sizeof(why), "storage %d of partition %d changed while it was copied",
+		storage, part);
+	session_set_failed(ckpt, id, PAWL_ECHANGED, why, part, storage);
+	session_tell_failed(ckpt, &out, id, PAWL_ECHANGED, why);
+	wire_out_deinit(&out);
+}

@@ -1,0 +1,300 @@
+/*
+ * Inside a worker: the slot of a save (its place in the memory tier), the arenas, and the number
+ * under which a slot is asked for.
+ *
+ * The agent's answer takes three wake-ups of threads. So a caller that knows that a save is about
+ * to come may have a slot asked for beforehand (pawl_ckpt_ask), with as many bytes as the last save
+ * had, and describe its state meanwhile. If more turn out to be needed the question is put again.
+ */
+#include "session/session.h"
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/pages.h"
+#include "base/parallel.h"
+#include "base/times.h"
+#include "ckpt/tags.h"
+
+#define POPULATE_BYTES (64u << 20) /* bytes that one thread populates */
+
+/* ---- arenas ---- */
+
+/* Waits until the background preparation of an arena is over. */
+static void join_preparer(struct pawl_ckpt *ckpt)
+{
+	if (ckpt->preparing) {
+		pthread_join(ckpt->preparer, NULL);
+		ckpt->preparing->ready = true;
+		ckpt->preparing = NULL;
+	}
+}
+
+void session_drop_arenas(struct pawl_ckpt *ckpt)
+{
+	join_preparer(ckpt);
+	snap_wait(ckpt->snap);
+	for (int s = 0; s < ARENA_SLOTS; s++) {
+		arena_unmap(ckpt->arenas[s].map, ckpt->arenas[s].size_bytes);
+		ckpt->arenas[s] = (struct session_arena){0};
+	}
+}
+
+/* Populates piece i, from the arena's end on: a preparer that is at it comes from the beginning. */
+static void populate_piece(void *user, size_t i)
+{
+	const struct session_arena *arena = user;
+	uint64_t past = (uint64_t)i * POPULATE_BYTES;
+	uint64_t left = arena->size_bytes - past;
+	uint64_t piece_bytes = left < POPULATE_BYTES ? left : POPULATE_BYTES;
+
+	pages_populate(arena->map + left - piece_bytes, piece_bytes);
+}
+
+/* Populates the arena that a save waits for, by all cores, since training waits too. */
+static void prepare_now(struct pawl_ckpt *ckpt, struct session_arena *arena)
+{
+	if (ckpt->preparing == arena && pthread_tryjoin_np(ckpt->preparer, NULL) == 0) {
+		ckpt->preparing = NULL; /* the preparer has finished */
+	} else {
+		parallel_for((arena->size_bytes + POPULATE_BYTES - 1) / POPULATE_BYTES,
+			populate_piece, arena);
+		if (ckpt->preparing == arena) {
+			join_preparer(ckpt);
+		}
+	}
+	arena->ready = true;
+}
+
+/* Populates an arena that the next save may need. */
+static void *prepare_other(void *user)
+{
+	const struct session_arena *arena = user;
+
+	pages_populate(arena->map, arena->size_bytes);
+	return NULL;
+}
+
+/* Takes over the arenas that came with a grant: the granted one is made ready now, others in the
+ * background. */
+static int take_arenas(struct pawl_ckpt *ckpt, int slot, const struct link_reply *reply,
+	struct wire_in *in, struct pawl_err *err)
+{
+	uint32_t n = wire_get_u32(in);
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint8_t s = wire_get_u8(in);
+		uint64_t size = wire_get_u64(in);
+
+		if (in->failed || s >= ARENA_SLOTS || i >= reply->fds_n) {
+			return pawl_err_set(err, PAWL_ECORRUPT, "malformed grant");
+		}
+		if (ckpt->preparing == &ckpt->arenas[s]) {
+			join_preparer(ckpt);
+		}
+		arena_unmap(ckpt->arenas[s].map, ckpt->arenas[s].size_bytes);
+		ckpt->arenas[s] = (struct session_arena){.size_bytes = size};
+		ckpt->arenas[s].map = arena_map_fd(reply->fds[i], size);
+		if (!ckpt->arenas[s].map) {
+			ckpt->arenas[s].size_bytes = 0;
+			return pawl_err_sys(err, "map an arena of %llu bytes",
+				(unsigned long long)size);
+		}
+	}
+	if (!ckpt->arenas[slot].map) {
+		return pawl_err_set(err, PAWL_ECORRUPT,
+			"granted an arena that was not handed over");
+	}
+	if (!ckpt->arenas[slot].ready) {
+		prepare_now(ckpt, &ckpt->arenas[slot]);
+	}
+	return 0;
+}
+
+void session_prepare_rest(struct pawl_ckpt *ckpt, int slot)
+{
+	if (ckpt->preparing && pthread_tryjoin_np(ckpt->preparer, NULL) == 0) {
+		ckpt->preparing->ready = true;
+		ckpt->preparing = NULL;
+	}
+	for (int s = 0; s < ARENA_SLOTS && !ckpt->preparing; s++) {
+		struct session_arena *other = &ckpt->arenas[s];
+
+		if (s != slot && other->map && !other->ready &&
+			pthread_create(&ckpt->preparer, NULL, prepare_other, other) == 0) {
+			ckpt->preparing = other;
+		}
+	}
+}
+
+/* ---- numbers ---- */
+
+/* Counted saves have one number on all ranks. The lower half counts saves since the ranks restored
+ * together, which neither an agent's death nor a failed save changes; the upper half, so that
+ * numbers only grow, counts how often the ranks have. */
+uint64_t session_number(const struct pawl_ckpt *ckpt, uint64_t id)
+{
+	return id > ckpt->seq_base ? (uint64_t)ckpt->rounds << 32 | (id - ckpt->seq_base) : 0;
+}
+
+void session_restored(struct pawl_ckpt *ckpt, uint32_t rounds)
+{
+	pthread_mutex_lock(&ckpt->state);
+	ckpt->seq_base = ckpt->last_id;
+	ckpt->rounds = rounds;
+	pthread_mutex_unlock(&ckpt->state);
+}
+
+/* ---- asking ---- */
+
+static int ask(struct pawl_ckpt *ckpt, uint64_t id, uint64_t step, uint64_t need_bytes,
+	struct pawl_err *err)
+{
+	struct session_asked *asked = &ckpt->asked;
+	size_t start = link_start(ckpt->link, &ckpt->frame, PROTO_BEGIN);
+	char tag[CKPT_TAG_MAX];
+	int rv;
+
+	wire_put_u64(&ckpt->frame, session_seq(ckpt, id));
+	wire_put_u64(&ckpt->frame, step);
+	wire_put_u64(&ckpt->frame, need_bytes);
+	if (ckpt->options.named) {
+		wire_put_str(&ckpt->frame, ckpt->tag);
+	} else {
+		tag_of_step(tag, sizeof(tag), step);
+		wire_put_str(&ckpt->frame, tag);
+	}
+	wire_put_u8(&ckpt->frame, ckpt->options.named ? (uint8_t)ckpt->flags : 0);
+	wire_put_u64(&ckpt->frame, (uint64_t)ckpt->opened_ns);
+	rv = link_ask(ckpt->link, &asked->call, &ckpt->frame, start, &asked->reply, err);
+	asked->open = rv == 0;
+	asked->id = id;
+	asked->step = step;
+	asked->need_bytes = need_bytes;
+	return rv;
+}
+
+/* Waits for the answer. Returns 0 and the slot (-1: stream), or why there is none. */
+static int hear(struct pawl_ckpt *ckpt, int *slot, struct pawl_err *err)
+{
+	struct session_asked *asked = &ckpt->asked;
+	struct wire_in in;
+	bool streamed;
+	int rv = link_await(ckpt->link, &asked->call, times_ms(TIME_SESSION_BEGIN), &in, err);
+
+	asked->open = false;
+	if (rv != 0) {
+		return rv;
+	}
+	*slot = wire_get_u8(&in) % ARENA_SLOTS;
+	streamed = wire_get_u8(&in);
+	session_set_seq(ckpt, asked->id, wire_get_u64(&in));
+	if (!streamed) {
+		rv = take_arenas(ckpt, *slot, &asked->reply, &in, err);
+	} else {
+		wire_get_u32(&in);
+		wire_get_str(&in, ckpt->stream_dir, sizeof(ckpt->stream_dir));
+	}
+	link_reply_close(&asked->reply);
+	*slot = streamed ? -1 : *slot;
+	return rv;
+}
+
+int session_ask_slot(struct pawl_ckpt *ckpt, uint64_t id, uint64_t need_bytes, int *slot,
+	struct pawl_err *err)
+{
+	bool ahead = ckpt->asked.open;
+	int rv = 0;
+
+	ASSERT(!ahead || (ckpt->asked.id == id && ckpt->asked.step == ckpt->step));
+	if (!ahead) {
+		rv = ask(ckpt, id, ckpt->step, need_bytes, err);
+	}
+	if (rv == 0) {
+		rv = hear(ckpt, slot, err);
+	}
+	if (rv == 0 && ahead && ckpt->asked.need_bytes < need_bytes) {
+		rv = ask(ckpt, id, ckpt->step, need_bytes, err);
+		rv = rv == 0 ? hear(ckpt, slot, err) : rv;
+	}
+	return rv;
+}
+
+/* Fails save id, which will not come, and tells the agent. */
+static void give_up(struct pawl_ckpt *ckpt, uint64_t id, const char *why)
+{
+	int slot;
+
+	session_set_failed(ckpt, id, PAWL_ECANCELED, why, -1, -1);
+	if (ckpt->link) {
+		session_tell_failed(ckpt, &ckpt->frame, id, PAWL_ECANCELED, why);
+	}
+	if (ckpt->asked.open) {
+		/* The answer may hand over arenas, which happens once. */
+		(void)hear(ckpt, &slot, NULL);
+	}
+}
+
+void session_take_back(struct pawl_ckpt *ckpt, const char *why)
+{
+	if (ckpt->asked.open) {
+		give_up(ckpt, ckpt->asked.id, why);
+	}
+}
+
+void session_skip(struct pawl_ckpt *ckpt, const char *why)
+{
+	if (ckpt->counted) {
+		give_up(ckpt, ckpt->asked.open ? ckpt->asked.id : session_new_save(ckpt), why);
+	}
+}
+
+void session_forget_asked(struct pawl_ckpt *ckpt)
+{
+	ckpt->asked.open = false;
+	link_reply_close(&ckpt->asked.reply);
+}
+
+void session_ask_lost(struct pawl_ckpt *ckpt)
+{
+	pthread_mutex_lock(&ckpt->state);
+	ASSERT(ckpt->last_id == ckpt->asked.id); /* a save comes next */
+	ckpt->last_id--;
+	pthread_mutex_unlock(&ckpt->state);
+	session_forget_asked(ckpt);
+}
+
+void session_slot_deinit(struct pawl_ckpt *ckpt)
+{
+	session_drop_arenas(ckpt);
+	link_reply_deinit(&ckpt->asked.reply);
+}
+
+void pawl_ckpt_ask(struct pawl_ckpt *ckpt, uint64_t step)
+{
+	if (session_dead(ckpt, NULL)) {
+		return;
+	}
+	pthread_mutex_lock(&ckpt->saving);
+	ckpt->asked_ns = clock_mono_ns(); /* the caller has begun: its stall counts from here */
+	session_take_back(ckpt, "it was asked for twice");
+	session_skip_missed(ckpt);
+	if (ckpt->link && link_alive(ckpt->link) && ckpt->asked.need_bytes > 0 &&
+		!ckpt->options.named) {
+		if (ask(ckpt, session_new_save(ckpt), step, ckpt->asked.need_bytes, NULL) != 0) {
+			session_ask_lost(ckpt); /* saving asks again */
+		}
+	}
+	pthread_mutex_unlock(&ckpt->saving);
+}
+
+void pawl_ckpt_unask(struct pawl_ckpt *ckpt)
+{
+	if (session_dead(ckpt, NULL)) {
+		return;
+	}
+	pthread_mutex_lock(&ckpt->saving);
+	ckpt->asked_ns = 0;
+	session_skip(ckpt, "the state could not be described");
+	pthread_mutex_unlock(&ckpt->saving);
+}

@@ -1,0 +1,66 @@
+/* A checkpoint being read, shared by session_restore.c (whole partitions) and session_reshard.c
+ * (what is needed of them). A comment that begins with "memory:" or "store:" names the only source
+ * for which the field counts. */
+#ifndef SESSION_SESSION_SOURCE_H
+#define SESSION_SESSION_SOURCE_H
+
+#include "ckpt/read.h"
+#include "session/session.h"
+
+/* How much of a partition is verified. */
+enum source_state {
+	SOURCE_UNREAD,
+	SOURCE_LISTED, /* the pickle, and the sizes of the storages */
+	SOURCE_PLACED, /* and where the storages lie */
+	SOURCE_READ,   /* the whole partition */
+};
+
+/* One partition being read. */
+struct source_part {
+	struct pawl_restore_part info; /* as shown to the caller */
+	enum source_state state;       /* how much of the following is verified */
+	struct zip_plan zip;           /* layout; where storages lie only once placed */
+	bool *have; /* for each chunk: verified for pawl_restore_need; NULL: none is */
+	struct part_image *image;             /* store: the file in memory; NULL while unread */
+	const struct manifest_part *manifest; /* store: the entry in the manifest */
+	uint32_t owner; /* memory: the rank whose record describes it (0 if shared) */
+	uint32_t index; /* memory: index in that record */
+};
+
+/* One rank's share of a checkpoint in memory. */
+struct source_rank {
+	struct record record; /* what the rank staged */
+	uint8_t *arena;       /* mapping of the rank's arena */
+	uint64_t size_bytes;  /* size of the mapping */
+};
+
+/* A row of some partition's tensor table. */
+struct source_tensor {
+	const char *name;    /* name, in the table; not terminated */
+	uint32_t name_bytes; /* bytes of name */
+	uint32_t part;       /* index of the partition */
+	size_t off;          /* offset of the row in the table */
+};
+
+struct pawl_restore {
+	struct pawl_ckpt *ckpt; /* NULL for tools */
+	struct pawl_restore_info info;
+	struct source_part *parts; /* info.parts_n entries */
+	struct source_rank *ranks; /* memory: info.world entries */
+	struct store *store;       /* store: the root */
+	struct reader *reader;     /* store: reads partitions */
+	struct manifest manifest;  /* store: the tag's manifest */
+	char tag[CKPT_TAG_MAX];    /* name of the checkpoint */
+	/* Rows of all tables, by name; NULL until one is asked for. */
+	struct source_tensor *tensors;
+	size_t tensors_n; /* number of entries in tensors */
+};
+
+/* Reads and verifies a partition as far as state. PAWL_EINVAL: there is no such partition. */
+int source_reach(struct pawl_restore *restore, uint32_t index, enum source_state state,
+	struct pawl_err *err);
+/* Verifies what the ranks hold in memory of bytes lo to before hi of the file. */
+int source_check_memory(const struct pawl_restore *restore, const struct source_part *part,
+	uint64_t lo, uint64_t hi, struct pawl_err *err);
+
+#endif

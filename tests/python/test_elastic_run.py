@@ -38,6 +38,7 @@ def unended(said: list[list[str]]) -> tuple[int, ...]:
     return tuple(i for i in range(len(said)) if not ends([said[i]], "END"))
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_killed_is_replaced(tmp_path: Path) -> None:
     with running(tmp_path, "1:3", MANY, "pause=0.5", "kill=1@4") as run:
         run.wait_for_trained(4)

@@ -101,6 +101,7 @@ def test_ranks_of_replicas_have_their_own(shared: Cluster, web: Web) -> None:
         assert web.get(f"{path_of(env, web, 'discover')}/5").json == ["127.0.0.1"] * 2
 
 
+@pytest.mark.slow("adaptdl-0.2.11")
 @pytest.mark.parametrize("whose", ["adaptdl-0.2.11", "pawl/compat/adaptdl"])
 def test_adaptdls_names_meet_and_tell(shared: Cluster, whose: str) -> None:
     """Both AdaptDL's own package and Pawl's in its place meet and send hints."""

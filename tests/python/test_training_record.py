@@ -56,6 +56,7 @@ def test_a_line_says_what_and_why() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_job_tells_and_is_drawn(tmp_path: Path) -> None:
     from pawl import _training
 

@@ -308,8 +308,10 @@ class Scratch:
 
     @staticmethod
     def target(name: str) -> str:
-        folder = "tests/golden" if name == "ckpt_golden" else "tests/unit"
-        return f"tests/fuzz/{name}" if name.startswith("fuzz_") else f"{folder}/test_{name}"
+        if name.startswith("fuzz_"):
+            return f"tests/fuzz/{name}"
+        source = next((ROOT / "tests").rglob(f"test_{name}.c"))
+        return source.relative_to(ROOT).with_suffix("").as_posix()
 
     def sources(self) -> dict[str, bytes]:
         found = [path for top in SOURCES for path in (self.tree / top).rglob("*") if path.is_file()]
@@ -444,7 +446,7 @@ def others(root: Path, mutant: Mutant) -> list[str]:
     found = []
     if any(name.endswith((".c", ".h")) for name in mutant.files):
         for folder, prefix in C_FOLDERS.items():
-            names = [path.stem.removeprefix(prefix) for path in (root / folder).glob("*.c")]
+            names = [path.stem.removeprefix(prefix) for path in (root / folder).rglob("*.c")]
             found += [f"c:{name}" for name in sorted(names)]
         found = [x for x in found if not killer_problem(root, x)]
     files = sorted((root / "tests/python").rglob("test_*.py"))

@@ -17,12 +17,6 @@
 
 /* ---- sending ---- */
 
-size_t conn_start(struct agent_conn *conn, enum proto_type type, uint32_t id)
-{
-	wire_out_reset(&conn->agent->scratch);
-	return proto_start(&conn->agent->scratch, type, id);
-}
-
 /* Tells people of a rank that has not read what it was sent, and is given up. Nobody needs to hear
  * here of a rank that died. */
 static void tell_deaf(struct agent_conn *conn, const struct pawl_err *err)
@@ -40,49 +34,47 @@ static void tell_deaf(struct agent_conn *conn, const struct pawl_err *err)
 	}
 }
 
-void conn_send(struct agent_conn *conn, size_t start, const int *fds, uint32_t fds_n)
+void conn_send_fds(struct agent_conn *conn, enum proto_type type, uint32_t id, const void *body,
+	const int *fds, uint32_t fds_n)
 {
+	struct wire_out *out = &conn->agent->scratch;
 	struct pawl_err err = {0};
+	size_t start;
 
-	proto_end(&conn->agent->scratch, start);
-	if (!conn->closing &&
-		proto_send(conn->io.fd, &conn->agent->scratch, fds, fds_n, &err) != 0) {
+	wire_out_reset(out);
+	start = proto_start(out, type, id);
+	frame_encode(out, type, body);
+	proto_end(out, start);
+	if (!conn->closing && proto_send(conn->io.fd, out, fds, fds_n, &err) != 0) {
 		conn->closing = true;
 		tell_deaf(conn, &err);
 	}
 }
 
+void conn_send(struct agent_conn *conn, enum proto_type type, uint32_t id, const void *body)
+{
+	conn_send_fds(conn, type, id, body, NULL, 0);
+}
+
 void conn_reply_ok(struct agent_conn *conn, uint32_t id)
 {
-	conn_send(conn, conn_start(conn, PROTO_OK, id), NULL, 0);
+	conn_send(conn, PROTO_OK, id, NULL);
 }
 
 void conn_reply_error(struct agent_conn *conn, uint32_t id, const struct pawl_err *err)
 {
-	size_t start = conn_start(conn, PROTO_ERROR, id);
+	struct frame_error told = {.code = err->code, .sys = err->sys};
 
-	wire_put_u32(&conn->agent->scratch, (uint32_t)-err->code);
-	wire_put_u32(&conn->agent->scratch, (uint32_t)err->sys);
-	wire_put_str(&conn->agent->scratch, err->msg);
-	conn_send(conn, start, NULL, 0);
-}
-
-void conn_send_hold(struct agent_conn *conn, enum proto_question question, uint64_t seq)
-{
-	size_t start = conn_start(conn, PROTO_HOLD, 0);
-
-	wire_put_u8(&conn->agent->scratch, (uint8_t)question);
-	wire_put_u64(&conn->agent->scratch, seq);
-	conn_send(conn, start, NULL, 0);
+	snprintf(told.text, sizeof(told.text), "%s", err->msg);
+	conn_send(conn, PROTO_ERROR, id, &told);
 }
 
 void conn_send_welcome(struct agent_conn *conn)
 {
-	size_t start = conn_start(conn, PROTO_WELCOME, conn->hello_id);
+	const struct frame_welcome welcome = {.pid = (uint32_t)conn->agent->pid};
 
 	conn->welcome = true;
-	wire_put_u32(&conn->agent->scratch, (uint32_t)conn->agent->pid);
-	conn_send(conn, start, NULL, 0);
+	conn_send(conn, PROTO_WELCOME, conn->hello_id, &welcome);
 	root_news_greet(conn);
 }
 
@@ -110,72 +102,34 @@ static struct agent_root *unlink_root(struct agent_root *roots, const struct age
 	return roots;
 }
 
-/* The contents of HELLO: what a worker says about itself. */
-struct hello {
-	char job[CKPT_JOB_MAX];
-	char root[PATH_MAX];
-	uint32_t world; /* ranks of the job */
-	uint32_t first; /* lowest rank of this host */
-	uint32_t ranks; /* number of ranks on this host */
-	uint32_t attempt;
-	struct persist_policy policy;
-	int64_t interval_ns; /* between persists; unused with auto_interval */
-	bool auto_interval;
-	uint64_t memory_bytes;
-	bool named;
-	char hidden[PATH_MAX];
-	uint64_t seq; /* number of the rank's last save; 0: none yet */
-};
-
-static int read_hello(struct agent_conn *conn, struct wire_in *body, struct hello *hello,
+/* Checks what a worker says about itself. */
+static int check_hello(const struct agent_conn *conn, const struct frame_hello *hello,
 	struct pawl_err *err)
 {
-	uint16_t version = wire_get_u16(body);
-	uint64_t interval_ms;
-
-	if (version != PROTO_VERSION) {
-		return pawl_err_set(err, PAWL_ENOTSUP,
-			"the agent of this job speaks protocol %u, this worker %u: it was started "
-			"by another "
-			"version of pawl; end it and start again",
-			PROTO_VERSION, version);
-	}
-	wire_get_str(body, hello->job, sizeof(hello->job));
-	wire_get_str(body, hello->root, sizeof(hello->root));
-	conn->job_rank = wire_get_u32(body);
-	hello->world = wire_get_u32(body);
-	hello->attempt = wire_get_u32(body);
-	/* The pid as the worker sees it; conn->pid is the kernel's word. */
-	wire_get_u32(body);
-	hello->policy.rule.keep_last = wire_get_u32(body);
-	hello->policy.rule.keep_every = wire_get_u64(body);
-	interval_ms = wire_get_u64(body);
-	hello->auto_interval = interval_ms == PAWL_CKPT_AUTO;
-	hello->interval_ns = (int64_t)(interval_ms % (1ULL << 40)) * NS_PER_MS;
-	hello->memory_bytes = wire_get_u64(body);
-	hello->named = wire_get_u8(body);
-	wire_get_str(body, hello->hidden, sizeof(hello->hidden));
-	hello->policy.full_every = wire_get_u32(body);
-	hello->first = wire_get_u32(body);
-	hello->ranks = wire_get_u32(body);
-	hello->seq = wire_get_u64(body);
-	if (!wire_in_done(body) || hello->root[0] != '/') {
+	if (hello->root[0] != '/') {
 		return pawl_err_set(err, PAWL_EINVAL, "malformed greeting");
 	}
 	if (strcmp(hello->job, conn->agent->job) != 0) {
 		return pawl_err_set(err, PAWL_EBUSY, "this agent is job %s's, not job %s's",
 			conn->agent->job, hello->job);
 	}
-	conn->rank = conn->job_rank - hello->first;
-	if (hello->ranks < 1 || hello->ranks > PROTO_RANKS_LOCAL || conn->rank >= hello->ranks ||
-		hello->world < hello->ranks || hello->first > hello->world - hello->ranks) {
+	if (hello->ranks < 1 || hello->ranks > PROTO_RANKS_LOCAL ||
+		hello->rank - hello->first >= hello->ranks || hello->world < hello->ranks ||
+		hello->first > hello->world - hello->ranks) {
 		return pawl_err_set(err, PAWL_ELIMIT,
 			"rank %u of %u, ranks %u and %u more on this host: an agent serves up to "
 			"%u ranks, one behind the other",
-			conn->job_rank, hello->world, hello->first, hello->ranks - 1,
+			hello->rank, hello->world, hello->first, hello->ranks - 1,
 			PROTO_RANKS_LOCAL);
 	}
 	return 0;
+}
+
+static struct persist_policy policy_of(const struct frame_hello *hello)
+{
+	return (struct persist_policy){
+		.rule = {.keep_last = hello->keep, .keep_every = hello->keep_every},
+		.full_every = hello->full_every};
 }
 
 /* Refuses workers of an attempt that is over. Workers of a newer attempt begin it, unless the agent
@@ -196,7 +150,8 @@ static int check_attempt(const struct agent *agent, const struct agent_root *roo
  * Sees to ranks that span hosts and differ from those that this agent has the root open for: the
  * root is opened anew once the old ranks are gone. *at is NULL then.
  */
-static int change_hosts(struct agent_root **at, const struct hello *hello, struct pawl_err *err)
+static int change_hosts(struct agent_root **at, const struct frame_hello *hello,
+	struct pawl_err *err)
 {
 	struct agent_root *root = *at;
 
@@ -230,14 +185,17 @@ static int change_hosts(struct agent_root **at, const struct hello *hello, struc
 	return 0;
 }
 
-static int join_root(struct agent_conn *conn, const struct hello *hello, struct pawl_err *err)
+static int join_root(struct agent_conn *conn, const struct frame_hello *hello, struct pawl_err *err)
 {
 	struct agent *agent = conn->agent;
 	struct agent_root *root = find_root(agent, hello->root);
+	const struct persist_policy policy = policy_of(hello);
+	const int64_t interval_ns = (int64_t)(hello->persist_every_ms % (1ULL << 40)) * NS_PER_MS;
+	const bool auto_interval = hello->persist_every_ms == PAWL_CKPT_AUTO;
 	struct persist_options options = {.root = hello->root,
 		.hidden = hello->hidden[0] ? hello->hidden : NULL,
 		.job = agent->job,
-		.policy = hello->policy,
+		.policy = policy,
 		.first = hello->first,
 		.ranks = hello->ranks,
 		.elsewhere = hello->world - hello->ranks};
@@ -250,7 +208,7 @@ static int join_root(struct agent_conn *conn, const struct hello *hello, struct 
 		return rv;
 	}
 	if (!root) {
-		rv = root_open(agent, hello->root, &options, hello->interval_ns, &root, err);
+		rv = root_open(agent, hello->root, &options, interval_ns, &root, err);
 		if (rv != 0) {
 			return rv;
 		}
@@ -270,30 +228,36 @@ static int join_root(struct agent_conn *conn, const struct hello *hello, struct 
 	}
 	root_know_seq(root, conn->rank, hello->seq);
 	root->memory_bytes = hello->memory_bytes;
-	root->auto_interval = hello->auto_interval && root->elsewhere == 0;
+	root->auto_interval = auto_interval && root->elsewhere == 0;
 	if (root->elsewhere > 0) {
 		/* With 0 every save is persisted: hosts cannot agree in time on which ones to
 		 * skip. */
 		ledger_set_interval(&root->ledger, 0);
-	} else if (hello->auto_interval) {
+	} else if (auto_interval) {
 		root_advise(root);
 	} else {
-		ledger_set_interval(&root->ledger, hello->interval_ns);
+		ledger_set_interval(&root->ledger, interval_ns);
 	}
-	persist_set_policy(root->persist, &hello->policy);
+	persist_set_policy(root->persist, &policy);
 	return 0;
 }
 
-static void handle_hello(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+static void handle_hello(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
 {
-	struct hello hello;
+	const struct frame_hello *hello = &body->hello;
 	struct pawl_err err = {0};
 
 	if (conn->root) {
 		conn->closing = true;
 		return;
 	}
-	if (read_hello(conn, body, &hello, &err) != 0 || join_root(conn, &hello, &err) != 0) {
+	if (check_hello(conn, hello, &err) != 0) {
+		conn_reply_error(conn, id, &err);
+		return;
+	}
+	conn->job_rank = hello->rank;
+	conn->rank = hello->rank - hello->first;
+	if (join_root(conn, hello, &err) != 0) {
 		conn_reply_error(conn, id, &err);
 		return;
 	}
@@ -306,66 +270,59 @@ static void handle_hello(struct agent_conn *conn, uint32_t id, struct wire_in *b
 	}
 }
 
-static void handle_begin(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+static void handle_begin(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
 {
+	const struct frame_begin *begin = &body->begin;
 	uint32_t times;
-	uint8_t flags;
 
-	conn->ask = (struct ledger_ask){.rank = conn->rank};
-	conn->ask.seq = wire_get_u64(body);
-	conn->ask.step = wire_get_u64(body);
-	conn->begin_bytes = wire_get_u64(body);
-	wire_get_str(body, conn->ask.tag, sizeof(conn->ask.tag));
-	flags = wire_get_u8(body);
-	conn->ask.alone = (flags & PAWL_SAVE_ALONE) != 0;
-	conn->ask.adds = (flags & PAWL_SAVE_ADDS) != 0;
-	conn->ask.streams = (flags & PAWL_SAVE_STREAM) != 0;
-	conn->begin_since_ns = (int64_t)wire_get_u64(body);
-	if (!wire_in_done(body) || !tag_valid(conn->ask.tag)) {
+	if (!tag_valid(begin->tag)) {
 		conn->closing = true;
 		return;
 	}
-	times = root_fits(conn->root, conn->begin_bytes);
-	conn->ask.fits = times >= LEDGER_SLOTS - 1;
-	/* A job on several hosts restores nothing from memory: no spare slot is needed. */
-	conn->ask.spare = times == LEDGER_SLOTS && conn->root->elsewhere == 0;
+	times = root_fits(conn->root, begin->need_bytes);
+	conn->ask = (struct ledger_ask){.rank = conn->rank,
+		.seq = begin->seq,
+		.step = begin->step,
+		.alone = (begin->flags & PAWL_SAVE_ALONE) != 0,
+		.adds = (begin->flags & PAWL_SAVE_ADDS) != 0,
+		.streams = (begin->flags & PAWL_SAVE_STREAM) != 0,
+		.fits = times >= LEDGER_SLOTS - 1,
+		/* A job on several hosts restores nothing from memory: no spare slot is needed. */
+		.spare = times == LEDGER_SLOTS && conn->root->elsewhere == 0};
+	snprintf(conn->ask.tag, sizeof(conn->ask.tag), "%s", begin->tag);
+	conn->begin_bytes = begin->need_bytes;
+	conn->begin_since_ns = begin->since_ns;
 	root_asked(conn->root, conn->rank, conn->ask.seq);
 	conn->begin_id = id;
 	conn->begin_ns = clock_mono_ns();
 	root_turn(conn->root);
 }
 
-static void handle_fail(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+static void handle_fail(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
 {
-	char why[PROTO_TEXT_MAX];
-	char tag[CKPT_TAG_MAX] = "";
-	uint64_t seq = wire_get_u64(body);
-	int code = -(int)(wire_get_u32(body) & 0xff);
+	const struct frame_fail *fail = &body->fail;
 
-	wire_get_str(body, why, sizeof(why));
-	wire_get_str(body, tag, sizeof(tag));
-	root_asked(conn->root, conn->rank, seq);
+	root_asked(conn->root, conn->rank, fail->seq);
 	/* After PAWL_ETIMEDOUT the rank has neither the grant nor its descriptors. */
-	if (code == PAWL_ETIMEDOUT) {
+	if (fail->code == PAWL_ETIMEDOUT) {
 		memset(conn->arena_ids, 0, sizeof(conn->arena_ids));
 	}
-	root_fail(conn->root, conn->rank, seq, tag, code, why);
+	root_fail(conn->root, conn->rank, fail->seq, fail->tag, fail->code, fail->why);
 }
 
-static void handle_vote(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+static void handle_vote(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
 {
-	char why[PROTO_TEXT_MAX];
-	uint8_t verdict = wire_get_u8(body);
+	uint8_t verdict = body->vote.verdict;
 
-	wire_get_str(body, why, sizeof(why));
 	conn->vote_id = id;
-	restore_vote(conn->root, conn, verdict > VERDICT_REFUSED ? VERDICT_REFUSED : verdict, why);
+	restore_vote(conn->root, conn, verdict > VERDICT_REFUSED ? VERDICT_REFUSED : verdict,
+		body->vote.why);
 }
 
-static void handle_want(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+static void handle_want(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
 {
 	struct pawl_err err = {0};
-	uint64_t seq = wire_get_u64(body);
+	uint64_t seq = body->want.seq;
 
 	if (seq == 0) {
 		root_move_on(conn->root, conn->rank, MOVE_ASKS, NULL);
@@ -424,22 +381,20 @@ static void put_off(struct agent_conn *conn, uint32_t id, const char *tag,
 static void answer_list(struct agent_conn *conn, uint32_t id, const char *tag)
 {
 	const struct ledger *ledger = &conn->root->ledger;
-	size_t start = conn_start(conn, PROTO_LISTED, id);
-	uint32_t n = 0;
+	struct frame_listed listed = {.pending_n = 0};
 
-	wire_put_u32(&conn->agent->scratch, 0);
 	for (int s = 0; s < LEDGER_SLOTS; s++) {
 		if (ledger->slots[s].state == SLOT_COMMITTED && !ledger->slots[s].durable) {
-			wire_put_u64(&conn->agent->scratch, ledger->slots[s].step);
-			wire_put_str(&conn->agent->scratch, ledger->slots[s].tag);
-			n++;
+			struct frame_pending *pending = &listed.pending[listed.pending_n++];
+
+			pending->step = ledger->slots[s].step;
+			snprintf(pending->tag, sizeof(pending->tag), "%s", ledger->slots[s].tag);
 		}
 	}
-	wire_patch_u32(&conn->agent->scratch, start + PROTO_HEADER, n);
-	conn_send(conn, start, NULL, 0);
+	conn_send(conn, PROTO_LISTED, id, &listed);
 }
 
-static void handle_list(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+static void handle_list(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
 {
 	put_off(conn, id, "", answer_list);
 }
@@ -451,12 +406,9 @@ static void answer_find(struct agent_conn *conn, uint32_t id, const char *tag)
 	root_turn(conn->root);
 }
 
-static void handle_find(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+static void handle_find(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
 {
-	char tag[CKPT_TAG_MAX] = "";
-
-	wire_get_str(body, tag, sizeof(tag));
-	put_off(conn, id, tag, answer_find);
+	put_off(conn, id, body->tag.tag, answer_find);
 }
 
 /* ---- keeping and removing checkpoints ---- */
@@ -492,42 +444,34 @@ static void take_job(struct agent_conn *conn, uint32_t id, struct persist_job *j
 	conn_reply_ok(conn, id);
 }
 
-static void handle_pin(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+static void handle_pin(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
 {
-	char tag[CKPT_TAG_MAX] = "";
 	struct persist_job *job;
 
-	wire_get_str(body, tag, sizeof(tag));
-	if (!may_change(conn, id, "pin", tag)) {
+	if (!may_change(conn, id, "pin", body->pin.tag)) {
 		return;
 	}
-	job = root_job(conn->root, PERSIST_PIN, tag);
+	job = root_job(conn->root, PERSIST_PIN, body->pin.tag);
 	if (job) {
-		job->pinned = wire_get_u8(body);
+		job->pinned = body->pin.pinned;
 	}
 	take_job(conn, id, job);
 }
 
-static void handle_condemn(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+static void handle_condemn(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
 {
-	char tag[CKPT_TAG_MAX] = "";
-	char why[PROTO_TEXT_MAX] = "";
-	bool memory = wire_get_u8(body);
+	const struct frame_condemn *condemn = &body->condemn;
 
-	wire_get_str(body, tag, sizeof(tag));
-	wire_get_str(body, why, sizeof(why));
-	if (tag_valid(tag) &&
-		(memory || conn->root->first == 0)) { /* else rank 0's host will see */
-		restore_condemn(conn->root, memory, tag, why);
+	/* Damage in the store is seen by rank 0's host, too, which has the root. */
+	if (tag_valid(condemn->tag) && (condemn->memory || conn->root->first == 0)) {
+		restore_condemn(conn->root, condemn->memory, condemn->tag, condemn->why);
 	}
 }
 
-static void handle_remove(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+static void handle_remove(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
 {
-	char tag[CKPT_TAG_MAX] = "";
-	struct persist_job *job;
+	const char *tag = body->tag.tag;
 
-	wire_get_str(body, tag, sizeof(tag));
 	if (!tag_valid(tag)) {
 		conn->closing = true;
 		return;
@@ -536,24 +480,22 @@ static void handle_remove(struct agent_conn *conn, uint32_t id, struct wire_in *
 		return;
 	}
 	restore_condemn(conn->root, true, tag, "");
-	job = root_job(conn->root, PERSIST_REMOVE, tag);
-	take_job(conn, id, job);
+	take_job(conn, id, root_job(conn->root, PERSIST_REMOVE, tag));
 }
 
 /* ---- the rest ---- */
 
-static void handle_imports(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+static void handle_imports(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
 {
+	const struct frame_blob *names = &body->imports.names;
 	struct agent *agent = conn->agent;
-	uint32_t len;
-	const uint8_t *bytes = wire_get_blob(body, &len);
-	char *copy = bytes ? malloc(len + 1) : NULL;
+	char *copy = malloc((size_t)names->len_bytes + 1);
 
 	if (!copy) {
 		return;
 	}
-	memcpy(copy, bytes, len);
-	copy[len] = '\0';
+	memcpy(copy, names->bytes, names->len_bytes);
+	copy[names->len_bytes] = '\0';
 	free(agent->imports);
 	agent->imports = copy;
 	if (agent->imported) {
@@ -561,63 +503,62 @@ static void handle_imports(struct agent_conn *conn, uint32_t id, struct wire_in 
 	}
 }
 
-static void handle_staged(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+static void handle_staged(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
 {
-	root_staged(conn->root, conn, body);
+	root_staged(conn->root, conn, &body->staged);
 }
 
-static void handle_restore(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+static void handle_restore(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
 {
-	conn->restore_has_step = wire_get_u8(body);
-	conn->restore_step = wire_get_u64(body);
+	conn->restore_has_step = body->restore.has_step;
+	conn->restore_step = body->restore.step;
 	conn->restore_id = id;
 	restore_ask(conn->root, conn);
 }
 
-static void handle_restored(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+static void handle_restored(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
 {
 	restore_done(conn->root, conn);
 	root_turn(conn->root);
 }
 
-static void handle_notice(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+static void handle_notice(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
 {
 	root_stop(conn->root);
 }
 
-static void handle_held(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+static void handle_held(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
 {
-	uint8_t question = wire_get_u8(body);
+	uint8_t question = body->held.question;
 
 	if (question >= QUESTIONS_N) {
 		conn->closing = true;
 		return;
 	}
 	conn->held[question] = true;
-	conn->polls[question] = wire_get_u64(body);
+	conn->polls[question] = body->held.polls;
 	root_agree(conn->root, (enum proto_question)question);
 }
 
-static void handle_done(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+static void handle_done(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
 {
 	root_move_on(conn->root, conn->rank, MOVE_ASKS, NULL);
 	root_turn(conn->root);
 }
 
-static void handle_bye(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+static void handle_bye(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
 {
-	char text[PROTO_TEXT_MAX] = "";
+	const struct frame_bye *bye = &body->bye;
 	char why[EVENTS_WHY_MAX];
 
-	conn->leaving = wire_get_u8(body);
-	wire_get_str(body, text, sizeof(text));
-	if (!body->failed && wire_in_left(body) > 0 && wire_get_u8(body)) {
+	conn->leaving = bye->clean;
+	if (bye->owing) {
 		conn->root->owing = true;
 		conn->agent->owing = true;
 	}
 	/* A rank with an error ends in order, but did not mean to end. */
-	if (text[0] != '\0' && conn->root->running) {
-		snprintf(why, sizeof(why), "rank %u: %.200s", conn->job_rank, text);
+	if (bye->why[0] != '\0' && conn->root->running) {
+		snprintf(why, sizeof(why), "rank %u: %.200s", conn->job_rank, bye->why);
 		root_event(conn->root, EVENT_FAILED, why);
 	}
 	if (conn->leaving) {
@@ -628,82 +569,69 @@ static void handle_bye(struct agent_conn *conn, uint32_t id, struct wire_in *bod
 }
 
 /* Answers `pawl scale`, which is no rank. */
-static void handle_scale(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+static void handle_scale(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
 {
 	const struct agent *agent = conn->agent;
 	struct agent_scale now = {0};
 	struct pawl_err err = {0};
-	char job[CKPT_JOB_MAX] = "";
-	struct wire_out *out = &conn->agent->scratch;
-	uint32_t wanted;
-	size_t start;
+	struct frame_scaled scaled;
 	int rv;
 
-	wire_get_str(body, job, sizeof(job));
-	wanted = wire_get_u32(body);
-	if (!wire_in_done(body)) {
-		conn->closing = true;
-		return;
-	}
-	if (strcmp(job, agent->job) != 0) {
-		rv = pawl_err_set(&err, PAWL_ENOENT, "here is job %s, not %s", agent->job, job);
+	if (strcmp(body->scale.job, agent->job) != 0) {
+		rv = pawl_err_set(&err, PAWL_ENOENT, "here is job %s, not %s", agent->job,
+			body->scale.job);
 	} else if (agent->scale == NULL) {
 		rv = pawl_err_set(&err, PAWL_ENOTSUP,
 			"job %s was not started by pawl run: its ranks are others' to start",
 			agent->job);
 	} else {
-		rv = agent->scale(agent->scale_user, wanted, &now, &err);
+		rv = agent->scale(agent->scale_user, body->scale.wanted, &now, &err);
 	}
 	if (rv != 0) {
 		conn_reply_error(conn, id, &err);
 		return;
 	}
-	start = conn_start(conn, PROTO_SCALED, id);
-	wire_put_u32(out, now.alive);
-	wire_put_u32(out, now.wanted);
-	wire_put_u32(out, now.least);
-	wire_put_u32(out, now.most);
-	conn_send(conn, start, NULL, 0);
+	scaled = (struct frame_scaled){.alive = now.alive,
+		.wanted = now.wanted,
+		.least = now.least,
+		.most = now.most};
+	conn_send(conn, PROTO_SCALED, id, &scaled);
 }
 
 /* Answers `pawl ckpt watch`, which is no rank. */
-static void handle_state(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+static void handle_state(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
 {
+	const struct frame_state *asked = &body->state;
 	struct agent *agent = conn->agent;
-	struct wire_out *out = &agent->scratch;
+	struct frame_stated stated = {.ranks = 0};
 	const struct agent_root *root;
 	const struct news_state *trouble;
 	struct pawl_err err = {0};
-	char job[CKPT_JOB_MAX] = "";
-	char path[PATH_MAX] = "";
-	uint32_t ranks = 0;
 	int newest;
-	size_t start;
 
-	wire_get_str(body, job, sizeof(job));
-	wire_get_str(body, path, sizeof(path));
-	root = wire_in_done(body) && strcmp(job, agent->job) == 0 ? find_root(agent, path) : NULL;
+	root = strcmp(asked->job, agent->job) == 0 ? find_root(agent, asked->root) : NULL;
 	if (!root) {
-		pawl_err_set(&err, PAWL_ENOENT, "job %s does not save to %.256s", job, path);
+		pawl_err_set(&err, PAWL_ENOENT, "job %s does not save to %.256s", asked->job,
+			asked->root);
 		conn_reply_error(conn, id, &err);
 		return;
 	}
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
-		ranks += root->ranks[r].conn != NULL;
+		stated.ranks += root->ranks[r].conn != NULL;
 	}
 	newest = ledger_newest(&root->ledger);
 	trouble = root_trouble(root);
-	start = conn_start(conn, PROTO_STATED, id);
-	wire_put_u32(out, ranks);
-	wire_put_str(out,
-		newest >= 0 && !root->ledger.slots[newest].durable ? root->ledger.slots[newest].tag
-								   : "");
-	wire_put_u32(out, trouble ? (uint32_t)trouble->key : 0);
-	wire_put_str(out, trouble ? trouble->text : "");
-	conn_send(conn, start, NULL, 0);
+	if (newest >= 0 && !root->ledger.slots[newest].durable) {
+		snprintf(stated.tag, sizeof(stated.tag), "%s", root->ledger.slots[newest].tag);
+	}
+	if (trouble) {
+		stated.key = (uint32_t)trouble->key;
+		snprintf(stated.text, sizeof(stated.text), "%s", trouble->text);
+	}
+	conn_send(conn, PROTO_STATED, id, &stated);
 }
 
-typedef void frame_fn(struct agent_conn *conn, uint32_t id, struct wire_in *body);
+typedef void frame_fn(struct agent_conn *conn, uint32_t id, const union frame_asked *body);
 
 /* Frames of a worker that was welcomed. */
 static frame_fn *const handlers[] = {
@@ -728,19 +656,48 @@ static frame_fn *const handlers[] = {
 
 #define HANDLERS_N (sizeof(handlers) / sizeof(handlers[0]))
 
+/* Returns the handler of a frame; NULL: the frame is unknown or comes out of turn. */
+static frame_fn *find_handler(const struct agent_conn *conn, uint16_t type)
+{
+	if (type == PROTO_HELLO) {
+		return handle_hello;
+	}
+	if (!conn->root) {
+		return type == PROTO_SCALE    ? handle_scale
+			: type == PROTO_STATE ? handle_state
+					      : NULL;
+	}
+	return conn->welcome && type < HANDLERS_N ? handlers[type] : NULL;
+}
+
+/* Refuses a worker of another version, whose HELLO may be laid out otherwise. */
+static bool speaks_ours(struct agent_conn *conn, const struct proto_frame *frame)
+{
+	uint16_t version = frame_hello_version(frame->body);
+	struct pawl_err err;
+
+	if (version == PROTO_VERSION) {
+		return true;
+	}
+	pawl_err_set(&err, PAWL_ENOTSUP,
+		"the agent of this job speaks protocol %u, this worker %u: it was started by "
+		"another version of pawl; end it and start again",
+		PROTO_VERSION, version);
+	conn_reply_error(conn, frame->id, &err);
+	return false;
+}
+
 void frame_handle(struct agent_conn *conn, struct proto_frame *frame)
 {
-	if (frame->type == PROTO_HELLO) {
-		handle_hello(conn, frame->id, &frame->body);
-	} else if (frame->type == PROTO_SCALE && !conn->root) {
-		handle_scale(conn, frame->id, &frame->body);
-	} else if (frame->type == PROTO_STATE && !conn->root) {
-		handle_state(conn, frame->id, &frame->body);
-	} else if (conn->root && conn->welcome && frame->type < HANDLERS_N &&
-		handlers[frame->type]) {
-		handlers[frame->type](conn, frame->id, &frame->body);
+	frame_fn *handler = find_handler(conn, frame->type);
+	union frame_asked body;
+
+	if (handler && frame->type == PROTO_HELLO && !speaks_ours(conn, frame)) {
+		return;
+	}
+	if (handler && frame_decode(&frame->body, frame->type, &body, sizeof(body))) {
+		handler(conn, frame->id, &body);
 	} else {
-		conn->closing =
-			true; /* out of turn, nonsense, or of a protocol that did not say so */
+		conn->closing = true;
 	}
 }

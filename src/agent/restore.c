@@ -51,44 +51,42 @@ static int find_slot(const struct agent_root *root, bool has_step, uint64_t step
 static void send_memory(struct agent_root *root, struct agent_conn *conn, uint32_t id, int slot)
 {
 	const struct ledger_slot *entry = &root->ledger.slots[slot];
-	struct wire_out *out = &root->agent->scratch;
-	size_t start = conn_start(conn, PROTO_FROM_MEMORY, id);
+	struct frame_from_memory offer = {.step = entry->step, .shares_n = root->ledger.world};
 	int fds[PROTO_RANKS_LOCAL];
 	uint32_t fds_n = 0;
 
-	wire_put_u64(out, entry->step);
-	wire_put_str(out, entry->tag);
-	wire_put_u32(out, root->ledger.world);
+	snprintf(offer.tag, sizeof(offer.tag), "%s", entry->tag);
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		const struct agent_rank *rank = &root->ranks[r];
-		bool has = rank->blobs[slot].len_bytes > 0;
+		const struct wire_out *blob = &rank->blobs[slot];
 
-		if (has) {
+		if (blob->len_bytes > 0) {
 			fds[fds_n++] = rank->arenas[slot].fd;
+			offer.shares[r] =
+				(struct frame_share){.size_bytes = rank->arenas[slot].size_bytes,
+					.record = {.bytes = blob->bytes,
+						.len_bytes = (uint32_t)blob->len_bytes}};
 		}
-		wire_put_u64(out, has ? rank->arenas[slot].size_bytes : 0);
-		wire_put_blob(out, rank->blobs[slot].bytes, (uint32_t)rank->blobs[slot].len_bytes);
 	}
 	restore_done(root, conn); /* ends an earlier read of this rank, if any */
 	conn->reading = slot;
 	root->ledger.slots[slot].readers++;
-	conn_send(conn, start, fds, fds_n);
+	conn_send_fds(conn, PROTO_FROM_MEMORY, id, &offer, fds, fds_n);
 }
 
 static void send_nothing(struct agent_conn *conn, uint32_t id, uint32_t rounds)
 {
-	size_t start = conn_start(conn, PROTO_FROM_NOTHING, id);
+	const struct frame_from_nothing nothing = {.rounds = rounds};
 
-	wire_put_u32(&conn->agent->scratch, rounds);
-	conn_send(conn, start, NULL, 0);
+	conn_send(conn, PROTO_FROM_NOTHING, id, &nothing);
 }
 
-static void send_tag(struct agent_root *root, struct agent_conn *conn, uint32_t id, const char *tag)
+static void send_tag(struct agent_conn *conn, uint32_t id, const char *tag)
 {
-	size_t start = conn_start(conn, PROTO_FROM_STORE, id);
+	struct frame_tag offer;
 
-	wire_put_str(&root->agent->scratch, tag);
-	conn_send(conn, start, NULL, 0);
+	snprintf(offer.tag, sizeof(offer.tag), "%s", tag);
+	conn_send(conn, PROTO_FROM_STORE, id, &offer);
 }
 
 static void send_offer(struct agent_root *root, struct agent_conn *conn)
@@ -100,7 +98,7 @@ static void send_offer(struct agent_root *root, struct agent_conn *conn)
 	} else if (restore->slot >= 0) {
 		send_memory(root, conn, conn->restore_id, restore->slot);
 	} else {
-		send_tag(root, conn, conn->restore_id, restore->tag);
+		send_tag(conn, conn->restore_id, restore->tag);
 	}
 	conn->restore_id = 0;
 	conn->offered = true;
@@ -340,7 +338,7 @@ static void found(struct agent_root *root, const struct persist_job *job)
 	} else if (job->rv != 0) {
 		conn_reply_error(conn, job->find_id, &job->err);
 	} else if (job->found) {
-		send_tag(root, conn, job->find_id, job->tag);
+		send_tag(conn, job->find_id, job->tag);
 	} else {
 		send_nothing(conn, job->find_id, 0);
 	}
@@ -421,6 +419,7 @@ void restore_condemn(struct agent_root *root, bool memory, const char *tag, cons
 void restore_finish(struct agent_root *root)
 {
 	struct agent_restore *restore = &root->restore;
+	struct frame_verdict told;
 
 	if (restore->verdict == VERDICT_GO) {
 		root_event(root, EVENT_RESTORED, restore->slot >= 0 ? "memory" : "store");
@@ -432,19 +431,16 @@ void restore_finish(struct agent_root *root)
 	} else if (restore->verdict == VERDICT_RETRY && root->elsewhere == 0) {
 		put_aside(root, restore->tag, restore->why);
 	}
+	told = (struct frame_verdict){.verdict = restore->verdict, .rounds = root->rounds};
+	snprintf(told.why, sizeof(told.why), "%s", restore->why);
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		struct agent_conn *conn = root->ranks[r].conn;
-		size_t start;
+		uint32_t id = conn ? conn->vote_id : 0;
 
-		if (!conn || !conn->vote_id) {
-			continue;
+		if (id != 0) {
+			conn->vote_id = 0;
+			conn_send(conn, PROTO_VERDICT, id, &told);
 		}
-		start = conn_start(conn, PROTO_VERDICT, conn->vote_id);
-		wire_put_u8(&root->agent->scratch, restore->verdict);
-		wire_put_str(&root->agent->scratch, restore->why);
-		wire_put_u32(&root->agent->scratch, root->rounds);
-		conn->vote_id = 0;
-		conn_send(conn, start, NULL, 0);
 	}
 	end_round(root);
 }

@@ -41,20 +41,15 @@ static void submit_job(struct agent_root *root, enum persist_kind kind, const ch
 void root_tell_level(struct agent_root *root, uint64_t seq, enum proto_level level, int code,
 	const char *why)
 {
+	struct frame_level told = {.seq = seq, .level = (uint8_t)level, .code = code};
+
+	snprintf(told.why, sizeof(told.why), "%s", why);
 	for (uint32_t r = 0; seq != 0 && r < root->ledger.world; r++) {
 		struct agent_conn *conn = root->ranks[r].conn;
-		struct wire_out *out = &root->agent->scratch;
-		size_t start;
 
-		if (!conn || conn->closing) {
-			continue;
+		if (conn && !conn->closing) {
+			conn_send(conn, PROTO_LEVEL, 0, &told);
 		}
-		start = conn_start(conn, PROTO_LEVEL, 0);
-		wire_put_u64(out, seq);
-		wire_put_u8(out, (uint8_t)level);
-		wire_put_u32(out, (uint32_t)-code);
-		wire_put_str(out, why);
-		conn_send(conn, start, NULL, 0);
 	}
 }
 
@@ -100,16 +95,13 @@ static const char *staging_tag(const struct agent_root *root, uint64_t seq)
 
 void root_tell_diverged(struct agent_root *root, const char *part)
 {
-	for (uint32_t r = 0; r < root->ledger.world; r++) {
-		struct agent_conn *conn = root->ranks[r].conn;
-		size_t start;
+	struct frame_diverged told;
 
-		if (!conn) {
-			continue;
+	snprintf(told.part, sizeof(told.part), "%s", part);
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		if (root->ranks[r].conn) {
+			conn_send(root->ranks[r].conn, PROTO_DIVERGED, 0, &told);
 		}
-		start = conn_start(conn, PROTO_DIVERGED, 0);
-		wire_put_str(&root->agent->scratch, part);
-		conn_send(conn, start, NULL, 0);
 	}
 }
 
@@ -182,10 +174,8 @@ static void empty_spare(struct agent_root *root)
 static void grant(struct agent_root *root, struct agent_conn *conn, uint32_t id, int slot)
 {
 	struct agent_rank *rank = &root->ranks[conn->rank];
-	struct wire_out *out = &root->agent->scratch;
+	struct frame_grant granted = {.slot = (uint8_t)slot, .seq = root->ledger.slots[slot].seq};
 	int fds[LEDGER_SLOTS];
-	uint32_t fds_n = 0;
-	size_t start;
 	struct pawl_err err;
 
 	for (int s = 0; s < LEDGER_SLOTS; s++) {
@@ -198,35 +188,26 @@ static void grant(struct agent_root *root, struct agent_conn *conn, uint32_t id,
 		}
 	}
 	forget_record(rank, slot);
-	start = conn_start(conn, PROTO_GRANT, id);
-	wire_put_u8(out, (uint8_t)slot);
-	wire_put_u8(out, 0);
-	wire_put_u64(out, root->ledger.slots[slot].seq);
-	wire_put_u32(out, 0);
 	for (int s = 0; s < LEDGER_SLOTS; s++) {
 		if (rank->arenas[s].id == conn->arena_ids[s] || rank->arenas[s].size_bytes == 0) {
 			continue;
 		}
 		conn->arena_ids[s] = rank->arenas[s].id;
-		fds[fds_n++] = rank->arenas[s].fd;
-		wire_put_u8(out, (uint8_t)s);
-		wire_put_u64(out, rank->arenas[s].size_bytes);
+		fds[granted.arenas_n] = rank->arenas[s].fd;
+		granted.arenas[granted.arenas_n++] = (struct frame_arena){.slot = (uint8_t)s,
+			.size_bytes = rank->arenas[s].size_bytes};
 	}
-	wire_patch_u32(out, start + PROTO_HEADER + 10, fds_n);
-	conn_send(conn, start, fds, fds_n);
+	conn_send_fds(conn, PROTO_GRANT, id, &granted, fds, granted.arenas_n);
 }
 
 static void grant_stream(struct agent_conn *conn)
 {
-	size_t start = conn_start(conn, PROTO_GRANT, conn->stream_id);
+	struct frame_grant granted = {.streamed = true, .seq = conn->begin_seq};
+	uint32_t id = conn->stream_id;
 
-	wire_put_u8(&conn->agent->scratch, 0);
-	wire_put_u8(&conn->agent->scratch, 1);
-	wire_put_u64(&conn->agent->scratch, conn->begin_seq);
-	wire_put_u32(&conn->agent->scratch, 0);
-	wire_put_str(&conn->agent->scratch, conn->root->stream_dir);
+	snprintf(granted.dir, sizeof(granted.dir), "%s", conn->root->stream_dir);
 	conn->stream_id = 0;
-	conn_send(conn, start, NULL, 0);
+	conn_send(conn, PROTO_GRANT, id, &granted);
 }
 
 /* Begins to stream, since the budget said no, or the rank would rather write: gives back memory,
@@ -425,49 +406,44 @@ void root_move_on(struct agent_root *root, uint32_t rank, enum ledger_move move,
 /* Tells a rank that staged a save that has ended: the rank has not heard why. */
 static void tell_over(struct agent_conn *conn, uint64_t seq)
 {
-	size_t start = conn_start(conn, PROTO_LEVEL, 0);
-	struct wire_out *out = &conn->agent->scratch;
+	const struct frame_level over = {.seq = seq,
+		.level = LEVEL_FAILED,
+		.code = PAWL_ECANCELED,
+		.why = "another rank's part of it failed"};
 
-	wire_put_u64(out, seq);
-	wire_put_u8(out, LEVEL_FAILED);
-	wire_put_u32(out, (uint32_t)-PAWL_ECANCELED);
-	wire_put_str(out, "another rank's part of it failed");
-	conn_send(conn, start, NULL, 0);
+	conn_send(conn, PROTO_LEVEL, 0, &over);
 }
 
-void root_staged(struct agent_root *root, struct agent_conn *conn, struct wire_in *body)
+void root_staged(struct agent_root *root, struct agent_conn *conn,
+	const struct frame_staged *staged)
 {
+	const struct frame_blob *record = &staged->record;
 	struct agent_rank *rank = &root->ranks[conn->rank];
-	uint64_t seq = wire_get_u64(body);
-	uint64_t stall_ns = wire_get_u64(body);
-	uint64_t stage_ns = wire_get_u64(body);
+	uint64_t seq = staged->seq;
 	struct pawl_err err;
-	uint32_t len;
-	const uint8_t *bytes;
 	int slot = -1;
 
-	bytes = wire_get_blob(body, &len);
 	for (int s = 0; s < LEDGER_SLOTS; s++) {
 		slot = root->ledger.slots[s].state == SLOT_STAGING &&
 				root->ledger.slots[s].seq == seq
 			? s
 			: slot;
 	}
-	if (body->failed || slot < 0) {
+	if (slot < 0) {
 		tell_over(conn, seq);
 		return;
 	}
 	forget_record(rank, slot);
-	if (record_decode(&rank->records[slot], bytes, len, &err) != 0 ||
+	if (record_decode(&rank->records[slot], record->bytes, record->len_bytes, &err) != 0 ||
 		rank->records[slot].rank != conn->job_rank ||
 		rank->records[slot].world != root->ledger.world + root->elsewhere) {
 		root_fail(root, conn->rank, seq, "", PAWL_ECORRUPT,
 			"a rank's record of what it staged is malformed");
 		return;
 	}
-	wire_put_raw(&rank->blobs[slot], bytes, len);
-	rank->stall_ns[slot] = stall_ns;
-	rank->stage_ns[slot] = stage_ns;
+	wire_put_raw(&rank->blobs[slot], record->bytes, record->len_bytes);
+	rank->stall_ns[slot] = staged->stall_ns;
+	rank->stage_ns[slot] = staged->stage_ns;
 	slot = ledger_staged(&root->ledger, conn->rank, seq);
 	if (slot >= 0) {
 		commit(root, slot);

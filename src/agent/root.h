@@ -21,7 +21,7 @@
 #include "agent/persist/news.h"
 #include "agent/persist/persist.h"
 #include "io/listener.h"
-#include "ipc/proto.h"
+#include "ipc/frames.h"
 #include "ipc/tier.h"
 
 struct agent_conn;
@@ -202,12 +202,14 @@ struct agent {
 };
 
 /* ---- frames.c ---- */
-/* Sends the frame in agent->scratch; on failure the connection is marked closing. */
-void conn_send(struct agent_conn *conn, size_t start, const int *fds, uint32_t fds_n);
-size_t conn_start(struct agent_conn *conn, enum proto_type type, uint32_t id);
+/* Sends a frame; id 0: an event; body: see frame_encode. On failure the connection is marked
+ * closing. */
+void conn_send(struct agent_conn *conn, enum proto_type type, uint32_t id, const void *body);
+/* Sends a frame with descriptors, which stay the caller's. */
+void conn_send_fds(struct agent_conn *conn, enum proto_type type, uint32_t id, const void *body,
+	const int *fds, uint32_t fds_n);
 void conn_reply_ok(struct agent_conn *conn, uint32_t id);
 void conn_reply_error(struct agent_conn *conn, uint32_t id, const struct pawl_err *err);
-void conn_send_hold(struct agent_conn *conn, enum proto_question question, uint64_t seq);
 void conn_send_welcome(struct agent_conn *conn); /* answers HELLO */
 /* Handles a frame; marks the connection closing if the frame is nonsense. */
 void frame_handle(struct agent_conn *conn, struct proto_frame *frame);
@@ -228,7 +230,8 @@ void root_leave(struct agent_root *root, struct agent_conn *conn);
 void root_begin(struct agent_root *root, struct agent_conn *conn);
 /* Returns how many times, up to LEDGER_SLOTS, the budget takes need_bytes for each rank here. */
 uint32_t root_fits(const struct agent_root *root, uint64_t need_bytes);
-void root_staged(struct agent_root *root, struct agent_conn *conn, struct wire_in *body);
+void root_staged(struct agent_root *root, struct agent_conn *conn,
+	const struct frame_staged *staged);
 /* Fails a save of this number that rank was granted; of named saves, with seq 0, one of this tag
  * that was not granted. */
 void root_fail(struct agent_root *root, uint32_t rank, uint64_t seq, const char *tag, int code,

@@ -7,6 +7,8 @@
 
 void root_hold(struct agent_root *root, enum proto_question question)
 {
+	const struct frame_hold hold = {.question = (uint8_t)question, .seq = root->asked_seq};
+
 	root->asked[question] = true;
 	root->agreed[question] = false;
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
@@ -14,7 +16,7 @@ void root_hold(struct agent_root *root, enum proto_question question)
 
 		if (conn) {
 			conn->held[question] = false;
-			conn_send_hold(conn, question, root->asked_seq);
+			conn_send(conn, PROTO_HOLD, 0, &hold);
 		}
 	}
 }
@@ -28,6 +30,7 @@ void root_stop(struct agent_root *root)
 
 void root_agree(struct agent_root *root, enum proto_question question)
 {
+	struct frame_yes_at yes_at;
 	uint64_t polls = 0;
 
 	if (root->agreed[question]) {
@@ -42,15 +45,10 @@ void root_agree(struct agent_root *root, enum proto_question question)
 		polls = conn && conn->polls[question] > polls ? conn->polls[question] : polls;
 	}
 	root->agreed[question] = true;
+	yes_at = (struct frame_yes_at){.question = (uint8_t)question, .polls = polls + 1};
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
-		struct agent_conn *conn = root->ranks[r].conn;
-		size_t start;
-
-		if (conn) {
-			start = conn_start(conn, PROTO_YES_AT, 0);
-			wire_put_u8(&root->agent->scratch, (uint8_t)question);
-			wire_put_u64(&root->agent->scratch, polls + 1);
-			conn_send(conn, start, NULL, 0);
+		if (root->ranks[r].conn) {
+			conn_send(root->ranks[r].conn, PROTO_YES_AT, 0, &yes_at);
 		}
 	}
 }

@@ -26,12 +26,10 @@ static struct agent_conn *find_teller(const struct agent_root *root)
 
 static void send_news(struct agent_conn *conn, const char *path, const char *text)
 {
-	char line[PROTO_NEWS_MAX];
-	size_t start = conn_start(conn, PROTO_NEWS, 0);
+	struct frame_news news;
 
-	snprintf(line, sizeof(line), "%s: %s", path, text);
-	wire_put_str(&conn->agent->scratch, line);
-	conn_send(conn, start, NULL, 0);
+	snprintf(news.text, sizeof(news.text), "%s: %s", path, text);
+	conn_send(conn, PROTO_NEWS, 0, &news);
 }
 
 static void say(struct agent_root *root, enum log_level level, const char *text)

@@ -35,7 +35,7 @@ struct asked {
 };
 
 /* Ignores events: an agent that goes away does not answer, and link_call says so. */
-static void on_event(void *user, struct proto_frame *frame)
+static void on_event(void *user, uint16_t type, const union frame_event *event)
 {
 }
 
@@ -43,10 +43,10 @@ static int ask(const char *job, uint32_t wanted, struct agent_scale *now, struct
 {
 	struct link_reply reply = {0};
 	struct wire_out out = {NULL};
-	struct wire_in in;
+	struct frame_scale asked = {.wanted = wanted};
+	struct frame_scaled told;
 	char socket[PATH_MAX];
 	struct link *link;
-	size_t start;
 	int rv = agent_socket_path(job, socket, sizeof(socket), err);
 
 	if (rv != 0) {
@@ -62,18 +62,16 @@ static int ask(const char *job, uint32_t wanted, struct agent_scale *now, struct
 	if (rv != 0) {
 		return rv;
 	}
-	start = link_start(link, &out, PROTO_SCALE);
-	wire_put_str(&out, job);
-	wire_put_u32(&out, wanted);
-	rv = link_call(link, &out, start, times_ms(TIME_SCALE_ANSWER), &reply, &in, err);
+	snprintf(asked.job, sizeof(asked.job), "%s", job);
+	rv = link_call(link, &out, PROTO_SCALE, &asked, times_ms(TIME_SCALE_ANSWER), &reply, err);
 	if (rv == 0) {
-		now->alive = wire_get_u32(&in);
-		now->wanted = wire_get_u32(&in);
-		now->least = wire_get_u32(&in);
-		now->most = wire_get_u32(&in);
-		rv = wire_in_done(&in) ? 0
-				       : pawl_err_set(err, PAWL_ECORRUPT,
-						 "job %s: its agent speaks otherwise", job);
+		rv = link_reply_get(&reply, PROTO_SCALED, &told, sizeof(told), err);
+	}
+	if (rv == 0) {
+		*now = (struct agent_scale){.alive = told.alive,
+			.wanted = told.wanted,
+			.least = told.least,
+			.most = told.most};
 	}
 	link_reply_deinit(&reply);
 	wire_out_deinit(&out);

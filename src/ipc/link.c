@@ -64,14 +64,15 @@ static void *receive(void *user)
 {
 	struct link *link = user;
 	struct proto_frame frame;
+	union frame_event event;
 	int more = 1;
 
 	while (more > 0 && proto_fill(&link->conn, NULL) > 0) {
 		while ((more = proto_next(&link->conn, &frame, NULL)) > 0) {
 			if (frame.id != 0) {
 				answer(link, &frame);
-			} else {
-				link->event(link->user, &frame);
+			} else if (frame_decode(&frame.body, frame.type, &event, sizeof(event))) {
+				link->event(link->user, frame.type, &event);
 			}
 			proto_frame_close(&frame);
 		}
@@ -81,7 +82,7 @@ static void *receive(void *user)
 	link->alive = false;
 	pthread_cond_broadcast(&link->answered);
 	pthread_mutex_unlock(&link->calls_lock);
-	link->event(link->user, NULL);
+	link->event(link->user, 0, NULL);
 	return NULL;
 }
 
@@ -204,8 +205,11 @@ bool link_alive(struct link *link)
 	return alive;
 }
 
-size_t link_start(struct link *link, struct wire_out *out, enum proto_type type)
+/* Builds a frame with a fresh id, which is returned. */
+static uint32_t build(struct link *link, struct wire_out *out, enum proto_type type,
+	const void *body)
 {
+	size_t start;
 	uint32_t id;
 
 	pthread_mutex_lock(&link->calls_lock);
@@ -213,7 +217,10 @@ size_t link_start(struct link *link, struct wire_out *out, enum proto_type type)
 	id = link->next_id;
 	pthread_mutex_unlock(&link->calls_lock);
 	wire_out_reset(out);
-	return proto_start(out, type, id);
+	start = proto_start(out, type, id);
+	frame_encode(out, type, body);
+	proto_end(out, start);
+	return id;
 }
 
 /* Explains a failed send by what has become of the agent. */
@@ -236,12 +243,12 @@ static void explain_send(struct link *link, int rv, const struct pawl_err *why,
 	}
 }
 
-int link_send(struct link *link, struct wire_out *out, size_t start, struct pawl_err *err)
+/* Sends the frame in out. */
+static int send_built(struct link *link, struct wire_out *out, struct pawl_err *err)
 {
 	struct pawl_err why;
 	int rv;
 
-	proto_end(out, start);
 	pthread_mutex_lock(&link->send);
 	rv = proto_send(link->conn.fd, out, NULL, 0, &why);
 	pthread_mutex_unlock(&link->send);
@@ -256,6 +263,13 @@ int link_send(struct link *link, struct wire_out *out, size_t start, struct pawl
 		pthread_mutex_unlock(&link->calls_lock);
 	}
 	return rv;
+}
+
+int link_send(struct link *link, struct wire_out *out, enum proto_type type, const void *body,
+	struct pawl_err *err)
+{
+	build(link, out, type, body);
+	return send_built(link, out, err);
 }
 
 static void forget_call(struct link *link, struct link_call *call)
@@ -298,37 +312,32 @@ static bool await(struct link *link, const struct link_call *call, int timeout_m
 }
 
 /* Turns an ERROR reply into the error that it tells. */
-static int told_error(struct wire_in *in, struct pawl_err *err)
+static int told_error(const struct link_reply *reply, struct pawl_err *err)
 {
-	char text[PROTO_TEXT_MAX];
-	int code = -(int)(wire_get_u32(in) & 0xff);
-	int sys = (int)wire_get_u32(in);
+	struct frame_error told;
 
-	wire_get_str(in, text, sizeof(text));
-	pawl_err_set(err, code, "%s", in->failed ? "malformed error" : text);
-	if (err) {
-		err->sys = sys;
+	if (link_reply_get(reply, PROTO_ERROR, &told, sizeof(told), NULL) != 0 || told.code == 0) {
+		return pawl_err_set(err, PAWL_EPEER, "malformed error");
 	}
-	return code < 0 ? code : PAWL_EPEER;
+	pawl_err_set(err, told.code, "%s", told.text);
+	if (err) {
+		err->sys = told.sys;
+	}
+	return told.code;
 }
 
-int link_ask(struct link *link, struct link_call *call, struct wire_out *out, size_t start,
-	struct link_reply *reply, struct pawl_err *err)
+int link_ask(struct link *link, struct link_call *call, struct wire_out *out, enum proto_type type,
+	const void *body, struct link_reply *reply, struct pawl_err *err)
 {
-	struct wire_in head;
 	int rv;
 
-	if (out->failed) { /* there may be no header */
-		return pawl_err_set(err, PAWL_ENOMEM, "no memory to ask the agent");
-	}
-	wire_in_init(&head, out->bytes + start + 8, 4); /* the id in the header */
-	*call = (struct link_call){.id = wire_get_u32(&head), .reply = reply};
+	*call = (struct link_call){.id = build(link, out, type, body), .reply = reply};
 	reply->fds_n = 0;
 	pthread_mutex_lock(&link->calls_lock);
 	call->next = link->calls;
 	link->calls = call;
 	pthread_mutex_unlock(&link->calls_lock);
-	rv = link_send(link, out, start, err);
+	rv = send_built(link, out, err);
 	if (rv != 0) {
 		pthread_mutex_lock(&link->calls_lock);
 		forget_call(link, call);
@@ -337,8 +346,7 @@ int link_ask(struct link *link, struct link_call *call, struct wire_out *out, si
 	return rv;
 }
 
-int link_await(struct link *link, struct link_call *call, int timeout_ms, struct wire_in *in,
-	struct pawl_err *err)
+int link_await(struct link *link, struct link_call *call, int timeout_ms, struct pawl_err *err)
 {
 	struct link_reply *reply = call->reply;
 	char name[LINK_NAME_MAX];
@@ -365,17 +373,28 @@ int link_await(struct link *link, struct link_call *call, int timeout_ms, struct
 	if (call->failed) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for the agent's answer");
 	}
-	wire_in_init(in, reply->bytes.bytes, reply->bytes.len_bytes);
-	return reply->type == PROTO_ERROR ? told_error(in, err) : 0;
+	return reply->type == PROTO_ERROR ? told_error(reply, err) : 0;
 }
 
-int link_call(struct link *link, struct wire_out *out, size_t start, int timeout_ms,
-	struct link_reply *reply, struct wire_in *in, struct pawl_err *err)
+int link_call(struct link *link, struct wire_out *out, enum proto_type type, const void *body,
+	int timeout_ms, struct link_reply *reply, struct pawl_err *err)
 {
 	struct link_call call;
-	int rv = link_ask(link, &call, out, start, reply, err);
+	int rv = link_ask(link, &call, out, type, body, reply, err);
 
-	return rv == 0 ? link_await(link, &call, timeout_ms, in, err) : rv;
+	return rv == 0 ? link_await(link, &call, timeout_ms, err) : rv;
+}
+
+int link_reply_get(const struct link_reply *reply, enum proto_type type, void *body,
+	size_t size_bytes, struct pawl_err *err)
+{
+	struct wire_in in;
+
+	wire_in_init(&in, reply->bytes.bytes, reply->bytes.len_bytes);
+	if (reply->type != type || !frame_decode(&in, reply->type, body, size_bytes)) {
+		return pawl_err_set(err, PAWL_ECORRUPT, "the agent's answer is malformed");
+	}
+	return 0;
 }
 
 void link_reply_close(struct link_reply *reply)

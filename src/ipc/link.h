@@ -8,7 +8,7 @@
 #ifndef IPC_LINK_H
 #define IPC_LINK_H
 
-#include "ipc/proto.h"
+#include "ipc/frames.h"
 
 #include <stdbool.h>
 
@@ -31,28 +31,32 @@ struct link_call {
 	struct link_call *next;   /* next in the link's list */
 };
 
-/* frame: an event; NULL: the agent is gone, and nothing more will come. */
-typedef void link_event_fn(void *user, struct proto_frame *frame);
+/* event: the body of an event; NULL: the agent is gone, and nothing more will come. Events of types
+ * that this version does not know are left out. */
+typedef void link_event_fn(void *user, uint16_t type, const union frame_event *event);
 
 int link_open(struct link **out, const char *socket_path, link_event_fn *event, void *user,
 	struct pawl_err *err);
 /* Ends the connection; calls in progress fail. NULL is fine. */
 void link_close(struct link *link);
 bool link_alive(struct link *link);
-/* Starts a frame of type in out (emptied first) with a fresh id; the caller appends the body. */
-size_t link_start(struct link *link, struct wire_out *out, enum proto_type type);
-/* Ends the frame begun at start and sends it, without waiting for a reply. */
-int link_send(struct link *link, struct wire_out *out, size_t start, struct pawl_err *err);
-/* Sends the frame as a request; unless that fails, link_await must follow, or the link's end. */
-int link_ask(struct link *link, struct link_call *call, struct wire_out *out, size_t start,
-	struct link_reply *reply, struct pawl_err *err);
-/* Waits for the reply (timeout_ms -1: for ever). An ERROR reply comes back as its code, in err.
- * Otherwise returns 0 and fills the reply; in reads through its body. */
-int link_await(struct link *link, struct link_call *call, int timeout_ms, struct wire_in *in,
+/* Sends a frame, without waiting for a reply. out: memory to build it in, which the caller keeps
+ * from frame to frame. body: see frame_encode. */
+int link_send(struct link *link, struct wire_out *out, enum proto_type type, const void *body,
 	struct pawl_err *err);
+/* Sends a frame as a request; unless that fails, link_await must follow, or the link's end. */
+int link_ask(struct link *link, struct link_call *call, struct wire_out *out, enum proto_type type,
+	const void *body, struct link_reply *reply, struct pawl_err *err);
+/* Waits for the reply (timeout_ms -1: for ever). An ERROR reply comes back as its code, in err.
+ * Otherwise returns 0, with the reply filled. */
+int link_await(struct link *link, struct link_call *call, int timeout_ms, struct pawl_err *err);
 /* Calls link_ask, then link_await. */
-int link_call(struct link *link, struct wire_out *out, size_t start, int timeout_ms,
-	struct link_reply *reply, struct wire_in *in, struct pawl_err *err);
+int link_call(struct link *link, struct wire_out *out, enum proto_type type, const void *body,
+	int timeout_ms, struct link_reply *reply, struct pawl_err *err);
+/* Reads the body of a reply, which must be of that type, into a struct of size_bytes; blobs point
+ * into the reply. PAWL_ECORRUPT: the reply is of another type, or malformed. */
+int link_reply_get(const struct link_reply *reply, enum proto_type type, void *body,
+	size_t size_bytes, struct pawl_err *err);
 void link_reply_close(struct link_reply *reply); /* closes the reply's descriptors */
 void link_reply_deinit(struct link_reply *reply);
 

@@ -16,7 +16,7 @@
 
 struct pawl_err;
 
-#define PROTO_VERSION 6u
+#define PROTO_VERSION 7u
 #define PROTO_HEADER  12u /* bytes of a header */
 #define PROTO_BODY_MAX                                                                             \
 	(512u << 20)            /* bytes of a body; more is refused and the connection closed      \
@@ -26,63 +26,47 @@ struct pawl_err;
 #define PROTO_NEWS_MAX    1024u /* bytes of news for people, terminator included */
 #define PROTO_RANKS_LOCAL 64u   /* ranks of one node, as their arenas must travel in one frame */
 
-/* Bodies are listed as fields in order; str and blob have a u32 length before them. */
+/* Types of frames; frames.h has the body of each. */
 enum proto_type {
 	/* worker to agent */
-	PROTO_HELLO = 1, /* u16 version, str job, str root, u32 rank, u32 world, u32 attempt, u32
-			    pid, u32 keep, u64 keep_every, u64 interval_ms, u64 memory_bytes, u8
-			    named, str hidden, u32 full_every, u32 first and u32 ranks: the ranks on
-			    this host, u64 seq: the rank's last save */
-	PROTO_BEGIN,    /* u64 seq (named: 0 before the grant), u64 step, u64 bytes of arena needed,
-			   str tag, u8 PAWL_SAVE_ flags, u64 since_ns: PAWL_SAVE_ADDS: the tag is no
-			   older than this by the wall clock */
-	PROTO_STAGED,   /* u64 seq, u64 stall_ns, u64 stage_ns, blob record */
-	PROTO_FAIL,     /* u64 seq (named: 0 before the grant), u32 -code, str why, str tag */
-	PROTO_WANT,     /* u64 seq: make this save durable now (0: the newest committed; PAWL_EBUSY
-			   until it is durable) */
-	PROTO_RESTORE,  /* u8 has_step, u64 step */
-	PROTO_VOTE,     /* u8 verdict, str why */
-	PROTO_RESTORED, /* nothing: the bytes were copied out */
-	PROTO_LIST,     /* nothing */
-	PROTO_PIN,      /* str tag, u8 pinned */
-	PROTO_IMPORTS,  /* blob of newline-separated names */
-	PROTO_BYE,      /* u8 clean: the save that this rank was adding to is whole; str why: the
-			   error that ends the rank, or ""; u8 owing: its newest save is not
-			   durable */
-	PROTO_NOTICE,   /* nothing: a signal asked this worker to stop */
-	PROTO_HELD,     /* u8 question, u64 polls: how often this rank had asked when HOLD came */
-	PROTO_DONE,     /* nothing: this rank has nothing more to add to what is being staged */
-	PROTO_CONDEMN,  /* u8 memory, str tag, str why: damaged bytes, in memory or in the store */
-	PROTO_REMOVE,   /* str tag */
-	PROTO_FIND,     /* str tag ("": newest): an offer to this rank alone, without a vote */
-	PROTO_SCALE,    /* without HELLO: str job, u32 ranks wanted; 0: only asks */
-	PROTO_STATE,    /* without HELLO: str job, str root */
+	PROTO_HELLO = 1,
+	PROTO_BEGIN,
+	PROTO_STAGED,
+	PROTO_FAIL,
+	PROTO_WANT,
+	PROTO_RESTORE,
+	PROTO_VOTE,
+	PROTO_RESTORED, /* no body: the bytes were copied out */
+	PROTO_LIST,     /* no body */
+	PROTO_PIN,
+	PROTO_IMPORTS,
+	PROTO_BYE,
+	PROTO_NOTICE, /* no body: a signal asked this worker to stop */
+	PROTO_HELD,
+	PROTO_DONE, /* no body: this rank has nothing more to add to the save being staged */
+	PROTO_CONDEMN,
+	PROTO_REMOVE,
+	PROTO_FIND,  /* an offer to this rank alone, without a vote */
+	PROTO_SCALE, /* without HELLO */
+	PROTO_STATE, /* without HELLO */
 	/* agent to worker, replies */
-	PROTO_WELCOME = 64, /* u32 agent's pid */
-	PROTO_ERROR,        /* u32 -code, u32 errno, str text */
-	PROTO_OK,           /* nothing */
-	PROTO_GRANT,        /* u8 slot, u8 streamed, u64 seq, u32 n, n x (u8 slot, u64 bytes): n
-			       arenas whose descriptors come along. Streamed: and str directory */
-	PROTO_FROM_NOTHING, /* u32 rounds: there is nothing to restore. How often all ranks have
-			       restored together, this time included: the upper half of the numbers
-			       of saves from now on (RESTORE) */
-	PROTO_FROM_MEMORY,  /* u64 step, str tag, u32 world, world x (u64 arena bytes, blob record):
-			       a descriptor for each that has bytes */
-	PROTO_FROM_STORE,   /* str tag */
-	PROTO_VERDICT,      /* u8 verdict of all, str why, u32 rounds: as above, if they go on */
-	PROTO_LISTED, /* u32 n, n x (u64 step, str tag): committed in memory, not yet durable */
-	PROTO_SCALED, /* u32 ranks that run, u32 wanted, u32 least, u32 most */
-	PROTO_STATED, /* u32 ranks connected, str tag: newest that is in memory only, or ""; u32 key
-			 and str text of what goes wrong (news.h), or "" */
+	PROTO_WELCOME = 64,
+	PROTO_ERROR,
+	PROTO_OK, /* no body */
+	PROTO_GRANT,
+	PROTO_FROM_NOTHING,
+	PROTO_FROM_MEMORY,
+	PROTO_FROM_STORE,
+	PROTO_VERDICT,
+	PROTO_LISTED,
+	PROTO_SCALED,
+	PROTO_STATED,
 	/* agent to worker, events */
-	PROTO_LEVEL = 128, /* u64 seq, u8 level, u32 -code, str why */
-	PROTO_DIVERGED,    /* str partition */
-	PROTO_HOLD,        /* u8 question, u64 seq: answer HELD, and hold further such questions
-			      until YES_AT. QUESTION_DUE: only if seq is the last save that was
-			      asked for */
-	PROTO_YES_AT,      /* u8 question, u64 polls: from this count on the answer is yes, on every
-			      rank */
-	PROTO_NEWS,        /* str text: news that people are to hear now */
+	PROTO_LEVEL = 128,
+	PROTO_DIVERGED,
+	PROTO_HOLD, /* answer HELD, and hold further such questions until YES_AT */
+	PROTO_YES_AT,
+	PROTO_NEWS,
 };
 
 /* Questions that ranks ask once a step, and that must be answered alike. */
@@ -124,8 +108,8 @@ struct proto_conn {
 	bool bare;
 };
 
-/* Starts a frame in out; the caller puts the body and then calls proto_end. Returns where the frame
- * starts. */
+/* Starts a frame in out; the caller appends the body and then calls proto_end. Returns where the
+ * frame starts. */
 size_t proto_start(struct wire_out *out, enum proto_type type, uint32_t id);
 void proto_end(struct wire_out *out, size_t start);
 

@@ -145,74 +145,63 @@ static void lose_agent(struct pawl_ckpt *ckpt)
 	pthread_mutex_unlock(&ckpt->state);
 }
 
-static void hear_level(struct pawl_ckpt *ckpt, struct wire_in *in)
+static void hear_level(struct pawl_ckpt *ckpt, const struct frame_level *heard)
 {
-	char why[PAWL_CKPT_WHY_MAX];
-	uint64_t seq = wire_get_u64(in);
-	uint8_t level = wire_get_u8(in);
-	int code = -(int)(wire_get_u32(in) & 0xff);
 	struct session_status *entry;
 	uint64_t id;
 
-	wire_get_str(in, why, sizeof(why));
-	if (in->failed) {
-		return;
-	}
 	pthread_mutex_lock(&ckpt->state);
-	id = id_of(ckpt, seq);
+	id = id_of(ckpt, heard->seq);
 	pthread_mutex_unlock(&ckpt->state);
-	if (level == LEVEL_COMMITTED || level == LEVEL_DURABLE) {
+	if (heard->level == LEVEL_COMMITTED || heard->level == LEVEL_DURABLE) {
 		session_set_level(ckpt, id,
-			level == LEVEL_COMMITTED ? PAWL_CKPT_COMMITTED : PAWL_CKPT_DURABLE);
-	} else if (level == LEVEL_FAILED) {
-		session_set_failed(ckpt, id, code, why, -1, -1);
-	} else if (level == LEVEL_TROUBLE) {
+			heard->level == LEVEL_COMMITTED ? PAWL_CKPT_COMMITTED : PAWL_CKPT_DURABLE);
+	} else if (heard->level == LEVEL_FAILED) {
+		session_set_failed(ckpt, id, heard->code, heard->why, -1, -1);
+	} else if (heard->level == LEVEL_TROUBLE) {
 		pthread_mutex_lock(&ckpt->state);
 		entry = find_status(ckpt, id);
 		if (entry) {
-			entry->status.code = code;
-			snprintf(entry->status.why, sizeof(entry->status.why), "%s", why);
+			entry->status.code = heard->code;
+			snprintf(entry->status.why, sizeof(entry->status.why), "%s", heard->why);
 		}
 		pthread_cond_broadcast(&ckpt->changed);
 		pthread_mutex_unlock(&ckpt->state);
 	}
 }
 
-static void hear_diverged(struct pawl_ckpt *ckpt, struct wire_in *in)
+static void hear_diverged(struct pawl_ckpt *ckpt, const struct frame_diverged *heard)
 {
-	char name[CKPT_NAME_MAX];
-
-	wire_get_str(in, name, sizeof(name));
 	pthread_mutex_lock(&ckpt->state);
-	if (!in->failed && ckpt->diverged_n < SESSION_DIVERGED_MAX) {
-		snprintf(ckpt->diverged[ckpt->diverged_n++], CKPT_NAME_MAX, "%s", name);
+	if (ckpt->diverged_n < SESSION_DIVERGED_MAX) {
+		snprintf(ckpt->diverged[ckpt->diverged_n++], CKPT_NAME_MAX, "%s", heard->part);
 	}
 	pthread_mutex_unlock(&ckpt->state);
 }
 
-static void hear(void *user, struct proto_frame *frame)
+static void hear(void *user, uint16_t type, const union frame_event *event)
 {
 	struct pawl_ckpt *ckpt = user;
 
-	if (!frame) {
+	if (!event) {
 		lose_agent(ckpt);
 		return;
 	}
-	switch (frame->type) {
+	switch (type) {
 	case PROTO_LEVEL:
-		hear_level(ckpt, &frame->body);
+		hear_level(ckpt, &event->level);
 		break;
 	case PROTO_DIVERGED:
-		hear_diverged(ckpt, &frame->body);
+		hear_diverged(ckpt, &event->diverged);
 		break;
 	case PROTO_HOLD:
-		session_hear_hold(ckpt, &frame->body);
+		session_hear_hold(ckpt, &event->hold);
 		break;
 	case PROTO_YES_AT:
-		session_hear_yes_at(ckpt, &frame->body);
+		session_hear_yes_at(ckpt, &event->yes_at);
 		break;
 	case PROTO_NEWS:
-		session_hear_news(ckpt, &frame->body);
+		session_note(ckpt, "%s", event->news.text);
 		break;
 	default:
 		break; /* a newer agent may say more */
@@ -253,31 +242,27 @@ static int reach_agent(struct pawl_ckpt *ckpt, struct pawl_err *err)
 static int greet(struct pawl_ckpt *ckpt, struct pawl_err *err)
 {
 	const struct pawl_ckpt_options *options = &ckpt->options;
-	struct wire_out *out = &ckpt->frame;
-	struct wire_in in;
-	size_t start = link_start(ckpt->link, out, PROTO_HELLO);
+	struct frame_hello hello = {.version = PROTO_VERSION,
+		.rank = options->rank,
+		.world = options->world,
+		.attempt = options->attempt,
+		.keep = options->keep,
+		.keep_every = options->keep_every,
+		.persist_every_ms = options->persist_every_ms,
+		.memory_bytes = options->memory_bytes,
+		.named = options->named,
+		.full_every = options->full_every,
+		.first = options->host_first,
+		.ranks = options->host_ranks};
 
-	wire_put_u16(out, PROTO_VERSION);
-	wire_put_str(out, options->job);
-	wire_put_str(out, options->root);
-	wire_put_u32(out, options->rank);
-	wire_put_u32(out, options->world);
-	wire_put_u32(out, options->attempt);
-	wire_put_u32(out, (uint32_t)getpid());
-	wire_put_u32(out, options->keep);
-	wire_put_u64(out, options->keep_every);
-	wire_put_u64(out, options->persist_every_ms);
-	wire_put_u64(out, options->memory_bytes);
-	wire_put_u8(out, options->named);
-	wire_put_str(out, options->hidden ? options->hidden : "");
-	wire_put_u32(out, options->full_every);
-	wire_put_u32(out, options->host_first);
-	wire_put_u32(out, options->host_ranks);
+	snprintf(hello.job, sizeof(hello.job), "%s", options->job);
+	snprintf(hello.root, sizeof(hello.root), "%s", options->root);
+	snprintf(hello.hidden, sizeof(hello.hidden), "%s", options->hidden ? options->hidden : "");
 	pthread_mutex_lock(&ckpt->state);
-	wire_put_u64(out, ckpt->counted ? session_last_number(ckpt) : 0);
+	hello.seq = ckpt->counted ? session_last_number(ckpt) : 0;
 	pthread_mutex_unlock(&ckpt->state);
-	return link_call(ckpt->link, out, start, times_ms(TIME_SESSION_OPEN), &ckpt->reply, &in,
-		err);
+	return link_call(ckpt->link, &ckpt->frame, PROTO_HELLO, &hello, times_ms(TIME_SESSION_OPEN),
+		&ckpt->reply, err);
 }
 
 int session_connect(struct pawl_ckpt *ckpt, struct pawl_err *err)
@@ -386,6 +371,7 @@ static void free_session(struct pawl_ckpt *ckpt)
 	link_reply_deinit(&ckpt->reply);
 	wire_out_deinit(&ckpt->frame);
 	wire_out_deinit(&ckpt->done_frame);
+	wire_out_deinit(&ckpt->record);
 	pthread_cond_destroy(&ckpt->changed);
 	pthread_mutex_destroy(&ckpt->state);
 	pthread_mutex_destroy(&ckpt->saving);
@@ -444,7 +430,7 @@ static int flush_own(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *er
 
 int pawl_ckpt_close(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err)
 {
-	struct wire_in in;
+	struct frame_bye bye;
 	int rv = 0;
 
 	if (!ckpt || ckpt->pid != getpid()) {
@@ -458,13 +444,11 @@ int pawl_ckpt_close(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err
 	}
 	session_drop_arenas(ckpt);
 	if (ckpt->link && link_alive(ckpt->link)) {
-		size_t start = link_start(ckpt->link, &ckpt->frame, PROTO_BYE);
-
-		wire_put_u8(&ckpt->frame, !ckpt->abandoned || !ckpt->options.named);
-		wire_put_str(&ckpt->frame, ckpt->abandoned_why);
-		wire_put_u8(&ckpt->frame, rv != 0);
-		link_call(ckpt->link, &ckpt->frame, start, times_ms(TIME_SESSION_BYE), &ckpt->reply,
-			&in, NULL);
+		bye = (struct frame_bye){.clean = !ckpt->abandoned || !ckpt->options.named,
+			.owing = rv != 0};
+		snprintf(bye.why, sizeof(bye.why), "%s", ckpt->abandoned_why);
+		link_call(ckpt->link, &ckpt->frame, PROTO_BYE, &bye, times_ms(TIME_SESSION_BYE),
+			&ckpt->reply, NULL);
 	}
 	link_close(ckpt->link);
 	free_session(ckpt);
@@ -527,18 +511,16 @@ static int wait_level(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level 
  * is waited for no longer than left_ns. */
 static int ask_durable(struct pawl_ckpt *ckpt, uint64_t seq, int64_t left_ns, struct pawl_err *err)
 {
+	const struct frame_want want = {.seq = seq};
 	struct wire_out out = {0};
 	struct link_reply reply = {0};
-	struct wire_in in;
 	int timeout_ms = times_ms(TIME_SESSION_BEGIN);
-	size_t start = link_start(ckpt->link, &out, PROTO_WANT);
 	int rv;
 
 	if (left_ns < timeout_ms * NS_PER_MS) {
 		timeout_ms = left_ns > 0 ? (int)(left_ns / NS_PER_MS) : 0;
 	}
-	wire_put_u64(&out, seq);
-	rv = link_call(ckpt->link, &out, start, timeout_ms, &reply, &in, err);
+	rv = link_call(ckpt->link, &out, PROTO_WANT, &want, timeout_ms, &reply, err);
 	wire_out_deinit(&out);
 	link_reply_deinit(&reply);
 	return rv;
@@ -571,7 +553,7 @@ static void tell_done(struct pawl_ckpt *ckpt)
 	struct wire_out out = {0};
 
 	if (ckpt->options.named && ckpt->link) {
-		link_send(ckpt->link, &out, link_start(ckpt->link, &out, PROTO_DONE), NULL);
+		link_send(ckpt->link, &out, PROTO_DONE, NULL, NULL);
 		wire_out_deinit(&out);
 	}
 }
@@ -689,72 +671,69 @@ int pawl_ckpt_flush(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err
 						     : flush_left(ckpt, timeout_ms, err);
 }
 
-/* Makes a call, and frees the request. */
-static int call_simple(struct pawl_ckpt *ckpt, struct wire_out *out, size_t start,
-	struct link_reply *reply, struct wire_in *in, struct pawl_err *err)
-{
-	int rv = link_call(ckpt->link, out, start, times_ms(TIME_SESSION_BEGIN), reply, in, err);
-
-	wire_out_deinit(out);
-	return rv;
-}
-
-/* Sends a request about a tag; pinned is 0 or 1, or -1 for a request without that field. */
-static int tell_tag(struct pawl_ckpt *ckpt, enum proto_type type, const char *tag, int pinned,
-	struct pawl_err *err)
+/* Makes a call about a tag; what names it in errors. The caller deinits the reply. */
+static int call_simple(struct pawl_ckpt *ckpt, enum proto_type type, const void *body,
+	const char *what, struct link_reply *reply, struct pawl_err *err)
 {
 	struct wire_out out = {0};
-	struct link_reply reply = {0};
-	struct wire_in in;
-	size_t start;
 	int rv;
 
 	if (session_dead(ckpt, err) || !ckpt->link) {
-		return pawl_err_set(err, PAWL_EPEER, "%s: no agent", tag);
+		return pawl_err_set(err, PAWL_EPEER, "%s: no agent", what);
 	}
-	if (!tag_valid(tag)) {
-		return pawl_err_set(err, PAWL_EINVAL, "'%.64s' cannot be a tag", tag);
-	}
-	start = link_start(ckpt->link, &out, type);
-	wire_put_str(&out, tag);
-	if (pinned >= 0) {
-		wire_put_u8(&out, (uint8_t)pinned);
-	}
-	rv = call_simple(ckpt, &out, start, &reply, &in, err);
-	link_reply_deinit(&reply);
+	rv = link_call(ckpt->link, &out, type, body, times_ms(TIME_SESSION_BEGIN), reply, err);
+	wire_out_deinit(&out);
 	return rv;
+}
+
+static int check_tag(const char *tag, struct pawl_err *err)
+{
+	return tag_valid(tag) ? 0 : pawl_err_set(err, PAWL_EINVAL, "'%.64s' cannot be a tag", tag);
 }
 
 int pawl_ckpt_pin(struct pawl_ckpt *ckpt, const char *tag, bool pinned, struct pawl_err *err)
 {
-	return tell_tag(ckpt, PROTO_PIN, tag, pinned, err);
+	struct frame_pin pin = {.pinned = pinned};
+	struct link_reply reply = {0};
+	int rv = check_tag(tag, err);
+
+	if (rv == 0) {
+		snprintf(pin.tag, sizeof(pin.tag), "%s", tag);
+		rv = call_simple(ckpt, PROTO_PIN, &pin, tag, &reply, err);
+		link_reply_deinit(&reply);
+	}
+	return rv;
 }
 
 int pawl_ckpt_remove(struct pawl_ckpt *ckpt, const char *tag, struct pawl_err *err)
 {
-	return tell_tag(ckpt, PROTO_REMOVE, tag, -1, err);
+	struct frame_tag body;
+	struct link_reply reply = {0};
+	int rv = check_tag(tag, err);
+
+	if (rv == 0) {
+		snprintf(body.tag, sizeof(body.tag), "%s", tag);
+		rv = call_simple(ckpt, PROTO_REMOVE, &body, tag, &reply, err);
+		link_reply_deinit(&reply);
+	}
+	return rv;
 }
 
 int pawl_ckpt_pending(struct pawl_ckpt *ckpt,
 	struct pawl_ckpt_pending pending[PAWL_CKPT_PENDING_MAX], uint32_t *n, struct pawl_err *err)
 {
-	struct wire_out out = {0};
 	struct link_reply reply = {0};
-	struct wire_in in;
-	int rv;
+	struct frame_listed listed;
+	int rv = call_simple(ckpt, PROTO_LIST, NULL, "list", &reply, err);
 
 	*n = 0;
-	if (session_dead(ckpt, err) || !ckpt->link) {
-		return pawl_err_set(err, PAWL_EPEER, "list: no agent");
-	}
-	rv = call_simple(ckpt, &out, link_start(ckpt->link, &out, PROTO_LIST), &reply, &in, err);
 	if (rv == 0) {
-		*n = wire_get_u32(&in);
-		*n = *n > PAWL_CKPT_PENDING_MAX ? PAWL_CKPT_PENDING_MAX : *n;
-		for (uint32_t i = 0; i < *n; i++) {
-			pending[i].step = wire_get_u64(&in);
-			wire_get_str(&in, pending[i].tag, sizeof(pending[i].tag));
-		}
+		rv = link_reply_get(&reply, PROTO_LISTED, &listed, sizeof(listed), err);
+	}
+	for (uint32_t i = 0; rv == 0 && i < listed.pending_n; i++) {
+		pending[i].step = listed.pending[i].step;
+		snprintf(pending[i].tag, sizeof(pending[i].tag), "%s", listed.pending[i].tag);
+		*n = i + 1;
 	}
 	link_reply_deinit(&reply);
 	return rv;
@@ -763,16 +742,15 @@ int pawl_ckpt_pending(struct pawl_ckpt *ckpt,
 int pawl_ckpt_imports(struct pawl_ckpt *ckpt, const char *names, size_t len_bytes,
 	struct pawl_err *err)
 {
+	const struct frame_imports imports = {
+		.names = {.bytes = (const uint8_t *)names, .len_bytes = (uint32_t)len_bytes}};
 	struct wire_out out = {0};
-	size_t start;
 	int rv;
 
 	if (session_dead(ckpt, err) || !ckpt->link) {
 		return PAWL_EPEER;
 	}
-	start = link_start(ckpt->link, &out, PROTO_IMPORTS);
-	wire_put_blob(&out, names, (uint32_t)len_bytes);
-	rv = link_send(ckpt->link, &out, start, err);
+	rv = link_send(ckpt->link, &out, PROTO_IMPORTS, &imports, err);
 	wire_out_deinit(&out);
 	return rv;
 }

@@ -139,6 +139,7 @@ struct pawl_ckpt {
 	char diverged[SESSION_DIVERGED_MAX][CKPT_NAME_MAX]; /* partitions whose replicas differ */
 	uint32_t diverged_n;                                /* number of entries in diverged */
 	struct wire_out done_frame;                         /* built by the engine's callback */
+	struct wire_out record; /* record of what was staged, for done_frame */
 };
 
 /* ---- session.c ---- */
@@ -161,8 +162,6 @@ void session_set_seq(struct pawl_ckpt *ckpt, uint64_t id, uint64_t seq);
 /* ---- session_notes.c ---- */
 void session_note(struct pawl_ckpt *ckpt, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
-/* Called by the receiving thread. */
-void session_hear_news(struct pawl_ckpt *ckpt, struct wire_in *in);
 
 /* ---- session_ask.c ---- */
 /* Returns the number of the last save, or the number that the next save's follows. Called with
@@ -177,8 +176,8 @@ void session_skip_missed(struct pawl_ckpt *ckpt);
 /* Both functions below are called by the receiving thread. */
 /* Answers how often this rank has asked, and holds the next question until it is known where all
  * are told yes. */
-void session_hear_hold(struct pawl_ckpt *ckpt, struct wire_in *in);
-void session_hear_yes_at(struct pawl_ckpt *ckpt, struct wire_in *in);
+void session_hear_hold(struct pawl_ckpt *ckpt, const struct frame_hold *heard);
+void session_hear_yes_at(struct pawl_ckpt *ckpt, const struct frame_yes_at *heard);
 
 /* ---- session_slot.c ---- all called with saving, or alone */
 /* Asks for a slot, unless that was done ahead and suffices. Returns 0 and the slot (-1: stream), or
@@ -239,7 +238,7 @@ void session_tell_staged(struct pawl_ckpt *ckpt, uint64_t id);
 int session_restore_new(struct pawl_restore **restore, struct pawl_ckpt *ckpt,
 	struct pawl_err *err);
 /* Takes over what the agent offers: what is in ckpt's reply. Called with saving. */
-int session_restore_take(struct pawl_restore *restore, struct pawl_ckpt *ckpt, struct wire_in *in,
+int session_restore_take(struct pawl_restore *restore, struct pawl_ckpt *ckpt,
 	struct pawl_err *err);
 
 #endif

@@ -29,30 +29,27 @@ void session_recount(struct pawl_ckpt *ckpt)
 	ckpt->missed = missed ? session_last_number(ckpt) + 1 : 0;
 }
 
-void session_hear_hold(struct pawl_ckpt *ckpt, struct wire_in *in)
+void session_hear_hold(struct pawl_ckpt *ckpt, const struct frame_hold *heard)
 {
+	struct frame_held held = {.question = heard->question};
 	struct session_question *question;
 	struct wire_out out = {0};
-	uint8_t which = wire_get_u8(in);
-	uint64_t seq = wire_get_u64(in);
-	size_t start;
 
-	if (in->failed || which >= QUESTIONS_N) {
+	if (heard->question >= QUESTIONS_N) {
 		return;
 	}
-	start = link_start(ckpt->link, &out, PROTO_HELD);
-	wire_put_u8(&out, which);
 	pthread_mutex_lock(&ckpt->state);
-	question = &ckpt->questions[which];
-	if (which != QUESTION_STOP || !question->held) { /* where to stop is not taken back */
+	question = &ckpt->questions[heard->question];
+	if (heard->question != QUESTION_STOP ||
+		!question->held) { /* where to stop is not taken back */
 		question->yes_at = UINT64_MAX;
 	}
 	question->held = true;
-	question->seq = seq;
+	question->seq = heard->seq;
 	question->late = false;
-	wire_put_u64(&out, question->polls);
+	held.polls = question->polls;
 	pthread_mutex_unlock(&ckpt->state);
-	link_send(ckpt->link, &out, start, NULL);
+	link_send(ckpt->link, &out, PROTO_HELD, &held, NULL);
 	wire_out_deinit(&out);
 }
 
@@ -65,24 +62,23 @@ static bool is_held(const struct pawl_ckpt *ckpt, enum proto_question which)
 		(which != QUESTION_DUE || question->seq == session_last_number(ckpt));
 }
 
-void session_hear_yes_at(struct pawl_ckpt *ckpt, struct wire_in *in)
+void session_hear_yes_at(struct pawl_ckpt *ckpt, const struct frame_yes_at *heard)
 {
+	enum proto_question which = (enum proto_question)heard->question;
 	struct session_question *question;
-	uint8_t which = wire_get_u8(in);
-	uint64_t polls = wire_get_u64(in);
 
-	if (in->failed || which >= QUESTIONS_N) {
+	if (heard->question >= QUESTIONS_N) {
 		return;
 	}
 	pthread_mutex_lock(&ckpt->state);
 	question = &ckpt->questions[which];
-	if (question->late && polls <= question->polls && ckpt->options.world > 1) {
+	if (question->late && heard->polls <= question->polls && ckpt->options.world > 1) {
 		if (is_held(ckpt, which)) { /* the others are told yes where this one was told no */
 			ckpt->missed = question->seq + 1;
 		}
 		question->held = false;
 	} else if (question->yes_at == UINT64_MAX) {
-		question->yes_at = polls;
+		question->yes_at = heard->polls;
 	}
 	pthread_cond_broadcast(&ckpt->changed);
 	pthread_mutex_unlock(&ckpt->state);
@@ -190,9 +186,7 @@ void pawl_ckpt_stop(struct pawl_ckpt *ckpt)
 	if (session_dead(ckpt, NULL)) {
 		return;
 	}
-	if (!ckpt->link ||
-		link_send(ckpt->link, &out, link_start(ckpt->link, &out, PROTO_NOTICE), NULL) !=
-			0) {
+	if (!ckpt->link || link_send(ckpt->link, &out, PROTO_NOTICE, NULL, NULL) != 0) {
 		pthread_mutex_lock(&ckpt->state);
 		question->held = true; /* nobody to agree with */
 		question->yes_at = question->polls;

@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/times.h"
 
+#include <stdio.h>
 #include <time.h>
 
 /* A question to the agent: all ranks ask for a step, one of them for a tag. */
@@ -24,29 +25,31 @@ struct question {
 static int ask_once(struct pawl_restore *restore, struct pawl_ckpt *ckpt,
 	const struct question *question, bool *adding, struct pawl_err *err)
 {
-	struct wire_in in;
-	size_t start;
+	const struct frame_restore restores = {.has_step = question->has_step,
+		.step = question->step};
+	struct frame_from_nothing nothing;
+	struct frame_tag find;
+	bool finds = question->type == PROTO_FIND;
 	int rv = 0;
 
 	if (!ckpt->link || !link_alive(ckpt->link)) {
 		rv = session_connect(ckpt, err);
 	}
 	if (rv == 0) {
-		start = link_start(ckpt->link, &ckpt->frame, question->type);
-		if (question->type == PROTO_FIND) {
-			wire_put_str(&ckpt->frame, question->tag);
-		} else {
-			wire_put_u8(&ckpt->frame, question->has_step);
-			wire_put_u64(&ckpt->frame, question->step);
+		snprintf(find.tag, sizeof(find.tag), "%s", finds ? question->tag : "");
+		rv = link_call(ckpt->link, &ckpt->frame, question->type,
+			finds ? (const void *)&find : &restores, question->timeout_ms, &ckpt->reply,
+			err);
+		*adding = rv == PAWL_EBUSY && finds;
+	}
+	if (rv == 0 && ckpt->reply.type == PROTO_FROM_NOTHING) {
+		rv = link_reply_get(&ckpt->reply, PROTO_FROM_NOTHING, &nothing, sizeof(nothing),
+			err);
+		if (rv == 0 && !finds) {
+			session_restored(ckpt, nothing.rounds);
 		}
-		rv = link_call(ckpt->link, &ckpt->frame, start, question->timeout_ms, &ckpt->reply,
-			&in, err);
-		*adding = rv == PAWL_EBUSY && question->type == PROTO_FIND;
 	}
-	if (rv == 0 && question->type == PROTO_RESTORE && ckpt->reply.type == PROTO_FROM_NOTHING) {
-		session_restored(ckpt, wire_get_u32(&in));
-	}
-	rv = rv == 0 ? session_restore_take(restore, ckpt, &in, err) : rv;
+	rv = rv == 0 ? session_restore_take(restore, ckpt, err) : rv;
 	link_reply_close(&ckpt->reply);
 	return rv;
 }

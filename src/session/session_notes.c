@@ -20,16 +20,6 @@ void session_note(struct pawl_ckpt *ckpt, const char *fmt, ...)
 	va_end(args);
 }
 
-void session_hear_news(struct pawl_ckpt *ckpt, struct wire_in *in)
-{
-	char text[PROTO_NEWS_MAX];
-
-	wire_get_str(in, text, sizeof(text));
-	if (!in->failed) {
-		session_note(ckpt, "%s", text);
-	}
-}
-
 /* Takes the oldest note. Returns false if there is none. Called with state. */
 static bool take_note(struct pawl_ckpt *ckpt, char *buf, size_t cap_bytes)
 {

@@ -42,8 +42,7 @@ void pawl_restore_close(struct pawl_restore *restore)
 	if (restore->ckpt && restore->info.memory && restore->ckpt->link) {
 		struct wire_out out = {0};
 
-		link_send(restore->ckpt->link, &out,
-			link_start(restore->ckpt->link, &out, PROTO_RESTORED), NULL);
+		link_send(restore->ckpt->link, &out, PROTO_RESTORED, NULL, NULL);
 		wire_out_deinit(&out);
 	}
 	reader_close(restore->reader);
@@ -335,40 +334,38 @@ static int list_memory(struct pawl_restore *restore, struct pawl_err *err)
 	return 0;
 }
 
-static int take_memory(struct pawl_restore *restore, struct link_reply *reply, struct wire_in *in,
+static int take_memory(struct pawl_restore *restore, const struct link_reply *reply,
 	struct pawl_err *err)
 {
+	struct frame_from_memory offer;
 	uint32_t fd = 0;
+	int rv = link_reply_get(reply, PROTO_FROM_MEMORY, &offer, sizeof(offer), err);
 
-	restore->info.step = wire_get_u64(in);
-	wire_get_str(in, restore->tag, sizeof(restore->tag));
-	restore->info.tag = restore->tag;
-	restore->info.world = wire_get_u32(in);
-	restore->info.memory = true;
-	if (in->failed || restore->info.world > PROTO_RANKS_LOCAL) {
-		restore->info.world = 0;
-		return pawl_err_set(err, PAWL_ECORRUPT, "malformed offer to restore from memory");
+	if (rv != 0) {
+		return rv;
 	}
+	restore->info.step = offer.step;
+	snprintf(restore->tag, sizeof(restore->tag), "%s", offer.tag);
+	restore->info.tag = restore->tag;
+	restore->info.world = offer.shares_n;
+	restore->info.memory = true;
 	restore->ranks = calloc(restore->info.world, sizeof(*restore->ranks));
 	if (!restore->ranks) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory to restore");
 	}
 	for (uint32_t r = 0; r < restore->info.world; r++) {
+		const struct frame_blob *record = &offer.shares[r].record;
 		struct source_rank *rank = &restore->ranks[r];
-		uint32_t len;
-		const uint8_t *blob;
-		int rv;
 
-		rank->size_bytes = wire_get_u64(in);
-		blob = wire_get_blob(in, &len);
-		if (in->failed || (len > 0 && fd >= reply->fds_n)) {
+		if (record->len_bytes == 0) {
+			continue; /* The rank has no part in this save. */
+		}
+		if (fd >= reply->fds_n) {
 			return pawl_err_set(err, PAWL_ECORRUPT,
 				"malformed offer to restore from memory");
 		}
-		if (len == 0) {
-			continue; /* The rank has no part in this save. */
-		}
-		rv = record_decode(&rank->record, blob, len, err);
+		rank->size_bytes = offer.shares[r].size_bytes;
+		rv = record_decode(&rank->record, record->bytes, record->len_bytes, err);
 		if (rv != 0) {
 			return rv;
 		}
@@ -492,17 +489,17 @@ static const uint8_t *bytes_at(const struct pawl_restore *restore, const struct 
 
 /* ---- asking ---- */
 
-int session_restore_take(struct pawl_restore *restore, struct pawl_ckpt *ckpt, struct wire_in *in,
-	struct pawl_err *err)
+int session_restore_take(struct pawl_restore *restore, struct pawl_ckpt *ckpt, struct pawl_err *err)
 {
-	char tag[CKPT_TAG_MAX] = "";
+	struct frame_tag offer;
+	int rv;
 
 	if (ckpt->reply.type == PROTO_FROM_MEMORY) {
-		return take_memory(restore, &ckpt->reply, in, err);
+		return take_memory(restore, &ckpt->reply, err);
 	}
 	if (ckpt->reply.type == PROTO_FROM_STORE) {
-		wire_get_str(in, tag, sizeof(tag));
-		return open_store(restore, ckpt->options.root, tag, err);
+		rv = link_reply_get(&ckpt->reply, PROTO_FROM_STORE, &offer, sizeof(offer), err);
+		return rv == 0 ? open_store(restore, ckpt->options.root, offer.tag, err) : rv;
 	}
 	return pawl_err_set(err, PAWL_ENOENT, "%s holds no such complete checkpoint",
 		ckpt->options.root);
@@ -510,19 +507,15 @@ int session_restore_take(struct pawl_restore *restore, struct pawl_ckpt *ckpt, s
 
 void pawl_restore_condemn(struct pawl_restore *restore, const char *why)
 {
+	struct frame_condemn condemn = {.memory = restore->info.memory};
 	struct wire_out out = {0};
-	char cut[PROTO_TEXT_MAX];
-	size_t start;
 
 	if (!restore->ckpt || !restore->ckpt->link) {
 		return;
 	}
-	snprintf(cut, sizeof(cut), "%s", why);
-	start = link_start(restore->ckpt->link, &out, PROTO_CONDEMN);
-	wire_put_u8(&out, restore->info.memory);
-	wire_put_str(&out, restore->tag);
-	wire_put_str(&out, cut);
-	link_send(restore->ckpt->link, &out, start, NULL);
+	snprintf(condemn.tag, sizeof(condemn.tag), "%s", restore->tag);
+	snprintf(condemn.why, sizeof(condemn.why), "%s", why);
+	link_send(restore->ckpt->link, &out, PROTO_CONDEMN, &condemn, NULL);
 	wire_out_deinit(&out);
 }
 
@@ -530,33 +523,27 @@ int pawl_restore_vote(struct pawl_restore *restore, enum pawl_verdict verdict, c
 	int timeout_ms, enum pawl_verdict *all, struct pawl_err *err)
 {
 	struct pawl_ckpt *ckpt = restore->ckpt;
-	char text[PROTO_TEXT_MAX];
-	char cut[PROTO_TEXT_MAX];
-	struct wire_in in;
-	uint32_t rounds;
-	size_t start;
+	struct frame_vote vote = {.verdict = (uint8_t)verdict};
+	struct frame_verdict told;
 	int rv;
 
 	if (!ckpt) {
 		*all = verdict;
 		return 0;
 	}
-	snprintf(cut, sizeof(cut), "%s", why);
+	snprintf(vote.why, sizeof(vote.why), "%s", why);
 	pthread_mutex_lock(&ckpt->saving);
-	start = link_start(ckpt->link, &ckpt->frame, PROTO_VOTE);
-	wire_put_u8(&ckpt->frame, (uint8_t)verdict);
-	wire_put_str(&ckpt->frame, cut);
-	rv = link_call(ckpt->link, &ckpt->frame, start, timeout_ms, &ckpt->reply, &in, err);
+	rv = link_call(ckpt->link, &ckpt->frame, PROTO_VOTE, &vote, timeout_ms, &ckpt->reply, err);
 	if (rv == 0) {
-		*all = (enum pawl_verdict)wire_get_u8(&in);
-		wire_get_str(&in, text, sizeof(text));
-		rounds = wire_get_u32(&in);
-		if (in.failed || *all > PAWL_VERDICT_REFUSED) {
+		rv = link_reply_get(&ckpt->reply, PROTO_VERDICT, &told, sizeof(told), err);
+		if (rv == 0 && told.verdict > PAWL_VERDICT_REFUSED) {
 			rv = pawl_err_set(err, PAWL_ECORRUPT, "malformed verdict");
-		} else if (*all == PAWL_VERDICT_REFUSED) {
-			rv = pawl_err_set(err, PAWL_EMISMATCH, "restore refused by %s", text);
+		}
+		*all = rv == 0 ? (enum pawl_verdict)told.verdict : PAWL_VERDICT_REFUSED;
+		if (rv == 0 && *all == PAWL_VERDICT_REFUSED) {
+			rv = pawl_err_set(err, PAWL_EMISMATCH, "restore refused by %s", told.why);
 		} else if (*all == PAWL_VERDICT_GO) {
-			session_restored(ckpt, rounds);
+			session_restored(ckpt, told.rounds);
 		}
 	} else {
 		rv = pawl_err_prefix(err, rv,

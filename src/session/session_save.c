@@ -380,38 +380,34 @@ static void tell_pieces(struct pawl_ckpt *ckpt, struct session_part *part, size_
 
 void session_tell_staged(struct pawl_ckpt *ckpt, uint64_t id)
 {
-	struct wire_out *out = &ckpt->done_frame;
 	struct record record = {.step = ckpt->step,
 		.rank = ckpt->options.rank,
 		.world = ckpt->options.world,
 		.parts_n = ckpt->parts_n,
 		.parts = ckpt->records};
 	uint64_t took_ns = (uint64_t)(clock_mono_ns() - ckpt->begun_ns);
+	struct frame_staged staged = {.seq = session_seq(ckpt, id), .stage_ns = took_ns};
 	struct pawl_ckpt_status status;
 	struct pawl_err err;
-	size_t start = link_start(ckpt->link, out, PROTO_STAGED);
-	size_t blob;
 	size_t at = 0;
 
 	if (pawl_ckpt_status(ckpt, id, &status, NULL) != 0) {
 		return;
 	}
-	wire_put_u64(out, session_seq(ckpt, id));
-	wire_put_u64(out,
-		status.stall_ns ? status.stall_ns
-				: took_ns); /* save has not returned yet: all that it took */
-	wire_put_u64(out, took_ns);
-	blob = out->len_bytes;
-	wire_put_u32(out, 0);
+	/* While save has not returned yet, it has stalled the caller all the time. */
+	staged.stall_ns = status.stall_ns ? status.stall_ns : took_ns;
 	for (uint32_t p = 0; p < ckpt->parts_n; p++) {
 		tell_pieces(ckpt, &ckpt->parts[p], &at);
 	}
-	record_encode(&record, out);
-	if (!out->failed) {
-		wire_patch_u32(out, blob, (uint32_t)(out->len_bytes - blob - 4));
-	}
+	wire_out_reset(&ckpt->record);
+	record_encode(&record, &ckpt->record);
+	staged.record = (struct frame_blob){.bytes = ckpt->record.bytes,
+		.len_bytes = (uint32_t)ckpt->record.len_bytes};
 	session_set_level(ckpt, id, PAWL_CKPT_STAGED);
-	if (link_send(ckpt->link, out, start, &err) != 0) {
+	if (ckpt->record.failed) {
+		pawl_err_set(&err, PAWL_ENOMEM, "no memory for the record of what was staged");
+		session_set_failed(ckpt, id, err.code, err.msg, -1, -1);
+	} else if (link_send(ckpt->link, &ckpt->done_frame, PROTO_STAGED, &staged, &err) != 0) {
 		session_set_failed(ckpt, id, err.code, err.msg, -1, -1);
 	}
 }
@@ -420,13 +416,11 @@ void session_tell_staged(struct pawl_ckpt *ckpt, uint64_t id)
 void session_tell_failed(struct pawl_ckpt *ckpt, struct wire_out *out, uint64_t id, int code,
 	const char *why)
 {
-	size_t start = link_start(ckpt->link, out, PROTO_FAIL);
+	struct frame_fail fail = {.seq = session_seq(ckpt, id), .code = code};
 
-	wire_put_u64(out, session_seq(ckpt, id));
-	wire_put_u32(out, (uint32_t)-code);
-	wire_put_str(out, why);
-	wire_put_str(out, ckpt->options.named ? ckpt->tag : "");
-	link_send(ckpt->link, out, start, NULL);
+	snprintf(fail.why, sizeof(fail.why), "%s", why);
+	snprintf(fail.tag, sizeof(fail.tag), "%s", ckpt->options.named ? ckpt->tag : "");
+	link_send(ckpt->link, out, PROTO_FAIL, &fail, NULL);
 }
 
 /* Asks the caller whether spans on devices have changed, since no kernel watched those. */

@@ -16,6 +16,7 @@
 #include "base/times.h"
 #include "ckpt/tags.h"
 
+#include <stdio.h>
 #define POPULATE_BYTES (64u << 20) /* bytes that one thread populates */
 
 /* ---- arenas ---- */
@@ -77,16 +78,16 @@ static void *prepare_other(void *user)
 
 /* Takes over the arenas that came with a grant: the granted one is made ready now, others in the
  * background. */
-static int take_arenas(struct pawl_ckpt *ckpt, int slot, const struct link_reply *reply,
-	struct wire_in *in, struct pawl_err *err)
+static int take_arenas(struct pawl_ckpt *ckpt, const struct frame_grant *grant,
+	const struct link_reply *reply, struct pawl_err *err)
 {
-	uint32_t n = wire_get_u32(in);
+	struct session_arena *granted = &ckpt->arenas[grant->slot];
 
-	for (uint32_t i = 0; i < n; i++) {
-		uint8_t s = wire_get_u8(in);
-		uint64_t size = wire_get_u64(in);
+	for (uint32_t i = 0; i < grant->arenas_n; i++) {
+		uint8_t s = grant->arenas[i].slot;
+		uint64_t size = grant->arenas[i].size_bytes;
 
-		if (in->failed || s >= ARENA_SLOTS || i >= reply->fds_n) {
+		if (s >= ARENA_SLOTS || i >= reply->fds_n) {
 			return pawl_err_set(err, PAWL_ECORRUPT, "malformed grant");
 		}
 		if (ckpt->preparing == &ckpt->arenas[s]) {
@@ -101,12 +102,12 @@ static int take_arenas(struct pawl_ckpt *ckpt, int slot, const struct link_reply
 				(unsigned long long)size);
 		}
 	}
-	if (!ckpt->arenas[slot].map) {
+	if (!granted->map) {
 		return pawl_err_set(err, PAWL_ECORRUPT,
 			"granted an arena that was not handed over");
 	}
-	if (!ckpt->arenas[slot].ready) {
-		prepare_now(ckpt, &ckpt->arenas[slot]);
+	if (!granted->ready) {
+		prepare_now(ckpt, granted);
 	}
 	return 0;
 }
@@ -151,22 +152,20 @@ static int ask(struct pawl_ckpt *ckpt, uint64_t id, uint64_t step, uint64_t need
 	struct pawl_err *err)
 {
 	struct session_asked *asked = &ckpt->asked;
-	size_t start = link_start(ckpt->link, &ckpt->frame, PROTO_BEGIN);
-	char tag[CKPT_TAG_MAX];
+	struct frame_begin begin = {.seq = session_seq(ckpt, id),
+		.step = step,
+		.need_bytes = need_bytes,
+		.flags = ckpt->options.named ? (uint8_t)ckpt->flags : 0,
+		.since_ns = ckpt->opened_ns};
 	int rv;
 
-	wire_put_u64(&ckpt->frame, session_seq(ckpt, id));
-	wire_put_u64(&ckpt->frame, step);
-	wire_put_u64(&ckpt->frame, need_bytes);
 	if (ckpt->options.named) {
-		wire_put_str(&ckpt->frame, ckpt->tag);
+		snprintf(begin.tag, sizeof(begin.tag), "%s", ckpt->tag);
 	} else {
-		tag_of_step(tag, sizeof(tag), step);
-		wire_put_str(&ckpt->frame, tag);
+		tag_of_step(begin.tag, sizeof(begin.tag), step);
 	}
-	wire_put_u8(&ckpt->frame, ckpt->options.named ? (uint8_t)ckpt->flags : 0);
-	wire_put_u64(&ckpt->frame, (uint64_t)ckpt->opened_ns);
-	rv = link_ask(ckpt->link, &asked->call, &ckpt->frame, start, &asked->reply, err);
+	rv = link_ask(ckpt->link, &asked->call, &ckpt->frame, PROTO_BEGIN, &begin, &asked->reply,
+		err);
 	asked->open = rv == 0;
 	asked->id = id;
 	asked->step = step;
@@ -178,25 +177,27 @@ static int ask(struct pawl_ckpt *ckpt, uint64_t id, uint64_t step, uint64_t need
 static int hear(struct pawl_ckpt *ckpt, int *slot, struct pawl_err *err)
 {
 	struct session_asked *asked = &ckpt->asked;
-	struct wire_in in;
-	bool streamed;
-	int rv = link_await(ckpt->link, &asked->call, times_ms(TIME_SESSION_BEGIN), &in, err);
+	struct frame_grant grant;
+	int rv = link_await(ckpt->link, &asked->call, times_ms(TIME_SESSION_BEGIN), err);
 
 	asked->open = false;
 	if (rv != 0) {
 		return rv;
 	}
-	*slot = wire_get_u8(&in) % ARENA_SLOTS;
-	streamed = wire_get_u8(&in);
-	session_set_seq(ckpt, asked->id, wire_get_u64(&in));
-	if (!streamed) {
-		rv = take_arenas(ckpt, *slot, &asked->reply, &in, err);
-	} else {
-		wire_get_u32(&in);
-		wire_get_str(&in, ckpt->stream_dir, sizeof(ckpt->stream_dir));
+	rv = link_reply_get(&asked->reply, PROTO_GRANT, &grant, sizeof(grant), err);
+	if (rv == 0 && grant.slot >= ARENA_SLOTS) {
+		rv = pawl_err_set(err, PAWL_ECORRUPT, "malformed grant");
+	}
+	if (rv == 0) {
+		session_set_seq(ckpt, asked->id, grant.seq);
+	}
+	if (rv == 0 && !grant.streamed) {
+		rv = take_arenas(ckpt, &grant, &asked->reply, err);
+	} else if (rv == 0) {
+		snprintf(ckpt->stream_dir, sizeof(ckpt->stream_dir), "%s", grant.dir);
 	}
 	link_reply_close(&asked->reply);
-	*slot = streamed ? -1 : *slot;
+	*slot = rv == 0 && !grant.streamed ? grant.slot : -1;
 	return rv;
 }
 

@@ -83,7 +83,7 @@ def count_c() -> dict[str, Counter[str]]:
 
     found = {}
     for name, slow in c_tests.list_programs(c_tests.BUILDS["gcc"]).items():
-        sources = sorted((ROOT / "tests").glob(f"*/test_{name}.c"))
+        sources = sorted((ROOT / "tests").glob(f"**/test_{name}.c"))
         text = "".join(source.read_text() for source in sources)
         tests = len(re.findall(r"\bcmocka_unit_test\w*\(", text)) or 1
         found[f"c {name}"] = Counter({"slow" if slow else "quick": tests})

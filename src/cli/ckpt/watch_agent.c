@@ -28,42 +28,43 @@ static bool read_job(const char *holder, char job[CKPT_JOB_MAX])
 }
 
 /* Ignores events: they are for ranks. */
-static void on_event(void *user, struct proto_frame *frame)
+static void on_event(void *user, uint16_t type, const union frame_event *event)
 {
 }
 
-static void read_answer(struct watch_agent *agent, struct wire_in *in)
+static void read_answer(struct watch_agent *agent, const struct link_reply *reply)
 {
-	agent->ranks = wire_get_u32(in);
-	wire_get_str(in, agent->undurable, sizeof(agent->undurable));
-	agent->trouble_key = (int)wire_get_u32(in);
-	wire_get_str(in, agent->trouble, sizeof(agent->trouble));
-	agent->answered = wire_in_done(in);
+	struct frame_stated told;
+
+	if (link_reply_get(reply, PROTO_STATED, &told, sizeof(told), NULL) != 0) {
+		return;
+	}
+	agent->ranks = told.ranks;
+	snprintf(agent->undurable, sizeof(agent->undurable), "%s", told.tag);
+	agent->trouble_key = (int)told.key;
+	snprintf(agent->trouble, sizeof(agent->trouble), "%s", told.text);
+	agent->answered = true;
 }
 
 void watch_agent_ask(struct watch_agent *agent, const char *holder, const char *root)
 {
 	struct link_reply reply = {0};
 	struct wire_out out = {NULL};
-	struct wire_in in;
+	struct frame_state asked;
 	char job[CKPT_JOB_MAX];
 	char socket[PATH_MAX];
 	struct link *link;
-	size_t start;
 
 	*agent = (struct watch_agent){.answered = false};
 	if (!read_job(holder, job) || agent_socket_path(job, socket, sizeof(socket), NULL) != 0 ||
 		access(socket, F_OK) != 0 || link_open(&link, socket, on_event, NULL, NULL) != 0) {
 		return;
 	}
-	start = link_start(link, &out, PROTO_STATE);
-	wire_put_str(&out, job);
-	wire_put_str(&out, root);
-	if (link_call(link, &out, start, times_ms(TIME_WATCH_ASK), &reply, &in, NULL) == 0) {
-		read_answer(agent, &in);
-	}
-	if (!agent->answered) {
-		*agent = (struct watch_agent){.answered = false};
+	snprintf(asked.job, sizeof(asked.job), "%s", job);
+	snprintf(asked.root, sizeof(asked.root), "%s", root);
+	if (link_call(link, &out, PROTO_STATE, &asked, times_ms(TIME_WATCH_ASK), &reply, NULL) ==
+		0) {
+		read_answer(agent, &reply);
 	}
 	link_reply_deinit(&reply);
 	wire_out_deinit(&out);

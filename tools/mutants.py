@@ -138,7 +138,7 @@ def killer_problem(root: Path, killer: str) -> str:
     kind, _, name = killer.partition(":")
     if kind == "c":
         for folder, prefix in C_FOLDERS.items():
-            if (root / folder / f"{prefix}{name}.c").is_file():
+            if any((root / folder).rglob(f"{prefix}{name}.c")):
                 listed = (root / folder / "meson.build").read_text(encoding="utf-8")
                 known = f"'{name}'" in listed or f"'{name.removeprefix('fuzz_')}'" in listed
                 return "" if known else f"{killer}: {folder}/meson.build does not list it"
@@ -308,10 +308,8 @@ class Scratch:
 
     @staticmethod
     def target(name: str) -> str:
-        if name.startswith("fuzz_"):
-            return f"tests/fuzz/{name}"
-        source = next((ROOT / "tests").rglob(f"test_{name}.c"))
-        return source.relative_to(ROOT).with_suffix("").as_posix()
+        folder = "tests/golden" if name == "ckpt_golden" else "tests/unit"
+        return f"tests/fuzz/{name}" if name.startswith("fuzz_") else f"{folder}/test_{name}"
 
     def sources(self) -> dict[str, bytes]:
         found = [path for top in SOURCES for path in (self.tree / top).rglob("*") if path.is_file()]

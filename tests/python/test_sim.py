@@ -224,7 +224,7 @@ def test_epochs_that_cannot_be_are_named(tmp_path: Path, order: tuple[int, ...],
 
 
 def test_published_numbers() -> None:
-    """One of the workloads that tests/unit/test_sched_golden.c has in full."""
+    """One of the workloads that tests/unit/sched/sim/test_sched_golden.c has in full."""
     profiles = find_profiles()
     path = profiles / "workloads/workload-6.csv"
     rows = simulate("--profiles", profiles, "--policy", "tiresias,optimus", path)

@@ -1,6 +1,6 @@
 /*
  * Streams of bytes between the ranks of a group, by which collectives are carried. Every kind of
- * port keeps this contract, and passes tests/unit/test_coll_port.c.
+ * port keeps this contract, and passes tests/unit/coll/test_coll_port.c.
  *
  * Between any two ranks there are COLL_STREAMS streams each way. Bytes come in order, once, or not
  * at all; nothing waits for a reader beyond what a stream holds. One thread at a time, but for

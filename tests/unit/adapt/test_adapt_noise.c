@@ -1,7 +1,7 @@
 /* The gradient noise of gradients whose moments are known: sums of a fixed vector and of normal
  * numbers, as many as a batch has samples. All seeds are fixed, so results do not vary. */
+#include "close.h"
 #include "pawl/adapt.h"
-#include "test_adapt.h"
 
 #define SIZE  10    /* elements of a gradient */
 #define SEEDS 2000u /* simulated runs */

@@ -1,6 +1,6 @@
 /* The scheduler's counts of its steps, for Prometheus. Their text: test_daemon_http.c. */
+#include "../sched/test_sched_one.h"
 #include "daemon/metrics.h"
-#include "test_sched_one.h"
 
 /* Counts a step as the daemon does. */
 static void count(struct metrics *metrics, struct core_event event)

@@ -1,6 +1,6 @@
 /* Helpers for tests of arithmetic: random numbers, and equality within a tolerance. */
-#ifndef TEST_ADAPT_H
-#define TEST_ADAPT_H
+#ifndef TEST_CLOSE_H
+#define TEST_CLOSE_H
 
 #include "base/rng.h"
 

@@ -1,10 +1,10 @@
 /* The policy pollux: what its operators allow, the best allocations of small clusters against all
  * that there are, and the effect of a seed, a pin and short memory. */
 #include "base/fault.h"
+#include "close.h"
 #include "sched/baseline/policies.h"
 #include "sched/baseline/pollux_impl.h"
 #include "seed.h"
-#include "test_adapt.h"
 
 #include <errno.h>
 #include <stdlib.h>

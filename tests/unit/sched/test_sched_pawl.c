@@ -1,9 +1,9 @@
 /* Pawl's policy: what must hold for any cluster in any round, and what the policy remembers. Also
  * that fifo and tiresias keep to types of nodes. */
 #include "base/fault.h"
+#include "close.h"
 #include "sched/baseline/policies.h"
 #include "seed.h"
-#include "test_adapt.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* How often to save: the values printed in the papers, then each formula against a slow and plain
  * reference: simulated failures, a search for the least cost, and sums of probabilities. */
+#include "close.h"
 #include "pawl/adapt.h"
 #include "seed.h"
-#include "test_adapt.h"
 
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
 /* Placing: what must hold for any cluster, jobs and choice, and results that are known. */
 #include "base/fault.h"
+#include "close.h"
 #include "sched/policy/place.h"
 #include "seed.h"
-#include "test_adapt.h"
 
 #include <string.h>
 

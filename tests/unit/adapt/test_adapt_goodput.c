@@ -1,8 +1,8 @@
 /* Goodput: the paper's formulas worked by hand, what must hold for any model, and the chosen batch
  * against an exhaustive search. */
+#include "close.h"
 #include "pawl/adapt.h"
 #include "seed.h"
-#include "test_adapt.h"
 
 #define JOBS 3000u
 

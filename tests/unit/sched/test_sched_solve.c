@@ -1,9 +1,9 @@
 /* Dividing slots: the solver against all allocations that there are, and its bound against the best
  * of them, on small clusters of several types; large ones against their own bound. */
 #include "base/fault.h"
+#include "close.h"
 #include "sched/policy/solve.h"
 #include "seed.h"
-#include "test_adapt.h"
 #include "try_all.h"
 
 #include <string.h>

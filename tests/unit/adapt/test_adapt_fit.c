@@ -1,9 +1,9 @@
 /* The fit of step times: it finds the model that the times were made with, takes the paper's priors
  * where nothing was measured, and no other parameters, from any starting point, are better. */
 #include "base/err.h"
+#include "close.h"
 #include "pawl/adapt.h"
 #include "seed.h"
-#include "test_adapt.h"
 
 #include <string.h>
 

@@ -16,6 +16,8 @@
 
 #include <limits.h>
 
+#define FRAME_DIR_MAX 256u /* bytes of the directory of a stream, terminator included */
+
 /* Bytes within a frame: the sender's, or in the buffer that the frame was decoded from. */
 struct frame_blob {
 	const uint8_t *bytes;
@@ -142,7 +144,7 @@ struct frame_grant {
 	uint64_t seq;                           /* number of the save */
 	uint32_t arenas_n;                      /* number of entries in arenas */
 	struct frame_arena arenas[ARENA_SLOTS]; /* arenas that the rank does not have yet */
-	char dir[PATH_MAX];                     /* directory of a stream; else "" */
+	char dir[FRAME_DIR_MAX];                /* directory of a stream, below the root; else "" */
 };
 
 struct frame_from_nothing {

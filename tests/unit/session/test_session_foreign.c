@@ -49,16 +49,12 @@ static bool hangs_up(int fd)
 	return recv(fd, &byte, 1, MSG_DONTWAIT) <= 0;
 }
 
-static struct frame_hello greeting(uint32_t rank, uint32_t world)
+static struct frame_hello greeting(const char *path)
 {
-	struct frame_hello hello = {.version = PROTO_VERSION,
-		.rank = rank,
-		.world = world,
-		.keep = 1,
-		.ranks = world};
+	struct frame_hello hello = {.version = PROTO_VERSION, .world = 1, .keep = 1, .ranks = 1};
 
 	snprintf(hello.job, sizeof(hello.job), "test");
-	snprintf(hello.root, sizeof(hello.root), "%s", root);
+	snprintf(hello.root, sizeof(hello.root), "%s", path);
 	return hello;
 }
 
@@ -72,10 +68,10 @@ static void receive(struct proto_conn *conn, struct proto_frame *frame)
 	assert_int_equal(rv, 1);
 }
 
-/* A rank that was welcomed. */
-static struct proto_conn welcomed(uint32_t rank, uint32_t world)
+/* Returns the connection of a rank that was welcomed. */
+static struct proto_conn welcomed(const char *path)
 {
-	const struct frame_hello hello = greeting(rank, world);
+	const struct frame_hello hello = greeting(path);
 	struct proto_conn conn = {.fd = connect_raw()};
 	struct proto_frame frame;
 
@@ -87,7 +83,7 @@ static struct proto_conn welcomed(uint32_t rank, uint32_t world)
 
 static void another_version_is_named(void **state)
 {
-	struct frame_hello hello = greeting(0, 1);
+	struct frame_hello hello = greeting(root);
 	struct proto_conn conn = {.fd = connect_raw()};
 	struct proto_frame frame;
 	struct frame_error told;
@@ -106,7 +102,7 @@ static void nonsense_before_a_greeting_ends_the_connection(void **state)
 {
 	static const enum proto_type types[] = {PROTO_BEGIN, PROTO_LIST, PROTO_NOTICE, PROTO_OK,
 		PROTO_GRANT, PROTO_FROM_MEMORY, PROTO_LEVEL};
-	const struct frame_hello hello = greeting(0, 1);
+	const struct frame_hello hello = greeting(root);
 	static const uint64_t zeros[1024]; /* larger than any struct of a frame */
 	struct proto_conn good;
 	int fd;
@@ -125,7 +121,7 @@ static void nonsense_before_a_greeting_ends_the_connection(void **state)
 	send_part(fd, PROTO_HELLO, &hello, SIZE_MAX, 1);
 	assert_true(hangs_up(fd));
 	close(fd);
-	good = welcomed(0, 1); /* the agent lives, and the rank is free */
+	good = welcomed(root); /* the agent lives, and the rank is free */
 	proto_conn_close(&good);
 }
 
@@ -134,19 +130,21 @@ static void malformed_frame_of_a_rank_ends_it_alone(void **state)
 	const struct frame_begin bad = {.step = 1, .need_bytes = 1, .tag = "../up"};
 	const struct frame_vote vote = {.why = "because"};
 	const struct frame_held held = {.question = QUESTIONS_N};
-	struct proto_conn other = welcomed(1, 2);
-	struct proto_conn conn;
+	struct proto_conn other, conn;
 	struct proto_frame frame;
+	char path[128];
 
-	conn = welcomed(0, 2);
+	snprintf(path, sizeof(path), "%s/another root", dir);
+	other = welcomed(path);
+	conn = welcomed(root);
 	send_whole(conn.fd, PROTO_BEGIN, &bad);
 	assert_true(hangs_up(conn.fd));
 	proto_conn_close(&conn);
-	conn = welcomed(0, 2);
+	conn = welcomed(root);
 	send_part(conn.fd, PROTO_VOTE, &vote, 5, 0);
 	assert_true(hangs_up(conn.fd));
 	proto_conn_close(&conn);
-	conn = welcomed(0, 2);
+	conn = welcomed(root);
 	send_whole(conn.fd, PROTO_HELD, &held);
 	assert_true(hangs_up(conn.fd));
 	proto_conn_close(&conn);

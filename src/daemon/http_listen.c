@@ -151,6 +151,10 @@ char *http_read_file(const char *path, struct pawl_err *err)
 		pawl_err_sys(err, "%s", path);
 		free(text);
 		text = NULL;
+	} else if (n == FILE_MAX) {
+		pawl_err_set(err, PAWL_ELIMIT, "%s: %u bytes or more", path, FILE_MAX);
+		free(text);
+		text = NULL;
 	} else {
 		text[n] = '\0';
 	}

@@ -32,7 +32,8 @@ int http_listen(const struct http_address *address, bool secure, char *url, size
  * reach it, or by no address that is known. Pure. */
 int http_url_for_others(const struct http_address *address, const char *url, const char *name,
 	char *out, size_t cap_bytes, struct pawl_err *err);
-/* Reads a text file of at most 1 MiB; the caller frees the text. NULL: err is set. */
+/* Reads a text file of less than 1 MiB; the caller frees the text. NULL: err is set, PAWL_ELIMIT if
+ * the file is longer. */
 char *http_read_file(const char *path, struct pawl_err *err);
 
 #endif

@@ -323,6 +323,10 @@ static int copy_options(struct pawl_ckpt *ckpt, const struct pawl_ckpt_options *
 		return pawl_err_set(err, PAWL_EINVAL, "root %.64s…: empty, or over %d bytes",
 			options->root, PATH_MAX - 1);
 	}
+	if (options->hidden && strlen(options->hidden) >= PATH_MAX) {
+		return pawl_err_set(err, PAWL_EINVAL, "hidden directory %.64s…: over %d bytes",
+			options->hidden, PATH_MAX - 1);
+	}
 	if (options->job[0] == '\0' || strlen(options->job) >= CKPT_JOB_MAX) {
 		return pawl_err_set(err, PAWL_EINVAL, "job id %.64s…: empty, or over %u bytes",
 			options->job, CKPT_JOB_MAX - 1);

@@ -33,7 +33,6 @@ static bool is_in(const struct core *core, uint32_t job, uint32_t choice)
  * at least. */
 struct range {
 	uint32_t n;
-	uint32_t only; /* index of the last choice */
 	uint32_t type;
 	uint32_t least;
 	uint32_t most[SCHED_TYPES_MAX]; /* most slots of each type that one choice takes */
@@ -54,7 +53,6 @@ static struct range find_range(const struct core *core, uint32_t job)
 			range.least = 0;
 		}
 		range.n++;
-		range.only = c;
 		range.type = choice->type;
 		range.least = choice->replicas < range.least ? choice->replicas : range.least;
 		if (choice->replicas > range.most[choice->type]) {

@@ -1,8 +1,8 @@
 /*
  * A worker's end of the connection to its agent: see link.h.
  *
- * Locks, in order: send (one frame at a time on the socket), then calls (the list of those waiting,
- * and alive). Events are given out with neither held.
+ * Locks, never both: send (one frame at a time on the socket); calls_lock (the list of calls that
+ * wait, and alive). Events are given out with neither held.
  */
 #include "ipc/link.h"
 

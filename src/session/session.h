@@ -1,10 +1,9 @@
 /*
- * Inside a worker: struct pawl_ckpt, shared by session.c (connecting, levels), session_save.c
- * (saving), session_build.c (saving in pieces), session_notes.c and session_restore.c.
+ * Inside a worker: struct pawl_ckpt, shared by session*.c.
  *
  * Locks, in order: saving (one save or restore at a time; held through a whole save, not while its
  * copy goes on), then state (statuses, notes, flags; never held across a call to agent or snapshot
- * engine). The engine's done callback takes state only.
+ * engine). Of these two, the engine's done callback takes state only.
  */
 #ifndef SESSION_SESSION_H
 #define SESSION_SESSION_H

@@ -1,8 +1,8 @@
 /*
  * The storage thread of one root: see persist.h.
  *
- * Lock: one mutex guards both queues and the flags. It is never held while storage is touched or
- * the loop is woken.
+ * Lock: one mutex guards both queues and the flags. It is never held while the loop is woken, nor
+ * while storage is touched, but to close a root that was abandoned.
  */
 #include "agent/persist/persist.h"
 

@@ -405,8 +405,8 @@ void session_tell_staged(struct pawl_ckpt *ckpt, uint64_t id)
 		.len_bytes = (uint32_t)ckpt->record.len_bytes};
 	session_set_level(ckpt, id, PAWL_CKPT_STAGED);
 	if (ckpt->record.failed) {
-		pawl_err_set(&err, PAWL_ENOMEM, "no memory for the record of what was staged");
-		session_set_failed(ckpt, id, err.code, err.msg, -1, -1);
+		session_set_failed(ckpt, id, PAWL_ENOMEM,
+			"no memory for the record of what was staged", -1, -1);
 	} else if (link_send(ckpt->link, &ckpt->done_frame, PROTO_STAGED, &staged, &err) != 0) {
 		session_set_failed(ckpt, id, err.code, err.msg, -1, -1);
 	}

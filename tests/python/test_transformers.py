@@ -315,13 +315,23 @@ def test_nothing_whole_is_an_error_with_all_reasons(
 
 
 def test_save_total_limit_keeps_the_newest(tmp_path: Path) -> None:
+    def wait_for_storage() -> None:
+        """Waits until all saves so far are durable: the end of a step deletes older ones."""
+        callbacks = one.callback_handler.callbacks
+        saver = next(each for each in callbacks if isinstance(each, pawl_trainer._Saver))
+        program.wait_until(
+            lambda: all(save.level == "durable" for save in saver._pending), "saves are durable"
+        )
+
     def wait_for_room() -> None:
         """Waits for deletions: checkpoints beyond the limit go once a newer one is durable, and not
         only at the end."""
         program.wait_until(lambda: len(names(tmp_path / "out")) <= 3, "three are left")
 
-    watch = [small_trainer.AtStep(step, wait_for_room) for step in (11, 17)]
-    small_trainer.trainer(tmp_path / "out", *watch, save_total_limit=2, save_steps=3).train()
+    watch = [small_trainer.AtStep(step, wait_for_storage) for step in (10, 16)]
+    watch += [small_trainer.AtStep(step, wait_for_room) for step in (11, 17)]
+    one = small_trainer.trainer(tmp_path / "out", *watch, save_total_limit=2, save_steps=3)
+    one.train()
     assert names(tmp_path / "out") == {"checkpoint-21", "checkpoint-24"}
 
 

@@ -50,7 +50,7 @@ struct tag_info {
 	int64_t created_ns;   /* from the manifest; 0 if not read */
 	uint32_t world;       /* ranks that saved */
 	uint32_t files;       /* files in the manifest */
-	char why[160];        /* what is broken; "" if nothing is */
+	char why[160];        /* why the tag is broken; "" if it is whole */
 };
 
 void tag_of_step(char *buf, size_t cap_bytes, uint64_t step);

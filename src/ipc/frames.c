@@ -222,7 +222,7 @@ static const struct frame_field frame_news_fields[] = {
 	FIELD(frame_news, TEXT, text),
 };
 
-/* By type; a row without fields has no body, a row of zeros is no type. */
+/* By type. A row without fields has no body; is_type knows which rows are types. */
 static const struct frame_layout layouts[] = {
 	[PROTO_HELLO] = LAYOUT(frame_hello),
 	[PROTO_BEGIN] = LAYOUT(frame_begin),

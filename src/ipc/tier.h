@@ -46,7 +46,7 @@ void arena_unmap(uint8_t *map, uint64_t size_bytes);
 
 /* The bounds of the tier on this node, in bytes. */
 struct tier_limits {
-	uint64_t asked;     /* what the user asked for; 0: nothing */
+	uint64_t asked;     /* bytes that the user allows; 0: not said */
 	uint64_t available; /* MemAvailable */
 	uint64_t cgroup;    /* what the tightest memory limit of our cgroups leaves; UINT64_MAX: no
 			       limit */

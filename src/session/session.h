@@ -94,7 +94,7 @@ struct pawl_ckpt {
 	struct link *link;                  /* NULL: not connected */
 	struct snap *snap;                  /* the snapshot engine */
 
-	pthread_mutex_t saving;      /* see above; guards all up to state */
+	pthread_mutex_t saving;      /* guards all fields up to state; taken before it */
 	struct wire_out frame;       /* frames of saving and restoring */
 	struct link_reply reply;     /* replies to the frames sent */
 	struct record_part *records; /* records of the last structure, as told to the agent */
@@ -120,7 +120,7 @@ struct pawl_ckpt {
 	int64_t begun_ns;           /* start of the save in progress */
 	int64_t asked_ns;           /* when the next save was asked for; 0: not yet */
 
-	pthread_mutex_t state;  /* see above; guards all below */
+	pthread_mutex_t state;  /* guards all fields from here on */
 	pthread_cond_t changed; /* a status, or the connection, changed */
 	uint64_t last_id;       /* newest save */
 	uint64_t copying_id;    /* save whose copy goes on; 0: none */

@@ -58,7 +58,7 @@ struct hosts {
 	uint64_t restores;           /* number of rounds of restoring that are over */
 	_Atomic uint64_t told_nonce; /* nonce of rank 0's host, see hosts_told; 0: none */
 	_Atomic int64_t told_ns;     /* when hosts_told was called, monotonic ns */
-	char late[HOSTS_WHY_MAX];    /* what the host waits for, for people */
+	char late[HOSTS_WHY_MAX];    /* reason for the present wait, as text for people */
 	struct wire_out out;         /* buffer in which notes are built */
 };
 

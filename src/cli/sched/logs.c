@@ -288,7 +288,7 @@ static int follow(struct talk *talk, uint64_t id, struct reading *r, struct pawl
 
 	snprintf(job, sizeof(job), "%llu", (unsigned long long)id);
 	while (rv == 0 && !last) {
-		last = over; /* what the job wrote before its end is there by now */
+		last = over; /* A job that is over has written all: one more copy takes the rest. */
 		rv = copy_all(r, err);
 		if (rv == 0 && clock_mono_ns() >= ask_ns) {
 			rv = is_over(talk, job, &over, err);

@@ -115,7 +115,7 @@ struct pawl_group {
 	pid_t pid;               /* process that the group belongs to */
 	int64_t beat_every_ns;   /* time between heartbeats; 0: none are sent or expected */
 	bool started;            /* coll_group_start has succeeded */
-	pthread_mutex_t driving; /* see above; guards the fields that follow */
+	pthread_mutex_t driving; /* guards the fields from here to state; taken before it */
 	struct group_slot slots[GROUP_SLOTS];
 	struct coll_talk talk;       /* messages, heartbeats and notes */
 	struct group_queue messages; /* messages under way */
@@ -127,7 +127,7 @@ struct pawl_group {
 	/* Last time that heartbeats were sent; that peers were checked. */
 	int64_t beat_ns, checked_ns;
 	int64_t now_ns;        /* time at which the driver began to look, or finished something */
-	pthread_mutex_t state; /* see above; guards the fields that follow */
+	pthread_mutex_t state; /* guards all fields from here on */
 	pthread_cond_t over;   /* an operation is over, or a turn at driving */
 	pthread_cond_t work;   /* wakes the group's thread */
 	pthread_cond_t tell;   /* wakes pawl_group_next */

@@ -47,13 +47,13 @@ struct talk_peer {
 	struct talk_list to_ask, asked;              /* messages from the peer; see above */
 	uint32_t ids;                                /* messages offered to the peer, ever */
 	bool beat, leave, fail;                      /* the peer is still to be told of these */
-	uint8_t out_does[TALK_DOES_MAX];             /* what we do, being sent */
-	uint8_t in_does[TALK_DOES_MAX];              /* what the peer does, being received */
-	uint8_t heard_does[TALK_DOES_MAX];           /* what the peer does, received */
-	uint32_t in_does_len, heard_does_len;        /* bytes of what the peer does; 0: none */
-	bool left;                                   /* the peer has told us that it leaves */
-	uint64_t left_at;                            /* number that the peer left with */
-	uint64_t leave_at;                           /* number to tell the peer when we leave */
+	uint8_t out_does[TALK_DOES_MAX];      /* list of our operations under way, being sent */
+	uint8_t in_does[TALK_DOES_MAX];       /* the peer's list of operations, being received */
+	uint8_t heard_does[TALK_DOES_MAX];    /* the peer's last whole list of operations */
+	uint32_t in_does_len, heard_does_len; /* bytes of the lists; 0: none */
+	bool left;                            /* the peer has told us that it leaves */
+	uint64_t left_at;                     /* number that the peer left with */
+	uint64_t leave_at;                    /* number to tell the peer when we leave */
 	/* The frame that is being sent. */
 	uint8_t out_head[TALK_FRAME_BYTES];
 	size_t out_head_at;       /* bytes of out_head sent; TALK_FRAME_BYTES: all, or no frame */

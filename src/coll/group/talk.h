@@ -55,7 +55,7 @@ struct coll_talk {
 	struct talk_list over;     /* messages that are over, for coll_talk_take */
 	struct pawl_err failure;   /* first failure that was heard of, or told; code 0: none */
 	bool heard_doing;          /* a peer said what it does; the caller clears this */
-	uint8_t does[TALK_DOES_MAX]; /* what this rank does */
+	uint8_t does[TALK_DOES_MAX]; /* list of this rank's operations under way */
 	uint32_t does_len;           /* size of does */
 	uint8_t sink[4096];          /* takes incoming bytes of messages that were given up */
 };

@@ -57,7 +57,7 @@ struct order {
 	char supervisor[ORDER_TEXT_MAX]; /* URL of the scheduler for this job; "": none */
 	char space[CORE_NAME_MAX];       /* namespace of the job at supervisor */
 	char scratch[PATH_MAX]; /* start of the name of a scratch directory of its own: disk_tier */
-	char key[ORDER_KEY_CHARS + 1u]; /* see above; "": an older version has started the run */
+	char key[ORDER_KEY_CHARS + 1u]; /* secret of the run; "": an older version has started it */
 	int64_t grace_ns;               /* time from SIGTERM to SIGKILL */
 	uint64_t files; /* files that the run may open (soft limit); the scheduler may more */
 	uint32_t nodes_n;

@@ -66,7 +66,7 @@ struct node_frame {
 	uint32_t port;             /* free port on the node; START: MASTER_PORT */
 	char address[ADDRESS_MAX]; /* address of the node; START: MASTER_ADDR */
 	char job[CKPT_JOB_MAX];    /* job id */
-	struct node_ledger ledger; /* see above */
+	struct node_ledger ledger; /* counts of starts and restarts */
 	uint32_t generation;       /* generation that the frame belongs to */
 	uint32_t rank;             /* rank of the worker in the job */
 	int32_t status;            /* exit status of a worker, or of the job */

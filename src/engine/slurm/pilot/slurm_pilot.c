@@ -36,7 +36,7 @@ struct pilot {
 	struct loop_timer look;
 	char directory[SLURM_PATH_MAX]; /* the pilot's directory in the spool */
 	char runtime[64];               /* directory for agents here; "": there is none */
-	struct slurm_have have;         /* what the pilot says, but for its parts */
+	struct slurm_have have;         /* the pilot's report, but for its parts */
 	struct slurm_scratch scratch;
 	struct slurm_parts parts;
 	uint64_t want;      /* number of the newest want seen */

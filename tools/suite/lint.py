@@ -9,7 +9,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from suite import c_tests, command, records
+from suite import c_tests, command, linted, records
 from suite.command import BUILD, ROOT, git
 from suite.outcome import Outcome, failure
 from suite.tiers import number, tree
@@ -41,16 +41,33 @@ def run_clang_tidy(everything: bool) -> Outcome:
     problem = c_tests.configure(c_tests.BUILDS["asan"])
     if problem:
         return failure("clang-tidy: meson setup", problem)
-    database = json.loads((BUILD / "asan/compile_commands.json").read_text())
-    compiled = {os.path.relpath(Path(c["directory"], c["file"]), ROOT) for c in database}
+    compiled: dict[str, list[dict[str, str]]] = {}
+    for entry in json.loads((BUILD / "asan/compile_commands.json").read_text()):
+        name = os.path.relpath(Path(entry["directory"], entry["file"]), ROOT)
+        compiled.setdefault(name, []).append(entry)
     names = sorted(compiled)
     if not everything:
         part, changed = number(tree()) % TIDY_PARTS, changed_files()
         names = [n for n in names if n in changed or number(n) % TIDY_PARTS == part]
-    print(f"clang-tidy: {len(names)} of {len(compiled)} files", flush=True)
+    print(f"clang-tidy: {len(names)} of {len(compiled)} files", end="", flush=True)
+
+    def check(name: str) -> tuple[bool, str]:
+        """Returns whether the file had passed before, and what is wrong with it."""
+        words = clang_tidy_command(name)
+        known = linted.find(words, compiled[name])
+        if linted.passes(known):
+            return True, ""
+        status, output = command.run(words)
+        if status == 0:
+            linted.remember(known)
+            return False, ""
+        return False, output or f"{name}: clang-tidy ended with status {status}"
+
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        results = list(pool.map(lambda name: command.run(clang_tidy_command(name)), names))
-    outputs = [output for status, output in results if status != 0]
+        results = list(pool.map(check, names))
+    print(f", {sum(before for before, _ in results)} of them as they had passed before")
+    linted.forget_old()
+    outputs = [output for _, output in results if output]
     return failure("clang-tidy", "\n".join(outputs)) if outputs else Outcome(passed=1)
 
 

@@ -275,7 +275,9 @@ int pawl_restore_open(const char *root, bool has_step, uint64_t step, struct paw
 	struct pawl_err *err);
 int pawl_restore_open_tag(const char *root, const char *tag, struct pawl_restore **out,
 	struct pawl_err *err);
-void pawl_restore_close(struct pawl_restore *restore); /* NULL is fine */
+/* Refuses what pawl_ckpt_restore opened, if this rank has not voted: the others are told, and none
+ * waits for it. NULL is fine. */
+void pawl_restore_close(struct pawl_restore *restore);
 
 struct pawl_restore_info {
 	const char *tag; /* valid until close */

@@ -18,15 +18,18 @@ PyObject *core_raise(const struct pawl_err *err)
 	PyObject *exc = msg ? PyObject_CallFunctionObjArgs(pawl_error, msg, NULL) : NULL;
 	PyObject *code = PyLong_FromLong(err->code);
 	PyObject *name = PyUnicode_FromString(pawl_err_name(err->code));
+	PyObject *sys = PyLong_FromLong(err->sys);
 
-	if (exc && code && name && PyObject_SetAttrString(exc, "code", code) == 0 &&
-		PyObject_SetAttrString(exc, "name", name) == 0) {
+	if (exc && code && name && sys && PyObject_SetAttrString(exc, "code", code) == 0 &&
+		PyObject_SetAttrString(exc, "name", name) == 0 &&
+		PyObject_SetAttrString(exc, "errno", sys) == 0) {
 		PyErr_SetObject(pawl_error, exc);
 	}
 	Py_XDECREF(msg);
 	Py_XDECREF(exc);
 	Py_XDECREF(code);
 	Py_XDECREF(name);
+	Py_XDECREF(sys);
 	return NULL;
 }
 

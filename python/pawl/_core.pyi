@@ -10,6 +10,7 @@ version: str
 class PawlError(RuntimeError):
     code: int  # negative, as in include/pawl/err.h
     name: str  # "PAWL_ECORRUPT"
+    errno: int  # of the system call behind it, as in the module errno; 0: none
 
 class Env(TypedDict):
     rank: int

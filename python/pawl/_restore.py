@@ -13,6 +13,7 @@ not fit makes all of them raise. After the vote only copies between two places i
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 from array import array
@@ -32,7 +33,17 @@ from pawl.errors import error
 log = logging.getLogger("pawl")
 
 _GO, _DAMAGED, _REFUSED = 0, 1, 2  # verdicts
-_DAMAGES: Final = ("PAWL_ECORRUPT", "PAWL_EIO")
+# What a medium says when it has lost bytes. Other errors of reading, such as too many open files,
+# say nothing about a checkpoint.
+_LOST: Final = (errno.EIO, errno.EUCLEAN, errno.EBADMSG, errno.ENODATA)
+
+
+def _is_damage(reason: Exception) -> bool:
+    """Whether an error says that the checkpoint's bytes are wrong or lost: only then an older one
+    is restored in its place. Any other error is raised: the next attempt may well succeed."""
+    name = getattr(reason, "name", "")
+    lost = name == "PAWL_EIO" and getattr(reason, "errno", 0) in _LOST
+    return lost or name == "PAWL_ECORRUPT"
 
 
 class _Reading:
@@ -98,8 +109,7 @@ class Job:
             try:
                 self._prepare(state, names)
             except Exception as reason:
-                damaged = getattr(reason, "name", "") in _DAMAGES
-                verdict, refusal = (_DAMAGED if damaged else _REFUSED), reason
+                verdict, refusal = (_DAMAGED if _is_damage(reason) else _REFUSED), reason
             why = str(refusal or "").replace("\0", "?").encode(errors="replace").decode()
             outcome = self._found.vote(verdict, why, timeout_s)
         except BaseException:

@@ -19,12 +19,13 @@ from torch._utils import _validate_loaded_sparse_tensors
 from torch.serialization import StorageType, _maybe_decode_ascii
 
 from pawl import _safe
-from pawl.errors import error
+from pawl.errors import PawlError, error
 
 # Functions that rebuild a tensor without reading its contents, unlike those of
 # quantized or nested ones.
 _LAZY: Final = frozenset({b"_rebuild_tensor_v2", b"_rebuild_tensor_v3", b"_rebuild_parameter"})
 _REBUILD: Final = re.compile(rb"_rebuild_\w+")
+_LINE_MAX: Final = 200  # characters that are repeated of another library's message
 
 Fetch = Callable[[int], torch.UntypedStorage]  # key -> storage, the same one every time
 # Moves a storage to its device tag.
@@ -44,14 +45,16 @@ def unpickle(
     trust: bool,
     place: Place | None = None,
 ) -> Any:
-    """The object of a pickle. sizes: bytes of each storage. place None: everything
-    stays in host memory.
+    """The object of a pickle whose checksum was right. sizes: bytes of each storage. place None:
+    everything stays in host memory.
 
-    Raises PawlError: PAWL_ENOTSUP naming the class or function that the safe loader refuses;
-    PAWL_ECORRUPT if this is not a pickle of these storages.
+    Raises PawlError: PAWL_ENOTSUP naming the class or function that the safe loader refuses, or why
+    the pickle cannot be loaded here, such as a module that is missing or memory that is full;
+    PAWL_ECORRUPT only if its storages are not those of the file. Who catches PAWL_ECORRUPT puts the
+    checkpoint aside, so nothing that may be the process's own fault is told as that.
     """
     used: dict[int, torch.UntypedStorage] = {}
-    load = _persistent_load(sizes, fetch, place, used)
+    load = _persistent_load(sizes, fetch, where, place, used)
     try:
         if trust:
             value = _TrustingUnpickler(io.BytesIO(pickled), load).load()
@@ -59,23 +62,35 @@ def unpickle(
             with _safe.extended_globals():
                 value = _SafeUnpickler(io.BytesIO(pickled), load).load()
         _validate_loaded_sparse_tensors()
-    except pickle.UnpicklingError as refusal:
-        reason = str(refusal).split(". ")[0].splitlines()[0].rstrip(".")
+    except PawlError:
+        raise
+    except Exception as reason:
+        if isinstance(reason, pickle.UnpicklingError) and not trust:
+            what = str(reason).split(". ")[0].splitlines()[0].rstrip(".")
+            raise error(
+                "PAWL_ENOTSUP",
+                f"{where} is refused: {what}. Loading it would run code from the file, which "
+                "trust=True allows",
+            ) from reason
         raise error(
             "PAWL_ENOTSUP",
-            f"{where} is refused: {reason}. Loading it would run code from the file, which "
-            "trust=True allows",
-        ) from refusal
-    except Exception as reason:  # any exception: the damaged bytes decide which
-        raise error("PAWL_ECORRUPT", f"{where}: data.pkl: {reason!r}") from reason
+            f"{where} is as it was saved, but cannot be loaded here: {_first_line(reason)}",
+        ) from reason
     if any(storage.nbytes() != sizes[key] for key, storage in used.items()):
         raise error("PAWL_ECORRUPT", f"{where}: data.pkl: a tensor is larger than its storage")
     return value
 
 
+def _first_line(reason: Exception) -> str:
+    """The exception's name and the beginning of what it says: torch lists pages of kernels."""
+    lines = str(reason).splitlines() or [""]
+    return f"{type(reason).__name__}: {lines[0][:_LINE_MAX]}"
+
+
 def _persistent_load(
     sizes: Sequence[int],
     fetch: Fetch,
+    where: str,
     place: Place | None,
     used: dict[int, torch.UntypedStorage],
 ) -> Callable[[Any], Any]:
@@ -84,11 +99,14 @@ def _persistent_load(
     def load(saved_id: Any) -> Any:
         tag, kind, name, location, numel = saved_id
         if _maybe_decode_ascii(tag) != "storage":
-            raise ValueError(f"persistent id {tag!r}")
+            raise error("PAWL_ECORRUPT", f"{where}: data.pkl: persistent id {tag!r}")
         dtype = torch.uint8 if kind is torch.UntypedStorage else kind.dtype
         key = int(_maybe_decode_ascii(name))
         if not 0 <= key < len(sizes) or numel * dtype.itemsize != sizes[key]:
-            raise ValueError(f"storage {key} of {numel} x {dtype} is not what the file holds")
+            raise error(
+                "PAWL_ECORRUPT",
+                f"{where}: data.pkl: storage {key} of {numel} x {dtype} is not what the file holds",
+            )
         storage = used.get(key)
         if storage is None:
             storage = fetch(key)

@@ -34,9 +34,9 @@ class NotDurable(PawlError):
 
     @classmethod
     def of(cls, message: str, reason: PawlError) -> NotDurable:
-        """A NotDurable with the name and code of the error that prevented durability."""
+        """A NotDurable with the name, code and errno of the error that prevented durability."""
         raised = cls(message)
-        raised.name, raised.code = reason.name, reason.code
+        raised.name, raised.code, raised.errno = reason.name, reason.code, reason.errno
         return raised
 
 
@@ -45,4 +45,5 @@ def error(name: str, message: str) -> PawlError:
     raised = PawlError(message)
     raised.name = name
     raised.code = _CODES[name]
+    raised.errno = 0
     return raised

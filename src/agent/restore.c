@@ -454,7 +454,9 @@ void restore_vote(struct agent_root *root, struct agent_conn *conn, uint8_t verd
 		struct pawl_err err;
 
 		pawl_err_set(&err, PAWL_EPEER, "the restore was broken off: a rank left");
-		conn_reply_error(conn, conn->vote_id, &err);
+		if (conn->vote_id != 0) {
+			conn_reply_error(conn, conn->vote_id, &err);
+		}
 		conn->vote_id = 0;
 		return;
 	}

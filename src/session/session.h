@@ -236,8 +236,11 @@ void session_tell_staged(struct pawl_ckpt *ckpt, uint64_t id);
 /* ---- session_restore.c ---- */
 int session_restore_new(struct pawl_restore **restore, struct pawl_ckpt *ckpt,
 	struct pawl_err *err);
-/* Takes over what the agent offers: what is in ckpt's reply. Called with saving. */
-int session_restore_take(struct pawl_restore *restore, struct pawl_ckpt *ckpt,
+/* Takes over what the agent offers: what is in ckpt's reply. to_all: it offers that to all ranks,
+ * which vote on it. Called with saving. */
+int session_restore_take(struct pawl_restore *restore, struct pawl_ckpt *ckpt, bool to_all,
 	struct pawl_err *err);
+/* Refuses what is offered to all ranks, unless this rank has voted. Waits for nobody. */
+void session_restore_refuse(struct pawl_restore *restore, const char *why);
 
 #endif

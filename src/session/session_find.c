@@ -49,7 +49,7 @@ static int ask_once(struct pawl_restore *restore, struct pawl_ckpt *ckpt,
 			session_restored(ckpt, nothing.rounds);
 		}
 	}
-	rv = rv == 0 ? session_restore_take(restore, ckpt, err) : rv;
+	rv = rv == 0 ? session_restore_take(restore, ckpt, !finds, err) : rv;
 	link_reply_close(&ckpt->reply);
 	return rv;
 }
@@ -95,6 +95,7 @@ static int open_answer(struct pawl_ckpt *ckpt, const struct question *question,
 		times_sleep(TIME_SESSION_FIND);
 	}
 	if (rv != 0) {
+		session_restore_refuse(*out, err->msg);
 		pawl_restore_close(*out);
 		*out = NULL;
 	}

@@ -39,6 +39,7 @@ void pawl_restore_close(struct pawl_restore *restore)
 		arena_unmap(restore->ranks[r].arena, restore->ranks[r].size_bytes);
 	}
 	free(restore->ranks);
+	session_restore_refuse(restore, "it gave the restore up");
 	if (restore->ckpt && restore->info.memory && restore->ckpt->link) {
 		struct wire_out out = {0};
 
@@ -489,11 +490,13 @@ static const uint8_t *bytes_at(const struct pawl_restore *restore, const struct 
 
 /* ---- asking ---- */
 
-int session_restore_take(struct pawl_restore *restore, struct pawl_ckpt *ckpt, struct pawl_err *err)
+int session_restore_take(struct pawl_restore *restore, struct pawl_ckpt *ckpt, bool to_all,
+	struct pawl_err *err)
 {
 	struct frame_tag offer;
 	int rv;
 
+	restore->owes_vote = to_all && ckpt->reply.type != PROTO_FROM_NOTHING;
 	if (ckpt->reply.type == PROTO_FROM_MEMORY) {
 		return take_memory(restore, &ckpt->reply, err);
 	}
@@ -503,6 +506,20 @@ int session_restore_take(struct pawl_restore *restore, struct pawl_ckpt *ckpt, s
 	}
 	return pawl_err_set(err, PAWL_ENOENT, "%s holds no such complete checkpoint",
 		ckpt->options.root);
+}
+
+void session_restore_refuse(struct pawl_restore *restore, const char *why)
+{
+	struct frame_vote vote = {.verdict = PAWL_VERDICT_REFUSED};
+	struct wire_out out = {0};
+
+	if (!restore->owes_vote || !restore->ckpt->link) {
+		return;
+	}
+	restore->owes_vote = false;
+	snprintf(vote.why, sizeof(vote.why), "%s", why);
+	link_send(restore->ckpt->link, &out, PROTO_VOTE, &vote, NULL);
+	wire_out_deinit(&out);
 }
 
 void pawl_restore_condemn(struct pawl_restore *restore, const char *why)
@@ -533,6 +550,7 @@ int pawl_restore_vote(struct pawl_restore *restore, enum pawl_verdict verdict, c
 	}
 	snprintf(vote.why, sizeof(vote.why), "%s", why);
 	pthread_mutex_lock(&ckpt->saving);
+	restore->owes_vote = false;
 	rv = link_call(ckpt->link, &ckpt->frame, PROTO_VOTE, &vote, timeout_ms, &ckpt->reply, err);
 	if (rv == 0) {
 		rv = link_reply_get(&ckpt->reply, PROTO_VERDICT, &told, sizeof(told), err);

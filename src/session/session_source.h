@@ -51,6 +51,7 @@ struct pawl_restore {
 	struct reader *reader;     /* store: reads partitions */
 	struct manifest manifest;  /* store: the tag's manifest */
 	char tag[CKPT_TAG_MAX];    /* name of the checkpoint */
+	bool owes_vote;            /* the other ranks wait for this one's vote */
 	/* Rows of all tables, by name; NULL until one is asked for. */
 	struct source_tensor *tensors;
 	size_t tensors_n; /* number of entries in tensors */

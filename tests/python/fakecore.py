@@ -42,7 +42,7 @@ except ImportError:
 
 def fail(code: int, message: str) -> PawlError:
     error = PawlError(message)
-    error.code, error.name = code, _NAMES[code]
+    error.code, error.name, error.errno = code, _NAMES[code], 0
     return error
 
 

@@ -739,7 +739,7 @@ def test_malformed_pickles_are_errors(
     with Checkpointer(tmp_path, trust=trust, job="2") as ckpt:
         live = {"x": torch.zeros(4)}
         try:
-            assert ckpt.restore(live, step=1) is None  # damaged, and there is no other
+            assert ckpt.restore(live, step=1) is None  # no storages of this file; there is no other
         except PawlError as error:
             assert error.name in ("PAWL_ENOTSUP", "PAWL_EMISMATCH")
         assert live["x"].tolist() == [0] * 4

@@ -603,6 +603,48 @@ static void flipped_bit_in_arena_is_found(void **unused)
 	free(state.big);
 }
 
+/* Opens what all ranks are offered. */
+static struct pawl_restore *offered(struct pawl_ckpt *ckpt)
+{
+	struct pawl_restore *restore;
+
+	assert_int_equal(IN_TIME(pawl_ckpt_restore(ckpt, false, 0, WAIT_MS, &restore, NULL)), 0);
+	return restore;
+}
+
+/* A rank that closes a restore without its vote keeps neither the other rank waiting nor itself. */
+static void closing_without_a_vote_refuses(void **unused)
+{
+	struct state state[2] = {{.big = aligned_alloc(4096, BIG)},
+		{.big = aligned_alloc(4096, BIG)}};
+	struct pawl_ckpt *ckpt[2] = {join(0, 2, 0), join(1, 2, 0)};
+	struct pawl_restore *other;
+	enum pawl_verdict all;
+	struct pawl_err err;
+	uint64_t id;
+
+	for (uint32_t r = 0; r < 2; r++) {
+		fill(&state[r], 1, r);
+		assert_int_equal(save(ckpt[r], &state[r], 1, false, &id, &err), 0);
+		pawl_ckpt_fence(ckpt[r], 1);
+	}
+	assert_int_equal(IN_TIME(pawl_ckpt_wait(ckpt[1], id, PAWL_CKPT_COMMITTED, WAIT_MS, &err)),
+		0);
+	for (int round = 0; round < 3; round++) {
+		pawl_restore_close(offered(ckpt[0]));
+		other = offered(ckpt[1]);
+		assert_int_equal(
+			IN_TIME(pawl_restore_vote(other, PAWL_VERDICT_GO, "", WAIT_MS, &all, &err)),
+			PAWL_EMISMATCH);
+		assert_non_null(strstr(err.msg, "rank 0: it gave the restore up"));
+		pawl_restore_close(other);
+	}
+	for (uint32_t r = 0; r < 2; r++) {
+		pawl_ckpt_close(ckpt[r], 1000, &err);
+		free(state[r].big);
+	}
+}
+
 /* Refuses the next offer, which is the model of step, as damaged: it is not to be met again. */
 static void refuse(struct pawl_ckpt *ckpt, uint64_t step, bool memory)
 {
@@ -738,6 +780,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(divergence_is_told_never_published, setup,
 			teardown),
 		cmocka_unit_test_setup_teardown(different_steps_are_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(closing_without_a_vote_refuses, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_does_not_fit_streams, setup, teardown),
 		cmocka_unit_test_setup_teardown(second_process_of_a_rank_is_refused, setup,
 			teardown),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.util
 import logging
 import os
 import threading
@@ -26,6 +25,7 @@ from pawl.errors import PawlError
 
 if TYPE_CHECKING:
     from pawl._saver import Save
+    from pawl.integrations import deepspeed
 
 log = logging.getLogger("pawl.lightning")
 
@@ -182,40 +182,60 @@ def nebula_strategy(package: str) -> type:
     class NebulaDeepspeedStrategy(strategies.DeepSpeedStrategy):  # type: ignore[misc,name-defined]
         """DeepSpeedStrategy with a ``nebula`` block in its ``config``, on every DeepSpeed release.
 
-        Releases from 0.19.7 on refuse the block: it is removed for them, and has the same effect.
+        DeepSpeed never sees the block: releases from 0.19.7 on refuse it, and older ones would name
+        all of Lightning's checkpoints alike. A checkpoint's tag is the name of its directory. As in
+        DeepSpeed's block, ``enable_nebula_load=False`` loads the first one from Lightning's
+        directory, as it is without Pawl.
         """
 
         def __init__(self, *args: Any, config: Any = None, **kwargs: Any) -> None:
-            self._nebula: dict[str, Any] | None = None
-            if isinstance(config, dict) and "nebula" in config and not _knows_nebula():
+            block: dict[str, Any] = {}
+            if isinstance(config, dict) and "nebula" in config:
                 config = {**config}
-                self._nebula = config.pop("nebula")
+                block = config.pop("nebula")
+            root = block.get("persistent_storage_path")
+            if block.get("nebula_load_path") not in (None, root):
+                raise ValueError(
+                    "nebula_load_path is not supported: begin with persistent_storage_path set to"
+                    " it, or load with enable_nebula_load=False"
+                )
+            self._nebula = block if block.get("enabled") else None
+            self._pawl: deepspeed.PawlCheckpointEngine | None = None
             super().__init__(*args, config=config, **kwargs)
 
         def _install(self) -> None:
-            from pawl.integrations import deepspeed
+            if self._pawl is None and self._nebula is not None:
+                from pawl.integrations import deepspeed
 
-            block, self._nebula = self._nebula, None
-            if block is not None and block.get("enabled"):
-                deepspeed.install(
+                self._pawl = deepspeed.install(
                     self.deepspeed_engine,
-                    root=block.get("persistent_storage_path"),
-                    persist_every=float(block.get("persistent_time_interval", 100)),
+                    root=self._nebula.get("persistent_storage_path"),
+                    persist_every=float(self._nebula.get("persistent_time_interval", 100)),
                 )
 
         def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
             self._install()
             super().save_checkpoint(*args, **kwargs)
 
-        def load_checkpoint(self, *args: Any, **kwargs: Any) -> Any:
+        def load_checkpoint(self, checkpoint_path: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._nebula is None or not self._nebula.get("enable_nebula_load", True):
+                return super().load_checkpoint(checkpoint_path, *args, **kwargs)
             self._install()
-            return super().load_checkpoint(*args, **kwargs)
+            assert self._pawl is not None
+            if not self._pawl.has(str(checkpoint_path)):
+                return super().load_checkpoint(checkpoint_path, *args, **kwargs)
+            # What DeepSpeedStrategy does, but for its look for files, which Pawl may have in memory
+            # or in another directory.
+            module = self.lightning_module
+            _, client_state = self.deepspeed_engine.load_checkpoint(
+                checkpoint_path,
+                load_optimizer_states=module.trainer.state.fn == "fit",
+                load_lr_scheduler_states=False,
+                load_module_strict=module.strict_loading,
+            )
+            return client_state
 
     return NebulaDeepspeedStrategy
-
-
-def _knows_nebula() -> bool:
-    return importlib.util.find_spec("deepspeed.nebula") is not None
 
 
 def _module(package: str, name: str) -> str:

@@ -82,6 +82,11 @@ class PawlCheckpointEngine(CheckpointEngine):  # type: ignore[misc]  # deepspeed
             tag = os.path.basename(os.path.abspath(directory))
         return self._fixed, tag
 
+    def has(self, directory: str) -> bool:
+        """Whether there is a checkpoint that load_checkpoint(directory) would take."""
+        root, tag = self.place(directory, None)
+        return self.engine(root).find(tag) is not None
+
     # ---- called by DeepSpeed: parameters must keep these names ----
 
     def create(self, info: Any) -> None:

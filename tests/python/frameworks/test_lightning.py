@@ -15,6 +15,7 @@ from pawl.engine import beside
 from starting import Processes, check_starts
 
 SCRIPT = Path(__file__).with_name("lightning_job.py")
+STRATEGY = Path(__file__).with_name("strategy_job.py")
 NEWEST = [("lightning", None), ("pytorch_lightning", None)]
 OLDEST = [("lightning", "2.1.4"), ("pytorch_lightning", "2.0.9")]
 
@@ -32,8 +33,12 @@ def package(request: pytest.FixtureRequest) -> tuple[str, dict[str, str]]:
 def run(package: tuple[str, dict[str, str]], *args: str) -> list[str]:
     """Runs lightning_job.py. Returns the lines that rank 0 prints behind "> "."""
     name, env = package
+    return said(SCRIPT, name, *args, env=env)
+
+
+def said(script: Path, *args: str, env: dict[str, str]) -> list[str]:
     done = nursery.run(
-        [sys.executable, str(SCRIPT), name, *args],
+        [sys.executable, str(script), *args],
         env=env,
         capture_output=True,
         text=True,
@@ -81,6 +86,31 @@ def test_on_a_device(tmp_path: Path) -> None:
         for how, root in (("pawl", ours), ("stock", stock))
     ]
     assert resumed[0] == resumed[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("release", [None, "0.19.6"], ids=["newest", "knows-nebula"])
+@pytest.mark.parametrize("stage", [2, 3])
+def test_nebulas_deepspeed_strategy(stage: int, release: str | None, tmp_path: Path) -> None:
+    """It saves to a directory of its own, and resumes from each of two checkpoints by the path that
+    Lightning has for it, from which stock Lightning goes on alike."""
+    pytest.importorskip("lightning")
+    pytest.importorskip("deepspeed")
+    on_device = torch.cuda.is_available()
+    if (stage, release) != (3, None) and not packages.LONG and not on_device:
+        pytest.skip("other stages and releases: make test-long")
+    extra = {} if on_device else {"DS_ACCELERATOR": "cpu"}
+    if release is None:
+        env = program.clean_env(**extra)
+    else:
+        env = packages.with_package("deepspeed", release, **extra)
+    root, files, stock = (str(tmp_path / name) for name in ("root", "files", "stock"))
+    trained = said(STRATEGY, "stock", root, stock, str(stage), env=env)
+    assert len(trained) == 8
+    assert said(STRATEGY, "nebula", root, files, str(stage), env=env) == trained
+    first, second = f"{files}/first.ckpt", f"{files}/second.ckpt"
+    assert said(STRATEGY, "nebula", root, files, str(stage), first, env=env) == trained
+    assert said(STRATEGY, "nebula", root, files, str(stage), second, env=env) == []
 
 
 @pytest.mark.slow

@@ -7,9 +7,11 @@ world of processes, one world after the other. Torch is imported once: the ranks
 from __future__ import annotations
 
 import copy
+import faulthandler
 import json
 import os
 import pickle
+import subprocess
 import sys
 import time
 import traceback
@@ -33,16 +35,21 @@ from pawl.engine import Engine
 from pawl.errors import PawlError
 
 LIMIT_S = 120
+TELL_S = 100  # a rank that has not ended then prints where it is
 DEVICE = os.environ.get("TEST_DEVICE")  # see on_device.py; None: the CPU
 
 
 def run(tmp_path: Path, *phases: tuple[Any, ...], ok: bool = True) -> str:
     """Returns the output of the ranks. ok: none of them may fail."""
-    done = nursery.run(
-        [sys.executable, __file__, str(tmp_path), json.dumps(phases)],
-        capture_output=True, text=True, timeout=LIMIT_S, check=False,
-        env={**os.environ, "PAWL_JOB_ID": f"sharded-{tmp_path}", "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    try:
+        done = nursery.run(
+            [sys.executable, __file__, str(tmp_path), json.dumps(phases)],
+            capture_output=True, text=True, timeout=LIMIT_S, check=False,
+            env={**os.environ, "PAWL_JOB_ID": f"sharded-{tmp_path}", "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as late:
+        print(late.stdout, late.stderr)  # where each rank hangs
+        raise
     assert (done.returncode == 0) == ok, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -426,6 +433,7 @@ def _rank(rank: int, world: int, folder: str, name: str, args: list[Any]) -> Non
     os.environ.update(
         RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(world)
     )
+    faulthandler.dump_traceback_later(TELL_S)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     if DEVICE is not None:

@@ -7,7 +7,7 @@ broken, or gone.
 def autoload() -> None:
     """Registers the backend; if that fails, prints a message and does no more."""
     try:
-        from pawl import _register
+        from pawl._group import _register
 
         _register.autoload()
     except Exception as error:

@@ -66,7 +66,7 @@ def reseed() -> None:
 
 def join() -> None:
     """Does the steps that the template's import of torch left to its workers."""
-    register = sys.modules.get("pawl._register")
+    register = sys.modules.get("pawl._group._register")
     if register is not None:
         register.join()
 

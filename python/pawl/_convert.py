@@ -34,9 +34,10 @@ from typing import Any, Final
 import torch
 from torch.serialization import _get_restore_location
 
-from pawl import _core, _safe
-from pawl._skeleton import Partition
-from pawl._structure import flatten, rebuild
+from pawl import _core
+from pawl._ckpt import _safe
+from pawl._ckpt._skeleton import Partition
+from pawl._ckpt._structure import flatten, rebuild
 from pawl.errors import PawlError, error
 from pawl.loading import load_part
 

@@ -201,7 +201,7 @@ class Operation:
     def tell(self) -> bool: ...  # False: it is done already
     def release(self) -> None: ...  # once, if submitted held
 
-# include/pawl/coll.h says what each is. Numbers of kinds, operations and types: pawl/_coll.py.
+# include/pawl/coll.h says what each is. Numbers of kinds, operations, types: pawl/_group/_coll.py.
 class Group:
     card: str
     rank: int
@@ -234,7 +234,7 @@ class Group:
     def leave(self) -> None: ...
     def stats(
         self,
-    ) -> tuple[  # ns and bytes; pawl._stats names them
+    ) -> tuple[  # ns and bytes; pawl._group._stats names them
         int,
         tuple[tuple[int, int, int, tuple[int, ...]], ...],
         tuple[tuple[int, int, int, int, int], ...],

@@ -14,8 +14,8 @@ import os
 from collections.abc import Callable
 
 from pawl import _core
-from pawl._drawing import size_text
 from pawl._lines import say
+from pawl._report._drawing import size_text
 
 log = logging.getLogger("pawl.start")
 

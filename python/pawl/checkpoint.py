@@ -13,10 +13,11 @@ import time
 from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any, Literal
 
-from pawl import _core, _guard, _restore, _rng, _start, _stop
-from pawl._partitions import RNG, Sharing, check_names, check_step, only_names
-from pawl._saver import Save, Saver
-from pawl._shards import take_apart
+from pawl import _core, _start, _stop
+from pawl._ckpt import _guard, _restore, _rng
+from pawl._ckpt._partitions import RNG, Sharing, check_names, check_step, only_names
+from pawl._ckpt._saver import Save, Saver
+from pawl._ckpt._shards import take_apart
 from pawl._times import seconds
 
 log = logging.getLogger("pawl")

@@ -14,10 +14,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.futures import Future
 
-from pawl import _membership, _powersgd, _process_group
-from pawl._param_server import ParameterServer
-from pawl._powersgd import PowerSGD
-from pawl._stats import KindStats, PeerStats, Stats
+from pawl._group import _membership, _powersgd, _process_group
+from pawl._group._param_server import ParameterServer
+from pawl._group._powersgd import PowerSGD
+from pawl._group._stats import KindStats, PeerStats, Stats
 from pawl.errors import error
 
 __all__ = [

@@ -19,12 +19,13 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 import torch
 from torch.serialization import _get_restore_location
 
-from pawl import _core, _guard, _start
-from pawl._partitions import NAME_MAX_BYTES, check_step, has_state
-from pawl._raw import Raw, Safetensors
-from pawl._saver import Save, Saver
-from pawl._shards import Shard, take_apart
-from pawl._skeleton import Skeleton
+from pawl import _core, _start
+from pawl._ckpt import _guard
+from pawl._ckpt._partitions import NAME_MAX_BYTES, check_step, has_state
+from pawl._ckpt._raw import Raw, Safetensors
+from pawl._ckpt._saver import Save, Saver
+from pawl._ckpt._shards import Shard, take_apart
+from pawl._ckpt._skeleton import Skeleton
 from pawl._times import seconds
 from pawl.errors import PawlError, error
 from pawl.loading import MapLocation, load_part

@@ -11,7 +11,7 @@ import torch
 from torch.serialization import _get_restore_location
 
 from pawl import _core
-from pawl._unpickle import Place, unpickle
+from pawl._ckpt._unpickle import Place, unpickle
 from pawl.errors import error
 
 MapLocation = (

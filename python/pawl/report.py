@@ -24,10 +24,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pawl import _cluster_report, _core, _drawing, _history, _training, _training_report
-from pawl._drawing import EXIT_FAILURE, percent, size_text, span, time_text
-from pawl._history import Failure, History
-from pawl._training_report import Told
+from pawl import _core
+from pawl._report import _cluster_report, _drawing, _history, _training, _training_report
+from pawl._report._drawing import EXIT_FAILURE, percent, size_text, span, time_text
+from pawl._report._history import Failure, History
+from pawl._report._training_report import Told
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -199,7 +199,7 @@ def core(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 def _close_all() -> None:
     """Closes the Checkpointers that a test left open. Does not wait where ranks never came."""
-    _saver = importlib.import_module("pawl._saver")
+    _saver = importlib.import_module("pawl._ckpt._saver")
     for checkpointer in list(_saver._open):
         with contextlib.suppress(_saver.NotDurable):
             checkpointer.close(timeout=10 if checkpointer.world_size == 1 else 0)

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 import lanes
 from group_checks import all_gather_single, check, rank, run_checks, world
-from pawl import _staging
+from pawl._group import _staging
 
 SLEEP = 300_000_000  # cycles of a CUDA device: more than 0.1 s
 CUDA = torch.cuda.is_available()

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from pawl import _staging
+from pawl._group import _staging
 
 LATE_S = 0.002  # delay of a copy, at most
 

@@ -84,7 +84,7 @@ def held() -> list[str]:
     return found
 
 
-DISTRIBUTED, CONTEXT, SAVER = "torch.distributed", "pawl.elastic._context", "pawl._saver"
+DISTRIBUTED, CONTEXT, SAVER = "torch.distributed", "pawl.elastic._context", "pawl._ckpt._saver"
 
 
 def _take_group(dist: ModuleType) -> list[str]:

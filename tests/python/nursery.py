@@ -246,7 +246,8 @@ def execute(order: Order) -> None:
 
 def renew(order: Order) -> None:
     """Renews what a newly started process has of its own: streams, seeds, numbers of threads."""
-    from pawl import _boot, _register
+    from pawl import _boot
+    from pawl._group import _register
 
     open_streams(order.argv[1] == "-u" or bool(order.env.get("PYTHONUNBUFFERED")))
     _boot.forks = False

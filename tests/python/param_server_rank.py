@@ -24,7 +24,7 @@ from torch import nn
 import program
 import waits
 from group_checks import check, rank, refused, run_checks, world
-from pawl import _param_server
+from pawl._group import _param_server
 from pawl.distributed import ParameterServer
 
 LR = 0.05

@@ -30,7 +30,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 
 import nursery
 import on_device
-from pawl._shards import local_of
+from pawl._ckpt._shards import local_of
 from pawl.engine import Engine
 from pawl.errors import PawlError
 

@@ -32,7 +32,7 @@ import torch.distributed as dist
 from torch.futures import Future
 
 import pawl.elastic
-from pawl._membership import Membership
+from pawl._group._membership import Membership
 from pawl.errors import PawlError, error
 
 PACKAGE = "pawl.elastic"

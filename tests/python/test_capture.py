@@ -98,7 +98,7 @@ def test_what_cannot_be_saved_is_named(tmp_path: Path, make: Callable[[Path], ob
 def test_what_pawl_cannot_put_into_safetensors_is_written_and_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pawl import _raw
+    from pawl._ckpt import _raw
 
     monkeypatch.delitem(_raw._SAFETENSORS, torch.int8)
     with capture(tmp_path) as files:

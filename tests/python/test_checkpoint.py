@@ -25,7 +25,8 @@ import pawl
 import program
 import waits
 from conftest import real_core
-from pawl import Checkpointer, PawlError, _guard, _start, _stop
+from pawl import Checkpointer, PawlError, _start, _stop
+from pawl._ckpt import _guard
 from pawl.engine import Engine
 
 
@@ -149,7 +150,7 @@ def test_rng_goes_on_where_it_was(core: Any, tmp_path: Path) -> None:
 def test_rng_of_numpys_other_generators(fake: Any) -> None:
     import numpy as np
 
-    from pawl import _rng
+    from pawl._ckpt import _rng
 
     before = np.random.get_bit_generator()
     try:

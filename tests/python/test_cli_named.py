@@ -20,7 +20,7 @@ if importlib.util.find_spec("pawl._core") is None:
 
 import pawl  # noqa: E402
 from pawl import convert  # noqa: E402
-from pawl._raw import Raw, Safetensors  # noqa: E402
+from pawl._ckpt._raw import Raw, Safetensors  # noqa: E402
 from pawl.engine import Engine, beside  # noqa: E402
 
 program.find()

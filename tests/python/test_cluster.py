@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import program
-from pawl import _cluster, _cluster_report
+from pawl._report import _cluster, _cluster_report
 
 PROGRAM = program.find()
 HEAD = {"cluster": 1, "name": "two nodes", "virtual": True}

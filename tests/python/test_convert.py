@@ -30,7 +30,7 @@ import numpy  # noqa: E402
 
 import pawl  # noqa: E402
 from pawl import PawlError, convert  # noqa: E402
-from pawl._structure import flatten, rebuild  # noqa: E402
+from pawl._ckpt._structure import flatten, rebuild  # noqa: E402
 
 program.find()
 FORMATS = ["torch", "safetensors", "dcp"]

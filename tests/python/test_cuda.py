@@ -21,7 +21,8 @@ from torch.utils._device import _device_constructors
 import program
 import ranks
 from conftest import real_core
-from pawl import Checkpointer, _graphs, _guard
+from pawl import Checkpointer
+from pawl._ckpt import _graphs, _guard
 from pawl.elastic import _rules
 from test_guard import flat
 

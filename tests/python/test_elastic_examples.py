@@ -16,7 +16,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "elastic"
 
 def run(tmp_path: Path, name: str, *args: str) -> tuple[list[float], list[int]]:
     """Runs an example. Returns a number of each epoch, and the batches that it used."""
-    from pawl import _training
+    from pawl._report import _training
 
     rows = tmp_path / "rows.csv"
     env = program.clean_env(PAWL_ELASTIC_REFIT="0.2", PAWL_ELASTIC_HISTORY=str(rows))

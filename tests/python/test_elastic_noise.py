@@ -185,7 +185,7 @@ OPTIONS = ("n=720", f"epochs={STEPS // 30}", "batch=24", "pause=0.004")
 
 
 def rows_of(path: Path) -> list[Any]:
-    from pawl import _training
+    from pawl._report import _training
 
     return [row for row in _training.read(path) if row.noise is not None and row.noise_high]
 

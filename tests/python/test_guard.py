@@ -19,7 +19,8 @@ import torch
 from torch import nn
 
 import program
-from pawl import Checkpointer, _guard
+from pawl import Checkpointer
+from pawl._ckpt import _guard
 
 WIDTH = 256  # 256 KiB a weight: above the size that is copied at once
 

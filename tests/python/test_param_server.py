@@ -44,7 +44,7 @@ def test_between_hosts() -> None:
 
 def test_what_ends_as_it_was_waited_for() -> None:
     """An operation may end between the end of a short wait and the question whether it is over."""
-    from pawl._param_server import _is_over
+    from pawl._group._param_server import _is_over
     from pawl.errors import error
 
     class Ends:

@@ -20,9 +20,10 @@ from torch.utils.data import DataLoader
 
 import nursery
 import program
-from pawl import Checkpointer, PawlError, _names
-from pawl._fill import loses
-from pawl._skeleton import Partition
+from pawl import Checkpointer, PawlError
+from pawl._ckpt import _names
+from pawl._ckpt._fill import loses
+from pawl._ckpt._skeleton import Partition
 
 ROOT = Path(__file__).parents[2]
 STATEFUL = "StatefulDataLoader in its place does"

@@ -10,7 +10,8 @@ import pytest
 
 import program
 from conftest import real_core
-from pawl import PawlError, _rendezvous
+from pawl import PawlError
+from pawl._group import _rendezvous
 
 pytestmark = pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
 

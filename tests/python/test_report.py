@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from conftest import SEED, real_core
-from pawl import _history
-from pawl._history import History, Run, SaveRow
+from pawl._report import _history
+from pawl._report._history import History, Run, SaveRow
 
 pytestmark = pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
 PROGRAM = Path(sys.executable).with_name("pawl")

@@ -22,7 +22,8 @@ from torch import nn
 import pawl
 import program
 from conftest import SEED, real_core
-from pawl import Checkpointer, PawlError, _partitions, _restore, _unpickle
+from pawl import Checkpointer, PawlError
+from pawl._ckpt import _partitions, _restore, _unpickle
 
 pytestmark = pytest.mark.filterwarnings("ignore:Detected pickle protocol", "ignore:.*torch.jit")
 
@@ -145,7 +146,7 @@ def test_a_refusing_rank_stops_all(fake: Any, tmp_path: Path) -> None:
 def test_generators_that_cannot_be_set_change_nothing(
     fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    from pawl import _rng
+    from pawl._ckpt import _rng
 
     state = _rng.capture()
     if kind == "torch":
@@ -188,7 +189,7 @@ def test_a_generator_that_numpy_does_not_have_changes_nothing(
     fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numpy = pytest.importorskip("numpy")
-    from pawl import _rng
+    from pawl._ckpt import _rng
 
     state = _rng.capture()
     state["numpy"] = {"bit_generator": "Mersenne", "state": {}}
@@ -695,7 +696,7 @@ def test_a_smuggled_class_is_refused_with_its_name(fake: Any, tmp_path: Path) ->
 
 
 def storage_of(numel: int, dtype: str = "FloatStorage", key: str = "0") -> bytes:
-    from pawl import _spell
+    from pawl._ckpt import _spell
 
     return (
         b"(" + _spell._text("storage") + b"ctorch\n" + dtype.encode() + b"\n"
@@ -704,7 +705,7 @@ def storage_of(numel: int, dtype: str = "FloatStorage", key: str = "0") -> bytes
 
 
 def tensor_of(storage: bytes, offset: int, shape: int, stride: int) -> bytes:
-    from pawl import _spell
+    from pawl._ckpt import _spell
 
     head = b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n("
     numbers = _spell._int(offset) + _spell._ints((shape,)) + _spell._ints((stride,))
@@ -750,7 +751,7 @@ def test_malformed_pickles_are_errors(
 def test_flipped_pickles_never_crash(fake: Any) -> None:
     """Checksums keep such bytes away; the reader is safe without them, too."""
     rng = random.Random(SEED)
-    from pawl._skeleton import Partition
+    from pawl._ckpt._skeleton import Partition
 
     value = {"m": nn.Linear(3, 3).state_dict(), "l": [1, "a", 2.5, (None, True)], "b": b"xyz"}
     skeleton = Partition("x", False).build(value)

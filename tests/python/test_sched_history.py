@@ -27,8 +27,8 @@ import program
 import waits
 from cluster import Cluster, cluster, wait
 from conftest import SEED
-from pawl import _cluster
-from pawl._cluster import Cluster as History
+from pawl._report import _cluster
+from pawl._report._cluster import Cluster as History
 
 OPTIONS = ("--nodes", "2", "--slots", "3", "--grace", "2", "--round", "1", "--policy", "fifo")
 LONG = os.environ.get("PAWL_LONG") is not None

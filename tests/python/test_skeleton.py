@@ -18,7 +18,7 @@ from torch import nn
 import fakecore
 from conftest import SEED
 from pawl import PawlError
-from pawl._skeleton import Partition, Skeleton
+from pawl._ckpt._skeleton import Partition, Skeleton
 
 pytestmark = [
     pytest.mark.usefixtures("fake"),
@@ -446,7 +446,7 @@ def test_other_sharing_of_the_same_storages_is_seen(tmp_path: Path) -> None:
 
 
 def test_a_number_that_looks_like_a_marker(tmp_path: Path) -> None:
-    from pawl import _skeleton
+    from pawl._ckpt import _skeleton
 
     value = {"n": [_skeleton._MARK + i for i in range(3)], "t": torch.ones(2)}
     assert same(round_trip(value, tmp_path), torch_trip(value))
@@ -499,7 +499,7 @@ def test_inside_no_grad_and_inference_mode(tmp_path: Path) -> None:
 
 def test_device_tensors_keep_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine with a GPU, the pickle names the device."""
-    from pawl import _skeleton
+    from pawl._ckpt import _skeleton
 
     monkeypatch.setattr(_skeleton, "_on_cpu", lambda tensor: tensor.dim() == 1)
     monkeypatch.setattr(_skeleton, "location_tag", lambda s: "cuda:0" if s.nbytes() > 9 else "cpu")

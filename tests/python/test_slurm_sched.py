@@ -22,7 +22,7 @@ import slurm
 import waits
 from cluster import OVER, Cluster, wait
 from conftest import SEED, SUMMARY, real_core
-from pawl import _cluster
+from pawl._report import _cluster
 
 pytestmark = pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
 

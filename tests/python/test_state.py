@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 import program
-from pawl import Checkpointer, PawlError, _match
+from pawl import Checkpointer, PawlError
+from pawl._ckpt import _match
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ def test_module_tied_strided_and_of_other_dtype(ckpt: Checkpointer) -> None:
 
 
 def test_raw_copies_are_used_where_they_can_be(fake: Any, tmp_path: Path) -> None:
-    from pawl._unpickle import unpickle
+    from pawl._ckpt._unpickle import unpickle
 
     module = net().to(memory_format=torch.channels_last)
     with Checkpointer(tmp_path) as ckpt:

@@ -20,14 +20,14 @@ PAWL = Path(sys.executable).with_name("pawl")
 
 
 def row(step: int, **what: object) -> object:
-    from pawl._training import Row
+    from pawl._report._training import Row
 
     known = {"time": 1e9 + step, "step": step, "progress": float(step), "batch": 16, "atomic": 8}
     return Row(**{**known, "ranks": 2, "why": "it is, the best", **what})  # type: ignore[arg-type]
 
 
 def test_rows_come_back_as_they_were(tmp_path: Path) -> None:
-    from pawl import _training
+    from pawl._report import _training
     from pawl.elastic._record import _append
 
     path = tmp_path / "deep" / _training.FILE
@@ -44,7 +44,7 @@ def test_rows_come_back_as_they_were(tmp_path: Path) -> None:
 
 
 def test_a_line_says_what_and_why() -> None:
-    from pawl._training import Row
+    from pawl._report._training import Row
 
     told = Row(step=1200, ranks=4, batch=256, accum=1, why="23 % better than 128")
     assert told.text() == "elastic: step 1200, 4 ranks: batch 256 of 2 parts: 23 % better than 128"
@@ -58,7 +58,7 @@ def test_a_line_says_what_and_why() -> None:
 
 @pytest.mark.slow
 def test_a_job_tells_and_is_drawn(tmp_path: Path) -> None:
-    from pawl import _training
+    from pawl._report import _training
 
     pytest.importorskip("matplotlib.font_manager")  # lists fonts once, and logs if that is slow
     root = tmp_path / "run"

@@ -98,7 +98,7 @@ class LikeGloo(str):
 
 
 def with_shapes(find: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
-    """Finds events in a profile, with the shapes of the calls in them: see pawl/_events.py."""
+    """Finds events in a profile, with the shapes of the calls in them: see _group/_events.py."""
 
     def found(name: str, profiler: Any, *args: Any, **kwargs: Any) -> list[Any]:
         inner = find("pawl::", profiler)

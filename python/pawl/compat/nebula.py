@@ -24,12 +24,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pawl import _core, _start
-from pawl._saver import at_exit
+from pawl._ckpt._saver import at_exit
 from pawl.engine import AsIs, Building, Engine, Found, step_of
 from pawl.errors import PawlError
 
 if TYPE_CHECKING:
-    from pawl._saver import Save
+    from pawl._ckpt._saver import Save
     from pawl.loading import MapLocation
 
 log = logging.getLogger("pawl.nebula")

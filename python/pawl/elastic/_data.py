@@ -14,8 +14,8 @@ from typing import Any, Final
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_worker_info
 
+from pawl._report._training import Row
 from pawl._times import seconds
-from pawl._training import Row
 from pawl.elastic import _alike, _context, _epochs, _metrics, _record, _states
 from pawl.elastic._job import Job, Skipped
 from pawl.elastic._plan import Batch, Micro, cut, order

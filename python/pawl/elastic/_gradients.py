@@ -10,7 +10,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pawl import _coll, _core
+from pawl import _core
+from pawl._group import _coll
 
 _SUM = torch.float64
 # (tensor, factor, eps) that a parameter's gradient is divided by; see _rules.second_moment.

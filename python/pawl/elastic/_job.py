@@ -25,8 +25,8 @@ from typing import Any, Final, TypeVar
 import torch
 import torch.distributed as dist
 
-from pawl import _membership, _register
-from pawl._membership import Membership
+from pawl._group import _membership, _register
+from pawl._group._membership import Membership
 from pawl._times import seconds
 from pawl.elastic import _wire
 from pawl.elastic._saving import LEFT

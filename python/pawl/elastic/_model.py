@@ -18,7 +18,8 @@ from torch import nn
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from pawl import _core, _process_group, _register
+from pawl import _core
+from pawl._group import _process_group, _register
 from pawl.elastic import _context, _data, _metrics, _rules, _states
 from pawl.elastic._gns import GradientNoiseScale
 from pawl.elastic._gradients import Norms, Pair, Parts, Span, Step, is_host, unflatten

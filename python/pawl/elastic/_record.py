@@ -16,8 +16,8 @@ from typing import Final
 
 from pawl import _core
 from pawl._lines import say
+from pawl._report._training import FIELDS, FILE, Row
 from pawl._times import seconds
-from pawl._training import FIELDS, FILE, Row
 from pawl.elastic._saving import root
 
 _FILE: Final = "PAWL_ELASTIC_HISTORY"  # path of the history, in place of the file in the root

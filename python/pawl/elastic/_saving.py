@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from pawl import _core, _start, _stop
-from pawl._saver import EXIT_UNSAVED
+from pawl._ckpt._saver import EXIT_UNSAVED
 from pawl._times import seconds
 from pawl.elastic import _adaptdl, _metrics, _states, _wire
 from pawl.engine import AsIs, Engine, Found, Raw
 from pawl.errors import PawlError
 
 if TYPE_CHECKING:
-    from pawl._saver import Save
+    from pawl._ckpt._saver import Save
 
 log = logging.getLogger("pawl")
 

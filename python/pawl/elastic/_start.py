@@ -14,7 +14,8 @@ from typing import Any, Final
 
 import torch.distributed as dist
 
-from pawl import _core, _register, _rendezvous
+from pawl import _core
+from pawl._group import _register, _rendezvous
 from pawl._times import seconds
 from pawl.elastic._job import JOIN
 from pawl.errors import error

@@ -1,12 +1,8 @@
 """Objects that ranks send each other, as tensors.
 
-Plain Python, NumPy's and torch's values are sent in the form of pawl._structure: JSON, which can
-run nothing, and tensors. An object of another kind is pickled, with the objects around it: ranks of
-a job run the same program, and nobody else is among them.
-
-Layout of the one tensor of bytes: a number of 8 bytes, little-endian, the length of the JSON; the
-JSON; each tensor, from a multiple of 64 on. The JSON: {"value": structure, or null: a pickle,
-"tensors": {name: [dtype, shape]}}.
+Plain Python, NumPy's and torch's values are sent in the form of _ckpt/_structure.py: JSON, which
+can run nothing, and tensors. An object of another kind is pickled, with the objects around it:
+ranks of a job run the same program, and nobody else is among them.
 """
 
 from __future__ import annotations
@@ -20,7 +16,7 @@ from typing import Any, Final
 
 import torch
 
-from pawl import _structure
+from pawl._ckpt import _structure
 from pawl.errors import PawlError, error
 
 _WORD: Final = 8  # bytes of the first number

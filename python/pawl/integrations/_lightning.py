@@ -24,7 +24,7 @@ from pawl.engine import AsIs, Engine, beside
 from pawl.errors import PawlError
 
 if TYPE_CHECKING:
-    from pawl._saver import Save
+    from pawl._ckpt._saver import Save
     from pawl.integrations import deepspeed
 
 log = logging.getLogger("pawl.lightning")

@@ -41,9 +41,10 @@ from torch.distributed.checkpoint.staging import AsyncStager
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-from pawl import _core, _guard, _start
-from pawl._overlap import Buffer, Copied, Overlap, copies
-from pawl._shards import Shape, Shard, is_dtensor
+from pawl import _core, _start
+from pawl._ckpt import _guard
+from pawl._ckpt._overlap import Buffer, Copied, Overlap, copies
+from pawl._ckpt._shards import Shape, Shard, is_dtensor
 from pawl.engine import AsIs, Building, Engine
 from pawl.errors import PawlError, error
 from pawl.loading import load_part

@@ -36,7 +36,7 @@ from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from pawl import _core, _start
-from pawl._saver import Save
+from pawl._ckpt._saver import Save
 from pawl.engine import Engine, beside
 from pawl.errors import error
 from pawl.integrations import _one_run, _whole

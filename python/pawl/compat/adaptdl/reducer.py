@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pawl import _process_group
+from pawl._group import _process_group
 from pawl._times import seconds
 from pawl.elastic import _wire
 

@@ -9,7 +9,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import all_gather, barrier, get_rank, get_world_size, is_initialized
 
-from pawl import _core, _register, _rendezvous
+from pawl import _core
+from pawl._group import _register, _rendezvous
 from pawl.compat.smdistributed.dataparallel.torch import _device
 
 __all__ = [

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from pawl import PawlError, _register, _rendezvous
+from pawl import PawlError
+from pawl._group import _register, _rendezvous
 from pawl.compat.smdistributed.dataparallel.torch import _device
 
 

@@ -21,16 +21,17 @@ import torch
 import torch.distributed as dist
 from torch.autograd import profiler
 
-from pawl import _coll, _core, _events, _register, _sparse, _staging, _stats
-from pawl._beside import device_map, first_tensor, other_backend
-from pawl._forms import FORMS
-from pawl._meeting import exchange, meeting_place
-from pawl._membership import Membership
-from pawl._operands import check_alike, check_like, check_sizes, offsets, only, row_offsets
-from pawl._pending import Pending, check_writable, conflict
-from pawl._staging import block, host, is_plain, prepare, put_back, spread
+from pawl import _core
+from pawl._group import _coll, _events, _register, _sparse, _staging, _stats
+from pawl._group._beside import device_map, first_tensor, other_backend
+from pawl._group._forms import FORMS
+from pawl._group._meeting import exchange, meeting_place
+from pawl._group._membership import Membership
+from pawl._group._operands import check_alike, check_like, check_sizes, offsets, only, row_offsets
+from pawl._group._pending import Pending, check_writable, conflict
+from pawl._group._staging import block, host, is_plain, prepare, put_back, spread
+from pawl._group._work import Completers, Work
 from pawl._times import seconds
-from pawl._work import Completers, Work
 from pawl.errors import error
 
 # The last works of small tensors are kept. torch's C++ may ask a work for its result when Python

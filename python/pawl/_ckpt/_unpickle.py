@@ -18,7 +18,7 @@ from torch import _weights_only_unpickler as weights_only
 from torch._utils import _validate_loaded_sparse_tensors
 from torch.serialization import StorageType, _maybe_decode_ascii
 
-from pawl import _safe
+from pawl._ckpt import _safe
 from pawl.errors import PawlError, error
 
 # Functions that rebuild a tensor without reading its contents, unlike those of

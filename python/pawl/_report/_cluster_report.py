@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pawl import _cluster, _core, _drawing
-from pawl._cluster import Cluster, Job, Stay
-from pawl._drawing import span
+from pawl import _core
+from pawl._report import _cluster, _drawing
+from pawl._report._cluster import Cluster, Job, Stay
+from pawl._report._drawing import span
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

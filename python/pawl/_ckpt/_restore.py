@@ -23,11 +23,12 @@ from typing import Any, Final
 
 import torch
 
-from pawl import _core, _rng
-from pawl._match import Loaded, Plan, match
-from pawl._partitions import RNG
-from pawl._paths import tensor_names
-from pawl._unpickle import reads_contents, unpickle
+from pawl import _core
+from pawl._ckpt import _rng
+from pawl._ckpt._match import Loaded, Plan, match
+from pawl._ckpt._partitions import RNG
+from pawl._ckpt._paths import tensor_names
+from pawl._ckpt._unpickle import reads_contents, unpickle
 from pawl.errors import error
 
 log = logging.getLogger("pawl")

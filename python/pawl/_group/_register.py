@@ -36,7 +36,7 @@ def join() -> None:
 
 def create(options: Any, pg_options: Any) -> Any:
     """Makes a group of the backend; torch calls it."""
-    from pawl._process_group import create
+    from pawl._group._process_group import create
 
     return create(options, pg_options)
 

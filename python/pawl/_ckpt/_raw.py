@@ -13,8 +13,9 @@ from typing import Any, Final
 
 import torch
 
-from pawl import _core, _spell
-from pawl._skeleton import Skeleton
+from pawl import _core
+from pawl._ckpt import _spell
+from pawl._ckpt._skeleton import Skeleton
 from pawl.errors import error
 
 _SAFETENSORS: Final = {

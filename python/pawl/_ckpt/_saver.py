@@ -19,10 +19,11 @@ from typing import Any, Final, Literal, TypeVar
 
 import torch
 
-from pawl import _core, _guard, _start, _stop
+from pawl import _core, _start, _stop
 from pawl._agent import find_program
-from pawl._mounts import fleeting
-from pawl._skeleton import Partition
+from pawl._ckpt import _guard
+from pawl._ckpt._mounts import fleeting
+from pawl._ckpt._skeleton import Partition
 from pawl._times import seconds
 from pawl.errors import ECHANGED, NotDurable, PawlError, error
 

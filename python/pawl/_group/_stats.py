@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import astuple, dataclass
 
-from pawl import _coll, _core
+from pawl import _core
+from pawl._group import _coll
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ from torch._C._profiler import _RecordFunctionFast
 from torch.autograd.profiler import record_function
 from torch.futures import Future
 
-from pawl._register import numbers
+from pawl._group._register import numbers
 
 if TYPE_CHECKING:
-    from pawl._process_group import ProcessGroup
-    from pawl._work import Work
+    from pawl._group._process_group import ProcessGroup
+    from pawl._group._work import Work
 
 # The part behind "pawl:" of an event's name, by torch's older names of methods.
 TITLES: Final = {

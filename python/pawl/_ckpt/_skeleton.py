@@ -24,9 +24,10 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch.serialization import location_tag
 
-from pawl import _core, _remedy, _safe, _spell
-from pawl._paths import locate, tensor_names
-from pawl._shards import Shard
+from pawl import _core
+from pawl._ckpt import _remedy, _safe, _spell
+from pawl._ckpt._paths import locate, tensor_names
+from pawl._ckpt._shards import Shard
 from pawl.errors import error
 
 # A marker is an int of 8 bytes: the index of the tensor in the low three, secret bytes above. A

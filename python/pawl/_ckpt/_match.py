@@ -23,10 +23,10 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
-from pawl._fill import loses, no_copy, no_memory, once, repeats
-from pawl._names import for_names, strip_names
-from pawl._partitions import has_state
-from pawl._shards import Shape, assemble, box_of, is_dtensor, local_of
+from pawl._ckpt._fill import loses, no_copy, no_memory, once, repeats
+from pawl._ckpt._names import for_names, strip_names
+from pawl._ckpt._partitions import has_state
+from pawl._ckpt._shards import Shape, assemble, box_of, is_dtensor, local_of
 
 log = logging.getLogger("pawl")
 

@@ -12,8 +12,8 @@ from torch._C._distributed_c10d import Work as TorchWork
 from torch.futures import Future
 
 from pawl import _core
-from pawl._pending import Pending
-from pawl._staging import Lane
+from pawl._group._pending import Pending
+from pawl._group._staging import Lane
 
 NO_TIMEOUT = timedelta(0)
 

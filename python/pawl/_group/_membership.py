@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from pawl import _core, _register
+from pawl import _core
+from pawl._group import _register
 from pawl._times import seconds
 from pawl.errors import error
 
 if TYPE_CHECKING:
-    from pawl._process_group import ProcessGroup
+    from pawl._group._process_group import ProcessGroup
 
 
 class Membership:
@@ -111,7 +112,7 @@ class Membership:
 def make(
     joined: _core.Group, store: dist.Store, toward: str | None, timeout_s: float
 ) -> ProcessGroup:
-    from pawl._process_group import ProcessGroup
+    from pawl._group._process_group import ProcessGroup
 
     options = SimpleNamespace(
         store=store,

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from pawl._paths import locate
+from pawl._ckpt._paths import locate
 from pawl.errors import error
 
 Shape = tuple[int, ...]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pawl import _coll
+from pawl._group import _coll
 from pawl.errors import error
 
 if TYPE_CHECKING:
-    from pawl._process_group import ProcessGroup
-    from pawl._work import Work
+    from pawl._group._process_group import ProcessGroup
+    from pawl._group._work import Work
 
 
 def reduce(group: ProcessGroup, work: Work, tensor: torch.Tensor, opts: Any) -> None:

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pawl import _core
-from pawl._pending import check_writable
+from pawl._group._pending import check_writable
 from pawl.errors import error
 
 if TYPE_CHECKING:
-    from pawl._work import Work
+    from pawl._group._work import Work
 
 Copy = tuple[torch.Tensor, torch.Tensor]  # target, source
 

@@ -20,7 +20,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer
 
-from pawl import _guard
+from pawl._ckpt import _guard
 
 log = logging.getLogger("pawl")
 

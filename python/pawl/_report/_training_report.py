@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pawl import _drawing, _training
-from pawl._drawing import span
-from pawl._training import Row
+from pawl._report import _drawing, _training
+from pawl._report._drawing import span
+from pawl._report._training import Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -32,9 +32,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer
 
-from pawl import _register
 from pawl._core import PawlError
-from pawl._process_group import make
+from pawl._group import _register
+from pawl._group._process_group import make
 from pawl.errors import error
 
 # Optimizers that treat each element by itself, so that cuts may lie anywhere.

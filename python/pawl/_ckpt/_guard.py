@@ -26,9 +26,9 @@ from typing import Any, Final, Protocol
 import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
-from pawl import _graphs
-from pawl._shards import local_of
-from pawl._skeleton import Skeleton
+from pawl._ckpt import _graphs
+from pawl._ckpt._shards import local_of
+from pawl._ckpt._skeleton import Skeleton
 
 log = logging.getLogger("pawl")
 

@@ -6,8 +6,9 @@ import mmap
 
 import torch
 
-from pawl import _core, _guard
-from pawl._skeleton import Skeleton
+from pawl import _core
+from pawl._ckpt import _guard
+from pawl._ckpt._skeleton import Skeleton
 
 
 class Buffer:
@@ -39,7 +40,7 @@ class Overlap:
     """Copies states, one after the other: start, and wait before reading the buffers.
 
     Memory that an optimizer owns is copied after ``start`` has returned, and the optimizer's next
-    step waits for that (see pawl._guard); all other memory is copied before. ``wait`` may be called
+    step waits for that (see _guard.py); all other memory is copied before. ``wait`` may be called
     in another thread than ``start``.
     """
 

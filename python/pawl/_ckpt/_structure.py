@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from pawl import _safe
+from pawl._ckpt import _safe
 from pawl.errors import error
 
 _PLAIN: Final = (torch.Tensor, torch.nn.Parameter)

@@ -1,0 +1,1 @@
+"""What `pawl report` reads and draws. Users import `pawl.report`."""

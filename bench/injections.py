@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Real faults injected into running ranks: how many ranks hang, and how soon the lost one is named.
 
-The program that runs is tests/python/test_injections.py, 200 times (20 minutes): ranks, links,
-servers and launchers are killed, stopped, cut off or do something else than the others, in the
-middle of every collective, save and shutdown. --quick has 20 of them.
+The program that runs is tests/python/torch_api/test_injections.py, 200 times (20 minutes): ranks,
+links, servers and launchers are killed, stopped, cut off or do something else than the others, in
+the middle of every collective, save and shutdown. --quick has 20 of them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def run_tests(quick: bool, times: Path) -> str:
     env.pop("PAWL_LONG", None)
     if not quick:
         env["PAWL_LONG"] = "1"
-    test = ROOT / "tests/python/test_injections.py"
+    test = ROOT / "tests/python/torch_api/test_injections.py"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rfs", "-p", "no:cacheprovider", test],
         env=env, cwd=ROOT, capture_output=True, text=True,

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 FOLDER = "tests/python/"
-HELPERS = {f"tests/python/{name}.py" for name in ("waits", "program", "nursery")}
+HELPERS = {f"tests/python/lib/{name}.py" for name in ("waits", "program", "nursery")}
 
 # A script that stands alone pretends to work: the line ends so.
 PACE = re.compile(r"#\s*pace\b")
@@ -42,7 +42,7 @@ def check_sleeps(name: str, source: str) -> Iterator[Finding]:
     own = calls(source, "time.sleep") if Path(name).name.startswith("test_") else set()
     for number, line in enumerate(source.splitlines(), 1):
         if number in own or (SLEEP.search(line) and not PACE.search(line)):
-            message = "wait for what is to happen, or by tests/python/waits.py; scripts: # pace"
+            message = "wait for what is to happen, or by tests/python/lib/waits.py; scripts: # pace"
             yield number, "sleep", message
 
 

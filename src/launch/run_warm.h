@@ -1,8 +1,8 @@
 /*
  * A warm interpreter: a process beside `pawl run`, or what else starts Python, that has torch
  * imported and forks into whatever Python program is to be started, so that a test which starts a
- * hundred ranks does not import torch a hundred times. For tests alone: tests/python/nursery.py is
- * that process.
+ * hundred ranks does not import torch a hundred times. For tests alone:
+ * tests/python/lib/nursery.py is that process.
  *
  * PAWL_TEST_SPAWNER in the environment is the number of a SOCK_SEQPACKET socket to it. A request is
  * one message of strings, each with its NUL, and the descriptors beside them:

@@ -30,7 +30,10 @@ HERE = Path(__file__).resolve().parent
 # Agents of this run listen where no other run's agents do, because jobs of tests have fixed names.
 SOCKETS = tempfile.mkdtemp(prefix="pawl-test-", dir="/tmp")
 os.environ["XDG_RUNTIME_DIR"] = SOCKETS
-sys.path.insert(0, str(HERE))
+LIB = HERE / "lib"  # what tests of several areas share
+AREAS = sorted(folder for folder in HERE.iterdir() if folder.is_dir())
+# A test may take from another area's: each file's name is unique.
+sys.path[:0] = [str(HERE), str(LIB), *map(str, AREAS)]
 if importlib.util.find_spec("pawl") is None:
     sys.path.insert(0, str(HERE.parent.parent / "python"))
 
@@ -59,7 +62,8 @@ LEFTOVERS = leftovers.Leftovers()
 BEFORE = pytest.StashKey[tuple[float, int, int]]()  # METER's values when a test began
 FAILED: set[Path] = set()  # modules in which a test has failed
 LATE = (program.Late, subprocess.TimeoutExpired)
-os.environ["PYTHONPATH"] = str(HERE / "starts")  # for starts/sitecustomize.py, in all children
+# In all children: starts/sitecustomize.py, and what their programs share with tests.
+os.environ["PYTHONPATH"] = f"{HERE / 'starts'}{os.pathsep}{LIB}"
 
 SEED = int(os.environ.get("PAWL_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
 os.environ["PAWL_TEST_SEED"] = str(SEED)  # pytests that this one starts take the same seed

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from _report import Report, describe_machine, make_parser, percentile
+from shared._report import Report, describe_machine, make_parser, percentile
 
 from pawl import _core
 

@@ -16,11 +16,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from _between import Result, describe, ratio, report_hosts
-from _process import run_command, run_script
-from _report import Report, describe_machine, make_parser, ratio_of
+from shared._between import Result, describe, ratio, report_hosts
+from shared._process import run_command, run_script
+from shared._report import Report, describe_machine, make_parser, ratio_of
 
 HERE = Path(__file__).parent
+PROGRAMS = HERE / "programs"
 LIMIT_S = 300
 MIB = 1 << 20
 
@@ -69,7 +70,7 @@ def collect(mpi: OpenMpi, ranks: int, cases: list[str], runs: int) -> tuple[Time
         order = ["pawl,gloo", "gloo,pawl"][run % 2]
 
         def run_torch(order: str = order) -> None:
-            said = run_script(HERE / "_reduce.py", order, *cases, ranks=ranks, limit_s=LIMIT_S)
+            said = run_script(PROGRAMS / "_reduce.py", order, *cases, ranks=ranks, limit_s=LIMIT_S)
             for who in ("pawl", "gloo"):
                 for case in cases:
                     found[who][case].append(said[who][case])
@@ -112,7 +113,7 @@ def report_binding(report: Report, runs: int) -> None:
         mine, gloo = [], []
         for run in range(runs):
             order = ["pawl,gloo", "gloo,pawl"][run % 2]
-            said = run_script(HERE / "_reduce.py", order, case, ranks=ranks, limit_s=LIMIT_S)
+            said = run_script(PROGRAMS / "_reduce.py", order, case, ranks=ranks, limit_s=LIMIT_S)
             mine.append(said["pawl"][case][0] / 200 * 1e6)
             gloo.append(said["gloo"][case][0] / 200 * 1e6)
         us, theirs = statistics.median(mine), statistics.median(gloo)

@@ -4,8 +4,8 @@
 Hosts are network namespaces with links of 1 Gbit/s. Our ring is carried out as our other plans are
 (bench/ring_reduce.c, by hand: no group uses it, since the place of its additions depends on the
 offset), the direct plan beside it by the same program. Servers of whole tensors, and servers among
-which each tensor is cut equally, exchange the same bytes by messages (bench/_whole.py); bytes are
-the kernel's counters. --quick shows only that it works: its numbers mean nothing.
+which each tensor is cut equally, exchange the same bytes by messages (programs/_whole.py); bytes
+are the kernel's counters. --quick shows only that it works: its numbers mean nothing.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from _between import NUMBERS, RATE, ROUNDS, WHOLE, Result, describe, ratio
-from _hosts import Hosts, NoHosts, address, make_hosts
-from _process import build
-from _report import Report, describe_machine, make_parser
-from _whole import give_whole
+from programs._whole import give_whole
+from shared._between import NUMBERS, RATE, ROUNDS, WHOLE, Result, describe, ratio
+from shared._hosts import Hosts, NoHosts, address, make_hosts
+from shared._process import build
+from shared._report import Report, describe_machine, make_parser
 
 HERE = Path(__file__).parent
+PROGRAMS = HERE / "programs"
 LIMIT_S = 300
 HOSTS, SERVERS = 4, 2
 # One embedding of 80 %, and 100 more tensors.
@@ -65,7 +66,7 @@ def collect(hosts: Hosts, program: Path, runs: int) -> dict[str, list[Result]]:
         for turn in turns if run // 2 % 2 == 0 else reversed(turns):
             if turn == "torch":
                 said = hosts.run_torch(
-                    list(range(HOSTS)), HERE / "_reduce.py", order, WHOLE, limit_s=LIMIT_S
+                    list(range(HOSTS)), PROGRAMS / "_reduce.py", order, WHOLE, limit_s=LIMIT_S
                 )
                 for who in order.split(","):
                     found.setdefault(who, []).append(said[who][WHOLE])
@@ -104,7 +105,7 @@ def report_servers(report: Report, hosts: Hosts, runs: int) -> None:
     where = list(range(HOSTS + SERVERS))
     for _ in range(runs):
         said = hosts.run_torch(
-            where, HERE / "_whole.py", "/".join(map(str, LENGTHS)), SERVERS, ROUNDS,
+            where, PROGRAMS / "_whole.py", "/".join(map(str, LENGTHS)), SERVERS, ROUNDS,
             limit_s=LIMIT_S,
         )  # fmt: skip
         for how, results in found.items():

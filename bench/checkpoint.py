@@ -12,15 +12,15 @@ import sys
 
 import torch
 import torch.distributed as dist
-from _agent import scratch
-from _bound import Memcpy
-from _costs import measure_due, measure_growth, measure_starts
-from _peers import init_dcp
-from _report import Report, describe_machine, make_parser
-from _saving import measure_background, measure_now, measure_overlap
-from _sizes import FULL, QUICK
-from _state import State, Training
-from _storing import fork_server, measure_persist, measure_restore
+from shared._agent import scratch
+from shared._bound import Memcpy
+from shared._costs import measure_due, measure_growth, measure_starts
+from shared._peers import init_dcp
+from shared._report import Report, describe_machine, make_parser
+from shared._saving import measure_background, measure_now, measure_overlap
+from shared._sizes import FULL, QUICK
+from shared._state import State, Training
+from shared._storing import fork_server, measure_persist, measure_restore
 
 
 def main() -> int:

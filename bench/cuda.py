@@ -27,11 +27,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _agent import end_agent, scratch
-from _process import salvage
-from _report import Report, describe_machine, make_parser, ratio_of
+from shared._agent import end_agent, scratch
+from shared._process import salvage
+from shared._report import Report, describe_machine, make_parser, ratio_of
 
 HERE = Path(__file__).parent
+PROGRAMS = HERE / "programs"
 OVER_LINK = 1.2  # goal: cost of a save, relative to the time of the link
 STRETCH_S = 0.020
 PATIENCE = 3  # factor of the time limits with --patient
@@ -142,7 +143,7 @@ def run_saves(
         try:
             limit_s = size.limit_s * (PATIENCE if patient else 1)
             return salvage(
-                HERE / "_cuda_save.py", *arguments, ranks=1, folder=here, limit_s=limit_s
+                PROGRAMS / "_cuda_save.py", *arguments, ranks=1, folder=here, limit_s=limit_s
             )
         finally:
             for lock in here.rglob(".pawl-lock"):
@@ -247,7 +248,7 @@ def measure_ranks(report: Report, args: Any, folder: Path, sizes: Sizes, ranks: 
     arguments = (args.device, sizes.runs, sizes.ddp if with_ddp else "-", *sizes.reduces)
     with tempfile.TemporaryDirectory(dir=folder) as name:
         found, why = salvage(
-            HERE / "_cuda_ranks.py",
+            PROGRAMS / "_cuda_ranks.py",
             *arguments,
             ranks=ranks,
             folder=Path(name),

@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from _process import run_script
-from _report import Report, describe_machine, make_parser
+from shared._process import run_script
+from shared._report import Report, describe_machine, make_parser
 
 HERE = Path(__file__).parent
+PROGRAMS = HERE / "programs"
 RANKS = 4
 # Relative spacing of doubles; stands for a difference of 0 where a logarithm is taken.
 EPSILON = 2.0**-52
@@ -31,7 +32,7 @@ def main() -> None:
     options = make_parser(__doc__, "small batches").parse_args()
     report = Report("curves", 1, describe_machine())
     rows = 8 if options.quick else 32
-    said = run_script(HERE / "_curves.py", rows, ranks=RANKS, limit_s=LIMIT_S)
+    said = run_script(PROGRAMS / "_curves.py", rows, ranks=RANKS, limit_s=LIMIT_S)
     report.title(f"{RANKS} ranks, {rows} rows each, 200 steps; the step that differs most")
     for case, orders in said["whole"].items():
         key = case.replace(" ", "_")

@@ -14,11 +14,12 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from _hosts import NoHosts, make_hosts
-from _overlap import CAPS_MB
-from _report import Report, describe_machine, make_parser, ratio_of
+from programs._overlap import CAPS_MB
+from shared._hosts import NoHosts, make_hosts
+from shared._report import Report, describe_machine, make_parser, ratio_of
 
 HERE = Path(__file__).parent
+PROGRAMS = HERE / "programs"
 LIMIT_S = 300
 RATE = "200mbit"
 RANKS = 2
@@ -33,7 +34,7 @@ def collect(folder: Path, runs: int, steps: int) -> tuple[Found, float]:
         for run in range(runs):
             order = ["pawl,gloo", "gloo,pawl"][run % 2]
             said = hosts.run_torch(
-                list(range(RANKS)), HERE / "_overlap.py", order, steps, limit_s=LIMIT_S
+                list(range(RANKS)), PROGRAMS / "_overlap.py", order, steps, limit_s=LIMIT_S
             )
             for who, kinds in found.items():
                 for what, value in said[who].items():

@@ -21,11 +21,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from _report import Report, describe_machine, make_parser, ratio_of
+from shared._report import Report, describe_machine, make_parser, ratio_of
 
 HERE = Path(__file__).parent
-SCRIPT = HERE / "_elastic.py"
-NORMS = HERE / "_norms.py"
+PROGRAMS = HERE / "programs"
+SCRIPT = PROGRAMS / "_elastic.py"
+NORMS = PROGRAMS / "_norms.py"
 RANKS = 4
 PORT = 29571
 LIMIT_S = 60.0

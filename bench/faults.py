@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _hosts import rank_env
-from _report import Report, describe_machine, make_parser
+from shared._hosts import rank_env
+from shared._report import Report, describe_machine, make_parser
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
@@ -32,6 +32,7 @@ import namespaces
 from namespaces import NoHosts, address
 
 HERE = Path(__file__).parent
+PROGRAMS = HERE / "programs"
 PORT = 29553
 LIMIT_S = 120  # longest wait for an event that must come
 PATIENCE_S = 20  # longest wait for Gloo
@@ -78,7 +79,14 @@ class Ranks:
             env = rank_env(where, rank, address(where[0]) if hosts else "127.0.0.1", PORT)
             env |= {"GLOO_SOCKET_IFNAME": "eth0"} if hosts else {}
             enter = ["ip", "netns", "exec", hosts[host]] if hosts else []
-            command = [*enter, sys.executable, HERE / "_faults.py", backend, file, str(seconds)]
+            command = [
+                *enter,
+                sys.executable,
+                PROGRAMS / "_faults.py",
+                backend,
+                file,
+                str(seconds),
+            ]
             self.processes.append(
                 subprocess.Popen(
                     command, env=os.environ | env,

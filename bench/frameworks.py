@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from _agent import bytes_written, scratch
-from _process import run_script
-from _report import Report, describe_machine, make_parser
+from shared._agent import bytes_written, scratch
+from shared._process import run_script
+from shared._report import Report, describe_machine, make_parser
 
 import pawl
 from pawl.compat import nebula
@@ -227,17 +227,17 @@ def main() -> int:
     only = args.only or PARTS
     with scratch(args.dir) as folder:
         if "trainer" in only:
-            ways = Ways("_trainer.py", ("stock", "thread", "pawl"))
+            ways = Ways("programs/_trainer.py", ("stock", "thread", "pawl"))
             ways.run(sizes, sizes.trainer, folder)
             goals = {"stock": 0.1, "thread": 1.0}
             measure_blocks(report, "trainer", "transformers' Trainer", ways, goals)
         if "lightning" in only:
-            ways = Ways("_lightning.py", ("stock", "async", "pawl"))
+            ways = Ways("programs/_lightning.py", ("stock", "async", "pawl"))
             ways.run(sizes, sizes.lightning, folder)
             goals = {"stock": 0.1, "async": 0.5}
             measure_blocks(report, "lightning", "Lightning", ways, goals)
         if "deepspeed" in only:
-            ways = Ways("_deepspeed.py", ("torch", "pawl"), ranks=2)
+            ways = Ways("programs/_deepspeed.py", ("torch", "pawl"), ranks=2)
             ways.run(sizes, sizes.deepspeed, folder)
             measure_deepspeed(report, ways)
         if "tags" in only:

@@ -20,10 +20,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from _hosts import Hosts, NoHosts, make_hosts
-from _report import Report, describe_machine, make_parser, ratio_of
+from shared._hosts import Hosts, NoHosts, make_hosts
+from shared._report import Report, describe_machine, make_parser, ratio_of
 
 HERE = Path(__file__).parent
+PROGRAMS = HERE / "programs"
 RANKS, RATE = 4, "1gbit"
 USER, ADAPTIVE = 32, 0
 LIMIT_S = 600
@@ -57,7 +58,7 @@ def collect(hosts: Hosts, task: Task, seeds: int) -> Found:
     for seed in range(seeds):
         for batch in list(found) if seed % 2 == 0 else reversed(list(found)):
             said = hosts.run_torch(
-                range(RANKS), HERE / "_goodput.py", task.name, batch, seed, task.passes,
+                range(RANKS), PROGRAMS / "_goodput.py", task.name, batch, seed, task.passes,
                 limit_s=LIMIT_S, PAWL_LOG="error",
                 PAWL_ELASTIC_REFIT=str(NEVER_S if batch else task.refit_s),
             )  # fmt: skip

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _agent import end_agent, scratch
-from _bound import raw_write
-from _process import run_script
-from _report import Report, describe_machine, make_parser
+from shared._agent import end_agent, scratch
+from shared._bound import raw_write
+from shared._process import run_script
+from shared._report import Report, describe_machine, make_parser
 
-SCRIPT = Path(__file__).with_name("_headline.py")
+SCRIPT = Path(__file__).parent / "programs/_headline.py"
 PARTS = ("sizes", "streamed", "run")
 WAYS = ("torch", "dcp", "pawl")
 TITLES = {"torch": "torch.save", "dcp": "DCP async_save", "pawl": "pawl"}

@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from _report import Report, describe_machine, make_parser
+from shared._report import Report, describe_machine, make_parser
 
 ROOT = Path(__file__).parents[1]
 NAMED_S = 3.0  # each of the 200 holds to it as well

@@ -31,13 +31,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _cluster import OVER, Cluster, cluster, wait_for
-from _real_job import KINDS, STEP_S, make
-from _report import Report, describe_machine, make_parser, read_load
+from programs._real_job import KINDS, STEP_S, make
+from shared._cluster import OVER, Cluster, cluster, wait_for
+from shared._report import Report, describe_machine, make_parser, read_load
 from sklearn.datasets import load_digits
 
 HERE = Path(__file__).parent
-SCRIPT = HERE / "_real_job.py"
+PROGRAMS = HERE / "programs"
+SCRIPT = PROGRAMS / "_real_job.py"
 TEXT = HERE.parent / "LICENSE"
 NODES, SLOTS = 4, 4
 SEEDS = (1, 2)

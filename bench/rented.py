@@ -13,9 +13,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from _process import build
-from _report import Report, describe_machine, make_parser
-from _simulate import PROGRAM, Workloads, find_profiles, mean, simulate
+from shared._process import build
+from shared._report import Report, describe_machine, make_parser
+from shared._simulate import PROGRAM, Workloads, find_profiles, mean, simulate
 
 FIRM = "firm,boot=60"
 LIVES_H = (8, 4, 2)  # mean lives of spot nodes in hours; the goals are for the first

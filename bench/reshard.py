@@ -24,9 +24,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from _agent import end_agent, scratch, settle
-from _bound import drop_caches, files_under, fill_cache, raw_read, raw_write
-from _report import Report, describe_machine, make_parser
+from shared._agent import end_agent, scratch, settle
+from shared._bound import drop_caches, files_under, fill_cache, raw_read, raw_write
+from shared._report import Report, describe_machine, make_parser
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.distributed.fsdp import fully_shard

@@ -18,12 +18,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from _agent import end_agent, is_running, scratch, wait_until
-from _report import Report, describe_machine, make_parser
+from shared._agent import end_agent, is_running, scratch, wait_until
+from shared._report import Report, describe_machine, make_parser
 
 from pawl._agent import find_program
 
-SCRIPT = Path(__file__).with_name("_ddp.py")
+SCRIPT = Path(__file__).parent / "programs/_ddp.py"
 RANKS = 2
 KILLS, WIDTH = 5, 2048  # 33.6 MB of parameters, twice as much of AdamW
 QUICK_KILLS, QUICK_WIDTH = 1, 128

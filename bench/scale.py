@@ -10,8 +10,8 @@ from __future__ import annotations
 import subprocess
 from collections import defaultdict
 
-from _process import build
-from _report import Report, make_parser
+from shared._process import build
+from shared._report import Report, make_parser
 
 PROGRAM = "bench/scale_plans"
 GRANULE = 64  # bytes: the smallest share

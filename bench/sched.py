@@ -19,9 +19,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from _process import build
-from _report import Report, describe_machine, make_parser
-from _simulate import PROGRAM, Row, Workloads, find_profiles, mean
+from shared._process import build
+from shared._report import Report, describe_machine, make_parser
+from shared._simulate import PROGRAM, Row, Workloads, find_profiles, mean
 from solve import run_optima, run_sizes
 
 # Average time to completion, makespan and 99 % of workloads 1 to 6 (A. Qiao and others, Pollux,

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import subprocess
 
-from _process import build
-from _report import Report, make_parser
+from shared._process import build
+from shared._report import Report, make_parser
 
 PROGRAM = "bench/solve_bench"
 GAP = 0.1  # percent, at most

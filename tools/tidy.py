@@ -68,10 +68,6 @@ ROOMS: dict[str, set[str]] = {
     "python": {"base/times.h"},  # Python waits by the same table
 }
 ROOM_FILES_MAX = 25  # .c files, or Python modules, of one folder
-# Folders that are larger, until they are divided: they may only shrink.
-WIDE = {
-    "bench .py": 53,
-}
 
 # Files that decide and never act: given the same arguments they do the same, anywhere.
 PURE = {
@@ -437,9 +433,10 @@ def check_widths(names: list[str]) -> list[str]:
     for suffix in (".c", ".py"):
         folders = Counter(str(Path(name).parent) for name in names if name.endswith(suffix))
         for folder, n in sorted(folders.items()):
-            most = WIDE.get(f"{folder} {suffix}", ROOM_FILES_MAX)
-            if n > most:
-                lines.append(f"{folder}:1: width: {n} {suffix} files, {most} at most: divide it")
+            if n > ROOM_FILES_MAX:
+                lines.append(
+                    f"{folder}:1: width: {n} {suffix} files, {ROOM_FILES_MAX} at most: divide it"
+                )
     return lines
 
 

@@ -157,7 +157,7 @@ def test_quick_run_reports(name: str, tmp_path: Path) -> None:
 
 def test_bound_and_percentile() -> None:
     sys.path.append(str(BENCH))
-    import _report
+    from shared import _report
 
     values = [float(number) for number in range(1, 101)]
     assert _report.percentile(values, 99) == 99

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from _state import State, Training
+from shared._state import State, Training
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build" / "bench"
 TAIL_CHARS = 4000  # longest part of a failed process's output that is shown
 WHY_CHARS = 150  # longest part of it that a table shows

@@ -21,7 +21,7 @@ import deepspeed
 import deepspeed.ops
 import torch
 import torch.distributed as dist
-from _state import Block
+from shared._state import Block
 
 WARM_SAVES = 3
 ROWS = 8  # rows in a batch

@@ -14,7 +14,7 @@ import time
 
 import torch
 import torch.distributed as dist
-from _reduce import MAX, SUM, Result, cpu_s, over_ranks, sent_bytes
+from programs._reduce import MAX, SUM, Result, cpu_s, over_ranks, sent_bytes
 
 WARM = 2
 Parts = list[list[int]]  # for each server, the lengths of its tensors

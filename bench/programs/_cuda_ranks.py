@@ -23,7 +23,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from _cuda_model import (
+from programs._reduce import MAX, over_ranks
+from shared._cuda_model import (
     SHAPES,
     Link,
     Shape,
@@ -33,7 +34,6 @@ from _cuda_model import (
     make_optimizer,
     synchronize,
 )
-from _reduce import MAX, over_ranks
 from torch.nn.parallel import DistributedDataParallel
 
 BACKENDS = ("pawl", "gloo")

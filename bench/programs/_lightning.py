@@ -20,8 +20,8 @@ from typing import Any
 
 import lightning
 import torch
-from _state import Block
 from lightning.pytorch.plugins.io import AsyncCheckpointIO
+from shared._state import Block
 
 BLOCK_STEPS = 10
 ROWS = 64  # rows in a batch: a step takes some 0.2 s

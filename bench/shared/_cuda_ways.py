@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 import torch.distributed.checkpoint as dcp
-from _agent import NEVER, end_agent
-from _cuda_model import Training
 from torch.distributed.checkpoint import staging
 
 import pawl
+from shared._agent import NEVER, end_agent
+from shared._cuda_model import Training
 
 LIMIT_S = 120.0  # longest wait for anything; a longer one is a hang
 TIERS = 2.2  # memory tier for Pawl, in sizes of the state: room for two checkpoints

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from _process import BUILD, ROOT
+from shared._process import BUILD, ROOT
 
 PROGRAM = "src/cli/pawl"
 RUNS = 4  # runs at a time: each has one thread

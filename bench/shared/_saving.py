@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from _agent import (
+import pawl
+from shared._agent import (
     NEVER,
     agent_pid,
     arena_bytes,
@@ -18,13 +19,11 @@ from _agent import (
     opened,
     settle,
 )
-from _bound import Memcpy
-from _peers import DcpAsync, torch_save
-from _report import Report, percentile, upper_bound
-from _sizes import Sizes
-from _state import State, Training
-
-import pawl
+from shared._bound import Memcpy
+from shared._peers import DcpAsync, torch_save
+from shared._report import Report, percentile, upper_bound
+from shared._sizes import Sizes
+from shared._state import State, Training
 
 GENERATIONS = 2  # generations in the memory tier
 SLACK_BYTES = 16_000_000  # memory that the tier may take beyond its generations

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _agent import LIMIT_S, NEVER, end_agent, opened, persist_s, settle
-from _bound import Memcpy, drop_caches, fill_cache, raw_read, raw_write
-from _peers import dcp_save, torch_save
-from _report import Report
-from _sizes import Sizes
-from _state import State
 
 import pawl
+from shared._agent import LIMIT_S, NEVER, end_agent, opened, persist_s, settle
+from shared._bound import Memcpy, drop_caches, fill_cache, raw_read, raw_write
+from shared._peers import dcp_save, torch_save
+from shared._report import Report
+from shared._sizes import Sizes
+from shared._state import State
 
 GIB = 1 << 30
 PRELOAD = ["torch", "torch._dynamo", "numpy", "pawl"]  # modules that every process here imports

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from _reduce import MAX, SUM, cpu_s, over_ranks
+from programs._reduce import MAX, SUM, cpu_s, over_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 

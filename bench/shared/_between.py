@@ -8,10 +8,10 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from _hosts import Hosts, NoHosts, make_hosts
-from _report import Report, ratio_of
+from shared._hosts import Hosts, NoHosts, make_hosts
+from shared._report import Report, ratio_of
 
-HERE = Path(__file__).parent
+PROGRAMS = Path(__file__).parents[1] / "programs"
 LIMIT_S = 300
 RATE = "1gbit"
 NUMBERS = 25 * (1 << 20) // 4
@@ -79,7 +79,7 @@ def collect(
             for turn in turns if run // 2 % 2 == 0 else reversed(turns):
                 if turn == "torch":
                     said = hosts.run_torch(
-                        layout.where, HERE / "_reduce.py", order, WHOLE, EMBEDDING,
+                        layout.where, PROGRAMS / "_reduce.py", order, WHOLE, EMBEDDING,
                         limit_s=LIMIT_S, PAWL_SERVERS=servers,
                     )  # fmt: skip
                     for who in order.split(","):
@@ -87,7 +87,7 @@ def collect(
                     found.setdefault("embedding", []).append(said["pawl"][EMBEDDING])
                 elif turn == "libfabric":
                     said = hosts.run_torch(
-                        layout.where, HERE / "_reduce.py", "pawl", WHOLE,
+                        layout.where, PROGRAMS / "_reduce.py", "pawl", WHOLE,
                         limit_s=LIMIT_S, PAWL_TRANSPORT="fabric",
                     )  # fmt: skip
                     found.setdefault(turn, []).append(said["pawl"][WHOLE])
@@ -166,7 +166,12 @@ def report_parameter_server(
     found = []
     for _ in range(runs):
         said = hosts.run_torch(
-            where, HERE / "_server.py", NUMBERS, layout.servers, ROUNDS, limit_s=LIMIT_S
+            where,
+            PROGRAMS / "_server.py",
+            NUMBERS,
+            layout.servers,
+            ROUNDS,
+            limit_s=LIMIT_S,
         )
         found.append([said["wall"], said["cpu"]])
     what = "  an asynchronous parameter server's step to ours"

@@ -17,7 +17,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from _state import State
+
+from shared._state import State
 
 
 def torch_save(state: State, path: Path) -> float:

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _bound import drop_caches
-from _cuda_model import SHAPES, Link, Training, synchronize
-from _cuda_ways import LIMIT_S, Pawl, Torch, Way, make_ways
-from _peers import init_dcp
+from shared._bound import drop_caches
+from shared._cuda_model import SHAPES, Link, Training, synchronize
+from shared._cuda_ways import LIMIT_S, Pawl, Torch, Way, make_ways
+from shared._peers import init_dcp
 
 PAWLS = ("overlap", "now")
 RARE = ("torch", "torch_ram", "dcp")  # ways that take long: see --rare

@@ -12,7 +12,7 @@ import time
 
 import torch
 import torch.distributed as dist
-from _reduce import MAX, SUM, cpu_s, over_ranks
+from programs._reduce import MAX, SUM, cpu_s, over_ranks
 from torch import nn
 
 from pawl.distributed import ParameterServer

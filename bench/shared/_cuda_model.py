@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from _state import Parts
 from torch import nn
 from torch.nn import functional
+
+from shared._state import Parts
 
 HEAD = 64  # columns of an attention head
 WARM_STEPS = 3

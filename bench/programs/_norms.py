@@ -17,7 +17,7 @@ from torch.nn import functional
 
 import pawl.elastic as el
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "elastic"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "elastic"))
 
 from gpt import Gpt, Text
 

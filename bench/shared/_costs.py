@@ -13,12 +13,12 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import torch
-from _agent import agent_pid, count_fds, memory_of, opened, settle
-from _report import Report
-from _sizes import Sizes
-from _state import State, Training
 
 from pawl._agent import find_program
+from shared._agent import agent_pid, count_fds, memory_of, opened, settle
+from shared._report import Report
+from shared._sizes import Sizes
+from shared._state import State, Training
 
 SMALL_BLOCKS, SMALL_WIDTH = 2, 128  # the small state: 5 MB, most of it watched
 WARM_SAVES_PART = 10  # memory is first measured after 1/10 of the saves

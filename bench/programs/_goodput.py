@@ -23,7 +23,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 import pawl.elastic as el
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "elastic"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "elastic"))
 
 from digits import load
 from gpt import Gpt, Text

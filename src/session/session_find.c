@@ -95,7 +95,7 @@ static int open_answer(struct pawl_ckpt *ckpt, const struct question *question,
 		times_sleep(TIME_SESSION_FIND);
 	}
 	if (rv != 0) {
-		session_restore_refuse(*out, err->msg);
+		session_restore_refuse(*out, err ? err->msg : pawl_err_name(rv));
 		pawl_restore_close(*out);
 		*out = NULL;
 	}

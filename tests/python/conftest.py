@@ -174,7 +174,9 @@ def pytest_report_header() -> str:
 
 def _use(module: ModuleType, patch: pytest.MonkeyPatch) -> None:
     """Makes every module of pawl that has the core use this one."""
-    for name in ("_saver", "checkpoint", "loading", "_skeleton", "_restore", "_start"):
+    for name in (
+        "_ckpt._saver", "checkpoint", "loading", "_ckpt._skeleton", "_ckpt._restore", "_start",
+    ):  # fmt: skip
         patch.setattr(importlib.import_module(f"pawl.{name}"), "_core", module)
 
 

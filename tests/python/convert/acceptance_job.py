@@ -220,16 +220,9 @@ def fork(run: Callable[[], None], **env: str) -> int:
     return pid
 
 
-def agent_pid(root: Path) -> int | None:
-    try:
-        return int((root / ".pawl-lock").read_text().split("(pid ")[1].split(" ")[0])
-    except (FileNotFoundError, IndexError):
-        return None
-
-
 def kill_agent(root: Path) -> None:
     """Kills the agent of root, and waits until it is gone; it is no child of this process."""
-    pid = agent_pid(root)
+    pid = program.agent_pid(root)
     if pid is None:
         return
     with contextlib.suppress(ProcessLookupError):
@@ -375,7 +368,7 @@ def drift(root: Path, count: str) -> None:
                 engine.save(f"t{number - 1}", {"c": state})
             if number % 10 == 9:
                 assert engine.flush(LIMIT_S)
-                agent = agent_pid(root)
+                agent = program.agent_pid(root)
                 assert agent is not None
                 used = Used.at_rest([os.getpid(), agent], most)
                 most = Used(*map(max, zip(used, most or used, strict=True)))

@@ -23,7 +23,7 @@ import torch
 import program
 import ranks
 import waits
-from acceptance_job import LIMIT_S, agent_pid, fork, kill_agent
+from acceptance_job import LIMIT_S, fork, kill_agent
 
 MODEL = "mp_rank_00_model_states.pt"
 WEIGHTS = "pytorch_model.bin"
@@ -369,7 +369,7 @@ def memory(root: Path) -> None:
             assert checkpoint.commit() and rank.nm.flush_persistence(None, LIMIT_S)
             rank.meet(f"saved {step}")
         more = status_of("self", "VmHWM") - before
-        agent = agent_pid(root)
+        agent = program.agent_pid(root)
         assert agent is not None
         print(f"rank {rank.number}: {more >> 20} MiB more, agent {memfds(agent) >> 20}", flush=True)
         assert more < CAP // 8 + ROOM and memfds(agent) < CAP // 2

@@ -13,8 +13,8 @@ import nebulaml as nm
 import torch
 import torch.distributed as dist
 
+import program
 import waits
-from acceptance_job import agent_pid
 
 MEETINGS = 60  # while a tag that became durable could be missed, one failed in half of the runs
 
@@ -86,7 +86,7 @@ def overtaken(root: str, rank: int) -> None:
     ck = nm.Checkpoint("global_step2", 2)
     ck.save(f"part-{rank}", {"w": torch.ones(1000)})
     dist.barrier()
-    agent = agent_pid(Path(root))
+    agent = program.agent_pid(Path(root))
     assert agent is not None
     if rank == 0:
         os.kill(agent, signal.SIGSTOP)

@@ -218,7 +218,7 @@ def test_torch_knows_the_backend_by_itself() -> None:
         "print(t.tolist(), dist.get_backend())\n"
     )
     assert done.stdout.splitlines() == [
-        "['pawl', 'pawl._group._register']",
+        "['pawl', 'pawl._group', 'pawl._group._register']",
         "[1.0, 1.0, 1.0] pawl",
     ], done.stderr
 

@@ -59,6 +59,14 @@ def clean_env(**extra: str) -> dict[str, str]:
     return {**env, "PAWL_HEARTBEAT": f"{2 * SCALE:g}", **extra}
 
 
+def agent_pid(root: Path) -> int | None:
+    """Returns the pid of the agent that holds the lock of a root; None if there is none."""
+    try:
+        return int((root / ".pawl-lock").read_text().split("(pid ")[1].split(" ")[0])
+    except (FileNotFoundError, IndexError):
+        return None
+
+
 def times(**seconds: float) -> dict[str, str]:
     """Returns an environment that changes some of the product's waiting times."""
     said = [TIMES, *(f"{name}={value:g}" for name, value in seconds.items())]

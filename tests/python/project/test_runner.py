@@ -213,7 +213,7 @@ def test_a_run_takes_the_torches_of_its_level() -> None:
     for full, long, more in ((0, 0, []), (1, 0, ["oldest"]), (0, 1, ["oldest", "newest"])):
         assert runner.stages_of(argparse.Namespace(full=full, long=long)) == usual + more
     for torch in py_tests.torches().values():
-        assert all((Path(__file__).parent / file).is_file() for file in torch.files), torch
+        assert all((Path(__file__).parents[1] / file).is_file() for file in torch.files), torch
 
 
 def test_the_oldest_is_what_is_promised() -> None:

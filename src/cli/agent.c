@@ -25,9 +25,9 @@
 enum option { JOB, SOCKET, IDLE };
 
 static const struct cli_option options[] = {
-	[JOB] = {"--job", 0, "ID", "the job's id (needed)"},
-	[SOCKET] = {"--socket", 0, "PATH", "where to listen (derived from the id)"},
-	[IDLE] = {"--idle", 0, "S", "leave after so long without workers (60; 0: never)"},
+	[JOB] = {"--job", 0, "ID", "id of the job; required"},
+	[SOCKET] = {"--socket", 0, "PATH", "socket to listen on (derived from the id)"},
+	[IDLE] = {"--idle", 0, "S", "seconds without workers until it exits (60; 0: never)"},
 	{NULL},
 };
 
@@ -198,10 +198,9 @@ static int main_agent(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_agent = {
 	.name = "agent",
 	.args = "",
-	.summary = "Be the agent of a job (the library starts it for plain scripts)",
-	.details =
-		"Holds checkpoints in memory and writes them out, also when the script has died.\n"
-		"Writes its log beside the socket.\n",
+	.summary = "Run the agent of a job (the library starts it for plain scripts)",
+	.details = "The agent holds checkpoints in memory and writes them out, even after the\n"
+		   "script has died. It writes its log beside the socket.\n",
 	.options = options,
 	.main = main_agent,
 };

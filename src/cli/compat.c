@@ -17,8 +17,8 @@
 enum option { JSON, PYTHON };
 
 static const struct cli_option options[] = {
-	[JSON] = {"--json", 0, NULL, "one JSON document"},
-	[PYTHON] = {"--python", 0, "PATH", "interpreter (the environment's)"},
+	[JSON] = {"--json", 0, NULL, "print one JSON document"},
+	[PYTHON] = {"--python", 0, "PATH", "Python interpreter (the environment's)"},
 	{NULL},
 };
 
@@ -74,14 +74,14 @@ static int main_compat(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_compat = {
 	.name = "compat",
 	.args = "[use NAME pawl|other|off]",
-	.summary = "List the drop-in names and who provides them; switch them",
+	.summary = "List drop-in names and who provides them, or switch a name",
 	.details =
-		"A drop-in name (adaptdl, nebulaml, smdistributed, torch_nebula) is found\n"
+		"A drop-in name (adaptdl, nebulaml, smdistributed, torch_nebula) can be imported\n"
 		"without `import pawl`.\n"
-		"  pawl   Pawl provides it, whatever else is installed under it\n"
-		"  other  another package does, and Pawl where there is none: so it is at first\n"
-		"  off    Pawl never does\n"
-		"The choice is kept beside the package. PAWL_COMPAT=NAME=CHOICE,… goes before.\n",
+		"  pawl   Pawl provides it, whatever else is installed under that name\n"
+		"  other  another package provides it, or Pawl if there is none (default)\n"
+		"  off    Pawl never provides it\n"
+		"The choice is kept beside the package. PAWL_COMPAT=NAME=CHOICE,… overrides it.\n",
 	.options = options,
 	.main = main_compat,
 };

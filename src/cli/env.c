@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 static const struct cli_option options[] = {
-	{"--json", 0, NULL, "one JSON document"},
+	{"--json", 0, NULL, "print one JSON document"},
 	{NULL},
 };
 
@@ -63,9 +63,9 @@ static int main_env(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_env = {
 	.name = "env",
 	.args = "",
-	.summary = "Show rank, world, job and attempt as the environment has them",
-	.details = "Looks at PAWL_*, torchrun, SkyPilot, Slurm, Kubernetes and Open MPI, in this "
-		   "order.\n",
+	.summary = "Show rank, world size, job and attempt from the environment",
+	.details = "The command reads variables of Pawl (PAWL_*), torchrun, SkyPilot, Slurm,\n"
+		   "Kubernetes and Open MPI, in this order.\n",
 	.options = options,
 	.main = main_env,
 };

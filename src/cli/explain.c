@@ -23,8 +23,8 @@
 enum option { TRACE, GROUP };
 
 static const struct cli_option options[] = {
-	[TRACE] = {"--trace", 0, "FILE", "write all of it, for chrome://tracing and Perfetto"},
-	[GROUP] = {"--group", 0, "ID", "of this group only (of the three that took longest)"},
+	[TRACE] = {"--trace", 0, "FILE", "write the whole trace for chrome://tracing or Perfetto"},
+	[GROUP] = {"--group", 0, "ID", "explain only this group (the three that took longest)"},
 	{NULL},
 };
 
@@ -508,10 +508,10 @@ static int main_explain(const struct cli_command *command, int argc, char **argv
 const struct cli_command cli_explain = {
 	.name = "explain",
 	.args = "DIR",
-	.summary = "Say why steps were slow: who came late, which phase, which link",
+	.summary = "Explain slow steps: the late rank, the phase, the link",
 	.details =
-		"DIR holds the traces of a job that ran, or runs, with PAWL_TRACE=DIR: all of its\n"
-		"ranks' last operations. Copy what several hosts left into one directory.\n",
+		"DIR holds the traces of a job that runs or ran with PAWL_TRACE=DIR: the last\n"
+		"operations of all ranks. Copy the traces of several hosts into one directory.\n",
 	.options = options,
 	.main = main_explain,
 };

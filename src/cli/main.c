@@ -55,7 +55,8 @@ static void print_commands(FILE *to, const char *group)
 				commands[i]->summary);
 		}
 	}
-	fprintf(to, "\npawl COMMAND --help says more; docs/exit-codes.md what exit codes mean.\n");
+	fprintf(to,
+		"\nSee pawl COMMAND --help for details, and docs/exit-codes.md for exit codes.\n");
 }
 
 static bool is_group(const char *word)

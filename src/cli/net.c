@@ -24,13 +24,13 @@
 enum option { MODEL, BYTES, DTYPE, SERVERS, LISTEN, JSON };
 
 static const struct cli_option options[] = {
-	[MODEL] = {"--model", 0, "N", "parameters of the model, as 25M or 7B (25M)"},
-	[BYTES] = {"--bytes", 0, "N", "of its gradient instead, as 100M or 64MiB"},
-	[DTYPE] = {"--dtype", 0, "TYPE", "of gradients: float32, float64, float16, bfloat16"},
-	[SERVERS] = {"--servers", 0, "K", "what if K more hosts only added"},
+	[MODEL] = {"--model", 0, "N", "parameters of the model, e.g. 25M or 7B (25M)"},
+	[BYTES] = {"--bytes", 0, "N", "gradient bytes instead of --model, e.g. 100M or 64MiB"},
+	[DTYPE] = {"--dtype", 0, "TYPE", "float32, float64, float16 or bfloat16 (float32)"},
+	[SERVERS] = {"--servers", 0, "K", "also predict with K more hosts that only add"},
 	[LISTEN] = {"--listen", 0, "ADDRESS",
-		"of this host (PAWL_IFNAME's; else towards the first NAME)"},
-	[JSON] = {"--json", 0, NULL, "one JSON document"},
+		"address of this host (PAWL_IFNAME's, or towards NAME)"},
+	[JSON] = {"--json", 0, NULL, "print one JSON document"},
 	{NULL},
 };
 
@@ -319,16 +319,17 @@ static int main_net(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_net = {
 	.name = "net",
 	.args = "NAME…",
-	.summary = "Measure the network between hosts, and predict what an all-reduce takes",
+	.summary = "Measure the network between hosts, and predict all-reduce times",
 	.details =
-		"On each other host runs pawl serve; NAME is what it prints, ADDRESS:PORT:KEY.\n"
-		"This host takes part, too. Nothing else should use the network meanwhile: some\n"
-		"seconds, more with many hosts.\n"
+		"Start pawl serve on each other host; NAME is what it prints, ADDRESS:PORT:KEY.\n"
+		"This host takes part, too. Nothing else should use the network meanwhile: it\n"
+		"takes some seconds, and more with many hosts.\n"
 		"\n"
-		"Measured are latency, what each pair of hosts moves, and all of them at once. A\n"
-		"host that is slower than the others is named. Then all-reduces are tried, each\n"
-		"beside what was predicted of it. PAWL_LINK, as it is printed, has the ranks of a\n"
-		"job choose ways by it; docs/net.md says more.\n",
+		"The command measures latency, the throughput of each pair of hosts, and that of\n"
+		"all pairs at once. It names hosts that are slower than the others. Then it runs\n"
+		"all-reduces, and prints each time beside the predicted one. If PAWL_LINK is set\n"
+		"as printed, the ranks of a job use it to choose all-reduce algorithms: see\n"
+		"docs/net.md.\n",
 	.options = options,
 	.main = main_net,
 };

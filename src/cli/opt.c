@@ -24,7 +24,7 @@ static void print_option(const struct cli_option *option)
 
 void cli_help(const struct cli_command *command)
 {
-	static const struct cli_option help = {"--help", 'h', NULL, "show this"};
+	static const struct cli_option help = {"--help", 'h', NULL, "show this help"};
 
 	printf("usage: pawl %s%s%s%s\n\n%s.\n", command->name,
 		command->options != NULL ? " [options]" : "", command->args[0] != '\0' ? " " : "",

@@ -39,32 +39,32 @@ enum option {
 };
 
 static const struct cli_option options[] = {
-	[WORKERS] = {"--workers", 'n', "N", "worker processes of this node (1)"},
+	[WORKERS] = {"--workers", 'n', "N", "worker processes on this node (1)"},
 	[ELASTIC] = {"--elastic", 0, "MIN:MAX",
-		"workers may come and go; -n of them at first (MAX)"},
-	[DOOR] = {"--door", 0, "FILE",
-		"what launchers of one elastic job share: a file that all see"},
-	[JOIN] = {"--join", 0, NULL, "with --door: the ranks join those of the one that started"},
-	[NODES] = {"--nnodes", 0, "N", "nodes of the job; start this on each (1)"},
+		"let workers join and leave; -n of them at first (MAX)"},
+	[DOOR] = {"--door", 0, "FILE", "shared file by which launchers of an elastic job meet"},
+	[JOIN] = {"--join", 0, NULL, "with --door: join the job that --node-rank 0 started"},
+	[NODES] = {"--nnodes", 0, "N", "nodes of the job; run this command on each (1)"},
 	[RENDEZVOUS] = {"--rendezvous", 0, "ADDR",
-		"where they meet: host:port of one of them (or a,b,c)"},
+		"host:port of the coordinating node, or a list a,b,c"},
 	[NODE_RANK] = {"--node-rank", 0, "K",
-		"this node's, from 0 (in order of arrival), or launcher's"},
-	[NODE_TIMEOUT] = {"--node-timeout", 0, "S",
-		"seconds to wait for nodes that are missing (600)"},
-	[SERVERS] = {"--servers", 0, "K", "hosts more that only add gradients: pawl serve there"},
+		"rank of this node or launcher, from 0 (arrival order)"},
+	[NODE_TIMEOUT] = {"--node-timeout", 0, "S", "seconds to wait for missing nodes (600)"},
+	[SERVERS] = {"--servers", 0, "K", "extra hosts that only add gradients, by pawl serve (0)"},
 	[TOKEN_FILE] = {"--token-file", 0, "PATH",
-		"holds the secret that nodes must share (PAWL_TOKEN)"},
-	[RESTARTS] = {"--max-restarts", 0, "R", "times the group is started again (3)"},
+		"file with the secret that all nodes share (PAWL_TOKEN)"},
+	[RESTARTS] = {"--max-restarts", 0, "R", "restarts after failures, at most (3)"},
 	[BACKEND] = {"--backend", 0, "NAME",
-		"what torch.distributed uses, whatever the script asks for: pawl"},
-	[LOG_DIR] = {"--log-dir", 0, "DIR", "also write DIR/attempt<k>/rank<r>.{out,err}"},
-	[JOB] = {"--job", 0, "ID", "the job's id, the same over all restarts"},
-	[GRACE] = {"--grace", 0, "S", "seconds from SIGTERM to the exit (25)"},
+		"force a torch.distributed backend on the script: pawl"},
+	[LOG_DIR] = {"--log-dir", 0, "DIR",
+		"also write output to DIR/attempt<k>/rank<r>.{out,err}"},
+	[JOB] = {"--job", 0, "ID", "id of the job, the same across all restarts"},
+	[GRACE] = {"--grace", 0, "S", "seconds allowed from SIGTERM to exit (25)"},
 	[NO_TEMPLATE] = {"--no-template", 0, NULL, "restart without a template process"},
-	[EXPLAIN] = {"--explain", 0, NULL, "at the end say why steps were slow: pawl explain"},
-	[PYTHON] = {"--python", 0, "PATH", "interpreter (the environment's)"},
-	[NO_PYTHON] = {"--no-python", 0, NULL, "SCRIPT is a program of any kind, found by PATH"},
+	[EXPLAIN] = {"--explain", 0, NULL, "at the end, explain slow steps, as pawl explain does"},
+	[PYTHON] = {"--python", 0, "PATH", "Python interpreter (the environment's)"},
+	[NO_PYTHON] = {"--no-python", 0, NULL,
+		"run SCRIPT as a program found in PATH, without Python"},
 	[MODULE] = {"--module", 'm', "MODULE", "run a module, as python -m does"},
 	{NULL},
 };
@@ -256,38 +256,37 @@ static int main_run(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_run = {
 	.name = "run",
 	.args = "SCRIPT [ARGS …]",
-	.summary = "Run a script on N ranks of this node, or of several; restart it when one fails",
+	.summary = "Run a script on N ranks of one or more nodes; restart on failure",
 	.details =
-		"The ranks find what torchrun sets (RANK, WORLD_SIZE, MASTER_PORT …), and\n"
-		"PAWL_JOB_ID, PAWL_ATTEMPT, PAWL_AGENT. stdin is empty: it could not be read "
-		"again.\n"
-		"A rank that fails ends the attempt; the others are killed at once, since what "
-		"was\n"
-		"committed is in memory outside of them. Exit code 65 of a rank means: no "
-		"restart.\n"
-		"SIGTERM, SIGINT or SIGHUP: finish the step, save, leave within --grace.\n"
+		"Ranks get the variables that torchrun sets (RANK, WORLD_SIZE, MASTER_PORT …),\n"
+		"and PAWL_JOB_ID, PAWL_ATTEMPT and PAWL_AGENT. Their stdin is empty, because it\n"
+		"could not be read again after a restart. When a rank fails, the attempt ends\n"
+		"and the other ranks are killed at once: what they committed is safe in the\n"
+		"agent's memory. If a rank exits with code 65, nothing is restarted. On SIGTERM,\n"
+		"SIGINT or SIGHUP, ranks finish the step, save, and exit within --grace.\n"
 		"\n"
-		"--elastic, for scripts of pawl.elastic: the others train on without a rank that\n"
-		"fails, another takes its place, and pawl scale asks for more or fewer.\n"
-		"On several hosts: with --door FILE, which all see. --node-rank 0 starts the job,\n"
-		"the others, each with a number of its own and --join, join it while it trains.\n"
-		"SIGUSR1: the ranks of this one leave the job, which goes on (exit code 79).\n"
+		"--elastic is for scripts of pawl.elastic: when a rank fails, the others train\n"
+		"on, and a new rank takes its place. pawl scale changes the number of ranks. On\n"
+		"several hosts, give each launcher a --node-rank of its own and the same --door\n"
+		"FILE, which all hosts must see. Number 0 starts the job; the others have\n"
+		"--join, and join it while it trains. On SIGUSR1, the ranks of that launcher\n"
+		"leave the job, which goes on (exit code 79).\n"
 		"\n"
-		"Several nodes: start this on each, with --nnodes N and --rendezvous HOST:PORT,\n"
-		"an address of one of them, which coordinates. They start, fail and stop "
-		"together;\n"
-		"a node that is lost is waited for, and any other may take its place. With "
-		"several\n"
-		"addresses, a:29400,b:29400, the next takes over when the first one's node dies.\n"
-		"Under srun --ntasks-per-node=1 no flags are needed. Checkpoints go to a "
-		"directory\n"
-		"that all nodes share. PAWL_TOKEN or --token-file, the same on all nodes, keeps\n"
-		"others out (openssl rand -hex 32 makes one); without it whoever reaches the port\n"
-		"can join. PAWL_IFNAME names the interface, if not the one toward HOST;\n"
-		"PAWL_HEARTBEAT the seconds between signs of life (0.5; four missed: lost).\n"
+		"Several nodes: run this command on each, with --nnodes N and --rendezvous\n"
+		"HOST:PORT, an address of the node that coordinates. Nodes start, fail and stop\n"
+		"together. When a node is lost, the others wait for it, and any other node may\n"
+		"take its place. With several addresses, a:29400,b:29400, the next node takes\n"
+		"over if the first one dies. Under srun --ntasks-per-node=1, no flags are\n"
+		"needed. Checkpoints go to a directory that all nodes share. PAWL_TOKEN or\n"
+		"--token-file gives all nodes the same secret, which keeps others out (openssl\n"
+		"rand -hex 32 makes one). Without it, anyone who reaches the port can join.\n"
+		"PAWL_IFNAME names the network interface, if not the one towards HOST.\n"
+		"PAWL_HEARTBEAT sets the seconds between heartbeats (0.5); after four missed\n"
+		"ones, a node is lost.\n"
 		"\n"
-		"The job's id: --job, PAWL_JOB_ID, TORCHELASTIC_RUN_ID, SKYPILOT_TASK_ID,\n"
-		"SLURM_JOB_ID, else made from script, directory and user.\n",
+		"The job's id is the first that is set of --job, PAWL_JOB_ID,\n"
+		"TORCHELASTIC_RUN_ID, SKYPILOT_TASK_ID and SLURM_JOB_ID, else made from script,\n"
+		"directory and user.\n",
 	.options = options,
 	.main = main_run,
 };

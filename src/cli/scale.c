@@ -21,8 +21,8 @@
 enum option { WAIT, JSON };
 
 static const struct cli_option options[] = {
-	[WAIT] = {"--wait", 0, "S", "at most so many seconds, until as many run as are wanted"},
-	[JSON] = {"--json", 0, NULL, "one JSON document"},
+	[WAIT] = {"--wait", 0, "S", "wait up to S seconds for the wanted number of ranks"},
+	[JSON] = {"--json", 0, NULL, "print one JSON document"},
 	{NULL},
 };
 
@@ -161,12 +161,12 @@ static int main_scale(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_scale = {
 	.name = "scale",
 	.args = "JOB [N]",
-	.summary = "Give a job that runs more ranks, or fewer",
-	.details = "JOB is one of pawl run --elastic, on this machine, of this user. Ranks of\n"
-		   "pawl.elastic join and leave between two steps, while the others train on; "
-		   "another\n"
-		   "script saves, and starts again with N ranks. Without N it says how many there "
-		   "are.\n",
+	.summary = "Change the number of ranks of a running job",
+	.details =
+		"JOB must run under pawl run --elastic, on this machine, as this user. Ranks of\n"
+		"pawl.elastic join and leave between two steps, while the others train on. Any\n"
+		"other script saves, and starts again with N ranks. Without N, the command\n"
+		"prints how many ranks there are.\n",
 	.options = options,
 	.main = main_scale,
 };

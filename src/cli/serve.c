@@ -18,11 +18,12 @@
 enum option { LISTEN, PORT, RENDEZVOUS, TOKEN_FILE };
 
 static const struct cli_option options[] = {
-	[LISTEN] = {"--listen", 0, "ADDRESS", "of this host (PAWL_IFNAME's; else towards the job)"},
-	[PORT] = {"--port", 0, "PORT", "to listen at (any that is free)"},
+	[LISTEN] = {"--listen", 0, "ADDRESS",
+		"address of this host (PAWL_IFNAME's, or towards job)"},
+	[PORT] = {"--port", 0, "PORT", "port to listen on (any free one)"},
 	[RENDEZVOUS] = {"--rendezvous", 0, "ADDR",
-		"of the job's pawl run: serve that job, and leave when it ends"},
-	[TOKEN_FILE] = {"--token-file", 0, "PATH", "holds the job's secret (PAWL_TOKEN)"},
+		"rendezvous of the one job to serve, until it ends"},
+	[TOKEN_FILE] = {"--token-file", 0, "PATH", "file with the job's secret (PAWL_TOKEN)"},
 	{NULL},
 };
 
@@ -158,22 +159,19 @@ static int main_serve(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_serve = {
 	.name = "serve",
 	.args = "",
-	.summary = "Add gradients for jobs on other hosts: a server without a GPU, or torch",
+	.summary = "Add gradients for jobs on other hosts, without a GPU or torch",
 	.details =
-		"With --rendezvous, as the nodes of the job have it: they were started by\n"
-		"pawl run --nnodes N --servers K and wait for K of these.\n"
+		"With --rendezvous, the server serves one job. ADDR is the same as for the job's\n"
+		"nodes, which run pawl run --nnodes N --servers K and wait for K servers.\n"
 		"\n"
-		"Without it serves whoever knows its name, ADDRESS:PORT:KEY, which it prints, "
-		"until\n"
-		"it is asked to leave. The ranks of a job on several hosts find it by "
-		"PAWL_SERVERS, a\n"
-		"list of such names separated by commas, the same at all ranks; pawl net "
-		"measures the\n"
-		"network between such hosts.\n"
+		"Without it, the server prints its name, ADDRESS:PORT:KEY, and serves everyone\n"
+		"who knows it, until a signal. Set PAWL_SERVERS to a list of such names,\n"
+		"separated by commas, the same at all ranks of a job on several hosts. pawl net\n"
+		"measures the network between such hosts.\n"
 		"\n"
-		"Each server needs a host of its own. Beside n hosts of ranks, k servers make an\n"
-		"all-reduce of many bytes up to 1 + k/n - 2k/n^2 times as fast: 1.5 times for 4\n"
-		"beside 4.\n",
+		"Each server needs a host of its own. With n hosts of ranks, k servers make an\n"
+		"all-reduce of many bytes up to 1 + k/n - 2k/n^2 times as fast. With 4 servers\n"
+		"and 4 hosts, that is 1.5 times.\n",
 	.options = options,
 	.main = main_serve,
 };

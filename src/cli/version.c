@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 static const struct cli_option options[] = {
-	{"--json", 0, NULL, "one JSON document"},
+	{"--json", 0, NULL, "print one JSON document"},
 	{NULL},
 };
 

@@ -11,8 +11,8 @@
 enum option { JSON, ALL };
 
 static const struct cli_option options[] = {
-	[JSON] = {"--json", 0, NULL, "one JSON document"},
-	[ALL] = {"--all", 0, NULL, "list what did not change, too"},
+	[JSON] = {"--json", 0, NULL, "print one JSON document"},
+	[ALL] = {"--all", 0, NULL, "also list what did not change"},
 	{NULL},
 };
 
@@ -293,9 +293,9 @@ const struct cli_command cli_ckpt_diff = {
 	.args = "ROOT A B",
 	.summary = "Show what changed from checkpoint A to checkpoint B",
 	.details =
-		"Everything that is compared is read and verified. Norms are Euclidean, of B - A;\n"
-		"relative: divided by that of A; max: the largest change of one element.\n"
-		"Numbers that are not finite are counted and left out of them.\n",
+		"All data that is compared is read and verified. Norms are Euclidean, of B - A.\n"
+		"relative is that norm divided by the norm of A; max is the largest change of one\n"
+		"element. Values that are not finite are counted, and left out of the norms.\n",
 	.options = options,
 	.main = main_diff,
 };

@@ -28,11 +28,11 @@
 enum option { JSON, TO, PARTITION, FORCE, PYTHON };
 
 static const struct cli_option options[] = {
-	[JSON] = {"--json", 0, NULL, "one JSON document"},
-	[TO] = {"--to", 0, "FORMAT", "torch (as it is), safetensors, or dcp"},
-	[PARTITION] = {"--partition", 0, "NAME", "only the files of this partition"},
+	[JSON] = {"--json", 0, NULL, "print one JSON document"},
+	[TO] = {"--to", 0, "FORMAT", "format: torch, safetensors or dcp (torch)"},
+	[PARTITION] = {"--partition", 0, "NAME", "export only this partition"},
 	[FORCE] = {"--force", 0, NULL, "replace files of the same name in DEST"},
-	[PYTHON] = {"--python", 0, "PATH", "interpreter for other formats (the environment's)"},
+	[PYTHON] = {"--python", 0, "PATH", "Python, for safetensors and dcp (the environment's)"},
 	{NULL},
 };
 
@@ -341,11 +341,13 @@ static int main_export(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_ckpt_export = {
 	.name = "ckpt export",
 	.args = "ROOT [TAG] DEST",
-	.summary = "Write a checkpoint (the newest), verified, as files that need no Pawl",
+	.summary = "Verify a checkpoint and write it as files that do not need Pawl",
 	.details =
-		"torch: the files that torch.load reads, as they are. safetensors: one file a\n"
-		"partition. dcp: one torch.distributed.checkpoint of all. DEST is a directory; it\n"
-		"appears when all is written, and nothing in one that exists is overwritten.\n",
+		"TAG is the name of a checkpoint, or its step (the newest). torch writes the\n"
+		"files as they are, for torch.load. safetensors writes one file per partition.\n"
+		"dcp writes one torch.distributed.checkpoint of everything. DEST is a directory.\n"
+		"It appears when all files are written; files in an existing DEST are replaced\n"
+		"only with --force.\n",
 	.options = options,
 	.main = main_export,
 };

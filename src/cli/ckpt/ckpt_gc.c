@@ -17,11 +17,12 @@
 enum option { JSON, BAD, KEEP, KEEP_EVERY, DRY };
 
 static const struct cli_option options[] = {
-	[JSON] = {"--json", 0, NULL, "one JSON document"},
-	[BAD] = {"--bad", 0, NULL, "also what was put aside as damaged"},
-	[KEEP] = {"--keep", 0, "N", "also all but the newest N complete checkpoints"},
-	[KEEP_EVERY] = {"--keep-every", 0, "K", "but keep those whose step divides by K"},
-	[DRY] = {"--dry-run", 'n', NULL, "only say what would be removed"},
+	[JSON] = {"--json", 0, NULL, "print one JSON document"},
+	[BAD] = {"--bad", 0, NULL, "also remove data set aside as damaged"},
+	[KEEP] = {"--keep", 0, "N", "also remove all but the N newest complete checkpoints"},
+	[KEEP_EVERY] = {"--keep-every", 0, "K",
+		"but keep checkpoints whose step is a multiple of K"},
+	[DRY] = {"--dry-run", 'n', NULL, "only print what would be removed"},
 	{NULL},
 };
 
@@ -233,10 +234,10 @@ static int main_gc(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_ckpt_gc = {
 	.name = "ckpt gc",
 	.args = "ROOT",
-	.summary = "Remove what a crash left, and what a retention rule lets go",
-	.details = "Without --keep no checkpoint is removed. Kept in any case: what is pinned, "
-		   "what is\n"
-		   "not complete, and the newest complete one. No job may be using the root.\n",
+	.summary = "Remove what a crash left, and old checkpoints by --keep",
+	.details =
+		"Without --keep, no checkpoint is removed. Pinned checkpoints, incomplete ones,\n"
+		"and the newest complete one are always kept. No job may be using ROOT.\n",
 	.options = options,
 	.main = main_gc,
 };

@@ -32,15 +32,15 @@
 enum option { JSON, STEP, TAG, FROM, PARTITION, SPLIT, TRUST, FORCE, PYTHON };
 
 static const struct cli_option options[] = {
-	[JSON] = {"--json", 0, NULL, "one JSON document"},
-	[STEP] = {"--step", 0, "N", "step of the checkpoint that is made (needed)"},
-	[TAG] = {"--tag", 0, "NAME", "what it is called (global_step<N>)"},
-	[FROM] = {"--from", 0, "FORMAT", "torch, safetensors or dcp (whatever SRC looks like)"},
-	[PARTITION] = {"--partition", 0, "NAME", "all becomes one partition of this name"},
-	[SPLIT] = {"--split", 0, NULL, "keys of a torch file become partitions"},
-	[TRUST] = {"--trust", 0, NULL, "let pickles in SRC run code"},
-	[FORCE] = {"--force", 0, NULL, "replace the checkpoint of that step"},
-	[PYTHON] = {"--python", 0, "PATH", "interpreter (the environment's)"},
+	[JSON] = {"--json", 0, NULL, "print one JSON document"},
+	[STEP] = {"--step", 0, "N", "step of the new checkpoint; required"},
+	[TAG] = {"--tag", 0, "NAME", "name of the new checkpoint (global_step<N>)"},
+	[FROM] = {"--from", 0, "FORMAT", "format: torch, safetensors or dcp (detected from SRC)"},
+	[PARTITION] = {"--partition", 0, "NAME", "import everything as one partition of this name"},
+	[SPLIT] = {"--split", 0, NULL, "make a partition of each key of a torch file"},
+	[TRUST] = {"--trust", 0, NULL, "allow pickles in SRC to run code"},
+	[FORCE] = {"--force", 0, NULL, "replace an existing checkpoint of that step"},
+	[PYTHON] = {"--python", 0, "PATH", "Python interpreter (the environment's)"},
 	{NULL},
 };
 
@@ -475,12 +475,12 @@ static int main_import(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_ckpt_import = {
 	.name = "ckpt import",
 	.args = "SRC ROOT",
-	.summary = "Make a checkpoint of torch.save, safetensors or DCP files",
-	.details = "SRC is a file, or a directory of them; each file becomes a partition of its "
-		   "name.\n"
-		   "The keys at the top of a DCP become partitions. What export wrote comes back "
-		   "as it\n"
-		   "was. The checkpoint appears in one instant. No job may be using the root.\n",
+	.summary = "Make a checkpoint from torch.save, safetensors or DCP files",
+	.details =
+		"SRC is a file or a directory of files; each file becomes a partition of its\n"
+		"name. Each key at the top of a DCP becomes a partition. What export wrote is\n"
+		"restored as it was. The checkpoint appears in one instant. No job may be using\n"
+		"ROOT.\n",
 	.options = options,
 	.main = main_import,
 };

@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 static const struct cli_option options[] = {
-	{"--json", 0, NULL, "one JSON document"},
+	{"--json", 0, NULL, "print one JSON document"},
 	{NULL},
 };
 
@@ -87,9 +87,10 @@ static int main_ls(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_ckpt_ls = {
 	.name = "ckpt ls",
 	.args = "ROOT",
-	.summary = "List the checkpoints of a root",
+	.summary = "List the checkpoints in ROOT",
 	.details =
-		"Complete: all files are there with their sizes. What is in them, verify reads.\n",
+		"A complete checkpoint has all its files, with the right sizes. pawl ckpt verify\n"
+		"also checks what is in them.\n",
 	.options = options,
 	.main = main_ls,
 };

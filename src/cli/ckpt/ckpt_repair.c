@@ -23,8 +23,8 @@
 enum option { JSON, DRY };
 
 static const struct cli_option options[] = {
-	[JSON] = {"--json", 0, NULL, "one JSON document"},
-	[DRY] = {"--dry-run", 'n', NULL, "only say what would be done"},
+	[JSON] = {"--json", 0, NULL, "print one JSON document"},
+	[DRY] = {"--dry-run", 'n', NULL, "only print what would be done"},
 	{NULL},
 };
 
@@ -204,12 +204,11 @@ static int main_repair(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_ckpt_repair = {
 	.name = "ckpt repair",
 	.args = "ROOT",
-	.summary = "Bring a root to rest after a crash, and say what was done",
-	.details = "A checkpoint that lacks complete.txt gets it back if every byte of it is "
-		   "verified.\n"
-		   "What is damaged is left and named, with exit code 4. No job may be using the "
-		   "root.\n"
-		   "A dry run does not look into what would be put back.\n",
+	.summary = "Repair ROOT after a crash, and print what was done",
+	.details =
+		"A checkpoint without complete.txt gets it back if every byte is verified.\n"
+		"Damaged data is left in place and named, with exit code 4. No job may be using\n"
+		"ROOT. A dry run does not verify what would be restored.\n",
 	.options = options,
 	.main = main_repair,
 };

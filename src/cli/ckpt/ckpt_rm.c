@@ -10,9 +10,9 @@
 enum option { JSON, FORCE, DRY };
 
 static const struct cli_option options[] = {
-	[JSON] = {"--json", 0, NULL, "one JSON document"},
-	[FORCE] = {"--force", 0, NULL, "also what is pinned, and the last that is complete"},
-	[DRY] = {"--dry-run", 'n', NULL, "only say what would be removed"},
+	[JSON] = {"--json", 0, NULL, "print one JSON document"},
+	[FORCE] = {"--force", 0, NULL, "also remove pinned ones and the last complete one"},
+	[DRY] = {"--dry-run", 'n', NULL, "only print what would be removed"},
 	{NULL},
 };
 
@@ -181,9 +181,9 @@ const struct cli_command cli_ckpt_rm = {
 	.name = "ckpt rm",
 	.args = "ROOT TAG…",
 	.summary = "Remove checkpoints",
-	.details = "TAG is the name of a checkpoint, or its step. A checkpoint is gone in one "
-		   "instant.\n"
-		   "If one of them cannot be removed none is. No job may be using the root.\n",
+	.details =
+		"TAG is the name of a checkpoint, or its step. Each checkpoint is removed in one\n"
+		"instant. If one of them cannot be removed, none is. No job may be using ROOT.\n",
 	.options = options,
 	.main = main_rm,
 };

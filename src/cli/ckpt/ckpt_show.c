@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 static const struct cli_option options[] = {
-	{"--json", 0, NULL, "one JSON document"},
+	{"--json", 0, NULL, "print one JSON document"},
 	{NULL},
 };
 
@@ -172,8 +172,8 @@ static int main_show(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_ckpt_show = {
 	.name = "ckpt show",
 	.args = "ROOT [TAG]",
-	.summary = "Show the files and tensors of a checkpoint (the newest)",
-	.details = "TAG is the name of a checkpoint, or its step.\n",
+	.summary = "Show the files and tensors of a checkpoint",
+	.details = "TAG is the name of a checkpoint, or its step (the newest).\n",
 	.options = options,
 	.main = main_show,
 };

@@ -20,8 +20,8 @@
 enum option { JSON, ALL };
 
 static const struct cli_option options[] = {
-	[JSON] = {"--json", 0, NULL, "one JSON document"},
-	[ALL] = {"--all", 0, NULL, "every checkpoint of the root"},
+	[JSON] = {"--json", 0, NULL, "print one JSON document"},
+	[ALL] = {"--all", 0, NULL, "verify every checkpoint in ROOT"},
 	{NULL},
 };
 
@@ -240,8 +240,9 @@ static int main_verify(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_ckpt_verify = {
 	.name = "ckpt verify",
 	.args = "ROOT [TAG]",
-	.summary = "Read every byte of a checkpoint (the newest) and check it",
-	.details = "Each file is read into memory whole. Exit code 4: something is damaged.\n",
+	.summary = "Read every byte of a checkpoint and check it",
+	.details = "TAG is the name of a checkpoint, or its step (the newest). Each file is read\n"
+		   "into memory as a whole. Exit code 4 means that something is damaged.\n",
 	.options = options,
 	.main = main_verify,
 };

@@ -28,9 +28,9 @@
 enum option { JSON, ONCE, INTERVAL };
 
 static const struct cli_option options[] = {
-	[JSON] = {"--json", 0, NULL, "one JSON object a line, for each event"},
-	[ONCE] = {"--once", 0, NULL, "say what is there, and leave"},
-	[INTERVAL] = {"--interval", 0, "S", "seconds between looks (0.5)"},
+	[JSON] = {"--json", 0, NULL, "print one JSON object per event, each on one line"},
+	[ONCE] = {"--once", 0, NULL, "print what is there, and exit"},
+	[INTERVAL] = {"--interval", 0, "S", "seconds between checks (0.5)"},
 	{NULL},
 };
 
@@ -427,11 +427,11 @@ static int main_watch(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_ckpt_watch = {
 	.name = "ckpt watch",
 	.args = "ROOT",
-	.summary = "Follow a root while a job writes to it",
+	.summary = "Follow the checkpoints in ROOT while a job writes them",
 	.details =
-		"On a terminal a table, elsewhere a line for each checkpoint that is being "
-		"written,\n"
-		"durable or gone. Begins before the root is there; Ctrl-C ends it, with code 0.\n",
+		"On a terminal, the command shows a table. Elsewhere, it prints a line for each\n"
+		"checkpoint that is being written, durable or gone. ROOT need not exist yet.\n"
+		"Ctrl-C ends the command, with exit code 0.\n",
 	.options = options,
 	.main = main_watch,
 };

@@ -8,15 +8,15 @@
 enum option { JSON, ROOT, UNDO };
 
 static const struct cli_option options[] = {
-	[JSON] = {"--json", 0, NULL, "one JSON document"},
+	[JSON] = {"--json", 0, NULL, "print one JSON document"},
 	[ROOT] = JOBS_ROOT_OPTION,
 	{NULL},
 };
 
 static const struct cli_option drain_options[] = {
-	[JSON] = {"--json", 0, NULL, "one JSON document"},
+	[JSON] = {"--json", 0, NULL, "print one JSON document"},
 	[ROOT] = JOBS_ROOT_OPTION,
-	[UNDO] = {"--undo", 0, NULL, "it takes jobs again"},
+	[UNDO] = {"--undo", 0, NULL, "let the node take jobs again"},
 	{NULL},
 };
 
@@ -106,10 +106,9 @@ static int main_drain(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_cancel = {
 	.name = "cancel",
 	.args = "JOB",
-	.summary = "End a job for good",
-	.details =
-		"It is told to save and end (SIGTERM), and killed when its grace is over. Returns\n"
-		"at once; pawl show says how far it is.\n",
+	.summary = "Stop a job for good",
+	.details = "The job is told to save and exit (SIGTERM), and killed when its grace period\n"
+		   "ends. The command returns at once; pawl show reports progress.\n",
 	.options = options,
 	.main = main_cancel,
 };
@@ -117,8 +116,8 @@ const struct cli_command cli_cancel = {
 const struct cli_command cli_pause = {
 	.name = "pause",
 	.args = "JOB",
-	.summary = "Stop a job, until it is resumed",
-	.details = "It is told to save and end, and gives its slots to others.\n",
+	.summary = "Stop a job until it is resumed",
+	.details = "The job is told to save and exit, and other jobs get its slots.\n",
 	.options = options,
 	.main = main_pause,
 };
@@ -126,7 +125,7 @@ const struct cli_command cli_pause = {
 const struct cli_command cli_resume = {
 	.name = "resume",
 	.args = "JOB",
-	.summary = "Have a paused job started again",
+	.summary = "Let a paused job run again",
 	.details = NULL,
 	.options = options,
 	.main = main_resume,
@@ -135,8 +134,8 @@ const struct cli_command cli_resume = {
 const struct cli_command cli_drain = {
 	.name = "drain",
 	.args = "NODE",
-	.summary = "Have jobs leave a node, and none start there",
-	.details = "Jobs that may not be moved (preemptible: false) stay until they end.\n",
+	.summary = "Move jobs off a node, and start no more there",
+	.details = "Jobs that must not be moved (preemptible: false) stay until they end.\n",
 	.options = drain_options,
 	.main = main_drain,
 };

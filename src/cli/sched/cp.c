@@ -14,7 +14,7 @@
 enum option { JSON, ROOT };
 
 static const struct cli_option options[] = {
-	[JSON] = {"--json", 0, NULL, "one JSON document"},
+	[JSON] = {"--json", 0, NULL, "print one JSON document"},
 	[ROOT] = JOBS_ROOT_OPTION,
 	{NULL},
 };
@@ -146,12 +146,12 @@ static int main_cp(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_cp = {
 	.name = "cp",
 	.args = "JOB:PATH DEST",
-	.summary = "Copy a job's file, or directory",
+	.summary = "Copy a file or directory of a job",
 	.details =
-		"PATH is from where the job runs on, if it does not begin with / or ~ (the job's\n"
-		"home). The copy is yours, with the modes that your umask leaves, and never\n"
-		"set-user-ID. FIFOs, sockets, devices, and links of another user's that lead out\n"
-		"of PATH are left out, and named.\n",
+		"PATH is relative to the job's working directory, unless it begins with / or ~\n"
+		"(the job's home). You own the copy. Its modes are what your umask leaves, and\n"
+		"it is never set-user-ID. FIFOs, sockets and devices are left out and named, and\n"
+		"so are links of another user that lead out of PATH.\n",
 	.options = options,
 	.main = main_cp,
 };

@@ -121,8 +121,8 @@ int jobs_nodes(struct talk *talk, struct talk_node **nodes, uint32_t *n, struct 
 enum ls_option { LS_ALL, LS_JSON, LS_ROOT };
 
 static const struct cli_option ls_options[] = {
-	[LS_ALL] = {"--all", 'a', NULL, "those that are over, too (the newest 1000)"},
-	[LS_JSON] = {"--json", 0, NULL, "one JSON document"},
+	[LS_ALL] = {"--all", 'a', NULL, "include finished jobs, the newest 1000 of them"},
+	[LS_JSON] = {"--json", 0, NULL, "print one JSON document"},
 	[LS_ROOT] = JOBS_ROOT_OPTION,
 	{NULL},
 };
@@ -182,10 +182,11 @@ static int main_ls(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_ls = {
 	.name = "ls",
 	.args = "",
-	.summary = "List the jobs of the scheduler",
+	.summary = "List the scheduler's jobs",
 	.details =
-		"Of each: its state, the replicas that it has of those that it may have, how long\n"
-		"it ran, what is left if it told so, and where it runs or why it waits.\n",
+		"Each line shows a job's state, the replicas that it has and may have, and its\n"
+		"run time. It also shows the time left, if the job reports it, and where the job\n"
+		"runs or why it waits.\n",
 	.options = ls_options,
 	.main = main_ls,
 };
@@ -195,7 +196,7 @@ const struct cli_command cli_ls = {
 enum show_option { SHOW_JSON, SHOW_ROOT };
 
 static const struct cli_option show_options[] = {
-	[SHOW_JSON] = {"--json", 0, NULL, "one JSON document"},
+	[SHOW_JSON] = {"--json", 0, NULL, "print one JSON document"},
 	[SHOW_ROOT] = JOBS_ROOT_OPTION,
 	{NULL},
 };
@@ -337,12 +338,13 @@ static int main_show(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_show = {
 	.name = "show",
 	.args = "JOB",
-	.summary = "Say why a job is where it is",
+	.summary = "Explain a job's state: where it runs, or why it waits",
 	.details =
-		"JOB is its number, or its name: then the newest of that name. What is said: the\n"
-		"constraint that binds, the goodput that one replica more or fewer would make,\n"
-		"and when it is expected to end, as far as the job told; and its newest changes.\n"
-		"Of one that failed: with which code or signal, and the last lines of its log.\n",
+		"JOB is a number, or a name: the newest job of that name. The output shows the\n"
+		"constraint that binds, and the goodput with one replica more or fewer. It also\n"
+		"shows the expected end, as far as the job reports it, and the newest changes.\n"
+		"For a failed job, it shows the exit code or signal, and the last lines of the\n"
+		"log.\n",
 	.options = show_options,
 	.main = main_show,
 };

@@ -30,8 +30,8 @@
 enum option { FOLLOW, JSON, ROOT };
 
 static const struct cli_option options[] = {
-	[FOLLOW] = {"--follow", 'f', NULL, "go on until the job is over"},
-	[JSON] = {"--json", 0, NULL, "one JSON document: the files, the oldest first"},
+	[FOLLOW] = {"--follow", 'f', NULL, "follow the log until the job ends"},
+	[JSON] = {"--json", 0, NULL, "print one JSON document: the log files, oldest first"},
 	[ROOT] = JOBS_ROOT_OPTION,
 	{NULL},
 };
@@ -392,11 +392,10 @@ static int main_logs(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_logs = {
 	.name = "logs",
 	.args = "JOB",
-	.summary = "Print what a job has printed",
-	.details =
-		"Of all its starts, setup included; of a job that printed very much, the newest\n"
-		"64 MiB. On a terminal control characters are shown, as \\x1b, but for colours;\n"
-		"elsewhere all is as the job printed it.\n",
+	.summary = "Print a job's output",
+	.details = "This is the output of all starts, including setup, at most the newest 64 MiB.\n"
+		   "On a terminal, control characters are shown as \\x1b, except for colours and\n"
+		   "carriage returns. Elsewhere, the output is exactly what the job printed.\n",
 	.options = options,
 	.main = main_logs,
 };

@@ -13,11 +13,11 @@
 enum option { FENCE, KILL_WAIT, NOTICE, SCRATCH };
 
 static const struct cli_option options[] = {
-	[FENCE] = {"--fence", 0, "S", "end all after so long without SPOOL (30)"},
-	[KILL_WAIT] = {"--kill-wait", 0, "S", "what Slurm leaves from SIGTERM to SIGKILL (30)"},
-	[NOTICE] = {"--notice", 0, "S", "what SIGUSR1 announces (60)"},
+	[FENCE] = {"--fence", 0, "S", "seconds without SPOOL after which all jobs end (30)"},
+	[KILL_WAIT] = {"--kill-wait", 0, "S", "seconds from Slurm's SIGTERM to its SIGKILL (30)"},
+	[NOTICE] = {"--notice", 0, "S", "seconds of notice that SIGUSR1 gives (60)"},
 	[SCRATCH] = {"--scratch", 0, "DIR",
-		"for disk_tier: best, the fastest of these; repeatable (TMPDIR)"},
+		"disk for disk_tier: best, the fastest one; repeatable (TMPDIR)"},
 	{NULL},
 };
 
@@ -87,10 +87,9 @@ static int main_pilot(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_pilot = {
 	.name = "pilot",
 	.args = "SPOOL",
-	.summary = "Be a node of pawl sched --engine slurm (which starts it)",
-	.details = "Runs in a job of Slurm's, on one node. SPOOL is the directory slurm in the "
-		   "scheduler's\n"
-		   "--spool, which all nodes see; docs/slurm.md.\n",
+	.summary = "Run jobs on a Slurm node (pawl sched --engine slurm starts it)",
+	.details = "A pilot runs in a Slurm job, on one node. SPOOL is the directory slurm in\n"
+		   "--spool of the scheduler, which all nodes see: see docs/slurm.md.\n",
 	.options = options,
 	.main = main_pilot,
 };

@@ -15,15 +15,15 @@ enum option { OUT, BESIDE, CLUSTER, ROOT, SINCE, JSON, PYTHON };
 #define BESIDE_MAX 16
 
 static const struct cli_option options[] = {
-	[OUT] = {"--out", 'o', "DIR", "where report.html and the pictures go; made if missing"},
-	[BESIDE] = {"--beside", 0, "ROOT", "another run, drawn beside it; may be given again"},
+	[OUT] = {"--out", 'o', "DIR", "directory for report.html and plots, made if missing"},
+	[BESIDE] = {"--beside", 0, "ROOT", "another run to draw for comparison; repeatable"},
 	[CLUSTER] = {"--cluster", 0, NULL,
-		"who was on which node; without ROOT in the scheduler's cluster"},
+		"draw jobs on nodes over time (the scheduler's history)"},
 	[ROOT] = {"--root", 0, "DIR", "with --cluster: the scheduler's directory"},
 	[SINCE] = {"--since", 0, "TIME",
-		"with --cluster: from then on; 2d, 12h, 90m, or 2026-11-20T12:00"},
-	[JSON] = {"--json", 0, NULL, "with --cluster: its figures; draws only with --out"},
-	[PYTHON] = {"--python", 0, "PATH", "the interpreter that has pawl and matplotlib"},
+		"with --cluster: start, e.g. 2d, 12h, 90m or 2026-11-20T12:00"},
+	[JSON] = {"--json", 0, NULL, "with --cluster: print figures; draw only with --out"},
+	[PYTHON] = {"--python", 0, "PATH", "Python interpreter that has pawl and matplotlib"},
 	{NULL},
 };
 
@@ -183,19 +183,18 @@ static int main_report(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_report = {
 	.name = "report",
 	.args = "ROOT --out DIR | --cluster [HISTORY]",
-	.summary = "Draw what a job's checkpoints cost, and what its elastic training did",
-	.details =
-		"Writes report.html, saves.png and interval.png from the history of ROOT: stall,\n"
-		"throughput, size and level over time, the work lost at each failure, and the\n"
-		"interval between saves that would have cost least; and training.png, of an "
-		"elastic\n"
-		"job: batch, noise scale, goodput and ranks over time. Needs matplotlib.\n"
-		"\n"
-		"--cluster draws the history that pawl sched keeps in its directory, or a file of\n"
-		"pawl sim --report DIR (DIR/*.jsonl): cluster.png and report.html, nodes over\n"
-		"time coloured by job, and how many jobs run and wait, in cluster-report if --out\n"
-		"does not say where. --json prints times to completion, utilisation, cost and\n"
-		"restarts, by the names of pawl sim --json.\n",
+	.summary = "Draw a job's checkpoint costs and elastic training, or a cluster",
+	.details = "The command reads the history of ROOT, and writes report.html, saves.png and\n"
+		   "interval.png. They show stall, throughput, size and level over time, the work\n"
+		   "lost at each failure, and the interval between saves that would have cost\n"
+		   "least. For an elastic job, training.png shows batch, noise scale, goodput and\n"
+		   "ranks over time. The command needs matplotlib.\n"
+		   "\n"
+		   "--cluster draws the history in the directory of pawl sched, or a file of pawl\n"
+		   "sim --report DIR (DIR/*.jsonl). cluster.png and report.html show nodes over\n"
+		   "time, coloured by job, and how many jobs run and wait. They go to\n"
+		   "cluster-report if --out is not given. --json prints times to completion,\n"
+		   "utilisation, cost and restarts, under the names of pawl sim --json.\n",
 	.options = options,
 	.main = main_report,
 };

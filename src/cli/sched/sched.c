@@ -49,38 +49,39 @@ enum option {
 };
 
 static const struct cli_option options[] = {
-	[ROOT] = {"--root", 0, "DIR", "where it keeps what it knows (see below)"},
-	[NODES] = {"--nodes", 0, "N", "parts of this machine, as node0, node1 … (1)"},
-	[SLOTS] = {"--slots", 0, "S", "replicas that each of them holds (its share of the CPUs)"},
-	[NODE] = {"--node", 0, "SPEC", "a node NAME=SLOTS[:TYPE[:PRICE]]; repeatable, for --nodes"},
+	[ROOT] = {"--root", 0, "DIR", "directory for the scheduler's state; see below"},
+	[NODES] = {"--nodes", 0, "N", "split this machine into N nodes: node0, node1 … (1)"},
+	[SLOTS] = {"--slots", 0, "S", "replicas that each node holds (its share of the CPUs)"},
+	[NODE] = {"--node", 0, "SPEC", "NAME=SLOTS[:TYPE[:PRICE]], not --nodes; repeatable"},
 	[DEVICES] = {"--devices", 0, "NODE=IDS",
-		"devices (GPUs) of a node, one a slot; repeatable"},
+		"ids of a node's devices (GPUs), one a slot; repeatable"},
 	[SCRATCH] = {"--scratch", 0, "DIR",
-		"for disk_tier: best; of Slurm's pools NAME=DIR; repeatable"},
-	[QUEUE] = {"--queue", 0, "SPEC", "a queue NAME[=WEIGHT[:SLOTS]]; repeatable (default=1)"},
-	[USER_SLOTS] = {"--user-slots", 0, "S", "that jobs of one user have together (no limit)"},
-	[USER_JOBS] = {"--user-jobs", 0, "N", "that one user may have which are not over (50000)"},
-	[POLICY] = {"--policy", 0, "NAME", "pawl, pollux, tiresias or fifo (pawl)"},
-	[GROUP] = {"--group", 0, "NAME", "users of it may submit jobs, too"},
+		"disk for disk_tier: best; Slurm: NAME=DIR; repeatable"},
+	[QUEUE] = {"--queue", 0, "SPEC", "queue NAME[=WEIGHT[:SLOTS]]; repeatable (default=1)"},
+	[USER_SLOTS] = {"--user-slots", 0, "S",
+		"slots that all jobs of one user may hold (no limit)"},
+	[USER_JOBS] = {"--user-jobs", 0, "N", "unfinished jobs that one user may have (50000)"},
+	[POLICY] = {"--policy", 0, "NAME", "policy: pawl, pollux, tiresias or fifo (pawl)"},
+	[GROUP] = {"--group", 0, "NAME", "let members of this group submit jobs, too"},
 	[GRACE] = {"--grace", 0, "S", "seconds a job has to save when it is told to stop (30)"},
-	[ROUND] = {"--round", 0, "S", "seconds between two decisions that can wait (30)"},
-	[ENGINE] = {"--engine", 0, "NAME", "what runs the jobs: local or slurm (local)"},
+	[ROUND] = {"--round", 0, "S", "seconds between decisions that are not urgent (30)"},
+	[ENGINE] = {"--engine", 0, "NAME", "engine that runs the jobs: local or slurm (local)"},
 	[POOL] = {"--pool", 0, "SPEC",
-		"of Slurm NAME=SLOTS:MIN..MAX[:TYPE[:PRICE[:spot]]]; repeatable"},
+		"Slurm: NAME=SLOTS:MIN..MAX[:TYPE[:PRICE[:spot]]]; repeatable"},
 	[SBATCH] = {"--sbatch", 0, "NAME=OPT",
-		"one of sbatch for a pool's nodes; repeatable (docs/slurm.md)"},
-	[POLL] = {"--poll", 0, "S", "seconds between two looks at Slurm's queue (10)"},
-	[SPOOL] = {"--spool", 0, "DIR",
-		"where Slurm's nodes find their jobs, all seeing it (--root)"},
+		"sbatch option of a pool, see docs/slurm.md; repeatable"},
+	[POLL] = {"--poll", 0, "S", "seconds between checks of Slurm's queue (10)"},
+	[SPOOL] = {"--spool", 0, "DIR", "job directory that all Slurm nodes see (--root)"},
 	[HTTP] = {"--http", 0, "ADDR:PORT",
-		"AdaptDL's REST, metrics, a page (port 0: a free one); one or two"},
+		"serve REST, metrics and a page; port 0: any free; at most twice"},
 	[HTTP_NAME] = {"--http-name", 0, "HOST",
-		"name by which others, as nodes of Slurm's, reach --http"},
+		"host name by which Slurm nodes and others reach --http"},
 	[HTTP_TOKEN] = {"--http-token", 0, "FILE",
-		"what remote control has to say; its first line, of mode 0600"},
-	[HTTP_CERT] = {"--http-cert", 0, "FILE", "certificate (PEM) for what others reach"},
-	[HTTP_KEY] = {"--http-key", 0, "FILE", "and its key"},
-	[REBUILD] = {"--rebuild", 0, NULL, "the database is lost, or older: take over what runs"},
+		"file of mode 0600; its first line is the control token"},
+	[HTTP_CERT] = {"--http-cert", 0, "FILE",
+		"TLS certificate (PEM) for addresses others can reach"},
+	[HTTP_KEY] = {"--http-key", 0, "FILE", "private key (PEM) of that certificate"},
+	[REBUILD] = {"--rebuild", 0, NULL, "take over running jobs if the database is lost or old"},
 	{NULL},
 };
 
@@ -669,33 +670,29 @@ static int main_sched(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_sched = {
 	.name = "sched",
 	.args = "",
-	.summary = "Be the scheduler of this machine",
+	.summary = "Run the job scheduler of this machine",
 	.details =
-		"Runs in the foreground until a signal; its jobs outlive it, and the next one "
-		"finds\n"
-		"them. It decides who has which slots, and resizes jobs while they run: "
-		"docs/sched.md.\n"
+		"The scheduler runs in the foreground until a signal. Its jobs outlive it, and\n"
+		"the next scheduler finds them. The scheduler decides which job has which slots,\n"
+		"and resizes jobs while they run: see docs/sched.md.\n"
 		"\n"
-		"DIR: --root, else PAWL_SCHED_ROOT, else for root /var/lib/pawl, for others\n"
-		"$XDG_STATE_HOME/pawl or ~/.local/state/pawl. One scheduler has it at a time. "
-		"In it\n"
-		"are a database, a socket, and the jobs' logs.\n"
+		"DIR is --root, else PAWL_SCHED_ROOT, else /var/lib/pawl for root, and for\n"
+		"others $XDG_STATE_HOME/pawl or ~/.local/state/pawl. It holds a database, a\n"
+		"socket, and the jobs' logs. Only one scheduler can use it at a time.\n"
 		"\n"
-		"Where the database is lost, empty or older than what runs, it does not start, and "
-		"jobs\n"
-		"go on. Put a copy back; or --rebuild takes over the jobs that run: those that "
-		"waited,\n"
-		"which it names, are to be submitted again.\n"
+		"If the database is lost, empty or older than the running jobs, the scheduler\n"
+		"does not start, and jobs go on. Put a copy back, or take over the running jobs\n"
+		"with --rebuild. The log then names the waiting jobs that the history knows;\n"
+		"submit these again.\n"
 		"\n"
-		"--engine slurm: jobs run in pilots, jobs of Slurm's that it asks for. All nodes "
-		"must\n"
-		"see --spool; DIR may then be on a local disk. Jobs are all this user's: "
-		"docs/slurm.md.\n"
+		"With --engine slurm, jobs run in pilots, which are Slurm jobs that the\n"
+		"scheduler submits. All nodes must see --spool; DIR may then be on a local disk.\n"
+		"All jobs run as this user: see docs/slurm.md.\n"
 		"\n"
-		"--http: who may ask what, and how to reach it from elsewhere, is in "
-		"docs/sched.md.\n"
+		"docs/sched.md says who may use --http, and how to reach it from other machines.\n"
 		"\n"
-		"Run by root, jobs run as those who submitted them; else all as this user.\n",
+		"If root runs the scheduler, each job runs as the user who submitted it.\n"
+		"Otherwise, all jobs run as this user.\n",
 	.options = options,
 	.main = main_sched,
 };

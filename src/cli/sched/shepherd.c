@@ -26,10 +26,10 @@ static int main_shepherd(const struct cli_command *command, int argc, char **arg
 const struct cli_command cli_shepherd = {
 	.name = "shepherd",
 	.args = "",
-	.summary = "Keep one run of a job going (the scheduler starts it)",
-	.details =
-		"Runs setup and the job's ranks, writes its log, and outlives the scheduler.\n"
-		"By hand it does nothing: what it is to run is in descriptors that it inherits.\n",
+	.summary = "Supervise one run of a job (the scheduler starts it)",
+	.details = "The shepherd runs setup and the job's ranks, writes the log, and outlives the\n"
+		   "scheduler. It does nothing when started by hand: it inherits descriptors that\n"
+		   "say what to run.\n",
 	.options = options,
 	.main = main_shepherd,
 };

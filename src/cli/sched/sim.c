@@ -43,29 +43,27 @@ enum option {
 };
 
 static const struct cli_option options[] = {
-	[POLICY] = {"--policy", 0, "NAMES",
-		"who decides, as fifo,optimus; all there are, if none is named"},
-	[PROFILES] = {"--profiles", 0, "DIR", "measured applications; else the built-in models"},
-	[NODES] = {"--nodes", 0, "N", "of the cluster (16)"},
-	[GPUS] = {"--gpus", 0, "N", "of each node, a replica each (4)"},
-	[INTERVAL] = {"--interval", 0, "S", "between two decisions (60)"},
-	[RESTART] = {"--restart", 0, "S", "that a job stands still when its replicas change (30)"},
+	[POLICY] = {"--policy", 0, "NAMES", "policies to simulate, e.g. fifo,optimus (all)"},
+	[PROFILES] = {"--profiles", 0, "DIR",
+		"directory of measured applications (built-in models)"},
+	[NODES] = {"--nodes", 0, "N", "nodes of the cluster (16)"},
+	[GPUS] = {"--gpus", 0, "N", "GPUs of each node, one per replica (4)"},
+	[INTERVAL] = {"--interval", 0, "S", "seconds between decisions (60)"},
+	[RESTART] = {"--restart", 0, "S", "seconds a job stands still to change its replicas (30)"},
 	[INTERFERENCE] = {"--interference", 0, "X",
-		"of its speed that a spread job loses beside another one (0)"},
-	[JOBS] = {"--jobs", 0, "N", "of the built-in trace (160)"},
-	[SEED] = {"--seed", 0, "N", "of the built-in trace, and of policies (1)"},
-	[FAIRNESS] = {"--fairness", 0, "X",
-		"what it counts, to pawl, that nobody has little, up to 16 (1)"},
+		"speed share a multi-node job loses on a shared node (0)"},
+	[JOBS] = {"--jobs", 0, "N", "jobs of the built-in trace (160)"},
+	[SEED] = {"--seed", 0, "N", "random seed of the built-in trace and policies (1)"},
+	[FAIRNESS] = {"--fairness", 0, "X", "weight of fairness in the policy pawl, up to 16 (1)"},
 	[HINT_ERROR] = {"--hint-error", 0, "T,F",
-		"throughput is told wrong by a share of T, noise by a factor of F"},
-	[POOL] = {"--pool", 0, "NAME,…",
-		"nodes that are rented, at most --nodes of all pools; repeatable"},
+		"hint error: throughput by share T, noise by factor F"},
+	[POOL] = {"--pool", 0, "NAME,…", "pool of rented nodes; --nodes limits all; repeatable"},
 	[GOOD_USE] = {"--good-use", 0, "X",
-		"rent nodes while a replica does X of what one alone does (0.5)"},
-	[COMPARE] = {"--compare", 0, NULL, "policies side by side, each beside the first"},
-	[REPORT] = {"--report", 0, "DIR", "draws who was on which node, and keeps what changed"},
-	[PYTHON] = {"--python", 0, "PATH", "the interpreter that has pawl and matplotlib"},
-	[JSON] = {"--json", 0, NULL, "one JSON document"},
+		"rent while a replica does X of a lone one's work (0.5)"},
+	[COMPARE] = {"--compare", 0, NULL, "compare each policy with the first, side by side"},
+	[REPORT] = {"--report", 0, "DIR", "plot jobs on nodes over time; keep the data in DIR"},
+	[PYTHON] = {"--python", 0, "PATH", "Python interpreter that has pawl and matplotlib"},
+	[JSON] = {"--json", 0, NULL, "print one JSON document"},
 	{NULL},
 };
 
@@ -468,18 +466,18 @@ static int main_sim(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_sim = {
 	.name = "sim",
 	.args = "[WORKLOAD.csv …]",
-	.summary = "Simulate a cluster that a policy shares among jobs",
-	.details =
-		"WORKLOAD.csv has a job a line: name,time,application,num_replicas,batch_size,\n"
-		"sorted by time. Without one a trace of 8 hours is made up, as --seed has it.\n"
-		"--profiles names published step times and gradients of applications, laid out\n"
-		"as docs/sim.md says; it also says what is simulated, and what the columns are.\n"
-		"\n"
-		"  pawl      the most goodput, shared fairly: what pawl sched decides by\n"
-		"  pollux    the same aim as Pollux's paper has it, by its genetic algorithm\n"
-		"  fifo      in the order of submission, until they end\n"
-		"  tiresias  least attained service first, in two queues\n"
-		"  optimus   shortest remaining time, told the truth of it\n",
+	.summary = "Simulate how policies share a cluster among jobs",
+	.details = "WORKLOAD.csv has one job per line, sorted by time, with the columns\n"
+		   "name,time,application,num_replicas,batch_size. Without a workload, a trace of\n"
+		   "8 hours is made from --seed. --profiles names published step times and\n"
+		   "gradients of applications. docs/sim.md describes their layout, what is\n"
+		   "simulated, and the columns of the output.\n"
+		   "\n"
+		   "  pawl      the most goodput, shared fairly; the default of pawl sched\n"
+		   "  pollux    the same objective, by the genetic algorithm of Pollux's paper\n"
+		   "  fifo      in order of submission, each job until it ends\n"
+		   "  tiresias  least attained service first, in two queues\n"
+		   "  optimus   shortest remaining time first, from exact remaining times\n",
 	.options = options,
 	.main = main_sim,
 };

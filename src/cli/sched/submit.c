@@ -33,19 +33,19 @@ enum option {
 };
 
 static const struct cli_option options[] = {
-	[CHECK] = {"--check", 0, NULL, "say what the file means, and submit nothing"},
-	[STRICT] = {"--strict", 0, NULL, "refuse what is without effect here"},
-	[NAME] = {"--name", 'n', "NAME", "of the job, whatever the file says"},
-	[ENV] = {"--env", 0, "K[=V]", "a variable; without =V that of your environment"},
-	[SECRET] = {"--secret", 0, "K[=V]", "the same, never shown"},
-	[REPLICAS] = {"--replicas", 0, "MIN:MAX", "of a command: as many as are worth it"},
-	[NODES] = {"--num-nodes", 0, "N", "of a command: it runs on each (1)"},
-	[QUEUE] = {"--queue", 0, "NAME", "of a command: its queue"},
-	[PRIORITY] = {"--priority", 0, "P", "of a command: the higher, the sooner (0)"},
-	[RETRIES] = {"--retries", 0, "N", "of a command: starts more after it failed (0)"},
-	[TIME] = {"--time-limit", 0, "T", "of a command: as 90s, 30m, 12h"},
+	[CHECK] = {"--check", 0, NULL, "print what the file means, and submit nothing"},
+	[STRICT] = {"--strict", 0, NULL, "refuse keys that have no effect here"},
+	[NAME] = {"--name", 'n', "NAME", "name of the job, in place of the file's"},
+	[ENV] = {"--env", 0, "K[=V]", "set a variable; without =V, from your environment"},
+	[SECRET] = {"--secret", 0, "K[=V]", "the same, but the value is never shown"},
+	[REPLICAS] = {"--replicas", 0, "MIN:MAX", "for COMMAND: replicas, as many as pay off"},
+	[NODES] = {"--num-nodes", 0, "N", "for COMMAND: nodes; it runs on each (1)"},
+	[QUEUE] = {"--queue", 0, "NAME", "for COMMAND: queue"},
+	[PRIORITY] = {"--priority", 0, "P", "for COMMAND: priority; higher runs sooner (0)"},
+	[RETRIES] = {"--retries", 0, "N", "for COMMAND: restarts after failures, at most (0)"},
+	[TIME] = {"--time-limit", 0, "T", "for COMMAND: time limit, e.g. 90s, 30m or 12h"},
 	[ROOT] = JOBS_ROOT_OPTION,
-	[JSON] = {"--json", 0, NULL, "one JSON document"},
+	[JSON] = {"--json", 0, NULL, "print one JSON document"},
 	{NULL},
 };
 
@@ -378,17 +378,16 @@ const struct cli_command cli_submit = {
 	.args = "FILE | -- COMMAND …",
 	.summary = "Submit a job to the scheduler, or check a job file",
 	.details =
-		"FILE is YAML with the keys that users of SkyPilot know, and some of Pawl's; see\n"
-		"docs/jobs.md. - is standard input. What is wrong with it is said as\n"
-		"FILE:LINE:COLUMN, and so is, once, each key that is taken and is without effect\n"
-		"here, as those that say where SkyPilot is to rent a machine; with --strict that\n"
-		"is wrong, too. With --check it says what the job is to have, and looks at no\n"
-		"paths. Of COMMAND, which follows --, a job is made by the options.\n"
+		"FILE is YAML with the keys of SkyPilot and some of Pawl's own: see\n"
+		"docs/jobs.md. Use - for standard input. Errors are reported as\n"
+		"FILE:LINE:COLUMN. So is, once, each key that has no effect here, such as where\n"
+		"SkyPilot is to rent a machine; with --strict, these are errors, too. --check\n"
+		"prints what the job would get, and does not look at paths. The options describe\n"
+		"the job that is made for a COMMAND after --.\n"
 		"\n"
-		"A variable that the file leaves without a value must be given by --env or\n"
-		"--secret. Those of other names are added. Of your own environment a job has "
-		"PATH,\n"
-		"PYTHONPATH and their like; docs/sched.md lists them.\n",
+		"If FILE leaves a variable without a value, --env or --secret must give it.\n"
+		"Other variables are added. From your environment, a job gets only PATH,\n"
+		"PYTHONPATH and the like; docs/sched.md lists them.\n",
 	.options = options,
 	.main = main_submit,
 };

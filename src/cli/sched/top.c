@@ -21,10 +21,9 @@
 enum option { DELAY, COUNT, JSON, ROOT };
 
 static const struct cli_option options[] = {
-	[DELAY] = {"--delay", 'd', "S", "seconds between two looks (2)"},
-	[COUNT] = {"--count", 'n', "N",
-		"looks (until it is interrupted; 1 if this is no terminal)"},
-	[JSON] = {"--json", 0, NULL, "one JSON document a look, a line each"},
+	[DELAY] = {"--delay", 'd', "S", "seconds between updates (2)"},
+	[COUNT] = {"--count", 'n', "N", "updates, at most (no limit; 1 without a terminal)"},
+	[JSON] = {"--json", 0, NULL, "print one JSON document per update, each on one line"},
 	[ROOT] = JOBS_ROOT_OPTION,
 	{NULL},
 };
@@ -233,7 +232,7 @@ static int main_top(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_top = {
 	.name = "top",
 	.args = "",
-	.summary = "Watch nodes and jobs of the scheduler",
+	.summary = "Watch the scheduler's nodes and jobs",
 	.details = NULL,
 	.options = options,
 	.main = main_top,

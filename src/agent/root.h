@@ -359,6 +359,7 @@ void root_due_fired(struct loop_timer *timer);
 /* ---- restore.c ---- */
 void restore_ask(struct agent_root *root, struct agent_conn *conn); /* request: conn->restore_* */
 void restore_resolved(struct agent_root *root, const struct persist_job *job);
+/* Counts a vote. The rank waits for the verdict if conn->vote_id is not 0. */
 void restore_vote(struct agent_root *root, struct agent_conn *conn, uint8_t verdict,
 	const char *why);
 /* All have voted, here and on other hosts: carries the verdict out and tells all ranks. */

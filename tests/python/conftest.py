@@ -30,7 +30,7 @@ HERE = Path(__file__).resolve().parent
 # Agents of this run listen where no other run's agents do, because jobs of tests have fixed names.
 SOCKETS = tempfile.mkdtemp(prefix="pawl-test-", dir="/tmp")
 os.environ["XDG_RUNTIME_DIR"] = SOCKETS
-LIB = HERE / "lib"  # what tests of several areas share
+LIB = HERE / "lib"  # folder of the modules that tests of several areas import
 AREAS = sorted(folder for folder in HERE.glob("[a-z]*") if folder.is_dir())
 # A test may take from another area's: each file's name is unique.
 sys.path[:0] = [str(HERE), str(LIB), *map(str, AREAS)]

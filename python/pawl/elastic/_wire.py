@@ -3,6 +3,10 @@
 Plain Python, NumPy's and torch's values are sent in the form of _ckpt/_structure.py: JSON, which
 can run nothing, and tensors. An object of another kind is pickled, with the objects around it:
 ranks of a job run the same program, and nobody else is among them.
+
+Layout of the one tensor of bytes: a number of 8 bytes, little-endian, the length of the JSON; the
+JSON; each tensor, from a multiple of 64 on. The JSON: {"value": structure, or null: a pickle,
+"tensors": {name: [dtype, shape]}}.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@
 
 struct rank {
 	uint32_t rank, ranks;
-	struct coll_port *port;
+	struct coll_transport *transport;
 	struct coll_plan plan;
 	struct coll_exec exec;
 	uint64_t numbers;
@@ -74,7 +74,7 @@ static void join(struct rank *r, const char *address, const char *folder)
 	struct pawl_err err;
 
 	ASSERT(names && at);
-	if (coll_tcp_open(&r->port, r->rank, r->ranks, address, ours, &err) != 0) {
+	if (coll_tcp_open(&r->transport, r->rank, r->ranks, address, ours, &err) != 0) {
 		fprintf(stderr, "%s\n", err.msg);
 		exit(1);
 	}
@@ -82,7 +82,7 @@ static void join(struct rank *r, const char *address, const char *folder)
 	for (uint32_t p = 0; p < r->ranks; p++) {
 		at[p] = names[p];
 	}
-	if (coll_tcp_join(r->port, at, JOIN_NS, NULL, &err) != 0) {
+	if (coll_tcp_join(r->transport, at, JOIN_NS, NULL, &err) != 0) {
 		fprintf(stderr, "%s\n", err.msg);
 		exit(1);
 	}
@@ -90,7 +90,7 @@ static void join(struct rank *r, const char *address, const char *folder)
 	free(at);
 }
 
-static void plan(struct rank *r, enum coll_way way)
+static void plan(struct rank *r, enum coll_algorithm algorithm)
 {
 	uint32_t *where = calloc(r->ranks, sizeof(*where));
 	struct coll_topo topo;
@@ -100,7 +100,7 @@ static void plan(struct rank *r, enum coll_way way)
 		where[p] = p;
 	}
 	ASSERT(coll_topo_init(&topo, where, r->ranks, 0, NULL) == 0);
-	ASSERT(coll_plan_all_reduce(&r->plan, &topo, r->rank, way, r->numbers * sizeof(float),
+	ASSERT(coll_plan_all_reduce(&r->plan, &topo, r->rank, algorithm, r->numbers * sizeof(float),
 		       NULL) == 0);
 	ASSERT(coll_exec_init(&r->exec, &r->plan, r->ranks, coll_kernel_best(), NULL) == 0);
 	coll_topo_deinit(&topo);
@@ -112,7 +112,7 @@ static bool receive_from(struct rank *r, uint32_t peer)
 	void *to;
 	size_t n = coll_exec_to_receive(&r->exec, peer, &to);
 
-	n = n > 0 ? r->port->receive(r->port, peer, 0, to, n < PART ? n : PART) : 0;
+	n = n > 0 ? r->transport->receive(r->transport, peer, 0, to, n < PART ? n : PART) : 0;
 	if (n > 0) {
 		coll_exec_received(&r->exec, peer, n);
 	}
@@ -137,7 +137,7 @@ static bool send_some(struct rank *r)
 		return false;
 	}
 	n = coll_exec_to_send(&r->exec, peer, &from);
-	n = n > 0 ? r->port->send(r->port, peer, 0, from, n < PART ? n : PART) : 0;
+	n = n > 0 ? r->transport->send(r->transport, peer, 0, from, n < PART ? n : PART) : 0;
 	if (n > 0) {
 		coll_exec_sent(&r->exec, peer, n);
 	}
@@ -148,14 +148,14 @@ static void reduce(struct rank *r)
 {
 	coll_exec_start(&r->exec, PAWL_SUM, PAWL_FLOAT32, r->vector, r->vector);
 	while (!coll_exec_done(&r->exec)) {
-		uint32_t seen = r->port->look(r->port);
+		uint32_t seen = r->transport->poll(r->transport);
 		bool moved = send_some(r);
 
 		for (uint32_t p = 0; p < r->ranks; p++) {
 			moved |= p != r->rank && receive_from(r, p);
 		}
 		if (!moved) {
-			r->port->wait(r->port, seen, WAIT_NS);
+			r->transport->wait(r->transport, seen, WAIT_NS);
 		}
 	}
 }
@@ -211,7 +211,7 @@ int main(int argc, char **argv)
 	fflush(stdout);
 	while (getchar() != EOF) { /* the other ranks may still read what the kernel holds */
 	}
-	r.port->close(r.port);
+	r.transport->close(r.transport);
 	coll_exec_deinit(&r.exec);
 	coll_plan_deinit(&r.plan);
 	free(r.vector);

@@ -20,26 +20,27 @@ static const uint64_t sizes[] = {4096, 1 << 20, 25 << 20, 1 << 30};
 static struct coll_link links[LINKS_MAX];
 static uint32_t links_n;
 
-static void print_line(uint32_t link, const struct coll_hosts *hosts, enum coll_way way,
+static void print_line(uint32_t link, const struct coll_hosts *hosts, enum coll_algorithm algorithm,
 	uint64_t len, double took_s)
 {
-	printf("%u %u %s %llu %u %d %.9g %.9g %.9g\n", hosts->n, link, coll_way_name(way),
-		(unsigned long long)len, hosts->servers,
-		coll_choose(&links[link], hosts, len) == way, took_s,
-		coll_cost_s(&links[link], hosts, way, len), coll_bound_s(&links[link], hosts, len));
+	printf("%u %u %s %llu %u %d %.9g %.9g %.9g\n", hosts->n, link,
+		coll_algorithm_name(algorithm), (unsigned long long)len, hosts->servers,
+		coll_choose_algorithm(&links[link], hosts, len) == algorithm, took_s,
+		coll_cost_s(&links[link], hosts, algorithm, len),
+		coll_bound_s(&links[link], hosts, len));
 }
 
-static void do_way(uint32_t n, enum coll_way way, uint64_t len)
+static void run_algorithm(uint32_t n, enum coll_algorithm algorithm, uint64_t len)
 {
 	const struct coll_hosts hosts = {n, 0};
-	bool everybody = way == COLL_DIRECT || way == COLL_RING;
+	bool everybody = algorithm == COLL_DIRECT || algorithm == COLL_RING;
 	double took_s[LINKS_MAX] = {0};
 
 	if (!everybody || n <= DIRECT_MAX) {
-		carry_all_reduce(took_s, links, links_n, n, way, len);
+		carry_all_reduce(took_s, links, links_n, n, algorithm, len);
 	}
 	for (uint32_t link = 0; link < links_n; link++) {
-		print_line(link, &hosts, way, len, took_s[link]);
+		print_line(link, &hosts, algorithm, len, took_s[link]);
 	}
 }
 
@@ -66,8 +67,9 @@ int main(int argc, char **argv)
 	}
 	for (uint32_t n = 64; n <= hosts_max; n *= 4) {
 		for (size_t s = 0; s < sizeof(sizes) / sizeof(*sizes); s++) {
-			for (enum coll_way way = 0; way < COLL_WAYS; way++) {
-				do_way(n, way, sizes[s]);
+			for (enum coll_algorithm algorithm = 0; algorithm < COLL_ALGORITHMS;
+				algorithm++) {
+				run_algorithm(n, algorithm, sizes[s]);
 			}
 			do_servers(n, sizes[s]);
 		}

@@ -103,7 +103,7 @@ static void make_state(struct bench *b)
 	cut_pieces(b, spans, sizes);
 }
 
-static void note_done(void *user, int rv, size_t piece)
+static void on_done(void *user, int rv, size_t piece)
 {
 	ASSERT(rv == 0);
 }
@@ -112,7 +112,7 @@ static void time_snapshot(struct snap *snap, struct bench *b, struct costs *cost
 {
 	enum snap_proof proof;
 	int64_t began_ns = clock_mono_ns();
-	int rv = snap_begin(snap, b->pieces.at, b->pieces.n, true, note_done, NULL, &proof, NULL);
+	int rv = snap_begin(snap, b->pieces.at, b->pieces.n, true, on_done, NULL, &proof, NULL);
 	int64_t back_ns = clock_mono_ns();
 
 	ASSERT(rv == 0);

@@ -152,7 +152,11 @@ static void renew_job(struct cluster *cluster, uint32_t j, struct rng *rng)
 			.beta_n = log_uniform(rng, 1e-4, 1e-2),
 			.gamma = log_uniform(rng, 1, 10)},
 		.noise = {1, log_uniform(rng, 1, 100)},
-		.bounds = {.init = 128, .max = 4096, .least = 16, .most = 256, .accumulate = true},
+		.bounds = {.init = 128,
+			.max = 4096,
+			.atomic_min = 16,
+			.atomic_max = 256,
+			.accumulate = true},
 		.replicas_profiled = EACH,
 		.progress_end = log_uniform(rng, 1e3, 1e6)};
 	cluster->jobs[j] = (struct sched_job){.id = ++cluster->ids,

@@ -120,10 +120,10 @@ bool pawl_gns_interval(const struct pawl_gns *gns, double *low, double *high);
 /* ---- goodput ---- */
 
 /* How replicas are spread over nodes. */
-struct pawl_place {
-	uint32_t nodes;    /* at least 1 */
-	uint32_t replicas; /* replicas of all nodes together; at least nodes */
-	uint32_t most;     /* replicas on the node with most of them; 0: spread evenly */
+struct pawl_placement {
+	uint32_t nodes;        /* at least 1 */
+	uint32_t replicas;     /* replicas of all nodes together; at least nodes */
+	uint32_t max_per_node; /* replicas on the node with most of them; 0: spread evenly */
 };
 
 /*
@@ -143,7 +143,7 @@ struct pawl_perf {
 
 /* Measured means of steps with one place and one atomic batch; all over 0. */
 struct pawl_profile {
-	struct pawl_place place;
+	struct pawl_placement place;
 	uint32_t atomic; /* samples */
 	double grad_s;   /* seconds for a gradient, without reducing */
 	double step_s;   /* seconds for a step's last gradient and its reducing, as they overlap */
@@ -177,14 +177,14 @@ struct pawl_noise {
 struct pawl_batch_bounds {
 	uint32_t init; /* samples of all replicas for which the user chose the learning rate */
 	uint32_t max;  /* largest number of samples of all replicas; at least init */
-	uint32_t least, most; /* limits of an atomic batch, in samples */
-	bool accumulate;      /* accum may be over 0 */
+	uint32_t atomic_min, atomic_max; /* limits of an atomic batch, in samples */
+	bool accumulate;                 /* accum may be over 0 */
 };
 
 /* Returns the samples of a step, of all replicas. */
-uint64_t pawl_batch_total(const struct pawl_place *place, const struct pawl_batch *batch);
+uint64_t pawl_batch_total(const struct pawl_placement *place, const struct pawl_batch *batch);
 /* Returns the seconds of a step. */
-double pawl_step_s(const struct pawl_perf *perf, const struct pawl_place *place,
+double pawl_step_s(const struct pawl_perf *perf, const struct pawl_placement *place,
 	const struct pawl_batch *batch);
 /* Returns how many steps of init samples one step of scale * init is worth: AdaScale's gain, 1 to
  * scale. */
@@ -215,18 +215,18 @@ double pawl_lr_factor(const struct pawl_lr_rule *rule, const struct pawl_noise *
 /* Returns the samples per second, weighted by their worth beside those of a step of init: Pollux
  * (6) and (7). */
 double pawl_goodput(const struct pawl_perf *perf, const struct pawl_noise *noise, uint32_t init,
-	const struct pawl_place *place, const struct pawl_batch *batch);
+	const struct pawl_placement *place, const struct pawl_batch *batch);
 /*
- * Chooses the batch with the best goodput, of PAWL_BATCHES totals from init to max, each larger
+ * Chooses the batch with the best goodput, of PAWL_BATCH_CANDIDATES totals from init to max, each larger
  * than the one before by the same factor, divided into as few atomic batches as bounds allow. One
  * replica takes more than init samples in at least two atomic batches, since the noise is told from
  * the difference of gradients; and never without accumulating. Returns false if no batch fits the
  * bounds.
  */
 bool pawl_batch_choose(const struct pawl_perf *perf, const struct pawl_noise *noise,
-	const struct pawl_batch_bounds *bounds, const struct pawl_place *place,
+	const struct pawl_batch_bounds *bounds, const struct pawl_placement *place,
 	struct pawl_batch *batch, double *goodput);
-#define PAWL_BATCHES 50
+#define PAWL_BATCH_CANDIDATES 50
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

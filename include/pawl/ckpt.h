@@ -27,9 +27,9 @@ extern "C" {
 struct pawl_ckpt;    /* a rank's connection to its agent */
 struct pawl_restore; /* a checkpoint being read */
 
-#define PAWL_CKPT_WHY_MAX  512
-#define PAWL_CKPT_NOTE_MAX 1024       /* bytes of a note, terminator included */
-#define PAWL_CKPT_AUTO     UINT64_MAX /* persist_every_ms: cheapest interval, as measured */
+#define PAWL_CKPT_WHY_MAX          512
+#define PAWL_CKPT_NOTIFICATION_MAX 1024       /* bytes of a note, terminator included */
+#define PAWL_CKPT_AUTO             UINT64_MAX /* persist_every_ms: cheapest interval, as measured */
 
 struct pawl_ckpt_options {
 	const char *root; /* directory; made absolute */
@@ -161,10 +161,10 @@ void pawl_ckpt_drop(struct pawl_ckpt *ckpt, const char *why);
  * Optional: announces a save of step, of as many bytes as the last one. What the save needs of the
  * agent is requested now, so that the answer is there when the save comes.
  */
-void pawl_ckpt_ask(struct pawl_ckpt *ckpt, uint64_t step);
+void pawl_ckpt_announce(struct pawl_ckpt *ckpt, uint64_t step);
 /* Declares that this rank's next save will not come, announced or not: the other ranks' saves fail,
  * and later saves still match. Waits for the answer, if a request is under way. */
-void pawl_ckpt_unask(struct pawl_ckpt *ckpt);
+void pawl_ckpt_skip(struct pawl_ckpt *ckpt);
 /* Returns when every span with one of these groups is copied. */
 void pawl_ckpt_fence(struct pawl_ckpt *ckpt, uint64_t groups);
 /* Reports that the caller saw a span change under the copy: the save fails unless it is committed
@@ -196,7 +196,7 @@ struct pawl_ckpt_status {
 	char why[PAWL_CKPT_WHY_MAX]; /* text of code */
 	enum pawl_ckpt_proof proof;  /* evidence for the copy, as known when save returned */
 	int part, storage;           /* span that changed or could not be copied; else -1 */
-	uint64_t stall_ns; /* time that save took, since pawl_ckpt_ask if that was called */
+	uint64_t stall_ns; /* time that save took, since pawl_ckpt_announce if that was called */
 	uint64_t stage_ns; /* time until all was copied; 0 while it is not */
 };
 
@@ -240,16 +240,16 @@ void pawl_ckpt_stop(struct pawl_ckpt *ckpt);
 /* Appends the names of partitions that were found to differ between ranks to buf, one a line.
  * Returns how many. */
 uint32_t pawl_ckpt_diverged(struct pawl_ckpt *ckpt, char *buf, size_t cap_bytes);
-/* Takes the next note for the user, each once; false when there is none. buf: PAWL_CKPT_NOTE_MAX
+/* Takes the next note for the user, each once; false when there is none. buf: PAWL_CKPT_NOTIFICATION_MAX
  * bytes; in fewer, longer notes are cut. */
-bool pawl_ckpt_note(struct pawl_ckpt *ckpt, char *buf, size_t cap_bytes);
+bool pawl_ckpt_next_notification(struct pawl_ckpt *ckpt, char *buf, size_t cap_bytes);
 /* Waits for the next note, in a thread of the caller's that shows notes at once. Returns false when
- * there is none and pawl_ckpt_hush was called. Before pawl_ckpt_close the caller must call
- * pawl_ckpt_hush, and wait for this call to return false. */
-bool pawl_ckpt_await_note(struct pawl_ckpt *ckpt, char *buf, size_t cap_bytes);
-void pawl_ckpt_hush(struct pawl_ckpt *ckpt);
+ * there is none and pawl_ckpt_end_notifications was called. Before pawl_ckpt_close the caller must call
+ * pawl_ckpt_end_notifications, and wait for this call to return false. */
+bool pawl_ckpt_await_notification(struct pawl_ckpt *ckpt, char *buf, size_t cap_bytes);
+void pawl_ckpt_end_notifications(struct pawl_ckpt *ckpt);
 /* Tells the agent what this process has imported, for the template that restarts it. */
-int pawl_ckpt_imports(struct pawl_ckpt *ckpt, const char *names, size_t len_bytes,
+int pawl_ckpt_report_imports(struct pawl_ckpt *ckpt, const char *names, size_t len_bytes,
 	struct pawl_err *err);
 /* Returns whether the kernel can watch memory, the strongest proof that a system allows; else
  * *why_not (static) says why it cannot. */
@@ -327,7 +327,7 @@ struct pawl_restore_copy {
  * chunks of 1 MiB; dst is not used. Ranks of a node that need the same bytes read them from the
  * storage once. PAWL_EINVAL as for pawl_restore_copy; other errors as for pawl_restore_pickle.
  */
-int pawl_restore_need(struct pawl_restore *restore, const struct pawl_restore_copy *copies,
+int pawl_restore_read_needed(struct pawl_restore *restore, const struct pawl_restore_copy *copies,
 	size_t n, struct pawl_err *err);
 
 /* A part of a tensor that this rank wants, whatever shards it was saved in. */
@@ -345,7 +345,7 @@ struct pawl_restore_box {
 
 /*
  * Appends the copies that fill a box to *copies (malloc'ed, grown by realloc; begin with NULL and
- * 0), for pawl_restore_need and pawl_restore_copy. The caller frees *copies. A row of a table that
+ * 0), for pawl_restore_read_needed and pawl_restore_copy. The caller frees *copies. A row of a table that
  * is no shard counts as the whole tensor; that its elements lie in row-major order, the caller must
  * know. PAWL_EMISMATCH: the tensor was saved with another shape or dtype, or not all of it was;
  * also the errors of pawl_restore_pickle. On error nothing is appended.
@@ -362,7 +362,7 @@ enum pawl_verdict { PAWL_VERDICT_GO, PAWL_VERDICT_RETRY, PAWL_VERDICT_REFUSED };
 
 /* Declares damaged what pawl_ckpt_find found (PAWL_ECORRUPT): its copy in memory is given up, or
  * the tag put aside, so that nobody finds it again. */
-void pawl_restore_condemn(struct pawl_restore *restore, const char *why);
+void pawl_restore_mark_damaged(struct pawl_restore *restore, const char *why);
 /* Votes, and waits for the other ranks. *all is GO or RETRY (ask again: the damaged copy is out of
  * the way); PAWL_EMISMATCH with the refusing rank's why. */
 int pawl_restore_vote(struct pawl_restore *restore, enum pawl_verdict verdict, const char *why,

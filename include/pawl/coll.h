@@ -53,21 +53,21 @@ enum pawl_reduce_op {
 	PAWL_REDUCE_OPS
 };
 
-/* A divisor of gradients, which pawl_squares applies element by element before it takes their norm.
+/* A divisor of gradients, which pawl_squared_norm applies element by element before it takes their norm.
  * Adam and similar optimizers step by g / d, with d = sqrt(second * by) + eps and
  * by = 1 / (1 - beta2^t). That equals a step of SGD on weights multiplied by sqrt(d), where the
  * gradient is g / sqrt(d): so the divisor is sqrt(d). */
-struct pawl_white {
-	const void *second; /* as many elements as the gradients, and of the same type */
-	double by;
+struct pawl_whitening {
+	const void *second_moment; /* as many elements as the gradients, and of the same type */
+	double bias_correction;
 	double eps;
 };
 
 /* Returns the squared norm of n floats, added in double. white: the divisor, or NULL for none.
  * Floats of 16 and 32 bits are divided in 32 bits. The bits of the result depend on the numbers
  * alone, not on the processor. Any thread. */
-double pawl_squares(enum pawl_dtype type, const void *x, uint64_t n,
-	const struct pawl_white *white);
+double pawl_squared_norm(enum pawl_dtype type, const void *x, uint64_t n,
+	const struct pawl_whitening *white);
 
 /* The kinds of operation, and what in and out are at each rank. In a vector of blocks, block i is
  * rank i's. */
@@ -112,7 +112,7 @@ struct pawl_coll_call {
 	 * until the operation is done. */
 	const uint64_t *out_at;
 	int64_t timeout_ns; /* the group ends if the operation takes longer; 0: no limit */
-	bool held;          /* in and out are not ready before pawl_group_release */
+	bool deferred;      /* in and out are not ready before pawl_group_release */
 };
 
 /* An operation under way. The memory is the caller's, and must stay valid from submit until
@@ -122,26 +122,26 @@ struct pawl_work {
 	uint64_t number; /* position among the group's collectives, or its messages; from 0 */
 	uint32_t from;   /* PAWL_RECEIVE: the rank that sent the message */
 	int code;        /* atomic: 0 or the operation's error, valid once done */
-	bool held;       /* atomic: waits for pawl_group_release before it begins */
+	bool deferred;   /* atomic: waits for pawl_group_release before it begins */
 	bool done;       /* atomic: the operation is over */
-	bool told;       /* pawl_group_tell asked for this work */
+	bool watched;    /* pawl_group_watch asked for this work */
 	void *priv[12];  /* private to the group */
 };
 
-#define PAWL_CARD_MAX 352u /* bytes of a card, terminator included */
+#define PAWL_ENDPOINT_MAX 352u /* bytes of a card, terminator included */
 
 /* Opens this rank's side of a group. toward: a host or address that all ranks know; other ranks
  * reach this rank on the interface that leads there, or on the one that PAWL_IFNAME names. NULL:
- * all ranks are on one host. card: PAWL_CARD_MAX bytes, filled with this rank's card. PAWL_ELIMIT,
+ * all ranks are on one host. card: PAWL_ENDPOINT_MAX bytes, filled with this rank's card. PAWL_ELIMIT,
  * PAWL_ENOMEM, PAWL_EIO, PAWL_EINVAL (also for a bad PAWL_HEARTBEAT, PAWL_IFNAME, PAWL_LINK,
  * PAWL_CONGESTION, PAWL_TRANSPORT or PAWL_SERVERS), PAWL_ENOTSUP (PAWL_TRANSPORT). */
-int pawl_group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, const char *toward,
-	char *card, struct pawl_err *err);
+int pawl_group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, const char *route_hint,
+	char *endpoint, struct pawl_err *err);
 /* Joins the other ranks; once, before anything is submitted. cards[r]: the card of rank r.
  * PAWL_EPEER: a rank is gone, or cannot be reached in time; PAWL_EINVAL: a card is malformed, or
  * made with other settings; PAWL_ENOTSUP: ranks are on several hosts, and one has no address;
  * PAWL_ENOMEM, PAWL_EIO. After an error the group can only be closed. */
-int pawl_group_join(struct pawl_group *group, const char *const *cards, int64_t timeout_ns,
+int pawl_group_join(struct pawl_group *group, const char *const *endpoints, int64_t timeout_ns,
 	struct pawl_err *err);
 /* Ends the group at this rank, and tells the others. Operations under way, and any submitted later,
  * fail with PAWL_ECANCELED. Any thread, any number of times; does nothing in a forked child. */
@@ -175,30 +175,33 @@ int pawl_group_shrink(struct pawl_group **out, struct pawl_group *group, uint32_
  * ranks call pawl_group_admit, at the same place in their order of collectives; while nobody waits,
  * that costs one all-gather of 4 bytes per rank.
  */
-struct pawl_door;
+struct pawl_join_listener;
 
-#define PAWL_DOOR_NAME 96u /* bytes of a name, terminator included: "10.0.0.1:4567:3f0c…" */
+#define PAWL_JOIN_LISTENER_NAME                                                                    \
+	96u /* bytes of a name, terminator included: "10.0.0.1:4567:3f0c…" */
 
 /* Opens a door, which listens. toward: as for pawl_group_open; NULL: newcomers are on this host.
- * name: PAWL_DOOR_NAME bytes, filled with the door's name. A door belongs to no group, and can
+ * name: PAWL_JOIN_LISTENER_NAME bytes, filled with the door's name. A door belongs to no group, and can
  * serve one group after another. PAWL_ENOMEM, PAWL_EIO, PAWL_EINVAL. */
-int pawl_door_open(struct pawl_door **out, const char *toward, char *name, struct pawl_err *err);
+int pawl_join_listener_open(struct pawl_join_listener **out, const char *route_hint, char *name,
+	struct pawl_err *err);
 /* Returns how many newcomers have knocked and wait; 0 for NULL. Not while ranks are admitted at
  * this door. */
-uint32_t pawl_door_waiting(struct pawl_door *door);
+uint32_t pawl_join_listener_waiting(struct pawl_join_listener *listener);
 /* Sends every waiting newcomer away, and frees the door. NULL is fine. */
-void pawl_door_close(struct pawl_door *door);
+void pawl_join_listener_close(struct pawl_join_listener *listener);
 /* Admits newcomers; all ranks call it. door: this rank's door, or NULL. *out: a new group of all
  * ranks, with the same numbers, and of newcomers behind them, at most `most` ranks in all; group
  * can then be closed. *out is NULL if nobody waits, or if the admission did not succeed (which is
  * logged, and the newcomers are sent away): group goes on as it was. Returns the error of a
  * collective of group, if one fails; PAWL_ENOMEM, which ends group here. */
-int pawl_group_admit(struct pawl_group **out, struct pawl_group *group, struct pawl_door *door,
-	uint32_t most, int64_t timeout_ns, struct pawl_err *err);
+int pawl_group_admit(struct pawl_group **out, struct pawl_group *group,
+	struct pawl_join_listener *listener, uint32_t most, int64_t timeout_ns,
+	struct pawl_err *err);
 /* Joins a running group at the door called name: a newcomer's side. Waits until it is admitted.
  * PAWL_EINVAL: name is not a door's; PAWL_EPEER: the door cannot be reached, is closed, or the
  * others could not join; PAWL_ETIMEDOUT; also the errors of pawl_group_open and pawl_group_join. */
-int pawl_group_knock(struct pawl_group **out, const char *name, int64_t timeout_ns,
+int pawl_group_request_join(struct pawl_group **out, const char *name, int64_t timeout_ns,
 	struct pawl_err *err);
 /* Return the number of this rank, and how many ranks there are. */
 uint32_t pawl_group_rank(const struct pawl_group *group);
@@ -222,27 +225,27 @@ int pawl_group_wait(struct pawl_group *group, struct pawl_work *work, int64_t ti
 bool pawl_work_done(const struct pawl_work *work);
 /* Returns the last collective that is not done and reads or writes any of these bytes; NULL: there
  * is none, or this is a forked child. Any thread, while no other frees works of the group. */
-struct pawl_work *pawl_group_using(struct pawl_group *group, const void *memory,
+struct pawl_work *pawl_group_find_using(struct pawl_group *group, const void *memory,
 	uint64_t len_bytes);
-/* Asks that pawl_group_next return work once it is done. False: it is done already. */
-bool pawl_group_tell(struct pawl_group *group, struct pawl_work *work);
-/* Waits for the next work that pawl_group_tell asked for, and returns it, once each. NULL: the
+/* Asks that pawl_group_next_completion return work once it is done. False: it is done already. */
+bool pawl_group_watch(struct pawl_group *group, struct pawl_work *work);
+/* Waits for the next work that pawl_group_watch asked for, and returns it, once each. NULL: the
  * group is being closed. */
-struct pawl_work *pawl_group_next(struct pawl_group *group);
+struct pawl_work *pawl_group_next_completion(struct pawl_group *group);
 
 /* ---- where the time went ---- */
 
 /* How the time of a collective is spent, from submit until done. One phase follows another, so
  * their sum is the whole time. */
 enum pawl_phase {
-	PAWL_QUEUED, /* earlier operations occupy its channel */
+	PAWL_PHASE_QUEUED, /* earlier operations occupy its channel */
 	/* Nobody moves bytes: no thread waits, and the group's own sleeps; or the operation is
 	 * held. */
-	PAWL_IDLE,
-	PAWL_LATE,    /* until the last rank that it exchanges bytes with has begun */
-	PAWL_NETWORK, /* then until the last byte from or to another host, less adding */
-	PAWL_MEMORY,  /* then until it is done, less adding */
-	PAWL_ADDING,  /* parts of 16 KiB or more, once all have begun; less counts as moving */
+	PAWL_PHASE_IDLE,
+	PAWL_PHASE_LATE,    /* until the last rank that it exchanges bytes with has begun */
+	PAWL_PHASE_NETWORK, /* then until the last byte from or to another host, less adding */
+	PAWL_PHASE_MEMORY,  /* then until it is done, less adding */
+	PAWL_PHASE_ADDING, /* parts of 16 KiB or more, once all have begun; less counts as moving */
 	PAWL_PHASES
 };
 
@@ -251,7 +254,7 @@ struct pawl_kind_stats {
 	uint64_t count;      /* number of operations */
 	uint64_t bytes;      /* sum of len_bytes; for an all-to-all, the size of in */
 	uint64_t blocked_ns; /* time that threads spent in pawl_group_wait */
-	/* Time in each phase. Messages have only PAWL_NETWORK or PAWL_MEMORY, which includes
+	/* Time in each phase. Messages have only PAWL_PHASE_NETWORK or PAWL_PHASE_MEMORY, which includes
 	 * waiting for the other rank. */
 	uint64_t phase_ns[PAWL_PHASES];
 };

@@ -257,30 +257,30 @@ static struct {
 	pid_t pid;      /* process it applies to, not its forks; 0: none set */
 	int status;     /* exit status to end with */
 	int instead_of; /* exit status that is replaced */
-} ending;
+} exit_override;
 
 /* Replaces the exit status. Python is already finalized: only buffered output is flushed. */
-static void change_status(int status, void *unused)
+static void override_exit(int status, void *unused)
 {
-	if (ending.pid == getpid() && status == ending.instead_of) {
+	if (exit_override.pid == getpid() && status == exit_override.instead_of) {
 		fflush(NULL);
-		_exit(ending.status);
+		_exit(exit_override.status);
 	}
 }
 
 static PyObject *core_exit_with(PyObject *module, PyObject *args)
 {
-	bool known = ending.pid == getpid();
+	bool known = exit_override.pid == getpid();
 	int status;
 	int instead_of;
 
 	if (!PyArg_ParseTuple(args, "ii", &status, &instead_of)) {
 		return NULL;
 	}
-	ending.pid = getpid();
-	ending.status = status;
-	ending.instead_of = instead_of;
-	if (!known && on_exit(change_status, NULL) != 0) {
+	exit_override.pid = getpid();
+	exit_override.status = status;
+	exit_override.instead_of = instead_of;
+	if (!known && on_exit(override_exit, NULL) != 0) {
 		return PyErr_NoMemory();
 	}
 	Py_RETURN_NONE;
@@ -297,7 +297,7 @@ static PyMethodDef core_functions[] = {
 		"exit_with(status, instead_of): if this process ends with instead_of, it ends with "
 		"status"},
 	{"time_s", core_time_s, METH_O, "time_s(name) -> seconds, of the table in base/times.h"},
-	{"knock", core_knock, METH_VARARGS, "knock(door's name, timeout) -> Group"},
+	{"knock", core_request_join, METH_VARARGS, "knock(door's name, timeout) -> Group"},
 	{NULL, NULL, 0, NULL},
 };
 
@@ -316,7 +316,7 @@ PyMODINIT_FUNC PyInit__core(void)
 	if (!module || PyType_Ready(&core_session_type) < 0 ||
 		PyType_Ready(&core_restore_type) < 0 || PyType_Ready(&core_copier_type) < 0 ||
 		PyType_Ready(&core_group_type) < 0 || PyType_Ready(&core_operation_type) < 0 ||
-		PyType_Ready(&core_door_type) < 0 || PyType_Ready(&core_noise_type) < 0) {
+		PyType_Ready(&core_join_listener_type) < 0 || PyType_Ready(&core_noise_type) < 0) {
 		Py_XDECREF(module);
 		return NULL;
 	}
@@ -331,7 +331,7 @@ PyMODINIT_FUNC PyInit__core(void)
 		PyModule_AddObjectRef(module, "Restore", (PyObject *)&core_restore_type) < 0 ||
 		PyModule_AddObjectRef(module, "Copier", (PyObject *)&core_copier_type) < 0 ||
 		PyModule_AddObjectRef(module, "Group", (PyObject *)&core_group_type) < 0 ||
-		PyModule_AddObjectRef(module, "Door", (PyObject *)&core_door_type) < 0 ||
+		PyModule_AddObjectRef(module, "Door", (PyObject *)&core_join_listener_type) < 0 ||
 		PyModule_AddObjectRef(module, "Noise", (PyObject *)&core_noise_type) < 0 ||
 		PyModule_AddStringConstant(module, "version", PAWL_VERSION) < 0) {
 		Py_DECREF(module);

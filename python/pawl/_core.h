@@ -23,7 +23,7 @@ extern PyTypeObject core_restore_type;
 extern PyTypeObject core_copier_type;
 extern PyTypeObject core_group_type;
 extern PyTypeObject core_operation_type;
-extern PyTypeObject core_door_type;
+extern PyTypeObject core_join_listener_type;
 extern PyTypeObject core_noise_type;
 /* Wraps taken, and owns it from now on. */
 PyObject *core_restore_new(struct pawl_restore *taken);
@@ -31,8 +31,8 @@ PyObject *core_open_root(PyObject *module, PyObject *args);
 /* Wraps group, which has joined, and owns it from now on. */
 PyObject *core_group_wrap(struct pawl_group *group);
 /* Returns the door of a Door; NULL for None. */
-struct pawl_door *core_door(PyObject *door);
-PyObject *core_knock(PyObject *module, PyObject *args);
+struct pawl_join_listener *core_join_listener(PyObject *listener);
+PyObject *core_request_join(PyObject *module, PyObject *args);
 
 extern PyMethodDef core_adapt_functions[];
 extern PyMethodDef core_goodput_functions[];

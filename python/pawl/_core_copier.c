@@ -5,8 +5,8 @@
 
 struct copier {
 	PyObject_HEAD struct pawl_copier *copier; /* NULL: it did not open */
-	Py_buffer *held;                          /* targets of the copy in progress, borrowed */
-	Py_ssize_t held_n;                        /* number of entries in held */
+	Py_buffer *targets;                       /* targets of the copy in progress, borrowed */
+	Py_ssize_t targets_n;                     /* number of entries in held */
 	bool starting;                            /* a thread is in begin; guarded by the GIL */
 };
 
@@ -28,14 +28,14 @@ static PyObject *copier_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 	return (PyObject *)self;
 }
 
-static void let_go(struct copier *self)
+static void release_targets(struct copier *self)
 {
-	for (Py_ssize_t i = 0; i < self->held_n; i++) {
-		PyBuffer_Release(&self->held[i]);
+	for (Py_ssize_t i = 0; i < self->targets_n; i++) {
+		PyBuffer_Release(&self->targets[i]);
 	}
-	PyMem_Free(self->held);
-	self->held = NULL;
-	self->held_n = 0;
+	PyMem_Free(self->targets);
+	self->targets = NULL;
+	self->targets_n = 0;
 }
 
 static void copier_dealloc(struct copier *self)
@@ -43,26 +43,26 @@ static void copier_dealloc(struct copier *self)
 	Py_BEGIN_ALLOW_THREADS;
 	pawl_copier_close(self->copier);
 	Py_END_ALLOW_THREADS;
-	let_go(self);
+	release_targets(self);
 	Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
 /* Borrows the targets, each as long as its span, and stores their addresses in to. */
-static bool hold_targets(struct copier *self, PyObject *list, const struct pawl_ckpt_span *spans,
+static bool acquire_targets(struct copier *self, PyObject *list, const struct pawl_ckpt_span *spans,
 	void **to, Py_ssize_t n)
 {
-	self->held = PyMem_Calloc((size_t)n + 1, sizeof(*self->held));
-	if (!self->held) {
+	self->targets = PyMem_Calloc((size_t)n + 1, sizeof(*self->targets));
+	if (!self->targets) {
 		PyErr_NoMemory();
 		return false;
 	}
 	for (Py_ssize_t i = 0; i < n; i++) {
-		Py_buffer *target = &self->held[i];
+		Py_buffer *target = &self->targets[i];
 
 		if (PyObject_GetBuffer(PyList_GET_ITEM(list, i), target, PyBUF_WRITABLE) != 0) {
 			return false;
 		}
-		self->held_n++;
+		self->targets_n++;
 		to[i] = target->buf;
 		if ((uint64_t)target->len != spans[i].size_bytes) {
 			PyErr_SetString(PyExc_ValueError, "a target is as long as its span");
@@ -89,8 +89,8 @@ static int start(struct copier *self, PyObject *list, const Py_buffer *spans,
 	/* Waits for the previous copy, whose targets are released next. */
 	pawl_copier_wait(self->copier, &span);
 	Py_END_ALLOW_THREADS;
-	let_go(self);
-	if (hold_targets(self, list, spans->buf, to, n)) {
+	release_targets(self);
+	if (acquire_targets(self, list, spans->buf, to, n)) {
 		Py_BEGIN_ALLOW_THREADS;
 		rv = pawl_copier_begin(self->copier, spans->buf, to, (uint32_t)n, proof, &err);
 		Py_END_ALLOW_THREADS;
@@ -99,7 +99,7 @@ static int start(struct copier *self, PyObject *list, const Py_buffer *spans,
 		}
 	}
 	if (rv != 0) {
-		let_go(self);
+		release_targets(self);
 	}
 	PyMem_Free(to);
 	return rv;

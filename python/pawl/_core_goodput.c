@@ -8,7 +8,7 @@
 
 #define PROFILES_MAX 65536 /* profiles in one fit, at most */
 
-static bool refuse(bool wrong, const char *why)
+static bool raise_if(bool wrong, const char *why)
 {
 	if (wrong) {
 		PyErr_SetString(PyExc_ValueError, why);
@@ -35,10 +35,11 @@ static int take_noise(PyObject *tuple, void *out)
 
 static int take_place(PyObject *tuple, void *out)
 {
-	struct pawl_place *place = out;
+	struct pawl_placement *place = out;
 
-	return PyArg_ParseTuple(tuple, "III", &place->nodes, &place->replicas, &place->most) &&
-		!refuse(place->nodes < 1 || place->replicas < place->nodes,
+	return PyArg_ParseTuple(tuple, "III", &place->nodes, &place->replicas,
+		       &place->max_per_node) &&
+		!raise_if(place->nodes < 1 || place->replicas < place->nodes,
 			"a place has nodes, and a replica at least on each");
 }
 
@@ -47,7 +48,7 @@ static int take_batch(PyObject *tuple, void *out)
 	struct pawl_batch *batch = out;
 
 	return PyArg_ParseTuple(tuple, "II", &batch->atomic, &batch->accum) &&
-		!refuse(batch->atomic < 1, "an atomic batch has a sample at least");
+		!raise_if(batch->atomic < 1, "an atomic batch has a sample at least");
 }
 
 static int take_bounds(PyObject *tuple, void *out)
@@ -55,12 +56,13 @@ static int take_bounds(PyObject *tuple, void *out)
 	struct pawl_batch_bounds *b = out;
 	int accumulate;
 
-	if (!PyArg_ParseTuple(tuple, "IIIIp", &b->init, &b->max, &b->least, &b->most,
+	if (!PyArg_ParseTuple(tuple, "IIIIp", &b->init, &b->max, &b->atomic_min, &b->atomic_max,
 		    &accumulate)) {
 		return 0;
 	}
 	b->accumulate = accumulate;
-	return !refuse(b->init < 1 || b->max < b->init || b->least < 1 || b->most < b->least,
+	return !raise_if(b->init < 1 || b->max < b->init || b->atomic_min < 1 ||
+			b->atomic_max < b->atomic_min,
 		"batches: 1 <= init <= max and 1 <= least <= most");
 }
 
@@ -81,7 +83,7 @@ static int take_rule(PyObject *tuple, void *out)
 static PyObject *core_step_s(PyObject *module, PyObject *args)
 {
 	struct pawl_perf perf;
-	struct pawl_place place;
+	struct pawl_placement place;
 	struct pawl_batch batch;
 
 	if (!PyArg_ParseTuple(args, "O&O&O&", take_perf, &perf, take_place, &place, take_batch,
@@ -120,13 +122,13 @@ static PyObject *core_goodput(PyObject *module, PyObject *args)
 {
 	struct pawl_perf perf;
 	struct pawl_noise noise;
-	struct pawl_place place;
+	struct pawl_placement place;
 	struct pawl_batch batch;
 	unsigned int init;
 
 	if (!PyArg_ParseTuple(args, "O&O&IO&O&", take_perf, &perf, take_noise, &noise, &init,
 		    take_place, &place, take_batch, &batch) ||
-		refuse(init < 1, "an initial batch has a sample at least")) {
+		raise_if(init < 1, "an initial batch has a sample at least")) {
 		return NULL;
 	}
 	return PyFloat_FromDouble(pawl_goodput(&perf, &noise, init, &place, &batch));
@@ -137,7 +139,7 @@ static PyObject *core_batch_choose(PyObject *module, PyObject *args)
 	struct pawl_perf perf;
 	struct pawl_noise noise;
 	struct pawl_batch_bounds bounds;
-	struct pawl_place place;
+	struct pawl_placement place;
 	struct pawl_batch batch;
 	double goodput;
 
@@ -158,7 +160,7 @@ static struct pawl_profile *take_profiles(PyObject *list, uint32_t *n)
 	Py_ssize_t len = PyList_GET_SIZE(list);
 	struct pawl_profile *profiles;
 
-	if (refuse(len < 1 || len > PROFILES_MAX, "a fit needs 1 to 65536 profiles")) {
+	if (raise_if(len < 1 || len > PROFILES_MAX, "a fit needs 1 to 65536 profiles")) {
 		return NULL;
 	}
 	profiles = PyMem_Calloc((size_t)len, sizeof(*profiles));
@@ -217,22 +219,23 @@ static PyObject *core_squares(PyObject *module, PyObject *args)
 	double sum = 0;
 
 	if (!PyArg_ParseTuple(args, "IO!", &type, &PyList_Type, &list) ||
-		refuse(type < PAWL_FLOAT32 || type >= PAWL_DTYPES, "squares: of floats")) {
+		raise_if(type < PAWL_FLOAT32 || type >= PAWL_DTYPES, "squares: of floats")) {
 		return NULL;
 	}
 	for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
-		struct pawl_white white;
+		struct pawl_whitening white;
 		unsigned long long x;
 		unsigned long long n;
 		unsigned long long second;
 
-		if (!PyArg_ParseTuple(PyList_GET_ITEM(list, i), "KKKdd", &x, &n, &second, &white.by,
-			    &white.eps)) {
+		if (!PyArg_ParseTuple(PyList_GET_ITEM(list, i), "KKKdd", &x, &n, &second,
+			    &white.bias_correction, &white.eps)) {
 			return NULL;
 		}
-		white.second = (const void *)(uintptr_t)second;
+		white.second_moment = (const void *)(uintptr_t)second;
 		Py_BEGIN_ALLOW_THREADS;
-		sum += pawl_squares(type, (const void *)(uintptr_t)x, n, second ? &white : NULL);
+		sum += pawl_squared_norm(type, (const void *)(uintptr_t)x, n,
+			second ? &white : NULL);
 		Py_END_ALLOW_THREADS;
 	}
 	return PyFloat_FromDouble(sum);
@@ -279,7 +282,7 @@ static PyObject *noise_add(struct noise *self, PyObject *args)
 	struct pawl_gns_step step;
 
 	if (!PyArg_ParseTuple(args, "dddd", &step.local, &step.total, &step.count, &step.scale) ||
-		refuse(!(step.count > 1) || !(step.scale > 0) || isinf(step.scale),
+		raise_if(!(step.count > 1) || !(step.scale > 0) || isinf(step.scale),
 			"noise is told from more than one gradient, and a scale over 0")) {
 		return NULL;
 	}
@@ -291,7 +294,7 @@ static PyObject *noise_age(struct noise *self, PyObject *args)
 	double scale;
 
 	if (!PyArg_ParseTuple(args, "d", &scale) ||
-		refuse(!(scale > 0) || isinf(scale), "a step is of more than no samples")) {
+		raise_if(!(scale > 0) || isinf(scale), "a step is of more than no samples")) {
 		return NULL;
 	}
 	pawl_gns_age(&self->gns, scale);

@@ -16,7 +16,7 @@
 struct group {
 	PyObject_HEAD struct pawl_group *group; /* NULL: it did not open */
 	unsigned int ranks;                     /* ranks in the group */
-	char card[PAWL_CARD_MAX];               /* this rank's own card */
+	char endpoint[PAWL_ENDPOINT_MAX];       /* this rank's own card */
 	struct operation *first, *last;         /* owned list of operations not known to be over */
 	struct group *base; /* owned; the group this one was shrunk from, or NULL */
 };
@@ -27,15 +27,15 @@ struct operation {
 	struct operation *next;              /* next operation in the group's list */
 	PyObject *keep;                      /* owned; see above; NULL: released */
 	Py_buffer in_at, out_at; /* tables of an all-to-all; otherwise their obj is NULL */
-	bool told;               /* Group.next still has to return keep */
+	bool watched;            /* Group.next still has to return keep */
 };
 
 /* ---- Operation ---- */
 
 /* Releases the memory of an operation that is done, which is the caller's again. */
-static void let_go(struct operation *op)
+static void release_memory(struct operation *op)
 {
-	if (!op->told) {
+	if (!op->watched) {
 		Py_CLEAR(op->keep);
 	}
 	PyBuffer_Release(&op->in_at);
@@ -44,8 +44,8 @@ static void let_go(struct operation *op)
 
 static void operation_dealloc(struct operation *op)
 {
-	op->told = false;
-	let_go(op);
+	op->watched = false;
+	release_memory(op);
 	Py_CLEAR(op->group);
 	Py_TYPE(op)->tp_free((PyObject *)op);
 }
@@ -85,7 +85,7 @@ static PyObject *operation_wait(struct operation *op, PyObject *const *args, Py_
 		}
 	}
 	if (pawl_work_done(&op->work)) {
-		let_go(op);
+		release_memory(op);
 	}
 	/* The message in err names the timeout of one slice. */
 	if (rv == PAWL_ETIMEDOUT && !pawl_work_done(&op->work)) {
@@ -99,13 +99,13 @@ static PyObject *operation_wait(struct operation *op, PyObject *const *args, Py_
 	Py_RETURN_NONE;
 }
 
-static PyObject *operation_tell(struct operation *op, PyObject *unused)
+static PyObject *operation_watch(struct operation *op, PyObject *unused)
 {
-	if (!op->told && pawl_group_tell(op->group->group, &op->work)) {
-		op->told = true;
+	if (!op->watched && pawl_group_watch(op->group->group, &op->work)) {
+		op->watched = true;
 		Py_INCREF(op); /* reference held until Group.next returns it */
 	}
-	return PyBool_FromLong(op->told);
+	return PyBool_FromLong(op->watched);
 }
 
 static PyObject *operation_release(struct operation *op, PyObject *unused)
@@ -133,7 +133,7 @@ static PyObject *get_source(struct operation *op, void *closure)
 
 static PyMethodDef operation_methods[] = {
 	{"wait", (PyCFunction)(void (*)(void))operation_wait, METH_FASTCALL, "wait(timeout=None)"},
-	{"tell", (PyCFunction)operation_tell, METH_NOARGS,
+	{"tell", (PyCFunction)operation_watch, METH_NOARGS,
 		"tell() -> whether Group.next will give it out"},
 	{"release", (PyCFunction)operation_release, METH_NOARGS, "release(), once, if held"},
 	{NULL, NULL, 0, NULL},
@@ -161,21 +161,22 @@ PyTypeObject core_operation_type = {
 static PyObject *group_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
 	static const char *const names[] = {"rank", "ranks", "toward", NULL};
-	const char *toward = NULL;
+	const char *route_hint = NULL;
 	struct group *self;
 	struct pawl_err err;
 	unsigned int rank;
 	unsigned int ranks;
 
 	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "II|z", (char **)names, &rank, &ranks,
-		    &toward)) {
+		    &route_hint)) {
 		return NULL;
 	}
 	self = (struct group *)type->tp_alloc(type, 0);
 	if (self) {
 		self->ranks = ranks;
 	}
-	if (self && pawl_group_open(&self->group, rank, ranks, toward, self->card, &err) != 0) {
+	if (self &&
+		pawl_group_open(&self->group, rank, ranks, route_hint, self->endpoint, &err) != 0) {
 		Py_DECREF(self);
 		return core_raise(&err);
 	}
@@ -189,7 +190,7 @@ static void reap(struct group *self)
 		struct operation *op = self->first;
 
 		self->first = op->next;
-		let_go(op);
+		release_memory(op);
 		Py_DECREF(op);
 	}
 }
@@ -212,21 +213,21 @@ static PyObject *group_join(struct group *self, PyObject *args)
 		? PySequence_Fast(list, "join takes a list of cards")
 		: NULL;
 	Py_ssize_t n = fast ? PySequence_Fast_GET_SIZE(fast) : 0;
-	const char **cards = PyMem_Calloc((size_t)n + 1, sizeof(*cards));
+	const char **endpoints = PyMem_Calloc((size_t)n + 1, sizeof(*endpoints));
 	struct pawl_err err;
-	bool ok = fast && cards && n == (Py_ssize_t)self->ranks;
+	bool ok = fast && endpoints && n == (Py_ssize_t)self->ranks;
 	int rv = 0;
 
 	for (Py_ssize_t i = 0; i < n && ok; i++) {
-		cards[i] = PyUnicode_AsUTF8(PySequence_Fast_GET_ITEM(fast, i));
-		ok = cards[i] != NULL;
+		endpoints[i] = PyUnicode_AsUTF8(PySequence_Fast_GET_ITEM(fast, i));
+		ok = endpoints[i] != NULL;
 	}
 	if (ok) {
 		Py_BEGIN_ALLOW_THREADS;
-		rv = pawl_group_join(self->group, cards, (int64_t)(s * 1e9), &err);
+		rv = pawl_group_join(self->group, endpoints, (int64_t)(s * 1e9), &err);
 		Py_END_ALLOW_THREADS;
 	}
-	PyMem_Free(cards);
+	PyMem_Free(endpoints);
 	Py_XDECREF(fast);
 	if (!ok) {
 		PyErr_Occurred() ? (void)0 : PyErr_SetString(PyExc_ValueError, "a card a rank");
@@ -256,7 +257,7 @@ static bool take_call(struct pawl_coll_call *call, PyObject *const *args)
 	call->in = (const void *)(uintptr_t)in;
 	call->out = (void *)(uintptr_t)out;
 	call->timeout_ns = timeout < 9e9 ? (int64_t)(timeout * 1e9) : 0;
-	call->held = PyObject_IsTrue(args[10]) == 1;
+	call->deferred = PyObject_IsTrue(args[10]) == 1;
 	return !PyErr_Occurred();
 }
 
@@ -327,7 +328,7 @@ static struct operation *operation_of(struct pawl_work *work)
 }
 
 /* Holds the GIL throughout: without the GIL no operation can be freed. */
-static PyObject *group_using(struct group *self, PyObject *args)
+static PyObject *group_find_using(struct group *self, PyObject *args)
 {
 	unsigned long long address;
 	unsigned long long bytes;
@@ -336,24 +337,24 @@ static PyObject *group_using(struct group *self, PyObject *args)
 	if (!PyArg_ParseTuple(args, "KK", &address, &bytes)) {
 		return NULL;
 	}
-	work = pawl_group_using(self->group, (const void *)(uintptr_t)address, bytes);
+	work = pawl_group_find_using(self->group, (const void *)(uintptr_t)address, bytes);
 	return Py_NewRef(work ? (PyObject *)operation_of(work) : Py_None);
 }
 
-static PyObject *group_next(struct group *self, PyObject *unused)
+static PyObject *group_next_completion(struct group *self, PyObject *unused)
 {
 	struct pawl_work *work;
 	struct operation *op;
 	PyObject *keep;
 
 	Py_BEGIN_ALLOW_THREADS;
-	work = pawl_group_next(self->group);
+	work = pawl_group_next_completion(self->group);
 	Py_END_ALLOW_THREADS;
 	if (!work) {
 		Py_RETURN_NONE;
 	}
 	op = operation_of(work);
-	op->told = false;
+	op->watched = false;
 	keep = Py_XNewRef(op->keep);
 	Py_DECREF(op);
 	return keep;
@@ -387,15 +388,16 @@ static PyObject *group_admit(struct group *self, PyObject *args)
 	struct pawl_group *next = NULL;
 	struct pawl_err err;
 	unsigned int most;
-	PyObject *door;
+	PyObject *listener;
 	double s;
 	int rv;
 
-	if (!PyArg_ParseTuple(args, "OId", &door, &most, &s)) {
+	if (!PyArg_ParseTuple(args, "OId", &listener, &most, &s)) {
 		return NULL;
 	}
 	Py_BEGIN_ALLOW_THREADS;
-	rv = pawl_group_admit(&next, self->group, core_door(door), most, (int64_t)(s * 1e9), &err);
+	rv = pawl_group_admit(&next, self->group, core_join_listener(listener), most,
+		(int64_t)(s * 1e9), &err);
 	Py_END_ALLOW_THREADS;
 	if (rv != 0) {
 		return core_raise(&err);
@@ -495,9 +497,9 @@ static PyObject *group_stats(struct group *self, PyObject *unused)
 	return Py_BuildValue("(LNN)", (long long)stats.now_ns, kinds, others);
 }
 
-static PyObject *get_card(struct group *self, void *closure)
+static PyObject *get_endpoint(struct group *self, void *closure)
 {
-	return PyUnicode_FromString(self->card);
+	return PyUnicode_FromString(self->endpoint);
 }
 
 static PyMethodDef group_methods[] = {
@@ -505,9 +507,10 @@ static PyMethodDef group_methods[] = {
 	{"submit", (PyCFunction)(void (*)(void))group_submit, METH_FASTCALL,
 		"submit(kind, op, dtype, mean, root, tag, nbytes, in, out, timeout, held, keep[, "
 		"in_at, out_at]) -> Operation"},
-	{"using", (PyCFunction)group_using, METH_VARARGS,
+	{"using", (PyCFunction)group_find_using, METH_VARARGS,
 		"using(address, nbytes) -> the last Operation on that memory, or None"},
-	{"next", (PyCFunction)group_next, METH_NOARGS, "next() -> keep of a told one, or None"},
+	{"next", (PyCFunction)group_next_completion, METH_NOARGS,
+		"next() -> keep of a told one, or None"},
 	{"shrink", (PyCFunction)group_shrink, METH_VARARGS, "shrink(least, timeout)"},
 	{"admit", (PyCFunction)group_admit, METH_VARARGS,
 		"admit(door or None, most, timeout) -> Group, or None"},
@@ -517,7 +520,7 @@ static PyMethodDef group_methods[] = {
 };
 
 static PyGetSetDef group_getset[] = {
-	{"card", (getter)get_card, NULL, "for the other ranks' join", NULL},
+	{"card", (getter)get_endpoint, NULL, "for the other ranks' join", NULL},
 	{"rank", (getter)get_rank, NULL, "this one's number", NULL},
 	{"ranks", (getter)get_ranks, NULL, "how many there are", NULL},
 	{NULL, NULL, NULL, NULL, NULL},

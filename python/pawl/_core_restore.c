@@ -178,7 +178,7 @@ static PyObject *restore_tensors(struct restore *self, PyObject *arg)
 	return bytes;
 }
 
-/* the type of pawl_restore_need and of make_copies */
+/* the type of pawl_restore_read_needed and of make_copies */
 typedef int copies_fn(struct pawl_restore *restore, const struct pawl_restore_copy *copies,
 	size_t n, struct pawl_err *err);
 
@@ -219,9 +219,9 @@ static PyObject *with_copies(struct restore *self, PyObject *arg, copies_fn *cal
 	Py_RETURN_NONE;
 }
 
-static PyObject *restore_need(struct restore *self, PyObject *arg)
+static PyObject *restore_read_needed(struct restore *self, PyObject *arg)
 {
-	return with_copies(self, arg, pawl_restore_need);
+	return with_copies(self, arg, pawl_restore_read_needed);
 }
 
 static PyObject *restore_copy(struct restore *self, PyObject *arg)
@@ -290,7 +290,7 @@ static PyObject *restore_vote(struct restore *self, PyObject *args)
 	return rv == 0 ? PyLong_FromLong((long)all) : core_raise(&err);
 }
 
-static PyObject *restore_condemn(struct restore *self, PyObject *arg)
+static PyObject *restore_mark_damaged(struct restore *self, PyObject *arg)
 {
 	const char *why = PyUnicode_AsUTF8(arg);
 
@@ -298,7 +298,7 @@ static PyObject *restore_condemn(struct restore *self, PyObject *arg)
 		return NULL;
 	}
 	Py_BEGIN_ALLOW_THREADS;
-	pawl_restore_condemn(self->restore, why);
+	pawl_restore_mark_damaged(self->restore, why);
 	Py_END_ALLOW_THREADS;
 	leave(self);
 	Py_RETURN_NONE;
@@ -427,7 +427,7 @@ static PyMethodDef restore_methods[] = {
 		"pickle(i) -> bytes, verified; may come before read"},
 	{"storages", (PyCFunction)restore_storages, METH_O, "storages(i) -> sizes in bytes"},
 	{"tensors", (PyCFunction)restore_tensors, METH_O, "tensors(i) -> bytes of the table"},
-	{"need", (PyCFunction)restore_need, METH_O,
+	{"need", (PyCFunction)restore_read_needed, METH_O,
 		"need(spec): reads and verifies what the copies of spec need"},
 	{"reshard", (PyCFunction)restore_reshard, METH_VARARGS,
 		"reshard(part, tensor, dtype, item_bytes, global, start, shape, dst) -> spec"},
@@ -435,7 +435,8 @@ static PyMethodDef restore_methods[] = {
 		"copy(spec): (part, storage, offset, destination, bytes) each"},
 	{"vote", (PyCFunction)restore_vote, METH_VARARGS,
 		"vote(verdict, why, timeout) -> verdict of all"},
-	{"condemn", (PyCFunction)restore_condemn, METH_O, "condemn(why): nobody finds it again"},
+	{"condemn", (PyCFunction)restore_mark_damaged, METH_O,
+		"condemn(why): nobody finds it again"},
 	{"close", (PyCFunction)restore_close, METH_NOARGS, "close()"},
 	{NULL, NULL, 0, NULL},
 };

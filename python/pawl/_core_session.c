@@ -22,7 +22,7 @@ static bool is_finalizing(void)
 
 /* Asks Python whether nothing changed. Without an answer the save counts as changed: a lost save is
  * better than a wrong one. */
-static bool ask_changed(struct session *self, uint64_t id, int *part, int *storage)
+static bool call_changed(struct session *self, uint64_t id, int *part, int *storage)
 {
 	PyObject *found;
 	bool unchanged;
@@ -50,7 +50,7 @@ static bool unchanged(void *user, uint64_t id, int *part, int *storage)
 		return false; /* nobody can be asked any more */
 	}
 	state = PyGILState_Ensure();
-	answer = ask_changed(user, id, part, storage);
+	answer = call_changed(user, id, part, storage);
 	PyGILState_Release(state);
 	return answer;
 }
@@ -165,26 +165,26 @@ static void session_dealloc(struct session *self)
 /* The buffers of a part, borrowed for one call. */
 struct borrowed {
 	Py_buffer pickle, tensors, spans;
-	int held; /* how many of the three are held, in this order */
+	int buffers_n; /* how many of the three are held, in this order */
 };
 
-static void release_parts(struct borrowed *held, Py_ssize_t n)
+static void release_parts(struct borrowed *borrowed, Py_ssize_t n)
 {
-	for (Py_ssize_t i = 0; held && i < n; i++) {
-		if (held[i].held > 2) {
-			PyBuffer_Release(&held[i].spans);
+	for (Py_ssize_t i = 0; borrowed && i < n; i++) {
+		if (borrowed[i].buffers_n > 2) {
+			PyBuffer_Release(&borrowed[i].spans);
 		}
-		if (held[i].held > 1) {
-			PyBuffer_Release(&held[i].tensors);
+		if (borrowed[i].buffers_n > 1) {
+			PyBuffer_Release(&borrowed[i].tensors);
 		}
-		if (held[i].held > 0) {
-			PyBuffer_Release(&held[i].pickle);
+		if (borrowed[i].buffers_n > 0) {
+			PyBuffer_Release(&borrowed[i].pickle);
 		}
 	}
-	PyMem_Free(held);
+	PyMem_Free(borrowed);
 }
 
-static int borrow_part(PyObject *item, struct borrowed *held, struct pawl_ckpt_part *part)
+static int borrow_part(PyObject *item, struct borrowed *borrowed, struct pawl_ckpt_part *part)
 {
 	PyObject *pickle;
 	PyObject *tensors;
@@ -199,31 +199,31 @@ static int borrow_part(PyObject *item, struct borrowed *held, struct pawl_ckpt_p
 			"a part is (name, shared, pickle, tensors, spans[, raw])");
 		return -1;
 	}
-	if (PyObject_GetBuffer(pickle, &held->pickle, PyBUF_SIMPLE) != 0) {
+	if (PyObject_GetBuffer(pickle, &borrowed->pickle, PyBUF_SIMPLE) != 0) {
 		return -1;
 	}
-	held->held = 1;
-	if (PyObject_GetBuffer(tensors, &held->tensors, PyBUF_SIMPLE) != 0) {
+	borrowed->buffers_n = 1;
+	if (PyObject_GetBuffer(tensors, &borrowed->tensors, PyBUF_SIMPLE) != 0) {
 		return -1;
 	}
-	held->held = 2;
-	if (PyObject_GetBuffer(spans, &held->spans, PyBUF_SIMPLE) != 0) {
+	borrowed->buffers_n = 2;
+	if (PyObject_GetBuffer(spans, &borrowed->spans, PyBUF_SIMPLE) != 0) {
 		return -1;
 	}
-	held->held = 3;
-	if (held->spans.len % (Py_ssize_t)sizeof(struct pawl_ckpt_span) != 0 ||
-		held->tensors.len > UINT32_MAX) {
+	borrowed->buffers_n = 3;
+	if (borrowed->spans.len % (Py_ssize_t)sizeof(struct pawl_ckpt_span) != 0 ||
+		borrowed->tensors.len > UINT32_MAX) {
 		PyErr_SetString(PyExc_ValueError, "spans must be rows of four uint64");
 		return -1;
 	}
 	part->shared = shared;
 	part->raw = raw;
-	part->pickle = held->pickle.buf;
-	part->pickle_bytes = (uint64_t)held->pickle.len;
-	part->tensors = held->tensors.buf;
-	part->tensors_bytes = (uint32_t)held->tensors.len;
-	part->spans = held->spans.buf;
-	part->spans_n = (uint32_t)((size_t)held->spans.len / sizeof(struct pawl_ckpt_span));
+	part->pickle = borrowed->pickle.buf;
+	part->pickle_bytes = (uint64_t)borrowed->pickle.len;
+	part->tensors = borrowed->tensors.buf;
+	part->tensors_bytes = (uint32_t)borrowed->tensors.len;
+	part->spans = borrowed->spans.buf;
+	part->spans_n = (uint32_t)((size_t)borrowed->spans.len / sizeof(struct pawl_ckpt_span));
 	return 0;
 }
 
@@ -242,16 +242,16 @@ static PyObject *save_parts(struct session *self, PyObject *list, const struct w
 	PyObject *result = NULL;
 	Py_ssize_t n = PyList_GET_SIZE(list);
 	struct pawl_ckpt_part *parts = PyMem_Calloc((size_t)n + 1, sizeof(*parts));
-	struct borrowed *held = PyMem_Calloc((size_t)n + 1, sizeof(*held));
+	struct borrowed *borrowed = PyMem_Calloc((size_t)n + 1, sizeof(*borrowed));
 	uint64_t id = 0;
 	int rv = 0;
 
-	if (!parts || !held) {
+	if (!parts || !borrowed) {
 		PyErr_NoMemory();
 		goto release;
 	}
 	for (Py_ssize_t i = 0; i < n; i++) {
-		if (borrow_part(PyList_GET_ITEM(list, i), &held[i], &parts[i]) != 0) {
+		if (borrow_part(PyList_GET_ITEM(list, i), &borrowed[i], &parts[i]) != 0) {
 			goto release;
 		}
 	}
@@ -268,7 +268,7 @@ static PyObject *save_parts(struct session *self, PyObject *list, const struct w
 	leave(self);
 	result = rv == 0 ? PyLong_FromUnsignedLongLong(id) : core_raise(&err);
 release:
-	release_parts(held, held ? n : 0);
+	release_parts(borrowed, borrowed ? n : 0);
 	PyMem_Free(parts);
 	return result;
 }
@@ -335,15 +335,15 @@ static PyObject *session_begin(struct session *self, PyObject *args)
 static PyObject *session_add(struct session *self, PyObject *item)
 {
 	struct pawl_ckpt_part part;
-	struct borrowed *held = PyMem_Calloc(1, sizeof(*held));
+	struct borrowed *borrowed = PyMem_Calloc(1, sizeof(*borrowed));
 	struct pawl_ckpt *ckpt;
 	struct pawl_err err;
 	int rv = -1;
 
-	if (!held) {
+	if (!borrowed) {
 		return PyErr_NoMemory();
 	}
-	if (borrow_part(item, held, &part) == 0 && (ckpt = enter(self))) {
+	if (borrow_part(item, borrowed, &part) == 0 && (ckpt = enter(self))) {
 		Py_BEGIN_ALLOW_THREADS;
 		rv = pawl_ckpt_add(ckpt, &part, &err);
 		Py_END_ALLOW_THREADS;
@@ -352,7 +352,7 @@ static PyObject *session_add(struct session *self, PyObject *item)
 			core_raise(&err);
 		}
 	}
-	release_parts(held, 1);
+	release_parts(borrowed, 1);
 	return rv == 0 ? Py_NewRef(Py_None) : NULL;
 }
 
@@ -415,7 +415,7 @@ static PyObject *session_fence(struct session *self, PyObject *arg)
 	Py_RETURN_NONE;
 }
 
-static PyObject *session_ask(struct session *self, PyObject *arg)
+static PyObject *session_announce(struct session *self, PyObject *arg)
 {
 	bool back = arg == Py_None;
 	unsigned long long step = back ? 0 : PyLong_AsUnsignedLongLong(arg);
@@ -426,9 +426,9 @@ static PyObject *session_ask(struct session *self, PyObject *arg)
 	}
 	Py_BEGIN_ALLOW_THREADS;
 	if (back) {
-		pawl_ckpt_unask(ckpt);
+		pawl_ckpt_skip(ckpt);
 	} else {
-		pawl_ckpt_ask(ckpt, step);
+		pawl_ckpt_announce(ckpt, step);
 	}
 	Py_END_ALLOW_THREADS;
 	leave(self);
@@ -651,13 +651,13 @@ static PyObject *session_imports(struct session *self, PyObject *arg)
 		return NULL;
 	}
 	Py_BEGIN_ALLOW_THREADS;
-	pawl_ckpt_imports(ckpt, names, (size_t)len, NULL); /* only makes restarts faster */
+	pawl_ckpt_report_imports(ckpt, names, (size_t)len, NULL); /* only makes restarts faster */
 	Py_END_ALLOW_THREADS;
 	leave(self);
 	Py_RETURN_NONE;
 }
 
-static char ask_due; /* closure of due is its address; closure of stopping is NULL */
+static char due_closure; /* closure of due is its address; closure of stopping is NULL */
 
 static PyObject *get_answer(struct session *self, void *due)
 {
@@ -704,9 +704,9 @@ static PyObject *get_diverged(struct session *self, void *closure)
 	return list;
 }
 
-static PyObject *session_note(struct session *self, PyObject *waits)
+static PyObject *session_next_notification(struct session *self, PyObject *waits)
 {
-	char note[PAWL_CKPT_NOTE_MAX];
+	char text[PAWL_CKPT_NOTIFICATION_MAX];
 	struct pawl_ckpt *ckpt = self->ckpt ? enter(self) : NULL;
 	bool wait = waits == Py_True;
 	bool any;
@@ -715,17 +715,17 @@ static PyObject *session_note(struct session *self, PyObject *waits)
 		Py_RETURN_NONE;
 	}
 	Py_BEGIN_ALLOW_THREADS;
-	any = wait ? pawl_ckpt_await_note(ckpt, note, sizeof(note))
-		   : pawl_ckpt_note(ckpt, note, sizeof(note));
+	any = wait ? pawl_ckpt_await_notification(ckpt, text, sizeof(text))
+		   : pawl_ckpt_next_notification(ckpt, text, sizeof(text));
 	Py_END_ALLOW_THREADS;
 	leave(self);
-	return any ? PyUnicode_DecodeFSDefault(note) : Py_NewRef(Py_None);
+	return any ? PyUnicode_DecodeFSDefault(text) : Py_NewRef(Py_None);
 }
 
-static PyObject *session_hush(struct session *self, PyObject *unused)
+static PyObject *session_end_notifications(struct session *self, PyObject *unused)
 {
 	if (self->ckpt) {
-		pawl_ckpt_hush(self->ckpt);
+		pawl_ckpt_end_notifications(self->ckpt);
 	}
 	Py_RETURN_NONE;
 }
@@ -749,16 +749,16 @@ static PyMethodDef session_methods[] = {
 	{"abandon", (PyCFunction)session_abandon, METH_O,
 		"abandon(why): leaving because of an error"},
 	{"fence", (PyCFunction)session_fence, METH_O, "fence(groups)"},
-	{"ask", (PyCFunction)session_ask, METH_O, "ask(step), or ask(None) to take it back"},
+	{"ask", (PyCFunction)session_announce, METH_O, "ask(step), or ask(None) to take it back"},
 	{"withdraw", (PyCFunction)session_withdraw, METH_VARARGS, "withdraw(id, part, storage)"},
 	{"status", (PyCFunction)session_status, METH_O,
 		"status(id) -> (level, code, message, proof, part, storage, timings)"},
 	{"wait", (PyCFunction)session_wait, METH_VARARGS, "wait(id, level, timeout) -> bool"},
 	{"flush", (PyCFunction)session_flush, METH_O,
 		"flush(timeout): makes the newest save durable, or raises why it is not"},
-	{"note", (PyCFunction)session_note, METH_O,
+	{"note", (PyCFunction)session_next_notification, METH_O,
 		"note(wait) -> the next thing to say once | None; wait: for one, until hush()"},
-	{"hush", (PyCFunction)session_hush, METH_NOARGS, "hush(): ends note(True)"},
+	{"hush", (PyCFunction)session_end_notifications, METH_NOARGS, "hush(): ends note(True)"},
 	{"pin", (PyCFunction)session_pin, METH_VARARGS, "pin(tag, pinned)"},
 	{"remove", (PyCFunction)session_remove, METH_O, "remove(tag)"},
 	{"pending", (PyCFunction)session_pending, METH_NOARGS,
@@ -779,7 +779,7 @@ static PyMethodDef session_methods[] = {
 
 static PyGetSetDef session_getset[] = {
 	{"stopping", (getter)get_answer, NULL, "a notice came", NULL},
-	{"due", (getter)get_answer, NULL, "a save is worth it now", &ask_due},
+	{"due", (getter)get_answer, NULL, "a save is worth it now", &due_closure},
 	{"diverged", (getter)get_diverged, NULL, "partitions whose replicas differ", NULL},
 	{"best_proof", (getter)get_best_proof, NULL, "(1 if the kernel can watch, else 0; why not)",
 		NULL},

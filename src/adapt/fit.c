@@ -13,16 +13,17 @@
 #include <nlopt.h>
 #include <string.h>
 
-#define NOTHING   1e-8 /* s; cost of something that takes no time */
-#define MOST      1e6  /* s; more than any parameter is */
-#define GAMMA_MAX 10
-#define EVALS_MAX 500
-#define ENOUGH    1e-7 /* relative change of the loss at which a search ends */
-#define AGAIN     1e-3 /* relative change of the loss that is worth another search */
-#define EXACT     1e-3 /* relative error that counts as none: a root has no slope at 0 */
-#define PENALTY_G 1e-3 /* weight of the penalty (gamma - 1)^2 */
-#define PENALTY_B 1e-2 /* weight of the penalty (beta / alpha)^2, for reductions */
-#define FURTHER   1.1 /* least cost between nodes relative to one node, if only one node was seen */
+#define TIME_MIN       1e-8 /* s; cost of something that takes no time */
+#define TIME_MAX       1e6  /* s; more than any parameter is */
+#define GAMMA_MAX      10
+#define EVALS_MAX      500
+#define LOSS_TOLERANCE 1e-7 /* relative change of the loss at which a search ends */
+#define LOSS_GAIN_MIN  1e-3 /* relative change of the loss that is worth another search */
+#define ERROR_FLOOR    1e-3 /* relative error that counts as none: a root has no slope at 0 */
+#define PENALTY_G      1e-3 /* weight of the penalty (gamma - 1)^2 */
+#define PENALTY_B      1e-2 /* weight of the penalty (beta / alpha)^2, for reductions */
+#define NODES_RATIO                                                                                \
+	1.1 /* least cost between nodes relative to one node, if only one node was seen */
 
 struct fit {
 	const struct pawl_profile *profiles; /* the caller's */
@@ -37,13 +38,13 @@ struct errors {
 	double slopes[PARAMETERS];
 };
 
-static const double usual[PARAMETERS] = {0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 0.01, 1.001};
+static const double initial_guess[PARAMETERS] = {0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 0.01, 1.001};
 
 /* Returns the search's coordinate of parameter i. */
 static double to_search(const double *value, int i)
 {
 	return i == GAMMA ? fmin(fmax(value[i], 1), GAMMA_MAX)
-			  : log(fmin(fmax(value[i], NOTHING), MOST));
+			  : log(fmin(fmax(value[i], TIME_MIN), TIME_MAX));
 }
 
 /* ---- the loss ---- */
@@ -64,7 +65,7 @@ static void add_profile(const struct pawl_profile *profile, const double *value,
 	double times[PARAMETERS];
 	double slopes[PARAMETERS] = {0};
 	double grad = value[ALPHA_C] + value[BETA_C] * profile->atomic;
-	double reduce = NOTHING;
+	double reduce = TIME_MIN;
 	double gamma = value[GAMMA];
 	double ratio;
 	double share; /* the gradient's part of grad^gamma + reduce^gamma */
@@ -121,8 +122,8 @@ static double loss(unsigned int n, const double *x, double *slopes, void *user)
 	for (uint32_t p = 0; p < fit->n; p++) {
 		add_profile(&fit->profiles[p], value, &grads, &steps);
 	}
-	of_grads = sqrt(grads.squares / fit->n + EXACT * EXACT);
-	of_steps = sqrt(steps.squares / fit->n + EXACT * EXACT);
+	of_grads = sqrt(grads.squares / fit->n + ERROR_FLOOR * ERROR_FLOOR);
+	of_steps = sqrt(steps.squares / fit->n + ERROR_FLOOR * ERROR_FLOOR);
 	for (int i = 0; i < PARAMETERS; i++) {
 		to[i] = grads.slopes[i] / (fit->n * of_grads) +
 			steps.slopes[i] / (fit->n * of_steps);
@@ -141,7 +142,7 @@ static double loss(unsigned int n, const double *x, double *slopes, void *user)
 /* ---- what profiles tell of ---- */
 
 /* Sets the parameters that no profile determines, and marks them as fixed. */
-static void fix(const struct fit *fit, double *value, bool *fixed)
+static void fix_unknown(const struct fit *fit, double *value, bool *fixed)
 {
 	bool known[PARAMETERS] = {[BETA_C] = true, [GAMMA] = true};
 	double sum = 0;
@@ -159,7 +160,7 @@ static void fix(const struct fit *fit, double *value, bool *fixed)
 	for (int i = 0; i < PARAMETERS; i++) {
 		fixed[i] = !known[i];
 		if (!known[i]) {
-			value[i] = i == ALPHA_C ? sum / fit->n / 2 : NOTHING;
+			value[i] = i == ALPHA_C ? sum / fit->n / 2 : TIME_MIN;
 		}
 	}
 }
@@ -177,15 +178,15 @@ static nlopt_opt open_search(struct fit *fit, const double *value, const bool *f
 
 	for (int i = 0; i < PARAMETERS && opt; i++) {
 		double at = to_search(value, i);
-		double low = i == GAMMA ? 1 : log(NOTHING);
-		double high = i == GAMMA ? GAMMA_MAX : log(MOST);
+		double low = i == GAMMA ? 1 : log(TIME_MIN);
+		double high = i == GAMMA ? GAMMA_MAX : log(TIME_MAX);
 
 		nlopt_set_lower_bound(opt, i, fixed[i] ? at : low);
 		nlopt_set_upper_bound(opt, i, fixed[i] ? at : high);
 	}
 	if (opt) {
 		nlopt_set_min_objective(opt, loss, fit);
-		nlopt_set_ftol_rel(opt, ENOUGH);
+		nlopt_set_ftol_rel(opt, LOSS_TOLERANCE);
 		nlopt_set_maxeval(opt, EVALS_MAX);
 	}
 	return opt;
@@ -204,14 +205,14 @@ static int search(struct fit *fit, double *value, const bool *fixed, struct pawl
 		double x[PARAMETERS];
 
 		for (int i = 0; i < PARAMETERS; i++) {
-			bool gone = value[i] <= 2 * NOTHING && !fixed[i];
+			bool gone = value[i] <= 2 * TIME_MIN && !fixed[i];
 
-			x[i] = to_search(gone ? usual : value, i);
+			x[i] = to_search(gone ? initial_guess : value, i);
 		}
 		before = fit->best;
 		result = opt ? nlopt_optimize(opt, x, &least) : result;
 		memcpy(value, fit->best_value, sizeof(fit->best_value));
-	} while (fit->best < before * (1 - AGAIN));
+	} while (fit->best < before * (1 - LOSS_GAIN_MIN));
 	nlopt_destroy(opt);
 	if (!isfinite(fit->best)) {
 		return pawl_err_set(err, result == NLOPT_OUT_OF_MEMORY ? PAWL_ENOMEM : PAWL_EIO,
@@ -246,18 +247,18 @@ int pawl_perf_fit(struct pawl_perf *perf, const struct pawl_profile *profiles, u
 		return rv;
 	}
 	if (perf->gamma < 1) {
-		memcpy(value, usual, sizeof(value));
+		memcpy(value, initial_guess, sizeof(value));
 	} else {
 		memcpy(value, perf, sizeof(value));
 	}
-	fix(&fit, value, fixed);
+	fix_unknown(&fit, value, fixed);
 	rv = search(&fit, value, fixed, err);
 	if (rv != 0) {
 		return rv;
 	}
 	if (fixed[ALPHA_N]) {
-		value[ALPHA_N] = at_least(value[ALPHA_N], FURTHER * value[ALPHA_R]);
-		value[BETA_N] = at_least(value[BETA_N], FURTHER * value[BETA_R]);
+		value[ALPHA_N] = at_least(value[ALPHA_N], NODES_RATIO * value[ALPHA_R]);
+		value[BETA_N] = at_least(value[BETA_N], NODES_RATIO * value[BETA_R]);
 	}
 	memcpy(perf, value, sizeof(value));
 	return 0;

@@ -6,7 +6,7 @@
 
 #define ROUNDING 1e-8 /* tolerance for a quotient that should be whole */
 
-uint64_t pawl_batch_total(const struct pawl_place *place, const struct pawl_batch *batch)
+uint64_t pawl_batch_total(const struct pawl_placement *place, const struct pawl_batch *batch)
 {
 	return (uint64_t)place->replicas * batch->atomic * (batch->accum + 1u);
 }
@@ -18,11 +18,11 @@ static double grad_s(const struct pawl_perf *perf, uint32_t atomic)
 	return perf->alpha_c + perf->beta_c * atomic;
 }
 
-void adapt_weigh_reduce(const struct pawl_place *place, double *times)
+void adapt_weigh_reduce(const struct pawl_placement *place, double *times)
 {
 	bool one = place->nodes < 2;
 	double more = place->replicas - 2.0;
-	uint32_t most = place->most;
+	uint32_t most = place->max_per_node;
 
 	for (int i = ALPHA_R; i <= DELTA_N; i++) {
 		times[i] = 0;
@@ -38,7 +38,7 @@ void adapt_weigh_reduce(const struct pawl_place *place, double *times)
 	times[DELTA_N] = one ? 0 : most - 1.0;
 }
 
-static double reduce_s(const struct pawl_perf *perf, const struct pawl_place *place)
+static double reduce_s(const struct pawl_perf *perf, const struct pawl_placement *place)
 {
 	double times[PARAMETERS];
 
@@ -57,7 +57,7 @@ static double overlap(double a, double b, double gamma)
 	return small <= 0 ? large : large * pow(1 + pow(small / large, gamma), 1 / gamma);
 }
 
-double pawl_step_s(const struct pawl_perf *perf, const struct pawl_place *place,
+double pawl_step_s(const struct pawl_perf *perf, const struct pawl_placement *place,
 	const struct pawl_batch *batch)
 {
 	double grad = grad_s(perf, batch->atomic);
@@ -84,7 +84,7 @@ double pawl_lr_factor(const struct pawl_lr_rule *rule, const struct pawl_noise *
 }
 
 double pawl_goodput(const struct pawl_perf *perf, const struct pawl_noise *noise, uint32_t init,
-	const struct pawl_place *place, const struct pawl_batch *batch)
+	const struct pawl_placement *place, const struct pawl_batch *batch)
 {
 	double scale = (double)pawl_batch_total(place, batch) / init;
 
@@ -102,11 +102,11 @@ static uint32_t round_up(double number)
 }
 
 /* Divides about total samples among all replicas. Returns false if the bounds do not allow it. */
-static bool divide(const struct pawl_batch_bounds *bounds, const struct pawl_place *place,
+static bool divide(const struct pawl_batch_bounds *bounds, const struct pawl_placement *place,
 	double total, struct pawl_batch *batch)
 {
 	double each = total / place->replicas;
-	uint32_t parts = bounds->accumulate ? round_up(each / bounds->most) : 1;
+	uint32_t parts = bounds->accumulate ? round_up(each / bounds->atomic_max) : 1;
 	uint64_t room;
 
 	if (place->replicas == 1 && total > bounds->init) {
@@ -119,21 +119,21 @@ static bool divide(const struct pawl_batch_bounds *bounds, const struct pawl_pla
 	batch->atomic = round_up(each / parts);
 	room = bounds->max / ((uint64_t)place->replicas * parts);
 	batch->atomic = batch->atomic < room ? batch->atomic : (uint32_t)room;
-	batch->atomic = batch->atomic > bounds->least ? batch->atomic : bounds->least;
-	return batch->atomic <= bounds->most && batch->atomic <= room;
+	batch->atomic = batch->atomic > bounds->atomic_min ? batch->atomic : bounds->atomic_min;
+	return batch->atomic <= bounds->atomic_max && batch->atomic <= room;
 }
 
 bool pawl_batch_choose(const struct pawl_perf *perf, const struct pawl_noise *noise,
-	const struct pawl_batch_bounds *bounds, const struct pawl_place *place,
+	const struct pawl_batch_bounds *bounds, const struct pawl_placement *place,
 	struct pawl_batch *batch, double *goodput)
 {
-	double least = (double)place->replicas * bounds->least;
+	double least = (double)place->replicas * bounds->atomic_min;
 	double total = least > bounds->init ? least : bounds->init;
-	double ratio = pow(bounds->max / total, 1.0 / (PAWL_BATCHES - 1));
+	double ratio = pow(bounds->max / total, 1.0 / (PAWL_BATCH_CANDIDATES - 1));
 	bool found = false;
 
 	ASSERT(bounds->init > 0 && bounds->init <= bounds->max && place->replicas > 0);
-	for (int i = 0; i < PAWL_BATCHES && total <= bounds->max * (1 + ROUNDING); i++) {
+	for (int i = 0; i < PAWL_BATCH_CANDIDATES && total <= bounds->max * (1 + ROUNDING); i++) {
 		struct pawl_batch one;
 		double worth;
 

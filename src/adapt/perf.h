@@ -11,6 +11,6 @@ _Static_assert(sizeof(struct pawl_perf) == PARAMETERS * sizeof(double), "one for
 
 /* Sets how often each of ALPHA_R to DELTA_N counts in the time to reduce at a place. The other
  * entries of times stay as they are. */
-void adapt_weigh_reduce(const struct pawl_place *place, double *times);
+void adapt_weigh_reduce(const struct pawl_placement *place, double *times);
 
 #endif

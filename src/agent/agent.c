@@ -38,7 +38,7 @@ static void close_conn(struct agent_conn *conn)
 	if (conn->root) {
 		root_leave(conn->root, conn);
 	}
-	loop_timer_cancel(agent->loop, &conn->asked.timer);
+	loop_timer_cancel(agent->loop, &conn->question.timer);
 	loop_remove(agent->loop, &conn->socket);
 	if (conn->process.fd >= 0) {
 		loop_remove(agent->loop, &conn->process);
@@ -63,7 +63,7 @@ static bool has_workers(const struct agent *agent, const struct agent_root *root
  * the root. */
 static bool is_given_up(const struct agent_root *root)
 {
-	return root->left && root->owing && root->news[NEWS_SAVE].lasts &&
+	return root->left && root->left_not_durable && root->alerts[ALERT_SAVE].active &&
 		clock_mono_ns() - root->left_ns > times_ns(TIME_ROOT_GIVE_UP);
 }
 
@@ -72,8 +72,8 @@ static bool is_given_up(const struct agent_root *root)
  * workers elsewhere may go on with them. */
 static bool is_over(const struct agent *agent, const struct agent_root *root)
 {
-	bool over =
-		agent->lets_go ? !has_workers(agent, root) : agent->idle_exit_ns > 0 && root->left;
+	bool over = agent->close_idle_roots ? !has_workers(agent, root)
+					    : agent->idle_exit_ns > 0 && root->left;
 
 	return over && root->state == ROOT_OPEN &&
 		(ledger_all_durable(&root->ledger) || is_given_up(root)) &&
@@ -81,9 +81,9 @@ static bool is_over(const struct agent *agent, const struct agent_root *root)
 }
 
 /* Logs what is lost with a root that is closed. */
-static void tell_lost(const struct agent_root *root)
+static void log_lost(const struct agent_root *root)
 {
-	const struct news_state *trouble = root_trouble(root);
+	const struct alert_state *trouble = root_worst_alert(root);
 	int newest = ledger_newest(&root->ledger);
 
 	if (newest >= 0 && !root->ledger.slots[newest].durable) {
@@ -126,7 +126,7 @@ static void sweep(struct agent *agent)
 			continue;
 		}
 		*at = root->next;
-		tell_lost(root);
+		log_lost(root);
 		root_close(root);
 	}
 	agent_progress(agent);
@@ -148,7 +148,7 @@ static bool all_durable(const struct agent *agent)
 static bool all_done(const struct agent *agent)
 {
 	for (const struct agent_root *root = agent->roots; root; root = root->next) {
-		if (root->state == ROOT_OPEN && root->owed > 0) {
+		if (root->state == ROOT_OPEN && root->pending_changes > 0) {
 			return false;
 		}
 	}
@@ -159,7 +159,7 @@ static bool all_done(const struct agent *agent)
 static bool has_trouble(const struct agent *agent)
 {
 	for (const struct agent_root *root = agent->roots; root; root = root->next) {
-		if (root->failed_anew && !ledger_all_durable(&root->ledger)) {
+		if (root->failed_since_drain && !ledger_all_durable(&root->ledger)) {
 			return true;
 		}
 	}
@@ -181,15 +181,15 @@ void agent_progress(struct agent *agent)
 
 /* Whether the agent waits in vain: all that is not durable has met failing storage for long, and
  * the ranks have died, so that nobody asks. */
-static bool is_vain(const struct agent *agent)
+static bool is_stuck(const struct agent *agent)
 {
 	int64_t past_ns = clock_mono_ns() - times_ns(TIME_AGENT_VAIN);
 
 	for (const struct agent_root *root = agent->roots; root; root = root->next) {
-		const struct news_state *failing = &root->news[NEWS_SAVE];
+		const struct alert_state *failing = &root->alerts[ALERT_SAVE];
 
 		if (root->state == ROOT_OPEN && !ledger_all_durable(&root->ledger) &&
-			(!failing->lasts || failing->since_ns > past_ns ||
+			(!failing->active || failing->since_ns > past_ns ||
 				root->left_ns > past_ns)) {
 			return false;
 		}
@@ -197,14 +197,14 @@ static bool is_vain(const struct agent *agent)
 	return true;
 }
 
-static void idled(struct loop_timer *timer)
+static void on_idle(struct loop_timer *timer)
 {
 	struct agent *agent = timer->user;
 
 	if (agent->conns) {
 		return;
 	}
-	if (all_done(agent) || is_vain(agent)) {
+	if (all_done(agent) || is_stuck(agent)) {
 		loop_stop(agent->loop);
 		return;
 	}
@@ -296,7 +296,7 @@ refuse:
 	close(fd);
 }
 
-static void woken(void *user)
+static void on_wake(void *user)
 {
 	struct agent *agent = user;
 
@@ -310,7 +310,7 @@ static void woken(void *user)
 
 /* Makes sure that this is the job's only agent, by a lock beside the socket: a socket file says
  * nothing about whether its owner lives. */
-static int take_socket(struct agent *agent, struct pawl_err *err)
+static int lock_socket(struct agent *agent, struct pawl_err *err)
 {
 	char path[PATH_MAX];
 	char holder[32] = "?";
@@ -366,7 +366,7 @@ static int listen_on(struct agent *agent, struct pawl_err *err)
 		return rv;
 	}
 	agent->listener = (struct listener){.what = "a rank",
-		.came = on_connect,
+		.accepted = on_connect,
 		.user = agent,
 		.blocking = true};
 	rv = listener_start(&agent->listener, agent->loop, fd, err);
@@ -393,14 +393,14 @@ int agent_open(struct agent **out, struct loop *loop, const struct agent_options
 	agent->attempt = options->attempt;
 	agent->any_attempt = options->any_attempt;
 	agent->idle_exit_ns = options->idle_exit_ns;
-	agent->lets_go = options->lets_go;
-	agent->heard = options->heard;
-	agent->idle = (struct loop_timer){.fired = idled, .user = agent};
+	agent->close_idle_roots = options->close_idle_roots;
+	agent->log_visible = options->log_visible;
+	agent->idle = (struct loop_timer){.fired = on_idle, .user = agent};
 	agent->lock_fd = -1;
 	rv = agent->job && agent->socket ? 0
 					 : pawl_err_set(err, PAWL_ENOMEM, "no memory for an agent");
 	if (rv == 0) {
-		rv = take_socket(agent, err);
+		rv = lock_socket(agent, err);
 	}
 	if (rv == 0) {
 		rv = listen_on(agent, err);
@@ -409,7 +409,7 @@ int agent_open(struct agent **out, struct loop *loop, const struct agent_options
 		agent_close(agent);
 		return rv;
 	}
-	loop_on_wake(loop, woken, agent);
+	loop_on_wake(loop, on_wake, agent);
 	agent_progress(agent);
 	*out = agent;
 	return 0;
@@ -433,8 +433,8 @@ void agent_close(struct agent *agent)
 		struct agent_root *root = agent->roots;
 
 		agent->roots = root->next;
-		if (!agent->heard) { /* otherwise the process's last log line says it */
-			tell_lost(root);
+		if (!agent->log_visible) { /* otherwise the process's last log line says it */
+			log_lost(root);
 		}
 		root_close(root);
 	}
@@ -449,8 +449,8 @@ void agent_close(struct agent *agent)
 	wire_out_deinit(&agent->scratch);
 	free(agent->notice);
 	free(agent->imports);
-	for (uint32_t i = 0; i < AGENT_TOLD_MAX; i++) {
-		free(agent->told[i].path);
+	for (uint32_t i = 0; i < AGENT_NONCES_MAX; i++) {
+		free(agent->nonces[i].path);
 	}
 	free(agent->job);
 	free(agent->socket);
@@ -460,7 +460,7 @@ void agent_close(struct agent *agent)
 void agent_set_attempt(struct agent *agent, uint32_t attempt)
 {
 	agent->attempt = attempt;
-	agent->owing = false;
+	agent->left_not_durable = false;
 	free(agent->notice);
 	agent->notice = NULL;
 	for (struct agent_root *root = agent->roots; root; root = root->next) {
@@ -476,7 +476,7 @@ void agent_notice(struct agent *agent, const char *why)
 	}
 	agent->notice = strdup(why);
 	for (struct agent_root *root = agent->roots; root; root = root->next) {
-		root_stop(root);
+		root_request_stop(root);
 	}
 	sweep(agent);
 }
@@ -486,9 +486,9 @@ void agent_drain(struct agent *agent, void (*drained)(void *user, bool ok), void
 	agent->drained = drained;
 	agent->drained_user = user;
 	for (struct agent_root *root = agent->roots; root; root = root->next) {
-		root->failed_anew = false;
+		root->failed_since_drain = false;
 		ledger_want_durable(&root->ledger, 0);
-		root_turn(root);
+		root_advance(root);
 	}
 	agent_progress(agent);
 }
@@ -519,9 +519,9 @@ const char *agent_summary(const struct agent *agent, char *buf, size_t cap_bytes
 	return buf;
 }
 
-bool agent_left_owing(const struct agent *agent)
+bool agent_left_not_durable(const struct agent *agent)
 {
-	return agent->owing;
+	return agent->left_not_durable;
 }
 
 const char *agent_imports(const struct agent *agent)
@@ -550,7 +550,7 @@ void agent_on_scale(struct agent *agent,
 	agent->scale_user = user;
 }
 
-void agent_told(struct agent *agent, const char *path, uint64_t nonce)
+void agent_expect_nonce(struct agent *agent, const char *path, uint64_t nonce)
 {
 	char *copy = strdup(path);
 	uint32_t i = 0;
@@ -559,14 +559,14 @@ void agent_told(struct agent *agent, const char *path, uint64_t nonce)
 		/* If no copy is kept, the time-out finds a root in another directory later. */
 		return;
 	}
-	while (i < AGENT_TOLD_MAX - 1 && agent->told[i].path != NULL &&
-		strcmp(agent->told[i].path, path) != 0) {
+	while (i < AGENT_NONCES_MAX - 1 && agent->nonces[i].path != NULL &&
+		strcmp(agent->nonces[i].path, path) != 0) {
 		i++;
 	}
-	free(agent->told[i].path);
-	memmove(agent->told + 1, agent->told, i * sizeof(agent->told[0]));
-	agent->told[0] = (struct agent_told){.path = copy, .nonce = nonce};
+	free(agent->nonces[i].path);
+	memmove(agent->nonces + 1, agent->nonces, i * sizeof(agent->nonces[0]));
+	agent->nonces[0] = (struct agent_nonce){.path = copy, .nonce = nonce};
 	for (struct agent_root *root = agent->roots; root; root = root->next) {
-		root_hosts_told(root);
+		root_hosts_expect_nonce(root);
 	}
 }

@@ -3,7 +3,7 @@
  * save to, makes durable what was committed, and outlives the workers. Runs on the loop of its
  * process: `pawl run` itself, or `pawl agent` when the library spawned it.
  *
- * All functions are for the loop's thread. Storage is touched by one thread a root (persist.c), so
+ * All functions are for the loop's thread. Storage is touched by one thread a root (storage_thread.c), so
  * a hung disk never blocks the loop.
  */
 #ifndef AGENT_AGENT_H
@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define AGENT_TOLD_MAX 16u
+#define AGENT_NONCES_MAX 16u
 
 struct pawl_err;
 struct loop;
@@ -28,10 +28,10 @@ struct agent_options {
 	/* Calls loop_stop after so long without workers and with nothing left to make durable; 0:
 	 * never. */
 	int64_t idle_exit_ns;
-	bool heard; /* people see this process's log: ranks need not repeat it */
+	bool log_visible; /* people see this process's log: ranks need not repeat it */
 	/* Closes a root once no worker has it any more and all is durable: others may take it on
 	 * elsewhere. */
-	bool lets_go;
+	bool close_idle_roots;
 };
 
 /* Binds the socket (PAWL_EBUSY naming the pid when an agent of this job lives) and adds itself to
@@ -52,7 +52,7 @@ void agent_notice(struct agent *agent, const char *why);
 void agent_drain(struct agent *agent, void (*drained)(void *user, bool ok), void *user);
 /* Whether a worker of this attempt has left on purpose though its newest save was not durable. Its
  * exit code says so, too (RUN_EXIT_UNSAVED). */
-bool agent_left_owing(const struct agent *agent);
+bool agent_left_not_durable(const struct agent *agent);
 /* For logs: "runs/gpt: step 1200 durable, step 1260 committed" (newest of each root). Returns
  * buf. */
 const char *agent_summary(const struct agent *agent, char *buf, size_t cap_bytes);
@@ -68,9 +68,9 @@ void agent_on_imports(struct agent *agent, void (*imported)(void *user), void *u
 void agent_on_begun(struct agent *agent,
 	void (*begun)(void *user, const char *path, uint64_t nonce), void *user);
 /* The agent of rank 0's host called begun with path and nonce. A root of that path here in which
- * the number does not soon appear is another directory, and is refused. The newest AGENT_TOLD_MAX
+ * the number does not soon appear is another directory, and is refused. The newest AGENT_NONCES_MAX
  * roots are remembered. */
-void agent_told(struct agent *agent, const char *path, uint64_t nonce);
+void agent_expect_nonce(struct agent *agent, const char *path, uint64_t nonce);
 
 /* How many ranks a job has. */
 struct agent_scale {

@@ -19,16 +19,16 @@
 
 /* Tells people of a rank that has not read what it was sent, and is given up. Nobody needs to hear
  * here of a rank that died. */
-static void tell_deaf(struct agent_conn *conn, const struct pawl_err *err)
+static void report_unresponsive(struct agent_conn *conn, const struct pawl_err *err)
 {
-	struct news_item item;
+	struct alert alert;
 
 	if (conn->root && (err->sys == EAGAIN || err->sys == EWOULDBLOCK)) {
-		news_fill(&item, NEWS_ONCE, NULL,
+		alert_fill(&alert, ALERT_ONCE, NULL,
 			"rank %u (pid %u) has not read for %u s what its agent says, and is given "
 			"up: its process hangs, or is stopped",
 			conn->job_rank, conn->pid, times_s(TIME_LINK_SEND));
-		root_news(conn->root, &item);
+		root_alert(conn->root, &alert);
 	} else {
 		log_line(LOG_DEBUG, "rank %u (pid %u): %s", conn->job_rank, conn->pid, err->msg);
 	}
@@ -47,7 +47,7 @@ void conn_send_fds(struct agent_conn *conn, enum proto_type type, uint32_t id, c
 	proto_end(out, start);
 	if (!conn->closing && proto_send(conn->io.fd, out, fds, fds_n, &err) != 0) {
 		conn->closing = true;
-		tell_deaf(conn, &err);
+		report_unresponsive(conn, &err);
 	}
 }
 
@@ -63,19 +63,19 @@ void conn_reply_ok(struct agent_conn *conn, uint32_t id)
 
 void conn_reply_error(struct agent_conn *conn, uint32_t id, const struct pawl_err *err)
 {
-	struct frame_error told = {.code = err->code, .sys = err->sys};
+	struct frame_error frame = {.code = err->code, .sys = err->sys};
 
-	snprintf(told.text, sizeof(told.text), "%s", err->msg);
-	conn_send(conn, PROTO_ERROR, id, &told);
+	snprintf(frame.text, sizeof(frame.text), "%s", err->msg);
+	conn_send(conn, PROTO_ERROR, id, &frame);
 }
 
 void conn_send_welcome(struct agent_conn *conn)
 {
 	const struct frame_welcome welcome = {.pid = (uint32_t)conn->agent->pid};
 
-	conn->welcome = true;
+	conn->welcomed = true;
 	conn_send(conn, PROTO_WELCOME, conn->hello_id, &welcome);
-	root_news_greet(conn);
+	root_send_alerts(conn);
 }
 
 /* ---- receiving ---- */
@@ -150,16 +150,16 @@ static int check_attempt(const struct agent *agent, const struct agent_root *roo
  * Sees to ranks that span hosts and differ from those that this agent has the root open for: the
  * root is opened anew once the old ranks are gone. *at is NULL then.
  */
-static int change_hosts(struct agent_root **at, const struct frame_hello *hello,
+static int close_changed_root(struct agent_root **at, const struct frame_hello *hello,
 	struct pawl_err *err)
 {
 	struct agent_root *root = *at;
 
-	if (root->elsewhere == 0 && hello->world == hello->ranks) {
+	if (root->remote_ranks == 0 && hello->world == hello->ranks) {
 		return 0;
 	}
-	if (root->first == hello->first && root->ledger.world == hello->ranks &&
-		root->elsewhere == hello->world - hello->ranks) {
+	if (root->first_rank == hello->first && root->ledger.world == hello->ranks &&
+		root->remote_ranks == hello->world - hello->ranks) {
 		return 0;
 	}
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
@@ -167,17 +167,18 @@ static int change_hosts(struct agent_root **at, const struct frame_hello *hello,
 			return pawl_err_set(err, PAWL_ETIMEDOUT,
 				"%s: ranks %u to %u of %u are on this host, not %u to %u of %u: "
 				"all ranks of a host must have numbers one behind the other",
-				root->path, root->first, root->first + root->ledger.world - 1,
-				root->ledger.world + root->elsewhere, hello->first,
+				root->path, root->first_rank,
+				root->first_rank + root->ledger.world - 1,
+				root->ledger.world + root->remote_ranks, hello->first,
 				hello->first + hello->ranks - 1, hello->world);
 		}
 	}
 	if (!ledger_all_durable(&root->ledger) || !persist_idle(root->persist)) {
 		ledger_want_durable(&root->ledger, 0);
-		root_turn(root);
+		root_advance(root);
 		return pawl_err_set(err, PAWL_ETIMEDOUT,
 			"the last checkpoint of the run with %u ranks is being made durable",
-			root->ledger.world + root->elsewhere);
+			root->ledger.world + root->remote_ranks);
 	}
 	root->agent->roots = unlink_root(root->agent->roots, root);
 	root_close(root);
@@ -196,13 +197,13 @@ static int join_root(struct agent_conn *conn, const struct frame_hello *hello, s
 		.hidden = hello->hidden[0] ? hello->hidden : NULL,
 		.job = agent->job,
 		.policy = policy,
-		.first = hello->first,
+		.first_rank = hello->first,
 		.ranks = hello->ranks,
-		.elsewhere = hello->world - hello->ranks};
+		.remote_ranks = hello->world - hello->ranks};
 	int rv = check_attempt(agent, root, hello->attempt, err);
 
 	if (rv == 0 && root) {
-		rv = change_hosts(&root, hello, err);
+		rv = close_changed_root(&root, hello, err);
 	}
 	if (rv != 0) {
 		return rv;
@@ -214,7 +215,7 @@ static int join_root(struct agent_conn *conn, const struct frame_hello *hello, s
 		}
 		root->attempt = hello->attempt;
 		root->named = hello->named;
-		root->ledger.named = hello->named && root->elsewhere == 0;
+		root->ledger.named = hello->named && root->remote_ranks == 0;
 		root->next = agent->roots;
 		agent->roots = root;
 	}
@@ -226,10 +227,10 @@ static int join_root(struct agent_conn *conn, const struct frame_hello *hello, s
 	if (rv != 0) {
 		return rv;
 	}
-	root_know_seq(root, conn->rank, hello->seq);
+	root_set_last_seq(root, conn->rank, hello->seq);
 	root->memory_bytes = hello->memory_bytes;
-	root->auto_interval = auto_interval && root->elsewhere == 0;
-	if (root->elsewhere > 0) {
+	root->auto_interval = auto_interval && root->remote_ranks == 0;
+	if (root->remote_ranks > 0) {
 		/* With 0 every save is persisted: hosts cannot agree in time on which ones to
 		 * skip. */
 		ledger_set_interval(&root->ledger, 0);
@@ -242,7 +243,7 @@ static int join_root(struct agent_conn *conn, const struct frame_hello *hello, s
 	return 0;
 }
 
-static void handle_hello(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
+static void handle_hello(struct agent_conn *conn, uint32_t id, const union frame_request *body)
 {
 	const struct frame_hello *hello = &body->hello;
 	struct pawl_err err = {0};
@@ -262,7 +263,7 @@ static void handle_hello(struct agent_conn *conn, uint32_t id, const union frame
 		return;
 	}
 	conn->hello_id = id;
-	if (conn->agent->notice || conn->root->asked[QUESTION_STOP]) {
+	if (conn->agent->notice || conn->root->hold_sent[QUESTION_STOP]) {
 		root_hold(conn->root, QUESTION_STOP); /* asks anew, now with this rank */
 	}
 	if (conn->root->state == ROOT_OPEN) {
@@ -270,7 +271,7 @@ static void handle_hello(struct agent_conn *conn, uint32_t id, const union frame
 	}
 }
 
-static void handle_begin(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
+static void handle_begin(struct agent_conn *conn, uint32_t id, const union frame_request *body)
 {
 	const struct frame_begin *begin = &body->begin;
 	uint32_t times;
@@ -288,17 +289,17 @@ static void handle_begin(struct agent_conn *conn, uint32_t id, const union frame
 		.streams = (begin->flags & PAWL_SAVE_STREAM) != 0,
 		.fits = times >= LEDGER_SLOTS - 1,
 		/* A job on several hosts restores nothing from memory: no spare slot is needed. */
-		.spare = times == LEDGER_SLOTS && conn->root->elsewhere == 0};
+		.fits_spare = times == LEDGER_SLOTS && conn->root->remote_ranks == 0};
 	snprintf(conn->ask.tag, sizeof(conn->ask.tag), "%s", begin->tag);
 	conn->begin_bytes = begin->need_bytes;
 	conn->begin_since_ns = begin->since_ns;
 	root_asked(conn->root, conn->rank, conn->ask.seq);
 	conn->begin_id = id;
 	conn->begin_ns = clock_mono_ns();
-	root_turn(conn->root);
+	root_advance(conn->root);
 }
 
-static void handle_fail(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
+static void handle_fail(struct agent_conn *conn, uint32_t id, const union frame_request *body)
 {
 	const struct frame_fail *fail = &body->fail;
 
@@ -310,7 +311,7 @@ static void handle_fail(struct agent_conn *conn, uint32_t id, const union frame_
 	root_fail(conn->root, conn->rank, fail->seq, fail->tag, fail->code, fail->why);
 }
 
-static void handle_vote(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
+static void handle_vote(struct agent_conn *conn, uint32_t id, const union frame_request *body)
 {
 	uint8_t verdict = body->vote.verdict;
 
@@ -319,10 +320,10 @@ static void handle_vote(struct agent_conn *conn, uint32_t id, const union frame_
 		body->vote.why);
 }
 
-static void handle_want(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
+static void handle_want(struct agent_conn *conn, uint32_t id, const union frame_request *body)
 {
 	struct pawl_err err = {0};
-	uint64_t seq = body->want.seq;
+	uint64_t seq = body->flush.seq;
 
 	if (seq == 0) {
 		root_move_on(conn->root, conn->rank, MOVE_ASKS, NULL);
@@ -338,7 +339,7 @@ static void handle_want(struct agent_conn *conn, uint32_t id, const union frame_
 		pawl_err_set(&err, PAWL_ECANCELED, "superseded");
 		conn_reply_error(conn, id, &err);
 	}
-	root_turn(conn->root);
+	root_advance(conn->root);
 }
 
 /* ---- questions about checkpoints ---- */
@@ -348,7 +349,7 @@ static void handle_want(struct agent_conn *conn, uint32_t id, const union frame_
 static void question_due(struct loop_timer *timer)
 {
 	struct agent_conn *conn = timer->user;
-	struct agent_question *asked = &conn->asked;
+	struct agent_question *asked = &conn->question;
 
 	if (!asked->read) {
 		asked->read = true;
@@ -359,10 +360,10 @@ static void question_due(struct loop_timer *timer)
 }
 
 /* Answers once the other sockets have been read. */
-static void put_off(struct agent_conn *conn, uint32_t id, const char *tag,
+static void defer_answer(struct agent_conn *conn, uint32_t id, const char *tag,
 	void (*answer)(struct agent_conn *conn, uint32_t id, const char *tag))
 {
-	struct agent_question *asked = &conn->asked;
+	struct agent_question *asked = &conn->question;
 
 	/* With the timer active, another thread of the worker has asked: answers that first. */
 	if (asked->timer.active) {
@@ -394,21 +395,21 @@ static void answer_list(struct agent_conn *conn, uint32_t id, const char *tag)
 	conn_send(conn, PROTO_LISTED, id, &listed);
 }
 
-static void handle_list(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
+static void handle_list(struct agent_conn *conn, uint32_t id, const union frame_request *body)
 {
-	put_off(conn, id, "", answer_list);
+	defer_answer(conn, id, "", answer_list);
 }
 
 static void answer_find(struct agent_conn *conn, uint32_t id, const char *tag)
 {
 	root_move_on(conn->root, conn->rank, MOVE_ASKS, NULL);
 	restore_find(conn->root, conn, id, tag);
-	root_turn(conn->root);
+	root_advance(conn->root);
 }
 
-static void handle_find(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
+static void handle_find(struct agent_conn *conn, uint32_t id, const union frame_request *body)
 {
-	put_off(conn, id, body->tag.tag, answer_find);
+	defer_answer(conn, id, body->tag.tag, answer_find);
 }
 
 /* ---- keeping and removing checkpoints ---- */
@@ -419,7 +420,7 @@ static bool may_change(struct agent_conn *conn, uint32_t id, const char *what, c
 {
 	struct pawl_err err = {0};
 
-	if (conn->root->first == 0) {
+	if (conn->root->first_rank == 0) {
 		return true;
 	}
 	pawl_err_set(&err, PAWL_ENOTSUP,
@@ -430,7 +431,7 @@ static bool may_change(struct agent_conn *conn, uint32_t id, const char *what, c
 }
 
 /* Accepts a job that is done later; job NULL: there was no memory for it. */
-static void take_job(struct agent_conn *conn, uint32_t id, struct persist_job *job)
+static void accept_job(struct agent_conn *conn, uint32_t id, struct persist_job *job)
 {
 	struct pawl_err err = {0};
 
@@ -440,11 +441,11 @@ static void take_job(struct agent_conn *conn, uint32_t id, struct persist_job *j
 		return;
 	}
 	persist_submit(conn->root->persist, job);
-	conn->root->owed++;
+	conn->root->pending_changes++;
 	conn_reply_ok(conn, id);
 }
 
-static void handle_pin(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
+static void handle_pin(struct agent_conn *conn, uint32_t id, const union frame_request *body)
 {
 	struct persist_job *job;
 
@@ -455,20 +456,20 @@ static void handle_pin(struct agent_conn *conn, uint32_t id, const union frame_a
 	if (job) {
 		job->pinned = body->pin.pinned;
 	}
-	take_job(conn, id, job);
+	accept_job(conn, id, job);
 }
 
-static void handle_condemn(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
+static void handle_condemn(struct agent_conn *conn, uint32_t id, const union frame_request *body)
 {
-	const struct frame_condemn *condemn = &body->condemn;
+	const struct frame_damaged *condemn = &body->damaged;
 
 	/* Damage in the store is seen by rank 0's host, too, which has the root. */
-	if (tag_valid(condemn->tag) && (condemn->memory || conn->root->first == 0)) {
+	if (tag_valid(condemn->tag) && (condemn->memory || conn->root->first_rank == 0)) {
 		restore_condemn(conn->root, condemn->memory, condemn->tag, condemn->why);
 	}
 }
 
-static void handle_remove(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
+static void handle_remove(struct agent_conn *conn, uint32_t id, const union frame_request *body)
 {
 	const char *tag = body->tag.tag;
 
@@ -480,12 +481,12 @@ static void handle_remove(struct agent_conn *conn, uint32_t id, const union fram
 		return;
 	}
 	restore_condemn(conn->root, true, tag, "");
-	take_job(conn, id, root_job(conn->root, PERSIST_REMOVE, tag));
+	accept_job(conn, id, root_job(conn->root, PERSIST_REMOVE, tag));
 }
 
 /* ---- the rest ---- */
 
-static void handle_imports(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
+static void handle_imports(struct agent_conn *conn, uint32_t id, const union frame_request *body)
 {
 	const struct frame_blob *names = &body->imports.names;
 	struct agent *agent = conn->agent;
@@ -503,12 +504,12 @@ static void handle_imports(struct agent_conn *conn, uint32_t id, const union fra
 	}
 }
 
-static void handle_staged(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
+static void handle_staged(struct agent_conn *conn, uint32_t id, const union frame_request *body)
 {
 	root_staged(conn->root, conn, &body->staged);
 }
 
-static void handle_restore(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
+static void handle_restore(struct agent_conn *conn, uint32_t id, const union frame_request *body)
 {
 	conn->restore_has_step = body->restore.has_step;
 	conn->restore_step = body->restore.step;
@@ -516,45 +517,45 @@ static void handle_restore(struct agent_conn *conn, uint32_t id, const union fra
 	restore_ask(conn->root, conn);
 }
 
-static void handle_restored(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
+static void handle_restored(struct agent_conn *conn, uint32_t id, const union frame_request *body)
 {
 	restore_done(conn->root, conn);
-	root_turn(conn->root);
+	root_advance(conn->root);
 }
 
-static void handle_notice(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
+static void handle_notice(struct agent_conn *conn, uint32_t id, const union frame_request *body)
 {
-	root_stop(conn->root);
+	root_request_stop(conn->root);
 }
 
-static void handle_held(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
+static void handle_poll_count(struct agent_conn *conn, uint32_t id, const union frame_request *body)
 {
-	uint8_t question = body->held.question;
+	uint8_t question = body->poll_count.question;
 
 	if (question >= QUESTIONS_N) {
 		conn->closing = true;
 		return;
 	}
-	conn->held[question] = true;
-	conn->polls[question] = body->held.polls;
-	root_agree(conn->root, (enum proto_question)question);
+	conn->hold_answered[question] = true;
+	conn->polls[question] = body->poll_count.polls;
+	root_settle(conn->root, (enum proto_question)question);
 }
 
-static void handle_done(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
+static void handle_done(struct agent_conn *conn, uint32_t id, const union frame_request *body)
 {
 	root_move_on(conn->root, conn->rank, MOVE_ASKS, NULL);
-	root_turn(conn->root);
+	root_advance(conn->root);
 }
 
-static void handle_bye(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
+static void handle_bye(struct agent_conn *conn, uint32_t id, const union frame_request *body)
 {
 	const struct frame_bye *bye = &body->bye;
 	char why[EVENTS_WHY_MAX];
 
 	conn->leaving = bye->clean;
-	if (bye->owing) {
-		conn->root->owing = true;
-		conn->agent->owing = true;
+	if (bye->not_durable) {
+		conn->root->left_not_durable = true;
+		conn->agent->left_not_durable = true;
 	}
 	/* A rank with an error ends in order, but did not mean to end. */
 	if (bye->why[0] != '\0' && conn->root->running) {
@@ -565,11 +566,11 @@ static void handle_bye(struct agent_conn *conn, uint32_t id, const union frame_a
 		root_move_on(conn->root, conn->rank, MOVE_LEAVES, NULL);
 	}
 	conn_reply_ok(conn, id);
-	root_turn(conn->root);
+	root_advance(conn->root);
 }
 
 /* Answers `pawl scale`, which is no rank. */
-static void handle_scale(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
+static void handle_scale(struct agent_conn *conn, uint32_t id, const union frame_request *body)
 {
 	const struct agent *agent = conn->agent;
 	struct agent_scale now = {0};
@@ -599,13 +600,13 @@ static void handle_scale(struct agent_conn *conn, uint32_t id, const union frame
 }
 
 /* Answers `pawl ckpt watch`, which is no rank. */
-static void handle_state(struct agent_conn *conn, uint32_t id, const union frame_asked *body)
+static void handle_state(struct agent_conn *conn, uint32_t id, const union frame_request *body)
 {
 	const struct frame_state *asked = &body->state;
 	struct agent *agent = conn->agent;
 	struct frame_stated stated = {.ranks = 0};
 	const struct agent_root *root;
-	const struct news_state *trouble;
+	const struct alert_state *trouble;
 	struct pawl_err err = {0};
 	int newest;
 
@@ -620,7 +621,7 @@ static void handle_state(struct agent_conn *conn, uint32_t id, const union frame
 		stated.ranks += root->ranks[r].conn != NULL;
 	}
 	newest = ledger_newest(&root->ledger);
-	trouble = root_trouble(root);
+	trouble = root_worst_alert(root);
 	if (newest >= 0 && !root->ledger.slots[newest].durable) {
 		snprintf(stated.tag, sizeof(stated.tag), "%s", root->ledger.slots[newest].tag);
 	}
@@ -631,14 +632,14 @@ static void handle_state(struct agent_conn *conn, uint32_t id, const union frame
 	conn_send(conn, PROTO_STATED, id, &stated);
 }
 
-typedef void frame_fn(struct agent_conn *conn, uint32_t id, const union frame_asked *body);
+typedef void frame_fn(struct agent_conn *conn, uint32_t id, const union frame_request *body);
 
 /* Frames of a worker that was welcomed. */
 static frame_fn *const handlers[] = {
 	[PROTO_BEGIN] = handle_begin,
 	[PROTO_STAGED] = handle_staged,
 	[PROTO_FAIL] = handle_fail,
-	[PROTO_WANT] = handle_want,
+	[PROTO_FLUSH] = handle_want,
 	[PROTO_RESTORE] = handle_restore,
 	[PROTO_VOTE] = handle_vote,
 	[PROTO_RESTORED] = handle_restored,
@@ -647,9 +648,9 @@ static frame_fn *const handlers[] = {
 	[PROTO_IMPORTS] = handle_imports,
 	[PROTO_BYE] = handle_bye,
 	[PROTO_NOTICE] = handle_notice,
-	[PROTO_HELD] = handle_held,
+	[PROTO_POLL_COUNT] = handle_poll_count,
 	[PROTO_DONE] = handle_done,
-	[PROTO_CONDEMN] = handle_condemn,
+	[PROTO_DAMAGED] = handle_condemn,
 	[PROTO_REMOVE] = handle_remove,
 	[PROTO_FIND] = handle_find,
 };
@@ -667,11 +668,11 @@ static frame_fn *find_handler(const struct agent_conn *conn, uint16_t type)
 			: type == PROTO_STATE ? handle_state
 					      : NULL;
 	}
-	return conn->welcome && type < HANDLERS_N ? handlers[type] : NULL;
+	return conn->welcomed && type < HANDLERS_N ? handlers[type] : NULL;
 }
 
 /* Refuses a worker of another version, whose HELLO may be laid out otherwise. */
-static bool speaks_ours(struct agent_conn *conn, const struct proto_frame *frame)
+static bool check_hello_version(struct agent_conn *conn, const struct proto_frame *frame)
 {
 	uint16_t version = frame_hello_version(frame->body);
 	struct pawl_err err;
@@ -690,9 +691,9 @@ static bool speaks_ours(struct agent_conn *conn, const struct proto_frame *frame
 void frame_handle(struct agent_conn *conn, struct proto_frame *frame)
 {
 	frame_fn *handler = find_handler(conn, frame->type);
-	union frame_asked body;
+	union frame_request body;
 
-	if (handler && frame->type == PROTO_HELLO && !speaks_ours(conn, frame)) {
+	if (handler && frame->type == PROTO_HELLO && !check_hello_version(conn, frame)) {
 		return;
 	}
 	if (handler && frame_decode(&frame->body, frame->type, &body, sizeof(body))) {

@@ -30,7 +30,7 @@ static int find_slot(const struct agent_root *root, bool has_step, uint64_t step
 {
 	const struct ledger *ledger = &root->ledger;
 
-	if (root->elsewhere > 0) {
+	if (root->remote_ranks > 0) {
 		return -1; /* memory here holds only this host's ranks */
 	}
 	if (!has_step) {
@@ -102,7 +102,7 @@ static void send_offer(struct agent_root *root, struct agent_conn *conn)
 	}
 	conn->restore_id = 0;
 	conn->offered = true;
-	restore->taken++;
+	restore->offered++;
 }
 
 /* Starts the next round with the ranks that wait for one. */
@@ -133,9 +133,9 @@ static void end_round(struct agent_root *root)
 static void finish_if_nothing(struct agent_root *root)
 {
 	if (root->restore.state == RESTORE_OFFERED && root->restore.nothing &&
-		root->restore.taken == root->ledger.world) {
-		root_count_anew(root);
-		root_ran(root, root->running);
+		root->restore.offered == root->ledger.world) {
+		root_restart_count(root);
+		root_set_running(root, root->running);
 		end_round(root);
 	}
 }
@@ -176,7 +176,7 @@ static void start_round(struct agent_root *root, struct agent_conn *conn)
 	*restore = (struct agent_restore){.has_step = conn->restore_has_step,
 		.slot = -1,
 		.step = conn->restore_step,
-		.asked = conn->restore_step};
+		.asked_step = conn->restore_step};
 	slot = find_slot(root, restore->has_step, restore->step);
 	if (slot >= 0 && (restore->has_step || is_highest(root, slot))) {
 		offer_slot(root, slot);
@@ -205,12 +205,12 @@ void restore_ask(struct agent_root *root, struct agent_conn *conn)
 		return;
 	}
 	if (restore->state == RESTORE_IDLE && !root_hosts_may_restore(root)) {
-		return; /* root_hosts_turn asks again */
+		return; /* root_hosts_advance asks again */
 	}
 	if (restore->state == RESTORE_IDLE) {
 		start_round(root, conn);
 	} else if (restore->has_step != conn->restore_has_step ||
-		(restore->has_step && restore->asked != conn->restore_step)) {
+		(restore->has_step && restore->asked_step != conn->restore_step)) {
 		pawl_err_set(&err, PAWL_EMISMATCH,
 			"rank %u restores another step than the other ranks", conn->job_rank);
 		refuse_ask(conn, &err);
@@ -225,19 +225,19 @@ void restore_ask(struct agent_root *root, struct agent_conn *conn)
 /* ---- one rank alone ---- */
 
 /* Where all of a tag ("": the newest) can be read from. */
-enum whole {
-	WHOLE_NOWHERE, /* memory has nothing of the tag */
-	WHOLE_SLOT,    /* one slot has all of the tag */
-	WHOLE_STORE,   /* a slot has a part of the tag, and the store has all */
-	WHOLE_NOT_YET, /* a slot has a part of the tag, and the store will have all */
+enum tag_source {
+	TAG_SOURCE_NONE,    /* memory has nothing of the tag */
+	TAG_SOURCE_SLOT,    /* one slot has all of the tag */
+	TAG_SOURCE_STORE,   /* a slot has a part of the tag, and the store has all */
+	TAG_SOURCE_PENDING, /* a slot has a part of the tag, and the store will have all */
 };
 
-static enum whole find_whole(const struct agent_root *root, const char *name, int *slot)
+static enum tag_source find_source(const struct agent_root *root, const char *name, int *slot)
 {
 	const struct ledger *ledger = &root->ledger;
 	int highest = name[0] ? -1 : ledger_highest(ledger, true);
 	const char *tag = highest >= 0 ? ledger->slots[highest].tag : name;
-	enum whole whole = WHOLE_NOWHERE;
+	enum tag_source source = TAG_SOURCE_NONE;
 	uint32_t slots_n = 0;
 	bool durable = true;
 
@@ -247,14 +247,14 @@ static enum whole find_whole(const struct agent_root *root, const char *name, in
 		if (at->state != SLOT_COMMITTED || strcmp(at->tag, tag) != 0) {
 			continue;
 		}
-		whole = WHOLE_SLOT;
-		if (slots_n++ > 0 || at->again || at->streamed || root->elsewhere > 0) {
-			whole = WHOLE_STORE;
+		source = TAG_SOURCE_SLOT;
+		if (slots_n++ > 0 || at->adds || at->streamed || root->remote_ranks > 0) {
+			source = TAG_SOURCE_STORE;
 		}
 		durable = durable && at->durable;
 		*slot = i;
 	}
-	return whole == WHOLE_STORE && !durable ? WHOLE_NOT_YET : whole;
+	return source == TAG_SOURCE_STORE && !durable ? TAG_SOURCE_PENDING : source;
 }
 
 /* Asks the store for tag ("": its newest), for one rank. */
@@ -277,38 +277,39 @@ static void find_stored(struct agent_root *root, struct agent_conn *conn, uint32
 }
 
 /* Answers one rank that asks for tag, from memory if it is there. */
-static void find_here(struct agent_root *root, struct agent_conn *conn, uint32_t id,
+static void find_for_rank(struct agent_root *root, struct agent_conn *conn, uint32_t id,
 	const char *tag)
 {
 	int slot = -1;
-	enum whole whole = find_whole(root, tag, &slot);
+	enum tag_source source = find_source(root, tag, &slot);
 	struct pawl_err err;
 
-	if (whole == WHOLE_SLOT) {
+	if (source == TAG_SOURCE_SLOT) {
 		send_memory(root, conn, id, slot);
 		return;
 	}
-	if (whole == WHOLE_NOT_YET) {
+	if (source == TAG_SOURCE_PENDING) {
 		ledger_want_durable(&root->ledger, root->ledger.slots[slot].seq);
 		pawl_err_set(&err, PAWL_EBUSY, "%s is being added to",
 			root->ledger.slots[slot].tag);
 		conn_reply_error(conn, id, &err);
 		return;
 	}
-	find_stored(root, conn, id, whole == WHOLE_STORE ? root->ledger.slots[slot].tag : tag);
+	find_stored(root, conn, id,
+		source == TAG_SOURCE_STORE ? root->ledger.slots[slot].tag : tag);
 }
 
 void restore_find(struct agent_root *root, struct agent_conn *conn, uint32_t id, const char *tag)
 {
 	if (tag[0] != '\0' || is_highest(root, ledger_highest(&root->ledger, true))) {
-		find_here(root, conn, id, tag);
+		find_for_rank(root, conn, id, tag);
 	} else {
 		find_stored(root, conn, id, "");
 	}
 }
 
 /* Whether memory has the tag that a restore takes, given the store's answer on its newest. */
-static bool is_here(const struct agent_root *root, const struct persist_job *job, int slot)
+static bool is_in_memory(const struct agent_root *root, const struct persist_job *job, int slot)
 {
 	return job->rv == 0 && slot >= 0 &&
 		(!job->found || root->ledger.slots[slot].step >= job->step);
@@ -316,14 +317,14 @@ static bool is_here(const struct agent_root *root, const struct persist_job *job
 
 /* Whether memory has a newer tag than the store, though an older one than the store should have
  * had. */
-static bool is_behind(struct agent_root *root, const struct persist_job *job)
+static bool is_store_behind(struct agent_root *root, const struct persist_job *job)
 {
-	return root->elsewhere == 0 && job->rv == 0 &&
-		ledger_recall(&root->ledger, job->found ? job->tag : "", job->step);
+	return root->remote_ranks == 0 && job->rv == 0 &&
+		ledger_revive_slots(&root->ledger, job->found ? job->tag : "", job->step);
 }
 
 /* Passes the store's answer to the rank that asked, unless that rank is gone. */
-static void found(struct agent_root *root, const struct persist_job *job)
+static void send_found(struct agent_root *root, const struct persist_job *job)
 {
 	struct agent_conn *conn =
 		job->find_rank < root->ledger.world ? root->ranks[job->find_rank].conn : NULL;
@@ -333,8 +334,9 @@ static void found(struct agent_root *root, const struct persist_job *job)
 	}
 	conn->find_id = 0;
 	if (job->find_newest &&
-		(is_behind(root, job) || is_here(root, job, ledger_highest(&root->ledger, true)))) {
-		find_here(root, conn, job->find_id, "");
+		(is_store_behind(root, job) ||
+			is_in_memory(root, job, ledger_highest(&root->ledger, true)))) {
+		find_for_rank(root, conn, job->find_id, "");
 	} else if (job->rv != 0) {
 		conn_reply_error(conn, job->find_id, &job->err);
 	} else if (job->found) {
@@ -352,14 +354,14 @@ void restore_resolved(struct agent_root *root, const struct persist_job *job)
 	int slot;
 
 	if (job->find_id) {
-		found(root, job);
+		send_found(root, job);
 		return;
 	}
 	if (restore->state != RESTORE_RESOLVING || job->epoch != root->epoch) {
 		return; /* the ranks that asked are gone */
 	}
 	/* After PAWL_EPEER the run of the hosts is over, and the ranks will ask again. */
-	if (job->rv == PAWL_EPEER && root->elsewhere > 0) {
+	if (job->rv == PAWL_EPEER && root->remote_ranks > 0) {
 		root_hosts_over(root, root->epoch, job->err.msg);
 		return;
 	}
@@ -370,17 +372,17 @@ void restore_resolved(struct agent_root *root, const struct persist_job *job)
 				refuse_ask(root->ranks[r].conn, &job->err);
 			}
 		}
-		if (job->rv == PAWL_ETIMEDOUT && root->elsewhere > 0) {
+		if (job->rv == PAWL_ETIMEDOUT && root->remote_ranks > 0) {
 			root_hosts_over(root, root->epoch, job->err.msg);
 		}
 		return;
 	}
-	if (!restore->has_step && is_behind(root, job)) {
+	if (!restore->has_step && is_store_behind(root, job)) {
 		ask_again(root);
 		return;
 	}
 	slot = restore->has_step ? -1 : find_slot(root, false, 0);
-	if (is_here(root, job, slot)) {
+	if (is_in_memory(root, job, slot)) {
 		offer_slot(root, slot);
 	} else {
 		restore->state = RESTORE_OFFERED;
@@ -419,27 +421,27 @@ void restore_condemn(struct agent_root *root, bool memory, const char *tag, cons
 void restore_finish(struct agent_root *root)
 {
 	struct agent_restore *restore = &root->restore;
-	struct frame_verdict told;
+	struct frame_verdict frame;
 
 	if (restore->verdict == VERDICT_GO) {
 		root_event(root, EVENT_RESTORED, restore->slot >= 0 ? "memory" : "store");
-		root_count_anew(root);
+		root_restart_count(root);
 	} else if (restore->verdict == VERDICT_RETRY && restore->slot >= 0) {
 		ledger_drop(&root->ledger, restore->slot);
 		root->rows[restore->slot].level = HISTORY_FAILED;
 		root_row_end(root, restore->slot, restore->why);
-	} else if (restore->verdict == VERDICT_RETRY && root->elsewhere == 0) {
+	} else if (restore->verdict == VERDICT_RETRY && root->remote_ranks == 0) {
 		put_aside(root, restore->tag, restore->why);
 	}
-	told = (struct frame_verdict){.verdict = restore->verdict, .rounds = root->rounds};
-	snprintf(told.why, sizeof(told.why), "%s", restore->why);
+	frame = (struct frame_verdict){.verdict = restore->verdict, .rounds = root->rounds};
+	snprintf(frame.why, sizeof(frame.why), "%s", restore->why);
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		struct agent_conn *conn = root->ranks[r].conn;
 		uint32_t id = conn ? conn->vote_id : 0;
 
 		if (id != 0) {
 			conn->vote_id = 0;
-			conn_send(conn, PROTO_VERDICT, id, &told);
+			conn_send(conn, PROTO_VERDICT, id, &frame);
 		}
 	}
 	end_round(root);
@@ -469,7 +471,7 @@ void restore_vote(struct agent_root *root, struct agent_conn *conn, uint8_t verd
 	if (restore->voted < root->ledger.world) {
 		return;
 	}
-	if (root->elsewhere > 0) {
+	if (root->remote_ranks > 0) {
 		root_hosts_vote(root);
 	} else {
 		restore_finish(root);

@@ -1,7 +1,7 @@
 /* One root as the agent sees it: carries out what the ledger decides. See root.h for the parts. */
 #include "agent/root.h"
 
-#include "agent/persist/save.h"
+#include "agent/persist/write_tag.h"
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
@@ -38,17 +38,17 @@ static void submit_job(struct agent_root *root, enum persist_kind kind, const ch
 	}
 }
 
-void root_tell_level(struct agent_root *root, uint64_t seq, enum proto_level level, int code,
+void root_send_level(struct agent_root *root, uint64_t seq, enum proto_level level, int code,
 	const char *why)
 {
-	struct frame_level told = {.seq = seq, .level = (uint8_t)level, .code = code};
+	struct frame_level frame = {.seq = seq, .level = (uint8_t)level, .code = code};
 
-	snprintf(told.why, sizeof(told.why), "%s", why);
+	snprintf(frame.why, sizeof(frame.why), "%s", why);
 	for (uint32_t r = 0; seq != 0 && r < root->ledger.world; r++) {
 		struct agent_conn *conn = root->ranks[r].conn;
 
 		if (conn && !conn->closing) {
-			conn_send(conn, PROTO_LEVEL, 0, &told);
+			conn_send(conn, PROTO_LEVEL, 0, &frame);
 		}
 	}
 }
@@ -60,7 +60,7 @@ static void forget_record(struct agent_rank *rank, int slot)
 	wire_out_reset(&rank->blobs[slot]);
 }
 
-void root_give_back(struct agent_rank *rank, int slot)
+void root_free_slot(struct agent_rank *rank, int slot)
 {
 	forget_record(rank, slot);
 	arena_deinit(&rank->arenas[slot]);
@@ -75,7 +75,7 @@ static void drop_save(struct agent_root *root, int slot, int code, const char *w
 		submit_job(root, PERSIST_STREAM_DROP, entry->tag);
 	}
 	log_line(LOG_WARNING, "%s: %s is not saved: %s", root->path, entry->tag, why);
-	root_tell_level(root, entry->seq, LEVEL_FAILED, code, why);
+	root_send_level(root, entry->seq, LEVEL_FAILED, code, why);
 	root->row_seq = entry->seq;
 	root_row_end(root, slot, why);
 }
@@ -93,23 +93,23 @@ static const char *staging_tag(const struct agent_root *root, uint64_t seq)
 	return "";
 }
 
-void root_tell_diverged(struct agent_root *root, const char *part)
+void root_send_diverged(struct agent_root *root, const char *part)
 {
-	struct frame_diverged told;
+	struct frame_diverged frame;
 
-	snprintf(told.part, sizeof(told.part), "%s", part);
+	snprintf(frame.part, sizeof(frame.part), "%s", part);
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		if (root->ranks[r].conn) {
-			conn_send(root->ranks[r].conn, PROTO_DIVERGED, 0, &told);
+			conn_send(root->ranks[r].conn, PROTO_DIVERGED, 0, &frame);
 		}
 	}
 }
 
-static void fail_counted(struct agent_root *root, uint64_t seq, int code, const char *why)
+static void fail_seq(struct agent_root *root, uint64_t seq, int code, const char *why)
 {
 	int slot = ledger_fail(&root->ledger, seq, code, why);
 
-	root_hosts_unsave(root, seq, code, why);
+	root_hosts_fail_save(root, seq, code, why);
 	if (slot >= 0) {
 		drop_save(root, slot, code, why);
 	}
@@ -123,7 +123,7 @@ void root_fail(struct agent_root *root, uint32_t rank, uint64_t seq, const char 
 	int slot = -1;
 
 	if (!ledger->named) {
-		fail_counted(root, seq, code, why);
+		fail_seq(root, seq, code, why);
 	} else {
 		snprintf(name, sizeof(name), "%s", seq ? staging_tag(root, seq) : tag);
 		slot = name[0] ? ledger_fail_tag(ledger, rank, name, code, why) : -1;
@@ -131,7 +131,7 @@ void root_fail(struct agent_root *root, uint32_t rank, uint64_t seq, const char 
 	if (slot >= 0) {
 		drop_save(root, slot, code, why);
 	}
-	root_turn(root);
+	root_advance(root);
 }
 
 /* ---- begin ---- */
@@ -139,18 +139,18 @@ void root_fail(struct agent_root *root, uint32_t rank, uint64_t seq, const char 
 uint32_t root_fits(const struct agent_root *root, uint64_t need_bytes)
 {
 	struct tier_limits limits = {.asked = root->memory_bytes};
-	uint64_t held = 0;
+	uint64_t used_bytes = 0;
 	uint32_t times = 0;
 
 	tier_limits_read(&limits);
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		for (int s = 0; s < LEDGER_SLOTS; s++) {
-			held += arena_held(&root->ranks[r].arenas[s]);
+			used_bytes += arena_used_bytes(&root->ranks[r].arenas[s]);
 		}
 	}
-	limits.available += held; /* the tier does not need to get what it holds already */
+	limits.available += used_bytes; /* the tier does not need to get what it holds already */
 	if (limits.cgroup != UINT64_MAX) {
-		limits.cgroup += held;
+		limits.cgroup += used_bytes;
 	}
 	while (times < LEDGER_SLOTS &&
 		arena_round(need_bytes) * (times + 1) * root->ledger.world <=
@@ -221,11 +221,11 @@ static void begin_stream(struct agent_root *root, struct agent_conn *conn, uint3
 	conn->stream_id = id;
 	conn->begin_seq = verdict->seq;
 	memset(conn->arena_ids, 0, sizeof(conn->arena_ids));
-	if (!verdict->more) {
-		root_give_back(&root->ranks[conn->rank], verdict->slot);
+	if (!verdict->granted_before) {
+		root_free_slot(&root->ranks[conn->rank], verdict->slot);
 	}
-	if (!verdict->fresh && !verdict->turned) {
-		if (root->streaming) {
+	if (!verdict->fresh && !verdict->now_streamed) {
+		if (root->stream_ready) {
 			grant_stream(conn);
 		}
 		return; /* answered with the first rank's directory */
@@ -237,7 +237,7 @@ static void begin_stream(struct agent_root *root, struct agent_conn *conn, uint3
 	}
 	job->seq = verdict->seq;
 	job->epoch = root->epoch;
-	root->streaming = false;
+	root->stream_ready = false;
 	persist_submit(root->persist, job);
 }
 
@@ -251,7 +251,7 @@ void root_streams_ready(struct agent_root *root, const struct persist_job *job)
 		if (!conn || !conn->stream_id || strcmp(conn->ask.tag, job->tag) != 0) {
 			continue; /* waits for another save: this one failed meanwhile */
 		}
-		root->streaming = job->rv == 0;
+		root->stream_ready = job->rv == 0;
 		if (job->rv == 0) {
 			memcpy(root->stream_dir, job->dir, sizeof(root->stream_dir));
 			grant_stream(conn);
@@ -266,9 +266,9 @@ void root_streams_ready(struct agent_root *root, const struct persist_job *job)
 /* Says why waiting for the rank that has not staged is in vain; NULL: it is not. The rank may have
  * ended while the others go on, or be stopped, by a debugger or a SIGSTOP. Ranks on other hosts are
  * left to their agents. */
-static const char *find_vain(const struct agent_root *root)
+static const char *find_stuck_why(const struct agent_root *root)
 {
-	uint32_t r = ledger_missing(&root->ledger);
+	uint32_t r = ledger_missing_rank(&root->ledger);
 	const struct agent_rank *rank = r < root->ledger.world ? &root->ranks[r] : NULL;
 
 	if (rank && rank->seen && !rank->conn) {
@@ -281,7 +281,7 @@ static const char *find_vain(const struct agent_root *root)
 void root_begin(struct agent_root *root, struct agent_conn *conn)
 {
 	struct ledger_verdict verdict;
-	struct news_item item;
+	struct alert alert;
 	struct pawl_err err;
 	enum ledger_answer answer;
 	uint32_t id = conn->begin_id;
@@ -292,29 +292,30 @@ void root_begin(struct agent_root *root, struct agent_conn *conn)
 	if (conn->ask.seq == 0) {
 		root_move_on(root, conn->rank, MOVE_BEGINS, conn->ask.tag);
 	}
-	passed = ledger_passed(&root->ledger, conn->rank, conn->ask.seq);
+	passed = ledger_skipped_seq(&root->ledger, conn->rank, conn->ask.seq);
 	if (passed) {
 		snprintf(why, sizeof(why), "rank %u has no part in it, and saves %.64s already",
 			conn->job_rank, conn->ask.tag);
-		fail_counted(root, passed, PAWL_ECANCELED, why);
+		fail_seq(root, passed, PAWL_ECANCELED, why);
 	}
 	conn->ask.waited_ns = clock_mono_ns() - conn->begin_ns;
-	conn->ask.vain = conn->ask.waited_ns > times_ns(TIME_ROOT_VAIN) ? find_vain(root) : NULL;
+	conn->ask.stuck_why =
+		conn->ask.waited_ns > times_ns(TIME_ROOT_VAIN) ? find_stuck_why(root) : NULL;
 	answer = ledger_begin(&root->ledger, &conn->ask, &verdict);
 	if (answer == LEDGER_WAIT) {
-		return; /* root_turn asks again */
+		return; /* root_advance asks again */
 	}
 	conn->begin_id = 0;
-	if (ledger_is_spare_vain(&root->ledger)) {
+	if (ledger_is_spare_unused(&root->ledger)) {
 		empty_spare(root);
 	}
-	if (verdict.bare && !root->told_bare) {
-		root->told_bare = true;
-		news_fill(&item, NEWS_ONCE, NULL,
+	if (verdict.overwrites_newest && !root->logged_no_spare) {
+		root->logged_no_spare = true;
+		alert_fill(&alert, ALERT_ONCE, NULL,
 			"memory takes two checkpoints of these ranks, not three: until %s is "
 			"committed, what is being written or read is the newest that is whole",
 			conn->ask.tag);
-		root_news(root, &item);
+		root_alert(root, &alert);
 	}
 	if (answer == LEDGER_GRANT && verdict.fresh) {
 		root->since_ns[verdict.slot] = root->epoch_ns;
@@ -334,9 +335,9 @@ void root_begin(struct agent_root *root, struct agent_conn *conn)
 	}
 	pawl_err_set(&err, verdict.code, "%s", verdict.why);
 	conn_reply_error(conn, id, &err);
-	root_hosts_unsave(root, conn->ask.seq, verdict.code, verdict.why);
-	if (verdict.withdrawn >= 0) {
-		drop_save(root, verdict.withdrawn, verdict.code, verdict.why);
+	root_hosts_fail_save(root, conn->ask.seq, verdict.code, verdict.why);
+	if (verdict.failed_slot >= 0) {
+		drop_save(root, verdict.failed_slot, verdict.code, verdict.why);
 	} else {
 		root_row_refuse(root, &conn->ask, verdict.why);
 	}
@@ -356,17 +357,17 @@ static bool check_commit(struct agent_root *root, int slot)
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		records[r] = &root->ranks[r].records[slot];
 	}
-	if (save_check(records, root->ledger.world, root->first, part, &err) == 0) {
+	if (write_tag_check(records, root->ledger.world, root->first_rank, part, &err) == 0) {
 		return true;
 	}
 	if (part[0]) {
-		root_tell_diverged(root, part);
+		root_send_diverged(root, part);
 	}
-	root_hosts_unsave(root, seq, err.code, err.msg);
+	root_hosts_fail_save(root, seq, err.code, err.msg);
 	ledger_drop(&root->ledger, slot);
 	log_line(LOG_ERROR, "%s: %s is not saved: %s", root->path, root->ledger.slots[slot].tag,
 		err.msg);
-	root_tell_level(root, seq, LEVEL_FAILED, err.code, err.msg);
+	root_send_level(root, seq, LEVEL_FAILED, err.code, err.msg);
 	root_row_end(root, slot, err.msg);
 	return false;
 }
@@ -383,14 +384,14 @@ static void commit(struct agent_root *root, int slot)
 		parts_n += root->ranks[r].records[slot].parts_n;
 	}
 	if (parts_n == 0 && root->ledger.named) { /* no rank had anything (more) to save */
-		ledger_pass(&root->ledger, slot);
+		ledger_discard_empty(&root->ledger, slot);
 		root->row_open[slot] = false;
-		root_tell_level(root, seq, LEVEL_DURABLE, 0, "");
+		root_send_level(root, seq, LEVEL_DURABLE, 0, "");
 	} else if (check_commit(root, slot)) {
 		root_row_commit(root, slot);
 		root_saved(root, root->rows[slot].stall_ns);
-		root_tell_level(root, root->ledger.slots[slot].seq, LEVEL_COMMITTED, 0, "");
-		root_ask_room(root, slot);
+		root_send_level(root, root->ledger.slots[slot].seq, LEVEL_COMMITTED, 0, "");
+		root_check_space(root, slot);
 	}
 }
 
@@ -404,7 +405,7 @@ void root_move_on(struct agent_root *root, uint32_t rank, enum ledger_move move,
 }
 
 /* Tells a rank that staged a save that has ended: the rank has not heard why. */
-static void tell_over(struct agent_conn *conn, uint64_t seq)
+static void send_ended(struct agent_conn *conn, uint64_t seq)
 {
 	const struct frame_level over = {.seq = seq,
 		.level = LEVEL_FAILED,
@@ -430,13 +431,13 @@ void root_staged(struct agent_root *root, struct agent_conn *conn,
 			: slot;
 	}
 	if (slot < 0) {
-		tell_over(conn, seq);
+		send_ended(conn, seq);
 		return;
 	}
 	forget_record(rank, slot);
 	if (record_decode(&rank->records[slot], record->bytes, record->len_bytes, &err) != 0 ||
 		rank->records[slot].rank != conn->job_rank ||
-		rank->records[slot].world != root->ledger.world + root->elsewhere) {
+		rank->records[slot].world != root->ledger.world + root->remote_ranks) {
 		root_fail(root, conn->rank, seq, "", PAWL_ECORRUPT,
 			"a rank's record of what it staged is malformed");
 		return;
@@ -448,17 +449,17 @@ void root_staged(struct agent_root *root, struct agent_conn *conn,
 	if (slot >= 0) {
 		commit(root, slot);
 	}
-	root_turn(root);
+	root_advance(root);
 }
 
 /* ---- the turn ---- */
 
 static void ticked(struct loop_timer *timer)
 {
-	root_turn(timer->user);
+	root_advance(timer->user);
 }
 
-void root_turn(struct agent_root *root)
+void root_advance(struct agent_root *root)
 {
 	int64_t now_ns = clock_mono_ns();
 	int64_t again_ns = INT64_MAX;
@@ -476,7 +477,7 @@ void root_turn(struct agent_root *root)
 			waiting = waiting || conn->begin_id;
 		}
 	}
-	root_hosts_turn(root);
+	root_hosts_advance(root);
 	slot = ledger_persist_next(&root->ledger, now_ns, &again_ns);
 	if (slot >= 0) {
 		root_persist(root, slot);
@@ -497,7 +498,7 @@ static void orphaned(struct loop_timer *timer)
 	struct agent_root *root = timer->user;
 
 	ledger_want_durable(&root->ledger, 0); /* nobody is left to ask for it */
-	root_turn(root);
+	root_advance(root);
 }
 
 static void free_ranks(struct agent_root *root)
@@ -555,13 +556,13 @@ void root_new_epoch(struct agent_root *root, uint32_t world, uint32_t attempt)
 	root_hosts_begin(root);
 	ledger_new_epoch(&root->ledger, world);
 	root->epoch_ns = clock_wall_ns();
-	memset(root->asked, 0, sizeof(root->asked));
+	memset(root->hold_sent, 0, sizeof(root->hold_sent));
 	root->crashed = false;
-	root->owing = false;
-	root->room_asked = false;
+	root->left_not_durable = false;
+	root->space_checked = false;
 	root->restore.state = RESTORE_IDLE;
 	root->rounds = 0;
-	root_forget_seqs(root);
+	root_reset_seqs(root);
 	root->attempt = attempt;
 }
 
@@ -574,7 +575,7 @@ static int change_world(struct agent_root *root, uint32_t world, struct pawl_err
 
 	if (!ledger_all_durable(&root->ledger)) {
 		ledger_want_durable(&root->ledger, 0);
-		root_turn(root);
+		root_advance(root);
 		return pawl_err_set(err, PAWL_ETIMEDOUT,
 			"the last checkpoint of the run with %u ranks is being made durable",
 			root->ledger.world);
@@ -585,7 +586,7 @@ static int change_world(struct agent_root *root, uint32_t world, struct pawl_err
 	stored_step = root->ledger.stored_step;
 	root_init_ledger(root, world, root->ledger.interval_ns);
 	root->ledger.named = named;
-	ledger_know_stored(&root->ledger, stored_step);
+	ledger_record_stored(&root->ledger, stored_step);
 	return make_ranks(root, world, err);
 }
 
@@ -634,7 +635,7 @@ void root_leave(struct agent_root *root, struct agent_conn *conn)
 
 	restore_done(root, conn);
 	if (!left) {
-		ledger_gone(&root->ledger, conn->rank);
+		ledger_rank_died(&root->ledger, conn->rank);
 		root->crashed = true;
 	}
 	root->ranks[conn->rank].conn = NULL;
@@ -643,7 +644,7 @@ void root_leave(struct agent_root *root, struct agent_conn *conn)
 		snprintf(why, sizeof(why), "rank %u (pid %u) is gone", conn->job_rank, conn->pid);
 		root_event(root, EVENT_FAILED, why);
 	}
-	root_agree_rest(root);
+	root_settle_all(root);
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		left = left && !root->ranks[r].conn;
 		if (root->ranks[r].conn) {
@@ -656,7 +657,8 @@ void root_leave(struct agent_root *root, struct agent_conn *conn)
 	root->left = left && !root->crashed;
 	root->left_ns = clock_mono_ns();
 	loop_timer_start(root->agent->loop, &root->orphan,
-		clock_mono_ns() + (left || root->agent->lets_go ? 0 : times_ns(TIME_ROOT_ORPHAN)));
+		clock_mono_ns() +
+			(left || root->agent->close_idle_roots ? 0 : times_ns(TIME_ROOT_ORPHAN)));
 }
 
 int root_open(struct agent *agent, const char *path, const struct persist_options *options,
@@ -670,8 +672,8 @@ int root_open(struct agent *agent, const char *path, const struct persist_option
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for root %s", path);
 	}
 	root->agent = agent;
-	root->first = options->first;
-	root->elsewhere = options->elsewhere;
+	root->first_rank = options->first_rank;
+	root->remote_ranks = options->remote_ranks;
 	root->epoch_ns = clock_wall_ns();
 	root->tick = (struct loop_timer){.fired = ticked, .user = root};
 	root->orphan = (struct loop_timer){.fired = orphaned, .user = root};
@@ -679,7 +681,7 @@ int root_open(struct agent *agent, const char *path, const struct persist_option
 	root->slow = (struct loop_timer){.fired = root_slow_fired, .user = root};
 	root->due = (struct loop_timer){.fired = root_due_fired, .user = root};
 	root_init_ledger(root, options->ranks, interval_ns);
-	root->ledger.first = options->first;
+	root->ledger.first_rank = options->first_rank;
 	rv = make_ranks(root, options->ranks, err);
 	if (rv != 0) {
 		goto free_root;

@@ -8,7 +8,7 @@
  *   root_persist.c  brings generations to the store
  *   root_hosts.c    deals with the other hosts of a job
  *   root_history.c  notes rows of the history and the events
- *   root_news.c     says what goes wrong
+ *   root_alert.c     says what goes wrong
  *   root_ask.c      lets the ranks stop and save together
  *   restore.c       lets the ranks agree on what to load
  */
@@ -18,8 +18,8 @@
 #include "agent/agent.h"
 #include "agent/ledger/advice.h"
 #include "agent/ledger/ledger.h"
-#include "agent/persist/news.h"
-#include "agent/persist/persist.h"
+#include "agent/persist/alerts.h"
+#include "agent/persist/storage_thread.h"
 #include "io/listener.h"
 #include "ipc/frames.h"
 #include "ipc/tier.h"
@@ -43,29 +43,29 @@ struct agent_conn {
 	struct loop_source socket; /* the connection */
 	/* Pidfd of the worker, as its forks may keep the socket open; fd -1: none. */
 	struct loop_source process;
-	struct proto_conn io;        /* received bytes */
-	uint32_t rank;               /* place among the ranks of this host; valid with root */
-	uint32_t job_rank;           /* rank in the job */
-	uint32_t pid;                /* pid of the worker, as the kernel says */
-	bool welcome;                /* HELLO was answered */
-	bool held[QUESTIONS_N];      /* answered HOLD */
-	uint64_t polls[QUESTIONS_N]; /* polls in its HELD: how often it had asked */
-	bool leaving;                /* said BYE */
-	bool closing;                /* to be freed when the callback returns */
-	uint32_t hello_id;           /* request to answer once the root is open */
-	uint32_t begin_id;           /* request that waits for a grant; 0: none */
-	int64_t begin_ns;            /* when the request came, monotonic ns */
-	uint64_t begin_bytes;        /* bytes of arena that the request needs */
-	int64_t begin_since_ns;      /* with adds: oldest that the tag may be, wall clock */
-	struct ledger_ask ask;       /* contents of the request */
-	uint64_t begin_seq;          /* number of the save that was granted to stream */
-	struct agent_question asked; /* not answered yet */
-	uint32_t find_id;            /* FIND that waits for the store's answer; 0: none */
-	uint32_t stream_id;          /* BEGIN granted to stream, waits for the directory; 0: none */
-	uint32_t restore_id;         /* request that waits for an offer; 0: none */
-	uint32_t vote_id;            /* request that waits for the verdict; 0: none */
-	bool restore_has_step;       /* the restore names a step: restore_step */
-	uint64_t restore_step;       /* step to restore, with restore_has_step */
+	struct proto_conn io;            /* received bytes */
+	uint32_t rank;                   /* place among the ranks of this host; valid with root */
+	uint32_t job_rank;               /* rank in the job */
+	uint32_t pid;                    /* pid of the worker, as the kernel says */
+	bool welcomed;                   /* HELLO was answered */
+	bool hold_answered[QUESTIONS_N]; /* answered HOLD */
+	uint64_t polls[QUESTIONS_N];     /* polls in its HELD: how often it had asked */
+	bool leaving;                    /* said BYE */
+	bool closing;                    /* to be freed when the callback returns */
+	uint32_t hello_id;               /* request to answer once the root is open */
+	uint32_t begin_id;               /* request that waits for a grant; 0: none */
+	int64_t begin_ns;                /* when the request came, monotonic ns */
+	uint64_t begin_bytes;            /* bytes of arena that the request needs */
+	int64_t begin_since_ns;          /* with adds: oldest that the tag may be, wall clock */
+	struct ledger_ask ask;           /* contents of the request */
+	uint64_t begin_seq;              /* number of the save that was granted to stream */
+	struct agent_question question;  /* not answered yet */
+	uint32_t find_id;                /* FIND that waits for the store's answer; 0: none */
+	uint32_t stream_id;    /* BEGIN granted to stream, waits for the directory; 0: none */
+	uint32_t restore_id;   /* request that waits for an offer; 0: none */
+	uint32_t vote_id;      /* request that waits for the verdict; 0: none */
+	bool restore_has_step; /* the restore names a step: restore_step */
+	uint64_t restore_step; /* step to restore, with restore_has_step */
 	/* The rank has this round's offer; its next request waits for the next round. */
 	bool offered;
 	int reading;                      /* slot that the worker copies out of, or -1 */
@@ -96,10 +96,10 @@ enum restore_state {
 struct agent_restore {
 	enum restore_state state;
 	bool has_step;            /* only one step will do */
-	uint64_t asked;           /* the step asked for, with has_step */
+	uint64_t asked_step;      /* the step asked for, with has_step */
 	uint64_t step;            /* step of the offer */
 	char tag[CKPT_TAG_MAX];   /* tag of the offer */
-	uint32_t taken;           /* ranks that have the offer */
+	uint32_t offered;         /* ranks that have the offer */
 	int slot;                 /* slot of the offer in memory; -1: in the store */
 	bool nothing;             /* the offer is that there is nothing */
 	uint32_t voted;           /* ranks that voted */
@@ -108,7 +108,7 @@ struct agent_restore {
 };
 
 /* Word that rank 0's host has begun in a root of this path. */
-struct agent_told {
+struct agent_nonce {
 	char *path;     /* owned; NULL: entry is unused */
 	uint64_t nonce; /* random number of the host's start */
 };
@@ -120,8 +120,8 @@ struct agent_root {
 	char *path;             /* owned; absolute */
 	enum root_state state;  /* state of the storage */
 	struct pawl_err failed; /* why ROOT_FAILED */
-	uint32_t first;         /* number of the first rank here */
-	uint32_t elsewhere;     /* ranks of the job on other hosts */
+	uint32_t first_rank;    /* number of the first rank here */
+	uint32_t remote_ranks;  /* ranks of the job on other hosts */
 	/* Saves have tags; with ranks elsewhere the ledger counts them all the same. */
 	bool named;
 	uint32_t attempt; /* attempt number of the ranks in this epoch */
@@ -129,7 +129,7 @@ struct agent_root {
 	uint32_t rounds;  /* how often all ranks have restored in this epoch */
 	/* With ranks elsewhere: newest save that the other hosts were told will not come from
 	 * here. */
-	uint64_t unsaved_seq;
+	uint64_t failed_seq;
 	int64_t epoch_ns; /* when the epoch began, wall clock */
 	/* epoch_ns when each slot's save began; earlier, if a rank adds to an older tag. */
 	int64_t since_ns[LEDGER_SLOTS];
@@ -149,54 +149,54 @@ struct agent_root {
 	struct loop_timer orphan;        /* fires a while after the last worker vanished */
 	bool crashed;                    /* a worker of this epoch went without a word */
 	bool left;                       /* all workers of this epoch have left on purpose */
-	bool owing;                      /* a worker left though its newest save was not durable */
+	bool left_not_durable;           /* a worker left though its newest save was not durable */
 	int64_t left_ns;                 /* when the last worker left, monotonic ns */
-	bool asked[QUESTIONS_N];         /* the workers were told to hold the question */
-	bool agreed[QUESTIONS_N];        /* the workers were told when the answer is yes */
+	bool hold_sent[QUESTIONS_N];     /* the workers were told to hold the question */
+	bool settled[QUESTIONS_N];       /* the workers were told when the answer is yes */
 	struct advice advice;            /* how often it is worth it to save */
 	bool auto_interval;              /* the ledger's interval is the advised one */
 	uint64_t asked_seq;              /* newest save that a rank asked for or failed */
 	int64_t asked_ns;                /* when asked_seq was first asked for, or workers came */
 	struct loop_timer due;           /* fires when a save is worth it again */
-	uint32_t owed;                   /* pins and removals accepted and not yet done */
-	bool told_bare;                  /* the log says that memory takes no spare slot */
-	bool streaming;                  /* the directory for streaming ranks is there */
+	uint32_t pending_changes;        /* pins and removals accepted and not yet done */
+	bool logged_no_spare;            /* the log says that memory takes no spare slot */
+	bool stream_ready;               /* the directory for streaming ranks is there */
 	char stream_dir[STORE_NAME_MAX]; /* name of that directory */
 	bool has_durable;                /* durable_tag is valid */
 	char durable_tag[CKPT_TAG_MAX];  /* newest made durable by this agent */
-	bool failed_anew;                /* a persist has failed since agent_drain */
-	struct news_state news[NEWS_KINDS]; /* trouble of each kind */
-	struct loop_timer slow;             /* fires when the storage thread takes too long */
-	bool room_asked;                    /* the room in the store was checked in this epoch */
-	struct agent_root *next;            /* next in the agent's list */
+	bool failed_since_drain;         /* a persist has failed since agent_drain */
+	struct alert_state alerts[ALERT_KINDS]; /* trouble of each kind */
+	struct loop_timer slow;                 /* fires when the storage thread takes too long */
+	bool space_checked;      /* the room in the store was checked in this epoch */
+	struct agent_root *next; /* next in the agent's list */
 };
 
 struct agent {
-	int pid;                      /* pid of this process */
-	struct loop *loop;            /* loop of the process */
-	char *job;                    /* owned */
-	char *socket;                 /* owned; path */
-	int lock_fd;                  /* lock file beside the socket */
-	bool any_attempt;             /* see agent_options */
-	uint32_t attempt;             /* current attempt number */
-	int64_t idle_exit_ns;         /* see agent_options */
-	bool lets_go;                 /* see agent_options */
-	bool heard;                   /* see agent_options */
-	bool owing;                   /* a worker of this attempt left: see agent_left_owing */
-	struct listener listener;     /* accepts */
-	struct loop_timer idle;       /* ends the loop when idle */
-	struct agent_conn *conns;     /* all connections */
-	struct agent_root *roots;     /* all roots */
-	char *notice;                 /* why workers should stop, or NULL */
-	char *imports;                /* module names as reported, or NULL; owned */
+	int pid;                  /* pid of this process */
+	struct loop *loop;        /* loop of the process */
+	char *job;                /* owned */
+	char *socket;             /* owned; path */
+	int lock_fd;              /* lock file beside the socket */
+	bool any_attempt;         /* see agent_options */
+	uint32_t attempt;         /* current attempt number */
+	int64_t idle_exit_ns;     /* see agent_options */
+	bool close_idle_roots;    /* see agent_options */
+	bool log_visible;         /* see agent_options */
+	bool left_not_durable;    /* a worker of this attempt left: see agent_left_not_durable */
+	struct listener listener; /* accepts */
+	struct loop_timer idle;   /* ends the loop when idle */
+	struct agent_conn *conns; /* all connections */
+	struct agent_root *roots; /* all roots */
+	char *notice;             /* why workers should stop, or NULL */
+	char *imports;            /* module names as reported, or NULL; owned */
 	void (*imported)(void *user); /* see agent_on_imports */
 	void *imported_user;
 	void (*begun)(void *user, const char *path, uint64_t nonce); /* see agent_on_begun */
 	int (*scale)(void *user, uint32_t wanted, struct agent_scale *now, struct pawl_err *err);
 	void *scale_user;
 	void *begun_user;
-	struct agent_told told[AGENT_TOLD_MAX]; /* newest first, by path */
-	void (*drained)(void *user, bool ok);   /* see agent_drain; NULL: not draining */
+	struct agent_nonce nonces[AGENT_NONCES_MAX]; /* newest first, by path */
+	void (*drained)(void *user, bool ok);        /* see agent_drain; NULL: not draining */
 	void *drained_user;
 	struct wire_out scratch; /* frames are built here */
 };
@@ -241,19 +241,19 @@ void root_move_on(struct agent_root *root, uint32_t rank, enum ledger_move move,
 void root_new_epoch(struct agent_root *root, uint32_t world, uint32_t attempt);
 /* Asks the ledger again about saves that wait and the next persist. Called after anything that may
  * have changed an answer. */
-void root_turn(struct agent_root *root);
+void root_advance(struct agent_root *root);
 /* Tells the ranks of a streamed save that its directory is there, or could not be made. */
 void root_streams_ready(struct agent_root *root, const struct persist_job *job);
 /* Makes a job for the storage thread, which root_reap frees once it is done. NULL: no memory. */
 struct persist_job *root_job(struct agent_root *root, enum persist_kind kind, const char *tag);
 
 /* Tells the ranks that a partition is not alike on all of them: it is kept per rank from now on. */
-void root_tell_diverged(struct agent_root *root, const char *part);
+void root_send_diverged(struct agent_root *root, const char *part);
 /* Tells the workers the level that a save has reached, or that it failed. */
-void root_tell_level(struct agent_root *root, uint64_t seq, enum proto_level level, int code,
+void root_send_level(struct agent_root *root, uint64_t seq, enum proto_level level, int code,
 	const char *why);
 /* Forgets what a rank has in a slot, memory and all. */
-void root_give_back(struct agent_rank *rank, int slot);
+void root_free_slot(struct agent_rank *rank, int slot);
 
 /* ---- root_persist.c ---- */
 /* Hands a committed slot to the storage thread. The ledger keeps the slot from all others until the
@@ -263,36 +263,36 @@ void root_persist(struct agent_root *root, int slot);
 void root_persisted(struct agent_root *root, struct persist_job *job);
 /* Has the storage thread check the room for the first committed save of an epoch that is not to be
  * durable yet, so that a full disk is known before the first interval ends. */
-void root_ask_room(struct agent_root *root, int slot);
+void root_check_space(struct agent_root *root, int slot);
 /* Takes the jobs that the storage thread has finished, and its news. */
 void root_reap(struct agent_root *root);
 /* The storage thread has worked for long on one save. */
 void root_slow_fired(struct loop_timer *timer);
 
-/* ---- root_news.c: see news.h ---- */
-void root_news(struct agent_root *root, const struct news_item *item);
+/* ---- root_alert.c: see news.h ---- */
+void root_alert(struct agent_root *root, const struct alert *alert);
 /* A rank was welcomed: if it is the rank that tells people, sends it the troubles that last. */
-void root_news_greet(struct agent_conn *conn);
+void root_send_alerts(struct agent_conn *conn);
 /* Returns the trouble of now that matters most; NULL: there is none. */
-const struct news_state *root_trouble(const struct agent_root *root);
+const struct alert_state *root_worst_alert(const struct agent_root *root);
 
-/* ---- root_hosts.c: a job whose ranks span hosts, see hosts.h ---- */
+/* ---- root_hosts.c: a job whose ranks span hosts, see agree.h ---- */
 /* The ranks here begin (anew): saves that the epoch before had committed cannot become durable any
  * more, unless their write is under way. */
 void root_hosts_begin(struct agent_root *root);
 /* Ends the job that root_hosts_begin made. */
 void root_hosts_begun(struct agent_root *root, const struct persist_job *job);
 /* Uses what agent_told heard, if it is about this root. */
-void root_hosts_told(struct agent_root *root);
+void root_hosts_expect_nonce(struct agent_root *root);
 /* Save seq failed here, and so fails on all hosts. */
-void root_hosts_unsave(struct agent_root *root, uint64_t seq, int code, const char *why);
+void root_hosts_fail_save(struct agent_root *root, uint64_t seq, int code, const char *why);
 /* A job of a save came back: if the run is over (PAWL_EPEER), begins anew. */
 void root_hosts_saved(struct agent_root *root, const struct persist_job *job);
 /* Whether a round of restoring may start: all ranks here ask, and nothing is still to become
  * durable. This way all hosts come to the round in the same order. */
 bool root_hosts_may_restore(const struct agent_root *root);
 /* Asks again for the ranks that wait for a round of restoring. */
-void root_hosts_turn(struct agent_root *root);
+void root_hosts_advance(struct agent_root *root);
 /* All ranks here have voted: asks the other hosts. */
 void root_hosts_vote(struct agent_root *root);
 void root_hosts_voted(struct agent_root *root, const struct persist_job *job);
@@ -329,27 +329,27 @@ void root_event(struct agent_root *root, enum event_kind kind, const char *why);
  */
 void root_hold(struct agent_root *root, enum proto_question question);
 /* Tells all ranks to stop; the step at which they do is settled once. */
-void root_stop(struct agent_root *root);
+void root_request_stop(struct agent_root *root);
 /* A rank has said how often it asked: tells all the count for yes, once every rank has said so. */
-void root_agree(struct agent_root *root, enum proto_question question);
+void root_settle(struct agent_root *root, enum proto_question question);
 /* A rank that owes an answer has left: the others need not wait for it. */
-void root_agree_rest(struct agent_root *root);
+void root_settle_all(struct agent_root *root);
 /* A rank asked for save seq, or failed it: the next save is due a while after the first rank that
  * does. */
 void root_asked(struct agent_root *root, uint32_t rank, uint64_t seq);
 /* Takes the number of a rank's last save, which it made before it came. */
-void root_know_seq(struct agent_root *root, uint32_t rank, uint64_t seq);
+void root_set_last_seq(struct agent_root *root, uint32_t rank, uint64_t seq);
 /* Forgets the numbers of saves: other workers come, which have made none. */
-void root_forget_seqs(struct agent_root *root);
+void root_reset_seqs(struct agent_root *root);
 /* All ranks have restored together, and count from there; a rank may have begun a save already. */
-void root_count_anew(struct agent_root *root);
+void root_restart_count(struct agent_root *root);
 /* Takes the cost of the save in progress: the next one is due by what is known now. */
 void root_saved(struct agent_root *root, uint64_t stall_ns);
 /* Workers came or restored, or (running false) are gone: the next save is due by what is known
  * now. */
-void root_ran(struct agent_root *root, bool running);
+void root_set_running(struct agent_root *root, bool running);
 /* Takes what earlier agents have seen of this root. */
-void root_learn(struct agent_root *root, const struct events_past *past);
+void root_add_past(struct agent_root *root, const struct events_past *past);
 void root_init_advice(struct agent_root *root); /* nothing is known yet */
 void root_init_ledger(struct agent_root *root, uint32_t world, int64_t interval_ns);
 /* Gives the advised interval to the ledger, if it is to decide. */

@@ -9,42 +9,42 @@ void root_hold(struct agent_root *root, enum proto_question question)
 {
 	const struct frame_hold hold = {.question = (uint8_t)question, .seq = root->asked_seq};
 
-	root->asked[question] = true;
-	root->agreed[question] = false;
+	root->hold_sent[question] = true;
+	root->settled[question] = false;
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		struct agent_conn *conn = root->ranks[r].conn;
 
 		if (conn) {
-			conn->held[question] = false;
+			conn->hold_answered[question] = false;
 			conn_send(conn, PROTO_HOLD, 0, &hold);
 		}
 	}
 }
 
-void root_stop(struct agent_root *root)
+void root_request_stop(struct agent_root *root)
 {
-	if (!root->asked[QUESTION_STOP]) {
+	if (!root->hold_sent[QUESTION_STOP]) {
 		root_hold(root, QUESTION_STOP);
 	}
 }
 
-void root_agree(struct agent_root *root, enum proto_question question)
+void root_settle(struct agent_root *root, enum proto_question question)
 {
 	struct frame_yes_at yes_at;
 	uint64_t polls = 0;
 
-	if (root->agreed[question]) {
+	if (root->settled[question]) {
 		return; /* The answer stands: a rank that has left since may have been ahead. */
 	}
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		const struct agent_conn *conn = root->ranks[r].conn;
 
-		if (conn && !conn->closing && !conn->held[question]) {
+		if (conn && !conn->closing && !conn->hold_answered[question]) {
 			return; /* This rank has not answered yet. */
 		}
 		polls = conn && conn->polls[question] > polls ? conn->polls[question] : polls;
 	}
-	root->agreed[question] = true;
+	root->settled[question] = true;
 	yes_at = (struct frame_yes_at){.question = (uint8_t)question, .polls = polls + 1};
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		if (root->ranks[r].conn) {
@@ -53,11 +53,11 @@ void root_agree(struct agent_root *root, enum proto_question question)
 	}
 }
 
-void root_agree_rest(struct agent_root *root)
+void root_settle_all(struct agent_root *root)
 {
 	for (int q = 0; q < QUESTIONS_N; q++) {
-		if (root->asked[q]) {
-			root_agree(root, (enum proto_question)q);
+		if (root->hold_sent[q]) {
+			root_settle(root, (enum proto_question)q);
 		}
 	}
 }
@@ -67,12 +67,12 @@ static void wait_due(struct agent_root *root, double after_s)
 	if (root->ledger.named) {
 		return;
 	}
-	root->asked[QUESTION_DUE] = false;
+	root->hold_sent[QUESTION_DUE] = false;
 	loop_timer_start(root->agent->loop, &root->due,
 		root->asked_ns + (int64_t)(after_s * (double)NS_PER_S));
 }
 
-void root_know_seq(struct agent_root *root, uint32_t rank, uint64_t seq)
+void root_set_last_seq(struct agent_root *root, uint32_t rank, uint64_t seq)
 {
 	uint64_t *last = &root->ranks[rank].asked_seq;
 
@@ -84,14 +84,14 @@ void root_asked(struct agent_root *root, uint32_t rank, uint64_t seq)
 {
 	bool first = seq > root->asked_seq;
 
-	root_know_seq(root, rank, seq);
+	root_set_last_seq(root, rank, seq);
 	if (first) {
 		root->asked_ns = clock_mono_ns();
 		wait_due(root, advice_save_s(&root->advice));
 	}
 }
 
-void root_forget_seqs(struct agent_root *root)
+void root_reset_seqs(struct agent_root *root)
 {
 	root->asked_seq = 0;
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
@@ -99,23 +99,23 @@ void root_forget_seqs(struct agent_root *root)
 	}
 }
 
-void root_count_anew(struct agent_root *root)
+void root_restart_count(struct agent_root *root)
 {
 	root->rounds++;
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
-		root_know_seq(root, r, (uint64_t)root->rounds << 32);
+		root_set_last_seq(root, r, (uint64_t)root->rounds << 32);
 	}
 }
 
 void root_saved(struct agent_root *root, uint64_t stall_ns)
 {
 	advice_saved(&root->advice, (double)stall_ns / NS_PER_S);
-	if (!root->asked[QUESTION_DUE]) {
+	if (!root->hold_sent[QUESTION_DUE]) {
 		wait_due(root, advice_save_s(&root->advice));
 	}
 }
 
-void root_ran(struct agent_root *root, bool running)
+void root_set_running(struct agent_root *root, bool running)
 {
 	root->asked_ns = clock_mono_ns();
 	advice_run(&root->advice, running, root->asked_ns);
@@ -127,12 +127,12 @@ void root_ran(struct agent_root *root, bool running)
 	}
 }
 
-void root_learn(struct agent_root *root, const struct events_past *past)
+void root_add_past(struct agent_root *root, const struct events_past *past)
 {
 	root->advice.failures += past->failures;
 	root->advice.losses += past->losses;
 	root->advice.run_s += past->run_s;
-	root_ran(root, root->running);
+	root_set_running(root, root->running);
 }
 
 void root_init_ledger(struct agent_root *root, uint32_t world, int64_t interval_ns)
@@ -169,7 +169,7 @@ void root_due_fired(struct loop_timer *timer)
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		const struct agent_rank *rank = &root->ranks[r];
 
-		if (!rank->conn || !rank->conn->welcome || rank->asked_seq < root->asked_seq) {
+		if (!rank->conn || !rank->conn->welcomed || rank->asked_seq < root->asked_seq) {
 			root->asked_ns = clock_mono_ns();
 			wait_due(root, (double)times_ns(TIME_DUE_AGAIN) / NS_PER_S);
 			return;

@@ -17,7 +17,7 @@ void root_row_begin(struct agent_root *root, int slot, const struct ledger_ask *
 	*row = (struct history_row){.level = HISTORY_FAILED,
 		.step = entry->step,
 		.attempt = root->attempt,
-		.ranks = root->ledger.world + root->elsewhere,
+		.ranks = root->ledger.world + root->remote_ranks,
 		.begun_ns = clock_wall_ns()};
 	memcpy(row->tag, entry->tag, sizeof(row->tag));
 	root->row_open[slot] = true;
@@ -52,7 +52,7 @@ void root_row_commit(struct agent_root *root, int slot)
 		row->stage_ns =
 			rank->stage_ns[slot] > row->stage_ns ? rank->stage_ns[slot] : row->stage_ns;
 		for (uint32_t p = 0; p < record->parts_n; p++) {
-			if (record->parts[p].shared && root->first + r > 0) {
+			if (record->parts[p].shared && root->first_rank + r > 0) {
 				continue; /* counted with rank 0 */
 			}
 			row->files++;
@@ -72,7 +72,7 @@ void root_row_end(struct agent_root *root, int slot, const char *why)
 		if (row->why[0] == '\0') { /* An earlier storage error says more. */
 			snprintf(row->why, sizeof(row->why), "%.255s", why);
 		}
-		persist_note(root->persist, row);
+		persist_queue_row(root->persist, row);
 	}
 	root->row_open[slot] = false;
 }
@@ -82,7 +82,7 @@ void root_row_refuse(struct agent_root *root, const struct ledger_ask *ask, cons
 	struct history_row row = {.level = HISTORY_FAILED,
 		.step = ask->step,
 		.attempt = root->attempt,
-		.ranks = root->ledger.world + root->elsewhere,
+		.ranks = root->ledger.world + root->remote_ranks,
 		.begun_ns = clock_wall_ns()};
 
 	if (root->ledger.named ? strcmp(ask->tag, root->row_tag) == 0 : ask->seq <= root->row_seq) {
@@ -92,7 +92,7 @@ void root_row_refuse(struct agent_root *root, const struct ledger_ask *ask, cons
 	memcpy(root->row_tag, ask->tag, sizeof(root->row_tag));
 	memcpy(row.tag, ask->tag, sizeof(row.tag));
 	snprintf(row.why, sizeof(row.why), "%.255s", why);
-	persist_note(root->persist, &row);
+	persist_queue_row(root->persist, &row);
 }
 
 void root_rows_sweep(struct agent_root *root, bool all)
@@ -135,13 +135,13 @@ void root_event(struct agent_root *root, enum event_kind kind, const char *why)
 	struct event event = {.kind = kind,
 		.at_ns = clock_wall_ns(),
 		.attempt = root->attempt,
-		.ranks = root->ledger.world + root->elsewhere};
+		.ranks = root->ledger.world + root->remote_ranks};
 
 	root->running = kind == EVENT_STARTED || kind == EVENT_RESTORED;
 	if (kind == EVENT_FAILED) {
 		advice_failed(&root->advice);
 	}
-	root_ran(root, root->running);
+	root_set_running(root, root->running);
 	if (kind == EVENT_RESTORED) {
 		event.has_step = true;
 		event.step = root->restore.step;
@@ -149,5 +149,5 @@ void root_event(struct agent_root *root, enum event_kind kind, const char *why)
 		event.has_step = newest_step(root, &event.step);
 	}
 	snprintf(event.why, sizeof(event.why), "%.255s", why ? why : "");
-	persist_note_event(root->persist, &event);
+	persist_queue_event(root->persist, &event);
 }

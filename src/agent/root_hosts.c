@@ -1,5 +1,5 @@
 /* The loop's side of a root whose ranks span hosts; only the storage thread talks to the other
- * hosts. See root.h and hosts.h. */
+ * hosts. See root.h and agree.h. */
 #include "agent/root.h"
 
 #include "base/err.h"
@@ -13,31 +13,31 @@
 static struct persist_job *make_job(struct agent_root *root, enum persist_kind kind)
 {
 	struct persist_job *job = root_job(root, kind, "");
-	struct news_item item;
+	struct alert alert;
 	struct pawl_err err;
 
 	if (job) {
 		job->epoch = root->epoch;
 	} else {
 		pawl_err_set(&err, PAWL_ENOMEM, "no memory to tell the other hosts");
-		news_fill(&item, NEWS_ONCE, &err, "%s", "");
-		root_news(root, &item);
+		alert_fill(&alert, ALERT_ONCE, &err, "%s", "");
+		root_alert(root, &alert);
 	}
 	return job;
 }
 
-void root_hosts_unsave(struct agent_root *root, uint64_t seq, int code, const char *why)
+void root_hosts_fail_save(struct agent_root *root, uint64_t seq, int code, const char *why)
 {
 	struct persist_job *job;
 
-	if (root->elsewhere == 0 || seq == 0 || seq == root->unsaved_seq) {
+	if (root->remote_ranks == 0 || seq == 0 || seq == root->failed_seq) {
 		return;
 	}
-	root->unsaved_seq = seq;
-	job = make_job(root, PERSIST_UNSAVE);
+	root->failed_seq = seq;
+	job = make_job(root, PERSIST_FAIL_SAVE);
 	if (job) {
 		job->seq = seq;
-		pawl_err_set(&job->why_not, code, "%s", why);
+		pawl_err_set(&job->failure, code, "%s", why);
 		persist_submit(root->persist, job);
 	}
 }
@@ -47,36 +47,37 @@ void root_hosts_begin(struct agent_root *root)
 	struct persist_job *job;
 
 	root->epoch++;
-	if (root->elsewhere == 0) {
+	if (root->remote_ranks == 0) {
 		return;
 	}
 	for (int s = 0; s < LEDGER_SLOTS; s++) {
 		const struct ledger_slot *slot = &root->ledger.slots[s];
 
 		if (slot->state == SLOT_STAGING) {
-			root_hosts_unsave(root, slot->seq, PAWL_EPEER, "its ranks are gone");
+			root_hosts_fail_save(root, slot->seq, PAWL_EPEER, "its ranks are gone");
 		}
 		if (slot->state == SLOT_COMMITTED && !slot->durable && !slot->persisting) {
-			root_hosts_unsave(root, slot->seq, PAWL_EPEER, "its ranks began anew");
+			root_hosts_fail_save(root, slot->seq, PAWL_EPEER, "its ranks began anew");
 			ledger_drop(&root->ledger, s);
 			root_row_end(root, s, "the ranks began anew before it was written");
 		}
 	}
-	root->unsaved_seq = 0;
+	root->failed_seq = 0;
 	job = make_job(root, PERSIST_BEGIN);
 	if (job) {
 		persist_submit(root->persist, job);
 	}
 }
 
-void root_hosts_told(struct agent_root *root)
+void root_hosts_expect_nonce(struct agent_root *root)
 {
 	const struct agent *agent = root->agent;
 
-	for (uint32_t i = 0; i < AGENT_TOLD_MAX; i++) {
-		if (root->elsewhere > 0 && root->first > 0 && agent->told[i].path != NULL &&
-			strcmp(agent->told[i].path, root->path) == 0) {
-			persist_told(root->persist, agent->told[i].nonce);
+	for (uint32_t i = 0; i < AGENT_NONCES_MAX; i++) {
+		if (root->remote_ranks > 0 && root->first_rank > 0 &&
+			agent->nonces[i].path != NULL &&
+			strcmp(agent->nonces[i].path, root->path) == 0) {
+			persist_expect_nonce(root->persist, agent->nonces[i].nonce);
 		}
 	}
 }
@@ -85,33 +86,33 @@ void root_hosts_begun(struct agent_root *root, const struct persist_job *job)
 {
 	struct agent *agent = root->agent;
 
-	struct news_item item;
+	struct alert alert;
 
 	if (job->rv != 0) {
-		news_fill(&item, NEWS_ONCE, &job->err, "%s", "");
-		root_news(root, &item);
-	} else if (root->first == 0 && agent->begun != NULL) {
+		alert_fill(&alert, ALERT_ONCE, &job->err, "%s", "");
+		root_alert(root, &alert);
+	} else if (root->first_rank == 0 && agent->begun != NULL) {
 		agent->begun(agent->begun_user, root->path, job->seq);
 	} else {
-		root_hosts_told(root);
+		root_hosts_expect_nonce(root);
 	}
 }
 
 void root_hosts_over(struct agent_root *root, uint64_t epoch, const char *why)
 {
-	struct news_item item;
+	struct alert alert;
 
 	if (epoch != root->epoch) {
 		return; /* The ranks have begun anew since. */
 	}
-	news_fill(&item, NEWS_ONCE, NULL, "the ranks here begin anew: %.256s", why);
-	root_news(root, &item);
+	alert_fill(&alert, ALERT_ONCE, NULL, "the ranks here begin anew: %.256s", why);
+	root_alert(root, &alert);
 	root_new_epoch(root, root->ledger.world, root->attempt);
 }
 
 void root_hosts_saved(struct agent_root *root, const struct persist_job *job)
 {
-	if (root->elsewhere > 0 && job->rv == PAWL_EPEER) {
+	if (root->remote_ranks > 0 && job->rv == PAWL_EPEER) {
 		root_hosts_over(root, job->epoch, job->err.msg);
 	}
 }
@@ -120,17 +121,17 @@ void root_hosts_saved(struct agent_root *root, const struct persist_job *job)
 
 bool root_hosts_may_restore(const struct agent_root *root)
 {
-	for (uint32_t r = 0; root->elsewhere > 0 && r < root->ledger.world; r++) {
+	for (uint32_t r = 0; root->remote_ranks > 0 && r < root->ledger.world; r++) {
 		if (!root->ranks[r].conn || !root->ranks[r].conn->restore_id) {
 			return false;
 		}
 	}
-	return root->elsewhere == 0 || ledger_all_durable(&root->ledger);
+	return root->remote_ranks == 0 || ledger_all_durable(&root->ledger);
 }
 
-void root_hosts_turn(struct agent_root *root)
+void root_hosts_advance(struct agent_root *root)
 {
-	if (root->elsewhere == 0 || root->restore.state != RESTORE_IDLE ||
+	if (root->remote_ranks == 0 || root->restore.state != RESTORE_IDLE ||
 		!root_hosts_may_restore(root)) {
 		return;
 	}

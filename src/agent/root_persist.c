@@ -22,9 +22,9 @@ static bool lies_in_arena(const struct record *record)
 }
 
 /* Reports "global_step5 is not durable: …", and names the newest tag that is. */
-static void tell_failed(struct agent_root *root, const char *tag, const struct pawl_err *err)
+static void report_failed(struct agent_root *root, const char *tag, const struct pawl_err *err)
 {
-	struct news_item item;
+	struct alert alert;
 	struct pawl_err whole = *err;
 	size_t len = strlen(whole.msg);
 
@@ -35,8 +35,8 @@ static void tell_failed(struct agent_root *root, const char *tag, const struct p
 		snprintf(whole.msg + len, sizeof(whole.msg) - len,
 			". Nothing saved since the start is durable");
 	}
-	news_fill(&item, NEWS_SAVE, &whole, "%s is not durable", tag);
-	root_news(root, &item);
+	alert_fill(&alert, ALERT_SAVE, &whole, "%s is not durable", tag);
+	root_alert(root, &alert);
 }
 
 /* Reports that a committed slot could not be made durable. The slot stays, and is tried again. */
@@ -44,65 +44,65 @@ static void fail_save(struct agent_root *root, int slot, const struct pawl_err *
 {
 	const struct ledger_slot *entry = &root->ledger.slots[slot];
 
-	root->failed_anew = true;
-	tell_failed(root, entry->tag, err);
+	root->failed_since_drain = true;
+	report_failed(root, entry->tag, err);
 	snprintf(root->rows[slot].why, HISTORY_TEXT_MAX, "%.255s", err->msg);
-	root_tell_level(root, entry->seq, LEVEL_TROUBLE, err->code, err->msg);
+	root_send_level(root, entry->seq, LEVEL_TROUBLE, err->code, err->msg);
 }
 
-static void tell_saved(struct agent_root *root, const char *tag)
+static void report_saved(struct agent_root *root, const char *tag)
 {
-	struct news_item item;
+	struct alert alert;
 
-	news_fill(&item, NEWS_SLOW, NULL, "%s is written", tag);
-	root_news(root, &item);
-	news_fill(&item, NEWS_SAVE, NULL, "%s is durable: storage works again", tag);
-	root_news(root, &item);
+	alert_fill(&alert, ALERT_SLOW, NULL, "%s is written", tag);
+	root_alert(root, &alert);
+	alert_fill(&alert, ALERT_SAVE, NULL, "%s is durable: storage works again", tag);
+	root_alert(root, &alert);
 }
 
 void root_slow_fired(struct loop_timer *timer)
 {
 	struct agent_root *root = timer->user;
-	struct news_item item;
+	struct alert alert;
 	struct pawl_err err;
 
 	pawl_err_set(&err, PAWL_ETIMEDOUT,
 		"%s has been in writing for %u s or more, and is not durable yet: %s",
 		root->save_job.tag, times_s(TIME_ROOT_SLOW),
-		root->elsewhere > 0 ? "storage hangs, or is slow, or another host is late"
-				    : "storage hangs, or is slow");
-	news_fill(&item, NEWS_SLOW, &err, "%s", "");
-	root_news(root, &item);
+		root->remote_ranks > 0 ? "storage hangs, or is slow, or another host is late"
+				       : "storage hangs, or is slow");
+	alert_fill(&alert, ALERT_SLOW, &err, "%s", "");
+	root_alert(root, &alert);
 	for (int s = 0; s < LEDGER_SLOTS; s++) { /* including those that wait behind it */
 		if (root->ledger.slots[s].state == SLOT_COMMITTED &&
 			!root->ledger.slots[s].durable) {
-			root_tell_level(root, root->ledger.slots[s].seq, LEVEL_TROUBLE,
+			root_send_level(root, root->ledger.slots[s].seq, LEVEL_TROUBLE,
 				PAWL_ETIMEDOUT, err.msg);
 		}
 	}
 	loop_timer_start(root->agent->loop, timer, clock_mono_ns() + times_ns(TIME_ROOT_SLOW));
 }
 
-void root_ask_room(struct agent_root *root, int slot)
+void root_check_space(struct agent_root *root, int slot)
 {
 	struct persist_job *job;
 
-	if (root->room_asked || root->elsewhere > 0 || root->ledger.interval_ns == 0 ||
+	if (root->space_checked || root->remote_ranks > 0 || root->ledger.interval_ns == 0 ||
 		root->ledger.slots[slot].streamed) {
 		return; /* Asked already; or the save is written at once, which tells more. */
 	}
-	job = root_job(root, PERSIST_ROOM, root->ledger.slots[slot].tag);
+	job = root_job(root, PERSIST_CHECK_SPACE, root->ledger.slots[slot].tag);
 	if (job) {
-		root->room_asked = true;
+		root->space_checked = true;
 		job->need_bytes = root->rows[slot].size_bytes;
 		persist_submit(root->persist, job);
 	}
 }
 
-static void roomed(struct agent_root *root, const struct persist_job *job)
+static void report_space(struct agent_root *root, const struct persist_job *job)
 {
 	if (job->rv != 0) {
-		tell_failed(root, job->tag, &job->err);
+		report_failed(root, job->tag, &job->err);
 	}
 }
 
@@ -116,8 +116,8 @@ void root_persist(struct agent_root *root, int slot)
 			.step = entry->step,
 			.since_ns = root->ledger.named ? root->since_ns[slot] : INT64_MAX,
 			.world = root->ledger.world,
-			.first = root->first,
-			.elsewhere = root->elsewhere,
+			.first_rank = root->first_rank,
+			.remote_ranks = root->remote_ranks,
 			.seq = entry->seq,
 			.epoch = root->epoch,
 			.attempt = root->attempt,
@@ -143,12 +143,12 @@ void root_persist(struct agent_root *root, int slot)
 		clock_mono_ns() + times_ns(TIME_ROOT_SLOW));
 }
 
-static void give_back_empty(struct agent_root *root)
+static void free_empty_slots(struct agent_root *root)
 {
 	for (int s = 0; s < LEDGER_SLOTS; s++) {
 		for (uint32_t r = 0; r < root->ledger.world; r++) {
 			if (root->ledger.slots[s].state == SLOT_EMPTY) {
-				root_give_back(&root->ranks[r], s);
+				root_free_slot(&root->ranks[r], s);
 			}
 		}
 	}
@@ -166,7 +166,7 @@ static void drop_slot(struct agent_root *root, int slot, const struct pawl_err *
 	ledger_drop(&root->ledger, slot);
 	root->rows[slot].level = HISTORY_FAILED;
 	root_row_end(root, slot, err->msg);
-	root_tell_level(root, root->ledger.slots[slot].seq, LEVEL_FAILED, err->code, err->msg);
+	root_send_level(root, root->ledger.slots[slot].seq, LEVEL_FAILED, err->code, err->msg);
 }
 
 /* Fails the save that is being staged in a slot, for every rank that has a part in it. */
@@ -190,7 +190,7 @@ static void give_up(struct agent_root *root, int slot, const struct pawl_err *er
 	drop_slot(root, slot, err);
 	for (int s = 0; s < LEDGER_SLOTS; s++) {
 		bool adds =
-			s != slot && slots[s].again && strcmp(slots[s].tag, slots[slot].tag) == 0;
+			s != slot && slots[s].adds && strcmp(slots[s].tag, slots[slot].tag) == 0;
 
 		if (adds && slots[s].state == SLOT_COMMITTED) {
 			drop_slot(root, s, err);
@@ -204,7 +204,7 @@ void root_persisted(struct agent_root *root, struct persist_job *job)
 {
 	struct ledger_slot *entry = &root->ledger.slots[job->slot];
 	bool streamed = entry->streamed;
-	bool final = streamed || is_final(job->rv) || root->elsewhere > 0;
+	bool final = streamed || is_final(job->rv) || root->remote_ranks > 0;
 	const struct persist_job ended = *job; /* give_up may let *job be used again */
 
 	loop_timer_cancel(root->agent->loop, &root->slow);
@@ -213,22 +213,22 @@ void root_persisted(struct agent_root *root, struct persist_job *job)
 	if (job->rv == 0) {
 		root->has_durable = true;
 		memcpy(root->durable_tag, job->tag, sizeof(job->tag));
-		tell_saved(root, job->tag);
+		report_saved(root, job->tag);
 		root_row_end(root, job->slot, NULL);
 		root_rows_sweep(root, false);
 		root_advise(root);
-		root_tell_level(root, entry->seq, LEVEL_DURABLE, 0, "");
+		root_send_level(root, entry->seq, LEVEL_DURABLE, 0, "");
 		if (streamed) {
-			give_back_empty(root);
+			free_empty_slots(root);
 		}
 		return;
 	}
 	if (final) {
-		root->failed_anew = true;
-		tell_failed(root, ended.tag, &ended.err);
+		root->failed_since_drain = true;
+		report_failed(root, ended.tag, &ended.err);
 		snprintf(root->rows[ended.slot].why, HISTORY_TEXT_MAX, "%.255s", ended.err.msg);
-		if (ended.differs[0]) { /* sent first, so that the next save knows */
-			root_tell_diverged(root, ended.differs);
+		if (ended.diverged_part[0]) { /* sent first, so that the next save knows */
+			root_send_diverged(root, ended.diverged_part);
 		}
 		give_up(root, ended.slot, &ended.err);
 		root_hosts_saved(root, &ended);
@@ -243,14 +243,14 @@ static void finish_open(struct agent_root *root, const struct persist_job *job)
 {
 	root->state = job->rv == 0 ? ROOT_OPEN : ROOT_FAILED;
 	root->failed = job->err;
-	root_learn(root, &job->past);
+	root_add_past(root, &job->past);
 	if (job->found) {
-		ledger_know_stored(&root->ledger, job->step);
+		ledger_record_stored(&root->ledger, job->step);
 	}
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		struct agent_conn *conn = root->ranks[r].conn;
 
-		if (!conn || conn->welcome) {
+		if (!conn || conn->welcomed) {
 			continue;
 		}
 		if (job->rv != 0) {
@@ -266,7 +266,7 @@ static void finish_open(struct agent_root *root, const struct persist_job *job)
 void root_reap(struct agent_root *root)
 {
 	struct persist_job *job;
-	struct news_item item;
+	struct alert alert;
 
 	while ((job = persist_reap(root->persist))) {
 		switch (job->kind) {
@@ -287,20 +287,21 @@ void root_reap(struct agent_root *root)
 		case PERSIST_VOTE:
 			root_hosts_voted(root, job);
 			break;
-		case PERSIST_UNSAVE:
+		case PERSIST_FAIL_SAVE:
 			root_hosts_saved(root, job);
 			break;
 		case PERSIST_BEGIN:
 			root_hosts_begun(root, job);
 			break;
-		case PERSIST_ROOM:
-			roomed(root, job);
+		case PERSIST_CHECK_SPACE:
+			report_space(root, job);
 			break;
 		default:
-			root->owed -= job->kind == PERSIST_PIN || job->kind == PERSIST_REMOVE;
+			root->pending_changes -=
+				job->kind == PERSIST_PIN || job->kind == PERSIST_REMOVE;
 			if (job->rv != 0) {
-				news_fill(&item, NEWS_ONCE, &job->err, "%s", "");
-				root_news(root, &item);
+				alert_fill(&alert, ALERT_ONCE, &job->err, "%s", "");
+				root_alert(root, &alert);
 			}
 			break;
 		}
@@ -308,8 +309,8 @@ void root_reap(struct agent_root *root)
 			free(job);
 		}
 	}
-	while (news_take(persist_news(root->persist), &item)) {
-		root_news(root, &item);
+	while (alerts_take(persist_alerts(root->persist), &alert)) {
+		root_alert(root, &alert);
 	}
-	root_turn(root);
+	root_advance(root);
 }

@@ -20,7 +20,7 @@
 
 /* Adds the flags that are always set. With O_PATH, which opens nothing, openat2 accepts only the
  * first two. */
-static int add_ours(int flags)
+static int add_fixed_flags(int flags)
 {
 	flags |= O_CLOEXEC | O_NOFOLLOW;
 	return (flags & O_PATH) != 0 ? flags : flags | O_NONBLOCK | O_NOCTTY;
@@ -28,9 +28,9 @@ static int add_ours(int flags)
 
 /* ---- openat2 ---- */
 
-static int ask_kernel(int dir_fd, const char *path, int flags, mode_t mode, enum beneath how)
+static int open_by_openat2(int dir_fd, const char *path, int flags, mode_t mode, enum beneath how)
 {
-	struct open_how wanted = {.flags = (uint64_t)add_ours(flags),
+	struct open_how wanted = {.flags = (uint64_t)add_fixed_flags(flags),
 		.mode = (flags & O_CREAT) != 0 ? mode : 0,
 		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
 	int fd = -1;
@@ -47,7 +47,7 @@ static int ask_kernel(int dir_fd, const char *path, int flags, mode_t mode, enum
 }
 
 /* Whether openat2 is not available. A sandbox that does not know the call says EPERM. */
-static bool is_unknown(int sys)
+static bool is_unavailable(int sys)
 {
 	return sys == ENOSYS || sys == EPERM || sys == EAGAIN;
 }
@@ -92,7 +92,7 @@ static int step(int at, const char *path, size_t len, const struct stat *from, e
 	return next >= 0 && may_cross(next, from, how) ? next : -1;
 }
 
-static int go(int dir_fd, const char *path, int flags, mode_t mode, enum beneath how)
+static int open_by_steps(int dir_fd, const char *path, int flags, mode_t mode, enum beneath how)
 {
 	struct stat from;
 	size_t len;
@@ -113,7 +113,7 @@ static int go(int dir_fd, const char *path, int flags, mode_t mode, enum beneath
 	}
 	errno = EXDEV;
 	if (strcmp(path, "..") != 0) {
-		fd = openat(at, path[0] != '\0' ? path : ".", add_ours(flags), mode);
+		fd = openat(at, path[0] != '\0' ? path : ".", add_fixed_flags(flags), mode);
 	}
 	sys = errno;
 	close(at);
@@ -129,6 +129,6 @@ int beneath_open(int dir_fd, const char *path, int flags, mode_t mode, enum bene
 		errno = EXDEV;
 		return -1;
 	}
-	fd = ask_kernel(dir_fd, path, flags, mode, how);
-	return fd < 0 && is_unknown(errno) ? go(dir_fd, path, flags, mode, how) : fd;
+	fd = open_by_openat2(dir_fd, path, flags, mode, how);
+	return fd < 0 && is_unavailable(errno) ? open_by_steps(dir_fd, path, flags, mode, how) : fd;
 }

@@ -117,7 +117,7 @@ int file_open_plain(int dir_fd, const char *path, int flags, mode_t mode, struct
 		openat(dir_fd, path, flags | follow | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, mode), st);
 }
 
-bool file_is_odd(int sys)
+bool file_is_special(int sys)
 {
 	return sys == EISDIR || sys == ENXIO || sys == ELOOP || sys == ENODEV;
 }
@@ -154,7 +154,7 @@ const char *file_kind(int dir_fd, const char *path)
 }
 
 /* Describes a file that could not be opened as a plain file: by its mode, or by errno. */
-static const char *name_odd(int sys, mode_t mode)
+static const char *name_special(int sys, mode_t mode)
 {
 	if (mode != 0) {
 		return file_mode_kind(mode);
@@ -171,9 +171,9 @@ int file_open_beneath(int dir_fd, const char *dir, const char *path, int flags, 
 
 	ASSERT((flags & O_TRUNC) == 0);
 	fd = keep_plain(beneath_open(dir_fd, path, flags, mode, how), st);
-	if (fd < 0 && (file_is_odd(errno) || errno == ENOTDIR)) {
+	if (fd < 0 && (file_is_special(errno) || errno == ENOTDIR)) {
 		return pawl_err_set(err, PAWL_EINVAL, "%s/%s is %s: a plain file is needed there",
-			dir, path, name_odd(errno, st->st_mode));
+			dir, path, name_special(errno, st->st_mode));
 	}
 	return fd >= 0 ? fd : pawl_err_sys(err, "%s/%s", dir, path);
 }

@@ -29,12 +29,12 @@ int file_sync_dir(const char *directory, struct pawl_err *err);
  * Opens a plain file: waits for nothing (such as a FIFO's other end), takes no controlling
  * terminal, and sets close-on-exec. path is relative to dir_fd (AT_FDCWD). flags are those of
  * open(2); mode is for O_CREAT. O_RDONLY follows a link; any other access never does. Returns the
- * descriptor, which has O_NONBLOCK, and fills st; or -1 and errno, and file_is_odd then tells
+ * descriptor, which has O_NONBLOCK, and fills st; or -1 and errno, and file_is_special then tells
  * whether something else has the name.
  */
 int file_open_plain(int dir_fd, const char *path, int flags, mode_t mode, struct stat *st);
 /* Whether an errno of file_open_plain says that something other than a plain file has the name. */
-bool file_is_odd(int sys);
+bool file_is_special(int sys);
 /*
  * Opens a plain file in a directory that other users may write to, as beneath_open does: no link is
  * followed and nothing outside is reached. O_TRUNC is not allowed, since only the open tells what

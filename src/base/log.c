@@ -46,7 +46,7 @@ static size_t append_text(char *line, size_t used, const char *text)
 {
 	size_t room = LOG_LINE_MAX - used - 1; /* less the line's end */
 
-	text_show(line + used, room, text);
+	text_escape(line + used, room, text);
 	return used + strlen(line + used);
 }
 

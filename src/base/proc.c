@@ -39,7 +39,7 @@ static int read_file(uint32_t pid, const char *name, char *text, size_t cap_byte
 	return n >= 0 ? 0 : -sys;
 }
 
-bool proc_look(uint32_t pid, struct proc_facts *facts)
+bool proc_read_facts(uint32_t pid, struct proc_facts *facts)
 {
 	char text[STAT_BYTES]; /* "pid (name) state parent …"; a name may have any bytes in it */
 	const char *after;
@@ -59,24 +59,24 @@ bool proc_is_stopped(uint32_t pid)
 {
 	struct proc_facts facts;
 
-	return proc_look(pid, &facts) && facts.state == 'T';
+	return proc_read_facts(pid, &facts) && facts.state == 'T';
 }
 
 bool proc_is_child(uint32_t pid)
 {
 	struct proc_facts facts;
 
-	return proc_look(pid, &facts) && facts.parent == (uint32_t)getpid();
+	return proc_read_facts(pid, &facts) && facts.parent == (uint32_t)getpid();
 }
 
-bool proc_descends(uint32_t pid)
+bool proc_is_descendant(uint32_t pid)
 {
 	uint32_t ours = (uint32_t)getpid();
 	uint32_t at = pid;
 
 	for (unsigned i = 0; i < LOOKS_MAX; i++) {
 		struct proc_facts facts;
-		bool found = proc_look(at, &facts);
+		bool found = proc_read_facts(at, &facts);
 
 		if (found && facts.parent == ours) {
 			return true;

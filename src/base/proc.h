@@ -15,7 +15,7 @@ struct proc_facts {
 };
 
 /* Reads the facts. Returns false if there is no such process, or they cannot be read. */
-bool proc_look(uint32_t pid, struct proc_facts *facts);
+bool proc_read_facts(uint32_t pid, struct proc_facts *facts);
 /* Whether the process was stopped by a signal, and waits for SIGCONT; false if that cannot be
  * read. */
 bool proc_is_stopped(uint32_t pid);
@@ -23,7 +23,7 @@ bool proc_is_stopped(uint32_t pid);
 bool proc_is_child(uint32_t pid);
 /* Whether the process descends from the caller's process, by any number of forks, including
  * zombies. Looks again where an ancestor dies meanwhile. */
-bool proc_descends(uint32_t pid);
+bool proc_is_descendant(uint32_t pid);
 /* Finds the process that made, or connected, the other end of a Unix socket. Returns a pidfd of it,
  * which the caller closes, and its pid. Where the kernel keeps its own reference (Linux 6.5), the
  * result is never another process that got the same pid. On failure returns -1 and errno: ESRCH:

@@ -25,7 +25,7 @@ uint64_t rng_below(struct rng *r, uint64_t bound)
 	return v % bound;
 }
 
-double rng_part(struct rng *r)
+double rng_unit(struct rng *r)
 {
 	return (double)(rng_u64(r) >> 11) * 0x1p-53;
 }

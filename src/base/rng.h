@@ -11,6 +11,6 @@ struct rng {
 
 uint64_t rng_u64(struct rng *r);
 uint64_t rng_below(struct rng *r, uint64_t bound); /* uniform in [0, bound); bound > 0 */
-double rng_part(struct rng *r);                    /* uniform in [0, 1), in steps of 2^-53 */
+double rng_unit(struct rng *r);                    /* uniform in [0, 1), in steps of 2^-53 */
 
 #endif

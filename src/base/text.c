@@ -12,7 +12,7 @@
  * isolates of direction; ends of lines and paragraphs. */
 static const struct {
 	uint32_t first, last;
-} steering[] = {
+} unsafe_ranges[] = {
 	{0x80, 0x9f},
 	{0x61c, 0x61c},
 	{0x200e, 0x200f},
@@ -44,25 +44,25 @@ static uint32_t decode(const unsigned char *at, size_t *len_bytes)
 	return code;
 }
 
-static bool steers(uint32_t code)
+static bool is_unsafe(uint32_t code)
 {
 	if (code < 0x20 || code == 0x7f) {
 		return true;
 	}
-	for (size_t i = 0; i < sizeof(steering) / sizeof(*steering); i++) {
-		if (code >= steering[i].first && code <= steering[i].last) {
+	for (size_t i = 0; i < sizeof(unsafe_ranges) / sizeof(*unsafe_ranges); i++) {
+		if (code >= unsafe_ranges[i].first && code <= unsafe_ranges[i].last) {
 			return true;
 		}
 	}
 	return false;
 }
 
-size_t text_plain(const char *at)
+size_t text_printable(const char *at)
 {
 	size_t len;
 	uint32_t code = decode((const unsigned char *)at, &len);
 
-	return len > 0 && !steers(code) ? len : 0;
+	return len > 0 && !is_unsafe(code) ? len : 0;
 }
 
 /* Writes the escape of a character that is not plain. Returns how many bytes of the text it stands
@@ -100,14 +100,14 @@ const char *text_size(char *buf, uint64_t bytes)
 	return buf;
 }
 
-size_t text_show(char *out, size_t cap_bytes, const char *text)
+size_t text_escape(char *out, size_t cap_bytes, const char *text)
 {
 	size_t all = 0;
 	size_t used = 0;
 
 	while (*text != '\0') {
 		char shown[ESCAPE_MAX];
-		size_t plain = text_plain(text);
+		size_t plain = text_printable(text);
 		size_t taken = plain > 0 ? plain : escape(text, shown);
 		size_t len = plain > 0 ? plain : strlen(shown);
 

@@ -17,7 +17,7 @@ const char *text_size(char *buf, uint64_t bytes);
 /* Returns the length in bytes of the character at at (UTF-8, RFC 3629) if it can be shown as it is;
  * 0: it is a control character, one that changes direction or ends a line, or no valid
  * character. */
-size_t text_plain(const char *at);
+size_t text_printable(const char *at);
 
 /*
  * Writes text in a form that can be shown: "\n" for a line's end, "\x1b" for other control
@@ -25,6 +25,6 @@ size_t text_plain(const char *at);
  * the display. Like snprintf: cut (between characters) to cap_bytes with the terminator, and
  * returns how many bytes the whole needs, terminator excluded. out may be NULL if cap_bytes is 0.
  */
-size_t text_show(char *out, size_t cap_bytes, const char *text);
+size_t text_escape(char *out, size_t cap_bytes, const char *text);
 
 #endif

@@ -39,7 +39,7 @@ static int find_name(const char *item, size_t len)
 }
 
 /* Reads one item, which ends before end. */
-static int read_item(const char *item, const char *end, double said[TIMES_N + 1],
+static int read_item(const char *item, const char *end, double overrides[TIMES_N + 1],
 	struct pawl_err *err)
 {
 	const char *sign = memchr(item, '=', (size_t)(end - item));
@@ -57,7 +57,7 @@ static int read_item(const char *item, const char *end, double said[TIMES_N + 1]
 			TIMES_ENV ": %.*s: no positive number, of at most %.0e", (int)(end - item),
 			item, name == TIMES_N ? SCALE_MAX : SECONDS_MAX);
 	}
-	said[name] = value;
+	overrides[name] = value;
 	return 0;
 }
 
@@ -68,12 +68,12 @@ static int64_t at_least_one(double ns)
 
 int times_read(const char *text, int64_t ns[TIMES_N], struct pawl_err *err)
 {
-	double said[TIMES_N + 1] = {0}; /* seconds by row, and scale; 0: not given */
+	double overrides[TIMES_N + 1] = {0}; /* seconds by row, and scale; 0: not given */
 	const char *item = text;
 
 	while (item && *text != '\0') {
 		const char *end = item + strcspn(item, ",");
-		int rv = read_item(item, end, said, err);
+		int rv = read_item(item, end, overrides, err);
 
 		if (rv != 0) {
 			return rv;
@@ -81,9 +81,10 @@ int times_read(const char *text, int64_t ns[TIMES_N], struct pawl_err *err)
 		item = *end == ',' ? end + 1 : NULL;
 	}
 	for (int i = 0; i < TIMES_N; i++) {
-		ns[i] = said[i] > 0         ? at_least_one(said[i] * NS_PER_S)
-			: said[TIMES_N] > 0 ? at_least_one((double)defaults[i].ns * said[TIMES_N])
-					    : defaults[i].ns;
+		ns[i] = overrides[i] > 0 ? at_least_one(overrides[i] * NS_PER_S)
+			: overrides[TIMES_N] > 0
+			? at_least_one((double)defaults[i].ns * overrides[TIMES_N])
+			: defaults[i].ns;
 	}
 	return 0;
 }

@@ -79,7 +79,7 @@ struct pawl_err;
 		"tries for so long, then lets go of the root.")                                    \
 	X(NEWS_AGAIN, "news_again", 300 * NS_PER_S, SEEN,                                          \
 		"What goes on going wrong in a root is said again after that.")                    \
-	X(ROOT_STOP, "root_stop", 2 * NS_PER_S, SEEN,                                              \
+	X(ROOT_STOP, "root_request_stop", 2 * NS_PER_S, SEEN,                                      \
 		"A storage that hangs holds up an agent that leaves so long.")                     \
 	X(LEDGER_WAIT, "ledger_wait", 30 * NS_PER_S, SEEN,                                         \
 		"A save waits so long for ranks or storage, then it is skipped and says so.")      \
@@ -128,7 +128,7 @@ struct pawl_err;
 		"Between two tries of all places where a coordinator may be.")                     \
 	X(NODES_PROBE, "nodes_probe", 1 * NS_PER_S, INNER,                                         \
 		"Between two looks whether an earlier place has a coordinator, too.")              \
-	X(NODES_SAY, "nodes_say", 10 * NS_PER_S, SEEN,                                             \
+	X(NODES_SAY, "nodes_log", 10 * NS_PER_S, SEEN,                                             \
 		"Between two lines that say what a node waits for.")                               \
 	X(NODES_CLOSE, "nodes_close", 2 * NS_PER_S, SEEN,                                          \
 		"A coordinator waits so long for nodes to hear of the end.")                       \
@@ -195,7 +195,7 @@ struct pawl_err;
 		"A collective of `pawl net` may take so long.")                                    \
 	X(PROBE_LOOK, "probe_look", 200 * NS_PER_MS, INNER,                                        \
 		"Between two looks of `pawl net` whether it is to stop.")                          \
-	X(SHM_LOOK, "shm_look", NS_PER_MS / 10, INNER,                                             \
+	X(SHM_LOOK, "shm_poll", NS_PER_MS / 10, INNER,                                             \
 		"A port of shared memory looks so long for a message before it sleeps.")           \
 	X(TCP_GOODBYE, "tcp_goodbye", 200 * NS_PER_MS, SEEN,                                       \
 		"Leaving a group waits so long for peers to close their connections.")             \

@@ -36,7 +36,7 @@ struct reader {
 	struct store *store;                         /* the opener's */
 	struct store_io *free[STORE_DEPTH];          /* stack of requests not in flight */
 	uint32_t free_n;                             /* number of entries in free */
-	bool (*arrived)(void *user, uint64_t bytes); /* see reader_watch; NULL: no watcher */
+	bool (*arrived)(void *user, uint64_t bytes); /* see reader_set_watcher; NULL: no watcher */
 	void *arrived_user;
 	struct store_io ios[STORE_DEPTH]; /* memory of all requests */
 };
@@ -80,14 +80,15 @@ void reader_close(struct reader *reader)
 	free(reader);
 }
 
-void reader_watch(struct reader *reader, bool (*arrived)(void *user, uint64_t bytes), void *user)
+void reader_set_watcher(struct reader *reader, bool (*arrived)(void *user, uint64_t bytes),
+	void *user)
 {
 	reader->arrived = arrived;
 	reader->arrived_user = user;
 }
 
 /* Reports which chunk of the file at path is damaged. */
-static int blame_chunk(const char *path, uint64_t off, uint64_t len_bytes, struct pawl_err *err)
+static int chunk_error(const char *path, uint64_t off, uint64_t len_bytes, struct pawl_err *err)
 {
 	return pawl_err_set(err, PAWL_ECORRUPT,
 		"%s: bytes %" PRIu64 "..%" PRIu64 " are not what was written", path, off,
@@ -124,7 +125,7 @@ static int check_chunk(struct job *job, const struct store_io *io)
 	}
 	len_bytes = chunk_bytes(job->part, chunk);
 	if (crc32c(0, io->buf, len_bytes) != job->part->chunks[chunk]) {
-		return blame_chunk(job->path, chunk * CKPT_CHUNK, len_bytes, job->err);
+		return chunk_error(job->path, chunk * CKPT_CHUNK, len_bytes, job->err);
 	}
 	return 0;
 }
@@ -207,7 +208,7 @@ static int open_files(struct store *store, const char *tag, const struct manifes
 
 	ASSERT(part->chunks_n == ckpt_chunks(part->size_bytes));
 	*files = (struct files){{NULL}};
-	for (uint32_t i = 0; i < manifest_files(part) && rv == 0; i++) {
+	for (uint32_t i = 0; i < manifest_files_n(part) && rv == 0; i++) {
 		uint64_t want_bytes = manifest_file_bytes(part, i);
 		char path[STORE_PATH_MAX];
 		uint64_t size_bytes;
@@ -336,21 +337,21 @@ int part_image_open(struct part_image **out, struct reader *reader, const char *
 }
 
 /* Chunks of a file that are needed. */
-struct needing {
+struct needed_chunks {
 	struct part_image *image; /* the image to read them into */
 	uint64_t first, end;      /* chunks [first, end) */
 	const bool *want;         /* per chunk of the file: wanted; NULL: all are */
 };
 
-static bool is_wanted(const struct needing *needing, uint64_t chunk)
+static bool is_wanted(const struct needed_chunks *needing, uint64_t chunk)
 {
 	return needing->want == NULL || needing->want[chunk];
 }
 
 /* Finds the next run of wanted chunks that are not in have (NULL: all are missing), from *lo on and
  * before end. Returns it as [*lo, *hi); false if there is none. */
-static bool next_run(const struct needing *needing, const bool *have, uint64_t end, uint64_t *lo,
-	uint64_t *hi)
+static bool next_run(const struct needed_chunks *needing, const bool *have, uint64_t end,
+	uint64_t *lo, uint64_t *hi)
 {
 	while (*lo < end && ((have && have[*lo]) || !is_wanted(needing, *lo))) {
 		++*lo;
@@ -371,7 +372,7 @@ static uint64_t run_bytes(const struct part_image *image, uint64_t lo, uint64_t 
 /* Makes pages present ahead of the reader: getting them takes longer than reading does. */
 static void *prepare_pages(void *user)
 {
-	const struct needing *needing = user;
+	const struct needed_chunks *needing = user;
 	struct part_image *image = needing->image;
 	uint64_t hi;
 
@@ -383,7 +384,7 @@ static void *prepare_pages(void *user)
 }
 
 /* Reads the needed chunks into memory. */
-static int read_into_memory(struct needing *needing, struct pawl_err *err)
+static int read_into_memory(struct needed_chunks *needing, struct pawl_err *err)
 {
 	struct part_image *image = needing->image;
 	struct job job = {.reader = image->reader,
@@ -410,7 +411,7 @@ static int read_into_memory(struct needing *needing, struct pawl_err *err)
  * damaged. */
 static bool is_damaged(void *user, size_t i)
 {
-	const struct needing *needing = user;
+	const struct needed_chunks *needing = user;
 	struct part_image *image = needing->image;
 	uint64_t chunk = needing->first + i;
 
@@ -426,7 +427,7 @@ static bool is_damaged(void *user, size_t i)
 }
 
 /* Verifies the needed chunks of a mapped file in place. */
-static int verify_mapped(struct needing *needing, struct pawl_err *err)
+static int verify_mapped(struct needed_chunks *needing, struct pawl_err *err)
 {
 	const struct part_image *image = needing->image;
 	uint64_t bad =
@@ -435,29 +436,32 @@ static int verify_mapped(struct needing *needing, struct pawl_err *err)
 	if (bad == needing->end) {
 		return 0;
 	}
-	return blame_chunk(image->path, bad * CKPT_CHUNK, chunk_bytes(image->part, bad), err);
+	return chunk_error(image->path, bad * CKPT_CHUNK, chunk_bytes(image->part, bad), err);
 }
 
 /* Reads the needed chunks through the page cache, some way ahead, and verifies them in place. */
-static int fill_mapped(struct needing *needing, struct pawl_err *err)
+static int fill_mapped(struct needed_chunks *needing, struct pawl_err *err)
 {
 	struct part_image *image = needing->image;
 	struct store *store = image->reader->store;
 	struct store_file *file = image->files.at[0];
-	uint64_t told = needing->first; /* chunks below this were announced to the store */
+	uint64_t prefetched = needing->first; /* chunks below this were announced to the store */
 	uint64_t lo, hi;
 	int rv = 0;
 
 	for (uint64_t at = needing->first; at < needing->end && rv == 0; at += FILL_CHUNKS) {
-		struct needing now = {image, at, at + FILL_CHUNKS, needing->want};
+		struct needed_chunks now = {image, at, at + FILL_CHUNKS, needing->want};
 
 		now.end = now.end < needing->end ? now.end : needing->end;
-		for (; told < needing->end && told < at + AHEAD_CHUNKS; told += FILL_CHUNKS) {
-			uint64_t end = told + FILL_CHUNKS;
+		for (; prefetched < needing->end && prefetched < at + AHEAD_CHUNKS;
+			prefetched += FILL_CHUNKS) {
+			uint64_t end = prefetched + FILL_CHUNKS;
 
 			end = end < needing->end ? end : needing->end;
-			for (lo = told; next_run(needing, image->have, end, &lo, &hi); lo = hi) {
-				store_want(store, file, lo * CKPT_CHUNK, run_bytes(image, lo, hi));
+			for (lo = prefetched; next_run(needing, image->have, end, &lo, &hi);
+				lo = hi) {
+				store_prefetch(store, file, lo * CKPT_CHUNK,
+					run_bytes(image, lo, hi));
 			}
 		}
 		for (lo = at; rv == 0 && next_run(needing, image->have, now.end, &lo, &hi);
@@ -470,7 +474,7 @@ static int fill_mapped(struct needing *needing, struct pawl_err *err)
 	return rv;
 }
 
-static int need(struct needing *needing, struct pawl_err *err)
+static int read_needed(struct needed_chunks *needing, struct pawl_err *err)
 {
 	if (needing->image->unread) {
 		return fill_mapped(needing, err);
@@ -481,10 +485,10 @@ static int need(struct needing *needing, struct pawl_err *err)
 /* Switches the image to a mapping of the page cache, if it can be mapped, because other processes
  * read the file as well. Chunks read into memory before stay there, since the caller may look at
  * them. */
-static int try_unread(struct part_image *image, struct pawl_err *err)
+static int try_page_cache(struct part_image *image, struct pawl_err *err)
 {
 	bool *before = image->have;
-	struct needing again = {image, 0, image->part->chunks_n, before};
+	struct needed_chunks again = {image, 0, image->part->chunks_n, before};
 	const uint8_t *bytes;
 	bool *have;
 	int rv;
@@ -504,28 +508,28 @@ static int try_unread(struct part_image *image, struct pawl_err *err)
 	return rv;
 }
 
-int part_image_need(struct part_image *image, uint64_t off, uint64_t len_bytes,
+int part_image_read(struct part_image *image, uint64_t off, uint64_t len_bytes,
 	struct pawl_err *err)
 {
-	struct needing needing = {.image = image, .first = off / CKPT_CHUNK};
+	struct needed_chunks needing = {.image = image, .first = off / CKPT_CHUNK};
 
 	ASSERT(off <= image->part->size_bytes && len_bytes <= image->part->size_bytes - off);
 	if (len_bytes == 0) {
 		return 0;
 	}
 	needing.end = (off + len_bytes - 1) / CKPT_CHUNK + 1;
-	return need(&needing, err);
+	return read_needed(&needing, err);
 }
 
-int part_image_need_chunks(struct part_image *image, const bool *want, struct pawl_err *err)
+int part_image_read_chunks(struct part_image *image, const bool *want, struct pawl_err *err)
 {
-	struct needing needing = {.image = image, .end = image->part->chunks_n, .want = want};
+	struct needed_chunks needing = {.image = image, .end = image->part->chunks_n, .want = want};
 	int rv = 0;
 
 	if (image->memory != NULL && image->shared && !image->tried) {
-		rv = try_unread(image, err);
+		rv = try_page_cache(image, err);
 	}
-	return rv == 0 ? need(&needing, err) : rv;
+	return rv == 0 ? read_needed(&needing, err) : rv;
 }
 
 void part_image_share(struct part_image *image, bool shared)

@@ -12,7 +12,8 @@ int reader_open(struct reader **reader, struct store *store, struct pawl_err *er
 void reader_close(struct reader *reader); /* NULL is fine */
 /* Sets a watcher: from now on arrived is called on the reading thread with the number of bytes read
  * and verified. If it returns false the reading ends with PAWL_ECANCELED. */
-void reader_watch(struct reader *reader, bool (*arrived)(void *user, uint64_t bytes), void *user);
+void reader_set_watcher(struct reader *reader, bool (*arrived)(void *user, uint64_t bytes),
+	void *user);
 
 /*
  * Reads the whole file of part in tag into image (page aligned, part->size_bytes long), several
@@ -39,14 +40,14 @@ int part_image_open(struct part_image **out, struct reader *reader, const char *
 	const struct manifest_part *part, struct pawl_err *err);
 /* Reads and verifies the chunks that hold these bytes. Chunks that are there already are never
  * touched again. off + len_bytes is at most the file's size. Errors as for reader_read. */
-int part_image_need(struct part_image *image, uint64_t off, uint64_t len_bytes,
+int part_image_read(struct part_image *image, uint64_t off, uint64_t len_bytes,
 	struct pawl_err *err);
 /* Frees the memory of all whole chunks before end, so that a file larger than memory can be gone
  * through. They are read again if needed again. */
 void part_image_drop(struct part_image *image, uint64_t end);
 /* Reads and verifies the chunks whose entry in want, which has one per chunk of the file, is true.
  * Errors as for reader_read. */
-int part_image_need_chunks(struct part_image *image, const bool *want, struct pawl_err *err);
+int part_image_read_chunks(struct part_image *image, const bool *want, struct pawl_err *err);
 /* Says whether other processes are about to read the same bytes (at first false): then they are
  * read through the page cache that all processes of the node share. Each process still verifies its
  * own copy. */

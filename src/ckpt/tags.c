@@ -117,7 +117,7 @@ static int check_files(struct store *store, const char *tag, const struct manife
 	for (uint32_t p = 0; p < manifest->parts_n; p++) {
 		const struct manifest_part *part = &manifest->parts[p];
 
-		for (uint32_t i = 0; i < manifest_files(part) && rv == 0; i++) {
+		for (uint32_t i = 0; i < manifest_files_n(part) && rv == 0; i++) {
 			rv = check_file(store, tag, part, i, err);
 		}
 	}
@@ -337,7 +337,7 @@ int tag_pin(struct store *store, const char *tag, bool pinned, struct pawl_err *
 
 /* ---- listing ---- */
 
-void tags_look(struct store *store, struct tag_info *info)
+void tags_inspect(struct store *store, struct tag_info *info)
 {
 	struct manifest m;
 	struct pawl_err err;
@@ -413,7 +413,7 @@ int tags_list(struct store *store, const struct tags_stop *stop, struct tag_info
 		rv = rv == 0 ? tags_is_tag(store, infos[i].tag, &is_tag, err) : rv;
 		if (rv == 0 && is_tag) {
 			infos[found] = infos[i];
-			tags_look(store, &infos[found++]);
+			tags_inspect(store, &infos[found++]);
 		}
 	}
 	if (rv != 0) {

@@ -97,8 +97,8 @@ int tags_highest(struct store *store, const struct tags_stop *stop, struct tag_s
 struct tags_search {
 	const struct tags_stop *stop; /* NULL: never stop */
 	/* NULL, or called for each tag that is skipped, from the newest down: damaged (why->code is
-	 * PAWL_ECORRUPT), or tag_is_closed(why). It may put that tag aside. */
-	void (*met)(void *user, const char *tag, const struct pawl_err *why);
+	 * PAWL_ECORRUPT), or tag_access_denied(why). It may put that tag aside. */
+	void (*on_skipped)(void *user, const char *tag, const struct pawl_err *why);
 	void *user; /* passed to met */
 };
 
@@ -108,7 +108,7 @@ struct tags_search {
 int tags_newest(struct store *store, const struct tags_search *search, struct manifest *manifest,
 	struct pawl_err *err);
 /* Whether an error says that we may not read the tag, whole or not. */
-bool tag_is_closed(const struct pawl_err *why);
+bool tag_access_denied(const struct pawl_err *why);
 /* Opens a tag: reads and checks complete.txt, manifest and file sizes. PAWL_ENOENT if there is no
  * such tag, PAWL_ECORRUPT if it is broken. */
 int tag_open(struct store *store, const char *tag, struct manifest *manifest, struct pawl_err *err);
@@ -149,7 +149,7 @@ int tag_adopt(struct store *store, const char *tag, const struct manifest *ours,
 void tag_abandon(struct store *store, const char *tag); /* removes .pawl.<tag>.new, best effort */
 
 /* Moves a bad tag to .bad with why.txt. Succeeds also when the tag has vanished. */
-int tag_put_aside(struct store *store, const char *tag, const char *why, struct pawl_err *err);
+int tag_quarantine(struct store *store, const char *tag, const char *why, struct pawl_err *err);
 /* Deletes a tag, pinned or not: renames it away first, then removes it. Succeeds also when it does
  * not exist. */
 int tag_remove(struct store *store, const char *tag, struct pawl_err *err);

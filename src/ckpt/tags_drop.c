@@ -47,7 +47,7 @@ static int next_bad(struct store *store, uint64_t *number, struct pawl_err *err)
 	return 0;
 }
 
-int tag_put_aside(struct store *store, const char *tag, const char *why, struct pawl_err *err)
+int tag_quarantine(struct store *store, const char *tag, const char *why, struct pawl_err *err)
 {
 	char aside[TAG_PATH_MAX], reason[TAG_PATH_MAX];
 	uint64_t number;
@@ -130,8 +130,8 @@ int tags_plan_retain(struct store *store, const struct retain_rule *rule, struct
 	for (size_t i = n; i-- > 0;) {
 		list[i].step = tags[i].step;
 		list[i].pinned = tags[i].pinned || strcmp(tags[i].tag, latest) == 0;
-		if (tags[i].state == TAG_UNOPENED && retain_asks(rule, &list[i], newer)) {
-			tags_look(store, &tags[i]);
+		if (tags[i].state == TAG_UNOPENED && retain_needs_complete(rule, &list[i], newer)) {
+			tags_inspect(store, &tags[i]);
 		}
 		list[i].complete = tags[i].state == TAG_COMPLETE;
 		newer += list[i].complete;

@@ -76,21 +76,21 @@ int tags_is_ours(struct store *store, const char *name, bool *ours, struct pawl_
 
 void tags_hide_name(char name[TAG_NAME_MAX], const char *tag, const char *suffix)
 {
-	snprintf(name, TAG_NAME_MAX, TAG_HIDDEN "%s%s", tag, suffix);
+	snprintf(name, TAG_NAME_MAX, TAG_HIDDEN_PREFIX "%s%s", tag, suffix);
 }
 
 void tag_new_dir(char *buf, size_t cap_bytes, const char *tag)
 {
-	snprintf(buf, cap_bytes, TAG_HIDDEN "%s.new", tag);
+	snprintf(buf, cap_bytes, TAG_HIDDEN_PREFIX "%s.new", tag);
 }
 
 bool tags_parse_hidden(const char *name, char tag[CKPT_TAG_MAX])
 {
-	size_t prefix = strlen(TAG_HIDDEN);
+	size_t prefix = strlen(TAG_HIDDEN_PREFIX);
 	const char *suffix = strrchr(name, '.');
 	size_t len_bytes;
 
-	if (strncmp(name, TAG_HIDDEN, prefix) != 0 || suffix < name + prefix ||
+	if (strncmp(name, TAG_HIDDEN_PREFIX, prefix) != 0 || suffix < name + prefix ||
 		(strcmp(suffix, ".new") != 0 && strcmp(suffix, ".old") != 0 &&
 			strcmp(suffix, ".del") != 0)) {
 		return false;

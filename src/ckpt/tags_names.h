@@ -6,12 +6,12 @@
 
 #include <stdbool.h>
 
-#define TAG_NAME_MAX (CKPT_TAG_MAX + 32u) /* bytes of a hidden or numbered tag, with terminator */
-#define TAG_PATH_MAX (2u * TAG_NAME_MAX)  /* bytes of a path in such a directory */
-#define TAG_BAD_DIR  ".bad"
-#define TAG_HIDDEN   ".pawl." /* in front of a tag that is not in place */
-#define TAG_OK       "OK"     /* content of complete.txt */
-#define TAG_OK_BYTES 2u
+#define TAG_NAME_MAX      (CKPT_TAG_MAX + 32u) /* bytes of a hidden or numbered tag, with terminator */
+#define TAG_PATH_MAX      (2u * TAG_NAME_MAX) /* bytes of a path in such a directory */
+#define TAG_BAD_DIR       ".bad"
+#define TAG_HIDDEN_PREFIX ".pawl." /* in front of a tag that is not in place */
+#define TAG_OK            "OK"     /* content of complete.txt */
+#define TAG_OK_BYTES      2u
 
 struct tag_name {
 	char name[TAG_NAME_MAX];
@@ -47,7 +47,7 @@ int tags_compare(uint64_t step, int64_t created_ns, uint64_t other_step, int64_t
 int tags_unopened(struct store *store, const struct tags_stop *stop, struct tag_info **tags,
 	size_t *n, struct pawl_err *err);
 /* Opens and checks info->tag, and fills the rest of info with the result. */
-void tags_look(struct store *store, struct tag_info *info);
+void tags_inspect(struct store *store, struct tag_info *info);
 /* Reads the manifest of a tag, and checks that it is this tag's. tag_open checks the rest. */
 int tags_read_manifest(struct store *store, const char *tag, struct manifest *manifest,
 	struct pawl_err *err);

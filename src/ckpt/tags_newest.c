@@ -23,7 +23,7 @@ int tags_check_stop(const struct tags_stop *stop, struct pawl_err *err)
 		: pawl_err_set(err, PAWL_ECANCELED, "the look through the tags was broken off");
 }
 
-bool tag_is_closed(const struct pawl_err *why)
+bool tag_access_denied(const struct pawl_err *why)
 {
 	return why->code == PAWL_EIO && (why->sys == EACCES || why->sys == EPERM);
 }
@@ -34,7 +34,7 @@ int tags_is_tag(struct store *store, const char *name, bool *is_tag, struct pawl
 	uint64_t step;
 	int rv = tags_is_ours(store, name, is_tag, &why);
 
-	if (rv != 0 && tag_is_closed(&why)) {
+	if (rv != 0 && tag_access_denied(&why)) {
 		/* Only names of a step count: many a root contains lost+found. */
 		*is_tag = tag_parse(name, &step);
 		return 0;
@@ -119,7 +119,7 @@ static int fill_steps(struct store *store, const struct tags_stop *stop,
 }
 
 /* Whether another tag has the same step. */
-static bool has_twin(const struct tag_step *tags, size_t n, size_t i)
+static bool has_same_step(const struct tag_step *tags, size_t n, size_t i)
 {
 	return (i > 0 && tags[i - 1].step == tags[i].step) ||
 		(i + 1 < n && tags[i + 1].step == tags[i].step);
@@ -133,7 +133,7 @@ static void sort_steps(struct store *store, struct tag_step *tags, size_t n)
 
 	qsort(tags, n, sizeof(*tags), compare_steps);
 	for (size_t i = 0; i < n; i++) {
-		if (tags[i].named && has_twin(tags, n, i) &&
+		if (tags[i].named && has_same_step(tags, n, i) &&
 			tags_read_manifest(store, tags[i].tag, &m, NULL) == 0) {
 			tags[i].created_ns = m.created_ns;
 			manifest_deinit(&m);
@@ -226,12 +226,12 @@ static int search_down(struct store *store, const struct tags_search *search,
 		if (rv == PAWL_ENOENT) {
 			continue;
 		}
-		if (rv != PAWL_ECORRUPT && !tag_is_closed(&why)) {
+		if (rv != PAWL_ECORRUPT && !tag_access_denied(&why)) {
 			*err = why; /* the storage fails, which says nothing about the tag */
 			return rv;
 		}
-		if (search->met != NULL) {
-			search->met(search->user, tags[n].tag, &why);
+		if (search->on_skipped != NULL) {
+			search->on_skipped(search->user, tags[n].tag, &why);
 		}
 		if (none == PAWL_ENOENT || (none == PAWL_ECORRUPT && rv != PAWL_ECORRUPT)) {
 			*err = why;

@@ -11,7 +11,7 @@
  * Where the system cannot exchange two names, step 5 is instead:
  *   <tag> to .pawl.<tag>.old, .pawl.<tag>.new to <tag>, remove .pawl.<tag>.old
  *
- * Hidden names and what they mean after a crash (settle_tag):
+ * Hidden names and what they mean after a crash (recover_tag):
  *   .pawl.<tag>.new   half built, or the old content after an exchange: removed
  *   .pawl.<tag>.old   <tag> exists: removed
  *                     no <tag>, the replacement was cut off in the middle: put back
@@ -34,12 +34,12 @@
 /* ---- recovery ---- */
 
 /* Removes or puts back the hidden names of one tag: see the table at the top. */
-static int settle_tag(struct store *store, const char *tag, struct pawl_err *err)
+static int recover_tag(struct store *store, const char *tag, struct pawl_err *err)
 {
 	enum { NEW, OLD, DEL, HIDDEN };
 	static const char *const suffixes[HIDDEN] = {".new", ".old", ".del"};
 	char names[HIDDEN][TAG_NAME_MAX];
-	enum store_kind kind = STORE_ODD;
+	enum store_kind kind = STORE_OTHER;
 	bool has[HIDDEN];
 	bool has_tag;
 	int rv = tags_has_path(store, tag, &has_tag, err);
@@ -111,7 +111,7 @@ int tags_recover(struct store *store, struct pawl_err *err)
 		char tag[CKPT_TAG_MAX];
 
 		if (tags_parse_hidden(names.at[i].name, tag)) {
-			rv = settle_tag(store, tag, err);
+			rv = recover_tag(store, tag, err);
 		}
 	}
 	free(names.at);
@@ -134,7 +134,7 @@ int tag_begin(struct store *store, const char *tag, char *dir, size_t dir_cap_by
 	tags_hide_name(fresh, tag, ".new");
 	snprintf(inner, sizeof(inner), "%s/.pawl", fresh);
 	ASSERT(strlen(fresh) < dir_cap_bytes);
-	rv = settle_tag(store, tag, err);
+	rv = recover_tag(store, tag, err);
 	if (rv == 0) {
 		rv = store_mkdir(store, fresh, err);
 	}
@@ -260,7 +260,7 @@ struct foreign {
 static bool is_ours(const struct manifest *manifest, const char *name)
 {
 	return strcmp(name, ".pawl") == 0 || strcmp(name, "complete.txt") == 0 ||
-		strcmp(name, "why.txt") == 0 || manifest_file(manifest, name) != NULL;
+		strcmp(name, "why.txt") == 0 || manifest_find_file(manifest, name) != NULL;
 }
 
 /* A store_list_fn; changes another directory than the one listed. */
@@ -409,5 +409,5 @@ int tag_publish(struct store *store, const char *tag, const struct manifest *man
 
 void tag_abandon(struct store *store, const char *tag)
 {
-	settle_tag(store, tag, NULL);
+	recover_tag(store, tag, NULL);
 }

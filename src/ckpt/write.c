@@ -406,7 +406,7 @@ static int write_cloned(struct update *update)
 	char path[STORE_PATH_MAX];
 	int rv = 0;
 
-	for (uint32_t i = 0; i < manifest_files(update->base) && rv == 0; i++) {
+	for (uint32_t i = 0; i < manifest_files_n(update->base) && rv == 0; i++) {
 		manifest_file_path(path, sizeof(path), update->base_tag, update->base, i);
 		rv = store_open(store, path, &sources[i], NULL, job->err);
 	}

@@ -179,7 +179,7 @@ static int main_agent(const struct cli_command *command, int argc, char **argv)
 	int rv = read_line(&reader, &with);
 
 	if (rv != CLI_END) {
-		return cli_leave(rv);
+		return cli_read_exit_code(rv);
 	}
 	rv = 0;
 	if (with.socket == NULL) {

@@ -59,7 +59,7 @@ struct cli_reader {
  * above. */
 int cli_read(struct cli_reader *reader);
 /* Returns the exit code for CLI_HELP and CLI_BAD. */
-int cli_leave(int what);
+int cli_read_exit_code(int what);
 /* Reads a whole decimal number between least and most; tells the user and returns false
  * otherwise. */
 bool cli_number(const struct cli_command *command, const char *what, const char *text,

@@ -23,7 +23,7 @@ static const struct cli_option options[] = {
 };
 
 /* Becomes the interpreter. Returns an exit code if it could not be executed. */
-static int become(const struct cli_command *command, const char *python, const char **args,
+static int exec_python(const struct cli_command *command, const char *python, const char **args,
 	size_t args_n, bool json)
 {
 	char path[PATH_MAX];
@@ -66,9 +66,9 @@ static int main_compat(const struct cli_command *command, int argc, char **argv)
 		}
 	}
 	if (what != CLI_END) {
-		return cli_leave(what);
+		return cli_read_exit_code(what);
 	}
-	return become(command, python, args, args_n, json);
+	return exec_python(command, python, args, args_n, json);
 }
 
 const struct cli_command cli_compat = {

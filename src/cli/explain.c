@@ -129,7 +129,7 @@ static void print_phases(const struct explain_sum *sum, const struct explain_gro
 	}
 	cli_print(stdout,
 		"\nwhere the time of an operation went, of %.3f ms from submit to done:\n",
-		1e3 * all_s / (double)sum->ops_n / group->there);
+		1e3 * all_s / (double)sum->ops_n / group->traced_ranks);
 	for (int p = 0; p < EXPLAIN_PHASES; p++) {
 		if (p != EXPLAIN_NETWORK || group->hosts > 1) {
 			cli_print(stdout, "%10.1f %%  %s\n", percent(sum->phase_s[p], all_s),
@@ -160,7 +160,7 @@ static void print_verdict(const struct explain_sum *sum, const struct explain_gr
 	uint32_t worst)
 {
 	const struct explain_rank *rank = &sum->ranks[worst];
-	const struct trace_head *head = &group->traces[worst].head;
+	const struct trace_header *header = &group->traces[worst].header;
 	double all_s = 0;
 
 	for (uint32_t r = 0; r < group->ranks; r++) {
@@ -171,7 +171,7 @@ static void print_verdict(const struct explain_sum *sum, const struct explain_gr
 		cli_print(stdout,
 			"rank %u (%s, process %u) is late again and again: that is %.0f %% of all "
 			"lateness, and %.0f %% of the time\n",
-			worst, head->hostname, head->pid, percent(rank->late_s, all_s),
+			worst, header->hostname, header->pid, percent(rank->late_s, all_s),
 			percent(rank->late_s, sum->elapsed_s));
 	} else {
 		cli_print(stdout, "no rank is late again and again\n");
@@ -190,12 +190,12 @@ static void print_ranks(const struct explain_sum *sum, const struct explain_grou
 	for (uint32_t i = 0; i < group->ranks && i < RANKS_SHOWN && shown; i++) {
 		uint32_t r = find_next(sum, group->ranks, shown);
 		const struct explain_rank *rank = &sum->ranks[r];
-		const struct trace_head *head = &group->traces[r].head;
+		const struct trace_header *header = &group->traces[r].header;
 
 		worst = i == 0 ? r : worst;
 		shown[r] = true;
 		cli_print(stdout, "%6u  %-20s  %7.1f %%  %8.1f ms  %8.1f ms  %7.2f s\n", r,
-			head->ranks > 0 ? head->hostname : "(no trace)",
+			header->ranks > 0 ? header->hostname : "(no trace)",
 			percent((double)rank->last_n, (double)sum->ops_n),
 			ms_of(rank->late_median_ns), ms_of(rank->late_most_ns), rank->late_s);
 	}
@@ -210,10 +210,10 @@ static void print_ranks(const struct explain_sum *sum, const struct explain_grou
 static void print_host(const struct explain_group *group, uint32_t host)
 {
 	for (uint32_t r = 0; r < group->ranks; r++) {
-		const struct trace_head *head = &group->traces[r].head;
+		const struct trace_header *header = &group->traces[r].header;
 
-		if (head->ranks > 0 && head->host == host) {
-			cli_print(stdout, "%-20s", head->hostname);
+		if (header->ranks > 0 && header->host == host) {
+			cli_print(stdout, "%-20s", header->hostname);
 			return;
 		}
 	}
@@ -258,7 +258,7 @@ static double clock_records(uint64_t n)
 	return (double)(clock_mono_ns() - from_ns) / CLOCKED * (double)n;
 }
 
-static void print_head(const struct explain_sum *sum, const struct explain_group *group)
+static void print_summary(const struct explain_sum *sum, const struct explain_group *group)
 {
 	uint64_t written = 0;
 	uint64_t gone = 0;
@@ -275,27 +275,27 @@ static void print_head(const struct explain_sum *sum, const struct explain_group
 		sum->elapsed_s);
 	cli_print(stdout,
 		"a rank's threads waited for operations %.2f s; recording took about %.2f ms\n",
-		sum->blocked_s / group->there, clock_records(written) / 1e6);
-	if (group->there < group->ranks) {
+		sum->blocked_s / group->traced_ranks, clock_records(written) / 1e6);
+	if (group->traced_ranks < group->ranks) {
 		cli_print(stdout, "%u of %u ranks left no trace: what they did is not known\n",
-			group->ranks - group->there, group->ranks);
+			group->ranks - group->traced_ranks, group->ranks);
 	}
 	if (gone > 0) {
 		cli_print(stdout,
 			"%" PRIu64 " older records of a rank are gone: a trace keeps %u\n", gone,
 			TRACE_CAP);
 	}
-	if (group->apart_ns > 0) {
+	if (group->skew_ns > 0) {
 		cli_print(stdout,
 			"clocks of hosts were apart by %.1f ms or more, and were put right by what "
 			"must have been after what\n",
-			ms_of(group->apart_ns));
+			ms_of(group->skew_ns));
 	}
 }
 
 static void print_group(const struct explain_sum *sum, const struct explain_group *group)
 {
-	print_head(sum, group);
+	print_summary(sum, group);
 	if (sum->ops_n == 0) {
 		cli_print(stdout, "there is no collective that all of them have\n");
 		return;
@@ -486,7 +486,7 @@ static int main_explain(const struct cli_command *command, int argc, char **argv
 			return cli_usage(command, "unexpected argument %s", reader.value);
 		}
 		if (what < 0 && what != CLI_ARG) {
-			return cli_leave(what);
+			return cli_read_exit_code(what);
 		}
 		if (what == CLI_ARG) {
 			path = reader.value;

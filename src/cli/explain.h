@@ -32,10 +32,10 @@ void explain_files_close(struct explain_files *files);
 struct explain_group {
 	uint64_t id;           /* id of the group */
 	uint32_t ranks, hosts; /* number of ranks, and of hosts, in the group */
-	uint32_t there;        /* ranks that left a trace */
+	uint32_t traced_ranks; /* ranks that left a trace */
 	struct trace *traces;  /* owned; one for each rank; head.ranks is 0 if the rank left none */
 	int64_t *base_ns;      /* owned; one for each rank: times plus this are CLOCK_REALTIME */
-	int64_t apart_ns;      /* largest correction of a host's clock */
+	int64_t skew_ns;       /* largest correction of a host's clock */
 };
 
 /* Loads the files from first on that are of one group; *n: how many. PAWL_ENOMEM, PAWL_EIO,
@@ -123,7 +123,7 @@ void explain_name(const struct trace_record *record, char *text);
 /* A document being written. */
 struct explain_json {
 	FILE *to;         /* stream of the caller's */
-	bool some;        /* an event has been written */
+	bool has_events;  /* an event has been written */
 	unsigned groups;  /* groups written so far */
 	int64_t begin_ns; /* origin of all times; CLOCK_REALTIME */
 };

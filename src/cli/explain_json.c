@@ -10,7 +10,7 @@
 #include "coll/group/group_call.h"
 #include "coll/plan/cost.h"
 #include "coll/plan/fold.h"
-#include "coll/transport/port.h"
+#include "coll/transport/transport.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -21,12 +21,12 @@
 
 /* The rank whose events are written. */
 struct place {
-	struct explain_json *json;     /* document that they are written to */
-	const struct trace_head *head; /* head of the rank's trace */
-	int64_t base_ns;               /* a record's time plus this is time since json's begin */
-	uint64_t pid;                  /* id of the rank's process in the document */
-	unsigned tid;                  /* id of the first row of the group */
-	uint64_t id;                   /* id of the next asynchronous event */
+	struct explain_json *json;         /* document that they are written to */
+	const struct trace_header *header; /* head of the rank's trace */
+	int64_t base_ns; /* a record's time plus this is time since json's begin */
+	uint64_t pid;    /* id of the rank's process in the document */
+	unsigned tid;    /* id of the first row of the group */
+	uint64_t id;     /* id of the next asynchronous event */
 };
 
 static FILE *begin_event(struct place *place, const char *phase, const char *name, unsigned tid)
@@ -34,8 +34,8 @@ static FILE *begin_event(struct place *place, const char *phase, const char *nam
 	FILE *to = place->json->to;
 
 	fprintf(to, "%s\n{\"ph\":\"%s\",\"name\":\"%s\",\"pid\":%" PRIu64 ",\"tid\":%u",
-		place->json->some ? "," : "", phase, name, place->pid, tid);
-	place->json->some = true;
+		place->json->has_events ? "," : "", phase, name, place->pid, tid);
+	place->json->has_events = true;
 	return to;
 }
 
@@ -55,7 +55,7 @@ static void put_slice(struct place *place, const char *name, unsigned tid, int64
 }
 
 static void put_phase(struct place *place, const struct trace_record *record, const char *name,
-	enum trace_at from, enum trace_at to)
+	enum trace_time from, enum trace_time to)
 {
 	unsigned tid = place->tid + (unsigned)(record->number % COLL_CHANNELS);
 
@@ -94,19 +94,20 @@ static void put_collective(struct place *place, const struct trace_record *recor
 	fprintf(to,
 		",\"cat\":\"collective\",\"args\":{\"group\":\"%016" PRIx64 "\",\"number\":%" PRIu64
 		",\"bytes\":%" PRIu64 ",\"dtype\":\"%s\",\"way\":\"%s\"",
-		place->head->group, record->number, record->bytes, coll_type_name(record->dtype),
-		coll_way_name(record->way));
+		place->header->group, record->number, record->bytes, coll_type_name(record->dtype),
+		coll_algorithm_name(record->algorithm));
 	if (record->peer != PAWL_ANY_RANK) {
 		fprintf(to, ",\"last\":%u", record->peer);
-		put_time(to, "late_us", record->at_ns[TRACE_TOGETHER] - record->at_ns[TRACE_BEGUN]);
+		put_time(to, "late_us",
+			record->at_ns[TRACE_ALL_BEGUN] - record->at_ns[TRACE_BEGUN]);
 	}
 	put_time(to, "queued_us", record->at_ns[TRACE_FIRST] - record->at_ns[TRACE_SUBMITTED]);
 	put_time(to, "adding_us", record->busy_ns);
 	fprintf(to, "}}");
 	put_phase(place, record, "idle", TRACE_FIRST, TRACE_BEGUN);
-	put_phase(place, record, "late ranks", TRACE_BEGUN, TRACE_TOGETHER);
-	put_phase(place, record, "network", TRACE_TOGETHER, TRACE_FAR);
-	put_phase(place, record, "memory", TRACE_FAR, TRACE_DONE);
+	put_phase(place, record, "late ranks", TRACE_BEGUN, TRACE_ALL_BEGUN);
+	put_phase(place, record, "network", TRACE_ALL_BEGUN, TRACE_REMOTE);
+	put_phase(place, record, "memory", TRACE_REMOTE, TRACE_DONE);
 }
 
 static void put_record(struct place *place, const struct trace_record *record)
@@ -115,14 +116,14 @@ static void put_record(struct place *place, const struct trace_record *record)
 	char text[GROUP_CALL_TEXT + 16];
 
 	explain_name(record, name);
-	if (record->what == TRACE_WAIT) {
+	if (record->type == TRACE_WAIT) {
 		snprintf(text, sizeof(text), "wait for %s", name);
 		put_async(place, record, "wait", text);
-	} else if (record->what == TRACE_LINK) {
-		bool server = record->peer >= place->head->ranks;
+	} else if (record->type == TRACE_LINK) {
+		bool server = record->peer >= place->header->ranks;
 
 		snprintf(text, sizeof(text), "to %s %u", server ? "server" : "rank",
-			server ? record->peer - place->head->ranks : record->peer);
+			server ? record->peer - place->header->ranks : record->peer);
 		put_async(place, record, "link", text);
 	} else if (record->kind >= PAWL_SEND) {
 		put_async(place, record, "message", name);
@@ -133,15 +134,15 @@ static void put_record(struct place *place, const struct trace_record *record)
 
 static void put_names(struct place *place)
 {
-	const struct trace_head *head = place->head;
+	const struct trace_header *header = place->header;
 	FILE *to = begin_event(place, "M", "process_name", 0);
 
-	fprintf(to, ",\"args\":{\"name\":\"rank %u of %u on %s, process %u\"}}", head->rank,
-		head->ranks, head->hostname, head->pid);
+	fprintf(to, ",\"args\":{\"name\":\"rank %u of %u on %s, process %u\"}}", header->rank,
+		header->ranks, header->hostname, header->pid);
 	for (unsigned c = 0; c < COLL_CHANNELS; c++) {
 		to = begin_event(place, "M", "thread_name", place->tid + c);
 		fprintf(to, ",\"args\":{\"name\":\"group %016" PRIx64 ", channel %u\"}}",
-			head->group, c);
+			header->group, c);
 	}
 }
 
@@ -155,15 +156,15 @@ void explain_json_group(struct explain_json *json, const struct explain_group *g
 	json->groups++;
 	for (uint32_t r = 0; r < group->ranks; r++) {
 		const struct trace *trace = &group->traces[r];
-		const struct trace_head *head = &trace->head;
-		uint64_t host = crc32c(0, head->hostname, strlen(head->hostname)) % HOSTS;
+		const struct trace_header *header = &trace->header;
+		uint64_t host = crc32c(0, header->hostname, strlen(header->hostname)) % HOSTS;
 		struct place place = {.json = json,
-			.head = head,
+			.header = header,
 			.base_ns = group->base_ns[r] - json->begin_ns,
-			.pid = host * PIDS_MAX + head->pid,
+			.pid = host * PIDS_MAX + header->pid,
 			.tid = json->groups * ROWS};
 
-		if (head->ranks == 0) {
+		if (header->ranks == 0) {
 			continue;
 		}
 		put_names(&place);

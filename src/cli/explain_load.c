@@ -50,11 +50,11 @@ static int open_file(const struct explain_files *files, const char *name, int *f
 }
 
 /* Reads whose trace a file is. A file that is no trace is counted, and passed over. */
-static void look_at(struct explain_files *files, const char *name)
+static void add_file(struct explain_files *files, const char *name)
 {
-	uint8_t bytes[TRACE_HEAD_BYTES];
+	uint8_t bytes[TRACE_HEADER_BYTES];
 	struct explain_file *file = &files->at[files->n];
-	struct trace_head head;
+	struct trace_header header;
 	struct pawl_err err;
 	int fd = -1;
 	int rv = open_file(files, name, &fd, &err);
@@ -63,10 +63,10 @@ static void look_at(struct explain_files *files, const char *name)
 		rv = read_at(fd, bytes, sizeof(bytes), 0, &err);
 	}
 	if (rv == 0) {
-		rv = trace_head_decode(bytes, &head, &err);
+		rv = trace_header_decode(bytes, &header, &err);
 	}
 	if (rv == 0) {
-		*file = (struct explain_file){.group = head.group, .rank = head.rank};
+		*file = (struct explain_file){.group = header.group, .rank = header.rank};
 		memcpy(file->name, name, strlen(name) + 1);
 		files->n++;
 	} else if (files->bad_n++ == 0) {
@@ -111,7 +111,7 @@ static int list_files(struct explain_files *files, DIR *dir, struct pawl_err *er
 			}
 			files->at = more;
 		}
-		look_at(files, entry->d_name);
+		add_file(files, entry->d_name);
 	}
 	return 0;
 }
@@ -174,27 +174,27 @@ static int load_trace(const struct explain_files *files, const char *name, uint8
 	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "%s", name);
 }
 
-static int make_group(struct explain_group *group, const struct trace_head *head,
+static int make_group(struct explain_group *group, const struct trace_header *header,
 	struct pawl_err *err)
 {
-	group->id = head->group;
-	group->ranks = head->ranks;
-	group->hosts = head->hosts;
-	group->traces = calloc(head->ranks, sizeof(*group->traces));
-	group->base_ns = calloc(head->ranks, sizeof(*group->base_ns));
+	group->id = header->group;
+	group->ranks = header->ranks;
+	group->hosts = header->hosts;
+	group->traces = calloc(header->ranks, sizeof(*group->traces));
+	group->base_ns = calloc(header->ranks, sizeof(*group->base_ns));
 	return group->traces && group->base_ns
 		? 0
-		: pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", head->ranks);
+		: pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", header->ranks);
 }
 
 static int take_trace(struct explain_group *group, struct trace *trace, struct pawl_err *err)
 {
-	const struct trace_head *head = &trace->head;
-	int rv = group->traces ? 0 : make_group(group, head, err);
+	const struct trace_header *header = &trace->header;
+	int rv = group->traces ? 0 : make_group(group, header, err);
 
 	if (rv == 0 &&
-		(head->ranks != group->ranks || head->hosts != group->hosts ||
-			group->traces[head->rank].head.ranks != 0)) {
+		(header->ranks != group->ranks || header->hosts != group->hosts ||
+			group->traces[header->rank].header.ranks != 0)) {
 		rv = pawl_err_set(err, PAWL_ECORRUPT, "two traces of group %016llx do not fit",
 			(unsigned long long)group->id);
 	}
@@ -202,9 +202,9 @@ static int take_trace(struct explain_group *group, struct trace *trace, struct p
 		trace_deinit(trace);
 		return rv;
 	}
-	group->traces[head->rank] = *trace;
-	group->base_ns[head->rank] = head->wall_ns - head->mono_ns;
-	group->there++;
+	group->traces[header->rank] = *trace;
+	group->base_ns[header->rank] = header->wall_ns - header->mono_ns;
+	group->traced_ranks++;
 	return 0;
 }
 

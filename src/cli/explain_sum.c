@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define NS_PER_S       1e9
-#define APART_MAX_NS   (1LL << 50) /* clocks further apart are left as they are */
+#define SKEW_MAX_NS    (1LL << 50) /* clocks further apart are left as they are */
 #define STEP_OPS_MAX   2048u       /* operations of a step, at most */
 #define STEPS_MIN      4u          /* repetitions, at least, that make a step */
 #define ODD_SHARE      20u         /* one in so many operations may differ from the step before */
@@ -38,7 +38,7 @@ struct table {
 
 static bool is_collective(const struct trace_record *record)
 {
-	return record->what == TRACE_OPERATION && record->kind < PAWL_SEND;
+	return record->type == TRACE_OPERATION && record->kind < PAWL_SEND;
 }
 
 /* Finds the numbers that no rank's file has lost, as far as can be seen from the first and the
@@ -60,7 +60,7 @@ static void find_range(const struct explain_group *group, uint64_t *from, uint64
 				most = record->number > most ? record->number : most;
 			}
 		}
-		if (trace->head.ranks != 0) {
+		if (trace->header.ranks != 0) {
 			*from = least > *from ? least : *from;
 			*to = most < *to ? most : *to;
 		}
@@ -118,7 +118,7 @@ static bool tables_whole(const struct table *tables, uint32_t n)
 static bool all_have(const struct explain_group *group, const struct table *tables, size_t i)
 {
 	for (uint32_t r = 0; r < group->ranks; r++) {
-		if (group->traces[r].head.ranks != 0 && tables[r].at[i] == NULL) {
+		if (group->traces[r].header.ranks != 0 && tables[r].at[i] == NULL) {
 			return false;
 		}
 	}
@@ -135,11 +135,11 @@ static bool waits_for_all(enum pawl_coll kind)
 
 /* Returns by how much clock b is ahead of clock a. Nothing is done at one rank before the other has
  * begun it. */
-static int64_t find_apart(const struct explain_group *group, const struct table *tables, uint32_t a,
+static int64_t find_skew(const struct explain_group *group, const struct table *tables, uint32_t a,
 	uint32_t b)
 {
-	int64_t least = -APART_MAX_NS;
-	int64_t most = APART_MAX_NS;
+	int64_t least = -SKEW_MAX_NS;
+	int64_t most = SKEW_MAX_NS;
 
 	for (size_t i = 0; i < tables[a].n; i++) {
 		const struct trace_record *x = tables[a].at[i];
@@ -165,20 +165,20 @@ void explain_align(struct explain_group *group)
 	struct table *tables = make_tables(group);
 	uint32_t first = 0;
 
-	while (first < group->ranks && group->traces[first].head.ranks == 0) {
+	while (first < group->ranks && group->traces[first].header.ranks == 0) {
 		first++;
 	}
 	for (uint32_t r = first + 1; r < group->ranks && tables_whole(tables, group->ranks); r++) {
 		int64_t apart_ns;
 
-		if (group->traces[r].head.ranks == 0 ||
-			group->traces[r].head.host == group->traces[first].head.host) {
+		if (group->traces[r].header.ranks == 0 ||
+			group->traces[r].header.host == group->traces[first].header.host) {
 			continue;
 		}
-		apart_ns = find_apart(group, tables, first, r);
+		apart_ns = find_skew(group, tables, first, r);
 		group->base_ns[r] -= apart_ns;
 		apart_ns = apart_ns < 0 ? -apart_ns : apart_ns;
-		group->apart_ns = apart_ns > group->apart_ns ? apart_ns : group->apart_ns;
+		group->skew_ns = apart_ns > group->skew_ns ? apart_ns : group->skew_ns;
 	}
 	free_tables(tables, group->ranks);
 }
@@ -226,7 +226,7 @@ static struct explain_op describe(const struct explain_group *group, const struc
 	return op;
 }
 
-static int64_t within(int64_t ns, int64_t least, int64_t most)
+static int64_t clamp_ns(int64_t ns, int64_t least, int64_t most)
 {
 	return ns < least ? least : ns > most ? most : ns;
 }
@@ -236,14 +236,14 @@ static void add_phases(struct explain_sum *sum, const struct trace_record *recor
 	int64_t together_ns)
 {
 	const int64_t *at = record->at_ns;
-	int64_t all_ns = within(together_ns, at[TRACE_TOGETHER], at[TRACE_DONE]);
-	int64_t far_ns = within(at[TRACE_FAR], all_ns, at[TRACE_DONE]);
+	int64_t all_ns = clamp_ns(together_ns, at[TRACE_ALL_BEGUN], at[TRACE_DONE]);
+	int64_t remote_ns = clamp_ns(at[TRACE_REMOTE], all_ns, at[TRACE_DONE]);
 
 	sum->phase_s[EXPLAIN_QUEUED] += (double)(at[TRACE_FIRST] - at[TRACE_SUBMITTED]) / NS_PER_S;
 	sum->phase_s[EXPLAIN_IDLE] += (double)(at[TRACE_BEGUN] - at[TRACE_FIRST]) / NS_PER_S;
 	sum->phase_s[EXPLAIN_LATE] += (double)(all_ns - at[TRACE_BEGUN]) / NS_PER_S;
-	sum->phase_s[EXPLAIN_NETWORK] += (double)(far_ns - all_ns) / NS_PER_S;
-	sum->phase_s[EXPLAIN_MEMORY] += (double)(at[TRACE_DONE] - far_ns) / NS_PER_S;
+	sum->phase_s[EXPLAIN_NETWORK] += (double)(remote_ns - all_ns) / NS_PER_S;
+	sum->phase_s[EXPLAIN_MEMORY] += (double)(at[TRACE_DONE] - remote_ns) / NS_PER_S;
 	sum->adding_s += (double)record->busy_ns / NS_PER_S;
 }
 
@@ -400,7 +400,8 @@ static uint32_t host_of(const struct explain_group *group, uint32_t peer)
 	if (peer >= group->ranks) {
 		return group->hosts + (peer - group->ranks);
 	}
-	return group->traces[peer].head.ranks != 0 ? group->traces[peer].head.host : LINK_HOSTS_MAX;
+	return group->traces[peer].header.ranks != 0 ? group->traces[peer].header.host
+						     : LINK_HOSTS_MAX;
 }
 
 static int list_links(struct explain_sum *sum, const struct explain_group *group,
@@ -410,10 +411,10 @@ static int list_links(struct explain_sum *sum, const struct explain_group *group
 	struct explain_link *links;
 
 	for (uint32_t r = 0; r < group->ranks; r++) {
-		const struct trace_head *head = &group->traces[r].head;
+		const struct trace_header *header = &group->traces[r].header;
 
-		if (head->ranks != 0 && group->hosts + head->peers - group->ranks > hosts) {
-			hosts = group->hosts + head->peers - group->ranks;
+		if (header->ranks != 0 && group->hosts + header->peers - group->ranks > hosts) {
+			hosts = group->hosts + header->peers - group->ranks;
 		}
 	}
 	if (hosts == 1 || hosts > LINK_HOSTS_MAX) {
@@ -428,11 +429,11 @@ static int list_links(struct explain_sum *sum, const struct explain_group *group
 
 		for (size_t i = 0; i < trace->n; i++) {
 			const struct trace_record *record = &trace->records[i];
-			uint32_t to = record->what == TRACE_LINK ? host_of(group, record->peer)
+			uint32_t to = record->type == TRACE_LINK ? host_of(group, record->peer)
 								 : LINK_HOSTS_MAX;
 
 			if (to < hosts) {
-				struct explain_link *link = &links[trace->head.host * hosts + to];
+				struct explain_link *link = &links[trace->header.host * hosts + to];
 
 				link->bytes += (double)record->bytes;
 				link->s += (double)record->busy_ns / NS_PER_S;
@@ -471,7 +472,7 @@ static void add_waits(struct explain_sum *sum, const struct explain_group *group
 
 		for (size_t i = 0; i < trace->n; i++) {
 			const struct trace_record *record = &trace->records[i];
-			bool wait = record->what == TRACE_WAIT;
+			bool wait = record->type == TRACE_WAIT;
 
 			sum->blocked_s += wait ? (double)(record->at_ns[TRACE_DONE] -
 							 record->at_ns[TRACE_SUBMITTED]) /

@@ -6,17 +6,17 @@
 #include <signal.h>
 #include <string.h>
 
-static volatile sig_atomic_t came; /* the last signal that came; 0: none */
+static volatile sig_atomic_t last_signal; /* the last signal that came; 0: none */
 
-static void note_signal(int number)
+static void on_signal(int number)
 {
-	came = number;
+	last_signal = number;
 }
 
 void interrupt_catch(void)
 {
 	static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-	struct sigaction action = {.sa_handler = note_signal};
+	struct sigaction action = {.sa_handler = on_signal};
 
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
 		sigaction(numbers[i], &action, NULL);
@@ -25,19 +25,19 @@ void interrupt_catch(void)
 
 int interrupt_signal(void)
 {
-	return came;
+	return last_signal;
 }
 
-static bool has_come(void *user)
+static bool was_interrupted(void *user)
 {
-	return came != 0;
+	return last_signal != 0;
 }
 
-const struct tags_stop interrupt_stop = {has_come, NULL};
+const struct tags_stop interrupt_stop = {was_interrupted, NULL};
 
 int interrupt_check(struct pawl_err *err)
 {
-	return came == 0 ? 0
-			 : pawl_err_set(err, PAWL_ECANCELED, "stopped by signal %d (%s)", came,
-				   strsignal(came));
+	return last_signal == 0 ? 0
+				: pawl_err_set(err, PAWL_ECANCELED, "stopped by signal %d (%s)",
+					  last_signal, strsignal(last_signal));
 }

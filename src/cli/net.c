@@ -35,7 +35,7 @@ static const struct cli_option options[] = {
 };
 
 /* The command line. */
-struct asked {
+struct pool_request {
 	const char *names[SURVEY_HOSTS_MAX]; /* names of the servers, from 1 on */
 	uint32_t n;                          /* number of hosts: the servers, and this host */
 	const char *listen;                  /* address of this host; NULL: to be found out */
@@ -81,7 +81,8 @@ static bool read_dtype(const struct cli_command *command, const char *text, enum
 	return false;
 }
 
-static bool read_name(const struct cli_command *command, struct asked *asked, const char *name)
+static bool read_name(const struct cli_command *command, struct pool_request *asked,
+	const char *name)
 {
 	struct addrinfo *at;
 	uint64_t key;
@@ -107,7 +108,7 @@ static bool read_name(const struct cli_command *command, struct asked *asked, co
 }
 
 static bool read_option(const struct cli_command *command, int what, const char *value,
-	struct asked *asked, struct net *net)
+	struct pool_request *asked, struct net *net)
 {
 	uint64_t servers;
 
@@ -147,7 +148,7 @@ static void name_host(const char *name, char *host)
 		name + six);
 }
 
-static int list_hosts(const struct asked *asked, struct net *net, struct pawl_err *err)
+static int list_hosts(const struct pool_request *asked, struct net *net, struct pawl_err *err)
 {
 	int rv = 0;
 
@@ -194,7 +195,7 @@ static void name_ranks(const struct net *net, uint32_t n, struct pawl_err *err)
 
 /* ---- measuring ---- */
 
-static void say(void *user, const char *line)
+static void print_line(void *user, const char *line)
 {
 	(void)user;
 	cli_print(stderr, "pawl net: %s\n", line);
@@ -205,10 +206,10 @@ void net_predict(const struct net *net, uint32_t servers, struct net_row *row)
 	const struct coll_hosts hosts = {net->survey.n, servers};
 
 	/* 16-bit floats take one way only: see group_slot.c */
-	row->way = coll_type_bytes(net->dtype) == 2
+	row->algorithm = coll_type_bytes(net->dtype) == 2
 		? COLL_DIRECT
-		: coll_choose(&net->link, &hosts, row->len_bytes);
-	row->predicted_s = coll_cost_s(&net->link, &hosts, row->way, row->len_bytes);
+		: coll_choose_algorithm(&net->link, &hosts, row->len_bytes);
+	row->predicted_s = coll_cost_s(&net->link, &hosts, row->algorithm, row->len_bytes);
 }
 
 static int try_row(struct net *net, struct pawl_group *group, struct net_row *row, double budget_s,
@@ -236,7 +237,7 @@ static int try_sums(struct net *net, struct pawl_group *group, struct pawl_err *
 	uint64_t last = net->model_bytes < NET_BUCKET_BYTES ? net->model_bytes : NET_BUCKET_BYTES;
 	int rv = 0;
 
-	say(NULL, "all-reduces");
+	print_line(NULL, "all-reduces");
 	for (uint64_t len = 1 << 10; rv == 0 && net->rows_n < NET_ROWS_MAX; len *= 16) {
 		struct net_row *row = &net->rows[net->rows_n++];
 
@@ -249,7 +250,7 @@ static int try_sums(struct net *net, struct pawl_group *group, struct pawl_err *
 	return rv;
 }
 
-static int measure(struct net *net, const struct asked *asked, struct pawl_err *err)
+static int measure(struct net *net, const struct pool_request *asked, struct pawl_err *err)
 {
 	struct pawl_group *group;
 	int rv = coll_probe_open(&group, net->hosts[0], asked->names, asked->n,
@@ -258,7 +259,7 @@ static int measure(struct net *net, const struct asked *asked, struct pawl_err *
 	if (rv != 0) {
 		return rv;
 	}
-	rv = coll_probe_survey(group, &net->survey, say, NULL, err);
+	rv = coll_probe_survey(group, &net->survey, print_line, NULL, err);
 	if (rv == 0) {
 		coll_survey_link(&net->survey, &net->link);
 		rv = coll_link_valid(&net->link)
@@ -276,14 +277,14 @@ static int main_net(const struct cli_command *command, int argc, char **argv)
 {
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
 	static struct net net = {.dtype = PAWL_FLOAT32};
-	static struct asked asked = {.n = 1};
+	static struct pool_request asked = {.n = 1};
 	struct pawl_err err;
 	int what;
 	int rv;
 
 	while ((what = cli_read(&reader)) != CLI_END) {
 		if (what == CLI_HELP || what == CLI_BAD) {
-			return cli_leave(what);
+			return cli_read_exit_code(what);
 		}
 		if (!read_option(command, what, reader.value, &asked, &net)) {
 			return CLI_USAGE;

@@ -13,10 +13,10 @@
 
 /* An all-reduce: predicted, and tried. */
 struct net_row {
-	uint64_t len_bytes; /* bytes of the vector */
-	enum coll_way way;  /* the cheapest way */
-	double predicted_s; /* predicted by the link */
-	double measured_s;  /* 0: not tried */
+	uint64_t len_bytes;            /* bytes of the vector */
+	enum coll_algorithm algorithm; /* the cheapest way */
+	double predicted_s;            /* predicted by the link */
+	double measured_s;             /* 0: not tried */
 };
 
 struct net {

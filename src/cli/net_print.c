@@ -9,21 +9,21 @@
 #define MATRIX_MAX 8u           /* hosts up to which all pairs are shown */
 #define LENGTH_MAX (1ull << 40) /* bytes up to which ways are looked for */
 
-static const char *const flaw_words[SURVEY_FLAWS] = {"sends", "receives", "far"};
+static const char *const flaw_words[SURVEY_METRICS] = {"sends", "receives", "far"};
 
 /* Returns the last length, from row's on, that goes the way that row goes; LENGTH_MAX: all do. */
 static uint64_t find_change(const struct net *net, struct net_row row)
 {
 	uint64_t lo = row.len_bytes;
 	uint64_t hi = LENGTH_MAX;
-	enum coll_way way;
+	enum coll_algorithm algorithm;
 
 	net_predict(net, 0, &row);
-	way = row.way;
+	algorithm = row.algorithm;
 	while (lo < hi) {
 		row.len_bytes = lo + (hi - lo + 1) / 2;
 		net_predict(net, 0, &row);
-		if (row.way == way) {
+		if (row.algorithm == algorithm) {
 			lo = row.len_bytes;
 		} else {
 			hi = row.len_bytes - 1;
@@ -54,9 +54,9 @@ static void print_hosts(const struct net *net)
 		"latency us");
 	for (uint32_t h = 0; h < net->survey.n; h++) {
 		cli_print(stdout, "%3u  %-24s %12.1f %14.1f %12.0f\n", h, net->hosts[h],
-			coll_survey_host(&net->survey, h, SURVEY_SENDS) / 1e6,
-			coll_survey_host(&net->survey, h, SURVEY_RECEIVES) / 1e6,
-			coll_survey_host(&net->survey, h, SURVEY_FAR) * 1e6);
+			coll_survey_host(&net->survey, h, SURVEY_SEND_RATE) / 1e6,
+			coll_survey_host(&net->survey, h, SURVEY_RECEIVE_RATE) / 1e6,
+			coll_survey_host(&net->survey, h, SURVEY_LATENCY) * 1e6);
 	}
 }
 
@@ -90,16 +90,16 @@ static void print_flaws(const struct net *net)
 	uint32_t found = 0;
 
 	cli_print(stdout, "\n");
-	for (uint32_t i = 0; i < n * SURVEY_FLAWS; i++) {
-		enum survey_flaw flaw = i % SURVEY_FLAWS;
-		double figure = coll_survey_host(survey, i / SURVEY_FLAWS, flaw);
-		const char *host = net->hosts[i / SURVEY_FLAWS];
+	for (uint32_t i = 0; i < n * SURVEY_METRICS; i++) {
+		enum survey_metric flaw = i % SURVEY_METRICS;
+		double figure = coll_survey_host(survey, i / SURVEY_METRICS, flaw);
+		const char *host = net->hosts[i / SURVEY_METRICS];
 
-		if (!coll_survey_flawed(survey, i / SURVEY_FLAWS, flaw)) {
+		if (!coll_survey_is_outlier(survey, i / SURVEY_METRICS, flaw)) {
 			continue;
 		}
 		found++;
-		if (flaw == SURVEY_FAR) {
+		if (flaw == SURVEY_LATENCY) {
 			cli_print(stdout, "slow: %s is %.0f us away from all others\n", host,
 				figure * 1e6);
 		} else {
@@ -138,8 +138,9 @@ static void print_link(const struct net *net)
 		net_predict(net, 0, &row);
 		row.len_bytes = find_change(net, row);
 		more = row.len_bytes < LENGTH_MAX;
-		cli_print(stdout, more ? "%s%s%s, " : "%s%s%s\n", coll_way_name(row.way),
-			more ? " up to " : "", more ? cli_size(size, row.len_bytes) : "");
+		cli_print(stdout, more ? "%s%s%s, " : "%s%s%s\n",
+			coll_algorithm_name(row.algorithm), more ? " up to " : "",
+			more ? cli_size(size, row.len_bytes) : "");
 		row.len_bytes++;
 	}
 	coll_link_print(&net->link, text);
@@ -159,7 +160,8 @@ static void print_row(const struct net_row *row)
 			(row->measured_s / row->predicted_s - 1) * 100);
 	}
 	cli_print(stdout, "%12s  %-10s %12s %12s %10s\n", cli_size(size, row->len_bytes),
-		coll_way_name(row->way), print_seconds(predicted, row->predicted_s), measured, off);
+		coll_algorithm_name(row->algorithm), print_seconds(predicted, row->predicted_s),
+		measured, off);
 }
 
 static double bound_model(const struct net *net, uint32_t servers)
@@ -222,18 +224,18 @@ static json_t *list_hosts(const struct net *net)
 	for (uint32_t h = 0; h < net->survey.n; h++) {
 		json_t *slow = json_array();
 
-		for (enum survey_flaw f = 0; f < SURVEY_FLAWS; f++) {
-			if (coll_survey_flawed(&net->survey, h, f)) {
+		for (enum survey_metric f = 0; f < SURVEY_METRICS; f++) {
+			if (coll_survey_is_outlier(&net->survey, h, f)) {
 				json_array_append_new(slow, json_string(flaw_words[f]));
 			}
 		}
 		json_array_append_new(list,
 			json_pack("{s:o, s:f, s:f, s:f, s:o}", "address",
 				cli_json_text(net->hosts[h]), "sends_bytes_per_s",
-				coll_survey_host(&net->survey, h, SURVEY_SENDS),
+				coll_survey_host(&net->survey, h, SURVEY_SEND_RATE),
 				"receives_bytes_per_s",
-				coll_survey_host(&net->survey, h, SURVEY_RECEIVES), "latency_s",
-				coll_survey_host(&net->survey, h, SURVEY_FAR), "slow", slow));
+				coll_survey_host(&net->survey, h, SURVEY_RECEIVE_RATE), "latency_s",
+				coll_survey_host(&net->survey, h, SURVEY_LATENCY), "slow", slow));
 	}
 	return list;
 }
@@ -258,7 +260,7 @@ static json_t *list_pairs(const struct net *net)
 	return list;
 }
 
-static json_t *list_ways(const struct net *net)
+static json_t *list_algorithms(const struct net *net)
 {
 	struct net_row row = {.len_bytes = 1};
 	json_t *list = json_array();
@@ -268,8 +270,8 @@ static json_t *list_ways(const struct net *net)
 
 		net_predict(net, 0, &row);
 		json_array_append_new(list,
-			json_pack("{s:s, s:I, s:o}", "way", coll_way_name(row.way), "from_bytes",
-				(json_int_t)row.len_bytes, "to_bytes",
+			json_pack("{s:s, s:I, s:o}", "way", coll_algorithm_name(row.algorithm),
+				"from_bytes", (json_int_t)row.len_bytes, "to_bytes",
 				last < LENGTH_MAX ? json_integer((json_int_t)last) : json_null()));
 		row.len_bytes = last + 1;
 	}
@@ -281,7 +283,7 @@ static json_t *show_row(const struct net *net, const struct net_row *row)
 	const struct coll_hosts hosts = {net->survey.n, 0};
 
 	return json_pack("{s:I, s:s, s:f, s:f, s:o}", "bytes", (json_int_t)row->len_bytes, "way",
-		coll_way_name(row->way), "predicted_s", row->predicted_s, "bound_s",
+		coll_algorithm_name(row->algorithm), "predicted_s", row->predicted_s, "bound_s",
 		coll_bound_s(&net->link, &hosts, row->len_bytes), "measured_s",
 		row->measured_s > 0 ? json_real(row->measured_s) : json_null());
 }
@@ -306,7 +308,7 @@ int net_print_json(const struct net *net)
 	return cli_json(json_pack("{s:o, s:o, s:{s:f, s:f, s:f, s:s}, s:o, s:s, s:o, s:o, s:o}",
 		"hosts", list_hosts(net), "pairs", list_pairs(net), "link", "bytes_per_s",
 		net->link.bytes_per_s, "latency_s", net->link.latency_s, "message_s",
-		net->link.message_s, "PAWL_LINK", text, "ways", list_ways(net), "dtype",
+		net->link.message_s, "PAWL_LINK", text, "ways", list_algorithms(net), "dtype",
 		coll_type_name(net->dtype), "tried", tried, "model", show_model(net, 0),
 		"with_servers", net->servers > 0 ? show_model(net, net->servers) : json_null()));
 }

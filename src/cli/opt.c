@@ -54,7 +54,7 @@ int cli_usage(const struct cli_command *command, const char *fmt, ...)
 	return CLI_USAGE;
 }
 
-int cli_leave(int what)
+int cli_read_exit_code(int what)
 {
 	return what == CLI_HELP ? CLI_OK : CLI_USAGE;
 }

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "cli/interrupt.h"
-#include "daemon/talk_json.h"
+#include "daemon/sched_msg_json.h"
 #include "pawl/err.h"
 
 #include <jansson.h>
@@ -52,7 +52,7 @@ static size_t count_last(const char *text)
 	return n;
 }
 
-/* Prints text as text_show shows it, but for its first and its last bytes, which are line ends of
+/* Prints text as text_escape shows it, but for its first and its last bytes, which are line ends of
  * ours. One write keeps a line on stderr whole beside those of other processes. */
 static void put_shown(FILE *to, char *text, size_t first, size_t last)
 {
@@ -62,11 +62,11 @@ static void put_shown(FILE *to, char *text, size_t first, size_t last)
 
 	ASSERT(first + last <= len);
 	text[len - last] = '\0';
-	shown_bytes = text_show(NULL, 0, text + first);
+	shown_bytes = text_escape(NULL, 0, text + first);
 	all = malloc(first + shown_bytes + last + 1);
 	if (all) {
 		memset(all, '\n', first);
-		text_show(all + first, shown_bytes + 1, text + first);
+		text_escape(all + first, shown_bytes + 1, text + first);
 		memset(all + first + shown_bytes, '\n', last);
 		fwrite(all, 1, first + shown_bytes + last, to);
 	}
@@ -122,7 +122,7 @@ int cli_json(json_t *document)
 
 json_t *cli_json_text(const char *text)
 {
-	return talk_text_json(text);
+	return sched_msg_text_json(text);
 }
 
 const char *cli_size(char *buf, uint64_t bytes)

@@ -119,7 +119,7 @@ void progress_name(struct progress *progress, const char *dir, const char *file)
 
 	snprintf(name, sizeof(name), "%s%s%s", dir, dir[0] != '\0' && file[0] != '\0' ? "/" : "",
 		file);
-	text_show(progress->name, sizeof(progress->name), name);
+	text_escape(progress->name, sizeof(progress->name), name);
 }
 
 void progress_add(struct progress *progress, uint64_t bytes)

@@ -95,12 +95,12 @@ static bool take_range(const struct cli_command *command, const char *value,
 		return false;
 	}
 	snprintf(least, sizeof(least), "%.*s", (int)len, value);
-	if (!take_number(command, "--elastic MIN", least, 1, RUN_WORKERS_MAX, &run->least) ||
+	if (!take_number(command, "--elastic MIN", least, 1, RUN_WORKERS_MAX, &run->min_workers) ||
 		!take_number(command, "--elastic MAX", value + len + 1, 1, RUN_WORKERS_MAX,
-			&run->most)) {
+			&run->max_workers)) {
 		return false;
 	}
-	if (run->least > run->most) {
+	if (run->min_workers > run->max_workers) {
 		cli_usage(command, "--elastic %s: MIN is more than MAX", value);
 		return false;
 	}
@@ -111,11 +111,12 @@ static bool take_range(const struct cli_command *command, const char *value,
 static bool settle_workers(const struct cli_command *command, struct run_options *run)
 {
 	if (run->workers == 0) {
-		run->workers = run->most != 0 ? run->most : 1;
+		run->workers = run->max_workers != 0 ? run->max_workers : 1;
 	}
-	if (run->most != 0 && (run->workers < run->least || run->workers > run->most)) {
-		cli_usage(command, "-n %u: --elastic is from %u to %u", run->workers, run->least,
-			run->most);
+	if (run->max_workers != 0 &&
+		(run->workers < run->min_workers || run->workers > run->max_workers)) {
+		cli_usage(command, "-n %u: --elastic is from %u to %u", run->workers,
+			run->min_workers, run->max_workers);
 		return false;
 	}
 	return true;
@@ -130,7 +131,7 @@ static bool take_option(const struct cli_command *command, enum option option, c
 	case ELASTIC:
 		return take_range(command, value, run);
 	case DOOR:
-		run->door = value;
+		run->membership_path = value;
 		return true;
 	case JOIN:
 		run->joins = true;
@@ -209,7 +210,7 @@ static int read_line(const struct cli_command *command, int argc, char **argv,
 		return cli_usage(command, "what is to be run? A script is missing");
 	}
 	if (what != CLI_ARG && what != MODULE) {
-		return cli_leave(what);
+		return cli_read_exit_code(what);
 	}
 	if (what == MODULE && run->no_python) {
 		return cli_usage(command, "-m is a module of Python: not with --no-python");

@@ -27,7 +27,7 @@ static const struct cli_option options[] = {
 };
 
 /* The command line. */
-struct asked {
+struct pool_request {
 	const char *job;
 	uint64_t wanted; /* number of ranks; 0: only show it */
 	int64_t wait_ns;
@@ -44,7 +44,7 @@ static int ask(const char *job, uint32_t wanted, struct agent_scale *now, struct
 	struct link_reply reply = {0};
 	struct wire_out out = {NULL};
 	struct frame_scale asked = {.wanted = wanted};
-	struct frame_scaled told;
+	struct frame_scaled answer;
 	char socket[PATH_MAX];
 	struct link *link;
 	int rv = agent_socket_path(job, socket, sizeof(socket), err);
@@ -65,13 +65,13 @@ static int ask(const char *job, uint32_t wanted, struct agent_scale *now, struct
 	snprintf(asked.job, sizeof(asked.job), "%s", job);
 	rv = link_call(link, &out, PROTO_SCALE, &asked, times_ms(TIME_SCALE_ANSWER), &reply, err);
 	if (rv == 0) {
-		rv = link_reply_get(&reply, PROTO_SCALED, &told, sizeof(told), err);
+		rv = link_reply_get(&reply, PROTO_SCALED, &answer, sizeof(answer), err);
 	}
 	if (rv == 0) {
-		*now = (struct agent_scale){.alive = told.alive,
-			.wanted = told.wanted,
-			.least = told.least,
-			.most = told.most};
+		*now = (struct agent_scale){.alive = answer.alive,
+			.wanted = answer.wanted,
+			.least = answer.least,
+			.most = answer.most};
 	}
 	link_reply_deinit(&reply);
 	wire_out_deinit(&out);
@@ -80,7 +80,7 @@ static int ask(const char *job, uint32_t wanted, struct agent_scale *now, struct
 }
 
 /* Waits until as many ranks run as are wanted: ranks join and leave between two steps. */
-static int await(const struct asked *asked, struct agent_scale *now, struct pawl_err *err)
+static int await(const struct pool_request *asked, struct agent_scale *now, struct pawl_err *err)
 {
 	int64_t due_ns = clock_mono_ns() + asked->wait_ns;
 	int rv = 0;
@@ -97,7 +97,7 @@ static int await(const struct asked *asked, struct agent_scale *now, struct pawl
 	return rv;
 }
 
-static int print(const struct asked *asked, const struct agent_scale *now)
+static int print(const struct pool_request *asked, const struct agent_scale *now)
 {
 	if (asked->json) {
 		return cli_json(json_pack("{s:o, s:i, s:i, s:i, s:i}", "job",
@@ -109,7 +109,8 @@ static int print(const struct asked *asked, const struct agent_scale *now)
 	return CLI_OK;
 }
 
-static bool take_arg(const struct cli_command *command, const char *value, struct asked *asked)
+static bool take_arg(const struct cli_command *command, const char *value,
+	struct pool_request *asked)
 {
 	if (asked->job == NULL) {
 		asked->job = value;
@@ -127,7 +128,7 @@ static int main_scale(const struct cli_command *command, int argc, char **argv)
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
 	struct agent_scale now = {0};
 	struct pawl_err err;
-	struct asked asked = {NULL};
+	struct pool_request asked = {NULL};
 	bool good = true;
 	int what;
 	int rv;
@@ -146,7 +147,7 @@ static int main_scale(const struct cli_command *command, int argc, char **argv)
 		return CLI_USAGE;
 	}
 	if (what != CLI_END) {
-		return cli_leave(what);
+		return cli_read_exit_code(what);
 	}
 	if (asked.job == NULL) {
 		return cli_usage(command, "of which job?");

@@ -38,26 +38,26 @@ struct serve {
 	atomic_bool stop;               /* tells the thread that serves to end */
 };
 
-static void say(const char *line)
+static void print_line(const char *line)
 {
 	cli_print(stderr, "pawl serve: %s\n", line);
 }
 
-static void say_of_group(void *user, const char *line)
+static void print_group_line(void *user, const char *line)
 {
 	(void)user;
-	say(line);
+	print_line(line);
 }
 
 static int open_server(struct serve *serve, struct pawl_err *err)
 {
-	const char *toward = "192.0.2.1"; /* somewhere else (RFC 5737): the default route */
+	const char *route_to = "192.0.2.1"; /* somewhere else (RFC 5737): the default route */
 	char address[ADDRESS_MAX];
 	int rv = 0;
 
 	if (serve->rendezvous) {
 		rv = run_places_parse(&serve->places, serve->rendezvous, err);
-		toward = serve->places.at[0].host;
+		route_to = serve->places.at[0].host;
 	}
 	if (rv == 0) {
 		rv = run_token_read(serve->token, serve->token_file, err);
@@ -65,20 +65,20 @@ static int open_server(struct serve *serve, struct pawl_err *err)
 	if (rv == 0 && serve->listen) {
 		snprintf(address, sizeof(address), "%s", serve->listen);
 	} else if (rv == 0) {
-		rv = address_find(toward, address, err);
+		rv = address_find(route_to, address, err);
 	}
 	return rv == 0 ? coll_server_open(&serve->server, address, (uint16_t)serve->port,
-				 serve->name, say_of_group, NULL, coll_probe_obey, err)
+				 serve->name, print_group_line, NULL, coll_probe_obey, err)
 		       : rv;
 }
 
-static void *hear(void *user)
+static void *receive_request(void *user)
 {
 	struct serve *serve = user;
 	struct pawl_err err;
 
 	while (!atomic_load(&serve->stop) &&
-		coll_server_turn(serve->server, times_ns(TIME_SERVE_TURN), &err) == 0) {
+		coll_server_poll(serve->server, times_ns(TIME_SERVE_TURN), &err) == 0) {
 	}
 	return NULL;
 }
@@ -90,7 +90,7 @@ static int serve_all(struct serve *serve, int *status, struct pawl_err *err)
 
 	interrupt_catch();
 	while (rv == 0 && interrupt_signal() == 0) {
-		rv = coll_server_turn(serve->server, times_ns(TIME_SERVE_TURN), err);
+		rv = coll_server_poll(serve->server, times_ns(TIME_SERVE_TURN), err);
 	}
 	*status = 128 + interrupt_signal();
 	return rv;
@@ -102,11 +102,11 @@ static int serve_job(struct serve *serve, int *status, struct pawl_err *err)
 	const struct serve_run_options job = {.places = &serve->places,
 		.token = serve->token[0] != '\0' ? serve->token : NULL,
 		.name = serve->name,
-		.say = say};
+		.print = print_line};
 	pthread_t thread;
 	int rv;
 
-	if (pthread_create(&thread, NULL, hear, serve) != 0) {
+	if (pthread_create(&thread, NULL, receive_request, serve) != 0) {
 		return pawl_err_set(err, PAWL_EIO, "start a thread");
 	}
 	rv = serve_run(&job, status, err);
@@ -129,7 +129,7 @@ static int main_serve(const struct cli_command *command, int argc, char **argv)
 			return cli_usage(command, "unexpected argument %s", reader.value);
 		}
 		if (what < 0) {
-			return cli_leave(what);
+			return cli_read_exit_code(what);
 		}
 		if (what == LISTEN) {
 			serve.listen = reader.value;

@@ -20,7 +20,7 @@ static int main_version(const struct cli_command *command, int argc, char **argv
 			return cli_usage(command, "unexpected argument %s", reader.value);
 		}
 		if (what < 0) {
-			return cli_leave(what);
+			return cli_read_exit_code(what);
 		}
 		json = true;
 	}

@@ -14,9 +14,9 @@ enum verdict { MORE, GOOD, BAD };
 /* ---- what is held ---- */
 
 /* Judges whether the held bytes are a colour: ESC [ … m, with digits between. */
-static enum verdict judge_colour(const unsigned char *held, size_t n)
+static enum verdict judge_colour(const unsigned char *pending, size_t n)
 {
-	unsigned char last = held[n - 1];
+	unsigned char last = pending[n - 1];
 
 	if (n == 1) {
 		return MORE;
@@ -27,7 +27,8 @@ static enum verdict judge_colour(const unsigned char *held, size_t n)
 	if (last == 'm') {
 		return GOOD;
 	}
-	return ((last >= '0' && last <= '9') || last == ';' || last == ':') && n < VISIBLE_HELD
+	return ((last >= '0' && last <= '9') || last == ';' || last == ':') &&
+			n < VISIBLE_PENDING_MAX
 		? MORE
 		: BAD;
 }
@@ -43,19 +44,19 @@ static size_t character_bytes(unsigned char first)
 
 /* Judges whether the held bytes are a character that can be shown as it is; all but the last byte
  * were judged before. */
-static enum verdict judge_character(const unsigned char *held, size_t n)
+static enum verdict judge_character(const unsigned char *pending, size_t n)
 {
-	size_t whole = character_bytes(held[0]);
+	size_t whole = character_bytes(pending[0]);
 	char text[CHARACTER_MAX + 1] = "";
 
-	if (n > 1 && (held[n - 1] & 0xc0) != 0x80) {
+	if (n > 1 && (pending[n - 1] & 0xc0) != 0x80) {
 		return BAD;
 	}
 	if (n < whole) {
 		return MORE;
 	}
-	memcpy(text, held, whole);
-	return text_plain(text) == whole ? GOOD : BAD;
+	memcpy(text, pending, whole);
+	return text_printable(text) == whole ? GOOD : BAD;
 }
 
 /* ---- printing ---- */
@@ -76,14 +77,14 @@ static bool show(FILE *to, unsigned char c)
 }
 
 /* Shows the held bytes, which may not be let through. */
-static bool show_held(struct visible *v)
+static bool show_pending(struct visible *v)
 {
 	bool good = true;
 
-	for (size_t i = 0; i < v->held_bytes; i++) {
-		good = show(v->to, v->held[i]) && good;
+	for (size_t i = 0; i < v->pending_bytes; i++) {
+		good = show(v->to, v->pending[i]) && good;
 	}
-	v->held_bytes = 0;
+	v->pending_bytes = 0;
 	return good;
 }
 
@@ -92,25 +93,26 @@ static bool put_byte(struct visible *v, unsigned char c)
 	enum verdict verdict;
 	size_t n;
 
-	if (v->held_bytes == 0 && c != ESCAPE && character_bytes(c) == 0) {
+	if (v->pending_bytes == 0 && c != ESCAPE && character_bytes(c) == 0) {
 		return show(v->to, c);
 	}
-	v->held[v->held_bytes++] = c;
-	n = v->held_bytes;
-	verdict = v->held[0] == ESCAPE ? judge_colour(v->held, n) : judge_character(v->held, n);
+	v->pending[v->pending_bytes++] = c;
+	n = v->pending_bytes;
+	verdict = v->pending[0] == ESCAPE ? judge_colour(v->pending, n)
+					  : judge_character(v->pending, n);
 	if (verdict == MORE) {
 		return true;
 	}
 	if (verdict == GOOD) {
-		v->coloured = v->coloured || v->held[0] == ESCAPE;
-		v->held_bytes = 0;
-		return fwrite(v->held, 1, n, v->to) == n;
+		v->coloured = v->coloured || v->pending[0] == ESCAPE;
+		v->pending_bytes = 0;
+		return fwrite(v->pending, 1, n, v->to) == n;
 	}
 	if (n == 1) {
-		return show_held(v);
+		return show_pending(v);
 	}
-	v->held_bytes--; /* the last byte may begin something itself */
-	return show_held(v) && put_byte(v, c);
+	v->pending_bytes--; /* the last byte may begin something itself */
+	return show_pending(v) && put_byte(v, c);
 }
 
 bool visible_put(struct visible *v, const char *bytes, size_t len_bytes)
@@ -125,7 +127,7 @@ bool visible_put(struct visible *v, const char *bytes, size_t len_bytes)
 
 bool visible_end(struct visible *v)
 {
-	bool good = show_held(v);
+	bool good = show_pending(v);
 
 	if (v->coloured) {
 		v->coloured = false;

@@ -13,13 +13,14 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#define VISIBLE_HELD 48u /* bytes of a colour that are read; a longer one is none */
+#define VISIBLE_PENDING_MAX 48u /* bytes of a colour that are read; a longer one is none */
 
 /* Zero-initialise; the caller sets to. */
 struct visible {
 	FILE *to;
-	unsigned char held[VISIBLE_HELD]; /* a character, or a colour, that is not complete yet */
-	size_t held_bytes;
+	unsigned char pending
+		[VISIBLE_PENDING_MAX]; /* a character, or a colour, that is not complete yet */
+	size_t pending_bytes;
 	bool coloured; /* a colour was let through, and is to be switched off */
 };
 

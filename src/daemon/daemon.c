@@ -24,7 +24,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-const char *daemon_shared(const struct daemon *d)
+const char *daemon_shared_dir(const struct daemon *d)
 {
 	return d->options->spool ? d->options->spool : d->options->root;
 }
@@ -34,9 +34,9 @@ int64_t daemon_now_ns(const struct daemon *d)
 	return d->base_ns + (clock_mono_ns() - d->mono_ns);
 }
 
-static struct store_clock read_clocks(const struct daemon *d, int64_t core_ns)
+static struct database_clock read_clocks(const struct daemon *d, int64_t core_ns)
 {
-	struct store_clock clock = {.core_ns = core_ns,
+	struct database_clock clock = {.core_ns = core_ns,
 		.wall_ns = clock_wall_ns(),
 		.boot_ns = clock_boot_ns()};
 
@@ -44,11 +44,11 @@ static struct store_clock read_clocks(const struct daemon *d, int64_t core_ns)
 	return clock;
 }
 
-void daemon_set_clock(struct daemon *d, const struct store_clock *then)
+void daemon_set_clock(struct daemon *d, const struct database_clock *then)
 {
-	const struct store_clock now = read_clocks(d, 0);
+	const struct database_clock now = read_clocks(d, 0);
 
-	d->base_ns = then->core_ns + store_away_ns(then, &now) + 1;
+	d->base_ns = then->core_ns + database_downtime_ns(then, &now) + 1;
 	d->mono_ns = clock_mono_ns();
 }
 
@@ -71,10 +71,10 @@ static void give_up(struct daemon *d, const struct pawl_err *err)
 	loop_stop(d->loop);
 }
 
-int daemon_take(struct daemon *d, struct core_event *event, struct store_spec *spec, uint64_t *job,
-	struct pawl_err *err)
+int daemon_handle_event(struct daemon *d, struct core_event *event, struct database_spec *spec,
+	uint64_t *job, struct pawl_err *err)
 {
-	struct store_clock clock;
+	struct database_clock clock;
 	const struct core_update *updates;
 	struct metrics_step step;
 	uint64_t id = 0;
@@ -95,8 +95,8 @@ int daemon_take(struct daemon *d, struct core_event *event, struct store_spec *s
 	if (spec) {
 		spec->job = id;
 	}
-	daemon_note_history(d, &clock);
-	rv = sched_store_save(d->store, d->core, &clock, spec, err);
+	daemon_record_history(d, &clock);
+	rv = sched_database_save(d->database, d->core, &clock, spec, err);
 	if (rv != 0) {
 		give_up(d, err);
 		return rv;
@@ -110,7 +110,7 @@ int daemon_take(struct daemon *d, struct core_event *event, struct store_spec *s
 	}
 	set_wake(d);
 	if (d->http) {
-		http_look(d->http);
+		http_notify(d->http);
 	}
 	if (job) {
 		*job = id;
@@ -130,8 +130,8 @@ static void on_turn(struct loop_timer *timer)
 
 		d->first = item->next;
 		d->last = d->first ? d->last : NULL;
-		if (core_is_news(d->core, &item->event)) { /* others were stored long ago */
-			rv = daemon_take(d, &item->event, NULL, NULL, &err);
+		if (core_event_is_new(d->core, &item->event)) { /* others were stored long ago */
+			rv = daemon_handle_event(d, &item->event, NULL, NULL, &err);
 		}
 		/* A node that is gone may be reported again. */
 		known = rv == PAWL_ENOENT && item->event.kind == CORE_NODE_GONE;
@@ -139,7 +139,7 @@ static void on_turn(struct loop_timer *timer)
 			log_line(LOG_WARNING, "%s", err.msg);
 		}
 		if (item->event.kind == CORE_ENDED && d->failed.code == 0 && d->local) {
-			local_settled(d->local, item->event.job, item->event.generation);
+			local_forget(d->local, item->event.job, item->event.generation);
 		}
 		free(item);
 	}
@@ -187,25 +187,25 @@ static int fetch_submission(void *user, uint64_t job, uint8_t **bytes, size_t *l
 {
 	struct daemon *d = user;
 
-	return sched_store_spec(d->store, job, bytes, len_bytes, err);
+	return sched_database_spec(d->database, job, bytes, len_bytes, err);
 }
 
-static void say_supervisor(void *user, const struct core_job *job, struct order *order)
+static void fill_supervisor(void *user, const struct core_job *job, struct order *order)
 {
 	const struct daemon *d = user;
 
 	if (http_job_url(d->http, job->id, order->supervisor)) {
-		http_space(job->ask.owner, order->space, sizeof(order->space));
+		http_space(job->request.owner, order->space, sizeof(order->space));
 	}
 }
 
 static void on_wake(struct loop_timer *timer)
 {
 	struct daemon *d = timer->user;
-	struct core_event event = {.kind = CORE_TIME};
+	struct core_event event = {.kind = CORE_TIMER};
 	struct pawl_err err;
 
-	if (daemon_take(d, &event, NULL, NULL, &err) != 0) {
+	if (daemon_handle_event(d, &event, NULL, NULL, &err) != 0) {
 		log_line(LOG_ERROR, "%s", err.msg);
 	}
 }
@@ -264,7 +264,7 @@ static int open_to_group(const struct daemon *d, struct pawl_err *err)
 	}
 	rv = give_to_group(group, o->root, err);
 	rv = rv == 0 && o->spool ? give_to_group(group, o->spool, err) : rv;
-	snprintf(jobs, sizeof(jobs), "%s/jobs", daemon_shared(d));
+	snprintf(jobs, sizeof(jobs), "%s/jobs", daemon_shared_dir(d));
 	if (rv == 0 && geteuid() != 0 &&
 		(chown(jobs, (uid_t)-1, group->gr_gid) != 0 || chmod(jobs, 02751) != 0)) {
 		return pawl_err_sys(err, "give %s to group %s", jobs, o->group);
@@ -367,8 +367,8 @@ static int open_engine(struct daemon *d, struct pawl_err *err)
 		.grace_ns = d->options->grace_ns,
 		.loop = d->loop,
 		.post = daemon_post,
-		.submission = fetch_submission,
-		.supervisor = say_supervisor,
+		.get_submission = fetch_submission,
+		.set_supervisor = fill_supervisor,
 		.user = d};
 
 	int rv;
@@ -427,11 +427,11 @@ static int open_all(struct daemon *d, struct pawl_err *err)
 
 	rv = rv == 0 ? take_lock(d, err) : rv;
 	rv = rv == 0 ? open_loop(d, err) : rv;
-	rv = rv == 0 ? daemon_open_store(d, err) : rv;
+	rv = rv == 0 ? daemon_open_database(d, err) : rv;
 	rv = rv == 0 ? choose_scratch(d, err) : rv;
-	rv = rv == 0 ? daemon_keep_engine(d, err) : rv;
+	rv = rv == 0 ? daemon_record_engine(d, err) : rv;
 	rv = rv == 0 ? open_engine(d, err) : rv;
-	rv = rv == 0 ? daemon_know_runs(d, err) : rv;
+	rv = rv == 0 ? daemon_check_runs(d, err) : rv;
 	rv = rv == 0 ? open_to_group(d, err) : rv;
 	rv = rv == 0 ? daemon_listen(d, err) : rv;
 	return rv == 0 ? http_open(&d->http, d, &d->options->http, err) : rv;
@@ -440,18 +440,18 @@ static int open_all(struct daemon *d, struct pawl_err *err)
 static void close_all(struct daemon *d)
 {
 	http_close(d->http);
-	daemon_hang_up(d);
+	daemon_disconnect_clients(d);
 	local_close(d->local);
 	sched_slurm_close(d->slurm);
 	core_close(d->core);
-	sched_store_close(d->store);
+	sched_database_close(d->database);
 	while (d->first) {
 		struct daemon_event *item = d->first;
 
 		d->first = item->next;
 		free(item);
 	}
-	free(d->told);
+	free(d->hint_files);
 	if (d->signals.fd >= 0) {
 		close(d->signals.fd);
 	}

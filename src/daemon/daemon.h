@@ -49,7 +49,7 @@ struct daemon_options {
 
 /* Runs until a signal (SIGTERM, SIGINT, SIGHUP). PAWL_EBUSY: another scheduler, which is named, has
  * the directory; PAWL_EINVAL: there is no such group; other errors as of opening a store
- * (sched/database/store.h). */
+ * (sched/database/database.h). */
 int daemon_main(struct daemon_options *options, struct pawl_err *err);
 
 #endif

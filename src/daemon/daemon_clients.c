@@ -75,10 +75,10 @@ static void flush(struct daemon_client *client)
 /* Returns whether the next frame is too long: the rest of it is not waited for. */
 static bool is_too_long(const struct proto_conn *conn)
 {
-	struct wire_in head;
+	struct wire_in header;
 
-	wire_in_init(&head, conn->in.bytes + conn->in_off, conn->in.len_bytes - conn->in_off);
-	return wire_get_u32(&head) > TALK_BODY_MAX && !head.failed;
+	wire_in_init(&header, conn->in.bytes + conn->in_off, conn->in.len_bytes - conn->in_off);
+	return wire_get_u32(&header) > SCHED_MSG_BODY_MAX && !header.failed;
 }
 
 /* Takes the next request: once the reply to the last one has been read, so that a client that reads
@@ -106,7 +106,7 @@ static void on_turn(struct loop_timer *timer)
 {
 	struct daemon_client *client = timer->user;
 
-	client->heard_ns = clock_mono_ns();
+	client->last_active_ns = clock_mono_ns();
 	take_request(client);
 	if (client->closing) {
 		close_client(client);
@@ -118,7 +118,7 @@ static void on_client(struct loop_source *source, uint32_t events)
 	struct daemon_client *client = source->user;
 	struct pawl_err err;
 
-	client->heard_ns = clock_mono_ns();
+	client->last_active_ns = clock_mono_ns();
 	if (client->out.len_bytes > 0) {
 		flush(client);
 	}
@@ -145,7 +145,7 @@ static uint32_t count_of(const struct daemon *d, uint32_t uid)
 }
 
 /* Disconnects, of the user with most connections, the client that was silent for longest. */
-static void let_one_go(struct daemon *d)
+static void evict_client(struct daemon *d)
 {
 	struct daemon_client *chosen = d->clients;
 
@@ -153,7 +153,7 @@ static void let_one_go(struct daemon *d)
 		uint32_t n = count_of(d, c->uid);
 		uint32_t most = count_of(d, chosen->uid);
 
-		if (n > most || (n == most && c->heard_ns < chosen->heard_ns)) {
+		if (n > most || (n == most && c->last_active_ns < chosen->last_active_ns)) {
 			chosen = c;
 		}
 	}
@@ -171,7 +171,7 @@ static void on_connect(struct listener *listener, int fd, const struct sockaddr 
 	socklen_t len = sizeof(peer);
 
 	if (d->clients_n == CLIENTS_MAX) {
-		let_one_go(d);
+		evict_client(d);
 	}
 	client = calloc(1, sizeof(*client));
 	if (!client || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0) {
@@ -181,8 +181,8 @@ static void on_connect(struct listener *listener, int fd, const struct sockaddr 
 	}
 	client->daemon = d;
 	client->uid = peer.uid;
-	client->conn = (struct proto_conn){.fd = fd, .bare = true};
-	client->heard_ns = clock_mono_ns();
+	client->conn = (struct proto_conn){.fd = fd, .refuse_fds = true};
+	client->last_active_ns = clock_mono_ns();
 	client->source = (struct loop_source){fd, on_client, client};
 	client->turn = (struct loop_timer){.fired = on_turn, .user = client};
 	if (loop_add(d->loop, &client->source, EPOLLIN, NULL) != 0) {
@@ -214,10 +214,10 @@ int daemon_listen(struct daemon *d, struct pawl_err *err)
 	int rv = 0;
 	int fd;
 
-	d->listen = (struct listener){.what = "a command", .came = on_connect, .user = d};
-	snprintf(path, sizeof(path), "%s/%s", d->options->root, TALK_SOCKET);
+	d->listen = (struct listener){.what = "a command", .accepted = on_connect, .user = d};
+	snprintf(path, sizeof(path), "%s/%s", d->options->root, SCHED_SOCKET);
 	if ((size_t)snprintf(address.sun_path, sizeof(address.sun_path), "%s/.%s", d->options->root,
-		    TALK_SOCKET) >= sizeof(address.sun_path)) {
+		    SCHED_SOCKET) >= sizeof(address.sun_path)) {
 		return pawl_err_set(err, PAWL_EINVAL, "%s: the path is too long", d->options->root);
 	}
 	unlink(address.sun_path);
@@ -239,7 +239,7 @@ int daemon_listen(struct daemon *d, struct pawl_err *err)
 	return rv;
 }
 
-void daemon_hang_up(struct daemon *d)
+void daemon_disconnect_clients(struct daemon *d)
 {
 	while (d->clients) {
 		struct daemon_client *client = d->clients;

@@ -25,9 +25,9 @@ static int name_engine(const struct daemon *d, char name[NAME_MAX_BYTES], struct
 		snprintf(name, NAME_MAX_BYTES, "local --engine local\n");
 		return 0;
 	}
-	snprintf(spool, sizeof(spool), "%s/slurm", daemon_shared(d));
+	snprintf(spool, sizeof(spool), "%s/slurm", daemon_shared_dir(d));
 	rv = slurm_spool_open(spool, id, err);
-	snprintf(name, NAME_MAX_BYTES, "%s --engine slurm --spool %s\n", id, daemon_shared(d));
+	snprintf(name, NAME_MAX_BYTES, "%s --engine slurm --spool %s\n", id, daemon_shared_dir(d));
 	return rv;
 }
 
@@ -77,7 +77,7 @@ static int refuse(const struct daemon *d, const struct core_job *job, char *last
 		d->options->root, job->id, options_of(last), options_of(name), d->options->root);
 }
 
-int daemon_keep_engine(const struct daemon *d, struct pawl_err *err)
+int daemon_record_engine(const struct daemon *d, struct pawl_err *err)
 {
 	char path[PATH_MAX];
 	char name[NAME_MAX_BYTES];

@@ -15,34 +15,34 @@
 #include <unistd.h>
 
 /* Finds what was read of this job so far, or begins with nothing; NULL: no memory. */
-static struct daemon_hint *find(struct daemon *d, uint64_t job)
+static struct daemon_hint_file *find(struct daemon *d, uint64_t job)
 {
-	struct daemon_hint *more;
+	struct daemon_hint_file *more;
 
-	for (uint32_t i = 0; i < d->told_n; i++) {
-		if (d->told[i].job == job) {
-			return &d->told[i];
+	for (uint32_t i = 0; i < d->hint_files_n; i++) {
+		if (d->hint_files[i].job == job) {
+			return &d->hint_files[i];
 		}
 	}
-	if (d->told_n == d->told_max) {
-		more = realloc(d->told, (2 * d->told_max + 16) * sizeof(*more));
+	if (d->hint_files_n == d->hint_files_max) {
+		more = realloc(d->hint_files, (2 * d->hint_files_max + 16) * sizeof(*more));
 		if (!more) {
 			return NULL;
 		}
-		d->told = more;
-		d->told_max = 2 * d->told_max + 16;
+		d->hint_files = more;
+		d->hint_files_max = 2 * d->hint_files_max + 16;
 	}
-	d->told[d->told_n] = (struct daemon_hint){.job = job};
-	return &d->told[d->told_n++];
+	d->hint_files[d->hint_files_n] = (struct daemon_hint_file){.job = job};
+	return &d->hint_files[d->hint_files_n++];
 }
 
 static void forget_over(struct daemon *d)
 {
-	for (uint32_t i = 0; i < d->told_n;) {
-		const struct core_job *job = core_job_find(d->core, d->told[i].job);
+	for (uint32_t i = 0; i < d->hint_files_n;) {
+		const struct core_job *job = core_job_find(d->core, d->hint_files[i].job);
 
 		if (!job || job->state >= CORE_DONE) {
-			d->told[i] = d->told[--d->told_n];
+			d->hint_files[i] = d->hint_files[--d->hint_files_n];
 		} else {
 			i++;
 		}
@@ -51,10 +51,10 @@ static void forget_over(struct daemon *d)
 
 /* Reads the file, if it has changed since the last time; 0: nothing new. jobs: the directory of all
  * jobs' directories, which belong to users: therefore no mount below it is entered. */
-static ssize_t read_file(int jobs, const struct core_job *job, struct daemon_hint *hint,
+static ssize_t read_file(int jobs, const struct core_job *job, struct daemon_hint_file *hint,
 	char bytes[HINTS_BYTES_MAX])
 {
-	uint32_t writer = geteuid() == 0 ? job->ask.owner : (uint32_t)geteuid();
+	uint32_t writer = geteuid() == 0 ? job->request.owner : (uint32_t)geteuid();
 	char name[64];
 	struct stat st;
 	ssize_t n = 0;
@@ -79,14 +79,14 @@ static int open_jobs(const struct daemon *d)
 {
 	char path[PATH_MAX];
 
-	snprintf(path, sizeof(path), "%s/jobs", daemon_shared(d));
+	snprintf(path, sizeof(path), "%s/jobs", daemon_shared_dir(d));
 	return open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 }
 
-int daemon_tell(struct daemon *d, const struct core_job *job, const void *bytes, size_t len_bytes,
-	struct pawl_err *err)
+int daemon_set_hints(struct daemon *d, const struct core_job *job, const void *bytes,
+	size_t len_bytes, struct pawl_err *err)
 {
-	const struct core_node *node = core_node_find(d->core, job->at.spots[0].node);
+	const struct core_node *node = core_node_find(d->core, job->current.entries[0].node);
 	struct sched_hints hints;
 	struct core_event event = {.kind = CORE_HINTS,
 		.job = job->id,
@@ -94,7 +94,7 @@ int daemon_tell(struct daemon *d, const struct core_job *job, const void *bytes,
 		.hints = &hints};
 	int rv = hints_decode(&hints, bytes, len_bytes, err);
 
-	return rv == 0 ? daemon_take(d, &event, NULL, NULL, err) : rv;
+	return rv == 0 ? daemon_handle_event(d, &event, NULL, NULL, err) : rv;
 }
 
 void daemon_read_hints(struct daemon *d)
@@ -110,16 +110,16 @@ void daemon_read_hints(struct daemon *d)
 	}
 	for (uint32_t i = 0; i < n && ids && bytes && dir >= 0 && d->failed.code == 0; i++) {
 		const struct core_job *job = core_job_find(d->core, ids[i]);
-		struct daemon_hint *hint;
+		struct daemon_hint_file *hint;
 		struct pawl_err err;
 		ssize_t len;
 
-		if (!job || job->state != CORE_RUNNING || job->at.n == 0) {
+		if (!job || job->state != CORE_RUNNING || job->current.n == 0) {
 			continue;
 		}
 		hint = find(d, ids[i]);
 		len = hint ? read_file(dir, job, hint, bytes) : 0;
-		if (len > 0 && daemon_tell(d, job, bytes, (size_t)len, &err) != 0 &&
+		if (len > 0 && daemon_set_hints(d, job, bytes, (size_t)len, &err) != 0 &&
 			!hint->complained) {
 			hint->complained = true;
 			log_line(LOG_WARNING, "job %llu: %s", (unsigned long long)ids[i], err.msg);

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "daemon/talk_json.h"
+#include "daemon/sched_msg_json.h"
 
 #include <grp.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static double wall_s(const struct store_clock *clock, int64_t core_ns)
+static double wall_s(const struct database_clock *clock, int64_t core_ns)
 {
 	return (double)(clock->wall_ns - clock->core_ns + core_ns) / NS_PER_S;
 }
@@ -38,17 +38,17 @@ static void fill_node(const struct daemon *d, const struct core_node *node,
 }
 
 /* Fills the nodes that a job is on. False: no memory. */
-static bool fill_spots(const struct daemon *d, const struct core_place *place,
+static bool fill_spots(const struct daemon *d, const struct core_placement *place,
 	struct history_job *row)
 {
 	row->spots = calloc(place->n + 1, sizeof(*row->spots));
 	for (uint32_t i = 0; row->spots && i < place->n; i++) {
-		const struct core_node *node = core_node_find(d->core, place->spots[i].node);
+		const struct core_node *node = core_node_find(d->core, place->entries[i].node);
 
 		if (node) {
 			struct history_spot *spot = &row->spots[row->spots_n++];
 
-			spot->replicas = place->spots[i].replicas;
+			spot->replicas = place->entries[i].replicas;
 			snprintf(spot->node, sizeof(spot->node), "%s", node->offer.name);
 		}
 	}
@@ -62,32 +62,33 @@ static void fill_user(const struct history_job *last, uint32_t uid, struct histo
 	if (last) {
 		snprintf(row->user, sizeof(row->user), "%s", last->user);
 	} else {
-		talk_user_name(uid, row->user, sizeof(row->user));
+		sched_msg_user_name(uid, row->user, sizeof(row->user));
 	}
 }
 
-static void put_job(struct daemon *d, const struct store_clock *clock, const struct core_job *job)
+static void put_job(struct daemon *d, const struct database_clock *clock,
+	const struct core_job *job)
 {
 	const struct history_job *last = history_job_find(d->history, job->id);
 	struct core_outlook outlook;
 	struct history_job row;
 
-	core_look(d->core, job, &outlook);
+	core_outlook_now(d->core, job, &outlook);
 	row = (struct history_job){.id = job->id,
-		.least = job->ask.least,
-		.most = job->ask.most,
+		.least = job->request.least,
+		.most = job->request.most,
 		.submitted_s = last ? last->submitted_s : wall_s(clock, job->submitted_ns),
 		.restarts = job->restarts,
 		.goodput = outlook.now,
 		.batch = outlook.batch,
 		.over = job->state >= CORE_DONE,
 		.exit_code = job->exit_code};
-	snprintf(row.name, sizeof(row.name), "%s", job->ask.name);
+	snprintf(row.name, sizeof(row.name), "%s", job->request.name);
 	snprintf(row.queue, sizeof(row.queue), "%s", d->options->core.queues[job->queue].name);
 	snprintf(row.state, sizeof(row.state), "%s", core_state_name(job->state));
 	snprintf(row.why, sizeof(row.why), "%s", core_reason_text(job->reason));
-	fill_user(last, job->ask.owner, &row);
-	if (fill_spots(d, &job->at, &row)) {
+	fill_user(last, job->request.owner, &row);
+	if (fill_spots(d, &job->current, &row)) {
 		history_put_job(d->history, &row);
 	}
 }
@@ -108,7 +109,7 @@ static void put_nodes(struct daemon *d, bool all)
 	}
 }
 
-static void put_jobs(struct daemon *d, const struct store_clock *clock, bool all)
+static void put_jobs(struct daemon *d, const struct database_clock *clock, bool all)
 {
 	const struct core_job *const *jobs;
 	uint32_t n = core_jobs(d->core, &jobs);
@@ -120,7 +121,7 @@ static void put_jobs(struct daemon *d, const struct store_clock *clock, bool all
 	}
 }
 
-void daemon_note_history(struct daemon *d, const struct store_clock *clock)
+void daemon_record_history(struct daemon *d, const struct database_clock *clock)
 {
 	if (d->history) {
 		history_begin(d->history, (double)clock->wall_ns / NS_PER_S);
@@ -143,13 +144,13 @@ void daemon_write_history(struct daemon *d)
  * newest. */
 struct catch_up {
 	struct daemon *daemon;
-	const struct store_clock *clock;
+	const struct database_clock *clock;
 	int64_t newest_ns;        /* time of the newest row, wall clock */
 	struct history_job *over; /* owned; jobs that have ended since */
 	uint32_t over_n;
 };
 
-static void take_end(void *user, const struct store_job *job)
+static void take_end(void *user, const struct database_job *job)
 {
 	struct catch_up *c = user;
 	struct history_job *row = &c->over[c->over_n - 1];
@@ -190,7 +191,7 @@ static void find_ends(struct catch_up *c)
 		snprintf(row->state, sizeof(row->state), "?");
 		row->why[0] = '\0';
 		c->over_n++;
-		sched_store_ended(d->store, row->id, "", 1, take_end, c, NULL, NULL);
+		sched_database_ended(d->database, row->id, "", 1, take_end, c, NULL, NULL);
 	}
 }
 
@@ -239,17 +240,17 @@ static void put_everything(struct daemon *d, struct catch_up *c)
 	put_gone(d);
 }
 
-static void say_word(struct daemon *d, const char *word)
+static void record_event(struct daemon *d, const char *word)
 {
 	history_begin(d->history, (double)clock_wall_ns() / NS_PER_S);
-	history_put_word(d->history, word);
+	history_put_event(d->history, word);
 	history_end(d->history);
 }
 
 void daemon_open_history(struct daemon *d)
 {
 	const struct group *group = d->options->group ? getgrnam(d->options->group) : NULL;
-	const struct store_clock clock = {daemon_now_ns(d), clock_wall_ns()};
+	const struct database_clock clock = {daemon_now_ns(d), clock_wall_ns()};
 	struct catch_up c = {.daemon = d, .clock = &clock};
 	char dir[PATH_MAX];
 	char host[CORE_NAME_MAX] = "?";
@@ -276,13 +277,13 @@ void daemon_open_history(struct daemon *d)
 	put_everything(d, &c);
 	history_end(d->history);
 	free(c.over);
-	say_word(d, "started");
+	record_event(d, "started");
 }
 
 void daemon_close_history(struct daemon *d, bool stopped)
 {
 	if (d->history && stopped) {
-		say_word(d, "stopped");
+		record_event(d, "stopped");
 	}
 	history_close(d->history);
 	d->history = NULL;

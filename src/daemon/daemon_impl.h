@@ -5,12 +5,12 @@
 #include "daemon/daemon.h"
 #include "daemon/history/history.h"
 #include "daemon/metrics.h"
-#include "daemon/talk.h"
+#include "daemon/sched_msg.h"
 #include "engine/local/local.h"
 #include "engine/local/order.h"
 #include "io/listener.h"
 #include "ipc/proto.h"
-#include "sched/database/store.h"
+#include "sched/database/database.h"
 
 #include <limits.h>
 #include <sys/types.h>
@@ -29,7 +29,7 @@ struct daemon_event {
 	struct core_run runs[];
 };
 
-struct described;
+struct job_description;
 
 /* A client at the socket. */
 struct daemon_client {
@@ -41,12 +41,12 @@ struct daemon_client {
 	struct wire_out out;    /* bytes that are to be sent, from off on */
 	size_t off;
 	uint32_t uid;
-	int64_t heard_ns; /* time when the client last sent or took something */
+	int64_t last_active_ns; /* time when the client last sent or took something */
 	bool closing;
 };
 
 /* A job's file of hints, as it was read last. */
-struct daemon_hint {
+struct daemon_hint_file {
 	uint64_t job;
 	struct timespec changed; /* time when the file was modified */
 	bool complained;         /* an error in the file was logged */
@@ -55,7 +55,7 @@ struct daemon_hint {
 struct daemon {
 	struct daemon_options *options; /* the caller's */
 	struct loop *loop;
-	struct sched_store *store;
+	struct sched_database *database;
 	struct sched_core *core;
 	const struct sched_engine *engine;
 	void *engine_self;                      /* one of the two below */
@@ -63,7 +63,7 @@ struct daemon {
 	struct sched_slurm *slurm;              /* NULL: another engine */
 	char program[PATH_MAX];                 /* path of this program, for pilots */
 	char spool[PATH_MAX];                   /* directory of the engine slurm */
-	struct described *described;            /* see daemon_slurm.c */
+	struct job_description *description;    /* see daemon_slurm.c */
 	const char *scratch;                    /* directory, of options; NULL: root's */
 	struct core_pool pools[CORE_POOLS_MAX]; /* pools of options, for the core */
 	int lock_fd;
@@ -77,10 +77,10 @@ struct daemon {
 	uint32_t clients_n;
 	int64_t base_ns; /* the core's clock when the monotonic one was mono_ns */
 	int64_t mono_ns;
-	char boot[PROC_BOOT_ID];  /* boot id of this machine */
-	struct history *history;  /* NULL: no memory for one */
-	struct daemon_hint *told; /* owned; one for each job with hints */
-	uint32_t told_n, told_max;
+	char boot[PROC_BOOT_ID];             /* boot id of this machine */
+	struct history *history;             /* NULL: no memory for one */
+	struct daemon_hint_file *hint_files; /* owned; one for each job with hints */
+	uint32_t hint_files_n, hint_files_max;
 	struct metrics metrics;
 	struct http *http;      /* NULL: there is none */
 	bool rebuilt;           /* runs were taken over: the engine is to be asked once more */
@@ -90,14 +90,14 @@ struct daemon {
 /* ---- daemon.c ---- */
 
 /* Returns where jobs have their directories: the root, or the spool that nodes of Slurm's see. */
-const char *daemon_shared(const struct daemon *daemon);
+const char *daemon_shared_dir(const struct daemon *daemon);
 int64_t daemon_now_ns(const struct daemon *daemon);
 /* Lets the core's clock go on where it was, and never back. */
-void daemon_set_clock(struct daemon *daemon, const struct store_clock *then);
+void daemon_set_clock(struct daemon *daemon, const struct database_clock *then);
 /* Takes an event in, stores it, and carries out what follows. spec: the submission, whose job is
  * set, or NULL. Returns the core's error if the core refuses; if the event cannot be stored, the
  * daemon ends (PAWL_EIO). */
-int daemon_take(struct daemon *daemon, struct core_event *event, struct store_spec *spec,
+int daemon_handle_event(struct daemon *daemon, struct core_event *event, struct database_spec *spec,
 	uint64_t *job, struct pawl_err *err);
 
 /* Queues an engine's event. It is taken in later, never from within a call of the engine. */
@@ -106,7 +106,7 @@ void daemon_post(void *user, const struct core_event *event);
 /* ---- daemon_engine.c ---- */
 
 /* Puts on record which engine and spool the jobs run in. PAWL_EBUSY: some run in another one. */
-int daemon_keep_engine(const struct daemon *daemon, struct pawl_err *err);
+int daemon_record_engine(const struct daemon *daemon, struct pawl_err *err);
 
 /* ---- daemon_slurm.c ---- */
 
@@ -123,19 +123,20 @@ int daemon_check_pools(const struct daemon *daemon, const struct sched_spec *spe
 /* ---- daemon_clients.c ---- */
 
 int daemon_listen(struct daemon *daemon, struct pawl_err *err);
-void daemon_hang_up(struct daemon *daemon); /* disconnects every client */
+void daemon_disconnect_clients(struct daemon *daemon); /* disconnects every client */
 
 /* ---- daemon_requests.c ---- */
 
 /* Answers a request: a frame is added to client->out. */
 void daemon_answer(struct daemon_client *client, struct proto_frame *frame);
 
-void daemon_describe(const struct daemon *daemon, const struct core_job *job, struct talk_job *row);
+void daemon_describe(const struct daemon *daemon, const struct core_job *job,
+	struct sched_msg_job *row);
 /* Describes a node. False: it is lost, and not to be shown. */
 bool daemon_describe_node(const struct daemon *daemon, const struct core_node *node,
-	struct talk_node *row);
+	struct sched_msg_node *row);
 /* Describes a job. selector: a job's number, or its name. PAWL_ENOENT. */
-int daemon_show(struct daemon *daemon, const char *selector, struct talk_shown *shown,
+int daemon_show(struct daemon *daemon, const char *selector, struct sched_msg_shown *shown,
 	struct pawl_err *err);
 /* Carries out CORE_CANCEL, CORE_PAUSE or CORE_RESUME for user uid. *job: number of the job.
  * PAWL_ENOENT; PAWL_EINVAL: the job is another user's, or over. */
@@ -150,7 +151,7 @@ int daemon_submit(struct daemon_client *client, const uint8_t *bytes, size_t len
 /* Reads what a running job asks for, and when it was submitted, from its submission. PAWL_EINVAL:
  * nodes here have no such type; PAWL_ENOMEM. */
 int daemon_read_ask(const struct daemon *daemon, const uint8_t *bytes, size_t len_bytes,
-	uint32_t owner, struct core_ask *ask, int64_t *wall_ns, struct pawl_err *err);
+	uint32_t owner, struct core_request *request, int64_t *wall_ns, struct pawl_err *err);
 
 /* ---- daemon_directory.c ---- */
 
@@ -163,17 +164,17 @@ int daemon_make_root(const struct daemon_options *options, struct pawl_err *err)
 /* Opens the store, and the core with what is in the store. If the file is lost though runs or a
  * history lie beside it: PAWL_ECORRUPT, and nothing is touched; with options->rebuild the file is
  * put aside, and a new one made. Other errors as of opening a store. */
-int daemon_open_store(struct daemon *daemon, struct pawl_err *err);
+int daemon_open_database(struct daemon *daemon, struct pawl_err *err);
 /* Checks, once the engine is open, that the store knows all that the engine has: PAWL_ECORRUPT if
  * not; with options->rebuild the rest is taken over. */
-int daemon_know_runs(struct daemon *daemon, struct pawl_err *err);
+int daemon_check_runs(struct daemon *daemon, struct pawl_err *err);
 
 /* ---- daemon_history.c ---- */
 
 /* Goes on with the history in the daemon's directory, and adds what it lacks of what is stored. */
 void daemon_open_history(struct daemon *daemon);
 /* Notes what a step has changed, before it is stored. */
-void daemon_note_history(struct daemon *daemon, const struct store_clock *clock);
+void daemon_record_history(struct daemon *daemon, const struct database_clock *clock);
 /* Writes what was noted, once it is stored. */
 void daemon_write_history(struct daemon *daemon);
 /* Closes the history. stopped: the daemon leaves in good order. */
@@ -193,7 +194,7 @@ void daemon_forget_types(struct daemon *daemon);
 
 /* Passes a job's hints, as JSON, to the core. PAWL_EINVAL: they are malformed, or out of bounds,
  * and the hints of before stay. */
-int daemon_tell(struct daemon *daemon, const struct core_job *job, const void *bytes,
+int daemon_set_hints(struct daemon *daemon, const struct core_job *job, const void *bytes,
 	size_t len_bytes, struct pawl_err *err);
 /* Reads the files of hints of jobs that run. */
 void daemon_read_hints(struct daemon *daemon);

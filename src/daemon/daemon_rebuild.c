@@ -6,7 +6,7 @@
  * A file that is missing, empty or no scheduler's though runs or a history lie beside it, and one
  * that knows nothing of a run (it is an older copy), are refused before anything is touched: the
  * core would end what it does not know. With --rebuild a file that cannot be used is put aside, and
- * unknown runs are taken over by the order of each (order.h, run_place.h). If that ends in the
+ * unknown runs are taken over by the order of each (order.h, run_placement.h). If that ends in the
  * middle, the next start finds unknown runs, as before.
  */
 #include "daemon/daemon_impl.h"
@@ -15,7 +15,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/log.h"
-#include "engine/local/run_place.h"
+#include "engine/local/run_placement.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -90,7 +90,7 @@ static uint64_t find_highest(const struct daemon *d)
 
 	snprintf(path, sizeof(path), "%s/" HISTORY_DIR, d->options->root);
 	history_highest_job(path, &highest);
-	snprintf(path, sizeof(path), "%s/jobs", daemon_shared(d));
+	snprintf(path, sizeof(path), "%s/jobs", daemon_shared_dir(d));
 	dir = opendir(path);
 	while (dir && (entry = readdir(dir))) {
 		char *end;
@@ -106,16 +106,17 @@ static uint64_t find_highest(const struct daemon *d)
 
 /* ---- opening ---- */
 
-static int open_with(struct daemon *d, const char *path, bool make, struct pawl_err *err)
+static int open_database(struct daemon *d, const char *path, bool make, struct pawl_err *err)
 {
-	struct store_clock clock;
+	struct database_clock clock;
 	int rv;
 
 	umask(077); /* the file has what users submitted, secrets included */
-	rv = sched_store_open(&d->store, path, make, err);
+	rv = sched_database_open(&d->database, path, make, err);
 	umask(022);
 	rv = rv == 0 ? daemon_number_types(d, err) : rv;
-	rv = rv == 0 ? sched_store_restore(d->store, &d->options->core, &d->core, &clock, err) : rv;
+	rv = rv == 0 ? sched_database_restore(d->database, &d->options->core, &d->core, &clock, err)
+		     : rv;
 	if (rv == 0) {
 		daemon_set_clock(d, &clock);
 	}
@@ -131,8 +132,8 @@ static int put_aside(struct daemon *d, const char *path, struct pawl_err *err)
 	char from[PATH_MAX + 32];
 	uint32_t n = 1;
 
-	sched_store_close(d->store);
-	d->store = NULL;
+	sched_database_close(d->database);
+	d->database = NULL;
 	while (snprintf(to, sizeof(to), "%s.lost%u", path, n) > 0 && access(to, F_OK) == 0) {
 		if (++n > ASIDE_MAX) {
 			return pawl_err_set(err, PAWL_ELIMIT,
@@ -154,7 +155,7 @@ static int put_aside(struct daemon *d, const char *path, struct pawl_err *err)
 /* Returns whether the error is the file's, not that of how it is used. */
 static bool is_lost(const struct daemon *d, int rv)
 {
-	bool alien = rv == PAWL_EINVAL && !d->store;
+	bool alien = rv == PAWL_EINVAL && !d->database;
 
 	return rv == PAWL_ENOENT || rv == PAWL_ECORRUPT || alien;
 }
@@ -169,7 +170,7 @@ static int refuse_file(const struct daemon *d, bool runs, struct pawl_err *err)
 		d->options->pools ? SLURM_REMEDY : REMEDY);
 }
 
-int daemon_open_store(struct daemon *d, struct pawl_err *err)
+int daemon_open_database(struct daemon *d, struct pawl_err *err)
 {
 	bool runs = has_runs(d);
 	bool beside = runs || has_history(d);
@@ -177,7 +178,7 @@ int daemon_open_store(struct daemon *d, struct pawl_err *err)
 	int rv;
 
 	snprintf(path, sizeof(path), "%s/sched.db", d->options->root);
-	rv = open_with(d, path, !beside, err);
+	rv = open_database(d, path, !beside, err);
 	if (!beside || !is_lost(d, rv)) {
 		return rv;
 	}
@@ -187,7 +188,7 @@ int daemon_open_store(struct daemon *d, struct pawl_err *err)
 	log_line(LOG_WARNING, "%s", err->msg);
 	rv = put_aside(d, path, err);
 	d->rebuilt = true;
-	return rv == 0 ? open_with(d, path, true, err) : rv;
+	return rv == 0 ? open_database(d, path, true, err) : rv;
 }
 
 /* ---- runs that are not known ---- */
@@ -208,12 +209,12 @@ struct found_runs {
 	bool failed; /* no memory */
 };
 
-static void note_ended(void *user, const struct store_job *job)
+static void on_child_ended(void *user, const struct database_job *job)
 {
 	*(bool *)user = true;
 }
 
-static bool is_known(const struct daemon *d, const struct local_kept *kept)
+static bool is_known(const struct daemon *d, const struct local_run_info *kept)
 {
 	const struct core_job *job = core_job_find(d->core, kept->job);
 	bool ended = false;
@@ -221,11 +222,11 @@ static bool is_known(const struct daemon *d, const struct local_kept *kept)
 	if (job) {
 		return kept->generation <= job->generation;
 	}
-	sched_store_ended(d->store, kept->job, "", 1, note_ended, &ended, NULL, NULL);
+	sched_database_ended(d->database, kept->job, "", 1, on_child_ended, &ended, NULL, NULL);
 	return ended;
 }
 
-static void add_unknown(void *user, const struct local_kept *kept)
+static void add_unknown(void *user, const struct local_run_info *kept)
 {
 	struct found_runs *all = user;
 	struct found_run *more;
@@ -240,8 +241,8 @@ static void add_unknown(void *user, const struct local_kept *kept)
 		all->max += more ? all->max + 64 : 0;
 	}
 	if (all->n < all->max) {
-		all->at[all->n] = (struct found_run){kept->job, kept->born, kept->generation,
-			kept->over, strdup(kept->dir)};
+		all->at[all->n] = (struct found_run){kept->job, kept->start_generation,
+			kept->generation, kept->over, strdup(kept->dir)};
 		all->failed = all->failed || !all->at[all->n].dir;
 		all->n += all->at[all->n].dir != NULL;
 	}
@@ -259,12 +260,12 @@ static int by_start(const void *a, const void *b)
 /* ---- taking a run over ---- */
 
 /* A run: what is known of it, and where it is. */
-struct taken {
+struct takeover {
 	struct order order;
 	struct wire_out bytes; /* owned; order points into it */
-	struct run_place_entry place;
+	struct run_placement_entry place;
 	struct core_found found;
-	struct core_spot spots[ORDER_NODES_MAX];
+	struct core_placement_entry entries[ORDER_NODES_MAX];
 	int64_t wall_ns; /* time of the submission, wall clock */
 };
 
@@ -281,31 +282,32 @@ static uint32_t find_node(const struct daemon *d, const char *name)
 	return 0;
 }
 
-static int find_spots(const struct daemon *d, const struct found_run *run, struct taken *t,
+static int find_spots(const struct daemon *d, const struct found_run *run, struct takeover *t,
 	struct pawl_err *err)
 {
 	for (uint32_t i = 0; i < t->place.nodes_n; i++) {
 		const struct order_node *node = &t->place.nodes[i];
 
-		t->spots[i] = (struct core_spot){find_node(d, node->name), node->replicas};
-		if (t->spots[i].node == 0) {
+		t->entries[i] =
+			(struct core_placement_entry){find_node(d, node->name), node->replicas};
+		if (t->entries[i].node == 0) {
 			return pawl_err_set(err, PAWL_EINVAL,
 				"job %" PRIu64 " runs on node %s, which there is not: start with "
 				"the nodes (--node, --nodes, --slots) of before",
 				run->job, node->name);
 		}
 	}
-	t->found.spots = t->spots;
-	t->found.spots_n = t->place.nodes_n;
+	t->found.entries = t->entries;
+	t->found.entries_n = t->place.nodes_n;
 	return 0;
 }
 
-static int find_place(const struct found_run *run, struct taken *t, struct pawl_err *err)
+static int find_place(const struct found_run *run, struct takeover *t, struct pawl_err *err)
 {
 	int rv = PAWL_ENOENT;
 
 	if (run->generation != run->born) {
-		rv = run_place_load(run->dir, run->generation, &t->place, err);
+		rv = run_placement_load(run->dir, run->generation, &t->place, err);
 	}
 	/* Without a place the run is where it was started, unless an older version has moved it. */
 	if (rv == PAWL_ENOENT) {
@@ -316,7 +318,7 @@ static int find_place(const struct found_run *run, struct taken *t, struct pawl_
 	return rv;
 }
 
-static int read_run(const struct daemon *d, const struct found_run *run, struct taken *t,
+static int read_run(const struct daemon *d, const struct found_run *run, struct takeover *t,
 	struct pawl_err *err)
 {
 	int rv = order_load(&t->order, &t->bytes, run->dir, err);
@@ -326,11 +328,11 @@ static int read_run(const struct daemon *d, const struct found_run *run, struct 
 	}
 	rv = rv == 0 ? find_place(run, t, err) : rv;
 	rv = rv == 0 ? daemon_read_ask(d, t->order.submission, t->order.submission_bytes,
-			       t->order.owner, &t->found.ask, &t->wall_ns, err)
+			       t->order.owner, &t->found.request, &t->wall_ns, err)
 		     : rv;
 	if (rv == 0) {
-		t->found.ask.grace_ns = t->order.grace_ns;
-		t->found.born = run->born;
+		t->found.request.grace_ns = t->order.grace_ns;
+		t->found.start_generation = run->born;
 		t->found.restarts = t->order.starts;
 	}
 	return rv;
@@ -338,7 +340,7 @@ static int read_run(const struct daemon *d, const struct found_run *run, struct 
 
 /* Returns when a job was submitted, by the core's clock; now if that is not after the clock
  * began. */
-static int64_t since_ns(const struct daemon *d, int64_t wall_ns)
+static int64_t submitted_core_ns(const struct daemon *d, int64_t wall_ns)
 {
 	int64_t now_ns = daemon_now_ns(d);
 	int64_t age_ns = clock_wall_ns() - wall_ns;
@@ -346,24 +348,24 @@ static int64_t since_ns(const struct daemon *d, int64_t wall_ns)
 	return age_ns > 0 && age_ns < now_ns ? now_ns - age_ns : now_ns;
 }
 
-static int take_over(struct daemon *d, const struct found_run *run, struct taken *t,
+static int take_over(struct daemon *d, const struct found_run *run, struct takeover *t,
 	struct pawl_err *err)
 {
 	struct core_event event = {.kind = CORE_FOUND,
 		.job = run->job,
 		.generation = run->generation,
 		.found = &t->found};
-	struct store_spec spec = {.bytes = t->order.submission,
+	struct database_spec spec = {.bytes = t->order.submission,
 		.len_bytes = t->order.submission_bytes};
 	int rv = find_spots(d, run, t, err);
 
 	if (rv == 0) {
-		t->found.submitted_ns = since_ns(d, t->wall_ns);
-		rv = daemon_take(d, &event, &spec, NULL, err);
+		t->found.submitted_ns = submitted_core_ns(d, t->wall_ns);
+		rv = daemon_handle_event(d, &event, &spec, NULL, err);
 	}
 	if (rv == 0) {
 		log_line(LOG_INFO, "job %" PRIu64 " %s of user %u is taken over%s", run->job,
-			t->found.ask.name, t->found.ask.owner,
+			t->found.request.name, t->found.request.owner,
 			run->over ? ": it has ended" : ", and runs on");
 	}
 	return rv;
@@ -373,7 +375,7 @@ static int take_over(struct daemon *d, const struct found_run *run, struct taken
  * was. */
 static int take_run(struct daemon *d, const struct found_run *run, struct pawl_err *err)
 {
-	struct taken *t = calloc(1, sizeof(*t));
+	struct takeover *t = calloc(1, sizeof(*t));
 	int rv = t ? read_run(d, run, t, err)
 		   : pawl_err_set(err, PAWL_ENOMEM, "no memory for a run");
 
@@ -401,11 +403,11 @@ static int take_run(struct daemon *d, const struct found_run *run, struct pawl_e
  * of these jobs was submitted. */
 static int begin_anew(struct daemon *d, bool remade, struct pawl_err *err)
 {
-	struct core_event event = {.kind = CORE_SEEN, .job = find_highest(d)};
+	struct core_event event = {.kind = CORE_IDS_USED, .job = find_highest(d)};
 
-	d->base_ns += remade ? STORE_AWAY_MAX_NS : 0;
+	d->base_ns += remade ? DATABASE_DOWNTIME_MAX_NS : 0;
 	d->rebuilt = true;
-	return daemon_take(d, &event, NULL, NULL, err);
+	return daemon_handle_event(d, &event, NULL, NULL, err);
 }
 
 static int take_all(struct daemon *d, const struct found_runs *all, struct pawl_err *err)
@@ -413,9 +415,10 @@ static int take_all(struct daemon *d, const struct found_runs *all, struct pawl_
 	int rv = begin_anew(d, d->rebuilt, err);
 
 	for (uint32_t i = 0; i < d->options->nodes_n && rv == 0; i++) {
-		struct core_event event = {.kind = CORE_NODE_COMES, .offer = &d->options->nodes[i]};
+		struct core_event event = {.kind = CORE_NODE_REPORTED,
+			.offer = &d->options->nodes[i]};
 
-		rv = daemon_take(d, &event, NULL, NULL, err);
+		rv = daemon_handle_event(d, &event, NULL, NULL, err);
 	}
 	for (uint32_t i = 0; i < all->n && rv == 0; i++) {
 		rv = take_run(d, &all->at[i], err);
@@ -432,7 +435,7 @@ static int refuse(const struct daemon *d, const struct found_run *run, struct pa
 		d->options->root, run->job, run->dir);
 }
 
-int daemon_know_runs(struct daemon *d, struct pawl_err *err)
+int daemon_check_runs(struct daemon *d, struct pawl_err *err)
 {
 	struct found_runs all = {.daemon = d};
 	int rv = 0;

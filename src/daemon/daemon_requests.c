@@ -1,4 +1,4 @@
-/* Answers the requests of users to the scheduler: see talk.h. */
+/* Answers the requests of users to the scheduler: see control.h. */
 #include "daemon/daemon_impl.h"
 
 #include "base/clock.h"
@@ -15,7 +15,7 @@
 struct listing {
 	struct wire_out *out; /* buffer that rows are appended to; NULL: none */
 	uint32_t n;
-	struct talk_job found; /* the last row */
+	struct sched_msg_job found; /* the last row */
 };
 
 /* ---- jobs as rows ---- */
@@ -25,32 +25,33 @@ static int64_t wall_of(const struct daemon *d, int64_t core_ns)
 	return clock_wall_ns() - daemon_now_ns(d) + core_ns;
 }
 
-static void say_place(const struct daemon *d, const struct core_place *place, char *text)
+static void format_place(const struct daemon *d, const struct core_placement *place, char *text)
 {
 	size_t len = 0;
 
 	text[0] = '\0';
-	for (uint32_t i = 0; i < place->n && len < TALK_PLACE_MAX; i++) {
-		const struct core_node *node = core_node_find(d->core, place->spots[i].node);
+	for (uint32_t i = 0; i < place->n && len < SCHED_MSG_PLACE_MAX; i++) {
+		const struct core_node *node = core_node_find(d->core, place->entries[i].node);
 
-		len += (size_t)snprintf(text + len, TALK_PLACE_MAX - len, "%s%s:%u",
-			i > 0 ? " " : "", node ? node->offer.name : "?", place->spots[i].replicas);
+		len += (size_t)snprintf(text + len, SCHED_MSG_PLACE_MAX - len, "%s%s:%u",
+			i > 0 ? " " : "", node ? node->offer.name : "?",
+			place->entries[i].replicas);
 	}
 }
 
-void daemon_describe(const struct daemon *d, const struct core_job *job, struct talk_job *row)
+void daemon_describe(const struct daemon *d, const struct core_job *job, struct sched_msg_job *row)
 {
 	bool runs = job->state == CORE_RUNNING || job->state == CORE_RESCALING;
 	int64_t now_ns = daemon_now_ns(d);
 	struct core_outlook outlook;
 
-	core_look(d->core, job, &outlook);
-	*row = (struct talk_job){.id = job->id,
-		.owner = job->ask.owner,
-		.priority = job->ask.priority,
-		.replicas = job->at.replicas,
-		.least = job->ask.least,
-		.most = job->ask.most,
+	core_outlook_now(d->core, job, &outlook);
+	*row = (struct sched_msg_job){.id = job->id,
+		.owner = job->request.owner,
+		.priority = job->request.priority,
+		.replicas = job->current.replicas,
+		.least = job->request.least,
+		.most = job->request.most,
 		.submitted_ns = wall_of(d, job->submitted_ns),
 		.since_ns = wall_of(d, job->since_ns),
 		.ran_s = (double)(job->ran_ns + (runs ? now_ns - job->counted_ns : 0)) / NS_PER_S,
@@ -60,19 +61,19 @@ void daemon_describe(const struct daemon *d, const struct core_job *job, struct 
 		.goodput = outlook.now,
 		.left_s = outlook.left_s,
 		.over = job->state >= CORE_DONE};
-	snprintf(row->name, sizeof(row->name), "%s", job->ask.name);
-	snprintf(row->queue, sizeof(row->queue), "%s", job->ask.queue);
+	snprintf(row->name, sizeof(row->name), "%s", job->request.name);
+	snprintf(row->queue, sizeof(row->queue), "%s", job->request.queue);
 	snprintf(row->state, sizeof(row->state), "%s", core_state_name(job->state));
 	snprintf(row->reason, sizeof(row->reason), "%s", core_reason_text(job->reason));
-	say_place(d, &job->at, row->place);
+	format_place(d, &job->current, row->place);
 }
 
-static void add_ended(void *user, const struct store_job *job)
+static void add_ended(void *user, const struct database_job *job)
 {
 	struct listing *listing = user;
-	struct talk_job *row = &listing->found;
+	struct sched_msg_job *row = &listing->found;
 
-	*row = (struct talk_job){.id = job->id,
+	*row = (struct sched_msg_job){.id = job->id,
 		.owner = job->owner,
 		.priority = job->priority,
 		.least = job->least,
@@ -91,7 +92,7 @@ static void add_ended(void *user, const struct store_job *job)
 	snprintf(row->reason, sizeof(row->reason), "%s", job->reason);
 	listing->n++;
 	if (listing->out) {
-		talk_job_put(listing->out, row);
+		sched_msg_job_put(listing->out, row);
 	}
 }
 
@@ -116,7 +117,8 @@ static const struct core_job *find_live(const struct daemon *d, const char *sele
 
 	for (uint32_t i = 0; i < n; i++) {
 		if (jobs[i]->state < CORE_DONE &&
-			(id > 0 ? jobs[i]->id == id : strcmp(jobs[i]->ask.name, selector) == 0)) {
+			(id > 0 ? jobs[i]->id == id
+				: strcmp(jobs[i]->request.name, selector) == 0)) {
 			found = jobs[i];
 		}
 	}
@@ -124,7 +126,7 @@ static const struct core_job *find_live(const struct daemon *d, const char *sele
 }
 
 /* Finds a job, live or over, as a row. */
-static int find_job(struct daemon *d, const char *selector, struct talk_job *row,
+static int find_job(struct daemon *d, const char *selector, struct sched_msg_job *row,
 	struct pawl_err *err)
 {
 	const struct core_job *job = find_live(d, selector);
@@ -136,8 +138,8 @@ static int find_job(struct daemon *d, const char *selector, struct talk_job *row
 		daemon_describe(d, job, row);
 		return 0;
 	}
-	rv = sched_store_ended(d->store, id, id > 0 ? "" : selector, 1, add_ended, &listing, NULL,
-		err);
+	rv = sched_database_ended(d->database, id, id > 0 ? "" : selector, 1, add_ended, &listing,
+		NULL, err);
 	if (rv == 0 && listing.n == 0) {
 		rv = pawl_err_set(err, PAWL_ENOENT, "there is no job %s; `pawl ls -a` shows all",
 			selector);
@@ -156,7 +158,7 @@ static const char *name_user(uint32_t uid)
 }
 
 /* Refuses all users but the job's owner, root, and the scheduler's own. */
-static int check_owner(uint32_t uid, const struct talk_job *row, struct pawl_err *err)
+static int check_owner(uint32_t uid, const struct sched_msg_job *row, struct pawl_err *err)
 {
 	if (uid == row->owner || uid == 0 || uid == geteuid()) {
 		return 0;
@@ -169,7 +171,7 @@ static int check_owner(uint32_t uid, const struct talk_job *row, struct pawl_err
 /* ---- answers ---- */
 
 static size_t begin_reply(struct daemon_client *client, const struct proto_frame *frame,
-	enum talk_type type)
+	enum sched_msg_type type)
 {
 	return proto_start(&client->out, (enum proto_type)type, frame->id);
 }
@@ -177,7 +179,7 @@ static size_t begin_reply(struct daemon_client *client, const struct proto_frame
 static void answer_error(struct daemon_client *client, const struct proto_frame *frame,
 	const struct pawl_err *err)
 {
-	size_t start = begin_reply(client, frame, TALK_ERROR);
+	size_t start = begin_reply(client, frame, SCHED_MSG_ERROR);
 
 	wire_put_u32(&client->out, (uint32_t)-err->code);
 	wire_put_str(&client->out, err->msg);
@@ -186,18 +188,18 @@ static void answer_error(struct daemon_client *client, const struct proto_frame 
 
 static void answer_done(struct daemon_client *client, const struct proto_frame *frame, uint64_t job)
 {
-	size_t start = begin_reply(client, frame, TALK_DONE);
+	size_t start = begin_reply(client, frame, SCHED_MSG_DONE);
 
 	wire_put_u64(&client->out, job);
 	proto_end(&client->out, start);
 }
 
 /* Asks the engine for its remark on a job (0: on all). */
-static void put_remark(const struct daemon *d, uint64_t job, char text[TALK_REMARK_MAX])
+static void get_remark(const struct daemon *d, uint64_t job, char text[SCHED_MSG_REMARK_MAX])
 {
 	text[0] = '\0';
 	if (d->engine->remark) {
-		d->engine->remark(d->engine_self, job, text, TALK_REMARK_MAX);
+		d->engine->remark(d->engine_self, job, text, SCHED_MSG_REMARK_MAX);
 	}
 }
 
@@ -210,7 +212,7 @@ static int answer_list(struct daemon_client *client, struct proto_frame *frame,
 	struct listing listing = {.out = &client->out};
 	const struct core_job *const *jobs;
 	uint32_t n = core_jobs(d->core, &jobs);
-	char remark[TALK_REMARK_MAX];
+	char remark[SCHED_MSG_REMARK_MAX];
 	uint64_t all = 0;
 	size_t start;
 	int rv = 0;
@@ -218,26 +220,26 @@ static int answer_list(struct daemon_client *client, struct proto_frame *frame,
 	if (!wire_in_done(&frame->body)) {
 		return pawl_err_set(err, PAWL_EINVAL, "a request is malformed");
 	}
-	start = begin_reply(client, frame, TALK_JOBS);
+	start = begin_reply(client, frame, SCHED_MSG_JOBS);
 	wire_put_u32(&client->out, 0);
-	for (uint32_t i = 0; i < n && listing.n < TALK_JOBS_MAX; i++) {
+	for (uint32_t i = 0; i < n && listing.n < SCHED_MSG_JOBS_MAX; i++) {
 		if (jobs[i]->state < CORE_DONE) {
 			daemon_describe(d, jobs[i], &listing.found);
-			talk_job_put(&client->out, &listing.found);
+			sched_msg_job_put(&client->out, &listing.found);
 			listing.n++;
 		}
 	}
 	n = listing.n;
 	if (ended) {
 		most = most < ENDED_SHOWN ? most : ENDED_SHOWN;
-		rv = sched_store_ended(d->store, 0, "", most, add_ended, &listing, &all, err);
+		rv = sched_database_ended(d->database, 0, "", most, add_ended, &listing, &all, err);
 	}
 	if (rv != 0) {
 		client->out.len_bytes = start;
 		return rv;
 	}
 	wire_put_u32(&client->out, (uint32_t)(all - (listing.n - n)));
-	put_remark(d, 0, remark);
+	get_remark(d, 0, remark);
 	wire_put_str(&client->out, remark);
 	wire_patch_u32(&client->out, start + PROTO_HEADER, listing.n);
 	proto_end(&client->out, start);
@@ -245,7 +247,7 @@ static int answer_list(struct daemon_client *client, struct proto_frame *frame,
 }
 
 /* Finds the home that the job has: its owner's only where it runs as the owner. */
-static void say_home(const struct daemon *d, const struct talk_job *job, char home[PATH_MAX])
+static void find_home(const struct daemon *d, const struct sched_msg_job *job, char home[PATH_MAX])
 {
 	const char *ours = getenv("HOME");
 	const struct passwd *user;
@@ -259,24 +261,24 @@ static void say_home(const struct daemon *d, const struct talk_job *job, char ho
 }
 
 /* Finds the directory that the job runs in. "": it cannot be told. */
-static void say_workdir(const struct submission *submission, const char *home, char dir[PATH_MAX])
+static void find_workdir(const struct submission *submission, const char *home, char dir[PATH_MAX])
 {
 	struct remarks *remarks = calloc(1, sizeof(*remarks));
 	struct sched_spec spec = {0};
-	const char *said = NULL;
+	const char *workdir = NULL;
 
 	dir[0] = '\0';
 	if (remarks && submission->cwd && submission_spec(submission, &spec, remarks, NULL) == 0) {
-		said = spec.workdir ? spec.workdir : submission->cwd;
+		workdir = spec.workdir ? spec.workdir : submission->cwd;
 	}
-	if (said && submission_path(home, submission->cwd, said, dir, NULL) != 0) {
+	if (workdir && submission_path(home, submission->cwd, workdir, dir, NULL) != 0) {
 		dir[0] = '\0';
 	}
 	sched_spec_deinit(&spec);
 	free(remarks);
 }
 
-int daemon_show(struct daemon *d, const char *selector, struct talk_shown *shown,
+int daemon_show(struct daemon *d, const char *selector, struct sched_msg_shown *shown,
 	struct pawl_err *err)
 {
 	struct submission submission = {0};
@@ -293,17 +295,17 @@ int daemon_show(struct daemon *d, const char *selector, struct talk_shown *shown
 	job = shown->job.over ? NULL : core_job_find(d->core, shown->job.id);
 	if (job) {
 		core_explain(d->core, job->id, daemon_now_ns(d), shown->explanation, NULL);
-		core_look_ahead(d->core, job, &outlook);
-		put_remark(d, job->id, shown->remark);
+		core_outlook_full(d->core, job, &outlook);
+		get_remark(d, job->id, shown->remark);
 	}
-	if (sched_store_spec(d->store, shown->job.id, &bytes, &len_bytes, NULL) == 0) {
+	if (sched_database_spec(d->database, shown->job.id, &bytes, &len_bytes, NULL) == 0) {
 		submission_decode(&submission, bytes, len_bytes,
 			NULL); /* empty, if it is not ours */
 	}
-	snprintf(shown->log_dir, sizeof(shown->log_dir), "%s/jobs/%llu", daemon_shared(d),
+	snprintf(shown->log_dir, sizeof(shown->log_dir), "%s/jobs/%llu", daemon_shared_dir(d),
 		(unsigned long long)shown->job.id);
-	say_home(d, &shown->job, shown->home);
-	say_workdir(&submission, shown->home, shown->cwd);
+	find_home(d, &shown->job, shown->home);
+	find_workdir(&submission, shown->home, shown->cwd);
 	shown->more = outlook.more;
 	shown->fewer = outlook.fewer;
 	submission_deinit(&submission);
@@ -315,7 +317,7 @@ static int answer_show(struct daemon_client *client, struct proto_frame *frame,
 	struct pawl_err *err)
 {
 	char selector[CORE_NAME_MAX];
-	struct talk_shown shown;
+	struct sched_msg_shown shown;
 	size_t start;
 	int rv;
 
@@ -325,8 +327,8 @@ static int answer_show(struct daemon_client *client, struct proto_frame *frame,
 	}
 	rv = daemon_show(client->daemon, selector, &shown, err);
 	if (rv == 0) {
-		start = begin_reply(client, frame, TALK_SHOWN);
-		talk_shown_put(&client->out, &shown);
+		start = begin_reply(client, frame, SCHED_MSG_SHOWN);
+		sched_msg_shown_put(&client->out, &shown);
 		proto_end(&client->out, start);
 	}
 	return rv;
@@ -336,7 +338,7 @@ int daemon_command(struct daemon *d, uint32_t uid, const char *selector, enum co
 	uint64_t *job, struct pawl_err *err)
 {
 	struct core_event event = {.kind = kind};
-	struct talk_job row;
+	struct sched_msg_job row;
 	int rv = find_job(d, selector, &row, err);
 
 	rv = rv == 0 ? check_owner(uid, &row, err) : rv;
@@ -348,7 +350,7 @@ int daemon_command(struct daemon *d, uint32_t uid, const char *selector, enum co
 		return rv;
 	}
 	*job = event.job = row.id;
-	return daemon_take(d, &event, NULL, NULL, err);
+	return daemon_handle_event(d, &event, NULL, NULL, err);
 }
 
 static int answer_command(struct daemon_client *client, struct proto_frame *frame,
@@ -370,9 +372,9 @@ static int answer_command(struct daemon_client *client, struct proto_frame *fram
 }
 
 bool daemon_describe_node(const struct daemon *d, const struct core_node *node,
-	struct talk_node *row)
+	struct sched_msg_node *row)
 {
-	*row = (struct talk_node){.slots = node->offer.slots,
+	*row = (struct sched_msg_node){.slots = node->offer.slots,
 		.used = node->used,
 		.state = (uint8_t)node->state,
 		.spot = node->offer.spot,
@@ -391,14 +393,14 @@ static int answer_nodes(struct daemon_client *client, struct proto_frame *frame,
 	const struct core_node *nodes;
 	uint32_t n = core_nodes(d->core, &nodes);
 	uint32_t shown = 0;
-	size_t start = begin_reply(client, frame, TALK_NODE_ROWS);
+	size_t start = begin_reply(client, frame, SCHED_MSG_NODE_ROWS);
 
 	wire_put_u32(&client->out, 0);
 	for (uint32_t i = 0; i < n; i++) {
-		struct talk_node row;
+		struct sched_msg_node row;
 
 		if (daemon_describe_node(d, &nodes[i], &row)) {
-			talk_node_put(&client->out, &row);
+			sched_msg_node_put(&client->out, &row);
 			shown++;
 		}
 	}
@@ -415,7 +417,7 @@ static int answer_drain(struct daemon_client *client, struct proto_frame *frame,
 	int rv;
 
 	wire_get_str(&frame->body, node, sizeof(node));
-	event.kind = wire_get_u8(&frame->body) != 0 ? CORE_NODE_DRAIN : CORE_NODE_BACK;
+	event.kind = wire_get_u8(&frame->body) != 0 ? CORE_NODE_DRAIN : CORE_NODE_RESUME;
 	if (!wire_in_done(&frame->body)) {
 		return pawl_err_set(err, PAWL_EINVAL, "a request is malformed");
 	}
@@ -423,7 +425,7 @@ static int answer_drain(struct daemon_client *client, struct proto_frame *frame,
 		return pawl_err_set(err, PAWL_EINVAL,
 			"node %s: only who runs the scheduler may drain it", node);
 	}
-	rv = daemon_take(client->daemon, &event, NULL, NULL, err);
+	rv = daemon_handle_event(client->daemon, &event, NULL, NULL, err);
 	if (rv == 0) {
 		answer_done(client, frame, 0);
 	}
@@ -452,28 +454,28 @@ static int answer(struct daemon_client *client, struct proto_frame *frame, struc
 {
 	uint16_t version = wire_get_u16(&frame->body);
 
-	if (version != TALK_VERSION) {
+	if (version != SCHED_MSG_VERSION) {
 		return pawl_err_set(err, PAWL_ENOTSUP,
 			"the scheduler speaks version %u, this command %u: they are of different "
 			"versions of Pawl",
-			TALK_VERSION, version);
+			SCHED_MSG_VERSION, version);
 	}
 	switch (frame->type) {
-	case TALK_SUBMIT:
+	case SCHED_MSG_SUBMIT:
 		return answer_submit(client, frame, err);
-	case TALK_LIST:
+	case SCHED_MSG_LIST:
 		return answer_list(client, frame, err);
-	case TALK_SHOW:
+	case SCHED_MSG_SHOW:
 		return answer_show(client, frame, err);
-	case TALK_CANCEL:
+	case SCHED_MSG_CANCEL:
 		return answer_command(client, frame, CORE_CANCEL, err);
-	case TALK_PAUSE:
+	case SCHED_MSG_PAUSE:
 		return answer_command(client, frame, CORE_PAUSE, err);
-	case TALK_RESUME:
+	case SCHED_MSG_RESUME:
 		return answer_command(client, frame, CORE_RESUME, err);
-	case TALK_NODES:
+	case SCHED_MSG_NODES:
 		return answer_nodes(client, frame, err);
-	case TALK_DRAIN:
+	case SCHED_MSG_DRAIN:
 		return answer_drain(client, frame, err);
 	default:
 		return pawl_err_set(err, PAWL_ENOTSUP, "the scheduler knows no request %u",

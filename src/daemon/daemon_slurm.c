@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 /* The strings and arrays that a description points to, until it is encoded. */
-struct described {
+struct job_description {
 	struct submission submission;
 	struct sched_spec spec;
 	char directory[PATH_MAX]; /* directory of the job: logs, hints */
@@ -28,17 +28,17 @@ struct described {
 	const char **env;   /* owned */
 };
 
-static void drop(struct described *of)
+static void drop(struct job_description *of)
 {
 	sched_spec_deinit(&of->spec);
 	submission_deinit(&of->submission);
 	free(of->words);
 	free(of->env);
-	*of = (struct described){0};
+	*of = (struct job_description){0};
 }
 
 /* Completes a path of the user's, as the pilots' user sees it. */
-static int find_path(const struct described *of, const char *path, char full[PATH_MAX],
+static int find_path(const struct job_description *of, const char *path, char full[PATH_MAX],
 	struct pawl_err *err)
 {
 	const char *home = getenv("HOME");
@@ -46,7 +46,7 @@ static int find_path(const struct described *of, const char *path, char full[PAT
 	return submission_path(home ? home : "", of->submission.cwd, path, full, err);
 }
 
-static int put_mounts(const struct described *of, struct wire_out *list, struct pawl_err *err)
+static int put_mounts(const struct job_description *of, struct wire_out *list, struct pawl_err *err)
 {
 	const char *home = getenv("HOME");
 	char at[PATH_MAX];
@@ -77,7 +77,7 @@ static bool node_has(const struct slurm_start *start, const struct sched_choice 
 {
 	struct slurm_size least = least_size(choice);
 
-	return (!start->size || sched_slurm_has(start->size, &least)) &&
+	return (!start->size || slurm_size_at_least(start->size, &least)) &&
 		(!choice->disk_best ||
 			(start->scratch_bytes > 0 && start->scratch_bytes >= choice->disk_bytes));
 }
@@ -94,7 +94,7 @@ static int refuse_node(const struct slurm_start *start, const struct slurm_size 
 }
 
 /* Checks a node at the start of a job: nodes of a pool may differ, and change. */
-static int check_node(const struct described *of, const struct slurm_start *start,
+static int check_node(const struct job_description *of, const struct slurm_start *start,
 	struct pawl_err *err)
 {
 	static const struct slurm_size none;
@@ -135,12 +135,12 @@ int daemon_check_pools(const struct daemon *d, const struct sched_spec *spec, ui
 	return 0;
 }
 
-static int make_directory(struct daemon *d, uint64_t job, struct described *of,
+static int make_directory(struct daemon *d, uint64_t job, struct job_description *of,
 	struct pawl_err *err)
 {
-	snprintf(of->directory, sizeof(of->directory), "%s/jobs/%llu", daemon_shared(d),
+	snprintf(of->directory, sizeof(of->directory), "%s/jobs/%llu", daemon_shared_dir(d),
 		(unsigned long long)job);
-	snprintf(of->hints, sizeof(of->hints), "%s/jobs/%llu/hints.json", daemon_shared(d),
+	snprintf(of->hints, sizeof(of->hints), "%s/jobs/%llu/hints.json", daemon_shared_dir(d),
 		(unsigned long long)job);
 	if (mkdir(of->directory, 0750) != 0 && errno != EEXIST) {
 		return pawl_err_sys(err, "directory %s", of->directory);
@@ -149,7 +149,7 @@ static int make_directory(struct daemon *d, uint64_t job, struct described *of,
 }
 
 /* Returns a copy of list that is NULL-terminated; NULL: out of memory. */
-static const char **terminate(const char *const *list, uint32_t n)
+static const char **copy_terminated(const char *const *list, uint32_t n)
 {
 	const char **copy = calloc(n + 1, sizeof(*copy));
 
@@ -159,13 +159,13 @@ static const char **terminate(const char *const *list, uint32_t n)
 	return copy;
 }
 
-static int read_job(struct daemon *d, const struct core_job *job, struct described *of,
+static int read_job(struct daemon *d, const struct core_job *job, struct job_description *of,
 	struct pawl_err *err)
 {
 	struct remarks *remarks = calloc(1, sizeof(*remarks));
 	uint8_t *bytes = NULL;
 	size_t len_bytes = 0;
-	int rv = remarks ? sched_store_spec(d->store, job->id, &bytes, &len_bytes, err)
+	int rv = remarks ? sched_database_spec(d->database, job->id, &bytes, &len_bytes, err)
 			 : pawl_err_set(err, PAWL_ENOMEM, "no memory for a submission");
 
 	rv = rv == 0 ? submission_decode(&of->submission, bytes, len_bytes, err) : rv;
@@ -177,13 +177,13 @@ static int read_job(struct daemon *d, const struct core_job *job, struct describ
 	}
 	order_name_task(of->task, job, of->submission.wall_ns);
 	if (http_job_url(d->http, job->id, of->supervisor)) {
-		http_space(job->ask.owner, of->space, sizeof(of->space));
+		http_space(job->request.owner, of->space, sizeof(of->space));
 	}
-	of->env = terminate(of->submission.env, of->submission.env_n);
-	of->words = of->submission.words_n > 0
-		? terminate(of->submission.words, of->submission.words_n)
+	of->env = copy_terminated(of->submission.env, of->submission.env_n);
+	of->words = of->submission.args_n > 0
+		? copy_terminated(of->submission.args, of->submission.args_n)
 		: NULL;
-	if (!of->env || (of->submission.words_n > 0 && !of->words)) {
+	if (!of->env || (of->submission.args_n > 0 && !of->words)) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a submission");
 	}
 	rv = find_path(of, of->spec.workdir ? of->spec.workdir : of->submission.cwd, of->cwd, err);
@@ -195,7 +195,7 @@ static int describe(void *user, const struct slurm_start *start, struct slurm_pr
 {
 	struct daemon *d = user;
 	const struct core_job *job = core_job_find(d->core, start->place->job);
-	struct described *of;
+	struct job_description *of;
 	struct slurm_launch launch;
 	int rv;
 
@@ -210,7 +210,7 @@ static int describe(void *user, const struct slurm_start *start, struct slurm_pr
 	rv = rv == 0 ? check_node(of, start, err) : rv;
 	rv = rv == 0 ? put_mounts(of, &program->mounts, err) : rv;
 	launch = (struct slurm_launch){.spec = &of->spec,
-		.words = of->words,
+		.args = of->words,
 		.env = of->env,
 		.pawl = d->program,
 		.cwd = of->cwd,
@@ -233,7 +233,7 @@ static int describe(void *user, const struct slurm_start *start, struct slurm_pr
 	if (submission_wants_scratch(&of->spec) && start->scratch_bytes > 0) {
 		program->scratch = of->task;
 	}
-	d->described = of;
+	d->description = of;
 	return 0;
 }
 
@@ -242,10 +242,10 @@ static void release(void *user, struct slurm_program *program)
 	struct daemon *d = user;
 
 	free((char *)(uintptr_t)program->log);
-	free((char *)(uintptr_t)program->door);
-	drop(d->described);
-	free(d->described);
-	d->described = NULL;
+	free((char *)(uintptr_t)program->membership_path);
+	drop(d->description);
+	free(d->description);
+	d->description = NULL;
 }
 
 static int64_t core_now(void *user)
@@ -263,7 +263,7 @@ int daemon_open_slurm(struct daemon *d, struct pawl_err *err)
 		.poll_ns = d->options->poll_ns,
 		.fence_ns = times_ns(TIME_SLURM_FENCE),
 		.now_ns = core_now,
-		.tell = daemon_post,
+		.post = daemon_post,
 		.describe = describe,
 		.release = release,
 		.user = d};
@@ -275,8 +275,8 @@ int daemon_open_slurm(struct daemon *d, struct pawl_err *err)
 		return pawl_err_sys(err, "find this program's path");
 	}
 	d->program[len] = '\0';
-	snprintf(d->spool, sizeof(d->spool), "%s/slurm", daemon_shared(d));
-	snprintf(jobs, sizeof(jobs), "%s/jobs", daemon_shared(d));
+	snprintf(d->spool, sizeof(d->spool), "%s/slurm", daemon_shared_dir(d));
+	snprintf(jobs, sizeof(jobs), "%s/jobs", daemon_shared_dir(d));
 	if (mkdir(jobs, 0751) != 0 && errno != EEXIST) {
 		return pawl_err_sys(err, "directory %s", jobs);
 	}

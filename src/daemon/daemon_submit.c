@@ -43,7 +43,7 @@ static bool machine_has(const struct sched_choice *choice, const char *root, con
 		choice->disk_bytes <= free_bytes;
 }
 
-static int have_none(const char *accelerator, struct pawl_err *err)
+static int refuse_type(const char *accelerator, struct pawl_err *err)
 {
 	return pawl_err_set(err, PAWL_EINVAL,
 		"accelerators: no node here has %s: nodes are given theirs by pawl sched "
@@ -80,7 +80,7 @@ static int find_types(const struct daemon *d, const struct sched_spec *spec, boo
 		last = choice->accelerator;
 	}
 	*types = found;
-	return found > 0 ? 0 : have_none(last, err);
+	return found > 0 ? 0 : refuse_type(last, err);
 }
 
 static int check_machine(const struct daemon *d, const struct sched_spec *spec,
@@ -104,36 +104,38 @@ struct room {
 	uint64_t spot;
 };
 
-static void add_room(struct room *room, const struct core_ask *ask, uint32_t type, bool spot,
-	uint64_t slots)
+static void add_room(struct room *room, const struct core_request *request, uint32_t type,
+	bool spot, uint64_t slots)
 {
-	if (ask->types == 0 || (ask->types >> type & 1) != 0) {
+	if (request->types == 0 || (request->types >> type & 1) != 0) {
 		*(spot ? &room->spot : &room->firm) += slots;
 	}
 }
 
-static struct room count_room(const struct daemon_options *o, const struct core_ask *ask)
+static struct room count_room(const struct daemon_options *o, const struct core_request *request)
 {
 	struct room room = {0};
 
 	for (uint32_t i = 0; !o->pools && i < o->nodes_n; i++) {
-		add_room(&room, ask, o->nodes[i].type, o->nodes[i].spot, o->nodes[i].slots);
+		add_room(&room, request, o->nodes[i].type, o->nodes[i].spot, o->nodes[i].slots);
 	}
 	for (uint32_t p = 0; o->pools && p < o->pools_n; p++) {
 		const struct core_pool *pool = &o->pools[p].pool;
 
-		add_room(&room, ask, pool->type, pool->spot, (uint64_t)pool->most * pool->slots);
+		add_room(&room, request, pool->type, pool->spot,
+			(uint64_t)pool->most * pool->slots);
 	}
 	return room;
 }
 
 /* Checks that there may be as many nodes that can be taken away as the job must have replicas
  * on. */
-static int check_spot(const struct daemon_options *o, const struct core_ask *ask,
+static int check_spot(const struct daemon_options *o, const struct core_request *request,
 	struct pawl_err *err)
 {
-	uint32_t needed = ask->spot_least < ask->least ? ask->spot_least : ask->least;
-	struct room room = count_room(o, ask);
+	uint32_t needed =
+		request->spot_least < request->least ? request->spot_least : request->least;
+	struct room room = count_room(o, request);
 
 	if (room.spot >= needed) {
 		return 0;
@@ -150,22 +152,22 @@ static int check_spot(const struct daemon_options *o, const struct core_ask *ask
 		needed, (unsigned long long)room.spot);
 }
 
-static int check_size(const struct daemon_options *o, const struct core_ask *ask, bool elastic,
-	struct pawl_err *err)
+static int check_size(const struct daemon_options *o, const struct core_request *request,
+	bool elastic, struct pawl_err *err)
 {
-	struct room room = count_room(o, ask);
-	uint64_t spot = room.spot < ask->spot_most ? room.spot : ask->spot_most;
+	struct room room = count_room(o, request);
+	uint64_t spot = room.spot < request->spot_most ? room.spot : request->spot_most;
 	uint64_t most = room.firm + spot;
 
 	if (o->core.pool_slots_max > 0 && most > o->core.pool_slots_max) {
 		most = o->core.pool_slots_max;
 	}
-	if (most < ask->least) {
+	if (most < request->least) {
 		return pawl_err_set(err, PAWL_EINVAL,
 			"%s: %u%s, and the nodes here that it may be on have %llu slot%s together: "
 			"ask for no more, or start pawl sched with more (%s)",
-			elastic ? "replicas" : "num_nodes", ask->least, elastic ? " at least" : "",
-			(unsigned long long)most, most == 1 ? "" : "s",
+			elastic ? "replicas" : "num_nodes", request->least,
+			elastic ? " at least" : "", (unsigned long long)most, most == 1 ? "" : "s",
 			o->pools ? "--pool" : "--nodes, --slots, --node");
 	}
 	return 0;
@@ -173,41 +175,42 @@ static int check_size(const struct daemon_options *o, const struct core_ask *ask
 
 /* Refuses a job larger than a quota, which is for all jobs of a queue, or a user, together: the job
  * would wait for ever. */
-static int check_quotas(const struct daemon_options *o, const struct core_ask *ask,
+static int check_quotas(const struct daemon_options *o, const struct core_request *request,
 	struct pawl_err *err)
 {
 	for (uint32_t q = 0; q < o->core.queues_n; q++) {
 		const struct core_queue *queue = &o->core.queues[q];
-		bool ours = ask->queue[0] == '\0' ? q == 0 : strcmp(queue->name, ask->queue) == 0;
+		bool ours = request->queue[0] == '\0' ? q == 0
+						      : strcmp(queue->name, request->queue) == 0;
 
-		if (ours && queue->slots_max > 0 && ask->least > queue->slots_max) {
+		if (ours && queue->slots_max > 0 && request->least > queue->slots_max) {
 			return pawl_err_set(err, PAWL_EINVAL,
 				"queue %s: its jobs have at most %u slots together, and this one "
 				"needs %u (pawl sched --queue)",
-				queue->name, queue->slots_max, ask->least);
+				queue->name, queue->slots_max, request->least);
 		}
 	}
-	if (o->core.owner_slots_max > 0 && ask->least > o->core.owner_slots_max) {
+	if (o->core.owner_slots_max > 0 && request->least > o->core.owner_slots_max) {
 		return pawl_err_set(err, PAWL_EINVAL,
 			"jobs of one user have at most %u slots together, and this one needs %u "
 			"(pawl sched --user-slots)",
-			o->core.owner_slots_max, ask->least);
+			o->core.owner_slots_max, request->least);
 	}
 	return 0;
 }
 
-static int check_room(const struct daemon_options *o, const struct core_ask *ask, bool elastic,
-	struct pawl_err *err)
+static int check_room(const struct daemon_options *o, const struct core_request *request,
+	bool elastic, struct pawl_err *err)
 {
-	int rv = check_spot(o, ask, err);
+	int rv = check_spot(o, request, err);
 
-	rv = rv == 0 ? check_size(o, ask, elastic, err) : rv;
-	return rv == 0 ? check_quotas(o, ask, err) : rv;
+	rv = rv == 0 ? check_size(o, request, elastic, err) : rv;
+	return rv == 0 ? check_quotas(o, request, err) : rv;
 }
 
 /* Makes what a job asks the core for. runs: the job runs already, and needs no check for room. */
 static int make_ask(const struct daemon *d, const struct sched_spec *spec, uint32_t owner,
-	bool runs, struct core_ask *ask, struct pawl_err *err)
+	bool runs, struct core_request *request, struct pawl_err *err)
 {
 	const struct daemon_options *o = d->options;
 	bool elastic = spec->elastic;
@@ -220,7 +223,7 @@ static int make_ask(const struct daemon *d, const struct sched_spec *spec, uint3
 			"replicas: %u at least: a job on one machine has at most %u",
 			spec->size.least, RANKS_MAX);
 	}
-	*ask = (struct core_ask){.owner = owner,
+	*request = (struct core_request){.owner = owner,
 		.least = elastic ? spec->size.least : spec->size.most,
 		.most = here && most > RANKS_MAX ? RANKS_MAX : most,
 		.spot_most = spec->spot.most,
@@ -234,23 +237,23 @@ static int make_ask(const struct daemon *d, const struct sched_spec *spec, uint3
 		.retries = here ? 0 : spec->retries,
 		.time_limit_ns = spec->time_limit_s * NS_PER_S,
 		.grace_ns = o->grace_ns};
-	snprintf(ask->name, sizeof(ask->name), "%s", spec->name ? spec->name : "job");
-	snprintf(ask->queue, sizeof(ask->queue), "%s", spec->queue ? spec->queue : "");
+	snprintf(request->name, sizeof(request->name), "%s", spec->name ? spec->name : "job");
+	snprintf(request->queue, sizeof(request->queue), "%s", spec->queue ? spec->queue : "");
 	rv = o->pools || runs ? 0 : check_machine(d, spec, err);
-	rv = rv == 0 ? find_types(d, spec, runs, &ask->types, err) : rv;
-	rv = rv == 0 && o->pools ? daemon_check_pools(d, spec, &ask->types, err) : rv;
-	return rv == 0 && !runs ? check_room(o, ask, elastic, err) : rv;
+	rv = rv == 0 ? find_types(d, spec, runs, &request->types, err) : rv;
+	rv = rv == 0 && o->pools ? daemon_check_pools(d, spec, &request->types, err) : rv;
+	return rv == 0 && !runs ? check_room(o, request, elastic, err) : rv;
 }
 
 /* Checks the number of the user's jobs, so that one user cannot keep all others out. */
-static int check_number(const struct daemon *d, uint32_t uid, struct pawl_err *err)
+static int check_job_count(const struct daemon *d, uint32_t uid, struct pawl_err *err)
 {
 	const struct core_job *const *jobs;
 	uint32_t n = core_jobs(d->core, &jobs);
 	uint64_t theirs = 0;
 
 	for (uint32_t i = 0; i < n; i++) {
-		theirs += jobs[i]->ask.owner == uid && jobs[i]->state < CORE_DONE;
+		theirs += jobs[i]->request.owner == uid && jobs[i]->state < CORE_DONE;
 	}
 	return theirs < d->options->user_jobs_max
 		? 0
@@ -261,7 +264,7 @@ static int check_number(const struct daemon *d, uint32_t uid, struct pawl_err *e
 }
 
 /* Reports the first thing that is wrong with a job file; pawl submit has shown all to the user. */
-static int say_remark(const struct remarks *remarks, struct pawl_err *err)
+static int report_remark(const struct remarks *remarks, struct pawl_err *err)
 {
 	return remarks->n > 0 ? pawl_err_set(err, PAWL_EINVAL, "%u:%u: %.400s", remarks->at[0].line,
 					remarks->at[0].column, remarks->at[0].text)
@@ -276,9 +279,9 @@ int daemon_submit(struct daemon_client *client, const uint8_t *bytes, size_t len
 	struct sched_spec spec = {0};
 	struct wire_out out = {NULL};
 	struct submission submission;
-	struct store_spec stored;
-	struct core_ask ask;
-	struct core_event event = {.kind = CORE_SUBMIT, .ask = &ask};
+	struct database_spec stored;
+	struct core_request request;
+	struct core_event event = {.kind = CORE_SUBMIT, .request = &request};
 	int rv;
 
 	if (!remarks) {
@@ -295,15 +298,15 @@ int daemon_submit(struct daemon_client *client, const uint8_t *bytes, size_t len
 	submission.wall_ns = clock_wall_ns();
 	rv = submission_spec(&submission, &spec, remarks, err);
 	if (rv == PAWL_EINVAL) {
-		say_remark(remarks, err);
+		report_remark(remarks, err);
 	}
-	rv = rv == 0 ? make_ask(d, &spec, client->uid, false, &ask, err) : rv;
-	rv = rv == 0 ? check_number(d, client->uid, err) : rv;
+	rv = rv == 0 ? make_ask(d, &spec, client->uid, false, &request, err) : rv;
+	rv = rv == 0 ? check_job_count(d, client->uid, err) : rv;
 	if (rv == 0) {
 		submission_encode(&out, &submission);
-		stored = (struct store_spec){.bytes = out.bytes, .len_bytes = out.len_bytes};
+		stored = (struct database_spec){.bytes = out.bytes, .len_bytes = out.len_bytes};
 		rv = out.failed ? pawl_err_set(err, PAWL_ENOMEM, "no memory for a submission")
-				: daemon_take(d, &event, &stored, job, err);
+				: daemon_handle_event(d, &event, &stored, job, err);
 	}
 	wire_out_deinit(&out);
 	sched_spec_deinit(&spec);
@@ -313,7 +316,7 @@ int daemon_submit(struct daemon_client *client, const uint8_t *bytes, size_t len
 }
 
 int daemon_read_ask(const struct daemon *d, const uint8_t *bytes, size_t len_bytes, uint32_t owner,
-	struct core_ask *ask, int64_t *wall_ns, struct pawl_err *err)
+	struct core_request *request, int64_t *wall_ns, struct pawl_err *err)
 {
 	struct remarks *remarks = calloc(1, sizeof(*remarks));
 	struct submission submission;
@@ -324,7 +327,7 @@ int daemon_read_ask(const struct daemon *d, const uint8_t *bytes, size_t len_byt
 	if (rv == 0) {
 		*wall_ns = submission.wall_ns;
 		rv = submission_spec(&submission, &spec, remarks, err);
-		rv = rv == 0 ? make_ask(d, &spec, owner, true, ask, err) : rv;
+		rv = rv == 0 ? make_ask(d, &spec, owner, true, request, err) : rv;
 		sched_spec_deinit(&spec);
 		submission_deinit(&submission);
 	}

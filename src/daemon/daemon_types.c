@@ -1,5 +1,5 @@
 /* Types of nodes have one number each for as long as anything that is stored has it, in whatever
- * order options name them: see store_types. */
+ * order options name them: see database_types. */
 #include "daemon/daemon_impl.h"
 
 #include "base/err.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static int have_too_many(const struct store_types *types, const char *name, struct pawl_err *err)
+static int refuse_types(const struct database_types *types, const char *name, struct pawl_err *err)
 {
 	char names[SCHED_TYPES_MAX * CORE_NAME_MAX] = "";
 	size_t len = 0;
@@ -28,19 +28,19 @@ int daemon_number_types(struct daemon *d, struct pawl_err *err)
 {
 	struct daemon_options *o = d->options;
 	uint32_t numbers[SCHED_TYPES_MAX];
-	struct store_types types;
-	int rv = sched_store_get_types(d->store, &types, err);
+	struct database_types types;
+	int rv = sched_database_get_types(d->database, &types, err);
 	uint32_t known = types.known;
 
 	for (uint32_t i = 0; i < o->types_n && rv == 0; i++) {
-		numbers[i] = store_types_number(&types, o->types[i]);
+		numbers[i] = database_types_number(&types, o->types[i]);
 		if (numbers[i] == SCHED_TYPES_MAX) {
-			return have_too_many(&types, o->types[i], err);
+			return refuse_types(&types, o->types[i], err);
 		}
 		o->types_here |= 1u << numbers[i];
 	}
 	if (rv == 0 && types.known != known) {
-		rv = sched_store_put_types(d->store, &types, err);
+		rv = sched_database_put_types(d->database, &types, err);
 	}
 	if (rv != 0) {
 		return rv;
@@ -72,7 +72,7 @@ static uint32_t find_used(const struct daemon *d)
 		used |= nodes[n].state != CORE_NODE_LOST ? 1u << nodes[n].offer.type : 0;
 	}
 	for (uint32_t j = 0; j < jobs_n; j++) {
-		used |= jobs[j]->ask.types;
+		used |= jobs[j]->request.types;
 		for (uint32_t t = 0; t < SCHED_TYPES_MAX; t++) {
 			used |= jobs[j]->hints[t] ? 1u << t : 0;
 		}
@@ -82,14 +82,14 @@ static uint32_t find_used(const struct daemon *d)
 
 void daemon_forget_types(struct daemon *d)
 {
-	struct store_types types;
+	struct database_types types;
 	struct pawl_err err;
 	uint32_t used = find_used(d);
-	int rv = sched_store_get_types(d->store, &types, &err);
+	int rv = sched_database_get_types(d->database, &types, &err);
 
 	if (rv == 0 && (types.known & ~used) != 0) {
 		types.known &= used;
-		rv = sched_store_put_types(d->store, &types, &err);
+		rv = sched_database_put_types(d->database, &types, &err);
 	}
 	if (rv != 0) { /* the next scheduler may */
 		log_line(LOG_WARNING, "types of nodes that are in no use: %s", err.msg);

@@ -54,12 +54,12 @@ static bool get_bounds(const json_t *all, struct pawl_batch_bounds *b)
 		return false;
 	}
 	b->max = b->init;
-	b->least = 1;
-	b->most = b->init;
+	b->atomic_min = 1;
+	b->atomic_max = b->init;
 	return (!max || json_is_null(max) || get_size(max, &b->max)) &&
 		(!local || json_is_null(local) ||
-			(get_size(json_array_get(local, 0), &b->least) &&
-				get_size(json_array_get(local, 1), &b->most)));
+			(get_size(json_array_get(local, 0), &b->atomic_min) &&
+				get_size(json_array_get(local, 1), &b->atomic_max)));
 }
 
 int hints_decode(struct sched_hints *hints, const void *bytes, size_t len_bytes,

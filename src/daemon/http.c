@@ -19,7 +19,7 @@
 #include "base/times.h"
 #include "daemon/hints.h"
 #include "daemon/http_listen.h"
-#include "daemon/talk_json.h"
+#include "daemon/sched_msg_json.h"
 #include "sched/jobfile/jobfile.h"
 
 #include <errno.h>
@@ -160,7 +160,7 @@ static void on_due(struct loop_timer *timer)
 	wake(timer->user, clock_mono_ns(), false);
 }
 
-void http_look(struct http *http)
+void http_notify(struct http *http)
 {
 	if (http->waiting) {
 		wake(http, clock_mono_ns(), false);
@@ -200,7 +200,7 @@ static void on_sweep(struct loop_timer *timer)
 	for (struct http_request *r = http->waiting; r; r = r->next) {
 		r->due_ns = has_left(r) ? 0 : r->due_ns;
 	}
-	http_look(http);
+	http_notify(http);
 	for (uint32_t i = 0; i < http->n; i++) {
 		for (struct http_place *p = http->listeners[i].places; p; p = p->next) {
 			if (!p->waiting && now_ns - p->since_ns > times_ns(TIME_HTTP_REQUEST)) {
@@ -219,7 +219,7 @@ static void on_connect(struct listener *listener, int fd, const struct sockaddr 
 	struct http_listener *l = listener->user;
 
 	if (http_places_taken(l->places) >= HTTP_CONNECTIONS_MAX) {
-		struct http_place *place = http_places_yield(l->places);
+		struct http_place *place = http_places_victim(l->places);
 
 		if (!place) {
 			close(fd);
@@ -306,7 +306,7 @@ static enum MHD_Result begin_request(struct http_listener *l, struct MHD_Connect
 		.method = method};
 	*context = request;
 	if (!http_route_parse(&request->route, path)) {
-		request->route.what = HTTP_NOTHING;
+		request->route.resource = HTTP_NOTHING;
 		request->route.allow = ""; /* path is malformed */
 	}
 	return http_check(request);
@@ -345,19 +345,20 @@ static size_t leave_escaped(void *user, struct MHD_Connection *handle, char *tex
 
 /* ---- opening ---- */
 
-__attribute__((format(printf, 2, 0))) static void on_said(void *user, const char *fmt, va_list args)
+__attribute__((format(printf, 2, 0))) static void on_server_log(void *user, const char *fmt,
+	va_list args)
 {
-	struct pawl_err *said = user;
+	struct pawl_err *start_error = user;
 
-	if (said->code == 0) { /* the server is being started */
-		vsnprintf(said->msg, sizeof(said->msg), fmt, args);
-		said->msg[strcspn(said->msg, "\n")] = '\0';
+	if (start_error->code == 0) { /* the server is being started */
+		vsnprintf(start_error->msg, sizeof(start_error->msg), fmt, args);
+		start_error->msg[strcspn(start_error->msg, "\n")] = '\0';
 	}
 }
 
 static int start_server(struct http_listener *l, struct pawl_err *err)
 {
-	static struct pawl_err said; /* the library keeps a pointer to it */
+	static struct pawl_err start_error; /* the library keeps a pointer to it */
 	unsigned flags = MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME |
 		MHD_USE_ERROR_LOG | (l->cert ? MHD_USE_TLS : 0);
 	const struct MHD_OptionItem options[] = {
@@ -371,16 +372,17 @@ static int start_server(struct http_listener *l, struct pawl_err *err)
 		{MHD_OPTION_END, 0, NULL},
 	};
 
-	said = (struct pawl_err){.code = 0};
+	start_error = (struct pawl_err){.code = 0};
 	l->server = MHD_start_daemon(flags, 0, NULL, NULL, on_request, l,
-		MHD_OPTION_EXTERNAL_LOGGER, on_said, &said, MHD_OPTION_NOTIFY_COMPLETED,
-		on_completed, l, MHD_OPTION_NOTIFY_CONNECTION, on_connection, l,
-		MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped, NULL, MHD_OPTION_ARRAY, options,
-		MHD_OPTION_END);
-	said.code = 1;
+		MHD_OPTION_EXTERNAL_LOGGER, on_server_log, &start_error,
+		MHD_OPTION_NOTIFY_COMPLETED, on_completed, l, MHD_OPTION_NOTIFY_CONNECTION,
+		on_connection, l, MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped, NULL,
+		MHD_OPTION_ARRAY, options, MHD_OPTION_END);
+	start_error.code = 1;
 	if (!l->server) {
 		return pawl_err_set(err, PAWL_EINVAL, "answer at %s: %s", l->url,
-			said.msg[0] != '\0' ? said.msg : "the HTTP server cannot be started");
+			start_error.msg[0] != '\0' ? start_error.msg
+						   : "the HTTP server cannot be started");
 	}
 	return 0;
 }
@@ -400,7 +402,8 @@ static int check_address(const struct http_options *o, const char *text,
 static int name_listener(struct http_listener *l, const struct http_options *o,
 	const struct http_address *address, struct pawl_err *err)
 {
-	int rv = http_url_for_others(address, l->url, o->name, l->others, sizeof(l->others), err);
+	int rv = http_external_url(address, l->url, o->name, l->external_url,
+		sizeof(l->external_url), err);
 
 	return rv == PAWL_ENOENT ? 0 : rv;
 }
@@ -462,8 +465,8 @@ static const char *find_url(const struct http *http)
 	for (uint32_t i = 0; i < http->n; i++) {
 		const struct http_listener *l = &http->listeners[i];
 
-		if (http->daemon->slurm ? l->others[0] != '\0' : l->loopback) {
-			return http->daemon->slurm ? l->others : l->url;
+		if (http->daemon->slurm ? l->external_url[0] != '\0' : l->loopback) {
+			return http->daemon->slurm ? l->external_url : l->url;
 		}
 	}
 	return NULL;
@@ -495,7 +498,7 @@ int http_open(struct http **out, struct daemon *daemon, const struct http_option
 
 		l->http = http;
 		l->listen = (struct listener){.what = "a request over HTTP",
-			.came = on_connect,
+			.accepted = on_connect,
 			.user = l};
 		l->timer = (struct loop_timer){.fired = on_timer, .user = l};
 		http->n = i + 1;
@@ -571,7 +574,7 @@ bool http_job_url(const struct http *http, uint64_t job, char url[HTTP_URL_MAX])
 
 const char *http_space(uint32_t uid, char *buf, uint32_t cap_bytes)
 {
-	if (!jobfile_is_name(talk_user_name(uid, buf, cap_bytes))) {
+	if (!jobfile_is_name(sched_msg_user_name(uid, buf, cap_bytes))) {
 		snprintf(buf, cap_bytes, "%u", uid);
 	}
 	return buf;

@@ -46,7 +46,7 @@ int http_open(struct http **out, struct daemon *daemon, const struct http_option
 void http_close(struct http *http); /* NULL is fine */
 /* Tells the server that something has happened in the core: requests that wait for it are answered
  * soon. */
-void http_look(struct http *http);
+void http_notify(struct http *http);
 /* Formats the URL of what AdaptDL calls a job's supervisor: at the first address of this machine
  * or, for jobs on Slurm's nodes, at the first that other machines reach. False: there is none. http
  * may be NULL. */

@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "base/times.h"
 #include "daemon/hints.h"
-#include "daemon/talk_json.h"
+#include "daemon/sched_msg_json.h"
 
 #include <jansson.h>
 #include <stdarg.h>
@@ -26,7 +26,7 @@
 #define TEXT_MAX  (PAWL_ERR_MSG_MAX + 64u)
 
 /* State of a search through the headers of a request. */
-struct hosts {
+struct agree {
 	const struct http_listener *listener;
 	const char *foreign; /* a Host that is not ours; NULL: none so far */
 };
@@ -59,7 +59,7 @@ static enum MHD_Result respond(struct http_request *r, unsigned code, const char
 	}
 	rv = MHD_queue_response(r->handle, code, response);
 	MHD_destroy_response(response);
-	metrics_answered(&r->listener->http->daemon->metrics, code);
+	metrics_count_answer(&r->listener->http->daemon->metrics, code);
 	return rv;
 }
 
@@ -103,7 +103,7 @@ __attribute__((format(printf, 3, 4))) static enum MHD_Result refuse(struct http_
 	va_start(args, fmt);
 	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
-	return send_json(r, code, json_pack("{s:o}", "error", talk_text_json(text)));
+	return send_json(r, code, json_pack("{s:o}", "error", sched_msg_text_json(text)));
 }
 
 static enum MHD_Result refuse_err(struct http_request *r, const struct pawl_err *err)
@@ -124,13 +124,14 @@ static enum MHD_Result refuse_err(struct http_request *r, const struct pawl_err 
 static bool has_token(struct http_request *r)
 {
 	const struct http_key *key = &r->listener->http->key;
-	const char *said = MHD_lookup_connection_value(r->handle, MHD_HEADER_KIND, "Authorization");
+	const char *authorization =
+		MHD_lookup_connection_value(r->handle, MHD_HEADER_KIND, "Authorization");
 	char *password = NULL;
 	char *user;
 	bool right;
 
-	if (said && strncasecmp(said, "Bearer ", 7) == 0) {
-		return http_key_is_token(key, said + 7);
+	if (authorization && strncasecmp(authorization, "Bearer ", 7) == 0) {
+		return http_key_is_token(key, authorization + 7);
 	}
 	if (!http_route_allows(&r->route, "GET")) {
 		return false;
@@ -158,13 +159,14 @@ static const struct core_job *find_job(const struct daemon *d, const struct http
 	}
 	for (uint32_t i = n; i-- > 0 && !found;) {
 		const struct core_job *job = jobs[i];
-		bool named = id > 0 ? job->id == id : strcmp(job->ask.name, route->name) == 0;
+		bool named = id > 0 ? job->id == id : strcmp(job->request.name, route->name) == 0;
 
 		if (named && job->state < CORE_DONE &&
 			((http_number(route->space, UINT32_MAX, &number) &&
-				 number == job->ask.owner) ||
+				 number == job->request.owner) ||
 				strcmp(route->space,
-					http_space(job->ask.owner, space, sizeof(space))) == 0)) {
+					http_space(job->request.owner, space, sizeof(space))) ==
+					0)) {
 			found = job;
 		}
 	}
@@ -173,7 +175,7 @@ static const struct core_job *find_job(const struct daemon *d, const struct http
 
 static bool is_open(const struct http_request *r)
 {
-	enum http_what what = r->route.what;
+	enum http_resource what = r->route.resource;
 
 	return what == HTTP_HEALTH || (what == HTTP_METRICS && r->listener->loopback);
 }
@@ -205,7 +207,7 @@ static enum MHD_Result count_lengths(void *user, enum MHD_ValueKind kind, const 
 
 /* Returns whether the request gives the end of its body more than once: then a program between us
  * may see other requests than we do (RFC 9112, 6.3). */
-static bool has_two_ends(struct http_request *r)
+static bool has_two_lengths(struct http_request *r)
 {
 	unsigned n = 0;
 
@@ -215,24 +217,24 @@ static bool has_two_ends(struct http_request *r)
 
 static bool is_too_long(struct http_request *r)
 {
-	const char *said =
+	const char *content_length =
 		MHD_lookup_connection_value(r->handle, MHD_HEADER_KIND, "Content-Length");
 	uint64_t len = 0;
 
-	return said &&
-		(!http_number(said, UINT64_MAX, &len) ||
+	return content_length &&
+		(!http_number(content_length, UINT64_MAX, &len) ||
 			len > HINTS_BYTES_MAX + HTTP_DISCARD_BYTES);
 }
 
 static enum MHD_Result find_foreign(void *user, enum MHD_ValueKind kind, const char *name,
 	const char *value)
 {
-	struct hosts *hosts = user;
-	const char *said = value ? value : "";
+	struct agree *hosts = user;
+	const char *host = value ? value : "";
 
 	if (strcasecmp(name, "Host") == 0 &&
-		!http_host_is_ours(&hosts->listener->http->host, hosts->listener->cert, said)) {
-		hosts->foreign = said;
+		!http_host_is_ours(&hosts->listener->http->host, hosts->listener->cert, host)) {
+		hosts->foreign = host;
 	}
 	return MHD_YES;
 }
@@ -241,7 +243,7 @@ static enum MHD_Result find_foreign(void *user, enum MHD_ValueKind kind, const c
  * browser sends none at all (HTTP/1.0). */
 static const char *foreign_host(struct http_request *r)
 {
-	struct hosts hosts = {.listener = r->listener};
+	struct agree hosts = {.listener = r->listener};
 
 	MHD_get_connection_values(r->handle, MHD_HEADER_KIND, find_foreign, &hosts);
 	return hosts.foreign;
@@ -251,7 +253,7 @@ static enum MHD_Result refuse_host(struct http_request *r, const char *host)
 {
 	char shown[HTTP_HOST_MAX];
 
-	text_show(shown, sizeof(shown), host);
+	text_escape(shown, sizeof(shown), host);
 	return refuse(r, 421,
 		"Host: %s is not a name of this scheduler: ask by its address, or by localhost, "
 		"or tell it that name (pawl sched --http-name)",
@@ -266,10 +268,10 @@ enum MHD_Result http_check(struct http_request *r)
 	if (foreign) {
 		return refuse_host(r, foreign);
 	}
-	if (has_two_ends(r)) {
+	if (has_two_lengths(r)) {
 		return refuse(r, 400, "the length of the body is told twice");
 	}
-	if (r->route.what == HTTP_NOTHING) {
+	if (r->route.resource == HTTP_NOTHING) {
 		return r->route.allow ? refuse(r, 400, "the path is malformed")
 				      : refuse(r, 404, "there is nothing of that path");
 	}
@@ -305,14 +307,14 @@ static enum MHD_Result take_hints(struct http_request *r)
 		return refuse(r, 404, "%s has no job %s that is not over", r->route.space,
 			r->route.name);
 	}
-	if (job->at.n == 0) {
+	if (job->current.n == 0) {
 		return refuse(r, 409, "job %llu does not run: it is %s",
 			(unsigned long long)job->id, core_state_name(job->state));
 	}
 	if (r->body.failed) {
 		return refuse(r, 503, "no memory for hints");
 	}
-	return daemon_tell(d, job, r->body.bytes, r->body.len_bytes, &err) == 0
+	return daemon_set_hints(d, job, r->body.bytes, r->body.len_bytes, &err) == 0
 		? send_nothing(r)
 		: refuse_err(r, &err);
 }
@@ -320,10 +322,10 @@ static enum MHD_Result take_hints(struct http_request *r)
 /* Returns whether the job has all replicas of that group. A job that grows and shrinks in place
  * counts its groups by itself (`pawl run`). On this machine its addresses are the same in the
  * meantime; those of Slurm's nodes are told once the job has changed. */
-static bool is_there(const struct daemon *d, const struct core_job *job, uint64_t group)
+static bool is_group_running(const struct daemon *d, const struct core_job *job, uint64_t group)
 {
 	return (job->state == CORE_RUNNING || job->state == CORE_RESCALING) &&
-		(job->ask.in_place || job->restarts == group) &&
+		(job->request.in_place || job->restarts == group) &&
 		(d->local || sched_slurm_hosts(d->slurm, job->id, job->generation, NULL, 0) > 0);
 }
 
@@ -334,7 +336,7 @@ bool http_is_ready(const struct http_request *r)
 	uint64_t group = 0;
 
 	http_number(r->route.group, UINT32_MAX, &group);
-	return !job || job->state >= CORE_DONE || is_there(d, job, group);
+	return !job || job->state >= CORE_DONE || is_group_running(d, job, group);
 }
 
 static void put_address(json_t *list, const char *address, uint32_t replicas)
@@ -353,14 +355,14 @@ static enum MHD_Result send_addresses(struct http_request *r, const struct core_
 	uint32_t n = 0;
 
 	if (d->local) {
-		put_address(list, "127.0.0.1", job->at.replicas); /* all replicas are here */
+		put_address(list, "127.0.0.1", job->current.replicas); /* all replicas are here */
 	} else {
 		n = sched_slurm_hosts(d->slurm, job->id, job->generation, NULL, 0);
 		hosts = calloc(n, sizeof(*hosts));
 		n = hosts ? sched_slurm_hosts(d->slurm, job->id, job->generation, hosts, n) : 0;
 	}
 	for (uint32_t i = 0; i < n; i++) {
-		put_address(list, hosts[i].address, job->ask.in_place ? hosts[i].replicas : 1);
+		put_address(list, hosts[i].address, job->request.in_place ? hosts[i].replicas : 1);
 	}
 	free(hosts);
 	return send_json(r, 200, list);
@@ -369,13 +371,14 @@ static enum MHD_Result send_addresses(struct http_request *r, const struct core_
 static enum MHD_Result discover(struct http_request *r)
 {
 	struct daemon *d = r->listener->http->daemon;
-	const char *said = MHD_lookup_connection_value(r->handle, MHD_GET_ARGUMENT_KIND, "timeout");
+	const char *timeout =
+		MHD_lookup_connection_value(r->handle, MHD_GET_ARGUMENT_KIND, "timeout");
 	const struct core_job *job = find_job(d, &r->route);
 	uint64_t group = 0;
 	uint64_t timeout_s = times_s(TIME_HTTP_POLL);
 
 	if (!http_number(r->route.group, UINT32_MAX, &group) ||
-		(said && !http_number(said, HTTP_POLL_MAX_S, &timeout_s))) {
+		(timeout && !http_number(timeout, HTTP_POLL_MAX_S, &timeout_s))) {
 		return refuse(r, 400,
 			"a group is a number, and so is timeout, of at most %u seconds",
 			HTTP_POLL_MAX_S);
@@ -384,7 +387,7 @@ static enum MHD_Result discover(struct http_request *r)
 		return refuse(r, 404, "%s has no job %s that is not over", r->route.space,
 			r->route.name);
 	}
-	if (is_there(d, job, group)) {
+	if (is_group_running(d, job, group)) {
 		return send_addresses(r, job);
 	}
 	if (r->job == 0) {
@@ -407,7 +410,7 @@ static enum MHD_Result send_metrics(struct http_request *r)
 	const struct daemon *d = http->daemon;
 	const struct metrics_view view = {.metrics = &d->metrics,
 		.core = d->core,
-		.store = d->store,
+		.database = d->database,
 		.now_ns = daemon_now_ns(d),
 		.queues = d->options->core.queues,
 		.queues_n = d->options->core.queues_n,
@@ -432,10 +435,10 @@ static enum MHD_Result send_nodes(struct http_request *r)
 	json_t *list = json_array();
 
 	for (uint32_t i = 0; i < n; i++) {
-		struct talk_node row;
+		struct sched_msg_node row;
 
 		if (daemon_describe_node(d, &nodes[i], &row)) {
-			json_array_append_new(list, talk_node_json(&row));
+			json_array_append_new(list, sched_msg_node_json(&row));
 		}
 	}
 	return send_json(r, 200, list);
@@ -449,11 +452,11 @@ static enum MHD_Result send_jobs(struct http_request *r)
 	json_t *list = json_array();
 
 	for (uint32_t i = 0; i < n && json_array_size(list) < HTTP_JOBS_MAX; i++) {
-		struct talk_job row;
+		struct sched_msg_job row;
 
 		if (jobs[i]->state < CORE_DONE) {
 			daemon_describe(d, jobs[i], &row);
-			json_array_append_new(list, talk_job_json(&row));
+			json_array_append_new(list, sched_msg_job_json(&row));
 		}
 	}
 	return send_json(r, 200, list);
@@ -461,11 +464,11 @@ static enum MHD_Result send_jobs(struct http_request *r)
 
 static enum MHD_Result send_job(struct http_request *r)
 {
-	struct talk_shown shown;
+	struct sched_msg_shown shown;
 	struct pawl_err err;
 
 	return daemon_show(r->listener->http->daemon, r->route.name, &shown, &err) == 0
-		? send_json(r, 200, talk_shown_json(&shown))
+		? send_json(r, 200, sched_msg_shown_json(&shown))
 		: refuse_err(r, &err);
 }
 
@@ -497,7 +500,7 @@ enum MHD_Result http_answer(struct http_request *r)
 	if (r->too_long) {
 		return refuse(r, 413, "at most %u bytes are read", HINTS_BYTES_MAX);
 	}
-	switch (r->route.what) {
+	switch (r->route.resource) {
 	case HTTP_HEALTH:
 		return send_nothing(r);
 	case HTTP_METRICS:

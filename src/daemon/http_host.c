@@ -24,19 +24,22 @@ void http_host_init(struct http_host *host, const char *given)
 
 /* Reads the host in said, without the port, and the dot that ends a full name. False: it cannot be
  * a host. */
-static bool read_name(const char *said, char name[HTTP_HOST_MAX])
+static bool read_name(const char *host_header, char name[HTTP_HOST_MAX])
 {
-	const char *end = said[0] == '[' ? strchr(said, ']') : strchr(said, ':');
-	size_t len = end ? (size_t)(end - said) + (said[0] == '[') : strlen(said);
+	const char *end =
+		host_header[0] == '[' ? strchr(host_header, ']') : strchr(host_header, ':');
+	size_t len =
+		end ? (size_t)(end - host_header) + (host_header[0] == '[') : strlen(host_header);
 
-	if (len == 0 || len >= HTTP_HOST_MAX || (said[0] == '[' && !end)) {
+	if (len == 0 || len >= HTTP_HOST_MAX || (host_header[0] == '[' && !end)) {
 		return false;
 	}
-	if (said[len] != '\0' &&
-		(said[len] != ':' || said[len + 1 + strspn(said + len + 1, DIGITS)] != '\0')) {
+	if (host_header[len] != '\0' &&
+		(host_header[len] != ':' ||
+			host_header[len + 1 + strspn(host_header + len + 1, DIGITS)] != '\0')) {
 		return false;
 	}
-	memcpy(name, said, len);
+	memcpy(name, host_header, len);
 	name[len] = '\0';
 	if (name[len - 1] == '.') {
 		name[len - 1] = '\0';
@@ -81,11 +84,11 @@ static bool is_in_cert(const char *pem, const char *name)
 	return yes;
 }
 
-bool http_host_is_ours(const struct http_host *host, const char *cert, const char *said)
+bool http_host_is_ours(const struct http_host *host, const char *cert, const char *host_header)
 {
 	char name[HTTP_HOST_MAX];
 
-	return read_name(said, name) &&
+	return read_name(host_header, name) &&
 		(is_address(name) || strcasecmp(name, "localhost") == 0 ||
 			is_own(host->own, name) || strcasecmp(host->given, name) == 0 ||
 			(cert && is_in_cert(cert, name)));

@@ -19,6 +19,6 @@ struct http_host {
 void http_host_init(struct http_host *host, const char *given);
 /* Returns whether said, a Host header's value with or without a port, means us. cert: PEM whose
  * names are ours, too; NULL: none. */
-bool http_host_is_ours(const struct http_host *host, const char *cert, const char *said);
+bool http_host_is_ours(const struct http_host *host, const char *cert, const char *host_header);
 
 #endif

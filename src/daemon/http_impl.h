@@ -17,9 +17,9 @@ struct http_listener {
 	struct loop_source source; /* the server's epoll descriptor */
 	struct loop_timer timer;   /* fires when the server has something to do */
 	char url[HTTP_URL_MAX];
-	char others[HTTP_URL_MAX]; /* URL by which others reach it; "": they do not */
-	char *cert, *key;          /* owned; PEM; NULL: no TLS */
-	struct http_place *places; /* places of its connections, the newest first */
+	char external_url[HTTP_URL_MAX]; /* URL by which others reach it; "": they do not */
+	char *cert, *key;                /* owned; PEM; NULL: no TLS */
+	struct http_place *places;       /* places of its connections, the newest first */
 	bool loopback;
 	bool resumed; /* a request was resumed since the last run: the server runs again */
 };

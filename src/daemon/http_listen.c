@@ -70,7 +70,7 @@ int http_address_parse(struct http_address *address, const char *text, struct pa
 		text, host);
 }
 
-static void say_url(const struct http_address *bound, bool secure, char *url, size_t cap_bytes)
+static void format_url(const struct http_address *bound, bool secure, char *url, size_t cap_bytes)
 {
 	const char *scheme = secure ? "https" : "http";
 	char host[INET6_ADDRSTRLEN] = "";
@@ -94,7 +94,7 @@ int http_listen(const struct http_address *address, bool secure, char *url, size
 	int rv;
 	int fd = socket(address->at.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
-	say_url(address, secure, url, cap_bytes);
+	format_url(address, secure, url, cap_bytes);
 	if (fd < 0) {
 		return pawl_err_sys(err, "listen at %s", url);
 	}
@@ -111,11 +111,11 @@ int http_listen(const struct http_address *address, bool secure, char *url, size
 		close(fd);
 		return rv;
 	}
-	say_url(&bound, secure, url, cap_bytes);
+	format_url(&bound, secure, url, cap_bytes);
 	return fd;
 }
 
-int http_url_for_others(const struct http_address *address, const char *url, const char *name,
+int http_external_url(const struct http_address *address, const char *url, const char *name,
 	char *out, size_t cap_bytes, struct pawl_err *err)
 {
 	struct in6_addr v6;

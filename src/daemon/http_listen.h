@@ -30,7 +30,7 @@ int http_listen(const struct http_address *address, bool secure, char *url, size
 /* Sets the URL by which others reach what listens at url: by name, a host's or an address, if there
  * is one ("": none), else as it is. PAWL_EINVAL: name cannot be one; PAWL_ENOENT: others do not
  * reach it, or by no address that is known. Pure. */
-int http_url_for_others(const struct http_address *address, const char *url, const char *name,
+int http_external_url(const struct http_address *address, const char *url, const char *name,
 	char *out, size_t cap_bytes, struct pawl_err *err);
 /* Reads a text file of less than 1 MiB; the caller frees the text. NULL: err is set, PAWL_ELIMIT if
  * the file is longer. */

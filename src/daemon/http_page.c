@@ -3,14 +3,14 @@
 #include "daemon/http_impl.h"
 
 #include "base/text.h"
-#include "daemon/talk_json.h"
+#include "daemon/sched_msg_json.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #define PAGE_JOBS_MAX 500u
-#define ROW_MAX       (TALK_PLACE_MAX + 64u)
+#define ROW_MAX       (SCHED_MSG_PLACE_MAX + 64u)
 #define SHOWN_MAX     (4u * ROW_MAX) /* an escape has four times the bytes of what it shows */
 
 static const char head[] =
@@ -30,7 +30,7 @@ static void put_escaped(struct wire_out *out, const char *text)
 {
 	char shown[SHOWN_MAX];
 
-	text_show(shown, sizeof(shown), text);
+	text_escape(shown, sizeof(shown), text);
 	for (text = shown; *text != '\0'; text++) {
 		switch (*text) {
 		case '<':
@@ -72,12 +72,12 @@ static void put_nodes(const struct daemon *d, struct wire_out *out)
 
 	put_text(out, "<table><tr><th>node<th>state<th>type<th>slots used</tr>\n");
 	for (uint32_t i = 0; i < n; i++) {
-		struct talk_node row;
+		struct sched_msg_node row;
 
 		if (daemon_describe_node(d, &nodes[i], &row)) {
 			put_text(out, "<tr>");
 			put_cell(out, "%s", row.name);
-			put_cell(out, "%s", talk_node_state(&row));
+			put_cell(out, "%s", sched_msg_node_state(&row));
 			put_cell(out, "%s", row.type);
 			put_cell(out, "%u of %u", row.used, row.slots);
 			put_text(out, "</tr>\n");
@@ -86,14 +86,14 @@ static void put_nodes(const struct daemon *d, struct wire_out *out)
 	put_text(out, "</table>\n");
 }
 
-static void put_job(struct wire_out *out, const struct talk_job *row)
+static void put_job(struct wire_out *out, const struct sched_msg_job *row)
 {
 	char user[CORE_NAME_MAX];
 
 	put_text(out, "<tr>");
 	put_cell(out, "%llu", (unsigned long long)row->id);
 	put_cell(out, "%s", row->name);
-	put_cell(out, "%s", talk_user_name(row->owner, user, sizeof(user)));
+	put_cell(out, "%s", sched_msg_user_name(row->owner, user, sizeof(user)));
 	put_cell(out, "%s", row->state);
 	put_cell(out, "%u of %u to %u", row->replicas, row->least, row->most);
 	put_cell(out, "%.0f s", row->ran_s);
@@ -118,7 +118,7 @@ void http_page(const struct daemon *d, struct wire_out *out)
 		"<table><tr><th>job<th>name<th>user<th>state<th>replicas<th>ran"
 		"<th>samples/s<th>on</tr>\n");
 	for (uint32_t i = 0; i < n && shown < PAGE_JOBS_MAX; i++) {
-		struct talk_job row;
+		struct sched_msg_job row;
 
 		if (jobs[i]->state < CORE_DONE) {
 			daemon_describe(d, jobs[i], &row);

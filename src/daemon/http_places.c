@@ -45,7 +45,7 @@ static uint32_t count_of(const struct http_place *first, const uint8_t *peer)
 	return n;
 }
 
-struct http_place *http_places_yield(struct http_place *first)
+struct http_place *http_places_victim(struct http_place *first)
 {
 	struct http_place *chosen = NULL;
 	uint32_t most = 0;

@@ -27,6 +27,6 @@ void http_place_name(const struct sockaddr *from, uint8_t peer[HTTP_PEER_BYTES])
 /* Returns how many places are taken, without those that leave. */
 uint32_t http_places_taken(const struct http_place *first);
 /* Returns the place that gives way; NULL: all wait, or leave. */
-struct http_place *http_places_yield(struct http_place *first);
+struct http_place *http_places_victim(struct http_place *first);
 
 #endif

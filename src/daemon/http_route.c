@@ -13,7 +13,7 @@
 
 /* One path: words that must be there, and parts that say something ("" in words). */
 static const struct {
-	enum http_what what;
+	enum http_resource what;
 	const char *allow;
 	bool secret;            /* the path may stand behind a job's secret */
 	const char *words[4];   /* NULL: no more */
@@ -42,7 +42,7 @@ static int digit(char c)
 static bool is_text(const char *text)
 {
 	while (*text != '\0') {
-		size_t len = text_plain(text);
+		size_t len = text_printable(text);
 
 		if (len == 0 || *text == '/') {
 			return false;
@@ -99,7 +99,7 @@ static void match(struct http_route *route, char (*parts)[HTTP_PART_MAX], uint32
 	if (i < n || (i < 4 && paths[path].words[i])) {
 		return;
 	}
-	route->what = paths[path].what;
+	route->resource = paths[path].what;
 	route->allow = paths[path].allow;
 	for (i = 0; i < n; i++) {
 		char *into = paths[path].names[i] == 's' ? route->space
@@ -118,9 +118,9 @@ bool http_route_parse(struct http_route *route, const char *path)
 	uint32_t first = 0;
 	uint32_t n = 0;
 
-	*route = (struct http_route){.what = HTTP_NOTHING};
+	*route = (struct http_route){.resource = HTTP_NOTHING};
 	if (strcmp(path, "/") == 0) {
-		route->what = HTTP_PAGE;
+		route->resource = HTTP_PAGE;
 		route->allow = GET;
 		return true;
 	}
@@ -138,7 +138,8 @@ bool http_route_parse(struct http_route *route, const char *path)
 		memcpy(route->secret, parts[1], sizeof(route->secret));
 		first = 2;
 	}
-	for (size_t i = 0; i < sizeof(paths) / sizeof(*paths) && route->what == HTTP_NOTHING; i++) {
+	for (size_t i = 0; i < sizeof(paths) / sizeof(*paths) && route->resource == HTTP_NOTHING;
+		i++) {
 		if (first == 0 || paths[i].secret) {
 			match(route, parts + first, n - first, i);
 		}

@@ -14,7 +14,7 @@
 #define HTTP_PART_MAX     65u  /* bytes of a part of a path, decoded, terminator included */
 #define HTTP_POLL_MAX_S   300u /* seconds that discovery may wait */
 
-enum http_what {
+enum http_resource {
 	HTTP_NOTHING, /* there is nothing of that path: 404 */
 	HTTP_PAGE,
 	HTTP_HEALTH,
@@ -30,7 +30,7 @@ enum http_what {
 };
 
 struct http_route {
-	enum http_what what;
+	enum http_resource resource;
 	const char *allow;          /* methods, as in "GET, HEAD" */
 	char secret[HTTP_PART_MAX]; /* "": none */
 	char space[HTTP_PART_MAX];

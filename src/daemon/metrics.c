@@ -16,7 +16,7 @@ static const double decision_bounds_s[METRICS_BOUNDS] = {0.0001, 0.001, 0.005, 0
 static const double wait_bounds_s[METRICS_BOUNDS] = {0.5, 2, 10, 60, 300, 1800, 10800, 86400};
 
 static const char *const event_names[METRICS_EVENTS] = {
-	[CORE_TIME] = "time",
+	[CORE_TIMER] = "time",
 	[CORE_SUBMIT] = "submit",
 	[CORE_CANCEL] = "cancel",
 	[CORE_PAUSE] = "pause",
@@ -26,14 +26,14 @@ static const char *const event_names[METRICS_EVENTS] = {
 	[CORE_ENDED] = "ended",
 	[CORE_REFUSED] = "refused",
 	[CORE_LISTED] = "listed",
-	[CORE_NODE_COMES] = "node_comes",
-	[CORE_NODE_GOES] = "node_goes",
+	[CORE_NODE_REPORTED] = "node_comes",
+	[CORE_NODE_NOTICE] = "node_goes",
 	[CORE_NODE_DRAIN] = "node_drain",
-	[CORE_NODE_BACK] = "node_back",
+	[CORE_NODE_RESUME] = "node_back",
 	[CORE_NODE_GONE] = "node_gone",
-	[CORE_POOL_DRY] = "pool_dry",
+	[CORE_POOL_EXHAUSTED] = "pool_dry",
 	[CORE_FOUND] = "found",
-	[CORE_SEEN] = "seen",
+	[CORE_IDS_USED] = "seen",
 };
 
 /* ---- counting ---- */
@@ -47,16 +47,17 @@ void metrics_init(struct metrics *m)
 
 /* Returns whether the event says that a job ran: a short one may have ended before its start was
  * reported. */
-static bool says_it_ran(const struct core_event *event)
+static bool implies_job_ran(const struct core_event *event)
 {
 	return event->kind == CORE_RUNS ||
-		(event->kind == CORE_ENDED && event->by == CORE_BY_ITSELF);
+		(event->kind == CORE_ENDED && event->end_cause == CORE_END_EXITED);
 }
 
 void metrics_begin(struct metrics_step *step, const struct sched_core *core,
 	const struct core_event *event)
 {
-	const struct core_job *job = says_it_ran(event) ? core_job_find(core, event->job) : NULL;
+	const struct core_job *job =
+		implies_job_ran(event) ? core_job_find(core, event->job) : NULL;
 	uint64_t refused;
 
 	step->first = job && job->state == CORE_STARTING && job->restarts == 0;
@@ -81,7 +82,7 @@ void metrics_end(struct metrics *m, const struct metrics_step *step, const struc
 	}
 }
 
-void metrics_answered(struct metrics *m, unsigned code)
+void metrics_count_answer(struct metrics *m, unsigned code)
 {
 	uint32_t i = 0;
 
@@ -105,10 +106,10 @@ struct sums {
 
 /* Totals of the jobs that are over, in the order of their states. */
 struct ends {
-	struct store_total by[CORE_CANCELLED - CORE_DONE + 1];
+	struct database_total by[CORE_CANCELLED - CORE_DONE + 1];
 };
 
-static void add_end(void *user, const struct store_total *total)
+static void add_end(void *user, const struct database_total *total)
 {
 	struct ends *ends = user;
 
@@ -262,7 +263,8 @@ static void put_running(struct wire_out *out, const struct metrics_view *v, bool
 			: "Replicas of a job that runs");
 	for (uint32_t i = 0; i < n && shown < METRICS_JOBS_MAX; i++) {
 		char id[24];
-		const struct metrics_label labels[] = {{"job", id}, {"name", jobs[i]->ask.name}};
+		const struct metrics_label labels[] = {{"job", id},
+			{"name", jobs[i]->request.name}};
 		struct core_outlook outlook = {0};
 
 		if (jobs[i]->state != CORE_RUNNING && jobs[i]->state != CORE_RESCALING) {
@@ -270,9 +272,10 @@ static void put_running(struct wire_out *out, const struct metrics_view *v, bool
 		}
 		snprintf(id, sizeof(id), "%llu", (unsigned long long)jobs[i]->id);
 		if (goodput) {
-			core_look(v->core, jobs[i], &outlook);
+			core_outlook_now(v->core, jobs[i], &outlook);
 		}
-		metrics_put(out, name, labels, 2, goodput ? outlook.now : jobs[i]->at.replicas);
+		metrics_put(out, name, labels, 2,
+			goodput ? outlook.now : jobs[i]->current.replicas);
 		shown++;
 	}
 }
@@ -324,7 +327,7 @@ int metrics_print(struct wire_out *out, const struct metrics_view *v, struct paw
 {
 	struct ends ends = {0};
 	struct sums sums = {0};
-	int rv = sched_store_totals(v->store, add_end, &ends, err);
+	int rv = sched_database_totals(v->database, add_end, &ends, err);
 
 	rv = rv == 0 ? sum_jobs(&sums, v, &ends, err) : rv;
 	if (rv == 0) {

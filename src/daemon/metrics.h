@@ -6,11 +6,11 @@
 #define DAEMON_METRICS_H
 
 #include "daemon/metrics_text.h"
-#include "sched/database/store.h"
+#include "sched/database/database.h"
 
-#define METRICS_EVENTS   (CORE_SEEN + 1u) /* kinds of events */
-#define METRICS_JOBS_MAX 1000u            /* jobs that have lines of their own, at most */
-#define METRICS_CODES    16u              /* codes of HTTP answers, at most */
+#define METRICS_EVENTS   (CORE_IDS_USED + 1u) /* kinds of events */
+#define METRICS_JOBS_MAX 1000u                /* jobs that have lines of their own, at most */
+#define METRICS_CODES    16u                  /* codes of HTTP answers, at most */
 
 /* Counts since the scheduler was started. */
 struct metrics {
@@ -35,7 +35,7 @@ struct metrics_step {
 struct metrics_view {
 	const struct metrics *metrics;
 	const struct sched_core *core;
-	struct sched_store *store;
+	struct sched_database *database;
 	int64_t now_ns; /* the core's clock */
 	const struct core_queue *queues;
 	uint32_t queues_n;
@@ -50,7 +50,7 @@ void metrics_begin(struct metrics_step *step, const struct sched_core *core,
 	const struct core_event *event);
 void metrics_end(struct metrics *metrics, const struct metrics_step *step,
 	const struct sched_core *core, const struct core_event *event);
-void metrics_answered(struct metrics *metrics, unsigned code);
+void metrics_count_answer(struct metrics *metrics, unsigned code);
 
 /* Writes all metrics as text. Errors as of reading the store; PAWL_ENOMEM. */
 int metrics_print(struct wire_out *out, const struct metrics_view *view, struct pawl_err *err);

@@ -134,7 +134,7 @@ void job_log_write(struct job_log *log, const void *bytes, size_t len_bytes)
 	}
 }
 
-void job_log_say(struct job_log *log, const char *fmt, ...)
+void job_log_printf(struct job_log *log, const char *fmt, ...)
 {
 	char line[LINE_MAX_BYTES] = "pawl: ";
 	size_t start = strlen(line);

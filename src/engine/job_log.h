@@ -20,6 +20,7 @@ void job_log_close(struct job_log *log); /* NULL is fine */
  * once writing works again. */
 void job_log_write(struct job_log *log, const void *bytes, size_t len_bytes);
 /* Writes a line of our own: "pawl: …". */
-void job_log_say(struct job_log *log, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void job_log_printf(struct job_log *log, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
 
 #endif

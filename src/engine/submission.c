@@ -19,9 +19,9 @@ void submission_encode(struct wire_out *out, const struct submission *s)
 		wire_put_str(out, s->vars[i].value);
 		wire_put_u8(out, s->vars[i].secret);
 	}
-	wire_put_u32(out, s->words_n);
-	for (uint32_t i = 0; i < s->words_n; i++) {
-		wire_put_str(out, s->words[i]);
+	wire_put_u32(out, s->args_n);
+	for (uint32_t i = 0; i < s->args_n; i++) {
+		wire_put_str(out, s->args[i]);
 	}
 	wire_put_u32(out, s->env_n);
 	for (uint32_t i = 0; i < s->env_n; i++) {
@@ -34,7 +34,7 @@ static const char *get_text(struct submission *s, struct wire_in *in)
 {
 	uint32_t len = 0;
 	const uint8_t *bytes = wire_get_blob(in, &len);
-	const char *text = in->failed ? NULL : pool_text(&s->pool, bytes, len);
+	const char *text = in->failed ? NULL : sched_arena_copy_text(&s->arena, bytes, len);
 
 	if (text && strlen(text) != len) {
 		in->failed = true;
@@ -53,7 +53,7 @@ static uint32_t get_count(struct wire_in *in, uint32_t most)
 
 static const char **get_texts(struct submission *s, struct wire_in *in, uint32_t n)
 {
-	const char **texts = pool_take(&s->pool, (n + 1) * sizeof(*texts));
+	const char **texts = sched_arena_alloc(&s->arena, (n + 1) * sizeof(*texts));
 
 	for (uint32_t i = 0; i < n && texts && !in->failed; i++) {
 		texts[i] = get_text(s, in);
@@ -68,17 +68,17 @@ static void get_all(struct submission *s, struct wire_in *in)
 	s->wall_ns = (int64_t)wire_get_u64(in);
 	s->cwd = get_text(s, in);
 	file = wire_get_blob(in, &s->len_bytes);
-	s->file = in->failed ? NULL : pool_text(&s->pool, file, s->len_bytes);
+	s->file = in->failed ? NULL : sched_arena_copy_text(&s->arena, file, s->len_bytes);
 	s->name = get_text(s, in);
 	s->vars_n = get_count(in, SUBMISSION_VARS_MAX);
-	s->vars = pool_take(&s->pool, (s->vars_n + 1) * sizeof(*s->vars));
+	s->vars = sched_arena_alloc(&s->arena, (s->vars_n + 1) * sizeof(*s->vars));
 	for (uint32_t i = 0; i < s->vars_n && s->vars && !in->failed; i++) {
 		s->vars[i].name = get_text(s, in);
 		s->vars[i].value = get_text(s, in);
 		s->vars[i].secret = wire_get_u8(in) != 0;
 	}
-	s->words_n = get_count(in, SUBMISSION_WORDS_MAX);
-	s->words = get_texts(s, in, s->words_n);
+	s->args_n = get_count(in, SUBMISSION_ARGS_MAX);
+	s->args = get_texts(s, in, s->args_n);
 	s->env_n = get_count(in, SUBMISSION_ENV_MAX);
 	s->env = get_texts(s, in, s->env_n);
 }
@@ -114,7 +114,7 @@ int submission_decode(struct submission *s, const void *bytes, size_t len_bytes,
 			SUBMISSION_VERSION);
 	}
 	get_all(s, &in);
-	if (s->pool.failed) {
+	if (s->arena.failed) {
 		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for a submission");
 	} else if (!wire_in_done(&in) || !is_sound(s)) {
 		rv = pawl_err_set(err, PAWL_EINVAL, "a submission is malformed");
@@ -129,7 +129,7 @@ int submission_decode(struct submission *s, const void *bytes, size_t len_bytes,
 
 void submission_deinit(struct submission *s)
 {
-	pool_deinit(&s->pool);
+	sched_arena_deinit(&s->arena);
 	memset(s, 0, sizeof(*s));
 }
 

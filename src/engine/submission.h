@@ -13,7 +13,7 @@
 
 #define SUBMISSION_VERSION   1u
 #define SUBMISSION_VARS_MAX  256u
-#define SUBMISSION_WORDS_MAX 4096u      /* words of a command, at most */
+#define SUBMISSION_ARGS_MAX  4096u      /* words of a command, at most */
 #define SUBMISSION_ENV_MAX   64u        /* variables of the submitter that go along */
 #define SUBMISSION_BYTES_MAX (2u << 20) /* bytes of a whole submission, at most */
 
@@ -26,11 +26,11 @@ struct submission {
 	const char *name;       /* name of the job; NULL: as the file has it */
 	struct sched_var *vars; /* variables beside the file's */
 	uint32_t vars_n;
-	const char **words; /* "$@" of the file's run; NULL: none */
-	uint32_t words_n;
+	const char **args; /* "$@" of the file's run; NULL: none */
+	uint32_t args_n;
 	const char **env; /* "NAME=value" of the submitter's environment */
 	uint32_t env_n;
-	struct pool pool; /* owned */
+	struct sched_arena arena; /* owned */
 };
 
 void submission_encode(struct wire_out *out, const struct submission *submission);

@@ -13,7 +13,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define SOMEWHERE "192.0.2.1" /* an address that no host has (RFC 5737); nothing is sent there */
+#define UNUSED_ADDRESS                                                                             \
+	"192.0.2.1" /* an address that no host has (RFC 5737); nothing is sent there */
 
 static bool write_address(const struct sockaddr *at, char *address)
 {
@@ -67,7 +68,7 @@ static bool find_route(const struct addrinfo *to, char *address)
 	return found;
 }
 
-int address_find(const char *toward, char *address, struct pawl_err *err)
+int address_find(const char *route_to, char *address, struct pawl_err *err)
 {
 	const struct addrinfo hints = {.ai_socktype = SOCK_DGRAM};
 	const char *name = getenv("PAWL_IFNAME");
@@ -78,9 +79,9 @@ int address_find(const char *toward, char *address, struct pawl_err *err)
 	if (name && *name) {
 		return find_interface(name, address, err);
 	}
-	rv = getaddrinfo(toward, "9", &hints, &to);
+	rv = getaddrinfo(route_to, "9", &hints, &to);
 	if (rv != 0) {
-		return pawl_err_set(err, PAWL_ENOENT, "%s: %s", toward, gai_strerror(rv));
+		return pawl_err_set(err, PAWL_ENOENT, "%s: %s", route_to, gai_strerror(rv));
 	}
 	for (const struct addrinfo *i = to; i && !found; i = i->ai_next) {
 		found = find_route(i, address);
@@ -90,10 +91,10 @@ int address_find(const char *toward, char *address, struct pawl_err *err)
 		     : pawl_err_set(err, PAWL_ENOENT,
 			       "no interface leads toward %s: name one with "
 			       "PAWL_IFNAME",
-			       toward);
+			       route_to);
 }
 
-bool address_is_near(const char *address)
+bool address_is_local(const char *address)
 {
 	return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0 ||
 		strncmp(address, "fe80:", 5) == 0;
@@ -103,7 +104,7 @@ int address_own(char *address, struct pawl_err *err)
 {
 	const char *interface = getenv("PAWL_IFNAME");
 	char name[256] = "";
-	const char *const towards[] = {name, SOMEWHERE};
+	const char *const towards[] = {name, UNUSED_ADDRESS};
 	char found[ADDRESS_MAX];
 	int rv;
 
@@ -113,7 +114,7 @@ int address_own(char *address, struct pawl_err *err)
 	gethostname(name, sizeof(name) - 1);
 	for (size_t i = 0; i < sizeof(towards) / sizeof(towards[0]); i++) {
 		rv = address_find(towards[i], found, err);
-		if (rv == 0 && !address_is_near(found)) {
+		if (rv == 0 && !address_is_local(found)) {
 			memcpy(address, found, sizeof(found));
 			return 0;
 		}

@@ -28,12 +28,12 @@ struct aio_threads {
 	pthread_t threads[AIO_THREADS_N]; /* threads; the first threads_n run */
 	unsigned threads_n;               /* number of threads started */
 
-	pthread_mutex_t mutex; /* guards what follows */
-	pthread_cond_t work;   /* todo is not empty, or stopping */
-	pthread_cond_t news;   /* done is not empty */
-	struct queue todo;     /* requests submitted, not begun */
-	struct queue done;     /* requests carried out, not reaped */
-	bool stopping;         /* tells the threads to end */
+	pthread_mutex_t mutex;    /* guards what follows */
+	pthread_cond_t todo_cond; /* todo is not empty, or stopping */
+	pthread_cond_t done_cond; /* done is not empty */
+	struct queue todo;        /* requests submitted, not begun */
+	struct queue done;        /* requests carried out, not reaped */
+	bool stopping;            /* tells the threads to end */
 };
 
 static struct aio_threads *threads_of(struct aio *aio)
@@ -89,14 +89,14 @@ static void *run_transfers(void *user)
 		struct aio_req *req = pop_req(&t->todo);
 
 		if (req == NULL) {
-			pthread_cond_wait(&t->work, &t->mutex);
+			pthread_cond_wait(&t->todo_cond, &t->mutex);
 			continue;
 		}
 		pthread_mutex_unlock(&t->mutex);
 		transfer(req);
 		pthread_mutex_lock(&t->mutex);
 		push_req(&t->done, req);
-		pthread_cond_signal(&t->news);
+		pthread_cond_signal(&t->done_cond);
 	}
 	pthread_mutex_unlock(&t->mutex);
 	return NULL;
@@ -112,7 +112,7 @@ static int threads_submit(struct aio *aio, struct aio_req *req, struct pawl_err 
 	}
 	pthread_mutex_lock(&t->mutex);
 	push_req(&t->todo, req);
-	pthread_cond_signal(&t->work);
+	pthread_cond_signal(&t->todo_cond);
 	pthread_mutex_unlock(&t->mutex);
 	return 0;
 }
@@ -127,8 +127,8 @@ static struct aio_req *threads_reap(struct aio *aio, int timeout_ms)
 
 	pthread_mutex_lock(&t->mutex);
 	while ((req = pop_req(&t->done)) == NULL && rc == 0) {
-		rc = timeout_ms < 0 ? pthread_cond_wait(&t->news, &t->mutex)
-				    : pthread_cond_timedwait(&t->news, &t->mutex, &due);
+		rc = timeout_ms < 0 ? pthread_cond_wait(&t->done_cond, &t->mutex)
+				    : pthread_cond_timedwait(&t->done_cond, &t->mutex, &due);
 	}
 	pthread_mutex_unlock(&t->mutex);
 	return req;
@@ -140,13 +140,13 @@ static void threads_close(struct aio *aio)
 
 	pthread_mutex_lock(&t->mutex);
 	t->stopping = true;
-	pthread_cond_broadcast(&t->work);
+	pthread_cond_broadcast(&t->todo_cond);
 	pthread_mutex_unlock(&t->mutex);
 	for (unsigned i = 0; i < t->threads_n; i++) {
 		pthread_join(t->threads[i], NULL);
 	}
-	pthread_cond_destroy(&t->news);
-	pthread_cond_destroy(&t->work);
+	pthread_cond_destroy(&t->done_cond);
+	pthread_cond_destroy(&t->todo_cond);
 	pthread_mutex_destroy(&t->mutex);
 	free(t);
 }
@@ -162,8 +162,8 @@ static void init_threads(struct aio_threads *t)
 {
 	t->aio.ops = &threads_ops;
 	pthread_mutex_init(&t->mutex, NULL);
-	pthread_cond_init(&t->work, NULL);
-	clock_cond_init(&t->news);
+	pthread_cond_init(&t->todo_cond, NULL);
+	clock_cond_init(&t->done_cond);
 	init_queue(&t->todo);
 	init_queue(&t->done);
 }

@@ -11,29 +11,29 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-static void rest(struct listener *l)
+static void schedule_retry(struct listener *l)
 {
-	loop_timer_start(l->loop, &l->again, clock_mono_ns() + times_ns(TIME_LISTEN_AGAIN));
+	loop_timer_start(l->loop, &l->retry_timer, clock_mono_ns() + times_ns(TIME_LISTEN_AGAIN));
 }
 
-static void on_again(struct loop_timer *timer)
+static void on_retry(struct loop_timer *timer)
 {
 	struct listener *l = timer->user;
 
 	if (loop_add(l->loop, &l->source, EPOLLIN, NULL) != 0) {
-		rest(l);
+		schedule_retry(l);
 	}
 }
 
-static void turn_deaf(struct listener *l)
+static void pause_accept(struct listener *l)
 {
-	if (!l->deaf) {
+	if (!l->accept_failing) {
 		log_line(LOG_WARNING, "%s cannot be heard, and is tried again: %s", l->what,
 			strerror(errno));
 	}
-	l->deaf = true;
+	l->accept_failing = true;
 	loop_remove(l->loop, &l->source);
-	rest(l);
+	schedule_retry(l);
 }
 
 static void on_connect(struct loop_source *source, uint32_t events)
@@ -46,10 +46,10 @@ static void on_connect(struct loop_source *source, uint32_t events)
 			SOCK_CLOEXEC | (l->blocking ? 0 : SOCK_NONBLOCK)));
 
 	if (fd >= 0) {
-		l->deaf = false;
-		l->came(l, fd, (struct sockaddr *)&from, len);
+		l->accept_failing = false;
+		l->accepted(l, fd, (struct sockaddr *)&from, len);
 	} else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-		turn_deaf(l);
+		pause_accept(l);
 	} /* Otherwise the peer has already gone. */
 }
 
@@ -58,7 +58,7 @@ int listener_start(struct listener *l, struct loop *loop, int fd, struct pawl_er
 	int rv;
 
 	l->source = (struct loop_source){.fd = fd, .ready = on_connect, .user = l};
-	l->again = (struct loop_timer){.fired = on_again, .user = l};
+	l->retry_timer = (struct loop_timer){.fired = on_retry, .user = l};
 	rv = loop_add(loop, &l->source, EPOLLIN, err);
 	l->loop = rv == 0 ? loop : NULL;
 	return rv;
@@ -69,8 +69,8 @@ void listener_stop(struct listener *l)
 	if (!l->loop) {
 		return;
 	}
-	if (l->again.active) {
-		loop_timer_cancel(l->loop, &l->again);
+	if (l->retry_timer.active) {
+		loop_timer_cancel(l->loop, &l->retry_timer);
 	} else {
 		loop_remove(l->loop, &l->source);
 	}

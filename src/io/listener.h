@@ -18,13 +18,14 @@ struct listener {
 	const char *what; /* name of what cannot be heard, for the log: "a command" */
 	/* Called for each connection. The callee owns fd, which is closed on exec, and may stop the
 	 * listener. */
-	void (*came)(struct listener *listener, int fd, const struct sockaddr *from, socklen_t len);
-	void *user;                /* for the caller's use */
-	bool blocking;             /* accept connections in blocking mode */
-	struct loop *loop;         /* the loop, from start on; NULL: not started */
-	struct loop_source source; /* the listening socket, owned from start on */
-	struct loop_timer again;   /* time to accept connections again */
-	bool deaf;                 /* a failure to accept was logged, and none was accepted since */
+	void (*accepted)(struct listener *listener, int fd, const struct sockaddr *from,
+		socklen_t len);
+	void *user;                    /* for the caller's use */
+	bool blocking;                 /* accept connections in blocking mode */
+	struct loop *loop;             /* the loop, from start on; NULL: not started */
+	struct loop_source source;     /* the listening socket, owned from start on */
+	struct loop_timer retry_timer; /* time to accept connections again */
+	bool accept_failing; /* a failure to accept was logged, and none was accepted since */
 };
 
 /* Takes the socket, which must be non-blocking and listening; on failure the caller still owns it.

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #define LOOP_BATCH 64u /* events fetched at a time; the rest comes with the next turn */
-#define LOOP_FIRES_TURN                                                                            \
+#define LOOP_TIMERS_PER_TURN                                                                       \
 	64u /* timers fired in a turn: one that restarts itself must not starve others */
 
 struct loop {
@@ -124,7 +124,7 @@ static void fire_timers(struct loop *loop)
 {
 	int64_t now_ns = clock_mono_ns();
 
-	for (unsigned i = 0; i < LOOP_FIRES_TURN && !loop->stopped; i++) {
+	for (unsigned i = 0; i < LOOP_TIMERS_PER_TURN && !loop->stopped; i++) {
 		struct loop_timer *timer = loop->timers;
 
 		if (timer == NULL || timer->due_ns > now_ns) {

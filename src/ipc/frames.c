@@ -70,8 +70,8 @@ static const struct frame_field frame_fail_fields[] = {
 	FIELD(frame_fail, TEXT, tag),
 };
 
-static const struct frame_field frame_want_fields[] = {
-	FIELD(frame_want, U64, seq),
+static const struct frame_field frame_flush_fields[] = {
+	FIELD(frame_flush, U64, seq),
 };
 
 static const struct frame_field frame_restore_fields[] = {
@@ -96,18 +96,18 @@ static const struct frame_field frame_imports_fields[] = {
 static const struct frame_field frame_bye_fields[] = {
 	FIELD(frame_bye, BOOL, clean),
 	FIELD(frame_bye, TEXT, why),
-	FIELD(frame_bye, BOOL, owing),
+	FIELD(frame_bye, BOOL, not_durable),
 };
 
-static const struct frame_field frame_held_fields[] = {
-	FIELD(frame_held, U8, question),
-	FIELD(frame_held, U64, polls),
+static const struct frame_field frame_poll_count_fields[] = {
+	FIELD(frame_poll_count, U8, question),
+	FIELD(frame_poll_count, U64, polls),
 };
 
-static const struct frame_field frame_condemn_fields[] = {
-	FIELD(frame_condemn, BOOL, memory),
-	FIELD(frame_condemn, TEXT, tag),
-	FIELD(frame_condemn, TEXT, why),
+static const struct frame_field frame_damaged_fields[] = {
+	FIELD(frame_damaged, BOOL, memory),
+	FIELD(frame_damaged, TEXT, tag),
+	FIELD(frame_damaged, TEXT, why),
 };
 
 static const struct frame_field frame_tag_fields[] = {
@@ -218,8 +218,8 @@ static const struct frame_field frame_yes_at_fields[] = {
 	FIELD(frame_yes_at, U64, polls),
 };
 
-static const struct frame_field frame_news_fields[] = {
-	FIELD(frame_news, TEXT, text),
+static const struct frame_field frame_notification_fields[] = {
+	FIELD(frame_notification, TEXT, text),
 };
 
 /* By type. A row without fields has no body; is_type knows which rows are types. */
@@ -228,7 +228,7 @@ static const struct frame_layout layouts[] = {
 	[PROTO_BEGIN] = LAYOUT(frame_begin),
 	[PROTO_STAGED] = LAYOUT(frame_staged),
 	[PROTO_FAIL] = LAYOUT(frame_fail),
-	[PROTO_WANT] = LAYOUT(frame_want),
+	[PROTO_FLUSH] = LAYOUT(frame_flush),
 	[PROTO_RESTORE] = LAYOUT(frame_restore),
 	[PROTO_VOTE] = LAYOUT(frame_vote),
 	[PROTO_RESTORED] = {NULL, 0, 0},
@@ -237,9 +237,9 @@ static const struct frame_layout layouts[] = {
 	[PROTO_IMPORTS] = LAYOUT(frame_imports),
 	[PROTO_BYE] = LAYOUT(frame_bye),
 	[PROTO_NOTICE] = {NULL, 0, 0},
-	[PROTO_HELD] = LAYOUT(frame_held),
+	[PROTO_POLL_COUNT] = LAYOUT(frame_poll_count),
 	[PROTO_DONE] = {NULL, 0, 0},
-	[PROTO_CONDEMN] = LAYOUT(frame_condemn),
+	[PROTO_DAMAGED] = LAYOUT(frame_damaged),
 	[PROTO_REMOVE] = LAYOUT(frame_tag),
 	[PROTO_FIND] = LAYOUT(frame_tag),
 	[PROTO_SCALE] = LAYOUT(frame_scale),
@@ -259,14 +259,14 @@ static const struct frame_layout layouts[] = {
 	[PROTO_DIVERGED] = LAYOUT(frame_diverged),
 	[PROTO_HOLD] = LAYOUT(frame_hold),
 	[PROTO_YES_AT] = LAYOUT(frame_yes_at),
-	[PROTO_NEWS] = LAYOUT(frame_news),
+	[PROTO_NOTIFICATION] = LAYOUT(frame_notification),
 };
 
 static bool is_type(uint16_t type)
 {
 	return (type >= PROTO_HELLO && type <= PROTO_STATE) ||
 		(type >= PROTO_WELCOME && type <= PROTO_STATED) ||
-		(type >= PROTO_LEVEL && type <= PROTO_NEWS);
+		(type >= PROTO_LEVEL && type <= PROTO_NOTIFICATION);
 }
 
 const struct frame_layout *frame_layout_of(uint16_t type)

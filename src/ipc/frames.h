@@ -65,7 +65,7 @@ struct frame_fail {
 	char tag[CKPT_TAG_MAX]; /* saves by tag; else "" */
 };
 
-struct frame_want {
+struct frame_flush {
 	uint64_t
 		seq; /* save to make durable now; 0: the newest committed, PAWL_EBUSY until it is */
 };
@@ -92,15 +92,15 @@ struct frame_imports {
 struct frame_bye {
 	bool clean;               /* the save that this rank was adding to is whole */
 	char why[PROTO_TEXT_MAX]; /* error that ends the rank; "": none */
-	bool owing;               /* the rank's newest save is not durable */
+	bool not_durable;         /* the rank's newest save is not durable */
 };
 
-struct frame_held {
+struct frame_poll_count {
 	uint8_t question; /* enum proto_question */
 	uint64_t polls;   /* how often this rank had asked when HOLD came */
 };
 
-struct frame_condemn {
+struct frame_damaged {
 	bool memory; /* the damaged bytes are in memory; else in the store */
 	char tag[CKPT_TAG_MAX];
 	char why[PROTO_TEXT_MAX];
@@ -218,24 +218,24 @@ struct frame_yes_at {
 	uint64_t polls;   /* the answer is yes from this count on, on every rank */
 };
 
-struct frame_news {
-	char text[PROTO_NEWS_MAX]; /* news that people are to hear now */
+struct frame_notification {
+	char text[PROTO_NOTIFICATION_MAX]; /* news that people are to hear now */
 };
 
 /* Room for the body of any frame that a worker sends. */
-union frame_asked {
+union frame_request {
 	struct frame_hello hello;
 	struct frame_begin begin;
 	struct frame_staged staged;
 	struct frame_fail fail;
-	struct frame_want want;
+	struct frame_flush flush;
 	struct frame_restore restore;
 	struct frame_vote vote;
 	struct frame_pin pin;
 	struct frame_imports imports;
 	struct frame_bye bye;
-	struct frame_held held;
-	struct frame_condemn condemn;
+	struct frame_poll_count poll_count;
+	struct frame_damaged damaged;
 	struct frame_tag tag;
 	struct frame_scale scale;
 	struct frame_state state;
@@ -247,7 +247,7 @@ union frame_event {
 	struct frame_diverged diverged;
 	struct frame_hold hold;
 	struct frame_yes_at yes_at;
-	struct frame_news news;
+	struct frame_notification notification;
 };
 
 /* Appends the body of a frame. body: the struct of that type; NULL for one without a body. */

@@ -40,7 +40,7 @@ struct link {
 
 /* Gives a reply to the call that waits for it; the caller closes descriptors of a reply that no
  * call waits for. */
-static void answer(struct link *link, struct proto_frame *frame)
+static void deliver_reply(struct link *link, struct proto_frame *frame)
 {
 	pthread_mutex_lock(&link->calls_lock);
 	for (struct link_call *call = link->calls; call; call = call->next) {
@@ -70,7 +70,7 @@ static void *receive(void *user)
 	while (more > 0 && proto_fill(&link->conn, NULL) > 0) {
 		while ((more = proto_next(&link->conn, &frame, NULL)) > 0) {
 			if (frame.id != 0) {
-				answer(link, &frame);
+				deliver_reply(link, &frame);
 			} else if (frame_decode(&frame.body, frame.type, &event, sizeof(event))) {
 				link->event(link->user, frame.type, &event);
 			}
@@ -135,7 +135,7 @@ static const char *name_agent(const struct link *link, char buf[LINK_NAME_MAX])
 }
 
 /* Starts a thread that takes no signals: Python's handlers belong on its main thread. */
-static int start_quiet(pthread_t *thread, void *(*run)(void *), void *user)
+static int start_masked_thread(pthread_t *thread, void *(*run)(void *), void *user)
 {
 	sigset_t all;
 	sigset_t old;
@@ -170,7 +170,7 @@ int link_open(struct link **out, const char *socket_path, link_event_fn *event, 
 	pthread_mutex_init(&link->send, NULL);
 	pthread_mutex_init(&link->calls_lock, NULL);
 	clock_cond_init(&link->answered);
-	errno = start_quiet(&link->thread, receive, link);
+	errno = start_masked_thread(&link->thread, receive, link);
 	if (errno == 0) {
 		*out = link;
 		return 0;
@@ -312,22 +312,23 @@ static bool await(struct link *link, const struct link_call *call, int timeout_m
 }
 
 /* Turns an ERROR reply into the error that it tells. */
-static int told_error(const struct link_reply *reply, struct pawl_err *err)
+static int reply_error(const struct link_reply *reply, struct pawl_err *err)
 {
-	struct frame_error told;
+	struct frame_error error;
 
-	if (link_reply_get(reply, PROTO_ERROR, &told, sizeof(told), NULL) != 0 || told.code == 0) {
+	if (link_reply_get(reply, PROTO_ERROR, &error, sizeof(error), NULL) != 0 ||
+		error.code == 0) {
 		return pawl_err_set(err, PAWL_EPEER, "malformed error");
 	}
-	pawl_err_set(err, told.code, "%s", told.text);
+	pawl_err_set(err, error.code, "%s", error.text);
 	if (err) {
-		err->sys = told.sys;
+		err->sys = error.sys;
 	}
-	return told.code;
+	return error.code;
 }
 
-int link_ask(struct link *link, struct link_call *call, struct wire_out *out, enum proto_type type,
-	const void *body, struct link_reply *reply, struct pawl_err *err)
+int link_request(struct link *link, struct link_call *call, struct wire_out *out,
+	enum proto_type type, const void *body, struct link_reply *reply, struct pawl_err *err)
 {
 	int rv;
 
@@ -373,14 +374,14 @@ int link_await(struct link *link, struct link_call *call, int timeout_ms, struct
 	if (call->failed) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for the agent's answer");
 	}
-	return reply->type == PROTO_ERROR ? told_error(reply, err) : 0;
+	return reply->type == PROTO_ERROR ? reply_error(reply, err) : 0;
 }
 
 int link_call(struct link *link, struct wire_out *out, enum proto_type type, const void *body,
 	int timeout_ms, struct link_reply *reply, struct pawl_err *err)
 {
 	struct link_call call;
-	int rv = link_ask(link, &call, out, type, body, reply, err);
+	int rv = link_request(link, &call, out, type, body, reply, err);
 
 	return rv == 0 ? link_await(link, &call, timeout_ms, err) : rv;
 }

@@ -45,12 +45,12 @@ bool link_alive(struct link *link);
 int link_send(struct link *link, struct wire_out *out, enum proto_type type, const void *body,
 	struct pawl_err *err);
 /* Sends a frame as a request; unless that fails, link_await must follow, or the link's end. */
-int link_ask(struct link *link, struct link_call *call, struct wire_out *out, enum proto_type type,
-	const void *body, struct link_reply *reply, struct pawl_err *err);
+int link_request(struct link *link, struct link_call *call, struct wire_out *out,
+	enum proto_type type, const void *body, struct link_reply *reply, struct pawl_err *err);
 /* Waits for the reply (timeout_ms -1: for ever). An ERROR reply comes back as its code, in err.
  * Otherwise returns 0, with the reply filled. */
 int link_await(struct link *link, struct link_call *call, int timeout_ms, struct pawl_err *err);
-/* Calls link_ask, then link_await. */
+/* Calls link_request, then link_await. */
 int link_call(struct link *link, struct wire_out *out, enum proto_type type, const void *body,
 	int timeout_ms, struct link_reply *reply, struct pawl_err *err);
 /* Reads the body of a reply, which must be of that type, into a struct of size_bytes; blobs point

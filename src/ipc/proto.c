@@ -34,15 +34,15 @@ void proto_end(struct wire_out *out, size_t start)
 /* Fills msg's control part with descriptors. control has room for PROTO_FDS_MAX of them. */
 static void attach_fds(struct msghdr *msg, char *control, const int *fds, uint32_t fds_n)
 {
-	struct cmsghdr *head;
+	struct cmsghdr *cmsg;
 
 	msg->msg_control = control;
 	msg->msg_controllen = CMSG_SPACE(fds_n * sizeof(int));
-	head = CMSG_FIRSTHDR(msg);
-	head->cmsg_level = SOL_SOCKET;
-	head->cmsg_type = SCM_RIGHTS;
-	head->cmsg_len = CMSG_LEN(fds_n * sizeof(int));
-	memcpy(CMSG_DATA(head), fds, fds_n * sizeof(int));
+	cmsg = CMSG_FIRSTHDR(msg);
+	cmsg->cmsg_level = SOL_SOCKET;
+	cmsg->cmsg_type = SCM_RIGHTS;
+	cmsg->cmsg_len = CMSG_LEN(fds_n * sizeof(int));
+	memcpy(CMSG_DATA(cmsg), fds, fds_n * sizeof(int));
 }
 
 int proto_send(int fd, struct wire_out *out, const int *fds, uint32_t fds_n, struct pawl_err *err)
@@ -80,16 +80,16 @@ int proto_send(int fd, struct wire_out *out, const int *fds, uint32_t fds_n, str
 
 static void take_fds(struct proto_conn *conn, struct msghdr *msg)
 {
-	for (struct cmsghdr *head = CMSG_FIRSTHDR(msg); head; head = CMSG_NXTHDR(msg, head)) {
-		size_t n = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+	for (struct cmsghdr *cmsg = CMSG_FIRSTHDR(msg); cmsg; cmsg = CMSG_NXTHDR(msg, cmsg)) {
+		size_t n = (cmsg->cmsg_len - CMSG_LEN(0)) / sizeof(int);
 
-		if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) {
+		if (cmsg->cmsg_level != SOL_SOCKET || cmsg->cmsg_type != SCM_RIGHTS) {
 			continue;
 		}
 		for (size_t i = 0; i < n; i++) {
 			int fd;
 
-			memcpy(&fd, CMSG_DATA(head) + i * sizeof(int), sizeof(int));
+			memcpy(&fd, CMSG_DATA(cmsg) + i * sizeof(int), sizeof(int));
 			if (conn->fds_n < PROTO_FDS_MAX) {
 				conn->fds[conn->fds_n++] = fd;
 			} else {
@@ -129,8 +129,8 @@ int proto_fill(struct proto_conn *conn, struct pawl_err *err)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(PROTO_FDS_MAX * sizeof(int))];
 	struct msghdr msg = {.msg_iovlen = 1,
-		.msg_control = conn->bare ? NULL : control,
-		.msg_controllen = conn->bare ? 0 : sizeof(control)};
+		.msg_control = conn->refuse_fds ? NULL : control,
+		.msg_controllen = conn->refuse_fds ? 0 : sizeof(control)};
 	struct iovec part;
 	ssize_t got;
 	int rv = make_room(conn, err);
@@ -158,7 +158,7 @@ int proto_fill(struct proto_conn *conn, struct pawl_err *err)
 
 int proto_next(struct proto_conn *conn, struct proto_frame *frame, struct pawl_err *err)
 {
-	struct wire_in head;
+	struct wire_in header;
 	uint32_t len;
 	uint32_t fds_n;
 	size_t have = conn->in.len_bytes - conn->in_off;
@@ -166,11 +166,11 @@ int proto_next(struct proto_conn *conn, struct proto_frame *frame, struct pawl_e
 	if (have < PROTO_HEADER) {
 		return 0;
 	}
-	wire_in_init(&head, conn->in.bytes + conn->in_off, PROTO_HEADER);
-	len = wire_get_u32(&head);
-	frame->type = wire_get_u16(&head);
-	fds_n = wire_get_u16(&head);
-	frame->id = wire_get_u32(&head);
+	wire_in_init(&header, conn->in.bytes + conn->in_off, PROTO_HEADER);
+	len = wire_get_u32(&header);
+	frame->type = wire_get_u16(&header);
+	fds_n = wire_get_u16(&header);
+	frame->id = wire_get_u32(&header);
 	if (len > PROTO_BODY_MAX) {
 		return pawl_err_set(err, PAWL_ECORRUPT,
 			"a frame of %u bytes is over the limit of %u", len, PROTO_BODY_MAX);

@@ -19,12 +19,12 @@ struct pawl_err;
 #define PROTO_VERSION 7u
 #define PROTO_HEADER  12u /* bytes of a header */
 #define PROTO_BODY_MAX                                                                             \
-	(512u << 20)            /* bytes of a body; more is refused and the connection closed      \
+	(512u << 20) /* bytes of a body; more is refused and the connection closed      \
 				 */
-#define PROTO_FDS_MAX     64u   /* descriptors of one frame, at most */
-#define PROTO_TEXT_MAX    512u  /* bytes of a message for people, terminator included */
-#define PROTO_NEWS_MAX    1024u /* bytes of news for people, terminator included */
-#define PROTO_RANKS_LOCAL 64u   /* ranks of one node, as their arenas must travel in one frame */
+#define PROTO_FDS_MAX          64u   /* descriptors of one frame, at most */
+#define PROTO_TEXT_MAX         512u  /* bytes of a message for people, terminator included */
+#define PROTO_NOTIFICATION_MAX 1024u /* bytes of news for people, terminator included */
+#define PROTO_RANKS_LOCAL      64u /* ranks of one node, as their arenas must travel in one frame */
 
 /* Types of frames; frames.h has the body of each. */
 enum proto_type {
@@ -33,7 +33,7 @@ enum proto_type {
 	PROTO_BEGIN,
 	PROTO_STAGED,
 	PROTO_FAIL,
-	PROTO_WANT,
+	PROTO_FLUSH,
 	PROTO_RESTORE,
 	PROTO_VOTE,
 	PROTO_RESTORED, /* no body: the bytes were copied out */
@@ -42,9 +42,9 @@ enum proto_type {
 	PROTO_IMPORTS,
 	PROTO_BYE,
 	PROTO_NOTICE, /* no body: a signal asked this worker to stop */
-	PROTO_HELD,
+	PROTO_POLL_COUNT,
 	PROTO_DONE, /* no body: this rank has nothing more to add to the save being staged */
-	PROTO_CONDEMN,
+	PROTO_DAMAGED,
 	PROTO_REMOVE,
 	PROTO_FIND,  /* an offer to this rank alone, without a vote */
 	PROTO_SCALE, /* without HELLO */
@@ -66,7 +66,7 @@ enum proto_type {
 	PROTO_DIVERGED,
 	PROTO_HOLD, /* answer HELD, and hold further such questions until YES_AT */
 	PROTO_YES_AT,
-	PROTO_NEWS,
+	PROTO_NOTIFICATION,
 };
 
 /* Questions that ranks ask once a step, and that must be answered alike. */
@@ -105,7 +105,7 @@ struct proto_conn {
 	uint32_t fds_n;         /* number of entries in fds */
 	/* Takes no descriptors: the kernel drops those that come, and a frame that names some is
 	 * nonsense. */
-	bool bare;
+	bool refuse_fds;
 };
 
 /* Starts a frame in out; the caller appends the body and then calls proto_end. Returns where the

@@ -58,7 +58,7 @@ void arena_empty(struct arena *arena)
 	}
 }
 
-uint64_t arena_held(const struct arena *arena)
+uint64_t arena_used_bytes(const struct arena *arena)
 {
 	return arena->empty ? 0 : arena->size_bytes;
 }

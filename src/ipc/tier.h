@@ -33,7 +33,7 @@ int arena_ensure(struct arena *arena, uint64_t need_bytes, struct pawl_err *err)
  * then. The arena stays as large as it is, and mapped. Idempotent. */
 void arena_empty(struct arena *arena);
 /* Returns the bytes that an arena takes, or is about to take. */
-uint64_t arena_held(const struct arena *arena);
+uint64_t arena_used_bytes(const struct arena *arena);
 /* Maps an arena into this process. Idempotent. */
 int arena_map(struct arena *arena, struct pawl_err *err);
 void arena_deinit(struct arena *arena);

@@ -9,7 +9,7 @@
 #include "base/times.h"
 #include "io/address.h"
 #include "io/loop.h"
-#include "launch/door/run_door.h"
+#include "launch/membership/membership.h"
 #include "launch/nodes/node_net.h"
 #include "launch/nodes/nodes.h"
 #include "launch/run_group.h"
@@ -56,26 +56,26 @@ struct run {
 	int64_t settled_ns;        /* TIME_RUN_SETTLE after the attempt's start, monotonic */
 	char summary[SUMMARY_MAX]; /* the agent's summary when a worker last failed */
 	uint64_t progress;         /* times that summary had changed */
-	struct run_door trained;   /* the door when it last named the ranks that train */
-	bool door_closed;          /* nobody may join: the job is coming to its end */
-	bool drained;              /* all that was committed is durable */
+	struct membership last_membership; /* the door when it last named the ranks that train */
+	bool membership_closed;            /* nobody may join: the job is coming to its end */
+	bool drained;                      /* all that was committed is durable */
 };
 
 /* ---- carrying out ---- */
 
 /* Closes the door: ranks that wait to join end, and no rank may join any more. */
-static void close_door(struct run *run, int status)
+static void close_membership(struct run *run, int status)
 {
-	run->door_closed = true;
-	run_door_close(run->plan.door, status);
+	run->membership_closed = true;
+	membership_close(run->plan.membership_path, status);
 }
 
 static void step(struct run *run, struct nodes_event event)
 {
 	event.now_ns = clock_mono_ns();
 	nodes_step(&run->nodes, &event);
-	if (run->nodes.policy.finishing && !run->door_closed) {
-		close_door(run, run->nodes.policy.status);
+	if (run->nodes.policy.finishing && !run->membership_closed) {
+		close_membership(run, run->nodes.policy.status);
 	}
 	if (run->nodes.timer_ns != 0) {
 		loop_timer_start(run->loop, &run->timer, run->nodes.timer_ns);
@@ -87,7 +87,7 @@ static void step(struct run *run, struct nodes_event event)
 static void await_template(struct run *run)
 {
 	int64_t look_ns = clock_mono_ns() + times_ns(TIME_RUN_LOOK);
-	bool sooner = run->options->most != 0 && look_ns < run->settled_ns;
+	bool sooner = run->options->max_workers != 0 && look_ns < run->settled_ns;
 
 	loop_timer_start(run->loop, &run->template_timer, sooner ? look_ns : run->settled_ns);
 }
@@ -117,11 +117,12 @@ static void start_group(void *user, const struct node_frame *start)
 		run->attempt = attempt;
 	}
 	if (!run->plan.joins) {
-		run_door_remove(
-			run->plan.door); /* left by an earlier attempt, or a run that was killed */
+		membership_remove(
+			run->plan
+				.membership_path); /* left by an earlier attempt, or a run that was killed */
 	}
-	run->trained.n = 0;
-	run->door_closed = false;
+	run->last_membership.n = 0;
+	run->membership_closed = false;
 	run_group_start(run->group, &place);
 	/* From settled_ns on, a template is started even if no worker said what it imports, and
 	 * ranks that have opened no door are those of a script that never will. */
@@ -136,7 +137,7 @@ static void notice_workers(void *user, int signal, int64_t left_ns)
 	struct run *run = user;
 	char why[32] = "scaled";
 
-	if (signal == 0 && !run->nodes.policy.again) {
+	if (signal == 0 && !run->nodes.policy.will_restart) {
 		snprintf(why, sizeof(why), "another launcher was stopped");
 	} else if (signal != 0) {
 		snprintf(why, sizeof(why), "SIG%s", sigabbrev_np(signal));
@@ -161,13 +162,13 @@ static void add_workers(void *user, uint32_t n)
 	run_group_add(run->group, n);
 }
 
-static void part_workers(void *user, uint32_t n)
+static void retire_workers(void *user, uint32_t n)
 {
 	struct run *run = user;
 
 	log_line(LOG_INFO, "%u worker%s told to leave the others behind this step", n,
 		n == 1 ? " is" : "s are");
-	run_group_part(run->group, n);
+	run_group_retire(run->group, n);
 }
 
 static void on_drained(void *user, bool ok)
@@ -187,26 +188,27 @@ static void on_drain_timer(struct loop_timer *timer)
 	agent_drain(run->agent, on_drained, run);
 }
 
-static void tell_agent(void *user, const char *path, uint64_t nonce)
+static void notify_agent(void *user, const char *path, uint64_t nonce)
 {
 	struct run *run = user;
 
-	agent_told(run->agent, path, nonce);
+	agent_expect_nonce(run->agent, path, nonce);
 }
 
 /* Closes the door of a job of which no rank is left: ranks that wait there would wait for
  * nothing. */
-static void leave_door(struct run *run)
+static void close_empty_membership(struct run *run)
 {
-	struct run_door door;
+	struct membership membership;
 	bool ours;
 
-	run_door_read(&door, run->plan.door);
-	ours = (door.state == RUN_DOOR_NONE && !run->plan.joins) ||
-		(door.state == RUN_DOOR_OPEN &&
-			!run_door_has_others(&door, run->plan.first / RUN_DOOR_LAUNCHER));
-	if (ours && !run->door_closed) {
-		close_door(run, run->nodes.policy.status);
+	membership_read(&membership, run->plan.membership_path);
+	ours = (membership.state == MEMBERSHIP_NONE && !run->plan.joins) ||
+		(membership.state == MEMBERSHIP_OPEN &&
+			!membership_has_others(&membership,
+				run->plan.first / MEMBERSHIP_LAUNCHER_RANKS));
+	if (ours && !run->membership_closed) {
+		close_membership(run, run->nodes.policy.status);
 	}
 }
 
@@ -215,7 +217,7 @@ static void drain(void *user)
 	struct run *run = user;
 
 	if (run->plan.shared) {
-		leave_door(run);
+		close_empty_membership(run);
 	}
 	loop_timer_cancel(run->loop, &run->template_timer);
 	loop_timer_cancel(run->loop, &run->scale_timer);
@@ -236,7 +238,7 @@ static void end_run(void *user, int status)
 	loop_stop(run->loop);
 }
 
-static void say(void *user, bool bad, const char *text)
+static void log_text(void *user, bool bad, const char *text)
 {
 	log_line(bad ? LOG_ERROR : LOG_INFO, "%s", text);
 }
@@ -310,17 +312,17 @@ static const struct nodes_ops ops = {
 	.notice = notice_workers,
 	.kill = kill_workers,
 	.add = add_workers,
-	.part = part_workers,
-	.told = tell_agent,
+	.retire = retire_workers,
+	.notify_root_begun = notify_agent,
 	.drain = drain,
 	.exit = end_run,
-	.say = say,
+	.log = log_text,
 };
 
 /* ---- what happens ---- */
 
 /* Writes "attempt 0: rank 1 (pid 7) was killed by SIGKILL after 2.0 s". */
-static void tell_failure(const struct run *run, const struct run_end *end, char *text, size_t cap)
+static void format_failure(const struct run *run, const struct run_end *end, char *text, size_t cap)
 {
 	char how[64];
 
@@ -338,14 +340,14 @@ static void tell_failure(const struct run *run, const struct run_end *end, char 
 /* Whether ranks can come and go: the door names ranks that train, and one of them lives. Only of
  * our own ranks can that be seen; another launcher's count as alive. *door gets what the door
  * says. */
-static bool can_go_on(struct run *run, struct run_door *door)
+static bool can_go_on(struct run *run, struct membership *membership)
 {
-	run_door_read(door, run->plan.door);
-	if (door->state != RUN_DOOR_OVER) {
-		run->trained = *door;
+	membership_read(membership, run->plan.membership_path);
+	if (membership->state != MEMBERSHIP_CLOSED) {
+		run->last_membership = *membership;
 	}
-	for (uint32_t i = 0; i < door->n; i++) {
-		if (run->plan.shared || run_group_has(run->group, door->numbers[i])) {
+	for (uint32_t i = 0; i < membership->n; i++) {
+		if (run->plan.shared || run_group_has(run->group, membership->numbers[i])) {
 			return true;
 		}
 	}
@@ -357,12 +359,12 @@ static bool can_go_on(struct run *run, struct run_door *door)
  * does not say who trained. */
 static bool is_outside(const struct run *run, const struct run_end *end)
 {
-	return run->nodes.policy.least > 0 && !run->plan.shared && run->trained.n > 0 &&
-		!run_door_lists(&run->trained, end->number);
+	return run->nodes.policy.min_workers > 0 && !run->plan.shared &&
+		run->last_membership.n > 0 && !membership_has(&run->last_membership, end->number);
 }
 
 /* Counts as progress that a step was committed, or made durable, since the last look. */
-static void note_progress(struct run *run)
+static void count_progress(struct run *run)
 {
 	char summary[SUMMARY_MAX];
 
@@ -378,32 +380,32 @@ static void note_progress(struct run *run)
 static void on_exited(void *user, const struct run_end *was)
 {
 	struct run *run = user;
-	bool owes = was->status == RUN_EXIT_UNSAVED && agent_left_owing(run->agent);
+	bool not_durable = was->status == RUN_EXIT_UNSAVED && agent_left_not_durable(run->agent);
 	struct run_end judged = *was;
 	const struct run_end *end = &judged;
-	bool stops = run->plan.shared && run_joint_stops(&run->joint, end);
+	bool stops = run->plan.shared && run_joint_is_stop(&run->joint, end);
 	char text[NODE_TEXT_MAX] = "";
-	struct run_door door;
-	bool survivable = !run->plan.shared && can_go_on(run, &door);
+	struct membership membership;
+	bool survivable = !run->plan.shared && can_go_on(run, &membership);
 	bool outside = is_outside(run, end);
 
-	if (owes) {
+	if (not_durable) {
 		log_line(LOG_WARNING, "rank %u is done, its newest save is not durable", end->rank);
 		judged.status = 0;
 	}
-	if (end->parted && (end->status == RUN_EXIT_LEFT || end->signal == SIGUSR1)) {
+	if (end->retired && (end->status == RUN_EXIT_LEFT || end->signal == SIGUSR1)) {
 		log_line(LOG_INFO, "rank %u has left the others", end->rank);
 	} else if (stops) {
 		log_line(LOG_INFO,
 			"rank %u has ended with status %d, as all do when one is stopped",
 			end->rank, end->status);
 	} else if (end->status != 0 && run->nodes.policy.phase == RUN_WORKING) {
-		tell_failure(run, end, text, sizeof(text));
+		format_failure(run, end, text, sizeof(text));
 		log_line(LOG_ERROR, "%s; its last lines are above%s", text,
 			outside && run->nodes.policy.finishing
 				? "; the others came to the job's end without it"
 				: "");
-		note_progress(run);
+		count_progress(run);
 	} else {
 		log_line(LOG_DEBUG, "rank %u ended with status %d", end->rank, end->status);
 	}
@@ -415,7 +417,7 @@ static void on_exited(void *user, const struct run_end *was)
 		(struct nodes_event){.kind = NODES_EXITED,
 			.rank = end->rank,
 			.status = end->status,
-			.parted = end->parted,
+			.retired = end->retired,
 			.survivable = survivable,
 			.outside = outside,
 			.lasted_ns = end->lasted_ns,
@@ -428,23 +430,24 @@ static void on_exited(void *user, const struct run_end *was)
 static void on_decided(void *user, const struct run_end *end, enum run_verdict verdict, bool stops)
 {
 	struct run *run = user;
-	bool alone = verdict == RUN_ALONE && run->nodes.policy.phase == RUN_WORKING;
+	bool alone = verdict == RUN_VERDICT_NONE_LEFT && run->nodes.policy.phase == RUN_WORKING;
 
 	if (alone) {
 		log_line(LOG_ERROR, "no other rank goes on");
 	}
-	if ((alone || stops) && !run->door_closed) {
-		close_door(run, end->status);
+	if ((alone || stops) && !run->membership_closed) {
+		close_membership(run, end->status);
 	}
-	run->door_closed = run->door_closed || verdict == RUN_LAST;
+	run->membership_closed = run->membership_closed || verdict == RUN_VERDICT_FINISHING;
 	step(run,
 		(struct nodes_event){.kind = NODES_EXITED,
 			.rank = end->rank,
 			.status = end->status,
-			.parted = end->parted,
-			.survivable = verdict == RUN_GO_ON || verdict == RUN_LAST,
-			.sole = verdict == RUN_SOLE,
-			.last = verdict == RUN_LAST,
+			.retired = end->retired,
+			.survivable =
+				verdict == RUN_VERDICT_GO_ON || verdict == RUN_VERDICT_FINISHING,
+			.sole_launcher = verdict == RUN_VERDICT_SOLE_LAUNCHER,
+			.finishing = verdict == RUN_VERDICT_FINISHING,
 			.stops = stops,
 			.lasted_ns = end->lasted_ns,
 			.commits = run->progress,
@@ -492,22 +495,22 @@ static void on_frame(void *user, uint32_t conn, const struct node_frame *frame)
 static void on_template_timer(struct loop_timer *timer)
 {
 	struct run *run = timer->user;
-	char *imports = run_door_imports(run->plan.door);
+	char *imports = membership_read_imports(run->plan.membership_path);
 
 	if (run->nodes.policy.phase == RUN_WORKING) {
 		if (imports == NULL && clock_mono_ns() < run->settled_ns) {
 			await_template(run);
 		} else {
-			run_group_prepare(run->group,
+			run_group_open_template(run->group,
 				imports != NULL ? imports : agent_imports(run->agent));
 		}
 	}
 	free(imports);
 }
 
-static void on_begun(void *user, const char *path, uint64_t nonce)
+static void on_root_begun(void *user, const char *path, uint64_t nonce)
 {
-	step(user, (struct nodes_event){.kind = NODES_BEGUN, .text = path, .nonce = nonce});
+	step(user, (struct nodes_event){.kind = NODES_ROOT_BEGUN, .text = path, .nonce = nonce});
 }
 
 static void on_imports(void *user)
@@ -515,7 +518,7 @@ static void on_imports(void *user)
 	struct run *run = user;
 
 	if (run->options->use_template && run->nodes.policy.phase == RUN_WORKING) {
-		run_group_prepare(run->group, agent_imports(run->agent));
+		run_group_open_template(run->group, agent_imports(run->agent));
 	}
 }
 
@@ -525,13 +528,13 @@ static void on_imports(void *user)
 static void scale(struct run *run)
 {
 	const struct run_policy *policy = &run->nodes.policy;
-	struct run_door door;
-	bool survivable = can_go_on(run, &door);
-	bool waits =
-		run->plan.joins || door.state == RUN_DOOR_DARK || clock_mono_ns() < run->settled_ns;
+	struct membership membership;
+	bool survivable = can_go_on(run, &membership);
+	bool waits = run->plan.joins || membership.state == MEMBERSHIP_UNREADABLE ||
+		clock_mono_ns() < run->settled_ns;
 	uint32_t wanted = run->scale_to;
 
-	if ((!survivable && waits) || run->joint.n > 0) {
+	if ((!survivable && waits) || run->joint.pending_n > 0) {
 		loop_timer_start(run->loop, &run->scale_timer,
 			clock_mono_ns() + times_ns(TIME_RUN_LOOK));
 		return;
@@ -540,7 +543,7 @@ static void scale(struct run *run)
 	loop_timer_cancel(run->loop, &run->scale_timer);
 	if (run_policy_can_scale(policy)) {
 		log_line(LOG_INFO, "%u rank%s wanted, %u run", wanted, wanted == 1 ? "" : "s",
-			policy->alive - policy->parting);
+			policy->alive - policy->retiring);
 		step(run,
 			(struct nodes_event){.kind = NODES_SCALED,
 				.workers = wanted,
@@ -559,32 +562,32 @@ static int on_scale(void *user, uint32_t wanted, struct agent_scale *now, struct
 	struct run *run = user;
 	const struct run_options *options = run->options;
 	const struct run_policy *policy = &run->nodes.policy;
-	uint32_t stay = policy->alive - policy->parting;
+	uint32_t stay = policy->alive - policy->retiring;
 	uint32_t more = wanted > stay ? wanted - stay : 0;
 
-	if (options->most == 0) {
+	if (options->max_workers == 0) {
 		return pawl_err_set(err, PAWL_ENOTSUP,
 			"job %s cannot have more or fewer ranks: pawl run --elastic MIN:MAX starts "
 			"one that can",
 			run->plan.job);
 	}
-	if (wanted != 0 && (wanted < options->least || wanted > options->most)) {
+	if (wanted != 0 && (wanted < options->min_workers || wanted > options->max_workers)) {
 		return pawl_err_set(err, PAWL_EINVAL, "%u ranks: job %s has from %u to %u", wanted,
-			run->plan.job, options->least, options->most);
+			run->plan.job, options->min_workers, options->max_workers);
 	}
 	if (wanted != 0 && !run_policy_can_scale(policy)) {
 		return pawl_err_set(err, PAWL_EBUSY, "job %s is coming to its end", run->plan.job);
 	}
 	if (policy->alive + more > RUN_WORKERS_MAX) {
 		return pawl_err_set(err, PAWL_EBUSY, "%u ranks are still leaving: ask again soon",
-			policy->parting);
+			policy->retiring);
 	}
 	if (wanted != 0) {
 		run->scale_to = wanted;
 		scale(run);
 	}
 	*now = (struct agent_scale){stay, run->scale_to != 0 ? run->scale_to : policy->workers,
-		options->least, options->most};
+		options->min_workers, options->max_workers};
 	return 0;
 }
 
@@ -620,14 +623,14 @@ static int open_agent(struct run *run, struct pawl_err *err)
 		.job = run->plan.job,
 		.socket = run->plan.socket,
 		.attempt = run->plan.attempt,
-		.heard = true,
-		.lets_go = run->plan.shared,
+		.log_visible = true,
+		.close_idle_roots = run->plan.shared,
 	};
 	int rv = agent_open(&run->agent, run->loop, &options, err);
 
 	if (rv == 0) {
 		agent_on_imports(run->agent, on_imports, run);
-		agent_on_begun(run->agent, on_begun, run);
+		agent_on_begun(run->agent, on_root_begun, run);
 		agent_on_scale(run->agent, on_scale, run);
 	}
 	return rv;
@@ -652,7 +655,7 @@ static void set_times(struct nodes_options *options)
 	options->times = (struct nodes_times){.answer_ns = times_ns(TIME_NODES_ANSWER),
 		.retry_ns = times_ns(TIME_NODES_RETRY),
 		.probe_ns = times_ns(TIME_NODES_PROBE),
-		.say_ns = times_ns(TIME_NODES_SAY),
+		.log_interval_ns = times_ns(TIME_NODES_SAY),
 		.close_ns = times_ns(TIME_NODES_CLOSE),
 		.together_ns = times_ns(TIME_NODES_TOGETHER)};
 	options->run_times = (struct run_times){.fast_ns = times_ns(TIME_RUN_FAST),
@@ -669,7 +672,7 @@ static int open_nodes(struct run *run, struct pawl_err *err)
 	const struct run_plan *plan = &run->plan;
 	struct nodes_options options = {.nodes = plan->nodes,
 		.workers = o->workers,
-		.least = o->least,
+		.min_workers = o->min_workers,
 		.joint = plan->shared,
 		.servers = o->servers,
 		.wanted = plan->node_rank,
@@ -699,10 +702,10 @@ static int open_nodes(struct run *run, struct pawl_err *err)
 
 	set_times(&options);
 	if (plan->nodes > 1) {
-		rv = heartbeat_read(&options.beat_ns, err);
+		rv = heartbeat_read(&options.heartbeat_interval_ns, err);
 		if (rv == 0 &&
-			getrandom(&options.who, sizeof(options.who), 0) !=
-				(ssize_t)sizeof(options.who)) {
+			getrandom(&options.instance_id, sizeof(options.instance_id), 0) !=
+				(ssize_t)sizeof(options.instance_id)) {
 			rv = pawl_err_sys(err, "get a random number");
 		}
 		rv = rv == 0 ? node_net_open(&run->net, &net, err) : rv;
@@ -741,7 +744,7 @@ static void close_run(struct run *run)
 	}
 	agent_close(run->agent);
 	if (!run->plan.shared) {
-		run_door_remove(run->plan.door);
+		membership_remove(run->plan.membership_path);
 	}
 	run_output_close(run->output);
 	if (run->signals.fd >= 0) {

@@ -12,7 +12,7 @@
  *
  * A failure, a signal or a lost node on one node is one on all of them.
  *
- * Several `pawl run` may share a door (run_door.h): each starts ranks of one elastic job, and knows
+ * Several `pawl run` may share a door (membership.h): each starts ranks of one elastic job, and knows
  * of the others only what ranks write there (run_joint.h). SIGUSR1: the ranks of this one leave the
  * others, which go on.
  *
@@ -30,7 +30,7 @@
 
 struct pawl_err;
 
-#define RUN_WORKERS_MAX       64u   /* on a node; PROTO_RANKS_LOCAL, RUN_DOOR_LAUNCHER */
+#define RUN_WORKERS_MAX       64u   /* on a node; PROTO_RANKS_LOCAL, MEMBERSHIP_LAUNCHER_RANKS */
 #define RUN_LAUNCHERS_MAX     1024u /* launchers that share a door */
 #define RUN_RESTARTS_MAX      1000000u
 #define RUN_GRACE_MAX_NS      86400000000000LL  /* a day */
@@ -38,14 +38,14 @@ struct pawl_err;
 
 /* Strings and arrays stay the caller's. */
 struct run_options {
-	uint32_t workers;     /* workers of this node, 1 to RUN_WORKERS_MAX */
-	uint32_t least, most; /* bounds of workers while the job runs; 0: fixed */
-	uint32_t nodes;       /* nodes of the job; 0: what the launcher says, else 1 */
+	uint32_t workers;                  /* workers of this node, 1 to RUN_WORKERS_MAX */
+	uint32_t min_workers, max_workers; /* bounds of workers while the job runs; 0: fixed */
+	uint32_t nodes;                    /* nodes of the job; 0: what the launcher says, else 1 */
 	/* Rank of this node; NODE_NONE: what the launcher says, else any. With door: number of this
 	 * launcher, at most RUN_LAUNCHERS_MAX - 1. */
 	uint32_t node_rank;
-	const char *door;       /* absolute; shared by the job's launchers; NULL: not shared */
-	bool joins;             /* with door: all ranks join the job there */
+	const char *membership_path; /* absolute; shared by the job's launchers; NULL: not shared */
+	bool joins;                  /* with door: all ranks join the job there */
 	const char *rendezvous; /* "host:port,…" where nodes meet; NULL: what the launcher says */
 	uint32_t servers;       /* hosts that only add, at most NODE_SERVERS_MAX */
 	const char *token_file; /* file that holds the token; NULL: PAWL_TOKEN, else none */

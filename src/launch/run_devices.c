@@ -11,11 +11,11 @@
 void run_devices_put(struct wire_out *set)
 {
 	char text[BYTES_MAX] = VARIABLE;
-	const size_t head = sizeof(VARIABLE) - 1;
+	const size_t prefix_bytes = sizeof(VARIABLE) - 1;
 	const char *path = getenv(RUN_DEVICES_VAR);
 	FILE *file = path ? fopen(path, "re") : NULL;
 
-	if (file && fgets(text + head, (int)(sizeof(text) - head), file)) {
+	if (file && fgets(text + prefix_bytes, (int)(sizeof(text) - prefix_bytes), file)) {
 		text[strcspn(text, "\n")] = '\0';
 		wire_put_raw(set, text, strlen(text) + 1);
 	}

@@ -2,8 +2,8 @@
  * The worker processes of `pawl run`: see run_group.h.
  *
  * A worker is requested from the template if that is ready, or if the worker joins others and a
- * template is coming: its pid then comes later (WORKER_ASKED), and if none comes, the worker is
- * executed after all. A worker that cannot be started at all is WORKER_LOST until a timer that is
+ * template is coming: its pid then comes later (WORKER_REQUESTED), and if none comes, the worker is
+ * executed after all. A worker that cannot be started at all is WORKER_FAILED until a timer that is
  * due at once reports it: so starting a worker never calls back.
  *
  * A dead child is looked at before it is waited for: while it is a zombie its pid, and so its
@@ -34,25 +34,26 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define JOINS RUN_WORKERS_MAX /* first number of ranks that join, if all ranks are ours */
+#define JOIN_NUMBER_FIRST                                                                          \
+	RUN_WORKERS_MAX /* first number of ranks that join, if all ranks are ours */
 
 enum worker_state {
-	WORKER_NONE,  /* not started, or reaped */
-	WORKER_ASKED, /* requested from the template */
-	WORKER_ALIVE, /* started, with a pid */
-	WORKER_LOST,  /* could not be started */
+	WORKER_NONE,      /* not started, or reaped */
+	WORKER_REQUESTED, /* requested from the template */
+	WORKER_ALIVE,     /* started, with a pid */
+	WORKER_FAILED,    /* could not be started */
 };
 
 /* One rank of the attempt. Ranks in this file are local, but for what people are told. */
 struct worker {
 	enum worker_state state; /* see above */
-	bool doomed;             /* to be killed once it has a pid */
-	int told;                /* other signal to send once it has a pid; 0: none */
+	bool kill_pending;       /* to be killed once it has a pid */
+	int pending_signal;      /* other signal to send once it has a pid; 0: none */
 	uint32_t number;         /* unique in the job among live ranks */
 	bool joins;              /* joins an attempt that runs */
-	bool parts;              /* told to leave the others */
+	bool retiring;           /* told to leave the others */
 	pid_t pid;               /* process id; valid in WORKER_ALIVE */
-	int fds[2];              /* stdout and stderr; open while WORKER_ASKED, else -1 */
+	int fds[2];              /* stdout and stderr; open while WORKER_REQUESTED, else -1 */
 	int64_t started_ns;      /* time of the start, monotonic */
 };
 
@@ -60,17 +61,17 @@ struct run_group {
 	struct run_group_options options; /* as given */
 	struct run_place place;           /* place of the attempt that runs */
 	struct run_template *tmpl;        /* the template; NULL: none */
-	bool tmpl_blind;                  /* the template was not told what to import */
+	bool tmpl_default_imports;        /* the template was not told what to import */
 	uint32_t templates;               /* templates started so far */
-	uint32_t asked;                   /* workers in WORKER_ASKED */
+	uint32_t requested;               /* workers in WORKER_REQUESTED */
 	uint32_t used;                    /* places of this attempt that had a worker */
 	uint32_t begun;                   /* workers that were last begun together */
 	uint32_t from_template;           /* how many of begun the template forked */
-	uint32_t numbered;                /* next number of a worker that joins */
+	uint32_t next_join_number;        /* next number of a worker that joins */
 	bool more;                        /* the workers begun last join ranks of ours */
 	int64_t begun_ns;                 /* when workers were last begun, monotonic */
-	struct loop_timer ask_timer;      /* limit for the template's answers */
-	struct loop_timer lost_timer;     /* reports WORKER_LOST */
+	struct loop_timer request_timer;  /* limit for the template's answers */
+	struct loop_timer failed_timer;   /* reports WORKER_FAILED */
 	char **argv;                 /* arguments of an executed worker; array owned, strings not */
 	int null_fd;                 /* /dev/null */
 	char master[ADDRESS_MAX];    /* memory of place.master */
@@ -89,32 +90,32 @@ static void close_fds(struct worker *worker)
 	}
 }
 
-static void lose_worker(struct run_group *group, uint32_t rank, const char *why)
+static void fail_worker(struct run_group *group, uint32_t rank, const char *why)
 {
 	struct worker *worker = &group->workers[rank];
 
 	log_line(LOG_ERROR, "rank %u: %s", group->place.first + rank, why);
 	close_fds(worker);
-	worker->state = WORKER_LOST;
-	loop_timer_start(group->options.loop, &group->lost_timer, clock_mono_ns());
+	worker->state = WORKER_FAILED;
+	loop_timer_start(group->options.loop, &group->failed_timer, clock_mono_ns());
 }
 
-static void settle_worker(struct run_group *group, uint32_t rank, pid_t pid)
+static void activate_worker(struct run_group *group, uint32_t rank, pid_t pid)
 {
 	struct worker *worker = &group->workers[rank];
 
 	close_fds(worker);
 	worker->pid = pid;
 	worker->state = WORKER_ALIVE;
-	if (worker->doomed) {
+	if (worker->kill_pending) {
 		kill(-pid, SIGKILL);
 		return;
 	}
-	if (worker->parts) {
+	if (worker->retiring) {
 		kill(pid, SIGUSR1);
 	}
-	if (worker->told != 0) {
-		kill(pid, worker->told);
+	if (worker->pending_signal != 0) {
+		kill(pid, worker->pending_signal);
 	}
 }
 
@@ -158,16 +159,16 @@ static void exec_worker(struct run_group *group, uint32_t rank)
 	rv = env != NULL ? run_spawn(&program, &pid, &err)
 			 : pawl_err_set(&err, PAWL_ENOMEM, "environment: out of memory");
 	if (rv == 0) {
-		settle_worker(group, rank, pid);
+		activate_worker(group, rank, pid);
 	} else {
-		lose_worker(group, rank, err.msg);
+		fail_worker(group, rank, err.msg);
 	}
 	free(env);
 	wire_out_deinit(&set);
 }
 
 /* Requests a worker from the template. Returns false if the template cannot be asked. */
-static bool ask_template(struct run_group *group, uint32_t rank)
+static bool request_worker(struct run_group *group, uint32_t rank)
 {
 	struct worker *worker = &group->workers[rank];
 	const struct run_place place = place_of(group, rank);
@@ -178,7 +179,7 @@ static bool ask_template(struct run_group *group, uint32_t rank)
 	/* The others train on until the worker joins: it may wait, rather than import all
 	 * itself. */
 	if (!run_template_is_ready(group->tmpl) &&
-		(!place.joins || !run_template_is_coming(group->tmpl))) {
+		(!place.joins || !run_template_is_starting(group->tmpl))) {
 		return false;
 	}
 	run_vars_put_varying(&varying, &place, rank);
@@ -189,8 +190,8 @@ static bool ask_template(struct run_group *group, uint32_t rank)
 		log_line(LOG_WARNING, "%s", err.msg);
 		return false;
 	}
-	worker->state = WORKER_ASKED;
-	group->asked++;
+	worker->state = WORKER_REQUESTED;
+	group->requested++;
 	return true;
 }
 
@@ -239,10 +240,10 @@ static uint32_t next_number(struct run_group *group)
 	uint32_t number;
 
 	if (!plan->shared) {
-		return group->numbered++;
+		return group->next_join_number++;
 	}
 	do {
-		number = plan->first + group->numbered++ % RUN_WORKERS_MAX;
+		number = plan->first + group->next_join_number++ % RUN_WORKERS_MAX;
 	} while (is_taken(group, number));
 	return number;
 }
@@ -264,8 +265,8 @@ static void start_worker(struct run_group *group, uint32_t rank, bool joins)
 		rv = open_stream(group, rank, 1, &err);
 	}
 	if (rv != 0) {
-		lose_worker(group, rank, err.msg);
-	} else if (!ask_template(group, rank)) {
+		fail_worker(group, rank, err.msg);
+	} else if (!request_worker(group, rank)) {
 		exec_worker(group, rank);
 	}
 }
@@ -321,8 +322,8 @@ static void begin(struct run_group *group, uint32_t n, bool joins, bool more)
 		n--;
 	}
 	ASSERT(n == 0);
-	if (group->asked > 0) {
-		loop_timer_start(group->options.loop, &group->ask_timer,
+	if (group->requested > 0) {
+		loop_timer_start(group->options.loop, &group->request_timer,
 			group->begun_ns +
 				(run_template_is_ready(group->tmpl)
 						? times_ns(TIME_RUN_TEMPLATE_ASK)
@@ -369,7 +370,9 @@ void run_group_start(struct run_group *group, const struct run_start *start)
 	snprintf(group->master, sizeof(group->master), "%s", start->master);
 	snprintf(group->servers, sizeof(group->servers), "%s", start->servers);
 	group->used = 0;
-	group->numbered = !group->options.plan->shared ? JOINS : start->joins ? 0 : place->workers;
+	group->next_join_number = !group->options.plan->shared ? JOIN_NUMBER_FIRST
+		: start->joins                                 ? 0
+							       : place->workers;
 	check_template(group);
 	begin(group, place->workers, start->joins, false);
 }
@@ -397,15 +400,15 @@ static pid_t to_signal(const struct run_group *group, const struct worker *worke
 	return group->options.run->no_python ? -worker->pid : worker->pid;
 }
 
-void run_group_part(struct run_group *group, uint32_t n)
+void run_group_retire(struct run_group *group, uint32_t n)
 {
 	for (uint32_t rank = group->used; n > 0 && rank > 0; rank--) {
 		struct worker *worker = &group->workers[rank - 1];
 
-		if (worker->parts || worker->state == WORKER_NONE) {
+		if (worker->retiring || worker->state == WORKER_NONE) {
 			continue;
 		}
-		worker->parts = true;
+		worker->retiring = true;
 		if (worker->state == WORKER_ALIVE) {
 			kill(to_signal(group, worker), SIGUSR1);
 		}
@@ -414,11 +417,11 @@ void run_group_part(struct run_group *group, uint32_t n)
 }
 
 /* Counts one request to the template as answered, whatever became of it. */
-static void answer_worker(struct run_group *group)
+static void finish_request(struct run_group *group)
 {
-	group->asked--;
-	if (group->asked == 0) {
-		loop_timer_cancel(group->options.loop, &group->ask_timer);
+	group->requested--;
+	if (group->requested == 0) {
+		loop_timer_cancel(group->options.loop, &group->request_timer);
 		log_start(group);
 	}
 }
@@ -427,13 +430,13 @@ static void on_template_started(void *user, uint32_t rank, pid_t pid)
 {
 	struct run_group *group = user;
 
-	if (rank >= group->used || group->workers[rank].state != WORKER_ASKED) {
+	if (rank >= group->used || group->workers[rank].state != WORKER_REQUESTED) {
 		kill(-pid, SIGKILL); /* reported after the request was given up */
 		return;
 	}
-	settle_worker(group, rank, pid);
+	activate_worker(group, rank, pid);
 	group->from_template++;
-	answer_worker(group);
+	finish_request(group);
 }
 
 static void on_template_failed(void *user, uint32_t failed_rank)
@@ -443,20 +446,20 @@ static void on_template_failed(void *user, uint32_t failed_rank)
 	for (uint32_t rank = 0; rank < group->used; rank++) {
 		struct worker *worker = &group->workers[rank];
 
-		if (worker->state != WORKER_ASKED ||
+		if (worker->state != WORKER_REQUESTED ||
 			(failed_rank != UINT32_MAX && failed_rank != rank)) {
 			continue;
 		}
-		if (worker->doomed) {
-			lose_worker(group, rank, "killed before it was started");
+		if (worker->kill_pending) {
+			fail_worker(group, rank, "killed before it was started");
 		} else {
 			exec_worker(group, rank);
 		}
-		answer_worker(group);
+		finish_request(group);
 	}
 }
 
-static void on_ask_timeout(struct loop_timer *timer)
+static void on_request_timeout(struct loop_timer *timer)
 {
 	struct run_group *group = timer->user;
 
@@ -475,7 +478,7 @@ static void report(struct run_group *group, uint32_t rank, int status, int signa
 		.pid = worker->pid,
 		.status = status,
 		.signal = signal,
-		.parted = worker->parts,
+		.retired = worker->retiring,
 		.lasted_ns = clock_mono_ns() - worker->started_ns,
 	};
 
@@ -483,12 +486,12 @@ static void report(struct run_group *group, uint32_t rank, int status, int signa
 	group->options.exited(group->options.user, &end);
 }
 
-static void on_lost(struct loop_timer *timer)
+static void on_failed_timer(struct loop_timer *timer)
 {
 	struct run_group *group = timer->user;
 	uint32_t rank = 0;
 
-	while (rank < group->used && group->workers[rank].state != WORKER_LOST) {
+	while (rank < group->used && group->workers[rank].state != WORKER_FAILED) {
 		rank++;
 	}
 	if (rank < group->used) {
@@ -505,10 +508,10 @@ void run_group_kill(struct run_group *group, int signal)
 
 		if (worker->state == WORKER_ALIVE) {
 			kill(signal == SIGKILL ? -worker->pid : to_signal(group, worker), signal);
-		} else if (worker->state == WORKER_ASKED && signal == SIGKILL) {
-			worker->doomed = true;
-		} else if (worker->state == WORKER_ASKED) {
-			worker->told = signal;
+		} else if (worker->state == WORKER_REQUESTED && signal == SIGKILL) {
+			worker->kill_pending = true;
+		} else if (worker->state == WORKER_REQUESTED) {
+			worker->pending_signal = signal;
 		}
 	}
 }
@@ -524,7 +527,7 @@ static struct worker *find_worker(struct run_group *group, pid_t pid)
 }
 
 /* Handles a dead child that is not yet waited for. */
-static void bury(struct run_group *group, const siginfo_t *info)
+static void reap_child(struct run_group *group, const siginfo_t *info)
 {
 	struct worker *worker;
 	siginfo_t gone;
@@ -554,12 +557,12 @@ void run_group_reap(struct run_group *group)
 	siginfo_t info = {.si_pid = 0};
 
 	while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {
-		bury(group, &info);
+		reap_child(group, &info);
 		info.si_pid = 0;
 	}
 }
 
-void run_group_prepare(struct run_group *group, const char *imports)
+void run_group_open_template(struct run_group *group, const char *imports)
 {
 	const char *level = getenv("PAWL_LOG");
 	bool debug = level != NULL && strcmp(level, "debug") == 0;
@@ -567,9 +570,9 @@ void run_group_prepare(struct run_group *group, const char *imports)
 	struct run_template_options options = {
 		.python = group->options.plan->python,
 		.worker = group->options.run->worker,
-		.imports = imports != NULL              ? imports
-			: group->options.run->most != 0 ? "torch\npawl.elastic"
-							: "torch",
+		.imports = imports != NULL                     ? imports
+			: group->options.run->max_workers != 0 ? "torch\npawl.elastic"
+							       : "torch",
 		.null_fd = group->null_fd,
 		.stderr_fd = debug ? STDERR_FILENO : group->null_fd,
 		.started = on_template_started,
@@ -579,13 +582,13 @@ void run_group_prepare(struct run_group *group, const char *imports)
 	struct pawl_err err;
 	char **env;
 
-	if (group->templates == RUN_TEMPLATES_MAX || group->asked > 0 ||
-		(group->tmpl != NULL && (imports == NULL || !group->tmpl_blind))) {
+	if (group->templates == RUN_TEMPLATES_MAX || group->requested > 0 ||
+		(group->tmpl != NULL && (imports == NULL || !group->tmpl_default_imports))) {
 		return;
 	}
 	run_template_close(group->tmpl);
 	group->tmpl = NULL;
-	group->tmpl_blind = imports == NULL;
+	group->tmpl_default_imports = imports == NULL;
 	group->templates++;
 	wire_out_reset(common);
 	run_vars_put_common(common, &group->place);
@@ -629,16 +632,18 @@ int run_group_open(struct run_group **group, const struct run_group_options *opt
 		return pawl_err_set(err, PAWL_ENOMEM, "workers: out of memory");
 	}
 	g->options = *options;
-	g->ask_timer = (struct loop_timer){.fired = on_ask_timeout, .user = g};
-	g->lost_timer = (struct loop_timer){.fired = on_lost, .user = g};
+	g->request_timer = (struct loop_timer){.fired = on_request_timeout, .user = g};
+	g->failed_timer = (struct loop_timer){.fired = on_failed_timer, .user = g};
 	g->place = (struct run_place){
 		.workers = options->run->workers,
 		.max_restarts = options->run->max_restarts,
 		.job = options->plan->job,
 		.agent = options->plan->socket,
-		.door = options->plan->door[0] != '\0' ? options->plan->door : NULL,
-		.least = options->plan->shared ? 0 : options->run->least,
-		.one_thread = (options->run->workers > 1 || options->run->most > 1) &&
+		.membership_path = options->plan->membership_path[0] != '\0'
+			? options->plan->membership_path
+			: NULL,
+		.min_workers = options->plan->shared ? 0 : options->run->min_workers,
+		.one_thread = (options->run->workers > 1 || options->run->max_workers > 1) &&
 			getenv("OMP_NUM_THREADS") == NULL,
 		.our_backend = options->run->our_backend,
 		.nccl_async = getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL,
@@ -662,10 +667,10 @@ void run_group_close(struct run_group *group)
 	}
 	run_template_close(group->tmpl);
 	run_group_kill(group, SIGKILL);
-	loop_timer_cancel(group->options.loop, &group->ask_timer);
-	loop_timer_cancel(group->options.loop, &group->lost_timer);
+	loop_timer_cancel(group->options.loop, &group->request_timer);
+	loop_timer_cancel(group->options.loop, &group->failed_timer);
 	for (uint32_t rank = 0; rank < group->used; rank++) {
-		if (group->workers[rank].state == WORKER_ASKED) {
+		if (group->workers[rank].state == WORKER_REQUESTED) {
 			close_fds(&group->workers[rank]);
 		}
 	}

@@ -27,7 +27,7 @@ struct run_end {
 	pid_t pid;         /* process id; 0: the worker could not be started */
 	int status;        /* exit code, or 128 + signal */
 	int signal;        /* signal that killed it; 0: it exited */
-	bool parted;       /* the worker was told to leave the others */
+	bool retired;      /* the worker was told to leave the others */
 	int64_t lasted_ns; /* time since the worker's start */
 };
 
@@ -68,7 +68,7 @@ void run_group_add(struct run_group *group, uint32_t n);
 /* Whether a worker lives that was given this number (its place, or PAWL_ELASTIC_JOIN). */
 bool run_group_has(const struct run_group *group, uint32_t number);
 /* Tells n workers, from the last place down, to leave the others (SIGUSR1). */
-void run_group_part(struct run_group *group, uint32_t n);
+void run_group_retire(struct run_group *group, uint32_t n);
 /* Sends a signal to every worker that lives: SIGKILL to its whole process group. */
 void run_group_kill(struct run_group *group, int signal);
 /* Waits for every child that has died, without blocking. */
@@ -76,6 +76,6 @@ void run_group_reap(struct run_group *group);
 /* Starts a template that imports these modules, in place of one that was started without knowing
  * them. imports NULL: torch alone, and pawl.elastic in an elastic run. Does nothing if there is a
  * template already. */
-void run_group_prepare(struct run_group *group, const char *imports);
+void run_group_open_template(struct run_group *group, const char *imports);
 
 #endif

@@ -10,73 +10,77 @@
 #include <signal.h>
 #include <string.h>
 
-uint64_t run_joint_listed(const struct run_door *door, uint32_t launcher)
+uint64_t run_joint_member_mask(const struct membership *membership, uint32_t launcher)
 {
 	uint64_t listed = 0;
 
-	for (uint32_t i = 0; i < door->n; i++) {
-		if (door->numbers[i] / RUN_DOOR_LAUNCHER == launcher) {
-			listed |= 1ull << door->numbers[i] % RUN_DOOR_LAUNCHER;
+	for (uint32_t i = 0; i < membership->n; i++) {
+		if (membership->numbers[i] / MEMBERSHIP_LAUNCHER_RANKS == launcher) {
+			listed |= 1ull << membership->numbers[i] % MEMBERSHIP_LAUNCHER_RANKS;
 		}
 	}
 	return listed;
 }
 
-bool run_joint_hear(uint64_t *beat, const struct run_door_alive *alive, uint64_t listed)
+bool run_joint_check_heartbeat(uint64_t *last_heartbeat, const struct membership_alive *alive,
+	uint64_t listed)
 {
-	uint64_t before = *beat;
+	uint64_t before = *last_heartbeat;
 
-	if (alive->beat != 0) {
-		*beat = alive->beat;
+	if (alive->heartbeat != 0) {
+		*last_heartbeat = alive->heartbeat;
 	}
-	return before != 0 && *beat != before && (alive->ranks & listed) != 0;
+	return before != 0 && *last_heartbeat != before && (alive->ranks & listed) != 0;
 }
 
-void run_joint_pass(struct run_joint_heard *heard, int64_t passed_ns, bool lives)
+void run_joint_advance(struct run_joint_liveness *liveness, int64_t passed_ns, bool lives)
 {
 	int64_t most_ns = times_ns(TIME_JOINT_HEAR);
 
-	heard->lives = heard->lives || lives;
-	heard->silent_ns += passed_ns < most_ns ? passed_ns : most_ns;
-	heard->silent_ns = lives ? 0 : heard->silent_ns;
+	liveness->seen_alive = liveness->seen_alive || lives;
+	liveness->silent_ns += passed_ns < most_ns ? passed_ns : most_ns;
+	liveness->silent_ns = lives ? 0 : liveness->silent_ns;
 }
 
-static enum run_verdict wait_for(const struct run_joint_heard *heard)
+static enum run_verdict judge_silence(const struct run_joint_liveness *liveness)
 {
-	return heard->silent_ns >= times_ns(TIME_JOINT_WAIT) ? RUN_ALONE : RUN_UNKNOWN;
+	return liveness->silent_ns >= times_ns(TIME_JOINT_WAIT) ? RUN_VERDICT_NONE_LEFT
+								: RUN_VERDICT_UNKNOWN;
 }
 
-enum run_verdict run_joint_judge(const struct run_joint_ranks *ours, const struct run_door *door,
-	const struct run_end *end, const struct run_joint_heard *heard)
+enum run_verdict run_joint_judge(const struct run_joint_ranks *ours,
+	const struct membership *membership, const struct run_end *end,
+	const struct run_joint_liveness *liveness)
 {
-	uint32_t launcher = ours->first / RUN_DOOR_LAUNCHER;
-	bool elsewhere = run_door_has_others(door, launcher);
+	uint32_t launcher = ours->first / MEMBERSHIP_LAUNCHER_RANKS;
+	bool elsewhere = membership_has_others(membership, launcher);
 
-	switch (door->state) {
-	case RUN_DOOR_OVER:
-		return ours->alive != 0 ? RUN_LAST : RUN_ALONE;
-	case RUN_DOOR_NONE:
-		return !ours->joins                     ? RUN_SOLE
-			: end->status == RUN_EXIT_NODES ? RUN_SHUT
-							: RUN_GO_ON;
-	case RUN_DOOR_DARK:
-		return wait_for(heard);
-	case RUN_DOOR_OPEN:
+	switch (membership->state) {
+	case MEMBERSHIP_CLOSED:
+		return ours->alive != 0 ? RUN_VERDICT_FINISHING : RUN_VERDICT_NONE_LEFT;
+	case MEMBERSHIP_NONE:
+		return !ours->joins                     ? RUN_VERDICT_SOLE_LAUNCHER
+			: end->status == RUN_EXIT_NODES ? RUN_VERDICT_REJECTED
+							: RUN_VERDICT_GO_ON;
+	case MEMBERSHIP_UNREADABLE:
+		return judge_silence(liveness);
+	case MEMBERSHIP_OPEN:
 		break;
 	}
-	if ((run_joint_listed(door, launcher) & ours->alive) != 0) {
-		return RUN_GO_ON;
+	if ((run_joint_member_mask(membership, launcher) & ours->alive) != 0) {
+		return RUN_VERDICT_GO_ON;
 	}
 	if (end->status == RUN_EXIT_NODES) {
-		return RUN_SHUT;
+		return RUN_VERDICT_REJECTED;
 	}
-	if (!elsewhere && !ours->joins && !ours->met) {
-		return RUN_SOLE;
+	if (!elsewhere && !ours->joins && !ours->seen_others) {
+		return RUN_VERDICT_SOLE_LAUNCHER;
 	}
-	if ((elsewhere && !run_door_lists(door, end->number)) || (ours->quits && heard->lives)) {
-		return RUN_GO_ON;
+	if ((elsewhere && !membership_has(membership, end->number)) ||
+		(ours->quits && liveness->seen_alive)) {
+		return RUN_VERDICT_GO_ON;
 	}
-	return wait_for(heard);
+	return judge_silence(liveness);
 }
 
 /* Returns a bit for each of our ranks that lives. */
@@ -92,87 +96,91 @@ static uint64_t find_alive(const struct run_joint *joint)
 	return alive;
 }
 
-static enum run_verdict judge(const struct run_joint *joint, const struct run_door *door,
-	const struct run_joint_held *held)
+static enum run_verdict judge(const struct run_joint *joint, const struct membership *membership,
+	const struct run_joint_pending *pending)
 {
 	const struct run_joint_options *options = &joint->options;
 	const struct run_joint_ranks ours = {
 		.first = options->plan->first,
 		.alive = find_alive(joint),
 		.joins = options->plan->joins,
-		.met = joint->met,
+		.seen_others = joint->seen_others,
 		.quits = options->policy->quits,
 	};
-	enum run_verdict verdict = run_joint_judge(&ours, door, &held->end, &held->heard);
+	enum run_verdict verdict =
+		run_joint_judge(&ours, membership, &pending->end, &pending->liveness);
 
-	return verdict == RUN_UNKNOWN && options->policy->phase != RUN_WORKING ? RUN_ALONE
-									       : verdict;
+	return verdict == RUN_VERDICT_UNKNOWN && options->policy->phase != RUN_WORKING
+		? RUN_VERDICT_NONE_LEFT
+		: verdict;
 }
 
 /* Whether a rank of another launcher that the door names shows that it lives. */
-static bool listen(struct run_joint *joint, const struct run_door *door)
+static bool check_heartbeats(struct run_joint *joint, const struct membership *membership)
 {
 	const struct run_plan *plan = joint->options.plan;
 	int64_t now_ns = clock_mono_ns();
 	bool lives = false;
 
-	if (now_ns - joint->listened_ns < times_ns(TIME_JOINT_HEAR)) {
+	if (now_ns - joint->heartbeats_read_ns < times_ns(TIME_JOINT_HEAR)) {
 		return false;
 	}
-	joint->listened_ns = now_ns;
+	joint->heartbeats_read_ns = now_ns;
 	for (uint32_t launcher = 0; launcher < RUN_LAUNCHERS_MAX && !lives; launcher++) {
-		uint64_t listed = run_joint_listed(door, launcher);
-		struct run_door_alive alive;
+		uint64_t listed = run_joint_member_mask(membership, launcher);
+		struct membership_alive alive;
 
-		if (listed == 0 || launcher == plan->first / RUN_DOOR_LAUNCHER) {
+		if (listed == 0 || launcher == plan->first / MEMBERSHIP_LAUNCHER_RANKS) {
 			continue;
 		}
-		run_door_read_alive(&alive, plan->door, launcher);
-		lives = run_joint_hear(&joint->beats[launcher], &alive, listed);
+		membership_read_alive(&alive, plan->membership_path, launcher);
+		lives = run_joint_check_heartbeat(&joint->last_heartbeats[launcher], &alive,
+			listed);
 	}
 	return lives;
 }
 
-static void pass(struct run_joint *joint, bool lives)
+static void advance(struct run_joint *joint, bool lives)
 {
 	int64_t passed_ns = clock_mono_ns() - joint->looked_ns;
 
 	joint->looked_ns += passed_ns;
-	for (uint32_t i = 0; i < joint->n; i++) {
-		run_joint_pass(&joint->held[i].heard, passed_ns, lives);
+	for (uint32_t i = 0; i < joint->pending_n; i++) {
+		run_joint_advance(&joint->pending[i].liveness, passed_ns, lives);
 	}
 }
 
-static void look(struct run_joint *joint)
+static void poll_membership(struct run_joint *joint)
 {
-	struct run_door door;
+	struct membership membership;
 	uint32_t i = 0;
 
-	run_door_read(&door, joint->options.plan->door);
-	joint->met = joint->met ||
-		run_door_has_others(&door, joint->options.plan->first / RUN_DOOR_LAUNCHER);
-	if (door.written_ns != joint->written_ns) {
-		joint->written_ns = door.written_ns;
+	membership_read(&membership, joint->options.plan->membership_path);
+	joint->seen_others = joint->seen_others ||
+		membership_has_others(&membership,
+			joint->options.plan->first / MEMBERSHIP_LAUNCHER_RANKS);
+	if (membership.written_ns != joint->written_ns) {
+		joint->written_ns = membership.written_ns;
 		joint->since_ns = clock_mono_ns();
 	}
-	pass(joint, listen(joint, &door));
-	while (i < joint->n) {
-		struct run_joint_held held = joint->held[i];
-		enum run_verdict verdict = judge(joint, &door, &held);
+	advance(joint, check_heartbeats(joint, &membership));
+	while (i < joint->pending_n) {
+		struct run_joint_pending pending = joint->pending[i];
+		enum run_verdict verdict = judge(joint, &membership, &pending);
 
-		if (verdict == RUN_UNKNOWN) {
+		if (verdict == RUN_VERDICT_UNKNOWN) {
 			i++;
 			continue;
 		}
-		if (held.ended_ns - held.end.lasted_ns >= joint->since_ns) {
-			held.end.lasted_ns = 0;
+		if (pending.ended_ns - pending.end.lasted_ns >= joint->since_ns) {
+			pending.end.lasted_ns = 0;
 		}
-		joint->n--;
-		memmove(&joint->held[i], &joint->held[i + 1],
-			(joint->n - i) * sizeof(joint->held[0]));
-		joint->options.decided(joint->options.user, &held.end, verdict, false);
+		joint->pending_n--;
+		memmove(&joint->pending[i], &joint->pending[i + 1],
+			(joint->pending_n - i) * sizeof(joint->pending[0]));
+		joint->options.decided(joint->options.user, &pending.end, verdict, false);
 	}
-	if (joint->n > 0) {
+	if (joint->pending_n > 0) {
 		loop_timer_start(joint->options.loop, &joint->timer,
 			clock_mono_ns() + times_ns(TIME_JOINT_LOOK));
 	}
@@ -180,43 +188,44 @@ static void look(struct run_joint *joint)
 
 static void on_timer(struct loop_timer *timer)
 {
-	look(timer->user);
+	poll_membership(timer->user);
 }
 
-bool run_joint_stops(const struct run_joint *joint, const struct run_end *end)
+bool run_joint_is_stop(const struct run_joint *joint, const struct run_end *end)
 {
-	struct run_door door;
+	struct membership membership;
 
-	run_door_read(&door, joint->options.plan->door);
-	return end->status != 0 && door.state == RUN_DOOR_OVER && door.status == RUN_EXIT_STOPPED;
+	membership_read(&membership, joint->options.plan->membership_path);
+	return end->status != 0 && membership.state == MEMBERSHIP_CLOSED &&
+		membership.status == RUN_EXIT_STOPPED;
 }
 
 void run_joint_exited(struct run_joint *joint, const struct run_end *end, bool stops)
 {
-	bool left = end->parted && (end->status == RUN_EXIT_LEFT || end->signal == SIGUSR1);
+	bool left = end->retired && (end->status == RUN_EXIT_LEFT || end->signal == SIGUSR1);
 
 	if (stops || end->status == 0 || left || joint->options.policy->phase != RUN_WORKING) {
-		joint->options.decided(joint->options.user, end, RUN_GO_ON, stops);
+		joint->options.decided(joint->options.user, end, RUN_VERDICT_GO_ON, stops);
 		return;
 	}
-	if (joint->n == 0) { /* what was heard before is no sign of life now */
+	if (joint->pending_n == 0) { /* what was heard before is no sign of life now */
 		joint->looked_ns = clock_mono_ns();
-		memset(joint->beats, 0, sizeof(joint->beats));
+		memset(joint->last_heartbeats, 0, sizeof(joint->last_heartbeats));
 	}
-	ASSERT(joint->n < RUN_WORKERS_MAX);
-	joint->held[joint->n] = (struct run_joint_held){
+	ASSERT(joint->pending_n < RUN_WORKERS_MAX);
+	joint->pending[joint->pending_n] = (struct run_joint_pending){
 		.end = *end,
 		.ended_ns = clock_mono_ns(),
 	};
-	joint->n++;
-	look(joint);
+	joint->pending_n++;
+	poll_membership(joint);
 }
 
-static void on_beat_timer(struct loop_timer *timer)
+static void on_heartbeat_timer(struct loop_timer *timer)
 {
 	struct run_joint *joint = timer->user;
 
-	run_presence_tell(joint->presence, find_alive(joint));
+	run_presence_update(joint->presence, find_alive(joint));
 	loop_timer_start(joint->options.loop, timer, clock_mono_ns() + times_ns(TIME_RUN_BEAT));
 }
 
@@ -227,17 +236,17 @@ void run_joint_init(struct run_joint *joint, const struct run_joint_options *opt
 
 	joint->options = *options;
 	joint->timer = (struct loop_timer){.fired = on_timer, .user = joint};
-	joint->beat_timer = (struct loop_timer){.fired = on_beat_timer, .user = joint};
+	joint->heartbeat_timer = (struct loop_timer){.fired = on_heartbeat_timer, .user = joint};
 	if (!plan->shared) {
 		return;
 	}
-	if (run_presence_open(&joint->presence, plan->door, plan->first / RUN_DOOR_LAUNCHER,
-		    &err) != 0) {
+	if (run_presence_open(&joint->presence, plan->membership_path,
+		    plan->first / MEMBERSHIP_LAUNCHER_RANKS, &err) != 0) {
 		log_line(LOG_WARNING, "other launchers cannot see that ranks live here: %s",
 			err.msg);
 		return;
 	}
-	loop_timer_start(options->loop, &joint->beat_timer,
+	loop_timer_start(options->loop, &joint->heartbeat_timer,
 		clock_mono_ns() + times_ns(TIME_RUN_BEAT));
 }
 
@@ -245,7 +254,7 @@ void run_joint_deinit(struct run_joint *joint)
 {
 	if (joint->options.loop != NULL) {
 		loop_timer_cancel(joint->options.loop, &joint->timer);
-		loop_timer_cancel(joint->options.loop, &joint->beat_timer);
+		loop_timer_cancel(joint->options.loop, &joint->heartbeat_timer);
 	}
 	run_presence_close(joint->presence);
 }

@@ -86,10 +86,10 @@ static void put_piece(struct run_lines *lines, struct run_text *text, const char
 	size_t len_bytes, bool ends)
 {
 	open_line(lines, text);
-	put_bytes(lines, text, lines->held, lines->held_bytes);
+	put_bytes(lines, text, lines->pending, lines->pending_bytes);
 	put_bytes(lines, text, bytes, len_bytes);
-	lines->shown_bytes += lines->held_bytes + len_bytes;
-	lines->held_bytes = 0;
+	lines->shown_bytes += lines->pending_bytes + len_bytes;
+	lines->pending_bytes = 0;
 	if (ends) {
 		if (!lines->has_prefix && lines->at != RUN_AT_TEXT) {
 			put_prefix(lines, text);
@@ -104,7 +104,7 @@ void run_lines_feed(struct run_lines *lines, struct run_text *text, const char *
 	size_t len_bytes)
 {
 	while (len_bytes > 0) {
-		size_t room = RUN_LINE_MAX - lines->shown_bytes - lines->held_bytes;
+		size_t room = RUN_LINE_MAX - lines->shown_bytes - lines->pending_bytes;
 		size_t look = len_bytes <= room ? len_bytes : room + 1;
 		const char *end = memchr(bytes, '\n', look);
 
@@ -119,8 +119,8 @@ void run_lines_feed(struct run_lines *lines, struct run_text *text, const char *
 			bytes += room;
 			len_bytes -= room;
 		} else {
-			memcpy(lines->held + lines->held_bytes, bytes, look);
-			lines->held_bytes += look;
+			memcpy(lines->pending + lines->pending_bytes, bytes, look);
+			lines->pending_bytes += look;
 			return;
 		}
 	}
@@ -128,14 +128,14 @@ void run_lines_feed(struct run_lines *lines, struct run_text *text, const char *
 
 void run_lines_flush(struct run_lines *lines, struct run_text *text)
 {
-	if (lines->held_bytes > 0) {
+	if (lines->pending_bytes > 0) {
 		put_piece(lines, text, "", 0, false);
 	}
 }
 
 void run_lines_end(struct run_lines *lines, struct run_text *text)
 {
-	if (lines->held_bytes > 0 || text->open == lines) {
+	if (lines->pending_bytes > 0 || text->open == lines) {
 		put_piece(lines, text, "", 0, true);
 	}
 	lines->shown_bytes = 0;

@@ -43,12 +43,12 @@ enum run_escape {
 /* One stream of a rank. Caller's; zero-initialise. */
 struct run_lines {
 	char prefix[RUN_PREFIX_MAX]; /* "[rank0] " */
-	size_t held_bytes;           /* bytes of the unfinished line that are in held */
+	size_t pending_bytes;        /* bytes of the unfinished line that are in held */
 	size_t shown_bytes;          /* bytes of the unfinished line that a flush has put */
 	enum run_at at;              /* cursor in the open line, as it was put */
 	enum run_escape escape;      /* escape sequence in progress */
 	bool has_prefix;             /* the prefix was put, and not erased */
-	char held[RUN_LINE_MAX];     /* bytes not yet put */
+	char pending[RUN_LINE_MAX];  /* bytes not yet put */
 };
 
 /* Takes bytes as they came, and puts every line that they finish. */

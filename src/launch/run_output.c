@@ -178,7 +178,7 @@ static void print_bytes(struct stream *stream, const char *bytes, size_t len_byt
 	if (stream->log_fd >= 0 && write_all(stream->log_fd, bytes, len_bytes) != 0) {
 		fail_log(stream);
 	}
-	if (stream->lines.held_bytes > 0 && !stream->timer.active) {
+	if (stream->lines.pending_bytes > 0 && !stream->timer.active) {
 		loop_timer_start(stream->output->loop, &stream->timer,
 			clock_mono_ns() + times_ns(TIME_RUN_FLUSH));
 	}

@@ -3,7 +3,7 @@
 
 #include "base/err.h"
 #include "ipc/socket_path.h"
-#include "launch/door/run_door.h"
+#include "launch/membership/membership.h"
 #include "pawl/env.h"
 
 #include <ctype.h>
@@ -14,10 +14,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define DOOR_MAX  1024u                 /* bytes of a door's path: it goes into variables */
-#define STEM_MAX  32u                   /* characters of a script's name in a derived job id */
-#define FNV_START 0xcbf29ce484222325ull /* FNV-1a, 64 bits */
-#define FNV_PRIME 0x100000001b3ull
+#define MEMBERSHIP_PATH_MAX 1024u /* bytes of a door's path: it goes into variables */
+#define STEM_MAX            32u   /* characters of a script's name in a derived job id */
+#define FNV_START           0xcbf29ce484222325ull /* FNV-1a, 64 bits */
+#define FNV_PRIME           0x100000001b3ull
 
 static bool is_module(const struct run_options *options)
 {
@@ -49,7 +49,7 @@ static bool search_path(const char *name, char *path, size_t cap_bytes)
 }
 
 /* Finds <venv>/bin/python, if this program is <venv>/bin/pawl. */
-static bool find_sibling(char *path, size_t cap_bytes)
+static bool find_venv_python(char *path, size_t cap_bytes)
 {
 	char dir[PATH_MAX];
 	ssize_t len = readlink("/proc/self/exe", dir, sizeof(dir) - 1);
@@ -92,7 +92,7 @@ int run_python_find(char *path, size_t cap_bytes, const char *asked, struct pawl
 		rv = run_program_find(path, cap_bytes, asked, err);
 		return rv == 0 ? 0 : pawl_err_prefix(err, rv, "python");
 	}
-	if (find_sibling(path, cap_bytes) || search_path("python3", path, cap_bytes) ||
+	if (find_venv_python(path, cap_bytes) || search_path("python3", path, cap_bytes) ||
 		search_path("python", path, cap_bytes)) {
 		return 0;
 	}
@@ -254,19 +254,20 @@ static int find_places(struct run_plan *plan, const char *asked, struct pawl_err
 
 /* Plans for a shared door. Each launcher is a job of one node to itself: launchers need not know of
  * each other. */
-static int share_door(struct run_plan *plan, const struct run_options *options,
+static int share_membership(struct run_plan *plan, const struct run_options *options,
 	struct pawl_err *err)
 {
-	if (options->most == 0 || options->nodes > 1 || options->rendezvous != NULL ||
+	if (options->max_workers == 0 || options->nodes > 1 || options->rendezvous != NULL ||
 		options->servers > 0) {
 		return pawl_err_set(err, PAWL_EINVAL,
 			"--door goes with --elastic, and not with --nnodes, --rendezvous and "
 			"--servers");
 	}
-	if (options->door[0] != '/' || strlen(options->door) > DOOR_MAX) {
+	if (options->membership_path[0] != '/' ||
+		strlen(options->membership_path) > MEMBERSHIP_PATH_MAX) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"--door %.100s: an absolute path of at most %u bytes", options->door,
-			DOOR_MAX);
+			"--door %.100s: an absolute path of at most %u bytes",
+			options->membership_path, MEMBERSHIP_PATH_MAX);
 	}
 	if (options->node_rank == NODE_NONE || options->node_rank >= RUN_LAUNCHERS_MAX) {
 		return pawl_err_set(err, PAWL_EINVAL,
@@ -284,9 +285,10 @@ static int share_door(struct run_plan *plan, const struct run_options *options,
 	plan->node_rank = NODE_NONE;
 	plan->shared = true;
 	plan->joins = options->joins;
-	_Static_assert(RUN_WORKERS_MAX == RUN_DOOR_LAUNCHER, "each rank has a number");
-	plan->first = options->node_rank * RUN_DOOR_LAUNCHER;
-	snprintf(plan->door, sizeof(plan->door), "%s", options->door);
+	_Static_assert(RUN_WORKERS_MAX == MEMBERSHIP_LAUNCHER_RANKS, "each rank has a number");
+	plan->first = options->node_rank * MEMBERSHIP_LAUNCHER_RANKS;
+	snprintf(plan->membership_path, sizeof(plan->membership_path), "%s",
+		options->membership_path);
 	return 0;
 }
 
@@ -300,17 +302,17 @@ static int find_nodes(struct run_plan *plan, const struct run_options *options,
 	if (plan->node_rank == NODE_NONE && env->nodes == plan->nodes) {
 		plan->node_rank = env->nodes > 1 ? env->node_rank : NODE_NONE;
 	}
-	if (options->joins && options->door == NULL) {
+	if (options->joins && options->membership_path == NULL) {
 		return pawl_err_set(err, PAWL_EINVAL, "--join goes with --door");
 	}
-	if (options->door != NULL) {
-		return share_door(plan, options, err);
+	if (options->membership_path != NULL) {
+		return share_membership(plan, options, err);
 	}
 	if (plan->nodes > NODES_MAX) {
 		return pawl_err_set(err, PAWL_EINVAL, "%u nodes: %u at most", plan->nodes,
 			NODES_MAX);
 	}
-	if (plan->nodes > 1 && options->most != 0) {
+	if (plan->nodes > 1 && options->max_workers != 0) {
 		return pawl_err_set(err, PAWL_EINVAL,
 			"--elastic is of one node: with %u, nodes that are lost are waited for; "
 			"--door is for elastic jobs on several",
@@ -333,21 +335,22 @@ static int find_nodes(struct run_plan *plan, const struct run_options *options,
 }
 
 /* Puts the door beside the agent's socket, for our user alone. */
-static void find_door(struct run_plan *plan)
+static void set_membership_path(struct run_plan *plan)
 {
 	int stem = (int)(strlen(plan->socket) - strlen(".sock"));
 
-	snprintf(plan->door, sizeof(plan->door), "%.*s.door", stem, plan->socket);
+	snprintf(plan->membership_path, sizeof(plan->membership_path), "%.*s.door", stem,
+		plan->socket);
 }
 
 /* Whether a file is an ELF program: Python would read its bytes as a script. */
 static bool is_binary(const char *path)
 {
 	static const char elf[4] = "\177ELF";
-	char head[sizeof(elf)];
+	char magic[sizeof(elf)];
 	FILE *file = fopen(path, "re");
-	bool binary = file != NULL && fread(head, sizeof(head), 1, file) == 1 &&
-		memcmp(head, elf, sizeof(elf)) == 0;
+	bool binary = file != NULL && fread(magic, sizeof(magic), 1, file) == 1 &&
+		memcmp(magic, elf, sizeof(elf)) == 0;
 
 	if (file != NULL) {
 		fclose(file);
@@ -411,8 +414,8 @@ int run_plan_make(struct run_plan *plan, const struct run_options *options, stru
 		return rv;
 	}
 	plan->attempt = env.attempt;
-	if (options->most != 0 && !plan->shared) {
-		find_door(plan);
+	if (options->max_workers != 0 && !plan->shared) {
+		set_membership_path(plan);
 	}
 	if (options->log_dir != NULL && mkdir(options->log_dir, 0777) != 0 && errno != EEXIST) {
 		return pawl_err_sys(err, "log directory %s", options->log_dir);

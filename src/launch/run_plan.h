@@ -14,13 +14,14 @@ struct run_plan {
 	char python[PATH_MAX];  /* path of the interpreter, or with no_python of the program */
 	char job[CKPT_JOB_MAX]; /* job id */
 	char socket[PATH_MAX];  /* path of the agent's socket */
-	char door[PATH_MAX];    /* path of an elastic job's door; empty: the job is not elastic */
-	bool shared;            /* door is options->door, which other launchers of the job share */
-	bool joins;             /* all ranks here join the job at the door */
-	uint32_t first;         /* shared: the lowest number of a rank here */
-	uint32_t attempt;       /* number of the first attempt */
-	uint32_t nodes;         /* nodes of the job */
-	uint32_t node_rank;     /* rank of this node, or NODE_NONE: any */
+	char membership_path
+		[PATH_MAX]; /* path of an elastic job's door; empty: the job is not elastic */
+	bool shared;        /* door is options->door, which other launchers of the job share */
+	bool joins;         /* all ranks here join the job at the door */
+	uint32_t first;     /* shared: the lowest number of a rank here */
+	uint32_t attempt;   /* number of the first attempt */
+	uint32_t nodes;     /* nodes of the job */
+	uint32_t node_rank; /* rank of this node, or NODE_NONE: any */
 	struct run_places places;       /* where several nodes meet */
 	char token[NODE_TOKEN_MAX + 1]; /* token of the job; empty: none */
 };

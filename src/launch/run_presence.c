@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/times.h"
-#include "launch/door/run_door.h"
+#include "launch/membership/membership.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -16,41 +16,42 @@
 #include <time.h>
 
 struct run_presence {
-	char door[PATH_MAX];    /* path of the door */
-	uint32_t launcher;      /* number of this launcher */
-	pthread_t thread;       /* the writing thread */
-	pthread_mutex_t lock;   /* guards all below */
-	pthread_cond_t changed; /* told, stop or over has changed */
-	uint64_t ranks;         /* bits of the ranks that live */
-	bool told;              /* ranks is to be written */
-	bool stop;              /* nothing more comes: the thread is to end */
-	bool over;              /* the thread is about to end */
+	char membership_path[PATH_MAX]; /* path of the door */
+	uint32_t launcher;              /* number of this launcher */
+	pthread_t thread;               /* the writing thread */
+	pthread_mutex_t lock;           /* guards all below */
+	pthread_cond_t changed;         /* told, stop or over has changed */
+	uint64_t ranks;                 /* bits of the ranks that live */
+	bool pending;                   /* ranks is to be written */
+	bool stop;                      /* nothing more comes: the thread is to end */
+	bool over;                      /* the thread is about to end */
 };
 
 static void *run_thread(void *user)
 {
 	struct run_presence *presence = user;
 	struct pawl_err err;
-	bool said = false;
+	bool warned = false;
 	bool stop = false;
 
 	while (!stop) {
-		struct run_door_alive alive = {0};
+		struct membership_alive alive = {0};
 
 		pthread_mutex_lock(&presence->lock);
-		while (!presence->told && !presence->stop) {
+		while (!presence->pending && !presence->stop) {
 			pthread_cond_wait(&presence->changed, &presence->lock);
 		}
-		presence->told = false;
+		presence->pending = false;
 		stop = presence->stop;
 		alive.ranks = stop ? 0 : presence->ranks;
 		pthread_mutex_unlock(&presence->lock);
-		alive.beat = (uint64_t)clock_mono_ns();
-		if (run_door_tell_alive(&alive, presence->door, presence->launcher, &err) != 0 &&
-			alive.ranks != 0 && !said) {
+		alive.heartbeat = (uint64_t)clock_mono_ns();
+		if (membership_write_alive(&alive, presence->membership_path, presence->launcher,
+			    &err) != 0 &&
+			alive.ranks != 0 && !warned) {
 			log_line(LOG_WARNING, "other launchers cannot see that ranks live here: %s",
 				err.msg);
-			said = true;
+			warned = true;
 		}
 	}
 	pthread_mutex_lock(&presence->lock);
@@ -60,15 +61,15 @@ static void *run_thread(void *user)
 	return NULL;
 }
 
-int run_presence_open(struct run_presence **presence, const char *door, uint32_t launcher,
-	struct pawl_err *err)
+int run_presence_open(struct run_presence **presence, const char *membership_path,
+	uint32_t launcher, struct pawl_err *err)
 {
 	struct run_presence *p = calloc(1, sizeof(*p));
 
 	if (p == NULL) {
 		return pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 	}
-	snprintf(p->door, sizeof(p->door), "%s", door);
+	snprintf(p->membership_path, sizeof(p->membership_path), "%s", membership_path);
 	p->launcher = launcher;
 	pthread_mutex_init(&p->lock, NULL);
 	clock_cond_init(&p->changed);
@@ -84,11 +85,11 @@ int run_presence_open(struct run_presence **presence, const char *door, uint32_t
 	return 0;
 }
 
-void run_presence_tell(struct run_presence *presence, uint64_t ranks)
+void run_presence_update(struct run_presence *presence, uint64_t ranks)
 {
 	pthread_mutex_lock(&presence->lock);
 	presence->ranks = ranks;
-	presence->told = true;
+	presence->pending = true;
 	pthread_cond_signal(&presence->changed);
 	pthread_mutex_unlock(&presence->lock);
 }

@@ -1,6 +1,6 @@
 /*
  * Tells the other launchers of a job which ranks of this one live, in a file beside the door that
- * they share (run_door.h). The file changes every few seconds. Others judge by that alone, on their
+ * they share (membership.h). The file changes every few seconds. Others judge by that alone, on their
  * own clocks.
  *
  * A thread writes the file, so that a file system that hangs holds up nothing. If the file cannot
@@ -17,10 +17,10 @@ struct pawl_err;
 struct run_presence;
 
 /* Starts the thread. door is copied. PAWL_ENOMEM, PAWL_EIO. */
-int run_presence_open(struct run_presence **presence, const char *door, uint32_t launcher,
-	struct pawl_err *err);
-/* Has the thread write which ranks live; ranks: as in struct run_door_alive. */
-void run_presence_tell(struct run_presence *presence, uint64_t ranks);
+int run_presence_open(struct run_presence **presence, const char *membership_path,
+	uint32_t launcher, struct pawl_err *err);
+/* Has the thread write which ranks live; ranks: as in struct membership_alive. */
+void run_presence_update(struct run_presence *presence, uint64_t ranks);
 /* Shows that nobody lives here any more, and ends the thread. NULL is fine. */
 void run_presence_close(struct run_presence *presence);
 

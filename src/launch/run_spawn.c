@@ -23,7 +23,7 @@
 #define EXIT_NOT_FOUND      127
 #define FD_ASIDE            16 /* descriptors are moved here first, so that none is overwritten */
 
-static void say(const char *text)
+static void write_stderr(const char *text)
 {
 	if (write(STDERR_FILENO, text, strlen(text)) < 0) {
 		return; /* nowhere left to say so */
@@ -34,13 +34,13 @@ static _Noreturn void give_up(const char *what, const char *path)
 {
 	int sys = errno;
 
-	say("pawl: ");
-	say(what);
-	say(" ");
-	say(path);
-	say(": ");
-	say(strerrordesc_np(sys));
-	say("\n");
+	write_stderr("pawl: ");
+	write_stderr(what);
+	write_stderr(" ");
+	write_stderr(path);
+	write_stderr(": ");
+	write_stderr(strerrordesc_np(sys));
+	write_stderr("\n");
 	_exit(sys == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE);
 }
 
@@ -59,7 +59,7 @@ static void place_fds(const struct run_program *program)
 	close_range((unsigned)program->fds_n, ~0u, 0);
 }
 
-static _Noreturn void become(const struct run_program *program, pid_t parent)
+static _Noreturn void exec_program(const struct run_program *program, pid_t parent)
 {
 	struct sigaction plain = {.sa_handler = SIG_DFL};
 	sigset_t none;
@@ -94,7 +94,7 @@ int run_spawn(const struct run_program *program, pid_t *pid, struct pawl_err *er
 		return pawl_err_sys(err, "start %s: fork", program->path);
 	}
 	if (child == 0) {
-		become(program, parent);
+		exec_program(program, parent);
 	}
 	/* Parent or child, whoever comes first. Fails once the child has executed. */
 	setpgid(child, child);

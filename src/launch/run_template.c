@@ -30,9 +30,9 @@ struct run_template {
 	struct loop *loop;                   /* the caller's */
 	struct loop_source source;           /* our end of the pair */
 	pid_t pid;                           /* process id; the process leads a group of its own */
-	bool nice;  /* the process runs at low priority, until it is needed */
-	bool ready; /* the template can be asked for workers */
-	bool ended; /* the template has failed for good */
+	bool nice;   /* the process runs at low priority, until it is needed */
+	bool ready;  /* the template can be asked for workers */
+	bool failed; /* the template has failed for good */
 };
 
 static void put_line(struct wire_out *plan, const char *word, const char *text, size_t len_bytes)
@@ -105,7 +105,7 @@ static void fail(struct run_template *tmpl, const char *why)
 {
 	log_line(LOG_DEBUG, "template: %s", why);
 	tmpl->ready = false;
-	tmpl->ended = true;
+	tmpl->failed = true;
 	loop_remove(tmpl->loop, &tmpl->source);
 	tmpl->options.failed(tmpl->options.user, UINT32_MAX);
 }
@@ -122,7 +122,7 @@ static int handle_started(struct run_template *tmpl, const char *message)
 	if (sscanf(message, "started %10u %10u", &rank, &pid) != 2) {
 		return PAWL_ENOENT;
 	}
-	if (!proc_descends(pid)) {
+	if (!proc_is_descendant(pid)) {
 		return PAWL_EINVAL;
 	}
 	tmpl->options.started(tmpl->options.user, rank, (pid_t)pid);
@@ -130,7 +130,7 @@ static int handle_started(struct run_template *tmpl, const char *message)
 }
 
 /* Raises the template from low priority to ours. */
-static void hasten(struct run_template *tmpl)
+static void raise_priority(struct run_template *tmpl)
 {
 	if (tmpl->nice) {
 		setpriority(PRIO_PROCESS, (id_t)tmpl->pid, getpriority(PRIO_PROCESS, 0));
@@ -150,7 +150,7 @@ static void handle(struct run_template *tmpl, const char *message)
 		fail(tmpl, "what it says to have started is no process of ours");
 	} else if (strcmp(message, "ready") == 0) {
 		tmpl->ready = true;
-		hasten(tmpl);
+		raise_priority(tmpl);
 		log_line(LOG_DEBUG, "template: ready");
 	} else if (sscanf(message, "failed %u", &rank) == 1) {
 		log_line(LOG_WARNING, "template: %s", message);
@@ -164,7 +164,7 @@ void run_template_poll(struct run_template *tmpl)
 {
 	char message[MESSAGE_MAX];
 
-	while (tmpl != NULL && !tmpl->ended) {
+	while (tmpl != NULL && !tmpl->failed) {
 		ssize_t len = recv(tmpl->source.fd, message, sizeof(message) - 1, MSG_DONTWAIT);
 
 		if (len < 0 && (errno == EAGAIN || errno == EINTR)) {
@@ -275,9 +275,9 @@ bool run_template_is_ready(const struct run_template *tmpl)
 	return tmpl != NULL && tmpl->ready;
 }
 
-bool run_template_is_coming(const struct run_template *tmpl)
+bool run_template_is_starting(const struct run_template *tmpl)
 {
-	return tmpl != NULL && !tmpl->ready && !tmpl->ended;
+	return tmpl != NULL && !tmpl->ready && !tmpl->failed;
 }
 
 pid_t run_template_pid(const struct run_template *tmpl)
@@ -310,7 +310,7 @@ int run_template_start(struct run_template *tmpl, uint32_t rank, int out_fd, int
 	rights->cmsg_type = SCM_RIGHTS;
 	rights->cmsg_len = CMSG_LEN(sizeof(fds));
 	memcpy(CMSG_DATA(rights), fds, sizeof(fds));
-	hasten(tmpl);
+	raise_priority(tmpl);
 	if (FAULT_SYS("run.template",
 		    sendmsg(tmpl->source.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL)) < 0) {
 		return pawl_err_sys(err, "template: ask for rank %u", rank);

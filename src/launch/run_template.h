@@ -51,8 +51,8 @@ void run_template_close(struct run_template *tmpl);
 bool run_template_is_ready(const struct run_template *tmpl); /* NULL: no */
 /* Whether the template has neither failed nor said that it is ready yet: it answers requests once
  * it is. */
-bool run_template_is_coming(const struct run_template *tmpl); /* NULL: no */
-pid_t run_template_pid(const struct run_template *tmpl);      /* NULL: 0 */
+bool run_template_is_starting(const struct run_template *tmpl); /* NULL: no */
+pid_t run_template_pid(const struct run_template *tmpl);        /* NULL: 0 */
 /* Asks for a worker, and raises the priority of a template that is still coming; started or failed
  * answers. The descriptors become the worker's stdout and stderr and stay the caller's. An error
  * means that nothing was asked. */

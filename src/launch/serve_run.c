@@ -22,20 +22,21 @@ struct serving {
 	struct node_net *net;                    /* connection to the coordinator */
 	struct loop_source signals;              /* a signalfd */
 	struct loop_timer timer;                 /* fires every TIME_SERVE_LOOK */
-	uint64_t who;                            /* random number of this server */
+	uint64_t instance_id;                    /* random number of this server */
 	uint32_t place;                          /* place being tried, or where we joined */
 	uint32_t conn;                           /* connection; NODE_NONE: none */
 	bool joined;                             /* the coordinator has welcomed us */
-	bool said;                               /* the log says that no coordinator is there */
-	int64_t due_ns;   /* next try, limit of the answer, or next heartbeat; monotonic */
-	int64_t heard_ns; /* time of the last frame, monotonic */
-	int64_t beat_ns;  /* time between heartbeats; 0: none */
-	int status;       /* exit status */
-	bool refused;     /* refused for good; why says the reason */
+	bool reported;                           /* the log says that no coordinator is there */
+	int64_t due_ns;           /* next try, limit of the answer, or next heartbeat; monotonic */
+	int64_t last_received_ns; /* time of the last frame, monotonic */
+	int64_t heartbeat_interval_ns; /* time between heartbeats; 0: none */
+	int status;                    /* exit status */
+	bool refused;                  /* refused for good; why says the reason */
 	char why[NODE_TEXT_MAX];
 };
 
-__attribute__((format(printf, 2, 3))) static void say(struct serving *s, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void print_line(struct serving *s, const char *fmt,
+	...)
 {
 	char line[NODE_TEXT_MAX + 128];
 	va_list args;
@@ -43,7 +44,7 @@ __attribute__((format(printf, 2, 3))) static void say(struct serving *s, const c
 	va_start(args, fmt);
 	vsnprintf(line, sizeof(line), fmt, args);
 	va_end(args);
-	s->options->say(line);
+	s->options->print(line);
 }
 
 static const char *where(const struct serving *s)
@@ -51,7 +52,7 @@ static const char *where(const struct serving *s)
 	return s->options->places->text[s->place];
 }
 
-static void leave(struct serving *s, int status)
+static void finish(struct serving *s, int status)
 {
 	s->status = status;
 	loop_stop(s->loop);
@@ -60,11 +61,11 @@ static void leave(struct serving *s, int status)
 /* Tries the next place, in a moment. */
 static void try_again(struct serving *s, const char *why)
 {
-	if (s->joined || !s->said) {
-		say(s, "%s%s: %s; looking for the coordinator", s->joined ? "lost " : "", where(s),
-			why);
+	if (s->joined || !s->reported) {
+		print_line(s, "%s%s: %s; looking for the coordinator", s->joined ? "lost " : "",
+			where(s), why);
 	}
-	s->said = true;
+	s->reported = true;
 	s->joined = false;
 	s->conn = NODE_NONE;
 	s->place = (s->place + 1) % s->options->places->n;
@@ -74,7 +75,7 @@ static void try_again(struct serving *s, const char *why)
 static void on_connected(void *user, uint32_t conn)
 {
 	struct serving *s = user;
-	struct node_frame serve = {.kind = NODE_SERVE, .who = s->who};
+	struct node_frame serve = {.kind = NODE_SERVE, .instance_id = s->instance_id};
 
 	snprintf(serve.text, sizeof(serve.text), "%s", s->options->name);
 	node_net_send(s->net, conn, &serve);
@@ -97,28 +98,28 @@ static void on_frame(void *user, uint32_t conn, const struct node_frame *frame)
 	if (conn != s->conn) {
 		return;
 	}
-	s->heard_ns = clock_mono_ns();
+	s->last_received_ns = clock_mono_ns();
 	switch (frame->kind) {
 	case NODE_WELCOME:
 		s->joined = true;
-		s->said = false;
-		s->beat_ns = frame->beat_ns;
-		s->due_ns = s->heard_ns;
-		say(s, "serves the job at %s", where(s));
+		s->reported = false;
+		s->heartbeat_interval_ns = frame->heartbeat_interval_ns;
+		s->due_ns = s->last_received_ns;
+		print_line(s, "serves the job at %s", where(s));
 		break;
 	case NODE_REFUSE:
 		node_net_drop(s->net, conn);
 		if (frame->final) {
 			snprintf(s->why, sizeof(s->why), "%s", frame->text);
 			s->refused = true;
-			leave(s, 0);
+			finish(s, 0);
 		} else {
 			try_again(s, frame->text);
 		}
 		break;
 	case NODE_EXIT:
-		say(s, "the job ended with status %d", frame->status);
-		leave(s, frame->status);
+		print_line(s, "the job ended with status %d", frame->status);
+		finish(s, frame->status);
 		break;
 	default: /* frames for all members */
 		break;
@@ -129,11 +130,12 @@ static void on_frame(void *user, uint32_t conn, const struct node_frame *frame)
 static void on_timer(struct loop_timer *timer)
 {
 	struct serving *s = timer->user;
-	const struct node_frame beat = {.kind = NODE_BEAT};
+	const struct node_frame heartbeat = {.kind = NODE_HEARTBEAT};
 	int64_t now_ns = clock_mono_ns();
 
 	loop_timer_start(s->loop, timer, now_ns + times_ns(TIME_SERVE_LOOK));
-	if (s->joined && s->beat_ns > 0 && now_ns - s->heard_ns > NODES_SILENT * s->beat_ns) {
+	if (s->joined && s->heartbeat_interval_ns > 0 &&
+		now_ns - s->last_received_ns > NODES_HEARTBEATS_MISSED * s->heartbeat_interval_ns) {
 		node_net_drop(s->net, s->conn);
 		try_again(s, "not a sign of it");
 		return;
@@ -151,8 +153,9 @@ static void on_timer(struct loop_timer *timer)
 		node_net_drop(s->net, s->conn);
 		try_again(s, "it does not answer");
 	} else {
-		node_net_send(s->net, s->conn, &beat);
-		s->due_ns = s->beat_ns > 0 ? now_ns + s->beat_ns : INT64_MAX;
+		node_net_send(s->net, s->conn, &heartbeat);
+		s->due_ns = s->heartbeat_interval_ns > 0 ? now_ns + s->heartbeat_interval_ns
+							 : INT64_MAX;
 	}
 }
 
@@ -161,7 +164,7 @@ static void on_signals(struct loop_source *source, uint32_t events)
 	int signal = loop_read_signal(source);
 
 	if (signal != 0) {
-		leave(source->user, 128 + signal);
+		finish(source->user, 128 + signal);
 	}
 }
 
@@ -196,7 +199,7 @@ static int open_all(struct serving *s, struct pawl_err *err)
 		return rv;
 	}
 	list_signals(&set);
-	if (getrandom(&s->who, sizeof(s->who), 0) != sizeof(s->who)) {
+	if (getrandom(&s->instance_id, sizeof(s->instance_id), 0) != sizeof(s->instance_id)) {
 		return pawl_err_sys(err, "draw a number");
 	}
 	rv = loop_add_signals(s->loop, &s->signals, &set, err);

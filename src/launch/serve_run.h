@@ -11,7 +11,7 @@ struct serve_run_options {
 	const struct run_places *places; /* where the job's nodes meet */
 	const char *token;               /* NULL: none */
 	const char *name;                /* name of the server, for PAWL_SERVERS */
-	void (*say)(const char *line);   /* prints a line for people */
+	void (*print)(const char *line); /* prints a line for people */
 };
 
 /* Blocks SIGTERM, SIGINT and SIGHUP in this thread, and in those that it starts. Call before

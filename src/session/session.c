@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-bool session_dead(const struct pawl_ckpt *ckpt, struct pawl_err *err)
+bool session_is_forked(const struct pawl_ckpt *ckpt, struct pawl_err *err)
 {
 	if (ckpt->pid == getpid()) {
 		return false;
@@ -42,7 +42,7 @@ static struct session_status *find_status(struct pawl_ckpt *ckpt, uint64_t id)
 /* Returns the agent's number for a save. */
 static uint64_t seq_of(const struct pawl_ckpt *ckpt, struct session_status *entry)
 {
-	if (ckpt->counted && entry->seq == 0) {
+	if (ckpt->numbered && entry->seq == 0) {
 		entry->seq = session_number(ckpt, entry->id);
 	}
 	return entry->seq;
@@ -128,80 +128,80 @@ void session_set_failed(struct pawl_ckpt *ckpt, uint64_t id, int code, const cha
 
 /* ---- events from the agent; receiving thread ---- */
 
-static void lose_agent(struct pawl_ckpt *ckpt)
+static void handle_agent_lost(struct pawl_ckpt *ckpt)
 {
 	pthread_mutex_lock(&ckpt->state);
 	for (uint32_t i = 0; i < PAWL_CKPT_STATUS_KEPT; i++) {
-		if (ckpt->statuses[i].id != 0 && !ckpt->statuses[i].over) {
+		if (ckpt->statuses[i].id != 0 && !ckpt->statuses[i].superseded) {
 			set_failed(&ckpt->statuses[i], PAWL_EPEER,
 				"the agent is gone, and what it had not made durable with it", -1,
 				-1);
 		}
 	}
 	if (ckpt->questions[QUESTION_DUE].yes_at == UINT64_MAX) {
-		ckpt->questions[QUESTION_DUE].held = false; /* the next agent decides anew */
+		ckpt->questions[QUESTION_DUE].yes_pending = false; /* the next agent decides anew */
 	} /* otherwise others were told yes, too */
 	pthread_cond_broadcast(&ckpt->changed);
 	pthread_mutex_unlock(&ckpt->state);
 }
 
-static void hear_level(struct pawl_ckpt *ckpt, const struct frame_level *heard)
+static void handle_level(struct pawl_ckpt *ckpt, const struct frame_level *frame)
 {
 	struct session_status *entry;
 	uint64_t id;
 
 	pthread_mutex_lock(&ckpt->state);
-	id = id_of(ckpt, heard->seq);
+	id = id_of(ckpt, frame->seq);
 	pthread_mutex_unlock(&ckpt->state);
-	if (heard->level == LEVEL_COMMITTED || heard->level == LEVEL_DURABLE) {
+	if (frame->level == LEVEL_COMMITTED || frame->level == LEVEL_DURABLE) {
 		session_set_level(ckpt, id,
-			heard->level == LEVEL_COMMITTED ? PAWL_CKPT_COMMITTED : PAWL_CKPT_DURABLE);
-	} else if (heard->level == LEVEL_FAILED) {
-		session_set_failed(ckpt, id, heard->code, heard->why, -1, -1);
-	} else if (heard->level == LEVEL_TROUBLE) {
+			frame->level == LEVEL_COMMITTED ? PAWL_CKPT_COMMITTED : PAWL_CKPT_DURABLE);
+	} else if (frame->level == LEVEL_FAILED) {
+		session_set_failed(ckpt, id, frame->code, frame->why, -1, -1);
+	} else if (frame->level == LEVEL_TROUBLE) {
 		pthread_mutex_lock(&ckpt->state);
 		entry = find_status(ckpt, id);
 		if (entry) {
-			entry->status.code = heard->code;
-			snprintf(entry->status.why, sizeof(entry->status.why), "%s", heard->why);
+			entry->status.code = frame->code;
+			snprintf(entry->status.why, sizeof(entry->status.why), "%s", frame->why);
 		}
 		pthread_cond_broadcast(&ckpt->changed);
 		pthread_mutex_unlock(&ckpt->state);
 	}
 }
 
-static void hear_diverged(struct pawl_ckpt *ckpt, const struct frame_diverged *heard)
+static void handle_diverged(struct pawl_ckpt *ckpt, const struct frame_diverged *frame)
 {
 	pthread_mutex_lock(&ckpt->state);
 	if (ckpt->diverged_n < SESSION_DIVERGED_MAX) {
-		snprintf(ckpt->diverged[ckpt->diverged_n++], CKPT_NAME_MAX, "%s", heard->part);
+		snprintf(ckpt->diverged[ckpt->diverged_n++], CKPT_NAME_MAX, "%s", frame->part);
 	}
 	pthread_mutex_unlock(&ckpt->state);
 }
 
-static void hear(void *user, uint16_t type, const union frame_event *event)
+static void handle_event(void *user, uint16_t type, const union frame_event *event)
 {
 	struct pawl_ckpt *ckpt = user;
 
 	if (!event) {
-		lose_agent(ckpt);
+		handle_agent_lost(ckpt);
 		return;
 	}
 	switch (type) {
 	case PROTO_LEVEL:
-		hear_level(ckpt, &event->level);
+		handle_level(ckpt, &event->level);
 		break;
 	case PROTO_DIVERGED:
-		hear_diverged(ckpt, &event->diverged);
+		handle_diverged(ckpt, &event->diverged);
 		break;
 	case PROTO_HOLD:
-		session_hear_hold(ckpt, &event->hold);
+		session_handle_hold(ckpt, &event->hold);
 		break;
 	case PROTO_YES_AT:
-		session_hear_yes_at(ckpt, &event->yes_at);
+		session_handle_yes_at(ckpt, &event->yes_at);
 		break;
-	case PROTO_NEWS:
-		session_note(ckpt, "%s", event->news.text);
+	case PROTO_NOTIFICATION:
+		session_notify(ckpt, "%s", event->notification.text);
 		break;
 	default:
 		break; /* a newer agent may say more */
@@ -211,7 +211,7 @@ static void hear(void *user, uint16_t type, const union frame_event *event)
 /* ---- connecting ---- */
 
 /* Connects to the job's agent, starting one if nobody listens and we know how. */
-static int reach_agent(struct pawl_ckpt *ckpt, struct pawl_err *err)
+static int connect_agent(struct pawl_ckpt *ckpt, struct pawl_err *err)
 {
 	const struct pawl_ckpt_options *options = &ckpt->options;
 	int64_t until_ns = clock_mono_ns() + times_ns(TIME_SESSION_SPAWN);
@@ -219,7 +219,7 @@ static int reach_agent(struct pawl_ckpt *ckpt, struct pawl_err *err)
 	int rv;
 
 	for (;;) {
-		rv = link_open(&ckpt->link, ckpt->socket, hear, ckpt, err);
+		rv = link_open(&ckpt->link, ckpt->socket, handle_event, ckpt, err);
 		if (rv != PAWL_ENOENT || !options->program) {
 			return rv;
 		}
@@ -239,7 +239,7 @@ static int reach_agent(struct pawl_ckpt *ckpt, struct pawl_err *err)
 	}
 }
 
-static int greet(struct pawl_ckpt *ckpt, struct pawl_err *err)
+static int send_hello(struct pawl_ckpt *ckpt, struct pawl_err *err)
 {
 	const struct pawl_ckpt_options *options = &ckpt->options;
 	struct frame_hello hello = {.version = PROTO_VERSION,
@@ -259,7 +259,7 @@ static int greet(struct pawl_ckpt *ckpt, struct pawl_err *err)
 	snprintf(hello.root, sizeof(hello.root), "%s", options->root);
 	snprintf(hello.hidden, sizeof(hello.hidden), "%s", options->hidden ? options->hidden : "");
 	pthread_mutex_lock(&ckpt->state);
-	hello.seq = ckpt->counted ? session_last_number(ckpt) : 0;
+	hello.seq = ckpt->numbered ? session_last_number(ckpt) : 0;
 	pthread_mutex_unlock(&ckpt->state);
 	return link_call(ckpt->link, &ckpt->frame, PROTO_HELLO, &hello, times_ms(TIME_SESSION_OPEN),
 		&ckpt->reply, err);
@@ -273,21 +273,21 @@ int session_connect(struct pawl_ckpt *ckpt, struct pawl_err *err)
 
 	session_drop_arenas(ckpt);
 	link_close(ckpt->link);
-	session_forget_asked(ckpt);
+	session_forget_request(ckpt);
 	ckpt->link = NULL;
 	ckpt->build.lost = ckpt->build.open && ckpt->build.slot != SESSION_NO_SLOT;
 	pthread_mutex_lock(&ckpt->state);
-	session_recount(ckpt);
+	session_reset_rounds(ckpt);
 	for (uint32_t i = 0; i < PAWL_CKPT_STATUS_KEPT; i++) {
 		ckpt->statuses[i].seq = 0; /* this agent counts anew */
 	}
 	pthread_mutex_unlock(&ckpt->state);
 	do {
-		rv = reach_agent(ckpt, err);
+		rv = connect_agent(ckpt, err);
 		if (rv != 0) {
 			return rv;
 		}
-		rv = greet(ckpt, err);
+		rv = send_hello(ckpt, err);
 		if (rv == 0) {
 			return 0;
 		}
@@ -350,7 +350,7 @@ static int copy_options(struct pawl_ckpt *ckpt, const struct pawl_ckpt_options *
 	}
 	ckpt->options = *options;
 	ckpt->options.host_ranks = options->host_ranks ? options->host_ranks : options->world;
-	ckpt->counted = !options->named || ckpt->options.host_ranks < options->world;
+	ckpt->numbered = !options->named || ckpt->options.host_ranks < options->world;
 	ckpt->options.root = realpath(root, NULL);
 	if (!ckpt->options.root) {
 		ckpt->options.root = strdup(root); /* not there yet: made by the agent */
@@ -414,11 +414,11 @@ int pawl_ckpt_open(struct pawl_ckpt **out, const struct pawl_ckpt_options *optio
 		free_session(ckpt);
 		return rv;
 	}
-	if (!options->socket && spawn_mortal()) {
-		session_note(ckpt,
+	if (!options->socket && spawn_why_not_detached()) {
+		session_notify(ckpt,
 			"the agent cannot be relied on to outlive this process: %s. Leaving waits "
 			"until the newest save is durable",
-			spawn_mortal());
+			spawn_why_not_detached());
 	}
 	*out = ckpt;
 	return 0;
@@ -441,7 +441,7 @@ int pawl_ckpt_close(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err
 		return 0; /* a fork's copy shares everything with its parent: nothing of it may be
 			     ended or freed */
 	}
-	session_take_back(ckpt, "the session is closed");
+	session_cancel_request(ckpt, "the session is closed");
 	pawl_ckpt_drop(ckpt, "the session is closed");
 	if (!ckpt->abandoned || !ckpt->options.named) {
 		rv = flush_own(ckpt, timeout_ms, err);
@@ -449,7 +449,7 @@ int pawl_ckpt_close(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err
 	session_drop_arenas(ckpt);
 	if (ckpt->link && link_alive(ckpt->link)) {
 		bye = (struct frame_bye){.clean = !ckpt->abandoned || !ckpt->options.named,
-			.owing = rv != 0};
+			.not_durable = rv != 0};
 		snprintf(bye.why, sizeof(bye.why), "%s", ckpt->abandoned_why);
 		link_call(ckpt->link, &ckpt->frame, PROTO_BYE, &bye, times_ms(TIME_SESSION_BYE),
 			&ckpt->reply, NULL);
@@ -497,7 +497,7 @@ static int wait_level(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level 
 		if (entry->status.level == PAWL_CKPT_FAILED) {
 			return pawl_err_set(err, PAWL_ECANCELED, "%s", entry->status.why);
 		}
-		if (entry->over && level == PAWL_CKPT_DURABLE) {
+		if (entry->superseded && level == PAWL_CKPT_DURABLE) {
 			return pawl_err_set(err, PAWL_ECANCELED,
 				"superseded by a later save before it became durable");
 		}
@@ -513,9 +513,10 @@ static int wait_level(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level 
 
 /* Asks the agent to make a save (0: the newest committed) durable out of turn. An agent that hangs
  * is waited for no longer than left_ns. */
-static int ask_durable(struct pawl_ckpt *ckpt, uint64_t seq, int64_t left_ns, struct pawl_err *err)
+static int request_flush(struct pawl_ckpt *ckpt, uint64_t seq, int64_t left_ns,
+	struct pawl_err *err)
 {
-	const struct frame_want want = {.seq = seq};
+	const struct frame_flush want = {.seq = seq};
 	struct wire_out out = {0};
 	struct link_reply reply = {0};
 	int timeout_ms = times_ms(TIME_SESSION_BEGIN);
@@ -524,7 +525,7 @@ static int ask_durable(struct pawl_ckpt *ckpt, uint64_t seq, int64_t left_ns, st
 	if (left_ns < timeout_ms * NS_PER_MS) {
 		timeout_ms = left_ns > 0 ? (int)(left_ns / NS_PER_MS) : 0;
 	}
-	rv = link_call(ckpt->link, &out, PROTO_WANT, &want, timeout_ms, &reply, err);
+	rv = link_call(ckpt->link, &out, PROTO_FLUSH, &want, timeout_ms, &reply, err);
 	wire_out_deinit(&out);
 	link_reply_deinit(&reply);
 	return rv;
@@ -532,7 +533,7 @@ static int ask_durable(struct pawl_ckpt *ckpt, uint64_t seq, int64_t left_ns, st
 
 /* Has id made durable, and notes if it cannot be any more. PAWL_ETIMEDOUT: the agent does not
  * answer. */
-static int want_durable(struct pawl_ckpt *ckpt, uint64_t id, int64_t due_ns, struct pawl_err *err)
+static int flush_save(struct pawl_ckpt *ckpt, uint64_t id, int64_t due_ns, struct pawl_err *err)
 {
 	uint64_t seq = session_seq(ckpt, id);
 	struct session_status *entry;
@@ -541,18 +542,18 @@ static int want_durable(struct pawl_ckpt *ckpt, uint64_t id, int64_t due_ns, str
 	if (!ckpt->link || seq == 0) {
 		return 0;
 	}
-	rv = ask_durable(ckpt, seq, due_ns - clock_mono_ns(), err);
+	rv = request_flush(ckpt, seq, due_ns - clock_mono_ns(), err);
 	pthread_mutex_lock(&ckpt->state);
 	entry = find_status(ckpt, id);
 	if (entry && rv == PAWL_ECANCELED) {
-		entry->over = true;
+		entry->superseded = true;
 	}
 	pthread_mutex_unlock(&ckpt->state);
 	return rv;
 }
 
 /* Saves by tag: a rank that waits for a save has nothing more to add to it. */
-static void tell_done(struct pawl_ckpt *ckpt)
+static void send_done(struct pawl_ckpt *ckpt)
 {
 	struct wire_out out = {0};
 
@@ -570,11 +571,11 @@ int pawl_ckpt_wait(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level lev
 	bool silent;
 	int rv;
 
-	if (session_dead(ckpt, err)) {
+	if (session_is_forked(ckpt, err)) {
 		return PAWL_EPEER;
 	}
 	if (level >= PAWL_CKPT_COMMITTED) {
-		tell_done(ckpt);
+		send_done(ckpt);
 	}
 	pthread_mutex_lock(&ckpt->state);
 	rv = wait_level(ckpt, id, level < PAWL_CKPT_COMMITTED ? level : PAWL_CKPT_COMMITTED, due_ns,
@@ -584,7 +585,7 @@ int pawl_ckpt_wait(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level lev
 		return rv;
 	}
 	/* asked at each call: an attempt may have failed meanwhile */
-	silent = want_durable(ckpt, id, due_ns, &why) == PAWL_ETIMEDOUT;
+	silent = flush_save(ckpt, id, due_ns, &why) == PAWL_ETIMEDOUT;
 	pthread_mutex_lock(&ckpt->state);
 	rv = wait_level(ckpt, id, level, due_ns, err);
 	pthread_mutex_unlock(&ckpt->state);
@@ -610,7 +611,7 @@ static uint64_t newest_good(struct pawl_ckpt *ckpt, uint64_t at)
 }
 
 /* Replaces a timeout by the storage's error, if there is one, since that says more. */
-static int name_trouble(struct pawl_ckpt *ckpt, uint64_t id, struct pawl_err *err)
+static int prefer_storage_error(struct pawl_ckpt *ckpt, uint64_t id, struct pawl_err *err)
 {
 	const struct session_status *entry;
 	int rv = PAWL_ETIMEDOUT;
@@ -637,7 +638,7 @@ static int flush_own(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *er
 		rv = pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE,
 			timeout_ms < 0 ? -1 : (int)(left_ns > 0 ? left_ns / NS_PER_MS : 0), err);
 		if (rv != PAWL_ECANCELED) {
-			return rv == PAWL_ETIMEDOUT ? name_trouble(ckpt, id, err) : rv;
+			return rv == PAWL_ETIMEDOUT ? prefer_storage_error(ckpt, id, err) : rv;
 		}
 		id = newest_good(ckpt, id - 1); /* save id failed: try the one before */
 	}
@@ -645,7 +646,7 @@ static int flush_own(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *er
 }
 
 /* Makes durable what earlier processes have left in the agent's memory, if that is still there. */
-static int flush_left(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err)
+static int flush_earlier(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err)
 {
 	int64_t due_ns = timeout_ms < 0 ? INT64_MAX : clock_mono_ns() + timeout_ms * NS_PER_MS;
 	int rv = PAWL_EBUSY;
@@ -656,7 +657,7 @@ static int flush_left(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *e
 		if (left_ns <= 0) {
 			return PAWL_ETIMEDOUT; /* err says what is waited for */
 		}
-		rv = ask_durable(ckpt, 0, left_ns, err);
+		rv = request_flush(ckpt, 0, left_ns, err);
 		if (rv == PAWL_EBUSY) {
 			times_sleep(TIME_SESSION_PAUSE);
 		}
@@ -668,11 +669,11 @@ static int flush_left(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *e
 
 int pawl_ckpt_flush(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err)
 {
-	if (session_dead(ckpt, err)) {
+	if (session_is_forked(ckpt, err)) {
 		return PAWL_EPEER;
 	}
 	return newest_good(ckpt, ckpt->last_id) != 0 ? flush_own(ckpt, timeout_ms, err)
-						     : flush_left(ckpt, timeout_ms, err);
+						     : flush_earlier(ckpt, timeout_ms, err);
 }
 
 /* Makes a call about a tag; what names it in errors. The caller deinits the reply. */
@@ -682,7 +683,7 @@ static int call_simple(struct pawl_ckpt *ckpt, enum proto_type type, const void 
 	struct wire_out out = {0};
 	int rv;
 
-	if (session_dead(ckpt, err) || !ckpt->link) {
+	if (session_is_forked(ckpt, err) || !ckpt->link) {
 		return pawl_err_set(err, PAWL_EPEER, "%s: no agent", what);
 	}
 	rv = link_call(ckpt->link, &out, type, body, times_ms(TIME_SESSION_BEGIN), reply, err);
@@ -743,7 +744,7 @@ int pawl_ckpt_pending(struct pawl_ckpt *ckpt,
 	return rv;
 }
 
-int pawl_ckpt_imports(struct pawl_ckpt *ckpt, const char *names, size_t len_bytes,
+int pawl_ckpt_report_imports(struct pawl_ckpt *ckpt, const char *names, size_t len_bytes,
 	struct pawl_err *err)
 {
 	const struct frame_imports imports = {
@@ -751,7 +752,7 @@ int pawl_ckpt_imports(struct pawl_ckpt *ckpt, const char *names, size_t len_byte
 	struct wire_out out = {0};
 	int rv;
 
-	if (session_dead(ckpt, err) || !ckpt->link) {
+	if (session_is_forked(ckpt, err) || !ckpt->link) {
 		return PAWL_EPEER;
 	}
 	rv = link_send(ckpt->link, &out, PROTO_IMPORTS, &imports, err);

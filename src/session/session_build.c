@@ -35,7 +35,7 @@ static int fail_build(struct pawl_ckpt *ckpt, int rv, const char *why)
 
 	session_set_failed(ckpt, id, rv, why, -1, -1);
 	if (ckpt->link) {
-		session_tell_failed(ckpt, &ckpt->frame, id, rv, why);
+		session_send_fail(ckpt, &ckpt->frame, id, rv, why);
 	}
 	end_build(ckpt);
 	return rv;
@@ -44,7 +44,7 @@ static int fail_build(struct pawl_ckpt *ckpt, int rv, const char *why)
 int pawl_ckpt_begin(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
 	uint64_t *id, struct pawl_err *err)
 {
-	int rv = session_enter(ckpt, tag, step, flags, err);
+	int rv = session_begin_save(ckpt, tag, step, flags, err);
 
 	if (rv != 0) {
 		return rv;
@@ -88,7 +88,7 @@ static int ensure_room(struct pawl_ckpt *ckpt, uint64_t need_bytes, struct pawl_
 	} else if (ask_bytes < 2 * build->used_bytes) {
 		ask_bytes = 2 * build->used_bytes;
 	}
-	return session_ask_slot(ckpt, build->id, ask_bytes, &build->slot, err);
+	return session_request_slot(ckpt, build->id, ask_bytes, &build->slot, err);
 }
 
 /* Copies the newest partition into the arena. */
@@ -107,7 +107,7 @@ static int stage(struct pawl_ckpt *ckpt, struct pawl_err *err)
 		return rv;
 	}
 	snap_wait(ckpt->snap);
-	session_prepare_rest(ckpt, ckpt->build.slot);
+	session_prepare_next(ckpt, ckpt->build.slot);
 	return ckpt->build.rv == 0
 		? 0
 		: pawl_err_set(err, ckpt->build.rv, "it could not be copied from its CUDA device");
@@ -126,7 +126,7 @@ static int stream(struct pawl_ckpt *ckpt, struct pawl_err *err)
 
 /* Makes sure that we are connected to the agent that has what was staged so far, and were not told
  * that it is void. */
-static int reach_same(struct pawl_ckpt *ckpt, struct pawl_err *err)
+static int ensure_same_agent(struct pawl_ckpt *ckpt, struct pawl_err *err)
 {
 	const struct session_build *build = &ckpt->build;
 	struct pawl_ckpt_status status;
@@ -143,7 +143,7 @@ static int reach_same(struct pawl_ckpt *ckpt, struct pawl_err *err)
 		return pawl_err_set(err, PAWL_EPEER,
 			"the agent is gone, and what was staged so far with it");
 	}
-	return session_reach(ckpt, err);
+	return session_ensure_connected(ckpt, err);
 }
 
 /* Puts the newest partition wherever the save goes. */
@@ -153,7 +153,7 @@ static int put_part(struct pawl_ckpt *ckpt, struct pawl_err *err)
 	const struct record_part *record = ckpt->parts[ckpt->parts_n - 1].record;
 	uint64_t end =
 		record->arena_off + (record->size_bytes + CKPT_PAGE - 1) / CKPT_PAGE * CKPT_PAGE;
-	int rv = reach_same(ckpt, err);
+	int rv = ensure_same_agent(ckpt, err);
 
 	if (rv == 0) {
 		rv = ensure_room(ckpt, end, err);
@@ -178,7 +178,7 @@ int pawl_ckpt_add(struct pawl_ckpt *ckpt, const struct pawl_ckpt_part *part, str
 	struct pawl_err why = {0};
 	int rv;
 
-	if (session_dead(ckpt, err)) {
+	if (session_is_forked(ckpt, err)) {
 		return PAWL_EPEER;
 	}
 	pthread_mutex_lock(&ckpt->saving);
@@ -208,19 +208,19 @@ int pawl_ckpt_commit(struct pawl_ckpt *ckpt, struct pawl_err *err)
 	struct pawl_err why = {0};
 	int rv;
 
-	if (session_dead(ckpt, err)) {
+	if (session_is_forked(ckpt, err)) {
 		return PAWL_EPEER;
 	}
 	pthread_mutex_lock(&ckpt->saving);
 	rv = check_open(ckpt, &why);
 	if (rv == 0) {
-		rv = reach_same(ckpt, &why);
+		rv = ensure_same_agent(ckpt, &why);
 		if (rv == 0 && build->slot == SESSION_NO_SLOT) {
-			rv = session_ask_slot(ckpt, build->id, 0, &build->slot, &why);
+			rv = session_request_slot(ckpt, build->id, 0, &build->slot, &why);
 		}
 		if (rv == 0) {
-			session_note_stall(ckpt, build->id);
-			session_tell_staged(ckpt, build->id);
+			session_record_stall(ckpt, build->id);
+			session_send_staged(ckpt, build->id);
 			build->last_bytes = build->used_bytes;
 			end_build(ckpt);
 		} else {
@@ -237,7 +237,7 @@ int pawl_ckpt_commit(struct pawl_ckpt *ckpt, struct pawl_err *err)
 
 void pawl_ckpt_drop(struct pawl_ckpt *ckpt, const char *why)
 {
-	if (session_dead(ckpt, NULL)) {
+	if (session_is_forked(ckpt, NULL)) {
 		return;
 	}
 	pthread_mutex_lock(&ckpt->saving);

@@ -46,10 +46,10 @@ static int ask_once(struct pawl_restore *restore, struct pawl_ckpt *ckpt,
 		rv = link_reply_get(&ckpt->reply, PROTO_FROM_NOTHING, &nothing, sizeof(nothing),
 			err);
 		if (rv == 0 && !finds) {
-			session_restored(ckpt, nothing.rounds);
+			session_reset_numbers(ckpt, nothing.rounds);
 		}
 	}
-	rv = rv == 0 ? session_restore_take(restore, ckpt, !finds, err) : rv;
+	rv = rv == 0 ? session_restore_accept(restore, ckpt, !finds, err) : rv;
 	link_reply_close(&ckpt->reply);
 	return rv;
 }
@@ -71,7 +71,7 @@ static int ask(struct pawl_restore *restore, struct pawl_ckpt *ckpt,
 }
 
 /* Asks; and asks again, for question->timeout_ms, while the tag is being added to. */
-static int open_answer(struct pawl_ckpt *ckpt, const struct question *question,
+static int open_restore(struct pawl_ckpt *ckpt, const struct question *question,
 	struct pawl_restore **out, struct pawl_err *err)
 {
 	int64_t due_ns = question->timeout_ms < 0
@@ -80,7 +80,7 @@ static int open_answer(struct pawl_ckpt *ckpt, const struct question *question,
 	bool adding;
 	int rv;
 
-	if (session_dead(ckpt, err)) {
+	if (session_is_forked(ckpt, err)) {
 		return PAWL_EPEER;
 	}
 	rv = session_restore_new(out, ckpt, err);
@@ -110,7 +110,7 @@ int pawl_ckpt_restore(struct pawl_ckpt *ckpt, bool has_step, uint64_t step, int 
 		.step = step,
 		.timeout_ms = timeout_ms};
 
-	return open_answer(ckpt, &question, out, err);
+	return open_restore(ckpt, &question, out, err);
 }
 
 int pawl_ckpt_find(struct pawl_ckpt *ckpt, const char *tag, int timeout_ms,
@@ -120,5 +120,5 @@ int pawl_ckpt_find(struct pawl_ckpt *ckpt, const char *tag, int timeout_ms,
 		.tag = tag ? tag : "",
 		.timeout_ms = timeout_ms};
 
-	return open_answer(ckpt, &question, out, err);
+	return open_restore(ckpt, &question, out, err);
 }

@@ -86,13 +86,13 @@ static int check_chunks(const struct pawl_restore *restore, const struct source_
 	return rv;
 }
 
-static int need_part(struct pawl_restore *restore, uint32_t index,
+static int read_needed_part(struct pawl_restore *restore, uint32_t index,
 	const struct pawl_restore_copy *copies, size_t n, struct pawl_err *err)
 {
 	struct source_part *part = &restore->parts[index];
 	uint64_t chunks = ckpt_chunks(part->info.size_bytes);
 	bool *want;
-	int rv = source_reach(restore, index, SOURCE_PLACED, err);
+	int rv = source_advance(restore, index, SOURCE_PLACED, err);
 
 	if (rv != 0) {
 		return rv;
@@ -110,7 +110,7 @@ static int need_part(struct pawl_restore *restore, uint32_t index,
 		rv = check_chunks(restore, part, want, chunks, err);
 	} else if (rv == 0 && part->state < SOURCE_READ) {
 		part_image_share(part->image, true);
-		rv = part_image_need_chunks(part->image, want, err);
+		rv = part_image_read_chunks(part->image, want, err);
 	}
 	for (uint64_t chunk = 0; chunk < chunks && rv == 0; chunk++) {
 		part->have[chunk] = part->have[chunk] || want[chunk];
@@ -119,7 +119,7 @@ static int need_part(struct pawl_restore *restore, uint32_t index,
 	return rv;
 }
 
-int pawl_restore_need(struct pawl_restore *restore, const struct pawl_restore_copy *copies,
+int pawl_restore_read_needed(struct pawl_restore *restore, const struct pawl_restore_copy *copies,
 	size_t n, struct pawl_err *err)
 {
 	bool *used = FAULT_MEM("restore.need", calloc(restore->info.parts_n + 1u, sizeof(*used)));
@@ -136,7 +136,7 @@ int pawl_restore_need(struct pawl_restore *restore, const struct pawl_restore_co
 		}
 	}
 	for (uint32_t p = 0; p < restore->info.parts_n && rv == 0; p++) {
-		rv = used[p] ? need_part(restore, p, copies, n, err) : 0;
+		rv = used[p] ? read_needed_part(restore, p, copies, n, err) : 0;
 	}
 	free(used);
 	return rv;
@@ -298,7 +298,7 @@ static bool box_bytes(const uint64_t *shape, uint32_t ndim, uint32_t item_bytes,
 }
 
 /* Whether a box and a shard have an element in common. */
-static bool meets(const struct pawl_restore_box *box, const struct pawl_tensor *row)
+static bool overlaps(const struct pawl_restore_box *box, const struct pawl_tensor *row)
 {
 	for (uint32_t d = 0; d < box->ndim; d++) {
 		uint64_t start = row->sharded ? row->start[d] : 0;
@@ -328,10 +328,10 @@ static int add_shard(struct pawl_restore *restore, struct resharding *r, uint32_
 		return pawl_err_set(err, PAWL_EMISMATCH,
 			"%s: %s: saved with another shape or dtype", part->info.file, row->name);
 	}
-	if (!meets(box, row)) {
+	if (!overlaps(box, row)) {
 		return 0;
 	}
-	rv = source_reach(restore, index, SOURCE_LISTED, err);
+	rv = source_advance(restore, index, SOURCE_LISTED, err);
 	if (rv != 0) {
 		return rv;
 	}

@@ -163,7 +163,7 @@ struct zip_source {
 static int read_image(void *user, uint64_t off, void *buf, size_t len_bytes, struct pawl_err *err)
 {
 	struct zip_source *source = user;
-	int rv = part_image_need(source->image, off, len_bytes, err);
+	int rv = part_image_read(source->image, off, len_bytes, err);
 
 	source->failed = rv != 0;
 	if (rv == 0) {
@@ -214,7 +214,7 @@ static int list_from_store(struct pawl_restore *restore, struct source_part *par
 	}
 	if (rv == 0) {
 		pickle = zip_plan_pickle(&part->zip);
-		rv = part_image_need(part->image, pickle->data_off, pickle->size_bytes, err);
+		rv = part_image_read(part->image, pickle->data_off, pickle->size_bytes, err);
 	}
 	return rv;
 }
@@ -271,7 +271,7 @@ static int read_from_store(struct pawl_restore *restore, struct source_part *par
 	int rv;
 
 	part_image_share(part->image, false);
-	rv = part_image_need(part->image, 0, part->info.size_bytes, err);
+	rv = part_image_read(part->image, 0, part->info.size_bytes, err);
 	return rv == 0 && !part->info.raw ? read_zip(restore, part, zip_plan_read, err) : rv;
 }
 
@@ -295,7 +295,7 @@ static const struct record_part *part_of(const struct pawl_restore *restore,
 }
 
 /* Whether rank shows the part: rank 0 shows what is shared, every rank what is its own. */
-static bool shows(const struct record_part *part, uint32_t rank)
+static bool is_listed_by(const struct record_part *part, uint32_t rank)
 {
 	return !part->shared || rank == 0;
 }
@@ -306,7 +306,7 @@ static int list_memory(struct pawl_restore *restore, struct pawl_err *err)
 
 	for (uint32_t r = 0; r < restore->info.world; r++) {
 		for (uint32_t p = 0; p < restore->ranks[r].record.parts_n; p++) {
-			n += shows(&restore->ranks[r].record.parts[p], r);
+			n += is_listed_by(&restore->ranks[r].record.parts[p], r);
 		}
 	}
 	restore->parts = calloc(n ? n : 1, sizeof(*restore->parts));
@@ -317,7 +317,7 @@ static int list_memory(struct pawl_restore *restore, struct pawl_err *err)
 		for (uint32_t p = 0; p < restore->ranks[r].record.parts_n; p++) {
 			const struct record_part *part = &restore->ranks[r].record.parts[p];
 
-			if (!shows(part, r)) {
+			if (!is_listed_by(part, r)) {
 				continue;
 			}
 			restore->parts[restore->info.parts_n++] =
@@ -393,7 +393,7 @@ static bool is_damaged(void *user, size_t i)
 	return crc32c(0, check->base + piece->file_off, piece->len_bytes) != piece->crc;
 }
 
-static int blame_piece(const struct pawl_restore *restore, const struct source_part *part,
+static int piece_error(const struct pawl_restore *restore, const struct source_part *part,
 	uint32_t r, const struct record_piece *piece, struct pawl_err *err)
 {
 	return pawl_err_set(err, PAWL_ECORRUPT,
@@ -425,7 +425,7 @@ static int check_share(const struct pawl_restore *restore, const struct source_p
 	}
 	check.pieces = piece;
 	piece += parallel_find((size_t)(end - piece), is_damaged, &check);
-	return piece == end ? 0 : blame_piece(restore, part, r, piece, err);
+	return piece == end ? 0 : piece_error(restore, part, r, piece, err);
 }
 
 /* Checks what the ranks hold of bytes lo to before hi of the file. */
@@ -490,13 +490,13 @@ static const uint8_t *bytes_at(const struct pawl_restore *restore, const struct 
 
 /* ---- asking ---- */
 
-int session_restore_take(struct pawl_restore *restore, struct pawl_ckpt *ckpt, bool to_all,
+int session_restore_accept(struct pawl_restore *restore, struct pawl_ckpt *ckpt, bool to_all,
 	struct pawl_err *err)
 {
 	struct frame_tag offer;
 	int rv;
 
-	restore->owes_vote = to_all && ckpt->reply.type != PROTO_FROM_NOTHING;
+	restore->vote_pending = to_all && ckpt->reply.type != PROTO_FROM_NOTHING;
 	if (ckpt->reply.type == PROTO_FROM_MEMORY) {
 		return take_memory(restore, &ckpt->reply, err);
 	}
@@ -513,18 +513,18 @@ void session_restore_refuse(struct pawl_restore *restore, const char *why)
 	struct frame_vote vote = {.verdict = PAWL_VERDICT_REFUSED};
 	struct wire_out out = {0};
 
-	if (!restore->owes_vote || !restore->ckpt->link) {
+	if (!restore->vote_pending || !restore->ckpt->link) {
 		return;
 	}
-	restore->owes_vote = false;
+	restore->vote_pending = false;
 	snprintf(vote.why, sizeof(vote.why), "%s", why);
 	link_send(restore->ckpt->link, &out, PROTO_VOTE, &vote, NULL);
 	wire_out_deinit(&out);
 }
 
-void pawl_restore_condemn(struct pawl_restore *restore, const char *why)
+void pawl_restore_mark_damaged(struct pawl_restore *restore, const char *why)
 {
-	struct frame_condemn condemn = {.memory = restore->info.memory};
+	struct frame_damaged condemn = {.memory = restore->info.memory};
 	struct wire_out out = {0};
 
 	if (!restore->ckpt || !restore->ckpt->link) {
@@ -532,7 +532,7 @@ void pawl_restore_condemn(struct pawl_restore *restore, const char *why)
 	}
 	snprintf(condemn.tag, sizeof(condemn.tag), "%s", restore->tag);
 	snprintf(condemn.why, sizeof(condemn.why), "%s", why);
-	link_send(restore->ckpt->link, &out, PROTO_CONDEMN, &condemn, NULL);
+	link_send(restore->ckpt->link, &out, PROTO_DAMAGED, &condemn, NULL);
 	wire_out_deinit(&out);
 }
 
@@ -541,7 +541,7 @@ int pawl_restore_vote(struct pawl_restore *restore, enum pawl_verdict verdict, c
 {
 	struct pawl_ckpt *ckpt = restore->ckpt;
 	struct frame_vote vote = {.verdict = (uint8_t)verdict};
-	struct frame_verdict told;
+	struct frame_verdict agreed;
 	int rv;
 
 	if (!ckpt) {
@@ -550,18 +550,18 @@ int pawl_restore_vote(struct pawl_restore *restore, enum pawl_verdict verdict, c
 	}
 	snprintf(vote.why, sizeof(vote.why), "%s", why);
 	pthread_mutex_lock(&ckpt->saving);
-	restore->owes_vote = false;
+	restore->vote_pending = false;
 	rv = link_call(ckpt->link, &ckpt->frame, PROTO_VOTE, &vote, timeout_ms, &ckpt->reply, err);
 	if (rv == 0) {
-		rv = link_reply_get(&ckpt->reply, PROTO_VERDICT, &told, sizeof(told), err);
-		if (rv == 0 && told.verdict > PAWL_VERDICT_REFUSED) {
+		rv = link_reply_get(&ckpt->reply, PROTO_VERDICT, &agreed, sizeof(agreed), err);
+		if (rv == 0 && agreed.verdict > PAWL_VERDICT_REFUSED) {
 			rv = pawl_err_set(err, PAWL_ECORRUPT, "malformed verdict");
 		}
-		*all = rv == 0 ? (enum pawl_verdict)told.verdict : PAWL_VERDICT_REFUSED;
+		*all = rv == 0 ? (enum pawl_verdict)agreed.verdict : PAWL_VERDICT_REFUSED;
 		if (rv == 0 && *all == PAWL_VERDICT_REFUSED) {
-			rv = pawl_err_set(err, PAWL_EMISMATCH, "restore refused by %s", told.why);
+			rv = pawl_err_set(err, PAWL_EMISMATCH, "restore refused by %s", agreed.why);
 		} else if (*all == PAWL_VERDICT_GO) {
-			session_restored(ckpt, told.rounds);
+			session_reset_numbers(ckpt, agreed.rounds);
 		}
 	} else {
 		rv = pawl_err_prefix(err, rv,
@@ -585,7 +585,7 @@ void pawl_restore_part(const struct pawl_restore *restore, uint32_t part,
 	*out = restore->parts[part].info;
 }
 
-int source_reach(struct pawl_restore *restore, uint32_t index, enum source_state state,
+int source_advance(struct pawl_restore *restore, uint32_t index, enum source_state state,
 	struct pawl_err *err)
 {
 	bool memory = restore->info.memory;
@@ -617,7 +617,7 @@ int source_reach(struct pawl_restore *restore, uint32_t index, enum source_state
 int pawl_restore_pickle(struct pawl_restore *restore, uint32_t index, const void **pickle,
 	uint64_t *size_bytes, struct pawl_err *err)
 {
-	int rv = source_reach(restore, index, SOURCE_LISTED, err);
+	int rv = source_advance(restore, index, SOURCE_LISTED, err);
 	const struct zip_entry *entry;
 	const uint8_t *at;
 	uint64_t len;
@@ -639,7 +639,7 @@ int pawl_restore_pickle(struct pawl_restore *restore, uint32_t index, const void
 
 int pawl_restore_read(struct pawl_restore *restore, uint32_t index, struct pawl_err *err)
 {
-	return source_reach(restore, index, SOURCE_READ, err);
+	return source_advance(restore, index, SOURCE_READ, err);
 }
 
 uint32_t pawl_restore_storages(const struct pawl_restore *restore, uint32_t part)

@@ -54,7 +54,7 @@ void session_save_deinit(struct pawl_ckpt *ckpt)
 	session_slot_deinit(ckpt);
 	session_free_parts(ckpt);
 	ckpt_pieces_deinit(&ckpt->pieces);
-	free(ckpt->told);
+	free(ckpt->record_pieces);
 }
 
 static int check_part(const struct pawl_ckpt_part *in, struct pawl_err *err)
@@ -298,18 +298,18 @@ static uint64_t share_out(struct pawl_ckpt *ckpt)
 /* ---- pieces ---- */
 
 /* Makes told as large as the list of pieces. */
-static int make_told(struct pawl_ckpt *ckpt, struct pawl_err *err)
+static int grow_record_pieces(struct pawl_ckpt *ckpt, struct pawl_err *err)
 {
-	struct record_piece *told;
+	struct record_piece *pieces;
 
-	if (ckpt->told_cap < ckpt->pieces.cap) {
-		told = realloc(ckpt->told, ckpt->pieces.cap * sizeof(*told));
-		if (!told) {
+	if (ckpt->record_pieces_cap < ckpt->pieces.cap) {
+		pieces = realloc(ckpt->record_pieces, ckpt->pieces.cap * sizeof(*pieces));
+		if (!pieces) {
 			return pawl_err_set(err, PAWL_ENOMEM, "no memory for %zu pieces",
 				ckpt->pieces.cap);
 		}
-		ckpt->told = told;
-		ckpt->told_cap = ckpt->pieces.cap;
+		ckpt->record_pieces = pieces;
+		ckpt->record_pieces_cap = ckpt->pieces.cap;
 	}
 	return 0;
 }
@@ -336,7 +336,7 @@ int session_list_part(struct pawl_ckpt *ckpt, uint32_t p, uint8_t *arena, struct
 			record->size_bytes, NULL, err);
 	}
 	part->piece_hi = pieces->n;
-	return rv == 0 ? make_told(ckpt, err) : rv;
+	return rv == 0 ? grow_record_pieces(ckpt, err) : rv;
 }
 
 static int list_pieces(struct pawl_ckpt *ckpt, uint8_t *arena, struct pawl_err *err)
@@ -354,11 +354,12 @@ static int list_pieces(struct pawl_ckpt *ckpt, uint8_t *arena, struct pawl_err *
 
 /* Tells the record what was copied; and the storages' sums, joined from the pieces in the order of
  * the file. */
-static void tell_pieces(struct pawl_ckpt *ckpt, struct session_part *part, size_t *at)
+static void fill_record(struct pawl_ckpt *ckpt, struct session_part *part, size_t *at)
 {
 	struct record_part *record = part->record;
 
-	record->pieces = ckpt->told ? ckpt->told + *at : NULL; /* a streamed save has none */
+	record->pieces = ckpt->record_pieces ? ckpt->record_pieces + *at
+					     : NULL; /* a streamed save has none */
 	record->pieces_n = 0;
 	record->sums_n = ckpt->summing && record->shared ? record->storages : 0;
 	memset(record->sums, 0, record->storages * sizeof(*record->sums));
@@ -370,15 +371,15 @@ static void tell_pieces(struct pawl_ckpt *ckpt, struct session_part *part, size_
 				piece->crc, piece->len_bytes);
 		}
 		if (piece->dst) {
-			ASSERT(ckpt->told != NULL); /* list_pieces made room for all */
-			ckpt->told[(*at)++] = (struct record_piece){piece->file_off,
+			ASSERT(ckpt->record_pieces != NULL); /* list_pieces made room for all */
+			ckpt->record_pieces[(*at)++] = (struct record_piece){piece->file_off,
 				piece->len_bytes, piece->crc};
 			record->pieces_n++;
 		}
 	}
 }
 
-void session_tell_staged(struct pawl_ckpt *ckpt, uint64_t id)
+void session_send_staged(struct pawl_ckpt *ckpt, uint64_t id)
 {
 	struct record record = {.step = ckpt->step,
 		.rank = ckpt->options.rank,
@@ -397,7 +398,7 @@ void session_tell_staged(struct pawl_ckpt *ckpt, uint64_t id)
 	/* While save has not returned yet, it has stalled the caller all the time. */
 	staged.stall_ns = status.stall_ns ? status.stall_ns : took_ns;
 	for (uint32_t p = 0; p < ckpt->parts_n; p++) {
-		tell_pieces(ckpt, &ckpt->parts[p], &at);
+		fill_record(ckpt, &ckpt->parts[p], &at);
 	}
 	wire_out_reset(&ckpt->record);
 	record_encode(&record, &ckpt->record);
@@ -413,7 +414,7 @@ void session_tell_staged(struct pawl_ckpt *ckpt, uint64_t id)
 }
 
 /* Tells the agent, which tells the others, that this rank's part of the save will not come. */
-void session_tell_failed(struct pawl_ckpt *ckpt, struct wire_out *out, uint64_t id, int code,
+void session_send_fail(struct pawl_ckpt *ckpt, struct wire_out *out, uint64_t id, int code,
 	const char *why)
 {
 	struct frame_fail fail = {.seq = session_seq(ckpt, id), .code = code};
@@ -457,7 +458,7 @@ static void copied(void *user, int rv, size_t piece)
 		(uint64_t)(clock_mono_ns() - ckpt->begun_ns);
 	pthread_mutex_unlock(&ckpt->state);
 	if (rv == 0 && !withdrawn) {
-		session_tell_staged(ckpt, id);
+		session_send_staged(ckpt, id);
 	} else if (rv != 0) {
 		snprintf(why, sizeof(why), "storage %u of %s %s (rank %u)", at->storage,
 			ckpt->records[at->part].name,
@@ -465,7 +466,7 @@ static void copied(void *user, int rv, size_t piece)
 					    : "could not be copied from its CUDA device",
 			ckpt->options.rank);
 		session_set_failed(ckpt, id, rv, why, (int)at->part, (int)at->storage);
-		session_tell_failed(ckpt, &ckpt->done_frame, id, rv, why);
+		session_send_fail(ckpt, &ckpt->done_frame, id, rv, why);
 	}
 	pthread_mutex_lock(&ckpt->state);
 	ckpt->copying_id = 0;
@@ -490,13 +491,13 @@ uint64_t session_new_save(struct pawl_ckpt *ckpt)
 	return id;
 }
 
-void session_note_stall(struct pawl_ckpt *ckpt, uint64_t id)
+void session_record_stall(struct pawl_ckpt *ckpt, uint64_t id)
 {
 	struct session_status *entry = &ckpt->statuses[id % PAWL_CKPT_STATUS_KEPT];
 
 	pthread_mutex_lock(&ckpt->state);
 	entry->status.stall_ns = (uint64_t)(clock_mono_ns() - ckpt->begun_ns);
-	entry->status.proof = snap_proof_told(ckpt->proof);
+	entry->status.proof = snap_public_proof(ckpt->proof);
 	pthread_mutex_unlock(&ckpt->state);
 }
 
@@ -513,7 +514,7 @@ static int stage(struct pawl_ckpt *ckpt, uint64_t id, int slot, bool watch, stru
 	rv = snap_begin(ckpt->snap, ckpt->pieces.at, ckpt->pieces.n, watch, copied, ckpt,
 		&ckpt->proof, err);
 	if (rv == 0) {
-		session_prepare_rest(ckpt, slot);
+		session_prepare_next(ckpt, slot);
 		return 0;
 	}
 	pthread_mutex_lock(&ckpt->state);
@@ -522,7 +523,7 @@ static int stage(struct pawl_ckpt *ckpt, uint64_t id, int slot, bool watch, stru
 	return rv;
 }
 
-int session_reach(struct pawl_ckpt *ckpt, struct pawl_err *err)
+int session_ensure_connected(struct pawl_ckpt *ckpt, struct pawl_err *err)
 {
 	return ckpt->link && link_alive(ckpt->link) ? 0 : session_connect(ckpt, err);
 }
@@ -534,22 +535,22 @@ static int start_save(struct pawl_ckpt *ckpt, uint64_t id, bool watch, struct pa
 	int rv;
 
 	ckpt->proof = SNAP_COPIED; /* streamed saves count as copied, too */
-	rv = session_reach(ckpt, err);
+	rv = session_ensure_connected(ckpt, err);
 	if (rv != 0) {
 		return rv;
 	}
 	ckpt->summing = ckpt->options.world > 1 && !ckpt->options.named &&
 		(id - ckpt->seq_base) % SESSION_CHECK_EVERY == 1;
-	rv = session_ask_slot(ckpt, id, share_out(ckpt), &slot, err);
+	rv = session_request_slot(ckpt, id, share_out(ckpt), &slot, err);
 	if (rv == PAWL_ETIMEDOUT) { /* the slot may be granted still, when the agent wakes */
-		session_tell_failed(ckpt, &ckpt->frame, id, rv, err->msg);
+		session_send_fail(ckpt, &ckpt->frame, id, rv, err->msg);
 	}
 	if (rv != 0) {
 		return rv;
 	}
 	rv = slot < 0 ? session_stream(ckpt, id, err) : stage(ckpt, id, slot, watch, err);
 	if (rv != 0) {
-		session_tell_failed(ckpt, &ckpt->frame, id, rv, err->msg);
+		session_send_fail(ckpt, &ckpt->frame, id, rv, err->msg);
 	}
 	return rv;
 }
@@ -574,12 +575,12 @@ static int check_spanning(const struct pawl_ckpt *ckpt, const char *tag, uint64_
 		     : 0;
 }
 
-int session_enter(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
+int session_begin_save(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
 	struct pawl_err *err)
 {
 	int64_t called_ns = clock_mono_ns();
 
-	if (session_dead(ckpt, err)) {
+	if (session_is_forked(ckpt, err)) {
 		return PAWL_EPEER;
 	}
 	if ((tag != NULL) != ckpt->options.named) {
@@ -592,7 +593,7 @@ int session_enter(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32
 			"characters",
 			tag, CKPT_TAG_MAX - 1);
 	}
-	if (tag && ckpt->counted) {
+	if (tag && ckpt->numbered) {
 		int rv = check_spanning(ckpt, tag, step, flags, err);
 
 		if (rv != 0) {
@@ -607,12 +608,12 @@ int session_enter(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32
 	}
 	snap_wait(ckpt->snap); /* the save before: its pieces and layout are about to be reused */
 	session_skip_missed(ckpt);
-	ckpt->begun_ns = ckpt->asked_ns != 0 ? ckpt->asked_ns : called_ns;
-	ckpt->asked_ns = 0;
-	if (ckpt->asked.open && !link_alive(ckpt->link)) {
-		session_ask_lost(ckpt);
-	} else if (ckpt->asked.open && ckpt->asked.step != step) {
-		session_take_back(ckpt, "another step is saved");
+	ckpt->begun_ns = ckpt->announced_ns != 0 ? ckpt->announced_ns : called_ns;
+	ckpt->announced_ns = 0;
+	if (ckpt->slot_request.pending && !link_alive(ckpt->link)) {
+		session_undo_request(ckpt);
+	} else if (ckpt->slot_request.pending && ckpt->slot_request.step != step) {
+		session_cancel_request(ckpt, "another step is saved");
 	}
 	ckpt->step = step;
 	ckpt->flags = flags;
@@ -639,7 +640,7 @@ static int save(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t
 		return pawl_err_set(err, PAWL_ELIMIT, "%u partitions: at most %u", parts_n,
 			CKPT_PARTS_MAX);
 	}
-	rv = session_enter(ckpt, tag, step, flags, err);
+	rv = session_begin_save(ckpt, tag, step, flags, err);
 	if (rv != 0) {
 		return rv;
 	}
@@ -648,9 +649,9 @@ static int save(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t
 		session_skip(ckpt, "it could not be laid out");
 		goto unlock;
 	}
-	*id = ckpt->asked.open ? ckpt->asked.id : session_new_save(ckpt);
+	*id = ckpt->slot_request.pending ? ckpt->slot_request.id : session_new_save(ckpt);
 	rv = start_save(ckpt, *id, watch && ckpt->options.watch, &why);
-	session_note_stall(ckpt, *id);
+	session_record_stall(ckpt, *id);
 	if (rv != 0) {
 		session_set_failed(ckpt, *id, rv, why.msg, -1, -1);
 		if (rv == PAWL_EMISMATCH) {
@@ -683,7 +684,7 @@ int pawl_ckpt_save_tag(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, u
 
 void pawl_ckpt_fence(struct pawl_ckpt *ckpt, uint64_t groups)
 {
-	if (!session_dead(ckpt, NULL)) {
+	if (!session_is_forked(ckpt, NULL)) {
 		snap_fence(ckpt->snap, groups);
 	}
 }
@@ -693,7 +694,7 @@ void pawl_ckpt_withdraw(struct pawl_ckpt *ckpt, uint64_t id, int part, int stora
 	struct wire_out out = {0};
 	char why[64];
 
-	if (session_dead(ckpt, NULL) || !ckpt->link) {
+	if (session_is_forked(ckpt, NULL) || !ckpt->link) {
 		return;
 	}
 	pthread_mutex_lock(&ckpt->state);
@@ -702,6 +703,6 @@ void pawl_ckpt_withdraw(struct pawl_ckpt *ckpt, uint64_t id, int part, int stora
 	snprintf(why, sizeof(why), "storage %d of partition %d changed while it was copied",
 		storage, part);
 	session_set_failed(ckpt, id, PAWL_ECHANGED, why, part, storage);
-	session_tell_failed(ckpt, &out, id, PAWL_ECHANGED, why);
+	session_send_fail(ckpt, &out, id, PAWL_ECHANGED, why);
 	wire_out_deinit(&out);
 }

@@ -3,7 +3,7 @@
  * under which a slot is asked for.
  *
  * The agent's answer takes three wake-ups of threads. So a caller that knows that a save is about
- * to come may have a slot asked for beforehand (pawl_ckpt_ask), with as many bytes as the last save
+ * to come may have a slot asked for beforehand (pawl_ckpt_announce), with as many bytes as the last save
  * had, and describe its state meanwhile. If more turn out to be needed the question is put again.
  */
 #include "session/session.h"
@@ -112,7 +112,7 @@ static int take_arenas(struct pawl_ckpt *ckpt, const struct frame_grant *grant,
 	return 0;
 }
 
-void session_prepare_rest(struct pawl_ckpt *ckpt, int slot)
+void session_prepare_next(struct pawl_ckpt *ckpt, int slot)
 {
 	if (ckpt->preparing && pthread_tryjoin_np(ckpt->preparer, NULL) == 0) {
 		ckpt->preparing->ready = true;
@@ -138,7 +138,7 @@ uint64_t session_number(const struct pawl_ckpt *ckpt, uint64_t id)
 	return id > ckpt->seq_base ? (uint64_t)ckpt->rounds << 32 | (id - ckpt->seq_base) : 0;
 }
 
-void session_restored(struct pawl_ckpt *ckpt, uint32_t rounds)
+void session_reset_numbers(struct pawl_ckpt *ckpt, uint32_t rounds)
 {
 	pthread_mutex_lock(&ckpt->state);
 	ckpt->seq_base = ckpt->last_id;
@@ -148,10 +148,10 @@ void session_restored(struct pawl_ckpt *ckpt, uint32_t rounds)
 
 /* ---- asking ---- */
 
-static int ask(struct pawl_ckpt *ckpt, uint64_t id, uint64_t step, uint64_t need_bytes,
-	struct pawl_err *err)
+static int send_slot_request(struct pawl_ckpt *ckpt, uint64_t id, uint64_t step,
+	uint64_t need_bytes, struct pawl_err *err)
 {
-	struct session_asked *asked = &ckpt->asked;
+	struct session_slot_request *asked = &ckpt->slot_request;
 	struct frame_begin begin = {.seq = session_seq(ckpt, id),
 		.step = step,
 		.need_bytes = need_bytes,
@@ -164,9 +164,9 @@ static int ask(struct pawl_ckpt *ckpt, uint64_t id, uint64_t step, uint64_t need
 	} else {
 		tag_of_step(begin.tag, sizeof(begin.tag), step);
 	}
-	rv = link_ask(ckpt->link, &asked->call, &ckpt->frame, PROTO_BEGIN, &begin, &asked->reply,
-		err);
-	asked->open = rv == 0;
+	rv = link_request(ckpt->link, &asked->call, &ckpt->frame, PROTO_BEGIN, &begin,
+		&asked->reply, err);
+	asked->pending = rv == 0;
 	asked->id = id;
 	asked->step = step;
 	asked->need_bytes = need_bytes;
@@ -174,13 +174,13 @@ static int ask(struct pawl_ckpt *ckpt, uint64_t id, uint64_t step, uint64_t need
 }
 
 /* Waits for the answer. Returns 0 and the slot (-1: stream), or why there is none. */
-static int hear(struct pawl_ckpt *ckpt, int *slot, struct pawl_err *err)
+static int await_slot(struct pawl_ckpt *ckpt, int *slot, struct pawl_err *err)
 {
-	struct session_asked *asked = &ckpt->asked;
+	struct session_slot_request *asked = &ckpt->slot_request;
 	struct frame_grant grant;
 	int rv = link_await(ckpt->link, &asked->call, times_ms(TIME_SESSION_BEGIN), err);
 
-	asked->open = false;
+	asked->pending = false;
 	if (rv != 0) {
 		return rv;
 	}
@@ -201,101 +201,104 @@ static int hear(struct pawl_ckpt *ckpt, int *slot, struct pawl_err *err)
 	return rv;
 }
 
-int session_ask_slot(struct pawl_ckpt *ckpt, uint64_t id, uint64_t need_bytes, int *slot,
+int session_request_slot(struct pawl_ckpt *ckpt, uint64_t id, uint64_t need_bytes, int *slot,
 	struct pawl_err *err)
 {
-	bool ahead = ckpt->asked.open;
+	bool ahead = ckpt->slot_request.pending;
 	int rv = 0;
 
-	ASSERT(!ahead || (ckpt->asked.id == id && ckpt->asked.step == ckpt->step));
+	ASSERT(!ahead || (ckpt->slot_request.id == id && ckpt->slot_request.step == ckpt->step));
 	if (!ahead) {
-		rv = ask(ckpt, id, ckpt->step, need_bytes, err);
+		rv = send_slot_request(ckpt, id, ckpt->step, need_bytes, err);
 	}
 	if (rv == 0) {
-		rv = hear(ckpt, slot, err);
+		rv = await_slot(ckpt, slot, err);
 	}
-	if (rv == 0 && ahead && ckpt->asked.need_bytes < need_bytes) {
-		rv = ask(ckpt, id, ckpt->step, need_bytes, err);
-		rv = rv == 0 ? hear(ckpt, slot, err) : rv;
+	if (rv == 0 && ahead && ckpt->slot_request.need_bytes < need_bytes) {
+		rv = send_slot_request(ckpt, id, ckpt->step, need_bytes, err);
+		rv = rv == 0 ? await_slot(ckpt, slot, err) : rv;
 	}
 	return rv;
 }
 
 /* Fails save id, which will not come, and tells the agent. */
-static void give_up(struct pawl_ckpt *ckpt, uint64_t id, const char *why)
+static void cancel_save(struct pawl_ckpt *ckpt, uint64_t id, const char *why)
 {
 	int slot;
 
 	session_set_failed(ckpt, id, PAWL_ECANCELED, why, -1, -1);
 	if (ckpt->link) {
-		session_tell_failed(ckpt, &ckpt->frame, id, PAWL_ECANCELED, why);
+		session_send_fail(ckpt, &ckpt->frame, id, PAWL_ECANCELED, why);
 	}
-	if (ckpt->asked.open) {
+	if (ckpt->slot_request.pending) {
 		/* The answer may hand over arenas, which happens once. */
-		(void)hear(ckpt, &slot, NULL);
+		(void)await_slot(ckpt, &slot, NULL);
 	}
 }
 
-void session_take_back(struct pawl_ckpt *ckpt, const char *why)
+void session_cancel_request(struct pawl_ckpt *ckpt, const char *why)
 {
-	if (ckpt->asked.open) {
-		give_up(ckpt, ckpt->asked.id, why);
+	if (ckpt->slot_request.pending) {
+		cancel_save(ckpt, ckpt->slot_request.id, why);
 	}
 }
 
 void session_skip(struct pawl_ckpt *ckpt, const char *why)
 {
-	if (ckpt->counted) {
-		give_up(ckpt, ckpt->asked.open ? ckpt->asked.id : session_new_save(ckpt), why);
+	if (ckpt->numbered) {
+		cancel_save(ckpt,
+			ckpt->slot_request.pending ? ckpt->slot_request.id : session_new_save(ckpt),
+			why);
 	}
 }
 
-void session_forget_asked(struct pawl_ckpt *ckpt)
+void session_forget_request(struct pawl_ckpt *ckpt)
 {
-	ckpt->asked.open = false;
-	link_reply_close(&ckpt->asked.reply);
+	ckpt->slot_request.pending = false;
+	link_reply_close(&ckpt->slot_request.reply);
 }
 
-void session_ask_lost(struct pawl_ckpt *ckpt)
+void session_undo_request(struct pawl_ckpt *ckpt)
 {
 	pthread_mutex_lock(&ckpt->state);
-	ASSERT(ckpt->last_id == ckpt->asked.id); /* a save comes next */
+	ASSERT(ckpt->last_id == ckpt->slot_request.id); /* a save comes next */
 	ckpt->last_id--;
 	pthread_mutex_unlock(&ckpt->state);
-	session_forget_asked(ckpt);
+	session_forget_request(ckpt);
 }
 
 void session_slot_deinit(struct pawl_ckpt *ckpt)
 {
 	session_drop_arenas(ckpt);
-	link_reply_deinit(&ckpt->asked.reply);
+	link_reply_deinit(&ckpt->slot_request.reply);
 }
 
-void pawl_ckpt_ask(struct pawl_ckpt *ckpt, uint64_t step)
+void pawl_ckpt_announce(struct pawl_ckpt *ckpt, uint64_t step)
 {
-	if (session_dead(ckpt, NULL)) {
+	if (session_is_forked(ckpt, NULL)) {
 		return;
 	}
 	pthread_mutex_lock(&ckpt->saving);
-	ckpt->asked_ns = clock_mono_ns(); /* the caller has begun: its stall counts from here */
-	session_take_back(ckpt, "it was asked for twice");
+	ckpt->announced_ns = clock_mono_ns(); /* the caller has begun: its stall counts from here */
+	session_cancel_request(ckpt, "it was asked for twice");
 	session_skip_missed(ckpt);
-	if (ckpt->link && link_alive(ckpt->link) && ckpt->asked.need_bytes > 0 &&
+	if (ckpt->link && link_alive(ckpt->link) && ckpt->slot_request.need_bytes > 0 &&
 		!ckpt->options.named) {
-		if (ask(ckpt, session_new_save(ckpt), step, ckpt->asked.need_bytes, NULL) != 0) {
-			session_ask_lost(ckpt); /* saving asks again */
+		if (send_slot_request(ckpt, session_new_save(ckpt), step,
+			    ckpt->slot_request.need_bytes, NULL) != 0) {
+			session_undo_request(ckpt); /* saving asks again */
 		}
 	}
 	pthread_mutex_unlock(&ckpt->saving);
 }
 
-void pawl_ckpt_unask(struct pawl_ckpt *ckpt)
+void pawl_ckpt_skip(struct pawl_ckpt *ckpt)
 {
-	if (session_dead(ckpt, NULL)) {
+	if (session_is_forked(ckpt, NULL)) {
 		return;
 	}
 	pthread_mutex_lock(&ckpt->saving);
-	ckpt->asked_ns = 0;
+	ckpt->announced_ns = 0;
 	session_skip(ckpt, "the state could not be described");
 	pthread_mutex_unlock(&ckpt->saving);
 }

@@ -20,7 +20,7 @@ struct source_part {
 	struct pawl_restore_part info; /* as shown to the caller */
 	enum source_state state;       /* how much of the following is verified */
 	struct zip_plan zip;           /* layout; where storages lie only once placed */
-	bool *have; /* for each chunk: verified for pawl_restore_need; NULL: none is */
+	bool *have; /* for each chunk: verified for pawl_restore_read_needed; NULL: none is */
 	struct part_image *image;             /* store: the file in memory; NULL while unread */
 	const struct manifest_part *manifest; /* store: the entry in the manifest */
 	uint32_t owner; /* memory: the rank whose record describes it (0 if shared) */
@@ -51,14 +51,14 @@ struct pawl_restore {
 	struct reader *reader;     /* store: reads partitions */
 	struct manifest manifest;  /* store: the tag's manifest */
 	char tag[CKPT_TAG_MAX];    /* name of the checkpoint */
-	bool owes_vote;            /* the other ranks wait for this one's vote */
+	bool vote_pending;         /* the other ranks wait for this one's vote */
 	/* Rows of all tables, by name; NULL until one is asked for. */
 	struct source_tensor *tensors;
 	size_t tensors_n; /* number of entries in tensors */
 };
 
 /* Reads and verifies a partition as far as state. PAWL_EINVAL: there is no such partition. */
-int source_reach(struct pawl_restore *restore, uint32_t index, enum source_state state,
+int source_advance(struct pawl_restore *restore, uint32_t index, enum source_state state,
 	struct pawl_err *err);
 /* Verifies what the ranks hold in memory of bytes lo to before hi of the file. */
 int source_check_memory(const struct pawl_restore *restore, const struct source_part *part,

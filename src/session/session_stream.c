@@ -105,7 +105,7 @@ int session_stream_open(struct session_stream **out, struct pawl_ckpt *ckpt, str
 		return rv;
 	}
 	if (!(ckpt->flags & PAWL_SAVE_STREAM)) {
-		session_note(ckpt,
+		session_notify(ckpt,
 			"the state is larger than the memory tier may be: saves write to the store "
 			"themselves, and training waits for them");
 	}
@@ -181,7 +181,7 @@ int session_stream(struct pawl_ckpt *ckpt, uint64_t id, struct pawl_err *err)
 	session_stream_close(stream);
 	if (rv == 0) {
 		ckpt->summing = false;
-		session_tell_staged(ckpt, id);
+		session_send_staged(ckpt, id);
 	}
 	return rv;
 }

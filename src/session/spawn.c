@@ -39,7 +39,7 @@ int spawn_agent(const char *program, const char *job, const char *socket, struct
 	return 0;
 }
 
-const char *spawn_mortal(void)
+const char *spawn_why_not_detached(void)
 {
 	if (getpid() == 1) {
 		return "this process is PID 1 of its container, which ends with it";

@@ -12,6 +12,6 @@ struct pawl_err;
 int spawn_agent(const char *program, const char *job, const char *socket, struct pawl_err *err);
 /* Returns why an agent cannot be relied on to outlive this process here (static string), or
  * NULL. */
-const char *spawn_mortal(void);
+const char *spawn_why_not_detached(void);
 
 #endif

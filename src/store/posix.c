@@ -50,13 +50,13 @@ int posix_fail(const struct posix_store *ps, struct pawl_err *err, const char *v
 	return pawl_err_sys(err, "%s %s", verb, dir_name(path));
 }
 
-int posix_at(const struct posix_store *ps, const char *path)
+int posix_dir_fd(const struct posix_store *ps, const char *path)
 {
 	return path[0] == '.' && ps->hidden_fd >= 0 ? ps->hidden_fd : ps->root_fd;
 }
 
 /* Reports that something other than a plain file has the name. kind says what; "": unknown. */
-static int refuse_odd(bool create, const char *path, const char *kind, struct pawl_err *err)
+static int refuse_other(bool create, const char *path, const char *kind, struct pawl_err *err)
 {
 	return pawl_err_set(err, create ? PAWL_EIO : PAWL_EINVAL, "%s %s: not a file%s%s",
 		create ? "write" : "open", path, kind[0] != '\0' ? ", but " : "", kind);
@@ -66,12 +66,12 @@ int posix_open_regular(const struct posix_store *ps, const char *path, int flags
 	struct pawl_err *err)
 {
 	bool create = (flags & O_CREAT) != 0;
-	int at = posix_at(ps, path);
+	int at = posix_dir_fd(ps, path);
 	int fd = FAULT_SYS(create ? "store.create" : "store.open",
 		file_open_plain(at, path, flags, FILE_MODE, st));
 
-	if (fd < 0 && file_is_odd(errno)) {
-		return refuse_odd(create, path, file_kind(at, path), err);
+	if (fd < 0 && file_is_special(errno)) {
+		return refuse_other(create, path, file_kind(at, path), err);
 	}
 	if (fd < 0 && errno == ENOTDIR) {
 		errno = ENOENT; /* nothing lies in something that is no directory */
@@ -218,10 +218,10 @@ static int posix_mkdir(struct store *store, const char *path, struct pawl_err *e
 	struct posix_store *ps = (struct posix_store *)store;
 	struct stat st;
 
-	if (FAULT_SYS("store.mkdir", mkdirat(posix_at(ps, path), path, DIR_MODE)) == 0) {
+	if (FAULT_SYS("store.mkdir", mkdirat(posix_dir_fd(ps, path), path, DIR_MODE)) == 0) {
 		return 0;
 	}
-	if (errno == EEXIST && fstatat(posix_at(ps, path), path, &st, 0) == 0 &&
+	if (errno == EEXIST && fstatat(posix_dir_fd(ps, path), path, &st, 0) == 0 &&
 		S_ISDIR(st.st_mode)) {
 		return 0;
 	}
@@ -237,7 +237,7 @@ static int open_dir_fd(const struct posix_store *ps, const char *path)
 		return -1;
 	}
 	return FAULT_SYS("store.open",
-		openat(posix_at(ps, path), dir_name(path), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+		openat(posix_dir_fd(ps, path), dir_name(path), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
 static int posix_sync_dir(struct store *store, const char *path, struct pawl_err *err)
@@ -268,7 +268,7 @@ static int posix_stat(struct store *store, const char *path, enum store_kind *ki
 {
 	struct posix_store *ps = (struct posix_store *)store;
 	struct stat st;
-	int at = posix_at(ps, path);
+	int at = posix_dir_fd(ps, path);
 	int rc = FAULT_SYS("store.stat", fstatat(at, dir_name(path), &st, 0));
 
 	if (rc != 0 && (errno == ENOENT || errno == ELOOP)) {
@@ -285,7 +285,7 @@ static int posix_stat(struct store *store, const char *path, enum store_kind *ki
 	if (rc != 0) {
 		return posix_fail(ps, err, "stat", path);
 	}
-	*kind = S_ISREG(st.st_mode) ? STORE_FILE : S_ISDIR(st.st_mode) ? STORE_DIR : STORE_ODD;
+	*kind = S_ISREG(st.st_mode) ? STORE_FILE : S_ISDIR(st.st_mode) ? STORE_DIR : STORE_OTHER;
 	*size_bytes = S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
 	return 0;
 }
@@ -386,7 +386,8 @@ static int posix_rename(struct store *store, const char *from, const char *to,
 
 	snprintf(verb, sizeof(verb), "rename %s to", from);
 	if (FAULT_SYS("store.rename",
-		    renameat2(posix_at(ps, from), from, posix_at(ps, to), to, flags)) == 0) {
+		    renameat2(posix_dir_fd(ps, from), from, posix_dir_fd(ps, to), to, flags)) ==
+		0) {
 		return 0;
 	}
 	if (how == STORE_EXCHANGE && (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP)) {
@@ -402,8 +403,8 @@ static int posix_link(struct store *store, const char *from, const char *to, str
 	char verb[STORE_PATH_MAX + sizeof("link  to")];
 
 	snprintf(verb, sizeof(verb), "link %s to", from);
-	if (FAULT_SYS("store.link", linkat(posix_at(ps, from), from, posix_at(ps, to), to, 0)) ==
-		0) {
+	if (FAULT_SYS("store.link",
+		    linkat(posix_dir_fd(ps, from), from, posix_dir_fd(ps, to), to, 0)) == 0) {
 		return 0;
 	}
 	if (errno == EPERM || errno == ENOSYS || errno == EOPNOTSUPP || errno == EMLINK) {
@@ -464,7 +465,7 @@ static int posix_remove(struct store *store, const char *path, struct pawl_err *
 {
 	struct posix_store *ps = (struct posix_store *)store;
 
-	return remove_name(ps, posix_at(ps, path), path, 0, err);
+	return remove_name(ps, posix_dir_fd(ps, path), path, 0, err);
 }
 
 /* ---- the store ---- */
@@ -488,7 +489,7 @@ static const struct store_ops posix_ops = {
 	.create = posix_create,
 	.open = posix_open,
 	.map = posix_map,
-	.want = posix_want,
+	.prefetch = posix_prefetch,
 	.fill = posix_fill,
 	.submit = posix_submit,
 	.reap = posix_reap,

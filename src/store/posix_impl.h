@@ -33,7 +33,7 @@ struct posix_store {
 int posix_fail(const struct posix_store *ps, struct pawl_err *err, const char *verb,
 	const char *path);
 /* Returns the descriptor that path is relative to. */
-int posix_at(const struct posix_store *ps, const char *path);
+int posix_dir_fd(const struct posix_store *ps, const char *path);
 /* Opens a plain file as file_open_plain does; anything else that has the name is PAWL_EINVAL, or
  * PAWL_EIO with O_CREAT. The descriptor has O_NONBLOCK. Returns it, or a negative PAWL_E code with
  * err filled. */
@@ -46,7 +46,7 @@ int posix_open(struct store *store, const char *path, struct store_file **file,
 	uint64_t *size_bytes, struct pawl_err *err);
 int posix_map(struct store *store, struct store_file *file, bool unread, const uint8_t **bytes,
 	struct pawl_err *err);
-void posix_want(struct store_file *file, uint64_t off_bytes, uint64_t len_bytes);
+void posix_prefetch(struct store_file *file, uint64_t off_bytes, uint64_t len_bytes);
 int posix_fill(struct store_file *file, uint64_t off_bytes, uint64_t len_bytes,
 	struct pawl_err *err);
 int posix_submit(struct store *store, struct store_io *io, struct pawl_err *err);

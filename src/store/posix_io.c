@@ -38,10 +38,10 @@
 #define MADV_POPULATE_READ 22 /* sys/mman.h, for headers older than Linux 5.14 */
 #endif
 /* Bytes announced at a time: of a longer range Linux reads only what fits one request. */
-#define WANT_BYTES    (512u << 10)
-#define MINCORE_PAGES 256u /* pages asked about at a time */
-#define MISSING_PART  16u  /* a file is not mapped if more than one page in this many is missing */
-#define PAGE_BYTES    4096 /* where pages are larger, the page cache is not used */
+#define PREFETCH_BYTES (512u << 10)
+#define MINCORE_PAGES  256u /* pages asked about at a time */
+#define MISSING_PART   16u  /* a file is not mapped if more than one page in this many is missing */
+#define PAGE_BYTES     4096 /* where pages are larger, the page cache is not used */
 
 struct store_file {
 	int fd;             /* for transfers and syncs */
@@ -51,7 +51,7 @@ struct store_file {
 	/* Mapping of cache_fd. While not held it serves mincore alone: no access, so no SIGBUS. */
 	char *map;
 	size_t map_bytes;          /* length of map: the file's size at open */
-	bool held;                 /* map is readable, its pages are locked, cache_fd has a lease */
+	bool mapped;               /* map is readable, its pages are locked, cache_fd has a lease */
 	char path[STORE_PATH_MAX]; /* path at open, for messages */
 };
 
@@ -115,7 +115,7 @@ int posix_create(struct store *store, const char *path, uint64_t size_bytes,
 		rv = posix_fail(ps, err, "reserve", path);
 		close(fd);
 		/* Otherwise the file would keep the space that it got. */
-		unlinkat(posix_at(ps, path), path, 0);
+		unlinkat(posix_dir_fd(ps, path), path, 0);
 		return rv;
 	}
 	return new_file(fd, path, file, err);
@@ -133,7 +133,7 @@ static void open_cache(const struct posix_store *ps, struct store_file *file, co
 		return; /* transfers need not begin at a page then, as mincore requires */
 	}
 	fd = FAULT_SYS("store.cache_open",
-		file_open_plain(posix_at(ps, file->path), file->path, O_RDONLY, 0, &again));
+		file_open_plain(posix_dir_fd(ps, file->path), file->path, O_RDONLY, 0, &again));
 	if (fd < 0) {
 		return;
 	}
@@ -221,7 +221,7 @@ static bool lacks_pages(char *map, size_t len_bytes, size_t most)
 }
 
 /* Returns how much of a transfer lies in the file: everything, except in the file's last block. */
-static size_t within(const struct store_file *file, const struct store_io *io)
+static size_t bytes_in_file(const struct store_file *file, const struct store_io *io)
 {
 	uint64_t left = io->off_bytes < file->map_bytes ? file->map_bytes - io->off_bytes : 0;
 
@@ -275,16 +275,16 @@ int posix_map(struct store *store, struct store_file *file, bool unread, const u
 		fcntl(file->cache_fd, F_SETLEASE, F_UNLCK);
 		return pawl_err_set(err, PAWL_ENOTSUP, "map %s: cannot keep its pages", file->path);
 	}
-	file->held = true;
+	file->mapped = true;
 	*bytes = (const uint8_t *)file->map;
 	return 0;
 }
 
-void posix_want(struct store_file *file, uint64_t off_bytes, uint64_t len_bytes)
+void posix_prefetch(struct store_file *file, uint64_t off_bytes, uint64_t len_bytes)
 {
-	for (uint64_t at = 0; at < len_bytes; at += WANT_BYTES) {
+	for (uint64_t at = 0; at < len_bytes; at += PREFETCH_BYTES) {
 		posix_fadvise(file->cache_fd, (off_t)(off_bytes + at),
-			(off_t)(len_bytes - at < WANT_BYTES ? len_bytes - at : WANT_BYTES),
+			(off_t)(len_bytes - at < PREFETCH_BYTES ? len_bytes - at : PREFETCH_BYTES),
 			POSIX_FADV_WILLNEED);
 	}
 }
@@ -292,7 +292,7 @@ void posix_want(struct store_file *file, uint64_t off_bytes, uint64_t len_bytes)
 int posix_fill(struct store_file *file, uint64_t off_bytes, uint64_t len_bytes,
 	struct pawl_err *err)
 {
-	ASSERT(file->held);
+	ASSERT(file->mapped);
 	if (FAULT_SYS("store.fill",
 		    madvise(file->map + off_bytes, len_bytes, MADV_POPULATE_READ)) == 0) {
 		return 0;
@@ -307,7 +307,7 @@ int posix_fill(struct store_file *file, uint64_t off_bytes, uint64_t len_bytes,
 static bool read_cached(const struct store_io *io)
 {
 	struct store_file *file = io->file;
-	size_t len_bytes = file->cache_fd < 0 ? 0 : within(file, io);
+	size_t len_bytes = file->cache_fd < 0 ? 0 : bytes_in_file(file, io);
 	struct iovec iov = {.iov_base = io->buf, .iov_len = len_bytes};
 	ssize_t n;
 
@@ -321,7 +321,7 @@ static bool read_cached(const struct store_io *io)
 	}
 	/* evicted just now, not supported, or mincore may not tell us: do not try again, since each
 	 * miss makes the kernel read ahead */
-	if (!file->held) {
+	if (!file->mapped) {
 		close_cache(file);
 	}
 	return false;
@@ -411,7 +411,7 @@ static bool is_last_block(const struct posix_slot *slot)
 
 /* Handles the result of slot's request. Returns true when its transfer is over, with io->rv and
  * io->sys set; false when the rest must be started. */
-static bool settle_slot(struct posix_slot *slot)
+static bool handle_result(struct posix_slot *slot)
 {
 	struct store_io *io = slot->io;
 	int64_t res = take_result(&slot->req);
@@ -460,7 +460,7 @@ struct store_io *posix_reap(struct store *store, int timeout_ms)
 		if (req == NULL) {
 			return NULL;
 		}
-		if (!settle_slot(slot)) {
+		if (!handle_result(slot)) {
 			slot->io->rv = start_slot(ps, slot, &err);
 			if (slot->io->rv == 0) {
 				continue;

@@ -119,10 +119,10 @@ int store_map_unread(struct store *store, struct store_file *file, const uint8_t
 	return map(store, file, true, bytes, err);
 }
 
-void store_want(struct store *store, struct store_file *file, uint64_t off_bytes,
+void store_prefetch(struct store *store, struct store_file *file, uint64_t off_bytes,
 	uint64_t len_bytes)
 {
-	store->ops->want(file, off_bytes, len_bytes);
+	store->ops->prefetch(file, off_bytes, len_bytes);
 }
 
 int store_fill(struct store *store, struct store_file *file, uint64_t off_bytes, uint64_t len_bytes,
@@ -264,7 +264,7 @@ static void parent_of(const char *path, char parent[STORE_PATH_MAX])
 
 /* Whether something that is not a file has the name, which must be one of ours that nobody else
  * needs. */
-static bool is_odd(struct store *store, const char *path)
+static bool is_other(struct store *store, const char *path)
 {
 	enum store_kind kind;
 
@@ -289,7 +289,7 @@ int store_publish(struct store *store, const char *path, const void *bytes, size
 	parent_of(path, parent);
 	snprintf(temp, sizeof(temp), "%s.new", path);
 	rv = store_write_small(store, temp, bytes, len_bytes, err);
-	if (rv == PAWL_EIO && is_odd(store, temp) && store_remove(store, temp, err) == 0) {
+	if (rv == PAWL_EIO && is_other(store, temp) && store_remove(store, temp, err) == 0) {
 		rv = store_write_small(store, temp, bytes, len_bytes, err);
 	}
 	if (rv == 0) {

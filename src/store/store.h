@@ -48,7 +48,7 @@ struct store_io {
 enum store_kind {
 	STORE_FILE,
 	STORE_DIR,
-	STORE_ODD, /* only from stat: a FIFO, a socket, a device, or a link that leads nowhere */
+	STORE_OTHER, /* only from stat: a FIFO, a socket, a device, or a link that leads nowhere */
 };
 /* EXCHANGE: both names exist and swap atomically */
 enum store_rename { STORE_REPLACE, STORE_EXCHANGE };
@@ -75,7 +75,7 @@ struct store_ops {
 		uint64_t *size_bytes, struct pawl_err *err);
 	int (*map)(struct store *store, struct store_file *file, bool unread, const uint8_t **bytes,
 		struct pawl_err *err); /* NULL: never maps; want and fill are then NULL, too */
-	void (*want)(struct store_file *file, uint64_t off_bytes, uint64_t len_bytes);
+	void (*prefetch)(struct store_file *file, uint64_t off_bytes, uint64_t len_bytes);
 	int (*fill)(struct store_file *file, uint64_t off_bytes, uint64_t len_bytes,
 		struct pawl_err *err);
 	int (*submit)(struct store *store, struct store_io *io, struct pawl_err *err);
@@ -149,7 +149,7 @@ int store_map_unread(struct store *store, struct store_file *file, const uint8_t
 	struct pawl_err *err);
 /* Starts to read these bytes of a file mapped by store_map_unread. They begin and end at a multiple
  * of STORE_ALIGN, or end with the file. */
-void store_want(struct store *store, struct store_file *file, uint64_t off_bytes,
+void store_prefetch(struct store *store, struct store_file *file, uint64_t off_bytes,
 	uint64_t len_bytes);
 /* Waits until these bytes of a file mapped by store_map_unread are in memory. PAWL_EIO. */
 int store_fill(struct store *store, struct store_file *file, uint64_t off_bytes, uint64_t len_bytes,

@@ -8,7 +8,7 @@
 #include <string.h>
 
 union any {
-	union frame_asked asked;
+	union frame_request asked;
 	union frame_event event;
 	struct frame_welcome welcome;
 	struct frame_error error;
@@ -59,7 +59,7 @@ size_t fuzz_seed(unsigned i, uint8_t *buf)
 {
 	static const uint16_t types[] = {PROTO_HELLO, PROTO_BEGIN, PROTO_STAGED, PROTO_FAIL,
 		PROTO_PIN, PROTO_BYE, PROTO_ERROR, PROTO_GRANT, PROTO_FROM_MEMORY, PROTO_VERDICT,
-		PROTO_LISTED, PROTO_STATED, PROTO_LEVEL, PROTO_NEWS};
+		PROTO_LISTED, PROTO_STATED, PROTO_LEVEL, PROTO_NOTIFICATION};
 	static const uint8_t record[] = "a record";
 	union any body = {0};
 	struct wire_out out = {0};

@@ -33,7 +33,7 @@ static void parse_path(const char *text)
 	check_part(route.name);
 	check_part(route.group);
 	ASSERT(route.secret[0] == '\0' || strlen(route.secret) == HTTP_SECRET_CHARS);
-	ASSERT((route.what == HTTP_NOTHING) == (route.allow == NULL));
+	ASSERT((route.resource == HTTP_NOTHING) == (route.allow == NULL));
 	if (route.allow) {
 		ASSERT(!http_route_allows(&route, "TRACE"));
 	}

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HEAD_BYTES 24u /* magic, version, length, checksum: see docs/format.md */
+#define HEADER_BYTES 24u /* magic, version, length, checksum: see docs/format.md */
 
 static void decode(const uint8_t *bytes, size_t len_bytes)
 {
@@ -38,15 +38,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len_bytes)
 	struct wire_out copy = {0};
 
 	decode(bytes, len_bytes);
-	if (len_bytes < HEAD_BYTES) {
+	if (len_bytes < HEADER_BYTES) {
 		return 0;
 	}
 	wire_put_raw(&copy, bytes, len_bytes);
-	wire_patch_u32(&copy, 12, (uint32_t)(len_bytes - HEAD_BYTES));
+	wire_patch_u32(&copy, 12, (uint32_t)(len_bytes - HEADER_BYTES));
 	wire_patch_u32(&copy, 16, 0);
 	wire_patch_u32(&copy, 20,
-		crc32c(bytes[8] > 2 ? crc32c(0, bytes + 8, 1) : 0, bytes + HEAD_BYTES,
-			len_bytes - HEAD_BYTES));
+		crc32c(bytes[8] > 2 ? crc32c(0, bytes + 8, 1) : 0, bytes + HEADER_BYTES,
+			len_bytes - HEADER_BYTES));
 	if (!copy.failed) {
 		decode(copy.bytes, copy.len_bytes);
 	}

@@ -25,13 +25,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len_bytes)
 size_t fuzz_seed(unsigned i, uint8_t *buf)
 {
 	static const enum node_frame_kind kinds[] = {NODE_JOIN, NODE_READY, NODE_EXITED,
-		NODE_SIGNAL, NODE_DRAINED, NODE_WELCOME, NODE_REFUSE, NODE_NEWS, NODE_START,
-		NODE_KILL, NODE_NOTICE, NODE_DRAIN, NODE_EXIT, NODE_BEGUN, NODE_TOLD, NODE_BEAT};
-	struct node_frame frame = {.who = 77,
+		NODE_SIGNAL, NODE_DRAINED, NODE_WELCOME, NODE_REFUSE, NODE_LOG_LINE, NODE_START,
+		NODE_KILL, NODE_NOTICE, NODE_DRAIN, NODE_EXIT, NODE_ROOT_BEGUN,
+		NODE_ROOT_BEGUN_RELAY, NODE_HEARTBEAT};
+	struct node_frame frame = {.instance_id = 77,
 		.nodes = 3,
 		.workers = 4,
 		.wanted = NODE_NONE,
-		.held = 1,
+		.previous_node = 1,
 		.node = 2,
 		.first = 8,
 		.world = 12,

@@ -19,10 +19,10 @@ static uint8_t file[TRACE_FILE_BYTES]; /* zero except while an input is decoded 
 static void explain(const struct trace *trace, const uint8_t *bytes)
 {
 	struct trace traces[RANKS] = {*trace, *trace};
-	int64_t base_ns[RANKS] = {trace->head.wall_ns - trace->head.mono_ns, 0};
-	struct explain_group group = {.ranks = trace->head.ranks,
-		.hosts = trace->head.hosts,
-		.there = trace->head.ranks,
+	int64_t base_ns[RANKS] = {trace->header.wall_ns - trace->header.mono_ns, 0};
+	struct explain_group group = {.ranks = trace->header.ranks,
+		.hosts = trace->header.hosts,
+		.traced_ranks = trace->header.ranks,
 		.traces = traces,
 		.base_ns = base_ns};
 	uint8_t again[TRACE_RECORD_BYTES];
@@ -34,7 +34,7 @@ static void explain(const struct trace *trace, const uint8_t *bytes)
 			       sizeof(again)) == 0);
 	}
 	if (group.ranks <= RANKS) {
-		traces[RANKS - 1].head.host = group.hosts - 1;
+		traces[RANKS - 1].header.host = group.hosts - 1;
 		explain_align(&group);
 		if (explain_sum_init(&sum, &group, NULL) == 0) {
 			explain_sum_deinit(&sum);
@@ -73,7 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len_bytes)
 
 size_t fuzz_seed(unsigned i, uint8_t *buf)
 {
-	const struct trace_head head = {.group = 7,
+	const struct trace_header header = {.group = 7,
 		.rank = 0,
 		.ranks = 1 + i,
 		.peers = 2 + i,
@@ -88,11 +88,11 @@ size_t fuzz_seed(unsigned i, uint8_t *buf)
 		return 0;
 	}
 	memset(buf, 0, TRACE_RECORDS_AT);
-	trace_head_encode(buf, &head);
+	trace_header_encode(buf, &header);
 	memcpy(buf + TRACE_COUNT_AT, &n, sizeof(n));
 	for (uint64_t r = 0; r < n; r++) {
 		int64_t at_ns = 2000000 * (int64_t)(r + 1);
-		const struct trace_record record = {.what = r % 4 == 3 ? TRACE_LINK
+		const struct trace_record record = {.type = r % 4 == 3 ? TRACE_LINK
 								       : TRACE_OPERATION,
 			.kind = r % 2 == 0 ? PAWL_ALL_REDUCE : PAWL_BARRIER,
 			.number = r,

@@ -62,18 +62,18 @@ static void send_move(struct paper *p, uint32_t from, const struct move *move)
 {
 	struct host *host = &p->hosts[from];
 	struct host *peer = &p->hosts[move->peer];
-	size_t way = (size_t)from * p->n + move->peer;
+	size_t pair = (size_t)from * p->n + move->peer;
 	uint32_t l = take_letter(p);
 	double start_s = host->now_s > host->out_s ? host->now_s : host->out_s;
 
 	host->out_s = start_s + p->link->message_s + (double)move->len_bytes / p->link->bytes_per_s;
 	p->letters[l] = (struct letter){host->out_s, NONE};
-	if (p->first[way] == NONE) {
-		p->first[way] = l;
+	if (p->first[pair] == NONE) {
+		p->first[pair] = l;
 	} else {
-		p->letters[p->last[way]].next = l;
+		p->letters[p->last[pair]].next = l;
 	}
-	p->last[way] = l;
+	p->last[pair] = l;
 	if (peer->waits_for == from) {
 		peer->waits_for = NONE;
 		p->due[p->due_n++] = move->peer;
@@ -85,8 +85,8 @@ static void send_move(struct paper *p, uint32_t from, const struct move *move)
 static bool receive_move(struct paper *p, uint32_t to, const struct move *move)
 {
 	struct host *host = &p->hosts[to];
-	size_t way = (size_t)move->peer * p->n + to;
-	uint32_t l = p->first[way];
+	size_t pair = (size_t)move->peer * p->n + to;
+	uint32_t l = p->first[pair];
 	double came_s;
 	double busy_s = host->in_s + (double)move->len_bytes / p->link->bytes_per_s;
 
@@ -95,7 +95,7 @@ static bool receive_move(struct paper *p, uint32_t to, const struct move *move)
 		return false;
 	}
 	came_s = p->letters[l].left_s + p->link->latency_s;
-	p->first[way] = p->letters[l].next;
+	p->first[pair] = p->letters[l].next;
 	p->letters[l].next = p->free;
 	p->free = l;
 	host->in_s = came_s > busy_s ? came_s : busy_s;
@@ -158,10 +158,10 @@ static void take_moves(struct host *host, const struct coll_plan *plan)
 	}
 }
 
-static struct paper *open_paper(uint32_t hosts, enum coll_way way, uint64_t len_bytes)
+static struct paper *open_paper(uint32_t hosts, enum coll_algorithm algorithm, uint64_t len_bytes)
 {
 	struct paper *p = calloc(1, sizeof(*p));
-	size_t ways = (size_t)hosts * hosts;
+	size_t pairs = (size_t)hosts * hosts;
 	struct coll_plan plan = {0};
 	struct coll_topo topo;
 
@@ -169,17 +169,17 @@ static struct paper *open_paper(uint32_t hosts, enum coll_way way, uint64_t len_
 	p->n = hosts;
 	p->free = NONE;
 	p->hosts = calloc(hosts, sizeof(*p->hosts));
-	p->first = malloc(ways * sizeof(*p->first));
-	p->last = malloc(ways * sizeof(*p->last));
+	p->first = malloc(pairs * sizeof(*p->first));
+	p->last = malloc(pairs * sizeof(*p->last));
 	p->due = calloc(hosts, sizeof(*p->due));
 	ASSERT(p->hosts && p->first && p->last && p->due);
-	memset(p->first, 0xff, ways * sizeof(*p->first));
+	memset(p->first, 0xff, pairs * sizeof(*p->first));
 	for (uint32_t h = 0; h < hosts; h++) {
 		p->due[h] = h;
 	}
 	ASSERT(coll_topo_init(&topo, p->due, hosts, 0, NULL) == 0);
 	for (uint32_t h = 0; h < hosts; h++) {
-		ASSERT(coll_plan_all_reduce(&plan, &topo, h, way, len_bytes, NULL) == 0);
+		ASSERT(coll_plan_all_reduce(&plan, &topo, h, algorithm, len_bytes, NULL) == 0);
 		take_moves(&p->hosts[h], &plan);
 	}
 	coll_plan_deinit(&plan);
@@ -188,9 +188,9 @@ static struct paper *open_paper(uint32_t hosts, enum coll_way way, uint64_t len_
 }
 
 void carry_all_reduce(double *took_s, const struct coll_link *links, uint32_t links_n,
-	uint32_t hosts, enum coll_way way, uint64_t len_bytes)
+	uint32_t hosts, enum coll_algorithm algorithm, uint64_t len_bytes)
 {
-	struct paper *p = open_paper(hosts, way, len_bytes);
+	struct paper *p = open_paper(hosts, algorithm, len_bytes);
 
 	for (uint32_t i = 0; i < links_n; i++) {
 		took_s[i] = carry_out(p, &links[i]);

@@ -11,6 +11,6 @@
 /* Computes the seconds until the last of so many hosts is done, without servers, for each of
  * links_n links, since the lists are the same for all links. way must suit the number of hosts. */
 void carry_all_reduce(double *took_s, const struct coll_link *links, uint32_t links_n,
-	uint32_t hosts, enum coll_way way, uint64_t len_bytes);
+	uint32_t hosts, enum coll_algorithm algorithm, uint64_t len_bytes);
 
 #endif

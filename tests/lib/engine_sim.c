@@ -40,25 +40,25 @@ static int64_t delay(struct engine_sim *sim)
 }
 
 /* Sends a message to the core, or loses it. */
-static struct esim_item *tell(struct engine_sim *sim, enum core_event_kind kind)
+static struct esim_item *send_event(struct engine_sim *sim, enum core_event_kind kind)
 {
 	struct esim_item *item = later(sim, ESIM_EVENT, delay(sim));
 
 	item->event.kind = kind;
 	if (happens(sim, sim->faults.lost) && kind != CORE_LISTED) {
-		item->event.kind = CORE_TIME;
+		item->event.kind = CORE_TIMER;
 	}
 	return item;
 }
 
-static void tell_run(struct engine_sim *sim, enum core_event_kind kind, const struct esim_run *run,
-	uint64_t generation)
+static void send_run_event(struct engine_sim *sim, enum core_event_kind kind,
+	const struct esim_run *run, uint64_t generation)
 {
-	struct esim_item *item = tell(sim, kind);
+	struct esim_item *item = send_event(sim, kind);
 
 	item->event.job = run->job;
 	item->event.generation = generation;
-	item->event.by = run->by;
+	item->event.end_cause = run->by;
 	item->event.exit_code = run->exit_code;
 }
 
@@ -75,17 +75,17 @@ static struct esim_run *find_run(struct engine_sim *sim, uint64_t job)
 
 	for (uint32_t i = 0; i < ESIM_RUNS; i++) {
 		struct esim_run *run = &sim->runs[i];
-		bool old =
-			run->job == 0 || (!is_alive(run) && sim->now_ns - run->told_ns > KEEP_NS);
+		bool old = run->job == 0 ||
+			(!is_alive(run) && sim->now_ns - run->last_action_ns > KEEP_NS);
 
 		if (run->job == job) {
-			run->told_ns = sim->now_ns;
+			run->last_action_ns = sim->now_ns;
 			return run;
 		}
 		none = old && !none ? run : none;
 	}
 	ASSERT(none);
-	*none = (struct esim_run){.job = job, .told_ns = sim->now_ns};
+	*none = (struct esim_run){.job = job, .last_action_ns = sim->now_ns};
 	return none;
 }
 
@@ -131,15 +131,15 @@ static void check_nodes(const struct engine_sim *sim)
 	}
 }
 
-static void end(struct engine_sim *sim, struct esim_run *run, enum core_by by)
+static void end(struct engine_sim *sim, struct esim_run *run, enum core_end_cause cause)
 {
 	work(sim, run);
 	run->state = ESIM_ENDED;
-	run->by = by;
+	run->by = cause;
 	run->ended_ns = sim->now_ns;
 	run->stamp = 0;
 	run->stopped = run->generation > run->stopped ? run->generation : run->stopped;
-	tell_run(sim, CORE_ENDED, run, run->generation);
+	send_run_event(sim, CORE_ENDED, run, run->generation);
 }
 
 /* Plans when a run ends by itself. */
@@ -176,32 +176,32 @@ static void start(struct engine_sim *sim, const struct esim_item *item)
 	}
 	if (item->generation <= run->stopped) {
 		sim->late++;
-		run->by = run->state == ESIM_ENDED ? run->by : CORE_BY_NOBODY;
-		tell_run(sim, CORE_ENDED, run, item->generation);
+		run->by = run->state == ESIM_ENDED ? run->by : CORE_END_UNKNOWN;
+		send_run_event(sim, CORE_ENDED, run, item->generation);
 		return;
 	}
 	if (is_alive(run) || item->generation == run->refused) { /* the core has said it again */
 		ASSERT(item->generation <= run->generation || item->generation == run->refused);
 		if (item->generation == run->refused) {
-			tell_run(sim, CORE_REFUSED, run, item->generation);
+			send_run_event(sim, CORE_REFUSED, run, item->generation);
 		} else if (run->state == ESIM_RUNNING) {
-			tell_run(sim, CORE_RUNS, run, run->generation);
+			send_run_event(sim, CORE_RUNS, run, run->generation);
 		}
 		return;
 	}
 	if (!stands(sim, &item->place) || happens(sim, sim->faults.refused)) {
 		run->refused = item->generation;
-		tell_run(sim, CORE_REFUSED, run, item->generation);
+		send_run_event(sim, CORE_REFUSED, run, item->generation);
 		return;
 	}
 	if (run->generation == 0) {
 		run->work_s = (double)rng_below(&sim->rng, (uint64_t)sim->work_max_s) + 10;
-		run->deaf = happens(sim, sim->faults.deaf);
+		run->ignores_stop = happens(sim, sim->faults.ignores_stop);
 	}
 	sim->starts++;
 	run->state = ESIM_STARTING;
 	run->generation = item->generation;
-	run->told = false;
+	run->stop_requested = false;
 	run->exit_code = happens(sim, sim->faults.fails) ? 1 : 0;
 	run->hangs = happens(sim, sim->faults.hangs);
 	run->spots_n = item->place.spots_n;
@@ -219,7 +219,7 @@ static void run_now(struct engine_sim *sim, uint64_t job)
 		work(sim, run);
 		run->state = ESIM_RUNNING;
 		plan_end(sim, run);
-		tell_run(sim, CORE_RUNS, run, run->generation);
+		send_run_event(sim, CORE_RUNS, run, run->generation);
 	}
 }
 
@@ -231,14 +231,14 @@ static void rescale(struct engine_sim *sim, const struct esim_item *item)
 		return;
 	}
 	if (run->state == ESIM_ENDED) {
-		tell_run(sim, CORE_ENDED, run, item->generation);
+		send_run_event(sim, CORE_ENDED, run, item->generation);
 		return;
 	}
 	if (run->state != ESIM_RUNNING || item->generation == run->refused ||
 		(item->generation > run->generation &&
 			(!stands(sim, &item->place) || happens(sim, sim->faults.refused)))) {
 		run->refused = item->generation;
-		tell_run(sim, CORE_REFUSED, run, item->generation);
+		send_run_event(sim, CORE_REFUSED, run, item->generation);
 		return;
 	}
 	if (item->generation > run->generation) {
@@ -249,7 +249,7 @@ static void rescale(struct engine_sim *sim, const struct esim_item *item)
 		check_nodes(sim);
 		plan_end(sim, run);
 	}
-	tell_run(sim, CORE_RUNS, run, run->generation);
+	send_run_event(sim, CORE_RUNS, run, run->generation);
 }
 
 static void stop(struct engine_sim *sim, const struct esim_item *item)
@@ -258,21 +258,21 @@ static void stop(struct engine_sim *sim, const struct esim_item *item)
 
 	run->stopped = item->generation > run->stopped ? item->generation : run->stopped;
 	if (!is_alive(run)) {
-		run->by = run->state == ESIM_ENDED ? run->by : CORE_BY_NOBODY;
-		tell_run(sim, CORE_ENDED, run, item->generation);
+		run->by = run->state == ESIM_ENDED ? run->by : CORE_END_UNKNOWN;
+		send_run_event(sim, CORE_ENDED, run, item->generation);
 		return;
 	}
 	if (run->generation > item->generation) {
 		return; /* the order is for an earlier generation */
 	}
 	if (item->grace_ns == 0) {
-		sim->kills += run->deaf;
-		end(sim, run, CORE_BY_US);
-	} else if (!run->deaf && !run->told) {
+		sim->kills += run->ignores_stop;
+		end(sim, run, CORE_END_STOPPED);
+	} else if (!run->ignores_stop && !run->stop_requested) {
 		struct esim_item *last =
 			later(sim, ESIM_END, (int64_t)rng_below(&sim->rng, 5000) * MS_NS);
 
-		run->told = true;
+		run->stop_requested = true;
 		last->job = run->job;
 		last->stamp = run->stamp = last->order;
 	}
@@ -294,10 +294,10 @@ const char *esim_node_comes(struct engine_sim *sim, uint32_t slots, const char *
 	return node->name;
 }
 
-static void tell_node(struct engine_sim *sim, struct esim_node *node, enum core_event_kind kind,
-	int64_t deadline_ns)
+static void send_node_event(struct engine_sim *sim, struct esim_node *node,
+	enum core_event_kind kind, int64_t deadline_ns)
 {
-	struct esim_item *item = tell(sim, kind);
+	struct esim_item *item = send_event(sim, kind);
 
 	snprintf(item->name, sizeof(item->name), "%s", node->name);
 	snprintf(item->offer.name, sizeof(item->offer.name), "%s", node->name);
@@ -306,8 +306,8 @@ static void tell_node(struct engine_sim *sim, struct esim_node *node, enum core_
 	item->offer.price = node->spot ? 0.3 : 1;
 	item->offer.spot = node->spot;
 	item->event.deadline_ns = deadline_ns;
-	item->at_ns = item->at_ns > node->told_ns ? item->at_ns : node->told_ns + 1;
-	node->told_ns = item->at_ns; /* keeps the order of messages about one node */
+	item->at_ns = item->at_ns > node->last_event_ns ? item->at_ns : node->last_event_ns + 1;
+	node->last_event_ns = item->at_ns; /* keeps the order of messages about one node */
 }
 
 void esim_node_dies(struct engine_sim *sim, uint32_t n)
@@ -327,10 +327,10 @@ void esim_node_dies(struct engine_sim *sim, uint32_t n)
 			on = on || run->spots[i].node == n;
 		}
 		if (on) { /* the whole run ends: the replicas that are left cannot go on alone */
-			end(sim, run, CORE_BY_NODE);
+			end(sim, run, CORE_END_NODE_LOST);
 		}
 	}
-	tell_node(sim, node, CORE_NODE_GONE, 0);
+	send_node_event(sim, node, CORE_NODE_GONE, 0);
 }
 
 void esim_node_goes(struct engine_sim *sim, uint32_t n, int64_t in_ns)
@@ -341,7 +341,7 @@ void esim_node_goes(struct engine_sim *sim, uint32_t n, int64_t in_ns)
 		return;
 	}
 	sim->nodes[n].going = true;
-	tell_node(sim, &sim->nodes[n], CORE_NODE_GOES, sim->now_ns + in_ns);
+	send_node_event(sim, &sim->nodes[n], CORE_NODE_NOTICE, sim->now_ns + in_ns);
 	item = later(sim, ESIM_DIES, in_ns);
 	item->node = n;
 	snprintf(item->name, sizeof(item->name), "%s", sim->nodes[n].name);
@@ -351,7 +351,7 @@ void esim_node_returns(struct engine_sim *sim, uint32_t n)
 {
 	if (sim->nodes[n].known && !sim->nodes[n].up) {
 		sim->nodes[n].up = true;
-		tell_node(sim, &sim->nodes[n], CORE_NODE_COMES, 0);
+		send_node_event(sim, &sim->nodes[n], CORE_NODE_REPORTED, 0);
 	}
 }
 
@@ -364,7 +364,7 @@ static void give_back(struct engine_sim *sim, const char *name)
 			return;
 		}
 	}
-	snprintf(tell(sim, CORE_NODE_GONE)->name, CORE_NAME_MAX, "%s", name);
+	snprintf(send_event(sim, CORE_NODE_GONE)->name, CORE_NAME_MAX, "%s", name);
 }
 
 static void ask(struct engine_sim *sim, const struct esim_item *item)
@@ -376,14 +376,14 @@ static void ask(struct engine_sim *sim, const struct esim_item *item)
 		const char *name;
 
 		if (happens(sim, sim->faults.dry) && spot) {
-			dry = tell(sim, CORE_POOL_DRY);
+			dry = send_event(sim, CORE_POOL_EXHAUSTED);
 			snprintf(dry->name, sizeof(dry->name), "%s", item->name);
 			return;
 		}
 		name = esim_node_comes(sim, 4, item->name, spot);
 		for (uint32_t n = 0; n < ESIM_NODES; n++) {
 			if (strcmp(sim->nodes[n].name, name) == 0) {
-				tell_node(sim, &sim->nodes[n], CORE_NODE_COMES, 0);
+				send_node_event(sim, &sim->nodes[n], CORE_NODE_REPORTED, 0);
 			}
 		}
 	}
@@ -401,19 +401,20 @@ static void list(struct engine_sim *sim)
 		struct esim_node *node = &sim->nodes[n];
 
 		if (node->known) {
-			tell_node(sim, node, node->up ? CORE_NODE_COMES : CORE_NODE_GONE, 0);
+			send_node_event(sim, node, node->up ? CORE_NODE_REPORTED : CORE_NODE_GONE,
+				0);
 		} else if (node->name[0] != '\0') {
-			tell_node(sim, node, CORE_NODE_GONE, 0);
+			send_node_event(sim, node, CORE_NODE_GONE, 0);
 		}
 	}
 	for (uint32_t r = 0; r < ESIM_RUNS; r++) {
 		const struct esim_run *run = &sim->runs[r];
 
 		if (run->state == ESIM_ENDED && sim->now_ns - run->ended_ns <= KEEP_NS) {
-			tell_run(sim, CORE_ENDED, run, run->generation);
+			send_run_event(sim, CORE_ENDED, run, run->generation);
 		}
 	}
-	item = tell(sim, CORE_LISTED);
+	item = send_event(sim, CORE_LISTED);
 	item->event.runs = sim->listed; /* filled when the event is taken */
 	sim->faults = faults;
 }
@@ -432,10 +433,10 @@ static void command(struct engine_sim *sim, const struct esim_item *item)
 	case CORE_DO_STOP:
 		stop(sim, item);
 		break;
-	case CORE_DO_ASK:
+	case CORE_DO_REQUEST_NODES:
 		ask(sim, item);
 		break;
-	case CORE_DO_RETURN:
+	case CORE_DO_RETURN_NODE:
 		give_back(sim, item->name);
 		break;
 	default:
@@ -453,17 +454,17 @@ static struct esim_item *take_command(struct engine_sim *sim, enum core_update_k
 	item->generation = generation;
 	if (happens(sim, sim->faults.lost) && kind != CORE_DO_LIST) {
 		item->kind = ESIM_EVENT; /* the lost command becomes a mere tick */
-		item->event.kind = CORE_TIME;
+		item->event.kind = CORE_TIMER;
 	}
 	return item;
 }
 
 static void take_place(struct engine_sim *sim, struct esim_item *item,
-	const struct sched_core *core, const struct core_place *place)
+	const struct sched_core *core, const struct core_placement *place)
 {
 	ASSERT(place->n > 0 && place->n <= ESIM_SPOTS);
 	for (uint32_t i = 0; i < place->n; i++) {
-		const char *name = core_node_find(core, place->spots[i].node)->offer.name;
+		const char *name = core_node_find(core, place->entries[i].node)->offer.name;
 		uint32_t n = 0;
 
 		while (n < ESIM_NODES && strcmp(sim->nodes[n].name, name) != 0) {
@@ -472,7 +473,7 @@ static void take_place(struct engine_sim *sim, struct esim_item *item,
 		if (n < ESIM_NODES) { /* else the node is gone, and another one has its place */
 			item->place.spots[item->place.spots_n].node = n;
 			item->place.spots[item->place.spots_n++].replicas =
-				place->spots[i].replicas;
+				place->entries[i].replicas;
 		} else if (item->kind == ESIM_COMMAND) {
 			item->kind = ESIM_EVENT;
 			item->event.kind = CORE_REFUSED;
@@ -483,13 +484,13 @@ static void take_place(struct engine_sim *sim, struct esim_item *item,
 }
 
 static void do_start(void *self, const struct sched_core *core, uint64_t job, uint64_t generation,
-	const struct core_place *place)
+	const struct core_placement *place)
 {
 	take_place(self, take_command(self, CORE_DO_START, job, generation), core, place);
 }
 
 static void do_rescale(void *self, const struct sched_core *core, uint64_t job, uint64_t generation,
-	const struct core_place *place)
+	const struct core_placement *place)
 {
 	take_place(self, take_command(self, CORE_DO_RESCALE, job, generation), core, place);
 }
@@ -506,7 +507,7 @@ static void do_list(void *self)
 
 static void do_ask(void *self, const char *pool, uint32_t count)
 {
-	struct esim_item *item = take_command(self, CORE_DO_ASK, 0, 0);
+	struct esim_item *item = take_command(self, CORE_DO_REQUEST_NODES, 0, 0);
 
 	item->count = count;
 	snprintf(item->name, sizeof(item->name), "%s", pool);
@@ -514,16 +515,16 @@ static void do_ask(void *self, const char *pool, uint32_t count)
 
 static void do_give_back(void *self, const char *node)
 {
-	struct esim_item *item = take_command(self, CORE_DO_RETURN, 0, 0);
+	struct esim_item *item = take_command(self, CORE_DO_RETURN_NODE, 0, 0);
 
 	snprintf(item->name, sizeof(item->name), "%s", node);
 }
 
-static void do_say(void *self, const char *text)
+static void do_log(void *self, const char *text)
 {
 	struct engine_sim *sim = self;
 
-	sim->said++;
+	sim->lines_n++;
 	snprintf(sim->last, sizeof(sim->last), "%s", text);
 }
 
@@ -532,9 +533,9 @@ const struct sched_engine engine_sim = {.name = "sim",
 	.rescale = do_rescale,
 	.stop = do_stop,
 	.list = do_list,
-	.ask = do_ask,
-	.give_back = do_give_back,
-	.say = do_say};
+	.request_nodes = do_ask,
+	.return_node = do_give_back,
+	.log = do_log};
 
 /* ---- time ---- */
 
@@ -567,10 +568,10 @@ static void run_ends(struct engine_sim *sim, const struct esim_item *item)
 	struct esim_run *run = find_run(sim, item->job);
 
 	if (is_alive(run) && run->stamp == item->stamp) {
-		if (run->told) {
+		if (run->stop_requested) {
 			run->exit_code = 143;
 		}
-		end(sim, run, run->told ? CORE_BY_US : CORE_BY_ITSELF);
+		end(sim, run, run->stop_requested ? CORE_END_STOPPED : CORE_END_EXITED);
 	}
 }
 
@@ -589,7 +590,7 @@ static const struct core_event *give_event(struct engine_sim *sim, struct esim_i
 			if (is_alive(run)) {
 				sim->listed[event->runs_n++] = (struct core_run){.job = run->job,
 					.generation = run->generation,
-					.runs = run->state == ESIM_RUNNING};
+					.running = run->state == ESIM_RUNNING};
 			}
 		}
 	}

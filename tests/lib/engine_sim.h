@@ -19,14 +19,14 @@
 
 /* Probabilities of faults, in thousandths unless noted. */
 struct esim_faults {
-	uint32_t refused; /* a start or a rescale is refused */
-	uint32_t lost;    /* a command or a message is lost */
-	uint32_t slow_ms; /* longest delay of commands and messages, in ms */
-	uint32_t deaf;    /* a job ignores orders to stop */
-	uint32_t fails;   /* a run ends badly, at a random time */
-	uint32_t hangs;   /* a run does not end at its end, until it is killed or an hour is over */
-	uint32_t dry;     /* a pool has no nodes */
-	bool in_order;    /* nothing is overtaken */
+	uint32_t refused;      /* a start or a rescale is refused */
+	uint32_t lost;         /* a command or a message is lost */
+	uint32_t slow_ms;      /* longest delay of commands and messages, in ms */
+	uint32_t ignores_stop; /* a job ignores orders to stop */
+	uint32_t fails;        /* a run ends badly, at a random time */
+	uint32_t hangs; /* a run does not end at its end, until it is killed or an hour is over */
+	uint32_t dry;   /* a pool has no nodes */
+	bool in_order;  /* nothing is overtaken */
 };
 
 enum esim_run_state { ESIM_NONE, ESIM_STARTING, ESIM_RUNNING, ESIM_ENDED };
@@ -43,23 +43,23 @@ struct esim_run {
 		uint32_t node;
 		uint32_t replicas;
 	} spots[ESIM_SPOTS];
-	double work_s;     /* work left, in replicas times seconds */
-	int64_t worked_ns; /* time up to which work_s is counted */
-	bool deaf;         /* ignores orders to stop */
-	bool hangs;        /* hangs at its end */
-	bool told;         /* was told to stop */
-	int exit_code;     /* exit code; decided at its start, or set when it is stopped */
-	enum core_by by;   /* if ended: what ended it */
+	double work_s;          /* work left, in replicas times seconds */
+	int64_t worked_ns;      /* time up to which work_s is counted */
+	bool ignores_stop;      /* ignores orders to stop */
+	bool hangs;             /* hangs at its end */
+	bool stop_requested;    /* was told to stop */
+	int exit_code;          /* exit code; decided at its start, or set when it is stopped */
+	enum core_end_cause by; /* if ended: what ended it */
 	int64_t ended_ns;
-	int64_t told_ns; /* time of the last command for it, or of its last action */
-	uint64_t stamp;  /* order of the item that ends it */
+	int64_t last_action_ns; /* time of the last command for it, or of its last action */
+	uint64_t stamp;         /* order of the item that ends it */
 };
 
 struct esim_node {
 	bool known; /* the engine has the node; false: the place is free */
 	bool up;
 	bool going;
-	int64_t told_ns; /* time at which the newest message about it arrives */
+	int64_t last_event_ns; /* time at which the newest message about it arrives */
 	char name[CORE_NAME_MAX];
 	char pool[CORE_NAME_MAX];
 	uint32_t slots;
@@ -101,7 +101,7 @@ struct engine_sim {
 	uint64_t starts;   /* starts that had an effect */
 	uint64_t late;     /* starts that came after their stop */
 	uint64_t kills;    /* kills of jobs that ignored orders to stop */
-	uint32_t said;     /* number of lines for people */
+	uint32_t lines_n;  /* number of lines for people */
 	char last[256];    /* the last such line */
 };
 

@@ -49,7 +49,7 @@ static pthread_cond_t finished = PTHREAD_COND_INITIALIZER;
 static struct context contexts[FAKECUDA_DEVICES] = {{.device = 0}, {.device = 1}};
 static unsigned started[FAKECUDA_DEVICES]; /* per device: generations begun on the default stream */
 static unsigned done[FAKECUDA_DEVICES];
-static int held;
+static int live_objects;
 static unsigned calls, fail_nth;
 static int buffers;          /* page-locked buffers that exist */
 static int buffers_max = -1; /* more buffers are refused; -1: no limit */
@@ -89,9 +89,9 @@ void fakecuda_most_buffers(int most)
 	pthread_mutex_unlock(&lock);
 }
 
-int fakecuda_held(void)
+int fakecuda_live_objects(void)
 {
-	return held;
+	return live_objects;
 }
 
 /* Counts a call and takes the lock; leave releases it. */
@@ -158,7 +158,7 @@ int cuDevicePrimaryCtxRetain(struct context **context, int device)
 	if (rv == OK) {
 		*context = &contexts[device];
 		contexts[device].retained++;
-		held++;
+		live_objects++;
 	}
 	return leave(rv);
 }
@@ -167,7 +167,7 @@ int cuDevicePrimaryCtxRelease_v2(int device)
 {
 	int rv = enter();
 
-	held--;
+	live_objects--;
 	contexts[device].retained--;
 	return leave(rv);
 }
@@ -205,7 +205,7 @@ int cuStreamCreate(struct stream **stream, unsigned flags)
 	if (rv == OK) {
 		*stream = calloc(1, sizeof(**stream));
 		(*stream)->context = current();
-		held++;
+		live_objects++;
 	}
 	return leave(rv);
 }
@@ -214,7 +214,7 @@ int cuStreamDestroy_v2(struct stream *stream)
 {
 	int rv = enter();
 
-	held--;
+	live_objects--;
 	free(stream);
 	return leave(rv);
 }
@@ -274,7 +274,7 @@ int cuEventCreate(struct event **event, unsigned flags)
 	}
 	if (rv == OK) {
 		*event = calloc(1, sizeof(**event));
-		held++;
+		live_objects++;
 	}
 	return leave(rv);
 }
@@ -283,7 +283,7 @@ int cuEventDestroy_v2(struct event *event)
 {
 	int rv = enter();
 
-	held--;
+	live_objects--;
 	free(event);
 	return leave(rv);
 }
@@ -322,7 +322,7 @@ int cuMemHostAlloc(void **at, size_t len_bytes, unsigned flags)
 	}
 	if (rv == OK) {
 		*at = malloc(len_bytes);
-		held++;
+		live_objects++;
 		buffers++;
 	}
 	return leave(rv);
@@ -335,7 +335,7 @@ int cuMemFreeHost(void *at)
 	if (current() == NULL) {
 		return leave(INVALID_CONTEXT);
 	}
-	held--;
+	live_objects--;
 	buffers--;
 	free(at);
 	return leave(rv);

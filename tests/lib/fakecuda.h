@@ -18,6 +18,6 @@ unsigned fakecuda_fail(unsigned nth);
 /* Limits the number of page-locked buffers at one time; -1: no limit. */
 void fakecuda_most_buffers(int most);
 /* Returns the number of retained contexts, streams, events and buffers that were not released. */
-int fakecuda_held(void);
+int fakecuda_live_objects(void);
 
 #endif

@@ -207,7 +207,7 @@ static int load_parts(struct store *store, const struct sample *expected,
 
 	for (uint32_t i = 0; i < SAMPLE_PARTS && rv == 0; i++) {
 		const struct sample_part *part = &expected->parts[i];
-		const struct manifest_part *found = manifest_find(manifest, part->name, 0);
+		const struct manifest_part *found = manifest_find_part(manifest, part->name, 0);
 		uint8_t *image;
 
 		if (found == NULL || found->size_bytes != part->plan.size_bytes) {

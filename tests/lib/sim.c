@@ -49,18 +49,18 @@ struct flow {
 
 /* A rank's side of the network. */
 struct side {
-	struct coll_port port; /* the port that the group uses */
-	struct sim *sim;       /* the simulation it belongs to */
-	uint32_t rank;         /* this rank */
-	atomic_uint count;     /* changes so far: see look in coll/transport/port.h */
-	struct fiber *fiber;   /* owned; NULL: it has returned, or was never spawned */
-	uint32_t seen;         /* value of count for whose change it waits */
-	int64_t until_ns;      /* end of its wait */
-	int64_t turn_ns;       /* earliest time of its next turn */
-	int64_t frozen_ns;     /* time until which it does nothing */
-	int64_t died_ns;       /* time of its death; SIM_NEVER: alive */
-	enum sim_death death;  /* kind of its death */
-	bool closed;           /* the port is closed; bytes that still come are dropped */
+	struct coll_transport transport; /* the port that the group uses */
+	struct sim *sim;                 /* the simulation it belongs to */
+	uint32_t rank;                   /* this rank */
+	atomic_uint count;    /* changes so far: see look in coll/transport/transport.h */
+	struct fiber *fiber;  /* owned; NULL: it has returned, or was never spawned */
+	uint32_t seen;        /* value of count for whose change it waits */
+	int64_t until_ns;     /* end of its wait */
+	int64_t turn_ns;      /* earliest time of its next turn */
+	int64_t frozen_ns;    /* time until which it does nothing */
+	int64_t died_ns;      /* time of its death; SIM_NEVER: alive */
+	enum sim_death death; /* kind of its death */
+	bool closed;          /* the port is closed; bytes that still come are dropped */
 };
 
 /* A host's network. */
@@ -87,9 +87,9 @@ struct sim {
 	bool over;            /* the run is over; dead and frozen ranks come to an end */
 };
 
-static struct side *side_of(struct coll_port *port)
+static struct side *side_of(struct coll_transport *transport)
 {
-	return (struct side *)(void *)port;
+	return (struct side *)(void *)transport;
 }
 
 static uint32_t flow_at(const struct sim *sim, uint32_t from, uint32_t to, uint32_t stream)
@@ -112,7 +112,7 @@ static bool is_local(const struct sim *sim, uint32_t a, uint32_t b)
 	return sim->host_of[a] == sim->host_of[b];
 }
 
-static void note_change(struct sim *sim, uint32_t rank)
+static void count_change(struct sim *sim, uint32_t rank)
 {
 	atomic_fetch_add(&sim->sides[rank].count, 1);
 }
@@ -184,7 +184,7 @@ static int64_t bytes_ns(const struct nic *nic, uint64_t len_bytes)
 }
 
 /* Returns the delay from one rank to another, not counting the time for the bytes. */
-static int64_t way_ns(struct sim *sim, uint32_t from, uint32_t to)
+static int64_t path_delay_ns(struct sim *sim, uint32_t from, uint32_t to)
 {
 	int64_t ns = sim->net.latency_ns + sim->nics[sim->host_of[from]].more_ns +
 		sim->nics[sim->host_of[to]].more_ns;
@@ -220,9 +220,9 @@ static bool hold_up(struct sim *sim, const struct event *event, uint32_t from, u
 /* Breaks a flow: the receiver learns of it after the delay of the way. */
 static void break_flow(struct sim *sim, uint32_t f)
 {
-	int64_t way = way_ns(sim, sender_of(sim, f), receiver_of(sim, f));
+	int64_t delay_ns = path_delay_ns(sim, sender_of(sim, f), receiver_of(sim, f));
 
-	push_flow(sim, EVENT_BREAK, sim->now_ns + way, f, 0);
+	push_flow(sim, EVENT_BREAK, sim->now_ns + delay_ns, f, 0);
 }
 
 static void reach(struct sim *sim, const struct event *event)
@@ -260,12 +260,12 @@ static void happen(struct sim *sim, const struct event *event)
 		if (!flow->broken || sim->sides[from].death != SIM_RESET) {
 			flow->came += event->len_bytes;
 		}
-		note_change(sim, to);
+		count_change(sim, to);
 		return;
 	case EVENT_ROOM:
 		if (is_local(sim, from, to) || !hold_up(sim, event, to, from)) {
 			flow->freed += event->len_bytes;
-			note_change(sim, from);
+			count_change(sim, from);
 		}
 		return;
 	case EVENT_END:
@@ -273,7 +273,7 @@ static void happen(struct sim *sim, const struct event *event)
 		if (!hold_up(sim, event, from, to)) {
 			flow->ends |= event->kind == EVENT_END;
 			flow->broken |= event->kind == EVENT_BREAK;
-			note_change(sim, to);
+			count_change(sim, to);
 		}
 		return;
 	case EVENT_CALL:
@@ -307,10 +307,10 @@ static size_t take_bytes(struct sim *sim, uint32_t f, const void *bytes, size_t 
 	return n;
 }
 
-static size_t sim_send(struct coll_port *port, uint32_t peer, uint32_t stream, const void *bytes,
-	size_t len_bytes)
+static size_t sim_send(struct coll_transport *transport, uint32_t peer, uint32_t stream,
+	const void *bytes, size_t len_bytes)
 {
-	struct side *side = side_of(port);
+	struct side *side = side_of(transport);
 	struct sim *sim = side->sim;
 	uint32_t f = flow_at(sim, side->rank, peer, stream);
 	struct nic *nic = &sim->nics[sim->host_of[side->rank]];
@@ -330,7 +330,7 @@ static size_t sim_send(struct coll_port *port, uint32_t peer, uint32_t stream, c
 	}
 	at_ns = (nic->out_ns > at_ns ? nic->out_ns : at_ns) + bytes_ns(nic, n);
 	nic->out_ns = at_ns;
-	at_ns += way_ns(sim, side->rank, peer);
+	at_ns += path_delay_ns(sim, side->rank, peer);
 	if (rng_below(&sim->rng, 1000000) < sim->net.loss_ppm) {
 		at_ns += sim->net.loss_ns;
 	}
@@ -340,10 +340,10 @@ static size_t sim_send(struct coll_port *port, uint32_t peer, uint32_t stream, c
 	return n;
 }
 
-static size_t sim_receive(struct coll_port *port, uint32_t peer, uint32_t stream, void *bytes,
-	size_t len_bytes)
+static size_t sim_receive(struct coll_transport *transport, uint32_t peer, uint32_t stream,
+	void *bytes, size_t len_bytes)
 {
-	struct side *side = side_of(port);
+	struct side *side = side_of(transport);
 	struct sim *sim = side->sim;
 	uint32_t f = flow_at(sim, peer, side->rank, stream);
 	struct flow *flow = &sim->flows[f];
@@ -360,28 +360,28 @@ static size_t sim_receive(struct coll_port *port, uint32_t peer, uint32_t stream
 	memcpy(bytes, flow->ring + at, first);
 	memcpy((uint8_t *)bytes + first, flow->ring, n - first);
 	flow->read += n;
-	push_flow(sim, EVENT_ROOM, sim->now_ns + way_ns(sim, side->rank, peer), f, n);
+	push_flow(sim, EVENT_ROOM, sim->now_ns + path_delay_ns(sim, side->rank, peer), f, n);
 	return n;
 }
 
-static uint32_t sim_look(struct coll_port *port)
+static uint32_t sim_look(struct coll_transport *transport)
 {
-	return atomic_load(&side_of(port)->count);
+	return atomic_load(&side_of(transport)->count);
 }
 
-static void sim_wake(struct coll_port *port)
+static void sim_wake(struct coll_transport *transport)
 {
-	atomic_fetch_add(&side_of(port)->count, 1);
+	atomic_fetch_add(&side_of(transport)->count, 1);
 }
 
-static int64_t sim_clock(struct coll_port *port)
+static int64_t sim_clock(struct coll_transport *transport)
 {
-	return side_of(port)->sim->now_ns;
+	return side_of(transport)->sim->now_ns;
 }
 
-static const char *sim_lost(struct coll_port *port, uint32_t peer)
+static const char *sim_lost(struct coll_transport *transport, uint32_t peer)
 {
-	const struct side *side = side_of(port);
+	const struct side *side = side_of(transport);
 	const struct sim *sim = side->sim;
 	const struct side *other = &sim->sides[peer];
 
@@ -396,7 +396,7 @@ static const char *sim_lost(struct coll_port *port, uint32_t peer)
 			return "its connection broke";
 		}
 	}
-	return sim->flows[flow_at(sim, peer, side->rank, COLL_TALK)].ended
+	return sim->flows[flow_at(sim, peer, side->rank, COLL_CONTROL)].ended
 		? "its connection was closed"
 		: NULL;
 }
@@ -407,7 +407,7 @@ static void end_flows(struct sim *sim, uint32_t rank)
 	for (uint32_t i = 0; i < sim->ranks * COLL_STREAMS; i++) {
 		uint32_t peer = i / COLL_STREAMS;
 		uint32_t f = flow_at(sim, rank, peer, i % COLL_STREAMS);
-		int64_t at_ns = sim->now_ns + way_ns(sim, rank, peer);
+		int64_t at_ns = sim->now_ns + path_delay_ns(sim, rank, peer);
 
 		if (peer != rank && !is_local(sim, rank, peer)) {
 			at_ns = at_ns > sim->flows[f].reach_ns ? at_ns : sim->flows[f].reach_ns;
@@ -416,9 +416,9 @@ static void end_flows(struct sim *sim, uint32_t rank)
 	}
 }
 
-static void sim_close_port(struct coll_port *port)
+static void sim_close_transport(struct coll_transport *transport)
 {
-	struct side *side = side_of(port);
+	struct side *side = side_of(transport);
 
 	side->closed = true;
 	if (side->died_ns == SIM_NEVER) {
@@ -443,9 +443,9 @@ static bool go_on(struct sim *sim, int64_t end_ns)
 	return true;
 }
 
-static void sim_wait(struct coll_port *port, uint32_t seen, int64_t timeout_ns)
+static void sim_wait(struct coll_transport *transport, uint32_t seen, int64_t timeout_ns)
 {
-	struct side *side = side_of(port);
+	struct side *side = side_of(transport);
 	struct sim *sim = side->sim;
 
 	side->seen = seen;
@@ -627,8 +627,8 @@ struct sim *sim_open(const struct sim_net *net, const uint32_t *host_of, uint32_
 	memcpy(sim->host_of, host_of, ranks * sizeof(*host_of));
 	for (uint32_t r = 0; r < ranks; r++) {
 		sim->nics[r].bytes_per_s = net->bytes_per_s;
-		sim->sides[r].port = (struct coll_port){sim_send, sim_receive, sim_look, sim_wait,
-			sim_wake, sim_lost, sim_close_port, sim_clock};
+		sim->sides[r].transport = (struct coll_transport){sim_send, sim_receive, sim_look,
+			sim_wait, sim_wake, sim_lost, sim_close_transport, sim_clock};
 		sim->sides[r].sim = sim;
 		sim->sides[r].rank = r;
 		sim->sides[r].died_ns = SIM_NEVER;
@@ -650,9 +650,9 @@ void sim_close(struct sim *sim)
 	free(sim);
 }
 
-struct coll_port *sim_port(struct sim *sim, uint32_t rank)
+struct coll_transport *sim_transport(struct sim *sim, uint32_t rank)
 {
-	return &sim->sides[rank].port;
+	return &sim->sides[rank].transport;
 }
 
 int64_t sim_now_ns(const struct sim *sim)

@@ -1,5 +1,5 @@
 /*
- * A simulated transport: coll_ports (coll/transport/port.h) whose ranks all live on one thread, in
+ * A simulated transport: coll_ports (coll/transport/transport.h) whose ranks all live on one thread, in
  * virtual time. A seed reproduces everything.
  *
  * Each rank is a function that is written as if it had a process of its own: it calls its group,
@@ -14,7 +14,7 @@
 #ifndef TEST_SIM_H
 #define TEST_SIM_H
 
-#include "coll/transport/port.h"
+#include "coll/transport/transport.h"
 
 #include <stdbool.h>
 
@@ -45,7 +45,7 @@ struct sim *sim_open(const struct sim_net *net, const uint32_t *host_of, uint32_
 /* Frees the simulation, after all ports are closed. */
 void sim_close(struct sim *sim);
 /* Returns a rank's port, which lies in the simulation's memory; its user closes it. */
-struct coll_port *sim_port(struct sim *sim, uint32_t rank);
+struct coll_transport *sim_transport(struct sim *sim, uint32_t rank);
 int64_t sim_now_ns(const struct sim *sim); /* starts at 0 */
 
 /* Sets the function that a rank runs once sim_run is called. */

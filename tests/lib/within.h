@@ -115,12 +115,12 @@ static inline void within_exit(int status, void *user)
 __attribute__((noreturn)) static inline void within_late(const char *what, double seconds,
 	const char *file, int line)
 {
-	static bool said; /* set by the thread that reports; the others stay silent */
+	static bool reported; /* set by the thread that reports; the others stay silent */
 	bool child = getpid() != within_test;
 	bool thread = gettid() != getpid();
 	char limit[48] = "";
 
-	while (thread && __atomic_exchange_n(&said, true, __ATOMIC_RELAXED)) {
+	while (thread && __atomic_exchange_n(&reported, true, __ATOMIC_RELAXED)) {
 		pause();
 	}
 	if (seconds >= 0) {
@@ -139,7 +139,7 @@ __attribute__((noreturn)) static inline void within_late(const char *what, doubl
 }
 
 /* Fails as late after enough tries. */
-#define SAY_LATE(what) within_late(what, -1, __FILE__, __LINE__)
+#define FAIL_LATE(what) within_late(what, -1, __FILE__, __LINE__)
 
 /* A time limit that is running. */
 struct within {

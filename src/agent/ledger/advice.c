@@ -36,7 +36,7 @@ void advice_failed(struct advice *advice)
 }
 
 /* Returns a mean in which older values fade; mean 0: newest is the first value. */
-static double fade(double mean, double newest)
+static double update_mean(double mean, double newest)
 {
 	return mean > 0 ? mean + (newest - mean) * MEAN_SHARE : newest;
 }
@@ -75,7 +75,7 @@ void advice_begin(struct advice *advice, uint64_t step, int64_t now_ns)
 
 void advice_saved(struct advice *advice, double stall_s)
 {
-	advice->cost_s = fade(advice->cost_s, stall_s);
+	advice->cost_s = update_mean(advice->cost_s, stall_s);
 	advice->begun_stall_s = stall_s;
 }
 
@@ -92,7 +92,7 @@ void advice_written(struct advice *advice, bool ok, int64_t now_ns)
 	advice->writing = false;
 	advice->written_s += took_s;
 	if (ok) {
-		advice->persist_s = fade(advice->persist_s, took_s);
+		advice->persist_s = update_mean(advice->persist_s, took_s);
 	}
 }
 
@@ -131,7 +131,7 @@ double advice_save_s(const struct advice *advice)
 {
 	const struct advice_bounds *in = &advice->bounds;
 	double cost_s = advice->cost_s > 0 ? advice->cost_s : ADVICE_COST_S;
-	double least_s = clamp(cost_s * ADVICE_SAVE_COSTS, in->save_min_s, in->save_max_s);
+	double least_s = clamp(cost_s * ADVICE_SAVE_RATIO_MIN, in->save_min_s, in->save_max_s);
 
 	return clamp(best_s(advice, cost_s, advice->failures), least_s, in->save_max_s);
 }
@@ -141,7 +141,7 @@ double advice_persist_s(const struct advice *advice)
 	const struct advice_bounds *in = &advice->bounds;
 	double cost_s =
 		advice->persist_s > 0 ? advice->persist_s * advice_slowdown(advice) : ADVICE_COST_S;
-	double least_s = clamp(advice->persist_s * ADVICE_PERSIST_TIMES, in->persist_min_s,
+	double least_s = clamp(advice->persist_s * ADVICE_PERSIST_RATIO_MIN, in->persist_min_s,
 		in->persist_max_s);
 
 	return clamp(best_s(advice, cost_s, advice->losses), least_s, in->persist_max_s);

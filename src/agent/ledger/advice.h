@@ -22,8 +22,8 @@
 #define ADVICE_COST_S         0.1     /* cost of a save before one was measured, seconds */
 #define ADVICE_SLOWDOWN       0.1     /* part of the pace lost to writing, before it is measured */
 
-#define ADVICE_SAVE_COSTS 20.0 /* interval over the cost of a save, at least: 5 % of the time */
-#define ADVICE_PERSIST_TIMES                                                                       \
+#define ADVICE_SAVE_RATIO_MIN 20.0 /* interval over the cost of a save, at least: 5 % of the time */
+#define ADVICE_PERSIST_RATIO_MIN                                                                   \
 	2.0 /* interval over the time to make durable, at least: storage rests half of the time */
 
 /* Bounds of the advised intervals, in seconds. */

@@ -54,9 +54,9 @@ void ledger_new_epoch(struct ledger *ledger, uint32_t world)
 	ledger->last_seq = 0;
 	ledger->known_n = 0;
 	memset(ledger->failed, 0, sizeof(ledger->failed));
-	memset(ledger->tight_bits, 0, sizeof(ledger->tight_bits));
+	memset(ledger->no_spare_bits, 0, sizeof(ledger->no_spare_bits));
 	memset(ledger->began_bits, 0, sizeof(ledger->began_bits));
-	memset(ledger->gone_bits, 0, sizeof(ledger->gone_bits));
+	memset(ledger->died_bits, 0, sizeof(ledger->died_bits));
 	memset(ledger->left_bits, 0, sizeof(ledger->left_bits));
 	for (int i = 0; i < LEDGER_SLOTS; i++) {
 		struct ledger_slot *slot = &ledger->slots[i];
@@ -69,7 +69,7 @@ void ledger_new_epoch(struct ledger *ledger, uint32_t world)
 	}
 }
 
-uint32_t ledger_missing(const struct ledger *ledger)
+uint32_t ledger_missing_rank(const struct ledger *ledger)
 {
 	for (int i = 0; i < LEDGER_SLOTS; i++) {
 		const struct ledger_slot *slot = &ledger->slots[i];
@@ -110,7 +110,7 @@ int ledger_fail(struct ledger *ledger, uint64_t seq, int code, const char *why)
 static enum ledger_answer refuse_for_all(struct ledger *ledger, const struct ledger_ask *ask,
 	struct ledger_verdict *verdict, int code)
 {
-	verdict->withdrawn = ledger->named
+	verdict->failed_slot = ledger->named
 		? ledger_fail_tag(ledger, ask->rank, ask->tag, code, verdict->why)
 		: ledger_fail(ledger, ask->seq, code, verdict->why);
 	verdict->code = code;
@@ -122,14 +122,14 @@ static enum ledger_answer wait_or_refuse(struct ledger *ledger, const struct led
 {
 	const struct ledger_slot *staging = find_staging(ledger);
 
-	if (ask->waited_ns < ledger->times.wait_ns && !ask->vain) {
+	if (ask->waited_ns < ledger->times.wait_ns && !ask->stuck_why) {
 		return LEDGER_WAIT;
 	}
 	if (staging) {
 		snprintf(verdict->why, sizeof(verdict->why),
 			"save of %s skipped: rank %u has not staged %s yet%s%s", ask->tag,
-			ledger->first + ledger_missing(ledger), staging->tag, ask->vain ? ": " : "",
-			ask->vain ? ask->vain : "");
+			ledger->first_rank + ledger_missing_rank(ledger), staging->tag,
+			ask->stuck_why ? ": " : "", ask->stuck_why ? ask->stuck_why : "");
 	} else {
 		snprintf(verdict->why, sizeof(verdict->why),
 			"save of %s skipped: the storage has not finished an earlier one",
@@ -160,18 +160,18 @@ static enum ledger_answer join_save(struct ledger *ledger, struct ledger_slot *s
 		snprintf(verdict->why, sizeof(verdict->why),
 			"rank %u saves step %llu where another rank saves step %llu (save number "
 			"%u of each)",
-			ledger->first + ask->rank, (unsigned long long)ask->step,
+			ledger->first_rank + ask->rank, (unsigned long long)ask->step,
 			(unsigned long long)slot->step, (uint32_t)ask->seq);
 		return refuse_for_all(ledger, ask, verdict, PAWL_EMISMATCH);
 	}
 	if (!ledger->named && strcmp(slot->tag, ask->tag) != 0) {
 		snprintf(verdict->why, sizeof(verdict->why),
 			"rank %u saves %.64s where another rank saves %.64s",
-			ledger->first + ask->rank, ask->tag, slot->tag);
+			ledger->first_rank + ask->rank, ask->tag, slot->tag);
 		return refuse_for_all(ledger, ask, verdict, PAWL_EMISMATCH);
 	}
-	verdict->more = has_bit(slot->begun_bits, ask->rank);
-	if (has_bit(slot->staged_bits, ask->rank) && !verdict->more) {
+	verdict->granted_before = has_bit(slot->begun_bits, ask->rank);
+	if (has_bit(slot->staged_bits, ask->rank) && !verdict->granted_before) {
 		/* The rank has a part after all, and is waited for from now on, also while it waits
 		 * itself. */
 		clear_bit(slot->staged_bits, ask->rank);
@@ -184,7 +184,7 @@ static enum ledger_answer join_save(struct ledger *ledger, struct ledger_slot *s
 			before->urgent = true;
 			return wait_or_refuse(ledger, ask, verdict);
 		}
-		verdict->turned = true;
+		verdict->now_streamed = true;
 		slot->streamed = true;
 		ledger->stream = true;
 	}
@@ -193,10 +193,10 @@ static enum ledger_answer join_save(struct ledger *ledger, struct ledger_slot *s
 		snprintf(verdict->why, sizeof(verdict->why),
 			"rank %u's state does not fit the memory budget: this save is skipped, "
 			"later ones are streamed",
-			ledger->first + ask->rank);
+			ledger->first_rank + ask->rank);
 		return refuse_for_all(ledger, ask, verdict, PAWL_ELIMIT);
 	}
-	slot->again = slot->again || ask->adds;
+	slot->adds = slot->adds || ask->adds;
 	slot->urgent = slot->urgent || ask->adds;
 	slot->begun += set_bit(slot->begun_bits, ask->rank);
 	verdict->slot = (int)(slot - ledger->slots);
@@ -234,11 +234,11 @@ static struct ledger_known *find_known(struct ledger *ledger, const char *tag)
 static bool has_its_part(const struct ledger_slot *slot, const struct ledger_known *known,
 	uint32_t rank)
 {
-	return slot->late && known && has_bit(known->part_bits, rank);
+	return slot->joins_round && known && has_bit(known->part_bits, rank);
 }
 
 /* Records which ranks have a part in the tag's newest round, now that slot is committed. */
-static void know_parts(struct ledger *ledger, const struct ledger_slot *slot)
+static void record_parts(struct ledger *ledger, const struct ledger_slot *slot)
 {
 	struct ledger_known *known = find_known(ledger, slot->tag);
 
@@ -247,8 +247,9 @@ static void know_parts(struct ledger *ledger, const struct ledger_slot *slot)
 		memset(known, 0, sizeof(*known));
 	}
 	known->hash = hash_tag(slot->tag);
-	for (uint32_t i = 0; i < LEDGER_BITS; i++) {
-		known->part_bits[i] = slot->begun_bits[i] | (slot->late ? known->part_bits[i] : 0);
+	for (uint32_t i = 0; i < LEDGER_SET_WORDS; i++) {
+		known->part_bits[i] =
+			slot->begun_bits[i] | (slot->joins_round ? known->part_bits[i] : 0);
 	}
 }
 
@@ -257,7 +258,7 @@ static int commit(struct ledger *ledger, struct ledger_slot *slot)
 {
 	slot->state = SLOT_COMMITTED;
 	if (ledger->named) {
-		know_parts(ledger, slot);
+		record_parts(ledger, slot);
 	}
 	return (int)(slot - ledger->slots);
 }
@@ -279,17 +280,17 @@ static void start_slot(struct ledger *ledger, struct ledger_slot *slot,
 	memset(slot, 0, sizeof(*slot));
 	slot->state = SLOT_STAGING;
 	slot->seq = ledger->named ? ledger->last_seq + 1 : ask->seq;
-	slot->order = ++ledger->orders;
+	slot->order = ++ledger->last_order;
 	slot->step = ask->step == LEDGER_STEP_NONE ? ledger->newest_step : ask->step;
 	snprintf(slot->tag, sizeof(slot->tag), "%s", ask->tag);
-	slot->again = known || ask->adds;
-	slot->late = known && !has_bit(known->part_bits, ask->rank);
-	slot->urgent = slot->again;
+	slot->adds = known || ask->adds;
+	slot->joins_round = known && !has_bit(known->part_bits, ask->rank);
+	slot->urgent = slot->adds;
 	slot->alone = ask->alone;
 	slot->streamed = streams(ledger, ask);
 	slot->begun = set_bit(slot->begun_bits, ask->rank);
 	for (uint32_t r = 0; r < ledger->world; r++) {
-		bool done = has_its_part(slot, known, r) && !has_bit(ledger->gone_bits, r);
+		bool done = has_its_part(slot, known, r) && !has_bit(ledger->died_bits, r);
 
 		if (r != ask->rank && (ask->alone || done || has_bit(ledger->left_bits, r))) {
 			slot->staged += set_bit(slot->staged_bits, r);
@@ -300,7 +301,7 @@ static void start_slot(struct ledger *ledger, struct ledger_slot *slot,
 	ledger->newest_step = max_step(ledger->newest_step, slot->step);
 }
 
-void ledger_know_stored(struct ledger *ledger, uint64_t step)
+void ledger_record_stored(struct ledger *ledger, uint64_t step)
 {
 	ledger->newest_step = max_step(ledger->newest_step, step);
 	ledger->stored_step = max_step(ledger->stored_step, step);
@@ -310,7 +311,7 @@ void ledger_know_stored(struct ledger *ledger, uint64_t step)
 
 static struct ledger_failed *find_failed(struct ledger *ledger, const char *tag)
 {
-	for (uint32_t i = 0; i < LEDGER_FAILED; i++) {
+	for (uint32_t i = 0; i < LEDGER_FAILED_MAX; i++) {
 		if (strcmp(ledger->failed[i].tag, tag) == 0) {
 			return &ledger->failed[i];
 		}
@@ -338,15 +339,15 @@ static uint64_t find_order(struct ledger *ledger, const char *tag)
 }
 
 /* Notes that a rank that begins a tag knows of the tags that failed before it, or need not know. */
-static void pass_failed(struct ledger *ledger, uint32_t rank, const char *tag)
+static void mark_notified(struct ledger *ledger, uint32_t rank, const char *tag)
 {
 	uint64_t order = find_order(ledger, tag);
 
-	for (uint32_t i = 0; i < LEDGER_FAILED; i++) {
+	for (uint32_t i = 0; i < LEDGER_FAILED_MAX; i++) {
 		struct ledger_failed *failed = &ledger->failed[i];
 
 		if (strcmp(tag, failed->tag) != 0 && (order == 0 || order > failed->order)) {
-			set_bit(failed->told_bits, rank);
+			set_bit(failed->notified_bits, rank);
 		}
 	}
 }
@@ -356,12 +357,12 @@ static bool is_behind(struct ledger *ledger, uint32_t rank, const char *tag)
 {
 	const struct ledger_failed *failed = find_failed(ledger, tag);
 
-	return failed && !has_bit(failed->told_bits, rank);
+	return failed && !has_bit(failed->notified_bits, rank);
 }
 
-static void excuse(struct ledger *ledger, struct ledger_slot *slot, uint32_t rank)
+static void count_as_staged(struct ledger *ledger, struct ledger_slot *slot, uint32_t rank)
 {
-	if (!has_bit(slot->begun_bits, rank) && !has_bit(ledger->gone_bits, rank)) {
+	if (!has_bit(slot->begun_bits, rank) && !has_bit(ledger->died_bits, rank)) {
 		slot->staged += set_bit(slot->staged_bits, rank);
 	}
 }
@@ -371,7 +372,7 @@ int ledger_move_on(struct ledger *ledger, uint32_t rank, enum ledger_move move, 
 	struct ledger_slot *slot = find_staging(ledger);
 
 	if (move == MOVE_BEGINS) {
-		pass_failed(ledger, rank, tag);
+		mark_notified(ledger, rank, tag);
 	}
 	if (move == MOVE_LEAVES) {
 		set_bit(ledger->left_bits, rank);
@@ -381,10 +382,10 @@ int ledger_move_on(struct ledger *ledger, uint32_t rank, enum ledger_move move, 
 		(move == MOVE_ASKS && !has_bit(slot->staged_bits, rank))) {
 		return -1;
 	}
-	excuse(ledger, slot, rank);
+	count_as_staged(ledger, slot, rank);
 	for (uint32_t r = 0; has_staged(slot, rank) && r < ledger->world; r++) {
 		if (!has_bit(ledger->began_bits, r)) {
-			excuse(ledger, slot, r);
+			count_as_staged(ledger, slot, r);
 		}
 	}
 	if (slot->staged < ledger->world) {
@@ -393,9 +394,9 @@ int ledger_move_on(struct ledger *ledger, uint32_t rank, enum ledger_move move, 
 	return commit(ledger, slot);
 }
 
-void ledger_gone(struct ledger *ledger, uint32_t rank)
+void ledger_rank_died(struct ledger *ledger, uint32_t rank)
 {
-	set_bit(ledger->gone_bits, rank);
+	set_bit(ledger->died_bits, rank);
 }
 
 int ledger_fail_tag(struct ledger *ledger, uint32_t rank, const char *tag, int code,
@@ -406,30 +407,30 @@ int ledger_fail_tag(struct ledger *ledger, uint32_t rank, const char *tag, int c
 
 	slot = slot && strcmp(slot->tag, tag) == 0 ? slot : NULL;
 	if (!failed) {
-		failed = &ledger->failed[ledger->failed_at++ % LEDGER_FAILED];
+		failed = &ledger->failed[ledger->failed_n++ % LEDGER_FAILED_MAX];
 		memset(failed, 0, sizeof(*failed));
 		snprintf(failed->tag, sizeof(failed->tag), "%s", tag);
-		failed->order = slot ? slot->order : ++ledger->orders;
+		failed->order = slot ? slot->order : ++ledger->last_order;
 		failed->code = code;
 		snprintf(failed->why, sizeof(failed->why), "%s", why);
 	}
-	set_bit(failed->told_bits, rank);
+	set_bit(failed->notified_bits, rank);
 	if (!slot) {
 		return -1;
 	}
-	for (uint32_t i = 0; i < LEDGER_BITS; i++) {
-		failed->told_bits[i] |= slot->begun_bits[i];
+	for (uint32_t i = 0; i < LEDGER_SET_WORDS; i++) {
+		failed->notified_bits[i] |= slot->begun_bits[i];
 	}
 	slot->state = SLOT_EMPTY;
 	return (int)(slot - ledger->slots);
 }
 
 /* Whether a rank that has saved something does not know yet that the tag failed. */
-static bool is_somebody_untold(const struct ledger *ledger, const struct ledger_failed *failed)
+static bool has_unnotified(const struct ledger *ledger, const struct ledger_failed *failed)
 {
 	for (uint32_t r = 0; r < ledger->world; r++) {
 		if (has_bit(ledger->began_bits, r) && !has_bit(ledger->left_bits, r) &&
-			!has_bit(failed->told_bits, r)) {
+			!has_bit(failed->notified_bits, r)) {
 			return true;
 		}
 	}
@@ -448,11 +449,11 @@ static enum ledger_answer check_failed(struct ledger *ledger, const struct ledge
 	if (!failed) {
 		return LEDGER_GRANT;
 	}
-	if (!has_bit(failed->told_bits, ask->rank)) {
-		set_bit(failed->told_bits, ask->rank);
+	if (!has_bit(failed->notified_bits, ask->rank)) {
+		set_bit(failed->notified_bits, ask->rank);
 		return refuse(verdict, failed->code, failed->why);
 	}
-	if (is_somebody_untold(ledger, failed)) {
+	if (has_unnotified(ledger, failed)) {
 		return wait_or_refuse(ledger, ask, verdict);
 	}
 	memset(failed, 0, sizeof(*failed)); /* every rank knows: the tag is tried again */
@@ -490,7 +491,7 @@ static enum ledger_answer check_seq(const struct ledger *ledger, const struct le
 
 /* Finds the slot for a new save; -1: not now. A save that this one adds to is made durable
  * first. */
-static int find_room(struct ledger *ledger, const struct ledger_ask *ask, bool again)
+static int find_save_slot(struct ledger *ledger, const struct ledger_ask *ask, bool again)
 {
 	struct ledger_slot *before = find_undurable(ledger, ask->tag);
 
@@ -505,7 +506,7 @@ static int find_room(struct ledger *ledger, const struct ledger_ask *ask, bool a
 	return find_staging(ledger) ? -1 : ledger_pick_slot(ledger);
 }
 
-uint64_t ledger_passed(const struct ledger *ledger, uint32_t rank, uint64_t seq)
+uint64_t ledger_skipped_seq(const struct ledger *ledger, uint32_t rank, uint64_t seq)
 {
 	for (int i = 0; !ledger->named && i < LEDGER_SLOTS; i++) {
 		const struct ledger_slot *slot = &ledger->slots[i];
@@ -519,23 +520,23 @@ uint64_t ledger_passed(const struct ledger *ledger, uint32_t rank, uint64_t seq)
 }
 
 /* Notes that from now on only the store holds the save in a slot. */
-static void pass_by(struct ledger *ledger, const struct ledger_slot *slot)
+static void set_store_only(struct ledger *ledger, const struct ledger_slot *slot)
 {
-	ledger->past_order = slot->order;
-	memcpy(ledger->past_tag, slot->tag, sizeof(ledger->past_tag));
+	ledger->store_only_order = slot->order;
+	memcpy(ledger->store_only_tag, slot->tag, sizeof(ledger->store_only_tag));
 }
 
 /* Notes that a new save overwrites the one in a slot. */
-static void overwrite(struct ledger *ledger, int i, struct ledger_verdict *verdict)
+static void mark_overwritten(struct ledger *ledger, int i, struct ledger_verdict *verdict)
 {
 	const struct ledger_slot *slot = &ledger->slots[i];
 
 	if (i != ledger_newest(ledger)) {
 		return;
 	}
-	verdict->bare = !slot->durable;
+	verdict->overwrites_newest = !slot->durable;
 	if (slot->durable) {
-		pass_by(ledger, slot);
+		set_store_only(ledger, slot);
 	}
 }
 
@@ -549,8 +550,8 @@ enum ledger_answer ledger_begin(struct ledger *ledger, const struct ledger_ask *
 
 	ASSERT(ask->rank < ledger->world);
 	memset(verdict, 0, sizeof(*verdict));
-	verdict->withdrawn = -1;
-	ledger_note_spare(ledger, ask);
+	verdict->failed_slot = -1;
+	ledger_update_spare(ledger, ask);
 	set_bit(ledger->began_bits, ask->rank);
 	clear_bit(ledger->left_bits, ask->rank); /* a rank that left is back */
 	slot = ledger->named ? find_tag(ledger, ask) : find_seq(ledger, ask->seq, SLOT_STAGING);
@@ -562,11 +563,11 @@ enum ledger_answer ledger_begin(struct ledger *ledger, const struct ledger_ask *
 	if (answer != LEDGER_GRANT) {
 		return answer;
 	}
-	i = find_room(ledger, ask, known || ask->adds);
+	i = find_save_slot(ledger, ask, known || ask->adds);
 	if (i < 0) {
 		return wait_or_refuse(ledger, ask, verdict);
 	}
-	overwrite(ledger, i, verdict);
+	mark_overwritten(ledger, i, verdict);
 	start_slot(ledger, &ledger->slots[i], ask, known);
 	verdict->slot = i;
 	verdict->seq = ledger->slots[i].seq;
@@ -644,7 +645,7 @@ void ledger_persisted(struct ledger *ledger, int i, bool ok, int64_t now_ns)
 		}
 	}
 	if (ok) {
-		ledger_know_stored(ledger, slot->step);
+		ledger_record_stored(ledger, slot->step);
 		slot->urgent = false;
 		ledger->flush = ledger->flush && !ledger_all_durable(ledger);
 	} else {
@@ -685,26 +686,26 @@ bool ledger_has_part(const struct ledger *ledger, int i, uint32_t rank)
 	return has_bit(ledger->slots[i].begun_bits, rank);
 }
 
-void ledger_pass(struct ledger *ledger, int i)
+void ledger_discard_empty(struct ledger *ledger, int i)
 {
 	ledger->slots[i].state = SLOT_EMPTY;
 }
 
-bool ledger_recall(struct ledger *ledger, const char *tag, uint64_t step)
+bool ledger_revive_slots(struct ledger *ledger, const char *tag, uint64_t step)
 {
-	uint64_t past_order = ledger->past_order;
+	uint64_t past_order = ledger->store_only_order;
 	int before = ledger_newest(ledger);
 	int newest;
 
-	if (past_order == 0 || strcmp(tag, ledger->past_tag) == 0) {
+	if (past_order == 0 || strcmp(tag, ledger->store_only_tag) == 0) {
 		return false;
 	}
-	ledger->past_order = 0;
+	ledger->store_only_order = 0;
 	newest = ledger_newest(ledger);
 	if (newest != before && (tag[0] == '\0' || ledger->slots[newest].step >= step)) {
 		return true;
 	}
-	ledger->past_order = past_order;
+	ledger->store_only_order = past_order;
 	return false;
 }
 
@@ -713,11 +714,11 @@ void ledger_drop(struct ledger *ledger, int i)
 	struct ledger_slot *slot = &ledger->slots[i];
 	struct ledger_known *known = find_known(ledger, slot->tag);
 
-	if (known && !slot->again && !slot->durable) {
+	if (known && !slot->adds && !slot->durable) {
 		known->hash = 0; /* nothing is left to add to */
 	}
 	if (slot->durable && i == ledger_newest(ledger)) {
-		pass_by(ledger, slot);
+		set_store_only(ledger, slot);
 	}
 	slot->state = SLOT_EMPTY; /* a persist under way will find the damage too */
 }

@@ -7,7 +7,7 @@
  * since all ranks restored together. All ranks save in the same order, so the same number is the
  * same checkpoint on every rank; if their steps differ the ranks disagree, and that is said instead
  * of guessed around. A rank may find itself with a later number than the save being staged: its
- * part of that save was lost with another agent (ledger_passed).
+ * part of that save was lost with another agent (ledger_skipped_seq).
  *
  * There are two slots, and a spare one where memory takes a third. Rules, in the order in which a
  * save meets them:
@@ -57,8 +57,8 @@
 #define LEDGER_WHY_MAX    256u
 #define LEDGER_STEP_NONE  UINT64_MAX /* step of a save that names none: it gets the newest save's */
 #define LEDGER_TAGS_KNOWN 256u       /* newest tags of an epoch that a later save adds to */
-#define LEDGER_BITS       (LEDGER_RANKS_MAX / 64) /* words of a set of ranks */
-#define LEDGER_FAILED     8 /* failed tags that are remembered: no rank is further behind another */
+#define LEDGER_SET_WORDS  (LEDGER_RANKS_MAX / 64) /* words of a set of ranks */
+#define LEDGER_FAILED_MAX 8 /* failed tags that are remembered: no rank is further behind another */
 
 enum slot_state {
 	SLOT_EMPTY,     /* holds nothing of value */
@@ -73,8 +73,8 @@ struct ledger_slot {
 	uint64_t order; /* counts starts and failures over all epochs: the lower one is older */
 	uint64_t step;  /* training step */
 	char tag[CKPT_TAG_MAX]; /* name of the checkpoint */
-	bool again;             /* adds to what the tag holds already */
-	bool late;              /* adds to the tag's newest round, begins none */
+	bool adds;              /* adds to what the tag holds already */
+	bool joins_round;       /* adds to the tag's newest round, begins none */
 	bool alone;             /* one rank has a part in it: the others wait, and add to it */
 	bool streamed;    /* too large for memory: the ranks write it to the store themselves */
 	bool persisting;  /* the storage thread reads it */
@@ -83,23 +83,25 @@ struct ledger_slot {
 	uint32_t readers; /* restoring workers that read the slot */
 	uint32_t begun;   /* ranks that began; valid while staging */
 	uint32_t staged;  /* ranks that staged */
-	uint64_t begun_bits[LEDGER_BITS];  /* ranks that began */
-	uint64_t staged_bits[LEDGER_BITS]; /* ranks that staged; not in begun_bits: have no part */
+	uint64_t begun_bits[LEDGER_SET_WORDS]; /* ranks that began */
+	uint64_t staged_bits
+		[LEDGER_SET_WORDS]; /* ranks that staged; not in begun_bits: have no part */
 };
 
 /* A tag that was committed in this epoch; for named saves. */
 struct ledger_known {
-	uint64_t hash;                   /* hash of the tag; 0: unused */
-	uint64_t part_bits[LEDGER_BITS]; /* ranks that have their part in the tag's newest round */
+	uint64_t hash; /* hash of the tag; 0: unused */
+	uint64_t part_bits
+		[LEDGER_SET_WORDS]; /* ranks that have their part in the tag's newest round */
 };
 
 /* A tag that failed; for named saves. */
 struct ledger_failed {
-	char tag[CKPT_TAG_MAX];          /* "": none */
-	uint64_t order;                  /* when begun or given up, on the scale of slot.order */
-	uint64_t told_bits[LEDGER_BITS]; /* ranks that know, or went on to a newer tag */
-	int code;                        /* PAWL_E code */
-	char why[LEDGER_WHY_MAX];        /* for people */
+	char tag[CKPT_TAG_MAX]; /* "": none */
+	uint64_t order;         /* when begun or given up, on the scale of slot.order */
+	uint64_t notified_bits[LEDGER_SET_WORDS]; /* ranks that know, or went on to a newer tag */
+	int code;                                 /* PAWL_E code */
+	char why[LEDGER_WHY_MAX];                 /* for people */
 };
 
 struct ledger_times {
@@ -110,31 +112,34 @@ struct ledger_times {
 struct ledger {
 	struct ledger_times times; /* as given to ledger_init */
 	uint32_t world;            /* ranks that make a save whole, 1..LEDGER_RANKS_MAX */
-	uint32_t first;            /* number of rank 0 here in the job, for people */
+	uint32_t first_rank;       /* number of rank 0 here in the job, for people */
 	int64_t interval_ns;       /* between persists; 0: every save is persisted */
 	struct ledger_slot slots[LEDGER_SLOTS];
-	uint64_t refused_seq;        /* newest save that is refused, as are all before it */
-	uint64_t last_seq;           /* newest save that was granted */
-	int64_t persist_due_ns;      /* earliest next persist unless somebody waits; monotonic ns */
-	int64_t retry_ns;            /* no persist before this time: the last one failed */
-	bool flush;                  /* make the newest committed save durable now */
-	bool stream;                 /* the state did not fit once: stream from now on */
-	bool named;                  /* saves are matched by tag */
-	uint64_t orders;             /* starts and failures so far, the last order */
-	uint64_t past_order;         /* slots of a lower order are older than the store's newest */
-	char past_tag[CKPT_TAG_MAX]; /* tag of that order; valid if past_order is not 0 */
-	uint64_t newest_step;        /* highest step of all tags known */
-	uint64_t stored_step;        /* highest step of the tags that the store has, or had */
+	uint64_t refused_seq;      /* newest save that is refused, as are all before it */
+	uint64_t last_seq;         /* newest save that was granted */
+	int64_t persist_due_ns;    /* earliest next persist unless somebody waits; monotonic ns */
+	int64_t retry_ns;          /* no persist before this time: the last one failed */
+	bool flush;                /* make the newest committed save durable now */
+	bool stream;               /* the state did not fit once: stream from now on */
+	bool named;                /* saves are matched by tag */
+	uint64_t last_order;       /* starts and failures so far, the last order */
+	uint64_t store_only_order; /* slots of a lower order are older than the store's newest */
+	char store_only_tag[CKPT_TAG_MAX]; /* tag of that order; valid if past_order is not 0 */
+	uint64_t newest_step;              /* highest step of all tags known */
+	uint64_t stored_step;              /* highest step of the tags that the store has, or had */
 	struct ledger_known known[LEDGER_TAGS_KNOWN]; /* named: the newest tags, a ring */
 	uint32_t known_n;                             /* named: tags put into known so far */
-	uint64_t tight_bits[LEDGER_BITS]; /* ranks that said last that memory takes no spare slot */
-	uint64_t began_bits[LEDGER_BITS]; /* named: ranks that have begun a save in this epoch */
-	uint64_t gone_bits[LEDGER_BITS];  /* named: ranks that died in this epoch */
-	uint64_t left_bits[LEDGER_BITS];  /* named: ranks that left in this epoch, on purpose */
-	struct ledger_failed failed[LEDGER_FAILED]; /* named: the newest tags that failed, a ring */
-	uint32_t failed_at;                         /* failed tags put into failed so far */
-	char refused_why[LEDGER_WHY_MAX];           /* why refused_seq failed */
-	int refused_code;                           /* PAWL_E code of that failure */
+	uint64_t no_spare_bits
+		[LEDGER_SET_WORDS]; /* ranks that said last that memory takes no spare slot */
+	uint64_t began_bits
+		[LEDGER_SET_WORDS]; /* named: ranks that have begun a save in this epoch */
+	uint64_t died_bits[LEDGER_SET_WORDS]; /* named: ranks that died in this epoch */
+	uint64_t left_bits[LEDGER_SET_WORDS]; /* named: ranks that left in this epoch, on purpose */
+	struct ledger_failed
+		failed[LEDGER_FAILED_MAX]; /* named: the newest tags that failed, a ring */
+	uint32_t failed_n;                 /* failed tags put into failed so far */
+	char refused_why[LEDGER_WHY_MAX];  /* why refused_seq failed */
+	int refused_code;                  /* PAWL_E code of that failure */
 };
 
 enum ledger_answer {
@@ -152,10 +157,11 @@ struct ledger_ask {
 	bool alone;        /* no other rank has a part in the save */
 	bool adds;         /* the rank has saved the tag before, perhaps by another agent */
 	bool fits;         /* the memory budget takes this rank's state twice */
-	bool spare;        /* the memory budget takes it a third time */
+	bool fits_spare;   /* the memory budget takes it a third time */
 	bool streams;      /* stream the save though it fits */
 	int64_t waited_ns; /* time since the rank first asked */
-	const char *vain;  /* why the rank that is waited for will not come ("it is gone"), if that
+	const char
+		*stuck_why; /* why the rank that is waited for will not come ("it is gone"), if that
 			      has lasted for a moment; NULL: it may come */
 };
 
@@ -166,13 +172,13 @@ struct ledger_verdict {
 	bool fresh;    /* granted: this rank is the first of the save */
 	/* Granted: the save no longer fits, and is streamed from now on; parts staged before stay
 	 * in memory. */
-	bool turned;
-	bool more; /* granted: the rank was granted this save before, and needs more */
+	bool now_streamed;
+	bool granted_before; /* granted: the rank was granted this save before, and needs more */
 	/* Granted: the slot held the save committed last; until this one is committed, an older one
 	 * is the newest. */
-	bool bare;
+	bool overwrites_newest;
 	int code;                 /* refused: PAWL_E code */
-	int withdrawn;            /* slot that failed with this answer (tell its ranks), or -1 */
+	int failed_slot;          /* slot that failed with this answer (tell its ranks), or -1 */
 	char why[LEDGER_WHY_MAX]; /* refused: for people */
 };
 
@@ -184,7 +190,7 @@ void ledger_new_epoch(struct ledger *ledger, uint32_t world);
 /* Returns the number of the save being staged if rank, which begins seq, will have no part in it,
  * else 0. Ranks save in one order, so that is so if it is an earlier save in which rank has no part
  * yet. (That part was lost, for example, with an agent that the other ranks never came to.) */
-uint64_t ledger_passed(const struct ledger *ledger, uint32_t rank, uint64_t seq);
+uint64_t ledger_skipped_seq(const struct ledger *ledger, uint32_t rank, uint64_t seq);
 enum ledger_answer ledger_begin(struct ledger *ledger, const struct ledger_ask *ask,
 	struct ledger_verdict *verdict);
 /* Moves of a rank from which it follows that some ranks need not be waited for. */
@@ -198,12 +204,12 @@ enum ledger_move {
  * else -1. */
 int ledger_move_on(struct ledger *ledger, uint32_t rank, enum ledger_move move, const char *tag);
 /* Named saves: rank died, and may have had a part in the save being staged. */
-void ledger_gone(struct ledger *ledger, uint32_t rank);
+void ledger_rank_died(struct ledger *ledger, uint32_t rank);
 /* Named saves: tag failed on rank, which may not have begun it. Returns as ledger_fail. */
 int ledger_fail_tag(struct ledger *ledger, uint32_t rank, const char *tag, int code,
 	const char *why);
 /* The store has, or had, a tag of this step. */
-void ledger_know_stored(struct ledger *ledger, uint64_t step);
+void ledger_record_stored(struct ledger *ledger, uint64_t step);
 /* rank staged seq. Returns the slot if that committed it, else -1 (also if the save has failed
  * meanwhile). */
 int ledger_staged(struct ledger *ledger, uint32_t rank, uint64_t seq);
@@ -225,23 +231,23 @@ int ledger_newest(const struct ledger *ledger);
  * as tags are ordered in the store; -1 as above. streamed: streamed saves count, too. */
 int ledger_highest(const struct ledger *ledger, bool streamed);
 /* Whether the save in a slot is older than one that is in the store and no longer in memory. */
-bool ledger_is_past(const struct ledger *ledger, int i);
+bool ledger_is_outdated(const struct ledger *ledger, int i);
 /* Whether an empty slot may be given to the next save, so that memory for it is of use. */
 bool ledger_is_next(const struct ledger *ledger, int i);
 /* Whether the spare slot is empty and stays so: memory does not take it (any more). */
-bool ledger_is_spare_vain(const struct ledger *ledger);
+bool ledger_is_spare_unused(const struct ledger *ledger);
 /* Whether rank has a part in the save in a slot. */
 bool ledger_has_part(const struct ledger *ledger, int i, uint32_t rank);
 /* Whether every committed save that must become durable is durable, and no persist is under way. */
 bool ledger_all_durable(const struct ledger *ledger);
 /* Returns the first rank that has not staged the save being staged; world if none is. */
-uint32_t ledger_missing(const struct ledger *ledger);
+uint32_t ledger_missing_rank(const struct ledger *ledger);
 /* A committed slot holds nothing. Its ranks are still known: the slot's tag does not wait for them
  * when other ranks have something to add after all. */
-void ledger_pass(struct ledger *ledger, int i);
+void ledger_discard_empty(struct ledger *ledger, int i);
 /* The store's newest is tag, of that step ("": it has none). If that is older than what the store
  * should have, slots that were past are so no more; returns whether memory has a newer one. */
-bool ledger_recall(struct ledger *ledger, const char *tag, uint64_t step);
+bool ledger_revive_slots(struct ledger *ledger, const char *tag, uint64_t step);
 /* The content of a committed slot is worthless (its bytes failed verification). If it was the
  * newest and is durable, older slots are past. */
 void ledger_drop(struct ledger *ledger, int i);

@@ -35,6 +35,6 @@ int ledger_pick_slot(const struct ledger *ledger);
 int ledger_pick_persist(const struct ledger *ledger);
 /* A rank says with its save whether memory takes the spare slot. If it no longer does, the spare
  * slot is emptied once there is something newer. */
-void ledger_note_spare(struct ledger *ledger, const struct ledger_ask *ask);
+void ledger_update_spare(struct ledger *ledger, const struct ledger_ask *ask);
 
 #endif

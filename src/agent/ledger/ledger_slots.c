@@ -7,9 +7,9 @@ bool slot_is_older(const struct ledger_slot *a, const struct ledger_slot *b)
 	return a->order < b->order;
 }
 
-bool ledger_is_past(const struct ledger *ledger, int i)
+bool ledger_is_outdated(const struct ledger *ledger, int i)
 {
-	return ledger->slots[i].order < ledger->past_order;
+	return ledger->slots[i].order < ledger->store_only_order;
 }
 
 static bool is_lower(const struct ledger_slot *a, const struct ledger_slot *b)
@@ -28,7 +28,7 @@ static int find_last(const struct ledger *ledger, bool streamed,
 		const struct ledger_slot *slot = &ledger->slots[i];
 
 		if (slot->state == SLOT_COMMITTED && (streamed || !slot->streamed) &&
-			!ledger_is_past(ledger, i) &&
+			!ledger_is_outdated(ledger, i) &&
 			(last < 0 || is_before(&ledger->slots[last], slot))) {
 			last = i;
 		}
@@ -47,7 +47,7 @@ int ledger_highest(const struct ledger *ledger, bool streamed)
 }
 
 /* Whether somebody was promised that the slot becomes durable; a streamed save is nowhere else. */
-static bool is_owed(const struct ledger *ledger, const struct ledger_slot *slot)
+static bool must_persist(const struct ledger *ledger, const struct ledger_slot *slot)
 {
 	return !slot->durable && (slot->urgent || slot->streamed || ledger->interval_ns == 0);
 }
@@ -73,7 +73,7 @@ static bool is_idle(const struct ledger *ledger, int i)
 	if (slot->persisting || slot->readers > 0 || slot->state == SLOT_STAGING) {
 		return false;
 	}
-	return slot->state == SLOT_EMPTY || !is_owed(ledger, slot);
+	return slot->state == SLOT_EMPTY || !must_persist(ledger, slot);
 }
 
 /* Whether memory takes the spare slot of all ranks. */
@@ -81,8 +81,8 @@ static bool has_spare(const struct ledger *ledger)
 {
 	uint64_t tight = 0;
 
-	for (uint32_t i = 0; i < LEDGER_BITS; i++) {
-		tight |= ledger->tight_bits[i];
+	for (uint32_t i = 0; i < LEDGER_SET_WORDS; i++) {
+		tight |= ledger->no_spare_bits[i];
 	}
 	return tight == 0;
 }
@@ -135,19 +135,19 @@ bool ledger_is_next(const struct ledger *ledger, int i)
 	return i != LEDGER_SPARE || (busy && has_spare(ledger) && ledger->interval_ns > 0);
 }
 
-bool ledger_is_spare_vain(const struct ledger *ledger)
+bool ledger_is_spare_unused(const struct ledger *ledger)
 {
 	return !has_spare(ledger) && ledger->slots[LEDGER_SPARE].state == SLOT_EMPTY &&
 		is_idle(ledger, LEDGER_SPARE);
 }
 
-void ledger_note_spare(struct ledger *ledger, const struct ledger_ask *ask)
+void ledger_update_spare(struct ledger *ledger, const struct ledger_ask *ask)
 {
-	if (ask->spare) {
-		clear_bit(ledger->tight_bits, ask->rank);
+	if (ask->fits_spare) {
+		clear_bit(ledger->no_spare_bits, ask->rank);
 		return;
 	}
-	set_bit(ledger->tight_bits, ask->rank);
+	set_bit(ledger->no_spare_bits, ask->rank);
 	if (ledger_newest(ledger) != LEDGER_SPARE && is_idle(ledger, LEDGER_SPARE)) {
 		ledger->slots[LEDGER_SPARE].state = SLOT_EMPTY;
 	}
@@ -179,7 +179,7 @@ int ledger_pick_persist(const struct ledger *ledger)
 	for (int i = 0; i < LEDGER_SLOTS; i++) {
 		const struct ledger_slot *slot = &ledger->slots[i];
 
-		if (slot->state == SLOT_COMMITTED && is_owed(ledger, slot) &&
+		if (slot->state == SLOT_COMMITTED && must_persist(ledger, slot) &&
 			(best < 0 || slot_is_older(slot, &ledger->slots[best]))) {
 			best = i;
 		}

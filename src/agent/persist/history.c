@@ -137,18 +137,18 @@ static int read_file(const struct rows *rows, struct store *store, char **text,
 }
 
 /* The tags of a root, and which of them need a row. */
-struct wanting {
+struct missing_rows {
 	struct tag_step *tags; /* ascending by step */
-	bool *wants;           /* one for each tag */
+	bool *lacks_row;       /* one for each tag */
 	size_t n;              /* number of tags */
 };
 
 /* Notes that a tag has a row and needs none. */
-static void strike_tag(struct wanting *wanting, uint64_t step, const char *tag)
+static void strike_tag(struct missing_rows *missing, uint64_t step, const char *tag)
 {
-	const struct tag_step *tags = wanting->tags;
+	const struct tag_step *tags = missing->tags;
 	size_t lo = 0;
-	size_t hi = wanting->n;
+	size_t hi = missing->n;
 
 	while (lo < hi) { /* finds the first tag whose step is not lower */
 		size_t mid = lo + (hi - lo) / 2;
@@ -159,16 +159,16 @@ static void strike_tag(struct wanting *wanting, uint64_t step, const char *tag)
 			hi = mid;
 		}
 	}
-	for (; lo < wanting->n && tags[lo].step == step; lo++) {
+	for (; lo < missing->n && tags[lo].step == step; lo++) {
 		if (strcmp(tags[lo].tag, tag) == 0) {
-			wanting->wants[lo] = false;
+			missing->lacks_row[lo] = false;
 		}
 	}
 }
 
 /* Strikes out every tag that has a row of level durable, finds the latest time, and sees whether
  * the file ends in half a row. */
-static int strike_known(struct rows *rows, struct store *store, struct wanting *wanting,
+static int strike_known(struct rows *rows, struct store *store, struct missing_rows *missing,
 	int64_t *latest_ns, struct pawl_err *err)
 {
 	char latest[ROWS_TIME_MAX] = "";
@@ -188,7 +188,7 @@ static int strike_known(struct rows *rows, struct store *store, struct wanting *
 			continue;
 		}
 		if (strcmp(fields[COL_LEVEL], levels[HISTORY_DURABLE]) == 0) {
-			strike_tag(wanting, strtoull(fields[COL_STEP], NULL, 10), fields[COL_TAG]);
+			strike_tag(missing, strtoull(fields[COL_STEP], NULL, 10), fields[COL_TAG]);
 		}
 		if (strcmp(fields[COL_TIME], latest) > 0) {
 			snprintf(latest, sizeof(latest), "%s", fields[COL_TIME]);
@@ -201,7 +201,7 @@ static int strike_known(struct rows *rows, struct store *store, struct wanting *
 }
 
 /* Leaves the row in rows->taken, where the calling thread writes it from. */
-static void note_from_manifest(struct rows *rows, const struct manifest *manifest)
+static void put_manifest_row(struct rows *rows, const struct manifest *manifest)
 {
 	struct history_row row = {.level = HISTORY_DURABLE};
 
@@ -217,28 +217,28 @@ static void note_from_manifest(struct rows *rows, const struct manifest *manifes
 /* Strikes out tags without a row that are not whole. Looks from the newest down until too many are
  * damaged: a tag that a crash left without its row is among the newest, and each start would open
  * all that is damaged. */
-static int strike_damaged(struct store *store, struct wanting *wanting, struct pawl_err *err)
+static int strike_damaged(struct store *store, struct missing_rows *missing, struct pawl_err *err)
 {
 	unsigned damaged = 0;
 	int rv = 0;
 
-	for (size_t i = wanting->n; i-- > 0 && rv == 0;) {
+	for (size_t i = missing->n; i-- > 0 && rv == 0;) {
 		struct manifest manifest;
 		struct pawl_err why;
 		int bad;
 
-		if (!wanting->wants[i]) {
+		if (!missing->lacks_row[i]) {
 			continue;
 		}
-		bad = damaged < DAMAGED_MAX ? tag_open(store, wanting->tags[i].tag, &manifest, &why)
+		bad = damaged < DAMAGED_MAX ? tag_open(store, missing->tags[i].tag, &manifest, &why)
 					    : PAWL_ECORRUPT;
 		if (bad == 0) {
 			manifest_deinit(&manifest);
 			continue;
 		}
-		wanting->wants[i] = false;
+		missing->lacks_row[i] = false;
 		damaged++;
-		if (bad != PAWL_ENOENT && bad != PAWL_ECORRUPT && !tag_is_closed(&why)) {
+		if (bad != PAWL_ENOENT && bad != PAWL_ECORRUPT && !tag_access_denied(&why)) {
 			*err = why;
 			rv = bad;
 		}
@@ -246,20 +246,20 @@ static int strike_damaged(struct store *store, struct wanting *wanting, struct p
 	return rv;
 }
 
-static int note_wanting(struct rows *rows, struct store *store, const struct wanting *wanting,
-	struct pawl_err *err)
+static int put_missing_rows(struct rows *rows, struct store *store,
+	const struct missing_rows *missing, struct pawl_err *err)
 {
 	int rv = 0;
 
-	for (size_t i = 0; i < wanting->n && rv == 0; i++) {
+	for (size_t i = 0; i < missing->n && rv == 0; i++) {
 		struct manifest manifest;
 
-		if (!wanting->wants[i]) {
+		if (!missing->lacks_row[i]) {
 			continue;
 		}
-		rv = tag_open(store, wanting->tags[i].tag, &manifest, err);
+		rv = tag_open(store, missing->tags[i].tag, &manifest, err);
 		if (rv == 0) {
-			note_from_manifest(rows, &manifest);
+			put_manifest_row(rows, &manifest);
 			manifest_deinit(&manifest);
 		} else if (rv == PAWL_ENOENT || rv == PAWL_ECORRUPT) {
 			rv = 0; /* damaged or removed since strike_damaged looked */
@@ -271,30 +271,30 @@ static int note_wanting(struct rows *rows, struct store *store, const struct wan
 int history_recover(struct rows *rows, struct store *store, int64_t *latest_ns,
 	struct pawl_err *err)
 {
-	struct wanting wanting = {NULL};
-	int rv = tags_steps(store, NULL, &wanting.tags, &wanting.n, err);
+	struct missing_rows missing = {NULL};
+	int rv = tags_steps(store, NULL, &missing.tags, &missing.n, err);
 
 	*latest_ns = 0;
 	if (rv != 0) {
 		return rv;
 	}
-	wanting.wants = malloc(wanting.n + 1);
-	if (!wanting.wants) {
+	missing.lacks_row = malloc(missing.n + 1);
+	if (!missing.lacks_row) {
 		rv = pawl_err_set(err, PAWL_ENOMEM, HISTORY_FILE);
 		goto free_tags;
 	}
-	memset(wanting.wants, true, wanting.n);
-	rv = strike_known(rows, store, &wanting, latest_ns, err);
+	memset(missing.lacks_row, true, missing.n);
+	rv = strike_known(rows, store, &missing, latest_ns, err);
 	if (rv == 0) {
-		rv = strike_damaged(store, &wanting, err);
+		rv = strike_damaged(store, &missing, err);
 	}
 	if (rv == 0) {
-		rv = note_wanting(rows, store, &wanting, err);
+		rv = put_missing_rows(rows, store, &missing, err);
 	}
-	free(wanting.wants);
+	free(missing.lacks_row);
 	rows->taken.failed = false; /* without memory only the row is lost */
 free_tags:
-	free(wanting.tags);
+	free(missing.tags);
 	return rv;
 }
 

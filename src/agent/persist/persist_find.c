@@ -8,8 +8,8 @@
  */
 #include "agent/persist/persist_find.h"
 
-#include "agent/persist/news.h"
-#include "agent/persist/persist.h"
+#include "agent/persist/alerts.h"
+#include "agent/persist/storage_thread.h"
 #include "base/err.h"
 #include "ckpt/tags.h"
 
@@ -36,34 +36,34 @@ static int find_one(const struct finding *finding, struct persist_job *job)
 }
 
 /* Tags that a search for the newest whole tag passed by. */
-struct passed {
+struct skipped {
 	const struct finding *finding;
 	uint64_t n; /* number of tags */
 };
 
-static void pass_by(void *user, const char *tag, const struct pawl_err *why)
+static void skip_unreadable(void *user, const char *tag, const struct pawl_err *why)
 {
-	struct passed *passed = user;
-	const struct finding *finding = passed->finding;
+	struct skipped *skipped = user;
+	const struct finding *finding = skipped->finding;
 	struct pawl_err err;
 	int rv;
 
-	if (++passed->n > TAGS_BAD_MAX) {
+	if (++skipped->n > TAGS_BAD_MAX) {
 		return; /* persist_find counts the rest in one line */
 	}
 	if (why->code != PAWL_ECORRUPT) {
-		news_put(finding->news, NEWS_ONCE, why,
+		alerts_put(finding->alerts, ALERT_ONCE, why,
 			"%s cannot be read, an older one is looked for", tag);
 	} else if (finding->puts_aside) {
-		rv = tag_put_aside(finding->store, tag, why->msg, &err);
-		news_put_aside(finding->news, tag, why->msg, rv == 0 ? NULL : &err);
+		rv = tag_quarantine(finding->store, tag, why->msg, &err);
+		alerts_put_damaged(finding->alerts, tag, why->msg, rv == 0 ? NULL : &err);
 	}
 }
 
 int persist_find(const struct finding *finding, struct persist_job *job)
 {
-	struct passed passed = {.finding = finding};
-	const struct tags_search search = {finding->stop, pass_by, &passed};
+	struct skipped skipped = {.finding = finding};
+	const struct tags_search search = {finding->stop, skip_unreadable, &skipped};
 	struct manifest manifest;
 	int rv;
 
@@ -71,11 +71,11 @@ int persist_find(const struct finding *finding, struct persist_job *job)
 		return find_one(finding, job);
 	}
 	rv = tags_newest(finding->store, &search, &manifest, &job->err);
-	if (passed.n > TAGS_BAD_MAX) {
-		news_put(finding->news, NEWS_ONCE, NULL,
+	if (skipped.n > TAGS_BAD_MAX) {
+		alerts_put(finding->alerts, ALERT_ONCE, NULL,
 			"%llu more of the newest are damaged or cannot be read, and stay where "
 			"they are: pawl ckpt verify --all says what is wrong with each",
-			(unsigned long long)(passed.n - TAGS_BAD_MAX));
+			(unsigned long long)(skipped.n - TAGS_BAD_MAX));
 	}
 	if (rv == 0) {
 		job->found = true;

@@ -33,7 +33,7 @@ static void read_holder(int fd, char holder[HOLDER_MAX])
 
 	text[n > 0 ? n : 0] = '\0';
 	text[strcspn(text, "\n")] = '\0';
-	text_show(holder, HOLDER_MAX, text[0] != '\0' ? text : "another job");
+	text_escape(holder, HOLDER_MAX, text[0] != '\0' ? text : "another job");
 }
 
 /* Opens the lock file of the root, a plain file with no other name. Returns a descriptor. */

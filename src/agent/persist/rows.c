@@ -2,7 +2,7 @@
  * the file before and after tells which, so that none is written twice. */
 #include "agent/persist/rows.h"
 
-#include "agent/persist/news.h"
+#include "agent/persist/alerts.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "store/store.h"
@@ -119,53 +119,53 @@ static bool reserve(struct wire_out *out, size_t cap_bytes)
 int rows_init(struct rows *rows, const char *file, const char *header, struct pawl_err *err)
 {
 	*rows = (struct rows){.file = file, .header = header};
-	if (!reserve(&rows->noted, ROWS_NOTED_MAX) || !reserve(&rows->row, ROW_MAX)) {
+	if (!reserve(&rows->queued, ROWS_QUEUED_MAX) || !reserve(&rows->row, ROW_MAX)) {
 		rows_deinit(rows);
 		return pawl_err_set(err, PAWL_ENOMEM, "%s: no memory for its rows", file);
 	}
 	return 0;
 }
 
-void rows_note(struct rows *rows)
+void rows_queue(struct rows *rows)
 {
 	const struct wire_out *row = &rows->row;
 
-	if (row->failed || rows->noted.len_bytes + row->len_bytes > ROWS_NOTED_MAX) {
+	if (row->failed || rows->queued.len_bytes + row->len_bytes > ROWS_QUEUED_MAX) {
 		rows->lost++;
 	} else {
-		wire_put_raw(&rows->noted, row->bytes, row->len_bytes);
+		wire_put_raw(&rows->queued, row->bytes, row->len_bytes);
 	}
 	wire_out_reset(&rows->row);
 }
 
 void rows_take(struct rows *rows)
 {
-	if (rows->taken.len_bytes > ROWS_NOTED_MAX) {
-		return; /* The noted rows stay where they are, up to ROWS_NOTED_MAX bytes. */
+	if (rows->taken.len_bytes > ROWS_QUEUED_MAX) {
+		return; /* The noted rows stay where they are, up to ROWS_QUEUED_MAX bytes. */
 	}
-	wire_put_raw(&rows->taken, rows->noted.bytes, rows->noted.len_bytes);
+	wire_put_raw(&rows->taken, rows->queued.bytes, rows->queued.len_bytes);
 	if (rows->taken.failed) {
 		rows->taken.failed = false;
 		return;
 	}
-	wire_out_reset(&rows->noted);
+	wire_out_reset(&rows->queued);
 }
 
 int rows_put_aside(const struct rows *rows, struct store *store, const char *why,
 	struct pawl_err *err)
 {
 	char aside[STORE_NAME_MAX];
-	struct news_item item;
+	struct alert alert;
 	int rv;
 
-	news_fill(&item, NEWS_ONCE, NULL, "%s: %.256s: put aside as *.old.csv, a new one is begun",
-		rows->file, why);
+	alert_fill(&alert, ALERT_ONCE, NULL,
+		"%s: %.256s: put aside as *.old.csv, a new one is begun", rows->file, why);
 	snprintf(aside, sizeof(aside), "%.*s.old.csv", (int)(strlen(rows->file) - strlen(".csv")),
 		rows->file);
 	rv = store_rename(store, rows->file, aside, STORE_REPLACE, err);
 	rv = rv != 0 ? rv : store_sync_dir(store, "", err);
-	if (rv == 0 && rows->news) {
-		news_put(rows->news, NEWS_ONCE, NULL, "%s", item.text);
+	if (rv == 0 && rows->alerts) {
+		alerts_put(rows->alerts, ALERT_ONCE, NULL, "%s", alert.text);
 	}
 	return rv;
 }
@@ -239,7 +239,7 @@ int rows_write(struct rows *rows, struct store *store, bool sync, struct pawl_er
 
 void rows_deinit(struct rows *rows)
 {
-	wire_out_deinit(&rows->noted);
+	wire_out_deinit(&rows->queued);
 	wire_out_deinit(&rows->row);
 	wire_out_deinit(&rows->taken);
 }

@@ -11,25 +11,26 @@
 
 #include "base/wire.h"
 
-struct news;
+struct alerts;
 struct pawl_err;
 struct store;
 
 #define ROWS_FILE_MAX (64u << 20) /* bytes of a file: some 300,000 rows */
-#define ROWS_NOTED_MAX                                                                             \
+#define ROWS_QUEUED_MAX                                                                            \
 	(256u << 10)      /* bytes that wait to be written; rows beyond are lost, and              \
 			     counted */
 #define ROWS_TIME_MAX 32u /* bytes of a time, terminator included */
 
 struct rows {
-	const char *file;      /* static; ends in ".csv" */
-	const char *header;    /* static; includes the end of line */
-	struct wire_out noted; /* rows not yet taken; guarded by the user's lock */
-	struct wire_out row;   /* the row being built; guarded by the user's lock */
-	struct wire_out taken; /* rows being written; the writer's alone */
-	uint64_t lost;         /* rows that found no room; guarded by the user's lock */
-	bool torn;             /* the file ends in half a row; the writer's alone */
-	struct news *news; /* the user's; told of a file that was put aside; NULL: nobody is told */
+	const char *file;       /* static; ends in ".csv" */
+	const char *header;     /* static; includes the end of line */
+	struct wire_out queued; /* rows not yet taken; guarded by the user's lock */
+	struct wire_out row;    /* the row being built; guarded by the user's lock */
+	struct wire_out taken;  /* rows being written; the writer's alone */
+	uint64_t lost;          /* rows that found no room; guarded by the user's lock */
+	bool torn;              /* the file ends in half a row; the writer's alone */
+	struct alerts
+		*alerts; /* the user's; told of a file that was put aside; NULL: nobody is told */
 };
 
 /* ---- building rows: pure ---- */
@@ -53,9 +54,9 @@ size_t rows_split(char *line, char **fields, size_t most);
 /* Allocates all that noting needs, so that it never waits for memory. file and header stay the
  * caller's. */
 int rows_init(struct rows *rows, const char *file, const char *header, struct pawl_err *err);
-/* Both are called with the user's lock held: rows_note notes the row that was built; rows_take
+/* Both are called with the user's lock held: rows_queue notes the row that was built; rows_take
  * moves the noted rows to where rows_write finds them. */
-void rows_note(struct rows *rows);
+void rows_queue(struct rows *rows);
 void rows_take(struct rows *rows);
 /* Appends the taken rows in one write, durable on return if sync. Begins the file if need be. On
  * error, the rows that did not get into the file stay taken. */

@@ -27,7 +27,7 @@ struct delta_dtype {
 
 /* ---- elements to doubles ---- */
 
-static float half_value(uint16_t half)
+static float float16_value(uint16_t half)
 {
 	uint32_t bits = (uint32_t)(half & 0x7fffu) << 13; /* a float 2^112 times too small */
 	float value;
@@ -40,7 +40,7 @@ static float half_value(uint16_t half)
 	return (half & 0x8000u) != 0 ? -value : value;
 }
 
-static float brain_value(uint16_t brain)
+static float bfloat16_value(uint16_t brain)
 {
 	uint32_t bits = (uint32_t)brain << 16;
 	float value;
@@ -49,7 +49,7 @@ static float brain_value(uint16_t brain)
 	return value;
 }
 
-static double own_value(double value)
+static double native_value(double value)
 {
 	return value;
 }
@@ -87,10 +87,10 @@ static double own_value(double value)
 		}                                                                                  \
 	}
 
-WIDEN_REAL(widen_float16, uint16_t, half_value)
-WIDEN_REAL(widen_bfloat16, uint16_t, brain_value)
-WIDEN_REAL(widen_float32, float, own_value)
-WIDEN_REAL(widen_float64, double, own_value)
+WIDEN_REAL(widen_float16, uint16_t, float16_value)
+WIDEN_REAL(widen_bfloat16, uint16_t, bfloat16_value)
+WIDEN_REAL(widen_float32, float, native_value)
+WIDEN_REAL(widen_float64, double, native_value)
 WIDEN_INTEGER(widen_int8, int8_t)
 WIDEN_INTEGER(widen_int16, int16_t)
 WIDEN_INTEGER(widen_int32, int32_t)
@@ -142,7 +142,7 @@ uint32_t delta_dtype_bytes(const struct delta_dtype *dtype)
 	return dtype->bytes;
 }
 
-bool delta_dtype_counts(const struct delta_dtype *dtype)
+bool delta_dtype_is_numeric(const struct delta_dtype *dtype)
 {
 	return dtype->widen != NULL;
 }

@@ -23,7 +23,7 @@ struct delta {
 const struct delta_dtype *delta_dtype_find(const char *name);
 uint32_t delta_dtype_bytes(const struct delta_dtype *dtype); /* size of an element */
 /* Whether elements are real numbers known here; if not, only changed is filled in their deltas. */
-bool delta_dtype_counts(const struct delta_dtype *dtype);
+bool delta_dtype_is_numeric(const struct delta_dtype *dtype);
 
 /* Adds n elements at before and after, which need no alignment. */
 void delta_add(struct delta *delta, const struct delta_dtype *dtype, const void *before,

@@ -23,7 +23,7 @@
 #define MAGIC_BYTES    8u
 /* 1 had no kinds, 2 nothing shared between saves, 3 no folders */
 #define MANIFEST_VERSION 4u
-#define HEAD_BYTES       24u /* magic, version, length of the body, checksum of the body */
+#define HEADER_BYTES     24u /* magic, version, length of the body, checksum of the body */
 #define PART_BYTES_MIN   28u /* encoded size of a part with empty names and lists */
 #define PART_LISTS       4u  /* lists of a part, each taken from the block */
 
@@ -95,8 +95,8 @@ static void put_part(struct wire_out *out, uint32_t version, const struct manife
 
 void manifest_encode(const struct manifest *manifest, struct wire_out *out)
 {
-	size_t head = out->len_bytes;
-	size_t body = head + HEAD_BYTES;
+	size_t header = out->len_bytes;
+	size_t body = header + HEADER_BYTES;
 	uint32_t version = version_of(manifest);
 
 	wire_put_raw(out, MANIFEST_MAGIC, MAGIC_BYTES);
@@ -114,8 +114,8 @@ void manifest_encode(const struct manifest *manifest, struct wire_out *out)
 		put_part(out, version, &manifest->parts[i]);
 	}
 	if (!out->failed) {
-		wire_patch_u32(out, head + 12, (uint32_t)(out->len_bytes - body));
-		wire_patch_u32(out, head + 20,
+		wire_patch_u32(out, header + 12, (uint32_t)(out->len_bytes - body));
+		wire_patch_u32(out, header + 20,
 			sum_body(version, out->bytes + body, out->len_bytes - body));
 	}
 }
@@ -177,7 +177,7 @@ static int check_folders(const struct manifest *m, const struct manifest_part *p
 
 	for (const char *at = strchr(part->file, '/'); at; at = strchr(at + 1, '/')) {
 		snprintf(folder, sizeof(folder), "%.*s", (int)(at - part->file), part->file);
-		if (manifest_file(m, folder)) {
+		if (manifest_find_file(m, folder)) {
 			return pawl_err_set(err, PAWL_EINVAL, "%s is a file, and a folder of %s",
 				folder, part->file);
 		}
@@ -376,7 +376,7 @@ uint64_t manifest_bytes(const struct manifest *manifest)
 
 /* ---- files ---- */
 
-uint32_t manifest_files(const struct manifest_part *part)
+uint32_t manifest_files_n(const struct manifest_part *part)
 {
 	return part->sources_n > 0 ? part->sources_n : 1;
 }
@@ -431,7 +431,7 @@ static int compare_file(const void *key, const void *part)
 	return strcmp(key, ((const struct manifest_part *)part)->file);
 }
 
-const struct manifest_part *manifest_file(const struct manifest *manifest, const char *file)
+const struct manifest_part *manifest_find_file(const struct manifest *manifest, const char *file)
 {
 	return manifest->parts_n > 0 ? bsearch(file, manifest->parts, manifest->parts_n,
 					       sizeof(*manifest->parts), compare_file)
@@ -442,12 +442,12 @@ const struct manifest_part *manifest_file(const struct manifest *manifest, const
 static const struct manifest_part *find_file(const struct manifest *m, const char *file,
 	const char *name)
 {
-	const struct manifest_part *part = manifest_file(m, file);
+	const struct manifest_part *part = manifest_find_file(m, file);
 
 	return part != NULL && strcmp(part->name, name) == 0 ? part : NULL;
 }
 
-const struct manifest_part *manifest_find(const struct manifest *manifest, const char *name,
+const struct manifest_part *manifest_find_part(const struct manifest *manifest, const char *name,
 	uint32_t rank)
 {
 	char file[sizeof(manifest->parts->file)];

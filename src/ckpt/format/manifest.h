@@ -69,16 +69,16 @@ uint64_t manifest_bytes(const struct manifest *manifest); /* total size of all i
 /* Sorts the parts as a manifest requires. */
 void manifest_sort(struct manifest *manifest);
 /* Returns the part in a file, or NULL. The parts must be in order. */
-const struct manifest_part *manifest_file(const struct manifest *manifest, const char *file);
+const struct manifest_part *manifest_find_file(const struct manifest *manifest, const char *file);
 
 /* Returns the part that rank restores for name: its own file, else the shared one; NULL if there is
  * none. */
-const struct manifest_part *manifest_find(const struct manifest *manifest, const char *name,
+const struct manifest_part *manifest_find_part(const struct manifest *manifest, const char *name,
 	uint32_t rank);
 /* ---- the files of a part, linked or not; only their places differ ---- */
 
 /* Returns the number of files: one, or its sources. */
-uint32_t manifest_files(const struct manifest_part *part);
+uint32_t manifest_files_n(const struct manifest_part *part);
 uint64_t manifest_file_bytes(const struct manifest_part *part, uint32_t i);
 /* Writes the path of the i-th file in dir to buf. */
 void manifest_file_path(char *buf, size_t cap_bytes, const char *dir,

@@ -54,7 +54,7 @@ bool ckpt_name_valid(const char *name)
 	}
 }
 
-bool ckpt_name_above(const char *folder, const char *name)
+bool ckpt_name_in_folder(const char *folder, const char *name)
 {
 	size_t len_bytes = strlen(folder);
 
@@ -284,7 +284,7 @@ static const char *check_names(const struct record *record, uint32_t i)
 		if (strcmp(name, other) == 0) {
 			return "there twice";
 		}
-		if (ckpt_name_above(name, other) || ckpt_name_above(other, name)) {
+		if (ckpt_name_in_folder(name, other) || ckpt_name_in_folder(other, name)) {
 			return "a file and a folder";
 		}
 	}

@@ -27,7 +27,7 @@ struct wire_out;
  */
 bool ckpt_name_valid(const char *name);
 /* Whether name lies in folder or in one of its subfolders. */
-bool ckpt_name_above(const char *folder, const char *name);
+bool ckpt_name_in_folder(const char *folder, const char *name);
 /* Whether a file of this kind may have this size. */
 bool ckpt_size_valid(bool raw, uint64_t size_bytes);
 

@@ -70,7 +70,7 @@ static bool intersect(const struct reshard_box *a, const struct reshard_box *b, 
 
 /* Adds the elements of box around hole, which lies in box: before and behind the hole in the first
  * dimension, then in the second within the hole's extent of the first, and so on. */
-static int push_around(struct boxes *boxes, const struct reshard_box *box,
+static int push_remainder(struct boxes *boxes, const struct reshard_box *box,
 	const struct reshard_box *hole, uint32_t ndim, struct pawl_err *err)
 {
 	struct reshard_box core = *box;
@@ -122,7 +122,7 @@ static bool advance(uint64_t *index, const uint64_t *shape, uint32_t ndim)
 }
 
 /* Gives the runs of part, which lies in the wanted box and in saved. */
-static int give_runs(const struct plan *plan, const struct reshard_box *saved, uint32_t source,
+static int emit_runs(const struct plan *plan, const struct reshard_box *saved, uint32_t source,
 	const struct reshard_box *part)
 {
 	uint64_t index[PAWL_TENSOR_DIMS_MAX] = {0};
@@ -161,14 +161,14 @@ static int take_from(const struct plan *plan, struct boxes *left, const struct r
 
 		if (intersect(&box, saved, plan->ndim, &part)) {
 			left->at[i] = left->at[--left->n];
-			rv = push_around(left, &box, &part, plan->ndim, err);
-			rv = rv == 0 ? give_runs(plan, saved, source, &part) : rv;
+			rv = push_remainder(left, &box, &part, plan->ndim, err);
+			rv = rv == 0 ? emit_runs(plan, saved, source, &part) : rv;
 		}
 	}
 	return rv;
 }
 
-static int blame_missing(const struct reshard_box *box, uint32_t ndim, struct pawl_err *err)
+static int missing_error(const struct reshard_box *box, uint32_t ndim, struct pawl_err *err)
 {
 	char text[ELEMENT_TEXT] = "";
 	size_t used = 0;
@@ -204,7 +204,7 @@ int reshard_plan(const struct reshard_box *want, const struct reshard_box *saved
 		rv = take_from(&plan, &left, &saved[i], i, err);
 	}
 	if (rv == 0 && left.n > 0) {
-		rv = blame_missing(&left.at[0], ndim, err);
+		rv = missing_error(&left.at[0], ndim, err);
 	}
 	free(left.at);
 	return rv;

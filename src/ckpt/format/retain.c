@@ -11,7 +11,8 @@ static bool is_protected(const struct retain_rule *rule, const struct retain_tag
 	return rule->keep_every != 0 && tag->step % rule->keep_every == 0;
 }
 
-bool retain_asks(const struct retain_rule *rule, const struct retain_tag *tag, uint32_t newer)
+bool retain_needs_complete(const struct retain_rule *rule, const struct retain_tag *tag,
+	uint32_t newer)
 {
 	const struct retain_tag whole = {.step = tag->step,
 		.complete = true,

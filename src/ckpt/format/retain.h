@@ -24,7 +24,8 @@ struct retain_rule {
  * Whether it matters if a tag is complete, given the number of newer complete ones. If not, the tag
  * stays either way and counts for nothing, so it may be treated as incomplete.
  */
-bool retain_asks(const struct retain_rule *rule, const struct retain_tag *tag, uint32_t newer);
+bool retain_needs_complete(const struct retain_rule *rule, const struct retain_tag *tag,
+	uint32_t newer);
 
 /*
  * Marks keep[i] = true for each tags[i] that must stay.

@@ -40,7 +40,7 @@ static bool is_large_size(const struct zip_entry *entry)
 
 static uint64_t local_zip64_bytes(const struct zip_entry *entry)
 {
-	return is_large_size(entry) ? ZIP_EXTRA_HEAD_BYTES + 16u : 0;
+	return is_large_size(entry) ? ZIP_EXTRA_HEADER_BYTES + 16u : 0;
 }
 
 static uint64_t descriptor_bytes(const struct zip_entry *entry)
@@ -53,7 +53,7 @@ static uint64_t directory_zip64_bytes(const struct zip_entry *entry)
 	uint64_t fields = is_large_size(entry) ? 16 : 0;
 
 	fields += entry->header_off >= ZIP_U32_FULL ? 8 : 0;
-	return fields > 0 ? ZIP_EXTRA_HEAD_BYTES + fields : 0;
+	return fields > 0 ? ZIP_EXTRA_HEADER_BYTES + fields : 0;
 }
 
 static uint64_t align_up(uint64_t off, uint64_t align)
@@ -123,7 +123,7 @@ static uint64_t place_entry(struct zip_plan *plan, uint32_t i, uint64_t off)
 
 	entry->header_off = off;
 	off += ZIP_LOCAL_BYTES + name_entry(plan, i, name) + local_zip64_bytes(entry);
-	entry->data_off = align_payload(off + ZIP_EXTRA_HEAD_BYTES, entry->size_bytes);
+	entry->data_off = align_payload(off + ZIP_EXTRA_HEADER_BYTES, entry->size_bytes);
 	return entry->data_off + entry->size_bytes + descriptor_bytes(entry);
 }
 
@@ -312,14 +312,14 @@ static uint8_t *put_common(uint8_t *at, bool zip64)
 static void lay_header(const struct window *w, const struct zip_plan *plan, uint32_t i)
 {
 	const struct zip_entry *entry = &plan->entries[i];
-	uint8_t head[ZIP_LOCAL_BYTES + ENTRY_NAME_CAP + 20u + ZIP_EXTRA_HEAD_BYTES];
+	uint8_t header[ZIP_LOCAL_BYTES + ENTRY_NAME_CAP + 20u + ZIP_EXTRA_HEADER_BYTES];
 	char name[ENTRY_NAME_CAP];
 	uint16_t name_bytes = name_entry(plan, i, name);
 	uint64_t extra_bytes = entry->data_off - entry->header_off - ZIP_LOCAL_BYTES - name_bytes;
-	uint64_t pad_bytes = extra_bytes - local_zip64_bytes(entry) - ZIP_EXTRA_HEAD_BYTES;
+	uint64_t pad_bytes = extra_bytes - local_zip64_bytes(entry) - ZIP_EXTRA_HEADER_BYTES;
 	/* zero because of the descriptor, except for the mark that sends a reader to zip64 */
 	uint32_t size_field = is_large_size(entry) ? ZIP_U32_FULL : 0;
-	uint8_t *at = head;
+	uint8_t *at = header;
 
 	at = put_u32(at, ZIP_SIG_LOCAL);
 	at = put_common(at, is_large_size(entry));
@@ -337,7 +337,7 @@ static void lay_header(const struct window *w, const struct zip_plan *plan, uint
 	}
 	at = put_u16(at, ZIP_EXTRA_PAD);
 	at = put_u16(at, pad_bytes);
-	lay(w, entry->header_off, head, (uint64_t)(at - head));
+	lay(w, entry->header_off, header, (uint64_t)(at - header));
 	lay(w, entry->data_off - pad_bytes, NULL, pad_bytes);
 }
 
@@ -378,7 +378,7 @@ static uint64_t lay_record(const struct window *w, const struct zip_plan *plan, 
 {
 	const struct zip_entry *entry = &plan->entries[i];
 	uint64_t zip64_bytes = directory_zip64_bytes(entry);
-	uint8_t bytes[ZIP_DIRECTORY_BYTES + ENTRY_NAME_CAP + ZIP_EXTRA_HEAD_BYTES + 24u];
+	uint8_t bytes[ZIP_DIRECTORY_BYTES + ENTRY_NAME_CAP + ZIP_EXTRA_HEADER_BYTES + 24u];
 	char name[ENTRY_NAME_CAP];
 	uint16_t name_bytes = name_entry(plan, i, name);
 	uint8_t *at = bytes;
@@ -396,7 +396,7 @@ static uint64_t lay_record(const struct window *w, const struct zip_plan *plan, 
 	at = put_raw(at, name, name_bytes);
 	if (zip64_bytes > 0) {
 		at = put_u16(at, ZIP_EXTRA_ZIP64);
-		at = put_u16(at, zip64_bytes - ZIP_EXTRA_HEAD_BYTES);
+		at = put_u16(at, zip64_bytes - ZIP_EXTRA_HEADER_BYTES);
 	}
 	if (is_large_size(entry)) {
 		at = put_u64(at, entry->size_bytes);

@@ -17,7 +17,7 @@
 #define ZIP_END_BYTES          22u
 #define ZIP_END64_BYTES        56u
 #define ZIP_LOCATOR_BYTES      20u
-#define ZIP_EXTRA_HEAD_BYTES   4u /* id and length of an extra field */
+#define ZIP_EXTRA_HEADER_BYTES 4u /* id and length of an extra field */
 
 #define ZIP_EXTRA_ZIP64 0x0001u
 #define ZIP_EXTRA_PAD   0x4246u /* "FB": how torch names its padding */

@@ -206,7 +206,7 @@ static bool parse_zip64(struct zip_entry *entry, uint64_t *stored_bytes, const u
 	struct wire_in in;
 
 	wire_in_init(&in, extra, len_bytes);
-	while (!in.failed && wire_in_left(&in) >= ZIP_EXTRA_HEAD_BYTES) {
+	while (!in.failed && wire_in_left(&in) >= ZIP_EXTRA_HEADER_BYTES) {
 		uint16_t id = wire_get_u16(&in);
 		uint16_t field_bytes = wire_get_u16(&in);
 		const uint8_t *field = wire_get_raw(&in, field_bytes);
@@ -274,7 +274,7 @@ static int parse_record(struct wire_in *in, struct member *m, const char **name,
 static int read_local(const struct source *src, const struct directory *dir, struct member *m,
 	const char *name, uint16_t name_bytes, struct pawl_err *err)
 {
-	uint8_t head[ZIP_LOCAL_BYTES + NAME_CAP];
+	uint8_t header[ZIP_LOCAL_BYTES + NAME_CAP];
 	struct wire_in in;
 	uint32_t sig;
 	uint16_t extra_bytes;
@@ -285,12 +285,12 @@ static int read_local(const struct source *src, const struct directory *dir, str
 		m->entry.data_off = m->entry.header_off + ZIP_LOCAL_BYTES + name_bytes;
 		return 0;
 	}
-	rv = read_at(src, m->entry.header_off, head, ZIP_LOCAL_BYTES + name_bytes, "a local header",
-		err);
+	rv = read_at(src, m->entry.header_off, header, ZIP_LOCAL_BYTES + name_bytes,
+		"a local header", err);
 	if (rv != 0) {
 		return rv;
 	}
-	wire_in_init(&in, head, ZIP_LOCAL_BYTES + name_bytes);
+	wire_in_init(&in, header, ZIP_LOCAL_BYTES + name_bytes);
 	sig = wire_get_u32(&in);
 	wire_get_raw(&in, 22);
 	if (sig != ZIP_SIG_LOCAL || wire_get_u16(&in) != name_bytes) {

@@ -90,7 +90,7 @@ int pawl_copier_begin(struct pawl_copier *copier, const struct pawl_ckpt_span *f
 		__atomic_store_n(&copier->busy, false, __ATOMIC_RELAXED);
 		return rv;
 	}
-	*proof = snap_proof_told(had);
+	*proof = snap_public_proof(had);
 	return 0;
 }
 

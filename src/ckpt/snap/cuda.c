@@ -84,8 +84,8 @@ struct cuda {
 #define X(symbol, name, args) cu_result(*name) args;
 	CUDA_CALLS(X) /* the driver's functions */
 #undef X
-	pthread_mutex_t lock; /* guards all below */
-	pthread_cond_t given; /* signaled when a lane of some device is given back */
+	pthread_mutex_t lock;         /* guards all below */
+	pthread_cond_t lane_returned; /* signaled when a lane of some device is given back */
 	struct cuda_device
 		devices[CUDA_DEVICES_MAX]; /* by ordinal; once ready, only lanes change */
 };
@@ -131,7 +131,7 @@ static int open_driver(struct cuda **cuda, struct pawl_err *err)
 		return PAWL_ENOMEM;
 	}
 	pthread_mutex_init(&c->lock, NULL);
-	pthread_cond_init(&c->given, NULL);
+	pthread_cond_init(&c->lane_returned, NULL);
 	rv = load_driver(c, err);
 	if (rv != 0) {
 		cuda_close(c);
@@ -184,7 +184,7 @@ void cuda_close(struct cuda *cuda)
 	if (cuda->library != NULL) {
 		dlclose(cuda->library);
 	}
-	pthread_cond_destroy(&cuda->given);
+	pthread_cond_destroy(&cuda->lane_returned);
 	pthread_mutex_destroy(&cuda->lock);
 	free(cuda);
 }
@@ -281,7 +281,7 @@ static bool wait_for_lane(struct cuda *cuda, struct cuda_device *device, struct 
 {
 	while (device->idle_n == 0 && device->busy_n > 0 &&
 		(device->full || device->busy_n == CUDA_COPIES_MAX)) {
-		pthread_cond_wait(&cuda->given, &cuda->lock);
+		pthread_cond_wait(&cuda->lane_returned, &cuda->lock);
 	}
 	device->busy_n++;
 	if (device->idle_n == 0) {
@@ -307,7 +307,7 @@ static int take_lane(struct cuda *cuda, struct cuda_device *device, struct lane 
 		}
 		if (result != 0 && !device->full) {
 			pthread_cond_broadcast(
-				&cuda->given); /* wakes waiting threads: no lane is left */
+				&cuda->lane_returned); /* wakes waiting threads: no lane is left */
 			pthread_mutex_unlock(&cuda->lock);
 			return fail(cuda, err, PAWL_ENOMEM, result, "page-lock a buffer");
 		}
@@ -318,12 +318,12 @@ static int take_lane(struct cuda *cuda, struct cuda_device *device, struct lane 
 	return 0;
 }
 
-static void give_lane(struct cuda *cuda, struct cuda_device *device, const struct lane *lane)
+static void return_lane(struct cuda *cuda, struct cuda_device *device, const struct lane *lane)
 {
 	pthread_mutex_lock(&cuda->lock);
 	device->busy_n--;
 	device->lanes[device->idle_n++] = *lane;
-	pthread_cond_broadcast(&cuda->given);
+	pthread_cond_broadcast(&cuda->lane_returned);
 	pthread_mutex_unlock(&cuda->lock);
 }
 
@@ -350,7 +350,7 @@ static int copy_by_lane(struct cuda *cuda, struct cuda_device *device, void *dst
 	} else {
 		rv = fail(cuda, err, PAWL_EIO, result, "copy to the host");
 	}
-	give_lane(cuda, device, &lane);
+	return_lane(cuda, device, &lane);
 	return rv;
 }
 

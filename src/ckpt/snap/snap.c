@@ -102,7 +102,7 @@ static bool is_forked(const struct snap *snap)
 	return snap->pid != getpid();
 }
 
-static void note_fault(struct fault *fault, int rv, size_t piece)
+static void record_fault(struct fault *fault, int rv, size_t piece)
 {
 	if (rv != 0 && (fault->rv == 0 || piece < fault->piece)) {
 		*fault = (struct fault){rv, piece};
@@ -134,7 +134,7 @@ static void read_unit(void *user)
 			int rv = cuda_copy_crc32c(snap->cuda, piece->device - 1, dst,
 				(const void *)lo, hi - lo, &crc, NULL);
 
-			note_fault(&copy->fault, rv, copy->at);
+			record_fault(&copy->fault, rv, copy->at);
 		}
 		crc = crc32c_combine(crc, 0, end - hi);
 		/* another thread may be adding the rest of the piece */
@@ -142,7 +142,7 @@ static void read_unit(void *user)
 	}
 }
 
-static void note_hit(void *user, struct snap_range run)
+static void record_hit(void *user, struct snap_range run)
 {
 	struct unit_copy *copy = user;
 	const struct snap *snap = copy->snap;
@@ -152,12 +152,12 @@ static void note_hit(void *user, struct snap_range run)
 		uintptr_t src = (uintptr_t)snap->pieces[index].src;
 
 		if (src < run.hi && run.lo < src + snap->pieces[index].len_bytes) {
-			note_fault(&copy->fault, PAWL_ECHANGED, index);
+			record_fault(&copy->fault, PAWL_ECHANGED, index);
 		}
 	}
 }
 
-static void pass_stage(enum snap_stage stage, const struct snap_unit *unit)
+static void call_hook(enum snap_stage stage, const struct snap_unit *unit)
 {
 	if (snap_hook != NULL) {
 		snap_hook(stage, unit->range);
@@ -173,14 +173,14 @@ static struct fault copy_unit(const struct snap *snap, const struct snap_unit *u
 		return copy.fault;
 	}
 	copy.range = unit->range;
-	pass_stage(SNAP_UNIT_TAKEN, unit);
+	call_hook(SNAP_UNIT_TAKEN, unit);
 	if (!snap_guard(read_unit, &copy, unit->range.lo, unit->range.hi)) {
-		note_fault(&copy.fault, PAWL_ECHANGED, copy.at);
+		record_fault(&copy.fault, PAWL_ECHANGED, copy.at);
 	}
-	pass_stage(SNAP_UNIT_COPIED, unit);
-	watch_scan(&snap->watch, unit->range, note_hit, &copy);
+	call_hook(SNAP_UNIT_COPIED, unit);
+	watch_scan(&snap->watch, unit->range, record_hit, &copy);
 	watch_lift(&snap->watch, unit->range);
-	pass_stage(SNAP_UNIT_LIFTED, unit);
+	call_hook(SNAP_UNIT_LIFTED, unit);
 	return copy.fault;
 }
 
@@ -238,7 +238,7 @@ static void work_unit(struct snap *snap, const struct snap_unit *unit)
 	pthread_mutex_unlock(&snap->lock);
 	fault = copy_unit(snap, unit);
 	pthread_mutex_lock(&snap->lock);
-	note_fault(&snap->fault, fault.rv, fault.piece);
+	record_fault(&snap->fault, fault.rv, fault.piece);
 	snap->eager_left -= unit->kind == SNAP_EAGER;
 	count_groups(snap, unit, -1);
 	if (--snap->units_left == 0) {
@@ -381,13 +381,13 @@ void snap_close(struct snap *snap)
 	free(snap);
 }
 
-enum pawl_ckpt_proof snap_proof_told(enum snap_proof proof)
+enum pawl_ckpt_proof snap_public_proof(enum snap_proof proof)
 {
-	static const enum pawl_ckpt_proof told[] = {[SNAP_COPIED] = PAWL_CKPT_COPIED,
+	static const enum pawl_ckpt_proof proofs[] = {[SNAP_COPIED] = PAWL_CKPT_COPIED,
 		[SNAP_WATCHED] = PAWL_CKPT_WATCHED,
 		[SNAP_FENCED] = PAWL_CKPT_FENCED};
 
-	return told[proof];
+	return proofs[proof];
 }
 
 enum snap_proof snap_best(const struct snap *snap, const char **why_not)
@@ -542,7 +542,7 @@ static void run_snapshot(struct snap *snap)
 		for (size_t i = 0; i < list->eager_n; i++) {
 			struct fault fault = copy_unit(snap, &list->units[i]);
 
-			note_fault(&snap->fault, fault.rv, fault.piece);
+			record_fault(&snap->fault, fault.rv, fault.piece);
 		}
 		publish_units(snap, list->eager_n);
 		return;

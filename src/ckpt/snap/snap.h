@@ -35,7 +35,7 @@ enum snap_proof {
 	SNAP_FENCED,  /* some memory lay on CUDA devices, where only fences protect it */
 };
 
-enum pawl_ckpt_proof snap_proof_told(enum snap_proof proof); /* name in the public API */
+enum pawl_ckpt_proof snap_public_proof(enum snap_proof proof); /* name in the public API */
 
 struct snap_options {
 	unsigned threads; /* engine threads, at most SNAP_THREADS_MAX; 0: one */

@@ -100,7 +100,7 @@ static bool next_step(struct huge *huge, struct snap_range *step, int *advice)
 }
 
 /* Handles the outcome of a step. EINVAL: this page cannot be huge, others may. */
-static void note_step(struct huge *huge, int sys)
+static void record_step(struct huge *huge, int sys)
 {
 	switch (sys) {
 	case EAGAIN:
@@ -161,7 +161,7 @@ static void *run_huge(void *user)
 		}
 		pthread_mutex_lock(&huge->lock);
 		if (generation == huge->generation) {
-			note_step(huge, sys);
+			record_step(huge, sys);
 		}
 		pthread_cond_broadcast(&huge->changed);
 		pause_step(huge, clock_mono_ns() - began_ns);

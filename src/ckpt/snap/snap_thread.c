@@ -11,16 +11,16 @@
 int snap_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *user,
 	struct pawl_err *err)
 {
-	sigset_t deaf;
+	sigset_t blocked;
 	sigset_t before;
 	int sys;
 
-	sigfillset(&deaf); /* all signals except those of the thread's own faults */
-	sigdelset(&deaf, SIGSEGV);
-	sigdelset(&deaf, SIGBUS);
-	sigdelset(&deaf, SIGFPE);
-	sigdelset(&deaf, SIGILL);
-	pthread_sigmask(SIG_SETMASK, &deaf, &before);
+	sigfillset(&blocked); /* all signals except those of the thread's own faults */
+	sigdelset(&blocked, SIGSEGV);
+	sigdelset(&blocked, SIGBUS);
+	sigdelset(&blocked, SIGFPE);
+	sigdelset(&blocked, SIGILL);
+	pthread_sigmask(SIG_SETMASK, &blocked, &before);
 	sys = FAULT_SYS("snap.thread", pthread_create(thread, NULL, run, user));
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (sys != 0) {

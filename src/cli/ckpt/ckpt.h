@@ -61,7 +61,7 @@ int ckpt_verify_files(struct reader *reader, const struct manifest *manifest,
 	struct progress *progress, struct pawl_err *err);
 
 /* Reads a command line of least to most arguments, where --json is the only option. Returns
- * CLI_END, or a value for cli_leave. */
+ * CLI_END, or a value for cli_read_exit_code. */
 int ckpt_read_line(struct cli_reader *reader, const char **args, size_t least, size_t most,
 	bool *json);
 

@@ -35,7 +35,7 @@ static void print_delta(const struct pair_tensor *tensor)
 {
 	const struct delta *delta = &tensor->delta;
 
-	if (delta_dtype_counts(tensor->dtype)) {
+	if (delta_dtype_is_numeric(tensor->dtype)) {
 		cli_print(stdout, "  norm %-8.3g  relative %-7.2g  max %-8.3g", delta_norm(delta),
 			delta_relative(delta), delta->max);
 	}
@@ -149,7 +149,7 @@ static json_t *make_tensor(const struct pair_tensor *tensor)
 		make_side(tensor->sides[1]), "why", tensor->why);
 
 	if (tensor->state == PAIR_SAME || tensor->state == PAIR_CHANGED) {
-		bool counts = delta_dtype_counts(tensor->dtype);
+		bool counts = delta_dtype_is_numeric(tensor->dtype);
 
 		json_object_set_new(row, "elements",
 			json_integer(
@@ -262,7 +262,7 @@ static int main_diff(const struct cli_command *command, int argc, char **argv)
 		}
 	}
 	if (rv != CLI_END) {
-		return cli_leave(rv);
+		return cli_read_exit_code(rv);
 	}
 	if (n < 3) {
 		return cli_usage(command, "ROOT and two checkpoints are needed");

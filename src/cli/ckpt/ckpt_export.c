@@ -146,7 +146,7 @@ static int copy_files(struct export *export, struct pawl_err *err)
 
 	if (rv == 0) {
 		progress_start(&export->progress, "export", manifest_bytes(manifest));
-		reader_watch(reader, on_arrived, &export->progress);
+		reader_set_watcher(reader, on_arrived, &export->progress);
 	}
 	for (uint32_t i = 0; i < manifest->parts_n && rv == 0; i++) {
 		const struct manifest_part *part = &manifest->parts[i];
@@ -174,7 +174,7 @@ static int convert_files(struct export *export, struct pawl_err *err)
 {
 	const char *partition = export->partition != NULL ? export->partition : "";
 	const char *const args[] = {"export", export->to->name, export->args[0],
-		export->manifest.tag, export->stage.reach, partition, NULL};
+		export->manifest.tag, export->stage.access_path, partition, NULL};
 	struct convert convert = {.progress = &export->progress, .command = export->command->name};
 	json_t *message = NULL;
 	int rv;
@@ -325,7 +325,7 @@ static int main_export(const struct cli_command *command, int argc, char **argv)
 	int rv = read_line(&reader, &export);
 
 	if (rv != CLI_END) {
-		return cli_leave(rv);
+		return cli_read_exit_code(rv);
 	}
 	interrupt_catch();
 	export.files = json_array();

@@ -220,7 +220,7 @@ static int main_gc(const struct cli_command *command, int argc, char **argv)
 	int rv = read_line(&reader, &cleaning);
 
 	if (rv != CLI_END) {
-		return cli_leave(rv);
+		return cli_read_exit_code(rv);
 	}
 	rv = clean(&cleaning, command, &err);
 	rv = rv == 0 ? report_end(&cleaning.report) : cli_fail(command, &err);

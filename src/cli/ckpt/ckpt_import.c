@@ -459,7 +459,7 @@ static int main_import(const struct cli_command *command, int argc, char **argv)
 	int rv = read_line(&reader, &import);
 
 	if (rv != CLI_END) {
-		return cli_leave(rv);
+		return cli_read_exit_code(rv);
 	}
 	interrupt_catch();
 	rv = import_all(&import, &err) == 0 ? CLI_OK : cli_fail(command, &err);

@@ -64,7 +64,7 @@ static int main_ls(const struct cli_command *command, int argc, char **argv)
 	int rv = ckpt_read_line(&reader, &path, 1, 1, &json);
 
 	if (rv != CLI_END) {
-		return cli_leave(rv);
+		return cli_read_exit_code(rv);
 	}
 	if (ckpt_root_open(&root, path, &err) != 0) {
 		rv = cli_fail(command, &err);

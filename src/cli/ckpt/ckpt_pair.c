@@ -228,7 +228,7 @@ static int read_image(void *user, uint64_t off, void *buf, size_t len_bytes, str
 	if (off > source->size_bytes || len_bytes > source->size_bytes - off) {
 		return pawl_err_set(err, PAWL_ECORRUPT, "points behind its end");
 	}
-	rv = part_image_need(source->image, off, len_bytes, err);
+	rv = part_image_read(source->image, off, len_bytes, err);
 	if (rv == 0) {
 		memcpy(buf, part_image_at(source->image, off), len_bytes);
 	}
@@ -435,7 +435,7 @@ static int compare_tensor(struct comparison *with, struct pair_tensor *tensor, s
 				side->zip.entries[row->storage].data_off + row->offset_bytes + done;
 
 			part_image_drop(side->image, at);
-			rv = part_image_need(side->image, at, block->bytes, err);
+			rv = part_image_read(side->image, at, block->bytes, err);
 			block->sides[i] = part_image_at(side->image, at);
 		}
 		if (rv == 0) {
@@ -493,7 +493,7 @@ static int compare_pickles(struct comparison *with, struct pair_part *part, stru
 
 	for (int i = 0; i < 2 && rv == 0; i++) {
 		pickles[i] = zip_plan_pickle(&with->sides[i].zip);
-		rv = part_image_need(with->sides[i].image, pickles[i]->data_off,
+		rv = part_image_read(with->sides[i].image, pickles[i]->data_off,
 			pickles[i]->size_bytes, err);
 	}
 	if (rv == 0) {

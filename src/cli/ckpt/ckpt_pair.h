@@ -60,7 +60,7 @@ void pair_deinit(struct pair *pair);
 /* Returns the bytes that pair_compare looks at, on both sides together. */
 uint64_t pair_bytes(const struct pair *pair);
 /* Reads, verifies and compares the values of all tensors that are alike on both sides, on all
- * cores, in little memory. Errors as part_image_need. */
+ * cores, in little memory. Errors as part_image_read. */
 int pair_compare(struct pair *pair, struct reader *reader, const char *const tags[2],
 	struct progress *progress, struct pawl_err *err);
 

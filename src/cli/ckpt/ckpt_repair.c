@@ -60,7 +60,8 @@ static int settle(struct repair *repair, struct pawl_err *err)
 	return repair->report.dry || n == 0 ? 0 : tags_recover(store, err);
 }
 
-static void leave(struct repair *repair, const char *name, const char *why, const char *remedy)
+static void report_unrepaired(struct repair *repair, const char *name, const char *why,
+	const char *remedy)
 {
 	char text[PAWL_ERR_MSG_MAX + 128];
 	size_t len = strlen(name);
@@ -87,7 +88,7 @@ static int mend_tag(struct repair *repair, struct tag_info *tag, struct pawl_err
 		manifest_deinit(&manifest);
 	}
 	if (rv != 0) {
-		leave(repair, tag->tag, why.msg, "pawl ckpt rm removes it");
+		report_unrepaired(repair, tag->tag, why.msg, "pawl ckpt rm removes it");
 		return 0;
 	}
 	if (!repair->report.dry) {
@@ -116,7 +117,7 @@ static int mend_tags(struct repair *repair, struct pawl_err *err)
 		}
 	}
 	if (rv == 0 && tags_check_pins(root->store, &why) != 0) {
-		leave(repair, ".pins", why.msg,
+		report_unrepaired(repair, ".pins", why.msg,
 			"until it is removed or mended by hand every checkpoint counts as pinned");
 	}
 	return rv;
@@ -147,7 +148,8 @@ static void mend_history(struct repair *repair)
 	struct pawl_err why;
 
 	if (!repair->report.dry && history_mend(repair->root.store, &why) != 0) {
-		leave(repair, HISTORY_FILE, why.msg, "a new one is begun when it is moved away");
+		report_unrepaired(repair, HISTORY_FILE, why.msg,
+			"a new one is begun when it is moved away");
 	} else if (rowless > 0) {
 		snprintf(what, sizeof(what), "%zu %s to " HISTORY_FILE, rowless,
 			rowless == 1 ? "row" : "rows");
@@ -190,7 +192,7 @@ static int main_repair(const struct cli_command *command, int argc, char **argv)
 		}
 	}
 	if (rv != CLI_END) {
-		return cli_leave(rv);
+		return cli_read_exit_code(rv);
 	}
 	if (repair.path == NULL) {
 		return cli_usage(command, "ROOT is needed");

@@ -161,7 +161,7 @@ static int main_rm(const struct cli_command *command, int argc, char **argv)
 	rv = read_line(&reader, &removal);
 	if (rv != CLI_END) {
 		free(removal.names);
-		return cli_leave(rv);
+		return cli_read_exit_code(rv);
 	}
 	rv = ckpt_root_own(&removal.root, removal.names[0], command, &err);
 	if (rv == 0) {

@@ -161,7 +161,7 @@ static int main_show(const struct cli_command *command, int argc, char **argv)
 	int rv = ckpt_read_line(&reader, args, 1, 2, &json);
 
 	if (rv != CLI_END) {
-		return cli_leave(rv);
+		return cli_read_exit_code(rv);
 	}
 	rv = ckpt_root_open(&root, args[0], &err) == 0 ? show(command, &root, args[1], json)
 						       : cli_fail(command, &err);

@@ -110,7 +110,7 @@ int ckpt_verify_files(struct reader *reader, const struct manifest *manifest,
 {
 	int rv = 0;
 
-	reader_watch(reader, on_arrived, progress);
+	reader_set_watcher(reader, on_arrived, progress);
 	for (uint32_t i = 0; i < manifest->parts_n && rv == 0; i++) {
 		progress_name(progress, manifest->tag, manifest->parts[i].file);
 		rv = check_file(reader, manifest->tag, &manifest->parts[i], err);
@@ -133,13 +133,13 @@ static int check_tag(struct check *check, const struct tag_info *tag, struct paw
 
 /* Reports the result rv of one tag. Returns 0 if the tag is sound, damaged or not ours to read,
  * because other tags may be sound; else rv, as reading failed. */
-static int say(struct check *check, const struct tag_info *tag, int rv, int64_t took_ns,
+static int report_result(struct check *check, const struct tag_info *tag, int rv, int64_t took_ns,
 	const struct pawl_err *err)
 {
 	double seconds = (double)took_ns / NS_PER_S;
 	char size[CLI_TEXT_MAX];
 
-	if (rv != 0 && rv != PAWL_ECORRUPT && !tag_is_closed(err)) {
+	if (rv != 0 && rv != PAWL_ECORRUPT && !tag_access_denied(err)) {
 		return rv;
 	}
 	check->damaged += rv == PAWL_ECORRUPT;
@@ -179,7 +179,7 @@ static int verify(struct check *check, const char *name, bool all, struct pawl_e
 		int64_t began_ns = clock_mono_ns();
 
 		rv = check_tag(check, tag, err);
-		rv = say(check, tag, rv, clock_mono_ns() - began_ns, err);
+		rv = report_result(check, tag, rv, clock_mono_ns() - began_ns, err);
 	}
 	reader_close(check->reader);
 	return rv;
@@ -218,7 +218,7 @@ static int main_verify(const struct cli_command *command, int argc, char **argv)
 	int rv = read_line(&reader, args, &all, &check.json);
 
 	if (rv != CLI_END) {
-		return cli_leave(rv);
+		return cli_read_exit_code(rv);
 	}
 	check.rows = json_array();
 	rv = ckpt_root_open(&check.root, args[0], &err);

@@ -71,7 +71,7 @@ static json_t *make_text(const char *text)
 	return text[0] != '\0' ? cli_json_text(text) : json_null();
 }
 
-static void tell_tag(const struct watch *watch, const struct look_tag *tag)
+static void report_tag(const struct watch *watch, const struct look_tag *tag)
 {
 	const struct tag_info *info = &tag->info;
 	bool complete = tag->state == LOOK_COMPLETE;
@@ -102,7 +102,7 @@ static void tell_tag(const struct watch *watch, const struct look_tag *tag)
 	fflush(stdout);
 }
 
-static void tell_gone(const struct watch *watch, const struct look_tag *tag)
+static void report_gone(const struct watch *watch, const struct look_tag *tag)
 {
 	if (watch->json) {
 		print_event(json_pack("{s:s, s:o, s:I}", "event", "gone", "tag",
@@ -118,10 +118,10 @@ static void tell_gone(const struct watch *watch, const struct look_tag *tag)
 static const char *describe_rest(const struct look *look, char *buf, size_t cap_bytes)
 {
 	buf[0] = '\0';
-	if (look->held && !look->running && look->agent.undurable[0] != '\0') {
+	if (look->locked && !look->running && look->agent.undurable[0] != '\0') {
 		snprintf(buf, cap_bytes, "; its agent has %s in memory only, and tries to write it",
 			look->agent.undurable);
-	} else if (look->held && !look->running) {
+	} else if (look->locked && !look->running) {
 		snprintf(buf, cap_bytes, "; its agent is still there");
 	}
 	return buf;
@@ -132,7 +132,7 @@ static const char *describe_rest(const struct look *look, char *buf, size_t cap_
 static const char *describe_job(const struct watch *watch, const struct look *look, char *buf,
 	size_t cap_bytes)
 {
-	if (!look->there) {
+	if (!look->exists) {
 		snprintf(buf, cap_bytes, "%s is not there yet", watch->path);
 	} else if (look->holder[0] == '\0') {
 		snprintf(buf, cap_bytes, "%s: no job has used it yet", watch->path);
@@ -146,13 +146,13 @@ static const char *describe_job(const struct watch *watch, const struct look *lo
 	return buf;
 }
 
-static void tell_job(const struct watch *watch, const struct look *look)
+static void report_job(const struct watch *watch, const struct look *look)
 {
 	char text[LINE_BYTES];
 
 	if (watch->json) {
 		print_event(json_pack("{s:s, s:o, s:b, s:o, s:b, s:o, s:o}", "event", "job", "root",
-			cli_json_text(watch->path), "there", (int)look->there, "holder",
+			cli_json_text(watch->path), "there", (int)look->exists, "holder",
 			make_text(look->holder), "running", (int)look->running, "undurable",
 			make_text(look->agent.undurable), "trouble",
 			make_text(look->agent.trouble)));
@@ -215,16 +215,16 @@ static bool may_change(const struct look *now, const struct look_tag *tag)
 
 /* Reports what is new. A tag that may change is reported once it has stayed as it is for a
  * while. */
-static void tell_changes(struct watch *watch, struct look *now, struct look_tag **before,
+static void report_changes(struct watch *watch, struct look *now, struct look_tag **before,
 	struct look_tag **after)
 {
 	const struct look *old = &watch->look;
 	int64_t now_ns = clock_mono_ns();
 
 	for (size_t i = 0; i < old->tags_n; i++) {
-		if (old->tags[i].told && old->tags[i].state != LOOK_WRITING &&
+		if (old->tags[i].reported && old->tags[i].state != LOOK_WRITING &&
 			find_tag(after, now->tags_n, &old->tags[i]) == NULL) {
-			tell_gone(watch, &old->tags[i]);
+			report_gone(watch, &old->tags[i]);
 		}
 	}
 	for (size_t i = 0; i < now->tags_n; i++) {
@@ -232,13 +232,13 @@ static void tell_changes(struct watch *watch, struct look *now, struct look_tag 
 		const struct look_tag *was = find_tag(before, old->tags_n, tag);
 		bool known = was != NULL && is_same(was, tag);
 
-		tag->told = known && was->told;
+		tag->reported = known && was->reported;
 		tag->since_ns = known ? was->since_ns : now_ns;
-		if (!tag->told &&
+		if (!tag->reported &&
 			(watch->once || !may_change(now, tag) ||
 				now_ns - tag->since_ns >= times_ns(TIME_WATCH_PATIENCE))) {
-			tell_tag(watch, tag);
-			tag->told = true;
+			report_tag(watch, tag);
+			tag->reported = true;
 		}
 	}
 }
@@ -249,13 +249,13 @@ static void compare(struct watch *watch, struct look *now)
 	struct look_tag **after = sort_tags(now);
 	const struct look *old = &watch->look;
 
-	if (!watch->looked || old->there != now->there || old->running != now->running ||
-		old->held != now->held || !watch_agent_same(&old->agent, &now->agent) ||
+	if (!watch->looked || old->exists != now->exists || old->running != now->running ||
+		old->locked != now->locked || !watch_agent_same(&old->agent, &now->agent) ||
 		strcmp(old->holder, now->holder) != 0) {
-		tell_job(watch, now);
+		report_job(watch, now);
 	}
 	if (before != NULL && after != NULL) {
-		tell_changes(watch, now, before, after);
+		report_changes(watch, now, before, after);
 	}
 	free(before);
 	free(after);
@@ -319,7 +319,7 @@ static void draw(struct watch *watch, const struct look *look)
 static bool is_pending(const struct look *look)
 {
 	for (size_t i = 0; i < look->tags_n; i++) {
-		if (!look->tags[i].told || look->tags[i].state == LOOK_WRITING) {
+		if (!look->tags[i].reported || look->tags[i].state == LOOK_WRITING) {
 			return true;
 		}
 	}
@@ -327,7 +327,7 @@ static bool is_pending(const struct look *look)
 }
 
 /* Returns whether the agent says the same as at the last look. */
-static bool is_same_word(const struct watch *watch)
+static bool is_agent_same(const struct watch *watch)
 {
 	struct look now = watch->look;
 
@@ -342,7 +342,7 @@ static int look_once(struct watch *watch, struct pawl_err *err)
 	int rv;
 
 	if (watch->looked && stamp == watch->stamp && !is_pending(&watch->look) &&
-		is_same_word(watch)) {
+		is_agent_same(watch)) {
 		return 0;
 	}
 	rv = look_take(&now, watch->path, err);
@@ -352,7 +352,7 @@ static int look_once(struct watch *watch, struct pawl_err *err)
 	}
 	if (watch->table) {
 		for (size_t i = 0; i < now.tags_n; i++) {
-			now.tags[i].told = true;
+			now.tags[i].reported = true;
 		}
 		draw(watch, &now);
 	} else {
@@ -410,12 +410,12 @@ static int main_watch(const struct cli_command *command, int argc, char **argv)
 	int rv = read_line(&reader, &watch);
 
 	if (rv != CLI_END) {
-		return cli_leave(rv);
+		return cli_read_exit_code(rv);
 	}
 	interrupt_catch();
 	watch.table = !watch.json && (watch.once || isatty(STDOUT_FILENO) == 1);
 	rv = watch_root(&watch, &err) == 0 ? CLI_OK : cli_fail(command, &err);
-	if (rv == CLI_OK && watch.once && !watch.look.there) {
+	if (rv == CLI_OK && watch.once && !watch.look.exists) {
 		rv = CLI_NOTHING;
 	} else if (rv == CLI_OK && interrupt_signal() > SIGINT) {
 		rv = 128 + interrupt_signal();

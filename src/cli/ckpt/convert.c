@@ -79,7 +79,7 @@ close_null:
 
 /* Says how the process ended that has not said that it is done. Returns PAWL_EIO, or PAWL_ECANCELED
  * after a signal. */
-static int blame(struct convert *convert, struct pawl_err *err)
+static int describe_exit(struct convert *convert, struct pawl_err *err)
 {
 	int rv = interrupt_check(err);
 	int status = 0;
@@ -145,7 +145,7 @@ int convert_next(struct convert *convert, json_t **message, struct pawl_err *err
 		const char *error = json_string_value(json_object_get(json, "error"));
 
 		if (json == NULL) {
-			return blame(convert, err);
+			return describe_exit(convert, err);
 		}
 		if (error != NULL) {
 			int rv = code_of(error);
@@ -169,7 +169,8 @@ int convert_next(struct convert *convert, json_t **message, struct pawl_err *err
 
 int convert_read(struct convert *convert, void *buf, size_t len_bytes, struct pawl_err *err)
 {
-	return fread(buf, 1, len_bytes, convert->from) == len_bytes ? 0 : blame(convert, err);
+	return fread(buf, 1, len_bytes, convert->from) == len_bytes ? 0
+								    : describe_exit(convert, err);
 }
 
 void convert_stop(struct convert *convert)

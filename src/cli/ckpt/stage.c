@@ -264,11 +264,12 @@ static bool is_empty(const struct stage *stage)
 
 /* Sets the path by which another process reaches the hidden directory, whatever the owner of the
  * parent puts in its place. */
-static void say_reach(struct stage *stage)
+static void set_access_path(struct stage *stage)
 {
-	snprintf(stage->reach, sizeof(stage->reach), "/proc/%d/fd/%d", (int)getpid(), stage->fd);
-	if (!stage->foreign || access(stage->reach, W_OK) != 0) {
-		snprintf(stage->reach, sizeof(stage->reach), "%s", stage->path);
+	snprintf(stage->access_path, sizeof(stage->access_path), "/proc/%d/fd/%d", (int)getpid(),
+		stage->fd);
+	if (!stage->foreign || access(stage->access_path, W_OK) != 0) {
+		snprintf(stage->access_path, sizeof(stage->access_path), "%s", stage->path);
 	}
 }
 
@@ -294,7 +295,7 @@ int stage_open(struct stage *stage, const char *dest, bool force, struct pawl_er
 		rv = open_hidden(stage, &gone, err);
 		if (rv == 0 && !gone && is_empty(stage)) {
 			stage->open = true;
-			say_reach(stage);
+			set_access_path(stage);
 			return 0;
 		}
 		if (rv == 0 && !gone) {

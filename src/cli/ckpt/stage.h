@@ -19,14 +19,15 @@ struct stage {
 	char dest[PATH_MAX];   /* as given, without slashes at its end */
 	char parent[PATH_MAX]; /* parent of the hidden directory: dest, or the parent of dest */
 	char name[NAME_MAX];   /* name of the hidden directory in parent */
-	char path[PATH_MAX + NAME_MAX + 1];  /* path of the hidden directory: parent and name */
-	char reach[PATH_MAX + NAME_MAX + 1]; /* hidden directory's path for our other processes */
-	int parent_fd;                       /* descriptor of parent */
-	int fd;       /* descriptor of the hidden directory, locked: one command at a time */
-	bool open;    /* parent_fd and fd are open */
-	bool foreign; /* parent is another user's */
-	bool fresh;   /* dest is not there yet */
-	bool force;   /* files of the same name are replaced */
+	char path[PATH_MAX + NAME_MAX + 1]; /* path of the hidden directory: parent and name */
+	char access_path[PATH_MAX + NAME_MAX +
+		1];    /* hidden directory's path for our other processes */
+	int parent_fd; /* descriptor of parent */
+	int fd;        /* descriptor of the hidden directory, locked: one command at a time */
+	bool open;     /* parent_fd and fd are open */
+	bool foreign;  /* parent is another user's */
+	bool fresh;    /* dest is not there yet */
+	bool force;    /* files of the same name are replaced */
 };
 
 /* Makes the hidden directory, empty. PAWL_ENOENT if dest has no parent, PAWL_EBUSY if another

@@ -34,15 +34,15 @@ static void on_event(void *user, uint16_t type, const union frame_event *event)
 
 static void read_answer(struct watch_agent *agent, const struct link_reply *reply)
 {
-	struct frame_stated told;
+	struct frame_stated answer;
 
-	if (link_reply_get(reply, PROTO_STATED, &told, sizeof(told), NULL) != 0) {
+	if (link_reply_get(reply, PROTO_STATED, &answer, sizeof(answer), NULL) != 0) {
 		return;
 	}
-	agent->ranks = told.ranks;
-	snprintf(agent->undurable, sizeof(agent->undurable), "%s", told.tag);
-	agent->trouble_key = (int)told.key;
-	snprintf(agent->trouble, sizeof(agent->trouble), "%s", told.text);
+	agent->ranks = answer.ranks;
+	snprintf(agent->undurable, sizeof(agent->undurable), "%s", answer.tag);
+	agent->trouble_key = (int)answer.key;
+	snprintf(agent->trouble, sizeof(agent->trouble), "%s", answer.text);
 	agent->answered = true;
 }
 

@@ -47,12 +47,12 @@ static size_t cut_line(char *line, char **fields)
 
 /* Returns the field of that name; NULL if there is none. Counts from the right: a job's name, on
  * the left, may have commas. */
-static const char *find_field(char **head, size_t head_n, char **row, size_t row_n,
+static const char *find_field(char **header, size_t header_n, char **row, size_t row_n,
 	const char *name)
 {
-	for (size_t i = 0; i < head_n; i++) {
-		if (strcmp(head[i], name) == 0 && head_n - i <= row_n) {
-			return row[row_n - (head_n - i)];
+	for (size_t i = 0; i < header_n; i++) {
+		if (strcmp(header[i], name) == 0 && header_n - i <= row_n) {
+			return row[row_n - (header_n - i)];
 		}
 	}
 	return NULL;
@@ -70,21 +70,21 @@ static double read_number(const char *field)
 	return end != field && number >= 0 ? number : -1;
 }
 
-static void read_fields(struct look_tag *tag, char *head_line, char *row_line)
+static void read_fields(struct look_tag *tag, char *header_line, char *row_line)
 {
-	char *head[COLUMNS_MAX];
+	char *header[COLUMNS_MAX];
 	char *row[COLUMNS_MAX];
-	size_t head_n = cut_line(head_line, head);
+	size_t header_n = cut_line(header_line, header);
 	size_t row_n = cut_line(row_line, row);
-	const char *name = find_field(head, head_n, row, row_n, "tag");
+	const char *name = find_field(header, header_n, row, row_n, "tag");
 
 	if (name == NULL || strcmp(name, tag->info.tag) != 0) {
 		return;
 	}
 	tag->has_row = true;
-	tag->stall_ms = read_number(find_field(head, head_n, row, row_n, "stall_ms"));
-	tag->persist_ms = read_number(find_field(head, head_n, row, row_n, "persist_ms"));
-	tag->mib_per_s = read_number(find_field(head, head_n, row, row_n, "mib_per_s"));
+	tag->stall_ms = read_number(find_field(header, header_n, row, row_n, "stall_ms"));
+	tag->persist_ms = read_number(find_field(header, header_n, row, row_n, "persist_ms"));
+	tag->mib_per_s = read_number(find_field(header, header_n, row, row_n, "mib_per_s"));
 }
 
 /* Returns a copy of the line at text, without its end; the caller frees it. NULL: no memory, or no
@@ -101,7 +101,7 @@ void look_read_row(struct look_tag *tag, const char *history)
 	char field[CKPT_TAG_MAX + 2];
 	const char *end = strrchr(history, '\n'); /* a line behind the last end is torn */
 	const char *last = NULL;
-	char *head;
+	char *header;
 	char *row;
 
 	snprintf(field, sizeof(field), ",%s,", tag->info.tag);
@@ -114,12 +114,12 @@ void look_read_row(struct look_tag *tag, const char *history)
 	while (last > history && last[-1] != '\n') {
 		last--;
 	}
-	head = copy_line(history);
+	header = copy_line(history);
 	row = copy_line(last);
-	if (head != NULL && row != NULL) {
-		read_fields(tag, head, row);
+	if (header != NULL && row != NULL) {
+		read_fields(tag, header, row);
 	}
-	free(head);
+	free(header);
 	free(row);
 }
 
@@ -226,7 +226,7 @@ int look_take(struct look *look, const char *root, struct pawl_err *err)
 	struct store *store;
 	int rv = ckpt_store_open(&store, root, err);
 
-	*look = (struct look){.there = rv == 0};
+	*look = (struct look){.exists = rv == 0};
 	if (rv == PAWL_ENOENT) {
 		return 0;
 	}
@@ -234,7 +234,7 @@ int look_take(struct look *look, const char *root, struct pawl_err *err)
 		return rv;
 	}
 	ckpt_root_holder(store, look->holder);
-	look->held = is_locked(root);
+	look->locked = is_locked(root);
 	look_ask(look, root);
 	rv = fill(look, store, err);
 	store_close(store);
@@ -246,16 +246,16 @@ void look_ask(struct look *look, const char *root)
 	char path[PATH_MAX];
 
 	look->agent = (struct watch_agent){.answered = false};
-	if (look->held && realpath(root, path) != NULL) {
+	if (look->locked && realpath(root, path) != NULL) {
 		watch_agent_ask(&look->agent, look->holder, path);
 	}
-	look->running = look->held && (!look->agent.answered || look->agent.ranks > 0);
+	look->running = look->locked && (!look->agent.answered || look->agent.ranks > 0);
 }
 
 void look_deinit(struct look *look)
 {
 	free(look->tags);
-	*look = (struct look){.there = false};
+	*look = (struct look){.exists = false};
 }
 
 uint64_t look_stamp(const char *root)

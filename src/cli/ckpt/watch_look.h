@@ -15,16 +15,16 @@ struct look_tag {
 	double stall_ms;       /* save() of the slowest rank; below 0: not known */
 	double persist_ms;     /* time from save() until durable; below 0: not known */
 	double mib_per_s;      /* rate to the store; below 0: not known */
-	bool told;             /* the watcher's: an event was printed for it */
+	bool reported;         /* the watcher's: an event was printed for it */
 	int64_t since_ns;      /* the watcher's: time since when it is as it is, by clock_mono_ns */
 };
 
 /* A root. Zero-initialise. */
 struct look {
-	bool there;                   /* the directory exists */
+	bool exists;                  /* the directory exists */
 	char holder[CKPT_HOLDER_MAX]; /* job that uses the root, or did last; "": none ever */
 	bool running;                 /* the job uses the root now, as far as this machine knows */
-	bool held; /* the job's agent has the root's lock, whether ranks run or not */
+	bool locked; /* the job's agent has the root's lock, whether ranks run or not */
 	struct watch_agent agent; /* answer of the job's agent */
 	struct look_tag *tags;    /* owned: ascending by step */
 	size_t tags_n;            /* number of entries in tags */

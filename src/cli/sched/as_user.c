@@ -10,14 +10,14 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define NOBODYS_GROUP 65534 /* group of a user without a passwd entry */
-#define GROUPS_FIRST  64    /* groups asked for at first */
+#define NOBODY_GID   65534 /* group of a user without a passwd entry */
+#define GROUPS_FIRST 64    /* groups asked for at first */
 
-static int find_theirs(struct as_user *as, struct pawl_err *err)
+static int find_user_groups(struct as_user *as, struct pawl_err *err)
 {
 	const struct passwd *user = getpwuid(as->uid);
 
-	as->gid = user ? user->pw_gid : NOBODYS_GROUP;
+	as->gid = user ? user->pw_gid : NOBODY_GID;
 	as->groups_n = user ? GROUPS_FIRST : 0;
 	as->groups = calloc(GROUPS_FIRST, sizeof(*as->groups));
 	while (user && as->groups &&
@@ -28,15 +28,17 @@ static int find_theirs(struct as_user *as, struct pawl_err *err)
 	return as->groups ? 0 : pawl_err_set(err, PAWL_ENOMEM, "no memory for a user's groups");
 }
 
-static int find_ours(struct as_user *as, struct pawl_err *err)
+static int find_root_groups(struct as_user *as, struct pawl_err *err)
 {
-	as->ours_n = getgroups(0, NULL);
-	as->ours = as->ours_n >= 0 ? calloc((size_t)as->ours_n + 1, sizeof(*as->ours)) : NULL;
-	if (!as->ours) {
+	as->root_groups_n = getgroups(0, NULL);
+	as->root_groups = as->root_groups_n >= 0
+		? calloc((size_t)as->root_groups_n + 1, sizeof(*as->root_groups))
+		: NULL;
+	if (!as->root_groups) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for root's groups");
 	}
-	as->ours_n = getgroups(as->ours_n, as->ours);
-	return as->ours_n >= 0 ? 0 : pawl_err_sys(err, "root's groups");
+	as->root_groups_n = getgroups(as->root_groups_n, as->root_groups);
+	return as->root_groups_n >= 0 ? 0 : pawl_err_sys(err, "root's groups");
 }
 
 int as_user_init(struct as_user *as, uid_t uid, struct pawl_err *err)
@@ -45,12 +47,12 @@ int as_user_init(struct as_user *as, uid_t uid, struct pawl_err *err)
 
 	*as = (struct as_user){.other = geteuid() == 0 && uid != 0,
 		.uid = uid,
-		.our_gid = getegid()};
+		.root_gid = getegid()};
 	if (!as->other) {
 		return 0;
 	}
-	rv = find_theirs(as, err);
-	rv = rv == 0 ? find_ours(as, err) : rv;
+	rv = find_user_groups(as, err);
+	rv = rv == 0 ? find_root_groups(as, err) : rv;
 	if (rv != 0) {
 		as_user_deinit(as);
 	}
@@ -60,7 +62,7 @@ int as_user_init(struct as_user *as, uid_t uid, struct pawl_err *err)
 void as_user_deinit(struct as_user *as)
 {
 	free(as->groups);
-	free(as->ours);
+	free(as->root_groups);
 	*as = (struct as_user){.other = false};
 }
 
@@ -86,8 +88,9 @@ void as_user_end(const struct as_user *as)
 
 	if (as->other) {
 		ASSERT(seteuid(0) == 0);
-		ASSERT(setegid(as->our_gid) == 0);
-		setgroups((size_t)as->ours_n, as->ours); /* on failure: fewer rights than before */
+		ASSERT(setegid(as->root_gid) == 0);
+		setgroups((size_t)as->root_groups_n,
+			as->root_groups); /* on failure: fewer rights than before */
 	}
 	errno = sys;
 }

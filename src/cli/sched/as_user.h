@@ -16,9 +16,9 @@ struct as_user {
 	gid_t gid;     /* primary group; nobody's if the user has no passwd entry */
 	gid_t *groups; /* owned; all groups */
 	int groups_n;
-	gid_t our_gid; /* effective group of root, restored by as_user_end */
-	gid_t *ours;   /* owned; all of root's groups */
-	int ours_n;
+	gid_t root_gid;     /* effective group of root, restored by as_user_end */
+	gid_t *root_groups; /* owned; all of root's groups */
+	int root_groups_n;
 };
 
 /* Looks up the groups of uid. Unless we are root and uid is not, as_user_begin then changes

@@ -21,37 +21,38 @@ static const struct cli_option drain_options[] = {
 };
 
 /* The command line. */
-struct asked {
+struct pool_request {
 	const char *what; /* the job, or node */
 	const char *root;
 	bool json;
 	bool undo;
 };
 
-static int ask(const struct cli_command *command, const struct asked *asked, enum talk_type type)
+static int ask(const struct cli_command *command, const struct pool_request *asked,
+	enum sched_msg_type type)
 {
-	struct talk *talk = NULL;
+	struct sched_client *client = NULL;
 	struct wire_out *out;
 	struct wire_in in;
 	struct pawl_err err;
 	uint64_t id = 0;
-	int rv = jobs_open(&talk, asked->root, &err);
+	int rv = jobs_open(&client, asked->root, &err);
 
 	if (rv == 0) {
-		out = talk_begin(talk, type);
+		out = sched_client_begin(client, type);
 		wire_put_str(out, asked->what);
-		if (type == TALK_DRAIN) {
+		if (type == SCHED_MSG_DRAIN) {
 			wire_put_u8(out, !asked->undo);
 		}
-		rv = talk_end(talk, TALK_DONE, &in, &err);
+		rv = sched_client_end(client, SCHED_MSG_DONE, &in, &err);
 		id = rv == 0 ? wire_get_u64(&in) : 0;
 	}
-	talk_close(talk);
+	sched_client_close(client);
 	if (rv != 0) {
 		return cli_fail(command, &err);
 	}
 	if (asked->json) {
-		return cli_json(type == TALK_DRAIN
+		return cli_json(type == SCHED_MSG_DRAIN
 				? json_pack("{s:o, s:b}", "node", cli_json_text(asked->what),
 					  "drained", (int)!asked->undo)
 				: json_pack("{s:I}", "id", (json_int_t)id));
@@ -59,10 +60,10 @@ static int ask(const struct cli_command *command, const struct asked *asked, enu
 	return CLI_OK;
 }
 
-static int run(const struct cli_command *command, int argc, char **argv, enum talk_type type)
+static int run(const struct cli_command *command, int argc, char **argv, enum sched_msg_type type)
 {
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
-	struct asked asked = {NULL};
+	struct pool_request asked = {NULL};
 	int what;
 
 	while ((what = cli_read(&reader)) >= CLI_ARG) {
@@ -75,7 +76,7 @@ static int run(const struct cli_command *command, int argc, char **argv, enum ta
 		asked.undo = asked.undo || what == UNDO;
 	}
 	if (what != CLI_END) {
-		return cli_leave(what);
+		return cli_read_exit_code(what);
 	}
 	if (!asked.what) {
 		return cli_usage(command, "which %s?", command->args);
@@ -85,22 +86,22 @@ static int run(const struct cli_command *command, int argc, char **argv, enum ta
 
 static int main_cancel(const struct cli_command *command, int argc, char **argv)
 {
-	return run(command, argc, argv, TALK_CANCEL);
+	return run(command, argc, argv, SCHED_MSG_CANCEL);
 }
 
 static int main_pause(const struct cli_command *command, int argc, char **argv)
 {
-	return run(command, argc, argv, TALK_PAUSE);
+	return run(command, argc, argv, SCHED_MSG_PAUSE);
 }
 
 static int main_resume(const struct cli_command *command, int argc, char **argv)
 {
-	return run(command, argc, argv, TALK_RESUME);
+	return run(command, argc, argv, SCHED_MSG_RESUME);
 }
 
 static int main_drain(const struct cli_command *command, int argc, char **argv)
 {
-	return run(command, argc, argv, TALK_DRAIN);
+	return run(command, argc, argv, SCHED_MSG_DRAIN);
 }
 
 const struct cli_command cli_cancel = {

@@ -19,7 +19,7 @@ static const struct cli_option options[] = {
 	{NULL},
 };
 
-static int find_path(const struct talk_shown *shown, const char *path, char full[PATH_MAX],
+static int find_path(const struct sched_msg_shown *shown, const char *path, char full[PATH_MAX],
 	struct pawl_err *err)
 {
 	if (shown->cwd[0] == '\0' && path[0] != '/' && path[0] != '~') {
@@ -52,7 +52,7 @@ static void on_left_out(void *user, const char *path, const char *why, bool fail
 		json_pack("{s:o, s:o}", "path", cli_json_text(path), "why", cli_json_text(why)));
 }
 
-static int copy(struct refused *refused, const struct talk_shown *shown, uint32_t runner,
+static int copy(struct refused *refused, const struct sched_msg_shown *shown, uint32_t runner,
 	const char *from, const char *to, struct pawl_err *err)
 {
 	static struct tree_copy copy;
@@ -74,7 +74,7 @@ static int copy(struct refused *refused, const struct talk_shown *shown, uint32_
 }
 
 /* Prints the document, with what was copied and what was not. Returns an exit code. */
-static int tell(const struct refused *refused, const char *from, const char *to, bool json)
+static int print_result(const struct refused *refused, const char *from, const char *to, bool json)
 {
 	int rv = CLI_OK;
 
@@ -88,10 +88,10 @@ static int tell(const struct refused *refused, const char *from, const char *to,
 static int copy_from(const struct cli_command *command, const char *root, const char *from,
 	const char *to, bool json)
 {
-	static struct talk_shown shown;
+	static struct sched_msg_shown shown;
 	struct refused refused = {.command = command};
 	size_t len = strcspn(from, ":");
-	struct talk *talk = NULL;
+	struct sched_client *client = NULL;
 	char job[CORE_NAME_MAX];
 	char path[PATH_MAX];
 	struct pawl_err err;
@@ -102,17 +102,17 @@ static int copy_from(const struct cli_command *command, const char *root, const 
 		return cli_usage(command, "%s: JOB:PATH, as in 7:out/model.pt", from);
 	}
 	snprintf(job, sizeof(job), "%.*s", (int)len, from);
-	rv = jobs_open(&talk, root, &err);
-	rv = rv == 0 ? jobs_show(talk, job, &shown, &err) : rv;
-	rv = rv == 0 ? jobs_runner(talk, &shown, &runner, &err) : rv;
-	talk_close(talk);
+	rv = jobs_open(&client, root, &err);
+	rv = rv == 0 ? jobs_show(client, job, &shown, &err) : rv;
+	rv = rv == 0 ? jobs_runner(client, &shown, &runner, &err) : rv;
+	sched_client_close(client);
 	rv = rv == 0 ? find_path(&shown, from + len + 1, path, &err) : rv;
 	if (rv != 0) {
 		return cli_fail(command, &err);
 	}
 	refused.left_out = json_array();
 	rv = copy(&refused, &shown, runner, path, to, &err);
-	rv = rv == 0 ? tell(&refused, path, to, json) : cli_fail(command, &err);
+	rv = rv == 0 ? print_result(&refused, path, to, json) : cli_fail(command, &err);
 	json_decref(refused.left_out);
 	return rv;
 }
@@ -137,7 +137,7 @@ static int main_cp(const struct cli_command *command, int argc, char **argv)
 		root = what == ROOT ? reader.value : root;
 	}
 	if (what != CLI_END) {
-		return cli_leave(what);
+		return cli_read_exit_code(what);
 	}
 	return n == 2 ? copy_from(command, root, paths[0], paths[1], json)
 		      : cli_usage(command, "JOB:PATH and DEST are needed");

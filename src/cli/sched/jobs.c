@@ -3,7 +3,7 @@
 
 #include "base/err.h"
 #include "cli/sched/log_end.h"
-#include "daemon/talk_json.h"
+#include "daemon/sched_msg_json.h"
 #include "engine/local/shepherd.h"
 
 #include <jansson.h>
@@ -15,12 +15,12 @@
 
 /* ---- asking ---- */
 
-int jobs_open(struct talk **talk, const char *root, struct pawl_err *err)
+int jobs_open(struct sched_client **client, const char *root, struct pawl_err *err)
 {
 	char path[PATH_MAX];
-	int rv = talk_root(root, path, err);
+	int rv = sched_find_root(root, path, err);
 
-	return rv == 0 ? talk_open(talk, path, err) : rv;
+	return rv == 0 ? sched_client_open(client, path, err) : rv;
 }
 
 static int check(const struct wire_in *in, struct pawl_err *err)
@@ -31,24 +31,25 @@ static int check(const struct wire_in *in, struct pawl_err *err)
 					  "version of Pawl?");
 }
 
-int jobs_show(struct talk *talk, const char *job, struct talk_shown *shown, struct pawl_err *err)
+int jobs_show(struct sched_client *client, const char *job, struct sched_msg_shown *shown,
+	struct pawl_err *err)
 {
 	struct wire_in in;
 	int rv;
 
-	wire_put_str(talk_begin(talk, TALK_SHOW), job);
-	rv = talk_end(talk, TALK_SHOWN, &in, err);
+	wire_put_str(sched_client_begin(client, SCHED_MSG_SHOW), job);
+	rv = sched_client_end(client, SCHED_MSG_SHOWN, &in, err);
 	if (rv != 0) {
 		return rv;
 	}
-	talk_shown_get(&in, shown);
+	sched_msg_shown_get(&in, shown);
 	return check(&in, err);
 }
 
-int jobs_runner(const struct talk *talk, const struct talk_shown *shown, uint32_t *uid,
-	struct pawl_err *err)
+int jobs_runner(const struct sched_client *client, const struct sched_msg_shown *shown,
+	uint32_t *uid, struct pawl_err *err)
 {
-	int rv = talk_peer(talk, uid, err);
+	int rv = sched_client_peer_uid(client, uid, err);
 
 	if (rv == 0 && *uid == 0) {
 		*uid = shown->job.owner;
@@ -56,27 +57,27 @@ int jobs_runner(const struct talk *talk, const struct talk_shown *shown, uint32_
 	return rv;
 }
 
-int jobs_list(struct talk *talk, bool ended, struct jobs_list *list, struct pawl_err *err)
+int jobs_list(struct sched_client *client, bool ended, struct jobs_list *list, struct pawl_err *err)
 {
-	struct wire_out *out = talk_begin(talk, TALK_LIST);
+	struct wire_out *out = sched_client_begin(client, SCHED_MSG_LIST);
 	struct wire_in in;
 	uint32_t n;
 	int rv;
 
 	wire_put_u8(out, ended);
 	wire_put_u32(out, ENDED_MAX);
-	rv = talk_end(talk, TALK_JOBS, &in, err);
+	rv = sched_client_end(client, SCHED_MSG_JOBS, &in, err);
 	if (rv != 0) {
 		return rv;
 	}
 	n = wire_get_u32(&in);
 	*list = (struct jobs_list){.n = n};
-	list->jobs = n <= 2 * TALK_JOBS_MAX ? calloc(n + 1, sizeof(*list->jobs)) : NULL;
+	list->jobs = n <= 2 * SCHED_MSG_JOBS_MAX ? calloc(n + 1, sizeof(*list->jobs)) : NULL;
 	if (!list->jobs) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u jobs", n);
 	}
 	for (uint32_t i = 0; i < n; i++) {
-		talk_job_get(&in, &list->jobs[i]);
+		sched_msg_job_get(&in, &list->jobs[i]);
 	}
 	list->left_out = wire_get_u32(&in);
 	wire_get_str(&in, list->remark, sizeof(list->remark));
@@ -88,14 +89,15 @@ int jobs_list(struct talk *talk, bool ended, struct jobs_list *list, struct pawl
 	return rv;
 }
 
-int jobs_nodes(struct talk *talk, struct talk_node **nodes, uint32_t *n, struct pawl_err *err)
+int jobs_nodes(struct sched_client *client, struct sched_msg_node **nodes, uint32_t *n,
+	struct pawl_err *err)
 {
-	struct talk_node *list;
+	struct sched_msg_node *list;
 	struct wire_in in;
 	int rv;
 
-	talk_begin(talk, TALK_NODES);
-	rv = talk_end(talk, TALK_NODE_ROWS, &in, err);
+	sched_client_begin(client, SCHED_MSG_NODES);
+	rv = sched_client_end(client, SCHED_MSG_NODE_ROWS, &in, err);
 	if (rv != 0) {
 		return rv;
 	}
@@ -105,7 +107,7 @@ int jobs_nodes(struct talk *talk, struct talk_node **nodes, uint32_t *n, struct 
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u nodes", *n);
 	}
 	for (uint32_t i = 0; i < *n; i++) {
-		talk_node_get(&in, &list[i]);
+		sched_msg_node_get(&in, &list[i]);
 	}
 	rv = check(&in, err);
 	if (rv != 0) {
@@ -134,7 +136,7 @@ static int print_list(const struct jobs_list *list, bool json)
 	if (json) {
 		all = json_array();
 		for (uint32_t i = 0; i < list->n; i++) {
-			json_array_append_new(all, talk_job_json(&list->jobs[i]));
+			json_array_append_new(all, sched_msg_job_json(&list->jobs[i]));
 		}
 		return cli_json(all);
 	}
@@ -148,13 +150,13 @@ static int print_list(const struct jobs_list *list, bool json)
 
 static int list(const struct cli_command *command, const char *root, bool all, bool json)
 {
-	struct talk *talk = NULL;
+	struct sched_client *client = NULL;
 	struct jobs_list jobs = {0};
 	struct pawl_err err;
-	int rv = jobs_open(&talk, root, &err);
+	int rv = jobs_open(&client, root, &err);
 
-	rv = rv == 0 ? jobs_list(talk, all, &jobs, &err) : rv;
-	talk_close(talk);
+	rv = rv == 0 ? jobs_list(client, all, &jobs, &err) : rv;
+	sched_client_close(client);
 	rv = rv == 0 ? print_list(&jobs, json) : cli_fail(command, &err);
 	free(jobs.jobs);
 	return rv;
@@ -176,7 +178,7 @@ static int main_ls(const struct cli_command *command, int argc, char **argv)
 	if (what == CLI_ARG) {
 		return cli_usage(command, "unexpected argument %s", reader.value);
 	}
-	return what == CLI_END ? list(command, root, all, json) : cli_leave(what);
+	return what == CLI_END ? list(command, root, all, json) : cli_read_exit_code(what);
 }
 
 const struct cli_command cli_ls = {
@@ -202,7 +204,7 @@ static const struct cli_option show_options[] = {
 };
 
 /* Returns whether the job's last start failed and no other one runs. */
-static bool has_failed(const struct talk_job *job)
+static bool has_failed(const struct sched_msg_job *job)
 {
 	return strcmp(job->state, "failed") == 0 ||
 		(!job->over && job->replicas == 0 && job->failures > 0);
@@ -231,18 +233,18 @@ static const char *explain_exit(char text[CLI_TEXT_MAX], int exit_code)
 	return text;
 }
 
-static int show_json(const struct talk_shown *shown, const char *root, const char *log_end)
+static int show_json(const struct sched_msg_shown *shown, const char *root, const char *log_end)
 {
 	const char *signal = name_signal(shown->job.exit_code);
-	json_t *all = talk_shown_json(shown);
+	json_t *all = sched_msg_shown_json(shown);
 
 	json_object_set_new(all, "signal", signal ? json_sprintf("SIG%s", signal) : json_null());
-	json_object_set_new(all, "log_end", talk_lines_json(log_end));
+	json_object_set_new(all, "log_end", sched_msg_lines_json(log_end));
 	json_object_set_new(all, "history", jobs_history_json(root, shown->job.id));
 	return cli_json(all);
 }
 
-static void print_end(const struct talk_job *job)
+static void print_end(const struct sched_msg_job *job)
 {
 	char text[CLI_TEXT_MAX];
 	bool itself = strcmp(job->reason, "it ended by itself") == 0;
@@ -251,7 +253,7 @@ static void print_end(const struct talk_job *job)
 		itself ? explain_exit(text, job->exit_code) : "");
 }
 
-static void print_log(const struct talk_shown *shown, const char *log_end)
+static void print_log(const struct sched_msg_shown *shown, const char *log_end)
 {
 	cli_print(stdout, "logs: %s/log%s\n", shown->log_dir,
 		log_end[0] != '\0' ? ", of which the last lines are" : "");
@@ -263,9 +265,9 @@ static void print_log(const struct talk_shown *shown, const char *log_end)
 	}
 }
 
-static int show_text(const struct talk_shown *shown, const char *root, const char *log_end)
+static int show_text(const struct sched_msg_shown *shown, const char *root, const char *log_end)
 {
-	const struct talk_job *job = &shown->job;
+	const struct sched_msg_job *job = &shown->job;
 	char text[CLI_TEXT_MAX];
 
 	cli_print(stdout, "job %llu %s, queue %s, priority %d\n", (unsigned long long)job->id,
@@ -295,18 +297,18 @@ static int show_text(const struct talk_shown *shown, const char *root, const cha
 
 static int show(const struct cli_command *command, const char *root, const char *job, bool json)
 {
-	static struct talk_shown shown;
+	static struct sched_msg_shown shown;
 	char log_end[LOG_END_BYTES + 1] = "";
-	struct talk *talk = NULL;
+	struct sched_client *client = NULL;
 	struct pawl_err err;
 	uint32_t uid = 0;
-	int rv = jobs_open(&talk, root, &err);
+	int rv = jobs_open(&client, root, &err);
 
-	rv = rv == 0 ? jobs_show(talk, job, &shown, &err) : rv;
-	if (rv == 0 && has_failed(&shown.job) && jobs_runner(talk, &shown, &uid, NULL) == 0) {
+	rv = rv == 0 ? jobs_show(client, job, &shown, &err) : rv;
+	if (rv == 0 && has_failed(&shown.job) && jobs_runner(client, &shown, &uid, NULL) == 0) {
 		log_end_read(shown.log_dir, uid, log_end, NULL); /* "" if it may not be read */
 	}
-	talk_close(talk);
+	sched_client_close(client);
 	if (rv != 0) {
 		return cli_fail(command, &err);
 	}
@@ -330,7 +332,7 @@ static int main_show(const struct cli_command *command, int argc, char **argv)
 		root = what == SHOW_ROOT ? reader.value : root;
 	}
 	if (what != CLI_END) {
-		return cli_leave(what);
+		return cli_read_exit_code(what);
 	}
 	return job ? show(command, root, job, json) : cli_usage(command, "which JOB?");
 }

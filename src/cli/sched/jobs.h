@@ -3,7 +3,7 @@
 #define CLI_SCHED_JOBS_H
 
 #include "cli/cli.h"
-#include "daemon/talk.h"
+#include "daemon/sched_msg.h"
 #include "pawl/err.h"
 
 #include <stdio.h>
@@ -13,39 +13,42 @@
 		"--root", 0, "DIR", "the scheduler's directory (see pawl sched --help)"            \
 	}
 
-/* Connects to the scheduler of root (NULL: not said). Errors as talk_open. */
-int jobs_open(struct talk **talk, const char *root, struct pawl_err *err);
+/* Connects to the scheduler of root (NULL: not said). Errors as sched_client_open. */
+int jobs_open(struct sched_client **client, const char *root, struct pawl_err *err);
 /* Asks for one job. job: a number or a name. */
-int jobs_show(struct talk *talk, const char *job, struct talk_shown *shown, struct pawl_err *err);
+int jobs_show(struct sched_client *client, const char *job, struct sched_msg_shown *shown,
+	struct pawl_err *err);
 
 /* Finds the user that the job ran as, the owner of its directory and its files. A scheduler of
  * root's is believed; another one can only give away its own user's files. PAWL_EIO. */
-int jobs_runner(const struct talk *talk, const struct talk_shown *shown, uint32_t *uid,
-	struct pawl_err *err);
+int jobs_runner(const struct sched_client *client, const struct sched_msg_shown *shown,
+	uint32_t *uid, struct pawl_err *err);
 
 /* A list of jobs. */
 struct jobs_list {
-	struct talk_job *jobs; /* owned */
+	struct sched_msg_job *jobs; /* owned */
 	uint32_t n;
-	uint32_t left_out;            /* jobs that are over and not listed */
-	char remark[TALK_REMARK_MAX]; /* the engine's remark, in lines */
+	uint32_t left_out;                 /* jobs that are over and not listed */
+	char remark[SCHED_MSG_REMARK_MAX]; /* the engine's remark, in lines */
 };
 
 /* Lists the jobs; the caller frees list->jobs. ended: with the jobs that are over. */
-int jobs_list(struct talk *talk, bool ended, struct jobs_list *list, struct pawl_err *err);
-int jobs_nodes(struct talk *talk, struct talk_node **nodes, uint32_t *n, struct pawl_err *err);
+int jobs_list(struct sched_client *client, bool ended, struct jobs_list *list,
+	struct pawl_err *err);
+int jobs_nodes(struct sched_client *client, struct sched_msg_node **nodes, uint32_t *n,
+	struct pawl_err *err);
 
 /* ---- jobs_print.c ---- */
 
-void jobs_print(FILE *to, const struct talk_job *jobs, uint32_t n);
-void jobs_print_nodes(FILE *to, const struct talk_node *nodes, uint32_t n);
+void jobs_print(FILE *to, const struct sched_msg_job *jobs, uint32_t n);
+void jobs_print_nodes(FILE *to, const struct sched_msg_node *nodes, uint32_t n);
 /* Formats a duration: "1:02:03", "2d 3h". Returns buf, of CLI_TEXT_MAX bytes. */
 const char *jobs_span(char *buf, double seconds);
 
 /* Finds the directory of the scheduler's history. PAWL_EINVAL: too long, or no home. */
 int jobs_history_dir(const char *root, char dir[PATH_MAX], struct pawl_err *err);
 /* Prints the newest changes of a job, or returns them as an array. root: the scheduler's (NULL: as
- * talk_root). The result is empty if there are none, or they may not be read. */
+ * sched_find_root). The result is empty if there are none, or they may not be read. */
 void jobs_history_print(const char *root, uint64_t job);
 struct json_t *jobs_history_json(const char *root, uint64_t job);
 

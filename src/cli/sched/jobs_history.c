@@ -50,7 +50,7 @@ static void add_change(void *user, const struct history_row *row)
 int jobs_history_dir(const char *root, char dir[PATH_MAX], struct pawl_err *err)
 {
 	char found[PATH_MAX];
-	int rv = talk_root(root, found, err);
+	int rv = sched_find_root(root, found, err);
 
 	if (rv == 0 && snprintf(dir, PATH_MAX, "%s/" HISTORY_DIR, found) >= PATH_MAX) {
 		rv = pawl_err_set(err, PAWL_EINVAL, "%s: the path is too long", found);

@@ -1,7 +1,7 @@
 /* Jobs and nodes, for people: see jobs.h. */
 #include "cli/sched/jobs.h"
 
-#include "daemon/talk_json.h"
+#include "daemon/sched_msg_json.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +22,7 @@ const char *jobs_span(char *buf, double seconds)
 	return buf;
 }
 
-static void print_job(FILE *to, const struct talk_job *j)
+static void print_job(FILE *to, const struct sched_msg_job *j)
 {
 	char user[CORE_NAME_MAX];
 	char ran[CLI_TEXT_MAX];
@@ -41,14 +41,14 @@ static void print_job(FILE *to, const struct talk_job *j)
 		snprintf(state, sizeof(state), "failed (%d)", j->exit_code);
 	}
 	cli_print(to, "%5llu  %-16s %-10s %-12s %8s %9s %9s  %s\n", (unsigned long long)j->id,
-		j->name, talk_user_name(j->owner, user, sizeof(user)), state, replicas,
+		j->name, sched_msg_user_name(j->owner, user, sizeof(user)), state, replicas,
 		jobs_span(ran, j->ran_s), left,
 		j->replicas > 0   ? j->place
 			: j->over ? ""
 				  : j->reason);
 }
 
-void jobs_print(FILE *to, const struct talk_job *jobs, uint32_t n)
+void jobs_print(FILE *to, const struct sched_msg_job *jobs, uint32_t n)
 {
 	cli_print(to, "%5s  %-16s %-10s %-12s %8s %9s %9s  %s\n", "job", "name", "user", "state",
 		"replicas", "ran", "left", "on");
@@ -57,12 +57,13 @@ void jobs_print(FILE *to, const struct talk_job *jobs, uint32_t n)
 	}
 }
 
-void jobs_print_nodes(FILE *to, const struct talk_node *nodes, uint32_t n)
+void jobs_print_nodes(FILE *to, const struct sched_msg_node *nodes, uint32_t n)
 {
 	cli_print(to, "%-16s %-8s %-10s %11s\n", "node", "state", "type", "slots used");
 	for (uint32_t i = 0; i < n; i++) {
 		cli_print(to, "%-16s %-8s %-10s %5u of %-3u\n", nodes[i].name,
-			talk_node_state(&nodes[i]), nodes[i].type[0] != '\0' ? nodes[i].type : "-",
-			nodes[i].used, nodes[i].slots);
+			sched_msg_node_state(&nodes[i]),
+			nodes[i].type[0] != '\0' ? nodes[i].type : "-", nodes[i].used,
+			nodes[i].slots);
 	}
 }

@@ -37,7 +37,7 @@ static const struct cli_option options[] = {
 };
 
 /* The command line. */
-struct asked {
+struct pool_request {
 	const char *job;
 	const char *root;
 	bool follow;
@@ -83,7 +83,7 @@ static int open_dir(struct reading *r, struct pawl_err *err)
 	return 0;
 }
 
-static void put_down(struct reading *r)
+static void close_files(struct reading *r)
 {
 	if (r->fd >= 0) {
 		close(r->fd);
@@ -121,7 +121,7 @@ static int copy_rest(struct reading *r, struct pawl_err *err)
 }
 
 /* Returns whether log.i is the file that is read. */
-static bool is_ours(const struct reading *r, unsigned i)
+static bool is_current(const struct reading *r, unsigned i)
 {
 	char name[NAME_BYTES];
 	struct stat ours;
@@ -134,11 +134,11 @@ static bool is_ours(const struct reading *r, unsigned i)
 
 /* Returns the number that the file has by now; JOB_LOG_FILES: it is gone. Files grow older, never
  * newer: a search from the newest on misses none. */
-static unsigned find_ours(const struct reading *r)
+static unsigned find_current(const struct reading *r)
 {
 	unsigned i = 0;
 
-	while (i < JOB_LOG_FILES && !is_ours(r, i)) {
+	while (i < JOB_LOG_FILES && !is_current(r, i)) {
 		i++;
 	}
 	return i;
@@ -201,7 +201,7 @@ static int open_next(const struct reading *r, unsigned i, int *fd, bool *moved,
 		next--;
 		rv = open_file(r, next, fd, err);
 	}
-	*moved = rv == 0 && (!is_ours(r, i) || is_any(r, next + 1, i));
+	*moved = rv == 0 && (!is_current(r, i) || is_any(r, next + 1, i));
 	if (*moved && *fd >= 0) {
 		close(*fd);
 		*fd = -1;
@@ -227,7 +227,7 @@ static int start_over(struct reading *r, struct pawl_err *err)
 }
 
 /* Goes on from the i-th file, the one that is read, to the next. *last: there is none yet. */
-static int go_on(struct reading *r, unsigned i, bool *last, struct pawl_err *err)
+static int advance_file(struct reading *r, unsigned i, bool *last, struct pawl_err *err)
 {
 	bool moved;
 	int rv;
@@ -259,26 +259,26 @@ static int copy_all(struct reading *r, struct pawl_err *err)
 		unsigned i;
 
 		rv = copy_rest(r, err);
-		i = rv == 0 ? find_ours(r) : 0;
+		i = rv == 0 ? find_current(r) : 0;
 		last = i == 0;
 		if (rv == 0 && !last) {
 			rv = copy_rest(r, err); /* written before the file was renamed */
-			rv = rv == 0 ? go_on(r, i, &last, err) : rv;
+			rv = rv == 0 ? advance_file(r, i, &last, err) : rv;
 		}
 	}
 	return rv;
 }
 
-static int is_over(struct talk *talk, const char *job, bool *over, struct pawl_err *err)
+static int is_over(struct sched_client *client, const char *job, bool *over, struct pawl_err *err)
 {
-	static struct talk_shown shown;
-	int rv = jobs_show(talk, job, &shown, err);
+	static struct sched_msg_shown shown;
+	int rv = jobs_show(client, job, &shown, err);
 
 	*over = rv == 0 && shown.job.over;
 	return rv;
 }
 
-static int follow(struct talk *talk, uint64_t id, struct reading *r, struct pawl_err *err)
+static int follow(struct sched_client *client, uint64_t id, struct reading *r, struct pawl_err *err)
 {
 	int64_t ask_ns = 0;
 	char job[32];
@@ -291,7 +291,7 @@ static int follow(struct talk *talk, uint64_t id, struct reading *r, struct pawl
 		last = over; /* A job that is over has written all: one more copy takes the rest. */
 		rv = copy_all(r, err);
 		if (rv == 0 && clock_mono_ns() >= ask_ns) {
-			rv = is_over(talk, job, &over, err);
+			rv = is_over(client, job, &over, err);
 			ask_ns = clock_mono_ns() + times_ns(TIME_LOGS_ASK);
 		}
 		if (!over) {
@@ -317,8 +317,8 @@ static json_t *list_files(const struct reading *r)
 }
 
 /* Reads, or with --json lists, the files. Sets *files with --json alone. */
-static int read_logs(struct talk *talk, const struct asked *asked, struct reading *r,
-	json_t **files, struct pawl_err *err)
+static int read_logs(struct sched_client *client, const struct pool_request *asked,
+	struct reading *r, json_t **files, struct pawl_err *err)
 {
 	int rv;
 
@@ -327,7 +327,7 @@ static int read_logs(struct talk *talk, const struct asked *asked, struct readin
 		*files = rv == 0 ? list_files(r) : NULL;
 		return rv;
 	}
-	rv = asked->follow ? follow(talk, r->job, r, err) : copy_all(r, err);
+	rv = asked->follow ? follow(client, r->job, r, err) : copy_all(r, err);
 	if (r->terminal && !r->closed) {
 		visible_end(&r->visible);
 		fflush(stdout);
@@ -335,33 +335,33 @@ static int read_logs(struct talk *talk, const struct asked *asked, struct readin
 	return rv;
 }
 
-static int show_logs(const struct cli_command *command, const struct asked *asked)
+static int show_logs(const struct cli_command *command, const struct pool_request *asked)
 {
-	static struct talk_shown shown;
+	static struct sched_msg_shown shown;
 	struct reading reading = {.dir = shown.log_dir,
 		.dir_fd = -1,
 		.fd = -1,
 		.terminal = isatty(STDOUT_FILENO) == 1,
 		.visible = {.to = stdout}};
 	struct as_user runner = {.other = false};
-	struct talk *talk = NULL;
+	struct sched_client *client = NULL;
 	json_t *files = NULL;
 	struct pawl_err err;
 	uint32_t uid = 0;
-	int rv = jobs_open(&talk, asked->root, &err);
+	int rv = jobs_open(&client, asked->root, &err);
 
-	rv = rv == 0 ? jobs_show(talk, asked->job, &shown, &err) : rv;
+	rv = rv == 0 ? jobs_show(client, asked->job, &shown, &err) : rv;
 	reading.job = shown.job.id;
-	rv = rv == 0 ? jobs_runner(talk, &shown, &uid, &err) : rv;
+	rv = rv == 0 ? jobs_runner(client, &shown, &uid, &err) : rv;
 	rv = rv == 0 ? as_user_init(&runner, uid, &err) : rv;
 	rv = rv == 0 ? as_user_begin(&runner, &err) : rv;
 	if (rv == 0) {
-		rv = read_logs(talk, asked, &reading, &files, &err);
+		rv = read_logs(client, asked, &reading, &files, &err);
 		as_user_end(&runner);
 	}
-	put_down(&reading);
+	close_files(&reading);
 	as_user_deinit(&runner);
-	talk_close(talk);
+	sched_client_close(client);
 	if (reading.closed) {
 		return CLI_FAILURE; /* nobody reads stdout any more: no message */
 	}
@@ -371,7 +371,7 @@ static int show_logs(const struct cli_command *command, const struct asked *aske
 static int main_logs(const struct cli_command *command, int argc, char **argv)
 {
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
-	struct asked asked = {NULL};
+	struct pool_request asked = {NULL};
 	int what;
 
 	while ((what = cli_read(&reader)) >= CLI_ARG) {
@@ -384,7 +384,7 @@ static int main_logs(const struct cli_command *command, int argc, char **argv)
 		asked.root = what == ROOT ? reader.value : asked.root;
 	}
 	if (what != CLI_END) {
-		return cli_leave(what);
+		return cli_read_exit_code(what);
 	}
 	return asked.job ? show_logs(command, &asked) : cli_usage(command, "which JOB?");
 }

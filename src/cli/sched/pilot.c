@@ -76,7 +76,7 @@ static int main_pilot(const struct cli_command *command, int argc, char **argv)
 		}
 	}
 	if (what != CLI_END) {
-		return cli_leave(what);
+		return cli_read_exit_code(what);
 	}
 	if (!pilot.spool) {
 		return cli_usage(command, "SPOOL is missing");

@@ -86,7 +86,7 @@ static int read_line(struct cli_reader *reader, struct line *line)
 
 	while ((what = cli_read(reader)) != CLI_END) {
 		if (what < CLI_ARG) {
-			return cli_leave(what);
+			return cli_read_exit_code(what);
 		}
 		if (take_text(line, what, reader->value)) {
 			continue;
@@ -113,19 +113,19 @@ static int read_line(struct cli_reader *reader, struct line *line)
 /* Finds the scheduler's history, in path, and whether the scheduler answers. */
 static int find_history(struct line *line, char path[PATH_MAX], struct pawl_err *err)
 {
-	struct talk *talk = NULL;
+	struct sched_client *client = NULL;
 	int rv = jobs_history_dir(line->sched, path, err);
 
 	if (rv == 0) {
-		line->live = jobs_open(&talk, line->sched, NULL) == 0;
-		talk_close(talk);
+		line->live = jobs_open(&client, line->sched, NULL) == 0;
+		sched_client_close(client);
 		line->root = path;
 	}
 	return rv;
 }
 
 /* Becomes the interpreter. Returns only if it can't be run. */
-static void become(const char *python, const struct line *line)
+static void exec_python(const char *python, const struct line *line)
 {
 	const char *words[12 + 2 * BESIDE_MAX + 3] = {python, "-m", "pawl.report"};
 	int n = 3;
@@ -175,7 +175,7 @@ static int main_report(const struct cli_command *command, int argc, char **argv)
 		return cli_fail(command, &err);
 	}
 	setenv("PYTHONSAFEPATH", "1", 1); /* no pawl.py or torch.py from the working directory */
-	become(python, &line);
+	exec_python(python, &line);
 	pawl_err_sys(&err, "run %s", python);
 	return cli_fail(command, &err);
 }

@@ -5,7 +5,7 @@
 #include "base/parallel.h"
 #include "base/times.h"
 #include "daemon/daemon.h"
-#include "daemon/talk.h"
+#include "daemon/sched_msg.h"
 #include "engine/scratch.h"
 #include "pawl/err.h"
 #include "sched/baseline/policies.h"
@@ -86,7 +86,7 @@ static const struct cli_option options[] = {
 };
 
 /* The command line, with the arrays that options points to. */
-struct asked {
+struct pool_request {
 	const char *root;
 	const char *spool;
 	uint64_t count; /* --nodes */
@@ -99,7 +99,7 @@ struct asked {
 	bool slurm; /* --engine */
 	struct slurm_pool pools[CORE_POOLS_MAX];
 	/* Options of each pool; NULL-terminated. */
-	const char *sbatch[CORE_POOLS_MAX][SLURM_POOL_WORDS + 1];
+	const char *sbatch[CORE_POOLS_MAX][SLURM_POOL_ARGS_MAX + 1];
 	/* Directories of each pool; NULL-terminated. */
 	const char *pool_scratch[CORE_POOLS_MAX][SCRATCH_DIRS_MAX + 1];
 	struct daemon_options options;
@@ -116,7 +116,7 @@ static const char *take_name(const char *text, char name[CORE_NAME_MAX])
 }
 
 /* Returns the index of a type, and adds a new one; SCHED_TYPES_MAX: there is no room. */
-static uint32_t find_type(struct asked *asked, const char *name)
+static uint32_t find_type(struct pool_request *asked, const char *name)
 {
 	uint32_t i = 0;
 
@@ -130,7 +130,8 @@ static uint32_t find_type(struct asked *asked, const char *name)
 	return i;
 }
 
-static bool take_node(const struct cli_command *command, const char *text, struct asked *asked)
+static bool take_node(const struct cli_command *command, const char *text,
+	struct pool_request *asked)
 {
 	struct core_offer *node = &asked->nodes[asked->options.nodes_n];
 	char type[CORE_NAME_MAX] = "";
@@ -219,7 +220,7 @@ static bool take_devices(const struct cli_command *command, const char *text,
 }
 
 /* Checks that each node has no device or one for each slot, and that no other node has any. */
-static bool check_devices(const struct cli_command *command, const struct asked *asked)
+static bool check_devices(const struct cli_command *command, const struct pool_request *asked)
 {
 	uint32_t found = 0;
 
@@ -241,7 +242,8 @@ static bool check_devices(const struct cli_command *command, const struct asked 
 	return true;
 }
 
-static bool take_queue(const struct cli_command *command, const char *text, struct asked *asked)
+static bool take_queue(const struct cli_command *command, const char *text,
+	struct pool_request *asked)
 {
 	struct core_options *core = &asked->options.core;
 	struct core_queue *queue = &asked->queues[core->queues_n];
@@ -270,7 +272,7 @@ static bool take_queue(const struct cli_command *command, const char *text, stru
 }
 
 /* Reads what stands behind the name in "gpu=8:0..16:A100:2.5:spot". */
-static bool read_pool(struct asked *asked, const char *text, struct core_pool *pool)
+static bool read_pool(struct pool_request *asked, const char *text, struct core_pool *pool)
 {
 	char type[CORE_NAME_MAX] = "";
 	char spot[8] = "";
@@ -303,7 +305,8 @@ static bool read_pool(struct asked *asked, const char *text, struct core_pool *p
 		pool->type < SCHED_TYPES_MAX && pool->price > 0 && pool->price <= PRICE_MAX;
 }
 
-static bool take_pool(const struct cli_command *command, const char *text, struct asked *asked)
+static bool take_pool(const struct cli_command *command, const char *text,
+	struct pool_request *asked)
 {
 	uint32_t n = asked->options.pools_n;
 	struct core_pool pool = {0};
@@ -328,7 +331,7 @@ static bool take_pool(const struct cli_command *command, const char *text, struc
 /* Takes "gpu=--partition=gpu" or "gpu=/local": appends what is behind =, which must start with
  * begins, to that pool's list, of cap words, NULL-terminated. Returns the list; NULL: there is no
  * such pool, or no room. */
-static const char *const *take_of_pool(struct asked *asked, const char *text, char begins,
+static const char *const *take_of_pool(struct pool_request *asked, const char *text, char begins,
 	const char **lists, uint32_t cap, uint32_t *pool)
 {
 	char name[CORE_NAME_MAX];
@@ -354,24 +357,26 @@ static const char *const *take_of_pool(struct asked *asked, const char *text, ch
 	return NULL;
 }
 
-static bool take_sbatch(const struct cli_command *command, const char *text, struct asked *asked)
+static bool take_sbatch(const struct cli_command *command, const char *text,
+	struct pool_request *asked)
 {
 	uint32_t p;
 	const char *const *args =
-		take_of_pool(asked, text, '-', asked->sbatch[0], SLURM_POOL_WORDS, &p);
+		take_of_pool(asked, text, '-', asked->sbatch[0], SLURM_POOL_ARGS_MAX, &p);
 
 	if (!args) {
 		cli_usage(command,
 			"--sbatch %s: NAME=OPTION, of a --pool before it, at most %u, as in "
 			"gpu=--partition=gpu",
-			text, SLURM_POOL_WORDS);
+			text, SLURM_POOL_ARGS_MAX);
 		return false;
 	}
 	asked->pools[p].args = args;
 	return true;
 }
 
-static bool take_engine(const struct cli_command *command, const char *text, struct asked *asked)
+static bool take_engine(const struct cli_command *command, const char *text,
+	struct pool_request *asked)
 {
 	asked->slurm = strcmp(text, "slurm") == 0;
 	if (!asked->slurm && strcmp(text, "local") != 0) {
@@ -381,7 +386,8 @@ static bool take_engine(const struct cli_command *command, const char *text, str
 	return true;
 }
 
-static bool take_http(const struct cli_command *command, const char *text, struct asked *asked)
+static bool take_http(const struct cli_command *command, const char *text,
+	struct pool_request *asked)
 {
 	struct http_options *http = &asked->options.http;
 
@@ -393,21 +399,22 @@ static bool take_http(const struct cli_command *command, const char *text, struc
 	return true;
 }
 
-static bool take_policy(const struct cli_command *command, const char *text, struct asked *asked)
+static bool take_policy(const struct cli_command *command, const char *text,
+	struct pool_request *asked)
 {
-	const struct sched_named *named = sched_policy_find(text);
+	const struct sched_policy_entry *entry = sched_policy_find(text);
 
-	if (!named || named->by_oracle) {
+	if (!entry || entry->needs_oracle) {
 		cli_usage(command, "--policy %s: there are pawl, pollux, tiresias and fifo%s", text,
-			named ? ": that one is told what only a simulator knows" : "");
+			entry ? ": that one is told what only a simulator knows" : "");
 		return false;
 	}
-	asked->options.core.policy = named->policy;
+	asked->options.core.policy = entry->policy;
 	return true;
 }
 
 static bool take_pool_scratch(const struct cli_command *command, const char *text,
-	struct asked *asked)
+	struct pool_request *asked)
 {
 	uint32_t p;
 	const char *const *dirs =
@@ -424,7 +431,8 @@ static bool take_pool_scratch(const struct cli_command *command, const char *tex
 	return true;
 }
 
-static bool take_scratch(const struct cli_command *command, const char *dir, struct asked *asked)
+static bool take_scratch(const struct cli_command *command, const char *dir,
+	struct pool_request *asked)
 {
 	if (dir[0] != '/') {
 		return take_pool_scratch(command, dir, asked);
@@ -438,7 +446,7 @@ static bool take_scratch(const struct cli_command *command, const char *dir, str
 }
 
 static bool take_option(const struct cli_command *command, int what, const char *value,
-	struct asked *asked)
+	struct pool_request *asked)
 {
 	uint64_t number;
 
@@ -509,7 +517,7 @@ static bool take_option(const struct cli_command *command, int what, const char 
 }
 
 /* Makes nodes from parts of this machine, if none were named. */
-static void make_nodes(struct asked *asked)
+static void make_nodes(struct pool_request *asked)
 {
 	uint32_t n = parallel_cores();
 
@@ -541,7 +549,7 @@ static void complete_path(const char *path, char full[PATH_MAX])
 	snprintf(full, PATH_MAX, "%.2000s%s%.2000s", own, path[0] == '/' ? "" : "/", path);
 }
 
-static int run(const struct cli_command *command, struct asked *asked)
+static int run(const struct cli_command *command, struct pool_request *asked)
 {
 	struct daemon_options *o = &asked->options;
 	static char root[PATH_MAX]; /* options point to it */
@@ -555,10 +563,10 @@ static int run(const struct cli_command *command, struct asked *asked)
 	}
 	if (asked->root && asked->root[0] != '/') {
 		complete_path(asked->root, root);
-	} else if (asked->root || getenv(TALK_ROOT_VAR)) {
-		rv = talk_root(asked->root, root, &err);
+	} else if (asked->root || getenv(SCHED_ROOT_VAR)) {
+		rv = sched_find_root(asked->root, root, &err);
 	} else {
-		rv = talk_own_root(root, &err);
+		rv = sched_user_root(root, &err);
 	}
 	if (asked->slurm) {
 		o->pools = asked->pools;
@@ -587,14 +595,14 @@ static void set_times(struct daemon_options *o)
 	o->grace_ns = times_ns(TIME_SCHED_GRACE);
 	o->poll_ns = times_ns(TIME_SCHED_POLL);
 	o->core.round_ns = times_ns(TIME_SCHED_ROUND);
-	o->core.start_ns = times_ns(TIME_SCHED_START);
-	o->core.again_ns = times_ns(TIME_SCHED_AGAIN);
+	o->core.start_timeout_ns = times_ns(TIME_SCHED_START);
+	o->core.kill_interval_ns = times_ns(TIME_SCHED_AGAIN);
 	o->core.backoff_ns = times_ns(TIME_SCHED_BACKOFF);
 	o->core.backoff_max_ns = times_ns(TIME_SCHED_BACKOFF_MAX);
 }
 
 /* Refuses options that concern this machine: nodes of Slurm's have none of them. */
-static bool check_slurm(const struct cli_command *command, const struct asked *asked)
+static bool check_slurm(const struct cli_command *command, const struct pool_request *asked)
 {
 	if (asked->options.nodes_n > 0 || asked->count > 0 || asked->slots > 0) {
 		cli_usage(command, "--node, --nodes and --slots are of this machine");
@@ -627,9 +635,9 @@ static bool check_slurm(const struct cli_command *command, const struct asked *a
 static int main_sched(const struct cli_command *command, int argc, char **argv)
 {
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
-	static struct asked asked = {.options = {.http = {.name = ""},
-					     .user_jobs_max = CORE_JOBS_MAX / 2,
-					     .core = {.policy = &sched_pawl}}};
+	static struct pool_request asked = {.options = {.http = {.name = ""},
+						    .user_jobs_max = CORE_JOBS_MAX / 2,
+						    .core = {.policy = &sched_pawl}}};
 	int what;
 
 	set_times(&asked.options);
@@ -642,7 +650,7 @@ static int main_sched(const struct cli_command *command, int argc, char **argv)
 		return cli_usage(command, "unexpected argument %s", reader.value);
 	}
 	if (what != CLI_END) {
-		return cli_leave(what);
+		return cli_read_exit_code(what);
 	}
 	if (asked.slurm != (asked.options.pools_n > 0)) {
 		return cli_usage(command,

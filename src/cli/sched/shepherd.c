@@ -18,7 +18,7 @@ static int main_shepherd(const struct cli_command *command, int argc, char **arg
 		return cli_usage(command, "unexpected argument %s", reader.value);
 	}
 	if (what != CLI_END) {
-		return cli_leave(what);
+		return cli_read_exit_code(what);
 	}
 	return shepherd_main(&err) == 0 ? CLI_OK : cli_fail(command, &err);
 }

@@ -68,7 +68,7 @@ static const struct cli_option options[] = {
 };
 
 /* The command line, without the table's policies and the setting. */
-struct asked {
+struct pool_request {
 	const char *profiles;                 /* NULL: built-in models */
 	const char *paths[SIM_WORKLOADS_MAX]; /* paths of workloads */
 	uint32_t paths_n;                     /* 0: the built-in trace */
@@ -80,7 +80,7 @@ struct asked {
 };
 
 /* The run in progress, for messages to the user, and the history that keeps it. */
-struct said {
+struct sim_values {
 	struct sim_history *history; /* NULL: not kept */
 	const char *workload, *policy;
 	uint32_t jobs;   /* jobs of the workload */
@@ -91,7 +91,7 @@ struct said {
 
 static bool add_policy(const struct cli_command *command, struct sim_table *table, const char *name)
 {
-	const struct sched_named *policy = sched_policy_find(name);
+	const struct sched_policy_entry *policy = sched_policy_find(name);
 	char all[NAMES_MAX] = "";
 	size_t len = 0;
 
@@ -203,7 +203,8 @@ static bool read_over_0(const struct cli_command *command, const char *what, con
 	return true;
 }
 
-static bool read_path(const struct cli_command *command, struct asked *asked, const char *path)
+static bool read_path(const struct cli_command *command, struct pool_request *asked,
+	const char *path)
 {
 	if (asked->paths_n == SIM_WORKLOADS_MAX) {
 		cli_usage(command, "more than %u workloads", SIM_WORKLOADS_MAX);
@@ -214,7 +215,7 @@ static bool read_path(const struct cli_command *command, struct asked *asked, co
 }
 
 static bool read_option(const struct cli_command *command, int what, const char *value,
-	struct asked *asked, struct sim_table *table, struct sched_setting *setting)
+	struct pool_request *asked, struct sim_table *table, struct sched_setting *setting)
 {
 	switch (what) {
 	case CLI_ARG:
@@ -265,7 +266,7 @@ static bool read_option(const struct cli_command *command, int what, const char 
 /* Adds all policies; adapts: only those whose jobs adapt. */
 static void add_all(struct sim_table *table, bool adapts)
 {
-	const struct sched_named *policy;
+	const struct sched_policy_entry *policy;
 
 	for (uint32_t i = 0; (policy = sched_policy_row(i)) != NULL; i++) {
 		if (policy->adapts || !adapts) {
@@ -293,7 +294,7 @@ static void name_workload(struct sched_workload *workload, const char *path)
 	snprintf(workload->name, sizeof(workload->name), "%.*s", (int)len, from);
 }
 
-static int load(struct sim_table *table, struct sched_apps *apps, const struct asked *asked,
+static int load(struct sim_table *table, struct sched_apps *apps, const struct pool_request *asked,
 	uint64_t seed, struct pawl_err *err)
 {
 	int rv = asked->profiles ? sched_profiles_load(apps, asked->profiles, err)
@@ -312,37 +313,37 @@ static int load(struct sim_table *table, struct sched_apps *apps, const struct a
 	return rv;
 }
 
-static void say(void *user, double now_s, uint32_t done)
+static void print_progress(void *user, double now_s, uint32_t done)
 {
-	struct said *said = user;
+	struct sim_values *progress = user;
 	int64_t now_ns = clock_mono_ns();
 
-	if (now_ns - said->last_ns >= times_ns(TIME_SIM_SAY)) {
-		said->last_ns = now_ns;
+	if (now_ns - progress->last_ns >= times_ns(TIME_SIM_SAY)) {
+		progress->last_ns = now_ns;
 		cli_print(stderr, "pawl sim: %s, %s: after %.0f h %u of %u jobs are done\n",
-			said->workload, said->policy, now_s / 3600, done, said->jobs);
+			progress->workload, progress->policy, now_s / 3600, done, progress->jobs);
 	}
 }
 
-static void keep(void *user, const struct sched_note *note)
+static void record_change(void *user, const struct sched_sim_change *change)
 {
-	struct said *said = user;
+	struct sim_values *progress = user;
 
-	sim_history_note(said->history, note);
+	sim_history_add(progress->history, change);
 }
 
 static int simulate_one(struct sim_table *table, uint32_t i, struct sched_setting *setting,
 	struct pawl_err *err)
 {
 	const struct sched_workload *workload = &table->workloads[i / table->policies_n];
-	const struct sched_named *policy = table->policies[i % table->policies_n];
-	struct said *said = setting->user;
+	const struct sched_policy_entry *policy = table->policies[i % table->policies_n];
+	struct sim_values *progress = setting->user;
 	struct sched_outcome outcome = {0};
 	int rv;
 
-	said->workload = workload->name;
-	said->policy = policy->policy->name;
-	said->jobs = workload->n;
+	progress->workload = workload->name;
+	progress->policy = policy->policy->name;
+	progress->jobs = workload->n;
 	rv = sched_sim_run(&outcome, policy, workload, setting, err);
 	table->metrics[i] = outcome.metrics;
 	sched_outcome_deinit(&outcome);
@@ -353,9 +354,9 @@ static int simulate_one(struct sim_table *table, uint32_t i, struct sched_settin
 static int simulate_kept(struct sim_table *table, uint32_t i, struct sched_setting *setting,
 	const char *dir, char path[PATH_MAX], struct pawl_err *err)
 {
-	struct said *said = setting->user;
+	struct sim_values *progress = setting->user;
 	struct pawl_err of_close;
-	int rv = sim_history_open(&said->history, path, PATH_MAX, dir,
+	int rv = sim_history_open(&progress->history, path, PATH_MAX, dir,
 		table->workloads[i / table->policies_n].name,
 		table->policies[i % table->policies_n]->policy->name, err);
 	int closed;
@@ -363,9 +364,9 @@ static int simulate_kept(struct sim_table *table, uint32_t i, struct sched_setti
 	if (rv != 0) {
 		return rv;
 	}
-	setting->note = keep;
+	setting->on_change = record_change;
 	rv = simulate_one(table, i, setting, err);
-	closed = sim_history_close(said->history, path, &of_close);
+	closed = sim_history_close(progress->history, path, &of_close);
 	if (rv == 0 && closed != 0) {
 		*err = of_close;
 		rv = closed;
@@ -376,9 +377,9 @@ static int simulate_kept(struct sim_table *table, uint32_t i, struct sched_setti
 /* Simulates every policy on every workload. paths: set to the files that are kept, if a report is
  * asked for. */
 static int simulate(struct sim_table *table, const struct sched_setting *of,
-	const struct asked *asked, char paths[][PATH_MAX], struct pawl_err *err)
+	const struct pool_request *asked, char paths[][PATH_MAX], struct pawl_err *err)
 {
-	struct said said = {.last_ns = clock_mono_ns()};
+	struct sim_values progress = {.last_ns = clock_mono_ns()};
 	struct sched_setting setting = *of;
 	uint32_t n = table->workloads_n * table->policies_n;
 	int rv = 0;
@@ -392,8 +393,8 @@ static int simulate(struct sim_table *table, const struct sched_setting *of,
 		return pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 	}
 	setting.clock_ns = clock_mono_ns;
-	setting.say = say;
-	setting.user = &said;
+	setting.on_progress = print_progress;
+	setting.user = &progress;
 	for (uint32_t i = 0; i < n && rv == 0; i++) {
 		rv = asked->report ? simulate_kept(table, i, &setting, asked->report, paths[i], err)
 				   : simulate_one(table, i, &setting, err);
@@ -402,7 +403,7 @@ static int simulate(struct sim_table *table, const struct sched_setting *of,
 }
 
 static int print(const struct sim_table *table, const struct sched_setting *setting,
-	const struct asked *asked)
+	const struct pool_request *asked)
 {
 	if (asked->json) {
 		return sim_print_json(table, setting);
@@ -420,7 +421,7 @@ static int main_sim(const struct cli_command *command, int argc, char **argv)
 		.restart_s = 30,
 		.seed = 1};
 	static struct sim_table table;
-	static struct asked asked = {.jobs = MODEL_JOBS};
+	static struct pool_request asked = {.jobs = MODEL_JOBS};
 	static char paths[SIM_HISTORIES_MAX][PATH_MAX];
 	struct sched_apps apps = {0};
 	struct pawl_err err;
@@ -429,7 +430,7 @@ static int main_sim(const struct cli_command *command, int argc, char **argv)
 
 	while ((what = cli_read(&reader)) != CLI_END) {
 		if (what == CLI_HELP || what == CLI_BAD) {
-			return cli_leave(what);
+			return cli_read_exit_code(what);
 		}
 		if (!read_option(command, what, reader.value, &asked, &table, &setting)) {
 			return CLI_USAGE;

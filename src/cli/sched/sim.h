@@ -12,7 +12,7 @@
 #define SIM_WORKLOADS_MAX 256u
 
 struct sim_table {
-	const struct sched_named *policies[SIM_POLICIES_MAX];
+	const struct sched_policy_entry *policies[SIM_POLICIES_MAX];
 	uint32_t policies_n;
 	struct sched_workload workloads[SIM_WORKLOADS_MAX];
 	uint32_t workloads_n;
@@ -39,7 +39,7 @@ struct sim_history;
  * The caller closes *out. */
 int sim_history_open(struct sim_history **out, char *path, size_t room, const char *dir,
 	const char *workload, const char *policy, struct pawl_err *err);
-void sim_history_note(struct sim_history *history, const struct sched_note *note);
+void sim_history_add(struct sim_history *history, const struct sched_sim_change *change);
 /* Closes the history in any case. PAWL_EIO: not all is written. */
 int sim_history_close(struct sim_history *history, const char *path, struct pawl_err *err);
 /* Becomes python -m pawl.report, which draws the histories into dir. named: the interpreter; NULL:

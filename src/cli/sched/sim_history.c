@@ -28,31 +28,31 @@ static void write_row(struct sim_history *history, json_t *row)
 	json_decref(row);
 }
 
-static json_t *count_nodes(const struct sched_note *note)
+static json_t *count_nodes(const struct sched_sim_change *change)
 {
 	json_t *at = json_object();
 
-	for (uint32_t i = 0; i < note->replicas; i++) {
-		json_t *known = json_object_get(at, note->nodes[i]);
+	for (uint32_t i = 0; i < change->replicas; i++) {
+		json_t *known = json_object_get(at, change->nodes[i]);
 
-		json_object_set_new(at, note->nodes[i],
+		json_object_set_new(at, change->nodes[i],
 			json_integer(json_integer_value(known) + 1));
 	}
 	return at;
 }
 
-void sim_history_note(struct sim_history *history, const struct sched_note *note)
+void sim_history_add(struct sim_history *history, const struct sched_sim_change *change)
 {
 	json_t *row;
 
-	if (note->job == NULL) {
-		row = json_pack("{s:f,s:s,s:s,s:i,s:f}", "t", note->at_s, "node", note->node,
-			"pool", note->pool, "slots", (int)note->slots, "price", note->price);
+	if (change->job == NULL) {
+		row = json_pack("{s:f,s:s,s:s,s:i,s:f}", "t", change->at_s, "node", change->node,
+			"pool", change->pool, "slots", (int)change->slots, "price", change->price);
 	} else {
-		row = json_pack("{s:f,s:I,s:o,s:s,s:o}", "t", note->at_s, "job",
-			(json_int_t)note->id, "name", cli_json_text(note->job->name), "kind",
-			note->job->app->name, "at", count_nodes(note));
-		if (row && note->over) {
+		row = json_pack("{s:f,s:I,s:o,s:s,s:o}", "t", change->at_s, "job",
+			(json_int_t)change->id, "name", cli_json_text(change->job->name), "kind",
+			change->job->app->name, "at", count_nodes(change));
+		if (row && change->over) {
 			json_object_set_new(row, "end", json_string("done"));
 		}
 	}

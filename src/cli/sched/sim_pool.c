@@ -13,7 +13,7 @@
 #define MOST_SPEED 1e3
 
 /* The keys of a pool, all doubles. */
-struct said {
+struct sim_values {
 	double least, most, price, speed, boot_s, life_s, notice_s, gap_s;
 };
 
@@ -24,19 +24,19 @@ static const struct {
 	bool whole;
 	bool positive;
 } keys[] = {
-	{"least", offsetof(struct said, least), MOST_NODES, true, false},
-	{"most", offsetof(struct said, most), MOST_NODES, true, true},
-	{"price", offsetof(struct said, price), MOST_PRICE, false, false},
-	{"speed", offsetof(struct said, speed), MOST_SPEED, false, true},
-	{"boot", offsetof(struct said, boot_s), MOST_S, false, false},
-	{"life", offsetof(struct said, life_s), MOST_S, false, false},
-	{"notice", offsetof(struct said, notice_s), MOST_S, false, false},
-	{"gap", offsetof(struct said, gap_s), MOST_S, false, false},
+	{"least", offsetof(struct sim_values, least), MOST_NODES, true, false},
+	{"most", offsetof(struct sim_values, most), MOST_NODES, true, true},
+	{"price", offsetof(struct sim_values, price), MOST_PRICE, false, false},
+	{"speed", offsetof(struct sim_values, speed), MOST_SPEED, false, true},
+	{"boot", offsetof(struct sim_values, boot_s), MOST_S, false, false},
+	{"life", offsetof(struct sim_values, life_s), MOST_S, false, false},
+	{"notice", offsetof(struct sim_values, notice_s), MOST_S, false, false},
+	{"gap", offsetof(struct sim_values, gap_s), MOST_S, false, false},
 };
 #define KEYS_N (sizeof(keys) / sizeof(*keys))
 
 /* Reads KEY=VALUE. */
-static bool read_key(const struct cli_command *command, char *word, struct said *said)
+static bool read_key(const struct cli_command *command, char *word, struct sim_values *values)
 {
 	char *value = strchr(word, '=');
 	char *end;
@@ -66,12 +66,12 @@ static bool read_key(const struct cli_command *command, char *word, struct said 
 			keys[i].most);
 		return false;
 	}
-	*(double *)(void *)((char *)said + keys[i].offset) = number;
+	*(double *)(void *)((char *)values + keys[i].offset) = number;
 	return true;
 }
 
 static bool add(const struct cli_command *command, struct sim_pools *pools, const char *name,
-	const struct said *said, bool spot)
+	const struct sim_values *values, bool spot)
 {
 	if (pools->n == SIM_POOLS_MAX) {
 		cli_usage(command, "--pool: more than %u", SIM_POOLS_MAX);
@@ -83,28 +83,28 @@ static bool add(const struct cli_command *command, struct sim_pools *pools, cons
 			return false;
 		}
 	}
-	if (said->least > said->most) {
+	if (values->least > values->most) {
 		cli_usage(command, "--pool %s: least is over most", name);
 		return false;
 	}
 	snprintf(pools->names[pools->n], SIM_POOL_NAME, "%s", name);
 	pools->pools[pools->n] = (struct sched_pool){.name = pools->names[pools->n],
-		.least = (uint32_t)said->least,
-		.most = (uint32_t)said->most,
-		.price = said->price,
-		.speed = said->speed,
-		.boot_s = said->boot_s,
+		.least = (uint32_t)values->least,
+		.most = (uint32_t)values->most,
+		.price = values->price,
+		.speed = values->speed,
+		.boot_s = values->boot_s,
 		.spot = spot,
-		.life_s = said->life_s,
-		.notice_s = said->notice_s,
-		.gap_s = said->gap_s};
+		.life_s = values->life_s,
+		.notice_s = values->notice_s,
+		.gap_s = values->gap_s};
 	pools->n++;
 	return true;
 }
 
 bool sim_pool_read(const struct cli_command *command, const char *text, struct sim_pools *pools)
 {
-	struct said said =
+	struct sim_values values =
 		{.most = 16, .price = 1, .speed = 1, .boot_s = 60, .notice_s = 120, .gap_s = 600};
 	char copy[256];
 	char *at = copy;
@@ -125,9 +125,9 @@ bool sim_pool_read(const struct cli_command *command, const char *text, struct s
 	while ((word = strsep(&at, ",")) != NULL) {
 		if (strcmp(word, "spot") == 0) {
 			spot = true;
-		} else if (!read_key(command, word, &said)) {
+		} else if (!read_key(command, word, &values)) {
 			return false;
 		}
 	}
-	return add(command, pools, name, &said, spot);
+	return add(command, pools, name, &values, spot);
 }

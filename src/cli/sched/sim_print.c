@@ -94,7 +94,7 @@ static void print_mean(const struct sim_table *table, uint32_t policy)
 	print_row("mean", table->policies[policy]->policy->name, jobs, &mean);
 }
 
-static void say_outside(const struct sim_table *table)
+static void print_outside(const struct sim_table *table)
 {
 	uint64_t outside = 0;
 
@@ -123,7 +123,7 @@ void sim_print(const struct sim_table *table)
 	for (uint32_t p = 0; p < table->policies_n && table->workloads_n > 1; p++) {
 		print_mean(table, p);
 	}
-	say_outside(table);
+	print_outside(table);
 }
 
 static void print_compared_row(const char *name, const struct sim_table *table, int w,
@@ -162,7 +162,7 @@ void sim_print_compared(const struct sim_table *table)
 			print_compared_row("mean", table, -1, compared[i].offset, compared[i].unit);
 		}
 	}
-	say_outside(table);
+	print_outside(table);
 }
 
 /* ---- JSON ---- */

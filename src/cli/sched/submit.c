@@ -50,7 +50,7 @@ static const struct cli_option options[] = {
 };
 
 /* The command line. */
-struct asked {
+struct pool_request {
 	const char *path;                 /* path of the file; "-": standard input */
 	struct sched_var vars[GIVEN_MAX]; /* names are owned */
 	struct jobfile_given given;       /* settings of the command line; points to vars */
@@ -64,7 +64,7 @@ struct asked {
 /* ---- the command line ---- */
 
 static bool read_var(const struct cli_command *command, const char *option, const char *text,
-	struct asked *asked)
+	struct pool_request *asked)
 {
 	size_t len = strcspn(text, "=");
 	struct sched_var *var = &asked->vars[asked->given.vars_n];
@@ -103,8 +103,8 @@ static bool read_var(const struct cli_command *command, const char *option, cons
 }
 
 /* Adds a line to the job file that is made for a command. */
-__attribute__((format(printf, 2, 3))) static void add_line(struct asked *asked, const char *fmt,
-	...)
+__attribute__((format(printf, 2, 3))) static void add_line(struct pool_request *asked,
+	const char *fmt, ...)
 {
 	char text[256];
 	va_list args;
@@ -118,7 +118,8 @@ __attribute__((format(printf, 2, 3))) static void add_line(struct asked *asked, 
 }
 
 /* Adds "1:8" as "1..8" to the job file, whose decoder says what else is wrong with it. */
-static bool add_replicas(const struct cli_command *command, const char *value, struct asked *asked)
+static bool add_replicas(const struct cli_command *command, const char *value,
+	struct pool_request *asked)
 {
 	unsigned least = 0;
 	unsigned most = 0;
@@ -135,7 +136,7 @@ static bool add_replicas(const struct cli_command *command, const char *value, s
 
 /* Adds an option of a command: a line of its job file. */
 static bool add_option(const struct cli_command *command, int what, const char *value,
-	struct asked *asked)
+	struct pool_request *asked)
 {
 	static const struct {
 		const char *key;
@@ -162,7 +163,7 @@ static bool add_option(const struct cli_command *command, int what, const char *
 }
 
 static bool read_option(const struct cli_command *command, int what, const char *value,
-	struct asked *asked)
+	struct pool_request *asked)
 {
 	switch (what) {
 	case REPLICAS:
@@ -239,7 +240,7 @@ out:
 }
 
 /* Names the job, if neither its file nor its user does. */
-static void name_job(const struct asked *asked, const struct sched_spec *spec,
+static void name_job(const struct pool_request *asked, const struct sched_spec *spec,
 	struct submit_job *job)
 {
 	const char *from = asked->path;
@@ -251,11 +252,11 @@ static void name_job(const struct asked *asked, const struct sched_spec *spec,
 			from = asked->words[i];
 		}
 	}
-	submit_name(job->name_room, !from || strcmp(from, "-") == 0 ? "job" : from);
-	job->name = spec->name ? NULL : job->name_room;
+	submit_name(job->name_buf, !from || strcmp(from, "-") == 0 ? "job" : from);
+	job->name = spec->name ? NULL : job->name_buf;
 }
 
-static int send_job(const struct cli_command *command, const struct asked *asked,
+static int send_job(const struct cli_command *command, const struct pool_request *asked,
 	const struct sched_spec *spec, const char *bytes, size_t len_bytes)
 {
 	struct submit_job job = {.file = bytes,
@@ -280,7 +281,7 @@ static int send_job(const struct cli_command *command, const struct asked *asked
 }
 
 /* Prints what the file means, or sends it; or prints all that is wrong with it. */
-static int take_file(const struct cli_command *command, const struct asked *asked,
+static int take_file(const struct cli_command *command, const struct pool_request *asked,
 	const char *bytes, size_t len_bytes)
 {
 	const char *path = asked->path ? asked->path : "command line";
@@ -306,7 +307,7 @@ static int take_file(const struct cli_command *command, const struct asked *aske
 	return rv == CLI_OK ? CLI_USAGE : rv;
 }
 
-static int submit(const struct cli_command *command, struct asked *asked)
+static int submit(const struct cli_command *command, struct pool_request *asked)
 {
 	size_t len_bytes = 0;
 	struct pawl_err err;
@@ -341,7 +342,7 @@ static int submit(const struct cli_command *command, struct asked *asked)
 static int main_submit(const struct cli_command *command, int argc, char **argv)
 {
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
-	static struct asked asked;
+	static struct pool_request asked;
 	bool good = true;
 	int what = CLI_END;
 	int rv;
@@ -362,7 +363,7 @@ static int main_submit(const struct cli_command *command, int argc, char **argv)
 	if (!good) {
 		rv = CLI_USAGE;
 	} else if (what != CLI_END) {
-		rv = cli_leave(what);
+		rv = cli_read_exit_code(what);
 	} else {
 		rv = submit(command, &asked);
 	}

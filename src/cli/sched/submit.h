@@ -23,14 +23,14 @@ struct submit_job {
 	uint32_t len_bytes;
 	const struct jobfile_given *given;
 	const char *name; /* name of the job, where given has none; NULL: the file has one */
-	char name_room[SPEC_NAME_MAX];
+	char name_buf[SPEC_NAME_MAX];
 	char *const *words; /* a command; NULL: there is none */
 	const char *root;   /* directory of the scheduler; NULL: not given */
 };
 
 /* Makes a job's name from a path. */
 void submit_name(char name[SPEC_NAME_MAX], const char *path);
-/* Submits a job; *id: its number. Errors as of talk_end. */
+/* Submits a job; *id: its number. Errors as of sched_client_end. */
 int submit_send(const struct submit_job *job, uint64_t *id, struct pawl_err *err);
 
 #endif

@@ -160,7 +160,7 @@ void submit_remarks(const char *path, const struct remarks *remarks)
 /* ---- in JSON ---- */
 
 /* Returns a number, or null for "not given". */
-static json_t *json_said(double number)
+static json_t *json_optional(double number)
 {
 	return number > 0 ? json_real(number) : json_null();
 }
@@ -185,7 +185,7 @@ static json_t *json_choices(const struct sched_spec *spec)
 		json_array_append_new(list,
 			json_pack("{s:s?, s:i, s:o, s:o, s:o, s:s?, s:b}", "accelerator",
 				choice->accelerator, "count", (int)choice->accelerators, "cpus",
-				json_said(choice->cpus_milli / 1000.0), "memory_bytes",
+				json_optional(choice->cpus_milli / 1000.0), "memory_bytes",
 				json_bytes(choice->memory_bytes), "disk_bytes",
 				json_bytes(choice->disk_bytes), "disk_tier",
 				choice->disk_best ? "best" : NULL, "spot", (int)choice->spot));

@@ -24,7 +24,7 @@ static const char *const kept[] = {"PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA
 
 static int keep_env(struct submission *s, struct pawl_err *err)
 {
-	s->env = pool_take(&s->pool, (KEPT_N + 1) * sizeof(*s->env));
+	s->env = sched_arena_alloc(&s->arena, (KEPT_N + 1) * sizeof(*s->env));
 	for (size_t i = 0; i < KEPT_N && s->env; i++) {
 		const char *value = getenv(kept[i]);
 		char *text;
@@ -34,13 +34,13 @@ static int keep_env(struct submission *s, struct pawl_err *err)
 			continue;
 		}
 		len = strlen(kept[i]) + strlen(value) + 2;
-		text = pool_take(&s->pool, len);
+		text = sched_arena_alloc(&s->arena, len);
 		if (text) {
 			snprintf(text, len, "%s=%s", kept[i], value);
 			s->env[s->env_n++] = text;
 		}
 	}
-	return s->pool.failed ? pawl_err_set(err, PAWL_ENOMEM, "out of memory") : 0;
+	return s->arena.failed ? pawl_err_set(err, PAWL_ENOMEM, "out of memory") : 0;
 }
 
 void submit_name(char name[SPEC_NAME_MAX], const char *path)
@@ -64,10 +64,10 @@ void submit_name(char name[SPEC_NAME_MAX], const char *path)
 	}
 }
 
-static int send_it(struct talk *talk, const struct submission *s, uint64_t *job,
+static int send_it(struct sched_client *client, const struct submission *s, uint64_t *job,
 	struct pawl_err *err)
 {
-	struct wire_out *out = talk_begin(talk, TALK_SUBMIT);
+	struct wire_out *out = sched_client_begin(client, SCHED_MSG_SUBMIT);
 	struct wire_out blob = {NULL};
 	struct wire_in in;
 	int rv;
@@ -76,7 +76,7 @@ static int send_it(struct talk *talk, const struct submission *s, uint64_t *job,
 	out->failed = out->failed || blob.failed;
 	wire_put_blob(out, blob.bytes, (uint32_t)blob.len_bytes);
 	wire_out_deinit(&blob);
-	rv = talk_end(talk, TALK_DONE, &in, err);
+	rv = sched_client_end(client, SCHED_MSG_DONE, &in, err);
 	if (rv == 0) {
 		*job = wire_get_u64(&in);
 	}
@@ -102,22 +102,22 @@ int submit_send(const struct submit_job *job, uint64_t *id, struct pawl_err *err
 		.name = job->given->name ? job->given->name : job->name,
 		.vars = (struct sched_var *)(uintptr_t)job->given->vars,
 		.vars_n = job->given->vars_n,
-		.words = (const char **)(uintptr_t)job->words,
-		.words_n = count_words(job->words)};
-	struct talk *talk = NULL;
+		.args = (const char **)(uintptr_t)job->words,
+		.args_n = count_words(job->words)};
+	struct sched_client *client = NULL;
 	int rv;
 
 	if (!getcwd(cwd, sizeof(cwd))) {
 		return pawl_err_sys(err, "this directory");
 	}
-	if (s.words_n > SUBMISSION_WORDS_MAX) {
+	if (s.args_n > SUBMISSION_ARGS_MAX) {
 		return pawl_err_set(err, PAWL_ELIMIT, "a command of more than %u words",
-			SUBMISSION_WORDS_MAX);
+			SUBMISSION_ARGS_MAX);
 	}
 	rv = keep_env(&s, err);
-	rv = rv == 0 ? jobs_open(&talk, job->root, err) : rv;
-	rv = rv == 0 ? send_it(talk, &s, id, err) : rv;
-	talk_close(talk);
-	pool_deinit(&s.pool);
+	rv = rv == 0 ? jobs_open(&client, job->root, err) : rv;
+	rv = rv == 0 ? send_it(client, &s, id, err) : rv;
+	sched_client_close(client);
+	sched_arena_deinit(&s.arena);
 	return rv;
 }

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/times.h"
-#include "daemon/talk_json.h"
+#include "daemon/sched_msg_json.h"
 
 #include <jansson.h>
 #include <limits.h>
@@ -15,8 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define EVERY_MAX_S 86400.0
-#define LOOKS_MAX   1000000000u
+#define INTERVAL_MAX_S 86400.0
+#define UPDATES_MAX    1000000000u
 
 enum option { DELAY, COUNT, JSON, ROOT };
 
@@ -29,14 +29,14 @@ static const struct cli_option options[] = {
 };
 
 /* The command line. */
-struct asked {
+struct pool_request {
 	const char *root;
-	int64_t every_ns;
-	uint64_t looks; /* number of looks; 0: no limit */
+	int64_t interval_ns;
+	uint64_t updates; /* number of looks; 0: no limit */
 	bool json;
 };
 
-static void print_json(const struct talk_node *nodes, uint32_t nodes_n,
+static void print_json(const struct sched_msg_node *nodes, uint32_t nodes_n,
 	const struct jobs_list *jobs)
 {
 	json_t *node_list = json_array();
@@ -44,10 +44,10 @@ static void print_json(const struct talk_node *nodes, uint32_t nodes_n,
 	json_t *all;
 
 	for (uint32_t i = 0; i < nodes_n; i++) {
-		json_array_append_new(node_list, talk_node_json(&nodes[i]));
+		json_array_append_new(node_list, sched_msg_node_json(&nodes[i]));
 	}
 	for (uint32_t i = 0; i < jobs->n; i++) {
-		json_array_append_new(job_list, talk_job_json(&jobs->jobs[i]));
+		json_array_append_new(job_list, sched_msg_job_json(&jobs->jobs[i]));
 	}
 	all = json_pack("{s:f, s:o, s:o}", "time", (double)clock_wall_ns() / NS_PER_S, "nodes",
 		node_list, "jobs", job_list);
@@ -56,7 +56,7 @@ static void print_json(const struct talk_node *nodes, uint32_t nodes_n,
 	cli_print(stdout, "\n");
 }
 
-static void print_text(FILE *to, const struct talk_node *nodes, uint32_t nodes_n,
+static void print_text(FILE *to, const struct sched_msg_node *nodes, uint32_t nodes_n,
 	const struct jobs_list *jobs)
 {
 	char when[CLI_TEXT_MAX];
@@ -127,7 +127,7 @@ static void print_screen(const char *text, const struct winsize *size)
 
 /* Prints a screen on a terminal, and everything elsewhere, or if the terminal does not say how
  * large it is. */
-static int show(const struct talk_node *nodes, uint32_t nodes_n, const struct jobs_list *jobs,
+static int show(const struct sched_msg_node *nodes, uint32_t nodes_n, const struct jobs_list *jobs,
 	struct pawl_err *err)
 {
 	struct winsize size = {0};
@@ -157,14 +157,14 @@ static int show(const struct talk_node *nodes, uint32_t nodes_n, const struct jo
 	return 0;
 }
 
-static int look(struct talk *talk, bool json, struct pawl_err *err)
+static int print_update(struct sched_client *client, bool json, struct pawl_err *err)
 {
-	struct talk_node *nodes = NULL;
+	struct sched_msg_node *nodes = NULL;
 	struct jobs_list jobs = {0};
 	uint32_t nodes_n = 0;
-	int rv = jobs_nodes(talk, &nodes, &nodes_n, err);
+	int rv = jobs_nodes(client, &nodes, &nodes_n, err);
 
-	rv = rv == 0 ? jobs_list(talk, false, &jobs, err) : rv;
+	rv = rv == 0 ? jobs_list(client, false, &jobs, err) : rv;
 	if (rv == 0 && json) {
 		print_json(nodes, nodes_n, &jobs);
 	} else if (rv == 0) {
@@ -178,37 +178,39 @@ static int look(struct talk *talk, bool json, struct pawl_err *err)
 	return rv;
 }
 
-static int watch(const struct cli_command *command, const struct asked *asked)
+static int watch(const struct cli_command *command, const struct pool_request *asked)
 {
-	const struct timespec pause = {asked->every_ns / NS_PER_S, asked->every_ns % NS_PER_S};
-	struct talk *talk = NULL;
+	const struct timespec pause = {asked->interval_ns / NS_PER_S,
+		asked->interval_ns % NS_PER_S};
+	struct sched_client *client = NULL;
 	struct pawl_err err;
-	int rv = jobs_open(&talk, asked->root, &err);
+	int rv = jobs_open(&client, asked->root, &err);
 
-	for (uint64_t i = 0; rv == 0 && (asked->looks == 0 || i < asked->looks); i++) {
+	for (uint64_t i = 0; rv == 0 && (asked->updates == 0 || i < asked->updates); i++) {
 		if (i > 0) {
 			nanosleep(&pause, NULL);
 		}
-		rv = look(talk, asked->json, &err);
+		rv = print_update(client, asked->json, &err);
 	}
-	talk_close(talk);
+	sched_client_close(client);
 	return rv == 0 ? CLI_OK : cli_fail(command, &err);
 }
 
 static int main_top(const struct cli_command *command, int argc, char **argv)
 {
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
-	struct asked asked = {.every_ns = times_ns(TIME_TOP_EVERY)};
+	struct pool_request asked = {.interval_ns = times_ns(TIME_TOP_EVERY)};
 	bool counted = false;
 	bool good = true;
 	int what;
 
 	while (good && (what = cli_read(&reader)) >= 0) {
 		if (what == DELAY) {
-			good = cli_seconds(command, "-d", reader.value, EVERY_MAX_S,
-				&asked.every_ns);
+			good = cli_seconds(command, "-d", reader.value, INTERVAL_MAX_S,
+				&asked.interval_ns);
 		} else if (what == COUNT) {
-			good = cli_number(command, "-n", reader.value, 1, LOOKS_MAX, &asked.looks);
+			good = cli_number(command, "-n", reader.value, 1, UPDATES_MAX,
+				&asked.updates);
 			counted = true;
 		} else if (what == JSON) {
 			asked.json = true;
@@ -223,9 +225,9 @@ static int main_top(const struct cli_command *command, int argc, char **argv)
 		return cli_usage(command, "unexpected argument %s", reader.value);
 	}
 	if (what != CLI_END) {
-		return cli_leave(what);
+		return cli_read_exit_code(what);
 	}
-	asked.looks = counted || isatty(STDOUT_FILENO) ? asked.looks : 1;
+	asked.updates = counted || isatty(STDOUT_FILENO) ? asked.updates : 1;
 	return watch(command, &asked);
 }
 

@@ -29,7 +29,7 @@ struct place {
 
 /* Opens a file or directory for reading, and everything else by O_PATH alone: to open a device, or
  * a FIFO, may have effects. *st describes what fd is open on. Returns -1 with errno set. */
-static int look_as_owner(int dir_fd, const char *name, struct stat *st)
+static int open_as_owner(int dir_fd, const char *name, struct stat *st)
 {
 	int fd = openat(dir_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 
@@ -48,13 +48,13 @@ static int look_as_owner(int dir_fd, const char *name, struct stat *st)
 	return fd;
 }
 
-static int look(struct tree_copy *copy, int dir_fd, const char *name, int *fd, struct stat *st,
-	struct pawl_err *err)
+static int open_source(struct tree_copy *copy, int dir_fd, const char *name, int *fd,
+	struct stat *st, struct pawl_err *err)
 {
 	int rv = as_user_begin(copy->as, err);
 
 	if (rv == 0) {
-		*fd = look_as_owner(dir_fd, name, st);
+		*fd = open_as_owner(dir_fd, name, st);
 		as_user_end(copy->as);
 		rv = *fd < 0 ? pawl_err_sys(err, "%s", copy->path) : 0;
 	}
@@ -323,7 +323,7 @@ static int put_entry(struct tree_copy *copy, int dir_fd, const struct place *to,
 	if ((size_t)snprintf(copy->path + len, sizeof(copy->path) - len, "/%s", to->name) >=
 		sizeof(copy->path) - len) {
 		rv = pawl_err_set(err, PAWL_ELIMIT, "%.200s…: the path is too long", copy->path);
-	} else if (look(copy, dir_fd, to->name, &fd, &st, &why) != 0) {
+	} else if (open_source(copy, dir_fd, to->name, &fd, &st, &why) != 0) {
 		copy->left_out(copy->user, copy->path, why.msg, true);
 	} else {
 		rv = put_found(copy, to, fd, &st, depth, err);

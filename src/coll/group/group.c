@@ -19,9 +19,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LARGE (64u << 10) /* bytes of a vector for which the thread is woken at once */
+#define WAKE_MIN_BYTES (64u << 10) /* bytes of a vector for which the thread is woken at once */
 
-static struct timespec until_of(int64_t until_ns)
+static struct timespec timespec_of(int64_t until_ns)
 {
 	return (struct timespec){until_ns / NS_PER_S, until_ns % NS_PER_S};
 }
@@ -29,10 +29,11 @@ static struct timespec until_of(int64_t until_ns)
 /* ---- the group's thread ---- */
 
 /* Under state: waits, while the thread has nothing to do until due_ns. */
-static void rest(struct pawl_group *group, int64_t now_ns, int64_t idle_since_ns, int64_t due_ns)
+static void wait_for_work(struct pawl_group *group, int64_t now_ns, int64_t idle_since_ns,
+	int64_t due_ns)
 {
 	bool soon = group->waiters == 0 && now_ns - idle_since_ns < times_ns(TIME_GROUP_IDLE);
-	struct timespec until = until_of(soon ? now_ns + times_ns(TIME_GROUP_LATE) : due_ns);
+	struct timespec until = timespec_of(soon ? now_ns + times_ns(TIME_GROUP_LATE) : due_ns);
 
 	group->asleep = !soon;
 	if (!soon && due_ns == NEVER_NS) {
@@ -53,8 +54,8 @@ void group_begin_turn(struct pawl_group *group)
 
 void group_end_turn(struct pawl_group *group)
 {
-	struct coll_port *port = group->port;
-	bool unsent = port->busy && port->busy(port);
+	struct coll_transport *transport = group->transport;
+	bool unsent = transport->needs_progress && transport->needs_progress(transport);
 
 	pthread_mutex_unlock(&group->driving);
 	pthread_mutex_lock(&group->state);
@@ -67,9 +68,9 @@ void group_end_turn(struct pawl_group *group)
 }
 
 /* Returns when the thread must next see to heartbeats, if somebody did so now. */
-static int64_t next_beat_ns(const struct pawl_group *group, int64_t now_ns)
+static int64_t next_heartbeat_ns(const struct pawl_group *group, int64_t now_ns)
 {
-	return group->beat_every_ns > 0 ? now_ns + group->beat_every_ns : NEVER_NS;
+	return group->heartbeat_interval_ns > 0 ? now_ns + group->heartbeat_interval_ns : NEVER_NS;
 }
 
 /*
@@ -89,17 +90,17 @@ static void *run_thread(void *user)
 		bool busy = (group->pending > 0 || group->unsent) && group->waiters == 0;
 
 		if (group->driven && now_ns >= due_ns) {
-			due_ns = next_beat_ns(group, now_ns); /* the driver sees to it */
+			due_ns = next_heartbeat_ns(group, now_ns); /* the driver sees to it */
 		}
 		if (group->driven || (!busy && now_ns < due_ns)) {
-			rest(group, now_ns, idle_since_ns, due_ns);
+			wait_for_work(group, now_ns, idle_since_ns, due_ns);
 			continue;
 		}
 		group_begin_turn(group);
 		group_drive(group, busy ? times_ns(TIME_GROUP_WAIT) : 0);
 		group_end_turn(group);
 		idle_since_ns = busy ? now_ns : idle_since_ns;
-		due_ns = next_beat_ns(group, now_ns);
+		due_ns = next_heartbeat_ns(group, now_ns);
 	}
 	pthread_mutex_unlock(&group->state);
 	return NULL;
@@ -107,10 +108,10 @@ static void *run_thread(void *user)
 
 /* ---- opening and closing ---- */
 
-static void close_port(struct coll_port *port)
+static void close_transport(struct coll_transport *transport)
 {
-	if (port) {
-		port->close(port);
+	if (transport) {
+		transport->close(transport);
 	}
 }
 
@@ -120,23 +121,23 @@ static void free_group(struct pawl_group *group)
 		group_slot_deinit(&group->slots[i]);
 		coll_plan_deinit(&group->slots[i].plan);
 	}
-	coll_talk_deinit(&group->talk);
+	coll_control_deinit(&group->control);
 	coll_topo_deinit(&group->topo);
-	close_port(group->port);
-	close_port(group->shm);
-	close_port(group->net);
+	close_transport(group->transport);
+	close_transport(group->shm);
+	close_transport(group->net);
 	pthread_cond_destroy(&group->over);
 	pthread_cond_destroy(&group->work);
-	pthread_cond_destroy(&group->tell);
+	pthread_cond_destroy(&group->completed);
 	pthread_mutex_destroy(&group->state);
 	pthread_mutex_destroy(&group->driving);
 	group_trace_close(group->trace);
 	free(group->peer_stats);
-	free(group->heard_ns);
-	free(group->heads);
+	free(group->last_received_ns);
+	free(group->server_state);
 	free(group->gone);
-	free(group->toward);
-	free(group->places);
+	free(group->route_hint);
+	free(group->hostnames);
 	free(group->base_rank);
 	free(group);
 }
@@ -156,21 +157,22 @@ int coll_group_make(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint
 	group->servers = servers;
 	group->peers = peers;
 	group->link = coll_link_default;
-	memset(group->said, 0xff, sizeof(group->said));
+	memset(group->prefixes, 0xff, sizeof(group->prefixes));
 	group->pid = getpid();
 	pthread_mutex_init(&group->driving, NULL);
 	pthread_mutex_init(&group->state, NULL);
 	clock_cond_init(&group->over);
 	clock_cond_init(&group->work);
-	clock_cond_init(&group->tell);
-	group->heard_ns = FAULT_MEM("coll.group", calloc(peers, sizeof(*group->heard_ns)));
+	clock_cond_init(&group->completed);
+	group->last_received_ns =
+		FAULT_MEM("coll.group", calloc(peers, sizeof(*group->last_received_ns)));
 	group->gone = FAULT_MEM("coll.group", calloc(peers, sizeof(*group->gone)));
 	group->peer_stats = FAULT_MEM("coll.group", calloc(peers, sizeof(*group->peer_stats)));
-	rv = group->heard_ns && group->gone && group->peer_stats
-		? heartbeat_read(&group->beat_every_ns, err)
+	rv = group->last_received_ns && group->gone && group->peer_stats
+		? heartbeat_read(&group->heartbeat_interval_ns, err)
 		: pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", ranks);
 	if (rv == 0) {
-		rv = coll_talk_init(&group->talk, rank, peers, err);
+		rv = coll_control_init(&group->control, rank, peers, err);
 	}
 	if (rv != 0) {
 		free_group(group);
@@ -181,20 +183,20 @@ int coll_group_make(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint
 }
 
 /* Returns whether the group has no thread: its caller drives. */
-static bool has_no_thread(const struct pawl_group *group)
+static bool is_caller_driven(const struct pawl_group *group)
 {
-	return group->heads || group->port->now_ns;
+	return group->server_state || group->transport->now_ns;
 }
 
-int coll_group_start(struct pawl_group *group, struct coll_port *port, const uint32_t *where,
-	struct pawl_err *err)
+int coll_group_start(struct pawl_group *group, struct coll_transport *transport,
+	const uint32_t *where, struct pawl_err *err)
 {
 	int rv = coll_topo_init(&group->topo, where, group->ranks, group->servers, err);
 	int sys;
 
-	group->port = port;
+	group->transport = transport;
 	if (rv == 0 && group->rank >= group->ranks) {
-		rv = group_heads_init(group, err);
+		rv = group_server_init(group, err);
 	}
 	if (rv != 0 || group->ranks == 1) {
 		group->started = rv == 0;
@@ -202,9 +204,9 @@ int coll_group_start(struct pawl_group *group, struct coll_port *port, const uin
 	}
 	group->checked_ns = group_clock_ns(group);
 	for (uint32_t p = 0; p < group->peers; p++) {
-		group->heard_ns[p] = group->checked_ns;
+		group->last_received_ns[p] = group->checked_ns;
 	}
-	if (has_no_thread(group)) {
+	if (is_caller_driven(group)) {
 		group->started = true;
 		return 0;
 	}
@@ -217,7 +219,7 @@ int coll_group_start(struct pawl_group *group, struct coll_port *port, const uin
 	return 0;
 }
 
-void coll_group_link(struct pawl_group *group, const struct coll_link *link)
+void coll_group_set_link(struct pawl_group *group, const struct coll_link *link)
 {
 	pthread_mutex_lock(&group->driving);
 	group->link = *link;
@@ -225,9 +227,9 @@ void coll_group_link(struct pawl_group *group, const struct coll_link *link)
 }
 
 /* Under driving: tells the others that we leave, if they listen. */
-static void say_goodbye(struct pawl_group *group)
+static void send_goodbye(struct pawl_group *group)
 {
-	struct coll_port *port = group->port;
+	struct coll_transport *transport = group->transport;
 	int64_t end_ns = group_clock_ns(group) + times_ns(TIME_GROUP_GOODBYE);
 	struct pawl_err err;
 	uint64_t number = group->submitted;
@@ -238,24 +240,25 @@ static void say_goodbye(struct pawl_group *group)
 
 		number = first && first->number < number ? first->number : number;
 	}
-	group_beat(group);
-	coll_talk_leave(&group->talk, number);
+	group_heartbeat(group);
+	coll_control_leave(&group->control, number);
 	do { /* at least once, even if this thread stood still until the end */
-		uint32_t seen = port->look(port);
+		uint32_t seen = transport->poll(transport);
 
 		pending = false;
-		group_move_talk(group);
+		group_move_control(group);
 		for (uint32_t p = 0; p < group->peers; p++) {
-			pending |= group_meets(group, p) && coll_talk_pending(&group->talk, p) &&
-				!coll_talk_left(&group->talk, p, &(uint64_t){0});
+			pending |= group_connects_to(group, p) &&
+				coll_control_pending(&group->control, p) &&
+				!coll_control_left(&group->control, p, &(uint64_t){0});
 		}
 		if (pending) {
-			port->wait(port, seen, NS_PER_MS);
+			transport->wait(transport, seen, NS_PER_MS);
 		}
 	} while (pending && group_clock_ns(group) < end_ns);
 	pawl_err_set(&err, PAWL_ECANCELED, "the group was closed");
-	if (group->talk.failure.code == 0) {
-		group->talk.failure = err; /* no other rank is told this */
+	if (group->control.failure.code == 0) {
+		group->control.failure = err; /* no other rank is told this */
 	}
 	group_fail(group, &err);
 }
@@ -274,15 +277,15 @@ void pawl_group_leave(struct pawl_group *group)
 		pawl_err_set(&group->failure, PAWL_ECANCELED, "the group was closed");
 	}
 	pthread_cond_broadcast(&group->work);
-	pthread_cond_broadcast(&group->tell);
+	pthread_cond_broadcast(&group->completed);
 	pthread_mutex_unlock(&group->state);
-	if (joined && !has_no_thread(group)) {
-		group->port->wake(group->port);
+	if (joined && !is_caller_driven(group)) {
+		group->transport->wake(group->transport);
 		pthread_join(group->thread, NULL);
 	}
 	if (joined) {
 		pthread_mutex_lock(&group->driving);
-		say_goodbye(group);
+		send_goodbye(group);
 		pthread_mutex_unlock(&group->driving);
 	}
 }
@@ -309,10 +312,10 @@ uint32_t pawl_group_ranks(const struct pawl_group *group)
 /* ---- operations ---- */
 
 /* Does an operation in a group of one rank. */
-static void do_alone(struct pawl_group *group, struct pawl_work *work)
+static void run_single_rank(struct pawl_group *group, struct pawl_work *work)
 {
 	const struct pawl_coll_call *call = &work->call;
-	bool held = call->held;
+	bool deferred = call->deferred;
 	uint64_t len =
 		call->kind == PAWL_ALL_TO_ALL ? call->in_at[1] - call->in_at[0] : call->len_bytes;
 	uint64_t in_at = call->kind == PAWL_ALL_TO_ALL ? call->in_at[0] : 0;
@@ -327,9 +330,9 @@ static void do_alone(struct pawl_group *group, struct pawl_work *work)
 	if (work->code == 0) {
 		group_stats_done(group, work);
 	}
-	group_tell_done(group, work);
-	if (held) {
-		group->port->wake(group->port); /* a thread that waits drives */
+	group_report_done(group, work);
+	if (deferred) {
+		group->transport->wake(group->transport); /* a thread that waits drives */
 	}
 	pthread_mutex_unlock(&group->state);
 }
@@ -348,7 +351,7 @@ static int check_group(const struct pawl_group *group, struct pawl_err *err)
 	return 0;
 }
 
-static int refuse_fork(const struct pawl_group *group, struct pawl_err *err)
+static int set_fork_error(const struct pawl_group *group, struct pawl_err *err)
 {
 	return pawl_err_set(err, PAWL_ENOTSUP,
 		"collectives: the group is process %ld's, of which this one is a fork",
@@ -367,7 +370,7 @@ static void enqueue(struct pawl_group *group, struct pawl_work *work)
 		group_push(&group->channels[work->number % COLL_CHANNELS], work);
 	}
 	group->pending++;
-	if (group->asleep || work->call.len_bytes >= LARGE) {
+	if (group->asleep || work->call.len_bytes >= WAKE_MIN_BYTES) {
 		pthread_cond_signal(&group->work);
 	}
 }
@@ -379,12 +382,12 @@ int pawl_group_submit(struct pawl_group *group, struct pawl_work *work,
 	int rv = group_call_check(call, group->rank, group->ranks, err);
 
 	if (rv == 0 && group->pid != getpid()) {
-		rv = refuse_fork(group, err);
+		rv = set_fork_error(group, err);
 	}
 	if (rv != 0) {
 		return rv;
 	}
-	*work = (struct pawl_work){.call = *call, .from = call->root, .held = call->held};
+	*work = (struct pawl_work){.call = *call, .from = call->root, .deferred = call->deferred};
 	priv_of(work)->caller = group->rank;
 	priv_of(work)->submitted_ns = now_ns;
 	priv_of(work)->deadline_ns = call->timeout_ns > 0 ? now_ns + call->timeout_ns : NEVER_NS;
@@ -394,10 +397,10 @@ int pawl_group_submit(struct pawl_group *group, struct pawl_work *work,
 		enqueue(group, work);
 	}
 	pthread_mutex_unlock(&group->state);
-	if (rv == 0 && group->ranks == 1 && !call->held) {
-		do_alone(group, work);
+	if (rv == 0 && group->ranks == 1 && !call->deferred) {
+		run_single_rank(group, work);
 	} else if (rv == 0) {
-		group->port->wake(group->port);
+		group->transport->wake(group->transport);
 	}
 	return rv;
 }
@@ -408,14 +411,14 @@ void pawl_group_release(struct pawl_group *group, struct pawl_work *work)
 		return;
 	}
 	if (group->ranks == 1) {
-		do_alone(group, work);
+		run_single_rank(group, work);
 		return;
 	}
 	pthread_mutex_lock(&group->state);
-	__atomic_store_n(&work->held, false, __ATOMIC_RELEASE);
+	__atomic_store_n(&work->deferred, false, __ATOMIC_RELEASE);
 	pthread_cond_signal(&group->work);
 	pthread_mutex_unlock(&group->state);
-	group->port->wake(group->port);
+	group->transport->wake(group->transport);
 }
 
 bool pawl_work_done(const struct pawl_work *work)
@@ -423,7 +426,8 @@ bool pawl_work_done(const struct pawl_work *work)
 	return __atomic_load_n(&work->done, __ATOMIC_ACQUIRE);
 }
 
-struct pawl_work *pawl_group_using(struct pawl_group *group, const void *memory, uint64_t len_bytes)
+struct pawl_work *pawl_group_find_using(struct pawl_group *group, const void *memory,
+	uint64_t len_bytes)
 {
 	const struct group_memory wanted = {.out = memory, .out_bytes = len_bytes};
 	struct pawl_work *found = NULL;
@@ -451,7 +455,7 @@ struct pawl_work *pawl_group_using(struct pawl_group *group, const void *memory,
 static void take_turn(struct pawl_group *group, struct pawl_work *work, int64_t now_ns,
 	int64_t until_ns)
 {
-	struct timespec until = until_of(until_ns);
+	struct timespec until = timespec_of(until_ns);
 
 	if (group->driven) {
 		pthread_cond_timedwait(&group->over, &group->state, &until);
@@ -466,7 +470,7 @@ static void take_turn(struct pawl_group *group, struct pawl_work *work, int64_t 
 }
 
 /* Under state: says why a work failed, or the group. */
-static int tell_failure(struct pawl_group *group, const struct pawl_work *work,
+static int set_work_error(struct pawl_group *group, const struct pawl_work *work,
 	struct pawl_err *err)
 {
 	char name[GROUP_CALL_TEXT];
@@ -489,7 +493,7 @@ int pawl_group_wait(struct pawl_group *group, struct pawl_work *work, int64_t ti
 		return 0;
 	}
 	if (group->pid != getpid()) {
-		return refuse_fork(group, err);
+		return set_fork_error(group, err);
 	}
 	from_ns = now_ns = group_clock_ns(group);
 	end_ns = timeout_ns < 0 ? NEVER_NS : from_ns + timeout_ns;
@@ -506,7 +510,7 @@ int pawl_group_wait(struct pawl_group *group, struct pawl_work *work, int64_t ti
 			(unsigned long long)work->number, (double)timeout_ns / NS_PER_S);
 	}
 	if (rv == 0 && work->code != 0) {
-		rv = tell_failure(group, work, err);
+		rv = set_work_error(group, work, err);
 	}
 	group_stats_waited(group, work, from_ns);
 	group->waiters--;
@@ -518,28 +522,28 @@ int pawl_group_wait(struct pawl_group *group, struct pawl_work *work, int64_t ti
 	return rv;
 }
 
-bool pawl_group_tell(struct pawl_group *group, struct pawl_work *work)
+bool pawl_group_watch(struct pawl_group *group, struct pawl_work *work)
 {
 	bool wanted;
 
 	pthread_mutex_lock(&group->state);
 	wanted = !pawl_work_done(work);
-	work->told = wanted;
+	work->watched = wanted;
 	pthread_mutex_unlock(&group->state);
 	return wanted;
 }
 
-struct pawl_work *pawl_group_next(struct pawl_group *group)
+struct pawl_work *pawl_group_next_completion(struct pawl_group *group)
 {
 	struct pawl_work *work;
 
 	pthread_mutex_lock(&group->state);
-	while (group->told.first == NULL && !group->closing) {
-		pthread_cond_wait(&group->tell, &group->state);
+	while (group->completions.first == NULL && !group->closing) {
+		pthread_cond_wait(&group->completed, &group->state);
 	}
-	work = group->told.first;
+	work = group->completions.first;
 	if (work) {
-		group->told.first = priv_of(work)->next_told;
+		group->completions.first = priv_of(work)->next_completion;
 	}
 	pthread_mutex_unlock(&group->state);
 	return work;

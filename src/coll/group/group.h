@@ -7,7 +7,7 @@
 
 #include "coll/plan/cost.h"
 #include "coll/plan/topo.h"
-#include "coll/transport/port.h"
+#include "coll/transport/transport.h"
 
 #include "pawl/coll.h"
 
@@ -19,11 +19,11 @@ int coll_group_make(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint
 	struct pawl_err *err);
 /* Starts a group on a port, which it takes even if it fails. where: as for coll_topo_init.
  * PAWL_ENOMEM, PAWL_EIO. */
-int coll_group_start(struct pawl_group *group, struct coll_port *port, const uint32_t *where,
-	struct pawl_err *err);
+int coll_group_start(struct pawl_group *group, struct coll_transport *transport,
+	const uint32_t *where, struct pawl_err *err);
 /* Sets the network by which ways are chosen from now on, in place of coll_link_default or
  * PAWL_LINK. To be called before start, or while nothing is under way, and at all ranks. */
-void coll_group_link(struct pawl_group *group, const struct coll_link *link);
+void coll_group_set_link(struct pawl_group *group, const struct coll_link *link);
 /* Adds for the ranks, at a server that has started, until all have left or *stop is true (0), or
  * the group has failed, which the ranks are told. */
 int coll_group_serve(struct pawl_group *group, const atomic_bool *stop, struct pawl_err *err);

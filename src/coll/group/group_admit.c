@@ -1,5 +1,5 @@
 /*
- * Admits newcomers as ranks: see pawl_group_admit and pawl_group_knock.
+ * Admits newcomers as ranks: see pawl_group_admit and pawl_group_request_join.
  *
  * The ranks of a group tell each other, by collectives of the group, how many wait at their doors,
  * then the cards of the new group, and at last whether all have joined it. So all decide alike.
@@ -16,8 +16,8 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/times.h"
-#include "coll/group/door.h"
 #include "coll/group/group_impl.h"
+#include "coll/group/join_listener.h"
 #include "coll/transport/dial.h"
 #include "coll/transport/tcp.h"
 #include "io/address.h"
@@ -29,19 +29,19 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define KNOCKS_MAX 3u /* attempts of a newcomer: another one may be why they fail */
+#define JOIN_ATTEMPTS_MAX 3u /* attempts of a newcomer: another one may be why they fail */
 
 /* ---- the ranks ---- */
 
 struct admission {
-	struct pawl_group *group; /* the caller's */
-	struct pawl_door *door;   /* the caller's, or NULL */
-	int64_t end_ns;           /* deadline, monotonic ns */
-	uint32_t *guests;         /* owned; per rank, newcomers admitted at its door */
-	uint32_t guests_max;      /* largest number in guests */
-	uint32_t first;           /* number of our first newcomer in the next group */
-	uint32_t ranks;           /* number of ranks of the next group */
-	char *cards;              /* owned; cards of all ranks of the next group */
+	struct pawl_group *group;            /* the caller's */
+	struct pawl_join_listener *listener; /* the caller's, or NULL */
+	int64_t end_ns;                      /* deadline, monotonic ns */
+	uint32_t *newcomers;                 /* owned; per rank, newcomers admitted at its door */
+	uint32_t newcomers_max;              /* largest number in guests */
+	uint32_t first;                      /* number of our first newcomer in the next group */
+	uint32_t ranks;                      /* number of ranks of the next group */
+	char *endpoints;                     /* owned; cards of all ranks of the next group */
 };
 
 static int gather(struct admission *a, const void *in, void *out, size_t len_bytes,
@@ -62,37 +62,38 @@ static int gather(struct admission *a, const void *in, void *out, size_t len_byt
 }
 
 /* Counts the newcomers to admit, so that there are at most `most` ranks. */
-static int count_guests(struct admission *a, uint32_t most, struct pawl_err *err)
+static int count_newcomers(struct admission *a, uint32_t most, struct pawl_err *err)
 {
 	uint32_t ranks = a->group->ranks;
-	uint32_t ours = htole32(pawl_door_waiting(a->door));
+	uint32_t ours = htole32(pawl_join_listener_waiting(a->listener));
 	int rv;
 
-	a->guests = FAULT_MEM("coll.door", calloc(ranks, sizeof(*a->guests)));
-	rv = a->guests ? gather(a, &ours, a->guests, sizeof(ours), err)
-		       : pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", ranks);
+	a->newcomers = FAULT_MEM("coll.door", calloc(ranks, sizeof(*a->newcomers)));
+	rv = a->newcomers ? gather(a, &ours, a->newcomers, sizeof(ours), err)
+			  : pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", ranks);
 	if (rv != 0) {
 		return rv;
 	}
 	a->ranks = ranks;
 	for (uint32_t r = 0; r < ranks; r++) {
 		uint32_t room = most > a->ranks ? most - a->ranks : 0;
-		uint32_t n = le32toh(a->guests[r]);
+		uint32_t n = le32toh(a->newcomers[r]);
 
-		a->guests[r] = n < room ? n : room;
+		a->newcomers[r] = n < room ? n : room;
 		a->first = r == a->group->rank ? a->ranks : a->first;
-		a->guests_max = a->guests[r] > a->guests_max ? a->guests[r] : a->guests_max;
-		a->ranks += a->guests[r];
+		a->newcomers_max =
+			a->newcomers[r] > a->newcomers_max ? a->newcomers[r] : a->newcomers_max;
+		a->ranks += a->newcomers[r];
 	}
 	return 0;
 }
 
 /* Gathers the cards of all, in the order of ranks. A rank's newcomers stand behind its own in what
  * it sends. */
-static int gather_cards(struct admission *a, const char *card, struct pawl_err *err)
+static int gather_endpoints(struct admission *a, const char *endpoint, struct pawl_err *err)
 {
 	uint32_t n = a->group->ranks;
-	size_t block = (size_t)(1 + a->guests_max) * PAWL_CARD_MAX;
+	size_t block = (size_t)(1 + a->newcomers_max) * PAWL_ENDPOINT_MAX;
 	uint32_t at = n;
 	char *ours;
 	char *all;
@@ -101,22 +102,23 @@ static int gather_cards(struct admission *a, const char *card, struct pawl_err *
 	ASSERT(n > 0 && a->ranks > n);
 	ours = FAULT_MEM("coll.door", calloc(1, block));
 	all = FAULT_MEM("coll.door", calloc(n, block));
-	a->cards = FAULT_MEM("coll.door", calloc(a->ranks, PAWL_CARD_MAX));
-	if (!ours || !all || !a->cards) {
+	a->endpoints = FAULT_MEM("coll.door", calloc(a->ranks, PAWL_ENDPOINT_MAX));
+	if (!ours || !all || !a->endpoints) {
 		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for the cards of %u ranks",
 			a->ranks);
 		goto out;
 	}
-	memcpy(ours, card, PAWL_CARD_MAX);
-	door_invite(a->door, a->guests[a->group->rank], a->first, a->ranks, ours + PAWL_CARD_MAX);
+	memcpy(ours, endpoint, PAWL_ENDPOINT_MAX);
+	join_listener_invite(a->listener, a->newcomers[a->group->rank], a->first, a->ranks,
+		ours + PAWL_ENDPOINT_MAX);
 	rv = gather(a, ours, all, block, err);
 	for (uint32_t r = 0; r < n && rv == 0; r++) {
 		const char *from = all + r * block;
 
-		memcpy(a->cards + (size_t)r * PAWL_CARD_MAX, from, PAWL_CARD_MAX);
-		memcpy(a->cards + (size_t)at * PAWL_CARD_MAX, from + PAWL_CARD_MAX,
-			(size_t)a->guests[r] * PAWL_CARD_MAX);
-		at += a->guests[r];
+		memcpy(a->endpoints + (size_t)r * PAWL_ENDPOINT_MAX, from, PAWL_ENDPOINT_MAX);
+		memcpy(a->endpoints + (size_t)at * PAWL_ENDPOINT_MAX, from + PAWL_ENDPOINT_MAX,
+			(size_t)a->newcomers[r] * PAWL_ENDPOINT_MAX);
+		at += a->newcomers[r];
 	}
 out:
 	free(ours);
@@ -124,15 +126,15 @@ out:
 	return rv;
 }
 
-static int meet_all(struct pawl_group *group, const char *cards, struct pawl_err *err)
+static int join_next_group(struct pawl_group *group, const char *endpoints, struct pawl_err *err)
 {
 	const char **at = FAULT_MEM("coll.door", calloc(group->ranks, sizeof(*at)));
 	int rv;
 
 	for (uint32_t r = 0; r < group->ranks && at; r++) {
-		at[r] = cards + (size_t)r * PAWL_CARD_MAX;
+		at[r] = endpoints + (size_t)r * PAWL_ENDPOINT_MAX;
 	}
-	rv = at ? group_meet(group, at, times_ns(TIME_DOOR_STEP), err)
+	rv = at ? group_join_barrier(group, at, times_ns(TIME_DOOR_STEP), err)
 		: pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", group->ranks);
 	free(at);
 	return rv;
@@ -167,16 +169,17 @@ static bool has_failed(struct pawl_group *group)
 static int open_next(struct admission *a, struct pawl_group **out, struct pawl_err *err)
 {
 	uint32_t ranks = a->group->ranks;
-	uint32_t guests = a->guests[a->group->rank];
+	uint32_t newcomers = a->newcomers[a->group->rank];
 	uint32_t culprit = ranks;
-	char card[PAWL_CARD_MAX] = "";
+	char endpoint[PAWL_ENDPOINT_MAX] = "";
 	struct pawl_group *next = NULL;
 	struct pawl_err why = {0};
-	int joined = pawl_group_open(&next, a->group->rank, a->ranks, a->group->toward, card, &why);
-	int rv = gather_cards(a, card, err);
+	int joined = pawl_group_open(&next, a->group->rank, a->ranks, a->group->route_hint,
+		endpoint, &why);
+	int rv = gather_endpoints(a, endpoint, err);
 
 	for (uint32_t r = 0; r < a->ranks && rv == 0 && joined == 0; r++) {
-		if (a->cards[(size_t)r * PAWL_CARD_MAX] == '\0') {
+		if (a->endpoints[(size_t)r * PAWL_ENDPOINT_MAX] == '\0') {
 			joined = pawl_err_set(&why, PAWL_EPEER, "rank %u has not answered", r);
 		}
 	}
@@ -184,9 +187,9 @@ static int open_next(struct admission *a, struct pawl_group **out, struct pawl_e
 		rv = agree(a, joined == 0, &culprit, err);
 	}
 	if (rv == 0 && culprit == ranks) {
-		door_hand_out(a->door, guests, a->cards, a->ranks);
-		joined = meet_all(next, a->cards, &why);
-		if (joined == 0 && !door_all_joined(a->door, guests)) {
+		join_listener_send_endpoints(a->listener, newcomers, a->endpoints, a->ranks);
+		joined = join_next_group(next, a->endpoints, &why);
+		if (joined == 0 && !join_listener_all_joined(a->listener, newcomers)) {
 			joined = pawl_err_set(&why, PAWL_EPEER, "one could not join");
 		}
 		rv = agree(a, joined == 0, &culprit, err);
@@ -196,9 +199,9 @@ static int open_next(struct admission *a, struct pawl_group **out, struct pawl_e
 		}
 	}
 	if (rv == 0 && culprit == ranks) {
-		rv = group_tell_moved(a->group, err);
+		rv = group_notify_moved(a->group, err);
 	}
-	door_dismiss(a->door, guests, rv == 0 && culprit == ranks);
+	join_listener_dismiss(a->listener, newcomers, rv == 0 && culprit == ranks);
 	if (rv == 0 && culprit == a->group->rank) {
 		log_line(LOG_WARNING, "collectives: %u newcomers are not admitted: %s",
 			a->ranks - ranks, why.msg);
@@ -211,12 +214,15 @@ static int open_next(struct admission *a, struct pawl_group **out, struct pawl_e
 	return 0;
 }
 
-int pawl_group_admit(struct pawl_group **out, struct pawl_group *group, struct pawl_door *door,
-	uint32_t most, int64_t timeout_ns, struct pawl_err *err)
+int pawl_group_admit(struct pawl_group **out, struct pawl_group *group,
+	struct pawl_join_listener *listener, uint32_t most, int64_t timeout_ns,
+	struct pawl_err *err)
 {
-	struct admission a = {.group = group, .door = door, .end_ns = clock_mono_ns() + timeout_ns};
+	struct admission a = {.group = group,
+		.listener = listener,
+		.end_ns = clock_mono_ns() + timeout_ns};
 	uint32_t room = most < COLL_RANKS_MAX ? most : COLL_RANKS_MAX;
-	int rv = count_guests(&a, room, err);
+	int rv = count_newcomers(&a, room, err);
 
 	*out = NULL;
 	if (rv == 0 && a.ranks > group->ranks) {
@@ -225,22 +231,22 @@ int pawl_group_admit(struct pawl_group **out, struct pawl_group *group, struct p
 	if (rv != 0 && !has_failed(group)) {
 		pawl_group_leave(group); /* the others would wait for us */
 	}
-	free(a.guests);
-	free(a.cards);
+	free(a.newcomers);
+	free(a.endpoints);
 	return rv;
 }
 
 /* ---- a newcomer ---- */
 
 struct newcomer {
-	const char *name;         /* name of the door; the caller's */
-	char toward[ADDRESS_MAX]; /* address of the door */
-	int fd;                   /* connection to the door; -1: none */
-	bool invited;             /* the door has invited us */
-	struct pawl_group *next;  /* group that is being joined, or NULL */
+	const char *name;          /* name of the door; the caller's */
+	char address[ADDRESS_MAX]; /* address of the door */
+	int fd;                    /* connection to the door; -1: none */
+	bool invited;              /* the door has invited us */
+	struct pawl_group *next;   /* group that is being joined, or NULL */
 };
 
-static int lose_door(const struct newcomer *n, struct pawl_err *err)
+static int set_lost_error(const struct newcomer *n, struct pawl_err *err)
 {
 	bool late = errno == ETIMEDOUT;
 
@@ -249,97 +255,99 @@ static int lose_door(const struct newcomer *n, struct pawl_err *err)
 		late ? "nobody was admitted in time" : strerror(errno));
 }
 
-static int hear(const struct newcomer *n, enum door_word word, struct door_says *says,
-	int64_t end_ns, struct pawl_err *err)
+static int receive_reply(const struct newcomer *n, enum join_reply_type type,
+	struct join_reply *reply, int64_t end_ns, struct pawl_err *err)
 {
-	uint8_t head[DOOR_HEAD];
+	uint8_t bytes[JOIN_REPLY_BYTES];
 	int rv;
 
-	if (!dial_receive(n->fd, head, sizeof(head), end_ns)) {
-		return lose_door(n, err);
+	if (!dial_receive(n->fd, bytes, sizeof(bytes), end_ns)) {
+		return set_lost_error(n, err);
 	}
-	rv = door_decode(head, word, says, err);
+	rv = join_reply_decode(bytes, type, reply, err);
 	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "collectives: the door at %s", n->name);
 }
 
-static int knock(struct newcomer *n, int64_t end_ns, struct pawl_err *err)
+static int send_join_request(struct newcomer *n, int64_t end_ns, struct pawl_err *err)
 {
 	struct addrinfo *at = NULL;
-	uint8_t bytes[KNOCK_BYTES];
+	uint8_t bytes[JOIN_REQUEST_BYTES];
 	uint64_t key;
 
 	if (coll_tcp_parse(n->name, &at, &key) != 0 ||
-		getnameinfo(at->ai_addr, at->ai_addrlen, n->toward, sizeof(n->toward), NULL, 0,
+		getnameinfo(at->ai_addr, at->ai_addrlen, n->address, sizeof(n->address), NULL, 0,
 			NI_NUMERICHOST) != 0) {
 		return pawl_err_set(err, PAWL_EINVAL,
 			"collectives: \"%.60s\" is no door: ADDRESS:PORT:KEY", n->name);
 	}
-	door_encode_knock(bytes, key);
+	join_request_encode(bytes, key);
 	n->fd = dial_connect(at, end_ns);
 	freeaddrinfo(at);
-	return n->fd >= 0 && dial_send(n->fd, bytes, sizeof(bytes), end_ns) ? 0 : lose_door(n, err);
+	return n->fd >= 0 && dial_send(n->fd, bytes, sizeof(bytes), end_ns)
+		? 0
+		: set_lost_error(n, err);
 }
 
 /* Waits for the invitation, gives our card, and reads all cards. */
-static int exchange(struct newcomer *n, char **cards, int64_t end_ns, struct pawl_err *err)
+static int exchange(struct newcomer *n, char **endpoints, int64_t end_ns, struct pawl_err *err)
 {
-	char card[PAWL_CARD_MAX] = "";
-	struct door_says says;
-	int rv = hear(n, DOOR_INVITE, &says, end_ns, err);
+	char endpoint[PAWL_ENDPOINT_MAX] = "";
+	struct join_reply reply;
+	int rv = receive_reply(n, JOIN_REPLY_INVITE, &reply, end_ns, err);
 
 	if (rv != 0) {
 		return rv;
 	}
 	n->invited = true;
-	rv = pawl_group_open(&n->next, says.rank, says.ranks, n->toward, card, err);
-	if (!dial_send(n->fd, card, sizeof(card), end_ns) && rv == 0) {
-		rv = lose_door(n, err);
+	rv = pawl_group_open(&n->next, reply.rank, reply.ranks, n->address, endpoint, err);
+	if (!dial_send(n->fd, endpoint, sizeof(endpoint), end_ns) && rv == 0) {
+		rv = set_lost_error(n, err);
 	}
-	rv = rv == 0 ? hear(n, DOOR_CARDS, &says, end_ns, err) : rv;
+	rv = rv == 0 ? receive_reply(n, JOIN_REPLY_ENDPOINTS, &reply, end_ns, err) : rv;
 	if (rv != 0) {
 		return rv;
 	}
-	*cards = FAULT_MEM("coll.door", calloc(n->next->ranks, PAWL_CARD_MAX));
-	if (!*cards) {
+	*endpoints = FAULT_MEM("coll.door", calloc(n->next->ranks, PAWL_ENDPOINT_MAX));
+	if (!*endpoints) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", n->next->ranks);
 	}
-	return dial_receive(n->fd, *cards, (size_t)n->next->ranks * PAWL_CARD_MAX, end_ns)
+	return dial_receive(n->fd, *endpoints, (size_t)n->next->ranks * PAWL_ENDPOINT_MAX, end_ns)
 		? 0
-		: lose_door(n, err);
+		: set_lost_error(n, err);
 }
 
 /* Makes one attempt. */
 static int try_to_join(struct newcomer *n, int64_t end_ns, struct pawl_err *err)
 {
-	char *cards = NULL;
-	struct door_says says;
+	char *endpoints = NULL;
+	struct join_reply reply;
 	uint8_t joined;
-	int rv = knock(n, end_ns, err);
+	int rv = send_join_request(n, end_ns, err);
 
-	rv = rv == 0 ? exchange(n, &cards, end_ns, err) : rv;
+	rv = rv == 0 ? exchange(n, &endpoints, end_ns, err) : rv;
 	for (uint32_t r = 0; rv == 0 && r < n->next->ranks; r++) {
-		cards[(size_t)(r + 1) * PAWL_CARD_MAX - 1] = '\0';
+		endpoints[(size_t)(r + 1) * PAWL_ENDPOINT_MAX - 1] = '\0';
 	}
 	if (rv == 0) {
-		rv = meet_all(n->next, cards, err);
+		rv = join_next_group(n->next, endpoints, err);
 		joined = rv == 0;
 		dial_send(n->fd, &joined, 1, end_ns);
 	}
-	rv = rv == 0 ? hear(n, DOOR_WELCOME, &says, end_ns, err) : rv;
-	free(cards);
+	rv = rv == 0 ? receive_reply(n, JOIN_REPLY_ADMITTED, &reply, end_ns, err) : rv;
+	free(endpoints);
 	if (n->fd >= 0) {
 		close(n->fd);
 	}
 	return rv;
 }
 
-int pawl_group_knock(struct pawl_group **out, const char *name, int64_t timeout_ns,
+int pawl_group_request_join(struct pawl_group **out, const char *name, int64_t timeout_ns,
 	struct pawl_err *err)
 {
 	int64_t end_ns = clock_mono_ns() + timeout_ns;
 	int rv = PAWL_EPEER;
 
-	for (uint32_t i = 0; i < KNOCKS_MAX && rv == PAWL_EPEER; i++) {
+	for (uint32_t i = 0; i < JOIN_ATTEMPTS_MAX && rv == PAWL_EPEER; i++) {
 		struct newcomer n = {.name = name, .fd = -1};
 
 		rv = try_to_join(&n, end_ns, err);

@@ -9,12 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#define HEAD_MEAN    1u   /* flag in a sign: the call has mean set */
-#define SIGN_AT      8u   /* offset in a header of the sign of the call */
-#define DIGEST_AT    24u  /* offset of the digest of all calls before */
-#define BEFORE_AT    28u  /* offset of the sign of the call before */
-#define SIGN_BYTES   16u  /* bytes of a sign, which says what is called */
-#define SIGN_NOTHING 255u /* first byte of a sign that is not known */
+#define SIGNATURE_MEAN    1u   /* flag in a sign: the call has mean set */
+#define SIGNATURE_AT      8u   /* offset in a header of the sign of the call */
+#define DIGEST_AT         24u  /* offset of the digest of all calls before */
+#define BEFORE_AT         28u  /* offset of the sign of the call before */
+#define SIGNATURE_BYTES   16u  /* bytes of a sign, which says what is called */
+#define SIGNATURE_UNKNOWN 255u /* first byte of a sign that is not known */
 
 static const char *kind_name(enum pawl_coll kind)
 {
@@ -195,29 +195,29 @@ void group_call_name(const struct pawl_coll_call *call, char *text)
 
 /* ---- whether two ranks make the same call ---- */
 
-/* Writes the sign of a call, SIGN_BYTES: what all ranks must say of it. */
-static void encode_sign(uint8_t *sign, const struct pawl_coll_call *call)
+/* Writes the sign of a call, SIGNATURE_BYTES: what all ranks must say of it. */
+static void encode_signature(uint8_t *signature, const struct pawl_coll_call *call)
 {
 	uint32_t root = htole32(call->root);
 	uint64_t len = htole64(call->kind == PAWL_ALL_TO_ALL ? 0 : call->len_bytes);
 	uint8_t bytes[4] = {(uint8_t)call->kind, (uint8_t)call->op, (uint8_t)call->dtype,
-		call->mean ? HEAD_MEAN : 0};
+		call->mean ? SIGNATURE_MEAN : 0};
 
-	memcpy(sign, bytes, 4);
-	memcpy(sign + 4, &root, 4);
-	memcpy(sign + 8, &len, 8);
+	memcpy(signature, bytes, 4);
+	memcpy(signature + 4, &root, 4);
+	memcpy(signature + 8, &len, 8);
 }
 
 /* Reads a sign. 0; PAWL_EPEER. */
-static int decode_sign(const uint8_t *sign, uint32_t peer, struct pawl_coll_call *call,
+static int decode_signature(const uint8_t *signature, uint32_t peer, struct pawl_coll_call *call,
 	struct pawl_err *err)
 {
-	*call = (struct pawl_coll_call){.kind = (enum pawl_coll)sign[0],
-		.op = (enum pawl_reduce_op)sign[1],
-		.dtype = (enum pawl_dtype)sign[2],
-		.mean = sign[3] & HEAD_MEAN};
-	memcpy(&call->root, sign + 4, 4);
-	memcpy(&call->len_bytes, sign + 8, 8);
+	*call = (struct pawl_coll_call){.kind = (enum pawl_coll)signature[0],
+		.op = (enum pawl_reduce_op)signature[1],
+		.dtype = (enum pawl_dtype)signature[2],
+		.mean = signature[3] & SIGNATURE_MEAN};
+	memcpy(&call->root, signature + 4, 4);
+	memcpy(&call->len_bytes, signature + 8, 8);
 	call->root = le32toh(call->root);
 	call->len_bytes = le64toh(call->len_bytes);
 	if (call->kind >= PAWL_COLLS || call->dtype >= PAWL_DTYPES) {
@@ -229,51 +229,51 @@ static int decode_sign(const uint8_t *sign, uint32_t peer, struct pawl_coll_call
 
 uint32_t group_call_digest(uint32_t digest, const struct pawl_coll_call *call)
 {
-	uint8_t sign[SIGN_BYTES];
+	uint8_t signature[SIGNATURE_BYTES];
 
-	encode_sign(sign, call);
-	return crc32c(digest, sign, sizeof(sign));
+	encode_signature(signature, call);
+	return crc32c(digest, signature, sizeof(signature));
 }
 
-void group_head_encode(uint8_t *head, const struct pawl_work *work, uint32_t digest,
+void group_header_encode(uint8_t *header, const struct pawl_work *work, uint32_t digest,
 	const uint8_t *before)
 {
 	uint64_t number = htole64(work->number);
 
 	digest = htole32(digest);
-	memcpy(head, &number, 8);
-	encode_sign(head + SIGN_AT, &work->call);
-	memcpy(head + DIGEST_AT, &digest, 4);
+	memcpy(header, &number, 8);
+	encode_signature(header + SIGNATURE_AT, &work->call);
+	memcpy(header + DIGEST_AT, &digest, 4);
 	if (before) {
-		memcpy(head + BEFORE_AT, before + SIGN_AT, SIGN_BYTES);
+		memcpy(header + BEFORE_AT, before + SIGNATURE_AT, SIGNATURE_BYTES);
 	} else {
-		memset(head + BEFORE_AT, SIGN_NOTHING, SIGN_BYTES);
+		memset(header + BEFORE_AT, SIGNATURE_UNKNOWN, SIGNATURE_BYTES);
 	}
 }
 
-void group_head_address(uint8_t *head, const struct pawl_coll_call *call, uint32_t peer)
+void group_header_address(uint8_t *header, const struct pawl_coll_call *call, uint32_t peer)
 {
 	if (call->kind == PAWL_ALL_TO_ALL) {
 		uint64_t len = htole64(call->in_at[peer + 1] - call->in_at[peer]);
 
-		memcpy(head + SIGN_AT + 8, &len, 8);
+		memcpy(header + SIGNATURE_AT + 8, &len, 8);
 	}
 }
 
-uint64_t group_head_number(const uint8_t *head)
+uint64_t group_header_number(const uint8_t *header)
 {
 	uint64_t number;
 
-	memcpy(&number, head, 8);
+	memcpy(&number, header, 8);
 	return le64toh(number);
 }
 
-int group_head_decode(const uint8_t *head, uint32_t peer, struct pawl_coll_call *call,
+int group_header_decode(const uint8_t *header, uint32_t peer, struct pawl_coll_call *call,
 	uint64_t *number, struct pawl_err *err)
 {
-	int rv = decode_sign(head + SIGN_AT, peer, call, err);
+	int rv = decode_signature(header + SIGNATURE_AT, peer, call, err);
 
-	*number = group_head_number(head);
+	*number = group_header_number(header);
 	if (rv == 0 &&
 		(call->kind != PAWL_ALL_REDUCE || call->op >= PAWL_REDUCE_OPS ||
 			!coll_fold_fits(call->op, call->dtype) ||
@@ -285,15 +285,15 @@ int group_head_decode(const uint8_t *head, uint32_t peer, struct pawl_coll_call 
 }
 
 /* Compares two signs. 0; PAWL_EMISMATCH; PAWL_EPEER: one is malformed. */
-static int compare_signs(uint64_t number, const uint8_t *ours, const uint8_t *theirs, uint32_t rank,
-	uint32_t peer, struct pawl_err *err)
+static int compare_signatures(uint64_t number, const uint8_t *ours, const uint8_t *theirs,
+	uint32_t rank, uint32_t peer, struct pawl_err *err)
 {
 	char texts[2][GROUP_CALL_TEXT];
 	struct pawl_coll_call a;
 	struct pawl_coll_call b;
-	int rv = decode_sign(ours, rank, &a, err);
+	int rv = decode_signature(ours, rank, &a, err);
 
-	rv = rv == 0 ? decode_sign(theirs, peer, &b, err) : rv;
+	rv = rv == 0 ? decode_signature(theirs, peer, &b, err) : rv;
 	if (rv != 0 ||
 		(a.kind == b.kind && a.op == b.op && a.dtype == b.dtype && a.mean == b.mean &&
 			a.root == b.root &&
@@ -315,21 +315,22 @@ static int compare_digests(const uint8_t *ours, const uint8_t *theirs, uint32_t 
 	struct pawl_coll_call call;
 
 	if (memcmp(ours + DIGEST_AT, theirs + DIGEST_AT, 4) == 0 ||
-		decode_sign(ours + SIGN_AT, rank, &call, err) != 0) {
+		decode_signature(ours + SIGNATURE_AT, rank, &call, err) != 0) {
 		return 0;
 	}
 	group_call_name(&call, text);
 	return pawl_err_set(err, PAWL_EMISMATCH,
 		"ranks disagree before collective %llu: rank %u and rank %u both call %s now, but "
 		"have not called the same until then",
-		(unsigned long long)group_head_number(ours), rank, peer, text);
+		(unsigned long long)group_header_number(ours), rank, peer, text);
 }
 
-int group_said_check(const uint8_t *theirs, const uint8_t *ours, uint32_t rank, uint32_t peer,
+int group_prefix_check(const uint8_t *theirs, const uint8_t *ours, uint32_t rank, uint32_t peer,
 	struct pawl_err *err)
 {
-	uint64_t number = group_head_number(ours);
-	int rv = compare_signs(number, ours + SIGN_AT, theirs + SIGN_AT, rank, peer, err);
+	uint64_t number = group_header_number(ours);
+	int rv = compare_signatures(number, ours + SIGNATURE_AT, theirs + SIGNATURE_AT, rank, peer,
+		err);
 
 	return rv == 0 ? compare_digests(ours, theirs, rank, peer, err) : rv;
 }
@@ -341,42 +342,44 @@ static int compare_parts(const uint8_t *theirs, const uint8_t *ours,
 	uint64_t expected = call->out_at[peer + 1] - call->out_at[peer];
 	uint64_t len;
 
-	memcpy(&len, theirs + SIGN_AT + 8, 8);
+	memcpy(&len, theirs + SIGNATURE_AT + 8, 8);
 	len = le64toh(len);
 	return len == expected
 		? 0
 		: pawl_err_set(err, PAWL_EMISMATCH,
 			  "ranks disagree in collective %llu, all_to_all: rank %u sends %llu bytes "
 			  "to rank %u, which expects %llu",
-			  (unsigned long long)group_head_number(ours), peer,
+			  (unsigned long long)group_header_number(ours), peer,
 			  (unsigned long long)len, rank, (unsigned long long)expected);
 }
 
-int group_head_check(const uint8_t *head, const uint8_t *ours, const struct pawl_coll_call *call,
-	uint32_t rank, uint32_t peer, struct pawl_err *err)
+int group_header_check(const uint8_t *header, const uint8_t *ours,
+	const struct pawl_coll_call *call, uint32_t rank, uint32_t peer, struct pawl_err *err)
 {
-	uint64_t number = group_head_number(ours);
+	uint64_t number = group_header_number(ours);
 	char text[GROUP_CALL_TEXT];
 	struct pawl_coll_call theirs;
-	int rv = decode_sign(head + SIGN_AT, peer, &theirs, err);
+	int rv = decode_signature(header + SIGNATURE_AT, peer, &theirs, err);
 
 	if (rv != 0) {
 		return rv;
 	}
-	if (group_head_number(head) != number) {
+	if (group_header_number(header) != number) {
 		group_call_name(call, text);
 		return pawl_err_set(err, PAWL_EMISMATCH,
 			"ranks disagree: rank %u is at collective %llu, %s, and rank %u at %llu",
 			rank, (unsigned long long)number, text, peer,
-			(unsigned long long)group_head_number(head));
+			(unsigned long long)group_header_number(header));
 	}
-	rv = compare_signs(number, ours + SIGN_AT, head + SIGN_AT, rank, peer, err);
-	if (rv == 0 && memcmp(ours + DIGEST_AT, head + DIGEST_AT, 4) != 0 &&
-		ours[BEFORE_AT] != SIGN_NOTHING && head[BEFORE_AT] != SIGN_NOTHING) {
-		rv = compare_signs(number - 1, ours + BEFORE_AT, head + BEFORE_AT, rank, peer, err);
+	rv = compare_signatures(number, ours + SIGNATURE_AT, header + SIGNATURE_AT, rank, peer,
+		err);
+	if (rv == 0 && memcmp(ours + DIGEST_AT, header + DIGEST_AT, 4) != 0 &&
+		ours[BEFORE_AT] != SIGNATURE_UNKNOWN && header[BEFORE_AT] != SIGNATURE_UNKNOWN) {
+		rv = compare_signatures(number - 1, ours + BEFORE_AT, header + BEFORE_AT, rank,
+			peer, err);
 	}
 	if (rv == 0 && call->kind == PAWL_ALL_TO_ALL) {
-		rv = compare_parts(head, ours, call, rank, peer, err);
+		rv = compare_parts(header, ours, call, rank, peer, err);
 	}
-	return rv == 0 ? compare_digests(ours, head, rank, peer, err) : rv;
+	return rv == 0 ? compare_digests(ours, header, rank, peer, err) : rv;
 }

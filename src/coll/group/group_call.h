@@ -3,13 +3,13 @@
 #ifndef COLL_GROUP_GROUP_CALL_H
 #define COLL_GROUP_GROUP_CALL_H
 
-#include "coll/group/talk.h"
+#include "coll/group/control.h"
 
 #include "pawl/coll.h"
 
-#define GROUP_CALL_TEXT  96u /* bytes of a call's name, terminator included */
-#define GROUP_HEAD_BYTES 44u /* bytes of a header, which precedes the bytes of a collective */
-#define GROUP_SAID_BYTES 28u /* bytes of the beginning of a header, equal for all peers */
+#define GROUP_CALL_TEXT    96u /* bytes of a call's name, terminator included */
+#define GROUP_HEADER_BYTES 44u /* bytes of a header, which precedes the bytes of a collective */
+#define GROUP_PREFIX_BYTES 28u /* bytes of the beginning of a header, equal for all peers */
 
 static inline bool is_message(const struct pawl_coll_call *call)
 {
@@ -34,25 +34,25 @@ void group_call_name(const struct pawl_coll_call *call, char *text);
 /* Returns the digest of a group's collectives up to this one, from that of the ones before; 0:
  * none. */
 uint32_t group_call_digest(uint32_t digest, const struct pawl_coll_call *call);
-/* Writes the header of a collective, GROUP_HEAD_BYTES. digest: that of the collectives before.
+/* Writes the header of a collective, GROUP_HEADER_BYTES. digest: that of the collectives before.
  * before: the beginning of the header of the collective before, or NULL. */
-void group_head_encode(uint8_t *head, const struct pawl_work *work, uint32_t digest,
+void group_header_encode(uint8_t *header, const struct pawl_work *work, uint32_t digest,
 	const uint8_t *before);
 /* Adapts a header to a peer: in an all-to-all, it says how many bytes are for that peer. */
-void group_head_address(uint8_t *head, const struct pawl_coll_call *call, uint32_t peer);
+void group_header_address(uint8_t *header, const struct pawl_coll_call *call, uint32_t peer);
 /* Returns the number of the collective. */
-uint64_t group_head_number(const uint8_t *head);
+uint64_t group_header_number(const uint8_t *header);
 /* Reads a header of an all-reduce, for a server. 0; PAWL_EPEER: it is malformed, or of another
  * collective. */
-int group_head_decode(const uint8_t *head, uint32_t peer, struct pawl_coll_call *call,
+int group_header_decode(const uint8_t *header, uint32_t peer, struct pawl_coll_call *call,
 	uint64_t *number, struct pawl_err *err);
-/* Checks the header of a peer against ours, as group_head_encode wrote it. 0; PAWL_EMISMATCH;
+/* Checks the header of a peer against ours, as group_header_encode wrote it. 0; PAWL_EMISMATCH;
  * PAWL_EPEER: it is malformed. */
-int group_head_check(const uint8_t *head, const uint8_t *ours, const struct pawl_coll_call *call,
-	uint32_t rank, uint32_t peer, struct pawl_err *err);
-/* Checks the beginnings of two headers of one collective, GROUP_SAID_BYTES each. Returns as
- * group_head_check does. */
-int group_said_check(const uint8_t *theirs, const uint8_t *ours, uint32_t rank, uint32_t peer,
+int group_header_check(const uint8_t *header, const uint8_t *ours,
+	const struct pawl_coll_call *call, uint32_t rank, uint32_t peer, struct pawl_err *err);
+/* Checks the beginnings of two headers of one collective, GROUP_PREFIX_BYTES each. Returns as
+ * group_header_check does. */
+int group_prefix_check(const uint8_t *theirs, const uint8_t *ours, uint32_t rank, uint32_t peer,
 	struct pawl_err *err);
 
 #endif

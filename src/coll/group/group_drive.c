@@ -16,8 +16,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PART     (64u << 10) /* bytes moved at a time, so that all streams get their turn */
-#define SILENCES 4           /* heartbeats that may be missed */
+#define CHUNK_BYTES           (64u << 10) /* bytes moved at a time, so that all streams get their turn */
+#define MISSED_HEARTBEATS_MAX 4           /* heartbeats that may be missed */
 
 static const char *peer_name(const struct pawl_group *group, uint32_t peer, char *text)
 {
@@ -29,13 +29,13 @@ static const char *peer_name(const struct pawl_group *group, uint32_t peer, char
 }
 
 /* Adds where a rank is, if ranks are on several hosts. */
-static void add_place(const struct pawl_group *group, uint32_t rank, struct pawl_err *err)
+static void append_hostname(const struct pawl_group *group, uint32_t rank, struct pawl_err *err)
 {
 	size_t len = strlen(err->msg);
 
-	if (group->places && rank < group->ranks) {
+	if (group->hostnames && rank < group->ranks) {
 		snprintf(err->msg + len, sizeof(err->msg) - len, "; rank %u is on %s", rank,
-			group->places[rank]);
+			group->hostnames[rank]);
 	}
 }
 
@@ -76,24 +76,24 @@ static struct group_queue *queue_of(struct pawl_group *group, const struct pawl_
 				       : &group->channels[work->number % COLL_CHANNELS];
 }
 
-static void push_told(struct pawl_group *group, struct pawl_work *work)
+static void push_completion(struct pawl_group *group, struct pawl_work *work)
 {
-	struct pawl_work *last = group->told.last;
+	struct pawl_work *last = group->completions.last;
 
-	priv_of(work)->next_told = NULL;
-	if (group->told.first) {
-		priv_of(last)->next_told = work;
+	priv_of(work)->next_completion = NULL;
+	if (group->completions.first) {
+		priv_of(last)->next_completion = work;
 	} else {
-		group->told.first = work;
+		group->completions.first = work;
 	}
-	group->told.last = work;
-	pthread_cond_signal(&group->tell);
+	group->completions.last = work;
+	pthread_cond_signal(&group->completed);
 }
 
-void group_tell_done(struct pawl_group *group, struct pawl_work *work)
+void group_report_done(struct pawl_group *group, struct pawl_work *work)
 {
-	if (work->told) {
-		push_told(group, work);
+	if (work->watched) {
+		push_completion(group, work);
 	}
 	__atomic_store_n(&work->done, true, __ATOMIC_RELEASE); /* the caller may free it now */
 	pthread_cond_broadcast(&group->over);
@@ -119,15 +119,15 @@ void group_finish(struct pawl_group *group, struct pawl_work *work, int code)
 	}
 	work->code = code;
 	group->pending--;
-	group_tell_done(group, work);
+	group_report_done(group, work);
 	pthread_mutex_unlock(&group->state);
 }
 
 void group_fail(struct pawl_group *group, const struct pawl_err *why)
 {
-	coll_talk_fail(&group->talk, why);
+	coll_control_fail(&group->control, why);
 	group_take_inbox(group);
-	while (coll_talk_give_up(&group->talk) != NULL) {
+	while (coll_control_give_up(&group->control) != NULL) {
 	}
 	pthread_mutex_lock(&group->state);
 	if (group->failure.code == 0) {
@@ -135,7 +135,7 @@ void group_fail(struct pawl_group *group, const struct pawl_err *why)
 	}
 	pthread_mutex_unlock(&group->state);
 	/* Tells the others first: whoever waits here may end the process. */
-	group_move_talk(group);
+	group_move_control(group);
 	while (group->messages.first) {
 		group_finish(group, group->messages.first, group->failure.code);
 	}
@@ -151,13 +151,13 @@ void group_fail(struct pawl_group *group, const struct pawl_err *why)
 
 void group_take_inbox(struct pawl_group *group)
 {
-	bool failed = group->talk.failure.code != 0;
+	bool failed = group->control.failure.code != 0;
 	struct pawl_work *next;
 	struct pawl_work *end;
 
 	pthread_mutex_lock(&group->state);
 	end = group->inbox.first;
-	while (end && (failed || !group_work_held(end))) {
+	while (end && (failed || !group_work_deferred(end))) {
 		end = priv_of(end)->next;
 	}
 	next = group->inbox.first;
@@ -176,7 +176,7 @@ void group_take_inbox(struct pawl_group *group)
 			.peer = call->root,
 			.tag = call->tag,
 			.receive = receive};
-		coll_talk_post(&group->talk, &priv_of(work)->message);
+		coll_control_post(&group->control, &priv_of(work)->message);
 	}
 }
 
@@ -188,42 +188,44 @@ static struct pawl_work *work_of(struct coll_message *message)
 }
 
 /* Moves what goes to, and came from, one peer. */
-static bool talk_with(struct pawl_group *group, uint32_t peer)
+static bool move_control(struct pawl_group *group, uint32_t peer)
 {
-	struct coll_port *port = group->port;
+	struct coll_transport *transport = group->transport;
 	const void *from;
 	void *to;
-	size_t n = coll_talk_to_send(&group->talk, peer, &from);
+	size_t n = coll_control_to_send(&group->control, peer, &from);
 	bool moved = false;
 
 	if (n > 0) {
-		n = port->send(port, peer, COLL_TALK, from, n < PART ? n : PART);
+		n = transport->send(transport, peer, COLL_CONTROL, from,
+			n < CHUNK_BYTES ? n : CHUNK_BYTES);
 	}
 	if (n > 0) {
-		coll_talk_sent(&group->talk, peer, n);
+		coll_control_sent(&group->control, peer, n);
 		moved = true;
 	}
-	n = coll_talk_to_receive(&group->talk, peer, &to);
-	n = port->receive(port, peer, COLL_TALK, to, n < PART ? n : PART);
+	n = coll_control_to_receive(&group->control, peer, &to);
+	n = transport->receive(transport, peer, COLL_CONTROL, to,
+		n < CHUNK_BYTES ? n : CHUNK_BYTES);
 	if (n > 0) {
-		coll_talk_received(&group->talk, peer, n);
-		group->heard_ns[peer] = group->now_ns;
+		coll_control_received(&group->control, peer, n);
+		group->last_received_ns[peer] = group->now_ns;
 		moved = true;
 	}
 	return moved;
 }
 
-bool group_move_talk(struct pawl_group *group)
+bool group_move_control(struct pawl_group *group)
 {
 	struct coll_message *message;
 	bool moved = false;
 
 	for (uint32_t p = 0; p < group->peers; p++) {
-		while (group_meets(group, p) && talk_with(group, p)) {
+		while (group_connects_to(group, p) && move_control(group, p)) {
 			moved = true;
 		}
 	}
-	while ((message = coll_talk_take(&group->talk)) != NULL) {
+	while ((message = coll_control_take(&group->control)) != NULL) {
 		work_of(message)->from = message->peer;
 		group_finish(group, work_of(message), 0);
 	}
@@ -236,29 +238,30 @@ bool group_move_talk(struct pawl_group *group)
 static bool send_some(struct pawl_group *group, struct pawl_work *work, uint32_t peer)
 {
 	struct group_slot *slot = priv_of(work)->slot;
-	struct group_head *head = &slot->heads[peer];
+	struct group_header *header = &slot->headers[peer];
 	uint32_t channel = work->number % COLL_CHANNELS;
-	struct coll_port *port = group->port;
-	uint8_t ours[GROUP_HEAD_BYTES];
+	struct coll_transport *transport = group->transport;
+	uint8_t ours[GROUP_HEADER_BYTES];
 	const void *from;
 	size_t n;
 
-	if (head->goes && head->sent < GROUP_HEAD_BYTES) {
-		memcpy(ours, slot->head, sizeof(ours));
-		group_head_address(ours, &work->call, peer);
-		n = port->send(port, peer, channel, ours + head->sent,
-			GROUP_HEAD_BYTES - head->sent);
-		head->sent = (uint8_t)(head->sent + n);
-		slot->heads_left -= head->sent == GROUP_HEAD_BYTES;
+	if (header->outgoing && header->sent < GROUP_HEADER_BYTES) {
+		memcpy(ours, slot->header, sizeof(ours));
+		group_header_address(ours, &work->call, peer);
+		n = transport->send(transport, peer, channel, ours + header->sent,
+			GROUP_HEADER_BYTES - header->sent);
+		header->sent = (uint8_t)(header->sent + n);
+		slot->headers_left -= header->sent == GROUP_HEADER_BYTES;
 		return n > 0;
 	}
-	if (group_is_far(group, peer) &&
+	if (group_is_remote(group, peer) &&
 		(group->turn.number != work->number || group->turn.peer != peer)) {
 		return false;
 	}
 	n = coll_exec_to_send(&slot->exec, peer, &from);
 	if (n > 0) {
-		n = port->send(port, peer, channel, from, n < PART ? n : PART);
+		n = transport->send(transport, peer, channel, from,
+			n < CHUNK_BYTES ? n : CHUNK_BYTES);
 	}
 	if (n > 0) {
 		coll_exec_sent(&slot->exec, peer, n);
@@ -268,11 +271,11 @@ static bool send_some(struct pawl_group *group, struct pawl_work *work, uint32_t
 }
 
 /* Ends the group: two ranks have not called the same. */
-static void fail_disagreed(struct pawl_group *group, uint32_t rank, uint32_t peer,
+static void fail_mismatch(struct pawl_group *group, uint32_t rank, uint32_t peer,
 	struct pawl_err *err)
 {
-	add_place(group, rank, err);
-	add_place(group, peer, err);
+	append_hostname(group, rank, err);
+	append_hostname(group, peer, err);
 	group_fail(group, err);
 }
 
@@ -280,21 +283,21 @@ static void fail_disagreed(struct pawl_group *group, uint32_t rank, uint32_t pee
  * what we do, the server hears of us, too, before it sends anything more, and then tells all ranks
  * who asked for what. What a peer began earlier, and we have done without it, may still be
  * known. */
-static void check_head(struct pawl_group *group, struct pawl_work *work, uint32_t peer)
+static void check_header(struct pawl_group *group, struct pawl_work *work, uint32_t peer)
 {
 	const struct group_slot *slot = priv_of(work)->slot;
-	const uint8_t *head = slot->heads[peer].bytes;
-	uint64_t number = group_head_number(head);
-	const uint8_t *ours = number < work->number ? group_said(group, number) : NULL;
+	const uint8_t *header = slot->headers[peer].bytes;
+	uint64_t number = group_header_number(header);
+	const uint8_t *ours = number < work->number ? group_header_prefix(group, number) : NULL;
 	uint32_t caller = priv_of(work)->caller;
 	struct pawl_err err;
-	int rv = ours ? group_said_check(head, ours, caller, peer, &err) : 0;
+	int rv = ours ? group_prefix_check(header, ours, caller, peer, &err) : 0;
 
 	if (rv == 0) {
-		rv = group_head_check(head, slot->head, &work->call, caller, peer, &err);
+		rv = group_header_check(header, slot->header, &work->call, caller, peer, &err);
 	}
 	if (rv != 0 && (rv != PAWL_EMISMATCH || peer < group->ranks)) {
-		fail_disagreed(group, caller, peer, &err);
+		fail_mismatch(group, caller, peer, &err);
 	}
 }
 
@@ -302,31 +305,32 @@ static void check_head(struct pawl_group *group, struct pawl_work *work, uint32_
 static bool receive_some(struct pawl_group *group, struct pawl_work *work, uint32_t peer)
 {
 	struct group_slot *slot = priv_of(work)->slot;
-	struct group_head *head = &slot->heads[peer];
+	struct group_header *header = &slot->headers[peer];
 	uint32_t channel = work->number % COLL_CHANNELS;
-	struct coll_port *port = group->port;
+	struct coll_transport *transport = group->transport;
 	void *to;
 	size_t n;
 
-	if (head->comes && head->got < GROUP_HEAD_BYTES) {
-		n = port->receive(port, peer, channel, head->bytes + head->got,
-			GROUP_HEAD_BYTES - head->got);
-		head->got = (uint8_t)(head->got + n);
-		if (n > 0 && head->got == GROUP_HEAD_BYTES) {
-			slot->heads_left--;
-			group_stats_head(group, slot, peer);
-			check_head(group, work, peer);
+	if (header->incoming && header->got < GROUP_HEADER_BYTES) {
+		n = transport->receive(transport, peer, channel, header->bytes + header->got,
+			GROUP_HEADER_BYTES - header->got);
+		header->got = (uint8_t)(header->got + n);
+		if (n > 0 && header->got == GROUP_HEADER_BYTES) {
+			slot->headers_left--;
+			group_stats_header(group, slot, peer);
+			check_header(group, work, peer);
 		}
 		return n > 0;
 	}
 	n = coll_exec_to_receive(&slot->exec, peer, &to);
 	if (n > 0) {
-		n = port->receive(port, peer, channel, to, n < PART ? n : PART);
+		n = transport->receive(transport, peer, channel, to,
+			n < CHUNK_BYTES ? n : CHUNK_BYTES);
 	}
 	if (n > 0) {
 		group_stats_add(group, slot, peer, n);
 		group_stats_moved(group, slot, peer);
-		group->heard_ns[peer] = group->now_ns;
+		group->last_received_ns[peer] = group->now_ns;
 	}
 	return n > 0;
 }
@@ -357,8 +361,8 @@ static struct group_turn find_turn(struct pawl_group *group)
 			continue;
 		}
 		for (uint32_t p = 0; p < group->peers; p++) {
-			uint64_t at = group_is_far(group, p) ? coll_exec_turn(&slot->exec, p)
-							     : UINT64_MAX;
+			uint64_t at = group_is_remote(group, p) ? coll_exec_turn(&slot->exec, p)
+								: UINT64_MAX;
 
 			if (at < first) {
 				first = at;
@@ -401,7 +405,7 @@ static bool move_channel(struct pawl_group *group, uint32_t channel)
 	struct pawl_err err;
 	bool moved = false;
 
-	if (work == NULL || group_work_held(work) ||
+	if (work == NULL || group_work_deferred(work) ||
 		(priv_of(work)->slot == NULL && waits_for_memory(group, work))) {
 		return false;
 	}
@@ -417,7 +421,7 @@ static bool move_channel(struct pawl_group *group, uint32_t channel)
 			return true; /* the work is its caller's again */
 		}
 	}
-	if (slot->heads_left == 0 && coll_exec_done(&slot->exec)) {
+	if (slot->headers_left == 0 && coll_exec_done(&slot->exec)) {
 		group_finish(group, work, 0);
 		moved = true;
 	}
@@ -436,17 +440,17 @@ static void fail_work(struct pawl_group *group, const struct pawl_work *work, in
 
 	group_call_name(&work->call, name);
 	pawl_err_set(&err, code, "%s: %s", name, why);
-	add_place(group, culprit, &err);
+	append_hostname(group, culprit, &err);
 	group_fail(group, &err);
 }
 
 /* Returns whether a work misses a peer that has left: a collective that the peer left before, or a
  * message to or from it. */
-static bool misses_left(struct pawl_group *group, const struct pawl_work *work, uint32_t peer)
+static bool needs_left_peer(struct pawl_group *group, const struct pawl_work *work, uint32_t peer)
 {
 	uint64_t number;
 
-	if (!coll_talk_left(&group->talk, peer, &number)) {
+	if (!coll_control_left(&group->control, peer, &number)) {
 		return false;
 	}
 	return is_message(&work->call) ? work->call.root == peer : work->number >= number;
@@ -459,7 +463,7 @@ static bool fail_left(struct pawl_group *group, const struct pawl_work *work)
 	char name[PEER_TEXT];
 
 	for (uint32_t p = 0; p < group->peers && work; p++) {
-		if (misses_left(group, work, p)) {
+		if (needs_left_peer(group, work, p)) {
 			group->gone[p] = true;
 			snprintf(why, sizeof(why), "%s has left the group",
 				peer_name(group, p, name));
@@ -474,13 +478,13 @@ static bool fail_left(struct pawl_group *group, const struct pawl_work *work)
 static bool is_behind(const struct pawl_group *group, uint32_t peer, uint64_t number)
 {
 	size_t len;
-	const uint8_t *does = coll_talk_does(&group->talk, peer, &len);
-	bool behind = does != NULL;
+	const uint8_t *status = coll_control_status(&group->control, peer, &len);
+	bool behind = status != NULL;
 
-	for (size_t at = 0; at + GROUP_SAID_BYTES <= len && behind; at += GROUP_SAID_BYTES) {
-		uint64_t said = group_head_number(does + at);
+	for (size_t at = 0; at + GROUP_PREFIX_BYTES <= len && behind; at += GROUP_PREFIX_BYTES) {
+		uint64_t reported = group_header_number(status + at);
 
-		behind = said < number || said == UINT64_MAX;
+		behind = reported < number || reported == UINT64_MAX;
 	}
 	return behind;
 }
@@ -496,14 +500,14 @@ static uint32_t find_late(const struct pawl_group *group, struct pawl_work *work
 
 	*begun = false;
 	for (uint32_t p = 0; slot && p < group->peers; p++) {
-		if (slot->heads[p].comes && slot->heads[p].got < GROUP_HEAD_BYTES) {
+		if (slot->headers[p].incoming && slot->headers[p].got < GROUP_HEADER_BYTES) {
 			return p;
 		}
 		if (behind == PAWL_ANY_RANK && p < group->ranks && p != group->rank &&
 			is_behind(group, p, work->number)) {
 			behind = p;
 		}
-		if (late == PAWL_ANY_RANK && coll_exec_expects(&slot->exec, p)) {
+		if (late == PAWL_ANY_RANK && coll_exec_recv_pending(&slot->exec, p)) {
 			late = p;
 		}
 	}
@@ -520,7 +524,7 @@ static void fail_late(struct pawl_group *group, struct pawl_work *work)
 	bool begun;
 	uint32_t late = find_late(group, work, &begun);
 
-	if (group_work_held(work)) {
+	if (group_work_deferred(work)) {
 		snprintf(why + n, sizeof(why) - (size_t)n, ": this rank's data is not ready");
 	} else if (late != PAWL_ANY_RANK) {
 		snprintf(why + n, sizeof(why) - (size_t)n, ": %s has %s",
@@ -547,9 +551,9 @@ static bool fail_queue(struct pawl_group *group, struct pawl_work *first)
 	return false;
 }
 
-static void fail_vain(struct pawl_group *group)
+static void fail_stalled(struct pawl_group *group)
 {
-	struct pawl_work *held;
+	struct pawl_work *deferred;
 
 	for (uint32_t c = 0; c < COLL_CHANNELS; c++) {
 		if (fail_queue(group, first_of(group, c))) {
@@ -557,11 +561,11 @@ static void fail_vain(struct pawl_group *group)
 		}
 	}
 	pthread_mutex_lock(&group->state);
-	held = group->inbox.first;
+	deferred = group->inbox.first;
 	pthread_mutex_unlock(&group->state);
-	if (!fail_queue(group, group->messages.first) && held &&
-		group->now_ns >= priv_of(held)->deadline_ns) {
-		fail_late(group, held);
+	if (!fail_queue(group, group->messages.first) && deferred &&
+		group->now_ns >= priv_of(deferred)->deadline_ns) {
+		fail_late(group, deferred);
 	}
 }
 
@@ -577,15 +581,16 @@ static bool waits_for(struct pawl_group *group, uint32_t peer, uint64_t number)
 		struct group_slot *slot = work ? priv_of(work)->slot : NULL;
 
 		waits |= slot && work->number < number &&
-			((slot->heads[peer].comes && slot->heads[peer].got < GROUP_HEAD_BYTES) ||
+			((slot->headers[peer].incoming &&
+				 slot->headers[peer].got < GROUP_HEADER_BYTES) ||
 				coll_exec_to_receive(&slot->exec, peer, &to) > 0);
 	}
 	return waits;
 }
 
-int64_t group_silence_ns(const struct pawl_group *group)
+int64_t group_peer_timeout_ns(const struct pawl_group *group)
 {
-	return SILENCES * group->beat_every_ns;
+	return MISSED_HEARTBEATS_MAX * group->heartbeat_interval_ns;
 }
 
 /* Returns whether a peer has been silent for too long. The end of the last interval is not waited
@@ -594,12 +599,13 @@ int64_t group_silence_ns(const struct pawl_group *group)
  * lost that. */
 static bool is_silent(struct pawl_group *group, uint32_t peer)
 {
-	int64_t most_ns = group_silence_ns(group) - group->beat_every_ns / 16;
+	int64_t most_ns = group_peer_timeout_ns(group) - group->heartbeat_interval_ns / 16;
 	uint64_t number;
 
-	return group_meets(group, peer) && group->beat_every_ns > 0 &&
-		group->now_ns - group->heard_ns[peer] > most_ns &&
-		(!coll_talk_left(&group->talk, peer, &number) || waits_for(group, peer, number));
+	return group_connects_to(group, peer) && group->heartbeat_interval_ns > 0 &&
+		group->now_ns - group->last_received_ns[peer] > most_ns &&
+		(!coll_control_left(&group->control, peer, &number) ||
+			waits_for(group, peer, number));
 }
 
 /* Ends the group for the first silent peer, and notes the others for a rank that shrinks it. */
@@ -618,8 +624,8 @@ static void fail_silent(struct pawl_group *group)
 				"%s is lost: not a sign of it for %.1f s: is its process "
 				"stopped, or its host?",
 				peer_name(group, p, name),
-				(double)(group->now_ns - group->heard_ns[p]) / NS_PER_S);
-			add_place(group, p, &err);
+				(double)(group->now_ns - group->last_received_ns[p]) / NS_PER_S);
+			append_hostname(group, p, &err);
 			group_fail(group, &err);
 		}
 	}
@@ -629,7 +635,7 @@ static void fail_silent(struct pawl_group *group)
  * reason. */
 static bool fail_dead(struct pawl_group *group, uint32_t peer)
 {
-	const char *why = group->port->lost(group->port, peer);
+	const char *why = group->transport->lost(group->transport, peer);
 	char name[PEER_TEXT];
 	struct pawl_err err;
 	uint64_t number;
@@ -637,19 +643,20 @@ static bool fail_dead(struct pawl_group *group, uint32_t peer)
 	if (!why) {
 		return false;
 	}
-	group_move_talk(group); /* hears the peer's last words */
-	if (group->talk.failure.code == 0 && !coll_talk_left(&group->talk, peer, &number)) {
+	group_move_control(group); /* hears the peer's last words */
+	if (group->control.failure.code == 0 &&
+		!coll_control_left(&group->control, peer, &number)) {
 		group->gone[peer] = true;
 		pawl_err_set(&err, PAWL_EPEER, "%s is lost: %s", peer_name(group, peer, name), why);
-		add_place(group, peer, &err);
+		append_hostname(group, peer, &err);
 		group_fail(group, &err);
 	}
-	return group->talk.failure.code != 0;
+	return group->control.failure.code != 0;
 }
 
-void group_beat(struct pawl_group *group)
+void group_heartbeat(struct pawl_group *group)
 {
-	coll_talk_beat(&group->talk, group->said, sizeof(group->said));
+	coll_control_heartbeat(&group->control, group->prefixes, sizeof(group->prefixes));
 }
 
 /* Returns the first of the collectives that a peer told of for which we have said something
@@ -658,15 +665,15 @@ static const uint8_t *find_different(const struct pawl_group *group, uint32_t pe
 {
 	const uint8_t *found = NULL;
 	size_t len;
-	const uint8_t *does = coll_talk_does(&group->talk, peer, &len);
+	const uint8_t *status = coll_control_status(&group->control, peer, &len);
 
-	for (size_t at = 0; at + GROUP_SAID_BYTES <= len; at += GROUP_SAID_BYTES) {
-		uint64_t number = group_head_number(does + at);
-		const uint8_t *ours = group_said(group, number);
+	for (size_t at = 0; at + GROUP_PREFIX_BYTES <= len; at += GROUP_PREFIX_BYTES) {
+		uint64_t number = group_header_number(status + at);
+		const uint8_t *ours = group_header_prefix(group, number);
 
-		if (ours && memcmp(ours, does + at, GROUP_SAID_BYTES) != 0 &&
-			(!found || number < group_head_number(found))) {
-			found = does + at;
+		if (ours && memcmp(ours, status + at, GROUP_PREFIX_BYTES) != 0 &&
+			(!found || number < group_header_number(found))) {
+			found = status + at;
 		}
 	}
 	return found;
@@ -680,23 +687,24 @@ static void fail_different(struct pawl_group *group)
 
 	for (uint32_t p = 0; p < group->ranks && group->failure.code == 0; p++) {
 		const uint8_t *theirs = find_different(group, p);
-		const uint8_t *ours = theirs ? group_said(group, group_head_number(theirs)) : NULL;
+		const uint8_t *ours =
+			theirs ? group_header_prefix(group, group_header_number(theirs)) : NULL;
 
-		if (ours && group_said_check(theirs, ours, group->rank, p, &err) != 0) {
-			fail_disagreed(group, group->rank, p, &err);
+		if (ours && group_prefix_check(theirs, ours, group->rank, p, &err) != 0) {
+			fail_mismatch(group, group->rank, p, &err);
 		}
 	}
 }
 
 /* Checks on peers and works, now and then, while nothing moves. */
-static void look_around(struct pawl_group *group)
+static void check_liveness(struct pawl_group *group)
 {
 	if (group->now_ns - group->checked_ns < times_ns(TIME_GROUP_WAIT)) {
 		return;
 	}
 	group->checked_ns = group->now_ns;
 	for (uint32_t p = 0; p < group->peers && group->failure.code == 0; p++) {
-		if (group_meets(group, p) && fail_dead(group, p)) {
+		if (group_connects_to(group, p) && fail_dead(group, p)) {
 			return;
 		}
 	}
@@ -705,41 +713,42 @@ static void look_around(struct pawl_group *group)
 		fail_different(group);
 	}
 	if (group->failure.code == 0) {
-		fail_vain(group);
+		fail_stalled(group);
 	}
 }
 
 /* Starts all silences anew: nobody drove for long, so it was us who were stopped. */
-static void forgive(struct pawl_group *group)
+static void reset_last_received(struct pawl_group *group)
 {
 	for (uint32_t p = 0; p < group->peers; p++) {
-		group->heard_ns[p] = group->now_ns;
+		group->last_received_ns[p] = group->now_ns;
 	}
 }
 
 void group_drive(struct pawl_group *group, int64_t wait_ns)
 {
-	struct coll_port *port = group->port;
-	uint32_t seen = port->look(port);
+	struct coll_transport *transport = group->transport;
+	uint32_t seen = transport->poll(transport);
 	int64_t before_ns = group->now_ns;
 	int64_t most_ns = times_ns(TIME_GROUP_WAIT);
 	bool moved;
 
 	group->now_ns = group_clock_ns(group);
-	if (group->now_ns - before_ns > SILENCES / 2 * group->beat_every_ns) {
-		forgive(group);
+	if (group->now_ns - before_ns > MISSED_HEARTBEATS_MAX / 2 * group->heartbeat_interval_ns) {
+		reset_last_received(group);
 	}
-	if (group->beat_every_ns > 0 && group->now_ns - group->beat_ns >= group->beat_every_ns) {
-		group->beat_ns = group->now_ns;
-		group_beat(group);
+	if (group->heartbeat_interval_ns > 0 &&
+		group->now_ns - group->last_heartbeat_ns >= group->heartbeat_interval_ns) {
+		group->last_heartbeat_ns = group->now_ns;
+		group_heartbeat(group);
 	}
 	group_take_inbox(group);
-	moved = group_move_talk(group);
-	if (group->talk.heard_doing) {
-		group->talk.heard_doing = false;
+	moved = group_move_control(group);
+	if (group->control.status_received) {
+		group->control.status_received = false;
 		fail_different(group);
 	}
-	moved |= group->heads && group_hear_heads(group);
+	moved |= group->server_state && group_server_receive(group);
 	if (group->turn.number != UINT64_MAX) {
 		group_stats_turn(group, first_of(group, group->turn.number % COLL_CHANNELS),
 			before_ns);
@@ -748,15 +757,15 @@ void group_drive(struct pawl_group *group, int64_t wait_ns)
 	for (uint32_t c = 0; c < COLL_CHANNELS; c++) {
 		moved |= move_channel(group, c);
 	}
-	if (group->talk.failure.code != 0 && group->failure.code == 0) {
-		group_fail(group, &group->talk.failure);
+	if (group->control.failure.code != 0 && group->failure.code == 0) {
+		group_fail(group, &group->control.failure);
 		return;
 	}
 	if (moved) {
 		return;
 	}
-	look_around(group);
+	check_liveness(group);
 	if (wait_ns > 0) {
-		port->wait(port, seen, wait_ns < most_ns ? wait_ns : most_ns);
+		transport->wait(transport, seen, wait_ns < most_ns ? wait_ns : most_ns);
 	}
 }

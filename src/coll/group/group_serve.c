@@ -16,48 +16,48 @@
 
 /* The headers that have come for the next operation of each channel, and the operations under
  * way. */
-struct group_heads {
+struct group_server {
 	struct pawl_work works[COLL_CHANNELS]; /* under way, if the channel has one */
 	uint64_t next[COLL_CHANNELS];          /* per channel: least number that may come */
-	struct group_head *heads; /* in this allocation; index channel * ranks + rank */
+	struct group_header *headers; /* in this allocation; index channel * ranks + rank */
 };
 
-int group_heads_init(struct pawl_group *group, struct pawl_err *err)
+int group_server_init(struct pawl_group *group, struct pawl_err *err)
 {
 	size_t all = (size_t)COLL_CHANNELS * group->ranks;
-	struct group_heads *heads =
-		FAULT_MEM("coll.group", calloc(1, sizeof(*heads) + all * sizeof(*heads->heads)));
+	struct group_server *server = FAULT_MEM("coll.group",
+		calloc(1, sizeof(*server) + all * sizeof(*server->headers)));
 
-	if (!heads) {
+	if (!server) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", group->ranks);
 	}
-	heads->heads = (struct group_head *)(void *)(heads + 1);
+	server->headers = (struct group_header *)(void *)(server + 1);
 	for (uint32_t c = 0; c < COLL_CHANNELS; c++) {
-		heads->next[c] = c;
+		server->next[c] = c;
 	}
-	group->heads = heads;
+	group->server_state = server;
 	return 0;
 }
 
 /* Hands the headers of ranks that have come so far to the operation. */
 static int hand_over(struct pawl_group *group, struct pawl_work *work, struct pawl_err *err)
 {
-	struct group_head *theirs =
-		&group->heads->heads[work->number % COLL_CHANNELS * group->ranks];
+	struct group_header *theirs =
+		&group->server_state->headers[work->number % COLL_CHANNELS * group->ranks];
 	struct group_slot *slot = priv_of(work)->slot;
-	struct group_head *ours = slot->heads;
+	struct group_header *ours = slot->headers;
 	int rv = 0;
 
 	for (uint32_t p = 0; p < group->ranks && rv == 0; p++) {
-		memcpy(ours[p].bytes, theirs[p].bytes, GROUP_HEAD_BYTES);
+		memcpy(ours[p].bytes, theirs[p].bytes, GROUP_HEADER_BYTES);
 		ours[p].got = theirs[p].got;
 		theirs[p].got = 0;
-		if (ours[p].got == GROUP_HEAD_BYTES) {
-			slot->heads_left--;
-			rv = group_head_check(ours[p].bytes, slot->head, &work->call,
+		if (ours[p].got == GROUP_HEADER_BYTES) {
+			slot->headers_left--;
+			rv = group_header_check(ours[p].bytes, slot->header, &work->call,
 				priv_of(work)->caller, p, err);
 		}
-		if (rv == 0 && ours[p].got > 0 && !ours[p].comes) {
+		if (rv == 0 && ours[p].got > 0 && !ours[p].incoming) {
 			rv = pawl_err_set(err, PAWL_EPEER, "rank %u takes a server for another", p);
 		}
 	}
@@ -67,14 +67,14 @@ static int hand_over(struct pawl_group *group, struct pawl_work *work, struct pa
 /* Begins the collective that a rank has begun. */
 static int begin(struct pawl_group *group, uint32_t channel, uint32_t rank, struct pawl_err *err)
 {
-	struct group_heads *heads = group->heads;
-	const uint8_t *head = heads->heads[channel * group->ranks + rank].bytes;
-	struct pawl_work *work = &heads->works[channel];
+	struct group_server *server = group->server_state;
+	const uint8_t *header = server->headers[channel * group->ranks + rank].bytes;
+	struct pawl_work *work = &server->works[channel];
 	struct pawl_coll_call call;
 	uint64_t number;
-	int rv = group_head_decode(head, rank, &call, &number, err);
+	int rv = group_header_decode(header, rank, &call, &number, err);
 
-	if (rv == 0 && (number % COLL_CHANNELS != channel || number < heads->next[channel])) {
+	if (rv == 0 && (number % COLL_CHANNELS != channel || number < server->next[channel])) {
 		rv = pawl_err_set(err, PAWL_EPEER, "rank %u is at collective %llu again", rank,
 			(unsigned long long)number);
 	}
@@ -84,10 +84,10 @@ static int begin(struct pawl_group *group, uint32_t channel, uint32_t rank, stru
 	*work = (struct pawl_work){.call = call, .number = number};
 	priv_of(work)->caller = rank;
 	priv_of(work)->deadline_ns = NEVER_NS;
-	heads->next[channel] = number + COLL_CHANNELS;
+	server->next[channel] = number + COLL_CHANNELS;
 	rv = group_slot_take(group, work, err);
 	if (rv == 0) {
-		memcpy(priv_of(work)->slot->head, head, GROUP_HEAD_BYTES);
+		memcpy(priv_of(work)->slot->header, header, GROUP_HEADER_BYTES);
 		rv = hand_over(group, work, err);
 	}
 	pthread_mutex_lock(&group->state);
@@ -98,20 +98,21 @@ static int begin(struct pawl_group *group, uint32_t channel, uint32_t rank, stru
 	return rv;
 }
 
-static bool hear_channel(struct pawl_group *group, uint32_t channel)
+static bool receive_headers(struct pawl_group *group, uint32_t channel)
 {
-	struct coll_port *port = group->port;
+	struct coll_transport *transport = group->transport;
 	struct pawl_err err;
 	bool moved = false;
 
 	for (uint32_t p = 0; p < group->ranks; p++) {
-		struct group_head *head = &group->heads->heads[channel * group->ranks + p];
-		size_t n = port->receive(port, p, channel, head->bytes + head->got,
-			GROUP_HEAD_BYTES - head->got);
+		struct group_header *header =
+			&group->server_state->headers[channel * group->ranks + p];
+		size_t n = transport->receive(transport, p, channel, header->bytes + header->got,
+			GROUP_HEADER_BYTES - header->got);
 
-		head->got = (uint8_t)(head->got + n);
+		header->got = (uint8_t)(header->got + n);
 		moved |= n > 0;
-		if (head->got == GROUP_HEAD_BYTES) {
+		if (header->got == GROUP_HEADER_BYTES) {
 			if (begin(group, channel, p, &err) != 0) {
 				group_fail(group, &err);
 			}
@@ -121,13 +122,13 @@ static bool hear_channel(struct pawl_group *group, uint32_t channel)
 	return moved;
 }
 
-bool group_hear_heads(struct pawl_group *group)
+bool group_server_receive(struct pawl_group *group)
 {
 	bool moved = false;
 
 	for (uint32_t c = 0; c < COLL_CHANNELS && group->failure.code == 0; c++) {
 		if (group->channels[c].first == NULL) {
-			moved |= hear_channel(group, c);
+			moved |= receive_headers(group, c);
 		}
 	}
 	return moved;
@@ -139,14 +140,14 @@ static bool all_left(const struct pawl_group *group)
 	bool left = true;
 
 	for (uint32_t p = 0; p < group->ranks; p++) {
-		left &= coll_talk_left(&group->talk, p, &number);
+		left &= coll_control_left(&group->control, p, &number);
 	}
 	return left;
 }
 
 int coll_group_serve(struct pawl_group *group, const atomic_bool *stop, struct pawl_err *err)
 {
-	ASSERT(group->heads != NULL);
+	ASSERT(group->server_state != NULL);
 	pthread_mutex_lock(&group->driving);
 	while (group->failure.code == 0 && !atomic_load(stop) &&
 		(group->pending > 0 || !all_left(group))) {

@@ -29,22 +29,22 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SET_BYTES  (COLL_RANKS_MAX / 8) /* bytes of a set: one bit per rank */
-#define NOTE_BYTES (4u + SET_BYTES + PAWL_CARD_MAX)
-#define AGAIN      1 /* no error: the set has changed */
-#define MOVED      2 /* no error: others are in the group with newcomers */
+#define SET_BYTES      (COLL_RANKS_MAX / 8) /* bytes of a set: one bit per rank */
+#define PROPOSAL_BYTES (4u + SET_BYTES + PAWL_ENDPOINT_MAX)
+#define AGAIN          1 /* no error: the set has changed */
+#define MOVED          2 /* no error: others are in the group with newcomers */
 
 struct shrink {
-	struct pawl_group *base;  /* first group, whose streams carry notes; the caller's */
-	bool grown;               /* we have joined a group with newcomers, and heard no more */
-	uint32_t least;           /* ranks that must be left */
-	int64_t end_ns;           /* deadline, monotonic ns */
-	uint8_t set[SET_BYTES];   /* bit set of base's ranks that are left */
-	char card[PAWL_CARD_MAX]; /* our card for their group; empty: none yet */
-	bool told;                /* the others have been sent set and card */
+	struct pawl_group *base; /* first group, whose streams carry notes; the caller's */
+	bool grown;              /* we have joined a group with newcomers, and heard no more */
+	uint32_t least;          /* ranks that must be left */
+	int64_t end_ns;          /* deadline, monotonic ns */
+	uint8_t set[SET_BYTES];  /* bit set of base's ranks that are left */
+	char endpoint[PAWL_ENDPOINT_MAX]; /* our card for their group; empty: none yet */
+	bool sent;                        /* the others have been sent set and card */
 };
 
-_Static_assert(NOTE_BYTES <= TALK_NOTE_MAX, "a note is too long");
+_Static_assert(PROPOSAL_BYTES <= CONTROL_NOTICE_MAX, "a note is too long");
 
 static bool has(const uint8_t *set, uint32_t rank)
 {
@@ -65,23 +65,23 @@ static void leave_out(struct shrink *s, uint32_t rank)
 {
 	if (has(s->set, rank)) {
 		s->set[rank / 8] &= (uint8_t) ~(1u << rank % 8);
-		s->card[0] = '\0';
-		s->told = false;
+		s->endpoint[0] = '\0';
+		s->sent = false;
 	}
 }
 
 /* Returns the last note of rank from its set on, and its round; NULL: there is none. */
-static const uint8_t *note_of(const struct shrink *s, uint32_t rank, uint32_t *round)
+static const uint8_t *proposal_of(const struct shrink *s, uint32_t rank, uint32_t *round)
 {
 	size_t len;
-	const uint8_t *note = coll_talk_noted(&s->base->talk, rank, &len);
+	const uint8_t *proposal = coll_control_last_notice(&s->base->control, rank, &len);
 
-	if (!note || len != NOTE_BYTES || note[NOTE_BYTES - 1] != '\0') {
+	if (!proposal || len != PROPOSAL_BYTES || proposal[PROPOSAL_BYTES - 1] != '\0') {
 		return NULL;
 	}
-	memcpy(round, note, 4);
+	memcpy(round, proposal, 4);
 	*round = le32toh(*round);
-	return note + 4;
+	return proposal + 4;
 }
 
 /* ---- under driving ---- */
@@ -91,32 +91,32 @@ static bool is_gone(const struct shrink *s, uint32_t rank)
 	const struct pawl_group *base = s->base;
 	uint64_t number;
 
-	return base->gone[rank] || base->port->lost(base->port, rank) ||
-		coll_talk_left(&base->talk, rank, &number);
+	return base->gone[rank] || base->transport->lost(base->transport, rank) ||
+		coll_control_left(&base->control, rank, &number);
 }
 
-static int hear(struct shrink *s, uint32_t rank, struct pawl_err *err)
+static int handle_proposal(struct shrink *s, uint32_t rank, struct pawl_err *err)
 {
 	struct pawl_group *base = s->base;
 	uint32_t round = 0;
-	const uint8_t *note = note_of(s, rank, &round);
+	const uint8_t *proposal = proposal_of(s, rank, &round);
 
-	if (note && !has(note, rank) && s->grown) {
+	if (proposal && !has(proposal, rank) && s->grown) {
 		return MOVED;
 	}
-	if (!note || (round < base->round && has(note, rank))) {
+	if (!proposal || (round < base->round && has(proposal, rank))) {
 		return 0;
 	}
-	if (!has(note, base->rank)) {
+	if (!has(proposal, base->rank)) {
 		return pawl_err_set(err, PAWL_EPEER,
 			"collectives: rank %u goes on without this rank", rank);
 	}
 	if (round > base->round) {
 		base->round = round;
-		s->told = false;
+		s->sent = false;
 	}
 	for (uint32_t q = 0; q < base->ranks; q++) {
-		if (!has(note, q)) {
+		if (!has(proposal, q)) {
 			leave_out(s, q);
 		}
 	}
@@ -126,17 +126,17 @@ static int hear(struct shrink *s, uint32_t rank, struct pawl_err *err)
 /* Finds out who is gone, and what the others say. Ranks that are gone are heard, too: they may have
  * gone on without us while we stood still, and be through. Returns 0; PAWL_EPEER: they leave us
  * out; or MOVED. */
-static int look(struct shrink *s, struct pawl_err *err)
+static int poll_peers(struct shrink *s, struct pawl_err *err)
 {
 	struct pawl_group *base = s->base;
 	int rv = 0;
 
-	group_move_talk(base); /* hears their last words */
+	group_move_control(base); /* hears their last words */
 	for (uint32_t r = 0; r < base->ranks && rv == 0; r++) {
 		if (r == base->rank || !has(s->set, r)) {
 			continue;
 		}
-		rv = hear(s, r, err);
+		rv = handle_proposal(s, r, err);
 		if (is_gone(s, r)) {
 			leave_out(s, r);
 		}
@@ -145,48 +145,50 @@ static int look(struct shrink *s, struct pawl_err *err)
 }
 
 /* Sends a note to all ranks, also to those that we think are gone: they may have stood still. */
-static int send_note(struct pawl_group *base, const uint8_t *set, const char *card,
+static int send_proposal(struct pawl_group *base, const uint8_t *set, const char *endpoint,
 	struct pawl_err *err)
 {
-	uint8_t note[NOTE_BYTES] = {0};
+	uint8_t proposal[PROPOSAL_BYTES] = {0};
 	uint32_t round = htole32(base->round);
 	int rv = 0;
 
-	memcpy(note, &round, 4);
-	memcpy(note + 4, set, SET_BYTES);
-	memcpy(note + 4 + SET_BYTES, card, PAWL_CARD_MAX);
+	memcpy(proposal, &round, 4);
+	memcpy(proposal + 4, set, SET_BYTES);
+	memcpy(proposal + 4 + SET_BYTES, endpoint, PAWL_ENDPOINT_MAX);
 	for (uint32_t r = 0; r < base->ranks && rv == 0; r++) {
 		if (r != base->rank) {
-			rv = coll_talk_note(&base->talk, r, note, sizeof(note), err);
+			rv = coll_control_send_notice(&base->control, r, proposal, sizeof(proposal),
+				err);
 		}
 	}
 	return rv;
 }
 
-static int tell(struct shrink *s, struct pawl_err *err)
+static int propose(struct shrink *s, struct pawl_err *err)
 {
-	int rv = send_note(s->base, s->set, s->card, err);
+	int rv = send_proposal(s->base, s->set, s->endpoint, err);
 
-	s->told = rv == 0;
+	s->sent = rv == 0;
 	return rv;
 }
 
 /* Returns the first of the set that has not said the same, with a card if we have one; base->ranks:
  * there is none. */
-static uint32_t find_other(const struct shrink *s)
+static uint32_t find_disagreeing(const struct shrink *s)
 {
 	uint32_t r = 0;
 
 	for (; r < s->base->ranks; r++) {
 		uint32_t round;
-		const uint8_t *note =
-			r == s->base->rank || !has(s->set, r) ? NULL : note_of(s, r, &round);
+		const uint8_t *proposal =
+			r == s->base->rank || !has(s->set, r) ? NULL : proposal_of(s, r, &round);
 
 		if (r == s->base->rank || !has(s->set, r)) {
 			continue;
 		}
-		if (!note || round != s->base->round || memcmp(note, s->set, SET_BYTES) != 0 ||
-			(s->card[0] != '\0' && note[SET_BYTES] == '\0')) {
+		if (!proposal || round != s->base->round ||
+			memcmp(proposal, s->set, SET_BYTES) != 0 ||
+			(s->endpoint[0] != '\0' && proposal[SET_BYTES] == '\0')) {
 			break;
 		}
 	}
@@ -196,11 +198,11 @@ static uint32_t find_other(const struct shrink *s)
 /* Returns whether all of the set have been sent what they were told. */
 static bool is_sent(const struct shrink *s)
 {
-	bool sent = s->told;
+	bool sent = s->sent;
 
 	for (uint32_t r = 0; r < s->base->ranks; r++) {
 		sent &= r == s->base->rank || !has(s->set, r) ||
-			!coll_talk_pending(&s->base->talk, r);
+			!coll_control_pending(&s->base->control, r);
 	}
 	return sent;
 }
@@ -210,23 +212,23 @@ static bool is_sent(const struct shrink *s)
 static int agree(struct shrink *s, struct pawl_err *err)
 {
 	struct pawl_group *base = s->base;
-	bool with_cards = s->card[0] != '\0';
+	bool with_endpoints = s->endpoint[0] != '\0';
 	uint32_t other = 0;
 
 	while (other < base->ranks || !is_sent(s)) {
-		int rv = look(s, err);
+		int rv = poll_peers(s, err);
 
-		if (rv == 0 && !s->told) {
-			rv = tell(s, err);
+		if (rv == 0 && !s->sent) {
+			rv = propose(s, err);
 		}
 		if (rv != 0) {
 			return rv;
 		}
-		if (with_cards && s->card[0] == '\0') {
+		if (with_endpoints && s->endpoint[0] == '\0') {
 			return AGAIN;
 		}
 		group_drive(base, times_ns(TIME_GROUP_WAIT));
-		other = find_other(s);
+		other = find_disagreeing(s);
 		if (other < base->ranks && clock_mono_ns() >= s->end_ns) {
 			return pawl_err_set(err, PAWL_ETIMEDOUT,
 				"collectives: rank %u has not come to shrink the group", other);
@@ -266,11 +268,11 @@ static int open_next(struct shrink *s, struct pawl_group **next, struct pawl_err
 			"collectives: %u of %u ranks are left, and %u must be", count(s),
 			s->base->ranks, s->least);
 	}
-	rv = group_open(next, rank, count(s), 0, s->base->toward, s->card, err);
+	rv = group_open(next, rank, count(s), 0, s->base->route_hint, s->endpoint, err);
 	if (rv != 0) {
 		return rv;
 	}
-	s->told = false;
+	s->sent = false;
 	begin_turn(s->base);
 	rv = agree(s, err);
 	end_turn(s->base);
@@ -279,7 +281,8 @@ static int open_next(struct shrink *s, struct pawl_group **next, struct pawl_err
 
 /* Copies the card that each of the set has told, in order, and which rank of base each is. A rank
  * may tell another card as soon as it begins again. */
-static void copy_cards(struct shrink *s, char (*cards)[PAWL_CARD_MAX], uint32_t *base_rank)
+static void copy_endpoints(struct shrink *s, char (*endpoints)[PAWL_ENDPOINT_MAX],
+	uint32_t *base_rank)
 {
 	uint32_t n = 0;
 
@@ -288,10 +291,11 @@ static void copy_cards(struct shrink *s, char (*cards)[PAWL_CARD_MAX], uint32_t 
 		uint32_t round;
 
 		if (has(s->set, r)) {
-			const uint8_t *note = r == s->base->rank ? NULL : note_of(s, r, &round);
+			const uint8_t *proposal =
+				r == s->base->rank ? NULL : proposal_of(s, r, &round);
 
-			snprintf(cards[n], PAWL_CARD_MAX, "%s",
-				note ? (const char *)note + SET_BYTES : s->card);
+			snprintf(endpoints[n], PAWL_ENDPOINT_MAX, "%s",
+				proposal ? (const char *)proposal + SET_BYTES : s->endpoint);
 			base_rank[n++] = r;
 		}
 	}
@@ -300,24 +304,24 @@ static void copy_cards(struct shrink *s, char (*cards)[PAWL_CARD_MAX], uint32_t 
 
 static int join_next(struct shrink *s, struct pawl_group *next, struct pawl_err *err)
 {
-	const char **cards = FAULT_MEM("coll.group", calloc(next->ranks, sizeof(*cards)));
-	char(*copies)[PAWL_CARD_MAX] =
+	const char **endpoints = FAULT_MEM("coll.group", calloc(next->ranks, sizeof(*endpoints)));
+	char(*copies)[PAWL_ENDPOINT_MAX] =
 		FAULT_MEM("coll.group", calloc(next->ranks, sizeof(*copies)));
 	int rv;
 
 	next->base_rank = FAULT_MEM("coll.group", calloc(next->ranks, sizeof(*next->base_rank)));
-	if (cards && copies && next->base_rank) {
-		copy_cards(s, copies, next->base_rank);
+	if (endpoints && copies && next->base_rank) {
+		copy_endpoints(s, copies, next->base_rank);
 		for (uint32_t r = 0; r < next->ranks; r++) {
-			cards[r] = copies[r];
+			endpoints[r] = copies[r];
 		}
 		next->base = s->base;
-		rv = group_meet(next, cards, times_ns(TIME_SHRINK_JOIN), err);
+		rv = group_join_barrier(next, endpoints, times_ns(TIME_SHRINK_JOIN), err);
 	} else {
 		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", next->ranks);
 	}
 	free(copies);
-	free(cards);
+	free(endpoints);
 	return rv;
 }
 
@@ -325,32 +329,33 @@ static int join_next(struct shrink *s, struct pawl_group *next, struct pawl_err 
  * begun again; MOVED or PAWL_EPEER as look has it; else rv. */
 static int join_failed(struct shrink *s, int rv, struct pawl_err *err)
 {
-	int64_t end_ns = clock_mono_ns() + group_silence_ns(s->base) + times_ns(TIME_SHRINK_GONE);
+	int64_t end_ns =
+		clock_mono_ns() + group_peer_timeout_ns(s->base) + times_ns(TIME_SHRINK_GONE);
 	uint32_t before = count(s);
-	struct pawl_err told;
+	struct pawl_err reason;
 	uint32_t round;
-	int heard = 0;
+	int outcome = 0;
 
-	s->card[0] = '\0';
-	s->told = false;
+	s->endpoint[0] = '\0';
+	s->sent = false;
 	begin_turn(s->base);
 	round = ++s->base->round;
-	while (heard == 0 && clock_mono_ns() < end_ns) {
-		heard = look(s, &told);
-		if (heard == 0 && (count(s) < before || s->base->round > round)) {
-			heard = AGAIN;
+	while (outcome == 0 && clock_mono_ns() < end_ns) {
+		outcome = poll_peers(s, &reason);
+		if (outcome == 0 && (count(s) < before || s->base->round > round)) {
+			outcome = AGAIN;
 		}
 		group_drive(s->base, times_ns(TIME_GROUP_WAIT));
 	}
 	end_turn(s->base);
-	if (heard == PAWL_EPEER) {
-		return pawl_err_set(err, heard, "%s", told.msg);
+	if (outcome == PAWL_EPEER) {
+		return pawl_err_set(err, outcome, "%s", reason.msg);
 	}
-	return heard != 0 ? heard : rv;
+	return outcome != 0 ? outcome : rv;
 }
 
 /* Tells base which ranks the group knows to be gone. */
-static void pass_on(struct pawl_group *group)
+static void mark_gone_in_base(struct pawl_group *group)
 {
 	struct pawl_group *base = group->base;
 
@@ -358,8 +363,8 @@ static void pass_on(struct pawl_group *group)
 		uint64_t number;
 
 		if (p != group->rank &&
-			(group->gone[p] || group->port->lost(group->port, p) ||
-				coll_talk_left(&group->talk, p, &number))) {
+			(group->gone[p] || group->transport->lost(group->transport, p) ||
+				coll_control_left(&group->control, p, &number))) {
 			base->gone[group->base_rank[p]] = true;
 		}
 	}
@@ -373,7 +378,7 @@ static void end_group(struct pawl_group *group)
 	begin_turn(group);
 	pawl_err_set(&why, PAWL_ECANCELED, "rank %u shrinks the group", group->rank);
 	group_fail(group, &why);
-	pass_on(group);
+	mark_gone_in_base(group);
 	end_turn(group);
 }
 
@@ -391,8 +396,8 @@ static void list_ranks(const struct pawl_group *next, const struct pawl_group *g
 
 /* Makes the next group, of those that are left of the first ranks of the group. May return
  * MOVED. */
-static int go_on(struct pawl_group **next, struct pawl_group *group, uint32_t ranks, uint32_t least,
-	int64_t end_ns, struct pawl_err *err)
+static int make_next(struct pawl_group **next, struct pawl_group *group, uint32_t ranks,
+	uint32_t least, int64_t end_ns, struct pawl_err *err)
 {
 	struct shrink s = {.base = group->base ? group->base : group,
 		.grown = group->grown != NULL,
@@ -426,10 +431,10 @@ static int go_on(struct pawl_group **next, struct pawl_group *group, uint32_t ra
 	return rv;
 }
 
-int group_tell_moved(struct pawl_group *group, struct pawl_err *err)
+int group_notify_moved(struct pawl_group *group, struct pawl_err *err)
 {
 	static const uint8_t nobody[SET_BYTES];
-	static const char no_card[PAWL_CARD_MAX];
+	static const char no_endpoint[PAWL_ENDPOINT_MAX];
 	struct pawl_group *base = group->base ? group->base : group;
 	int rv;
 
@@ -437,8 +442,8 @@ int group_tell_moved(struct pawl_group *group, struct pawl_err *err)
 		return 0;
 	}
 	begin_turn(base);
-	rv = send_note(base, nobody, no_card, err);
-	group_move_talk(base);
+	rv = send_proposal(base, nobody, no_endpoint, err);
+	group_move_control(base);
 	end_turn(base);
 	return rv;
 }
@@ -450,14 +455,15 @@ static int give_up_grown(struct pawl_group *group, struct pawl_err *err)
 {
 	struct pawl_group *grown = group->grown;
 	struct shrink s = {.base = grown};
-	int rv = group_tell_moved(grown, err);
+	int rv = group_notify_moved(grown, err);
 
 	begin_turn(grown);
 	for (uint32_t r = 0; r < grown->ranks && rv == 0; r++) {
 		uint32_t round;
-		const uint8_t *note = r == grown->rank ? NULL : note_of(&s, r, &round);
+		const uint8_t *proposal = r == grown->rank ? NULL : proposal_of(&s, r, &round);
 
-		rv = note && has(note, r) ? hear(&s, r, err) : 0; /* else rank r gives it up, too */
+		rv = proposal && has(proposal, r) ? handle_proposal(&s, r, err)
+						  : 0; /* else rank r gives it up, too */
 	}
 	end_turn(grown);
 	pawl_group_close(grown);
@@ -479,11 +485,11 @@ int pawl_group_shrink(struct pawl_group **out, struct pawl_group *group, uint32_
 			"collectives: a group that is closed, not joined, or of one rank cannot be "
 			"shrunk");
 	}
-	rv = go_on(&next, group, group->ranks, least, end_ns, err);
+	rv = make_next(&next, group, group->ranks, least, end_ns, err);
 	if (rv == MOVED) {
 		from = group->grown;
-		rv = group_tell_moved(group, err);
-		rv = rv == 0 ? go_on(&next, from, group->ranks, least, end_ns, err) : rv;
+		rv = group_notify_moved(group, err);
+		rv = rv == 0 ? make_next(&next, from, group->ranks, least, end_ns, err) : rv;
 	} else if (rv == 0 && group->grown) {
 		rv = give_up_grown(group, err);
 	}

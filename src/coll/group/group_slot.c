@@ -7,34 +7,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FEW_BYTES 16384u /* bytes of a vector up to which hops cost more than bytes */
-#define FEW_ALL   65536u /* bytes of all ranks' vectors up to which everyone adds all of them */
+#define TREE_MAX_BYTES 16384u /* bytes of a vector up to which hops cost more than bytes */
+#define TREE_MAX_TOTAL_BYTES                                                                       \
+	65536u /* bytes of all ranks' vectors up to which everyone adds all of them */
 
 /* Chooses the way by the length, since few bytes cost hops and many cost the network. 16-bit floats
  * are rounded by each rank that adds: between hosts they always go the way on which the fewest
  * ranks do. Servers are asked for that way only. */
-static enum coll_way choose_way(const struct pawl_group *group, const struct pawl_coll_call *call)
+static enum coll_algorithm choose_algorithm(const struct pawl_group *group,
+	const struct pawl_coll_call *call)
 {
 	const struct coll_hosts hosts = {group->topo.hosts, group->topo.servers};
 	bool half = call->dtype == PAWL_FLOAT16 || call->dtype == PAWL_BFLOAT16;
 
-	if (group->heads) {
+	if (group->server_state) {
 		return COLL_DIRECT;
 	}
 	if (half && call->kind == PAWL_REDUCE && group->topo.hosts > 1) {
 		return COLL_DIRECT; /* other ways round in other places */
 	}
 	if (call->kind == PAWL_REDUCE || call->kind == PAWL_BROADCAST) {
-		return call->len_bytes <= FEW_BYTES ? COLL_TREE : COLL_DIRECT;
+		return call->len_bytes <= TREE_MAX_BYTES ? COLL_TREE : COLL_DIRECT;
 	}
 	if (group->topo.hosts == 1) {
-		return call->len_bytes <= FEW_ALL / group->ranks ? COLL_TREE : COLL_DIRECT;
+		return call->len_bytes <= TREE_MAX_TOTAL_BYTES / group->ranks ? COLL_TREE
+									      : COLL_DIRECT;
 	}
-	return half ? COLL_DIRECT : coll_choose(&group->link, &hosts, call->len_bytes);
+	return half ? COLL_DIRECT : coll_choose_algorithm(&group->link, &hosts, call->len_bytes);
 }
 
-static int make_plan(struct pawl_group *group, struct coll_plan *plan, enum coll_way way,
-	const struct pawl_coll_call *call, struct pawl_err *err)
+static int make_plan(struct pawl_group *group, struct coll_plan *plan,
+	enum coll_algorithm algorithm, const struct pawl_coll_call *call, struct pawl_err *err)
 {
 	struct coll_topo bare = group->topo; /* topology without servers */
 	const struct coll_topo *topo = &bare;
@@ -42,13 +45,13 @@ static int make_plan(struct pawl_group *group, struct coll_plan *plan, enum coll
 	bare.servers = 0;
 	switch (call->kind) {
 	case PAWL_ALL_REDUCE:
-		return coll_plan_all_reduce(plan, way == COLL_DIRECT ? &group->topo : topo,
-			group->rank, way, call->len_bytes, err);
+		return coll_plan_all_reduce(plan, algorithm == COLL_DIRECT ? &group->topo : topo,
+			group->rank, algorithm, call->len_bytes, err);
 	case PAWL_REDUCE:
-		return coll_plan_reduce(plan, topo, group->rank, call->root, way, call->len_bytes,
-			err);
+		return coll_plan_reduce(plan, topo, group->rank, call->root, algorithm,
+			call->len_bytes, err);
 	case PAWL_BROADCAST:
-		return coll_plan_broadcast(plan, topo, group->rank, call->root, way,
+		return coll_plan_broadcast(plan, topo, group->rank, call->root, algorithm,
 			call->len_bytes, err);
 	case PAWL_ALL_GATHER:
 		return coll_plan_all_gather(plan, topo, group->rank, call->len_bytes, err);
@@ -65,24 +68,24 @@ static int make_plan(struct pawl_group *group, struct coll_plan *plan, enum coll
 			call->out_at, err);
 	default:
 		ASSERT(call->kind == PAWL_BARRIER);
-		return coll_plan_all_reduce(plan, topo, group->rank, way, 1, err);
+		return coll_plan_all_reduce(plan, topo, group->rank, algorithm, 1, err);
 	}
 }
 
 static bool has_plan(const struct group_slot *slot, const struct pawl_coll_call *call,
-	enum coll_way way)
+	enum coll_algorithm algorithm)
 {
 	const struct pawl_coll_call *made = &slot->call;
 
 	return slot->exec.plan != NULL && made->kind == call->kind && made->root == call->root &&
-		slot->way == way && made->len_bytes == call->len_bytes &&
+		slot->algorithm == algorithm && made->len_bytes == call->len_bytes &&
 		call->kind != PAWL_ALL_TO_ALL;
 }
 
 /* Returns a free slot with the call's plan, else the free one that was not used for the longest
  * time. There are more slots than channels. */
 static struct group_slot *find_slot(struct pawl_group *group, const struct pawl_coll_call *call,
-	enum coll_way way)
+	enum coll_algorithm algorithm)
 {
 	struct group_slot *found = NULL;
 
@@ -92,34 +95,34 @@ static struct group_slot *find_slot(struct pawl_group *group, const struct pawl_
 		if (slot->busy) {
 			continue;
 		}
-		if (has_plan(slot, call, way)) {
+		if (has_plan(slot, call, algorithm)) {
 			return slot;
 		}
-		if (found == NULL || slot->used < found->used) {
+		if (found == NULL || slot->last_used < found->last_used) {
 			found = slot;
 		}
 	}
 	return found;
 }
 
-static int fill_slot(struct pawl_group *group, struct group_slot *slot, enum coll_way way,
-	const struct pawl_coll_call *call, struct pawl_err *err)
+static int fill_slot(struct pawl_group *group, struct group_slot *slot,
+	enum coll_algorithm algorithm, const struct pawl_coll_call *call, struct pawl_err *err)
 {
 	uint32_t peers = group->peers;
 	int rv;
 
 	group_slot_deinit(slot);
 	slot->call = *call;
-	slot->way = way;
-	rv = make_plan(group, &slot->plan, way, call, err);
+	slot->algorithm = algorithm;
+	rv = make_plan(group, &slot->plan, algorithm, call, err);
 	if (rv == 0) {
 		rv = coll_exec_init(&slot->exec, &slot->plan, peers, coll_kernel_best(), err);
 	}
 	if (rv != 0) {
 		return rv;
 	}
-	slot->heads = FAULT_MEM("coll.group", calloc(peers, sizeof(*slot->heads)));
-	if (!slot->heads) {
+	slot->headers = FAULT_MEM("coll.group", calloc(peers, sizeof(*slot->headers)));
+	if (!slot->headers) {
 		coll_exec_deinit(&slot->exec);
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a collective of %u ranks",
 			peers);
@@ -127,59 +130,62 @@ static int fill_slot(struct pawl_group *group, struct group_slot *slot, enum col
 	return 0;
 }
 
-const uint8_t *group_said(const struct pawl_group *group, uint64_t number)
+const uint8_t *group_header_prefix(const struct pawl_group *group, uint64_t number)
 {
-	const uint8_t *said = group->said[number % GROUP_SAID];
+	const uint8_t *prefix = group->prefixes[number % GROUP_PREFIXES];
 
-	return number != UINT64_MAX && group_head_number(said) == number ? said : NULL;
+	return number != UINT64_MAX && group_header_number(prefix) == number ? prefix : NULL;
 }
 
 /* Begins the exchange of headers. A rank that has no bytes for another one in an all-to-all says
  * so, since that one may wait for some. What this rank says is kept; a server says what it is told.
  * Entries of collectives under way stay: the next one at the same index is of the same channel. */
-static void begin_heads(struct pawl_group *group, struct pawl_work *work, struct group_slot *slot)
+static void begin_headers(struct pawl_group *group, struct pawl_work *work, struct group_slot *slot)
 {
 	bool all = work->call.kind == PAWL_ALL_TO_ALL;
 
-	_Static_assert(GROUP_SAID % COLL_CHANNELS == 0, "of another channel");
-	_Static_assert(sizeof(group->said) <= TALK_DOES_MAX, "more than can be told");
-	slot->heads_left = 0;
+	_Static_assert(GROUP_PREFIXES % COLL_CHANNELS == 0, "of another channel");
+	_Static_assert(sizeof(group->prefixes) <= CONTROL_STATUS_MAX, "more than can be told");
+	slot->headers_left = 0;
 	for (uint32_t p = 0; p < slot->exec.peers; p++) {
 		bool both = all && p < group->ranks && p != group->rank;
 
-		slot->heads[p] =
-			(struct group_head){.comes = both || coll_exec_expects(&slot->exec, p),
-				.goes = both || coll_exec_owes(&slot->exec, p)};
-		slot->heads_left += (uint32_t)slot->heads[p].comes + slot->heads[p].goes;
+		slot->headers[p] = (struct group_header){.incoming = both ||
+				coll_exec_recv_pending(&slot->exec, p),
+			.outgoing = both || coll_exec_send_pending(&slot->exec, p)};
+		slot->headers_left +=
+			(uint32_t)slot->headers[p].incoming + slot->headers[p].outgoing;
 	}
-	group_head_encode(slot->head, work, priv_of(work)->digest,
-		group_said(group, work->number - 1));
-	if (!group->heads) {
-		memcpy(group->said[work->number % GROUP_SAID], slot->head, GROUP_SAID_BYTES);
+	group_header_encode(slot->header, work, priv_of(work)->digest,
+		group_header_prefix(group, work->number - 1));
+	if (!group->server_state) {
+		memcpy(group->prefixes[work->number % GROUP_PREFIXES], slot->header,
+			GROUP_PREFIX_BYTES);
 	}
 }
 
 int group_slot_take(struct pawl_group *group, struct pawl_work *work, struct pawl_err *err)
 {
 	const struct pawl_coll_call *call = &work->call;
-	enum coll_way way = choose_way(group, call);
-	struct group_slot *slot = find_slot(group, call, way);
+	enum coll_algorithm algorithm = choose_algorithm(group, call);
+	struct group_slot *slot = find_slot(group, call, algorithm);
 	bool barrier = call->kind == PAWL_BARRIER;
 	int rv;
 
-	rv = has_plan(slot, call, way) ? 0 : fill_slot(group, slot, way, call, err);
+	rv = has_plan(slot, call, algorithm) ? 0 : fill_slot(group, slot, algorithm, call, err);
 	if (rv != 0) {
 		return rv;
 	}
 	slot->busy = true;
-	slot->used = work->number + 1;
+	slot->last_used = work->number + 1;
 	priv_of(work)->slot = slot;
 	if (barrier) {
-		coll_exec_start(&slot->exec, PAWL_SUM, PAWL_UINT8, &slot->nothing, &slot->nothing);
+		coll_exec_start(&slot->exec, PAWL_SUM, PAWL_UINT8, &slot->barrier_byte,
+			&slot->barrier_byte);
 	} else {
 		coll_exec_start(&slot->exec, call->op, call->dtype, call->in, call->out);
 	}
-	begin_heads(group, work, slot);
+	begin_headers(group, work, slot);
 	group_stats_begin(group, work);
 	return 0;
 }
@@ -187,6 +193,6 @@ int group_slot_take(struct pawl_group *group, struct pawl_work *work, struct paw
 void group_slot_deinit(struct group_slot *slot)
 {
 	coll_exec_deinit(&slot->exec);
-	free(slot->heads);
-	slot->heads = NULL;
+	free(slot->headers);
+	slot->headers = NULL;
 }

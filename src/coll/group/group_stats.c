@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CLOCKED (16u << 10) /* bytes from which on adding is timed */
+#define TIMED_MIN_BYTES (16u << 10) /* bytes from which on adding is timed */
 
 static int64_t later(int64_t a, int64_t b)
 {
@@ -29,20 +29,20 @@ void group_stats_begin(const struct pawl_group *group, struct pawl_work *work)
 	int64_t now_ns = later(group->now_ns, priv_of(work)->submitted_ns);
 
 	*times = (struct group_times){.begun_ns = now_ns,
-		.together_ns = now_ns,
+		.all_begun_ns = now_ns,
 		.last = PAWL_ANY_RANK};
 	for (uint32_t p = 0; p < slot->exec.peers; p++) {
-		times->missing += slot->heads[p].comes;
+		times->missing += slot->headers[p].incoming;
 	}
 }
 
-void group_stats_head(const struct pawl_group *group, struct group_slot *slot, uint32_t peer)
+void group_stats_header(const struct pawl_group *group, struct group_slot *slot, uint32_t peer)
 {
 	struct group_times *times = &slot->times;
 
 	times->missing--;
 	if (times->missing == 0 && group->now_ns > times->begun_ns) {
-		times->together_ns = group->now_ns;
+		times->all_begun_ns = group->now_ns;
 		times->last = peer;
 	}
 }
@@ -51,7 +51,7 @@ void group_stats_add(struct pawl_group *group, struct group_slot *slot, uint32_t
 {
 	int64_t from_ns;
 
-	if (n < CLOCKED || slot->times.missing > 0) {
+	if (n < TIMED_MIN_BYTES || slot->times.missing > 0) {
 		coll_exec_received(&slot->exec, peer, n);
 		return;
 	}
@@ -66,24 +66,24 @@ void group_stats_moved(const struct pawl_group *group, struct group_slot *slot, 
 	struct group_times *times = &slot->times;
 
 	if (group->topo.hosts + group->servers > 1 && times->missing == 0 &&
-		group_is_far(group, peer)) {
-		times->far_ns = later(group->now_ns, times->together_ns);
-		times->far_added_ns = times->added_ns;
+		group_is_remote(group, peer)) {
+		times->remote_ns = later(group->now_ns, times->all_begun_ns);
+		times->remote_added_ns = times->added_ns;
 	}
 }
 
 void group_stats_turn(const struct pawl_group *group, struct pawl_work *work, int64_t before_ns)
 {
 	struct group_slot *slot = work ? priv_of(work)->slot : NULL;
-	struct group_head *head;
+	struct group_header *header;
 
 	if (!slot || work->number != group->turn.number) {
 		return; /* the collective was done meanwhile */
 	}
-	head = &slot->heads[group->turn.peer];
-	head->sending_ns += group->now_ns - before_ns;
-	head->from_ns = head->from_ns > 0 ? head->from_ns : before_ns;
-	head->to_ns = group->now_ns;
+	header = &slot->headers[group->turn.peer];
+	header->sending_ns += group->now_ns - before_ns;
+	header->from_ns = header->from_ns > 0 ? header->from_ns : before_ns;
+	header->to_ns = group->now_ns;
 }
 
 /* ---- done ---- */
@@ -98,14 +98,15 @@ static void add_phases(const struct pawl_group *group, struct pawl_work *work, i
 	uint64_t *phase_ns)
 {
 	const struct group_times *times = &priv_of(work)->slot->times;
-	int64_t far_ns = later(times->far_ns, times->together_ns);
+	int64_t remote_ns = later(times->remote_ns, times->all_begun_ns);
 	int64_t ns[PAWL_PHASES] = {
-		[PAWL_QUEUED] = first_ns - priv_of(work)->submitted_ns,
-		[PAWL_IDLE] = times->begun_ns - first_ns,
-		[PAWL_LATE] = times->together_ns - times->begun_ns,
-		[PAWL_NETWORK] = far_ns - times->together_ns - times->far_added_ns,
-		[PAWL_MEMORY] = group->now_ns - far_ns - (times->added_ns - times->far_added_ns),
-		[PAWL_ADDING] = times->added_ns,
+		[PAWL_PHASE_QUEUED] = first_ns - priv_of(work)->submitted_ns,
+		[PAWL_PHASE_IDLE] = times->begun_ns - first_ns,
+		[PAWL_PHASE_LATE] = times->all_begun_ns - times->begun_ns,
+		[PAWL_PHASE_NETWORK] = remote_ns - times->all_begun_ns - times->remote_added_ns,
+		[PAWL_PHASE_MEMORY] =
+			group->now_ns - remote_ns - (times->added_ns - times->remote_added_ns),
+		[PAWL_PHASE_ADDING] = times->added_ns,
 	};
 
 	for (int p = 0; p < PAWL_PHASES; p++) {
@@ -118,14 +119,14 @@ static void add_peers(struct pawl_group *group, const struct group_slot *slot)
 	const struct group_times *times = &slot->times;
 
 	for (uint32_t p = 0; p < slot->exec.peers; p++) {
-		group->peer_stats[p].sent_bytes += slot->exec.goes[p];
-		group->peer_stats[p].received_bytes += slot->exec.comes[p];
-		group->peer_stats[p].sending_ns += (uint64_t)slot->heads[p].sending_ns;
+		group->peer_stats[p].sent_bytes += slot->exec.send_total_bytes[p];
+		group->peer_stats[p].received_bytes += slot->exec.recv_total_bytes[p];
+		group->peer_stats[p].sending_ns += (uint64_t)slot->headers[p].sending_ns;
 	}
 	if (times->last != PAWL_ANY_RANK) {
 		group->peer_stats[times->last].last_n++;
 		group->peer_stats[times->last].late_ns +=
-			(uint64_t)(times->together_ns - times->begun_ns);
+			(uint64_t)(times->all_begun_ns - times->begun_ns);
 	}
 }
 
@@ -135,11 +136,11 @@ static void add_whole(struct pawl_group *group, struct pawl_work *work)
 	bool message = is_message(&work->call);
 	struct pawl_peer_stats *peer = &group->peer_stats[message ? work->from : group->rank];
 	struct pawl_kind_stats *kind = &group->kinds[work->call.kind];
-	bool far = message && group_is_far(group, work->from);
+	bool remote = message && group_is_remote(group, work->from);
 	uint64_t ns = (uint64_t)(later(group->now_ns, priv_of(work)->submitted_ns) -
 		priv_of(work)->submitted_ns);
 
-	kind->phase_ns[far ? PAWL_NETWORK : PAWL_MEMORY] += ns;
+	kind->phase_ns[remote ? PAWL_PHASE_NETWORK : PAWL_PHASE_MEMORY] += ns;
 	if (message && work->call.kind == PAWL_SEND) {
 		peer->sent_bytes += work->call.len_bytes;
 	} else if (message) {

@@ -30,22 +30,22 @@ struct group_trace {
 /* ---- opening ---- */
 
 /* Returns a number for the group: no other group has these cards. */
-static uint64_t digest(const struct pawl_group *group, const char *const *cards)
+static uint64_t digest(const struct pawl_group *group, const char *const *endpoints)
 {
 	uint32_t high = 0;
 	uint32_t low = 0;
 
 	for (uint32_t r = 0; r < group->ranks; r++) {
-		high = crc32c(high, cards[r], strlen(cards[r]));
-		low = crc32_zip(low, cards[r], strlen(cards[r]));
+		high = crc32c(high, endpoints[r], strlen(endpoints[r]));
+		low = crc32_zip(low, endpoints[r], strlen(endpoints[r]));
 	}
 	return (uint64_t)high << 32 | low;
 }
 
-static void put_head(uint8_t *bytes, const struct pawl_group *group, uint64_t id)
+static void put_header(uint8_t *bytes, const struct pawl_group *group, uint64_t id)
 {
 	const char *job = getenv("PAWL_JOB_ID");
-	struct trace_head head = {.group = id,
+	struct trace_header header = {.group = id,
 		.rank = group->rank,
 		.ranks = group->ranks,
 		.peers = group->peers,
@@ -55,9 +55,9 @@ static void put_head(uint8_t *bytes, const struct pawl_group *group, uint64_t id
 		.mono_ns = clock_mono_ns(),
 		.wall_ns = clock_wall_ns()};
 
-	gethostname(head.hostname, sizeof(head.hostname) - 1);
-	snprintf(head.job, sizeof(head.job), "%s", job ? job : "");
-	trace_head_encode(bytes, &head);
+	gethostname(header.hostname, sizeof(header.hostname) - 1);
+	snprintf(header.job, sizeof(header.job), "%s", job ? job : "");
+	trace_header_encode(bytes, &header);
 }
 
 /* Makes and maps a file, all of its room taken: a full disk would end the process when a page is
@@ -89,10 +89,10 @@ static uint8_t *map_file(const char *path, struct pawl_err *err)
 	return bytes;
 }
 
-void group_trace_open(struct pawl_group *group, const char *const *cards)
+void group_trace_open(struct pawl_group *group, const char *const *endpoints)
 {
 	const char *folder = getenv("PAWL_TRACE");
-	uint64_t id = digest(group, cards);
+	uint64_t id = digest(group, endpoints);
 	struct group_trace *trace;
 	char path[PATH_MAX];
 	struct pawl_err err;
@@ -113,7 +113,7 @@ void group_trace_open(struct pawl_group *group, const char *const *cards)
 		free(trace);
 		return;
 	}
-	put_head(trace->bytes, group, id);
+	put_header(trace->bytes, group, id);
 	pthread_mutex_lock(&group->state);
 	group->trace = trace;
 	pthread_mutex_unlock(&group->state);
@@ -141,11 +141,11 @@ static void put_record(struct group_trace *trace, const struct trace_record *rec
 	__atomic_store_n(count, htole64(trace->count), __ATOMIC_RELEASE);
 }
 
-static struct trace_record describe(enum trace_what what, const struct pawl_work *work,
+static struct trace_record describe(enum trace_type type, const struct pawl_work *work,
 	int64_t from_ns, int64_t to_ns)
 {
 	const struct pawl_coll_call *call = &work->call;
-	struct trace_record record = {.what = what,
+	struct trace_record record = {.type = type,
 		.kind = call->kind,
 		.op = call->op,
 		.dtype = call->dtype,
@@ -155,7 +155,7 @@ static struct trace_record describe(enum trace_what what, const struct pawl_work
 		.root = call->root,
 		.bytes = call->len_bytes};
 
-	for (int t = 0; t < TRACE_ATS; t++) {
+	for (int t = 0; t < TRACE_TIMES; t++) {
 		record.at_ns[t] = t == TRACE_DONE ? to_ns : from_ns;
 	}
 	return record;
@@ -165,13 +165,14 @@ static void put_links(struct pawl_group *group, const struct pawl_work *work,
 	const struct group_slot *slot)
 {
 	for (uint32_t p = 0; p < slot->exec.peers; p++) {
-		const struct group_head *head = &slot->heads[p];
-		struct trace_record record = describe(TRACE_LINK, work, head->from_ns, head->to_ns);
+		const struct group_header *header = &slot->headers[p];
+		struct trace_record record =
+			describe(TRACE_LINK, work, header->from_ns, header->to_ns);
 
-		if (head->sending_ns > 0 && slot->exec.goes[p] >= LINK_MIN) {
+		if (header->sending_ns > 0 && slot->exec.send_total_bytes[p] >= LINK_MIN) {
 			record.peer = p;
-			record.bytes = slot->exec.goes[p];
-			record.busy_ns = head->sending_ns;
+			record.bytes = slot->exec.send_total_bytes[p];
+			record.busy_ns = header->sending_ns;
 			put_record(group->trace, &record);
 		}
 	}
@@ -187,13 +188,14 @@ void group_trace_done(struct pawl_group *group, struct pawl_work *work, int64_t 
 	if (slot) {
 		const struct group_times *times = &slot->times;
 
-		record.way = slot->way;
+		record.algorithm = slot->algorithm;
 		record.peer = times->last;
 		record.at_ns[TRACE_FIRST] = first_ns;
 		record.at_ns[TRACE_BEGUN] = times->begun_ns;
-		record.at_ns[TRACE_TOGETHER] = times->together_ns;
-		record.at_ns[TRACE_FAR] =
-			times->far_ns > times->together_ns ? times->far_ns : times->together_ns;
+		record.at_ns[TRACE_ALL_BEGUN] = times->all_begun_ns;
+		record.at_ns[TRACE_REMOTE] = times->remote_ns > times->all_begun_ns
+			? times->remote_ns
+			: times->all_begun_ns;
 		record.busy_ns = times->added_ns;
 	}
 	put_record(group->trace, &record);

@@ -12,7 +12,7 @@
 /* Records operations from now on, if PAWL_TRACE names a directory, which is made if it is missing.
  * cards: those of all ranks, by which the group's files are told from others. A failure is only
  * logged. */
-void group_trace_open(struct pawl_group *group, const char *const *cards);
+void group_trace_open(struct pawl_group *group, const char *const *endpoints);
 void group_trace_close(struct group_trace *trace);
 /* Under driving and state: records a work that has succeeded, at now_ns. first_ns: when it became
  * the first on its channel. */

@@ -14,7 +14,7 @@
 #include "coll/group/group_impl.h"
 #include "coll/group/group_trace.h"
 #include "coll/group/serve.h"
-#include "coll/transport/card.h"
+#include "coll/transport/endpoint.h"
 #include "coll/transport/fabric.h"
 #include "coll/transport/mixed.h"
 #include "coll/transport/shm.h"
@@ -30,11 +30,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-_Static_assert(COLL_TCP_NAME <= CARD_NET && COLL_FABRIC_NAME <= CARD_NET, "no room for a name");
-_Static_assert(COLL_SHM_NAME <= CARD_SHM, "no room for a name");
+_Static_assert(COLL_TCP_NAME <= ENDPOINT_NET && COLL_FABRIC_NAME <= ENDPOINT_NET,
+	"no room for a name");
+_Static_assert(COLL_SHM_NAME <= ENDPOINT_SHM, "no room for a name");
 
 /* Writes the name of this host, such as "3f0c…:4026531836:4026531840". */
-static int name_host(char *host, struct pawl_err *err)
+static int get_host_id(char *host, struct pawl_err *err)
 {
 	struct stat pid_ns;
 	struct stat net_ns;
@@ -44,18 +45,18 @@ static int name_host(char *host, struct pawl_err *err)
 		stat("/proc/self/ns/net", &net_ns) != 0) {
 		return pawl_err_sys(err, "collectives: find out which host this is");
 	}
-	snprintf(host, CARD_HOST, "%s:%llu:%llu", boot, (unsigned long long)pid_ns.st_ino,
+	snprintf(host, ENDPOINT_HOST_ID, "%s:%llu:%llu", boot, (unsigned long long)pid_ns.st_ino,
 		(unsigned long long)net_ns.st_ino);
 	return 0;
 }
 
 /* Writes the name that people call this host. */
-static void name_place(char *place)
+static void get_hostname(char *place)
 {
-	if (gethostname(place, CARD_PLACE) != 0 || place[0] == '\0') {
-		snprintf(place, CARD_PLACE, "?");
+	if (gethostname(place, ENDPOINT_HOSTNAME) != 0 || place[0] == '\0') {
+		snprintf(place, ENDPOINT_HOSTNAME, "?");
 	}
-	place[CARD_PLACE - 1] = '\0';
+	place[ENDPOINT_HOSTNAME - 1] = '\0';
 	for (char *c = place; *c != '\0'; c++) {
 		*c = (char)(*c > ' ' && *c <= '~' ? *c : '?');
 	}
@@ -132,14 +133,15 @@ static uint32_t digest_settings(const struct pawl_group *group)
 		group->servers > 0 ? crc32c(0, list_servers(), strlen(list_servers())) : 0;
 
 	digest = *link != '\0' ? crc32c(digest, link, strlen(link)) : digest;
-	if (group->beat_every_ns != times_ns(TIME_HEARTBEAT)) {
-		digest = crc32c(digest, &group->beat_every_ns, sizeof(group->beat_every_ns));
+	if (group->heartbeat_interval_ns != times_ns(TIME_HEARTBEAT)) {
+		digest = crc32c(digest, &group->heartbeat_interval_ns,
+			sizeof(group->heartbeat_interval_ns));
 	}
 	return group->fabric ? crc32c(digest, "fabric", strlen("fabric")) : digest;
 }
 
 /* Writes the i-th name of the list, which has more than i. */
-static void name_server(uint32_t i, char *name)
+static void copy_server_name(uint32_t i, char *name)
 {
 	const char *text = list_servers();
 
@@ -153,17 +155,17 @@ static void name_server(uint32_t i, char *name)
 /* ---- opening ---- */
 
 /* Listens where others can reach this rank, and writes the name for the card; "-": nowhere. */
-static int open_network(struct pawl_group *group, const char *toward, char *name,
+static int open_network(struct pawl_group *group, const char *route_hint, char *name,
 	struct pawl_err *err)
 {
 	char address[ADDRESS_MAX];
 	int rv;
 
-	if (!toward || group->ranks == 1) {
-		snprintf(name, CARD_NET, "-");
+	if (!route_hint || group->ranks == 1) {
+		snprintf(name, ENDPOINT_NET, "-");
 		return 0;
 	}
-	rv = address_find(toward, address, err);
+	rv = address_find(route_hint, address, err);
 	if (rv != 0) {
 		return pawl_err_prefix(err, rv, "collectives");
 	}
@@ -173,10 +175,10 @@ static int open_network(struct pawl_group *group, const char *toward, char *name
 }
 
 int group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint32_t servers,
-	const char *toward, char *card, struct pawl_err *err)
+	const char *route_hint, char *endpoint, struct pawl_err *err)
 {
 	struct pawl_group *group = NULL;
-	struct coll_card ours;
+	struct coll_endpoint ours;
 	int rv;
 
 	if (rank >= ranks || ranks > COLL_RANKS_MAX) {
@@ -184,9 +186,10 @@ int group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint32_t 
 			rank, ranks, COLL_RANKS_MAX);
 	}
 	rv = coll_group_make(&group, rank, ranks, servers, err);
-	if (rv == 0 && toward) {
-		group->toward = FAULT_MEM("coll.group", strdup(toward));
-		rv = group->toward ? 0 : pawl_err_set(err, PAWL_ENOMEM, "no memory for a group");
+	if (rv == 0 && route_hint) {
+		group->route_hint = FAULT_MEM("coll.group", strdup(route_hint));
+		rv = group->route_hint ? 0
+				       : pawl_err_set(err, PAWL_ENOMEM, "no memory for a group");
 	}
 	if (rv == 0) {
 		rv = read_link(group, err);
@@ -195,38 +198,38 @@ int group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint32_t 
 		rv = read_transport(group, err);
 	}
 	if (rv == 0) {
-		rv = name_host(ours.host, err);
+		rv = get_host_id(ours.host_id, err);
 	}
 	if (rv == 0) {
 		rv = coll_shm_open(&group->shm, rank, ranks, ours.shm, err);
 	}
 	if (rv == 0) {
-		rv = open_network(group, toward, ours.net, err);
+		rv = open_network(group, route_hint, ours.net, err);
 	}
 	if (rv != 0) {
 		pawl_group_close(group);
 		return rv;
 	}
-	name_place(ours.place);
+	get_hostname(ours.hostname);
 	ours.settings = digest_settings(group);
-	coll_card_encode(card, &ours);
+	coll_endpoint_encode(endpoint, &ours);
 	*out = group;
 	return 0;
 }
 
-int pawl_group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, const char *toward,
-	char *card, struct pawl_err *err)
+int pawl_group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, const char *route_hint,
+	char *endpoint, struct pawl_err *err)
 {
 	uint32_t servers = 0;
-	int rv = toward && ranks > 1 ? count_servers(&servers, err) : 0;
+	int rv = route_hint && ranks > 1 ? count_servers(&servers, err) : 0;
 
-	return rv == 0 ? group_open(out, rank, ranks, servers, toward, card, err) : rv;
+	return rv == 0 ? group_open(out, rank, ranks, servers, route_hint, endpoint, err) : rv;
 }
 
 /* The cards of all ranks, decoded, and what follows from them. */
-struct cards {
-	struct coll_card *at; /* owned; one per rank */
-	uint32_t *where;      /* owned; per rank, the lowest rank on its host */
+struct endpoints {
+	struct coll_endpoint *at; /* owned; one per rank */
+	uint32_t *where;          /* owned; per rank, the lowest rank on its host */
 	/* Owned; per peer, its name if it is reached by that port, else NULL. */
 	const char **shm, **net;
 	bool *local;                  /* owned; per peer: on our host */
@@ -234,56 +237,60 @@ struct cards {
 	char (*sides)[COLL_TCP_NAME]; /* owned; per server, the name of its side */
 };
 
-static void free_cards(struct cards *cards)
+static void free_endpoints(struct endpoints *endpoints)
 {
-	free(cards->at);
-	free(cards->where);
-	free(cards->shm);
-	free(cards->net);
-	free(cards->local);
-	free(cards->sides);
+	free(endpoints->at);
+	free(endpoints->where);
+	free(endpoints->shm);
+	free(endpoints->net);
+	free(endpoints->local);
+	free(endpoints->sides);
 }
 
-static int make_cards(struct cards *cards, const struct pawl_group *group, struct pawl_err *err)
+static int make_endpoints(struct endpoints *endpoints, const struct pawl_group *group,
+	struct pawl_err *err)
 {
 	uint32_t ranks = group->ranks;
 	uint32_t peers = group->peers;
 
-	cards->at = FAULT_MEM("coll.group", calloc(ranks, sizeof(*cards->at)));
-	cards->where = FAULT_MEM("coll.group", calloc(ranks, sizeof(*cards->where)));
-	cards->shm = FAULT_MEM("coll.group", calloc(peers, sizeof(*cards->shm)));
-	cards->net = FAULT_MEM("coll.group", calloc(peers, sizeof(*cards->net)));
-	cards->local = FAULT_MEM("coll.group", calloc(peers, sizeof(*cards->local)));
-	cards->sides = FAULT_MEM("coll.group", calloc(peers, sizeof(*cards->sides)));
-	return cards->at && cards->where && cards->shm && cards->net && cards->local && cards->sides
+	endpoints->at = FAULT_MEM("coll.group", calloc(ranks, sizeof(*endpoints->at)));
+	endpoints->where = FAULT_MEM("coll.group", calloc(ranks, sizeof(*endpoints->where)));
+	endpoints->shm = FAULT_MEM("coll.group", calloc(peers, sizeof(*endpoints->shm)));
+	endpoints->net = FAULT_MEM("coll.group", calloc(peers, sizeof(*endpoints->net)));
+	endpoints->local = FAULT_MEM("coll.group", calloc(peers, sizeof(*endpoints->local)));
+	endpoints->sides = FAULT_MEM("coll.group", calloc(peers, sizeof(*endpoints->sides)));
+	return endpoints->at && endpoints->where && endpoints->shm && endpoints->net &&
+			endpoints->local && endpoints->sides
 		? 0
 		: pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", ranks);
 }
 
-static int read_cards(struct cards *cards, const struct pawl_group *group, const char *const *texts,
-	struct pawl_err *err)
+static int read_endpoints(struct endpoints *endpoints, const struct pawl_group *group,
+	const char *const *texts, struct pawl_err *err)
 {
-	int rv = make_cards(cards, group, err);
+	int rv = make_endpoints(endpoints, group, err);
 
 	for (uint32_t r = 0; r < group->ranks && rv == 0; r++) {
-		rv = coll_card_decode(texts[r], r, &cards->at[r], err);
-		if (rv == 0 && cards->at[r].settings != digest_settings(group)) {
+		rv = coll_endpoint_decode(texts[r], r, &endpoints->at[r], err);
+		if (rv == 0 && endpoints->at[r].settings != digest_settings(group)) {
 			rv = pawl_err_set(err, PAWL_EINVAL,
 				"collectives: ranks %u and %u have other servers, another link, "
 				"transport or heartbeat: PAWL_SERVERS, PAWL_LINK, PAWL_TRANSPORT "
 				"and PAWL_HEARTBEAT must be the same",
 				group->rank, r);
 		}
-		while (rv == 0 && strcmp(cards->at[cards->where[r]].host, cards->at[r].host) != 0) {
-			cards->where[r]++;
+		while (rv == 0 &&
+			strcmp(endpoints->at[endpoints->where[r]].host_id,
+				endpoints->at[r].host_id) != 0) {
+			endpoints->where[r]++;
 		}
 	}
 	for (uint32_t r = 0; r < group->ranks && rv == 0; r++) {
-		cards->local[r] = cards->where[r] == cards->where[group->rank];
-		cards->locals += cards->local[r];
-		cards->shm[r] = cards->local[r] ? cards->at[r].shm : NULL;
-		cards->net[r] = cards->local[r] ? NULL : cards->at[r].net;
-		if (!cards->local[r] && (strcmp(cards->net[r], "-") == 0 || !group->net)) {
+		endpoints->local[r] = endpoints->where[r] == endpoints->where[group->rank];
+		endpoints->locals += endpoints->local[r];
+		endpoints->shm[r] = endpoints->local[r] ? endpoints->at[r].shm : NULL;
+		endpoints->net[r] = endpoints->local[r] ? NULL : endpoints->at[r].net;
+		if (!endpoints->local[r] && (strcmp(endpoints->net[r], "-") == 0 || !group->net)) {
 			rv = pawl_err_set(err, PAWL_ENOTSUP,
 				"collectives: ranks %u and %u are on different hosts (or "
 				"containers), and have no network between them: PAWL_IFNAME names "
@@ -295,78 +302,80 @@ static int read_cards(struct cards *cards, const struct pawl_group *group, const
 }
 
 /* Keeps the names of hosts, for messages about ranks. */
-static int keep_places(struct pawl_group *group, const struct cards *cards, struct pawl_err *err)
+static int keep_hostnames(struct pawl_group *group, const struct endpoints *endpoints,
+	struct pawl_err *err)
 {
-	if (cards->locals == group->ranks) {
+	if (endpoints->locals == group->ranks) {
 		return 0;
 	}
-	group->places = FAULT_MEM("coll.group", calloc(group->ranks, sizeof(*group->places)));
-	if (!group->places) {
+	group->hostnames = FAULT_MEM("coll.group", calloc(group->ranks, sizeof(*group->hostnames)));
+	if (!group->hostnames) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", group->ranks);
 	}
 	for (uint32_t r = 0; r < group->ranks; r++) {
-		memcpy(group->places[r], cards->at[r].place, CARD_PLACE);
+		memcpy(group->hostnames[r], endpoints->at[r].hostname, ENDPOINT_HOSTNAME);
 	}
 	return 0;
 }
 
 /* Asks each server to make its side of the group, under a number that only the group's ranks know.
  * Without a network there are no servers. */
-static int ask_servers(struct pawl_group *group, struct cards *cards, int64_t timeout_ns,
+static int ask_servers(struct pawl_group *group, struct endpoints *endpoints, int64_t timeout_ns,
 	struct pawl_err *err)
 {
 	struct coll_ask ask = {.rank = group->rank,
 		.ranks = group->ranks,
 		.servers = group->servers,
-		.where = cards->where};
+		.where = endpoints->where};
 	char name[COLL_TCP_NAME];
 	struct addrinfo *at = NULL;
 	int rv = 0;
 
-	if (cards->locals == group->ranks) {
+	if (endpoints->locals == group->ranks) {
 		group->servers = 0;
 		group->peers = group->ranks;
 	}
-	if (group->servers > 0 && coll_tcp_parse(cards->at[0].net, &at, &ask.group) != 0) {
+	if (group->servers > 0 && coll_tcp_parse(endpoints->at[0].net, &at, &ask.group) != 0) {
 		return pawl_err_set(err, PAWL_EINVAL, "collectives: rank 0 is said to be at %s",
-			cards->at[0].net);
+			endpoints->at[0].net);
 	}
 	if (at) {
 		freeaddrinfo(at);
 	}
 	for (; ask.server < group->servers && rv == 0; ask.server++) {
-		name_server(ask.server, name);
-		rv = coll_serve_ask(name, &ask, timeout_ns, cards->sides[ask.server], err);
-		cards->net[group->ranks + ask.server] = cards->sides[ask.server];
+		copy_server_name(ask.server, name);
+		rv = coll_serve_ask(name, &ask, timeout_ns, endpoints->sides[ask.server], err);
+		endpoints->net[group->ranks + ask.server] = endpoints->sides[ask.server];
 	}
 	return rv;
 }
 
-static void drop_port(struct coll_port **port)
+static void drop_transport(struct coll_transport **transport)
 {
-	if (*port) {
-		(*port)->close(*port);
+	if (*transport) {
+		(*transport)->close(*transport);
 	}
-	*port = NULL;
+	*transport = NULL;
 }
 
 /* Joins the group's port: memory, network, or both. A port that is not needed is closed. */
-static int join_ports(struct pawl_group *group, const struct cards *cards, int64_t timeout_ns,
-	struct coll_port **port, struct pawl_err *err)
+static int join_transports(struct pawl_group *group, const struct endpoints *endpoints,
+	int64_t timeout_ns, struct coll_transport **transport, struct pawl_err *err)
 {
 	int events;
 	int rv = 0;
 
-	if (cards->locals > 1 || group->ranks == 1) {
-		rv = coll_shm_join(group->shm, cards->shm, err);
+	if (endpoints->locals > 1 || group->ranks == 1) {
+		rv = coll_shm_join(group->shm, endpoints->shm, err);
 	} else {
-		drop_port(&group->shm);
+		drop_transport(&group->shm);
 	}
-	if (cards->locals == group->ranks) {
-		drop_port(&group->net);
+	if (endpoints->locals == group->ranks) {
+		drop_transport(&group->net);
 	} else if (rv == 0) {
-		rv = group->fabric ? coll_fabric_join(group->net, cards->net, timeout_ns, NULL, err)
-				   : coll_tcp_join(group->net, cards->net, timeout_ns, NULL, err);
+		rv = group->fabric
+			? coll_fabric_join(group->net, endpoints->net, timeout_ns, NULL, err)
+			: coll_tcp_join(group->net, endpoints->net, timeout_ns, NULL, err);
 	}
 	if (rv != 0) {
 		return rv;
@@ -374,47 +383,47 @@ static int join_ports(struct pawl_group *group, const struct cards *cards, int64
 	if (group->shm && group->net) {
 		events = group->fabric ? coll_fabric_events(group->net)
 				       : coll_tcp_events(group->net);
-		rv = coll_mixed_open(port, group->shm, group->net, events, cards->local,
+		rv = coll_mixed_open(transport, group->shm, group->net, events, endpoints->local,
 			group->peers, err);
 	} else {
-		*port = group->shm ? group->shm : group->net;
+		*transport = group->shm ? group->shm : group->net;
 	}
 	group->shm = group->net = NULL; /* owned by *port now */
 	return rv;
 }
 
-int pawl_group_join(struct pawl_group *group, const char *const *cards, int64_t timeout_ns,
+int pawl_group_join(struct pawl_group *group, const char *const *endpoints, int64_t timeout_ns,
 	struct pawl_err *err)
 {
-	struct cards all = {0};
-	struct coll_port *port;
-	int rv = read_cards(&all, group, cards, err);
+	struct endpoints all = {0};
+	struct coll_transport *transport;
+	int rv = read_endpoints(&all, group, endpoints, err);
 
 	if (rv == 0) {
-		rv = keep_places(group, &all, err);
+		rv = keep_hostnames(group, &all, err);
 	}
 	if (rv == 0) {
 		rv = ask_servers(group, &all, timeout_ns, err);
 	}
 	if (rv == 0) {
-		rv = join_ports(group, &all, timeout_ns, &port, err);
+		rv = join_transports(group, &all, timeout_ns, &transport, err);
 	}
 	if (rv == 0) {
-		rv = coll_group_start(group, port, all.where, err);
+		rv = coll_group_start(group, transport, all.where, err);
 	}
 	if (rv == 0) {
-		group_trace_open(group, cards);
+		group_trace_open(group, endpoints);
 	}
-	free_cards(&all);
+	free_endpoints(&all);
 	return rv;
 }
 
-int group_meet(struct pawl_group *group, const char *const *cards, int64_t timeout_ns,
+int group_join_barrier(struct pawl_group *group, const char *const *endpoints, int64_t timeout_ns,
 	struct pawl_err *err)
 {
 	const struct pawl_coll_call barrier = {.kind = PAWL_BARRIER, .timeout_ns = timeout_ns};
 	struct pawl_work work;
-	int rv = pawl_group_join(group, cards, timeout_ns, err);
+	int rv = pawl_group_join(group, endpoints, timeout_ns, err);
 
 	if (rv == 0) {
 		rv = pawl_group_submit(group, &work, &barrier, err);

@@ -42,26 +42,26 @@ struct asker {
 struct side {
 	struct coll_server *server; /* server that the side belongs to */
 	struct coll_ask ask; /* request of the first rank that asked; where and names are owned */
-	char name[COLL_TCP_NAME]; /* name by which the side is joined */
-	struct coll_port *port;   /* used by the thread only */
-	pthread_t thread;         /* joins the ranks and adds */
-	atomic_bool begun;        /* the ranks have come */
-	atomic_bool over;         /* the thread can be joined */
+	char name[COLL_TCP_NAME];         /* name by which the side is joined */
+	struct coll_transport *transport; /* used by the thread only */
+	pthread_t thread;                 /* joins the ranks and adds */
+	atomic_bool begun;                /* the ranks have come */
+	atomic_bool done;                 /* the thread can be joined */
 };
 
 struct coll_server {
 	char address[64];                /* address where the server, and its sides, listen */
 	uint64_t key;                    /* secret that a request must contain */
 	int listener;                    /* socket that requests come to */
-	int64_t deaf_until_ns;           /* when the listener is looked at again; monotonic ns */
-	bool deaf;                       /* tell was told that no rank can be heard */
+	int64_t accept_after_ns;         /* when the listener is looked at again; monotonic ns */
+	bool accept_failing;             /* tell was told that no rank can be heard */
 	struct asker askers[ASKERS_MAX]; /* processes that are asking */
 	struct side *sides[SIDES_MAX];   /* owned; NULL: this entry is free */
 	struct pollfd polls[ASKERS_MAX + 1];
-	atomic_bool stop;      /* all sides are to leave */
-	coll_serve_tell *tell; /* callback of the caller's */
-	void *user;            /* argument of tell */
-	coll_serve_obey *obey; /* takes part in a measurement; the caller's */
+	atomic_bool stop;          /* all sides are to leave */
+	coll_serve_report *report; /* callback of the caller's */
+	void *user;                /* argument of tell */
+	coll_serve_obey *obey;     /* takes part in a measurement; the caller's */
 };
 
 /* ---- a side ---- */
@@ -84,18 +84,18 @@ static int join_side(struct side *side, struct pawl_group *group, struct pawl_er
 			? ask->names + (size_t)(r - ask->rank - 1) * COLL_TCP_NAME
 			: "an unknown address";
 	}
-	rv = names ? coll_tcp_join(side->port, names, times_ns(TIME_SERVE_JOIN),
+	rv = names ? coll_tcp_join(side->transport, names, times_ns(TIME_SERVE_JOIN),
 			     &side->server->stop, err)
 		   : pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", peers);
 	free(names);
 	if (rv != 0) {
-		side->port->close(side->port);
+		side->transport->close(side->transport);
 		return rv;
 	}
-	return coll_group_start(group, side->port, ask->where, err);
+	return coll_group_start(group, side->transport, ask->where, err);
 }
 
-static void tell_of(const struct side *side, const char *what)
+static void report_side(const struct side *side, const char *what)
 {
 	char line[sizeof(((struct pawl_err *)NULL)->msg) + 80];
 
@@ -106,7 +106,7 @@ static void tell_of(const struct side *side, const char *what)
 		snprintf(line, sizeof(line), "a group of %u ranks, server %u of %u: %s",
 			side->ask.ranks, side->ask.server, side->ask.servers, what);
 	}
-	side->server->tell(side->server->user, line);
+	side->server->report(side->server->user, line);
 }
 
 static void *serve_side(void *user)
@@ -118,19 +118,19 @@ static void *serve_side(void *user)
 	int rv = coll_group_make(&group, rank_of(ask), ask->ranks, ask->servers, &err);
 
 	if (rv != 0) {
-		side->port->close(side->port);
+		side->transport->close(side->transport);
 	} else {
 		rv = join_side(side, group, &err);
 	}
 	if (rv == 0) {
 		atomic_store(&side->begun, true);
-		tell_of(side, "begins");
+		report_side(side, "begins");
 		rv = ask->probe ? side->server->obey(group, &side->server->stop, &err)
 				: coll_group_serve(group, &side->server->stop, &err);
 	}
 	pawl_group_close(group);
-	tell_of(side, rv == 0 ? "all have left" : err.msg);
-	atomic_store(&side->over, true);
+	report_side(side, rv == 0 ? "all have left" : err.msg);
+	atomic_store(&side->done, true);
 	return NULL;
 }
 
@@ -160,15 +160,15 @@ static int start_side(struct coll_server *server, struct side **place, const str
 	}
 	side->server = server;
 	side->ask = *ask;
-	rv = coll_tcp_open(&side->port, rank_of(ask), ask->ranks + ask->servers, server->address,
-		side->name, err);
+	rv = coll_tcp_open(&side->transport, rank_of(ask), ask->ranks + ask->servers,
+		server->address, side->name, err);
 	if (rv != 0) {
 		free_side(side);
 		return rv;
 	}
 	sys = FAULT_SYS("coll.serve", pthread_create(&side->thread, NULL, serve_side, side));
 	if (sys != 0) {
-		side->port->close(side->port);
+		side->transport->close(side->transport);
 		free_side(side);
 		return pawl_err_set(err, PAWL_EIO, "start a thread: %s",
 			strerror(sys == -1 ? errno : sys));
@@ -182,7 +182,7 @@ static void reap_sides(struct coll_server *server, bool all)
 	for (uint32_t i = 0; i < SIDES_MAX; i++) {
 		struct side *side = server->sides[i];
 
-		if (side && (all || atomic_load(&side->over))) {
+		if (side && (all || atomic_load(&side->done))) {
 			pthread_join(side->thread, NULL);
 			free_side(side);
 			server->sides[i] = NULL;
@@ -198,10 +198,10 @@ static bool same_group(const struct coll_ask *a, const struct coll_ask *b)
 }
 
 /* Returns whether a side forbids the request: two measurements would measure each other. */
-static bool is_disturbed(const struct side *side, const struct coll_ask *ask)
+static bool blocks_probe(const struct side *side, const struct coll_ask *ask)
 {
 	return ask->probe && side->ask.probe && atomic_load(&side->begun) &&
-		!atomic_load(&side->over);
+		!atomic_load(&side->done);
 }
 
 /* Finds the side of a group, which is made if there is none. Takes the lists of ask. */
@@ -215,7 +215,7 @@ static int find_side(struct coll_server *server, const struct coll_ask *ask, str
 	for (uint32_t i = 0; i < SIDES_MAX; i++) {
 		struct side *side = server->sides[i];
 
-		if (side && is_disturbed(side, ask)) {
+		if (side && blocks_probe(side, ask)) {
 			free_lists(ask);
 			return pawl_err_set(err, PAWL_EPEER, "it is being measured for another");
 		}
@@ -242,7 +242,7 @@ static int find_side(struct coll_server *server, const struct coll_ask *ask, str
 
 /* ---- requests ---- */
 
-static void forget(struct asker *asker)
+static void close_asker(struct asker *asker)
 {
 	close(asker->fd);
 	free(asker->bytes);
@@ -251,46 +251,46 @@ static void forget(struct asker *asker)
 
 /* Stops looking at the listener for a while: a rank that cannot be accepted stays there, so poll
  * would return at once. */
-static void turn_deaf(struct coll_server *server)
+static void pause_accepting(struct coll_server *server)
 {
 	char line[128];
 
-	server->deaf_until_ns = clock_mono_ns() + times_ns(TIME_LISTEN_AGAIN);
-	if (!server->deaf) {
+	server->accept_after_ns = clock_mono_ns() + times_ns(TIME_LISTEN_AGAIN);
+	if (!server->accept_failing) {
 		snprintf(line, sizeof(line), "a rank cannot be heard, and is tried again: %s",
 			strerror(errno));
-		server->tell(server->user, line);
+		server->report(server->user, line);
 	}
-	server->deaf = true;
+	server->accept_failing = true;
 }
 
-static void take_asker(struct coll_server *server)
+static void accept_asker(struct coll_server *server)
 {
 	struct asker *place = &server->askers[0];
 	int fd = FAULT_SYS("coll.asker",
 		accept4(server->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
 
 	if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
-		turn_deaf(server);
+		pause_accepting(server);
 	}
 	if (fd < 0) {
 		return; /* the process may have left */
 	}
-	server->deaf = false;
+	server->accept_failing = false;
 	for (uint32_t i = 0; i < ASKERS_MAX && place->fd >= 0; i++) {
 		if (server->askers[i].fd < 0 || server->askers[i].since_ns < place->since_ns) {
 			place = &server->askers[i];
 		}
 	}
 	if (place->fd >= 0) {
-		forget(place);
+		close_asker(place);
 	}
 	*place = (struct asker){.fd = fd,
 		.since_ns = clock_mono_ns(),
 		.bytes = FAULT_MEM("coll.serve", malloc(ASK_BYTES)),
 		.want = ASK_BYTES};
 	if (!place->bytes) {
-		forget(place);
+		close_asker(place);
 	}
 }
 
@@ -336,7 +336,7 @@ static void answer(struct coll_server *server, struct asker *asker, struct coll_
 }
 
 /* Reads more of a request. False: the connection is over. */
-static bool hear(struct coll_server *server, struct asker *asker)
+static bool receive_request(struct coll_server *server, struct asker *asker)
 {
 	ssize_t n = recv(asker->fd, asker->bytes + asker->got, asker->want - asker->got, 0);
 	struct coll_ask ask;
@@ -362,13 +362,13 @@ static bool hear(struct coll_server *server, struct asker *asker)
 	return bytes != NULL;
 }
 
-int coll_server_turn(struct coll_server *server, int64_t timeout_ns, struct pawl_err *err)
+int coll_server_poll(struct coll_server *server, int64_t timeout_ns, struct pawl_err *err)
 {
 	struct pollfd *polls = server->polls;
 	int64_t now_ns;
 
 	polls[ASKERS_MAX] = (struct pollfd){.fd = server->listener, .events = POLLIN};
-	if (clock_mono_ns() < server->deaf_until_ns) {
+	if (clock_mono_ns() < server->accept_after_ns) {
 		polls[ASKERS_MAX].fd = -1;
 	}
 	for (uint32_t i = 0; i < ASKERS_MAX; i++) {
@@ -382,13 +382,13 @@ int coll_server_turn(struct coll_server *server, int64_t timeout_ns, struct pawl
 		struct asker *asker = &server->askers[i];
 
 		if (asker->fd >= 0 &&
-			((polls[i].revents != 0 && !hear(server, asker)) ||
+			((polls[i].revents != 0 && !receive_request(server, asker)) ||
 				now_ns - asker->since_ns > times_ns(TIME_ASKER_HELLO))) {
-			forget(asker);
+			close_asker(asker);
 		}
 	}
 	if (polls[ASKERS_MAX].revents != 0) {
-		take_asker(server);
+		accept_asker(server);
 	}
 	reap_sides(server, false);
 	return 0;
@@ -397,14 +397,14 @@ int coll_server_turn(struct coll_server *server, int64_t timeout_ns, struct pawl
 /* ---- opening and closing ---- */
 
 int coll_server_open(struct coll_server **out, const char *address, uint16_t port, char *name,
-	coll_serve_tell *tell, void *user, coll_serve_obey *obey, struct pawl_err *err)
+	coll_serve_report *report, void *user, coll_serve_obey *obey, struct pawl_err *err)
 {
 	struct coll_server *server = FAULT_MEM("coll.serve", calloc(1, sizeof(*server)));
 
 	if (!server) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a server");
 	}
-	server->tell = tell;
+	server->report = report;
 	server->user = user;
 	server->obey = obey;
 	for (uint32_t i = 0; i < ASKERS_MAX; i++) {
@@ -435,7 +435,7 @@ void coll_server_close(struct coll_server *server)
 	reap_sides(server, true);
 	for (uint32_t i = 0; i < ASKERS_MAX; i++) {
 		if (server->askers[i].fd >= 0) {
-			forget(&server->askers[i]);
+			close_asker(&server->askers[i]);
 		}
 	}
 	close(server->listener);

@@ -38,7 +38,7 @@ struct pawl_group;
 
 /* Called by any thread with one line of text: that a group begins, that it ends and why, or that no
  * rank can be heard. */
-typedef void coll_serve_tell(void *user, const char *line);
+typedef void coll_serve_report(void *user, const char *line);
 
 /* Takes part in measuring the network, as rank 0 of the group says: coll_probe_obey (coll/probe).
  * Returns when the measurement is over, *stop is true, or the group has failed. */
@@ -48,10 +48,10 @@ typedef int coll_serve_obey(struct pawl_group *group, const atomic_bool *stop,
 /* Opens a server, which listens. name: COLL_TCP_NAME bytes, filled with the server's name.
  * PAWL_EINVAL, PAWL_ENOMEM, PAWL_EIO. */
 int coll_server_open(struct coll_server **out, const char *address, uint16_t port, char *name,
-	coll_serve_tell *tell, void *user, coll_serve_obey *obey, struct pawl_err *err);
+	coll_serve_report *report, void *user, coll_serve_obey *obey, struct pawl_err *err);
 /* Hears ranks that ask, for timeout_ns at most; to be called again and again. PAWL_EIO: listening
  * failed. */
-int coll_server_turn(struct coll_server *server, int64_t timeout_ns, struct pawl_err *err);
+int coll_server_poll(struct coll_server *server, int64_t timeout_ns, struct pawl_err *err);
 /* Leaves all groups, and frees the server. NULL is fine. */
 void coll_server_close(struct coll_server *server);
 

@@ -74,7 +74,7 @@ static int ask_at(int fd, uint64_t key, const struct coll_ask *ask, int64_t end_
 {
 	uint8_t *bytes = FAULT_MEM("coll.serve", malloc(ASK_BYTES + serve_more_bytes(ask)));
 	uint8_t willing = 0;
-	bool heard = bytes && dial_send(fd, bytes, serve_encode_ask(bytes, key, ask), end_ns) &&
+	bool answered = bytes && dial_send(fd, bytes, serve_encode_ask(bytes, key, ask), end_ns) &&
 		dial_receive(fd, &willing, 1, end_ns) &&
 		dial_receive(fd, answer, ANSWER_TEXT, end_ns);
 	int sys = bytes ? errno : ENOMEM;
@@ -82,12 +82,12 @@ static int ask_at(int fd, uint64_t key, const struct coll_ask *ask, int64_t end_
 	free(bytes);
 	errno = sys;
 	answer[ANSWER_TEXT - 1] = '\0';
-	return heard ? willing : -1;
+	return answered ? willing : -1;
 }
 
 /* Reports a refusal. answer: why the server is not willing; NULL: errno says why there is no
  * answer. */
-static void refuse(const char *name, const struct coll_ask *ask, const char *answer,
+static void set_refused_error(const char *name, const struct coll_ask *ask, const char *answer,
 	struct pawl_err *err)
 {
 	if (ask->probe) {
@@ -129,7 +129,7 @@ int coll_serve_ask(const char *name, const struct coll_ask *ask, int64_t timeout
 		memcpy(side, answer, COLL_TCP_NAME);
 		side[COLL_TCP_NAME - 1] = '\0';
 	} else {
-		refuse(name, ask, willing == 0 ? answer : NULL, err);
+		set_refused_error(name, ask, willing == 0 ? answer : NULL, err);
 	}
 	if (fd >= 0) {
 		close(fd);

@@ -73,26 +73,26 @@ static bool get_text(const uint8_t *at, char *text)
 	return len < TRACE_TEXT && text[len] == '\0';
 }
 
-void trace_head_encode(uint8_t *bytes, const struct trace_head *head)
+void trace_header_encode(uint8_t *bytes, const struct trace_header *header)
 {
-	memset(bytes, 0, TRACE_HEAD_BYTES);
+	memset(bytes, 0, TRACE_HEADER_BYTES);
 	put_u64(bytes, MAGIC);
 	put_u32(bytes + 8, VERSION);
-	put_u32(bytes + 12, head->pid);
-	put_u64(bytes + 16, head->group);
-	put_u32(bytes + 24, head->rank);
-	put_u32(bytes + 28, head->ranks);
-	put_u32(bytes + 32, head->peers);
-	put_u32(bytes + 36, head->host);
-	put_u32(bytes + 40, head->hosts);
-	put_u64(bytes + 48, (uint64_t)head->mono_ns);
-	put_u64(bytes + 56, (uint64_t)head->wall_ns);
-	put_text(bytes + TEXTS_AT, head->hostname);
-	put_text(bytes + TEXTS_AT + TRACE_TEXT, head->job);
+	put_u32(bytes + 12, header->pid);
+	put_u64(bytes + 16, header->group);
+	put_u32(bytes + 24, header->rank);
+	put_u32(bytes + 28, header->ranks);
+	put_u32(bytes + 32, header->peers);
+	put_u32(bytes + 36, header->host);
+	put_u32(bytes + 40, header->hosts);
+	put_u64(bytes + 48, (uint64_t)header->mono_ns);
+	put_u64(bytes + 56, (uint64_t)header->wall_ns);
+	put_text(bytes + TEXTS_AT, header->hostname);
+	put_text(bytes + TEXTS_AT + TRACE_TEXT, header->job);
 	put_u32(bytes + CRC_AT, crc32c(0, bytes, CRC_AT));
 }
 
-int trace_head_decode(const uint8_t *bytes, struct trace_head *head, struct pawl_err *err)
+int trace_header_decode(const uint8_t *bytes, struct trace_header *header, struct pawl_err *err)
 {
 	if (get_u64(bytes) != MAGIC) {
 		return pawl_err_set(err, PAWL_ECORRUPT, "this is no trace");
@@ -101,7 +101,7 @@ int trace_head_decode(const uint8_t *bytes, struct trace_head *head, struct pawl
 		return pawl_err_set(err, PAWL_ENOTSUP, "a trace of version %u; this reads %u",
 			get_u32(bytes + 8), VERSION);
 	}
-	*head = (struct trace_head){.pid = get_u32(bytes + 12),
+	*header = (struct trace_header){.pid = get_u32(bytes + 12),
 		.group = get_u64(bytes + 16),
 		.rank = get_u32(bytes + 24),
 		.ranks = get_u32(bytes + 28),
@@ -111,11 +111,13 @@ int trace_head_decode(const uint8_t *bytes, struct trace_head *head, struct pawl
 		.mono_ns = (int64_t)get_u64(bytes + 48),
 		.wall_ns = (int64_t)get_u64(bytes + 56)};
 	if (get_u32(bytes + CRC_AT) != crc32c(0, bytes, CRC_AT) ||
-		!get_text(bytes + TEXTS_AT, head->hostname) ||
-		!get_text(bytes + TEXTS_AT + TRACE_TEXT, head->job) || head->rank >= head->ranks ||
-		head->ranks > head->peers || head->peers > RANKS_MAX || head->host >= head->hosts ||
-		head->hosts > head->ranks || head->mono_ns < 0 || head->mono_ns > MONO_MAX ||
-		head->wall_ns < head->mono_ns || head->wall_ns > WALL_MAX) {
+		!get_text(bytes + TEXTS_AT, header->hostname) ||
+		!get_text(bytes + TEXTS_AT + TRACE_TEXT, header->job) ||
+		header->rank >= header->ranks || header->ranks > header->peers ||
+		header->peers > RANKS_MAX || header->host >= header->hosts ||
+		header->hosts > header->ranks || header->mono_ns < 0 ||
+		header->mono_ns > MONO_MAX || header->wall_ns < header->mono_ns ||
+		header->wall_ns > WALL_MAX) {
 		return pawl_err_set(err, PAWL_ECORRUPT, "the head of this trace is damaged");
 	}
 	return 0;
@@ -126,18 +128,18 @@ int trace_head_decode(const uint8_t *bytes, struct trace_head *head, struct pawl
 void trace_record_encode(uint8_t *bytes, const struct trace_record *record, uint64_t i)
 {
 	put_u64(bytes, i + 1);
-	bytes[8] = (uint8_t)record->what;
+	bytes[8] = (uint8_t)record->type;
 	bytes[9] = (uint8_t)record->kind;
 	bytes[10] = (uint8_t)record->op;
 	bytes[11] = (uint8_t)record->dtype;
-	bytes[12] = (uint8_t)record->way;
+	bytes[12] = (uint8_t)record->algorithm;
 	bytes[13] = record->mean ? MEAN : 0;
 	bytes[14] = bytes[15] = 0;
 	put_u64(bytes + 16, record->number);
 	put_u32(bytes + 24, record->peer);
 	put_u32(bytes + 28, record->root);
 	put_u64(bytes + 32, record->bytes);
-	for (int t = 0; t < TRACE_ATS; t++) {
+	for (int t = 0; t < TRACE_TIMES; t++) {
 		put_u64(bytes + TIMES_AT + 8 * t, (uint64_t)record->at_ns[t]);
 	}
 	put_u64(bytes + BUSY_AT, (uint64_t)record->busy_ns);
@@ -149,7 +151,7 @@ static bool check_times(const struct trace_record *record)
 	int64_t before_ns = 0;
 	bool good = true;
 
-	for (int t = 0; t < TRACE_ATS; t++) {
+	for (int t = 0; t < TRACE_TIMES; t++) {
 		good &= record->at_ns[t] >= before_ns && record->at_ns[t] <= MONO_MAX;
 		before_ns = record->at_ns[t];
 	}
@@ -157,28 +159,28 @@ static bool check_times(const struct trace_record *record)
 		record->busy_ns <= record->at_ns[TRACE_DONE] - record->at_ns[TRACE_SUBMITTED];
 }
 
-bool trace_record_decode(const uint8_t *bytes, const struct trace_head *head, uint64_t i,
+bool trace_record_decode(const uint8_t *bytes, const struct trace_header *header, uint64_t i,
 	struct trace_record *record)
 {
-	*record = (struct trace_record){.what = (enum trace_what)bytes[8],
+	*record = (struct trace_record){.type = (enum trace_type)bytes[8],
 		.kind = (enum pawl_coll)bytes[9],
 		.op = (enum pawl_reduce_op)bytes[10],
 		.dtype = (enum pawl_dtype)bytes[11],
-		.way = (enum coll_way)bytes[12],
+		.algorithm = (enum coll_algorithm)bytes[12],
 		.mean = bytes[13] == MEAN,
 		.number = get_u64(bytes + 16),
 		.peer = get_u32(bytes + 24),
 		.root = get_u32(bytes + 28),
 		.bytes = get_u64(bytes + 32),
 		.busy_ns = (int64_t)get_u64(bytes + BUSY_AT)};
-	for (int t = 0; t < TRACE_ATS; t++) {
+	for (int t = 0; t < TRACE_TIMES; t++) {
 		record->at_ns[t] = (int64_t)get_u64(bytes + TIMES_AT + 8 * t);
 	}
-	return get_u64(bytes) == i + 1 && record->what < TRACE_WHATS && record->kind < PAWL_COLLS &&
+	return get_u64(bytes) == i + 1 && record->type < TRACE_TYPES && record->kind < PAWL_COLLS &&
 		record->op < PAWL_REDUCE_OPS && record->dtype < PAWL_DTYPES &&
-		record->way < COLL_WAYS && bytes[13] <= MEAN && bytes[14] == 0 && bytes[15] == 0 &&
-		(record->peer < head->peers || record->peer == PAWL_ANY_RANK) &&
-		(record->peer != PAWL_ANY_RANK || record->what != TRACE_LINK) &&
+		record->algorithm < COLL_ALGORITHMS && bytes[13] <= MEAN && bytes[14] == 0 &&
+		bytes[15] == 0 && (record->peer < header->peers || record->peer == PAWL_ANY_RANK) &&
+		(record->peer != PAWL_ANY_RANK || record->type != TRACE_LINK) &&
 		check_times(record);
 }
 
@@ -196,7 +198,7 @@ int trace_decode(struct trace *trace, const uint8_t *bytes, size_t len_bytes, ui
 		return pawl_err_set(err, PAWL_ECORRUPT, "a trace has %zu bytes; this has %zu",
 			TRACE_FILE_BYTES, len_bytes);
 	}
-	rv = trace_head_decode(bytes, &made.head, err);
+	rv = trace_header_decode(bytes, &made.header, err);
 	count = get_u64(bytes + TRACE_COUNT_AT);
 	if (rv == 0 && (count > count_after || count_after >= UINT64_MAX - TRACE_CAP)) {
 		rv = pawl_err_set(err, PAWL_ECORRUPT, "the count of this trace is damaged");
@@ -215,7 +217,7 @@ int trace_decode(struct trace *trace, const uint8_t *bytes, size_t len_bytes, ui
 	for (uint64_t i = from; i < count; i++) {
 		const uint8_t *at = bytes + TRACE_RECORDS_AT + i % TRACE_CAP * TRACE_RECORD_BYTES;
 
-		if (!trace_record_decode(at, &made.head, i, &made.records[made.n])) {
+		if (!trace_record_decode(at, &made.header, i, &made.records[made.n])) {
 			trace_deinit(&made);
 			return pawl_err_set(err, PAWL_ECORRUPT, "record %llu is damaged",
 				(unsigned long long)i);

@@ -15,7 +15,7 @@
 #include <stddef.h>
 
 #define TRACE_CAP          65536u /* records of a file */
-#define TRACE_HEAD_BYTES   256u
+#define TRACE_HEADER_BYTES 256u
 #define TRACE_COUNT_AT     256u /* offset of the count: 8 bytes, in a cache line of their own */
 #define TRACE_RECORDS_AT   320u
 #define TRACE_RECORD_BYTES 96u
@@ -23,44 +23,44 @@
 #define TRACE_TEXT         80u /* bytes of a host's or job's name, terminator included */
 #define TRACE_SUFFIX       ".pawltrace"
 
-enum trace_what {
+enum trace_type {
 	TRACE_OPERATION, /* an operation that is done, and well */
 	TRACE_WAIT,      /* a thread's wait for an operation */
 	TRACE_LINK,      /* bytes that a collective sent to a rank on another host */
-	TRACE_WHATS
+	TRACE_TYPES
 };
 
 /* The times of a record, each no earlier than the one before. In a wait, a link or a message, all
  * but the last are the beginning. */
-enum trace_at {
+enum trace_time {
 	TRACE_SUBMITTED,
-	TRACE_FIRST,    /* the operation was the first on its channel */
-	TRACE_BEGUN,    /* a driver took the operation up */
-	TRACE_TOGETHER, /* the last of the ranks that it exchanges bytes with had begun */
-	TRACE_FAR,      /* the last byte from or to another host was there */
+	TRACE_FIRST,     /* the operation was the first on its channel */
+	TRACE_BEGUN,     /* a driver took the operation up */
+	TRACE_ALL_BEGUN, /* the last of the ranks that it exchanges bytes with had begun */
+	TRACE_REMOTE,    /* the last byte from or to another host was there */
 	TRACE_DONE,
-	TRACE_ATS
+	TRACE_TIMES
 };
 
 struct trace_record {
-	enum trace_what what;
-	enum pawl_coll kind;    /* kind of the operation */
-	enum pawl_reduce_op op; /* reduction of the operation */
-	enum pawl_dtype dtype;  /* element type of the operation */
-	enum coll_way way;      /* way of the operation */
-	bool mean;              /* the sum is divided by the number of ranks */
-	uint64_t number;        /* number of the operation */
+	enum trace_type type;
+	enum pawl_coll kind;           /* kind of the operation */
+	enum pawl_reduce_op op;        /* reduction of the operation */
+	enum pawl_dtype dtype;         /* element type of the operation */
+	enum coll_algorithm algorithm; /* way of the operation */
+	bool mean;                     /* the sum is divided by the number of ranks */
+	uint64_t number;               /* number of the operation */
 	/* Last rank to begin, or PAWL_ANY_RANK; the other rank of a message; the rank that a link
 	 * leads to. */
 	uint32_t peer;
-	uint32_t root;            /* root of the operation */
-	uint64_t bytes;           /* size of the operation; for a link, bytes sent */
-	int64_t at_ns[TRACE_ATS]; /* one per enum trace_at; CLOCK_MONOTONIC */
-	int64_t busy_ns;          /* time spent adding; for a link, time of its turn */
+	uint32_t root;              /* root of the operation */
+	uint64_t bytes;             /* size of the operation; for a link, bytes sent */
+	int64_t at_ns[TRACE_TIMES]; /* one per enum trace_time; CLOCK_MONOTONIC */
+	int64_t busy_ns;            /* time spent adding; for a link, time of its turn */
 };
 
 /* The header of a file: rank and group that it belongs to. */
-struct trace_head {
+struct trace_header {
 	uint64_t group;       /* number of the group, equal at all its ranks */
 	uint32_t rank, ranks; /* number of the rank; number of ranks */
 	uint32_t peers;       /* number of ranks and servers */
@@ -72,19 +72,19 @@ struct trace_head {
 	char job[TRACE_TEXT];      /* printable; neither quotes nor backslashes; "": unknown */
 };
 
-/* Writes a header of TRACE_HEAD_BYTES. Characters that cannot be in names are replaced. */
-void trace_head_encode(uint8_t *bytes, const struct trace_head *head);
+/* Writes a header of TRACE_HEADER_BYTES. Characters that cannot be in names are replaced. */
+void trace_header_encode(uint8_t *bytes, const struct trace_header *header);
 /* Reads a header. PAWL_ECORRUPT; PAWL_ENOTSUP: another version. */
-int trace_head_decode(const uint8_t *bytes, struct trace_head *head, struct pawl_err *err);
+int trace_header_decode(const uint8_t *bytes, struct trace_header *header, struct pawl_err *err);
 /* Writes record i, counted from 0, of TRACE_RECORD_BYTES. */
 void trace_record_encode(uint8_t *bytes, const struct trace_record *record, uint64_t i);
 /* Reads record i. False: the bytes are not record i, or were not written by a group of head. */
-bool trace_record_decode(const uint8_t *bytes, const struct trace_head *head, uint64_t i,
+bool trace_record_decode(const uint8_t *bytes, const struct trace_header *header, uint64_t i,
 	struct trace_record *record);
 
 /* The part of a file that is there. */
 struct trace {
-	struct trace_head head;
+	struct trace_header header;
 	struct trace_record *records; /* owned; in the order in which they were written */
 	size_t n;                     /* number of entries in records */
 	uint64_t written;             /* records written, ever; the first ones may be gone */

@@ -70,8 +70,8 @@ static uint32_t count_doubling(uint32_t n)
 	return left > right ? left : right;
 }
 
-double coll_cost_s(const struct coll_link *link, const struct coll_hosts *hosts, enum coll_way way,
-	uint64_t len_bytes)
+double coll_cost_s(const struct coll_link *link, const struct coll_hosts *hosts,
+	enum coll_algorithm algorithm, uint64_t len_bytes)
 {
 	double n = hosts->n;
 	double rounds = count_rounds(hosts->n);
@@ -79,11 +79,11 @@ double coll_cost_s(const struct coll_link *link, const struct coll_hosts *hosts,
 	double sends = hops;
 	double share = least_share(&(struct coll_hosts){hosts->n, 0});
 
-	ASSERT(coll_way_fits(way, hosts->n));
+	ASSERT(coll_algorithm_fits(algorithm, hosts->n));
 	if (n == 1) {
 		return 0;
 	}
-	switch (way) {
+	switch (algorithm) {
 	case COLL_DIRECT:
 		hops = 2;
 		sends = 2 * (n - 1) + hosts->servers;
@@ -113,32 +113,32 @@ double coll_bound_s(const struct coll_link *link, const struct coll_hosts *hosts
 	return least_share(hosts) * (double)len_bytes / link->bytes_per_s;
 }
 
-enum coll_way coll_choose(const struct coll_link *link, const struct coll_hosts *hosts,
-	uint64_t len_bytes)
+enum coll_algorithm coll_choose_algorithm(const struct coll_link *link,
+	const struct coll_hosts *hosts, uint64_t len_bytes)
 {
-	enum coll_way best = COLL_DIRECT;
+	enum coll_algorithm best = COLL_DIRECT;
 	double least_s = MARGIN * coll_cost_s(link, hosts, COLL_DIRECT, len_bytes);
 
-	for (enum coll_way way = COLL_DOUBLING; way < COLL_RING; way++) {
-		double cost_s = coll_way_fits(way, hosts->n)
-			? coll_cost_s(link, hosts, way, len_bytes)
+	for (enum coll_algorithm algorithm = COLL_DOUBLING; algorithm < COLL_RING; algorithm++) {
+		double cost_s = coll_algorithm_fits(algorithm, hosts->n)
+			? coll_cost_s(link, hosts, algorithm, len_bytes)
 			: least_s;
 
 		if (cost_s < least_s) {
-			best = way;
+			best = algorithm;
 			least_s = cost_s;
 		}
 	}
 	return best;
 }
 
-const char *coll_way_name(enum coll_way way)
+const char *coll_algorithm_name(enum coll_algorithm algorithm)
 {
-	static const char *const names[COLL_WAYS] = {[COLL_DIRECT] = "direct",
+	static const char *const names[COLL_ALGORITHMS] = {[COLL_DIRECT] = "direct",
 		[COLL_DOUBLING] = "doubling",
 		[COLL_HALVING] = "halving",
 		[COLL_TREE] = "tree",
 		[COLL_RING] = "ring"};
 
-	return names[way];
+	return names[algorithm];
 }

@@ -40,16 +40,16 @@ struct coll_hosts {
 };
 
 /* Returns the cost in seconds; way must fit hosts->n. */
-double coll_cost_s(const struct coll_link *link, const struct coll_hosts *hosts, enum coll_way way,
-	uint64_t len_bytes);
+double coll_cost_s(const struct coll_link *link, const struct coll_hosts *hosts,
+	enum coll_algorithm algorithm, uint64_t len_bytes);
 /* Returns the seconds below which no way can be: the bytes that some host must send or receive, at
  * its rate (2(n - 1)/n of the vector; with servers BytePS's Theorem 1, Jiang et al. 2020). */
 double coll_bound_s(const struct coll_link *link, const struct coll_hosts *hosts,
 	uint64_t len_bytes);
 /* Returns the cheapest way that adds in the order of topo.h; COLL_DIRECT, unless another way is
  * cheaper by more than the error of the model. */
-enum coll_way coll_choose(const struct coll_link *link, const struct coll_hosts *hosts,
-	uint64_t len_bytes);
-const char *coll_way_name(enum coll_way way); /* "direct" */
+enum coll_algorithm coll_choose_algorithm(const struct coll_link *link,
+	const struct coll_hosts *hosts, uint64_t len_bytes);
+const char *coll_algorithm_name(enum coll_algorithm algorithm); /* "direct" */
 
 #endif

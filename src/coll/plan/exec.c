@@ -13,9 +13,9 @@
 
 #include <stdlib.h>
 
-#define NONE       UINT32_MAX
-#define FOLD_MIN   8192u /* bytes added at a time, unless they are the last */
-#define EVEN_PARTS 4096u /* parts of what goes to a peer, by which peers are compared */
+#define NONE             UINT32_MAX
+#define FOLD_MIN         8192u /* bytes added at a time, unless they are the last */
+#define INTERLEAVE_PARTS 4096u /* parts of what goes to a peer, by which peers are compared */
 
 /* A step may go on to byte ahead_bytes + (bytes of before that are over); with all of before over:
  * to its end. */
@@ -113,22 +113,23 @@ int coll_exec_init(struct coll_exec *exec, const struct coll_plan *plan, uint32_
 	exec->waits_at = FAULT_MEM("coll.exec", calloc(n + 1, sizeof(*exec->waits_at)));
 	exec->sends = FAULT_MEM("coll.exec", calloc(2 * (size_t)peers, sizeof(*exec->sends)));
 	exec->tmp = FAULT_MEM("coll.exec", malloc(plan->tmp_bytes + 1));
-	exec->goes = FAULT_MEM("coll.exec", calloc(3 * (size_t)peers, sizeof(*exec->goes)));
-	if (!exec->goes || !exec->done || !exec->next || !exec->waits_at || !exec->sends ||
-		!exec->tmp || list_waits(exec) != 0) {
+	exec->send_total_bytes =
+		FAULT_MEM("coll.exec", calloc(3 * (size_t)peers, sizeof(*exec->send_total_bytes)));
+	if (!exec->send_total_bytes || !exec->done || !exec->next || !exec->waits_at ||
+		!exec->sends || !exec->tmp || list_waits(exec) != 0) {
 		coll_exec_deinit(exec);
 		return pawl_err_set(err, PAWL_ENOMEM,
 			"no memory for a collective of %zu steps and %llu bytes", n,
 			(unsigned long long)plan->tmp_bytes);
 	}
 	exec->recvs = exec->sends + peers;
-	exec->went = exec->goes + peers;
-	exec->comes = exec->went + peers;
+	exec->sent_bytes = exec->send_total_bytes + peers;
+	exec->recv_total_bytes = exec->sent_bytes + peers;
 	for (size_t s = 0; s < n; s++) {
 		const struct coll_step *step = &plan->steps[s];
 
-		exec->goes[step->peer] += step->op == COLL_SEND ? step->len_bytes : 0;
-		exec->comes[step->peer] += step->op == COLL_RECV ? step->len_bytes : 0;
+		exec->send_total_bytes[step->peer] += step->op == COLL_SEND ? step->len_bytes : 0;
+		exec->recv_total_bytes[step->peer] += step->op == COLL_RECV ? step->len_bytes : 0;
 	}
 	return 0;
 }
@@ -140,7 +141,7 @@ void coll_exec_deinit(struct coll_exec *exec)
 	free(exec->waits_at);
 	free(exec->waits);
 	free(exec->sends);
-	free(exec->goes);
+	free(exec->send_total_bytes);
 	free(exec->tmp);
 	*exec = (struct coll_exec){0};
 }
@@ -195,7 +196,7 @@ static void advance(struct coll_exec *exec, uint32_t s, uint64_t len_bytes)
 }
 
 /* Adds as much of a sum as can be added. */
-static void add_up(struct coll_exec *exec, uint32_t s)
+static void advance_sum(struct coll_exec *exec, uint32_t s)
 {
 	const struct coll_step *step = &exec->plan->steps[s];
 	size_t size = coll_type_bytes(exec->type);
@@ -216,12 +217,12 @@ static void add_up(struct coll_exec *exec, uint32_t s)
 }
 
 /* Advances all sums, in the order of the list, so that a sum of sums finds its terms. */
-static void add_all(struct coll_exec *exec)
+static void advance_sums(struct coll_exec *exec)
 {
 	uint32_t *first = &exec->sums;
 
 	for (uint32_t s = *first; s != NONE; s = exec->next[s]) {
-		add_up(exec, s);
+		advance_sum(exec, s);
 		if (s == *first && exec->done[s] == exec->plan->steps[s].len_bytes) {
 			*first = exec->next[s];
 		}
@@ -255,7 +256,7 @@ void coll_exec_start(struct coll_exec *exec, enum pawl_reduce_op fold, enum pawl
 	exec->sums = NONE;
 	for (uint32_t p = 0; p < exec->peers; p++) {
 		exec->sends[p] = exec->recvs[p] = NONE;
-		exec->went[p] = 0;
+		exec->sent_bytes[p] = 0;
 	}
 	for (uint32_t s = (uint32_t)plan->steps_n; s-- > 0;) {
 		uint32_t *first = first_like(exec, &plan->steps[s]);
@@ -264,7 +265,7 @@ void coll_exec_start(struct coll_exec *exec, enum pawl_reduce_op fold, enum pawl
 		exec->next[s] = *first;
 		*first = s;
 	}
-	add_all(exec);
+	advance_sums(exec);
 }
 
 bool coll_exec_done(const struct coll_exec *exec)
@@ -272,18 +273,18 @@ bool coll_exec_done(const struct coll_exec *exec)
 	return exec->left == 0;
 }
 
-bool coll_exec_expects(const struct coll_exec *exec, uint32_t peer)
+bool coll_exec_recv_pending(const struct coll_exec *exec, uint32_t peer)
 {
 	return exec->recvs[peer] != NONE;
 }
 
-bool coll_exec_owes(const struct coll_exec *exec, uint32_t peer)
+bool coll_exec_send_pending(const struct coll_exec *exec, uint32_t peer)
 {
 	return exec->sends[peer] != NONE;
 }
 
 /* Returns the bytes that a step may go on by now; 0 for NONE. */
-static size_t count_open(const struct coll_exec *exec, uint32_t s)
+static size_t ready_bytes(const struct coll_exec *exec, uint32_t s)
 {
 	uint64_t limit = s != NONE ? limit_of(exec, s) : 0;
 
@@ -291,7 +292,7 @@ static size_t count_open(const struct coll_exec *exec, uint32_t s)
 }
 
 /* Advances the first step to, or from, a peer. */
-static void go_on(struct coll_exec *exec, uint32_t *first, size_t len_bytes)
+static void advance_first(struct coll_exec *exec, uint32_t *first, size_t len_bytes)
 {
 	uint32_t s = *first;
 
@@ -300,13 +301,13 @@ static void go_on(struct coll_exec *exec, uint32_t *first, size_t len_bytes)
 	if (exec->done[s] == exec->plan->steps[s].len_bytes) {
 		*first = exec->next[s];
 	}
-	add_all(exec);
+	advance_sums(exec);
 }
 
 size_t coll_exec_to_send(const struct coll_exec *exec, uint32_t peer, const void **bytes)
 {
 	uint32_t s = exec->sends[peer];
-	size_t n = count_open(exec, s);
+	size_t n = ready_bytes(exec, s);
 
 	if (n > 0) {
 		*bytes = address(exec, exec->plan->steps[s].at, exec->done[s]);
@@ -319,25 +320,25 @@ uint64_t coll_exec_turn(const struct coll_exec *exec, uint32_t peer)
 	uint32_t s = exec->sends[peer];
 	uint64_t before = 0;
 
-	if (count_open(exec, s) == 0) {
+	if (ready_bytes(exec, s) == 0) {
 		return UINT64_MAX;
 	}
-	if (exec->plan->even) {
-		before = exec->went[peer] * EVEN_PARTS / exec->goes[peer];
+	if (exec->plan->interleave) {
+		before = exec->sent_bytes[peer] * INTERLEAVE_PARTS / exec->send_total_bytes[peer];
 	}
 	return before << 32 | s;
 }
 
 void coll_exec_sent(struct coll_exec *exec, uint32_t peer, size_t len_bytes)
 {
-	exec->went[peer] += len_bytes;
-	go_on(exec, &exec->sends[peer], len_bytes);
+	exec->sent_bytes[peer] += len_bytes;
+	advance_first(exec, &exec->sends[peer], len_bytes);
 }
 
 size_t coll_exec_to_receive(const struct coll_exec *exec, uint32_t peer, void **bytes)
 {
 	uint32_t s = exec->recvs[peer];
-	size_t n = count_open(exec, s);
+	size_t n = ready_bytes(exec, s);
 
 	if (n > 0) {
 		*bytes = target(exec, &exec->plan->steps[s], exec->done[s]);
@@ -347,5 +348,5 @@ size_t coll_exec_to_receive(const struct coll_exec *exec, uint32_t peer, void **
 
 void coll_exec_received(struct coll_exec *exec, uint32_t peer, size_t len_bytes)
 {
-	go_on(exec, &exec->recvs[peer], len_bytes);
+	advance_first(exec, &exec->recvs[peer], len_bytes);
 }

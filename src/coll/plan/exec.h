@@ -21,20 +21,21 @@ struct coll_exec {
 	uint64_t *done;               /* owned; per step, the bytes that are over */
 	/* Owned; per step, the next step to or from the same peer; for a SUM, the next SUM. */
 	uint32_t *next;
-	size_t *waits_at;         /* owned; per step, index of its first wait; steps_n + 1 */
-	struct exec_wait *waits;  /* owned; the waits of all steps */
-	uint32_t *sends;          /* owned; per peer, the first SEND that is not over */
-	uint32_t *recvs;          /* owned; per peer, the first RECV that is not over */
-	uint64_t *goes, *went;    /* owned; per peer, bytes to send, in all; sent so far */
-	uint64_t *comes;          /* owned; per peer, bytes to receive, in all */
-	uint32_t peers;           /* number of ranks and servers */
-	uint32_t sums;            /* the first SUM that is not over */
-	uint8_t *tmp;             /* owned; memory of COLL_TMP */
-	size_t left;              /* steps that are not over */
-	enum pawl_reduce_op fold; /* reduction of the operation in progress */
-	enum pawl_dtype type;     /* element type of the operation in progress */
-	const uint8_t *in;        /* the caller's; may be the same as out */
-	uint8_t *out;             /* the caller's */
+	size_t *waits_at;        /* owned; per step, index of its first wait; steps_n + 1 */
+	struct exec_wait *waits; /* owned; the waits of all steps */
+	uint32_t *sends;         /* owned; per peer, the first SEND that is not over */
+	uint32_t *recvs;         /* owned; per peer, the first RECV that is not over */
+	uint64_t *send_total_bytes,
+		*sent_bytes;        /* owned; per peer, bytes to send, in all; sent so far */
+	uint64_t *recv_total_bytes; /* owned; per peer, bytes to receive, in all */
+	uint32_t peers;             /* number of ranks and servers */
+	uint32_t sums;              /* the first SUM that is not over */
+	uint8_t *tmp;               /* owned; memory of COLL_TMP */
+	size_t left;                /* steps that are not over */
+	enum pawl_reduce_op fold;   /* reduction of the operation in progress */
+	enum pawl_dtype type;       /* element type of the operation in progress */
+	const uint8_t *in;          /* the caller's; may be the same as out */
+	uint8_t *out;               /* the caller's */
 };
 
 /* Prepares a plan, which must not change until deinit. peers: ranks and servers of the group.
@@ -50,8 +51,8 @@ void coll_exec_start(struct coll_exec *exec, enum pawl_reduce_op fold, enum pawl
 	const void *in, void *out);
 bool coll_exec_done(const struct coll_exec *exec);
 /* Return whether something is still to come from a peer, or to go to it. */
-bool coll_exec_expects(const struct coll_exec *exec, uint32_t peer);
-bool coll_exec_owes(const struct coll_exec *exec, uint32_t peer);
+bool coll_exec_recv_pending(const struct coll_exec *exec, uint32_t peer);
+bool coll_exec_send_pending(const struct coll_exec *exec, uint32_t peer);
 
 /* Returns how many bytes may be sent to a peer now, and where they are; 0: none for now. */
 size_t coll_exec_to_send(const struct coll_exec *exec, uint32_t peer, const void **bytes);

@@ -49,9 +49,9 @@ bool coll_fold_fits(enum pawl_reduce_op fold, enum pawl_dtype type);
  * an element. */
 void coll_fold(enum coll_kernel kernel, enum pawl_reduce_op fold, enum pawl_dtype type, void *dst,
 	const void *const *terms, uint32_t terms_n, size_t n);
-/* Computes pawl_squares by a given kernel. */
-double coll_squares(enum coll_kernel kernel, enum pawl_dtype type, const void *x, size_t n,
-	const struct pawl_white *white);
+/* Computes pawl_squared_norm by a given kernel. */
+double coll_squared_norm(enum coll_kernel kernel, enum pawl_dtype type, const void *x, size_t n,
+	const struct pawl_whitening *white);
 /* Divides n elements, which must be floats, in place. */
 void coll_divide(enum pawl_dtype type, void *numbers, size_t n, uint32_t by);
 

@@ -119,7 +119,7 @@ void plan_reset(struct coll_plan *plan, bool apart)
 	plan->steps_n = plan->terms_n = 0;
 	plan->tmp_bytes = 0;
 	plan->apart = apart;
-	plan->even = false;
+	plan->interleave = false;
 	plan->failed = false;
 }
 
@@ -141,16 +141,16 @@ void coll_share(uint64_t len_bytes, uint32_t n, uint32_t i, uint64_t *lo, uint64
 	*hi = *hi < len_bytes ? *hi : len_bytes;
 }
 
-bool coll_way_fits(enum coll_way way, uint32_t n)
+bool coll_algorithm_fits(enum coll_algorithm algorithm, uint32_t n)
 {
-	return way < COLL_WAYS && (way != COLL_HALVING || (n & (n - 1)) == 0);
+	return algorithm < COLL_ALGORITHMS && (algorithm != COLL_HALVING || (n & (n - 1)) == 0);
 }
 
 /* ---- places ---- */
 
-struct plan_place plan_find_place(const struct coll_topo *topo, uint32_t rank)
+struct plan_position plan_find_position(const struct coll_topo *topo, uint32_t rank)
 {
-	struct plan_place p = {.topo = topo, .host = topo->host_of[rank]};
+	struct plan_position p = {.topo = topo, .host = topo->host_of[rank]};
 
 	p.locals = coll_topo_locals(topo, p.host);
 	while (plan_rank_at(topo, p.host, p.local) != rank) {
@@ -159,7 +159,7 @@ struct plan_place plan_find_place(const struct coll_topo *topo, uint32_t rank)
 	return p;
 }
 
-void plan_add_locals(struct coll_plan *plan, const struct plan_place *p, uint64_t in_off_bytes,
+void plan_add_locals(struct coll_plan *plan, const struct plan_position *p, uint64_t in_off_bytes,
 	struct coll_place to, uint64_t len_bytes)
 {
 	uint64_t tmp = plan_take_tmp(plan, p->locals * len_bytes);

@@ -16,7 +16,7 @@
 #include <stddef.h>
 
 /* How the ranks of one host, or one rank of each host, add what they have. */
-enum coll_way {
+enum coll_algorithm {
 	/* Each is the server of an equal share, and each server that only adds has a share, too:
 	 * two hops. The sizes of shares are BytePS's (Jiang et al. 2020, Theorem 1). */
 	COLL_DIRECT,
@@ -28,7 +28,7 @@ enum coll_way {
 	/* To the next rank, 2(n - 1) times. For comparison only: the order of addition depends on
 	 * the offset, so Pawl never chooses this way. */
 	COLL_RING,
-	COLL_WAYS
+	COLL_ALGORITHMS
 };
 
 enum coll_area {
@@ -67,8 +67,8 @@ struct coll_plan {
 	size_t terms_cap;         /* room for terms */
 	uint64_t tmp_bytes;       /* size of TMP */
 	bool apart;               /* IN and OUT are not the same memory */
-	bool even;   /* bytes for all peers should advance at one pace, not by message */
-	bool failed; /* out of memory */
+	bool interleave; /* bytes for all peers should advance at one pace, not by message */
+	bool failed;     /* out of memory */
 };
 
 void coll_plan_deinit(struct coll_plan *plan);
@@ -76,7 +76,7 @@ void coll_plan_deinit(struct coll_plan *plan);
 /* Gives the limits of share i of n of a vector. Shares are equal to a granule. */
 void coll_share(uint64_t len_bytes, uint32_t n, uint32_t i, uint64_t *lo, uint64_t *hi);
 /* Returns whether n ranks can add by a way. */
-bool coll_way_fits(enum coll_way way, uint32_t n);
+bool coll_algorithm_fits(enum coll_algorithm algorithm, uint32_t n);
 
 /*
  * Plans of what rank does in each operation. Where a vector has blocks, block i is rank i's.
@@ -89,13 +89,13 @@ bool coll_way_fits(enum coll_way way, uint32_t n);
  * hosts' sums are added by way. By the ways for few bytes, ranks that are all on one host add
  * everything for themselves. */
 int coll_plan_all_reduce(struct coll_plan *plan, const struct coll_topo *topo, uint32_t rank,
-	enum coll_way way, uint64_t len_bytes, struct pawl_err *err);
+	enum coll_algorithm algorithm, uint64_t len_bytes, struct pawl_err *err);
 /* Reduce. root's OUT: the sum of all IN; the others have no OUT. */
 int coll_plan_reduce(struct coll_plan *plan, const struct coll_topo *topo, uint32_t rank,
-	uint32_t root, enum coll_way way, uint64_t len_bytes, struct pawl_err *err);
+	uint32_t root, enum coll_algorithm algorithm, uint64_t len_bytes, struct pawl_err *err);
 /* Broadcast. OUT of all others: root's IN. */
 int coll_plan_broadcast(struct coll_plan *plan, const struct coll_topo *topo, uint32_t rank,
-	uint32_t root, enum coll_way way, uint64_t len_bytes, struct pawl_err *err);
+	uint32_t root, enum coll_algorithm algorithm, uint64_t len_bytes, struct pawl_err *err);
 /* All-gather. OUT, one block per rank: all IN. */
 int coll_plan_all_gather(struct coll_plan *plan, const struct coll_topo *topo, uint32_t rank,
 	uint64_t len_bytes, struct pawl_err *err);

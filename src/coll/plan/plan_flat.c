@@ -29,7 +29,7 @@ static void cut_direct(const struct flat *f, uint32_t i, uint64_t *lo, uint64_t 
 	*hi = *hi < f->hi ? *hi : f->hi;
 }
 
-#define EVERYBODY UINT32_MAX
+#define ALL_MEMBERS UINT32_MAX
 
 /* Adds what all members have of [lo, hi), and sends the sum to all of them, or to member whom. */
 static void serve(struct flat *f, uint64_t lo, uint64_t hi, uint32_t whom)
@@ -59,7 +59,7 @@ static void serve(struct flat *f, uint64_t lo, uint64_t hi, uint32_t whom)
 	for (uint32_t d = 1; d <= f->n; d++) {
 		uint32_t to = (f->me + d) % f->n;
 
-		if (to != f->me && (whom == EVERYBODY || whom == to)) {
+		if (to != f->me && (whom == ALL_MEMBERS || whom == to)) {
 			plan_add_send(f->plan, f->who[to], area, at, len_bytes);
 		}
 	}
@@ -96,7 +96,7 @@ static void add_direct(struct flat *f, uint32_t whom)
 	if (lo < hi) {
 		serve(f, lo, hi, whom);
 	}
-	for (uint32_t d = 0; d < others && member && (whom == EVERYBODY || whom == f->me); d++) {
+	for (uint32_t d = 0; d < others && member && (whom == ALL_MEMBERS || whom == f->me); d++) {
 		uint32_t from = direct_peer(f, d, false);
 
 		cut_direct(f, from, &lo, &hi);
@@ -106,7 +106,7 @@ static void add_direct(struct flat *f, uint32_t whom)
 
 static void reduce_direct(struct flat *f)
 {
-	add_direct(f, EVERYBODY);
+	add_direct(f, ALL_MEMBERS);
 }
 
 /* ---- doubling: the whole vector, log2(n) times ---- */
@@ -210,7 +210,7 @@ static void reduce_halving(struct flat *f)
 /* ---- tree: to the first member and back ---- */
 
 /* Gives the first member the sum. Pairs neighbours first, so that it is added as the tree says. */
-static void go_up(struct flat *f)
+static void tree_reduce(struct flat *f)
 {
 	uint64_t len_bytes = f->hi - f->lo;
 	uint64_t tmp = plan_take_tmp(f->plan, len_bytes);
@@ -230,7 +230,7 @@ static void go_up(struct flat *f)
 }
 
 /* Sends from root, which has the bytes in mine, to all: members are counted from root on. */
-static void go_down(struct flat *f, uint32_t root, enum coll_area mine)
+static void tree_broadcast(struct flat *f, uint32_t root, enum coll_area mine)
 {
 	uint64_t len_bytes = f->hi - f->lo;
 	uint32_t me = (f->me + f->n - root) % f->n;
@@ -253,8 +253,8 @@ static void go_down(struct flat *f, uint32_t root, enum coll_area mine)
 
 static void reduce_tree(struct flat *f)
 {
-	go_up(f);
-	go_down(f, 0, f->out);
+	tree_reduce(f);
+	tree_broadcast(f, 0, f->out);
 }
 
 /* ---- ring ---- */
@@ -282,29 +282,30 @@ static void reduce_ring(struct flat *f)
 	}
 }
 
-void flat_all_reduce(struct flat *f, enum coll_way way)
+void flat_all_reduce(struct flat *f, enum coll_algorithm algorithm)
 {
-	static void (*const ways[COLL_WAYS])(struct flat *) = {[COLL_DIRECT] = reduce_direct,
+	static void (*const algorithms[COLL_ALGORITHMS])(
+		struct flat *) = {[COLL_DIRECT] = reduce_direct,
 		[COLL_DOUBLING] = reduce_doubling,
 		[COLL_HALVING] = reduce_halving,
 		[COLL_TREE] = reduce_tree,
 		[COLL_RING] = reduce_ring};
 
 	if (f->lo < f->hi && f->n > 1) {
-		ways[way](f);
+		algorithms[algorithm](f);
 	}
 }
 
-void flat_reduce(struct flat *f, enum coll_way way, uint32_t root)
+void flat_reduce(struct flat *f, enum coll_algorithm algorithm, uint32_t root)
 {
 	if (f->lo == f->hi || f->n == 1) {
 		return;
 	}
-	if (way == COLL_DIRECT) {
+	if (algorithm == COLL_DIRECT) {
 		add_direct(f, root);
 		return;
 	}
-	go_up(f);
+	tree_reduce(f);
 	if (root != 0 && f->me == 0) {
 		plan_add_send(f->plan, f->who[root], f->out, f->lo, f->hi - f->lo);
 	} else if (root != 0 && f->me == root) {
@@ -314,7 +315,7 @@ void flat_reduce(struct flat *f, enum coll_way way, uint32_t root)
 
 /* Gives each member its share from root, and then the shares of all members to each other. So each
  * byte leaves root twice at most, however many members there are. */
-static void spread(struct flat *f, uint32_t root)
+static void broadcast_direct(struct flat *f, uint32_t root)
 {
 	uint64_t lo;
 	uint64_t hi;
@@ -343,14 +344,14 @@ static void spread(struct flat *f, uint32_t root)
 	}
 }
 
-void flat_broadcast(struct flat *f, enum coll_way way, uint32_t root)
+void flat_broadcast(struct flat *f, enum coll_algorithm algorithm, uint32_t root)
 {
 	if (f->lo == f->hi || f->n == 1) {
 		return;
 	}
-	if (way == COLL_DIRECT) {
-		spread(f, root);
+	if (algorithm == COLL_DIRECT) {
+		broadcast_direct(f, root);
 	} else {
-		go_down(f, root, f->in);
+		tree_broadcast(f, root, f->in);
 	}
 }

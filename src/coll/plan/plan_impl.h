@@ -27,14 +27,14 @@ void plan_add_copy(struct coll_plan *plan, uint64_t out_off_bytes, uint64_t in_o
 
 /* ---- a rank among those of its host (plan.c) ---- */
 
-struct plan_place {
+struct plan_position {
 	const struct coll_topo *topo; /* the caller's */
 	uint32_t host;                /* host of the rank */
 	uint32_t local;               /* index of the rank on its host */
 	uint32_t locals;              /* number of ranks on the host */
 };
 
-struct plan_place plan_find_place(const struct coll_topo *topo, uint32_t rank);
+struct plan_position plan_find_position(const struct coll_topo *topo, uint32_t rank);
 /* Returns the local-th rank of a host. */
 static inline uint32_t plan_rank_at(const struct coll_topo *topo, uint32_t host, uint32_t local)
 {
@@ -42,18 +42,18 @@ static inline uint32_t plan_rank_at(const struct coll_topo *topo, uint32_t host,
 }
 /* Return the d-th rank after this one on its host, and the d-th before it, so that not all begin
  * with the same one. */
-static inline uint32_t plan_after(const struct plan_place *p, uint32_t d)
+static inline uint32_t plan_after(const struct plan_position *p, uint32_t d)
 {
 	return plan_rank_at(p->topo, p->host, (p->local + d) % p->locals);
 }
-static inline uint32_t plan_before(const struct plan_place *p, uint32_t d)
+static inline uint32_t plan_before(const struct plan_position *p, uint32_t d)
 {
 	return plan_rank_at(p->topo, p->host, (p->local + p->locals - d) % p->locals);
 }
 
 /* Appends this rank's part in adding what each rank of its host has at in_off_bytes: that comes to
  * TMP, and is added in `to`. The others send it. */
-void plan_add_locals(struct coll_plan *plan, const struct plan_place *p, uint64_t in_off_bytes,
+void plan_add_locals(struct coll_plan *plan, const struct plan_position *p, uint64_t in_off_bytes,
 	struct coll_place to, uint64_t len_bytes);
 
 /* ---- equal ranks (plan_flat.c) ---- */
@@ -72,12 +72,12 @@ struct flat {
 };
 
 /* Appends an all-reduce: all members get the sum. The way fits n. */
-void flat_all_reduce(struct flat *flat, enum coll_way way);
+void flat_all_reduce(struct flat *flat, enum coll_algorithm algorithm);
 /* Appends a reduce: member root gets the sum, and out of the others may get anything. COLL_DIRECT
  * or COLL_TREE. */
-void flat_reduce(struct flat *flat, enum coll_way way, uint32_t root);
+void flat_reduce(struct flat *flat, enum coll_algorithm algorithm, uint32_t root);
 /* Appends a broadcast: out of all members gets what in of member root has. COLL_DIRECT or
  * COLL_TREE. */
-void flat_broadcast(struct flat *flat, enum coll_way way, uint32_t root);
+void flat_broadcast(struct flat *flat, enum coll_algorithm algorithm, uint32_t root);
 
 #endif

@@ -19,8 +19,8 @@ static uint32_t partner_of(const struct coll_topo *topo, uint32_t host, uint32_t
 /* Takes the blocks of other hosts' ranks that the local-th rank deals with. If this rank is that
  * one, it gets them from their owners, and gives them to the others; else it gets them from that
  * one. */
-static void take_abroad(struct coll_plan *plan, const struct plan_place *p, uint32_t local,
-	uint64_t len_bytes)
+static void recv_remote_blocks(struct coll_plan *plan, const struct plan_position *p,
+	uint32_t local, uint64_t len_bytes)
 {
 	const struct coll_topo *topo = p->topo;
 	uint32_t from = plan_rank_at(topo, p->host, local);
@@ -45,7 +45,7 @@ static void take_abroad(struct coll_plan *plan, const struct plan_place *p, uint
 int coll_plan_all_gather(struct coll_plan *plan, const struct coll_topo *topo, uint32_t rank,
 	uint64_t len_bytes, struct pawl_err *err)
 {
-	struct plan_place p = plan_find_place(topo, rank);
+	struct plan_position p = plan_find_position(topo, rank);
 
 	plan_reset(plan, true);
 	plan_add_copy(plan, rank * len_bytes, 0, len_bytes);
@@ -63,7 +63,7 @@ int coll_plan_all_gather(struct coll_plan *plan, const struct coll_topo *topo, u
 		plan_add_recv(plan, from, COLL_OUT, from * len_bytes, len_bytes);
 	}
 	for (uint32_t d = 0; d < p.locals; d++) {
-		take_abroad(plan, &p, (p.local + p.locals - d) % p.locals, len_bytes);
+		recv_remote_blocks(plan, &p, (p.local + p.locals - d) % p.locals, len_bytes);
 	}
 	return plan_finish(plan, "an all-gather", err);
 }
@@ -72,7 +72,7 @@ int coll_plan_all_gather(struct coll_plan *plan, const struct coll_topo *topo, u
 
 /* Gives the local-th rank what this rank has of the blocks that one adds: its own, and those for
  * other hosts. */
-static void give_blocks(struct coll_plan *plan, const struct plan_place *p, uint32_t local,
+static void send_blocks(struct coll_plan *plan, const struct plan_position *p, uint32_t local,
 	uint64_t len_bytes)
 {
 	const struct coll_topo *topo = p->topo;
@@ -90,7 +90,8 @@ static void give_blocks(struct coll_plan *plan, const struct plan_place *p, uint
 }
 
 /* Adds the blocks for other hosts that this rank deals with. */
-static void add_abroad(struct coll_plan *plan, const struct plan_place *p, uint64_t len_bytes)
+static void add_remote_blocks(struct coll_plan *plan, const struct plan_position *p,
+	uint64_t len_bytes)
 {
 	const struct coll_topo *topo = p->topo;
 
@@ -114,7 +115,7 @@ static void add_abroad(struct coll_plan *plan, const struct plan_place *p, uint6
 int coll_plan_reduce_scatter(struct coll_plan *plan, const struct coll_topo *topo, uint32_t rank,
 	uint64_t len_bytes, struct pawl_err *err)
 {
-	struct plan_place p = plan_find_place(topo, rank);
+	struct plan_position p = plan_find_position(topo, rank);
 	struct coll_place own = {COLL_OUT, 0};
 	uint64_t tmp;
 
@@ -127,13 +128,13 @@ int coll_plan_reduce_scatter(struct coll_plan *plan, const struct coll_topo *top
 		own = (struct coll_place){COLL_TMP, tmp + p.host * len_bytes};
 	}
 	for (uint32_t d = 1; d < p.locals; d++) {
-		give_blocks(plan, &p, (p.local + d) % p.locals, len_bytes);
+		send_blocks(plan, &p, (p.local + d) % p.locals, len_bytes);
 	}
 	plan_add_locals(plan, &p, rank * len_bytes, own, len_bytes);
 	if (topo->hosts == 1) {
 		return plan_finish(plan, "a reduce-scatter", err);
 	}
-	add_abroad(plan, &p, len_bytes);
+	add_remote_blocks(plan, &p, len_bytes);
 	for (uint32_t d = 1; d < topo->hosts; d++) {
 		uint32_t host = (p.host + topo->hosts - d) % topo->hosts;
 

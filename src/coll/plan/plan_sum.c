@@ -11,13 +11,13 @@
 #include "coll/plan/plan_impl.h"
 
 struct lanes {
-	struct coll_plan *plan;       /* the caller's */
-	const struct coll_topo *topo; /* the caller's */
-	struct plan_place place;      /* place of the rank, unless it is a server */
-	uint64_t len_bytes;           /* size of the vector */
-	uint32_t n;                   /* number of lanes */
-	enum coll_area in;            /* area of the vector, in steps between hosts */
-	enum coll_area out;           /* area of sums; byte b goes to b */
+	struct coll_plan *plan;        /* the caller's */
+	const struct coll_topo *topo;  /* the caller's */
+	struct plan_position position; /* place of the rank, unless it is a server */
+	uint64_t len_bytes;            /* size of the vector */
+	uint32_t n;                    /* number of lanes */
+	enum coll_area in;             /* area of the vector, in steps between hosts */
+	enum coll_area out;            /* area of sums; byte b goes to b */
 };
 
 static void cut_lane(const struct lanes *lanes, uint32_t lane, uint64_t *lo, uint64_t *hi)
@@ -27,13 +27,13 @@ static void cut_lane(const struct lanes *lanes, uint32_t lane, uint64_t *lo, uin
 
 static uint32_t owner_of(const struct lanes *lanes, uint32_t lane)
 {
-	ASSERT(lanes->place.locals > 0);
-	return plan_rank_at(lanes->topo, lanes->place.host, lane % lanes->place.locals);
+	ASSERT(lanes->position.locals > 0);
+	return plan_rank_at(lanes->topo, lanes->position.host, lane % lanes->position.locals);
 }
 
 static void add_locals(struct lanes *lanes)
 {
-	const struct plan_place *p = &lanes->place;
+	const struct plan_position *p = &lanes->position;
 	uint64_t lo;
 	uint64_t hi;
 
@@ -51,9 +51,9 @@ static void add_locals(struct lanes *lanes)
 }
 
 /* Sends my lanes from area to the others on my host, except rank `but`, which has them. */
-static void give_locals(struct lanes *lanes, enum coll_area area, uint32_t but)
+static void send_to_locals(struct lanes *lanes, enum coll_area area, uint32_t but)
 {
-	const struct plan_place *p = &lanes->place;
+	const struct plan_position *p = &lanes->position;
 	uint64_t lo;
 	uint64_t hi;
 
@@ -68,9 +68,9 @@ static void give_locals(struct lanes *lanes, enum coll_area area, uint32_t but)
 }
 
 /* Receives the lanes of the others on my host. */
-static void take_locals(struct lanes *lanes)
+static void recv_from_locals(struct lanes *lanes)
 {
-	const struct plan_place *p = &lanes->place;
+	const struct plan_position *p = &lanes->position;
 	uint64_t lo;
 	uint64_t hi;
 
@@ -115,7 +115,7 @@ static struct lanes lanes_of(struct coll_plan *plan, const struct coll_topo *top
 		.out = COLL_OUT};
 
 	if (rank < topo->ranks) {
-		lanes.place = plan_find_place(topo, rank);
+		lanes.position = plan_find_position(topo, rank);
 	}
 	return lanes;
 }
@@ -126,7 +126,7 @@ static struct lanes lanes_of(struct coll_plan *plan, const struct coll_topo *top
  * instead of two. */
 static void add_everywhere(struct lanes *lanes)
 {
-	const struct plan_place *p = &lanes->place;
+	const struct plan_position *p = &lanes->position;
 
 	for (uint32_t d = 1; d < p->locals; d++) {
 		plan_add_send(lanes->plan, plan_after(p, d), COLL_IN, 0, lanes->len_bytes);
@@ -134,15 +134,15 @@ static void add_everywhere(struct lanes *lanes)
 	plan_add_locals(lanes->plan, p, 0, (struct coll_place){COLL_OUT, 0}, lanes->len_bytes);
 }
 
-static void plan_member(struct lanes *lanes, enum coll_way way, uint32_t *who)
+static void plan_member(struct lanes *lanes, enum coll_algorithm algorithm, uint32_t *who)
 {
-	const struct plan_place *p = &lanes->place;
+	const struct plan_position *p = &lanes->position;
 
 	if (lanes->topo->ranks == 1) {
 		plan_add_copy(lanes->plan, 0, 0, lanes->len_bytes);
 		return;
 	}
-	if (lanes->topo->hosts == 1 && (way == COLL_DOUBLING || way == COLL_TREE)) {
+	if (lanes->topo->hosts == 1 && (algorithm == COLL_DOUBLING || algorithm == COLL_TREE)) {
 		add_everywhere(lanes);
 		return;
 	}
@@ -153,37 +153,37 @@ static void plan_member(struct lanes *lanes, enum coll_way way, uint32_t *who)
 	for (uint32_t lane = p->local; lane < lanes->n; lane += p->locals) {
 		struct flat flat = flat_of(lanes, lane, p->host, who);
 
-		flat_all_reduce(&flat, way);
+		flat_all_reduce(&flat, algorithm);
 	}
-	give_locals(lanes, COLL_OUT, UINT32_MAX);
-	take_locals(lanes);
+	send_to_locals(lanes, COLL_OUT, UINT32_MAX);
+	recv_from_locals(lanes);
 }
 
 int coll_plan_all_reduce(struct coll_plan *plan, const struct coll_topo *topo, uint32_t rank,
-	enum coll_way way, uint64_t len_bytes, struct pawl_err *err)
+	enum coll_algorithm algorithm, uint64_t len_bytes, struct pawl_err *err)
 {
 	struct lanes lanes = lanes_of(plan, topo, rank, len_bytes);
 	uint32_t who[COLL_RANKS_MAX];
 
 	ASSERT(rank < topo->ranks + topo->servers);
 	plan_reset(plan, false);
-	if (!coll_way_fits(way, topo->hosts)) {
+	if (!coll_algorithm_fits(algorithm, topo->hosts)) {
 		return pawl_err_set(err, PAWL_EINVAL,
 			"all-reduce by halving: %u hosts, which is no power of two", topo->hosts);
 	}
-	if (topo->servers > 0 && way != COLL_DIRECT) {
+	if (topo->servers > 0 && algorithm != COLL_DIRECT) {
 		return pawl_err_set(err, PAWL_EINVAL,
 			"all-reduce: %u servers only add, which is the direct way's",
 			topo->servers);
 	}
-	plan->even = topo->servers > 0; /* servers send on while they receive */
+	plan->interleave = topo->servers > 0; /* servers send on while they receive */
 	if (rank < topo->ranks) {
-		plan_member(&lanes, way, who);
+		plan_member(&lanes, algorithm, who);
 	}
 	for (uint32_t lane = 0; lane < lanes.n && rank >= topo->ranks; lane++) {
 		struct flat flat = flat_of(&lanes, lane, topo->hosts + rank - topo->ranks, who);
 
-		flat_all_reduce(&flat, way);
+		flat_all_reduce(&flat, algorithm);
 	}
 	return plan_finish(plan, "an all-reduce", err);
 }
@@ -191,25 +191,25 @@ int coll_plan_all_reduce(struct coll_plan *plan, const struct coll_topo *topo, u
 /* ---- reduce and broadcast: one rank has, or gets, all of it ---- */
 
 static int check_rooted(const struct coll_topo *topo, const char *what, uint32_t root,
-	enum coll_way way, struct pawl_err *err)
+	enum coll_algorithm algorithm, struct pawl_err *err)
 {
 	if (root >= topo->ranks) {
 		return pawl_err_set(err, PAWL_EINVAL, "%s: root %u of %u ranks", what, root,
 			topo->ranks);
 	}
-	if (way != COLL_DIRECT && way != COLL_TREE) {
+	if (algorithm != COLL_DIRECT && algorithm != COLL_TREE) {
 		return pawl_err_set(err, PAWL_EINVAL, "%s: direct or tree is needed", what);
 	}
 	return 0;
 }
 
 int coll_plan_reduce(struct coll_plan *plan, const struct coll_topo *topo, uint32_t rank,
-	uint32_t root, enum coll_way way, uint64_t len_bytes, struct pawl_err *err)
+	uint32_t root, enum coll_algorithm algorithm, uint64_t len_bytes, struct pawl_err *err)
 {
 	struct lanes lanes = lanes_of(plan, topo, rank, len_bytes);
-	const struct plan_place *p = &lanes.place;
+	const struct plan_position *p = &lanes.position;
 	uint32_t who[COLL_RANKS_MAX];
-	int rv = check_rooted(topo, "reduce", root, way, err);
+	int rv = check_rooted(topo, "reduce", root, algorithm, err);
 
 	plan_reset(plan, false);
 	if (rv != 0) {
@@ -231,19 +231,19 @@ int coll_plan_reduce(struct coll_plan *plan, const struct coll_topo *topo, uint3
 		struct flat flat = flat_of(&lanes, lane, p->host, who);
 
 		flat.servers = 0;
-		flat_reduce(&flat, way, topo->host_of[root]);
+		flat_reduce(&flat, algorithm, topo->host_of[root]);
 		if (rank != root && p->host == topo->host_of[root]) {
 			plan_add_send(plan, root, lanes.out, flat.lo, flat.hi - flat.lo);
 		}
 	}
 	if (rank == root) {
-		take_locals(&lanes);
+		recv_from_locals(&lanes);
 	}
 	return plan_finish(plan, "a reduce", err);
 }
 
 /* Gives every lane to its owner, on root's host. */
-static void hand_out(struct lanes *lanes, uint32_t rank, uint32_t root)
+static void distribute_lanes(struct lanes *lanes, uint32_t rank, uint32_t root)
 {
 	uint64_t lo;
 	uint64_t hi;
@@ -261,30 +261,30 @@ static void hand_out(struct lanes *lanes, uint32_t rank, uint32_t root)
 }
 
 int coll_plan_broadcast(struct coll_plan *plan, const struct coll_topo *topo, uint32_t rank,
-	uint32_t root, enum coll_way way, uint64_t len_bytes, struct pawl_err *err)
+	uint32_t root, enum coll_algorithm algorithm, uint64_t len_bytes, struct pawl_err *err)
 {
 	struct lanes lanes = lanes_of(plan, topo, rank, len_bytes);
-	const struct plan_place *p = &lanes.place;
+	const struct plan_position *p = &lanes.position;
 	uint32_t who[COLL_RANKS_MAX];
-	int rv = check_rooted(topo, "broadcast", root, way, err);
+	int rv = check_rooted(topo, "broadcast", root, algorithm, err);
 
 	plan_reset(plan, false);
 	if (rv != 0) {
 		return rv;
 	}
 	if (p->host == topo->host_of[root]) {
-		hand_out(&lanes, rank, root);
+		distribute_lanes(&lanes, rank, root);
 	}
 	lanes.in = rank == root ? COLL_IN : COLL_OUT;
 	for (uint32_t lane = p->local; lane < lanes.n; lane += p->locals) {
 		struct flat flat = flat_of(&lanes, lane, p->host, who);
 
 		flat.servers = 0;
-		flat_broadcast(&flat, way, topo->host_of[root]);
+		flat_broadcast(&flat, algorithm, topo->host_of[root]);
 	}
-	give_locals(&lanes, lanes.in, root);
+	send_to_locals(&lanes, lanes.in, root);
 	if (rank != root) {
-		take_locals(&lanes);
+		recv_from_locals(&lanes);
 	}
 	return plan_finish(plan, "a broadcast", err);
 }

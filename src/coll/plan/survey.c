@@ -7,9 +7,9 @@
 
 #include <stdlib.h>
 
-#define SLOW  0.75   /* share of the others' rate below which one is slow */
-#define FAR   2.0    /* multiple of the others' latency above which one is far, */
-#define FAR_S 100e-6 /* if it also exceeds that by so many seconds */
+#define SLOW             0.75   /* share of the others' rate below which one is slow */
+#define LATENCY_FACTOR   2.0    /* multiple of the others' latency above which one is far, */
+#define LATENCY_MARGIN_S 100e-6 /* if it also exceeds that by so many seconds */
 
 int coll_survey_init(struct coll_survey *survey, uint32_t n, struct pawl_err *err)
 {
@@ -52,7 +52,7 @@ double coll_median(double *numbers, uint32_t n)
 	return (numbers[(n - 1) / 2] + numbers[n / 2]) / 2;
 }
 
-double coll_pace(const double *ends_s, uint32_t n)
+double coll_fit_round_s(const double *ends_s, uint32_t n)
 {
 	uint32_t first = n / 4;
 	double middle = (double)(n - 1 + first) / 2;
@@ -70,7 +70,7 @@ double coll_pace(const double *ends_s, uint32_t n)
 /* ---- the model ---- */
 
 /* Returns the figure of the median pair, of those that were measured. */
-static double usual(const struct coll_survey *survey, const double *figures)
+static double median_pair(const struct coll_survey *survey, const double *figures)
 {
 	double known[SURVEY_HOSTS_MAX * SURVEY_HOSTS_MAX];
 	uint32_t n = 0;
@@ -85,7 +85,7 @@ static double usual(const struct coll_survey *survey, const double *figures)
 
 void coll_survey_link(const struct coll_survey *survey, struct coll_link *link)
 {
-	double one_s = usual(survey, survey->latency_s);
+	double one_s = median_pair(survey, survey->latency_s);
 	double message_s =
 		survey->n > 2 ? (survey->all_small_s - one_s) / (survey->n - 2) : one_s / 2;
 
@@ -97,20 +97,20 @@ void coll_survey_link(const struct coll_survey *survey, struct coll_link *link)
 
 /* ---- slow hosts and pairs ---- */
 
-static bool is_better(enum survey_flaw what, double a, double b)
+static bool is_better(enum survey_metric what, double a, double b)
 {
-	return what == SURVEY_FAR ? a < b : a > b;
+	return what == SURVEY_LATENCY ? a < b : a > b;
 }
 
-double coll_survey_host(const struct coll_survey *survey, uint32_t host, enum survey_flaw what)
+double coll_survey_host(const struct coll_survey *survey, uint32_t host, enum survey_metric what)
 {
-	const double *figures = what == SURVEY_FAR ? survey->latency_s : survey->bytes_per_s;
+	const double *figures = what == SURVEY_LATENCY ? survey->latency_s : survey->bytes_per_s;
 	double best = 0;
 
 	for (uint32_t peer = 0; peer < survey->n; peer++) {
 		double out = figures[host * survey->n + peer];
 		double in = figures[peer * survey->n + host];
-		double figure = what == SURVEY_RECEIVES ? in : out;
+		double figure = what == SURVEY_RECEIVE_RATE ? in : out;
 
 		if (figure > 0 && (best == 0 || is_better(what, figure, best))) {
 			best = figure;
@@ -119,7 +119,8 @@ double coll_survey_host(const struct coll_survey *survey, uint32_t host, enum su
 	return best;
 }
 
-bool coll_survey_flawed(const struct coll_survey *survey, uint32_t host, enum survey_flaw what)
+bool coll_survey_is_outlier(const struct coll_survey *survey, uint32_t host,
+	enum survey_metric what)
 {
 	double hosts[SURVEY_HOSTS_MAX];
 	double own = coll_survey_host(survey, host, what);
@@ -132,21 +133,22 @@ bool coll_survey_flawed(const struct coll_survey *survey, uint32_t host, enum su
 	if (survey->n == 2) {
 		return false;
 	}
-	return what == SURVEY_FAR ? own > FAR * middle && own > middle + FAR_S
-				  : own < SLOW * middle;
+	return what == SURVEY_LATENCY
+		? own > LATENCY_FACTOR * middle && own > middle + LATENCY_MARGIN_S
+		: own < SLOW * middle;
 }
 
 bool coll_survey_slow(const struct coll_survey *survey, uint32_t from, uint32_t to)
 {
 	double own = survey->bytes_per_s[from * survey->n + to];
 
-	return own == 0 || own < SLOW * usual(survey, survey->bytes_per_s);
+	return own == 0 || own < SLOW * median_pair(survey, survey->bytes_per_s);
 }
 
 bool coll_survey_narrow(const struct coll_survey *survey, uint32_t from, uint32_t to)
 {
 	double own = survey->bytes_per_s[from * survey->n + to];
 
-	return own > 0 && own < SLOW * coll_survey_host(survey, from, SURVEY_SENDS) &&
-		own < SLOW * coll_survey_host(survey, to, SURVEY_RECEIVES);
+	return own > 0 && own < SLOW * coll_survey_host(survey, from, SURVEY_SEND_RATE) &&
+		own < SLOW * coll_survey_host(survey, to, SURVEY_RECEIVE_RATE);
 }

@@ -20,11 +20,11 @@ struct coll_survey {
 };
 
 /* How a host differs from the others. */
-enum survey_flaw {
-	SURVEY_SENDS,    /* bytes a second out of the host */
-	SURVEY_RECEIVES, /* bytes a second into the host */
-	SURVEY_FAR,      /* latency to the host */
-	SURVEY_FLAWS
+enum survey_metric {
+	SURVEY_SEND_RATE,    /* bytes a second out of the host */
+	SURVEY_RECEIVE_RATE, /* bytes a second into the host */
+	SURVEY_LATENCY,      /* latency to the host */
+	SURVEY_METRICS
 };
 
 /* n: 2 .. SURVEY_HOSTS_MAX. PAWL_ENOMEM. */
@@ -36,7 +36,7 @@ double coll_median(double *numbers, uint32_t n);
 /* Returns the seconds from one end to the next, of the n ends of rounds that follow each other: the
  * line of least squares, without the first quarter, in which a connection and its queues find their
  * pace. n: at least 4. */
-double coll_pace(const double *ends_s, uint32_t n);
+double coll_fit_round_s(const double *ends_s, uint32_t n);
 
 /* Gives the link for the cost model. One message takes its latency and its cost; n - 1 messages at
  * once take n - 1 times the cost: the difference is the cost of n - 2. (With two hosts there is
@@ -45,10 +45,11 @@ double coll_pace(const double *ends_s, uint32_t n);
 void coll_survey_link(const struct coll_survey *survey, struct coll_link *link);
 /* Returns the best that a host does with any other, in one respect: the effect of its own link
  * rather than of the others' links. */
-double coll_survey_host(const struct coll_survey *survey, uint32_t host, enum survey_flaw what);
+double coll_survey_host(const struct coll_survey *survey, uint32_t host, enum survey_metric what);
 /* Returns whether a host is worse than the median host by a quarter, or twice as far and by 0.1 ms.
  * Of two hosts, never. */
-bool coll_survey_flawed(const struct coll_survey *survey, uint32_t host, enum survey_flaw what);
+bool coll_survey_is_outlier(const struct coll_survey *survey, uint32_t host,
+	enum survey_metric what);
 /* Returns whether a pair is slower by a quarter than the median pair, or was not measured. */
 bool coll_survey_slow(const struct coll_survey *survey, uint32_t from, uint32_t to);
 /* Returns whether a pair is slower by a quarter than each of its hosts is with others: the way

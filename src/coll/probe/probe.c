@@ -21,16 +21,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WINDOW  COLL_CHANNELS /* rounds under way */
-#define ONE_MAX 8u            /* hosts up to which pairs are measured one at a time */
-#define FIRST   (16u << 10)   /* bytes of a message in the first try */
-#define PACE    32u           /* rounds in which a pace is measured */
-#define PAIR_S  0.2           /* seconds that the rounds of a pair take together */
-#define ALL_S   0.6           /* seconds that the rounds of all to all take together */
-#define TRIES   3u            /* times that slow pairs, and all to all, are measured */
-#define PING_S  0.1           /* seconds that pings take together */
-#define SMALL   64u           /* bytes of a small message: a granule of a vector */
-#define GROWTH  8.0           /* largest growth of the length, from one try to the next */
+#define WINDOW              COLL_CHANNELS /* rounds under way */
+#define SERIAL_HOSTS_MAX    8u            /* hosts up to which pairs are measured one at a time */
+#define FIRST_BYTES         (16u << 10)   /* bytes of a message in the first try */
+#define PACE_ROUNDS         32u           /* rounds in which a pace is measured */
+#define PAIR_S              0.2           /* seconds that the rounds of a pair take together */
+#define ALL_S               0.6           /* seconds that the rounds of all to all take together */
+#define TRIES               3u            /* times that slow pairs, and all to all, are measured */
+#define PING_S              0.1           /* seconds that pings take together */
+#define SMALL_MESSAGE_BYTES 64u           /* bytes of a small message: a granule of a vector */
+#define GROWTH              8.0 /* largest growth of the length, from one try to the next */
 
 /* One rank in a measurement. */
 struct probe {
@@ -121,7 +121,7 @@ static int do_call(struct probe *probe, struct pawl_coll_call call, struct pawl_
 	return rv == 0 ? end_call(probe, &work, err) : rv;
 }
 
-static int meet(struct probe *probe, struct pawl_err *err)
+static int do_barrier(struct probe *probe, struct pawl_err *err)
 {
 	return do_call(probe,
 		(struct pawl_coll_call){.kind = PAWL_BARRIER,
@@ -137,7 +137,7 @@ static double seconds_since(int64_t start_ns)
 /* ---- orders ---- */
 
 /* Returns the call for one round of bytes from rank to rank. */
-static struct pawl_coll_call exchange(struct probe *probe, const struct probe_order *order)
+static struct pawl_coll_call round_call(struct probe *probe, const struct probe_order *order)
 {
 	for (uint32_t p = 0; p < probe->ranks; p++) {
 		probe->in_at[p + 1] =
@@ -164,7 +164,7 @@ static int ping(struct probe *probe, struct probe_order *order, double *seconds,
 		uint32_t a = order->a;
 		int64_t start_ns = clock_mono_ns();
 
-		rv = do_call(probe, exchange(probe, order), err);
+		rv = do_call(probe, round_call(probe, order), err);
 		order->a = order->b;
 		order->b = a;
 		probe->ends_s[i / 2] =
@@ -178,7 +178,7 @@ static int ping(struct probe *probe, struct probe_order *order, double *seconds,
 static int stream(struct probe *probe, const struct probe_order *order, double *seconds,
 	struct pawl_err *err)
 {
-	struct pawl_coll_call call = exchange(probe, order);
+	struct pawl_coll_call call = round_call(probe, order);
 	int64_t start_ns = clock_mono_ns();
 	struct pawl_work works[WINDOW];
 	uint32_t window = order->kind == PROBE_ALL ? 1 : WINDOW;
@@ -198,7 +198,7 @@ static int stream(struct probe *probe, const struct probe_order *order, double *
 			probe->ends_s[ended++] = seconds_since(start_ns);
 		}
 	}
-	*seconds = rv == 0 ? coll_pace(probe->ends_s, order->rounds) : 0;
+	*seconds = rv == 0 ? coll_fit_round_s(probe->ends_s, order->rounds) : 0;
 	return rv;
 }
 
@@ -215,12 +215,12 @@ static int sum(struct probe *probe, const struct probe_order *order, double *sec
 		.timeout_ns = times_ns(TIME_PROBE_CALL)};
 	int rv;
 
-	coll_group_link(probe->group, &order->link);
+	coll_group_set_link(probe->group, &order->link);
 	rv = do_call(probe, call, err);
 	for (uint32_t i = 0; i < order->rounds && rv == 0; i++) {
 		int64_t start_ns;
 
-		rv = meet(probe, err);
+		rv = do_barrier(probe, err);
 		start_ns = clock_mono_ns();
 		rv = rv == 0 ? do_call(probe, call, err) : rv;
 		probe->ends_s[i] = seconds_since(start_ns);
@@ -239,7 +239,7 @@ static int carry_out(struct probe *probe, struct probe_order *order, struct pawl
 	int rv = make_room(probe, order->len_bytes * messages, err);
 
 	if (rv == 0) {
-		rv = meet(probe, err);
+		rv = do_barrier(probe, err);
 	}
 	if (rv == 0) {
 		rv = order->kind == PROBE_PING ? ping(probe, order, &seconds, err)
@@ -334,16 +334,18 @@ static int measure_stream(struct probe *probe, struct probe_order *order, double
 	double took_s = 0;
 	int rv = 0;
 
-	order->rounds = PACE;
+	order->rounds = PACE_ROUNDS;
 	order->len_bytes = 0;
 	while (rv == 0 && took_s < seconds / 2 && order->len_bytes < most) {
 		double more = took_s > 0 ? seconds / took_s : GROWTH;
 		uint64_t longer =
 			(uint64_t)((double)order->len_bytes * (more < GROWTH ? more : GROWTH));
 
-		order->len_bytes = longer < FIRST ? FIRST : longer < most ? longer : most;
+		order->len_bytes = longer < FIRST_BYTES ? FIRST_BYTES
+			: longer < most                 ? longer
+							: most;
 		rv = give_order(probe, order, err);
-		took_s = measured_by(probe, PAWL_ANY_RANK) * PACE;
+		took_s = measured_by(probe, PAWL_ANY_RANK) * PACE_ROUNDS;
 	}
 	return rv;
 }
@@ -363,7 +365,7 @@ static int measure_latency(struct probe *probe, struct coll_survey *survey, uint
 		.a = a,
 		.b = b,
 		.rounds = 8,
-		.len_bytes = SMALL};
+		.len_bytes = SMALL_MESSAGE_BYTES};
 	double seconds;
 	int rv = give_order(probe, &order, err);
 
@@ -381,7 +383,7 @@ static int measure_latency(struct probe *probe, struct coll_survey *survey, uint
 
 static int measure_latencies(struct probe *probe, struct coll_survey *survey, struct pawl_err *err)
 {
-	uint32_t firsts = survey->n <= ONE_MAX ? survey->n : 1;
+	uint32_t firsts = survey->n <= SERIAL_HOSTS_MAX ? survey->n : 1;
 	int rv = 0;
 
 	for (uint32_t a = 0; a < firsts; a++) {
@@ -393,7 +395,7 @@ static int measure_latencies(struct probe *probe, struct coll_survey *survey, st
 }
 
 /* Keeps the better one of the rates of a pair, now and before. */
-static void note_pair(struct coll_survey *survey, const struct probe *probe,
+static void record_pair(struct coll_survey *survey, const struct probe *probe,
 	const struct probe_order *order, uint32_t from, uint32_t to)
 {
 	double *best = &survey->bytes_per_s[from * survey->n + to];
@@ -406,7 +408,7 @@ static void note_pair(struct coll_survey *survey, const struct probe *probe,
 }
 
 /* Returns whether a pair of an order was not measured yet, or is slow, which may pass. */
-static bool is_doubtful(const struct coll_survey *survey, struct probe_order order)
+static bool needs_measuring(const struct coll_survey *survey, struct probe_order order)
 {
 	bool doubtful = false;
 
@@ -422,7 +424,7 @@ static bool is_doubtful(const struct coll_survey *survey, struct probe_order ord
  * tournament. */
 static int measure_pairs(struct probe *probe, struct coll_survey *survey, struct pawl_err *err)
 {
-	bool few = survey->n <= ONE_MAX;
+	bool few = survey->n <= SERIAL_HOSTS_MAX;
 	uint32_t firsts = few || survey->n % 2 != 0 ? survey->n : survey->n - 1;
 	uint32_t others = few ? survey->n : 2;
 	uint32_t all = firsts * others;
@@ -433,12 +435,12 @@ static int measure_pairs(struct probe *probe, struct coll_survey *survey, struct
 			.a = i % all / others,
 			.b = i % others};
 
-		if ((few && order.a == order.b) || !is_doubtful(survey, order)) {
+		if ((few && order.a == order.b) || !needs_measuring(survey, order)) {
 			continue;
 		}
 		rv = measure_stream(probe, &order, PAIR_S, err);
 		for (uint32_t p = 0; p < survey->n * survey->n && rv == 0; p++) {
-			note_pair(survey, probe, &order, p / survey->n, p % survey->n);
+			record_pair(survey, probe, &order, p / survey->n, p % survey->n);
 		}
 	}
 	return rv;
@@ -448,7 +450,7 @@ static int measure_all(struct probe *probe, struct coll_survey *survey, struct p
 {
 	struct probe_order order = {.kind = PROBE_ALL,
 		.rounds = ORDER_ROUNDS_MAX,
-		.len_bytes = SMALL};
+		.len_bytes = SMALL_MESSAGE_BYTES};
 	double rates[TRIES];
 	int rv = give_order(probe, &order, err);
 
@@ -462,24 +464,25 @@ static int measure_all(struct probe *probe, struct coll_survey *survey, struct p
 	return rv;
 }
 
-int coll_probe_survey(struct pawl_group *group, struct coll_survey *survey, coll_probe_tell *tell,
-	void *user, struct pawl_err *err)
+int coll_probe_survey(struct pawl_group *group, struct coll_survey *survey,
+	coll_probe_report *report, void *user, struct pawl_err *err)
 {
 	struct probe probe;
 	int rv = probe_init(&probe, group, NULL, err);
 
 	ASSERT(rv != 0 || probe.ranks == survey->n);
 	if (rv == 0) {
-		tell(user, "latency");
+		report(user, "latency");
 		rv = measure_latencies(&probe, survey, err);
 	}
 	if (rv == 0) {
-		tell(user,
-			survey->n <= ONE_MAX ? "pairs of hosts, one at a time" : "pairs of hosts");
+		report(user,
+			survey->n <= SERIAL_HOSTS_MAX ? "pairs of hosts, one at a time"
+						      : "pairs of hosts");
 		rv = measure_pairs(&probe, survey, err);
 	}
 	if (rv == 0) {
-		tell(user, "all hosts at once");
+		report(user, "all hosts at once");
 		rv = measure_all(&probe, survey, err);
 	}
 	probe_deinit(&probe);

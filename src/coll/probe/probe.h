@@ -19,14 +19,14 @@ int coll_probe_open(struct pawl_group **out, const char *address, const char *co
 	uint32_t n, int64_t timeout_ns, struct pawl_err *err);
 
 /* Called with one line of text: what is measured next. */
-typedef void coll_probe_tell(void *user, const char *line);
+typedef void coll_probe_report(void *user, const char *line);
 
 /* The next three are for rank 0. The first two take seconds for a few hosts, and fail as
  * collectives do. */
 
 /* Fills a survey, which must be initialised with room for the group's ranks. */
-int coll_probe_survey(struct pawl_group *group, struct coll_survey *survey, coll_probe_tell *tell,
-	void *user, struct pawl_err *err);
+int coll_probe_survey(struct pawl_group *group, struct coll_survey *survey,
+	coll_probe_report *report, void *user, struct pawl_err *err);
 /* Measures the seconds of an all-reduce, by the way that the link chooses: the median of some,
  * which together take about budget_s. len_bytes: whole elements, at most SURVEY_VECTOR_MAX. */
 int coll_probe_sum(struct pawl_group *group, const struct coll_link *link, enum pawl_dtype dtype,

@@ -30,7 +30,7 @@ static int ask_all(const char *const *names, uint32_t n, int64_t timeout_ns,
 	return rv;
 }
 
-static int join_all(struct coll_port *port, char (*sides)[COLL_TCP_NAME], uint32_t n,
+static int join_all(struct coll_transport *transport, char (*sides)[COLL_TCP_NAME], uint32_t n,
 	int64_t timeout_ns, struct pawl_err *err)
 {
 	const char *names[SURVEY_HOSTS_MAX];
@@ -38,7 +38,7 @@ static int join_all(struct coll_port *port, char (*sides)[COLL_TCP_NAME], uint32
 	for (uint32_t r = 0; r < n; r++) {
 		names[r] = sides[r];
 	}
-	return coll_tcp_join(port, names, timeout_ns, NULL, err);
+	return coll_tcp_join(transport, names, timeout_ns, NULL, err);
 }
 
 int coll_probe_open(struct pawl_group **out, const char *address, const char *const *names,
@@ -46,7 +46,7 @@ int coll_probe_open(struct pawl_group **out, const char *address, const char *co
 {
 	char sides[SURVEY_HOSTS_MAX][COLL_TCP_NAME] = {0};
 	uint32_t where[SURVEY_HOSTS_MAX];
-	struct coll_port *port = NULL;
+	struct coll_transport *transport = NULL;
 	struct pawl_group *group = NULL;
 	int rv = coll_group_make(&group, 0, n, 0, err);
 
@@ -54,21 +54,21 @@ int coll_probe_open(struct pawl_group **out, const char *address, const char *co
 		where[r] = r;
 	}
 	if (rv == 0) {
-		rv = coll_tcp_open(&port, 0, n, address, sides[0], err);
+		rv = coll_tcp_open(&transport, 0, n, address, sides[0], err);
 	}
 	if (rv == 0) {
 		rv = ask_all(names, n, timeout_ns, sides, err);
 	}
 	if (rv == 0) {
-		rv = join_all(port, sides, n, timeout_ns, err);
+		rv = join_all(transport, sides, n, timeout_ns, err);
 	}
 	if (rv == 0) {
-		rv = coll_group_start(group, port, where, err);
-		port = NULL; /* owned by the group now */
+		rv = coll_group_start(group, transport, where, err);
+		transport = NULL; /* owned by the group now */
 	}
 	if (rv != 0) {
-		if (port) {
-			port->close(port);
+		if (transport) {
+			transport->close(transport);
 		}
 		pawl_group_close(group);
 		return rv;

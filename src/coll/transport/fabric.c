@@ -30,7 +30,7 @@ static void break_peer(struct fabric *fabric, struct fabric_peer *peer, const ch
 {
 	if (!peer->broken) {
 		peer->broken = why;
-		fabric->seen++;
+		fabric->event_count++;
 	}
 }
 
@@ -50,13 +50,13 @@ static bool post(struct fabric *fabric, struct fabric_op *op)
 			fi_send(fabric->ep, op->bytes, op->len_bytes, desc,
 				fabric->peers[op->peer].at, &op->context));
 	}
-	op->away = rv == 0;
-	fabric->away += rv == 0 && !receives;
+	op->in_flight = rv == 0;
+	fabric->in_flight += rv == 0 && !receives;
 	fabric->posted |= rv == 0;
-	fabric->held_up |= rv == -FI_EAGAIN;
+	fabric->post_pending |= rv == -FI_EAGAIN;
 	if (rv != 0 && rv != -FI_EAGAIN && receives) {
 		fabric->broken = "libfabric takes no more buffers";
-		fabric->seen++;
+		fabric->event_count++;
 	} else if (rv != 0 && rv != -FI_EAGAIN) {
 		break_peer(fabric, &fabric->peers[op->peer], "its connection broke");
 	}
@@ -72,10 +72,10 @@ static void push_stream(struct fabric *fabric, struct fabric_out *out)
 
 static void push_control(struct fabric *fabric, struct fabric_peer *peer)
 {
-	if (peer->control.away) {
+	if (peer->control.in_flight) {
 		return;
 	}
-	if (peer->saying == 0) {
+	if (peer->sending == 0) {
 		if (peer->want == 0) {
 			return;
 		}
@@ -97,18 +97,18 @@ static void push_peer(struct fabric *fabric, struct fabric_peer *peer)
 /* Posts all that was held up. */
 static void push(struct fabric *fabric)
 {
-	fabric->held_up = fabric->posted = false;
+	fabric->post_pending = fabric->posted = false;
 	for (uint32_t i = 0; i < fabric->recvs_n; i++) {
-		if (!fabric->recvs[i].away) {
+		if (!fabric->recvs[i].in_flight) {
 			post(fabric, &fabric->recvs[i]);
 		}
 	}
 	for (uint32_t p = 0; p < fabric->ranks; p++) {
-		if (fabric->peers[p].meets) {
+		if (fabric->peers[p].has_streams) {
 			push_peer(fabric, &fabric->peers[p]);
 		}
 	}
-	if (!fabric->held_up || fabric->posted) {
+	if (!fabric->post_pending || fabric->posted) {
 		fabric->stalled_ns = 0;
 	} else if (fabric->stalled_ns == 0) {
 		fabric->stalled_ns = clock_mono_ns();
@@ -118,39 +118,40 @@ static void push(struct fabric *fabric)
 /* ---- completions ---- */
 
 /* Ends a send: the message has gone, or never will. */
-static void end_send(struct fabric *fabric, struct fabric_op *op, bool gone)
+static void complete_send(struct fabric *fabric, struct fabric_op *op, bool gone)
 {
 	struct fabric_peer *peer = &fabric->peers[op->peer];
 
-	fabric->away--;
+	fabric->in_flight--;
 	if (!gone) {
 		break_peer(fabric, peer, "its connection broke");
 	}
 	if (op == &peer->control) {
-		peer->greeted |= peer->saying == WANT_HELLO && gone;
-		peer->saying = 0;
-		fabric->held_up |= peer->want != 0;
+		peer->hello_sent |= peer->sending == WANT_HELLO && gone;
+		peer->sending = 0;
+		fabric->post_pending |= peer->want != 0;
 		return;
 	}
 	for (uint32_t s = 0; s < COLL_STREAMS; s++) {
 		struct fabric_out *out = &peer->out[s];
 		uint32_t freed = out->freed;
 
-		while (out->freed != out->posted && !out->ops[out->freed % FABRIC_SENDS].away) {
+		while (out->freed != out->posted &&
+			!out->ops[out->freed % FABRIC_SENDS].in_flight) {
 			out->freed++;
 		}
-		fabric->seen += out->refused && out->freed != freed;
-		out->refused &= out->freed == freed;
+		fabric->event_count += out->blocked && out->freed != freed;
+		out->blocked &= out->freed == freed;
 	}
 }
 
 /* Ends the operation of a message that has come, gone or failed; len_bytes: bytes that have
  * come. */
-static void end_op(struct fabric *fabric, struct fabric_op *op, size_t len_bytes, int code)
+static void complete_op(struct fabric *fabric, struct fabric_op *op, size_t len_bytes, int code)
 {
-	op->away = false;
+	op->in_flight = false;
 	if (op->peer != UINT32_MAX) {
-		end_send(fabric, op, code == 0);
+		complete_send(fabric, op, code == 0);
 		return;
 	}
 	if (code == 0) {
@@ -166,7 +167,7 @@ static void take_error(struct fabric *fabric)
 	struct fi_cq_err_entry error = {0};
 
 	if (fi_cq_readerr(fabric->cq, &error, 0) > 0 && error.op_context) {
-		end_op(fabric, error.op_context, 0, error.err != 0 ? error.err : FI_EOTHER);
+		complete_op(fabric, error.op_context, 0, error.err != 0 ? error.err : FI_EOTHER);
 	}
 }
 
@@ -178,26 +179,26 @@ void fabric_progress(struct fabric *fabric)
 	for (uint32_t i = 0; i < ROUNDS_MAX && n == ENTRIES_N && !fabric->broken; i++) {
 		n = FAULT_SYS("coll.fabric.move", fi_cq_read(fabric->cq, entries, ENTRIES_N));
 		for (ssize_t e = 0; e < n; e++) {
-			end_op(fabric, entries[e].op_context, entries[e].len, 0);
+			complete_op(fabric, entries[e].op_context, entries[e].len, 0);
 		}
 		if (n == -FI_EAVAIL) {
 			take_error(fabric);
 			n = ENTRIES_N; /* there may be more */
 		} else if (n < 0 && n != -FI_EAGAIN) {
 			fabric->broken = "libfabric has failed";
-			fabric->seen++;
+			fabric->event_count++;
 		}
 	}
-	if (fabric->held_up && !fabric->broken) {
+	if (fabric->post_pending && !fabric->broken) {
 		push(fabric);
 	}
 }
 
 /* ---- waiting ---- */
 
-static uint32_t look(struct coll_port *port)
+static uint32_t fabric_poll(struct coll_transport *transport)
 {
-	struct fabric *fabric = fabric_of(port);
+	struct fabric *fabric = fabric_of(transport);
 	struct fid *fids[] = {&fabric->cq->fid};
 
 	fabric_progress(fabric);
@@ -207,7 +208,8 @@ static uint32_t look(struct coll_port *port)
 		}
 		fabric_progress(fabric); /* the descriptor does not report what was there before */
 	}
-	return fabric->seen + atomic_load_explicit(&fabric->woken, memory_order_acquire);
+	return fabric->event_count +
+		atomic_load_explicit(&fabric->wake_count, memory_order_acquire);
 }
 
 /* Returns for how long nothing could be posted of what should be. A peer that is gone may look like
@@ -225,13 +227,13 @@ static void nap(struct fabric *fabric, int64_t timeout_ns)
 		.tv_nsec = times_ns(TIME_FABRIC_NAP) % NS_PER_S};
 	struct pollfd woken = {.fd = fabric->event, .events = POLLIN};
 	int64_t end_ns = clock_mono_ns() + (timeout_ns < spin_ns ? timeout_ns : spin_ns);
-	uint32_t seen = fabric->seen;
+	uint32_t seen = fabric->event_count;
 
-	while (fabric->seen == seen && clock_mono_ns() < end_ns) {
+	while (fabric->event_count == seen && clock_mono_ns() < end_ns) {
 		sched_yield();
 		fabric_progress(fabric);
 	}
-	if (fabric->seen == seen && timeout_ns > spin_ns) {
+	if (fabric->event_count == seen && timeout_ns > spin_ns) {
 		ppoll(&woken, 1, &pause, NULL);
 	}
 }
@@ -243,7 +245,7 @@ void fabric_sleep(struct fabric *fabric, int64_t timeout_ns)
 	uint64_t count;
 	int64_t long_ns = times_ns(TIME_FABRIC_STALLED);
 	int64_t retry_ns = stalled_ns(fabric) > long_ns ? long_ns : times_ns(TIME_FABRIC_RETRY);
-	int64_t most_ns = fabric->held_up && timeout_ns > retry_ns ? retry_ns : timeout_ns;
+	int64_t most_ns = fabric->post_pending && timeout_ns > retry_ns ? retry_ns : timeout_ns;
 	int64_t timeout_ms = (most_ns + NS_PER_MS - 1) / NS_PER_MS;
 
 	if (fabric->fd < 0) {
@@ -255,29 +257,29 @@ void fabric_sleep(struct fabric *fabric, int64_t timeout_ns)
 	(void)!read(fabric->event, &count, sizeof(count));
 }
 
-static void wait(struct coll_port *port, uint32_t seen, int64_t timeout_ns)
+static void wait(struct coll_transport *transport, uint32_t seen, int64_t timeout_ns)
 {
 	int64_t end_ns = clock_mono_ns();
 	int64_t now_ns = end_ns;
 
 	end_ns = timeout_ns < INT64_MAX - end_ns ? end_ns + timeout_ns : INT64_MAX;
-	while (look(port) == seen && now_ns < end_ns) {
-		fabric_sleep(fabric_of(port), end_ns - now_ns);
+	while (fabric_poll(transport) == seen && now_ns < end_ns) {
+		fabric_sleep(fabric_of(transport), end_ns - now_ns);
 		now_ns = clock_mono_ns();
 	}
 }
 
-static void wake(struct coll_port *port)
+static void wake(struct coll_transport *transport)
 {
-	struct fabric *fabric = fabric_of(port);
+	struct fabric *fabric = fabric_of(transport);
 
-	atomic_fetch_add_explicit(&fabric->woken, 1, memory_order_release);
+	atomic_fetch_add_explicit(&fabric->wake_count, 1, memory_order_release);
 	eventfd_write(fabric->event, 1);
 }
 
-int coll_fabric_events(struct coll_port *port)
+int coll_fabric_events(struct coll_transport *transport)
 {
-	struct fabric *fabric = fabric_of(port);
+	struct fabric *fabric = fabric_of(transport);
 
 	fabric->watched = fabric->fd >= 0;
 	return fabric->fd;
@@ -292,10 +294,10 @@ static size_t send_message(struct fabric *fabric, uint32_t peer, uint32_t stream
 	struct fabric_peer *to = &fabric->peers[peer];
 	struct fabric_out *out = &to->out[stream];
 	struct fabric_op *op = &out->ops[out->begun % FABRIC_SENDS];
-	uint64_t room = out->room - out->sent;
-	size_t n =
-		len_bytes < FABRIC_MESSAGE - FABRIC_HEAD ? len_bytes : FABRIC_MESSAGE - FABRIC_HEAD;
-	struct fabric_head head = {.key = to->key,
+	uint64_t room = out->limit - out->sent;
+	size_t n = len_bytes < FABRIC_MESSAGE - FABRIC_HEADER ? len_bytes
+							      : FABRIC_MESSAGE - FABRIC_HEADER;
+	struct fabric_header header = {.key = to->key,
 		.from = fabric->rank,
 		.kind = FABRIC_DATA,
 		.stream = (uint8_t)stream,
@@ -304,23 +306,23 @@ static size_t send_message(struct fabric *fabric, uint32_t peer, uint32_t stream
 
 	n = n < room ? n : room;
 	if (n == 0 || out->begun - out->freed == FABRIC_SENDS ||
-		out->begun - out->owned == FABRIC_AHEAD) {
+		out->begun - out->acked == FABRIC_AHEAD) {
 		return 0;
 	}
-	head.len_bytes = (uint32_t)n;
-	fabric_encode_head(op->bytes, &head);
-	memcpy(op->bytes + FABRIC_HEAD, bytes, n);
-	op->len_bytes = FABRIC_HEAD + (uint32_t)n;
+	header.len_bytes = (uint32_t)n;
+	fabric_encode_header(op->bytes, &header);
+	memcpy(op->bytes + FABRIC_HEADER, bytes, n);
+	op->len_bytes = FABRIC_HEADER + (uint32_t)n;
 	out->sent += n;
 	out->begun++;
 	push_stream(fabric, out);
 	return n;
 }
 
-static size_t fabric_send(struct coll_port *port, uint32_t peer, uint32_t stream, const void *bytes,
-	size_t len_bytes)
+static size_t fabric_send(struct coll_transport *transport, uint32_t peer, uint32_t stream,
+	const void *bytes, size_t len_bytes)
 {
-	struct fabric *fabric = fabric_of(port);
+	struct fabric *fabric = fabric_of(transport);
 	struct fabric_peer *to = &fabric->peers[peer];
 	size_t sent = 0;
 	size_t n = 1;
@@ -330,18 +332,18 @@ static size_t fabric_send(struct coll_port *port, uint32_t peer, uint32_t stream
 			len_bytes - sent);
 		sent += n;
 	}
-	to->out[stream].refused |= sent < len_bytes;
+	to->out[stream].blocked |= sent < len_bytes;
 	return sent;
 }
 
-static size_t fabric_receive(struct coll_port *port, uint32_t peer, uint32_t stream, void *bytes,
-	size_t len_bytes)
+static size_t fabric_receive(struct coll_transport *transport, uint32_t peer, uint32_t stream,
+	void *bytes, size_t len_bytes)
 {
-	struct fabric *fabric = fabric_of(port);
+	struct fabric *fabric = fabric_of(transport);
 	struct fabric_peer *from = &fabric->peers[peer];
 	struct fabric_in *in = &from->in[stream];
-	uint64_t held = in->came - in->read;
-	size_t n = len_bytes < held ? len_bytes : held;
+	uint64_t available = in->received - in->read;
+	size_t n = len_bytes < available ? len_bytes : available;
 	size_t at = in->read % fabric->window;
 	size_t first;
 
@@ -353,7 +355,7 @@ static size_t fabric_receive(struct coll_port *port, uint32_t peer, uint32_t str
 	memcpy(bytes, in->ring + at, first);
 	memcpy((uint8_t *)bytes + first, in->ring, n - first);
 	in->read += n;
-	if (in->read - in->told >= fabric->window / 4 && !from->left) {
+	if (in->read - in->credited >= fabric->window / 4 && !from->bye_received) {
 		from->want |= WANT_CREDIT;
 	}
 	if (from->want != 0 && !from->broken && !fabric->broken) {
@@ -364,11 +366,11 @@ static size_t fabric_receive(struct coll_port *port, uint32_t peer, uint32_t str
 
 /* Returns why a peer is lost. Messages overtake each other: a peer has left when all that it sent
  * has come. */
-static const char *lost(struct coll_port *port, uint32_t peer)
+static const char *lost(struct coll_transport *transport, uint32_t peer)
 {
-	struct fabric *fabric = fabric_of(port);
+	struct fabric *fabric = fabric_of(transport);
 	const struct fabric_peer *of = &fabric->peers[peer];
-	bool all = of->left;
+	bool all = of->bye_received;
 
 	for (uint32_t s = 0; s < COLL_STREAMS; s++) {
 		all &= of->in[s].next == of->last[s];
@@ -379,14 +381,14 @@ static const char *lost(struct coll_port *port, uint32_t peer)
 	return of->broken ? of->broken : fabric->broken;
 }
 
-static bool busy(struct coll_port *port)
+static bool needs_progress(struct coll_transport *transport)
 {
-	struct fabric *fabric = fabric_of(port);
+	struct fabric *fabric = fabric_of(transport);
 
-	if (fabric->away > 0) {
+	if (fabric->in_flight > 0) {
 		fabric_progress(fabric); /* most messages have gone at once */
 	}
-	return (fabric->away > 0 || fabric->held_up) && !fabric->broken &&
+	return (fabric->in_flight > 0 || fabric->post_pending) && !fabric->broken &&
 		stalled_ns(fabric) < times_ns(TIME_FABRIC_GIVEN_UP);
 }
 
@@ -395,25 +397,25 @@ static bool busy(struct coll_port *port)
 /* Returns whether a peer needs us no more: the last messages have gone both ways. */
 static bool has_parted(const struct fabric_peer *peer)
 {
-	return !peer->meets || !peer->greeted || peer->broken ||
-		(peer->left && peer->want == 0 && peer->saying == 0);
+	return !peer->has_streams || !peer->hello_sent || peer->broken ||
+		(peer->bye_received && peer->want == 0 && peer->sending == 0);
 }
 
-static void say_goodbye(struct fabric *fabric)
+static void exchange_byes(struct fabric *fabric)
 {
 	int64_t end_ns = clock_mono_ns() + times_ns(TIME_FABRIC_GOODBYE);
 	bool all = true;
 
 	for (uint32_t p = 0; p < fabric->ranks; p++) {
-		if (fabric->peers[p].greeted) {
+		if (fabric->peers[p].hello_sent) {
 			fabric->peers[p].want |= WANT_BYE;
 			all = false;
 		}
 	}
-	fabric->held_up = true;
+	fabric->post_pending = true;
 	while (!all && !fabric->broken) {
 		fabric_progress(fabric);
-		all = fabric->away == 0;
+		all = fabric->in_flight == 0;
 		for (uint32_t p = 0; p < fabric->ranks; p++) {
 			all &= has_parted(&fabric->peers[p]);
 		}
@@ -426,12 +428,12 @@ static void say_goodbye(struct fabric *fabric)
 	}
 }
 
-static void fabric_close(struct coll_port *port)
+static void fabric_close(struct coll_transport *transport)
 {
-	struct fabric *fabric = fabric_of(port);
+	struct fabric *fabric = fabric_of(transport);
 
 	if (fabric->peers) {
-		say_goodbye(fabric);
+		exchange_byes(fabric);
 	}
 	fabric_release(fabric);
 	if (fabric->epoll >= 0) {
@@ -447,5 +449,5 @@ static void fabric_close(struct coll_port *port)
 	free(fabric);
 }
 
-const struct coll_port fabric_port = {fabric_send, fabric_receive, look, wait, wake, lost,
-	fabric_close, NULL, busy};
+const struct coll_transport fabric_transport = {fabric_send, fabric_receive, fabric_poll, wait,
+	wake, lost, fabric_close, NULL, needs_progress};

@@ -10,7 +10,7 @@
 #ifndef COLL_TRANSPORT_FABRIC_H
 #define COLL_TRANSPORT_FABRIC_H
 
-#include "coll/transport/port.h"
+#include "coll/transport/transport.h"
 
 #include <stdatomic.h>
 
@@ -18,16 +18,16 @@
 
 /* Opens a port for a group of `ranks` ranks, at a numeric address of this host. PAWL_ENOTSUP:
  * libfabric is not here, or has no provider for that address; PAWL_ENOMEM, PAWL_EIO. */
-int coll_fabric_open(struct coll_port **out, uint32_t rank, uint32_t ranks, const char *address,
-	char *name, struct pawl_err *err);
+int coll_fabric_open(struct coll_transport **out, uint32_t rank, uint32_t ranks,
+	const char *address, char *name, struct pawl_err *err);
 /* Joins the other ranks. names[r]: the name of rank r; NULL: nothing is exchanged with that rank.
  * PAWL_EPEER: a rank cannot be reached, or has not come in time; PAWL_EINVAL: a name is malformed,
  * or of another version or provider; PAWL_ECANCELED: *stop (may be NULL) is true; PAWL_ENOMEM,
  * PAWL_EIO. After an error the port can only be closed. */
-int coll_fabric_join(struct coll_port *port, const char *const *names, int64_t timeout_ns,
+int coll_fabric_join(struct coll_transport *transport, const char *const *names, int64_t timeout_ns,
 	const atomic_bool *stop, struct pawl_err *err);
 /* Returns a descriptor, which stays the port's, that is readable when something comes after look
  * found nothing. -1: the provider has none, and look must be called now and then. */
-int coll_fabric_events(struct coll_port *port);
+int coll_fabric_events(struct coll_transport *transport);
 
 #endif

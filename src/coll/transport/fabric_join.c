@@ -49,7 +49,7 @@ static int parse_name(const char *text, struct name *name)
 	return 0;
 }
 
-static int take_name(struct fabric *fabric, uint32_t rank, const char *text, struct pawl_err *err)
+static int add_peer(struct fabric *fabric, uint32_t rank, const char *text, struct pawl_err *err)
 {
 	const char *provider = fabric->info->fabric_attr->prov_name;
 	struct fabric_peer *peer = &fabric->peers[rank];
@@ -88,8 +88,8 @@ static uint8_t *place_peer(struct fabric *fabric, struct fabric_peer *peer, uint
 
 	for (uint32_t s = 0; s < COLL_STREAMS; s++) {
 		peer->in[s].ring = ring + (size_t)s * fabric->window;
-		peer->in[s].told = 0;
-		peer->out[s].room = fabric->window;
+		peer->in[s].credited = 0;
+		peer->out[s].limit = fabric->window;
 		for (uint32_t i = 0; i < FABRIC_SENDS; i++) {
 			peer->out[s].ops[i] = (struct fabric_op){.bytes = at, .peer = rank};
 			at += FABRIC_MESSAGE;
@@ -100,7 +100,7 @@ static uint8_t *place_peer(struct fabric *fabric, struct fabric_peer *peer, uint
 }
 
 /* Allocates all memory that is needed from now on. */
-static int take_memory(struct fabric *fabric, uint32_t peers_n, struct pawl_err *err)
+static int allocate_buffers(struct fabric *fabric, uint32_t peers_n, struct pawl_err *err)
 {
 	size_t of_peer = (size_t)COLL_STREAMS * FABRIC_SENDS * FABRIC_MESSAGE + FABRIC_CONTROL;
 	size_t len = (size_t)fabric->recvs_n * FABRIC_MESSAGE + peers_n * of_peer;
@@ -122,7 +122,7 @@ static int take_memory(struct fabric *fabric, uint32_t peers_n, struct pawl_err 
 		fabric->recvs[i] = (struct fabric_op){.bytes = at, .peer = UINT32_MAX};
 	}
 	for (uint32_t p = 0; p < fabric->ranks; p++) {
-		if (fabric->peers[p].meets) {
+		if (fabric->peers[p].has_streams) {
 			at = place_peer(fabric, &fabric->peers[p], at, ring);
 			ring += ring_bytes;
 		}
@@ -152,18 +152,18 @@ static uint32_t count_missing(const struct fabric *fabric, uint32_t *first, uint
 	for (uint32_t p = fabric->ranks; p-- > 0;) {
 		const struct fabric_peer *peer = &fabric->peers[p];
 
-		if (peer->meets && (!peer->heard || !peer->greeted)) {
+		if (peer->has_streams && (!peer->hello_received || !peer->hello_sent)) {
 			*first = p;
 			n++;
 		}
-		if (peer->meets && (peer->broken || peer->other_version)) {
+		if (peer->has_streams && (peer->broken || peer->other_version)) {
 			*wrong = p;
 		}
 	}
 	return n;
 }
 
-static int refuse_peer(const struct fabric *fabric, uint32_t rank, const char *name,
+static int set_peer_error(const struct fabric *fabric, uint32_t rank, const char *name,
 	struct pawl_err *err)
 {
 	if (fabric->peers[rank].other_version) {
@@ -176,14 +176,14 @@ static int refuse_peer(const struct fabric *fabric, uint32_t rank, const char *n
 		fabric->peers[rank].broken);
 }
 
-static int meet_all(struct fabric *fabric, const char *const *names, int64_t end_ns,
+static int connect_all(struct fabric *fabric, const char *const *names, int64_t end_ns,
 	const atomic_bool *stop, struct pawl_err *err)
 {
 	int64_t look_ns = times_ns(TIME_FABRIC_LOOK);
 	uint32_t missing = 0;
 	uint32_t wrong = 0;
 
-	fabric->held_up = true; /* everything is to be posted */
+	fabric->post_pending = true; /* everything is to be posted */
 	fabric_progress(fabric);
 	while (count_missing(fabric, &missing, &wrong) > 0 || wrong < fabric->ranks) {
 		int64_t left_ns = end_ns - clock_mono_ns();
@@ -192,7 +192,7 @@ static int meet_all(struct fabric *fabric, const char *const *names, int64_t end
 			return pawl_err_set(err, PAWL_EIO, "collectives: join: %s", fabric->broken);
 		}
 		if (wrong < fabric->ranks) {
-			return refuse_peer(fabric, wrong, names[wrong], err);
+			return set_peer_error(fabric, wrong, names[wrong], err);
 		}
 		if (stop && atomic_load(stop)) {
 			return pawl_err_set(err, PAWL_ECANCELED,
@@ -211,24 +211,24 @@ static int meet_all(struct fabric *fabric, const char *const *names, int64_t end
 	return 0;
 }
 
-int coll_fabric_join(struct coll_port *port, const char *const *names, int64_t timeout_ns,
+int coll_fabric_join(struct coll_transport *transport, const char *const *names, int64_t timeout_ns,
 	const atomic_bool *stop, struct pawl_err *err)
 {
-	struct fabric *fabric = fabric_of(port);
+	struct fabric *fabric = fabric_of(transport);
 	int64_t end_ns = clock_mono_ns() + timeout_ns;
 	uint32_t peers_n = 0;
 	int rv = 0;
 
 	for (uint32_t r = 0; r < fabric->ranks && rv == 0; r++) {
 		if (r != fabric->rank && names[r]) {
-			rv = take_name(fabric, r, names[r], err);
-			fabric->peers[r].meets = true;
+			rv = add_peer(fabric, r, names[r], err);
+			fabric->peers[r].has_streams = true;
 			fabric->peers[r].want = WANT_HELLO;
 			peers_n++;
 		}
 	}
 	if (rv == 0) {
-		rv = take_memory(fabric, peers_n, err);
+		rv = allocate_buffers(fabric, peers_n, err);
 	}
-	return rv == 0 ? meet_all(fabric, names, end_ns, stop, err) : rv;
+	return rv == 0 ? connect_all(fabric, names, end_ns, stop, err) : rv;
 }

@@ -11,49 +11,49 @@ struct hello {
 };
 
 struct credit {
-	uint64_t room; /* bytes, ever, that may be written to the stream */
-	uint32_t next; /* number of the first message that is missing */
+	uint64_t limit; /* bytes, ever, that may be written to the stream */
+	uint32_t next;  /* number of the first message that is missing */
 	uint32_t zero;
 };
 
-_Static_assert(FABRIC_HEAD + COLL_STREAMS * sizeof(struct credit) <= FABRIC_CONTROL,
+_Static_assert(FABRIC_HEADER + COLL_STREAMS * sizeof(struct credit) <= FABRIC_CONTROL,
 	"no room for what is told of streams");
 
 /* ---- heads ---- */
 
-void fabric_encode_head(uint8_t *bytes, const struct fabric_head *head)
+void fabric_encode_header(uint8_t *bytes, const struct fabric_header *header)
 {
-	uint64_t key = htole64(head->key);
-	uint32_t numbers[4] = {htole32(head->from),
-		htole32(head->kind | (uint32_t)head->stream << 8), htole32(head->number),
-		htole32(head->len_bytes)};
-	uint64_t off = htole64(head->off_bytes);
+	uint64_t key = htole64(header->key);
+	uint32_t numbers[4] = {htole32(header->from),
+		htole32(header->kind | (uint32_t)header->stream << 8), htole32(header->number),
+		htole32(header->len_bytes)};
+	uint64_t off = htole64(header->off_bytes);
 
 	memcpy(bytes, &key, sizeof(key));
 	memcpy(bytes + 8, numbers, sizeof(numbers));
 	memcpy(bytes + 24, &off, sizeof(off));
 }
 
-int fabric_decode_head(const uint8_t *bytes, size_t len_bytes, struct fabric_head *head)
+int fabric_decode_header(const uint8_t *bytes, size_t len_bytes, struct fabric_header *header)
 {
 	uint64_t key;
 	uint32_t numbers[4];
 	uint64_t off;
 
-	if (len_bytes < FABRIC_HEAD) {
+	if (len_bytes < FABRIC_HEADER) {
 		return -1;
 	}
 	memcpy(&key, bytes, sizeof(key));
 	memcpy(numbers, bytes + 8, sizeof(numbers));
 	memcpy(&off, bytes + 24, sizeof(off));
-	*head = (struct fabric_head){.key = le64toh(key),
+	*header = (struct fabric_header){.key = le64toh(key),
 		.from = le32toh(numbers[0]),
 		.kind = (uint8_t)le32toh(numbers[1]),
 		.stream = (uint8_t)(le32toh(numbers[1]) >> 8),
 		.number = le32toh(numbers[2]),
 		.len_bytes = le32toh(numbers[3]),
 		.off_bytes = le64toh(off)};
-	return head->len_bytes == len_bytes - FABRIC_HEAD ? 0 : -1;
+	return header->len_bytes == len_bytes - FABRIC_HEADER ? 0 : -1;
 }
 
 /* ---- control ---- */
@@ -76,9 +76,9 @@ static uint32_t write_credit(const struct fabric *fabric, struct fabric_peer *pe
 	for (uint32_t s = 0; s < COLL_STREAMS; s++) {
 		struct fabric_in *in = &peer->in[s];
 
-		in->told = in->read;
-		in->told_next = in->next;
-		credits[s].room = htole64(in->read + fabric->window);
+		in->credited = in->read;
+		in->credited_next = in->next;
+		credits[s].limit = htole64(in->read + fabric->window);
 		credits[s].next = htole32(in->next);
 	}
 	memcpy(bytes, credits, sizeof(credits));
@@ -98,24 +98,24 @@ static uint32_t write_bye(const struct fabric_peer *peer, uint8_t *bytes)
 
 void fabric_write_control(struct fabric *fabric, struct fabric_peer *peer)
 {
-	struct fabric_head head = {.key = peer->key, .from = fabric->rank};
-	uint8_t *bytes = peer->control.bytes + FABRIC_HEAD;
+	struct fabric_header header = {.key = peer->key, .from = fabric->rank};
+	uint8_t *bytes = peer->control.bytes + FABRIC_HEADER;
 
 	ASSERT(peer->want != 0);
-	peer->saying = peer->want & (0u - peer->want); /* lowest bit */
-	peer->want &= (uint8_t)~peer->saying;
-	if (peer->saying == WANT_HELLO) {
-		head.kind = FABRIC_HELLO;
-		head.len_bytes = write_hello(fabric, bytes);
-	} else if (peer->saying == WANT_CREDIT) {
-		head.kind = FABRIC_CREDIT;
-		head.len_bytes = write_credit(fabric, peer, bytes);
+	peer->sending = peer->want & (0u - peer->want); /* lowest bit */
+	peer->want &= (uint8_t)~peer->sending;
+	if (peer->sending == WANT_HELLO) {
+		header.kind = FABRIC_HELLO;
+		header.len_bytes = write_hello(fabric, bytes);
+	} else if (peer->sending == WANT_CREDIT) {
+		header.kind = FABRIC_CREDIT;
+		header.len_bytes = write_credit(fabric, peer, bytes);
 	} else {
-		head.kind = FABRIC_BYE;
-		head.len_bytes = write_bye(peer, bytes);
+		header.kind = FABRIC_BYE;
+		header.len_bytes = write_bye(peer, bytes);
 	}
-	fabric_encode_head(peer->control.bytes, &head);
-	peer->control.len_bytes = FABRIC_HEAD + head.len_bytes;
+	fabric_encode_header(peer->control.bytes, &header);
+	peer->control.len_bytes = FABRIC_HEADER + header.len_bytes;
 }
 
 /* ---- what comes ---- */
@@ -129,7 +129,7 @@ static bool take_hello(const struct fabric *fabric, struct fabric_peer *peer, co
 		return false;
 	}
 	memcpy(&hello, bytes, sizeof(hello));
-	peer->heard = true;
+	peer->hello_received = true;
 	peer->other_version = le32toh(hello.version) != FABRIC_VERSION ||
 		le32toh(hello.message_bytes) != FABRIC_MESSAGE ||
 		le32toh(hello.window_bytes) != fabric->window;
@@ -149,31 +149,31 @@ static void put_bytes(const struct fabric *fabric, struct fabric_in *in, uint64_
 
 /* Takes bytes of a stream. False: its writer may not send these now. */
 static bool take_data(struct fabric *fabric, struct fabric_peer *peer,
-	const struct fabric_head *head, const uint8_t *bytes)
+	const struct fabric_header *header, const uint8_t *bytes)
 {
-	struct fabric_in *in = &peer->in[head->stream];
-	uint32_t *len = &in->ahead_len[head->number % FABRIC_AHEAD];
+	struct fabric_in *in = &peer->in[header->stream];
+	uint32_t *len = &in->ahead_len[header->number % FABRIC_AHEAD];
 	uint64_t end = in->read + fabric->window;
 
-	if (head->number - in->next >= FABRIC_AHEAD || *len != 0 || head->len_bytes == 0 ||
-		head->off_bytes < in->came || head->off_bytes > end ||
-		head->len_bytes > end - head->off_bytes ||
-		(head->number == in->next && head->off_bytes != in->came)) {
+	if (header->number - in->next >= FABRIC_AHEAD || *len != 0 || header->len_bytes == 0 ||
+		header->off_bytes < in->received || header->off_bytes > end ||
+		header->len_bytes > end - header->off_bytes ||
+		(header->number == in->next && header->off_bytes != in->received)) {
 		return false;
 	}
-	put_bytes(fabric, in, head->off_bytes, bytes, head->len_bytes);
-	*len = head->len_bytes;
+	put_bytes(fabric, in, header->off_bytes, bytes, header->len_bytes);
+	*len = header->len_bytes;
 	for (len = &in->ahead_len[in->next % FABRIC_AHEAD]; *len != 0;
 		len = &in->ahead_len[in->next % FABRIC_AHEAD]) {
-		in->came += *len;
+		in->received += *len;
 		in->next++;
 		*len = 0;
-		fabric->seen++;
+		fabric->event_count++;
 	}
-	if (in->next - in->told_next >= FABRIC_AHEAD / 2) {
+	if (in->next - in->credited_next >= FABRIC_AHEAD / 2) {
 		peer->want |= WANT_CREDIT;
 	}
-	return in->came <= end; /* false: messages that came early were longer than allowed */
+	return in->received <= end; /* false: messages that came early were longer than allowed */
 }
 
 /* Takes credits, which overtake each other: an older one changes nothing. */
@@ -188,18 +188,18 @@ static bool take_credit(struct fabric *fabric, struct fabric_peer *peer, const u
 	memcpy(credits, bytes, sizeof(credits));
 	for (uint32_t s = 0; s < COLL_STREAMS; s++) {
 		struct fabric_out *out = &peer->out[s];
-		uint64_t room = le64toh(credits[s].room);
-		uint32_t more = le32toh(credits[s].next) - out->owned;
+		uint64_t room = le64toh(credits[s].limit);
+		uint32_t more = le32toh(credits[s].next) - out->acked;
 		bool newer = (int32_t)more > 0;
 
 		if (room > out->sent + fabric->window ||
-			(newer && more > out->begun - out->owned)) {
+			(newer && more > out->begun - out->acked)) {
 			return false;
 		}
-		out->room = room > out->room ? room : out->room;
-		out->owned += newer ? more : 0;
-		fabric->seen += out->refused;
-		out->refused = false;
+		out->limit = room > out->limit ? room : out->limit;
+		out->acked += newer ? more : 0;
+		fabric->event_count += out->blocked;
+		out->blocked = false;
 	}
 	return true;
 }
@@ -214,37 +214,37 @@ static bool take_bye(struct fabric *fabric, struct fabric_peer *peer, const uint
 	for (uint32_t s = 0; s < COLL_STREAMS; s++) {
 		peer->last[s] = le32toh(peer->last[s]);
 	}
-	peer->left = true;
-	fabric->seen++;
+	peer->bye_received = true;
+	fabric->event_count++;
 	return true;
 }
 
 void fabric_take_message(struct fabric *fabric, const uint8_t *bytes, size_t len_bytes)
 {
-	struct fabric_head head;
+	struct fabric_header header;
 	struct fabric_peer *peer;
-	const uint8_t *rest = bytes + FABRIC_HEAD;
+	const uint8_t *rest = bytes + FABRIC_HEADER;
 	bool sane = false;
 
-	if (fabric_decode_head(bytes, len_bytes, &head) != 0 || head.key != fabric->key ||
-		head.from >= fabric->ranks || !fabric->peers[head.from].meets) {
+	if (fabric_decode_header(bytes, len_bytes, &header) != 0 || header.key != fabric->key ||
+		header.from >= fabric->ranks || !fabric->peers[header.from].has_streams) {
 		return;
 	}
-	peer = &fabric->peers[head.from];
+	peer = &fabric->peers[header.from];
 	if (peer->broken) {
 		return;
 	}
-	if (head.kind == FABRIC_HELLO) {
-		sane = take_hello(fabric, peer, rest, head.len_bytes);
-	} else if (head.kind == FABRIC_DATA) {
-		sane = head.stream < COLL_STREAMS && take_data(fabric, peer, &head, rest);
-	} else if (head.kind == FABRIC_CREDIT) {
-		sane = take_credit(fabric, peer, rest, head.len_bytes);
-	} else if (head.kind == FABRIC_BYE) {
-		sane = take_bye(fabric, peer, rest, head.len_bytes);
+	if (header.kind == FABRIC_HELLO) {
+		sane = take_hello(fabric, peer, rest, header.len_bytes);
+	} else if (header.kind == FABRIC_DATA) {
+		sane = header.stream < COLL_STREAMS && take_data(fabric, peer, &header, rest);
+	} else if (header.kind == FABRIC_CREDIT) {
+		sane = take_credit(fabric, peer, rest, header.len_bytes);
+	} else if (header.kind == FABRIC_BYE) {
+		sane = take_bye(fabric, peer, rest, header.len_bytes);
 	}
 	if (!sane) {
 		peer->broken = "it sends nonsense";
-		fabric->seen++;
+		fabric->event_count++;
 	}
 }

@@ -84,7 +84,7 @@ const struct fabric_lib *fabric_load(struct pawl_err *err)
 }
 
 /* Fills err from rv, an error of libfabric. */
-static int refuse(int rv, const char *what, struct pawl_err *err)
+static int set_error(int rv, const char *what, struct pawl_err *err)
 {
 	return pawl_err_set(err, rv == -FI_ENOMEM ? PAWL_ENOMEM : PAWL_EIO,
 		"collectives: libfabric: %s: %s", what, lib.strerror(-rv));
@@ -153,7 +153,7 @@ static int open_queue(struct fabric *fabric, struct pawl_err *err)
 			fi_cq_open(fabric->domain, &attr, &fabric->cq, NULL));
 	}
 	if (rv != 0) {
-		return refuse(rv, "make a completion queue", err);
+		return set_error(rv, "make a completion queue", err);
 	}
 	if (fabric->fd >= 0 &&
 		FAULT_SYS("coll.fabric.open",
@@ -175,7 +175,7 @@ static int open_endpoint(struct fabric *fabric, struct pawl_err *err)
 			fi_domain(fabric->fabric, fabric->info, &fabric->domain, NULL));
 	}
 	if (rv != 0) {
-		return refuse(rv, "open the network", err);
+		return set_error(rv, "open the network", err);
 	}
 	rv = open_queue(fabric, err);
 	if (rv != 0) {
@@ -195,10 +195,10 @@ static int open_endpoint(struct fabric *fabric, struct pawl_err *err)
 	if (rv == 0) {
 		rv = FAULT_SYS("coll.fabric.open", fi_enable(fabric->ep));
 	}
-	return rv == 0 ? 0 : refuse(rv, "open an endpoint", err);
+	return rv == 0 ? 0 : set_error(rv, "open an endpoint", err);
 }
 
-static void give_back(struct fid *fid)
+static void close_fid(struct fid *fid)
 {
 	if (fid) {
 		fi_close(fid);
@@ -207,12 +207,12 @@ static void give_back(struct fid *fid)
 
 void fabric_release(struct fabric *fabric)
 {
-	give_back(fabric->ep ? &fabric->ep->fid : NULL);
-	give_back(fabric->mr ? &fabric->mr->fid : NULL);
-	give_back(fabric->av ? &fabric->av->fid : NULL);
-	give_back(fabric->cq ? &fabric->cq->fid : NULL);
-	give_back(fabric->domain ? &fabric->domain->fid : NULL);
-	give_back(fabric->fabric ? &fabric->fabric->fid : NULL);
+	close_fid(fabric->ep ? &fabric->ep->fid : NULL);
+	close_fid(fabric->mr ? &fabric->mr->fid : NULL);
+	close_fid(fabric->av ? &fabric->av->fid : NULL);
+	close_fid(fabric->cq ? &fabric->cq->fid : NULL);
+	close_fid(fabric->domain ? &fabric->domain->fid : NULL);
+	close_fid(fabric->fabric ? &fabric->fabric->fid : NULL);
 	if (fabric->info) {
 		lib.freeinfo(fabric->info);
 	}
@@ -227,7 +227,7 @@ static int write_name(const struct fabric *fabric, char *name, struct pawl_err *
 	int rv = FAULT_SYS("coll.fabric.open", fi_getname(&fabric->ep->fid, address, &len));
 
 	if (rv != 0) {
-		return refuse(rv, "say where the endpoint is", err);
+		return set_error(rv, "say where the endpoint is", err);
 	}
 	for (size_t i = 0; i < len; i++) {
 		snprintf(text + 2 * i, 3, "%02x", address[i]);
@@ -244,7 +244,7 @@ static int write_name(const struct fabric *fabric, char *name, struct pawl_err *
 /* ---- a port ---- */
 
 /* Sets how much each stream may hold, so that all together stay within bounds. */
-static void divide_room(struct fabric *fabric)
+static void choose_window(struct fabric *fabric)
 {
 	uint64_t streams = (uint64_t)fabric->ranks * COLL_STREAMS;
 
@@ -268,8 +268,8 @@ static int open_events(struct fabric *fabric, struct pawl_err *err)
 		: pawl_err_sys(err, "collectives: make a port");
 }
 
-int coll_fabric_open(struct coll_port **out, uint32_t rank, uint32_t ranks, const char *address,
-	char *name, struct pawl_err *err)
+int coll_fabric_open(struct coll_transport **out, uint32_t rank, uint32_t ranks,
+	const char *address, char *name, struct pawl_err *err)
 {
 	struct fabric *fabric;
 	int rv;
@@ -282,11 +282,11 @@ int coll_fabric_open(struct coll_port **out, uint32_t rank, uint32_t ranks, cons
 	if (!fabric) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for collectives");
 	}
-	fabric->port = fabric_port;
+	fabric->transport = fabric_transport;
 	fabric->rank = rank;
 	fabric->ranks = ranks;
 	fabric->epoll = fabric->event = fabric->fd = -1;
-	divide_room(fabric);
+	choose_window(fabric);
 	fabric->peers = FAULT_MEM("coll.fabric.open", calloc(ranks, sizeof(*fabric->peers)));
 	rv = fabric->peers
 		? open_events(fabric, err)
@@ -301,9 +301,9 @@ int coll_fabric_open(struct coll_port **out, uint32_t rank, uint32_t ranks, cons
 		rv = write_name(fabric, name, err);
 	}
 	if (rv != 0) {
-		fabric->port.close(&fabric->port);
+		fabric->transport.close(&fabric->transport);
 		return rv;
 	}
-	*out = &fabric->port;
+	*out = &fabric->transport;
 	return 0;
 }

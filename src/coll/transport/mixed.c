@@ -21,58 +21,58 @@
 #include <unistd.h>
 
 struct mixed {
-	struct coll_port port; /* functions for callers; must come first */
-	struct coll_port *shm; /* owned; port over shared memory */
-	struct coll_port *net; /* owned; port over the network */
-	bool *local;           /* owned; per rank: reached by shm */
-	int epoll, stop;       /* the thread's: epoll set; eventfd that ends it */
-	pthread_t thread;      /* waits for the network and rings the bell */
-	bool started;          /* the thread runs */
-	atomic_bool closing;   /* the thread is to end */
+	struct coll_transport transport; /* functions for callers; must come first */
+	struct coll_transport *shm;      /* owned; port over shared memory */
+	struct coll_transport *net;      /* owned; port over the network */
+	bool *local;                     /* owned; per rank: reached by shm */
+	int epoll, stop;                 /* the thread's: epoll set; eventfd that ends it */
+	pthread_t thread;                /* waits for the network and rings the bell */
+	bool started;                    /* the thread runs */
+	atomic_bool closing;             /* the thread is to end */
 };
 
-static struct mixed *mixed_of(struct coll_port *port)
+static struct mixed *mixed_of(struct coll_transport *transport)
 {
-	return (struct mixed *)(void *)port;
+	return (struct mixed *)(void *)transport;
 }
 
-static struct coll_port *port_to(struct coll_port *port, uint32_t peer)
+static struct coll_transport *transport_to(struct coll_transport *transport, uint32_t peer)
 {
-	struct mixed *mixed = mixed_of(port);
+	struct mixed *mixed = mixed_of(transport);
 
 	return mixed->local[peer] ? mixed->shm : mixed->net;
 }
 
-static size_t send_mixed(struct coll_port *port, uint32_t peer, uint32_t stream, const void *bytes,
-	size_t len_bytes)
+static size_t send_mixed(struct coll_transport *transport, uint32_t peer, uint32_t stream,
+	const void *bytes, size_t len_bytes)
 {
-	struct coll_port *to = port_to(port, peer);
+	struct coll_transport *to = transport_to(transport, peer);
 
 	return to->send(to, peer, stream, bytes, len_bytes);
 }
 
-static size_t receive_mixed(struct coll_port *port, uint32_t peer, uint32_t stream, void *bytes,
-	size_t len_bytes)
+static size_t receive_mixed(struct coll_transport *transport, uint32_t peer, uint32_t stream,
+	void *bytes, size_t len_bytes)
 {
-	struct coll_port *from = port_to(port, peer);
+	struct coll_transport *from = transport_to(transport, peer);
 
 	return from->receive(from, peer, stream, bytes, len_bytes);
 }
 
-static uint32_t look_mixed(struct coll_port *port)
+static uint32_t poll_mixed(struct coll_transport *transport)
 {
-	struct mixed *mixed = mixed_of(port);
+	struct mixed *mixed = mixed_of(transport);
 
-	return mixed->net->look(mixed->net) + mixed->shm->look(mixed->shm);
+	return mixed->net->poll(mixed->net) + mixed->shm->poll(mixed->shm);
 }
 
 /* Waits on the bell. Something may have come by the network since look: then the bell has been
  * rung, or will be. */
-static void wait_mixed(struct coll_port *port, uint32_t seen, int64_t timeout_ns)
+static void wait_mixed(struct coll_transport *transport, uint32_t seen, int64_t timeout_ns)
 {
-	struct mixed *mixed = mixed_of(port);
-	uint32_t net = mixed->net->look(mixed->net);
-	uint32_t shm = mixed->shm->look(mixed->shm);
+	struct mixed *mixed = mixed_of(transport);
+	uint32_t net = mixed->net->poll(mixed->net);
+	uint32_t shm = mixed->shm->poll(mixed->shm);
 	int64_t nap_ns = times_ns(TIME_MIXED_NAP);
 
 	if (net + shm == seen) {
@@ -81,30 +81,30 @@ static void wait_mixed(struct coll_port *port, uint32_t seen, int64_t timeout_ns
 	}
 }
 
-static void wake_mixed(struct coll_port *port)
+static void wake_mixed(struct coll_transport *transport)
 {
-	struct mixed *mixed = mixed_of(port);
+	struct mixed *mixed = mixed_of(transport);
 
 	mixed->shm->wake(mixed->shm);
 }
 
-static const char *lost_mixed(struct coll_port *port, uint32_t peer)
+static const char *lost_mixed(struct coll_transport *transport, uint32_t peer)
 {
-	struct coll_port *of = port_to(port, peer);
+	struct coll_transport *of = transport_to(transport, peer);
 
 	return of->lost(of, peer);
 }
 
-static bool busy_mixed(struct coll_port *port)
+static bool needs_progress_mixed(struct coll_transport *transport)
 {
-	struct mixed *mixed = mixed_of(port);
+	struct mixed *mixed = mixed_of(transport);
 
-	return mixed->net->busy && mixed->net->busy(mixed->net);
+	return mixed->net->needs_progress && mixed->net->needs_progress(mixed->net);
 }
 
-static void close_mixed(struct coll_port *port)
+static void close_mixed(struct coll_transport *transport)
 {
-	struct mixed *mixed = mixed_of(port);
+	struct mixed *mixed = mixed_of(transport);
 
 	if (mixed->started) {
 		atomic_store(&mixed->closing, true);
@@ -123,7 +123,7 @@ static void close_mixed(struct coll_port *port)
 	free(mixed);
 }
 
-static void *ring(void *user)
+static void *forward_events(void *user)
 {
 	struct mixed *mixed = user;
 	struct epoll_event event;
@@ -136,7 +136,7 @@ static void *ring(void *user)
 	return NULL;
 }
 
-static int start_ringing(struct mixed *mixed, int events, struct pawl_err *err)
+static int start_forwarding(struct mixed *mixed, int events, struct pawl_err *err)
 {
 	struct epoll_event event = {.events = EPOLLIN | EPOLLET};
 	int sys;
@@ -148,7 +148,7 @@ static int start_ringing(struct mixed *mixed, int events, struct pawl_err *err)
 		epoll_ctl(mixed->epoll, EPOLL_CTL_ADD, mixed->stop, &event) != 0) {
 		return pawl_err_sys(err, "collectives: make a port");
 	}
-	sys = FAULT_SYS("coll.mixed", pthread_create(&mixed->thread, NULL, ring, mixed));
+	sys = FAULT_SYS("coll.mixed", pthread_create(&mixed->thread, NULL, forward_events, mixed));
 	if (sys != 0) {
 		return pawl_err_set(err, PAWL_EIO, "collectives: start a thread: %s",
 			strerror(sys == -1 ? errno : sys));
@@ -157,8 +157,9 @@ static int start_ringing(struct mixed *mixed, int events, struct pawl_err *err)
 	return 0;
 }
 
-int coll_mixed_open(struct coll_port **out, struct coll_port *shm, struct coll_port *net,
-	int events, const bool *local, uint32_t ranks, struct pawl_err *err)
+int coll_mixed_open(struct coll_transport **out, struct coll_transport *shm,
+	struct coll_transport *net, int events, const bool *local, uint32_t ranks,
+	struct pawl_err *err)
 {
 	struct mixed *mixed = FAULT_MEM("coll.mixed", calloc(1, sizeof(*mixed)));
 	int rv;
@@ -168,22 +169,22 @@ int coll_mixed_open(struct coll_port **out, struct coll_port *shm, struct coll_p
 		net->close(net);
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for collectives");
 	}
-	mixed->port = (struct coll_port){send_mixed, receive_mixed, look_mixed, wait_mixed,
-		wake_mixed, lost_mixed, close_mixed, NULL, busy_mixed};
+	mixed->transport = (struct coll_transport){send_mixed, receive_mixed, poll_mixed,
+		wait_mixed, wake_mixed, lost_mixed, close_mixed, NULL, needs_progress_mixed};
 	mixed->shm = shm;
 	mixed->net = net;
 	mixed->epoll = mixed->stop = -1;
 	mixed->local = FAULT_MEM("coll.mixed", malloc(ranks));
 	if (!mixed->local) {
-		close_mixed(&mixed->port);
+		close_mixed(&mixed->transport);
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for collectives");
 	}
 	memcpy(mixed->local, local, ranks);
-	rv = events >= 0 ? start_ringing(mixed, events, err) : 0;
+	rv = events >= 0 ? start_forwarding(mixed, events, err) : 0;
 	if (rv != 0) {
-		close_mixed(&mixed->port);
+		close_mixed(&mixed->transport);
 		return rv;
 	}
-	*out = &mixed->port;
+	*out = &mixed->transport;
 	return 0;
 }

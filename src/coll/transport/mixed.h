@@ -2,14 +2,15 @@
 #ifndef COLL_TRANSPORT_MIXED_H
 #define COLL_TRANSPORT_MIXED_H
 
-#include "coll/transport/port.h"
+#include "coll/transport/transport.h"
 
 #include <stdbool.h>
 
 /* Makes a port of two, which it takes even if it fails. events: a descriptor that is readable when
  * net's look would find something; -1: there is none, and waits are short. local[r]: rank r is
  * reached by shm. PAWL_ENOMEM, PAWL_EIO. */
-int coll_mixed_open(struct coll_port **out, struct coll_port *shm, struct coll_port *net,
-	int events, const bool *local, uint32_t ranks, struct pawl_err *err);
+int coll_mixed_open(struct coll_transport **out, struct coll_transport *shm,
+	struct coll_transport *net, int events, const bool *local, uint32_t ranks,
+	struct pawl_err *err);
 
 #endif

@@ -48,76 +48,76 @@ struct area {
 	uint64_t magic;                         /* SHM_MAGIC */
 	uint64_t nonce;                         /* number in the area's name */
 	uint32_t version, rank, ranks, streams; /* format; owner; its group; COLL_STREAMS */
-	_Alignas(64) _Atomic uint32_t bell;     /* count of rings */
+	_Alignas(64) _Atomic uint32_t doorbell; /* count of rings */
 	_Alignas(64) _Atomic uint32_t sleeping; /* the owner may wait for the bell */
 	struct ring rings[];                    /* to rank r by stream c: r * COLL_STREAMS + c */
 };
 
 struct shm {
-	struct coll_port port; /* functions for callers; must come first */
-	uint32_t rank;         /* this rank */
-	uint32_t ranks;        /* number of ranks */
-	size_t size_bytes;     /* size of an area */
-	int fd;                /* memfd of our area */
-	struct area **areas;   /* owned; per rank: ours from open on, others' from join on */
-	struct pollfd *pids;   /* owned; per rank: pidfd, -1 for our own */
-	bool *broken;          /* owned; per rank: it does not keep to the rules */
+	struct coll_transport transport; /* functions for callers; must come first */
+	uint32_t rank;                   /* this rank */
+	uint32_t ranks;                  /* number of ranks */
+	size_t size_bytes;               /* size of an area */
+	int fd;                          /* memfd of our area */
+	struct area **areas; /* owned; per rank: ours from open on, others' from join on */
+	struct pollfd *pids; /* owned; per rank: pidfd, -1 for our own */
+	bool *broken;        /* owned; per rank: it does not keep to the rules */
 };
 
-static struct shm *shm_of(struct coll_port *port)
+static struct shm *shm_of(struct coll_transport *transport)
 {
-	return (struct shm *)(void *)port;
+	return (struct shm *)(void *)transport;
 }
 
 /* ---- bells ---- */
 
-static void ring_bell(struct area *area)
+static void ring_doorbell(struct area *area)
 {
-	atomic_fetch_add(&area->bell, 1);
+	atomic_fetch_add(&area->doorbell, 1);
 	if (atomic_load(&area->sleeping) != 0) {
-		syscall(SYS_futex, &area->bell, FUTEX_WAKE, 1, NULL, NULL, 0);
+		syscall(SYS_futex, &area->doorbell, FUTEX_WAKE, 1, NULL, NULL, 0);
 	}
 }
 
-static uint32_t shm_look(struct coll_port *port)
+static uint32_t shm_poll(struct coll_transport *transport)
 {
-	struct shm *shm = shm_of(port);
+	struct shm *shm = shm_of(transport);
 
-	return atomic_load(&shm->areas[shm->rank]->bell);
+	return atomic_load(&shm->areas[shm->rank]->doorbell);
 }
 
-static void shm_wake(struct coll_port *port)
+static void shm_wake(struct coll_transport *transport)
 {
-	struct shm *shm = shm_of(port);
+	struct shm *shm = shm_of(transport);
 
-	ring_bell(shm->areas[shm->rank]);
+	ring_doorbell(shm->areas[shm->rank]);
 }
 
-static void shm_wait(struct coll_port *port, uint32_t seen, int64_t timeout_ns)
+static void shm_wait(struct coll_transport *transport, uint32_t seen, int64_t timeout_ns)
 {
-	struct shm *shm = shm_of(port);
+	struct shm *shm = shm_of(transport);
 	struct area *own = shm->areas[shm->rank];
 	int64_t look_ns = times_ns(TIME_SHM_LOOK);
 	int64_t until_ns = clock_mono_ns() + (timeout_ns < look_ns ? timeout_ns : look_ns);
 	struct timespec time = {timeout_ns / NS_PER_S, timeout_ns % NS_PER_S};
 
-	while (atomic_load_explicit(&own->bell, memory_order_acquire) == seen) {
+	while (atomic_load_explicit(&own->doorbell, memory_order_acquire) == seen) {
 		if (clock_mono_ns() >= until_ns) {
 			break;
 		}
 		sched_yield();
 	}
-	if (timeout_ns <= look_ns || atomic_load(&own->bell) != seen) {
+	if (timeout_ns <= look_ns || atomic_load(&own->doorbell) != seen) {
 		return;
 	}
 	atomic_store(&own->sleeping, 1);
-	syscall(SYS_futex, &own->bell, FUTEX_WAIT, seen, &time, NULL, 0);
+	syscall(SYS_futex, &own->doorbell, FUTEX_WAIT, seen, &time, NULL, 0);
 	atomic_store(&own->sleeping, 0);
 }
 
-static const char *shm_lost(struct coll_port *port, uint32_t peer)
+static const char *shm_lost(struct coll_transport *transport, uint32_t peer)
 {
-	struct shm *shm = shm_of(port);
+	struct shm *shm = shm_of(transport);
 
 	if (shm->broken[peer]) {
 		return "it wrote nonsense into shared memory";
@@ -128,18 +128,18 @@ static const char *shm_lost(struct coll_port *port, uint32_t peer)
 /* ---- rings ---- */
 
 /* Returns whether a ring holds no more than it can; else the peer is lost. */
-static bool is_sane(struct shm *shm, uint32_t peer, uint64_t held)
+static bool is_sane(struct shm *shm, uint32_t peer, uint64_t used_bytes)
 {
-	if (held > COLL_SHM_RING) {
+	if (used_bytes > COLL_SHM_RING) {
 		shm->broken[peer] = true;
 	}
-	return held <= COLL_SHM_RING;
+	return used_bytes <= COLL_SHM_RING;
 }
 
-static size_t shm_send(struct coll_port *port, uint32_t peer, uint32_t stream, const void *bytes,
-	size_t len_bytes)
+static size_t shm_send(struct coll_transport *transport, uint32_t peer, uint32_t stream,
+	const void *bytes, size_t len_bytes)
 {
-	struct shm *shm = shm_of(port);
+	struct shm *shm = shm_of(transport);
 	struct ring *ring = &shm->areas[shm->rank]->rings[peer * COLL_STREAMS + stream];
 	uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
 	uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_acquire);
@@ -154,14 +154,14 @@ static size_t shm_send(struct coll_port *port, uint32_t peer, uint32_t stream, c
 	memcpy(ring->bytes + at, bytes, first);
 	memcpy(ring->bytes, (const uint8_t *)bytes + first, n - first);
 	atomic_store_explicit(&ring->head, head + n, memory_order_release);
-	ring_bell(shm->areas[peer]);
+	ring_doorbell(shm->areas[peer]);
 	return n;
 }
 
-static size_t shm_receive(struct coll_port *port, uint32_t peer, uint32_t stream, void *bytes,
-	size_t len_bytes)
+static size_t shm_receive(struct coll_transport *transport, uint32_t peer, uint32_t stream,
+	void *bytes, size_t len_bytes)
 {
-	struct shm *shm = shm_of(port);
+	struct shm *shm = shm_of(transport);
 	struct ring *ring = &shm->areas[peer]->rings[shm->rank * COLL_STREAMS + stream];
 	uint64_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
 	uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_relaxed);
@@ -176,15 +176,15 @@ static size_t shm_receive(struct coll_port *port, uint32_t peer, uint32_t stream
 	memcpy(bytes, ring->bytes + at, first);
 	memcpy((uint8_t *)bytes + first, ring->bytes, n - first);
 	atomic_store_explicit(&ring->tail, tail + n, memory_order_release);
-	ring_bell(shm->areas[peer]);
+	ring_doorbell(shm->areas[peer]);
 	return n;
 }
 
 /* ---- opening ---- */
 
-static void shm_close(struct coll_port *port)
+static void shm_close(struct coll_transport *transport)
 {
-	struct shm *shm = shm_of(port);
+	struct shm *shm = shm_of(transport);
 
 	for (uint32_t r = 0; r < shm->ranks && shm->areas && shm->pids; r++) {
 		if (shm->areas[r]) {
@@ -232,7 +232,7 @@ static int make_area(struct shm *shm, uint64_t *nonce, struct pawl_err *err)
 	return 0;
 }
 
-int coll_shm_open(struct coll_port **out, uint32_t rank, uint32_t ranks, char *name,
+int coll_shm_open(struct coll_transport **out, uint32_t rank, uint32_t ranks, char *name,
 	struct pawl_err *err)
 {
 	struct shm *shm;
@@ -248,8 +248,8 @@ int coll_shm_open(struct coll_port **out, uint32_t rank, uint32_t ranks, char *n
 	if (!shm) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for collectives");
 	}
-	shm->port = (struct coll_port){shm_send, shm_receive, shm_look, shm_wait, shm_wake,
-		shm_lost, shm_close};
+	shm->transport = (struct coll_transport){shm_send, shm_receive, shm_poll, shm_wait,
+		shm_wake, shm_lost, shm_close};
 	shm->rank = rank;
 	shm->ranks = ranks;
 	shm->fd = -1;
@@ -264,11 +264,11 @@ int coll_shm_open(struct coll_port **out, uint32_t rank, uint32_t ranks, char *n
 		? make_area(shm, &nonce, err)
 		: pawl_err_set(err, PAWL_ENOMEM, "no memory for collectives of %u ranks", ranks);
 	if (rv != 0) {
-		shm_close(&shm->port);
+		shm_close(&shm->transport);
 		return rv;
 	}
 	snprintf(name, COLL_SHM_NAME, "%ld:%d:%" PRIx64, (long)getpid(), shm->fd, nonce);
-	*out = &shm->port;
+	*out = &shm->transport;
 	return 0;
 }
 
@@ -336,9 +336,9 @@ static int join_rank(struct shm *shm, uint32_t rank, const char *name, struct pa
 	return rv;
 }
 
-int coll_shm_join(struct coll_port *port, const char *const *names, struct pawl_err *err)
+int coll_shm_join(struct coll_transport *transport, const char *const *names, struct pawl_err *err)
 {
-	struct shm *shm = shm_of(port);
+	struct shm *shm = shm_of(transport);
 	int rv = 0;
 
 	for (uint32_t r = 0; r < shm->ranks && rv == 0; r++) {

@@ -8,7 +8,7 @@
 #ifndef COLL_TRANSPORT_SHM_H
 #define COLL_TRANSPORT_SHM_H
 
-#include "coll/transport/port.h"
+#include "coll/transport/transport.h"
 
 #define COLL_SHM_NAME      64u          /* bytes of a name, terminator included */
 #define COLL_SHM_RANKS_MAX 256u         /* ranks of a group, each of which maps the areas of all */
@@ -16,11 +16,11 @@
 
 /* Opens a port. name: COLL_SHM_NAME bytes, filled with its name. PAWL_ELIMIT, PAWL_ENOMEM,
  * PAWL_EIO. */
-int coll_shm_open(struct coll_port **out, uint32_t rank, uint32_t ranks, char *name,
+int coll_shm_open(struct coll_transport **out, uint32_t rank, uint32_t ranks, char *name,
 	struct pawl_err *err);
 /* Joins the other ranks. names[r]: the name of rank r; NULL: nothing is exchanged with that rank.
  * PAWL_EPEER: rank r is gone, or cannot be reached from here; PAWL_EINVAL: what is there is not the
  * area of rank r. After an error the port can only be closed. */
-int coll_shm_join(struct coll_port *port, const char *const *names, struct pawl_err *err);
+int coll_shm_join(struct coll_transport *transport, const char *const *names, struct pawl_err *err);
 
 #endif

@@ -22,59 +22,59 @@
 
 /* ---- events ---- */
 
-static void note_event(struct tcp *tcp, const struct epoll_event *event)
+static void handle_event(struct tcp *tcp, const struct epoll_event *event)
 {
 	uint64_t count;
 
-	tcp->seen++;
+	tcp->event_count++;
 	if (event->data.u64 == TCP_WAKE) {
 		(void)!read(tcp->event, &count, sizeof(count));
 		return;
 	}
 	if ((event->events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) {
-		tcp->links[event->data.u64].in = true;
+		tcp->links[event->data.u64].readable = true;
 	}
 	if ((event->events & EPOLLOUT) != 0) {
-		tcp->links[event->data.u64].out = true;
+		tcp->links[event->data.u64].writable = true;
 	}
 }
 
-static void take_events(struct tcp *tcp, int timeout_ms)
+static void poll_events(struct tcp *tcp, int timeout_ms)
 {
 	struct epoll_event events[EVENTS_N];
 	int n = epoll_wait(tcp->epoll, events, EVENTS_N, timeout_ms);
 
 	for (int i = 0; i < n; i++) {
-		note_event(tcp, &events[i]);
+		handle_event(tcp, &events[i]);
 	}
 }
 
-int coll_tcp_events(struct coll_port *port)
+int coll_tcp_events(struct coll_transport *transport)
 {
-	return tcp_of(port)->epoll;
+	return tcp_of(transport)->epoll;
 }
 
-static uint32_t look(struct coll_port *port)
+static uint32_t tcp_poll(struct coll_transport *transport)
 {
-	struct tcp *tcp = tcp_of(port);
+	struct tcp *tcp = tcp_of(transport);
 
-	take_events(tcp, 0);
-	return tcp->seen;
+	poll_events(tcp, 0);
+	return tcp->event_count;
 }
 
-static void wait(struct coll_port *port, uint32_t seen, int64_t timeout_ns)
+static void wait(struct coll_transport *transport, uint32_t seen, int64_t timeout_ns)
 {
-	struct tcp *tcp = tcp_of(port);
+	struct tcp *tcp = tcp_of(transport);
 	int64_t timeout_ms = (timeout_ns + NS_PER_MS - 1) / NS_PER_MS;
 
-	if (tcp->seen == seen) {
-		take_events(tcp, timeout_ms < INT32_MAX ? (int)timeout_ms : INT32_MAX);
+	if (tcp->event_count == seen) {
+		poll_events(tcp, timeout_ms < INT32_MAX ? (int)timeout_ms : INT32_MAX);
 	}
 }
 
-static void wake(struct coll_port *port)
+static void wake(struct coll_transport *transport)
 {
-	eventfd_write(tcp_of(port)->event, 1);
+	eventfd_write(tcp_of(transport)->event, 1);
 }
 
 /* ---- bytes ---- */
@@ -83,43 +83,43 @@ static void end_link(struct tcp_link *link, bool broken)
 {
 	link->ended = true;
 	link->broken = broken;
-	link->in = link->out = false;
+	link->readable = link->writable = false;
 }
 
-static size_t tcp_send(struct coll_port *port, uint32_t peer, uint32_t stream, const void *bytes,
-	size_t len_bytes)
+static size_t tcp_send(struct coll_transport *transport, uint32_t peer, uint32_t stream,
+	const void *bytes, size_t len_bytes)
 {
-	struct tcp_link *link = tcp_link(tcp_of(port), peer, stream);
+	struct tcp_link *link = tcp_link(tcp_of(transport), peer, stream);
 	ssize_t n;
 
-	if (!link->out || len_bytes == 0) {
+	if (!link->writable || len_bytes == 0) {
 		return 0;
 	}
 	n = send(link->fd, bytes, len_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (n >= 0) {
 		return (size_t)n;
 	}
-	link->out = false;
+	link->writable = false;
 	if (errno != EAGAIN && errno != EINTR) {
 		link->broken = true; /* bytes that have come may still be read */
 	}
 	return 0;
 }
 
-static size_t tcp_receive(struct coll_port *port, uint32_t peer, uint32_t stream, void *bytes,
-	size_t len_bytes)
+static size_t tcp_receive(struct coll_transport *transport, uint32_t peer, uint32_t stream,
+	void *bytes, size_t len_bytes)
 {
-	struct tcp_link *link = tcp_link(tcp_of(port), peer, stream);
+	struct tcp_link *link = tcp_link(tcp_of(transport), peer, stream);
 	ssize_t n;
 
-	if (!link->in || len_bytes == 0) {
+	if (!link->readable || len_bytes == 0) {
 		return 0;
 	}
 	n = recv(link->fd, bytes, len_bytes, MSG_DONTWAIT);
 	if (n > 0) {
 		return (size_t)n;
 	}
-	link->in = false;
+	link->readable = false;
 	if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
 		end_link(link, n < 0);
 	}
@@ -128,14 +128,15 @@ static size_t tcp_receive(struct coll_port *port, uint32_t peer, uint32_t stream
 
 /* Returns why a peer is lost. Connections overtake each other: the end of the talk is what comes
  * after a peer's last words. */
-static const char *lost(struct coll_port *port, uint32_t peer)
+static const char *lost(struct coll_transport *transport, uint32_t peer)
 {
 	for (uint32_t s = 0; s < COLL_STREAMS; s++) {
-		if (tcp_link(tcp_of(port), peer, s)->broken) {
+		if (tcp_link(tcp_of(transport), peer, s)->broken) {
 			return "its connection broke";
 		}
 	}
-	return tcp_link(tcp_of(port), peer, COLL_TALK)->ended ? "its connection was closed" : NULL;
+	return tcp_link(tcp_of(transport), peer, COLL_CONTROL)->ended ? "its connection was closed"
+								      : NULL;
 }
 
 /* ---- the end ---- */
@@ -158,7 +159,7 @@ static bool drain(struct tcp_link *link)
 	return true;
 }
 
-static void say_goodbye(struct tcp *tcp)
+static void shut_down_links(struct tcp *tcp)
 {
 	uint32_t n = tcp->ranks * COLL_STREAMS;
 	int64_t end_ns = clock_mono_ns() + times_ns(TIME_TCP_GOODBYE);
@@ -180,13 +181,13 @@ static void say_goodbye(struct tcp *tcp)
 	}
 }
 
-static void tcp_close(struct coll_port *port)
+static void tcp_close(struct coll_transport *transport)
 {
-	struct tcp *tcp = tcp_of(port);
+	struct tcp *tcp = tcp_of(transport);
 	const int others[] = {tcp->listener, tcp->epoll, tcp->event};
 
 	if (tcp->links) {
-		say_goodbye(tcp);
+		shut_down_links(tcp);
 		for (uint32_t i = 0; i < tcp->ranks * COLL_STREAMS; i++) {
 			if (tcp->links[i].fd >= 0) {
 				close(tcp->links[i].fd);
@@ -202,4 +203,5 @@ static void tcp_close(struct coll_port *port)
 	free(tcp);
 }
 
-const struct coll_port tcp_port = {tcp_send, tcp_receive, look, wait, wake, lost, tcp_close};
+const struct coll_transport tcp_transport = {tcp_send, tcp_receive, tcp_poll, wait, wake, lost,
+	tcp_close};

@@ -8,7 +8,7 @@
 #ifndef COLL_TRANSPORT_TCP_H
 #define COLL_TRANSPORT_TCP_H
 
-#include "coll/transport/port.h"
+#include "coll/transport/transport.h"
 
 #include <stdatomic.h>
 
@@ -27,15 +27,15 @@ int coll_tcp_listen(const char *address, uint16_t port, uint64_t nonce, char *na
 
 /* Opens a port, which listens at a numeric address of this host, IPv4 or IPv6. PAWL_EINVAL,
  * PAWL_ENOMEM, PAWL_EIO. */
-int coll_tcp_open(struct coll_port **out, uint32_t rank, uint32_t ranks, const char *address,
+int coll_tcp_open(struct coll_transport **out, uint32_t rank, uint32_t ranks, const char *address,
 	char *name, struct pawl_err *err);
 /* Joins the other ranks. names[r]: the name of rank r; NULL: nothing is exchanged with that rank;
  * of a lower rank, any text will do. PAWL_EPEER: a rank cannot be reached, or has not come in time;
  * PAWL_EINVAL: a name is malformed; PAWL_ECANCELED: *stop (may be NULL) is true; PAWL_ENOMEM,
  * PAWL_EIO. After an error the port can only be closed. */
-int coll_tcp_join(struct coll_port *port, const char *const *names, int64_t timeout_ns,
+int coll_tcp_join(struct coll_transport *transport, const char *const *names, int64_t timeout_ns,
 	const atomic_bool *stop, struct pawl_err *err);
 /* Returns a descriptor, which stays the port's, that is readable when look would find something. */
-int coll_tcp_events(struct coll_port *port);
+int coll_tcp_events(struct coll_transport *transport);
 
 #endif

@@ -8,30 +8,30 @@
 
 /* A stream to and from a peer. */
 struct tcp_link {
-	int fd;         /* socket; -1: none */
-	bool in, out;   /* there may be bytes; there may be room */
-	bool ended;     /* nothing more will come */
-	bool broken;    /* the connection ended, but not because the peer closed it */
-	bool connected; /* the greeting was answered */
+	int fd;                  /* socket; -1: none */
+	bool readable, writable; /* there may be bytes; there may be room */
+	bool ended;              /* nothing more will come */
+	bool broken;             /* the connection ended, but not because the peer closed it */
+	bool connected;          /* the greeting was answered */
 };
 
 struct tcp {
-	struct coll_port port;  /* functions for callers; must come first */
-	uint32_t rank, ranks;   /* this rank; number of ranks */
-	int listener;           /* socket that others connect to; -1 once joined */
-	int epoll, event;       /* epoll set of wait; eventfd of wake */
-	uint64_t nonce;         /* secret in our name */
-	uint32_t seen;          /* count that look returns */
-	struct tcp_link *links; /* owned; of peer p, stream s: p * COLL_STREAMS + s */
+	struct coll_transport transport; /* functions for callers; must come first */
+	uint32_t rank, ranks;            /* this rank; number of ranks */
+	int listener;                    /* socket that others connect to; -1 once joined */
+	int epoll, event;                /* epoll set of wait; eventfd of wake */
+	uint64_t nonce;                  /* secret in our name */
+	uint32_t event_count;            /* count that look returns */
+	struct tcp_link *links;          /* owned; of peer p, stream s: p * COLL_STREAMS + s */
 };
 
 #define TCP_WAKE UINT64_MAX /* epoll's data for event; else the index of a link */
 
-extern const struct coll_port tcp_port; /* functions of this port */
+extern const struct coll_transport tcp_transport; /* functions of this port */
 
-static inline struct tcp *tcp_of(struct coll_port *port)
+static inline struct tcp *tcp_of(struct coll_transport *transport)
 {
-	return (struct tcp *)(void *)port;
+	return (struct tcp *)(void *)transport;
 }
 
 static inline struct tcp_link *tcp_link(struct tcp *tcp, uint32_t peer, uint32_t stream)

@@ -35,15 +35,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define HELLO_MAGIC 0x3170637470776170ULL /* "pawptcp1" */
-#define STRANGERS   64u /* connections that have not greeted, beside those of ranks */
-#define BACKLOG     1024
+#define HELLO_MAGIC      0x3170637470776170ULL /* "pawptcp1" */
+#define EXTRA_HANDSHAKES 64u /* connections that have not greeted, beside those of ranks */
+#define BACKLOG          1024
 /* Bytes that the kernel may hold unsent: a millisecond or two of 1 Gbit/s, for a thread to come
  * back in, and no more, so that what we send is what goes over the network now. */
 #define UNSENT_BYTES (256 << 10)
 
 /* A connection that has not greeted yet. */
-struct guest {
+struct handshake {
 	int fd;                         /* -1: this entry is free */
 	int64_t since_ns;               /* time of connection, monotonic ns */
 	uint8_t hello[TCP_HELLO_BYTES]; /* greeting, as received so far */
@@ -51,20 +51,20 @@ struct guest {
 };
 
 struct joining {
-	struct tcp *tcp;          /* the caller's */
-	const char *const *names; /* the caller's */
-	uint64_t *nonces;         /* owned; per rank, the secret in its name */
-	struct guest *guests;     /* owned; connections that have not greeted */
-	uint32_t guests_n;        /* size of guests: all that ranks open, and strangers */
-	int probe;                /* socket that tries whether probed listens; -1: none */
-	uint32_t probed;          /* rank that is tried; those below follow in this round */
-	int64_t probed_ns;        /* start of probe */
-	int64_t round_ns;         /* earliest start of the next round of probes */
-	int64_t begun_ns;         /* time at which joining began */
-	uint32_t left;            /* links that are missing */
-	struct pollfd *polls;     /* owned; room for all sockets */
-	int64_t end_ns;           /* deadline, monotonic ns */
-	const atomic_bool *stop;  /* the caller's; NULL: never */
+	struct tcp *tcp;              /* the caller's */
+	const char *const *names;     /* the caller's */
+	uint64_t *nonces;             /* owned; per rank, the secret in its name */
+	struct handshake *handshakes; /* owned; connections that have not greeted */
+	uint32_t handshakes_n;        /* size of guests: all that ranks open, and strangers */
+	int probe;                    /* socket that tries whether probed listens; -1: none */
+	uint32_t probed;              /* rank that is tried; those below follow in this round */
+	int64_t probed_ns;            /* start of probe */
+	int64_t round_ns;             /* earliest start of the next round of probes */
+	int64_t begun_ns;             /* time at which joining began */
+	uint32_t left;                /* links that are missing */
+	struct pollfd *polls;         /* owned; room for all sockets */
+	int64_t end_ns;               /* deadline, monotonic ns */
+	const atomic_bool *stop;      /* the caller's; NULL: never */
 };
 
 /* ---- addresses ---- */
@@ -166,7 +166,7 @@ static int open_events(struct tcp *tcp, struct pawl_err *err)
 	return 0;
 }
 
-int coll_tcp_open(struct coll_port **out, uint32_t rank, uint32_t ranks, const char *address,
+int coll_tcp_open(struct coll_transport **out, uint32_t rank, uint32_t ranks, const char *address,
 	char *name, struct pawl_err *err)
 {
 	struct tcp *tcp = FAULT_MEM("coll.tcp", calloc(1, sizeof(*tcp)));
@@ -176,7 +176,7 @@ int coll_tcp_open(struct coll_port **out, uint32_t rank, uint32_t ranks, const c
 	if (!tcp) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for collectives");
 	}
-	*tcp = (struct tcp){.port = tcp_port,
+	*tcp = (struct tcp){.transport = tcp_transport,
 		.rank = rank,
 		.ranks = ranks,
 		.listener = -1,
@@ -195,10 +195,10 @@ int coll_tcp_open(struct coll_port **out, uint32_t rank, uint32_t ranks, const c
 		rv = tcp->listener < 0 ? tcp->listener : 0;
 	}
 	if (rv != 0) {
-		tcp->port.close(&tcp->port);
+		tcp->transport.close(&tcp->transport);
 		return rv;
 	}
-	*out = &tcp->port;
+	*out = &tcp->transport;
 	return 0;
 }
 
@@ -250,61 +250,63 @@ static int link_up(struct joining *j, struct tcp_link *link, int fd)
 
 /* ---- incoming connections ---- */
 
-static void forget_guest(struct guest *guest)
+static void drop_handshake(struct handshake *handshake)
 {
-	close(guest->fd);
-	guest->fd = -1;
+	close(handshake->fd);
+	handshake->fd = -1;
 }
 
-static int hear_guest(struct joining *j, struct guest *guest)
+static int receive_hello(struct joining *j, struct handshake *handshake)
 {
 	struct tcp_link *link;
 	uint8_t answer[TCP_HELLO_BYTES];
-	ssize_t n = recv(guest->fd, guest->hello + guest->got, TCP_HELLO_BYTES - guest->got, 0);
+	ssize_t n = recv(handshake->fd, handshake->hello + handshake->got,
+		TCP_HELLO_BYTES - handshake->got, 0);
 
 	if (n <= 0) {
 		if (n == 0 || errno != EAGAIN) {
-			forget_guest(guest);
+			drop_handshake(handshake);
 		}
 		return 0;
 	}
-	guest->got += (size_t)n;
-	if (guest->got < TCP_HELLO_BYTES) {
+	handshake->got += (size_t)n;
+	if (handshake->got < TCP_HELLO_BYTES) {
 		return 0;
 	}
-	link = tcp_read_hello(j->tcp, j->names, guest->hello);
+	link = tcp_read_hello(j->tcp, j->names, handshake->hello);
 	if (!link) {
-		forget_guest(guest);
+		drop_handshake(handshake);
 		return 0;
 	}
 	tcp_write_hello(answer, j->tcp->rank, (uint32_t)((link - j->tcp->links) / COLL_STREAMS),
 		(uint32_t)((link - j->tcp->links) % COLL_STREAMS), j->tcp->nonce);
-	if (send(guest->fd, answer, TCP_HELLO_BYTES, MSG_NOSIGNAL) != (ssize_t)TCP_HELLO_BYTES) {
-		forget_guest(guest);
+	if (send(handshake->fd, answer, TCP_HELLO_BYTES, MSG_NOSIGNAL) !=
+		(ssize_t)TCP_HELLO_BYTES) {
+		drop_handshake(handshake);
 		return 0;
 	}
-	n = link_up(j, link, guest->fd);
-	guest->fd = -1;
+	n = link_up(j, link, handshake->fd);
+	handshake->fd = -1;
 	return (int)n;
 }
 
 /* Makes a place for one more guest. The one that came first gives way if it has still not
  * greeted. */
-static int make_room(struct joining *j, struct guest **place)
+static int make_room(struct joining *j, struct handshake **place)
 {
-	struct guest *first = &j->guests[0];
+	struct handshake *first = &j->handshakes[0];
 	int rv = 0;
 
-	for (uint32_t g = 0; g < j->guests_n && first->fd >= 0; g++) {
-		if (j->guests[g].fd < 0 || j->guests[g].since_ns < first->since_ns) {
-			first = &j->guests[g];
+	for (uint32_t g = 0; g < j->handshakes_n && first->fd >= 0; g++) {
+		if (j->handshakes[g].fd < 0 || j->handshakes[g].since_ns < first->since_ns) {
+			first = &j->handshakes[g];
 		}
 	}
 	if (first->fd >= 0) {
-		rv = hear_guest(j, first);
+		rv = receive_hello(j, first);
 	}
 	if (first->fd >= 0) {
-		forget_guest(first);
+		drop_handshake(first);
 	}
 	*place = first;
 	return rv;
@@ -312,21 +314,21 @@ static int make_room(struct joining *j, struct guest **place)
 
 /* Takes guests. Guests that have greeted, or are gone, need no place any more. Those beyond as many
  * as there are places wait until the others have been heard. */
-static int take_guests(struct joining *j)
+static int accept_connections(struct joining *j)
 {
-	struct guest *place;
+	struct handshake *place;
 	int rv = 0;
 	int fd;
 
-	for (uint32_t n = 0; n < j->guests_n && rv == 0; n++) {
+	for (uint32_t n = 0; n < j->handshakes_n && rv == 0; n++) {
 		fd = accept4(j->tcp->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (fd < 0) {
 			break;
 		}
 		rv = make_room(j, &place);
-		*place = (struct guest){.fd = fd, .since_ns = clock_mono_ns()};
+		*place = (struct handshake){.fd = fd, .since_ns = clock_mono_ns()};
 		if (rv == 0) {
-			rv = hear_guest(j, place);
+			rv = receive_hello(j, place);
 		}
 	}
 	return rv;
@@ -354,7 +356,7 @@ static int begin_connect(struct joining *j, uint32_t peer, const struct addrinfo
 }
 
 /* Greets, once a connection is made; fails if it was refused. */
-static int greet(struct joining *j, uint32_t peer, uint32_t stream, struct pawl_err *err)
+static int send_hello(struct joining *j, uint32_t peer, uint32_t stream, struct pawl_err *err)
 {
 	struct tcp_link *link = tcp_link(j->tcp, peer, stream);
 	uint8_t hello[TCP_HELLO_BYTES];
@@ -367,14 +369,14 @@ static int greet(struct joining *j, uint32_t peer, uint32_t stream, struct pawl_
 		send(link->fd, hello, TCP_HELLO_BYTES, MSG_NOSIGNAL) != (ssize_t)TCP_HELLO_BYTES) {
 		sys = errno;
 	}
-	link->out = true; /* greeting sent */
+	link->writable = true; /* greeting sent */
 	return sys == 0
 		? 0
 		: pawl_err_set(err, PAWL_EPEER, "collectives: rank %u cannot be reached at %s: %s",
 			  peer, j->names[peer], strerror(sys));
 }
 
-static int hear_answer(struct joining *j, uint32_t peer, uint32_t stream, struct pawl_err *err)
+static int receive_answer(struct joining *j, uint32_t peer, uint32_t stream, struct pawl_err *err)
 {
 	struct tcp_link *link = tcp_link(j->tcp, peer, stream);
 	uint8_t answer[TCP_HELLO_BYTES];
@@ -436,20 +438,20 @@ static nfds_t list_polls(struct joining *j)
 
 	j->polls[n++] = (struct pollfd){.fd = tcp->listener, .events = POLLIN};
 	j->polls[n++] = (struct pollfd){.fd = j->probe, .events = POLLOUT};
-	for (uint32_t g = 0; g < j->guests_n; g++) {
-		j->polls[n++] = (struct pollfd){.fd = j->guests[g].fd, .events = POLLIN};
+	for (uint32_t g = 0; g < j->handshakes_n; g++) {
+		j->polls[n++] = (struct pollfd){.fd = j->handshakes[g].fd, .events = POLLIN};
 	}
 	for (uint32_t i = 0; i < tcp->ranks * COLL_STREAMS; i++) {
 		const struct tcp_link *link = &tcp->links[i];
 
 		j->polls[n++] = (struct pollfd){.fd = link->connected ? -1 : link->fd,
-			.events = link->out ? POLLIN : POLLOUT};
+			.events = link->writable ? POLLIN : POLLOUT};
 	}
 	return n;
 }
 
 /* Returns whether a link to a rank that has a name is missing. */
-static bool misses(const struct joining *j, uint32_t peer)
+static bool is_missing(const struct joining *j, uint32_t peer)
 {
 	bool all = true;
 
@@ -461,7 +463,7 @@ static bool misses(const struct joining *j, uint32_t peer)
 
 /* Ends a probe. A rank that should connect to us and has not may be gone: then nobody listens
  * there. */
-static int hear_probe(struct joining *j, struct pawl_err *err)
+static int finish_probe(struct joining *j, struct pawl_err *err)
 {
 	int sys = 0;
 	socklen_t len = sizeof(sys);
@@ -494,7 +496,7 @@ static void probe_next(struct joining *j, int64_t now_ns)
 	while (j->probed > 0 && j->probe < 0) {
 		uint32_t peer = --j->probed;
 
-		if (misses(j, peer) && coll_tcp_parse(j->names[peer], &at, &nonce) == 0) {
+		if (is_missing(j, peer) && coll_tcp_parse(j->names[peer], &at, &nonce) == 0) {
 			j->probed_ns = now_ns;
 			j->probe = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
 				0);
@@ -510,22 +512,23 @@ static void probe_next(struct joining *j, int64_t now_ns)
 	}
 }
 
-static int go_on(struct joining *j, struct pawl_err *err)
+static int process_events(struct joining *j, struct pawl_err *err)
 {
 	const struct pollfd *polls = j->polls + 2;
-	int rv = j->polls[1].revents != 0 ? hear_probe(j, err) : 0;
+	int rv = j->polls[1].revents != 0 ? finish_probe(j, err) : 0;
 
-	for (uint32_t g = 0; g < j->guests_n && rv == 0; g++) {
-		struct guest *guest = &j->guests[g];
+	for (uint32_t g = 0; g < j->handshakes_n && rv == 0; g++) {
+		struct handshake *handshake = &j->handshakes[g];
 
-		if (guest->fd >= 0 && polls[g].revents != 0 && hear_guest(j, guest) != 0) {
+		if (handshake->fd >= 0 && polls[g].revents != 0 &&
+			receive_hello(j, handshake) != 0) {
 			rv = pawl_err_sys(err, "collectives: join");
-		} else if (guest->fd >= 0 &&
-			clock_mono_ns() - guest->since_ns > times_ns(TIME_TCP_GUEST)) {
-			forget_guest(guest);
+		} else if (handshake->fd >= 0 &&
+			clock_mono_ns() - handshake->since_ns > times_ns(TIME_TCP_GUEST)) {
+			drop_handshake(handshake);
 		}
 	}
-	polls += j->guests_n;
+	polls += j->handshakes_n;
 	for (uint32_t i = 0; i < j->tcp->ranks * COLL_STREAMS && rv == 0; i++) {
 		const struct tcp_link *link = &j->tcp->links[i];
 		uint32_t peer = i / COLL_STREAMS;
@@ -533,16 +536,16 @@ static int go_on(struct joining *j, struct pawl_err *err)
 		if (polls[i].revents == 0 || link->connected) {
 			continue;
 		}
-		rv = link->out ? hear_answer(j, peer, i % COLL_STREAMS, err)
-			       : greet(j, peer, i % COLL_STREAMS, err);
+		rv = link->writable ? receive_answer(j, peer, i % COLL_STREAMS, err)
+				    : send_hello(j, peer, i % COLL_STREAMS, err);
 	}
-	if (rv == 0 && j->polls[0].revents != 0 && take_guests(j) != 0) {
+	if (rv == 0 && j->polls[0].revents != 0 && accept_connections(j) != 0) {
 		rv = pawl_err_sys(err, "collectives: join");
 	}
 	return rv;
 }
 
-static int refuse_far(const struct joining *j, uint32_t peer, struct pawl_err *err)
+static int set_unreachable_error(const struct joining *j, uint32_t peer, struct pawl_err *err)
 {
 	return pawl_err_set(err, PAWL_EPEER,
 		"collectives: rank %u, at %s, and rank %u do not reach each other: is a firewall "
@@ -550,15 +553,15 @@ static int refuse_far(const struct joining *j, uint32_t peer, struct pawl_err *e
 		peer, j->names[peer], j->tcp->rank);
 }
 
-static int refuse_late(const struct joining *j, struct pawl_err *err)
+static int set_timeout_error(const struct joining *j, struct pawl_err *err)
 {
 	uint32_t peer = 0;
 
-	while (!misses(j, peer)) {
+	while (!is_missing(j, peer)) {
 		peer++;
 		ASSERT(peer < j->tcp->ranks); /* one is missing */
 	}
-	return refuse_far(j, peer, err);
+	return set_unreachable_error(j, peer, err);
 }
 
 /* Fails if there are connections that the kernels do not make. */
@@ -568,8 +571,8 @@ static int check_reach(const struct joining *j, struct pawl_err *err)
 		for (uint32_t s = 0; s < COLL_STREAMS; s++) {
 			const struct tcp_link *link = tcp_link(j->tcp, p, s);
 
-			if (link->fd >= 0 && !link->connected && !link->out) {
-				return refuse_far(j, p, err);
+			if (link->fd >= 0 && !link->connected && !link->writable) {
+				return set_unreachable_error(j, p, err);
 			}
 		}
 	}
@@ -596,21 +599,21 @@ static int connect_all(struct joining *j, struct pawl_err *err)
 		}
 		probe_next(j, now_ns);
 		if (left_ms <= 0) {
-			rv = refuse_late(j, err);
+			rv = set_timeout_error(j, err);
 		} else if (j->stop && atomic_load(j->stop)) {
 			rv = pawl_err_set(err, PAWL_ECANCELED, "collectives: joining was stopped");
 		} else if (poll(j->polls, list_polls(j),
 				   left_ms < look_ms ? (int)left_ms : look_ms) >= 0) {
-			rv = go_on(j, err);
+			rv = process_events(j, err);
 		}
 	}
 	return rv;
 }
 
-int coll_tcp_join(struct coll_port *port, const char *const *names, int64_t timeout_ns,
+int coll_tcp_join(struct coll_transport *transport, const char *const *names, int64_t timeout_ns,
 	const atomic_bool *stop, struct pawl_err *err)
 {
-	struct tcp *tcp = tcp_of(port);
+	struct tcp *tcp = tcp_of(transport);
 	struct joining *j = FAULT_MEM("coll.tcp", calloc(1, sizeof(*j)));
 	int rv;
 
@@ -622,28 +625,28 @@ int coll_tcp_join(struct coll_port *port, const char *const *names, int64_t time
 	j->stop = stop;
 	j->end_ns = clock_mono_ns() + timeout_ns;
 	j->probe = -1;
-	j->guests_n = tcp->ranks * COLL_STREAMS + STRANGERS;
-	j->guests = FAULT_MEM("coll.tcp", calloc(j->guests_n, sizeof(*j->guests)));
+	j->handshakes_n = tcp->ranks * COLL_STREAMS + EXTRA_HANDSHAKES;
+	j->handshakes = FAULT_MEM("coll.tcp", calloc(j->handshakes_n, sizeof(*j->handshakes)));
 	j->nonces = FAULT_MEM("coll.tcp", calloc(tcp->ranks, sizeof(*j->nonces)));
 	j->polls = FAULT_MEM("coll.tcp",
-		calloc(2 + j->guests_n + (size_t)tcp->ranks * COLL_STREAMS, sizeof(*j->polls)));
-	for (uint32_t g = 0; g < j->guests_n && j->guests; g++) {
-		j->guests[g].fd = -1;
+		calloc(2 + j->handshakes_n + (size_t)tcp->ranks * COLL_STREAMS, sizeof(*j->polls)));
+	for (uint32_t g = 0; g < j->handshakes_n && j->handshakes; g++) {
+		j->handshakes[g].fd = -1;
 	}
-	rv = j->guests && j->nonces && j->polls
+	rv = j->handshakes && j->nonces && j->polls
 		? connect_all(j, err)
 		: pawl_err_set(err, PAWL_ENOMEM, "no memory to join a group");
 	if (j->probe >= 0) {
 		close(j->probe);
 	}
-	for (uint32_t g = 0; g < j->guests_n && j->guests; g++) {
-		if (j->guests[g].fd >= 0) {
-			forget_guest(&j->guests[g]);
+	for (uint32_t g = 0; g < j->handshakes_n && j->handshakes; g++) {
+		if (j->handshakes[g].fd >= 0) {
+			drop_handshake(&j->handshakes[g]);
 		}
 	}
 	close(tcp->listener);
 	tcp->listener = -1;
-	free(j->guests);
+	free(j->handshakes);
 	free(j->nonces);
 	free(j->polls);
 	free(j);

@@ -10,7 +10,7 @@
  */
 #include "daemon/history/history.h"
 #include "base/times.h"
-#include "daemon/history/history_known.h"
+#include "daemon/history/history_latest.h"
 
 #include "base/err.h"
 #include "base/fault.h"
@@ -36,16 +36,16 @@ struct history {
 	char dir[PATH_MAX];
 	char host[CORE_NAME_MAX];
 	char policy[CORE_NAME_MAX];
-	struct history_known known;
+	struct history_latest latest;
 	uint64_t number; /* number of the newest file; 0: there is none */
 	int fd;          /* the newest file; -1: another one is to be begun */
 	uint64_t grown_bytes;
-	double t_s;      /* time of the newest step */
-	double lost_s;   /* time since when rows are missing; 0: none are */
-	double again_s;  /* time before which no file is begun again */
-	bool failed;     /* no memory, in this step */
-	json_t *pending; /* owned; the last row; NULL: none */
-	char *bytes;     /* owned; rows before it */
+	double t_s;        /* time of the newest step */
+	double lost_s;     /* time since when rows are missing; 0: none are */
+	double retry_at_s; /* time before which no file is begun again */
+	bool failed;       /* no memory, in this step */
+	json_t *pending;   /* owned; the last row; NULL: none */
+	char *bytes;       /* owned; rows before it */
 	size_t len_bytes, room_bytes;
 };
 
@@ -64,7 +64,7 @@ static void fail(struct history *h, const char *what)
 		close(h->fd);
 		h->fd = -1;
 	}
-	h->again_s = h->t_s + times_s(TIME_HISTORY_AGAIN);
+	h->retry_at_s = h->t_s + times_s(TIME_HISTORY_AGAIN);
 }
 
 static bool write_all(int fd, const char *bytes, size_t len_bytes)
@@ -148,19 +148,19 @@ static void put_row(struct history *h, struct history_row *row)
 
 static void put_all(struct history *h)
 {
-	struct history_row row = {.kind = HISTORY_HEAD, .lost_s = h->lost_s};
+	struct history_row row = {.kind = HISTORY_FILE_HEADER, .lost_s = h->lost_s};
 
 	snprintf(row.host, sizeof(row.host), "%s", h->host);
 	snprintf(row.policy, sizeof(row.policy), "%s", h->policy);
 	put_row(h, &row);
 	row.kind = HISTORY_NODE;
-	for (uint32_t i = 0; i < h->known.nodes_n; i++) {
-		row.node = *h->known.nodes[i];
+	for (uint32_t i = 0; i < h->latest.nodes_n; i++) {
+		row.node = *h->latest.nodes[i];
 		put_row(h, &row);
 	}
 	row.kind = HISTORY_JOB;
-	for (uint32_t i = 0; i < h->known.jobs_n; i++) {
-		row.job = *h->known.jobs[i];
+	for (uint32_t i = 0; i < h->latest.jobs_n; i++) {
+		row.job = *h->latest.jobs[i];
 		put_row(h, &row);
 	}
 	flush(h, false);
@@ -252,7 +252,7 @@ static void begin_file(struct history *h)
 	h->number++;
 	h->grown_bytes = 0;
 	h->lost_s = 0;
-	h->again_s = 0;
+	h->retry_at_s = 0;
 	make_room(h);
 }
 
@@ -260,19 +260,19 @@ static void begin_file(struct history *h)
 
 const struct history_job *history_job_find(const struct history *h, uint64_t id)
 {
-	return history_known_job(&h->known, id);
+	return history_latest_job(&h->latest, id);
 }
 
 uint32_t history_jobs(const struct history *h, const struct history_job *const **jobs)
 {
-	*jobs = (const struct history_job *const *)h->known.jobs;
-	return h->known.jobs_n;
+	*jobs = (const struct history_job *const *)h->latest.jobs;
+	return h->latest.jobs_n;
 }
 
 uint32_t history_nodes(const struct history *h, const struct history_node *const **nodes)
 {
-	*nodes = (const struct history_node *const *)h->known.nodes;
-	return h->known.nodes_n;
+	*nodes = (const struct history_node *const *)h->latest.nodes;
+	return h->latest.nodes_n;
 }
 
 void history_begin(struct history *h, double t_s)
@@ -285,7 +285,7 @@ void history_begin(struct history *h, double t_s)
 
 void history_put_node(struct history *h, const struct history_node *node)
 {
-	const struct history_node *last = history_known_node(&h->known, node->name);
+	const struct history_node *last = history_latest_node(&h->latest, node->name);
 	struct history_row row = {.kind = HISTORY_NODE, .node = *node};
 
 	if (last ? strcmp(last->state, node->state) == 0 && last->slots == node->slots &&
@@ -296,11 +296,11 @@ void history_put_node(struct history *h, const struct history_node *node)
 		return;
 	}
 	put_row(h, &row);
-	h->failed |= !history_know_node(&h->known, node);
+	h->failed |= !history_latest_put_node(&h->latest, node);
 }
 
 /* Returns whether the job says so much that a row is worth it. */
-static bool is_news(const struct history_job *last, const struct history_job *job)
+static bool is_significant(const struct history_job *last, const struct history_job *job)
 {
 	double more = fabs(job->goodput - last->goodput);
 
@@ -308,7 +308,7 @@ static bool is_news(const struct history_job *last, const struct history_job *jo
 		return true;
 	}
 	return last->goodput > 0 ? more >= HISTORY_GOODPUT * last->goodput &&
-			job->told_s >= last->told_s + HISTORY_GOODPUT_S
+			job->last_row_s >= last->last_row_s + HISTORY_GOODPUT_S
 				 : job->goodput > 0;
 }
 
@@ -322,21 +322,21 @@ void history_put_job(struct history *h, struct history_job *job)
 	} else if (job->spots_n > 0) {
 		job->begun_s = h->t_s;
 	}
-	job->told_s = h->t_s;
-	if (last && !is_news(last, job)) {
+	job->last_row_s = h->t_s;
+	if (last && !is_significant(last, job)) {
 		free(job->spots);
 		return;
 	}
 	row.job = *job;
 	put_row(h, &row);
-	h->failed |= !history_know_job(&h->known, job);
+	h->failed |= !history_latest_put_job(&h->latest, job);
 }
 
-void history_put_word(struct history *h, const char *word)
+void history_put_event(struct history *h, const char *word)
 {
 	struct history_row row = {.kind = HISTORY_SCHEDULER};
 
-	snprintf(row.word, sizeof(row.word), "%s", word);
+	snprintf(row.event, sizeof(row.event), "%s", word);
 	snprintf(row.policy, sizeof(row.policy), "%s", h->policy);
 	put_row(h, &row);
 }
@@ -349,7 +349,7 @@ void history_end(struct history *h)
 	if (h->failed) {
 		errno = ENOMEM;
 		fail(h, "write");
-	} else if (h->fd < 0 && h->t_s >= h->again_s) {
+	} else if (h->fd < 0 && h->t_s >= h->retry_at_s) {
 		begin_file(h);
 	} else if (h->fd >= 0 && any) {
 		h->grown_bytes += h->len_bytes;
@@ -374,15 +374,15 @@ static int replay_line(struct history *h, const char *line, size_t len_bytes, st
 	}
 	h->t_s = row.t_s > h->t_s ? row.t_s : h->t_s;
 	switch (row.kind) {
-	case HISTORY_HEAD:
-		history_known_clear(&h->known);
+	case HISTORY_FILE_HEADER:
+		history_latest_clear(&h->latest);
 		break;
 	case HISTORY_NODE:
-		rv = history_know_node(&h->known, &row.node) ? 0 : PAWL_ENOMEM;
+		rv = history_latest_put_node(&h->latest, &row.node) ? 0 : PAWL_ENOMEM;
 		break;
 	case HISTORY_JOB:
-		row.job.told_s = row.t_s;
-		rv = history_know_job(&h->known, &row.job) ? 0 : PAWL_ENOMEM;
+		row.job.last_row_s = row.t_s;
+		rv = history_latest_put_job(&h->latest, &row.job) ? 0 : PAWL_ENOMEM;
 		break;
 	default:
 		break;
@@ -473,7 +473,7 @@ static void find_last(struct history *h)
 	}
 	if (rv != 0 && rv != PAWL_ENOENT) {
 		log_line(LOG_WARNING, "%s; another file of the history is begun", err.msg);
-		history_known_clear(&h->known);
+		history_latest_clear(&h->latest);
 		if (h->fd >= 0) {
 			close(h->fd);
 			h->fd = -1;
@@ -526,7 +526,7 @@ void history_close(struct history *h)
 	if (!h) {
 		return;
 	}
-	history_known_deinit(&h->known);
+	history_latest_deinit(&h->latest);
 	json_decref(h->pending);
 	free(h->bytes);
 	if (h->fd >= 0) {

@@ -46,7 +46,7 @@ void history_begin(struct history *history, double t_s);
 void history_put_node(struct history *history, const struct history_node *node);
 /* Puts a job. Takes job->spots. */
 void history_put_job(struct history *history, struct history_job *job);
-void history_put_word(struct history *history, const char *word);
+void history_put_event(struct history *history, const char *word);
 /* Ends the step, and writes its changes. */
 void history_end(struct history *history);
 
@@ -64,7 +64,8 @@ uint32_t history_nodes(const struct history *history, const struct history_node 
 /* Reads the newest changes of a job, at most so many, and tells them in the order in which they
  * came. PAWL_ENOENT: there are none there; PAWL_EIO: the history may not be read; PAWL_ENOMEM. */
 int history_read_job(const char *dir, uint64_t id, uint32_t most,
-	void (*told)(void *user, const struct history_row *row), void *user, struct pawl_err *err);
+	void (*on_row)(void *user, const struct history_row *row), void *user,
+	struct pawl_err *err);
 
 /* Lists the numbers of the files of a directory, ascending; the caller frees them. */
 int history_files(const char *dir, uint64_t **numbers, uint32_t *n, struct pawl_err *err);

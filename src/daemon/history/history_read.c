@@ -235,7 +235,7 @@ static const char *find_back(const char *bytes, size_t len_bytes, const char *ne
 }
 
 /* Collects the rows of a job in a file, from its end. False: no older file is needed. */
-static bool look(struct found *found, const char *bytes, size_t len_bytes, uint64_t id)
+static bool collect_rows(struct found *found, const char *bytes, size_t len_bytes, uint64_t id)
 {
 	char needle[NEEDLE_MAX];
 	const char *line;
@@ -265,7 +265,7 @@ static bool look(struct found *found, const char *bytes, size_t len_bytes, uint6
 }
 
 int history_read_job(const char *dir, uint64_t id, uint32_t most,
-	void (*told)(void *user, const struct history_row *row), void *user, struct pawl_err *err)
+	void (*on_row)(void *user, const struct history_row *row), void *user, struct pawl_err *err)
 {
 	struct found found = {.rows = calloc(most, sizeof(*found.rows)), .most = most};
 	uint64_t *numbers = NULL;
@@ -280,7 +280,7 @@ int history_read_job(const char *dir, uint64_t id, uint32_t most,
 
 		rv = history_file_read(dir, numbers[n - 1 - i], &bytes, &len, err);
 		if (rv == 0) {
-			on = look(&found, bytes, len, id);
+			on = collect_rows(&found, bytes, len, id);
 			free(bytes);
 		} else if (rv == PAWL_ENOENT) { /* the file made room meanwhile */
 			on = false;
@@ -293,7 +293,7 @@ int history_read_job(const char *dir, uint64_t id, uint32_t most,
 	}
 	for (uint32_t i = found.n; i-- > 0;) {
 		if (rv == 0) {
-			told(user, &found.rows[i]);
+			on_row(user, &found.rows[i]);
 		}
 		history_row_deinit(&found.rows[i]);
 	}

@@ -14,14 +14,14 @@
 /* ---- encoding ---- */
 
 /* Makes a string. Names of ours are ASCII; a user's may be anything, then "?". */
-static json_t *text(const char *said)
+static json_t *text(const char *value)
 {
-	json_t *string = json_string(said);
+	json_t *string = json_string(value);
 
 	return string ? string : json_string("?");
 }
 
-static json_t *encode_head(const struct history_row *row)
+static json_t *encode_header(const struct history_row *row)
 {
 	json_t *all = json_pack("{s:i, s:o, s:b, s:f, s:s}", "cluster", HISTORY_VERSION, "name",
 		text(row->host), "virtual", 0, "t", row->t_s, "policy", row->policy);
@@ -77,15 +77,15 @@ static json_t *encode_job(const struct history_row *row)
 json_t *history_row_encode(const struct history_row *row)
 {
 	switch (row->kind) {
-	case HISTORY_HEAD:
-		return encode_head(row);
+	case HISTORY_FILE_HEADER:
+		return encode_header(row);
 	case HISTORY_NODE:
 		return encode_node(row);
 	case HISTORY_JOB:
 		return encode_job(row);
 	default:
-		return json_pack("{s:f, s:s, s:s}", "t", row->t_s, "scheduler", row->word, "policy",
-			row->policy);
+		return json_pack("{s:f, s:s, s:s}", "t", row->t_s, "scheduler", row->event,
+			"policy", row->policy);
 	}
 }
 
@@ -119,11 +119,11 @@ static bool get_u32(const json_t *all, const char *key, uint32_t most, uint32_t 
 	return json_is_integer(value) && x >= 0 && x <= most;
 }
 
-static bool decode_head(struct history_row *row, const json_t *all)
+static bool decode_header(struct history_row *row, const json_t *all)
 {
 	const json_t *version = json_object_get(all, "cluster");
 
-	row->kind = HISTORY_HEAD;
+	row->kind = HISTORY_FILE_HEADER;
 	return json_is_integer(version) && json_integer_value(version) == HISTORY_VERSION &&
 		get_text(all, "name", row->host, sizeof(row->host)) &&
 		get_text(all, "policy", row->policy, sizeof(row->policy)) &&
@@ -208,7 +208,7 @@ static bool decode(struct history_row *row, const json_t *all)
 		return false;
 	}
 	if (json_object_get(all, "cluster")) {
-		return decode_head(row, all);
+		return decode_header(row, all);
 	}
 	if (json_object_get(all, "node")) {
 		row->kind = HISTORY_NODE;
@@ -219,7 +219,7 @@ static bool decode(struct history_row *row, const json_t *all)
 		return decode_job(&row->job, all);
 	}
 	row->kind = HISTORY_SCHEDULER;
-	return get_text(all, "scheduler", row->word, sizeof(row->word)) &&
+	return get_text(all, "scheduler", row->event, sizeof(row->event)) &&
 		get_text(all, "policy", row->policy, sizeof(row->policy));
 }
 

@@ -9,24 +9,24 @@
 struct json_t;
 struct pawl_err;
 
-#define HISTORY_VERSION 2
-#define HISTORY_WORD    16u /* bytes of a state's name, terminator included */
+#define HISTORY_VERSION   2
+#define HISTORY_STATE_MAX 16u /* bytes of a state's name, terminator included */
 
 enum history_kind {
-	HISTORY_HEAD,      /* a file begins: with all that there is at t_s */
-	HISTORY_NODE,      /* node */
-	HISTORY_JOB,       /* job */
-	HISTORY_SCHEDULER, /* word: "started", "stopped" */
+	HISTORY_FILE_HEADER, /* a file begins: with all that there is at t_s */
+	HISTORY_NODE,        /* node */
+	HISTORY_JOB,         /* job */
+	HISTORY_SCHEDULER,   /* word: "started", "stopped" */
 };
 
 struct history_node {
 	char name[CORE_NAME_MAX];
-	char pool[CORE_NAME_MAX]; /* "": none */
-	char type[CORE_NAME_MAX]; /* "": none */
-	char state[HISTORY_WORD]; /* "up", "drained", "going", "gone" */
-	uint32_t slots;           /* 0: the node is gone */
-	double price;             /* price of an hour; 0: not known */
-	bool spot;                /* the node can be taken away */
+	char pool[CORE_NAME_MAX];      /* "": none */
+	char type[CORE_NAME_MAX];      /* "": none */
+	char state[HISTORY_STATE_MAX]; /* "up", "drained", "going", "gone" */
+	uint32_t slots;                /* 0: the node is gone */
+	double price;                  /* price of an hour; 0: not known */
+	bool spot;                     /* the node can be taken away */
 };
 
 struct history_spot {
@@ -42,7 +42,7 @@ struct history_job {
 	uint32_t least, most; /* replicas */
 	double submitted_s;   /* seconds since 1970 */
 	double begun_s;       /* time of the first replica; 0: there was none */
-	char state[HISTORY_WORD];
+	char state[HISTORY_STATE_MAX];
 	char why[CORE_NAME_MAX];
 	struct history_spot *spots; /* owned; nodes that it is on */
 	uint32_t spots_n;
@@ -51,14 +51,14 @@ struct history_job {
 	uint64_t batch;    /* samples of a step at that goodput; 0: not known */
 	bool over;         /* state says how it ended */
 	int exit_code;     /* if over: exit code of its last end by itself */
-	double told_s;     /* t_s of the newest row; not in a row */
+	double last_row_s; /* t_s of the newest row; not in a row */
 };
 
 struct history_row {
 	enum history_kind kind;
 	double t_s;    /* seconds since 1970 */
 	double lost_s; /* head: time from which rows up to t_s are lost; 0: none are */
-	char word[HISTORY_WORD];
+	char event[HISTORY_STATE_MAX];
 	char host[CORE_NAME_MAX];   /* head: host of the scheduler */
 	char policy[CORE_NAME_MAX]; /* head, scheduler: name of the policy */
 	struct history_node node;

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define HEAD_BYTES     8u
+#define HEADER_BYTES   8u
 #define FILE_BYTES_MAX (64u << 20) /* bytes of all records: thousands of changes */
 
 bool devices_has_name(const struct devices *devices, const char *name)
@@ -98,13 +98,13 @@ bool devices_change(struct devices *have, const struct devices *taken, const str
 	uint32_t kept = wanted < have->n ? wanted : have->n;
 	struct devices next = *have;
 
-	if ((have->from != 0 && have->from != generation) ||
+	if ((have->shrink_generation != 0 && have->shrink_generation != generation) ||
 		!fits(have, kept, all, nodes, nodes_n)) {
 		return false;
 	}
 	if (wanted < have->n) {
 		have->keep = wanted;
-		have->from = generation;
+		have->shrink_generation = generation;
 		return true;
 	}
 	for (uint32_t i = 0; i < nodes_n; i++) {
@@ -120,17 +120,18 @@ bool devices_change(struct devices *have, const struct devices *taken, const str
 	return true;
 }
 
-bool devices_settle(struct devices *have, uint64_t generation)
+bool devices_release(struct devices *have, uint64_t generation)
 {
-	if (have->from == 0 || generation < have->from) {
+	if (have->shrink_generation == 0 || generation < have->shrink_generation) {
 		return false;
 	}
 	have->n = have->keep;
-	have->from = 0;
+	have->shrink_generation = 0;
 	return true;
 }
 
-void devices_say(const struct devices *devices, uint32_t first, uint32_t n, char text[DEVICES_TEXT])
+void devices_format(const struct devices *devices, uint32_t first, uint32_t n,
+	char text[DEVICES_TEXT])
 {
 	size_t len = 0;
 
@@ -160,7 +161,7 @@ int devices_save(int fd, const struct devices *devices, struct pawl_err *err)
 	int rv = 0;
 
 	wire_put_u32(&list, devices->keep);
-	wire_put_u64(&list, devices->from);
+	wire_put_u64(&list, devices->shrink_generation);
 	wire_put_u32(&list, devices->n);
 	for (uint32_t i = 0; i < devices->n; i++) {
 		wire_put_str(&list, devices->at[i].name);
@@ -188,7 +189,7 @@ static bool decode(struct devices *devices, const void *bytes, size_t len_bytes)
 	*devices = (struct devices){0};
 	wire_in_init(&in, bytes, len_bytes);
 	devices->keep = wire_get_u32(&in);
-	devices->from = wire_get_u64(&in);
+	devices->shrink_generation = wire_get_u64(&in);
 	devices->n = wire_get_u32(&in);
 	in.failed = in.failed || devices->n > DEVICES_MAX || devices->keep > devices->n;
 	for (uint32_t i = 0; i < devices->n && !in.failed; i++) {
@@ -211,22 +212,22 @@ void devices_load(int fd, struct devices *devices)
 	if (!bytes || pread(fd, bytes, len, 0) != (ssize_t)len) {
 		len = 0;
 	}
-	while (at + HEAD_BYTES <= len) {
+	while (at + HEADER_BYTES <= len) {
 		struct devices found;
-		struct wire_in head;
+		struct wire_in header;
 		uint32_t size;
 		uint32_t crc;
 
-		wire_in_init(&head, bytes + at, HEAD_BYTES);
-		size = wire_get_u32(&head);
-		crc = wire_get_u32(&head);
-		if (size > len - at - HEAD_BYTES ||
-			crc != crc32c(0, bytes + at + HEAD_BYTES, size) ||
-			!decode(&found, bytes + at + HEAD_BYTES, size)) {
+		wire_in_init(&header, bytes + at, HEADER_BYTES);
+		size = wire_get_u32(&header);
+		crc = wire_get_u32(&header);
+		if (size > len - at - HEADER_BYTES ||
+			crc != crc32c(0, bytes + at + HEADER_BYTES, size) ||
+			!decode(&found, bytes + at + HEADER_BYTES, size)) {
 			break;
 		}
 		*devices = found;
-		at += HEAD_BYTES + size;
+		at += HEADER_BYTES + size;
 	}
 	/* The scheduler was killed as it wrote the last record, before anybody was told. */
 	if (at < len) {

@@ -25,7 +25,7 @@ struct devices {
 	/* Number of devices, from the first on, that stay once generation from runs; the others are
 	 * given back then. */
 	uint32_t keep;
-	uint64_t from; /* 0: none are given back */
+	uint64_t shrink_generation; /* 0: none are given back */
 };
 
 /* Returns whether a node has any of all. */
@@ -43,9 +43,9 @@ bool devices_change(struct devices *have, const struct devices *taken, const str
 	const struct order_node *nodes, uint32_t nodes_n, uint64_t generation);
 /* Gives back the devices that were to go once that generation runs. False: there were none.
  * Pure. */
-bool devices_settle(struct devices *have, uint64_t generation);
+bool devices_release(struct devices *have, uint64_t generation);
 /* Formats n devices, from index first on, as CUDA_VISIBLE_DEVICES has them. */
-void devices_say(const struct devices *devices, uint32_t first, uint32_t n,
+void devices_format(const struct devices *devices, uint32_t first, uint32_t n,
 	char text[DEVICES_TEXT]);
 
 /* Appends a record. PAWL_EIO and other errors of writing. */

@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/log.h"
-#include "engine/local/run_place.h"
+#include "engine/local/run_placement.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -30,7 +30,8 @@ static struct local_run *find_run(struct local *local, uint64_t job)
 	struct local_run *found = NULL;
 
 	for (struct local_run *run = local->runs; run; run = run->next) {
-		if (run->job == job && (!found || run->born > found->born)) {
+		if (run->job == job &&
+			(!found || run->start_generation > found->start_generation)) {
 			found = run;
 		}
 	}
@@ -41,30 +42,30 @@ static uint64_t stopped_of(const struct local *local, uint64_t job)
 {
 	uint64_t stopped = 0;
 
-	for (uint32_t i = 0; i < LOCAL_PASTS_MAX; i++) {
-		if (local->pasts[i].job == job && local->pasts[i].stopped > stopped) {
-			stopped = local->pasts[i].stopped;
+	for (uint32_t i = 0; i < LOCAL_STOPS_MAX; i++) {
+		if (local->stops[i].job == job && local->stops[i].stopped > stopped) {
+			stopped = local->stops[i].stopped;
 		}
 	}
 	return stopped;
 }
 
-static void note_stopped(struct local *local, uint64_t job, uint64_t generation)
+static void record_stopped(struct local *local, uint64_t job, uint64_t generation)
 {
-	for (uint32_t i = 0; i < LOCAL_PASTS_MAX; i++) {
-		if (local->pasts[i].job == job) {
-			if (generation > local->pasts[i].stopped) {
-				local->pasts[i].stopped = generation;
+	for (uint32_t i = 0; i < LOCAL_STOPS_MAX; i++) {
+		if (local->stops[i].job == job) {
+			if (generation > local->stops[i].stopped) {
+				local->stops[i].stopped = generation;
 			}
 			return;
 		}
 	}
-	local->pasts[local->pasts_at] = (struct local_past){job, generation};
-	local->pasts_at = (local->pasts_at + 1) % LOCAL_PASTS_MAX;
+	local->stops[local->stops_next] = (struct local_stop){job, generation};
+	local->stops_next = (local->stops_next + 1) % LOCAL_STOPS_MAX;
 }
 
 static void on_peer(struct loop_source *source, uint32_t events);
-static void on_again(struct loop_timer *timer);
+static void on_retry_timer(struct loop_timer *timer);
 
 static struct local_run *make_run(struct local *local, uint64_t job, uint64_t born)
 {
@@ -73,11 +74,11 @@ static struct local_run *make_run(struct local *local, uint64_t job, uint64_t bo
 	if (run) {
 		run->local = local;
 		run->job = job;
-		run->born = born;
+		run->start_generation = born;
 		run->state_fd = -1;
 		run->devices_fd = -1;
 		run->peer = (struct loop_source){-1, on_peer, run};
-		run->timer = (struct loop_timer){.fired = on_again, .user = run};
+		run->timer = (struct loop_timer){.fired = on_retry_timer, .user = run};
 		snprintf(run->dir, sizeof(run->dir), "%s/runs/%llu.%llu", local->options.root,
 			(unsigned long long)job, (unsigned long long)born);
 	}
@@ -106,7 +107,7 @@ static void free_run(struct local_run *run)
 	free(run);
 }
 
-static void take_out(struct local *local, const struct local_run *run)
+static void unlink_run(struct local *local, const struct local_run *run)
 {
 	struct local_run **at = &local->runs;
 
@@ -130,29 +131,30 @@ static void post_run(struct local *local, enum core_event_kind kind, uint64_t jo
 		&(const struct core_event){.kind = kind,
 			.job = job,
 			.generation = generation,
-			.by = CORE_BY_NOBODY});
+			.end_cause = CORE_END_UNKNOWN});
 }
 
 static void post_end(const struct local_run *run)
 {
-	bool known = run->state.phase == RUN_IS_OVER;
-	uint64_t generation = run->state.generation > run->born ? run->state.generation : run->born;
+	bool known = run->state.phase == RUN_ENDED;
+	uint64_t generation = run->state.generation > run->start_generation ? run->state.generation
+									    : run->start_generation;
 
 	post(run->local,
 		&(const struct core_event){.kind = CORE_ENDED,
 			.job = run->job,
 			.generation = generation,
-			.by = !known                   ? CORE_BY_NOBODY
-				: run->state.by_itself ? CORE_BY_ITSELF
-						       : CORE_BY_US,
+			.end_cause = !known            ? CORE_END_UNKNOWN
+				: run->state.by_itself ? CORE_END_EXITED
+						       : CORE_END_STOPPED,
 			.exit_code = run->state.exit_code});
 }
 
 static void end(struct local_run *run)
 {
 	run->phase = LOCAL_OVER;
-	note_stopped(run->local, run->job, run->state.generation);
-	note_stopped(run->local, run->job, run->born);
+	record_stopped(run->local, run->job, run->state.generation);
+	record_stopped(run->local, run->job, run->start_generation);
 	if (run->state.why[0] != '\0') {
 		log_line(LOG_WARNING, "job %llu: %s", (unsigned long long)run->job, run->state.why);
 	}
@@ -196,11 +198,11 @@ int local_give_devices(struct local *local, struct local_run *run, const struct 
 }
 
 /* Frees the devices that the last change took from the run, once the change is done. */
-static void settle_devices(struct local_run *run)
+static void release_devices(struct local_run *run)
 {
 	struct pawl_err err;
 
-	if (devices_settle(&run->devices, run->state.generation) &&
+	if (devices_release(&run->devices, run->state.generation) &&
 		devices_save(run->devices_fd, &run->devices, &err) != 0) {
 		log_line(LOG_WARNING, "job %llu: %s", (unsigned long long)run->job, err.msg);
 	}
@@ -209,24 +211,24 @@ static void settle_devices(struct local_run *run)
 /* ---- the life of a run ---- */
 
 /* Tries again: at once, and later and later. */
-static void again(struct local_run *run)
+static void retry(struct local_run *run)
 {
 	loop_timer_start(run->local->options.loop, &run->timer, clock_mono_ns() + run->wait_ns);
-	strays_wait(&run->wait_ns);
+	strays_backoff_ns(&run->wait_ns);
 }
 
 /* Handles the end of the shepherd: either it has written the end of the run down, or it was killed,
  * and processes of the run may be left. */
-static void on_gone(struct local_run *run)
+static void on_shepherd_gone(struct local_run *run)
 {
 	int rv = run_state_load(run->state_fd, &run->state, NULL);
 
-	if (run->state.phase == RUN_IS_OVER) {
+	if (run->state.phase == RUN_ENDED) {
 		end(run);
 		return;
 	}
 	if (rv != 0 && rv != PAWL_ECORRUPT) {
-		again(run); /* the run may have ended well */
+		retry(run); /* the run may have ended well */
 		return;
 	}
 	log_line(LOG_WARNING,
@@ -234,47 +236,47 @@ static void on_gone(struct local_run *run)
 		(unsigned long long)run->job);
 	run->phase = LOCAL_DYING;
 	run->wait_ns = 0;
-	again(run);
+	retry(run);
 }
 
-static void say_to(struct local_run *run, const struct run_told *told)
+static void send_request(struct local_run *run, const struct run_request *request)
 {
-	run->has_told = true;
-	run->told = *told;
+	run->has_request = true;
+	run->request = *request;
 	if (run->peer.fd >= 0) { /* the socket has room for hundreds */
-		(void)!send(run->peer.fd, told, sizeof(*told), MSG_NOSIGNAL | MSG_DONTWAIT);
+		(void)!send(run->peer.fd, request, sizeof(*request), MSG_NOSIGNAL | MSG_DONTWAIT);
 	}
 }
 
 /* Connects to the shepherd. Unless it is surely dead it counts as alive: it may be stopped, or wait
  * for a disk. */
-static void reach(struct local_run *run)
+static void reconnect(struct local_run *run)
 {
 	int rv = local_connect(run, NULL);
 
 	if (rv == PAWL_ENOENT) {
-		on_gone(run);
+		on_shepherd_gone(run);
 	} else if (rv != 0) {
-		again(run);
-	} else if (run->has_told) {
-		say_to(run, &run->told);
+		retry(run);
+	} else if (run->has_request) {
+		send_request(run, &run->request);
 	}
 }
 
-static void on_again(struct loop_timer *timer)
+static void on_retry_timer(struct loop_timer *timer)
 {
 	struct local_run *run = timer->user;
 
 	if (run->phase == LOCAL_ALIVE) {
-		reach(run);
+		reconnect(run);
 	} else if (strays_signal(&run->mark, SIGKILL) == 0) {
 		end(run);
 	} else {
-		again(run);
+		retry(run);
 	}
 }
 
-static void look(struct local_run *run)
+static void check_state(struct local_run *run)
 {
 	struct run_state state;
 
@@ -282,13 +284,13 @@ static void look(struct local_run *run)
 		return; /* the state is being written: the shepherd will say so again */
 	}
 	run->state = state;
-	settle_devices(run);
-	if (state.phase == RUN_RUNS && state.generation > run->told_runs) {
-		run->told_runs = state.generation;
+	release_devices(run);
+	if (state.phase == RUN_RUNNING && state.generation > run->posted_started) {
+		run->posted_started = state.generation;
 		post_run(run->local, CORE_RUNS, run->job, state.generation);
 	}
-	if (state.refused > run->told_refused) {
-		run->told_refused = state.refused;
+	if (state.refused > run->posted_refused) {
+		run->posted_refused = state.refused;
 		post_run(run->local, CORE_REFUSED, run->job, state.refused);
 	}
 }
@@ -303,14 +305,14 @@ static void on_peer(struct loop_source *source, uint32_t events)
 
 	if (n > 0) {
 		run->wait_ns = 0;
-		look(run);
+		check_state(run);
 	} else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
 		disconnect(run);
 		run_state_load(run->state_fd, &run->state, NULL);
-		if (run->state.phase == RUN_IS_OVER) {
+		if (run->state.phase == RUN_ENDED) {
 			end(run);
 		} else {
-			again(run);
+			retry(run);
 		}
 	}
 }
@@ -318,23 +320,23 @@ static void on_peer(struct loop_source *source, uint32_t events)
 /* ---- the engine ---- */
 
 /* Names the nodes of a place. False: they are too many, or one is not known. */
-static bool name_nodes(const struct sched_core *core, const struct core_place *place,
+static bool name_nodes(const struct sched_core *core, const struct core_placement *place,
 	struct order_node *nodes)
 {
 	for (uint32_t i = 0; i < place->n && place->n <= ORDER_NODES_MAX; i++) {
-		const struct core_node *node = core_node_find(core, place->spots[i].node);
+		const struct core_node *node = core_node_find(core, place->entries[i].node);
 
 		if (!node) {
 			return false;
 		}
 		memcpy(nodes[i].name, node->offer.name, sizeof(nodes[i].name));
-		nodes[i].replicas = place->spots[i].replicas;
+		nodes[i].replicas = place->entries[i].replicas;
 	}
 	return place->n > 0 && place->n <= ORDER_NODES_MAX;
 }
 
 static void start_anew(struct local *local, const struct sched_core *core, uint64_t job,
-	uint64_t generation, const struct core_place *place)
+	uint64_t generation, const struct core_placement *place)
 {
 	struct order_node *nodes = calloc(ORDER_NODES_MAX, sizeof(*nodes));
 	const struct core_job *at = core_job_find(core, job);
@@ -361,12 +363,12 @@ static void start_anew(struct local *local, const struct sched_core *core, uint6
 }
 
 static void start(void *self, const struct sched_core *core, uint64_t job, uint64_t generation,
-	const struct core_place *place)
+	const struct core_placement *place)
 {
 	struct local *local = self;
 	struct local_run *run = find_run(local, job);
 
-	if (run && run->phase == LOCAL_OVER && run->born < generation) {
+	if (run && run->phase == LOCAL_OVER && run->start_generation < generation) {
 		run = NULL; /* run of an earlier start; its end is being told */
 	}
 	if (!run && generation <= stopped_of(local, job)) {
@@ -375,16 +377,16 @@ static void start(void *self, const struct sched_core *core, uint64_t job, uint6
 		start_anew(local, core, job, generation, place);
 	} else if (run->phase == LOCAL_OVER) {
 		post_end(run);
-	} else if (run->phase == LOCAL_ALIVE && run->born == generation) {
-		run->told_runs = 0; /* have it told again */
-		look(run);
+	} else if (run->phase == LOCAL_ALIVE && run->start_generation == generation) {
+		run->posted_started = 0; /* have it told again */
+		check_state(run);
 	} /* otherwise the end of the run will be told */
 }
 
 /* Prepares a change of replicas. False: nodes are not known, or ranks would have to change their
  * devices. */
 static bool prepare_rescale(struct local *local, struct local_run *run,
-	const struct sched_core *core, uint64_t generation, const struct core_place *place)
+	const struct sched_core *core, uint64_t generation, const struct core_placement *place)
 {
 	struct order_node *nodes = calloc(ORDER_NODES_MAX, sizeof(*nodes));
 	struct pawl_err err = {.msg = "no memory, or no such nodes"};
@@ -403,10 +405,10 @@ static bool prepare_rescale(struct local *local, struct local_run *run,
 }
 
 /* Records where the run is, for a scheduler that finds it without knowing that. */
-static void note_place(struct local_run *run, const struct sched_core *core, uint64_t generation,
-	const struct core_place *place)
+static void save_placement(struct local_run *run, const struct sched_core *core,
+	uint64_t generation, const struct core_placement *place)
 {
-	struct run_place_entry *entry = calloc(1, sizeof(*entry));
+	struct run_placement_entry *entry = calloc(1, sizeof(*entry));
 	struct pawl_err err = {.msg = "no memory, or no such nodes"};
 
 	if (!entry || !name_nodes(core, place, entry->nodes)) {
@@ -416,18 +418,18 @@ static void note_place(struct local_run *run, const struct sched_core *core, uin
 	}
 	entry->generation = generation;
 	entry->nodes_n = place->n;
-	if (run_place_save(run->dir, entry, run->state.generation, &err) != 0) {
+	if (run_placement_save(run->dir, entry, run->state.generation, &err) != 0) {
 		log_line(LOG_WARNING, "job %llu: %s", (unsigned long long)run->job, err.msg);
 	}
 	free(entry);
 }
 
 static void rescale(void *self, const struct sched_core *core, uint64_t job, uint64_t generation,
-	const struct core_place *place)
+	const struct core_placement *place)
 {
 	struct local *local = self;
 	struct local_run *run = find_run(local, job);
-	const struct run_told told = {.command = RUN_RESCALE,
+	const struct run_request request = {.command = RUN_RESCALE,
 		.replicas = place->replicas,
 		.generation = generation};
 
@@ -440,11 +442,12 @@ static void rescale(void *self, const struct sched_core *core, uint64_t job, uin
 		post_run(local, CORE_REFUSED, job, generation);
 	} else if (run->phase == LOCAL_ALIVE) {
 		if (run->state.generation < generation) {
-			note_place(run, core, generation, place);
+			save_placement(run, core, generation, place);
 		}
-		run->told_runs = run->told_runs < generation ? run->told_runs : generation - 1;
-		run->told_refused = run->told_refused < generation ? run->told_refused : 0;
-		say_to(run, &told);
+		run->posted_started =
+			run->posted_started < generation ? run->posted_started : generation - 1;
+		run->posted_refused = run->posted_refused < generation ? run->posted_refused : 0;
+		send_request(run, &request);
 	}
 }
 
@@ -452,25 +455,25 @@ static void stop(void *self, uint64_t job, uint64_t generation, int64_t grace_ns
 {
 	struct local *local = self;
 	struct local_run *run = find_run(local, job);
-	const struct run_told told = {.command = RUN_STOP, .grace_ns = grace_ns};
+	const struct run_request request = {.command = RUN_STOP, .grace_ns = grace_ns};
 
-	note_stopped(local, job, generation);
+	record_stopped(local, job, generation);
 	if (!run) {
 		post_run(local, CORE_ENDED, job, generation);
 	} else if (run->phase == LOCAL_OVER) {
 		post_end(run);
-	} else if (run->phase == LOCAL_ALIVE && run->born <= generation) {
-		say_to(run, &told);
-		if (grace_ns <= 0 && run->killed) {
+	} else if (run->phase == LOCAL_ALIVE && run->start_generation <= generation) {
+		send_request(run, &request);
+		if (grace_ns <= 0 && run->kill_sent) {
 			strays_signal(&run->mark, SIGKILL); /* the shepherd does not answer */
 		}
-		run->killed = run->killed || grace_ns <= 0;
+		run->kill_sent = run->kill_sent || grace_ns <= 0;
 	}
 }
 
 static void post_node(struct local *local, const struct core_offer *offer)
 {
-	post(local, &(const struct core_event){.kind = CORE_NODE_COMES, .offer = offer});
+	post(local, &(const struct core_event){.kind = CORE_NODE_REPORTED, .offer = offer});
 }
 
 static void list(void *self)
@@ -496,27 +499,27 @@ static void list(void *self)
 			continue;
 		}
 		if (run->phase == LOCAL_ALIVE) {
-			look(run);
+			check_state(run);
 		}
 		runs[n++] = (struct core_run){.job = run->job,
 			.generation = run->state.generation,
-			.runs = run->phase == LOCAL_ALIVE && run->state.phase == RUN_RUNS};
+			.running = run->phase == LOCAL_ALIVE && run->state.phase == RUN_RUNNING};
 	}
 	post(local, &(const struct core_event){.kind = CORE_LISTED, .runs = runs, .runs_n = n});
 	free(runs);
 }
 
-static void ask(void *self, const char *pool, uint32_t count)
+static void request_nodes(void *self, const char *pool, uint32_t count)
 {
-	post(self, &(const struct core_event){.kind = CORE_POOL_DRY, .pool = pool});
+	post(self, &(const struct core_event){.kind = CORE_POOL_EXHAUSTED, .pool = pool});
 }
 
-static void give_back(void *self, const char *node)
+static void return_node(void *self, const char *node)
 {
 	post(self, &(const struct core_event){.kind = CORE_NODE_GONE, .node = node});
 }
 
-static void say(void *self, const char *text)
+static void log_text(void *self, const char *text)
 {
 	log_line(LOG_WARNING, "%s", text);
 }
@@ -526,15 +529,15 @@ const struct sched_engine engine_local = {.name = "local",
 	.rescale = rescale,
 	.stop = stop,
 	.list = list,
-	.ask = ask,
-	.give_back = give_back,
-	.say = say};
+	.request_nodes = request_nodes,
+	.return_node = return_node,
+	.log = log_text};
 
 /* ---- opening ---- */
 
 /* Raises the limit of open files: a run has three, so the usual 1024 are for some 330 runs. Returns
  * the limit of before. */
-static uint64_t raise_files(void)
+static uint64_t raise_nofile_limit(void)
 {
 	struct rlimit limit;
 	rlim_t was;
@@ -552,7 +555,7 @@ static uint64_t raise_files(void)
 
 /* Opens a file of the run. *fd is -1 if it is not there; a file that cannot be opened is an
  * error. */
-static int open_kept(const struct local_run *run, const char *name, int flags, int *fd,
+static int open_run_file(const struct local_run *run, const char *name, int flags, int *fd,
 	struct pawl_err *err)
 {
 	char path[PATH_MAX + 16];
@@ -563,11 +566,11 @@ static int open_kept(const struct local_run *run, const char *name, int flags, i
 }
 
 /* Finds what is known of a run. On errors it is not known whether the run lives. */
-static int find_kept(struct local_run *run, struct pawl_err *err)
+static int load_run(struct local_run *run, struct pawl_err *err)
 {
-	int rv = open_kept(run, "state", O_RDONLY, &run->state_fd, err);
+	int rv = open_run_file(run, "state", O_RDONLY, &run->state_fd, err);
 
-	rv = rv == 0 ? open_kept(run, DEVICES_FILE, O_RDWR, &run->devices_fd, err) : rv;
+	rv = rv == 0 ? open_run_file(run, DEVICES_FILE, O_RDWR, &run->devices_fd, err) : rv;
 	rv = rv == 0 ? strays_mark_load(&run->mark, run->dir, err) : rv;
 	if (rv != 0) {
 		return rv;
@@ -577,7 +580,7 @@ static int find_kept(struct local_run *run, struct pawl_err *err)
 		return rv;
 	}
 	run->phase = rv == PAWL_ENOENT ? LOCAL_DYING : LOCAL_ALIVE;
-	run->state.generation = run->born;
+	run->state.generation = run->start_generation;
 	/* The state is the last one if the shepherd is dead. */
 	rv = run_state_load(run->state_fd, &run->state, err);
 	if (rv != 0 && rv != PAWL_ECORRUPT) {
@@ -585,7 +588,7 @@ static int find_kept(struct local_run *run, struct pawl_err *err)
 	}
 	if (run->devices_fd >= 0) {
 		devices_load(run->devices_fd, &run->devices);
-		settle_devices(run);
+		release_devices(run);
 	}
 	return 0;
 }
@@ -599,12 +602,12 @@ static int adopt(struct local *local, uint64_t job, uint64_t born, struct pawl_e
 	if (!run) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a run");
 	}
-	rv = find_kept(run, err);
+	rv = load_run(run, err);
 	if (rv != 0) {
 		free_run(run);
 		return rv;
 	}
-	if (run->phase == LOCAL_DYING && run->state.phase == RUN_STARTS &&
+	if (run->phase == LOCAL_DYING && run->state.phase == RUN_STARTING &&
 		strays_signal(&run->mark, SIGKILL) == 0) {
 		local_remove(run->dir); /* the run never came to be, and will be started again */
 		free_run(run);
@@ -612,10 +615,10 @@ static int adopt(struct local *local, uint64_t job, uint64_t born, struct pawl_e
 	}
 	run->next = local->runs;
 	local->runs = run;
-	if (run->phase == LOCAL_DYING && run->state.phase == RUN_IS_OVER) {
+	if (run->phase == LOCAL_DYING && run->state.phase == RUN_ENDED) {
 		run->phase = LOCAL_OVER;
 	} else if (run->peer.fd < 0) {
-		again(run);
+		retry(run);
 	}
 	return 0;
 }
@@ -678,7 +681,7 @@ int local_open(struct local **out, const struct local_options *options, struct p
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for the engine");
 	}
 	local->options = *options;
-	local->files = raise_files();
+	local->nofile_limit = raise_nofile_limit();
 	rv = make_dirs(options->root, err);
 	rv = rv == 0 ? adopt_all(local, err) : rv;
 	if (rv != 0) {
@@ -702,30 +705,32 @@ void local_close(struct local *local)
 	}
 }
 
-void local_each(const struct local *local, void (*told)(void *user, const struct local_kept *kept),
-	void *user)
+void local_each(const struct local *local,
+	void (*visit)(void *user, const struct local_run_info *info), void *user)
 {
 	for (const struct local_run *run = local->runs; run; run = run->next) {
-		told(user,
-			&(const struct local_kept){.job = run->job,
-				.born = run->born,
-				.generation = run->state.generation > run->born
+		visit(user,
+			&(const struct local_run_info){.job = run->job,
+				.start_generation = run->start_generation,
+				.generation = run->state.generation > run->start_generation
 					? run->state.generation
-					: run->born,
-				.over = run->phase == LOCAL_OVER || run->state.phase == RUN_IS_OVER,
+					: run->start_generation,
+				.over = run->phase == LOCAL_OVER || run->state.phase == RUN_ENDED,
 				.dir = run->dir});
 	}
 }
 
-void local_settled(struct local *local, uint64_t job, uint64_t generation)
+void local_forget(struct local *local, uint64_t job, uint64_t generation)
 {
 	struct local_run *run = local->runs;
 
-	while (run && (run->job != job || run->phase != LOCAL_OVER || run->born > generation)) {
+	while (run &&
+		(run->job != job || run->phase != LOCAL_OVER ||
+			run->start_generation > generation)) {
 		run = run->next;
 	}
 	if (run) {
-		take_out(local, run);
+		unlink_run(local, run);
 		local_remove(run->dir);
 		free_run(run);
 	}

@@ -29,10 +29,10 @@ struct local_options {
 	/* Posts an event to the core; copied. */
 	void (*post)(void *user, const struct core_event *event);
 	/* Fetches a submission; the caller frees *bytes. */
-	int (*submission)(void *user, uint64_t job, uint8_t **bytes, size_t *len_bytes,
+	int (*get_submission)(void *user, uint64_t job, uint8_t **bytes, size_t *len_bytes,
 		struct pawl_err *err);
 	/* Writes into the order where the job finds the scheduler over HTTP, if it does. */
-	void (*supervisor)(void *user, const struct core_job *job, struct order *order);
+	void (*set_supervisor)(void *user, const struct core_job *job, struct order *order);
 	void *user; /* argument of all three */
 };
 
@@ -43,18 +43,18 @@ extern const struct sched_engine engine_local; /* self is a struct local */
 int local_open(struct local **out, const struct local_options *options, struct pawl_err *err);
 void local_close(struct local *local); /* runs go on; NULL is fine */
 /* Forgets a run, and removes its directory, once its end is stored. */
-void local_settled(struct local *local, uint64_t job, uint64_t generation);
+void local_forget(struct local *local, uint64_t job, uint64_t generation);
 /* A run that the engine has found, or started. */
-struct local_kept {
+struct local_run_info {
 	uint64_t job;
-	uint64_t born;       /* generation of its start */
-	uint64_t generation; /* generation that runs */
-	bool over;           /* the end is written down */
-	const char *dir;     /* directory of the run; until the call returns */
+	uint64_t start_generation; /* generation of its start */
+	uint64_t generation;       /* generation that runs */
+	bool over;                 /* the end is written down */
+	const char *dir;           /* directory of the run; until the call returns */
 };
 /* Tells of every run. */
-void local_each(const struct local *local, void (*told)(void *user, const struct local_kept *kept),
-	void *user);
+void local_each(const struct local *local,
+	void (*visit)(void *user, const struct local_run_info *info), void *user);
 /* Waits for children of ours that have ended, if any are left. */
 void local_reap(void);
 

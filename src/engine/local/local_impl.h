@@ -8,7 +8,7 @@
 #include "engine/local/strays.h"
 #include "io/loop.h"
 
-#define LOCAL_PASTS_MAX 4096u /* stopped generations kept; engine commands come in order anyway */
+#define LOCAL_STOPS_MAX 4096u /* stopped generations kept; engine commands come in order anyway */
 
 enum local_phase {
 	LOCAL_ALIVE, /* the shepherd is there */
@@ -21,7 +21,7 @@ struct local_run {
 	struct local_run *next;
 	enum local_phase phase;
 	uint64_t job;
-	uint64_t born; /* generation of the start */
+	uint64_t start_generation; /* generation of the start */
 	char dir[PATH_MAX];
 	struct strays_mark mark; /* mark of the run's processes, should the shepherd be killed */
 	int state_fd;            /* file of the run's state, for reading */
@@ -30,15 +30,16 @@ struct local_run {
 	struct loop_source peer; /* connection to the shepherd; fd -1: gone, or not reached yet */
 	struct loop_timer timer; /* dying: looks whether all are gone; else tries to connect */
 	int64_t wait_ns;         /* time until the next try */
-	bool has_told;           /* told is valid */
-	struct run_told told;   /* newest command; said again to a shepherd that is reached again */
+	bool has_request;        /* told is valid */
+	struct run_request
+		request;        /* newest command; said again to a shepherd that is reached again */
 	struct run_state state; /* state as last seen */
-	uint64_t told_runs;     /* generation that was reported as running */
-	uint64_t told_refused;  /* generation that was reported as refused */
-	bool killed;            /* a command to end at once was sent before */
+	uint64_t posted_started; /* generation that was reported as running */
+	uint64_t posted_refused; /* generation that was reported as refused */
+	bool kill_sent;          /* a command to end at once was sent before */
 };
 
-struct local_past {
+struct local_stop {
 	uint64_t job;
 	uint64_t stopped; /* generation up to which nothing starts any more */
 };
@@ -46,9 +47,10 @@ struct local_past {
 struct local {
 	struct local_options options;
 	struct local_run *runs; /* owned */
-	struct local_past pasts[LOCAL_PASTS_MAX];
-	uint32_t pasts_at; /* index of the next one to be written */
-	uint64_t files;    /* descriptors that this process might open before it raised the limit */
+	struct local_stop stops[LOCAL_STOPS_MAX];
+	uint32_t stops_next; /* index of the next one to be written */
+	uint64_t
+		nofile_limit; /* descriptors that this process might open before it raised the limit */
 };
 
 /* ---- local.c ---- */

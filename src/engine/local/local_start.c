@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/file.h"
-#include "engine/local/run_place.h"
+#include "engine/local/run_placement.h"
 #include "engine/submission.h"
 
 #include <errno.h>
@@ -33,7 +33,7 @@
 #define FD_ASIDE 16 /* descriptors are moved here first, so that none is overwritten */
 #define FDS      4
 
-static const char *const files[] = {"order", "state", "sock", DEVICES_FILE, RUN_PLACE_FILE};
+static const char *const files[] = {"order", "state", "sock", DEVICES_FILE, RUN_PLACEMENT_FILE};
 
 void local_remove(const char *dir)
 {
@@ -152,7 +152,8 @@ static int write_order(struct local *local, const struct core_job *job, struct o
 	uint8_t *bytes = NULL;
 	size_t len_bytes = 0;
 	int fd = -1;
-	int rv = local->options.submission(local->options.user, job->id, &bytes, &len_bytes, err);
+	int rv = local->options.get_submission(local->options.user, job->id, &bytes, &len_bytes,
+		err);
 
 	if (rv == 0) {
 		rv = submission_decode(&submission, bytes, len_bytes, err);
@@ -311,14 +312,14 @@ int local_start(struct local *local, const struct core_job *job, uint64_t genera
 	*order = (struct order){.job = job->id,
 		.generation = generation,
 		.starts = job->restarts,
-		.uid = local->options.as_owner ? job->ask.owner : (uint32_t)geteuid(),
-		.owner = job->ask.owner,
+		.uid = local->options.as_owner ? job->request.owner : (uint32_t)geteuid(),
+		.owner = job->request.owner,
 		.grace_ns = local->options.grace_ns,
-		.files = local->files,
+		.nofile_limit = local->nofile_limit,
 		.cluster = "pawl",
 		.nodes_n = nodes_n};
 	memcpy(order->nodes, nodes, nodes_n * sizeof(*nodes));
-	local->options.supervisor(local->options.user, job, order);
+	local->options.set_supervisor(local->options.user, job, order);
 	snprintf(order->run_dir, sizeof(order->run_dir), "%s", run->dir);
 	snprintf(order->job_dir, sizeof(order->job_dir), "%s/jobs/%llu", local->options.root,
 		(unsigned long long)job->id);

@@ -40,7 +40,7 @@ void order_encode(struct wire_out *out, const struct order *o)
 	wire_put_str(out, o->key);
 	wire_put_u32(out, o->owner);
 	wire_put_u64(out, (uint64_t)o->grace_ns);
-	wire_put_u64(out, o->files);
+	wire_put_u64(out, o->nofile_limit);
 	wire_put_u32(out, o->nodes_n);
 	for (uint32_t i = 0; i < o->nodes_n; i++) {
 		wire_put_str(out, o->nodes[i].name);
@@ -78,7 +78,7 @@ int order_decode(struct order *o, const void *bytes, size_t len_bytes, struct pa
 		o->owner = wire_get_u32(&in);
 	}
 	o->grace_ns = (int64_t)wire_get_u64(&in);
-	o->files = wire_get_u64(&in);
+	o->nofile_limit = wire_get_u64(&in);
 	o->nodes_n = wire_get_u32(&in);
 	in.failed = in.failed || (version != ORDER_VERSION && version != ORDER_KEYLESS) ||
 		o->nodes_n > ORDER_NODES_MAX;
@@ -177,7 +177,7 @@ int run_state_save(int fd, const struct run_state *state, struct pawl_err *err)
 	memcpy(record, out.bytes, 4);
 	if (FAULT_SYS("run.state", pwrite(fd, record, sizeof(record), 0)) !=
 			(ssize_t)sizeof(record) ||
-		(state->phase == RUN_IS_OVER && FAULT_SYS("run.state", fdatasync(fd)) != 0)) {
+		(state->phase == RUN_ENDED && FAULT_SYS("run.state", fdatasync(fd)) != 0)) {
 		rv = pawl_err_sys(err, "write the state of a run");
 	}
 	wire_out_deinit(&out);
@@ -210,7 +210,7 @@ int run_state_load(int fd, struct run_state *state, struct pawl_err *err)
 	found.by_itself = wire_get_u8(&in) != 0;
 	found.exit_code = (int)wire_get_u32(&in);
 	wire_get_str(&in, found.why, sizeof(found.why));
-	if (in.failed || found.phase > RUN_IS_OVER) {
+	if (in.failed || found.phase > RUN_ENDED) {
 		return pawl_err_set(err, PAWL_ECORRUPT, "the state of a run is malformed");
 	}
 	*state = found;
@@ -226,5 +226,6 @@ void order_name_task(char task[ORDER_TEXT_MAX], const struct core_job *job, int6
 	gmtime_r(&seconds, &tm);
 	strftime(stamp, sizeof(stamp), "%Y-%m-%d-%H-%M-%S", &tm);
 	snprintf(task, ORDER_TEXT_MAX, "pawl-%s-%06lld_%s_%llu-0", stamp,
-		(long long)(wall_ns % NS_PER_S / 1000), job->ask.name, (unsigned long long)job->id);
+		(long long)(wall_ns % NS_PER_S / 1000), job->request.name,
+		(unsigned long long)job->id);
 }

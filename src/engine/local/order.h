@@ -6,7 +6,7 @@
  *   state    how the run goes, written by the shepherd; the end of the run is synced
  *   sock     where the shepherd listens; nobody listening: there is no shepherd any more
  *   devices  the devices of the run (devices.h)
- *   place    where the replicas are since they were changed (run_place.h)
+ *   place    where the replicas are since they were changed (run_placement.h)
  *
  * The directory's path is in the environment of all processes of the run (RUN_VAR). So is a key
  * (RUN_KEY_VAR), another one each start, which only they and the scheduler know: see strays.h.
@@ -59,7 +59,8 @@ struct order {
 	char scratch[PATH_MAX]; /* start of the name of a scratch directory of its own: disk_tier */
 	char key[ORDER_KEY_CHARS + 1u]; /* secret of the run; "": an older version has started it */
 	int64_t grace_ns;               /* time from SIGTERM to SIGKILL */
-	uint64_t files; /* files that the run may open (soft limit); the scheduler may more */
+	uint64_t
+		nofile_limit; /* files that the run may open (soft limit); the scheduler may more */
 	uint32_t nodes_n;
 	struct order_node nodes[ORDER_NODES_MAX];
 	const uint8_t *submission; /* encoded; after decoding it points into the decoded bytes */
@@ -83,7 +84,7 @@ uint32_t order_replicas(const struct order *order);
 
 /* ---- the state of a run ---- */
 
-enum run_phase { RUN_STARTS, RUN_RUNS, RUN_IS_OVER };
+enum run_phase { RUN_STARTING, RUN_RUNNING, RUN_ENDED };
 
 struct run_state {
 	enum run_phase phase;
@@ -108,7 +109,7 @@ enum run_command {
 	RUN_RESCALE, /* generation, replicas */
 };
 
-struct run_told {
+struct run_request {
 	uint32_t command;
 	uint32_t replicas;
 	uint64_t generation;

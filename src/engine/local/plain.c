@@ -29,7 +29,7 @@ static uint32_t count_words(const char *text)
 	return n <= PLAIN_WORDS_MAX ? n : 0;
 }
 
-uint32_t plain_cut(char *text, const char *words[PLAIN_WORDS_MAX])
+uint32_t plain_split(char *text, const char *words[PLAIN_WORDS_MAX])
 {
 	char *end = text + strlen(text);
 	uint32_t n;

@@ -12,7 +12,7 @@
  * script, in which words are ended; they point into it. Returns how many; 0: the script is not so,
  * and text stays as it was.
  */
-uint32_t plain_cut(char *text, const char *words[PLAIN_WORDS_MAX]);
+uint32_t plain_split(char *text, const char *words[PLAIN_WORDS_MAX]);
 
 /* Takes "-u", which `pawl run` has anyway, out of words that are an interpreter of Python, by its
  * name, and a file, or "-m" and a module. Returns how many words are left; 0: they are something

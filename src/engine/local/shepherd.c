@@ -21,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SCALE_NO 2 /* exit code of `pawl scale`: the request is impossible */
+#define SCALE_IMPOSSIBLE 2 /* exit code of `pawl scale`: the request is impossible */
 
 /* ---- telling the scheduler ---- */
 
@@ -32,11 +32,11 @@ static void drop_peer(struct shepherd *s)
 		close(s->peer.fd);
 		s->peer.fd = -1;
 	}
-	s->told_bytes = 0;
+	s->request_bytes = 0;
 }
 
 /* Tells the scheduler, if it is connected, to look. */
-static void ring(struct shepherd *s)
+static void notify_scheduler(struct shepherd *s)
 {
 	if (s->peer.fd >= 0 && send(s->peer.fd, "!", 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1 &&
 		errno != EAGAIN) {
@@ -44,15 +44,15 @@ static void ring(struct shepherd *s)
 	}
 }
 
-static int tell(struct shepherd *s)
+static int report_state(struct shepherd *s)
 {
 	struct pawl_err err;
 	int rv = run_state_save(ORDER_FD_STATE, &s->state, &err);
 
 	if (rv != 0) {
-		job_log_say(s->log, "%s", err.msg);
+		job_log_printf(s->log, "%s", err.msg);
 	}
-	ring(s);
+	notify_scheduler(s);
 	return rv;
 }
 
@@ -60,19 +60,19 @@ static int tell(struct shepherd *s)
 
 /* Writes the end down, and leaves only when that is done, however full the disk is: else the run
  * would be taken for killed, and be started once more. */
-static void leave(struct shepherd *s)
+static void finish(struct shepherd *s)
 {
-	if (s->state.phase != RUN_IS_OVER) {
+	if (s->state.phase != RUN_ENDED) {
 		for (uint32_t i = 0; i < s->children_n; i++) {
 			shepherd_output_close(&s->children[i]);
 		}
-		s->state.phase = RUN_IS_OVER;
+		s->state.phase = RUN_ENDED;
 		s->state.by_itself = s->by_itself;
 		s->state.exit_code = s->first_exit;
-		job_log_say(s->log, "job %llu: %s with %d", (unsigned long long)s->order.job,
+		job_log_printf(s->log, "job %llu: %s with %d", (unsigned long long)s->order.job,
 			s->by_itself ? "ended" : "stopped", s->first_exit);
 	}
-	if (tell(s) == 0) {
+	if (report_state(s) == 0) {
 		loop_stop(s->loop);
 	} else {
 		loop_timer_start(s->loop, &s->timer,
@@ -83,7 +83,7 @@ static void leave(struct shepherd *s)
 /* Looks for strays again, at the latest when the grace is over. */
 static void look_again(struct shepherd *s)
 {
-	int64_t at_ns = clock_mono_ns() + strays_wait(&s->wait_ns);
+	int64_t at_ns = clock_mono_ns() + strays_backoff_ns(&s->wait_ns);
 
 	loop_timer_start(s->loop, &s->timer,
 		s->killing || at_ns < s->deadline_ns ? at_ns : s->deadline_ns);
@@ -98,7 +98,7 @@ static void look_for_strays(struct shepherd *s, int signal)
 	if (strays_has_own()) {
 		look_again(s);
 	} else {
-		leave(s);
+		finish(s);
 	}
 }
 
@@ -171,7 +171,7 @@ static void stop(struct shepherd *s, int64_t grace_ns)
 
 static void fail_to_start(struct shepherd *s, const struct pawl_err *err)
 {
-	job_log_say(s->log, "job %llu cannot be started: %s", (unsigned long long)s->order.job,
+	job_log_printf(s->log, "job %llu cannot be started: %s", (unsigned long long)s->order.job,
 		err->msg);
 	snprintf(s->state.why, sizeof(s->state.why), "%.*s", (int)sizeof(s->state.why) - 1,
 		err->msg);
@@ -183,21 +183,21 @@ static void fail_to_start(struct shepherd *s, const struct pawl_err *err)
 }
 
 /* Starts the next setup, or run. */
-static void go_on(struct shepherd *s)
+static void start_next(struct shepherd *s)
 {
 	struct pawl_err err;
 	int rv;
 
 	if (s->spec.setup && s->setups < s->order.nodes_n) {
-		job_log_say(s->log, "setup on %s", s->order.nodes[s->setups].name);
+		job_log_printf(s->log, "setup on %s", s->order.nodes[s->setups].name);
 		rv = shepherd_setup(s, &err);
 		s->setups++;
 	} else {
 		s->phase = PHASE_RUN;
 		rv = shepherd_run(s, &err);
 		if (rv == 0) {
-			s->state.phase = RUN_RUNS;
-			tell(s);
+			s->state.phase = RUN_RUNNING;
+			report_state(s);
 		}
 	}
 	if (rv != 0) {
@@ -211,12 +211,12 @@ static void answer_resize(struct shepherd *s, bool done)
 {
 	if (done) {
 		s->state.generation = s->resize_to;
-		job_log_say(s->log, "%u replicas", s->resize_n);
+		job_log_printf(s->log, "%u replicas", s->resize_n);
 	} else {
 		s->state.refused = s->resize_to;
 	}
 	s->resize_to = 0;
-	tell(s);
+	report_state(s);
 }
 
 static void try_resize(struct shepherd *s)
@@ -225,7 +225,7 @@ static void try_resize(struct shepherd *s)
 
 	s->scaler_n = s->resize_n;
 	if (shepherd_scale(s, &err) != 0) {
-		job_log_say(s->log, "%s", err.msg);
+		job_log_printf(s->log, "%s", err.msg);
 		answer_resize(s, false);
 	}
 }
@@ -244,7 +244,7 @@ static void resize(struct shepherd *s, uint64_t generation, uint32_t replicas)
 	}
 	if (generation <= s->state.generation || generation == s->state.refused || !can) {
 		s->state.refused = generation > s->state.generation ? generation : s->state.refused;
-		tell(s);
+		report_state(s);
 		return;
 	}
 	s->resize_to = generation;
@@ -267,7 +267,7 @@ static void on_scaled(struct shepherd *s, int status)
 		try_resize(s); /* another number was asked for meanwhile */
 	} else if (status == 0) {
 		answer_resize(s, true);
-	} else if (status == SCALE_NO || clock_mono_ns() >= s->resize_until_ns) {
+	} else if (status == SCALE_IMPOSSIBLE || clock_mono_ns() >= s->resize_until_ns) {
 		answer_resize(s, false);
 	} else {
 		loop_timer_start(s->loop, &s->resize_timer,
@@ -283,13 +283,13 @@ static void on_all_ended(struct shepherd *s)
 		shepherd_output_close(&s->children[i]);
 	}
 	if (s->phase == PHASE_SETUP && s->first_exit == 0 && !s->stopping) {
-		go_on(s);
+		start_next(s);
 	} else {
 		end_strays(s);
 	}
 }
 
-static void on_ended(struct shepherd *s, struct run_child *one, int status)
+static void on_child_ended(struct shepherd *s, struct run_child *one, int status)
 {
 	one->pid = 0;
 	s->alive--;
@@ -308,7 +308,7 @@ static void reap(struct shepherd *s)
 {
 	siginfo_t info = {.si_pid = 0};
 
-	while (s->state.phase != RUN_IS_OVER && waitid(P_ALL, 0, &info, WEXITED | WNOHANG) == 0 &&
+	while (s->state.phase != RUN_ENDED && waitid(P_ALL, 0, &info, WEXITED | WNOHANG) == 0 &&
 		info.si_pid != 0) {
 		int status = info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
 
@@ -317,13 +317,13 @@ static void reap(struct shepherd *s)
 		}
 		for (uint32_t i = 0; i < s->children_n; i++) {
 			if (s->children[i].pid == info.si_pid) {
-				on_ended(s, &s->children[i], status);
+				on_child_ended(s, &s->children[i], status);
 				break;
 			}
 		}
 		info.si_pid = 0;
 	}
-	if (s->phase == PHASE_STRAYS && s->state.phase != RUN_IS_OVER) {
+	if (s->phase == PHASE_STRAYS && s->state.phase != RUN_ENDED) {
 		s->wait_ns = 0; /* processes have ended: look soon */
 		look_for_strays(s, 0);
 	}
@@ -344,11 +344,11 @@ static void on_signal(struct loop_source *source, uint32_t events)
 	}
 }
 
-static void on_told(struct loop_source *source, uint32_t events)
+static void on_request(struct loop_source *source, uint32_t events)
 {
 	struct shepherd *s = source->user;
-	ssize_t n = recv(source->fd, (char *)&s->told + s->told_bytes,
-		sizeof(s->told) - s->told_bytes, MSG_DONTWAIT);
+	ssize_t n = recv(source->fd, (char *)&s->request + s->request_bytes,
+		sizeof(s->request) - s->request_bytes, MSG_DONTWAIT);
 
 	if (n <= 0) {
 		if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
@@ -356,15 +356,15 @@ static void on_told(struct loop_source *source, uint32_t events)
 		}
 		return;
 	}
-	s->told_bytes += (size_t)n;
-	if (s->told_bytes < sizeof(s->told)) {
+	s->request_bytes += (size_t)n;
+	if (s->request_bytes < sizeof(s->request)) {
 		return;
 	}
-	s->told_bytes = 0;
-	if (s->told.command == RUN_STOP) {
-		stop(s, s->told.grace_ns);
-	} else if (s->told.command == RUN_RESCALE) {
-		resize(s, s->told.generation, s->told.replicas);
+	s->request_bytes = 0;
+	if (s->request.command == RUN_STOP) {
+		stop(s, s->request.grace_ns);
+	} else if (s->request.command == RUN_RESCALE) {
+		resize(s, s->request.generation, s->request.replicas);
 	}
 }
 
@@ -375,12 +375,12 @@ static void on_connect(struct listener *listener, int fd, const struct sockaddr 
 	struct shepherd *s = listener->user;
 
 	drop_peer(s);
-	s->peer = (struct loop_source){.fd = fd, .ready = on_told, .user = s};
+	s->peer = (struct loop_source){.fd = fd, .ready = on_request, .user = s};
 	if (loop_add(s->loop, &s->peer, EPOLLIN, NULL) != 0) {
 		close(fd);
 		s->peer.fd = -1;
 	}
-	ring(s); /* the scheduler may have missed what came before */
+	notify_scheduler(s); /* the scheduler may have missed what came before */
 }
 
 static int open_loop(struct shepherd *s, struct pawl_err *err)
@@ -401,7 +401,7 @@ static int open_loop(struct shepherd *s, struct pawl_err *err)
 	return rv == 0 ? listener_start(&s->listen, s->loop, ORDER_FD_LISTEN, err) : rv;
 }
 
-static void say_start(struct shepherd *s)
+static void log_start(struct shepherd *s)
 {
 	char where[512] = "";
 	size_t len = 0;
@@ -410,19 +410,19 @@ static void say_start(struct shepherd *s)
 		len += (size_t)snprintf(where + len, sizeof(where) - len, "%s%s (%u)",
 			i > 0 ? ", " : "", s->order.nodes[i].name, s->order.nodes[i].replicas);
 	}
-	job_log_say(s->log, "job %llu starts on %s", (unsigned long long)s->order.job, where);
+	job_log_printf(s->log, "job %llu starts on %s", (unsigned long long)s->order.job, where);
 }
 
 /* Reports what kept the run from starting: to the scheduler, and to the user if there is a log. */
 static int refuse(struct shepherd *s, const struct pawl_err *err)
 {
-	s->state.phase = RUN_IS_OVER;
+	s->state.phase = RUN_ENDED;
 	s->state.by_itself = true;
 	s->state.exit_code = SHEPHERD_EXIT_START;
 	snprintf(s->state.why, sizeof(s->state.why), "%.*s", (int)sizeof(s->state.why) - 1,
 		err->msg);
 	if (s->log) {
-		job_log_say(s->log, "job %llu cannot be started: %s",
+		job_log_printf(s->log, "job %llu cannot be started: %s",
 			(unsigned long long)s->order.job, err->msg);
 	}
 	return run_state_save(ORDER_FD_STATE, &s->state, NULL);
@@ -451,7 +451,7 @@ int shepherd_main(struct pawl_err *err)
 	umask(022);
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	s->peer.fd = -1;
-	s->listen = (struct listener){.what = "the scheduler", .came = on_connect, .user = s};
+	s->listen = (struct listener){.what = "the scheduler", .accepted = on_connect, .user = s};
 	s->timer = (struct loop_timer){.fired = on_timer, .user = s};
 	s->resize_timer = (struct loop_timer){.fired = on_resize_timer, .user = s};
 	rv = shepherd_prepare(s, &why);
@@ -460,8 +460,8 @@ int shepherd_main(struct pawl_err *err)
 	if (rv != 0) {
 		rv = refuse(s, &why);
 	} else {
-		say_start(s);
-		go_on(s);
+		log_start(s);
+		start_next(s);
 		rv = loop_run(s->loop, err);
 	}
 	clean_up(s);

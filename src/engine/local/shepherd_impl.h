@@ -40,9 +40,9 @@ struct shepherd {
 	struct loop_source peer; /* connection to the scheduler; fd -1: there is none */
 	struct loop_source signals;
 	struct loop_timer timer; /* fires when the grace is over, or strays are to be looked for */
-	int64_t wait_ns;         /* time between two looks for strays: strays_wait */
-	size_t told_bytes;       /* bytes in told */
-	struct run_told told;    /* command that is not complete yet */
+	int64_t wait_ns;         /* time between two looks for strays: strays_backoff_ns */
+	size_t request_bytes;    /* bytes in told */
+	struct run_request request; /* command that is not complete yet */
 	struct run_state state;
 	enum shepherd_phase phase;
 	uint32_t setups;            /* number of setups begun so far */
@@ -77,7 +77,7 @@ int shepherd_scale(struct shepherd *s, struct pawl_err *err);
 /* ---- shepherd_output.c ---- */
 
 /* Has what the process prints, from fd, written to the log. Takes fd. */
-int shepherd_listen_to(struct shepherd *s, struct run_child *one, int fd, struct pawl_err *err);
+int shepherd_output_open(struct shepherd *s, struct run_child *one, int fd, struct pawl_err *err);
 /* Writes all that the process has printed so far, and no more. */
 void shepherd_output_close(struct run_child *one);
 

@@ -65,7 +65,7 @@ static void on_output(struct loop_source *source, uint32_t events)
 	}
 }
 
-int shepherd_listen_to(struct shepherd *s, struct run_child *one, int fd, struct pawl_err *err)
+int shepherd_output_open(struct shepherd *s, struct run_child *one, int fd, struct pawl_err *err)
 {
 	int rv;
 

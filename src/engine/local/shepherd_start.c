@@ -34,9 +34,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define PROGRAM   "/proc/self/exe" /* this program, also if another was installed meanwhile */
-#define ARGS_MAX  32u              /* words of a command line, beside those that the user gave */
-#define RESTART_S 64u              /* bytes of a number, or a range, in words */
+#define PROGRAM      "/proc/self/exe" /* this program, also if another was installed meanwhile */
+#define ARGS_MAX     32u              /* words of a command line, beside those that the user gave */
+#define NUMBER_BYTES 64u              /* bytes of a number, or a range, in words */
 
 /* A shell waits, when it is to end, for what it runs, which gets the signal as well; and shells
  * ignore the SIGUSR1 that has ranks leave. */
@@ -62,19 +62,19 @@ static int read_order(struct shepherd *s, struct pawl_err *err)
 }
 
 /* Gives back the limit of open files, which the scheduler has raised for itself. */
-static void give_files_back(const struct shepherd *s)
+static void restore_nofile_limit(const struct shepherd *s)
 {
 	struct rlimit limit;
 
-	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && s->order.files < limit.rlim_cur) {
-		limit.rlim_cur = s->order.files;
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && s->order.nofile_limit < limit.rlim_cur) {
+		limit.rlim_cur = s->order.nofile_limit;
 		setrlimit(RLIMIT_NOFILE, &limit);
 	}
 }
 
 /* Returns whether the scheduler's user runs the job, as all jobs. Not once we have become another
  * user. */
-static bool is_of_all(const struct shepherd *s)
+static bool runs_as_scheduler(const struct shepherd *s)
 {
 	return s->order.uid == geteuid();
 }
@@ -96,7 +96,7 @@ static int become_user(struct shepherd *s, struct pawl_err *err)
 	gid_t gid = (gid_t)s->order.gid;
 	int rv;
 
-	if (is_of_all(s)) {
+	if (runs_as_scheduler(s)) {
 		return 0;
 	}
 	rv = leave_keyring(err);
@@ -115,13 +115,14 @@ static int make_job_dir(struct shepherd *s, struct pawl_err *err)
 {
 	struct stat st;
 
-	if (mkdir(s->order.job_dir, is_of_all(s) ? 0750 : 0700) != 0 && errno != EEXIST) {
+	if (mkdir(s->order.job_dir, runs_as_scheduler(s) ? 0750 : 0700) != 0 && errno != EEXIST) {
 		return pawl_err_sys(err, "directory %s", s->order.job_dir);
 	}
 	if (lstat(s->order.job_dir, &st) != 0 || !S_ISDIR(st.st_mode)) {
 		return pawl_err_set(err, PAWL_EIO, "%s is no directory", s->order.job_dir);
 	}
-	if (!is_of_all(s) && lchown(s->order.job_dir, s->order.uid, (gid_t)s->order.gid) != 0) {
+	if (!runs_as_scheduler(s) &&
+		lchown(s->order.job_dir, s->order.uid, (gid_t)s->order.gid) != 0) {
 		return pawl_err_sys(err, "give %s to user %u", s->order.job_dir, s->order.uid);
 	}
 	return 0;
@@ -135,7 +136,7 @@ static int find_path(const struct shepherd *s, const char *path, char full[PATH_
 
 /* ---- mounts and devices ---- */
 
-static int put_mount(const struct shepherd *s, const struct sched_mount *mount,
+static int link_mount(const struct shepherd *s, const struct sched_mount *mount,
 	struct pawl_err *err)
 {
 	char at[PATH_MAX];
@@ -155,7 +156,8 @@ static int write_devices(struct shepherd *s, struct pawl_err *err)
 	if (s->devices.n == 0 || !s->spec.elastic) {
 		return 0;
 	}
-	devices_say(&s->devices, 0, s->devices.from != 0 ? s->devices.keep : s->devices.n, text);
+	devices_format(&s->devices, 0,
+		s->devices.shrink_generation != 0 ? s->devices.keep : s->devices.n, text);
 	snprintf(path, sizeof(path), "%s/devices", s->order.job_dir);
 	return file_put(path, text, strlen(text), 0644, false, err);
 }
@@ -169,8 +171,8 @@ int shepherd_prepare(struct shepherd *s, struct pawl_err *err)
 	int rv = read_order(s, err);
 
 	if (rv == 0) {
-		log_mode = is_of_all(s) ? 0640 : 0600;
-		give_files_back(s);
+		log_mode = runs_as_scheduler(s) ? 0640 : 0600;
+		restore_nofile_limit(s);
 		rv = make_job_dir(s, err);
 	}
 	rv = rv == 0 ? become_user(s, err) : rv;
@@ -190,7 +192,7 @@ int shepherd_prepare(struct shepherd *s, struct pawl_err *err)
 		rv = scratch_make_new(s->order.scratch, s->scratch, err);
 	}
 	for (uint32_t i = 0; i < s->spec.mounts_n && rv == 0; i++) {
-		rv = put_mount(s, &s->spec.mounts[i], err);
+		rv = link_mount(s, &s->spec.mounts[i], err);
 		rv = rv == 0 ? 0 : pawl_err_prefix(err, rv, "file_mounts");
 	}
 	return rv;
@@ -236,7 +238,7 @@ static void put_devices(const struct shepherd *s, struct wire_out *set, uint32_t
 	if (s->devices.n == 0) {
 		return;
 	}
-	devices_say(&s->devices, all ? 0 : rank, all ? s->devices.n : 1, text);
+	devices_format(&s->devices, all ? 0 : rank, all ? s->devices.n : 1, text);
 	put(set, "CUDA_VISIBLE_DEVICES=%s", text);
 	if (s->spec.elastic && phase == VARS_RUN) {
 		put(set, RUN_DEVICES_VAR "=%s/devices", s->order.job_dir);
@@ -265,7 +267,7 @@ static void put_adaptdl(const struct shepherd *s, struct wire_out *set, uint32_t
 	}
 }
 
-static void put_ours(const struct shepherd *s, struct wire_out *set, uint32_t rank)
+static void put_pawl_vars(const struct shepherd *s, struct wire_out *set, uint32_t rank)
 {
 	put(set, "%s=%s", RUN_VAR, s->order.run_dir);
 	put(set, "%s=%s", RUN_KEY_VAR, s->order.key);
@@ -304,7 +306,7 @@ static char **make_env(const struct shepherd *s, struct wire_out *set, uint32_t 
 		for (uint32_t i = 0; i < nodes; i++) {
 			addresses[i] = "127.0.0.1";
 		}
-		put_ours(s, set, rank);
+		put_pawl_vars(s, set, rank);
 		put_devices(s, set, rank, phase);
 		vars_put(set, &s->spec, &place, phase);
 		env = run_vars_merge((char *const *)s->submission.env, set);
@@ -334,7 +336,7 @@ static int start(struct shepherd *s, struct run_child *one, const char *path, ch
 		program.env = env;
 		program.fds[0] = null_fd;
 		program.fds[1] = program.fds[2] = ends[1];
-		rv = shepherd_listen_to(s, one, ends[0], err);
+		rv = shepherd_output_open(s, one, ends[0], err);
 		ends[0] = -1;
 	}
 	if (rv == 0) {
@@ -372,44 +374,44 @@ static int make_children(struct shepherd *s, uint32_t n, struct pawl_err *err)
 }
 
 /* A command line: our words, then the script, or the words of a command. */
-struct words {
+struct command_line {
 	char **argv;  /* owned, the array alone */
 	char *script; /* owned */
 };
 
-static void drop_words(struct words *words)
+static void free_command_line(struct command_line *command)
 {
-	free(words->argv);
-	free(words->script);
+	free(command->argv);
+	free(command->script);
 }
 
 /* Makes "… bash -c SCRIPT", or for a command alone "… WORDS…". */
-static int make_words(const struct shepherd *s, const char *script, char *const *first,
-	uint32_t first_n, struct words *words, struct pawl_err *err)
+static int make_command_line(const struct shepherd *s, const char *script, char *const *first,
+	uint32_t first_n, struct command_line *command, struct pawl_err *err)
 {
 	const struct submission *sub = &s->submission;
-	bool plain = script == s->spec.run && sub->words_n > 0;
+	bool plain = script == s->spec.run && sub->args_n > 0;
 	const char *shell = access("/bin/bash", X_OK) == 0 ? "/bin/bash" : "/bin/sh";
 	size_t len = strlen(script) + sizeof(PREAMBLE);
 	uint32_t n = first_n;
 
-	*words = (struct words){calloc(first_n + sub->words_n + ARGS_MAX, sizeof(char *)),
+	*command = (struct command_line){calloc(first_n + sub->args_n + ARGS_MAX, sizeof(char *)),
 		malloc(len)};
-	if (!words->argv || !words->script) {
-		drop_words(words);
+	if (!command->argv || !command->script) {
+		free_command_line(command);
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a command line");
 	}
 	for (uint32_t i = 0; i < first_n; i++) {
-		words->argv[i] = first[i];
+		command->argv[i] = first[i];
 	}
 	if (!plain) {
-		snprintf(words->script, len, "%s%s", PREAMBLE, script);
-		words->argv[n++] = (char *)(uintptr_t)shell;
-		words->argv[n++] = (char *)(uintptr_t) "-c";
-		words->argv[n++] = words->script;
+		snprintf(command->script, len, "%s%s", PREAMBLE, script);
+		command->argv[n++] = (char *)(uintptr_t)shell;
+		command->argv[n++] = (char *)(uintptr_t) "-c";
+		command->argv[n++] = command->script;
 	}
-	for (uint32_t i = 0; i < sub->words_n && plain; i++) {
-		words->argv[n++] = (char *)(uintptr_t)sub->words[i];
+	for (uint32_t i = 0; i < sub->args_n && plain; i++) {
+		command->argv[n++] = (char *)(uintptr_t)sub->args[i];
 	}
 	return 0;
 }
@@ -445,8 +447,8 @@ static int find_command(const struct shepherd *s, const char *name, char path[PA
 
 int shepherd_setup(struct shepherd *s, struct pawl_err *err)
 {
-	struct words words;
-	int rv = make_words(s, s->spec.setup, NULL, 0, &words, err);
+	struct command_line command;
+	int rv = make_command_line(s, s->spec.setup, NULL, 0, &command, err);
 
 	if (rv != 0) {
 		return rv;
@@ -454,9 +456,9 @@ int shepherd_setup(struct shepherd *s, struct pawl_err *err)
 	rv = make_children(s, 1, err);
 	if (rv == 0) {
 		s->children[0].rank = s->setups;
-		rv = start(s, &s->children[0], words.argv[0], words.argv, VARS_SETUP, err);
+		rv = start(s, &s->children[0], command.argv[0], command.argv, VARS_SETUP, err);
 	}
-	drop_words(&words);
+	free_command_line(&command);
 	return rv;
 }
 
@@ -469,19 +471,19 @@ static uint32_t find_python(const struct shepherd *s, const char *found[PLAIN_WO
 	const struct submission *sub = &s->submission;
 	uint32_t n = 0;
 
-	*text = sub->words_n == 0 ? strdup(s->spec.run) : NULL;
+	*text = sub->args_n == 0 ? strdup(s->spec.run) : NULL;
 	if (*text) {
-		n = plain_cut(*text, found);
-	} else if (sub->words_n <= PLAIN_WORDS_MAX) {
-		n = sub->words_n;
-		memcpy(found, sub->words, n * sizeof(*found));
+		n = plain_split(*text, found);
+	} else if (sub->args_n <= PLAIN_WORDS_MAX) {
+		n = sub->args_n;
+		memcpy(found, sub->args, n * sizeof(*found));
 	}
 	return plain_python(found, n);
 }
 
 /* Makes the command line of `pawl run`: the options, then what it runs. */
 static int make_worker(const struct shepherd *s, char *const *options, uint32_t options_n,
-	struct words *words, struct pawl_err *err)
+	struct command_line *command, struct pawl_err *err)
 {
 	const char *found[PLAIN_WORDS_MAX];
 	const char *first[ARGS_MAX];
@@ -492,43 +494,44 @@ static int make_worker(const struct shepherd *s, char *const *options, uint32_t 
 	if (n == 0) {
 		first[options_n] = "--no-python";
 		free(text);
-		return make_words(s, s->spec.run, (char *const *)first, options_n + 1, words, err);
+		return make_command_line(s, s->spec.run, (char *const *)first, options_n + 1,
+			command, err);
 	}
-	*words = (struct words){calloc(options_n + n + 2, sizeof(char *)), text};
-	if (!words->argv) {
-		drop_words(words);
+	*command = (struct command_line){calloc(options_n + n + 2, sizeof(char *)), text};
+	if (!command->argv) {
+		free_command_line(command);
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a command line");
 	}
-	memcpy(words->argv, options, options_n * sizeof(*options));
-	words->argv[options_n] = (char *)(uintptr_t) "--python";
-	memcpy(words->argv + options_n + 1, found, n * sizeof(*found));
+	memcpy(command->argv, options, options_n * sizeof(*options));
+	command->argv[options_n] = (char *)(uintptr_t) "--python";
+	memcpy(command->argv + options_n + 1, found, n * sizeof(*found));
 	return 0;
 }
 
 /* Starts `pawl run` for all replicas. */
 static int run_elastic(struct shepherd *s, struct pawl_err *err)
 {
-	char range[RESTART_S];
-	char number[RESTART_S];
-	char restarts[RESTART_S];
-	char grace[RESTART_S];
+	char range[NUMBER_BYTES];
+	char number[NUMBER_BYTES];
+	char restarts[NUMBER_BYTES];
+	char grace[NUMBER_BYTES];
 	const char *options[] = {"pawl", "run", "--elastic", range, "-n", number, "--max-restarts",
 		restarts, "--grace", grace, "--job", s->order.task};
-	struct words words;
+	struct command_line command;
 	int rv;
 
 	snprintf(range, sizeof(range), "%u:%u", s->spec.size.least, s->spec.size.most);
 	snprintf(number, sizeof(number), "%u", order_replicas(&s->order));
 	snprintf(restarts, sizeof(restarts), "%u", s->spec.retries);
 	snprintf(grace, sizeof(grace), "%.3f", (double)s->order.grace_ns / NS_PER_S * 0.85);
-	rv = make_worker(s, (char *const *)options, sizeof(options) / sizeof(*options), &words,
+	rv = make_worker(s, (char *const *)options, sizeof(options) / sizeof(*options), &command,
 		err);
 	if (rv != 0) {
 		return rv;
 	}
 	rv = make_children(s, 1, err);
-	rv = rv == 0 ? start(s, &s->children[0], PROGRAM, words.argv, VARS_RUN, err) : rv;
-	drop_words(&words);
+	rv = rv == 0 ? start(s, &s->children[0], PROGRAM, command.argv, VARS_RUN, err) : rv;
+	free_command_line(&command);
 	return rv;
 }
 
@@ -537,21 +540,21 @@ static int run_nodes(struct shepherd *s, struct pawl_err *err)
 {
 	uint32_t nodes = order_replicas(&s->order);
 	char path[PATH_MAX];
-	struct words words;
-	int rv = make_words(s, s->spec.run, NULL, 0, &words, err);
+	struct command_line command;
+	int rv = make_command_line(s, s->spec.run, NULL, 0, &command, err);
 
 	if (rv != 0) {
 		return rv;
 	}
-	rv = find_command(s, words.argv[0], path, err);
+	rv = find_command(s, command.argv[0], path, err);
 	if (rv == 0 && s->order.supervisor[0] != '\0') {
 		rv = run_port_find(&s->port, err);
 	}
 	rv = rv == 0 ? make_children(s, nodes, err) : rv;
 	for (uint32_t i = 0; i < nodes && rv == 0; i++) {
-		rv = start(s, &s->children[i], path, words.argv, VARS_RUN, err);
+		rv = start(s, &s->children[i], path, command.argv, VARS_RUN, err);
 	}
-	drop_words(&words);
+	free_command_line(&command);
 	return rv;
 }
 
@@ -562,8 +565,8 @@ int shepherd_run(struct shepherd *s, struct pawl_err *err)
 
 int shepherd_scale(struct shepherd *s, struct pawl_err *err)
 {
-	char number[RESTART_S];
-	char wait[RESTART_S];
+	char number[NUMBER_BYTES];
+	char wait[NUMBER_BYTES];
 	char *const argv[] = {(char *)(uintptr_t) "pawl", (char *)(uintptr_t) "scale",
 		s->order.task, number, (char *)(uintptr_t) "--wait", wait, NULL};
 	char var[PATH_MAX + 32];

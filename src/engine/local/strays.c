@@ -45,7 +45,7 @@ int strays_mark_load(struct strays_mark *mark, const char *run_dir, struct pawl_
 	int rv = order ? order_load(order, &bytes, run_dir, err)
 		       : pawl_err_set(err, PAWL_ENOMEM, "no memory for the order of a run");
 
-	*mark = (struct strays_mark){.uid = STRAYS_ANYBODY};
+	*mark = (struct strays_mark){.uid = STRAYS_ANY_USER};
 	if (rv == 0) {
 		strays_mark_set(mark, order);
 	} else if (rv == PAWL_ECORRUPT) {
@@ -110,7 +110,7 @@ static int is_marked(long pid, const struct strays_mark *mark, char *room)
 	if (rv != 0) {
 		return rv == PAWL_ENOENT ? 0 : -1;
 	}
-	if (mark->uid != STRAYS_ANYBODY && uid != mark->uid && uid != (uint32_t)geteuid()) {
+	if (mark->uid != STRAYS_ANY_USER && uid != mark->uid && uid != (uint32_t)geteuid()) {
 		return 0;
 	}
 	len = read_environ(pid, room);
@@ -118,7 +118,7 @@ static int is_marked(long pid, const struct strays_mark *mark, char *room)
 }
 
 /* Sends the signal to a process that is marked. Returns as is_marked. */
-static int look_at(long pid, const struct strays_mark *mark, char *room, int signal)
+static int signal_if_marked(long pid, const struct strays_mark *mark, char *room, int signal)
 {
 	int fd = FAULT_SYS("strays.open", (int)syscall(SYS_pidfd_open, pid, 0));
 	int found;
@@ -155,7 +155,8 @@ int strays_signal(const struct strays_mark *mark, int signal)
 	known = room && proc;
 	while (room && proc && (errno = 0, entry = readdir(proc))) {
 		long pid = strtol(entry->d_name, NULL, 10);
-		int found = pid > 1 && pid != getpid() ? look_at(pid, mark, room, signal) : 0;
+		int found =
+			pid > 1 && pid != getpid() ? signal_if_marked(pid, mark, room, signal) : 0;
 
 		known = known && found >= 0;
 		n += found > 0;
@@ -197,7 +198,7 @@ static bool add_process(struct processes *all, uint32_t pid)
 	}
 	all->at[all->n].pid = pid;
 	all->at[all->n].ours = false;
-	all->n += proc_look(pid, &all->at[all->n].facts);
+	all->n += proc_read_facts(pid, &all->at[all->n].facts);
 	return true;
 }
 
@@ -262,7 +263,7 @@ static void signal_process(const struct process *one, int signal)
 	int fd = (int)syscall(SYS_pidfd_open, (pid_t)one->pid, 0);
 	struct proc_facts facts;
 
-	if (proc_look(one->pid, &facts) && facts.start_ticks == one->facts.start_ticks) {
+	if (proc_read_facts(one->pid, &facts) && facts.start_ticks == one->facts.start_ticks) {
 		if (fd >= 0) {
 			syscall(SYS_pidfd_send_signal, fd, signal, NULL, 0);
 		} else {
@@ -296,7 +297,7 @@ bool strays_has_own(void)
 	return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
 }
 
-int64_t strays_wait(int64_t *wait_ns)
+int64_t strays_backoff_ns(int64_t *wait_ns)
 {
 	int64_t most_ns = times_ns(TIME_STRAYS_LOOK_MAX);
 

@@ -18,12 +18,12 @@
 struct order;
 struct pawl_err;
 
-#define STRAYS_ANYBODY UINT32_MAX /* no user's id */
+#define STRAYS_ANY_USER UINT32_MAX /* no user's id */
 
 /* The mark by which processes of a run are known once nobody keeps it. */
 struct strays_mark {
 	char text[PATH_MAX + 32u]; /* "NAME=VALUE" in the environment; "": no process was started */
-	uint32_t uid;              /* real user id of the processes; STRAYS_ANYBODY: not known */
+	uint32_t uid;              /* real user id of the processes; STRAYS_ANY_USER: not known */
 };
 
 /* Sets the mark of the run that has this order. */
@@ -41,6 +41,6 @@ bool strays_has_own(void);
 /* Returns the time until the next look, which goes through all processes: 50 ms, then each time
  * twice as long, up to 5 s; a process that cannot be killed may be there for ever. *wait_ns is the
  * last one, 0 to begin. */
-int64_t strays_wait(int64_t *wait_ns);
+int64_t strays_backoff_ns(int64_t *wait_ns);
 
 #endif

@@ -16,67 +16,67 @@
 
 /* ---- events ---- */
 
-struct telling *slurm_tell(struct sched_slurm *s, enum core_event_kind kind)
+struct pending_event *slurm_post(struct sched_slurm *s, enum core_event_kind kind)
 {
-	struct telling *telling = calloc(1, sizeof(*telling));
+	struct pending_event *pending = calloc(1, sizeof(*pending));
 
-	if (!telling) {
+	if (!pending) {
 		log_line(LOG_ERROR,
 			"slurm: out of memory: the scheduler misses an event until it "
 			"lists again");
 		return NULL;
 	}
-	telling->event.kind = kind;
-	*s->last = telling;
-	s->last = &telling->next;
-	loop_timer_start(s->options.loop, &s->tell, clock_mono_ns());
-	return telling;
+	pending->event.kind = kind;
+	*s->last = pending;
+	s->last = &pending->next;
+	loop_timer_start(s->options.loop, &s->post, clock_mono_ns());
+	return pending;
 }
 
-void slurm_tell_node(struct sched_slurm *s, const char *name, enum core_event_kind kind)
+void slurm_post_node(struct sched_slurm *s, const char *name, enum core_event_kind kind)
 {
-	struct telling *telling = slurm_tell(s, kind);
+	struct pending_event *pending = slurm_post(s, kind);
 
-	if (telling) {
-		snprintf(telling->name, sizeof(telling->name), "%s", name);
+	if (pending) {
+		snprintf(pending->name, sizeof(pending->name), "%s", name);
 	}
 }
 
-void slurm_tell_job(struct sched_slurm *s, enum core_event_kind kind, const struct slurm_job *job,
+void slurm_post_job(struct sched_slurm *s, enum core_event_kind kind, const struct slurm_job *job,
 	uint64_t generation)
 {
-	struct telling *telling = slurm_tell(s, kind);
+	struct pending_event *pending = slurm_post(s, kind);
 
-	if (telling) {
-		telling->event.job = job->record.job;
-		telling->event.generation = generation;
-		telling->event.by = job->record.by;
-		telling->event.exit_code = job->record.exit_code;
+	if (pending) {
+		pending->event.job = job->record.job;
+		pending->event.generation = generation;
+		pending->event.end_cause = job->record.end_cause;
+		pending->event.exit_code = job->record.exit_code;
 	}
 }
 
-static void on_tell(struct loop_timer *timer)
+static void on_post(struct loop_timer *timer)
 {
 	struct sched_slurm *s = timer->user;
 
 	while (s->first) {
-		struct telling *telling = s->first;
-		struct core_event *event = &telling->event;
+		struct pending_event *pending = s->first;
+		struct core_event *event = &pending->event;
 
-		s->first = telling->next;
+		s->first = pending->next;
 		if (!s->first) {
 			s->last = &s->first;
 		}
-		event->offer = &telling->offer;
-		event->node = telling->name;
-		event->pool = telling->name;
+		event->offer = &pending->offer;
+		event->node = pending->name;
+		event->pool = pending->name;
 		if (event->kind == CORE_LISTED) {
 			event->runs = slurm_jobs_list(s, &event->runs_n);
 		}
 		if (event->kind != CORE_LISTED || event->runs) {
-			s->options.tell(s->options.user, event);
+			s->options.post(s->options.user, event);
 		}
-		free(telling);
+		free(pending);
 	}
 }
 
@@ -99,12 +99,12 @@ bool slurm_grow(void *items, uint32_t n, uint32_t *cap, size_t item_bytes)
 	return true;
 }
 
-bool slurm_knows(const struct sched_slurm *s)
+bool slurm_pilots_known(const struct sched_slurm *s)
 {
-	return s->ready && s->seen;
+	return s->queue_read && s->pilots_seen;
 }
 
-void slurm_spool_fails(struct sched_slurm *s, const struct pawl_err *err)
+void slurm_report_spool_error(struct sched_slurm *s, const struct pawl_err *err)
 {
 	if (s->spool_failed[0] == '\0') {
 		log_line(LOG_ERROR, "slurm: %s", err->msg);
@@ -128,15 +128,15 @@ static void on_look(struct loop_timer *timer)
 	loop_timer_start(s->options.loop, timer,
 		now_ns + times_ns(TIME_SLURM_LOOK) + s->looked_n * times_ns(TIME_SLURM_LOOK_EACH));
 	s->spool_failing = false;
-	slurm_nodes_look(s, now_ns);
+	slurm_pilots_look(s, now_ns);
 	slurm_jobs_look(s);
-	if (slurm_knows(s) && s->listing) {
+	if (slurm_pilots_known(s) && s->listing) {
 		s->listing = false;
-		slurm_nodes_tell_all(s);
-		slurm_jobs_tell_all(s);
-		slurm_nodes_forget_logs(s);
+		slurm_pilots_post_all(s);
+		slurm_jobs_post_all(s);
+		slurm_pilots_forget_logs(s);
 	}
-	slurm_nodes_write(s);
+	slurm_pilots_write(s);
 	if (!s->spool_failing && s->spool_failed[0] != '\0') {
 		log_line(LOG_INFO, "slurm: the spool can be read and written again");
 		s->spool_failed[0] = '\0';
@@ -154,13 +154,13 @@ static void on_poll(struct loop_timer *timer)
 /* ---- the table ---- */
 
 static void do_start(void *self, const struct sched_core *core, uint64_t job, uint64_t generation,
-	const struct core_place *place)
+	const struct core_placement *place)
 {
 	slurm_jobs_start(self, core, job, generation, place);
 }
 
 static void do_rescale(void *self, const struct sched_core *core, uint64_t job, uint64_t generation,
-	const struct core_place *place)
+	const struct core_placement *place)
 {
 	slurm_jobs_rescale(self, core, job, generation, place);
 }
@@ -178,25 +178,25 @@ static void do_list(void *self)
 	slurm_look_soon(s);
 }
 
-static void do_ask(void *self, const char *pool, uint32_t count)
+static void do_request_nodes(void *self, const char *pool, uint32_t count)
 {
 	struct sched_slurm *s = self;
 
 	for (uint32_t p = 0; p < s->options.pools_n; p++) {
 		if (strcmp(s->options.pools[p].pool.name, pool) == 0) {
-			slurm_queue_ask(s, p, count);
+			slurm_queue_request_nodes(s, p, count);
 			return;
 		}
 	}
-	slurm_tell_node(s, pool, CORE_POOL_DRY);
+	slurm_post_node(s, pool, CORE_POOL_EXHAUSTED);
 }
 
-static void do_give_back(void *self, const char *node)
+static void do_return_node(void *self, const char *node)
 {
-	slurm_queue_give_back(self, node);
+	slurm_queue_return_node(self, node);
 }
 
-static void do_say(void *self, const char *text)
+static void do_log(void *self, const char *text)
 {
 	log_line(LOG_INFO, "%s", text);
 }
@@ -211,9 +211,9 @@ const struct sched_engine sched_slurm_engine = {.name = "slurm",
 	.rescale = do_rescale,
 	.stop = do_stop,
 	.list = do_list,
-	.ask = do_ask,
-	.give_back = do_give_back,
-	.say = do_say,
+	.request_nodes = do_request_nodes,
+	.return_node = do_return_node,
+	.log = do_log,
 	.remark = do_remark};
 
 /* ---- open and close ---- */
@@ -239,11 +239,11 @@ static int check_options(const struct slurm_options *options, struct pawl_err *e
 				pool->pool.name);
 		}
 		for (; pool->args && pool->args[n]; n++) {
-			if (pool->args[n][0] != '-' || n == SLURM_POOL_WORDS) {
+			if (pool->args[n][0] != '-' || n == SLURM_POOL_ARGS_MAX) {
 				return pawl_err_set(err, PAWL_EINVAL,
 					"pool %s: %s: options of sbatch are needed, at most %u, as "
 					"--partition=gpu",
-					pool->pool.name, pool->args[n], SLURM_POOL_WORDS);
+					pool->pool.name, pool->args[n], SLURM_POOL_ARGS_MAX);
 			}
 		}
 	}
@@ -290,10 +290,10 @@ int sched_slurm_open(struct sched_slurm **slurm, const struct slurm_options *opt
 	s->lock = -1;
 	s->look = (struct loop_timer){.fired = on_look, .user = s};
 	s->poll = (struct loop_timer){.fired = on_poll, .user = s};
-	s->tell = (struct loop_timer){.fired = on_tell, .user = s};
-	s->asked = calloc(options->pools_n > 0 ? options->pools_n : 1, sizeof(*s->asked));
-	rv = s->asked ? slurm_spool_open(options->spool, s->id, err)
-		      : pawl_err_set(err, PAWL_ENOMEM, "out of memory");
+	s->post = (struct loop_timer){.fired = on_post, .user = s};
+	s->requests = calloc(options->pools_n > 0 ? options->pools_n : 1, sizeof(*s->requests));
+	rv = s->requests ? slurm_spool_open(options->spool, s->id, err)
+			 : pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 	rv = rv == 0 ? take_lock(s, err) : rv;
 	rv = rv == 0 ? slurm_jobs_load(s, err) : rv;
 	rv = rv == 0 ? slurm_commands_open(&s->commands, options->loop, err) : rv;
@@ -314,12 +314,12 @@ void sched_slurm_close(struct sched_slurm *s)
 	}
 	loop_timer_cancel(s->options.loop, &s->look);
 	loop_timer_cancel(s->options.loop, &s->poll);
-	loop_timer_cancel(s->options.loop, &s->tell);
+	loop_timer_cancel(s->options.loop, &s->post);
 	slurm_commands_close(s->commands);
-	slurm_nodes_close(s);
+	slurm_pilots_close(s);
 	slurm_jobs_close(s);
 	while (s->first) {
-		struct telling *next = s->first->next;
+		struct pending_event *next = s->first->next;
 
 		free(s->first);
 		s->first = next;
@@ -327,7 +327,7 @@ void sched_slurm_close(struct sched_slurm *s)
 	if (s->lock >= 0) {
 		close(s->lock);
 	}
-	free(s->asked);
+	free(s->requests);
 	free(s->machines);
 	free(s->runs);
 	free(s);

@@ -29,8 +29,8 @@
 struct loop;
 struct sched_slurm;
 
-#define SLURM_POOL_WORDS  32u /* sbatch options of a pool, at most */
-#define SLURM_TOKEN_CHARS 32u /* hexadecimal digits of a start's token */
+#define SLURM_POOL_ARGS_MAX 32u /* sbatch options of a pool, at most */
+#define SLURM_TOKEN_CHARS   32u /* hexadecimal digits of a start's token */
 
 /* Resources of a node as Slurm reports them, or the resources asked of a node; 0: none. */
 struct slurm_size {
@@ -75,7 +75,7 @@ struct slurm_options {
 	int64_t (*now_ns)(void *user);
 	/* Takes an event, whose now_ns is not set and whose pointers are valid until tell returns.
 	 * Never called from within a call of the engine. */
-	void (*tell)(void *user, const struct core_event *event);
+	void (*post)(void *user, const struct core_event *event);
 	/* Fills in what a job runs on a node. program is zero before; the engine frees its lists,
 	 * and what its strings point to must stay until release is called. An error refuses the
 	 * start. */
@@ -93,7 +93,7 @@ int sched_slurm_open(struct sched_slurm **slurm, const struct slurm_options *opt
 void sched_slurm_close(struct sched_slurm *slurm);
 
 /* Whether size has at least what least asks for. */
-bool sched_slurm_has(const struct slurm_size *size, const struct slurm_size *least);
+bool slurm_size_at_least(const struct slurm_size *size, const struct slurm_size *least);
 /* Whether pilots of the pool (its index) can get a node with at least that much; also true while
  * Slurm has not said what its nodes have. */
 bool sched_slurm_fits(const struct sched_slurm *slurm, uint32_t pool,

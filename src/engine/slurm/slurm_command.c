@@ -35,7 +35,7 @@ struct stream {
 	struct loop_source source; /* fd -1: closed */
 	char *text;                /* owned, NUL-terminated; NULL: nothing yet */
 	size_t len_bytes;
-	bool over; /* more was printed than allowed, or memory is short */
+	bool overflowed; /* more was printed than allowed, or memory is short */
 };
 
 struct slurm_commands {
@@ -101,7 +101,7 @@ static void drop_stream(struct slurm_commands *c, struct stream *stream)
 	free(stream->text);
 	stream->text = NULL;
 	stream->len_bytes = 0;
-	stream->over = false;
+	stream->overflowed = false;
 }
 
 /* Reads what has been printed so far. */
@@ -120,7 +120,7 @@ static void read_stream(struct slurm_commands *c, struct stream *stream)
 			? realloc(stream->text, stream->len_bytes + (size_t)n + 1)
 			: NULL;
 		if (!text) {
-			stream->over = true;
+			stream->overflowed = true;
 			break;
 		}
 		memcpy(text + stream->len_bytes, bytes, (size_t)n);
@@ -146,26 +146,26 @@ static void free_command(struct command *command)
 
 /* Ends the first command and reports its outcome. said: why it failed or was not run; NULL: the
  * last line on stderr tells. */
-static void finish(struct slurm_commands *c, bool ok, const char *said)
+static void finish(struct slurm_commands *c, bool ok, const char *error_text)
 {
 	struct command *command = c->first;
 	struct slurm_done done = {.ok = ok,
 		.late = c->late,
 		.out = "",
-		.said = said,
+		.error_text = error_text,
 		.tag = command->tag};
 	char *line = c->err.text;
 
-	while (!said && line) { /* the last line that is not empty */
+	while (!error_text && line) { /* the last line that is not empty */
 		char *end = strrchr(line, '\n');
 
 		if (!end || end[1] != '\0') {
-			done.said = end ? end + 1 : line;
+			done.error_text = end ? end + 1 : line;
 			break;
 		}
 		*end = '\0';
 	}
-	done.said = done.said ? done.said : "";
+	done.error_text = done.error_text ? done.error_text : "";
 	done.out = c->out.text ? c->out.text : "";
 	c->first = command->next;
 	c->n--;
@@ -183,9 +183,9 @@ static void finish(struct slurm_commands *c, bool ok, const char *said)
 }
 
 /* Returns why a command has failed, if it does not say so itself; else NULL. */
-static const char *say_end(const struct slurm_commands *c, bool ok, int status, char text[64])
+static const char *describe_exit(const struct slurm_commands *c, bool ok, int status, char text[64])
 {
-	if (c->out.over) {
+	if (c->out.overflowed) {
 		return "it prints too much";
 	}
 	if (c->late) {
@@ -214,7 +214,7 @@ static void on_exit_of(struct loop_source *source, uint32_t events)
 	c->exit.fd = -1;
 	read_stream(c, &c->out);
 	read_stream(c, &c->err);
-	finish(c, ok && !c->out.over, say_end(c, ok, status, text));
+	finish(c, ok && !c->out.overflowed, describe_exit(c, ok, status, text));
 }
 
 /* Makes a pipe whose read end the loop watches; *write_fd is the caller's. */
@@ -363,7 +363,7 @@ void slurm_commands_close(struct slurm_commands *c)
 }
 
 /* Copies the array, and its words behind it, into one allocation. */
-static char **copy_words(const char *const *argv)
+static char **copy_argv(const char *const *argv)
 {
 	size_t bytes = 0;
 	size_t n = 0;
@@ -395,7 +395,7 @@ int slurm_commands_add(struct slurm_commands *c, const char *const *argv, slurm_
 	}
 	command = calloc(1, sizeof(*command));
 	if (command) {
-		command->argv = copy_words(argv);
+		command->argv = copy_argv(argv);
 	}
 	if (!command || !command->argv) {
 		free(command);

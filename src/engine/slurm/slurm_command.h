@@ -15,10 +15,10 @@ struct slurm_commands;
 
 /* The outcome of a command. */
 struct slurm_done {
-	bool ok;          /* the command exited with 0 */
-	bool late;        /* the command did not exit in time, and was killed */
-	const char *out;  /* standard output; valid until the call returns */
-	const char *said; /* last line on stderr, or why the command was not run */
+	bool ok;                /* the command exited with 0 */
+	bool late;              /* the command did not exit in time, and was killed */
+	const char *out;        /* standard output; valid until the call returns */
+	const char *error_text; /* last line on stderr, or why the command was not run */
 	uint64_t tag;
 };
 

@@ -13,7 +13,7 @@
 #define WANT_MAGIC   0x544e4157u /* "WANT" */
 #define HAVE_MAGIC   0x45564148u /* "HAVE" */
 #define RECORD_MAGIC 0x534a5753u /* "SWJS" */
-#define HEAD_BYTES   12u
+#define HEADER_BYTES 12u
 
 static void begin(struct wire_out *out, uint32_t magic)
 {
@@ -27,7 +27,7 @@ static void finish(struct wire_out *out)
 {
 	if (!out->failed) {
 		wire_patch_u32(out, 8,
-			crc32c(0, out->bytes + HEAD_BYTES, out->len_bytes - HEAD_BYTES));
+			crc32c(0, out->bytes + HEADER_BYTES, out->len_bytes - HEADER_BYTES));
 	}
 }
 
@@ -120,7 +120,7 @@ void slurm_program_encode(const struct slurm_program *program, struct wire_out *
 
 	put_text(out, program->cwd);
 	put_text(out, program->log);
-	put_text(out, program->door);
+	put_text(out, program->membership_path);
 	put_text(out, program->scratch);
 	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
 		out->failed = out->failed || lists[i]->failed;
@@ -150,7 +150,7 @@ static char **get_list(struct wire_in *in, bool *memory)
 	for (uint32_t i = 0; text && i < len_bytes; i++) {
 		n += text[i] == 0;
 	}
-	if (!text || n > SLURM_WORDS_MAX || (len_bytes > 0 && text[len_bytes - 1] != 0)) {
+	if (!text || n > SLURM_ARGS_MAX || (len_bytes > 0 && text[len_bytes - 1] != 0)) {
 		in->failed = true;
 		return NULL;
 	}
@@ -163,40 +163,40 @@ static char **get_list(struct wire_in *in, bool *memory)
 	return list;
 }
 
-int slurm_program_decode(const void *bytes, size_t len_bytes, struct slurm_words *words,
+int slurm_program_decode(const void *bytes, size_t len_bytes, struct slurm_program_view *view,
 	struct pawl_err *err)
 {
 	struct wire_in in;
 	bool memory = true;
 
 	wire_in_init(&in, bytes, len_bytes);
-	words->cwd = get_text(&in);
-	words->log = get_text(&in);
-	words->door = get_text(&in);
-	words->scratch = get_text(&in);
-	words->mounts = get_list(&in, &memory);
-	words->setup = get_list(&in, &memory);
-	words->run = get_list(&in, &memory);
-	words->scale = get_list(&in, &memory);
-	words->setup_env = get_list(&in, &memory);
-	words->env = get_list(&in, &memory);
-	if (!wire_in_done(&in) || !memory || !words->run[0]) {
-		slurm_words_deinit(words);
+	view->cwd = get_text(&in);
+	view->log = get_text(&in);
+	view->membership_path = get_text(&in);
+	view->scratch = get_text(&in);
+	view->mounts = get_list(&in, &memory);
+	view->setup = get_list(&in, &memory);
+	view->run = get_list(&in, &memory);
+	view->scale = get_list(&in, &memory);
+	view->setup_env = get_list(&in, &memory);
+	view->env = get_list(&in, &memory);
+	if (!wire_in_done(&in) || !memory || !view->run[0]) {
+		slurm_program_view_deinit(view);
 		return memory ? pawl_err_set(err, PAWL_ECORRUPT, "a program's fields are wrong")
 			      : pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 	}
 	return 0;
 }
 
-void slurm_words_deinit(struct slurm_words *words)
+void slurm_program_view_deinit(struct slurm_program_view *view)
 {
-	free(words->mounts);
-	free(words->setup);
-	free(words->run);
-	free(words->scale);
-	free(words->setup_env);
-	free(words->env);
-	*words = (struct slurm_words){0};
+	free(view->mounts);
+	free(view->setup);
+	free(view->run);
+	free(view->scale);
+	free(view->setup_env);
+	free(view->env);
+	*view = (struct slurm_program_view){0};
 }
 
 /* ---- want ---- */
@@ -271,7 +271,7 @@ void slurm_have_encode(const struct slurm_have *have, struct wire_out *out)
 	wire_put_str(out, have->address);
 	wire_put_u64(out, have->scratch_bytes);
 	wire_put_u8(out, (uint8_t)have->state);
-	wire_put_u64(out, (uint64_t)have->left_ns);
+	wire_put_u64(out, (uint64_t)have->remaining_ns);
 	wire_put_u32(out, have->parts_n);
 	for (uint32_t i = 0; i < have->parts_n; i++) {
 		const struct slurm_have_part *part = &have->parts[i];
@@ -279,9 +279,9 @@ void slurm_have_encode(const struct slurm_have *have, struct wire_out *out)
 		wire_put_u64(out, part->job);
 		wire_put_u64(out, part->generation);
 		wire_put_u64(out, part->sized);
-		wire_put_u64(out, part->unsized);
+		wire_put_u64(out, part->refused_sizing);
 		wire_put_u8(out, (uint8_t)part->state);
-		wire_put_u8(out, (uint8_t)part->why);
+		wire_put_u8(out, (uint8_t)part->end_cause);
 		wire_put_u32(out, (uint32_t)part->exit_code);
 	}
 	finish(out);
@@ -303,8 +303,8 @@ int slurm_have_decode(const void *bytes, size_t len_bytes, struct slurm_have *ha
 	wire_get_str(&in, have->address, sizeof(have->address));
 	have->scratch_bytes = wire_get_u64(&in);
 	have->state = (enum slurm_pilot_state)get_kind(&in, SLURM_PILOT_LEFT);
-	have->left_ns = (int64_t)wire_get_u64(&in);
-	in.failed = in.failed || have->left_ns < 0;
+	have->remaining_ns = (int64_t)wire_get_u64(&in);
+	in.failed = in.failed || have->remaining_ns < 0;
 	have->parts = get_room(&in, &have->parts_n, SLURM_PARTS_MAX, 38, sizeof(*have->parts));
 	if (!have->parts && !in.failed) {
 		return pawl_err_set(err, PAWL_ENOMEM, "out of memory");
@@ -315,9 +315,9 @@ int slurm_have_decode(const void *bytes, size_t len_bytes, struct slurm_have *ha
 		part->job = wire_get_u64(&in);
 		part->generation = wire_get_u64(&in);
 		part->sized = wire_get_u64(&in);
-		part->unsized = wire_get_u64(&in);
-		part->state = (enum slurm_state)get_kind(&in, SLURM_ENDED);
-		part->why = (enum slurm_why)get_kind(&in, SLURM_BY_NODE);
+		part->refused_sizing = wire_get_u64(&in);
+		part->state = (enum slurm_part_state)get_kind(&in, SLURM_ENDED);
+		part->end_cause = (enum slurm_end_cause)get_kind(&in, SLURM_END_NODE_LOST);
 		part->exit_code = (int32_t)wire_get_u32(&in);
 	}
 	rv = close_form(&in, err);
@@ -337,48 +337,48 @@ void slurm_record_encode(const struct slurm_record *record, struct wire_out *out
 	wire_put_u64(out, record->generation);
 	wire_put_u64(out, record->rescale);
 	wire_put_u64(out, record->rescaled);
-	wire_put_u8(out, record->joint);
+	wire_put_u8(out, record->dynamic_nodes);
 	wire_put_u8(out, record->elastic);
 	wire_put_u8(out, record->runs);
 	wire_put_u64(out, record->stopped);
 	wire_put_u8(out, record->over);
-	wire_put_u8(out, record->told);
-	wire_put_u8(out, (uint8_t)record->by);
+	wire_put_u8(out, record->stop_requested);
+	wire_put_u8(out, (uint8_t)record->end_cause);
 	wire_put_u32(out, (uint32_t)record->exit_code);
 	wire_put_u64(out, (uint64_t)record->over_wall_ns);
 	wire_put_u64(out, (uint64_t)record->grace_ns);
-	wire_put_u32(out, record->spots_n);
-	for (uint32_t i = 0; i < record->spots_n; i++) {
-		wire_put_str(out, record->spots[i].node);
-		wire_put_u32(out, record->spots[i].replicas);
-		wire_put_u64(out, record->spots[i].sizing);
-		wire_put_u32(out, record->spots[i].number);
-		wire_put_u8(out, record->spots[i].joins);
-		wire_put_u8(out, record->spots[i].leaves);
-		wire_put_blob(out, record->spots[i].program, record->spots[i].len_bytes);
+	wire_put_u32(out, record->nodes_n);
+	for (uint32_t i = 0; i < record->nodes_n; i++) {
+		wire_put_str(out, record->nodes[i].node);
+		wire_put_u32(out, record->nodes[i].replicas);
+		wire_put_u64(out, record->nodes[i].sizing);
+		wire_put_u32(out, record->nodes[i].number);
+		wire_put_u8(out, record->nodes[i].joins);
+		wire_put_u8(out, record->nodes[i].leaves);
+		wire_put_blob(out, record->nodes[i].program, record->nodes[i].len_bytes);
 	}
 	finish(out);
 }
 
-static bool get_spot(struct wire_in *in, struct slurm_spot *spot)
+static bool get_job_node(struct wire_in *in, struct slurm_job_node *job_node)
 {
 	const uint8_t *program;
 
-	wire_get_str(in, spot->node, sizeof(spot->node));
-	spot->replicas = wire_get_u32(in);
-	spot->sizing = wire_get_u64(in);
-	spot->number = wire_get_u32(in);
-	spot->joins = get_flag(in);
-	spot->leaves = get_flag(in);
-	program = wire_get_blob(in, &spot->len_bytes);
+	wire_get_str(in, job_node->node, sizeof(job_node->node));
+	job_node->replicas = wire_get_u32(in);
+	job_node->sizing = wire_get_u64(in);
+	job_node->number = wire_get_u32(in);
+	job_node->joins = get_flag(in);
+	job_node->leaves = get_flag(in);
+	program = wire_get_blob(in, &job_node->len_bytes);
 	if (in->failed) {
 		return true;
 	}
-	spot->program = malloc(spot->len_bytes > 0 ? spot->len_bytes : 1);
-	if (spot->program) {
-		memcpy(spot->program, program, spot->len_bytes);
+	job_node->program = malloc(job_node->len_bytes > 0 ? job_node->len_bytes : 1);
+	if (job_node->program) {
+		memcpy(job_node->program, program, job_node->len_bytes);
 	}
-	return spot->program != NULL;
+	return job_node->program != NULL;
 }
 
 int slurm_record_decode(const void *bytes, size_t len_bytes, struct slurm_record *record,
@@ -395,22 +395,22 @@ int slurm_record_decode(const void *bytes, size_t len_bytes, struct slurm_record
 	record->generation = wire_get_u64(&in);
 	record->rescale = wire_get_u64(&in);
 	record->rescaled = wire_get_u64(&in);
-	record->joint = get_flag(&in);
+	record->dynamic_nodes = get_flag(&in);
 	record->elastic = get_flag(&in);
 	record->runs = get_flag(&in);
 	record->stopped = wire_get_u64(&in);
 	record->over = get_flag(&in);
-	record->told = get_flag(&in);
-	record->by = (enum core_by)get_kind(&in, CORE_BY_NOBODY);
+	record->stop_requested = get_flag(&in);
+	record->end_cause = (enum core_end_cause)get_kind(&in, CORE_END_UNKNOWN);
 	record->exit_code = (int32_t)wire_get_u32(&in);
 	record->over_wall_ns = (int64_t)wire_get_u64(&in);
 	record->grace_ns = (int64_t)wire_get_u64(&in);
-	record->spots = get_room(&in, &record->spots_n, CORE_MOST_MAX, 26, sizeof(*record->spots));
-	if (!record->spots && !in.failed) {
+	record->nodes = get_room(&in, &record->nodes_n, CORE_MOST_MAX, 26, sizeof(*record->nodes));
+	if (!record->nodes && !in.failed) {
 		return pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 	}
-	for (uint32_t i = 0; i < record->spots_n && rv == 0; i++) {
-		rv = get_spot(&in, &record->spots[i])
+	for (uint32_t i = 0; i < record->nodes_n && rv == 0; i++) {
+		rv = get_job_node(&in, &record->nodes[i])
 			? 0
 			: pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 	}
@@ -423,9 +423,9 @@ int slurm_record_decode(const void *bytes, size_t len_bytes, struct slurm_record
 
 void slurm_record_deinit(struct slurm_record *record)
 {
-	for (uint32_t i = 0; i < record->spots_n; i++) {
-		free(record->spots[i].program);
+	for (uint32_t i = 0; i < record->nodes_n; i++) {
+		free(record->nodes[i].program);
 	}
-	free(record->spots);
+	free(record->nodes);
 	*record = (struct slurm_record){0};
 }

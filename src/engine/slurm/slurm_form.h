@@ -17,7 +17,7 @@
 struct pawl_err;
 
 #define SLURM_PARTS_MAX   CORE_SLOTS_MAX /* parts of a pilot, at most: each has one slot at least */
-#define SLURM_WORDS_MAX   4096u          /* words of a command line, and variables, at most */
+#define SLURM_ARGS_MAX    4096u          /* words of a command line, and variables, at most */
 #define SLURM_FILE_MAX    (256u << 20)   /* bytes of a file, at most */
 #define SLURM_ADDRESS_MAX 64u            /* bytes of an address, terminator included */
 
@@ -27,7 +27,7 @@ struct slurm_program {
 	const char *log; /* file for stdout and stderr: see job_log.h */
 	/* File in which ranks say which of them train, for ranks that join; ranks of pawl.elastic
 	 * write it. NULL: there is none. */
-	const char *door;
+	const char *membership_path;
 	/* Name of the job's own directory for scratch files, within the pilot's. NULL: the job
 	 * needs none. */
 	const char *scratch;
@@ -42,12 +42,12 @@ struct slurm_program {
 };
 
 /* A decoded slurm_program. All pointers point into the bytes; the arrays are owned. */
-struct slurm_words {
+struct slurm_program_view {
 	const char *cwd;
 	const char *log;
-	const char *door;    /* "": none */
-	const char *scratch; /* "": none */
-	char **mounts;       /* NULL-terminated, as those below; without words: none */
+	const char *membership_path; /* "": none */
+	const char *scratch;         /* "": none */
+	char **mounts;               /* NULL-terminated, as those below; without words: none */
 	char **setup;
 	char **run;
 	char **scale;
@@ -56,9 +56,9 @@ struct slurm_words {
 };
 
 /* How a part ended. */
-enum slurm_why { SLURM_BY_ITSELF, SLURM_BY_WANT, SLURM_BY_NODE };
+enum slurm_end_cause { SLURM_END_EXITED, SLURM_END_STOPPED, SLURM_END_NODE_LOST };
 
-enum slurm_state { SLURM_STARTING, SLURM_RUNNING, SLURM_ENDED };
+enum slurm_part_state { SLURM_STARTING, SLURM_RUNNING, SLURM_ENDED };
 
 /* A part that is wanted of a pilot: a job on one node. */
 struct slurm_want_part {
@@ -84,11 +84,11 @@ struct slurm_want {
 struct slurm_have_part {
 	uint64_t job;
 	uint64_t generation;
-	uint64_t sized;   /* newest sizing that the part has */
-	uint64_t unsized; /* newest sizing that the part could not be given; 0: none */
-	enum slurm_state state;
-	enum slurm_why why; /* cause of the end, if ended */
-	int32_t exit_code;  /* exit status, if ended; 128 + signal if killed by one */
+	uint64_t sized;          /* newest sizing that the part has */
+	uint64_t refused_sizing; /* newest sizing that the part could not be given; 0: none */
+	enum slurm_part_state state;
+	enum slurm_end_cause end_cause; /* cause of the end, if ended */
+	int32_t exit_code;              /* exit status, if ended; 128 + signal if killed by one */
 };
 
 enum slurm_pilot_state {
@@ -104,13 +104,13 @@ struct slurm_have {
 	char address[SLURM_ADDRESS_MAX]; /* address by which other nodes reach the pilot */
 	enum slurm_pilot_state state;
 	uint64_t scratch_bytes;        /* bytes free for jobs' scratch files; 0: none */
-	int64_t left_ns;               /* if going: time until the pilot is gone */
+	int64_t remaining_ns;          /* if going: time until the pilot is gone */
 	struct slurm_have_part *parts; /* owned by the code that filled them in */
 	uint32_t parts_n;
 };
 
 /* One of a job's nodes. */
-struct slurm_spot {
+struct slurm_job_node {
 	char node[CORE_NAME_MAX];
 	uint32_t replicas;
 	uint64_t sizing;    /* generation that set replicas */
@@ -124,21 +124,21 @@ struct slurm_spot {
 /* The record of a job, which outlives restarts of the engine. */
 struct slurm_record {
 	uint64_t job;
-	uint64_t generation; /* generation of the newest start; 0: there was none */
-	uint64_t rescale;    /* newest rescale to carry out since that start; 0: none */
-	uint64_t rescaled;   /* newest rescale that was carried out; 0: none */
-	bool joint;          /* nodes can join and leave the job while it runs */
-	bool elastic;        /* the job's ranks have shown that they can join and leave */
-	bool runs;           /* all of the job has run at once, since the newest start */
-	uint64_t stopped;    /* nothing starts any more up to this generation */
-	bool over;           /* nothing of the job is left */
-	bool told;           /* the job was told to stop */
-	enum core_by by;     /* cause of the end, if over */
-	int32_t exit_code;   /* exit status, if over */
+	uint64_t generation;           /* generation of the newest start; 0: there was none */
+	uint64_t rescale;              /* newest rescale to carry out since that start; 0: none */
+	uint64_t rescaled;             /* newest rescale that was carried out; 0: none */
+	bool dynamic_nodes;            /* nodes can join and leave the job while it runs */
+	bool elastic;                  /* the job's ranks have shown that they can join and leave */
+	bool runs;                     /* all of the job has run at once, since the newest start */
+	uint64_t stopped;              /* nothing starts any more up to this generation */
+	bool over;                     /* nothing of the job is left */
+	bool stop_requested;           /* the job was told to stop */
+	enum core_end_cause end_cause; /* cause of the end, if over */
+	int32_t exit_code;             /* exit status, if over */
 	int64_t over_wall_ns;
-	int64_t grace_ns;         /* if told: time from SIGTERM to the kill */
-	struct slurm_spot *spots; /* owned */
-	uint32_t spots_n;
+	int64_t grace_ns;             /* if told: time from SIGTERM to the kill */
+	struct slurm_job_node *nodes; /* owned */
+	uint32_t nodes_n;
 };
 
 /* Makes the core's name for the node that a pilot is: "n1.4711", or "n1.4711.2" once requeued, so a
@@ -148,9 +148,9 @@ void slurm_pilot_name(char name[CORE_NAME_MAX], const struct slurm_have *have);
 /* All encoders set out->failed if memory is short. Decoders return PAWL_ECORRUPT or PAWL_ENOMEM,
  * and have then made nothing. */
 void slurm_program_encode(const struct slurm_program *program, struct wire_out *out);
-int slurm_program_decode(const void *bytes, size_t len_bytes, struct slurm_words *words,
+int slurm_program_decode(const void *bytes, size_t len_bytes, struct slurm_program_view *view,
 	struct pawl_err *err);
-void slurm_words_deinit(struct slurm_words *words);
+void slurm_program_view_deinit(struct slurm_program_view *view);
 
 void slurm_want_encode(const struct slurm_want *want, struct wire_out *out);
 /* The programs in want point into bytes. */

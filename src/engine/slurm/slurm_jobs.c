@@ -20,7 +20,7 @@
 
 bool slurm_job_is_alive(const struct slurm_job *job)
 {
-	return job->record.spots_n > 0 && !job->record.over;
+	return job->record.nodes_n > 0 && !job->record.over;
 }
 
 /* ---- records ---- */
@@ -92,7 +92,7 @@ struct slurm_job *slurm_job_find_or_add(struct sched_slurm *s, uint64_t id)
 		s->jobs[at] = job;
 		s->jobs_n++;
 		job->record.job = id;
-		job->record.by = CORE_BY_NOBODY;
+		job->record.end_cause = CORE_END_UNKNOWN;
 		job->record.over_wall_ns = clock_wall_ns();
 	}
 	return job;
@@ -183,8 +183,8 @@ void slurm_jobs_close(struct sched_slurm *s)
 
 void slurm_job_touch(struct sched_slurm *s, const struct slurm_job *job)
 {
-	for (uint32_t i = 0; i < job->record.spots_n; i++) {
-		struct pilot *pilot = slurm_pilot_named(s, job->record.spots[i].node);
+	for (uint32_t i = 0; i < job->record.nodes_n; i++) {
+		struct pilot *pilot = slurm_pilot_named(s, job->record.nodes[i].node);
 
 		if (pilot) {
 			pilot->dirty = true;
@@ -194,26 +194,26 @@ void slurm_job_touch(struct sched_slurm *s, const struct slurm_job *job)
 }
 
 static int take_place(struct sched_slurm *s, struct slurm_record *record,
-	const struct sched_core *core, const struct core_place *place, struct pawl_err *err)
+	const struct sched_core *core, const struct core_placement *place, struct pawl_err *err)
 {
 	int rv = 0;
 
-	record->spots = calloc(place->n, sizeof(*record->spots));
-	if (!record->spots) {
+	record->nodes = calloc(place->n, sizeof(*record->nodes));
+	if (!record->nodes) {
 		return pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 	}
-	record->spots_n = place->n;
+	record->nodes_n = place->n;
 	for (uint32_t i = 0; i < place->n && rv == 0; i++) {
-		record->spots[i].number = i;
-		record->spots[i].sizing = record->generation;
-		rv = slurm_spot_take(s, core, &place->spots[i], &record->spots[i], err);
+		record->nodes[i].number = i;
+		record->nodes[i].sizing = record->generation;
+		rv = slurm_job_node_fill(s, core, &place->entries[i], &record->nodes[i], err);
 	}
-	return rv == 0 ? slurm_spots_describe(s, record, place->n, err) : rv;
+	return rv == 0 ? slurm_job_nodes_describe(s, record, place->n, err) : rv;
 }
 
 /* Starts a job; an error is a reason to refuse. */
 static int begin(struct sched_slurm *s, struct slurm_job *job, const struct sched_core *core,
-	uint64_t generation, const struct core_place *place, struct pawl_err *err)
+	uint64_t generation, const struct core_placement *place, struct pawl_err *err)
 {
 	struct slurm_record record = {.job = job->record.job,
 		.generation = generation,
@@ -233,7 +233,7 @@ static int begin(struct sched_slurm *s, struct slurm_job *job, const struct sche
 }
 
 void slurm_jobs_start(struct sched_slurm *s, const struct sched_core *core, uint64_t id,
-	uint64_t generation, const struct core_place *place)
+	uint64_t generation, const struct core_placement *place)
 {
 	struct slurm_job *job = slurm_job_find_or_add(s, id);
 	struct pawl_err err = {0};
@@ -243,19 +243,19 @@ void slurm_jobs_start(struct sched_slurm *s, const struct sched_core *core, uint
 	}
 	if (generation <= job->record.stopped) {
 		if (!slurm_job_is_alive(job)) { /* else the job is ending, which will be told */
-			slurm_tell_job(s, CORE_ENDED, job, generation);
+			slurm_post_job(s, CORE_ENDED, job, generation);
 		}
 	} else if (generation == job->refused) {
-		slurm_tell_job(s, CORE_REFUSED, job, generation);
+		slurm_post_job(s, CORE_REFUSED, job, generation);
 	} else if (slurm_job_is_alive(job)) {
 		if (job->record.runs) { /* else told once it runs */
-			slurm_tell_job(s, CORE_RUNS, job, job->record.generation);
+			slurm_post_job(s, CORE_RUNS, job, job->record.generation);
 		}
 	} else if (begin(s, job, core, generation, place, &err) != 0) {
 		log_line(LOG_WARNING, "slurm: job %" PRIu64 " is not started: %s", id, err.msg);
 		job->refused = generation;
 		snprintf(job->refused_why, sizeof(job->refused_why), "%s", err.msg);
-		slurm_tell_job(s, CORE_REFUSED, job, generation);
+		slurm_post_job(s, CORE_REFUSED, job, generation);
 	}
 }
 
@@ -271,18 +271,18 @@ void slurm_jobs_stop(struct sched_slurm *s, uint64_t id, uint64_t generation, in
 		job->record.stopped = generation;
 	}
 	if (slurm_job_is_alive(job) && job->record.generation <= generation) {
-		if (!job->record.told || grace_ns < job->record.grace_ns) {
+		if (!job->record.stop_requested || grace_ns < job->record.grace_ns) {
 			job->record.grace_ns = grace_ns;
 		}
-		job->record.told = true;
-		slurm_rescale_learn(&job->record);
+		job->record.stop_requested = true;
+		slurm_rescale_set_elastic(&job->record);
 		slurm_job_touch(s, job);
 	}
 	if (slurm_job_save(s, &job->record, &err) != 0) {
 		log_line(LOG_ERROR, "slurm: %s", err.msg);
 	}
 	if (!slurm_job_is_alive(job)) {
-		slurm_tell_job(s, CORE_ENDED, job, generation);
+		slurm_post_job(s, CORE_ENDED, job, generation);
 	}
 }
 
@@ -290,30 +290,30 @@ void slurm_jobs_stop(struct sched_slurm *s, uint64_t id, uint64_t generation, in
 
 /* Sums over the parts of a job. */
 struct tally {
-	uint32_t alive;   /* parts that have not ended, on pilots that are not empty */
-	uint32_t running; /* parts that run, have ended well, or are not to start yet */
-	uint32_t staying; /* parts that are alive, on nodes that are not lost, and not to leave */
-	bool good;        /* a part ended well by itself */
-	bool failed;      /* a part ended badly, and was not told to end */
-	bool stopped;     /* a part saved and ended without being told: others were told */
-	bool node;        /* a part went with its node */
-	bool told;        /* a part ended as it was told */
+	uint32_t alive;    /* parts that have not ended, on pilots that are not empty */
+	uint32_t running;  /* parts that run, have ended well, or are not to start yet */
+	uint32_t staying;  /* parts that are alive, on nodes that are not lost, and not to leave */
+	bool succeeded;    /* a part ended well by itself */
+	bool failed;       /* a part ended badly, and was not told to end */
+	bool stopped;      /* a part saved and ended without being told: others were told */
+	bool node_lost;    /* a part went with its node */
+	bool as_requested; /* a part ended as it was told */
 	/* First exit status that is not 0, of a part that was not told to end if there is one. */
 	int32_t exit_code;
-	int32_t lone_code; /* status of a part that was to join, and could not */
+	int32_t join_exit_code; /* status of a part that was to join, and could not */
 };
 
 /* Finds the job's part on a pilot; NULL: there is none. *old: the part is one of this start that
  * has left and is not yet forgotten. */
 static const struct slurm_have_part *find_any(const struct pilot *pilot,
-	const struct slurm_record *record, const struct slurm_spot *spot, bool *old)
+	const struct slurm_record *record, const struct slurm_job_node *job_node, bool *old)
 {
 	for (uint32_t i = 0; i < pilot->have.parts_n; i++) {
 		const struct slurm_have_part *part = &pilot->have.parts[i];
 
 		if (part->job == record->job && part->generation == record->generation) {
-			*old = spot->joins && part->state == SLURM_ENDED &&
-				part->sized < spot->sizing;
+			*old = job_node->joins && part->state == SLURM_ENDED &&
+				part->sized < job_node->sizing;
 			return part;
 		}
 	}
@@ -322,40 +322,41 @@ static const struct slurm_have_part *find_any(const struct pilot *pilot,
 }
 
 const struct slurm_have_part *slurm_part_find(const struct pilot *pilot,
-	const struct slurm_record *record, const struct slurm_spot *spot)
+	const struct slurm_record *record, const struct slurm_job_node *job_node)
 {
 	bool old;
-	const struct slurm_have_part *part = find_any(pilot, record, spot, &old);
+	const struct slurm_have_part *part = find_any(pilot, record, job_node, &old);
 
 	return old ? NULL : part;
 }
 
 /* Whether a part is to be on its pilot. A part that joins does not start before the ranks let it
  * in; once started, it counts. */
-static bool is_wanted(const struct slurm_job *job, const struct slurm_spot *spot,
+static bool is_wanted(const struct slurm_job *job, const struct slurm_job_node *job_node,
 	const struct slurm_have_part *part)
 {
-	return !spot->joins || job->admits || part;
+	return !job_node->joins || job->admits || part;
 }
 
 /* Whether the end of a part concerns it alone: it was to leave, or was to join and could not. */
-static bool ends_alone(const struct slurm_spot *spot, const struct slurm_have_part *part)
+static bool ends_alone(const struct slurm_job_node *job_node, const struct slurm_have_part *part)
 {
-	return part->why == SLURM_BY_ITSELF &&
-		((spot->leaves && (part->exit_code == SLURM_EXIT_LEFT || part->exit_code == 0)) ||
-			(spot->joins && part->exit_code != 0));
+	return part->end_cause == SLURM_END_EXITED &&
+		((job_node->leaves &&
+			 (part->exit_code == SLURM_EXIT_LEFT || part->exit_code == 0)) ||
+			(job_node->joins && part->exit_code != 0));
 }
 
 static void count_end(struct tally *tally, const struct slurm_have_part *part)
 {
-	bool own = part->why == SLURM_BY_ITSELF && part->exit_code != SLURM_EXIT_STOPPED;
+	bool own = part->end_cause == SLURM_END_EXITED && part->exit_code != SLURM_EXIT_STOPPED;
 
 	tally->stopped = tally->stopped ||
-		(part->why == SLURM_BY_ITSELF && part->exit_code == SLURM_EXIT_STOPPED);
+		(part->end_cause == SLURM_END_EXITED && part->exit_code == SLURM_EXIT_STOPPED);
 	tally->running += own && part->exit_code == 0;
-	tally->good = tally->good || (own && part->exit_code == 0);
-	tally->node = tally->node || part->why == SLURM_BY_NODE;
-	tally->told = tally->told || part->why == SLURM_BY_WANT;
+	tally->succeeded = tally->succeeded || (own && part->exit_code == 0);
+	tally->node_lost = tally->node_lost || part->end_cause == SLURM_END_NODE_LOST;
+	tally->as_requested = tally->as_requested || part->end_cause == SLURM_END_STOPPED;
 	if (part->exit_code != 0 && (tally->exit_code == 0 || (own && !tally->failed))) {
 		tally->exit_code = part->exit_code;
 	}
@@ -365,30 +366,31 @@ static void count_end(struct tally *tally, const struct slurm_have_part *part)
 static struct tally count(struct sched_slurm *s, const struct slurm_job *job)
 {
 	const struct slurm_record *record = &job->record;
-	struct tally tally = {.lone_code = 1};
+	struct tally tally = {.join_exit_code = 1};
 
-	for (uint32_t i = 0; i < record->spots_n; i++) {
-		const struct pilot *pilot = slurm_pilot_named(s, record->spots[i].node);
+	for (uint32_t i = 0; i < record->nodes_n; i++) {
+		const struct pilot *pilot = slurm_pilot_named(s, record->nodes[i].node);
 		const struct slurm_have_part *part =
-			pilot ? slurm_part_find(pilot, record, &record->spots[i]) : NULL;
+			pilot ? slurm_part_find(pilot, record, &record->nodes[i]) : NULL;
 
 		if (part && part->state == SLURM_ENDED) {
-			if (ends_alone(&record->spots[i], part)) {
+			if (ends_alone(&record->nodes[i], part)) {
 				tally.running++;
-				tally.good = tally.good || part->exit_code == 0;
-				tally.lone_code =
-					record->spots[i].joins ? part->exit_code : tally.lone_code;
+				tally.succeeded = tally.succeeded || part->exit_code == 0;
+				tally.join_exit_code = record->nodes[i].joins
+					? part->exit_code
+					: tally.join_exit_code;
 			} else {
 				count_end(&tally, part);
 			}
 			continue;
 		}
-		if (!is_wanted(job, &record->spots[i], part)) {
+		if (!is_wanted(job, &record->nodes[i], part)) {
 			tally.running++;
 			continue;
 		}
-		tally.node = tally.node || !pilot || pilot->lost;
-		tally.staying += pilot && !pilot->lost && !record->spots[i].leaves;
+		tally.node_lost = tally.node_lost || !pilot || pilot->lost;
+		tally.staying += pilot && !pilot->lost && !record->nodes[i].leaves;
 		tally.alive += pilot && !pilot->empty;
 		tally.running += part && part->state == SLURM_RUNNING;
 	}
@@ -400,30 +402,31 @@ static void finish(struct sched_slurm *s, struct slurm_job *job, const struct ta
 {
 	struct slurm_record *record = &job->record;
 	struct slurm_record over = *record;
-	bool done = record->joint && tally->good && !tally->failed; /* whatever was lost by then */
+	bool done = record->dynamic_nodes && tally->succeeded &&
+		!tally->failed; /* whatever was lost by then */
 	/* The part that was to take the job on has failed, after all others had left. */
-	bool lost =
-		!tally->good && !tally->failed && !tally->stopped && !tally->told && !job->bereaved;
+	bool lost = !tally->succeeded && !tally->failed && !tally->stopped &&
+		!tally->as_requested && !job->node_lost;
 	struct pawl_err err = {0};
 
 	over.over = true;
 	over.stopped = record->stopped > record->generation ? record->stopped : record->generation;
 	over.stopped = over.stopped > record->rescale ? over.stopped : record->rescale;
-	over.exit_code = done ? 0 : lost ? tally->lone_code : tally->exit_code;
+	over.exit_code = done ? 0 : lost ? tally->join_exit_code : tally->exit_code;
 	over.over_wall_ns = clock_wall_ns();
-	over.by = tally->failed || done           ? CORE_BY_ITSELF
-		: job->bereaved                   ? CORE_BY_NODE
-		: tally->stopped && !record->told ? CORE_BY_ITSELF
-		: tally->told || tally->stopped   ? CORE_BY_US
-						  : CORE_BY_ITSELF;
-	slurm_rescale_learn(&over);
+	over.end_cause = tally->failed || done              ? CORE_END_EXITED
+		: job->node_lost                            ? CORE_END_NODE_LOST
+		: tally->stopped && !record->stop_requested ? CORE_END_EXITED
+		: tally->as_requested || tally->stopped     ? CORE_END_STOPPED
+							    : CORE_END_EXITED;
+	slurm_rescale_set_elastic(&over);
 	if (slurm_job_save(s, &over, &err) != 0) {
-		slurm_spool_fails(s, &err); /* the core is told once it is stored */
+		slurm_report_spool_error(s, &err); /* the core is told once it is stored */
 		return;
 	}
 	*record = over;
-	slurm_rescale_forget(record);
-	slurm_tell_job(s, CORE_ENDED, job, record->generation);
+	slurm_rescale_remove_files(record);
+	slurm_post_job(s, CORE_ENDED, job, record->generation);
 	slurm_job_touch(s, job);
 }
 
@@ -432,35 +435,35 @@ static void finish(struct sched_slurm *s, struct slurm_job *job, const struct ta
  * save. */
 static bool can_go_on(struct slurm_job *job, const struct tally *tally)
 {
-	bool without = job->record.joint && job->record.runs && tally->staying > 0;
+	bool without = job->record.dynamic_nodes && job->record.runs && tally->staying > 0;
 	int64_t now_ns = clock_mono_ns();
 	bool saving;
 
 	job->stopped_ns = !tally->stopped ? 0 : job->stopped_ns > 0 ? job->stopped_ns : now_ns;
-	saving = job->record.joint && now_ns - job->stopped_ns < times_ns(TIME_SLURM_STOP);
-	return !tally->failed && (!tally->stopped || saving) && (!tally->node || without);
+	saving = job->record.dynamic_nodes && now_ns - job->stopped_ns < times_ns(TIME_SLURM_STOP);
+	return !tally->failed && (!tally->stopped || saving) && (!tally->node_lost || without);
 }
 
 /* Puts it on record that the job runs, so that a restarted scheduler knows, too, that other parts
  * may go on without a lost one. */
-static void note_that_it_runs(struct sched_slurm *s, struct slurm_job *job)
+static void record_running(struct sched_slurm *s, struct slurm_job *job)
 {
 	struct slurm_record next = job->record;
 	struct pawl_err err = {0};
 
 	next.runs = true;
 	if (slurm_job_save(s, &next, &err) != 0) {
-		slurm_spool_fails(s, &err); /* the core is told once it is stored */
+		slurm_report_spool_error(s, &err); /* the core is told once it is stored */
 		return;
 	}
 	job->record.runs = true;
 	job->runs_ns = clock_mono_ns();
-	slurm_tell_job(s, CORE_RUNS, job, job->record.generation);
+	slurm_post_job(s, CORE_RUNS, job, job->record.generation);
 }
 
 void slurm_jobs_look(struct sched_slurm *s)
 {
-	if (!slurm_knows(s)) {
+	if (!slurm_pilots_known(s)) {
 		return; /* lost pilots are not known yet */
 	}
 	for (uint32_t i = 0; i < s->jobs_n; i++) {
@@ -471,15 +474,15 @@ void slurm_jobs_look(struct sched_slurm *s)
 			continue;
 		}
 		tally = count(s, job);
-		job->bereaved = job->bereaved || tally.node;
+		job->node_lost = job->node_lost || tally.node_lost;
 		if (!job->failing && !can_go_on(job, &tally)) {
 			job->failing = true;
 			slurm_job_touch(s, job);
 		}
 		if (tally.alive == 0) {
 			finish(s, job, &tally);
-		} else if (!job->record.runs && tally.running == job->record.spots_n) {
-			note_that_it_runs(s, job);
+		} else if (!job->record.runs && tally.running == job->record.nodes_n) {
+			record_running(s, job);
 		}
 		slurm_rescale_look(s, job);
 	}
@@ -487,13 +490,13 @@ void slurm_jobs_look(struct sched_slurm *s)
 
 /* ---- wants and lists ---- */
 
-bool slurm_jobs_on(const struct sched_slurm *s, const struct pilot *pilot)
+bool slurm_pilot_has_jobs(const struct sched_slurm *s, const struct pilot *pilot)
 {
 	for (uint32_t j = 0; j < s->jobs_n; j++) {
 		const struct slurm_record *record = &s->jobs[j]->record;
 
-		for (uint32_t i = 0; i < record->spots_n && slurm_job_is_alive(s->jobs[j]); i++) {
-			if (strcmp(record->spots[i].node, pilot->name) == 0) {
+		for (uint32_t i = 0; i < record->nodes_n && slurm_job_is_alive(s->jobs[j]); i++) {
+			if (strcmp(record->nodes[i].node, pilot->name) == 0) {
 				return true;
 			}
 		}
@@ -501,33 +504,33 @@ bool slurm_jobs_on(const struct sched_slurm *s, const struct pilot *pilot)
 	return false;
 }
 
-static void put_part(const struct slurm_job *job, const struct slurm_spot *spot,
+static void put_part(const struct slurm_job *job, const struct slurm_job_node *job_node,
 	struct slurm_want_part *part)
 {
 	*part = (struct slurm_want_part){.job = job->record.job,
 		.generation = job->record.generation,
-		.sizing = spot->sizing,
-		.slots = spot->replicas,
-		.leave = spot->leaves && job->parting,
-		.stop = job->record.told || job->failing,
-		.grace_ns = job->failing && !job->record.told ? 0 : job->record.grace_ns,
-		.program = spot->program,
-		.len_bytes = spot->len_bytes};
+		.sizing = job_node->sizing,
+		.slots = job_node->replicas,
+		.leave = job_node->leaves && job->leave_requested,
+		.stop = job->record.stop_requested || job->failing,
+		.grace_ns = job->failing && !job->record.stop_requested ? 0 : job->record.grace_ns,
+		.program = job_node->program,
+		.len_bytes = job_node->len_bytes};
 }
 
 /* Whether a part of the job is to be on the pilot. A part that has left is forgotten first. */
-static bool is_to_be(const struct slurm_job *job, const struct slurm_spot *spot,
+static bool is_in_want(const struct slurm_job *job, const struct slurm_job_node *job_node,
 	struct pilot *pilot)
 {
 	const struct slurm_have_part *part;
 	bool old;
 
-	if (strcmp(spot->node, pilot->name) != 0) {
+	if (strcmp(job_node->node, pilot->name) != 0) {
 		return false;
 	}
-	part = find_any(pilot, &job->record, spot, &old);
-	pilot->forgets = pilot->forgets || old;
-	return !old && is_wanted(job, spot, part);
+	part = find_any(pilot, &job->record, job_node, &old);
+	pilot->awaits_removal = pilot->awaits_removal || old;
+	return !old && is_wanted(job, job_node, part);
 }
 
 bool slurm_jobs_want(const struct sched_slurm *s, struct pilot *pilot, struct slurm_want *want)
@@ -537,10 +540,10 @@ bool slurm_jobs_want(const struct sched_slurm *s, struct pilot *pilot, struct sl
 	for (uint32_t j = 0; want->parts && j < s->jobs_n; j++) {
 		const struct slurm_record *record = &s->jobs[j]->record;
 
-		for (uint32_t i = 0; i < record->spots_n && slurm_job_is_alive(s->jobs[j]); i++) {
-			if (is_to_be(s->jobs[j], &record->spots[i], pilot) &&
+		for (uint32_t i = 0; i < record->nodes_n && slurm_job_is_alive(s->jobs[j]); i++) {
+			if (is_in_want(s->jobs[j], &record->nodes[i], pilot) &&
 				want->parts_n < SLURM_PARTS_MAX) {
-				put_part(s->jobs[j], &record->spots[i],
+				put_part(s->jobs[j], &record->nodes[i],
 					&want->parts[want->parts_n++]);
 			}
 		}
@@ -548,15 +551,15 @@ bool slurm_jobs_want(const struct sched_slurm *s, struct pilot *pilot, struct sl
 	return want->parts != NULL;
 }
 
-void slurm_jobs_tell_all(struct sched_slurm *s)
+void slurm_jobs_post_all(struct sched_slurm *s)
 {
 	forget_old(s);
 	for (uint32_t j = 0; j < s->jobs_n; j++) {
 		if (s->jobs[j]->record.over) {
-			slurm_tell_job(s, CORE_ENDED, s->jobs[j], s->jobs[j]->record.generation);
+			slurm_post_job(s, CORE_ENDED, s->jobs[j], s->jobs[j]->record.generation);
 		}
 	}
-	slurm_tell(s, CORE_LISTED);
+	slurm_post(s, CORE_LISTED);
 }
 
 const struct core_run *slurm_jobs_list(struct sched_slurm *s, uint32_t *n)
@@ -571,7 +574,7 @@ const struct core_run *slurm_jobs_list(struct sched_slurm *s, uint32_t *n)
 			s->runs[(*n)++] = (struct core_run){.job = job->record.job,
 				.generation = job->record.rescaled > 0 ? job->record.rescaled
 								       : job->record.generation,
-				.runs = job->record.runs};
+				.running = job->record.runs};
 		}
 	}
 	return s->runs;

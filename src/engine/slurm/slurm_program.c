@@ -30,10 +30,10 @@ static void put_script(struct wire_out *list, const char *script)
 
 static void put_run(struct wire_out *list, const struct slurm_launch *launch)
 {
-	for (uint32_t i = 0; launch->words && launch->words[i]; i++) {
-		wire_put_text(list, "%s", launch->words[i]);
+	for (uint32_t i = 0; launch->args && launch->args[i]; i++) {
+		wire_put_text(list, "%s", launch->args[i]);
 	}
-	if (!launch->words) {
+	if (!launch->args) {
 		put_script(list, launch->spec->run);
 	}
 }
@@ -45,7 +45,8 @@ static uint32_t port_of(const struct slurm_start *start)
 		(uint32_t)(strtoul(start->token + SLURM_TOKEN_CHARS - 8, NULL, 16) % PORTS);
 }
 
-#define DOOR "%s/door.%" PRIu64 /* another one for each start: an old door is not met */
+#define MEMBERSHIP_PATH_FORMAT                                                                     \
+	"%s/door.%" PRIu64 /* another one for each start: an old door is not met */
 
 /* Returns how many ranks the job may have on a node. */
 static uint32_t most_of(const struct slurm_launch *launch)
@@ -66,18 +67,18 @@ static void put_scale(struct wire_out *list, const struct slurm_launch *launch)
 /* Whether nodes may come and go. On one node all ranks are there from the start, whatever the
  * script; on several nodes that is so with --nnodes only, which the ranks of pawl.elastic do not
  * need. */
-static bool is_joint(const struct slurm_start *start)
+static bool has_dynamic_nodes(const struct slurm_start *start)
 {
 	return start->joins || start->place->nodes == 1 || start->elastic;
 }
 
-static void put_door(struct wire_out *list, const struct slurm_launch *launch,
+static void put_elastic_args(struct wire_out *list, const struct slurm_launch *launch,
 	const struct slurm_start *start)
 {
 	wire_put_text(list, "--elastic");
 	wire_put_text(list, "1:%u", most_of(launch));
 	wire_put_text(list, "--door");
-	wire_put_text(list, DOOR, launch->log_directory, start->generation);
+	wire_put_text(list, MEMBERSHIP_PATH_FORMAT, launch->log_directory, start->generation);
 	wire_put_text(list, "--node-rank");
 	wire_put_text(list, "%u", start->number);
 	if (start->joins) {
@@ -89,12 +90,12 @@ static void put_ranks(struct wire_out *list, const struct slurm_launch *launch,
 	const struct slurm_start *start)
 {
 	const struct vars_place *place = start->place;
-	bool joint = is_joint(start);
+	bool joint = has_dynamic_nodes(start);
 
 	wire_put_text(list, "%s", launch->pawl);
 	wire_put_text(list, "run");
 	if (joint) {
-		put_door(list, launch, start);
+		put_elastic_args(list, launch, start);
 	}
 	wire_put_text(list, "-n");
 	wire_put_text(list, "%u", place->gpus);
@@ -159,9 +160,10 @@ static void put_env(struct wire_out *set, const struct slurm_launch *launch,
 		wire_put_text(set, "PAWL_TOKEN=%s",
 			start->token); /* pawl run keeps it from the ranks */
 		wire_put_text(set, "PAWL_ELASTIC_MIN=%u", launch->spec->size.least);
-		if (!is_joint(start)) { /* no part joins: the door shows what the ranks can do */
-			wire_put_text(set, "PAWL_ELASTIC_DOOR=" DOOR, launch->log_directory,
-				start->generation);
+		if (!has_dynamic_nodes(
+			    start)) { /* no part joins: the door shows what the ranks can do */
+			wire_put_text(set, "PAWL_ELASTIC_DOOR=" MEMBERSHIP_PATH_FORMAT,
+				launch->log_directory, start->generation);
 		}
 	}
 	vars_put(set, launch->spec, &place, phase);
@@ -171,13 +173,14 @@ int slurm_program_fill(struct slurm_program *program, const struct slurm_launch 
 	const struct slurm_start *start, struct pawl_err *err)
 {
 	char *log = NULL;
-	char *door = NULL;
+	char *membership_path = NULL;
 	int len = start->number == 0
 		? asprintf(&log, "%s/log", launch->log_directory)
 		: asprintf(&log, "%s/log.node%u", launch->log_directory, start->number);
 
 	if (len >= 0 && launch->spec->elastic) {
-		len = asprintf(&door, DOOR, launch->log_directory, start->generation);
+		len = asprintf(&membership_path, MEMBERSHIP_PATH_FORMAT, launch->log_directory,
+			start->generation);
 	}
 	if (len < 0) {
 		free(log);
@@ -185,14 +188,14 @@ int slurm_program_fill(struct slurm_program *program, const struct slurm_launch 
 	}
 	program->cwd = launch->cwd;
 	program->log = log;
-	program->door = door;
+	program->membership_path = membership_path;
 	if (launch->spec->setup) {
 		put_script(&program->setup, launch->spec->setup);
 		put_env(&program->setup_env, launch, start, VARS_SETUP);
 	}
 	if (launch->spec->elastic) {
 		put_ranks(&program->run, launch, start);
-		if (is_joint(start)) {
+		if (has_dynamic_nodes(start)) {
 			put_scale(&program->scale, launch);
 		}
 	} else {
@@ -202,7 +205,7 @@ int slurm_program_fill(struct slurm_program *program, const struct slurm_launch 
 	if (program->run.failed || program->scale.failed || program->env.failed ||
 		program->setup_env.failed) {
 		free(log);
-		free(door);
+		free(membership_path);
 		return pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 	}
 	return 0;

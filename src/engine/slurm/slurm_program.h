@@ -8,11 +8,10 @@
 /* The part of a launch that is the same on all nodes. Strings stay the caller's. */
 struct slurm_launch {
 	const struct sched_spec *spec;
-	const char *const
-		*words;         /* a command in place of spec's run; NULL-terminated; NULL: none */
-	const char *const *env; /* submitter's variables, "NAME=value"; NULL-terminated; or NULL */
-	const char *pawl;       /* path of the program on the nodes */
-	const char *cwd;        /* working directory: absolute, on all nodes */
+	const char *const *args; /* a command in place of spec's run; NULL-terminated; NULL: none */
+	const char *const *env;  /* submitter's variables, "NAME=value"; NULL-terminated; or NULL */
+	const char *pawl;        /* path of the program on the nodes */
+	const char *cwd;         /* working directory: absolute, on all nodes */
 	/* Directory that all nodes see: gets log of the first node, log.node1 and so on of the
 	 * others. */
 	const char *log_directory;

@@ -26,7 +26,7 @@
 #define FAILED_HELD "requeued held" /* in a reason: Slurm waits for an administrator */
 #define NAME_BYTES  (CORE_NAME_MAX + 16u)
 #define NAMES_BYTES (CORE_POOLS_MAX * NAME_BYTES + 16u)
-#define WORDS_MAX   (SLURM_POOL_WORDS + 2 * SCRATCH_DIRS_MAX + 24u)
+#define ARGS_MAX    (SLURM_POOL_ARGS_MAX + 2 * SCRATCH_DIRS_MAX + 24u)
 
 static const char queue_format[] = "--Format=" SLURM_QUEUE_FORMAT;
 static const char nodes_format[] = "--Format=" SLURM_NODES_FORMAT;
@@ -66,10 +66,10 @@ uint32_t slurm_queue_pool(struct sched_slurm *s, uint64_t slurm_job)
 	return job ? job->pool : SLURM_NO_POOL;
 }
 
-bool slurm_queue_past(struct sched_slurm *s, const struct pilot *pilot)
+bool slurm_queue_is_over(struct sched_slurm *s, const struct pilot *pilot)
 {
 	const struct pilot_job *job = find_job(s, pilot->have.slurm_job);
-	bool over = job && (job->row.standing == SLURM_OVER || job->row.standing == SLURM_CUT_OFF);
+	bool over = job && (job->row.state == SLURM_OVER || job->row.state == SLURM_CUT_OFF);
 
 	return job &&
 		(job->row.restart > pilot->have.restart ||
@@ -82,7 +82,8 @@ static bool has_come(const struct sched_slurm *s, const struct slurm_row *row)
 	for (uint32_t i = 0; i < s->pilots_n; i++) {
 		const struct pilot *pilot = &s->pilots[i];
 
-		if ((pilot->told_comes || pilot->lost) && pilot->have.slurm_job == row->slurm_job &&
+		if ((pilot->posted_arrival || pilot->lost) &&
+			pilot->have.slurm_job == row->slurm_job &&
 			pilot->have.restart == row->restart) {
 			return true;
 		}
@@ -90,10 +91,10 @@ static bool has_come(const struct sched_slurm *s, const struct slurm_row *row)
 	return false;
 }
 
-static void on_nothing(void *user, const struct slurm_done *done)
+static void on_scancel_done(void *user, const struct slurm_done *done)
 {
 	if (!done->ok) {
-		log_line(LOG_WARNING, "slurm: %s", done->said);
+		log_line(LOG_WARNING, "slurm: %s", done->error_text);
 	}
 }
 
@@ -104,13 +105,13 @@ static void cancel(struct sched_slurm *s, uint64_t slurm_job)
 	struct pawl_err err = {0};
 
 	snprintf(number, sizeof(number), "%" PRIu64, slurm_job);
-	if (slurm_commands_add(s->commands, words, on_nothing, s, 0, &err) != 0) {
+	if (slurm_commands_add(s->commands, words, on_scancel_done, s, 0, &err) != 0) {
 		log_line(LOG_WARNING, "slurm: scancel %s: %s", number, err.msg);
 	}
 }
 
 /* Logs that a command has failed, once until Slurm answers again. */
-static void say_failed(struct sched_slurm *s, const char *command, const char *why)
+static void report_failure(struct sched_slurm *s, const char *command, const char *why)
 {
 	if (s->failed[0] == '\0') {
 		log_line(LOG_ERROR,
@@ -123,21 +124,21 @@ static void say_failed(struct sched_slurm *s, const char *command, const char *w
 
 /* ---- asking for nodes ---- */
 
-static void go_dry(struct sched_slurm *s, uint32_t pool, const char *why)
+static void mark_exhausted(struct sched_slurm *s, uint32_t pool, const char *why)
 {
-	struct asked *asked = &s->asked[pool];
+	struct pool_request *asked = &s->requests[pool];
 
-	snprintf(asked->dry, sizeof(asked->dry), "%s", why);
-	asked->dry_ns = clock_mono_ns();
+	snprintf(asked->exhausted_reason, sizeof(asked->exhausted_reason), "%s", why);
+	asked->exhausted_ns = clock_mono_ns();
 	asked->n = 0;
-	slurm_tell_node(s, s->options.pools[pool].pool.name, CORE_POOL_DRY);
+	slurm_post_node(s, s->options.pools[pool].pool.name, CORE_POOL_EXHAUSTED);
 }
 
 /* Adds or updates a job of ours, as it was submitted, or listed. */
 static void put_job(struct sched_slurm *s, const struct slurm_row *row, uint32_t pool)
 {
 	struct pilot_job *job = find_job(s, row->slurm_job);
-	bool alive = row->standing == SLURM_PENDING || row->standing == SLURM_ACTIVE;
+	bool alive = row->state == SLURM_PENDING || row->state == SLURM_ACTIVE;
 
 	if (!job) {
 		if (!slurm_grow(&s->queue, s->queue_n, &s->queue_cap, sizeof(*s->queue))) {
@@ -146,7 +147,7 @@ static void put_job(struct sched_slurm *s, const struct slurm_row *row, uint32_t
 		job = &s->queue[s->queue_n++];
 		*job = (struct pilot_job){.pool = pool};
 	}
-	if (row->standing != SLURM_ACTIVE || row->restart != job->row.restart) {
+	if (row->state != SLURM_ACTIVE || row->restart != job->row.restart) {
 		job->active_ns = 0;
 	} else if (job->active_ns == 0) {
 		job->active_ns = clock_mono_ns();
@@ -163,40 +164,41 @@ static void submit_missing(struct sched_slurm *s, uint32_t pool);
  * job. */
 static bool is_unanswered(const struct slurm_done *done)
 {
-	return done->late || strstr(done->said, "Unable to contact slurm controller") != NULL ||
-		strstr(done->said, "Socket timed out") != NULL;
+	return done->late ||
+		strstr(done->error_text, "Unable to contact slurm controller") != NULL ||
+		strstr(done->error_text, "Socket timed out") != NULL;
 }
 
 static void on_submitted(void *user, const struct slurm_done *done)
 {
 	struct sched_slurm *s = user;
 	uint32_t pool = (uint32_t)done->tag;
-	struct slurm_row row = {.standing = SLURM_PENDING};
-	const char *said = done->said;
+	struct slurm_row row = {.state = SLURM_PENDING};
+	const char *error_text = done->error_text;
 	struct pawl_err err = {0};
 
-	s->asked[pool].queued = false;
-	said += strncmp(said, "sbatch: ", 8) == 0 ? 8 : 0;
+	s->requests[pool].queued = false;
+	error_text += strncmp(error_text, "sbatch: ", 8) == 0 ? 8 : 0;
 	if (!done->ok && is_unanswered(done)) {
-		say_failed(s, "sbatch", said);
+		report_failure(s, "sbatch", error_text);
 		/* The next squeue that is answered tells what is there and what is missing. */
 		return;
 	}
 	if (!done->ok) {
-		pawl_err_set(&err, PAWL_EIO, "sbatch: %s", said);
+		pawl_err_set(&err, PAWL_EIO, "sbatch: %s", error_text);
 	} else if (slurm_submitted(done->out, &row.slurm_job, &err) == 0) {
-		s->asked[pool].dry[0] = '\0';
+		s->requests[pool].exhausted_reason[0] = '\0';
 		put_job(s, &row, pool);
 		submit_missing(s, pool);
 		return;
 	} /* else squeue will tell whether there is a job */
 	log_line(LOG_ERROR, "slurm: no pilot of pool %s: %s", s->options.pools[pool].pool.name,
 		err.msg);
-	go_dry(s, pool, err.msg);
+	mark_exhausted(s, pool, err.msg);
 }
 
 /* Whether options say how much of a node is meant; without them, sbatch means one CPU. */
-static bool says_share(const char *const *args)
+static bool has_share_option(const char *const *args)
 {
 	static const char *const prefixes[] = {"--exclusive", "--oversubscribe", "-s", "--ntasks",
 		"-n", "--cpus-per-", "-c", "--mincpus"};
@@ -214,7 +216,7 @@ static bool says_share(const char *const *args)
 static int submit(struct sched_slurm *s, uint32_t pool, struct pawl_err *err)
 {
 	const struct slurm_pool *of = &s->options.pools[pool];
-	const char *words[WORDS_MAX] = {"sbatch", "--parsable", "--nodes=1", "--requeue",
+	const char *words[ARGS_MAX] = {"sbatch", "--parsable", "--nodes=1", "--requeue",
 		"--open-mode=append"};
 	uint32_t n = 5;
 	char name[NAME_BYTES];
@@ -238,7 +240,7 @@ static int submit(struct sched_slurm *s, uint32_t pool, struct pawl_err *err)
 	words[n++] = signal;
 	words[n++] = output;
 	words[n++] = chdir;
-	if (!says_share(of->args)) {
+	if (!has_share_option(of->args)) {
 		words[n++] = "--exclusive";
 	}
 	for (uint32_t i = 0; of->args && of->args[i]; i++) {
@@ -264,11 +266,11 @@ static int submit(struct sched_slurm *s, uint32_t pool, struct pawl_err *err)
  * once. */
 static void submit_missing(struct sched_slurm *s, uint32_t pool)
 {
-	struct asked *asked = &s->asked[pool];
+	struct pool_request *asked = &s->requests[pool];
 	uint32_t have = 0;
 	struct pawl_err err = {0};
 
-	if (!s->ready || asked->queued) {
+	if (!s->queue_read || asked->queued) {
 		return; /* the pilots that wait are not known yet */
 	}
 	for (uint32_t i = 0; i < s->queue_n; i++) {
@@ -281,29 +283,29 @@ static void submit_missing(struct sched_slurm *s, uint32_t pool)
 		asked->queued = true;
 	} else {
 		log_line(LOG_ERROR, "slurm: %s", err.msg);
-		go_dry(s, pool, err.msg);
+		mark_exhausted(s, pool, err.msg);
 	}
 }
 
-void slurm_queue_ask(struct sched_slurm *s, uint32_t pool, uint32_t count)
+void slurm_queue_request_nodes(struct sched_slurm *s, uint32_t pool, uint32_t count)
 {
-	struct asked *asked = &s->asked[pool];
+	struct pool_request *asked = &s->requests[pool];
 	int64_t now_ns = clock_mono_ns();
 
-	if (now_ns - asked->asked_ns >= CORE_DRY_NS) {
+	if (now_ns - asked->requested_ns >= CORE_POOL_RETRY_NS) {
 		asked->n = 0; /* the core does not wait for the nodes asked for before */
 	}
 	asked->n += count;
-	asked->asked_ns = now_ns;
+	asked->requested_ns = now_ns;
 	submit_missing(s, pool);
 }
 
-void slurm_queue_give_back(struct sched_slurm *s, const char *node)
+void slurm_queue_return_node(struct sched_slurm *s, const char *node)
 {
 	struct pilot *pilot = slurm_pilot_named(s, node);
 
 	if (!pilot || pilot->lost) {
-		slurm_tell_node(s, node, CORE_NODE_GONE);
+		slurm_post_node(s, node, CORE_NODE_GONE);
 		return;
 	}
 	slurm_pilot_end(pilot);
@@ -315,16 +317,16 @@ void slurm_queue_give_back(struct sched_slurm *s, const char *node)
 
 /* Logs why pilots wait: once, until one has come or the reason is another one. Slurm says Priority
  * of all jobs but the first of a partition, and None of jobs that it has not looked at. */
-static void say_waits(struct sched_slurm *s, const struct pilot_job *job)
+static void report_wait_reason(struct sched_slurm *s, const struct pilot_job *job)
 {
-	struct asked *asked = &s->asked[job->pool];
+	struct pool_request *asked = &s->requests[job->pool];
 	const char *reason = job->row.reason;
 
 	if (strcmp(reason, "None") == 0 || strcmp(reason, "Priority") == 0 ||
-		strcmp(asked->waits, reason) == 0) {
+		strcmp(asked->wait_reason, reason) == 0) {
 		return;
 	}
-	snprintf(asked->waits, sizeof(asked->waits), "%s", reason);
+	snprintf(asked->wait_reason, sizeof(asked->wait_reason), "%s", reason);
 	log_line(LOG_INFO, "slurm: pilots of pool %s wait in Slurm's queue: %s",
 		s->options.pools[job->pool].pool.name, reason);
 }
@@ -335,14 +337,14 @@ static bool find_fault(const struct sched_slurm *s, const struct pilot_job *job,
 {
 	const struct slurm_row *row = &job->row;
 
-	if (row->standing == SLURM_PENDING) {
+	if (row->state == SLURM_PENDING) {
 		pawl_err_set(err, PAWL_EIO,
 			"pilot %" PRIu64 " is held by Slurm, which could not start it (%s), and "
 			"cancelled: see scontrol show node",
 			row->slurm_job, row->reason);
 		return strstr(row->reason, FAILED_HELD) != NULL;
 	}
-	if (row->standing != SLURM_ACTIVE) {
+	if (row->state != SLURM_ACTIVE) {
 		pawl_err_set(err, PAWL_EIO,
 			"pilot %" PRIu64 " ended on %s before it came: see %s/log/pilot-%" PRIu64
 			".log there",
@@ -366,17 +368,17 @@ static void check_awaited(struct sched_slurm *s, struct pilot_job *job)
 		return;
 	}
 	if (!find_fault(s, job, &err)) {
-		if (job->row.standing == SLURM_PENDING) {
-			say_waits(s, job);
+		if (job->row.state == SLURM_PENDING) {
+			report_wait_reason(s, job);
 		}
 		return;
 	}
-	if (job->row.standing == SLURM_PENDING || job->row.standing == SLURM_ACTIVE) {
+	if (job->row.state == SLURM_PENDING || job->row.state == SLURM_ACTIVE) {
 		cancel(s, job->row.slurm_job);
 	}
 	log_line(LOG_ERROR, "slurm: %s", err.msg);
 	job->awaited = false;
-	go_dry(s, job->pool, err.msg);
+	mark_exhausted(s, job->pool, err.msg);
 }
 
 /* Checks whether the pilot is still there, as Slurm says. */
@@ -390,7 +392,7 @@ static void check_pilot(struct sched_slurm *s, struct pilot *pilot, int64_t now_
 		return;
 	}
 	pilot->pool = job ? job->pool : pilot->pool;
-	if (pilot->came_ns >= s->polled_ns && !slurm_queue_past(s, pilot)) {
+	if (pilot->came_ns >= s->polled_ns && !slurm_queue_is_over(s, pilot)) {
 		return; /* squeue may have been asked before the pilot began */
 	}
 	if (!listed && !pilot->missed) { /* perhaps output was cut off at a line's end */
@@ -398,16 +400,16 @@ static void check_pilot(struct sched_slurm *s, struct pilot *pilot, int64_t now_
 		return;
 	}
 	pilot->missed = false;
-	if (same && (job->row.standing == SLURM_ACTIVE || job->row.standing == SLURM_ENDING)) {
+	if (same && (job->row.state == SLURM_ACTIVE || job->row.state == SLURM_ENDING)) {
 		return;
 	}
-	if (same && job->row.standing == SLURM_OVER) {
+	if (same && job->row.state == SLURM_OVER) {
 		slurm_pilot_lose(s, pilot, true);
 		return;
 	}
 	slurm_pilot_end(pilot); /* the pilot ends by itself, if it still sees the spool */
 	slurm_pilot_lose(s, pilot,
-		now_ns - pilot->heard_ns >= s->options.fence_ns + s->options.fence_ns / 2);
+		now_ns - pilot->last_seen_ns >= s->options.fence_ns + s->options.fence_ns / 2);
 }
 
 static void drop_unlisted(struct sched_slurm *s)
@@ -421,7 +423,7 @@ static void drop_unlisted(struct sched_slurm *s)
 			job->missed = true;
 			s->queue[kept++] = *job;
 		} else if (!job->listed) {
-			job->row.standing = SLURM_CUT_OFF;
+			job->row.state = SLURM_CUT_OFF;
 			check_awaited(s, job);
 		} else {
 			s->queue[kept++] = *job;
@@ -456,7 +458,7 @@ static int read_queue(struct sched_slurm *s, const char *text, struct pawl_err *
 	return 0;
 }
 
-static void see_queue(struct sched_slurm *s)
+static void check_queue(struct sched_slurm *s)
 {
 	int64_t now_ns = clock_mono_ns();
 
@@ -466,14 +468,14 @@ static void see_queue(struct sched_slurm *s)
 	for (uint32_t i = 0; i < s->pilots_n; i++) {
 		check_pilot(s, &s->pilots[i], now_ns);
 	}
-	s->ready = true;
+	s->queue_read = true;
 	for (uint32_t p = 0; p < s->options.pools_n; p++) {
 		submit_missing(s, p);
 	}
 	slurm_look_soon(s);
 }
 
-static void say_answers(struct sched_slurm *s)
+static void report_recovery(struct sched_slurm *s)
 {
 	if (s->failed[0] != '\0') {
 		log_line(LOG_INFO, "slurm: Slurm answers again");
@@ -490,11 +492,11 @@ static void on_queue(void *user, const struct slurm_done *done)
 
 	s->polling = false;
 	if (!done->ok) {
-		say_failed(s, "squeue", done->said);
+		report_failure(s, "squeue", done->error_text);
 	} else if (read_queue(s, done->out, &err) != 0) {
-		say_failed(s, "squeue", err.msg);
+		report_failure(s, "squeue", err.msg);
 	} else {
-		see_queue(s);
+		check_queue(s);
 		poll_nodes(s);
 		slurm_sizes_poll(s);
 	}
@@ -502,7 +504,7 @@ static void on_queue(void *user, const struct slurm_done *done)
 
 /* ---- what sinfo says ---- */
 
-static void see_node(struct sched_slurm *s, const char *node, bool drained)
+static void set_drained(struct sched_slurm *s, const char *node, bool drained)
 {
 	for (uint32_t i = 0; i < s->pilots_n; i++) {
 		struct pilot *pilot = &s->pilots[i];
@@ -513,8 +515,9 @@ static void see_node(struct sched_slurm *s, const char *node, bool drained)
 		pilot->drained = drained;
 		/* The person who drained the node waits for it, and nothing comes to it any
 		 * more. */
-		if (drained && pilot->told_drained && !pilot->leave && !slurm_jobs_on(s, pilot)) {
-			slurm_queue_give_back(s, pilot->name);
+		if (drained && pilot->posted_drained && !pilot->leave &&
+			!slurm_pilot_has_jobs(s, pilot)) {
+			slurm_queue_return_node(s, pilot->name);
 		}
 	}
 }
@@ -529,16 +532,16 @@ static void on_nodes(void *user, const struct slurm_done *done)
 	int rv;
 
 	if (!done->ok) {
-		say_failed(s, "sinfo", done->said);
+		report_failure(s, "sinfo", done->error_text);
 		return;
 	}
 	while ((rv = slurm_nodes_next(&at, node, &drained, &err)) == 1) {
-		see_node(s, node, drained);
+		set_drained(s, node, drained);
 	}
 	if (rv != 0) {
-		say_failed(s, "sinfo", err.msg);
+		report_failure(s, "sinfo", err.msg);
 	} else {
-		say_answers(s);
+		report_recovery(s);
 	}
 	slurm_look_soon(s);
 }
@@ -577,9 +580,9 @@ static void poll_nodes(struct sched_slurm *s)
 	struct pawl_err err = {0};
 
 	if (!nodes) {
-		say_answers(s);
+		report_recovery(s);
 	} else if (slurm_commands_add(s->commands, words, on_nodes, s, 0, &err) != 0) {
-		say_failed(s, "sinfo", err.msg);
+		report_failure(s, "sinfo", err.msg);
 	}
 	free(nodes);
 }
@@ -594,7 +597,7 @@ static void on_config(void *user, const struct slurm_done *done)
 	if (!done->ok || slurm_kill_wait(done->out, &s->kill_wait_ns, &err) != 0) {
 		log_line(LOG_WARNING,
 			"slurm: scontrol show config: %s; KillWait is taken to be %d s",
-			done->ok ? err.msg : done->said, (int)times_s(TIME_SLURM_KILL_WAIT));
+			done->ok ? err.msg : done->error_text, (int)times_s(TIME_SLURM_KILL_WAIT));
 		s->kill_wait_ns = times_ns(TIME_SLURM_KILL_WAIT);
 	}
 }
@@ -626,7 +629,7 @@ void slurm_queue_poll(struct sched_slurm *s)
 	}
 	rv = rv == 0 ? slurm_commands_add(s->commands, words, on_queue, s, 0, &err) : rv;
 	if (rv != 0) {
-		say_failed(s, "squeue", err.msg);
+		report_failure(s, "squeue", err.msg);
 		return;
 	}
 	s->polling = true;

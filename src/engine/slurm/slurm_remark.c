@@ -36,7 +36,7 @@ static int64_t seconds_since(int64_t ns)
 
 static void add_pool(const struct sched_slurm *s, uint32_t pool, struct lines *l)
 {
-	const struct asked *asked = &s->asked[pool];
+	const struct pool_request *asked = &s->requests[pool];
 	const char *name = s->options.pools[pool].pool.name;
 	const char *reason = "it has not looked at them yet";
 	uint32_t waiting = 0;
@@ -44,7 +44,7 @@ static void add_pool(const struct sched_slurm *s, uint32_t pool, struct lines *l
 	for (uint32_t i = 0; i < s->queue_n; i++) {
 		const struct pilot_job *job = &s->queue[i];
 
-		if (job->pool != pool || !job->awaited || job->row.standing != SLURM_PENDING) {
+		if (job->pool != pool || !job->awaited || job->row.state != SLURM_PENDING) {
 			continue;
 		}
 		waiting++;
@@ -57,9 +57,9 @@ static void add_pool(const struct sched_slurm *s, uint32_t pool, struct lines *l
 		add(l, "slurm: pool %s: %u pilot%s in Slurm's queue: %s\n", name, waiting,
 			waiting == 1 ? " waits" : "s wait", reason);
 	}
-	if (asked->dry[0] != '\0') {
+	if (asked->exhausted_reason[0] != '\0') {
 		add(l, "slurm: pool %s: no pilot, %" PRId64 " s ago: %s\n", name,
-			seconds_since(asked->dry_ns), asked->dry);
+			seconds_since(asked->exhausted_ns), asked->exhausted_reason);
 	}
 }
 

@@ -15,7 +15,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/times.h"
-#include "launch/door/run_door.h"
+#include "launch/membership/membership.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -28,71 +28,72 @@
 /* ---- the door ---- */
 
 /* Finds the path of the job's door; "": there is none. */
-static void door_of(const struct slurm_record *record, char path[SLURM_PATH_MAX])
+static void find_membership_path(const struct slurm_record *record, char path[SLURM_PATH_MAX])
 {
-	struct slurm_words words;
+	struct slurm_program_view view;
 
 	path[0] = '\0';
-	if (record->spots_n > 0 &&
-		slurm_program_decode(record->spots[0].program, record->spots[0].len_bytes, &words,
+	if (record->nodes_n > 0 &&
+		slurm_program_decode(record->nodes[0].program, record->nodes[0].len_bytes, &view,
 			NULL) == 0) {
-		snprintf(path, SLURM_PATH_MAX, "%s", words.door);
-		slurm_words_deinit(&words);
+		snprintf(path, SLURM_PATH_MAX, "%s", view.membership_path);
+		slurm_program_view_deinit(&view);
 	}
 }
 
 /* Reads the job's door. Returns whether others can join there. */
-static bool read_door(const struct slurm_record *record, struct run_door *door)
+static bool read_membership(const struct slurm_record *record, struct membership *membership)
 {
 	char path[SLURM_PATH_MAX];
 
-	door_of(record, path);
-	run_door_read(door, path);
-	return door->state == RUN_DOOR_OPEN && door->n > 0;
+	find_membership_path(record, path);
+	membership_read(membership, path);
+	return membership->state == MEMBERSHIP_OPEN && membership->n > 0;
 }
 
-void slurm_rescale_learn(struct slurm_record *record)
+void slurm_rescale_set_elastic(struct slurm_record *record)
 {
-	struct run_door door;
+	struct membership membership;
 
-	record->elastic = record->elastic || read_door(record, &door) ||
-		(!record->joint && door.state == RUN_DOOR_OVER); /* only ranks have said so */
+	record->elastic = record->elastic || read_membership(record, &membership) ||
+		(!record->dynamic_nodes &&
+			membership.state == MEMBERSHIP_CLOSED); /* only ranks have said so */
 }
 
-void slurm_rescale_forget(const struct slurm_record *record)
+void slurm_rescale_remove_files(const struct slurm_record *record)
 {
 	char path[SLURM_PATH_MAX];
 
-	door_of(record, path);
-	run_door_remove(path);
-	run_door_remove_alive(path);
+	find_membership_path(record, path);
+	membership_remove(path);
+	membership_remove_alive(path);
 }
 
 /* ---- the new record ---- */
 
 /* Whether the spot's program can be told of another size. */
-static bool can_scale(const struct slurm_spot *spot)
+static bool can_scale(const struct slurm_job_node *job_node)
 {
-	struct slurm_words words;
+	struct slurm_program_view view;
 	bool can;
 
-	if (slurm_program_decode(spot->program, spot->len_bytes, &words, NULL) != 0) {
+	if (slurm_program_decode(job_node->program, job_node->len_bytes, &view, NULL) != 0) {
 		return false;
 	}
-	can = words.scale[0] != NULL;
-	slurm_words_deinit(&words);
+	can = view.scale[0] != NULL;
+	slurm_program_view_deinit(&view);
 	return can;
 }
 
 /* Returns the replicas of the place on a node; 0: none. */
-static uint32_t wanted_on(const struct sched_core *core, const struct core_place *place,
+static uint32_t wanted_on(const struct sched_core *core, const struct core_placement *place,
 	const char *name)
 {
 	for (uint32_t i = 0; i < place->n; i++) {
-		const struct core_node *node = core_node_find(core, place->spots[i].node);
+		const struct core_node *node = core_node_find(core, place->entries[i].node);
 
 		if (node && strcmp(node->offer.name, name) == 0) {
-			return place->spots[i].replicas;
+			return place->entries[i].replicas;
 		}
 	}
 	return 0;
@@ -100,8 +101,8 @@ static uint32_t wanted_on(const struct sched_core *core, const struct core_place
 
 static bool is_on(const struct slurm_record *record, const char *name)
 {
-	for (uint32_t i = 0; i < record->spots_n; i++) {
-		if (strcmp(record->spots[i].node, name) == 0) {
+	for (uint32_t i = 0; i < record->nodes_n; i++) {
+		if (strcmp(record->nodes[i].node, name) == 0) {
 			return true;
 		}
 	}
@@ -113,82 +114,82 @@ static uint32_t new_number(const struct slurm_record *record)
 {
 	uint32_t number = 0;
 
-	for (uint32_t i = 0; i < record->spots_n; i++) {
-		number = record->spots[i].number > number ? record->spots[i].number : number;
+	for (uint32_t i = 0; i < record->nodes_n; i++) {
+		number = record->nodes[i].number > number ? record->nodes[i].number : number;
 	}
 	return number + 1;
 }
 
 static int put_staying(struct slurm_record *next, const struct slurm_record *record,
-	const struct sched_core *core, const struct core_place *place, struct pawl_err *err)
+	const struct sched_core *core, const struct core_placement *place, struct pawl_err *err)
 {
-	for (uint32_t i = 0; i < record->spots_n; i++) {
-		struct slurm_spot spot = record->spots[i];
-		uint32_t replicas = wanted_on(core, place, spot.node);
+	for (uint32_t i = 0; i < record->nodes_n; i++) {
+		struct slurm_job_node job_node = record->nodes[i];
+		uint32_t replicas = wanted_on(core, place, job_node.node);
 
 		if (replicas == 0) {
 			continue;
 		}
-		if (spot.leaves || (replicas != spot.replicas && !can_scale(&spot))) {
+		if (job_node.leaves || (replicas != job_node.replicas && !can_scale(&job_node))) {
 			return pawl_err_set(err, PAWL_ENOTSUP,
-				"its replicas on node %s stay as they are", spot.node);
+				"its replicas on node %s stay as they are", job_node.node);
 		}
-		spot.sizing = replicas != spot.replicas ? next->rescale : spot.sizing;
-		spot.replicas = replicas;
-		next->spots[next->spots_n++] = spot;
+		job_node.sizing = replicas != job_node.replicas ? next->rescale : job_node.sizing;
+		job_node.replicas = replicas;
+		next->nodes[next->nodes_n++] = job_node;
 	}
 	return 0;
 }
 
 static int put_joining(struct sched_slurm *s, struct slurm_record *next,
 	const struct slurm_record *record, const struct sched_core *core,
-	const struct core_place *place, struct pawl_err *err)
+	const struct core_placement *place, struct pawl_err *err)
 {
 	uint32_t number = new_number(record);
 	int rv = 0;
 
 	for (uint32_t i = 0; i < place->n && rv == 0; i++) {
-		const struct core_node *node = core_node_find(core, place->spots[i].node);
-		struct slurm_spot spot = {.sizing = next->rescale, .joins = true};
+		const struct core_node *node = core_node_find(core, place->entries[i].node);
+		struct slurm_job_node job_node = {.sizing = next->rescale, .joins = true};
 
 		if (node && is_on(record, node->offer.name)) {
 			continue;
 		}
-		spot.number = number++;
-		rv = spot.number < NUMBERS_MAX
-			? slurm_spot_take(s, core, &place->spots[i], &spot, err)
+		job_node.number = number++;
+		rv = job_node.number < NUMBERS_MAX
+			? slurm_job_node_fill(s, core, &place->entries[i], &job_node, err)
 			: pawl_err_set(err, PAWL_ENOTSUP, "it has had %u nodes", NUMBERS_MAX);
 		if (rv == 0) {
-			next->spots[next->spots_n++] = spot;
+			next->nodes[next->nodes_n++] = job_node;
 		}
 	}
 	return rv;
 }
 
 static void put_leaving(struct slurm_record *next, const struct slurm_record *record,
-	const struct sched_core *core, const struct core_place *place)
+	const struct sched_core *core, const struct core_placement *place)
 {
-	for (uint32_t i = 0; i < record->spots_n; i++) {
-		if (wanted_on(core, place, record->spots[i].node) == 0) {
-			next->spots[next->spots_n] = record->spots[i];
-			next->spots[next->spots_n++].leaves = true;
+	for (uint32_t i = 0; i < record->nodes_n; i++) {
+		if (wanted_on(core, place, record->nodes[i].node) == 0) {
+			next->nodes[next->nodes_n] = record->nodes[i];
+			next->nodes[next->nodes_n++].leaves = true;
 		}
 	}
 }
 
 /* Checks that nodes can join and leave, if any are to. PAWL_ENOTSUP. */
-static int check_door(const struct slurm_job *job, const struct slurm_record *next,
+static int check_nodes_can_change(const struct slurm_job *job, const struct slurm_record *next,
 	struct pawl_err *err)
 {
-	struct run_door door;
+	struct membership membership;
 	bool same = true;
 
-	for (uint32_t i = 0; i < next->spots_n; i++) {
-		same = same && !next->spots[i].joins && !next->spots[i].leaves;
+	for (uint32_t i = 0; i < next->nodes_n; i++) {
+		same = same && !next->nodes[i].joins && !next->nodes[i].leaves;
 	}
 	if (same ||
-		(job->record.joint &&
-			(read_door(&job->record, &door) ||
+		(job->record.dynamic_nodes &&
+			(read_membership(&job->record, &membership) ||
 				clock_mono_ns() - job->runs_ns < times_ns(TIME_SLURM_SETTLE)))) {
 		return 0;
 	}
@@ -201,14 +202,14 @@ static int check_door(const struct slurm_job *job, const struct slurm_record *ne
 static void drop(struct slurm_record *next, uint32_t first, uint32_t end)
 {
 	for (uint32_t i = first; i < end; i++) {
-		free(next->spots[i].program);
+		free(next->nodes[i].program);
 	}
-	free(next->spots);
+	free(next->nodes);
 }
 
 /* Makes the record as it is to be. An error refuses the rescale: nothing has changed. */
 static int begin(struct sched_slurm *s, struct slurm_job *job, const struct sched_core *core,
-	uint64_t generation, const struct core_place *place, struct pawl_err *err)
+	uint64_t generation, const struct core_placement *place, struct pawl_err *err)
 {
 	struct slurm_record *record = &job->record;
 	struct slurm_record next = *record;
@@ -217,28 +218,28 @@ static int begin(struct sched_slurm *s, struct slurm_job *job, const struct sche
 	int rv;
 
 	next.rescale = generation;
-	next.spots_n = 0;
-	next.spots = calloc(record->spots_n + place->n, sizeof(*next.spots));
-	if (!next.spots) {
+	next.nodes_n = 0;
+	next.nodes = calloc(record->nodes_n + place->n, sizeof(*next.nodes));
+	if (!next.nodes) {
 		return pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 	}
 	rv = put_staying(&next, record, core, place, err);
-	staying = next.spots_n;
+	staying = next.nodes_n;
 	rv = rv == 0 ? put_joining(s, &next, record, core, place, err) : rv;
-	described = next.spots_n;
+	described = next.nodes_n;
 	if (rv == 0) {
 		put_leaving(&next, record, core, place);
-		rv = check_door(job, &next, err);
+		rv = check_nodes_can_change(job, &next, err);
 	}
-	rv = rv == 0 ? slurm_spots_describe(s, &next, described, err) : rv;
+	rv = rv == 0 ? slurm_job_nodes_describe(s, &next, described, err) : rv;
 	rv = rv == 0 ? slurm_job_save(s, &next, err) : rv;
 	if (rv != 0) {
 		drop(&next, staying, described);
 		return rv;
 	}
-	free(record->spots);
+	free(record->nodes);
 	*record = next;
-	job->admits = job->parting = false;
+	job->admits = job->leave_requested = false;
 	job->rescale_ns = clock_mono_ns();
 	slurm_job_touch(s, job);
 	return 0;
@@ -249,7 +250,7 @@ static int begin(struct sched_slurm *s, struct slurm_job *job, const struct sche
 static void refuse(struct sched_slurm *s, struct slurm_job *job, uint64_t generation)
 {
 	job->refused = generation;
-	slurm_tell_job(s, CORE_REFUSED, job, generation);
+	slurm_post_job(s, CORE_REFUSED, job, generation);
 }
 
 /* Whether the job ends whatever it is told: a part of it has failed, or it is lost with its
@@ -258,16 +259,17 @@ static bool is_ending(struct sched_slurm *s, const struct slurm_job *job)
 {
 	uint32_t here = 0;
 
-	for (uint32_t i = 0; i < job->record.spots_n; i++) {
-		const struct pilot *pilot = slurm_pilot_named(s, job->record.spots[i].node);
+	for (uint32_t i = 0; i < job->record.nodes_n; i++) {
+		const struct pilot *pilot = slurm_pilot_named(s, job->record.nodes[i].node);
 
 		here += pilot && !pilot->lost;
 	}
-	return job->failing || here == 0 || (!job->record.joint && here < job->record.spots_n);
+	return job->failing || here == 0 ||
+		(!job->record.dynamic_nodes && here < job->record.nodes_n);
 }
 
 void slurm_jobs_rescale(struct sched_slurm *s, const struct sched_core *core, uint64_t id,
-	uint64_t generation, const struct core_place *place)
+	uint64_t generation, const struct core_placement *place)
 {
 	struct slurm_job *job = slurm_job_find_or_add(s, id);
 	struct pawl_err err = {0};
@@ -277,13 +279,13 @@ void slurm_jobs_rescale(struct sched_slurm *s, const struct sched_core *core, ui
 		return; /* the core asks again */
 	}
 	if (!slurm_job_is_alive(job)) {
-		slurm_tell_job(s, CORE_ENDED, job, generation);
+		slurm_post_job(s, CORE_ENDED, job, generation);
 	} else if (generation <= job->record.stopped || is_ending(s, job)) {
 		return; /* the core will be told of the end */
 	} else if (generation == job->refused) {
 		refuse(s, job, generation);
 	} else if (generation == job->record.rescaled) {
-		slurm_tell_job(s, CORE_RUNS, job, generation);
+		slurm_post_job(s, CORE_RUNS, job, generation);
 	} else if (generation > job->record.generation && generation > job->record.rescale) {
 		rv = job->record.runs ? begin(s, job, core, generation, place, &err)
 				      : pawl_err_set(&err, PAWL_ENOTSUP, "it does not run yet");
@@ -306,70 +308,71 @@ struct progress {
 	bool failed; /* the rescale will not succeed */
 };
 
-static bool trains(const struct run_door *door, const struct slurm_spot *spot,
+static bool trains(const struct membership *membership, const struct slurm_job_node *job_node,
 	const struct slurm_have_part *part)
 {
 	return part && part->state == SLURM_RUNNING &&
-		run_door_ranks(door, spot->number) >= spot->replicas;
+		membership_count_ranks(membership, job_node->number) >= job_node->replicas;
 }
 
-static void look_at(struct sched_slurm *s, const struct slurm_job *job, const struct run_door *door,
-	const struct slurm_spot *spot, struct progress *progress)
+static void add_progress(struct sched_slurm *s, const struct slurm_job *job,
+	const struct membership *membership, const struct slurm_job_node *job_node,
+	struct progress *progress)
 {
-	const struct pilot *pilot = slurm_pilot_named(s, spot->node);
+	const struct pilot *pilot = slurm_pilot_named(s, job_node->node);
 	const struct slurm_have_part *part =
-		pilot ? slurm_part_find(pilot, &job->record, spot) : NULL;
+		pilot ? slurm_part_find(pilot, &job->record, job_node) : NULL;
 	bool ended = part && part->state == SLURM_ENDED;
 
-	if (spot->leaves) {
+	if (job_node->leaves) {
 		progress->leaves = true;
 		/* The others must go on without it: a part that was ended with its node may have
 		 * been told to stop, and have stopped the job. */
 		progress->left = progress->left && (ended || !pilot || pilot->empty) &&
-			run_door_ranks(door, spot->number) == 0;
-	} else if (spot->joins) {
+			membership_count_ranks(membership, job_node->number) == 0;
+	} else if (job_node->joins) {
 		progress->failed = progress->failed || (ended && part->exit_code != 0);
-		progress->joined = progress->joined && trains(door, spot, part);
+		progress->joined = progress->joined && trains(membership, job_node, part);
 	} else {
 		progress->failed =
-			progress->failed || (part && part->unsized == job->record.rescale);
-		progress->sized = progress->sized && part && part->sized >= spot->sizing;
+			progress->failed || (part && part->refused_sizing == job->record.rescale);
+		progress->sized = progress->sized && part && part->sized >= job_node->sizing;
 	}
 }
 
 /* Ends a rescale that is carried out: parts that have left are forgotten. */
-static void settle(struct sched_slurm *s, struct slurm_job *job)
+static void complete(struct sched_slurm *s, struct slurm_job *job)
 {
 	struct slurm_record next = job->record;
-	struct slurm_spot *spots = calloc(next.spots_n, sizeof(*spots));
+	struct slurm_job_node *nodes = calloc(next.nodes_n, sizeof(*nodes));
 	struct pawl_err err = {0};
 
-	next.spots = spots;
-	next.spots_n = 0;
+	next.nodes = nodes;
+	next.nodes_n = 0;
 	next.rescaled = next.rescale;
-	for (uint32_t i = 0; spots && i < job->record.spots_n; i++) {
-		if (!job->record.spots[i].leaves) {
-			spots[next.spots_n] = job->record.spots[i];
-			spots[next.spots_n++].joins = false;
+	for (uint32_t i = 0; nodes && i < job->record.nodes_n; i++) {
+		if (!job->record.nodes[i].leaves) {
+			nodes[next.nodes_n] = job->record.nodes[i];
+			nodes[next.nodes_n++].joins = false;
 		}
 	}
-	if (!spots || slurm_job_save(s, &next, &err) != 0) {
-		free(spots);
-		slurm_spool_fails(s, &err); /* the core is told once it is stored */
+	if (!nodes || slurm_job_save(s, &next, &err) != 0) {
+		free(nodes);
+		slurm_report_spool_error(s, &err); /* the core is told once it is stored */
 		return;
 	}
 	slurm_job_touch(s, job);
-	for (uint32_t i = 0; i < job->record.spots_n; i++) {
-		if (job->record.spots[i].leaves) {
-			free(job->record.spots[i].program);
+	for (uint32_t i = 0; i < job->record.nodes_n; i++) {
+		if (job->record.nodes[i].leaves) {
+			free(job->record.nodes[i].program);
 		}
 	}
-	free(job->record.spots);
+	free(job->record.nodes);
 	job->record = next;
 	job->rescale_ns = 0;
-	job->admits = job->parting = false;
-	job->bereaved = false; /* losses of nodes that have left are dealt with, too */
-	slurm_tell_job(s, CORE_RUNS, job, next.rescaled);
+	job->admits = job->leave_requested = false;
+	job->node_lost = false; /* losses of nodes that have left are dealt with, too */
+	slurm_post_job(s, CORE_RUNS, job, next.rescaled);
 }
 
 static bool is_late(const struct slurm_job *job, bool open, const struct progress *progress)
@@ -377,7 +380,7 @@ static bool is_late(const struct slurm_job *job, bool open, const struct progres
 	int64_t now_ns = clock_mono_ns();
 	int64_t since_ns = job->runs_ns > 0 ? job->runs_ns : job->rescale_ns;
 
-	since_ns = job->open_ns > since_ns ? job->open_ns : since_ns;
+	since_ns = job->last_open_ns > since_ns ? job->last_open_ns : since_ns;
 	return now_ns - job->rescale_ns >= times_ns(TIME_SLURM_RESCALE) ||
 		((!progress->joined || progress->leaves) &&
 			now_ns - since_ns >= times_ns(TIME_SLURM_SETTLE) && !open);
@@ -387,19 +390,19 @@ void slurm_rescale_look(struct sched_slurm *s, struct slurm_job *job)
 {
 	const struct slurm_record *record = &job->record;
 	struct progress progress = {.sized = true, .joined = true, .left = true};
-	struct run_door door;
+	struct membership membership;
 	bool admits;
 	bool parting;
 
 	if (record->rescale == record->rescaled || record->rescale == job->refused ||
-		record->told || job->failing) {
+		record->stop_requested || job->failing) {
 		return;
 	}
 	job->rescale_ns = job->rescale_ns > 0 ? job->rescale_ns : clock_mono_ns();
-	admits = read_door(record, &door);
-	job->open_ns = admits ? clock_mono_ns() : job->open_ns;
-	for (uint32_t i = 0; i < record->spots_n; i++) {
-		look_at(s, job, &door, &record->spots[i], &progress);
+	admits = read_membership(record, &membership);
+	job->last_open_ns = admits ? clock_mono_ns() : job->last_open_ns;
+	for (uint32_t i = 0; i < record->nodes_n; i++) {
+		add_progress(s, job, &membership, &record->nodes[i], &progress);
 	}
 	if (progress.failed || is_late(job, admits, &progress)) {
 		log_line(LOG_INFO, "slurm: job %" PRIu64 " could not be changed as it runs",
@@ -408,13 +411,13 @@ void slurm_rescale_look(struct sched_slurm *s, struct slurm_job *job)
 		return;
 	}
 	if (progress.sized && progress.joined && progress.left && (admits || !progress.leaves)) {
-		settle(s, job);
+		complete(s, job);
 		return;
 	}
 	parting = progress.joined && !progress.left && admits;
-	if ((admits && !job->admits) || (parting && !job->parting)) {
+	if ((admits && !job->admits) || (parting && !job->leave_requested)) {
 		slurm_job_touch(s, job);
 	}
 	job->admits = job->admits || admits;
-	job->parting = job->parting || parting;
+	job->leave_requested = job->leave_requested || parting;
 }

@@ -15,7 +15,7 @@
 
 static const char format[] = "--Format=" SLURM_SIZES_FORMAT;
 
-bool sched_slurm_has(const struct slurm_size *size, const struct slurm_size *least)
+bool slurm_size_at_least(const struct slurm_size *size, const struct slurm_size *least)
 {
 	return size->cpus >= least->cpus && size->memory_bytes >= least->memory_bytes &&
 		size->disk_bytes >= least->disk_bytes;
@@ -64,9 +64,9 @@ bool sched_slurm_fits(const struct sched_slurm *s, uint32_t pool, const struct s
 	for (uint32_t i = 0; i < s->machines_n; i++) {
 		const struct slurm_node_row *row = &s->machines[i];
 		const struct slurm_size size = size_of(row);
-		bool ours = partitions ? in_list(partitions, row->partition) : row->main;
+		bool ours = partitions ? in_list(partitions, row->partition) : row->is_default;
 
-		if (ours && sched_slurm_has(&size, least)) {
+		if (ours && slurm_size_at_least(&size, least)) {
 			return true;
 		}
 	}
@@ -113,7 +113,7 @@ static void on_sizes(void *user, const struct slurm_done *done)
 	struct pawl_err err = {0};
 
 	if (!done->ok) {
-		log_line(LOG_WARNING, "slurm: what nodes have: sinfo: %s", done->said);
+		log_line(LOG_WARNING, "slurm: what nodes have: sinfo: %s", done->error_text);
 	} else if (read_sizes(s, done->out, &err) != 0) {
 		log_line(LOG_WARNING, "slurm: what nodes have: %s", err.msg);
 	}
@@ -123,10 +123,11 @@ void slurm_sizes_poll(struct sched_slurm *s)
 {
 	static const char *const words[] = {"sinfo", "--noheader", "--Node", format, NULL};
 
-	if (s->sized_ns > 0 && clock_mono_ns() - s->sized_ns < times_ns(TIME_SLURM_SIZES)) {
+	if (s->sizes_polled_ns > 0 &&
+		clock_mono_ns() - s->sizes_polled_ns < times_ns(TIME_SLURM_SIZES)) {
 		return;
 	}
 	if (slurm_commands_add(s->commands, words, on_sizes, s, 0, NULL) == 0) {
-		s->sized_ns = clock_mono_ns();
+		s->sizes_polled_ns = clock_mono_ns();
 	}
 }

@@ -14,7 +14,7 @@
 
 static const struct {
 	const char *name;
-	enum slurm_standing standing;
+	enum slurm_squeue_state state;
 } states[] = {
 	{"PENDING", SLURM_PENDING},
 	{"REQUEUED", SLURM_PENDING},
@@ -91,11 +91,11 @@ static bool read_number(const char *text, uint64_t most, uint64_t *number)
 	return *number <= most;
 }
 
-static bool read_state(const char *text, enum slurm_standing *standing)
+static bool read_state(const char *text, enum slurm_squeue_state *standing)
 {
 	for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++) {
 		if (strcmp(states[i].name, text) == 0) {
-			*standing = states[i].standing;
+			*standing = states[i].state;
 			return true;
 		}
 	}
@@ -127,8 +127,7 @@ int slurm_queue_next(const char **at, struct slurm_row *row, struct pawl_err *er
 		return bad_line("squeue", line, err);
 	}
 	if (!end_line(at) || !read_number(number, UINT64_MAX, &row->slurm_job) ||
-		!read_number(restart, UINT32_MAX, &restarts) ||
-		!read_state(state, &row->standing)) {
+		!read_number(restart, UINT32_MAX, &restarts) || !read_state(state, &row->state)) {
 		return bad_line("squeue", line, err);
 	}
 	row->restart = (uint32_t)restarts;
@@ -177,8 +176,8 @@ int slurm_sizes_next(const char **at, struct slurm_node_row *row, struct pawl_er
 	}
 	row->cpus = (uint32_t)n;
 	len = strlen(row->partition);
-	row->main = len > 0 && row->partition[len - 1] == '*';
-	row->partition[len - row->main] = '\0';
+	row->is_default = len > 0 && row->partition[len - 1] == '*';
+	row->partition[len - row->is_default] = '\0';
 	return 1;
 }
 

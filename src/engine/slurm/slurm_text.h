@@ -13,7 +13,7 @@ struct pawl_err;
 #define SLURM_NODES_FORMAT "NodeList:|,StateComplete:|,StateLong:|"
 #define SLURM_SIZES_FORMAT "NodeList:|,Partition:|,CPUs:|,Memory:|,Disk:|"
 
-enum slurm_standing {
+enum slurm_squeue_state {
 	SLURM_PENDING,   /* no node, yet or any more */
 	SLURM_ACTIVE,    /* has a node */
 	SLURM_ENDING,    /* has a node, and what runs there is being ended */
@@ -26,7 +26,7 @@ enum slurm_standing {
 struct slurm_row {
 	uint64_t slurm_job;
 	uint32_t restart; /* times that it was requeued */
-	enum slurm_standing standing;
+	enum slurm_squeue_state state;
 	char name[128];
 	char node[CORE_NAME_MAX]; /* "": no node */
 	char reason[128];         /* reason for the wait, cut to fit */
@@ -43,7 +43,7 @@ int slurm_nodes_next(const char **at, char node[CORE_NAME_MAX], bool *drained,
 struct slurm_node_row {
 	char node[CORE_NAME_MAX];
 	char partition[CORE_NAME_MAX];
-	bool main; /* the partition is the cluster's default */
+	bool is_default; /* the partition is the cluster's default */
 	uint32_t cpus;
 	uint64_t memory_mib;
 	uint64_t disk_mib;

@@ -10,7 +10,7 @@
 void adaptdl_put_job(struct wire_out *set, const struct adaptdl_job *job)
 {
 	wire_put_text(set, "ADAPTDL_SUPERVISOR_URL=%s", job->url);
-	wire_put_text(set, "ADAPTDL_JOB_ID=%s/%" PRIu64, job->space, job->number);
+	wire_put_text(set, "ADAPTDL_JOB_ID=%s/%" PRIu64, job->job_namespace, job->number);
 	wire_put_text(set, "ADAPTDL_SCHED_VERSION=%s", VERSION);
 }
 

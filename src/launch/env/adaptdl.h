@@ -11,8 +11,8 @@ struct wire_out;
 
 /* A job. The strings stay the caller's. */
 struct adaptdl_job {
-	const char *url;   /* URL of the scheduler, which AdaptDL calls the supervisor; not NULL */
-	const char *space; /* namespace of the job */
+	const char *url; /* URL of the scheduler, which AdaptDL calls the supervisor; not NULL */
+	const char *job_namespace; /* namespace of the job */
 	uint64_t number;
 };
 

@@ -41,11 +41,11 @@ void run_vars_put_common(struct wire_out *set, const struct run_place *place)
 	put(set, "TORCHELASTIC_USE_AGENT_STORE=False"); /* rank 0 listens on MASTER_PORT itself */
 	put(set, "PAWL_JOB_ID=%s", place->job);
 	put(set, "PAWL_AGENT=%s", place->agent);
-	if (place->door != NULL) {
-		put(set, "PAWL_ELASTIC_DOOR=%s", place->door);
+	if (place->membership_path != NULL) {
+		put(set, "PAWL_ELASTIC_DOOR=%s", place->membership_path);
 	}
-	if (place->door != NULL && place->least > 0) {
-		put(set, "PAWL_ELASTIC_MIN=%u", place->least);
+	if (place->membership_path != NULL && place->min_workers > 0) {
+		put(set, "PAWL_ELASTIC_MIN=%u", place->min_workers);
 	}
 	if (place->one_thread) {
 		put(set, "OMP_NUM_THREADS=1");

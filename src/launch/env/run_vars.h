@@ -11,27 +11,27 @@
 
 /* The values of the variables. Strings stay the caller's. */
 struct run_place {
-	uint32_t workers;      /* workers on this node */
-	uint32_t first;        /* lowest rank on this node */
-	uint32_t world;        /* ranks of the job */
-	uint32_t node;         /* rank of this node */
-	uint32_t nodes;        /* nodes of the job */
-	uint32_t max_restarts; /* most restarts, as asked for */
-	uint32_t restarts;     /* restarts so far */
-	uint32_t attempt;      /* attempt of the job, restarts included */
-	uint32_t port;         /* MASTER_PORT, another one each attempt */
-	uint32_t adaptdl_port; /* ADAPTDL_MASTER_PORT; 0: AdaptDL's variables are not set */
-	const char *master;    /* MASTER_ADDR: address of the node with rank 0 */
-	const char *servers;   /* PAWL_SERVERS, if it is not empty */
-	const char *job;       /* job id */
-	const char *agent;     /* path of the agent's socket */
-	const char *door;      /* PAWL_ELASTIC_DOOR; NULL: ranks do not come and go */
-	uint32_t least;        /* PAWL_ELASTIC_MIN, with door; 0: inherited as it was */
-	uint32_t number;       /* PAWL_ELASTIC_JOIN, with joins */
-	bool joins;            /* the worker joins a group that runs */
-	bool one_thread;       /* OMP_NUM_THREADS is to be 1, as torchrun sets it */
-	bool our_backend;      /* PAWL_BACKEND is to be pawl */
-	bool nccl_async;       /* TORCH_NCCL_ASYNC_ERROR_HANDLING is to be 1, as torchrun sets it */
+	uint32_t workers;            /* workers on this node */
+	uint32_t first;              /* lowest rank on this node */
+	uint32_t world;              /* ranks of the job */
+	uint32_t node;               /* rank of this node */
+	uint32_t nodes;              /* nodes of the job */
+	uint32_t max_restarts;       /* most restarts, as asked for */
+	uint32_t restarts;           /* restarts so far */
+	uint32_t attempt;            /* attempt of the job, restarts included */
+	uint32_t port;               /* MASTER_PORT, another one each attempt */
+	uint32_t adaptdl_port;       /* ADAPTDL_MASTER_PORT; 0: AdaptDL's variables are not set */
+	const char *master;          /* MASTER_ADDR: address of the node with rank 0 */
+	const char *servers;         /* PAWL_SERVERS, if it is not empty */
+	const char *job;             /* job id */
+	const char *agent;           /* path of the agent's socket */
+	const char *membership_path; /* PAWL_ELASTIC_DOOR; NULL: ranks do not come and go */
+	uint32_t min_workers;        /* PAWL_ELASTIC_MIN, with door; 0: inherited as it was */
+	uint32_t number;             /* PAWL_ELASTIC_JOIN, with joins */
+	bool joins;                  /* the worker joins a group that runs */
+	bool one_thread;             /* OMP_NUM_THREADS is to be 1, as torchrun sets it */
+	bool our_backend;            /* PAWL_BACKEND is to be pawl */
+	bool nccl_async; /* TORCH_NCCL_ASYNC_ERROR_HANDLING is to be 1, as torchrun sets it */
 };
 
 /* Names of the variables that differ between ranks or attempts; NULL-terminated. AdaptDL's are not

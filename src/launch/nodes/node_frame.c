@@ -82,7 +82,7 @@ static void code_ledger(struct coder *c, struct node_ledger *ledger)
 {
 	code_u32(c, &ledger->generation);
 	code_u32(c, &ledger->restarts);
-	code_u32(c, &ledger->fast);
+	code_u32(c, &ledger->fast_failures);
 	code_u32(c, &ledger->attempt);
 }
 
@@ -95,11 +95,11 @@ static void code_place(struct coder *c, struct node_frame *f)
 
 static void code_join(struct coder *c, struct node_frame *f)
 {
-	code_u64(c, &f->who);
+	code_u64(c, &f->instance_id);
 	code_u32(c, &f->nodes);
 	code_u32(c, &f->workers);
 	code_u32(c, &f->wanted);
-	code_u32(c, &f->held);
+	code_u32(c, &f->previous_node);
 	code_str(c, f->job, sizeof(f->job));
 	code_place(c, f);
 }
@@ -143,12 +143,12 @@ static bool code_from_member(struct coder *c, struct node_frame *f)
 	case NODE_DRAINED:
 		code_bool(c, &f->ok);
 		return true;
-	case NODE_BEGUN:
+	case NODE_ROOT_BEGUN:
 	case NODE_SERVE:
-		code_u64(c, &f->who);
+		code_u64(c, &f->instance_id);
 		code_str(c, f->text, sizeof(f->text));
 		return true;
-	case NODE_BEAT:
+	case NODE_HEARTBEAT:
 		return true;
 	default:
 		return false;
@@ -159,14 +159,14 @@ static bool code_from_coordinator(struct coder *c, struct node_frame *f)
 {
 	switch (f->kind) {
 	case NODE_WELCOME:
-		code_time(c, &f->beat_ns);
+		code_time(c, &f->heartbeat_interval_ns);
 		return true;
 	case NODE_REFUSE:
 		code_bool(c, &f->final);
 		code_str(c, f->text, sizeof(f->text));
 		return true;
-	case NODE_NEWS:
-		code_bool(c, &f->bad);
+	case NODE_LOG_LINE:
+		code_bool(c, &f->is_error);
 		code_str(c, f->text, sizeof(f->text));
 		return true;
 	case NODE_START:
@@ -174,7 +174,7 @@ static bool code_from_coordinator(struct coder *c, struct node_frame *f)
 		return true;
 	case NODE_KILL:
 		code_u32(c, &f->generation);
-		code_bool(c, &f->again);
+		code_bool(c, &f->will_restart);
 		code_i32(c, &f->status);
 		return true;
 	case NODE_NOTICE:
@@ -190,8 +190,8 @@ static bool code_from_coordinator(struct coder *c, struct node_frame *f)
 	case NODE_EXIT:
 		code_i32(c, &f->status);
 		return true;
-	case NODE_TOLD:
-		code_u64(c, &f->who);
+	case NODE_ROOT_BEGUN_RELAY:
+		code_u64(c, &f->instance_id);
 		code_str(c, f->text, sizeof(f->text));
 		return true;
 	default:
@@ -200,15 +200,15 @@ static bool code_from_coordinator(struct coder *c, struct node_frame *f)
 }
 
 /* Checks what the rest of the program relies on: nothing here can overflow a sum, or an array. */
-static bool is_sound(const struct node_frame *f)
+static bool is_valid(const struct node_frame *f)
 {
 	switch (f->kind) {
 	case NODE_JOIN:
 		return f->nodes >= 1 && f->nodes <= NODES_MAX && f->workers >= 1 &&
 			f->workers <= NODE_WORKERS && f->port <= UINT16_MAX &&
 			(f->wanted < f->nodes || f->wanted == NODE_NONE) &&
-			(f->held < NODES_MAX || f->held == NODE_NONE) && f->job[0] != '\0' &&
-			f->address[0] != '\0';
+			(f->previous_node < NODES_MAX || f->previous_node == NODE_NONE) &&
+			f->job[0] != '\0' && f->address[0] != '\0';
 	case NODE_READY:
 		return f->port <= UINT16_MAX;
 	case NODE_SERVE:
@@ -248,8 +248,8 @@ void node_frame_put(struct wire_out *out, const struct node_frame *frame)
 	wire_put_u8(out, (uint8_t)frame->kind);
 	ASSERT(code_body(&coder, &copy));
 	if (!out->failed) {
-		ASSERT(out->len_bytes - start - NODE_FRAME_HEAD <= NODE_FRAME_MAX);
-		wire_patch_u32(out, start, (uint32_t)(out->len_bytes - start - NODE_FRAME_HEAD));
+		ASSERT(out->len_bytes - start - NODE_FRAME_HEADER <= NODE_FRAME_MAX);
+		wire_patch_u32(out, start, (uint32_t)(out->len_bytes - start - NODE_FRAME_HEADER));
 	}
 }
 
@@ -261,24 +261,24 @@ int node_frame_get(const uint8_t *bytes, size_t len_bytes, struct node_frame *fr
 	struct coder coder = {.in = &in};
 	uint32_t body_bytes;
 
-	if (len_bytes < NODE_FRAME_HEAD) {
+	if (len_bytes < NODE_FRAME_HEADER) {
 		return 0;
 	}
-	wire_in_init(&in, bytes, NODE_FRAME_HEAD);
+	wire_in_init(&in, bytes, NODE_FRAME_HEADER);
 	body_bytes = wire_get_u32(&in);
 	if (body_bytes > NODE_FRAME_MAX) {
 		return pawl_err_set(err, PAWL_ECORRUPT, "a frame of %u bytes, where %u is the most",
 			body_bytes, NODE_FRAME_MAX);
 	}
-	if (len_bytes - NODE_FRAME_HEAD < body_bytes) {
+	if (len_bytes - NODE_FRAME_HEADER < body_bytes) {
 		return 0;
 	}
-	wire_in_init(&in, bytes + NODE_FRAME_HEAD, body_bytes);
+	wire_in_init(&in, bytes + NODE_FRAME_HEADER, body_bytes);
 	f.kind = wire_get_u8(&in);
-	if (!code_body(&coder, &f) || !wire_in_done(&in) || !is_sound(&f)) {
+	if (!code_body(&coder, &f) || !wire_in_done(&in) || !is_valid(&f)) {
 		return pawl_err_set(err, PAWL_ECORRUPT, "a frame of kind %u makes no sense",
 			(unsigned)f.kind);
 	}
 	*frame = f;
-	return (int)(NODE_FRAME_HEAD + body_bytes);
+	return (int)(NODE_FRAME_HEADER + body_bytes);
 }

@@ -12,54 +12,54 @@
 #include "ckpt/format/manifest.h"
 #include "io/address.h"
 
-#define NODE_FRAME_HEAD  4u    /* bytes before a body: its length */
-#define NODE_FRAME_MAX   2048u /* bytes of a body */
-#define NODE_TEXT_MAX    1200u /* bytes of a text, terminator included */
-#define NODES_MAX        256u  /* nodes of a job, at most */
-#define NODE_SERVERS_MAX 16u   /* servers of a job (hosts that only add), at most */
-#define NODE_NONE        UINT32_MAX
-#define NODE_SERVER_MAX  72u /* bytes of a server's name, terminator included */
-#define NODE_WORKERS     64u /* workers of a node, at most; RUN_WORKERS_MAX */
+#define NODE_FRAME_HEADER 4u    /* bytes before a body: its length */
+#define NODE_FRAME_MAX    2048u /* bytes of a body */
+#define NODE_TEXT_MAX     1200u /* bytes of a text, terminator included */
+#define NODES_MAX         256u  /* nodes of a job, at most */
+#define NODE_SERVERS_MAX  16u   /* servers of a job (hosts that only add), at most */
+#define NODE_NONE         UINT32_MAX
+#define NODE_SERVER_MAX   72u /* bytes of a server's name, terminator included */
+#define NODE_WORKERS      64u /* workers of a node, at most; RUN_WORKERS_MAX */
 
 enum node_frame_kind {
 	/* member to coordinator */
-	NODE_JOIN = 1, /* fields who, nodes, workers, wanted, held, address, port, job, ledger */
-	NODE_READY,    /* generation, port: all workers of the node have ended */
-	NODE_EXITED,   /* generation, rank, status, commits, text */
-	NODE_SIGNAL,   /* signal */
-	NODE_DRAINED,  /* ok */
-	NODE_BEGUN,    /* fields who, text: nonce and path of a root where rank 0's agent began */
-	NODE_SERVE,    /* fields who, text: a server that only adds, no node, of this name */
+	NODE_JOIN = 1,   /* fields who, nodes, workers, wanted, held, address, port, job, ledger */
+	NODE_READY,      /* generation, port: all workers of the node have ended */
+	NODE_EXITED,     /* generation, rank, status, commits, text */
+	NODE_SIGNAL,     /* signal */
+	NODE_DRAINED,    /* ok */
+	NODE_ROOT_BEGUN, /* fields who, text: nonce and path of a root where rank 0's agent began */
+	NODE_SERVE,      /* fields who, text: a server that only adds, no node, of this name */
 	/* coordinator to member */
-	NODE_WELCOME = 16, /* beat_ns */
-	NODE_REFUSE,       /* final, text */
-	NODE_NEWS,         /* bad, text */
-	NODE_START,        /* node, nodes, first, world, address, port, ledger, text: servers */
-	NODE_KILL,         /* generation, again, status */
-	NODE_NOTICE,       /* generation, signal, left_ns */
-	NODE_DRAIN,        /* status, signal, left_ns */
-	NODE_EXIT,         /* status */
-	NODE_TOLD,         /* passes a NODE_BEGUN on */
+	NODE_WELCOME = 16,     /* beat_ns */
+	NODE_REFUSE,           /* final, text */
+	NODE_LOG_LINE,         /* bad, text */
+	NODE_START,            /* node, nodes, first, world, address, port, ledger, text: servers */
+	NODE_KILL,             /* generation, again, status */
+	NODE_NOTICE,           /* generation, signal, left_ns */
+	NODE_DRAIN,            /* status, signal, left_ns */
+	NODE_EXIT,             /* status */
+	NODE_ROOT_BEGUN_RELAY, /* passes a NODE_ROOT_BEGUN on */
 	/* both ways */
-	NODE_BEAT = 32, /* no fields: a sign of life */
+	NODE_HEARTBEAT = 32, /* no fields: a sign of life */
 };
 
 /* How far the job is, as each of its nodes knows: a new coordinator goes on from the furthest
  * node. */
 struct node_ledger {
-	uint32_t generation; /* starts of the group so far, over all nodes; 0: never started */
-	uint32_t restarts;   /* starts counted against --max-restarts */
-	uint32_t fast;       /* as in struct run_policy */
-	uint32_t attempt;    /* number of the first start */
+	uint32_t generation;    /* starts of the group so far, over all nodes; 0: never started */
+	uint32_t restarts;      /* starts counted against --max-restarts */
+	uint32_t fast_failures; /* as in struct run_policy */
+	uint32_t attempt;       /* number of the first start */
 };
 
 struct node_frame {
 	enum node_frame_kind kind; /* says which of the other fields count */
-	uint64_t who;              /* random number of a `pawl run`, or of a start of its ranks */
+	uint64_t instance_id;      /* random number of a `pawl run`, or of a start of its ranks */
 	uint32_t nodes;            /* nodes of the job, as the sender was told */
 	uint32_t workers;          /* workers of the node */
 	uint32_t wanted;           /* node rank that it was given, or NODE_NONE */
-	uint32_t held;             /* node rank that it had last, or NODE_NONE */
+	uint32_t previous_node;    /* node rank that it had last, or NODE_NONE */
 	uint32_t node;             /* node rank from now on */
 	uint32_t first;            /* lowest rank of the node */
 	uint32_t world;            /* ranks of the job */
@@ -73,12 +73,12 @@ struct node_frame {
 	uint64_t commits;          /* commits of this node, as in struct run_event */
 	int32_t signal;            /* signal number; 0: none */
 	int64_t left_ns;           /* time left until the deadline */
-	int64_t beat_ns;           /* time between signs of life; 0: there are none */
-	bool ok;                   /* all that was committed is durable */
-	bool again;                /* another start follows */
-	bool final;                /* trying again is of no use */
-	bool bad;                  /* text is an error */
-	char text[NODE_TEXT_MAX];  /* text for people, or as the kind says */
+	int64_t heartbeat_interval_ns; /* time between signs of life; 0: there are none */
+	bool ok;                       /* all that was committed is durable */
+	bool will_restart;             /* another start follows */
+	bool final;                    /* trying again is of no use */
+	bool is_error;                 /* text is an error */
+	char text[NODE_TEXT_MAX];      /* text for people, or as the kind says */
 };
 
 /* Appends a frame, head and body. */

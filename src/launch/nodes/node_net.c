@@ -23,16 +23,16 @@
 #define VERSION     1u
 #define HELLO_BYTES 8u
 #define BACKLOG     128
-#define IN_BYTES    (2 * (NODE_FRAME_HEAD + NODE_FRAME_MAX))
+#define IN_BYTES    (2 * (NODE_FRAME_HEADER + NODE_FRAME_MAX))
 #define PEER_MAX    80u /* bytes of "10.79.0.2:40112", terminator included */
 
 enum conn_state {
 	CONN_CONNECTING, /* until the socket can be written to */
 	CONN_HELLO,      /* until the other end has sent its 8 bytes */
-	CONN_SHAKING,    /* until the TLS handshake is done */
+	CONN_HANDSHAKE,  /* until the TLS handshake is done */
 	CONN_OPEN,       /* frames are exchanged */
 	CONN_BROKEN,     /* the loop is to tell the owner */
-	CONN_LEAVING,    /* the owner has dropped it; what was sent goes out */
+	CONN_CLOSING,    /* the owner has dropped it; what was sent goes out */
 };
 
 struct conn {
@@ -40,9 +40,9 @@ struct conn {
 	struct node_net *net;         /* the net that owns the connection */
 	uint32_t id;                  /* number by which the owner knows the connection */
 	enum conn_state state;        /* see above */
-	bool ours;                    /* this node connected */
-	bool spoken;                  /* a frame has come */
-	bool ended;                   /* LEAVING: this end is closed */
+	bool outgoing;                /* this node connected */
+	bool frame_received;          /* a frame has come */
+	bool write_closed;            /* LEAVING: this end is closed */
 	struct loop_source source;    /* socket; fd -1: none */
 	uint32_t events;              /* epoll events waited for */
 	struct addrinfo *addresses;   /* addresses to connect to, if ours; owned */
@@ -64,7 +64,7 @@ struct node_net {
 	struct loop_timer timer;         /* fires at the soonest due_ns */
 	struct conn *conns;              /* owned */
 	uint32_t last_id;                /* last id given out */
-	int64_t complained_ns;           /* when a stranger was last reported, monotonic ns */
+	int64_t stranger_logged_ns;      /* when a stranger was last reported, monotonic ns */
 };
 
 /* ---- life ---- */
@@ -123,7 +123,7 @@ static void free_conn(struct conn *c)
  * leaving. */
 static void break_conn(struct conn *c, const char *why)
 {
-	if (c->state == CONN_LEAVING) {
+	if (c->state == CONN_CLOSING) {
 		c->due_ns = clock_mono_ns();
 		set_timer(c->net);
 		return;
@@ -144,7 +144,7 @@ static struct conn *make_conn(struct node_net *net, bool ours)
 		return NULL;
 	}
 	c->net = net;
-	c->ours = ours;
+	c->outgoing = ours;
 	c->source = (struct loop_source){-1, on_socket, c};
 	net->last_id++;
 	/* Ids skip NODE_NONE and start again at 0 after 2^32. */
@@ -158,14 +158,14 @@ static struct conn *make_conn(struct node_net *net, bool ours)
 static struct conn *find_conn(struct node_net *net, uint32_t id)
 {
 	for (struct conn *c = net->conns; c != NULL; c = c->next) {
-		if (c->id == id && c->state != CONN_LEAVING) {
+		if (c->id == id && c->state != CONN_CLOSING) {
 			return c;
 		}
 	}
 	return NULL;
 }
 
-static void await(struct conn *c, uint32_t events)
+static void set_events(struct conn *c, uint32_t events)
 {
 	if (c->events != events &&
 		loop_change(c->net->options.loop, &c->source, events, NULL) == 0) {
@@ -210,7 +210,7 @@ static void start_hello(struct conn *c)
 
 	setsockopt(c->source.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	c->state = CONN_HELLO;
-	await(c, EPOLLIN);
+	set_events(c, EPOLLIN);
 	/* A new socket takes eight bytes at once. */
 	if (send(c->source.fd, hello, sizeof(hello), MSG_NOSIGNAL) != (ssize_t)sizeof(hello)) {
 		break_conn(c, "its connection ended");
@@ -231,23 +231,23 @@ static void flush(struct conn *c)
 			return;
 		}
 		if (n == 0) {
-			await(c, EPOLLIN | (write ? EPOLLOUT : 0));
+			set_events(c, EPOLLIN | (write ? EPOLLOUT : 0));
 			return;
 		}
 		c->out_off += (size_t)n;
 	}
 	wire_out_reset(&c->out);
 	c->out_off = 0;
-	await(c, EPOLLIN);
-	if (c->state == CONN_LEAVING && !c->ended) {
+	set_events(c, EPOLLIN);
+	if (c->state == CONN_CLOSING && !c->write_closed) {
 		node_session_end(c->session);
 		shutdown(c->source.fd, SHUT_WR);
-		c->ended = true;
+		c->write_closed = true;
 	}
 }
 
 /* Hands over whole frames. Returns false if the connection may not be touched any more. */
-static bool give_frames(struct conn *c)
+static bool deliver_frames(struct conn *c)
 {
 	struct node_net *net = c->net;
 	struct node_frame frame;
@@ -258,8 +258,8 @@ static bool give_frames(struct conn *c)
 
 	while ((n = node_frame_get(c->in + off, c->in_bytes - off, &frame, &err)) > 0) {
 		off += (size_t)n;
-		if (!c->spoken) {
-			c->spoken = true;
+		if (!c->frame_received) {
+			c->frame_received = true;
 			set_due(c, 0);
 		}
 		net->options.frame(net->options.user, id, &frame);
@@ -276,7 +276,7 @@ static bool give_frames(struct conn *c)
 	return true;
 }
 
-static void take_frames(struct conn *c)
+static void read_frames(struct conn *c)
 {
 	struct pawl_err err;
 	bool write = false;
@@ -290,11 +290,11 @@ static void take_frames(struct conn *c)
 			return;
 		}
 		c->in_bytes += (size_t)n;
-	} while (n > 0 && give_frames(c));
+	} while (n > 0 && deliver_frames(c));
 }
 
 /* Reads on after the owner has dropped the connection: the bytes are discarded. */
-static void take_rest(struct conn *c)
+static void discard_input(struct conn *c)
 {
 	uint8_t nothing[512];
 	ssize_t n;
@@ -303,30 +303,30 @@ static void take_rest(struct conn *c)
 		flush(c);
 	}
 	n = recv(c->source.fd, nothing, sizeof(nothing), MSG_DONTWAIT);
-	if (c->ended && (n == 0 || (n < 0 && errno != EAGAIN))) {
+	if (c->write_closed && (n == 0 || (n < 0 && errno != EAGAIN))) {
 		set_due(c, clock_mono_ns());
 	}
 }
 
-static void shake(struct conn *c)
+static void handshake(struct conn *c)
 {
 	struct node_net *net = c->net;
 	struct pawl_err err;
 	bool write = false;
-	int rv = node_session_shake(c->session, &write, &err);
+	int rv = node_session_handshake(c->session, &write, &err);
 
 	if (rv < 0) {
 		break_conn(c, err.msg);
 		return;
 	}
-	await(c, EPOLLIN | (write ? EPOLLOUT : 0));
+	set_events(c, EPOLLIN | (write ? EPOLLOUT : 0));
 	if (rv == 1) {
 		c->state = CONN_OPEN;
-		if (c->ours) {
+		if (c->outgoing) {
 			set_due(c, 0);
 			net->options.connected(net->options.user, c->id);
 		} else {
-			take_frames(c); /* TLS may hold frames that came with its last message */
+			read_frames(c); /* TLS may hold frames that came with its last message */
 		}
 	}
 }
@@ -367,13 +367,13 @@ static void take_hello(struct conn *c)
 			      : "it has a token, and this node has none (PAWL_TOKEN)");
 		return;
 	}
-	c->session = node_session_open(c->net->tls, c->source.fd, !c->ours);
+	c->session = node_session_open(c->net->tls, c->source.fd, !c->outgoing);
 	if (c->session == NULL) {
 		break_conn(c, "out of memory");
 		return;
 	}
-	c->state = CONN_SHAKING;
-	shake(c);
+	c->state = CONN_HANDSHAKE;
+	handshake(c);
 }
 
 /* ---- connecting ---- */
@@ -454,19 +454,19 @@ static void on_socket(struct loop_source *source, uint32_t events)
 	case CONN_HELLO:
 		take_hello(c);
 		break;
-	case CONN_SHAKING:
-		shake(c);
+	case CONN_HANDSHAKE:
+		handshake(c);
 		break;
 	case CONN_OPEN:
 		if (events & EPOLLOUT) {
 			flush(c);
 		}
 		if (c->state == CONN_OPEN) {
-			take_frames(c);
+			read_frames(c);
 		}
 		break;
-	case CONN_LEAVING:
-		take_rest(c);
+	case CONN_CLOSING:
+		discard_input(c);
 		break;
 	case CONN_BROKEN:
 		break;
@@ -476,12 +476,12 @@ static void on_socket(struct loop_source *source, uint32_t events)
 /* ---- time ---- */
 
 /* Reports a stranger that did not get in, but not too often. */
-static void complain(struct node_net *net, const struct conn *c)
+static void log_stranger(struct node_net *net, const struct conn *c)
 {
 	int64_t now_ns = clock_mono_ns();
 
-	if (now_ns - net->complained_ns >= times_ns(TIME_NET_COMPLAIN)) {
-		net->complained_ns = now_ns;
+	if (now_ns - net->stranger_logged_ns >= times_ns(TIME_NET_COMPLAIN)) {
+		net->stranger_logged_ns = now_ns;
 		log_line(LOG_WARNING, "nodes: %s was sent away: %s", c->peer, c->why);
 	}
 }
@@ -489,12 +489,12 @@ static void complain(struct node_net *net, const struct conn *c)
 static void report(struct node_net *net, struct conn *c)
 {
 	uint32_t id = c->id;
-	bool known = c->ours || c->spoken;
+	bool known = c->outgoing || c->frame_received;
 	char why[sizeof(c->why)];
 
 	memcpy(why, c->why, sizeof(why));
 	if (!known) {
-		complain(net, c);
+		log_stranger(net, c);
 	}
 	free_conn(c);
 	if (known) {
@@ -509,7 +509,7 @@ static void expire(struct node_net *net, struct conn *c)
 	case CONN_BROKEN:
 		report(net, c);
 		return;
-	case CONN_LEAVING:
+	case CONN_CLOSING:
 		free_conn(c);
 		return;
 	case CONN_CONNECTING:
@@ -537,13 +537,13 @@ static void on_timer(struct loop_timer *timer)
 
 /* ---- listening ---- */
 
-static void shed_stranger(struct node_net *net)
+static void drop_stranger(struct node_net *net)
 {
 	struct conn *oldest = NULL;
 	uint32_t strangers = 0;
 
 	for (struct conn *c = net->conns; c != NULL; c = c->next) {
-		if (!c->ours && !c->spoken && c->state <= CONN_OPEN) {
+		if (!c->outgoing && !c->frame_received && c->state <= CONN_OPEN) {
 			strangers++;
 			oldest = c; /* new ones are put in front */
 		}
@@ -575,7 +575,7 @@ static void on_connect(struct listener *listener, int fd, const struct sockaddr 
 	}
 	set_due(c, clock_mono_ns() + times_ns(TIME_NET_HELLO));
 	start_hello(c);
-	shed_stranger(net);
+	drop_stranger(net);
 }
 
 /* Returns 0, PAWL_ENOENT or PAWL_EBUSY, as listen in nodes_ops does; *fd is set if 0. */
@@ -653,11 +653,11 @@ void node_net_drop(struct node_net *net, uint32_t conn)
 		return;
 	}
 	if (c->state != CONN_OPEN) {
-		c->state = CONN_LEAVING;
+		c->state = CONN_CLOSING;
 		set_due(c, clock_mono_ns());
 		return;
 	}
-	c->state = CONN_LEAVING;
+	c->state = CONN_CLOSING;
 	set_due(c, clock_mono_ns() + times_ns(TIME_NET_GOODBYE));
 	flush(c);
 }
@@ -672,7 +672,7 @@ int node_net_open(struct node_net **out, const struct node_net_options *options,
 		return pawl_err_set(err, PAWL_ENOMEM, "nodes: out of memory");
 	}
 	net->options = *options;
-	net->listener = (struct listener){.what = "a node", .came = on_connect, .user = net};
+	net->listener = (struct listener){.what = "a node", .accepted = on_connect, .user = net};
 	net->timer = (struct loop_timer){.fired = on_timer, .user = net};
 	rv = node_tls_open(&net->tls, options->token, err);
 	if (rv != 0) {

@@ -163,7 +163,7 @@ static int explain(struct node_session *session, int rv, bool *write, struct paw
 	return pawl_err_set(err, PAWL_EPEER, "TLS failed, OpenSSL's reason %d", reason);
 }
 
-int node_session_shake(struct node_session *session, bool *write, struct pawl_err *err)
+int node_session_handshake(struct node_session *session, bool *write, struct pawl_err *err)
 {
 	int rv;
 

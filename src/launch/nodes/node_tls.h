@@ -29,7 +29,7 @@ struct node_session *node_session_open(struct node_tls *tls, int fd, bool accept
 void node_session_close(struct node_session *session); /* NULL is fine */
 /* Advances the handshake. Returns 1 when done; 0 while more must come, or go (*write); PAWL_EPEER
  * and why. */
-int node_session_shake(struct node_session *session, bool *write, struct pawl_err *err);
+int node_session_handshake(struct node_session *session, bool *write, struct pawl_err *err);
 /* Return the number of bytes; 0 if none can pass now (*write: until the socket can be written to);
  * PAWL_EPEER and why. */
 ssize_t node_session_read(struct node_session *session, void *bytes, size_t len_bytes, bool *write,

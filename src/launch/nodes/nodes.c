@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-void nodes_say(struct nodes *n, bool bad, const char *fmt, ...)
+void nodes_log(struct nodes *n, bool bad, const char *fmt, ...)
 {
 	char text[NODE_TEXT_MAX];
 	va_list args;
@@ -16,7 +16,7 @@ void nodes_say(struct nodes *n, bool bad, const char *fmt, ...)
 	va_start(args, fmt);
 	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
-	n->options.ops->say(n->options.user, bad, text);
+	n->options.ops->log(n->options.user, bad, text);
 }
 
 uint32_t nodes_attempt(const struct nodes *n)
@@ -30,7 +30,7 @@ void nodes_init(struct nodes *n, const struct nodes_options *options)
 	n->policy = (struct run_policy){
 		.times = options->run_times,
 		.workers = options->workers,
-		.least = options->least,
+		.min_workers = options->min_workers,
 		.joint = options->joint,
 		.max_restarts = options->max_restarts,
 		.grace_ns = options->grace_ns,
@@ -38,16 +38,16 @@ void nodes_init(struct nodes *n, const struct nodes_options *options)
 		.gather_max_ns = options->timeout_ns,
 	};
 	n->ledger.attempt = options->attempt;
-	n->held = NODE_NONE;
+	n->previous_node = NODE_NONE;
 	n->conn = NODE_NONE;
 	n->probe = NODE_NONE;
-	n->beat_ns = options->beat_ns;
+	n->heartbeat_interval_ns = options->heartbeat_interval_ns;
 }
 
 void nodes_start_own(struct nodes *n, const struct node_frame *start)
 {
 	n->ledger = start->ledger;
-	n->held = start->node;
+	n->previous_node = start->node;
 	n->alive = n->options.workers;
 	n->drained = false;
 	n->options.ops->start(n->options.user, start);
@@ -73,7 +73,7 @@ static void notice(struct nodes *n)
 		.signal = n->policy.signal,
 		.left_ns = left_ns(n)};
 
-	nodes_lead_tell(n, &frame);
+	nodes_lead_broadcast(n, &frame);
 	n->options.ops->notice(n->options.user, frame.signal, frame.left_ns);
 }
 
@@ -81,10 +81,10 @@ static void kill_workers(struct nodes *n)
 {
 	const struct node_frame frame = {.kind = NODE_KILL,
 		.generation = n->ledger.generation,
-		.again = n->policy.again,
+		.will_restart = n->policy.will_restart,
 		.status = n->policy.status};
 
-	nodes_lead_tell(n, &frame);
+	nodes_lead_broadcast(n, &frame);
 	n->options.ops->kill(n->options.user);
 }
 
@@ -97,7 +97,7 @@ static void drain(struct nodes *n)
 
 	n->drained = false;
 	n->drained_ok = true;
-	nodes_lead_tell(n, &frame);
+	nodes_lead_broadcast(n, &frame);
 	n->options.ops->drain(n->options.user);
 }
 
@@ -122,11 +122,11 @@ void nodes_carry_out(struct nodes *n, unsigned actions)
 	if (actions & RUN_DO_ADD) {
 		nodes_lead_add(n);
 	}
-	if (actions & RUN_DO_PART) {
-		n->options.ops->part(n->options.user, n->policy.change);
+	if (actions & RUN_DO_RETIRE) {
+		n->options.ops->retire(n->options.user, n->policy.change);
 	}
-	if (actions & RUN_DO_SETTLE) {
-		nodes_say(n, true,
+	if (actions & RUN_DO_SHRINK) {
+		nodes_log(n, true,
 			"workers fail as soon as they are started: %u go on, and no more is added "
 			"until pawl scale asks for it",
 			n->policy.workers);
@@ -206,9 +206,9 @@ static void take_drained(struct nodes *n, bool ok)
 	}
 }
 
-static void take_begun(struct nodes *n, const struct nodes_event *event)
+static void take_root_begun(struct nodes *n, const struct nodes_event *event)
 {
-	struct node_frame frame = {.kind = NODE_BEGUN, .who = event->nonce};
+	struct node_frame frame = {.kind = NODE_ROOT_BEGUN, .instance_id = event->nonce};
 
 	if (n->options.nodes == 1 || strlen(event->text) >= sizeof(frame.text)) {
 		return;
@@ -217,23 +217,24 @@ static void take_begun(struct nodes *n, const struct nodes_event *event)
 	if (n->role == NODES_MEMBER) {
 		n->options.ops->send(n->options.user, n->conn, &frame);
 	} else {
-		frame.kind = NODE_TOLD;
-		nodes_lead_tell(n, &frame);
+		frame.kind = NODE_ROOT_BEGUN_RELAY;
+		nodes_lead_broadcast(n, &frame);
 	}
 }
 
 /* If this node itself stood still, no other node was silent: moves their last signs of life by that
  * time. */
-static void forgive(struct nodes *n)
+static void adjust_for_stall(struct nodes *n)
 {
-	int64_t late_ns = n->ticked_ns != 0 ? n->now_ns - n->ticked_ns - n->beat_ns : 0;
+	int64_t late_ns =
+		n->ticked_ns != 0 ? n->now_ns - n->ticked_ns - n->heartbeat_interval_ns : 0;
 
-	if (late_ns < n->beat_ns) {
+	if (late_ns < n->heartbeat_interval_ns) {
 		return;
 	}
-	n->heard_ns += late_ns;
+	n->last_received_ns += late_ns;
 	for (uint32_t m = 0; m < NODES_MAX; m++) {
-		n->members[m].heard_ns += late_ns;
+		n->members[m].last_received_ns += late_ns;
 	}
 }
 
@@ -241,9 +242,9 @@ static void tick(struct nodes *n)
 {
 	if (n->policy.timer_ns != 0 && n->now_ns >= n->policy.timer_ns && n->role != NODES_MEMBER) {
 		if (n->policy.phase == RUN_GATHERING && n->role == NODES_LEADING) {
-			nodes_lead_late(n);
+			nodes_lead_log_timeout(n);
 		} else if (n->policy.phase == RUN_GATHERING) {
-			nodes_join_late(n);
+			nodes_join_log_timeout(n);
 		}
 		nodes_decide(n, (struct run_event){.kind = RUN_TIMEOUT});
 	}
@@ -273,9 +274,9 @@ static int64_t next_tick_ns(const struct nodes *n)
 		sooner(&timer_ns, n->due_ns);
 		sooner(&timer_ns, n->probe_due_ns);
 	}
-	if (n->options.nodes > 1 && n->beat_ns != 0 && n->role != NODES_SEEKING &&
+	if (n->options.nodes > 1 && n->heartbeat_interval_ns != 0 && n->role != NODES_SEEKING &&
 		n->role != NODES_JOINING) {
-		sooner(&timer_ns, n->beat_due_ns);
+		sooner(&timer_ns, n->heartbeat_due_ns);
 	}
 	return timer_ns;
 }
@@ -286,8 +287,8 @@ void nodes_step(struct nodes *n, const struct nodes_event *event)
 		return;
 	}
 	n->now_ns = event->now_ns;
-	if (n->beat_ns != 0) {
-		forgive(n);
+	if (n->heartbeat_interval_ns != 0) {
+		adjust_for_stall(n);
 	}
 	switch (event->kind) {
 	case NODES_BEGIN:
@@ -332,8 +333,8 @@ void nodes_step(struct nodes *n, const struct nodes_event *event)
 	case NODES_DRAINED:
 		take_drained(n, event->ok);
 		break;
-	case NODES_BEGUN:
-		take_begun(n, event);
+	case NODES_ROOT_BEGUN:
+		take_root_begun(n, event);
 		break;
 	}
 	n->ticked_ns = n->now_ns;

@@ -31,9 +31,9 @@
 #include "launch/nodes/node_frame.h"
 #include "launch/nodes/run_policy.h"
 
-#define NODES_PLACES_MAX 8u
-#define NODES_SILENT     4    /* signs of life that a lost node has missed */
-#define NODES_WHY_MAX    160u /* bytes of a reason, terminator included */
+#define NODES_PLACES_MAX        8u
+#define NODES_HEARTBEATS_MISSED 4    /* signs of life that a lost node has missed */
+#define NODES_WHY_MAX           160u /* bytes of a reason, terminator included */
 
 /* The owner's callbacks, which carry out what is decided. None may call nodes_step. Connections are
  * numbers that the owner chooses; NODE_NONE is none. */
@@ -55,21 +55,22 @@ struct nodes_ops {
 	void (*start)(void *user, const struct node_frame *start);
 	void (*notice)(void *user, int signal, int64_t left_ns);
 	void (*kill)(void *user);
-	void (*add)(void *user, uint32_t n);  /* starts n more workers, which join the others */
-	void (*part)(void *user, uint32_t n); /* tells n workers to leave the others */
-	void (*told)(void *user, const char *path, uint64_t nonce); /* see agent_told */
-	void (*drain)(void *user);                                  /* NODES_DRAINED follows */
+	void (*add)(void *user, uint32_t n);    /* starts n more workers, which join the others */
+	void (*retire)(void *user, uint32_t n); /* tells n workers to leave the others */
+	void (*notify_root_begun)(void *user, const char *path,
+		uint64_t nonce);   /* see agent_told */
+	void (*drain)(void *user); /* NODES_DRAINED follows */
 	void (*exit)(void *user, int status);
-	void (*say)(void *user, bool bad, const char *text); /* to people */
+	void (*log)(void *user, bool bad, const char *text); /* to people */
 };
 
 struct nodes_times {
-	int64_t answer_ns;   /* for the coordinator's answer to a node that wants to join */
-	int64_t retry_ns;    /* pause after all places were tried */
-	int64_t probe_ns;    /* between two checks whether an earlier place answers */
-	int64_t say_ns;      /* between two lines that say what the node waits for */
-	int64_t close_ns;    /* for members to hear of the end */
-	int64_t together_ns; /* signals no further apart than this count as one */
+	int64_t answer_ns;       /* for the coordinator's answer to a node that wants to join */
+	int64_t retry_ns;        /* pause after all places were tried */
+	int64_t probe_ns;        /* between two checks whether an earlier place answers */
+	int64_t log_interval_ns; /* between two lines that say what the node waits for */
+	int64_t close_ns;        /* for members to hear of the end */
+	int64_t together_ns;     /* signals no further apart than this count as one */
 };
 
 struct nodes_options {
@@ -77,19 +78,19 @@ struct nodes_options {
 	struct run_times run_times; /* times of the policy */
 	uint32_t nodes;             /* nodes of the job; 1: no places, no connections */
 	uint32_t workers;           /* workers of this node */
-	uint32_t least;             /* fewest workers that can go on; 0: all must. One node only */
+	uint32_t min_workers;       /* fewest workers that can go on; 0: all must. One node only */
 	bool joint;                 /* as in struct run_policy; its ranks meet at address(0) */
 	uint32_t servers;           /* servers that the ranks are to have; for the coordinator */
 	uint32_t wanted;            /* node rank of this node, or NODE_NONE: any free one */
 	uint32_t places;            /* number of places of the rendezvous */
 	const char *const *place;   /* names of the places, for people */
-	uint64_t who;               /* random number of this `pawl run` */
-	int64_t beat_ns;            /* time between signs of life, if we coordinate; 0: none */
-	const char *job;            /* job id */
-	uint32_t attempt;           /* number of the first start */
-	uint32_t max_restarts;      /* restarts of the group, at most; for the coordinator */
-	int64_t grace_ns;           /* time from a signal to the exit; for the coordinator */
-	int64_t timeout_ns;         /* longest wait for nodes */
+	uint64_t instance_id;       /* random number of this `pawl run` */
+	int64_t heartbeat_interval_ns; /* time between signs of life, if we coordinate; 0: none */
+	const char *job;               /* job id */
+	uint32_t attempt;              /* number of the first start */
+	uint32_t max_restarts;         /* restarts of the group, at most; for the coordinator */
+	int64_t grace_ns;              /* time from a signal to the exit; for the coordinator */
+	int64_t timeout_ns;            /* longest wait for nodes */
 	const struct nodes_ops *ops;
 	void *user; /* passed to ops */
 };
@@ -105,9 +106,9 @@ enum nodes_role {
 
 /* A node, as the coordinator knows it; the first one is the coordinator itself. */
 struct nodes_member {
-	bool in;                   /* in the group; false: lost, or never there */
+	bool joined;               /* in the group; false: lost, or never there */
 	uint32_t conn;             /* NODE_NONE: ourselves */
-	uint64_t who;              /* random number of the node's `pawl run`; 0: never used */
+	uint64_t instance_id;      /* random number of the node's `pawl run`; 0: never used */
 	uint64_t order;            /* order of arrival */
 	uint32_t workers;          /* workers of the node */
 	uint32_t wanted;           /* node rank that it was given, or NODE_NONE */
@@ -118,17 +119,17 @@ struct nodes_member {
 	bool ready;                /* ready for a start: all its workers have ended */
 	bool drained;              /* commits are durable, or cannot be made so */
 	uint64_t commits;          /* commits that the node has reported */
-	int64_t heard_ns;          /* when the last frame came from it, monotonic ns */
+	int64_t last_received_ns;  /* when the last frame came from it, monotonic ns */
 	int64_t signaled_ns;       /* when the node first got a signal, monotonic ns; 0: never */
 };
 
 /* A host that only adds (`pawl serve`): not a node, but a start waits for it as for one. */
 struct nodes_server {
-	bool in;                    /* connected; false: lost, or never there */
+	bool joined;                /* connected; false: lost, or never there */
 	uint32_t conn;              /* connection to the server */
-	uint64_t who;               /* random number of the server */
+	uint64_t instance_id;       /* random number of the server */
 	char name[NODE_SERVER_MAX]; /* for PAWL_SERVERS */
-	int64_t heard_ns;           /* when the last frame came from it, monotonic ns */
+	int64_t last_received_ns;   /* when the last frame came from it, monotonic ns */
 };
 
 /* State of one node. Zeroed before nodes_init. */
@@ -137,7 +138,7 @@ struct nodes {
 	struct run_policy policy;     /* decides, except on a member, which only follows */
 	enum nodes_role role;         /* see above */
 	struct node_ledger ledger;    /* how far the job is */
-	uint32_t held;                /* our node rank in the last generation, or NODE_NONE */
+	uint32_t previous_node;       /* our node rank in the last generation, or NODE_NONE */
 	uint32_t alive;               /* our workers that have not ended */
 	int signal;                   /* sent to us as a member, and not answered yet; 0: none */
 	int64_t signaled_ns;          /* when we first were sent a signal, monotonic ns; 0: never */
@@ -146,18 +147,18 @@ struct nodes {
 	int64_t now_ns;               /* time of the current event, monotonic ns */
 	int64_t ticked_ns;            /* time of the event before; 0: there was none */
 	int64_t timer_ns;             /* when NODES_TICK is wanted, monotonic ns; 0: not at all */
-	int64_t beat_ns;              /* time between signs of life; 0: none */
-	int64_t beat_due_ns;          /* when our next sign of life is due, monotonic ns */
+	int64_t heartbeat_interval_ns; /* time between signs of life; 0: none */
+	int64_t heartbeat_due_ns;      /* when our next sign of life is due, monotonic ns */
 
 	uint32_t place;            /* index of the place being tried, joined or led */
 	uint32_t conn;             /* seeking, joining, member: connection to the coordinator */
 	char address[ADDRESS_MAX]; /* joining, member: our address */
-	int64_t heard_ns;          /* member: when the coordinator's last frame came */
+	int64_t last_received_ns;  /* member: when the coordinator's last frame came */
 	/* When due; 0: nothing is. Seeking without conn: the next try; joining: the coordinator's
 	 * answer; closing: the end. */
 	int64_t due_ns;
 	int64_t sought_ns; /* when we began to seek, monotonic ns */
-	int64_t said_ns;   /* when we last said that we seek, monotonic ns */
+	int64_t logged_ns; /* when we last said that we seek, monotonic ns */
 	char why[NODES_PLACES_MAX][NODES_WHY_MAX]; /* why each place failed */
 
 	struct nodes_member members[NODES_MAX];        /* leading: the nodes */
@@ -169,36 +170,36 @@ struct nodes {
 };
 
 enum nodes_event_kind {
-	NODES_BEGIN,     /* once, first */
-	NODES_TICK,      /* timer_ns was reached */
-	NODES_CONNECTED, /* conn: a connection that connect began is open */
-	NODES_CLOSED,    /* conn, begun by either side, is closed: text */
-	NODES_FRAME,     /* conn, frame; also the first sign of a conn that we did not begin */
-	NODES_EXITED,    /* a worker here ended: rank, status, parted, survivable, outside, sole,
+	NODES_BEGIN,      /* once, first */
+	NODES_TICK,       /* timer_ns was reached */
+	NODES_CONNECTED,  /* conn: a connection that connect began is open */
+	NODES_CLOSED,     /* conn, begun by either side, is closed: text */
+	NODES_FRAME,      /* conn, frame; also the first sign of a conn that we did not begin */
+	NODES_EXITED,     /* a worker here ended: rank, status, parted, survivable, outside, sole,
 			    last, stops, lasted_ns, commits, text */
-	NODES_SIGNALED,  /* signal: this process was sent it */
-	NODES_SCALED,    /* workers, survivable; only if run_policy_can_scale */
-	NODES_QUIT,      /* the workers are to leave the others: joint */
-	NODES_DRAINED,   /* ok */
-	NODES_BEGUN,     /* nonce, text: the agent here has begun in the root whose path is text */
+	NODES_SIGNALED,   /* signal: this process was sent it */
+	NODES_SCALED,     /* workers, survivable; only if run_policy_can_scale */
+	NODES_QUIT,       /* the workers are to leave the others: joint */
+	NODES_DRAINED,    /* ok */
+	NODES_ROOT_BEGUN, /* nonce, text: the agent here has begun in the root whose path is text */
 };
 
 struct nodes_event {
-	enum nodes_event_kind kind;                 /* says which of the other fields count */
-	int64_t now_ns;                             /* monotonic */
-	uint32_t conn;                              /* connection number */
-	const struct node_frame *frame;             /* the caller's */
-	const char *text;                           /* reason, for people, or path; the caller's */
-	uint64_t nonce;                             /* random number of our ranks' start */
-	uint32_t rank;                              /* rank of the worker in the job */
-	uint32_t workers;                           /* number of workers wanted */
-	int status;                                 /* exit status of the worker */
-	bool parted, survivable, sole, last, stops; /* as in struct run_event */
-	bool outside;                               /* as in struct run_event */
-	int64_t lasted_ns;                          /* as in struct run_event */
-	uint64_t commits;                           /* commits of this node so far */
-	int signal;                                 /* signal number */
-	bool ok;                                    /* all that was committed is durable */
+	enum nodes_event_kind kind;     /* says which of the other fields count */
+	int64_t now_ns;                 /* monotonic */
+	uint32_t conn;                  /* connection number */
+	const struct node_frame *frame; /* the caller's */
+	const char *text;               /* reason, for people, or path; the caller's */
+	uint64_t nonce;                 /* random number of our ranks' start */
+	uint32_t rank;                  /* rank of the worker in the job */
+	uint32_t workers;               /* number of workers wanted */
+	int status;                     /* exit status of the worker */
+	bool retired, survivable, sole_launcher, finishing, stops; /* as in struct run_event */
+	bool outside;                                              /* as in struct run_event */
+	int64_t lasted_ns;                                         /* as in struct run_event */
+	uint64_t commits;                                          /* commits of this node so far */
+	int signal;                                                /* signal number */
+	bool ok; /* all that was committed is durable */
 };
 
 void nodes_init(struct nodes *nodes, const struct nodes_options *options);

@@ -12,7 +12,7 @@ void nodes_decide(struct nodes *nodes, struct run_event event);
 void nodes_signal(struct nodes *nodes, int64_t *signaled_ns, int signal);
 /* Carries out actions that are decided already. */
 void nodes_carry_out(struct nodes *nodes, unsigned actions);
-__attribute__((format(printf, 3, 4))) void nodes_say(struct nodes *nodes, bool bad, const char *fmt,
+__attribute__((format(printf, 3, 4))) void nodes_log(struct nodes *nodes, bool bad, const char *fmt,
 	...);
 /* Starts this node's workers of a new generation. */
 void nodes_start_own(struct nodes *nodes, const struct node_frame *start);
@@ -38,22 +38,22 @@ void nodes_lead_tick(struct nodes *nodes);
 void nodes_lead_wait(struct nodes *nodes);
 void nodes_lead_gather(struct nodes *nodes);
 /* Says that nodes did not come in time. */
-void nodes_lead_late(struct nodes *nodes);
+void nodes_lead_log_timeout(struct nodes *nodes);
 void nodes_lead_start(struct nodes *nodes);
-void nodes_lead_tell(struct nodes *nodes, const struct node_frame *frame); /* to all members */
+void nodes_lead_broadcast(struct nodes *nodes, const struct node_frame *frame); /* to all members */
 void nodes_lead_finish(struct nodes *nodes);
 
 /* ---- nodes_serve.c: the coordinator's servers ---- */
 
-uint32_t nodes_servers_in(const struct nodes *nodes);
+uint32_t nodes_servers_joined(const struct nodes *nodes);
 uint32_t nodes_servers_missing(const struct nodes *nodes);
 /* A connection says that it is a server. */
 void nodes_serve_join(struct nodes *nodes, uint32_t conn, const struct node_frame *serve);
 /* Handles a frame of a server. Returns false if the connection is not a server's. */
 bool nodes_serve_frame(struct nodes *nodes, uint32_t conn, const struct node_frame *frame);
 bool nodes_serve_closed(struct nodes *nodes, uint32_t conn, const char *why);
-void nodes_serve_beat(struct nodes *nodes); /* sends a sign of life; drops silent servers */
-void nodes_serve_tell(struct nodes *nodes, const struct node_frame *frame);
+void nodes_serve_heartbeat(struct nodes *nodes); /* sends a sign of life; drops silent servers */
+void nodes_serve_broadcast(struct nodes *nodes, const struct node_frame *frame);
 /* Drops all servers: they look for the next coordinator. */
 void nodes_serve_drop(struct nodes *nodes);
 /* Writes PAWL_SERVERS into text, of NODE_TEXT_MAX bytes. */
@@ -62,14 +62,14 @@ void nodes_serve_list(const struct nodes *nodes, char *text);
 
 /* Says a line here, and at all members except but, which knows already (NULL: no exception). */
 __attribute__((format(printf, 4, 5))) void nodes_lead_announce(struct nodes *nodes, bool bad,
-	const struct nodes_member *but, const char *fmt, ...);
+	const struct nodes_member *except, const char *fmt, ...);
 /* Tells a connection that it is refused, and closes it. */
 __attribute__((format(printf, 4, 5))) void nodes_lead_refuse(struct nodes *nodes, uint32_t conn,
 	bool final, const char *fmt, ...);
 /* A member or server is lost, with alive workers that had not ended. */
 void nodes_lead_lost(struct nodes *nodes, uint32_t alive);
 /* Exits once all that were told of the end have closed. */
-void nodes_lead_closing(struct nodes *nodes);
+void nodes_lead_try_exit(struct nodes *nodes);
 
 /* ---- nodes_join.c: the other nodes ---- */
 
@@ -80,6 +80,6 @@ void nodes_join_frame(struct nodes *nodes, const struct node_frame *frame);
 void nodes_join_closed(struct nodes *nodes, const char *why);
 void nodes_join_exited(struct nodes *nodes, const struct nodes_event *event);
 void nodes_join_tick(struct nodes *nodes);
-void nodes_join_late(struct nodes *nodes);
+void nodes_join_log_timeout(struct nodes *nodes);
 
 #endif

@@ -9,7 +9,7 @@
 
 /* ---- seeking ---- */
 
-static void rest(struct nodes *n)
+static void schedule_retry(struct nodes *n)
 {
 	n->role = NODES_SEEKING;
 	n->conn = NODE_NONE;
@@ -27,20 +27,20 @@ static void try_place(struct nodes *n)
 		return;
 	}
 	if (rv != PAWL_ENOENT && rv != PAWL_EBUSY) {
-		nodes_say(n, true, "%s", err.msg);
+		nodes_log(n, true, "%s", err.msg);
 	}
 	n->role = NODES_SEEKING;
 	n->due_ns = 0;
 	n->conn = n->options.ops->connect(n->options.user, n->place);
 	if (n->conn == NODE_NONE) {
-		rest(n);
+		schedule_retry(n);
 	}
 }
 
 void nodes_seek(struct nodes *n)
 {
 	n->sought_ns = n->now_ns;
-	n->said_ns = n->now_ns;
+	n->logged_ns = n->now_ns;
 	memset(n->members, 0, sizeof(n->members));
 	memset(n->why, 0, sizeof(n->why));
 	n->place = 0;
@@ -60,12 +60,12 @@ static void list_places(const struct nodes *n, char *text, size_t cap_bytes)
 	}
 }
 
-void nodes_join_late(struct nodes *n)
+void nodes_join_log_timeout(struct nodes *n)
 {
 	char places[400];
 
 	list_places(n, places, sizeof(places));
-	nodes_say(n, true, "no coordinator within %.0f s: %s", (double)n->options.timeout_ns / 1e9,
+	nodes_log(n, true, "no coordinator within %.0f s: %s", (double)n->options.timeout_ns / 1e9,
 		places);
 }
 
@@ -81,24 +81,24 @@ static void next_place(struct nodes *n, const char *why)
 		try_place(n);
 		return;
 	}
-	if (n->now_ns - n->said_ns >= n->options.times.say_ns) {
-		n->said_ns = n->now_ns;
+	if (n->now_ns - n->logged_ns >= n->options.times.log_interval_ns) {
+		n->logged_ns = n->now_ns;
 		list_places(n, places, sizeof(places));
-		nodes_say(n, false, "no coordinator for %.0f s, of %.0f: %s",
+		nodes_log(n, false, "no coordinator for %.0f s, of %.0f: %s",
 			(double)(n->now_ns - n->sought_ns) / 1e9,
 			(double)n->options.timeout_ns / 1e9, places);
 	}
-	rest(n);
+	schedule_retry(n);
 }
 
 void nodes_join(struct nodes *n, uint32_t conn)
 {
 	struct node_frame join = {.kind = NODE_JOIN,
-		.who = n->options.who,
+		.instance_id = n->options.instance_id,
 		.nodes = n->options.nodes,
 		.workers = n->options.workers,
 		.wanted = n->options.wanted,
-		.held = n->held,
+		.previous_node = n->previous_node,
 		.ledger = n->ledger};
 	struct pawl_err err;
 
@@ -122,10 +122,10 @@ static void take_welcome(struct nodes *n, const struct node_frame *welcome)
 	n->role = NODES_MEMBER;
 	n->due_ns = 0;
 	n->policy.timer_ns = 0;
-	n->beat_ns = welcome->beat_ns;
-	n->beat_due_ns = n->now_ns;
-	n->heard_ns = n->now_ns;
-	nodes_say(n, false, "joined the coordinator at %s", n->options.place[n->place]);
+	n->heartbeat_interval_ns = welcome->heartbeat_interval_ns;
+	n->heartbeat_due_ns = n->now_ns;
+	n->last_received_ns = n->now_ns;
+	nodes_log(n, false, "joined the coordinator at %s", n->options.place[n->place]);
 }
 
 static void take_refusal(struct nodes *n, const struct node_frame *refusal)
@@ -135,18 +135,18 @@ static void take_refusal(struct nodes *n, const struct node_frame *refusal)
 		n->role = NODES_SEEKING;
 		n->conn = NODE_NONE;
 		n->due_ns = 0;
-		nodes_say(n, true, "the coordinator at %s refuses this node: %s",
+		nodes_log(n, true, "the coordinator at %s refuses this node: %s",
 			n->options.place[n->place], refusal->text);
 		nodes_decide(n, (struct run_event){.kind = RUN_REFUSED, .status = RUN_EXIT_USAGE});
 		return;
 	}
 	snprintf(n->why[n->place], NODES_WHY_MAX, "%.159s", refusal->text);
-	if (n->said_ns == n->sought_ns) { /* say it the first time: it may take long */
-		n->said_ns++;
-		nodes_say(n, false, "the coordinator at %s cannot take this node yet: %s",
+	if (n->logged_ns == n->sought_ns) { /* say it the first time: it may take long */
+		n->logged_ns++;
+		nodes_log(n, false, "the coordinator at %s cannot take this node yet: %s",
 			n->options.place[n->place], refusal->text);
 	}
-	rest(n);
+	schedule_retry(n);
 	n->place = 0;
 }
 
@@ -166,7 +166,7 @@ static void take_start(struct nodes *n, const struct node_frame *start)
 	p->alive = n->options.workers;
 	p->workers = n->options.workers;
 	p->restarts = start->ledger.restarts;
-	p->fast = start->ledger.fast;
+	p->fast_failures = start->ledger.fast_failures;
 	p->status = 0;
 	nodes_start_own(n, start);
 }
@@ -182,7 +182,7 @@ static void take_notice(struct nodes *n, const struct node_frame *frame)
 	n->signal = 0;
 	p->signal = frame->signal;
 	p->status = 128 + frame->signal;
-	p->again = false;
+	p->will_restart = false;
 	p->timer_ns = n->now_ns + frame->left_ns;
 	p->deadline_ns = p->timer_ns + p->times.reserve_ns;
 	n->options.ops->notice(n->options.user, frame->signal, frame->left_ns);
@@ -194,7 +194,7 @@ static void take_kill(struct nodes *n, const struct node_frame *frame)
 		return;
 	}
 	n->policy.phase = RUN_ENDING;
-	n->policy.again = frame->again;
+	n->policy.will_restart = frame->will_restart;
 	n->policy.status = frame->status;
 	n->options.ops->kill(n->options.user);
 }
@@ -214,12 +214,12 @@ static void take_drain(struct nodes *n, const struct node_frame *frame)
 	n->options.ops->drain(n->options.user);
 }
 
-static void follow(struct nodes *n, const struct node_frame *frame)
+static void take_frame(struct nodes *n, const struct node_frame *frame)
 {
-	n->heard_ns = n->now_ns;
+	n->last_received_ns = n->now_ns;
 	switch (frame->kind) {
-	case NODE_NEWS:
-		nodes_say(n, frame->bad, "%s", frame->text);
+	case NODE_LOG_LINE:
+		nodes_log(n, frame->is_error, "%s", frame->text);
 		break;
 	case NODE_START:
 		take_start(n, frame);
@@ -237,10 +237,10 @@ static void follow(struct nodes *n, const struct node_frame *frame)
 		n->policy.status = frame->status;
 		nodes_exit(n);
 		break;
-	case NODE_TOLD:
-		n->options.ops->told(n->options.user, frame->text, frame->who);
+	case NODE_ROOT_BEGUN_RELAY:
+		n->options.ops->notify_root_begun(n->options.user, frame->text, frame->instance_id);
 		break;
-	case NODE_BEAT:
+	case NODE_HEARTBEAT:
 		break;
 	default:
 		n->options.ops->close(n->options.user, n->conn);
@@ -251,7 +251,7 @@ static void follow(struct nodes *n, const struct node_frame *frame)
 void nodes_join_frame(struct nodes *n, const struct node_frame *frame)
 {
 	if (n->role == NODES_MEMBER) {
-		follow(n, frame);
+		take_frame(n, frame);
 	} else if (frame->kind == NODE_WELCOME) {
 		take_welcome(n, frame);
 	} else if (frame->kind == NODE_REFUSE) {
@@ -297,9 +297,9 @@ static void lose_coordinator(struct nodes *n, const char *why)
 {
 	struct run_policy *p = &n->policy;
 	bool ending = p->phase == RUN_LEAVING || p->phase == RUN_DRAINING ||
-		(p->phase == RUN_ENDING && !p->again);
+		(p->phase == RUN_ENDING && !p->will_restart);
 
-	nodes_say(n, true, "the coordinator at %s is lost: %s%s", n->options.place[n->place], why,
+	nodes_log(n, true, "the coordinator at %s is lost: %s%s", n->options.place[n->place], why,
 		ending ? ""
 			: n->options.places == 1
 			? "; only a node with that address can take its place"
@@ -313,7 +313,7 @@ static void lose_coordinator(struct nodes *n, const char *why)
 		return;
 	}
 	p->phase = RUN_ENDING;
-	p->again = true;
+	p->will_restart = true;
 	p->counted = false;
 	p->timer_ns = 0;
 	p->alive = n->alive;
@@ -339,15 +339,17 @@ void nodes_join_closed(struct nodes *n, const char *why)
 
 void nodes_join_tick(struct nodes *n)
 {
-	const struct node_frame frame = {.kind = NODE_BEAT};
+	const struct node_frame frame = {.kind = NODE_HEARTBEAT};
 	char why[64];
 
-	if (n->role == NODES_MEMBER && n->beat_ns != 0 && n->now_ns >= n->beat_due_ns) {
-		n->beat_due_ns = n->now_ns + n->beat_ns;
+	if (n->role == NODES_MEMBER && n->heartbeat_interval_ns != 0 &&
+		n->now_ns >= n->heartbeat_due_ns) {
+		n->heartbeat_due_ns = n->now_ns + n->heartbeat_interval_ns;
 		n->options.ops->send(n->options.user, n->conn, &frame);
-		if (n->now_ns - n->heard_ns > NODES_SILENT * n->beat_ns) {
+		if (n->now_ns - n->last_received_ns >
+			NODES_HEARTBEATS_MISSED * n->heartbeat_interval_ns) {
 			snprintf(why, sizeof(why), "not a sign of it for %.1f s",
-				(double)(n->now_ns - n->heard_ns) / 1e9);
+				(double)(n->now_ns - n->last_received_ns) / 1e9);
 			n->options.ops->close(n->options.user, n->conn);
 			lose_coordinator(n, why);
 		}

@@ -18,19 +18,19 @@ static struct nodes_member *own(struct nodes *n)
 static struct nodes_member *find_conn(struct nodes *n, uint32_t conn)
 {
 	for (uint32_t m = 1; m < NODES_MAX; m++) {
-		if (n->members[m].in && n->members[m].conn == conn) {
+		if (n->members[m].joined && n->members[m].conn == conn) {
 			return &n->members[m];
 		}
 	}
 	return NULL;
 }
 
-static uint32_t count_in(const struct nodes *n)
+static uint32_t count_joined(const struct nodes *n)
 {
 	uint32_t count = 0;
 
 	for (uint32_t m = 0; m < NODES_MAX; m++) {
-		count += n->members[m].in;
+		count += n->members[m].joined;
 	}
 	return count;
 }
@@ -45,28 +45,28 @@ static void name_member(const struct nodes_member *m, char *name, size_t cap_byt
 	}
 }
 
-void nodes_lead_tell(struct nodes *n, const struct node_frame *frame)
+void nodes_lead_broadcast(struct nodes *n, const struct node_frame *frame)
 {
 	for (uint32_t m = 1; m < NODES_MAX; m++) {
-		if (n->members[m].in) {
+		if (n->members[m].joined) {
 			n->options.ops->send(n->options.user, n->members[m].conn, frame);
 		}
 	}
 }
 
-void nodes_lead_announce(struct nodes *n, bool bad, const struct nodes_member *but, const char *fmt,
-	...)
+void nodes_lead_announce(struct nodes *n, bool bad, const struct nodes_member *except,
+	const char *fmt, ...)
 {
-	struct node_frame news = {.kind = NODE_NEWS, .bad = bad};
+	struct node_frame log_line_frame = {.kind = NODE_LOG_LINE, .is_error = bad};
 	va_list args;
 
 	va_start(args, fmt);
-	vsnprintf(news.text, sizeof(news.text), fmt, args);
+	vsnprintf(log_line_frame.text, sizeof(log_line_frame.text), fmt, args);
 	va_end(args);
-	nodes_say(n, bad, "%s", news.text);
+	nodes_log(n, bad, "%s", log_line_frame.text);
 	for (uint32_t m = 1; m < NODES_MAX; m++) {
-		if (n->members[m].in && &n->members[m] != but) {
-			n->options.ops->send(n->options.user, n->members[m].conn, &news);
+		if (n->members[m].joined && &n->members[m] != except) {
+			n->options.ops->send(n->options.user, n->members[m].conn, &log_line_frame);
 		}
 	}
 }
@@ -82,7 +82,7 @@ static void list_members(const struct nodes *n, char *text, size_t cap_bytes)
 	for (uint32_t m = 0; m < NODES_MAX && len < cap_bytes; m++) {
 		const struct nodes_member *member = &n->members[m];
 
-		if (member->in) {
+		if (member->joined) {
 			len += (size_t)snprintf(text + len, cap_bytes - len, "%s%s (%u worker%s)",
 				len > 0 ? ", " : "", member->address, member->workers,
 				member->workers == 1 ? "" : "s");
@@ -99,7 +99,7 @@ static void list_missing(const struct nodes *n, char *text, size_t cap_bytes)
 	for (uint32_t m = 0; m < NODES_MAX && len < cap_bytes; m++) {
 		const struct nodes_member *member = &n->members[m];
 
-		if (!member->in && member->who != 0 && member->node != NODE_NONE) {
+		if (!member->joined && member->instance_id != 0 && member->node != NODE_NONE) {
 			len += (size_t)snprintf(text + len, cap_bytes - len,
 				"%snode %u, which was %s", len > 0 ? ", " : " (", member->node,
 				member->address);
@@ -110,9 +110,9 @@ static void list_missing(const struct nodes *n, char *text, size_t cap_bytes)
 	}
 }
 
-static void tell_count(struct nodes *n)
+static void announce_count(struct nodes *n)
 {
-	uint32_t missing = n->options.nodes - count_in(n);
+	uint32_t missing = n->options.nodes - count_joined(n);
 	char servers[64] = "";
 	char here[256];
 	char lost[160];
@@ -127,12 +127,12 @@ static void tell_count(struct nodes *n)
 			nodes_servers_missing(n), n->options.servers);
 	}
 	nodes_lead_announce(n, false, NULL,
-		"%u of %u nodes are here: %s; waiting up to %.0f s for %u more%s%s", count_in(n),
-		n->options.nodes, here, (double)(n->policy.timer_ns - n->now_ns) / 1e9, missing,
-		lost, servers);
+		"%u of %u nodes are here: %s; waiting up to %.0f s for %u more%s%s",
+		count_joined(n), n->options.nodes, here,
+		(double)(n->policy.timer_ns - n->now_ns) / 1e9, missing, lost, servers);
 }
 
-void nodes_lead_late(struct nodes *n)
+void nodes_lead_log_timeout(struct nodes *n)
 {
 	char here[256];
 	char lost[160];
@@ -141,8 +141,9 @@ void nodes_lead_late(struct nodes *n)
 	list_missing(n, lost, sizeof(lost));
 	nodes_lead_announce(n, true, NULL,
 		"only %u of %u nodes came within %.0f s: %s; %u missing%s, and %u of %u servers",
-		count_in(n), n->options.nodes, (double)n->options.timeout_ns / 1e9, here,
-		n->options.nodes - count_in(n), lost, nodes_servers_missing(n), n->options.servers);
+		count_joined(n), n->options.nodes, (double)n->options.timeout_ns / 1e9, here,
+		n->options.nodes - count_joined(n), lost, nodes_servers_missing(n),
+		n->options.servers);
 }
 
 void nodes_lead(struct nodes *n)
@@ -152,31 +153,31 @@ void nodes_lead(struct nodes *n)
 
 	memset(n->members, 0, sizeof(n->members));
 	memset(n->servers, 0, sizeof(n->servers));
-	*self = (struct nodes_member){.in = true,
+	*self = (struct nodes_member){.joined = true,
 		.conn = NODE_NONE,
-		.who = n->options.who,
+		.instance_id = n->options.instance_id,
 		.order = n->arrivals++,
 		.workers = n->options.workers,
 		.wanted = n->options.wanted,
-		.node = n->options.nodes > 1 ? n->held : 0,
+		.node = n->options.nodes > 1 ? n->previous_node : 0,
 		.address = LOOPBACK,
 		.ready = true};
 	n->role = NODES_LEADING;
 	n->conn = NODE_NONE;
 	n->due_ns = 0;
-	n->beat_ns = n->options.beat_ns;
+	n->heartbeat_interval_ns = n->options.heartbeat_interval_ns;
 	n->policy.restarts = n->ledger.restarts;
-	n->policy.fast = n->ledger.fast;
+	n->policy.fast_failures = n->ledger.fast_failures;
 	if ((n->options.nodes > 1 || n->options.joint) &&
 		n->options.ops->address(n->options.user, n->place, self->address, &err) != 0) {
-		nodes_say(n, true, "%s: ranks are told to meet at %s", err.msg, self->address);
+		nodes_log(n, true, "%s: ranks are told to meet at %s", err.msg, self->address);
 	}
 	self->port = n->options.ops->port(n->options.user, self->address);
 	if (n->options.nodes > 1) {
-		nodes_say(n, false, "coordinating at %s", n->options.place[n->place]);
+		nodes_log(n, false, "coordinating at %s", n->options.place[n->place]);
 		n->probe_due_ns = n->place > 0 ? n->now_ns + n->options.times.probe_ns : 0;
-		n->beat_due_ns = n->now_ns;
-		tell_count(n);
+		n->heartbeat_due_ns = n->now_ns;
+		announce_count(n);
 	}
 }
 
@@ -188,7 +189,7 @@ void nodes_lead_probed(struct nodes *n, uint32_t conn)
 		return;
 	}
 	for (uint32_t m = 1; m < NODES_MAX; m++) {
-		if (n->members[m].in) {
+		if (n->members[m].joined) {
 			n->options.ops->close(n->options.user, n->members[m].conn);
 		}
 	}
@@ -205,20 +206,20 @@ void nodes_lead_probed(struct nodes *n, uint32_t conn)
 
 void nodes_lead_refuse(struct nodes *n, uint32_t conn, bool final, const char *fmt, ...)
 {
-	struct node_frame no = {.kind = NODE_REFUSE, .final = final};
+	struct node_frame refusal = {.kind = NODE_REFUSE, .final = final};
 	va_list args;
 
 	va_start(args, fmt);
-	vsnprintf(no.text, sizeof(no.text), fmt, args);
+	vsnprintf(refusal.text, sizeof(refusal.text), fmt, args);
 	va_end(args);
-	n->options.ops->send(n->options.user, conn, &no);
+	n->options.ops->send(n->options.user, conn, &refusal);
 	n->options.ops->close(n->options.user, conn);
 }
 
 static struct nodes_member *find_wanting(struct nodes *n, uint32_t wanted)
 {
 	for (uint32_t m = 0; m < NODES_MAX && wanted != NODE_NONE; m++) {
-		if (n->members[m].in && n->members[m].wanted == wanted) {
+		if (n->members[m].joined && n->members[m].wanted == wanted) {
 			return &n->members[m];
 		}
 	}
@@ -238,12 +239,12 @@ static bool may_join(struct nodes *n, uint32_t conn, const struct node_frame *jo
 		nodes_lead_refuse(n, conn, true,
 			"the job is %s there and %s here: give all the same --job", join->job,
 			n->options.job);
-	} else if (join->who == n->options.who) {
+	} else if (join->instance_id == n->options.instance_id) {
 		nodes_lead_refuse(n, conn, false, "it is this node itself");
 	} else if (n->role != NODES_LEADING || phase == RUN_LEAVING || phase == RUN_DRAINING ||
-		(phase == RUN_ENDING && !n->policy.again)) {
+		(phase == RUN_ENDING && !n->policy.will_restart)) {
 		nodes_lead_refuse(n, conn, false, "the job is ending");
-	} else if (count_in(n) == n->options.nodes) {
+	} else if (count_joined(n) == n->options.nodes) {
 		nodes_lead_refuse(n, conn, false, "the job has its %u nodes", n->options.nodes);
 	} else if (other != NULL) {
 		nodes_lead_refuse(n, conn, false, "--node-rank %u is that of %s", join->wanted,
@@ -254,21 +255,22 @@ static bool may_join(struct nodes *n, uint32_t conn, const struct node_frame *jo
 	return false;
 }
 
-static void lose(struct nodes *n, struct nodes_member *m, const char *why);
+static void remove_member(struct nodes *n, struct nodes_member *m, const char *why);
 
 /* Finds the node's own slot from before, or one that was never used: lost nodes can still be
  * named. */
-static struct nodes_member *free_slot(struct nodes *n, uint64_t who)
+static struct nodes_member *find_slot(struct nodes *n, uint64_t who)
 {
 	struct nodes_member *slot = NULL;
 
 	for (uint32_t i = 1; i < NODES_MAX; i++) {
 		struct nodes_member *m = &n->members[i];
 
-		if (!m->in && m->who == who) {
+		if (!m->joined && m->instance_id == who) {
 			return m;
 		}
-		if (!m->in && (slot == NULL || (slot->who != 0 && m->who == 0))) {
+		if (!m->joined &&
+			(slot == NULL || (slot->instance_id != 0 && m->instance_id == 0))) {
 			slot = m;
 		}
 	}
@@ -277,12 +279,12 @@ static struct nodes_member *free_slot(struct nodes *n, uint64_t who)
 }
 
 /* Takes over the ledger of a node that knows more of the job. */
-static void learn(struct nodes *n, const struct node_frame *join)
+static void adopt_ledger(struct nodes *n, const struct node_frame *join)
 {
 	if (join->ledger.generation > n->ledger.generation) {
 		n->ledger = join->ledger;
 		n->policy.restarts = n->ledger.restarts;
-		n->policy.fast = n->ledger.fast;
+		n->policy.fast_failures = n->ledger.fast_failures;
 	} else if (n->ledger.generation == 0 && join->ledger.attempt > n->ledger.attempt) {
 		n->ledger.attempt = join->ledger.attempt;
 	}
@@ -290,31 +292,32 @@ static void learn(struct nodes *n, const struct node_frame *join)
 
 static void take_join(struct nodes *n, uint32_t conn, const struct node_frame *join)
 {
-	const struct node_frame welcome = {.kind = NODE_WELCOME, .beat_ns = n->beat_ns};
+	const struct node_frame welcome = {.kind = NODE_WELCOME,
+		.heartbeat_interval_ns = n->heartbeat_interval_ns};
 	struct nodes_member *m;
 
 	for (uint32_t i = 1; i < NODES_MAX; i++) {
-		if (n->members[i].in && n->members[i].who == join->who) {
+		if (n->members[i].joined && n->members[i].instance_id == join->instance_id) {
 			n->options.ops->close(n->options.user, n->members[i].conn);
-			lose(n, &n->members[i], "it has come again");
+			remove_member(n, &n->members[i], "it has come again");
 		}
 	}
 	if (!may_join(n, conn, join)) {
 		return;
 	}
-	m = free_slot(n, join->who);
-	*m = (struct nodes_member){.in = true,
+	m = find_slot(n, join->instance_id);
+	*m = (struct nodes_member){.joined = true,
 		.conn = conn,
-		.who = join->who,
+		.instance_id = join->instance_id,
 		.order = n->arrivals++,
 		.workers = join->workers,
 		.wanted = join->wanted,
-		.node = join->held,
+		.node = join->previous_node,
 		.port = join->port,
 		.ready = true,
-		.heard_ns = n->now_ns};
+		.last_received_ns = n->now_ns};
 	memcpy(m->address, join->address, sizeof(m->address));
-	learn(n, join);
+	adopt_ledger(n, join);
 	n->options.ops->send(n->options.user, conn, &welcome);
 	nodes_lead_wait(n);
 }
@@ -339,7 +342,8 @@ static struct nodes_member *next_unsettled(struct nodes *n, const bool *settled)
 	for (uint32_t m = 0; m < NODES_MAX; m++) {
 		struct nodes_member *member = &n->members[m];
 
-		if (member->in && !settled[m] && (next == NULL || member->order < next->order)) {
+		if (member->joined && !settled[m] &&
+			(next == NULL || member->order < next->order)) {
 			next = member;
 		}
 	}
@@ -354,14 +358,14 @@ static void settle_ranks(struct nodes *n)
 	uint32_t node = 0;
 
 	for (uint32_t i = 0; i < NODES_MAX; i++) {
-		if (n->members[i].in && n->members[i].wanted != NODE_NONE) {
+		if (n->members[i].joined && n->members[i].wanted != NODE_NONE) {
 			n->members[i].node = n->members[i].wanted;
 			settled[i] = true;
 		}
 	}
 	for (uint32_t i = 0; i < NODES_MAX; i++) {
 		m = &n->members[i];
-		if (m->in && !settled[i] && m->node < n->options.nodes &&
+		if (m->joined && !settled[i] && m->node < n->options.nodes &&
 			!is_taken(n, m->node, settled)) {
 			settled[i] = true;
 		}
@@ -378,7 +382,7 @@ static void settle_ranks(struct nodes *n)
 static struct nodes_member *find_node(struct nodes *n, uint32_t node)
 {
 	for (uint32_t m = 0; m < NODES_MAX; m++) {
-		if (n->members[m].in && n->members[m].node == node) {
+		if (n->members[m].joined && n->members[m].node == node) {
 			return &n->members[m];
 		}
 	}
@@ -393,7 +397,7 @@ void nodes_lead_start(struct nodes *n)
 	ASSERT(master != NULL);
 	n->ledger.generation++;
 	n->ledger.restarts = n->policy.restarts;
-	n->ledger.fast = n->policy.fast;
+	n->ledger.fast_failures = n->policy.fast_failures;
 	start.ledger = n->ledger;
 	start.world = n->policy.workers;
 	start.port = master->port;
@@ -420,7 +424,7 @@ void nodes_lead_start(struct nodes *n)
 
 void nodes_lead_wait(struct nodes *n)
 {
-	tell_count(n);
+	announce_count(n);
 	nodes_lead_gather(n);
 }
 
@@ -431,24 +435,24 @@ void nodes_lead_gather(struct nodes *n)
 	if (n->policy.phase != RUN_GATHERING) {
 		return;
 	}
-	if (count_in(n) < n->options.nodes || nodes_servers_missing(n) > 0) {
+	if (count_joined(n) < n->options.nodes || nodes_servers_missing(n) > 0) {
 		n->probe_due_ns = n->place > 0 && n->probe_due_ns == 0
 			? n->now_ns + n->options.times.probe_ns
 			: n->probe_due_ns;
 		return;
 	}
 	for (uint32_t m = 0; m < NODES_MAX; m++) {
-		if (n->members[m].in && !n->members[m].ready) {
+		if (n->members[m].joined && !n->members[m].ready) {
 			return;
 		}
-		workers += n->members[m].in ? n->members[m].workers : 0;
+		workers += n->members[m].joined ? n->members[m].workers : 0;
 	}
 	if (n->probe != NODE_NONE) {
 		n->options.ops->close(n->options.user, n->probe);
 		n->probe = NODE_NONE;
 	}
 	for (uint32_t m = 0; m < NODES_MAX; m++) { /* lost nodes have been replaced */
-		n->members[m].who = n->members[m].in ? n->members[m].who : 0;
+		n->members[m].instance_id = n->members[m].joined ? n->members[m].instance_id : 0;
 	}
 	settle_ranks(n);
 	nodes_decide(n, (struct run_event){.kind = RUN_GATHERED, .workers = workers});
@@ -488,10 +492,10 @@ void nodes_lead_exited(struct nodes *n, const struct nodes_event *event)
 	ASSERT(self->alive > 0);
 	self->alive--;
 	if (event->status != 0 && n->policy.phase == RUN_WORKING && n->options.nodes > 1) {
-		struct node_frame news = {.kind = NODE_NEWS, .bad = true};
+		struct node_frame log_line_frame = {.kind = NODE_LOG_LINE, .is_error = true};
 
-		snprintf(news.text, sizeof(news.text), "%s", event->text);
-		nodes_lead_tell(n, &news);
+		snprintf(log_line_frame.text, sizeof(log_line_frame.text), "%s", event->text);
+		nodes_lead_broadcast(n, &log_line_frame);
 	}
 	if (self->alive == 0) {
 		self->port = n->options.ops->port(n->options.user, self->address);
@@ -499,11 +503,11 @@ void nodes_lead_exited(struct nodes *n, const struct nodes_event *event)
 	}
 	decide_exit(n, self,
 		(struct run_event){.status = event->status,
-			.parted = event->parted,
+			.retired = event->retired,
 			.survivable = event->survivable,
 			.outside = event->outside,
-			.sole = event->sole,
-			.last = event->last,
+			.sole_launcher = event->sole_launcher,
+			.finishing = event->finishing,
 			.stops = event->stops,
 			.lasted_ns = event->lasted_ns,
 			.commits = event->commits});
@@ -534,7 +538,7 @@ void nodes_lead_drained(struct nodes *n)
 		return;
 	}
 	for (uint32_t m = 1; m < NODES_MAX; m++) {
-		if (n->members[m].in && !n->members[m].drained) {
+		if (n->members[m].joined && !n->members[m].drained) {
 			return;
 		}
 	}
@@ -542,18 +546,18 @@ void nodes_lead_drained(struct nodes *n)
 }
 
 /* Passes on that the node of rank 0 has begun: the others check whether they see what it wrote. */
-static void take_begun(struct nodes *n, const struct nodes_member *m,
+static void take_root_begun(struct nodes *n, const struct nodes_member *m,
 	const struct node_frame *frame)
 {
-	struct node_frame told = *frame;
+	struct node_frame relay = *frame;
 
-	told.kind = NODE_TOLD;
+	relay.kind = NODE_ROOT_BEGUN_RELAY;
 	for (uint32_t i = 1; i < NODES_MAX; i++) {
-		if (n->members[i].in && &n->members[i] != m) {
-			n->options.ops->send(n->options.user, n->members[i].conn, &told);
+		if (n->members[i].joined && &n->members[i] != m) {
+			n->options.ops->send(n->options.user, n->members[i].conn, &relay);
 		}
 	}
-	n->options.ops->told(n->options.user, frame->text, frame->who);
+	n->options.ops->notify_root_begun(n->options.user, frame->text, frame->instance_id);
 }
 
 void nodes_lead_frame(struct nodes *n, uint32_t conn, const struct node_frame *frame)
@@ -573,7 +577,7 @@ void nodes_lead_frame(struct nodes *n, uint32_t conn, const struct node_frame *f
 		}
 		return;
 	}
-	m->heard_ns = n->now_ns;
+	m->last_received_ns = n->now_ns;
 	switch (frame->kind) {
 	case NODE_EXITED:
 		take_exited(n, m, frame);
@@ -593,28 +597,28 @@ void nodes_lead_frame(struct nodes *n, uint32_t conn, const struct node_frame *f
 		n->drained_ok = n->drained_ok && frame->ok;
 		nodes_lead_drained(n);
 		break;
-	case NODE_BEGUN:
-		take_begun(n, m, frame);
+	case NODE_ROOT_BEGUN:
+		take_root_begun(n, m, frame);
 		break;
-	case NODE_BEAT:
+	case NODE_HEARTBEAT:
 		break;
 	default:
 		n->options.ops->close(n->options.user, conn);
-		lose(n, m, "it says what only a coordinator says");
+		remove_member(n, m, "it says what only a coordinator says");
 	}
 }
 
 /* ---- losing, ending ---- */
 
-static void lose(struct nodes *n, struct nodes_member *m, const char *why)
+static void remove_member(struct nodes *n, struct nodes_member *m, const char *why)
 {
 	uint32_t alive = m->alive;
 	char name[96];
 
-	m->in = false;
+	m->joined = false;
 	m->alive = 0;
 	if (n->role == NODES_CLOSING) {
-		nodes_lead_closing(n);
+		nodes_lead_try_exit(n);
 		return;
 	}
 	name_member(m, name, sizeof(name));
@@ -634,7 +638,7 @@ void nodes_lead_lost(struct nodes *n, uint32_t alive)
 	nodes_decide(n,
 		(struct run_event){.kind = RUN_LOST, .workers = alive, .commits = n->commits});
 	if (gathering) {
-		tell_count(n);
+		announce_count(n);
 	}
 }
 
@@ -645,7 +649,7 @@ void nodes_lead_closed(struct nodes *n, uint32_t conn, const char *why)
 	if (conn == n->probe) {
 		n->probe = NODE_NONE;
 	} else if (m != NULL) {
-		lose(n, m, why);
+		remove_member(n, m, why);
 	} else {
 		nodes_serve_closed(n, conn, why);
 	}
@@ -655,36 +659,38 @@ void nodes_lead_finish(struct nodes *n)
 {
 	const struct node_frame exit = {.kind = NODE_EXIT, .status = n->policy.status};
 
-	nodes_lead_tell(n, &exit);
-	nodes_serve_tell(n, &exit);
+	nodes_lead_broadcast(n, &exit);
+	nodes_serve_broadcast(n, &exit);
 	n->role = NODES_CLOSING;
 	n->due_ns = n->now_ns + n->options.times.close_ns;
-	nodes_lead_closing(n);
+	nodes_lead_try_exit(n);
 }
 
-void nodes_lead_closing(struct nodes *n)
+void nodes_lead_try_exit(struct nodes *n)
 {
-	if (n->role == NODES_CLOSING && count_in(n) <= 1 && nodes_servers_in(n) == 0) {
+	if (n->role == NODES_CLOSING && count_joined(n) <= 1 && nodes_servers_joined(n) == 0) {
 		nodes_exit(n);
 	}
 }
 
-static void beat(struct nodes *n)
+static void send_heartbeats(struct nodes *n)
 {
-	const struct node_frame frame = {.kind = NODE_BEAT};
+	const struct node_frame frame = {.kind = NODE_HEARTBEAT};
 	char why[64];
 
-	n->beat_due_ns = n->now_ns + n->beat_ns;
-	nodes_lead_tell(n, &frame);
-	nodes_serve_beat(n);
+	n->heartbeat_due_ns = n->now_ns + n->heartbeat_interval_ns;
+	nodes_lead_broadcast(n, &frame);
+	nodes_serve_heartbeat(n);
 	for (uint32_t i = 1; i < NODES_MAX; i++) {
 		struct nodes_member *m = &n->members[i];
 
-		if (m->in && n->now_ns - m->heard_ns > NODES_SILENT * n->beat_ns) {
+		if (m->joined &&
+			n->now_ns - m->last_received_ns >
+				NODES_HEARTBEATS_MISSED * n->heartbeat_interval_ns) {
 			snprintf(why, sizeof(why), "not a sign of it for %.1f s",
-				(double)(n->now_ns - m->heard_ns) / 1e9);
+				(double)(n->now_ns - m->last_received_ns) / 1e9);
 			n->options.ops->close(n->options.user, m->conn);
-			lose(n, m, why);
+			remove_member(n, m, why);
 		}
 		if (n->role == NODES_OVER) {
 			return;
@@ -707,8 +713,9 @@ void nodes_lead_tick(struct nodes *n)
 		nodes_exit(n);
 		return;
 	}
-	if (n->options.nodes > 1 && n->beat_ns != 0 && n->now_ns >= n->beat_due_ns) {
-		beat(n);
+	if (n->options.nodes > 1 && n->heartbeat_interval_ns != 0 &&
+		n->now_ns >= n->heartbeat_due_ns) {
+		send_heartbeats(n);
 	}
 	if (n->role == NODES_LEADING && n->probe_due_ns != 0 && n->now_ns >= n->probe_due_ns) {
 		probe(n);

@@ -7,7 +7,7 @@ static unsigned work(struct run_policy *p, int64_t now_ns)
 {
 	p->phase = RUN_WORKING;
 	p->alive = p->workers;
-	p->parting = 0;
+	p->retiring = 0;
 	p->finishing = false;
 	p->started_ns = now_ns;
 	p->timer_ns = 0;
@@ -25,7 +25,7 @@ static unsigned start(struct run_policy *p, int64_t now_ns)
 	return RUN_DO_GATHER;
 }
 
-static unsigned leave(struct run_policy *p)
+static unsigned finish(struct run_policy *p)
 {
 	p->phase = RUN_OVER;
 	p->timer_ns = 0;
@@ -43,21 +43,22 @@ static int64_t backoff_ns(const struct run_policy *p)
 {
 	int64_t wait_ns = p->times.backoff_ns;
 
-	if (p->fast < RUN_FAST_MAX) {
+	if (p->fast_failures < RUN_FAST_MAX) {
 		return 0;
 	}
-	for (uint32_t i = RUN_FAST_MAX; i < p->fast && wait_ns < p->times.backoff_max_ns; i++) {
+	for (uint32_t i = RUN_FAST_MAX; i < p->fast_failures && wait_ns < p->times.backoff_max_ns;
+		i++) {
 		wait_ns *= 2;
 	}
 	return wait_ns;
 }
 
 /* Decides what follows once the whole group is dead. */
-static unsigned end(struct run_policy *p, int64_t now_ns)
+static unsigned group_ended(struct run_policy *p, int64_t now_ns)
 {
 	int64_t wait_ns = backoff_ns(p);
 
-	if (!p->again) {
+	if (!p->will_restart) {
 		return drain(p, now_ns);
 	}
 	p->restarts += p->counted;
@@ -69,28 +70,28 @@ static unsigned end(struct run_policy *p, int64_t now_ns)
 	return 0;
 }
 
-static void count_fast(struct run_policy *p, const struct run_event *event)
+static void count_fast_failure(struct run_policy *p, const struct run_event *event)
 {
 	bool progress = event->commits != p->commits;
 	bool fast = event->now_ns - p->started_ns < p->times.fast_ns;
 
-	p->fast = fast && !progress ? p->fast + 1 : 0;
+	p->fast_failures = fast && !progress ? p->fast_failures + 1 : 0;
 	p->commits = event->commits;
 }
 
 /* Acts on the failure of a worker when none had failed before. */
 static unsigned fail(struct run_policy *p, const struct run_event *event)
 {
-	count_fast(p, event);
+	count_fast_failure(p, event);
 	/* From an elastic group, RUN_EXIT_LEFT would say that all is well, and that others go
 	 * on. */
-	p->status =
-		p->least > 0 && event->status == RUN_EXIT_LEFT ? RUN_EXIT_FAILURE : event->status;
-	p->again = (!p->joint || event->sole) && !p->quits && event->status != RUN_EXIT_USER &&
-		p->restarts < p->max_restarts;
+	p->status = p->min_workers > 0 && event->status == RUN_EXIT_LEFT ? RUN_EXIT_FAILURE
+									 : event->status;
+	p->will_restart = (!p->joint || event->sole_launcher) && !p->quits &&
+		event->status != RUN_EXIT_USER && p->restarts < p->max_restarts;
 	p->counted = true;
 	p->phase = RUN_ENDING;
-	return p->alive > 0 ? RUN_DO_KILL : end(p, event->now_ns);
+	return p->alive > 0 ? RUN_DO_KILL : group_ended(p, event->now_ns);
 }
 
 /* ---- more and fewer ---- */
@@ -98,7 +99,7 @@ static unsigned fail(struct run_policy *p, const struct run_event *event)
 /* Adds workers until as many run as are wanted. */
 static unsigned add(struct run_policy *p)
 {
-	uint32_t stay = p->alive - p->parting;
+	uint32_t stay = p->alive - p->retiring;
 
 	p->timer_ns = 0;
 	if (p->finishing || p->quits || stay >= p->workers) {
@@ -125,17 +126,18 @@ static unsigned refill(struct run_policy *p, int64_t now_ns)
 static unsigned replace(struct run_policy *p, const struct run_event *event)
 {
 	bool progress = event->commits != p->commits;
-	uint32_t stay = p->alive - p->parting;
+	uint32_t stay = p->alive - p->retiring;
 
-	p->fast = event->lasted_ns < p->times.fast_ns && !progress ? p->fast + 1 : 0;
+	p->fast_failures =
+		event->lasted_ns < p->times.fast_ns && !progress ? p->fast_failures + 1 : 0;
 	p->commits = event->commits;
-	if (p->fast > p->max_restarts && stay >= p->least) {
+	if (p->fast_failures > p->max_restarts && stay >= p->min_workers) {
 		p->workers = stay;
-		p->fast = 0;
+		p->fast_failures = 0;
 		p->timer_ns = 0;
-		return RUN_DO_SETTLE;
+		return RUN_DO_SHRINK;
 	}
-	if (p->fast > p->max_restarts) {
+	if (p->fast_failures > p->max_restarts) {
 		return fail(p, event);
 	}
 	return refill(p, event->now_ns);
@@ -143,17 +145,17 @@ static unsigned replace(struct run_policy *p, const struct run_event *event)
 
 bool run_policy_can_scale(const struct run_policy *p)
 {
-	return p->least > 0 && p->signal == 0 && !p->finishing && !p->quits &&
+	return p->min_workers > 0 && p->signal == 0 && !p->finishing && !p->quits &&
 		p->phase != RUN_DRAINING && p->phase != RUN_OVER;
 }
 
 static unsigned scaled(struct run_policy *p, const struct run_event *event)
 {
-	uint32_t stay = p->alive - p->parting;
+	uint32_t stay = p->alive - p->retiring;
 
 	ASSERT(run_policy_can_scale(p) && event->workers > 0);
 	p->workers = event->workers;
-	p->fast = 0;
+	p->fast_failures = 0;
 	if (p->phase != RUN_WORKING) {
 		return 0; /* The next start uses the new number. */
 	}
@@ -162,7 +164,7 @@ static unsigned scaled(struct run_policy *p, const struct run_event *event)
 			return 0;
 		}
 		p->phase = RUN_LEAVING;
-		p->again = true;
+		p->will_restart = true;
 		p->counted = false;
 		p->deadline_ns = event->now_ns + p->grace_ns;
 		p->timer_ns = p->deadline_ns;
@@ -173,8 +175,8 @@ static unsigned scaled(struct run_policy *p, const struct run_event *event)
 	}
 	p->timer_ns = 0;
 	p->change = stay - event->workers;
-	p->parting += p->change;
-	return RUN_DO_PART;
+	p->retiring += p->change;
+	return RUN_DO_RETIRE;
 }
 
 static unsigned quit(struct run_policy *p, int64_t now_ns)
@@ -187,19 +189,20 @@ static unsigned quit(struct run_policy *p, int64_t now_ns)
 		p->status = RUN_EXIT_LEFT;
 		return drain(p, now_ns);
 	}
-	p->again = p->again && p->phase != RUN_ENDING; /* the group is not started again */
+	p->will_restart =
+		p->will_restart && p->phase != RUN_ENDING; /* the group is not started again */
 	if (p->phase != RUN_WORKING) {
 		return 0;
 	}
 	p->quits = true;
 	p->timer_ns = 0;
-	p->change = p->alive - p->parting;
-	p->parting = p->alive;
+	p->change = p->alive - p->retiring;
+	p->retiring = p->alive;
 	if (p->alive == 0) { /* the next worker was yet to be added */
 		p->status = RUN_EXIT_LEFT;
 		return drain(p, now_ns);
 	}
-	return p->change > 0 ? RUN_DO_PART : 0;
+	return p->change > 0 ? RUN_DO_RETIRE : 0;
 }
 
 /* ---- ends of workers ---- */
@@ -214,7 +217,7 @@ static unsigned stop(struct run_policy *p, int64_t now_ns)
 {
 	p->status = RUN_EXIT_STOPPED;
 	p->finishing = true;
-	p->again = false;
+	p->will_restart = false;
 	if (p->alive == 0) {
 		return drain(p, now_ns);
 	}
@@ -227,17 +230,17 @@ static unsigned stop(struct run_policy *p, int64_t now_ns)
 /* Acts on the end of a worker of a joint group that works. */
 static unsigned joint_exited(struct run_policy *p, const struct run_event *event)
 {
-	bool left = event->parted && (event->status == RUN_EXIT_LEFT || event->survivable);
+	bool left = event->retired && (event->status == RUN_EXIT_LEFT || event->survivable);
 	bool failed = event->status != 0 && !left;
-	bool vain = event->status == RUN_EXIT_USER;
+	bool permanent = event->status == RUN_EXIT_USER;
 
-	p->finishing = p->finishing || event->last;
-	vain = vain || (p->finishing && p->alive == 0);
-	p->parting = p->parting < p->alive ? p->parting : p->alive;
+	p->finishing = p->finishing || event->finishing;
+	permanent = permanent || (p->finishing && p->alive == 0);
+	p->retiring = p->retiring < p->alive ? p->retiring : p->alive;
 	if (event->stops) {
 		return stop(p, event->now_ns);
 	}
-	if (failed && (vain || !event->survivable)) {
+	if (failed && (permanent || !event->survivable)) {
 		return fail(p, event);
 	}
 	if (failed && !p->quits) {
@@ -260,18 +263,18 @@ static unsigned joint_exited(struct run_policy *p, const struct run_event *event
 static unsigned worker_exited(struct run_policy *p, const struct run_event *event)
 {
 	bool behind = event->outside && p->finishing;
-	bool failed = event->status != 0 && !event->parted && !behind;
+	bool failed = event->status != 0 && !event->retired && !behind;
 
 	ASSERT(p->alive > 0);
 	p->alive--;
-	if (p->parting > 0 && event->parted) {
-		p->parting--;
+	if (p->retiring > 0 && event->retired) {
+		p->retiring--;
 	}
 	if (p->phase == RUN_WORKING && p->joint) {
 		return joint_exited(p, event);
 	}
 	if (p->phase == RUN_WORKING && failed) {
-		return p->least > 0 && event->survivable && p->alive > p->parting &&
+		return p->min_workers > 0 && event->survivable && p->alive > p->retiring &&
 				event->status != RUN_EXIT_USER
 			? replace(p, event)
 			: fail(p, event);
@@ -283,10 +286,10 @@ static unsigned worker_exited(struct run_policy *p, const struct run_event *even
 	if (p->alive > 0) {
 		return 0;
 	}
-	if (p->phase == RUN_LEAVING && p->again) {
-		return end(p, event->now_ns);
+	if (p->phase == RUN_LEAVING && p->will_restart) {
+		return group_ended(p, event->now_ns);
 	}
-	return p->phase == RUN_ENDING ? end(p, event->now_ns) : drain(p, event->now_ns);
+	return p->phase == RUN_ENDING ? group_ended(p, event->now_ns) : drain(p, event->now_ns);
 }
 
 /* Acts on the loss of a node. The job is not at fault: the restart does not count against
@@ -296,14 +299,14 @@ static unsigned node_lost(struct run_policy *p, const struct run_event *event)
 	ASSERT(event->workers <= p->alive);
 	p->alive -= event->workers;
 	if (p->phase == RUN_WORKING) {
-		count_fast(p, event);
-		p->again = true;
+		count_fast_failure(p, event);
+		p->will_restart = true;
 		p->counted = false;
 		p->phase = RUN_ENDING;
-		return p->alive > 0 ? RUN_DO_KILL : end(p, event->now_ns);
+		return p->alive > 0 ? RUN_DO_KILL : group_ended(p, event->now_ns);
 	}
 	if (p->alive == 0 && p->phase == RUN_ENDING) {
-		return end(p, event->now_ns);
+		return group_ended(p, event->now_ns);
 	}
 	return p->alive == 0 && p->phase == RUN_LEAVING ? drain(p, event->now_ns) : 0;
 }
@@ -315,7 +318,7 @@ static unsigned first_signal(struct run_policy *p, const struct run_event *event
 	p->signal = event->signal;
 	p->deadline_ns = event->now_ns + p->grace_ns;
 	p->timer_ns = p->deadline_ns - (phase == RUN_LEAVING ? reserve_ns(p) : 0);
-	p->again = false;
+	p->will_restart = false;
 	if (phase == RUN_DRAINING) {
 		return 0; /* The workers were done: their status stands if draining ends in time. */
 	}
@@ -350,7 +353,7 @@ static unsigned signaled(struct run_policy *p, const struct run_event *event)
 	}
 	if (p->phase == RUN_DRAINING) {
 		p->status = 128 + event->signal;
-		return leave(p);
+		return finish(p);
 	}
 	return 0;
 }
@@ -375,7 +378,7 @@ static unsigned timed_out(struct run_policy *p, int64_t now_ns)
 		} else if (p->status == 0) {
 			p->status = p->phase == RUN_DRAINING ? RUN_EXIT_UNSAVED : RUN_EXIT_FAILURE;
 		}
-		return leave(p);
+		return finish(p);
 	default:
 		return 0;
 	}
@@ -417,7 +420,7 @@ unsigned run_policy_step(struct run_policy *p, const struct run_event *event)
 		if (!event->ok && p->status == 0) {
 			p->status = RUN_EXIT_UNSAVED;
 		}
-		return leave(p);
+		return finish(p);
 	}
 	return 0;
 }

@@ -58,29 +58,29 @@ struct run_times {
 struct run_policy {
 	struct run_times times; /* as given */
 	uint32_t workers;       /* workers of the group, at least 1; gathers: from RUN_GATHERED */
-	uint32_t least;        /* fewest workers that can go on; 0: not elastic. Not with gathers */
+	uint32_t min_workers;  /* fewest workers that can go on; 0: not elastic. Not with gathers */
 	uint32_t max_restarts; /* restarts of the group, at most */
 	int64_t grace_ns;      /* time from a signal to the exit */
 	bool joint;            /* other ranks of the job have launchers of their own; with least */
 	bool gathers;          /* there are several nodes */
 	int64_t gather_max_ns; /* longest wait for nodes */
 
-	enum run_phase phase; /* current phase */
-	uint32_t alive;       /* workers started and not yet reaped */
-	uint32_t parting;     /* how many of alive were told to leave the others */
-	uint32_t change;      /* number of workers for RUN_DO_ADD, RUN_DO_PART */
-	bool finishing;       /* a worker has come to the job's end: no more are added */
-	bool quits;           /* a joint group: told to leave the others */
-	uint32_t restarts;    /* restarts so far, at most max_restarts */
-	uint32_t fast;        /* failures in a row that came fast and without progress */
-	uint64_t commits;     /* steps committed when the last failure came */
-	int64_t started_ns;   /* start of this attempt */
-	int64_t timer_ns;     /* when RUN_TIMEOUT is wanted; 0: not at all */
-	int64_t deadline_ns;  /* time of the exit; valid once signal is set, and in RUN_LEAVING */
-	int signal;           /* signal that told us to stop; 0: none yet */
-	bool again;           /* in RUN_ENDING, RUN_LEAVING: another attempt follows */
-	bool counted;         /* with again: that attempt is one of max_restarts */
-	int status;           /* exit status */
+	enum run_phase phase;   /* current phase */
+	uint32_t alive;         /* workers started and not yet reaped */
+	uint32_t retiring;      /* how many of alive were told to leave the others */
+	uint32_t change;        /* number of workers for RUN_DO_ADD, RUN_DO_RETIRE */
+	bool finishing;         /* a worker has come to the job's end: no more are added */
+	bool quits;             /* a joint group: told to leave the others */
+	uint32_t restarts;      /* restarts so far, at most max_restarts */
+	uint32_t fast_failures; /* failures in a row that came fast and without progress */
+	uint64_t commits;       /* steps committed when the last failure came */
+	int64_t started_ns;     /* start of this attempt */
+	int64_t timer_ns;       /* when RUN_TIMEOUT is wanted; 0: not at all */
+	int64_t deadline_ns;    /* time of the exit; valid once signal is set, and in RUN_LEAVING */
+	int signal;             /* signal that told us to stop; 0: none yet */
+	bool will_restart;      /* in RUN_ENDING, RUN_LEAVING: another attempt follows */
+	bool counted;           /* with again: that attempt is one of max_restarts */
+	int status;             /* exit status */
 };
 
 enum run_event_kind {
@@ -102,16 +102,16 @@ struct run_event {
 	int64_t now_ns;           /* monotonic */
 	uint32_t workers;         /* number of workers */
 	int status;               /* the worker's exit code, or 128 + signal; RUN_REFUSED: ours */
-	bool parted;              /* the worker was told to leave the others */
+	bool retired;             /* the worker was told to leave the others */
 	bool survivable;          /* others can go on with fewer or more; joint: also elsewhere */
 	bool outside;             /* others train, or did to the end, without it; not joint */
-	bool sole;         /* joint: no others are there, or were; this launcher is the first */
-	bool last;         /* joint: the job comes to its end, nobody is added */
-	bool stops;        /* joint: the worker ended since the job is to stop */
-	int64_t lasted_ns; /* elastic: how long the worker lived */
-	uint64_t commits;  /* steps that the agent has seen committed since it opened */
-	int signal;        /* number of the signal */
-	bool ok;           /* all that was committed is durable */
+	bool sole_launcher; /* joint: no others are there, or were; this launcher is the first */
+	bool finishing;     /* joint: the job comes to its end, nobody is added */
+	bool stops;         /* joint: the worker ended since the job is to stop */
+	int64_t lasted_ns;  /* elastic: how long the worker lived */
+	uint64_t commits;   /* steps that the agent has seen committed since it opened */
+	int signal;         /* number of the signal */
+	bool ok;            /* all that was committed is durable */
 };
 
 /* Bits of what run_policy_step returns, to be done in this order. */
@@ -123,8 +123,8 @@ enum run_action {
 	RUN_DO_DRAIN = 16,   /* let the agent make durable what it has */
 	RUN_DO_EXIT = 32,    /* leave with status */
 	RUN_DO_ADD = 64,     /* start change more workers, which join the others */
-	RUN_DO_PART = 128,   /* tell change workers to leave the others */
-	RUN_DO_SETTLE = 256, /* tell people that a worker is not replaced: new ones fail at once */
+	RUN_DO_RETIRE = 128, /* tell change workers to leave the others */
+	RUN_DO_SHRINK = 256, /* tell people that a worker is not replaced: new ones fail at once */
 };
 
 /* Whether the number of workers may change now. */

@@ -60,38 +60,41 @@ bool sched_app_reserve(struct sched_app *app)
 /* ---- where replicas are ---- */
 
 /* Adds a run of so many replicas on one node. */
-static void add_run(struct sched_spot *spot, uint32_t replicas)
+static void add_run(struct sched_app_placement *placement, uint32_t replicas)
 {
-	bool fits = replicas < APP_DIGITS && spot->place.nodes < 4 &&
-		(spot->code > 0 || spot->place.nodes == 0);
+	bool fits = replicas < APP_DIGITS && placement->place.nodes < 4 &&
+		(placement->code > 0 || placement->place.nodes == 0);
 
-	spot->code = fits ? spot->code * APP_DIGITS + replicas : 0;
-	spot->place.nodes++;
-	spot->place.replicas += replicas;
-	spot->place.most = replicas > spot->place.most ? replicas : spot->place.most;
+	placement->code = fits ? placement->code * APP_DIGITS + replicas : 0;
+	placement->place.nodes++;
+	placement->place.replicas += replicas;
+	placement->place.max_per_node =
+		replicas > placement->place.max_per_node ? replicas : placement->place.max_per_node;
 }
 
-void sched_spot_fill(struct sched_spot *spot, const uint32_t *nodes, uint32_t n)
+void sched_app_placement_fill(struct sched_app_placement *placement, const uint32_t *nodes,
+	uint32_t n)
 {
 	uint32_t run = 0;
 
-	*spot = (struct sched_spot){0};
+	*placement = (struct sched_app_placement){0};
 	for (uint32_t i = 0; i < n; i++) {
 		run++;
 		if (i + 1 == n || nodes[i + 1] != nodes[i]) {
-			add_run(spot, run);
+			add_run(placement, run);
 			run = 0;
 		}
 	}
 }
 
-void sched_spot_pack(struct sched_spot *spot, uint32_t replicas, uint32_t slots)
+void sched_app_placement_pack(struct sched_app_placement *placement, uint32_t replicas,
+	uint32_t slots)
 {
-	*spot = (struct sched_spot){0};
+	*placement = (struct sched_app_placement){0};
 	while (replicas > 0) {
 		uint32_t here = replicas < slots ? replicas : slots;
 
-		add_run(spot, here);
+		add_run(placement, here);
 		replicas -= here;
 	}
 }
@@ -112,7 +115,7 @@ static void scale(const struct sched_times *from, double ratio, struct sched_tim
 }
 
 /* Interpolates between the rows of a placement on up to 4 nodes. */
-static bool look_rows(const struct sched_app *app, const struct app_rows *of, uint32_t atomic,
+static bool look_rows(const struct sched_app *app, const struct app_row_range *of, uint32_t atomic,
 	struct sched_times *times)
 {
 	const struct app_row *rows = app->rows + of->first;
@@ -143,40 +146,40 @@ static bool look_rows(const struct sched_app *app, const struct app_rows *of, ui
 }
 
 /* Looks up a placement on five nodes or more in the grid, without interpolation. */
-static bool look_grid(const struct sched_app *app, const struct pawl_place *place, uint32_t atomic,
-	struct sched_times *times)
+static bool look_grid(const struct sched_app *app, const struct pawl_placement *place,
+	uint32_t atomic, struct sched_times *times)
 {
 	uint32_t nodes = place->nodes < APP_GRID_HIGH ? place->nodes : APP_GRID_HIGH;
 	/* The grid has 3 * n + 1 places for each number n of nodes, from APP_GRID_LOW on. */
 	uint32_t row = 3 * (nodes - APP_GRID_LOW) * (nodes + APP_GRID_LOW - 1) / 2 + nodes -
 		APP_GRID_LOW + place->replicas - nodes;
-	uint32_t wide = app->bounds.most - app->bounds.least + 1;
+	uint32_t wide = app->bounds.atomic_max - app->bounds.atomic_min + 1;
 	const struct sched_times *at = app->grid + (size_t)row * wide;
-	uint32_t nearest = atomic - app->bounds.least;
+	uint32_t nearest = atomic - app->bounds.atomic_min;
 
 	while (nearest > 0 && !isfinite(at[nearest].step_s)) {
 		nearest--;
 	}
-	scale(&at[nearest], (double)atomic / (nearest + app->bounds.least), times);
-	return nearest + app->bounds.least == atomic;
+	scale(&at[nearest], (double)atomic / (nearest + app->bounds.atomic_min), times);
+	return nearest + app->bounds.atomic_min == atomic;
 }
 
-bool sched_app_times(const struct sched_app *app, const struct sched_spot *spot, uint32_t atomic,
-	struct sched_times *times)
+bool sched_app_times(const struct sched_app *app, const struct sched_app_placement *placement,
+	uint32_t atomic, struct sched_times *times)
 {
 	if (app->perf.gamma > 0) {
 		const struct pawl_batch batch = {.atomic = atomic};
 
-		times->step_s = pawl_step_s(&app->perf, &spot->place, &batch);
+		times->step_s = pawl_step_s(&app->perf, &placement->place, &batch);
 		times->sync_s = times->step_s - app->perf.alpha_c - app->perf.beta_c * atomic;
 		return true;
 	}
-	if (spot->place.nodes < APP_GRID_LOW) {
-		ASSERT(app->rows_of[spot->code].n > 0);
-		return look_rows(app, &app->rows_of[spot->code], atomic, times);
+	if (placement->place.nodes < APP_GRID_LOW) {
+		ASSERT(app->rows_of[placement->code].n > 0);
+		return look_rows(app, &app->rows_of[placement->code], atomic, times);
 	}
-	ASSERT(app->grid != NULL && spot->place.replicas <= APP_MEASURED);
-	return look_grid(app, &spot->place, atomic, times);
+	ASSERT(app->grid != NULL && placement->place.replicas <= APP_MEASURED);
+	return look_grid(app, &placement->place, atomic, times);
 }
 
 double sched_step_s(const struct sched_times *times, uint32_t accum)
@@ -240,7 +243,7 @@ void sched_app_split(const struct sched_app *app, uint32_t replicas, double tota
 {
 	const struct pawl_batch_bounds *bounds = &app->bounds;
 	uint32_t each = round_up(total / replicas);
-	uint32_t parts = round_up((double)each / bounds->most);
+	uint32_t parts = round_up((double)each / bounds->atomic_max);
 	uint32_t room;
 
 	if (replicas == 1 && total > bounds->init && parts < 2) {

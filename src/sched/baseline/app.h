@@ -22,8 +22,8 @@
 #define APP_MEASURED  64u  /* replicas of a measured placement, at most */
 
 /* A placement of replicas, as far as the time of a step depends on it. */
-struct sched_spot {
-	struct pawl_place place; /* place.nodes: runs of one node in the list of replicas */
+struct sched_app_placement {
+	struct pawl_placement place; /* place.nodes: runs of one node in the list of replicas */
 	uint32_t code; /* lengths of runs as digits; 0: over 4 runs, or over 4 replicas in one */
 };
 
@@ -33,7 +33,7 @@ struct sched_times {
 };
 
 /* Measurements of a placement on up to 4 nodes: rows by ascending atomic batch. */
-struct app_rows {
+struct app_row_range {
 	uint32_t first; /* index in sched_app.rows; rows of a placement follow each other */
 	uint32_t n;     /* number of rows; 0: not measured */
 };
@@ -63,7 +63,7 @@ struct sched_app {
 	uint32_t nodes_most;   /* nodes that a job may be on; 0: any number */
 	struct pawl_perf perf; /* step times of a modelled application; gamma 0: it is measured */
 	struct app_row *rows;
-	struct app_rows rows_of[APP_CODES]; /* rows of each placement, by its code */
+	struct app_row_range rows_of[APP_CODES]; /* rows of each placement, by its code */
 	/* Times on 5 to 16 nodes, N to 4N replicas, all atomic batches; NULL: on fewer nodes
 	 * only. */
 	struct sched_times *grid;
@@ -82,9 +82,11 @@ const struct sched_app *sched_apps_find(const struct sched_apps *apps, const cha
 bool sched_app_reserve(struct sched_app *app);
 
 /* Fills spot from nodes, the index of each replica's node. n is over 0. */
-void sched_spot_fill(struct sched_spot *spot, const uint32_t *nodes, uint32_t n);
+void sched_app_placement_fill(struct sched_app_placement *placement, const uint32_t *nodes,
+	uint32_t n);
 /* Fills spot with as few nodes of so many slots as hold the replicas, all but the last one full. */
-void sched_spot_pack(struct sched_spot *spot, uint32_t replicas, uint32_t slots);
+void sched_app_placement_pack(struct sched_app_placement *placement, uint32_t replicas,
+	uint32_t slots);
 
 /*
  * Finds the time of a step. Returns false if atomic is outside of what was measured of the
@@ -92,8 +94,8 @@ void sched_spot_pack(struct sched_spot *spot, uint32_t replicas, uint32_t slots)
  * A spot of a measured application has at most APP_MEASURED replicas, slots_most on a node, and
  * nodes_most nodes.
  */
-bool sched_app_times(const struct sched_app *app, const struct sched_spot *spot, uint32_t atomic,
-	struct sched_times *times);
+bool sched_app_times(const struct sched_app *app, const struct sched_app_placement *placement,
+	uint32_t atomic, struct sched_times *times);
 /* Returns the seconds of a step of accum + 1 gradients. */
 double sched_step_s(const struct sched_times *times, uint32_t accum);
 

@@ -16,7 +16,7 @@ int sched_fill_init(struct sched_fill *fill, const struct sched_view *view, stru
 	}
 	for (uint32_t i = 0; i < fill->n; i++) {
 		fill->room[i] = view->nodes[i].slots;
-		fill->all += fill->room[i];
+		fill->unclaimed += fill->room[i];
 	}
 	return 0;
 }
@@ -65,7 +65,7 @@ bool sched_fill_keep(struct sched_fill *fill, const struct sched_job *job,
 		memcpy(grant->nodes, job->nodes, taken * sizeof(*job->nodes));
 	}
 	grant->replicas = job->replicas;
-	fill->all -= job->replicas;
+	fill->unclaimed -= job->replicas;
 	return true;
 }
 

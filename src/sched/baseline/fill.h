@@ -14,7 +14,7 @@ struct sched_fill {
 	const struct sched_node *nodes; /* the view's */
 	uint32_t *room;                 /* slots of each node that are not taken; owned */
 	uint32_t n;                     /* number of nodes */
-	uint32_t all;                   /* slots of all nodes that are not spoken for */
+	uint32_t unclaimed;             /* slots of all nodes that are not spoken for */
 };
 #define SCHED_FILL_ANY UINT32_MAX /* any type of nodes */
 

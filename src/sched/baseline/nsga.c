@@ -15,13 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ONES_MAX  (2 * NSGA_POPULATION)
-#define SEATS     1024u /* entries in the hash table: a power of two, well over ONES_MAX */
-#define HASH_BITS 32
+#define SOLUTIONS_MAX (2 * NSGA_POPULATION)
+#define HASH_SLOTS    1024u /* entries in the hash table: a power of two, well over SOLUTIONS_MAX */
+#define HASH_BITS     32
 
 /* ---- rank ---- */
 
-bool nsga_beats(const struct nsga_one *a, const struct nsga_one *b)
+bool nsga_dominates(const struct nsga_solution *a, const struct nsga_solution *b)
 {
 	bool worse = a->costs[0] > b->costs[0] || a->costs[1] > b->costs[1];
 	bool better = a->costs[0] < b->costs[0] || a->costs[1] < b->costs[1];
@@ -29,7 +29,7 @@ bool nsga_beats(const struct nsga_one *a, const struct nsga_one *b)
 	return better && !worse;
 }
 
-static bool costs_same(const struct nsga_one *a, const struct nsga_one *b)
+static bool costs_same(const struct nsga_solution *a, const struct nsga_solution *b)
 {
 	return a->costs[0] == b->costs[0] && a->costs[1] == b->costs[1];
 }
@@ -42,97 +42,98 @@ static int compare_numbers(double a, double b)
 /* Orders by costs: a solution comes before those that it beats. */
 static int compare_costs(const void *left, const void *right)
 {
-	const struct nsga_one *a = *(struct nsga_one *const *)left;
-	const struct nsga_one *b = *(struct nsga_one *const *)right;
+	const struct nsga_solution *a = *(struct nsga_solution *const *)left;
+	const struct nsga_solution *b = *(struct nsga_solution *const *)right;
 	int order = compare_numbers(a->costs[0], b->costs[0]);
 
 	order = order == 0 ? compare_numbers(a->costs[1], b->costs[1]) : order;
-	return order == 0 ? (a->lot > b->lot) - (a->lot < b->lot) : order;
+	return order == 0 ? (a->tie_break > b->tie_break) - (a->tie_break < b->tie_break) : order;
 }
 
 static int compare_crowding(const void *left, const void *right)
 {
-	const struct nsga_one *a = *(struct nsga_one *const *)left;
-	const struct nsga_one *b = *(struct nsga_one *const *)right;
+	const struct nsga_solution *a = *(struct nsga_solution *const *)left;
+	const struct nsga_solution *b = *(struct nsga_solution *const *)right;
 	int order = compare_numbers(b->crowding, a->crowding);
 
-	return order == 0 ? (a->lot > b->lot) - (a->lot < b->lot) : order;
+	return order == 0 ? (a->tie_break > b->tie_break) - (a->tie_break < b->tie_break) : order;
 }
 
 /* Puts each solution on the first front whose last solution does not beat it. In order of costs,
  * the last solution of a front has the least second cost there: one that is beaten by any on the
  * front is beaten by the last. Returns how many fronts there are. */
-static uint32_t find_fronts(struct nsga_one **ones, uint32_t n)
+static uint32_t find_fronts(struct nsga_solution **solutions, uint32_t n)
 {
-	const struct nsga_one *last[ONES_MAX];
+	const struct nsga_solution *last[SOLUTIONS_MAX];
 	uint32_t fronts = 0;
 
-	qsort(ones, n, sizeof(struct nsga_one *), compare_costs);
+	qsort(solutions, n, sizeof(struct nsga_solution *), compare_costs);
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t f = 0;
 
-		while (f < fronts && nsga_beats(last[f], ones[i])) {
+		while (f < fronts && nsga_dominates(last[f], solutions[i])) {
 			f++;
 		}
 		fronts += f == fronts;
-		last[f] = ones[i];
-		ones[i]->front = f;
+		last[f] = solutions[i];
+		solutions[i]->front = f;
 	}
 	return fronts;
 }
 
 /* Sets Deb's crowding distance on a front in order of its costs: one cost goes up as the other goes
  * down, so that neighbours are the same in both. */
-static void crowd_front(struct nsga_one **ones, uint32_t n)
+static void set_crowding(struct nsga_solution **solutions, uint32_t n)
 {
-	const struct nsga_one *unlike[ONES_MAX];
+	const struct nsga_solution *unlike[SOLUTIONS_MAX];
 	double range[NSGA_COSTS];
 	uint32_t m = 0;
 
 	ASSERT(n > 0); /* no front is empty */
 	for (uint32_t i = 0; i < n; i++) {
-		ones[i]->crowding = 0;
-		if (i == 0 || !costs_same(ones[i], ones[i - 1])) {
-			unlike[m++] = ones[i];
+		solutions[i]->crowding = 0;
+		if (i == 0 || !costs_same(solutions[i], solutions[i - 1])) {
+			unlike[m++] = solutions[i];
 		}
 	}
 	range[0] = unlike[m - 1]->costs[0] - unlike[0]->costs[0];
 	range[1] = unlike[0]->costs[1] - unlike[m - 1]->costs[1];
 	for (uint32_t i = 0, at = 0; i < n; i++) {
-		if (ones[i] != unlike[at]) {
+		if (solutions[i] != unlike[at]) {
 			continue;
 		}
-		ones[i]->crowding = INFINITY;
+		solutions[i]->crowding = INFINITY;
 		if (at > 0 && at < m - 1) {
 			const double *before = unlike[at - 1]->costs;
 			const double *after = unlike[at + 1]->costs;
 
-			ones[i]->crowding = (after[0] - before[0]) / range[0] +
+			solutions[i]->crowding = (after[0] - before[0]) / range[0] +
 				(before[1] - after[1]) / range[1];
 		}
 		at += at < m - 1;
 	}
 }
 
-void nsga_rank(struct nsga_one **ones, uint32_t n)
+void nsga_rank(struct nsga_solution **solutions, uint32_t n)
 {
-	struct nsga_one *by_costs[ONES_MAX];
+	struct nsga_solution *by_costs[SOLUTIONS_MAX];
 	uint32_t start = 0;
 	uint32_t fronts;
 
-	ASSERT(n <= ONES_MAX);
-	fronts = find_fronts(ones, n);
-	memcpy(by_costs, ones, n * sizeof(struct nsga_one *));
+	ASSERT(n <= SOLUTIONS_MAX);
+	fronts = find_fronts(solutions, n);
+	memcpy(by_costs, solutions, n * sizeof(struct nsga_solution *));
 	for (uint32_t f = 0; f < fronts; f++) {
 		uint32_t end = start;
 
 		for (uint32_t i = 0; i < n; i++) {
 			if (by_costs[i]->front == f) {
-				ones[end++] = by_costs[i];
+				solutions[end++] = by_costs[i];
 			}
 		}
-		crowd_front(ones + start, end - start);
-		qsort(ones + start, end - start, sizeof(struct nsga_one *), compare_crowding);
+		set_crowding(solutions + start, end - start);
+		qsort(solutions + start, end - start, sizeof(struct nsga_solution *),
+			compare_crowding);
 		start = end;
 	}
 }
@@ -142,31 +143,32 @@ void nsga_rank(struct nsga_one **ones, uint32_t n)
 struct run {
 	const struct nsga_problem *problem;
 	struct rng *rng;
-	size_t bytes;                    /* bytes of a matrix */
-	struct nsga_one all[ONES_MAX];   /* solutions, each with its matrix */
-	struct nsga_one *ones[ONES_MAX]; /* solutions in order: parents, offspring, free ones */
-	uint32_t parents;                /* number of parents, the first of ones */
-	uint32_t offspring;              /* number of offspring, after the parents */
-	uint8_t *pair;                   /* two more matrices, which are being made */
-	uint32_t deck[NSGA_POPULATION];  /* indices of the parents, shuffled */
-	uint32_t drawn;                  /* number drawn from deck; parents: all */
-	uint16_t seats[SEATS];           /* hash table: 1 + index in ones; 0: free */
-	uint8_t *matrices;               /* owned; memory of all matrices above */
+	size_t bytes;                            /* bytes of a matrix */
+	struct nsga_solution all[SOLUTIONS_MAX]; /* solutions, each with its matrix */
+	struct nsga_solution
+		*solutions[SOLUTIONS_MAX];  /* solutions in order: parents, offspring, free ones */
+	uint32_t parents;                   /* number of parents, the first of ones */
+	uint32_t offspring;                 /* number of offspring, after the parents */
+	uint8_t *pair;                      /* two more matrices, which are being made */
+	uint32_t shuffled[NSGA_POPULATION]; /* indices of the parents, shuffled */
+	uint32_t drawn_n;                   /* number drawn from deck; parents: all */
+	uint16_t hash_table[HASH_SLOTS];    /* hash table: 1 + index in ones; 0: free */
+	uint8_t *matrices;                  /* owned; memory of all matrices above */
 };
 
 static int start_run(struct run *r, struct pawl_err *err)
 {
 	r->bytes = (size_t)r->problem->rows * r->problem->row_bytes;
-	r->matrices = FAULT_MEM("sched.nsga", calloc(ONES_MAX + 2, r->bytes));
+	r->matrices = FAULT_MEM("sched.nsga", calloc(SOLUTIONS_MAX + 2, r->bytes));
 	if (!r->matrices) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u solutions of %zu bytes",
-			ONES_MAX, r->bytes);
+			SOLUTIONS_MAX, r->bytes);
 	}
-	for (uint32_t i = 0; i < ONES_MAX; i++) {
+	for (uint32_t i = 0; i < SOLUTIONS_MAX; i++) {
 		r->all[i].matrix = r->matrices + i * r->bytes;
-		r->ones[i] = &r->all[i];
+		r->solutions[i] = &r->all[i];
 	}
-	r->pair = r->matrices + ONES_MAX * r->bytes;
+	r->pair = r->matrices + SOLUTIONS_MAX * r->bytes;
 	return 0;
 }
 
@@ -186,91 +188,92 @@ static uint64_t hash_matrix(const uint8_t *matrix, size_t bytes)
 }
 
 /* Finds the seat of an equal matrix in the hash table, or the free one for this matrix. */
-static uint16_t *find_seat(struct run *r, uint64_t hash, const uint8_t *matrix)
+static uint16_t *find_hash_slot(struct run *r, uint64_t hash, const uint8_t *matrix)
 {
-	uint32_t at = hash % SEATS;
+	uint32_t at = hash % HASH_SLOTS;
 
-	for (; r->seats[at] != 0; at = (at + 1) % SEATS) {
-		const struct nsga_one *one = r->ones[r->seats[at] - 1];
+	for (; r->hash_table[at] != 0; at = (at + 1) % HASH_SLOTS) {
+		const struct nsga_solution *solution = r->solutions[r->hash_table[at] - 1];
 
-		if (one->hash == hash && memcmp(one->matrix, matrix, r->bytes) == 0) {
+		if (solution->hash == hash && memcmp(solution->matrix, matrix, r->bytes) == 0) {
 			break;
 		}
 	}
-	return &r->seats[at];
+	return &r->hash_table[at];
 }
 
-static void seat_parents(struct run *r)
+static void hash_parents(struct run *r)
 {
-	memset(r->seats, 0, sizeof(r->seats));
+	memset(r->hash_table, 0, sizeof(r->hash_table));
 	for (uint32_t i = 0; i < r->parents; i++) {
-		*find_seat(r, r->ones[i]->hash, r->ones[i]->matrix) = (uint16_t)(i + 1);
+		*find_hash_slot(r, r->solutions[i]->hash, r->solutions[i]->matrix) =
+			(uint16_t)(i + 1);
 	}
 }
 
 /* Adds a matrix to the offspring, unless there is a twin. */
-static void add_one(struct run *r, const uint8_t *matrix)
+static void add_solution(struct run *r, const uint8_t *matrix)
 {
 	uint32_t at = r->parents + r->offspring;
-	struct nsga_one *one = r->ones[at];
+	struct nsga_solution *solution = r->solutions[at];
 	uint64_t hash = hash_matrix(matrix, r->bytes);
-	uint16_t *seat = find_seat(r, hash, matrix);
+	uint16_t *seat = find_hash_slot(r, hash, matrix);
 
 	if (*seat != 0) {
 		return;
 	}
 	*seat = (uint16_t)(at + 1);
-	one->hash = hash;
-	memcpy(one->matrix, matrix, r->bytes);
-	r->problem->evaluate(r->problem->of, one->matrix, one->costs);
+	solution->hash = hash;
+	memcpy(solution->matrix, matrix, r->bytes);
+	r->problem->evaluate(r->problem->context, solution->matrix, solution->costs);
 	r->offspring++;
 }
 
 /* Makes the best solutions the parents of the next generation. */
-static void survive(struct run *r)
+static void select_survivors(struct run *r)
 {
 	uint32_t n = r->parents + r->offspring;
 
 	for (uint32_t i = 0; i < n; i++) {
-		r->ones[i]->lot = rng_u64(r->rng);
+		r->solutions[i]->tie_break = rng_u64(r->rng);
 	}
-	nsga_rank(r->ones, n);
+	nsga_rank(r->solutions, n);
 	r->parents = n < NSGA_POPULATION ? n : NSGA_POPULATION;
 	r->offspring = 0;
-	r->drawn = r->parents;
+	r->drawn_n = r->parents;
 	for (uint32_t i = 0; i < r->parents; i++) {
-		r->deck[i] = i;
+		r->shuffled[i] = i;
 	}
-	seat_parents(r);
+	hash_parents(r);
 }
 
 /* ---- mating ---- */
 
 /* Draws each parent once, before any one comes again. */
-static const struct nsga_one *draw_parent(struct run *r)
+static const struct nsga_solution *draw_parent(struct run *r)
 {
-	if (r->drawn == r->parents) {
+	if (r->drawn_n == r->parents) {
 		for (uint32_t i = r->parents; i > 1; i--) {
 			uint32_t other = (uint32_t)rng_below(r->rng, i);
-			uint32_t kept = r->deck[i - 1];
+			uint32_t kept = r->shuffled[i - 1];
 
-			r->deck[i - 1] = r->deck[other];
-			r->deck[other] = kept;
+			r->shuffled[i - 1] = r->shuffled[other];
+			r->shuffled[other] = kept;
 		}
-		r->drawn = 0;
+		r->drawn_n = 0;
 	}
-	return r->ones[r->deck[r->drawn++]];
+	return r->solutions[r->shuffled[r->drawn_n++]];
 }
 
 /* Draws two and returns the one that beats the other; else the less crowded one; else either. */
-static const struct nsga_one *win_tournament(struct run *r)
+static const struct nsga_solution *win_tournament(struct run *r)
 {
-	const struct nsga_one *a = draw_parent(r);
-	const struct nsga_one *b = draw_parent(r);
+	const struct nsga_solution *a = draw_parent(r);
+	const struct nsga_solution *b = draw_parent(r);
 	bool first = a->crowding > b->crowding;
 
-	if (nsga_beats(a, b) || nsga_beats(b, a)) {
-		first = nsga_beats(a, b);
+	if (nsga_dominates(a, b) || nsga_dominates(b, a)) {
+		first = nsga_dominates(a, b);
 	} else if (a->crowding == b->crowding) {
 		first = rng_below(r->rng, 2) == 0;
 	}
@@ -292,10 +295,10 @@ static void mate(struct run *r)
 	memcpy(second, a, point);
 	memcpy(second + point, b + point, r->bytes - point);
 	for (uint8_t *child = r->pair; child <= second; child += r->bytes) {
-		p->mutate(p->of, r->rng, child);
-		p->repair(p->of, r->rng, child);
+		p->mutate(p->context, r->rng, child);
+		p->repair(p->context, r->rng, child);
 		if (r->offspring < NSGA_POPULATION) {
-			add_one(r, child);
+			add_solution(r, child);
 		}
 	}
 }
@@ -320,7 +323,7 @@ static int take_front(struct run *r, struct nsga_front *front, struct pawl_err *
 	uint8_t *matrices;
 	uint32_t n = 0;
 
-	while (n < r->parents && r->ones[n]->front == 0) {
+	while (n < r->parents && r->solutions[n]->front == 0) {
 		n++;
 	}
 	matrices = FAULT_MEM("sched.nsga", malloc(n * r->bytes > 0 ? n * r->bytes : 1));
@@ -332,10 +335,11 @@ static int take_front(struct run *r, struct nsga_front *front, struct pawl_err *
 	front->best = 0;
 	front->matrices = matrices;
 	for (uint32_t i = 0; i < n; i++) {
-		memcpy(matrices + i * r->bytes, r->ones[i]->matrix, r->bytes);
-		if (i == 0 || r->ones[i]->costs[0] < front->best_costs[0]) {
+		memcpy(matrices + i * r->bytes, r->solutions[i]->matrix, r->bytes);
+		if (i == 0 || r->solutions[i]->costs[0] < front->best_costs[0]) {
 			front->best = i;
-			memcpy(front->best_costs, r->ones[i]->costs, sizeof(front->best_costs));
+			memcpy(front->best_costs, r->solutions[i]->costs,
+				sizeof(front->best_costs));
 		}
 	}
 	return 0;
@@ -356,13 +360,13 @@ int nsga_run(const struct nsga_problem *problem, struct rng *rng, const uint8_t 
 	}
 	for (uint32_t i = 0; i < n; i++) {
 		memcpy(r.pair, given + i * r.bytes, r.bytes);
-		problem->repair(problem->of, rng, r.pair);
-		add_one(&r, r.pair);
+		problem->repair(problem->context, rng, r.pair);
+		add_solution(&r, r.pair);
 	}
-	survive(&r);
+	select_survivors(&r);
 	for (uint32_t i = 1; i < NSGA_GENERATIONS && going; i++) {
 		going = breed(&r);
-		survive(&r);
+		select_survivors(&r);
 	}
 	rv = take_front(&r, front, err);
 	free(r.matrices);

@@ -27,7 +27,7 @@
 struct nsga_problem {
 	uint32_t rows;      /* rows of a matrix, at least 1; a child has each from one parent */
 	uint32_t row_bytes; /* bytes of a row: a multiple of 8, to which matrices are aligned */
-	void *of;           /* passed to the functions below */
+	void *context;      /* passed to the functions below */
 	void (*mutate)(void *of, struct rng *rng, uint8_t *matrix);
 	/* Turns any matrix into an allowed one. */
 	void (*repair)(void *of, struct rng *rng, uint8_t *matrix);
@@ -36,22 +36,22 @@ struct nsga_problem {
 };
 
 /* A solution in a population. */
-struct nsga_one {
+struct nsga_solution {
 	double costs[NSGA_COSTS];
 	uint32_t front;  /* 0: no other solution of the population beats this one */
 	double crowding; /* how far apart the neighbours on the front are; 0: an equal is there */
 	uint64_t hash;   /* hash of matrix */
-	uint64_t lot;    /* drawn at random; decides between solutions that are as good */
-	uint8_t *matrix; /* bytes: rows * row_bytes */
+	uint64_t tie_break; /* drawn at random; decides between solutions that are as good */
+	uint8_t *matrix;    /* bytes: rows * row_bytes */
 };
 
 /* Whether a is nowhere worse than b, and somewhere better: Deb's constrained domination, where all
  * is allowed. */
-bool nsga_beats(const struct nsga_one *a, const struct nsga_one *b);
+bool nsga_dominates(const struct nsga_solution *a, const struct nsga_solution *b);
 /* Sets front and crowding, and puts the best first: by front, then the least crowded, then by lot.
  * Fronts and crowding are those of Deb III-A and III-B, but of equal solutions all except one have
  * crowding 0. */
-void nsga_rank(struct nsga_one **ones, uint32_t n);
+void nsga_rank(struct nsga_solution **solutions, uint32_t n);
 
 /* Allowed matrices, all different, of which none beats another. */
 struct nsga_front {

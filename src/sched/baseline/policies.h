@@ -12,21 +12,21 @@ extern const struct sched_policy sched_optimus;
 extern const struct sched_policy sched_pollux;
 extern const struct sched_policy sched_tiresias;
 
-struct sched_named {
+struct sched_policy_entry {
 	const struct sched_policy *policy;
 	/* Jobs choose their batches and report hints; else they have what their users asked for,
 	 * and there are no hints. */
 	bool adapts;
 	/* Step times are reported by the paper's seven parameters: how full the fullest node is
 	 * does not count. */
-	bool by_paper;
+	bool paper_model;
 	/* The policy is told what only a simulator knows: not for a scheduler. */
-	bool by_oracle;
+	bool needs_oracle;
 };
 
 /* Returns row i of the table; NULL: there are no more. */
-const struct sched_named *sched_policy_row(uint32_t i);
+const struct sched_policy_entry *sched_policy_row(uint32_t i);
 /* Returns the policy of that name; NULL: there is none. */
-const struct sched_named *sched_policy_find(const char *name);
+const struct sched_policy_entry *sched_policy_find(const char *name);
 
 #endif

@@ -39,4 +39,6 @@ static int decide(void *self, const struct sched_view *view, struct sched_grant 
 	return 0;
 }
 
-const struct sched_policy sched_fifo = {.name = "fifo", .keeps = true, .decide = decide};
+const struct sched_policy sched_fifo = {.name = "fifo",
+	.run_to_completion = true,
+	.decide = decide};

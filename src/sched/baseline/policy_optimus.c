@@ -54,10 +54,10 @@ static void close_memory(void *self)
 /* ---- what steps take ---- */
 
 /* Returns the index of the job's steps in memory; -1: out of memory. */
-static int find_steps(struct optimus *memory, const struct sched_oracle *of)
+static int find_step_times(struct optimus *memory, const struct sched_oracle *of)
 {
 	struct steps *more;
-	uint32_t most = of->batch / of->app->bounds.least;
+	uint32_t most = of->batch / of->app->bounds.atomic_min;
 
 	for (uint32_t i = 0; i < memory->n; i++) {
 		if (memory->steps[i].app == of->app && memory->steps[i].batch == of->batch) {
@@ -78,7 +78,7 @@ static int find_steps(struct optimus *memory, const struct sched_oracle *of)
 
 static double step_s(struct steps *steps, uint32_t replicas, uint32_t slots)
 {
-	struct sched_spot spot;
+	struct sched_app_placement placement;
 	struct sched_times times;
 	struct pawl_batch batch;
 
@@ -88,8 +88,8 @@ static double step_s(struct steps *steps, uint32_t replicas, uint32_t slots)
 			/* The noise is measured from two gradients at least. */
 			batch = (struct pawl_batch){(batch.atomic + 1) / 2, 1};
 		}
-		sched_spot_pack(&spot, replicas, slots);
-		sched_app_times(steps->app, &spot, batch.atomic, &times);
+		sched_app_placement_pack(&placement, replicas, slots);
+		sched_app_times(steps->app, &placement, batch.atomic, &times);
 		steps->seconds[replicas] = sched_step_s(&times, batch.accum);
 	}
 	return steps->seconds[replicas];
@@ -120,14 +120,14 @@ static int begin_shares(struct optimus *memory, const struct sched_view *view, s
 	struct pawl_err *err)
 {
 	for (uint32_t j = 0; j < view->jobs_n; j++) {
-		if (find_steps(memory, view->jobs[j].oracle) < 0) {
+		if (find_step_times(memory, view->jobs[j].oracle) < 0) {
 			return pawl_err_set(err, PAWL_ENOMEM, "optimus: out of memory");
 		}
 	}
 	for (uint32_t j = 0; j < view->jobs_n; j++) { /* memory->steps does not move any more */
 		const struct sched_oracle *of = view->jobs[j].oracle;
 
-		shares[j].steps = &memory->steps[find_steps(memory, of)];
+		shares[j].steps = &memory->steps[find_step_times(memory, of)];
 		shares[j].remaining = remaining_steps(of);
 		shares[j].job = j;
 	}
@@ -200,7 +200,7 @@ static int decide(void *self, const struct sched_view *view, struct sched_grant 
 		rv = sched_fill_init(&fill, view, err);
 	}
 	if (rv == 0) {
-		share_out(shares, view->jobs_n, fill.all, slots);
+		share_out(shares, view->jobs_n, fill.unclaimed, slots);
 		place(view, shares, &fill, grants);
 	}
 	sched_fill_deinit(&fill);

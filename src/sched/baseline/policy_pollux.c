@@ -65,7 +65,7 @@ static void close_pollux(void *self)
 
 /* ---- jobs ---- */
 
-static int have_no_memory(const struct sched_view *view, struct pawl_err *err)
+static int fail_no_memory(const struct sched_view *view, struct pawl_err *err)
 {
 	return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u jobs on %u nodes", view->jobs_n,
 		view->nodes_n);
@@ -79,7 +79,7 @@ static int keep_worths(struct pollux *p, const struct sched_view *view, struct p
 		FAULT_MEM("sched.pollux", calloc(view->jobs_n, sizeof(*worths)));
 
 	if (!worths) {
-		return have_no_memory(view, err);
+		return fail_no_memory(view, err);
 	}
 	for (uint32_t j = 0; j < view->jobs_n; j++) {
 		while (from < p->worths_n && p->worths[from].id < view->jobs[j].id) {
@@ -117,8 +117,9 @@ static uint32_t bound_replicas(const struct sched_job *job, const struct sched_h
 	if (hints && hints->replicas_profiled > 0) {
 		most = 2ull * hints->replicas_profiled;
 	}
-	if (hints && hints->bounds.least > 0 && most > hints->bounds.max / hints->bounds.least) {
-		most = hints->bounds.max / hints->bounds.least;
+	if (hints && hints->bounds.atomic_min > 0 &&
+		most > hints->bounds.max / hints->bounds.atomic_min) {
+		most = hints->bounds.max / hints->bounds.atomic_min;
 	}
 	most = most > job->least ? most : job->least;
 	return most < job->most ? (uint32_t)most : job->most;
@@ -249,7 +250,7 @@ static int start_round(struct pollux *p, struct pollux_round *round, const struc
 	round->base = FAULT_MEM("sched.pollux", calloc(view->jobs_n, round->row_bytes));
 	round->filled = FAULT_MEM("sched.pollux", calloc(view->nodes_n, sizeof(*round->filled)));
 	if (!round->rows || !round->slots || !round->base || !round->filled) {
-		return have_no_memory(view, err);
+		return fail_no_memory(view, err);
 	}
 	round->room = round->slots + round->row_bytes;
 	round->taken = round->room + round->row_bytes;
@@ -270,7 +271,8 @@ static int start_round(struct pollux *p, struct pollux_round *round, const struc
 
 /* Returns the matrices to begin with: the last solutions, for the present jobs and nodes; or the
  * present allocation. Owned by the caller. */
-static uint8_t *begin_with(const struct pollux *p, const struct pollux_round *round, uint32_t *n)
+static uint8_t *initial_solutions(const struct pollux *p, const struct pollux_round *round,
+	uint32_t *n)
 {
 	const struct found *found = &p->found;
 	size_t bytes = (size_t)round->rows_n * round->row_bytes;
@@ -299,7 +301,7 @@ static uint8_t *begin_with(const struct pollux *p, const struct pollux_round *ro
 }
 
 /* Remembers the front for the next round. Takes the front's matrices, and ids. */
-static void remember(struct pollux *p, const struct pollux_round *round,
+static void save_front(struct pollux *p, const struct pollux_round *round,
 	const struct nsga_front *front, uint64_t *ids)
 {
 	for (uint32_t r = 0; r < round->rows_n; r++) {
@@ -338,23 +340,23 @@ static int solve(struct pollux *p, struct pollux_round *round, const struct sche
 {
 	const struct nsga_problem problem = {.rows = round->rows_n,
 		.row_bytes = round->row_bytes,
-		.of = round,
+		.context = round,
 		.mutate = pollux_mutate,
 		.repair = pollux_repair,
 		.evaluate = pollux_evaluate};
 	struct nsga_front front;
 	uint64_t *ids = FAULT_MEM("sched.pollux", calloc(round->rows_n, sizeof(*ids)));
 	uint32_t given_n;
-	uint8_t *given = begin_with(p, round, &given_n);
+	uint8_t *given = initial_solutions(p, round, &given_n);
 	int rv = ids && given ? nsga_run(&problem, &p->rng, given, given_n, &front, err)
-			      : have_no_memory(view, err);
+			      : fail_no_memory(view, err);
 
 	free(given);
 	if (rv != 0) {
 		free(ids);
 		return rv;
 	}
-	remember(p, round, &front, ids);
+	save_front(p, round, &front, ids);
 	verdict->cost = front.best_costs[0];
 	for (uint32_t r = 0; r < round->rows_n; r++) {
 		const struct sched_job *job = round->rows[r].job;

@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-#define EVERY    4294967296.0 /* number of different draws of 32 bits */
+#define DRAWS    4294967296.0 /* number of different draws of 32 bits */
 #define TENTH    429496730u   /* a tenth of the draws */
 #define FAIRNESS 1e-3         /* added to each speedup, so that none is 0 */
 
@@ -91,8 +91,8 @@ static void grow_column(const struct pollux_round *round, struct rng *rng, uint8
 		filled += cells[at] != 0;
 	}
 	there = filled > 0 ? 1.0 / filled : 0;
-	odds[0] = (uint64_t)(any * EVERY);
-	odds[1] = (uint64_t)((any + there - any * there) * EVERY);
+	odds[0] = (uint64_t)(any * DRAWS);
+	odds[1] = (uint64_t)((any + there - any * there) * DRAWS);
 	for (size_t at = 0; at < end; at += round->row_bytes) {
 		uint64_t draw = rng_u64(rng);
 
@@ -131,7 +131,7 @@ void pollux_mutate(void *of, struct rng *rng, uint8_t *matrix)
 /* ---- repair ---- */
 
 /* Takes a distributed job off nodes where an earlier one is, and marks the others as taken. */
-static void part_row(uint8_t *row, uint8_t *taken, uint32_t row_bytes)
+static void separate_row(uint8_t *row, uint8_t *taken, uint32_t row_bytes)
 {
 	for (uint32_t i = 0; i < row_bytes; i += sizeof(uint64_t)) {
 		if (load_word(row + i) == 0) {
@@ -197,7 +197,7 @@ static void repair_row(const struct pollux_round *round, struct rng *rng,
 		return;
 	}
 	if (nodes > 1) {
-		part_row(row, round->taken, round->row_bytes);
+		separate_row(row, round->taken, round->row_bytes);
 		count_row(row, round->row_bytes, &nodes, &replicas);
 	}
 	if (replicas > of->most || nodes > POLLUX_NODES_MAX) {
@@ -240,7 +240,7 @@ void pollux_repair(void *of, struct rng *rng, uint8_t *matrix)
 
 /* Returns a row's speedup over its fair share; sets whether the row changes. Marks its nodes as
  * taken. */
-static double speed_row(const struct pollux_round *round, uint32_t r, const uint8_t *row,
+static double row_speedup(const struct pollux_round *round, uint32_t r, const uint8_t *row,
 	bool *changes)
 {
 	const struct pollux_row *of = &round->rows[r];
@@ -281,7 +281,7 @@ void pollux_evaluate(void *of, const uint8_t *matrix, double *costs)
 	for (uint32_t r = 0; r < round->rows_n; r++) {
 		const uint8_t *row = matrix + (size_t)r * round->row_bytes;
 		bool changes;
-		double speedup = speed_row(round, r, row, &changes);
+		double speedup = row_speedup(round, r, row, &changes);
 		double factor = changes ? round->rows[r].factor : 1;
 
 		speedups += speedup;

@@ -24,8 +24,9 @@ static bool hints_same(const struct sched_hints *a, const struct sched_hints *b)
 	return !a->fitted ||
 		(perf_same(&a->perf, &b->perf) && a->noise.sqr == b->noise.sqr &&
 			a->noise.var == b->noise.var && a->bounds.init == b->bounds.init &&
-			a->bounds.max == b->bounds.max && a->bounds.least == b->bounds.least &&
-			a->bounds.most == b->bounds.most &&
+			a->bounds.max == b->bounds.max &&
+			a->bounds.atomic_min == b->bounds.atomic_min &&
+			a->bounds.atomic_max == b->bounds.atomic_max &&
 			a->bounds.accumulate == b->bounds.accumulate);
 }
 
@@ -66,7 +67,7 @@ void pollux_worth_deinit(struct pollux_worth *worth)
 static double choose(const struct pollux_worth *worth, uint32_t nodes, uint32_t replicas)
 {
 	const struct sched_hints *hints = &worth->hints;
-	struct pawl_place place = {.nodes = nodes, .replicas = replicas, .most = 1};
+	struct pawl_placement place = {.nodes = nodes, .replicas = replicas, .max_per_node = 1};
 	struct pawl_batch batch;
 	double goodput;
 
@@ -94,8 +95,10 @@ double pollux_worth_fair(struct pollux_worth *worth, uint32_t replicas)
 {
 	const struct pawl_batch_bounds *bounds = &worth->hints.bounds;
 
-	if (worth->hints.fitted && bounds->least > 0 && replicas > bounds->max / bounds->least) {
-		replicas = bounds->max / bounds->least; /* more replicas have no batch at all */
+	if (worth->hints.fitted && bounds->atomic_min > 0 &&
+		replicas > bounds->max / bounds->atomic_min) {
+		replicas =
+			bounds->max / bounds->atomic_min; /* more replicas have no batch at all */
 	}
 	replicas = replicas > 0 ? replicas : 1;
 	if (worth->fair != replicas) {

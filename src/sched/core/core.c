@@ -13,32 +13,32 @@
 
 /* ---- updates ---- */
 
-struct core_update *core_do(struct sched_core *core, enum core_update_kind kind)
+struct core_update *core_add_update(struct sched_core *core, enum core_update_kind kind)
 {
-	struct core_update *u = &core->desk.updates[core->updates_n];
+	struct core_update *u = &core->workspace.updates[core->updates_n];
 
-	ASSERT(core->updates_n < core->desk.updates_max);
+	ASSERT(core->updates_n < core->workspace.updates_max);
 	core->updates_n++;
 	*u = (struct core_update){.kind = kind};
 	return u;
 }
 
-void core_say(struct sched_core *core, const char *fmt, ...)
+void core_log(struct sched_core *core, const char *fmt, ...)
 {
 	va_list args;
 
-	if (core->said[0] != '\0') {
+	if (core->log_text[0] != '\0') {
 		return; /* one message a step: the first names the cause */
 	}
 	va_start(args, fmt);
-	vsnprintf(core->said, sizeof(core->said), fmt, args);
+	vsnprintf(core->log_text, sizeof(core->log_text), fmt, args);
 	va_end(args);
-	core_do(core, CORE_DO_SAY)->text = core->said;
+	core_add_update(core, CORE_DO_LOG)->text = core->log_text;
 }
 
 void core_want_round(struct sched_core *core, bool urgent)
 {
-	core->stale = true;
+	core->changed = true;
 	core->urgent = core->urgent || urgent;
 }
 
@@ -54,46 +54,47 @@ uint32_t core_queue_named(const struct sched_core *core, const char *name)
 	return UINT32_MAX;
 }
 
-static int check_ask(const struct sched_core *core, const struct core_ask *ask,
+static int check_request(const struct sched_core *core, const struct core_request *request,
 	struct pawl_err *err)
 {
 	uint32_t q;
 	uint32_t quota;
 
-	if (memchr(ask->name, 0, sizeof(ask->name)) == NULL ||
-		memchr(ask->queue, 0, sizeof(ask->queue)) == NULL || ask->least < 1 ||
-		ask->most < ask->least || ask->most > CORE_MOST_MAX || ask->wanted > ask->most ||
-		ask->spot_least > ask->spot_most ||
-		!(ask->restart_s >= 0 && ask->restart_s < HINT_MAX) || ask->grace_ns < 0 ||
-		ask->time_limit_ns < 0) {
+	if (memchr(request->name, 0, sizeof(request->name)) == NULL ||
+		memchr(request->queue, 0, sizeof(request->queue)) == NULL || request->least < 1 ||
+		request->most < request->least || request->most > CORE_MOST_MAX ||
+		request->wanted > request->most || request->spot_least > request->spot_most ||
+		!(request->restart_s >= 0 && request->restart_s < HINT_MAX) ||
+		request->grace_ns < 0 || request->time_limit_ns < 0) {
 		return pawl_err_set(err, PAWL_EINVAL,
 			"submit: a job has 1 to %u replicas, least to most, and times that are not "
 			"negative",
 			CORE_MOST_MAX);
 	}
-	q = core_queue_named(core, ask->queue);
+	q = core_queue_named(core, request->queue);
 	if (q == UINT32_MAX) {
-		return pawl_err_set(err, PAWL_ENOENT, "submit: there is no queue %s", ask->queue);
+		return pawl_err_set(err, PAWL_ENOENT, "submit: there is no queue %s",
+			request->queue);
 	}
 	quota = core->options.queues[q].slots_max;
-	if (quota > 0 && ask->least > quota) {
+	if (quota > 0 && request->least > quota) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"submit: it needs %u slots, and queue %s has %u", ask->least,
+			"submit: it needs %u slots, and queue %s has %u", request->least,
 			core->options.queues[q].name, quota);
 	}
-	if (core->options.owner_slots_max > 0 && ask->least > core->options.owner_slots_max) {
+	if (core->options.owner_slots_max > 0 && request->least > core->options.owner_slots_max) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"submit: it needs %u slots, and a user has %u", ask->least,
+			"submit: it needs %u slots, and a user has %u", request->least,
 			core->options.owner_slots_max);
 	}
 	return 0;
 }
 
-static int submit(struct sched_core *core, const struct core_ask *ask, uint64_t *id,
+static int submit(struct sched_core *core, const struct core_request *request, uint64_t *id,
 	struct pawl_err *err)
 {
 	struct core_job *job;
-	int rv = check_ask(core, ask, err);
+	int rv = check_request(core, request, err);
 
 	if (rv == 0 && core->jobs_n >= CORE_JOBS_MAX) {
 		rv = pawl_err_set(err, PAWL_ELIMIT, "submit: there are %u jobs", CORE_JOBS_MAX);
@@ -102,15 +103,16 @@ static int submit(struct sched_core *core, const struct core_ask *ask, uint64_t 
 	if (rv != 0) {
 		return rv;
 	}
-	if (core_owner_of(core, ask->owner) == UINT32_MAX && core->owners_n >= CORE_OWNERS_MAX) {
+	if (core_owner_of(core, request->owner) == UINT32_MAX &&
+		core->owners_n >= CORE_OWNERS_MAX) {
 		return pawl_err_set(err, PAWL_ELIMIT, "submit: %u users have jobs",
 			CORE_OWNERS_MAX);
 	}
-	job = core_job_make(ask, err);
+	job = core_job_make(request, err);
 	if (!job) {
 		return PAWL_ENOMEM;
 	}
-	job->queue = core_queue_named(core, ask->queue);
+	job->queue = core_queue_named(core, request->queue);
 	job->id = ++core->jobs_ever;
 	job->submitted_ns = core->now_ns;
 	job->counted_ns = core->now_ns;
@@ -124,12 +126,12 @@ static int submit(struct sched_core *core, const struct core_ask *ask, uint64_t 
 
 void core_add_job(struct sched_core *core, struct core_job *job)
 {
-	core_owner_add(core, job->ask.owner);
+	core_owner_add(core, job->request.owner);
 	core->jobs[core->jobs_n++] = job;
 }
 
 /* Drops the owners that have no job left. */
-static void forget_owners(struct sched_core *core)
+static void drop_owners(struct sched_core *core)
 {
 	uint32_t left = 0;
 
@@ -137,7 +139,7 @@ static void forget_owners(struct sched_core *core)
 		core->owners[i].used = 0;
 	}
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
-		core->owners[core_owner_of(core, core->jobs[j]->ask.owner)].used = 1;
+		core->owners[core_owner_of(core, core->jobs[j]->request.owner)].used = 1;
 	}
 	for (uint32_t i = 0; i < core->owners_n; i++) {
 		if (core->owners[i].used > 0) {
@@ -148,7 +150,7 @@ static void forget_owners(struct sched_core *core)
 }
 
 /* Frees the jobs that the last step ended, and drops owners without jobs. */
-static void forget_over(struct sched_core *core)
+static void free_ended_jobs(struct sched_core *core)
 {
 	uint32_t left = 0;
 
@@ -161,11 +163,11 @@ static void forget_over(struct sched_core *core)
 	}
 	if (left < core->jobs_n) {
 		core->jobs_n = left;
-		forget_owners(core);
+		drop_owners(core);
 	}
 }
 
-static bool is_figure(double x)
+static bool is_hint_value(double x)
 {
 	return x >= 0 && x <= HINT_MAX;
 }
@@ -180,20 +182,21 @@ static bool are_sane(const struct sched_hints *h)
 	const struct pawl_perf *p = &h->perf;
 	const struct pawl_batch_bounds *b = &h->bounds;
 
-	return is_figure(h->progress) && is_figure(h->progress_end) &&
+	return is_hint_value(h->progress) && is_hint_value(h->progress_end) &&
 		(!h->fitted ||
-			(is_figure(p->alpha_c) && is_figure(p->beta_c) && is_figure(p->alpha_r) &&
-				is_figure(p->beta_r) && is_figure(p->alpha_n) &&
-				is_figure(p->beta_n) && is_figure(p->delta_n) && p->gamma >= 1 &&
-				p->gamma <= 10 && p->alpha_c + p->beta_c > 0 &&
-				is_norm(h->noise.sqr) && is_norm(h->noise.var) && b->init >= 1 &&
-				b->max >= b->init && b->least >= 1 && b->most >= b->least));
+			(is_hint_value(p->alpha_c) && is_hint_value(p->beta_c) &&
+				is_hint_value(p->alpha_r) && is_hint_value(p->beta_r) &&
+				is_hint_value(p->alpha_n) && is_hint_value(p->beta_n) &&
+				is_hint_value(p->delta_n) && p->gamma >= 1 && p->gamma <= 10 &&
+				p->alpha_c + p->beta_c > 0 && is_norm(h->noise.sqr) &&
+				is_norm(h->noise.var) && b->init >= 1 && b->max >= b->init &&
+				b->atomic_min >= 1 && b->atomic_max >= b->atomic_min));
 }
 
 /* Whether a decision about the job is possible for the first time, or the job has measured more
  * replicas than ever: its allocation may then be far from the right one, and a short job would be
  * over before the next round. */
-static bool is_news(const struct sched_hints *before, const struct sched_hints *now)
+static bool calls_for_decision(const struct sched_hints *before, const struct sched_hints *now)
 {
 	return now->fitted &&
 		(!before || !before->fitted || now->replicas_profiled > before->replicas_profiled);
@@ -203,14 +206,14 @@ static int take_hints(struct sched_core *core, struct core_job *job, const struc
 	struct pawl_err *err)
 {
 	struct sched_hints **hints = &job->hints[event->type < SCHED_TYPES_MAX ? event->type : 0];
-	bool news;
+	bool decide_now;
 
 	if (event->type >= SCHED_TYPES_MAX || !are_sane(event->hints)) {
 		return pawl_err_set(err, PAWL_EINVAL,
 			"hints of job %llu: a figure is none, or out of bounds",
 			(unsigned long long)job->id);
 	}
-	news = is_news(*hints, event->hints);
+	decide_now = calls_for_decision(*hints, event->hints);
 	if (!*hints) {
 		*hints = FAULT_MEM("sched.core", malloc(sizeof(**hints)));
 	}
@@ -220,7 +223,7 @@ static int take_hints(struct sched_core *core, struct core_job *job, const struc
 	}
 	**hints = *event->hints;
 	job->dirty = true;
-	if (news) {
+	if (decide_now) {
 		core_want_round(core, true);
 	}
 	return 0;
@@ -243,7 +246,7 @@ static int step_job(struct sched_core *core, const struct core_event *event, str
 		return event->kind == CORE_HINTS ? take_hints(core, job, event, err)
 						 : core_job_command(core, job, event->kind, err);
 	}
-	if (!job || !core_is_news(core, event)) {
+	if (!job || !core_event_is_new(core, event)) {
 		return 0; /* the job is over, and engines repeat themselves */
 	}
 	if (event->kind == CORE_RUNS) {
@@ -263,10 +266,10 @@ static bool is_live(const struct core_job *job)
 	return !core_is_over(job) && job->state != CORE_PAUSED;
 }
 
-void core_ask_list(struct sched_core *core)
+void core_request_list(struct sched_core *core)
 {
 	core->listed_ns = core->now_ns;
-	core_do(core, CORE_DO_LIST);
+	core_add_update(core, CORE_DO_LIST);
 }
 
 static bool any_live(const struct sched_core *core)
@@ -281,7 +284,7 @@ static bool any_live(const struct sched_core *core)
 
 /* Removes the first node whose deadline has passed, one a step; core_wake_ns is now if there are
  * more. */
-static void part_with_nodes(struct sched_core *core)
+static void remove_due_node(struct sched_core *core)
 {
 	for (uint32_t n = 0; n < core->nodes_n; n++) {
 		struct core_node *node = &core->nodes[n];
@@ -295,32 +298,32 @@ static void part_with_nodes(struct sched_core *core)
 
 /* Acts on what is due. While the core does not know what runs, nothing is late: it may have been
  * answered long ago. */
-static void time_passes(struct sched_core *core)
+static void handle_due(struct sched_core *core)
 {
 	bool live;
 
-	for (uint32_t j = 0; j < core->jobs_n && !core->blind; j++) {
-		core_job_time(core, core->jobs[j]);
+	for (uint32_t j = 0; j < core->jobs_n && !core->recovering; j++) {
+		core_job_check_time(core, core->jobs[j]);
 	}
 	live = any_live(core);
-	if (!core->blind) {
-		part_with_nodes(core);
+	if (!core->recovering) {
+		remove_due_node(core);
 	}
 	if (live && core->now_ns >= core->listed_ns + CORE_LIST_NS) {
-		core_ask_list(core);
+		core_request_list(core);
 	}
 }
 
 /* Returns the time from which the next decision may be made; INT64_MAX: none is needed. */
 static int64_t decision_due_ns(const struct sched_core *core)
 {
-	if (core->blind || !(core->options.pools_n > 0 || core->stale || any_live(core))) {
+	if (core->recovering || !(core->options.pools_n > 0 || core->changed || any_live(core))) {
 		return INT64_MAX;
 	}
 	if (core->decided_ns == INT64_MIN) {
 		return core->now_ns;
 	}
-	return core->decided_ns + (core->urgent ? CORE_HASTE_NS : core->options.round_ns);
+	return core->decided_ns + (core->urgent ? CORE_ROUND_MIN_NS : core->options.round_ns);
 }
 
 static int64_t sooner(int64_t a_ns, int64_t b_ns)
@@ -340,9 +343,9 @@ static int64_t deadline_ns(const struct sched_core *core)
 		if (job->due_ns > 0) {
 			soonest_ns = sooner(soonest_ns, job->due_ns);
 		}
-		if (runs && job->ask.time_limit_ns > 0) {
+		if (runs && job->request.time_limit_ns > 0) {
 			soonest_ns = sooner(soonest_ns,
-				core->now_ns + job->ask.time_limit_ns - core_ran_ns(core, job));
+				core->now_ns + job->request.time_limit_ns - core_ran_ns(core, job));
 		}
 	}
 	for (uint32_t n = 0; n < core->nodes_n; n++) {
@@ -357,7 +360,7 @@ static void set_wake(struct sched_core *core)
 {
 	int64_t wake_ns = decision_due_ns(core);
 
-	if (!core->blind) {
+	if (!core->recovering) {
 		wake_ns = sooner(wake_ns, deadline_ns(core));
 	}
 	if (any_live(core)) {
@@ -379,10 +382,10 @@ static int take_event(struct sched_core *core, const struct core_event *event, u
 	int rv = 0;
 
 	switch (event->kind) {
-	case CORE_TIME:
+	case CORE_TIMER:
 		break;
 	case CORE_SUBMIT:
-		rv = submit(core, event->ask, job, err);
+		rv = submit(core, event->request, job, err);
 		break;
 	case CORE_LISTED:
 		rv = core_reserve(core, 0, 0, 0, event->runs_n, err);
@@ -392,18 +395,18 @@ static int take_event(struct sched_core *core, const struct core_event *event, u
 		}
 		break;
 	case CORE_FOUND:
-		rv = core_found(core, event, err);
+		rv = core_job_found(core, event, err);
 		*job = event->job;
 		break;
-	case CORE_SEEN:
-		core_seen(core, event->job);
+	case CORE_IDS_USED:
+		core_ids_used(core, event->job);
 		break;
-	case CORE_NODE_COMES:
-	case CORE_NODE_GOES:
+	case CORE_NODE_REPORTED:
+	case CORE_NODE_NOTICE:
 	case CORE_NODE_DRAIN:
-	case CORE_NODE_BACK:
+	case CORE_NODE_RESUME:
 	case CORE_NODE_GONE:
-	case CORE_POOL_DRY:
+	case CORE_POOL_EXHAUSTED:
 		rv = core_node_step(core, event, err);
 		break;
 	default:
@@ -417,20 +420,20 @@ int core_step(struct sched_core *core, const struct core_event *event, uint64_t 
 {
 	int rv;
 
-	ASSERT(core->told == 0 && core->gone_n == 0);
-	forget_over(core);
+	ASSERT(core->rows_visited == 0 && core->gone_n == 0);
+	free_ended_jobs(core);
 	core->updates_n = 0;
-	core->said[0] = '\0';
+	core->log_text[0] = '\0';
 	core->now_ns = event->now_ns > core->now_ns ? event->now_ns : core->now_ns;
 	rv = take_event(core, event, job, err);
 	if (rv != 0) {
 		return rv;
 	}
-	time_passes(core);
+	handle_due(core);
 	if (decision_due_ns(core) <= core->now_ns) {
 		core_decide(core);
 	}
-	if (!core->blind) {
+	if (!core->recovering) {
 		core_carry_out(core);
 	}
 	core_count_used(core);
@@ -441,7 +444,7 @@ int core_step(struct sched_core *core, const struct core_event *event, uint64_t 
 const struct core_update *core_updates(const struct sched_core *core, uint32_t *n)
 {
 	*n = core->updates_n;
-	return core->desk.updates;
+	return core->workspace.updates;
 }
 
 /* ---- what is there ---- */
@@ -470,9 +473,9 @@ const struct core_node *core_node_find(const struct sched_core *core, uint32_t i
 	return n < core->nodes_n ? &core->nodes[n] : NULL;
 }
 
-uint32_t core_pool_asked(const struct sched_core *core, uint32_t pool)
+uint32_t core_pool_requested(const struct sched_core *core, uint32_t pool)
 {
-	return core->pools[pool].asked;
+	return core->pools[pool].requested;
 }
 
 uint64_t core_decisions(const struct sched_core *core, uint64_t *refused)

@@ -47,13 +47,13 @@
 #define CORE_POOLS_MAX  32u
 #define CORE_OWNERS_MAX 4096u /* owners with jobs */
 
-#define CORE_HASTE_NS    100000000LL     /* least time between two decisions, however urgent */
-#define CORE_PATIENCE_NS 3600000000000LL /* length of a turn, and of the longest wait for one */
-#define CORE_GOOD_NS     600000000000LL  /* a job's next wait after such a run is short again */
-#define CORE_REFUSED_MAX 16u             /* starts in a row that may be refused or not answered */
-#define CORE_LIST_NS     300000000000LL /* time between two lists of what runs: messages get lost */
-#define CORE_DRY_NS      600000000000LL /* wait until a pool that had no node is asked again */
-#define CORE_IDLE_NS     300000000000LL /* time after which surplus nodes are given back */
+#define CORE_ROUND_MIN_NS     100000000LL     /* least time between two decisions, however urgent */
+#define CORE_TURN_NS          3600000000000LL /* length of a turn, and of the longest wait for one */
+#define CORE_BACKOFF_RESET_NS 600000000000LL /* a job's next wait after such a run is short again */
+#define CORE_REFUSED_MAX      16u /* starts in a row that may be refused or not answered */
+#define CORE_LIST_NS          300000000000LL /* time between two lists of what runs: messages get lost */
+#define CORE_POOL_RETRY_NS    600000000000LL /* wait until a pool that had no node is asked again */
+#define CORE_IDLE_NS          300000000000LL /* time after which surplus nodes are given back */
 
 /* ---- what the cluster is ---- */
 
@@ -85,8 +85,8 @@ struct core_options {
 	double good_use;
 	uint32_t owner_slots_max; /* slots that jobs of one owner may have together; 0: no quota */
 	int64_t round_ns;         /* time between two decisions */
-	int64_t start_ns;         /* time in which a start or a rescale must be answered */
-	int64_t again_ns;         /* time between two kills of a job that does not end */
+	int64_t start_timeout_ns; /* time in which a start or a rescale must be answered */
+	int64_t kill_interval_ns; /* time between two kills of a job that does not end */
 	int64_t backoff_ns;       /* first wait of a job that failed; doubled each time */
 	int64_t backoff_max_ns;   /* longest wait of a job that failed */
 	const struct sched_policy *policy;
@@ -128,7 +128,7 @@ struct core_node {
 /* ---- what a job is ---- */
 
 /* A user's request for a job. */
-struct core_ask {
+struct core_request {
 	char name[CORE_NAME_MAX];
 	char queue[CORE_NAME_MAX]; /* name of the queue; "": the first one */
 	uint32_t owner;            /* user id */
@@ -188,16 +188,16 @@ enum core_reason {
 };
 
 /* Replicas on a node. */
-struct core_spot {
+struct core_placement_entry {
 	uint32_t node; /* id of the node */
 	uint32_t replicas;
 };
 
 /* A placement of replicas: nodes in ascending order of ids, each with at least one replica. */
-struct core_place {
-	struct core_spot *spots; /* owned; room for as many as the job's most */
-	uint32_t n;              /* number of entries in spots */
-	uint32_t replicas;       /* replicas in all spots */
+struct core_placement {
+	struct core_placement_entry *entries; /* owned; room for as many as the job's most */
+	uint32_t n;                           /* number of entries in spots */
+	uint32_t replicas;                    /* replicas in all spots */
 };
 
 /* The state of a job once it has stopped. */
@@ -211,40 +211,41 @@ enum core_after {
 
 struct core_job {
 	uint64_t id;
-	struct core_ask ask;
+	struct core_request request;
 	enum core_state state;
-	enum core_reason reason; /* why the job is in state */
-	enum core_after after;   /* stopping: what follows */
-	uint32_t queue;          /* index in options.queues */
-	uint64_t generation;     /* number of the newest start or rescale */
-	uint64_t born;           /* generation of the newest start */
-	struct core_place at;    /* placement of generation */
-	struct core_place old;   /* rescaling, or stopped then: earlier place, maybe still in use */
-	struct core_place want;  /* placement that the job is to have */
+	enum core_reason reason;       /* why the job is in state */
+	enum core_after after;         /* stopping: what follows */
+	uint32_t queue;                /* index in options.queues */
+	uint64_t generation;           /* number of the newest start or rescale */
+	uint64_t start_generation;     /* generation of the newest start */
+	struct core_placement current; /* placement of generation */
+	struct core_placement
+		old; /* rescaling, or stopped then: earlier place, maybe still in use */
+	struct core_placement want; /* placement that the job is to have */
 	int64_t submitted_ns;
 	int64_t since_ns; /* time at which state was entered */
 	/* Queued: no start before this time; starting, rescaling: deadline of the answer; stopping:
 	 * time of the kill; 0: none. */
 	int64_t due_ns;
-	int64_t counted_ns; /* time up to which attained_s and ran_ns are counted */
-	double attained_s;  /* slots times seconds that the job has had */
-	int64_t ran_ns;     /* time spent running */
-	uint32_t failures;  /* exits with a code other than 0 */
-	uint32_t refused;   /* starts in a row that were refused or not answered */
-	uint32_t fast;      /* failures and refusals in a row, for the wait */
-	uint32_t restarts;  /* changes of replicas since the first start */
-	bool stiff;         /* a rescale in place was refused: the next change is by a new start */
+	int64_t counted_ns;     /* time up to which attained_s and ran_ns are counted */
+	double attained_s;      /* slots times seconds that the job has had */
+	int64_t ran_ns;         /* time spent running */
+	uint32_t failures;      /* exits with a code other than 0 */
+	uint32_t refused;       /* starts in a row that were refused or not answered */
+	uint32_t backoff_count; /* failures and refusals in a row, for the wait */
+	uint32_t restarts;      /* changes of replicas since the first start */
+	bool needs_restart; /* a rescale in place was refused: the next change is by a new start */
 	bool killed;        /* stopping: the grace period is over */
 	int exit_code;      /* code of the last exit by itself */
 	struct sched_hints *hints[SCHED_TYPES_MAX]; /* owned, by type; NULL: none reported */
 
 	bool dirty; /* the stored row is out of date */
 	/* Nothing is stored from here on. */
-	enum core_reason wait; /* queued, or with less than most: what binds */
-	uint64_t wait_for;     /* job that wait refers to; 0: none */
-	int64_t line_ns;       /* start of the wait in line before the last start; 0: not known */
+	enum core_reason wait;   /* queued, or with less than most: what binds */
+	uint64_t wait_for;       /* job that wait refers to; 0: none */
+	int64_t queued_since_ns; /* start of the wait in line before the last start; 0: not known */
 	/* Scratch of a decision, down to giver. */
-	struct core_place next; /* placement that is being decided */
+	struct core_placement next; /* placement that is being decided */
 	uint32_t cap;           /* replicas that the job may have; 0: the job does not take part */
 	enum core_reason quota; /* why cap is less than the job's most */
 	uint32_t row;           /* index in the policy's view */
@@ -252,56 +253,56 @@ struct core_job {
 	bool asked;             /* the job was asked for a replica, for another job */
 	struct core_job *taker; /* job that asks for the replica; NULL: this job itself needs one */
 	uint32_t given;         /* id of the node where that replica is */
-	struct core_job *giver; /* next job in the queue of those asked */
-	const struct core_run *run; /* the entry in a list, the caller's; NULL: none */
+	struct core_job *next_asked; /* next job in the queue of those asked */
+	const struct core_run *run;  /* the entry in a list, the caller's; NULL: none */
 };
 
 /* ---- events ---- */
 
 enum core_event_kind {
-	CORE_TIME,       /* wake_ns was reached */
-	CORE_SUBMIT,     /* ask; *job becomes its id */
-	CORE_CANCEL,     /* job */
-	CORE_PAUSE,      /* job */
-	CORE_RESUME,     /* job */
-	CORE_HINTS,      /* job, type, hints */
-	CORE_RUNS,       /* job, generation: all replicas run */
-	CORE_ENDED,      /* job, generation, by, exit_code: no replica runs any more */
-	CORE_REFUSED,    /* job, generation: not started; or not rescaled, and runs as it was */
-	CORE_LISTED,     /* runs: all jobs that the engine has; the first follows core_restore */
-	CORE_NODE_COMES, /* offer; also of a node that is known */
-	CORE_NODE_GOES,  /* node, deadline_ns: the node is announced to go */
-	CORE_NODE_DRAIN, /* node */
-	CORE_NODE_BACK,  /* node: no longer drained, or not going after all */
-	CORE_NODE_GONE,  /* node: lost, or given back */
-	CORE_POOL_DRY,   /* pool: nodes that were asked for and have not come will not come */
+	CORE_TIMER,         /* wake_ns was reached */
+	CORE_SUBMIT,        /* ask; *job becomes its id */
+	CORE_CANCEL,        /* job */
+	CORE_PAUSE,         /* job */
+	CORE_RESUME,        /* job */
+	CORE_HINTS,         /* job, type, hints */
+	CORE_RUNS,          /* job, generation: all replicas run */
+	CORE_ENDED,         /* job, generation, by, exit_code: no replica runs any more */
+	CORE_REFUSED,       /* job, generation: not started; or not rescaled, and runs as it was */
+	CORE_LISTED,        /* runs: all jobs that the engine has; the first follows core_restore */
+	CORE_NODE_REPORTED, /* offer; also of a node that is known */
+	CORE_NODE_NOTICE,   /* node, deadline_ns: the node is announced to go */
+	CORE_NODE_DRAIN,    /* node */
+	CORE_NODE_RESUME,   /* node: no longer drained, or not going after all */
+	CORE_NODE_GONE,     /* node: lost, or given back */
+	CORE_POOL_EXHAUSTED, /* pool: nodes that were asked for and have not come will not come */
 	/* The fields job, generation, found: the engine has a job of which nothing is stored, or
 	 * only an earlier generation. Comes only before the first CORE_LISTED, which says whether
 	 * the job runs. */
 	CORE_FOUND,
-	CORE_SEEN, /* job: ids up to this one were given to jobs */
+	CORE_IDS_USED, /* job: ids up to this one were given to jobs */
 };
 
-enum core_by {
-	CORE_BY_ITSELF, /* the job exited with exit_code */
-	CORE_BY_US,     /* the job was told to stop */
-	CORE_BY_NODE,   /* a node of the job went */
-	CORE_BY_NOBODY, /* no such job is there, or the cause is not known */
+enum core_end_cause {
+	CORE_END_EXITED,    /* the job exited with exit_code */
+	CORE_END_STOPPED,   /* the job was told to stop */
+	CORE_END_NODE_LOST, /* a node of the job went */
+	CORE_END_UNKNOWN,   /* no such job is there, or the cause is not known */
 };
 
 /* An entry in an engine's list: one job. */
 struct core_run {
 	uint64_t job;
 	uint64_t generation;
-	bool runs; /* true: running; false: being started */
+	bool running; /* true: running; false: being started */
 };
 
 /* What is known about a job that the engine found. */
 struct core_found {
-	struct core_ask ask;
-	uint64_t born;                 /* generation of the job's start */
-	const struct core_spot *spots; /* placement of the job; the caller's */
-	uint32_t spots_n;
+	struct core_request request;
+	uint64_t start_generation;                  /* generation of the job's start */
+	const struct core_placement_entry *entries; /* placement of the job; the caller's */
+	uint32_t entries_n;
 	uint32_t restarts;    /* changes of replicas until that start */
 	int64_t submitted_ns; /* by the core's clock */
 };
@@ -311,14 +312,14 @@ struct core_event {
 	int64_t now_ns;
 	uint64_t job;
 	uint64_t generation;
-	enum core_by by;
+	enum core_end_cause end_cause;
 	int exit_code;
 	uint32_t type;
-	const struct sched_hints *hints; /* copied */
-	const struct core_ask *ask;      /* copied */
-	const struct core_offer *offer;  /* copied */
-	const char *node;                /* name of the node */
-	const char *pool;                /* name of the pool */
+	const struct sched_hints *hints;    /* copied */
+	const struct core_request *request; /* copied */
+	const struct core_offer *offer;     /* copied */
+	const char *node;                   /* name of the node */
+	const char *pool;                   /* name of the pool */
 	int64_t deadline_ns;
 	const struct core_run *runs;
 	uint32_t runs_n;
@@ -332,17 +333,17 @@ enum core_update_kind {
 	CORE_DO_RESCALE, /* job, generation, place: in place; lost nodes do not answer */
 	CORE_DO_STOP,    /* job, generation, all earlier ones too, grace_ns: save and end */
 	CORE_DO_KILL,    /* job, generation, all earlier ones too: end now; CORE_ENDED follows */
-	CORE_DO_ASK,     /* pool, count: ask for so many nodes */
-	CORE_DO_RETURN,  /* node: take the node back; CORE_NODE_GONE follows */
-	CORE_DO_LIST,    /* CORE_LISTED follows */
-	CORE_DO_SAY,     /* text: a bug, or something that people must know */
+	CORE_DO_REQUEST_NODES, /* pool, count: ask for so many nodes */
+	CORE_DO_RETURN_NODE,   /* node: take the node back; CORE_NODE_GONE follows */
+	CORE_DO_LIST,          /* CORE_LISTED follows */
+	CORE_DO_LOG,           /* text: a bug, or something that people must know */
 };
 
 struct core_update {
 	enum core_update_kind kind;
 	uint64_t job;
 	uint64_t generation;
-	const struct core_place *place; /* the job's; valid until the next step */
+	const struct core_placement *place; /* the job's; valid until the next step */
 	int64_t grace_ns;
 	uint32_t pool; /* index in options.pools */
 	uint32_t count;
@@ -369,10 +370,10 @@ int core_step(struct sched_core *core, const struct core_event *event, uint64_t 
 	struct pawl_err *err);
 /* Returns false for the end of a job that is known to be over, which engines repeat: a step would
  * change nothing. */
-bool core_is_news(const struct sched_core *core, const struct core_event *event);
+bool core_event_is_new(const struct sched_core *core, const struct core_event *event);
 /* Returns what the last step wants done, in this order. The core's, until the next step. */
 const struct core_update *core_updates(const struct sched_core *core, uint32_t *n);
-/* Returns the time at which CORE_TIME is wanted; 0: never. */
+/* Returns the time at which CORE_TIMER is wanted; 0: never. */
 int64_t core_wake_ns(const struct sched_core *core);
 
 /* ---- what is there ---- */
@@ -384,7 +385,7 @@ const struct core_job *core_job_find(const struct sched_core *core, uint64_t id)
 uint32_t core_nodes(const struct sched_core *core, const struct core_node **nodes);
 const struct core_node *core_node_find(const struct sched_core *core, uint32_t id);
 /* Returns how many nodes of a pool were asked for and have not come. */
-uint32_t core_pool_asked(const struct sched_core *core, uint32_t pool);
+uint32_t core_pool_requested(const struct sched_core *core, uint32_t pool);
 /* Returns the number of decisions so far; *refused: those without effect, because the policy failed
  * or its answer was wrong. */
 uint64_t core_decisions(const struct sched_core *core, uint64_t *refused);
@@ -397,7 +398,7 @@ const char *core_reason_text(enum core_reason reason);
 
 /* Returns the goodput of the job with so many replicas on so many nodes of a type: samples a
  * second, each worth what it is beside one of an initial batch; 0: not known. */
-double core_goodput(const struct core_job *job, uint32_t type, const struct pawl_place *place);
+double core_goodput(const struct core_job *job, uint32_t type, const struct pawl_placement *place);
 /* Returns the seconds of work that are left at this goodput; negative: not known. */
 double core_left_s(const struct core_job *job, double goodput);
 /* The goodput of a job that runs, now and with one replica more or fewer. */
@@ -406,11 +407,11 @@ struct core_outlook {
 	uint64_t batch;          /* batch size for now: samples of a step */
 	double left_s;           /* seconds of work that are left; negative: not known */
 };
-/* Fills outlook without more and fewer, which take twice as long again; core_look_ahead fills
+/* Fills outlook without more and fewer, which take twice as long again; core_outlook_full fills
  * all. */
-void core_look(const struct sched_core *core, const struct core_job *job,
+void core_outlook_now(const struct sched_core *core, const struct core_job *job,
 	struct core_outlook *outlook);
-void core_look_ahead(const struct sched_core *core, const struct core_job *job,
+void core_outlook_full(const struct sched_core *core, const struct core_job *job,
 	struct core_outlook *outlook);
 /*
  * Writes why the job is where it is at now_ns, in lines for people: the state, the constraint that
@@ -457,7 +458,7 @@ int core_restore(struct sched_core **out, const struct core_options *options,
 	const struct core_row *rows, uint32_t rows_n, int64_t then_ns, struct pawl_err *err);
 /* Reads the user's request from a job's record, even if the job is over. PAWL_ECORRUPT: not such a
  * record. */
-int core_row_ask(const void *bytes, size_t len_bytes, struct core_ask *ask);
+int core_row_request(const void *bytes, size_t len_bytes, struct core_request *request);
 /* Encodes all records in one order: two cores that are alike give the same bytes, to be freed.
  * PAWL_ENOMEM. */
 int core_dump(struct sched_core *core, uint8_t **bytes, size_t *len_bytes, struct pawl_err *err);

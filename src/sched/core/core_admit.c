@@ -11,10 +11,11 @@
 #include <string.h>
 
 /* Slots by class of nodes; left: those that no admitted job needs for its least. */
-struct rooms {
+struct class_slots {
 	uint32_t left[CORE_CLASSES];
-	uint32_t loose[CORE_CLASSES]; /* spot slots that are taken, where others would do as well */
-	uint32_t all[CORE_CLASSES];   /* slots of nodes that are up, taken or not */
+	uint32_t movable
+		[CORE_CLASSES];     /* spot slots that are taken, where others would do as well */
+	uint32_t all[CORE_CLASSES]; /* slots of nodes that are up, taken or not */
 };
 
 uint32_t core_class_of(const struct core_node *node)
@@ -26,8 +27,8 @@ bool core_class_fits(const struct core_job *job, uint32_t class)
 {
 	uint32_t type = class / 2;
 
-	return (job->ask.types == 0 || (job->ask.types >> type & 1) != 0) &&
-		(class % 2 == 0 || job->ask.spot_most > 0);
+	return (job->request.types == 0 || (job->request.types >> type & 1) != 0) &&
+		(class % 2 == 0 || job->request.spot_most > 0);
 }
 
 bool core_may_use(const struct core_job *job, const struct core_node *node)
@@ -35,25 +36,25 @@ bool core_may_use(const struct core_job *job, const struct core_node *node)
 	return core_class_fits(job, core_class_of(node));
 }
 
-const struct core_place *core_place_now(const struct core_job *job)
+const struct core_placement *core_place_now(const struct core_job *job)
 {
-	return core_is_up(job) ? &job->at : &job->want;
+	return core_is_up(job) ? &job->current : &job->want;
 }
 
 /* Returns the replicas of a pinned job that are not stopped or moved: those on nodes that stay, if
  * they are enough to run; 0: none. */
-static uint32_t keeps(const struct sched_core *core, const struct core_job *job)
+static uint32_t pinned_replicas(const struct sched_core *core, const struct core_job *job)
 {
 	uint32_t kept = 0;
 
-	for (uint32_t i = 0; i < job->at.n && job->ask.pinned && core_is_up(job); i++) {
-		uint32_t n = core_node_at(core, job->at.spots[i].node);
+	for (uint32_t i = 0; i < job->current.n && job->request.pinned && core_is_up(job); i++) {
+		uint32_t n = core_node_at(core, job->current.entries[i].node);
 		enum core_node_state state = core->nodes[n].state;
 		bool stays = state == CORE_NODE_UP || state == CORE_NODE_DRAINED;
 
-		kept += stays ? job->at.spots[i].replicas : 0;
+		kept += stays ? job->current.entries[i].replicas : 0;
 	}
-	return kept >= job->ask.least ? kept : 0;
+	return kept >= job->request.least ? kept : 0;
 }
 
 static bool is_candidate(const struct sched_core *core, const struct core_job *job)
@@ -63,19 +64,19 @@ static bool is_candidate(const struct sched_core *core, const struct core_job *j
 }
 
 /* Takes the slots that the job has, or may still have from before, out of the room of nodes. */
-static void leave_held(struct sched_core *core, const struct core_job *job)
+static void subtract_slots(struct sched_core *core, const struct core_job *job)
 {
-	const struct core_place *const places[] = {&job->at, &job->old};
+	const struct core_placement *const places[] = {&job->current, &job->old};
 
 	for (uint32_t p = 0; p < 2; p++) {
 		for (uint32_t i = 0; i < places[p]->n; i++) {
-			uint32_t id = places[p]->spots[i].node;
+			uint32_t id = places[p]->entries[i].node;
 			struct core_node *node = &core->nodes[core_node_at(core, id)];
-			uint32_t held = core_held_on(job, id);
+			uint32_t owned = core_job_slots_on(job, id);
 
 			if (node->state == CORE_NODE_UP &&
-				(p == 0 || place_on(&job->at, id) == 0)) {
-				node->room -= held < node->room ? held : node->room;
+				(p == 0 || placement_replicas_on(&job->current, id) == 0)) {
+				node->room -= owned < node->room ? owned : node->room;
 			}
 		}
 	}
@@ -94,14 +95,14 @@ static void count_room(struct sched_core *core)
 		const struct core_job *job = core->jobs[j];
 
 		if (!job->candidate) {
-			leave_held(core, job);
+			subtract_slots(core, job);
 		}
-		for (uint32_t i = 0; i < job->at.n && job->candidate; i++) {
-			const struct core_spot *spot = &job->at.spots[i];
-			struct core_node *node = &core->nodes[core_node_at(core, spot->node)];
+		for (uint32_t i = 0; i < job->current.n && job->candidate; i++) {
+			const struct core_placement_entry *entry = &job->current.entries[i];
+			struct core_node *node = &core->nodes[core_node_at(core, entry->node)];
 
-			if (node->state == CORE_NODE_DRAINED && keeps(core, job) > 0) {
-				node->room += spot->replicas;
+			if (node->state == CORE_NODE_DRAINED && pinned_replicas(core, job) > 0) {
+				node->room += entry->replicas;
 			}
 		}
 	}
@@ -109,9 +110,9 @@ static void count_room(struct sched_core *core)
 
 /* Whether the job goes on where it was once stopped: a job that reports hints saves when told to
  * stop. */
-static bool goes_on(const struct core_job *job)
+static bool resumes_progress(const struct core_job *job)
 {
-	return job->ask.in_place &&
+	return job->request.in_place &&
 		sched_hints_newest((const struct sched_hints *const *)job->hints) != NULL;
 }
 
@@ -120,34 +121,34 @@ static bool goes_on(const struct core_job *job)
 bool core_has_turn(const struct sched_core *core, const struct core_job *job)
 {
 	int64_t run_ns = core->now_ns - job->since_ns;
-	int64_t before_ns = goes_on(job) ? 0 : core_ran_ns(core, job) - run_ns;
+	int64_t before_ns = resumes_progress(job) ? 0 : core_ran_ns(core, job) - run_ns;
 
 	return job->state == CORE_STARTING ||
-		(job->state == CORE_RUNNING && job->generation == job->born &&
-			run_ns < CORE_PATIENCE_NS + before_ns);
+		(job->state == CORE_RUNNING && job->generation == job->start_generation &&
+			run_ns < CORE_TURN_NS + before_ns);
 }
 
 /* Returns the time since which a queued job stands in line. A job that had to give way within its
  * turn keeps its place. */
-int64_t core_in_line_ns(const struct core_job *job)
+int64_t core_queued_since_ns(const struct core_job *job)
 {
 	bool had = job->reason == CORE_WHY_PREEMPTED || job->reason == CORE_WHY_MOVED;
 
-	return had && job->line_ns > 0 ? job->line_ns : job->since_ns;
+	return had && job->queued_since_ns > 0 ? job->queued_since_ns : job->since_ns;
 }
 
 /* Whether the job has queued for so long that jobs whose turn is over must give way. Time in which
  * no scheduler ran to decide is not waiting. */
-static bool is_patient(const struct sched_core *core, const struct core_job *job)
+static bool is_overdue(const struct sched_core *core, const struct core_job *job)
 {
-	int64_t line_ns = core_in_line_ns(job);
-	int64_t since_ns = line_ns > core->blind_ns ? line_ns : core->blind_ns;
+	int64_t line_ns = core_queued_since_ns(job);
+	int64_t since_ns = line_ns > core->recovery_ns ? line_ns : core->recovery_ns;
 
-	return job->state == CORE_QUEUED && !core->options.policy->keeps &&
-		core->now_ns - since_ns >= CORE_PATIENCE_NS;
+	return job->state == CORE_QUEUED && !core->options.policy->run_to_completion &&
+		core->now_ns - since_ns >= CORE_TURN_NS;
 }
 
-static void note_patient(struct sched_core *core, const struct core_job *job)
+static void record_overdue(struct sched_core *core, const struct core_job *job)
 {
 	const struct core_job *first = core->first;
 	bool never = job->wait == CORE_WHY_NODES || job->wait == CORE_WHY_QUEUE_QUOTA ||
@@ -155,9 +156,9 @@ static void note_patient(struct sched_core *core, const struct core_job *job)
 
 	core->turns = true;
 	if (!never &&
-		(!first || job->ask.priority > first->ask.priority ||
-			(job->ask.priority == first->ask.priority &&
-				core_in_line_ns(job) < core_in_line_ns(first)))) {
+		(!first || job->request.priority > first->request.priority ||
+			(job->request.priority == first->request.priority &&
+				core_queued_since_ns(job) < core_queued_since_ns(first)))) {
 		core->first = job;
 	}
 }
@@ -168,30 +169,30 @@ static bool passed_first(const struct sched_core *core, const struct core_job *j
 {
 	const struct core_job *first = core->first;
 
-	return first && first->ask.priority == job->ask.priority &&
-		core_in_line_ns(first) < job->line_ns;
+	return first && first->request.priority == job->request.priority &&
+		core_queued_since_ns(first) < job->queued_since_ns;
 }
 
 enum rank {
-	KEEPS, /* replicas cannot be taken away */
+	PINNED, /* replicas cannot be taken away */
 	HAS_TURN,
 	FIRST,
-	HAS_TURN_BUT, /* has its turn, but the first one has waited longer */
-	PATIENT,
+	HAS_TURN_AFTER_FIRST, /* has its turn, but the first one has waited longer */
+	OVERDUE,
 	RUNS, /* runs, or is about to */
 	WAITS,
 };
 
 static enum rank rank_of(const struct sched_core *core, const struct core_job *job)
 {
-	if (keeps(core, job) > 0) {
-		return KEEPS;
+	if (pinned_replicas(core, job) > 0) {
+		return PINNED;
 	}
 	if (core->turns && core_has_turn(core, job)) {
-		return passed_first(core, job) ? HAS_TURN_BUT : HAS_TURN;
+		return passed_first(core, job) ? HAS_TURN_AFTER_FIRST : HAS_TURN;
 	}
-	if (is_patient(core, job)) {
-		return job == core->first ? FIRST : PATIENT;
+	if (is_overdue(core, job)) {
+		return job == core->first ? FIRST : OVERDUE;
 	}
 	return core_is_up(job) || job->want.n > 0 ? RUNS : WAITS;
 }
@@ -203,54 +204,54 @@ static int compare(const void *a, const void *b, void *user)
 	enum rank rx = rank_of(user, x);
 	enum rank ry = rank_of(user, y);
 
-	if ((rx == KEEPS) != (ry == KEEPS)) {
-		return rx == KEEPS ? -1 : 1;
+	if ((rx == PINNED) != (ry == PINNED)) {
+		return rx == PINNED ? -1 : 1;
 	}
-	if (x->ask.priority != y->ask.priority) {
-		return x->ask.priority > y->ask.priority ? -1 : 1;
+	if (x->request.priority != y->request.priority) {
+		return x->request.priority > y->request.priority ? -1 : 1;
 	}
 	if (rx != ry) {
 		return rx < ry ? -1 : 1;
 	}
-	if (rx == PATIENT && core_in_line_ns(x) != core_in_line_ns(y)) {
-		return core_in_line_ns(x) < core_in_line_ns(y) ? -1 : 1;
+	if (rx == OVERDUE && core_queued_since_ns(x) != core_queued_since_ns(y)) {
+		return core_queued_since_ns(x) < core_queued_since_ns(y) ? -1 : 1;
 	}
 	return x->id < y->id ? -1 : x->id > y->id;
 }
 
 /* Takes spot slots of a class from jobs that would do with firm ones (not spot) of the type.
  * Returns how many. */
-static uint32_t free_spot(struct rooms *rooms, uint32_t class, uint32_t need)
+static uint32_t free_spot(struct class_slots *by_class, uint32_t class, uint32_t need)
 {
-	uint32_t firm = rooms->left[class - 1];
-	uint32_t n = rooms->loose[class] < need ? rooms->loose[class] : need;
+	uint32_t firm = by_class->left[class - 1];
+	uint32_t n = by_class->movable[class] < need ? by_class->movable[class] : need;
 
 	n = n < firm ? n : firm;
-	rooms->loose[class] -= n;
-	rooms->left[class - 1] -= n;
+	by_class->movable[class] -= n;
+	by_class->left[class - 1] -= n;
 	return n;
 }
 
 /* Takes so many slots of classes that the job may have; spot slots first, which cost less. Returns
  * false, and takes none, if there are too few. */
-static bool take(struct rooms *rooms, const struct core_job *job, uint32_t need)
+static bool take(struct class_slots *by_class, const struct core_job *job, uint32_t need)
 {
-	struct rooms after = *rooms;
-	uint32_t must = job->ask.spot_least < need ? job->ask.spot_least : need;
-	uint32_t spot = job->ask.spot_most < need ? job->ask.spot_most : need;
+	struct class_slots after = *by_class;
+	uint32_t must = job->request.spot_least < need ? job->request.spot_least : need;
+	uint32_t spot = job->request.spot_most < need ? job->request.spot_most : need;
 
 	for (uint32_t c = 1; c < CORE_CLASSES; c += 2) {
 		uint32_t n = after.left[c] < spot ? after.left[c] : spot;
-		uint32_t held; /* spot slots for which no firm ones would do */
+		uint32_t fixed; /* spot slots for which no firm ones would do */
 
 		if (!core_class_fits(job, c)) {
 			continue;
 		}
 		after.left[c] -= n;
 		n += n < must ? free_spot(&after, c, must - n) : 0;
-		held = n < must ? n : must;
-		after.loose[c] += n - held;
-		must -= held;
+		fixed = n < must ? n : must;
+		after.movable[c] += n - fixed;
+		must -= fixed;
 		spot -= n;
 		need -= n;
 	}
@@ -264,21 +265,22 @@ static bool take(struct rooms *rooms, const struct core_job *job, uint32_t need)
 	if (need > 0 || must > 0) {
 		return false;
 	}
-	*rooms = after;
+	*by_class = after;
 	return true;
 }
 
 /* Takes the slots that the job has, where it has them. */
-static void take_own(const struct sched_core *core, struct rooms *rooms, const struct core_job *job)
+static void take_own(const struct sched_core *core, struct class_slots *by_class,
+	const struct core_job *job)
 {
-	for (uint32_t i = 0; i < job->at.n; i++) {
-		const struct core_spot *spot = &job->at.spots[i];
-		const struct core_node *node = &core->nodes[core_node_at(core, spot->node)];
+	for (uint32_t i = 0; i < job->current.n; i++) {
+		const struct core_placement_entry *entry = &job->current.entries[i];
+		const struct core_node *node = &core->nodes[core_node_at(core, entry->node)];
 		uint32_t c = core_class_of(node);
 
 		if (node->state != CORE_NODE_GOING) { /* nodes that go have no room */
-			ASSERT(rooms->left[c] >= spot->replicas);
-			rooms->left[c] -= spot->replicas;
+			ASSERT(by_class->left[c] >= entry->replicas);
+			by_class->left[c] -= entry->replicas;
 		}
 	}
 }
@@ -288,7 +290,7 @@ static bool quota_holds(const struct sched_core *core, const struct core_job *jo
 {
 	uint32_t queue_max = core->options.queues[job->queue].slots_max;
 	uint32_t owner_max = core->options.owner_slots_max;
-	uint32_t owner = core_owner_of(core, job->ask.owner);
+	uint32_t owner = core_owner_of(core, job->request.owner);
 
 	if (queue_max > 0 && core->queue_used[job->queue] + more > queue_max) {
 		*why = CORE_WHY_QUEUE_QUOTA;
@@ -305,7 +307,7 @@ static void use_quota(struct sched_core *core, struct core_job *job, uint32_t mo
 {
 	job->cap += more;
 	core->queue_used[job->queue] += more;
-	core->owners[core_owner_of(core, job->ask.owner)].used += more;
+	core->owners[core_owner_of(core, job->request.owner)].used += more;
 }
 
 /* Jobs admitted so far that have more priority than all jobs admitted after them; priorities
@@ -324,7 +326,7 @@ static uint32_t count_above(const struct above *above, int32_t priority)
 	while (low < high) {
 		uint32_t mid = low + (high - low) / 2;
 
-		if (above->jobs[mid]->ask.priority > priority) {
+		if (above->jobs[mid]->request.priority > priority) {
 			low = mid + 1;
 		} else {
 			high = mid;
@@ -334,15 +336,16 @@ static uint32_t count_above(const struct above *above, int32_t priority)
 }
 
 /* Says what keeps the job out; wait_for is the last job of more priority. */
-static void say_why(struct core_job *job, const struct rooms *rooms, const struct above *above)
+static void set_wait_reason(struct core_job *job, const struct class_slots *by_class,
+	const struct above *above)
 {
-	uint32_t n = count_above(above, job->ask.priority);
-	struct rooms empty = {0};
+	uint32_t n = count_above(above, job->request.priority);
+	struct class_slots empty = {0};
 
-	memcpy(empty.left, rooms->all, sizeof(empty.left));
+	memcpy(empty.left, by_class->all, sizeof(empty.left));
 	job->wait = CORE_WHY_SLOTS;
 	job->wait_for = 0;
-	if (!take(&empty, job, job->ask.least)) {
+	if (!take(&empty, job, job->request.least)) {
 		job->wait = CORE_WHY_NODES;
 		return;
 	}
@@ -352,30 +355,30 @@ static void say_why(struct core_job *job, const struct rooms *rooms, const struc
 	}
 }
 
-static void admit_least(struct sched_core *core, uint32_t n, struct rooms *rooms)
+static void admit_least(struct sched_core *core, uint32_t n, struct class_slots *by_class)
 {
-	struct above above = {.jobs = core->desk.some};
+	struct above above = {.jobs = core->workspace.scratch};
 
 	for (uint32_t i = 0; i < n; i++) {
-		struct core_job *job = core->desk.order[i];
-		uint32_t kept = keeps(core, job);
-		uint32_t need = kept > 0 ? kept : job->ask.least;
+		struct core_job *job = core->workspace.order[i];
+		uint32_t kept = pinned_replicas(core, job);
+		uint32_t need = kept > 0 ? kept : job->request.least;
 		enum core_reason why = CORE_WHY_NONE;
 
 		if (kept > 0) {
-			take_own(core, rooms, job);
+			take_own(core, by_class, job);
 			use_quota(core, job, need);
 		} else if (!quota_holds(core, job, need, &why)) {
 			job->wait = why;
 			job->wait_for = 0;
-		} else if (!take(rooms, job, need)) {
-			say_why(job, rooms, &above);
+		} else if (!take(by_class, job, need)) {
+			set_wait_reason(job, by_class, &above);
 		} else {
 			job->wait = CORE_WHY_NONE;
 			use_quota(core, job, need);
 		}
 		if (job->cap > 0) {
-			above.n = count_above(&above, job->ask.priority);
+			above.n = count_above(&above, job->request.priority);
 			above.jobs[above.n++] = job;
 		}
 	}
@@ -390,10 +393,10 @@ static bool has_quota(const struct sched_core *core, const struct core_job *job)
 static void give_most(struct sched_core *core, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
-		struct core_job *job = core->desk.order[i];
+		struct core_job *job = core->workspace.order[i];
 
-		if (job->cap > 0 && keeps(core, job) == 0 && !has_quota(core, job)) {
-			job->cap = job->ask.most;
+		if (job->cap > 0 && pinned_replicas(core, job) == 0 && !has_quota(core, job)) {
+			job->cap = job->request.most;
 		}
 	}
 }
@@ -402,13 +405,13 @@ static void give_most(struct sched_core *core, uint32_t n)
  * one more in turn. Use of a quota only grows: a job that was refused one more once is out. */
 static void share_rest(struct sched_core *core, uint32_t n, bool to_now)
 {
-	struct core_job **sharers = core->desk.some;
+	struct core_job **sharers = core->workspace.scratch;
 	uint32_t left = 0;
 
 	for (uint32_t i = 0; i < n; i++) {
-		struct core_job *job = core->desk.order[i];
+		struct core_job *job = core->workspace.order[i];
 
-		if (job->cap > 0 && has_quota(core, job) && keeps(core, job) == 0) {
+		if (job->cap > 0 && has_quota(core, job) && pinned_replicas(core, job) == 0) {
 			sharers[left++] = job;
 		}
 	}
@@ -418,7 +421,7 @@ static void share_rest(struct sched_core *core, uint32_t n, bool to_now)
 		for (uint32_t i = 0; i < n; i++) {
 			struct core_job *job = sharers[i];
 			uint32_t now = core_place_now(job)->replicas;
-			uint32_t most = to_now && now < job->ask.most ? now : job->ask.most;
+			uint32_t most = to_now && now < job->request.most ? now : job->request.most;
 
 			if (job->cap < most && quota_holds(core, job, 1, &job->quota)) {
 				use_quota(core, job, 1);
@@ -430,7 +433,7 @@ static void share_rest(struct sched_core *core, uint32_t n, bool to_now)
 
 uint32_t core_admit(struct sched_core *core)
 {
-	struct rooms rooms = {0};
+	struct class_slots by_class = {0};
 	uint32_t n = 0;
 
 	core->turns = false;
@@ -441,19 +444,19 @@ uint32_t core_admit(struct sched_core *core)
 		job->candidate = is_candidate(core, job);
 		job->cap = 0;
 		job->quota = CORE_WHY_NONE;
-		if (job->candidate && is_patient(core, job)) {
-			note_patient(core, job);
+		if (job->candidate && is_overdue(core, job)) {
+			record_overdue(core, job);
 		}
 		if (job->candidate) {
-			core->desk.order[n++] = job;
+			core->workspace.order[n++] = job;
 		}
 	}
 	count_room(core);
 	for (uint32_t i = 0; i < core->nodes_n; i++) {
 		const struct core_node *node = &core->nodes[i];
 
-		rooms.left[core_class_of(node)] += node->room;
-		rooms.all[core_class_of(node)] +=
+		by_class.left[core_class_of(node)] += node->room;
+		by_class.all[core_class_of(node)] +=
 			node->state == CORE_NODE_UP ? node->offer.slots : 0;
 	}
 	memset(core->queue_used, 0, sizeof(core->queue_used));
@@ -465,12 +468,12 @@ uint32_t core_admit(struct sched_core *core)
 		struct core_job *job = core->jobs[j];
 
 		if (!job->candidate) {
-			use_quota(core, job, core_held(job));
+			use_quota(core, job, core_job_slots(job));
 			job->cap = 0;
 		}
 	}
-	qsort_r(core->desk.order, n, sizeof(struct core_job *), compare, core);
-	admit_least(core, n, &rooms);
+	qsort_r(core->workspace.order, n, sizeof(struct core_job *), compare, core);
+	admit_least(core, n, &by_class);
 	give_most(core, n);
 	share_rest(core, n, true);
 	share_rest(core, n, false);

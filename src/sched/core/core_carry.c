@@ -10,10 +10,10 @@
 
 /* Charges slots to the quotas of the job's queue and owner. Slots that a job may still have count,
  * too, not only those that it is to have. */
-static void use(struct sched_core *core, const struct core_job *job, uint32_t slots)
+static void charge_quota(struct sched_core *core, const struct core_job *job, uint32_t slots)
 {
 	core->queue_used[job->queue] += slots;
-	core->owners[core_owner_of(core, job->ask.owner)].used += slots;
+	core->owners[core_owner_of(core, job->request.owner)].used += slots;
 }
 
 void core_count_used(struct sched_core *core)
@@ -28,20 +28,21 @@ void core_count_used(struct sched_core *core)
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
 		const struct core_job *job = core->jobs[j];
 
-		for (uint32_t i = 0; i < job->at.n; i++) {
-			uint32_t n = core_node_at(core, job->at.spots[i].node);
+		for (uint32_t i = 0; i < job->current.n; i++) {
+			uint32_t n = core_node_at(core, job->current.entries[i].node);
 
 			ASSERT(n < core->nodes_n);
-			core->nodes[n].used += core_held_on(job, job->at.spots[i].node);
-			use(core, job, core_held_on(job, job->at.spots[i].node));
+			core->nodes[n].used += core_job_slots_on(job, job->current.entries[i].node);
+			charge_quota(core, job,
+				core_job_slots_on(job, job->current.entries[i].node));
 		}
 		for (uint32_t i = 0; i < job->old.n; i++) {
-			uint32_t n = core_node_at(core, job->old.spots[i].node);
+			uint32_t n = core_node_at(core, job->old.entries[i].node);
 
 			ASSERT(n < core->nodes_n);
-			if (place_on(&job->at, job->old.spots[i].node) == 0) {
-				core->nodes[n].used += job->old.spots[i].replicas;
-				use(core, job, job->old.spots[i].replicas);
+			if (placement_replicas_on(&job->current, job->old.entries[i].node) == 0) {
+				core->nodes[n].used += job->old.entries[i].replicas;
+				charge_quota(core, job, job->old.entries[i].replicas);
 			}
 		}
 	}
@@ -60,17 +61,17 @@ static uint32_t find_quota(struct sched_core *core, const struct core_job *job)
 	uint32_t queue =
 		left_of(core->options.queues[job->queue].slots_max, core->queue_used[job->queue]);
 	uint32_t owner = left_of(core->options.owner_slots_max,
-		core->owners[core_owner_of(core, job->ask.owner)].used);
+		core->owners[core_owner_of(core, job->request.owner)].used);
 
 	return queue < owner ? queue : owner;
 }
 
 /* Returns the replicas that the job wants on a node beyond those that it has there. */
-static uint32_t find_more(const struct core_job *job, const struct core_spot *spot)
+static uint32_t find_more(const struct core_job *job, const struct core_placement_entry *entry)
 {
-	uint32_t held = core_held_on(job, spot->node);
+	uint32_t owned = core_job_slots_on(job, entry->node);
 
-	return spot->replicas > held ? spot->replicas - held : 0;
+	return entry->replicas > owned ? entry->replicas - owned : 0;
 }
 
 /* Whether all that the job wants beyond what it has is free, on nodes that are up, and within
@@ -80,9 +81,9 @@ static bool fits(struct sched_core *core, const struct core_job *job)
 	uint32_t sum = 0;
 
 	for (uint32_t i = 0; i < job->want.n; i++) {
-		const struct core_spot *spot = &job->want.spots[i];
-		uint32_t n = core_node_at(core, spot->node);
-		uint32_t more = find_more(job, spot);
+		const struct core_placement_entry *entry = &job->want.entries[i];
+		uint32_t n = core_node_at(core, entry->node);
+		uint32_t more = find_more(job, entry);
 
 		if (n == core->nodes_n || core->nodes[n].used + more > core->nodes[n].offer.slots ||
 			(more > 0 && core->nodes[n].state != CORE_NODE_UP)) {
@@ -97,7 +98,8 @@ static bool fits(struct sched_core *core, const struct core_job *job)
 static bool only_gives(const struct core_job *job)
 {
 	for (uint32_t i = 0; i < job->want.n; i++) {
-		if (job->want.spots[i].replicas > place_on(&job->at, job->want.spots[i].node)) {
+		if (job->want.entries[i].replicas >
+			placement_replicas_on(&job->current, job->want.entries[i].node)) {
 			return false;
 		}
 	}
@@ -105,76 +107,77 @@ static bool only_gives(const struct core_job *job)
 }
 
 static void take_slots(struct sched_core *core, const struct core_job *job,
-	const struct core_place *to)
+	const struct core_placement *to)
 {
 	for (uint32_t i = 0; i < to->n; i++) {
-		const struct core_spot *spot = &to->spots[i];
-		uint32_t held = core_held_on(job, spot->node);
-		struct core_node *node = &core->nodes[core_node_at(core, spot->node)];
+		const struct core_placement_entry *entry = &to->entries[i];
+		uint32_t owned = core_job_slots_on(job, entry->node);
+		struct core_node *node = &core->nodes[core_node_at(core, entry->node)];
 
-		node->used += spot->replicas > held ? spot->replicas - held : 0;
-		use(core, job, spot->replicas > held ? spot->replicas - held : 0);
+		node->used += entry->replicas > owned ? entry->replicas - owned : 0;
+		charge_quota(core, job, entry->replicas > owned ? entry->replicas - owned : 0);
 	}
 }
 
-static void tell_place(struct sched_core *core, const struct core_job *job,
+static void add_place_update(struct sched_core *core, const struct core_job *job,
 	enum core_update_kind kind)
 {
-	struct core_update *u = core_do(core, kind);
+	struct core_update *u = core_add_update(core, kind);
 
 	u->job = job->id;
 	u->generation = job->generation;
-	u->place = &job->at;
+	u->place = &job->current;
 }
 
 static void start(struct sched_core *core, struct core_job *job)
 {
 	take_slots(core, job, &job->want);
-	job->line_ns = core_in_line_ns(job);
+	job->queued_since_ns = core_queued_since_ns(job);
 	core_job_enter(core, job, CORE_STARTING, CORE_WHY_DECIDED);
-	job->restarts += job->born > 0;
-	job->stiff = false;
+	job->restarts += job->start_generation > 0;
+	job->needs_restart = false;
 	job->generation++;
-	job->born = job->generation;
-	place_copy(&job->at, &job->want);
-	tell_place(core, job, CORE_DO_START);
+	job->start_generation = job->generation;
+	placement_copy(&job->current, &job->want);
+	add_place_update(core, job, CORE_DO_START);
 }
 
-static void rescale(struct sched_core *core, struct core_job *job, const struct core_place *to)
+static void rescale(struct sched_core *core, struct core_job *job, const struct core_placement *to)
 {
 	take_slots(core, job, to);
 	core_job_enter(core, job, CORE_RESCALING, CORE_WHY_DECIDED);
 	job->restarts++;
 	job->generation++;
-	place_copy(&job->old, &job->at);
-	place_copy(&job->at, to);
-	tell_place(core, job, CORE_DO_RESCALE);
+	placement_copy(&job->old, &job->current);
+	placement_copy(&job->current, to);
+	add_place_update(core, job, CORE_DO_RESCALE);
 }
 
 static bool in_place(const struct core_job *job)
 {
-	return job->ask.in_place && !job->stiff && job->want.n > 0;
+	return job->request.in_place && !job->needs_restart && job->want.n > 0;
 }
 
 /* Makes the job give up replicas, if it is to have fewer, or others by a restart. Returns false if
  * there is nothing to do. */
-static bool give(struct sched_core *core, struct core_job *job)
+static bool give_up(struct sched_core *core, struct core_job *job)
 {
 	bool leaves = job->want.n == 0;
 
 	if (leaves && core_is_up(job) && !core_has_turn(core, job)) {
-		job->line_ns = 0; /* the turn is over: the job stands in line anew */
+		job->queued_since_ns = 0; /* the turn is over: the job stands in line anew */
 	}
 	if (job->state == CORE_STARTING && leaves) {
-		core_job_stop(core, job, CORE_THEN_QUEUED, CORE_WHY_PREEMPTED, job->ask.grace_ns);
+		core_job_stop(core, job, CORE_THEN_QUEUED, CORE_WHY_PREEMPTED,
+			job->request.grace_ns);
 		return true;
 	}
-	if (job->state != CORE_RUNNING || place_is(&job->want, &job->at)) {
+	if (job->state != CORE_RUNNING || placement_equal(&job->want, &job->current)) {
 		return false;
 	}
 	if (!in_place(job)) {
 		core_job_stop(core, job, CORE_THEN_QUEUED,
-			leaves ? CORE_WHY_PREEMPTED : CORE_WHY_MOVED, job->ask.grace_ns);
+			leaves ? CORE_WHY_PREEMPTED : CORE_WHY_MOVED, job->request.grace_ns);
 		return true;
 	}
 	if (only_gives(job)) {
@@ -189,14 +192,14 @@ static bool give(struct sched_core *core, struct core_job *job)
 static bool find_step(struct sched_core *core, struct core_job *job)
 {
 	uint32_t quota = find_quota(core, job);
-	const struct core_place *at = &job->at;
+	const struct core_placement *at = &job->current;
 
-	place_clear(&job->next);
+	placement_clear(&job->next);
 	for (uint32_t i = 0; i < job->want.n; i++) {
-		const struct core_spot *spot = &job->want.spots[i];
-		uint32_t n = core_node_at(core, spot->node);
-		uint32_t held = core_held_on(job, spot->node);
-		uint32_t more = find_more(job, spot);
+		const struct core_placement_entry *entry = &job->want.entries[i];
+		uint32_t n = core_node_at(core, entry->node);
+		uint32_t owned = core_job_slots_on(job, entry->node);
+		uint32_t more = find_more(job, entry);
 		bool up = n < core->nodes_n && core->nodes[n].state == CORE_NODE_UP &&
 			core->nodes[n].used < core->nodes[n].offer.slots;
 		uint32_t room = up ? core->nodes[n].offer.slots - core->nodes[n].used : 0;
@@ -204,19 +207,19 @@ static bool find_step(struct sched_core *core, struct core_job *job)
 		more = more < room ? more : room;
 		more = more < quota ? more : quota;
 		quota -= more;
-		held = held < spot->replicas ? held : spot->replicas;
-		place_add(&job->next, spot->node, held + more);
+		owned = owned < entry->replicas ? owned : entry->replicas;
+		placement_add(&job->next, entry->node, owned + more);
 	}
-	if (job->next.replicas < job->ask.least) {
-		place_clear(&job->next);
+	if (job->next.replicas < job->request.least) {
+		placement_clear(&job->next);
 		for (uint32_t i = 0; i < at->n; i++) {
-			uint32_t lacks = job->ask.least - job->next.replicas;
-			uint32_t has = at->spots[i].replicas;
+			uint32_t lacks = job->request.least - job->next.replicas;
+			uint32_t has = at->entries[i].replicas;
 
-			place_add(&job->next, at->spots[i].node, has < lacks ? has : lacks);
+			placement_add(&job->next, at->entries[i].node, has < lacks ? has : lacks);
 		}
 	}
-	return job->next.replicas >= job->ask.least && !place_is(&job->next, at);
+	return job->next.replicas >= job->request.least && !placement_equal(&job->next, at);
 }
 
 /*
@@ -225,12 +228,12 @@ static bool find_step(struct sched_core *core, struct core_job *job)
  * has once at most; from then on it has only what it wants, and more of it each time. Returns false
  * if there is no such job.
  */
-static bool open_ring(struct sched_core *core)
+static bool break_cycle(struct sched_core *core)
 {
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
 		struct core_job *job = core->jobs[j];
 
-		if (job->state == CORE_RUNNING && !place_is(&job->want, &job->at) &&
+		if (job->state == CORE_RUNNING && !placement_equal(&job->want, &job->current) &&
 			in_place(job) && find_step(core, job)) {
 			rescale(core, job, &job->next);
 			return true;
@@ -247,14 +250,15 @@ void core_carry_out(struct sched_core *core)
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
 		struct core_job *job = core->jobs[j];
 
-		moving = give(core, job) || moving || job->state == CORE_STARTING ||
+		moving = give_up(core, job) || moving || job->state == CORE_STARTING ||
 			job->state == CORE_RESCALING || job->state == CORE_STOPPING;
 	}
 	core_count_used(core);
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
 		struct core_job *job = core->jobs[j];
 		bool starts = job->state == CORE_QUEUED && job->want.n > 0;
-		bool grows = job->state == CORE_RUNNING && !place_is(&job->want, &job->at);
+		bool grows =
+			job->state == CORE_RUNNING && !placement_equal(&job->want, &job->current);
 
 		if (!starts && !grows) {
 			continue;
@@ -270,8 +274,9 @@ void core_carry_out(struct sched_core *core)
 			moving = true;
 		}
 	}
-	if (stuck && !moving && !open_ring(core)) {
-		core_job_stop(core, stuck, CORE_THEN_QUEUED, CORE_WHY_MOVED, stuck->ask.grace_ns);
+	if (stuck && !moving && !break_cycle(core)) {
+		core_job_stop(core, stuck, CORE_THEN_QUEUED, CORE_WHY_MOVED,
+			stuck->request.grace_ns);
 	}
 }
 
@@ -286,14 +291,14 @@ static void match_runs(struct sched_core *core, const struct core_run *runs, uin
 	}
 	for (uint32_t i = 0; i < runs_n; i++) {
 		struct core_job *job = core_job_at(core, runs[i].job);
-		bool held = job && (core_is_up(job) || job->state == CORE_STOPPING);
-		bool newest = job && runs[i].generation >= job->born;
+		bool has_slots = job && (core_is_up(job) || job->state == CORE_STOPPING);
+		bool newest = job && runs[i].generation >= job->start_generation;
 
 		if (newest && !job->run) {
 			job->run = &runs[i];
 		}
-		if (!held || !newest) {
-			struct core_update *u = core_do(core, CORE_DO_KILL);
+		if (!has_slots || !newest) {
+			struct core_update *u = core_add_update(core, CORE_DO_KILL);
 
 			u->job = runs[i].job;
 			u->generation = runs[i].generation;
@@ -302,35 +307,36 @@ static void match_runs(struct sched_core *core, const struct core_run *runs, uin
 }
 
 /* Kills a job that was to be listed and is not: no replica of it is left, or will be after this. */
-static void make_sure(struct sched_core *core, struct core_job *job)
+static void kill_missing(struct sched_core *core, struct core_job *job)
 {
 	core_job_stop(core, job, CORE_THEN_BACKOFF, CORE_WHY_GONE, 0);
-	job->fast++;
+	job->backoff_count++;
 }
 
 static void reconcile_job(struct sched_core *core, struct core_job *job, const struct core_run *run)
 {
-	bool there = run && run->generation == job->generation && run->runs;
+	bool there = run && run->generation == job->generation && run->running;
 	int64_t left_ns = job->due_ns - core->now_ns;
 	struct core_update *u;
 
 	if (job->state == CORE_STOPPING) {
-		u = core_do(core, job->killed || left_ns <= 0 ? CORE_DO_KILL : CORE_DO_STOP);
+		u = core_add_update(core,
+			job->killed || left_ns <= 0 ? CORE_DO_KILL : CORE_DO_STOP);
 		u->job = job->id;
 		u->generation = job->generation;
 		u->grace_ns = left_ns > 0 ? left_ns : 0;
 	} else if (!core_is_up(job)) {
 		return;
 	} else if (!run && job->state != CORE_STARTING) {
-		make_sure(core, job);
+		kill_missing(core, job);
 	} else if (there) {
 		core_job_runs(core, job, job->generation);
 	} else if (job->state != CORE_RUNNING) {
-		if (core->blind) { /* the answer may have been due while no scheduler ran */
-			job->due_ns = core->now_ns + core->options.start_ns;
+		if (core->recovering) { /* the answer may have been due while no scheduler ran */
+			job->due_ns = core->now_ns + core->options.start_timeout_ns;
 			job->dirty = true;
 		}
-		tell_place(core, job,
+		add_place_update(core, job,
 			job->state == CORE_STARTING ? CORE_DO_START : CORE_DO_RESCALE);
 	}
 }
@@ -343,17 +349,17 @@ void core_reconcile(struct sched_core *core, const struct core_run *runs, uint32
 		const struct core_run *run = job->run;
 		bool holds = core_is_up(job) || job->state == CORE_STOPPING;
 
-		if (core->blind && holds && !(run && run->runs)) {
+		if (core->recovering && holds && !(run && run->running)) {
 			core_job_count(core, job); /* the job may long be gone */
 		}
 		/* A job that began after the list was asked for may be missing from it. */
-		if (job->since_ns < core->listed_ns || core->blind) {
+		if (job->since_ns < core->listed_ns || core->recovering) {
 			reconcile_job(core, job, run);
 		}
 	}
-	if (core->blind) {
-		core_pools_ask_again(core);
-		core->blind_ns = core->now_ns;
+	if (core->recovering) {
+		core_pools_request_again(core);
+		core->recovery_ns = core->now_ns;
 	}
-	core->blind = false;
+	core->recovering = false;
 }

@@ -39,7 +39,7 @@ static const struct sched_hints *hints_of(const struct core_job *job, uint32_t t
 }
 
 /* Chooses the best batch on a place. Returns its goodput; 0: not known. */
-static double choose(const struct core_job *job, uint32_t type, const struct pawl_place *place,
+static double choose(const struct core_job *job, uint32_t type, const struct pawl_placement *place,
 	struct pawl_batch *batch)
 {
 	const struct sched_hints *h = hints_of(job, type);
@@ -51,7 +51,7 @@ static double choose(const struct core_job *job, uint32_t type, const struct paw
 	return goodput;
 }
 
-double core_goodput(const struct core_job *job, uint32_t type, const struct pawl_place *place)
+double core_goodput(const struct core_job *job, uint32_t type, const struct pawl_placement *place)
 {
 	struct pawl_batch batch;
 
@@ -73,17 +73,20 @@ double core_left_s(const struct core_job *job, double goodput)
 
 /* Describes the job's placement as the throughput model needs it. Returns false if there is
  * none. */
-static bool shape(const struct sched_core *core, const struct core_job *job,
-	struct pawl_place *place, uint32_t *type)
+static bool describe_place(const struct sched_core *core, const struct core_job *job,
+	struct pawl_placement *place, uint32_t *type)
 {
-	*place = (struct pawl_place){.nodes = job->at.n, .replicas = job->at.replicas};
-	for (uint32_t i = 0; i < job->at.n; i++) {
-		place->most = job->at.spots[i].replicas > place->most ? job->at.spots[i].replicas
-								      : place->most;
+	*place =
+		(struct pawl_placement){.nodes = job->current.n, .replicas = job->current.replicas};
+	for (uint32_t i = 0; i < job->current.n; i++) {
+		place->max_per_node = job->current.entries[i].replicas > place->max_per_node
+			? job->current.entries[i].replicas
+			: place->max_per_node;
 	}
-	*type = job->at.n > 0 ? core->nodes[core_node_at(core, job->at.spots[0].node)].offer.type
-			      : 0;
-	return job->at.n > 0;
+	*type = job->current.n > 0
+		? core->nodes[core_node_at(core, job->current.entries[0].node)].offer.type
+		: 0;
+	return job->current.n > 0;
 }
 
 static void add_limit(const struct sched_core *core, const struct core_job *job, struct lines *l)
@@ -91,9 +94,9 @@ static void add_limit(const struct sched_core *core, const struct core_job *job,
 	bool runs = job->state == CORE_RUNNING || job->state == CORE_RESCALING;
 	int64_t ran_ns = core_ran_ns(core, job) + (runs ? l->now_ns - core->now_ns : 0);
 
-	if (job->ask.time_limit_ns > 0) {
+	if (job->request.time_limit_ns > 0) {
 		add(l, "time limit: %.0f s, of which it has run %.0f s\n",
-			(double)job->ask.time_limit_ns / 1e9, (double)ran_ns / 1e9);
+			(double)job->request.time_limit_ns / 1e9, (double)ran_ns / 1e9);
 	}
 }
 
@@ -107,12 +110,12 @@ static void add_gap(const struct sched_core *core, struct lines *l)
 }
 
 /* Adds the nodes that were asked for and have not come. Returns false if there are none. */
-static bool add_asked(const struct sched_core *core, struct lines *l)
+static bool add_requested(const struct sched_core *core, struct lines *l)
 {
 	bool any = false;
 
 	for (uint32_t p = 0; p < core->options.pools_n; p++) {
-		uint32_t asked = core->pools[p].asked;
+		uint32_t asked = core->pools[p].requested;
 
 		if (asked > 0) {
 			add(l, "binds: %u node%s of pool %.63s %s asked for, and not here yet\n",
@@ -132,20 +135,20 @@ static void add_quota(const struct sched_core *core, const struct core_job *job,
 	if (quota == CORE_WHY_QUEUE_QUOTA) {
 		add(l, "binds: quota of queue %s, %u slots\n", queue->name, queue->slots_max);
 	} else {
-		add(l, "binds: quota of user %u, %u slots\n", job->ask.owner,
+		add(l, "binds: quota of user %u, %u slots\n", job->request.owner,
 			core->options.owner_slots_max);
 	}
 }
 
 /* Free slots that a job may have. */
-struct vacant {
+struct free_slots {
 	uint32_t all;
 	uint32_t spot; /* part of all: slots on nodes that can be taken away */
 };
 
-static struct vacant count_free(const struct sched_core *core, const struct core_job *job)
+static struct free_slots count_free(const struct sched_core *core, const struct core_job *job)
 {
-	struct vacant vacant = {0};
+	struct free_slots vacant = {0};
 
 	for (uint32_t n = 0; n < core->nodes_n; n++) {
 		const struct core_node *node = &core->nodes[n];
@@ -161,12 +164,13 @@ static struct vacant count_free(const struct sched_core *core, const struct core
 /* Returns the replicas of the job's least that must be on spot nodes. */
 static uint32_t spot_needed(const struct core_job *job)
 {
-	return job->ask.spot_least < job->ask.least ? job->ask.spot_least : job->ask.least;
+	return job->request.spot_least < job->request.least ? job->request.spot_least
+							    : job->request.least;
 }
 
 static void add_needed(const struct core_job *job, struct lines *l)
 {
-	add(l, "binds: it needs %u slots together", job->ask.least);
+	add(l, "binds: it needs %u slots together", job->request.least);
 	if (spot_needed(job) > 0) {
 		add(l, ", %u of them on spot nodes", spot_needed(job));
 	}
@@ -176,11 +180,11 @@ static void add_needed(const struct core_job *job, struct lines *l)
  * out. */
 static void add_lack(const struct sched_core *core, const struct core_job *job, struct lines *l)
 {
-	struct vacant vacant = count_free(core, job);
+	struct free_slots vacant = count_free(core, job);
 	uint32_t firm = vacant.all - vacant.spot;
-	uint32_t spot = vacant.spot < job->ask.spot_most ? vacant.spot : job->ask.spot_most;
+	uint32_t spot = vacant.spot < job->request.spot_most ? vacant.spot : job->request.spot_most;
 
-	if (vacant.all > 0 && (firm + spot < job->ask.least || spot < spot_needed(job))) {
+	if (vacant.all > 0 && (firm + spot < job->request.least || spot < spot_needed(job))) {
 		add_needed(job, l);
 		add(l, "; %u are free", vacant.all);
 		if (vacant.spot > 0 || spot_needed(job) > 0) {
@@ -220,11 +224,11 @@ static void add_wait(const struct sched_core *core, const struct core_job *job, 
 	case CORE_WHY_PRIORITY:
 		add(l, "binds: priority of job %llu%s%.63s, %d against %d\n",
 			(unsigned long long)job->wait_for, other ? " " : "",
-			other ? other->ask.name : "", other ? other->ask.priority : 0,
-			job->ask.priority);
+			other ? other->request.name : "", other ? other->request.priority : 0,
+			job->request.priority);
 		break;
 	case CORE_WHY_NODES:
-		if (add_asked(core, l)) {
+		if (add_requested(core, l)) {
 			break;
 		}
 		add_needed(job, l);
@@ -248,11 +252,11 @@ static void add_bound(const struct sched_core *core, const struct core_job *job,
 {
 	if (job->wait == CORE_WHY_BUSY) {
 		add_wait(core, job, l);
-	} else if (job->at.replicas >= job->ask.most) {
-		add(l, "binds: its own most, %u replicas\n", job->ask.most);
-	} else if (job->ask.pinned) {
+	} else if (job->current.replicas >= job->request.most) {
+		add(l, "binds: its own most, %u replicas\n", job->request.most);
+	} else if (job->request.pinned) {
 		add(l, "binds: it may not be moved (preemptible: no)\n");
-	} else if (job->quota != CORE_WHY_NONE && job->at.replicas >= job->cap) {
+	} else if (job->quota != CORE_WHY_NONE && job->current.replicas >= job->cap) {
 		add_quota(core, job, job->quota, l);
 	} else if (count_free(core, job).all == 0) {
 		add(l, "binds: no slots are free; others make more of theirs\n");
@@ -262,32 +266,32 @@ static void add_bound(const struct sched_core *core, const struct core_job *job,
 	}
 }
 
-void core_look(const struct sched_core *core, const struct core_job *job,
+void core_outlook_now(const struct sched_core *core, const struct core_job *job,
 	struct core_outlook *outlook)
 {
 	struct pawl_batch batch;
-	struct pawl_place place;
+	struct pawl_placement place;
 	uint32_t type;
 
 	*outlook = (struct core_outlook){.left_s = -1};
-	if (shape(core, job, &place, &type)) {
+	if (describe_place(core, job, &place, &type)) {
 		outlook->now = choose(job, type, &place, &batch);
 		outlook->batch = outlook->now > 0 ? pawl_batch_total(&place, &batch) : 0;
 		outlook->left_s = core_left_s(job, outlook->now);
 	}
 }
 
-void core_look_ahead(const struct sched_core *core, const struct core_job *job,
+void core_outlook_full(const struct sched_core *core, const struct core_job *job,
 	struct core_outlook *outlook)
 {
-	struct pawl_place place;
+	struct pawl_placement place;
 	uint32_t type;
 
-	core_look(core, job, outlook);
-	if (!shape(core, job, &place, &type)) {
+	core_outlook_now(core, job, outlook);
+	if (!describe_place(core, job, &place, &type)) {
 		return;
 	}
-	place.most = 0;
+	place.max_per_node = 0;
 	place.replicas++;
 	outlook->more = core_goodput(job, type, &place);
 	place.replicas -= 2;
@@ -300,19 +304,19 @@ void core_look_ahead(const struct sched_core *core, const struct core_job *job,
 static void add_goodput(const struct sched_core *core, const struct core_job *job, struct lines *l)
 {
 	struct core_outlook outlook;
-	struct pawl_place place;
+	struct pawl_placement place;
 	uint32_t type;
 
-	shape(core, job, &place, &type);
-	core_look_ahead(core, job, &outlook);
+	describe_place(core, job, &place, &type);
+	core_outlook_full(core, job, &outlook);
 	if (!(outlook.now > 0)) {
 		add(l, "goodput: not known%s\n",
 			hints_of(job, type) ? " while it does not run" : ": it has told no hints");
 		return;
 	}
-	add(l, "goodput: %.6g samples/s with %u replicas\n", outlook.now, job->at.replicas);
+	add(l, "goodput: %.6g samples/s with %u replicas\n", outlook.now, job->current.replicas);
 	add(l, "goodput: %.6g with one more\n", outlook.more);
-	if (job->at.replicas > 1) {
+	if (job->current.replicas > 1) {
 		add(l, "goodput: %.6g with one fewer\n", outlook.fewer);
 	}
 	if (outlook.left_s >= 0) {
@@ -339,14 +343,14 @@ static void add_nodes(const struct sched_core *core, const struct core_job *job,
 	uint32_t i;
 
 	add(l, "on:");
-	for (i = 0; i < job->at.n && i < SHOWN_MAX && l->len_bytes < SHOWN_MAX_BYTES; i++) {
+	for (i = 0; i < job->current.n && i < SHOWN_MAX && l->len_bytes < SHOWN_MAX_BYTES; i++) {
 		const struct core_node *node =
-			&core->nodes[core_node_at(core, job->at.spots[i].node)];
+			&core->nodes[core_node_at(core, job->current.entries[i].node)];
 
-		add(l, " %s (%u)", node->offer.name, job->at.spots[i].replicas);
+		add(l, " %s (%u)", node->offer.name, job->current.entries[i].replicas);
 	}
-	if (i < job->at.n) {
-		add(l, " and %u more", job->at.n - i);
+	if (i < job->current.n) {
+		add(l, " and %u more", job->current.n - i);
 	}
 	add(l, "\n");
 }

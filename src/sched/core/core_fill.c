@@ -8,9 +8,9 @@ static uint32_t count_spot(const struct sched_core *core, const struct core_job 
 	uint32_t spot = 0;
 
 	for (uint32_t i = 0; i < job->next.n; i++) {
-		uint32_t n = core_node_at(core, job->next.spots[i].node);
+		uint32_t n = core_node_at(core, job->next.entries[i].node);
 
-		spot += core->nodes[n].offer.spot ? job->next.spots[i].replicas : 0;
+		spot += core->nodes[n].offer.spot ? job->next.entries[i].replicas : 0;
 	}
 	return spot;
 }
@@ -19,7 +19,8 @@ static uint32_t count_spot(const struct sched_core *core, const struct core_job 
 static bool suits(const struct core_job *job, const struct core_node *node, uint32_t spot)
 {
 	return core_may_use(job, node) &&
-		(node->offer.spot ? spot < job->ask.spot_most : spot >= job->ask.spot_least);
+		(node->offer.spot ? spot < job->request.spot_most
+				  : spot >= job->request.spot_least);
 }
 
 /* Finds the node to give the job a replica on: one where it is already, then the one with most
@@ -32,7 +33,7 @@ static struct core_node *find_room(struct sched_core *core, const struct core_jo
 
 	for (uint32_t n = 0; n < core->nodes_n; n++) {
 		struct core_node *node = &core->nodes[n];
-		bool own = place_on(&job->next, node->id) > 0;
+		bool own = placement_replicas_on(&job->next, node->id) > 0;
 
 		if (node->room == 0 || node->state != CORE_NODE_UP || !suits(job, node, spot)) {
 			continue;
@@ -52,7 +53,7 @@ static bool give_one(struct sched_core *core, struct core_job *job)
 
 	if (node) {
 		node->room--;
-		place_add(&job->next, node->id, 1);
+		placement_add(&job->next, node->id, 1);
 	}
 	return node != NULL;
 }
@@ -60,11 +61,11 @@ static bool give_one(struct sched_core *core, struct core_job *job)
 static void give_back(struct sched_core *core, struct core_job *job)
 {
 	for (uint32_t i = 0; i < job->next.n; i++) {
-		const struct core_spot *spot = &job->next.spots[i];
+		const struct core_placement_entry *entry = &job->next.entries[i];
 
-		core->nodes[core_node_at(core, spot->node)].room += spot->replicas;
+		core->nodes[core_node_at(core, entry->node)].room += entry->replicas;
 	}
-	place_clear(&job->next);
+	placement_clear(&job->next);
 }
 
 /* Returns how many of so many replicas of the job on node from could be on node to instead. */
@@ -82,9 +83,9 @@ static uint32_t count_movable(const struct sched_core *core, const struct core_j
 	}
 	spot = count_spot(core, job);
 	if (to->offer.spot) {
-		most = job->ask.spot_most > spot ? job->ask.spot_most - spot : 0;
+		most = job->request.spot_most > spot ? job->request.spot_most - spot : 0;
 	} else {
-		most = spot > job->ask.spot_least ? spot - job->ask.spot_least : 0;
+		most = spot > job->request.spot_least ? spot - job->request.spot_least : 0;
 	}
 	return most < replicas ? most : replicas;
 }
@@ -97,8 +98,9 @@ static uint32_t swap_with(struct sched_core *core, struct core_job *job, struct 
 	uint32_t swapped = 0;
 
 	for (uint32_t i = 0; i < other->next.n && swapped < replicas;) {
-		struct core_node *to = &core->nodes[core_node_at(core, other->next.spots[i].node)];
-		uint32_t on = other->next.spots[i].replicas;
+		struct core_node *to =
+			&core->nodes[core_node_at(core, other->next.entries[i].node)];
+		uint32_t on = other->next.entries[i].replicas;
 		uint32_t n = on < replicas - swapped ? on : replicas - swapped;
 
 		n = to->offer.spot != node->offer.spot ? count_movable(core, job, node, to, n) : 0;
@@ -107,10 +109,10 @@ static uint32_t swap_with(struct sched_core *core, struct core_job *job, struct 
 			i++;
 			continue;
 		}
-		place_take(&job->next, node->id, n);
-		place_take(&other->next, to->id, n);
-		place_add(&job->next, to->id, n);
-		place_add(&other->next, node->id, n);
+		placement_remove(&job->next, node->id, n);
+		placement_remove(&other->next, to->id, n);
+		placement_add(&job->next, to->id, n);
+		placement_add(&other->next, node->id, n);
 		swapped += n;
 		i = 0; /* the entries have changed: begin anew */
 	}
@@ -123,10 +125,11 @@ static uint32_t find_partners(struct sched_core *core, uint32_t candidates)
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < candidates; i++) {
-		struct core_job *job = core->desk.order[i];
+		struct core_job *job = core->workspace.order[i];
 
-		if (job->cap > 0 && job->ask.spot_most > 0 && !core->desk.jobs[job->row].pinned) {
-			core->desk.some[n++] = job;
+		if (job->cap > 0 && job->request.spot_most > 0 &&
+			!core->workspace.jobs[job->row].pinned) {
+			core->workspace.scratch[n++] = job;
 		}
 	}
 	return n;
@@ -141,8 +144,8 @@ static uint32_t swap_some(struct sched_core *core, struct core_job *job, struct 
 
 	for (uint32_t pass = 0; pass < 2; pass++) {
 		for (uint32_t i = partners; i-- > 0 && swapped < replicas;) {
-			struct core_job *other = core->desk.some[i];
-			bool stops = core_is_up(other) && !other->ask.in_place;
+			struct core_job *other = core->workspace.scratch[i];
+			bool stops = core_is_up(other) && !other->request.in_place;
 
 			if (other != job && stops == (pass == 1) && core_may_use(other, node)) {
 				swapped += swap_with(core, job, node, other, replicas - swapped);
@@ -160,9 +163,9 @@ static uint32_t move_to_free(struct sched_core *core, struct core_job *job, stru
 
 	for (; moved < replicas; moved++) {
 		/* Taken first: with one replica more, the job might not be allowed elsewhere. */
-		place_take(&job->next, node->id, 1);
+		placement_remove(&job->next, node->id, 1);
 		if (!give_one(core, job)) {
-			place_add(&job->next, node->id, 1);
+			placement_add(&job->next, node->id, 1);
 			break;
 		}
 		node->room++;
@@ -174,8 +177,8 @@ static uint32_t move_to_free(struct sched_core *core, struct core_job *job, stru
 static uint32_t count_wrong(const struct core_job *job, const struct core_node *node, uint32_t on,
 	uint32_t spot)
 {
-	uint32_t over = spot > job->ask.spot_most ? spot - job->ask.spot_most : 0;
-	uint32_t under = spot < job->ask.spot_least ? job->ask.spot_least - spot : 0;
+	uint32_t over = spot > job->request.spot_most ? spot - job->request.spot_most : 0;
+	uint32_t under = spot < job->request.spot_least ? job->request.spot_least - spot : 0;
 	uint32_t wrong = node->offer.spot ? over : under;
 
 	if (!core_may_use(job, node)) {
@@ -199,36 +202,37 @@ static uint32_t leave(struct sched_core *core, struct core_job *job, struct core
 	if (fits_type(job, node)) {
 		moved += swap_some(core, job, node, replicas - moved, partners);
 	}
-	node->room += place_take(&job->next, node->id, replicas - moved);
+	node->room += placement_remove(&job->next, node->id, replicas - moved);
 	return moved;
 }
 
 /* Frees the firm nodes of a job that has too few replicas on spot nodes. */
 static void leave_firm(struct sched_core *core, struct core_job *job)
 {
-	bool few = count_spot(core, job) < job->ask.spot_least;
+	bool few = count_spot(core, job) < job->request.spot_least;
 
 	for (uint32_t i = 0; i < job->next.n && few;) {
-		struct core_node *node = &core->nodes[core_node_at(core, job->next.spots[i].node)];
+		struct core_node *node =
+			&core->nodes[core_node_at(core, job->next.entries[i].node)];
 
 		if (node->offer.spot) {
 			i++;
 		} else {
-			node->room += place_take(&job->next, node->id, UINT32_MAX);
+			node->room += placement_remove(&job->next, node->id, UINT32_MAX);
 		}
 	}
 }
 
 /* Moves replicas from where the job may not be: as many elsewhere, or fewer. Returns the types of
  * nodes of which the job has fewer because some can be taken away: a bit each. */
-static uint32_t bend_job(struct sched_core *core, struct core_job *job, uint32_t partners)
+static uint32_t fix_job_nodes(struct sched_core *core, struct core_job *job, uint32_t partners)
 {
 	uint32_t had = job->next.replicas;
 	uint32_t spot = count_spot(core, job);
 	uint32_t types = 0;
 
 	for (uint32_t i = 0; i < job->next.n;) {
-		const struct core_spot *at = &job->next.spots[i];
+		const struct core_placement_entry *at = &job->next.entries[i];
 		struct core_node *node = &core->nodes[core_node_at(core, at->node)];
 		uint32_t wrong = count_wrong(job, node, at->replicas, spot);
 
@@ -247,22 +251,22 @@ static uint32_t bend_job(struct sched_core *core, struct core_job *job, uint32_t
 	while (job->next.replicas < had && give_one(core, job)) {
 	}
 	types = job->next.replicas < had ? types : 0;
-	if (job->next.replicas < job->ask.least) {
+	if (job->next.replicas < job->request.least) {
 		give_back(core, job);
 	}
 	return types;
 }
 
-uint32_t core_bend(struct sched_core *core, uint32_t candidates)
+uint32_t core_fix_nodes(struct sched_core *core, uint32_t candidates)
 {
 	uint32_t partners = find_partners(core, candidates);
 	uint32_t types = 0;
 
 	for (uint32_t i = 0; i < candidates; i++) {
-		struct core_job *job = core->desk.order[i];
+		struct core_job *job = core->workspace.order[i];
 
-		if (job->cap > 0 && job->next.n > 0 && !core->desk.jobs[job->row].pinned) {
-			types |= bend_job(core, job, partners);
+		if (job->cap > 0 && job->next.n > 0 && !core->workspace.jobs[job->row].pinned) {
+			types |= fix_job_nodes(core, job, partners);
 		}
 	}
 	return types;
@@ -277,16 +281,16 @@ uint32_t core_bend(struct sched_core *core, uint32_t candidates)
 
 /* Whether the job can do without a replica on that node, and needs no other for it. A job with
  * fewer on spot nodes than it must have there is on spot nodes alone. */
-static bool is_rich(const struct core_job *job, const struct core_node *node, uint32_t spot)
+static bool can_spare(const struct core_job *job, const struct core_node *node, uint32_t spot)
 {
-	return job->next.replicas > job->ask.least &&
-		(!node->offer.spot || spot > job->ask.spot_least || spot > job->ask.least);
+	return job->next.replicas > job->request.least &&
+		(!node->offer.spot || spot > job->request.spot_least || spot > job->request.least);
 }
 
 /* Whether the job, to give a replica on that node, would have to leave all firm nodes. */
 static bool must_leave(const struct core_job *job, const struct core_node *node, uint32_t spot)
 {
-	return node->offer.spot && spot <= job->ask.spot_least && spot < job->next.replicas;
+	return node->offer.spot && spot <= job->request.spot_least && spot < job->next.replicas;
 }
 
 /* Returns the job's replicas on spot nodes once it has given the one that it was asked for. */
@@ -314,9 +318,9 @@ static struct core_node *find_free(struct sched_core *core, const struct core_jo
 
 /* Returns how well the job can do without a replica on that node: 2: it needs no other; 1: any
  * other will do; 0: only another one on a spot node. */
-static uint32_t ease(const struct core_job *job, const struct core_node *node, uint32_t spot)
+static uint32_t spare_rank(const struct core_job *job, const struct core_node *node, uint32_t spot)
 {
-	return is_rich(job, node, spot) ? 2 : !node->offer.spot || spot > job->ask.spot_least;
+	return can_spare(job, node, spot) ? 2 : !node->offer.spot || spot > job->request.spot_least;
 }
 
 /* Finds a node of the other job's on which the job, with kept replicas on spot nodes, may have a
@@ -329,9 +333,9 @@ static struct core_node *find_spare(struct sched_core *core, const struct core_j
 
 	for (uint32_t i = 0; i < other->next.n; i++) {
 		struct core_node *node =
-			&core->nodes[core_node_at(core, other->next.spots[i].node)];
+			&core->nodes[core_node_at(core, other->next.entries[i].node)];
 
-		if ((!best || ease(other, node, spot) > ease(other, best, spot)) &&
+		if ((!best || spare_rank(other, node, spot) > spare_rank(other, best, spot)) &&
 			node->state == CORE_NODE_UP && suits(job, node, kept)) {
 			best = node;
 		}
@@ -341,12 +345,13 @@ static struct core_node *find_spare(struct sched_core *core, const struct core_j
 
 /* Whether the job, rather than the other, gives a replica, where both have more than their least:
  * the one of less priority; at the same priority, the one with most above its least. */
-static bool gives_rather(const struct core_job *job, const struct core_job *other)
+static bool gives_before(const struct core_job *job, const struct core_job *other)
 {
-	if (job->ask.priority != other->ask.priority) {
-		return job->ask.priority < other->ask.priority;
+	if (job->request.priority != other->request.priority) {
+		return job->request.priority < other->request.priority;
 	}
-	return job->next.replicas - job->ask.least > other->next.replicas - other->ask.least;
+	return job->next.replicas - job->request.least >
+		other->next.replicas - other->request.least;
 }
 
 /* Asks the jobs that were not asked yet and have a replica that the job may have: they join the
@@ -358,11 +363,11 @@ static struct core_job *ask_others(struct sched_core *core, struct core_job *job
 	uint32_t kept = count_kept(core, job);
 
 	for (uint32_t i = 0; i < candidates; i++) {
-		struct core_job *other = core->desk.order[i];
+		struct core_job *other = core->workspace.order[i];
 		struct core_node *node;
 		uint32_t spot;
 
-		if (other->cap == 0 || other->asked || core->desk.jobs[other->row].pinned) {
+		if (other->cap == 0 || other->asked || core->workspace.jobs[other->row].pinned) {
 			continue;
 		}
 		node = find_spare(core, job, kept, other);
@@ -372,26 +377,26 @@ static struct core_job *ask_others(struct sched_core *core, struct core_job *job
 		other->asked = true;
 		other->taker = job;
 		other->given = node->id;
-		last->giver = other;
+		last->next_asked = other;
 		last = other;
 		spot = count_spot(core, other);
-		if (is_rich(other, node, spot)) {
+		if (can_spare(other, node, spot)) {
 			struct core_job **best = &rich[must_leave(other, node, spot)];
 
-			*best = !*best || gives_rather(other, *best) ? other : *best;
+			*best = !*best || gives_before(other, *best) ? other : *best;
 		}
 	}
 	return last;
 }
 
 /* Each job in the chain gives its replica to the next one, down to the job that needs it. */
-static void hand_down(struct core_job *from)
+static void pass_down(struct core_job *from)
 {
 	for (struct core_job *job = from; job->taker; job = job->taker) {
-		place_take(&job->next, job->given, 1);
+		placement_remove(&job->next, job->given, 1);
 	}
 	for (struct core_job *job = from; job->taker; job = job->taker) {
-		place_add(&job->taker->next, job->given, 1);
+		placement_add(&job->taker->next, job->given, 1);
 	}
 }
 
@@ -402,28 +407,28 @@ static bool take_one(struct sched_core *core, struct core_job *job, uint32_t can
 	struct core_job *last = job;
 
 	for (uint32_t i = 0; i < candidates; i++) {
-		core->desk.order[i]->asked = false;
-		core->desk.order[i]->taker = NULL;
-		core->desk.order[i]->giver = NULL;
+		core->workspace.order[i]->asked = false;
+		core->workspace.order[i]->taker = NULL;
+		core->workspace.order[i]->next_asked = NULL;
 	}
 	job->asked = true;
-	for (struct core_job *asked = job; asked; asked = asked->giver) {
+	for (struct core_job *asked = job; asked; asked = asked->next_asked) {
 		struct core_node *node = find_free(core, asked);
 
 		if (node) {
-			hand_down(asked);
+			pass_down(asked);
 			node->room--;
-			place_add(&asked->next, node->id, 1);
+			placement_add(&asked->next, node->id, 1);
 			return true;
 		}
 		last = ask_others(core, asked, last, candidates, rich);
 		if (rich[0]) {
-			hand_down(rich[0]);
+			pass_down(rich[0]);
 			return true;
 		}
 	}
 	if (rich[1]) {
-		hand_down(rich[1]);
+		pass_down(rich[1]);
 		leave_firm(core, rich[1]);
 	}
 	return rich[1] != NULL;
@@ -439,30 +444,30 @@ static bool could_have(const struct sched_core *core, const struct core_job *job
 	for (uint32_t n = 0; n < core->nodes_n; n++) {
 		could += core->nodes[n].state == CORE_NODE_UP ? core->nodes[n].room : 0;
 	}
-	for (uint32_t i = 0; i < candidates && could < job->ask.least; i++) {
-		const struct core_job *other = core->desk.order[i];
+	for (uint32_t i = 0; i < candidates && could < job->request.least; i++) {
+		const struct core_job *other = core->workspace.order[i];
 
-		if (other->cap > 0 && !core->desk.jobs[other->row].pinned &&
-			other->next.replicas > other->ask.least) {
-			could += other->next.replicas - other->ask.least;
+		if (other->cap > 0 && !core->workspace.jobs[other->row].pinned &&
+			other->next.replicas > other->request.least) {
+			could += other->next.replicas - other->request.least;
 		}
 	}
-	return could >= job->ask.least;
+	return could >= job->request.least;
 }
 
-void core_mend(struct sched_core *core, uint32_t candidates)
+void core_fix_least(struct sched_core *core, uint32_t candidates)
 {
 	for (uint32_t i = 0; i < candidates; i++) {
-		struct core_job *job = core->desk.order[i];
+		struct core_job *job = core->workspace.order[i];
 
 		if (job->cap == 0 || job->next.n > 0 || !could_have(core, job, candidates)) {
 			continue;
 		}
-		while (job->next.replicas < job->ask.least && give_one(core, job)) {
+		while (job->next.replicas < job->request.least && give_one(core, job)) {
 		}
-		while (job->next.replicas < job->ask.least && take_one(core, job, candidates)) {
+		while (job->next.replicas < job->request.least && take_one(core, job, candidates)) {
 		}
-		if (job->next.replicas < job->ask.least) {
+		if (job->next.replicas < job->request.least) {
 			give_back(core, job);
 		}
 	}

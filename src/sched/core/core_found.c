@@ -20,19 +20,19 @@ static int check_place(const struct sched_core *core, const struct core_event *e
 	const struct core_found *found = event->found;
 	uint32_t replicas = 0;
 
-	for (uint32_t i = 0; i < found->spots_n; i++) {
-		const struct core_spot *spot = &found->spots[i];
-		uint32_t n = core_node_at(core, spot->node);
+	for (uint32_t i = 0; i < found->entries_n; i++) {
+		const struct core_placement_entry *entry = &found->entries[i];
+		uint32_t n = core_node_at(core, entry->node);
 		const struct core_node *node = n < core->nodes_n ? &core->nodes[n] : NULL;
-		uint32_t held = job ? core_held_on(job, spot->node) : 0;
+		uint32_t owned = job ? core_job_slots_on(job, entry->node) : 0;
 
-		if (!node || node->state == CORE_NODE_LOST || spot->replicas == 0) {
+		if (!node || node->state == CORE_NODE_LOST || entry->replicas == 0) {
 			return refuse(event, "a node of its is not there", err);
 		}
-		if (spot->replicas > node->offer.slots - (node->used - held)) {
+		if (entry->replicas > node->offer.slots - (node->used - owned)) {
 			return refuse(event, "a node of its has not so many slots", err);
 		}
-		replicas += spot->replicas;
+		replicas += entry->replicas;
 	}
 	return replicas > 0 && replicas <= most
 		? 0
@@ -58,7 +58,7 @@ static int add(struct sched_core *core, const struct core_event *event, struct c
 {
 	const struct core_found *found = event->found;
 	struct core_job *job;
-	int rv = check_place(core, event, NULL, found->ask.most, err);
+	int rv = check_place(core, event, NULL, found->request.most, err);
 
 	if (rv == 0 && core->jobs_n >= CORE_JOBS_MAX) {
 		rv = pawl_err_set(err, PAWL_ELIMIT, "there are %u jobs", CORE_JOBS_MAX);
@@ -67,16 +67,16 @@ static int add(struct sched_core *core, const struct core_event *event, struct c
 	if (rv != 0) {
 		return rv;
 	}
-	if (core_owner_of(core, found->ask.owner) == UINT32_MAX &&
+	if (core_owner_of(core, found->request.owner) == UINT32_MAX &&
 		core->owners_n >= CORE_OWNERS_MAX) {
 		return pawl_err_set(err, PAWL_ELIMIT, "%u users have jobs", CORE_OWNERS_MAX);
 	}
-	job = core_job_make(&found->ask, err);
+	job = core_job_make(&found->request, err);
 	if (!job) {
 		return PAWL_ENOMEM;
 	}
 	job->id = event->job;
-	job->queue = core_queue_named(core, found->ask.queue);
+	job->queue = core_queue_named(core, found->request.queue);
 	/* A job whose queue is not configured any more is in the first one. */
 	job->queue = job->queue == UINT32_MAX ? 0 : job->queue;
 	job->submitted_ns = found->submitted_ns;
@@ -87,39 +87,40 @@ static int add(struct sched_core *core, const struct core_event *event, struct c
 	return 0;
 }
 
-int core_found(struct sched_core *core, const struct core_event *event, struct pawl_err *err)
+int core_job_found(struct sched_core *core, const struct core_event *event, struct pawl_err *err)
 {
 	const struct core_found *found = event->found;
 	struct core_job *job = core_job_at(core, event->job);
 	int rv;
 
-	if (!core->blind || event->job == 0 || found->born > event->generation) {
+	if (!core->recovering || event->job == 0 || found->start_generation > event->generation) {
 		return refuse(event, "what runs is known", err);
 	}
 	if (job && job->generation >= event->generation) {
 		return pawl_err_set(err, PAWL_EEXIST, "job %llu is known",
 			(unsigned long long)job->id);
 	}
-	rv = job ? check_place(core, event, job, job->ask.most, err) : add(core, event, &job, err);
+	rv = job ? check_place(core, event, job, job->request.most, err)
+		 : add(core, event, &job, err);
 	if (rv != 0) {
 		return rv;
 	}
 	core_job_count(core, job);
-	place_clear(&job->at);
-	place_clear(&job->old);
-	for (uint32_t i = 0; i < found->spots_n; i++) {
-		place_add(&job->at, found->spots[i].node, found->spots[i].replicas);
+	placement_clear(&job->current);
+	placement_clear(&job->old);
+	for (uint32_t i = 0; i < found->entries_n; i++) {
+		placement_add(&job->current, found->entries[i].node, found->entries[i].replicas);
 	}
-	place_copy(&job->want, &job->at);
+	placement_copy(&job->want, &job->current);
 	job->generation = event->generation;
-	job->born = found->born;
+	job->start_generation = found->start_generation;
 	job->killed = false;
 	core_job_enter(core, job, CORE_STARTING, CORE_WHY_DECIDED);
-	core_seen(core, event->job);
+	core_ids_used(core, event->job);
 	return 0;
 }
 
-void core_seen(struct sched_core *core, uint64_t job)
+void core_ids_used(struct sched_core *core, uint64_t job)
 {
 	core->jobs_ever = job > core->jobs_ever ? job : core->jobs_ever;
 	core->dirty = true;

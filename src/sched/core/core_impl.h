@@ -8,16 +8,16 @@
 #include "base/wire.h"
 #include "sched/core/core.h"
 
-#define CORE_SAY_MAX   256u /* bytes of the message to people in a step, terminator included */
+#define CORE_LOG_MAX   256u /* bytes of the message to people in a step, terminator included */
 #define CORE_CLASSES   (2 * SCHED_TYPES_MAX)    /* classes of nodes: 2 * type, plus 1 if spot */
 #define CORE_EXTRA_MAX (2 * CORE_POOLS_MAX + 8) /* updates that concern neither a job nor a node */
 
 /* The state of a pool, beside its options. */
-struct core_pool_now {
-	uint32_t asked;   /* nodes that were asked for and have not come */
-	int64_t asked_ns; /* time of the newest request */
-	int64_t dry_ns;   /* no request before this time */
-	int64_t over_ns;  /* time since which the pool has too many nodes; 0: it has not */
+struct core_pool_state {
+	uint32_t requested;   /* nodes that were asked for and have not come */
+	int64_t requested_ns; /* time of the newest request */
+	int64_t retry_ns;     /* no request before this time */
+	int64_t surplus_ns;   /* time since which the pool has too many nodes; 0: it has not */
 };
 
 /* A user who has jobs. */
@@ -27,14 +27,14 @@ struct core_owner {
 };
 
 /* A policy's view of the cluster, and room for the answer. */
-struct core_desk {
+struct core_workspace {
 	struct sched_job *jobs; /* owned, as are all arrays here */
 	struct sched_node *nodes;
 	struct sched_grant *grants;
 	uint32_t *now;               /* indices of the nodes where all jobs' replicas are */
 	uint32_t *granted;           /* nodes of the grants: a row of slots_max for each job */
 	struct core_job **order;     /* candidates, in the order of admission */
-	struct core_job **some;      /* scratch: some of the candidates */
+	struct core_job **scratch;   /* scratch: some of the candidates */
 	uint32_t jobs_max;           /* jobs that there is room for */
 	uint32_t nodes_max;          /* nodes that there is room for */
 	uint32_t slots_max;          /* slots of all nodes that there is room for */
@@ -51,43 +51,43 @@ struct sched_core {
 	uint32_t nodes_n;
 	struct core_owner *owners; /* owned, ascending ids */
 	uint32_t owners_n;
-	struct core_pool_now pools[CORE_POOLS_MAX];
+	struct core_pool_state pools[CORE_POOLS_MAX];
 	/* Scratch of a step, down to first. */
 	uint32_t queue_used[CORE_QUEUES_MAX]; /* slots that the jobs of each queue have */
 	bool turns;                           /* a job waits for a turn */
 	const struct core_job *first; /* job that has waited longest for a turn; NULL: none */
-	struct core_desk desk;
-	uint32_t updates_n;      /* number of updates of this step */
-	char said[CORE_SAY_MAX]; /* text of CORE_DO_SAY; one a step */
-	int64_t now_ns;          /* time of the newest event */
-	int64_t decided_ns;      /* time of the last decision; INT64_MIN: none */
-	bool stale;              /* something has changed since the last decision */
-	bool urgent;             /* a change cannot wait for the next round */
-	bool blind;              /* the core does not know what runs */
-	int64_t blind_ns;        /* blind: time of core_restore; else the time at which it ended */
-	int64_t listed_ns;       /* time at which the engine was last asked what runs */
-	uint64_t jobs_ever;      /* ids given out to jobs */
-	uint32_t nodes_ever;     /* ids given out to nodes */
-	uint64_t decisions;      /* decisions so far */
-	uint64_t refused;        /* decisions without effect */
-	double gap;              /* gap of the newest decision; NaN: not known */
-	bool dirty;              /* the stored row of the cluster is out of date */
-	int64_t wake_ns;         /* time at which CORE_TIME is wanted; 0: never */
-	uint32_t *gone;          /* owned; ids of nodes whose rows are to be deleted */
+	struct core_workspace workspace;
+	uint32_t updates_n;          /* number of updates of this step */
+	char log_text[CORE_LOG_MAX]; /* text of CORE_DO_LOG; one a step */
+	int64_t now_ns;              /* time of the newest event */
+	int64_t decided_ns;          /* time of the last decision; INT64_MIN: none */
+	bool changed;                /* something has changed since the last decision */
+	bool urgent;                 /* a change cannot wait for the next round */
+	bool recovering;             /* the core does not know what runs */
+	int64_t recovery_ns; /* blind: time of core_restore; else the time at which it ended */
+	int64_t listed_ns;   /* time at which the engine was last asked what runs */
+	uint64_t jobs_ever;  /* ids given out to jobs */
+	uint32_t nodes_ever; /* ids given out to nodes */
+	uint64_t decisions;  /* decisions so far */
+	uint64_t refused;    /* decisions without effect */
+	double gap;          /* gap of the newest decision; NaN: not known */
+	bool dirty;          /* the stored row of the cluster is out of date */
+	int64_t wake_ns;     /* time at which CORE_TIMER is wanted; 0: never */
+	uint32_t *gone;      /* owned; ids of nodes whose rows are to be deleted */
 	uint32_t gone_n;
-	uint32_t told;       /* rows of this step that core_row_next went through */
-	struct wire_out row; /* the row that core_row_next returned last */
+	uint32_t rows_visited; /* rows of this step that core_row_next went through */
+	struct wire_out row;   /* the row that core_row_next returned last */
 };
 
-/* ---- core_place.c ---- */
+/* ---- core_placement.c ---- */
 
-uint32_t place_on(const struct core_place *place, uint32_t node);
-bool place_is(const struct core_place *a, const struct core_place *b);
-void place_copy(struct core_place *to, const struct core_place *from);
-void place_clear(struct core_place *place);
-void place_add(struct core_place *place, uint32_t node, uint32_t replicas);
+uint32_t placement_replicas_on(const struct core_placement *place, uint32_t node);
+bool placement_equal(const struct core_placement *a, const struct core_placement *b);
+void placement_copy(struct core_placement *to, const struct core_placement *from);
+void placement_clear(struct core_placement *place);
+void placement_add(struct core_placement *place, uint32_t node, uint32_t replicas);
 /* Takes at most so many replicas off a node; returns how many there were. */
-uint32_t place_take(struct core_place *place, uint32_t node, uint32_t replicas);
+uint32_t placement_remove(struct core_placement *place, uint32_t node, uint32_t replicas);
 
 /* ---- core_memory.c ---- */
 
@@ -95,7 +95,7 @@ uint32_t place_take(struct core_place *place, uint32_t node, uint32_t replicas);
  * and nodes. PAWL_ENOMEM: there is as much room as before. */
 int core_reserve(struct sched_core *core, uint32_t jobs, uint32_t nodes, uint32_t slots,
 	uint32_t updates, struct pawl_err *err);
-struct core_job *core_job_make(const struct core_ask *ask, struct pawl_err *err);
+struct core_job *core_job_make(const struct core_request *request, struct pawl_err *err);
 void core_job_free(struct core_job *job);
 /* Returns the index of the node in nodes; nodes_n: there is none. */
 uint32_t core_node_at(const struct sched_core *core, uint32_t id);
@@ -109,8 +109,8 @@ void core_owner_add(struct sched_core *core, uint32_t id); /* needs room in owne
 bool core_is_over(const struct core_job *job);
 bool core_is_up(const struct core_job *job); /* starting, running or rescaling */
 /* Returns the slots that the job has, or may have, on a node. */
-uint32_t core_held_on(const struct core_job *job, uint32_t node);
-uint32_t core_held(const struct core_job *job); /* on all nodes, each slot counted once */
+uint32_t core_job_slots_on(const struct core_job *job, uint32_t node);
+uint32_t core_job_slots(const struct core_job *job); /* on all nodes, each slot counted once */
 /* Brings attained_s and ran_ns up to date, before the job's state or slots change. */
 void core_job_count(struct sched_core *core, struct core_job *job);
 void core_job_enter(struct sched_core *core, struct core_job *job, enum core_state state,
@@ -124,11 +124,11 @@ void core_job_runs(struct sched_core *core, struct core_job *job, uint64_t gener
 /* Takes in an end of the job that is news. */
 void core_job_ended(struct sched_core *core, struct core_job *job, const struct core_event *event);
 void core_job_refused(struct sched_core *core, struct core_job *job);
-void core_job_time(struct sched_core *core, struct core_job *job);
+void core_job_check_time(struct sched_core *core, struct core_job *job);
 int core_job_command(struct sched_core *core, struct core_job *job, enum core_event_kind kind,
 	struct pawl_err *err);
 /* Takes a lost node from the job. */
-void core_job_bereaved(struct sched_core *core, struct core_job *job, uint32_t node);
+void core_job_node_lost(struct sched_core *core, struct core_job *job, uint32_t node);
 double core_attained_s(const struct sched_core *core, const struct core_job *job);
 int64_t core_ran_ns(const struct sched_core *core, const struct core_job *job);
 
@@ -149,27 +149,27 @@ bool core_may_use(const struct core_job *job, const struct core_node *node);
 /* Whether the job's turn is not over yet. */
 bool core_has_turn(const struct sched_core *core, const struct core_job *job);
 /* Returns the time since which a queued job stands in line. */
-int64_t core_in_line_ns(const struct core_job *job);
+int64_t core_queued_since_ns(const struct core_job *job);
 /* Fills order and caps; returns the number of candidates. */
 uint32_t core_admit(struct sched_core *core);
 /* Returns the placement that the job is taken to have, as far as nodes have room. */
-const struct core_place *core_place_now(const struct core_job *job);
-/* Both correct next of the jobs. core_bend moves or takes replicas that are where the job may not
+const struct core_placement *core_place_now(const struct core_job *job);
+/* Both correct next of the jobs. core_fix_nodes moves or takes replicas that are where the job may not
  * be; it returns the types of nodes of which some were taken because some nodes can be taken away,
- * and some cannot: a bit each. core_mend gives each job that was forgotten its least. */
-uint32_t core_bend(struct sched_core *core, uint32_t candidates);
-void core_mend(struct sched_core *core, uint32_t candidates);
+ * and some cannot: a bit each. core_fix_least gives each job that was forgotten its least. */
+uint32_t core_fix_nodes(struct sched_core *core, uint32_t candidates);
+void core_fix_least(struct sched_core *core, uint32_t candidates);
 
 /* ---- core_found.c ---- */
 
-int core_found(struct sched_core *core, const struct core_event *event, struct pawl_err *err);
+int core_job_found(struct sched_core *core, const struct core_event *event, struct pawl_err *err);
 /* Takes in that job ids up to this one are in use. */
-void core_seen(struct sched_core *core, uint64_t job);
+void core_ids_used(struct sched_core *core, uint64_t job);
 
 /* ---- core_pools.c ---- */
 
 void core_pools_adjust(struct sched_core *core);
-void core_pools_ask_again(struct sched_core *core);
+void core_pools_request_again(struct sched_core *core);
 
 /* ---- core_nodes.c ---- */
 
@@ -182,9 +182,9 @@ uint32_t core_pool_named(const struct sched_core *core, const char *name);
 uint32_t core_queue_named(const struct sched_core *core, const char *name); /* UINT32_MAX: none */
 /* Needs room in jobs and owners. */
 void core_add_job(struct sched_core *core, struct core_job *job);
-struct core_update *core_do(struct sched_core *core, enum core_update_kind kind);
-void core_say(struct sched_core *core, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void core_ask_list(struct sched_core *core);
+struct core_update *core_add_update(struct sched_core *core, enum core_update_kind kind);
+void core_log(struct sched_core *core, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void core_request_list(struct sched_core *core);
 void core_want_round(struct sched_core *core, bool urgent);
 
 #endif

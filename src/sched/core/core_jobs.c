@@ -45,30 +45,30 @@ bool core_is_up(const struct core_job *job)
 		job->state == CORE_RESCALING;
 }
 
-uint32_t core_held_on(const struct core_job *job, uint32_t node)
+uint32_t core_job_slots_on(const struct core_job *job, uint32_t node)
 {
-	uint32_t at = place_on(&job->at, node);
-	uint32_t old = place_on(&job->old, node);
+	uint32_t at = placement_replicas_on(&job->current, node);
+	uint32_t old = placement_replicas_on(&job->old, node);
 
 	return at > old ? at : old;
 }
 
-uint32_t core_held(const struct core_job *job)
+uint32_t core_job_slots(const struct core_job *job)
 {
-	uint32_t held = job->at.replicas;
+	uint32_t slots = job->current.replicas;
 
 	for (uint32_t i = 0; i < job->old.n; i++) {
-		uint32_t at = place_on(&job->at, job->old.spots[i].node);
+		uint32_t at = placement_replicas_on(&job->current, job->old.entries[i].node);
 
-		held += job->old.spots[i].replicas > at ? job->old.spots[i].replicas - at : 0;
+		slots += job->old.entries[i].replicas > at ? job->old.entries[i].replicas - at : 0;
 	}
-	return held;
+	return slots;
 }
 
 double core_attained_s(const struct sched_core *core, const struct core_job *job)
 {
 	return job->attained_s +
-		(double)core_held(job) * (double)(core->now_ns - job->counted_ns) / 1e9;
+		(double)core_job_slots(job) * (double)(core->now_ns - job->counted_ns) / 1e9;
 }
 
 int64_t core_ran_ns(const struct sched_core *core, const struct core_job *job)
@@ -82,9 +82,9 @@ int64_t core_ran_ns(const struct sched_core *core, const struct core_job *job)
  * was off, say) is not counted. */
 void core_job_count(struct sched_core *core, struct core_job *job)
 {
-	int64_t seen_ns = job->counted_ns > core->blind_ns ? job->counted_ns : core->blind_ns;
+	int64_t seen_ns = job->counted_ns > core->recovery_ns ? job->counted_ns : core->recovery_ns;
 
-	job->counted_ns += core->blind ? core->now_ns - seen_ns : 0;
+	job->counted_ns += core->recovering ? core->now_ns - seen_ns : 0;
 	job->attained_s = core_attained_s(core, job);
 	job->ran_ns = core_ran_ns(core, job);
 	job->counted_ns = core->now_ns;
@@ -101,29 +101,29 @@ void core_job_enter(struct sched_core *core, struct core_job *job, enum core_sta
 	job->wait = CORE_WHY_NONE;
 	job->wait_for = 0;
 	if (state == CORE_STARTING || state == CORE_RESCALING) {
-		job->due_ns = core->now_ns + core->options.start_ns;
+		job->due_ns = core->now_ns + core->options.start_timeout_ns;
 	} else if (state != CORE_QUEUED && state != CORE_STOPPING) {
 		job->due_ns = 0;
 	}
 }
 
-static void tell_to_stop(struct sched_core *core, struct core_job *job, int64_t grace_ns)
+static void add_stop_update(struct sched_core *core, struct core_job *job, int64_t grace_ns)
 {
-	struct core_update *u = core_do(core, grace_ns > 0 ? CORE_DO_STOP : CORE_DO_KILL);
+	struct core_update *u = core_add_update(core, grace_ns > 0 ? CORE_DO_STOP : CORE_DO_KILL);
 
 	u->job = job->id;
 	u->generation = job->generation;
 	u->grace_ns = grace_ns;
 	job->killed = grace_ns <= 0;
-	job->due_ns = core->now_ns + (grace_ns > 0 ? grace_ns : core->options.again_ns);
+	job->due_ns = core->now_ns + (grace_ns > 0 ? grace_ns : core->options.kill_interval_ns);
 }
 
 /* Returns the grace period, ended before any node of the job goes. */
 static int64_t bound_grace(const struct sched_core *core, const struct core_job *job,
 	int64_t grace_ns)
 {
-	for (uint32_t i = 0; i < job->at.n; i++) {
-		uint32_t n = core_node_at(core, job->at.spots[i].node);
+	for (uint32_t i = 0; i < job->current.n; i++) {
+		uint32_t n = core_node_at(core, job->current.entries[i].node);
 		const struct core_node *node = n < core->nodes_n ? &core->nodes[n] : NULL;
 
 		if (node && node->state == CORE_NODE_GOING &&
@@ -141,9 +141,9 @@ void core_job_stop(struct sched_core *core, struct core_job *job, enum core_afte
 	core_job_enter(core, job, CORE_STOPPING, reason);
 	job->after = after;
 	if (after != CORE_THEN_QUEUED) {
-		place_clear(&job->want);
+		placement_clear(&job->want);
 	}
-	tell_to_stop(core, job, bound_grace(core, job, grace_ns));
+	add_stop_update(core, job, bound_grace(core, job, grace_ns));
 }
 
 static int64_t next_wait_ns(const struct sched_core *core, const struct core_job *job)
@@ -151,7 +151,8 @@ static int64_t next_wait_ns(const struct sched_core *core, const struct core_job
 	int64_t wait_ns = core->options.backoff_ns;
 
 	for (uint32_t i = 1;
-		i < job->fast && i < DOUBLE_MAX && wait_ns < core->options.backoff_max_ns; i++) {
+		i < job->backoff_count && i < DOUBLE_MAX && wait_ns < core->options.backoff_max_ns;
+		i++) {
 		wait_ns *= 2;
 	}
 	return wait_ns < core->options.backoff_max_ns ? wait_ns : core->options.backoff_max_ns;
@@ -160,9 +161,9 @@ static int64_t next_wait_ns(const struct sched_core *core, const struct core_job
 /* Queues the job again, after a wait; fails it after too many failures or refusals. */
 static void wait_or_fail(struct sched_core *core, struct core_job *job, enum core_reason reason)
 {
-	bool enough = job->failures > job->ask.retries || job->refused > CORE_REFUSED_MAX;
+	bool enough = job->failures > job->request.retries || job->refused > CORE_REFUSED_MAX;
 
-	place_clear(&job->want);
+	placement_clear(&job->want);
 	if (enough) {
 		core_job_enter(core, job, CORE_FAILED, reason);
 		return;
@@ -176,8 +177,8 @@ void core_job_stopped(struct sched_core *core, struct core_job *job)
 	enum core_reason reason = job->reason;
 
 	core_job_count(core, job);
-	place_clear(&job->at);
-	place_clear(&job->old);
+	placement_clear(&job->current);
+	placement_clear(&job->old);
 	job->killed = false;
 	job->due_ns = 0;
 	core_want_round(core, true);
@@ -210,7 +211,7 @@ void core_job_runs(struct sched_core *core, struct core_job *job, uint64_t gener
 		job->refused = 0;
 	}
 	core_job_enter(core, job, CORE_RUNNING, CORE_WHY_DECIDED);
-	place_clear(&job->old);
+	placement_clear(&job->old);
 	core_want_round(core, false);
 }
 
@@ -219,11 +220,12 @@ static void fail(struct sched_core *core, struct core_job *job, int exit_code)
 {
 	job->exit_code = exit_code;
 	job->failures++;
-	job->fast = core->now_ns - job->since_ns >= CORE_GOOD_NS ? 1 : job->fast + 1;
+	job->backoff_count =
+		core->now_ns - job->since_ns >= CORE_BACKOFF_RESET_NS ? 1 : job->backoff_count + 1;
 	wait_or_fail(core, job, CORE_WHY_EXIT);
 }
 
-bool core_is_news(const struct sched_core *core, const struct core_event *event)
+bool core_event_is_new(const struct sched_core *core, const struct core_event *event)
 {
 	const struct core_job *job;
 
@@ -232,7 +234,7 @@ bool core_is_news(const struct sched_core *core, const struct core_event *event)
 	}
 	job = core_job_at(core, event->job);
 	return job && (core_is_up(job) || job->state == CORE_STOPPING) &&
-		event->generation >= job->born;
+		event->generation >= job->start_generation;
 }
 
 void core_job_ended(struct sched_core *core, struct core_job *job, const struct core_event *event)
@@ -240,11 +242,11 @@ void core_job_ended(struct sched_core *core, struct core_job *job, const struct 
 	bool ours = job->state == CORE_STOPPING;
 	enum core_after after = job->after;
 
-	if (event->by == CORE_BY_ITSELF && event->exit_code == 0) {
+	if (event->end_cause == CORE_END_EXITED && event->exit_code == 0) {
 		/* Nothing is wanted any more; the state becomes done below. */
 		job->after = CORE_THEN_CANCELLED;
 		core_job_stopped(core, job);
-		place_clear(&job->want);
+		placement_clear(&job->want);
 		core_job_enter(core, job, CORE_DONE, CORE_WHY_EXIT);
 		job->exit_code = 0;
 		return;
@@ -255,18 +257,18 @@ void core_job_ended(struct sched_core *core, struct core_job *job, const struct 
 		return;
 	}
 	core_job_count(core, job);
-	place_clear(&job->at);
-	place_clear(&job->old);
+	placement_clear(&job->current);
+	placement_clear(&job->old);
 	job->due_ns = 0;
 	core_want_round(core, true);
-	if (event->by == CORE_BY_ITSELF) {
+	if (event->end_cause == CORE_END_EXITED) {
 		fail(core, job, event->exit_code);
-	} else if (event->by == CORE_BY_NODE) {
+	} else if (event->end_cause == CORE_END_NODE_LOST) {
 		core_job_enter(core, job, CORE_QUEUED, CORE_WHY_NODE);
 	} else {
 		/* Never started: counts against CORE_REFUSED_MAX. */
 		job->refused += job->state == CORE_STARTING;
-		job->fast++;
+		job->backoff_count++;
 		wait_or_fail(core, job, CORE_WHY_GONE);
 	}
 }
@@ -275,30 +277,30 @@ void core_job_refused(struct sched_core *core, struct core_job *job)
 {
 	if (job->state == CORE_STARTING) {
 		core_job_count(core, job);
-		place_clear(&job->at);
+		placement_clear(&job->current);
 		job->refused++;
-		job->fast++;
+		job->backoff_count++;
 		job->due_ns = 0;
 		wait_or_fail(core, job, CORE_WHY_REFUSED);
 		core_want_round(core, true);
 		if (core->now_ns >= core->listed_ns + core->options.backoff_ns) {
-			core_ask_list(core); /* the core's view of the nodes may be wrong */
+			core_request_list(core); /* the core's view of the nodes may be wrong */
 		}
 	} else if (job->state == CORE_RESCALING) {
-		job->stiff = true;
+		job->needs_restart = true;
 		job->restarts--; /* no change was made; the start that follows is one */
-		core_job_stop(core, job, CORE_THEN_QUEUED, CORE_WHY_MOVED, job->ask.grace_ns);
+		core_job_stop(core, job, CORE_THEN_QUEUED, CORE_WHY_MOVED, job->request.grace_ns);
 	}
 }
 
 /* Acts on the job's time limit and due_ns. */
-void core_job_time(struct sched_core *core, struct core_job *job)
+void core_job_check_time(struct sched_core *core, struct core_job *job)
 {
-	bool limited = job->ask.time_limit_ns > 0;
+	bool limited = job->request.time_limit_ns > 0;
 
 	if ((job->state == CORE_RUNNING || job->state == CORE_RESCALING) && limited &&
-		core_ran_ns(core, job) >= job->ask.time_limit_ns) {
-		core_job_stop(core, job, CORE_THEN_FAILED, CORE_WHY_TIME, job->ask.grace_ns);
+		core_ran_ns(core, job) >= job->request.time_limit_ns) {
+		core_job_stop(core, job, CORE_THEN_FAILED, CORE_WHY_TIME, job->request.grace_ns);
 		return;
 	}
 	if (job->due_ns == 0 || job->due_ns > core->now_ns) {
@@ -309,13 +311,13 @@ void core_job_time(struct sched_core *core, struct core_job *job)
 		job->dirty = true;
 		core_want_round(core, true);
 	} else if (job->state == CORE_STARTING || job->state == CORE_RESCALING) {
-		int64_t grace_ns = job->state == CORE_RESCALING ? job->ask.grace_ns : 0;
+		int64_t grace_ns = job->state == CORE_RESCALING ? job->request.grace_ns : 0;
 
 		job->refused++;
-		job->fast++;
+		job->backoff_count++;
 		core_job_stop(core, job, CORE_THEN_BACKOFF, CORE_WHY_SILENT, grace_ns);
 	} else if (job->state == CORE_STOPPING) {
-		tell_to_stop(core, job, 0);
+		add_stop_update(core, job, 0);
 		job->dirty = true;
 	}
 }
@@ -330,10 +332,10 @@ static void pause_or_cancel(struct sched_core *core, struct core_job *job, enum 
 {
 	enum core_state state = after == CORE_THEN_PAUSED ? CORE_PAUSED : CORE_CANCELLED;
 
-	place_clear(&job->want);
+	placement_clear(&job->want);
 	core_want_round(core, false);
 	if (core_is_up(job)) {
-		core_job_stop(core, job, after, CORE_WHY_USER, job->ask.grace_ns);
+		core_job_stop(core, job, after, CORE_WHY_USER, job->request.grace_ns);
 	} else if (job->state == CORE_STOPPING) {
 		job->after = after;
 		job->reason = CORE_WHY_USER;
@@ -374,44 +376,46 @@ int core_job_command(struct sched_core *core, struct core_job *job, enum core_ev
 	return 0;
 }
 
-void core_job_bereaved(struct sched_core *core, struct core_job *job, uint32_t node)
+void core_job_node_lost(struct sched_core *core, struct core_job *job, uint32_t node)
 {
-	bool wanted = place_take(&job->want, node, UINT32_MAX) > 0;
-	uint32_t held = core_held_on(job, node);
+	bool wanted = placement_remove(&job->want, node, UINT32_MAX) > 0;
+	uint32_t owned = core_job_slots_on(job, node);
 	bool needed;
 
 	if (wanted) {
 		job->dirty = true;
-		if (job->want.replicas < job->ask.least) {
-			place_clear(&job->want);
+		if (job->want.replicas < job->request.least) {
+			placement_clear(&job->want);
 		}
 	}
-	if (held == 0) {
+	if (owned == 0) {
 		return;
 	}
 	core_job_count(core, job);
-	needed = place_take(&job->at, node, UINT32_MAX) > 0;
-	place_take(&job->old, node, UINT32_MAX);
-	if (job->state == CORE_RUNNING && job->ask.in_place && !job->stiff &&
-		job->at.replicas >= job->ask.least) {
+	needed = placement_remove(&job->current, node, UINT32_MAX) > 0;
+	placement_remove(&job->old, node, UINT32_MAX);
+	if (job->state == CORE_RUNNING && job->request.in_place && !job->needs_restart &&
+		job->current.replicas >= job->request.least) {
 		job->generation++;
 		core_job_enter(core, job, CORE_RESCALING, CORE_WHY_NODE);
-		place_copy(&job->want, &job->at);
-		*core_do(core, CORE_DO_RESCALE) = (struct core_update){.kind = CORE_DO_RESCALE,
-			.job = job->id,
-			.generation = job->generation,
-			.place = &job->at};
+		placement_copy(&job->want, &job->current);
+		*core_add_update(core, CORE_DO_RESCALE) =
+			(struct core_update){.kind = CORE_DO_RESCALE,
+				.job = job->id,
+				.generation = job->generation,
+				.place = &job->current};
 		job->restarts++;
-	} else if (job->state == CORE_RESCALING && !needed && job->at.replicas >= job->ask.least) {
+	} else if (job->state == CORE_RESCALING && !needed &&
+		job->current.replicas >= job->request.least) {
 		/* The job was to leave that node: the engine answers once it has. */
 		job->dirty = true;
 	} else if (core_is_up(job)) {
 		/* Even with no node left, the job is not over before the engine says so: a start
 		 * may be under way, and meet a node that came back. Replicas that are left may
 		 * save. */
-		bool saves = job->state == CORE_RESCALING && job->at.n + job->old.n > 0;
+		bool saves = job->state == CORE_RESCALING && job->current.n + job->old.n > 0;
 
 		core_job_stop(core, job, CORE_THEN_QUEUED, CORE_WHY_NODE,
-			saves ? job->ask.grace_ns : 0);
+			saves ? job->request.grace_ns : 0);
 	}
 }

@@ -16,7 +16,7 @@ static bool grow(void **at, size_t n, size_t size)
 }
 
 /* Allocates anew; the old content is lost. */
-static bool renew(void **at, size_t n, size_t size)
+static bool reallocate_empty(void **at, size_t n, size_t size)
 {
 	void *other = FAULT_MEM("sched.core", malloc(n * size));
 
@@ -27,28 +27,28 @@ static bool renew(void **at, size_t n, size_t size)
 	return other != NULL;
 }
 
-static uint32_t and_more(uint32_t n)
+static uint32_t with_spare(uint32_t n)
 {
 	return n + n / 4 + ROOM_FIRST;
 }
 
 static bool grow_jobs(struct sched_core *core, uint32_t n)
 {
-	struct core_desk *d = &core->desk;
+	struct core_workspace *d = &core->workspace;
 
 	return grow((void **)&core->jobs, n, sizeof(struct core_job *)) &&
 		grow((void **)&core->owners, n, sizeof(*core->owners)) &&
 		grow((void **)&d->jobs, n, sizeof(*d->jobs)) &&
 		grow((void **)&d->grants, n, sizeof(*d->grants)) &&
 		grow((void **)&d->order, n, sizeof(struct core_job *)) &&
-		grow((void **)&d->some, n, sizeof(struct core_job *));
+		grow((void **)&d->scratch, n, sizeof(struct core_job *));
 }
 
 static bool grow_nodes(struct sched_core *core, uint32_t n)
 {
 	return grow((void **)&core->nodes, n, sizeof(*core->nodes)) &&
 		grow((void **)&core->gone, n, sizeof(*core->gone)) &&
-		grow((void **)&core->desk.nodes, n, sizeof(*core->desk.nodes));
+		grow((void **)&core->workspace.nodes, n, sizeof(*core->workspace.nodes));
 }
 
 static uint32_t count_slots(const struct sched_core *core)
@@ -64,7 +64,7 @@ static uint32_t count_slots(const struct sched_core *core)
 int core_reserve(struct sched_core *core, uint32_t jobs, uint32_t nodes, uint32_t slots,
 	uint32_t updates, struct pawl_err *err)
 {
-	struct core_desk *d = &core->desk;
+	struct core_workspace *d = &core->workspace;
 	uint32_t slots_need = count_slots(core) + slots;
 	uint32_t jobs_max = d->jobs_max;
 	uint32_t nodes_max = d->nodes_max;
@@ -72,20 +72,21 @@ int core_reserve(struct sched_core *core, uint32_t jobs, uint32_t nodes, uint32_
 	bool ok = true;
 
 	if (jobs_max == 0 || core->jobs_n + jobs > jobs_max) {
-		jobs_max = and_more(core->jobs_n + jobs);
+		jobs_max = with_spare(core->jobs_n + jobs);
 		ok = grow_jobs(core, jobs_max);
 	}
 	if (ok && (nodes_max == 0 || core->nodes_n + nodes > nodes_max)) {
-		nodes_max = and_more(core->nodes_n + nodes);
+		nodes_max = with_spare(core->nodes_n + nodes);
 		ok = grow_nodes(core, nodes_max);
 	}
 	if (ok && (slots_max == 0 || slots_need > slots_max)) {
-		slots_max = and_more(slots_need);
-		ok = renew((void **)&d->now, slots_max, sizeof(*d->now));
+		slots_max = with_spare(slots_need);
+		ok = reallocate_empty((void **)&d->now, slots_max, sizeof(*d->now));
 	}
 	if (ok && (jobs_max > d->jobs_max || slots_max > d->slots_max)) {
 		/* Most of this is never touched: a policy writes the beginning of each row. */
-		ok = renew((void **)&d->granted, (size_t)jobs_max * slots_max, sizeof(*d->granted));
+		ok = reallocate_empty((void **)&d->granted, (size_t)jobs_max * slots_max,
+			sizeof(*d->granted));
 	}
 	updates += 3 * jobs_max + 2 * nodes_max + CORE_EXTRA_MAX;
 	if (ok && updates > d->updates_max) {
@@ -102,23 +103,23 @@ int core_reserve(struct sched_core *core, uint32_t jobs, uint32_t nodes, uint32_
 	return 0;
 }
 
-struct core_job *core_job_make(const struct core_ask *ask, struct pawl_err *err)
+struct core_job *core_job_make(const struct core_request *request, struct pawl_err *err)
 {
 	struct core_job *job = FAULT_MEM("sched.core", calloc(1, sizeof(*job)));
-	struct core_spot *spots =
-		FAULT_MEM("sched.core", calloc(4 * (size_t)ask->most, sizeof(*spots)));
+	struct core_placement_entry *entries =
+		FAULT_MEM("sched.core", calloc(4 * (size_t)request->most, sizeof(*entries)));
 
-	if (!job || !spots) {
+	if (!job || !entries) {
 		free(job);
-		free(spots);
-		pawl_err_set(err, PAWL_ENOMEM, "scheduler: no memory for job %.63s", ask->name);
+		free(entries);
+		pawl_err_set(err, PAWL_ENOMEM, "scheduler: no memory for job %.63s", request->name);
 		return NULL;
 	}
-	job->ask = *ask;
-	job->at.spots = spots;
-	job->old.spots = spots + ask->most;
-	job->want.spots = spots + 2 * (size_t)ask->most;
-	job->next.spots = spots + 3 * (size_t)ask->most;
+	job->request = *request;
+	job->current.entries = entries;
+	job->old.entries = entries + request->most;
+	job->want.entries = entries + 2 * (size_t)request->most;
+	job->next.entries = entries + 3 * (size_t)request->most;
 	return job;
 }
 
@@ -128,7 +129,7 @@ void core_job_free(struct core_job *job)
 		for (uint32_t t = 0; t < SCHED_TYPES_MAX; t++) {
 			free(job->hints[t]);
 		}
-		free(job->at.spots);
+		free(job->current.entries);
 		free(job);
 	}
 }
@@ -209,9 +210,10 @@ void core_owner_add(struct sched_core *core, uint32_t id)
 static int check_options(const struct core_options *o, struct pawl_err *err)
 {
 	bool bad = o->queues_n < 1 || o->queues_n > CORE_QUEUES_MAX ||
-		o->pools_n > CORE_POOLS_MAX || o->round_ns < CORE_HASTE_NS || o->start_ns <= 0 ||
-		o->again_ns <= 0 || o->backoff_ns <= 0 || o->backoff_max_ns < o->backoff_ns ||
-		!o->policy || !(o->fairness >= 0 && o->fairness <= SCHED_FAIRNESS_MAX) ||
+		o->pools_n > CORE_POOLS_MAX || o->round_ns < CORE_ROUND_MIN_NS ||
+		o->start_timeout_ns <= 0 || o->kill_interval_ns <= 0 || o->backoff_ns <= 0 ||
+		o->backoff_max_ns < o->backoff_ns || !o->policy ||
+		!(o->fairness >= 0 && o->fairness <= SCHED_FAIRNESS_MAX) ||
 		!(o->good_use >= 0 && o->good_use <= 1);
 
 	for (uint32_t q = 0; q < o->queues_n && !bad; q++) {
@@ -291,13 +293,13 @@ void core_close(struct sched_core *core)
 	free(core->nodes);
 	free(core->owners);
 	free(core->gone);
-	free(core->desk.jobs);
-	free(core->desk.nodes);
-	free(core->desk.grants);
-	free(core->desk.now);
-	free(core->desk.granted);
-	free(core->desk.order);
-	free(core->desk.some);
-	free(core->desk.updates);
+	free(core->workspace.jobs);
+	free(core->workspace.nodes);
+	free(core->workspace.grants);
+	free(core->workspace.now);
+	free(core->workspace.granted);
+	free(core->workspace.order);
+	free(core->workspace.scratch);
+	free(core->workspace.updates);
 	free(core);
 }

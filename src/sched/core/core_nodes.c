@@ -31,10 +31,10 @@ static void forget(struct sched_core *core, uint32_t n)
 }
 
 /* Takes the node from all jobs. */
-static void bereave(struct sched_core *core, uint32_t id)
+static void take_from_jobs(struct sched_core *core, uint32_t id)
 {
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
-		core_job_bereaved(core, core->jobs[j], id);
+		core_job_node_lost(core, core->jobs[j], id);
 	}
 	core_want_round(core, true);
 }
@@ -48,7 +48,7 @@ void core_node_gone(struct sched_core *core, uint32_t n)
 	}
 	node->state = CORE_NODE_LOST;
 	node->dirty = true;
-	bereave(core, node->id);
+	take_from_jobs(core, node->id);
 	if (node->pool != CORE_NO_POOL) {
 		forget(core, n);
 	}
@@ -89,8 +89,8 @@ static int add(struct sched_core *core, const struct core_offer *offer, struct p
 		.pool = pool,
 		.dirty = true};
 	core->dirty = true;
-	if (pool != CORE_NO_POOL && core->pools[pool].asked > 0) {
-		core->pools[pool].asked--;
+	if (pool != CORE_NO_POOL && core->pools[pool].requested > 0) {
+		core->pools[pool].requested--;
 	}
 	return 0;
 }
@@ -102,7 +102,8 @@ static bool is_same(const struct core_offer *a, const struct core_offer *b)
 		a->price == b->price && a->spot == b->spot;
 }
 
-static int comes(struct sched_core *core, const struct core_offer *offer, struct pawl_err *err)
+static int node_reported(struct sched_core *core, const struct core_offer *offer,
+	struct pawl_err *err)
 {
 	uint32_t n = find_name(core, offer->name);
 	struct core_node *node = n < core->nodes_n ? &core->nodes[n] : NULL;
@@ -125,7 +126,7 @@ static int comes(struct sched_core *core, const struct core_offer *offer, struct
 	node = &core->nodes[n];
 	if (node->state != CORE_NODE_LOST &&
 		(node->offer.slots > offer->slots || node->offer.type != offer->type)) {
-		bereave(core, node->id); /* the node is not what its jobs were put on */
+		take_from_jobs(core, node->id); /* the node is not what its jobs were put on */
 		node->state = CORE_NODE_LOST;
 	}
 	if (node->state == CORE_NODE_LOST || !is_same(&node->offer, offer)) {
@@ -141,7 +142,7 @@ static int comes(struct sched_core *core, const struct core_offer *offer, struct
 	return 0;
 }
 
-static void becomes(struct sched_core *core, uint32_t n, enum core_node_state state,
+static void set_node_state(struct sched_core *core, uint32_t n, enum core_node_state state,
 	int64_t deadline_ns)
 {
 	struct core_node *node = &core->nodes[n];
@@ -163,8 +164,8 @@ static int pool_dry(struct sched_core *core, const char *name, struct pawl_err *
 	if (p == CORE_NO_POOL) {
 		return pawl_err_set(err, PAWL_ENOENT, "there is no pool %.63s", name);
 	}
-	core->pools[p].asked = 0;
-	core->pools[p].dry_ns = core->now_ns + CORE_DRY_NS;
+	core->pools[p].requested = 0;
+	core->pools[p].retry_ns = core->now_ns + CORE_POOL_RETRY_NS;
 	core->dirty = true;
 	core_want_round(core, true);
 	return 0;
@@ -174,10 +175,10 @@ int core_node_step(struct sched_core *core, const struct core_event *event, stru
 {
 	uint32_t n;
 
-	if (event->kind == CORE_NODE_COMES) {
-		return comes(core, event->offer, err);
+	if (event->kind == CORE_NODE_REPORTED) {
+		return node_reported(core, event->offer, err);
 	}
-	if (event->kind == CORE_POOL_DRY) {
+	if (event->kind == CORE_POOL_EXHAUSTED) {
 		return pool_dry(core, event->pool, err);
 	}
 	n = find_name(core, event->node);
@@ -188,12 +189,12 @@ int core_node_step(struct sched_core *core, const struct core_event *event, stru
 		core_node_gone(core, n);
 	} else if (core->nodes[n].returned) {
 		return 0; /* given back: no job is on the node, and it is about to be gone */
-	} else if (event->kind == CORE_NODE_GOES) {
-		becomes(core, n, CORE_NODE_GOING, event->deadline_ns);
+	} else if (event->kind == CORE_NODE_NOTICE) {
+		set_node_state(core, n, CORE_NODE_GOING, event->deadline_ns);
 	} else if (event->kind == CORE_NODE_DRAIN) {
-		becomes(core, n, CORE_NODE_DRAINED, 0);
+		set_node_state(core, n, CORE_NODE_DRAINED, 0);
 	} else {
-		becomes(core, n, CORE_NODE_UP, 0);
+		set_node_state(core, n, CORE_NODE_UP, 0);
 	}
 	return 0;
 }

@@ -3,7 +3,7 @@
  *
  * A job makes good use of as many replicas as each reach a part (core_options.good_use) of the
  * goodput of a lone one. Where that is not known, the number that the user asked for counts, else
- * the job's least. A pool that has no node now (CORE_POOL_DRY, or no answer) is left out for a
+ * the job's least. A pool that has no node now (CORE_POOL_EXHAUSTED, or no answer) is left out for a
  * while, so that the next one stands in for it; the stand-in's nodes go back once the cheaper ones
  * have come. */
 #include "sched/core/core_impl.h"
@@ -36,19 +36,20 @@ static uint32_t useful(const struct sched_core *core, const struct core_job *job
 {
 	double good_use = core->options.good_use > 0 ? core->options.good_use : GOOD_USE;
 	const struct core_pool *pool = pool_for(core, job);
-	uint32_t most = job->cap > 0 ? job->cap : job->ask.least;
-	struct pawl_place place = {.nodes = 1, .replicas = 1};
-	uint32_t good = job->ask.wanted > job->ask.least ? job->ask.wanted : job->ask.least;
+	uint32_t most = job->cap > 0 ? job->cap : job->request.least;
+	struct pawl_placement place = {.nodes = 1, .replicas = 1};
+	uint32_t good =
+		job->request.wanted > job->request.least ? job->request.wanted : job->request.least;
 	double alone = core_goodput(job, pool->type, &place);
 
-	if (!(alone > 0) || job->ask.pinned) {
+	if (!(alone > 0) || job->request.pinned) {
 		return good < most ? good : most;
 	}
-	good = job->ask.least;
+	good = job->request.least;
 	for (uint32_t r = 2 * good; good < most; r *= 2) {
 		place.replicas = r < most ? r : most;
 		place.nodes = 1 + (place.replicas - 1) / pool->slots;
-		place.most = place.replicas < pool->slots ? place.replicas : pool->slots;
+		place.max_per_node = place.replicas < pool->slots ? place.replicas : pool->slots;
 		if (core_goodput(job, pool->type, &place) < good_use * alone * place.replicas) {
 			break;
 		}
@@ -70,8 +71,8 @@ static void count_demand(const struct sched_core *core, struct demand *d)
 			continue;
 		}
 		slots = useful(core, job);
-		spot = job->ask.spot_most < slots ? job->ask.spot_most : slots;
-		firm = slots > job->ask.spot_least ? slots - job->ask.spot_least : 0;
+		spot = job->request.spot_most < slots ? job->request.spot_most : slots;
+		firm = slots > job->request.spot_least ? slots - job->request.spot_least : 0;
 		d->slots += slots;
 		d->only[0] += slots - spot;
 		d->only[1] += slots - firm;
@@ -116,33 +117,34 @@ static uint32_t next_pool(const struct sched_core *core, uint32_t done)
 	return best;
 }
 
-static uint64_t less(uint64_t a, uint64_t b)
+static uint64_t saturating_sub(uint64_t a, uint64_t b)
 {
 	return a > b ? a - b : 0;
 }
 
 /* Demand that no node is meant to meet yet. */
-struct lack {
+struct unmet_demand {
 	uint64_t slots;
 	uint64_t only[2]; /* part of slots, as in demand */
 };
 
 /* Returns how much of the lack nodes of that kind, spot or not, can meet; most slots at most. */
-static uint64_t count_lack(const struct lack *lack, bool spot, uint64_t most)
+static uint64_t count_unmet(const struct unmet_demand *lack, bool spot, uint64_t most)
 {
-	uint64_t n = less(lack->slots, lack->only[!spot]);
+	uint64_t n = saturating_sub(lack->slots, lack->only[!spot]);
 
 	return n < most ? n : most;
 }
 
-static void fill_lack(struct lack *lack, bool spot, uint64_t slots)
+static void meet_demand(struct unmet_demand *lack, bool spot, uint64_t slots)
 {
-	lack->slots = less(lack->slots, slots);
-	lack->only[spot] = less(lack->only[spot], slots);
+	lack->slots = saturating_sub(lack->slots, slots);
+	lack->only[spot] = saturating_sub(lack->only[spot], slots);
 }
 
 /* Finds the demand that nodes of no pool do not meet. */
-static void find_lack(const struct sched_core *core, const struct demand *d, struct lack *lack)
+static void find_unmet(const struct sched_core *core, const struct demand *d,
+	struct unmet_demand *lack)
 {
 	uint64_t slots[2] = {0};
 	uint64_t only;
@@ -154,10 +156,10 @@ static void find_lack(const struct sched_core *core, const struct demand *d, str
 			slots[node->offer.spot] += node->offer.slots;
 		}
 	}
-	lack->only[0] = less(d->only[0], slots[0]);
-	lack->only[1] = less(d->only[1], slots[1]);
+	lack->only[0] = saturating_sub(d->only[0], slots[0]);
+	lack->only[1] = saturating_sub(d->only[1], slots[1]);
 	only = lack->only[0] + lack->only[1];
-	lack->slots = less(d->slots, slots[0] + slots[1]);
+	lack->slots = saturating_sub(d->slots, slots[0] + slots[1]);
 	lack->slots = lack->slots > only ? lack->slots : only;
 }
 
@@ -167,54 +169,55 @@ static void share_out(struct sched_core *core, const struct demand *demand, uint
 	struct demand shared = *demand;
 	struct demand *d = &shared; /* demand that is left */
 	uint64_t may = core->options.pool_slots_max > 0 ? core->options.pool_slots_max : UINT64_MAX;
-	struct lack lack;
+	struct unmet_demand lack;
 	uint32_t done = 0;
 
-	find_lack(core, d, &lack);
+	find_unmet(core, d, &lack);
 	for (uint32_t p = 0; p < core->options.pools_n; p++) {
 		const struct core_pool *pool = &core->options.pools[p];
 		uint64_t least = (uint64_t)pool->least * pool->slots;
 
 		wants[p] = pool->least;
-		may = less(may, least);
+		may = saturating_sub(may, least);
 		least = least < d->of_pool[p] ? least : d->of_pool[p];
-		least = count_lack(&lack, pool->spot, least);
+		least = count_unmet(&lack, pool->spot, least);
 		d->of_pool[p] -= least;
-		fill_lack(&lack, pool->spot, least);
+		meet_demand(&lack, pool->spot, least);
 	}
 	for (uint32_t i = 0; i < core->options.pools_n; i++) {
 		uint32_t p = next_pool(core, done);
 		const struct core_pool *pool = &core->options.pools[p];
 		uint64_t ours =
-			count_lack(&lack, pool->spot, d->of_pool[p] < may ? d->of_pool[p] : may);
+			count_unmet(&lack, pool->spot, d->of_pool[p] < may ? d->of_pool[p] : may);
 		uint64_t more = (ours + pool->slots - 1) / pool->slots;
 		uint32_t have = count_nodes(core, p);
-		uint32_t most = core->now_ns >= core->pools[p].dry_ns ? pool->most : have;
+		uint32_t most = core->now_ns >= core->pools[p].retry_ns ? pool->most : have;
 
 		done |= 1u << p;
 		more = wants[p] + more > most ? (most > wants[p] ? most - wants[p] : 0) : more;
 		wants[p] += (uint32_t)more;
 		/* Slots to spare on the last node are of no use to jobs that may not be there. */
-		fill_lack(&lack, pool->spot, more * pool->slots < ours ? more * pool->slots : ours);
-		may = less(may, more * pool->slots);
+		meet_demand(&lack, pool->spot,
+			more * pool->slots < ours ? more * pool->slots : ours);
+		may = saturating_sub(may, more * pool->slots);
 	}
 }
 
 /* Asks again for nodes that have not come: the engine may not have heard the last scheduler. */
-void core_pools_ask_again(struct sched_core *core)
+void core_pools_request_again(struct sched_core *core)
 {
 	for (uint32_t p = 0; p < core->options.pools_n; p++) {
 		struct core_update *u;
 
-		if (core->pools[p].asked > 0) {
-			u = core_do(core, CORE_DO_ASK);
+		if (core->pools[p].requested > 0) {
+			u = core_add_update(core, CORE_DO_REQUEST_NODES);
 			u->pool = p;
-			u->count = core->pools[p].asked;
+			u->count = core->pools[p].requested;
 		}
 	}
 }
 
-static void ask(struct sched_core *core, uint32_t p, uint32_t more)
+static void request_nodes(struct sched_core *core, uint32_t p, uint32_t more)
 {
 	struct core_update *u;
 
@@ -230,14 +233,14 @@ static void ask(struct sched_core *core, uint32_t p, uint32_t more)
 			more--;
 		}
 	}
-	if (more == 0 || core->now_ns < core->pools[p].dry_ns) {
+	if (more == 0 || core->now_ns < core->pools[p].retry_ns) {
 		return;
 	}
-	u = core_do(core, CORE_DO_ASK);
+	u = core_add_update(core, CORE_DO_REQUEST_NODES);
 	u->pool = p;
 	u->count = more;
-	core->pools[p].asked += more;
-	core->pools[p].asked_ns = core->now_ns;
+	core->pools[p].requested += more;
+	core->pools[p].requested_ns = core->now_ns;
 	core->dirty = true;
 }
 
@@ -265,17 +268,17 @@ static void let_go(struct sched_core *core, uint32_t p)
 /* Asks for nodes up to want, or lets go of those above keep. keep: want or more. */
 static void adjust(struct sched_core *core, uint32_t p, uint32_t want, uint64_t keep)
 {
-	struct core_pool_now *now = &core->pools[p];
+	struct core_pool_state *state = &core->pools[p];
 	uint32_t have = count_nodes(core, p);
 	bool over = have > keep;
 
-	if (over != (now->over_ns != 0)) {
-		now->over_ns = over ? core->now_ns : 0;
+	if (over != (state->surplus_ns != 0)) {
+		state->surplus_ns = over ? core->now_ns : 0;
 		core->dirty = true;
 	}
-	if (have + now->asked < want) {
-		ask(core, p, want - have - now->asked);
-	} else if (over && core->now_ns >= now->over_ns + CORE_IDLE_NS) {
+	if (have + state->requested < want) {
+		request_nodes(core, p, want - have - state->requested);
+	} else if (over && core->now_ns >= state->surplus_ns + CORE_IDLE_NS) {
 		for (; have > keep; have--) {
 			let_go(core, p);
 		}
@@ -299,7 +302,7 @@ static void return_empty(struct sched_core *core)
 		if (node->returning && node->state == CORE_NODE_DRAINED && node->used == 0) {
 			node->dirty = node->dirty || !node->returned;
 			node->returned = true;
-			core_do(core, CORE_DO_RETURN)->node = node->id;
+			core_add_update(core, CORE_DO_RETURN_NODE)->node = node->id;
 		}
 	}
 }
@@ -315,14 +318,15 @@ void core_pools_adjust(struct sched_core *core)
 	}
 	core_count_used(core);
 	for (uint32_t p = 0; p < core->options.pools_n; p++) {
-		struct core_pool_now *now = &core->pools[p];
+		struct core_pool_state *state = &core->pools[p];
 
-		if (now->asked > 0 && core->now_ns >= now->asked_ns + CORE_DRY_NS) {
-			now->asked = 0; /* no answer counts as CORE_POOL_DRY */
-			now->dry_ns = core->now_ns + CORE_DRY_NS;
+		if (state->requested > 0 &&
+			core->now_ns >= state->requested_ns + CORE_POOL_RETRY_NS) {
+			state->requested = 0; /* no answer counts as CORE_POOL_EXHAUSTED */
+			state->retry_ns = core->now_ns + CORE_POOL_RETRY_NS;
 			core->dirty = true;
 		}
-		quiet = quiet && now->asked == 0;
+		quiet = quiet && state->requested == 0;
 	}
 	count_demand(core, &demand);
 	share_out(core, &demand, wants);

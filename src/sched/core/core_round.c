@@ -15,22 +15,22 @@
 /* The types of nodes in the policy's view. */
 struct types {
 	uint8_t of[CORE_CLASSES]; /* type by class of nodes; NO_TYPE: there are no such nodes */
-	bool parted; /* some types differ from the core's: their spot nodes are apart */
+	bool split; /* some types differ from the core's: their spot nodes are apart */
 };
 
 /* Numbers the policy's types. parted: types whose spot nodes are a type of their own, a bit each.
  * Returns false if there would be too many. */
-static bool number_types(const struct sched_core *core, uint32_t parted, struct types *types)
+static bool number_types(const struct sched_core *core, uint32_t split, struct types *types)
 {
 	uint32_t n = 0;
 
-	types->parted = parted != 0;
+	types->split = split != 0;
 	for (uint32_t c = 0; c < CORE_CLASSES; c++) {
-		types->of[c] = parted != 0 ? NO_TYPE : (uint8_t)(c / 2);
+		types->of[c] = split != 0 ? NO_TYPE : (uint8_t)(c / 2);
 	}
-	for (uint32_t i = 0; i < core->nodes_n && parted != 0; i++) {
+	for (uint32_t i = 0; i < core->nodes_n && split != 0; i++) {
 		uint32_t class = core_class_of(&core->nodes[i]);
-		bool alone = (parted >> class / 2 & 1) != 0;
+		bool alone = (split >> class / 2 & 1) != 0;
 		uint8_t type = types->of[class];
 
 		type = type == NO_TYPE && !alone ? types->of[class ^ 1] : type;
@@ -41,12 +41,12 @@ static bool number_types(const struct sched_core *core, uint32_t parted, struct 
 }
 
 /* Shows the policy's types that the job may be on, and the job's hints for each. */
-static void show_types(const struct core_job *job, const struct types *types,
+static void fill_view_types(const struct core_job *job, const struct types *types,
 	struct sched_job *view)
 {
-	view->types = job->ask.types;
+	view->types = job->request.types;
 	memcpy(view->hints, job->hints, sizeof(view->hints));
-	if (!types->parted) {
+	if (!types->split) {
 		return;
 	}
 	view->types = 1u << SCHED_TYPES_MAX; /* no type at all: 0 would be any */
@@ -63,41 +63,41 @@ static void show_types(const struct core_job *job, const struct types *types,
 
 /* Shows the job's replicas to the policy: those on nodes that have room for them; none if they are
  * fewer than the job's least. */
-static void show_place(struct sched_core *core, struct core_job *job, struct sched_job *view,
+static void fill_view_place(struct sched_core *core, struct core_job *job, struct sched_job *view,
 	uint32_t *used)
 {
-	const struct core_place *now = core_place_now(job);
-	uint32_t *nodes = core->desk.now + *used;
+	const struct core_placement *now = core_place_now(job);
+	uint32_t *nodes = core->workspace.now + *used;
 	uint32_t shown = 0;
 
-	place_clear(&job->next);
+	placement_clear(&job->next);
 	for (uint32_t i = 0; i < now->n; i++) {
-		uint32_t n = core_node_at(core, now->spots[i].node);
+		uint32_t n = core_node_at(core, now->entries[i].node);
 		uint32_t room = n < core->nodes_n ? core->nodes[n].room : 0;
-		uint32_t fit = now->spots[i].replicas < room ? now->spots[i].replicas : room;
+		uint32_t fit = now->entries[i].replicas < room ? now->entries[i].replicas : room;
 
 		fit = fit < job->cap - shown ? fit : job->cap - shown;
-		place_add(&job->next, now->spots[i].node, fit);
+		placement_add(&job->next, now->entries[i].node, fit);
 		shown += fit;
 	}
-	if (shown < job->ask.least) {
-		place_clear(&job->next);
+	if (shown < job->request.least) {
+		placement_clear(&job->next);
 		shown = 0;
 	}
 	view->nodes = nodes;
 	view->replicas = shown;
 	*used += shown;
 	for (uint32_t i = 0; i < job->next.n; i++) {
-		uint32_t n = core_node_at(core, job->next.spots[i].node);
+		uint32_t n = core_node_at(core, job->next.entries[i].node);
 
-		core->nodes[n].room -= job->next.spots[i].replicas;
-		for (uint32_t r = 0; r < job->next.spots[i].replicas; r++) {
+		core->nodes[n].room -= job->next.entries[i].replicas;
+		for (uint32_t r = 0; r < job->next.entries[i].replicas; r++) {
 			*nodes++ = n;
 		}
 	}
 }
 
-static void show_job(struct sched_core *core, struct core_job *job, const struct types *types,
+static void fill_view_job(struct sched_core *core, struct core_job *job, const struct types *types,
 	struct sched_job *view)
 {
 	*view = (struct sched_job){
@@ -105,32 +105,32 @@ static void show_job(struct sched_core *core, struct core_job *job, const struct
 		.age_s = (double)(core->now_ns - job->submitted_ns) / 1e9,
 		.attained = core_attained_s(core, job),
 		.restarts = job->restarts,
-		.least = job->ask.least,
+		.least = job->request.least,
 		.most = job->cap,
-		.wanted = job->ask.wanted > 0 ? job->ask.wanted : job->ask.most,
+		.wanted = job->request.wanted > 0 ? job->request.wanted : job->request.most,
 		.weight = core->options.queues[job->queue].weight,
-		.restart_s = job->ask.restart_s,
+		.restart_s = job->request.restart_s,
 	};
 	view->wanted = view->wanted < view->least ? view->least : view->wanted;
 	view->wanted = view->wanted > view->most ? view->most : view->wanted;
-	show_types(job, types, view);
+	fill_view_types(job, types, view);
 }
 
 /* Fills the view with the jobs that were admitted, in the order of submission; jobs that run get
  * room first. */
-static uint32_t show(struct sched_core *core, uint32_t candidates, const struct types *types)
+static uint32_t fill_view(struct sched_core *core, uint32_t candidates, const struct types *types)
 {
-	struct core_desk *d = &core->desk;
+	struct core_workspace *d = &core->workspace;
 	uint32_t shown = 0;
 	uint32_t used = 0;
 
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
 		struct core_job *job = core->jobs[j];
 
-		place_clear(&job->next);
+		placement_clear(&job->next);
 		if (job->candidate && job->cap > 0) {
 			job->row = shown++;
-			show_job(core, job, types, &d->jobs[job->row]);
+			fill_view_job(core, job, types, &d->jobs[job->row]);
 			d->grants[job->row] = (struct sched_grant){
 				.nodes = d->granted + (size_t)job->row * d->slots_max};
 		}
@@ -147,8 +147,9 @@ static uint32_t show(struct sched_core *core, uint32_t candidates, const struct 
 			if (job->cap > 0 && core_is_up(job) == (pass == 0)) {
 				struct sched_job *view = &d->jobs[job->row];
 
-				show_place(core, job, view, &used);
-				view->pinned = job->ask.pinned && view->replicas > 0 && pass == 0;
+				fill_view_place(core, job, view, &used);
+				view->pinned =
+					job->request.pinned && view->replicas > 0 && pass == 0;
 			}
 		}
 	}
@@ -159,8 +160,8 @@ static uint32_t show(struct sched_core *core, uint32_t candidates, const struct 
  * nothing. */
 static const char *read_grant(struct sched_core *core, struct core_job *job)
 {
-	const struct sched_job *view = &core->desk.jobs[job->row];
-	const struct sched_grant *grant = &core->desk.grants[job->row];
+	const struct sched_job *view = &core->workspace.jobs[job->row];
+	const struct sched_grant *grant = &core->workspace.grants[job->row];
 
 	if (grant->replicas > view->most) {
 		return "more replicas than its most";
@@ -176,17 +177,17 @@ static const char *read_grant(struct sched_core *core, struct core_job *job)
 			if (grant->nodes[r] >= core->nodes_n) {
 				return "a node that there is not";
 			}
-			if (place_take(&job->next, core->nodes[grant->nodes[r]].id, 1) == 0) {
+			if (placement_remove(&job->next, core->nodes[grant->nodes[r]].id, 1) == 0) {
 				return "another place, though it is pinned";
 			}
 		}
 	}
-	place_clear(&job->next);
+	placement_clear(&job->next);
 	for (uint32_t r = 0; r < grant->replicas; r++) {
 		if (grant->nodes[r] >= core->nodes_n) {
 			return "a node that there is not";
 		}
-		place_add(&job->next, core->nodes[grant->nodes[r]].id, 1);
+		placement_add(&job->next, core->nodes[grant->nodes[r]].id, 1);
 	}
 	return NULL;
 }
@@ -196,21 +197,21 @@ static const char *read_grant(struct sched_core *core, struct core_job *job)
 static bool read_answer(struct sched_core *core, uint32_t candidates)
 {
 	for (uint32_t n = 0; n < core->nodes_n; n++) {
-		core->nodes[n].room = core->desk.nodes[n].slots;
+		core->nodes[n].room = core->workspace.nodes[n].slots;
 	}
 	for (uint32_t c = 0; c < candidates; c++) {
-		struct core_job *job = core->desk.order[c];
+		struct core_job *job = core->workspace.order[c];
 		const char *wrong = job->cap > 0 ? read_grant(core, job) : NULL;
 
 		for (uint32_t i = 0; i < job->next.n && !wrong && job->cap > 0; i++) {
-			const struct core_spot *spot = &job->next.spots[i];
-			struct core_node *node = &core->nodes[core_node_at(core, spot->node)];
+			const struct core_placement_entry *entry = &job->next.entries[i];
+			struct core_node *node = &core->nodes[core_node_at(core, entry->node)];
 
-			wrong = spot->replicas > node->room ? "slots that there are not" : NULL;
-			node->room -= wrong ? 0 : spot->replicas;
+			wrong = entry->replicas > node->room ? "slots that there are not" : NULL;
+			node->room -= wrong ? 0 : entry->replicas;
 		}
 		if (wrong) {
-			core_say(core,
+			core_log(core,
 				"a bug: policy %s gave job %llu %s; nothing of it is carried out",
 				core->options.policy->name, (unsigned long long)job->id, wrong);
 			return false;
@@ -222,13 +223,13 @@ static bool read_answer(struct sched_core *core, uint32_t candidates)
 static void set_wants(struct sched_core *core, uint32_t candidates)
 {
 	for (uint32_t i = 0; i < candidates; i++) {
-		struct core_job *job = core->desk.order[i];
+		struct core_job *job = core->workspace.order[i];
 
 		if (job->cap == 0) {
-			place_clear(&job->next);
+			placement_clear(&job->next);
 		}
-		if (!place_is(&job->want, &job->next)) {
-			place_copy(&job->want, &job->next);
+		if (!placement_equal(&job->want, &job->next)) {
+			placement_copy(&job->want, &job->next);
 			job->dirty = true;
 		}
 		if (job->want.replicas == 0 && job->cap > 0) {
@@ -240,13 +241,13 @@ static void set_wants(struct sched_core *core, uint32_t candidates)
 /* Asks the policy, and takes its answer into next of each job. Returns false if there is none.
  * vain: types of which jobs were given spot nodes in vain, or lack them: a bit each. */
 static bool ask_policy(struct sched_core *core, uint32_t candidates, const struct types *types,
-	uint32_t *vain)
+	uint32_t *split_types)
 {
-	uint32_t shown = show(core, candidates, types);
+	uint32_t shown = fill_view(core, candidates, types);
 	struct sched_view view = {.now_s = (double)core->now_ns / 1e9,
-		.nodes = core->desk.nodes,
+		.nodes = core->workspace.nodes,
 		.nodes_n = core->nodes_n,
-		.jobs = core->desk.jobs,
+		.jobs = core->workspace.jobs,
 		.jobs_n = shown,
 		.fairness = core->options.fairness};
 	struct sched_verdict verdict = {NAN, NAN};
@@ -255,11 +256,11 @@ static bool ask_policy(struct sched_core *core, uint32_t candidates, const struc
 
 	core->gap = NAN;
 	if (shown > 0) {
-		rv = core->options.policy->decide(core->policy, &view, core->desk.grants, &verdict,
-			&err);
+		rv = core->options.policy->decide(core->policy, &view, core->workspace.grants,
+			&verdict, &err);
 	}
 	if (rv != 0) {
-		core_say(core, "policy %s decides nothing: %s", core->options.policy->name,
+		core_log(core, "policy %s decides nothing: %s", core->options.policy->name,
 			err.msg);
 		return false;
 	}
@@ -268,8 +269,8 @@ static bool ask_policy(struct sched_core *core, uint32_t candidates, const struc
 	}
 	/* With spot nodes as types of their own, the bound holds only where each job is on one such
 	 * type. */
-	core->gap = types->parted ? NAN : sched_verdict_gap(&verdict);
-	*vain = core_bend(core, candidates);
+	core->gap = types->split ? NAN : sched_verdict_gap(&verdict);
+	*split_types = core_fix_nodes(core, candidates);
 	return true;
 }
 
@@ -277,23 +278,24 @@ void core_decide(struct sched_core *core)
 {
 	uint32_t candidates = core_admit(core);
 	struct types types;
-	uint32_t vain = 0;
+	uint32_t split_types = 0;
 	bool answered;
 
 	core->decided_ns = core->now_ns;
-	core->stale = false;
+	core->changed = false;
 	core->urgent = false;
 	core->decisions++;
 	number_types(core, 0, &types);
-	answered = ask_policy(core, candidates, &types, &vain);
-	if (core->options.policy->sizes && vain != 0 && number_types(core, vain, &types)) {
+	answered = ask_policy(core, candidates, &types, &split_types);
+	if (core->options.policy->chooses_sizes && split_types != 0 &&
+		number_types(core, split_types, &types)) {
 		for (uint32_t n = 0; n < core->nodes_n; n++) {
-			core->nodes[n].room = core->desk.nodes[n].slots;
+			core->nodes[n].room = core->workspace.nodes[n].slots;
 		}
-		answered = ask_policy(core, candidates, &types, &vain);
+		answered = ask_policy(core, candidates, &types, &split_types);
 	}
 	if (answered) {
-		core_mend(core, candidates);
+		core_fix_least(core, candidates);
 		set_wants(core, candidates);
 	} else {
 		core->refused++;

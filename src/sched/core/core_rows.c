@@ -45,10 +45,10 @@ static void put_cluster(struct wire_out *out, const struct sched_core *core)
 	wire_put_u32(out, core->options.pools_n);
 	for (uint32_t p = 0; p < core->options.pools_n; p++) {
 		wire_put_str(out, core->options.pools[p].name);
-		wire_put_u32(out, core->pools[p].asked);
-		put_time(out, core->pools[p].asked_ns);
-		put_time(out, core->pools[p].dry_ns);
-		put_time(out, core->pools[p].over_ns);
+		wire_put_u32(out, core->pools[p].requested);
+		put_time(out, core->pools[p].requested_ns);
+		put_time(out, core->pools[p].retry_ns);
+		put_time(out, core->pools[p].surplus_ns);
 	}
 }
 
@@ -66,17 +66,17 @@ static bool get_cluster(struct sched_core *core, const struct core_row *row)
 	pools = wire_get_u32(&in);
 	for (uint32_t p = 0; p < pools && !in.failed; p++) {
 		char name[CORE_NAME_MAX];
-		struct core_pool_now now;
+		struct core_pool_state state;
 		uint32_t at;
 
 		wire_get_str(&in, name, sizeof(name));
-		now.asked = wire_get_u32(&in);
-		now.asked_ns = get_time(&in);
-		now.dry_ns = get_time(&in);
-		now.over_ns = get_time(&in);
+		state.requested = wire_get_u32(&in);
+		state.requested_ns = get_time(&in);
+		state.retry_ns = get_time(&in);
+		state.surplus_ns = get_time(&in);
 		at = core_pool_named(core, name);
 		if (at != CORE_NO_POOL) { /* else the pool is not configured any more */
-			core->pools[at] = now;
+			core->pools[at] = state;
 		}
 	}
 	return wire_in_done(&in);
@@ -131,57 +131,57 @@ static bool get_node(struct sched_core *core, const struct core_row *row)
 
 /* ---- jobs ---- */
 
-static void put_ask(struct wire_out *out, const struct core_ask *ask)
+static void put_request(struct wire_out *out, const struct core_request *request)
 {
-	wire_put_str(out, ask->name);
-	wire_put_str(out, ask->queue);
-	wire_put_u32(out, ask->owner);
-	wire_put_u32(out, ask->least);
-	wire_put_u32(out, ask->most);
-	wire_put_u32(out, ask->wanted);
-	wire_put_u32(out, ask->types);
-	wire_put_u32(out, ask->spot_most);
-	wire_put_u32(out, ask->spot_least);
-	wire_put_u32(out, (uint32_t)ask->priority);
-	wire_put_u8(out, ask->pinned);
-	wire_put_u8(out, ask->in_place);
-	put_double(out, ask->restart_s);
-	wire_put_u32(out, ask->retries);
-	put_time(out, ask->time_limit_ns);
-	put_time(out, ask->grace_ns);
+	wire_put_str(out, request->name);
+	wire_put_str(out, request->queue);
+	wire_put_u32(out, request->owner);
+	wire_put_u32(out, request->least);
+	wire_put_u32(out, request->most);
+	wire_put_u32(out, request->wanted);
+	wire_put_u32(out, request->types);
+	wire_put_u32(out, request->spot_most);
+	wire_put_u32(out, request->spot_least);
+	wire_put_u32(out, (uint32_t)request->priority);
+	wire_put_u8(out, request->pinned);
+	wire_put_u8(out, request->in_place);
+	put_double(out, request->restart_s);
+	wire_put_u32(out, request->retries);
+	put_time(out, request->time_limit_ns);
+	put_time(out, request->grace_ns);
 }
 
-static void get_ask(struct wire_in *in, uint32_t version, struct core_ask *ask)
+static void get_request(struct wire_in *in, uint32_t version, struct core_request *request)
 {
-	wire_get_str(in, ask->name, sizeof(ask->name));
-	wire_get_str(in, ask->queue, sizeof(ask->queue));
-	ask->owner = wire_get_u32(in);
-	ask->least = wire_get_u32(in);
-	ask->most = wire_get_u32(in);
-	ask->wanted = wire_get_u32(in);
-	ask->types = wire_get_u32(in);
-	ask->spot_most = wire_get_u32(in);
-	ask->spot_least = version >= 2 ? wire_get_u32(in) : 0;
-	ask->priority = (int32_t)wire_get_u32(in);
-	ask->pinned = wire_get_u8(in) != 0;
-	ask->in_place = wire_get_u8(in) != 0;
-	ask->restart_s = get_double(in);
-	ask->retries = wire_get_u32(in);
-	ask->time_limit_ns = get_time(in);
-	ask->grace_ns = get_time(in);
+	wire_get_str(in, request->name, sizeof(request->name));
+	wire_get_str(in, request->queue, sizeof(request->queue));
+	request->owner = wire_get_u32(in);
+	request->least = wire_get_u32(in);
+	request->most = wire_get_u32(in);
+	request->wanted = wire_get_u32(in);
+	request->types = wire_get_u32(in);
+	request->spot_most = wire_get_u32(in);
+	request->spot_least = version >= 2 ? wire_get_u32(in) : 0;
+	request->priority = (int32_t)wire_get_u32(in);
+	request->pinned = wire_get_u8(in) != 0;
+	request->in_place = wire_get_u8(in) != 0;
+	request->restart_s = get_double(in);
+	request->retries = wire_get_u32(in);
+	request->time_limit_ns = get_time(in);
+	request->grace_ns = get_time(in);
 }
 
-static void put_place(struct wire_out *out, const struct core_place *place)
+static void put_place(struct wire_out *out, const struct core_placement *place)
 {
 	wire_put_u32(out, place->n);
 	for (uint32_t i = 0; i < place->n; i++) {
-		wire_put_u32(out, place->spots[i].node);
-		wire_put_u32(out, place->spots[i].replicas);
+		wire_put_u32(out, place->entries[i].node);
+		wire_put_u32(out, place->entries[i].replicas);
 	}
 }
 
 /* Reads a placement: at most so many replicas, on nodes that ascend. */
-static void get_place(struct wire_in *in, struct core_place *place, uint32_t most)
+static void get_place(struct wire_in *in, struct core_placement *place, uint32_t most)
 {
 	uint32_t n = wire_get_u32(in);
 	uint32_t last = 0;
@@ -194,7 +194,7 @@ static void get_place(struct wire_in *in, struct core_place *place, uint32_t mos
 			in->failed = true;
 			return;
 		}
-		place_add(place, node, replicas);
+		placement_add(place, node, replicas);
 		last = node;
 	}
 }
@@ -211,8 +211,8 @@ static void put_hints(struct wire_out *out, const struct sched_hints *h)
 	}
 	wire_put_u32(out, h->bounds.init);
 	wire_put_u32(out, h->bounds.max);
-	wire_put_u32(out, h->bounds.least);
-	wire_put_u32(out, h->bounds.most);
+	wire_put_u32(out, h->bounds.atomic_min);
+	wire_put_u32(out, h->bounds.atomic_max);
 	wire_put_u8(out, h->bounds.accumulate);
 	wire_put_u32(out, h->replicas_profiled);
 }
@@ -229,8 +229,8 @@ static void get_hints(struct wire_in *in, struct sched_hints *h)
 	}
 	h->bounds.init = wire_get_u32(in);
 	h->bounds.max = wire_get_u32(in);
-	h->bounds.least = wire_get_u32(in);
-	h->bounds.most = wire_get_u32(in);
+	h->bounds.atomic_min = wire_get_u32(in);
+	h->bounds.atomic_max = wire_get_u32(in);
 	h->bounds.accumulate = wire_get_u8(in) != 0;
 	h->replicas_profiled = wire_get_u32(in);
 }
@@ -239,13 +239,13 @@ static void put_job(struct wire_out *out, const struct core_job *job)
 {
 	wire_put_u32(out, JOB_VERSION);
 	wire_put_u64(out, job->id);
-	put_ask(out, &job->ask);
+	put_request(out, &job->request);
 	wire_put_u8(out, (uint8_t)job->state);
 	wire_put_u8(out, (uint8_t)job->reason);
 	wire_put_u8(out, (uint8_t)job->after);
 	wire_put_u64(out, job->generation);
-	wire_put_u64(out, job->born);
-	put_place(out, &job->at);
+	wire_put_u64(out, job->start_generation);
+	put_place(out, &job->current);
 	put_place(out, &job->old);
 	put_place(out, &job->want);
 	put_time(out, job->submitted_ns);
@@ -256,9 +256,9 @@ static void put_job(struct wire_out *out, const struct core_job *job)
 	put_time(out, job->ran_ns);
 	wire_put_u32(out, job->failures);
 	wire_put_u32(out, job->refused);
-	wire_put_u32(out, job->fast);
+	wire_put_u32(out, job->backoff_count);
 	wire_put_u32(out, job->restarts);
-	wire_put_u8(out, job->stiff);
+	wire_put_u8(out, job->needs_restart);
 	wire_put_u8(out, job->killed);
 	wire_put_u32(out, (uint32_t)job->exit_code);
 	for (uint32_t t = 0; t < SCHED_TYPES_MAX; t++) {
@@ -275,10 +275,10 @@ static void get_state(struct wire_in *in, struct core_job *job)
 	job->reason = wire_get_u8(in);
 	job->after = wire_get_u8(in);
 	job->generation = wire_get_u64(in);
-	job->born = wire_get_u64(in);
-	get_place(in, &job->at, job->ask.most);
-	get_place(in, &job->old, job->ask.most);
-	get_place(in, &job->want, job->ask.most);
+	job->start_generation = wire_get_u64(in);
+	get_place(in, &job->current, job->request.most);
+	get_place(in, &job->old, job->request.most);
+	get_place(in, &job->want, job->request.most);
 	job->submitted_ns = get_time(in);
 	job->since_ns = get_time(in);
 	job->due_ns = get_time(in);
@@ -287,15 +287,15 @@ static void get_state(struct wire_in *in, struct core_job *job)
 	job->ran_ns = get_time(in);
 	job->failures = wire_get_u32(in);
 	job->refused = wire_get_u32(in);
-	job->fast = wire_get_u32(in);
+	job->backoff_count = wire_get_u32(in);
 	job->restarts = wire_get_u32(in);
-	job->stiff = wire_get_u8(in) != 0;
+	job->needs_restart = wire_get_u8(in) != 0;
 	job->killed = wire_get_u8(in) != 0;
 	job->exit_code = (int)wire_get_u32(in);
 }
 
 /* Reads the beginning of a job's record. */
-static int get_head(struct wire_in *in, uint64_t *id, struct core_ask *ask)
+static int get_header(struct wire_in *in, uint64_t *id, struct core_request *request)
 {
 	uint32_t version = wire_get_u32(in);
 
@@ -303,45 +303,45 @@ static int get_head(struct wire_in *in, uint64_t *id, struct core_ask *ask)
 		return PAWL_ECORRUPT;
 	}
 	*id = wire_get_u64(in);
-	get_ask(in, version, ask);
-	return in->failed || ask->least < 1 || ask->most < ask->least ||
-			ask->most > CORE_MOST_MAX || ask->spot_least > ask->spot_most
+	get_request(in, version, request);
+	return in->failed || request->least < 1 || request->most < request->least ||
+			request->most > CORE_MOST_MAX || request->spot_least > request->spot_most
 		? PAWL_ECORRUPT
 		: 0;
 }
 
-int core_row_ask(const void *bytes, size_t len_bytes, struct core_ask *ask)
+int core_row_request(const void *bytes, size_t len_bytes, struct core_request *request)
 {
-	struct core_ask said = {0};
+	struct core_request decoded = {0};
 	struct wire_in in;
 	uint64_t id;
 	int rv;
 
 	wire_in_init(&in, bytes, len_bytes);
-	rv = get_head(&in, &id, &said);
-	*ask = rv == 0 ? said : *ask;
+	rv = get_header(&in, &id, &decoded);
+	*request = rv == 0 ? decoded : *request;
 	return rv;
 }
 
 /* Fails with PAWL_ECORRUPT or PAWL_ENOMEM and no message: the caller adds one. */
 static int get_job(struct sched_core *core, const struct core_row *row)
 {
-	struct core_ask ask = {0};
+	struct core_request request = {0};
 	struct core_job *job;
 	struct wire_in in;
 	uint64_t id;
 
 	wire_in_init(&in, row->bytes, row->len_bytes);
-	if (get_head(&in, &id, &ask) != 0) {
+	if (get_header(&in, &id, &request) != 0) {
 		return PAWL_ECORRUPT;
 	}
-	job = core_job_make(&ask, NULL);
+	job = core_job_make(&request, NULL);
 	if (!job) {
 		return PAWL_ENOMEM;
 	}
 	core_add_job(core, job); /* the core owns the job from here on */
 	job->id = id;
-	job->queue = core_queue_named(core, ask.queue);
+	job->queue = core_queue_named(core, request.queue);
 	/* A job whose queue is not configured any more is in the first one. */
 	job->queue = job->queue == UINT32_MAX ? 0 : job->queue;
 	get_state(&in, job);
@@ -355,14 +355,15 @@ static int get_job(struct sched_core *core, const struct core_row *row)
 		}
 	}
 	return wire_in_done(&in) && job->state < CORE_DONE && job->after <= CORE_THEN_CANCELLED &&
-			job->reason <= CORE_WHY_ROUND && job->id > 0 && job->born <= job->generation
+			job->reason <= CORE_WHY_ROUND && job->id > 0 &&
+			job->start_generation <= job->generation
 		? 0
 		: PAWL_ECORRUPT;
 }
 
 /* ---- what has changed ---- */
 
-static int tell(struct sched_core *core, struct core_row *row, struct core_row like,
+static int encode_row(struct sched_core *core, struct core_row *row, struct core_row like,
 	struct pawl_err *err)
 {
 	wire_out_reset(&core->row);
@@ -387,7 +388,7 @@ static int tell(struct sched_core *core, struct core_row *row, struct core_row l
 int core_row_next(struct sched_core *core, struct core_row *row, struct pawl_err *err)
 {
 	for (;;) {
-		uint32_t i = core->told++;
+		uint32_t i = core->rows_visited++;
 
 		if (i < core->gone_n) {
 			*row = (struct core_row){.kind = CORE_ROW_NODE,
@@ -398,8 +399,8 @@ int core_row_next(struct sched_core *core, struct core_row *row, struct pawl_err
 		i -= core->gone_n;
 		if (i == 0) {
 			if (core->dirty) {
-				return tell(core, row, (struct core_row){.kind = CORE_ROW_CLUSTER},
-					err);
+				return encode_row(core, row,
+					(struct core_row){.kind = CORE_ROW_CLUSTER}, err);
 			}
 			continue;
 		}
@@ -408,7 +409,7 @@ int core_row_next(struct sched_core *core, struct core_row *row, struct pawl_err
 			const struct core_node *node = &core->nodes[i];
 
 			if (node->dirty) {
-				return tell(core, row,
+				return encode_row(core, row,
 					(struct core_row){.kind = CORE_ROW_NODE,
 						.id = node->id,
 						.node = node},
@@ -421,7 +422,7 @@ int core_row_next(struct sched_core *core, struct core_row *row, struct pawl_err
 			return 0;
 		}
 		if (core->jobs[i]->dirty) {
-			return tell(core, row,
+			return encode_row(core, row,
 				(struct core_row){.kind = CORE_ROW_JOB,
 					.id = core->jobs[i]->id,
 					.job = core->jobs[i]},
@@ -432,7 +433,7 @@ int core_row_next(struct sched_core *core, struct core_row *row, struct pawl_err
 
 void core_rows_done(struct sched_core *core)
 {
-	core->told = 0;
+	core->rows_visited = 0;
 	core->gone_n = 0;
 	core->dirty = false;
 	for (uint32_t n = 0; n < core->nodes_n; n++) {
@@ -500,10 +501,10 @@ static int reserve_rows(struct sched_core *core, const struct core_row *rows, ui
 	return core_reserve(core, jobs, nodes, 0, 0, err);
 }
 
-static bool place_stands(const struct sched_core *core, const struct core_place *place)
+static bool place_exists(const struct sched_core *core, const struct core_placement *place)
 {
 	for (uint32_t i = 0; i < place->n; i++) {
-		if (core_node_at(core, place->spots[i].node) == core->nodes_n) {
+		if (core_node_at(core, place->entries[i].node) == core->nodes_n) {
 			return false;
 		}
 	}
@@ -512,7 +513,7 @@ static bool place_stands(const struct sched_core *core, const struct core_place 
 
 /* Whether ids are unique and were given out, and all placements are on nodes that exist, with
  * room. */
-static bool stands(struct sched_core *core)
+static bool are_rows_consistent(struct sched_core *core)
 {
 	for (uint32_t n = 0; n < core->nodes_n; n++) {
 		if (core->nodes[n].id > core->nodes_ever ||
@@ -524,8 +525,8 @@ static bool stands(struct sched_core *core)
 		const struct core_job *job = core->jobs[j];
 
 		if (job->id > core->jobs_ever || (j > 0 && core->jobs[j - 1]->id == job->id) ||
-			!place_stands(core, &job->at) || !place_stands(core, &job->old) ||
-			!place_stands(core, &job->want)) {
+			!place_exists(core, &job->current) || !place_exists(core, &job->old) ||
+			!place_exists(core, &job->want)) {
 			return false;
 		}
 	}
@@ -574,7 +575,7 @@ int core_restore(struct sched_core **out, const struct core_options *options,
 	if (rv == 0) {
 		qsort(core->nodes, core->nodes_n, sizeof(*core->nodes), compare_nodes);
 		qsort(core->jobs, core->jobs_n, sizeof(struct core_job *), compare_jobs);
-		if (!stands(core)) {
+		if (!are_rows_consistent(core)) {
 			rv = pawl_err_set(err, PAWL_ECORRUPT,
 				"scheduler: the stored records contradict each other");
 		}
@@ -589,9 +590,9 @@ int core_restore(struct sched_core **out, const struct core_options *options,
 
 		core->now_ns = job->counted_ns > core->now_ns ? job->counted_ns : core->now_ns;
 	}
-	core->blind = true;
-	core->blind_ns = core->now_ns;
-	core_ask_list(core);
+	core->recovering = true;
+	core->recovery_ns = core->now_ns;
+	core_request_list(core);
 	*out = core;
 	return 0;
 }

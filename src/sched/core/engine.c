@@ -18,19 +18,19 @@ void sched_engine_do(const struct sched_engine *engine, void *self, const struct
 		engine->stop(self, u->job, u->generation,
 			u->kind == CORE_DO_STOP ? u->grace_ns : 0);
 		break;
-	case CORE_DO_ASK:
-		engine->ask(self, pools[u->pool].name, u->count);
+	case CORE_DO_REQUEST_NODES:
+		engine->request_nodes(self, pools[u->pool].name, u->count);
 		break;
-	case CORE_DO_RETURN:
+	case CORE_DO_RETURN_NODE:
 		node = core_node_find(core, u->node);
 		if (node) {
-			engine->give_back(self, node->offer.name);
+			engine->return_node(self, node->offer.name);
 		}
 		break;
 	case CORE_DO_LIST:
 		engine->list(self);
 		break;
-	case CORE_DO_SAY:
-		engine->say(self, u->text);
+	case CORE_DO_LOG:
+		engine->log(self, u->text);
 	}
 }

@@ -14,11 +14,11 @@
  *     rescale of those generations that comes while the job is still ending. The core takes no job
  *     for ended on its own, even if all the job's nodes are lost.
  *   - A node that was lost may come back only without what ran on it.
- *   - list: first the engine reports all nodes again (CORE_NODE_COMES, or CORE_NODE_GONE of nodes
+ *   - list: first the engine reports all nodes again (CORE_NODE_REPORTED, or CORE_NODE_GONE of nodes
  *     reported before), then the ends of jobs that were not known to be over, then CORE_LISTED with
  *     all that is starting or running. Ends are kept over restarts of the scheduler, until a newer
  *     generation starts, or for a day.
- *   - ask: each node comes as CORE_NODE_COMES with the pool's name, or CORE_POOL_DRY is said.
+ *   - ask: each node comes as CORE_NODE_REPORTED with the pool's name, or CORE_POOL_EXHAUSTED is said.
  *     After a restart of the scheduler the core asks again for nodes that have not come by the
  *     first list: an engine that began with the first request counts what still waits.
  *   - give_back: CORE_NODE_GONE, also of a node that is not there: the core may have heard of the
@@ -34,15 +34,15 @@ struct sched_engine {
 	/* job is one of the core's, and place is on the core's nodes (core_job_find,
 	 * core_node_find); both for the call only. */
 	void (*start)(void *self, const struct sched_core *core, uint64_t job, uint64_t generation,
-		const struct core_place *place);
+		const struct core_placement *place);
 	void (*rescale)(void *self, const struct sched_core *core, uint64_t job,
-		uint64_t generation, const struct core_place *place);
+		uint64_t generation, const struct core_placement *place);
 	/* Stops the job within grace_ns; 0: kills it. */
 	void (*stop)(void *self, uint64_t job, uint64_t generation, int64_t grace_ns);
 	void (*list)(void *self);
-	void (*ask)(void *self, const char *pool, uint32_t count);
-	void (*give_back)(void *self, const char *node);
-	void (*say)(void *self, const char *text); /* writes text to people: the log */
+	void (*request_nodes)(void *self, const char *pool, uint32_t count);
+	void (*return_node)(void *self, const char *node);
+	void (*log)(void *self, const char *text); /* writes text to people: the log */
 	/* Writes what people must know about a job (0: all jobs) beside what the core says, in
 	 * lines; "": nothing. NULL: there never is anything. */
 	void (*remark)(void *self, uint64_t job, char *text, size_t cap_bytes);

@@ -32,7 +32,7 @@ struct reading {
 
 void sched_spec_deinit(struct sched_spec *spec)
 {
-	pool_deinit(&spec->pool);
+	sched_arena_deinit(&spec->arena);
 	*spec = (struct sched_spec){NULL};
 }
 
@@ -56,7 +56,7 @@ static void read_name_into(struct jobfile *f, const char *key, const struct tree
 	if (jobfile_is_name(name)) {
 		*into = name;
 	} else {
-		jobfile_want(f, key, value, NAME_NEEDED);
+		jobfile_bad_value(f, key, value, NAME_NEEDED);
 	}
 }
 
@@ -77,7 +77,7 @@ static void read_workdir(struct jobfile *f, const char *key, const struct tree_n
 	struct reading *reading = into;
 
 	if (value->kind == TREE_MAP) {
-		jobfile_say(f, value,
+		jobfile_add_error(f, value,
 			"workdir: a repository (url, ref) is not yet: clone it in setup, and give "
 			"a "
 			"directory or none");
@@ -124,7 +124,7 @@ static bool read_once(struct jobfile *f, const char *key, const struct tree_node
 		return false;
 	}
 	if (*at && *into != now) {
-		jobfile_say(f, value, "%s: line %u says %" PRId64 ": keep one of them", key,
+		jobfile_add_error(f, value, "%s: line %u says %" PRId64 ": keep one of them", key,
 			(*at)->line, now);
 		return false;
 	}
@@ -267,7 +267,7 @@ static void check_accelerators(struct jobfile *f)
 		const struct sched_choice *choice = &f->spec->choices[i];
 
 		if (choice->accelerators > 1) {
-			jobfile_say(f, f->replicas,
+			jobfile_add_error(f, f->replicas,
 				"replicas: each takes one accelerator, and resources asks for "
 				"%s:%u: "
 				"write %s there, and as many replicas",
@@ -290,13 +290,13 @@ static void check_use_spot(struct jobfile *f)
 
 		for (uint32_t j = 0; j < f->spec->choices_n; j++) {
 			covered = covered ||
-				(choices[j].spot && jobfile_alike(&choices[i], &choices[j]));
+				(choices[j].spot && jobfile_same_choice(&choices[i], &choices[j]));
 		}
 		spot = spot || choices[i].spot;
 		firm = firm || !covered;
 	}
 	if (spot && firm) {
-		jobfile_say(f, f->use_spot,
+		jobfile_add_error(f, f->use_spot,
 			"use_spot: of only some choices is not yet: say it once, outside of "
 			"any_of");
 	}
@@ -307,11 +307,11 @@ static void set_spot(struct jobfile *f)
 	struct sched_spec *spec = f->spec;
 
 	if (f->spot && f->use_spot) {
-		jobfile_say(f, f->spot,
+		jobfile_add_error(f, f->spot,
 			"spot and use_spot (line %u) say the same thing: keep one of them",
 			f->use_spot->line);
 	} else if (f->spot && !f->unsized && spec->spot.most > spec->size.most) {
-		jobfile_say(f, f->spot, "spot: up to %u of the job's %u %s", spec->spot.most,
+		jobfile_add_error(f, f->spot, "spot: up to %u of the job's %u %s", spec->spot.most,
 			spec->size.most, spec->elastic ? "replicas" : "nodes");
 	} else if (!f->spot) {
 		check_use_spot(f);
@@ -329,7 +329,7 @@ static void set_spot(struct jobfile *f)
 static void check(struct jobfile *f, const struct tree_node *root)
 {
 	if (f->replicas && f->num_nodes) {
-		jobfile_say(f, f->replicas,
+		jobfile_add_error(f, f->replicas,
 			"replicas and num_nodes (line %u) contradict each other: replicas is for a "
 			"job "
 			"whose size may change, num_nodes for one that has all its nodes",
@@ -339,11 +339,11 @@ static void check(struct jobfile *f, const struct tree_node *root)
 	}
 	set_spot(f);
 	if (!f->spec->run && f->spec->setup) {
-		jobfile_say(f, root,
+		jobfile_add_error(f, root,
 			"run is missing: what is the job to do? Pawl has no clusters that stay "
 			"when setup is done");
 	} else if (!f->spec->run) {
-		jobfile_say(f, root, "run is missing: what is the job to do?");
+		jobfile_add_error(f, root, "run is missing: what is the job to do?");
 	}
 }
 
@@ -357,7 +357,7 @@ static void read_root(struct jobfile *f, const struct tree_node *root)
 	jobfile_walk(f, root, jobfile_top_keys, jobfile_resource_keys, "resources", &reading);
 	jobfile_resources(f, sections->resources);
 	jobfile_vars(f, sections->envs, sections->secrets);
-	if (f->pool->failed) {
+	if (f->arena->failed) {
 		return;
 	}
 	if (sections->workdir) {
@@ -367,11 +367,12 @@ static void read_root(struct jobfile *f, const struct tree_node *root)
 	if (sections->mounts) {
 		jobfile_mounts(f, sections->mounts);
 	}
-	if (!f->pool->failed) {
+	if (!f->arena->failed) {
 		check(f, root);
 	}
 	if (f->given->name) {
-		f->spec->name = pool_text(f->pool, f->given->name, strlen(f->given->name));
+		f->spec->name =
+			sched_arena_copy_text(f->arena, f->given->name, strlen(f->given->name));
 	}
 }
 
@@ -379,19 +380,19 @@ static int decode(struct jobfile *f, const void *bytes, size_t len_bytes, struct
 {
 	static const struct tree_node nowhere = {.line = 1, .column = 1};
 	const struct tree_node *root = NULL;
-	int rv = tree_parse(&root, bytes, len_bytes, f->pool, f->remarks, err);
+	int rv = tree_parse(&root, bytes, len_bytes, f->arena, f->remarks, err);
 
 	if (rv == 0 && root && root->kind == TREE_MAP) {
 		read_root(f, root);
 	} else if (rv == 0) {
-		jobfile_say(f, root ? root : &nowhere,
+		jobfile_add_error(f, root ? root : &nowhere,
 			"a job file is a mapping of keys, as run: python train.py");
 	}
 	remarks_sort(f->remarks);
 	if (f->notes) {
 		remarks_sort(f->notes);
 	}
-	if (rv == PAWL_ENOMEM || f->pool->failed) {
+	if (rv == PAWL_ENOMEM || f->arena->failed) {
 		return pawl_err_set(err, PAWL_ENOMEM, "job file: no memory for what it says");
 	}
 	if (f->remarks->n > 0) {
@@ -409,7 +410,7 @@ int jobfile_decode(struct sched_spec *spec, const void *bytes, size_t len_bytes,
 		.given = given,
 		.remarks = remarks,
 		.notes = notes,
-		.pool = &spec->pool};
+		.arena = &spec->arena};
 	int rv;
 
 	*spec = (struct sched_spec){.queue = QUEUE, .size = {1, 1}, .preemptible = true};

@@ -5,7 +5,7 @@
 #include "sched/jobfile/jobfile.h"
 #include "sched/jobfile/tree.h"
 
-#define JOBFILE_IDLE_MAX 48u /* keys without effect, in all tables together */
+#define JOBFILE_IGNORED_MAX 48u /* keys without effect, in all tables together */
 
 /* A file that is being read. */
 struct jobfile {
@@ -13,7 +13,7 @@ struct jobfile {
 	const struct jobfile_given *given; /* the caller's */
 	struct remarks *remarks;           /* the caller's */
 	struct remarks *notes;             /* the caller's; NULL: nobody asks */
-	struct pool *pool;                 /* spec's */
+	struct sched_arena *arena;         /* spec's */
 	bool hidden;                       /* values are secrets: no message shows them */
 	/* Places of keys in the file, down to retries; NULL: the key is not there. */
 	const struct tree_node *num_nodes;
@@ -22,11 +22,11 @@ struct jobfile {
 	const struct tree_node *use_spot;
 	const struct tree_node *priority;
 	const struct tree_node *retries;
-	const char *idle[JOBFILE_IDLE_MAX]; /* keys without effect that were noted */
-	uint32_t idle_n;                    /* number of entries in idle */
-	bool unsized;                       /* num_nodes or replicas has no valid value */
-	struct sched_var *vars;             /* spec's */
-	struct sched_choice *choices;       /* spec's */
+	const char *ignored[JOBFILE_IGNORED_MAX]; /* keys without effect that were noted */
+	uint32_t ignored_n;                       /* number of entries in idle */
+	bool unsized;                             /* num_nodes or replicas has no valid value */
+	struct sched_var *vars;                   /* spec's */
+	struct sched_choice *choices;             /* spec's */
 };
 
 /* A key of a mapping. A table of keys ends with a zero one. */
@@ -36,22 +36,23 @@ struct jobfile_key {
 	 * the reason. */
 	void (*read)(struct jobfile *f, const char *key, const struct tree_node *value, void *into);
 	const char *why; /* reason why the key is not ours, and what to do instead */
-	bool idle;       /* a key that is not ours is accepted, whatever its value; else refused */
+	bool ignored;    /* a key that is not ours is accepted, whatever its value; else refused */
 };
 
 /* ---- jobfile_keys.c ---- */
 
-void jobfile_say(struct jobfile *f, const struct tree_node *at, const char *fmt, ...)
+void jobfile_add_error(struct jobfile *f, const struct tree_node *at, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 /* Notes something that is accepted and may surprise; an error if the caller is strict. */
-void jobfile_note(struct jobfile *f, const struct tree_node *at, const char *fmt, ...)
+void jobfile_add_note(struct jobfile *f, const struct tree_node *at, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 /* Notes once, however often the file has the key, that it is without effect here. key: lives as
  * long as the program. */
-void jobfile_idle(struct jobfile *f, const char *key, const struct tree_node *at, const char *why);
+void jobfile_add_ignored(struct jobfile *f, const char *key, const struct tree_node *at,
+	const char *why);
 /* Reports a wrong value: "num_nodes: "four" is a string; a whole number from 1 to 4096 is
  * needed". */
-void jobfile_want(struct jobfile *f, const char *key, const struct tree_node *value,
+void jobfile_bad_value(struct jobfile *f, const char *key, const struct tree_node *value,
 	const char *needed);
 /* Reads each key of map, and reports those that are refused or unknown. elsewhere: keys of another
  * mapping, called where, in case a user puts them here; or NULL. */
@@ -65,10 +66,10 @@ bool jobfile_text(struct jobfile *f, const char *key, const struct tree_node *va
 	size_t cap_bytes, const char **into);
 /* Returns the text of a scalar, whether it is a string, a number or a boolean to YAML; NULL if it
  * has NULs or is no scalar. */
-const char *jobfile_word(const struct tree_node *value);
+const char *jobfile_scalar(const struct tree_node *value);
 bool jobfile_bool(struct jobfile *f, const char *key, const struct tree_node *value, bool *into);
 /* Returns the value of a YAML boolean. */
-bool jobfile_truth(const struct tree_node *value);
+bool jobfile_is_true(const struct tree_node *value);
 bool jobfile_int(struct jobfile *f, const char *key, const struct tree_node *value, int64_t least,
 	int64_t most, int64_t *into);
 /* Reads a range: "2..8", or "4" for 4..4. */
@@ -99,7 +100,7 @@ extern const struct jobfile_key jobfile_resource_keys[];
 /* Fills spec's choices from the mapping; NULL: there is none. */
 void jobfile_resources(struct jobfile *f, const struct tree_node *map);
 /* Whether two choices are the same, but for spot nodes. */
-bool jobfile_alike(const struct sched_choice *a, const struct sched_choice *b);
+bool jobfile_same_choice(const struct sched_choice *a, const struct sched_choice *b);
 
 /* ---- jobfile_vars.c ---- */
 

@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WORD_MAX 32u /* bytes of a key that is compared with others, at most */
+#define KEY_COMPARE_MAX 32u /* bytes of a key that is compared with others, at most */
 
-void jobfile_say(struct jobfile *f, const struct tree_node *at, const char *fmt, ...)
+void jobfile_add_error(struct jobfile *f, const struct tree_node *at, const char *fmt, ...)
 {
 	char text[REMARK_TEXT_MAX];
 	va_list args;
@@ -22,7 +22,7 @@ void jobfile_say(struct jobfile *f, const struct tree_node *at, const char *fmt,
 	remarks_add(f->remarks, at->line, at->column, "%s", text);
 }
 
-void jobfile_note(struct jobfile *f, const struct tree_node *at, const char *fmt, ...)
+void jobfile_add_note(struct jobfile *f, const struct tree_node *at, const char *fmt, ...)
 {
 	struct remarks *to = f->given->strict ? f->remarks : f->notes;
 	char text[REMARK_TEXT_MAX];
@@ -37,19 +37,20 @@ void jobfile_note(struct jobfile *f, const struct tree_node *at, const char *fmt
 	remarks_add(to, at->line, at->column, "%s", text);
 }
 
-void jobfile_idle(struct jobfile *f, const char *key, const struct tree_node *at, const char *why)
+void jobfile_add_ignored(struct jobfile *f, const char *key, const struct tree_node *at,
+	const char *why)
 {
-	for (uint32_t i = 0; i < f->idle_n; i++) {
-		if (strcmp(f->idle[i], key) == 0) {
+	for (uint32_t i = 0; i < f->ignored_n; i++) {
+		if (strcmp(f->ignored[i], key) == 0) {
 			return;
 		}
 	}
-	ASSERT(f->idle_n < JOBFILE_IDLE_MAX);
-	f->idle[f->idle_n++] = key;
-	jobfile_note(f, at, "%s: without effect here: %s", key, why);
+	ASSERT(f->ignored_n < JOBFILE_IGNORED_MAX);
+	f->ignored[f->ignored_n++] = key;
+	jobfile_add_note(f, at, "%s: without effect here: %s", key, why);
 }
 
-void jobfile_want(struct jobfile *f, const char *key, const struct tree_node *value,
+void jobfile_bad_value(struct jobfile *f, const char *key, const struct tree_node *value,
 	const char *needed)
 {
 	static const char *const kinds[] = {"nothing", "a boolean", "a number", "a string",
@@ -57,17 +58,17 @@ void jobfile_want(struct jobfile *f, const char *key, const struct tree_node *va
 	char shown[REMARK_SHOW_MAX];
 
 	if (value->kind == TREE_NULL || value->kind >= TREE_LIST) {
-		jobfile_say(f, value, "%s: %s is given; %s is needed", key, kinds[value->kind],
-			needed);
+		jobfile_add_error(f, value, "%s: %s is given; %s is needed", key,
+			kinds[value->kind], needed);
 	} else if (f->hidden) {
-		jobfile_say(f, value, "%s: it is %s; %s is needed", key, kinds[value->kind],
+		jobfile_add_error(f, value, "%s: it is %s; %s is needed", key, kinds[value->kind],
 			needed);
 	} else {
 		const char *quote = value->kind == TREE_TEXT ? "\"" : "";
 
 		remark_show(shown, value->text, value->len_bytes);
-		jobfile_say(f, value, "%s: %s%s%s is %s; %s is needed", key, quote, shown, quote,
-			kinds[value->kind], needed);
+		jobfile_add_error(f, value, "%s: %s%s%s is %s; %s is needed", key, quote, shown,
+			quote, kinds[value->kind], needed);
 	}
 }
 
@@ -82,12 +83,12 @@ static uint32_t least_of(uint32_t a, uint32_t b)
  * count. UINT32_MAX: a word is too long. */
 static uint32_t word_distance(const char *a, const char *b)
 {
-	uint32_t before[WORD_MAX + 1];
-	uint32_t now[WORD_MAX + 1];
+	uint32_t before[KEY_COMPARE_MAX + 1];
+	uint32_t now[KEY_COMPARE_MAX + 1];
 	size_t a_len = strlen(a);
 	size_t b_len = strlen(b);
 
-	if (a_len > WORD_MAX || b_len > WORD_MAX) {
+	if (a_len > KEY_COMPARE_MAX || b_len > KEY_COMPARE_MAX) {
 		return UINT32_MAX;
 	}
 	for (uint32_t j = 0; j <= b_len; j++) {
@@ -165,7 +166,7 @@ static const char *list_keys(char *buf, size_t cap_bytes, const struct jobfile_k
 	return buf;
 }
 
-static void say_unknown(struct jobfile *f, const struct tree_node *key,
+static void report_unknown_key(struct jobfile *f, const struct tree_node *key,
 	const struct jobfile_key *keys, const struct jobfile_key *elsewhere, const char *where)
 {
 	const char *other = find_other_name(keys, key->text);
@@ -175,11 +176,11 @@ static void say_unknown(struct jobfile *f, const struct tree_node *key,
 
 	remark_show(shown, key->text, key->len_bytes);
 	if (find_key(elsewhere, key->text)) {
-		jobfile_say(f, key, "%s is a key of %s, not one here", shown, where);
+		jobfile_add_error(f, key, "%s is a key of %s, not one here", shown, where);
 	} else if (near) {
-		jobfile_say(f, key, "unknown key %s: is %s meant?", shown, near);
+		jobfile_add_error(f, key, "unknown key %s: is %s meant?", shown, near);
 	} else {
-		jobfile_say(f, key, "unknown key %s; known are %s", shown,
+		jobfile_add_error(f, key, "unknown key %s; known are %s", shown,
 			list_keys(all, sizeof(all), keys));
 	}
 }
@@ -189,10 +190,10 @@ static void take_item(struct jobfile *f, const struct jobfile_key *key,
 {
 	if (key->read) {
 		key->read(f, key->name, item->value, into);
-	} else if (key->idle) {
-		jobfile_idle(f, key->name, item->key, key->why);
+	} else if (key->ignored) {
+		jobfile_add_ignored(f, key->name, item->key, key->why);
 	} else {
-		jobfile_say(f, item->key, "%s: %s", key->name, key->why);
+		jobfile_add_error(f, item->key, "%s: %s", key->name, key->why);
 	}
 }
 
@@ -200,11 +201,11 @@ void jobfile_walk(struct jobfile *f, const struct tree_node *map, const struct j
 	const struct jobfile_key *elsewhere, const char *where, void *into)
 {
 	for (const struct tree_item *item = map->items; item; item = item->next) {
-		const char *word = item->key->kind == TREE_NULL ? "" : jobfile_word(item->key);
+		const char *word = item->key->kind == TREE_NULL ? "" : jobfile_scalar(item->key);
 		const struct jobfile_key *key = find_key(keys, word ? word : "");
 
 		if (!key) {
-			say_unknown(f, item->key, keys, elsewhere, where);
+			report_unknown_key(f, item->key, keys, elsewhere, where);
 		} else if (item->value->kind != TREE_NULL) { /* a null value counts as not there */
 			take_item(f, key, item, into);
 		}

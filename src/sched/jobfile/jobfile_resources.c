@@ -98,16 +98,16 @@ static enum count read_count(const char *text, size_t len, uint64_t *n)
 							 : COUNT_NONE;
 }
 
-static void want_accelerator(struct jobfile *f, const struct tree_node *at)
+static void bad_accelerator(struct jobfile *f, const struct tree_node *at)
 {
-	jobfile_want(f, "accelerators", at, ACCELERATOR ",");
+	jobfile_bad_value(f, "accelerators", at, ACCELERATOR ",");
 }
 
-static void say_part(struct jobfile *f, const struct tree_node *at)
+static void report_fraction(struct jobfile *f, const struct tree_node *at)
 {
 	char shown[REMARK_SHOW_MAX];
 
-	jobfile_say(f, at,
+	jobfile_add_error(f, at,
 		"accelerators: %s: a part of one is not yet: a job has 1 to %u whole ones",
 		remark_show(shown, at->text, at->len_bytes), SPEC_ACCELERATORS_MAX);
 }
@@ -115,34 +115,34 @@ static void say_part(struct jobfile *f, const struct tree_node *at)
 /* Reads "A100:4", or "A100" for one; reports errors. said: the count if it stands beside the type,
  * else 0. */
 static bool take_type(struct jobfile *f, const struct tree_node *at, const char *text, size_t len,
-	uint64_t said, struct accelerator *into)
+	uint64_t count_given, struct accelerator *into)
 {
 	size_t name = strspn(text, WORD_CHARS);
 	enum count count = COUNT_WHOLE;
-	uint64_t n = said > 0 ? said : 1;
+	uint64_t n = count_given > 0 ? count_given : 1;
 	char shown[REMARK_SHOW_MAX];
 
 	if (names_memory(text, len)) {
-		jobfile_say(f, at,
+		jobfile_add_error(f, at,
 			"accelerators: %s: to ask for any of so much memory is not yet: name the "
 			"types that will do, as [A100-80GB, H100]",
 			remark_show(shown, text, len));
 		return false;
 	}
-	if (name < len && text[name] == ':' && said == 0) {
+	if (name < len && text[name] == ':' && count_given == 0) {
 		count = read_count(text + name + 1, len - name - 1, &n);
 	} else if (name < len) {
 		count = COUNT_NONE;
 	}
 	if (name == 0 || name >= TYPE_MAX || count == COUNT_NONE) {
-		want_accelerator(f, at);
+		bad_accelerator(f, at);
 		return false;
 	}
 	if (count == COUNT_PART) {
-		say_part(f, at);
+		report_fraction(f, at);
 		return false;
 	}
-	into->type = pool_text(f->pool, text, name);
+	into->type = sched_arena_copy_text(f->arena, text, name);
 	into->n = (uint32_t)n;
 	return true;
 }
@@ -151,7 +151,7 @@ static struct accelerator *next_type(struct jobfile *f, const struct tree_node *
 	struct wants *wants)
 {
 	if (wants->types_n == TYPES_MAX) {
-		jobfile_say(f, at, "accelerators: more than %u types", TYPES_MAX);
+		jobfile_add_error(f, at, "accelerators: more than %u types", TYPES_MAX);
 		return NULL;
 	}
 	return &wants->types[wants->types_n++];
@@ -160,10 +160,10 @@ static struct accelerator *next_type(struct jobfile *f, const struct tree_node *
 /* Reads one type, or several with spaces between them, as in a list whose dashes were forgotten. */
 static void take_types(struct jobfile *f, const struct tree_node *at, struct wants *wants)
 {
-	const char *text = at->kind == TREE_TEXT ? jobfile_word(at) : NULL;
+	const char *text = at->kind == TREE_TEXT ? jobfile_scalar(at) : NULL;
 
 	if (!text || *text == '\0') {
-		want_accelerator(f, at);
+		bad_accelerator(f, at);
 		return;
 	}
 	for (size_t len; *text != '\0'; text += len + strspn(text + len, " ")) {
@@ -180,7 +180,7 @@ static void take_types(struct jobfile *f, const struct tree_node *at, struct wan
 static void take_pair(struct jobfile *f, const struct tree_item *item, struct wants *wants)
 {
 	const struct tree_node *value = item->value;
-	const char *text = item->key->kind == TREE_TEXT ? jobfile_word(item->key) : NULL;
+	const char *text = item->key->kind == TREE_TEXT ? jobfile_scalar(item->key) : NULL;
 	struct accelerator *to = next_type(f, item->key, wants);
 	enum count count = COUNT_WHOLE;
 	char needed[64];
@@ -194,13 +194,13 @@ static void take_pair(struct jobfile *f, const struct tree_item *item, struct wa
 						   : COUNT_NONE;
 	}
 	if (count == COUNT_PART) {
-		say_part(f, value);
+		report_fraction(f, value);
 	} else if (count == COUNT_NONE) {
 		snprintf(needed, sizeof(needed), "a whole number from 1 to %u",
 			SPEC_ACCELERATORS_MAX);
-		jobfile_want(f, "accelerators", value, needed);
+		jobfile_bad_value(f, "accelerators", value, needed);
 	} else if (!text) {
-		want_accelerator(f, item->key);
+		bad_accelerator(f, item->key);
 	} else {
 		take_type(f, item->key, text, strlen(text), n, to);
 	}
@@ -217,7 +217,7 @@ static void read_accelerators(struct jobfile *f, const char *key, const struct t
 		return;
 	}
 	if (value->kind < TREE_LIST || value->items_n == 0) {
-		jobfile_want(f, key, value, ACCELERATOR ", or a list of them,");
+		jobfile_bad_value(f, key, value, ACCELERATOR ", or a list of them,");
 		return;
 	}
 	for (const struct tree_item *item = value->items; item; item = item->next) {
@@ -261,13 +261,13 @@ static void read_disk_tier(struct jobfile *f, const char *key, const struct tree
 	for (size_t i = 0; i < sizeof(clouds) / sizeof(*clouds); i++) {
 		if (strcasecmp(tier, clouds[i]) == 0) {
 			wants->each.disk_best = false;
-			jobfile_idle(f, key, value, TIER);
+			jobfile_add_ignored(f, key, value, TIER);
 			return;
 		}
 	}
 	wants->each.disk_best = strcasecmp(tier, "best") == 0;
 	if (!wants->each.disk_best) {
-		jobfile_want(f, key, value, "best");
+		jobfile_bad_value(f, key, value, "best");
 	}
 }
 
@@ -284,11 +284,12 @@ static void read_any_of(struct jobfile *f, const char *key, const struct tree_no
 	struct wants *wants = into;
 
 	if (wants->inner) {
-		jobfile_say(f, value, "%s: inside of another: write one list", key);
+		jobfile_add_error(f, value, "%s: inside of another: write one list", key);
 	} else if (value->kind != TREE_LIST || value->items_n == 0) {
-		jobfile_want(f, key, value, "a list of mappings, as resources is one,");
+		jobfile_bad_value(f, key, value, "a list of mappings, as resources is one,");
 	} else if (wants->any_of) {
-		jobfile_say(f, value, "%s: there are two lists, any_of and ordered: keep one", key);
+		jobfile_add_error(f, value, "%s: there are two lists, any_of and ordered: keep one",
+			key);
 	} else {
 		wants->any_of = value;
 	}
@@ -298,7 +299,7 @@ static void read_ordered(struct jobfile *f, const char *key, const struct tree_n
 	void *into)
 {
 	read_any_of(f, key, value, into);
-	jobfile_note(f, value, ORDERED);
+	jobfile_add_note(f, value, ORDERED);
 }
 
 /* ---- recovery after a failure ---- */
@@ -316,7 +317,7 @@ static void read_recovery(struct jobfile *f, const char *key, const struct tree_
 	if (value->kind == TREE_MAP) {
 		jobfile_walk(f, value, recovery_keys, jobfile_resource_keys, "resources", into);
 	} else {
-		jobfile_idle(f, key, value, RECOVERY);
+		jobfile_add_ignored(f, key, value, RECOVERY);
 	}
 }
 
@@ -358,7 +359,7 @@ const struct jobfile_key jobfile_resource_keys[] = {
 
 /* ---- choices ---- */
 
-bool jobfile_alike(const struct sched_choice *a, const struct sched_choice *b)
+bool jobfile_same_choice(const struct sched_choice *a, const struct sched_choice *b)
 {
 	return a->accelerators == b->accelerators &&
 		(a->accelerators == 0 || strcmp(a->accelerator, b->accelerator) == 0) &&
@@ -376,12 +377,14 @@ static bool add_choice(struct jobfile *f, const struct tree_node *at,
 		return false; /* memory is short, as pool.failed says */
 	}
 	for (uint32_t i = 0; i < spec->choices_n; i++) {
-		if (f->choices[i].spot == choice->spot && jobfile_alike(&f->choices[i], choice)) {
+		if (f->choices[i].spot == choice->spot &&
+			jobfile_same_choice(&f->choices[i], choice)) {
 			return true;
 		}
 	}
 	if (spec->choices_n == SPEC_CHOICES_MAX) {
-		jobfile_say(f, at, "resources: more than %u choices, of all types of accelerators",
+		jobfile_add_error(f, at,
+			"resources: more than %u choices, of all types of accelerators",
 			SPEC_CHOICES_MAX);
 		return false;
 	}
@@ -409,7 +412,7 @@ void jobfile_resources(struct jobfile *f, const struct tree_node *map)
 {
 	struct wants outer = {.inner = false};
 
-	f->choices = pool_take(f->pool, SPEC_CHOICES_MAX * sizeof(*f->choices));
+	f->choices = sched_arena_alloc(f->arena, SPEC_CHOICES_MAX * sizeof(*f->choices));
 	f->spec->choices = f->choices;
 	if (!f->choices) {
 		return;
@@ -417,7 +420,7 @@ void jobfile_resources(struct jobfile *f, const struct tree_node *map)
 	if (map && map->kind == TREE_MAP) {
 		jobfile_walk(f, map, jobfile_resource_keys, jobfile_top_keys, TOP, &outer);
 	} else if (map) {
-		jobfile_want(f, "resources", map, "a mapping");
+		jobfile_bad_value(f, "resources", map, "a mapping");
 	}
 	if (!outer.any_of) {
 		add_choices(f, map, &outer);
@@ -432,7 +435,8 @@ void jobfile_resources(struct jobfile *f, const struct tree_node *map)
 				&inner);
 			add_choices(f, item->value, &inner);
 		} else {
-			jobfile_want(f, "any_of", item->value, "a mapping, as resources is one,");
+			jobfile_bad_value(f, "any_of", item->value,
+				"a mapping, as resources is one,");
 		}
 	}
 }

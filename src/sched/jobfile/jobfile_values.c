@@ -11,7 +11,7 @@
 #define NEEDED_MAX 96u /* bytes of the description of a valid value */
 #define MILLI_MAX  (UINT64_MAX / 1000 / 1024)
 
-const char *jobfile_word(const struct tree_node *value)
+const char *jobfile_scalar(const struct tree_node *value)
 {
 	bool scalar = value->kind != TREE_NULL && value->kind < TREE_LIST;
 
@@ -24,7 +24,7 @@ bool jobfile_text(struct jobfile *f, const char *key, const struct tree_node *va
 	char needed[NEEDED_MAX] = "a string";
 
 	if (value->kind == TREE_TEXT && value->len_bytes > 0 && value->len_bytes < cap_bytes &&
-		jobfile_word(value)) {
+		jobfile_scalar(value)) {
 		*into = value->text;
 		return true;
 	}
@@ -34,11 +34,11 @@ bool jobfile_text(struct jobfile *f, const char *key, const struct tree_node *va
 		snprintf(needed, sizeof(needed), "one of 1 to %zu bytes, none of them zero,",
 			cap_bytes - 1);
 	}
-	jobfile_want(f, key, value, needed);
+	jobfile_bad_value(f, key, value, needed);
 	return false;
 }
 
-bool jobfile_truth(const struct tree_node *value)
+bool jobfile_is_true(const struct tree_node *value)
 {
 	return strchr("yYtT", value->text[0]) || strcasecmp(value->text, "on") == 0;
 }
@@ -46,10 +46,10 @@ bool jobfile_truth(const struct tree_node *value)
 bool jobfile_bool(struct jobfile *f, const char *key, const struct tree_node *value, bool *into)
 {
 	if (value->kind != TREE_BOOL) {
-		jobfile_want(f, key, value, "true or false");
+		jobfile_bad_value(f, key, value, "true or false");
 		return false;
 	}
-	*into = jobfile_truth(value);
+	*into = jobfile_is_true(value);
 	return true;
 }
 
@@ -113,14 +113,14 @@ bool jobfile_int(struct jobfile *f, const char *key, const struct tree_node *val
 	}
 	snprintf(needed, sizeof(needed), "a whole number from %" PRId64 " to %" PRId64, least,
 		most);
-	jobfile_want(f, key, value, needed);
+	jobfile_bad_value(f, key, value, needed);
 	return false;
 }
 
 bool jobfile_range(struct jobfile *f, const char *key, const struct tree_node *value,
 	uint32_t least, uint32_t most, struct sched_range *into)
 {
-	const char *word = jobfile_word(value);
+	const char *word = jobfile_scalar(value);
 	const char *at = word ? word : "";
 	char needed[NEEDED_MAX];
 	uint64_t first;
@@ -137,14 +137,14 @@ bool jobfile_range(struct jobfile *f, const char *key, const struct tree_node *v
 		return true;
 	}
 	snprintf(needed, sizeof(needed), "MIN..MAX, or one number, from %u to %u,", least, most);
-	jobfile_want(f, key, value, needed);
+	jobfile_bad_value(f, key, value, needed);
 	return false;
 }
 
 bool jobfile_cpus(struct jobfile *f, const char *key, const struct tree_node *value,
 	uint32_t *into_milli)
 {
-	const char *word = jobfile_word(value);
+	const char *word = jobfile_scalar(value);
 	const char *at = word ? word : "";
 	char needed[NEEDED_MAX];
 	uint64_t milli;
@@ -155,7 +155,7 @@ bool jobfile_cpus(struct jobfile *f, const char *key, const struct tree_node *va
 		return true;
 	}
 	snprintf(needed, sizeof(needed), "a number up to %u, as 4, 4+ or 0.5,", SPEC_CPUS_MAX);
-	jobfile_want(f, key, value, needed);
+	jobfile_bad_value(f, key, value, needed);
 	return false;
 }
 
@@ -168,7 +168,7 @@ bool jobfile_size(struct jobfile *f, const char *key, const struct tree_node *va
 	} units[] = {{"", 30}, {"KB", 10}, {"MB", 20}, {"GB", 30}, {"TB", 40}, {"PB", 50},
 		{"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}, {"PiB", 50}, {"Ki", 10},
 		{"Mi", 20}, {"Gi", 30}, {"Ti", 40}, {"Pi", 50}};
-	const char *word = jobfile_word(value);
+	const char *word = jobfile_scalar(value);
 	const char *at = word ? word : "";
 	uint64_t most = (uint64_t)SPEC_GIB_MAX << 30;
 	uint64_t bytes = 0;
@@ -189,7 +189,7 @@ bool jobfile_size(struct jobfile *f, const char *key, const struct tree_node *va
 		*into_bytes = bytes;
 		return true;
 	}
-	jobfile_want(f, key, value,
+	jobfile_bad_value(f, key, value,
 		"a size up to 1 PB in GB, or with its unit, as 64, 64+ or 1.5TB,");
 	return false;
 }
@@ -242,7 +242,7 @@ static bool take_units(const char *at, uint64_t *seconds)
 bool jobfile_duration(struct jobfile *f, const char *key, const struct tree_node *value,
 	uint32_t *into_s)
 {
-	const char *word = jobfile_word(value);
+	const char *word = jobfile_scalar(value);
 	uint64_t seconds;
 
 	if (word && (take_clock(word, &seconds) || take_units(word, &seconds)) && seconds > 0 &&
@@ -250,7 +250,7 @@ bool jobfile_duration(struct jobfile *f, const char *key, const struct tree_node
 		*into_s = (uint32_t)seconds;
 		return true;
 	}
-	jobfile_want(f, key, value,
+	jobfile_bad_value(f, key, value,
 		"a time up to 366d with its unit, as 90s, 30m, 12h, 1d12h or 36:00:00,");
 	return false;
 }

@@ -10,15 +10,15 @@
 
 bool jobfile_is_var(const char *text)
 {
-	static const char *const told[] = {"SKYPILOT_NODE_RANK", "SKYPILOT_NODE_IPS",
+	static const char *const reserved[] = {"SKYPILOT_NODE_RANK", "SKYPILOT_NODE_IPS",
 		"SKYPILOT_NUM_NODES", "SKYPILOT_NUM_GPUS_PER_NODE", "SKYPILOT_TASK_ID",
 		"SKYPILOT_CLUSTER_INFO", "SKYPILOT_INTERNAL_JOB_ID", "SKYPILOT_SETUP_NODE_RANK",
 		"SKYPILOT_SETUP_NODE_IPS", "SKYPILOT_SETUP_NUM_GPUS_PER_NODE",
 		/* Variables by which a job's processes and devices are found. */
 		"PAWL_SCHED_RUN", "PAWL_SCHED_KEY", "PAWL_RUN_DEVICES"};
 
-	for (size_t i = 0; i < sizeof(told) / sizeof(*told); i++) {
-		if (strcmp(text, told[i]) == 0) {
+	for (size_t i = 0; i < sizeof(reserved) / sizeof(*reserved); i++) {
+		if (strcmp(text, reserved[i]) == 0) {
 			return false;
 		}
 	}
@@ -58,16 +58,16 @@ static bool is_given(const struct jobfile *f, const char *name)
 
 /* Takes a boolean as Python's word for it, as SkyPilot does, whichever of YAML's words was
  * written. */
-static void take_truth(struct jobfile *f, const struct tree_node *value, struct sched_var *var)
+static void take_boolean(struct jobfile *f, const struct tree_node *value, struct sched_var *var)
 {
-	var->value = jobfile_truth(value) ? "True" : "False";
+	var->value = jobfile_is_true(value) ? "True" : "False";
 	if (f->hidden) {
-		jobfile_note(f, value,
+		jobfile_add_note(f, value,
 			"%s: it is a boolean: the job finds True or False, as SkyPilot has it; "
 			"write the word that you mean in quotes",
 			var->name);
 	} else {
-		jobfile_note(f, value,
+		jobfile_add_note(f, value,
 			"%s: %s is a boolean: the job finds \"%s\", as SkyPilot has it; write the "
 			"word that you mean in quotes",
 			var->name, value->text, var->value);
@@ -78,21 +78,21 @@ static void take_truth(struct jobfile *f, const struct tree_node *value, struct 
 static void take_value(struct jobfile *f, const struct tree_item *item, struct sched_var *var)
 {
 	const struct tree_node *value = item->value;
-	const char *word = jobfile_word(value);
+	const char *word = jobfile_scalar(value);
 
 	if (value->kind == TREE_NULL && !is_given(f, var->name)) {
 		const char *option = var->secret ? "--secret" : "--env";
 
-		jobfile_say(f, item->key,
+		jobfile_add_error(f, item->key,
 			"%s has no value: give %s %s=VALUE, or %s %s to take that of your "
 			"environment",
 			var->name, option, var->name, option, var->name);
 	} else if (value->kind == TREE_BOOL) {
-		take_truth(f, value, var);
+		take_boolean(f, value, var);
 	} else if (value->kind >= TREE_LIST || (value->kind != TREE_NULL && !word)) {
-		jobfile_want(f, var->name, value, "a string without zero bytes");
+		jobfile_bad_value(f, var->name, value, "a string without zero bytes");
 	} else if (word && value->len_bytes >= SPEC_VALUE_MAX) {
-		jobfile_say(f, value, "%s: a value of %zu bytes; %u is the most", var->name,
+		jobfile_add_error(f, value, "%s: a value of %zu bytes; %u is the most", var->name,
 			value->len_bytes, SPEC_VALUE_MAX - 1);
 	} else {
 		var->value = word;
@@ -105,28 +105,28 @@ static void take_vars(struct jobfile *f, const char *section, const struct tree_
 	char shown[REMARK_SHOW_MAX];
 
 	if (secret && map->kind == TREE_LIST) {
-		jobfile_say(f, map,
+		jobfile_add_error(f, map,
 			"secrets: a list names what SkyPilot's server keeps: not yet: give each by "
 			"--secret NAME");
 		return;
 	}
 	if (map->kind != TREE_MAP) {
-		jobfile_want(f, section, map, "a mapping of names to values");
+		jobfile_bad_value(f, section, map, "a mapping of names to values");
 		return;
 	}
 	for (const struct tree_item *item = map->items; item; item = item->next) {
-		const char *name = jobfile_word(item->key);
+		const char *name = jobfile_scalar(item->key);
 
 		if (item->key->kind != TREE_TEXT || !name || !jobfile_is_var(name)) {
 			remark_show(shown, item->key->text, item->key->len_bytes);
-			jobfile_say(f, item->key,
+			jobfile_add_error(f, item->key,
 				"%s: \"%s\" cannot be set: a name is letters, digits and _, and "
 				"none "
 				"that Pawl sets itself",
 				section, shown);
 		} else if (find_var(f, name, strlen(name))) {
-			jobfile_say(f, item->key, "%s: %s stands in envs, too: keep one", section,
-				name);
+			jobfile_add_error(f, item->key, "%s: %s stands in envs, too: keep one",
+				section, name);
 		} else {
 			take_value(f, item, add_var(f, name, secret));
 		}
@@ -138,7 +138,7 @@ void jobfile_vars(struct jobfile *f, const struct tree_node *envs, const struct 
 	size_t most = (size_t)(envs ? envs->items_n : 0) + (secrets ? secrets->items_n : 0) +
 		f->given->vars_n;
 
-	f->vars = pool_take(f->pool, most * sizeof(*f->vars));
+	f->vars = sched_arena_alloc(f->arena, most * sizeof(*f->vars));
 	if (!f->vars) {
 		return;
 	}
@@ -156,12 +156,13 @@ void jobfile_vars(struct jobfile *f, const struct tree_node *envs, const struct 
 		struct sched_var *var = find_var(f, given->name, strlen(given->name));
 
 		if (!var) {
-			var = add_var(f, pool_text(f->pool, given->name, strlen(given->name)),
+			var = add_var(f,
+				sched_arena_copy_text(f->arena, given->name, strlen(given->name)),
 				given->secret);
 		}
-		var->value = pool_text(f->pool, given->value, strlen(given->value));
+		var->value = sched_arena_copy_text(f->arena, given->value, strlen(given->value));
 		var->secret = var->secret || given->secret;
-		if (f->pool->failed) {
+		if (f->arena->failed) {
 			return;
 		}
 	}
@@ -178,8 +179,8 @@ static const char *look_up(struct jobfile *f, const char *key, const struct tree
 	if (var && !var->secret) {
 		return var->value ? var->value : ""; /* a missing value was reported */
 	}
-	jobfile_say(f, at, "%s: ${%.*s} %s", key, (int)(len < SHOWN_MAX ? len : SHOWN_MAX), text,
-		var ? "is a secret, and paths are shown" : "is not in envs");
+	jobfile_add_error(f, at, "%s: ${%.*s} %s", key, (int)(len < SHOWN_MAX ? len : SHOWN_MAX),
+		text, var ? "is a secret, and paths are shown" : "is not in envs");
 	return NULL;
 }
 
@@ -196,7 +197,8 @@ const char *jobfile_expand(struct jobfile *f, const char *key, const struct tree
 		size_t piece_len = 1;
 
 		if (braces && (len == 0 || text[2 + len] != '}')) {
-			jobfile_say(f, at, "%s: ${ without a name and }: ${NAME} is needed", key);
+			jobfile_add_error(f, at, "%s: ${ without a name and }: ${NAME} is needed",
+				key);
 			return NULL;
 		}
 		if (len > 0) {
@@ -207,7 +209,7 @@ const char *jobfile_expand(struct jobfile *f, const char *key, const struct tree
 			piece_len = strlen(piece);
 		}
 		if (piece_len >= sizeof(path) - used) {
-			jobfile_say(f, at, "%s: a path of more than %u bytes", key,
+			jobfile_add_error(f, at, "%s: a path of more than %u bytes", key,
 				SPEC_PATH_MAX - 1);
 			return NULL;
 		}
@@ -215,7 +217,7 @@ const char *jobfile_expand(struct jobfile *f, const char *key, const struct tree
 		used += piece_len;
 		text += len > 0 ? 1 + len + 2 * (size_t)braces : 1;
 	}
-	return pool_text(f->pool, path, used);
+	return sched_arena_copy_text(f->arena, path, used);
 }
 
 /* Returns from without nfs:// for HOST:/PATH and nfs://HOST/PATH; NULL: from is neither. */
@@ -237,7 +239,7 @@ static const char *write_server(struct jobfile *f, const char *server)
 	size_t host = strcspn(server, "/");
 	size_t len = strlen(server);
 	bool colon = server[host - 1] == ':';
-	char *text = pool_take(f->pool, len + 2);
+	char *text = sched_arena_alloc(f->arena, len + 2);
 
 	if (text) {
 		snprintf(text, len + 2, "%.*s%s%s", (int)host, server, colon ? "" : ":",
@@ -255,7 +257,7 @@ static const char *trim(struct jobfile *f, const char *path)
 	while (len > 1 && path[len - 1] == '/' && !strchr("~:", path[len - 2])) {
 		len--;
 	}
-	return path ? pool_text(f->pool, path, len) : NULL;
+	return path ? sched_arena_copy_text(f->arena, path, len) : NULL;
 }
 
 static bool is_taken(const struct sched_spec *spec, const char *at)
@@ -275,7 +277,7 @@ static bool is_taken(const struct sched_spec *spec, const char *at)
 static const struct tree_node *find_value(const struct tree_node *map, const char *name)
 {
 	for (const struct tree_item *item = map->items; item; item = item->next) {
-		const char *word = jobfile_word(item->key);
+		const char *word = jobfile_scalar(item->key);
 
 		if (word && strcmp(word, name) == 0) {
 			return item->value;
@@ -291,20 +293,20 @@ static void refuse_storage(struct jobfile *f, const struct tree_item *item, cons
 {
 	const struct tree_node *source = find_value(item->value, "source");
 	const struct tree_node *store = find_value(item->value, "store");
-	const char *from = source ? jobfile_word(source) : NULL;
-	const char *kind = store ? jobfile_word(store) : NULL;
+	const char *from = source ? jobfile_scalar(source) : NULL;
+	const char *kind = store ? jobfile_scalar(store) : NULL;
 	char shown[REMARK_SHOW_MAX];
 
 	if (kind && strcasecmp(kind, "volume") == 0) {
-		jobfile_say(f, item->key, "file_mounts: %s is a volume: " SHARED, key, "volumes",
-			key);
+		jobfile_add_error(f, item->key, "file_mounts: %s is a volume: " SHARED, key,
+			"volumes", key);
 	} else if (from && !strstr(from, "://")) {
-		jobfile_say(f, item->key,
+		jobfile_add_error(f, item->key,
 			"file_mounts: %s is a bucket that is filled from a directory: not yet: "
 			"Pawl mounts no buckets; give the directory itself, as %s: %s",
 			key, key, remark_show(shown, from, strlen(from)));
 	} else {
-		jobfile_say(f, item->key,
+		jobfile_add_error(f, item->key,
 			"file_mounts: %s is a bucket (name, source, store, mode): " SHARED, key,
 			"buckets", key);
 	}
@@ -318,12 +320,12 @@ static void refuse_url(struct jobfile *f, const struct tree_node *at, const char
 		(scheme == 5 && strncasecmp(url, "https", 5) == 0);
 
 	if (web && !strstr(url, ".blob.core.windows.net/")) {
-		jobfile_say(f, at,
+		jobfile_add_error(f, at,
 			"file_mounts: %.*s:// is not yet: Pawl fetches nothing; fetch it in setup, "
 			"or give a file that the nodes share",
 			(int)scheme, url);
 	} else {
-		jobfile_say(f, at, "file_mounts: %.*s:// is " SHARED,
+		jobfile_add_error(f, at, "file_mounts: %.*s:// is " SHARED,
 			(int)(scheme < 16 ? scheme : 16), url, "buckets", key);
 	}
 }
@@ -333,7 +335,7 @@ static void take_mount(struct jobfile *f, const struct tree_item *item, struct s
 	struct sched_mount *mount = &mounts[f->spec->mounts_n];
 	char shown[REMARK_SHOW_MAX];
 	const char *key = remark_show(shown, item->key->text, item->key->len_bytes);
-	const char *word = jobfile_word(item->key);
+	const char *word = jobfile_scalar(item->key);
 	const char *scheme;
 
 	if (item->value->kind == TREE_MAP) {
@@ -353,10 +355,10 @@ static void take_mount(struct jobfile *f, const struct tree_item *item, struct s
 	if (strncmp(scheme, "://", 3) == 0 && !mount->nfs) {
 		refuse_url(f, item->value, mount->from, (size_t)(scheme - mount->from), key);
 	} else if (mount->at[0] != '/' && strncmp(mount->at, "~/", 2) != 0) {
-		jobfile_say(f, item->key,
+		jobfile_add_error(f, item->key,
 			"file_mounts: %s: a path that begins with / or ~/ is needed", key);
 	} else if (is_taken(f->spec, mount->at)) {
-		jobfile_say(f, item->key, "file_mounts: %s is there twice: keep one", key);
+		jobfile_add_error(f, item->key, "file_mounts: %s is there twice: keep one", key);
 	} else {
 		mount->from = mount->nfs ? write_server(f, find_server(mount->from)) : mount->from;
 		f->spec->mounts_n++;
@@ -368,10 +370,11 @@ void jobfile_mounts(struct jobfile *f, const struct tree_node *map)
 	struct sched_mount *mounts;
 
 	if (map->kind != TREE_MAP) {
-		jobfile_want(f, "file_mounts", map, "a mapping of the job's paths to local ones");
+		jobfile_bad_value(f, "file_mounts", map,
+			"a mapping of the job's paths to local ones");
 		return;
 	}
-	mounts = pool_take(f->pool, (map->items_n + 1) * sizeof(*mounts));
+	mounts = sched_arena_alloc(f->arena, (map->items_n + 1) * sizeof(*mounts));
 	f->spec->mounts = mounts;
 	for (const struct tree_item *item = map->items; item && mounts; item = item->next) {
 		take_mount(f, item, mounts);

@@ -2,7 +2,7 @@
 #ifndef SCHED_JOBFILE_SPEC_H
 #define SCHED_JOBFILE_SPEC_H
 
-#include "sched/jobfile/pool.h"
+#include "sched/jobfile/arena.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -74,7 +74,7 @@ struct sched_spec {
 	uint32_t retries;      /* more starts after a failure */
 	uint32_t time_limit_s; /* longest run; 0: unlimited */
 
-	struct pool pool; /* owned; memory that all these pointers point into */
+	struct sched_arena arena; /* owned; memory that all these pointers point into */
 };
 
 /* Frees a spec. A spec that is zero, or was freed before, is left as it is. */

@@ -33,7 +33,7 @@ struct open {
 
 struct builder {
 	yaml_parser_t yaml;
-	struct pool *pool;                /* the caller's */
+	struct sched_arena *arena;        /* the caller's */
 	struct remarks *remarks;          /* the caller's */
 	struct open open[TREE_DEPTH_MAX]; /* open lists and mappings, the outermost first */
 	uint32_t depth;                   /* number of entries in open */
@@ -78,7 +78,7 @@ static struct tree_node *new_node(struct builder *b, enum tree_kind kind, yaml_m
 	if (!count_nodes(b, 1, mark)) {
 		return NULL;
 	}
-	node = pool_take(b->pool, sizeof(*node));
+	node = sched_arena_alloc(b->arena, sizeof(*node));
 	if (node) {
 		node->kind = kind;
 		node->line = (uint32_t)mark.line + 1;
@@ -129,7 +129,7 @@ static void add_item(struct builder *b, struct tree_node *parent, struct tree_no
 	if (key && !is_new_key(b, parent, key)) {
 		return;
 	}
-	item = pool_take(b->pool, sizeof(*item));
+	item = sched_arena_alloc(b->arena, sizeof(*item));
 	if (!item) {
 		return;
 	}
@@ -196,7 +196,7 @@ static void remember_anchor(struct builder *b, const char *name, struct tree_nod
 		refuse(b, mark, "more than %u anchors", TREE_ANCHORS_MAX);
 		return;
 	}
-	anchor = pool_take(b->pool, sizeof(*anchor));
+	anchor = sched_arena_alloc(b->arena, sizeof(*anchor));
 	if (anchor) {
 		*anchor = (struct anchor){b->anchors, name, node};
 		b->anchors = anchor;
@@ -221,7 +221,7 @@ static bool is_known_tag(struct builder *b, const yaml_char_t *tag, bool scalar,
 
 static const char *copy_anchor(struct builder *b, const yaml_char_t *name)
 {
-	return name ? pool_text(b->pool, name, strlen((const char *)name)) : NULL;
+	return name ? sched_arena_copy_text(b->arena, name, strlen((const char *)name)) : NULL;
 }
 
 static void take_scalar(struct builder *b, const yaml_event_t *event)
@@ -239,7 +239,7 @@ static void take_scalar(struct builder *b, const yaml_event_t *event)
 	if (!node) {
 		return;
 	}
-	node->text = pool_text(b->pool, text, len_bytes);
+	node->text = sched_arena_copy_text(b->arena, text, len_bytes);
 	node->len_bytes = len_bytes;
 	if (anchor) {
 		remember_anchor(b, anchor, node, event->start_mark);
@@ -369,7 +369,7 @@ static int build(struct builder *b, struct pawl_err *err)
 			take_event(b, &event);
 			yaml_event_delete(&event);
 		}
-		if (b->pool->failed) {
+		if (b->arena->failed) {
 			return pawl_err_set(err, PAWL_ENOMEM, "job file: no memory for its values");
 		}
 	}
@@ -377,9 +377,9 @@ static int build(struct builder *b, struct pawl_err *err)
 }
 
 int tree_parse(const struct tree_node **root, const void *bytes, size_t len_bytes,
-	struct pool *pool, struct remarks *remarks, struct pawl_err *err)
+	struct sched_arena *arena, struct remarks *remarks, struct pawl_err *err)
 {
-	struct builder b = {.pool = pool, .remarks = remarks};
+	struct builder b = {.arena = arena, .remarks = remarks};
 	int rv;
 
 	if (len_bytes > TREE_BYTES_MAX) {

@@ -9,7 +9,7 @@
 #define SCHED_JOBFILE_TREE_H
 
 #include "pawl/err.h"
-#include "sched/jobfile/pool.h"
+#include "sched/jobfile/arena.h"
 #include "sched/jobfile/remarks.h"
 
 #include <stdbool.h>
@@ -52,7 +52,7 @@ struct tree_node {
  * remark, too, and its first value counts. PAWL_ENOMEM.
  */
 int tree_parse(const struct tree_node **root, const void *bytes, size_t len_bytes,
-	struct pool *pool, struct remarks *remarks, struct pawl_err *err);
+	struct sched_arena *arena, struct remarks *remarks, struct pawl_err *err);
 
 /* ---- tree_text.c ---- */
 

@@ -18,7 +18,7 @@
 #define ROUNDS_MAX 4 /* rounds of making jobs smaller, before all are placed anew for good */
 
 /* A job that is to be placed. */
-struct guest {
+struct handshake {
 	uint32_t job;
 	uint32_t replicas;
 	bool stays; /* the job takes as many replicas as it has, where it has them */
@@ -34,15 +34,16 @@ struct place {
 	uint32_t largest;           /* room of the largest node of the type */
 	/* Arrays by node; all owned. */
 	uint32_t *room;
-	bool *held;            /* a job that is held is on the node and others */
-	uint32_t *home;        /* replicas on the node that are to be placed anew, and would stay */
+	bool *kept_spread;     /* a job that is held is on the node and others */
+	uint32_t *prior;       /* replicas on the node that are to be placed anew, and would stay */
 	bool *spread;          /* a job that is on several nodes is on this one */
 	uint32_t *next, *prev; /* neighbours in the node's list; NONE: none */
 	uint32_t *heads; /* first nodes of lists, by 2 * room, plus 1 if no job is on the node */
 	/* Jobs of the type; owned. */
-	struct guest *guests; /* in falling order of size; jobs that stay first among equals */
-	uint32_t guests_n;
-	uint32_t stay_n; /* number of guests that stay */
+	struct handshake
+		*candidates; /* in falling order of size; jobs that stay first among equals */
+	uint32_t candidates_n;
+	uint32_t stays_n; /* number of guests that stay */
 };
 
 /* ---- nodes by room ---- */
@@ -84,8 +85,8 @@ static void clear(struct place *place)
 	for (uint32_t node = place->view->nodes_n; node-- > 0;) {
 		if (place->view->nodes[node].type == place->type) {
 			place->room[node] = place->base[node];
-			place->home[node] = 0;
-			place->spread[node] = place->held[node];
+			place->prior[node] = 0;
+			place->spread[node] = place->kept_spread[node];
 			link_node(place, node);
 		}
 	}
@@ -103,12 +104,12 @@ static uint32_t find_in(const struct place *place, uint32_t list, uint32_t wante
 
 	for (uint32_t node = place->heads[list]; node != NONE; node = place->next[node]) {
 		bool may = !(spread && place->spread[node]) &&
-			(!kind || place->room[node] >= wanted + place->home[node]);
+			(!kind || place->room[node] >= wanted + place->prior[node]);
 
-		if (may && (best == NONE || place->home[node] < place->home[best])) {
+		if (may && (best == NONE || place->prior[node] < place->prior[best])) {
 			best = node;
 		}
-		if (best != NONE && place->home[best] == 0) {
+		if (best != NONE && place->prior[best] == 0) {
 			break;
 		}
 	}
@@ -220,7 +221,7 @@ static bool stay(struct place *place, uint32_t job)
 }
 
 /* Places the job anywhere. Returns false if there is no room. */
-static bool settle(struct place *place, uint32_t job, uint32_t replicas)
+static bool place_anywhere(struct place *place, uint32_t job, uint32_t replicas)
 {
 	struct sched_grant *grant = &place->grants[job];
 	bool spread = replicas > place->largest;
@@ -247,12 +248,12 @@ static bool settle(struct place *place, uint32_t job, uint32_t replicas)
 
 /* ---- all of one type ---- */
 
-static void count_home(struct place *place, uint32_t job, int more)
+static void count_prior(struct place *place, uint32_t job, int more)
 {
 	const struct sched_job *now = &place->view->jobs[job];
 
 	for (uint32_t i = 0; i < now->replicas; i++) {
-		place->home[now->nodes[i]] += (uint32_t)more;
+		place->prior[now->nodes[i]] += (uint32_t)more;
 	}
 }
 
@@ -273,35 +274,35 @@ static uint32_t shrink(struct place *place, uint32_t job)
  */
 static bool attempt(struct place *place, uint32_t leave_n, bool smaller)
 {
-	uint32_t stay_n = place->stay_n - leave_n;
+	uint32_t stay_n = place->stays_n - leave_n;
 	uint32_t seen = 0;
 	bool all = true;
 
 	clear(place);
-	for (uint32_t i = 0; i < place->guests_n; i++) {
-		const struct guest *guest = &place->guests[i];
+	for (uint32_t i = 0; i < place->candidates_n; i++) {
+		const struct handshake *candidate = &place->candidates[i];
 
-		place->grants[guest->job].replicas = 0;
-		if (guest->stays && (seen++ >= stay_n || !stay(place, guest->job))) {
-			count_home(place, guest->job, 1);
+		place->grants[candidate->job].replicas = 0;
+		if (candidate->stays && (seen++ >= stay_n || !stay(place, candidate->job))) {
+			count_prior(place, candidate->job, 1);
 		}
 	}
-	for (uint32_t i = 0; i < place->guests_n; i++) {
-		struct guest *guest = &place->guests[i];
-		bool placed = place->grants[guest->job].replicas > 0;
+	for (uint32_t i = 0; i < place->candidates_n; i++) {
+		struct handshake *candidate = &place->candidates[i];
+		bool placed = place->grants[candidate->job].replicas > 0;
 
-		if (!placed && guest->stays) {
-			count_home(place, guest->job, -1);
-			placed = is_packed(place, &place->view->jobs[guest->job]) &&
-				stay(place, guest->job);
+		if (!placed && candidate->stays) {
+			count_prior(place, candidate->job, -1);
+			placed = is_packed(place, &place->view->jobs[candidate->job]) &&
+				stay(place, candidate->job);
 		}
-		placed = placed || settle(place, guest->job, guest->replicas);
+		placed = placed || place_anywhere(place, candidate->job, candidate->replicas);
 		if (!placed && !smaller) {
 			return false;
 		}
 		for (; !placed; all = false) {
-			guest->replicas = shrink(place, guest->job);
-			placed = settle(place, guest->job, guest->replicas);
+			candidate->replicas = shrink(place, candidate->job);
+			placed = place_anywhere(place, candidate->job, candidate->replicas);
 		}
 	}
 	return all;
@@ -317,11 +318,11 @@ static bool try_stays(struct place *place)
 	if (attempt(place, 0, false)) {
 		return true;
 	}
-	for (; high < place->stay_n && !attempt(place, high, false); high *= 2) {
+	for (; high < place->stays_n && !attempt(place, high, false); high *= 2) {
 		low = high;
 	}
-	if (high >= place->stay_n) {
-		high = place->stay_n;
+	if (high >= place->stays_n) {
+		high = place->stays_n;
 		if (!attempt(place, high, false)) {
 			return false;
 		}
@@ -336,8 +337,8 @@ static bool try_stays(struct place *place)
 
 static int compare(const void *a, const void *b)
 {
-	const struct guest *x = a;
-	const struct guest *y = b;
+	const struct handshake *x = a;
+	const struct handshake *y = b;
 
 	if (x->replicas != y->replicas) {
 		return x->replicas < y->replicas ? 1 : -1;
@@ -360,40 +361,40 @@ static bool may_stay(const struct place *place, uint32_t job, uint32_t replicas)
 	return now->replicas == replicas;
 }
 
-static void list_guests(struct place *place, const bool *held)
+static void list_candidates(struct place *place, const bool *kept)
 {
-	place->guests_n = 0;
-	place->stay_n = 0;
+	place->candidates_n = 0;
+	place->stays_n = 0;
 	for (uint32_t job = 0; job < place->view->jobs_n; job++) {
 		const struct sched_choice *choice = &place->problem->choices[place->chosen[job]];
 
-		if (!held[job] && choice->replicas > 0 && choice->type == place->type) {
+		if (!kept[job] && choice->replicas > 0 && choice->type == place->type) {
 			bool stays = may_stay(place, job, choice->replicas);
 
-			place->guests[place->guests_n++] =
-				(struct guest){job, choice->replicas, stays};
-			place->stay_n += stays;
+			place->candidates[place->candidates_n++] =
+				(struct handshake){job, choice->replicas, stays};
+			place->stays_n += stays;
 		}
 	}
-	qsort(place->guests, place->guests_n, sizeof(*place->guests), compare);
+	qsort(place->candidates, place->candidates_n, sizeof(*place->candidates), compare);
 }
 
-static void place_type(struct place *place, const bool *held)
+static void place_type(struct place *place, const bool *kept)
 {
-	list_guests(place, held);
+	list_candidates(place, kept);
 	for (int round = 0; round < ROUNDS_MAX; round++) {
 		if (try_stays(place)) {
 			return;
 		}
-		attempt(place, place->stay_n, true);
-		list_guests(place, held);
+		attempt(place, place->stays_n, true);
+		list_candidates(place, kept);
 	}
-	attempt(place, place->stay_n, true);
+	attempt(place, place->stays_n, true);
 }
 
 /* ---- entry ---- */
 
-void sched_place_hold(const struct sched_view *view, bool *held, uint32_t *room)
+void sched_place_keep(const struct sched_view *view, bool *kept, uint32_t *room)
 {
 	for (uint32_t node = 0; node < view->nodes_n; node++) {
 		ASSERT(view->nodes[node].type < SCHED_TYPES_MAX);
@@ -406,8 +407,8 @@ void sched_place_hold(const struct sched_view *view, bool *held, uint32_t *room)
 		while (job->pinned && n < job->replicas && room[job->nodes[n]] > 0) {
 			room[job->nodes[n++]]--;
 		}
-		held[j] = n > 0 && n == job->replicas;
-		while (!held[j] && n > 0) {
+		kept[j] = n > 0 && n == job->replicas;
+		while (!kept[j] && n > 0) {
 			room[job->nodes[--n]]++;
 		}
 	}
@@ -428,16 +429,16 @@ void sched_place_sum(const struct sched_view *view, const uint32_t *room, uint32
 	}
 }
 
-static void keep_held(struct place *place, const bool *held)
+static void grant_kept(struct place *place, const bool *kept)
 {
 	for (uint32_t j = 0; j < place->view->jobs_n; j++) {
 		const struct sched_job *job = &place->view->jobs[j];
 		struct sched_grant *grant = &place->grants[j];
 
-		grant->replicas = held[j] ? job->replicas : 0;
+		grant->replicas = kept[j] ? job->replicas : 0;
 		for (uint32_t i = 0; i < grant->replicas; i++) {
 			grant->nodes[i] = job->nodes[i];
-			place->held[job->nodes[i]] |= is_spread(job);
+			place->kept_spread[job->nodes[i]] |= is_spread(job);
 		}
 	}
 }
@@ -447,19 +448,19 @@ static bool allocate(struct place *place, uint32_t largest)
 	size_t nodes = place->view->nodes_n + 1ull;
 
 	place->room = FAULT_MEM("sched.place", calloc(nodes, sizeof(uint32_t)));
-	place->home = FAULT_MEM("sched.place", calloc(nodes, sizeof(uint32_t)));
-	place->held = FAULT_MEM("sched.place", calloc(nodes, sizeof(bool)));
+	place->prior = FAULT_MEM("sched.place", calloc(nodes, sizeof(uint32_t)));
+	place->kept_spread = FAULT_MEM("sched.place", calloc(nodes, sizeof(bool)));
 	place->spread = FAULT_MEM("sched.place", calloc(nodes, sizeof(bool)));
 	place->next = FAULT_MEM("sched.place", calloc(nodes, sizeof(uint32_t)));
 	place->prev = FAULT_MEM("sched.place", calloc(nodes, sizeof(uint32_t)));
 	place->heads = FAULT_MEM("sched.place", calloc(largest + 1ull, 2 * sizeof(uint32_t)));
-	place->guests = FAULT_MEM("sched.place",
-		calloc(place->view->jobs_n + 1ull, sizeof(*place->guests)));
-	return place->room && place->home && place->held && place->spread && place->next &&
-		place->prev && place->heads && place->guests;
+	place->candidates = FAULT_MEM("sched.place",
+		calloc(place->view->jobs_n + 1ull, sizeof(*place->candidates)));
+	return place->room && place->prior && place->kept_spread && place->spread && place->next &&
+		place->prev && place->heads && place->candidates;
 }
 
-int sched_place(const struct sched_view *view, const bool *held, const uint32_t *room,
+int sched_place(const struct sched_view *view, const bool *kept, const uint32_t *room,
 	const struct sched_problem *problem, uint32_t *chosen, struct sched_grant *grants,
 	struct pawl_err *err)
 {
@@ -481,22 +482,22 @@ int sched_place(const struct sched_view *view, const bool *held, const uint32_t 
 		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory to place %u jobs", view->jobs_n);
 		goto out;
 	}
-	keep_held(&place, held);
+	grant_kept(&place, kept);
 	for (uint32_t t = 0; t < SCHED_TYPES_MAX; t++) {
 		place.type = t;
 		place.largest = largest[t];
 		if (all[t] > 0) {
-			place_type(&place, held);
+			place_type(&place, kept);
 		}
 	}
 out:
 	free(place.room);
-	free(place.home);
-	free(place.held);
+	free(place.prior);
+	free(place.kept_spread);
 	free(place.spread);
 	free(place.next);
 	free(place.prev);
 	free(place.heads);
-	free(place.guests);
+	free(place.candidates);
 	return rv;
 }

@@ -23,7 +23,7 @@
  * Finds the jobs that keep what they have, whatever is chosen: jobs that are pinned and run, while
  * their nodes hold them; earlier ones first. room: slots of each node that are left.
  */
-void sched_place_hold(const struct sched_view *view, bool *held, uint32_t *room);
+void sched_place_keep(const struct sched_view *view, bool *kept, uint32_t *room);
 
 /* Sums up slots by type: of all nodes of the type, and of the largest one. */
 void sched_place_sum(const struct sched_view *view, const uint32_t *room, uint32_t *all,
@@ -33,7 +33,7 @@ void sched_place_sum(const struct sched_view *view, const uint32_t *room, uint32
  * Fills grants with what was chosen, which fits room. Jobs in held keep their nodes; the problem
  * lets them wait. chosen: a job's choice may become an earlier one, as said above. PAWL_ENOMEM.
  */
-int sched_place(const struct sched_view *view, const bool *held, const uint32_t *room,
+int sched_place(const struct sched_view *view, const bool *kept, const uint32_t *room,
 	const struct sched_problem *problem, uint32_t *chosen, struct sched_grant *grants,
 	struct pawl_err *err);
 

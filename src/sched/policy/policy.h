@@ -95,8 +95,8 @@ struct sched_policy {
 	 */
 	int (*decide)(void *self, const struct sched_view *view, struct sched_grant *grants,
 		struct sched_verdict *verdict, struct pawl_err *err);
-	bool keeps; /* a job that runs does so until it ends, however long others wait */
-	bool sizes; /* the policy chooses how many replicas a job has, of types that it may be on */
+	bool run_to_completion; /* a job that runs does so until it ends, however long others wait */
+	bool chooses_sizes; /* the policy chooses how many replicas a job has, of types that it may be on */
 };
 
 /* Returns what a decision may cost over the least, as a part of its cost; NaN: not known. */

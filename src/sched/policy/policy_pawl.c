@@ -34,7 +34,7 @@
 #define REMAINING_LEAST_S 60.0 /* both times count as this at least, about a round */
 #define WEIGHT_LEAST      0.5
 #define WEIGHT_MOST       10.0
-#define PAYS_S            600.0 /* seconds in which a change must pay */
+#define PAYBACK_S         600.0 /* seconds in which a change must pay */
 #define GROWTH            4u    /* replicas allowed, as a multiple of those that were measured */
 #define SILENT_S          60.0 /* seconds of running in which a job may have reported nothing yet */
 #define SILENT_POWER      0.7  /* exponent of a silent job's replicas: its speedup */
@@ -56,7 +56,7 @@ struct round {
 	uint32_t fair;                      /* replicas of a fair share */
 	double part;                        /* nodes that a replica takes: nodes over slots */
 	double fairness;                    /* fairness of the view, or 1 */
-	bool *held;           /* by job: whether it keeps what it has; owned, as are the others */
+	bool *kept;           /* by job: whether it keeps what it has; owned, as are the others */
 	uint32_t *room;       /* by node: slots that held jobs leave */
 	double *fair_goodput; /* by job: goodput on its fair share; 0: not known */
 	double *remaining_s;  /* by job: seconds left on its fair share; NaN: not known */
@@ -186,7 +186,7 @@ static double find_factor(const struct round *round, uint32_t j, double speedup)
 	const struct sched_job *job = &round->view->jobs[j];
 	double worked_s = fmax(job->age_s - job->restarts * job->restart_s, 0);
 	double left_s = round->remaining_s[j] / speedup;
-	double pays_s = left_s < PAYS_S ? left_s : PAYS_S; /* also if left_s is not known */
+	double pays_s = left_s < PAYBACK_S ? left_s : PAYBACK_S; /* also if left_s is not known */
 	double whole_s = (job->age_s + job->restart_s) * (pays_s + job->restart_s);
 
 	return whole_s > 0 ? worked_s * pays_s / whole_s : 1;
@@ -201,7 +201,7 @@ static bool has_now(const struct round *round, uint32_t job, uint32_t type, uint
 }
 
 /* Returns the cost of a speedup: the less speedup, the higher the cost. */
-static double find_want(const struct round *round, double speedup)
+static double speedup_cost(const struct round *round, double speedup)
 {
 	double x = round->part * speedup + SPEEDUP_LEAST;
 
@@ -223,7 +223,7 @@ static double find_cost(const struct round *round, uint32_t job, uint32_t type, 
 		!has_now(round, job, type, replicas)) {
 		speedup *= find_factor(round, job, speedup);
 	}
-	return weight * find_want(round, speedup);
+	return weight * speedup_cost(round, speedup);
 }
 
 /* Appends a job's choices of one type. Returns the new number of choices. */
@@ -231,7 +231,7 @@ static uint32_t list_type(struct round *round, uint32_t j, uint32_t type, double
 {
 	const struct sched_job *job = &round->view->jobs[j];
 	const struct sched_sizes *sizes = &round->sizes[type];
-	double waits = weight * find_want(round, 0);
+	double waits = weight * speedup_cost(round, 0);
 	uint32_t most = find_most(job, sched_hints_of(job->hints, type));
 
 	most = most < sizes->all ? most : sizes->all;
@@ -260,8 +260,8 @@ static void list_choices(struct round *round, double middle_s)
 		double weight = find_weight(round, job, middle_s);
 
 		round->first[job] = n;
-		round->choices[n++] = (struct sched_choice){0, 0, weight * find_want(round, 0)};
-		for (uint32_t t = 0; t < SCHED_TYPES_MAX && !round->held[job]; t++) {
+		round->choices[n++] = (struct sched_choice){0, 0, weight * speedup_cost(round, 0)};
+		for (uint32_t t = 0; t < SCHED_TYPES_MAX && !round->kept[job]; t++) {
 			if (may_be_on(round, job, t)) {
 				n = list_type(round, job, t, weight, n);
 			}
@@ -278,7 +278,7 @@ static void measure_cluster(struct round *round)
 	uint32_t largest[SCHED_TYPES_MAX];
 	uint32_t nodes = 0;
 
-	sched_place_hold(round->view, round->held, round->room);
+	sched_place_keep(round->view, round->kept, round->room);
 	sched_place_sum(round->view, round->room, all, largest);
 	for (uint32_t t = 0; t < SCHED_TYPES_MAX; t++) {
 		sched_sizes_fill(&round->sizes[t], largest[t], all[t]);
@@ -296,7 +296,7 @@ static bool allocate(struct round *round)
 {
 	size_t jobs = round->view->jobs_n + 1ull;
 
-	round->held = FAULT_MEM("sched.pawl", calloc(jobs, sizeof(bool)));
+	round->kept = FAULT_MEM("sched.pawl", calloc(jobs, sizeof(bool)));
 	round->room =
 		FAULT_MEM("sched.pawl", calloc(round->view->nodes_n + 1ull, sizeof(uint32_t)));
 	round->fair_goodput = FAULT_MEM("sched.pawl", calloc(jobs, sizeof(double)));
@@ -304,7 +304,7 @@ static bool allocate(struct round *round)
 	round->known_s = FAULT_MEM("sched.pawl", calloc(jobs, sizeof(double)));
 	round->first = FAULT_MEM("sched.pawl", calloc(jobs, sizeof(uint32_t)));
 	round->chosen = FAULT_MEM("sched.pawl", calloc(jobs, sizeof(uint32_t)));
-	return round->held && round->room && round->fair_goodput && round->remaining_s &&
+	return round->kept && round->room && round->fair_goodput && round->remaining_s &&
 		round->known_s && round->first && round->chosen;
 }
 
@@ -335,7 +335,7 @@ static int solve(struct round *round, struct sched_grant *grants, struct sched_v
 		problem.capacity[t] = round->sizes[t].all;
 	}
 	rv = sched_solve(&problem, &solution, err);
-	rv = rv == 0 ? sched_place(round->view, round->held, round->room, &problem, round->chosen,
+	rv = rv == 0 ? sched_place(round->view, round->kept, round->room, &problem, round->chosen,
 			       grants, err)
 		     : rv;
 	if (rv != 0) {
@@ -382,7 +382,7 @@ static int decide(void *self, const struct sched_view *view, struct sched_grant 
 		rv = solve(&round, grants, verdict, err);
 	}
 out:
-	free(round.held);
+	free(round.kept);
 	free(round.room);
 	free(round.fair_goodput);
 	free(round.remaining_s);
@@ -421,4 +421,4 @@ const struct sched_policy sched_pawl = {.name = "pawl",
 	.open = open_policy,
 	.close = close_policy,
 	.decide = decide,
-	.sizes = true};
+	.chooses_sizes = true};

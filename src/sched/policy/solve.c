@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define SMALLER   0.5 /* factor of the reduced cost after a search that is too long */
+#define SHRINK    0.5 /* factor of the reduced cost after a search that is too long */
 #define TRIES_MAX 40
 
 static void check(struct solve *solve)
@@ -76,8 +76,8 @@ static int search(struct solve *solve, struct sched_solution *solution, struct p
 	int rv = 0;
 
 	for (int i = 0; i < TRIES_MAX && gap > 0 && !searched && rv == 0; i++) {
-		rv = solve_core(solve, within, solution, &searched, err);
-		within = searched ? within : within * SMALLER;
+		rv = solve_remainder(solve, within, solution, &searched, err);
+		within = searched ? within : within * SHRINK;
 	}
 	if (rv == 0 && searched) {
 		solution->cost = add_up(solve->problem, solution->chosen);
@@ -118,7 +118,7 @@ int sched_solve(const struct sched_problem *problem, struct sched_solution *solu
 	for (uint32_t job = 0; job < problem->jobs_n; job++) {
 		solution->chosen[job] = problem->first[job];
 	}
-	rv = solve_core(&solve, INFINITY, solution, &searched, err);
+	rv = solve_remainder(&solve, INFINITY, solution, &searched, err);
 	solution->cost = add_up(problem, solution->chosen);
 	solution->bound = solution->cost;
 	if (rv == 0 && !searched) {

@@ -5,11 +5,11 @@
 #include <math.h>
 #include <string.h>
 
-#define CUTS_MAX  64    /* evaluations along a line, at most */
-#define LINES_MAX 10    /* lines for each type, in all prices together, at most */
-#define LITTLE    1e-9  /* share of the bound that a line should add */
-#define LESS      0.5   /* factor of a space's size, applied where slopes changed */
-#define ENOUGH    1e-12 /* share of the bound that is not worth another evaluation */
+#define CUTS_MAX        64    /* evaluations along a line, at most */
+#define LINES_MAX       10    /* lines for each type, in all prices together, at most */
+#define LINE_GAIN_MIN   1e-9  /* share of the bound that a line should add */
+#define SPACE_SHRINK    0.5   /* factor of a space's size, applied where slopes changed */
+#define BOUND_TOLERANCE 1e-12 /* share of the bound that is not worth another evaluation */
 
 /*
  * Finds what each job takes at trial's prices, the first of equal choices, and the bound. Sums are
@@ -167,7 +167,7 @@ static void search_line(struct solve *solve, const double *direction, double fir
 		next = cut_at(solve, base, direction, at);
 		cuts++;
 		*(next.slope > 0 ? &low : &high) = next;
-		if (meet - next.bound <= ENOUGH * fabs(meet)) {
+		if (meet - next.bound <= BOUND_TOLERANCE * fabs(meet)) {
 			break;
 		}
 	}
@@ -217,7 +217,8 @@ static void stretch(const struct solve *solve, struct space *space, const double
 	multiply(solve, space, false, along, moved);
 	for (uint32_t i = 0; i < solve->types; i++) {
 		for (uint32_t j = 0; j < solve->types; j++) {
-			space->axis[i][j] += (LESS - 1) * moved[i] * along[j] / (size * size);
+			space->axis[i][j] +=
+				(SPACE_SHRINK - 1) * moved[i] * along[j] / (size * size);
 		}
 	}
 }
@@ -251,7 +252,7 @@ static void search_all(struct solve *solve)
 		search_line(solve, line, 1e-3 / size, behind);
 		stretch(solve, &space, before, behind);
 		memcpy(before, behind, sizeof(before));
-		idle = solve->best.bound - was > LITTLE * fabs(was) ? 0 : idle + 1;
+		idle = solve->best.bound - was > LINE_GAIN_MIN * fabs(was) ? 0 : idle + 1;
 	}
 }
 

@@ -37,7 +37,7 @@ void solve_repair(struct solve *solve, struct sched_solution *solution);
  * solution, which it replaces. *searched: false: that would take more than steps_max, and nothing
  * was done.
  */
-int solve_core(struct solve *solve, double within, struct sched_solution *solution, bool *searched,
-	struct pawl_err *err);
+int solve_remainder(struct solve *solve, double within, struct sched_solution *solution,
+	bool *searched, struct pawl_err *err);
 
 #endif

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SIZES_MAX (sizeof(((struct sched_sizes *)NULL)->replicas) / sizeof(uint32_t))
-#define MORE      1.25 /* ratio of the nodes of a large size to those of the one before */
+#define SIZES_MAX  (sizeof(((struct sched_sizes *)NULL)->replicas) / sizeof(uint32_t))
+#define SIZE_RATIO 1.25 /* ratio of the nodes of a large size to those of the one before */
 
 /* Goodputs that are remembered of a job on a type of nodes. */
 struct memo {
@@ -46,7 +46,7 @@ void sched_sizes_fill(struct sched_sizes *sizes, uint32_t slots, uint32_t all)
 	}
 	while (slots > 0 && (uint64_t)nodes * slots <= all && sizes->n < SIZES_MAX) {
 		sizes->replicas[sizes->n++] = nodes * slots;
-		nodes = nodes < SCHED_NODES_EVERY ? nodes + 1 : (uint32_t)(nodes * MORE);
+		nodes = nodes < SCHED_NODES_EVERY ? nodes + 1 : (uint32_t)(nodes * SIZE_RATIO);
 	}
 }
 
@@ -119,8 +119,8 @@ static bool are_equal(const struct memo *memo, const struct sched_hints *hints)
 		a->beta_r == b->beta_r && a->alpha_n == b->alpha_n && a->beta_n == b->beta_n &&
 		a->delta_n == b->delta_n && a->gamma == b->gamma &&
 		memo->noise.sqr == hints->noise.sqr && memo->noise.var == hints->noise.var &&
-		c->init == d->init && c->max == d->max && c->least == d->least &&
-		c->most == d->most && c->accumulate == d->accumulate;
+		c->init == d->init && c->max == d->max && c->atomic_min == d->atomic_min &&
+		c->atomic_max == d->atomic_max && c->accumulate == d->accumulate;
 }
 
 /* Keeps what is remembered if a job's hints are as before; else forgets it. */
@@ -215,7 +215,7 @@ int sched_worth_begin(struct sched_worth *worth, const struct sched_view *view,
 
 static double find_best(const struct memo *memo, uint32_t nodes, uint32_t replicas, uint32_t slots)
 {
-	const struct pawl_place place = {nodes, replicas, replicas < slots ? replicas : slots};
+	const struct pawl_placement place = {nodes, replicas, replicas < slots ? replicas : slots};
 	struct pawl_batch batch;
 	double goodput;
 

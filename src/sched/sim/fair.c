@@ -40,52 +40,53 @@ static double rate_in(const struct sched_app *app, const struct tried *tried, ui
 }
 
 /* Tries a batch of about total samples. Returns false if there is none on so many replicas. */
-static bool try_batch(const struct sched_app *app, const struct sched_spot *spot, double total,
-	struct tried *tried)
+static bool try_batch(const struct sched_app *app, const struct sched_app_placement *placement,
+	double total, struct tried *tried)
 {
 	struct pawl_batch batch;
 	struct sched_times times;
 
-	sched_app_split(app, spot->place.replicas, total, &batch);
-	if (batch.atomic < app->bounds.least || batch.atomic > app->bounds.most) {
+	sched_app_split(app, placement->place.replicas, total, &batch);
+	if (batch.atomic < app->bounds.atomic_min || batch.atomic > app->bounds.atomic_max) {
 		return false;
 	}
-	sched_app_times(app, spot, batch.atomic, &times);
-	tried->total = (double)pawl_batch_total(&spot->place, &batch);
+	sched_app_times(app, placement, batch.atomic, &times);
+	tried->total = (double)pawl_batch_total(&placement->place, &batch);
 	tried->step_s = sched_step_s(&times, batch.accum);
 	return true;
 }
 
 /* Lists the batches that may be taken. Returns how many. */
-static uint32_t list_batches(const struct alone *alone, const struct sched_spot *spot,
+static uint32_t list_batches(const struct alone *alone, const struct sched_app_placement *placement,
 	struct tried *tried)
 {
 	const struct sched_app *app = alone->app;
-	double ratio = pow((double)app->bounds.max / app->bounds.init, 1.0 / (PAWL_BATCHES - 1));
+	double ratio =
+		pow((double)app->bounds.max / app->bounds.init, 1.0 / (PAWL_BATCH_CANDIDATES - 1));
 	double total = app->bounds.init;
 	uint32_t n = 0;
 
 	if (alone->batch > 0) {
-		return try_batch(app, spot, alone->batch, tried);
+		return try_batch(app, placement, alone->batch, tried);
 	}
-	for (int i = 0; i < PAWL_BATCHES; i++) {
-		n += try_batch(app, spot, total, &tried[n]);
+	for (int i = 0; i < PAWL_BATCH_CANDIDATES; i++) {
+		n += try_batch(app, placement, total, &tried[n]);
 		total *= ratio;
 	}
 	return n;
 }
 
 /* Returns the seconds on exactly so many replicas, packed; infinite: no batch. */
-static double take_exactly(const struct fair *fair, const struct alone *alone, uint32_t replicas)
+static double time_on(const struct fair *fair, const struct alone *alone, uint32_t replicas)
 {
 	const struct sched_app *app = alone->app;
-	struct tried tried[PAWL_BATCHES];
-	struct sched_spot spot;
+	struct tried tried[PAWL_BATCH_CANDIDATES];
+	struct sched_app_placement placement;
 	double seconds = 0;
 	uint32_t n;
 
-	sched_spot_pack(&spot, replicas, fair->slots);
-	n = list_batches(alone, &spot, tried);
+	sched_app_placement_pack(&placement, replicas, fair->slots);
+	n = list_batches(alone, &placement, tried);
 	for (uint32_t e = 0; e < app->epochs; e++) {
 		double best = 0;
 
@@ -101,12 +102,12 @@ static struct alone *find_alone(struct fair *fair, const struct sched_submission
 {
 	uint32_t batch = fair->adapts ? job->app->batch_fixed : job->batch;
 	uint32_t most = job->app->replicas_most;
-	uint32_t held = job->app->nodes_most * fair->slots;
+	uint32_t slots_max = job->app->nodes_most * fair->slots;
 	struct alone *alone = fair->seen;
 
 	if (!fair->adapts) { /* the user may have asked for more than is of use */
 		most = most > job->replicas ? most : job->replicas;
-		most = held > 0 && held < most ? held : most;
+		most = slots_max > 0 && slots_max < most ? slots_max : most;
 	}
 	most = most < fair->all ? most : fair->all;
 	for (; alone < fair->seen + fair->n; alone++) {
@@ -119,14 +120,14 @@ static struct alone *find_alone(struct fair *fair, const struct sched_submission
 }
 
 /* Returns the seconds on so many replicas or fewer, over 0. */
-static double take_at_most(const struct fair *fair, struct alone *alone, uint32_t replicas)
+static double best_time_up_to(const struct fair *fair, struct alone *alone, uint32_t replicas)
 {
 	double *shortest = alone->shortest;
 
 	replicas = replicas < alone->most ? replicas : alone->most;
 	for (uint32_t k = 1; k <= replicas; k++) {
 		if (shortest[k] <= 0) {
-			shortest[k] = take_exactly(fair, alone, k);
+			shortest[k] = time_on(fair, alone, k);
 			if (k > 1 && shortest[k] > shortest[k - 1]) {
 				shortest[k] = shortest[k - 1];
 			}
@@ -139,28 +140,29 @@ static double take_at_most(const struct fair *fair, struct alone *alone, uint32_
 
 /* Returns the number of jobs that are there, as the average over the life of job j: itself, and the
  * others while they are there, too. */
-static double count_around(const struct fair *fair, const struct sched_life *lives, uint32_t j)
+static double count_around(const struct fair *fair, const struct sched_job_result *results,
+	uint32_t j)
 {
 	double from = fair->workload->jobs[j].at_s;
 	double sum = 0;
 
-	for (uint32_t i = 0; i < fair->workload->n && fair->workload->jobs[i].at_s < lives[j].end_s;
-		i++) {
-		double until = fmin(lives[i].end_s, lives[j].end_s);
+	for (uint32_t i = 0;
+		i < fair->workload->n && fair->workload->jobs[i].at_s < results[j].end_s; i++) {
+		double until = fmin(results[i].end_s, results[j].end_s);
 
 		sum += fmax(until - fmax(fair->workload->jobs[i].at_s, from), 0);
 	}
-	return sum / lives[j].jct_s;
+	return sum / results[j].jct_s;
 }
 
 /* Returns the seconds alone on a share. It need not be whole: the last slot has a part of the
  * time. */
-static double take_share(const struct fair *fair, struct alone *alone, double share)
+static double time_on_share(const struct fair *fair, struct alone *alone, double share)
 {
 	uint32_t whole = (uint32_t)share;
 	double part = share - whole;
-	double rate = (whole > 0 ? (1 - part) / take_at_most(fair, alone, whole) : 0) +
-		(part > 0 ? part / take_at_most(fair, alone, whole + 1) : 0);
+	double rate = (whole > 0 ? (1 - part) / best_time_up_to(fair, alone, whole) : 0) +
+		(part > 0 ? part / best_time_up_to(fair, alone, whole + 1) : 0);
 
 	return 1 / rate;
 }
@@ -174,7 +176,7 @@ static double wait_start(const struct sched_setting *setting, double at_s)
 	return round * setting->interval_s - at_s + setting->restart_s;
 }
 
-int sched_fair_fill(struct sched_life *lives, const struct sched_workload *workload,
+int sched_fair_fill(struct sched_job_result *results, const struct sched_workload *workload,
 	const struct sched_setting *setting, bool adapts, struct pawl_err *err)
 {
 	struct fair fair = {.workload = workload,
@@ -189,11 +191,11 @@ int sched_fair_fill(struct sched_life *lives, const struct sched_workload *workl
 
 		all = alone != NULL;
 		if (all) {
-			double share = fair.all / count_around(&fair, lives, j);
+			double share = fair.all / count_around(&fair, results, j);
 
-			lives[j].rho = lives[j].jct_s /
+			results[j].rho = results[j].jct_s /
 				(wait_start(setting, workload->jobs[j].at_s) +
-					take_share(&fair, alone, share));
+					time_on_share(&fair, alone, share));
 		}
 	}
 	for (uint32_t i = 0; i < fair.n; i++) {

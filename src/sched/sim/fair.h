@@ -9,7 +9,7 @@
  * taken alone on its fair share of the slots, 1 / the average number of jobs that were there while
  * it was. PAWL_ENOMEM.
  */
-int sched_fair_fill(struct sched_life *lives, const struct sched_workload *workload,
+int sched_fair_fill(struct sched_job_result *results, const struct sched_workload *workload,
 	const struct sched_setting *setting, bool adapts, struct pawl_err *err);
 
 #endif

@@ -75,7 +75,7 @@ static const uint32_t hour_percent[HOURS] = {11, 11, 6, 12, 15, 22, 12, 11};
 
 void sched_model_begin(struct sched_app *app, const struct sched_model *model)
 {
-	uint32_t most = model->bounds.max / model->bounds.least;
+	uint32_t most = model->bounds.max / model->bounds.atomic_min;
 
 	*app = (struct sched_app){.epochs = model->epochs,
 		.bounds = model->bounds,

@@ -144,7 +144,7 @@ static int load_placements(struct sched_app *app, struct csv *csv, struct pawl_e
 
 static int load_grid(struct sched_app *app, const char *dir, struct pawl_err *err)
 {
-	size_t wide = app->bounds.most - app->bounds.least + 1;
+	size_t wide = app->bounds.atomic_max - app->bounds.atomic_min + 1;
 	size_t places = 0;
 	size_t len;
 	char path[512];

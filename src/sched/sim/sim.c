@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NS_A_S 1e9
-#define SAY_S  3600.0 /* seconds of virtual time between two reports */
+#define NS_A_S     1e9
+#define PROGRESS_S 3600.0 /* seconds of virtual time between two reports */
 
 struct sim {
 	struct sim_run run;
-	const struct sched_named *policy; /* the run's, as are workload and setting */
+	const struct sched_policy_entry *policy; /* the run's, as are workload and setting */
 	const struct sched_workload *workload;
 	const struct sched_setting *setting;
 	void *memory;            /* the policy's */
@@ -23,10 +23,10 @@ struct sim {
 	struct sim_job *jobs;    /* all jobs, in the order of submission; the run's */
 	uint32_t *active;        /* indices of jobs that are submitted and not complete */
 	uint32_t active_n, next; /* entries in active; first job that is not submitted */
-	uint32_t *crowds;        /* by node: jobs on it that are on several */
+	uint32_t *spread_jobs;   /* by node: jobs on it that are on several */
 	uint32_t *room;          /* by node: free slots, while grants are checked */
 	struct sched_node *nodes;
-	struct sched_job *told;       /* by active job: what the policy is told */
+	struct sched_job *view_jobs;  /* by active job: what the policy is told */
 	struct sched_grant *grants;   /* by active job: what the policy grants */
 	uint32_t *granted;            /* nodes of the grants */
 	uint32_t granted_room;        /* active jobs that granted has room for */
@@ -36,7 +36,7 @@ struct sim {
 
 /* ---- open and close ---- */
 
-static int check(const struct sched_named *policy, const struct sched_workload *workload,
+static int check(const struct sched_policy_entry *policy, const struct sched_workload *workload,
 	const struct sched_setting *setting, struct pawl_err *err)
 {
 	uint64_t all = (uint64_t)setting->nodes * setting->slots;
@@ -78,10 +78,10 @@ static void close_sim(struct sim *sim)
 		sim->policy->policy->close(sim->memory);
 	}
 	free(sim->active);
-	free(sim->crowds);
+	free(sim->spread_jobs);
 	free(sim->room);
 	free(sim->nodes);
-	free(sim->told);
+	free(sim->view_jobs);
 	free(sim->grants);
 	free(sim->granted);
 	free(sim->names);
@@ -101,13 +101,13 @@ static int open_sim(struct sim *sim, struct pawl_err *err)
 	}
 	sim->jobs = sim->run.jobs;
 	sim->active = calloc(jobs_n, sizeof(*sim->active));
-	sim->told = calloc(jobs_n, sizeof(*sim->told));
+	sim->view_jobs = calloc(jobs_n, sizeof(*sim->view_jobs));
 	sim->grants = calloc(jobs_n, sizeof(*sim->grants));
-	sim->crowds = calloc(nodes_n, sizeof(*sim->crowds));
+	sim->spread_jobs = calloc(nodes_n, sizeof(*sim->spread_jobs));
 	sim->room = calloc(nodes_n, sizeof(*sim->room));
 	sim->nodes = calloc(nodes_n, sizeof(*sim->nodes));
 	sim->memory = policy->open ? policy->open(sim->setting->seed) : NULL;
-	if (!sim->active || !sim->told || !sim->grants || !sim->crowds || !sim->room ||
+	if (!sim->active || !sim->view_jobs || !sim->grants || !sim->spread_jobs || !sim->room ||
 		!sim->nodes || (policy->open && !sim->memory)) {
 		return pawl_err_set(err, PAWL_ENOMEM, "simulate: out of memory");
 	}
@@ -123,7 +123,7 @@ static int name_nodes(struct sim *sim, struct pawl_err *err)
 {
 	uint32_t nodes_n = sim->setting->nodes;
 
-	if (sim->setting->note == NULL) {
+	if (sim->setting->on_change == NULL) {
 		return 0;
 	}
 	sim->names = calloc(nodes_n, sizeof(*sim->names));
@@ -132,23 +132,23 @@ static int name_nodes(struct sim *sim, struct pawl_err *err)
 		return pawl_err_set(err, PAWL_ENOMEM, "simulate: out of memory");
 	}
 	for (uint32_t i = 0; i < nodes_n; i++) {
-		const struct sched_note note = {.node = sim->names[i],
+		const struct sched_sim_change change = {.node = sim->names[i],
 			.pool = "",
 			.slots = sim->setting->slots,
 			.price = 1};
 
 		snprintf(sim->names[i], sizeof(sim->names[i]), "node-%u", i);
-		sim->setting->note(sim->setting->user, &note);
+		sim->setting->on_change(sim->setting->user, &change);
 	}
 	return 0;
 }
 
-static void note_job(struct sim *sim, const struct sim_job *job)
+static void report_job(struct sim *sim, const struct sim_job *job)
 {
 	for (uint32_t i = 0; sim->named && i < job->replicas; i++) {
 		sim->named[i] = sim->names[job->nodes[i]];
 	}
-	sim_run_note(&sim->run, job, sim->named, sim->now_s);
+	sim_run_report(&sim->run, job, sim->named, sim->now_s);
 }
 
 /* ---- a round's steps ---- */
@@ -164,14 +164,14 @@ static bool starts_run(const struct sim_job *job, uint32_t i)
 	return i == 0 || job->nodes[i] != job->nodes[i - 1];
 }
 
-static void count_crowds(struct sim *sim)
+static void count_spread_jobs(struct sim *sim)
 {
-	memset(sim->crowds, 0, sim->setting->nodes * sizeof(*sim->crowds));
+	memset(sim->spread_jobs, 0, sim->setting->nodes * sizeof(*sim->spread_jobs));
 	for (uint32_t a = 0; a < sim->active_n; a++) {
 		const struct sim_job *job = &sim->jobs[sim->active[a]];
 
 		for (uint32_t i = 0; on_several(job) && i < job->replicas; i++) {
-			sim->crowds[job->nodes[i]] += starts_run(job, i);
+			sim->spread_jobs[job->nodes[i]] += starts_run(job, i);
 		}
 	}
 }
@@ -179,7 +179,7 @@ static void count_crowds(struct sim *sim)
 static double find_speed(const struct sim *sim, const struct sim_job *job)
 {
 	for (uint32_t i = 0; on_several(job) && i < job->replicas; i++) {
-		if (sim->crowds[job->nodes[i]] > 1) {
+		if (sim->spread_jobs[job->nodes[i]] > 1) {
 			return 1 - sim->setting->interference;
 		}
 	}
@@ -193,7 +193,7 @@ static int step_all(struct sim *sim, struct pawl_err *err)
 	int rv = 0;
 
 	if (sim->setting->interference > 0) {
-		count_crowds(sim);
+		count_spread_jobs(sim);
 	}
 	for (uint32_t a = 0; a < sim->active_n && rv == 0; a++) {
 		struct sim_job *job = &sim->jobs[sim->active[a]];
@@ -205,13 +205,13 @@ static int step_all(struct sim *sim, struct pawl_err *err)
 		if (sim->jobs[sim->active[a]].end_s < 0) {
 			sim->active[left++] = sim->active[a];
 		} else {
-			note_job(sim, &sim->jobs[sim->active[a]]);
+			report_job(sim, &sim->jobs[sim->active[a]]);
 		}
 	}
 	sim->active_n = left;
 	while (sim->next < sim->workload->n && sim->workload->jobs[sim->next].at_s <= sim->now_s) {
 		sim->active[sim->active_n++] = sim->next;
-		note_job(sim, &sim->jobs[sim->next++]);
+		report_job(sim, &sim->jobs[sim->next++]);
 	}
 	return rv;
 }
@@ -223,18 +223,21 @@ static uint32_t at_most(uint32_t number, uint32_t most)
 	return number < most ? number : most;
 }
 
-static int tell(struct sim *sim, struct sim_job *job, struct sched_job *told, struct pawl_err *err)
+static int fill_view_job(struct sim *sim, struct sim_job *job, struct sched_job *view_job,
+	struct pawl_err *err)
 {
-	const struct sched_app *app = job->of->app;
+	const struct sched_app *app = job->submission->app;
 	uint32_t most = at_most(app->replicas_most, sim->setting->nodes * sim->setting->slots);
 
-	*told = (struct sched_job){.id = job->index,
-		.age_s = sim->now_s - job->of->at_s,
+	*view_job = (struct sched_job){.id = job->index,
+		.age_s = sim->now_s - job->submission->at_s,
 		.attained = job->attained,
 		.restarts = job->restarts,
 		.least = 1,
-		.most = sim->policy->adapts || most > job->of->replicas ? most : job->of->replicas,
-		.wanted = job->of->replicas,
+		.most = sim->policy->adapts || most > job->submission->replicas
+			? most
+			: job->submission->replicas,
+		.wanted = job->submission->replicas,
 		.weight = 1,
 		.restart_s = sim->setting->restart_s,
 		.nodes = job->nodes,
@@ -243,8 +246,8 @@ static int tell(struct sim *sim, struct sim_job *job, struct sched_job *told, st
 	if (!sim->policy->adapts) {
 		return 0;
 	}
-	told->hints[0] = &job->told;
-	return sim_job_tell(job, err);
+	view_job->hints[0] = &job->reported;
+	return sim_job_update_hints(job, err);
 }
 
 /* Makes room for as many grants as there are active jobs, of all slots each. */
@@ -277,12 +280,12 @@ static int check_grants(struct sim *sim, struct pawl_err *err)
 	for (uint32_t a = 0; a < sim->active_n; a++) {
 		const struct sched_grant *grant = &sim->grants[a];
 
-		if (grant->replicas > sim->told[a].most) {
+		if (grant->replicas > sim->view_jobs[a].most) {
 			return pawl_err_set(err, PAWL_EINVAL,
 				"policy %s at %.0f s: job %s has %u replicas: at most %u",
 				sim->policy->policy->name, sim->now_s,
-				sim->jobs[sim->active[a]].of->name, grant->replicas,
-				sim->told[a].most);
+				sim->jobs[sim->active[a]].submission->name, grant->replicas,
+				sim->view_jobs[a].most);
 		}
 		for (uint32_t i = 0; i < grant->replicas; i++) {
 			if (grant->nodes[i] >= sim->setting->nodes ||
@@ -290,19 +293,20 @@ static int check_grants(struct sim *sim, struct pawl_err *err)
 				return pawl_err_set(err, PAWL_EINVAL,
 					"policy %s at %.0f s: job %s is on node %u, which is full",
 					sim->policy->policy->name, sim->now_s,
-					sim->jobs[sim->active[a]].of->name, grant->nodes[i]);
+					sim->jobs[sim->active[a]].submission->name,
+					grant->nodes[i]);
 			}
 		}
 	}
 	return 0;
 }
 
-static int ask(struct sim *sim, struct pawl_err *err)
+static int ask_policy(struct sim *sim, struct pawl_err *err)
 {
 	const struct sched_view view = {.now_s = sim->now_s,
 		.nodes = sim->nodes,
 		.nodes_n = sim->setting->nodes,
-		.jobs = sim->told,
+		.jobs = sim->view_jobs,
 		.jobs_n = sim->active_n,
 		.fairness = sim->setting->fairness};
 	int64_t (*clock_ns)(void) = sim->setting->clock_ns;
@@ -311,7 +315,7 @@ static int ask(struct sim *sim, struct pawl_err *err)
 	int rv = reserve(sim, err);
 
 	for (uint32_t a = 0; a < sim->active_n && rv == 0; a++) {
-		rv = tell(sim, &sim->jobs[sim->active[a]], &sim->told[a], err);
+		rv = fill_view_job(sim, &sim->jobs[sim->active[a]], &sim->view_jobs[a], err);
 	}
 	if (rv != 0) {
 		return rv;
@@ -341,7 +345,7 @@ static int carry_out(struct sim *sim, struct pawl_err *err)
 		if (!is_same(job, &sim->grants[a])) {
 			rv = sim_job_move(job, sim->policy, &sim->grants[a],
 				sim->setting->restart_s, err);
-			note_job(sim, job);
+			report_job(sim, job);
 		}
 		if (job->replicas > 0) {
 			sim->ran_s = sim->now_s;
@@ -353,7 +357,7 @@ static int carry_out(struct sim *sim, struct pawl_err *err)
 	if (rv == 0 && (sim->now_s - sim->ran_s > SIM_IDLE_S || sim->now_s > SIM_LAST_S)) {
 		rv = pawl_err_set(err, PAWL_ELIMIT,
 			"policy %s: job %s and %u more are not done after %.0f days",
-			sim->policy->policy->name, sim->jobs[sim->active[0]].of->name,
+			sim->policy->policy->name, sim->jobs[sim->active[0]].submission->name,
 			sim->active_n - 1, sim->now_s / 86400);
 	}
 	return rv;
@@ -362,20 +366,20 @@ static int carry_out(struct sim *sim, struct pawl_err *err)
 static int run_rounds(struct sim *sim, struct pawl_err *err)
 {
 	const struct sched_setting *setting = sim->setting;
-	double said_s = 0;
+	double reported_s = 0;
 	int rv = 0;
 
 	while (rv == 0 && (sim->active_n > 0 || sim->next < sim->workload->n)) {
 		rv = step_all(sim, err);
 		if (rv == 0 && sim->active_n > 0) {
-			rv = ask(sim, err);
+			rv = ask_policy(sim, err);
 		}
 		if (rv == 0) {
 			rv = carry_out(sim, err);
 		}
-		if (setting->say && sim->now_s - said_s >= SAY_S) {
-			said_s = sim->now_s;
-			setting->say(setting->user, sim->now_s, sim->next - sim->active_n);
+		if (setting->on_progress && sim->now_s - reported_s >= PROGRESS_S) {
+			reported_s = sim->now_s;
+			setting->on_progress(setting->user, sim->now_s, sim->next - sim->active_n);
 		}
 	}
 	return rv;
@@ -416,7 +420,7 @@ static int run_cluster(struct sim_run *run, struct sched_outcome *outcome, struc
 	return rv;
 }
 
-int sched_sim_run(struct sched_outcome *outcome, const struct sched_named *policy,
+int sched_sim_run(struct sched_outcome *outcome, const struct sched_policy_entry *policy,
 	const struct sched_workload *workload, const struct sched_setting *setting,
 	struct pawl_err *err)
 {

@@ -40,7 +40,7 @@ struct sched_pool {
 
 /* A change: of a node, if job is NULL; else of a job, first reported when it is submitted. Times
  * need not ascend: submissions and ends are reported when the round is over. */
-struct sched_note {
+struct sched_sim_change {
 	double at_s;
 	const char *node; /* name of the node */
 	const char *pool; /* name of the node's pool; "": none */
@@ -64,7 +64,7 @@ struct sched_setting {
 	uint64_t seed;             /* seed of the policy, and of the errors of hints */
 	int64_t (*clock_ns)(void); /* NULL: how long a policy takes is not measured */
 	/* Called each simulated hour, with the number of jobs that are done; NULL: not called. */
-	void (*say)(void *user, double now_s, uint32_t done);
+	void (*on_progress)(void *user, double now_s, uint32_t done);
 	void *user;
 	double fairness; /* fairness in the policy's view: see sched_view */
 	/* Errors in what jobs report, for all their lives. Each part of a step's time is wrong, so
@@ -79,11 +79,11 @@ struct sched_setting {
 	double good_use;  /* see core_options */
 	/* Called as something changes; NULL: not called. What note points to is good until the call
 	 * returns. */
-	void (*note)(void *user, const struct sched_note *note);
+	void (*on_change)(void *user, const struct sched_sim_change *change);
 };
 
 /* The results of one job. */
-struct sched_life {
+struct sched_job_result {
 	double end_s;      /* time at which the job was complete */
 	double jct_s;      /* seconds from submission to end_s */
 	double rho;        /* finish-time fairness: see docs/sim.md */
@@ -116,7 +116,7 @@ struct sched_metrics {
 
 /* The results of a run. Zeroed, and deinitialised by the caller in any case. */
 struct sched_outcome {
-	struct sched_life *lives; /* one for each job, in the workload's order */
+	struct sched_job_result *results; /* one for each job, in the workload's order */
 	struct sched_metrics metrics;
 };
 
@@ -125,7 +125,7 @@ struct sched_outcome {
  * PAWL_EINVAL: a job asks for more than the cluster has, or the policy gave what is not there;
  * PAWL_ELIMIT: jobs wait for ever; or what the policy fails with.
  */
-int sched_sim_run(struct sched_outcome *outcome, const struct sched_named *policy,
+int sched_sim_run(struct sched_outcome *outcome, const struct sched_policy_entry *policy,
 	const struct sched_workload *workload, const struct sched_setting *setting,
 	struct pawl_err *err);
 void sched_outcome_deinit(struct sched_outcome *outcome);

@@ -8,7 +8,7 @@
 
 /* State and totals of one simulated run. */
 struct sim_run {
-	const struct sched_named *policy;
+	const struct sched_policy_entry *policy;
 	const struct sched_workload *workload;
 	const struct sched_setting *setting;
 	struct sim_job *jobs; /* all jobs, in order of submission; owned */
@@ -30,7 +30,7 @@ int sim_run_solved(struct sim_run *run, double seconds, double gap, struct pawl_
 int sim_run_sum(struct sim_run *run, struct sched_outcome *outcome, struct pawl_err *err);
 /* Calls setting->note, if there is one, with what the job has now and whether it is over. nodes:
  * the names of its replicas' nodes. */
-void sim_run_note(const struct sim_run *run, const struct sim_job *job, const char *const *nodes,
+void sim_run_report(const struct sim_run *run, const struct sim_job *job, const char *const *nodes,
 	double now_s);
 
 /* Runs the simulation on rented nodes (setting->pools). sched_sim_run has checked the setting. */

@@ -11,25 +11,26 @@
 void sim_job_deinit(struct sim_job *job)
 {
 	free(job->nodes);
-	free(job->seen.profiles);
+	free(job->measured.profiles);
 }
 
 /* ---- hints ---- */
 
-static struct pawl_place told_place(const struct sim_job *job, const struct sched_named *policy)
+static struct pawl_placement told_place(const struct sim_job *job,
+	const struct sched_policy_entry *policy)
 {
-	struct pawl_place place = job->spot.place;
+	struct pawl_placement place = job->spot.place;
 
-	if (policy->by_paper) {
-		place.most = 1;
+	if (policy->paper_model) {
+		place.max_per_node = 1;
 	}
 	return place;
 }
 
 /* Records the times of this place and batch unless they are known. Returns false if out of
  * memory. */
-static bool see(struct sim_seen *seen, const struct pawl_place *place, uint32_t atomic,
-	const struct sched_times *times)
+static bool record_profile(struct sim_measurements *seen, const struct pawl_placement *place,
+	uint32_t atomic, const struct sched_times *times)
 {
 	for (uint32_t p = 0; p < seen->n; p++) {
 		if (seen->profiles[p].atomic == atomic &&
@@ -63,39 +64,39 @@ static bool see(struct sim_seen *seen, const struct pawl_place *place, uint32_t 
  * direction. */
 static double draw_time(struct rng *rng, double error)
 {
-	return 1 / (1 + error * (2 * rng_part(rng) - 1));
+	return 1 / (1 + error * (2 * rng_unit(rng) - 1));
 }
 
-void sim_job_err(struct sim_job *job, double speed_error, double noise_error, uint64_t seed)
+void sim_job_draw_errors(struct sim_job *job, double speed_error, double noise_error, uint64_t seed)
 {
 	struct rng rng = {seed};
 
-	job->wrong = (struct sim_wrong){.alpha_c = draw_time(&rng, speed_error),
+	job->error_factors = (struct sim_error_factors){.alpha_c = draw_time(&rng, speed_error),
 		.beta_c = draw_time(&rng, speed_error),
 		.alpha_r = draw_time(&rng, speed_error),
 		.beta_r = draw_time(&rng, speed_error),
 		.alpha_n = draw_time(&rng, speed_error),
 		.beta_n = draw_time(&rng, speed_error),
 		.delta_n = draw_time(&rng, speed_error),
-		.var = noise_error > 1 ? pow(noise_error, 2 * rng_part(&rng) - 1) : 1};
+		.var = noise_error > 1 ? pow(noise_error, 2 * rng_unit(&rng) - 1) : 1};
 }
 
-static void be_wrong(struct sched_hints *told, const struct sim_wrong *wrong)
+static void apply_errors(struct sched_hints *hints, const struct sim_error_factors *wrong)
 {
-	told->perf.alpha_c *= wrong->alpha_c;
-	told->perf.beta_c *= wrong->beta_c;
-	told->perf.alpha_r *= wrong->alpha_r;
-	told->perf.beta_r *= wrong->beta_r;
-	told->perf.alpha_n *= wrong->alpha_n;
-	told->perf.beta_n *= wrong->beta_n;
-	told->perf.delta_n *= wrong->delta_n;
-	told->noise.var *= wrong->var;
+	hints->perf.alpha_c *= wrong->alpha_c;
+	hints->perf.beta_c *= wrong->beta_c;
+	hints->perf.alpha_r *= wrong->alpha_r;
+	hints->perf.beta_r *= wrong->beta_r;
+	hints->perf.alpha_n *= wrong->alpha_n;
+	hints->perf.beta_n *= wrong->beta_n;
+	hints->perf.delta_n *= wrong->delta_n;
+	hints->noise.var *= wrong->var;
 }
 
-int sim_job_tell(struct sim_job *job, struct pawl_err *err)
+int sim_job_update_hints(struct sim_job *job, struct pawl_err *err)
 {
-	struct sim_seen *seen = &job->seen;
-	const struct sched_app *app = job->of->app;
+	struct sim_measurements *seen = &job->measured;
+	const struct sched_app *app = job->submission->app;
 	int rv = 0;
 
 	if (seen->fresh) {
@@ -106,29 +107,30 @@ int sim_job_tell(struct sim_job *job, struct pawl_err *err)
 	seen->hints.bounds = app->bounds;
 	seen->hints.progress = job->progress;
 	seen->hints.progress_end = app->progress[app->epochs];
-	job->told = seen->hints;
-	be_wrong(&job->told, &job->wrong);
-	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "job %s", job->of->name);
+	job->reported = seen->hints;
+	apply_errors(&job->reported, &job->error_factors);
+	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "job %s", job->submission->name);
 }
 
 /* ---- batch ---- */
 
-static int choose_batch(struct sim_job *job, const struct sched_named *policy, struct pawl_err *err)
+static int choose_batch(struct sim_job *job, const struct sched_policy_entry *policy,
+	struct pawl_err *err)
 {
-	const struct sched_app *app = job->of->app;
-	const struct pawl_place place = told_place(job, policy);
-	const struct sched_hints *hints = &job->told;
-	double least = (double)app->bounds.least * place.replicas;
+	const struct sched_app *app = job->submission->app;
+	const struct pawl_placement place = told_place(job, policy);
+	const struct sched_hints *hints = &job->reported;
+	double least = (double)app->bounds.atomic_min * place.replicas;
 	double total = least > app->bounds.init ? least : app->bounds.init;
 	double goodput;
 	int rv;
 
 	if (!policy->adapts || app->batch_fixed > 0) {
-		total = policy->adapts ? app->batch_fixed : job->of->batch;
+		total = policy->adapts ? app->batch_fixed : job->submission->batch;
 		sched_app_split(app, place.replicas, total, &job->batch);
 		return 0;
 	}
-	rv = sim_job_tell(job, err);
+	rv = sim_job_update_hints(job, err);
 	if (rv != 0) {
 		return rv;
 	}
@@ -140,10 +142,10 @@ static int choose_batch(struct sim_job *job, const struct sched_named *policy, s
 	return 0;
 }
 
-int sim_job_move(struct sim_job *job, const struct sched_named *policy,
+int sim_job_move(struct sim_job *job, const struct sched_policy_entry *policy,
 	const struct sched_grant *grant, double restart_s, struct pawl_err *err)
 {
-	uint32_t nodes_most = job->of->app->nodes_most;
+	uint32_t nodes_most = job->submission->app->nodes_most;
 
 	if (grant->replicas > 0) {
 		size_t len_bytes = grant->replicas * sizeof(*grant->nodes);
@@ -154,12 +156,12 @@ int sim_job_move(struct sim_job *job, const struct sched_named *policy,
 		}
 		memcpy(nodes, grant->nodes, len_bytes);
 		job->nodes = nodes;
-		sched_spot_fill(&job->spot, nodes, grant->replicas);
+		sched_app_placement_fill(&job->spot, nodes, grant->replicas);
 		if (nodes_most > 0 && job->spot.place.nodes > nodes_most) {
 			return pawl_err_set(err, PAWL_ENOTSUP,
 				"job %s is on %u nodes: %s was measured on at most %u",
-				job->of->name, job->spot.place.nodes, job->of->app->name,
-				nodes_most);
+				job->submission->name, job->spot.place.nodes,
+				job->submission->app->name, nodes_most);
 		}
 		job->countdown_s = restart_s;
 	}
@@ -173,10 +175,10 @@ int sim_job_move(struct sim_job *job, const struct sched_named *policy,
 
 /* Returns the rate in steps of an initial batch per second, and records the times that it used.
  * Returns 0 if out of memory. */
-static double find_rate(struct sim_job *job, const struct sched_named *policy)
+static double find_rate(struct sim_job *job, const struct sched_policy_entry *policy)
 {
-	const struct sched_app *app = job->of->app;
-	const struct pawl_place place = told_place(job, policy);
+	const struct sched_app *app = job->submission->app;
+	const struct pawl_placement place = told_place(job, policy);
 	double total = (double)pawl_batch_total(&place, &job->batch);
 	struct sched_times times;
 	struct pawl_noise noise;
@@ -184,8 +186,8 @@ static double find_rate(struct sim_job *job, const struct sched_named *policy)
 	job->outside += !sched_app_times(app, &job->spot, job->batch.atomic, &times);
 	sched_app_noise(app, total, job->oracle.epoch, &noise);
 	if (policy->adapts) {
-		job->seen.hints.noise = noise;
-		if (!see(&job->seen, &place, job->batch.atomic, &times)) {
+		job->measured.hints.noise = noise;
+		if (!record_profile(&job->measured, &place, job->batch.atomic, &times)) {
 			return 0;
 		}
 	}
@@ -193,9 +195,9 @@ static double find_rate(struct sim_job *job, const struct sched_named *policy)
 }
 
 /* Advances to the end of the epoch, or by seconds if that is sooner. Returns the seconds used. */
-static double go_on(struct sim_job *job, double rate, double now_s, double seconds)
+static double advance(struct sim_job *job, double rate, double now_s, double seconds)
 {
-	const struct sched_app *app = job->of->app;
+	const struct sched_app *app = job->submission->app;
 	double next = app->progress[job->oracle.epoch + 1];
 	double took;
 
@@ -213,7 +215,7 @@ static double go_on(struct sim_job *job, double rate, double now_s, double secon
 	return took;
 }
 
-int sim_job_step(struct sim_job *job, const struct sched_named *policy, double now_s,
+int sim_job_step(struct sim_job *job, const struct sched_policy_entry *policy, double now_s,
 	double seconds, double speed, struct pawl_err *err)
 {
 	double still = job->countdown_s < seconds ? job->countdown_s : seconds;
@@ -234,7 +236,7 @@ int sim_job_step(struct sim_job *job, const struct sched_named *policy, double n
 		if (rate <= 0) {
 			return pawl_err_set(err, PAWL_ENOMEM, "simulate: out of memory");
 		}
-		took = go_on(job, rate, now_s, seconds);
+		took = advance(job, rate, now_s, seconds);
 		job->attained += took * job->replicas;
 		now_s += took;
 		seconds -= took;

@@ -25,7 +25,7 @@
 #define START_S    3600.0
 #define GRACE_NS   30000000000LL
 #define BACKOFF_NS 1000000000LL
-#define SAY_S      3600.0  /* virtual seconds between two reports */
+#define PROGRESS_S 3600.0  /* virtual seconds between two reports */
 #define SAME_STEPS 100000u /* core steps at one moment; more of them: something is wrong */
 
 /* A node that was asked for. */
@@ -40,10 +40,10 @@ struct rented {
 };
 
 /* An event that waits to be told to the core. */
-struct told {
+struct reported {
 	struct core_event event;
 	char name[SIM_POOL_NAME + 16]; /* name of the event's node or pool */
-	struct told *next;
+	struct reported *next;
 };
 
 struct pools {
@@ -61,9 +61,9 @@ struct pools {
 	uint32_t done;         /* number of jobs that are over */
 	uint64_t *generations; /* newest generation that the engine was told for each job; owned */
 	struct rented *nodes;  /* owned; room for NODES_MAX */
-	uint32_t nodes_n, numbers;   /* number of entries in nodes; number of the next node */
-	double dry_s[SIM_POOLS_MAX]; /* time until which each pool has no nodes */
-	struct told *first_told, **last_told;
+	uint32_t nodes_n, next_number; /* number of entries in nodes; number of the next node */
+	double dry_s[SIM_POOLS_MAX];   /* time until which each pool has no nodes */
+	struct reported *first_event, **last_event;
 	struct core_run *runs; /* answer to the last list; owned */
 	uint32_t *grant;       /* scratch space for the nodes of a job's replicas; owned */
 	const char **named;    /* scratch space for the names of those nodes; owned */
@@ -93,17 +93,17 @@ static struct rented *find_node(struct pools *p, const char *name)
 	return NULL;
 }
 
-static void note_node(const struct pools *p, const struct rented *node, uint32_t slots)
+static void report_node(const struct pools *p, const struct rented *node, uint32_t slots)
 {
 	const struct sched_setting *setting = p->run->setting;
-	const struct sched_note note = {.at_s = p->now_s,
+	const struct sched_sim_change change = {.at_s = p->now_s,
 		.node = node->name,
 		.pool = pool_of(p, node)->name,
 		.slots = slots,
 		.price = pool_of(p, node)->price};
 
-	if (setting->note) {
-		setting->note(setting->user, &note);
+	if (setting->on_change) {
+		setting->on_change(setting->user, &change);
 	}
 }
 
@@ -118,37 +118,37 @@ static void drop_node(struct pools *p, struct rented *node)
 	p->run->slot_s += seconds * p->run->setting->slots;
 	p->run->cost += pool->price * seconds / 3600;
 	if (node->there) {
-		note_node(p, node, 0);
+		report_node(p, node, 0);
 	}
 	*node = p->nodes[--p->nodes_n];
 }
 
 /* ---- events for the core ---- */
 
-static struct told *tell(struct pools *p, enum core_event_kind kind, const char *name)
+static struct reported *queue_event(struct pools *p, enum core_event_kind kind, const char *name)
 {
-	struct told *told = calloc(1, sizeof(*told));
+	struct reported *reported = calloc(1, sizeof(*reported));
 
-	if (told == NULL) {
+	if (reported == NULL) {
 		p->rv = pawl_err_set(p->err, PAWL_ENOMEM, "simulate: out of memory");
 		return NULL;
 	}
-	told->event = (struct core_event){.kind = kind};
-	snprintf(told->name, sizeof(told->name), "%s", name);
-	*p->last_told = told;
-	p->last_told = &told->next;
-	return told;
+	reported->event = (struct core_event){.kind = kind};
+	snprintf(reported->name, sizeof(reported->name), "%s", name);
+	*p->last_event = reported;
+	p->last_event = &reported->next;
+	return reported;
 }
 
-static void tell_job(struct pools *p, enum core_event_kind kind, uint64_t id, uint64_t generation,
-	enum core_by by)
+static void queue_job_event(struct pools *p, enum core_event_kind kind, uint64_t id,
+	uint64_t generation, enum core_end_cause cause)
 {
-	struct told *told = tell(p, kind, "");
+	struct reported *reported = queue_event(p, kind, "");
 
-	if (told) {
-		told->event.job = id;
-		told->event.generation = generation;
-		told->event.by = by;
+	if (reported) {
+		reported->event.job = id;
+		reported->event.generation = generation;
+		reported->event.end_cause = cause;
 	}
 }
 
@@ -159,32 +159,32 @@ static struct sim_job *job_of(struct pools *p, uint64_t id)
 	return &p->run->jobs[id - 1]; /* ids are in the order of submission */
 }
 
-static void note_job(struct pools *p, const struct sim_job *job)
+static void report_job(struct pools *p, const struct sim_job *job)
 {
-	for (uint32_t i = 0; p->run->setting->note && i < job->replicas; i++) {
+	for (uint32_t i = 0; p->run->setting->on_change && i < job->replicas; i++) {
 		for (uint32_t n = 0; n < p->nodes_n; n++) {
 			if (p->nodes[n].number == job->nodes[i]) {
 				p->named[i] = p->nodes[n].name;
 			}
 		}
 	}
-	sim_run_note(p->run, job, p->named, p->now_s);
+	sim_run_report(p->run, job, p->named, p->now_s);
 }
 
 /* Reads the nodes of place, one entry per replica, into grant. Returns false if a node is gone. */
 static bool read_place(struct pools *p, const struct sched_core *core,
-	const struct core_place *place, struct sched_grant *grant)
+	const struct core_placement *place, struct sched_grant *grant)
 {
 	grant->nodes = p->grant;
 	grant->replicas = 0;
 	for (uint32_t i = 0; i < place->n; i++) {
-		const struct core_node *of = core_node_find(core, place->spots[i].node);
+		const struct core_node *of = core_node_find(core, place->entries[i].node);
 		const struct rented *node = of ? find_node(p, of->offer.name) : NULL;
 
 		if (node == NULL) {
 			return false;
 		}
-		for (uint32_t r = 0; r < place->spots[i].replicas; r++) {
+		for (uint32_t r = 0; r < place->entries[i].replicas; r++) {
 			grant->nodes[grant->replicas++] = node->number;
 		}
 	}
@@ -192,7 +192,7 @@ static bool read_place(struct pools *p, const struct sched_core *core,
 }
 
 static void move(struct pools *p, const struct sched_core *core, uint64_t id, uint64_t generation,
-	const struct core_place *place)
+	const struct core_placement *place)
 {
 	struct sim_job *job = job_of(p, id);
 	struct sched_grant grant;
@@ -202,19 +202,19 @@ static void move(struct pools *p, const struct sched_core *core, uint64_t id, ui
 	}
 	p->generations[id - 1] = generation;
 	if (!read_place(p, core, place, &grant)) {
-		tell_job(p, CORE_REFUSED, id, generation, CORE_BY_NOBODY);
+		queue_job_event(p, CORE_REFUSED, id, generation, CORE_END_UNKNOWN);
 		return;
 	}
 	if (p->rv == 0) {
 		p->rv = sim_job_move(job, p->run->policy, &grant, p->run->setting->restart_s,
 			p->err);
 	}
-	note_job(p, job);
-	tell_job(p, CORE_RUNS, id, generation, CORE_BY_NOBODY);
+	report_job(p, job);
+	queue_job_event(p, CORE_RUNS, id, generation, CORE_END_UNKNOWN);
 }
 
 static void do_move(void *self, const struct sched_core *core, uint64_t id, uint64_t generation,
-	const struct core_place *place)
+	const struct core_placement *place)
 {
 	move(self, core, id, generation, place);
 }
@@ -227,15 +227,16 @@ static void do_stop(void *self, uint64_t id, uint64_t generation, int64_t grace_
 	(void)grace_ns;
 	if (job->end_s < 0) {
 		job->replicas = 0;
-		note_job(p, job);
+		report_job(p, job);
 	}
-	tell_job(p, CORE_ENDED, id, generation, job->end_s < 0 ? CORE_BY_US : CORE_BY_ITSELF);
+	queue_job_event(p, CORE_ENDED, id, generation,
+		job->end_s < 0 ? CORE_END_STOPPED : CORE_END_EXITED);
 }
 
 static void do_list(void *self)
 {
 	struct pools *p = self;
-	struct told *told = tell(p, CORE_LISTED, "");
+	struct reported *reported = queue_event(p, CORE_LISTED, "");
 	uint32_t n = 0;
 
 	for (uint32_t j = p->first; j < p->next; j++) {
@@ -243,13 +244,13 @@ static void do_list(void *self)
 			p->runs[n++] = (struct core_run){j + 1, p->generations[j], true};
 		}
 	}
-	if (told) {
-		told->event.runs = p->runs;
-		told->event.runs_n = n;
+	if (reported) {
+		reported->event.runs = p->runs;
+		reported->event.runs_n = n;
 	}
 }
 
-static void do_ask(void *self, const char *name, uint32_t count)
+static void do_request_nodes(void *self, const char *name, uint32_t count)
 {
 	struct pools *p = self;
 	const struct sched_setting *setting = p->run->setting;
@@ -259,13 +260,13 @@ static void do_ask(void *self, const char *name, uint32_t count)
 		pool++;
 	}
 	if (p->now_s < p->dry_s[pool]) {
-		tell(p, CORE_POOL_DRY, name);
+		queue_event(p, CORE_POOL_EXHAUSTED, name);
 		return;
 	}
 	for (uint32_t i = 0; i < count && p->nodes_n < NODES_MAX; i++) {
 		struct rented *node = &p->nodes[p->nodes_n++];
 
-		*node = (struct rented){.number = p->numbers++,
+		*node = (struct rented){.number = p->next_number++,
 			.pool = pool,
 			.since_s = p->now_s,
 			.next_s = p->now_s + setting->pools[pool].boot_s};
@@ -273,19 +274,19 @@ static void do_ask(void *self, const char *name, uint32_t count)
 	}
 }
 
-static void do_give_back(void *self, const char *name)
+static void do_return_node(void *self, const char *name)
 {
 	struct pools *p = self;
 	struct rented *node = find_node(p, name);
 
 	if (node) {
 		drop_node(p, node);
-		tell(p, CORE_NODE_GONE, name);
+		queue_event(p, CORE_NODE_GONE, name);
 	}
 }
 
 /* Keeps the core's message as an error: the core says only that its policy is wrong. */
-static void do_say(void *self, const char *text)
+static void do_log(void *self, const char *text)
 {
 	struct pools *p = self;
 
@@ -297,9 +298,9 @@ static const struct sched_engine engine = {.name = "sim",
 	.rescale = do_move,
 	.stop = do_stop,
 	.list = do_list,
-	.ask = do_ask,
-	.give_back = do_give_back,
-	.say = do_say};
+	.request_nodes = do_request_nodes,
+	.return_node = do_return_node,
+	.log = do_log};
 
 /* ---- steps of the core ---- */
 
@@ -338,18 +339,18 @@ static int step(struct pools *p, struct core_event *event)
 {
 	int rv = step_core(p, event);
 
-	for (uint32_t i = 0; rv == 0 && p->first_told; i++) {
-		struct told *told = p->first_told;
+	for (uint32_t i = 0; rv == 0 && p->first_event; i++) {
+		struct reported *reported = p->first_event;
 
-		p->first_told = told->next;
-		p->last_told = p->first_told ? p->last_told : &p->first_told;
-		told->event.node = told->name;
-		told->event.pool = told->name;
+		p->first_event = reported->next;
+		p->last_event = p->first_event ? p->last_event : &p->first_event;
+		reported->event.node = reported->name;
+		reported->event.pool = reported->name;
 		rv = i < SAME_STEPS
-			? step_core(p, &told->event)
+			? step_core(p, &reported->event)
 			: pawl_err_set(p->err, PAWL_ELIMIT,
 				  "simulate: at %.0f s the core does not come to rest", p->now_s);
-		free(told);
+		free(reported);
 	}
 	return rv;
 }
@@ -361,17 +362,18 @@ static int submit(struct pools *p)
 	const struct sched_setting *setting = p->run->setting;
 	const struct sched_submission *of = &p->run->workload->jobs[p->next];
 	uint32_t all = setting->nodes * setting->slots;
-	struct core_ask ask = {.least = 1,
+	struct core_request request = {.least = 1,
 		.most = of->app->replicas_most < all ? of->app->replicas_most : all,
 		.in_place = true,
 		.restart_s = setting->restart_s,
 		.grace_ns = GRACE_NS};
-	struct core_event event = {.kind = CORE_SUBMIT, .ask = &ask};
+	struct core_event event = {.kind = CORE_SUBMIT, .request = &request};
 
-	ask.wanted = of->replicas < ask.most ? of->replicas : ask.most;
-	ask.spot_most = ask.most;
-	snprintf(ask.name, sizeof(ask.name), "%.*s", (int)sizeof(ask.name) - 1, of->name);
-	note_job(p, &p->run->jobs[p->next++]);
+	request.wanted = of->replicas < request.most ? of->replicas : request.most;
+	request.spot_most = request.most;
+	snprintf(request.name, sizeof(request.name), "%.*s", (int)sizeof(request.name) - 1,
+		of->name);
+	report_job(p, &p->run->jobs[p->next++]);
 	return step(p, &event);
 }
 
@@ -387,12 +389,12 @@ static void speed_up(struct pawl_perf *perf, double speed)
 	perf->delta_n /= speed;
 }
 
-static int tell_hints(struct pools *p, struct sim_job *job)
+static int report_hints(struct pools *p, struct sim_job *job)
 {
-	int rv = sim_job_tell(job, p->err);
+	int rv = sim_job_update_hints(job, p->err);
 
 	for (uint32_t t = 0; t < p->types_n && rv == 0; t++) {
-		struct sched_hints hints = job->told;
+		struct sched_hints hints = job->reported;
 		struct core_event event = {.kind = CORE_HINTS,
 			.job = job->index + 1,
 			.type = t,
@@ -405,7 +407,7 @@ static int tell_hints(struct pools *p, struct sim_job *job)
 }
 
 /* Looks at the jobs that run: ends those that are complete and reports the hints of the others. */
-static int look_at_jobs(struct pools *p)
+static int check_jobs(struct pools *p)
 {
 	int rv = 0;
 
@@ -417,14 +419,14 @@ static int look_at_jobs(struct pools *p)
 		}
 		p->ran_s = p->now_s;
 		if (job->end_s < 0) {
-			rv = tell_hints(p, job);
+			rv = report_hints(p, job);
 			continue;
 		}
-		note_job(p, job);
+		report_job(p, job);
 		job->replicas = 0;
 		p->done++;
-		tell_job(p, CORE_ENDED, j + 1, p->generations[j], CORE_BY_ITSELF);
-		rv = step(p, &(struct core_event){.kind = CORE_TIME});
+		queue_job_event(p, CORE_ENDED, j + 1, p->generations[j], CORE_END_EXITED);
+		rv = step(p, &(struct core_event){.kind = CORE_TIMER});
 	}
 	while (p->first < p->next && p->run->jobs[p->first].end_s >= 0 &&
 		p->run->jobs[p->first].replicas == 0) {
@@ -440,18 +442,18 @@ static int node_comes(struct pools *p, struct rented *node)
 		.slots = p->run->setting->slots,
 		.price = pool->price,
 		.spot = pool->spot};
-	struct core_event event = {.kind = CORE_NODE_COMES, .offer = &offer};
+	struct core_event event = {.kind = CORE_NODE_REPORTED, .offer = &offer};
 
 	snprintf(offer.name, sizeof(offer.name), "%s", node->name);
 	snprintf(offer.pool, sizeof(offer.pool), "%s", pool->name);
 	node->there = true;
 	node->next_s = INFINITY;
 	if (pool->spot && pool->life_s > 0) {
-		double life_s = -log(1 - rng_part(&p->rng)) * pool->life_s;
+		double life_s = -log(1 - rng_unit(&p->rng)) * pool->life_s;
 
 		node->next_s = p->now_s + fmax(life_s - pool->notice_s, 0);
 	}
-	note_node(p, node, offer.slots);
+	report_node(p, node, offer.slots);
 	return step(p, &event);
 }
 
@@ -459,7 +461,7 @@ static int node_comes(struct pools *p, struct rented *node)
 static int node_changes(struct pools *p, struct rented *node)
 {
 	const struct sched_pool *pool = pool_of(p, node);
-	struct core_event event = {.kind = CORE_NODE_GOES};
+	struct core_event event = {.kind = CORE_NODE_NOTICE};
 	char name[sizeof(node->name)];
 
 	if (!node->there) {
@@ -496,7 +498,7 @@ static double find_speed(struct pools *p, const struct sim_job *job)
 	return isinf(speed) ? 1 : speed;
 }
 
-static int pass(struct pools *p, double until_s)
+static int advance_to(struct pools *p, double until_s)
 {
 	double seconds = until_s - p->now_s;
 	int rv = 0;
@@ -526,7 +528,7 @@ static struct rented *next_node(struct pools *p)
 }
 
 /* Advances time to the next event and carries that out. *look_s: time of the next look at jobs. */
-static int happen(struct pools *p, double *look_s)
+static int run_next_event(struct pools *p, double *look_s)
 {
 	const struct sched_workload *workload = p->run->workload;
 	double wake_s =
@@ -535,7 +537,7 @@ static int happen(struct pools *p, double *look_s)
 	struct rented *node = next_node(p);
 	double node_s = node ? node->next_s : INFINITY;
 	double until_s = fmin(fmin(wake_s, job_s), fmin(node_s, *look_s));
-	int rv = pass(p, fmax(until_s, p->now_s));
+	int rv = advance_to(p, fmax(until_s, p->now_s));
 
 	if (rv != 0) {
 		return rv;
@@ -548,20 +550,20 @@ static int happen(struct pools *p, double *look_s)
 	}
 	if (*look_s <= p->now_s) {
 		*look_s += p->run->setting->interval_s;
-		return look_at_jobs(p);
+		return check_jobs(p);
 	}
-	return step(p, &(struct core_event){.kind = CORE_TIME});
+	return step(p, &(struct core_event){.kind = CORE_TIMER});
 }
 
 static int run_all(struct pools *p)
 {
 	const struct sched_setting *setting = p->run->setting;
 	double look_s = setting->interval_s;
-	double said_s = 0;
-	int rv = step(p, &(struct core_event){.kind = CORE_TIME});
+	double reported_s = 0;
+	int rv = step(p, &(struct core_event){.kind = CORE_TIMER});
 
 	while (rv == 0 && p->done < p->run->workload->n) {
-		rv = happen(p, &look_s);
+		rv = run_next_event(p, &look_s);
 		if (p->next == p->done) {
 			p->ran_s = p->now_s;
 		}
@@ -571,9 +573,9 @@ static int run_all(struct pools *p)
 				p->run->policy->policy->name, p->run->workload->n - p->done,
 				p->now_s / 86400);
 		}
-		if (setting->say && p->now_s - said_s >= SAY_S) {
-			said_s = p->now_s;
-			setting->say(setting->user, p->now_s, p->done);
+		if (setting->on_progress && p->now_s - reported_s >= PROGRESS_S) {
+			reported_s = p->now_s;
+			setting->on_progress(setting->user, p->now_s, p->done);
 		}
 	}
 	while (p->nodes_n > 0) {
@@ -620,8 +622,8 @@ static int open_pools(struct pools *p)
 		.pools_n = setting->pools_n,
 		.pool_slots_max = (uint32_t)slots,
 		.round_ns = ns_of(setting->interval_s),
-		.start_ns = ns_of(START_S),
-		.again_ns = GRACE_NS,
+		.start_timeout_ns = ns_of(START_S),
+		.kill_interval_ns = GRACE_NS,
 		.backoff_ns = BACKOFF_NS,
 		.backoff_max_ns = BACKOFF_NS,
 		.policy = p->run->policy->policy,
@@ -642,11 +644,11 @@ static int open_pools(struct pools *p)
 
 static void close_pools(struct pools *p)
 {
-	while (p->first_told) {
-		struct told *told = p->first_told;
+	while (p->first_event) {
+		struct reported *reported = p->first_event;
 
-		p->first_told = told->next;
-		free(told);
+		p->first_event = reported->next;
+		free(reported);
 	}
 	core_close(p->core);
 	free(p->generations);
@@ -661,7 +663,7 @@ int sim_pools_run(struct sim_run *run, struct pawl_err *err)
 	struct pools p = {.run = run, .rng = {run->setting->seed}, .err = err};
 	int rv;
 
-	p.last_told = &p.first_told;
+	p.last_event = &p.first_event;
 	fill_pools(&p);
 	rv = open_pools(&p);
 	rv = rv ? rv : run_all(&p);

@@ -18,11 +18,11 @@ int sim_run_init(struct sim_run *run, struct pawl_err *err)
 	for (uint32_t j = 0; j < run->workload->n; j++) {
 		const struct sched_submission *of = &run->workload->jobs[j];
 
-		run->jobs[j] = (struct sim_job){.of = of,
+		run->jobs[j] = (struct sim_job){.submission = of,
 			.index = j,
 			.end_s = -1,
 			.oracle = {.app = of->app, .batch = of->batch}};
-		sim_job_err(&run->jobs[j], setting->speed_error, setting->noise_error,
+		sim_job_draw_errors(&run->jobs[j], setting->speed_error, setting->noise_error,
 			setting->seed + j);
 	}
 	return 0;
@@ -58,22 +58,22 @@ int sim_run_solved(struct sim_run *run, double seconds, double gap, struct pawl_
 	return 0;
 }
 
-void sim_run_note(const struct sim_run *run, const struct sim_job *job, const char *const *nodes,
+void sim_run_report(const struct sim_run *run, const struct sim_job *job, const char *const *nodes,
 	double now_s)
 {
 	const struct sched_setting *setting = run->setting;
 
-	if (setting->note) {
-		const struct sched_note note = {.at_s = job->end_s >= 0 ? job->end_s
-				: job->started                          ? now_s
-									: job->of->at_s,
-			.job = job->of,
+	if (setting->on_change) {
+		const struct sched_sim_change change = {.at_s = job->end_s >= 0 ? job->end_s
+				: job->started                                  ? now_s
+					       : job->submission->at_s,
+			.job = job->submission,
 			.id = job->index + 1,
 			.nodes = nodes,
 			.replicas = job->end_s < 0 ? job->replicas : 0,
 			.over = job->end_s >= 0};
 
-		setting->note(setting->user, &note);
+		setting->on_change(setting->user, &change);
 	}
 }
 
@@ -94,20 +94,20 @@ static double find_part(double *numbers, uint32_t n, double share)
 	return n == 0 ? 0 : numbers[at < n ? at : n - 1];
 }
 
-static void write_lives(const struct sim_run *run, struct sched_life *lives)
+static void write_results(const struct sim_run *run, struct sched_job_result *results)
 {
 	for (uint32_t j = 0; j < run->workload->n; j++) {
 		const struct sim_job *job = &run->jobs[j];
 
-		lives[j] = (struct sched_life){.end_s = job->end_s,
-			.jct_s = job->end_s - job->of->at_s,
+		results[j] = (struct sched_job_result){.end_s = job->end_s,
+			.jct_s = job->end_s - job->submission->at_s,
 			.attained = job->attained,
 			.lost = job->lost,
 			.restarts = job->restarts};
 	}
 }
 
-static void sum_lives(const struct sim_run *run, const struct sched_life *lives,
+static void sum_results(const struct sim_run *run, const struct sched_job_result *results,
 	struct sched_metrics *metrics)
 {
 	uint32_t n = run->workload->n;
@@ -117,15 +117,15 @@ static void sum_lives(const struct sim_run *run, const struct sched_life *lives,
 	uint32_t restarts = 0;
 
 	for (uint32_t j = 0; j < n; j++) {
-		metrics->jct_avg_s += lives[j].jct_s / n;
-		metrics->makespan_s = fmax(metrics->makespan_s, lives[j].end_s);
-		metrics->rho_avg += lives[j].rho / n;
-		metrics->rho_max = fmax(metrics->rho_max, lives[j].rho);
-		over += lives[j].rho > 2;
-		restarts += lives[j].restarts;
+		metrics->jct_avg_s += results[j].jct_s / n;
+		metrics->makespan_s = fmax(metrics->makespan_s, results[j].end_s);
+		metrics->rho_avg += results[j].rho / n;
+		metrics->rho_max = fmax(metrics->rho_max, results[j].rho);
+		over += results[j].rho > 2;
+		restarts += results[j].restarts;
 		metrics->outside += run->jobs[j].outside;
-		attained += lives[j].attained;
-		lost += lives[j].lost;
+		attained += results[j].attained;
+		lost += results[j].lost;
 	}
 	metrics->rho_over_2 = over / (double)n;
 	metrics->restarts_per_job = restarts / (double)n;
@@ -148,21 +148,22 @@ int sim_run_sum(struct sim_run *run, struct sched_outcome *outcome, struct pawl_
 	double *numbers = calloc(n, sizeof(*numbers));
 	int rv = 0;
 
-	outcome->lives = calloc(n, sizeof(*outcome->lives));
-	if (numbers == NULL || outcome->lives == NULL) {
+	outcome->results = calloc(n, sizeof(*outcome->results));
+	if (numbers == NULL || outcome->results == NULL) {
 		free(numbers);
 		return pawl_err_set(err, PAWL_ENOMEM, "simulate: out of memory");
 	}
-	write_lives(run, outcome->lives);
-	rv = sched_fair_fill(outcome->lives, run->workload, run->setting, run->policy->adapts, err);
-	sum_lives(run, outcome->lives, metrics);
+	write_results(run, outcome->results);
+	rv = sched_fair_fill(outcome->results, run->workload, run->setting, run->policy->adapts,
+		err);
+	sum_results(run, outcome->results, metrics);
 	for (uint32_t j = 0; j < n; j++) {
-		numbers[j] = outcome->lives[j].jct_s;
+		numbers[j] = outcome->results[j].jct_s;
 	}
 	metrics->jct_p50_s = find_part(numbers, n, 0.5);
 	metrics->jct_p99_s = find_part(numbers, n, 0.99);
 	for (uint32_t j = 0; j < n; j++) {
-		numbers[j] = outcome->lives[j].rho;
+		numbers[j] = outcome->results[j].rho;
 	}
 	metrics->rho_p99 = find_part(numbers, n, 0.99);
 	metrics->solve_p50_s = find_part(run->solves_s, run->rounds, 0.5);
@@ -174,6 +175,6 @@ int sim_run_sum(struct sim_run *run, struct sched_outcome *outcome, struct pawl_
 
 void sched_outcome_deinit(struct sched_outcome *outcome)
 {
-	free(outcome->lives);
-	outcome->lives = NULL;
+	free(outcome->results);
+	outcome->results = NULL;
 }

@@ -28,7 +28,7 @@ static struct pawl_profile measure(const struct pawl_perf *perf, uint32_t nodes,
 	uint32_t most, uint32_t atomic)
 {
 	struct pawl_profile profile = {{nodes, replicas, most}, atomic, 0, 0};
-	const struct pawl_place alone = {1, 1, 1};
+	const struct pawl_placement alone = {1, 1, 1};
 	struct pawl_batch batch = {atomic, 0};
 
 	profile.grad_s = pawl_step_s(perf, &alone, &batch);
@@ -73,9 +73,9 @@ static void models_are_found_again(void **state)
 		worst[i] = 0;
 		for (uint32_t o = 0; o < PROFILES; o++) {
 			struct pawl_batch batch = {others[o].atomic, 0};
-			double told = pawl_step_s(&perf, &others[o].place, &batch);
+			double predicted = pawl_step_s(&perf, &others[o].place, &batch);
 
-			worst[i] = fmax(worst[i], fabs(told / others[o].step_s - 1));
+			worst[i] = fmax(worst[i], fabs(predicted / others[o].step_s - 1));
 		}
 		good += worst[i] < 0.06;
 	}
@@ -85,7 +85,7 @@ static void models_are_found_again(void **state)
 /* Returns the loss that the fit minimizes, from its definition. */
 static double loss_of(const struct pawl_perf *perf, const struct pawl_profile *profiles, uint32_t n)
 {
-	const struct pawl_place alone = {1, 1, 1};
+	const struct pawl_placement alone = {1, 1, 1};
 	double grads = 0;
 	double steps = 0;
 	double r = perf->beta_r / perf->alpha_r;

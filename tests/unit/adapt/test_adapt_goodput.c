@@ -22,7 +22,7 @@ static const struct pawl_perf round_perf = {.alpha_c = 0.1,
 static void steps_by_hand(void **state)
 {
 	const struct {
-		struct pawl_place place;
+		struct pawl_placement place;
 		struct pawl_batch batch;
 		double step_s;
 	} cases[] = {
@@ -37,7 +37,7 @@ static void steps_by_hand(void **state)
 		{{4, 16, 4}, {10, 2}, 3 * 0.2 + 0.4 + 0.7 + 0.021},
 	};
 	struct pawl_perf perf = round_perf;
-	struct pawl_place place = {2, 2, 1};
+	struct pawl_placement place = {2, 2, 1};
 	struct pawl_batch batch = {30, 0};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
@@ -59,7 +59,7 @@ static void goodput_is_throughput_times_efficiency(void **state)
 	for (uint32_t i = 0; i < JOBS; i++) {
 		struct pawl_noise noise = {log_uniform(&rng, 1e-6, 1e3),
 			log_uniform(&rng, 1e-6, 1e3)};
-		struct pawl_place place = {1, 1 + (uint32_t)rng_below(&rng, 8), 0};
+		struct pawl_placement place = {1, 1 + (uint32_t)rng_below(&rng, 8), 0};
 		struct pawl_batch batch = {1 + (uint32_t)rng_below(&rng, 100),
 			(uint32_t)rng_below(&rng, 4)};
 		uint32_t init = 1 + (uint32_t)rng_below(&rng, 500);
@@ -112,7 +112,7 @@ struct job {
 	struct pawl_perf perf;
 	struct pawl_noise noise;
 	struct pawl_batch_bounds bounds;
-	struct pawl_place place;
+	struct pawl_placement place;
 };
 
 static struct job make_job(struct rng *rng)
@@ -132,8 +132,8 @@ static struct job make_job(struct rng *rng)
 
 	job.bounds.init = (uint32_t)log_uniform(rng, 1, 1000);
 	job.bounds.max = (uint32_t)(job.bounds.init * log_uniform(rng, 1, 60));
-	job.bounds.least = (uint32_t)log_uniform(rng, 1, job.bounds.init + 1);
-	job.bounds.most = job.bounds.least + (uint32_t)log_uniform(rng, 1, 500);
+	job.bounds.atomic_min = (uint32_t)log_uniform(rng, 1, job.bounds.init + 1);
+	job.bounds.atomic_max = job.bounds.atomic_min + (uint32_t)log_uniform(rng, 1, 500);
 	job.place.replicas = (uint32_t)log_uniform(rng, 1, 70);
 	job.place.nodes = 1 + (uint32_t)rng_below(rng, job.place.replicas);
 	return job;
@@ -143,7 +143,7 @@ static bool may_be(const struct job *job, const struct pawl_batch *batch)
 {
 	uint64_t total = pawl_batch_total(&job->place, batch);
 
-	return batch->atomic >= job->bounds.least && batch->atomic <= job->bounds.most &&
+	return batch->atomic >= job->bounds.atomic_min && batch->atomic <= job->bounds.atomic_max &&
 		total <= job->bounds.max && (job->bounds.accumulate || batch->accum == 0);
 }
 
@@ -155,7 +155,7 @@ static double search(const struct job *job, bool *found)
 
 	*found = false;
 	for (uint32_t accum = 0; accum < parts_max; accum++) {
-		for (uint32_t m = job->bounds.least; m <= job->bounds.most; m++) {
+		for (uint32_t m = job->bounds.atomic_min; m <= job->bounds.atomic_max; m++) {
 			struct pawl_batch batch = {m, accum};
 			uint64_t total = pawl_batch_total(&job->place, &batch);
 			bool alone =
@@ -183,8 +183,8 @@ static void choice_is_nearly_the_best(void **state)
 
 	for (uint32_t i = 0; i < JOBS; i++) {
 		struct job job = make_job(&rng);
-		double ratio =
-			pow((double)job.bounds.max / job.bounds.init, 1.0 / (PAWL_BATCHES - 1));
+		double ratio = pow((double)job.bounds.max / job.bounds.init,
+			1.0 / (PAWL_BATCH_CANDIDATES - 1));
 		struct pawl_batch batch;
 		double goodput = 0;
 		bool any;
@@ -207,14 +207,17 @@ static void choice_is_nearly_the_best(void **state)
 
 static void what_fits_no_bounds(void **state)
 {
-	struct pawl_batch_bounds bounds = {.init = 64, .max = 128, .least = 32, .most = 64};
+	struct pawl_batch_bounds bounds = {.init = 64,
+		.max = 128,
+		.atomic_min = 32,
+		.atomic_max = 64};
 	struct pawl_noise noise = {1, 1};
-	struct pawl_place place = {2, 8, 4};
+	struct pawl_placement place = {2, 8, 4};
 	struct pawl_batch batch;
 	double goodput;
 
 	assert_false(pawl_batch_choose(&round_perf, &noise, &bounds, &place, &batch, &goodput));
-	place = (struct pawl_place){1, 1, 1}; /* one alone never scales without accumulating */
+	place = (struct pawl_placement){1, 1, 1}; /* one alone never scales without accumulating */
 	assert_true(pawl_batch_choose(&round_perf, &noise, &bounds, &place, &batch, &goodput));
 	assert_int_equal(batch.atomic, 64);
 	assert_int_equal(batch.accum, 0);

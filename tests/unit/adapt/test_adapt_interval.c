@@ -143,7 +143,7 @@ static void the_textbook_s_bounds(void **state)
 	}
 }
 
-static void bounds_leave_out_what_they_say(void **state)
+static void bounds_have_their_confidence(void **state)
 {
 	struct rng rng = {test_seed()};
 
@@ -195,7 +195,7 @@ int main(void)
 		cmocka_unit_test(the_formulas_find_the_least_cost),
 		cmocka_unit_test(the_overhead_is_what_failures_cost),
 		cmocka_unit_test(the_textbook_s_bounds),
-		cmocka_unit_test(bounds_leave_out_what_they_say),
+		cmocka_unit_test(bounds_have_their_confidence),
 		cmocka_unit_test(bounds_of_very_many),
 		cmocka_unit_test(the_mean_moves_from_the_prior_to_what_was_seen),
 	};

@@ -75,15 +75,15 @@ static struct rows history_rows(void)
 	return rows_of(HISTORY_FILE, HISTORY_HEADER);
 }
 
-static void note_line(struct rows *rows, const char *line)
+static void queue_line(struct rows *rows, const char *line)
 {
 	wire_put_raw(&rows->row, line, strlen(line));
-	rows_note(rows);
+	rows_queue(rows);
 }
 
 /* ---- how rows read ---- */
 
-static void a_row_says_what_is_known(void **state)
+static void a_row_holds_what_is_known(void **state)
 {
 	struct wire_out out = {0};
 	struct history_row row = {.level = HISTORY_DURABLE,
@@ -159,12 +159,12 @@ static void rows_are_durable_only_when_asked(void **state)
 	struct store *after;
 	char *text;
 
-	note_line(&rows, "1\n");
-	note_line(&rows, "2\n");
+	queue_line(&rows, "1\n");
+	queue_line(&rows, "2\n");
 	rows_take(&rows);
 	assert_int_equal(rows_write(&rows, store, true, &err), 0);
 	assert_int_equal(store_sync_dir(store, "", &err), 0);
-	note_line(&rows, "3\n");
+	queue_line(&rows, "3\n");
 	rows_take(&rows);
 	assert_int_equal(rows_write(&rows, store, false, &err), 0);
 	assert_text("r.csv", "h\n1\n2\n3\n");
@@ -193,7 +193,7 @@ static void no_row_is_lost_or_doubled_by_a_disk_that_fails(void **state)
 		assert_int_equal(store_fault_open(store, &plan, &faulty, &err), 0);
 		for (unsigned i = 0; i < 10; i++) {
 			snprintf(line, sizeof(line), "row%u\n", i);
-			note_line(&rows, line);
+			queue_line(&rows, line);
 			if (i % 2 == 1) {
 				rows_take(&rows);
 				rows_write(&rows, faulty, i % 4 == 1, &err);
@@ -227,13 +227,13 @@ static void what_finds_no_room_is_counted(void **state)
 	line[sizeof(line) - 2] = '\n';
 	line[sizeof(line) - 1] = '\0';
 	for (; n < 4000; n++) {
-		note_line(&rows, line);
+		queue_line(&rows, line);
 		rows_take(&rows);
 		assert_int_not_equal(rows_write(&rows, store, false, &err), 0); /* no such folder */
 	}
-	assert_in_range(rows.taken.len_bytes + rows.noted.len_bytes, ROWS_NOTED_MAX,
-		2 * ROWS_NOTED_MAX + sizeof(line));
-	assert_int_equal((rows.taken.len_bytes + rows.noted.len_bytes) / strlen(line) + rows.lost,
+	assert_in_range(rows.taken.len_bytes + rows.queued.len_bytes, ROWS_QUEUED_MAX,
+		2 * ROWS_QUEUED_MAX + sizeof(line));
+	assert_int_equal((rows.taken.len_bytes + rows.queued.len_bytes) / strlen(line) + rows.lost,
 		n);
 	rows_deinit(&rows);
 }
@@ -278,7 +278,7 @@ static void a_foreign_file_is_put_aside(void **state)
 	assert_text("checkpointHistories.old.csv", "step,loss\n1,2\n");
 	assert_int_equal(events_recover(&events, store, 0, &past, &err), 0);
 	assert_int_equal(store_stat(store, EVENTS_FILE, NULL, NULL, &err), PAWL_ENOENT);
-	note_line(&rows, "x\n");
+	queue_line(&rows, "x\n");
 	rows_take(&rows);
 	assert_int_equal(rows_write(&rows, store, true, &err), 0);
 	assert_text(HISTORY_FILE, HISTORY_HEADER "x\n");
@@ -292,7 +292,7 @@ static void a_torn_row_does_not_spoil_the_next(void **state)
 
 	put_file(HISTORY_FILE, HISTORY_HEADER "2026-11-20T10:00:00Z,j,0,5,glo");
 	recover(&rows);
-	note_line(&rows, "x\n");
+	queue_line(&rows, "x\n");
 	rows_take(&rows);
 	assert_int_equal(rows_write(&rows, store, true, &err), 0);
 	assert_text(HISTORY_FILE, HISTORY_HEADER "2026-11-20T10:00:00Z,j,0,5,glo\nx\n");
@@ -356,7 +356,7 @@ static void the_next_agent_writes_the_end_of_a_lost_run(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_row_says_what_is_known),
+		cmocka_unit_test(a_row_holds_what_is_known),
 		cmocka_unit_test(fields_come_apart_as_they_went_together),
 		cmocka_unit_test(times_are_read_back),
 		cmocka_unit_test_setup_teardown(rows_are_durable_only_when_asked, open_store,

@@ -46,7 +46,7 @@ static void commits_when_all_ranks_staged(void **state)
 	assert_true(verdict.fresh);
 	assert_int_equal(ledger_staged(&ledger, 0, 1), -1);
 	assert_int_equal(ledger_newest(&ledger), -1);
-	assert_int_equal(ledger_missing(&ledger), 1);
+	assert_int_equal(ledger_missing_rank(&ledger), 1);
 	assert_int_equal(begin(&ledger, 1, 1, 100), LEDGER_GRANT);
 	assert_false(verdict.fresh);
 	assert_int_equal(ledger_staged(&ledger, 1, 1), verdict.slot);
@@ -85,7 +85,7 @@ static void a_stopped_rank_is_not_waited_for(void **state)
 		.step = 200,
 		.tag = "global_step200",
 		.fits = true,
-		.vain = "its process is stopped"};
+		.stuck_why = "its process is stopped"};
 
 	ledger_init(&ledger, &times, 2, MINUTE_NS, 0);
 	begin(&ledger, 0, 1, 100);
@@ -103,11 +103,11 @@ static void who_goes_past_a_save_has_no_part_in_it(void **state)
 
 	ledger_init(&ledger, &times, 2, MINUTE_NS, 0);
 	assert_int_equal(begin(&ledger, 0, 7, 100), LEDGER_GRANT); /* numbers may begin anywhere */
-	assert_int_equal(ledger_passed(&ledger, 0, 8), 0);         /* rank 0 has a part in save 7 */
-	assert_int_equal(ledger_passed(&ledger, 1, 7), 0);         /* rank 1 comes to save 7 */
-	assert_int_equal(ledger_passed(&ledger, 1, 8), 7);
+	assert_int_equal(ledger_skipped_seq(&ledger, 0, 8), 0);    /* rank 0 has a part in save 7 */
+	assert_int_equal(ledger_skipped_seq(&ledger, 1, 7), 0);    /* rank 1 comes to save 7 */
+	assert_int_equal(ledger_skipped_seq(&ledger, 1, 8), 7);
 	assert_int_equal(ledger_fail(&ledger, 7, PAWL_ECANCELED, "gone past"), verdict.slot);
-	assert_int_equal(ledger_passed(&ledger, 1, 8), 0);
+	assert_int_equal(ledger_skipped_seq(&ledger, 1, 8), 0);
 	assert_int_equal(begin(&ledger, 1, 8, 200), LEDGER_GRANT);
 	assert_int_equal(begin(&ledger, 0, 8, 200), LEDGER_GRANT);
 }
@@ -122,7 +122,7 @@ static void different_steps_fail_the_save_for_all(void **state)
 	slot = verdict.slot;
 	assert_int_equal(begin(&ledger, 1, 1, 101), LEDGER_REFUSE);
 	assert_int_equal(verdict.code, PAWL_EMISMATCH);
-	assert_int_equal(verdict.withdrawn, slot);
+	assert_int_equal(verdict.failed_slot, slot);
 	assert_int_equal(ledger_staged(&ledger, 0, 1), -1);
 }
 
@@ -151,7 +151,7 @@ static enum ledger_answer begin_roomy(struct ledger *ledger, uint64_t seq)
 		.seq = seq,
 		.step = 100 * seq,
 		.fits = true,
-		.spare = true};
+		.fits_spare = true};
 
 	tag_of_step(ask.tag, sizeof(ask.tag), ask.step);
 	return ledger_begin(ledger, &ask, &verdict);
@@ -160,7 +160,7 @@ static enum ledger_answer begin_roomy(struct ledger *ledger, uint64_t seq)
 static int save_roomy(struct ledger *ledger, uint64_t seq)
 {
 	assert_int_equal(begin_roomy(ledger, seq), LEDGER_GRANT);
-	assert_false(verdict.bare);
+	assert_false(verdict.overwrites_newest);
 	assert_int_equal(ledger_staged(ledger, 0, seq), verdict.slot);
 	return verdict.slot;
 }
@@ -179,7 +179,7 @@ static void what_was_committed_last_is_kept(void **state)
 	assert_true(ledger_is_next(&ledger, LEDGER_SPARE));
 	for (uint64_t seq = 3; seq < 50; seq++) {
 		assert_int_equal(begin_roomy(&ledger, seq), LEDGER_GRANT);
-		assert_false(verdict.bare);
+		assert_false(verdict.overwrites_newest);
 		assert_true(verdict.slot != hung && verdict.slot != last);
 		assert_int_equal(ledger_newest(&ledger), last);
 		if (seq % 5 == 0) { /* every fifth save fails */
@@ -204,10 +204,10 @@ static void without_a_spare_slot_the_older_one_is_kept(void **state)
 	hung = save(&ledger, 1);
 	assert_int_equal(ledger_persist_next(&ledger, MINUTE_NS, &again), hung);
 	save(&ledger, 2);
-	assert_false(verdict.bare);
+	assert_false(verdict.overwrites_newest);
 	assert_false(ledger_is_next(&ledger, LEDGER_SPARE));
 	assert_int_equal(begin(&ledger, 0, 3, 300), LEDGER_GRANT);
-	assert_true(verdict.bare);
+	assert_true(verdict.overwrites_newest);
 	assert_int_equal(ledger_newest(&ledger), hung);
 }
 
@@ -226,7 +226,7 @@ static void memory_is_not_preferred_to_something_newer_in_the_store(void **state
 	ledger_persisted(&ledger, newest, true, MINUTE_NS);
 	assert_int_equal(begin(&ledger, 0, 3, 300), LEDGER_GRANT);
 	assert_int_equal(verdict.slot, newest);
-	assert_false(verdict.bare);
+	assert_false(verdict.overwrites_newest);
 	assert_int_equal(ledger_newest(&ledger), -1);
 	assert_int_equal(ledger_staged(&ledger, 0, 3), newest);
 	assert_int_equal(ledger_newest(&ledger), newest);
@@ -249,19 +249,19 @@ static void the_spare_slot_is_used_when_it_must_be(void **state)
 	assert_int_not_equal(save_roomy(&ledger, 6), LEDGER_SPARE);
 	assert_int_equal(save_roomy(&ledger, 7), LEDGER_SPARE);
 	assert_int_equal(begin(&ledger, 0, 8, 800), LEDGER_GRANT);
-	assert_false(verdict.bare);
-	assert_false(ledger_is_spare_vain(&ledger)); /* the spare slot holds the newest save */
+	assert_false(verdict.overwrites_newest);
+	assert_false(ledger_is_spare_unused(&ledger)); /* the spare slot holds the newest save */
 	assert_int_equal(ledger_staged(&ledger, 0, 8), verdict.slot);
 	ledger_persisted(&ledger, busy, true, MINUTE_NS);
 	assert_int_equal(begin(&ledger, 0, 9, 900), LEDGER_GRANT);
-	assert_true(ledger_is_spare_vain(&ledger));
+	assert_true(ledger_is_spare_unused(&ledger));
 	assert_int_equal(verdict.slot, busy);
 }
 
 static void one_rank_that_is_tight_is_enough(void **state)
 {
 	struct ledger ledger;
-	struct ledger_ask ask = {.rank = 1, .fits = true, .spare = true};
+	struct ledger_ask ask = {.rank = 1, .fits = true, .fits_spare = true};
 	int64_t again;
 
 	ledger_init(&ledger, &times, 2, MINUTE_NS, 0);
@@ -276,7 +276,7 @@ static void one_rank_that_is_tight_is_enough(void **state)
 	}
 	ask.seq = 3;
 	assert_int_equal(ledger_begin(&ledger, &ask, &verdict), LEDGER_GRANT);
-	assert_true(verdict.bare);
+	assert_true(verdict.overwrites_newest);
 }
 
 static void interval_zero_makes_every_save_durable(void **state)
@@ -351,7 +351,7 @@ static void who_fits_may_stream(void **state)
  * is neither given out nor loaded from then on. */
 static void memory_is_kept_until_a_streamed_save_is_durable(void **state)
 {
-	for (int owed = 0; owed < 2; owed++) {
+	for (int must_persist = 0; must_persist < 2; must_persist++) {
 		struct ledger ledger;
 		struct ledger_ask ask = {.rank = 0, .seq = 2, .step = 200, .fits = false};
 		int64_t again;
@@ -365,13 +365,13 @@ static void memory_is_kept_until_a_streamed_save_is_durable(void **state)
 		assert_int_equal(ledger_staged(&ledger, 0, 2), streamed);
 		assert_int_equal(begin(&ledger, 0, 3, 300), LEDGER_WAIT);
 		assert_int_equal(ledger_newest(&ledger), kept);
-		if (owed) {
+		if (must_persist) {
 			assert_true(ledger_want_durable(&ledger, 1));
 			assert_int_equal(ledger_persist_next(&ledger, 0, &again), kept);
 			ledger_persisted(&ledger, kept, true, 0);
 		}
 		assert_int_equal(ledger_persist_next(&ledger, 0, &again), streamed);
-		assert_int_equal(ledger_want_durable(&ledger, 1), owed);
+		assert_int_equal(ledger_want_durable(&ledger, 1), must_persist);
 		assert_true(ledger_want_durable(&ledger, 2));
 		ledger_persisted(&ledger, streamed, true, 0);
 		assert_int_equal(ledger_newest(&ledger), -1);
@@ -446,7 +446,7 @@ static void check_newest(const struct ledger *before, const struct ledger *ledge
  * not count. */
 static bool is_passed_by(const struct ledger *before, const struct ledger *ledger)
 {
-	bool passed = ledger->past_order != before->past_order;
+	bool passed = ledger->store_only_order != before->store_only_order;
 
 	assert_true(!passed || before->slots[ledger_newest(before)].durable);
 	return passed;
@@ -474,7 +474,7 @@ static void random_history(uint64_t seed)
 			.seq = seq[rank],
 			.step = seq[rank] * 10,
 			.fits = i < outgrown,
-			.spare = spare && i < outgrown,
+			.fits_spare = spare && i < outgrown,
 			.waited_ns = (int64_t)rng_below(&rng, 40) * 1000000000};
 		enum ledger_answer answer;
 		struct ledger before = ledger;

@@ -95,7 +95,7 @@ static void check_whole(int slot)
 }
 
 /* A rank begins a tag, and is not told that it failed: the rank has no part in any other. */
-static void note_past(uint32_t r)
+static void on_begin(uint32_t r)
 {
 	bool refused = w.orderly && w.ranks[r].untold[w.ranks[r].at];
 
@@ -104,7 +104,7 @@ static void note_past(uint32_t r)
 	}
 }
 
-static void note_move(int slot)
+static void on_move(int slot)
 {
 	if (slot >= 0) {
 		check_whole(slot);
@@ -112,7 +112,7 @@ static void note_move(int slot)
 }
 
 /* The tag is void; its ranks are told at once, the others when they come to it. */
-static void note_failed(uint32_t tag, uint32_t by, int slot)
+static void on_failed(uint32_t tag, uint32_t by, int slot)
 {
 	struct attempt *attempt = slot >= 0 ? &w.attempts[w.at[slot]] : NULL;
 
@@ -138,10 +138,10 @@ static void fails(uint32_t r, uint32_t tag)
 	snprintf(name, sizeof(name), "%u", tag);
 	w.ranks[r].doing = IDLE;
 	w.ranks[r].at = tag;
-	note_failed(tag, r, ledger_fail_tag(&ledger, r, name, PAWL_ENOMEM, "x"));
+	on_failed(tag, r, ledger_fail_tag(&ledger, r, name, PAWL_ENOMEM, "x"));
 }
 
-static void note_grant(uint32_t r)
+static void on_grant(uint32_t r)
 {
 	struct rank *rank = &w.ranks[r];
 	struct attempt *attempt = &w.attempts[verdict.seq];
@@ -150,7 +150,7 @@ static void note_grant(uint32_t r)
 	assert_false(attempt->failed || attempt->committed);
 	assert_false(w.orderly && rank->untold[rank->at]);
 	rank->untold[rank->at] = false;
-	assert_int_equal(verdict.more, attempt->granted[r]);
+	assert_int_equal(verdict.granted_before, attempt->granted[r]);
 	assert_true(rank->ask.seq == 0 || rank->ask.seq == verdict.seq);
 	for (int s = 0; s < LEDGER_SLOTS; s++) { /* Two saves are not built in one place. */
 		const struct ledger_slot *slot = &ledger.slots[s];
@@ -159,7 +159,7 @@ static void note_grant(uint32_t r)
 			strcmp(slot->tag, rank->ask.tag) != 0);
 	}
 	attempt->tag = rank->at;
-	attempt->late = verdict.fresh ? ledger.slots[verdict.slot].again && !w.in_round[rank->at][r]
+	attempt->late = verdict.fresh ? ledger.slots[verdict.slot].adds && !w.in_round[rank->at][r]
 				      : attempt->late;
 	attempt->granted[r] = true;
 	w.at[verdict.slot] = verdict.seq;
@@ -167,15 +167,15 @@ static void note_grant(uint32_t r)
 	rank->doing = BUILDING;
 }
 
-static void note_refused(uint32_t r)
+static void on_refused(uint32_t r)
 {
 	struct rank *rank = &w.ranks[r];
 
 	rank->doing = IDLE;
-	if (verdict.withdrawn >= 0 ||
+	if (verdict.failed_slot >= 0 ||
 		/* The rank has waited too long. */
 		(rank->ask.seq == 0 && verdict.code == PAWL_ETIMEDOUT)) {
-		note_failed(rank->at, r, verdict.withdrawn);
+		on_failed(rank->at, r, verdict.failed_slot);
 	} else if (rank->ask.seq == 0) {
 		assert_true(!w.orderly || rank->untold[rank->at]); /* refused only once */
 		rank->untold[rank->at] = false;
@@ -191,19 +191,19 @@ static void asks_for_slot(uint32_t r)
 	enum ledger_answer answer;
 
 	if (rank->ask.seq == 0) {
-		note_past(r);
-		note_move(ledger_move_on(&ledger, r, MOVE_BEGINS, rank->ask.tag));
+		on_begin(r);
+		on_move(ledger_move_on(&ledger, r, MOVE_BEGINS, rank->ask.tag));
 	}
 	rank->ask.fits = w.fits;
-	rank->ask.spare = w.fits && !chance(10);
+	rank->ask.fits_spare = w.fits && !chance(10);
 	answer = ledger_begin(&ledger, &rank->ask, &verdict);
 	rank->saved = true;
 	if (answer == LEDGER_GRANT) {
-		note_grant(r);
+		on_grant(r);
 	} else if (answer == LEDGER_WAIT) {
 		rank->doing = WAITING;
 	} else {
-		note_refused(r);
+		on_refused(r);
 	}
 }
 
@@ -217,14 +217,14 @@ static void stages(uint32_t r)
 	rank->doing = IDLE;
 	slot = ledger_staged(&ledger, r, rank->ask.seq);
 	assert_true(slot < 0 || !attempt->failed);
-	note_move(slot);
+	on_move(slot);
 }
 
 static void dies(uint32_t r)
 {
 	w.ranks[r].doing = DEAD;
 	w.ranks[r].alive = ledger.last_seq;
-	ledger_gone(&ledger, r);
+	ledger_rank_died(&ledger, r);
 }
 
 static void idles(uint32_t r)
@@ -233,11 +233,11 @@ static void idles(uint32_t r)
 
 	if (chance(200)) {
 		rank->doing = LEFT;
-		note_move(ledger_move_on(&ledger, r, MOVE_LEAVES, NULL));
+		on_move(ledger_move_on(&ledger, r, MOVE_LEAVES, NULL));
 	} else if (chance(400)) {
 		dies(r);
 	} else if (chance(5)) {
-		note_move(ledger_move_on(&ledger, r, MOVE_ASKS, NULL));
+		on_move(ledger_move_on(&ledger, r, MOVE_ASKS, NULL));
 	} else if (chance(20)) { /* before the rank has asked */
 		fails(r, rank->next++);
 	} else {
@@ -260,7 +260,7 @@ static bool is_ahead(uint32_t r)
 
 		slowest = saves && rank->at < slowest ? rank->at : slowest;
 	}
-	return w.orderly && w.ranks[r].next >= slowest + LEDGER_FAILED;
+	return w.orderly && w.ranks[r].next >= slowest + LEDGER_FAILED_MAX;
 }
 
 static void acts(uint32_t r)
@@ -288,7 +288,7 @@ static void acts(uint32_t r)
 }
 
 /* A save that is added to is in the store before the one that adds to it. */
-static void note_durable(uint64_t seq)
+static void on_durable(uint64_t seq)
 {
 	struct attempt *attempt = &w.attempts[seq];
 
@@ -311,7 +311,7 @@ static void stores(void)
 		return;
 	}
 	if (ok) {
-		note_durable(w.at[w.persisting]);
+		on_durable(w.at[w.persisting]);
 	} else if (ledger.slots[w.persisting].streamed) {
 		w.attempts[w.at[w.persisting]].committed = false; /* lost, and said so */
 	}

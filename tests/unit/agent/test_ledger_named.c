@@ -102,7 +102,7 @@ static void who_saved_before_is_waited_for(void **state)
 	assert_int_equal(save(0, "b"), -1);
 	assert_int_equal(asks(0), -1);
 	assert_int_equal(begin(0, "c"), LEDGER_WAIT);
-	assert_int_equal(ledger_missing(&ledger), 1);
+	assert_int_equal(ledger_missing_rank(&ledger), 1);
 	assert_true(save(1, "b") >= 0);
 }
 
@@ -157,14 +157,14 @@ static void who_saves_alone_waits_for_nobody(void **state)
 	assert_int_equal(begin(2, "b"), LEDGER_WAIT); /* nobody else joins it either */
 	assert_true(ledger_staged(&ledger, 1, 2) >= 0);
 	assert_int_equal(begin(2, "b"), LEDGER_GRANT);
-	assert_true(ledger.slots[verdict.slot].again);
+	assert_true(ledger.slots[verdict.slot].adds);
 }
 
 static void who_died_is_waited_for(void **state)
 {
 	start(2, 0);
 	assert_int_equal(save(0, "a"), -1);
-	ledger_gone(&ledger, 1);
+	ledger_rank_died(&ledger, 1);
 	assert_int_equal(asks(0), -1); /* rank 1 may have begun a save of which nobody knows */
 	assert_int_equal(begin(0, "b"), LEDGER_WAIT);
 	assert_int_equal(leaves(0), -1);
@@ -193,7 +193,7 @@ static void who_is_late_adds(void **state)
 	save(0, "a");
 	assert_true(asks(0) >= 0);
 	assert_int_equal(begin(1, "a"), LEDGER_GRANT);
-	assert_true(ledger.slots[verdict.slot].again);
+	assert_true(ledger.slots[verdict.slot].adds);
 	assert_int_equal(ledger_staged(&ledger, 1, verdict.seq), 1); /* rank 0 has its part in it */
 	assert_int_equal(begin(0, "b"), LEDGER_WAIT);
 	becomes_durable(0, 0); /* in order */
@@ -268,7 +268,7 @@ static void what_is_added_to_is_not_given_out(void **state)
 		assert_int_equal(asks(0), 1);
 		assert_int_equal(begin(late, "a"), LEDGER_GRANT);
 		assert_int_equal(verdict.slot, 1);
-		assert_true(ledger.slots[1].again);
+		assert_true(ledger.slots[1].adds);
 		assert_int_equal(persist(0), 0);
 	}
 }
@@ -298,7 +298,7 @@ static void who_outgrows_memory_waits_for_the_place(void **state)
 	assert_int_equal(ask(&what), LEDGER_WAIT);
 	becomes_durable(0, 0);
 	assert_int_equal(ask(&what), LEDGER_GRANT);
-	assert_true(verdict.streamed && verdict.turned && verdict.more);
+	assert_true(verdict.streamed && verdict.now_streamed && verdict.granted_before);
 	assert_int_equal(verdict.seq, what.seq);
 }
 
@@ -317,7 +317,7 @@ static void who_waits_for_the_place_is_waited_for(void **state)
 	assert_int_equal(asks(0), -1); /* rank 2 has not staged it */
 	assert_int_equal(ask(&what), LEDGER_WAIT);
 	assert_int_equal(ledger_staged(&ledger, 2, seq), -1);
-	assert_int_equal(ledger_missing(&ledger), 1);
+	assert_int_equal(ledger_missing_rank(&ledger), 1);
 	becomes_durable(0, 0);
 	assert_int_equal(ask(&what), LEDGER_GRANT);
 	assert_true(ledger_staged(&ledger, 1, verdict.seq) >= 0);
@@ -334,8 +334,8 @@ static void what_failed_is_refused_once_to_every_other_rank(void **state)
 	assert_int_equal(begin(2, "a"), LEDGER_REFUSE);
 	assert_int_equal(verdict.code, PAWL_ECHANGED);
 	assert_string_equal(verdict.why, "it changed");
-	assert_int_equal(begin(2, "a"), LEDGER_GRANT);  /* all ranks try again */
-	assert_false(ledger.slots[verdict.slot].again); /* a never was whole */
+	assert_int_equal(begin(2, "a"), LEDGER_GRANT); /* all ranks try again */
+	assert_false(ledger.slots[verdict.slot].adds); /* a never was whole */
 	save(0, "a");
 	assert_int_equal(asks(0), -1);
 	ledger_staged(&ledger, 2, verdict.seq);
@@ -367,13 +367,13 @@ static void who_is_behind_is_refused_each_tag_that_failed(void **state)
 
 	start(2, 0);
 	save(0, "a");
-	for (int i = 0; i < LEDGER_FAILED; i++) {
+	for (int i = 0; i < LEDGER_FAILED_MAX; i++) {
 		snprintf(tag, sizeof(tag), "b%d", i);
 		assert_int_equal(ledger_fail_tag(&ledger, 0, tag, PAWL_ENOMEM, "x"), -1);
 	}
 	assert_true(save(1, "a") >= 0); /* a is older than all of them */
 	assert_int_equal(save(0, "c"), -1);
-	for (int i = 0; i < LEDGER_FAILED; i++) {
+	for (int i = 0; i < LEDGER_FAILED_MAX; i++) {
 		snprintf(tag, sizeof(tag), "b%d", i);
 		assert_int_equal(begin(1, tag), LEDGER_REFUSE);
 	}
@@ -400,7 +400,7 @@ static void more_room_for_what_failed_is_refused(void **state)
 	begin(1, "a");
 	more.seq = verdict.seq;
 	assert_int_equal(ask(&more), LEDGER_GRANT);
-	assert_true(verdict.more);
+	assert_true(verdict.granted_before);
 	ledger_fail_tag(&ledger, 0, "a", PAWL_ENOMEM, "x");
 	assert_int_equal(ask(&more), LEDGER_REFUSE);
 	assert_int_equal(verdict.code, PAWL_ECANCELED);
@@ -432,7 +432,7 @@ static void what_has_no_step_is_as_new_as_the_newest(void **state)
 	struct ledger_ask what = {.step = 70, .tag = "a", .fits = true};
 
 	start(1, 0);
-	ledger_know_stored(&ledger, 30);
+	ledger_record_stored(&ledger, 30);
 	save(0, "best");
 	assert_int_equal(newest()->step, 30);
 	assert_int_equal(ask(&what), LEDGER_GRANT);

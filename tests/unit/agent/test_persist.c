@@ -1,6 +1,6 @@
 /* The storage thread of a root: when the agent leaves, and among many damaged tags. */
-#include "agent/persist/news.h"
-#include "agent/persist/persist.h"
+#include "agent/persist/alerts.h"
+#include "agent/persist/storage_thread.h"
 #include "base/fault.h"
 #include "ckpt/tags.h"
 #include "io/loop.h"
@@ -94,7 +94,7 @@ static void what_is_not_begun_is_freed(void **state)
 		struct persist_job *room = calloc(1, sizeof(*room));
 
 		assert_non_null(room);
-		room->kind = PERSIST_ROOM;
+		room->kind = PERSIST_CHECK_SPACE;
 		room->allocated = true;
 		persist_submit(persist, room);
 	}
@@ -127,7 +127,7 @@ static void make_root(char *root, uint64_t whole, uint64_t first, uint64_t n)
 /* Opens a root and looks for its newest whole tag. *news: number of news items for people. */
 static uint64_t find_newest(const char *root, unsigned *news)
 {
-	struct news_item item;
+	struct alert alert;
 	struct persist_job find = {.kind = PERSIST_RESOLVE};
 	struct persist_job job;
 	struct persist *persist;
@@ -138,8 +138,8 @@ static uint64_t find_newest(const char *root, unsigned *news)
 	persist_submit(persist, &find);
 	take_opened(persist);
 	take_opened(persist);
-	for (*news = 0; news_take(persist_news(persist), &item);) {
-		*news += item.kind == NEWS_ONCE;
+	for (*news = 0; alerts_take(persist_alerts(persist), &alert);) {
+		*news += alert.kind == ALERT_ONCE;
 	}
 	assert_true(persist_stop(persist, WAIT_MS));
 	loop_close(loop);

@@ -45,14 +45,14 @@ static int remove_root(void **state)
 	return rmdir(root);
 }
 
-static void assert_refused(const char *said)
+static void assert_refused(const char *expected)
 {
 	char text[32] = "";
 	struct pawl_err err;
 	int fd = open(victim, O_RDONLY | O_CLOEXEC);
 
 	assert_int_equal(rootlock_take(root, "one", &err), PAWL_EIO);
-	if (!strstr(err.msg, said)) {
+	if (!strstr(err.msg, expected)) {
 		fail_msg("%s", err.msg);
 	}
 	assert_true(read(fd, text, sizeof(text) - 1) > 0);

@@ -4,7 +4,7 @@
  * and once sharing with the tag before, in both ways. After recovery each tag holds just what it
  * held before the action that was cut off, or after it.
  */
-#include "agent/persist/save.h"
+#include "agent/persist/write_tag.h"
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/rng.h"
@@ -181,10 +181,10 @@ static int save(struct store *store, const struct action *action)
 		.world = 1,
 		.ranks = &rank};
 	char newest[CKPT_TAG_MAX] = "";
-	const struct save_how how = {.job = "test",
+	const struct write_tag_options options = {.job = "test",
 		.base = newest,
 		.full_every = sharing == NOTHING ? 0 : 5};
-	struct save_result result;
+	struct write_tag_result result;
 	struct writer *writer;
 	uint64_t used_bytes = 0;
 	int rv;
@@ -202,7 +202,7 @@ static int save(struct store *store, const struct action *action)
 	assert_true(used_bytes <= ARENA_BYTES);
 	assert_int_equal(writer_open(&writer, store, false, NULL), 0);
 	find_newest(store, newest);
-	rv = save_write(store, writer, &job, &how, &result, NULL);
+	rv = write_tag_publish(store, writer, &job, &options, &result, NULL);
 	writer_close(writer);
 	free(staged.arena);
 	return rv;

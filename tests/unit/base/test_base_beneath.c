@@ -96,14 +96,14 @@ static int disarm(void **state)
 	return 0;
 }
 
-static void assert_refused(const char *path, int flags, int code, const char *said)
+static void assert_refused(const char *path, int flags, int code, const char *expected)
 {
 	struct pawl_err err;
 	struct stat st;
 
 	assert_int_equal(file_open_beneath(dir, "in", path, flags, 0600, BENEATH_ANY, &st, &err),
 		code);
-	if (!strstr(err.msg, said)) {
+	if (!strstr(err.msg, expected)) {
 		fail_msg("%s: %s", path, err.msg);
 	}
 }
@@ -174,7 +174,7 @@ static void nothing_outside_is_reached(void **state)
 	assert_int_equal(errno, EXDEV);
 }
 
-static void a_mount_is_crossed_only_where_that_was_said(void **state)
+static void a_mount_is_crossed_only_if_allowed(void **state)
 {
 	char path[128];
 	int fd;
@@ -199,8 +199,7 @@ static void a_mount_is_crossed_only_where_that_was_said(void **state)
 		cmocka_unit_test_setup_teardown(nothing_is_made_at_the_end_of_a_link, before,      \
 			after),                                                                    \
 		cmocka_unit_test_setup_teardown(nothing_outside_is_reached, before, after),        \
-		cmocka_unit_test_setup_teardown(a_mount_is_crossed_only_where_that_was_said,       \
-			before, after)
+		cmocka_unit_test_setup_teardown(a_mount_is_crossed_only_if_allowed, before, after)
 
 int main(void)
 {

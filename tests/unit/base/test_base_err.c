@@ -51,7 +51,7 @@ static void sys_translates(void **state)
 	}
 }
 
-static void prefix_tells_the_story(void **state)
+static void prefix_adds_context(void **state)
 {
 	struct pawl_err err;
 
@@ -103,7 +103,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(set_fills_and_returns),
 		cmocka_unit_test(sys_translates),
-		cmocka_unit_test(prefix_tells_the_story),
+		cmocka_unit_test(prefix_adds_context),
 		cmocka_unit_test(long_messages_are_cut),
 		cmocka_unit_test(every_code_has_a_name),
 	};

@@ -62,28 +62,29 @@ static void children_of_children_are_ours(void **state)
 	pid_t outer = start_pair(false, &inner);
 
 	assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
-	assert_true(proc_descends((uint32_t)outer));
-	assert_true(proc_descends((uint32_t)inner));
+	assert_true(proc_is_descendant((uint32_t)outer));
+	assert_true(proc_is_descendant((uint32_t)inner));
 	kill(inner, SIGKILL);
 	end(outer); /* we adopt the orphan that outer leaves */
 	WITHIN(WITHIN_LONG_S, proc_is_child((uint32_t)inner));
-	assert_true(proc_descends((uint32_t)inner)); /* a zombie */
+	assert_true(proc_is_descendant((uint32_t)inner)); /* a zombie */
 	assert_int_equal(waitpid(inner, NULL, 0), inner);
-	assert_false(proc_descends((uint32_t)inner));
+	assert_false(proc_is_descendant((uint32_t)inner));
 	outer = start_pair(true, &inner);
 	assert_int_equal(waitpid(outer, NULL, 0), outer);
-	assert_true(proc_descends((uint32_t)inner)); /* still ours, though its parent is gone */
+	assert_true(
+		proc_is_descendant((uint32_t)inner)); /* still ours, though its parent is gone */
 	end(inner);
 	assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 0), 0);
 }
 
 static void others_are_not(void **state)
 {
-	assert_false(proc_descends((uint32_t)getppid()));
-	assert_false(proc_descends((uint32_t)getpid()));
-	assert_false(proc_descends(1));
-	assert_false(proc_descends(0));
-	assert_false(proc_descends(UINT32_MAX));
+	assert_false(proc_is_descendant((uint32_t)getppid()));
+	assert_false(proc_is_descendant((uint32_t)getpid()));
+	assert_false(proc_is_descendant(1));
+	assert_false(proc_is_descendant(0));
+	assert_false(proc_is_descendant(UINT32_MAX));
 }
 
 /* ---- the other end ---- */

@@ -55,11 +55,11 @@ static void what_steers_is_an_escape(void **state)
 	char shown[128];
 
 	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
-		size_t n = text_show(shown, sizeof(shown), texts[i].text);
+		size_t n = text_escape(shown, sizeof(shown), texts[i].text);
 
 		assert_string_equal(shown, texts[i].shown);
 		assert_int_equal(n, strlen(shown));
-		assert_int_equal(text_show(NULL, 0, texts[i].text), n);
+		assert_int_equal(text_escape(NULL, 0, texts[i].text), n);
 	}
 }
 
@@ -79,7 +79,7 @@ static void it_is_cut_between_characters(void **state)
 			want = ends[i] < cap ? ends[i] : want;
 		}
 		memset(shown, 'x', sizeof(shown));
-		assert_int_equal(text_show(shown, cap, text), strlen(all));
+		assert_int_equal(text_escape(shown, cap, text), strlen(all));
 		assert_int_equal(strlen(shown), want);
 		assert_memory_equal(shown, all, want);
 		assert_int_equal(shown[cap], 'x');

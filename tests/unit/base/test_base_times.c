@@ -68,11 +68,11 @@ static void names_are_set_and_the_rest_is_scaled(void **state)
 	/* The word scale may stand anywhere. */
 	assert_int_equal(times_read("due_again=0.05,scale=4,session_gone=0.2", ns, NULL), 0);
 	for (int i = 0; i < TIMES_N; i++) {
-		int64_t said_ns = i == TIME_DUE_AGAIN ? 50 * NS_PER_MS
-			: i == TIME_SESSION_GONE      ? 200 * NS_PER_MS
-						      : 4 * rows[i].ns;
+		int64_t expected_ns = i == TIME_DUE_AGAIN ? 50 * NS_PER_MS
+			: i == TIME_SESSION_GONE          ? 200 * NS_PER_MS
+							  : 4 * rows[i].ns;
 
-		assert_int_equal(ns[i], said_ns);
+		assert_int_equal(ns[i], expected_ns);
 	}
 	assert_int_equal(times_read("scale=1e-12", ns, NULL), 0);
 	for (int i = 0; i < TIMES_N; i++) {
@@ -124,7 +124,7 @@ static void what_is_wrong_is_named(void **state)
 
 /* Runs ask in a process that has looked up no time yet. Returns its exit status; said gets what it
  * prints. */
-static int ask_in_child(const char *times, void (*ask)(void), char said[512])
+static int ask_in_child(const char *times, void (*ask)(void), char output[512])
 {
 	int pipe_fds[2];
 	size_t len = 0;
@@ -142,10 +142,10 @@ static int ask_in_child(const char *times, void (*ask)(void), char said[512])
 	}
 	assert_true(pid > 0);
 	close(pipe_fds[1]);
-	while ((n = read(pipe_fds[0], said + len, 511 - len)) > 0) {
+	while ((n = read(pipe_fds[0], output + len, 511 - len)) > 0) {
 		len += (size_t)n;
 	}
-	said[len] = '\0';
+	output[len] = '\0';
 	close(pipe_fds[0]);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFEXITED(status));
@@ -183,22 +183,22 @@ static void ask(void)
 
 static void the_environment_is_read_once(void **state)
 {
-	char said[512];
+	char output[512];
 
-	assert_int_equal(ask_in_child("heartbeat=1.500000001,scale=0.5", ask_all_ways, said), 17);
-	assert_string_equal(said, "");
-	assert_int_equal(ask_in_child("session_pause=0.02", sleep_a_little, said), 17);
+	assert_int_equal(ask_in_child("heartbeat=1.500000001,scale=0.5", ask_all_ways, output), 17);
+	assert_string_equal(output, "");
+	assert_int_equal(ask_in_child("session_pause=0.02", sleep_a_little, output), 17);
 }
 
 static void a_wrong_environment_ends_the_process(void **state)
 {
-	char said[512];
+	char output[512];
 
-	assert_int_equal(ask_in_child("heartbeet=1", ask, said), 2);
-	assert_non_null(strstr(said, "error"));
-	assert_non_null(strstr(said, "PAWL_TEST_TIMES: heartbeet: no time has this name"));
-	assert_int_equal(ask_in_child("heartbeat=-1", ask, said), 2);
-	assert_non_null(strstr(said, "heartbeat=-1"));
+	assert_int_equal(ask_in_child("heartbeet=1", ask, output), 2);
+	assert_non_null(strstr(output, "error"));
+	assert_non_null(strstr(output, "PAWL_TEST_TIMES: heartbeet: no time has this name"));
+	assert_int_equal(ask_in_child("heartbeat=-1", ask, output), 2);
+	assert_non_null(strstr(output, "heartbeat=-1"));
 }
 
 int main(void)

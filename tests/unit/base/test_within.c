@@ -117,7 +117,7 @@ static int count(const char *text, const char *begin)
 	return n;
 }
 
-static void one_line_says_it(void **state)
+static void one_line_reports_it(void **state)
 {
 	static const struct {
 		const char *name, *times, *line;
@@ -200,7 +200,7 @@ static void statuses_of_children_are_given(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(one_line_says_it),
+		cmocka_unit_test(one_line_reports_it),
 		cmocka_unit_test(a_wrong_value_is_not_late),
 		cmocka_unit_test(what_happens_is_not_late),
 		cmocka_unit_test(who_stood_still_looks_again),

@@ -93,7 +93,7 @@ static int apply_to_store(struct store *store, const struct action *action, stru
 		break;
 	case PUT_ASIDE:
 		tag_of_step(tag, sizeof(tag), action->step);
-		rv = tag_put_aside(store, tag, "for a test", err);
+		rv = tag_quarantine(store, tag, "for a test", err);
 		break;
 	case RETAIN:
 		rv = tags_retain(store, &rule, err);

@@ -356,11 +356,11 @@ static void images_are_read_as_needed(void **state)
 	store_fault_set(store, NULL);
 	assert_int_equal(part_image_open(&image, reader, "dir", &w.entry, &err), 0);
 	assert_int_equal(store_fault_ops(store), 1);
-	assert_int_equal(part_image_need(image, 7, 0, &err), 0);
+	assert_int_equal(part_image_read(image, 7, 0, &err), 0);
 	assert_int_equal(store_fault_ops(store), 1);
-	assert_int_equal(part_image_need(image, size - 10, 10, &err), 0);
+	assert_int_equal(part_image_read(image, size - 10, 10, &err), 0);
 	assert_int_equal(store_fault_ops(store), 2);
-	assert_int_equal(part_image_need(image, 5 * CKPT_CHUNK - 1, 2, &err), 0);
+	assert_int_equal(part_image_read(image, 5 * CKPT_CHUNK - 1, 2, &err), 0);
 	assert_int_equal(store_fault_ops(store), 4);
 	assert_memory_equal(part_image_at(image, 5 * CKPT_CHUNK - 1),
 		w.part.image + 5 * CKPT_CHUNK - 1, 2);
@@ -368,12 +368,12 @@ static void images_are_read_as_needed(void **state)
 	assert_int_equal(store_mem_flip(mem, "dir/model", (size - 1) * 8, NULL), 0);
 	assert_int_equal(store_mem_flip(mem, "dir/model", 9ull * CKPT_CHUNK * 8, NULL), 0);
 	for (unsigned i = 0; i < 2; i++) {
-		assert_int_equal(part_image_need(image, 0, size, &err), PAWL_ECORRUPT);
+		assert_int_equal(part_image_read(image, 0, size, &err), PAWL_ECORRUPT);
 		assert_string_equal(err.msg,
 			"dir/model: bytes 9437184..10485759 are not what was written");
 	}
 	assert_int_equal(store_mem_flip(mem, "dir/model", 9ull * CKPT_CHUNK * 8, NULL), 0);
-	assert_int_equal(part_image_need(image, 0, size, &err), 0);
+	assert_int_equal(part_image_read(image, 0, size, &err), 0);
 	assert_memory_equal(part_image_at(image, 0), w.part.image, size);
 	part_image_close(image);
 	reader_close(reader);
@@ -463,8 +463,8 @@ static void cached_files_are_verified_where_they_lie(void **state)
 			fd = -1;
 			break;
 		}
-		assert_int_equal(part_image_need(image, size - 1, 1, &err), 0);
-		rv = part_image_need(image, 0, size, &err);
+		assert_int_equal(part_image_read(image, size - 1, 1, &err), 0);
+		rv = part_image_read(image, 0, size, &err);
 		assert_int_equal(rv, round == 1 ? PAWL_ECORRUPT : 0);
 		if (rv != 0) {
 			assert_string_equal(err.msg,
@@ -508,23 +508,23 @@ static void shared_files_are_verified_where_they_lie(void **state)
 		close(fd);
 		assert_int_equal(part_image_open(&image, disk.reader, "dir", &disk.w.entry, &err),
 			0);
-		assert_int_equal(part_image_need(image, size - 1, 1, &err), 0);
+		assert_int_equal(part_image_read(image, size - 1, 1, &err), 0);
 		tail = part_image_at(image, size - 1);
 		part_image_share(image, true);
 		for (uint64_t chunk = 4; chunk < 14; chunk += chunk == 6 ? 2 : 1) {
 			want[chunk] = true;
 		}
 		if (round == 0) {
-			assert_int_equal(part_image_need_chunks(image, want, &err), 0);
+			assert_int_equal(part_image_read_chunks(image, want, &err), 0);
 			assert_memory_equal(part_image_at(image, 8 * CKPT_CHUNK),
 				disk.w.part.image + 8 * CKPT_CHUNK, 6 * CKPT_CHUNK);
 			assert_memory_equal(part_image_at(image, size - 1),
 				disk.w.part.image + size - 1, 1);
 			want[0] = true;
-			assert_int_equal(part_image_need_chunks(image, want, &err), 0);
+			assert_int_equal(part_image_read_chunks(image, want, &err), 0);
 			assert_memory_equal(part_image_at(image, 0), disk.w.part.image, CKPT_CHUNK);
 		} else {
-			assert_int_equal(part_image_need_chunks(image, want, &err), PAWL_ECORRUPT);
+			assert_int_equal(part_image_read_chunks(image, want, &err), PAWL_ECORRUPT);
 			assert_string_equal(err.msg,
 				"dir/model: bytes 12582912..13631487 are not what was written");
 		}

@@ -18,8 +18,8 @@
 #include <stdarg.h>
 #include <cmocka.h>
 
-#define SEEDS      100
-#define HEAD_BYTES 24u /* magic, version, length, checksum: see docs/format.md */
+#define SEEDS        100
+#define HEADER_BYTES 24u /* magic, version, length, checksum: see docs/format.md */
 
 static uint64_t first_seed; /* seed of the first of SEEDS random runs */
 
@@ -159,7 +159,7 @@ static void what_is_new_has_a_newer_version(void **state)
 	drop(&f);
 }
 
-static void a_linked_file_is_told(void **state)
+static void a_linked_file_is_recorded(void **state)
 {
 	struct fixture f;
 	struct manifest m;
@@ -171,13 +171,13 @@ static void a_linked_file_is_told(void **state)
 	assert_int_equal(manifest_decode(&m, f.out.bytes, f.out.len_bytes, NULL), 0);
 	assert_int_equal(m.parts[0].depth, 3);
 	assert_int_equal(m.parts[0].sums[1], 78);
-	assert_int_equal(manifest_files(&m.parts[0]), 2);
+	assert_int_equal(manifest_files_n(&m.parts[0]), 2);
 	assert_int_equal(manifest_file_bytes(&m.parts[0], 1), 6 * CKPT_CHUNK);
 	assert_int_equal(manifest_place(&m.parts[0], 0).source, 1);
 	assert_int_equal(manifest_place(&m.parts[0], 0).chunk, 5);
 	manifest_file_path(path, sizeof(path), "dir", &m.parts[0], 1);
 	assert_string_equal(path, "dir/.pawl/model.1");
-	assert_int_equal(manifest_files(&m.parts[1]), 1);
+	assert_int_equal(manifest_files_n(&m.parts[1]), 1);
 	assert_int_equal(manifest_place(&m.parts[1], 1).chunk, 1);
 	manifest_file_path(path, sizeof(path), "dir", &m.parts[1], 0);
 	assert_string_equal(path, "dir/rng-rank0");
@@ -224,9 +224,10 @@ static void any_flipped_bit_is_refused(void **state)
 static void put_checksum(struct wire_out *out)
 {
 	uint8_t version = out->bytes[8];
-	uint32_t head = version > 2 ? crc32c(0, &version, 1) : 0;
+	uint32_t seed = version > 2 ? crc32c(0, &version, 1) : 0;
 
-	wire_patch_u32(out, 20, crc32c(head, out->bytes + HEAD_BYTES, out->len_bytes - HEAD_BYTES));
+	wire_patch_u32(out, 20,
+		crc32c(seed, out->bytes + HEADER_BYTES, out->len_bytes - HEADER_BYTES));
 }
 
 static void flips_under_a_right_checksum_stay_within_limits(void **state)
@@ -236,7 +237,7 @@ static void flips_under_a_right_checksum_stay_within_limits(void **state)
 		unsigned refused = 0;
 
 		makers[i](&f);
-		for (size_t bit = HEAD_BYTES * 8; bit < f.out.len_bytes * 8; bit++) {
+		for (size_t bit = HEADER_BYTES * 8; bit < f.out.len_bytes * 8; bit++) {
 			f.out.bytes[bit / 8] ^= (uint8_t)(1u << (bit % 8));
 			put_checksum(&f.out);
 			refused += decode_copy(f.out.bytes, f.out.len_bytes, NULL) != 0;
@@ -317,7 +318,7 @@ static void what_cannot_be_is_refused(void **state)
 	set_text(f.parts[1].name, sizeof(f.parts[1].name), "rng-rank0");
 	f.parts[1].rank = MANIFEST_ALL_RANKS;
 	assert_int_equal(manifest_check(&f.manifest, NULL), 0);
-	assert_null(manifest_find(&f.manifest, "rng", 0));
+	assert_null(manifest_find_part(&f.manifest, "rng", 0));
 	drop(&f);
 }
 
@@ -343,20 +344,20 @@ static void parts_are_found(void **state)
 	struct fixture f;
 
 	make(&f);
-	assert_ptr_equal(manifest_find(&f.manifest, "model", 0), &f.parts[0]);
-	assert_ptr_equal(manifest_find(&f.manifest, "model", 7), &f.parts[0]);
-	assert_ptr_equal(manifest_find(&f.manifest, "rng", 0), &f.parts[1]);
-	assert_ptr_equal(manifest_find(&f.manifest, "rng", 1), &f.parts[2]);
-	assert_null(manifest_find(&f.manifest, "rng", 2));
-	assert_null(manifest_find(&f.manifest, "optim", 0));
-	assert_null(manifest_find(&f.manifest, "rng-rank0", 0));
+	assert_ptr_equal(manifest_find_part(&f.manifest, "model", 0), &f.parts[0]);
+	assert_ptr_equal(manifest_find_part(&f.manifest, "model", 7), &f.parts[0]);
+	assert_ptr_equal(manifest_find_part(&f.manifest, "rng", 0), &f.parts[1]);
+	assert_ptr_equal(manifest_find_part(&f.manifest, "rng", 1), &f.parts[2]);
+	assert_null(manifest_find_part(&f.manifest, "rng", 2));
+	assert_null(manifest_find_part(&f.manifest, "optim", 0));
+	assert_null(manifest_find_part(&f.manifest, "rng-rank0", 0));
 	/* In a world of one, a rank's own file has the name of a shared one. */
 	f.manifest.world = 1;
 	f.parts[0].rank = 0;
-	assert_ptr_equal(manifest_find(&f.manifest, "model", 0), &f.parts[0]);
-	assert_null(manifest_find(&f.manifest, "model", 1));
+	assert_ptr_equal(manifest_find_part(&f.manifest, "model", 0), &f.parts[0]);
+	assert_null(manifest_find_part(&f.manifest, "model", 1));
 	f.manifest.parts_n = 0;
-	assert_null(manifest_find(&f.manifest, "model", 0));
+	assert_null(manifest_find_part(&f.manifest, "model", 0));
 	drop(&f);
 }
 
@@ -513,7 +514,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(round_trip),
 		cmocka_unit_test(what_is_new_has_a_newer_version),
-		cmocka_unit_test(a_linked_file_is_told),
+		cmocka_unit_test(a_linked_file_is_recorded),
 		cmocka_unit_test(any_cut_or_addition_is_refused),
 		cmocka_unit_test(any_flipped_bit_is_refused),
 		cmocka_unit_test(flips_under_a_right_checksum_stay_within_limits),

@@ -49,7 +49,7 @@ static uint32_t token(uint32_t source, uint64_t off)
 	return 1 + source * ELEMENTS * ITEM + (uint32_t)off;
 }
 
-static int note_run(void *user, const struct reshard_run *run)
+static int record_run(void *user, const struct reshard_run *run)
 {
 	struct world *w = user;
 
@@ -169,7 +169,8 @@ static void any_boxes_make_up_any_box(void **state)
 		int rv;
 
 		make_world(w, &rng);
-		rv = reshard_plan(&w->want, w->saved, w->saved_n, w->ndim, ITEM, note_run, w, &err);
+		rv = reshard_plan(&w->want, w->saved, w->saved_n, w->ndim, ITEM, record_run, w,
+			&err);
 		assert_int_equal(rv, agrees(w, rv == 0) ? 0 : PAWL_EMISMATCH);
 		covered += rv == 0;
 	}
@@ -185,7 +186,7 @@ static void what_is_whole_is_one_run(void **state)
 	w->saved_n = 1;
 	w->saved[0] = (struct reshard_box){.start = {2, 0, 0}, .shape = {4, 5, 6}};
 	w->want = (struct reshard_box){.start = {3, 0, 0}, .shape = {2, 5, 6}};
-	assert_int_equal(reshard_plan(&w->want, w->saved, 1, 3, ITEM, note_run, w, NULL), 0);
+	assert_int_equal(reshard_plan(&w->want, w->saved, 1, 3, ITEM, record_run, w, NULL), 0);
 	assert_int_equal(w->runs, 1);
 	assert_int_equal(w->bytes[0], token(0, 1 * 5 * 6 * ITEM));
 	free(w);
@@ -200,7 +201,7 @@ static void the_missing_element_is_named(void **state)
 	w->saved_n = 1;
 	w->saved[0] = (struct reshard_box){.shape = {3, 4}};
 	w->want = (struct reshard_box){.shape = {5, 4}};
-	assert_int_equal(reshard_plan(&w->want, w->saved, 1, 2, ITEM, note_run, w, &err),
+	assert_int_equal(reshard_plan(&w->want, w->saved, 1, 2, ITEM, record_run, w, &err),
 		PAWL_EMISMATCH);
 	assert_string_equal(err.msg, "element [3, 0] is in no saved shard");
 	free(w);

@@ -88,7 +88,7 @@ static unsigned forget_unasked(const struct retain_rule *rule, struct retain_tag
 	uint32_t newer = 0;
 
 	for (unsigned i = HISTORY; i-- > 0;) {
-		if (!retain_asks(rule, &tags[i], newer)) {
+		if (!retain_needs_complete(rule, &tags[i], newer)) {
 			forgotten += tags[i].complete;
 			tags[i].complete = false;
 		}

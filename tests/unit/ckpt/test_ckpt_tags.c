@@ -83,7 +83,7 @@ static void what_is_no_tag_is_refused(void **state)
 	assert_int_equal(tag_open(store, "global_step1", &found, NULL), PAWL_ENOENT);
 	assert_int_equal(tag_begin(store, "../x", dir, sizeof(dir), NULL), PAWL_EINVAL);
 	assert_int_equal(tag_publish(store, "../x", &manifest, NULL), PAWL_EINVAL);
-	assert_int_equal(tag_put_aside(store, "../x", "", NULL), PAWL_EINVAL);
+	assert_int_equal(tag_quarantine(store, "../x", "", NULL), PAWL_EINVAL);
 	store_close(store);
 }
 
@@ -337,7 +337,7 @@ static void remove_in(struct store *store, uint64_t step, const char *name)
 static void assert_newest(struct store *store, int expected, uint64_t step, const char *passed)
 {
 	struct met met = {.code = 0};
-	const struct tags_search search = {.met = meet, .user = &met};
+	const struct tags_search search = {.on_skipped = meet, .user = &met};
 	struct manifest manifest;
 
 	assert_int_equal(tags_newest(store, &search, &manifest, NULL), expected);
@@ -693,7 +693,7 @@ static void bad_tags_are_put_aside_with_the_reason(void **state)
 	void *why;
 	size_t len_bytes;
 
-	assert_int_equal(tag_put_aside(store, "global_step2", "its model is damaged", NULL), 0);
+	assert_int_equal(tag_quarantine(store, "global_step2", "its model is damaged", NULL), 0);
 	assert_tags(store, "1 ");
 	assert_int_equal(
 		store_read_small(store, ".bad/global_step2.1/why.txt", &why, &len_bytes, 100, NULL),
@@ -701,7 +701,7 @@ static void bad_tags_are_put_aside_with_the_reason(void **state)
 	assert_string_equal(why, "its model is damaged");
 	free(why);
 	assert_true(has(store, ".bad/global_step2.1/optim/of/all"));
-	assert_int_equal(tag_put_aside(store, "global_step2", "gone already", NULL), 0);
+	assert_int_equal(tag_quarantine(store, "global_step2", "gone already", NULL), 0);
 	assert_false(has(store, ".bad/global_step2.2"));
 	store_close(store);
 }
@@ -711,10 +711,10 @@ static void only_the_newest_bad_ones_are_kept(void **state)
 	const uint64_t steps[] = {5, 1, 2, 3};
 	struct store *store = open_with(steps, 4);
 
-	assert_int_equal(tag_put_aside(store, "global_step5", "", NULL), 0);
-	assert_int_equal(tag_put_aside(store, "global_step2", "", NULL), 0);
-	assert_int_equal(tag_put_aside(store, "global_step1", "", NULL), 0);
-	assert_int_equal(tag_put_aside(store, "global_step3", "", NULL), 0);
+	assert_int_equal(tag_quarantine(store, "global_step5", "", NULL), 0);
+	assert_int_equal(tag_quarantine(store, "global_step2", "", NULL), 0);
+	assert_int_equal(tag_quarantine(store, "global_step1", "", NULL), 0);
+	assert_int_equal(tag_quarantine(store, "global_step3", "", NULL), 0);
 	assert_false(has(store, ".bad/global_step5.1"));
 	assert_true(has(store, ".bad/global_step2.2"));
 	assert_true(has(store, ".bad/global_step1.3"));
@@ -736,7 +736,7 @@ static void a_full_disk_does_not_keep_a_bad_tag(void **state)
 		int rv;
 
 		assert_int_equal(store_fault_open(mem, &plan, &store, NULL), 0);
-		rv = tag_put_aside(store, "global_step2", "why", NULL);
+		rv = tag_quarantine(store, "global_step2", "why", NULL);
 		assert_true(rv != 0 || !has(mem, "global_step2"));
 		assert_int_equal(sample_load(mem, "global_step1", NULL, NULL), 0);
 		store_close(store);

@@ -23,7 +23,7 @@
 #define DIR_MAX 8
 
 /* How a store lets files share. */
-enum way { BYTES, NAMES, WAYS };
+enum sharing { BYTES, NAMES, SHARINGS };
 
 /* A file as it is saved once: each chunk of the payload is made from a number. */
 struct version {
@@ -141,10 +141,10 @@ static void saved_deinit(struct saved *saved)
 	free(saved->part.places);
 }
 
-static void open_store(enum way way)
+static void open_store(enum sharing sharing)
 {
 	assert_int_equal(store_mem_open(&store, NULL), 0);
-	store_mem_clones(store, way == BYTES);
+	store_mem_clones(store, sharing == BYTES);
 	assert_int_equal(writer_open(&writer, store, false, NULL), 0);
 }
 
@@ -167,11 +167,11 @@ static void change(struct version *version, struct rng *rng)
 }
 
 /* Older directories are deleted at random: files do not depend on them. */
-static void run_history(enum way way, struct rng *rng)
+static void run_history(enum sharing sharing, struct rng *rng)
 {
 	struct saved saved[SAVES] = {0};
 
-	open_store(way);
+	open_store(sharing);
 	saved[0].version.raw = rng_below(rng, 4) == 0;
 	saved[0].version.size_bytes = 5 * CKPT_CHUNK + rng_below(rng, CKPT_CHUNK);
 	for (unsigned i = 0; i < SAVES; i++) {
@@ -183,7 +183,7 @@ static void run_history(enum way way, struct rng *rng)
 		}
 		assert_int_equal(write_version(&saved[i], i, i > 0 ? &saved[i - 1] : NULL), 0);
 		assert_true(saved[i].part.sources_n <= MANIFEST_SOURCES);
-		assert_true(way == NAMES || saved[i].part.sources_n == 0);
+		assert_true(sharing == NAMES || saved[i].part.sources_n == 0);
 		assert_true(saved[i].part.depth <= i);
 		assert_reads(&saved[i], i);
 		if (i > 0 && rng_below(rng, 2)) {
@@ -224,12 +224,12 @@ static uint64_t count_written(const char *dir)
 
 static void only_what_changed_is_written(void **state)
 {
-	for (enum way way = BYTES; way < WAYS; way++) {
+	for (enum sharing sharing = BYTES; sharing < SHARINGS; sharing++) {
 		struct saved a = {.version = {.size_bytes = 10 * CKPT_CHUNK}};
 		struct saved b = a;
 		struct saved c = a;
 
-		open_store(way);
+		open_store(sharing);
 		assert_int_equal(write_version(&a, 0, NULL), 0);
 		b.version.content[4]++;
 		assert_int_equal(write_version(&b, 1, &a), 0);
@@ -237,7 +237,7 @@ static void only_what_changed_is_written(void **state)
 		 * last one does, which has its CRC. */
 		assert_int_equal(count_written("1"),
 			2 * CKPT_CHUNK + b.part.size_bytes % CKPT_CHUNK);
-		assert_int_equal(b.part.sources_n, way == NAMES ? 2 : 0);
+		assert_int_equal(b.part.sources_n, sharing == NAMES ? 2 : 0);
 		c.version = b.version;
 		assert_int_equal(write_version(&c, 2, &b), 0);
 		assert_int_equal(count_written("2"), 0);

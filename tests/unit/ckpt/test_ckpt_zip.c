@@ -166,7 +166,7 @@ static void file_is_read_back(void **state)
 }
 
 /* The end of a file suffices to find its pickle and the sizes of its storages. */
-static void tail_tells_of_the_pickle(void **state)
+static void tail_locates_the_pickle(void **state)
 {
 	for (uint64_t seed = first_seed; seed < first_seed + SEEDS; seed++) {
 		struct rng rng = {seed};
@@ -483,7 +483,7 @@ int main(void)
 		cmocka_unit_test(limits_are_refused),
 		cmocka_unit_test(any_split_gives_the_same_file),
 		cmocka_unit_test(file_is_read_back),
-		cmocka_unit_test(tail_tells_of_the_pickle),
+		cmocka_unit_test(tail_locates_the_pickle),
 		cmocka_unit_test(zip64_is_used_where_needed),
 		cmocka_unit_test(zip64_begins_where_the_tail_does),
 		cmocka_unit_test(cut_off_files_are_refused),

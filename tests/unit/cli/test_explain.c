@@ -49,12 +49,12 @@ static struct explain_group make_group(void)
 					all_ns + TAKES_NS},
 				.peer = PAWL_ANY_RANK};
 		}
-		records[r][STEPS * STEP_OPS] = (struct trace_record){.what = TRACE_LINK,
+		records[r][STEPS * STEP_OPS] = (struct trace_record){.type = TRACE_LINK,
 			.peer = 1 - r,
 			.bytes = r == 0 ? 1000000 : 400000,
 			.at_ns = {0, 0, 0, 0, 0, 20 * MS},
 			.busy_ns = 10 * MS};
-		traces[r] = (struct trace){.head = {.rank = r,
+		traces[r] = (struct trace){.header = {.rank = r,
 						   .ranks = RANKS,
 						   .peers = RANKS,
 						   .host = r,
@@ -67,7 +67,7 @@ static struct explain_group make_group(void)
 	}
 	return (struct explain_group){.ranks = RANKS,
 		.hosts = RANKS,
-		.there = RANKS,
+		.traced_ranks = RANKS,
 		.traces = traces,
 		.base_ns = bases_ns};
 }
@@ -78,7 +78,7 @@ static void clocks_are_put_right(void **state)
 	struct explain_group group = make_group();
 
 	explain_align(&group);
-	assert_true(llabs(group.apart_ns - APART_NS) <= TAKES_NS);
+	assert_true(llabs(group.skew_ns - APART_NS) <= TAKES_NS);
 	assert_true(llabs(group.base_ns[1] - group.base_ns[0]) <= TAKES_NS);
 	explain_align(&group); /* the clocks are right now */
 	assert_true(llabs(group.base_ns[1] - group.base_ns[0]) <= TAKES_NS);

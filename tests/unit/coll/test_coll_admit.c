@@ -2,11 +2,11 @@
  * strangers at the door. */
 #include "base/err.h"
 #include "base/rng.h"
-#include "coll/group/door.h"
+#include "coll/group/join_listener.h"
 #include "coll/transport/dial.h"
 #include "coll/transport/tcp.h"
 #include "seed.h"
-#include "test_coll_beat.h"
+#include "test_coll_heartbeat.h"
 #include "test_coll_procs.h"
 
 #include <errno.h>
@@ -41,19 +41,19 @@ static void close_all(struct groups *groups)
 	}
 }
 
-static void publish_door(struct shared *shared, struct pawl_door **door)
+static void publish_listener(struct shared *shared, struct pawl_join_listener **listener)
 {
-	if (pawl_door_open(door, NULL, shared->door, NULL) != 0) {
+	if (pawl_join_listener_open(listener, NULL, shared->listener_name, NULL) != 0) {
 		_exit(9);
 	}
-	__atomic_add_fetch(&shared->doors, 1, __ATOMIC_RELEASE);
+	__atomic_add_fetch(&shared->listeners_opened, 1, __ATOMIC_RELEASE);
 }
 
-static int admit(struct groups *groups, struct pawl_door *door, struct pawl_err *err)
+static int admit(struct groups *groups, struct pawl_join_listener *listener, struct pawl_err *err)
 {
 	uint32_t rank = pawl_group_rank(last_of(groups));
 	struct pawl_group *next;
-	int rv = pawl_group_admit(&next, last_of(groups), door, MOST, LONG_NS, err);
+	int rv = pawl_group_admit(&next, last_of(groups), listener, MOST, LONG_NS, err);
 
 	if (rv == 0 && next) {
 		if (pawl_group_rank(next) != rank) {
@@ -86,37 +86,37 @@ static void shrink(struct groups *groups, struct pawl_err *err)
  * end. */
 static void run_steps(struct shared *shared, struct groups *groups)
 {
-	struct pawl_door *door = NULL;
+	struct pawl_join_listener *listener = NULL;
 	struct pawl_err err;
 	bool over = false;
 
 	while (!over) {
 		int rv;
 
-		if (!door && pawl_group_rank(last_of(groups)) == 0) {
-			publish_door(shared, &door);
+		if (!listener && pawl_group_rank(last_of(groups)) == 0) {
+			publish_listener(shared, &listener);
 		}
 		rv = sum(shared, last_of(groups), &over, &err);
 		if (rv == 0 && !over) {
-			rv = admit(groups, door, &err);
+			rv = admit(groups, listener, &err);
 		}
 		if (rv != 0) {
 			shrink(groups, &err);
 		}
 	}
-	pawl_door_close(door);
+	pawl_join_listener_close(listener);
 	close_all(groups);
 	_exit(0);
 }
 
 static void run_alone(struct shared *shared, uint32_t rank)
 {
-	run_steps(shared, &(struct groups){{join_by_cards(&shared->cards, rank, 1)}, 1});
+	run_steps(shared, &(struct groups){{join_by_endpoints(&shared->endpoints, rank, 1)}, 1});
 }
 
 static void run_three(struct shared *shared, uint32_t rank)
 {
-	run_steps(shared, &(struct groups){{join_by_cards(&shared->cards, rank, 3)}, 1});
+	run_steps(shared, &(struct groups){{join_by_endpoints(&shared->endpoints, rank, 3)}, 1});
 }
 
 static void run_newcomer(struct shared *shared)
@@ -124,10 +124,10 @@ static void run_newcomer(struct shared *shared)
 	struct groups groups = {.n = 1};
 	struct pawl_err err;
 
-	while (__atomic_load_n(&shared->doors, __ATOMIC_ACQUIRE) == 0) {
+	while (__atomic_load_n(&shared->listeners_opened, __ATOMIC_ACQUIRE) == 0) {
 		sched_yield();
 	}
-	if (pawl_group_knock(&groups.at[0], shared->door, LONG_NS, &err) != 0) {
+	if (pawl_group_request_join(&groups.at[0], shared->listener_name, LONG_NS, &err) != 0) {
 		_exit(TURNED_OFF);
 	}
 	run_steps(shared, &groups);
@@ -263,19 +263,19 @@ static int connect_to(const char *name, uint64_t *key)
 	return fd;
 }
 
-static void await_count(struct pawl_door *door, uint32_t n)
+static void await_count(struct pawl_join_listener *listener, uint32_t n)
 {
-	WITHIN(WITHIN_LONG_S, pawl_door_waiting(door) == n);
+	WITHIN(WITHIN_LONG_S, pawl_join_listener_waiting(listener) == n);
 }
 
 /* Expects the door to close the connection as soon as its bytes have come. */
-static void assert_closed(struct pawl_door *door, int fd)
+static void assert_closed(struct pawl_join_listener *listener, int fd)
 {
 	uint8_t byte;
 
 	errno = ETIMEDOUT;
 	WITHIN_DOING(WITHIN_LONG_S, errno != ETIMEDOUT, {
-		assert_int_equal(pawl_door_waiting(door), 0);
+		assert_int_equal(pawl_join_listener_waiting(listener), 0);
 		assert_false(dial_receive(fd, &byte, 1, clock_mono_ns() + 10 * NS_PER_MS));
 	});
 	assert_int_equal(errno, ECONNRESET);
@@ -284,77 +284,78 @@ static void assert_closed(struct pawl_door *door, int fd)
 
 static void strangers_do_not_get_in(void **state)
 {
-	char name[PAWL_DOOR_NAME];
-	uint64_t words[2] = {htole64(KNOCK_MAGIC)};
-	int silent[DOOR_WAITERS];
-	struct pawl_door *door;
+	char name[PAWL_JOIN_LISTENER_NAME];
+	uint64_t words[2] = {htole64(JOIN_REQUEST_MAGIC)};
+	int silent[JOIN_WAITERS_MAX];
+	struct pawl_join_listener *listener;
 	uint64_t key;
 	int fd;
 
-	assert_int_equal(pawl_door_open(&door, NULL, name, NULL), 0);
-	for (uint32_t i = 0; i < DOOR_WAITERS; i++) {
+	assert_int_equal(pawl_join_listener_open(&listener, NULL, name, NULL), 0);
+	for (uint32_t i = 0; i < JOIN_WAITERS_MAX; i++) {
 		silent[i] = connect_to(name, &key);
 	}
-	assert_int_equal(pawl_door_waiting(door), 0);
+	assert_int_equal(pawl_join_listener_waiting(listener), 0);
 	fd = connect_to(name, &key);
 	words[1] = htole64(key + 1);
 	assert_true(dial_send(fd, words, sizeof(words), clock_mono_ns() + LONG_NS));
-	assert_closed(door, fd);
+	assert_closed(listener, fd);
 	fd = connect_to(name, &key);
 	assert_true(dial_send(fd, "GET / HTTP/1.1\r\n\r\n", 18, clock_mono_ns() + LONG_NS));
-	assert_closed(door, fd);
+	assert_closed(listener, fd);
 	fd = connect_to(name, &key);
 	words[1] = htole64(key);
 	assert_true(dial_send(fd, words, 7, clock_mono_ns() + LONG_NS));
-	assert_int_equal(pawl_door_waiting(door), 0);
+	assert_int_equal(pawl_join_listener_waiting(listener), 0);
 	assert_true(dial_send(fd, (uint8_t *)words + 7, 9, clock_mono_ns() + LONG_NS));
-	await_count(door, 1);
+	await_count(listener, 1);
 	close(fd);
-	await_count(door, 0);
-	for (uint32_t i = 0; i < DOOR_WAITERS; i++) {
+	await_count(listener, 0);
+	for (uint32_t i = 0; i < JOIN_WAITERS_MAX; i++) {
 		close(silent[i]);
 	}
-	pawl_door_close(door);
+	pawl_join_listener_close(listener);
 }
 
 /* A newcomer that has knocked keeps its place, however many come after it before anybody looks. */
 static void who_has_knocked_keeps_its_place(void **state)
 {
-	char name[PAWL_DOOR_NAME];
-	uint64_t words[2] = {htole64(KNOCK_MAGIC)};
-	int silent[DOOR_WAITERS];
-	struct pawl_door *door;
+	char name[PAWL_JOIN_LISTENER_NAME];
+	uint64_t words[2] = {htole64(JOIN_REQUEST_MAGIC)};
+	int silent[JOIN_WAITERS_MAX];
+	struct pawl_join_listener *listener;
 	uint64_t key;
 	int fd;
 
-	assert_int_equal(pawl_door_open(&door, NULL, name, NULL), 0);
+	assert_int_equal(pawl_join_listener_open(&listener, NULL, name, NULL), 0);
 	fd = connect_to(name, &key);
 	words[1] = htole64(key);
 	assert_true(dial_send(fd, words, sizeof(words), clock_mono_ns() + LONG_NS));
-	for (uint32_t i = 0; i < DOOR_WAITERS; i++) {
+	for (uint32_t i = 0; i < JOIN_WAITERS_MAX; i++) {
 		silent[i] = connect_to(name, &key);
 	}
-	assert_int_equal(pawl_door_waiting(door), 1);
-	for (uint32_t i = 0; i < DOOR_WAITERS; i++) {
+	assert_int_equal(pawl_join_listener_waiting(listener), 1);
+	for (uint32_t i = 0; i < JOIN_WAITERS_MAX; i++) {
 		close(silent[i]);
 	}
-	await_count(door, 1);
+	await_count(listener, 1);
 	close(fd);
-	await_count(door, 0);
-	pawl_door_close(door);
+	await_count(listener, 0);
+	pawl_join_listener_close(listener);
 }
 
-static void what_is_no_door_is_refused(void **state)
+static void malformed_listener_names_are_refused(void **state)
 {
-	char name[PAWL_DOOR_NAME];
-	struct pawl_door *door;
+	char name[PAWL_JOIN_LISTENER_NAME];
+	struct pawl_join_listener *listener;
 	struct pawl_group *group;
 
-	assert_int_equal(pawl_group_knock(&group, "somewhere", NS_PER_S, NULL), PAWL_EINVAL);
-	assert_int_equal(pawl_door_open(&door, NULL, name, NULL), 0);
-	assert_int_equal(pawl_group_knock(&group, name, NS_PER_S / 100, NULL), PAWL_ETIMEDOUT);
-	pawl_door_close(door);
-	assert_int_equal(pawl_group_knock(&group, name, LONG_NS, NULL), PAWL_EPEER);
+	assert_int_equal(pawl_group_request_join(&group, "somewhere", NS_PER_S, NULL), PAWL_EINVAL);
+	assert_int_equal(pawl_join_listener_open(&listener, NULL, name, NULL), 0);
+	assert_int_equal(pawl_group_request_join(&group, name, NS_PER_S / 100, NULL),
+		PAWL_ETIMEDOUT);
+	pawl_join_listener_close(listener);
+	assert_int_equal(pawl_group_request_join(&group, name, LONG_NS, NULL), PAWL_EPEER);
 }
 
 int main(void)
@@ -365,7 +366,7 @@ int main(void)
 		cmocka_unit_test(ranks_that_die_hang_nobody),
 		cmocka_unit_test(strangers_do_not_get_in),
 		cmocka_unit_test(who_has_knocked_keeps_its_place),
-		cmocka_unit_test(what_is_no_door_is_refused),
+		cmocka_unit_test(malformed_listener_names_are_refused),
 	};
 
 	first_seed = test_seed();

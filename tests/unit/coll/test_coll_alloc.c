@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "count_alloc.h"
-#include "test_coll_beat.h"
+#include "test_coll_heartbeat.h"
 #include "within.h"
 
 #ifndef SANITIZED
@@ -83,16 +83,16 @@ static void *run(void *user)
 
 int main(void)
 {
-	char cards[RANKS][PAWL_CARD_MAX];
+	char endpoints[RANKS][PAWL_ENDPOINT_MAX];
 	const char *all[RANKS];
 	pthread_t threads[RANKS];
 
 	bear_silence();
 	for (uint32_t r = 0; r < RANKS; r++) {
-		if (pawl_group_open(&groups[r], r, RANKS, NULL, cards[r], NULL) != 0) {
+		if (pawl_group_open(&groups[r], r, RANKS, NULL, endpoints[r], NULL) != 0) {
 			return 1;
 		}
-		all[r] = cards[r];
+		all[r] = endpoints[r];
 	}
 	pthread_barrier_init(&barrier, NULL, RANKS);
 	for (uint32_t r = 0; r < RANKS; r++) {

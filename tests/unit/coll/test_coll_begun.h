@@ -10,7 +10,7 @@
 
 /* Returns whether a rank has begun a collective, has told all others so, and lacks the heads of
  * n. */
-static inline bool lacks_heads(struct pawl_group *group, uint64_t number, uint32_t n)
+static inline bool lacks_headers(struct pawl_group *group, uint64_t number, uint32_t n)
 {
 	struct pawl_work *work;
 	bool lacks;
@@ -25,10 +25,10 @@ static inline bool lacks_heads(struct pawl_group *group, uint64_t number, uint32
 	return lacks;
 }
 
-/* Waits until lacks_heads returns true. */
-static inline void await_heads(struct pawl_group *group, uint64_t number, uint32_t n)
+/* Waits until lacks_headers returns true. */
+static inline void await_headers(struct pawl_group *group, uint64_t number, uint32_t n)
 {
-	WITHIN(WITHIN_LONG_S, lacks_heads(group, number, n));
+	WITHIN(WITHIN_LONG_S, lacks_headers(group, number, n));
 }
 
 static inline bool has_failed(struct pawl_group *group)

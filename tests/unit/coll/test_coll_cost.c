@@ -14,21 +14,22 @@ static void check_predictions(uint32_t n, uint64_t len)
 {
 	struct coll_hosts hosts = {n, 0};
 
-	for (enum coll_way way = 0; way < COLL_WAYS; way++) {
+	for (enum coll_algorithm algorithm = 0; algorithm < COLL_ALGORITHMS; algorithm++) {
 		double took;
-		double said;
+		double predicted;
 
-		if (!coll_way_fits(way, n)) {
+		if (!coll_algorithm_fits(algorithm, n)) {
 			continue;
 		}
-		carry_all_reduce(&took, &gigabit, 1, n, way, len);
-		said = coll_cost_s(&gigabit, &hosts, way, len);
-		if (took > 1.3 * said || said > 1.3 * took) {
+		carry_all_reduce(&took, &gigabit, 1, n, algorithm, len);
+		predicted = coll_cost_s(&gigabit, &hosts, algorithm, len);
+		if (took > 1.3 * predicted || predicted > 1.3 * took) {
 			fail_msg("%u hosts, %llu bytes, %s: %g s, predicted %g s", n,
-				(unsigned long long)len, coll_way_name(way), took, said);
+				(unsigned long long)len, coll_algorithm_name(algorithm), took,
+				predicted);
 		}
 		assert_true(took >= 0.999 * coll_bound_s(&gigabit, &hosts, len));
-		assert_true(said >= 0.999 * coll_bound_s(&gigabit, &hosts, len));
+		assert_true(predicted >= 0.999 * coll_bound_s(&gigabit, &hosts, len));
 	}
 }
 
@@ -49,17 +50,17 @@ static void predictions(void **state)
 static void check_choice(const struct coll_link *link, uint32_t n, uint64_t len)
 {
 	struct coll_hosts hosts = {n, 0};
-	enum coll_way best = coll_choose(link, &hosts, len);
+	enum coll_algorithm best = coll_choose_algorithm(link, &hosts, len);
 	double best_s = coll_cost_s(link, &hosts, best, len);
 
 	assert_int_not_equal(best, COLL_RING);
 	assert_true(
 		best == COLL_DIRECT || best_s < 0.9 * coll_cost_s(link, &hosts, COLL_DIRECT, len));
-	for (enum coll_way way = 0; way < COLL_RING; way++) {
-		if (coll_way_fits(way, n)) {
+	for (enum coll_algorithm algorithm = 0; algorithm < COLL_RING; algorithm++) {
+		if (coll_algorithm_fits(algorithm, n)) {
 			double least_s = best == COLL_DIRECT ? 0.9 * best_s : best_s;
 
-			assert_true(least_s <= coll_cost_s(link, &hosts, way, len));
+			assert_true(least_s <= coll_cost_s(link, &hosts, algorithm, len));
 		}
 	}
 }
@@ -75,10 +76,14 @@ static void choices(void **state)
 			check_choice(&coll_link_default, n, len);
 		}
 	}
-	assert_int_equal(coll_choose(&gigabit, &(struct coll_hosts){4, 0}, 64), COLL_DOUBLING);
-	assert_int_equal(coll_choose(&gigabit, &(struct coll_hosts){4, 0}, 25 << 20), COLL_DIRECT);
-	assert_int_equal(coll_choose(&gigabit, &(struct coll_hosts){1, 0}, 25 << 20), COLL_DIRECT);
-	assert_int_equal(coll_choose(&dear, &(struct coll_hosts){64, 0}, 16 << 10), COLL_HALVING);
+	assert_int_equal(coll_choose_algorithm(&gigabit, &(struct coll_hosts){4, 0}, 64),
+		COLL_DOUBLING);
+	assert_int_equal(coll_choose_algorithm(&gigabit, &(struct coll_hosts){4, 0}, 25 << 20),
+		COLL_DIRECT);
+	assert_int_equal(coll_choose_algorithm(&gigabit, &(struct coll_hosts){1, 0}, 25 << 20),
+		COLL_DIRECT);
+	assert_int_equal(coll_choose_algorithm(&dear, &(struct coll_hosts){64, 0}, 16 << 10),
+		COLL_HALVING);
 }
 
 /* Servers are asked for long vectors only: the others have other ways. */
@@ -88,8 +93,8 @@ static void choices_with_servers(void **state)
 		struct coll_hosts hosts = {n, n / 2};
 		struct coll_hosts alone = {n, 0};
 
-		assert_int_equal(coll_choose(&gigabit, &hosts, 64), COLL_DOUBLING);
-		assert_int_equal(coll_choose(&gigabit, &hosts, 25 << 20), COLL_DIRECT);
+		assert_int_equal(coll_choose_algorithm(&gigabit, &hosts, 64), COLL_DOUBLING);
+		assert_int_equal(coll_choose_algorithm(&gigabit, &hosts, 25 << 20), COLL_DIRECT);
 		assert_true(coll_cost_s(&gigabit, &hosts, COLL_DOUBLING, 64) ==
 			coll_cost_s(&gigabit, &alone, COLL_DOUBLING, 64));
 		assert_true(n == 2 ||
@@ -102,13 +107,15 @@ static void changes_without_a_measured_link(void **state)
 {
 	const struct coll_hosts four = {4, 0};
 
-	assert_int_equal(coll_choose(&coll_link_default, &four, 24000), COLL_DOUBLING);
-	assert_int_equal(coll_choose(&coll_link_default, &four, 25000), COLL_DIRECT);
+	assert_int_equal(coll_choose_algorithm(&coll_link_default, &four, 24000), COLL_DOUBLING);
+	assert_int_equal(coll_choose_algorithm(&coll_link_default, &four, 25000), COLL_DIRECT);
 	for (uint32_t n = 2; n <= 16; n++) {
 		const struct coll_hosts hosts = {n, 0};
 
-		assert_int_equal(coll_choose(&coll_link_default, &hosts, 1 << 10), COLL_DOUBLING);
-		assert_int_equal(coll_choose(&coll_link_default, &hosts, 256 << 10), COLL_DIRECT);
+		assert_int_equal(coll_choose_algorithm(&coll_link_default, &hosts, 1 << 10),
+			COLL_DOUBLING);
+		assert_int_equal(coll_choose_algorithm(&coll_link_default, &hosts, 256 << 10),
+			COLL_DIRECT);
 	}
 }
 

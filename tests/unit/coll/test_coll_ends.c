@@ -5,9 +5,9 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "coll/group/group_call.h"
-#include "test_coll_beat.h"
 #include "test_coll_begun.h"
-#include "test_coll_cards.h"
+#include "test_coll_endpoints.h"
+#include "test_coll_heartbeat.h"
 #include "test_coll_world.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@
 #define PROCESSES 3
 
 struct shared {
-	struct test_cards cards;
+	struct test_endpoints endpoints;
 	uint32_t done; /* atomic: ranks other than 2 that have done the first sum, or begun it */
 };
 
@@ -53,7 +53,7 @@ static int sum_once(struct pawl_group *group, struct pawl_err *err)
  * 2, too. */
 static void be_process(struct shared *shared, uint32_t rank, void (*last)(void))
 {
-	struct pawl_group *group = join_by_cards(&shared->cards, rank, PROCESSES);
+	struct pawl_group *group = join_by_endpoints(&shared->endpoints, rank, PROCESSES);
 	struct pawl_err err;
 	int rv = sum_once(group, &err);
 
@@ -96,7 +96,7 @@ static void lose_rank_2(void (*last)(void), const char *why)
 			be_process(shared, r, last);
 		}
 	}
-	group = join_by_cards(&shared->cards, 0, PROCESSES);
+	group = join_by_endpoints(&shared->endpoints, 0, PROCESSES);
 	assert_int_equal(sum_once(group, &err), 0);
 	__atomic_fetch_add(&shared->done, 1, __ATOMIC_RELEASE);
 	assert_int_equal(sum_once(group, &err), PAWL_EPEER);
@@ -127,7 +127,7 @@ static void a_stopped_rank_is_named(void **state)
  * rank 0 has come. */
 static void be_impatient(struct shared *shared, uint32_t rank)
 {
-	struct pawl_group *group = join_by_cards(&shared->cards, rank, PROCESSES);
+	struct pawl_group *group = join_by_endpoints(&shared->endpoints, rank, PROCESSES);
 	struct pawl_coll_call call = big_sum();
 	struct pawl_work work;
 
@@ -146,7 +146,7 @@ static void be_impatient(struct shared *shared, uint32_t rank)
 
 /* The others hear of a failure before the waiting rank goes on. That rank may end its process,
  * which would be taken for the reason otherwise. */
-static void others_hear_a_failure_first(void **state)
+static void others_learn_of_a_failure_first(void **state)
 {
 	struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
 		MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -163,9 +163,9 @@ static void others_hear_a_failure_first(void **state)
 			be_impatient(shared, r);
 		}
 	}
-	group = join_by_cards(&shared->cards, 0, PROCESSES);
+	group = join_by_endpoints(&shared->endpoints, 0, PROCESSES);
 	assert_int_equal(pawl_group_submit(group, &work, &call, NULL), 0);
-	await_heads(group, 0, 2);
+	await_headers(group, 0, 2);
 	__atomic_fetch_add(&shared->done, 1, __ATOMIC_RELEASE);
 	assert_int_equal(pawl_group_wait(group, &work, LONG_NS, &err), PAWL_ETIMEDOUT);
 	assert_non_null(strstr(err.msg,
@@ -180,15 +180,15 @@ static void others_hear_a_failure_first(void **state)
 
 static void a_fork_is_refused(void **state)
 {
-	char card[PAWL_CARD_MAX];
-	const char *cards[] = {card};
+	char endpoint[PAWL_ENDPOINT_MAX];
+	const char *endpoints[] = {endpoint};
 	struct pawl_group *group;
 	struct pawl_err err;
 	int status;
 	pid_t pid;
 
-	assert_int_equal(pawl_group_open(&group, 0, 1, NULL, card, NULL), 0);
-	assert_int_equal(pawl_group_join(group, cards, LONG_NS, NULL), 0);
+	assert_int_equal(pawl_group_open(&group, 0, 1, NULL, endpoint, NULL), 0);
+	assert_int_equal(pawl_group_join(group, endpoints, LONG_NS, NULL), 0);
 	pid = fork();
 	if (pid == 0) {
 		_exit(sum_once(group, &err) == PAWL_ENOTSUP && strstr(err.msg, "fork") ? 0 : 1);
@@ -347,9 +347,9 @@ static void *call_odd(void *user)
 	return NULL;
 }
 
-static void begin_odd(struct odd_world *odd, const char *beat)
+static void begin_odd(struct odd_world *odd, const char *heartbeat)
 {
-	setenv("PAWL_HEARTBEAT", beat, 1);
+	setenv("PAWL_HEARTBEAT", heartbeat, 1);
 	open_world(&odd->w);
 	bear_silence();
 	for (uint32_t r = 0; r < RANKS; r++) {
@@ -417,7 +417,7 @@ static const struct odd_call odd_calls[] = {
 #define ODD_CALLS (sizeof(odd_calls) / sizeof(*odd_calls))
 
 /* silent: the heartbeat of worlds whose call all ranks finish; beat: that of the others. */
-static void check_odds(bool goes_on, bool leaves, const char *silent, const char *beat)
+static void check_odds(bool goes_on, bool leaves, const char *silent, const char *heartbeat)
 {
 	struct odd_world *odds = calloc(ODD_CALLS, sizeof(*odds));
 	size_t n = 0;
@@ -428,7 +428,7 @@ static void check_odds(bool goes_on, bool leaves, const char *silent, const char
 			odds[n].call = &odd_calls[i];
 			odds[n].goes_on = goes_on;
 			odds[n].leaves = leaves;
-			begin_odd(&odds[n++], odd_calls[i].silent ? silent : beat);
+			begin_odd(&odds[n++], odd_calls[i].silent ? silent : heartbeat);
 		}
 	}
 	for (size_t i = 0; i < n; i++) {
@@ -441,17 +441,17 @@ static void check_odds(bool goes_on, bool leaves, const char *silent, const char
 }
 
 /* Some ranks wait for what will not come; others are done, and do nothing more. */
-static void signs_of_life_tell_who_called_something_else(void **state)
+static void heartbeats_show_who_called_something_else(void **state)
 {
 	check_odds(false, false, "1", "1");
 }
 
-static void the_next_collective_tells_who_called_something_else(void **state)
+static void the_next_collective_shows_who_called_something_else(void **state)
 {
 	check_odds(true, false, "0", "1");
 }
 
-static void whoever_leaves_has_told_what_it_called(void **state)
+static void leaving_ranks_report_what_they_called(void **state)
 {
 	check_odds(true, true, "100", "100");
 }
@@ -476,7 +476,7 @@ static void *call_parts(void *user)
 	return NULL;
 }
 
-static void parts_of_nothing_are_told(void **state)
+static void empty_parts_are_reported(void **state)
 {
 	const char *const texts[] = {"rank 1 sends 1000 bytes to rank 2, which expects 0",
 		"rank 2 sends 0 bytes to rank 1, which expects 1000"};
@@ -497,26 +497,26 @@ static void parts_of_nothing_are_told(void **state)
 	bear_silence();
 }
 
-static void heads_tell_of_what_was_before(void **state)
+static void headers_show_the_call_before(void **state)
 {
 	struct pawl_work works[2] = {{.call = FLOATS(PAWL_BROADCAST, 0), .number = 8},
 		{.call = FLOATS(PAWL_ALL_REDUCE, 0), .number = 9}};
-	uint8_t heads[4][GROUP_HEAD_BYTES];
+	uint8_t headers[4][GROUP_HEADER_BYTES];
 	struct pawl_err err;
 
-	group_head_encode(heads[0], &works[0], 5, NULL);
+	group_header_encode(headers[0], &works[0], 5, NULL);
 	works[0].call.root = 1;
-	group_head_encode(heads[1], &works[0], 5, NULL);
-	group_head_encode(heads[2], &works[1], 6, heads[0]);
-	group_head_encode(heads[3], &works[1], 7, heads[1]);
-	assert_int_equal(group_head_check(heads[2], heads[2], &works[1].call, 0, 1, &err), 0);
-	assert_int_equal(group_head_check(heads[3], heads[2], &works[1].call, 0, 1, &err),
+	group_header_encode(headers[1], &works[0], 5, NULL);
+	group_header_encode(headers[2], &works[1], 6, headers[0]);
+	group_header_encode(headers[3], &works[1], 7, headers[1]);
+	assert_int_equal(group_header_check(headers[2], headers[2], &works[1].call, 0, 1, &err), 0);
+	assert_int_equal(group_header_check(headers[3], headers[2], &works[1].call, 0, 1, &err),
 		PAWL_EMISMATCH);
 	assert_non_null(strstr(err.msg,
 		"in collective 8: rank 0 calls broadcast of 1000 float32 from rank 0, rank 1 "
 		"calls broadcast of 1000 float32 from rank 1"));
-	group_head_encode(heads[3], &works[1], 7, NULL);
-	assert_int_equal(group_head_check(heads[3], heads[2], &works[1].call, 0, 1, &err),
+	group_header_encode(headers[3], &works[1], 7, NULL);
+	assert_int_equal(group_header_check(headers[3], headers[2], &works[1].call, 0, 1, &err),
 		PAWL_EMISMATCH);
 	assert_non_null(strstr(err.msg,
 		"before collective 9: rank 0 and rank 1 both call all_reduce(sum) of 1000 "
@@ -577,8 +577,8 @@ static void *be_late(void *user)
 		return NULL;
 	}
 	if (member->rank == 3) {
-		await_heads(all[0].group, 0, 2);
-		await_heads(all[2].group, 0, 2);
+		await_headers(all[0].group, 0, 2);
+		await_headers(all[2].group, 0, 2);
 		call.timeout_ns = 200 * NS_PER_MS;
 	}
 	assert_int_equal(pawl_group_submit(member->group, &work, &call, NULL), 0);
@@ -660,15 +660,15 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_dead_rank_is_named),
 		cmocka_unit_test(a_stopped_rank_is_named),
-		cmocka_unit_test(others_hear_a_failure_first),
+		cmocka_unit_test(others_learn_of_a_failure_first),
 		cmocka_unit_test(a_fork_is_refused),
 		cmocka_unit_test(one_does_something_else),
 		cmocka_unit_test(two_that_wait_for_each_other_are_named),
-		cmocka_unit_test(signs_of_life_tell_who_called_something_else),
-		cmocka_unit_test(the_next_collective_tells_who_called_something_else),
-		cmocka_unit_test(whoever_leaves_has_told_what_it_called),
-		cmocka_unit_test(parts_of_nothing_are_told),
-		cmocka_unit_test(heads_tell_of_what_was_before),
+		cmocka_unit_test(heartbeats_show_who_called_something_else),
+		cmocka_unit_test(the_next_collective_shows_who_called_something_else),
+		cmocka_unit_test(leaving_ranks_report_what_they_called),
+		cmocka_unit_test(empty_parts_are_reported),
+		cmocka_unit_test(headers_show_the_call_before),
 		cmocka_unit_test(one_leaves_early),
 		cmocka_unit_test(one_is_late),
 		cmocka_unit_test(messages_of_another_length),

@@ -88,7 +88,8 @@ static void fill(struct rng *rng, enum pawl_dtype type, uint8_t *at, size_t len)
 	}
 }
 
-static struct world *open_world(struct rng *rng, uint32_t servers, enum coll_way way, size_t len)
+static struct world *open_world(struct rng *rng, uint32_t servers, enum coll_algorithm algorithm,
+	size_t len)
 {
 	struct world *w = calloc(1, sizeof(*w));
 	uint32_t where[RANKS];
@@ -99,14 +100,14 @@ static struct world *open_world(struct rng *rng, uint32_t servers, enum coll_way
 		where[r] = (uint32_t)rng_below(rng, hosts);
 	}
 	assert_int_equal(coll_topo_init(&w->topo, where, ranks, servers, NULL), 0);
-	if (!coll_way_fits(way, w->topo.hosts)) {
-		way = COLL_DIRECT;
+	if (!coll_algorithm_fits(algorithm, w->topo.hosts)) {
+		algorithm = COLL_DIRECT;
 	}
 	w->all = ranks + servers;
 	w->pipes = calloc((size_t)w->all * w->all, sizeof(*w->pipes));
 	for (uint32_t r = 0; r < w->all; r++) {
-		assert_int_equal(coll_plan_all_reduce(&w->plans[r], &w->topo, r, way, len, NULL),
-			0);
+		assert_int_equal(
+			coll_plan_all_reduce(&w->plans[r], &w->topo, r, algorithm, len, NULL), 0);
 		assert_int_equal(coll_exec_init(&w->execs[r], &w->plans[r], w->all,
 					 coll_kernel_best(), NULL),
 			0);
@@ -219,11 +220,11 @@ static void bits_depend_on_ranks_and_hosts_alone(void **state)
 	struct rng rng = {first_seed};
 
 	for (int i = 0; i < 150; i++) {
-		enum coll_way way = (enum coll_way)rng_below(&rng, COLL_RING);
+		enum coll_algorithm algorithm = (enum coll_algorithm)rng_below(&rng, COLL_RING);
 		enum pawl_dtype type = rng_below(&rng, 2) == 1 ? PAWL_FLOAT32 : PAWL_FLOAT64;
-		uint32_t servers = way == COLL_DIRECT ? (uint32_t)rng_below(&rng, 5) : 0;
+		uint32_t servers = algorithm == COLL_DIRECT ? (uint32_t)rng_below(&rng, 5) : 0;
 		size_t len = rng_below(&rng, i % 10 == 0 ? LEN_MAX : 3000) / 8 * 8;
-		struct world *w = open_world(&rng, servers, way, len);
+		struct world *w = open_world(&rng, servers, algorithm, len);
 
 		try_one(w, &rng, PAWL_SUM, type, len);
 		try_one(w, &rng, PAWL_SUM, type, len);
@@ -241,8 +242,8 @@ static void all_types(void **state)
 		enum pawl_reduce_op fold = (enum pawl_reduce_op)rng_below(&rng, PAWL_REDUCE_OPS);
 		enum pawl_dtype type = (enum pawl_dtype)rng_below(&rng, PAWL_INT64 + 1);
 		size_t len = rng_below(&rng, 5000) / 8 * 8;
-		struct world *w =
-			open_world(&rng, 0, (enum coll_way)rng_below(&rng, COLL_WAYS), len);
+		struct world *w = open_world(&rng, 0,
+			(enum coll_algorithm)rng_below(&rng, COLL_ALGORITHMS), len);
 
 		try_one(w, &rng, fold, type, len);
 		close_world(w);

@@ -339,16 +339,18 @@ static void halves_are_rounded_to_the_nearest(void **state)
 
 /* Returns the sum of squares by its definition. The terms tell how far a result may be off. */
 static double sum_squares(enum pawl_dtype type, const uint8_t *x, size_t n,
-	const struct pawl_white *white)
+	const struct pawl_whitening *white)
 {
 	size_t size = coll_type_bytes(type);
 	double sum = 0;
 
 	for (size_t i = 0; i < n; i++) {
 		double v = get(type, x + i * size).d;
-		const uint8_t *second = white ? (const uint8_t *)white->second + i * size : NULL;
+		const uint8_t *second =
+			white ? (const uint8_t *)white->second_moment + i * size : NULL;
 
-		v /= white ? sqrt(sqrt(get(type, second).d * white->by) + white->eps) : 1;
+		v /= white ? sqrt(sqrt(get(type, second).d * white->bias_correction) + white->eps)
+			   : 1;
 		sum += v * v;
 	}
 	return sum;
@@ -359,7 +361,7 @@ static void try_squares(struct rng *rng, enum pawl_dtype type, size_t n, bool by
 	size_t size = coll_type_bytes(type);
 	uint8_t *x = vectors[0] + rng_below(rng, SHIFT) * size;
 	uint8_t *second = vectors[1] + rng_below(rng, SHIFT) * size;
-	struct pawl_white white = {second, 1 / (1 - 0.999), 1e-8};
+	struct pawl_whitening white = {second, 1 / (1 - 0.999), 1e-8};
 	double want;
 	double first;
 
@@ -371,13 +373,13 @@ static void try_squares(struct rng *rng, enum pawl_dtype type, size_t n, bool by
 		put(type, (union number){.d = v}, second + i * size);
 	}
 	want = sum_squares(type, x, n, by_second ? &white : NULL);
-	first = coll_squares(COLL_PLAIN, type, x, n, by_second ? &white : NULL);
+	first = coll_squared_norm(COLL_PLAIN, type, x, n, by_second ? &white : NULL);
 	if (fabs(first - want) > (by_second ? 1e-5 : 1e-13) * want) {
 		fail_msg("%s: %g for %g", coll_type_name(type), first, want);
 	}
 	for (enum coll_kernel k = COLL_PLAIN + 1; k < COLL_KERNELS; k++) {
 		if (coll_kernel_has(k)) {
-			double got = coll_squares(k, type, x, n, by_second ? &white : NULL);
+			double got = coll_squared_norm(k, type, x, n, by_second ? &white : NULL);
 
 			assert_memory_equal(&got, &first, sizeof(got));
 		}
@@ -399,12 +401,12 @@ static void squares_of_what_is_no_number(void **state)
 {
 	float x[] = {1, INFINITY, 2, 3e38f, 1e-30f};
 
-	assert_true(isinf(pawl_squares(PAWL_FLOAT32, x, 3, NULL)));
+	assert_true(isinf(pawl_squared_norm(PAWL_FLOAT32, x, 3, NULL)));
 	x[1] = NAN;
-	assert_true(isnan(pawl_squares(PAWL_FLOAT32, x, 3, NULL)));
-	assert_true(pawl_squares(PAWL_FLOAT32, x + 3, 1, NULL) > 8.9e76); /* fits in double */
-	assert_true(pawl_squares(PAWL_FLOAT32, x + 4, 1, NULL) > 0);
-	assert_true(pawl_squares(PAWL_FLOAT32, x, 0, NULL) == 0);
+	assert_true(isnan(pawl_squared_norm(PAWL_FLOAT32, x, 3, NULL)));
+	assert_true(pawl_squared_norm(PAWL_FLOAT32, x + 3, 1, NULL) > 8.9e76); /* fits in double */
+	assert_true(pawl_squared_norm(PAWL_FLOAT32, x + 4, 1, NULL) > 0);
+	assert_true(pawl_squared_norm(PAWL_FLOAT32, x, 0, NULL) == 0);
 }
 
 static void what_fits(void **state)

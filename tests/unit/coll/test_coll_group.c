@@ -6,7 +6,7 @@
 #include "coll/group/group.h"
 #include "coll/transport/shm.h"
 #include "seed.h"
-#include "test_coll_beat.h"
+#include "test_coll_heartbeat.h"
 #include "test_coll_world.h"
 #include "within.h"
 
@@ -294,7 +294,7 @@ static void what_shares_memory_is_done_in_order(void **state)
 	close_world(&w);
 }
 
-/* pawl_group_using finds the last collective that uses the memory and is not done. None is done
+/* pawl_group_find_using finds the last collective that uses the memory and is not done. None is done
  * here: the others have not called them. */
 static void memory_in_use(void **state)
 {
@@ -315,20 +315,20 @@ static void memory_in_use(void **state)
 	for (uint32_t i = 0; i < 3; i++) {
 		assert_int_equal(pawl_group_submit(group, &works[i], &calls[i], NULL), 0);
 	}
-	assert_ptr_equal(pawl_group_using(group, in, sizeof(in)), &works[2]);
-	assert_ptr_equal(pawl_group_using(group, in, 8), &works[1]);
-	assert_ptr_equal(pawl_group_using(group, in + 4, 24), &works[1]);
-	assert_ptr_equal(pawl_group_using(group, out + 10 * RANKS - 1, 4), &works[1]);
-	assert_ptr_equal(pawl_group_using(group, out, 1), &works[1]);
-	assert_null(pawl_group_using(group, out + 10 * RANKS, 4));
-	assert_null(pawl_group_using(group, out, 0));
+	assert_ptr_equal(pawl_group_find_using(group, in, sizeof(in)), &works[2]);
+	assert_ptr_equal(pawl_group_find_using(group, in, 8), &works[1]);
+	assert_ptr_equal(pawl_group_find_using(group, in + 4, 24), &works[1]);
+	assert_ptr_equal(pawl_group_find_using(group, out + 10 * RANKS - 1, 4), &works[1]);
+	assert_ptr_equal(pawl_group_find_using(group, out, 1), &works[1]);
+	assert_null(pawl_group_find_using(group, out + 10 * RANKS, 4));
+	assert_null(pawl_group_find_using(group, out, 0));
 	for (uint32_t r = 1; r < RANKS; r++) {
 		pawl_group_leave(w.members[r].group);
 	}
 	for (uint32_t i = 0; i < 3; i++) {
 		assert_int_equal(pawl_group_wait(group, &works[i], LONG_NS, NULL), PAWL_EPEER);
 	}
-	assert_null(pawl_group_using(group, in, sizeof(in)));
+	assert_null(pawl_group_find_using(group, in, sizeof(in)));
 	close_world(&w);
 }
 
@@ -615,7 +615,7 @@ static void means(void **state)
 }
 
 /* An operation that is done is handed out once, to the caller that asked for it. */
-static void *do_told(void *user)
+static void *take_completions(void *user)
 {
 	struct member *member = user;
 	struct job jobs[5];
@@ -624,10 +624,10 @@ static void *do_told(void *user)
 
 	for (uint32_t i = 0; i < 5; i++) {
 		submit(member, &jobs[i], i);
-		asked += pawl_group_tell(member->group, &jobs[i].work) ? 1u << i : 0;
+		asked += pawl_group_watch(member->group, &jobs[i].work) ? 1u << i : 0;
 	}
 	while (given != asked) {
-		struct pawl_work *work = pawl_group_next(member->group);
+		struct pawl_work *work = pawl_group_next_completion(member->group);
 
 		for (uint32_t i = 0; i < 5; i++) {
 			if (work == &jobs[i].work) {
@@ -638,7 +638,7 @@ static void *do_told(void *user)
 	}
 	for (uint32_t i = 0; i < 5; i++) {
 		finish(member, &jobs[i]);
-		assert_false(pawl_group_tell(member->group, &jobs[i].work));
+		assert_false(pawl_group_watch(member->group, &jobs[i].work));
 	}
 	return NULL;
 }
@@ -647,17 +647,18 @@ static void *await_next(void *user)
 {
 	struct member *member = user;
 
-	assert_null(pawl_group_next(member->group)); /* waits until the group is closed */
+	assert_null(
+		pawl_group_next_completion(member->group)); /* waits until the group is closed */
 	return NULL;
 }
 
-static void told(void **state)
+static void completions_are_handed_out(void **state)
 {
 	struct world w;
 	pthread_t thread;
 
 	open_world(&w);
-	run_world(&w, do_told);
+	run_world(&w, take_completions);
 	pthread_create(&thread, NULL, await_next, &w.members[0]);
 	within_pace(0.02);
 	pawl_group_leave(w.members[0].group);
@@ -668,8 +669,8 @@ static void told(void **state)
 /* A group of one has nobody to wait for. */
 static void alone(void **state)
 {
-	char card[PAWL_CARD_MAX];
-	const char *cards[] = {card};
+	char endpoint[PAWL_ENDPOINT_MAX];
+	const char *endpoints[] = {endpoint};
 	struct pawl_group *group;
 	struct pawl_work work;
 	uint64_t at[] = {0, 8};
@@ -682,8 +683,8 @@ static void alone(void **state)
 		.in_at = at,
 		.out_at = at};
 
-	assert_int_equal(pawl_group_open(&group, 0, 1, NULL, card, NULL), 0);
-	assert_int_equal(pawl_group_join(group, cards, LONG_NS, NULL), 0);
+	assert_int_equal(pawl_group_open(&group, 0, 1, NULL, endpoint, NULL), 0);
+	assert_int_equal(pawl_group_join(group, endpoints, LONG_NS, NULL), 0);
 	for (call.kind = 0; call.kind < PAWL_SEND; call.kind++) {
 		memset(out, 0, sizeof(out));
 		assert_int_equal(pawl_group_submit(group, &work, &call, NULL), 0);
@@ -695,11 +696,11 @@ static void alone(void **state)
 	pawl_group_close(group);
 }
 
-static void cards_that_are_none(void **state)
+static void malformed_endpoints(void **state)
 {
-	char card[PAWL_CARD_MAX];
+	char endpoint[PAWL_ENDPOINT_MAX];
 	static const struct {
-		const char *card;
+		const char *endpoint;
 		int code;
 		const char *text;
 	} bad[] = {{"", PAWL_EINVAL, "another version"},
@@ -707,22 +708,22 @@ static void cards_that_are_none(void **state)
 		{"pawl-2 host 1:2:3 - 0", PAWL_EINVAL, "another version"},
 		{"pawl-2 host 1:2 - 0 here", PAWL_ENOTSUP, "different hosts"},
 		{"pawl-2 host 1:2 - 5 here", PAWL_EINVAL, "other servers"}};
-	char texts[2][PAWL_CARD_MAX];
+	char texts[2][PAWL_ENDPOINT_MAX];
 	const char *both[] = {texts[0], texts[1]};
-	const char *cards[] = {card, NULL};
+	const char *endpoints[] = {endpoint, NULL};
 	struct pawl_group *groups[2];
 	struct pawl_group *group;
 	struct pawl_err err;
 
 	unsetenv("PAWL_HEARTBEAT"); /* the cards below have the default settings */
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
-		assert_int_equal(pawl_group_open(&group, 0, 2, NULL, card, NULL), 0);
-		cards[1] = bad[i].card;
-		assert_int_equal(pawl_group_join(group, cards, LONG_NS, &err), bad[i].code);
+		assert_int_equal(pawl_group_open(&group, 0, 2, NULL, endpoint, NULL), 0);
+		endpoints[1] = bad[i].endpoint;
+		assert_int_equal(pawl_group_join(group, endpoints, LONG_NS, &err), bad[i].code);
 		assert_non_null(strstr(err.msg, bad[i].text));
 		pawl_group_close(group);
 	}
-	assert_int_equal(pawl_group_open(&group, 2, 2, NULL, card, &err), PAWL_EINVAL);
+	assert_int_equal(pawl_group_open(&group, 2, 2, NULL, endpoint, &err), PAWL_EINVAL);
 	/* Both open before either joins: otherwise the missing one would be taken for lost. */
 	for (uint32_t r = 0; r < 2; r++) {
 		setenv("PAWL_HEARTBEAT", r == 0 ? "0.5" : "0", 1);
@@ -734,7 +735,7 @@ static void cards_that_are_none(void **state)
 		pawl_group_close(groups[r]);
 	}
 	setenv("PAWL_HEARTBEAT", "soon", 1);
-	assert_int_equal(pawl_group_open(&group, 0, 2, NULL, card, &err), PAWL_EINVAL);
+	assert_int_equal(pawl_group_open(&group, 0, 2, NULL, endpoint, &err), PAWL_EINVAL);
 	bear_silence();
 	assert_non_null(strstr(err.msg, "PAWL_HEARTBEAT=soon"));
 }
@@ -748,15 +749,15 @@ static void faults(void **state)
 		int rv = -1;
 
 		for (uint64_t nth = 1; rv != 0; nth++) {
-			char card[PAWL_CARD_MAX];
-			const char *cards[] = {card};
+			char endpoint[PAWL_ENDPOINT_MAX];
+			const char *endpoints[] = {endpoint};
 			struct pawl_group *group = NULL;
 
 			assert_true(nth < 20);
 			fault_arm(points[i], nth, EAGAIN, false);
-			rv = pawl_group_open(&group, 0, 1, NULL, card, NULL);
+			rv = pawl_group_open(&group, 0, 1, NULL, endpoint, NULL);
 			if (rv == 0) {
-				rv = pawl_group_join(group, cards, LONG_NS, NULL);
+				rv = pawl_group_join(group, endpoints, LONG_NS, NULL);
 			}
 			fault_disarm();
 			assert_true(rv == 0 || rv == PAWL_ENOMEM || rv == PAWL_EIO);
@@ -779,9 +780,9 @@ int main(void)
 		cmocka_unit_test(messages),
 		cmocka_unit_test(from_any),
 		cmocka_unit_test(means),
-		cmocka_unit_test(told),
+		cmocka_unit_test(completions_are_handed_out),
 		cmocka_unit_test(alone),
-		cmocka_unit_test(cards_that_are_none),
+		cmocka_unit_test(malformed_endpoints),
 		cmocka_unit_test(faults),
 	};
 

@@ -20,15 +20,15 @@ struct host {
 	pthread_t thread;
 	atomic_bool stop;
 	pthread_mutex_t mutex;
-	char told[1024]; /* last line that the server logged; under mutex */
+	char logged[1024]; /* last line that the server logged; under mutex */
 };
 
-static inline void note(void *user, const char *line)
+static inline void record_line(void *user, const char *line)
 {
 	struct host *host = user;
 
 	pthread_mutex_lock(&host->mutex);
-	snprintf(host->told, sizeof(host->told), "%s", line);
+	snprintf(host->logged, sizeof(host->logged), "%s", line);
 	pthread_mutex_unlock(&host->mutex);
 }
 
@@ -37,7 +37,7 @@ static inline void *run_host(void *user)
 	struct host *host = user;
 
 	while (!atomic_load(&host->stop)) {
-		assert_int_equal(coll_server_turn(host->server, NS_PER_S / 100, NULL), 0);
+		assert_int_equal(coll_server_poll(host->server, NS_PER_S / 100, NULL), 0);
 	}
 	coll_server_close(host->server);
 	return NULL;
@@ -47,8 +47,8 @@ static inline void open_host(struct host *host)
 {
 	*host = (struct host){0};
 	pthread_mutex_init(&host->mutex, NULL);
-	assert_int_equal(coll_server_open(&host->server, "127.0.0.1", 0, host->name, note, host,
-				 coll_probe_obey, NULL),
+	assert_int_equal(coll_server_open(&host->server, "127.0.0.1", 0, host->name, record_line,
+				 host, coll_probe_obey, NULL),
 		0);
 	pthread_create(&host->thread, NULL, run_host, host);
 }

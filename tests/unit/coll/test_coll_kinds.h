@@ -30,10 +30,11 @@ static uint64_t first_seed; /* set by main */
 
 /* A kind of port. */
 struct kind {
-	int (*open)(struct coll_port **out, uint32_t rank, uint32_t ranks, char *name,
+	int (*open)(struct coll_transport **out, uint32_t rank, uint32_t ranks, char *name,
 		struct pawl_err *err);
 	/* May put another port into *port. */
-	int (*join)(struct coll_port **port, const char *const *names, struct pawl_err *err);
+	int (*join)(struct coll_transport **transport, const char *const *names,
+		struct pawl_err *err);
 	/* Runs as each rank, at the same time. */
 	void (*all)(void *(*run)(void *user), void *const *users);
 	const char *dead; /* reason once the process is killed; NULL: may be untold */
@@ -52,31 +53,33 @@ static inline void run_threads(void *(*run)(void *user), void *const *users)
 	}
 }
 
-static inline int join_shm(struct coll_port **port, const char *const *names, struct pawl_err *err)
+static inline int join_shm(struct coll_transport **transport, const char *const *names,
+	struct pawl_err *err)
 {
-	return coll_shm_join(*port, names, err);
+	return coll_shm_join(*transport, names, err);
 }
 
-static inline int open_tcp(struct coll_port **out, uint32_t rank, uint32_t ranks, char *name,
+static inline int open_tcp(struct coll_transport **out, uint32_t rank, uint32_t ranks, char *name,
 	struct pawl_err *err)
 {
 	return coll_tcp_open(out, rank, ranks, "127.0.0.1", name, err);
 }
 
-static inline int join_tcp(struct coll_port **port, const char *const *names, struct pawl_err *err)
+static inline int join_tcp(struct coll_transport **transport, const char *const *names,
+	struct pawl_err *err)
 {
-	return IN_TIME(coll_tcp_join(*port, names, within_ns(WITHIN_LONG_S), NULL, err));
+	return IN_TIME(coll_tcp_join(*transport, names, within_ns(WITHIN_LONG_S), NULL, err));
 }
 
-static inline int open_fabric(struct coll_port **out, uint32_t rank, uint32_t ranks, char *name,
-	struct pawl_err *err)
+static inline int open_fabric(struct coll_transport **out, uint32_t rank, uint32_t ranks,
+	char *name, struct pawl_err *err)
 {
 	return coll_fabric_open(out, rank, ranks, "127.0.0.1", name, err);
 }
 
 /* Opens a port as of a provider whose queues have no descriptors. */
-static inline int open_blind(struct coll_port **out, uint32_t rank, uint32_t ranks, char *name,
-	struct pawl_err *err)
+static inline int open_fabric_no_fd(struct coll_transport **out, uint32_t rank, uint32_t ranks,
+	char *name, struct pawl_err *err)
 {
 	int rv;
 
@@ -86,24 +89,24 @@ static inline int open_blind(struct coll_port **out, uint32_t rank, uint32_t ran
 	return rv;
 }
 
-static inline int join_fabric(struct coll_port **port, const char *const *names,
+static inline int join_fabric(struct coll_transport **transport, const char *const *names,
 	struct pawl_err *err)
 {
-	return IN_TIME(coll_fabric_join(*port, names, within_ns(WITHIN_LONG_S), NULL, err));
+	return IN_TIME(coll_fabric_join(*transport, names, within_ns(WITHIN_LONG_S), NULL, err));
 }
 
 /* Mixed ports: ranks 0 and 1 are on one host. Until it has joined, a mixed port is its shared
  * memory port, and this holds the rest. */
 static struct half {
-	struct coll_port *shm, *net;
+	struct coll_transport *shm, *net;
 	uint32_t rank, ranks;
 } halves[RANKS];
 
-static inline int open_half(struct coll_port **out, const struct kind *net, uint32_t rank,
+static inline int open_half(struct coll_transport **out, const struct kind *net, uint32_t rank,
 	uint32_t ranks, char *name, struct pawl_err *err)
 {
 	char shm[COLL_SHM_NAME];
-	char far[NAME];
+	char remote[NAME];
 	struct half *half = &halves[rank];
 
 	assert_int_equal(coll_shm_open(&half->shm, rank, ranks, shm, err), 0);
@@ -111,81 +114,81 @@ static inline int open_half(struct coll_port **out, const struct kind *net, uint
 	for (uint32_t r = 0; r < RANKS; r++) {
 		halves[r].shm = r != rank && halves[r].shm == half->shm ? NULL : halves[r].shm;
 	}
-	assert_int_equal(net->open(&half->net, rank, ranks, far, err), 0);
+	assert_int_equal(net->open(&half->net, rank, ranks, remote, err), 0);
 	half->rank = rank;
 	half->ranks = ranks;
 	*out = half->shm;
-	return snprintf(name, NAME, "%s %s", shm, far) < NAME ? 0 : -1;
+	return snprintf(name, NAME, "%s %s", shm, remote) < NAME ? 0 : -1;
 }
 
-static inline int join_half(struct coll_port **port, const struct kind *net,
+static inline int join_half(struct coll_transport **transport, const struct kind *net,
 	const char *const *names, struct pawl_err *err)
 {
 	char shm[RANKS][COLL_SHM_NAME];
-	char far[RANKS][COLL_TCP_NAME];
+	char remote[RANKS][COLL_TCP_NAME];
 	const char *shms[RANKS];
-	const char *fars[RANKS];
+	const char *remotes[RANKS];
 	int events;
 	bool local[RANKS];
 	struct half *half = halves;
 
-	while (half->shm != *port) {
+	while (half->shm != *transport) {
 		half++;
 	}
 	for (uint32_t r = 0; r < half->ranks; r++) {
-		assert_int_equal(sscanf(names[r], "%63s %95s", shm[r], far[r]), 2);
+		assert_int_equal(sscanf(names[r], "%63s %95s", shm[r], remote[r]), 2);
 		local[r] = (r < 2) == (half->rank < 2);
 		shms[r] = local[r] ? shm[r] : NULL;
-		fars[r] = local[r] ? NULL : far[r];
+		remotes[r] = local[r] ? NULL : remote[r];
 	}
 	assert_int_equal(coll_shm_join(half->shm, shms, err), 0);
-	assert_int_equal(net->join(&half->net, fars, err), 0);
+	assert_int_equal(net->join(&half->net, remotes, err), 0);
 	events = net->of_fabric ? coll_fabric_events(half->net) : coll_tcp_events(half->net);
-	return coll_mixed_open(port, half->shm, half->net, events, local, half->ranks, err);
+	return coll_mixed_open(transport, half->shm, half->net, events, local, half->ranks, err);
 }
 
 __attribute__((unused)) static struct kind tcp = {open_tcp, join_tcp, run_threads,
 	"its connection was closed", false};
 __attribute__((unused)) static struct kind fabric = {open_fabric, join_fabric, run_threads, NULL,
 	true};
-__attribute__((unused)) static struct kind blind = {open_blind, join_fabric, run_threads, NULL,
-	true};
+__attribute__((unused)) static struct kind fabric_no_fd = {open_fabric_no_fd, join_fabric,
+	run_threads, NULL, true};
 
-static inline int open_mixed(struct coll_port **out, uint32_t rank, uint32_t ranks, char *name,
+static inline int open_mixed(struct coll_transport **out, uint32_t rank, uint32_t ranks, char *name,
 	struct pawl_err *err)
 {
 	return open_half(out, &tcp, rank, ranks, name, err);
 }
 
-static inline int join_mixed(struct coll_port **port, const char *const *names,
+static inline int join_mixed(struct coll_transport **transport, const char *const *names,
 	struct pawl_err *err)
 {
-	return join_half(port, &tcp, names, err);
+	return join_half(transport, &tcp, names, err);
 }
 
-static inline int open_mixed_blind(struct coll_port **out, uint32_t rank, uint32_t ranks,
+static inline int open_mixed_no_fd(struct coll_transport **out, uint32_t rank, uint32_t ranks,
 	char *name, struct pawl_err *err)
 {
-	return open_half(out, &blind, rank, ranks, name, err);
+	return open_half(out, &fabric_no_fd, rank, ranks, name, err);
 }
 
-static inline int open_mixed_fabric(struct coll_port **out, uint32_t rank, uint32_t ranks,
+static inline int open_mixed_fabric(struct coll_transport **out, uint32_t rank, uint32_t ranks,
 	char *name, struct pawl_err *err)
 {
 	return open_half(out, &fabric, rank, ranks, name, err);
 }
 
-static inline int join_mixed_fabric(struct coll_port **port, const char *const *names,
+static inline int join_mixed_fabric(struct coll_transport **transport, const char *const *names,
 	struct pawl_err *err)
 {
-	return join_half(port, &fabric, names, err);
+	return join_half(transport, &fabric, names, err);
 }
 
 /* World of the simulated ports; stays open until the next test opens its own. */
 static struct sim *world;
 
-static inline int open_simulated(struct coll_port **out, uint32_t rank, uint32_t ranks, char *name,
-	struct pawl_err *err)
+static inline int open_simulated(struct coll_transport **out, uint32_t rank, uint32_t ranks,
+	char *name, struct pawl_err *err)
 {
 	static const struct sim_net net = {1e9, 50000, 20000, 3000000, 100000, 64u << 10, 100000};
 	static const uint32_t host_of[RANKS] = {0, 0, 1};
@@ -196,12 +199,12 @@ static inline int open_simulated(struct coll_port **out, uint32_t rank, uint32_t
 	if (rank == 0) {
 		world = sim_open(&net, host_of, ranks, first_seed);
 	}
-	*out = sim_port(world, rank);
+	*out = sim_transport(world, rank);
 	snprintf(name, NAME, "simulated");
 	return 0;
 }
 
-static inline int join_simulated(struct coll_port **port, const char *const *names,
+static inline int join_simulated(struct coll_transport **transport, const char *const *names,
 	struct pawl_err *err)
 {
 	return 0;
@@ -237,7 +240,7 @@ __attribute__((unused)) static struct kind mixed = {open_mixed, join_mixed, run_
 	"its process ended", false};
 __attribute__((unused)) static struct kind mixed_fabric = {open_mixed_fabric, join_mixed_fabric,
 	run_threads, "its process ended", true};
-__attribute__((unused)) static struct kind mixed_blind = {open_mixed_blind, join_mixed_fabric,
+__attribute__((unused)) static struct kind mixed_no_fd = {open_mixed_no_fd, join_mixed_fabric,
 	run_threads, "its process ended", true};
 __attribute__((unused)) static struct kind simulated = {open_simulated, join_simulated,
 	run_simulated, NULL, false};
@@ -246,27 +249,27 @@ __attribute__((unused)) static struct kind simulated = {open_simulated, join_sim
 static inline void want(const struct kind *kind)
 {
 	struct pawl_err err;
-	struct coll_port *port;
+	struct coll_transport *transport;
 	char name[NAME];
 
 	if (!kind->of_fabric) {
 		return;
 	}
-	if (coll_fabric_open(&port, 0, 1, "127.0.0.1", name, &err) == PAWL_ENOTSUP) {
+	if (coll_fabric_open(&transport, 0, 1, "127.0.0.1", name, &err) == PAWL_ENOTSUP) {
 		printf("skipped: %s\n", err.msg);
 		skip();
 	}
-	port->close(port);
+	transport->close(transport);
 }
 
-struct ports {
+struct transports {
 	const struct kind *kind;
-	struct coll_port *at[RANKS];
+	struct coll_transport *at[RANKS];
 	char names[RANKS][NAME];
 };
 
 struct joiner {
-	struct ports *ports;
+	struct transports *transports;
 	uint32_t rank;
 	int rv;
 };
@@ -274,28 +277,29 @@ struct joiner {
 static inline void *join_rank(void *user)
 {
 	struct joiner *joiner = user;
-	struct ports *ports = joiner->ports;
+	struct transports *transports = joiner->transports;
 	const char *names[RANKS];
 
 	for (uint32_t r = 0; r < RANKS; r++) {
-		names[r] = ports->names[r];
+		names[r] = transports->names[r];
 	}
-	joiner->rv = ports->kind->join(&ports->at[joiner->rank], names, NULL);
+	joiner->rv = transports->kind->join(&transports->at[joiner->rank], names, NULL);
 	return NULL;
 }
 
-static inline void open_ports(struct ports *ports, const struct kind *kind)
+static inline void open_transports(struct transports *transports, const struct kind *kind)
 {
 	struct joiner joiners[RANKS];
 	void *users[RANKS];
 
 	want(kind);
-	ports->kind = kind;
+	transports->kind = kind;
 	for (uint32_t r = 0; r < RANKS; r++) {
-		assert_int_equal(kind->open(&ports->at[r], r, RANKS, ports->names[r], NULL), 0);
+		assert_int_equal(
+			kind->open(&transports->at[r], r, RANKS, transports->names[r], NULL), 0);
 	}
 	for (uint32_t r = 0; r < RANKS; r++) {
-		joiners[r] = (struct joiner){.ports = ports, .rank = r};
+		joiners[r] = (struct joiner){.transports = transports, .rank = r};
 		users[r] = &joiners[r];
 	}
 	kind->all(join_rank, users);
@@ -304,40 +308,41 @@ static inline void open_ports(struct ports *ports, const struct kind *kind)
 	}
 }
 
-static inline void *close_port(void *user)
+static inline void *close_transport(void *user)
 {
-	struct coll_port *port = user;
+	struct coll_transport *transport = user;
 
-	port->close(port);
+	transport->close(transport);
 	return NULL;
 }
 
 /* Closes all ports at once: TCP waits a while for others to close. */
-static inline void close_ports(struct ports *ports)
+static inline void close_transports(struct transports *transports)
 {
 	void *users[RANKS];
 
 	for (uint32_t r = 0; r < RANKS; r++) {
-		users[r] = ports->at[r];
+		users[r] = transports->at[r];
 	}
-	ports->kind->all(close_port, users);
+	transports->kind->all(close_transport, users);
 }
 
 /* Receives from the talk stream, as every group always does. */
-static inline void listen_to(struct coll_port *port, uint32_t peer)
+static inline void listen_to(struct coll_transport *transport, uint32_t peer)
 {
-	uint32_t seen = port->look(port);
+	uint32_t seen = transport->poll(transport);
 	char byte;
 
-	assert_int_equal(port->receive(port, peer, COLL_TALK, &byte, 1), 0);
-	port->wait(port, seen, NS_PER_MS);
+	assert_int_equal(transport->receive(transport, peer, COLL_CONTROL, &byte, 1), 0);
+	transport->wait(transport, seen, NS_PER_MS);
 }
 
 /* Waits until a peer is lost. Returns the reason. */
-static inline const char *await_lost(struct coll_port *port, uint32_t peer)
+static inline const char *await_lost(struct coll_transport *transport, uint32_t peer)
 {
-	WITHIN_DOING(WITHIN_LONG_S, port->lost(port, peer) != NULL, listen_to(port, peer));
-	return port->lost(port, peer);
+	WITHIN_DOING(WITHIN_LONG_S, transport->lost(transport, peer) != NULL,
+		listen_to(transport, peer));
+	return transport->lost(transport, peer);
 }
 
 #endif

@@ -2,8 +2,8 @@
  * or end, whichever rank is lost or taken for lost meanwhile. */
 #include "base/err.h"
 #include "coll/group/group_impl.h"
-#include "test_coll_beat.h"
-#include "test_coll_cards.h"
+#include "test_coll_endpoints.h"
+#include "test_coll_heartbeat.h"
 #include "within.h"
 
 #include <pthread.h>
@@ -20,20 +20,20 @@
 
 /* What a rank does with the group that it was in, and with the one that all have joined. */
 enum fate {
-	HEARD,  /* goes on in the next group, and has said so */
-	UNSURE, /* has heard nothing, and shrinks the old group */
-	LOST,   /* ends, and has said nothing */
-	AWAKE,  /* heard all, but is taken for lost; later goes on in the next group */
+	NOTIFIED, /* goes on in the next group, and has said so */
+	UNSURE,   /* has heard nothing, and shrinks the old group */
+	LOST,     /* ends, and has said nothing */
+	AWAKE,    /* heard all, but is taken for lost; later goes on in the next group */
 };
 
 struct rank {
 	uint32_t number;
 	enum fate fate;
-	struct test_cards *cards[2];   /* cards of the old group, and of the next */
-	struct pawl_group *old, *next; /* owned; old: NULL at the newcomer */
-	struct pawl_group *left;       /* owned; group that the rank is in at the end; NULL: none */
-	uint32_t ranks[RANKS];         /* ranks of left, numbered as in the group that was shrunk */
-	uint32_t n;                    /* number of entries in ranks */
+	struct test_endpoints *endpoints[2]; /* cards of the old group, and of the next */
+	struct pawl_group *old, *next;       /* owned; old: NULL at the newcomer */
+	struct pawl_group *left; /* owned; group that the rank is in at the end; NULL: none */
+	uint32_t ranks[RANKS];   /* ranks of left, numbered as in the group that was shrunk */
+	uint32_t n;              /* number of entries in ranks */
 	int rv;
 	struct pawl_err err;
 };
@@ -42,8 +42,8 @@ static void *join_both(void *user)
 {
 	struct rank *r = user;
 
-	r->old = r->number < OLD ? join_by_cards(r->cards[0], r->number, OLD) : NULL;
-	r->next = join_by_cards(r->cards[1], r->number, RANKS);
+	r->old = r->number < OLD ? join_by_endpoints(r->endpoints[0], r->number, OLD) : NULL;
+	r->next = join_by_endpoints(r->endpoints[1], r->number, RANKS);
 	return NULL;
 }
 
@@ -84,13 +84,13 @@ static void leave_old(struct rank *r)
 
 static void begin(struct rank *all, const enum fate *fates)
 {
-	static struct test_cards cards[2];
+	static struct test_endpoints endpoints[2];
 
-	memset(cards, 0, sizeof(cards));
+	memset(endpoints, 0, sizeof(endpoints));
 	for (uint32_t r = 0; r < RANKS; r++) {
-		all[r] = (struct rank){.number = r, .cards = {&cards[0], &cards[1]}};
+		all[r] = (struct rank){.number = r, .endpoints = {&endpoints[0], &endpoints[1]}};
 	}
-	run_all(all, RANKS, HEARD, AWAKE, join_both);
+	run_all(all, RANKS, NOTIFIED, AWAKE, join_both);
 	for (uint32_t r = 0; r < OLD; r++) {
 		all[r].fate = fates[r];
 		if (fates[r] == UNSURE) {
@@ -104,8 +104,8 @@ static void begin(struct rank *all, const enum fate *fates)
 			pawl_group_close(all[r].next);
 			all[r].next = NULL;
 		}
-		if (fates[r] == HEARD) {
-			assert_int_equal(group_tell_moved(all[r].old, NULL), 0);
+		if (fates[r] == NOTIFIED) {
+			assert_int_equal(group_notify_moved(all[r].old, NULL), 0);
 			leave_old(&all[r]);
 		}
 	}
@@ -129,16 +129,17 @@ static void assert_left(const struct rank *r, uint32_t n, const uint32_t *ranks)
 
 /* Ranks that have heard and ranks that have not come to one group, without the newcomer, which
  * ends. */
-static void who_has_not_heard_follows(void **state)
+static void unnotified_ranks_follow(void **state)
 {
 	const uint32_t left[] = {0, 1};
 
 	for (uint32_t who = 0; who < 2; who++) {
-		enum fate fates[OLD] = {who == 0 ? HEARD : UNSURE, who == 0 ? UNSURE : HEARD, LOST};
+		enum fate fates[OLD] = {who == 0 ? NOTIFIED : UNSURE, who == 0 ? UNSURE : NOTIFIED,
+			LOST};
 		struct rank all[RANKS];
 
 		begin(all, fates);
-		run_all(all, RANKS, HEARD, UNSURE, go_on);
+		run_all(all, RANKS, NOTIFIED, UNSURE, go_on);
 		assert_left(&all[0], 2, left);
 		assert_left(&all[1], 2, left);
 		assert_int_equal(all[OLD].rv, PAWL_EPEER);
@@ -158,14 +159,14 @@ static void who_is_alone_with_it_stays(void **state)
 	assert_left(&all[0], 2, left);
 	assert_left(&all[2], 2, left);
 	assert_null(all[0].old->grown);
-	run_all(all + OLD, 1, HEARD, HEARD, go_on);
+	run_all(all + OLD, 1, NOTIFIED, NOTIFIED, go_on);
 	assert_int_equal(all[OLD].rv, PAWL_EPEER);
 	end(all);
 }
 
 /* The others went on in the old group while the rank stood still: it does not train on with
  * newcomers. */
-static void who_heard_and_was_taken_for_lost_ends(void **state)
+static void a_notified_rank_taken_for_lost_ends(void **state)
 {
 	const enum fate fates[OLD] = {UNSURE, AWAKE, UNSURE};
 	const uint32_t left[] = {0, 2};
@@ -184,7 +185,7 @@ static void who_heard_and_was_taken_for_lost_ends(void **state)
 /* A rank that stood still before it heard, and has not joined, ends too. */
 static void who_stood_still_before_ends(void **state)
 {
-	const enum fate fates[OLD] = {HEARD, HEARD, UNSURE};
+	const enum fate fates[OLD] = {NOTIFIED, NOTIFIED, UNSURE};
 	struct rank all[RANKS];
 
 	begin(all, fates);
@@ -199,9 +200,9 @@ static void who_stood_still_before_ends(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(who_has_not_heard_follows),
+		cmocka_unit_test(unnotified_ranks_follow),
 		cmocka_unit_test(who_is_alone_with_it_stays),
-		cmocka_unit_test(who_heard_and_was_taken_for_lost_ends),
+		cmocka_unit_test(a_notified_rank_taken_for_lost_ends),
 		cmocka_unit_test(who_stood_still_before_ends),
 	};
 

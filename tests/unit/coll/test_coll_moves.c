@@ -17,7 +17,7 @@ struct round {
 	uint32_t ranks;
 	uint32_t root;
 	uint64_t len;
-	enum coll_way way;
+	enum coll_algorithm algorithm;
 	bool in_place;                              /* used if the collective can be in place */
 	uint64_t in[MACHINE_ALL], out[MACHINE_ALL]; /* bytes of each rank's IN and OUT */
 	struct machine *m;
@@ -57,7 +57,7 @@ static void end(struct round *round)
  * neither is only repeated as often. */
 static void try_all(void (*try_one)(struct round *))
 {
-	static const enum coll_way ways[] = {COLL_DIRECT, COLL_TREE};
+	static const enum coll_algorithm algorithms[] = {COLL_DIRECT, COLL_TREE};
 	struct rng rng = {first_seed};
 
 	for (uint32_t ranks = 1; ranks <= RANKS; ranks++) {
@@ -65,7 +65,7 @@ static void try_all(void (*try_one)(struct round *))
 			struct round round = {.rng = {rng_u64(&rng)},
 				.ranks = ranks,
 				.root = i % ranks,
-				.way = ways[i / ranks % 2]};
+				.algorithm = algorithms[i / ranks % 2]};
 
 			begin(&round);
 			try_one(&round);
@@ -84,7 +84,7 @@ static void try_reduce(struct round *round)
 {
 	for (uint32_t r = 0; r < round->ranks; r++) {
 		assert_int_equal(coll_plan_reduce(&round->m->plans[r], &round->topo, r, round->root,
-					 round->way, round->len, NULL),
+					 round->algorithm, round->len, NULL),
 			0);
 		round->in[r] = round->len;
 		round->out[r] = r == round->root ? round->len : 0;
@@ -109,7 +109,7 @@ static void try_broadcast(struct round *round)
 {
 	for (uint32_t r = 0; r < round->ranks; r++) {
 		assert_int_equal(coll_plan_broadcast(&round->m->plans[r], &round->topo, r,
-					 round->root, round->way, round->len, NULL),
+					 round->root, round->algorithm, round->len, NULL),
 			0);
 		round->in[r] = r == round->root ? round->len : 0;
 		round->out[r] = round->len;

@@ -15,7 +15,7 @@
 static uint64_t first_seed;
 
 static void try_one(struct rng *rng, const uint32_t *where, uint32_t ranks, uint32_t servers,
-	enum coll_way way, uint64_t len)
+	enum coll_algorithm algorithm, uint64_t len)
 {
 	struct machine *m = calloc(1, sizeof(*m));
 	uint64_t lens[MACHINE_ALL] = {0};
@@ -26,10 +26,11 @@ static void try_one(struct rng *rng, const uint32_t *where, uint32_t ranks, uint
 	m->in_place = rng_below(rng, 2) == 1;
 	m->narrow = rng_below(rng, 2) == 1;
 	for (uint32_t r = 0; r < m->all; r++) {
-		assert_int_equal(coll_plan_all_reduce(&m->plans[r], &topo, r, way, len, NULL), 0);
+		assert_int_equal(coll_plan_all_reduce(&m->plans[r], &topo, r, algorithm, len, NULL),
+			0);
 		lens[r] = r < ranks ? len : 0;
 	}
-	names_commute = way == COLL_RING; /* any order, but every term */
+	names_commute = algorithm == COLL_RING; /* any order, but every term */
 	machine_open(m, lens, lens);
 	machine_run(m, rng);
 	for (uint64_t b = 0; b < len; b++) {
@@ -72,10 +73,11 @@ static void one_rank_a_host(void **state)
 		for (uint32_t r = 0; r < ranks; r++) {
 			where[r] = r;
 		}
-		for (enum coll_way way = COLL_DIRECT; way < COLL_WAYS; way++) {
-			if (coll_way_fits(way, ranks)) {
-				try_one(&rng, where, ranks, 0, way, 40 * COLL_GRANULE + 13);
-				try_one(&rng, where, ranks, 0, way, take_len(&rng));
+		for (enum coll_algorithm algorithm = COLL_DIRECT; algorithm < COLL_ALGORITHMS;
+			algorithm++) {
+			if (coll_algorithm_fits(algorithm, ranks)) {
+				try_one(&rng, where, ranks, 0, algorithm, 40 * COLL_GRANULE + 13);
+				try_one(&rng, where, ranks, 0, algorithm, take_len(&rng));
 			}
 		}
 	}
@@ -86,20 +88,20 @@ static void any_hosts(void **state)
 {
 	struct rng rng = {first_seed + 1};
 
-	for (uint32_t i = 0; i < RANKS * RANKS * COLL_WAYS; i++) {
+	for (uint32_t i = 0; i < RANKS * RANKS * COLL_ALGORITHMS; i++) {
 		uint32_t where[RANKS];
 		uint32_t ranks = 1 + i % RANKS;
 		uint32_t hosts = 1 + i / RANKS % RANKS % ranks;
-		enum coll_way way = (enum coll_way)(i / RANKS / RANKS);
+		enum coll_algorithm algorithm = (enum coll_algorithm)(i / RANKS / RANKS);
 
 		for (uint32_t r = 0; r < ranks; r++) {
 			where[r] = 7 + (r < hosts ? r : (uint32_t)rng_below(&rng, hosts));
 		}
-		if (!coll_way_fits(way, hosts)) {
-			way = COLL_DIRECT;
+		if (!coll_algorithm_fits(algorithm, hosts)) {
+			algorithm = COLL_DIRECT;
 		}
 		shuffle(&rng, where, ranks);
-		try_one(&rng, where, ranks, 0, way, take_len(&rng));
+		try_one(&rng, where, ranks, 0, algorithm, take_len(&rng));
 	}
 }
 
@@ -131,13 +133,13 @@ static uint32_t host_of(const struct coll_topo *topo, uint32_t rank)
 }
 
 /* Counts the bytes that each host sends to others, and receives; servers come after the hosts. */
-static void count_traffic(const struct coll_topo *topo, enum coll_way way, uint64_t len,
+static void count_traffic(const struct coll_topo *topo, enum coll_algorithm algorithm, uint64_t len,
 	uint64_t *sent, uint64_t *received)
 {
 	struct coll_plan plan = {0};
 
 	for (uint32_t r = 0; r < topo->ranks + topo->servers; r++) {
-		assert_int_equal(coll_plan_all_reduce(&plan, topo, r, way, len, NULL), 0);
+		assert_int_equal(coll_plan_all_reduce(&plan, topo, r, algorithm, len, NULL), 0);
 		for (size_t s = 0; s < plan.steps_n; s++) {
 			const struct coll_step *step = &plan.steps[s];
 			uint32_t from = host_of(topo, r);
@@ -159,13 +161,14 @@ static void traffic_is_the_least(void **state)
 	struct rng rng = {first_seed + 4};
 
 	for (int i = 0; i < 300; i++) {
-		static const enum coll_way ways[] = {COLL_DIRECT, COLL_HALVING, COLL_RING};
+		static const enum coll_algorithm algorithms[] = {COLL_DIRECT, COLL_HALVING,
+			COLL_RING};
 		uint32_t where[RANKS];
 		uint64_t sent[LARGE] = {0};
 		uint64_t received[LARGE] = {0};
 		uint32_t ranks = 2 + (uint32_t)rng_below(&rng, RANKS - 1);
-		enum coll_way way = ways[rng_below(&rng, 3)];
-		uint32_t servers = way == COLL_DIRECT ? (uint32_t)rng_below(&rng, 20) : 0;
+		enum coll_algorithm algorithm = algorithms[rng_below(&rng, 3)];
+		uint32_t servers = algorithm == COLL_DIRECT ? (uint32_t)rng_below(&rng, 20) : 0;
 		struct coll_topo topo;
 		double n;
 		double k = servers;
@@ -177,8 +180,8 @@ static void traffic_is_the_least(void **state)
 		assert_int_equal(coll_topo_init(&topo, where, ranks, servers, NULL), 0);
 		n = topo.hosts;
 		share = k < n ? 2 * n * (n - 1) / (n * n + k * n - 2 * k) : 1;
-		if (topo.hosts > 1 && coll_way_fits(way, topo.hosts)) {
-			count_traffic(&topo, way, len, sent, received);
+		if (topo.hosts > 1 && coll_algorithm_fits(algorithm, topo.hosts)) {
+			count_traffic(&topo, algorithm, len, sent, received);
 			for (uint32_t h = 0; h < topo.hosts + servers; h++) {
 				assert_true((double)sent[h] <= 1.01 * share * len);
 				assert_true((double)received[h] <= 1.01 * share * len);

@@ -11,7 +11,7 @@
 #include "coll/plan/fold.h"
 #include "coll/probe/probe.h"
 #include "seed.h"
-#include "test_coll_beat.h"
+#include "test_coll_heartbeat.h"
 #include "test_coll_host.h"
 #include "within.h"
 
@@ -144,7 +144,7 @@ static void who_waited_too_short_does_not_leave(void **state)
 
 struct member {
 	struct pawl_group *group;
-	struct coll_port *port;
+	struct coll_transport *transport;
 	pthread_t thread;
 	char name[COLL_TCP_NAME];
 	const char **names; /* names of all ranks; owned by the test */
@@ -159,12 +159,12 @@ static void *sum(void *user)
 		{1e6, 0, 1.33e-2}, /* bytes and messages are dear: halving */
 		{1e3, 1e-6, 0},    /* bytes are dear: direct */
 	};
-	static const enum coll_way ways[] = {COLL_DOUBLING, COLL_HALVING, COLL_DIRECT};
+	static const enum coll_algorithm algorithms[] = {COLL_DOUBLING, COLL_HALVING, COLL_DIRECT};
 	struct member *m = user;
 	float before[NUMBERS];
 
-	assert_int_equal(IN_TIME(coll_tcp_join(m->port, m->names, LONG_NS, NULL, NULL)), 0);
-	assert_int_equal(coll_group_start(m->group, m->port, where, NULL), 0);
+	assert_int_equal(IN_TIME(coll_tcp_join(m->transport, m->names, LONG_NS, NULL, NULL)), 0);
+	assert_int_equal(coll_group_start(m->group, m->transport, where, NULL), 0);
 	for (uint32_t i = 0; i < 3; i++) {
 		struct pawl_coll_call call = {.kind = PAWL_ALL_REDUCE,
 			.dtype = PAWL_FLOAT32,
@@ -173,10 +173,10 @@ static void *sum(void *user)
 			.out = m->out};
 		struct pawl_work work;
 
-		assert_int_equal(
-			coll_choose(&links[i], &(struct coll_hosts){RANKS, 0}, call.len_bytes),
-			ways[i]);
-		coll_group_link(m->group, &links[i]);
+		assert_int_equal(coll_choose_algorithm(&links[i], &(struct coll_hosts){RANKS, 0},
+					 call.len_bytes),
+			algorithms[i]);
+		coll_group_set_link(m->group, &links[i]);
 		memset(m->out, 0, sizeof(m->out));
 		assert_int_equal(pawl_group_submit(m->group, &work, &call, NULL), 0);
 		assert_int_equal(IN_TIME(pawl_group_wait(m->group, &work, LONG_NS, NULL)), 0);
@@ -186,7 +186,7 @@ static void *sum(void *user)
 	return NULL;
 }
 
-static void all_ways_give_the_same_bits(void **state)
+static void all_algorithms_give_the_same_bits(void **state)
 {
 	struct member *members = calloc(RANKS, sizeof(*members));
 	struct rng rng = {test_seed()};
@@ -196,7 +196,8 @@ static void all_ways_give_the_same_bits(void **state)
 		struct member *m = &members[r];
 
 		assert_int_equal(coll_group_make(&m->group, r, RANKS, 0, NULL), 0);
-		assert_int_equal(coll_tcp_open(&m->port, r, RANKS, "127.0.0.1", m->name, NULL), 0);
+		assert_int_equal(coll_tcp_open(&m->transport, r, RANKS, "127.0.0.1", m->name, NULL),
+			0);
 		names[r] = m->name;
 		m->names = names;
 		for (uint32_t i = 0; i < NUMBERS; i++) {
@@ -321,7 +322,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(all_is_measured),
 		cmocka_unit_test(who_waited_too_short_does_not_leave),
-		cmocka_unit_test(all_ways_give_the_same_bits),
+		cmocka_unit_test(all_algorithms_give_the_same_bits),
 		cmocka_unit_test(who_has_the_wrong_key_is_refused),
 		cmocka_unit_test(one_measures_at_a_time),
 		cmocka_unit_test(who_dies_is_forgotten),

@@ -3,7 +3,7 @@
 #define TEST_COLL_PROCS_H
 
 #include "base/clock.h"
-#include "test_coll_cards.h"
+#include "test_coll_endpoints.h"
 #include "within.h"
 
 #include "pawl/coll.h"
@@ -26,13 +26,13 @@
 
 /* Memory that the processes of a history share. */
 struct shared {
-	struct test_cards cards;
-	uint32_t steps;            /* atomic: sums that ranks have done */
-	uint32_t least;            /* ranks that must be left to go on */
-	uint32_t stop;             /* atomic: ranks are to end once all know */
-	uint32_t ranks;            /* atomic: ranks in the last sum */
-	uint32_t doors;            /* atomic: number of doors opened */
-	char door[PAWL_DOOR_NAME]; /* name of the last door */
+	struct test_endpoints endpoints;
+	uint32_t steps;                              /* atomic: sums that ranks have done */
+	uint32_t least;                              /* ranks that must be left to go on */
+	uint32_t stop;                               /* atomic: ranks are to end once all know */
+	uint32_t ranks;                              /* atomic: ranks in the last sum */
+	uint32_t listeners_opened;                   /* atomic: number of doors opened */
+	char listener_name[PAWL_JOIN_LISTENER_NAME]; /* name of the last door */
 };
 
 static float numbers[NUMBERS];

@@ -1,7 +1,7 @@
 /* A newcomer is let in where memory is short or calls are refused: nobody hangs, and both sides
  * agree whether it is in. */
 #include "base/fault.h"
-#include "test_coll_beat.h"
+#include "test_coll_heartbeat.h"
 #include "times.h"
 #include "within.h"
 
@@ -24,22 +24,22 @@ struct knocking {
 	int rv;
 };
 
-static void *knock(void *user)
+static void *request_join(void *user)
 {
 	struct knocking *k = user;
 
-	k->rv = pawl_group_knock(&k->group, k->name, LONG_NS, NULL);
+	k->rv = pawl_group_request_join(&k->group, k->name, LONG_NS, NULL);
 	return NULL;
 }
 
 static struct pawl_group *join_alone(void)
 {
-	char card[PAWL_CARD_MAX];
-	const char *cards[] = {card};
+	char endpoint[PAWL_ENDPOINT_MAX];
+	const char *endpoints[] = {endpoint};
 	struct pawl_group *group;
 
-	assert_int_equal(pawl_group_open(&group, 0, 1, NULL, card, NULL), 0);
-	assert_int_equal(pawl_group_join(group, cards, LONG_NS, NULL), 0);
+	assert_int_equal(pawl_group_open(&group, 0, 1, NULL, endpoint, NULL), 0);
+	assert_int_equal(pawl_group_join(group, endpoints, LONG_NS, NULL), 0);
 	return group;
 }
 
@@ -47,23 +47,23 @@ static struct pawl_group *join_alone(void)
  * the newcomer was not let in all the same, as the machine stood still. */
 static bool admit_with_fault(uint64_t nth)
 {
-	char name[PAWL_DOOR_NAME];
+	char name[PAWL_JOIN_LISTENER_NAME];
 	struct knocking k = {.name = name};
 	struct pawl_group *group = join_alone();
 	struct pawl_group *next = NULL;
-	struct pawl_door *door;
+	struct pawl_join_listener *listener;
 	pthread_t thread;
 	uint64_t passed;
 	int rv;
 
-	assert_int_equal(pawl_door_open(&door, NULL, name, NULL), 0);
-	pthread_create(&thread, NULL, knock, &k);
-	WITHIN(WITHIN_LONG_S, pawl_door_waiting(door) == 1);
+	assert_int_equal(pawl_join_listener_open(&listener, NULL, name, NULL), 0);
+	pthread_create(&thread, NULL, request_join, &k);
+	WITHIN(WITHIN_LONG_S, pawl_join_listener_waiting(listener) == 1);
 	fault_arm("coll.", nth, ENOMEM, false);
-	rv = pawl_group_admit(&next, group, door, MOST, LONG_NS, NULL);
+	rv = pawl_group_admit(&next, group, listener, MOST, LONG_NS, NULL);
 	passed = fault_count();
 	fault_disarm();
-	pawl_door_close(door);
+	pawl_join_listener_close(listener);
 	pthread_join(thread, NULL);
 	assert_true((rv == 0 && next != NULL) == (k.rv == 0));
 	if (next) {

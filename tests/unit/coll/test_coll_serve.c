@@ -7,7 +7,7 @@
 #include "base/rng.h"
 #include "coll/group/group.h"
 #include "seed.h"
-#include "test_coll_beat.h"
+#include "test_coll_heartbeat.h"
 #include "test_coll_host.h"
 #include "within.h"
 
@@ -36,7 +36,7 @@ struct member {
 	pthread_t thread;
 	uint32_t rank;
 	struct pawl_group *group;
-	struct coll_port *port;
+	struct coll_transport *transport;
 	float *in, *out; /* owned */
 	int rv;          /* result of the last call */
 	struct pawl_err err;
@@ -74,8 +74,8 @@ static void *join(void *user)
 			0);
 		names[RANKS + ask.server] = sides[ask.server];
 	}
-	assert_int_equal(IN_TIME(coll_tcp_join(m->port, names, LONG_NS, NULL, NULL)), 0);
-	assert_int_equal(coll_group_start(m->group, m->port, where, NULL), 0);
+	assert_int_equal(IN_TIME(coll_tcp_join(m->transport, names, LONG_NS, NULL, NULL)), 0);
+	assert_int_equal(coll_group_start(m->group, m->transport, where, NULL), 0);
 	return NULL;
 }
 
@@ -101,8 +101,8 @@ static void open_world(struct world *w, uint32_t servers)
 		m->world = w;
 		m->rank = r;
 		assert_int_equal(coll_group_make(&m->group, r, RANKS, servers, NULL), 0);
-		assert_int_equal(
-			coll_tcp_open(&m->port, r, RANKS + servers, "127.0.0.1", w->names[r], NULL),
+		assert_int_equal(coll_tcp_open(&m->transport, r, RANKS + servers, "127.0.0.1",
+					 w->names[r], NULL),
 			0);
 	}
 	run_world(w, join);
@@ -263,22 +263,22 @@ static void a_server_that_leaves_is_named(void **state)
 }
 
 /* Returns whether the host's last line has this text. */
-static bool has_told(struct host *host, const char *what)
+static bool has_logged(struct host *host, const char *what)
 {
-	bool told;
+	bool logged;
 
 	pthread_mutex_lock(&host->mutex);
-	told = strstr(host->told, what) != NULL;
+	logged = strstr(host->logged, what) != NULL;
 	pthread_mutex_unlock(&host->mutex);
-	return told;
+	return logged;
 }
 
-static void a_server_tells_when_all_have_left(void **state)
+static void a_server_logs_when_all_have_left(void **state)
 {
 	struct world *w = new_world(1);
 
 	run_world(w, leave);
-	WITHIN(WITHIN_LONG_S, has_told(&w->hosts[0], "all have left"));
+	WITHIN(WITHIN_LONG_S, has_logged(&w->hosts[0], "all have left"));
 	close_world(w);
 }
 
@@ -366,8 +366,8 @@ static void without_descriptors_it_rests(void **state)
 	uint64_t key;
 	int fd;
 
-	assert_int_equal(coll_server_open(&host.server, "127.0.0.1", 0, host.name, note, &host,
-				 coll_probe_obey, NULL),
+	assert_int_equal(coll_server_open(&host.server, "127.0.0.1", 0, host.name, record_line,
+				 &host, coll_probe_obey, NULL),
 		0);
 	assert_int_equal(coll_tcp_parse(host.name, &at, &key), 0);
 	fault_arm("coll.asker", 1, EMFILE, true);
@@ -375,13 +375,13 @@ static void without_descriptors_it_rests(void **state)
 	assert_int_equal(connect(fd, at->ai_addr, at->ai_addrlen), 0);
 	assert_int_equal(send(fd, wrong, sizeof(wrong), MSG_NOSIGNAL), sizeof(wrong));
 	for (uint32_t turn = 0; turn < 1000; turn++) {
-		assert_int_equal(coll_server_turn(host.server, 0, NULL), 0);
+		assert_int_equal(coll_server_poll(host.server, 0, NULL), 0);
 	}
 	assert_in_range(fault_count(), 1, 500); /* tries once a second */
-	assert_true(has_told(&host, "a rank cannot be heard, and is tried again: Too many open"));
+	assert_true(has_logged(&host, "a rank cannot be heard, and is tried again: Too many open"));
 	fault_disarm();
 	WITHIN(WITHIN_LONG_S,
-		coll_server_turn(host.server, NS_PER_S / 100, NULL) == 0 && was_closed(fd));
+		coll_server_poll(host.server, NS_PER_S / 100, NULL) == 0 && was_closed(fd));
 	freeaddrinfo(at);
 	close(fd);
 	coll_server_close(host.server);
@@ -398,8 +398,8 @@ static void faults(void **state)
 		char name[COLL_TCP_NAME];
 
 		fault_arm("coll.serve", nth++, EIO, false);
-		rv = coll_server_open(&server, "127.0.0.1", 0, name, note, NULL, coll_probe_obey,
-			NULL);
+		rv = coll_server_open(&server, "127.0.0.1", 0, name, record_line, NULL,
+			coll_probe_obey, NULL);
 		fault_disarm();
 		if (rv == 0) {
 			coll_server_close(server);
@@ -426,7 +426,7 @@ int main(void)
 		cmocka_unit_test(sums_have_the_bits_that_ranks_alone_have),
 		cmocka_unit_test(who_disagrees_is_named),
 		cmocka_unit_test(a_server_that_leaves_is_named),
-		cmocka_unit_test(a_server_tells_when_all_have_left),
+		cmocka_unit_test(a_server_logs_when_all_have_left),
 		cmocka_unit_test(who_asks_wrongly_is_refused),
 		cmocka_unit_test(strangers_do_not_disturb),
 		cmocka_unit_test(without_descriptors_it_rests),

@@ -4,7 +4,7 @@
 #include "base/fault.h"
 #include "base/rng.h"
 #include "seed.h"
-#include "test_coll_beat.h"
+#include "test_coll_heartbeat.h"
 #include "test_coll_procs.h"
 
 #include <stdio.h>
@@ -25,7 +25,7 @@ static struct {
 /* Does steps, and goes on without ranks that are gone, until all that are left want to end. */
 static void run_rank(struct shared *shared, uint32_t rank)
 {
-	struct pawl_group *groups[RANKS] = {join_by_cards(&shared->cards, rank, RANKS)};
+	struct pawl_group *groups[RANKS] = {join_by_endpoints(&shared->endpoints, rank, RANKS)};
 	uint32_t at = 0;
 	uint32_t ranks[RANKS];
 	uint32_t n;
@@ -243,16 +243,16 @@ static void too_few_do_not_go_on(void **state)
 
 static void what_cannot_be_shrunk_is_refused(void **state)
 {
-	char card[PAWL_CARD_MAX];
-	const char *cards[] = {card};
+	char endpoint[PAWL_ENDPOINT_MAX];
+	const char *endpoints[] = {endpoint};
 	struct pawl_group *group;
 	struct pawl_group *next;
 	uint32_t ranks[1];
 	uint32_t n;
 
-	assert_int_equal(pawl_group_open(&group, 0, 1, NULL, card, NULL), 0);
+	assert_int_equal(pawl_group_open(&group, 0, 1, NULL, endpoint, NULL), 0);
 	assert_int_equal(pawl_group_shrink(&next, group, 1, ranks, &n, LONG_NS, NULL), PAWL_EINVAL);
-	assert_int_equal(pawl_group_join(group, cards, LONG_NS, NULL), 0);
+	assert_int_equal(pawl_group_join(group, endpoints, LONG_NS, NULL), 0);
 	assert_int_equal(pawl_group_shrink(&next, group, 1, ranks, &n, LONG_NS, NULL), PAWL_EINVAL);
 	pawl_group_close(group);
 }

@@ -119,7 +119,7 @@ static void compute(struct actor *a, int64_t for_ns)
 	pthread_mutex_unlock(&a->group->driving);
 }
 
-static void note_error(struct actor *a, const struct pawl_err *err)
+static void record_error(struct actor *a, const struct pawl_err *err)
 {
 	if (a->err.code == 0) {
 		a->err = *err;
@@ -168,7 +168,7 @@ static void await_all(struct actor *a)
 		int rv = pawl_group_wait(a->group, &a->works[a->waited], -1, &err);
 
 		if (rv != 0) {
-			note_error(a, &err);
+			record_error(a, &err);
 		} else if (!sim_died(a->world->sim, a->rank) && !is_odd(a, a->ops[a->waited])) {
 			check_result(a, a->ops[a->waited]);
 		}
@@ -261,7 +261,7 @@ static void do_op(struct actor *a, uint32_t i, bool odd)
 		make_odd(a, &call);
 	}
 	if (pawl_group_submit(a->group, &a->works[a->begun], &call, &err) != 0) {
-		note_error(a, &err);
+		record_error(a, &err);
 		return;
 	}
 	a->ops[a->begun++] = i;
@@ -300,19 +300,19 @@ static void act(void *user)
 {
 	struct actor *a = user;
 	struct world *w = a->world;
-	struct coll_port *port = sim_port(w->sim, a->rank);
+	struct coll_transport *transport = sim_transport(w->sim, a->rank);
 	const struct story *s = &w->story;
 	struct pawl_err err;
 
 	if (coll_group_make(&a->group, a->rank, s->ranks, s->servers, &err) != 0 ||
-		coll_group_start(a->group, port, s->host_of, &err) != 0) {
+		coll_group_start(a->group, transport, s->host_of, &err) != 0) {
 		BLAME(w, "rank %u: %s", a->rank, err.msg);
 		return;
 	}
 	if (a->rank < s->ranks) {
 		act_rank(a);
 	} else if (coll_group_serve(a->group, &w->stop, &err) != 0) {
-		note_error(a, &err);
+		record_error(a, &err);
 	}
 	pawl_group_close(a->group);
 	for (uint32_t i = 0; i < OPS; i++) {
@@ -391,7 +391,7 @@ static int64_t most_ns(const struct story *s)
 	int64_t frozen_ns = s->fate == FATE_FREEZE && s->for_ns != SIM_NEVER ? s->for_ns : 0;
 	int64_t ns = 100 * NS_PER_MS;
 
-	ns += silent ? 5 * s->beat_ns : 0;
+	ns += silent ? 5 * s->heartbeat_interval_ns : 0;
 	ns += s->fate >= FATE_ODD ? 3 * TIMEOUT_NS : 0;
 	return ns + frozen_ns;
 }
@@ -435,11 +435,11 @@ static void live(uint64_t seed, uint32_t bits)
 {
 	struct world *w = calloc(1, sizeof(*w));
 	struct story *s = &w->story;
-	char beat[32];
+	char heartbeat[32];
 
 	story_make(s, seed, bits);
-	snprintf(beat, sizeof(beat), "%.3f", (double)s->beat_ns / NS_PER_S);
-	setenv("PAWL_HEARTBEAT", beat, 1);
+	snprintf(heartbeat, sizeof(heartbeat), "%.3f", (double)s->heartbeat_interval_ns / NS_PER_S);
+	setenv("PAWL_HEARTBEAT", heartbeat, 1);
 	w->struck_ns = SIM_NEVER;
 	w->sim = sim_open(&s->net, s->host_of, s->peers, seed);
 	for (uint32_t p = 0; p < s->peers; p++) {
@@ -485,14 +485,14 @@ static void histories(void **state)
 
 /* ---- a rank that stands still as it leaves ---- */
 
-static int64_t (*sim_clock)(struct coll_port *port);
+static int64_t (*sim_clock)(struct coll_transport *transport);
 static int64_t stood_ns; /* how long the port has stood still so far */
 
 /* now_ns of a port whose rank stands still for an hour before it looks at the clock. */
-static int64_t stand_still(struct coll_port *port)
+static int64_t stand_still(struct coll_transport *transport)
 {
 	stood_ns += 3600 * NS_PER_S;
-	return sim_clock(port) + stood_ns;
+	return sim_clock(transport) + stood_ns;
 }
 
 static struct pawl_group *start_one_of_two(struct sim *sim, uint32_t rank)
@@ -501,7 +501,7 @@ static struct pawl_group *start_one_of_two(struct sim *sim, uint32_t rank)
 	struct pawl_group *group;
 
 	assert_int_equal(coll_group_make(&group, rank, 2, 0, NULL), 0);
-	assert_int_equal(coll_group_start(group, sim_port(sim, rank), hosts, NULL), 0);
+	assert_int_equal(coll_group_start(group, sim_transport(sim, rank), hosts, NULL), 0);
 	return group;
 }
 
@@ -509,8 +509,8 @@ static void leave_slowly(void *user)
 {
 	struct pawl_group *group = start_one_of_two(user, 1);
 
-	sim_clock = group->port->now_ns;
-	group->port->now_ns = stand_still;
+	sim_clock = group->transport->now_ns;
+	group->transport->now_ns = stand_still;
 	pawl_group_close(group);
 }
 
@@ -530,7 +530,7 @@ static void await_who_leaves(void *user)
 }
 
 /* A rank says that it leaves, even if the time for it is over by then. */
-static void who_leaves_says_so_however_late(void **state)
+static void leaving_is_announced_however_late(void **state)
 {
 	static const struct sim_net net = {1e9, 50000, 0, 0, 0, 64u << 10, 100000};
 	static const uint32_t hosts[] = {0, 1};
@@ -546,7 +546,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(histories),
-		cmocka_unit_test(who_leaves_says_so_however_late),
+		cmocka_unit_test(leaving_is_announced_however_late),
 	};
 
 	first_seed = test_seed();

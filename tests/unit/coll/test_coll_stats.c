@@ -2,8 +2,8 @@
 #include "base/clock.h"
 #include "coll/group/group_impl.h"
 #include "coll/group/trace.h"
-#include "test_coll_beat.h"
 #include "test_coll_begun.h"
+#include "test_coll_heartbeat.h"
 #include "test_coll_world.h"
 
 #include <dirent.h>
@@ -32,7 +32,7 @@ static bool waits_for_one(struct pawl_group *group, uint64_t number)
 {
 	bool waits;
 
-	if (!lacks_heads(group, number, 1)) {
+	if (!lacks_headers(group, number, 1)) {
 		return false;
 	}
 	pthread_mutex_lock(&group->state);
@@ -117,11 +117,11 @@ static void who_is_late_is_named(void **state)
 		assert_int_equal(received, sent);
 		if (r != LATE) {
 			/* A driver that stood still may date a head too early. */
-			assert_true(kind->phase_ns[PAWL_LATE] > NS_PER_MS);
-			assert_int_equal(peers[LATE].late_ns, kind->phase_ns[PAWL_LATE]);
+			assert_true(kind->phase_ns[PAWL_PHASE_LATE] > NS_PER_MS);
+			assert_int_equal(peers[LATE].late_ns, kind->phase_ns[PAWL_PHASE_LATE]);
 			assert_true(kind->blocked_ns >= ROUNDS * PAUSE_NS);
 		}
-		assert_int_equal(kind->phase_ns[PAWL_NETWORK], 0);
+		assert_int_equal(kind->phase_ns[PAWL_PHASE_NETWORK], 0);
 		assert_int_equal(stats.kinds[PAWL_BROADCAST].count, 0);
 	}
 	close_world(&world);
@@ -194,21 +194,21 @@ static void a_trace_adds_up_to_the_statistics(void **state)
 		uint64_t n = 0;
 
 		read_trace(r, &trace);
-		assert_int_equal(trace.head.rank, r);
-		assert_int_equal(trace.head.ranks, RANKS);
-		assert_int_equal(trace.head.pid, getpid());
+		assert_int_equal(trace.header.rank, r);
+		assert_int_equal(trace.header.ranks, RANKS);
+		assert_int_equal(trace.header.pid, getpid());
 		for (size_t i = 0; i < trace.n; i++) {
 			const struct trace_record *record = &trace.records[i];
 			int64_t ns = record->at_ns[TRACE_DONE] - record->at_ns[TRACE_SUBMITTED];
 
-			if (record->what == TRACE_WAIT) {
+			if (record->type == TRACE_WAIT) {
 				blocked_ns += (uint64_t)ns;
 				continue;
 			}
 			assert_int_equal(record->number, n++);
 			assert_int_equal(record->kind, PAWL_ALL_REDUCE);
 			assert_int_equal(record->bytes, BYTES);
-			assert_int_equal(record->way, COLL_DIRECT);
+			assert_int_equal(record->algorithm, COLL_DIRECT);
 			assert_true(r == LATE || record->peer == LATE);
 			whole_ns += (uint64_t)ns;
 		}
@@ -254,7 +254,7 @@ static void a_full_trace_keeps_the_last(void **state)
 	for (size_t i = 0; i < trace.n; i++) {
 		uint64_t number = trace.records[i].number;
 
-		if (trace.records[i].what == TRACE_OPERATION && number > last) {
+		if (trace.records[i].type == TRACE_OPERATION && number > last) {
 			last = number; /* channels overtake each other */
 		}
 	}
@@ -276,28 +276,28 @@ static void training_does_without_a_trace(void **state)
 
 static void what_is_no_trace_is_refused(void **state)
 {
-	const struct trace_head head = {.rank = 1,
+	const struct trace_header header = {.rank = 1,
 		.ranks = 2,
 		.peers = 2,
 		.hosts = 1,
 		.hostname = "a \"b\"",
 		.wall_ns = 1};
 	struct trace_record record = {.at_ns = {1, 2, 3, 4, 5, 6}};
-	uint8_t bytes[TRACE_HEAD_BYTES];
-	struct trace_head got;
+	uint8_t bytes[TRACE_HEADER_BYTES];
+	struct trace_header got;
 
-	trace_head_encode(bytes, &head);
-	assert_int_equal(trace_head_decode(bytes, &got, NULL), 0);
+	trace_header_encode(bytes, &header);
+	assert_int_equal(trace_header_decode(bytes, &got, NULL), 0);
 	assert_string_equal(got.hostname, "a ?b?");
 	bytes[28] ^= 1;
-	assert_int_equal(trace_head_decode(bytes, &got, NULL), PAWL_ECORRUPT);
+	assert_int_equal(trace_header_decode(bytes, &got, NULL), PAWL_ECORRUPT);
 	trace_record_encode(bytes, &record, 9);
-	assert_true(trace_record_decode(bytes, &head, 9, &record));
+	assert_true(trace_record_decode(bytes, &header, 9, &record));
 	assert_int_equal(record.at_ns[TRACE_DONE], 6);
-	assert_false(trace_record_decode(bytes, &head, 10, &record));
-	record.at_ns[TRACE_FAR] = 7;
+	assert_false(trace_record_decode(bytes, &header, 10, &record));
+	record.at_ns[TRACE_REMOTE] = 7;
 	trace_record_encode(bytes, &record, 9);
-	assert_false(trace_record_decode(bytes, &head, 9, &record));
+	assert_false(trace_record_decode(bytes, &header, 9, &record));
 }
 
 int main(void)

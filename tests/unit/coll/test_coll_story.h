@@ -51,19 +51,19 @@ struct op {
 };
 
 struct story {
-	uint64_t seed;           /* seed that the story is made from */
-	uint32_t ranks, servers; /* number of ranks; number of servers */
-	uint32_t peers;          /* ranks and servers */
-	uint32_t hosts;          /* hosts of ranks; each server has one more */
-	uint32_t host_of[PEERS]; /* host of each peer */
-	struct sim_net net;      /* network between the hosts */
-	int64_t beat_ns;         /* heartbeat period */
-	struct op ops[OPS];      /* operations; the first ops_n are used */
-	uint32_t ops_n;          /* number of operations */
-	enum fate fate;          /* what befalls the group */
-	uint32_t victim;         /* peer that the fate befalls, or whose host it befalls */
-	uint32_t teller, at;     /* the fate strikes when rank teller comes to operation at … */
-	int64_t after_ns;        /* … and after_ns later */
+	uint64_t seed;                 /* seed that the story is made from */
+	uint32_t ranks, servers;       /* number of ranks; number of servers */
+	uint32_t peers;                /* ranks and servers */
+	uint32_t hosts;                /* hosts of ranks; each server has one more */
+	uint32_t host_of[PEERS];       /* host of each peer */
+	struct sim_net net;            /* network between the hosts */
+	int64_t heartbeat_interval_ns; /* heartbeat period */
+	struct op ops[OPS];            /* operations; the first ops_n are used */
+	uint32_t ops_n;                /* number of operations */
+	enum fate fate;                /* what befalls the group */
+	uint32_t victim;               /* peer that the fate befalls, or whose host it befalls */
+	uint32_t teller, at; /* the fate strikes when rank teller comes to operation at … */
+	int64_t after_ns;    /* … and after_ns later */
 	/* Duration; SIM_NEVER: for ever; FATE_SLOW: 4 times the added delay. */
 	int64_t for_ns;
 	bool one_way;          /* a parted network loses only what the victim's side sends */
@@ -254,10 +254,10 @@ static inline void story_make_op(struct story *s, struct rng *rng, uint32_t i, u
 
 static inline void story_make_net(struct story *s, struct rng *rng)
 {
-	static const int64_t beats[] = {50, 100, 500};
+	static const int64_t intervals_ms[] = {50, 100, 500};
 	bool ends = s->fate >= FATE_CLOSED;
 
-	s->beat_ns = beats[rng_below(rng, 3)] * NS_PER_MS;
+	s->heartbeat_interval_ns = intervals_ms[rng_below(rng, 3)] * NS_PER_MS;
 	s->net = (struct sim_net){.bytes_per_s = 5e7 * (double)story_size(rng, 8),
 		.latency_ns = (int64_t)(story_size(rng, ends ? 8 : 11) * 1000),
 		.loss_ppm = (uint32_t)(rng_below(rng, 3) * rng_below(rng, 20000)),
@@ -275,9 +275,9 @@ static inline void story_make_net(struct story *s, struct rng *rng)
  * hold. */
 static inline int64_t story_queue_ns(const struct story *s)
 {
-	double held = (double)(s->peers * s->peers * COLL_STREAMS * s->net.window_bytes);
+	double queued_bytes = (double)(s->peers * s->peers * COLL_STREAMS * s->net.window_bytes);
 
-	return (int64_t)(2 * held / s->net.bytes_per_s * 1e9);
+	return (int64_t)(2 * queued_bytes / s->net.bytes_per_s * 1e9);
 }
 
 /* Returns how long a rank may be silent beside what the network takes: of the heartbeats that may
@@ -285,8 +285,8 @@ static inline int64_t story_queue_ns(const struct story *s)
  * on its way. */
 static inline int64_t story_spare_ns(const struct story *s)
 {
-	return 3 * s->beat_ns - story_queue_ns(s) - 4 * (s->net.latency_ns + s->net.jitter_ns) -
-		s->net.loss_ns - 10 * NS_PER_MS;
+	return 3 * s->heartbeat_interval_ns - story_queue_ns(s) -
+		4 * (s->net.latency_ns + s->net.jitter_ns) - s->net.loss_ns - 10 * NS_PER_MS;
 }
 
 static inline void story_make_fate(struct story *s, struct rng *rng)
@@ -322,7 +322,7 @@ static inline void story_make_fate(struct story *s, struct rng *rng)
 	} else {
 		s->for_ns = rng_below(rng, 2)
 			? SIM_NEVER
-			: 5 * s->beat_ns + (int64_t)rng_below(rng, 2 * NS_PER_S);
+			: 5 * s->heartbeat_interval_ns + (int64_t)rng_below(rng, 2 * NS_PER_S);
 	}
 }
 

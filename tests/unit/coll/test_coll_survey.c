@@ -34,7 +34,7 @@ static void a_pace_is_that_of_the_rounds_after_the_first_ones(void **state)
 
 		ends_s[i] = i < 8 ? i * 1e-4 : 0.01 * i + noise * 1e-3;
 	}
-	assert_true(fabs(coll_pace(ends_s, 32) - 0.01) < 2e-4);
+	assert_true(fabs(coll_fit_round_s(ends_s, 32) - 0.01) < 2e-4);
 }
 
 /* ---- a survey ---- */
@@ -74,11 +74,12 @@ static void a_link_is_fitted(void **state)
 	coll_survey_deinit(&survey);
 }
 
-static void check_flaws(const struct coll_survey *survey, uint32_t host, enum survey_flaw flaw)
+static void check_flaws(const struct coll_survey *survey, uint32_t host, enum survey_metric flaw)
 {
 	for (uint32_t h = 0; h < survey->n; h++) {
-		for (enum survey_flaw f = 0; f < SURVEY_FLAWS; f++) {
-			assert_int_equal(coll_survey_flawed(survey, h, f), h == host && f == flaw);
+		for (enum survey_metric f = 0; f < SURVEY_METRICS; f++) {
+			assert_int_equal(coll_survey_is_outlier(survey, h, f),
+				h == host && f == flaw);
 		}
 		for (uint32_t peer = 0; peer < survey->n; peer++) {
 			assert_false(coll_survey_narrow(survey, h, peer));
@@ -86,19 +87,20 @@ static void check_flaws(const struct coll_survey *survey, uint32_t host, enum su
 	}
 }
 
-static void a_slow_host_is_told_from_those_that_talk_to_it(void **state)
+static void a_slow_host_is_told_apart_from_its_peers(void **state)
 {
 	for (uint32_t n = 3; n <= HOSTS; n++) {
-		for (enum survey_flaw flaw = 0; flaw < SURVEY_FLAWS; flaw++) {
+		for (enum survey_metric flaw = 0; flaw < SURVEY_METRICS; flaw++) {
 			struct coll_survey survey = make_survey(n);
 
 			check_flaws(&survey, UINT32_MAX, flaw);
 			for (uint32_t peer = 0; peer < n; peer++) {
-				survey.bytes_per_s[1 * n + peer] *= flaw == SURVEY_SENDS ? 0.6 : 1;
+				survey.bytes_per_s[1 * n + peer] *=
+					flaw == SURVEY_SEND_RATE ? 0.6 : 1;
 				survey.bytes_per_s[peer * n + 1] *=
-					flaw == SURVEY_RECEIVES ? 0.6 : 1;
-				survey.latency_s[1 * n + peer] *= flaw == SURVEY_FAR ? 4 : 1;
-				survey.latency_s[peer * n + 1] *= flaw == SURVEY_FAR ? 4 : 1;
+					flaw == SURVEY_RECEIVE_RATE ? 0.6 : 1;
+				survey.latency_s[1 * n + peer] *= flaw == SURVEY_LATENCY ? 4 : 1;
+				survey.latency_s[peer * n + 1] *= flaw == SURVEY_LATENCY ? 4 : 1;
 			}
 			check_flaws(&survey, 1, flaw);
 			coll_survey_deinit(&survey);
@@ -106,14 +108,14 @@ static void a_slow_host_is_told_from_those_that_talk_to_it(void **state)
 	}
 }
 
-static void a_narrow_way_is_no_hosts_fault(void **state)
+static void a_slow_path_is_no_hosts_fault(void **state)
 {
 	struct coll_survey survey = make_survey(4);
 
 	survey.bytes_per_s[1 * 4 + 2] *= 0.5;
 	for (uint32_t i = 0; i < 16; i++) {
 		assert_int_equal(coll_survey_narrow(&survey, i / 4, i % 4), i == 1 * 4 + 2);
-		assert_false(coll_survey_flawed(&survey, i / 4, i % SURVEY_FLAWS));
+		assert_false(coll_survey_is_outlier(&survey, i / 4, i % SURVEY_METRICS));
 	}
 	for (uint32_t i = 0; i < 16; i++) {
 		assert_int_equal(coll_survey_slow(&survey, i / 4, i % 4),
@@ -129,7 +131,7 @@ static void of_two_hosts_none_is_the_slow_one(void **state)
 	struct coll_survey survey = make_survey(2);
 
 	survey.bytes_per_s[1] *= 0.1;
-	check_flaws(&survey, UINT32_MAX, SURVEY_SENDS);
+	check_flaws(&survey, UINT32_MAX, SURVEY_SEND_RATE);
 	coll_survey_deinit(&survey);
 }
 
@@ -252,8 +254,8 @@ int main(void)
 		cmocka_unit_test(medians),
 		cmocka_unit_test(a_pace_is_that_of_the_rounds_after_the_first_ones),
 		cmocka_unit_test(a_link_is_fitted),
-		cmocka_unit_test(a_slow_host_is_told_from_those_that_talk_to_it),
-		cmocka_unit_test(a_narrow_way_is_no_hosts_fault),
+		cmocka_unit_test(a_slow_host_is_told_apart_from_its_peers),
+		cmocka_unit_test(a_slow_path_is_no_hosts_fault),
 		cmocka_unit_test(of_two_hosts_none_is_the_slow_one),
 		cmocka_unit_test(each_meets_each_once),
 		cmocka_unit_test(orders_come_as_they_went),

@@ -27,7 +27,7 @@
 #define CONTROL 16 /* bytes of the name of a congestion control */
 
 struct end {
-	struct coll_port *port;
+	struct coll_transport *transport;
 	const char *const *names; /* names of both ranks */
 	int rv;
 };
@@ -36,7 +36,7 @@ static void *join(void *user)
 {
 	struct end *end = user;
 
-	end->rv = coll_tcp_join(end->port, end->names, LONG_NS, NULL, NULL);
+	end->rv = coll_tcp_join(end->transport, end->names, LONG_NS, NULL, NULL);
 	return NULL;
 }
 
@@ -58,13 +58,14 @@ static void find_control(char *control)
 
 	for (uint32_t r = 0; r < 2; r++) {
 		ends[r].names = names;
-		assert_int_equal(coll_tcp_open(&ends[r].port, r, 2, "127.0.0.1", text[r], NULL), 0);
+		assert_int_equal(
+			coll_tcp_open(&ends[r].transport, r, 2, "127.0.0.1", text[r], NULL), 0);
 	}
 	pthread_create(&thread, NULL, join, &ends[0]);
 	join(&ends[1]);
 	pthread_join(thread, NULL);
 	for (uint32_t i = 0; i < 2 * COLL_STREAMS; i++) {
-		struct tcp *tcp = tcp_of(ends[i % 2].port);
+		struct tcp *tcp = tcp_of(ends[i % 2].transport);
 		char now[CONTROL];
 
 		assert_int_equal(ends[i % 2].rv, 0);
@@ -72,8 +73,8 @@ static void find_control(char *control)
 		assert_true(i == 0 || strcmp(now, control) == 0);
 		memcpy(control, now, CONTROL);
 	}
-	ends[0].port->close(ends[0].port);
-	ends[1].port->close(ends[1].port);
+	ends[0].transport->close(ends[0].transport);
+	ends[1].transport->close(ends[1].transport);
 }
 
 static void the_systems_but_bbr(void **state)
@@ -115,11 +116,11 @@ static void what_is_asked_for(void **state)
 static void what_there_is_not(void **state)
 {
 	char name[COLL_TCP_NAME];
-	struct coll_port *port;
+	struct coll_transport *transport;
 	struct pawl_err err;
 
 	setenv("PAWL_CONGESTION", "pigeons", 1);
-	assert_int_equal(coll_tcp_open(&port, 0, 2, "127.0.0.1", name, &err), PAWL_EINVAL);
+	assert_int_equal(coll_tcp_open(&transport, 0, 2, "127.0.0.1", name, &err), PAWL_EINVAL);
 	assert_non_null(strstr(err.msg, "PAWL_CONGESTION=pigeons: "));
 	unsetenv("PAWL_CONGESTION");
 }
@@ -140,8 +141,8 @@ static void many_ranks(void **state)
 	for (uint32_t r = 0; r < MANY; r++) {
 		names[r] = text[r];
 		ends[r].names = names;
-		assert_int_equal(coll_tcp_open(&ends[r].port, r, MANY, "127.0.0.1", text[r], NULL),
-			0);
+		assert_int_equal(
+			coll_tcp_open(&ends[r].transport, r, MANY, "127.0.0.1", text[r], NULL), 0);
 	}
 	for (uint32_t r = 0; r < MANY; r++) {
 		if (r == MANY - 1) {
@@ -154,7 +155,7 @@ static void many_ranks(void **state)
 		assert_int_equal(ends[r].rv, 0);
 	}
 	for (uint32_t r = 0; r < MANY; r++) {
-		ends[r].port->close(ends[r].port);
+		ends[r].transport->close(ends[r].transport);
 	}
 }
 
@@ -163,19 +164,20 @@ static void one_that_is_gone(void **state)
 {
 	char text[2][COLL_TCP_NAME];
 	const char *names[2] = {text[0], text[1]};
-	struct coll_port *ports[2];
+	struct coll_transport *transports[2];
 	struct pawl_err err;
 
 	for (uint32_t r = 0; r < 2; r++) {
-		assert_int_equal(coll_tcp_open(&ports[r], r, 2, "127.0.0.1", text[r], NULL), 0);
+		assert_int_equal(coll_tcp_open(&transports[r], r, 2, "127.0.0.1", text[r], NULL),
+			0);
 	}
-	ports[0]->close(ports[0]);
+	transports[0]->close(transports[0]);
 	assert_int_equal(
-		IN_TIME(coll_tcp_join(ports[1], names, within_ns(WITHIN_LONG_S), NULL, &err)),
+		IN_TIME(coll_tcp_join(transports[1], names, within_ns(WITHIN_LONG_S), NULL, &err)),
 		PAWL_EPEER);
 	assert_non_null(strstr(err.msg, "rank 0, at 127.0.0.1:"));
 	assert_non_null(strstr(err.msg, "is gone: nobody listens there"));
-	ports[1]->close(ports[1]);
+	transports[1]->close(transports[1]);
 }
 
 /* ---- who connects to a rank that joins ---- */
@@ -188,9 +190,9 @@ static void one_that_is_gone(void **state)
 struct visit {
 	char text[2][COLL_TCP_NAME];
 	const char *names[2];
-	struct coll_port *port; /* rank 1 */
-	pthread_t thread;       /* thread of rank 1, which joins */
-	int rv;                 /* what joining returned */
+	struct coll_transport *transport; /* rank 1 */
+	pthread_t thread;                 /* thread of rank 1, which joins */
+	int rv;                           /* what joining returned */
 	atomic_bool stop;
 	struct addrinfo *at;       /* owned; address where rank 1 listens */
 	uint64_t nonce;            /* nonce in rank 1's name */
@@ -215,7 +217,7 @@ static void begin_visit(struct visit *v)
 	v->names[1] = v->text[1];
 	v->listener = coll_tcp_listen("127.0.0.1", 0, 1, v->text[0], NULL);
 	assert_true(v->listener >= 0);
-	assert_int_equal(coll_tcp_open(&v->port, 1, 2, "127.0.0.1", v->text[1], NULL), 0);
+	assert_int_equal(coll_tcp_open(&v->transport, 1, 2, "127.0.0.1", v->text[1], NULL), 0);
 	assert_int_equal(coll_tcp_parse(v->text[1], &v->at, &v->nonce), 0);
 }
 
@@ -223,7 +225,7 @@ static void *join_visit(void *user)
 {
 	struct visit *v = user;
 
-	v->rv = coll_tcp_join(v->port, v->names, LONG_NS, &v->stop, NULL);
+	v->rv = coll_tcp_join(v->transport, v->names, LONG_NS, &v->stop, NULL);
 	return NULL;
 }
 
@@ -271,7 +273,7 @@ static void await_taken(struct visit *v)
 	assert_true(dial_send(fd, wrong, sizeof(wrong), end_ns));
 	assert_false(dial_receive(fd, &byte, 1, end_ns)); /* rank 1 closes the connection */
 	if (errno == ETIMEDOUT) {
-		SAY_LATE("rank 1 has not taken who has connected");
+		FAIL_LATE("rank 1 has not taken who has connected");
 	}
 	close(fd);
 }
@@ -306,7 +308,7 @@ static void end_visit(struct visit *v)
 	for (uint32_t i = 0; i < v->crowd_n; i++) {
 		close(v->crowd[i]);
 	}
-	v->port->close(v->port);
+	v->transport->close(v->transport);
 	close(v->listener);
 	freeaddrinfo(v->at);
 }
@@ -364,7 +366,7 @@ struct missing {
 	char text[3][COLL_TCP_NAME];
 	const char *names[3];
 	int listeners[2];
-	struct coll_port *port; /* rank 2 */
+	struct coll_transport *transport; /* rank 2 */
 	atomic_bool stop;
 	int rv;
 	struct pawl_err err;
@@ -377,7 +379,7 @@ static void begin_missing(struct missing *m)
 		m->listeners[r] = coll_tcp_listen("127.0.0.1", 0, r, m->text[r], NULL);
 		assert_true(m->listeners[r] >= 0);
 	}
-	assert_int_equal(coll_tcp_open(&m->port, 2, 3, "127.0.0.1", m->text[2], NULL), 0);
+	assert_int_equal(coll_tcp_open(&m->transport, 2, 3, "127.0.0.1", m->text[2], NULL), 0);
 	for (uint32_t r = 0; r < 3; r++) {
 		m->names[r] = m->text[r];
 	}
@@ -387,7 +389,7 @@ static void *join_missing(void *user)
 {
 	struct missing *m = user;
 
-	m->rv = coll_tcp_join(m->port, m->names, LONG_NS, &m->stop, &m->err);
+	m->rv = coll_tcp_join(m->transport, m->names, LONG_NS, &m->stop, &m->err);
 	return NULL;
 }
 
@@ -421,7 +423,7 @@ static void probes_come_in_rounds(void **state)
 	atomic_store(&m.stop, true);
 	pthread_join(thread, NULL);
 	assert_int_equal(m.rv, PAWL_ECANCELED);
-	m.port->close(m.port);
+	m.transport->close(m.transport);
 	close(m.listeners[0]);
 	close(m.listeners[1]);
 }
@@ -451,7 +453,7 @@ static void who_does_not_answer_hides_nobody(void **state)
 	for (size_t i = 0; i < sizeof(filling) / sizeof(*filling); i++) {
 		close(filling[i]);
 	}
-	m.port->close(m.port);
+	m.transport->close(m.transport);
 	close(m.listeners[1]);
 }
 

@@ -31,13 +31,14 @@ struct world {
 
 static inline void open_world(struct world *w)
 {
-	char cards[RANKS][PAWL_CARD_MAX];
+	char endpoints[RANKS][PAWL_ENDPOINT_MAX];
 	const char *all[RANKS];
 
 	for (uint32_t r = 0; r < RANKS; r++) {
 		assert_int_equal(
-			pawl_group_open(&w->members[r].group, r, RANKS, NULL, cards[r], NULL), 0);
-		all[r] = cards[r];
+			pawl_group_open(&w->members[r].group, r, RANKS, NULL, endpoints[r], NULL),
+			0);
+		all[r] = endpoints[r];
 		w->members[r].rank = r;
 	}
 	for (uint32_t r = 0; r < RANKS; r++) {

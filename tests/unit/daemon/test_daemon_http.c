@@ -27,11 +27,11 @@ static char dir[] = "/tmp/pawl-http-XXXXXX";
 
 /* ---- paths ---- */
 
-static void each_path_is_what_it_says(void **state)
+static void paths_are_parsed(void **state)
 {
 	static const struct {
 		const char *path;
-		enum http_what what;
+		enum http_resource what;
 		const char *space, *name, *group, *secret;
 	} right[] = {
 		{"/", HTTP_PAGE, "", "", "", ""},
@@ -68,8 +68,8 @@ static void each_path_is_what_it_says(void **state)
 		if (strlen(right[i].path) > 70 && right[i].what == HTTP_NOTHING && !ok) {
 			continue; /* a part that is too long is malformed */
 		}
-		if (!ok || route.what != right[i].what) {
-			fail_msg("%s: %d", right[i].path, (int)route.what);
+		if (!ok || route.resource != right[i].what) {
+			fail_msg("%s: %d", right[i].path, (int)route.resource);
 		}
 		assert_string_equal(route.space, right[i].space);
 		assert_string_equal(route.name, right[i].name);
@@ -139,7 +139,7 @@ static void numbers_are_whole_and_bounded(void **state)
 	assert_true(http_number("300", 300, &n));
 }
 
-static void addresses_say_whether_others_reach_them(void **state)
+static void loopback_addresses_are_recognized(void **state)
 {
 	static const struct {
 		const char *text;
@@ -192,7 +192,7 @@ static void others_ask_by_name_or_address(void **state)
 
 	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
 		assert_int_equal(http_address_parse(&address, all[i].text, NULL), 0);
-		assert_int_equal(http_url_for_others(&address, all[i].url, all[i].name, url,
+		assert_int_equal(http_external_url(&address, all[i].url, all[i].name, url,
 					 sizeof(url), NULL),
 			all[i].rv);
 		if (all[i].rv == 0) {
@@ -372,7 +372,7 @@ static void a_peer_is_whoever_may_have_the_address(void **state)
 	assert_false(same_peer("10.0.0.1", "::1"));
 }
 
-static void who_has_most_gives_way(void **state)
+static void peer_with_most_is_evicted(void **state)
 {
 	static const struct {
 		const char *peer;
@@ -386,19 +386,19 @@ static void who_has_most_gives_way(void **state)
 		places[i].since_ns = rows[i].since_ns;
 		places[i].next = i < 4 ? &places[i + 1] : NULL;
 	}
-	assert_null(http_places_yield(NULL));
+	assert_null(http_places_victim(NULL));
 	assert_int_equal(http_places_taken(places), 5);
 	/* The oldest of the peer that has most, and not the oldest of all. */
-	assert_ptr_equal(http_places_yield(places), &places[2]);
+	assert_ptr_equal(http_places_victim(places), &places[2]);
 	places[2].leaving = true;
 	assert_int_equal(http_places_taken(places), 4);
-	assert_ptr_equal(http_places_yield(places), &places[3]);
+	assert_ptr_equal(http_places_victim(places), &places[3]);
 	places[3].waiting = true; /* in discovery, and counted */
-	assert_ptr_equal(http_places_yield(places), &places[1]);
+	assert_ptr_equal(http_places_victim(places), &places[1]);
 	places[1].leaving = true;
-	assert_ptr_equal(http_places_yield(places), &places[0]); /* each peer has one */
+	assert_ptr_equal(http_places_victim(places), &places[0]); /* each peer has one */
 	places[0].waiting = places[4].waiting = true;
-	assert_null(http_places_yield(places));
+	assert_null(http_places_victim(places));
 }
 
 /* ---- metrics ---- */
@@ -459,18 +459,18 @@ static int remove_dir(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(each_path_is_what_it_says),
+		cmocka_unit_test(paths_are_parsed),
 		cmocka_unit_test(malformed_paths_are_none),
 		cmocka_unit_test(methods_are_those_of_the_path),
 		cmocka_unit_test(numbers_are_whole_and_bounded),
-		cmocka_unit_test(addresses_say_whether_others_reach_them),
+		cmocka_unit_test(loopback_addresses_are_recognized),
 		cmocka_unit_test(others_ask_by_name_or_address),
 		cmocka_unit_test(a_secret_is_one_jobs_and_the_same_after_a_restart),
 		cmocka_unit_test(a_secret_is_the_hmac_that_is_documented),
 		cmocka_unit_test(a_token_is_long_and_its_file_private),
 		cmocka_unit_test(a_host_is_ours_by_address_or_by_a_name_that_we_have),
 		cmocka_unit_test(a_peer_is_whoever_may_have_the_address),
-		cmocka_unit_test(who_has_most_gives_way),
+		cmocka_unit_test(peer_with_most_is_evicted),
 		cmocka_unit_test(metrics_are_text_that_prometheus_reads),
 	};
 

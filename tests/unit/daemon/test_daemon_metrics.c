@@ -31,7 +31,7 @@ static uint64_t start_one(void)
 	uint64_t id;
 
 	begin_with_one_node();
-	id = submit((struct core_ask){.least = 1, .most = 1});
+	id = submit((struct core_request){.least = 1, .most = 1});
 	pass(7 * S_NS);
 	is(id, CORE_STARTING, 1);
 	return id;
@@ -40,18 +40,20 @@ static uint64_t start_one(void)
 /* A first start is counted once, whether it is reported as running first, or only as ended. */
 static void a_first_start_is_a_wait(void **state)
 {
-	for (int said = 0; said < 2; said++) {
+	for (int reported = 0; reported < 2; reported++) {
 		struct metrics metrics;
 		uint64_t id = start_one();
 
 		metrics_init(&metrics);
-		if (said) {
+		if (reported) {
 			count(&metrics, (struct core_event){.kind = CORE_RUNS, .job = id});
 			is(id, CORE_RUNNING, 1);
 			t.now_ns += S_NS;
 		}
 		count(&metrics,
-			(struct core_event){.kind = CORE_ENDED, .job = id, .by = CORE_BY_ITSELF});
+			(struct core_event){.kind = CORE_ENDED,
+				.job = id,
+				.end_cause = CORE_END_EXITED});
 		assert_int_equal(counted(&metrics.waits), 1);
 		assert_true(metrics.waits.sum_s == 7);
 	}
@@ -63,7 +65,8 @@ static void a_start_that_came_to_nothing_is_none(void **state)
 	uint64_t id = start_one();
 
 	metrics_init(&metrics);
-	count(&metrics, (struct core_event){.kind = CORE_ENDED, .job = id, .by = CORE_BY_NOBODY});
+	count(&metrics,
+		(struct core_event){.kind = CORE_ENDED, .job = id, .end_cause = CORE_END_UNKNOWN});
 	assert_int_equal(counted(&metrics.waits), 0);
 }
 

@@ -168,7 +168,7 @@ static void wipe(void)
 }
 
 /* Writes what the history knows as text. */
-static void say(const struct history *history, char text[TEXT])
+static void format_history(const struct history *history, char text[TEXT])
 {
 	const struct history_node *const *nodes;
 	const struct history_job *const *jobs;
@@ -252,7 +252,7 @@ static uint32_t check_lines(const char *bytes, size_t len)
 		assert_non_null(end);
 		assert_int_equal(
 			history_row_decode(&row, bytes + at, (size_t)(end - bytes) - at, NULL), 0);
-		assert_true(row.t_s >= last_s && (row.kind == HISTORY_HEAD) == (n == 0));
+		assert_true(row.t_s >= last_s && (row.kind == HISTORY_FILE_HEADER) == (n == 0));
 		last_s = row.t_s;
 		history_row_deinit(&row);
 		at = (size_t)(end - bytes) + 1;
@@ -263,7 +263,7 @@ static uint32_t check_lines(const char *bytes, size_t len)
 
 /* ---- what is written ---- */
 
-static void what_is_told_is_known_when_it_is_opened_again(void **state)
+static void rows_are_known_after_reopening(void **state)
 {
 	static char before[TEXT];
 	static char after[TEXT];
@@ -273,10 +273,10 @@ static void what_is_told_is_known_when_it_is_opened_again(void **state)
 		step(&w);
 		check_fits(w.history);
 	}
-	say(w.history, before);
+	format_history(w.history, before);
 	history_close(w.history);
 	w.history = open_history(1u << 20, 1u << 20);
-	say(w.history, after);
+	format_history(w.history, after);
 	assert_string_equal(after, before);
 	assert_non_null(strstr(before, "node0"));
 	assert_non_null(strstr(before, "job-"));
@@ -284,7 +284,7 @@ static void what_is_told_is_known_when_it_is_opened_again(void **state)
 	wipe();
 }
 
-static void what_says_nothing_new_is_not_written(void **state)
+static void unchanged_rows_are_not_written(void **state)
 {
 	struct world w = begin(1u << 20, 1u << 20);
 	uint64_t first_bytes;
@@ -320,7 +320,7 @@ static void put_goodput(struct history *history, double t_s, double goodput)
 	history_end(history);
 }
 
-static void goodput_alone_is_told_now_and_then(void **state)
+static void goodput_alone_is_written_rarely(void **state)
 {
 	struct history *history = open_history(1u << 20, 1u << 20);
 
@@ -467,10 +467,10 @@ static void months_take_no_more_than_a_bound(void **state)
 	printf("at most %llu bytes\n", (unsigned long long)most);
 	/* The files that are kept, and the one that grows, with its last step. */
 	assert_true(most > 15000 && most < 20000 + 4000 + 8000);
-	say(w.history, before);
+	format_history(w.history, before);
 	history_close(w.history);
 	w.history = open_history(4000, 20000);
-	say(w.history, after);
+	format_history(w.history, after);
 	assert_string_equal(after, before);
 	history_close(w.history);
 	assert_true(count_files(&all) >= 2);
@@ -507,10 +507,10 @@ static void a_full_disk_costs_rows_and_nothing_else(void **state)
 		for (uint32_t i = 0; i < 5; i++) {
 			step(&w);
 		}
-		say(w.history, before);
+		format_history(w.history, before);
 		history_close(w.history);
 		w.history = open_history(1500, 1u << 20);
-		say(w.history, after);
+		format_history(w.history, after);
 		assert_string_equal(after, before);
 		history_close(w.history);
 		assert_int_equal(history_files(dir, &numbers, &files, NULL), 0);
@@ -548,7 +548,7 @@ static void see(void *user, const struct history_row *row)
 	assert_true(seen->len < sizeof(seen->text));
 }
 
-static void tell(struct world *w, double t_s, uint32_t replicas, const char *what)
+static void record_change(struct world *w, double t_s, uint32_t replicas, const char *what)
 {
 	w->at[0][0] = replicas;
 	history_begin(w->history, BEGIN + t_s);
@@ -556,7 +556,7 @@ static void tell(struct world *w, double t_s, uint32_t replicas, const char *wha
 	history_end(w->history);
 }
 
-static void a_jobs_newest_changes_are_told(void **state)
+static void newest_changes_of_a_job_are_read(void **state)
 {
 	struct world w = begin(100, 1u << 20); /* a file a step */
 	struct seen seen = {0};
@@ -566,15 +566,15 @@ static void a_jobs_newest_changes_are_told(void **state)
 	char path[PATH_MAX];
 
 	w.first = 7;
-	tell(&w, 0, 0, "queued");
-	tell(&w, 10, 2, "running");
+	record_change(&w, 0, 0, "queued");
+	record_change(&w, 10, 2, "running");
 	w.first = 77; /* another job, whose number begins alike */
-	tell(&w, 15, 1, "running");
+	record_change(&w, 15, 1, "running");
 	w.first = 7;
-	tell(&w, 20, 3, "running");
+	record_change(&w, 20, 3, "running");
 	assert_int_equal(history_read_job(dir, 7, 8, see, &seen, NULL), 0);
 	assert_string_equal(seen.text, "0 queued 0;10 running 2;20 running 3;");
-	tell(&w, 30, 0, "done");
+	record_change(&w, 30, 0, "done");
 	history_file_name(dir, count_files(&all), path);
 	fd = open(path, O_WRONLY | O_APPEND);
 	assert_int_equal(write(fd, "{\"t\":1700000040.0,\"job\":7,", 26), 26); /* half a line */
@@ -593,16 +593,16 @@ static void a_jobs_newest_changes_are_told(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_is_told_is_known_when_it_is_opened_again),
-		cmocka_unit_test(what_says_nothing_new_is_not_written),
-		cmocka_unit_test(goodput_alone_is_told_now_and_then),
+		cmocka_unit_test(rows_are_known_after_reopening),
+		cmocka_unit_test(unchanged_rows_are_not_written),
+		cmocka_unit_test(goodput_alone_is_written_rarely),
 		cmocka_unit_test(time_goes_on_though_the_clock_is_set_back),
 		cmocka_unit_test(modes_are_narrow),
 		cmocka_unit_test(cut_anywhere_whole_steps_are_left),
 		cmocka_unit_test(a_damaged_file_is_left_alone_and_another_one_begun),
 		cmocka_unit_test(months_take_no_more_than_a_bound),
 		cmocka_unit_test(a_full_disk_costs_rows_and_nothing_else),
-		cmocka_unit_test(a_jobs_newest_changes_are_told),
+		cmocka_unit_test(newest_changes_of_a_job_are_read),
 	};
 	int rv;
 

@@ -1,7 +1,7 @@
 /* Parts of the scheduler's process: submissions, orders and reports as bytes; hints; logs. The
  * processes of a run: test_daemon_strays.c. */
 #include "daemon/hints.h"
-#include "daemon/talk.h"
+#include "daemon/sched_msg.h"
 #include "engine/local/devices.h"
 #include "engine/local/order.h"
 #include "engine/local/plain.h"
@@ -44,8 +44,8 @@ static struct submission usual(void)
 		.len_bytes = sizeof(job_file) - 1,
 		.vars = vars,
 		.vars_n = 2,
-		.words = words,
-		.words_n = 3,
+		.args = words,
+		.args_n = 3,
 		.env = env,
 		.env_n = 2};
 }
@@ -66,8 +66,8 @@ static void a_submission_is_what_was_submitted(void **state)
 	assert_null(two.name);
 	assert_string_equal(two.vars[1].value, "hush");
 	assert_true(two.vars[1].secret && !two.vars[0].secret);
-	assert_string_equal(two.words[1], "train.py");
-	assert_string_equal(two.words[2], "");
+	assert_string_equal(two.args[1], "train.py");
+	assert_string_equal(two.args[2], "");
 	assert_string_equal(two.env[1], "EMPTY=");
 	assert_int_equal(submission_spec(&two, &spec, &remarks, NULL), 0);
 	assert_string_equal(spec.name, "x");
@@ -144,7 +144,7 @@ static void an_order_is_what_was_ordered(void **state)
 
 static void a_state_is_whole_or_none(void **state)
 {
-	struct run_state one = {.phase = RUN_IS_OVER,
+	struct run_state one = {.phase = RUN_ENDED,
 		.generation = 9,
 		.refused = 8,
 		.by_itself = true,
@@ -161,7 +161,7 @@ static void a_state_is_whole_or_none(void **state)
 	assert_int_equal(run_state_save(fd, &one, NULL), 0);
 	assert_int_equal(run_state_load(fd, &two, NULL), 0);
 	assert_int_equal(two.exit_code, 137);
-	assert_true(two.by_itself && two.phase == RUN_IS_OVER && two.refused == 8);
+	assert_true(two.by_itself && two.phase == RUN_ENDED && two.refused == 8);
 	assert_string_equal(two.why, "why");
 	for (off_t at = 0; at < 40; at++) {
 		assert_int_equal(pread(fd, &byte, 1, at), 1);
@@ -178,7 +178,7 @@ static void a_state_is_whole_or_none(void **state)
 
 static void rows_of_jobs_and_nodes_are_read_as_written(void **state)
 {
-	static struct talk_job job = {.id = 5,
+	static struct sched_msg_job job = {.id = 5,
 		.name = "gpt",
 		.queue = "default",
 		.owner = 1000,
@@ -198,17 +198,17 @@ static void rows_of_jobs_and_nodes_are_read_as_written(void **state)
 		.goodput = 12.5,
 		.left_s = -1,
 		.over = true};
-	static struct talk_job job_read;
-	struct talk_node node = {"a", "A100", 8, 3, CORE_NODE_DRAINED, true, 2.5};
-	struct talk_node node_read;
+	static struct sched_msg_job job_read;
+	struct sched_msg_node node = {"a", "A100", 8, 3, CORE_NODE_DRAINED, true, 2.5};
+	struct sched_msg_node node_read;
 	struct wire_out out = {NULL};
 	struct wire_in in;
 
-	talk_job_put(&out, &job);
-	talk_node_put(&out, &node);
+	sched_msg_job_put(&out, &job);
+	sched_msg_node_put(&out, &node);
 	wire_in_init(&in, out.bytes, out.len_bytes);
-	talk_job_get(&in, &job_read);
-	talk_node_get(&in, &node_read);
+	sched_msg_job_get(&in, &job_read);
+	sched_msg_node_get(&in, &node_read);
 	assert_true(wire_in_done(&in));
 	assert_memory_equal(&job, &job_read, sizeof(job));
 	assert_string_equal(node_read.type, "A100");
@@ -219,7 +219,7 @@ static void rows_of_jobs_and_nodes_are_read_as_written(void **state)
 static void who_takes_no_descriptors_keeps_none(void **state)
 {
 	const int sent[2] = {STDIN_FILENO, STDOUT_FILENO};
-	struct proto_conn conn = {.fd = -1, .bare = true};
+	struct proto_conn conn = {.fd = -1, .refuse_fds = true};
 	struct proto_frame frame;
 	struct wire_out out = {NULL};
 	int ends[2];
@@ -229,7 +229,7 @@ static void who_takes_no_descriptors_keeps_none(void **state)
 	conn.fd = ends[0];
 	before = dup(ends[0]);
 	close(before);
-	proto_end(&out, proto_start(&out, (enum proto_type)TALK_NODES, 1));
+	proto_end(&out, proto_start(&out, (enum proto_type)SCHED_MSG_NODES, 1));
 	assert_int_equal(proto_send(ends[1], &out, NULL, 0, NULL), 0);
 	assert_int_equal(proto_send(ends[1], &out, sent, 2, NULL), 0);
 	assert_int_equal(proto_fill(&conn, NULL), 1);
@@ -272,7 +272,7 @@ static void hints_are_pawls_words_or_adaptdls(void **state)
 	assert_true(h.fitted && h.perf.alpha_c == 0.1 && h.perf.delta_n == 0.5);
 	assert_true(h.noise.sqr == 3 && h.noise.var == 4 && h.replicas_profiled == 2);
 	assert_true(h.bounds.init == 32 && h.bounds.max == 512 && h.bounds.accumulate);
-	assert_true(h.bounds.least == 8 && h.bounds.most == 64);
+	assert_true(h.bounds.atomic_min == 8 && h.bounds.atomic_max == 64);
 	assert_true(h.progress == 10 && h.progress_end == 15.5);
 	assert_int_equal(decode(adaptdls, &h), 0);
 	assert_true(h.perf.alpha_c == 9 && h.bounds.max == 32 && h.progress_end == 0);
@@ -312,22 +312,22 @@ static void ranks_keep_their_devices_or_cannot_be_changed(void **state)
 	char text[DEVICES_TEXT];
 
 	assert_true(devices_change(&have, &taken, &all, two, 2, 1));
-	devices_say(&have, 0, 9, text);
+	devices_format(&have, 0, 9, text);
 	assert_string_equal(text, "0,3");
 	two[1].replicas = 3; /* there are three, but one is taken */
 	assert_false(devices_change(&have, &taken, &all, two, 2, 2));
 	assert_true(devices_change(&have, &none, &all, two, 2, 2));
-	devices_say(&have, 0, 9, text);
+	devices_format(&have, 0, 9, text);
 	assert_string_equal(text, "0,3,2,4");
 	two[0].replicas = 0; /* device 0 is not the last rank's */
 	assert_false(devices_change(&have, &none, &all, two, 2, 3));
 	two[0].replicas = two[1].replicas = 1;
 	assert_true(devices_change(&have, &none, &all, two, 2, 3));
 	/* Devices are kept until ranks have given them up. */
-	assert_true(have.n == 4 && !devices_settle(&have, 2));
+	assert_true(have.n == 4 && !devices_release(&have, 2));
 	assert_false(devices_change(&have, &none, &all, two, 2, 4));
-	assert_true(devices_settle(&have, 3) && !devices_settle(&have, 3));
-	devices_say(&have, 1, 1, text);
+	assert_true(devices_release(&have, 3) && !devices_release(&have, 3));
+	devices_format(&have, 1, 1, text);
 	assert_string_equal(text, "3");
 	have = none;
 	assert_true(devices_change(&have, &none, &all, none_of, 2, 1));
@@ -384,11 +384,11 @@ static void a_log_has_bounds_and_its_newest_lines(void **state)
 	for (uint32_t i = 0; i < 100; i++) {
 		job_log_write(log, block, sizeof(block));
 	}
-	job_log_say(log, "the %s", "end");
+	job_log_printf(log, "the %s", "end");
 	job_log_close(log);
 	/* The log goes on where it ended. */
 	assert_int_equal(job_log_open(&log, path, 0600, NULL), 0);
-	job_log_say(log, "again");
+	job_log_printf(log, "again");
 	job_log_close(log);
 	for (unsigned i = 0; i <= JOB_LOG_FILES; i++) {
 		snprintf(path, sizeof(path), i > 0 ? "%s/log.%u" : "%s/log", dir, i);
@@ -431,7 +431,7 @@ static void a_log_that_is_no_file_is_refused(void **state)
 }
 
 /* Lines that find no room are lost and counted, and the count is logged once there is room. */
-static void a_full_disk_costs_lines_and_says_how_many(void **state)
+static void a_full_disk_costs_lines_and_logs_how_many(void **state)
 {
 	char text[128] = "";
 	struct job_log *log;
@@ -467,7 +467,7 @@ static void gives(const char *script, const char *expected)
 	uint32_t n;
 
 	snprintf(text, sizeof(text), "%s", script);
-	n = plain_cut(text, found);
+	n = plain_split(text, found);
 	if (n == 0) {
 		assert_string_equal(text, script);
 	}
@@ -531,7 +531,7 @@ int main(void)
 		cmocka_unit_test(of_records_of_devices_the_last_whole_one_counts),
 		cmocka_unit_test(a_log_has_bounds_and_its_newest_lines),
 		cmocka_unit_test(a_log_that_is_no_file_is_refused),
-		cmocka_unit_test(a_full_disk_costs_lines_and_says_how_many),
+		cmocka_unit_test(a_full_disk_costs_lines_and_logs_how_many),
 	};
 	int rv;
 

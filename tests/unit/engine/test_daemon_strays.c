@@ -1,7 +1,7 @@
 /* The processes that belong to a run, and the nodes where it is, whatever others say of
  * themselves. */
 #include "engine/local/order.h"
-#include "engine/local/run_place.h"
+#include "engine/local/run_placement.h"
 #include "engine/local/strays.h"
 
 #include "base/clock.h"
@@ -104,7 +104,7 @@ static void a_process_of_another_user_is_no_runs(void **state)
 	await_count(RUN_KEY_VAR "=72", NOBODY, 1);
 	await_count(RUN_KEY_VAR "=72", 0, 0);
 	await_count(RUN_KEY_VAR "=72", STRANGER, 0);
-	await_count(RUN_KEY_VAR "=72", STRAYS_ANYBODY, 1);
+	await_count(RUN_KEY_VAR "=72", STRAYS_ANY_USER, 1);
 	ours = start(RUN_KEY_VAR "=72");
 	await_count(RUN_KEY_VAR "=72", STRANGER, 1);
 	await_count(RUN_KEY_VAR "=72", 0, 1);
@@ -183,7 +183,7 @@ static void a_process_of_an_earlier_run_is_not_of_this_one(void **state)
 	put_order(folder, "damaged", 7);
 	assert_int_equal(strays_mark_load(&mark, folder, NULL), 0);
 	assert_string_equal(mark.text, is);
-	assert_true(mark.uid == STRAYS_ANYBODY);
+	assert_true(mark.uid == STRAYS_ANY_USER);
 	wire_out_deinit(&out);
 	snprintf(is, sizeof(is), "%s/order", folder);
 	assert_int_equal(unlink(is), 0);
@@ -242,26 +242,26 @@ static void all_that_came_of_a_process_is_its_own(void **state)
 /* The file holds the two newest places: the newest may not be taken yet, or be refused. */
 static void a_run_is_where_it_was_changed_to(void **state)
 {
-	static struct run_place_entry entry;
-	static struct run_place_entry found;
+	static struct run_placement_entry entry;
+	static struct run_placement_entry found;
 	char folder[] = "/tmp/pawl-parts-XXXXXX";
 	char file[64];
 	FILE *opened;
 
 	assert_non_null(mkdtemp(folder));
-	snprintf(file, sizeof(file), "%s/" RUN_PLACE_FILE, folder);
-	assert_int_equal(run_place_load(folder, 1, &found, NULL), PAWL_ENOENT);
+	snprintf(file, sizeof(file), "%s/" RUN_PLACEMENT_FILE, folder);
+	assert_int_equal(run_placement_load(folder, 1, &found, NULL), PAWL_ENOENT);
 	for (uint32_t i = 2; i <= 4; i++) {
-		entry = (struct run_place_entry){.generation = i, .nodes_n = i};
+		entry = (struct run_placement_entry){.generation = i, .nodes_n = i};
 		for (uint32_t n = 0; n < i; n++) {
 			entry.nodes[n].replicas = 10 * i + n;
 			snprintf(entry.nodes[n].name, CORE_NAME_MAX, "node%u", n);
 		}
-		assert_int_equal(run_place_save(folder, &entry, i - 1, NULL), 0);
+		assert_int_equal(run_placement_save(folder, &entry, i - 1, NULL), 0);
 	}
-	assert_int_equal(run_place_load(folder, 2, &found, NULL), PAWL_ENOENT);
+	assert_int_equal(run_placement_load(folder, 2, &found, NULL), PAWL_ENOENT);
 	for (uint32_t i = 3; i <= 4; i++) {
-		assert_int_equal(run_place_load(folder, i, &found, NULL), 0);
+		assert_int_equal(run_placement_load(folder, i, &found, NULL), 0);
 		assert_int_equal(found.nodes_n, i);
 		assert_int_equal(found.nodes[2].replicas, 10 * i + 2);
 		assert_string_equal(found.nodes[2].name, "node2");
@@ -271,9 +271,9 @@ static void a_run_is_where_it_was_changed_to(void **state)
 	fseek(opened, 12, SEEK_SET); /* generation of an entry */
 	fputc(77, opened);
 	fclose(opened);
-	assert_int_equal(run_place_load(folder, 4, &found, NULL), PAWL_ECORRUPT);
+	assert_int_equal(run_placement_load(folder, 4, &found, NULL), PAWL_ECORRUPT);
 	assert_int_equal(truncate(file, 3), 0);
-	assert_int_equal(run_place_load(folder, 4, &found, NULL), PAWL_ECORRUPT);
+	assert_int_equal(run_placement_load(folder, 4, &found, NULL), PAWL_ECORRUPT);
 	assert_int_equal(unlink(file), 0);
 	assert_int_equal(rmdir(folder), 0);
 }

@@ -10,7 +10,7 @@ static void prepare(uint64_t job, enum deed deed)
 	sim.work_max_s = deed == DEED_GOOD || deed == DEED_BAD ? 1 : 1e9;
 	sim.faults = (struct esim_faults){.in_order = true};
 	sim.faults.fails = deed == DEED_BAD ? 1000 : 0;
-	sim.faults.deaf = deed == DEED_DEAF ? 1000 : 0;
+	sim.faults.ignores_stop = deed == DEED_IGNORES_STOP ? 1000 : 0;
 }
 
 static const struct core_event *next(int64_t wait_ms)
@@ -47,9 +47,9 @@ static int set_up(void **state)
 	esim_open(&sim, 1);
 	prepare(0, DEED_LASTS);
 	suite_open(&world);
-	engine_sim.ask(&sim, "pool", 3);
+	engine_sim.request_nodes(&sim, "pool", 3);
 	for (uint32_t n = 0; n < 3; n++) {
-		suite_wait(CORE_NODE_COMES, 0);
+		suite_wait(CORE_NODE_REPORTED, 0);
 	}
 	return 0;
 }

@@ -21,10 +21,10 @@
 
 /* What a job does. */
 enum deed {
-	DEED_LASTS, /* runs until it is told to end, then ends */
-	DEED_GOOD,  /* exits with 0 */
-	DEED_BAD,   /* exits with bad_code */
-	DEED_DEAF,  /* runs, whatever it is told */
+	DEED_LASTS,        /* runs until it is told to end, then ends */
+	DEED_GOOD,         /* exits with 0 */
+	DEED_BAD,          /* exits with bad_code */
+	DEED_IGNORES_STOP, /* runs, whatever it is told */
 	DEEDS_N,
 };
 
@@ -47,7 +47,7 @@ struct engine_world {
 	void (*await)(uint64_t job);
 	/* Returns the number of replicas that a running job on one node was last told to have; 0:
 	 * none yet. NULL: none can be told. */
-	uint32_t (*told_size)(uint64_t job);
+	uint32_t (*requested_size)(uint64_t job);
 	/* Closes the engine and opens it again; NULL: it has no state that outlives it. */
 	void (*reopen)(void);
 	const char *pool; /* pool whose nodes can be asked for; NULL: none */
@@ -91,8 +91,8 @@ static void suite_take_node(const struct core_event *event)
 
 static bool suite_is_of_node(enum core_event_kind kind)
 {
-	return kind == CORE_NODE_COMES || kind == CORE_NODE_GOES || kind == CORE_NODE_DRAIN ||
-		kind == CORE_NODE_BACK || kind == CORE_NODE_GONE;
+	return kind == CORE_NODE_REPORTED || kind == CORE_NODE_NOTICE || kind == CORE_NODE_DRAIN ||
+		kind == CORE_NODE_RESUME || kind == CORE_NODE_GONE;
 }
 
 /* Returns the next event; the core knows of its node when this returns. */
@@ -147,12 +147,12 @@ static void suite_runs(uint64_t job)
 	}
 }
 
-static void suite_ends(uint64_t job, enum core_by by, int exit_code)
+static void suite_ends(uint64_t job, enum core_end_cause cause, int exit_code)
 {
 	const struct core_event *event = suite_wait(CORE_ENDED, job);
 
-	assert_int_equal(event->by, by);
-	if (by == CORE_BY_ITSELF) {
+	assert_int_equal(event->end_cause, cause);
+	if (cause == CORE_END_EXITED) {
 		assert_int_equal(event->exit_code, exit_code);
 	}
 }
@@ -188,13 +188,13 @@ static uint32_t suite_nodes(const struct core_node **nodes)
 /* Starts the job with a replica on each of the first n nodes that are up. */
 static void suite_start(uint64_t job, uint64_t generation, uint32_t n)
 {
-	struct core_spot spots[SUITE_NODES];
-	struct core_place place = {.spots = spots, .n = n, .replicas = n};
+	struct core_placement_entry entries[SUITE_NODES];
+	struct core_placement place = {.entries = entries, .n = n, .replicas = n};
 	const struct core_node *nodes;
 
 	assert_true(suite_nodes(&nodes) >= n);
 	for (uint32_t i = 0; i < n; i++) {
-		spots[i] = (struct core_spot){.node = nodes[i].id, .replicas = 1};
+		entries[i] = (struct core_placement_entry){.node = nodes[i].id, .replicas = 1};
 	}
 	suite.calling = true;
 	suite.world->engine->start(suite.world->self, suite.core, job, generation, &place);
@@ -211,14 +211,15 @@ static void suite_stop(uint64_t job, uint64_t generation, int64_t grace_ns)
 /* Makes one more job, with that deed, and does not start it. Returns its id. */
 static uint64_t suite_job(enum deed deed)
 {
-	const struct core_ask ask = {.name = "job",
+	const struct core_request request = {.name = "job",
 		.owner = (uint32_t)geteuid(),
 		.least = 1,
 		.most = SUITE_NODES,
 		.grace_ns = SUITE_GRACE_NS};
 
-	assert_int_equal(
-		suite_step(&(struct core_event){.kind = CORE_SUBMIT, .ask = &ask}, &suite.job), 0);
+	assert_int_equal(suite_step(&(struct core_event){.kind = CORE_SUBMIT, .request = &request},
+				 &suite.job),
+		0);
 	suite.world->prepare(suite.job, deed);
 	return suite.job;
 }
@@ -250,8 +251,8 @@ static void suite_open(struct engine_world *world)
 	options = (struct core_options){.queues = &queue,
 		.queues_n = 1,
 		.round_ns = 1000000000,
-		.start_ns = 1000000000,
-		.again_ns = 1000000000,
+		.start_timeout_ns = 1000000000,
+		.kill_interval_ns = 1000000000,
 		.backoff_ns = 1000000000,
 		.backoff_max_ns = 1000000000,
 		.policy = &equal_policy};
@@ -278,7 +279,7 @@ static void suite_start_is_answered_again_and_done_once(void **state)
 	event = suite_wait(CORE_RUNS, job);
 	assert_int_equal(event->generation, suite.generation);
 	suite_stop(job, suite.generation, SUITE_GRACE_NS);
-	suite_ends(job, CORE_BY_US, 0);
+	suite_ends(job, CORE_END_STOPPED, 0);
 	assert_int_equal(suite.world->starts(), before + 1);
 }
 
@@ -287,11 +288,11 @@ static void suite_stop_is_answered_again(void **state)
 	uint64_t job = suite_running(DEED_LASTS, 2);
 
 	suite_stop(job, suite.generation, SUITE_GRACE_NS);
-	suite_ends(job, CORE_BY_US, 0);
+	suite_ends(job, CORE_END_STOPPED, 0);
 	suite_stop(job, suite.generation, SUITE_GRACE_NS);
-	suite_ends(job, CORE_BY_US, 0);
+	suite_ends(job, CORE_END_STOPPED, 0);
 	suite_stop(job, suite.generation, 0);
-	suite_ends(job, CORE_BY_US, 0);
+	suite_ends(job, CORE_END_STOPPED, 0);
 }
 
 static void suite_stop_of_nothing_is_an_end(void **state)
@@ -299,7 +300,7 @@ static void suite_stop_of_nothing_is_an_end(void **state)
 	uint64_t job = suite_job(DEED_LASTS);
 
 	suite_stop(job, ++suite.generation, 0);
-	suite_ends(job, CORE_BY_NOBODY, 0);
+	suite_ends(job, CORE_END_UNKNOWN, 0);
 }
 
 /* A stop blocks starts of its generation and of all before it, however late they come. */
@@ -309,17 +310,17 @@ static void suite_stop_blocks_starts(void **state)
 	uint64_t job = suite_job(DEED_LASTS);
 
 	suite_stop(job, ++suite.generation, SUITE_GRACE_NS);
-	suite_ends(job, CORE_BY_NOBODY, 0);
+	suite_ends(job, CORE_END_UNKNOWN, 0);
 	suite_start(job, suite.generation, 1);
-	suite_ends(job, CORE_BY_NOBODY, 0);
+	suite_ends(job, CORE_END_UNKNOWN, 0);
 	suite_start(job, suite.generation - 1, 1);
-	suite_ends(job, CORE_BY_NOBODY, 0);
+	suite_ends(job, CORE_END_UNKNOWN, 0);
 	assert_int_equal(suite.world->starts(), before);
 	suite_start(job, ++suite.generation, 1); /* a newer one is another matter */
 	suite_runs(job);
 	assert_int_equal(suite.world->starts(), before + 1);
 	suite_stop(job, suite.generation, 0);
-	suite_ends(job, CORE_BY_US, 0);
+	suite_ends(job, CORE_END_STOPPED, 0);
 }
 
 /* A stop comes right behind its start, before the start was answered. */
@@ -344,7 +345,7 @@ static void suite_stop_of_an_old_one_ends_nothing(void **state)
 	suite_stop(job, old, 0);
 	suite_silent(CORE_ENDED, job, 1500);
 	suite_stop(job, suite.generation, 0);
-	suite_ends(job, CORE_BY_US, 0);
+	suite_ends(job, CORE_END_STOPPED, 0);
 }
 
 static void suite_ends_by_itself(void **state)
@@ -352,35 +353,35 @@ static void suite_ends_by_itself(void **state)
 	uint64_t job = suite_job(DEED_GOOD);
 
 	suite_start(job, ++suite.generation, 2);
-	suite_ends(job, CORE_BY_ITSELF, 0);
+	suite_ends(job, CORE_END_EXITED, 0);
 	suite_start(job, suite.generation, 1); /* told again: it is over */
-	suite_ends(job, CORE_BY_ITSELF, 0);
+	suite_ends(job, CORE_END_EXITED, 0);
 	job = suite_job(DEED_BAD);
 	suite_start(job, ++suite.generation, 2);
-	suite_ends(job, CORE_BY_ITSELF, suite.world->bad_code);
+	suite_ends(job, CORE_END_EXITED, suite.world->bad_code);
 	suite_stop(job, suite.generation, 0);
-	suite_ends(job, CORE_BY_ITSELF, suite.world->bad_code);
+	suite_ends(job, CORE_END_EXITED, suite.world->bad_code);
 }
 
-static void suite_deaf_ones_are_killed(void **state)
+static void suite_jobs_ignoring_stop_are_killed(void **state)
 {
-	uint64_t job = suite_running(DEED_DEAF, 2);
+	uint64_t job = suite_running(DEED_IGNORES_STOP, 2);
 
 	suite_stop(job, suite.generation, 600 * SUITE_GRACE_NS);
 	suite_silent(CORE_ENDED, job, 1500);
 	suite_stop(job, suite.generation, 0);
-	suite_ends(job, CORE_BY_US, 0);
+	suite_ends(job, CORE_END_STOPPED, 0);
 }
 
 /* Rescales the job to so many replicas on its one node, the first. */
 static void suite_rescale(uint64_t job, uint64_t generation, uint32_t replicas)
 {
 	const struct core_node *nodes;
-	struct core_spot spot = {.replicas = replicas};
-	struct core_place place = {.spots = &spot, .n = 1, .replicas = replicas};
+	struct core_placement_entry entry = {.replicas = replicas};
+	struct core_placement place = {.entries = &entry, .n = 1, .replicas = replicas};
 
 	assert_true(suite_nodes(&nodes) > 0);
-	spot.node = nodes[0].id;
+	entry.node = nodes[0].id;
 	suite.calling = true;
 	suite.world->engine->rescale(suite.world->self, suite.core, job, generation, &place);
 	suite.calling = false;
@@ -410,7 +411,7 @@ static void suite_rescale_is_answered(void **state)
 	assert_int_equal(suite_answer(job), kind);
 	suite_silent(CORE_ENDED, job, 1000);
 	suite_stop(job, suite.generation, 0);
-	suite_ends(job, CORE_BY_US, 0);
+	suite_ends(job, CORE_END_STOPPED, 0);
 	suite_rescale(job, first, 2); /* a rescale of a run that is over */
 	suite_silent(CORE_RUNS, job, 1000);
 }
@@ -422,13 +423,13 @@ static void suite_rescale_is_done_where_it_can_be(void **state)
 	uint64_t before = suite.world->starts();
 	uint64_t job;
 
-	if (!suite.world->told_size) {
+	if (!suite.world->requested_size) {
 		return;
 	}
 	job = suite_running(DEED_LASTS, 1);
 	suite_rescale(job, ++suite.generation, 3);
 	assert_int_equal(suite_answer(job), CORE_RUNS);
-	assert_int_equal(suite.world->told_size(job), 3);
+	assert_int_equal(suite.world->requested_size(job), 3);
 	suite_rescale(job, ++suite.generation, 2);
 	if (suite.world->reopen) {
 		suite.world->reopen();
@@ -437,13 +438,13 @@ static void suite_rescale_is_done_where_it_can_be(void **state)
 		suite_rescale(job, suite.generation, 2);
 	}
 	assert_int_equal(suite_answer(job), CORE_RUNS);
-	assert_int_equal(suite.world->told_size(job), 2);
+	assert_int_equal(suite.world->requested_size(job), 2);
 	suite_rescale(job, suite.generation - 1, 3); /* late */
 	suite_silent(CORE_RUNS, job, 1000);
-	assert_int_equal(suite.world->told_size(job), 2);
+	assert_int_equal(suite.world->requested_size(job), 2);
 	assert_int_equal(suite.world->starts(), before + 1);
 	suite_stop(job, suite.generation, SUITE_GRACE_NS);
-	suite_ends(job, CORE_BY_US, 0);
+	suite_ends(job, CORE_END_STOPPED, 0);
 }
 
 /* Expects a list: nodes, then ends, then the runs. */
@@ -452,16 +453,16 @@ static void suite_check_list(uint64_t runs, uint64_t generation, uint64_t ended)
 	const struct core_event *event;
 	const struct core_node *nodes;
 	uint32_t nodes_n = suite_nodes(&nodes);
-	uint32_t told = 0;
+	uint32_t nodes_seen = 0;
 	bool saw_end = false;
 	bool saw_run = false;
 
 	suite_list();
 	for (;;) {
 		event = suite_must_next("end of the list");
-		told += event->kind == CORE_NODE_COMES;
+		nodes_seen += event->kind == CORE_NODE_REPORTED;
 		if (event->kind == CORE_ENDED && event->job == ended) {
-			assert_true(told >= nodes_n);
+			assert_true(nodes_seen >= nodes_n);
 			saw_end = true;
 		}
 		if (event->kind == CORE_LISTED) {
@@ -482,7 +483,7 @@ static void suite_lists(void **state)
 	uint64_t job;
 
 	suite_start(ended, ++suite.generation, 1);
-	suite_ends(ended, CORE_BY_ITSELF, 0);
+	suite_ends(ended, CORE_END_EXITED, 0);
 	job = suite_running(DEED_LASTS, 2);
 	suite_check_list(job, suite.generation, ended);
 	if (suite.world->reopen) {
@@ -495,13 +496,13 @@ static void suite_lists(void **state)
 		assert_int_equal(suite.world->starts(), before);
 	}
 	suite_stop(job, suite.generation, 0);
-	suite_ends(job, CORE_BY_US, 0);
+	suite_ends(job, CORE_END_STOPPED, 0);
 }
 
 static void suite_ask(const char *pool)
 {
 	suite.calling = true;
-	suite.world->engine->ask(suite.world->self, pool, 1);
+	suite.world->engine->request_nodes(suite.world->self, pool, 1);
 	suite.calling = false;
 }
 
@@ -510,7 +511,7 @@ static void suite_give_back(const char *name)
 	const struct core_event *event;
 
 	suite.calling = true;
-	suite.world->engine->give_back(suite.world->self, name);
+	suite.world->engine->return_node(suite.world->self, name);
 	suite.calling = false;
 	do {
 		event = suite_wait(CORE_NODE_GONE, 0);
@@ -525,12 +526,12 @@ static void suite_ask_and_give_back(void **state)
 
 	if (suite.world->pool) {
 		suite_ask(suite.world->pool);
-		event = suite_wait(CORE_NODE_COMES, 0);
+		event = suite_wait(CORE_NODE_REPORTED, 0);
 		assert_string_equal(event->offer->pool, suite.world->pool);
 		snprintf(name, sizeof(name), "%s", event->offer->name);
 	} else {
 		suite_ask("none");
-		event = suite_wait(CORE_POOL_DRY, 0);
+		event = suite_wait(CORE_POOL_EXHAUSTED, 0);
 		assert_string_equal(event->pool, "none");
 		assert_true(suite_nodes(&nodes) > 0);
 		snprintf(name, sizeof(name), "%s", nodes[0].offer.name);
@@ -547,7 +548,7 @@ static void suite_ask_and_give_back(void **state)
 		cmocka_unit_test(suite_stop_overtakes),                                            \
 		cmocka_unit_test(suite_stop_of_an_old_one_ends_nothing),                           \
 		cmocka_unit_test(suite_ends_by_itself),                                            \
-		cmocka_unit_test(suite_deaf_ones_are_killed),                                      \
+		cmocka_unit_test(suite_jobs_ignoring_stop_are_killed),                             \
 		cmocka_unit_test(suite_rescale_is_answered),                                       \
 		cmocka_unit_test(suite_rescale_is_done_where_it_can_be),                           \
 		cmocka_unit_test(suite_lists), cmocka_unit_test(suite_ask_and_give_back)

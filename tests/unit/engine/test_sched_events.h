@@ -13,7 +13,7 @@
 #define EVENTS_RUNS 64u
 
 /* An event that was told, and the data that it points to. */
-struct told {
+struct reported {
 	struct core_event event;
 	struct core_offer offer;
 	char name[CORE_NAME_MAX];
@@ -22,25 +22,25 @@ struct told {
 
 static struct events {
 	struct loop *loop;
-	struct told told[EVENTS_MAX];
-	uint32_t first, n; /* index of the oldest in the ring; number kept */
-	struct told given; /* the event that the suite has */
+	struct reported reports[EVENTS_MAX];
+	uint32_t first, n;     /* index of the oldest in the ring; number kept */
+	struct reported given; /* the event that the suite has */
 } events;
 
 static void events_take(void *user, const struct core_event *event)
 {
-	struct told *told = &events.told[(events.first + events.n) % EVENTS_MAX];
+	struct reported *report = &events.reports[(events.first + events.n) % EVENTS_MAX];
 
 	assert_true(events.n < EVENTS_MAX && event->runs_n <= EVENTS_RUNS);
 	events.n++;
-	told->event = *event;
-	told->offer = event->offer ? *event->offer : (struct core_offer){0};
-	snprintf(told->name, sizeof(told->name), "%s",
+	report->event = *event;
+	report->offer = event->offer ? *event->offer : (struct core_offer){0};
+	snprintf(report->name, sizeof(report->name), "%s",
 		event->node           ? event->node
 			: event->pool ? event->pool
 				      : "");
 	if (event->runs_n > 0) {
-		memcpy(told->runs, event->runs, event->runs_n * sizeof(told->runs[0]));
+		memcpy(report->runs, event->runs, event->runs_n * sizeof(report->runs[0]));
 	}
 	loop_stop(events.loop);
 }
@@ -68,7 +68,7 @@ static const struct core_event *events_next(int64_t wait_ms)
 	if (events.n == 0) {
 		return NULL;
 	}
-	events.given = events.told[events.first];
+	events.given = events.reports[events.first];
 	events.first = (events.first + 1) % EVENTS_MAX;
 	events.n--;
 	event->offer = &events.given.offer;
@@ -86,7 +86,7 @@ static const char *const deed_scripts[DEEDS_N] = {
 			"setsid sh -c 'trap \"\" TERM; sleep 1000' & while :; do sleep 0.1; done"),
 	[DEED_GOOD] = "echo start $1 >>$0; exit 0",
 	[DEED_BAD] = "echo start $1 >>$0; exit 3",
-	[DEED_DEAF] = "trap '' TERM; echo start $1 >>$0; while :; do sleep 0.1; done",
+	[DEED_IGNORES_STOP] = "trap '' TERM; echo start $1 >>$0; while :; do sleep 0.1; done",
 };
 
 /* Counts the lines that begin and end so. */

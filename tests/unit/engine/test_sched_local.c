@@ -9,7 +9,7 @@
 #include "engine/local/devices.h"
 #include "engine/local/local.h"
 #include "engine/local/order.h"
-#include "engine/local/run_place.h"
+#include "engine/local/run_placement.h"
 #include "engine/local/strays.h"
 #include "engine/submission.h"
 
@@ -92,8 +92,8 @@ static int submission(void *user, uint64_t job, uint8_t **bytes, size_t *len_byt
 		.cwd = "/",
 		.file = text,
 		.len_bytes = strlen(text),
-		.words = words,
-		.words_n = 4,
+		.args = words,
+		.args_n = 4,
 		.env = env,
 		.env_n = 2};
 	struct wire_out out = {NULL};
@@ -122,8 +122,8 @@ static int try_engine(struct pawl_err *err)
 		.grace_ns = SUITE_GRACE_NS,
 		.loop = events.loop,
 		.post = events_take,
-		.submission = submission,
-		.supervisor = no_supervisor};
+		.get_submission = submission,
+		.set_supervisor = no_supervisor};
 
 	return local_open(&lw.local, &options, err);
 }
@@ -159,11 +159,11 @@ static struct engine_world world = {.engine = &engine_local,
 static void rescale(uint64_t job, uint64_t generation, uint32_t replicas)
 {
 	const struct core_node *nodes;
-	struct core_spot spot = {.replicas = replicas};
-	const struct core_place place = {.spots = &spot, .n = 1, .replicas = replicas};
+	struct core_placement_entry entry = {.replicas = replicas};
+	const struct core_placement place = {.entries = &entry, .n = 1, .replicas = replicas};
 
 	assert_true(suite_nodes(&nodes) > 0);
-	spot.node = nodes[0].id;
+	entry.node = nodes[0].id;
 	suite.calling = true;
 	engine_local.rescale(lw.local, suite.core, job, generation, &place);
 	suite.calling = false;
@@ -173,11 +173,11 @@ static void start_on(uint64_t job, const char *node, uint32_t replicas)
 {
 	const struct core_node *nodes;
 	uint32_t n = suite_nodes(&nodes);
-	struct core_spot spot = {.replicas = replicas};
-	const struct core_place place = {.spots = &spot, .n = 1, .replicas = replicas};
+	struct core_placement_entry entry = {.replicas = replicas};
+	const struct core_placement place = {.entries = &entry, .n = 1, .replicas = replicas};
 
 	for (uint32_t i = 0; i < n; i++) {
-		spot.node = strcmp(nodes[i].offer.name, node) == 0 ? nodes[i].id : spot.node;
+		entry.node = strcmp(nodes[i].offer.name, node) == 0 ? nodes[i].id : entry.node;
 	}
 	suite.calling = true;
 	engine_local.start(lw.local, suite.core, job, ++suite.generation, &place);
@@ -240,22 +240,22 @@ static void test_devices_go_with_slots(void **state)
 	rescale(a, ++suite.generation, 2);
 	suite_wait(CORE_REFUSED, a);
 	suite_stop(b, suite.generation, 0);
-	suite_ends(b, CORE_BY_US, 0);
+	suite_ends(b, CORE_END_STOPPED, 0);
 	rescale(a, ++suite.generation, 2);
 	await_rescaled(a);
 	await_seen(a, born, 1, "0,2");
 	lw.devices.n = 0;
 	suite_stop(a, suite.generation, 0);
-	suite_ends(a, CORE_BY_US, 0);
+	suite_ends(a, CORE_END_STOPPED, 0);
 	suite_stop(c, suite.generation, 0);
-	suite_ends(c, CORE_BY_US, 0);
+	suite_ends(c, CORE_END_STOPPED, 0);
 }
 
 /* The second rank joins the run that was there; a rescale that is told again is answered again. */
 static void test_an_elastic_job_is_rescaled_while_it_runs(void **state)
 {
 	uint64_t job = suite.job + 1;
-	static struct run_place_entry place;
+	static struct run_placement_entry place;
 	const struct core_event *event;
 	char second[64];
 	char dir[128];
@@ -264,8 +264,8 @@ static void test_an_elastic_job_is_rescaled_while_it_runs(void **state)
 	assert_int_equal(suite_running(DEED_LASTS, 1), job);
 	snprintf(second, sizeof(second), "start %llu.%llu.1", (unsigned long long)job,
 		(unsigned long long)suite.generation);
-	for (int told = 0; told < 2; told++) {
-		suite.generation += told == 0;
+	for (int request = 0; request < 2; request++) {
+		suite.generation += request == 0;
 		rescale(job, suite.generation, ELASTIC_N);
 		event = suite_wait(CORE_RUNS, job);
 		assert_int_equal(event->generation, suite.generation);
@@ -273,10 +273,10 @@ static void test_an_elastic_job_is_rescaled_while_it_runs(void **state)
 	await_mark(second);
 	snprintf(dir, sizeof(dir), "%s/runs/%llu.%llu", lw.root, (unsigned long long)job,
 		(unsigned long long)suite.generation - 1);
-	assert_int_equal(run_place_load(dir, suite.generation, &place, NULL), 0);
+	assert_int_equal(run_placement_load(dir, suite.generation, &place, NULL), 0);
 	assert_int_equal(place.nodes[0].replicas, ELASTIC_N);
 	suite_stop(job, suite.generation, SUITE_GRACE_NS);
-	suite_ends(job, CORE_BY_US, 0);
+	suite_ends(job, CORE_END_STOPPED, 0);
 }
 
 static void name_dir(char dir[128], uint64_t job, uint64_t born)
@@ -327,7 +327,7 @@ static void test_who_cannot_look_takes_nobody_for_dead(void **state)
 	}
 	assert_true(at < event->runs_n);
 	suite_stop(job, suite.generation, SUITE_GRACE_NS);
-	suite_ends(job, CORE_BY_US, 0);
+	suite_ends(job, CORE_END_STOPPED, 0);
 	assert_int_equal(starts(), before);
 }
 
@@ -347,7 +347,7 @@ static void test_a_shepherd_that_is_stopped_is_alive(void **state)
 	suite_stop(job, suite.generation, SUITE_GRACE_NS);
 	suite_silent(CORE_ENDED, job, 200);
 	assert_true(signal_run(dir, SIGCONT) >= 2);
-	suite_ends(job, CORE_BY_US, 0);
+	suite_ends(job, CORE_END_STOPPED, 0);
 }
 
 /* A run that cannot be listened to is not started: it would run beside its second start. */
@@ -381,14 +381,14 @@ static void test_a_connection_that_ends_ends_no_job(void **state)
 	suite_silent(CORE_ENDED, job, 200); /* the shepherd hung up on the first */
 	close(fd);
 	suite_stop(job, suite.generation, SUITE_GRACE_NS);
-	suite_ends(job, CORE_BY_US, 0);
+	suite_ends(job, CORE_END_STOPPED, 0);
 }
 
 /* A shepherd is killed while nobody looks: the job has ended, nobody knows how, and nothing of it
  * is left. */
 static void test_a_dead_shepherd_is_an_end(void **state)
 {
-	uint64_t job = suite_running(DEED_DEAF, 2);
+	uint64_t job = suite_running(DEED_IGNORES_STOP, 2);
 	char dir[128];
 
 	name_dir(dir, job, suite.generation);
@@ -398,9 +398,9 @@ static void test_a_dead_shepherd_is_an_end(void **state)
 	signal_run(dir, SIGKILL);
 	reopen();
 	suite_list();
-	suite_ends(job, CORE_BY_NOBODY, 0);
+	suite_ends(job, CORE_END_UNKNOWN, 0);
 	assert_int_equal(signal_run(dir, 0), 0);
-	local_settled(lw.local, job, suite.generation);
+	local_forget(lw.local, job, suite.generation);
 	assert_int_equal(access(dir, F_OK), -1);
 }
 
@@ -408,7 +408,7 @@ static void test_a_dead_shepherd_is_an_end(void **state)
  * 100, 200, 400 and 800 ms more, behind the one that the kill makes. */
 static void test_looks_for_what_stays_become_seldom(void **state)
 {
-	uint64_t job = suite_running(DEED_DEAF, 1);
+	uint64_t job = suite_running(DEED_IGNORES_STOP, 1);
 	int64_t begun_ns = clock_mono_ns();
 	char dir[128];
 
@@ -421,7 +421,7 @@ static void test_looks_for_what_stays_become_seldom(void **state)
 	assert_true(fault_count() >= LOOKS);
 	assert_true(clock_mono_ns() - begun_ns >= 1500 * NS_PER_MS);
 	fault_disarm();
-	suite_ends(job, CORE_BY_NOBODY, 0);
+	suite_ends(job, CORE_END_UNKNOWN, 0);
 }
 
 /* The shepherd fails once to write that the job has ended: the job is not taken for killed. */
@@ -434,7 +434,7 @@ static void test_an_end_that_cannot_be_written_is_tried_again(void **state)
 	fputs("run.state:2:28", file); /* ENOSPC, after that it runs */
 	fclose(file);
 	suite_start(job, ++suite.generation, 1);
-	suite_ends(job, CORE_BY_ITSELF, 0);
+	suite_ends(job, CORE_END_EXITED, 0);
 	assert_int_equal(unlink(lw.fault), 0);
 }
 
@@ -454,7 +454,7 @@ static void test_an_end_that_cannot_be_read_is_read_again(void **state)
 	reads = fault_count();
 	WITHIN_DOING(WITHIN_LONG_S, fault_count() >= reads + 2, suite_silent(CORE_ENDED, job, 10));
 	fault_disarm();
-	suite_ends(job, CORE_BY_ITSELF, 0);
+	suite_ends(job, CORE_END_EXITED, 0);
 }
 
 /* The scheduler raises its own limit of descriptors to the hard limit; jobs have the limit that
@@ -477,7 +477,7 @@ static void test_more_descriptors_are_the_schedulers_alone(void **state)
 	fault_disarm();
 	suite_wait(CORE_REFUSED, job); /* refused rather than started without some */
 	suite_start(job, ++suite.generation, 1);
-	suite_ends(job, CORE_BY_ITSELF, 0);
+	suite_ends(job, CORE_END_EXITED, 0);
 	snprintf(mark, sizeof(mark), "files %llu.%llu.0 96\n", (unsigned long long)job,
 		(unsigned long long)suite.generation);
 	await_mark(mark);
@@ -499,7 +499,7 @@ static void test_what_a_job_wrote_is_removed_after_its_end(void **state)
 	lw.tiered = job;
 	name_dir(dir, job, ++suite.generation);
 	suite_start(job, suite.generation, 1);
-	suite_ends(job, CORE_BY_ITSELF, 0);
+	suite_ends(job, CORE_END_EXITED, 0);
 	assert_int_equal(unlink(lw.fault), 0);
 	assert_int_equal(starts(), before + 1);
 	assert_int_equal(signal_run(dir, SIGKILL), 1);

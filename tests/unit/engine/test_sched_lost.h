@@ -19,7 +19,7 @@ static void suite_lost(const char *node, uint64_t job)
 		if (event->kind == CORE_NODE_GONE && strcmp(event->node, node) == 0) {
 			gone = true;
 		} else if (event->kind == CORE_ENDED && event->job == job) {
-			assert_int_equal(event->by, CORE_BY_NODE);
+			assert_int_equal(event->end_cause, CORE_END_NODE_LOST);
 			ended = true;
 		} else if (suite_is_of_node(event->kind)) {
 			suite_take_node(event);
@@ -32,13 +32,13 @@ static void suite_node_is_lost(void **state)
 {
 	const struct core_node *nodes;
 	char name[CORE_NAME_MAX];
-	struct core_spot spot;
-	struct core_place place = {.spots = &spot, .n = 1, .replicas = 1};
+	struct core_placement_entry entry;
+	struct core_placement place = {.entries = &entry, .n = 1, .replicas = 1};
 	uint64_t job;
 
-	job = suite_running(DEED_DEAF, 2);
+	job = suite_running(DEED_IGNORES_STOP, 2);
 	assert_true(suite_nodes(&nodes) >= 2);
-	spot = (struct core_spot){.node = nodes[0].id, .replicas = 1};
+	entry = (struct core_placement_entry){.node = nodes[0].id, .replicas = 1};
 	snprintf(name, sizeof(name), "%s", nodes[0].offer.name);
 	suite.world->lose(name);
 	suite_lost(name, job);

@@ -62,7 +62,7 @@ static void a_link_is_made_once(void **state)
 	assert_string_equal(to, from);
 }
 
-static void what_is_there_already_is_said(void **state)
+static void what_is_there_already_is_reported(void **state)
 {
 	char path[80];
 	FILE *file;
@@ -81,7 +81,7 @@ static void what_is_there_already_is_said(void **state)
 }
 
 /* A path like /data for a user: it is not there, but that is not what is wrong. */
-static void where_its_user_may_not_write_is_said(void **state)
+static void where_its_user_may_not_write_is_reported(void **state)
 {
 	pid_t child;
 	int status;
@@ -107,8 +107,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(a_link_is_made_once, setup, teardown),
-		cmocka_unit_test_setup_teardown(what_is_there_already_is_said, setup, teardown),
-		cmocka_unit_test_setup_teardown(where_its_user_may_not_write_is_said, setup,
+		cmocka_unit_test_setup_teardown(what_is_there_already_is_reported, setup, teardown),
+		cmocka_unit_test_setup_teardown(where_its_user_may_not_write_is_reported, setup,
 			teardown),
 	};
 

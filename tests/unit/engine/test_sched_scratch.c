@@ -114,7 +114,7 @@ static double rate_of_memory(void)
 	return rate;
 }
 
-static bool can_tell_waits(void)
+static bool can_measure_waits(void)
 {
 	FILE *file = fopen("/proc/thread-self/schedstat", "re");
 	unsigned long long ran = 0;
@@ -135,7 +135,7 @@ static void waits_for_a_processor_do_not_count(void **state)
 	double alone;
 	double beside = 0;
 
-	if (open("/dev/shm", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600) < 0 || !can_tell_waits()) {
+	if (open("/dev/shm", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600) < 0 || !can_measure_waits()) {
 		printf("skipped: no memory to write to, or Linux does not tell what waits\n");
 		skip();
 	}

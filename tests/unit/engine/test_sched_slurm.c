@@ -36,11 +36,11 @@ static void fill_up(void)
 	for (int tries = 0; n < ASKED; n = suite_nodes(&nodes)) {
 		if (ask) {
 			assert_true(tries++ < WORLD_TRIES);
-			sched_slurm_engine.ask(sw.engine, "pool", ASKED - n);
+			sched_slurm_engine.request_nodes(sw.engine, "pool", ASKED - n);
 		}
 		event = suite_next(suite.world->wait_ms);
 		assert_non_null(event);
-		ask = event->kind == CORE_POOL_DRY;
+		ask = event->kind == CORE_POOL_EXHAUSTED;
 	}
 }
 
@@ -90,11 +90,11 @@ static void test_slurms_notice(void **state)
 	argv[3] = world_slurm_job(name);
 	before_ns = clock_mono_ns();
 	world_do(argv);
-	event = suite_wait(CORE_NODE_GOES, 0);
+	event = suite_wait(CORE_NODE_NOTICE, 0);
 	assert_string_equal(event->node, name);
 	assert_true(event->deadline_ns >= before_ns + 60 * NS_PER_S);
 	assert_true(event->deadline_ns <= clock_mono_ns() + 60 * NS_PER_S);
-	sched_slurm_engine.give_back(sw.engine, name);
+	sched_slurm_engine.return_node(sw.engine, name);
 	wait_node(CORE_NODE_GONE, name);
 }
 
@@ -121,11 +121,11 @@ static void test_drained_node(void **state)
 	wait_node(CORE_NODE_DRAIN, name);
 	suite_silent(CORE_ENDED, job, 1000);
 	drain(name, "State=RESUME");
-	wait_node(CORE_NODE_BACK, name);
+	wait_node(CORE_NODE_RESUME, name);
 	drain(name, "State=DRAIN");
 	wait_node(CORE_NODE_DRAIN, name);
 	suite_stop(job, suite.generation, 0);
-	suite_ends(job, CORE_BY_US, 0);
+	suite_ends(job, CORE_END_STOPPED, 0);
 	wait_node(CORE_NODE_GONE, name);
 	drain(name, "State=RESUME");
 }
@@ -148,7 +148,7 @@ static void test_requeued_pilot(void **state)
 	suite_take_node(&(struct core_event){.kind = CORE_NODE_GONE, .node = name});
 	snprintf(again, sizeof(again), ".%s.1", world_slurm_job(name));
 	do {
-		event = suite_wait(CORE_NODE_COMES, 0);
+		event = suite_wait(CORE_NODE_REPORTED, 0);
 	} while (!strstr(event->offer->name, again));
 }
 
@@ -159,7 +159,7 @@ static void test_killed_slurmd(void **state)
 	char name[CORE_NAME_MAX];
 
 	fill_up();
-	job = suite_running(DEED_DEAF, 2);
+	job = suite_running(DEED_IGNORES_STOP, 2);
 	node_name(0, name);
 	world_slurmd("kill", host_of(name));
 	suite_lost(name, job);
@@ -174,8 +174,8 @@ static void test_rescales_that_are_refused(void **state)
 {
 	uint64_t job;
 	const struct core_node *nodes;
-	struct core_spot spot = {.replicas = 1};
-	struct core_place place = {.spots = &spot, .n = 1, .replicas = 1};
+	struct core_placement_entry entry = {.replicas = 1};
+	struct core_placement place = {.entries = &entry, .n = 1, .replicas = 1};
 
 	fill_up();
 	job = suite_running(DEED_LASTS, 1);
@@ -187,16 +187,16 @@ static void test_rescales_that_are_refused(void **state)
 	world_scales("");
 	suite_rescale(job, ++suite.generation, 4);
 	assert_int_equal(suite_answer(job), CORE_RUNS);
-	assert_int_equal(world_told_size(job), 4);
+	assert_int_equal(world_requested_size(job), 4);
 	assert_true(suite_nodes(&nodes) >= 2);
-	spot.node = nodes[1].id;
+	entry.node = nodes[1].id;
 	suite.calling = true;
 	sched_slurm_engine.rescale(sw.engine, suite.core, job, ++suite.generation, &place);
 	suite.calling = false;
 	assert_int_equal(suite_answer(job), CORE_REFUSED);
-	assert_int_equal(world_told_size(job), 4);
+	assert_int_equal(world_requested_size(job), 4);
 	suite_stop(job, suite.generation, 0);
-	suite_ends(job, CORE_BY_US, 0);
+	suite_ends(job, CORE_END_STOPPED, 0);
 }
 
 static void put_file(const char *path)
@@ -227,25 +227,25 @@ static void test_rescales_that_take_long(void **state)
 	suite_silent(CORE_RUNS, job, 1000);
 	put_file(go);
 	assert_int_equal(suite_answer(job), CORE_RUNS);
-	assert_int_equal(world_told_size(job), 3);
+	assert_int_equal(world_requested_size(job), 3);
 	world_scales("");
 	suite_stop(job, suite.generation, 0);
-	suite_ends(job, CORE_BY_US, 0);
+	suite_ends(job, CORE_END_STOPPED, 0);
 }
 
 /* Moves the job to a replica on each of n nodes, from the first-th on; a node at ASKED does not
  * exist. */
 static void move(uint64_t job, uint32_t first, uint32_t n)
 {
-	struct core_spot spots[ASKED + 1];
-	struct core_place place = {.spots = spots, .n = n, .replicas = n};
+	struct core_placement_entry entries[ASKED + 1];
+	struct core_placement place = {.entries = entries, .n = n, .replicas = n};
 	const struct core_node *nodes;
 
 	assert_true(suite_nodes(&nodes) >= ASKED && first + n <= ASKED + 1);
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t id = first + i < ASKED ? nodes[first + i].id : UINT32_MAX;
 
-		spots[i] = (struct core_spot){.node = id, .replicas = 1};
+		entries[i] = (struct core_placement_entry){.node = id, .replicas = 1};
 	}
 	suite.calling = true;
 	sched_slurm_engine.rescale(sw.engine, suite.core, job, suite.generation, &place);
@@ -295,7 +295,7 @@ static void test_nodes_join_and_leave(void **state)
 	assert_int_equal(joint_marks("left", job, born, 2), 1);
 	assert_int_equal(joint_marks("saved", job, born, 0), 0);
 	suite_stop(job, suite.generation, SUITE_GRACE_NS);
-	suite_ends(job, CORE_BY_US, 0);
+	suite_ends(job, CORE_END_STOPPED, 0);
 	sw.joint = false;
 }
 
@@ -338,7 +338,7 @@ static void test_node_goes_meanwhile(void **state)
 	move(job, 0, 1);
 	assert_int_equal(suite_answer(job), CORE_RUNS);
 	suite_stop(job, suite.generation, 30 * SUITE_GRACE_NS);
-	suite_ends(job, CORE_BY_US, 0);
+	suite_ends(job, CORE_END_STOPPED, 0);
 	assert_int_equal(joint_marks("saved", job, born, 0), 1);
 	sw.joint = false;
 }
@@ -357,7 +357,7 @@ static void test_lost_ones_do_not_come_again(void **state)
 	suite_list();
 	while ((event = suite_next(1000)) != NULL) {
 		assert_false(
-			event->kind == CORE_NODE_COMES && strcmp(event->offer->name, name) == 0);
+			event->kind == CORE_NODE_REPORTED && strcmp(event->offer->name, name) == 0);
 	}
 }
 
@@ -377,7 +377,7 @@ static void test_who_cannot_join(void **state)
 	assert_int_equal(suite_answer(job), CORE_REFUSED);
 	suite_silent(CORE_ENDED, job, 2000);
 	suite_stop(job, suite.generation, SUITE_GRACE_NS);
-	suite_ends(job, CORE_BY_US, 0);
+	suite_ends(job, CORE_END_STOPPED, 0);
 	unlink(path);
 	sw.joint = false;
 }
@@ -399,7 +399,7 @@ static void test_nobody_is_let_in(void **state)
 	move(job, 0, ASKED + 1);
 	assert_int_equal(suite_answer(job), CORE_REFUSED);
 	suite_stop(job, suite.generation, SUITE_GRACE_NS);
-	suite_ends(job, CORE_BY_US, 0);
+	suite_ends(job, CORE_END_STOPPED, 0);
 	assert_int_equal(joint_marks("start", job, born, 0), 1);
 	assert_int_equal(joint_marks("start", job, born, 1), 0);
 	sw.shut = sw.joint = false;

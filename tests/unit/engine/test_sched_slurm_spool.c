@@ -65,13 +65,13 @@ static void put_command(const char *name, const char *script)
 /* Puts the record of a job that was started on a node. */
 static void put_job(void)
 {
-	struct slurm_spot spot = {.node = NODE, .replicas = 1, .sizing = 3};
+	struct slurm_job_node job_node = {.node = NODE, .replicas = 1, .sizing = 3};
 	struct slurm_record record = {.job = JOB,
 		.generation = 3,
-		.by = CORE_BY_NOBODY,
+		.end_cause = CORE_END_UNKNOWN,
 		.over_wall_ns = clock_wall_ns(),
-		.spots = &spot,
-		.spots_n = 1};
+		.nodes = &job_node,
+		.nodes_n = 1};
 	struct wire_out out = {0};
 	char name[16];
 
@@ -115,7 +115,7 @@ static void take(void *user, const struct core_event *event)
 {
 	w.listed += event->kind == CORE_LISTED;
 	w.ended += event->kind == CORE_ENDED;
-	w.dry += event->kind == CORE_POOL_DRY;
+	w.dry += event->kind == CORE_POOL_EXHAUSTED;
 	w.runs = event->kind == CORE_LISTED ? (uint32_t)event->runs_n : w.runs;
 	loop_stop(w.loop);
 }
@@ -163,7 +163,7 @@ static void open_engine(void)
 		.poll_ns = 3600 * NS_PER_S,
 		.fence_ns = FENCE_NS,
 		.now_ns = now,
-		.tell = take,
+		.post = take,
 		.describe = describe};
 	struct pawl_err err = {0};
 
@@ -303,20 +303,20 @@ static void old_logs_of_pilots_that_are_gone_are_removed(void **state)
 static void ask_once(const char *sbatch)
 {
 	put_command("sbatch", sbatch);
-	sched_slurm_engine.ask(w.engine, "pool", 1);
-	assert_true(w.engine->asked[0].queued);
-	WITHIN_DOING(WITHIN_LONG_S, !w.engine->asked[0].queued, run(w.listed + 1, 0.02));
+	sched_slurm_engine.request_nodes(w.engine, "pool", 1);
+	assert_true(w.engine->requests[0].queued);
+	WITHIN_DOING(WITHIN_LONG_S, !w.engine->requests[0].queued, run(w.listed + 1, 0.02));
 }
 
 /* Waits until squeue has answered and, for what is missing then, sbatch. */
 static void poll_once(void)
 {
 	slurm_queue_poll(w.engine);
-	WITHIN_DOING(WITHIN_LONG_S, !w.engine->polling && !w.engine->asked[0].queued,
+	WITHIN_DOING(WITHIN_LONG_S, !w.engine->polling && !w.engine->requests[0].queued,
 		run(w.listed + 1, 0.02));
 }
 
-static void ask_unanswered(const char *sbatch, const char *said)
+static void ask_unanswered(const char *sbatch, const char *error_text)
 {
 	char text[512];
 
@@ -325,7 +325,7 @@ static void ask_unanswered(const char *sbatch, const char *said)
 	ask_once(sbatch);
 	sched_slurm_engine.remark(w.engine, 0, text, sizeof(text));
 	assert_non_null(strstr(text, "slurm: no answer for "));
-	assert_non_null(strstr(text, said));
+	assert_non_null(strstr(text, error_text));
 	put_command("sbatch", "echo 11");
 	put_command("squeue", "exit 1");
 	poll_once();

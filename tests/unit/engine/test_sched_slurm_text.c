@@ -29,19 +29,19 @@ static void test_squeue(void **state)
 	struct pawl_err err;
 
 	assert_int_equal(slurm_queue_next(&at, &row, &err), 1);
-	assert_true(row.slurm_job == 7 && row.standing == SLURM_ACTIVE && row.restart == 0);
+	assert_true(row.slurm_job == 7 && row.state == SLURM_ACTIVE && row.restart == 0);
 	assert_string_equal(row.name, "pawl-ab-gpu");
 	assert_string_equal(row.node, "n1");
 	assert_int_equal(slurm_queue_next(&at, &row, &err), 1);
-	assert_true(row.slurm_job == 8 && row.standing == SLURM_PENDING && row.restart == 2);
+	assert_true(row.slurm_job == 8 && row.state == SLURM_PENDING && row.restart == 2);
 	assert_string_equal(row.node, "");
 	assert_string_equal(row.reason, "(Nodes required for job are DOWN|odd)");
 	assert_int_equal(slurm_queue_next(&at, &row, &err), 1);
-	assert_int_equal(row.standing, SLURM_CUT_OFF);
+	assert_int_equal(row.state, SLURM_CUT_OFF);
 	assert_int_equal(slurm_queue_next(&at, &row, &err), 1);
-	assert_int_equal(row.standing, SLURM_CUT_OFF); /* the node may never have heard */
+	assert_int_equal(row.state, SLURM_CUT_OFF); /* the node may never have heard */
 	assert_int_equal(slurm_queue_next(&at, &row, &err), 1);
-	assert_int_equal(row.standing, SLURM_ENDING);
+	assert_int_equal(row.state, SLURM_ENDING);
 	assert_int_equal(slurm_queue_next(&at, &row, &err), 0);
 }
 
@@ -93,10 +93,11 @@ static void test_sinfo_of_sizes(void **state)
 	assert_int_equal(slurm_sizes_next(&at, &row, &err), 1);
 	assert_string_equal(row.node, "n1");
 	assert_string_equal(row.partition, "main");
-	assert_true(row.main && row.cpus == 4 && row.memory_mib == 1000 && row.disk_mib == 2000);
+	assert_true(
+		row.is_default && row.cpus == 4 && row.memory_mib == 1000 && row.disk_mib == 2000);
 	assert_int_equal(slurm_sizes_next(&at, &row, &err), 1);
 	assert_string_equal(row.partition, "gpu");
-	assert_true(!row.main && row.cpus == 96 && row.disk_mib == 0);
+	assert_true(!row.is_default && row.cpus == 96 && row.disk_mib == 0);
 	assert_int_equal(slurm_sizes_next(&at, &row, &err), 0);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		at = bad[i];
@@ -154,28 +155,28 @@ static void make_record(struct wire_out *out)
 {
 	struct slurm_program program = {.cwd = "/", .log = "/log"};
 	struct wire_out bytes = {0};
-	struct slurm_spot spots[2] = {{.node = "n1.1", .replicas = 2, .sizing = 10},
+	struct slurm_job_node nodes[2] = {{.node = "n1.1", .replicas = 2, .sizing = 10},
 		{.node = "n2.2", .number = 5, .joins = true, .leaves = true}};
 	struct slurm_record record = {.job = 7,
 		.generation = 9,
 		.rescale = 10,
 		.rescaled = 9,
-		.joint = true,
+		.dynamic_nodes = true,
 		.runs = true,
 		.stopped = 8,
-		.told = true,
-		.by = CORE_BY_US,
+		.stop_requested = true,
+		.end_cause = CORE_END_STOPPED,
 		.exit_code = -1,
 		.grace_ns = 5,
-		.spots = spots,
-		.spots_n = 2};
+		.nodes = nodes,
+		.nodes_n = 2};
 
 	put_words(&program.run, "abc");
 	put_words(&program.env, "x");
 	slurm_program_encode(&program, &bytes);
 	for (uint32_t i = 0; i < 2; i++) {
-		spots[i].program = bytes.bytes;
-		spots[i].len_bytes = (uint32_t)bytes.len_bytes;
+		nodes[i].program = bytes.bytes;
+		nodes[i].len_bytes = (uint32_t)bytes.len_bytes;
 	}
 	slurm_record_encode(&record, out);
 	assert_false(out->failed);
@@ -188,26 +189,27 @@ static void test_records_come_back(void **state)
 {
 	struct wire_out out = {0};
 	struct slurm_record record;
-	struct slurm_words words;
+	struct slurm_program_view view;
 	struct pawl_err err;
 
 	make_record(&out);
 	assert_int_equal(slurm_record_decode(out.bytes, out.len_bytes, &record, &err), 0);
 	assert_true(record.job == 7 && record.generation == 9 && record.stopped == 8);
-	assert_true(record.told && !record.over && record.by == CORE_BY_US);
-	assert_true(record.exit_code == -1 && record.grace_ns == 5 && record.spots_n == 2);
-	assert_true(record.rescale == 10 && record.rescaled == 9 && record.spots[0].sizing == 10);
-	assert_true(record.joint && !record.elastic && record.runs && record.spots[1].number == 5);
-	assert_true(record.spots[1].joins && record.spots[1].leaves && !record.spots[0].leaves);
-	assert_string_equal(record.spots[0].node, "n1.1");
-	assert_int_equal(slurm_program_decode(record.spots[1].program, record.spots[1].len_bytes,
-				 &words, &err),
+	assert_true(record.stop_requested && !record.over && record.end_cause == CORE_END_STOPPED);
+	assert_true(record.exit_code == -1 && record.grace_ns == 5 && record.nodes_n == 2);
+	assert_true(record.rescale == 10 && record.rescaled == 9 && record.nodes[0].sizing == 10);
+	assert_true(record.dynamic_nodes && !record.elastic && record.runs &&
+		record.nodes[1].number == 5);
+	assert_true(record.nodes[1].joins && record.nodes[1].leaves && !record.nodes[0].leaves);
+	assert_string_equal(record.nodes[0].node, "n1.1");
+	assert_int_equal(slurm_program_decode(record.nodes[1].program, record.nodes[1].len_bytes,
+				 &view, &err),
 		0);
-	assert_string_equal(words.run[2], "c");
-	assert_null(words.run[3]);
-	assert_null(words.setup[0]);
-	assert_string_equal(words.env[0], "x");
-	slurm_words_deinit(&words);
+	assert_string_equal(view.run[2], "c");
+	assert_null(view.run[3]);
+	assert_null(view.setup[0]);
+	assert_string_equal(view.env[0], "x");
+	slurm_program_view_deinit(&view);
 	slurm_record_deinit(&record);
 	wire_out_deinit(&out);
 }
@@ -246,9 +248,9 @@ static void test_haves_come_back(void **state)
 	struct slurm_have_part part = {.job = 7,
 		.generation = 9,
 		.sized = 11,
-		.unsized = 12,
+		.refused_sizing = 12,
 		.state = SLURM_ENDED,
-		.why = SLURM_BY_NODE,
+		.end_cause = SLURM_END_NODE_LOST,
 		.exit_code = 143};
 	struct slurm_have have = {.slurm_job = 3,
 		.restart = 1,
@@ -256,7 +258,7 @@ static void test_haves_come_back(void **state)
 		.address = "10.0.0.1",
 		.scratch_bytes = 1ull << 40,
 		.state = SLURM_PILOT_GOING,
-		.left_ns = 6,
+		.remaining_ns = 6,
 		.parts = &part,
 		.parts_n = 1};
 	struct wire_out out = {0};
@@ -265,12 +267,13 @@ static void test_haves_come_back(void **state)
 
 	slurm_have_encode(&have, &out);
 	assert_int_equal(slurm_have_decode(out.bytes, out.len_bytes, &back, &err), 0);
-	assert_true(back.slurm_job == 3 && back.restart == 1 && back.left_ns == 6);
+	assert_true(back.slurm_job == 3 && back.restart == 1 && back.remaining_ns == 6);
 	assert_string_equal(back.host, "n1");
 	assert_true(back.scratch_bytes == 1ull << 40);
 	assert_int_equal(back.parts_n, 1);
-	assert_true(back.parts[0].sized == 11 && back.parts[0].unsized == 12);
-	assert_true(back.parts[0].why == SLURM_BY_NODE && back.parts[0].exit_code == 143);
+	assert_true(back.parts[0].sized == 11 && back.parts[0].refused_sizing == 12);
+	assert_true(
+		back.parts[0].end_cause == SLURM_END_NODE_LOST && back.parts[0].exit_code == 143);
 	free(back.parts);
 	wire_out_deinit(&out);
 }
@@ -356,7 +359,7 @@ static void fill(struct slurm_program *program, struct sched_spec *spec, const c
 		.token = "00000000000000000000000000000001",
 		.place = &place};
 	const struct slurm_launch launch = {.spec = spec,
-		.words = words,
+		.args = words,
 		.env = env,
 		.pawl = "/bin/pawl",
 		.cwd = "/srv",
@@ -377,7 +380,7 @@ static void fill(struct slurm_program *program, struct sched_spec *spec, const c
 static void drop(struct slurm_program *program)
 {
 	free((char *)(uintptr_t)program->log);
-	free((char *)(uintptr_t)program->door);
+	free((char *)(uintptr_t)program->membership_path);
 	wire_out_deinit(&program->setup);
 	wire_out_deinit(&program->run);
 	wire_out_deinit(&program->scale);
@@ -423,8 +426,9 @@ static void test_program_of_a_job_with_replicas(void **state)
 	fill(&program, &spec, words, 2, false);
 	assert_string_equal(nth(&program.run, 0), "/bin/pawl");
 	assert_string_equal(nth(&program.run, 3), "4");
-	assert_string_equal(nth(&program.scale, 0), "");   /* the world is said once */
-	assert_string_equal(program.door, "/logs/door.9"); /* nobody joins there, but it is seen */
+	assert_string_equal(nth(&program.scale, 0), ""); /* the world is said once */
+	assert_string_equal(program.membership_path,
+		"/logs/door.9"); /* nobody joins there, but it is seen */
 	assert_true(has(&program.env, "PAWL_ELASTIC_DOOR=/logs/door.9"));
 	assert_true(has(&program.run, "--nnodes"));
 	assert_true(has(&program.run, "10.0.0.1:20001"));
@@ -452,7 +456,7 @@ static void test_program_of_a_job_with_replicas_on_one_node(void **state)
 	assert_string_equal(nth(&program.run, 9), "4");
 	assert_false(has(&program.run, "--nnodes") || has(&program.run, "--join"));
 	assert_false(has(&program.env, "PAWL_ELASTIC_DOOR=/logs/door.9")); /* pawl run says it */
-	assert_string_equal(program.door, "/logs/door.9");
+	assert_string_equal(program.membership_path, "/logs/door.9");
 	assert_string_equal(program.log, "/logs/log");
 	assert_true(has(&program.env, "PAWL_ELASTIC_MIN=2"));
 	assert_string_equal(nth(&program.scale, 0), "/bin/pawl");

@@ -44,7 +44,7 @@ static struct slurm_world {
 	uint32_t nodes[WORLD_JOBS]; /* nodes of each job, as it was described last */
 	bool joint;                 /* nodes join and leave jobs that are described from now on */
 	bool shut;                  /* but those jobs open no door */
-	char door[128];
+	char membership_path[128];
 } sw;
 
 /* ---- programs ---- */
@@ -156,7 +156,7 @@ static int64_t world_now(void *user)
 	return clock_mono_ns();
 }
 
-static void world_told(void *user, const struct core_event *event)
+static void world_post(void *user, const struct core_event *event)
 {
 	assert_false(suite.calling);
 	events_take(user, event);
@@ -192,12 +192,12 @@ static void world_put_joint(struct slurm_program *program, const struct slurm_st
 {
 	char number[16];
 
-	snprintf(sw.door, sizeof(sw.door), "%s.door.%llu", sw.marks,
+	snprintf(sw.membership_path, sizeof(sw.membership_path), "%s.door.%llu", sw.marks,
 		(unsigned long long)start->place->job);
 	snprintf(number, sizeof(number), "%u", start->number);
-	program->door = sw.door;
+	program->membership_path = sw.membership_path;
 	world_put(&program->run, number);
-	world_put(&program->run, sw.door);
+	world_put(&program->run, sw.membership_path);
 }
 
 static int world_describe(void *user, const struct slurm_start *start,
@@ -266,7 +266,7 @@ static void world_scales(const char *script)
 	assert_int_equal(fclose(file), 0);
 }
 
-static uint32_t world_told_size(uint64_t job)
+static uint32_t world_requested_size(uint64_t job)
 {
 	FILE *file = fopen(sw.marks, "re");
 	char line[256];
@@ -320,7 +320,7 @@ static void world_open_engine(void)
 		.poll_ns = 300 * NS_PER_MS,
 		.fence_ns = WORLD_FENCE_NS,
 		.now_ns = world_now,
-		.tell = world_told,
+		.post = world_post,
 		.describe = world_describe};
 	struct pawl_err err = {0};
 
@@ -344,7 +344,7 @@ static struct engine_world slurm_engine_world = {.engine = &sched_slurm_engine,
 	.next = events_next,
 	.starts = world_starts,
 	.await = world_await,
-	.told_size = world_told_size,
+	.requested_size = world_requested_size,
 	.lose = world_lose,
 	.reopen = world_reopen,
 	.pool = "pool"};
@@ -382,7 +382,7 @@ static int world_remove(const char *path, const struct stat *st, int kind, struc
 }
 
 /* Counts the processes whose environment names the folder, and prints them if say is set. */
-static uint32_t world_left(bool say)
+static uint32_t world_left(bool print)
 {
 	DIR *all = opendir("/proc");
 	struct dirent *entry;
@@ -403,7 +403,7 @@ static uint32_t world_left(bool say)
 		close(fd);
 		if (len > 0 && memmem(text, (size_t)len, sw.folder, strlen(sw.folder))) {
 			n++;
-			if (say) {
+			if (print) {
 				printf("left: process %s\n", entry->d_name);
 			}
 		}
@@ -434,7 +434,7 @@ static void world_close(void)
 	within = within_begin(WITHIN_LONG_S);
 	while (world_left(false) > 0) { /* A process that was killed may not be gone yet. */
 		if (within_over(&within) && world_left(true) > 0) {
-			SAY_LATE("the end of these processes");
+			FAIL_LATE("the end of these processes");
 		}
 		within_pace(0.1);
 	}

@@ -57,7 +57,7 @@ static void exactly_once(void **state)
 	static uint8_t want[BLOCKS]; /* byte that fills each block */
 	struct aio_req reqs[DEPTH] = {0};
 	bool busy[DEPTH] = {false};
-	bool held[BLOCKS] = {false}; /* a transfer of the block is in flight */
+	bool in_flight[BLOCKS] = {false}; /* a transfer of the block is in flight */
 	unsigned done = 0;
 
 	assert_int_equal(ftruncate(fd, (off_t)BLOCKS * BLOCK), 0);
@@ -67,7 +67,7 @@ static void exactly_once(void **state)
 		unsigned block = (unsigned)rng_below(&rng, BLOCKS);
 		struct aio_req *req;
 
-		if (sent < 5000 && !busy[i] && !held[block]) {
+		if (sent < 5000 && !busy[i] && !in_flight[block]) {
 			bool write = rng_below(&rng, 2) == 0;
 
 			want[block] = write ? (uint8_t)rng_u64(&rng) : want[block];
@@ -79,7 +79,7 @@ static void exactly_once(void **state)
 				.write = write,
 				.res = -12345};
 			assert_int_equal(aio_submit(aio, &reqs[i], NULL), 0);
-			busy[i] = held[block] = true;
+			busy[i] = in_flight[block] = true;
 			sent++;
 			continue;
 		}
@@ -93,7 +93,7 @@ static void exactly_once(void **state)
 		assert_int_equal(req->res, BLOCK);
 		assert_int_equal(bufs[i][0], want[block]);
 		assert_int_equal(bufs[i][BLOCK - 1], want[block]);
-		busy[i] = held[block] = false;
+		busy[i] = in_flight[block] = false;
 		done++;
 	}
 	assert_int_equal(aio_in_flight(aio), 0);

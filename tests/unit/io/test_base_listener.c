@@ -48,7 +48,7 @@ static int set_up(void **state)
 
 	came = 0;
 	at = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-	listener = (struct listener){.what = "a test", .came = on_connect};
+	listener = (struct listener){.what = "a test", .accepted = on_connect};
 	assert_int_equal(loop_open(&loop, NULL), 0);
 	assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
 	assert_int_equal(listen(fd, 8), 0);
@@ -113,7 +113,7 @@ static void it_is_taken_back_in_the_end(void **state)
 	int fd = connect_one();
 
 	fault_arm("listener.accept", 1, EMFILE, false);
-	WITHIN_DOING(WITHIN_LONG_S, listener.deaf, turn());
+	WITHIN_DOING(WITHIN_LONG_S, listener.accept_failing, turn());
 	fault_arm("loop.control", 1, ENOMEM, true);
 	WITHIN_DOING(WITHIN_LONG_S, fault_count() >= 2, turn());
 	assert_int_equal(came, 0);
@@ -128,7 +128,7 @@ static void it_can_be_stopped_while_it_rests(void **state)
 	int fd = connect_one();
 
 	fault_arm("listener.accept", 1, EMFILE, false);
-	WITHIN_DOING(WITHIN_LONG_S, listener.deaf, turn());
+	WITHIN_DOING(WITHIN_LONG_S, listener.accept_failing, turn());
 	listener_stop(&listener);
 	memset(&listener, 0, sizeof(listener));
 	within_pace(0.06);

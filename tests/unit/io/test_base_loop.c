@@ -41,7 +41,7 @@ static struct loop_timer timers[TIMERS];
 static unsigned fired[TIMERS]; /* in order of firing */
 static unsigned fired_n;
 
-static void note_fired(struct loop_timer *timer)
+static void record_fired(struct loop_timer *timer)
 {
 	assert_true(clock_mono_ns() >= timer->due_ns);
 	assert_false(timer->active);
@@ -63,7 +63,7 @@ static void timers_fire_in_order(void **state)
 	memset(timers, 0, sizeof(timers));
 	fired_n = 0;
 	for (unsigned i = 0; i < TIMERS; i++) {
-		timers[i].fired = note_fired;
+		timers[i].fired = record_fired;
 		loop_timer_start(the_loop, &timers[i],
 			start_ns + (int64_t)rng_below(&rng, 20) * NS_PER_MS);
 	}
@@ -119,7 +119,7 @@ static void timer_cancelled_by_another_does_not_fire(void **state)
 	fired_n = 0;
 	memset(timers, 0, sizeof(timers));
 	timers[0] = (struct loop_timer){.fired = cancel_other, .user = &timers[1]};
-	timers[1].fired = note_fired;
+	timers[1].fired = record_fired;
 	loop_timer_start(the_loop, &timers[1], 2);
 	loop_timer_start(the_loop, &timers[0], 1);
 	assert_int_equal(loop_run(the_loop, NULL), 0);
@@ -245,7 +245,7 @@ static void change_changes(void **state)
 
 static unsigned wakes;
 
-static void note_wake(void *user)
+static void count_wake(void *user)
 {
 	wakes++;
 	loop_stop(the_loop);
@@ -263,7 +263,7 @@ static void any_thread_wakes(void **state)
 	pthread_t thread;
 
 	wakes = 0;
-	loop_on_wake(the_loop, note_wake, NULL);
+	loop_on_wake(the_loop, count_wake, NULL);
 	assert_int_equal(pthread_create(&thread, NULL, wake_later, NULL), 0);
 	assert_int_equal(loop_run(the_loop, NULL), 0);
 	pthread_join(thread, NULL);
@@ -283,7 +283,7 @@ static void signal_handler_wakes(void **state)
 
 	wakes = 0;
 	sigaction(SIGALRM, &action, &old);
-	loop_on_wake(the_loop, note_wake, NULL);
+	loop_on_wake(the_loop, count_wake, NULL);
 	setitimer(ITIMER_REAL, &soon, NULL);
 	assert_int_equal(loop_run(the_loop, NULL), 0); /* EINTR does not end the loop */
 	sigaction(SIGALRM, &old, NULL);

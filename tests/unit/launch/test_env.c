@@ -102,7 +102,7 @@ static void each_source_by_itself(void **state)
 		"0/1 0/1 0/1 none");
 }
 
-static void what_is_not_said_follows(void **state)
+static void what_is_not_given_follows(void **state)
 {
 	expect_ranks(VARS("RANK=1", "WORLD_SIZE=2"), "1/2 1/2 0/1 torchrun");
 	expect_ranks(VARS("RANK=5", "WORLD_SIZE=8", "LOCAL_WORLD_SIZE=4"), "5/8 1/4 1/2 torchrun");
@@ -243,7 +243,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nothing_set_is_rank_0_of_1),
 		cmocka_unit_test(each_source_by_itself),
-		cmocka_unit_test(what_is_not_said_follows),
+		cmocka_unit_test(what_is_not_given_follows),
 		cmocka_unit_test(slurm_as_it_is),
 		cmocka_unit_test(precedence),
 		cmocka_unit_test(contradictions_are_named),

@@ -43,7 +43,7 @@ struct end {
 };
 
 static struct loop *loop;
-static int held = -1; /* a socket by which nobody else is given the port */
+static int port_fd = -1; /* a socket by which nobody else is given the port */
 static char port[8];
 static struct node_place place = {"127.0.0.1", "127.0.0.1", port};
 static struct end ends[2];
@@ -108,7 +108,7 @@ static void choose_port(void)
 {
 	uint32_t number;
 
-	assert_int_equal(run_port_hold(&held, place.host, &number, NULL), 0);
+	assert_int_equal(run_port_hold(&port_fd, place.host, &number, NULL), 0);
 	snprintf(port, sizeof(port), "%u", (unsigned)(uint16_t)number);
 }
 
@@ -144,8 +144,8 @@ static void close_ends(void)
 	node_net_close(ends[0].net);
 	node_net_close(ends[1].net);
 	loop_close(loop);
-	close(held);
-	held = -1;
+	close(port_fd);
+	port_fd = -1;
 }
 
 static void send_one(struct end *end, uint64_t number)
@@ -212,7 +212,7 @@ static void frames_arrive_in_order_and_whole(void **state)
 }
 
 /* What was sent before a connection is dropped gets there. */
-static void the_last_word_is_heard(void **state)
+static void the_last_frame_arrives(void **state)
 {
 	open_ends(TOKEN, TOKEN);
 	meet();
@@ -405,7 +405,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(frames_arrive_in_order_and_whole),
-		cmocka_unit_test(the_last_word_is_heard),
+		cmocka_unit_test(the_last_frame_arrives),
 		cmocka_unit_test(tokens_must_be_the_same),
 		cmocka_unit_test(strangers_do_no_harm),
 		cmocka_unit_test(silent_strangers_make_room),

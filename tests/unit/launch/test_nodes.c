@@ -78,7 +78,7 @@ static void a_worker_that_fails_restarts_all(void **state)
 		assert_int_equal(w.hosts[h].generation, 2);
 		assert_int_equal(w.hosts[h].start.ledger.restarts, 1);
 		assert_int_equal(w.hosts[h].start.node, ranks[h]); /* as before */
-		assert_true(h == 2 || has_said(h, "a worker failed"));
+		assert_true(h == 2 || has_logged(h, "a worker failed"));
 	}
 	assert_int_not_equal(w.hosts[0].start.port, 0);
 }
@@ -112,9 +112,9 @@ static void a_lost_node_is_named_and_replaced(void **state)
 	run_for(4 * S_NS);
 	assert_int_equal(count_working(), 0);
 	for (uint32_t h = 0; h < 2; h++) {
-		assert_true(has_said(h, "(host2) is lost: not a sign of it for 2."));
-		assert_true(has_said(h, "2 of 3 nodes are here"));
-		assert_true(has_said(h, "which was host2"));
+		assert_true(has_logged(h, "(host2) is lost: not a sign of it for 2."));
+		assert_true(has_logged(h, "2 of 3 nodes are here"));
+		assert_true(has_logged(h, "which was host2"));
 	}
 	start_host(5);
 	run_for(5 * S_NS);
@@ -135,8 +135,8 @@ static void a_node_that_was_cut_off_comes_back(void **state)
 	w.cut[1] = true;
 	run_for(5 * S_NS);
 	assert_int_equal(count_working(), 0);
-	assert_true(has_said(1, "the coordinator at a:1 is lost: not a sign of it"));
-	assert_true(has_said(1, "only a node with that address can take its place"));
+	assert_true(has_logged(1, "the coordinator at a:1 is lost: not a sign of it"));
+	assert_true(has_logged(1, "only a node with that address can take its place"));
 	w.cut[1] = false;
 	run_for(10 * S_NS);
 	check_group();
@@ -242,16 +242,18 @@ static void workers_that_do_not_leave_are_killed(void **state)
 }
 
 /* The root that one node reports is told to all others. */
-static void a_root_is_told_to_the_others(void **state)
+static void a_begun_root_is_relayed(void **state)
 {
 	for (uint32_t at = 0; at < 2; at++) {
 		start_all(3, 1);
 		happen(at, MS_NS,
-			(struct nodes_event){.kind = NODES_BEGUN, .nonce = 77, .text = "/root"},
+			(struct nodes_event){.kind = NODES_ROOT_BEGUN,
+				.nonce = 77,
+				.text = "/root"},
 			NULL);
 		run_for(S_NS);
 		for (uint32_t h = 0; h < 3; h++) {
-			assert_int_equal(w.hosts[h].told, h == at ? 0 : 77);
+			assert_int_equal(w.hosts[h].logged, h == at ? 0 : 77);
 		}
 	}
 }
@@ -283,15 +285,15 @@ static void leaving_needs_no_coordinator(void **state)
 	assert_int_equal(w.hosts[2].status, 143); /* host 2's workers were killed in time */
 }
 
-static void missing_nodes_are_told_and_the_wait_ends(void **state)
+static void missing_nodes_are_logged_and_the_wait_ends(void **state)
 {
 	begin_world(first_seed, 3, 1);
 	start_host(0);
 	start_host(1);
 	run_for(30 * S_NS);
-	assert_true(has_said(0, "2 of 3 nodes are here: host0 (2 workers), host1 (2 workers)"));
+	assert_true(has_logged(0, "2 of 3 nodes are here: host0 (2 workers), host1 (2 workers)"));
 	run_for(600 * S_NS);
-	assert_true(has_said(1, "only 2 of 3 nodes came within 600 s"));
+	assert_true(has_logged(1, "only 2 of 3 nodes came within 600 s"));
 	all_left_with(RUN_EXIT_NODES);
 }
 
@@ -301,7 +303,7 @@ static void without_a_coordinator_the_wait_ends_too(void **state)
 	w.place_of[0] = NOBODY;
 	start_host(3);
 	run_for(601 * S_NS);
-	assert_true(has_said(3, "no coordinator within 600 s: a:1 (Connection refused)"));
+	assert_true(has_logged(3, "no coordinator within 600 s: a:1 (Connection refused)"));
 	all_left_with(RUN_EXIT_NODES);
 }
 
@@ -319,10 +321,10 @@ static void who_does_not_fit_is_refused(void **state)
 	start_host(5); /* one too many: it waits */
 	run_for(5 * S_NS);
 	assert_int_equal(w.hosts[3].status, RUN_EXIT_USAGE);
-	assert_true(has_said(3, "--nnodes is 3 there and 2 here"));
+	assert_true(has_logged(3, "--nnodes is 3 there and 2 here"));
 	assert_int_equal(w.hosts[4].status, RUN_EXIT_USAGE);
-	assert_true(has_said(4, "the job is another there and job here"));
-	assert_true(w.hosts[5].on && has_said(5, "the job has its 2 nodes"));
+	assert_true(has_logged(4, "the job is another there and job here"));
+	assert_true(w.hosts[5].on && has_logged(5, "the job has its 2 nodes"));
 	end_host(1, true);
 	run_for(10 * S_NS);
 	check_group();
@@ -343,7 +345,7 @@ static void servers_are_waited_for_and_replaced(void **state)
 	start_server(5);
 	run_for(5 * S_NS);
 	assert_int_equal(count_working(), 0);
-	assert_true(has_said(1, "and for 1 of 2 servers"));
+	assert_true(has_logged(1, "and for 1 of 2 servers"));
 	start_server(6);
 	run_for(5 * S_NS);
 	check_group();
@@ -353,10 +355,10 @@ static void servers_are_waited_for_and_replaced(void **state)
 	}
 	start_server(7); /* one too many */
 	run_for(S_NS);
-	assert_true(has_said(7, "the job has its servers"));
+	assert_true(has_logged(7, "the job has its servers"));
 	w.hosts[5].silent = true;
 	run_for(4 * S_NS);
-	assert_true(has_said(1, "server server5:1:5 is lost: not a sign of it for 2."));
+	assert_true(has_logged(1, "server server5:1:5 is lost: not a sign of it for 2."));
 	assert_int_equal(count_working(), 0);
 	start_server(7);
 	run_for(5 * S_NS);
@@ -365,7 +367,7 @@ static void servers_are_waited_for_and_replaced(void **state)
 	assert_int_equal(w.hosts[1].start.ledger.restarts, 0); /* nobody's fault */
 	end_host(6, false);
 	run_for(S_NS);
-	assert_true(has_said(1, "server server6:1:5 is lost: its connection ended"));
+	assert_true(has_logged(1, "server server6:1:5 is lost: its connection ended"));
 	start_server(6);
 	run_for(5 * S_NS);
 	check_group();
@@ -383,7 +385,7 @@ static void a_job_without_servers_refuses_them(void **state)
 	start_all(2, 1);
 	start_server(5);
 	run_for(S_NS);
-	assert_true(has_said(5, "the job wants no servers"));
+	assert_true(has_logged(5, "the job wants no servers"));
 	check_group();
 }
 
@@ -420,7 +422,7 @@ static void what_is_old_is_refused(void **state)
 	assert_int_equal(w.hosts[0].generation, 2);
 	happen(1, MS_NS, (struct nodes_event){.kind = NODES_FRAME, .conn = conn}, &old);
 	run_for(10 * S_NS);
-	assert_true(has_said(1, "its start is an old one"));
+	assert_true(has_logged(1, "its start is an old one"));
 	check_group();
 	assert_int_equal(w.hosts[1].generation, 3);
 }
@@ -491,18 +493,18 @@ static void heal(void)
 	}
 }
 
-static void tell_history(uint64_t seed)
+static void print_history(uint64_t seed)
 {
 	print_error("history %llu, %u nodes, %u places\n", (unsigned long long)seed, w.nodes,
 		w.places);
 	for (uint32_t h = 0; h < HOSTS; h++) {
 		const struct nodes *n = &w.hosts[h].nodes;
-		size_t len = strlen(w.hosts[h].said);
+		size_t len = strlen(w.hosts[h].logged_text);
 
 		if (w.hosts[h].on) {
 			print_error("host %u: role %d, phase %d, generation %u, alive %u: …%s", h,
 				n->role, n->policy.phase, n->ledger.generation, n->alive,
-				w.hosts[h].said + (len > 400 ? len - 400 : 0));
+				w.hosts[h].logged_text + (len > 400 ? len - 400 : 0));
 		}
 	}
 }
@@ -528,7 +530,7 @@ static void every_history_ends_well(void **state)
 		heal(); /* a group whose workers had all ended well has left */
 		run_for(60 * S_NS);
 		if (count_working() != nodes) {
-			tell_history(first_seed + i);
+			print_history(first_seed + i);
 		}
 		check_group();
 		for (uint32_t h = 0; h < HOSTS; h++) {
@@ -558,10 +560,10 @@ int main(void)
 		cmocka_unit_test(a_signal_at_one_node_is_a_notice_on_all),
 		cmocka_unit_test(a_signal_at_all_nodes_is_one),
 		cmocka_unit_test(workers_that_do_not_leave_are_killed),
-		cmocka_unit_test(a_root_is_told_to_the_others),
+		cmocka_unit_test(a_begun_root_is_relayed),
 		cmocka_unit_test(a_signal_is_not_forgotten),
 		cmocka_unit_test(leaving_needs_no_coordinator),
-		cmocka_unit_test(missing_nodes_are_told_and_the_wait_ends),
+		cmocka_unit_test(missing_nodes_are_logged_and_the_wait_ends),
 		cmocka_unit_test(without_a_coordinator_the_wait_ends_too),
 		cmocka_unit_test(who_does_not_fit_is_refused),
 		cmocka_unit_test(servers_are_waited_for_and_replaced),

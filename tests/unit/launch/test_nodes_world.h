@@ -53,10 +53,10 @@ struct host {
 	uint32_t generation; /* generation started last */
 	struct node_frame start;
 	bool alive[WORKERS];
-	uint64_t told;   /* nonce told last; 0: none */
-	int noticed;     /* signal noticed; 0: none */
-	int status;      /* exit status; -1: has not left */
-	char said[4096]; /* everything that it told people */
+	uint64_t logged;        /* nonce told last; 0: none */
+	int noticed;            /* signal noticed; 0: none */
+	int status;             /* exit status; -1: has not left */
+	char logged_text[4096]; /* everything that it told people */
 };
 
 struct world {
@@ -251,9 +251,9 @@ static void do_kill(void *user)
 	}
 }
 
-static void do_told(void *user, const char *path, uint64_t nonce)
+static void do_notify_root_begun(void *user, const char *path, uint64_t nonce)
 {
-	host_of(user)->told = nonce;
+	host_of(user)->logged = nonce;
 }
 
 static void do_drain(void *user)
@@ -288,12 +288,12 @@ static void do_exit(void *user, int status)
 	end_host(index_of(user), false);
 }
 
-static void do_say(void *user, bool bad, const char *text)
+static void do_log(void *user, bool bad, const char *text)
 {
 	struct host *host = host_of(user);
-	size_t len = strlen(host->said);
+	size_t len = strlen(host->logged_text);
 
-	snprintf(host->said + len, sizeof(host->said) - len, "%s\n", text);
+	snprintf(host->logged_text + len, sizeof(host->logged_text) - len, "%s\n", text);
 }
 
 static const struct nodes_ops ops = {.listen = do_listen,
@@ -306,10 +306,10 @@ static const struct nodes_ops ops = {.listen = do_listen,
 	.start = do_start,
 	.notice = do_notice,
 	.kill = do_kill,
-	.told = do_told,
+	.notify_root_begun = do_notify_root_begun,
 	.drain = do_drain,
 	.exit = do_exit,
-	.say = do_say};
+	.log = do_log};
 
 /* ---- the world ---- */
 
@@ -338,7 +338,7 @@ static void start_host_as(uint32_t h, struct nodes_options options)
 
 	options.places = w.places;
 	options.place = place_text;
-	options.who = rng_u64(&w.rng);
+	options.instance_id = rng_u64(&w.rng);
 	options.ops = &ops;
 	options.user = host;
 	memset(&host->nodes, 0, sizeof(host->nodes));
@@ -346,10 +346,10 @@ static void start_host_as(uint32_t h, struct nodes_options options)
 	host->on = true;
 	host->generation = 0;
 	host->noticed = 0;
-	host->told = 0;
+	host->logged = 0;
 	host->status = -1;
 	host->listening = -1;
-	host->said[0] = '\0';
+	host->logged_text[0] = '\0';
 	nodes_init(&host->nodes, &options);
 	happen(h, MS_NS, (struct nodes_event){.kind = NODES_BEGIN}, NULL);
 }
@@ -359,7 +359,7 @@ static struct nodes_options usual(void)
 	return (struct nodes_options){.times = {.answer_ns = 5 * S_NS,
 					      .retry_ns = S_NS / 2,
 					      .probe_ns = S_NS,
-					      .say_ns = 10 * S_NS,
+					      .log_interval_ns = 10 * S_NS,
 					      .close_ns = 2 * S_NS,
 					      .together_ns = S_NS},
 		.run_times = {.fast_ns = 5 * S_NS,
@@ -370,7 +370,7 @@ static struct nodes_options usual(void)
 		.nodes = w.nodes,
 		.workers = WORKERS,
 		.wanted = NODE_NONE,
-		.beat_ns = S_NS / 2,
+		.heartbeat_interval_ns = S_NS / 2,
 		.job = "job",
 		.max_restarts = w.max_restarts,
 		.grace_ns = 20 * S_NS,
@@ -392,23 +392,24 @@ static void start_server(uint32_t h)
 	host->serves = true;
 	host->silent = false;
 	host->status = -1;
-	host->said[0] = '\0';
+	host->logged_text[0] = '\0';
 	do_connect(host, 0);
 }
 
 /* Handles an event as `pawl serve` does. */
 static void step_server(struct host *host, const struct nodes_event *event)
 {
-	struct node_frame frame = {.kind = NODE_SERVE, .who = 1 + index_of(host)};
+	struct node_frame frame = {.kind = NODE_SERVE, .instance_id = 1 + index_of(host)};
 
 	if (event->kind == NODES_CONNECTED) {
 		snprintf(frame.text, sizeof(frame.text), "server%u:1:5", index_of(host));
 		do_send(host, event->conn, &frame);
-	} else if (event->kind == NODES_FRAME && event->frame->kind == NODE_BEAT && !host->silent) {
-		frame = (struct node_frame){.kind = NODE_BEAT};
+	} else if (event->kind == NODES_FRAME && event->frame->kind == NODE_HEARTBEAT &&
+		!host->silent) {
+		frame = (struct node_frame){.kind = NODE_HEARTBEAT};
 		do_send(host, event->conn, &frame);
 	} else if (event->kind == NODES_FRAME && event->frame->kind == NODE_REFUSE) {
-		do_say(host, true, event->frame->text);
+		do_log(host, true, event->frame->text);
 	} else if (event->kind == NODES_FRAME && event->frame->kind == NODE_EXIT) {
 		do_exit(host, event->frame->status);
 	}
@@ -514,9 +515,9 @@ static void check_group(void)
 	}
 }
 
-static bool has_said(uint32_t h, const char *text)
+static bool has_logged(uint32_t h, const char *text)
 {
-	return strstr(w.hosts[h].said, text) != NULL;
+	return strstr(w.hosts[h].logged_text, text) != NULL;
 }
 
 #endif

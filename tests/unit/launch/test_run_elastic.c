@@ -35,7 +35,7 @@ static unsigned begin(uint32_t workers, uint32_t least, uint32_t max_restarts)
 	now_ns = 100 * S;
 	policy = (struct run_policy){.times = times,
 		.workers = workers,
-		.least = least,
+		.min_workers = least,
 		.max_restarts = max_restarts,
 		.grace_ns = 25 * S};
 	return step((struct run_event){.kind = RUN_BEGIN});
@@ -52,11 +52,11 @@ static unsigned missed(int status, int64_t lasted_ns)
 
 /* Ends a worker that was told to leave. survivable: those that train go on; or none of them
  * lives. */
-static unsigned told_ended(int status, bool survivable)
+static unsigned retired_exited(int status, bool survivable)
 {
 	return step((struct run_event){.kind = RUN_EXITED,
 		.status = status,
-		.parted = true,
+		.retired = true,
 		.survivable = survivable});
 }
 
@@ -68,7 +68,7 @@ static unsigned outside(int status)
 
 static unsigned parted(void)
 {
-	return told_ended(RUN_EXIT_LEFT, true);
+	return retired_exited(RUN_EXIT_LEFT, true);
 }
 
 static unsigned scaled(uint32_t workers, bool survivable)
@@ -127,7 +127,7 @@ static void those_that_fail_at_once_come_slower_then_no_more(void **state)
 	assert_int_equal(missed(1, S), RUN_DO_ADD);
 	assert_int_equal(missed(1, S), 0);
 	assert_int_equal(policy.timer_ns - now_ns, S);
-	assert_int_equal(missed(1, S), RUN_DO_SETTLE);
+	assert_int_equal(missed(1, S), RUN_DO_SHRINK);
 	assert_int_equal(policy.workers, 2);
 	assert_int_equal(policy.timer_ns, 0);
 	assert_int_equal(scaled(4, true), RUN_DO_ADD); /* people may try again */
@@ -153,7 +153,7 @@ static void more_are_added_and_fewer_leave(void **state)
 	begin(2, 1, 3);
 	assert_int_equal(scaled(4, true), RUN_DO_ADD);
 	assert_int_equal(policy.change, 2);
-	assert_int_equal(scaled(1, true), RUN_DO_PART);
+	assert_int_equal(scaled(1, true), RUN_DO_RETIRE);
 	assert_int_equal(policy.change, 3);
 	assert_int_equal(scaled(2, true), RUN_DO_ADD); /* the workers that were told still leave */
 	assert_int_equal(policy.change, 1);
@@ -174,27 +174,27 @@ static void who_would_join_is_no_group(void **state)
 	scaled(1, true);
 	assert_int_equal(scaled(2, true), RUN_DO_ADD);
 	assert_int_equal(missed(137, 60 * S), RUN_DO_ADD); /* the one that leaves still lives */
-	assert_int_equal(told_ended(RUN_EXIT_LEFT, false), RUN_DO_KILL);
+	assert_int_equal(retired_exited(RUN_EXIT_LEFT, false), RUN_DO_KILL);
 	assert_int_equal(missed(137, 0), 0);
 	assert_int_equal(missed(137, 0), RUN_DO_START);
 	assert_int_equal(policy.restarts, 1);
 	scaled(1, true);
-	assert_int_equal(told_ended(RUN_EXIT_LEFT, false), RUN_DO_KILL);
+	assert_int_equal(retired_exited(RUN_EXIT_LEFT, false), RUN_DO_KILL);
 	assert_int_equal(missed(137, 0), RUN_DO_DRAIN);
 	assert_int_equal(policy.status,
 		RUN_EXIT_FAILURE); /* the worker did as it was told, but the job failed */
 }
 
 /* The worker that is told to leave is the last one, and has no others to leave. */
-static void who_is_told_to_leave_may_come_to_the_end(void **state)
+static void a_retired_worker_may_come_to_the_end(void **state)
 {
 	begin(2, 1, 1);
 	scaled(1, true);
 	scaled(2, true);
 	missed(137, 60 * S);
-	assert_int_equal(told_ended(0, true), 0);
+	assert_int_equal(retired_exited(0, true), 0);
 	assert_true(policy.finishing);
-	assert_int_equal(told_ended(RUN_EXIT_LEFT, false), 0);
+	assert_int_equal(retired_exited(RUN_EXIT_LEFT, false), 0);
 	assert_int_equal(missed(0, S), RUN_DO_DRAIN);
 	assert_int_equal(policy.status, 0);
 }
@@ -258,15 +258,15 @@ struct seen {
 static unsigned random_end(struct rng *rng, struct seen *seen)
 {
 	struct run_event event = {.kind = RUN_EXITED,
-		.parted = seen->leaving == seen->alive ||
+		.retired = seen->leaving == seen->alive ||
 			(seen->leaving > 0 && rng_below(rng, 2) == 0),
 		.survivable = rng_below(rng, 8) != 0,
 		.outside = rng_below(rng, 4) == 0,
 		.lasted_ns = (int64_t)rng_below(rng, 9 * S)};
 
-	event.status = event.parted ? RUN_EXIT_LEFT : !seen->quiet && rng_below(rng, 2) == 0;
-	event.survivable |= event.parted && seen->quiet;
-	seen->leaving -= event.parted;
+	event.status = event.retired ? RUN_EXIT_LEFT : !seen->quiet && rng_below(rng, 2) == 0;
+	event.survivable |= event.retired && seen->quiet;
+	seen->leaving -= event.retired;
 	seen->alive--;
 	return step(event);
 }
@@ -296,7 +296,7 @@ static void check_actions(unsigned actions, struct seen *seen)
 	if (actions & RUN_DO_ADD) {
 		seen->alive += policy.change;
 	}
-	if (actions & RUN_DO_PART) {
+	if (actions & RUN_DO_RETIRE) {
 		seen->leaving += policy.change;
 		assert_true(seen->leaving < seen->alive);
 	}
@@ -343,7 +343,7 @@ int main(void)
 		cmocka_unit_test(a_late_one_is_added_when_its_time_has_come),
 		cmocka_unit_test(more_are_added_and_fewer_leave),
 		cmocka_unit_test(who_would_join_is_no_group),
-		cmocka_unit_test(who_is_told_to_leave_may_come_to_the_end),
+		cmocka_unit_test(a_retired_worker_may_come_to_the_end),
 		cmocka_unit_test(who_is_left_behind_is_not_missed_at_the_end),
 		cmocka_unit_test(who_trains_is_missed_at_the_end),
 		cmocka_unit_test(others_leave_all_and_start_again),

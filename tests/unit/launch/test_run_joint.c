@@ -38,7 +38,7 @@ static unsigned begin(uint32_t workers, uint32_t least, uint32_t max_restarts)
 	now_ns = 100 * S;
 	policy = (struct run_policy){.times = times,
 		.workers = workers,
-		.least = least,
+		.min_workers = least,
 		.joint = true,
 		.max_restarts = max_restarts,
 		.grace_ns = 25 * S};
@@ -62,7 +62,7 @@ static unsigned left(void)
 {
 	return step((struct run_event){.kind = RUN_EXITED,
 		.status = RUN_EXIT_LEFT,
-		.parted = true,
+		.retired = true,
 		.survivable = true});
 }
 
@@ -143,7 +143,7 @@ static unsigned crashed(bool survivable)
 {
 	return step((struct run_event){.kind = RUN_EXITED,
 		.status = 9,
-		.parted = true,
+		.retired = true,
 		.survivable = survivable});
 }
 
@@ -166,7 +166,7 @@ static void at_the_jobs_end_nobody_is_added_and_nobody_killed(void **state)
 	assert_int_equal(step((struct run_event){.kind = RUN_EXITED,
 				 .status = 139,
 				 .survivable = true,
-				 .last = true}),
+				 .finishing = true}),
 		0);
 	assert_false(run_policy_can_scale(&policy));
 	ended();
@@ -178,7 +178,7 @@ static void a_launcher_that_waits_may_leave_or_change(void **state)
 {
 	begin(1, 1, 9);
 	for (int i = 0; i < 3; i++) {
-		step((struct run_event){.kind = RUN_EXITED, .status = 1, .sole = true});
+		step((struct run_event){.kind = RUN_EXITED, .status = 1, .sole_launcher = true});
 	}
 	assert_int_equal(policy.phase, RUN_WAITING);
 	assert_int_equal(quit(), RUN_DO_DRAIN);
@@ -206,11 +206,11 @@ static void those_that_fail_at_once_come_slower_then_no_more(void **state)
 	check_end(1);
 	begin(3, 2, 1);
 	assert_int_equal(failed(1, true, S), RUN_DO_ADD);
-	assert_int_equal(failed(1, true, S), RUN_DO_SETTLE);
+	assert_int_equal(failed(1, true, S), RUN_DO_SHRINK);
 	assert_int_equal(policy.workers, 2);
 }
 
-static void who_stops_unasked_was_told_so_elsewhere(void **state)
+static void an_unasked_stop_was_asked_elsewhere(void **state)
 {
 	begin(2, 1, 3);
 	assert_int_equal(stopped(), RUN_DO_NOTICE);
@@ -236,7 +236,7 @@ static void who_stops_unasked_was_told_so_elsewhere(void **state)
 static void it_leaves_and_the_others_go_on(void **state)
 {
 	begin(2, 1, 3);
-	assert_int_equal(quit(), RUN_DO_PART);
+	assert_int_equal(quit(), RUN_DO_RETIRE);
 	assert_int_equal(policy.change, 2);
 	assert_int_equal(quit(), 0);
 	assert_false(run_policy_can_scale(&policy));
@@ -245,7 +245,7 @@ static void it_leaves_and_the_others_go_on(void **state)
 	check_end(RUN_EXIT_LEFT);
 	begin(3, 1, 3); /* some ranks were told before, by themselves */
 	scaled(2);
-	assert_int_equal(quit(), RUN_DO_PART);
+	assert_int_equal(quit(), RUN_DO_RETIRE);
 	assert_int_equal(policy.change, 2);
 	left();
 	left();
@@ -336,17 +336,17 @@ static unsigned random_end(struct rng *rng, struct seen *seen)
 {
 	static const int statuses[] = {0, 0, 1, 1, RUN_EXIT_USER, 137, RUN_EXIT_STOPPED};
 	struct run_event event = {.kind = RUN_EXITED,
-		.parted = seen->leaving == seen->alive ||
+		.retired = seen->leaving == seen->alive ||
 			(seen->leaving > 0 && rng_below(rng, 2) == 0),
 		.survivable = rng_below(rng, 8) != 0,
 		.lasted_ns = (int64_t)rng_below(rng, 9 * S)};
 
-	event.last = event.survivable && rng_below(rng, 16) == 0;
-	event.status = event.parted && rng_below(rng, 4) != 0
+	event.finishing = event.survivable && rng_below(rng, 16) == 0;
+	event.status = event.retired && rng_below(rng, 4) != 0
 		? RUN_EXIT_LEFT
 		: statuses[seen->quiet ? 0 : rng_below(rng, 7)];
 	event.stops = event.status == RUN_EXIT_STOPPED;
-	seen->leaving -= event.parted;
+	seen->leaving -= event.retired;
 	seen->alive--;
 	return step(event);
 }
@@ -378,7 +378,7 @@ static void check_actions(unsigned actions, struct seen *seen)
 		assert_false(policy.quits || policy.finishing);
 		seen->alive += policy.change;
 	}
-	if (actions & RUN_DO_PART) {
+	if (actions & RUN_DO_RETIRE) {
 		seen->leaving += policy.change;
 		assert_true(seen->leaving <= seen->alive);
 	}
@@ -414,76 +414,77 @@ static void every_history_ends_well(void **state)
 
 /* ---- what the door says ---- */
 
-static const struct run_joint_heard just_now = {.silent_ns = 0};
+static const struct run_joint_liveness just_now = {.silent_ns = 0};
 
 static enum run_verdict judge(uint64_t alive, uint32_t number, uint32_t n, const uint32_t *listed)
 {
 	const struct run_joint_ranks ours = {.first = 64, .alive = alive, .joins = true};
 	const struct run_end end = {.number = number, .status = 1};
-	struct run_door door = {.state = RUN_DOOR_OPEN, .n = n};
+	struct membership membership = {.state = MEMBERSHIP_OPEN, .n = n};
 
-	memcpy(door.numbers, listed, n * sizeof(*listed));
-	return run_joint_judge(&ours, &door, &end, &just_now);
+	memcpy(membership.numbers, listed, n * sizeof(*listed));
+	return run_joint_judge(&ours, &membership, &end, &just_now);
 }
 
-static void others_go_on_once_they_have_said_so(void **state)
+static void others_go_on_once_membership_shows_it(void **state)
 {
-	assert_int_equal(judge(0, 64, 2, (uint32_t[]){0, 64}), RUN_UNKNOWN);
-	assert_int_equal(judge(0, 64, 1, (uint32_t[]){0}), RUN_GO_ON);
-	assert_int_equal(judge(0, 64, 1, (uint32_t[]){128}), RUN_GO_ON);
+	assert_int_equal(judge(0, 64, 2, (uint32_t[]){0, 64}), RUN_VERDICT_UNKNOWN);
+	assert_int_equal(judge(0, 64, 1, (uint32_t[]){0}), RUN_VERDICT_GO_ON);
+	assert_int_equal(judge(0, 64, 1, (uint32_t[]){128}), RUN_VERDICT_GO_ON);
 	/* One of our ranks lives. */
-	assert_int_equal(judge(2, 64, 3, (uint32_t[]){0, 64, 65}), RUN_GO_ON);
-	assert_int_equal(judge(1ull << 63, 64, 2, (uint32_t[]){64, 127}), RUN_GO_ON);
+	assert_int_equal(judge(2, 64, 3, (uint32_t[]){0, 64, 65}), RUN_VERDICT_GO_ON);
+	assert_int_equal(judge(1ull << 63, 64, 2, (uint32_t[]){64, 127}), RUN_VERDICT_GO_ON);
 	/* The rank that lives is only to join. */
-	assert_int_equal(judge(4, 64, 2, (uint32_t[]){64, 65}), RUN_UNKNOWN);
+	assert_int_equal(judge(4, 64, 2, (uint32_t[]){64, 65}), RUN_VERDICT_UNKNOWN);
 	/* The ranks of ours that are listed are as dead as this one. */
-	assert_int_equal(judge(0, 64, 1, (uint32_t[]){65}), RUN_UNKNOWN);
-	assert_int_equal(judge(0, 64, 0, (uint32_t[]){0}), RUN_UNKNOWN);
+	assert_int_equal(judge(0, 64, 1, (uint32_t[]){65}), RUN_VERDICT_UNKNOWN);
+	assert_int_equal(judge(0, 64, 0, (uint32_t[]){0}), RUN_VERDICT_UNKNOWN);
 }
 
-static void without_a_door_who_joins_may_yet_find_one(void **state)
+static void a_joiner_may_come_before_the_membership(void **state)
 {
 	struct run_joint_ranks ours = {.first = 64, .joins = true};
-	const struct run_door none = {.state = RUN_DOOR_NONE};
-	const struct run_door over = {.state = RUN_DOOR_OVER};
-	const struct run_door dark = {.state = RUN_DOOR_DARK};
-	const struct run_door open = {.state = RUN_DOOR_OPEN, .n = 2, .numbers = {0, 65}};
+	const struct membership none = {.state = MEMBERSHIP_NONE};
+	const struct membership over = {.state = MEMBERSHIP_CLOSED};
+	const struct membership dark = {.state = MEMBERSHIP_UNREADABLE};
+	const struct membership open = {.state = MEMBERSHIP_OPEN, .n = 2, .numbers = {0, 65}};
 	struct run_end end = {.number = 64, .status = 1};
 
-	assert_int_equal(run_joint_judge(&ours, &none, &end, &just_now), RUN_GO_ON);
-	assert_int_equal(run_joint_judge(&ours, &dark, &end, &just_now), RUN_UNKNOWN);
-	assert_int_equal(run_joint_judge(&ours, &over, &end, &just_now), RUN_ALONE);
+	assert_int_equal(run_joint_judge(&ours, &none, &end, &just_now), RUN_VERDICT_GO_ON);
+	assert_int_equal(run_joint_judge(&ours, &dark, &end, &just_now), RUN_VERDICT_UNKNOWN);
+	assert_int_equal(run_joint_judge(&ours, &over, &end, &just_now), RUN_VERDICT_NONE_LEFT);
 	end.status = RUN_EXIT_NODES; /* nobody has let it in */
-	assert_int_equal(run_joint_judge(&ours, &none, &end, &just_now), RUN_SHUT);
-	assert_int_equal(run_joint_judge(&ours, &open, &end, &just_now), RUN_SHUT);
+	assert_int_equal(run_joint_judge(&ours, &none, &end, &just_now), RUN_VERDICT_REJECTED);
+	assert_int_equal(run_joint_judge(&ours, &open, &end, &just_now), RUN_VERDICT_REJECTED);
 	ours.alive = 2; /* one of ours trains, the others have no time for it */
-	assert_int_equal(run_joint_judge(&ours, &open, &end, &just_now), RUN_GO_ON);
+	assert_int_equal(run_joint_judge(&ours, &open, &end, &just_now), RUN_VERDICT_GO_ON);
 	ours = (struct run_joint_ranks){.first = 0, .alive = 1};
-	assert_int_equal(run_joint_judge(&ours, &over, &end, &just_now), RUN_LAST);
-	assert_int_equal(run_joint_judge(&ours, &dark, &end, &just_now), RUN_UNKNOWN);
+	assert_int_equal(run_joint_judge(&ours, &over, &end, &just_now), RUN_VERDICT_FINISHING);
+	assert_int_equal(run_joint_judge(&ours, &dark, &end, &just_now), RUN_VERDICT_UNKNOWN);
 }
 
 /* Only the launcher that began may begin anew, as long as no rank of another one trains, or has. */
 static void the_first_alone_may_begin_anew(void **state)
 {
 	struct run_joint_ranks ours = {.first = 0, .alive = 1};
-	const struct run_door none = {.state = RUN_DOOR_NONE};
-	struct run_door door = {.state = RUN_DOOR_OPEN, .n = 2, .numbers = {0, 1}};
+	const struct membership none = {.state = MEMBERSHIP_NONE};
+	struct membership membership = {.state = MEMBERSHIP_OPEN, .n = 2, .numbers = {0, 1}};
 	const struct run_end end = {.number = 1, .status = 1};
 
-	assert_int_equal(run_joint_judge(&ours, &none, &end, &just_now), RUN_SOLE);
-	assert_int_equal(run_joint_judge(&ours, &door, &end, &just_now), RUN_GO_ON);
+	assert_int_equal(run_joint_judge(&ours, &none, &end, &just_now), RUN_VERDICT_SOLE_LAUNCHER);
+	assert_int_equal(run_joint_judge(&ours, &membership, &end, &just_now), RUN_VERDICT_GO_ON);
 	ours.alive = 0;
-	assert_int_equal(run_joint_judge(&ours, &door, &end, &just_now), RUN_SOLE);
-	ours.met = true;
-	assert_int_equal(run_joint_judge(&ours, &door, &end, &just_now), RUN_UNKNOWN);
-	ours.met = false;
-	door.numbers[0] = 64;
-	assert_int_equal(run_joint_judge(&ours, &door, &end, &just_now), RUN_UNKNOWN);
+	assert_int_equal(run_joint_judge(&ours, &membership, &end, &just_now),
+		RUN_VERDICT_SOLE_LAUNCHER);
+	ours.seen_others = true;
+	assert_int_equal(run_joint_judge(&ours, &membership, &end, &just_now), RUN_VERDICT_UNKNOWN);
+	ours.seen_others = false;
+	membership.numbers[0] = 64;
+	assert_int_equal(run_joint_judge(&ours, &membership, &end, &just_now), RUN_VERDICT_UNKNOWN);
 	begin(2, 1, 1);
 	assert_int_equal(step((struct run_event){.kind = RUN_EXITED,
 				 .status = 1,
-				 .sole = true,
+				 .sole_launcher = true,
 				 .lasted_ns = 20 * S}),
 		RUN_DO_KILL);
 	assert_int_equal(step((struct run_event){.kind = RUN_EXITED, .status = 137}), RUN_DO_START);
@@ -495,108 +496,114 @@ static void the_first_alone_may_begin_anew(void **state)
 static void others_are_waited_for_while_they_live(void **state)
 {
 	struct run_joint_ranks ours = {.first = 64, .joins = true};
-	struct run_door door = {.state = RUN_DOOR_OPEN, .n = 2, .numbers = {0, 64}};
+	struct membership membership = {.state = MEMBERSHIP_OPEN, .n = 2, .numbers = {0, 64}};
 	const struct run_end end = {.number = 64, .status = 137};
-	struct run_joint_heard heard = {.silent_ns = times_ns(TIME_JOINT_WAIT) - 1};
+	struct run_joint_liveness liveness = {.silent_ns = times_ns(TIME_JOINT_WAIT) - 1};
 
-	assert_int_equal(run_joint_judge(&ours, &door, &end, &heard), RUN_UNKNOWN);
-	heard.silent_ns++;
-	assert_int_equal(run_joint_judge(&ours, &door, &end, &heard), RUN_ALONE);
-	door.state = RUN_DOOR_DARK;
-	assert_int_equal(run_joint_judge(&ours, &door, &end, &heard), RUN_ALONE);
-	door.state = RUN_DOOR_OPEN;
+	assert_int_equal(run_joint_judge(&ours, &membership, &end, &liveness), RUN_VERDICT_UNKNOWN);
+	liveness.silent_ns++;
+	assert_int_equal(run_joint_judge(&ours, &membership, &end, &liveness),
+		RUN_VERDICT_NONE_LEFT);
+	membership.state = MEMBERSHIP_UNREADABLE;
+	assert_int_equal(run_joint_judge(&ours, &membership, &end, &liveness),
+		RUN_VERDICT_NONE_LEFT);
+	membership.state = MEMBERSHIP_OPEN;
 	/* A launcher that quits need not wait to learn that it is not replaced. */
 	ours.quits = true;
-	assert_int_equal(run_joint_judge(&ours, &door, &end, &heard), RUN_ALONE);
-	heard = (struct run_joint_heard){.lives = true};
-	assert_int_equal(run_joint_judge(&ours, &door, &end, &heard), RUN_GO_ON);
+	assert_int_equal(run_joint_judge(&ours, &membership, &end, &liveness),
+		RUN_VERDICT_NONE_LEFT);
+	liveness = (struct run_joint_liveness){.seen_alive = true};
+	assert_int_equal(run_joint_judge(&ours, &membership, &end, &liveness), RUN_VERDICT_GO_ON);
 	ours.quits = false;
-	assert_int_equal(run_joint_judge(&ours, &door, &end, &heard), RUN_UNKNOWN);
+	assert_int_equal(run_joint_judge(&ours, &membership, &end, &liveness), RUN_VERDICT_UNKNOWN);
 }
 
 static void a_sign_of_life_is_one_that_changed(void **state)
 {
-	struct run_door_alive alive = {.beat = 7, .ranks = 1};
-	uint64_t beat = 0;
+	struct membership_alive alive = {.heartbeat = 7, .ranks = 1};
+	uint64_t heartbeat = 0;
 
-	assert_false(run_joint_hear(&beat, &alive, 3)); /* may be that of a rank that was killed */
-	assert_false(run_joint_hear(&beat, &alive, 3));
-	alive.beat = 5; /* a smaller one counts: its clock starts anew when a host is booted */
-	assert_true(run_joint_hear(&beat, &alive, 3));
-	assert_false(run_joint_hear(&beat, &alive, 3));
-	alive.beat = 6;
-	assert_false(run_joint_hear(&beat, &alive, 2)); /* only one rank, which is to join */
-	alive = (struct run_door_alive){0};             /* no file, or one that cannot be read */
-	assert_false(run_joint_hear(&beat, &alive, 3));
-	alive = (struct run_door_alive){.beat = 6, .ranks = 3};
-	assert_false(run_joint_hear(&beat, &alive, 3));
-	alive.beat = 8;
-	assert_true(run_joint_hear(&beat, &alive, 2));
+	assert_false(run_joint_check_heartbeat(&heartbeat, &alive,
+		3)); /* may be that of a rank that was killed */
+	assert_false(run_joint_check_heartbeat(&heartbeat, &alive, 3));
+	alive.heartbeat = 5; /* a smaller one counts: its clock starts anew when a host is booted */
+	assert_true(run_joint_check_heartbeat(&heartbeat, &alive, 3));
+	assert_false(run_joint_check_heartbeat(&heartbeat, &alive, 3));
+	alive.heartbeat = 6;
+	assert_false(run_joint_check_heartbeat(&heartbeat, &alive,
+		2));                          /* only one rank, which is to join */
+	alive = (struct membership_alive){0}; /* no file, or one that cannot be read */
+	assert_false(run_joint_check_heartbeat(&heartbeat, &alive, 3));
+	alive = (struct membership_alive){.heartbeat = 6, .ranks = 3};
+	assert_false(run_joint_check_heartbeat(&heartbeat, &alive, 3));
+	alive.heartbeat = 8;
+	assert_true(run_joint_check_heartbeat(&heartbeat, &alive, 2));
 }
 
 /* Reads a door file with these bytes; NULL: no file. */
-static struct run_door read_door(const char *text)
+static struct membership read_membership(const char *text)
 {
 	char path[] = "/tmp/pawl-door-XXXXXX";
 	int fd = mkstemp(path);
-	struct run_door door;
+	struct membership membership;
 
 	assert_true(fd >= 0);
 	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
 	close(fd);
-	run_door_read(&door, path);
+	membership_read(&membership, path);
 	unlink(path);
-	return door;
+	return membership;
 }
 
-static void a_door_is_read(void **state)
+static void a_membership_is_read(void **state)
 {
-	struct run_door door = read_door("10.0.0.1:4567:99 0 64 65535\n");
+	struct membership membership = read_membership("10.0.0.1:4567:99 0 64 65535\n");
 
-	assert_int_equal(door.state, RUN_DOOR_OPEN);
-	assert_int_equal(door.n, 3);
-	assert_true(run_door_lists(&door, 0) && run_door_lists(&door, 65535));
-	assert_false(run_door_lists(&door, 4567));
-	assert_int_equal(run_door_ranks(&door, 0), 1);
-	assert_int_equal(run_door_ranks(&door, 1), 1);
-	assert_int_equal(run_door_ranks(&door, 2), 0);
-	door = read_door("10.0.0.1:4567:99 63 64 127 oops 65");
-	assert_int_equal(run_door_ranks(&door, 1), 2);
-	assert_int_equal(read_door("10.0.0.1:4567:99").n, 0);
-	door = read_door("over\n");
-	assert_true(door.state == RUN_DOOR_OVER && door.status == 0);
-	door = read_door("over 143");
-	assert_true(door.state == RUN_DOOR_OVER && door.status == 143);
-	assert_int_equal(read_door("").state, RUN_DOOR_DARK); /* as where a file server lost it */
-	door = read_door("overt 1 x 2");
-	assert_true(door.state == RUN_DOOR_OPEN && door.n == 1);
-	run_door_read(&door, "/nowhere/at/all");
-	assert_int_equal(door.state, RUN_DOOR_NONE);
-	run_door_read(&door, "");
-	assert_int_equal(door.state, RUN_DOOR_NONE);
+	assert_int_equal(membership.state, MEMBERSHIP_OPEN);
+	assert_int_equal(membership.n, 3);
+	assert_true(membership_has(&membership, 0) && membership_has(&membership, 65535));
+	assert_false(membership_has(&membership, 4567));
+	assert_int_equal(membership_count_ranks(&membership, 0), 1);
+	assert_int_equal(membership_count_ranks(&membership, 1), 1);
+	assert_int_equal(membership_count_ranks(&membership, 2), 0);
+	membership = read_membership("10.0.0.1:4567:99 63 64 127 oops 65");
+	assert_int_equal(membership_count_ranks(&membership, 1), 2);
+	assert_int_equal(read_membership("10.0.0.1:4567:99").n, 0);
+	membership = read_membership("over\n");
+	assert_true(membership.state == MEMBERSHIP_CLOSED && membership.status == 0);
+	membership = read_membership("over 143");
+	assert_true(membership.state == MEMBERSHIP_CLOSED && membership.status == 143);
+	assert_int_equal(read_membership("").state,
+		MEMBERSHIP_UNREADABLE); /* as where a file server lost it */
+	membership = read_membership("overt 1 x 2");
+	assert_true(membership.state == MEMBERSHIP_OPEN && membership.n == 1);
+	membership_read(&membership, "/nowhere/at/all");
+	assert_int_equal(membership.state, MEMBERSHIP_NONE);
+	membership_read(&membership, "");
+	assert_int_equal(membership.state, MEMBERSHIP_NONE);
 }
 
-static void a_door_is_closed_with_a_code(void **state)
+static void a_membership_is_closed_with_a_code(void **state)
 {
 	char path[] = "/tmp/pawl-door-XXXXXX";
-	struct run_door door;
+	struct membership membership;
 
 	close(mkstemp(path));
-	run_door_close(path, 7);
-	run_door_read(&door, path);
-	assert_true(door.state == RUN_DOOR_OVER && door.status == 7);
-	run_door_close(path, 0);
-	run_door_read(&door, path);
-	assert_true(door.state == RUN_DOOR_OVER && door.status == 0);
-	run_door_close(path, 9); /* the job has come to its end already */
-	run_door_read(&door, path);
-	assert_true(door.state == RUN_DOOR_OVER && door.status == 0);
-	run_door_remove(path);
-	run_door_read(&door, path);
-	assert_int_equal(door.state, RUN_DOOR_NONE);
+	membership_close(path, 7);
+	membership_read(&membership, path);
+	assert_true(membership.state == MEMBERSHIP_CLOSED && membership.status == 7);
+	membership_close(path, 0);
+	membership_read(&membership, path);
+	assert_true(membership.state == MEMBERSHIP_CLOSED && membership.status == 0);
+	membership_close(path, 9); /* the job has come to its end already */
+	membership_read(&membership, path);
+	assert_true(membership.state == MEMBERSHIP_CLOSED && membership.status == 0);
+	membership_remove(path);
+	membership_read(&membership, path);
+	assert_int_equal(membership.state, MEMBERSHIP_NONE);
 }
 
-static void what_the_door_says_counts_whatever_the_code(void **state)
+static void the_membership_counts_whatever_the_code(void **state)
 {
 	static struct run_plan plan;
 	struct run_joint joint = {.options.plan = &plan};
@@ -604,13 +611,13 @@ static void what_the_door_says_counts_whatever_the_code(void **state)
 	const struct run_end failed = {.status = 1};
 	const struct run_end well = {.status = 0};
 
-	snprintf(plan.door, sizeof(plan.door), "/tmp/pawl-door-XXXXXX");
-	close(mkstemp(plan.door));
-	run_door_close(plan.door, RUN_EXIT_STOPPED);
-	assert_true(run_joint_stops(&joint, &stopped) && run_joint_stops(&joint, &failed));
-	assert_false(run_joint_stops(&joint, &well));
-	run_door_remove(plan.door);
-	assert_false(run_joint_stops(&joint, &stopped));
+	snprintf(plan.membership_path, sizeof(plan.membership_path), "/tmp/pawl-door-XXXXXX");
+	close(mkstemp(plan.membership_path));
+	membership_close(plan.membership_path, RUN_EXIT_STOPPED);
+	assert_true(run_joint_is_stop(&joint, &stopped) && run_joint_is_stop(&joint, &failed));
+	assert_false(run_joint_is_stop(&joint, &well));
+	membership_remove(plan.membership_path);
+	assert_false(run_joint_is_stop(&joint, &stopped));
 }
 
 int main(void)
@@ -623,21 +630,21 @@ int main(void)
 		cmocka_unit_test(at_the_jobs_end_nobody_is_added_and_nobody_killed),
 		cmocka_unit_test(a_launcher_that_waits_may_leave_or_change),
 		cmocka_unit_test(those_that_fail_at_once_come_slower_then_no_more),
-		cmocka_unit_test(who_stops_unasked_was_told_so_elsewhere),
+		cmocka_unit_test(an_unasked_stop_was_asked_elsewhere),
 		cmocka_unit_test(it_leaves_and_the_others_go_on),
 		cmocka_unit_test(who_is_to_leave_may_come_to_the_end),
 		cmocka_unit_test(a_signal_while_none_lives_ends_it),
 		cmocka_unit_test(the_last_one_that_fails_at_the_end_failed),
 		cmocka_unit_test(the_last_that_leaves_is_no_end),
 		cmocka_unit_test(every_history_ends_well),
-		cmocka_unit_test(others_go_on_once_they_have_said_so),
-		cmocka_unit_test(without_a_door_who_joins_may_yet_find_one),
+		cmocka_unit_test(others_go_on_once_membership_shows_it),
+		cmocka_unit_test(a_joiner_may_come_before_the_membership),
 		cmocka_unit_test(the_first_alone_may_begin_anew),
 		cmocka_unit_test(others_are_waited_for_while_they_live),
 		cmocka_unit_test(a_sign_of_life_is_one_that_changed),
-		cmocka_unit_test(a_door_is_read),
-		cmocka_unit_test(a_door_is_closed_with_a_code),
-		cmocka_unit_test(what_the_door_says_counts_whatever_the_code),
+		cmocka_unit_test(a_membership_is_read),
+		cmocka_unit_test(a_membership_is_closed_with_a_code),
+		cmocka_unit_test(the_membership_counts_whatever_the_code),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -70,9 +70,9 @@ static void restore(void)
 static void wait_full(void)
 {
 	struct within within = within_begin(WITHIN_LONG_S);
-	int held = 0;
+	int queued_bytes = 0;
 
-	while (ioctl(out_fd, FIONREAD, &held) == 0 && held < PIPE_BYTES) {
+	while (ioctl(out_fd, FIONREAD, &queued_bytes) == 0 && queued_bytes < PIPE_BYTES) {
 		if (within_over(&within)) {
 			restore(); /* Otherwise nobody would read it. */
 			within_late("a full pipe", within.seconds, __FILE__, __LINE__);
@@ -122,7 +122,7 @@ static void print_line(int fd, char letter)
 
 /* The output of a rank before a log line of ours stands above that line, however late it is
  * read. */
-static void output_stands_above_what_is_said_of_it(void **state)
+static void output_stands_above_its_log_line(void **state)
 {
 	static char text[TEXT_MAX];
 	size_t used;
@@ -250,7 +250,7 @@ static void a_lost_log_file_stops_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(output_stands_above_what_is_said_of_it, setup),
+		cmocka_unit_test_setup(output_stands_above_its_log_line, setup),
 		cmocka_unit_test_setup(attempts_stand_in_their_order, setup),
 		cmocka_unit_test_setup(a_lost_log_file_stops_nothing, setup),
 		cmocka_unit_test(nobody_waits_for_a_stuck_reader),

@@ -27,102 +27,102 @@
 #define LAUNCHERS   4u
 #define RANKS       2u /* ranks of each launcher */
 #define STEP_MAX_NS (120 * S)
-#define HELD        16u
+#define PENDING_MAX 16u
 
 /* ---- the files ---- */
 
 static char folder[] = "/tmp/pawl-alive-XXXXXX";
-static char door_path[64];
+static char membership_path[64];
 
 static int make_folder(void **state)
 {
 	snprintf(folder, sizeof(folder), "/tmp/pawl-alive-XXXXXX");
 	assert_non_null(mkdtemp(folder));
-	snprintf(door_path, sizeof(door_path), "%s/door", folder);
+	snprintf(membership_path, sizeof(membership_path), "%s/door", folder);
 	return 0;
 }
 
 static int remove_folder(void **state)
 {
-	run_door_remove(door_path);
-	run_door_remove_alive(door_path);
+	membership_remove(membership_path);
+	membership_remove_alive(membership_path);
 	return rmdir(folder);
 }
 
-static struct run_door_alive read_alive(uint32_t launcher)
+static struct membership_alive read_alive(uint32_t launcher)
 {
-	struct run_door_alive alive;
+	struct membership_alive alive;
 
-	run_door_read_alive(&alive, door_path, launcher);
+	membership_read_alive(&alive, membership_path, launcher);
 	return alive;
 }
 
-static void who_lives_is_told_and_read(void **state)
+static void live_ranks_are_written_and_read(void **state)
 {
-	struct run_door_alive alive = {.beat = 12, .ranks = 1ull << 63 | 1};
+	struct membership_alive alive = {.heartbeat = 12, .ranks = 1ull << 63 | 1};
 	struct pawl_err err;
 	char path[80];
 	FILE *file;
 
-	assert_int_equal(read_alive(3).beat, 0);
-	assert_int_equal(run_door_tell_alive(&alive, door_path, 3, &err), 0);
-	assert_int_equal(read_alive(3).beat, 12);
+	assert_int_equal(read_alive(3).heartbeat, 0);
+	assert_int_equal(membership_write_alive(&alive, membership_path, 3, &err), 0);
+	assert_int_equal(read_alive(3).heartbeat, 12);
 	assert_true(read_alive(3).ranks == (1ull << 63 | 1));
-	assert_int_equal(read_alive(30).beat, 0);
+	assert_int_equal(read_alive(30).heartbeat, 0);
 	alive.ranks = 0;
-	assert_int_equal(run_door_tell_alive(&alive, door_path, 3, &err), 0);
-	assert_int_equal(run_door_tell_alive(&alive, door_path, 3, &err), 0);
-	assert_int_equal(read_alive(3).beat, 0);
-	snprintf(path, sizeof(path), "%s.alive3", door_path);
+	assert_int_equal(membership_write_alive(&alive, membership_path, 3, &err), 0);
+	assert_int_equal(membership_write_alive(&alive, membership_path, 3, &err), 0);
+	assert_int_equal(read_alive(3).heartbeat, 0);
+	snprintf(path, sizeof(path), "%s.alive3", membership_path);
 	assert_int_equal(access(path, F_OK), -1);
 	file = fopen(path, "w"); /* as where a file server lost some of it */
 	assert_non_null(file);
 	fputs("17", file);
 	fclose(file);
-	assert_int_equal(read_alive(3).beat, 0);
+	assert_int_equal(read_alive(3).heartbeat, 0);
 }
 
 /* Only the files of launchers are removed, and nothing else that lies there. */
 static void what_is_left_is_removed(void **state)
 {
-	const struct run_door_alive alive = {.beat = 1, .ranks = 1};
+	const struct membership_alive alive = {.heartbeat = 1, .ranks = 1};
 	struct pawl_err err;
 	char other[64];
-	struct run_door_alive read;
+	struct membership_alive read;
 
 	snprintf(other, sizeof(other), "%s/doors", folder);
-	assert_int_equal(run_door_tell_alive(&alive, door_path, 0, &err), 0);
-	assert_int_equal(run_door_tell_alive(&alive, door_path, 1023, &err), 0);
-	assert_int_equal(run_door_tell_alive(&alive, other, 0, &err), 0);
-	run_door_remove_alive(door_path);
-	assert_int_equal(read_alive(0).beat, 0);
-	assert_int_equal(read_alive(1023).beat, 0);
-	run_door_read_alive(&read, other, 0);
-	assert_int_equal(read.beat, 1);
-	run_door_remove_alive(other);
-	run_door_remove_alive("");
+	assert_int_equal(membership_write_alive(&alive, membership_path, 0, &err), 0);
+	assert_int_equal(membership_write_alive(&alive, membership_path, 1023, &err), 0);
+	assert_int_equal(membership_write_alive(&alive, other, 0, &err), 0);
+	membership_remove_alive(membership_path);
+	assert_int_equal(read_alive(0).heartbeat, 0);
+	assert_int_equal(read_alive(1023).heartbeat, 0);
+	membership_read_alive(&read, other, 0);
+	assert_int_equal(read.heartbeat, 1);
+	membership_remove_alive(other);
+	membership_remove_alive("");
 }
 
 static void wait_for(uint64_t ranks, uint64_t before)
 {
-	WITHIN(WITHIN_LONG_S, read_alive(5).ranks == ranks && read_alive(5).beat != before);
+	WITHIN(WITHIN_LONG_S, read_alive(5).ranks == ranks && read_alive(5).heartbeat != before);
 }
 
 static void a_launcher_shows_its_ranks_until_it_ends(void **state)
 {
 	struct run_presence *presence;
 	struct pawl_err err;
-	uint64_t beat;
+	uint64_t heartbeat;
 
-	assert_int_equal(run_presence_open(&presence, door_path, 5, &err), 0);
-	run_presence_tell(presence, 3);
+	assert_int_equal(run_presence_open(&presence, membership_path, 5, &err), 0);
+	run_presence_update(presence, 3);
 	wait_for(3, 0);
-	beat = read_alive(5).beat;
-	run_presence_tell(presence, 3); /* the ranks still live */
-	wait_for(3, beat);
-	run_presence_tell(presence, 0);
+	heartbeat = read_alive(5).heartbeat;
+	run_presence_update(presence, 3); /* the ranks still live */
+	wait_for(3, heartbeat);
+	run_presence_update(presence, 0);
 	wait_for(0, 1);
-	run_presence_tell(presence, 2);
+	run_presence_update(presence, 2);
 	wait_for(2, 0);
 	run_presence_close(presence);
 	wait_for(0, 1); /* on a busy machine the thread may have been left behind */
@@ -136,13 +136,13 @@ static void where_it_cannot_be_written_nothing_ends(void **state)
 	struct pawl_err err;
 	char path[80];
 
-	snprintf(path, sizeof(path), "%s.alive5", door_path);
+	snprintf(path, sizeof(path), "%s.alive5", membership_path);
 	assert_int_equal(mkdir(path, 0700), 0);
-	assert_int_equal(run_presence_open(&presence, door_path, 5, &err), 0);
-	run_presence_tell(presence, 1);
+	assert_int_equal(run_presence_open(&presence, membership_path, 5, &err), 0);
+	run_presence_update(presence, 1);
 	within_pace(0.02);
 	assert_int_equal(rmdir(path), 0);
-	run_presence_tell(presence, 1);
+	run_presence_update(presence, 1);
 	wait_for(1, 0);
 	run_presence_close(presence);
 	wait_for(0, 1);
@@ -154,24 +154,24 @@ struct launcher {
 	uint64_t alive; /* a bit for each of its numbers: that rank lives */
 	/* A bit for each of its numbers: that rank was let in, dead ranks too. */
 	uint64_t trains;
-	uint32_t numbered;           /* the next number of a rank */
-	bool killed;                 /* killed with its ranks */
-	bool stopped;                /* the launcher alone is stopped, as by SIGSTOP */
-	bool mute;                   /* cannot write its file */
-	struct run_door_alive shown; /* content of its file */
-	int64_t beat_ns;             /* time when the file was last written, or should have been */
-	int64_t seen_ns;             /* last time when the file could have shown a live rank */
+	uint32_t numbered;             /* the next number of a rank */
+	bool killed;                   /* killed with its ranks */
+	bool stopped;                  /* the launcher alone is stopped, as by SIGSTOP */
+	bool mute;                     /* cannot write its file */
+	struct membership_alive shown; /* content of its file */
+	int64_t heartbeat_ns; /* time when the file was last written, or should have been */
+	int64_t seen_ns;      /* last time when the file could have shown a live rank */
 	/* Time since which it shows a rank that the door names; 0: it does not. */
 	int64_t shows_ns;
 	uint32_t n; /* number of ends to judge */
-	struct run_joint_held held[HELD];
-	uint64_t beats[LAUNCHERS]; /* beats of the others, since an end waits */
-	int64_t looked_ns;         /* time of the last look, or when the first end began to wait */
-	int64_t woke_ns;           /* time when it last stood still */
+	struct run_joint_pending pending[PENDING_MAX];
+	uint64_t last_heartbeats[LAUNCHERS]; /* beats of the others, since an end waits */
+	int64_t looked_ns; /* time of the last look, or when the first end began to wait */
+	int64_t woke_ns;   /* time when it last stood still */
 };
 
 static struct launcher launchers[LAUNCHERS];
-static struct run_door door;
+static struct membership membership;
 static int64_t now_ns;
 static int64_t step_ends_ns;
 static uint32_t steps;
@@ -186,7 +186,7 @@ static void start_rank(struct launcher *one)
 	uint32_t number;
 
 	do {
-		number = one->numbered++ % RUN_DOOR_LAUNCHER;
+		number = one->numbered++ % MEMBERSHIP_LAUNCHER_RANKS;
 	} while ((one->alive >> number & 1) != 0);
 	one->alive |= 1ull << number;
 	one->trains &= ~(1ull << number);
@@ -197,10 +197,10 @@ static void kill_rank(struct launcher *one, uint32_t number)
 	one->alive &= ~(1ull << number);
 	if (one->n == 0) {
 		one->looked_ns = now_ns;
-		memset(one->beats, 0, sizeof(one->beats));
+		memset(one->last_heartbeats, 0, sizeof(one->last_heartbeats));
 	}
-	one->held[one->n++] = (struct run_joint_held){
-		.end = {.number = (uint32_t)(one - launchers) * RUN_DOOR_LAUNCHER + number,
+	one->pending[one->n++] = (struct run_joint_pending){
+		.end = {.number = (uint32_t)(one - launchers) * MEMBERSHIP_LAUNCHER_RANKS + number,
 			.status = 137},
 		.ended_ns = now_ns,
 	};
@@ -220,13 +220,13 @@ static void make_step(struct rng *rng)
 		return;
 	}
 	steps++;
-	door.n = 0;
-	for (uint32_t i = 0; i < LAUNCHERS * RUN_DOOR_LAUNCHER; i++) {
-		struct launcher *one = &launchers[i / RUN_DOOR_LAUNCHER];
+	membership.n = 0;
+	for (uint32_t i = 0; i < LAUNCHERS * MEMBERSHIP_LAUNCHER_RANKS; i++) {
+		struct launcher *one = &launchers[i / MEMBERSHIP_LAUNCHER_RANKS];
 
-		if ((one->alive >> i % RUN_DOOR_LAUNCHER & 1) != 0) {
-			one->trains |= 1ull << i % RUN_DOOR_LAUNCHER;
-			door.numbers[door.n++] = i;
+		if ((one->alive >> i % MEMBERSHIP_LAUNCHER_RANKS & 1) != 0) {
+			one->trains |= 1ull << i % MEMBERSHIP_LAUNCHER_RANKS;
+			membership.numbers[membership.n++] = i;
 		}
 	}
 }
@@ -234,7 +234,7 @@ static void make_step(struct rng *rng)
 static void happen(struct rng *rng)
 {
 	struct launcher *one = &launchers[rng_below(rng, LAUNCHERS)];
-	uint32_t number = (uint32_t)rng_below(rng, 4 * RUN_DOOR_LAUNCHER);
+	uint32_t number = (uint32_t)rng_below(rng, 4 * MEMBERSHIP_LAUNCHER_RANKS);
 
 	if (one->killed) {
 		return;
@@ -252,8 +252,8 @@ static void happen(struct rng *rng)
 		one->mute = !one->mute;
 		break;
 	default:
-		if (number < RUN_DOOR_LAUNCHER && (one->alive >> number & 1) != 0 &&
-			one->n < HELD) {
+		if (number < MEMBERSHIP_LAUNCHER_RANKS && (one->alive >> number & 1) != 0 &&
+			one->n < PENDING_MAX) {
 			kill_rank(one, number);
 		}
 	}
@@ -261,21 +261,21 @@ static void happen(struct rng *rng)
 
 static void show(struct launcher *one)
 {
-	uint64_t listed = run_joint_listed(&door, (uint32_t)(one - launchers));
+	uint64_t listed = run_joint_member_mask(&membership, (uint32_t)(one - launchers));
 	bool shows = runs(one) && !one->mute && (one->alive & listed) != 0;
 
 	one->shows_ns = !shows ? 0 : one->shows_ns != 0 ? one->shows_ns : now_ns;
 	if (runs(one) && !one->mute && one->alive != 0) {
 		one->seen_ns = now_ns;
 	}
-	if (!runs(one) || now_ns - one->beat_ns < times_ns(TIME_RUN_BEAT)) {
+	if (!runs(one) || now_ns - one->heartbeat_ns < times_ns(TIME_RUN_BEAT)) {
 		return;
 	}
-	one->beat_ns = now_ns;
+	one->heartbeat_ns = now_ns;
 	if (one->alive == 0) {
-		one->shown = (struct run_door_alive){0};
+		one->shown = (struct membership_alive){0};
 	} else if (!one->mute) {
-		one->shown = (struct run_door_alive){(uint64_t)now_ns, one->alive};
+		one->shown = (struct membership_alive){(uint64_t)now_ns, one->alive};
 	}
 }
 
@@ -285,8 +285,9 @@ static bool listen(struct launcher *one)
 
 	for (uint32_t i = 0; i < LAUNCHERS; i++) {
 		lives = (one != &launchers[i] &&
-				run_joint_hear(&one->beats[i], &launchers[i].shown,
-					run_joint_listed(&door, i))) ||
+				run_joint_check_heartbeat(&one->last_heartbeats[i],
+					&launchers[i].shown,
+					run_joint_member_mask(&membership, i))) ||
 			lives;
 	}
 	return lives;
@@ -303,11 +304,11 @@ static void check(const struct launcher *one, enum run_verdict verdict, int64_t 
 			continue;
 		}
 		since_ns = other->seen_ns > since_ns ? other->seen_ns : since_ns;
-		if (verdict == RUN_ALONE && other->shows_ns != 0) {
+		if (verdict == RUN_VERDICT_NONE_LEFT && other->shows_ns != 0) {
 			assert_true(now_ns - other->shows_ns < times_ns(TIME_JOINT_WAIT));
 		}
 	}
-	if (verdict == RUN_UNKNOWN) {
+	if (verdict == RUN_VERDICT_UNKNOWN) {
 		assert_true(now_ns - since_ns < times_ns(TIME_JOINT_WAIT) +
 				times_ns(TIME_RUN_BEAT) + times_ns(TIME_JOINT_HEAR));
 	}
@@ -315,16 +316,17 @@ static void check(const struct launcher *one, enum run_verdict verdict, int64_t 
 
 static enum run_verdict look(struct launcher *one)
 {
-	const struct run_joint_held *held = &one->held[0];
+	const struct run_joint_pending *pending = &one->pending[0];
 	const struct run_joint_ranks ours = {
-		.first = (uint32_t)(one - launchers) * RUN_DOOR_LAUNCHER,
+		.first = (uint32_t)(one - launchers) * MEMBERSHIP_LAUNCHER_RANKS,
 		.alive = one->alive,
 		.joins = one != launchers,
-		.met = true,
+		.seen_others = true,
 	};
-	enum run_verdict verdict = run_joint_judge(&ours, &door, &held->end, &held->heard);
+	enum run_verdict verdict =
+		run_joint_judge(&ours, &membership, &pending->end, &pending->liveness);
 
-	check(one, verdict, held->ended_ns > one->woke_ns ? held->ended_ns : one->woke_ns);
+	check(one, verdict, pending->ended_ns > one->woke_ns ? pending->ended_ns : one->woke_ns);
 	return verdict;
 }
 
@@ -339,22 +341,22 @@ static bool live(struct launcher *one)
 	}
 	lives = now_ns % times_ns(TIME_JOINT_HEAR) == 0 && listen(one);
 	for (uint32_t i = 0; i < one->n; i++) {
-		run_joint_pass(&one->held[i].heard, now_ns - one->looked_ns, lives);
+		run_joint_advance(&one->pending[i].liveness, now_ns - one->looked_ns, lives);
 	}
 	one->looked_ns = now_ns;
 	while (one->n > 0) {
 		enum run_verdict verdict = look(one);
 
-		if (verdict == RUN_UNKNOWN) {
+		if (verdict == RUN_VERDICT_UNKNOWN) {
 			return false;
 		}
-		if (verdict == RUN_ALONE) {
+		if (verdict == RUN_VERDICT_NONE_LEFT) {
 			return true;
 		}
-		assert_int_equal(verdict, RUN_GO_ON);
+		assert_int_equal(verdict, RUN_VERDICT_GO_ON);
 		start_rank(one);
 		one->n--;
-		memmove(&one->held[0], &one->held[1], one->n * sizeof(one->held[0]));
+		memmove(&one->pending[0], &one->pending[1], one->n * sizeof(one->pending[0]));
 	}
 	return false;
 }
@@ -363,7 +365,7 @@ static bool live(struct launcher *one)
 static bool run_history(struct rng *rng)
 {
 	memset(launchers, 0, sizeof(launchers));
-	door = (struct run_door){.state = RUN_DOOR_OPEN};
+	membership = (struct membership){.state = MEMBERSHIP_OPEN};
 	now_ns = 1000 * S;
 	for (uint32_t i = 0; i < LAUNCHERS * RANKS; i++) {
 		start_rank(&launchers[i % LAUNCHERS]);
@@ -408,7 +410,7 @@ static void nobody_gives_up_while_others_live(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(who_lives_is_told_and_read, make_folder,
+		cmocka_unit_test_setup_teardown(live_ranks_are_written_and_read, make_folder,
 			remove_folder),
 		cmocka_unit_test_setup_teardown(what_is_left_is_removed, make_folder,
 			remove_folder),

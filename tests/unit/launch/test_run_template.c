@@ -12,7 +12,7 @@
 
 static char dir[] = "/tmp/pawl-template.XXXXXX";
 
-struct heard {
+struct reports {
 	uint32_t started; /* number of workers started */
 	pid_t pid;        /* pid of the last one */
 	uint32_t failed;
@@ -20,19 +20,19 @@ struct heard {
 
 static void on_started(void *user, uint32_t rank, pid_t pid)
 {
-	struct heard *heard = user;
+	struct reports *reports = user;
 
 	assert_int_equal(rank, 7);
-	heard->started++;
-	heard->pid = pid;
+	reports->started++;
+	reports->pid = pid;
 }
 
 static void on_failed(void *user, uint32_t rank)
 {
-	struct heard *heard = user;
+	struct reports *reports = user;
 
 	assert_int_equal(rank, UINT32_MAX);
-	heard->failed++;
+	reports->failed++;
 }
 
 static int make_dir(void **state)
@@ -49,7 +49,7 @@ static int remove_dir(void **state)
 }
 
 /* Runs a template that does this in the shell, and then waits to be ended. */
-static void hear(const char *line, struct heard *heard)
+static void run_fake_template(const char *line, struct reports *reports)
 {
 	static char *const worker[] = {(char *)(uintptr_t) "script", NULL};
 	static char *const env[] = {(char *)(uintptr_t) "PATH=/usr/bin:/bin", NULL};
@@ -62,7 +62,7 @@ static void hear(const char *line, struct heard *heard)
 		.stderr_fd = open("/dev/null", O_RDWR | O_CLOEXEC),
 		.started = on_started,
 		.failed = on_failed,
-		.user = heard,
+		.user = reports,
 	};
 	struct run_template *tmpl;
 	struct loop *loop;
@@ -72,11 +72,11 @@ static void hear(const char *line, struct heard *heard)
 	assert_non_null(file);
 	fprintf(file, "%s\nexec sleep 98761\n", line);
 	fclose(file);
-	*heard = (struct heard){0};
+	*reports = (struct reports){0};
 	assert_int_equal(loop_open(&loop, NULL), 0);
 	assert_int_equal(run_template_open(&tmpl, loop, &options, NULL), 0);
 	pid = run_template_pid(tmpl);
-	WITHIN(WITHIN_LONG_S, (run_template_poll(tmpl), heard->started + heard->failed > 0));
+	WITHIN(WITHIN_LONG_S, (run_template_poll(tmpl), reports->started + reports->failed > 0));
 	run_template_close(tmpl);
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
 	loop_close(loop);
@@ -86,14 +86,14 @@ static void hear(const char *line, struct heard *heard)
 
 static void what_came_of_us_is_taken(void **state)
 {
-	struct heard heard;
+	struct reports reports;
 
-	hear("sleep 98761 & printf \"started 7 $!\" >&3", &heard);
-	assert_int_equal(heard.started, 1);
-	assert_int_equal(heard.failed, 0);
-	assert_true(heard.pid > 1);
-	kill(heard.pid, SIGKILL);
-	assert_int_equal(waitpid(heard.pid, NULL, 0), heard.pid);
+	run_fake_template("sleep 98761 & printf \"started 7 $!\" >&3", &reports);
+	assert_int_equal(reports.started, 1);
+	assert_int_equal(reports.failed, 0);
+	assert_true(reports.pid > 1);
+	kill(reports.pid, SIGKILL);
+	assert_int_equal(waitpid(reports.pid, NULL, 0), reports.pid);
 }
 
 /* "kill(-pid, SIGKILL)" of such a pid would end everything, or somebody else's group. */
@@ -103,12 +103,12 @@ static void what_did_not_is_refused(void **state)
 
 	for (size_t i = 0; i < sizeof(pids) / sizeof(*pids); i++) {
 		char line[64];
-		struct heard heard;
+		struct reports reports;
 
 		snprintf(line, sizeof(line), "printf \"started 7 %s\" >&3", pids[i]);
-		hear(line, &heard);
-		assert_int_equal(heard.started, 0);
-		assert_int_equal(heard.failed, 1);
+		run_fake_template(line, &reports);
+		assert_int_equal(reports.started, 0);
+		assert_int_equal(reports.failed, 1);
 	}
 }
 

@@ -16,13 +16,13 @@ static void a_job_starts_runs_and_is_done(void **state)
 	begin(0, 0);
 	add_node("a", 4);
 	pass(S_NS);
-	id = submit((struct core_ask){.least = 2, .most = 2});
+	id = submit((struct core_request){.least = 2, .most = 2});
 	is(id, CORE_STARTING, 2);
 	assert_int_equal(update(CORE_DO_START, id)->generation, 1);
 	assert_int_equal(update(CORE_DO_START, id)->place->replicas, 2);
 	runs(id);
 	is(id, CORE_RUNNING, 2);
-	ends(id, CORE_BY_ITSELF, 0);
+	ends(id, CORE_END_EXITED, 0);
 	is(id, CORE_DONE, 0);
 	pass(S_NS);
 	assert_null(core_job_find(t.core, id));
@@ -36,7 +36,7 @@ static void submission_starts_at_once_and_rounds_are_apart(void **state)
 	begin(0, 0);
 	add_node("a", 8);
 	pass(S_NS);
-	runs(submit((struct core_ask){.least = 1, .most = 1}));
+	runs(submit((struct core_request){.least = 1, .most = 1}));
 	pass(S_NS);
 	decided = equal_decisions;
 	for (uint32_t i = 0; i < 50; i++) {
@@ -45,29 +45,29 @@ static void submission_starts_at_once_and_rounds_are_apart(void **state)
 	assert_int_equal(equal_decisions, decided);
 	pass(10 * S_NS);
 	assert_int_equal(equal_decisions, decided + 1);
-	t.now_ns += CORE_HASTE_NS / 2;
-	submit((struct core_ask){.least = 1, .most = 1}); /* urgent, but not that urgent */
+	t.now_ns += CORE_ROUND_MIN_NS / 2;
+	submit((struct core_request){.least = 1, .most = 1}); /* urgent, but not that urgent */
 	assert_int_equal(equal_decisions, decided + 1);
-	assert_true(core_wake_ns(t.core) - t.now_ns <= CORE_HASTE_NS);
-	pass(CORE_HASTE_NS);
+	assert_true(core_wake_ns(t.core) - t.now_ns <= CORE_ROUND_MIN_NS);
+	pass(CORE_ROUND_MIN_NS);
 	assert_int_equal(equal_decisions, decided + 2);
 }
 
 static void what_makes_no_sense_is_refused(void **state)
 {
 	uint64_t id = 7;
-	struct core_ask bad = {.least = 2, .most = 1};
-	struct core_event event = {.kind = CORE_SUBMIT, .ask = &bad};
+	struct core_request bad = {.least = 2, .most = 1};
+	struct core_event event = {.kind = CORE_SUBMIT, .request = &bad};
 
 	begin(0, 0);
 	assert_int_equal(core_step(t.core, &event, &id, &t.err), PAWL_EINVAL);
-	bad = (struct core_ask){.least = 4, .most = 4, .queue = "small"};
+	bad = (struct core_request){.least = 4, .most = 4, .queue = "small"};
 	assert_int_equal(core_step(t.core, &event, &id, &t.err), PAWL_EINVAL);
 	assert_non_null(strstr(t.err.msg, "queue small has 3"));
-	bad = (struct core_ask){.least = 1, .most = 4, .queue = "none"};
+	bad = (struct core_request){.least = 1, .most = 4, .queue = "none"};
 	assert_int_equal(core_step(t.core, &event, &id, &t.err), PAWL_ENOENT);
 	assert_int_equal(step((struct core_event){.kind = CORE_CANCEL, .job = 9}), PAWL_ENOENT);
-	assert_int_equal(tell_node(CORE_NODE_GONE, "x", 0), PAWL_ENOENT);
+	assert_int_equal(node_event(CORE_NODE_GONE, "x", 0), PAWL_ENOENT);
 	assert_int_equal(step((struct core_event){.kind = CORE_ENDED, .job = 9}), 0);
 	assert_int_equal(id, 7);
 }
@@ -82,11 +82,11 @@ static void others_shrink_for_a_newcomer(void **state)
 	begin(0, 0);
 	add_node("a", 4);
 	pass(S_NS);
-	a = submit((struct core_ask){.least = 1, .most = 4, .in_place = true});
+	a = submit((struct core_request){.least = 1, .most = 4, .in_place = true});
 	runs(a);
 	is(a, CORE_RUNNING, 4);
 	pass(S_NS);
-	b = submit((struct core_ask){.least = 2, .most = 4});
+	b = submit((struct core_request){.least = 2, .most = 4});
 	is(a, CORE_RESCALING, 2); /* in place; b waits until it is done */
 	is(b, CORE_QUEUED, 0);
 	assert_int_equal(update(CORE_DO_RESCALE, a)->generation, 2);
@@ -103,13 +103,13 @@ static void a_script_is_rescaled_by_restarting(void **state)
 	begin(0, 0);
 	add_node("a", 4);
 	pass(S_NS);
-	a = submit((struct core_ask){.least = 1, .most = 4});
+	a = submit((struct core_request){.least = 1, .most = 4});
 	runs(a);
 	pass(S_NS);
-	submit((struct core_ask){.least = 2, .most = 2});
+	submit((struct core_request){.least = 2, .most = 2});
 	is(a, CORE_STOPPING, 4);
 	assert_int_equal(update(CORE_DO_STOP, a)->grace_ns, 10 * S_NS);
-	ends(a, CORE_BY_US, 143);
+	ends(a, CORE_END_STOPPED, 143);
 	is(a, CORE_STARTING, 2);
 	assert_int_equal(job(a)->generation, 2);
 	assert_int_equal(job(a)->restarts, 1);
@@ -122,15 +122,15 @@ static void a_refused_rescale_becomes_a_restart(void **state)
 	begin(0, 0);
 	add_node("a", 4);
 	pass(S_NS);
-	a = submit((struct core_ask){.least = 1, .most = 4, .in_place = true});
+	a = submit((struct core_request){.least = 1, .most = 4, .in_place = true});
 	runs(a);
 	pass(S_NS);
-	submit((struct core_ask){.least = 2, .most = 2});
+	submit((struct core_request){.least = 2, .most = 2});
 	is(a, CORE_RESCALING, 2);
-	say(CORE_REFUSED, a);
+	job_event(CORE_REFUSED, a);
 	is(a, CORE_STOPPING, 2);
 	assert_int_equal(job(a)->old.replicas, 4); /* the job may still have them */
-	ends(a, CORE_BY_US, 143);
+	ends(a, CORE_END_STOPPED, 143);
 	is(a, CORE_STARTING, 2);
 }
 
@@ -166,7 +166,7 @@ static uint32_t change_places(uint32_t before, uint32_t after, bool here)
 		script[j].node = j;
 		script[j].replicas = before;
 		pass(S_NS);
-		ids[j] = submit((struct core_ask){.least = 1, .most = 4, .in_place = here});
+		ids[j] = submit((struct core_request){.least = 1, .most = 4, .in_place = here});
 		runs(ids[j]);
 	}
 	for (uint32_t j = 0; j < 2; j++) {
@@ -178,7 +178,7 @@ static uint32_t change_places(uint32_t before, uint32_t after, bool here)
 		for (uint32_t j = 0; j < 2; j++) {
 			if (job(ids[j])->state == CORE_STOPPING) {
 				stopped++;
-				ends(ids[j], CORE_BY_US, 143);
+				ends(ids[j], CORE_END_STOPPED, 143);
 			} else if (job(ids[j])->state != CORE_RUNNING) {
 				runs(ids[j]);
 			}
@@ -187,9 +187,9 @@ static uint32_t change_places(uint32_t before, uint32_t after, bool here)
 	}
 	for (uint32_t j = 0; j < 2; j++) {
 		is(ids[j], CORE_RUNNING, after + j);
-		assert_int_equal(job(ids[j])->at.n, 1);
+		assert_int_equal(job(ids[j])->current.n, 1);
 		assert_string_equal(
-			core_node_find(t.core, job(ids[j])->at.spots[0].node)->offer.name,
+			core_node_find(t.core, job(ids[j])->current.entries[0].node)->offer.name,
 			j == 0 ? "b" : "a");
 	}
 	return stopped;
@@ -211,12 +211,12 @@ static void priority_pauses_who_has_less(void **state)
 	uint64_t b;
 
 	begin_with_one_node();
-	a = submit((struct core_ask){.least = 2, .most = 2});
+	a = submit((struct core_request){.least = 2, .most = 2});
 	runs(a);
 	pass(S_NS);
-	b = submit((struct core_ask){.least = 1, .most = 1, .priority = 5});
+	b = submit((struct core_request){.least = 1, .most = 1, .priority = 5});
 	is(a, CORE_STOPPING, 2);
-	ends(a, CORE_BY_US, 143);
+	ends(a, CORE_END_STOPPED, 143);
 	is(b, CORE_STARTING, 1);
 	is(a, CORE_QUEUED, 0);
 	pass(S_NS);
@@ -229,16 +229,16 @@ static void equals_wait_their_turn(void **state)
 	uint64_t b;
 
 	begin_with_one_node();
-	a = submit((struct core_ask){.least = 2, .most = 2});
+	a = submit((struct core_request){.least = 2, .most = 2});
 	runs(a);
 	pass(S_NS);
-	b = submit((struct core_ask){.least = 2, .most = 2});
+	b = submit((struct core_request){.least = 2, .most = 2});
 	is(b, CORE_QUEUED, 0);
 	is(a, CORE_RUNNING, 2);
 	assert_true(explains(b, "no slots are free"));
-	pass(CORE_PATIENCE_NS); /* not for ever */
+	pass(CORE_TURN_NS); /* not for ever */
 	is(a, CORE_STOPPING, 2);
-	ends(a, CORE_BY_US, 143);
+	ends(a, CORE_END_STOPPED, 143);
 	is(b, CORE_STARTING, 2);
 }
 
@@ -248,20 +248,20 @@ static void who_is_pinned_stays(void **state)
 	uint64_t b;
 
 	begin_with_one_node();
-	a = submit((struct core_ask){.least = 1, .most = 2, .pinned = true});
+	a = submit((struct core_request){.least = 1, .most = 2, .pinned = true});
 	runs(a);
 	pass(S_NS);
-	b = submit((struct core_ask){.least = 1, .most = 2, .priority = 9});
-	pass(2 * CORE_PATIENCE_NS);
+	b = submit((struct core_request){.least = 1, .most = 2, .priority = 9});
+	pass(2 * CORE_TURN_NS);
 	is(a, CORE_RUNNING, 2);
 	is(b, CORE_QUEUED, 0);
-	assert_int_equal(tell_node(CORE_NODE_DRAIN, "a", 0), 0);
-	pass(CORE_HASTE_NS);
+	assert_int_equal(node_event(CORE_NODE_DRAIN, "a", 0), 0);
+	pass(CORE_ROUND_MIN_NS);
 	is(a, CORE_RUNNING, 2); /* the job may end there */
-	assert_int_equal(tell_node(CORE_NODE_GOES, "a", 5 * S_NS), 0);
-	pass(CORE_HASTE_NS);
+	assert_int_equal(node_event(CORE_NODE_NOTICE, "a", 5 * S_NS), 0);
+	pass(CORE_ROUND_MIN_NS);
 	is(a, CORE_STOPPING, 2);
-	assert_int_equal(update(CORE_DO_STOP, a)->grace_ns, 5 * S_NS - CORE_HASTE_NS);
+	assert_int_equal(update(CORE_DO_STOP, a)->grace_ns, 5 * S_NS - CORE_ROUND_MIN_NS);
 }
 
 static void quotas_hold(void **state)
@@ -273,23 +273,23 @@ static void quotas_hold(void **state)
 	begin(0, 5);
 	add_node("a", 16);
 	pass(S_NS);
-	a = submit((struct core_ask){.least = 1, .most = 8, .queue = "small", .owner = 1});
+	a = submit((struct core_request){.least = 1, .most = 8, .queue = "small", .owner = 1});
 	is(a, CORE_STARTING, 3);
 	runs(a);
 	assert_true(explains(a, "quota of queue small, 3 slots"));
 	pass(S_NS);
-	b = submit((struct core_ask){.least = 2, .most = 8, .owner = 1});
+	b = submit((struct core_request){.least = 2, .most = 8, .owner = 1});
 	is(b, CORE_STARTING, 2); /* two are left of the user's five */
 	runs(b);
 	assert_true(explains(b, "quota of user 1, 5 slots"));
 	pass(S_NS);
-	c = submit((struct core_ask){.least = 3, .most = 8, .queue = "small", .owner = 2});
+	c = submit((struct core_request){.least = 3, .most = 8, .queue = "small", .owner = 2});
 	is(c, CORE_QUEUED, 0);
 	assert_true(explains(c, "quota of queue small"));
-	assert_int_equal(say(CORE_CANCEL, a), 0);
+	assert_int_equal(job_event(CORE_CANCEL, a), 0);
 	pass(61 * S_NS);
 	is(c, CORE_QUEUED, 0); /* a has them still */
-	ends(a, CORE_BY_US, 143);
+	ends(a, CORE_END_STOPPED, 143);
 	pass(S_NS);
 	is(c, CORE_STARTING, 3);
 }
@@ -298,7 +298,7 @@ static void quotas_hold(void **state)
 
 static void a_wrong_answer_is_never_carried_out(void **state)
 {
-	static const char *const says[] = {"", "slots that there are not",
+	static const char *const expected[] = {"", "slots that there are not",
 		"fewer replicas than its least", "more replicas than its most",
 		"a node that there is not", "though it is pinned", "", "no memory"};
 	uint64_t refused;
@@ -311,11 +311,11 @@ static void a_wrong_answer_is_never_carried_out(void **state)
 		add_node("a", 2);
 		add_node("b", 2);
 		pass(S_NS);
-		a = submit((struct core_ask){.least = 1, .most = 1, .pinned = true});
+		a = submit((struct core_request){.least = 1, .most = 1, .pinned = true});
 		runs(a);
 		pass(S_NS);
 		equal_wrong = wrong;
-		b = submit((struct core_ask){.least = 2, .most = 3});
+		b = submit((struct core_request){.least = 2, .most = 3});
 		core_decisions(t.core, &refused);
 		if (wrong == EQUAL_FORGETS) {
 			is(b, CORE_STARTING, 2); /* the core gives it its least */
@@ -325,7 +325,7 @@ static void a_wrong_answer_is_never_carried_out(void **state)
 		is(b, CORE_QUEUED, 0);
 		is(a, CORE_RUNNING, 1);
 		assert_int_equal(refused, 1);
-		assert_non_null(strstr(update(CORE_DO_SAY, 0)->text, says[wrong]));
+		assert_non_null(strstr(update(CORE_DO_LOG, 0)->text, expected[wrong]));
 		equal_wrong = EQUAL_RIGHT;
 		pass(61 * S_NS);
 		is(b, CORE_STARTING, 3);
@@ -340,23 +340,23 @@ static void spot_comes_first_and_others_stand_in(void **state)
 
 	begin(2, 0);
 	pass(S_NS);
-	a = submit((struct core_ask){.least = 4, .most = 4, .spot_most = 4});
+	a = submit((struct core_request){.least = 4, .most = 4, .spot_most = 4});
 	pass(S_NS);
 	is(a, CORE_QUEUED, 0);
-	assert_int_equal(core_pool_asked(t.core, 1), 2);
-	assert_int_equal(core_pool_asked(t.core, 0), 0);
+	assert_int_equal(core_pool_requested(t.core, 1), 2);
+	assert_int_equal(core_pool_requested(t.core, 0), 0);
 	add_node_of("s1", 2, 0, "spot", true);
-	assert_int_equal(core_pool_asked(t.core, 1), 1);
-	assert_int_equal(step((struct core_event){.kind = CORE_POOL_DRY, .pool = "spot"}), 0);
+	assert_int_equal(core_pool_requested(t.core, 1), 1);
+	assert_int_equal(step((struct core_event){.kind = CORE_POOL_EXHAUSTED, .pool = "spot"}), 0);
 	pass(S_NS);
-	assert_int_equal(core_pool_asked(t.core, 0), 1);
+	assert_int_equal(core_pool_requested(t.core, 0), 1);
 	add_node_of("f1", 2, 0, "firm", false);
 	pass(S_NS);
 	is(a, CORE_STARTING, 4);
 	runs(a);
-	pass(CORE_DRY_NS);
-	assert_int_equal(core_pool_asked(t.core, 1), 1); /* spot is tried again */
-	assert_int_equal(update(CORE_DO_ASK, 0)->pool, 1);
+	pass(CORE_POOL_RETRY_NS);
+	assert_int_equal(core_pool_requested(t.core, 1), 1); /* spot is tried again */
+	assert_int_equal(update(CORE_DO_REQUEST_NODES, 0)->pool, 1);
 	for (uint32_t i = 0; i < 8; i++) {
 		pass(61 * S_NS); /* the stand-in stays until the spot node has come */
 	}
@@ -366,12 +366,12 @@ static void spot_comes_first_and_others_stand_in(void **state)
 		pass(61 * S_NS);
 	}
 	is(a, CORE_STOPPING, 4); /* the stand-in is given back */
-	ends(a, CORE_BY_US, 143);
+	ends(a, CORE_END_STOPPED, 143);
 	is(a, CORE_STARTING, 4);
 	runs(a);
 	pass(61 * S_NS);
-	assert_int_equal(update(CORE_DO_RETURN, 0)->node, 2);
-	assert_int_equal(tell_node(CORE_NODE_GONE, "f1", 0), 0);
+	assert_int_equal(update(CORE_DO_RETURN_NODE, 0)->node, 2);
+	assert_int_equal(node_event(CORE_NODE_GONE, "f1", 0), 0);
 	assert_null(core_node_find(t.core, 2));
 	is(a, CORE_RUNNING, 4);
 }
@@ -382,25 +382,25 @@ static void idle_nodes_are_given_back(void **state)
 
 	begin(1, 0);
 	pass(S_NS);
-	a = submit((struct core_ask){.least = 2, .most = 2});
+	a = submit((struct core_request){.least = 2, .most = 2});
 	pass(S_NS);
 	add_node_of("f1", 2, 0, "firm", false);
 	pass(S_NS);
 	runs(a);
-	ends(a, CORE_BY_ITSELF, 0);
+	ends(a, CORE_END_EXITED, 0);
 	pass(61 * S_NS);
-	assert_null(update(CORE_DO_RETURN, 0));
+	assert_null(update(CORE_DO_RETURN_NODE, 0));
 	pass(CORE_IDLE_NS);
 	pass(61 * S_NS);
-	assert_int_equal(update(CORE_DO_RETURN, 0)->node, 1);
-	assert_int_equal(tell_node(CORE_NODE_DRAIN, "f1", 0), 0);
-	assert_int_equal(tell_node(CORE_NODE_BACK, "f1", 0), 0);
+	assert_int_equal(update(CORE_DO_RETURN_NODE, 0)->node, 1);
+	assert_int_equal(node_event(CORE_NODE_DRAIN, "f1", 0), 0);
+	assert_int_equal(node_event(CORE_NODE_RESUME, "f1", 0), 0);
 	pass(61 * S_NS);
 	/* Nobody said that the node is gone. */
-	assert_int_equal(update(CORE_DO_RETURN, 0)->node, 1);
+	assert_int_equal(update(CORE_DO_RETURN_NODE, 0)->node, 1);
 	add_node_of("f1", 1, 0, "firm", false); /* another node of that name */
 	assert_int_equal(core_node_find(t.core, 1)->state, CORE_NODE_UP);
-	assert_int_equal(tell_node(CORE_NODE_GOES, "f1", t.now_ns + S_NS), 0);
+	assert_int_equal(node_event(CORE_NODE_NOTICE, "f1", t.now_ns + S_NS), 0);
 	assert_int_equal(core_node_find(t.core, 1)->state, CORE_NODE_GOING);
 }
 
@@ -422,12 +422,12 @@ static void each_type_of_nodes_is_asked_for(void **state)
 		{.name = "other", .type = 2, .slots = 2, .price = 9, .most = 4}};
 
 	begin_with_pools(two, 2);
-	assert_int_equal(core_pool_asked(t.core, 0), 1);
-	submit((struct core_ask){.least = 9, .most = 9, .types = 1u << 1});
-	submit((struct core_ask){.least = 3, .most = 3, .types = 1u << 2});
+	assert_int_equal(core_pool_requested(t.core, 0), 1);
+	submit((struct core_request){.least = 9, .most = 9, .types = 1u << 1});
+	submit((struct core_request){.least = 3, .most = 3, .types = 1u << 2});
 	pass(S_NS);
-	assert_int_equal(core_pool_asked(t.core, 0), 2);
-	assert_int_equal(core_pool_asked(t.core, 1), 2);
+	assert_int_equal(core_pool_requested(t.core, 0), 2);
+	assert_int_equal(core_pool_requested(t.core, 1), 2);
 }
 
 /* However long a node is awaited, and another one that is to stand in for it, jobs that wait keep
@@ -441,23 +441,23 @@ static void one_who_waits_keeps_nobody_elses_nodes(void **state)
 	uint64_t a;
 
 	begin_with_pools(three, 3);
-	a = submit((struct core_ask){.least = 2, .most = 2, .types = 1u << 2});
-	submit((struct core_ask){.least = 2, .most = 2, .spot_most = 2, .types = 1u << 1});
+	a = submit((struct core_request){.least = 2, .most = 2, .types = 1u << 2});
+	submit((struct core_request){.least = 2, .most = 2, .spot_most = 2, .types = 1u << 1});
 	pass(S_NS);
 	add_node_of("o1", 2, 2, "other", false);
-	assert_int_equal(step((struct core_event){.kind = CORE_POOL_DRY, .pool = "firm"}), 0);
+	assert_int_equal(step((struct core_event){.kind = CORE_POOL_EXHAUSTED, .pool = "firm"}), 0);
 	pass(S_NS); /* from now on nodes are awaited by turns */
 	runs(a);
 	for (uint32_t i = 0; i < 30; i++) {
 		pass(61 * S_NS);
 	}
 	is(a, CORE_RUNNING, 2);
-	ends(a, CORE_BY_ITSELF, 0);
+	ends(a, CORE_END_EXITED, 0);
 	for (uint32_t i = 0; i < 7; i++) {
 		pass(61 * S_NS);
 	}
-	assert_non_null(update(CORE_DO_RETURN, 0));
-	assert_int_equal(update(CORE_DO_RETURN, 0)->node, 1);
+	assert_non_null(update(CORE_DO_RETURN_NODE, 0));
+	assert_int_equal(update(CORE_DO_RETURN_NODE, 0)->node, 1);
 }
 
 /* The scheduler may die after an ask is stored and before the engine carries it out. */
@@ -465,7 +465,7 @@ static void what_was_asked_for_is_asked_for_again(void **state)
 {
 	const struct core_event submitted = {.kind = CORE_SUBMIT,
 		.now_ns = 2000 * S_NS,
-		.ask = &(const struct core_ask){.name = "job", .least = 3, .most = 3}};
+		.request = &(const struct core_request){.name = "job", .least = 3, .most = 3}};
 	struct core_row rows[8];
 	uint32_t n = 0;
 	uint64_t id;
@@ -480,7 +480,7 @@ static void what_was_asked_for_is_asked_for_again(void **state)
 		rows[n++].bytes = bytes;
 	}
 	core_rows_done(t.core);
-	assert_int_equal(core_pool_asked(t.core, 0), 2);
+	assert_int_equal(core_pool_requested(t.core, 0), 2);
 	core_close(t.core);
 	assert_int_equal(core_restore(&t.core, &t.options, rows, n, t.now_ns, &t.err), 0);
 	while (n > 0) {
@@ -489,10 +489,10 @@ static void what_was_asked_for_is_asked_for_again(void **state)
 	store();
 	t.now_ns = 2000 * S_NS;
 	assert_int_equal(step((struct core_event){.kind = CORE_LISTED}), 0);
-	assert_int_equal(update(CORE_DO_ASK, 0)->count, 2);
+	assert_int_equal(update(CORE_DO_REQUEST_NODES, 0)->count, 2);
 	t.now_ns += CORE_LIST_NS;
 	assert_int_equal(step((struct core_event){.kind = CORE_LISTED}), 0);
-	assert_null(update(CORE_DO_ASK, 0)); /* the engine heard it this time */
+	assert_null(update(CORE_DO_REQUEST_NODES, 0)); /* the engine heard it this time */
 }
 
 /* ---- hints and words ---- */
@@ -508,22 +508,26 @@ static struct sched_hints good_hints(void)
 			.beta_n = 0.002,
 			.gamma = 2},
 		.noise = {.sqr = 1, .var = 20},
-		.bounds = {.init = 64, .max = 1024, .least = 8, .most = 256, .accumulate = true},
+		.bounds = {.init = 64,
+			.max = 1024,
+			.atomic_min = 8,
+			.atomic_max = 256,
+			.accumulate = true},
 		.progress = 1000,
 		.progress_end = 5000};
 }
 
-static void goodput_is_told_as_it_is(void **state)
+static void goodput_is_explained_as_it_is(void **state)
 {
 	struct sched_hints hints = good_hints();
-	struct pawl_place place = {.nodes = 1, .replicas = 3};
+	struct pawl_placement place = {.nodes = 1, .replicas = 3};
 	struct pawl_batch batch;
 	double goodput;
 	char line[64];
 	uint64_t a;
 
 	begin_with_one_node();
-	a = submit((struct core_ask){.least = 1, .most = 4});
+	a = submit((struct core_request){.least = 1, .most = 4});
 	runs(a);
 	assert_true(explains(a, "goodput: not known: it has told no hints"));
 	assert_int_equal(step((struct core_event){.kind = CORE_HINTS, .job = a, .hints = &hints}),
@@ -545,12 +549,12 @@ static void goodput_is_told_as_it_is(void **state)
 }
 
 /* The rest of a job is what it told last, though it was on nodes of another type before. */
-static void what_is_left_is_what_it_told_last(void **state)
+static void work_left_is_by_the_newest_hints(void **state)
 {
 	struct sched_hints then = good_hints();
 	struct sched_hints now = good_hints();
 	struct core_job job = {.hints = {&then, NULL, &now}};
-	struct pawl_place place = {.nodes = 1, .replicas = 1};
+	struct pawl_placement place = {.nodes = 1, .replicas = 1};
 
 	now.progress = 4000;
 	assert_true(core_left_s(&job, 64) == 1000);
@@ -564,7 +568,7 @@ static void what_is_left_is_what_it_told_last(void **state)
 }
 
 /* Nodes are asked for by what a job told about the nodes that it may be on. */
-static void who_tells_on_another_type_gets_nodes_of_it(void **state)
+static void hints_of_another_type_get_nodes_of_it(void **state)
 {
 	static const struct core_pool two[] = {{.name = "a", .slots = 8, .price = 1, .most = 4},
 		{.name = "h", .type = 1, .slots = 8, .price = 1, .most = 4}};
@@ -572,9 +576,9 @@ static void who_tells_on_another_type_gets_nodes_of_it(void **state)
 	uint64_t job;
 
 	begin_with_pools(two, 2);
-	job = submit((struct core_ask){.least = 1, .most = 32, .types = 1u << 1});
+	job = submit((struct core_request){.least = 1, .most = 32, .types = 1u << 1});
 	pass(S_NS);
-	assert_int_equal(core_pool_asked(t.core, 1), 1);
+	assert_int_equal(core_pool_requested(t.core, 1), 1);
 	add_node_of("h1", 8, 1, "h", false);
 	pass(S_NS);
 	runs(job);
@@ -587,8 +591,8 @@ static void who_tells_on_another_type_gets_nodes_of_it(void **state)
 				 .hints = &hints}),
 		0);
 	pass(61 * S_NS);
-	assert_int_equal(core_pool_asked(t.core, 0), 0);
-	assert_int_equal(core_pool_asked(t.core, 1), 3);
+	assert_int_equal(core_pool_requested(t.core, 0), 0);
+	assert_int_equal(core_pool_requested(t.core, 1), 3);
 }
 
 /* Otherwise a short job would be over before its first hints are made use of. */
@@ -600,12 +604,12 @@ static void what_hints_have_for_the_first_time_is_decided_on_at_once(void **stat
 	uint64_t refused;
 
 	begin_with_one_node();
-	event.job = submit((struct core_ask){.least = 1, .most = 4});
+	event.job = submit((struct core_request){.least = 1, .most = 4});
 	runs(event.job);
 	for (uint32_t turn = 0; turn < 3; turn++) {
 		static const uint32_t profiled[] = {1, 1, 3};
 
-		pass(CORE_HASTE_NS);
+		pass(CORE_ROUND_MIN_NS);
 		before = core_decisions(t.core, &refused);
 		hints.replicas_profiled = profiled[turn];
 		assert_int_equal(step(event), 0);
@@ -619,7 +623,7 @@ static void hints_that_are_none_are_refused(void **state)
 	uint64_t a;
 
 	begin(0, 0);
-	a = submit((struct core_ask){.least = 1, .most = 4});
+	a = submit((struct core_request){.least = 1, .most = 4});
 	for (uint32_t i = 0; i < 13; i++) {
 		struct sched_hints hints = good_hints();
 		double *const figures[] = {&hints.perf.alpha_c, &hints.perf.beta_c,
@@ -646,31 +650,31 @@ static void hints_that_are_none_are_refused(void **state)
 /* Each policy decides here, also those without a memory of their own. */
 static void each_policy_decides_here_as_well(void **state)
 {
-	const struct sched_named *named;
+	const struct sched_policy_entry *entry;
 	uint64_t refused;
 
-	for (uint32_t i = 0; (named = sched_policy_row(i)); i++) {
+	for (uint32_t i = 0; (entry = sched_policy_row(i)); i++) {
 		uint64_t a;
 		uint64_t b;
 
-		if (named->by_oracle) {
+		if (entry->needs_oracle) {
 			continue;
 		}
 		begin(0, 0);
 		core_close(t.core);
-		t.options.policy = named->policy;
+		t.options.policy = entry->policy;
 		assert_int_equal(core_open(&t.core, &t.options, &t.err), 0);
 		add_node("a", 4);
 		pass(S_NS);
-		a = submit((struct core_ask){.least = 1, .most = 4, .in_place = true});
-		b = submit((struct core_ask){.least = 2, .most = 2});
+		a = submit((struct core_request){.least = 1, .most = 4, .in_place = true});
+		b = submit((struct core_request){.least = 2, .most = 2});
 		pass(S_NS);
-		assert_true(job(a)->at.replicas >= 1);
+		assert_true(job(a)->current.replicas >= 1);
 		pass(60 * S_NS);
 		assert_true(job(b)->want.replicas == 2);
 		core_decisions(t.core, &refused);
 		assert_int_equal(refused, 0);
-		if (named->policy == &sched_pawl) { /* small clusters are solved exactly */
+		if (entry->policy == &sched_pawl) { /* small clusters are solved exactly */
 			assert_true(core_gap(t.core) == 0);
 			assert_true(explains(a, "decision: at most 0 % over the least cost"));
 		} else {
@@ -684,10 +688,10 @@ static void each_policy_decides_here_as_well(void **state)
 
 static void no_memory_means_that_nothing_has_happened(void **state)
 {
-	struct core_ask ask = {.least = 1, .most = 3};
-	struct core_event event = {.kind = CORE_SUBMIT, .ask = &ask};
+	struct core_request request = {.least = 1, .most = 3};
+	struct core_event event = {.kind = CORE_SUBMIT, .request = &request};
 	struct core_offer offer = {.name = "b", .slots = 100};
-	struct core_event comes = {.kind = CORE_NODE_COMES, .offer = &offer};
+	struct core_event comes = {.kind = CORE_NODE_REPORTED, .offer = &offer};
 	const struct core_job *const *jobs;
 	const struct core_node *nodes;
 	uint64_t id = 0;
@@ -748,9 +752,9 @@ int main(void)
 		cmocka_unit_test(each_type_of_nodes_is_asked_for),
 		cmocka_unit_test(one_who_waits_keeps_nobody_elses_nodes),
 		cmocka_unit_test(what_was_asked_for_is_asked_for_again),
-		cmocka_unit_test(goodput_is_told_as_it_is),
-		cmocka_unit_test(what_is_left_is_what_it_told_last),
-		cmocka_unit_test(who_tells_on_another_type_gets_nodes_of_it),
+		cmocka_unit_test(goodput_is_explained_as_it_is),
+		cmocka_unit_test(work_left_is_by_the_newest_hints),
+		cmocka_unit_test(hints_of_another_type_get_nodes_of_it),
 		cmocka_unit_test(what_hints_have_for_the_first_time_is_decided_on_at_once),
 		cmocka_unit_test(hints_that_are_none_are_refused),
 		cmocka_unit_test(no_memory_means_that_nothing_has_happened),

@@ -8,9 +8,9 @@ static void who_ignores_stop_is_killed(void **state)
 	uint64_t a;
 
 	begin_with_one_node();
-	a = submit((struct core_ask){.least = 1, .most = 2});
+	a = submit((struct core_request){.least = 1, .most = 2});
 	runs(a);
-	assert_int_equal(say(CORE_CANCEL, a), 0);
+	assert_int_equal(job_event(CORE_CANCEL, a), 0);
 	assert_int_equal(core_wake_ns(t.core), t.now_ns + 10 * S_NS);
 	assert_true(explains(a, "10.0 s to save and end; then it is cancelled"));
 	pass(9 * S_NS);
@@ -20,7 +20,7 @@ static void who_ignores_stop_is_killed(void **state)
 	is(a, CORE_STOPPING, 2); /* the slots are nobody's until the job is gone */
 	pass(5 * S_NS);
 	assert_non_null(update(CORE_DO_KILL, a)); /* again: the first may be lost */
-	ends(a, CORE_BY_US, 137);
+	ends(a, CORE_END_STOPPED, 137);
 	is(a, CORE_CANCELLED, 0);
 }
 
@@ -29,21 +29,21 @@ static void pause_and_resume(void **state)
 	uint64_t a;
 
 	begin_with_one_node();
-	a = submit((struct core_ask){.least = 1, .most = 2});
+	a = submit((struct core_request){.least = 1, .most = 2});
 	runs(a);
-	assert_int_equal(say(CORE_PAUSE, a), 0);
+	assert_int_equal(job_event(CORE_PAUSE, a), 0);
 	is(a, CORE_STOPPING, 2);
-	ends(a, CORE_BY_US, 143);
+	ends(a, CORE_END_STOPPED, 143);
 	is(a, CORE_PAUSED, 0);
 	pass(500 * S_NS);
 	is(a, CORE_PAUSED, 0);
-	assert_int_equal(say(CORE_PAUSE, a), 0);
-	assert_int_equal(say(CORE_RESUME, a), 0);
+	assert_int_equal(job_event(CORE_PAUSE, a), 0);
+	assert_int_equal(job_event(CORE_RESUME, a), 0);
 	pass(S_NS);
 	is(a, CORE_STARTING, 2);
-	assert_int_equal(say(CORE_RESUME, a), PAWL_EINVAL);
-	assert_int_equal(say(CORE_CANCEL, a), 0); /* while it starts */
-	ends(a, CORE_BY_US, 143);
+	assert_int_equal(job_event(CORE_RESUME, a), PAWL_EINVAL);
+	assert_int_equal(job_event(CORE_CANCEL, a), 0); /* while it starts */
+	ends(a, CORE_END_STOPPED, 143);
 	is(a, CORE_CANCELLED, 0);
 }
 
@@ -52,10 +52,10 @@ static void an_end_while_stopping_is_an_end(void **state)
 	uint64_t a;
 
 	begin_with_one_node();
-	a = submit((struct core_ask){.least = 1, .most = 2});
+	a = submit((struct core_request){.least = 1, .most = 2});
 	runs(a);
-	assert_int_equal(say(CORE_PAUSE, a), 0);
-	ends(a, CORE_BY_ITSELF, 0);
+	assert_int_equal(job_event(CORE_PAUSE, a), 0);
+	ends(a, CORE_END_EXITED, 0);
 	is(a, CORE_DONE, 0);
 }
 
@@ -64,7 +64,7 @@ static void a_time_limit_ends_it(void **state)
 	uint64_t a;
 
 	begin_with_one_node();
-	a = submit((struct core_ask){.least = 1, .most = 2, .time_limit_ns = 100 * S_NS});
+	a = submit((struct core_request){.least = 1, .most = 2, .time_limit_ns = 100 * S_NS});
 	pass(90 * S_NS);
 	runs(a); /* starting does not count */
 	pass(99 * S_NS);
@@ -72,7 +72,7 @@ static void a_time_limit_ends_it(void **state)
 	assert_int_equal(core_wake_ns(t.core), t.now_ns + S_NS);
 	pass(S_NS);
 	is(a, CORE_STOPPING, 2);
-	ends(a, CORE_BY_US, 143);
+	ends(a, CORE_END_STOPPED, 143);
 	is(a, CORE_FAILED, 0);
 	assert_int_equal(job(a)->reason, CORE_WHY_TIME);
 }
@@ -85,20 +85,20 @@ static void failures_are_tried_again_ever_later_but_not_for_ever(void **state)
 	uint64_t a;
 
 	begin_with_one_node();
-	a = submit((struct core_ask){.least = 1, .most = 2, .retries = 4});
+	a = submit((struct core_request){.least = 1, .most = 2, .retries = 4});
 	for (uint32_t i = 0; i < 4; i++) {
 		runs(a);
-		ends(a, CORE_BY_ITSELF, 3);
+		ends(a, CORE_END_EXITED, 3);
 		is(a, CORE_QUEUED, 0);
 		assert_int_equal(job(a)->due_ns, t.now_ns + waits_s[i] * S_NS);
 		assert_true(explains(a, "back-off after"));
 		pass(waits_s[i] * S_NS - 1);
 		is(a, CORE_QUEUED, 0);
-		pass(1 + CORE_HASTE_NS);
+		pass(1 + CORE_ROUND_MIN_NS);
 		is(a, CORE_STARTING, 2);
 	}
 	runs(a);
-	ends(a, CORE_BY_ITSELF, 3);
+	ends(a, CORE_END_EXITED, 3);
 	is(a, CORE_FAILED, 0);
 	assert_int_equal(job(a)->exit_code, 3);
 }
@@ -108,11 +108,11 @@ static void having_run_well_the_wait_is_short_again(void **state)
 	uint64_t a;
 
 	begin_with_one_node();
-	a = submit((struct core_ask){.least = 1, .most = 2, .retries = 9});
+	a = submit((struct core_request){.least = 1, .most = 2, .retries = 9});
 	for (uint32_t i = 0; i < 4; i++) {
 		runs(a);
-		pass(CORE_GOOD_NS);
-		ends(a, CORE_BY_ITSELF, 3);
+		pass(CORE_BACKOFF_RESET_NS);
+		ends(a, CORE_END_EXITED, 3);
 		assert_int_equal(job(a)->due_ns, t.now_ns + S_NS);
 		pass(S_NS);
 		is(a, CORE_STARTING, 2);
@@ -125,11 +125,11 @@ static void refused_starts_end_some_time(void **state)
 	uint32_t tries = 0;
 
 	begin_with_one_node();
-	a = submit((struct core_ask){.least = 1, .most = 2});
+	a = submit((struct core_request){.least = 1, .most = 2});
 	while (job(a)->state != CORE_FAILED) {
 		assert_true(tries++ <= CORE_REFUSED_MAX);
 		is(a, CORE_STARTING, 2);
-		say(CORE_REFUSED, a);
+		job_event(CORE_REFUSED, a);
 		if (job(a)->state == CORE_QUEUED) {
 			pass(60 * S_NS);
 		}
@@ -143,13 +143,13 @@ static void a_start_that_is_not_answered_is_killed(void **state)
 	uint64_t a;
 
 	begin_with_one_node();
-	a = submit((struct core_ask){.least = 1, .most = 2});
+	a = submit((struct core_request){.least = 1, .most = 2});
 	pass(100 * S_NS);
 	is(a, CORE_STOPPING, 2);
 	assert_non_null(update(CORE_DO_KILL, a));
 	runs(a); /* too late */
 	is(a, CORE_STOPPING, 2);
-	ends(a, CORE_BY_NOBODY, 0);
+	ends(a, CORE_END_UNKNOWN, 0);
 	is(a, CORE_QUEUED, 0);
 	pass(60 * S_NS);
 	is(a, CORE_STARTING, 2);
@@ -168,11 +168,11 @@ static void a_start_is_not_awaited_anew_with_each_list(void **state)
 
 	begin(0, 0);
 	core_close(t.core);
-	t.options.start_ns = 3 * CORE_LIST_NS + S_NS;
+	t.options.start_timeout_ns = 3 * CORE_LIST_NS + S_NS;
 	assert_int_equal(core_open(&t.core, &t.options, &t.err), 0);
 	add_node("a", 2);
 	pass(S_NS);
-	run = (struct core_run){.job = submit((struct core_ask){.least = 2, .most = 2})};
+	run = (struct core_run){.job = submit((struct core_request){.least = 2, .most = 2})};
 	run.generation = job(run.job)->generation;
 	while (job(run.job)->state == CORE_STARTING) {
 		pass(S_NS);
@@ -194,22 +194,22 @@ static void a_start_is_not_awaited_anew_with_each_list(void **state)
 }
 
 /* The job still runs, and has something to save. */
-static void a_rescale_that_is_not_answered_is_told_to_stop(void **state)
+static void an_unanswered_rescale_is_stopped(void **state)
 {
 	uint64_t a;
 
 	begin_with_one_node();
-	a = submit((struct core_ask){.least = 1, .most = 2, .in_place = true});
+	a = submit((struct core_request){.least = 1, .most = 2, .in_place = true});
 	runs(a);
 	pass(S_NS);
-	submit((struct core_ask){.least = 1, .most = 1});
+	submit((struct core_request){.least = 1, .most = 1});
 	is(a, CORE_RESCALING, 1);
 	pass(100 * S_NS);
 	is(a, CORE_STOPPING, 1);
 	assert_int_equal(update(CORE_DO_STOP, a)->grace_ns, 10 * S_NS);
 	pass(10 * S_NS);
 	assert_non_null(update(CORE_DO_KILL, a));
-	ends(a, CORE_BY_US, 137);
+	ends(a, CORE_END_STOPPED, 137);
 	is(a, CORE_QUEUED, 0);
 	assert_int_equal(job(a)->reason, CORE_WHY_SILENT);
 }
@@ -225,24 +225,24 @@ static void a_lost_node_costs_only_what_was_there(void **state)
 	add_node("a", 2);
 	add_node("b", 2);
 	pass(S_NS);
-	a = submit((struct core_ask){.least = 1, .most = 4, .in_place = true});
+	a = submit((struct core_request){.least = 1, .most = 4, .in_place = true});
 	runs(a);
 	is(a, CORE_RUNNING, 4);
-	assert_int_equal(tell_node(CORE_NODE_GONE, "b", 0), 0);
+	assert_int_equal(node_event(CORE_NODE_GONE, "b", 0), 0);
 	is(a, CORE_RESCALING, 2); /* the others go on */
 	assert_int_equal(update(CORE_DO_RESCALE, a)->place->replicas, 2);
 	runs(a);
-	assert_int_equal(tell_node(CORE_NODE_GONE, "a", 0), 0);
+	assert_int_equal(node_event(CORE_NODE_GONE, "a", 0), 0);
 	is(a, CORE_STOPPING, 0);
 	assert_non_null(update(CORE_DO_KILL, a)); /* what was on its way may meet "b" */
 	add_node("b", 2);
 	pass(S_NS);
 	is(a, CORE_STOPPING, 0);
-	ends(a, CORE_BY_NODE, 0);
+	ends(a, CORE_END_NODE_LOST, 0);
 	assert_int_equal(job(a)->failures, 0);
 	pass(S_NS);
 	is(a, CORE_STARTING, 2);
-	b = submit((struct core_ask){.least = 3, .most = 3});
+	b = submit((struct core_request){.least = 3, .most = 3});
 	pass(S_NS);
 	assert_true(explains(b, "all nodes that it may be on have fewer"));
 }
@@ -255,12 +255,12 @@ static void a_script_that_lost_a_node_is_started_again(void **state)
 	add_node("a", 2);
 	add_node("b", 2);
 	pass(S_NS);
-	a = submit((struct core_ask){.least = 1, .most = 4});
+	a = submit((struct core_request){.least = 1, .most = 4});
 	runs(a);
-	assert_int_equal(tell_node(CORE_NODE_GONE, "b", 0), 0);
+	assert_int_equal(node_event(CORE_NODE_GONE, "b", 0), 0);
 	is(a, CORE_STOPPING, 2);
 	assert_non_null(update(CORE_DO_KILL, a)); /* the rest of the job is of no use */
-	ends(a, CORE_BY_US, 137);
+	ends(a, CORE_END_STOPPED, 137);
 	is(a, CORE_STARTING, 2);
 	assert_int_equal(job(a)->failures, 0);
 }
@@ -273,13 +273,13 @@ static void nodes_that_go_are_left_in_time(void **state)
 	add_node("a", 2);
 	add_node("b", 2);
 	pass(S_NS);
-	a = submit((struct core_ask){.least = 1, .most = 4, .in_place = true});
+	a = submit((struct core_request){.least = 1, .most = 4, .in_place = true});
 	runs(a);
 	pass(S_NS);
-	assert_int_equal(tell_node(CORE_NODE_GOES, "a", 30 * S_NS), 0);
+	assert_int_equal(node_event(CORE_NODE_NOTICE, "a", 30 * S_NS), 0);
 	is(a, CORE_RESCALING, 2);
 	runs(a);
-	assert_int_equal(job(a)->at.spots[0].node, 2);
+	assert_int_equal(job(a)->current.entries[0].node, 2);
 	pass(40 * S_NS); /* the notice is over, and the node counts as lost */
 	assert_int_equal(core_node_find(t.core, 1)->state, CORE_NODE_LOST);
 	is(a, CORE_RUNNING, 2);
@@ -293,18 +293,18 @@ static void one_moves_so_that_another_has_slots_that_it_may_have(void **state)
 	begin(0, 0);
 	add_node("firm", 2);
 	pass(S_NS);
-	a = submit((struct core_ask){.least = 2, .most = 2, .spot_most = 2});
+	a = submit((struct core_request){.least = 2, .most = 2, .spot_most = 2});
 	runs(a);
 	add_node_of("spot", 2, 0, "", true);
-	b = submit((struct core_ask){.least = 2, .most = 2});
+	b = submit((struct core_request){.least = 2, .most = 2});
 	pass(S_NS);
 	is(a, CORE_STOPPING, 2);
 	is(b, CORE_QUEUED, 0);
-	ends(a, CORE_BY_US, 143);
+	ends(a, CORE_END_STOPPED, 143);
 	is(a, CORE_STARTING, 2);
 	is(b, CORE_STARTING, 2);
-	assert_int_equal(job(a)->at.spots[0].node, 2);
-	assert_int_equal(job(b)->at.spots[0].node, 1);
+	assert_int_equal(job(a)->current.entries[0].node, 2);
+	assert_int_equal(job(b)->current.entries[0].node, 1);
 }
 
 static void what_leaves_a_node_that_goes_takes_no_slots_elsewhere(void **state)
@@ -316,21 +316,21 @@ static void what_leaves_a_node_that_goes_takes_no_slots_elsewhere(void **state)
 	add_node("a", 2);
 	add_node("b", 2);
 	pass(S_NS);
-	a = submit((struct core_ask){.least = 1, .most = 4, .pinned = true});
+	a = submit((struct core_request){.least = 1, .most = 4, .pinned = true});
 	pass(S_NS);
 	runs(a);
 	is(a, CORE_RUNNING, 4);
 	add_node("c", 2);
-	assert_int_equal(tell_node(CORE_NODE_GOES, "a", 300 * S_NS), 0);
-	b = submit((struct core_ask){.least = 2, .most = 2});
+	assert_int_equal(node_event(CORE_NODE_NOTICE, "a", 300 * S_NS), 0);
+	b = submit((struct core_request){.least = 2, .most = 2});
 	pass(S_NS);
 	is(b, CORE_STARTING, 2); /* "a" has nothing on "c" */
 }
 
 static void a_ring_is_opened(void **state)
 {
-	static const struct core_spot a_on = {.node = 2, .replicas = 1};
-	static const struct core_spot b_on = {.node = 1, .replicas = 1};
+	static const struct core_placement_entry a_on = {.node = 2, .replicas = 1};
+	static const struct core_placement_entry b_on = {.node = 1, .replicas = 1};
 	uint64_t a;
 	uint64_t b;
 
@@ -338,25 +338,25 @@ static void a_ring_is_opened(void **state)
 	add_node("a", 1);
 	add_node("b", 1);
 	pass(S_NS);
-	a = submit((struct core_ask){.least = 1, .most = 1, .in_place = true});
-	b = submit((struct core_ask){.least = 1, .most = 1, .in_place = true});
+	a = submit((struct core_request){.least = 1, .most = 1, .in_place = true});
+	b = submit((struct core_request){.least = 1, .most = 1, .in_place = true});
 	pass(S_NS);
 	runs(a);
 	runs(b);
 	/* Each job is to be where the other one is. */
-	job(a)->want.spots[0] = a_on;
-	job(b)->want.spots[0] = b_on;
+	job(a)->want.entries[0] = a_on;
+	job(b)->want.entries[0] = b_on;
 	pass(S_NS);
 	is(a, CORE_STOPPING, 1);
 	is(b, CORE_RUNNING, 1);
-	ends(a, CORE_BY_US, 143);
+	ends(a, CORE_END_STOPPED, 143);
 	is(b, CORE_RUNNING, 1); /* by then another decision is made */
 	is(a, CORE_STARTING, 1);
 }
 
 /* ---- restart ---- */
 
-static void what_is_stray_is_killed_and_what_was_not_heard_is_said_again(void **state)
+static void stray_runs_are_killed_and_lost_updates_are_repeated(void **state)
 {
 	struct core_run list[2];
 	uint64_t a;
@@ -365,18 +365,18 @@ static void what_is_stray_is_killed_and_what_was_not_heard_is_said_again(void **
 	begin(0, 0);
 	add_node("a", 4);
 	pass(S_NS);
-	a = submit((struct core_ask){.least = 1, .most = 1});
-	b = submit((struct core_ask){.least = 1, .most = 1});
+	a = submit((struct core_request){.least = 1, .most = 1});
+	b = submit((struct core_request){.least = 1, .most = 1});
 	pass(S_NS);
 	runs(b);
 	pass(CORE_LIST_NS);
 	is(a, CORE_STOPPING, 1); /* never answered */
-	ends(a, CORE_BY_NOBODY, 0);
+	ends(a, CORE_END_UNKNOWN, 0);
 	pass(60 * S_NS);
 	is(a, CORE_STARTING, 1);
 	pass(S_NS);
-	list[0] = (struct core_run){.job = 77, .generation = 3, .runs = true};
-	list[1] = (struct core_run){.job = a, .generation = 1, .runs = true};
+	list[0] = (struct core_run){.job = 77, .generation = 3, .running = true};
+	list[1] = (struct core_run){.job = a, .generation = 1, .running = true};
 	assert_int_equal(step((struct core_event){.kind = CORE_LISTED, .runs = list, .runs_n = 2}),
 		0);
 	assert_int_equal(update(CORE_DO_KILL, 77)->generation, 3);
@@ -418,7 +418,7 @@ static void records_of_an_earlier_version_are_read(void **state)
 	uint64_t a;
 
 	begin_with_one_node();
-	a = submit((struct core_ask){.least = 2,
+	a = submit((struct core_request){.least = 2,
 		.most = 2,
 		.spot_most = 0x090909,
 		.spot_least = 0x070707,
@@ -436,9 +436,9 @@ static void records_of_an_earlier_version_are_read(void **state)
 	}
 	assert_true(found);
 	restart(S_NS);
-	assert_int_equal(job(a)->ask.spot_most, 0x090909);
-	assert_int_equal(job(a)->ask.spot_least, 0);
-	assert_int_equal(job(a)->ask.retries, 5);
+	assert_int_equal(job(a)->request.spot_most, 0x090909);
+	assert_int_equal(job(a)->request.spot_least, 0);
+	assert_int_equal(job(a)->request.retries, 5);
 }
 
 static int find(uint64_t id, uint64_t generation, const struct core_found *found)
@@ -452,14 +452,14 @@ static int find(uint64_t id, uint64_t generation, const struct core_found *found
 /* The records are lost, but not the runs. */
 static void what_runs_and_is_not_known_is_taken_over(void **state)
 {
-	struct core_spot spot = {1, 2};
-	struct core_found found = {.ask = {.name = "found", .least = 1, .most = 3, .owner = 7},
-		.born = 4,
-		.spots = &spot,
-		.spots_n = 1,
+	struct core_placement_entry entry = {1, 2};
+	struct core_found found = {.request = {.name = "found", .least = 1, .most = 3, .owner = 7},
+		.start_generation = 4,
+		.entries = &entry,
+		.entries_n = 1,
 		.restarts = 6};
-	const struct core_run list[] = {{.job = 12, .generation = 5, .runs = true},
-		{.job = 9, .generation = 1, .runs = true}};
+	const struct core_run list[] = {{.job = 12, .generation = 5, .running = true},
+		{.job = 9, .generation = 1, .running = true}};
 	uint64_t next;
 
 	begin_with_one_node();
@@ -469,18 +469,18 @@ static void what_runs_and_is_not_known_is_taken_over(void **state)
 	assert_int_equal(find(12, 5, &found), 0);
 	is(12, CORE_STARTING, 2);
 	assert_int_equal(find(12, 5, &found), PAWL_EEXIST);
-	spot.replicas = 3;
+	entry.replicas = 3;
 	assert_int_equal(find(9, 1, &found), PAWL_EINVAL); /* older than the job's first start */
-	found.born = 1;
+	found.start_generation = 1;
 	assert_int_equal(find(9, 1, &found), PAWL_EINVAL); /* two slots are left */
-	spot.replicas = 2;
+	entry.replicas = 2;
 	assert_int_equal(find(9, 1, &found), 0);
-	spot.replicas = 1;
+	entry.replicas = 1;
 	assert_int_equal(find(9, 3, &found), 0); /* the job was known by an earlier start */
 	is(9, CORE_STARTING, 1);
-	spot.node = 2;
+	entry.node = 2;
 	assert_int_equal(find(8, 1, &found), PAWL_EINVAL); /* no such node */
-	assert_int_equal(step((struct core_event){.kind = CORE_SEEN, .job = 20}), 0);
+	assert_int_equal(step((struct core_event){.kind = CORE_IDS_USED, .job = 20}), 0);
 	restart(S_NS);
 	assert_int_equal(step((struct core_event){.kind = CORE_LISTED, .runs = list, .runs_n = 1}),
 		0);
@@ -489,11 +489,11 @@ static void what_runs_and_is_not_known_is_taken_over(void **state)
 	/* Told once more: the start is answered with the end. */
 	assert_non_null(update(CORE_DO_START, 9));
 	assert_int_equal(job(12)->restarts, 6);
-	assert_int_equal(job(12)->born, 4);
-	assert_int_equal(job(12)->ask.owner, 7);
-	spot = (struct core_spot){1, 1};
+	assert_int_equal(job(12)->start_generation, 4);
+	assert_int_equal(job(12)->request.owner, 7);
+	entry = (struct core_placement_entry){1, 1};
 	assert_int_equal(find(8, 1, &found), PAWL_EINVAL); /* what runs is known by now */
-	next = submit((struct core_ask){.least = 1, .most = 1});
+	next = submit((struct core_request){.least = 1, .most = 1});
 	assert_int_equal(next, 21);
 }
 
@@ -508,8 +508,8 @@ static void nothing_is_late_before_it_is_known_what_runs(void **state)
 
 	begin_with_one_node();
 	add_node("other", 2);
-	a = submit((struct core_ask){.least = 2, .most = 2});
-	b = submit((struct core_ask){.least = 2, .most = 2, .time_limit_ns = 100 * S_NS});
+	a = submit((struct core_request){.least = 2, .most = 2});
+	b = submit((struct core_request){.least = 2, .most = 2, .time_limit_ns = 100 * S_NS});
 	pass(S_NS);
 	runs(b);
 	is(a, CORE_STARTING, 2);
@@ -532,14 +532,14 @@ static void time_away_is_none_that_the_gone_have_run(void **state)
 	uint64_t a;
 
 	begin_with_one_node();
-	a = submit((struct core_ask){.least = 2, .most = 2, .time_limit_ns = 100 * S_NS});
+	a = submit((struct core_request){.least = 2, .most = 2, .time_limit_ns = 100 * S_NS});
 	pass(S_NS);
 	runs(a);
 	pass(60 * S_NS);
 	restart(1000 * S_NS);
 	assert_int_equal(step((struct core_event){.kind = CORE_LISTED}), 0);
 	is(a, CORE_STOPPING, 2);
-	ends(a, CORE_BY_NOBODY, 0);
+	ends(a, CORE_END_UNKNOWN, 0);
 	assert_int_equal(job(a)->ran_ns, 60 * S_NS);
 	pass(10 * S_NS);
 	is(a, CORE_STARTING, 2);
@@ -556,7 +556,7 @@ static void time_away_is_none_that_the_dying_have_run(void **state)
 	struct core_run run = {.generation = 1};
 
 	begin_with_one_node();
-	run.job = submit((struct core_ask){.least = 2, .most = 2, .time_limit_ns = 100 * S_NS});
+	run.job = submit((struct core_request){.least = 2, .most = 2, .time_limit_ns = 100 * S_NS});
 	pass(S_NS);
 	runs(run.job);
 	pass(60 * S_NS);
@@ -564,7 +564,7 @@ static void time_away_is_none_that_the_dying_have_run(void **state)
 	assert_int_equal(step((struct core_event){.kind = CORE_LISTED, .runs = &run, .runs_n = 1}),
 		0);
 	is(run.job, CORE_RUNNING, 2);
-	ends(run.job, CORE_BY_NOBODY, 0);
+	ends(run.job, CORE_END_UNKNOWN, 0);
 	is(run.job, CORE_QUEUED, 0);
 	assert_int_equal(job(run.job)->ran_ns, 60 * S_NS);
 	assert_true(job(run.job)->attained_s < 2 * 65); /* slots times seconds */
@@ -572,19 +572,19 @@ static void time_away_is_none_that_the_dying_have_run(void **state)
 
 static void end_by_exit(uint64_t id)
 {
-	ends(id, CORE_BY_ITSELF, 3);
+	ends(id, CORE_END_EXITED, 3);
 }
 
 static void end_with_its_node(uint64_t id)
 {
-	assert_int_equal(tell_node(CORE_NODE_GONE, "a", 0), 0);
-	ends(id, CORE_BY_NODE, 0);
+	assert_int_equal(node_event(CORE_NODE_GONE, "a", 0), 0);
+	ends(id, CORE_END_NODE_LOST, 0);
 }
 
 static void end_by_its_user(uint64_t id)
 {
-	assert_int_equal(say(CORE_PAUSE, id), 0);
-	ends(id, CORE_BY_US, 143);
+	assert_int_equal(job_event(CORE_PAUSE, id), 0);
+	ends(id, CORE_END_STOPPED, 143);
 }
 
 /* An end that is told before the list: nobody knows when it was. */
@@ -596,7 +596,7 @@ static void time_away_is_none_that_those_have_run_who_end_before_the_list(void *
 		uint64_t a;
 
 		begin_with_one_node();
-		a = submit((struct core_ask){.least = 2,
+		a = submit((struct core_request){.least = 2,
 			.most = 2,
 			.retries = 1,
 			.time_limit_ns = 100 * S_NS});
@@ -614,10 +614,10 @@ static void time_away_is_none_that_those_have_run_who_end_before_the_list(void *
 /* The scheduler was away, and the job has gone on. */
 static void time_away_is_what_those_have_run_who_run_on(void **state)
 {
-	struct core_run run = {.generation = 1, .runs = true};
+	struct core_run run = {.generation = 1, .running = true};
 
 	begin_with_one_node();
-	run.job = submit((struct core_ask){.least = 2, .most = 2, .time_limit_ns = 100 * S_NS});
+	run.job = submit((struct core_request){.least = 2, .most = 2, .time_limit_ns = 100 * S_NS});
 	pass(S_NS);
 	runs(run.job);
 	pass(60 * S_NS);
@@ -633,26 +633,28 @@ static void time_away_is_what_those_have_run_who_run_on(void **state)
 /* An engine repeats each end for a day: one that changes nothing costs no transaction. */
 static void an_end_is_news_once(void **state)
 {
-	struct core_event event = {.kind = CORE_ENDED, .by = CORE_BY_NODE, .generation = 1};
+	struct core_event event = {.kind = CORE_ENDED,
+		.end_cause = CORE_END_NODE_LOST,
+		.generation = 1};
 
 	begin_with_one_node();
 	event.job = 9;
-	assert_false(core_is_news(t.core, &event));
-	event.job = submit((struct core_ask){.least = 2, .most = 2});
+	assert_false(core_event_is_new(t.core, &event));
+	event.job = submit((struct core_request){.least = 2, .most = 2});
 	pass(S_NS);
 	is(event.job, CORE_STARTING, 2);
-	assert_true(core_is_news(t.core, &event));
+	assert_true(core_event_is_new(t.core, &event));
 	runs(event.job);
-	assert_true(core_is_news(t.core, &event));
+	assert_true(core_event_is_new(t.core, &event));
 	assert_int_equal(step(event), 0);
 	is(event.job, CORE_STARTING, 2);
-	assert_false(core_is_news(t.core, &event)); /* an end of the start before */
+	assert_false(core_event_is_new(t.core, &event)); /* an end of the start before */
 	event.generation = job(event.job)->generation;
 	assert_int_equal(step((struct core_event){.kind = CORE_CANCEL, .job = event.job}), 0);
 	is(event.job, CORE_STOPPING, 2);
-	assert_true(core_is_news(t.core, &event));
+	assert_true(core_event_is_new(t.core, &event));
 	assert_int_equal(step(event), 0);
-	assert_false(core_is_news(t.core, &event));
+	assert_false(core_event_is_new(t.core, &event));
 }
 
 int main(void)
@@ -668,14 +670,14 @@ int main(void)
 		cmocka_unit_test(refused_starts_end_some_time),
 		cmocka_unit_test(a_start_that_is_not_answered_is_killed),
 		cmocka_unit_test(a_start_is_not_awaited_anew_with_each_list),
-		cmocka_unit_test(a_rescale_that_is_not_answered_is_told_to_stop),
+		cmocka_unit_test(an_unanswered_rescale_is_stopped),
 		cmocka_unit_test(a_lost_node_costs_only_what_was_there),
 		cmocka_unit_test(a_script_that_lost_a_node_is_started_again),
 		cmocka_unit_test(nodes_that_go_are_left_in_time),
 		cmocka_unit_test(one_moves_so_that_another_has_slots_that_it_may_have),
 		cmocka_unit_test(what_leaves_a_node_that_goes_takes_no_slots_elsewhere),
 		cmocka_unit_test(a_ring_is_opened),
-		cmocka_unit_test(what_is_stray_is_killed_and_what_was_not_heard_is_said_again),
+		cmocka_unit_test(stray_runs_are_killed_and_lost_updates_are_repeated),
 		cmocka_unit_test(records_of_an_earlier_version_are_read),
 		cmocka_unit_test(what_runs_and_is_not_known_is_taken_over),
 		cmocka_unit_test(nothing_is_late_before_it_is_known_what_runs),

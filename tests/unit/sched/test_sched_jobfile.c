@@ -76,7 +76,7 @@ static void paths_and_variables_of_that_file(void **state)
 	}
 }
 
-static void what_is_not_said(void **state)
+static void null_values_are_as_left_out(void **state)
 {
 	accept("run: x\nname:\nworkdir: ~\nnum_nodes:\nresources:\nenvs:\nsecrets:\nfile_mounts:\n"
 	       "setup:\nreplicas:\nspot:\nqueue:\npriority:\npreemptible:\nretries:\n"
@@ -146,7 +146,7 @@ static void any_of_inherits_and_overrides(void **state)
 
 /* Some choices alone ask for spot nodes: the scheduler has no word for that. It has one for a spot
  * node that does as well as another. */
-static void what_only_some_choices_say_of_spot(void **state)
+static void use_spot_of_only_some_choices(void **state)
 {
 	static const char *const both[] = {"[{use_spot: true}, {use_spot: false}]",
 		"[{use_spot: false}, {use_spot: true}]",
@@ -472,7 +472,7 @@ static void variables_that_cannot_be(void **state)
 	refuse("run: x\nsecrets: [A]\n", 2, 10, "give each by --secret NAME");
 	/* No message shows a secret. */
 	accept("run: x\nsecrets: {A: yes}\n");
-	noted(0, 2, 14, "A: it is a boolean: the job finds True or False");
+	expect_note(0, 2, 14, "A: it is a boolean: the job finds True or False");
 	assert_null(strstr(notes.at[0].text, "yes"));
 	refuse("run: x\nsecrets: {A: \"hush\\0hush\"}\n", 2, 14, "A: it is a string");
 	assert_null(strstr(remarks.at[0].text, "hush"));
@@ -538,7 +538,7 @@ static void too_many_of_something(void **state)
 	assert_non_null(strstr(remarks.at[0].text, "more than 64 choices"));
 }
 
-static void all_that_is_wrong_is_said_at_once(void **state)
+static void all_errors_are_reported_at_once(void **state)
 {
 	char text[4096] = "";
 	size_t len = 0;
@@ -583,10 +583,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_file_of_every_key),
 		cmocka_unit_test(paths_and_variables_of_that_file),
-		cmocka_unit_test(what_is_not_said),
+		cmocka_unit_test(null_values_are_as_left_out),
 		cmocka_unit_test(accelerators_in_all_their_forms),
 		cmocka_unit_test(any_of_inherits_and_overrides),
-		cmocka_unit_test(what_only_some_choices_say_of_spot),
+		cmocka_unit_test(use_spot_of_only_some_choices),
 		cmocka_unit_test(sizes_and_times),
 		cmocka_unit_test(values_of_the_wrong_kind),
 		cmocka_unit_test(numbers_that_begin_with_zero),
@@ -600,7 +600,7 @@ int main(void)
 		cmocka_unit_test(long_values_are_refused),
 		cmocka_unit_test(keys_that_contradict_each_other),
 		cmocka_unit_test(too_many_of_something),
-		cmocka_unit_test(all_that_is_wrong_is_said_at_once),
+		cmocka_unit_test(all_errors_are_reported_at_once),
 		cmocka_unit_test(anchors_work_in_job_files),
 	};
 

@@ -62,7 +62,7 @@ static inline void accept_line(const char *line)
 }
 
 /* Expects the i-th note to be at this place, and to say what. */
-static inline void noted(uint32_t i, uint32_t line, uint32_t column, const char *what)
+static inline void expect_note(uint32_t i, uint32_t line, uint32_t column, const char *what)
 {
 	assert_true(i < notes.n);
 	if (!strstr(notes.at[i].text, what) || notes.at[i].line != line ||

@@ -51,8 +51,8 @@ static void begin(uint32_t owner_slots_max)
 		.queues_n = 3,
 		.owner_slots_max = owner_slots_max,
 		.round_ns = 60 * S_NS,
-		.start_ns = 100 * S_NS,
-		.again_ns = 5 * S_NS,
+		.start_timeout_ns = 100 * S_NS,
+		.kill_interval_ns = 5 * S_NS,
 		.backoff_ns = S_NS,
 		.backoff_max_ns = 60 * S_NS,
 		.policy = &equal_policy};
@@ -66,19 +66,19 @@ static void begin(uint32_t owner_slots_max)
 		struct core_offer offer = {.slots = SLOTS};
 
 		snprintf(offer.name, sizeof(offer.name), "node%u", n);
-		step((struct core_event){.kind = CORE_NODE_COMES, .offer = &offer});
+		step((struct core_event){.kind = CORE_NODE_REPORTED, .offer = &offer});
 	}
 }
 
 static void submit(void)
 {
-	struct core_ask ask = {.least = 1 + below(3), .owner = OWNERS * below(OWNERS)};
+	struct core_request request = {.least = 1 + below(3), .owner = OWNERS * below(OWNERS)};
 
-	snprintf(ask.queue, sizeof(ask.queue), "%s", queues[below(3)].name);
-	ask.most = ask.least + below(30);
-	ask.priority = (int32_t)below(3);
-	ask.pinned = below(2) == 0;
-	step((struct core_event){.kind = CORE_SUBMIT, .ask = &ask});
+	snprintf(request.queue, sizeof(request.queue), "%s", queues[below(3)].name);
+	request.most = request.least + below(30);
+	request.priority = (int32_t)below(3);
+	request.pinned = below(2) == 0;
+	step((struct core_event){.kind = CORE_SUBMIT, .request = &request});
 }
 
 /* Makes steps until each job runs or waits, and has nothing to come. */
@@ -91,11 +91,11 @@ static void settle(void)
 		all = true;
 		assert_true(turn < 100);
 		t.now_ns += S_NS;
-		step((struct core_event){.kind = CORE_TIME});
+		step((struct core_event){.kind = CORE_TIMER});
 		for (uint32_t j = 0; j < core_jobs(t.core, &jobs); j++) {
 			struct core_event event = {.job = jobs[j]->id,
 				.generation = jobs[j]->generation,
-				.by = CORE_BY_US};
+				.end_cause = CORE_END_STOPPED};
 
 			if (jobs[j]->state == CORE_STARTING || jobs[j]->state == CORE_STOPPING) {
 				event.kind =
@@ -125,7 +125,7 @@ static void cancel_some(void)
 
 /* A job before a decision. */
 struct plain {
-	struct core_ask ask;
+	struct core_request request;
 	uint64_t id;
 	uint32_t queue;
 	uint32_t now; /* replicas that the job has */
@@ -137,7 +137,7 @@ static struct plain plain[JOBS_MAX];
 /* Returns whether the job keeps what it has. */
 static bool is_kept(const struct plain *job)
 {
-	return job->ask.pinned && job->now > 0;
+	return job->request.pinned && job->now > 0;
 }
 
 static int compare(const void *a, const void *b)
@@ -148,8 +148,8 @@ static int compare(const void *a, const void *b)
 	if (is_kept(x) != is_kept(y)) {
 		return is_kept(x) ? -1 : 1;
 	}
-	if (x->ask.priority != y->ask.priority) {
-		return x->ask.priority > y->ask.priority ? -1 : 1;
+	if (x->request.priority != y->request.priority) {
+		return x->request.priority > y->request.priority ? -1 : 1;
 	}
 	if ((x->now > 0) != (y->now > 0)) {
 		return x->now > 0 ? -1 : 1;
@@ -166,7 +166,7 @@ static bool holds(uint32_t n, const struct plain *job, uint32_t more, uint32_t o
 
 	for (uint32_t i = 0; i < n; i++) {
 		of_queue += plain[i].queue == job->queue ? plain[i].cap : 0;
-		of_owner += plain[i].ask.owner == job->ask.owner ? plain[i].cap : 0;
+		of_owner += plain[i].request.owner == job->request.owner ? plain[i].cap : 0;
 	}
 	return (most == 0 || of_queue <= most) &&
 		(owner_slots_max == 0 || of_owner <= owner_slots_max);
@@ -178,7 +178,7 @@ static void share(uint32_t n, bool to_now, uint32_t owner_slots_max)
 		more = false;
 		for (uint32_t i = 0; i < n; i++) {
 			struct plain *job = &plain[i];
-			uint32_t most = to_now ? job->now : job->ask.most;
+			uint32_t most = to_now ? job->now : job->request.most;
 
 			if (job->cap > 0 && job->cap < most && !is_kept(job) &&
 				holds(n, job, 1, owner_slots_max)) {
@@ -193,7 +193,7 @@ static void share(uint32_t n, bool to_now, uint32_t owner_slots_max)
 static uint64_t find_above(uint32_t i)
 {
 	for (uint32_t k = i; k-- > 0;) {
-		if (plain[k].cap > 0 && plain[k].ask.priority > plain[i].ask.priority) {
+		if (plain[k].cap > 0 && plain[k].request.priority > plain[i].request.priority) {
 			return plain[k].id;
 		}
 	}
@@ -208,22 +208,22 @@ static void decide_and_compare(uint32_t owner_slots_max)
 
 	assert_true(n <= JOBS_MAX);
 	for (uint32_t j = 0; j < n; j++) {
-		plain[j] = (struct plain){.ask = jobs[j]->ask,
+		plain[j] = (struct plain){.request = jobs[j]->request,
 			.id = jobs[j]->id,
 			.queue = jobs[j]->queue,
-			.now = jobs[j]->at.replicas};
+			.now = jobs[j]->current.replicas};
 	}
 	qsort(plain, n, sizeof(*plain), compare);
 	t.now_ns += 61 * S_NS;
-	step((struct core_event){.kind = CORE_TIME});
+	step((struct core_event){.kind = CORE_TIMER});
 	for (uint32_t i = 0; i < n; i++) {
 		const struct core_job *job = core_job_find(t.core, plain[i].id);
-		bool held = holds(n, &plain[i], plain[i].ask.least, owner_slots_max);
+		bool fits = holds(n, &plain[i], plain[i].request.least, owner_slots_max);
 
-		if (is_kept(&plain[i]) || (held && plain[i].ask.least <= room)) {
-			plain[i].cap = is_kept(&plain[i]) ? plain[i].now : plain[i].ask.least;
+		if (is_kept(&plain[i]) || (fits && plain[i].request.least <= room)) {
+			plain[i].cap = is_kept(&plain[i]) ? plain[i].now : plain[i].request.least;
 			room -= plain[i].cap;
-		} else if (held) {
+		} else if (fits) {
 			assert_int_equal(job->wait_for, find_above(i));
 		}
 	}
@@ -234,7 +234,7 @@ static void decide_and_compare(uint32_t owner_slots_max)
 	}
 }
 
-static void quotas_are_shared_as_the_plain_way_does(void **state)
+static void quotas_are_shared_as_a_plain_model_shares_them(void **state)
 {
 	for (uint32_t turn = 0; turn < TURNS; turn++) {
 		uint32_t owner_slots_max = turn % 2 == 0 ? OWNER_MOST : 0;
@@ -283,12 +283,13 @@ static void runs_are_found_in_any_order(void **state)
 	}
 	settle();
 	t.now_ns += CORE_LIST_NS;
-	step((struct core_event){.kind = CORE_TIME});
+	step((struct core_event){.kind = CORE_TIMER});
 	settle();
 	n = core_jobs(t.core, &jobs);
 	for (uint32_t j = 0; j < n; j++) {
 		if (jobs[j]->state == CORE_RUNNING) {
-			runs[runs_n++] = (struct core_run){jobs[j]->id, jobs[j]->born - 1, true};
+			runs[runs_n++] =
+				(struct core_run){jobs[j]->id, jobs[j]->start_generation - 1, true};
 		}
 		if (jobs[j]->state == CORE_RUNNING && j % 3 != 0) {
 			runs[runs_n++] = (struct core_run){jobs[j]->id, jobs[j]->generation, true};
@@ -298,7 +299,7 @@ static void runs_are_found_in_any_order(void **state)
 	shuffle(runs, runs_n);
 	step((struct core_event){.kind = CORE_LISTED, .runs = runs, .runs_n = runs_n});
 	for (uint32_t j = 0; j < n; j++) {
-		bool gone = jobs[j]->born > 0 && j % 3 == 0;
+		bool gone = jobs[j]->start_generation > 0 && j % 3 == 0;
 
 		assert_int_equal(jobs[j]->reason == CORE_WHY_GONE, gone);
 	}
@@ -307,7 +308,7 @@ static void runs_are_found_in_any_order(void **state)
 		const struct core_job *job = core_job_find(t.core, runs[i].job);
 
 		/* Kills come in the order of the list. */
-		if (!job || runs[i].generation < job->born) {
+		if (!job || runs[i].generation < job->start_generation) {
 			assert_true(kills < n);
 			assert_int_equal(updates[kills].kind, CORE_DO_KILL);
 			assert_int_equal(updates[kills].job, runs[i].job);
@@ -320,7 +321,7 @@ static void runs_are_found_in_any_order(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(quotas_are_shared_as_the_plain_way_does),
+		cmocka_unit_test(quotas_are_shared_as_a_plain_model_shares_them),
 		cmocka_unit_test(runs_are_found_in_any_order),
 	};
 	int rv;

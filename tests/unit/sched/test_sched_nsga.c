@@ -20,14 +20,14 @@ static uint64_t first_seed;
 
 /* ---- rank ---- */
 
-static void make_points(struct nsga_one *points, struct nsga_one **ones, uint32_t n,
+static void make_points(struct nsga_solution *points, struct nsga_solution **solutions, uint32_t n,
 	const double (*costs)[NSGA_COSTS])
 {
 	for (uint32_t i = 0; i < n; i++) {
-		points[i] = (struct nsga_one){.costs = {costs[i][0], costs[i][1]},
-			.lot = i,
+		points[i] = (struct nsga_solution){.costs = {costs[i][0], costs[i][1]},
+			.tie_break = i,
 			.front = 99};
-		ones[i] = &points[i];
+		solutions[i] = &points[i];
 	}
 }
 
@@ -36,11 +36,11 @@ static void fronts_by_hand(void **state)
 	const double costs[][NSGA_COSTS] = {{5, 1}, {1, 5}, {2, 2}, {4, 4}, {2, 2}, {2, 6}, {9, 9},
 		{3, 1.5}};
 	const uint32_t fronts[] = {0, 0, 0, 1, 0, 1, 2, 0};
-	struct nsga_one points[8];
-	struct nsga_one *ones[8];
+	struct nsga_solution points[8];
+	struct nsga_solution *solutions[8];
 
-	make_points(points, ones, 8, costs);
-	nsga_rank(ones, 8);
+	make_points(points, solutions, 8, costs);
+	nsga_rank(solutions, 8);
 	for (uint32_t i = 0; i < 8; i++) {
 		assert_int_equal(points[i].front, fronts[i]);
 	}
@@ -49,16 +49,16 @@ static void fronts_by_hand(void **state)
 	assert_true(points[4].crowding == 0);                 /* a twin of points[2] */
 	assert_true(points[7].crowding == 3.0 / 4 + 1.0 / 4);
 	assert_true(isinf(points[3].crowding) && isinf(points[5].crowding));
-	assert_ptr_equal(ones[2], &points[2]);
-	assert_ptr_equal(ones[3], &points[7]);
-	assert_ptr_equal(ones[4], &points[4]); /* the last of the first front */
-	assert_ptr_equal(ones[7], &points[6]);
+	assert_ptr_equal(solutions[2], &points[2]);
+	assert_ptr_equal(solutions[3], &points[7]);
+	assert_ptr_equal(solutions[4], &points[4]); /* the last of the first front */
+	assert_ptr_equal(solutions[7], &points[6]);
 }
 
-static bool is_beaten(const struct nsga_one *points, uint32_t n, uint32_t i, uint32_t front)
+static bool is_beaten(const struct nsga_solution *points, uint32_t n, uint32_t i, uint32_t front)
 {
 	for (uint32_t j = 0; j < n; j++) {
-		if (points[j].front >= front && nsga_beats(&points[j], &points[i])) {
+		if (points[j].front >= front && nsga_dominates(&points[j], &points[i])) {
 			return true;
 		}
 	}
@@ -67,7 +67,7 @@ static bool is_beaten(const struct nsga_one *points, uint32_t n, uint32_t i, uin
 
 /* Deb III-B, cost by cost: how far the next larger and the next smaller of the front's values are
  * apart, over all that they span. */
-static double crowd_slowly(const struct nsga_one *points, uint32_t n, uint32_t i)
+static double crowd_slowly(const struct nsga_solution *points, uint32_t n, uint32_t i)
 {
 	double sum = 0;
 
@@ -95,7 +95,7 @@ static double crowd_slowly(const struct nsga_one *points, uint32_t n, uint32_t i
 }
 
 /* Points with equal costs: one has the crowding, and the others none. */
-static void check_crowding(const struct nsga_one *points, uint32_t n, uint32_t i)
+static void check_crowding(const struct nsga_solution *points, uint32_t n, uint32_t i)
 {
 	uint32_t crowded = 0;
 
@@ -119,27 +119,27 @@ static void ranks_as_defined(void **state)
 	struct rng rng = {first_seed};
 
 	for (uint32_t round = 0; round < 300; round++) {
-		struct nsga_one points[POINTS_MAX];
-		struct nsga_one *ones[POINTS_MAX];
+		struct nsga_solution points[POINTS_MAX];
+		struct nsga_solution *solutions[POINTS_MAX];
 		uint32_t n = 1 + (uint32_t)rng_below(&rng, POINTS_MAX);
 		uint64_t range = 2 + rng_below(&rng, round % 2 ? 20 : 1000);
 
 		for (uint32_t i = 0; i < n; i++) {
-			points[i] = (struct nsga_one){.lot = rng_u64(&rng),
+			points[i] = (struct nsga_solution){.tie_break = rng_u64(&rng),
 				.costs = {(double)rng_below(&rng, range) - 7,
 					(double)rng_below(&rng, range) / 3}};
-			ones[i] = &points[i];
+			solutions[i] = &points[i];
 		}
-		nsga_rank(ones, n);
+		nsga_rank(solutions, n);
 		for (uint32_t i = 0; i < n; i++) {
 			uint32_t front = points[i].front;
 
 			assert_false(is_beaten(points, n, i, front));
 			assert_true(front == 0 || is_beaten(points, n, i, front - 1));
 			check_crowding(points, n, i);
-			assert_true(i == 0 || ones[i - 1]->front < ones[i]->front ||
-				(ones[i - 1]->front == ones[i]->front &&
-					ones[i - 1]->crowding >= ones[i]->crowding));
+			assert_true(i == 0 || solutions[i - 1]->front < solutions[i]->front ||
+				(solutions[i - 1]->front == solutions[i]->front &&
+					solutions[i - 1]->crowding >= solutions[i]->crowding));
 		}
 	}
 }
@@ -193,7 +193,7 @@ static int run_schaffer(struct schaffer *s, uint64_t seed, const uint8_t *given,
 {
 	const struct nsga_problem problem = {.rows = ROWS,
 		.row_bytes = BYTES,
-		.of = s,
+		.context = s,
 		.mutate = mutate_schaffer,
 		.repair = repair_schaffer,
 		.evaluate = evaluate_schaffer};

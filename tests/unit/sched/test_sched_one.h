@@ -54,8 +54,8 @@ static void begin_by(const struct sched_policy *policy, uint32_t pools_n, uint32
 		.pools_n = pools_n,
 		.owner_slots_max = owner_slots_max,
 		.round_ns = 60 * S_NS,
-		.start_ns = 100 * S_NS,
-		.again_ns = 5 * S_NS,
+		.start_timeout_ns = 100 * S_NS,
+		.kill_interval_ns = 5 * S_NS,
 		.backoff_ns = S_NS,
 		.backoff_max_ns = 60 * S_NS,
 		.policy = policy};
@@ -106,7 +106,7 @@ static int step(struct core_event event)
 static void pass(int64_t ns)
 {
 	t.now_ns += ns;
-	assert_int_equal(step((struct core_event){.kind = CORE_TIME}), 0);
+	assert_int_equal(step((struct core_event){.kind = CORE_TIMER}), 0);
 }
 
 static void add_node_of(const char *name, uint32_t slots, uint32_t type, const char *pool,
@@ -117,7 +117,7 @@ static void add_node_of(const char *name, uint32_t slots, uint32_t type, const c
 	snprintf(offer.name, sizeof(offer.name), "%s", name);
 	snprintf(offer.pool, sizeof(offer.pool), "%s", pool);
 	t.now_ns += S_NS; /* the core decides on each */
-	assert_int_equal(step((struct core_event){.kind = CORE_NODE_COMES, .offer = &offer}), 0);
+	assert_int_equal(step((struct core_event){.kind = CORE_NODE_REPORTED, .offer = &offer}), 0);
 }
 
 static void add_node(const char *name, uint32_t slots)
@@ -125,13 +125,13 @@ static void add_node(const char *name, uint32_t slots)
 	add_node_of(name, slots, 0, "", false);
 }
 
-static uint64_t submit(struct core_ask ask)
+static uint64_t submit(struct core_request request)
 {
-	struct core_event event = {.kind = CORE_SUBMIT, .now_ns = t.now_ns, .ask = &ask};
+	struct core_event event = {.kind = CORE_SUBMIT, .now_ns = t.now_ns, .request = &request};
 	uint64_t id = 0;
 
-	snprintf(ask.name, sizeof(ask.name), "job");
-	ask.grace_ns = 10 * S_NS;
+	snprintf(request.name, sizeof(request.name), "job");
+	request.grace_ns = 10 * S_NS;
 	assert_int_equal(core_step(t.core, &event, &id, &t.err), 0);
 	store();
 	return id;
@@ -148,10 +148,10 @@ static const struct core_job *job(uint64_t id)
 static void is(uint64_t id, enum core_state state, uint32_t replicas)
 {
 	assert_string_equal(core_state_name(job(id)->state), core_state_name(state));
-	assert_int_equal(job(id)->at.replicas, replicas);
+	assert_int_equal(job(id)->current.replicas, replicas);
 }
 
-static inline int say(enum core_event_kind kind, uint64_t id)
+static inline int job_event(enum core_event_kind kind, uint64_t id)
 {
 	return step(
 		(struct core_event){.kind = kind, .job = id, .generation = job(id)->generation});
@@ -159,20 +159,20 @@ static inline int say(enum core_event_kind kind, uint64_t id)
 
 static inline void runs(uint64_t id)
 {
-	assert_int_equal(say(CORE_RUNS, id), 0);
+	assert_int_equal(job_event(CORE_RUNS, id), 0);
 }
 
-static inline void ends(uint64_t id, enum core_by by, int exit_code)
+static inline void ends(uint64_t id, enum core_end_cause cause, int exit_code)
 {
 	assert_int_equal(step((struct core_event){.kind = CORE_ENDED,
 				 .job = id,
 				 .generation = job(id)->generation,
-				 .by = by,
+				 .end_cause = cause,
 				 .exit_code = exit_code}),
 		0);
 }
 
-static inline int tell_node(enum core_event_kind kind, const char *name, int64_t in_ns)
+static inline int node_event(enum core_event_kind kind, const char *name, int64_t in_ns)
 {
 	return step(
 		(struct core_event){.kind = kind, .node = name, .deadline_ns = t.now_ns + in_ns});

@@ -45,7 +45,7 @@ static void make_hints(struct rng *rng, struct sched_hints *hints)
 			.beta_n = log_uniform(rng, 1e-5, 1e-2),
 			.gamma = log_uniform(rng, 1, 10)},
 		.noise = {1, log_uniform(rng, 1e-2, 1e3)},
-		.bounds = {.init = 64, .max = 4096, .least = 8, .most = 256},
+		.bounds = {.init = 64, .max = 4096, .atomic_min = 8, .atomic_max = 256},
 		.replicas_profiled = below(rng, 8),
 		.progress = 1e3 * uniform(rng)};
 	hints->bounds.accumulate = below(rng, 2) == 0;
@@ -130,15 +130,15 @@ static void pass(struct rng *rng, struct cluster *cluster)
 
 /* ---- what must hold ---- */
 
-static bool is_held(const struct cluster *cluster, const struct sched_job *job)
+static bool is_kept(const struct cluster *cluster, const struct sched_job *job)
 {
 	uint32_t used[NODES_MAX] = {0};
-	bool held = job->pinned && job->replicas > 0;
+	bool kept = job->pinned && job->replicas > 0;
 
-	for (uint32_t i = 0; i < job->replicas && held; i++) {
-		held = ++used[job->nodes[i]] <= cluster->nodes[job->nodes[i]].slots;
+	for (uint32_t i = 0; i < job->replicas && kept; i++) {
+		kept = ++used[job->nodes[i]] <= cluster->nodes[job->nodes[i]].slots;
 	}
-	return held;
+	return kept;
 }
 
 static void assert_fits(const struct cluster *cluster)
@@ -171,7 +171,7 @@ static void assert_sound(const struct cluster *cluster)
 
 		assert_true(grant->replicas == 0 ||
 			(grant->replicas >= job->least && grant->replicas <= job->most));
-		if (is_held(cluster, job)) {
+		if (is_kept(cluster, job)) {
 			assert_int_equal(grant->replicas, job->replicas);
 			assert_memory_equal(grant->nodes, job->nodes,
 				grant->replicas * sizeof(uint32_t));
@@ -287,7 +287,7 @@ static uint32_t give_useful(double fairness)
 				.beta_n = more_s[j],
 				.gamma = 1},
 			.noise = {1, 1000},
-			.bounds = {.init = 64, .max = 4096, .least = 8, .most = 64},
+			.bounds = {.init = 64, .max = 4096, .atomic_min = 8, .atomic_max = 64},
 			.replicas_profiled = 8};
 		cluster.jobs[j] = (struct sched_job){.id = j + 1,
 			.age_s = 600,
@@ -328,7 +328,7 @@ static void make_useful(struct cluster *cluster, uint32_t j, uint32_t most)
 			.beta_n = 1e-4,
 			.gamma = 1},
 		.noise = {1, 1000},
-		.bounds = {.init = 64, .max = 4096, .least = 8, .most = 64},
+		.bounds = {.init = 64, .max = 4096, .atomic_min = 8, .atomic_max = 64},
 		.replicas_profiled = 4,
 		.progress_end = 1e9};
 	cluster->jobs[j] = (struct sched_job){.id = j + 1,
@@ -395,7 +395,7 @@ static void all_sizes_up_to_its_most_are_tried(void **state)
 }
 
 /* On nodes of a type where it never was, a job is taken to gain what it does where it is. */
-static void what_is_told_of_one_type_counts_for_others(void **state)
+static void hints_of_one_type_count_for_others(void **state)
 {
 	for (uint32_t fitted = 0; fitted < 2; fitted++) {
 		struct cluster cluster = {.nodes = {{.slots = 1, .type = 1}, {.slots = 8}}};
@@ -418,7 +418,7 @@ static void what_is_told_of_one_type_counts_for_others(void **state)
 }
 
 /* Two equal jobs, one of which has done half on nodes of another type and is nearly done here. */
-static void who_is_nearly_done_is_known_by_what_it_told_last(void **state)
+static void nearly_done_jobs_are_known_by_their_newest_hints(void **state)
 {
 	for (uint32_t done = 0; done < 2; done++) {
 		struct cluster cluster = {.nodes = {{.slots = 3, .type = 1}}};
@@ -445,7 +445,7 @@ static void who_is_nearly_done_is_known_by_what_it_told_last(void **state)
 
 /* Policies that do not choose sizes grant what users asked for, or nothing, on nodes of the types
  * that jobs may be on. */
-static void who_does_not_choose_sizes_keeps_to_types(void **state)
+static void policies_that_choose_no_sizes_keep_to_types(void **state)
 {
 	const struct sched_policy *const policies[] = {&sched_fifo, &sched_tiresias};
 	struct rng rng = {first_seed};
@@ -550,7 +550,7 @@ static uint32_t give_silent(double attained, uint32_t profiled)
 	return given;
 }
 
-static void who_never_tells_uses_what_is_free(void **state)
+static void silent_jobs_use_what_is_free(void **state)
 {
 	assert_int_equal(give_silent(59, 0), 1);  /* the job may yet tell something */
 	assert_int_equal(give_silent(600, 0), 4); /* all slots are in use */
@@ -561,12 +561,12 @@ static void who_never_tells_uses_what_is_free(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(who_never_tells_uses_what_is_free),
+		cmocka_unit_test(silent_jobs_use_what_is_free),
 		cmocka_unit_test(who_may_be_elsewhere_makes_room),
-		cmocka_unit_test(what_is_told_of_one_type_counts_for_others),
-		cmocka_unit_test(who_is_nearly_done_is_known_by_what_it_told_last),
+		cmocka_unit_test(hints_of_one_type_count_for_others),
+		cmocka_unit_test(nearly_done_jobs_are_known_by_their_newest_hints),
 		cmocka_unit_test(all_sizes_up_to_its_most_are_tried),
-		cmocka_unit_test(who_does_not_choose_sizes_keeps_to_types),
+		cmocka_unit_test(policies_that_choose_no_sizes_keep_to_types),
 		cmocka_unit_test(who_waits_for_one_type_keeps_nobody_from_another),
 		cmocka_unit_test(any_round_of_any_cluster),
 		cmocka_unit_test(every_allocation_may_fail),

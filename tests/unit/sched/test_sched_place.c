@@ -23,7 +23,7 @@ struct room {
 	struct sched_choice choices[JOBS_MAX * 3 * (ALL_MAX + 1)];
 	uint32_t first[JOBS_MAX + 1];
 	struct sched_problem problem;
-	bool held[JOBS_MAX];
+	bool kept[JOBS_MAX];
 	uint32_t left[NODES_MAX];
 	uint32_t chosen[JOBS_MAX];
 	uint32_t granted[JOBS_MAX][ALL_MAX];
@@ -88,7 +88,7 @@ static void make_choices(struct rng *rng, struct room *room)
 	for (uint32_t j = 0; j < room->view.jobs_n; j++) {
 		room->first[j] = n;
 		room->choices[n++] = (struct sched_choice){0, 0, 0};
-		for (uint32_t t = 0; t < 3 && !room->held[j]; t++) {
+		for (uint32_t t = 0; t < 3 && !room->kept[j]; t++) {
 			n = list_type(rng, room, j, t, n);
 		}
 	}
@@ -140,7 +140,7 @@ static void make_room(struct rng *rng, struct room *room)
 				.type = below(rng, 3)};
 	}
 	make_jobs(rng, room);
-	sched_place_hold(&room->view, room->held, room->left);
+	sched_place_keep(&room->view, room->kept, room->left);
 	make_choices(rng, room);
 	choose(rng, room);
 	for (uint32_t j = 0; j < JOBS_MAX; j++) {
@@ -177,7 +177,7 @@ static void assert_nodes_hold(const struct room *room)
 			used += on;
 			if (on > 0 && is_spread(grant->nodes, grant->replicas)) {
 				spread++;
-				pinned += room->held[j];
+				pinned += room->kept[j];
 			}
 		}
 		assert_true(used <= room->nodes[node].slots);
@@ -197,7 +197,7 @@ static void assert_jobs_hold(const struct room *room, const uint32_t *wanted)
 		const struct sched_choice *choice = &room->choices[room->chosen[j]];
 		const struct sched_choice *was = &room->choices[wanted[j]];
 
-		if (room->held[j]) {
+		if (room->kept[j]) {
 			assert_int_equal(grant->replicas, job->replicas);
 			assert_memory_equal(grant->nodes, job->nodes,
 				job->replicas * sizeof(uint32_t));
@@ -233,7 +233,7 @@ static void any_cluster_holds(void **state)
 
 		make_room(&rng, &room);
 		memcpy(wanted, room.chosen, sizeof(wanted));
-		assert_int_equal(sched_place(&room.view, room.held, room.left, &room.problem,
+		assert_int_equal(sched_place(&room.view, room.kept, room.left, &room.problem,
 					 room.chosen, room.grants, NULL),
 			0);
 		assert_nodes_hold(&room);
@@ -282,8 +282,8 @@ static void even_sizes_are_never_made_smaller(void **state)
 			room.chosen[j] = 2 * j + (r > 0);
 		}
 		memcpy(wanted, room.chosen, sizeof(wanted));
-		sched_place_hold(&room.view, room.held, room.left);
-		assert_int_equal(sched_place(&room.view, room.held, room.left, &room.problem,
+		sched_place_keep(&room.view, room.kept, room.left);
+		assert_int_equal(sched_place(&room.view, room.kept, room.left, &room.problem,
 					 room.chosen, room.grants, NULL),
 			0);
 		assert_memory_equal(wanted, room.chosen, room.view.jobs_n * sizeof(*wanted));
@@ -320,8 +320,8 @@ static void place_by_hand(struct room *room, uint32_t nodes_n, const char *const
 	room->problem = (struct sched_problem){.choices = room->choices,
 		.first = room->first,
 		.jobs_n = jobs_n};
-	sched_place_hold(&room->view, room->held, room->left);
-	assert_int_equal(sched_place(&room->view, room->held, room->left, &room->problem,
+	sched_place_keep(&room->view, room->kept, room->left);
+	assert_int_equal(sched_place(&room->view, room->kept, room->left, &room->problem,
 				 room->chosen, room->grants, NULL),
 		0);
 }
@@ -385,7 +385,7 @@ static void every_allocation_may_fail(void **state)
 	make_room(&rng, &room);
 	do {
 		fault_arm("sched.place", ++n, ENOMEM, false);
-		rv = sched_place(&room.view, room.held, room.left, &room.problem, room.chosen,
+		rv = sched_place(&room.view, room.kept, room.left, &room.problem, room.chosen,
 			room.grants, NULL);
 		fault_disarm();
 		assert_true(rv == 0 || rv == PAWL_ENOMEM);

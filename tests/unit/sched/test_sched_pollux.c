@@ -40,7 +40,11 @@ static void make_hints(struct rng *rng, struct sched_hints *h)
 			.delta_n = rng_below(rng, 2) ? 0 : log_uniform(rng, 1e-5, 0.03),
 			.gamma = 1 + 9 * uniform(rng)},
 		.noise = {log_uniform(rng, 1e-3, 1), log_uniform(rng, 1e-3, 100)},
-		.bounds = {.init = 64, .max = 2048, .least = 16, .most = 128, .accumulate = true},
+		.bounds = {.init = 64,
+			.max = 2048,
+			.atomic_min = 16,
+			.atomic_max = 128,
+			.accumulate = true},
 		.replicas_profiled = (uint32_t)rng_below(rng, 5)};
 }
 
@@ -256,8 +260,8 @@ static double find_cost(const struct world *w, uint8_t (*counts)[NODES_MAX])
 		const struct sched_job *job = &w->jobs[j];
 		uint8_t now[NODES_MAX] = {0};
 		struct shape shape = find_shape(counts[j]);
-		struct pawl_place place = {shape.nodes, shape.replicas, 1};
-		struct pawl_place fair = {1, (slots + w->view.jobs_n - 1) / w->view.jobs_n, 1};
+		struct pawl_placement place = {shape.nodes, shape.replicas, 1};
+		struct pawl_placement fair = {1, (slots + w->view.jobs_n - 1) / w->view.jobs_n, 1};
 		struct pawl_batch batch;
 		double speedup = (double)shape.replicas / fair.replicas;
 		double base;

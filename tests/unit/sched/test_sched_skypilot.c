@@ -75,7 +75,7 @@ static const char *const values[] = {"~", "true", "no", "0", "-3", "2.5", "1:30"
 	"''", "[]", "[a, {b: c}]", "{}", "{a: [b]}"};
 
 /* Writes a file of these keys, in their sections. */
-static const char *write_file(const struct key *const *keys, const char *const *said, uint32_t n)
+static const char *write_file(const struct key *const *keys, const char *const *given, uint32_t n)
 {
 	static char text[2048];
 	size_t len = (size_t)snprintf(text, sizeof(text), "run: x\n");
@@ -88,7 +88,7 @@ static const char *write_file(const struct key *const *keys, const char *const *
 			if (inner == (pass == 1)) {
 				len += (size_t)snprintf(text + len, sizeof(text) - len,
 					"%s%s%s: %s\n", inner && !begun ? "resources:\n" : "",
-					inner ? "  " : "", keys[i]->name, said[i]);
+					inner ? "  " : "", keys[i]->name, given[i]);
 				begun = begun || inner;
 			}
 		}
@@ -114,15 +114,15 @@ static bool is_null(const char *value)
 }
 
 /* Checks that decoding the file gives what its keys say: values, errors and notes, strictly too. */
-static void check(const struct key *const *keys, const char *const *said, uint32_t n)
+static void check(const struct key *const *keys, const char *const *given, uint32_t n)
 {
-	const char *text = write_file(keys, said, n);
+	const char *text = write_file(keys, given, n);
 	int rv = decode(text);
 	uint32_t both;
 
 	for (uint32_t i = 0; i < n; i++) {
-		bool there = !is_null(said[i]);
-		bool good = said[i] == keys[i]->good;
+		bool there = !is_null(given[i]);
+		bool good = given[i] == keys[i]->good;
 
 		if (keys[i]->fate == IDLE &&
 			(count(&remarks, keys[i]->name) != 0 ||
@@ -177,13 +177,13 @@ static void each_pair_of_keys(void **state)
 			const struct key *keys[] = {a < COUNT(top) ? &top[a]
 								   : &resources[a - COUNT(top)],
 				b < COUNT(top) ? &top[b] : &resources[b - COUNT(top)]};
-			const char *const said[] = {keys[0]->good, keys[1]->good};
+			const char *const given[] = {keys[0]->good, keys[1]->good};
 			const char *const wrong[] = {keys[0]->good, keys[1]->wrong};
 
 			if (a == b || strcmp(keys[0]->name, keys[1]->name) == 0) {
 				continue;
 			}
-			check(keys, said, 2);
+			check(keys, given, 2);
 			if (keys[1]->wrong) {
 				check(keys, wrong, 2);
 				assert_true(remarks.n >= 1);
@@ -256,9 +256,10 @@ static void a_key_is_named_once_however_often_it_stands(void **state)
 	       "  - {accelerators: L4:8, disk_tier: low}\n"
 	       "run: x\n");
 	assert_int_equal(notes.n, 3);
-	noted(0, 2, 3, "infra: without effect here: Pawl finds and rents no machines");
-	noted(1, 4, 52, "image_id: without effect here: Pawl starts no machines or containers");
-	noted(2, 6, 39, "disk_tier: without effect here: a class of a cloud's disks");
+	expect_note(0, 2, 3, "infra: without effect here: Pawl finds and rents no machines");
+	expect_note(1, 4, 52,
+		"image_id: without effect here: Pawl starts no machines or containers");
+	expect_note(2, 6, 39, "disk_tier: without effect here: a class of a cloud's disks");
 	assert_int_equal(spec.choices_n, 3); /* choices that differ in clouds alone are one */
 	assert_false(spec.choices[1].disk_best);
 	assert_int_equal(decode_strict("run: x\nresources: {cloud: aws, zone: a}\n"), PAWL_EINVAL);
@@ -275,7 +276,7 @@ static void an_order_of_choices_is_any_of_them(void **state)
 	assert_int_equal(spec.choices_n, 2);
 	assert_string_equal(spec.choices[1].accelerator, "H100");
 	assert_int_equal(notes.n, 2);
-	noted(0, 4, 3, "ordered: it is taken as any_of");
+	expect_note(0, 4, 3, "ordered: it is taken as any_of");
 }
 
 static void recovery_is_retries(void **state)
@@ -317,7 +318,7 @@ static void booleans_of_envs_are_those_of_python(void **state)
 		assert_int_equal(notes.n, 1);
 		snprintf(what, sizeof(what), "A: %s is a boolean: the job finds \"%s\"",
 			words[i][0], words[i][1]);
-		noted(0, 2, 11, what);
+		expect_note(0, 2, 11, what);
 		assert_int_equal(decode_strict(text), PAWL_EINVAL);
 	}
 }
@@ -397,7 +398,7 @@ static void what_would_be_missing_is_refused(void **state)
 	refused(2, 5, 3, "not yet: Pawl mounts no buckets; give a directory");
 	refused(3, 6, 8, "s3:// is not yet");
 	refused(4, 7, 1, "volumes: not yet");
-	noted(0, 2, 13, "cloud: without effect here");
+	expect_note(0, 2, 13, "cloud: without effect here");
 }
 
 int main(void)

@@ -11,18 +11,18 @@ static void types_and_spot_are_kept(void **state)
 	add_node_of("a", 2, 0, "", true);
 	add_node_of("b", 2, 1, "", false);
 	pass(S_NS);
-	a = submit((struct core_ask){.least = 1, .most = 2, .types = 1u << 1});
+	a = submit((struct core_request){.least = 1, .most = 2, .types = 1u << 1});
 	is(a, CORE_STARTING, 2);
-	assert_int_equal(job(a)->at.spots[0].node, 2);
+	assert_int_equal(job(a)->current.entries[0].node, 2);
 	runs(a);
 	pass(S_NS);
-	b = submit((struct core_ask){.least = 2, .most = 2, .types = 1u << 0});
+	b = submit((struct core_request){.least = 2, .most = 2, .types = 1u << 0});
 	is(b, CORE_QUEUED, 0); /* spot_most is 0 */
 	assert_true(explains(b, "all nodes that it may be on have fewer"));
-	b = submit((struct core_ask){.least = 2, .most = 2, .spot_most = 2});
+	b = submit((struct core_request){.least = 2, .most = 2, .spot_most = 2});
 	pass(S_NS);
 	is(b, CORE_STARTING, 2);
-	assert_int_equal(job(b)->at.spots[0].node, 1);
+	assert_int_equal(job(b)->current.entries[0].node, 1);
 }
 
 /* Returns how many replicas the job has on spot nodes now. */
@@ -30,10 +30,11 @@ static uint32_t count_spot(uint64_t id)
 {
 	uint32_t spot = 0;
 
-	for (uint32_t i = 0; i < job(id)->at.n; i++) {
-		const struct core_node *node = core_node_find(t.core, job(id)->at.spots[i].node);
+	for (uint32_t i = 0; i < job(id)->current.n; i++) {
+		const struct core_node *node =
+			core_node_find(t.core, job(id)->current.entries[i].node);
 
-		spot += node->offer.spot ? job(id)->at.spots[i].replicas : 0;
+		spot += node->offer.spot ? job(id)->current.entries[i].replicas : 0;
 	}
 	return spot;
 }
@@ -72,7 +73,7 @@ static int decide_in_turn(void *self, const struct sched_view *view, struct sche
 
 static const struct sched_policy in_turn = {.name = "in turn",
 	.decide = decide_in_turn,
-	.sizes = true};
+	.chooses_sizes = true};
 
 /* A policy knows nothing of spot nodes. */
 static void who_may_be_on_spot_nodes_makes_room_for_who_may_not(void **state)
@@ -83,8 +84,8 @@ static void who_may_be_on_spot_nodes_makes_room_for_who_may_not(void **state)
 	begin(0, 0);
 	add_node_of("a", 4, 0, "", false);
 	add_node_of("b", 4, 0, "", true);
-	a = submit((struct core_ask){.least = 1, .most = 4, .spot_most = 4});
-	b = submit((struct core_ask){.least = 1, .most = 4});
+	a = submit((struct core_request){.least = 1, .most = 4, .spot_most = 4});
+	b = submit((struct core_request){.least = 1, .most = 4});
 	pass(61 * S_NS);
 	is(a, CORE_STARTING, 4);
 	is(b, CORE_STARTING, 4);
@@ -101,8 +102,8 @@ static void slots_that_one_may_not_have_are_another_s(void **state)
 	add_node_of("a", 4, 0, "", false);
 	add_node_of("b", 4, 0, "", true);
 	add_node_of("c", 3, 1, "", false);
-	a = submit((struct core_ask){.least = 1, .most = 8, .types = 1});
-	b = submit((struct core_ask){.least = 1, .most = 12, .spot_most = 12, .types = 3});
+	a = submit((struct core_request){.least = 1, .most = 8, .types = 1});
+	b = submit((struct core_request){.least = 1, .most = 12, .spot_most = 12, .types = 3});
 	pass(61 * S_NS);
 	is(a, CORE_STARTING, 4);
 	is(b, CORE_STARTING, 7);
@@ -118,30 +119,30 @@ static void spot_nodes_that_it_must_have(void **state)
 	add_node_of("f", 4, 0, "", false);
 	add_node_of("s", 2, 0, "", true);
 	pass(S_NS);
-	a = submit((struct core_ask){.least = 3, .most = 4, .spot_most = 4, .spot_least = 3});
+	a = submit((struct core_request){.least = 3, .most = 4, .spot_most = 4, .spot_least = 3});
 	pass(61 * S_NS);
 	is(a, CORE_QUEUED, 0);
 	assert_true(explains(a, "it needs 3 slots together, 3 of them on spot nodes"));
-	b = submit((struct core_ask){.least = 2, .most = 2, .spot_most = 2});
+	b = submit((struct core_request){.least = 2, .most = 2, .spot_most = 2});
 	pass(61 * S_NS);
 	is(b, CORE_STARTING, 2);
 	runs(b);
 	add_node_of("t", 1, 0, "", true);
 	pass(61 * S_NS);
 	if (job(b)->state == CORE_STOPPING) { /* The job makes room. */
-		ends(b, CORE_BY_US, 143);
+		ends(b, CORE_END_STOPPED, 143);
 		pass(S_NS);
 	}
 	is(a, CORE_STARTING, 4);
 	assert_int_equal(count_spot(a), 3);
 	assert_int_equal(count_spot(b), 0);
 	runs(a);
-	assert_int_equal(tell_node(CORE_NODE_GONE, "t", 0), 0);
+	assert_int_equal(node_event(CORE_NODE_GONE, "t", 0), 0);
 	pass(61 * S_NS);
 	assert_true(job(a)->state != CORE_RUNNING);
 	assert_int_equal(
 		step((struct core_event){.kind = CORE_SUBMIT,
-			.ask = &(struct core_ask){.least = 1, .most = 2, .spot_least = 1}}),
+			.request = &(struct core_request){.least = 1, .most = 2, .spot_least = 1}}),
 		PAWL_EINVAL);
 }
 
@@ -172,7 +173,7 @@ static void who_has_more_gives_what_it_can_do_without(void **state)
 	begin_by(&for_the_first, 0, 0);
 	add_node_of("s", 1, 0, "", true);
 	add_node_of("f", 1, 0, "", false);
-	a = submit((struct core_ask){.least = 1,
+	a = submit((struct core_request){.least = 1,
 		.most = 2,
 		.spot_most = 1,
 		.spot_least = 1,
@@ -180,11 +181,11 @@ static void who_has_more_gives_what_it_can_do_without(void **state)
 	pass(61 * S_NS);
 	is(a, CORE_STARTING, 2);
 	runs(a);
-	b = submit((struct core_ask){.least = 1, .most = 1, .spot_most = 1});
+	b = submit((struct core_request){.least = 1, .most = 1, .spot_most = 1});
 	pass(61 * S_NS);
 	runs(a);
 	pass(S_NS);
-	assert_int_equal(job(a)->at.replicas, 1);
+	assert_int_equal(job(a)->current.replicas, 1);
 	assert_int_equal(count_spot(a), 1);
 	is(b, CORE_STARTING, 1);
 }
@@ -199,10 +200,10 @@ static void free_slots_come_before_others(void **state)
 	add_node_of("f", 2, 0, "", false);
 	add_node_of("s", 3, 0, "", true);
 	add_node_of("g", 3, 0, "", false);
-	a = submit((struct core_ask){.least = 2, .most = 2, .spot_most = 2});
+	a = submit((struct core_request){.least = 2, .most = 2, .spot_most = 2});
 	pass(61 * S_NS);
 	runs(a);
-	b = submit((struct core_ask){.least = 3, .most = 3});
+	b = submit((struct core_request){.least = 3, .most = 3});
 	pass(61 * S_NS);
 	is(a, CORE_RUNNING, 2);
 	is(b, CORE_STARTING, 3);

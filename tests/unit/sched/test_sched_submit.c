@@ -212,7 +212,7 @@ static void each_allocation_can_fail(void **state)
 			fault_arm("sched.", n, ENOMEM, forever);
 			assert_int_equal(decode_given(ANY, &given), PAWL_ENOMEM);
 			assert_non_null(strstr(err.msg, "no memory"));
-			assert_null(spec.pool.blocks);
+			assert_null(spec.arena.blocks);
 		}
 	}
 	fault_disarm();

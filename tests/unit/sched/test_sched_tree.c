@@ -11,12 +11,12 @@
 
 #include <cmocka.h>
 
-static struct pool pool;
+static struct sched_arena arena;
 static struct remarks remarks;
 
 static int teardown(void **state)
 {
-	pool_deinit(&pool);
+	sched_arena_deinit(&arena);
 	return 0;
 }
 
@@ -26,9 +26,9 @@ static const struct tree_node *parse_bytes(const char *bytes, size_t len_bytes)
 	const struct tree_node *root = NULL;
 	int rv;
 
-	pool_deinit(&pool);
+	sched_arena_deinit(&arena);
 	remarks = (struct remarks){0};
-	rv = tree_parse(&root, bytes, len_bytes, &pool, &remarks, NULL);
+	rv = tree_parse(&root, bytes, len_bytes, &arena, &remarks, NULL);
 	assert_int_equal(rv, rv == 0 ? 0 : PAWL_EINVAL);
 	assert_true(rv == 0 || remarks.n > 0);
 	return root;
@@ -249,7 +249,7 @@ static void mistakes_of_yaml_have_a_place(void **state)
 	refuse("- a\nb: 1\n", 2, 1, "did not find expected '-' indicator");
 }
 
-static void a_key_that_is_there_twice_is_told_and_the_rest_read(void **state)
+static void a_duplicate_key_is_reported_and_the_rest_read(void **state)
 {
 	const struct tree_node *root = parse("a: 1\nb: 2\n\"a\": 3\nb: 4\nc: {d: 1, d: 2}\n");
 
@@ -310,7 +310,7 @@ int main(void)
 		cmocka_unit_test(anchors_are_bounded),
 		cmocka_unit_test(what_yaml_has_and_job_files_do_not),
 		cmocka_unit_test(mistakes_of_yaml_have_a_place),
-		cmocka_unit_test(a_key_that_is_there_twice_is_told_and_the_rest_read),
+		cmocka_unit_test(a_duplicate_key_is_reported_and_the_rest_read),
 		cmocka_unit_test(remarks_are_bounded_sorted_and_fit_a_terminal),
 	};
 

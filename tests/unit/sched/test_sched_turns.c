@@ -50,7 +50,8 @@ static void add_large(uint32_t n, uint32_t slots, uint32_t minutes, bool saves)
 	struct sched_hints hints = {.progress_end = 1000};
 
 	scripts[n] = (struct script){.slots = slots, .minutes = minutes, .saves = saves};
-	scripts[n].id = submit((struct core_ask){.least = slots, .most = slots, .in_place = saves});
+	scripts[n].id =
+		submit((struct core_request){.least = slots, .most = slots, .in_place = saves});
 	if (saves) {
 		assert_int_equal(step((struct core_event){.kind = CORE_HINTS,
 					 .job = scripts[n].id,
@@ -79,10 +80,10 @@ static void live_a_minute(struct script *script)
 		script->stops++;
 		script->brief += minute - script->since < 60;
 		script->done = script->saves ? script->done : 0;
-		ends(script->id, CORE_BY_US, 143);
+		ends(script->id, CORE_END_STOPPED, 143);
 	} else if (job->state == CORE_RUNNING && ++script->done >= script->minutes) {
 		script->ended = minute;
-		ends(script->id, CORE_BY_ITSELF, 0);
+		ends(script->id, CORE_END_EXITED, 0);
 	}
 }
 
@@ -212,7 +213,7 @@ static void who_ran_for_long_does_not_lose_its_place_to_who_has_just_begun(void 
 	add_script(1, 3000, false);
 	live_a_minute(&scripts[1]);
 	is(scripts[1].id, CORE_RUNNING, 1);
-	assert_int_equal(tell_node(CORE_NODE_DRAIN, "a", 0), 0);
+	assert_int_equal(node_event(CORE_NODE_DRAIN, "a", 0), 0);
 	pass(S_NS);
 	is(scripts[1].id, CORE_STOPPING, 1);
 	assert_int_equal(job(scripts[0].id)->want.replicas, 1); /* the job is moved there */
@@ -222,7 +223,7 @@ static void who_ran_for_long_does_not_lose_its_place_to_who_has_just_begun(void 
 static void time_without_a_scheduler_is_nobodys_patience(void **state)
 {
 	struct core_row rows[KEPT_MAX];
-	struct core_run run = {.generation = 1, .runs = true};
+	struct core_run run = {.generation = 1, .running = true};
 
 	begin_turns(NULL);
 	add_script(0, 3000, false);

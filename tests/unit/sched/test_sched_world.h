@@ -135,19 +135,19 @@ static struct sched_core *restore(void)
 
 /* ---- what must be true ---- */
 
-static uint32_t replicas_on(const struct core_place *place, uint32_t node)
+static uint32_t replicas_on(const struct core_placement *place, uint32_t node)
 {
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < place->n; i++) {
-		n += place->spots[i].node == node ? place->spots[i].replicas : 0;
+		n += place->entries[i].node == node ? place->entries[i].replicas : 0;
 	}
 	return n;
 }
 
-static uint32_t held_on(const struct core_job *job, uint32_t node)
+static uint32_t slots_on(const struct core_job *job, uint32_t node)
 {
-	uint32_t at = replicas_on(&job->at, node);
+	uint32_t at = replicas_on(&job->current, node);
 	uint32_t old = replicas_on(&job->old, node);
 
 	return at > old ? at : old;
@@ -173,11 +173,11 @@ static void check_slots(void)
 		uint32_t used = 0;
 
 		for (uint32_t j = 0; j < jobs_n; j++) {
-			uint32_t held = held_on(jobs[j], nodes[n].id);
+			uint32_t slots = slots_on(jobs[j], nodes[n].id);
 
-			used += held;
-			of_queue[jobs[j]->queue] += held;
-			of_owner[jobs[j]->ask.owner % 8] += held;
+			used += slots;
+			of_queue[jobs[j]->queue] += slots;
+			of_owner[jobs[j]->request.owner % 8] += slots;
 		}
 		assert_int_equal(used, nodes[n].used);
 		assert_true(used <= nodes[n].offer.slots);
@@ -196,14 +196,14 @@ static void check_slots(void)
 
 static void check_job(const struct core_job *job, int64_t now_ns)
 {
-	bool holds = job->at.n > 0 || job->old.n > 0;
+	bool holds = job->current.n > 0 || job->old.n > 0;
 
-	assert_true(is_up(job) ? job->at.replicas >= job->ask.least : 1);
+	assert_true(is_up(job) ? job->current.replicas >= job->request.least : 1);
 	assert_true(is_up(job) || job->state == CORE_STOPPING || !holds);
-	assert_true(job->at.replicas <= job->ask.most);
-	assert_true(job->born <= job->generation);
+	assert_true(job->current.replicas <= job->request.most);
+	assert_true(job->start_generation <= job->generation);
 	if (job->state == CORE_STOPPING) {
-		assert_true(now_ns - job->since_ns < job->ask.grace_ns + STOP_S * S_NS);
+		assert_true(now_ns - job->since_ns < job->request.grace_ns + STOP_S * S_NS);
 	}
 	if (job->id <= w.jobs) {
 		struct known *known = &w.known[job->id];
@@ -218,8 +218,8 @@ static void check_job(const struct core_job *job, int64_t now_ns)
  * has. */
 static bool is_fixed(const struct core_job *job)
 {
-	return job->ask.pinned && job->id <= w.jobs && w.known[job->id].up &&
-		job->born == w.known[job->id].born;
+	return job->request.pinned && job->id <= w.jobs && w.known[job->id].up &&
+		job->start_generation == w.known[job->id].born;
 }
 
 /* Returns whether the decision could give the node's slots. What pools do with nodes comes after
@@ -227,7 +227,7 @@ static bool is_fixed(const struct core_job *job)
  * count. */
 static bool was_given(const struct core_node *node, const struct core_event *event)
 {
-	bool back = event->kind == CORE_NODE_BACK && strcmp(event->node, node->offer.name) == 0;
+	bool back = event->kind == CORE_NODE_RESUME && strcmp(event->node, node->offer.name) == 0;
 	bool was = false;
 
 	for (uint32_t i = 0; i < w.returning_n; i++) {
@@ -239,19 +239,19 @@ static bool was_given(const struct core_node *node, const struct core_event *eve
 }
 
 /* Slots that a job may have, of nodes that stay, and of nodes that can be taken away. */
-struct rooms {
+struct class_slots {
 	int64_t firm;
 	int64_t spot;
 };
 
-static void count_rooms(const struct core_event *event, struct rooms *rooms)
+static void count_rooms(const struct core_event *event, struct class_slots *by_class)
 {
 	const struct core_job *const *jobs;
 	const struct core_node *nodes;
 	uint32_t jobs_n = core_jobs(w.core, &jobs);
 	uint32_t nodes_n = core_nodes(w.core, &nodes);
 
-	*rooms = (struct rooms){0};
+	*by_class = (struct class_slots){0};
 	for (uint32_t n = 0; n < nodes_n; n++) {
 		int64_t left = was_given(&nodes[n], event) ? nodes[n].offer.slots : 0;
 
@@ -259,20 +259,20 @@ static void count_rooms(const struct core_event *event, struct rooms *rooms)
 			const struct core_job *job = jobs[j];
 
 			if (job->state == CORE_STOPPING && job->after != CORE_THEN_QUEUED) {
-				left -= held_on(job, nodes[n].id);
+				left -= slots_on(job, nodes[n].id);
 			} else if (is_fixed(job)) {
 				left -= replicas_on(&job->want, nodes[n].id);
 			}
 		}
 		assert_true(left >= 0);
-		*(nodes[n].offer.spot ? &rooms->spot : &rooms->firm) += left;
+		*(nodes[n].offer.spot ? &by_class->spot : &by_class->firm) += left;
 	}
 }
 
 /* Returns whether the job, and all those of no less priority that are to have slots, can have their
  * least together; of each, as many as it may are on spot nodes, as far as there are, and as many as
  * it must. */
-static bool could_have(const struct core_job *job, const struct rooms *rooms)
+static bool could_have(const struct core_job *job, const struct class_slots *by_class)
 {
 	const struct core_job *const *jobs;
 	uint32_t jobs_n = core_jobs(w.core, &jobs);
@@ -281,18 +281,20 @@ static bool could_have(const struct core_job *job, const struct rooms *rooms)
 	int64_t must = 0;
 
 	for (uint32_t o = 0; o < jobs_n; o++) {
-		const struct core_ask *ask = &jobs[o]->ask;
+		const struct core_request *request = &jobs[o]->request;
 		bool first = jobs[o]->want.n > 0 && !is_fixed(jobs[o]) &&
-			ask->priority >= job->ask.priority;
+			request->priority >= job->request.priority;
 
 		if (first || jobs[o] == job) {
-			all += ask->least;
-			spot += ask->spot_most < ask->least ? ask->spot_most : ask->least;
-			must += ask->spot_least < ask->least ? ask->spot_least : ask->least;
+			all += request->least;
+			spot += request->spot_most < request->least ? request->spot_most
+								    : request->least;
+			must += request->spot_least < request->least ? request->spot_least
+								     : request->least;
 		}
 	}
-	return must <= rooms->spot &&
-		all - (spot < rooms->spot ? spot : rooms->spot) <= rooms->firm;
+	return must <= by_class->spot &&
+		all - (spot < by_class->spot ? spot : by_class->spot) <= by_class->firm;
 }
 
 static void check_spot(const struct core_job *job)
@@ -300,13 +302,13 @@ static void check_spot(const struct core_job *job)
 	uint32_t spot = 0;
 
 	for (uint32_t i = 0; i < job->want.n; i++) {
-		const struct core_node *node = core_node_find(w.core, job->want.spots[i].node);
+		const struct core_node *node = core_node_find(w.core, job->want.entries[i].node);
 
 		assert_non_null(node);
-		spot += node->offer.spot ? job->want.spots[i].replicas : 0;
+		spot += node->offer.spot ? job->want.entries[i].replicas : 0;
 	}
-	assert_true(spot <= job->ask.spot_most);
-	assert_true(is_fixed(job) || spot >= job->ask.spot_least || spot == job->want.replicas);
+	assert_true(spot <= job->request.spot_most);
+	assert_true(is_fixed(job) || spot >= job->request.spot_least || spot == job->want.replicas);
 }
 
 /* Checks right after a decision that no job waits for which others could shrink, or move, or go for
@@ -315,9 +317,9 @@ static void check_decision(const struct core_event *event)
 {
 	const struct core_job *const *jobs;
 	uint32_t jobs_n = core_jobs(w.core, &jobs);
-	struct rooms rooms;
+	struct class_slots by_class;
 
-	count_rooms(event, &rooms);
+	count_rooms(event, &by_class);
 	for (uint32_t j = 0; j < jobs_n; j++) {
 		const struct core_job *job = jobs[j];
 		bool waits = job->state == CORE_QUEUED && job->due_ns <= w.sim.now_ns &&
@@ -325,16 +327,16 @@ static void check_decision(const struct core_event *event)
 			job->wait != CORE_WHY_OWNER_QUOTA;
 
 		check_spot(job);
-		if (waits && could_have(job, &rooms)) {
+		if (waits && could_have(job, &by_class)) {
 			fail_msg("job %llu of %u waits, and could have them: %s",
-				(unsigned long long)job->id, job->ask.least,
+				(unsigned long long)job->id, job->request.least,
 				core_reason_text(job->wait));
 		}
 	}
 }
 
 /* Notes what is true before the next step. */
-static void note_before(void)
+static void record_before(void)
 {
 	const struct core_job *const *jobs;
 	const struct core_node *nodes;
@@ -344,7 +346,7 @@ static void note_before(void)
 	for (uint32_t j = 0; j < jobs_n; j++) {
 		if (jobs[j]->id <= w.jobs) {
 			w.known[jobs[j]->id].up = is_up(jobs[j]);
-			w.known[jobs[j]->id].born = jobs[j]->born;
+			w.known[jobs[j]->id].born = jobs[j]->start_generation;
 		}
 	}
 	w.returning_n = 0;
@@ -372,10 +374,10 @@ static void compare_jobs(struct sched_core *other)
 		}
 		assert_non_null(b);
 		assert_memory_equal(&a->state, &b->state,
-			offsetof(struct core_job, at) - offsetof(struct core_job, state));
+			offsetof(struct core_job, current) - offsetof(struct core_job, state));
 		assert_memory_equal(&a->submitted_ns, &b->submitted_ns,
 			offsetof(struct core_job, hints) - offsetof(struct core_job, submitted_ns));
-		assert_int_equal(a->at.replicas, b->at.replicas);
+		assert_int_equal(a->current.replicas, b->current.replicas);
 		assert_int_equal(a->old.replicas, b->old.replicas);
 		assert_int_equal(a->want.replicas, b->want.replicas);
 	}
@@ -418,14 +420,14 @@ static void check_all(const struct core_event *event)
 		check_decision(event);
 	}
 	assert_int_equal(refused, 0);
-	note_before();
+	record_before();
 	if (rng_below(&w.rng, 1000) < w.compare) {
 		compare_with_stored();
 	}
 }
 
 /* Notes the jobs that have ended; all that were told to users are here, or have ended. */
-static void note_ends(void)
+static void record_ends(void)
 {
 	uint32_t left = 0;
 
@@ -501,7 +503,7 @@ static int take(const struct core_event *event, uint64_t *job)
 		*job = id;
 	}
 	check_all(event);
-	note_ends();
+	record_ends();
 	if (rv == 0) {
 		carry_out();
 	}
@@ -515,7 +517,7 @@ static void run_until(int64_t until_ns)
 		int64_t wake_ns = core_wake_ns(w.core);
 		int64_t next_ns = wake_ns > 0 && wake_ns < until_ns ? wake_ns : until_ns;
 		const struct core_event *event = esim_next(&w.sim, next_ns);
-		const struct core_event time = {.kind = CORE_TIME, .now_ns = w.sim.now_ns};
+		const struct core_event time = {.kind = CORE_TIMER, .now_ns = w.sim.now_ns};
 
 		if (event) {
 			take(event, NULL);
@@ -536,7 +538,7 @@ static void add_node(uint32_t slots, bool spot)
 	struct core_offer offer = {.slots = slots, .price = 1, .spot = spot};
 
 	snprintf(offer.name, sizeof(offer.name), "%s", esim_node_comes(&w.sim, slots, "", spot));
-	user((struct core_event){.kind = CORE_NODE_COMES, .offer = &offer});
+	user((struct core_event){.kind = CORE_NODE_REPORTED, .offer = &offer});
 }
 
 static void begin_world(uint64_t seed, struct core_options options)

@@ -30,8 +30,8 @@ static struct core_options usual(void)
 	return (struct core_options){.queues = queues,
 		.queues_n = 2,
 		.round_ns = 60 * S_NS,
-		.start_ns = 120 * S_NS,
-		.again_ns = 10 * S_NS,
+		.start_timeout_ns = 120 * S_NS,
+		.kill_interval_ns = 10 * S_NS,
 		.backoff_ns = 2 * S_NS,
 		.backoff_max_ns = 300 * S_NS,
 		.owner_slots_max = 12,
@@ -44,7 +44,7 @@ static uint32_t below(uint32_t n)
 }
 
 /* Tells the hints of a job; each job's differ a little. */
-static void tell_hints(uint64_t job)
+static void report_hints(uint64_t job)
 {
 	struct sched_hints hints = {.fitted = true,
 		.perf = {.alpha_c = 0.05,
@@ -55,7 +55,11 @@ static void tell_hints(uint64_t job)
 			.beta_n = 0.002,
 			.gamma = 2},
 		.noise = {.sqr = 1, .var = 1 + below(40)},
-		.bounds = {.init = 64, .max = 1024, .least = 8, .most = 256, .accumulate = true},
+		.bounds = {.init = 64,
+			.max = 1024,
+			.atomic_min = 8,
+			.atomic_max = 256,
+			.accumulate = true},
 		.replicas_profiled = 1 + below(4),
 		.progress = below(1000),
 		.progress_end = 5000};
@@ -66,24 +70,28 @@ static void tell_hints(uint64_t job)
 static void submit(void)
 {
 	const struct core_job *const *jobs;
-	struct core_ask ask = {.owner = below(3), .retries = RETRIES, .grace_ns = 10 * S_NS};
+	struct core_request request = {.owner = below(3),
+		.retries = RETRIES,
+		.grace_ns = 10 * S_NS};
 	uint64_t id;
 
 	if (core_jobs(w.core, &jobs) >= JOBS_MANY || w.jobs + 1 >= KNOWN_MAX) {
 		return;
 	}
-	snprintf(ask.queue, sizeof(ask.queue), "%s", queues[below(2)].name);
-	ask.least = 1 + below(below(4) == 0 ? 6 : 2);
-	ask.most = ask.least + below(8);
-	ask.priority = (int32_t)below(3);
-	ask.in_place = below(2) == 0;
-	ask.pinned = below(8) == 0;
-	ask.spot_most = below(2) == 0 ? ask.most : below(3);
-	ask.spot_least = below(3) == 0 ? below(ask.spot_most + 1) : 0;
-	if (take(&(struct core_event){.kind = CORE_SUBMIT, .now_ns = w.sim.now_ns, .ask = &ask},
+	snprintf(request.queue, sizeof(request.queue), "%s", queues[below(2)].name);
+	request.least = 1 + below(below(4) == 0 ? 6 : 2);
+	request.most = request.least + below(8);
+	request.priority = (int32_t)below(3);
+	request.in_place = below(2) == 0;
+	request.pinned = below(8) == 0;
+	request.spot_most = below(2) == 0 ? request.most : below(3);
+	request.spot_least = below(3) == 0 ? below(request.spot_most + 1) : 0;
+	if (take(&(struct core_event){.kind = CORE_SUBMIT,
+			 .now_ns = w.sim.now_ns,
+			 .request = &request},
 		    &id) == 0 &&
 		below(2) == 0) {
-		tell_hints(id);
+		report_hints(id);
 	}
 }
 
@@ -117,7 +125,7 @@ static void disturb_node(void)
 		user(event);
 		break;
 	case 3:
-		event.kind = CORE_NODE_BACK;
+		event.kind = CORE_NODE_RESUME;
 		user(event);
 		break;
 	default:
@@ -155,7 +163,7 @@ static void heal(void)
 	run_until(w.sim.now_ns + 60 * S_NS);
 	for (uint32_t n = 0; n < ESIM_NODES; n++) {
 		if (w.sim.nodes[n].known && w.sim.nodes[n].pool[0] == '\0') {
-			user((struct core_event){.kind = CORE_NODE_BACK,
+			user((struct core_event){.kind = CORE_NODE_RESUME,
 				.node = w.sim.nodes[n].name});
 		}
 	}
@@ -164,7 +172,7 @@ static void heal(void)
 	}
 }
 
-static void tell_left(uint64_t seed)
+static void print_left(uint64_t seed)
 {
 	const struct core_job *const *jobs;
 	uint32_t n = core_jobs(w.core, &jobs);
@@ -174,7 +182,7 @@ static void tell_left(uint64_t seed)
 	for (uint32_t j = 0; j < n; j++) {
 		core_explain(w.core, jobs[j]->id, 0, text, NULL);
 		print_error("job %llu, %u to %u: %s", (unsigned long long)jobs[j]->id,
-			jobs[j]->ask.least, jobs[j]->ask.most, text);
+			jobs[j]->request.least, jobs[j]->request.most, text);
 	}
 }
 
@@ -196,7 +204,7 @@ static void all_have_ended(uint64_t seed)
 		run_until(w.sim.now_ns + HOUR_NS);
 	}
 	if (count_left() > 0) {
-		tell_left(seed);
+		print_left(seed);
 	}
 	assert_int_equal(count_left(), 0);
 	for (uint64_t id = 1; id <= w.jobs; id++) {
@@ -216,7 +224,7 @@ static void live(uint64_t seed, int64_t for_ns, struct core_options options)
 	w.sim.faults = (struct esim_faults){.refused = 20,
 		.lost = below(2) * 20,
 		.slow_ms = 1 + below(3) * 1500,
-		.deaf = 100,
+		.ignores_stop = 100,
 		.fails = 100,
 		.hangs = 30,
 		.dry = 300};

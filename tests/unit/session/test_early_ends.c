@@ -12,7 +12,7 @@
 
 #define SANITIZER_STATUS 99
 #define NO_EXEC_STATUS   98
-#define SAID_MAX         4096
+#define OUTPUT_MAX       4096
 #define MISSED_MAX       20 /* agents that were idle for too long before a session came, at most */
 
 static struct fail_calls *shared; /* calls of this process count only where a test says so */
@@ -92,9 +92,9 @@ static void a_session_that_starts_its_agent_fails_at_any_call(void **state)
 /* ---- programs ---- */
 
 /* Adds a file of dir, if it exists, to said. */
-static void read_said(const char *name, char *said)
+static void read_output(const char *name, char *output)
 {
-	size_t len = strlen(said);
+	size_t len = strlen(output);
 	char path[128];
 	ssize_t n;
 	int fd;
@@ -102,8 +102,8 @@ static void read_said(const char *name, char *said)
 	snprintf(path, sizeof(path), "%s/%s", dir, name);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd >= 0) {
-		n = read(fd, said + len, SAID_MAX - 1 - len);
-		said[len + (n > 0 ? (size_t)n : 0)] = '\0';
+		n = read(fd, output + len, OUTPUT_MAX - 1 - len);
+		output[len + (n > 0 ? (size_t)n : 0)] = '\0';
 		close(fd);
 		unlink(path);
 	}
@@ -135,18 +135,18 @@ static pid_t start_program(const char *const *words)
 /* Checks that the program ended by itself, and said why if it failed. */
 static void check_end(int status, long nth)
 {
-	char said[SAID_MAX] = "";
+	char output[OUTPUT_MAX] = "";
 	bool by_itself = WIFEXITED(status) && WEXITSTATUS(status) < 128 &&
 		WEXITSTATUS(status) != SANITIZER_STATUS && WEXITSTATUS(status) != NO_EXEC_STATUS;
 	bool mute;
 
-	read_said("said", said);
-	read_said("agent.log", said);
-	mute = said[0] == '\0' && status != 0 && strcmp(shared->name, "write") != 0 &&
+	read_output("said", output);
+	read_output("agent.log", output);
+	mute = output[0] == '\0' && status != 0 && strcmp(shared->name, "write") != 0 &&
 		strcmp(shared->name, "dup2") != 0;
 	if (!by_itself || mute) {
 		fail_msg("call %ld, %s, failed: status 0x%x, and it said: %s", nth, shared->name,
-			(unsigned)status, said);
+			(unsigned)status, output);
 	}
 }
 
@@ -206,7 +206,7 @@ static void an_agent_fails_at_any_call(void **state)
 		check_end(status, nth);
 		if (passed < nth && !let_in) {
 			if (++missed > MISSED_MAX) {
-				SAY_LATE("agents leave before a session comes to them");
+				FAIL_LATE("agents leave before a session comes to them");
 			}
 			nth--;
 			passed = LONG_MAX;
@@ -246,10 +246,10 @@ static void run_fails_at_any_call(void **state)
 
 static void elastic_run_fails_at_any_call(void **state)
 {
-	char door[160];
-	const char *const elastic[3] = {"--elastic=1:2", "--node-rank=0", door};
+	char membership[160];
+	const char *const elastic[3] = {"--elastic=1:2", "--node-rank=0", membership};
 
-	snprintf(door, sizeof(door), "--door=%s/door", dir);
+	snprintf(membership, sizeof(membership), "--door=%s/door", dir);
 	fail_run(elastic);
 }
 

@@ -183,34 +183,34 @@ static void asking_ahead(void **unused)
 	uint64_t id;
 
 	fill(&state, 0, 0);
-	pawl_ckpt_ask(ckpt, 0); /* the first save has nothing to ask for */
+	pawl_ckpt_announce(ckpt, 0); /* the first save has nothing to ask for */
 	assert_int_equal(pawl_ckpt_save(ckpt, 0, &part, 1, true, &id, &err), 0);
 	pawl_ckpt_fence(ckpt, 1);
 	assert_int_equal(IN_TIME(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, &err)), 0);
 	/* The first save needs more than is asked for. */
 	for (uint64_t step = 1; step < 6; step++) {
-		pawl_ckpt_ask(ckpt, step);
+		pawl_ckpt_announce(ckpt, step);
 		commit(ckpt, &state, step);
 	}
-	pawl_ckpt_ask(ckpt, 6);
+	pawl_ckpt_announce(ckpt, 6);
 	commit(ckpt, &state, 7); /* another step */
-	pawl_ckpt_ask(ckpt, 8);
-	pawl_ckpt_ask(ckpt, 9); /* twice */
+	pawl_ckpt_announce(ckpt, 8);
+	pawl_ckpt_announce(ckpt, 9); /* twice */
 	commit(ckpt, &state, 9);
-	pawl_ckpt_ask(ckpt, 10);
-	pawl_ckpt_unask(ckpt);
+	pawl_ckpt_announce(ckpt, 10);
+	pawl_ckpt_skip(ckpt);
 	commit(ckpt, &state, 10);
-	pawl_ckpt_unask(ckpt); /* nothing was asked */
+	pawl_ckpt_skip(ckpt); /* nothing was asked */
 	id = commit(ckpt, &state, 11);
 
-	pawl_ckpt_ask(ckpt, 14);
+	pawl_ckpt_announce(ckpt, 14);
 	kill_agent(); /* the session is to hear of this before it saves again */
 	assert_int_equal(IN_TIME(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE, WAIT_MS, &err)),
 		PAWL_ECANCELED);
 	start_agent();
 	await_agent(sock);
 	commit(ckpt, &state, 14);
-	pawl_ckpt_ask(ckpt, 15);
+	pawl_ckpt_announce(ckpt, 15);
 	assert_int_equal(IN_TIME(pawl_ckpt_close(ckpt, WAIT_MS, &err)), 0);
 	free(state.big);
 }
@@ -274,9 +274,9 @@ static void pair_gives_up(uint32_t rank)
 		bool gives_up = step % 2 == 1;
 
 		fill(&state, step, rank);
-		pawl_ckpt_ask(ckpt, step);
+		pawl_ckpt_announce(ckpt, step);
 		if (gives_up && rank == 0) {
-			pawl_ckpt_unask(ckpt);
+			pawl_ckpt_skip(ckpt);
 			continue;
 		}
 		assert_int_equal(save(ckpt, &state, step, true, &id, &err), 0);
@@ -350,7 +350,7 @@ static void pair_diverges(uint32_t rank)
 	free(state.big);
 }
 
-static void divergence_is_told_never_published(void **unused)
+static void divergence_is_reported_never_published(void **unused)
 {
 	run_pair(pair_diverges);
 }
@@ -499,7 +499,7 @@ static void job_that_lets_go_of_a_root_is_waited_for(void **unused)
  * descriptors in /proc; with of, only in arenas that hold it at lo. Returns how many. */
 static int flip_arena(struct rng *rng, const char *of, uint64_t lo, uint64_t hi)
 {
-	char held[64] = "";
+	char content[64] = "";
 	char path[64];
 	char target[64];
 	int flipped = 0;
@@ -519,7 +519,8 @@ static int flip_arena(struct rng *rng, const char *of, uint64_t lo, uint64_t hi)
 		arena = open(path, O_RDWR | O_CLOEXEC);
 		assert_true(arena >= 0);
 		if (of &&
-			(pread(arena, held, strlen(of), (off_t)lo) < 0 || strcmp(held, of) != 0)) {
+			(pread(arena, content, strlen(of), (off_t)lo) < 0 ||
+				strcmp(content, of) != 0)) {
 			close(arena);
 			continue;
 		}
@@ -734,7 +735,7 @@ static void damaged_newest_comes_from_the_store(void **unused)
 }
 
 /* The agent stands still for 20 s: a call with a timeout waits no longer than that. */
-static void who_waits_for_an_agent_that_hangs_waits_as_said(void **unused)
+static void a_call_to_an_agent_that_hangs_times_out(void **unused)
 {
 	struct state state = {.big = aligned_alloc(4096, BIG)};
 	struct pawl_ckpt *ckpt = join(0, 1, 0);
@@ -777,7 +778,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(asking_ahead, setup, teardown),
 		cmocka_unit_test_setup_teardown(ranks_give_up_together, setup, teardown),
 		cmocka_unit_test_setup_teardown(two_ranks_write_one_file, setup, teardown),
-		cmocka_unit_test_setup_teardown(divergence_is_told_never_published, setup,
+		cmocka_unit_test_setup_teardown(divergence_is_reported_never_published, setup,
 			teardown),
 		cmocka_unit_test_setup_teardown(different_steps_are_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(closing_without_a_vote_refuses, setup, teardown),
@@ -792,8 +793,8 @@ int main(int argc, char **argv)
 			teardown),
 		cmocka_unit_test_setup_teardown(flush_is_not_true_where_the_agent_died, setup,
 			teardown),
-		cmocka_unit_test_setup_teardown(who_waits_for_an_agent_that_hangs_waits_as_said,
-			setup, teardown),
+		cmocka_unit_test_setup_teardown(a_call_to_an_agent_that_hangs_times_out, setup,
+			teardown),
 	};
 
 	return argc > 1 ? run_agent(argv[1]) : cmocka_run_group_tests(tests, NULL, NULL);

@@ -185,7 +185,7 @@ static void saves_come_back(bool watch)
 	kill_agent();
 	start_agent();
 	pawl_ckpt_close(ckpt, 0, &err);
-	assert_int_equal(fakecuda_held(), 0);
+	assert_int_equal(fakecuda_live_objects(), 0);
 	ckpt = join(0, 1, 0);
 	expect(ckpt, 3, false);
 	pawl_ckpt_close(ckpt, 0, &err);
@@ -251,7 +251,7 @@ static void streamed_saves_come_back(void **unused)
 		expect(ckpt, step, false);
 	}
 	pawl_ckpt_close(ckpt, WAIT_MS, NULL);
-	assert_int_equal(fakecuda_held(), 0);
+	assert_int_equal(fakecuda_live_objects(), 0);
 	close_state(&state);
 }
 

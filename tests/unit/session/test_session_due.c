@@ -92,7 +92,7 @@ static void *train(void *user)
 	return NULL;
 }
 
-static void all_ranks_are_told_alike(void **state)
+static void all_ranks_get_the_same_answer(void **state)
 {
 	uint32_t ranks[RANKS];
 	pthread_t threads[RANKS];
@@ -162,29 +162,29 @@ static int setup_later(void **state)
 static void stop_agent_behind_hold(struct pawl_ckpt *ckpt)
 {
 	const struct session_question *question = &ckpt->questions[QUESTION_DUE];
-	bool held = false;
+	bool yes_pending = false;
 
 	pthread_mutex_lock(&ckpt->state);
-	for (uint32_t i = 0; i < 40 && !held; i++) {
+	for (uint32_t i = 0; i < 40 && !yes_pending; i++) {
 		within_pace(0.3); /* the question comes once a save may be due */
 		kill(agent_pid, SIGSTOP);
 		pthread_mutex_unlock(&ckpt->state);
 		within_pace(0.2);
 		pthread_mutex_lock(&ckpt->state);
-		held = question->held && question->yes_at == UINT64_MAX;
-		if (!held) {
+		yes_pending = question->yes_pending && question->yes_at == UINT64_MAX;
+		if (!yes_pending) {
 			kill(agent_pid, SIGCONT);
 		}
 	}
 	pthread_mutex_unlock(&ckpt->state);
-	if (!held) {
-		SAY_LATE("ranks had agreed before the agent could be stopped");
+	if (!yes_pending) {
+		FAIL_LATE("ranks had agreed before the agent could be stopped");
 	}
 }
 
-static bool is_held(const struct session_question *question)
+static bool is_yes_pending(const struct session_question *question)
 {
-	return question->held;
+	return question->yes_pending;
 }
 
 static bool is_agreed(const struct session_question *question)
@@ -195,12 +195,12 @@ static bool is_agreed(const struct session_question *question)
 /* Waits until a rank's receiving thread has brought its question so far. */
 static void await_question(struct pawl_ckpt *ckpt, bool (*is)(const struct session_question *))
 {
-	bool far = false;
+	bool reached = false;
 
-	WITHIN_DOING(WITHIN_LONG_S, far, {
+	WITHIN_DOING(WITHIN_LONG_S, reached, {
 		within_pace(0.01);
 		pthread_mutex_lock(&ckpt->state);
-		far = is(&ckpt->questions[QUESTION_DUE]);
+		reached = is(&ckpt->questions[QUESTION_DUE]);
 		pthread_mutex_unlock(&ckpt->state);
 	});
 }
@@ -216,7 +216,7 @@ static bool await_due(struct pawl_ckpt *ckpt)
 	return yes;
 }
 
-static void who_is_alone_is_told_late(void **state)
+static void a_lone_rank_gets_a_late_answer(void **state)
 {
 	struct pawl_ckpt *ckpt;
 
@@ -288,7 +288,7 @@ static void who_misses_a_save_counts_it(void **state)
 	stop_agent_behind_hold(both[0]);
 	assert_false(pawl_ckpt_due(both[0])); /* returns after a wait */
 	kill(agent_pid, SIGCONT);
-	await_question(both[1], is_held);
+	await_question(both[1], is_yes_pending);
 	assert_true(await_due(both[1]));
 	save_nothing(both[1], 1);
 	for (uint32_t i = 0; i < WAIT_MS / 10 && both[0]->last_id == 0; i++) {
@@ -467,8 +467,9 @@ static void asking_is_cheap(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(all_ranks_are_told_alike, setup, teardown),
-		cmocka_unit_test_setup_teardown(who_is_alone_is_told_late, setup_later, teardown),
+		cmocka_unit_test_setup_teardown(all_ranks_get_the_same_answer, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_lone_rank_gets_a_late_answer, setup_later,
+			teardown),
 		cmocka_unit_test_setup_teardown(who_misses_a_save_counts_it, setup_later, teardown),
 		cmocka_unit_test_setup_teardown(who_comes_late_to_a_save_is_not_asked_again, setup,
 			teardown),

@@ -86,15 +86,15 @@ static void another_version_is_named(void **state)
 	struct frame_hello hello = greeting(root);
 	struct proto_conn conn = {.fd = connect_raw()};
 	struct proto_frame frame;
-	struct frame_error told;
+	struct frame_error error;
 
 	hello.version = PROTO_VERSION - 1;
 	send_part(conn.fd, PROTO_HELLO, &hello, 10, 3); /* fields of that version */
 	receive(&conn, &frame);
 	assert_int_equal(frame.type, PROTO_ERROR);
-	assert_true(frame_decode(&frame.body, PROTO_ERROR, &told, sizeof(told)));
-	assert_int_equal(told.code, PAWL_ENOTSUP);
-	assert_non_null(strstr(told.text, "speaks protocol"));
+	assert_true(frame_decode(&frame.body, PROTO_ERROR, &error, sizeof(error)));
+	assert_int_equal(error.code, PAWL_ENOTSUP);
+	assert_non_null(strstr(error.text, "speaks protocol"));
 	proto_conn_close(&conn);
 }
 
@@ -129,7 +129,7 @@ static void malformed_frame_of_a_rank_ends_it_alone(void **state)
 {
 	const struct frame_begin bad = {.step = 1, .need_bytes = 1, .tag = "../up"};
 	const struct frame_vote vote = {.why = "because"};
-	const struct frame_held held = {.question = QUESTIONS_N};
+	const struct frame_poll_count poll_count = {.question = QUESTIONS_N};
 	struct proto_conn other, conn;
 	struct proto_frame frame;
 	char path[128];
@@ -145,7 +145,7 @@ static void malformed_frame_of_a_rank_ends_it_alone(void **state)
 	assert_true(hangs_up(conn.fd));
 	proto_conn_close(&conn);
 	conn = welcomed(root);
-	send_whole(conn.fd, PROTO_HELD, &held);
+	send_whole(conn.fd, PROTO_POLL_COUNT, &poll_count);
 	assert_true(hangs_up(conn.fd));
 	proto_conn_close(&conn);
 	send_whole(other.fd, PROTO_LIST, NULL);

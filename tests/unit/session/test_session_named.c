@@ -282,16 +282,16 @@ static void damage_in_memory_is_met_once(void **unused)
 	must_wait(ckpt, save(ckpt, "old1", "a"), PAWL_CKPT_DURABLE);
 	must_wait(ckpt, save(ckpt, "new2", "a"), PAWL_CKPT_COMMITTED);
 	restore = must_find(ckpt, NULL);
-	pawl_restore_condemn(restore, "bad memory");
+	pawl_restore_mark_damaged(restore, "bad memory");
 	pawl_restore_close(restore);
 	expect_none(ckpt, "new2");
 	expect(ckpt, NULL, true, FILES("a"));
 	restore = must_find(ckpt, "old1");
-	pawl_restore_condemn(restore, "bad memory");
+	pawl_restore_mark_damaged(restore, "bad memory");
 	pawl_restore_close(restore);
 	expect(ckpt, "old1", false, FILES("a")); /* the store's copy is not damaged */
 	restore = must_find(ckpt, "old1");
-	pawl_restore_condemn(restore, "bad disk");
+	pawl_restore_mark_damaged(restore, "bad disk");
 	pawl_restore_close(restore);
 	expect_none(ckpt, NULL);
 	assert_true(is_there(".bad/old1.1/why.txt"));
@@ -310,12 +310,12 @@ static void damaged_newest_comes_from_the_store(void **unused)
 	must_wait(ckpt, save(ckpt, "old2", "a"), PAWL_CKPT_COMMITTED);
 	must_wait(ckpt, save(ckpt, "new3", "a"), PAWL_CKPT_DURABLE);
 	restore = must_find(ckpt, NULL);
-	pawl_restore_condemn(restore, "bad memory");
+	pawl_restore_mark_damaged(restore, "bad memory");
 	pawl_restore_close(restore);
 	expect(ckpt, NULL, false, FILES("a"));
 	expect_newest(ckpt, "new3");
 	restore = must_find(ckpt, "new3");
-	pawl_restore_condemn(restore, "bad disk");
+	pawl_restore_mark_damaged(restore, "bad disk");
 	pawl_restore_close(restore);
 	expect(ckpt, NULL, true, FILES("a"));
 	expect_newest(ckpt, "old2");

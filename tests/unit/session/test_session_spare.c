@@ -81,7 +81,7 @@ static int run_worker(const char *socket_path, const char *root_path, const char
 	save(ckpt, 1, STATE_BYTES);
 	restore(ckpt, 1);
 	save(ckpt, 2, STATE_BYTES);
-	pawl_ckpt_ask(ckpt, 3);
+	pawl_ckpt_announce(ckpt, 3);
 	/* The agent has heard the question. */
 	assert_int_equal(pawl_ckpt_pending(ckpt, pending, &n, &err), 0);
 	assert_int_equal(write(READY_FD, "", 1), 1);

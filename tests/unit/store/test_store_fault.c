@@ -204,7 +204,7 @@ static void delay_takes_longer(void **state)
 		quick = submit_delayed();
 	}
 	if (!quick) {
-		SAY_LATE("a call of store_submit that is back before the delay is over, of 20");
+		FAIL_LATE("a call of store_submit that is back before the delay is over, of 20");
 	}
 	set_plan(STORE_FAULT_DELAY, 1, false, 0, 20);
 	start_ns = clock_mono_ns();

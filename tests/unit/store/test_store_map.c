@@ -192,7 +192,7 @@ static void cold_file_is_filled_as_wanted(void **state)
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	assert_true(fd >= 0);
 	assert_int_equal(count_cached(fd), 0);
-	store_want(store, file, 8 * PAGE, 4 * PAGE);
+	store_prefetch(store, file, 8 * PAGE, 4 * PAGE);
 	assert_int_equal(store_fill(store, file, 8 * PAGE, 4 * PAGE, &err), 0);
 	assert_int_equal(count_cached(fd), 4);
 	assert_memory_equal(map + 8 * PAGE, bytes + 8 * PAGE, 4 * PAGE);
@@ -269,7 +269,7 @@ static void refusals_leave_nothing_behind(void **state)
 /* The process may lock nothing, as in most containers. */
 static void without_a_right_to_lock_it_is_not_mapped(void **state)
 {
-	struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
 	struct __user_cap_data_struct caps[2] = {{0}};
 	int status = -1;
 	pid_t pid;
@@ -283,10 +283,10 @@ static void without_a_right_to_lock_it_is_not_mapped(void **state)
 	if (pid == 0) {
 		const uint8_t *map;
 		bool armed = setrlimit(RLIMIT_MEMLOCK, &(struct rlimit){0, 0}) == 0 &&
-			syscall(SYS_capget, &head, caps) == 0;
+			syscall(SYS_capget, &header, caps) == 0;
 
 		caps[0].effective &= ~(1u << CAP_IPC_LOCK);
-		armed = armed && syscall(SYS_capset, &head, caps) == 0;
+		armed = armed && syscall(SYS_capset, &header, caps) == 0;
 		_exit(!armed || store_map(store, file, &map, &err) != PAWL_ENOTSUP ||
 			strstr(err.msg, "keep its pages") == NULL);
 	}

@@ -305,7 +305,7 @@ static void no_space_keeps_its_code(void **state)
 	}
 }
 
-static void full_disk_is_said_and_harms_nothing(void **state)
+static void full_disk_is_reported_and_harms_nothing(void **state)
 {
 	struct store *disk = store;
 	char path[256];
@@ -404,7 +404,7 @@ static int count_name(void *user, const char *name, enum store_kind kind)
 	return 0;
 }
 
-static void removed_root_is_said(void **state)
+static void removed_root_is_reported(void **state)
 {
 	struct store_file *file;
 	unsigned n = 0;
@@ -424,7 +424,7 @@ static void removed_root_is_said(void **state)
 	assert_int_equal(store_remove(store, "f", &err), 0); /* nothing is there */
 }
 
-static void open_says_what_is_missing(void **state)
+static void open_reports_what_is_missing(void **state)
 {
 	struct store *none = NULL;
 
@@ -522,7 +522,7 @@ static void exchange_may_be_unsupported(void **state)
  * unharmed. body returns the code that the store gave, which is 0 only where nothing failed or the
  * store promises to do without.
  */
-static void fail_each(const char *point, bool does_without, int (*body)(void), void (*check)(int))
+static void fail_each(const char *point, bool optional, int (*body)(void), void (*check)(int))
 {
 	for (int forever = 0; forever <= 1; forever++) {
 		bool hit = true;
@@ -539,7 +539,7 @@ static void fail_each(const char *point, bool does_without, int (*body)(void), v
 			fault_disarm();
 			assert_int_equal(count_fds(), fds);
 			assert_true(rv == 0 || rv == PAWL_EIO || rv == PAWL_ENOMEM);
-			assert_int_equal(rv != 0, hit && !does_without);
+			assert_int_equal(rv != 0, hit && !optional);
 			assert_true(rv == 0 || err.msg[0] != '\0');
 			check(rv);
 		}
@@ -698,13 +698,13 @@ int main(void)
 		POSIX_TEST(refused_at_a_transfer_goes_buffered),
 		POSIX_TEST(works_in_shm),
 		POSIX_TEST(no_space_keeps_its_code),
-		POSIX_TEST(full_disk_is_said_and_harms_nothing),
+		POSIX_TEST(full_disk_is_reported_and_harms_nothing),
 		POSIX_TEST(short_transfers_are_continued),
 		POSIX_TEST(failed_restart_is_reported),
 		POSIX_TEST(file_size_limit_is_an_error),
 		POSIX_TEST(renamed_root_goes_on),
-		POSIX_TEST(removed_root_is_said),
-		POSIX_TEST(open_says_what_is_missing),
+		POSIX_TEST(removed_root_is_reported),
+		POSIX_TEST(open_reports_what_is_missing),
 		POSIX_TEST(remove_follows_no_link),
 		POSIX_TEST(remove_has_a_depth_limit),
 		POSIX_TEST(odd_files_are_refused),

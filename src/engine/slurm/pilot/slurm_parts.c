@@ -1,4 +1,4 @@
-/* Parts of jobs, each of them a keeper's process: see slurm_parts.h and slurm_keep.h. */
+/* Parts of jobs, each of them a keeper's process: see slurm_parts.h and slurm_keeper.h. */
 #include "engine/slurm/pilot/slurm_parts.h"
 
 #include "base/clock.h"
@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/times.h"
 #include "engine/scratch.h"
-#include "engine/slurm/pilot/slurm_keep.h"
+#include "engine/slurm/pilot/slurm_keeper.h"
 #include "engine/slurm/pilot/slurm_scratch.h"
 #include "engine/slurm/pilot/slurm_slots.h"
 
@@ -19,8 +19,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define EXIT_NONE (128 + SIGTERM) /* exit status of a part that was to end before it was started */
-#define SCALE_NO  2               /* exit status of a scale command: the size is not possible */
+#define EXIT_BEFORE_START                                                                          \
+	(128 + SIGTERM)    /* exit status of a part that was to end before it was started */
+#define SCALE_IMPOSSIBLE 2 /* exit status of a scale command: the size is not possible */
 
 extern char **environ;
 
@@ -43,17 +44,17 @@ uint32_t slurm_parts_alive(const struct slurm_parts *parts)
 
 /* Names the scratch directory that the part is to have, if any. */
 static int name_scratch(const struct slurm_parts *parts, struct slurm_part *part,
-	const struct slurm_words *words, struct pawl_err *err)
+	const struct slurm_program_view *view, struct pawl_err *err)
 {
-	if (words->scratch[0] == '\0') {
+	if (view->scratch[0] == '\0') {
 		return 0;
 	}
-	if (parts->scratch->path[0] == '\0' || words->scratch[0] == '.' ||
-		strchr(words->scratch, '/')) {
+	if (parts->scratch->path[0] == '\0' || view->scratch[0] == '.' ||
+		strchr(view->scratch, '/')) {
 		return pawl_err_set(err, PAWL_ENOENT, "there is no directory for disk_tier: best");
 	}
 	snprintf(part->scratch, sizeof(part->scratch), "%.2400s/%.1000s", parts->scratch->path,
-		words->scratch);
+		view->scratch);
 	return 0;
 }
 
@@ -69,8 +70,8 @@ static int start(struct slurm_parts *parts, struct slurm_part *part,
 	const struct slurm_want_part *want, struct pawl_err *err)
 {
 	struct wire_out own = {0};
-	struct slurm_words words = {0};
-	int rv = slurm_program_decode(want->program, want->len_bytes, &words, err);
+	struct slurm_program_view view = {0};
+	int rv = slurm_program_decode(want->program, want->len_bytes, &view, err);
 	char **env = NULL;
 
 	if (rv != 0) {
@@ -78,17 +79,18 @@ static int start(struct slurm_parts *parts, struct slurm_part *part,
 	}
 	slurm_slots_take(parts, part, want->slots);
 	rv = slurm_slots_write(parts, part, want->slots, err);
-	rv = rv == 0 ? name_scratch(parts, part, &words, err) : rv;
+	rv = rv == 0 ? name_scratch(parts, part, &view, err) : rv;
 	slurm_slots_put(parts, part, &own);
 	put_scratch(part->scratch, &own);
 	if (rv == 0) {
 		env = slurm_slots_env(&own, environ);
-		rv = env ? slurm_keep(&words, part->scratch, env, &part->pid, &part->started, err)
+		rv = env ? slurm_keeper_start(&view, part->scratch, env, &part->pid, &part->started,
+				   err)
 			 : pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 	}
 	free(env);
 	wire_out_deinit(&own);
-	slurm_words_deinit(&words);
+	slurm_program_view_deinit(&view);
 	return rv;
 }
 
@@ -137,8 +139,8 @@ static void begin(struct slurm_parts *parts, const struct slurm_want_part *want)
 	if (want->stop || parts->leaving) {
 		part->over = true;
 		part->have.state = SLURM_ENDED;
-		part->have.why = want->stop ? SLURM_BY_WANT : SLURM_BY_NODE;
-		part->have.exit_code = EXIT_NONE;
+		part->have.end_cause = want->stop ? SLURM_END_STOPPED : SLURM_END_NODE_LOST;
+		part->have.exit_code = EXIT_BEFORE_START;
 	} else if (start(parts, part, want, &err) != 0) {
 		log_line(LOG_ERROR, "job %" PRIu64 ": %s", want->job, err.msg);
 		part->over = true;
@@ -157,7 +159,7 @@ static void answer(struct slurm_parts *parts, struct slurm_part *part, bool done
 		part->have.sized = sizing->generation;
 		part->slots_n = sizing->slots < part->slots_n ? sizing->slots : part->slots_n;
 	} else { /* slots that were taken stay: a half resized part may use them */
-		part->have.unsized = sizing->generation;
+		part->have.refused_sizing = sizing->generation;
 	}
 	sizing->generation = 0;
 	parts->changed = true;
@@ -165,17 +167,17 @@ static void answer(struct slurm_parts *parts, struct slurm_part *part, bool done
 
 static int scale(struct slurm_part *part, struct pawl_err *err)
 {
-	struct slurm_words words = {0};
-	int rv = slurm_program_decode(part->program, part->len_bytes, &words, err);
+	struct slurm_program_view view = {0};
+	int rv = slurm_program_decode(part->program, part->len_bytes, &view, err);
 
-	if (rv == 0 && !words.scale[0]) {
+	if (rv == 0 && !view.scale[0]) {
 		rv = pawl_err_set(err, PAWL_ENOTSUP, "it cannot have another size");
 	}
 	if (rv == 0) {
 		part->sizing.asks_for = part->sizing.slots;
-		rv = slurm_keep_scale(&words, environ, part->sizing.slots, &part->sizing.pid, err);
+		rv = slurm_keeper_scale(&view, environ, part->sizing.slots, &part->sizing.pid, err);
 	}
-	slurm_words_deinit(&words);
+	slurm_program_view_deinit(&view);
 	return rv;
 }
 
@@ -215,7 +217,7 @@ static void on_scaled(struct slurm_parts *parts, struct slurm_part *part, int st
 		sizing->next_ns = now_ns; /* another size was asked for meanwhile */
 	} else if (code == 0) {
 		answer(parts, part, true);
-	} else if (code == SCALE_NO || now_ns >= sizing->until_ns) {
+	} else if (code == SCALE_IMPOSSIBLE || now_ns >= sizing->until_ns) {
 		answer(parts, part, false);
 	} else {
 		sizing->next_ns = now_ns + times_ns(TIME_SIZING_AGAIN);
@@ -228,7 +230,7 @@ static void resize(struct slurm_part *part, const struct slurm_want_part *want)
 	struct slurm_sizing *sizing = &part->sizing;
 	int64_t now_ns = clock_mono_ns();
 
-	if (want->sizing <= part->have.sized || want->sizing <= part->have.unsized ||
+	if (want->sizing <= part->have.sized || want->sizing <= part->have.refused_sizing ||
 		want->sizing <= sizing->generation) {
 		return;
 	}
@@ -241,26 +243,26 @@ static void resize(struct slurm_part *part, const struct slurm_want_part *want)
 /* ---- end ---- */
 
 /* Tells a part to leave, once its program runs and can hear of it. */
-static void leave(struct slurm_part *part)
+static void request_leave(struct slurm_part *part)
 {
-	if (lives(part) && part->wanted_leave && !part->leaves && !part->told &&
+	if (lives(part) && part->wanted_leave && !part->leave_requested && !part->stop_requested &&
 		part->have.state == SLURM_RUNNING) {
-		part->leaves = true;
+		part->leave_requested = true;
 		kill(part->pid, SIGUSR2);
 	}
 }
 
 /* Tells a part to end. It is killed when grace_ns is over; the earliest time counts. */
-static void tell(struct slurm_part *part, enum slurm_why why, int64_t grace_ns)
+static void request_stop(struct slurm_part *part, enum slurm_end_cause why, int64_t grace_ns)
 {
 	int64_t kill_at_ns = clock_mono_ns() + grace_ns;
 
 	if (!lives(part)) {
 		return;
 	}
-	if (!part->told) {
-		part->told = true;
-		part->have.why = why;
+	if (!part->stop_requested) {
+		part->stop_requested = true;
+		part->have.end_cause = why;
 		part->kill_at_ns = kill_at_ns;
 		kill(part->pid, SIGTERM);
 	}
@@ -274,7 +276,7 @@ void slurm_parts_leave(struct slurm_parts *parts, int64_t grace_ns)
 {
 	parts->leaving = true;
 	for (uint32_t i = 0; i < parts->n; i++) {
-		tell(parts->all[i], SLURM_BY_NODE, grace_ns);
+		request_stop(parts->all[i], SLURM_END_NODE_LOST, grace_ns);
 	}
 }
 
@@ -295,17 +297,17 @@ static void end(struct slurm_parts *parts, struct slurm_part *part, int status)
 /* Marks a part that is over as ended, and notes why; or waits. Slurm's SIGTERM goes to all
  * processes of a pilot's job, and a program may die of it before the pilot has seen its own: only
  * after a while is a bad end held against the program. */
-static void settle(struct slurm_parts *parts, struct slurm_part *part, int64_t now_ns)
+static void mark_ended(struct slurm_parts *parts, struct slurm_part *part, int64_t now_ns)
 {
-	bool clear = part->told || part->leaves || parts->leaving || part->have.exit_code == 0 ||
-		now_ns - part->over_ns >= times_ns(TIME_PART_DOUBT);
+	bool clear = part->stop_requested || part->leave_requested || parts->leaving ||
+		part->have.exit_code == 0 || now_ns - part->over_ns >= times_ns(TIME_PART_DOUBT);
 
 	if (!part->over || part->have.state == SLURM_ENDED || !clear) {
 		return;
 	}
 	part->have.state = SLURM_ENDED;
-	if (!part->told && parts->leaving) {
-		part->have.why = SLURM_BY_NODE;
+	if (!part->stop_requested && parts->leaving) {
+		part->have.end_cause = SLURM_END_NODE_LOST;
 	}
 	parts->changed = true;
 }
@@ -326,7 +328,7 @@ static void end_strays(const struct slurm_parts *parts)
 		}
 	}
 	if (kept) {
-		slurm_keep_strays(kept, n);
+		slurm_keeper_kill_strays(kept, n);
 	}
 	free(kept);
 }
@@ -364,14 +366,14 @@ void slurm_parts_look(struct slurm_parts *parts, int64_t now_ns)
 			part->have.state = SLURM_RUNNING;
 			parts->changed = true;
 		}
-		leave(part);
-		if (part->have.state == SLURM_RUNNING && lives(part) && !part->told &&
+		request_leave(part);
+		if (part->have.state == SLURM_RUNNING && lives(part) && !part->stop_requested &&
 			part->sizing.generation > 0 && part->sizing.pid == 0 &&
 			now_ns >= part->sizing.next_ns) {
 			try_size(parts, part, now_ns);
 		}
-		settle(parts, part, now_ns);
-		if (lives(part) && part->told && now_ns >= part->kill_at_ns) {
+		mark_ended(parts, part, now_ns);
+		if (lives(part) && part->stop_requested && now_ns >= part->kill_at_ns) {
 			kill(part->pid, SIGUSR1);
 		}
 	}
@@ -413,7 +415,7 @@ void slurm_parts_apply(struct slurm_parts *parts, const struct slurm_want *want)
 			resize(part, &want->parts[w]);
 		}
 		if (part && want->parts[w].stop) {
-			tell(part, SLURM_BY_WANT, want->parts[w].grace_ns);
+			request_stop(part, SLURM_END_STOPPED, want->parts[w].grace_ns);
 		}
 	}
 	for (uint32_t i = parts->n; i > 0; i--) {
@@ -423,7 +425,7 @@ void slurm_parts_apply(struct slurm_parts *parts, const struct slurm_want *want)
 		if (parts->all[i - 1]->have.state == SLURM_ENDED) {
 			forget(parts, i - 1);
 		} else {
-			tell(parts->all[i - 1], SLURM_BY_WANT, 0);
+			request_stop(parts->all[i - 1], SLURM_END_STOPPED, 0);
 		}
 	}
 	for (uint32_t w = 0; w < want->parts_n; w++) { /* last: may need what ended parts had */

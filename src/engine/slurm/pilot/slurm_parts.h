@@ -25,10 +25,10 @@ struct slurm_part {
 	uint8_t *program; /* owned; a slurm_program */
 	uint32_t len_bytes;
 	pid_t pid;              /* the part's keeper */
-	int started;            /* pipe from the keeper: see slurm_keep; -1: closed */
-	bool told;              /* the part was told to end */
+	int started;            /* pipe from the keeper: see slurm_keeper_start; -1: closed */
+	bool stop_requested;    /* the part was told to end */
 	bool wanted_leave;      /* the part is to leave its job */
-	bool leaves;            /* the part was told to leave its job */
+	bool leave_requested;   /* the part was told to leave its job */
 	bool over;              /* the part's keeper has ended */
 	bool wanted;            /* scratch variable: the newest want has the part */
 	int64_t over_ns;        /* if over: since when */

@@ -25,7 +25,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define BEATS 6 /* times that have is written in fence_ns */
+#define HEARTBEATS_PER_FENCE 6 /* times that have is written in fence_ns */
 
 #define RUNTIME_MAX 40u /* bytes of the path of a directory for temporary files */
 
@@ -43,7 +43,7 @@ struct pilot {
 	uint64_t number;    /* number of the have that was written last */
 	int64_t goes_at_ns; /* if have.state is going: time at which the pilot is gone */
 	int64_t shown_ns;   /* last time at which have was written or renewed */
-	bool full;          /* have could not be written, which was logged */
+	bool write_failed;  /* have could not be written, which was logged */
 	int rv;             /* result of the run */
 	struct pawl_err *err;
 };
@@ -56,7 +56,7 @@ static int write_have(struct pilot *p, int64_t now_ns)
 	int rv;
 
 	p->have.scratch_bytes = slurm_scratch_free(&p->scratch);
-	p->have.left_ns = p->goes_at_ns > now_ns ? p->goes_at_ns - now_ns : 0;
+	p->have.remaining_ns = p->goes_at_ns > now_ns ? p->goes_at_ns - now_ns : 0;
 	p->have.parts = calloc(p->parts.n > 0 ? p->parts.n : 1, sizeof(*p->have.parts));
 	if (!p->have.parts) {
 		return pawl_err_set(p->err, PAWL_ENOMEM, "out of memory");
@@ -91,29 +91,29 @@ static int renew_have(struct pilot *p, int64_t now_ns)
 }
 
 /* Whether the free scratch space is not what was told: others use the file system, too. */
-static bool has_other_room(const struct pilot *p)
+static bool scratch_room_changed(const struct pilot *p)
 {
-	uint64_t told = p->have.scratch_bytes;
+	uint64_t reported = p->have.scratch_bytes;
 	uint64_t free = slurm_scratch_free(&p->scratch);
 
-	return (free > told ? free - told : told - free) > told / 16;
+	return (free > reported ? free - reported : reported - free) > reported / 16;
 }
 
 /* Writes what has changed, or else shows that the pilot is alive, if that is due. */
 static int show_have(struct pilot *p, int64_t now_ns)
 {
-	bool due = now_ns >= p->shown_ns + p->options->fence_ns / BEATS;
+	bool due = now_ns >= p->shown_ns + p->options->fence_ns / HEARTBEATS_PER_FENCE;
 	int rv = 0;
 
 	if (p->parts.changed ||
-		(due && (p->have.state == SLURM_PILOT_GOING || has_other_room(p)))) {
+		(due && (p->have.state == SLURM_PILOT_GOING || scratch_room_changed(p)))) {
 		rv = write_have(p, now_ns);
 		due = due && rv != 0;
 	}
-	if (rv != 0 && !p->full) {
+	if (rv != 0 && !p->write_failed) {
 		log_line(LOG_WARNING, "%s; what runs here goes on", p->err->msg);
 	}
-	p->full = rv != 0;
+	p->write_failed = rv != 0;
 	return due ? renew_have(p, now_ns) : 0;
 }
 
@@ -173,7 +173,7 @@ static void stop(struct pilot *p, int rv)
 }
 
 /* Writes have if needed. Returns true once the pilot has said its last word. */
-static bool settle(struct pilot *p, int64_t now_ns, int *rv)
+static bool update_have(struct pilot *p, int64_t now_ns, int *rv)
 {
 	bool last = p->parts.leaving && slurm_parts_alive(&p->parts) == 0;
 
@@ -198,7 +198,7 @@ static void look(struct pilot *p)
 		stop(p, 0);
 		return;
 	}
-	if (rv == 0 && settle(p, now_ns, &rv)) {
+	if (rv == 0 && update_have(p, now_ns, &rv)) {
 		stop(p, 0);
 		return;
 	}
@@ -248,20 +248,20 @@ static bool read_number(const char *name, uint64_t *number)
 
 /* Finds the address that this host has on the way toward another one. If that way does not leave
  * this host, the address says nothing about the others, and the host's own one is taken. */
-static void find_address(struct pilot *p, const char *toward)
+static void find_address(struct pilot *p, const char *route_to)
 {
 	char *address = p->have.address;
 	char own[ADDRESS_MAX];
-	bool found = address_find(toward, address, NULL) == 0;
+	bool found = address_find(route_to, address, NULL) == 0;
 
-	if ((!found || address_is_near(address)) && address_own(own, NULL) == 0) {
+	if ((!found || address_is_local(address)) && address_own(own, NULL) == 0) {
 		snprintf(address, sizeof(p->have.address), "%s", own);
 	} else if (!found) {
 		snprintf(address, sizeof(p->have.address), "%s", p->have.host);
 	}
 }
 
-static int learn(struct pilot *p)
+static int read_identity(struct pilot *p)
 {
 	const char *host = getenv("SLURMD_NODENAME");
 	const char *submitted = getenv("SLURM_SUBMIT_HOST");
@@ -285,7 +285,7 @@ static int learn(struct pilot *p)
 	return 0;
 }
 
-static int enter(struct pilot *p)
+static int register_pilot(struct pilot *p)
 {
 	struct stat st;
 
@@ -366,14 +366,14 @@ int slurm_pilot_run(const struct slurm_pilot_options *options, struct pawl_err *
 	p.signals = (struct loop_source){.fd = -1, .ready = on_signal, .user = &p};
 	p.look = (struct loop_timer){.fired = on_look, .user = &p};
 	alarm((unsigned)(options->fence_ns / NS_PER_S));
-	rv = learn(&p);
+	rv = read_identity(&p);
 	rv = rv == 0 ? loop_open(&p.loop, &own) : rv;
 	rv = rv == 0 ? take_signals(&p) : rv;
 	p.parts.runtime = p.runtime;
 	rv = rv == 0 ? make_runtime(&p) : rv;
 	if (rv == 0) {
 		open_scratch(&p);
-		rv = enter(&p);
+		rv = register_pilot(&p);
 	}
 	if (rv == 0) {
 		look(&p);

@@ -67,16 +67,16 @@ static const char *choose(const char *const *dirs, uint32_t n)
 /* Whether the directory that fd holds is this user's and still the one at path. */
 static bool is_there(int fd, const char *path)
 {
-	struct stat held;
+	struct stat opened;
 	struct stat there;
 
-	return fstat(fd, &held) == 0 && lstat(path, &there) == 0 && held.st_uid == geteuid() &&
-		held.st_dev == there.st_dev && held.st_ino == there.st_ino;
+	return fstat(fd, &opened) == 0 && lstat(path, &there) == 0 && opened.st_uid == geteuid() &&
+		opened.st_dev == there.st_dev && opened.st_ino == there.st_ino;
 }
 
 /* Locks a directory of this user's and returns its descriptor. Returns -1 with errno: EWOULDBLOCK:
  * somebody has the lock; ENOENT: the directory is gone; others: it has no locks. */
-static int take(const char *path)
+static int lock_directory(const char *path)
 {
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	int sys;
@@ -103,7 +103,7 @@ static bool make(struct slurm_scratch *scratch, const char *dir, const char *hos
 		if (!mkdtemp(scratch->path)) {
 			return false;
 		}
-		scratch->lock = take(scratch->path);
+		scratch->lock = lock_directory(scratch->path);
 		if (scratch->lock >= 0 || (errno != EWOULDBLOCK && errno != ENOENT)) {
 			return true;
 		}
@@ -127,7 +127,7 @@ static void remove_dead(const char *dir, const char *host)
 			continue; /* gpu-1's directory is not one of gpu's */
 		}
 		snprintf(path, sizeof(path), "%.2000s/%s", dir, entry->d_name);
-		fd = take(path);
+		fd = lock_directory(path);
 		if (fd >= 0) {
 			log_line(LOG_INFO, "removing %s, of a pilot that is dead", path);
 			scratch_remove(path);

@@ -240,7 +240,7 @@ static void *fence_all(void *user)
 
 static atomic_int policy;
 
-static void note_policy(enum snap_stage stage, struct snap_range range)
+static void record_policy(enum snap_stage stage, struct snap_range range)
 {
 	policy = sched_getscheduler(0);
 }
@@ -252,7 +252,7 @@ static void engine_does_not_push(void **state)
 
 	world_open(&w, 2, 1, seed);
 	world_cut(&w, 0, w.mem_bytes, 1, 0);
-	snap_hook = note_policy;
+	snap_hook = record_policy;
 	world_begin(&w, true);
 	assert_int_equal(world_finish(&w), 0);
 	assert_int_equal(policy, SCHED_BATCH);

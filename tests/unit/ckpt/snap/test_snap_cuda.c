@@ -65,7 +65,7 @@ static void content_is_right(void **state)
 			world_check(&w, false);
 		}
 		world_close(&w);
-		assert_int_equal(fakecuda_held(), 0);
+		assert_int_equal(fakecuda_live_objects(), 0);
 	}
 }
 
@@ -142,7 +142,7 @@ static void fail_every_driver_call(unsigned device_threads)
 		assert_int_equal(world_finish(&w), 0);
 		world_check(&w, false);
 		world_close(&w);
-		assert_int_equal(fakecuda_held(), 0);
+		assert_int_equal(fakecuda_live_objects(), 0);
 	} while (called >= nth);
 	assert_true(nth > 20);
 }

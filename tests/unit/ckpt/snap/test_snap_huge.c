@@ -92,7 +92,7 @@ static void becomes_and_stays_huge(void **state)
 	for (int tries = 1; !becomes_huge(&w); tries++) {
 		world_close(&w);
 		if (tries == TRIES) {
-			SAY_LATE("huge pages that khugepaged has not made");
+			FAIL_LATE("huge pages that khugepaged has not made");
 		}
 	}
 	for (int i = 0; i < 3; i++) {

@@ -207,7 +207,7 @@ static void merges_over_small_gaps(void **state)
 	snap_list_deinit(&list);
 }
 
-static void tells_changed_pieces(void **state)
+static void detects_changed_pieces(void **state)
 {
 	struct ckpt_piece pieces[2] = {
 		{.src = (const uint8_t *)BASE, .len_bytes = CKPT_PAGE, .groups = 1},
@@ -260,7 +260,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(covers_every_byte_once),
 		cmocka_unit_test(merges_over_small_gaps),
-		cmocka_unit_test(tells_changed_pieces),
+		cmocka_unit_test(detects_changed_pieces),
 		cmocka_unit_test(survives_want_of_memory),
 	};
 

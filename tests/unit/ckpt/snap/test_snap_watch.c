@@ -31,7 +31,7 @@ struct hits {
 	uintptr_t last; /* end of the run before: runs ascend and do not touch */
 };
 
-static void note_hit(void *user, struct snap_range run)
+static void record_hit(void *user, struct snap_range run)
 {
 	struct hits *hits = user;
 
@@ -51,7 +51,7 @@ static struct hits scan(uint8_t *pages)
 {
 	struct hits hits = {.pages = pages};
 
-	watch_scan(&watch, range_of(pages), note_hit, &hits);
+	watch_scan(&watch, range_of(pages), record_hit, &hits);
 	return hits;
 }
 

@@ -21,13 +21,14 @@ static const struct sched_metrics pollux = {.jct_avg_s = 2573.5,
 
 /* A job that cannot use two replicas is not counted: most of these end within two rounds, and take
  * twice as long by waiting for one. */
-static double find_worst_rho(const struct sched_workload *workload, const struct sched_life *lives)
+static double find_worst_rho(const struct sched_workload *workload,
+	const struct sched_job_result *results)
 {
 	double worst = 0;
 
 	for (uint32_t j = 0; j < workload->n; j++) {
-		if (workload->jobs[j].app->replicas_most > 1 && lives[j].rho > worst) {
-			worst = lives[j].rho;
+		if (workload->jobs[j].app->replicas_most > 1 && results[j].rho > worst) {
+			worst = results[j].rho;
 		}
 	}
 	return worst;
@@ -46,7 +47,7 @@ static void add_workload(const struct sched_apps *apps, uint32_t number, struct 
 	assert_int_equal(sched_workload_load(&workload, apps, path, &err), 0);
 	assert_int_equal(
 		sched_sim_run(&outcome, sched_policy_find("pawl"), &workload, &setting, &err), 0);
-	rho = find_worst_rho(&workload, outcome.lives);
+	rho = find_worst_rho(&workload, outcome.results);
 	mean->jct_avg_s += outcome.metrics.jct_avg_s / WORKLOADS;
 	mean->jct_p99_s += outcome.metrics.jct_p99_s / WORKLOADS;
 	mean->makespan_s += outcome.metrics.makespan_s / WORKLOADS;

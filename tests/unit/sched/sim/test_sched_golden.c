@@ -64,7 +64,7 @@ static void numbers_are_the_published_ones(void **state)
 		fail_msg("%s", err.msg);
 	}
 	for (size_t c = 0; c < COLUMNS_N; c++) {
-		const struct sched_named *policy = sched_policy_find(columns[c].policy);
+		const struct sched_policy_entry *policy = sched_policy_find(columns[c].policy);
 
 		for (int w = 0; w < 6; w++) {
 			const struct golden *golden = &columns[c].workloads[w];

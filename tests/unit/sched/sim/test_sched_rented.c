@@ -30,7 +30,7 @@ struct seen {
 };
 
 /* The announcements, and what follows from them. */
-struct told {
+struct reported {
 	struct seen nodes[NODES];
 	uint32_t nodes_n; /* nodes announced so far */
 	uint32_t now;     /* nodes there now */
@@ -41,63 +41,63 @@ struct told {
 	uint32_t over; /* jobs that are over */
 };
 
-static struct seen *find(struct told *told, const char *name)
+static struct seen *find(struct reported *reported, const char *name)
 {
-	for (uint32_t i = told->nodes_n; i-- > 0;) {
-		if (strcmp(told->nodes[i].name, name) == 0) {
-			return &told->nodes[i];
+	for (uint32_t i = reported->nodes_n; i-- > 0;) {
+		if (strcmp(reported->nodes[i].name, name) == 0) {
+			return &reported->nodes[i];
 		}
 	}
 	return NULL;
 }
 
-static void see_node(struct told *told, const struct sched_note *note)
+static void see_node(struct reported *reported, const struct sched_sim_change *change)
 {
-	struct seen *seen = find(told, note->node);
+	struct seen *seen = find(reported, change->node);
 
-	if (note->slots > 0) {
+	if (change->slots > 0) {
 		assert_null(seen);
-		assert_true(told->nodes_n < NODES);
-		seen = &told->nodes[told->nodes_n++];
-		snprintf(seen->name, sizeof(seen->name), "%s", note->node);
-		seen->pool = note->pool;
-		seen->from_s = note->at_s;
+		assert_true(reported->nodes_n < NODES);
+		seen = &reported->nodes[reported->nodes_n++];
+		snprintf(seen->name, sizeof(seen->name), "%s", change->node);
+		seen->pool = change->pool;
+		seen->from_s = change->at_s;
 		seen->there = true;
-		told->now++;
-		told->most = told->now > told->most ? told->now : told->most;
-		told->firm += strcmp(note->pool, "firm") == 0;
+		reported->now++;
+		reported->most = reported->now > reported->most ? reported->now : reported->most;
+		reported->firm += strcmp(change->pool, "firm") == 0;
 		return;
 	}
 	assert_non_null(seen);
 	assert_true(seen->there);
 	seen->there = false;
-	told->now--;
-	told->cost += note->price * (note->at_s - seen->from_s) / HOUR_S;
+	reported->now--;
+	reported->cost += change->price * (change->at_s - seen->from_s) / HOUR_S;
 }
 
-static void see(void *user, const struct sched_note *note)
+static void see(void *user, const struct sched_sim_change *change)
 {
-	struct told *told = user;
+	struct reported *reported = user;
 
-	if (note->job == NULL) {
-		assert_true(note->at_s >= told->last_s);
-		told->last_s = note->at_s;
-		see_node(told, note);
+	if (change->job == NULL) {
+		assert_true(change->at_s >= reported->last_s);
+		reported->last_s = change->at_s;
+		see_node(reported, change);
 		return;
 	}
-	for (uint32_t i = 0; i < note->replicas; i++) {
-		const struct seen *seen = find(told, note->nodes[i]);
+	for (uint32_t i = 0; i < change->replicas; i++) {
+		const struct seen *seen = find(reported, change->nodes[i]);
 
 		assert_non_null(seen);
 		assert_true(seen->there);
 	}
-	told->over += note->over;
+	reported->over += change->over;
 }
 
 /* Runs a built-in trace on at most 16 nodes, without boot times, so that the time announced is the
  * time paid. */
-static void run(struct sched_outcome *outcome, struct told *told, const struct sched_pool *pools,
-	uint32_t pools_n, uint64_t seed)
+static void run(struct sched_outcome *outcome, struct reported *reported,
+	const struct sched_pool *pools, uint32_t pools_n, uint64_t seed)
 {
 	const struct sched_setting setting = {.nodes = 16,
 		.slots = 4,
@@ -107,20 +107,20 @@ static void run(struct sched_outcome *outcome, struct told *told, const struct s
 		.good_use = good_use,
 		.pools = pools,
 		.pools_n = pools_n,
-		.note = see,
-		.user = told};
+		.on_change = see,
+		.user = reported};
 	struct sched_apps apps = {0};
 	struct sched_workload workload = {0};
 	struct pawl_err err;
 
-	memset(told, 0, sizeof(*told));
+	memset(reported, 0, sizeof(*reported));
 	assert_int_equal(sched_models_load(&apps, &err), 0);
 	assert_int_equal(sched_models_trace(&workload, &apps, JOBS, seed, &err), 0);
 	if (sched_sim_run(outcome, sched_policy_find("pawl"), &workload, &setting, &err) != 0) {
 		fail_msg("%s", err.msg);
 	}
-	assert_int_equal(told->over, JOBS);
-	assert_int_equal(told->now, 0);
+	assert_int_equal(reported->over, JOBS);
+	assert_int_equal(reported->now, 0);
 	sched_workload_deinit(&workload);
 	sched_apps_deinit(&apps);
 }
@@ -138,18 +138,18 @@ static void costs_are_of_nodes_that_were_there(void **state)
 			.gap_s = 600},
 		{.name = "firm", .least = 1, .most = 8, .price = 1, .speed = 1},
 	};
-	static struct told told;
+	static struct reported reported;
 
 	for (uint32_t i = 0; i < 3; i++) {
 		struct sched_outcome outcome = {0};
 		const struct sched_metrics *m = &outcome.metrics;
 
-		run(&outcome, &told, pools, 2, first_seed + i);
-		assert_true(fabs(told.cost / m->cost - 1) < CLOSE);
+		run(&outcome, &reported, pools, 2, first_seed + i);
+		assert_true(fabs(reported.cost / m->cost - 1) < CLOSE);
 		assert_true(m->reclaims > 0 && m->spot_share > 0.3 && m->spot_share < 1);
 		assert_true(m->utilisation > 0.3 && m->utilisation <= 1);
 		for (uint32_t j = 0; j < JOBS; j++) {
-			assert_true(outcome.lives[j].jct_s > 0);
+			assert_true(outcome.results[j].jct_s > 0);
 		}
 		sched_outcome_deinit(&outcome);
 	}
@@ -163,22 +163,22 @@ static void others_stand_in_and_bounds_hold(void **state)
 		{.name = "firm", .most = 16, .price = 1, .speed = 1},
 	};
 	struct sched_outcome outcome = {0};
-	static struct told told;
+	static struct reported reported;
 
-	run(&outcome, &told, pools, 2, first_seed);
-	assert_int_equal(told.firm, 0);
-	assert_true(told.most <= 16);
+	run(&outcome, &reported, pools, 2, first_seed);
+	assert_int_equal(reported.firm, 0);
+	assert_true(reported.most <= 16);
 	assert_true(outcome.metrics.spot_share == 1);
 	sched_outcome_deinit(&outcome);
 	pools[0].life_s = HOUR_S;
 	pools[0].notice_s = 120;
 	pools[0].gap_s = 1200;
-	run(&outcome, &told, pools, 2, first_seed);
-	assert_true(told.firm > 0);
+	run(&outcome, &reported, pools, 2, first_seed);
+	assert_true(reported.firm > 0);
 	sched_outcome_deinit(&outcome);
 	pools[1].most = 3;
-	run(&outcome, &told, &pools[1], 1, first_seed);
-	assert_int_equal(told.most, 3);
+	run(&outcome, &reported, &pools[1], 1, first_seed);
+	assert_int_equal(reported.most, 3);
 	sched_outcome_deinit(&outcome);
 }
 
@@ -195,11 +195,11 @@ static void a_seed_gives_the_same_numbers(void **state)
 	};
 	struct sched_outcome first = {0};
 	struct sched_outcome again = {0};
-	static struct told told;
+	static struct reported reported;
 
-	run(&first, &told, pools, 1, first_seed);
-	run(&again, &told, pools, 1, first_seed);
-	assert_memory_equal(first.lives, again.lives, JOBS * sizeof(*first.lives));
+	run(&first, &reported, pools, 1, first_seed);
+	run(&again, &reported, pools, 1, first_seed);
+	assert_memory_equal(first.results, again.results, JOBS * sizeof(*first.results));
 	assert_memory_equal(&first.metrics, &again.metrics, sizeof(first.metrics));
 	sched_outcome_deinit(&first);
 	sched_outcome_deinit(&again);
@@ -215,15 +215,15 @@ static void faster_nodes_are_made_use_of(void **state)
 	};
 	const double speeds[][2] = {{1, 1.0001}, {1, 3}, {3, 3.0001}};
 	double averages[3];
-	static struct told told;
+	static struct reported reported;
 
 	for (uint32_t i = 0; i < 3; i++) {
 		struct sched_outcome outcome = {0};
 
 		pools[0].speed = speeds[i][0];
 		pools[1].speed = speeds[i][1];
-		run(&outcome, &told, pools, 2, first_seed);
-		assert_int_equal(told.most, 8);
+		run(&outcome, &reported, pools, 2, first_seed);
+		assert_int_equal(reported.most, 8);
 		averages[i] = outcome.metrics.jct_avg_s;
 		sched_outcome_deinit(&outcome);
 	}
@@ -238,13 +238,13 @@ static void better_use_takes_fewer_nodes(void **state)
 	const struct sched_pool pool = {.name = "firm", .most = 16, .price = 1, .speed = 1};
 	const double uses[] = {0.1, 0, 0.9};
 	struct sched_metrics m[3];
-	static struct told told;
+	static struct reported reported;
 
 	for (uint32_t i = 0; i < 3; i++) {
 		struct sched_outcome outcome = {0};
 
 		good_use = uses[i];
-		run(&outcome, &told, &pool, 1, first_seed);
+		run(&outcome, &reported, &pool, 1, first_seed);
 		m[i] = outcome.metrics;
 		sched_outcome_deinit(&outcome);
 	}

@@ -111,10 +111,10 @@ static int even_decide(void *self, const struct sched_view *view, struct sched_g
 
 	assert_int_equal(sched_fill_init(&fill, view, err), 0);
 	for (uint32_t j = 0; j < view->jobs_n; j++) {
-		uint32_t share = fill.all / (view->jobs_n - j);
+		uint32_t share = fill.unclaimed / (view->jobs_n - j);
 
 		share = share < view->jobs[j].most ? share : view->jobs[j].most;
-		fill.all -= share;
+		fill.unclaimed -= share;
 		sched_fill_put(&fill, SCHED_FILL_ANY, share, &grants[j]);
 	}
 	sched_fill_deinit(&fill);
@@ -127,8 +127,8 @@ static const struct sched_policy even = {.name = "even", .decide = even_decide};
 /* ---- runs ---- */
 
 /* Runs a built-in trace of JOBS jobs. */
-static int run(struct sched_outcome *outcome, const struct sched_named *policy, uint64_t seed,
-	const struct sched_setting *setting, struct pawl_err *err)
+static int run(struct sched_outcome *outcome, const struct sched_policy_entry *policy,
+	uint64_t seed, const struct sched_setting *setting, struct pawl_err *err)
 {
 	struct sched_apps apps = {0};
 	struct sched_workload workload = {0};
@@ -147,11 +147,11 @@ static void check_outcome(const struct sched_outcome *outcome)
 	const struct sched_metrics *m = &outcome->metrics;
 
 	for (uint32_t j = 0; j < JOBS; j++) {
-		const struct sched_life *life = &outcome->lives[j];
+		const struct sched_job_result *result = &outcome->results[j];
 
-		assert_true(life->jct_s > 0 && life->end_s >= life->jct_s);
-		assert_true(life->rho > 0 && isfinite(life->rho));
-		assert_true(life->lost >= 0 && life->lost < life->attained);
+		assert_true(result->jct_s > 0 && result->end_s >= result->jct_s);
+		assert_true(result->rho > 0 && isfinite(result->rho));
+		assert_true(result->lost >= 0 && result->lost < result->attained);
 	}
 	assert_true(m->jct_p50_s <= m->jct_p99_s && m->jct_p99_s <= m->makespan_s);
 	assert_true(m->utilisation > 0 && m->utilisation <= 1);
@@ -162,11 +162,11 @@ static void check_outcome(const struct sched_outcome *outcome)
 static void all_adds_up(void **state)
 {
 	const struct sched_policy spying = {"spy", spy_open, spy_close, spy_decide};
-	struct sched_named named = {&spying, false, true};
+	struct sched_policy_entry entry = {&spying, false, true};
 	struct pawl_err err;
 
 	for (uint32_t i = 0;; i++) {
-		const struct sched_named *row = sched_policy_row(i);
+		const struct sched_policy_entry *row = sched_policy_row(i);
 		struct sched_outcome outcome = {0};
 
 		if (row && row->policy == &sched_pollux && getenv("PAWL_LONG") == NULL) {
@@ -174,8 +174,8 @@ static void all_adds_up(void **state)
 		}
 		memset(&spy, 0, sizeof(spy));
 		spy.inner = row ? row->policy : &even;
-		spy.adapts = named.adapts = row == NULL || row->adapts;
-		if (run(&outcome, &named, first_seed + i, &usual, &err) != 0) {
+		spy.adapts = entry.adapts = row == NULL || row->adapts;
+		if (run(&outcome, &entry, first_seed + i, &usual, &err) != 0) {
 			fail_msg("%s: %s", spy.inner->name, err.msg);
 		}
 		check_outcome(&outcome);
@@ -188,11 +188,11 @@ static void all_adds_up(void **state)
 
 static void a_seed_gives_the_same_numbers(void **state)
 {
-	const struct sched_named named = {&even, true, false};
+	const struct sched_policy_entry entry = {&even, true, false};
 	struct pawl_err err;
 
 	for (uint32_t i = 0; i < 2; i++) {
-		const struct sched_named *policy = i ? &named : sched_policy_find("optimus");
+		const struct sched_policy_entry *policy = i ? &entry : sched_policy_find("optimus");
 		struct sched_outcome first = {0};
 		struct sched_outcome again = {0};
 		struct sched_outcome other = {0};
@@ -200,8 +200,9 @@ static void a_seed_gives_the_same_numbers(void **state)
 		assert_int_equal(run(&first, policy, first_seed, &usual, &err), 0);
 		assert_int_equal(run(&again, policy, first_seed, &usual, &err), 0);
 		assert_int_equal(run(&other, policy, first_seed + 1, &usual, &err), 0);
-		assert_memory_equal(first.lives, again.lives, JOBS * sizeof(*first.lives));
-		assert_memory_not_equal(first.lives, other.lives, JOBS * sizeof(*first.lives));
+		assert_memory_equal(first.results, again.results, JOBS * sizeof(*first.results));
+		assert_memory_not_equal(first.results, other.results,
+			JOBS * sizeof(*first.results));
 		assert_memory_equal(&first.metrics, &again.metrics, sizeof(first.metrics));
 		sched_outcome_deinit(&first);
 		sched_outcome_deinit(&again);
@@ -233,7 +234,7 @@ static void run_alike(struct sched_outcome *outcome, const char *policy, const c
 
 /* One job alone with all slots, or two with a half each, take as long as each would alone on its
  * share. The end of an epoch is a whole second. */
-static void shares_that_are_fair_are_told_so(void **state)
+static void fair_shares_have_rho_1(void **state)
 {
 	const struct sched_setting setting = {2, 4, 60, 30, 0, 1, NULL, NULL, NULL};
 
@@ -242,7 +243,7 @@ static void shares_that_are_fair_are_told_so(void **state)
 
 		run_alike(&outcome, "fifo", "cifar10", jobs, 8 / jobs, 2048, &setting);
 		for (uint32_t j = 0; j < jobs; j++) {
-			assert_true(fabs(outcome.lives[j].rho - 1) < 0.02);
+			assert_true(fabs(outcome.results[j].rho - 1) < 0.02);
 		}
 		sched_outcome_deinit(&outcome);
 	}
@@ -258,7 +259,7 @@ static void neighbours_interfere(void **state)
 	run_alike(&alone, "fifo", "cifar10", 2, 3, 2048, &setting);
 	setting.interference = 0.5;
 	run_alike(&both, "fifo", "cifar10", 2, 3, 2048, &setting);
-	assert_true(both.lives[0].end_s == alone.lives[0].end_s); /* on one node */
+	assert_true(both.results[0].end_s == alone.results[0].end_s); /* on one node */
 	sched_outcome_deinit(&alone);
 	sched_outcome_deinit(&both);
 	setting.interference = 0;
@@ -266,7 +267,7 @@ static void neighbours_interfere(void **state)
 	run_alike(&alone, "fifo", "cifar10", 2, 6, 2048, &setting);
 	setting.interference = 0.5;
 	run_alike(&both, "fifo", "cifar10", 2, 6, 2048, &setting);
-	assert_true(both.lives[0].end_s > 1.8 * alone.lives[0].end_s);
+	assert_true(both.results[0].end_s > 1.8 * alone.results[0].end_s);
 	sched_outcome_deinit(&alone);
 	sched_outcome_deinit(&both);
 }
@@ -305,7 +306,7 @@ static void batches_are_split(void **state)
 /* Hints are wrong by no more than was asked for, and come close to that. */
 static void hints_are_wrong_by_so_much(void **state)
 {
-	const struct pawl_place places[] = {{1, 1, 1}, {1, 4, 4}, {4, 16, 4}};
+	const struct pawl_placement places[] = {{1, 1, 1}, {1, 4, 4}, {4, 16, 4}};
 	const struct pawl_batch batch = {64, 0};
 	struct sched_apps apps = {0};
 	struct sched_submission of = {.name = "job"};
@@ -316,19 +317,19 @@ static void hints_are_wrong_by_so_much(void **state)
 	assert_int_equal(sched_models_load(&apps, &err), 0);
 	of.app = sched_apps_find(&apps, "cifar10");
 	for (uint32_t i = 0; i < ERRORS; i++) {
-		struct sim_job job = {.of = &of};
+		struct sim_job job = {.submission = &of};
 		double ratio;
 
-		job.seen.hints = (struct sched_hints){.fitted = true,
+		job.measured.hints = (struct sched_hints){.fitted = true,
 			.perf = of.app->perf,
 			.noise = {1, 10}};
-		sim_job_err(&job, 0.3, 3, first_seed + i);
-		assert_int_equal(sim_job_tell(&job, &err), 0);
+		sim_job_draw_errors(&job, 0.3, 3, first_seed + i);
+		assert_int_equal(sim_job_update_hints(&job, &err), 0);
 		ratio = pawl_step_s(&of.app->perf, &places[i % 3], &batch) /
-			pawl_step_s(&job.told.perf, &places[i % 3], &batch);
+			pawl_step_s(&job.reported.perf, &places[i % 3], &batch);
 		speeds[0] = fmin(speeds[0], ratio);
 		speeds[1] = fmax(speeds[1], ratio);
-		ratio = job.told.noise.var / 10;
+		ratio = job.reported.noise.var / 10;
 		noises[0] = fmin(noises[0], ratio);
 		noises[1] = fmax(noises[1], ratio);
 	}
@@ -351,7 +352,7 @@ static void wrong_hints_change_what_is_decided(void **state)
 	setting.speed_error = 0.3;
 	setting.noise_error = 3;
 	assert_int_equal(run(&wrong, sched_policy_find("pawl"), first_seed, &setting, &err), 0);
-	assert_memory_not_equal(right.lives, wrong.lives, JOBS * sizeof(*right.lives));
+	assert_memory_not_equal(right.results, wrong.results, JOBS * sizeof(*right.results));
 	assert_true(wrong.metrics.jct_avg_s < 1.5 * right.metrics.jct_avg_s);
 	sched_outcome_deinit(&right);
 	sched_outcome_deinit(&wrong);
@@ -385,7 +386,7 @@ static void nonsense_is_refused(void **state)
 	static const struct {
 		struct sched_policy policy;
 		int code;
-		const char *says;
+		const char *expected;
 	} bad[] = {
 		{{.name = "greedy", .decide = greedy_decide}, PAWL_EINVAL, "policy greedy at "},
 		{{.name = "idle", .decide = idle_decide}, PAWL_ELIMIT, "are not done after "},
@@ -396,10 +397,10 @@ static void nonsense_is_refused(void **state)
 	struct pawl_err err;
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
-		const struct sched_named named = {&bad[i].policy, i == 0, false};
+		const struct sched_policy_entry entry = {&bad[i].policy, i == 0, false};
 
-		assert_int_equal(run(&outcome, &named, 1, &usual, &err), bad[i].code);
-		assert_non_null(strstr(err.msg, bad[i].says));
+		assert_int_equal(run(&outcome, &entry, 1, &usual, &err), bad[i].code);
+		assert_non_null(strstr(err.msg, bad[i].expected));
 		sched_outcome_deinit(&outcome);
 	}
 	small.nodes = 1;
@@ -413,7 +414,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(all_adds_up),
 		cmocka_unit_test(a_seed_gives_the_same_numbers),
-		cmocka_unit_test(shares_that_are_fair_are_told_so),
+		cmocka_unit_test(fair_shares_have_rho_1),
 		cmocka_unit_test(neighbours_interfere),
 		cmocka_unit_test(batches_are_split),
 		cmocka_unit_test(hints_are_wrong_by_so_much),

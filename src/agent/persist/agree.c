@@ -1,0 +1,683 @@
+/*
+ * Agents of several hosts that agree through the store: see agree.h.
+ *
+ *   .pawl-hosts/<job>/join.<k>     the host whose lowest rank is k has begun
+ *   .pawl-hosts/<job>/lead         the host of rank 0 has begun
+ *   .pawl-hosts/<job>/run          the members of the run, by rank 0's host
+ *   .pawl-hosts/<job>/<run>/x<n>.k what host k says in round n of kind x
+ *   .pawl-hosts/<job>/<run>/x<n>   the result of that round
+ *
+ * Each look begins with opening the directory, to list it: on NFS that is what makes the client ask
+ * the server anew, where a file that was not there before may stay unseen for half a minute.
+ */
+#include "agent/persist/agree_save.h"
+
+#include "base/clock.h"
+#include "base/crc.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/times.h"
+#include "store/store.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define AGREE_OLD_DIR AGREE_DIR ".old" /* directory that is being removed */
+#define DIR_TRIES_MAX 10
+#define ROUNDS_KEPT   32u /* rounds of each kind that are kept: no host is further behind */
+#define AGREE_MSG_MAX (MANIFEST_MAX_BYTES - 1u)
+
+/* Looks once. Returns 1 if what the agent waits for is there; 0 if not yet, and hosts->late says
+ * what is missing; or an error if it will never be there. */
+typedef int poll_fn(struct agree *agree, void *what, struct pawl_err *err);
+
+/* ---- paths and notes ---- */
+
+static void join_path(const struct agree *agree, uint32_t first, char path[AGREE_PATH_MAX])
+{
+	snprintf(path, AGREE_PATH_MAX, "%.100s/join.%" PRIu32, agree->base, first);
+}
+
+static void lead_path(const struct agree *agree, char path[AGREE_PATH_MAX])
+{
+	snprintf(path, AGREE_PATH_MAX, "%.100s/lead", agree->base);
+}
+
+static void run_path(const struct agree *agree, char path[AGREE_PATH_MAX])
+{
+	snprintf(path, AGREE_PATH_MAX, "%.100s/run", agree->base);
+}
+
+static void rounds_path(const struct agree *agree, char path[AGREE_PATH_MAX])
+{
+	snprintf(path, AGREE_PATH_MAX, "%.100s/%016" PRIx64, agree->base, agree->run.run);
+}
+
+/* Names the note of host first in a round; first UINT32_MAX: the note with the round's result. */
+static void round_path(const struct agree *agree, char kind, uint64_t n, uint32_t first,
+	char path[AGREE_PATH_MAX])
+{
+	char who[16] = "";
+
+	if (first != UINT32_MAX) {
+		snprintf(who, sizeof(who), ".%" PRIu32, first);
+	}
+	snprintf(path, AGREE_PATH_MAX, "%.100s/%016" PRIx64 "/%c%" PRIu64 "%s", agree->base,
+		agree->run.run, kind, n, who);
+}
+
+static int write_msg(struct agree *agree, const char *path, struct pawl_err *err)
+{
+	if (agree->out.failed) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a note to the other hosts");
+	}
+	return store_publish(agree->store, path, agree->out.bytes, agree->out.len_bytes, err);
+}
+
+static int read_join_at(struct agree *agree, const char *path, struct agree_msg_join *join,
+	struct pawl_err *err)
+{
+	void *bytes;
+	size_t len_bytes;
+	int rv;
+
+	rv = store_read_small(agree->store, path, &bytes, &len_bytes, AGREE_MSG_MAX, err);
+	if (rv != 0) {
+		return rv;
+	}
+	rv = agree_msg_get_join(bytes, len_bytes, join, err);
+	free(bytes);
+	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "%s", path);
+}
+
+static int read_join(struct agree *agree, uint32_t first, struct agree_msg_join *join,
+	struct pawl_err *err)
+{
+	char path[AGREE_PATH_MAX];
+
+	join_path(agree, first, path);
+	return read_join_at(agree, path, join, err);
+}
+
+static int read_run(struct agree *agree, struct agree_msg_run *run, struct pawl_err *err)
+{
+	char path[AGREE_PATH_MAX];
+	void *bytes;
+	size_t len_bytes;
+	int rv;
+
+	run_path(agree, path);
+	rv = store_read_small(agree->store, path, &bytes, &len_bytes, AGREE_MSG_MAX, err);
+	if (rv != 0) {
+		return rv;
+	}
+	rv = agree_msg_get_run(bytes, len_bytes, run, err);
+	free(bytes);
+	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "%s", path);
+}
+
+/* ---- waiting ---- */
+
+static int await(struct agree *agree, poll_fn *look, void *what, int64_t timeout_ns,
+	struct pawl_err *err)
+{
+	int64_t due_ns = clock_mono_ns() + timeout_ns;
+	int64_t pause_max_ns = times_ns(TIME_HOSTS_LOOK_MAX);
+	int64_t pause_ns = times_ns(TIME_HOSTS_LOOK);
+
+	for (;;) {
+		int rv = look(agree, what, err);
+
+		if (rv != 0) {
+			return rv < 0 ? rv : 0;
+		}
+		if (clock_mono_ns() >= due_ns) {
+			return pawl_err_set(err, PAWL_ETIMEDOUT, "%s within %lld s",
+				agree->why_waiting, (long long)(timeout_ns / NS_PER_S));
+		}
+		if (!agree->pause(agree->user, pause_ns)) {
+			return pawl_err_set(err, PAWL_ECANCELED,
+				"the agent leaves or its ranks began anew, and %s",
+				agree->why_waiting);
+		}
+		pause_ns = 2 * pause_ns < pause_max_ns ? 2 * pause_ns : pause_max_ns;
+	}
+}
+
+/* "rank 2", "ranks 2 to 3" */
+static void name_ranks(char *buf, size_t cap_bytes, uint32_t first, uint32_t ranks)
+{
+	if (ranks == 1) {
+		snprintf(buf, cap_bytes, "rank %" PRIu32, first);
+	} else {
+		snprintf(buf, cap_bytes, "ranks %" PRIu32 " to %" PRIu32, first, first + ranks - 1);
+	}
+}
+
+/* ---- opening, beginning ---- */
+
+bool agree_is_leader(const struct agree *agree)
+{
+	return agree->own.first_rank == 0;
+}
+
+void agree_init(struct agree *agree, const char *job, uint32_t first, uint32_t ranks,
+	uint32_t world, agree_pause_fn *pause, void *user)
+{
+	const char *seconds = getenv(AGREE_TIMEOUT_ENV);
+	long s = seconds ? strtol(seconds, NULL, 10) : 0;
+
+	agree->own = (struct agree_member){.first_rank = first, .ranks = ranks};
+	agree->world = world;
+	agree->timeout_ns = s >= 1 && s <= 86400 ? s * NS_PER_S : times_ns(TIME_HOSTS_WAIT);
+	agree->mismatch_wait_ns = times_ns(TIME_HOSTS_ASTRAY);
+	agree->pause = pause;
+	agree->user = user;
+	snprintf(agree->job, sizeof(agree->job), "%s", job);
+	snprintf(agree->base, sizeof(agree->base), AGREE_DIR "/%08" PRIx32 "%08" PRIx32,
+		crc32c(0, job, strlen(job)), crc32_zip(0, job, strlen(job)));
+}
+
+void agree_deinit(struct agree *agree)
+{
+	wire_out_deinit(&agree->out);
+}
+
+static int random_number(uint64_t *number, struct pawl_err *err)
+{
+	do {
+		if (getrandom(number, sizeof(*number), 0) != (ssize_t)sizeof(*number)) {
+			return pawl_err_sys(err, "get a random number");
+		}
+	} while (*number == 0);
+	return 0;
+}
+
+/* Makes the directories. Rank 0's agent, when it comes, may remove the first before the second is
+ * made. */
+static int make_dirs(struct agree *agree, struct pawl_err *err)
+{
+	int rv = PAWL_ENOENT;
+
+	for (int i = 0; i < DIR_TRIES_MAX && rv == PAWL_ENOENT; i++) {
+		rv = store_mkdir(agree->store, AGREE_DIR, err);
+		rv = rv == 0 ? store_mkdir(agree->store, agree->base, err) : rv;
+	}
+	return rv;
+}
+
+/* Removes what earlier runs left, by a rename: hosts that still write there, until they see that
+ * their run is over, could keep a directory from getting empty. */
+static int clear_dirs(struct store *store, struct pawl_err *err)
+{
+	int rv = PAWL_EEXIST;
+
+	for (int i = 0; i < DIR_TRIES_MAX && rv == PAWL_EEXIST; i++) {
+		store_remove(store, AGREE_OLD_DIR, NULL);
+		rv = store_rename(store, AGREE_DIR, AGREE_OLD_DIR, STORE_REPLACE, err);
+	}
+	if (rv == 0) {
+		store_remove(store, AGREE_OLD_DIR, NULL); /* removed the next time, if this fails */
+	}
+	return rv == PAWL_ENOENT ? 0 : rv;
+}
+
+int agree_open(struct agree *agree, struct store *store, struct pawl_err *err)
+{
+	int rv = 0;
+
+	agree->store = store;
+	agree->in_run = false;
+	agree->run = (struct agree_msg_run){0};
+	if (agree_is_leader(agree)) {
+		rv = clear_dirs(store, err);
+	}
+	return rv == 0 ? make_dirs(agree, err) : rv;
+}
+
+/* Says that this host's ranks have begun; rank 0's host says also that no run is in force. */
+static int send_join(struct agree *agree, struct pawl_err *err)
+{
+	struct agree_msg_join join = {.member = agree->own, .world = agree->world};
+	char path[AGREE_PATH_MAX];
+	int rv = make_dirs(agree, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	if (agree_is_leader(agree)) {
+		run_path(agree, path);
+		rv = store_remove(agree->store, path, err);
+		rounds_path(agree, path);
+		if (rv == 0 && agree->run.run) {
+			store_remove(agree->store, path, NULL); /* some may still write there */
+		}
+		if (rv != 0) {
+			return rv;
+		}
+		lead_path(agree, path);
+	} else {
+		join_path(agree, agree->own.first_rank, path);
+	}
+	memcpy(join.job, agree->job, sizeof(join.job));
+	agree_msg_put_join(&agree->out, &join);
+	return write_msg(agree, path, err);
+}
+
+int agree_begin(struct agree *agree, struct pawl_err *err)
+{
+	int rv = random_number(&agree->own.nonce, err);
+
+	agree->in_run = false;
+	agree->run_used = false;
+	agree->last_save = 0;
+	agree->last_durable = 0;
+	agree->restores = 0;
+	return rv == 0 ? send_join(agree, err) : rv;
+}
+
+/* ---- the run ---- */
+
+/* The hosts that said that they have begun. */
+struct joined_hosts {
+	struct agree *agree;
+	struct agree_msg_join *joins; /* HOSTS_MAX entries */
+	uint32_t n;
+};
+
+static int take_join(void *user, const char *name, enum store_kind kind)
+{
+	struct joined_hosts *joined = user;
+	struct agree_msg_join *join = &joined->joins[joined->n];
+	unsigned long first;
+	char *end;
+
+	if (joined->n == AGREE_HOSTS_MAX || strncmp(name, "join.", 5) != 0) {
+		return 0;
+	}
+	first = strtoul(name + 5, &end, 10);
+	if (*end == '\0' && first < joined->agree->world &&
+		read_join(joined->agree, (uint32_t)first, join, NULL) == 0 &&
+		strcmp(join->job, joined->agree->job) == 0 && join->member.first_rank == first) {
+		joined->n++;
+	}
+	return 0;
+}
+
+/* Says in hosts->late which ranks are missing, up to the next that have come. */
+static void explain_missing(struct agree *agree, const struct joined_hosts *joined,
+	uint32_t missing)
+{
+	uint32_t next = agree->world;
+	char ranks[64];
+
+	for (uint32_t j = 0; j < joined->n; j++) {
+		uint32_t first = joined->joins[j].member.first_rank;
+
+		next = first > missing && first < next ? first : next;
+	}
+	name_ranks(ranks, sizeof(ranks), missing, next - missing);
+	snprintf(agree->why_waiting, sizeof(agree->why_waiting),
+		"%s of %" PRIu32 " have not come (job %.64s on all hosts?)", ranks, agree->world,
+		agree->job);
+}
+
+/* poll_fn of rank 0's host: waits for the hosts that make up a new run, and names it. */
+static int poll_joins(struct agree *agree, void *what, struct pawl_err *err)
+{
+	struct joined_hosts *joined = what;
+	const struct agree_msg_run before = agree->run;
+	struct agree_msg_run run = {0};
+	char path[AGREE_PATH_MAX];
+	uint32_t missing;
+	int rv;
+
+	joined->n = 0;
+	rv = store_list(agree->store, agree->base, take_join, joined, err);
+	if (rv != 0) {
+		return rv;
+	}
+	run.members_n = agree_choose_members(&agree->own, agree->world, joined->joins, joined->n,
+		&agree->run, run.members, &missing);
+	if (run.members_n == 0) {
+		explain_missing(agree, joined, missing);
+		return 0;
+	}
+	rv = random_number(&run.run, err);
+	if (rv != 0) {
+		return rv;
+	}
+	agree->run = run;
+	rounds_path(agree, path);
+	rv = store_mkdir(agree->store, path, err);
+	if (rv == 0) {
+		agree_msg_put_run(&agree->out, &run);
+		run_path(agree, path);
+		rv = write_msg(agree, path, err);
+	}
+	if (rv != 0) {
+		agree->run = before; /* nobody has heard of the new run */
+	}
+	return rv == 0 ? 1 : rv;
+}
+
+void agree_expect_nonce(struct agree *agree, uint64_t nonce)
+{
+	agree->expected_since_ns = clock_mono_ns();
+	agree->expected_nonce = nonce;
+}
+
+/* Returns PAWL_EINVAL if rank 0's host says that it began in a root of this name, but not in this
+ * one. */
+static int check_same_root(struct agree *agree, struct pawl_err *err)
+{
+	uint64_t nonce = agree->expected_nonce;
+	struct agree_msg_join lead;
+	char path[AGREE_PATH_MAX];
+
+	if (nonce == 0 ||
+		clock_mono_ns() - agree->expected_since_ns < times_ns(TIME_HOSTS_SHARED)) {
+		return 0;
+	}
+	lead_path(agree, path);
+	if (read_join_at(agree, path, &lead, NULL) == 0 && lead.member.nonce == nonce) {
+		agree->expected_nonce = 0;
+		return 0;
+	}
+	return pawl_err_set(err, PAWL_EINVAL,
+		"this directory is not the one of that name on rank 0's host: several hosts save "
+		"to one that all of them share (NFS, say)");
+}
+
+/* poll_fn of the other hosts: waits for a run with this host in it. */
+static int poll_run(struct agree *agree, void *what, struct pawl_err *err)
+{
+	struct agree_msg_join own;
+	struct agree_msg_run run;
+	char ranks[64];
+	int rv = read_run(agree, &run, err);
+
+	for (uint32_t m = 0; rv == 0 && m < run.members_n; m++) {
+		if (run.members[m].nonce == agree->own.nonce) {
+			agree->run = run;
+			return 1;
+		}
+	}
+	if (rv != 0 && rv != PAWL_ENOENT) {
+		return rv;
+	}
+	name_ranks(ranks, sizeof(ranks), agree->own.first_rank, agree->own.ranks);
+	snprintf(agree->why_waiting, sizeof(agree->why_waiting),
+		"rank 0's host has not named that of %s (job %.64s on all hosts? one root?)", ranks,
+		agree->job);
+	if (read_join(agree, agree->own.first_rank, &own, NULL) != 0) {
+		/* Rank 0's agent came later, and removed this host's note. */
+		rv = send_join(agree, err);
+		return rv == PAWL_ENOENT ? 0 : rv;
+	}
+	return check_same_root(agree, err);
+}
+
+/* Returns PAWL_EPEER if a host of the run has begun anew since. */
+static int check_run(struct agree *agree, struct pawl_err *err)
+{
+	struct agree_msg_join join;
+	struct agree_msg_run run;
+	char ranks[64];
+	int rv;
+
+	if (!agree_is_leader(agree)) {
+		rv = read_run(agree, &run, err);
+		if (rv == PAWL_ENOENT || (rv == 0 && run.run != agree->run.run)) {
+			return pawl_err_set(err, PAWL_EPEER,
+				"the host of rank 0, or another, began anew");
+		}
+		return rv;
+	}
+	for (uint32_t m = 0; m < agree->run.members_n; m++) {
+		const struct agree_member *member = &agree->run.members[m];
+
+		rv = read_join(agree, member->first_rank, &join, err);
+		if (rv == 0 && join.member.nonce != member->nonce) {
+			name_ranks(ranks, sizeof(ranks), member->first_rank, member->ranks);
+			return pawl_err_set(err, PAWL_EPEER, "the host of %s began anew", ranks);
+		}
+		if (rv != 0) {
+			return rv;
+		}
+	}
+	return 0;
+}
+
+int agree_enter(struct agree *agree, struct pawl_err *err)
+{
+	struct joined_hosts joined = {.agree = agree};
+	int rv = agree->in_run ? check_run(agree, err) : PAWL_EPEER;
+
+	if (rv == 0) {
+		return 0;
+	}
+	if (rv != PAWL_EPEER || (agree->in_run && agree->run_used)) {
+		return rv;
+	}
+	/* If a run ended before anything was done in it, another one will do. */
+	if (agree->in_run) {
+		rv = agree_begin(agree, err);
+		if (rv != 0) {
+			return rv;
+		}
+	}
+	if (!agree_is_leader(agree)) {
+		rv = await(agree, poll_run, NULL, agree->timeout_ns, err);
+	} else {
+		joined.joins = calloc(AGREE_HOSTS_MAX, sizeof(*joined.joins));
+		rv = joined.joins
+			? await(agree, poll_joins, &joined, agree->timeout_ns, err)
+			: pawl_err_set(err, PAWL_ENOMEM, "no memory for %u hosts", AGREE_HOSTS_MAX);
+		free(joined.joins);
+	}
+	agree->in_run = rv == 0;
+	return rv;
+}
+
+/* ---- rounds ---- */
+
+int agree_send(struct agree *agree, char kind, uint64_t n, bool is_result, struct pawl_err *err)
+{
+	char path[AGREE_PATH_MAX];
+
+	int rv;
+
+	round_path(agree, kind, n, is_result ? UINT32_MAX : agree->own.first_rank, path);
+	rv = write_msg(agree, path, err);
+	/* The directory is removed with its run. */
+	return rv == PAWL_ENOENT && check_run(agree, err) == PAWL_EPEER ? PAWL_EPEER : rv;
+}
+
+/* A round whose parts are gathered. */
+struct gathering {
+	struct agree *agree;
+	char kind;
+	uint64_t n;
+	bool arrived[AGREE_HOSTS_MAX]; /* members that have said their part, or have gone past it */
+	uint32_t arrived_n;
+	uint32_t mismatched; /* member that restores while a save is gathered; members_n: none */
+	uint64_t save;       /* oldest save a member is in, while a restore is gathered; 0: none */
+	int64_t since_ns;    /* when the gathering began, monotonic ns */
+};
+
+/* Whether a round comes after the newest one that is over. Saves have the numbers of storage_thread.c's
+ * host_round, restores and votes count from 0. */
+static bool is_ahead(const struct agree *agree, char kind, uint64_t n)
+{
+	return kind == 's' ? n > agree->last_save : n >= agree->restores;
+}
+
+static int take_part(void *user, const char *name, enum store_kind store_kind)
+{
+	struct gathering *round = user;
+	const struct agree_msg_run *run = &round->agree->run;
+	unsigned long long n;
+	unsigned first;
+	char kind;
+	int used = 0;
+
+	if (sscanf(name, "%c%llu.%u%n", &kind, &n, &first, &used) != 3 || name[used] != '\0') {
+		return 0;
+	}
+	for (uint32_t m = 0; m < run->members_n; m++) {
+		if (run->members[m].first_rank != first) {
+			continue;
+		}
+		if (kind == round->kind && n >= round->n && !round->arrived[m]) {
+			round->arrived[m] = true;
+			round->arrived_n++;
+		} else if ((kind == 's') != (round->kind == 's') &&
+			is_ahead(round->agree, kind, n)) {
+			if (kind != 's') {
+				round->mismatched = m;
+			} else if (round->save == 0 || n < round->save) {
+				round->save = n;
+			}
+		}
+	}
+	return 0;
+}
+
+/* poll_fn of rank 0's host */
+static int poll_parts(struct agree *agree, void *what, struct pawl_err *err)
+{
+	struct gathering *round = what;
+	const struct agree_msg_run *run = &agree->run;
+	char path[AGREE_PATH_MAX];
+	char ranks[64];
+	uint32_t m = 0;
+	int rv = check_run(agree, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	memset(round->arrived, 0, sizeof(round->arrived));
+	round->arrived_n = 0;
+	round->mismatched = run->members_n;
+	round->save = 0;
+	rounds_path(agree, path);
+	rv = store_list(agree->store, path, take_part, round, err);
+	/* A save found here is in vain: the ranks here have gone past it, or never came to it. (A
+	 * new agent may still be at a save of the run before.) */
+	if (rv == 0 && round->save > 0) {
+		rv = agree_save_refuse(agree, round->save,
+			"the ranks of rank 0's host restore, and do not save", err);
+	}
+	if (rv != 0 || round->arrived_n == run->members_n) {
+		return rv != 0 ? rv : 1;
+	}
+	if (round->mismatched < run->members_n && !round->arrived[round->mismatched] &&
+		clock_mono_ns() - round->since_ns >= agree->mismatch_wait_ns) {
+		m = round->mismatched;
+		name_ranks(ranks, sizeof(ranks), run->members[m].first_rank, run->members[m].ranks);
+		return pawl_err_set(err, PAWL_EMISMATCH,
+			"the host of %s restores where that of rank 0 saves", ranks);
+	}
+	while (round->arrived[m]) {
+		m++;
+	}
+	name_ranks(ranks, sizeof(ranks), run->members[m].first_rank, run->members[m].ranks);
+	snprintf(agree->why_waiting, sizeof(agree->why_waiting), "the host of %s has not %s", ranks,
+		round->kind == 's'           ? "written its part"
+			: round->kind == 'r' ? "asked what to restore"
+					     : "said whether it can restore it");
+	return 0;
+}
+
+int agree_gather(struct agree *agree, char kind, uint64_t n, struct pawl_err *err)
+{
+	struct gathering round = {.agree = agree,
+		.kind = kind,
+		.n = n,
+		.since_ns = clock_mono_ns()};
+
+	return await(agree, poll_parts, &round, agree->timeout_ns, err);
+}
+
+int agree_read_part(struct agree *agree, char kind, uint64_t n, uint32_t m, void **bytes,
+	size_t *len_bytes, struct pawl_err *err)
+{
+	char path[AGREE_PATH_MAX];
+
+	round_path(agree, kind, n, agree->run.members[m].first_rank, path);
+	return store_read_small(agree->store, path, bytes, len_bytes, AGREE_MSG_MAX, err);
+}
+
+/* A round that another host ends. */
+struct awaited_round {
+	char kind;
+	uint64_t n;
+	struct agree_msg_status *status;
+};
+
+/* store_list_fn: stops at once, as only opening the directory matters. */
+static int stop_listing(void *user, const char *name, enum store_kind kind)
+{
+	return 1;
+}
+
+/* poll_fn */
+static int poll_result(struct agree *agree, void *what, struct pawl_err *err)
+{
+	const struct awaited_round *awaited = what;
+	char path[AGREE_PATH_MAX];
+	void *bytes;
+	size_t len_bytes;
+	int rv;
+
+	rounds_path(agree, path);
+	rv = store_list(agree->store, path, stop_listing, NULL, NULL);
+	round_path(agree, awaited->kind, awaited->n, UINT32_MAX, path);
+	if (rv == 0) {
+		rv = store_read_small(agree->store, path, &bytes, &len_bytes, AGREE_MSG_MAX, err);
+	}
+	if (rv == PAWL_ENOENT) {
+		snprintf(agree->why_waiting, sizeof(agree->why_waiting),
+			"the host of rank 0 has not said what came of it");
+		return check_run(agree, err);
+	}
+	if (rv != 0) {
+		return rv;
+	}
+	rv = agree_msg_get_status(bytes, len_bytes, awaited->status, err);
+	free(bytes);
+	return rv == 0 ? 1 : pawl_err_prefix(err, rv, "%s", path);
+}
+
+int agree_await_result(struct agree *agree, char kind, uint64_t n, struct agree_msg_status *status,
+	struct pawl_err *err)
+{
+	struct awaited_round awaited = {kind, n, status};
+	/* Rank 0's host may itself wait that long for a third host. */
+	int rv = await(agree, poll_result, &awaited, 2 * agree->timeout_ns, err);
+
+	if (rv == 0 && status->code != 0) {
+		rv = pawl_err_set(err, status->code, "%s", status->why);
+	}
+	return rv;
+}
+
+void agree_remove_old(struct agree *agree, char kind, uint64_t n)
+{
+	char path[AGREE_PATH_MAX];
+
+	/* Rounds before a restore stay. */
+	if ((uint32_t)n < ROUNDS_KEPT) {
+		return;
+	}
+	for (uint32_t m = 0; m < agree->run.members_n; m++) {
+		round_path(agree, kind, n - ROUNDS_KEPT, agree->run.members[m].first_rank, path);
+		store_remove(agree->store, path, NULL);
+	}
+	round_path(agree, kind, n - ROUNDS_KEPT, UINT32_MAX, path);
+	store_remove(agree->store, path, NULL);
+}

@@ -1,0 +1,155 @@
+/* Hosts restore the same checkpoint, or none: see agree.h. */
+#include "agent/persist/agree.h"
+#include "ipc/proto.h"
+
+#include "base/err.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OFFERS_MAX 16 /* runs in a row that may end before an offer, at most */
+
+/* Reads a member's word in a round. PAWL_ENOENT: the member has gone past the round, which no host
+ * does here. */
+static int read_status(struct agree *agree, char kind, uint64_t n, uint32_t m,
+	struct agree_msg_status *status, struct pawl_err *err)
+{
+	void *bytes;
+	size_t len_bytes;
+	int rv = agree_read_part(agree, kind, n, m, &bytes, &len_bytes, err);
+
+	if (rv == 0) {
+		rv = agree_msg_get_status(bytes, len_bytes, status, err);
+		free(bytes);
+	}
+	return rv;
+}
+
+/* Checks that all hosts ask for the same as rank 0's host. */
+static int check_asked(struct agree *agree, const struct agree_msg_status *own,
+	struct pawl_err *err)
+{
+	struct agree_msg_status status;
+	int rv = 0;
+
+	for (uint32_t m = 0; m < agree->run.members_n && rv == 0; m++) {
+		rv = read_status(agree, 'r', agree->restores, m, &status, err);
+		if (rv == 0 &&
+			(status.has_step != own->has_step ||
+				status.asked_step != own->asked_step)) {
+			rv = pawl_err_set(err, PAWL_EMISMATCH,
+				"rank %u restores another step than rank 0",
+				agree->run.members[m].first_rank);
+		}
+	}
+	return rv;
+}
+
+/* Rank 0's host: once all have asked, says what is offered. */
+static int make_offer(struct agree *agree, struct agree_msg_status *status, agree_find_fn *find,
+	void *user, struct pawl_err *err)
+{
+	struct pawl_err why = {0};
+	int rv = agree_gather(agree, 'r', agree->restores, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	rv = check_asked(agree, status, &why);
+	if (rv == 0) {
+		status->code = find(user, status);
+	} else {
+		status->code = rv;
+		snprintf(status->why, sizeof(status->why), "%.255s", why.msg);
+	}
+	agree_msg_put_status(&agree->out, status);
+	rv = agree_send(agree, 'r', agree->restores, true, err);
+	if (rv == 0 && status->code != 0) {
+		rv = pawl_err_set(err, status->code, "%s", status->why);
+	}
+	return rv;
+}
+
+static int offer_once(struct agree *agree, struct agree_msg_status *status, agree_find_fn *find,
+	void *user, struct pawl_err *err)
+{
+	int rv = agree_enter(agree, err);
+
+	if (rv == 0 && agree_is_leader(agree)) {
+		rv = make_offer(agree, status, find, user, err);
+	} else if (rv == 0) {
+		agree_msg_put_status(&agree->out, status);
+		rv = agree_send(agree, 'r', agree->restores, false, err);
+		rv = rv == 0 ? agree_await_result(agree, 'r', agree->restores, status, err) : rv;
+	}
+	return rv;
+}
+
+int agree_offer(struct agree *agree, struct agree_msg_status *status, agree_find_fn *find,
+	void *user, struct pawl_err *err)
+{
+	const struct agree_msg_status asked = *status;
+	int rv = PAWL_EPEER;
+
+	for (int i = 0; i < OFFERS_MAX && rv == PAWL_EPEER; i++) {
+		*status = asked;
+		rv = offer_once(agree, status, find, user, err);
+		if (rv == PAWL_EPEER && agree->run_used) {
+			return rv;
+		}
+	}
+	if (rv == 0 && !status->found) { /* the round is over: there is nothing to vote on */
+		agree->restores++;
+		agree->run_used = true;
+	} else if (rv != 0 && status->code != 0) {
+		agree->restores++; /* all hosts were told */
+	}
+	return rv;
+}
+
+/* Rank 0's host: puts the worst verdict of all hosts' ranks into word. */
+static int count_votes(struct agree *agree, struct agree_msg_status *status, struct pawl_err *err)
+{
+	struct agree_msg_status other;
+	int rv = agree_gather(agree, 'v', agree->restores, err);
+
+	for (uint32_t m = 0; m < agree->run.members_n && rv == 0; m++) {
+		rv = read_status(agree, 'v', agree->restores, m, &other, err);
+		if (rv == 0 && other.verdict > status->verdict) {
+			status->verdict =
+				other.verdict > VERDICT_REFUSED ? VERDICT_REFUSED : other.verdict;
+			memcpy(status->why, other.why, sizeof(status->why));
+		}
+	}
+	return rv;
+}
+
+int agree_vote(struct agree *agree, struct agree_msg_status *status, agree_condemn_fn *condemn,
+	void *user, struct pawl_err *err)
+{
+	int rv = 0;
+
+	if (!agree->in_run) {
+		return pawl_err_set(err, PAWL_EPEER, "a host began anew");
+	}
+	if (agree_is_leader(agree)) {
+		rv = count_votes(agree, status, err);
+		if (rv == 0 && status->verdict == VERDICT_RETRY) {
+			condemn(user, status->why);
+		}
+		agree_msg_put_status(&agree->out, status);
+		rv = rv == 0 ? agree_send(agree, 'v', agree->restores, true, err) : rv;
+	} else {
+		agree_msg_put_status(&agree->out, status);
+		rv = agree_send(agree, 'v', agree->restores, false, err);
+		rv = rv == 0 ? agree_await_result(agree, 'v', agree->restores, status, err) : rv;
+	}
+	if (rv == 0) {
+		agree_remove_old(agree, 'r', agree->restores);
+		agree_remove_old(agree, 'v', agree->restores);
+		agree->restores++;
+		agree->run_used = agree->run_used || status->verdict == VERDICT_GO;
+	}
+	return rv;
+}

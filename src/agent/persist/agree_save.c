@@ -1,0 +1,334 @@
+/*
+ * A checkpoint that several hosts write together: see agree_save.h.
+ *
+ * Happy path, each line done before the next: all hosts write their files into the directory and
+ * sync them and their names; the others say so, each in a note with its part of the manifest; rank
+ * 0's host has all notes, makes one manifest of them, gives the directory the name that
+ * tag_publish expects, publishes, and says that it is done. Until the last rename nothing is
+ * visible, so a crash of anybody before it leaves a hidden directory and notes, which rank 0's
+ * agent removes when it opens the root again.
+ */
+#include "agent/persist/agree_save.h"
+
+#include "base/err.h"
+#include "base/fault.h"
+#include "ckpt/format/merge.h"
+#include "ckpt/tags.h"
+#include "store/store.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Makes a name that tags_recover knows as something unfinished. */
+static void name_dir(const struct agree *agree, uint64_t n, char *dir, size_t cap_bytes)
+{
+	char name[CKPT_TAG_MAX];
+
+	snprintf(name, sizeof(name), "hosts-%016" PRIx64 "-%" PRIu64, agree->run.run, n);
+	tag_new_dir(dir, cap_bytes, name);
+}
+
+/* Enters a run. If the run that this host was in has ended, the save ends with it. If none comes in
+ * time, this host goes on waiting to be named in the next one: beginning anew would put off the
+ * host that is about to name it. */
+static int enter_run(struct agree *agree, struct pawl_err *err)
+{
+	int rv;
+
+	agree->run_used = agree->run_used || agree->in_run;
+	rv = agree_enter(agree, err);
+	agree->run_used = agree->run_used || rv == 0;
+	return rv;
+}
+
+int agree_save_begin(struct agree *agree, uint64_t n, char *dir, size_t dir_cap_bytes,
+	struct pawl_err *err)
+{
+	char inner[STORE_NAME_MAX + 8];
+	int rv = enter_run(agree, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	name_dir(agree, n, dir, dir_cap_bytes);
+	snprintf(inner, sizeof(inner), "%s/.pawl", dir);
+	rv = store_mkdir(agree->store, dir, err);
+	return rv == 0 ? store_mkdir(agree->store, inner, err) : rv;
+}
+
+/* ---- the part of this host ---- */
+
+/* Lists the partitions said to be alike; the note borrows the record's sums. */
+static int list_shared(struct agree_msg_part *msg, const struct record *record,
+	struct pawl_err *err)
+{
+	msg->shared = calloc(record->parts_n + 1, sizeof(*msg->shared));
+	if (!msg->shared) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u partitions",
+			record->parts_n);
+	}
+	for (uint32_t p = 0; p < record->parts_n; p++) {
+		const struct record_part *part = &record->parts[p];
+		struct agree_msg_shared *shared = &msg->shared[msg->shared_n];
+
+		if (part->shared) {
+			memcpy(shared->name, part->name, sizeof(shared->name));
+			shared->size_bytes = part->size_bytes;
+			shared->sums_n = part->sums_n;
+			shared->sums = part->sums;
+			msg->shared_n++;
+		}
+	}
+	return 0;
+}
+
+static int send_part(struct agree *agree, uint64_t n, const char *dir,
+	const struct manifest *manifest, const struct record *record, struct pawl_err *err)
+{
+	struct agree_msg_part msg = {.manifest = *manifest};
+	int rv = store_sync_dir(agree->store, dir, err);
+
+	if (rv == 0) {
+		rv = list_shared(&msg, record, err);
+	}
+	if (rv == 0) {
+		agree_msg_put_part(&agree->out, &msg);
+		rv = agree_send(agree, 's', n, false, err);
+	}
+	free(msg.shared);
+	return rv;
+}
+
+/* ---- the merge on rank 0's host ---- */
+
+/* All hosts' parts of a save. */
+struct parts {
+	struct agree_msg_part *msgs; /* part of each member */
+	struct merge_host *hosts;    /* rank 0's own files, then each member's */
+	uint32_t n;                  /* number of notes read */
+};
+
+/* Checks that a host shares the same partitions as rank 0, with the same content. */
+static int check_shared(const struct record *record, const struct agree_msg_part *msg,
+	uint32_t rank, char *part, struct pawl_err *err)
+{
+	uint32_t own_n = 0;
+
+	for (uint32_t p = 0; p < record->parts_n; p++) {
+		own_n += record->parts[p].shared;
+	}
+	if (own_n != msg->shared_n) {
+		return pawl_err_set(err, PAWL_EMISMATCH,
+			"rank 0 says that %u partitions are alike on all ranks, rank %u says %u",
+			own_n, rank, msg->shared_n);
+	}
+	for (uint32_t s = 0; s < msg->shared_n; s++) {
+		const struct agree_msg_shared *shared = &msg->shared[s];
+		const struct record_part *own = record_find_shared(record, shared->name);
+		bool differs = !own || own->size_bytes != shared->size_bytes;
+
+		snprintf(part, CKPT_NAME_MAX, "%s", shared->name);
+		if (differs ||
+			(own->sums_n == shared->sums_n && shared->sums_n > 0 &&
+				memcmp(own->sums, shared->sums,
+					shared->sums_n * sizeof(*shared->sums)) != 0)) {
+			return pawl_err_set(err, PAWL_EMISMATCH,
+				"%s: differs between rank 0 and rank %u, which should hold it "
+				"alike; from now on every rank's copy is kept",
+				shared->name, rank);
+		}
+	}
+	part[0] = '\0';
+	return 0;
+}
+
+/* Reads the part of member m. */
+static int read_part(struct agree *agree, uint64_t n, uint32_t m, struct parts *parts,
+	struct pawl_err *err)
+{
+	const struct agree_member *member = &agree->run.members[m];
+	struct agree_msg_part *msg = &parts->msgs[parts->n];
+	void *bytes;
+	size_t len_bytes;
+	int rv = agree_read_part(agree, 's', n, m, &bytes, &len_bytes, err);
+
+	if (rv == PAWL_ENOENT) {
+		return pawl_err_set(err, PAWL_ECANCELED, "rank %u's host did not save it",
+			member->first_rank);
+	}
+	if (rv != 0) {
+		return rv;
+	}
+	parts->n++;
+	rv = agree_msg_get_part(bytes, len_bytes, msg, err);
+	free(bytes);
+	if (rv == 0 && msg->status.code != 0) {
+		rv = pawl_err_set(err, msg->status.code, "rank %u's host: %s", member->first_rank,
+			msg->status.why);
+	}
+	parts->hosts[parts->n] =
+		(struct merge_host){&msg->manifest, member->first_rank, member->ranks};
+	return rv;
+}
+
+/* Waits for all parts and compares them. */
+static int collect(struct agree *agree, uint64_t n, const struct record *record,
+	struct parts *parts, char *part, struct pawl_err *err)
+{
+	int rv = agree_gather(agree, 's', n, err);
+
+	for (uint32_t m = 0; m < agree->run.members_n && rv == 0; m++) {
+		rv = read_part(agree, n, m, parts, err);
+		if (rv == 0) {
+			rv = check_shared(record, &parts->msgs[m], agree->run.members[m].first_rank,
+				part, err);
+		}
+	}
+	return rv;
+}
+
+/* Gives the directory the name under which a tag is published, and publishes it. */
+static int publish(struct agree *agree, const char *dir, const struct manifest *manifest,
+	struct pawl_err *err)
+{
+	char fresh[STORE_NAME_MAX];
+	int rv;
+
+	tag_new_dir(fresh, sizeof(fresh), manifest->tag);
+	tag_abandon(agree->store, manifest->tag); /* what a failed attempt may have left */
+	rv = store_rename(agree->store, dir, fresh, STORE_REPLACE, err);
+	if (rv == 0) {
+		rv = tag_publish(agree->store, manifest->tag, manifest, err);
+	}
+	if (rv != 0) {
+		tag_abandon(agree->store, manifest->tag);
+	}
+	return rv;
+}
+
+static int leader_end(struct agree *agree, uint64_t n, const char *dir,
+	const struct manifest *manifest, const struct record *record, uint32_t *files,
+	uint64_t *size_bytes, char *part, struct pawl_err *err)
+{
+	uint32_t members_n = agree->run.members_n;
+	struct parts parts = {.msgs = calloc(members_n + 1, sizeof(*parts.msgs)),
+		.hosts = calloc(members_n + 1, sizeof(*parts.hosts))};
+	struct agree_msg_status status = {0};
+	struct manifest whole = {0};
+	int rv = parts.msgs && parts.hosts
+		? 0
+		: pawl_err_set(err, PAWL_ENOMEM, "no memory for %u hosts", members_n);
+
+	if (rv == 0) {
+		parts.hosts[0] = (struct merge_host){manifest, 0, agree->own.ranks};
+		rv = collect(agree, n, record, &parts, part, err);
+	}
+	if (rv == 0) {
+		rv = manifest_merge(parts.hosts, members_n + 1, &whole, err);
+	}
+	/* Without parts, nobody had anything to save under this tag. */
+	if (rv == 0 && whole.parts_n > 0) {
+		FAULT_CRASH("hosts.crash.merged");
+		rv = publish(agree, dir, &whole, err);
+	}
+	if (rv == 0) {
+		FAULT_CRASH("hosts.crash.published");
+		*files = whole.parts_n;
+		*size_bytes = manifest_bytes(&whole);
+		agree_msg_put_status(&agree->out, &status);
+		/* The tag is durable whether the other hosts hear of it or not. */
+		agree_send(agree, 's', n, true, NULL);
+		agree_remove_old(agree, 's', n);
+	}
+	for (uint32_t m = 0; m < parts.n; m++) {
+		agree_msg_part_deinit(&parts.msgs[m]);
+	}
+	free(parts.msgs);
+	free(parts.hosts);
+	free(whole.parts);
+	return rv;
+}
+
+int agree_save_end(struct agree *agree, uint64_t n, const struct manifest *manifest,
+	const struct record *record, uint32_t *files, uint64_t *size_bytes, char *part,
+	struct pawl_err *err)
+{
+	struct agree_msg_status status = {0};
+	char dir[STORE_NAME_MAX];
+	int rv;
+
+	part[0] = '\0';
+	name_dir(agree, n, dir, sizeof(dir));
+	if (agree_is_leader(agree)) {
+		rv = leader_end(agree, n, dir, manifest, record, files, size_bytes, part, err);
+	} else {
+		rv = send_part(agree, n, dir, manifest, record, err);
+		FAULT_CRASH("hosts.crash.said");
+		rv = rv == 0 ? agree_await_result(agree, 's', n, &status, err) : rv;
+		memcpy(part, status.part, sizeof(status.part));
+	}
+	if (rv == 0) {
+		agree->last_save = n;
+		agree->last_durable = n;
+	}
+	return rv;
+}
+
+/* Within the run: removes this host's part and tells all hosts why. */
+static int withdraw_part(struct agree *agree, uint64_t n, const struct manifest_part *parts,
+	uint32_t parts_n, const char *part, const struct pawl_err *why, struct pawl_err *err)
+{
+	struct agree_msg_part msg = {.status = {.code = why->code}};
+	char path[STORE_NAME_MAX + CKPT_NAME_MAX + 32];
+	char dir[STORE_NAME_MAX];
+
+	agree->last_save = n > agree->last_save ? n : agree->last_save;
+	name_dir(agree, n, dir, sizeof(dir));
+	/* Rank 0's host removes first: on a full disk the note needs the room. */
+	if (agree_is_leader(agree)) {
+		store_remove(agree->store, dir, NULL);
+	}
+	for (uint32_t p = 0; p < parts_n && !agree_is_leader(agree); p++) {
+		snprintf(path, sizeof(path), "%s/%s", dir, parts[p].file);
+		store_remove(agree->store, path, NULL);
+	}
+	snprintf(msg.status.why, sizeof(msg.status.why), "%.255s", why->msg);
+	snprintf(msg.status.part, sizeof(msg.status.part), "%s", part);
+	if (agree_is_leader(agree)) {
+		agree_msg_put_status(&agree->out, &msg.status);
+	} else {
+		agree_msg_put_part(&agree->out, &msg);
+	}
+	return agree_send(agree, 's', n, agree_is_leader(agree), err);
+}
+
+int agree_save_fail(struct agree *agree, uint64_t n, const struct manifest_part *parts,
+	uint32_t parts_n, const char *part, const struct pawl_err *why, struct pawl_err *err)
+{
+	int rv = n <= agree->last_durable ? 0 : enter_run(agree, err);
+
+	return rv != 0 || n <= agree->last_durable
+		? rv
+		: withdraw_part(agree, n, parts, parts_n, part, why, err);
+}
+
+int agree_save_refuse(struct agree *agree, uint64_t n, const char *why, struct pawl_err *err)
+{
+	struct pawl_err reason;
+
+	pawl_err_set(&reason, PAWL_ECANCELED, "%s", why);
+	return withdraw_part(agree, n, NULL, 0, "", &reason, err);
+}
+
+int agree_save_why(struct agree *agree, uint64_t n, char *part, struct pawl_err *err)
+{
+	struct agree_msg_status status = {0};
+	int rv = agree_await_result(agree, 's', n, &status, err);
+
+	memcpy(part, status.part, sizeof(status.part));
+	return rv != 0
+		? rv
+		: pawl_err_set(err, PAWL_ENOENT, "the directory that it is written to is gone");
+}

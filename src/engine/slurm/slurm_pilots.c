@@ -1,0 +1,339 @@
+/* Pilots that have come: what they have, what is wanted of them, and whether anything is left of
+ * them. */
+#include "engine/slurm/slurm_impl.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define KEEP_NS           (3600 * NS_PER_S) /* how long a pilot that is gone is remembered */
+#define KEEP_LOG_S        86400             /* how long a pilot's log is kept after its last line */
+#define FIRST_HAVE_FENCES 3 /* fences within which a pilot that has a directory writes have */
+
+struct pilot *slurm_pilot_named(struct sched_slurm *s, const char *name)
+{
+	for (uint32_t i = 0; i < s->pilots_n; i++) {
+		if (strcmp(s->pilots[i].name, name) == 0) {
+			return &s->pilots[i];
+		}
+	}
+	return NULL;
+}
+
+struct pilot_scan {
+	struct sched_slurm *s;
+	bool all; /* every pilot's directory could be read */
+};
+
+static bool add_pilot(void *user, const char *name)
+{
+	struct pilot_scan *scan = user;
+	struct sched_slurm *s = scan->s;
+	struct pawl_err err = {0};
+	struct pilot *pilot;
+	int rv;
+
+	if (strlen(name) >= CORE_NAME_MAX || slurm_pilot_named(s, name)) {
+		return true;
+	}
+	if (!slurm_grow(&s->pilots, s->pilots_n, &s->pilots_cap, sizeof(*s->pilots))) {
+		scan->all = false;
+		return true;
+	}
+	pilot = &s->pilots[s->pilots_n];
+	*pilot = (struct pilot){.pool = SLURM_NO_POOL, .dirty = true};
+	snprintf(pilot->name, sizeof(pilot->name), "%s", name);
+	snprintf(pilot->directory, sizeof(pilot->directory), "%s/pilots/%s", s->options.spool,
+		name);
+	pilot->came_ns = pilot->last_seen_ns = clock_mono_ns();
+	rv = slurm_spool_newest(pilot->directory, "want", &pilot->want, &err);
+	if (rv == 0) {
+		s->pilots_n++;
+	} else if (err.sys != ENOENT && err.sys != ENOTDIR) { /* else the name is no pilot's */
+		slurm_report_spool_error(s, &err);
+		scan->all = false;
+	}
+	return true;
+}
+
+/* Reads the pilot's have if it is new. */
+static void read_have(struct pilot *pilot, int64_t now_ns)
+{
+	struct pawl_err err = {0};
+	struct slurm_have have;
+	uint64_t number;
+	uint8_t *bytes;
+	size_t len_bytes;
+	char name[32];
+
+	if (slurm_spool_newest(pilot->directory, "have", &number, &err) != 0 ||
+		number <= pilot->number) {
+		return;
+	}
+	snprintf(name, sizeof(name), "have.%016" PRIx64, number);
+	if (slurm_spool_get(pilot->directory, name, &bytes, &len_bytes, &err) != 0) {
+		return; /* a newer one is there, which the next look sees */
+	}
+	if (slurm_have_decode(bytes, len_bytes, &have, &err) != 0) {
+		log_line(LOG_ERROR, "slurm: %s/%s: %s", pilot->directory, name, err.msg);
+	} else {
+		free(pilot->have.parts);
+		pilot->have = have;
+		pilot->last_seen_ns = now_ns;
+		pilot->dirty = pilot->dirty || pilot->awaits_removal;
+		pilot->awaits_removal = false;
+	}
+	pilot->number = number;
+	free(bytes);
+}
+
+static void post_arrival(struct sched_slurm *s, struct pilot *pilot)
+{
+	const struct core_pool *pool = &s->options.pools[pilot->pool].pool;
+	struct pending_event *pending = slurm_post(s, CORE_NODE_REPORTED);
+	struct pool_request *asked = &s->requests[pilot->pool];
+
+	if (!pending) {
+		return;
+	}
+	snprintf(pending->offer.name, sizeof(pending->offer.name), "%s", pilot->name);
+	snprintf(pending->offer.pool, sizeof(pending->offer.pool), "%s", pool->name);
+	pending->offer.type = pool->type;
+	pending->offer.slots = pool->slots;
+	pending->offer.price = pool->price;
+	pending->offer.spot = pool->spot;
+	asked->n -= asked->n > 0 && !pilot->posted_arrival;
+	pilot->posted_arrival = true;
+	asked->wait_reason[0] = '\0';
+}
+
+static void post_states(struct sched_slurm *s, struct pilot *pilot)
+{
+	struct pending_event *pending;
+
+	if (pilot->have.state == SLURM_PILOT_GOING && !pilot->posted_reclaim) {
+		pending = slurm_post(s, CORE_NODE_NOTICE);
+		if (pending) {
+			snprintf(pending->name, sizeof(pending->name), "%s", pilot->name);
+			pending->event.deadline_ns = pilot->goes_at_ns;
+			pilot->posted_reclaim = true;
+		}
+	}
+	if (pilot->drained != pilot->posted_drained && !pilot->posted_reclaim) {
+		slurm_post_node(s, pilot->name,
+			pilot->drained ? CORE_NODE_DRAIN : CORE_NODE_RESUME);
+		pilot->posted_drained = pilot->drained;
+	}
+}
+
+void slurm_pilot_lose(struct sched_slurm *s, struct pilot *pilot, bool empty)
+{
+	pilot->lost = true;
+	if (empty && !pilot->empty) {
+		pilot->empty = true;
+		pilot->empty_ns = clock_mono_ns();
+		slurm_look_soon(s);
+	}
+	if (!pilot->posted_gone) {
+		pilot->posted_gone = true;
+		slurm_post_node(s, pilot->name, CORE_NODE_GONE);
+	}
+}
+
+void slurm_pilot_end(struct pilot *pilot)
+{
+	pilot->dirty = pilot->dirty || !pilot->leave;
+	pilot->leave = true;
+}
+
+static void update_pilot(struct sched_slurm *s, struct pilot *pilot, int64_t now_ns)
+{
+	bool went = pilot->have.state == SLURM_PILOT_GOING;
+
+	pilot->settled = pilot->settled || (pilot->empty && !slurm_pilot_has_jobs(s, pilot));
+	if (pilot->settled) {
+		return;
+	}
+	s->looked_n++;
+	read_have(pilot, now_ns);
+	if (pilot->have.state == SLURM_PILOT_GOING && !went) {
+		pilot->goes_at_ns = s->options.now_ns(s->options.user) + pilot->have.remaining_ns;
+	}
+	if (pilot->have.state == SLURM_PILOT_LEFT && !pilot->empty) {
+		slurm_pilot_lose(s, pilot, true);
+	}
+	if (pilot->number == 0 &&
+		now_ns - pilot->came_ns >= FIRST_HAVE_FENCES * s->options.fence_ns) {
+		slurm_pilot_lose(s, pilot, true); /* the pilot died before it said anything */
+	}
+	if (pilot->pool == SLURM_NO_POOL && pilot->number > 0) {
+		pilot->pool = slurm_queue_pool(s, pilot->have.slurm_job); /* else squeue tells */
+	}
+	if (pilot->lost || pilot->pool == SLURM_NO_POOL || pilot->number == 0) {
+		return;
+	}
+	if (!pilot->posted_arrival && !pilot->leave && !slurm_queue_is_over(s, pilot)) {
+		post_arrival(s, pilot);
+	}
+	if (pilot->posted_arrival) {
+		post_states(s, pilot);
+	}
+	if (pilot->posted_reclaim && !pilot->leave && !slurm_pilot_has_jobs(s, pilot)) {
+		slurm_queue_return_node(s, pilot->name); /* no job will start on it any more */
+	}
+}
+
+/* Forgets pilots that are long gone. A pilot that Slurm still lists stays: it would be taken for
+ * one that is to come. */
+static void forget_old(struct sched_slurm *s, int64_t now_ns)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < s->pilots_n; i++) {
+		struct pilot *pilot = &s->pilots[i];
+
+		if (pilot->settled && now_ns - pilot->empty_ns >= KEEP_NS &&
+			slurm_queue_pool(s, pilot->have.slurm_job) == SLURM_NO_POOL) {
+			slurm_spool_remove(pilot->directory);
+			free(pilot->have.parts);
+		} else {
+			s->pilots[kept++] = *pilot;
+		}
+	}
+	s->pilots_n = kept;
+}
+
+static bool is_known(struct sched_slurm *s, uint64_t slurm_job)
+{
+	for (uint32_t i = 0; i < s->pilots_n; i++) {
+		if (s->pilots[i].have.slurm_job == slurm_job) {
+			return true;
+		}
+	}
+	return slurm_queue_pool(s, slurm_job) != SLURM_NO_POOL;
+}
+
+static bool remove_old_log(void *user, const char *name)
+{
+	struct sched_slurm *s = user;
+	char path[SLURM_PATH_MAX];
+	unsigned long long slurm_job;
+	struct stat st;
+
+	if (sscanf(name, "pilot-%llu.log", &slurm_job) != 1 || is_known(s, slurm_job)) {
+		return true;
+	}
+	snprintf(path, sizeof(path), "%s/log/%.200s", s->options.spool, name);
+	if (stat(path, &st) == 0 && clock_wall_ns() / NS_PER_S - st.st_mtime >= KEEP_LOG_S) {
+		unlink(path);
+	}
+	return true;
+}
+
+void slurm_pilots_forget_logs(struct sched_slurm *s)
+{
+	char directory[SLURM_PATH_MAX];
+	struct pawl_err err;
+
+	snprintf(directory, sizeof(directory), "%s/log", s->options.spool);
+	slurm_spool_list(directory, remove_old_log, s, &err); /* what cannot be removed stays */
+}
+
+/* Reports that the spool's file system is full. A pilot that cannot write cannot say so, and the
+ * engine itself writes nothing while nothing changes. */
+static void check_room(struct sched_slurm *s)
+{
+	struct statvfs room;
+	struct pawl_err err;
+
+	if (statvfs(s->options.spool, &room) == 0 && room.f_bavail == 0) {
+		pawl_err_set(&err, PAWL_EIO,
+			"%s: its file system is full; nothing can be started or said to have ended",
+			s->options.spool);
+		slurm_report_spool_error(s, &err);
+	}
+}
+
+void slurm_pilots_look(struct sched_slurm *s, int64_t now_ns)
+{
+	char directory[SLURM_PATH_MAX];
+	struct pilot_scan scan = {.s = s, .all = true};
+	struct pawl_err err = {0};
+
+	snprintf(directory, sizeof(directory), "%s/pilots", s->options.spool);
+	if (slurm_spool_list(directory, add_pilot, &scan, &err) == 0) {
+		s->pilots_seen = s->pilots_seen || scan.all;
+	} else {
+		slurm_report_spool_error(s, &err);
+		for (uint32_t i = 0; i < s->pilots_n; i++) {
+			s->pilots[i].last_seen_ns = now_ns; /* this host may be cut off */
+		}
+	}
+	s->looked_n = 0;
+	for (uint32_t i = 0; i < s->pilots_n; i++) {
+		update_pilot(s, &s->pilots[i], now_ns);
+	}
+	forget_old(s, now_ns);
+	check_room(s);
+}
+
+static void write_want(struct sched_slurm *s, struct pilot *pilot)
+{
+	struct slurm_want want = {.leave = pilot->leave};
+	struct wire_out out = {0};
+	struct pawl_err err = {0};
+
+	want.slots = pilot->pool != SLURM_NO_POOL ? s->options.pools[pilot->pool].pool.slots : 0;
+	if (!slurm_jobs_want(s, pilot, &want)) {
+		return;
+	}
+	slurm_want_encode(&want, &out);
+	if (slurm_spool_put_newer(pilot->directory, "want", pilot->want + 1, &out, &err) == 0) {
+		pilot->want++;
+		pilot->dirty = false;
+	} else {
+		slurm_report_spool_error(s, &err);
+	}
+	wire_out_deinit(&out);
+	free(want.parts);
+}
+
+void slurm_pilots_write(struct sched_slurm *s)
+{
+	for (uint32_t i = 0; i < s->pilots_n && slurm_pilots_known(s); i++) {
+		if (s->pilots[i].dirty && !s->pilots[i].empty) {
+			write_want(s, &s->pilots[i]);
+		}
+	}
+}
+
+void slurm_pilots_post_all(struct sched_slurm *s)
+{
+	for (uint32_t i = 0; i < s->pilots_n; i++) {
+		struct pilot *pilot = &s->pilots[i];
+
+		if (pilot->lost) {
+			slurm_post_node(s, pilot->name, CORE_NODE_GONE);
+		} else if (pilot->posted_arrival) {
+			post_arrival(s, pilot);
+		}
+	}
+}
+
+void slurm_pilots_close(struct sched_slurm *s)
+{
+	for (uint32_t i = 0; i < s->pilots_n; i++) {
+		free(s->pilots[i].have.parts);
+	}
+	free(s->pilots);
+	free(s->queue);
+}

@@ -1,0 +1,800 @@
+/* The scheduler's file: see store.h.
+ *
+ * The records of the core are stored as they are (core_rows.c), beside the columns that people ask
+ * for. Opening takes the lock for good (locking_mode EXCLUSIVE), then migrates, in one
+ * transaction. */
+#include "sched/database/database.h"
+
+#include "base/assert.h"
+#include "base/crc.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/times.h"
+#include "sched/database/database_header.h"
+
+#include <errno.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* Statements from each version to the next; the last one is ours. Never changed, only added to. */
+static const char *const migrations[] = {
+	"CREATE TABLE cluster(id INTEGER PRIMARY KEY, record BLOB NOT NULL);"
+	"CREATE TABLE clock(id INTEGER PRIMARY KEY, core_ns INTEGER NOT NULL, wall_ns INTEGER NOT "
+	"NULL);"
+	"CREATE TABLE nodes(id INTEGER PRIMARY KEY, name TEXT NOT NULL, record BLOB NOT NULL);"
+	"CREATE TABLE jobs(id INTEGER PRIMARY KEY, name TEXT NOT NULL, owner INTEGER NOT NULL,"
+	" queue TEXT NOT NULL, state TEXT NOT NULL, over INTEGER NOT NULL, record BLOB NOT NULL);"
+	"CREATE INDEX jobs_over ON jobs(over, id);"
+	"CREATE TABLE specs(job INTEGER PRIMARY KEY, spec BLOB NOT NULL);"
+	"CREATE TABLE history(seq INTEGER PRIMARY KEY AUTOINCREMENT, core_ns INTEGER NOT NULL,"
+	" wall_ns INTEGER NOT NULL, job INTEGER NOT NULL, state TEXT NOT NULL,"
+	" reason TEXT NOT NULL, generation INTEGER NOT NULL, replicas INTEGER NOT NULL,"
+	" place TEXT NOT NULL);",
+	"ALTER TABLE jobs ADD COLUMN reason TEXT NOT NULL DEFAULT '';"
+	"ALTER TABLE jobs ADD COLUMN exit_code INTEGER NOT NULL DEFAULT 0;"
+	"ALTER TABLE jobs ADD COLUMN submitted_ns INTEGER NOT NULL DEFAULT 0;" /* wall clock */
+	"ALTER TABLE jobs ADD COLUMN since_ns INTEGER NOT NULL DEFAULT 0;"     /* wall clock */
+	"ALTER TABLE jobs ADD COLUMN ran_ns INTEGER NOT NULL DEFAULT 0;"
+	"ALTER TABLE jobs ADD COLUMN restarts INTEGER NOT NULL DEFAULT 0;"
+	"ALTER TABLE jobs ADD COLUMN failures INTEGER NOT NULL DEFAULT 0;",
+	"DROP TABLE history;", /* history is in files of its own: daemon/history/history.h */
+	/* Totals over all jobs that are over, including jobs that were forgotten since. */
+	"CREATE TABLE totals(state TEXT PRIMARY KEY, jobs INTEGER NOT NULL,"
+	" took_ns INTEGER NOT NULL, restarts INTEGER NOT NULL, failures INTEGER NOT NULL);"
+	"INSERT INTO totals SELECT state, count(*), sum(since_ns - submitted_ns), sum(restarts),"
+	" sum(failures) FROM jobs WHERE over = 1 GROUP BY state;",
+	"ALTER TABLE clock ADD COLUMN boot_ns INTEGER NOT NULL DEFAULT 0;"
+	"ALTER TABLE clock ADD COLUMN boot TEXT NOT NULL DEFAULT '';"
+	"ALTER TABLE cluster ADD COLUMN crc INTEGER;" /* NULL: an older version has written it */
+	"ALTER TABLE nodes ADD COLUMN crc INTEGER;"
+	"ALTER TABLE jobs ADD COLUMN crc INTEGER;"
+	"ALTER TABLE specs ADD COLUMN crc INTEGER;",
+	"CREATE TABLE types(id INTEGER PRIMARY KEY, name TEXT NOT NULL, crc INTEGER NOT NULL);",
+	"CREATE INDEX jobs_name ON jobs(name, over, id);",
+	"", /* records of jobs have one word more, which older versions cannot read */
+};
+#define DATABASE_VERSION ((int)(sizeof(migrations) / sizeof(*migrations)))
+
+enum statement {
+	PUT_CLUSTER,
+	PUT_CLOCK,
+	PUT_NODE,
+	DROP_NODE,
+	PUT_JOB,
+	PUT_SPEC,
+	PUT_TYPE,
+	DROP_TYPES,
+	ADD_TOTAL,
+	TRIM_SPECS,
+	TRIM_BYTES,
+	TRIM_JOBS,
+	GET_CLOCK,
+	GET_ROWS,
+	GET_SPEC,
+	GET_TYPES,
+	SIZE_SPEC,
+	SUM_SPECS,
+	GET_ENDED,
+	GET_NAMED,
+	COUNT_ENDED,
+	GET_TOTALS,
+	BEGIN,
+	COMMIT,
+	STATEMENTS
+};
+
+#define ENDED                                                                                      \
+	"SELECT id, name, owner, queue, state, reason, exit_code, submitted_ns, since_ns, ran_ns," \
+	" restarts, failures, record FROM jobs WHERE over = 1"
+
+static const char *const texts[STATEMENTS] = {
+	[PUT_CLUSTER] = "REPLACE INTO cluster VALUES(1, ?1, ?2)",
+	[PUT_CLOCK] = "REPLACE INTO clock VALUES(1, ?1, ?2, ?3, ?4)",
+	[PUT_NODE] = "REPLACE INTO nodes VALUES(?1, ?2, ?3, ?4)",
+	[DROP_NODE] = "DELETE FROM nodes WHERE id = ?1",
+	[PUT_JOB] = "REPLACE INTO jobs VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,"
+		    " ?13, ?14, ?15)",
+	[PUT_SPEC] = "REPLACE INTO specs VALUES(?1, ?2, ?3)",
+	[PUT_TYPE] = "INSERT INTO types VALUES(?1, ?2, ?3)",
+	[DROP_TYPES] = "DELETE FROM types",
+	[ADD_TOTAL] =
+		"INSERT INTO totals VALUES(?1, 1, ?2, ?3, ?4) ON CONFLICT(state) DO UPDATE SET"
+		" jobs = jobs + 1, took_ns = took_ns + excluded.took_ns,"
+		" restarts = restarts + excluded.restarts, failures = failures + excluded.failures",
+	[TRIM_SPECS] = "DELETE FROM specs WHERE job IN (SELECT id FROM jobs WHERE over = 1"
+		       " AND id <= (SELECT max(id) FROM jobs) - ?1)",
+	[TRIM_BYTES] =
+		"DELETE FROM specs WHERE job IN (SELECT job FROM (SELECT job, sum(length(spec))"
+		" OVER (ORDER BY job DESC) AS bytes FROM specs JOIN jobs ON id = job WHERE over = "
+		"1)"
+		" WHERE bytes > ?1)",
+	[TRIM_JOBS] = "DELETE FROM jobs WHERE over = 1 AND id <= (SELECT max(id) FROM jobs) - ?1",
+	[GET_CLOCK] = "SELECT core_ns, wall_ns, boot_ns, boot FROM clock",
+	[GET_ROWS] = "SELECT 0, 0, record, crc FROM cluster"
+		     " UNION ALL SELECT 1, id, record, crc FROM nodes"
+		     " UNION ALL SELECT 2, id, record, crc FROM jobs WHERE over = 0",
+	[GET_SPEC] = "SELECT spec, crc FROM specs WHERE job = ?1",
+	[GET_TYPES] = "SELECT id, name, crc FROM types",
+	[SIZE_SPEC] = "SELECT ifnull(sum(length(spec)), 0) FROM specs WHERE job = ?1",
+	[SUM_SPECS] = "SELECT ifnull(sum(length(spec)), 0) FROM specs JOIN jobs ON id = job"
+		      " WHERE over = 1",
+	[GET_ENDED] = ENDED " AND id BETWEEN ?1 AND ?4 ORDER BY id DESC LIMIT ?3",
+	[GET_NAMED] = ENDED " AND name = ?2 AND id BETWEEN ?1 AND ?4 ORDER BY id DESC LIMIT ?3",
+	[COUNT_ENDED] = "SELECT count(*) FROM jobs WHERE over = 1",
+	[GET_TOTALS] = "SELECT state, jobs, took_ns, restarts, failures FROM totals",
+	[BEGIN] = "BEGIN IMMEDIATE",
+	[COMMIT] = "COMMIT",
+};
+
+struct sched_database {
+	sqlite3 *db;                          /* owned */
+	sqlite3_stmt *statements[STATEMENTS]; /* owned */
+	char *path;                           /* owned; for messages */
+	int64_t ended_bytes; /* bytes of specs of jobs that are over, or more than that */
+};
+
+/* ---- errors ---- */
+
+static int fail(const struct sched_database *s, const char *what, int rc, struct pawl_err *err)
+{
+	int sys = errno; /* SQLite tells only some of them (sqlite3_system_errno) */
+
+	switch (rc < 0 ? rc : rc & 0xff) {
+	case -1: /* a fault point */
+		return pawl_err_sys(err, "%s: %s", s->path, what);
+	case SQLITE_BUSY:
+	case SQLITE_LOCKED:
+		return pawl_err_set(err, PAWL_EBUSY,
+			"%s: %s: another process has locked it (%d ms were waited)", s->path, what,
+			times_ms(TIME_SCHED_BUSY));
+	case SQLITE_READONLY:
+	case SQLITE_PERM:
+		return pawl_err_set(err, PAWL_EIO,
+			"%s: %s: it is read-only: it, and its directory, must be writable for this "
+			"user",
+			s->path, what);
+	case SQLITE_FULL:
+		return pawl_err_set(err, PAWL_ENOSPC, "%s: %s: no space is left on its disk",
+			s->path, what);
+	case SQLITE_NOMEM:
+		return pawl_err_set(err, PAWL_ENOMEM, "%s: %s: no memory", s->path, what);
+	case SQLITE_CORRUPT:
+	case SQLITE_NOTADB:
+		return pawl_err_set(err, PAWL_ECORRUPT, "%s: %s: %s; " DATABASE_REMEDY, s->path,
+			what, sqlite3_errstr(rc));
+	case SQLITE_IOERR:
+	case SQLITE_CANTOPEN:
+		if (sys == ENOSPC || sys == EDQUOT || sys == EFBIG) {
+			return pawl_err_set(err, PAWL_ENOSPC,
+				"%s: %s: no space is left on its disk", s->path, what);
+		}
+		return pawl_err_set(err, PAWL_EIO, "%s: %s: %s%s%s", s->path, what,
+			sqlite3_errstr(rc), sys != 0 ? ": " : "", sys != 0 ? strerror(sys) : "");
+	default:
+		return pawl_err_set(err, PAWL_EIO, "%s: %s: %s", s->path, what, sqlite3_errstr(rc));
+	}
+}
+
+static int run_text(struct sched_database *s, const char *text, struct pawl_err *err)
+{
+	int rc = FAULT_SYS("sched.store", sqlite3_exec(s->db, text, NULL, NULL, NULL));
+
+	return rc == SQLITE_OK ? 0 : fail(s, "set up", rc, err);
+}
+
+/* Steps a statement. Returns 1: a row is there; 0: it is done; or an error. */
+static int step(struct sched_database *s, enum statement which, const char *what,
+	struct pawl_err *err)
+{
+	int sys;
+	int rc;
+
+	errno = 0;
+	rc = FAULT_SYS("sched.store", sqlite3_step(s->statements[which]));
+	if (rc == SQLITE_ROW) {
+		return 1;
+	}
+	sys = errno;
+	sqlite3_reset(s->statements[which]);
+	errno = sys;
+	return rc == SQLITE_DONE ? 0 : fail(s, what, rc, err);
+}
+
+static sqlite3_stmt *reset_statement(struct sched_database *s, enum statement which)
+{
+	sqlite3_reset(s->statements[which]);
+	sqlite3_clear_bindings(s->statements[which]);
+	return s->statements[which];
+}
+
+/* ---- opening ---- */
+
+static int read_number(struct sched_database *s, const char *text, int *number,
+	struct pawl_err *err)
+{
+	sqlite3_stmt *stmt = NULL;
+	int rc = sqlite3_prepare_v2(s->db, text, -1, &stmt, NULL);
+
+	rc = rc == SQLITE_OK ? FAULT_SYS("sched.store", sqlite3_step(stmt)) : rc;
+	if (rc != SQLITE_ROW) {
+		int rv = fail(s, "open", rc, err);
+
+		sqlite3_finalize(stmt);
+		return rv;
+	}
+	*number = sqlite3_column_int(stmt, 0);
+	sqlite3_finalize(stmt);
+	return 0;
+}
+
+static int migrate(struct sched_database *s, int version, struct pawl_err *err)
+{
+	char text[128];
+	int rv = run_text(s, "BEGIN IMMEDIATE", err);
+
+	for (int v = version; v < DATABASE_VERSION && rv == 0; v++) {
+		rv = run_text(s, migrations[v], err);
+	}
+	snprintf(text, sizeof(text), "PRAGMA user_version = %d; PRAGMA application_id = %d; COMMIT",
+		DATABASE_VERSION, DATABASE_APPLICATION);
+	return rv == 0 ? run_text(s, text, err) : rv;
+}
+
+static int check_version(struct sched_database *s, bool make, struct pawl_err *err)
+{
+	int application = 0;
+	int version = 0;
+	int tables = 0;
+	int rv = read_number(s, "PRAGMA application_id", &application, err);
+
+	rv = rv == 0 ? read_number(s, "PRAGMA user_version", &version, err) : rv;
+	rv = rv == 0 ? read_number(s, "SELECT count(*) FROM sqlite_master", &tables, err) : rv;
+	if (rv != 0) {
+		return rv;
+	}
+	if (application != DATABASE_APPLICATION &&
+		(application != 0 || version != 0 || tables != 0)) {
+		return database_header_refuse(s->path, err);
+	}
+	if (!make && version == 0 && tables == 0) {
+		return pawl_err_set(err, PAWL_ENOENT, "%s is an empty database", s->path);
+	}
+	if (version > DATABASE_VERSION) {
+		return pawl_err_set(err, PAWL_ENOTSUP,
+			"%s: it is a newer Pawl's (version %d; this one knows %d)", s->path,
+			version, DATABASE_VERSION);
+	}
+	return version < DATABASE_VERSION ? migrate(s, version, err) : 0;
+}
+
+static int prepare(struct sched_database *s, struct pawl_err *err)
+{
+	for (uint32_t i = 0; i < STATEMENTS; i++) {
+		int rc = sqlite3_prepare_v3(s->db, texts[i], -1, SQLITE_PREPARE_PERSISTENT,
+			&s->statements[i], NULL);
+
+		if (rc != SQLITE_OK) {
+			return fail(s, "prepare", rc, err);
+		}
+	}
+	return 0;
+}
+
+/* Adds the bytes of a job's spec (SIZE_SPEC), or of the specs of all jobs that are over
+ * (SUM_SPECS). */
+static int count_specs(struct sched_database *s, enum statement which, uint64_t job,
+	struct pawl_err *err)
+{
+	sqlite3_stmt *q = reset_statement(s, which);
+	int more;
+
+	if (which == SIZE_SPEC) {
+		sqlite3_bind_int64(q, 1, (int64_t)job);
+	}
+	more = step(s, which, "count specs", err);
+	if (more == 1) {
+		s->ended_bytes += sqlite3_column_int64(q, 0);
+		sqlite3_reset(q);
+	}
+	return more < 0 ? more : 0;
+}
+
+static int open_file(struct sched_database *s, bool make, struct pawl_err *err)
+{
+	int flags = SQLITE_OPEN_READWRITE | (make ? SQLITE_OPEN_CREATE : 0);
+	int rv = make ? 0 : database_header_check(s->path, err);
+	int rc;
+
+	if (rv != 0) {
+		return rv;
+	}
+	rc = FAULT_SYS("sched.store", sqlite3_open_v2(s->path, &s->db, flags, NULL));
+	if (rc != SQLITE_OK) {
+		return fail(s, "open", rc, err);
+	}
+	if (sqlite3_db_readonly(s->db, "main") == 1) {
+		return fail(s, "open", SQLITE_READONLY, err);
+	}
+	sqlite3_busy_timeout(s->db, times_ms(TIME_SCHED_BUSY));
+	/* The order matters: the first statement that reads takes the lock for good. */
+	rv = run_text(s,
+		"PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL;"
+		"PRAGMA synchronous = FULL; BEGIN EXCLUSIVE; COMMIT",
+		err);
+	rv = rv == 0 ? check_version(s, make, err) : rv;
+	rv = rv == 0 ? prepare(s, err) : rv;
+	return rv == 0 ? count_specs(s, SUM_SPECS, 0, err) : rv;
+}
+
+int sched_database_open(struct sched_database **out, const char *path, bool make,
+	struct pawl_err *err)
+{
+	struct sched_database *s = FAULT_MEM("sched.store", calloc(1, sizeof(*s)));
+	int rv;
+
+	if (!s) {
+		return pawl_err_set(err, PAWL_ENOMEM, "%s: no memory", path);
+	}
+	s->path = FAULT_MEM("sched.store", strdup(path));
+	rv = s->path ? open_file(s, make, err)
+		     : pawl_err_set(err, PAWL_ENOMEM, "%s: no memory", path);
+	if (rv != 0) {
+		sched_database_close(s);
+		return rv;
+	}
+	*out = s;
+	return 0;
+}
+
+void sched_database_close(struct sched_database *s)
+{
+	if (s) {
+		for (uint32_t i = 0; i < STATEMENTS; i++) {
+			sqlite3_finalize(s->statements[i]);
+		}
+		sqlite3_close(s->db);
+		free(s->path);
+		free(s);
+	}
+}
+
+/* ---- saving ---- */
+
+static int add_total(struct sched_database *s, const struct core_job *job, struct pawl_err *err)
+{
+	sqlite3_stmt *q = reset_statement(s, ADD_TOTAL);
+
+	sqlite3_bind_text(q, 1, core_state_name(job->state), -1, SQLITE_STATIC);
+	sqlite3_bind_int64(q, 2, job->since_ns - job->submitted_ns);
+	sqlite3_bind_int64(q, 3, job->restarts);
+	sqlite3_bind_int64(q, 4, job->failures);
+	return step(s, ADD_TOTAL, "write totals", err);
+}
+
+/* Binds a checksum: SQLite does not notice a bit that flips within a record. */
+static void bind_crc(sqlite3_stmt *q, int column, const void *bytes, size_t len_bytes)
+{
+	sqlite3_bind_int64(q, column, crc32c(0, bytes, len_bytes));
+}
+
+static int put_job(struct sched_database *s, const struct core_row *row,
+	const struct database_clock *clock, struct pawl_err *err)
+{
+	/* Added to a time of the core's, gives what the wall clock had then. */
+	int64_t wall_ns = clock->wall_ns - clock->core_ns;
+	const struct core_job *job = row->job;
+	sqlite3_stmt *q = reset_statement(s, PUT_JOB);
+
+	sqlite3_bind_int64(q, 1, (int64_t)job->id);
+	sqlite3_bind_text(q, 2, job->request.name, -1, SQLITE_STATIC);
+	sqlite3_bind_int64(q, 3, job->request.owner);
+	sqlite3_bind_text(q, 4, job->request.queue, -1, SQLITE_STATIC);
+	sqlite3_bind_text(q, 5, core_state_name(job->state), -1, SQLITE_STATIC);
+	sqlite3_bind_int(q, 6, job->state >= CORE_DONE);
+	sqlite3_bind_blob(q, 7, row->bytes, (int)row->len_bytes, SQLITE_STATIC);
+	sqlite3_bind_text(q, 8, core_reason_text(job->reason), -1, SQLITE_STATIC);
+	sqlite3_bind_int(q, 9, job->exit_code);
+	sqlite3_bind_int64(q, 10, wall_ns + job->submitted_ns);
+	sqlite3_bind_int64(q, 11, wall_ns + job->since_ns);
+	sqlite3_bind_int64(q, 12, job->ran_ns);
+	sqlite3_bind_int64(q, 13, job->restarts);
+	sqlite3_bind_int64(q, 14, job->failures);
+	bind_crc(q, 15, row->bytes, row->len_bytes);
+	return step(s, PUT_JOB, "write a job", err);
+}
+
+static int put_row(struct sched_database *s, const struct core_row *row,
+	const struct database_clock *clock, struct pawl_err *err)
+{
+	sqlite3_stmt *q;
+
+	switch (row->kind) {
+	case CORE_ROW_JOB:
+		return put_job(s, row, clock, err);
+	case CORE_ROW_NODE:
+		q = reset_statement(s, row->gone ? DROP_NODE : PUT_NODE);
+		sqlite3_bind_int64(q, 1, (int64_t)row->id);
+		if (!row->gone) {
+			sqlite3_bind_text(q, 2, row->node->offer.name, -1, SQLITE_STATIC);
+			sqlite3_bind_blob(q, 3, row->bytes, (int)row->len_bytes, SQLITE_STATIC);
+			bind_crc(q, 4, row->bytes, row->len_bytes);
+		}
+		return step(s, row->gone ? DROP_NODE : PUT_NODE, "write a node", err);
+	default:
+		q = reset_statement(s, PUT_CLUSTER);
+		sqlite3_bind_blob(q, 1, row->bytes, (int)row->len_bytes, SQLITE_STATIC);
+		bind_crc(q, 2, row->bytes, row->len_bytes);
+		return step(s, PUT_CLUSTER, "write the cluster", err);
+	}
+}
+
+static int trim(struct sched_database *s, enum statement which, uint32_t keep, struct pawl_err *err)
+{
+	sqlite3_bind_int64(reset_statement(s, which), 1, keep);
+	return step(s, which, "trim", err);
+}
+
+/* Trims specs, and some more than is needed, as each time all have to be looked at. */
+static int trim_specs(struct sched_database *s, struct pawl_err *err)
+{
+	int rv = trim(s, TRIM_SPECS, DATABASE_ENDED_MAX, err);
+
+	if (rv == 0 && s->ended_bytes > DATABASE_SPECS_BYTES) {
+		rv = trim(s, TRIM_BYTES, DATABASE_SPECS_BYTES / 8 * 7, err);
+		s->ended_bytes = 0;
+		rv = rv == 0 ? count_specs(s, SUM_SPECS, 0, err) : rv;
+	}
+	return rv;
+}
+
+static int put_all(struct sched_database *s, struct sched_core *core,
+	const struct database_clock *clock, const struct database_spec *spec, struct pawl_err *err)
+{
+	struct core_row row;
+	sqlite3_stmt *q = reset_statement(s, PUT_CLOCK);
+	bool ended = false;
+	bool over;
+	int more;
+	int rv;
+
+	sqlite3_bind_int64(q, 1, clock->core_ns);
+	sqlite3_bind_int64(q, 2, clock->wall_ns);
+	sqlite3_bind_int64(q, 3, clock->boot_ns);
+	sqlite3_bind_text(q, 4, clock->boot, -1, SQLITE_STATIC);
+	rv = step(s, PUT_CLOCK, "write the clock", err);
+	while (rv == 0 && (more = core_row_next(core, &row, err)) != 0) {
+		rv = more < 0 ? more : put_row(s, &row, clock, err);
+		over = rv == 0 && row.job && row.job->state >= CORE_DONE;
+		rv = over ? add_total(s, row.job, err) : rv;
+		rv = over && rv == 0 ? count_specs(s, SIZE_SPEC, row.job->id, err) : rv;
+		ended = ended || over;
+	}
+	if (rv == 0 && spec) {
+		q = reset_statement(s, PUT_SPEC);
+		sqlite3_bind_int64(q, 1, (int64_t)spec->job);
+		sqlite3_bind_blob64(q, 2, spec->bytes, spec->len_bytes, SQLITE_STATIC);
+		bind_crc(q, 3, spec->bytes, spec->len_bytes);
+		rv = step(s, PUT_SPEC, "write a spec", err);
+	}
+	rv = rv == 0 && ended ? trim_specs(s, err) : rv;
+	return rv == 0 && ended ? trim(s, TRIM_JOBS, DATABASE_ENDED_MAX, err) : rv;
+}
+
+/* Ends the transaction that was begun; rv: its outcome so far. */
+static int commit(struct sched_database *s, int rv, struct pawl_err *err)
+{
+	rv = rv == 0 ? step(s, COMMIT, "commit", err) : rv;
+	if (rv != 0) {
+		/* Where SQLite has rolled back already, there is nothing to roll back. */
+		sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+	}
+	return rv;
+}
+
+int sched_database_save(struct sched_database *s, struct sched_core *core,
+	const struct database_clock *clock, const struct database_spec *spec, struct pawl_err *err)
+{
+	int rv = step(s, BEGIN, "write", err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	rv = commit(s, put_all(s, core, clock, spec, err), err);
+	if (rv == 0) {
+		core_rows_done(core);
+	}
+	return rv;
+}
+
+/* ---- reading ---- */
+
+/* Checks a record, or a spec, in a column by its checksum in the next. */
+static int check_crc(struct sched_database *s, sqlite3_stmt *q, int column, const char *what,
+	uint64_t id, struct pawl_err *err)
+{
+	const void *bytes = sqlite3_column_blob(q, column);
+	size_t len_bytes = (size_t)sqlite3_column_bytes(q, column);
+
+	if (sqlite3_column_type(q, column + 1) == SQLITE_NULL ||
+		sqlite3_column_int64(q, column + 1) == crc32c(0, bytes, len_bytes)) {
+		return 0;
+	}
+	return pawl_err_set(err, PAWL_ECORRUPT,
+		"%s: the record of %s %llu is damaged; " DATABASE_REMEDY, s->path, what,
+		(unsigned long long)id);
+}
+
+/* All records, as core_restore takes them. */
+struct loaded {
+	struct core_row *rows; /* owned, with their bytes */
+	uint32_t n;
+	uint32_t max; /* number of rows that there is room for */
+};
+
+static int add_row(struct sched_database *s, struct loaded *l, struct pawl_err *err)
+{
+	static const char *const kinds[] = {"cluster", "node", "job"};
+	sqlite3_stmt *q = s->statements[GET_ROWS];
+	const void *bytes = sqlite3_column_blob(q, 2);
+	int len = sqlite3_column_bytes(q, 2);
+	uint8_t *copy;
+
+	if (check_crc(s, q, 2, kinds[sqlite3_column_int(q, 0)],
+		    (uint64_t)sqlite3_column_int64(q, 1), err) != 0) {
+		return PAWL_ECORRUPT;
+	}
+	copy = FAULT_MEM("sched.store", malloc((size_t)len + 1));
+	if (copy && l->n == l->max) {
+		uint32_t max = 2 * l->max + 64;
+		void *more = FAULT_MEM("sched.store", realloc(l->rows, max * sizeof(*l->rows)));
+
+		if (!more) {
+			free(copy);
+			copy = NULL;
+		} else {
+			l->rows = more;
+			l->max = max;
+		}
+	}
+	if (!copy) {
+		return pawl_err_set(err, PAWL_ENOMEM, "%s: no memory for %u records", s->path,
+			l->n + 1);
+	}
+	if (len > 0) {
+		memcpy(copy, bytes, (size_t)len);
+	}
+	l->rows[l->n++] = (struct core_row){.kind = (enum core_row_kind)sqlite3_column_int(q, 0),
+		.id = (uint64_t)sqlite3_column_int64(q, 1),
+		.bytes = copy,
+		.len_bytes = (size_t)len};
+	return 0;
+}
+
+static int load_rows(struct sched_database *s, struct loaded *l, struct pawl_err *err)
+{
+	int rv;
+	int more;
+
+	reset_statement(s, GET_ROWS);
+	do {
+		more = step(s, GET_ROWS, "read", err);
+		rv = more == 1 ? add_row(s, l, err) : more;
+	} while (more == 1 && rv == 0);
+	sqlite3_reset(s->statements[GET_ROWS]);
+	return rv;
+}
+
+static int load_clock(struct sched_database *s, struct database_clock *clock, struct pawl_err *err)
+{
+	sqlite3_stmt *q = reset_statement(s, GET_CLOCK);
+	int more = step(s, GET_CLOCK, "read the clock", err);
+
+	*clock = (struct database_clock){0};
+	if (more == 1) {
+		clock->core_ns = sqlite3_column_int64(q, 0);
+		clock->wall_ns = sqlite3_column_int64(q, 1);
+		clock->boot_ns = sqlite3_column_int64(q, 2);
+		snprintf(clock->boot, sizeof(clock->boot), "%s",
+			(const char *)sqlite3_column_text(q, 3));
+		sqlite3_reset(q);
+	}
+	return more < 0 ? more : 0;
+}
+
+int sched_database_restore(struct sched_database *s, const struct core_options *options,
+	struct sched_core **core, struct database_clock *clock, struct pawl_err *err)
+{
+	struct loaded loaded = {0};
+	int rv = load_clock(s, clock, err);
+
+	rv = rv == 0 ? load_rows(s, &loaded, err) : rv;
+	rv = rv == 0 ? core_restore(core, options, loaded.rows, loaded.n, clock->core_ns, err) : rv;
+	for (uint32_t i = 0; i < loaded.n; i++) {
+		free((void *)loaded.rows[i].bytes);
+	}
+	free(loaded.rows);
+	return rv;
+}
+
+/* ---- types of nodes ---- */
+
+int sched_database_get_types(struct sched_database *s, struct database_types *types,
+	struct pawl_err *err)
+{
+	sqlite3_stmt *q = reset_statement(s, GET_TYPES);
+	int rv = 0;
+	int more;
+
+	*types = (struct database_types){0};
+	while (rv == 0 && (more = step(s, GET_TYPES, "read types", err)) != 0) {
+		uint64_t id = more == 1 ? (uint64_t)sqlite3_column_int64(q, 0) : 0;
+
+		rv = more == 1 ? check_crc(s, q, 1, "type", id, err) : more;
+		if (rv == 0 &&
+			(id >= SCHED_TYPES_MAX ||
+				(size_t)sqlite3_column_bytes(q, 1) >= CORE_NAME_MAX)) {
+			rv = pawl_err_set(err, PAWL_ECORRUPT,
+				"%s: there is no type %llu; " DATABASE_REMEDY, s->path,
+				(unsigned long long)id);
+		}
+		if (rv == 0) {
+			snprintf(types->names[id], CORE_NAME_MAX, "%s",
+				(const char *)sqlite3_column_text(q, 1));
+			types->known |= 1u << id;
+		}
+	}
+	sqlite3_reset(q);
+	return rv;
+}
+
+static int put_types(struct sched_database *s, const struct database_types *types,
+	struct pawl_err *err)
+{
+	int rv;
+
+	reset_statement(s, DROP_TYPES);
+	rv = step(s, DROP_TYPES, "write types", err);
+	for (uint32_t t = 0; t < SCHED_TYPES_MAX && rv == 0; t++) {
+		sqlite3_stmt *q = reset_statement(s, PUT_TYPE);
+
+		if (types->known >> t & 1) {
+			sqlite3_bind_int64(q, 1, t);
+			sqlite3_bind_text(q, 2, types->names[t], -1, SQLITE_STATIC);
+			bind_crc(q, 3, types->names[t], strlen(types->names[t]));
+			rv = step(s, PUT_TYPE, "write types", err);
+		}
+	}
+	return rv;
+}
+
+int sched_database_put_types(struct sched_database *s, const struct database_types *types,
+	struct pawl_err *err)
+{
+	int rv = step(s, BEGIN, "write", err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	rv = put_types(s, types, err);
+	return commit(s, rv, err);
+}
+
+int64_t database_downtime_ns(const struct database_clock *then, const struct database_clock *now)
+{
+	bool same_boot = then->boot[0] != '\0' && strcmp(then->boot, now->boot) == 0;
+	int64_t from_ns = same_boot ? then->boot_ns : then->wall_ns;
+	int64_t to_ns = same_boot ? now->boot_ns : now->wall_ns;
+
+	if (then->core_ns <= 0 || to_ns <= from_ns) {
+		return 0;
+	}
+	/* Unsigned: what is stored may be anything. */
+	return (uint64_t)to_ns - (uint64_t)from_ns < (uint64_t)DATABASE_DOWNTIME_MAX_NS
+		? to_ns - from_ns
+		: DATABASE_DOWNTIME_MAX_NS;
+}
+
+int sched_database_spec(struct sched_database *s, uint64_t job, uint8_t **bytes, size_t *len_bytes,
+	struct pawl_err *err)
+{
+	sqlite3_stmt *q = reset_statement(s, GET_SPEC);
+	int more;
+	int len;
+	uint8_t *copy;
+
+	sqlite3_bind_int64(q, 1, (int64_t)job);
+	more = step(s, GET_SPEC, "read a spec", err);
+	if (more != 1) {
+		return more < 0 ? more
+				: pawl_err_set(err, PAWL_ENOENT, "%s: no spec of job %llu", s->path,
+					  (unsigned long long)job);
+	}
+	if (check_crc(s, q, 0, "what was submitted as job", job, err) != 0) {
+		sqlite3_reset(q);
+		return PAWL_ECORRUPT;
+	}
+	len = sqlite3_column_bytes(q, 0);
+	copy = FAULT_MEM("sched.store", malloc((size_t)len + 1));
+	if (copy && len > 0) {
+		memcpy(copy, sqlite3_column_blob(q, 0), (size_t)len);
+	}
+	sqlite3_reset(q);
+	if (!copy) {
+		return pawl_err_set(err, PAWL_ENOMEM, "%s: no memory for a spec", s->path);
+	}
+	*bytes = copy;
+	*len_bytes = (size_t)len;
+	return 0;
+}
+
+int sched_database_ended(struct sched_database *s, uint64_t id, const char *name, uint32_t most,
+	void (*on_job)(void *user, const struct database_job *job), void *user, uint64_t *all,
+	struct pawl_err *err)
+{
+	enum statement which = name[0] != '\0' ? GET_NAMED : GET_ENDED;
+	sqlite3_stmt *q;
+	int more;
+
+	if (all) {
+		q = reset_statement(s, COUNT_ENDED);
+		more = step(s, COUNT_ENDED, "count jobs", err);
+		if (more != 1) {
+			return more;
+		}
+		*all = (uint64_t)sqlite3_column_int64(q, 0);
+		sqlite3_reset(q);
+	}
+	q = reset_statement(s, which);
+	sqlite3_bind_int64(q, 1, (int64_t)id);
+	sqlite3_bind_text(q, 2, name, -1, SQLITE_STATIC);
+	sqlite3_bind_int64(q, 3, most);
+	sqlite3_bind_int64(q, 4, id > 0 ? (int64_t)id : INT64_MAX);
+	while ((more = step(s, which, "read jobs", err)) == 1) {
+		struct core_request request = {0};
+		struct database_job job = {.id = (uint64_t)sqlite3_column_int64(q, 0),
+			.name = (const char *)sqlite3_column_text(q, 1),
+			.owner = (uint32_t)sqlite3_column_int64(q, 2),
+			.queue = (const char *)sqlite3_column_text(q, 3),
+			.state = (const char *)sqlite3_column_text(q, 4),
+			.reason = (const char *)sqlite3_column_text(q, 5),
+			.exit_code = sqlite3_column_int(q, 6),
+			.submitted_ns = sqlite3_column_int64(q, 7),
+			.since_ns = sqlite3_column_int64(q, 8),
+			.ran_ns = sqlite3_column_int64(q, 9),
+			.restarts = (uint32_t)sqlite3_column_int64(q, 10),
+			.failures = (uint32_t)sqlite3_column_int64(q, 11)};
+
+		core_row_request(sqlite3_column_blob(q, 12), (size_t)sqlite3_column_bytes(q, 12),
+			&request);
+		job.priority = request.priority;
+		job.least = request.least;
+		job.most = request.most;
+		on_job(user, &job);
+	}
+	sqlite3_reset(q);
+	return more;
+}
+
+int sched_database_totals(struct sched_database *s,
+	void (*on_total)(void *user, const struct database_total *total), void *user,
+	struct pawl_err *err)
+{
+	sqlite3_stmt *q = reset_statement(s, GET_TOTALS);
+	int more;
+
+	while ((more = step(s, GET_TOTALS, "read totals", err)) == 1) {
+		const struct database_total total = {
+			.state = (const char *)sqlite3_column_text(q, 0),
+			.jobs = (uint64_t)sqlite3_column_int64(q, 1),
+			.took_ns = sqlite3_column_int64(q, 2),
+			.restarts = (uint64_t)sqlite3_column_int64(q, 3),
+			.failures = (uint64_t)sqlite3_column_int64(q, 4)};
+
+		on_total(user, &total);
+	}
+	sqlite3_reset(q);
+	return more;
+}

@@ -1,0 +1,20 @@
+/* Checks the scheduler's file before SQLite opens it: SQLite writes to what it opens, takes an
+ * empty file for a new database, and removes the log beside it, which may have all that was
+ * written. */
+#ifndef SCHED_DATABASE_DATABASE_HEADER_H
+#define SCHED_DATABASE_DATABASE_HEADER_H
+
+struct pawl_err;
+
+#define DATABASE_APPLICATION 0x5061776c /* "Pawl", the application id of the file */
+#define DATABASE_REMEDY                                                                            \
+	"put a copy of the file back, or start with --rebuild, which goes on with the jobs that "  \
+	"run and forgets those that wait"
+
+/* Checks that a file may be a scheduler's, and not a new one's. PAWL_ENOENT: it is not there, or
+ * empty; PAWL_ECORRUPT: it is no database; PAWL_EINVAL: it is another application's; PAWL_EIO. */
+int database_header_check(const char *path, struct pawl_err *err);
+/* Says that a file is another application's, and returns PAWL_EINVAL. */
+int database_header_refuse(const char *path, struct pawl_err *err);
+
+#endif

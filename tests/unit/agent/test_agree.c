@@ -1,0 +1,524 @@
+/*
+ * Jobs whose ranks span hosts: the members of a run, notes as bytes, merged manifests; and power
+ * cut at every operation of a save that two hosts write into one store, taking turns.
+ */
+#include "agent/persist/agree_save.h"
+#include "base/crc.h"
+#include "base/err.h"
+#include "base/rng.h"
+#include "ckpt/format/merge.h"
+#include "ckpt/tags.h"
+#include "seed.h"
+#include "store/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+static uint64_t first_seed; /* first seed of the torn writes */
+static uint64_t crashes;    /* number of simulated crashes */
+
+/* ---- who is in ---- */
+
+#define JOIN(first_, ranks_, nonce_, world_)                                                       \
+	{                                                                                          \
+		.member = {first_, ranks_, nonce_}, .world = world_                                \
+	}
+
+static uint32_t plan(const struct agree_msg_join *joins, uint32_t n,
+	const struct agree_msg_run *old, uint32_t *missing)
+{
+	const struct agree_member own = {0, 2, 7};
+	struct agree_member members[AGREE_HOSTS_MAX];
+	uint32_t got = agree_choose_members(&own, 6, joins, n, old, members, missing);
+
+	for (uint32_t m = 0, next = 2; m < got; next += members[m].ranks, m++) {
+		assert_int_equal(members[m].first_rank, next);
+	}
+	return got;
+}
+
+static void a_run_has_each_rank_once(void **state)
+{
+	const struct agree_msg_join joins[] = {
+		JOIN(5, 1, 1, 6), /* in any order */
+		JOIN(4, 2, 2, 8), /* from a job of another size */
+		JOIN(2, 2, 3, 6), JOIN(4, 1, 4, 6),
+		JOIN(4, 9, 5, 6), /* more ranks than the job has */
+	};
+	const struct agree_msg_run none = {0};
+	const struct agree_msg_run old = {.members_n = 1, .members = {{4, 1, 4}}};
+	uint32_t missing;
+
+	assert_int_equal(plan(joins, 5, &none, &missing), 3);
+	assert_int_equal(missing, 6);
+	assert_int_equal(plan(joins + 1, 4, &none, &missing), 0);
+	assert_int_equal(missing, 5);
+	/* The member of rank 4 was in the run that is over. */
+	assert_int_equal(plan(joins, 5, &old, &missing), 0);
+	assert_int_equal(missing, 4);
+}
+
+/* ---- notes ---- */
+
+static void messages_come_back_or_are_refused(void **state)
+{
+	const struct agree_msg_run run = {.run = 77,
+		.members_n = 2,
+		.members = {{1, 2, 3}, {3, 1, 9}}};
+	uint32_t sums[] = {5, 6};
+	struct agree_msg_shared shared = {"model", 4096, 2, sums};
+	struct agree_msg_part part = {.shared_n = 1, .shared = &shared};
+	struct agree_msg_part back;
+	struct agree_msg_run again;
+	struct agree_msg_status status;
+	struct wire_out out = {0};
+
+	agree_msg_put_run(&out, &run);
+	assert_int_equal(agree_msg_get_run(out.bytes, out.len_bytes, &again, NULL), 0);
+	assert_int_equal(again.run, 77);
+	assert_memory_equal(again.members, run.members, 2 * sizeof(run.members[0]));
+	assert_int_equal(agree_msg_get_status(out.bytes, out.len_bytes, &status, NULL),
+		PAWL_ECORRUPT);
+	for (size_t bit = 0; bit < out.len_bytes * 8; bit++) {
+		out.bytes[bit / 8] ^= (uint8_t)(1u << (bit % 8));
+		assert_int_not_equal(agree_msg_get_run(out.bytes, out.len_bytes, &again, NULL), 0);
+		out.bytes[bit / 8] ^= (uint8_t)(1u << (bit % 8));
+	}
+	for (size_t len = 0; len < out.len_bytes; len++) {
+		assert_int_not_equal(agree_msg_get_run(out.bytes, len, &again, NULL), 0);
+	}
+	part.status =
+		(struct agree_msg_status){.code = PAWL_ENOSPC, .why = "full", .part = "model"};
+	agree_msg_put_part(&out, &part);
+	assert_int_equal(agree_msg_get_part(out.bytes, out.len_bytes, &back, NULL), 0);
+	assert_int_equal(back.status.code, PAWL_ENOSPC);
+	assert_string_equal(back.status.why, "full");
+	assert_string_equal(back.shared[0].name, "model");
+	assert_int_equal(back.shared[0].sums[1], 6);
+	agree_msg_part_deinit(&back);
+	wire_out_deinit(&out);
+}
+
+/* ---- merging ---- */
+
+static struct manifest_part part_of(const char *name, uint32_t rank)
+{
+	struct manifest_part part = {.rank = rank, .raw = true};
+
+	snprintf(part.name, sizeof(part.name), "%s", name);
+	snprintf(part.file, sizeof(part.file), "%s", name);
+	return part;
+}
+
+static struct manifest manifest_of(const char *tag, uint32_t world, struct manifest_part *parts,
+	uint32_t n)
+{
+	struct manifest manifest = {.step = 3, .world = world, .parts = parts, .parts_n = n};
+
+	snprintf(manifest.tag, sizeof(manifest.tag), "%s", tag);
+	return manifest;
+}
+
+static int merge_two(const struct manifest *a, const struct manifest *b, struct manifest *into)
+{
+	const struct merge_host hosts[] = {{a, 0, 1}, {b, 1, 2}};
+
+	return manifest_merge(hosts, 2, into, NULL);
+}
+
+static void manifests_merge_or_fail_with_a_reason(void **state)
+{
+	struct manifest_part of_a[] = {part_of("c", MANIFEST_ALL_RANKS), part_of("d", 0)};
+	struct manifest_part of_b[] = {part_of("a", 2), part_of("e", 1)};
+	struct manifest_part twice[] = {part_of("d", 1)};
+	struct manifest_part others[] = {part_of("x", 0)};
+	struct manifest_part shared[] = {part_of("x", MANIFEST_ALL_RANKS)};
+	const struct manifest a = manifest_of("t", 3, of_a, 2);
+	const struct manifest b = manifest_of("t", 3, of_b, 2);
+	const struct manifest bad[] = {manifest_of("u", 3, of_b, 2), manifest_of("t", 4, of_b, 2),
+		manifest_of("t", 3, twice, 1), manifest_of("t", 3, others, 1),
+		manifest_of("t", 3, shared, 1)};
+	struct manifest later = b;
+	struct manifest into;
+
+	assert_int_equal(merge_two(&a, &b, &into), 0);
+	assert_int_equal(into.parts_n, 4);
+	for (uint32_t p = 0; p < 4; p++) {
+		assert_int_equal(into.parts[p].file[0], "acde"[p]);
+	}
+	free(into.parts);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		assert_int_equal(merge_two(&a, &bad[i], &into), PAWL_EMISMATCH);
+	}
+	later.step++;
+	assert_int_equal(merge_two(&a, &later, &into), PAWL_EMISMATCH);
+}
+
+/* ---- two hosts and one store ---- */
+
+/* Gives up every wait at once: the hosts take turns, and come when everything is there. */
+static bool give_up(void *user, int64_t pause_ns)
+{
+	return false;
+}
+
+struct pair {
+	struct agree zero, one;
+};
+
+static void init_pair(struct pair *pair)
+{
+	memset(pair, 0, sizeof(*pair));
+	agree_init(&pair->zero, "job", 0, 1, 2, give_up, NULL);
+	agree_init(&pair->one, "job", 1, 1, 2, give_up, NULL);
+}
+
+static void deinit_pair(struct pair *pair)
+{
+	agree_deinit(&pair->zero);
+	agree_deinit(&pair->one);
+}
+
+/* Opens both hosts, which come to one run. */
+static int begin_pair(struct pair *pair, struct store *store)
+{
+	struct pawl_err err;
+
+	return agree_open(&pair->zero, store, &err) || agree_open(&pair->one, store, &err) ||
+		agree_begin(&pair->one, &err) || agree_begin(&pair->zero, &err) ||
+		agree_enter(&pair->zero, &err) || agree_enter(&pair->one, &err);
+}
+
+/* Returns what the files of a save hold. */
+static uint64_t content_of(uint64_t n, uint64_t step)
+{
+	return n * 100 + step;
+}
+
+/* Does one host's part of a save: a file of its rank's own. The host of rank 0 publishes. */
+static int save_part(struct agree *agree, struct store *store, uint64_t n, uint64_t step)
+{
+	const struct record record = {.step = step, .rank = agree->own.first_rank, .world = 2};
+	uint64_t content = content_of(n, step);
+	uint32_t crc = crc32c(0, &content, sizeof(content));
+	struct manifest_part part =
+		part_of(agree->own.first_rank ? "r1" : "r0", agree->own.first_rank);
+	struct manifest manifest = manifest_of("", 2, &part, 1);
+	char differs[CKPT_NAME_MAX];
+	char dir[STORE_NAME_MAX];
+	char path[STORE_PATH_MAX];
+	struct pawl_err err;
+	uint64_t size_bytes;
+	uint32_t files;
+	int rv;
+
+	manifest.step = step;
+	tag_of_step(manifest.tag, sizeof(manifest.tag), step);
+	part.size_bytes = sizeof(content);
+	part.chunks_n = 1;
+	part.chunks = &crc;
+	rv = agree_save_begin(agree, n, dir, sizeof(dir), &err);
+	snprintf(path, sizeof(path), "%s/%s", dir, part.file);
+	rv = rv == 0 ? store_write_small(store, path, &content, sizeof(content), &err) : rv;
+	if (rv == 0) {
+		rv = agree_save_end(agree, n, &manifest, &record, &files, &size_bytes, differs,
+			&err);
+	}
+	return rv;
+}
+
+/* Does a save with both hosts. */
+static int save_pair(struct pair *pair, struct store *store, uint64_t n, uint64_t step)
+{
+	struct agree_msg_status status;
+	struct pawl_err err;
+	int rv = save_part(&pair->one, store, n, step);
+
+	rv = rv == PAWL_ECANCELED ? save_part(&pair->zero, store, n, step) : rv;
+	return rv == 0 ? agree_await_result(&pair->one, 's', n, &status, &err) : rv;
+}
+
+/* Returns the content of a tag's files, equal in both; 0: there is no such tag. */
+static uint64_t read_tag(struct store *store, const char *tag)
+{
+	static const char *const names[] = {"r0", "r1"};
+	uint64_t contents[2];
+	struct manifest manifest;
+
+	if (tag_open(store, tag, &manifest, NULL) != 0) {
+		return 0;
+	}
+	assert_int_equal(manifest.parts_n, 2);
+	assert_int_equal(manifest.world, 2);
+	for (int r = 0; r < 2; r++) {
+		char path[STORE_NAME_MAX];
+		size_t len_bytes;
+		void *bytes;
+
+		snprintf(path, sizeof(path), "%s/%s", tag, names[r]);
+		assert_int_equal(store_read_small(store, path, &bytes, &len_bytes, 64, NULL), 0);
+		assert_int_equal(len_bytes, sizeof(contents[r]));
+		memcpy(&contents[r], bytes, len_bytes);
+		assert_int_equal(crc32c(0, bytes, len_bytes), manifest.parts[r].chunks[0]);
+		free(bytes);
+	}
+	assert_int_equal(contents[0], contents[1]);
+	assert_int_equal(contents[0] % 100, manifest.step);
+	manifest_deinit(&manifest);
+	return contents[0];
+}
+
+#define SAVES 3
+/* Steps of a run's saves; the last one replaces a tag. */
+static const uint64_t steps_of[SAVES] = {1, 2, 1};
+
+/* Returns how many saves of a run became durable. */
+static uint64_t run_saves(struct pair *pair, struct store *store)
+{
+	uint64_t done = 0;
+
+	init_pair(pair);
+	if (begin_pair(pair, store) == 0) {
+		while (done < SAVES && save_pair(pair, store, done + 1, steps_of[done]) == 0) {
+			done++;
+		}
+	}
+	deinit_pair(pair);
+	return done;
+}
+
+static int refuse_hidden(void *user, const char *name, enum store_kind kind)
+{
+	assert_true(strncmp(name, ".pawl.", 6) != 0);
+	return 0;
+}
+
+static void crash_once(const struct store *mem, uint64_t done, enum mem_crash how, uint64_t seed)
+{
+	struct rng rng = {.state = seed};
+	struct pair pair;
+	struct store *disk;
+
+	assert_int_equal(store_mem_after_crash(mem, how, &rng, &disk, NULL), 0);
+	assert_int_equal(tags_recover(disk, NULL), 0);
+	for (uint64_t step = 1; step <= 2; step++) {
+		char tag[CKPT_TAG_MAX];
+		uint64_t before = 0; /* content that became durable */
+		uint64_t after = 0;  /* content if the save that was cut off counts */
+		uint64_t got;
+
+		for (uint64_t n = 0; n < SAVES && n <= done; n++) {
+			before = steps_of[n] == step && n < done ? content_of(n + 1, step) : before;
+			after = steps_of[n] == step ? content_of(n + 1, step) : after;
+		}
+		tag_of_step(tag, sizeof(tag), step);
+		got = read_tag(disk, tag);
+		assert_true(got == before || got == after);
+	}
+	assert_int_equal(store_list(disk, "", refuse_hidden, NULL, NULL), 0);
+	assert_int_equal(run_saves(&pair, disk), SAVES); /* the next run works */
+	store_close(disk);
+	crashes++;
+}
+
+static void a_save_of_two_hosts_is_whole_or_not_there(void **state)
+{
+	struct store *mem;
+	struct pair pair;
+	uint64_t ops;
+
+	assert_int_equal(store_mem_open(&mem, NULL), 0);
+	assert_int_equal(run_saves(&pair, mem), SAVES);
+	ops = store_mem_ops(mem);
+	store_close(mem);
+	for (uint64_t cut_at = 1; cut_at <= ops + 1; cut_at++) {
+		uint64_t done;
+
+		assert_int_equal(store_mem_open(&mem, NULL), 0);
+		store_mem_cut_at(mem, cut_at);
+		done = run_saves(&pair, mem);
+		crash_once(mem, done, MEM_KEEP, 0);
+		crash_once(mem, done, MEM_LOSE, 0);
+		crash_once(mem, done, MEM_TEAR, first_seed + cut_at);
+		store_close(mem);
+	}
+}
+
+/* Each host dies while the other one lives: the save that it was in the middle of fails. */
+static void who_begins_anew_ends_the_run(void **state)
+{
+	for (int zero = 0; zero < 2; zero++) {
+		struct pair pair;
+		struct store *mem;
+		struct pawl_err err;
+		struct agree_msg_status status;
+		struct agree *again = zero ? &pair.zero : &pair.one;
+
+		assert_int_equal(store_mem_open(&mem, NULL), 0);
+		init_pair(&pair);
+		assert_int_equal(begin_pair(&pair, mem), 0);
+		assert_int_equal(save_pair(&pair, mem, 1, 1), 0);
+		assert_int_equal(save_part(&pair.one, mem, 2, 2), PAWL_ECANCELED);
+		if (zero) {
+			assert_int_equal(agree_open(again, mem, &err), 0);
+		}
+		assert_int_equal(agree_begin(again, &err), 0);
+		if (zero) {
+			assert_int_equal(agree_await_result(&pair.one, 's', 2, &status, &err),
+				PAWL_EPEER);
+			assert_int_equal(agree_enter(&pair.one, &err), PAWL_EPEER);
+		} else {
+			assert_int_equal(save_part(&pair.zero, mem, 2, 2), PAWL_EPEER);
+		}
+		assert_int_equal(read_tag(mem, "global_step2"), 0);
+		/* The other host's old join does not make a run with the new one. */
+		assert_int_not_equal(agree_enter(&pair.zero, &err), 0);
+		assert_int_equal(agree_begin(zero ? &pair.one : &pair.zero, &err), 0);
+		assert_int_equal(agree_enter(&pair.zero, &err), 0);
+		assert_int_equal(agree_enter(&pair.one, &err), 0);
+		assert_int_equal(save_pair(&pair, mem, 1, 2), 0);
+		assert_int_equal(read_tag(mem, "global_step2"), content_of(1, 2));
+		deinit_pair(&pair);
+		store_close(mem);
+	}
+}
+
+/* A save comes before rank 0's host has named a run, and fails; that host then names one. Beginning
+ * anew would end the run that is being named. */
+static void who_is_not_named_in_time_goes_on_waiting(void **state)
+{
+	const struct pawl_err why = {.code = PAWL_EIO, .msg = "no disk"};
+	char dir[STORE_NAME_MAX];
+	struct pair pair;
+	struct store *mem;
+	struct pawl_err err;
+
+	assert_int_equal(store_mem_open(&mem, NULL), 0);
+	init_pair(&pair);
+	assert_int_equal(agree_open(&pair.zero, mem, &err), 0);
+	assert_int_equal(agree_open(&pair.one, mem, &err), 0);
+	assert_int_equal(agree_begin(&pair.one, &err), 0);
+	pair.one.timeout_ns = 0;
+	assert_int_equal(agree_save_begin(&pair.one, 1, dir, sizeof(dir), &err), PAWL_ETIMEDOUT);
+	assert_int_equal(err.code, PAWL_ETIMEDOUT);
+	assert_int_equal(agree_save_fail(&pair.one, 1, NULL, 0, "", &why, &err), PAWL_ETIMEDOUT);
+	assert_false(pair.one.run_used);
+	pair.one.timeout_ns = pair.zero.timeout_ns;
+	assert_int_equal(agree_begin(&pair.zero, &err), 0);
+	assert_int_equal(agree_enter(&pair.zero, &err), 0);
+	assert_int_equal(save_pair(&pair, mem, 1, 1), 0);
+	assert_int_equal(read_tag(mem, "global_step1"), content_of(1, 1));
+	deinit_pair(&pair);
+	store_close(mem);
+}
+
+/* A host that is a save ahead did not make the one before; steps that differ are reported. */
+static void hosts_that_disagree_get_errors(void **state)
+{
+	struct pair pair;
+	struct store *mem;
+
+	assert_int_equal(store_mem_open(&mem, NULL), 0);
+	init_pair(&pair);
+	assert_int_equal(begin_pair(&pair, mem), 0);
+	assert_int_equal(save_part(&pair.one, mem, 2, 7), PAWL_ECANCELED);
+	assert_int_equal(save_part(&pair.zero, mem, 1, 6), PAWL_ECANCELED);
+	assert_int_equal(save_part(&pair.zero, mem, 2, 8), PAWL_EMISMATCH);
+	assert_int_equal(read_tag(mem, "global_step6"), 0);
+	assert_int_equal(read_tag(mem, "global_step7"), 0);
+	assert_int_equal(read_tag(mem, "global_step8"), 0);
+	deinit_pair(&pair);
+	store_close(mem);
+}
+
+/* Is never called: nobody makes an offer. */
+static int find_nothing(void *user, struct agree_msg_status *status)
+{
+	fail_msg("an offer was made");
+	return 0;
+}
+
+/* Ranks that save on one host and restore on the other get an error, and are not waited for. */
+static void hosts_that_do_different_things_get_errors(void **state)
+{
+	for (int saving = 0; saving < 2; saving++) {
+		struct agree_msg_status status = {0};
+		struct pawl_err err;
+		struct pair pair;
+		struct store *mem;
+
+		assert_int_equal(store_mem_open(&mem, NULL), 0);
+		init_pair(&pair);
+		assert_int_equal(begin_pair(&pair, mem), 0);
+		assert_int_equal(save_pair(&pair, mem, 1, 1), 0);
+		pair.zero.mismatch_wait_ns = 0;
+		if (saving) {
+			assert_int_equal(agree_offer(&pair.one, &status, find_nothing, NULL, &err),
+				PAWL_ECANCELED);
+			assert_int_equal(save_part(&pair.zero, mem, 2, 2), PAWL_EMISMATCH);
+		} else {
+			assert_int_equal(save_part(&pair.one, mem, 2, 2), PAWL_ECANCELED);
+			assert_int_equal(agree_offer(&pair.zero, &status, find_nothing, NULL, &err),
+				PAWL_ECANCELED); /* rank 0 still waits */
+			assert_int_equal(agree_await_result(&pair.one, 's', 2, &status, &err),
+				PAWL_ECANCELED);
+			assert_non_null(strstr(err.msg, "rank 0's host restore, and do not save"));
+		}
+		deinit_pair(&pair);
+		store_close(mem);
+	}
+}
+
+static int count_name(void *user, const char *name, enum store_kind kind)
+{
+	++*(uint32_t *)user;
+	return 0;
+}
+
+/* Old notes are removed: a run of any length has a bounded number of them. */
+static void old_messages_are_removed(void **state)
+{
+	struct pair pair;
+	struct store *mem;
+	char path[STORE_PATH_MAX];
+	uint32_t names = 0;
+
+	assert_int_equal(store_mem_open(&mem, NULL), 0);
+	init_pair(&pair);
+	assert_int_equal(begin_pair(&pair, mem), 0);
+	for (uint64_t n = 1; n <= 100; n++) {
+		assert_int_equal(save_pair(&pair, mem, n, n % 3), 0);
+	}
+	snprintf(path, sizeof(path), "%s/%016llx", pair.zero.base,
+		(unsigned long long)pair.zero.run.run);
+	assert_int_equal(store_list(mem, path, count_name, &names, NULL), 0);
+	assert_in_range(names, 2, 2 * 32);
+	deinit_pair(&pair);
+	store_close(mem);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_run_has_each_rank_once),
+		cmocka_unit_test(messages_come_back_or_are_refused),
+		cmocka_unit_test(manifests_merge_or_fail_with_a_reason),
+		cmocka_unit_test(who_begins_anew_ends_the_run),
+		cmocka_unit_test(who_is_not_named_in_time_goes_on_waiting),
+		cmocka_unit_test(hosts_that_disagree_get_errors),
+		cmocka_unit_test(hosts_that_do_different_things_get_errors),
+		cmocka_unit_test(old_messages_are_removed),
+		cmocka_unit_test(a_save_of_two_hosts_is_whole_or_not_there),
+	};
+	int failed;
+
+	first_seed = test_seed();
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	printf("%llu crashes\n", (unsigned long long)crashes);
+	return failed;
+}

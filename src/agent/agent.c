@@ -183,7 +183,7 @@ void agent_progress(struct agent *agent)
  * the ranks have died, so that nobody asks. */
 static bool is_stuck(const struct agent *agent)
 {
-	int64_t past_ns = clock_mono_ns() - times_ns(TIME_AGENT_VAIN);
+	int64_t past_ns = clock_mono_ns() - times_ns(TIME_AGENT_UNUSED);
 
 	for (const struct agent_root *root = agent->roots; root; root = root->next) {
 		const struct alert_state *failing = &root->alerts[ALERT_SAVE];

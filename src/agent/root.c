@@ -300,7 +300,7 @@ void root_begin(struct agent_root *root, struct agent_conn *conn)
 	}
 	conn->ask.waited_ns = clock_mono_ns() - conn->begin_ns;
 	conn->ask.stuck_why =
-		conn->ask.waited_ns > times_ns(TIME_ROOT_VAIN) ? find_stuck_why(root) : NULL;
+		conn->ask.waited_ns > times_ns(TIME_ROOT_STUCK) ? find_stuck_why(root) : NULL;
 	answer = ledger_begin(&root->ledger, &conn->ask, &verdict);
 	if (answer == LEDGER_WAIT) {
 		return; /* root_advance asks again */

@@ -48,7 +48,7 @@ void root_alert(struct agent_root *root, const struct alert *alert)
 	int64_t now_ns = clock_mono_ns();
 	char text[LINE_MAX_BYTES];
 
-	switch (alert_decide(state, alert, now_ns, times_ns(TIME_NEWS_AGAIN))) {
+	switch (alert_decide(state, alert, now_ns, times_ns(TIME_ALERT_AGAIN))) {
 	case ALERT_REPEATS:
 		snprintf(text, sizeof(text), "%s (%llu times in %.0f min)", alert->text,
 			(unsigned long long)state->count,

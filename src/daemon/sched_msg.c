@@ -198,7 +198,7 @@ struct sched_client {
 
 int sched_client_open(struct sched_client **out, const char *root, struct pawl_err *err)
 {
-	const struct timeval wait = times_timeval(TIME_TALK_ANSWER);
+	const struct timeval wait = times_timeval(TIME_SCHED_ANSWER);
 	struct sockaddr_un address;
 	struct sched_client *client = calloc(1, sizeof(*client));
 	int rv = name_socket(root, &address, err);
@@ -269,7 +269,7 @@ static int receive(struct sched_client *client, struct proto_frame *frame, struc
 		if (rv == 0) {
 			return pawl_err_set(err, PAWL_ETIMEDOUT,
 				"the scheduler in %s has not answered for %u s", client->root,
-				times_s(TIME_TALK_ANSWER));
+				times_s(TIME_SCHED_ANSWER));
 		}
 		if (rv < 0) {
 			return pawl_err_prefix(err, rv, "the scheduler in %s", client->root);

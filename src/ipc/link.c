@@ -283,7 +283,7 @@ static void forget_call(struct link *link, struct link_call *call)
 }
 
 /* Waits until the call is done, the agent is gone, or the time is over. Returns true if the agent
- * is stopped, at two looks within TIME_LINK_VAIN: waiting is in vain. The caller holds
+ * is stopped, at two looks within TIME_LINK_STUCK: waiting is in vain. The caller holds
  * calls_lock. */
 static bool await(struct link *link, const struct link_call *call, int timeout_ms)
 {
@@ -291,7 +291,7 @@ static bool await(struct link *link, const struct link_call *call, int timeout_m
 	bool stopped = false;
 
 	while (!call->done && link->alive) {
-		int64_t look_ns = clock_mono_ns() + times_ns(TIME_LINK_VAIN) / 2;
+		int64_t look_ns = clock_mono_ns() + times_ns(TIME_LINK_STUCK) / 2;
 		int64_t next_ns = look_ns < due_ns ? look_ns : due_ns;
 		struct timespec next = {.tv_sec = next_ns / NS_PER_S,
 			.tv_nsec = next_ns % NS_PER_S};

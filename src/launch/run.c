@@ -655,7 +655,7 @@ static void set_times(struct nodes_options *options)
 	options->times = (struct nodes_times){.answer_ns = times_ns(TIME_NODES_ANSWER),
 		.retry_ns = times_ns(TIME_NODES_RETRY),
 		.probe_ns = times_ns(TIME_NODES_PROBE),
-		.log_interval_ns = times_ns(TIME_NODES_SAY),
+		.log_interval_ns = times_ns(TIME_NODES_WAITING),
 		.close_ns = times_ns(TIME_NODES_CLOSE),
 		.together_ns = times_ns(TIME_NODES_TOGETHER)};
 	options->run_times = (struct run_times){.fast_ns = times_ns(TIME_RUN_FAST),

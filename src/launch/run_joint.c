@@ -35,7 +35,7 @@ bool run_joint_check_heartbeat(uint64_t *last_heartbeat, const struct membership
 
 void run_joint_advance(struct run_joint_liveness *liveness, int64_t passed_ns, bool lives)
 {
-	int64_t most_ns = times_ns(TIME_JOINT_HEAR);
+	int64_t most_ns = times_ns(TIME_JOINT_PEERS);
 
 	liveness->seen_alive = liveness->seen_alive || lives;
 	liveness->silent_ns += passed_ns < most_ns ? passed_ns : most_ns;
@@ -122,7 +122,7 @@ static bool check_heartbeats(struct run_joint *joint, const struct membership *m
 	int64_t now_ns = clock_mono_ns();
 	bool lives = false;
 
-	if (now_ns - joint->heartbeats_read_ns < times_ns(TIME_JOINT_HEAR)) {
+	if (now_ns - joint->heartbeats_read_ns < times_ns(TIME_JOINT_PEERS)) {
 		return false;
 	}
 	joint->heartbeats_read_ns = now_ns;
@@ -226,7 +226,7 @@ static void on_heartbeat_timer(struct loop_timer *timer)
 	struct run_joint *joint = timer->user;
 
 	run_presence_update(joint->presence, find_alive(joint));
-	loop_timer_start(joint->options.loop, timer, clock_mono_ns() + times_ns(TIME_RUN_BEAT));
+	loop_timer_start(joint->options.loop, timer, clock_mono_ns() + times_ns(TIME_RUN_HEARTBEAT));
 }
 
 void run_joint_init(struct run_joint *joint, const struct run_joint_options *options)
@@ -247,7 +247,7 @@ void run_joint_init(struct run_joint *joint, const struct run_joint_options *opt
 		return;
 	}
 	loop_timer_start(options->loop, &joint->heartbeat_timer,
-		clock_mono_ns() + times_ns(TIME_RUN_BEAT));
+		clock_mono_ns() + times_ns(TIME_RUN_HEARTBEAT));
 }
 
 void run_joint_deinit(struct run_joint *joint)

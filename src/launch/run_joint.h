@@ -55,7 +55,7 @@ uint64_t run_joint_member_mask(const struct membership *membership, uint32_t lau
 bool run_joint_check_heartbeat(uint64_t *last_heartbeat, const struct membership_alive *alive,
 	uint64_t listed);
 /* Counts the time up to a look. passed_ns is the time since the look before, or since the end. A
- * launcher that stood still itself has not listened: of a longer time only TIME_JOINT_HEAR counts.
+ * launcher that stood still itself has not listened: of a longer time only TIME_JOINT_PEERS counts.
  * lives: a rank was heard of. Pure, but for the table of times. */
 void run_joint_advance(struct run_joint_liveness *liveness, int64_t passed_ns, bool lives);
 

@@ -295,7 +295,7 @@ int session_connect(struct pawl_ckpt *ckpt, struct pawl_err *err)
 		again = rv == PAWL_ETIMEDOUT || !link_alive(ckpt->link);
 		link_close(ckpt->link);
 		ckpt->link = NULL;
-		times_sleep(TIME_SESSION_GREET);
+		times_sleep(TIME_SESSION_RETRY);
 	} while (again && clock_mono_ns() < until_ns);
 	return rv;
 }

@@ -428,7 +428,7 @@ class _Moved(Exception):
 
 def _knock(path: Path, meanwhile: Callable[[], None]) -> dist.ProcessGroup:
     """Waits until it is admitted; the door may move to another rank meanwhile."""
-    end = time.monotonic() + seconds("elastic_knock")
+    end = time.monotonic() + seconds("elastic_join")
 
     def look(door: str) -> None:
         meanwhile()
@@ -445,10 +445,10 @@ def _knock(path: Path, meanwhile: Callable[[], None]) -> dist.ProcessGroup:
             if not door:
                 raise _Moved("there is no door yet")
             return _membership.join(
-                door, timedelta(seconds=seconds("elastic_knock")), functools.partial(look, door)
+                door, timedelta(seconds=seconds("elastic_join")), functools.partial(look, door)
             )
         except (PawlError, _Moved) as why:
             if time.monotonic() > end:
                 log.error("elastic: nobody let this rank in at %s: %s", path, why)
                 raise SystemExit(_NOBODY) from why
-        time.sleep(seconds("elastic_knock_again"))
+        time.sleep(seconds("elastic_join_again"))

@@ -125,8 +125,8 @@ static int await(struct agree *agree, poll_fn *look, void *what, int64_t timeout
 	struct pawl_err *err)
 {
 	int64_t due_ns = clock_mono_ns() + timeout_ns;
-	int64_t pause_max_ns = times_ns(TIME_HOSTS_LOOK_MAX);
-	int64_t pause_ns = times_ns(TIME_HOSTS_LOOK);
+	int64_t pause_max_ns = times_ns(TIME_AGREE_LOOK_MAX);
+	int64_t pause_ns = times_ns(TIME_AGREE_LOOK);
 
 	for (;;) {
 		int rv = look(agree, what, err);
@@ -172,8 +172,8 @@ void agree_init(struct agree *agree, const char *job, uint32_t first, uint32_t r
 
 	agree->own = (struct agree_member){.first_rank = first, .ranks = ranks};
 	agree->world = world;
-	agree->timeout_ns = s >= 1 && s <= 86400 ? s * NS_PER_S : times_ns(TIME_HOSTS_WAIT);
-	agree->mismatch_wait_ns = times_ns(TIME_HOSTS_ASTRAY);
+	agree->timeout_ns = s >= 1 && s <= 86400 ? s * NS_PER_S : times_ns(TIME_AGREE_WAIT);
+	agree->mismatch_wait_ns = times_ns(TIME_AGREE_ASTRAY);
 	agree->pause = pause;
 	agree->user = user;
 	snprintf(agree->job, sizeof(agree->job), "%s", job);
@@ -379,7 +379,7 @@ static int check_same_root(struct agree *agree, struct pawl_err *err)
 	char path[AGREE_PATH_MAX];
 
 	if (nonce == 0 ||
-		clock_mono_ns() - agree->expected_since_ns < times_ns(TIME_HOSTS_SHARED)) {
+		clock_mono_ns() - agree->expected_since_ns < times_ns(TIME_AGREE_SHARED)) {
 		return 0;
 	}
 	lead_path(agree, path);

@@ -318,7 +318,7 @@ static void print_progress(void *user, double now_s, uint32_t done)
 	struct sim_values *progress = user;
 	int64_t now_ns = clock_mono_ns();
 
-	if (now_ns - progress->last_ns >= times_ns(TIME_SIM_SAY)) {
+	if (now_ns - progress->last_ns >= times_ns(TIME_SIM_PROGRESS)) {
 		progress->last_ns = now_ns;
 		cli_print(stderr, "pawl sim: %s, %s: after %.0f h %u of %u jobs are done\n",
 			progress->workload, progress->policy, now_s / 3600, done, progress->jobs);

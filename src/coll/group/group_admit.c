@@ -134,7 +134,7 @@ static int join_next_group(struct pawl_group *group, const char *endpoints, stru
 	for (uint32_t r = 0; r < group->ranks && at; r++) {
 		at[r] = endpoints + (size_t)r * PAWL_ENDPOINT_MAX;
 	}
-	rv = at ? group_join_barrier(group, at, times_ns(TIME_DOOR_STEP), err)
+	rv = at ? group_join_barrier(group, at, times_ns(TIME_JOIN_STEP), err)
 		: pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", group->ranks);
 	free(at);
 	return rv;

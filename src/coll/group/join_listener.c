@@ -139,7 +139,7 @@ static bool receive_request(const struct pawl_join_listener *listener, struct wa
 
 	w->got += n > 0 ? (size_t)n : 0;
 	if (w->got < JOIN_REQUEST_BYTES) {
-		return n != 0 && now_ns - w->since_ns < times_ns(TIME_DOOR_KNOCK);
+		return n != 0 && now_ns - w->since_ns < times_ns(TIME_JOIN_REQUEST);
 	}
 	return join_request_check(w->request, listener->key);
 }
@@ -236,13 +236,13 @@ static void send_reply(struct pawl_join_listener *listener, uint32_t i,
 
 	join_reply_encode(bytes, reply);
 	dial_send(listener->waiters[i].fd, bytes, sizeof(bytes),
-		clock_mono_ns() + times_ns(TIME_DOOR_STEP));
+		clock_mono_ns() + times_ns(TIME_JOIN_STEP));
 }
 
 void join_listener_invite(struct pawl_join_listener *listener, uint32_t n, uint32_t first,
 	uint32_t ranks, char *endpoints)
 {
-	int64_t end_ns = clock_mono_ns() + times_ns(TIME_DOOR_STEP);
+	int64_t end_ns = clock_mono_ns() + times_ns(TIME_JOIN_STEP);
 
 	for (uint32_t i = 0; i < n; i++) {
 		send_reply(listener, i, &(struct join_reply){JOIN_REPLY_INVITE, first + i, ranks});
@@ -260,7 +260,7 @@ void join_listener_invite(struct pawl_join_listener *listener, uint32_t n, uint3
 void join_listener_send_endpoints(struct pawl_join_listener *listener, uint32_t n,
 	const char *endpoints, uint32_t ranks)
 {
-	int64_t end_ns = clock_mono_ns() + times_ns(TIME_DOOR_STEP);
+	int64_t end_ns = clock_mono_ns() + times_ns(TIME_JOIN_STEP);
 
 	for (uint32_t i = 0; i < n; i++) {
 		send_reply(listener, i, &(struct join_reply){JOIN_REPLY_ENDPOINTS, 0, ranks});
@@ -271,7 +271,7 @@ void join_listener_send_endpoints(struct pawl_join_listener *listener, uint32_t 
 
 bool join_listener_all_joined(struct pawl_join_listener *listener, uint32_t n)
 {
-	int64_t end_ns = clock_mono_ns() + times_ns(TIME_DOOR_STEP);
+	int64_t end_ns = clock_mono_ns() + times_ns(TIME_JOIN_STEP);
 	bool all = true;
 
 	for (uint32_t i = 0; i < n; i++) {

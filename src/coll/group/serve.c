@@ -383,7 +383,7 @@ int coll_server_poll(struct coll_server *server, int64_t timeout_ns, struct pawl
 
 		if (asker->fd >= 0 &&
 			((polls[i].revents != 0 && !receive_request(server, asker)) ||
-				now_ns - asker->since_ns > times_ns(TIME_ASKER_HELLO))) {
+				now_ns - asker->since_ns > times_ns(TIME_SERVE_HELLO))) {
 			close_asker(asker);
 		}
 	}

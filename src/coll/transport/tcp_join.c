@@ -524,7 +524,7 @@ static int process_events(struct joining *j, struct pawl_err *err)
 			receive_hello(j, handshake) != 0) {
 			rv = pawl_err_sys(err, "collectives: join");
 		} else if (handshake->fd >= 0 &&
-			clock_mono_ns() - handshake->since_ns > times_ns(TIME_TCP_GUEST)) {
+			clock_mono_ns() - handshake->since_ns > times_ns(TIME_TCP_HANDSHAKE)) {
 			drop_handshake(handshake);
 		}
 	}
@@ -591,7 +591,7 @@ static int connect_all(struct joining *j, struct pawl_err *err)
 		int64_t now_ns = clock_mono_ns();
 		int64_t left_ms = (j->end_ns - now_ns) / NS_PER_MS;
 
-		if (now_ns - j->begun_ns > times_ns(TIME_TCP_REACH)) {
+		if (now_ns - j->begun_ns > times_ns(TIME_TCP_CONNECT)) {
 			rv = check_reach(j, err);
 		}
 		if (rv != 0) {

@@ -236,7 +236,7 @@ def test_a_stopped_agent(tmp_path: Path) -> None:
     save = engine.save("t2", parts(2))
     over = time.monotonic()
     timer.join()
-    if woken[0] - stopped > seconds("link_vain"):
+    if woken[0] - stopped > seconds("link_stuck"):
         raise program.Late("the agent goes on before a save gives it up")
     assert over > woken[0] and save.wait("committed", LIMIT_S), save.error
     waits.check_sooner(save.stall_s, waits.SAVE_S, "a save for which the agent is there again")

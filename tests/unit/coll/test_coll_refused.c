@@ -92,7 +92,7 @@ int main(void)
 		cmocka_unit_test(what_is_refused_hangs_nobody),
 	};
 
-	test_times("door_step=0.3"); /* A newcomer that gave up says nothing, and is waited for. */
+	test_times("join_step=0.3"); /* A newcomer that gave up says nothing, and is waited for. */
 	bear_silence();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -475,6 +475,6 @@ int main(void)
 	/* Ports of one thread close one after the other; a silent connection is closed when others
 	 * come, not by itself; and probes, which ranks send when they wait long, are sent in each
 	 * of these tests. */
-	test_times("tcp_goodbye=0.02,tcp_guest=120,tcp_probe=0.2");
+	test_times("tcp_goodbye=0.02,tcp_handshake=120,tcp_probe=0.2");
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -268,7 +268,7 @@ static void show(struct launcher *one)
 	if (runs(one) && !one->mute && one->alive != 0) {
 		one->seen_ns = now_ns;
 	}
-	if (!runs(one) || now_ns - one->heartbeat_ns < times_ns(TIME_RUN_BEAT)) {
+	if (!runs(one) || now_ns - one->heartbeat_ns < times_ns(TIME_RUN_HEARTBEAT)) {
 		return;
 	}
 	one->heartbeat_ns = now_ns;
@@ -310,7 +310,7 @@ static void check(const struct launcher *one, enum run_verdict verdict, int64_t 
 	}
 	if (verdict == RUN_VERDICT_UNKNOWN) {
 		assert_true(now_ns - since_ns < times_ns(TIME_JOINT_WAIT) +
-				times_ns(TIME_RUN_BEAT) + times_ns(TIME_JOINT_HEAR));
+				times_ns(TIME_RUN_HEARTBEAT) + times_ns(TIME_JOINT_PEERS));
 	}
 }
 
@@ -339,7 +339,7 @@ static bool live(struct launcher *one)
 		one->woke_ns = now_ns;
 		return false;
 	}
-	lives = now_ns % times_ns(TIME_JOINT_HEAR) == 0 && listen(one);
+	lives = now_ns % times_ns(TIME_JOINT_PEERS) == 0 && listen(one);
 	for (uint32_t i = 0; i < one->n; i++) {
 		run_joint_advance(&one->pending[i].liveness, now_ns - one->looked_ns, lives);
 	}

@@ -5,7 +5,8 @@ Prints `file:line: rule: message` for each finding and exits 1 if there is one. 
 business: clang-format and ruff have that. The tables below are the rules; the functions after them
 only apply them. It reads text, not syntax trees, and relies on the layout that clang-format gives:
 a function's braces stand in column 0, a control statement's at the end of its line. What holds for
-time in the Python tests is in tidy_clock.py, what holds for comments in tidy_comments.py.
+time in the Python tests is in tidy_clock.py, for comments in tidy_comments.py, for structs, call
+circles and retired words in tidy_shape.py.
 """
 
 import ast
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import tidy_clock
 import tidy_comments
+import tidy_shape
 
 FILE_LINES_MAX = 800
 FUNCTION_LINES_MAX = 70  # from the first line of the signature to the closing brace
@@ -336,6 +338,16 @@ def check_riddles(source: Source) -> Iterator[Finding]:
     yield from check(source.text)
 
 
+def check_structs(source: Source) -> Iterator[Finding]:
+    yield from tidy_shape.check_structs(source.code)
+
+
+def check_retired(source: Source) -> Iterator[Finding]:
+    """Names of tests are sentences, and may use any word."""
+    if source.name.startswith(("src/", "include/", "python/")):
+        yield from tidy_shape.check_retired(source.code)
+
+
 def check_guard(source: Source) -> Iterator[Finding]:
     path = Path(source.name)
     prefix = "test" if path.parts[0] == "tests" else path.parent.name
@@ -535,7 +547,7 @@ def check_clock(source: Source) -> Iterator[Finding]:
 
 C_CHECKS = [check_size, check_columns, check_words, check_opening, check_comments, check_calls]
 C_CHECKS += [check_typedefs, check_functions, check_layers, check_pure, check_riddles]
-C_CHECKS += [check_c_sleeps, check_c_bounds]
+C_CHECKS += [check_c_sleeps, check_c_bounds, check_structs, check_retired]
 CHECKS = {
     ".c": C_CHECKS,
     ".h": [*C_CHECKS, check_guard],
@@ -562,6 +574,8 @@ def check_tree(root: Path) -> list[str]:
     """Findings in all files, and what the tables name that is not there."""
     names = list_files(root)
     lines = [line for name in names for line in check_file(root, name)] + check_widths(names)
+    rooms = [name for name in names if name.startswith("src/") and name.endswith(".c")]
+    lines += tidy_shape.check_circles({name: Source(root, name).code for name in rooms})
     gone = sorted({*PURE, *C_SLEEPS, *C_BOUNDS} - set(names))
     lines += [f"tools/tidy.py:1: table: it names {n}, which is not there" for n in gone]
     return lines + [

@@ -12,6 +12,7 @@ sys.path.insert(0, str(TOOLS))
 import tidy  # noqa: E402
 import tidy_clock  # noqa: E402
 import tidy_comments  # noqa: E402
+import tidy_shape  # noqa: E402
 
 SAID = "/* What the file is. */\n"
 GUARD = "#ifndef BASE_A_H\n#define BASE_A_H\n"
@@ -39,6 +40,12 @@ def measured(assertion: str) -> str:
     return SAID + f"void f(void)\n{{\n{begin}\t{assertion};\n}}\n"
 
 
+def struct(fields: int) -> str:
+    """A struct of so many fields, beside a struct within it that counts as one more."""
+    inner = "\tstruct {\n" + "\t\tint c;\n" * 40 + "\t} inner;\n"
+    return SAID + "struct a {\n" + inner + "\tint a, b(int c, int d);\n" * (fields // 2) + "};\n"
+
+
 # rule, file, text that breaks it, line of the finding, text that does not
 CASES = [
     ("file-length", "src/base/a.c", SAID + "\n" * 800, 801, SAID + "\n" * 799),
@@ -49,6 +56,9 @@ CASES = [
     ("syntax", "tools/a.py", "a b\n", 1, '"""A."""\n'),
     ("comment", "src/base/a.c", SAID + "int a; // no\n", 2, SAID + 'char *a = "http://x";\n'),
     ("word", "src/base/a.c", SAID + "/* TODO */\n", 2, SAID + "/* TODOS */\n"),
+    ("struct", "src/base/a.c", struct(40), 2, struct(38)),
+    ("retired", "src/base/a.c", SAID + "int told_ns;\n", 2, SAID + "int beaten; /* told */\n"),
+    ("retired", "include/pawl/a.h", SAID + GUARD + "int a_DOOR;\n", 4, SAID + GUARD),
     ("guard", "src/base/a.h", SAID + "#ifndef A_H\n#define A_H\n", 2, SAID + GUARD),
     ("guard", "src/base/a.h", SAID + "#ifndef BASE_A_H\n#define BASE_B_H\n", 2, SAID + GUARD),
     ("guard", "src/base/a.h", SAID, 1, SAID + GUARD),
@@ -241,6 +251,32 @@ def test_folders_stay_narrow() -> None:
         "src/base:1: width: 26 .c files, 25 at most: divide it",
         "tests/wide:1: width: 26 .py files, 25 at most: divide it",
     ]
+
+
+def test_retired_words_are_for_names_of_tests_and_of_others(tmp_path: Path) -> None:
+    line = SAID + "int a_told, SSL_R_DOES_NOT;\n"
+    assert ("retired", 2) in findings(tmp_path, "src/base/a.c", line)
+    assert findings(tmp_path, "src/base/a.c", line.replace("a_told, ", "")) == []
+    assert findings(tmp_path, "tests/unit/base/a.c", line) == []
+
+
+def test_few_files_of_a_folder_call_each_other() -> None:
+    """Five files in a circle are too many; four, or a chain, or names that are static, are not."""
+
+    def ring(n: int, back: str = "f0", static: str = "") -> dict[str, list[str]]:
+        return {
+            f"src/base/{i}.c": f"{static}int f{i}(void)\n{{\n\tf{i + 1}();\n}}".splitlines()
+            for i in range(n - 1)
+        } | {f"src/base/{n - 1}.c": f"int f{n - 1}(void)\n{{\n\t{back}();\n}}".splitlines()}
+
+    assert tidy_shape.check_circles(ring(5)) == [
+        "src/base:1: circle: 5 files call each other, 4 at most: 0.c, 1.c, 2.c, 3.c, 4.c"
+    ]
+    assert tidy_shape.check_circles(ring(4)) == []
+    assert tidy_shape.check_circles(ring(5, back="g")) == []
+    assert tidy_shape.check_circles(ring(5, static="static ")) == []
+    apart = {f"src/{name[9]}/a.c": code for name, code in ring(5).items()}
+    assert tidy_shape.check_circles(apart) == []
 
 
 def test_pure_file_is_followed_through_our_headers(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ class Quarantined:
 
     since: str  # the day of its first failure, YYYY-MM-DD
     commit: str  # commit at which the test failed
-    test: str  # "python: tests/python/test_x.py::test_y[1]" or "asan: coll_port"
+    test: str  # "python: tests/python/test_x.py::test_y[1]" or "asan: coll_transport"
     symptom: str
 
 

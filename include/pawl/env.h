@@ -19,8 +19,8 @@ struct pawl_env {
 	uint32_t node_rank, nodes;        /* number of this node in the job, and number of nodes */
 	uint32_t attempt;                 /* starts of the whole group so far, from 0 */
 	char job[PAWL_JOB_MAX];           /* job id; "" if no source names one */
-	/* Launcher that all this is from: "pawl" "torchrun" "skypilot" "slurm" "kubernetes"
-	 * "openmpi" "none" (rank 0 of 1). */
+	/* Launcher whose variables state the ranks: "pawl" "torchrun" "skypilot" "slurm"
+	 * "kubernetes" "openmpi" "none" (rank 0 of 1). */
 	char source[16];
 	char job_source[24]; /* variable that named the job; "" if none */
 };
@@ -30,14 +30,14 @@ typedef const char *pawl_getenv_fn(void *user, const char *name);
 
 /*
  * Resolves the environment. Precedence: PAWL_*, torchrun (RANK …), SkyPilot, Slurm, Kubernetes
- * indexed jobs, Open MPI; job id and attempt are each looked up in the same order by themselves.
- * Three things are not what they look like: Slurm's variables in a batch script itself, or under
- * mpirun, do not make a task; a Kubernetes index counts only beside PAWL_NNODES; a
- * TORCHELASTIC_RUN_ID of "none" counts as unset, and one that is a uuid, which torchrun made up for
- * this start, is the last resort.
+ * indexed jobs, Open MPI. The job id and the attempt are each looked up independently, in the same
+ * order. Three exceptions: Slurm's variables in a batch script itself, or under mpirun, do not make
+ * a task. A Kubernetes index counts only beside PAWL_NNODES. A TORCHELASTIC_RUN_ID of "none" counts
+ * as unset; one that is a UUID, which torchrun makes up for each start, is the last resort.
  *
- * A source whose variables contradict each other (rank >= world, not a number) is PAWL_EINVAL
- * naming variable and value, and *env stays as it is. get NULL: the process's own environment.
+ * PAWL_EINVAL: a variable is no number, or variables contradict each other (rank >= world). The
+ * message names variable and value, and *env is unchanged. get NULL: the process's own
+ * environment.
  */
 int pawl_env_resolve(pawl_getenv_fn *get, void *user, struct pawl_env *env, struct pawl_err *err);
 

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define FOLDER (O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
-#define TRIES  16 /* openat2 calls at most; renames elsewhere make the kernel say EAGAIN */
+#define TRIES  16 /* openat2 calls at most; a rename elsewhere can cause EAGAIN */
 
 /* Adds the flags that are always set. With O_PATH, which opens nothing, openat2 accepts only the
  * first two. */
@@ -46,7 +46,7 @@ static int open_by_openat2(int dir_fd, const char *path, int flags, mode_t mode,
 	return fd;
 }
 
-/* Whether openat2 is not available. A sandbox that does not know the call says EPERM. */
+/* Whether openat2 is not available. A sandbox that does not know the call returns EPERM. */
 static bool is_unavailable(int sys)
 {
 	return sys == ENOSYS || sys == EPERM || sys == EAGAIN;
@@ -61,8 +61,8 @@ static bool is_on(int fd, dev_t device)
 	return fstat(fd, &st) == 0 && st.st_dev == device;
 }
 
-/* Whether fd may be used further; closes fd if not. A bind mount of the same device is not
- * noticed. */
+/* Whether fd is within the limits of how; closes fd if not. Does not detect a bind mount of the
+ * same device. */
 static bool may_cross(int fd, const struct stat *from, enum beneath how)
 {
 	if (how == BENEATH_ANY || is_on(fd, from->st_dev)) {

@@ -1,10 +1,11 @@
 /*
- * Names in a directory that other users may write to. Opening one follows no symbolic link, leaves
- * no directory, and waits for no other end of a FIFO, whatever is changed there meanwhile. After
- * the open use the descriptor only: the path may lead to another file by then. For plain files:
- * file_open_beneath (file.h).
+ * Opens names in a directory that other users may write to. An open follows no symbolic link, does
+ * not leave the directory, and does not wait for the other end of a FIFO, whatever other users
+ * change meanwhile. After the open use only the descriptor: the path may lead to another file by
+ * then. For plain files: file_open_beneath (file.h).
  *
- * By openat2(2); where the kernel or a sandbox lacks it, one name after the other. From any thread.
+ * Uses openat2(2). Where the kernel or a sandbox lacks it, opens one name after the other. From any
+ * thread.
  */
 #ifndef BASE_BENEATH_H
 #define BASE_BENEATH_H
@@ -14,7 +15,7 @@
 /* Limits of a path. */
 enum beneath {
 	BENEATH_ANY,       /* may cross mounts */
-	BENEATH_ONE_MOUNT, /* may cross no mount: a user's own file system could keep us waiting */
+	BENEATH_ONE_MOUNT, /* may cross no mount: a user's file system could block us */
 };
 
 /*

@@ -9,8 +9,8 @@
 #define NS_PER_S  1000000000LL
 
 int64_t clock_mono_ns(void); /* CLOCK_MONOTONIC: for every timeout and duration */
-int64_t clock_wall_ns(void); /* CLOCK_REALTIME since 1970: for people and records only */
-/* CLOCK_BOOTTIME: monotonic like the first, and all processes of one boot agree on it. */
+int64_t clock_wall_ns(void); /* CLOCK_REALTIME since 1970: for display and records only */
+/* CLOCK_BOOTTIME: monotonic, too, and the same for all processes of one boot. */
 int64_t clock_boot_ns(void);
 /* Initializes a condition variable whose timed waits use CLOCK_MONOTONIC. */
 void clock_cond_init(pthread_cond_t *cond);

@@ -1,7 +1,7 @@
 /* Checksums by ISA-L, and the bitwise references for their tests: see crc.h.
  *
- * ISA-L's two functions differ: crc32_iscsi takes and gives the bare register and an int length,
- * crc32_gzip_refl inverts before and after by itself and takes a length of 64 bits. */
+ * ISA-L's two functions differ: crc32_iscsi takes and returns the bare register, and takes an int
+ * length. crc32_gzip_refl inverts before and after by itself, and takes a 64-bit length. */
 #include "base/crc.h"
 
 #include <isa-l/crc.h>

@@ -1,4 +1,4 @@
-/* Errors as values: see err.h. Foreign error numbers become ours here and nowhere else. */
+/* Errors as values: see err.h. Only this file converts errno values to our codes. */
 #include "base/err.h"
 
 #include <errno.h>

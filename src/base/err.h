@@ -19,8 +19,8 @@ int pawl_err_from_sys(int sys);
  * pawl_err_from_sys gives. */
 int pawl_err_sys(struct pawl_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Puts "<message>: " in front of what err says (by which a caller adds what it was doing). err may
- * be NULL. Returns code. */
+/* Puts "<message>: " in front of the message of err, by which a caller adds context. err may be
+ * NULL. Returns code. */
 int pawl_err_prefix(struct pawl_err *err, int code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 

@@ -1,8 +1,8 @@
 /*
- * Fault points: every call of ours that can fail for outside reasons is named, so that a test can
- * make the n-th one fail, once or for good. Without an armed plan a point costs one load and a
- * predictable branch. Also armed from the environment, PAWL_FAULT="point:nth[:errno[:forever]]" in
- * numbers ("store.sync:3:28:1"), so that whole processes can be tested. Any thread.
+ * Fault points: every call of ours that can fail for external reasons has a name, so that a test
+ * can make the n-th call fail, once or from then on. Without an armed plan a point costs one load
+ * and a predictable branch. To test whole processes, the environment can arm a plan, too:
+ * PAWL_FAULT="point:nth[:errno[:forever]]" in numbers ("store.sync:3:28:1"). Any thread.
  */
 #ifndef BASE_FAULT_H
 #define BASE_FAULT_H
@@ -18,12 +18,12 @@
 
 extern atomic_bool fault_armed; /* read by the macro only */
 
-/* Arms a plan: the nth time (from 1) that a point is passed whose name begins with point ("": any
- * point), the point fails with sys. forever: so do all passings after the nth. */
+/* Arms a plan: among the passes of points whose names begin with point ("": any point), the nth
+ * (from 1) fails with sys. forever: all later passes fail, too. */
 void fault_arm(const char *point, uint64_t nth, int sys, bool forever);
 void fault_disarm(void);
-/* Returns how often matching points were passed since arming: for loops that fail the n-th call,
- * for all n. */
+/* Returns how often matching points were passed since arming, for tests that fail each call in
+ * turn. */
 uint64_t fault_count(void);
 /* Used by the macros. Returns 0 or the errno to fail with. FAULT_DIES and FAULT_STOPS take effect
  * here; after FAULT_STOPS 0 is returned. */

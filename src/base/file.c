@@ -64,7 +64,7 @@ int file_put(const char *path, const void *bytes, size_t len_bytes, mode_t mode,
 	if ((size_t)snprintf(aside, sizeof(aside), "%s.new", path) >= sizeof(aside)) {
 		return pawl_err_set(err, PAWL_EINVAL, "write %s: path too long", path);
 	}
-	unlink(aside); /* left by a write that was cut off, or somebody's link */
+	unlink(aside); /* left by an interrupted write, or another user's link */
 	fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
 	if (fd < 0) {
 		return pawl_err_sys(err, "write %s", path);
@@ -79,7 +79,7 @@ int file_put(const char *path, const void *bytes, size_t len_bytes, mode_t mode,
 		rv = pawl_err_sys(err, "write %s", path);
 	}
 	if (rv != 0) {
-		unlink(aside); /* leaves the space to others if the disk is full */
+		unlink(aside); /* frees the space if the disk is full */
 		return rv;
 	}
 	return lasts ? sync_parent(path, err) : 0;
@@ -172,8 +172,8 @@ int file_open_beneath(int dir_fd, const char *dir, const char *path, int flags, 
 	ASSERT((flags & O_TRUNC) == 0);
 	fd = keep_plain(beneath_open(dir_fd, path, flags, mode, how), st);
 	if (fd < 0 && (file_is_special(errno) || errno == ENOTDIR)) {
-		return pawl_err_set(err, PAWL_EINVAL, "%s/%s is %s: a plain file is needed there",
-			dir, path, name_special(errno, st->st_mode));
+		return pawl_err_set(err, PAWL_EINVAL, "%s/%s is %s: a plain file is needed", dir,
+			path, name_special(errno, st->st_mode));
 	}
 	return fd >= 0 ? fd : pawl_err_sys(err, "%s/%s", dir, path);
 }

@@ -1,5 +1,5 @@
-/* Small files that are written whole or not at all; plain files under names that may lead to
- * anything; and the folders of files. From any thread. */
+/* Small files that are written whole or not at all; plain files under names that others may have
+ * given to something else; and the folders of files. From any thread. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
@@ -20,7 +20,7 @@ struct stat;
 int file_put(const char *path, const void *bytes, size_t len_bytes, mode_t mode, bool lasts,
 	struct pawl_err *err);
 
-/* Makes the names in a directory outlive a loss of power. */
+/* Makes the names in a directory durable. */
 int file_sync_dir(const char *directory, struct pawl_err *err);
 
 /* ---- plain files, whatever else may have their names ---- */
@@ -33,7 +33,7 @@ int file_sync_dir(const char *directory, struct pawl_err *err);
  * whether something else has the name.
  */
 int file_open_plain(int dir_fd, const char *path, int flags, mode_t mode, struct stat *st);
-/* Whether an errno of file_open_plain says that something other than a plain file has the name. */
+/* Whether an errno of file_open_plain means that something other than a plain file has the name. */
 bool file_is_special(int sys);
 /*
  * Opens a plain file in a directory that other users may write to, as beneath_open does: no link is
@@ -43,10 +43,10 @@ bool file_is_special(int sys);
  */
 int file_open_beneath(int dir_fd, const char *dir, const char *path, int flags, mode_t mode,
 	enum beneath how, struct stat *st, struct pawl_err *err);
-/* Describes what has the name, for people: "a directory", "a FIFO", "a symbolic link that leads
+/* Describes what has the name, for messages: "a directory", "a FIFO", "a symbolic link that leads
  * nowhere"; "" if nothing has it, or it cannot be known. */
 const char *file_kind(int dir_fd, const char *path);
-/* Describes a file of that st_mode, in the words of file_kind. */
+/* Describes a file of that st_mode, with the same texts as file_kind. */
 const char *file_mode_kind(mode_t mode);
 
 /* ---- folders ---- */

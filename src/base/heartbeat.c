@@ -19,7 +19,7 @@ int heartbeat_read(int64_t *every_ns, struct pawl_err *err)
 	}
 	if (end == text || *end != '\0' || !(s == 0 || (s >= 0.01 && s <= 3600))) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"PAWL_HEARTBEAT=%s: seconds between signs of life, 0.01 to 3600, or 0 for "
+			"PAWL_HEARTBEAT=%s: seconds between heartbeats, 0.01 to 3600, or 0 for "
 			"none",
 			text);
 	}

@@ -1,4 +1,4 @@
-/* Lines for people on stderr, one write(2) each: see log.h. */
+/* Log lines on stderr, one write(2) each: see log.h. */
 #include "base/log.h"
 
 #include "base/text.h"
@@ -41,7 +41,7 @@ void log_set_name(const char *name)
 	snprintf(log_name, sizeof(log_name), "%s", name);
 }
 
-/* Appends as much of text as fits, in a form that can be shown: a line stays one line. */
+/* Appends as much of text as fits, with unsafe characters escaped: a line stays one line. */
 static size_t append_text(char *line, size_t used, const char *text)
 {
 	size_t room = LOG_LINE_MAX - used - 1; /* less the line's end */

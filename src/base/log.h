@@ -1,5 +1,5 @@
-/* One line to stderr for people: "pawl: warning: …". Written with a single write(2), so that lines
- * of threads do not mix. */
+/* Log lines on stderr: "pawl: warning: …". Each is one write(2), so that lines of threads do not
+ * mix. */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 

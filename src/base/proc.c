@@ -16,7 +16,7 @@
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77 /* from asm-generic/socket.h, for older headers */
 #endif
-#define LOOKS_MAX    256u  /* processes looked at on the way to an ancestor, repeats included */
+#define READS_MAX    256u  /* processes read on the way to an ancestor, repeats included */
 #define STAT_BYTES   512u  /* more than the fields that are read can take */
 #define STATUS_BYTES 1024u /* more than the lines of /proc/PID/status up to Uid: can take */
 
@@ -74,7 +74,7 @@ bool proc_is_descendant(uint32_t pid)
 	uint32_t ours = (uint32_t)getpid();
 	uint32_t at = pid;
 
-	for (unsigned i = 0; i < LOOKS_MAX; i++) {
+	for (unsigned i = 0; i < READS_MAX; i++) {
 		struct proc_facts facts;
 		bool found = proc_read_facts(at, &facts);
 
@@ -84,8 +84,7 @@ bool proc_is_descendant(uint32_t pid)
 		if ((found && facts.parent == 0) || (!found && at == pid)) {
 			return false;
 		}
-		/* Where an ancestor is gone the search starts anew: pid has another parent by
-		 * now. */
+		/* An ancestor has gone, so pid has another parent by now: start again. */
 		at = found ? facts.parent : pid;
 	}
 	return false;
@@ -110,7 +109,7 @@ int proc_peer(int socket_fd, uint32_t *pid)
 	if (errno == ENOPROTOOPT) {
 		return (int)syscall(SYS_pidfd_open, peer.pid, 0);
 	}
-	errno = errno == EINVAL ? ESRCH : errno; /* some kernels say EINVAL for ESRCH */
+	errno = errno == EINVAL ? ESRCH : errno; /* some kernels return EINVAL for ESRCH */
 	return -1;
 }
 
@@ -126,7 +125,7 @@ int proc_user(uint32_t pid, uint32_t *uid, struct pawl_err *err)
 	at = sys == 0 ? strstr(text, "\nUid:") : NULL;
 	if (at == NULL || sscanf(at, " Uid: %10" SCNu32, uid) != 1) {
 		errno = sys != 0 ? -sys : EIO;
-		return pawl_err_sys(err, "whose process %u is", pid);
+		return pawl_err_sys(err, "find the user of process %u", pid);
 	}
 	return 0;
 }

@@ -1,4 +1,4 @@
-/* Facts that the kernel tells about other processes. */
+/* Facts about other processes, from the kernel. */
 #ifndef BASE_PROC_H
 #define BASE_PROC_H
 
@@ -21,8 +21,8 @@ bool proc_read_facts(uint32_t pid, struct proc_facts *facts);
 bool proc_is_stopped(uint32_t pid);
 /* Whether the process is a child of the caller's process, a zombie included. */
 bool proc_is_child(uint32_t pid);
-/* Whether the process descends from the caller's process, by any number of forks, including
- * zombies. Looks again where an ancestor dies meanwhile. */
+/* Whether the process descends from the caller's process, by any number of forks, zombies
+ * included. Searches again if an ancestor dies meanwhile. */
 bool proc_is_descendant(uint32_t pid);
 /* Finds the process that made, or connected, the other end of a Unix socket. Returns a pidfd of it,
  * which the caller closes, and its pid. Where the kernel keeps its own reference (Linux 6.5), the

@@ -14,7 +14,7 @@ uint64_t rng_u64(struct rng *r)
 
 uint64_t rng_below(struct rng *r, uint64_t bound)
 {
-	uint64_t uneven; /* number of first values, which would make small results likelier */
+	uint64_t uneven; /* number of lowest values to skip: they would bias the result */
 	uint64_t v;
 
 	ASSERT(bound > 0);

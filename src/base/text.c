@@ -65,8 +65,8 @@ size_t text_printable(const char *at)
 	return len > 0 && !is_unsafe(code) ? len : 0;
 }
 
-/* Writes the escape of a character that is not plain. Returns how many bytes of the text it stands
- * for. */
+/* Writes the escape of a character that is not printable. Returns the number of bytes of the text
+ * that it stands for. */
 static size_t escape(const char *at, char shown[ESCAPE_MAX])
 {
 	size_t len;

@@ -1,7 +1,7 @@
 /*
- * Texts that somebody else has chosen, such as names, paths and reasons, made fit for a terminal, a
- * log or a page: characters that would control a terminal, or change the direction of text, are
- * shown as escapes. Also sizes in readable form. Pure.
+ * Makes texts from outside, such as names, paths and reasons, safe to show on a terminal, in a log
+ * or on a page. Characters that control a terminal, or change the direction of text, become
+ * escapes. Also formats sizes. Pure.
  */
 #ifndef BASE_TEXT_H
 #define BASE_TEXT_H

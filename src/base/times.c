@@ -48,14 +48,15 @@ static int read_item(const char *item, const char *end, double overrides[TIMES_N
 	double value = sign ? strtod(sign + 1, &stop) : 0;
 
 	if (name < 0) {
-		return pawl_err_set(err, PAWL_EINVAL, TIMES_ENV ": %.*s: no time has this name",
+		return pawl_err_set(err, PAWL_EINVAL,
+			TIMES_ENV ": %.*s: there is no time of this name",
 			(int)((sign ? sign : end) - item), item);
 	}
 	if (!sign || stop == sign + 1 || stop != end ||
 		!(value > 0 && value <= (name == TIMES_N ? SCALE_MAX : SECONDS_MAX))) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			TIMES_ENV ": %.*s: no positive number, of at most %.0e", (int)(end - item),
-			item, name == TIMES_N ? SCALE_MAX : SECONDS_MAX);
+			TIMES_ENV ": %.*s: not a positive number of at most %.0e",
+			(int)(end - item), item, name == TIMES_N ? SCALE_MAX : SECONDS_MAX);
 	}
 	overrides[name] = value;
 	return 0;

@@ -1,6 +1,6 @@
 /*
- * Bytes built and read field by field: little endian, length-prefixed, sticky failure.
- * A decoder reads all its fields and asks once, at the end, whether anything was wrong.
+ * Bytes built and read field by field: little endian, length-prefixed, with a sticky failure flag.
+ * A decoder reads all its fields, and checks the flag once, at the end.
  */
 #ifndef BASE_WIRE_H
 #define BASE_WIRE_H
@@ -20,7 +20,8 @@ struct wire_out {
 	bool failed;      /* an allocation or the limit failed: all later puts do nothing */
 };
 
-void wire_out_reset(struct wire_out *out); /* forgets the content and failure, keeps the memory */
+void wire_out_reset(
+	struct wire_out *out); /* clears the content and the failure, keeps the memory */
 void wire_out_deinit(struct wire_out *out);
 void wire_put_u8(struct wire_out *out, uint8_t v);
 void wire_put_u16(struct wire_out *out, uint16_t v);

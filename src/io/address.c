@@ -89,7 +89,7 @@ int address_find(const char *route_to, char *address, struct pawl_err *err)
 	freeaddrinfo(to);
 	return found ? 0
 		     : pawl_err_set(err, PAWL_ENOENT,
-			       "no interface leads toward %s: name one with "
+			       "no interface leads to %s: name one with "
 			       "PAWL_IFNAME",
 			       route_to);
 }
@@ -104,7 +104,7 @@ int address_own(char *address, struct pawl_err *err)
 {
 	const char *interface = getenv("PAWL_IFNAME");
 	char name[256] = "";
-	const char *const towards[] = {name, UNUSED_ADDRESS};
+	const char *const targets[] = {name, UNUSED_ADDRESS};
 	char found[ADDRESS_MAX];
 	int rv;
 
@@ -112,14 +112,14 @@ int address_own(char *address, struct pawl_err *err)
 		return find_interface(interface, address, err);
 	}
 	gethostname(name, sizeof(name) - 1);
-	for (size_t i = 0; i < sizeof(towards) / sizeof(towards[0]); i++) {
-		rv = address_find(towards[i], found, err);
+	for (size_t i = 0; i < sizeof(targets) / sizeof(targets[0]); i++) {
+		rv = address_find(targets[i], found, err);
 		if (rv == 0 && !address_is_local(found)) {
 			memcpy(address, found, sizeof(found));
 			return 0;
 		}
 	}
 	return pawl_err_set(err, PAWL_ENOENT,
-		"no address of this host is known that others reach: name an interface with "
+		"no address is known by which other hosts reach this one: name an interface with "
 		"PAWL_IFNAME");
 }

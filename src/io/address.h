@@ -8,17 +8,16 @@ struct pawl_err;
 
 #define ADDRESS_MAX 64u /* bytes of an address, terminator included */
 
-/* Finds the address of the interface that PAWL_IFNAME names; else of the interface that leads to
- * toward, a host or address that all callers know. The result is numeric, IPv4 or IPv6.
- * PAWL_EINVAL: there is no such interface, or it has no address; PAWL_ENOENT: nothing leads
- * there. */
+/* Finds the address of the interface that PAWL_IFNAME names; else of the interface on the route to
+ * route_to, a host or address that all callers know. The result is numeric, IPv4 or IPv6.
+ * PAWL_EINVAL: there is no such interface, or it has no address; PAWL_ENOENT: there is no
+ * route. */
 int address_find(const char *route_to, char *address, struct pawl_err *err);
-/* Finds this host's address where there is no host that all callers know: the address of the
- * interface that PAWL_IFNAME names; else one that this host's name stands for, or that leads out of
- * here, except addresses that only this host reaches. PAWL_EINVAL as above; PAWL_ENOENT: there is
- * none. */
+/* Finds this host's address without a host that all callers know: the address of the interface that
+ * PAWL_IFNAME names; else that of this host's name; else that of the default route. Skips local
+ * addresses (address_is_local). PAWL_EINVAL as above; PAWL_ENOENT: there is none. */
 int address_own(char *address, struct pawl_err *err);
-/* Whether only this host reaches the address, or others only with an interface's name behind it. */
+/* Whether the address is a loopback one, or a link-local one, which needs an interface name. */
 bool address_is_local(const char *address);
 
 #endif

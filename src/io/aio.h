@@ -3,8 +3,8 @@
  * thread owns an aio.
  *
  * The caller owns each request, keeps it and its buffer alive from submit until reap returns it,
- * and gets each request back exactly once. Nothing here retries or splits: a short transfer comes
- * back as it is.
+ * and gets each request back exactly once. Requests are neither retried nor split: a short
+ * transfer is returned as it is.
  */
 #ifndef IO_AIO_H
 #define IO_AIO_H
@@ -38,7 +38,7 @@ void aio_close(struct aio *aio);
 /* Starts req. At most depth may be in flight: more is a programming error (asserted). Fails only
  * with PAWL_EIO. */
 int aio_submit(struct aio *aio, struct aio_req *req, struct pawl_err *err);
-/* Returns a finished request, or NULL after timeout_ms (-1: wait; 0: look) or when none is in
+/* Returns a finished request, or NULL after timeout_ms (-1: wait; 0: poll) or when none is in
  * flight. */
 struct aio_req *aio_reap(struct aio *aio, int timeout_ms);
 unsigned aio_in_flight(const struct aio *aio);

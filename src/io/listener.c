@@ -28,7 +28,7 @@ static void on_retry(struct loop_timer *timer)
 static void pause_accept(struct listener *l)
 {
 	if (!l->accept_failing) {
-		log_line(LOG_WARNING, "%s cannot be heard, and is tried again: %s", l->what,
+		log_line(LOG_WARNING, "cannot accept %s, trying again: %s", l->what,
 			strerror(errno));
 	}
 	l->accept_failing = true;

@@ -1,8 +1,7 @@
 /*
- * A listening socket in a loop. A connection that cannot be accepted for want of descriptors or
- * memory keeps the socket ready for ever, and a loop that polls the socket would do nothing else.
- * So the listener leaves the socket alone for a while (TIME_LISTEN_AGAIN), then tries again, as
- * often as needed.
+ * A listening socket in a loop. If descriptors or memory run out, a connection that cannot be
+ * accepted keeps the socket ready, and the loop would spin. So the listener stops watching the
+ * socket for a while (TIME_LISTEN_AGAIN), then tries again, as often as needed.
  */
 #ifndef IO_LISTENER_H
 #define IO_LISTENER_H
@@ -15,7 +14,7 @@ struct pawl_err;
 
 /* A listener in the caller's memory, from start to stop. The caller sets the first four fields. */
 struct listener {
-	const char *what; /* name of what cannot be heard, for the log: "a command" */
+	const char *what; /* what connects, for the log: "a command" */
 	/* Called for each connection. The callee owns fd, which is closed on exec, and may stop the
 	 * listener. */
 	void (*accepted)(struct listener *listener, int fd, const struct sockaddr *from,

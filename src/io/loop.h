@@ -1,5 +1,5 @@
 /*
- * A single-threaded event loop over epoll: descriptors, timers and one way for other threads to
+ * A single-threaded event loop over epoll: descriptors, timers, and a way for other threads to
  * wake it. Only loop_wake may be called from another thread. A callback may add, change or remove
  * any source, itself included.
  */
@@ -32,7 +32,7 @@ struct loop_timer {
 };
 
 int loop_open(struct loop **loop, struct pawl_err *err);
-void loop_close(struct loop *loop); /* NULL is fine; sources and timers are simply forgotten */
+void loop_close(struct loop *loop); /* NULL is fine; leaves sources and timers as they are */
 int loop_add(struct loop *loop, struct loop_source *source, uint32_t events, struct pawl_err *err);
 int loop_change(struct loop *loop, struct loop_source *source, uint32_t events,
 	struct pawl_err *err);

@@ -1,26 +1,26 @@
 /*
- * `pawl run`: supervises the workers of a job on this node, and is their agent. With the `pawl run`
- * of other nodes it makes up the group of a job (nodes.h).
+ * `pawl run`: supervises the workers of a job on this node, and is their agent. Together with the
+ * `pawl run` of other nodes it forms the group of a job (nodes.h).
  *
- * Happy path: an agent opens, N workers start, all exit with 0, the agent makes durable what was
- * committed. A worker that fails ends its group: the others would wait for it in a collective, so
- * they are killed at once; nothing is lost, since their state is in the agent's memory. The group
- * is started again, from a template process if one is ready (run_template.h).
+ * Normal course: an agent opens, N workers start, all exit with 0, and the agent makes durable what
+ * was committed. A worker that fails ends its group: the others would wait for it in a collective,
+ * so they are killed at once. Nothing is lost, because their state is in the agent's memory. The
+ * group is started again, from a template process if one is ready (run_template.h).
  *
- * SIGTERM, SIGINT, SIGHUP: the workers are told (agent_notice, and SIGTERM to each), may finish
- * their step, save and leave; what is committed by the deadline is made durable.
+ * SIGTERM, SIGINT, SIGHUP: the workers are notified (agent_notice, and SIGTERM to each). They may
+ * finish their step, save and leave. What is committed by the deadline is made durable.
  *
- * A failure, a signal or a lost node on one node is one on all of them.
+ * A failure, a signal or the loss of a node on one node counts on all nodes.
  *
- * Several `pawl run` may share a door (membership.h): each starts ranks of one elastic job, and knows
- * of the others only what ranks write there (run_joint.h). SIGUSR1: the ranks of this one leave the
- * others, which go on.
+ * Several `pawl run` (launchers) may share a membership file (membership.h). Each then starts ranks
+ * of one elastic job, and knows of the others only what ranks write into the file (run_joint.h).
+ * SIGUSR1: the ranks of this launcher leave the others, which go on.
  *
- * When `pawl run` itself is killed, nothing is left: workers and template die with it
- * (PR_SET_PDEATHSIG). What was durable stays so; what was only in memory is lost.
+ * When `pawl run` itself is killed, no process is left: workers and template die with it
+ * (PR_SET_PDEATHSIG). What was durable stays durable; what was only in memory is lost.
  *
- * nodes.h and run_policy.h decide, run_vars.h says what workers find in their environment,
- * run_output.h prints.
+ * nodes.h and run_policy.h decide. run_vars.h makes the environment of the workers. run_output.h
+ * prints.
  */
 #ifndef LAUNCH_RUN_H
 #define LAUNCH_RUN_H
@@ -31,7 +31,7 @@
 struct pawl_err;
 
 #define RUN_WORKERS_MAX       64u   /* on a node; PROTO_RANKS_LOCAL, MEMBERSHIP_LAUNCHER_RANKS */
-#define RUN_LAUNCHERS_MAX     1024u /* launchers that share a door */
+#define RUN_LAUNCHERS_MAX     1024u /* launchers that share a membership file */
 #define RUN_RESTARTS_MAX      1000000u
 #define RUN_GRACE_MAX_NS      86400000000000LL  /* a day */
 #define RUN_NODES_WAIT_MAX_NS 604800000000000LL /* a week */
@@ -40,13 +40,13 @@ struct pawl_err;
 struct run_options {
 	uint32_t workers;                  /* workers of this node, 1 to RUN_WORKERS_MAX */
 	uint32_t min_workers, max_workers; /* bounds of workers while the job runs; 0: fixed */
-	uint32_t nodes;                    /* nodes of the job; 0: what the launcher says, else 1 */
-	/* Rank of this node; NODE_NONE: what the launcher says, else any. With door: number of this
-	 * launcher, at most RUN_LAUNCHERS_MAX - 1. */
+	uint32_t nodes; /* nodes of the job; 0: as the launcher above us states, else 1 */
+	/* Rank of this node; NODE_NONE: as the launcher above us states, else any. With
+	 * membership_path: number of this launcher, at most RUN_LAUNCHERS_MAX - 1. */
 	uint32_t node_rank;
 	const char *membership_path; /* absolute; shared by the job's launchers; NULL: not shared */
-	bool joins;                  /* with door: all ranks join the job there */
-	const char *rendezvous; /* "host:port,…" where nodes meet; NULL: what the launcher says */
+	bool joins;                  /* with membership_path: all ranks join a job that runs */
+	const char *rendezvous; /* "host:port,…" where nodes meet; NULL: as the launcher states */
 	uint32_t servers;       /* hosts that only add, at most NODE_SERVERS_MAX */
 	const char *token_file; /* file that holds the token; NULL: PAWL_TOKEN, else none */
 	int64_t node_timeout_ns; /* longest wait for nodes */

@@ -1,5 +1,5 @@
-/* The devices that workers see, where a scheduler gives them out and may change them: the newest
- * list is in a file. */
+/* The devices that workers see, in a job of the scheduler, which may change them. A file has the
+ * newest list. */
 #ifndef LAUNCH_RUN_DEVICES_H
 #define LAUNCH_RUN_DEVICES_H
 

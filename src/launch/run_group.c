@@ -2,12 +2,12 @@
  * The worker processes of `pawl run`: see run_group.h.
  *
  * A worker is requested from the template if that is ready, or if the worker joins others and a
- * template is coming: its pid then comes later (WORKER_REQUESTED), and if none comes, the worker is
- * executed after all. A worker that cannot be started at all is WORKER_FAILED until a timer that is
- * due at once reports it: so starting a worker never calls back.
+ * template is starting. The pid then comes later (WORKER_REQUESTED). If no pid comes, the worker is
+ * executed after all. A worker that cannot be started at all is WORKER_FAILED until a timer, which
+ * is due at once, reports it. So starting a worker never calls back.
  *
- * A dead child is looked at before it is waited for: while it is a zombie its pid, and so its
- * process group's id, cannot be anybody else's, and what it left in that group can be killed.
+ * A dead child is examined before it is reaped. While the child is a zombie, no other process has
+ * its pid or its process group's id, so what it left in that group can be killed.
  */
 #include "launch/run_group.h"
 #include "launch/run_devices.h"
@@ -44,7 +44,7 @@ enum worker_state {
 	WORKER_FAILED,    /* could not be started */
 };
 
-/* One rank of the attempt. Ranks in this file are local, but for what people are told. */
+/* One rank of the attempt. Ranks in this file are local, except in messages. */
 struct worker {
 	enum worker_state state; /* see above */
 	bool kill_pending;       /* to be killed once it has a pid */
@@ -61,15 +61,15 @@ struct run_group {
 	struct run_group_options options; /* as given */
 	struct run_place place;           /* place of the attempt that runs */
 	struct run_template *tmpl;        /* the template; NULL: none */
-	bool tmpl_default_imports;        /* the template was not told what to import */
+	bool tmpl_default_imports;        /* the template has the default imports */
 	uint32_t templates;               /* templates started so far */
 	uint32_t requested;               /* workers in WORKER_REQUESTED */
 	uint32_t used;                    /* places of this attempt that had a worker */
-	uint32_t begun;                   /* workers that were last begun together */
+	uint32_t begun;                   /* workers that were last started together */
 	uint32_t from_template;           /* how many of begun the template forked */
 	uint32_t next_join_number;        /* next number of a worker that joins */
-	bool more;                        /* the workers begun last join ranks of ours */
-	int64_t begun_ns;                 /* when workers were last begun, monotonic */
+	bool more;                        /* the workers started last join ranks of ours */
+	int64_t begun_ns;                 /* when workers were last started, monotonic */
 	struct loop_timer request_timer;  /* limit for the template's answers */
 	struct loop_timer failed_timer;   /* reports WORKER_FAILED */
 	char **argv;                 /* arguments of an executed worker; array owned, strings not */
@@ -119,8 +119,8 @@ static void activate_worker(struct run_group *group, uint32_t rank, pid_t pid)
 	}
 }
 
-/* Returns the place of a worker in the attempt. A worker that joins gets its number, and sizes that
- * count this group's workers alone. */
+/* Returns the place of a worker in the attempt. For a worker that joins, that includes its number,
+ * and the sizes count this group's workers alone. */
 static struct run_place place_of(const struct run_group *group, uint32_t rank)
 {
 	struct run_place place = group->place;
@@ -167,7 +167,7 @@ static void exec_worker(struct run_group *group, uint32_t rank)
 	wire_out_deinit(&set);
 }
 
-/* Requests a worker from the template. Returns false if the template cannot be asked. */
+/* Requests a worker from the template. Returns false if that is not possible. */
 static bool request_worker(struct run_group *group, uint32_t rank)
 {
 	struct worker *worker = &group->workers[rank];
@@ -176,8 +176,8 @@ static bool request_worker(struct run_group *group, uint32_t rank)
 	struct pawl_err err;
 	int rv;
 
-	/* The others train on until the worker joins: it may wait, rather than import all
-	 * itself. */
+	/* The others go on training until a worker joins, so it can wait for the template, rather
+	 * than import all modules itself. */
 	if (!run_template_is_ready(group->tmpl) &&
 		(!place.joins || !run_template_is_starting(group->tmpl))) {
 		return false;
@@ -233,7 +233,7 @@ static int open_stream(struct run_group *group, uint32_t rank, int which, struct
 }
 
 /* Returns the number of a worker that joins. If several launchers share the job, this one has
- * RUN_WORKERS_MAX numbers and uses each again as late as can be: the door may still have it. */
+ * RUN_WORKERS_MAX numbers. It reuses each as late as possible: the membership may still have it. */
 static uint32_t next_number(struct run_group *group)
 {
 	const struct run_plan *plan = group->options.plan;
@@ -287,8 +287,8 @@ static void log_start(const struct run_group *group)
 		group->from_template > 0 ? "from the template" : "afresh");
 }
 
-/* Closes the template if its common variables have changed: what modules read when it imported them
- * is no longer so, if the job has other nodes than then. */
+/* Closes the template if its common variables have changed, for example because the job has other
+ * nodes. Modules may have read the old values when the template imported them. */
 static void check_template(struct run_group *group)
 {
 	struct wire_out common = {NULL};
@@ -334,7 +334,7 @@ static void begin(struct run_group *group, uint32_t n, bool joins, bool more)
 }
 
 /* Finds a port for AdaptDL's replicas in a job of the scheduler's; 0 elsewhere, where AdaptDL's
- * variables belong to whoever set them. The replicas listen without SO_REUSEADDR: neither at
+ * variables are left as they were set. The replicas listen without SO_REUSEADDR: neither at
  * MASTER_PORT, which is held, nor at the port of the attempt before. All nodes must name the same
  * port, though only one of them can look. */
 static uint32_t find_adaptdl_port(const struct run_start *start)
@@ -393,9 +393,9 @@ bool run_group_has(const struct run_group *group, uint32_t number)
 	return false;
 }
 
-/* Returns what to signal. A shell does not pass signals on to what it runs, so a worker that is any
- * program is signalled as a process group. */
-static pid_t to_signal(const struct run_group *group, const struct worker *worker)
+/* Returns the pid, or the negative process group, to signal. A shell does not forward signals to
+ * its children, so a worker that is not Python is signalled as a process group. */
+static pid_t signal_target(const struct run_group *group, const struct worker *worker)
 {
 	return group->options.run->no_python ? -worker->pid : worker->pid;
 }
@@ -410,13 +410,13 @@ void run_group_retire(struct run_group *group, uint32_t n)
 		}
 		worker->retiring = true;
 		if (worker->state == WORKER_ALIVE) {
-			kill(to_signal(group, worker), SIGUSR1);
+			kill(signal_target(group, worker), SIGUSR1);
 		}
 		n--;
 	}
 }
 
-/* Counts one request to the template as answered, whatever became of it. */
+/* Counts one request to the template as answered, whatever the result. */
 static void finish_request(struct run_group *group)
 {
 	group->requested--;
@@ -431,7 +431,7 @@ static void on_template_started(void *user, uint32_t rank, pid_t pid)
 	struct run_group *group = user;
 
 	if (rank >= group->used || group->workers[rank].state != WORKER_REQUESTED) {
-		kill(-pid, SIGKILL); /* reported after the request was given up */
+		kill(-pid, SIGKILL); /* reported after the request timed out */
 		return;
 	}
 	activate_worker(group, rank, pid);
@@ -476,10 +476,10 @@ static void report(struct run_group *group, uint32_t rank, int status, int signa
 		.rank = group->place.first + rank,
 		.number = worker->number,
 		.pid = worker->pid,
-		.status = status,
-		.signal = signal,
-		.retired = worker->retiring,
-		.lasted_ns = clock_mono_ns() - worker->started_ns,
+		.exit = {.status = status,
+			.signal = signal,
+			.retired = worker->retiring,
+			.lasted_ns = clock_mono_ns() - worker->started_ns},
 	};
 
 	worker->state = WORKER_NONE;
@@ -495,7 +495,7 @@ static void on_failed_timer(struct loop_timer *timer)
 		rank++;
 	}
 	if (rank < group->used) {
-		/* Comes back for the next lost worker. */
+		/* fires again for the next failed worker */
 		loop_timer_start(group->options.loop, timer, clock_mono_ns());
 		report(group, rank, 1, 0);
 	}
@@ -507,7 +507,8 @@ void run_group_kill(struct run_group *group, int signal)
 		struct worker *worker = &group->workers[rank];
 
 		if (worker->state == WORKER_ALIVE) {
-			kill(signal == SIGKILL ? -worker->pid : to_signal(group, worker), signal);
+			kill(signal == SIGKILL ? -worker->pid : signal_target(group, worker),
+				signal);
 		} else if (worker->state == WORKER_REQUESTED && signal == SIGKILL) {
 			worker->kill_pending = true;
 		} else if (worker->state == WORKER_REQUESTED) {
@@ -526,7 +527,7 @@ static struct worker *find_worker(struct run_group *group, pid_t pid)
 	return NULL;
 }
 
-/* Handles a dead child that is not yet waited for. */
+/* Reaps a dead child. */
 static void reap_child(struct run_group *group, const siginfo_t *info)
 {
 	struct worker *worker;
@@ -537,7 +538,7 @@ static void reap_child(struct run_group *group, const siginfo_t *info)
 	run_template_poll(group->tmpl); /* the child may be a worker whose report is still unread */
 	worker = find_worker(group, info->si_pid);
 	if (worker != NULL && failed) {
-		/* What the worker started must not go on without it. */
+		/* The processes that the worker started must not go on without it. */
 		kill(-info->si_pid, SIGKILL);
 	}
 	if (info->si_pid == run_template_pid(group->tmpl)) {

@@ -1,5 +1,5 @@
 /*
- * The worker processes of `pawl run`: started by exec or by the template, killed, and waited for.
+ * The worker processes of `pawl run`: started by exec or by the template, killed, and reaped.
  *
  * The process must be a child subreaper and block SIGCHLD; whoever reads that signal calls
  * run_group_reap. All functions are for the loop's thread; exited is called from the loop or from
@@ -9,6 +9,7 @@
 #define LAUNCH_RUN_GROUP_H
 
 #include "io/address.h"
+#include "launch/nodes/run_policy.h"
 #include "launch/run_plan.h"
 
 #include <sys/types.h>
@@ -18,17 +19,14 @@ struct run_group;
 struct run_output;
 
 #define RUN_TEMPLATES_MAX                                                                          \
-	4u /* templates started by one `pawl run`: the next might die like these */
+	4u /* templates of one `pawl run`, at most: each further one might die as well */
 
-/* How a worker ended. */
+/* The end of a worker. */
 struct run_end {
-	uint32_t rank;     /* rank in the job */
-	uint32_t number;   /* place of the worker, or PAWL_ELASTIC_JOIN */
-	pid_t pid;         /* process id; 0: the worker could not be started */
-	int status;        /* exit code, or 128 + signal */
-	int signal;        /* signal that killed it; 0: it exited */
-	bool retired;      /* the worker was told to leave the others */
-	int64_t lasted_ns; /* time since the worker's start */
+	uint32_t rank;        /* rank in the job */
+	uint32_t number;      /* place of the worker, or PAWL_ELASTIC_JOIN */
+	pid_t pid;            /* process id; 0: the worker could not be started */
+	struct run_exit exit; /* how it ended; run_group leaves outside and verdict as zero */
 };
 
 /* The place of this node's workers in the job. Strings stay the caller's. */
@@ -62,20 +60,20 @@ void run_group_close(struct run_group *group); /* kills what is left; NULL is fi
 /* Starts all workers of this node. A worker that cannot be started is reported as exited with 1.
  * Call only when no worker of the attempt before is left. */
 void run_group_start(struct run_group *group, const struct run_start *start);
-/* Starts n more workers, in places that are free; they join the others. Errors as in
+/* Starts n more workers, in free places; they join the others. Errors are reported as in
  * run_group_start. */
 void run_group_add(struct run_group *group, uint32_t n);
-/* Whether a worker lives that was given this number (its place, or PAWL_ELASTIC_JOIN). */
+/* Whether the worker with this number lives (its place, or PAWL_ELASTIC_JOIN). */
 bool run_group_has(const struct run_group *group, uint32_t number);
-/* Tells n workers, from the last place down, to leave the others (SIGUSR1). */
+/* Sends SIGUSR1 to n workers, from the last place down: they are to leave the others. */
 void run_group_retire(struct run_group *group, uint32_t n);
 /* Sends a signal to every worker that lives: SIGKILL to its whole process group. */
 void run_group_kill(struct run_group *group, int signal);
-/* Waits for every child that has died, without blocking. */
+/* Reaps every child that has died, without blocking. */
 void run_group_reap(struct run_group *group);
-/* Starts a template that imports these modules, in place of one that was started without knowing
- * them. imports NULL: torch alone, and pawl.elastic in an elastic run. Does nothing if there is a
- * template already. */
+/* Starts a template that imports these modules, in place of one with the default imports. imports
+ * NULL: the default imports, torch, and pawl.elastic in an elastic run. Does nothing if there is
+ * such a template already. */
 void run_group_open_template(struct run_group *group, const char *imports);
 
 #endif

@@ -1,4 +1,4 @@
-/* Judges what the end of a rank means where several launchers share a job: see run_joint.h. */
+/* Judges the end of a rank in a job of several launchers: see run_joint.h. */
 #include "launch/run_joint.h"
 
 #include "base/assert.h"
@@ -35,10 +35,10 @@ bool run_joint_check_heartbeat(uint64_t *last_heartbeat, const struct membership
 
 void run_joint_advance(struct run_joint_liveness *liveness, int64_t passed_ns, bool lives)
 {
-	int64_t most_ns = times_ns(TIME_JOINT_PEERS);
+	int64_t max_ns = times_ns(TIME_JOINT_PEERS);
 
 	liveness->seen_alive = liveness->seen_alive || lives;
-	liveness->silent_ns += passed_ns < most_ns ? passed_ns : most_ns;
+	liveness->silent_ns += passed_ns < max_ns ? passed_ns : max_ns;
 	liveness->silent_ns = lives ? 0 : liveness->silent_ns;
 }
 
@@ -53,15 +53,15 @@ enum run_verdict run_joint_judge(const struct run_joint_ranks *ours,
 	const struct run_joint_liveness *liveness)
 {
 	uint32_t launcher = ours->first / MEMBERSHIP_LAUNCHER_RANKS;
-	bool elsewhere = membership_has_others(membership, launcher);
+	bool others = membership_has_others(membership, launcher);
 
 	switch (membership->state) {
 	case MEMBERSHIP_CLOSED:
 		return ours->alive != 0 ? RUN_VERDICT_FINISHING : RUN_VERDICT_NONE_LEFT;
 	case MEMBERSHIP_NONE:
-		return !ours->joins                     ? RUN_VERDICT_SOLE_LAUNCHER
-			: end->status == RUN_EXIT_NODES ? RUN_VERDICT_REJECTED
-							: RUN_VERDICT_GO_ON;
+		return !ours->joins                          ? RUN_VERDICT_SOLE_LAUNCHER
+			: end->exit.status == RUN_EXIT_NODES ? RUN_VERDICT_REJECTED
+							     : RUN_VERDICT_GO_ON;
 	case MEMBERSHIP_UNREADABLE:
 		return judge_silence(liveness);
 	case MEMBERSHIP_OPEN:
@@ -70,13 +70,13 @@ enum run_verdict run_joint_judge(const struct run_joint_ranks *ours,
 	if ((run_joint_member_mask(membership, launcher) & ours->alive) != 0) {
 		return RUN_VERDICT_GO_ON;
 	}
-	if (end->status == RUN_EXIT_NODES) {
+	if (end->exit.status == RUN_EXIT_NODES) {
 		return RUN_VERDICT_REJECTED;
 	}
-	if (!elsewhere && !ours->joins && !ours->seen_others) {
+	if (!others && !ours->joins && !ours->seen_others) {
 		return RUN_VERDICT_SOLE_LAUNCHER;
 	}
-	if ((elsewhere && !membership_has(membership, end->number)) ||
+	if ((others && !membership_has(membership, end->number)) ||
 		(ours->quits && liveness->seen_alive)) {
 		return RUN_VERDICT_GO_ON;
 	}
@@ -115,7 +115,7 @@ static enum run_verdict judge(const struct run_joint *joint, const struct member
 		: verdict;
 }
 
-/* Whether a rank of another launcher that the door names shows that it lives. */
+/* Whether a rank of another launcher that is in the membership shows that it lives. */
 static bool check_heartbeats(struct run_joint *joint, const struct membership *membership)
 {
 	const struct run_plan *plan = joint->options.plan;
@@ -142,9 +142,9 @@ static bool check_heartbeats(struct run_joint *joint, const struct membership *m
 
 static void advance(struct run_joint *joint, bool lives)
 {
-	int64_t passed_ns = clock_mono_ns() - joint->looked_ns;
+	int64_t passed_ns = clock_mono_ns() - joint->polled_ns;
 
-	joint->looked_ns += passed_ns;
+	joint->polled_ns += passed_ns;
 	for (uint32_t i = 0; i < joint->pending_n; i++) {
 		run_joint_advance(&joint->pending[i].liveness, passed_ns, lives);
 	}
@@ -172,13 +172,14 @@ static void poll_membership(struct run_joint *joint)
 			i++;
 			continue;
 		}
-		if (pending.ended_ns - pending.end.lasted_ns >= joint->since_ns) {
-			pending.end.lasted_ns = 0;
+		pending.end.exit.verdict = verdict;
+		if (pending.ended_ns - pending.end.exit.lasted_ns >= joint->since_ns) {
+			pending.end.exit.lasted_ns = 0;
 		}
 		joint->pending_n--;
 		memmove(&joint->pending[i], &joint->pending[i + 1],
 			(joint->pending_n - i) * sizeof(joint->pending[0]));
-		joint->options.decided(joint->options.user, &pending.end, verdict, false);
+		joint->options.decided(joint->options.user, &pending.end);
 	}
 	if (joint->pending_n > 0) {
 		loop_timer_start(joint->options.loop, &joint->timer,
@@ -196,20 +197,24 @@ bool run_joint_is_stop(const struct run_joint *joint, const struct run_end *end)
 	struct membership membership;
 
 	membership_read(&membership, joint->options.plan->membership_path);
-	return end->status != 0 && membership.state == MEMBERSHIP_CLOSED &&
+	return end->exit.status != 0 && membership.state == MEMBERSHIP_CLOSED &&
 		membership.status == RUN_EXIT_STOPPED;
 }
 
 void run_joint_exited(struct run_joint *joint, const struct run_end *end, bool stops)
 {
-	bool left = end->retired && (end->status == RUN_EXIT_LEFT || end->signal == SIGUSR1);
+	const struct run_exit *exit = &end->exit;
+	bool left = exit->retired && (exit->status == RUN_EXIT_LEFT || exit->signal == SIGUSR1);
 
-	if (stops || end->status == 0 || left || joint->options.policy->phase != RUN_WORKING) {
-		joint->options.decided(joint->options.user, end, RUN_VERDICT_GO_ON, stops);
+	if (stops || exit->status == 0 || left || joint->options.policy->phase != RUN_WORKING) {
+		struct run_end decided = *end;
+
+		decided.exit.verdict = stops ? RUN_VERDICT_STOPPING : RUN_VERDICT_GO_ON;
+		joint->options.decided(joint->options.user, &decided);
 		return;
 	}
-	if (joint->pending_n == 0) { /* what was heard before is no sign of life now */
-		joint->looked_ns = clock_mono_ns();
+	if (joint->pending_n == 0) { /* earlier heartbeats prove nothing now */
+		joint->polled_ns = clock_mono_ns();
 		memset(joint->last_heartbeats, 0, sizeof(joint->last_heartbeats));
 	}
 	ASSERT(joint->pending_n < RUN_WORKERS_MAX);
@@ -226,7 +231,8 @@ static void on_heartbeat_timer(struct loop_timer *timer)
 	struct run_joint *joint = timer->user;
 
 	run_presence_update(joint->presence, find_alive(joint));
-	loop_timer_start(joint->options.loop, timer, clock_mono_ns() + times_ns(TIME_RUN_HEARTBEAT));
+	loop_timer_start(joint->options.loop, timer,
+		clock_mono_ns() + times_ns(TIME_RUN_HEARTBEAT));
 }
 
 void run_joint_init(struct run_joint *joint, const struct run_joint_options *options)

@@ -1,4 +1,4 @@
-/* Weaves streams into lines: see run_lines.h. */
+/* Interleaves streams by lines: see run_lines.h. */
 #include "launch/run_lines.h"
 
 #include <stdbool.h>
@@ -81,7 +81,7 @@ static void put_bytes(struct run_lines *lines, struct run_text *text, const char
 	text->put(text->user, bytes + done, len_bytes - done);
 }
 
-/* Puts the held bytes, then bytes, then a newline if ends. */
+/* Puts the pending bytes, then bytes, then a newline if ends. */
 static void put_piece(struct run_lines *lines, struct run_text *text, const char *bytes,
 	size_t len_bytes, bool ends)
 {

@@ -1,8 +1,8 @@
 /*
- * The lines of several ranks, woven into one text: each whole line with its rank in front. Pure.
+ * Interleaves the lines of several ranks in one text, each whole line behind its rank. Pure.
  *
- * An unfinished line may be shown as far as it goes (run_lines_flush). The line is then open: its
- * own stream goes on behind it; any other stream first ends it with a newline.
+ * An unfinished line may be printed as far as it goes (run_lines_flush). The line is then open: its
+ * own stream continues it; any other stream first ends it with a newline.
  *
  * Text behind a \r in a line, as progress bars print it, has the rank in front, too: a terminal
  * paints it over the text before.
@@ -19,7 +19,7 @@
 
 struct run_lines;
 
-/* The woven text, and where it goes. Caller's; zero-initialise, set put and user. */
+/* The interleaved text, and where it goes. Caller's; zero-initialise, set put and user. */
 struct run_text {
 	void (*put)(void *user, const char *bytes, size_t len_bytes); /* takes all bytes */
 	void *user;                                                   /* passed to put */
@@ -43,7 +43,7 @@ enum run_escape {
 /* One stream of a rank. Caller's; zero-initialise. */
 struct run_lines {
 	char prefix[RUN_PREFIX_MAX]; /* "[rank0] " */
-	size_t pending_bytes;        /* bytes of the unfinished line that are in held */
+	size_t pending_bytes;        /* bytes of the unfinished line that are in pending */
 	size_t shown_bytes;          /* bytes of the unfinished line that a flush has put */
 	enum run_at at;              /* cursor in the open line, as it was put */
 	enum run_escape escape;      /* escape sequence in progress */
@@ -54,9 +54,9 @@ struct run_lines {
 /* Takes bytes as they came, and puts every line that they finish. */
 void run_lines_feed(struct run_lines *lines, struct run_text *text, const char *bytes,
 	size_t len_bytes);
-/* Puts what is held. */
+/* Puts the pending bytes. */
 void run_lines_flush(struct run_lines *lines, struct run_text *text);
-/* Ends the stream: puts what is held, and ends the line. */
+/* Ends the stream: puts the pending bytes, and ends the line. */
 void run_lines_end(struct run_lines *lines, struct run_text *text);
 
 #endif

@@ -2,11 +2,11 @@
  * The printing thread of `pawl run`: see run_output.h.
  *
  * The thread runs a loop of its own over the workers' pipes and the pipe that stands for our
- * stderr. Between reading a line of ours and printing it, it takes what waits in every worker's
- * pipe. The end of our pipe is the end of the thread: it takes what waits once more, and returns.
+ * stderr. Between reading a line of ours and printing it, the thread empties every worker's pipe.
+ * At the end of our own pipe, it empties them once more, and returns.
  *
- * One read of a pipe's whole capacity takes all that was in it: so a stream whose writers never
- * stop cannot keep the thread from the others.
+ * One read has the size of a pipe's capacity, and so takes all that was in the pipe. A stream whose
+ * writers never stop cannot keep the thread from the others.
  *
  * Lock: added_mutex guards the list of streams handed over and not yet taken; nothing is called
  * under it.
@@ -40,7 +40,7 @@
 
 /* A descriptor of ours that text goes to. */
 struct target {
-	struct run_text text;      /* woven lines go to put_text with the target */
+	struct run_text text;      /* lines go to put_text, with the target as user */
 	int fd;                    /* not ours to close */
 	size_t used_bytes;         /* bytes used in buffer */
 	char buffer[BUFFER_BYTES]; /* text gathered, not yet written */
@@ -184,8 +184,8 @@ static void print_bytes(struct stream *stream, const char *bytes, size_t len_byt
 	}
 }
 
-/* Prints what waits in a worker's pipe, and closes the stream if its end waits behind that: the
- * lines of the next attempt come after it. */
+/* Prints what is in a worker's pipe, and closes the stream at its end, so that the lines of the
+ * next attempt come after it. */
 static void pass_on(struct stream *stream)
 {
 	char *bytes = stream->output->bytes;
@@ -237,7 +237,7 @@ static void start_stream(struct run_output *output, struct stream *stream)
 		}
 	}
 	if (loop_add(output->loop, &stream->source, EPOLLIN, &err) != 0) {
-		log_line(LOG_ERROR, "%s: output of a worker is lost", err.msg);
+		log_line(LOG_ERROR, "%s: the output of a worker is lost", err.msg);
 		close_stream(stream);
 	}
 }
@@ -270,8 +270,8 @@ static void pass_on_all(struct run_output *output)
 	}
 }
 
-/* Reads our own pipe first, prints the workers' lines, and then our own: what we say of a worker
- * was written after what the worker wrote. */
+/* Reads our own pipe first, then prints the workers' lines, and then ours: a log line about a
+ * worker was written after the worker's own output. */
 static void on_own_bytes(struct loop_source *source, uint32_t events)
 {
 	struct stream *own = source->user;

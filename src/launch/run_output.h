@@ -3,9 +3,9 @@
  * by line with the rank in front, and to log files as it came.
  *
  * A thread does it, so that a stuck terminal, a paused pager or a hung log directory stops neither
- * the agent nor the answer to a signal. Our own stderr is led through the same thread (run_output
- * puts a pipe in its place): what a worker printed before it died stands above the line that says
- * so, and log_line never blocks. Open it before anything else that makes threads or prints.
+ * the agent nor the answer to a signal. Our own stderr goes through the same thread (run_output
+ * puts a pipe in its place). So the output of a worker stands above the log line of its death, and
+ * log_line never blocks. Open it before anything else that starts threads or prints.
  */
 #ifndef LAUNCH_RUN_OUTPUT_H
 #define LAUNCH_RUN_OUTPUT_H
@@ -29,8 +29,8 @@ int run_output_open(struct run_output **output, struct pawl_err *err);
 /* Starts a stream. It ends by itself when its last writer has closed it. On failure fd is
  * closed. */
 int run_output_add(struct run_output *output, const struct run_stream *from, struct pawl_err *err);
-/* Puts our stderr back and returns when all that was printed is out, or after TIME_RUN_OUTPUT.
- * NULL is fine. Nothing may be added after. */
+/* Restores our stderr. Returns when all output is written, or after TIME_RUN_OUTPUT. NULL is fine.
+ * Nothing may be added afterwards. */
 void run_output_close(struct run_output *output);
 
 #endif

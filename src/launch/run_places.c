@@ -61,7 +61,8 @@ static int add(struct run_places *places, const char *text, size_t len, struct p
 	}
 	if (strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"rendezvous %s: that is every address; name one that all nodes reach",
+			"rendezvous %s: that is every address of a host; name one that all nodes "
+			"can reach",
 			host);
 	}
 	snprintf(name, sizeof(places->texts[0]), strchr(host, ':') != NULL ? "[%s]:%s" : "%s:%s",

@@ -1,4 +1,4 @@
-/* The places where nodes meet, parsed from what the user or a launcher says. Pure. */
+/* The places of the rendezvous, parsed from an option or from the variables of a launcher. Pure. */
 #ifndef LAUNCH_RUN_PLACES_H
 #define LAUNCH_RUN_PLACES_H
 

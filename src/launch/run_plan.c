@@ -1,4 +1,4 @@
-/* Finds out what `pawl run` needs to know before it starts anything: see run_plan.h. */
+/* Makes the plan of a `pawl run`: see run_plan.h. */
 #include "launch/run_plan.h"
 
 #include "base/err.h"
@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MEMBERSHIP_PATH_MAX 1024u /* bytes of a door's path: it goes into variables */
+#define MEMBERSHIP_PATH_MAX 1024u /* bytes of a membership file's path: it goes into variables */
 #define STEM_MAX            32u   /* characters of a script's name in a derived job id */
 #define FNV_START           0xcbf29ce484222325ull /* FNV-1a, 64 bits */
 #define FNV_PRIME           0x100000001b3ull
@@ -77,7 +77,7 @@ int run_program_find(char *path, size_t cap_bytes, const char *asked, struct paw
 		snprintf(path, cap_bytes, "%s", asked);
 		return is_program(path)
 			? 0
-			: pawl_err_set(err, PAWL_ENOENT, "%s is no program that can be run", asked);
+			: pawl_err_set(err, PAWL_ENOENT, "%s is not an executable program", asked);
 	}
 	return search_path(asked, path, cap_bytes)
 		? 0
@@ -109,7 +109,7 @@ void run_job_derive(char *job, size_t cap_bytes, const char *script, const char 
 	size_t len = 0;
 
 	for (size_t i = 0; i < 2; i++) {
-		/* the NUL too, so that no two pairs read alike */
+		/* with the NUL, so that different pairs never hash the same bytes */
 		for (size_t at = 0; at <= strlen(parts[i]); at++) {
 			hash = (hash ^ (uint8_t)parts[i][at]) * FNV_PRIME;
 		}
@@ -143,7 +143,7 @@ static int find_job(struct run_plan *plan, const struct run_options *options, co
 		return 0;
 	}
 	if (getcwd(cwd, sizeof(cwd)) == NULL) {
-		return pawl_err_sys(err, "working directory");
+		return pawl_err_sys(err, "get the working directory");
 	}
 	if (!is_module(options)) {
 		if (realpath(script, path) == NULL) {
@@ -155,8 +155,8 @@ static int find_job(struct run_plan *plan, const struct run_options *options, co
 	return 0;
 }
 
-/* Reads what the launcher above us says, if there is one. It must have started one process a node:
- * we start the ranks. */
+/* Reads the variables of the launcher above us, if there is one. It must have started one process
+ * per node, because we start the ranks. */
 static int read_env(struct pawl_env *env, struct pawl_err *err)
 {
 	int rv = pawl_env_resolve(NULL, NULL, env, err);
@@ -167,7 +167,7 @@ static int read_env(struct pawl_env *env, struct pawl_err *err)
 	if (env->world != env->nodes) {
 		return pawl_err_set(err, PAWL_ENOTSUP,
 			"this is rank %u of %u already (%s): pawl run starts the ranks of a node "
-			"itself, so start it once a node (srun --ntasks-per-node=1), or unset "
+			"itself, so start it once per node (srun --ntasks-per-node=1), or unset "
 			"those variables",
 			env->rank, env->world, env->source);
 	}
@@ -252,15 +252,15 @@ static int find_places(struct run_plan *plan, const char *asked, struct pawl_err
 	return run_places_parse(&plan->places, text, err);
 }
 
-/* Plans for a shared door. Each launcher is a job of one node to itself: launchers need not know of
- * each other. */
+/* Plans for a shared membership file. Each launcher runs as a job of one node: launchers need not
+ * know each other. */
 static int share_membership(struct run_plan *plan, const struct run_options *options,
 	struct pawl_err *err)
 {
 	if (options->max_workers == 0 || options->nodes > 1 || options->rendezvous != NULL ||
 		options->servers > 0) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"--door goes with --elastic, and not with --nnodes, --rendezvous and "
+			"--door goes with --elastic, but not with --nnodes, --rendezvous or "
 			"--servers");
 	}
 	if (options->membership_path[0] != '/' ||
@@ -271,13 +271,13 @@ static int share_membership(struct run_plan *plan, const struct run_options *opt
 	}
 	if (options->node_rank == NODE_NONE || options->node_rank >= RUN_LAUNCHERS_MAX) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"--door needs --node-rank, from 0 to %u, another one for each of the "
-			"job's launchers",
+			"--door needs --node-rank, from 0 to %u, different for each of the job's "
+			"launchers",
 			RUN_LAUNCHERS_MAX - 1);
 	}
 	if (!options->joins && options->node_rank != 0) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"--node-rank %u: the launcher that starts the job has 0; the others, "
+			"--node-rank %u: the launcher that starts the job has 0; the others need "
 			"--join",
 			options->node_rank);
 	}
@@ -314,8 +314,8 @@ static int find_nodes(struct run_plan *plan, const struct run_options *options,
 	}
 	if (plan->nodes > 1 && options->max_workers != 0) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"--elastic is of one node: with %u, nodes that are lost are waited for; "
-			"--door is for elastic jobs on several",
+			"--elastic is for one node: with %u, the job waits for lost nodes; use "
+			"--door for an elastic job on several nodes",
 			plan->nodes);
 	}
 	if (plan->nodes == 1) {
@@ -334,7 +334,7 @@ static int find_nodes(struct run_plan *plan, const struct run_options *options,
 	return rv == 0 ? run_token_read(plan->token, options->token_file, err) : rv;
 }
 
-/* Puts the door beside the agent's socket, for our user alone. */
+/* Puts the membership file beside the agent's socket, where only our user has access. */
 static void set_membership_path(struct run_plan *plan)
 {
 	int stem = (int)(strlen(plan->socket) - strlen(".sock"));
@@ -343,7 +343,7 @@ static void set_membership_path(struct run_plan *plan)
 		plan->socket);
 }
 
-/* Whether a file is an ELF program: Python would read its bytes as a script. */
+/* Whether a file is an ELF program, which Python would try to read as a script. */
 static bool is_binary(const char *path)
 {
 	static const char elf[4] = "\177ELF";
@@ -358,8 +358,8 @@ static bool is_binary(const char *path)
 	return binary;
 }
 
-/* Refuses a program given as a script. A name that is no file here, but that a shell would find,
- * was meant as a program, too. */
+/* Refuses a program given as a script. A name that is no file here, but that is in PATH, was meant
+ * as a program, too. */
 static int check_script(const char *script, struct pawl_err *err)
 {
 	bool there = access(script, R_OK) == 0;

@@ -1,5 +1,4 @@
-/* The plan of a `pawl run`, found out before it starts anything: interpreter, job, attempt,
- * socket. */
+/* The plan of a `pawl run`, made before it starts anything: interpreter, job, attempt, socket. */
 #ifndef LAUNCH_RUN_PLAN_H
 #define LAUNCH_RUN_PLAN_H
 
@@ -14,15 +13,14 @@ struct run_plan {
 	char python[PATH_MAX];  /* path of the interpreter, or with no_python of the program */
 	char job[CKPT_JOB_MAX]; /* job id */
 	char socket[PATH_MAX];  /* path of the agent's socket */
-	char membership_path
-		[PATH_MAX]; /* path of an elastic job's door; empty: the job is not elastic */
-	bool shared;        /* door is options->door, which other launchers of the job share */
-	bool joins;         /* all ranks here join the job at the door */
+	char membership_path[PATH_MAX]; /* path of the membership file; empty: not elastic */
+	bool shared;        /* membership_path is that of the options, shared by other launchers */
+	bool joins;         /* all ranks here join a job that runs */
 	uint32_t first;     /* shared: the lowest number of a rank here */
 	uint32_t attempt;   /* number of the first attempt */
 	uint32_t nodes;     /* nodes of the job */
 	uint32_t node_rank; /* rank of this node, or NODE_NONE: any */
-	struct run_places places;       /* where several nodes meet */
+	struct run_places places;       /* places of the rendezvous */
 	char token[NODE_TOKEN_MAX + 1]; /* token of the job; empty: none */
 };
 
@@ -35,8 +33,8 @@ int run_program_find(char *path, size_t cap_bytes, const char *asked, struct paw
 
 /*
  * Fills plan. The interpreter: run_python_find of options->python. The job: options->job; else what
- * the environment says (pawl/env.h); else run_job_derive. The nodes: options->nodes; else those of
- * a launcher that starts one process a node. Makes options->log_dir. Errors as in run_main.
+ * the environment states (pawl/env.h); else run_job_derive. The nodes: options->nodes; else those
+ * of a launcher that starts one process a node. Makes options->log_dir. Errors as in run_main.
  */
 int run_plan_make(struct run_plan *plan, const struct run_options *options, struct pawl_err *err);
 

@@ -1,4 +1,4 @@
-/* Finds a port for the ranks to meet at: see run_port.h. */
+/* Finds a free port: see run_port.h. */
 #include "launch/run_port.h"
 
 #include "base/err.h"

@@ -16,14 +16,14 @@
 #include <time.h>
 
 struct run_presence {
-	char membership_path[PATH_MAX]; /* path of the door */
+	char membership_path[PATH_MAX]; /* path of the membership file */
 	uint32_t launcher;              /* number of this launcher */
 	pthread_t thread;               /* the writing thread */
 	pthread_mutex_t lock;           /* guards all below */
-	pthread_cond_t changed;         /* told, stop or over has changed */
+	pthread_cond_t changed;         /* pending, stop or over has changed */
 	uint64_t ranks;                 /* bits of the ranks that live */
-	bool pending;                   /* ranks is to be written */
-	bool stop;                      /* nothing more comes: the thread is to end */
+	bool pending;                   /* ranks must be written */
+	bool stop;                      /* the thread must end */
 	bool over;                      /* the thread is about to end */
 };
 

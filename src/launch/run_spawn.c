@@ -26,7 +26,7 @@
 static void write_stderr(const char *text)
 {
 	if (write(STDERR_FILENO, text, strlen(text)) < 0) {
-		return; /* nowhere left to say so */
+		return; /* nowhere left to report it */
 	}
 }
 
@@ -96,7 +96,7 @@ int run_spawn(const struct run_program *program, pid_t *pid, struct pawl_err *er
 	if (child == 0) {
 		exec_program(program, parent);
 	}
-	/* Parent or child, whoever comes first. Fails once the child has executed. */
+	/* Both parent and child do this, in either order. Fails once the child has executed. */
 	setpgid(child, child);
 	*pid = child;
 	return 0;

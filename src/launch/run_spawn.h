@@ -1,5 +1,5 @@
-/* Starts a program as a worker: in a process group of its own, killed when its parent ends, with
- * nothing inherited but what is named. */
+/* Starts a program as a worker: in a process group of its own, killed when its parent ends, with no
+ * descriptors but the given ones. */
 #ifndef LAUNCH_RUN_SPAWN_H
 #define LAUNCH_RUN_SPAWN_H
 
@@ -23,13 +23,14 @@ struct run_program {
 
 /*
  * Forks and executes. The child is in a process group of its own when this returns, gets SIGKILL
- * when the calling thread ends, and has no signal blocked. If the program cannot be executed the
- * child says why on its stderr and exits 127 (not there) or 126. PAWL_EIO when fork fails.
+ * when the calling thread ends, and has no signal blocked. If the program cannot be executed, the
+ * child prints the reason to its stderr and exits with 127 (not there) or 126. PAWL_EIO when fork
+ * fails.
  */
 int run_spawn(const struct run_program *program, pid_t *pid, struct pawl_err *err);
 
-/* Whether a process that was made nice can get its priority back (as root, or where RLIMIT_NICE
- * allows it): forks a child to try. */
+/* Whether a process at RUN_NICE can get its priority back (as root, or where RLIMIT_NICE allows
+ * it). Forks a child to try. */
 bool run_nice_can_return(void);
 
 #endif

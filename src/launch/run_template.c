@@ -23,15 +23,15 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define MESSAGE_MAX 512u /* bytes of what the template says, terminator included */
+#define MESSAGE_MAX 512u /* bytes of a message from the template, terminator included */
 
 struct run_template {
 	struct run_template_options options; /* as given */
 	struct loop *loop;                   /* the caller's */
 	struct loop_source source;           /* our end of the pair */
 	pid_t pid;                           /* process id; the process leads a group of its own */
-	bool nice;   /* the process runs at low priority, until it is needed */
-	bool ready;  /* the template can be asked for workers */
+	bool nice;   /* the process runs at low priority until it is needed */
+	bool ready;  /* the template has reported that it is ready */
 	bool failed; /* the template has failed for good */
 };
 
@@ -42,7 +42,7 @@ static void put_line(struct wire_out *plan, const char *word, const char *text, 
 	wire_put_raw(plan, "\n", 1);
 }
 
-/* Writes what the template is to know and to import, as lines for its descriptor 4. */
+/* Writes the settings and imports of the template, as lines for its descriptor 4. */
 static int write_plan(const char *imports, int *plan_fd, struct pawl_err *err)
 {
 	struct wire_out plan = {NULL};
@@ -63,7 +63,8 @@ static int write_plan(const char *imports, int *plan_fd, struct pawl_err *err)
 	}
 	fd = FAULT_SYS("run.plan", memfd_create("pawl-template", MFD_CLOEXEC));
 	if (plan.failed) {
-		rv = pawl_err_set(err, PAWL_ENOMEM, "template: list of imports");
+		rv = pawl_err_set(err, PAWL_ENOMEM,
+			"template: out of memory for the list of imports");
 	} else if (fd < 0 || write(fd, plan.bytes, plan.len_bytes) != (ssize_t)plan.len_bytes) {
 		rv = pawl_err_sys(err, "template: write the list of imports");
 	}
@@ -76,8 +77,8 @@ static int write_plan(const char *imports, int *plan_fd, struct pawl_err *err)
 	return rv;
 }
 
-/* Makes the command line: python -u -m pawl._template, then what a worker's command line would be,
- * so that ps shows the script. */
+/* Makes the command line: python -u -m pawl._template, then the arguments of a worker, so that ps
+ * shows the script. */
 static char **make_argv(const struct run_template_options *options)
 {
 	static const char *const fixed[] = {"-u", "-m", "pawl._template"};
@@ -110,10 +111,9 @@ static void fail(struct run_template *tmpl, const char *why)
 	tmpl->options.failed(tmpl->options.user, UINT32_MAX);
 }
 
-/* Handles the report of a process that the template has started. That pid will be signalled and
- * waited for, and any module that was imported may write to the socket: so the kernel is asked
- * whether the process descends from us. PAWL_ENOENT: message is another one; PAWL_EINVAL: the
- * process does not. */
+/* Handles the report of a started process. We will signal and reap that pid, and any imported
+ * module can write to the socket. So this checks in /proc that the process is a descendant of ours.
+ * PAWL_ENOENT: message is of another kind; PAWL_EINVAL: the process is not a descendant. */
 static int handle_started(struct run_template *tmpl, const char *message)
 {
 	uint32_t rank;
@@ -147,7 +147,7 @@ static void handle(struct run_template *tmpl, const char *message)
 		return;
 	}
 	if (rv == PAWL_EINVAL) {
-		fail(tmpl, "what it says to have started is no process of ours");
+		fail(tmpl, "the process that it reports is not a descendant of pawl run");
 	} else if (strcmp(message, "ready") == 0) {
 		tmpl->ready = true;
 		raise_priority(tmpl);
@@ -171,7 +171,7 @@ void run_template_poll(struct run_template *tmpl)
 			return;
 		}
 		if (len <= 0) {
-			fail(tmpl, "its process is gone");
+			fail(tmpl, "its process has ended");
 			return;
 		}
 		message[len] = '\0';
@@ -258,8 +258,8 @@ void run_template_close(struct run_template *tmpl)
 		return;
 	}
 	kill(-tmpl->pid, SIGKILL);
-	/* From here on a worker cannot be reported, and gives up; those reported before are
-	 * ours. */
+	/* From here on a worker cannot be reported, and ends itself; workers that were reported
+	 * before are ours. */
 	shutdown(tmpl->source.fd, SHUT_RD);
 	while ((len = recv(tmpl->source.fd, message, sizeof(message) - 1, MSG_DONTWAIT)) > 0) {
 		message[len] = '\0';
@@ -302,7 +302,8 @@ int run_template_start(struct run_template *tmpl, uint32_t rank, int out_fd, int
 	struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
 
 	if (varying->failed) {
-		return pawl_err_set(err, PAWL_ENOMEM, "template: variables of rank %u", rank);
+		return pawl_err_set(err, PAWL_ENOMEM,
+			"template: out of memory for the variables of rank %u", rank);
 	}
 	snprintf(text, sizeof(text), "%u", rank);
 	parts[0].iov_len = strlen(text) + 1;

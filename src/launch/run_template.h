@@ -1,13 +1,13 @@
 /*
- * The template: a Python process (python/pawl/_template.py) in which everything that the last run
- * imported is imported already, and which forks into workers. So a restart costs no imports.
+ * The template: a Python process (python/pawl/_template.py) that has already imported all modules
+ * that the last run imported, and that forks into workers. So a restart costs no imports.
  *
- * The template forks twice: the process between dies at once, and the worker becomes ours
- * (PR_SET_CHILD_SUBREAPER, which the caller has set). So a worker from the template and one that
- * was executed are waited for alike, and neither needs the template to live.
+ * The template forks twice: the process in between dies at once, and the worker becomes a child of
+ * ours (PR_SET_CHILD_SUBREAPER, which the caller has set). So a worker from the template and an
+ * executed one are reaped alike, and neither needs the template to live.
  *
- * Both ends talk over a SOCK_SEQPACKET pair, in a protocol of their own (docs/protocol.md is about
- * another one):
+ * Both ends exchange messages over a SOCK_SEQPACKET pair, in a protocol that docs/protocol.md does
+ * not describe:
  *
  *   to it:   rank and its varying variables, NUL-terminated strings; two descriptors
  *   from it: "ready" · "refused WHY" · "started RANK PID" · "failed RANK WHY"
@@ -35,30 +35,30 @@ struct run_template_options {
 	int null_fd;         /* stdin and stdout of the template */
 	int stderr_fd;       /* stderr of the template */
 	void (*started)(void *user, uint32_t rank, pid_t pid); /* a worker was started */
-	/* The template cannot start this rank, or nothing any more (UINT32_MAX). Must not close
-	 * it. */
+	/* The template cannot start this rank, or any rank (UINT32_MAX). The callee must not close
+	 * the template. */
 	void (*failed)(void *user, uint32_t rank);
 	void *user; /* passed to started and failed */
 };
 
-/* Starts the template, at low priority where that can be taken back. */
+/* Starts the template, at low priority if its priority can be raised again. */
 int run_template_open(struct run_template **tmpl, struct loop *loop,
 	const struct run_template_options *options, struct pawl_err *err);
 /* Kills the template, not its workers. Calls started for those that it has reported; no worker is
- * born later. NULL is fine. */
+ * started later. NULL is fine. */
 void run_template_close(struct run_template *tmpl);
-/* Whether the template has said that it is ready, and has not failed since. */
+/* Whether the template has reported that it is ready, and has not failed since. */
 bool run_template_is_ready(const struct run_template *tmpl); /* NULL: no */
-/* Whether the template has neither failed nor said that it is ready yet: it answers requests once
+/* Whether the template has neither failed nor reported that it is ready: it answers requests once
  * it is. */
 bool run_template_is_starting(const struct run_template *tmpl); /* NULL: no */
 pid_t run_template_pid(const struct run_template *tmpl);        /* NULL: 0 */
-/* Asks for a worker, and raises the priority of a template that is still coming; started or failed
- * answers. The descriptors become the worker's stdout and stderr and stay the caller's. An error
- * means that nothing was asked. */
+/* Requests a worker, and raises the priority of a template that is still starting; started or
+ * failed follows. The descriptors become the worker's stdout and stderr and stay the caller's. On
+ * an error nothing was requested. */
 int run_template_start(struct run_template *tmpl, uint32_t rank, int out_fd, int err_fd,
 	const struct wire_out *varying, struct pawl_err *err);
-/* Takes what the template has said so far: after this, a worker that was born has been reported. */
+/* Handles the messages received so far: after this, every worker that was started is reported. */
 void run_template_poll(struct run_template *tmpl); /* NULL is fine */
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * A warm interpreter: a process beside `pawl run`, or what else starts Python, that has torch
- * imported and forks into whatever Python program is to be started, so that a test which starts a
- * hundred ranks does not import torch a hundred times. For tests alone:
- * tests/python/lib/nursery.py is that process.
+ * A warm interpreter: a process beside `pawl run`, or another program that starts Python. It has
+ * imported torch, and forks into any Python program, so that a test which starts a hundred ranks
+ * does not import torch a hundred times. For tests alone: tests/python/lib/nursery.py is that
+ * process.
  *
  * PAWL_TEST_SPAWNER in the environment is the number of a SOCK_SEQPACKET socket to it. A request is
  * one message of strings, each with its NUL, and the descriptors beside them:
@@ -11,8 +11,8 @@
  *   the numbers that the descriptors get ("0,1,2"), working directory, count of arguments,
  *   arguments, variables
  *
- * The answer is a process id, or "no" and why. The process is then a child of ours: the other side
- * forks twice, and we are a subreaper.
+ * The answer is a process id, or "no" and the reason. The process is then a child of ours: the
+ * interpreter forks twice, and we are a subreaper.
  *
  * All functions are for the loop's thread.
  */
@@ -24,11 +24,11 @@
 
 struct run_program;
 
-/* Takes the socket out of the environment, if there is one, and makes this process a subreaper
- * then. Call before any other thread starts. */
+/* Takes the socket out of the environment. If there is one, makes this process a subreaper. Call
+ * before any other thread starts. */
 void run_warm_take(void);
-/* Starts program as run_spawn does. False: there is no warm interpreter, or it cannot start this
- * program; nothing was started then. */
+/* Starts program as run_spawn does. Returns false, and starts nothing, if there is no warm
+ * interpreter, or it cannot start this program. */
 bool run_warm_spawn(const struct run_program *program, pid_t *pid);
 
 #endif

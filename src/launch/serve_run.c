@@ -26,12 +26,12 @@ struct serving {
 	uint32_t place;                          /* place being tried, or where we joined */
 	uint32_t conn;                           /* connection; NODE_NONE: none */
 	bool joined;                             /* the coordinator has welcomed us */
-	bool reported;                           /* the log says that no coordinator is there */
+	bool reported;                           /* the loss of the coordinator was printed */
 	int64_t due_ns;           /* next try, limit of the answer, or next heartbeat; monotonic */
 	int64_t last_received_ns; /* time of the last frame, monotonic */
 	int64_t heartbeat_interval_ns; /* time between heartbeats; 0: none */
 	int status;                    /* exit status */
-	bool refused;                  /* refused for good; why says the reason */
+	bool refused;                  /* refused for good; why has the reason */
 	char why[NODE_TEXT_MAX];
 };
 
@@ -126,7 +126,7 @@ static void on_frame(void *user, uint32_t conn, const struct node_frame *frame)
 	}
 }
 
-/* Does what is due: tries a place, gives up on an answer, or sends a heartbeat. */
+/* Tries a place, gives up waiting for an answer, or sends a heartbeat, as is due. */
 static void on_timer(struct loop_timer *timer)
 {
 	struct serving *s = timer->user;
@@ -137,7 +137,7 @@ static void on_timer(struct loop_timer *timer)
 	if (s->joined && s->heartbeat_interval_ns > 0 &&
 		now_ns - s->last_received_ns > NODES_HEARTBEATS_MISSED * s->heartbeat_interval_ns) {
 		node_net_drop(s->net, s->conn);
-		try_again(s, "not a sign of it");
+		try_again(s, "no heartbeat from it");
 		return;
 	}
 	if (now_ns < s->due_ns) {
@@ -200,7 +200,7 @@ static int open_all(struct serving *s, struct pawl_err *err)
 	}
 	list_signals(&set);
 	if (getrandom(&s->instance_id, sizeof(s->instance_id), 0) != sizeof(s->instance_id)) {
-		return pawl_err_sys(err, "draw a number");
+		return pawl_err_sys(err, "get a random number");
 	}
 	rv = loop_add_signals(s->loop, &s->signals, &set, err);
 	net.loop = s->loop;

@@ -1,4 +1,4 @@
-/* The environment variables by which AdaptDL's controller informs its jobs and their replicas.
+/* The environment variables that AdaptDL's controller sets for its jobs and their replicas.
  * Pure.
  *
  * A set of variables is a wire_out of "NAME=value" strings, each with its NUL. */

@@ -36,8 +36,8 @@ struct source {
 
 /* The names under which one launcher states the facts. */
 struct launcher {
-	const char *name;                      /* as in pawl_env.source */
-	enum fact_kind key;                    /* fact that shows that the launcher was there */
+	const char *name;   /* as in pawl_env.source */
+	enum fact_kind key; /* fact that shows that this launcher started the process */
 	const char *names[FACTS_N][NAMES_MAX]; /* NULL-terminated where shorter */
 };
 
@@ -80,7 +80,7 @@ static const char *get_process_env(void *user, const char *name)
 	return getenv(name);
 }
 
-/* Looks up a variable. An empty one counts as unset, as shells hardly tell the two apart. */
+/* Looks up a variable. An empty one counts as unset, because shells hardly distinguish the two. */
 static const char *lookup(const struct source *from, const char *name)
 {
 	const char *text = from->get(from->user, name);
@@ -121,7 +121,7 @@ static int read_fact(const struct source *from, const char *const names[NAMES_MA
 	return 0;
 }
 
-/* Whether srun started this very process: Slurm's variables also stand in other places. */
+/* Whether srun started this process itself: other processes have Slurm's variables, too. */
 static bool is_slurm_task(const struct source *from)
 {
 	const char *environment = lookup(from, "ENVIRONMENT");
@@ -166,7 +166,7 @@ static bool was_launched_by(const struct source *from, const struct launcher *la
 }
 
 /* Reads Slurm's "2(x3),1": two tasks on each of three nodes, one on the fourth. Returns 0 if the
- * text says nothing of the node. */
+ * text does not list the node. */
 static uint32_t slurm_tasks_of_node(const char *text, uint32_t node)
 {
 	while (text != NULL && *text != '\0') {
@@ -207,7 +207,7 @@ static void amend_slurm(const struct source *from, struct fact *facts)
 	}
 }
 
-/* Launchers that speak of nodes start one process on each. */
+/* A launcher that states facts about nodes alone starts one process on each. */
 static void amend_node_launcher(struct fact *facts)
 {
 	facts[RANK] = facts[NODE_RANK];
@@ -217,7 +217,7 @@ static void amend_node_launcher(struct fact *facts)
 	facts[LOCAL_RANK].name = facts[NODES].name;
 }
 
-/* Fills in facts that nobody stated: one node unless sizes say more, ranks in blocks. */
+/* Fills in facts that no variable states: one node unless the sizes imply more, ranks in blocks. */
 static void complete_facts(struct fact *f)
 {
 	if (f[LOCAL_WORLD].name == NULL) {

@@ -1,4 +1,4 @@
-/* The files by which ranks join an elastic run: see membership.h. */
+/* The membership files of an elastic run: see membership.h. */
 #include "launch/membership/membership.h"
 
 #include "base/clock.h"
@@ -19,8 +19,8 @@
 #define IMPORTS_MAX (256u << 10) /* bytes of module names; a longer file is ignored */
 #define OVER        "over"
 
-/* Opens the directory of a file. NFS believes that a name does not exist, or still leads to an
- * older file, until somebody opens the directory (docs/nfs.md). */
+/* Opens the directory of a file. Until a directory is opened, NFS may not show a new file in it, or
+ * may show an older one under the name (docs/nfs.md). */
 static DIR *open_folder(const char *path)
 {
 	char folder[PATH_MAX];

@@ -1,15 +1,15 @@
 /*
- * The files by which the ranks of an elastic run (pawl.elastic) tell `pawl run` what it must know.
- * DOOR names the door where others join, and the numbers of the ranks that train. Or it says
- * "over", which tells waiting ranks that nobody is let in any more, and the exit code if that is
- * not 0. DOOR.imports lists the modules that the ranks have imported. docs/elastic.md describes
- * DOOR.
+ * The files by which the ranks of an elastic run (pawl.elastic) and their `pawl run` agree on who
+ * trains. DOOR, the membership file, has the name of the socket where newcomers ask to join, and
+ * the numbers of the ranks that train. Or it says "over", and the exit code if that is not 0: ranks
+ * that wait to join then end. DOOR.imports lists the modules that the ranks have imported.
+ * docs/elastic.md describes DOOR.
  *
  * Several `pawl run` (launchers) may share these files, on a file system of several hosts. Launcher
- * K then has a file of its own beside them, DOOR.aliveK, by which the others see which of its ranks
+ * K then has a file of its own beside them, DOOR.aliveK, which shows the others which of its ranks
  * live.
  *
- * In all functions path is that of DOOR; "": the run is not elastic, and there are no files.
+ * In all functions path is the path of DOOR; "": the run is not elastic, and there are no files.
  */
 #ifndef LAUNCH_MEMBERSHIP_MEMBERSHIP_H
 #define LAUNCH_MEMBERSHIP_MEMBERSHIP_H
@@ -28,15 +28,15 @@ struct pawl_err;
 enum membership_state {
 	MEMBERSHIP_NONE,       /* not written yet */
 	MEMBERSHIP_UNREADABLE, /* not readable now, for example because a file server is away */
-	MEMBERSHIP_OPEN,       /* others join there */
-	MEMBERSHIP_CLOSED,     /* nobody joins any more */
+	MEMBERSHIP_OPEN,       /* ranks can join */
+	MEMBERSHIP_CLOSED,     /* no rank can join any more */
 };
 
 /* The content of DOOR. */
 struct membership {
 	enum membership_state state; /* tells which of the other fields count */
 	int64_t written_ns;          /* modification time by the file system's clock; 0: none */
-	int status;                  /* if over: the exit code */
+	int status;                  /* if closed: the exit code */
 	uint32_t n;                  /* if open: number of ranks that train */
 	uint32_t numbers[MEMBERSHIP_RANKS_MAX]; /* if open: numbers of the ranks that train */
 };
@@ -53,8 +53,8 @@ bool membership_has(const struct membership *membership, uint32_t number);
 uint32_t membership_count_ranks(const struct membership *membership, uint32_t launcher);
 /* Whether any rank of another launcher trains. */
 bool membership_has_others(const struct membership *membership, uint32_t launcher);
-/* Says that the run is over, and the exit code. A code other than 0 is written only if nobody has
- * said so before. */
+/* Writes that the run is over, and its exit code. A code other than 0 is written only if the
+ * membership is not closed yet. */
 void membership_close(const char *path, int status);
 /* Returns the newline-separated names of modules, which the caller frees; NULL: not written yet, or
  * too many. */
@@ -65,10 +65,10 @@ void membership_remove(const char *path);
  * its file behind. */
 void membership_remove_alive(const char *path);
 
-/* Reads what a launcher says, as NFS shows it since membership_read. A file that cannot be read
- * counts as empty. */
+/* Reads a launcher's file, as NFS shows it since membership_read. A file that cannot be read counts
+ * as empty. */
 void membership_read_alive(struct membership_alive *alive, const char *path, uint32_t launcher);
-/* Writes what a launcher says; without living ranks removes the file. PAWL_EIO and the like. */
+/* Writes a launcher's file, or removes it if no rank lives. PAWL_EIO and the like. */
 int membership_write_alive(const struct membership_alive *alive, const char *path,
 	uint32_t launcher, struct pawl_err *err);
 

@@ -1,5 +1,5 @@
-/* Frames between nodes: see node_frame.h. Each kind's fields are listed once, for writing and for
- * reading. */
+/* Encodes and decodes frames between nodes: see node_frame.h. Each kind's fields are listed once,
+ * for both. */
 #include "launch/nodes/node_frame.h"
 
 #include "base/assert.h"
@@ -41,7 +41,7 @@ static void code_i32(struct coder *c, int32_t *v)
 	*v = (int32_t)u;
 }
 
-/* Codes a time left, which is never negative; a negative one read is nonsense. */
+/* Codes a time left. A negative time fails the frame that is read. */
 static void code_time(struct coder *c, int64_t *v)
 {
 	uint64_t u = (uint64_t)*v;
@@ -65,7 +65,8 @@ static void code_bool(struct coder *c, bool *v)
 	}
 }
 
-/* Codes a string. One that is read is shown to people: it may not hold what steers a terminal. */
+/* Codes a string. A string that is read will be printed: one with control characters fails the
+ * frame. */
 static void code_str(struct coder *c, char *s, size_t cap_bytes)
 {
 	if (c->out) {
@@ -199,7 +200,7 @@ static bool code_from_coordinator(struct coder *c, struct node_frame *f)
 	}
 }
 
-/* Checks what the rest of the program relies on: nothing here can overflow a sum, or an array. */
+/* Checks the limits that the rest of the program relies on: no sum and no array overflows. */
 static bool is_valid(const struct node_frame *f)
 {
 	switch (f->kind) {
@@ -267,7 +268,7 @@ int node_frame_get(const uint8_t *bytes, size_t len_bytes, struct node_frame *fr
 	wire_in_init(&in, bytes, NODE_FRAME_HEADER);
 	body_bytes = wire_get_u32(&in);
 	if (body_bytes > NODE_FRAME_MAX) {
-		return pawl_err_set(err, PAWL_ECORRUPT, "a frame of %u bytes, where %u is the most",
+		return pawl_err_set(err, PAWL_ECORRUPT, "a frame of %u bytes: %u at most",
 			body_bytes, NODE_FRAME_MAX);
 	}
 	if (len_bytes - NODE_FRAME_HEADER < body_bytes) {
@@ -276,7 +277,7 @@ int node_frame_get(const uint8_t *bytes, size_t len_bytes, struct node_frame *fr
 	wire_in_init(&in, bytes + NODE_FRAME_HEADER, body_bytes);
 	f.kind = wire_get_u8(&in);
 	if (!code_body(&coder, &f) || !wire_in_done(&in) || !is_valid(&f)) {
-		return pawl_err_set(err, PAWL_ECORRUPT, "a frame of kind %u makes no sense",
+		return pawl_err_set(err, PAWL_ECORRUPT, "a frame of kind %u is invalid",
 			(unsigned)f.kind);
 	}
 	*frame = f;

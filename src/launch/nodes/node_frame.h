@@ -23,29 +23,30 @@
 
 enum node_frame_kind {
 	/* member to coordinator */
-	NODE_JOIN = 1,   /* fields who, nodes, workers, wanted, held, address, port, job, ledger */
+	/* instance_id, nodes, workers, wanted, previous_node, address, port, job, ledger */
+	NODE_JOIN = 1,
 	NODE_READY,      /* generation, port: all workers of the node have ended */
 	NODE_EXITED,     /* generation, rank, status, commits, text */
 	NODE_SIGNAL,     /* signal */
 	NODE_DRAINED,    /* ok */
-	NODE_ROOT_BEGUN, /* fields who, text: nonce and path of a root where rank 0's agent began */
-	NODE_SERVE,      /* fields who, text: a server that only adds, no node, of this name */
+	NODE_ROOT_BEGUN, /* instance_id, text: nonce and path of a root begun by rank 0 */
+	NODE_SERVE,      /* instance_id, text: a server, which only adds, and its name */
 	/* coordinator to member */
-	NODE_WELCOME = 16,     /* beat_ns */
+	NODE_WELCOME = 16,     /* heartbeat_interval_ns */
 	NODE_REFUSE,           /* final, text */
-	NODE_LOG_LINE,         /* bad, text */
+	NODE_LOG_LINE,         /* is_error, text */
 	NODE_START,            /* node, nodes, first, world, address, port, ledger, text: servers */
-	NODE_KILL,             /* generation, again, status */
+	NODE_KILL,             /* generation, will_restart, status */
 	NODE_NOTICE,           /* generation, signal, left_ns */
 	NODE_DRAIN,            /* status, signal, left_ns */
 	NODE_EXIT,             /* status */
-	NODE_ROOT_BEGUN_RELAY, /* passes a NODE_ROOT_BEGUN on */
+	NODE_ROOT_BEGUN_RELAY, /* a NODE_ROOT_BEGUN, relayed */
 	/* both ways */
-	NODE_HEARTBEAT = 32, /* no fields: a sign of life */
+	NODE_HEARTBEAT = 32, /* no fields */
 };
 
-/* How far the job is, as each of its nodes knows: a new coordinator goes on from the furthest
- * node. */
+/* How far the job is, as each of its nodes knows. A new coordinator goes on from the node that is
+ * furthest. */
 struct node_ledger {
 	uint32_t generation;    /* starts of the group so far, over all nodes; 0: never started */
 	uint32_t restarts;      /* starts counted against --max-restarts */
@@ -54,12 +55,12 @@ struct node_ledger {
 };
 
 struct node_frame {
-	enum node_frame_kind kind; /* says which of the other fields count */
+	enum node_frame_kind kind; /* tells which of the other fields count */
 	uint64_t instance_id;      /* random number of a `pawl run`, or of a start of its ranks */
-	uint32_t nodes;            /* nodes of the job, as the sender was told */
+	uint32_t nodes;            /* nodes of the job, by the options of the sender */
 	uint32_t workers;          /* workers of the node */
-	uint32_t wanted;           /* node rank that it was given, or NODE_NONE */
-	uint32_t previous_node;    /* node rank that it had last, or NODE_NONE */
+	uint32_t wanted;           /* node rank by its options, or NODE_NONE */
+	uint32_t previous_node;    /* node rank in the last generation, or NODE_NONE */
 	uint32_t node;             /* node rank from now on */
 	uint32_t first;            /* lowest rank of the node */
 	uint32_t world;            /* ranks of the job */
@@ -73,18 +74,18 @@ struct node_frame {
 	uint64_t commits;          /* commits of this node, as in struct run_event */
 	int32_t signal;            /* signal number; 0: none */
 	int64_t left_ns;           /* time left until the deadline */
-	int64_t heartbeat_interval_ns; /* time between signs of life; 0: there are none */
+	int64_t heartbeat_interval_ns; /* 0: there are no heartbeats */
 	bool ok;                       /* all that was committed is durable */
 	bool will_restart;             /* another start follows */
-	bool final;                    /* trying again is of no use */
+	bool final;                    /* another try would be refused, too */
 	bool is_error;                 /* text is an error */
 	char text[NODE_TEXT_MAX];      /* text for people, or as the kind says */
 };
 
-/* Appends a frame, head and body. */
+/* Appends a frame, header and body. */
 void node_frame_put(struct wire_out *out, const struct node_frame *frame);
-/* Reads the first frame of the bytes that have come. Returns the bytes it took, 0 while the frame
- * is incomplete, or PAWL_ECORRUPT. *frame is only set with a frame. */
+/* Reads the first frame of the bytes received so far. Returns the length of the frame, 0 while it
+ * is incomplete, or PAWL_ECORRUPT. *frame is set only if a whole frame was read. */
 int node_frame_get(const uint8_t *bytes, size_t len_bytes, struct node_frame *frame,
 	struct pawl_err *err);
 

@@ -31,8 +31,8 @@ enum conn_state {
 	CONN_HELLO,      /* until the other end has sent its 8 bytes */
 	CONN_HANDSHAKE,  /* until the TLS handshake is done */
 	CONN_OPEN,       /* frames are exchanged */
-	CONN_BROKEN,     /* the loop is to tell the owner */
-	CONN_CLOSING,    /* the owner has dropped it; what was sent goes out */
+	CONN_BROKEN,     /* the timer is about to report it to the owner */
+	CONN_CLOSING,    /* the owner has dropped it; unsent bytes still go out */
 };
 
 struct conn {
@@ -42,29 +42,29 @@ struct conn {
 	enum conn_state state;        /* see above */
 	bool outgoing;                /* this node connected */
 	bool frame_received;          /* a frame has come */
-	bool write_closed;            /* LEAVING: this end is closed */
+	bool write_closed;            /* CLOSING: this end is closed for writing */
 	struct loop_source source;    /* socket; fd -1: none */
 	uint32_t events;              /* epoll events waited for */
-	struct addrinfo *addresses;   /* addresses to connect to, if ours; owned */
+	struct addrinfo *addresses;   /* addresses to connect to, if outgoing; owned */
 	struct addrinfo *address;     /* entry of addresses being tried */
-	struct node_session *session; /* owned; NULL before SHAKING */
+	struct node_session *session; /* owned; NULL before HANDSHAKE */
 	int64_t due_ns;               /* time of the next step, monotonic ns; 0: none */
 	struct wire_out out;          /* bytes to send, from out_off on */
 	size_t out_off;               /* bytes of out already sent */
-	size_t in_bytes;              /* bytes held in in */
+	size_t in_bytes;              /* bytes used in in */
 	uint8_t in[IN_BYTES];         /* received, not yet a whole frame */
 	char peer[PEER_MAX];          /* address and port of the other end */
-	char why[256];                /* why BROKEN */
+	char why[256];                /* why the state is BROKEN */
 };
 
 struct node_net {
 	struct node_net_options options; /* as given */
 	struct node_tls *tls;            /* owned */
-	struct listener listener;        /* listens at the place that this node has */
+	struct listener listener;        /* at the place that this node coordinates */
 	struct loop_timer timer;         /* fires at the soonest due_ns */
 	struct conn *conns;              /* owned */
-	uint32_t last_id;                /* last id given out */
-	int64_t stranger_logged_ns;      /* when a stranger was last reported, monotonic ns */
+	uint32_t last_id;                /* id of the newest connection */
+	int64_t stranger_logged_ns;      /* when a stranger was last logged, monotonic ns */
 };
 
 /* ---- life ---- */
@@ -119,8 +119,8 @@ static void free_conn(struct conn *c)
 	free(c);
 }
 
-/* Marks a connection as broken, of which the timer tells the owner; closes it soon if it is
- * leaving. */
+/* Marks a connection as broken; the timer then reports it to the owner. A connection that is
+ * closing is freed by the timer. */
 static void break_conn(struct conn *c, const char *why)
 {
 	if (c->state == CONN_CLOSING) {
@@ -136,7 +136,7 @@ static void break_conn(struct conn *c, const char *why)
 
 static void on_socket(struct loop_source *source, uint32_t events);
 
-static struct conn *make_conn(struct node_net *net, bool ours)
+static struct conn *make_conn(struct node_net *net, bool outgoing)
 {
 	struct conn *c = FAULT_MEM("node.conn", calloc(1, sizeof(*c)));
 
@@ -144,7 +144,7 @@ static struct conn *make_conn(struct node_net *net, bool ours)
 		return NULL;
 	}
 	c->net = net;
-	c->outgoing = ours;
+	c->outgoing = outgoing;
 	c->source = (struct loop_source){-1, on_socket, c};
 	net->last_id++;
 	/* Ids skip NODE_NONE and start again at 0 after 2^32. */
@@ -211,7 +211,7 @@ static void start_hello(struct conn *c)
 	setsockopt(c->source.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	c->state = CONN_HELLO;
 	set_events(c, EPOLLIN);
-	/* A new socket takes eight bytes at once. */
+	/* The buffer of a new socket has room for eight bytes. */
 	if (send(c->source.fd, hello, sizeof(hello), MSG_NOSIGNAL) != (ssize_t)sizeof(hello)) {
 		break_conn(c, "its connection ended");
 	}
@@ -246,7 +246,7 @@ static void flush(struct conn *c)
 	}
 }
 
-/* Hands over whole frames. Returns false if the connection may not be touched any more. */
+/* Delivers whole frames. Returns false if the connection may have been freed, or is broken. */
 static bool deliver_frames(struct conn *c)
 {
 	struct node_net *net = c->net;
@@ -293,7 +293,7 @@ static void read_frames(struct conn *c)
 	} while (n > 0 && deliver_frames(c));
 }
 
-/* Reads on after the owner has dropped the connection: the bytes are discarded. */
+/* Discards what still comes after the owner has dropped the connection. */
 static void discard_input(struct conn *c)
 {
 	uint8_t nothing[512];
@@ -341,13 +341,13 @@ static void take_hello(struct conn *c)
 
 	if (n <= 0) {
 		if (n == 0 || errno != EAGAIN) {
-			break_conn(c, "its connection ended before it said what it is");
+			break_conn(c, "its connection ended before it sent its greeting");
 		}
 		return;
 	}
 	c->in_bytes += (size_t)n;
 	if (memcmp(hello, "pawl-r", c->in_bytes < 6 ? c->in_bytes : 6) != 0) {
-		break_conn(c, "it is no `pawl run`");
+		break_conn(c, "it is not a `pawl run`");
 		return;
 	}
 	if (c->in_bytes < HELLO_BYTES) {
@@ -355,9 +355,8 @@ static void take_hello(struct conn *c)
 	}
 	c->in_bytes = 0;
 	if (hello[6] != VERSION) {
-		snprintf(why, sizeof(why),
-			"its version of pawl is another one (protocol %u, %u here)", hello[6],
-			VERSION);
+		snprintf(why, sizeof(why), "it runs another version of pawl (protocol %u, %u here)",
+			hello[6], VERSION);
 		break_conn(c, why);
 		return;
 	}
@@ -475,14 +474,14 @@ static void on_socket(struct loop_source *source, uint32_t events)
 
 /* ---- time ---- */
 
-/* Reports a stranger that did not get in, but not too often. */
+/* Logs a stranger that was closed, at most once per TIME_NET_COMPLAIN. */
 static void log_stranger(struct node_net *net, const struct conn *c)
 {
 	int64_t now_ns = clock_mono_ns();
 
 	if (now_ns - net->stranger_logged_ns >= times_ns(TIME_NET_COMPLAIN)) {
 		net->stranger_logged_ns = now_ns;
-		log_line(LOG_WARNING, "nodes: %s was sent away: %s", c->peer, c->why);
+		log_line(LOG_WARNING, "nodes: connection from %s closed: %s", c->peer, c->why);
 	}
 }
 
@@ -516,7 +515,7 @@ static void expire(struct node_net *net, struct conn *c)
 		next_address(c, "Connection timed out: a firewall, or no such host");
 		return;
 	default:
-		break_conn(c, "it does not say what it is, or wants");
+		break_conn(c, "it has sent no greeting or no frame in time");
 	}
 }
 
@@ -530,7 +529,8 @@ static void on_timer(struct loop_timer *timer)
 		c = c->next;
 	}
 	if (c != NULL) {
-		expire(net, c); /* may change the list: other connections have their turn at once */
+		expire(net,
+			c); /* may change the list; the timer then fires at once for the others */
 	}
 	set_timer(net);
 }
@@ -549,7 +549,7 @@ static void drop_stranger(struct node_net *net)
 		}
 	}
 	if (strangers > NET_STRANGERS_MAX) {
-		break_conn(oldest, "there are too many who say nothing");
+		break_conn(oldest, "too many connections have sent no frame");
 	}
 }
 
@@ -639,7 +639,7 @@ void node_net_send(struct node_net *net, uint32_t conn, const struct node_frame 
 	}
 	node_frame_put(&c->out, frame);
 	if (c->out.failed || c->out.len_bytes - c->out_off > NET_OUT_MAX) {
-		break_conn(c, c->out.failed ? "out of memory" : "it does not read");
+		break_conn(c, c->out.failed ? "out of memory" : "it does not read what it is sent");
 		return;
 	}
 	flush(c);

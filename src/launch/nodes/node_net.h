@@ -1,14 +1,15 @@
 /*
- * Connections between the nodes of a job: one listener at most, and any number of connections, by
- * numbers that are never used twice. Carries out what nodes.c decides.
+ * Connections between the nodes of a job: at most one listener, and any number of connections,
+ * known by numbers that are not used again. Carries out what nodes.c decides.
  *
- * Each end first sends 8 bytes: what it is, the version of all that follows, whether it has a
- * token. Then follow TLS (node_tls.h) and frames (node_frame.h). A stranger that does not get so
- * far within TIME_NET_HELLO, or sends no frame then, is sent away; so is the oldest one when there
- * are more than NET_STRANGERS_MAX.
+ * Each end first sends a greeting of 8 bytes: what it is, the version of the protocol, and whether
+ * it has a token. TLS (node_tls.h) and frames (node_frame.h) follow. A stranger is an incoming
+ * connection that has not sent a frame yet. It is closed after TIME_NET_HELLO, and earlier if it is
+ * the oldest of more than NET_STRANGERS_MAX.
  *
- * For the loop's thread. Callbacks come from the loop alone, never from a call. Looking up a name
- * blocks the loop: only while a coordinator is sought, when nothing else is to be done.
+ * All functions are for the loop's thread. Callbacks come from the loop alone, never from a call.
+ * Looking up a name blocks the loop. That happens only while a coordinator is sought, when there is
+ * nothing else to do.
  */
 #ifndef LAUNCH_NODES_NODE_NET_H
 #define LAUNCH_NODES_NODE_NET_H
@@ -19,7 +20,7 @@ struct loop;
 struct node_net;
 
 #define NET_STRANGERS_MAX 64u
-#define NET_OUT_MAX       (256u << 10) /* unsent bytes, at most: a node that never reads is lost */
+#define NET_OUT_MAX       (256u << 10) /* unsent bytes, at most; beyond, the node is lost */
 
 /* A place of the rendezvous; the caller owns the strings. */
 struct node_place {

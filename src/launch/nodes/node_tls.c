@@ -24,8 +24,8 @@ struct node_session {
 	SSL *ssl; /* owned */
 };
 
-/* Gives either end the key that its context holds; there is only one identity. */
-static unsigned int give_key(const SSL *ssl, unsigned char *key, unsigned int cap_bytes)
+/* Copies the key of the context, for either end; there is only one identity. */
+static unsigned int copy_key(const SSL *ssl, unsigned char *key, unsigned int cap_bytes)
 {
 	const struct node_tls *tls = SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
 
@@ -43,13 +43,13 @@ static unsigned int client_key(SSL *ssl, const char *hint, char *identity,
 		return 0;
 	}
 	memcpy(identity, IDENTITY, sizeof(IDENTITY));
-	return give_key(ssl, key, cap_bytes);
+	return copy_key(ssl, key, cap_bytes);
 }
 
 static unsigned int server_key(SSL *ssl, const char *identity, unsigned char *key,
 	unsigned int cap_bytes)
 {
-	return identity != NULL && strcmp(identity, IDENTITY) == 0 ? give_key(ssl, key, cap_bytes)
+	return identity != NULL && strcmp(identity, IDENTITY) == 0 ? copy_key(ssl, key, cap_bytes)
 								   : 0;
 }
 
@@ -71,7 +71,7 @@ static bool set_up(struct node_tls *tls, const char *token)
 	SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
 	SSL_CTX_set_mode(context,
 		SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-	/* A key given in this way goes with this cipher suite alone. */
+	/* A key from these callbacks works with this cipher suite alone. */
 	return SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1 &&
 		SSL_CTX_set_ciphersuites(context, "TLS_AES_128_GCM_SHA256") == 1 &&
 		SSL_CTX_set_num_tickets(context, 0) == 1;
@@ -88,7 +88,7 @@ int node_tls_open(struct node_tls **out, const char *token, struct pawl_err *err
 		node_tls_close(tls);
 		ERR_clear_error();
 		return pawl_err_set(err, PAWL_EIO,
-			"nodes: OpenSSL does not offer TLS 1.3 with a key");
+			"nodes: OpenSSL does not offer TLS 1.3 with a pre-shared key");
 	}
 	*out = tls;
 	return 0;
@@ -133,8 +133,8 @@ void node_session_close(struct node_session *session)
 	}
 }
 
-/* Explains a call that did not succeed. Returns 0 if it is to be made again later, else PAWL_EPEER
- * and why. */
+/* Explains a call that did not succeed. Returns 0 if it has to be repeated later, else PAWL_EPEER
+ * with the reason. */
 static int explain(struct node_session *session, int rv, bool *write, struct pawl_err *err)
 {
 	int sys = errno;
@@ -158,7 +158,7 @@ static int explain(struct node_session *session, int rv, bool *write, struct paw
 	if (!SSL_is_init_finished(session->ssl) &&
 		(reason == SSL_R_BINDER_DOES_NOT_VERIFY ||
 			reason == SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER)) {
-		return pawl_err_set(err, PAWL_EPEER, "its token is another one");
+		return pawl_err_set(err, PAWL_EPEER, "its token is a different one");
 	}
 	return pawl_err_set(err, PAWL_EPEER, "TLS failed, OpenSSL's reason %d", reason);
 }

@@ -1,5 +1,5 @@
-/* One node's part in a job of several: see nodes.h. Here: events come in, and actions are carried
- * out. */
+/* One node's part in a job of several: see nodes.h. This file dispatches events and carries out
+ * actions. */
 #include "launch/nodes/nodes_impl.h"
 
 #include "base/assert.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-void nodes_log(struct nodes *n, bool bad, const char *fmt, ...)
+void nodes_log(struct nodes *n, bool is_error, const char *fmt, ...)
 {
 	char text[NODE_TEXT_MAX];
 	va_list args;
@@ -16,7 +16,7 @@ void nodes_log(struct nodes *n, bool bad, const char *fmt, ...)
 	va_start(args, fmt);
 	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
-	n->options.ops->log(n->options.user, bad, text);
+	n->options.ops->log(n->options.user, is_error, text);
 }
 
 uint32_t nodes_attempt(const struct nodes *n)
@@ -127,8 +127,8 @@ void nodes_carry_out(struct nodes *n, unsigned actions)
 	}
 	if (actions & RUN_DO_SHRINK) {
 		nodes_log(n, true,
-			"workers fail as soon as they are started: %u go on, and no more is added "
-			"until pawl scale asks for it",
+			"workers fail as soon as they are started: %u go on, and none is added "
+			"until pawl scale asks for one",
 			n->policy.workers);
 		n->options.workers = n->policy.workers;
 	}
@@ -167,8 +167,8 @@ static void take_exit(struct nodes *n, const struct nodes_event *event)
 	}
 }
 
-/* A signal that all nodes are sent at once, as by srun, counts once: it is not repeated by a user
- * in a hurry. So does a signal that one node is sent twice at once, by Slurm and by its
+/* A signal that reaches all nodes at once, as by srun, counts once: it is no second signal from the
+ * user. So does a signal that reaches one node twice at once, from Slurm and from its
  * supervisor. */
 void nodes_signal(struct nodes *n, int64_t *signaled_ns, int signal)
 {
@@ -222,8 +222,8 @@ static void take_root_begun(struct nodes *n, const struct nodes_event *event)
 	}
 }
 
-/* If this node itself stood still, no other node was silent: moves their last signs of life by that
- * time. */
+/* If this process itself stood still, the other nodes were not silent for that time: moves the
+ * times of their last frames forward by it. */
 static void adjust_for_stall(struct nodes *n)
 {
 	int64_t late_ns =
@@ -255,7 +255,7 @@ static void tick(struct nodes *n)
 	}
 }
 
-static void sooner(int64_t *timer_ns, int64_t due_ns)
+static void take_sooner(int64_t *timer_ns, int64_t due_ns)
 {
 	if (due_ns != 0 && (*timer_ns == 0 || due_ns < *timer_ns)) {
 		*timer_ns = due_ns;
@@ -270,13 +270,13 @@ static int64_t next_tick_ns(const struct nodes *n)
 		return 0;
 	}
 	if (n->role != NODES_MEMBER) {
-		sooner(&timer_ns, n->policy.timer_ns);
-		sooner(&timer_ns, n->due_ns);
-		sooner(&timer_ns, n->probe_due_ns);
+		take_sooner(&timer_ns, n->policy.timer_ns);
+		take_sooner(&timer_ns, n->due_ns);
+		take_sooner(&timer_ns, n->probe_due_ns);
 	}
 	if (n->options.nodes > 1 && n->heartbeat_interval_ns != 0 && n->role != NODES_SEEKING &&
 		n->role != NODES_JOINING) {
-		sooner(&timer_ns, n->heartbeat_due_ns);
+		take_sooner(&timer_ns, n->heartbeat_due_ns);
 	}
 	return timer_ns;
 }

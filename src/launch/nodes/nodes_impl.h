@@ -6,14 +6,14 @@
 
 /* ---- nodes.c ---- */
 
-/* Asks the policy, and carries out what it decides, here and at the members. */
+/* Hands an event to the policy, and carries out what it decides, here and at the members. */
 void nodes_decide(struct nodes *nodes, struct run_event event);
-/* Takes a signal that a node was sent; *signaled_ns: when it first was sent one, 0: never. */
+/* Handles a signal that was sent to a node; *signaled_ns: time of the first one there, 0: none. */
 void nodes_signal(struct nodes *nodes, int64_t *signaled_ns, int signal);
-/* Carries out actions that are decided already. */
+/* Carries out run_action bits. */
 void nodes_carry_out(struct nodes *nodes, unsigned actions);
-__attribute__((format(printf, 3, 4))) void nodes_log(struct nodes *nodes, bool bad, const char *fmt,
-	...);
+__attribute__((format(printf, 3, 4))) void nodes_log(struct nodes *nodes, bool is_error,
+	const char *fmt, ...);
 /* Starts this node's workers of a new generation. */
 void nodes_start_own(struct nodes *nodes, const struct node_frame *start);
 void nodes_exit(struct nodes *nodes);
@@ -26,18 +26,19 @@ void nodes_lead_frame(struct nodes *nodes, uint32_t conn, const struct node_fram
 void nodes_lead_closed(struct nodes *nodes, uint32_t conn, const char *why);
 /* A worker of this node ended. */
 void nodes_lead_exited(struct nodes *nodes, const struct nodes_event *event);
-/* There are to be more or fewer workers on this node. */
+/* The number of workers on this node is to change. */
 void nodes_lead_scaled(struct nodes *nodes, const struct nodes_event *event);
 void nodes_lead_add(struct nodes *nodes); /* adds the workers that the policy decided on */
 /* Goes on if all agents have answered. */
 void nodes_lead_drained(struct nodes *nodes);
-/* An earlier place answers: two coordinators are one too many, so this one joins there. */
+/* An earlier place answers: this coordinator gives up its place and joins there. */
 void nodes_lead_probed(struct nodes *nodes, uint32_t conn);
 void nodes_lead_tick(struct nodes *nodes);
-/* Starts the group, if all are there; wait also says who is missing, if not. */
+/* Both start the group if all nodes and servers have joined; nodes_lead_wait else logs who is
+ * missing. */
 void nodes_lead_wait(struct nodes *nodes);
 void nodes_lead_gather(struct nodes *nodes);
-/* Says that nodes did not come in time. */
+/* Logs that nodes did not join in time. */
 void nodes_lead_log_timeout(struct nodes *nodes);
 void nodes_lead_start(struct nodes *nodes);
 void nodes_lead_broadcast(struct nodes *nodes, const struct node_frame *frame); /* to all members */
@@ -47,28 +48,28 @@ void nodes_lead_finish(struct nodes *nodes);
 
 uint32_t nodes_servers_joined(const struct nodes *nodes);
 uint32_t nodes_servers_missing(const struct nodes *nodes);
-/* A connection says that it is a server. */
+/* Handles NODE_SERVE: the peer is a server. */
 void nodes_serve_join(struct nodes *nodes, uint32_t conn, const struct node_frame *serve);
 /* Handles a frame of a server. Returns false if the connection is not a server's. */
 bool nodes_serve_frame(struct nodes *nodes, uint32_t conn, const struct node_frame *frame);
 bool nodes_serve_closed(struct nodes *nodes, uint32_t conn, const char *why);
-void nodes_serve_heartbeat(struct nodes *nodes); /* sends a sign of life; drops silent servers */
+void nodes_serve_heartbeat(struct nodes *nodes); /* sends heartbeats; drops silent servers */
 void nodes_serve_broadcast(struct nodes *nodes, const struct node_frame *frame);
-/* Drops all servers: they look for the next coordinator. */
+/* Drops all servers; they then look for the next coordinator. */
 void nodes_serve_drop(struct nodes *nodes);
 /* Writes PAWL_SERVERS into text, of NODE_TEXT_MAX bytes. */
 void nodes_serve_list(const struct nodes *nodes, char *text);
 /* ---- nodes_lead.c, for nodes_serve.c ---- */
 
-/* Says a line here, and at all members except but, which knows already (NULL: no exception). */
-__attribute__((format(printf, 4, 5))) void nodes_lead_announce(struct nodes *nodes, bool bad,
+/* Logs a line here and at all members but except, which has logged it (NULL: no exception). */
+__attribute__((format(printf, 4, 5))) void nodes_lead_announce(struct nodes *nodes, bool is_error,
 	const struct nodes_member *except, const char *fmt, ...);
-/* Tells a connection that it is refused, and closes it. */
+/* Sends a refusal, and closes the connection. */
 __attribute__((format(printf, 4, 5))) void nodes_lead_refuse(struct nodes *nodes, uint32_t conn,
 	bool final, const char *fmt, ...);
 /* A member or server is lost, with alive workers that had not ended. */
 void nodes_lead_lost(struct nodes *nodes, uint32_t alive);
-/* Exits once all that were told of the end have closed. */
+/* Exits once all members and servers have closed after NODE_EXIT. */
 void nodes_lead_try_exit(struct nodes *nodes);
 
 /* ---- nodes_join.c: the other nodes ---- */

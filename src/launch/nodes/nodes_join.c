@@ -69,7 +69,7 @@ void nodes_join_log_timeout(struct nodes *n)
 		places);
 }
 
-/* Goes on to the next place: nobody is at this one, or nobody who takes us. */
+/* Goes on to the next place: nobody answers at this one, or this node is refused. */
 static void next_place(struct nodes *n, const char *why)
 {
 	char places[400];
@@ -141,7 +141,7 @@ static void take_refusal(struct nodes *n, const struct node_frame *refusal)
 		return;
 	}
 	snprintf(n->why[n->place], NODES_WHY_MAX, "%.159s", refusal->text);
-	if (n->logged_ns == n->sought_ns) { /* say it the first time: it may take long */
+	if (n->logged_ns == n->sought_ns) { /* the first time only: the wait may be long */
 		n->logged_ns++;
 		nodes_log(n, false, "the coordinator at %s cannot take this node yet: %s",
 			n->options.place[n->place], refusal->text);
@@ -159,7 +159,7 @@ static void take_start(struct nodes *n, const struct node_frame *start)
 	if (start->ledger.generation <= n->ledger.generation || n->alive > 0 ||
 		start->nodes != n->options.nodes) {
 		n->options.ops->close(n->options.user, n->conn);
-		nodes_join_closed(n, "its start is an old one");
+		nodes_join_closed(n, "it sent a start of an old generation");
 		return;
 	}
 	p->phase = RUN_WORKING;
@@ -244,7 +244,7 @@ static void take_frame(struct nodes *n, const struct node_frame *frame)
 		break;
 	default:
 		n->options.ops->close(n->options.user, n->conn);
-		nodes_join_closed(n, "it says what no coordinator says");
+		nodes_join_closed(n, "it sent a frame that no coordinator sends");
 	}
 }
 
@@ -264,7 +264,7 @@ void nodes_join_exited(struct nodes *n, const struct nodes_event *event)
 	struct node_frame frame = {.kind = NODE_EXITED,
 		.generation = n->ledger.generation,
 		.rank = event->rank,
-		.status = event->status,
+		.status = event->exit.status,
 		.commits = event->commits};
 
 	n->policy.alive = n->alive;
@@ -286,7 +286,7 @@ static void end_alone(struct nodes *n)
 {
 	n->policy.alive = n->alive;
 	if (n->policy.phase != RUN_DRAINING) {
-		/* Goes on if no worker is left here whose end would be waited for. */
+		/* Goes on if no worker is left here to wait for. */
 		nodes_decide(n, (struct run_event){.kind = RUN_LOST, .workers = 0});
 	} else if (n->drained) {
 		nodes_decide(n, (struct run_event){.kind = RUN_DRAINED, .ok = n->drained_ok});
@@ -303,7 +303,7 @@ static void lose_coordinator(struct nodes *n, const char *why)
 		ending ? ""
 			: n->options.places == 1
 			? "; only a node with that address can take its place"
-			: "; the next of the rendezvous takes its place");
+			: "; the next address of the rendezvous takes its place");
 	n->role = NODES_SEEKING;
 	n->conn = NODE_NONE;
 	n->due_ns = 0;
@@ -317,7 +317,7 @@ static void lose_coordinator(struct nodes *n, const char *why)
 	p->counted = false;
 	p->timer_ns = 0;
 	p->alive = n->alive;
-	/* The coordinator may not have heard of an unanswered signal, and no other node will. */
+	/* The coordinator may not have received an unanswered signal; no other node has. */
 	if (n->signal != 0) {
 		nodes_decide(n, (struct run_event){.kind = RUN_SIGNALED, .signal = n->signal});
 	}
@@ -348,7 +348,7 @@ void nodes_join_tick(struct nodes *n)
 		n->options.ops->send(n->options.user, n->conn, &frame);
 		if (n->now_ns - n->last_received_ns >
 			NODES_HEARTBEATS_MISSED * n->heartbeat_interval_ns) {
-			snprintf(why, sizeof(why), "not a sign of it for %.1f s",
+			snprintf(why, sizeof(why), "no heartbeat for %.1f s",
 				(double)(n->now_ns - n->last_received_ns) / 1e9);
 			n->options.ops->close(n->options.user, n->conn);
 			lose_coordinator(n, why);

@@ -54,16 +54,16 @@ void nodes_lead_broadcast(struct nodes *n, const struct node_frame *frame)
 	}
 }
 
-void nodes_lead_announce(struct nodes *n, bool bad, const struct nodes_member *except,
+void nodes_lead_announce(struct nodes *n, bool is_error, const struct nodes_member *except,
 	const char *fmt, ...)
 {
-	struct node_frame log_line_frame = {.kind = NODE_LOG_LINE, .is_error = bad};
+	struct node_frame log_line_frame = {.kind = NODE_LOG_LINE, .is_error = is_error};
 	va_list args;
 
 	va_start(args, fmt);
 	vsnprintf(log_line_frame.text, sizeof(log_line_frame.text), fmt, args);
 	va_end(args);
-	nodes_log(n, bad, "%s", log_line_frame.text);
+	nodes_log(n, is_error, "%s", log_line_frame.text);
 	for (uint32_t m = 1; m < NODES_MAX; m++) {
 		if (n->members[m].joined && &n->members[m] != except) {
 			n->options.ops->send(n->options.user, n->members[m].conn, &log_line_frame);
@@ -90,7 +90,7 @@ static void list_members(const struct nodes *n, char *text, size_t cap_bytes)
 	}
 }
 
-/* Writes " (node 1, which was 10.79.0.2)": nodes that took part before and are not there. */
+/* Writes " (node 1, which was 10.79.0.2)": the nodes that were members before and are missing. */
 static void list_missing(const struct nodes *n, char *text, size_t cap_bytes)
 {
 	size_t len = 0;
@@ -170,7 +170,8 @@ void nodes_lead(struct nodes *n)
 	n->policy.fast_failures = n->ledger.fast_failures;
 	if ((n->options.nodes > 1 || n->options.joint) &&
 		n->options.ops->address(n->options.user, n->place, self->address, &err) != 0) {
-		nodes_log(n, true, "%s: ranks are told to meet at %s", err.msg, self->address);
+		nodes_log(n, true, "%s: the ranks will use %s as MASTER_ADDR", err.msg,
+			self->address);
 	}
 	self->port = n->options.ops->port(n->options.user, self->address);
 	if (n->options.nodes > 1) {
@@ -237,7 +238,7 @@ static bool may_join(struct nodes *n, uint32_t conn, const struct node_frame *jo
 			n->options.nodes);
 	} else if (strcmp(join->job, n->options.job) != 0) {
 		nodes_lead_refuse(n, conn, true,
-			"the job is %s there and %s here: give all the same --job", join->job,
+			"the job is %s there and %s here: give all nodes the same --job", join->job,
 			n->options.job);
 	} else if (join->instance_id == n->options.instance_id) {
 		nodes_lead_refuse(n, conn, false, "it is this node itself");
@@ -245,7 +246,8 @@ static bool may_join(struct nodes *n, uint32_t conn, const struct node_frame *jo
 		(phase == RUN_ENDING && !n->policy.will_restart)) {
 		nodes_lead_refuse(n, conn, false, "the job is ending");
 	} else if (count_joined(n) == n->options.nodes) {
-		nodes_lead_refuse(n, conn, false, "the job has its %u nodes", n->options.nodes);
+		nodes_lead_refuse(n, conn, false, "the job already has its %u nodes",
+			n->options.nodes);
 	} else if (other != NULL) {
 		nodes_lead_refuse(n, conn, false, "--node-rank %u is that of %s", join->wanted,
 			other->address);
@@ -257,16 +259,16 @@ static bool may_join(struct nodes *n, uint32_t conn, const struct node_frame *jo
 
 static void remove_member(struct nodes *n, struct nodes_member *m, const char *why);
 
-/* Finds the node's own slot from before, or one that was never used: lost nodes can still be
- * named. */
-static struct nodes_member *find_slot(struct nodes *n, uint64_t who)
+/* Finds the slot that the node had before, or else one that was never used if there is one, so that
+ * lost nodes can still be named. */
+static struct nodes_member *find_slot(struct nodes *n, uint64_t instance_id)
 {
 	struct nodes_member *slot = NULL;
 
 	for (uint32_t i = 1; i < NODES_MAX; i++) {
 		struct nodes_member *m = &n->members[i];
 
-		if (!m->joined && m->instance_id == who) {
+		if (!m->joined && m->instance_id == instance_id) {
 			return m;
 		}
 		if (!m->joined &&
@@ -278,7 +280,7 @@ static struct nodes_member *find_slot(struct nodes *n, uint64_t who)
 	return slot;
 }
 
-/* Takes over the ledger of a node that knows more of the job. */
+/* Adopts the ledger of a node on which the job was further. */
 static void adopt_ledger(struct nodes *n, const struct node_frame *join)
 {
 	if (join->ledger.generation > n->ledger.generation) {
@@ -299,7 +301,7 @@ static void take_join(struct nodes *n, uint32_t conn, const struct node_frame *j
 	for (uint32_t i = 1; i < NODES_MAX; i++) {
 		if (n->members[i].joined && n->members[i].instance_id == join->instance_id) {
 			n->options.ops->close(n->options.user, n->members[i].conn);
-			remove_member(n, &n->members[i], "it has come again");
+			remove_member(n, &n->members[i], "it has joined again");
 		}
 	}
 	if (!may_join(n, conn, join)) {
@@ -350,7 +352,8 @@ static struct nodes_member *next_unsettled(struct nodes *n, const bool *settled)
 	return next;
 }
 
-/* Gives ranks: first those wanted, then those of before, then free ones in order of arrival. */
+/* Assigns node ranks: first those wanted, then those of the last generation, then free ones in
+ * order of arrival. */
 static void settle_ranks(struct nodes *n)
 {
 	bool settled[NODES_MAX] = {false};
@@ -478,20 +481,21 @@ static void take_exited(struct nodes *n, struct nodes_member *m, const struct no
 	if (frame->status != 0 && n->policy.phase == RUN_WORKING) {
 		nodes_lead_announce(n, true, m, "%s", frame->text);
 	}
-	decide_exit(n, m, (struct run_event){.status = frame->status, .commits = frame->commits});
+	decide_exit(n, m,
+		(struct run_event){.exit = {.status = frame->status}, .commits = frame->commits});
 }
 
 void nodes_lead_exited(struct nodes *n, const struct nodes_event *event)
 {
 	struct nodes_member *self = own(n);
 
-	if (n->role != NODES_LEADING) { /* the last of a group whose coordinator is lost */
-		nodes_decide(n, (struct run_event){.kind = RUN_EXITED, .status = event->status});
+	if (n->role != NODES_LEADING) { /* one of a group whose coordinator is lost */
+		nodes_decide(n, (struct run_event){.kind = RUN_EXITED, .exit = event->exit});
 		return;
 	}
 	ASSERT(self->alive > 0);
 	self->alive--;
-	if (event->status != 0 && n->policy.phase == RUN_WORKING && n->options.nodes > 1) {
+	if (event->exit.status != 0 && n->policy.phase == RUN_WORKING && n->options.nodes > 1) {
 		struct node_frame log_line_frame = {.kind = NODE_LOG_LINE, .is_error = true};
 
 		snprintf(log_line_frame.text, sizeof(log_line_frame.text), "%s", event->text);
@@ -501,16 +505,7 @@ void nodes_lead_exited(struct nodes *n, const struct nodes_event *event)
 		self->port = n->options.ops->port(n->options.user, self->address);
 		self->ready = true;
 	}
-	decide_exit(n, self,
-		(struct run_event){.status = event->status,
-			.retired = event->retired,
-			.survivable = event->survivable,
-			.outside = event->outside,
-			.sole_launcher = event->sole_launcher,
-			.finishing = event->finishing,
-			.stops = event->stops,
-			.lasted_ns = event->lasted_ns,
-			.commits = event->commits});
+	decide_exit(n, self, (struct run_event){.exit = event->exit, .commits = event->commits});
 }
 
 void nodes_lead_scaled(struct nodes *n, const struct nodes_event *event)
@@ -531,7 +526,6 @@ void nodes_lead_add(struct nodes *n)
 	n->options.ops->add(n->options.user, n->policy.change);
 }
 
-/* Goes on once all agents have answered. */
 void nodes_lead_drained(struct nodes *n)
 {
 	if (n->policy.phase != RUN_DRAINING || !n->drained) {
@@ -545,7 +539,8 @@ void nodes_lead_drained(struct nodes *n)
 	nodes_decide(n, (struct run_event){.kind = RUN_DRAINED, .ok = n->drained_ok});
 }
 
-/* Passes on that the node of rank 0 has begun: the others check whether they see what it wrote. */
+/* Relays that rank 0's agent has begun in a root: the other agents check whether they see what it
+ * wrote. */
 static void take_root_begun(struct nodes *n, const struct nodes_member *m,
 	const struct node_frame *frame)
 {
@@ -604,7 +599,7 @@ void nodes_lead_frame(struct nodes *n, uint32_t conn, const struct node_frame *f
 		break;
 	default:
 		n->options.ops->close(n->options.user, conn);
-		remove_member(n, m, "it says what only a coordinator says");
+		remove_member(n, m, "it sent a frame that only a coordinator sends");
 	}
 }
 
@@ -687,7 +682,7 @@ static void send_heartbeats(struct nodes *n)
 		if (m->joined &&
 			n->now_ns - m->last_received_ns >
 				NODES_HEARTBEATS_MISSED * n->heartbeat_interval_ns) {
-			snprintf(why, sizeof(why), "not a sign of it for %.1f s",
+			snprintf(why, sizeof(why), "no heartbeat for %.1f s",
 				(double)(n->now_ns - m->last_received_ns) / 1e9);
 			n->options.ops->close(n->options.user, m->conn);
 			remove_member(n, m, why);

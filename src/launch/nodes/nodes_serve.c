@@ -51,12 +51,13 @@ void nodes_serve_join(struct nodes *n, uint32_t conn, const struct node_frame *s
 
 		if (server->joined && server->instance_id == serve->instance_id) {
 			n->options.ops->close(n->options.user, server->conn);
-			remove_server(n, server, "it has come again");
+			remove_server(n, server, "it has joined again");
 		}
 		place = server->joined ? place : server;
 	}
 	if (n->options.servers == 0) {
-		nodes_lead_refuse(n, conn, true, "the job wants no servers: pawl run --servers K");
+		nodes_lead_refuse(n, conn, true,
+			"the job uses no servers: start it with pawl run --servers K");
 		return;
 	}
 	if (n->role != NODES_LEADING) {
@@ -64,7 +65,7 @@ void nodes_serve_join(struct nodes *n, uint32_t conn, const struct node_frame *s
 		return;
 	}
 	if (nodes_servers_missing(n) == 0) {
-		nodes_lead_refuse(n, conn, false, "the job has its servers");
+		nodes_lead_refuse(n, conn, false, "the job already has its servers");
 		return;
 	}
 	*place = (struct nodes_server){.joined = true,
@@ -87,7 +88,7 @@ bool nodes_serve_frame(struct nodes *n, uint32_t conn, const struct node_frame *
 	server->last_received_ns = n->now_ns;
 	if (frame->kind != NODE_HEARTBEAT) {
 		n->options.ops->close(n->options.user, conn);
-		remove_server(n, server, "it says what no server says");
+		remove_server(n, server, "it sent a frame that no server sends");
 	}
 	return true;
 }
@@ -123,7 +124,7 @@ void nodes_serve_heartbeat(struct nodes *n)
 		if (server->joined &&
 			n->now_ns - server->last_received_ns >
 				NODES_HEARTBEATS_MISSED * n->heartbeat_interval_ns) {
-			snprintf(why, sizeof(why), "not a sign of it for %.1f s",
+			snprintf(why, sizeof(why), "no heartbeat for %.1f s",
 				(double)(n->now_ns - server->last_received_ns) / 1e9);
 			n->options.ops->close(n->options.user, server->conn);
 			remove_server(n, server, why);

@@ -70,6 +70,12 @@ static unsigned group_ended(struct run_policy *p, int64_t now_ns)
 	return 0;
 }
 
+/* Whether the others survive the end of a worker. */
+static bool is_survived(const struct run_exit *exit)
+{
+	return exit->verdict == RUN_VERDICT_GO_ON || exit->verdict == RUN_VERDICT_FINISHING;
+}
+
 static void count_fast_failure(struct run_policy *p, const struct run_event *event)
 {
 	bool progress = event->commits != p->commits;
@@ -79,16 +85,15 @@ static void count_fast_failure(struct run_policy *p, const struct run_event *eve
 	p->commits = event->commits;
 }
 
-/* Acts on the failure of a worker when none had failed before. */
+/* Acts on the first failure of a worker in an attempt. */
 static unsigned fail(struct run_policy *p, const struct run_event *event)
 {
 	count_fast_failure(p, event);
-	/* From an elastic group, RUN_EXIT_LEFT would say that all is well, and that others go
-	 * on. */
-	p->status = p->min_workers > 0 && event->status == RUN_EXIT_LEFT ? RUN_EXIT_FAILURE
-									 : event->status;
-	p->will_restart = (!p->joint || event->sole_launcher) && !p->quits &&
-		event->status != RUN_EXIT_USER && p->restarts < p->max_restarts;
+	/* From an elastic group, RUN_EXIT_LEFT would mean that all is well and others go on. */
+	p->status = p->min_workers > 0 && event->exit.status == RUN_EXIT_LEFT ? RUN_EXIT_FAILURE
+									      : event->exit.status;
+	p->will_restart = (!p->joint || event->exit.verdict == RUN_VERDICT_SOLE_LAUNCHER) &&
+		!p->quits && event->exit.status != RUN_EXIT_USER && p->restarts < p->max_restarts;
 	p->counted = true;
 	p->phase = RUN_ENDING;
 	return p->alive > 0 ? RUN_DO_KILL : group_ended(p, event->now_ns);
@@ -96,7 +101,7 @@ static unsigned fail(struct run_policy *p, const struct run_event *event)
 
 /* ---- more and fewer ---- */
 
-/* Adds workers until as many run as are wanted. */
+/* Adds workers up to p->workers. */
 static unsigned add(struct run_policy *p)
 {
 	uint32_t stay = p->alive - p->retiring;
@@ -110,7 +115,7 @@ static unsigned add(struct run_policy *p)
 	return RUN_DO_ADD;
 }
 
-/* Adds workers as add does, but after a moment if those that were added before failed fast. */
+/* Adds workers as add does, but after a wait if the workers added before failed fast. */
 static unsigned refill(struct run_policy *p, int64_t now_ns)
 {
 	int64_t wait_ns = backoff_ns(p);
@@ -129,7 +134,7 @@ static unsigned replace(struct run_policy *p, const struct run_event *event)
 	uint32_t stay = p->alive - p->retiring;
 
 	p->fast_failures =
-		event->lasted_ns < p->times.fast_ns && !progress ? p->fast_failures + 1 : 0;
+		event->exit.lasted_ns < p->times.fast_ns && !progress ? p->fast_failures + 1 : 0;
 	p->commits = event->commits;
 	if (p->fast_failures > p->max_restarts && stay >= p->min_workers) {
 		p->workers = stay;
@@ -198,7 +203,7 @@ static unsigned quit(struct run_policy *p, int64_t now_ns)
 	p->timer_ns = 0;
 	p->change = p->alive - p->retiring;
 	p->retiring = p->alive;
-	if (p->alive == 0) { /* the next worker was yet to be added */
+	if (p->alive == 0) { /* the next worker waits to be added */
 		p->status = RUN_EXIT_LEFT;
 		return drain(p, now_ns);
 	}
@@ -212,7 +217,7 @@ static int64_t reserve_ns(const struct run_policy *p)
 	return p->grace_ns / 2 < p->times.reserve_ns ? p->grace_ns / 2 : p->times.reserve_ns;
 }
 
-/* Another launcher was told that the job is to stop. */
+/* The job is to stop, as a signal to another launcher demands. */
 static unsigned stop(struct run_policy *p, int64_t now_ns)
 {
 	p->status = RUN_EXIT_STOPPED;
@@ -230,23 +235,25 @@ static unsigned stop(struct run_policy *p, int64_t now_ns)
 /* Acts on the end of a worker of a joint group that works. */
 static unsigned joint_exited(struct run_policy *p, const struct run_event *event)
 {
-	bool left = event->retired && (event->status == RUN_EXIT_LEFT || event->survivable);
-	bool failed = event->status != 0 && !left;
-	bool permanent = event->status == RUN_EXIT_USER;
+	const struct run_exit *exit = &event->exit;
+	bool survived = is_survived(exit);
+	bool left = exit->retired && (exit->status == RUN_EXIT_LEFT || survived);
+	bool failed = exit->status != 0 && !left;
+	bool permanent = exit->status == RUN_EXIT_USER;
 
-	p->finishing = p->finishing || event->finishing;
+	p->finishing = p->finishing || exit->verdict == RUN_VERDICT_FINISHING;
 	permanent = permanent || (p->finishing && p->alive == 0);
 	p->retiring = p->retiring < p->alive ? p->retiring : p->alive;
-	if (event->stops) {
+	if (exit->verdict == RUN_VERDICT_STOPPING) {
 		return stop(p, event->now_ns);
 	}
-	if (failed && (permanent || !event->survivable)) {
+	if (failed && (permanent || !survived)) {
 		return fail(p, event);
 	}
 	if (failed && !p->quits) {
 		return replace(p, event);
 	}
-	p->finishing = p->finishing || event->status == 0;
+	p->finishing = p->finishing || exit->status == 0;
 	if (p->alive > 0) {
 		return 0;
 	}
@@ -257,32 +264,34 @@ static unsigned joint_exited(struct run_policy *p, const struct run_event *event
 	return drain(p, event->now_ns);
 }
 
-/* Acts on the end of a worker. A worker that was told to leave may have left, failed as it did so,
- * or, if the others were lost meanwhile, come to the job's end. A worker that the others have left
- * behind fails as it wakes, though they are through. */
+/* Acts on the end of a worker. A worker that was told to leave may have left, or failed meanwhile.
+ * It may also have come to the end of the job, if the others were lost. A worker that was stopped,
+ * and that the others went on without, fails as it wakes, even if the others have finished. */
 static unsigned worker_exited(struct run_policy *p, const struct run_event *event)
 {
-	bool behind = event->outside && p->finishing;
-	bool failed = event->status != 0 && !event->retired && !behind;
+	const struct run_exit *exit = &event->exit;
+	bool survived = is_survived(exit);
+	bool behind = exit->outside && p->finishing;
+	bool failed = exit->status != 0 && !exit->retired && !behind;
 
 	ASSERT(p->alive > 0);
 	p->alive--;
-	if (p->retiring > 0 && event->retired) {
+	if (p->retiring > 0 && exit->retired) {
 		p->retiring--;
 	}
 	if (p->phase == RUN_WORKING && p->joint) {
 		return joint_exited(p, event);
 	}
 	if (p->phase == RUN_WORKING && failed) {
-		return p->min_workers > 0 && event->survivable && p->alive > p->retiring &&
-				event->status != RUN_EXIT_USER
+		return p->min_workers > 0 && survived && p->alive > p->retiring &&
+				exit->status != RUN_EXIT_USER
 			? replace(p, event)
 			: fail(p, event);
 	}
-	if (p->phase == RUN_WORKING && event->status != 0 && !p->finishing && !event->survivable) {
-		return fail(p, event); /* Nobody is left but workers that would join. */
+	if (p->phase == RUN_WORKING && exit->status != 0 && !p->finishing && !survived) {
+		return fail(p, event); /* Only workers are left that were to join. */
 	}
-	p->finishing = p->finishing || (p->phase == RUN_WORKING && event->status == 0);
+	p->finishing = p->finishing || (p->phase == RUN_WORKING && exit->status == 0);
 	if (p->alive > 0) {
 		return 0;
 	}
@@ -335,7 +344,7 @@ static unsigned first_signal(struct run_policy *p, const struct run_event *event
 	return 0;
 }
 
-/* Kills the workers; what is left of the grace is the agent's. */
+/* Kills the workers; the rest of the grace is for the agent. */
 static unsigned cut_short(struct run_policy *p)
 {
 	p->phase = RUN_ENDING;

@@ -9,13 +9,13 @@
  *
  * With several nodes, gathering comes before each working: until all nodes are there.
  *
- * An elastic group goes on working without a worker that fails, if the others can (pawl.elastic has
- * opened its door), and gets another one in its place; the group can be given more workers, or
- * fewer. Where the others cannot go on, more or fewer means leaving, and working again; so it does
- * when nobody is left but workers that were to join the others. Once a worker has come to the job's
- * end, a worker that was none of those that trained is not missed, however it ends.
+ * An elastic group goes on without a worker that fails, if the others can (the ranks have written a
+ * membership file, membership.h), and replaces it. The number of its workers can be changed. Where
+ * the others cannot go on, the workers leave and the group is started again with the new number. It
+ * is also started again if only workers are left that were to join others. Once a worker has come
+ * to the job's end, the end of a worker that did not train is ignored, whatever its status.
  *
- * A joint group is one of several of an elastic job, each with a launcher of its own: others may go
+ * A joint group is one of several of an elastic job, each with a launcher of its own. Others may go
  * on though none of its workers lives, and it is started again as a whole only where there are no
  * others. A joint group can leave the others.
  */
@@ -25,13 +25,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define RUN_FAST_MAX     3u /* fast failures in a row from which on restarts wait */
-#define RUN_EXIT_FAILURE 1  /* failure of the system */
-#define RUN_EXIT_USAGE   2  /* nodes were told things that contradict each other */
-#define RUN_EXIT_USER    65 /* a worker reports the user's error: not started again */
-#define RUN_EXIT_UNSAVED                                                                           \
-	74 /* done, but what was committed is not durable; _saver.py has this code, too */
-#define RUN_EXIT_NODES   75  /* nodes did not come in time */
+#define RUN_FAST_MAX     3u  /* fast failures in a row from which on restarts wait */
+#define RUN_EXIT_FAILURE 1   /* failure of the system */
+#define RUN_EXIT_USAGE   2   /* the options of the nodes contradict each other */
+#define RUN_EXIT_USER    65  /* a worker reports the user's error: not started again */
+#define RUN_EXIT_UNSAVED 74  /* done, but commits are not durable; also in _saver.py */
+#define RUN_EXIT_NODES   75  /* nodes did not join in time */
 #define RUN_EXIT_LEFT    79  /* a worker has left the others, as told; also in pawl.elastic */
 #define RUN_EXIT_STOPPED 143 /* saved and ended, as the job stops; also in pawl.elastic */
 
@@ -41,7 +40,7 @@ enum run_phase {
 	RUN_WORKING,   /* the group runs */
 	RUN_ENDING,    /* the rest of the group was killed and is waited for */
 	RUN_WAITING,   /* all are dead; the next attempt starts when the timer fires */
-	RUN_LEAVING,   /* told to stop: workers finish their step, save and leave */
+	RUN_LEAVING,   /* the workers finish their step, save and leave */
 	RUN_DRAINING,  /* all are gone; the agent makes durable what was committed */
 	RUN_OVER,
 };
@@ -54,22 +53,22 @@ struct run_times {
 	int64_t drain_ns;       /* longest time for making durable after a normal end */
 };
 
-/* Zero-initialise, set the first eight. */
+/* Zero-initialise, then set the members up to gather_max_ns. */
 struct run_policy {
 	struct run_times times; /* as given */
 	uint32_t workers;       /* workers of the group, at least 1; gathers: from RUN_GATHERED */
 	uint32_t min_workers;  /* fewest workers that can go on; 0: not elastic. Not with gathers */
 	uint32_t max_restarts; /* restarts of the group, at most */
 	int64_t grace_ns;      /* time from a signal to the exit */
-	bool joint;            /* other ranks of the job have launchers of their own; with least */
-	bool gathers;          /* there are several nodes */
+	bool joint;   /* other ranks of the job have launchers of their own; with min_workers */
+	bool gathers; /* there are several nodes */
 	int64_t gather_max_ns; /* longest wait for nodes */
 
 	enum run_phase phase;   /* current phase */
 	uint32_t alive;         /* workers started and not yet reaped */
-	uint32_t retiring;      /* how many of alive were told to leave the others */
+	uint32_t retiring;      /* live workers that were told to leave the others */
 	uint32_t change;        /* number of workers for RUN_DO_ADD, RUN_DO_RETIRE */
-	bool finishing;         /* a worker has come to the job's end: no more are added */
+	bool finishing;         /* a worker has come to the end of the job: none is added */
 	bool quits;             /* a joint group: told to leave the others */
 	uint32_t restarts;      /* restarts so far, at most max_restarts */
 	uint32_t fast_failures; /* failures in a row that came fast and without progress */
@@ -79,15 +78,37 @@ struct run_policy {
 	int64_t deadline_ns;    /* time of the exit; valid once signal is set, and in RUN_LEAVING */
 	int signal;             /* signal that told us to stop; 0: none yet */
 	bool will_restart;      /* in RUN_ENDING, RUN_LEAVING: another attempt follows */
-	bool counted;           /* with again: that attempt is one of max_restarts */
+	bool counted;           /* with will_restart: that attempt is one of max_restarts */
 	int status;             /* exit status */
+};
+
+/* Effect of the end of a worker on the others. */
+enum run_verdict {
+	RUN_VERDICT_UNKNOWN,   /* not judged yet; the policy takes it as NONE_LEFT */
+	RUN_VERDICT_GO_ON,     /* others can go on; joint: also elsewhere */
+	RUN_VERDICT_FINISHING, /* joint: the job is ending: live ranks go on, none is added */
+	RUN_VERDICT_STOPPING,  /* joint: the worker ended because the job is to stop */
+	RUN_VERDICT_REJECTED,  /* joint: the worker was not admitted, and none of ours trains */
+	RUN_VERDICT_NONE_LEFT, /* nobody goes on */
+	/* joint: nobody goes on; this launcher is the first, and no other has had ranks. */
+	RUN_VERDICT_SOLE_LAUNCHER,
+};
+
+/* How a worker ended. */
+struct run_exit {
+	int status;               /* exit code, or 128 + signal */
+	int signal;               /* signal that killed it; 0: it exited */
+	bool retired;             /* the worker was told to leave the others */
+	bool outside;             /* others train, or trained to the end, without it; not joint */
+	enum run_verdict verdict; /* effect of the end on the others */
+	int64_t lasted_ns;        /* time since the worker's start */
 };
 
 enum run_event_kind {
 	RUN_BEGIN,    /* once, first */
 	RUN_GATHERED, /* in RUN_GATHERING, all nodes are there: workers */
 	RUN_REFUSED,  /* in RUN_GATHERING: we cannot take part; status */
-	RUN_EXITED,   /* a worker ended: status, stops, commits */
+	RUN_EXITED,   /* a worker ended: exit, commits */
 	RUN_LOST,     /* a node is lost: workers (that had not ended), commits */
 	RUN_SIGNALED, /* signal */
 	RUN_SCALED,   /* the number of workers is to change: workers, survivable */
@@ -98,33 +119,28 @@ enum run_event_kind {
 
 /* Something that happened. */
 struct run_event {
-	enum run_event_kind kind; /* says which of the others count */
+	enum run_event_kind kind; /* tells which of the others count */
 	int64_t now_ns;           /* monotonic */
 	uint32_t workers;         /* number of workers */
-	int status;               /* the worker's exit code, or 128 + signal; RUN_REFUSED: ours */
-	bool retired;             /* the worker was told to leave the others */
-	bool survivable;          /* others can go on with fewer or more; joint: also elsewhere */
-	bool outside;             /* others train, or did to the end, without it; not joint */
-	bool sole_launcher; /* joint: no others are there, or were; this launcher is the first */
-	bool finishing;     /* joint: the job comes to its end, nobody is added */
-	bool stops;         /* joint: the worker ended since the job is to stop */
-	int64_t lasted_ns;  /* elastic: how long the worker lived */
-	uint64_t commits;   /* steps that the agent has seen committed since it opened */
-	int signal;         /* number of the signal */
-	bool ok;            /* all that was committed is durable */
+	int status;               /* our exit status */
+	struct run_exit exit;     /* how the worker ended */
+	bool survivable;          /* the workers can go on with fewer or more */
+	uint64_t commits;         /* steps that the agent has seen committed since it opened */
+	int signal;               /* number of the signal */
+	bool ok;                  /* all that was committed is durable */
 };
 
 /* Bits of what run_policy_step returns, to be done in this order. */
 enum run_action {
 	RUN_DO_NOTICE = 1,   /* tell the workers to stop */
 	RUN_DO_KILL = 2,     /* SIGKILL to every worker that lives */
-	RUN_DO_GATHER = 4,   /* say RUN_GATHERED once all nodes are there */
+	RUN_DO_GATHER = 4,   /* send RUN_GATHERED once all nodes are there */
 	RUN_DO_START = 8,    /* start the group */
-	RUN_DO_DRAIN = 16,   /* let the agent make durable what it has */
-	RUN_DO_EXIT = 32,    /* leave with status */
+	RUN_DO_DRAIN = 16,   /* have the agent make durable what it has */
+	RUN_DO_EXIT = 32,    /* exit with status */
 	RUN_DO_ADD = 64,     /* start change more workers, which join the others */
 	RUN_DO_RETIRE = 128, /* tell change workers to leave the others */
-	RUN_DO_SHRINK = 256, /* tell people that a worker is not replaced: new ones fail at once */
+	RUN_DO_SHRINK = 256, /* log that a worker is not replaced, because new ones fail at once */
 };
 
 /* Whether the number of workers may change now. */

@@ -233,7 +233,7 @@ def test_a_long_step_is_waited_for(tmp_path: Path) -> None:
         program.wait_until(lambda: job.numbers() == [0, 65], "another one", LIMIT_S)
         (tmp_path / "end").touch()
         job.end(0, 0)
-    assert "no other rank goes on" not in job.out()
+    assert "no other rank can go on" not in job.out()
     assert not list(tmp_path.glob("door.alive*"))
 
 
@@ -246,7 +246,7 @@ def test_a_launcher_that_stands_still_is_not_waited_for(tmp_path: Path) -> None:
         second.end(137)
         first.process.kill()
         job.end(-9, 137)
-    assert "no other rank goes on" in second.out()
+    assert "no other rank can go on" in second.out()
 
 
 def test_a_script_that_ends_with_143_by_itself_stops_no_other(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_a_script_that_ends_with_143_by_itself_stops_no_other(tmp_path: Path) ->
         program.wait_until(lambda: job.numbers() == [0], "the other goes on", LIMIT_S)
         (tmp_path / "end").touch()
         job.end(0, 143)
-    assert "as all do when one is stopped" not in job.out()
+    assert "because the job is stopping" not in job.out()
 
 
 def test_a_launcher_that_cannot_show_its_ranks_says_so_once(tmp_path: Path) -> None:

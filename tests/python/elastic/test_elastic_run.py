@@ -313,7 +313,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with running(tmp_path, "1:2", script=script) as run:  # type: ignore[arg-type]
         program.wait_until(lambda: len(list(tmp_path.glob("world2.*"))) == 2, "two ranks")
         for words, code, text in [
-            ([run.job, "3"], 2, f"3 ranks: job {run.job} has from 1 to 2"),
+            ([run.job, "3"], 2, f"3 ranks: job {run.job} can have from 1 to 2"),
             ([run.job, "1", "2"], 2, "one job and one number"),
             ([run.job, "x"], 2, "a whole number"),
             ([], 2, "of which job?"),

@@ -196,8 +196,8 @@ def test_a_network_that_parts_and_comes_back(tmp_path: Path) -> None:
         for node in job.nodes:
             node.hear("> here . 0")
         netns.ip("-n", job.hosts[1], "link", "set", "eth0", "down")
-        first.hear(r"node \d \(10.79.0.2\) is lost: not a sign of it for \d")
-        second.hear(r"the coordinator at 10.79.0.1:29555 is lost: not a sign of it for \d")
+        first.hear(r"node \d \(10.79.0.2\) is lost: no heartbeat for \d")
+        second.hear(r"the coordinator at 10.79.0.1:29555 is lost: no heartbeat for \d")
         second.hear("only a node with that address can take its place")
         netns.ip("-n", job.hosts[1], "link", "set", "eth0", "up")
         for node in job.nodes:
@@ -254,9 +254,9 @@ def test_a_wrong_token_is_named_at_both_ends(tmp_path: Path) -> None:
         first = job.start(0)  # waits for as long as the second node asks
         second = job.start(1, "--node-timeout", "6", PAWL_TOKEN="another one, as long")
         assert second.end() == 75, job.texts()
-        why = "no coordinator within 6 s: 10.79.0.1:29555 (its token is another one)"
+        why = "no coordinator within 6 s: 10.79.0.1:29555 (its token is a different one)"
         assert why in second.text(), job.texts()
-        first.hear(r"10.79.0.2:\d+ was sent away: its token is another one")
+        first.hear(r"connection from 10.79.0.2:\d+ closed: its token is a different one")
 
 
 def test_a_token_on_one_side_only(tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ def test_garbage_is_shrugged_off(tmp_path: Path) -> None:
 
         def is_mentioned() -> bool:
             speak(job.hosts[2], b"GET / HTTP/1.1\r\n\r\n", 0.3).wait(program.LIMIT_S)
-            return "it is no `pawl run`" in first.text()
+            return "it is not a `pawl run`" in first.text()
 
         program.wait_until(is_mentioned, "one of them is mentioned: one a second is")
 
@@ -357,12 +357,12 @@ def test_where_nobody_answers(tmp_path: Path) -> None:
         finally:
             other.kill()
             other.communicate()
-        assert "10.79.0.1:29555 (it is no `pawl run`" in node.text()
+        assert "10.79.0.1:29555 (it is not a `pawl run`" in node.text()
         assert "10.79.0.1:1 (Connection refused)" in node.text()
         assert re.search(
             r"10.79.0.77:29400( \((No route to host|Connection timed)|$)", node.text(), re.M
         )
-        assert "no coordinator within 6 s: 10.79.0.1:29555 (it is no `pawl run`" in same.text()
+        assert "no coordinator within 6 s: 10.79.0.1:29555 (it is not a `pawl run`" in same.text()
 
 
 def test_nodes_that_were_told_different_things(tmp_path: Path) -> None:
@@ -371,7 +371,7 @@ def test_nodes_that_were_told_different_things(tmp_path: Path) -> None:
         assert job.start(1, nnodes=3).end() == 2
         assert "--nnodes is 3 there and 2 here" in job.nodes[1].text()
         assert job.start(2, "--job", "another").end() == 2
-        assert "give all the same --job" in job.nodes[2].text()
+        assert "give all nodes the same --job" in job.nodes[2].text()
 
 
 # ---- launchers ----
@@ -420,4 +420,4 @@ def test_a_port_of_ours_that_is_taken_is_said(tmp_path: Path) -> None:
             "--node-timeout", "12",  # waits 5 s of it for an answer
         )  # fmt: skip
     assert done.returncode == 75
-    assert f"no coordinator within 12 s: {where} (it does not say what it is" in done.stderr
+    assert f"no coordinator within 12 s: {where} (it has sent no greeting" in done.stderr

@@ -503,11 +503,11 @@ def test_without_descriptors_it_waits_for_some() -> None:
         with contextlib.ExitStack() as all_of_them:
             for _ in range(4):  # some fill free descriptor numbers
                 all_of_them.enter_context(connect(ours))
-            wait(lambda: "cannot be heard" in ours.said.read_text(), "a word of it")
+            wait(lambda: "cannot accept a command" in ours.said.read_text(), "a word of it")
             spent, began = cpu_s(pid), time.monotonic()
             waits.let_pass(2)
             assert cpu_s(pid) - spent < 0.2 * (time.monotonic() - began)
-            assert ours.said.read_text().count("cannot be heard") == 1
+            assert ours.said.read_text().count("cannot accept a command") == 1
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
             assert ours.run("ls").returncode == 0
 

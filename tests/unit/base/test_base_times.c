@@ -90,7 +90,7 @@ static void what_is_wrong_is_named(void **state)
 		const char *text;
 		const char *named;
 	} wrong[] = {
-		{"session_gon=0.2", "session_gon: no time has this name"},
+		{"session_gon=0.2", "session_gon: there is no time of this name"},
 		{"due_again=1,SESSION_GONE=1", "SESSION_GONE: no time"},
 		{"heart=1", "heart: no time"},
 		{"heartbeats=1", "heartbeats: no time"},
@@ -98,17 +98,17 @@ static void what_is_wrong_is_named(void **state)
 		{",heartbeat=1", ": no time"},
 		{"0.5", "0.5: no time"},
 		{" heartbeat=1", " heartbeat: no time"},
-		{"heartbeat", "heartbeat: no positive number"},
-		{"heartbeat=", "heartbeat=: no positive number"},
-		{"heartbeat=0", "heartbeat=0: no positive number"},
-		{"heartbeat=-1", "heartbeat=-1: no positive number"},
-		{"heartbeat=nan", "heartbeat=nan: no positive number"},
-		{"heartbeat=inf", "heartbeat=inf: no positive number"},
-		{"heartbeat=1e10", "heartbeat=1e10: no positive number"},
-		{"heartbeat=1s", "heartbeat=1s: no positive number"},
-		{"heartbeat=1 ,due_again=1", "heartbeat=1 : no positive number"},
-		{"due_again=1,scale=0", "scale=0: no positive number"},
-		{"scale=1e7", "scale=1e7: no positive number"},
+		{"heartbeat", "heartbeat: not a positive number"},
+		{"heartbeat=", "heartbeat=: not a positive number"},
+		{"heartbeat=0", "heartbeat=0: not a positive number"},
+		{"heartbeat=-1", "heartbeat=-1: not a positive number"},
+		{"heartbeat=nan", "heartbeat=nan: not a positive number"},
+		{"heartbeat=inf", "heartbeat=inf: not a positive number"},
+		{"heartbeat=1e10", "heartbeat=1e10: not a positive number"},
+		{"heartbeat=1s", "heartbeat=1s: not a positive number"},
+		{"heartbeat=1 ,due_again=1", "heartbeat=1 : not a positive number"},
+		{"due_again=1,scale=0", "scale=0: not a positive number"},
+		{"scale=1e7", "scale=1e7: not a positive number"},
 	};
 
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
@@ -196,7 +196,8 @@ static void a_wrong_environment_ends_the_process(void **state)
 
 	assert_int_equal(ask_in_child("heartbeet=1", ask, output), 2);
 	assert_non_null(strstr(output, "error"));
-	assert_non_null(strstr(output, "PAWL_TEST_TIMES: heartbeet: no time has this name"));
+	assert_non_null(
+		strstr(output, "PAWL_TEST_TIMES: heartbeet: there is no time of this name"));
 	assert_int_equal(ask_in_child("heartbeat=-1", ask, output), 2);
 	assert_non_null(strstr(output, "heartbeat=-1"));
 }

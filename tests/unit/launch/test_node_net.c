@@ -1,5 +1,5 @@
-/* Connections between nodes, by real sockets: what arrives, which peers are sent away, and that
- * nothing is left behind when either end goes at any moment. */
+/* Connections between nodes, by real sockets: frames that arrive, peers that are refused, and no
+ * leaks when either end closes at any moment. */
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/rng.h"
@@ -30,7 +30,7 @@
 #define TRIES                                                                                      \
 	3 /* attempts; one is void if this process stood still for TIME_NET_HELLO in its course */
 
-/* One end of the connections, and what it has heard. */
+/* One end of the connections, and what it has received. */
 struct end {
 	struct node_net *net;
 	uint32_t conn;      /* newest connection */
@@ -173,7 +173,7 @@ static bool turn_unless_closed(const uint32_t *count)
 	return *count > 0;
 }
 
-/* Connects ends[1], and waits until ends[0] has heard of it: from then on neither has to hurry. */
+/* Connects ends[1], and waits until ends[0] has its first frame: no limit of time applies then. */
 static void meet(void)
 {
 	bool met = false;
@@ -207,7 +207,7 @@ static void frames_arrive_in_order_and_whole(void **state)
 	node_net_drop(ends[1].net, ends[1].conn);
 	turn_until(&ends[0].closed, 1);
 	assert_string_equal(ends[0].why, "its connection ended");
-	assert_int_equal(ends[1].closed, 0); /* the end that drops it hears no more */
+	assert_int_equal(ends[1].closed, 0); /* the end that drops it gets no event */
 	close_ends();
 }
 
@@ -243,7 +243,7 @@ static void tokens_must_be_the_same(void **state)
 {
 	static const struct {
 		const char *one, *other, *why;
-	} cases[] = {{TOKEN, "sixteen bytes and more!", "its token is another one"},
+	} cases[] = {{TOKEN, "sixteen bytes and more!", "its token is a different one"},
 		{TOKEN, NULL, "it has a token, and this node has none (PAWL_TOKEN)"},
 		{NULL, TOKEN, "it has no token, and this node has one (PAWL_TOKEN)"}};
 
@@ -363,7 +363,7 @@ static void who_does_not_read_is_lost(void **state)
 		send_one(&ends[0], 1); /* the loop does not turn: nobody reads */
 	}
 	turn_until(&ends[0].closed, 1);
-	assert_string_equal(ends[0].why, "it does not read");
+	assert_string_equal(ends[0].why, "it does not read what it is sent");
 	close_ends();
 }
 

@@ -112,7 +112,7 @@ static void a_lost_node_is_named_and_replaced(void **state)
 	run_for(4 * S_NS);
 	assert_int_equal(count_working(), 0);
 	for (uint32_t h = 0; h < 2; h++) {
-		assert_true(has_logged(h, "(host2) is lost: not a sign of it for 2."));
+		assert_true(has_logged(h, "(host2) is lost: no heartbeat for 2."));
 		assert_true(has_logged(h, "2 of 3 nodes are here"));
 		assert_true(has_logged(h, "which was host2"));
 	}
@@ -135,7 +135,7 @@ static void a_node_that_was_cut_off_comes_back(void **state)
 	w.cut[1] = true;
 	run_for(5 * S_NS);
 	assert_int_equal(count_working(), 0);
-	assert_true(has_logged(1, "the coordinator at a:1 is lost: not a sign of it"));
+	assert_true(has_logged(1, "the coordinator at a:1 is lost: no heartbeat"));
 	assert_true(has_logged(1, "only a node with that address can take its place"));
 	w.cut[1] = false;
 	run_for(10 * S_NS);
@@ -241,7 +241,7 @@ static void workers_that_do_not_leave_are_killed(void **state)
 	all_left_with(143);
 }
 
-/* The root that one node reports is told to all others. */
+/* A root that one node reports is relayed to all others. */
 static void a_begun_root_is_relayed(void **state)
 {
 	for (uint32_t at = 0; at < 2; at++) {
@@ -253,7 +253,7 @@ static void a_begun_root_is_relayed(void **state)
 			NULL);
 		run_for(S_NS);
 		for (uint32_t h = 0; h < 3; h++) {
-			assert_int_equal(w.hosts[h].logged, h == at ? 0 : 77);
+			assert_int_equal(w.hosts[h].begun_nonce, h == at ? 0 : 77);
 		}
 	}
 }
@@ -324,7 +324,7 @@ static void who_does_not_fit_is_refused(void **state)
 	assert_true(has_logged(3, "--nnodes is 3 there and 2 here"));
 	assert_int_equal(w.hosts[4].status, RUN_EXIT_USAGE);
 	assert_true(has_logged(4, "the job is another there and job here"));
-	assert_true(w.hosts[5].on && has_logged(5, "the job has its 2 nodes"));
+	assert_true(w.hosts[5].on && has_logged(5, "the job already has its 2 nodes"));
 	end_host(1, true);
 	run_for(10 * S_NS);
 	check_group();
@@ -355,10 +355,10 @@ static void servers_are_waited_for_and_replaced(void **state)
 	}
 	start_server(7); /* one too many */
 	run_for(S_NS);
-	assert_true(has_logged(7, "the job has its servers"));
+	assert_true(has_logged(7, "the job already has its servers"));
 	w.hosts[5].silent = true;
 	run_for(4 * S_NS);
-	assert_true(has_logged(1, "server server5:1:5 is lost: not a sign of it for 2."));
+	assert_true(has_logged(1, "server server5:1:5 is lost: no heartbeat for 2."));
 	assert_int_equal(count_working(), 0);
 	start_server(7);
 	run_for(5 * S_NS);
@@ -385,7 +385,7 @@ static void a_job_without_servers_refuses_them(void **state)
 	start_all(2, 1);
 	start_server(5);
 	run_for(S_NS);
-	assert_true(has_logged(5, "the job wants no servers"));
+	assert_true(has_logged(5, "the job uses no servers"));
 	check_group();
 }
 
@@ -422,7 +422,7 @@ static void what_is_old_is_refused(void **state)
 	assert_int_equal(w.hosts[0].generation, 2);
 	happen(1, MS_NS, (struct nodes_event){.kind = NODES_FRAME, .conn = conn}, &old);
 	run_for(10 * S_NS);
-	assert_true(has_logged(1, "its start is an old one"));
+	assert_true(has_logged(1, "it sent a start of an old generation"));
 	check_group();
 	assert_int_equal(w.hosts[1].generation, 3);
 }

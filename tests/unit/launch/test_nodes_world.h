@@ -1,6 +1,6 @@
 /*
- * Nodes without machines: several of nodes.h, a network between them that delays, parts and dies,
- * and workers that end when they are told to. Time is a number.
+ * Simulated nodes: several of nodes.h, a network between them that delays, splits and fails, and
+ * workers that end on demand. Time is a number.
  */
 #ifndef TEST_NODES_WORLD_H
 #define TEST_NODES_WORLD_H
@@ -46,17 +46,17 @@ struct host {
 	struct nodes nodes;
 	bool on;             /* runs */
 	bool serves;         /* a server, which only adds, and no node */
-	bool silent;         /* says nothing any more */
+	bool silent;         /* sends nothing any more */
 	uint32_t life;       /* number of starts */
 	int listening;       /* place that it listens at, or -1 */
 	uint32_t ports;      /* number of ports given out */
 	uint32_t generation; /* generation started last */
 	struct node_frame start;
 	bool alive[WORKERS];
-	uint64_t logged;        /* nonce told last; 0: none */
+	uint64_t begun_nonce;   /* nonce of the last root begun; 0: none */
 	int noticed;            /* signal noticed; 0: none */
 	int status;             /* exit status; -1: has not left */
-	char logged_text[4096]; /* everything that it told people */
+	char logged_text[4096]; /* all its log lines */
 };
 
 struct world {
@@ -67,7 +67,7 @@ struct world {
 	uint32_t nodes;            /* nodes of the job */
 	uint32_t place_of[PLACES]; /* host that has the place's address */
 	uint32_t places;
-	/* Cut off from the network: frames are lost, and nobody is told. */
+	/* Cut off from the network: frames are lost, and no end is notified. */
 	bool cut[HOSTS];
 	int64_t now_ns;
 	uint64_t order;
@@ -238,7 +238,7 @@ static void end_worker(uint32_t h, uint32_t i, int status, int64_t delay_ns)
 		happen(h, delay_ns,
 			(struct nodes_event){.kind = NODES_EXITED,
 				.rank = host->start.first + i,
-				.status = status,
+				.exit = {.status = status},
 				.text = "a worker failed"},
 			NULL);
 	}
@@ -253,7 +253,7 @@ static void do_kill(void *user)
 
 static void do_notify_root_begun(void *user, const char *path, uint64_t nonce)
 {
-	host_of(user)->logged = nonce;
+	host_of(user)->begun_nonce = nonce;
 }
 
 static void do_drain(void *user)
@@ -288,7 +288,7 @@ static void do_exit(void *user, int status)
 	end_host(index_of(user), false);
 }
 
-static void do_log(void *user, bool bad, const char *text)
+static void do_log(void *user, bool is_error, const char *text)
 {
 	struct host *host = host_of(user);
 	size_t len = strlen(host->logged_text);
@@ -346,7 +346,7 @@ static void start_host_as(uint32_t h, struct nodes_options options)
 	host->on = true;
 	host->generation = 0;
 	host->noticed = 0;
-	host->logged = 0;
+	host->begun_nonce = 0;
 	host->status = -1;
 	host->listening = -1;
 	host->logged_text[0] = '\0';

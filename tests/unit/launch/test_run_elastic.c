@@ -11,10 +11,10 @@
 
 #include <cmocka.h>
 
-#define S         1000000000LL
-#define HISTORIES 20000u
-#define EVENTS    200u
-#define MOST      6u
+#define S           1000000000LL
+#define HISTORIES   20000u
+#define EVENTS      200u
+#define WORKERS_MAX 6u
 
 static const struct run_times times = {.fast_ns = 5 * S,
 	.backoff_ns = S,
@@ -30,12 +30,12 @@ static unsigned step(struct run_event event)
 	return run_policy_step(&policy, &event);
 }
 
-static unsigned begin(uint32_t workers, uint32_t least, uint32_t max_restarts)
+static unsigned begin(uint32_t workers, uint32_t min_workers, uint32_t max_restarts)
 {
 	now_ns = 100 * S;
 	policy = (struct run_policy){.times = times,
 		.workers = workers,
-		.min_workers = least,
+		.min_workers = min_workers,
 		.max_restarts = max_restarts,
 		.grace_ns = 25 * S};
 	return step((struct run_event){.kind = RUN_BEGIN});
@@ -45,9 +45,7 @@ static unsigned begin(uint32_t workers, uint32_t least, uint32_t max_restarts)
 static unsigned missed(int status, int64_t lasted_ns)
 {
 	return step((struct run_event){.kind = RUN_EXITED,
-		.status = status,
-		.survivable = true,
-		.lasted_ns = lasted_ns});
+		.exit = {.status = status, .verdict = RUN_VERDICT_GO_ON, .lasted_ns = lasted_ns}});
 }
 
 /* Ends a worker that was told to leave. survivable: those that train go on; or none of them
@@ -55,18 +53,19 @@ static unsigned missed(int status, int64_t lasted_ns)
 static unsigned retired_exited(int status, bool survivable)
 {
 	return step((struct run_event){.kind = RUN_EXITED,
-		.status = status,
-		.retired = true,
-		.survivable = survivable});
+		.exit = {.status = status,
+			.retired = true,
+			.verdict = survivable ? RUN_VERDICT_GO_ON : RUN_VERDICT_NONE_LEFT}});
 }
 
-/* Fails a worker that was left behind; the door names no live one. */
+/* Fails a worker that the others went on without; the membership has no live one. */
 static unsigned outside(int status)
 {
-	return step((struct run_event){.kind = RUN_EXITED, .status = status, .outside = true});
+	return step((
+		struct run_event){.kind = RUN_EXITED, .exit = {.status = status, .outside = true}});
 }
 
-static unsigned parted(void)
+static unsigned left(void)
 {
 	return retired_exited(RUN_EXIT_LEFT, true);
 }
@@ -107,7 +106,7 @@ static void the_last_one_is_the_group(void **state)
 	begin(2, 1, 3); /* nor are two, one of which leaves */
 	scaled(1, true);
 	assert_int_equal(missed(137, 60 * S), RUN_DO_KILL);
-	assert_int_equal(parted(), RUN_DO_START);
+	assert_int_equal(left(), RUN_DO_START);
 	assert_int_equal(policy.alive, 1);
 }
 
@@ -115,7 +114,8 @@ static void where_others_need_it_all_start_again(void **state)
 {
 	begin(2, 1, 3);
 	now_ns += 60 * S;
-	assert_int_equal(step((struct run_event){.kind = RUN_EXITED, .status = 1}), RUN_DO_KILL);
+	assert_int_equal(step((struct run_event){.kind = RUN_EXITED, .exit = {.status = 1}}),
+		RUN_DO_KILL);
 	begin(2, 1, 3); /* the others would fail alike */
 	assert_int_equal(missed(RUN_EXIT_USER, 60 * S), RUN_DO_KILL);
 }
@@ -158,7 +158,7 @@ static void more_are_added_and_fewer_leave(void **state)
 	assert_int_equal(scaled(2, true), RUN_DO_ADD); /* the workers that were told still leave */
 	assert_int_equal(policy.change, 1);
 	for (int i = 0; i < 3; i++) {
-		assert_int_equal(parted(), 0);
+		assert_int_equal(left(), 0);
 	}
 	assert_int_equal(policy.alive, 2);
 	assert_int_equal(scaled(2, true), 0);
@@ -219,7 +219,8 @@ static void who_trains_is_missed_at_the_end(void **state)
 	begin(3, 1, 1);
 	missed(0, 60 * S);
 	assert_int_equal(outside(1), 0);
-	assert_int_equal(step((struct run_event){.kind = RUN_EXITED, .status = 1}), RUN_DO_START);
+	assert_int_equal(step((struct run_event){.kind = RUN_EXITED, .exit = {.status = 1}}),
+		RUN_DO_START);
 	assert_int_equal(policy.restarts, 1);
 	assert_int_equal(outside(1), RUN_DO_KILL); /* no worker has come to its end */
 }
@@ -230,21 +231,23 @@ static void others_leave_all_and_start_again(void **state)
 	assert_int_equal(scaled(2, false), 0);
 	assert_int_equal(scaled(3, false), RUN_DO_NOTICE);
 	assert_int_equal(scaled(4, false), 0); /* asked again meanwhile */
-	assert_int_equal(step((struct run_event){.kind = RUN_EXITED, .status = 143}), 0);
+	assert_int_equal(step((struct run_event){.kind = RUN_EXITED, .exit = {.status = 143}}), 0);
 	assert_int_equal(step((struct run_event){.kind = RUN_EXITED}), RUN_DO_START);
 	assert_int_equal(policy.alive, 4);
 	assert_int_equal(policy.restarts, 0);
 	scaled(2, false); /* some do not leave */
 	assert_int_equal(timeout(), RUN_DO_KILL);
 	for (int i = 0; i < 3; i++) {
-		step((struct run_event){.kind = RUN_EXITED, .status = 137});
+		step((struct run_event){.kind = RUN_EXITED, .exit = {.status = 137}});
 	}
-	assert_int_equal(step((struct run_event){.kind = RUN_EXITED, .status = 137}), RUN_DO_START);
+	assert_int_equal(step((struct run_event){.kind = RUN_EXITED, .exit = {.status = 137}}),
+		RUN_DO_START);
 	scaled(3, false); /* a signal is more urgent */
 	assert_int_equal(step((struct run_event){.kind = RUN_SIGNALED, .signal = 15}), 0);
 	assert_false(run_policy_can_scale(&policy));
-	step((struct run_event){.kind = RUN_EXITED, .status = 143});
-	assert_int_equal(step((struct run_event){.kind = RUN_EXITED, .status = 143}), RUN_DO_DRAIN);
+	step((struct run_event){.kind = RUN_EXITED, .exit = {.status = 143}});
+	assert_int_equal(step((struct run_event){.kind = RUN_EXITED, .exit = {.status = 143}}),
+		RUN_DO_DRAIN);
 	assert_int_equal(policy.status, 143);
 }
 
@@ -257,18 +260,19 @@ struct seen {
 
 static unsigned random_end(struct rng *rng, struct seen *seen)
 {
-	struct run_event event = {.kind = RUN_EXITED,
-		.retired = seen->leaving == seen->alive ||
+	struct run_exit exit = {.retired = seen->leaving == seen->alive ||
 			(seen->leaving > 0 && rng_below(rng, 2) == 0),
-		.survivable = rng_below(rng, 8) != 0,
+		.verdict = rng_below(rng, 8) != 0 ? RUN_VERDICT_GO_ON : RUN_VERDICT_NONE_LEFT,
 		.outside = rng_below(rng, 4) == 0,
 		.lasted_ns = (int64_t)rng_below(rng, 9 * S)};
 
-	event.status = event.retired ? RUN_EXIT_LEFT : !seen->quiet && rng_below(rng, 2) == 0;
-	event.survivable |= event.retired && seen->quiet;
-	seen->leaving -= event.retired;
+	exit.status = exit.retired ? RUN_EXIT_LEFT : !seen->quiet && rng_below(rng, 2) == 0;
+	if (exit.retired && seen->quiet) {
+		exit.verdict = RUN_VERDICT_GO_ON;
+	}
+	seen->leaving -= exit.retired;
 	seen->alive--;
-	return step(event);
+	return step((struct run_event){.kind = RUN_EXITED, .exit = exit});
 }
 
 static unsigned random_event(struct rng *rng, struct seen *seen)
@@ -283,7 +287,7 @@ static unsigned random_event(struct rng *rng, struct seen *seen)
 		return step((struct run_event){.kind = RUN_DRAINED, .ok = true});
 	}
 	if (draw < 4 && !seen->quiet && run_policy_can_scale(&policy)) {
-		return scaled(1 + (uint32_t)rng_below(rng, MOST), rng_below(rng, 8) != 0);
+		return scaled(1 + (uint32_t)rng_below(rng, WORKERS_MAX), rng_below(rng, 8) != 0);
 	}
 	if (draw == 4 && !seen->quiet) {
 		return step((struct run_event){.kind = RUN_SIGNALED, .signal = 15});
@@ -318,7 +322,7 @@ static void every_history_ends_well(void **state)
 	print_message("seed %llu\n", (unsigned long long)seed);
 	for (uint64_t i = 0; i < HISTORIES; i++) {
 		struct rng rng = {seed + i};
-		struct seen seen = {.alive = 1 + (uint32_t)rng_below(&rng, MOST)};
+		struct seen seen = {.alive = 1 + (uint32_t)rng_below(&rng, WORKERS_MAX)};
 
 		begin(seen.alive, 1 + (uint32_t)rng_below(&rng, seen.alive),
 			(uint32_t)rng_below(&rng, 4));

@@ -14,10 +14,10 @@
 
 #include <cmocka.h>
 
-#define S         1000000000LL
-#define HISTORIES 20000u
-#define EVENTS    200u
-#define MOST      6u
+#define S           1000000000LL
+#define HISTORIES   20000u
+#define EVENTS      200u
+#define WORKERS_MAX 6u
 
 static const struct run_times times = {.fast_ns = 5 * S,
 	.backoff_ns = S,
@@ -33,12 +33,12 @@ static unsigned step(struct run_event event)
 	return run_policy_step(&policy, &event);
 }
 
-static unsigned begin(uint32_t workers, uint32_t least, uint32_t max_restarts)
+static unsigned begin(uint32_t workers, uint32_t min_workers, uint32_t max_restarts)
 {
 	now_ns = 100 * S;
 	policy = (struct run_policy){.times = times,
 		.workers = workers,
-		.min_workers = least,
+		.min_workers = min_workers,
 		.joint = true,
 		.max_restarts = max_restarts,
 		.grace_ns = 25 * S};
@@ -48,30 +48,26 @@ static unsigned begin(uint32_t workers, uint32_t least, uint32_t max_restarts)
 static unsigned failed(int status, bool survivable, int64_t lasted_ns)
 {
 	return step((struct run_event){.kind = RUN_EXITED,
-		.status = status,
-		.survivable = survivable,
-		.lasted_ns = lasted_ns});
+		.exit = {.status = status,
+			.verdict = survivable ? RUN_VERDICT_GO_ON : RUN_VERDICT_NONE_LEFT,
+			.lasted_ns = lasted_ns}});
 }
 
 static unsigned ended(void)
 {
-	return step((struct run_event){.kind = RUN_EXITED, .survivable = true});
+	return step((struct run_event){.kind = RUN_EXITED, .exit = {.verdict = RUN_VERDICT_GO_ON}});
 }
 
 static unsigned left(void)
 {
 	return step((struct run_event){.kind = RUN_EXITED,
-		.status = RUN_EXIT_LEFT,
-		.retired = true,
-		.survivable = true});
+		.exit = {.status = RUN_EXIT_LEFT, .retired = true, .verdict = RUN_VERDICT_GO_ON}});
 }
 
 static unsigned stopped(void)
 {
 	return step((struct run_event){.kind = RUN_EXITED,
-		.status = RUN_EXIT_STOPPED,
-		.stops = true,
-		.survivable = true});
+		.exit = {.status = RUN_EXIT_STOPPED, .verdict = RUN_VERDICT_STOPPING}});
 }
 
 static unsigned signaled(void)
@@ -142,9 +138,9 @@ static void who_is_not_let_in_ends_no_other(void **state)
 static unsigned crashed(bool survivable)
 {
 	return step((struct run_event){.kind = RUN_EXITED,
-		.status = 9,
-		.retired = true,
-		.survivable = survivable});
+		.exit = {.status = 9,
+			.retired = true,
+			.verdict = survivable ? RUN_VERDICT_GO_ON : RUN_VERDICT_NONE_LEFT}});
 }
 
 /* The only rank is told to leave, and fails instead. */
@@ -164,9 +160,7 @@ static void at_the_jobs_end_nobody_is_added_and_nobody_killed(void **state)
 {
 	begin(3, 1, 3);
 	assert_int_equal(step((struct run_event){.kind = RUN_EXITED,
-				 .status = 139,
-				 .survivable = true,
-				 .finishing = true}),
+				 .exit = {.status = 139, .verdict = RUN_VERDICT_FINISHING}}),
 		0);
 	assert_false(run_policy_can_scale(&policy));
 	ended();
@@ -178,7 +172,8 @@ static void a_launcher_that_waits_may_leave_or_change(void **state)
 {
 	begin(1, 1, 9);
 	for (int i = 0; i < 3; i++) {
-		step((struct run_event){.kind = RUN_EXITED, .status = 1, .sole_launcher = true});
+		step((struct run_event){.kind = RUN_EXITED,
+			.exit = {.status = 1, .verdict = RUN_VERDICT_SOLE_LAUNCHER}});
 	}
 	assert_int_equal(policy.phase, RUN_WAITING);
 	assert_int_equal(quit(), RUN_DO_DRAIN);
@@ -335,20 +330,23 @@ struct seen {
 static unsigned random_end(struct rng *rng, struct seen *seen)
 {
 	static const int statuses[] = {0, 0, 1, 1, RUN_EXIT_USER, 137, RUN_EXIT_STOPPED};
-	struct run_event event = {.kind = RUN_EXITED,
-		.retired = seen->leaving == seen->alive ||
+	struct run_exit exit = {.retired = seen->leaving == seen->alive ||
 			(seen->leaving > 0 && rng_below(rng, 2) == 0),
-		.survivable = rng_below(rng, 8) != 0,
+		.verdict = rng_below(rng, 8) != 0 ? RUN_VERDICT_GO_ON : RUN_VERDICT_NONE_LEFT,
 		.lasted_ns = (int64_t)rng_below(rng, 9 * S)};
 
-	event.finishing = event.survivable && rng_below(rng, 16) == 0;
-	event.status = event.retired && rng_below(rng, 4) != 0
+	if (exit.verdict == RUN_VERDICT_GO_ON && rng_below(rng, 16) == 0) {
+		exit.verdict = RUN_VERDICT_FINISHING;
+	}
+	exit.status = exit.retired && rng_below(rng, 4) != 0
 		? RUN_EXIT_LEFT
 		: statuses[seen->quiet ? 0 : rng_below(rng, 7)];
-	event.stops = event.status == RUN_EXIT_STOPPED;
-	seen->leaving -= event.retired;
+	if (exit.status == RUN_EXIT_STOPPED) {
+		exit.verdict = RUN_VERDICT_STOPPING;
+	}
+	seen->leaving -= exit.retired;
 	seen->alive--;
-	return step(event);
+	return step((struct run_event){.kind = RUN_EXITED, .exit = exit});
 }
 
 static unsigned random_event(struct rng *rng, struct seen *seen)
@@ -363,7 +361,7 @@ static unsigned random_event(struct rng *rng, struct seen *seen)
 		return step((struct run_event){.kind = RUN_DRAINED, .ok = true});
 	}
 	if (draw < 4 && !seen->quiet && run_policy_can_scale(&policy)) {
-		return scaled(1 + (uint32_t)rng_below(rng, MOST));
+		return scaled(1 + (uint32_t)rng_below(rng, WORKERS_MAX));
 	}
 	if (draw < 6 && !seen->quiet) {
 		return draw == 4 ? quit() : signaled();
@@ -397,7 +395,7 @@ static void every_history_ends_well(void **state)
 	print_message("seed %llu\n", (unsigned long long)seed);
 	for (uint64_t i = 0; i < HISTORIES; i++) {
 		struct rng rng = {seed + i};
-		struct seen seen = {.alive = 1 + (uint32_t)rng_below(&rng, MOST)};
+		struct seen seen = {.alive = 1 + (uint32_t)rng_below(&rng, WORKERS_MAX)};
 
 		begin(seen.alive, 1 + (uint32_t)rng_below(&rng, seen.alive),
 			(uint32_t)rng_below(&rng, 4));
@@ -412,14 +410,14 @@ static void every_history_ends_well(void **state)
 	}
 }
 
-/* ---- what the door says ---- */
+/* ---- the membership ---- */
 
 static const struct run_joint_liveness just_now = {.silent_ns = 0};
 
 static enum run_verdict judge(uint64_t alive, uint32_t number, uint32_t n, const uint32_t *listed)
 {
 	const struct run_joint_ranks ours = {.first = 64, .alive = alive, .joins = true};
-	const struct run_end end = {.number = number, .status = 1};
+	const struct run_end end = {.number = number, .exit = {.status = 1}};
 	struct membership membership = {.state = MEMBERSHIP_OPEN, .n = n};
 
 	memcpy(membership.numbers, listed, n * sizeof(*listed));
@@ -445,22 +443,22 @@ static void a_joiner_may_come_before_the_membership(void **state)
 {
 	struct run_joint_ranks ours = {.first = 64, .joins = true};
 	const struct membership none = {.state = MEMBERSHIP_NONE};
-	const struct membership over = {.state = MEMBERSHIP_CLOSED};
-	const struct membership dark = {.state = MEMBERSHIP_UNREADABLE};
+	const struct membership closed = {.state = MEMBERSHIP_CLOSED};
+	const struct membership unreadable = {.state = MEMBERSHIP_UNREADABLE};
 	const struct membership open = {.state = MEMBERSHIP_OPEN, .n = 2, .numbers = {0, 65}};
-	struct run_end end = {.number = 64, .status = 1};
+	struct run_end end = {.number = 64, .exit = {.status = 1}};
 
 	assert_int_equal(run_joint_judge(&ours, &none, &end, &just_now), RUN_VERDICT_GO_ON);
-	assert_int_equal(run_joint_judge(&ours, &dark, &end, &just_now), RUN_VERDICT_UNKNOWN);
-	assert_int_equal(run_joint_judge(&ours, &over, &end, &just_now), RUN_VERDICT_NONE_LEFT);
-	end.status = RUN_EXIT_NODES; /* nobody has let it in */
+	assert_int_equal(run_joint_judge(&ours, &unreadable, &end, &just_now), RUN_VERDICT_UNKNOWN);
+	assert_int_equal(run_joint_judge(&ours, &closed, &end, &just_now), RUN_VERDICT_NONE_LEFT);
+	end.exit.status = RUN_EXIT_NODES; /* nobody has let it in */
 	assert_int_equal(run_joint_judge(&ours, &none, &end, &just_now), RUN_VERDICT_REJECTED);
 	assert_int_equal(run_joint_judge(&ours, &open, &end, &just_now), RUN_VERDICT_REJECTED);
 	ours.alive = 2; /* one of ours trains, the others have no time for it */
 	assert_int_equal(run_joint_judge(&ours, &open, &end, &just_now), RUN_VERDICT_GO_ON);
 	ours = (struct run_joint_ranks){.first = 0, .alive = 1};
-	assert_int_equal(run_joint_judge(&ours, &over, &end, &just_now), RUN_VERDICT_FINISHING);
-	assert_int_equal(run_joint_judge(&ours, &dark, &end, &just_now), RUN_VERDICT_UNKNOWN);
+	assert_int_equal(run_joint_judge(&ours, &closed, &end, &just_now), RUN_VERDICT_FINISHING);
+	assert_int_equal(run_joint_judge(&ours, &unreadable, &end, &just_now), RUN_VERDICT_UNKNOWN);
 }
 
 /* Only the launcher that began may begin anew, as long as no rank of another one trains, or has. */
@@ -469,7 +467,7 @@ static void the_first_alone_may_begin_anew(void **state)
 	struct run_joint_ranks ours = {.first = 0, .alive = 1};
 	const struct membership none = {.state = MEMBERSHIP_NONE};
 	struct membership membership = {.state = MEMBERSHIP_OPEN, .n = 2, .numbers = {0, 1}};
-	const struct run_end end = {.number = 1, .status = 1};
+	const struct run_end end = {.number = 1, .exit = {.status = 1}};
 
 	assert_int_equal(run_joint_judge(&ours, &none, &end, &just_now), RUN_VERDICT_SOLE_LAUNCHER);
 	assert_int_equal(run_joint_judge(&ours, &membership, &end, &just_now), RUN_VERDICT_GO_ON);
@@ -483,11 +481,12 @@ static void the_first_alone_may_begin_anew(void **state)
 	assert_int_equal(run_joint_judge(&ours, &membership, &end, &just_now), RUN_VERDICT_UNKNOWN);
 	begin(2, 1, 1);
 	assert_int_equal(step((struct run_event){.kind = RUN_EXITED,
-				 .status = 1,
-				 .sole_launcher = true,
-				 .lasted_ns = 20 * S}),
+				 .exit = {.status = 1,
+					 .verdict = RUN_VERDICT_SOLE_LAUNCHER,
+					 .lasted_ns = 20 * S}}),
 		RUN_DO_KILL);
-	assert_int_equal(step((struct run_event){.kind = RUN_EXITED, .status = 137}), RUN_DO_START);
+	assert_int_equal(step((struct run_event){.kind = RUN_EXITED, .exit = {.status = 137}}),
+		RUN_DO_START);
 	assert_int_equal(policy.phase, RUN_WORKING);
 	assert_int_equal(policy.restarts, 1);
 }
@@ -497,7 +496,7 @@ static void others_are_waited_for_while_they_live(void **state)
 {
 	struct run_joint_ranks ours = {.first = 64, .joins = true};
 	struct membership membership = {.state = MEMBERSHIP_OPEN, .n = 2, .numbers = {0, 64}};
-	const struct run_end end = {.number = 64, .status = 137};
+	const struct run_end end = {.number = 64, .exit = {.status = 137}};
 	struct run_joint_liveness liveness = {.silent_ns = times_ns(TIME_JOINT_WAIT) - 1};
 
 	assert_int_equal(run_joint_judge(&ours, &membership, &end, &liveness), RUN_VERDICT_UNKNOWN);
@@ -540,7 +539,7 @@ static void a_sign_of_life_is_one_that_changed(void **state)
 	assert_true(run_joint_check_heartbeat(&heartbeat, &alive, 2));
 }
 
-/* Reads a door file with these bytes; NULL: no file. */
+/* Reads a membership file with these bytes. */
 static struct membership read_membership(const char *text)
 {
 	char path[] = "/tmp/pawl-door-XXXXXX";
@@ -607,9 +606,9 @@ static void the_membership_counts_whatever_the_code(void **state)
 {
 	static struct run_plan plan;
 	struct run_joint joint = {.options.plan = &plan};
-	const struct run_end stopped = {.status = RUN_EXIT_STOPPED};
-	const struct run_end failed = {.status = 1};
-	const struct run_end well = {.status = 0};
+	const struct run_end stopped = {.exit = {.status = RUN_EXIT_STOPPED}};
+	const struct run_end failed = {.exit = {.status = 1}};
+	const struct run_end well = {.exit = {.status = 0}};
 
 	snprintf(plan.membership_path, sizeof(plan.membership_path), "/tmp/pawl-door-XXXXXX");
 	close(mkstemp(plan.membership_path));

@@ -68,7 +68,7 @@ static void a_flushed_line_goes_on(void **state)
 	run_lines_flush(&a, &text);
 	feed(&a, "\n");
 	assert_string_equal(out, "[a] 10% 20%\n");
-	run_lines_flush(&a, &text); /* nothing is held */
+	run_lines_flush(&a, &text); /* nothing is pending */
 	assert_string_equal(out, "[a] 10% 20%\n");
 }
 

@@ -41,13 +41,15 @@ static unsigned begin(uint32_t workers, uint32_t max_restarts)
 
 static unsigned exited(int status)
 {
-	return step((struct run_event){.kind = RUN_EXITED, .status = status});
+	return step((struct run_event){.kind = RUN_EXITED, .exit = {.status = status}});
 }
 
 static unsigned exited_after(int64_t after_ns, int status, uint64_t commits)
 {
 	now_ns += after_ns;
-	return step((struct run_event){.kind = RUN_EXITED, .status = status, .commits = commits});
+	return step((struct run_event){.kind = RUN_EXITED,
+		.exit = {.status = status},
+		.commits = commits});
 }
 
 static unsigned signaled(int number)

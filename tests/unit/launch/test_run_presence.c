@@ -152,7 +152,7 @@ static void where_it_cannot_be_written_nothing_ends(void **state)
 
 struct launcher {
 	uint64_t alive; /* a bit for each of its numbers: that rank lives */
-	/* A bit for each of its numbers: that rank was let in, dead ranks too. */
+	/* A bit for each of its numbers: that rank was admitted, dead ranks too. */
 	uint64_t trains;
 	uint32_t numbered;             /* the next number of a rank */
 	bool killed;                   /* killed with its ranks */
@@ -161,12 +161,12 @@ struct launcher {
 	struct membership_alive shown; /* content of its file */
 	int64_t heartbeat_ns; /* time when the file was last written, or should have been */
 	int64_t seen_ns;      /* last time when the file could have shown a live rank */
-	/* Time since which it shows a rank that the door names; 0: it does not. */
+	/* Time since which it shows a rank of the membership; 0: it does not. */
 	int64_t shows_ns;
 	uint32_t n; /* number of ends to judge */
 	struct run_joint_pending pending[PENDING_MAX];
-	uint64_t last_heartbeats[LAUNCHERS]; /* beats of the others, since an end waits */
-	int64_t looked_ns; /* time of the last look, or when the first end began to wait */
+	uint64_t last_heartbeats[LAUNCHERS]; /* heartbeats of the others, while an end is pending */
+	int64_t looked_ns; /* time of the last poll, or of the first pending end */
 	int64_t woke_ns;   /* time when it last stood still */
 };
 
@@ -201,13 +201,13 @@ static void kill_rank(struct launcher *one, uint32_t number)
 	}
 	one->pending[one->n++] = (struct run_joint_pending){
 		.end = {.number = (uint32_t)(one - launchers) * MEMBERSHIP_LAUNCHER_RANKS + number,
-			.status = 137},
+			.exit = {.status = 137}},
 		.ended_ns = now_ns,
 	};
 }
 
-/* Ends a step. If a rank that trains lives, the door then names all live ranks, with those that
- * have come. */
+/* Ends a step. If a rank that trains lives, the membership then has all live ranks, newcomers
+ * included. */
 static void make_step(struct rng *rng)
 {
 	uint64_t trains = 0;

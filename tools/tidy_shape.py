@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-FIELDS_MAX = 40  # of one struct; one that stands inside of it counts as one
+FIELDS_MAX = 40  # fields of one struct; a struct that stands in it counts as one
 CIRCLE_FILES_MAX = 4  # files of a folder that call each other, directly or through others
 
 # Words that stood in names for what the field has a word for, and the field's word.

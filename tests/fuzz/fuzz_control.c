@@ -1,5 +1,5 @@
-/* Fuzzes what a rank receives: frames of the talk, and headers of collectives. Whatever arrives, no
- * memory is damaged, and the answers can be drained. */
+/* Fuzzes what a rank receives: frames of the control channel, and headers of collectives. Whatever
+ * arrives damages no memory, and what is to be sent can be drained. */
 #include "fuzz.h"
 
 #include "base/assert.h"
@@ -61,7 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len_bytes)
 	return 0;
 }
 
-/* Writes what the other end of such a talk would send. */
+/* Writes what the other end of such a control channel would send. */
 size_t fuzz_seed(unsigned i, uint8_t *buf)
 {
 	struct coll_control control = {0};

@@ -1,5 +1,5 @@
-/* Fuzzes the messages at a door: a knock, and the answer to a newcomer. An accepted message encodes
- * to the same bytes, and names a rank that can exist. */
+/* Fuzzes the messages of a join listener: a join request, and the replies to a newcomer. An
+ * accepted message encodes to the same bytes, and names a rank that can exist. */
 #include "fuzz.h"
 
 #include "base/assert.h"
@@ -10,7 +10,7 @@
 
 #define KEY 0x3f0c5a7700112233u
 
-static void try_word(const uint8_t *bytes, enum join_reply_type type)
+static void try_reply(const uint8_t *bytes, enum join_reply_type type)
 {
 	struct join_reply reply;
 	uint8_t again[JOIN_REPLY_BYTES];
@@ -33,16 +33,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len_bytes)
 			(memcmp(bytes, right, JOIN_REQUEST_BYTES) == 0));
 	}
 	if (len_bytes >= JOIN_REPLY_BYTES) {
-		try_word(bytes, JOIN_REPLY_INVITE);
-		try_word(bytes, JOIN_REPLY_ENDPOINTS);
-		try_word(bytes, JOIN_REPLY_ADMITTED);
+		try_reply(bytes, JOIN_REPLY_INVITE);
+		try_reply(bytes, JOIN_REPLY_ENDPOINTS);
+		try_reply(bytes, JOIN_REPLY_ADMITTED);
 	}
 	return 0;
 }
 
 size_t fuzz_seed(unsigned i, uint8_t *buf)
 {
-	static const struct join_reply reply[] = {{JOIN_REPLY_INVITE, 2, 3},
+	static const struct join_reply replies[] = {{JOIN_REPLY_INVITE, 2, 3},
 		{JOIN_REPLY_INVITE, COLL_RANKS_MAX - 1, COLL_RANKS_MAX},
 		{JOIN_REPLY_ENDPOINTS, 0, 3}, {.type = JOIN_REPLY_ADMITTED}};
 
@@ -50,9 +50,9 @@ size_t fuzz_seed(unsigned i, uint8_t *buf)
 		join_request_encode(buf, KEY);
 		return JOIN_REQUEST_BYTES;
 	}
-	if (i > sizeof(reply) / sizeof(*reply)) {
+	if (i > sizeof(replies) / sizeof(*replies)) {
 		return 0;
 	}
-	join_reply_encode(buf, &reply[i - 1]);
+	join_reply_encode(buf, &replies[i - 1]);
 	return JOIN_REPLY_BYTES;
 }

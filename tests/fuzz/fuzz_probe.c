@@ -1,5 +1,5 @@
-/* Fuzzes what a server receives before it knows the sender, and the orders by which a rank
- * measures: accepted input is within bounds, and an accepted order encodes to the same bytes. */
+/* Fuzzes what a server receives before it knows the sender, and the orders of a measurement.
+ * Accepted input is within bounds, and an accepted order encodes to the same bytes. */
 #include "fuzz.h"
 
 #include "base/assert.h"
@@ -11,7 +11,8 @@
 #define KEY   0x3f0c5a77u
 #define RANKS 5u
 
-/* Decodes an order or an ask: an order begins with a small number, an ask with its magic. */
+/* Decodes the input as an order and as a request: an order begins with a small number, a request
+ * with its magic. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len_bytes)
 {
 	uint8_t again[ORDER_BYTES];

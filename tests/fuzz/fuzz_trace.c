@@ -1,5 +1,5 @@
-/* Fuzzes trace_decode, with the bytes as they are and with the header's checksum put right, so that
- * the fields behind it are reached. An accepted trace is explained, and a record encodes to the
+/* Fuzzes trace_decode, with the bytes as they are and with the header's checksum corrected, so that
+ * the fields behind it are reached. An accepted trace is explained, and its records encode to the
  * same bytes. */
 #include "fuzz.h"
 
@@ -13,7 +13,7 @@
 #define CRC_AT 252u /* offset in the header: see docs/trace.md */
 #define RANKS  2u   /* ranks at most, each with a copy of the trace */
 
-static uint8_t file[TRACE_FILE_BYTES]; /* zero except while an input is decoded */
+static uint8_t file[TRACE_FILE_BYTES]; /* zero, except while an input is decoded */
 
 /* Explains the trace with the input as the beginning of each rank's file. */
 static void explain(const struct trace *trace, const uint8_t *bytes)

@@ -1,10 +1,10 @@
 /*
- * Messages between ranks beside collectives: see control.h for the contract. Pure.
+ * The control channel: see control.h for the contract. Pure.
  *
  * A message that is sent goes from list to list: to_offer, offered (the peer knows of it), to_send
- * (the peer has asked for it), over. One that is received: posted, to_ask (there is an offer for
- * it), asked, over. These are lists of a peer, except posted, as a receive may be from anybody, and
- * over.
+ * (the peer has asked for it), done. A message that is received: posted, to_ask (there is an offer
+ * for it), asked, done. These are lists of a peer, except done, and posted, since a receive may be
+ * from any rank.
  */
 #include "coll/group/control.h"
 
@@ -20,7 +20,7 @@ enum frame_kind {
 	FRAME_OFFER = 1, /* a: tag, b: bytes, id */
 	FRAME_ASK,       /* id */
 	FRAME_DATA,      /* id, b: bytes, which follow */
-	FRAME_HEARTBEAT, /* b: bytes of what the rank does, which follow, or 0 */
+	FRAME_HEARTBEAT, /* b: bytes of the status, which follow, or 0 */
 	FRAME_LEAVE,     /* b: the number of the first collective that is not done */
 	FRAME_FAIL,      /* a: code, negated, b: bytes of text, which follow */
 	FRAME_NOTICE,    /* b: bytes, which follow */
@@ -34,45 +34,45 @@ struct frame {
 	uint64_t b;           /* see enum frame_kind */
 };
 
-/* Notes to and from a peer. */
+/* Notices to and from a peer. */
 struct control_notices {
 	uint8_t next[CONTROL_NOTICE_MAX],
-		out[CONTROL_NOTICE_MAX]; /* note to send; note being sent */
+		out[CONTROL_NOTICE_MAX]; /* notice to send; notice being sent */
 	uint8_t in[CONTROL_NOTICE_MAX],
-		last[CONTROL_NOTICE_MAX];  /* note being received; last one */
-	size_t next_len, in_len, last_len; /* bytes of these notes; 0: none */
+		last[CONTROL_NOTICE_MAX];  /* notice being received; last one received */
+	size_t next_len, in_len, last_len; /* bytes of next, in and last; 0: none */
 };
 
 struct control_peer {
 	struct control_notices *notices;                /* owned; NULL: none yet */
 	struct control_list to_offer, offered, to_send; /* messages to the peer; see above */
 	struct control_list to_ask, asked;              /* messages from the peer; see above */
-	uint32_t ids;                                   /* messages offered to the peer, ever */
-	bool heartbeat_due, leave_due, fail_due;        /* the peer is still to be told of these */
-	uint8_t out_status[CONTROL_STATUS_MAX];  /* list of our operations under way, being sent */
-	uint8_t in_status[CONTROL_STATUS_MAX];   /* the peer's list of operations, being received */
-	uint8_t last_status[CONTROL_STATUS_MAX]; /* the peer's last whole list of operations */
-	uint32_t in_status_len, last_status_len; /* bytes of the lists; 0: none */
-	bool left;                               /* the peer has told us that it leaves */
-	uint64_t left_at;                        /* number that the peer left with */
-	uint64_t leave_at;                       /* number to tell the peer when we leave */
+	uint32_t ids;                            /* number of messages offered to the peer, ever */
+	bool heartbeat_due, leave_due, fail_due; /* to be sent to the peer */
+	uint8_t out_status[CONTROL_STATUS_MAX];  /* our status, being sent */
+	uint8_t in_status[CONTROL_STATUS_MAX];   /* the peer's status, being received */
+	uint8_t last_status[CONTROL_STATUS_MAX]; /* the peer's last complete status */
+	uint32_t in_status_len, last_status_len; /* bytes of in_status and last_status; 0: none */
+	bool left;                               /* the peer has left */
+	uint64_t left_at;                        /* number with which the peer left */
+	uint64_t leave_at;                       /* number to send when we leave */
 	/* The frame that is being sent. */
 	uint8_t out_header[CONTROL_HEADER_BYTES];
-	size_t out_header_at; /* bytes of out_head sent; CONTROL_HEADER_BYTES: all, or no frame */
+	size_t out_header_at; /* bytes of out_header sent; CONTROL_HEADER_BYTES: all, or no frame */
 	const uint8_t *out_bytes;         /* bytes after the header */
-	uint64_t out_left;                /* number of bytes left in out_bytes */
+	uint64_t out_left;                /* number of bytes of out_bytes not sent yet */
 	struct coll_message *out_message; /* message that out_bytes belongs to, or NULL */
-	uint8_t *remainder;               /* owned; bytes of a message that was given up, or NULL */
+	uint8_t *remainder; /* owned; unsent bytes of a message that was given up, or NULL */
 	/* The frame that is being received. */
 	uint8_t in_header[CONTROL_HEADER_BYTES];
-	size_t in_header_at;             /* bytes of in_head received */
+	size_t in_header_at;             /* bytes of in_header received */
 	uint8_t *in_bytes;               /* where the bytes after the header go */
 	uint64_t in_left;                /* number of bytes still to come */
 	struct coll_message *in_message; /* message that these bytes belong to, or NULL */
-	struct pawl_err in_failure;      /* failure being received; code 0: none is */
+	struct pawl_err in_failure;      /* failure being received; code 0: none */
 };
 
-/* An offer of a message that nobody receives yet. */
+/* An offer of a message for which no receive is posted yet. */
 struct control_offer {
 	uint64_t len_bytes; /* size of the message */
 	uint32_t peer;      /* rank that sends the message */
@@ -194,7 +194,7 @@ void coll_control_fail(struct coll_control *control, const struct pawl_err *why)
 	}
 }
 
-/* Fails, since a peer does not keep to docs/protocol.md. */
+/* Fails because a peer does not follow docs/protocol.md. what: what it sent. */
 static void fail_protocol(struct coll_control *control, uint32_t peer, const char *what)
 {
 	struct pawl_err err;
@@ -211,7 +211,7 @@ static bool fits_offer(const struct coll_message *message, const struct control_
 		(message->peer == PAWL_ANY_RANK || message->peer == offer->peer);
 }
 
-/* Matches a receive with an offer. */
+/* Matches a receive with an offer. Fails if the lengths differ. */
 static void match(struct coll_control *control, struct coll_message *message,
 	const struct control_offer *offer)
 {
@@ -263,8 +263,8 @@ struct coll_message *coll_control_take(struct coll_control *control)
 	return pop(&control->done);
 }
 
-/* Parts a message from the frame that it is in, which goes on without it, so that others can
- * follow. */
+/* Detaches a message from the frame that carries it. The frame goes on with a copy of its bytes, so
+ * that others can follow. */
 static void detach_message(struct control_peer *peer, const struct coll_message *message)
 {
 	if (peer->in_message == message) {
@@ -276,7 +276,7 @@ static void detach_message(struct control_peer *peer, const struct coll_message 
 		if (peer->remainder) {
 			memcpy(peer->remainder, peer->out_bytes, peer->out_left);
 		}
-		peer->out_bytes = peer->remainder; /* NULL: nothing more is said to this peer */
+		peer->out_bytes = peer->remainder; /* NULL: nothing more is sent to this peer */
 	}
 }
 
@@ -336,7 +336,7 @@ int coll_control_send_notice(struct coll_control *control, uint32_t p, const voi
 
 	ASSERT(len_bytes > 0 && len_bytes <= CONTROL_NOTICE_MAX);
 	if (!notices) {
-		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a note to rank %u", p);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a notice to rank %u", p);
 	}
 	memcpy(notices->next, bytes, len_bytes);
 	notices->next_len = len_bytes;
@@ -376,7 +376,7 @@ bool coll_control_pending(const struct coll_control *control, uint32_t peer)
 				p->heartbeat_due || p->leave_due));
 }
 
-/* Begins a frame with a part of the first message that was asked for. */
+/* Begins a frame with a chunk of the first message that was asked for. */
 static void begin_data(struct control_peer *peer, struct frame *frame)
 {
 	struct coll_message *message = peer->to_send.first;
@@ -411,7 +411,7 @@ static void begin_notice(struct control_peer *peer, struct frame *frame)
 	notices->next_len = 0;
 }
 
-/* Begins a heartbeat, with what we do. False: none is due. */
+/* Begins a heartbeat, with our status. False: none is due. */
 static bool begin_heartbeat(const struct coll_control *control, struct control_peer *peer,
 	struct frame *frame)
 {
@@ -426,8 +426,8 @@ static bool begin_heartbeat(const struct coll_control *control, struct control_p
 	return true;
 }
 
-/* Begins the next frame, unless something failed; what is short goes first. False: there is nothing
- * to say. */
+/* Begins the next frame while nothing has failed; short frames go first. False: there is nothing to
+ * send. */
 static bool begin_regular(struct coll_control *control, struct control_peer *peer,
 	struct frame *frame)
 {
@@ -452,7 +452,8 @@ static bool begin_regular(struct coll_control *control, struct control_peer *pee
 	return true;
 }
 
-/* Begins the next frame for a peer; after a failure only that, notes, and heartbeats. */
+/* Begins the next frame for a peer; after a failure only that failure, notices and heartbeats.
+ * False: there is nothing to send. */
 static bool begin_next(struct coll_control *control, struct control_peer *peer)
 {
 	struct frame frame = {0};
@@ -544,8 +545,8 @@ static void on_offer(struct coll_control *control, const struct control_offer *o
 	}
 	if (!keep_offer(control, offer)) {
 		pawl_err_set(&err, PAWL_ENOMEM,
-			"rank %u has no room for what is sent to it, and it does not receive: %u "
-			"messages",
+			"rank %u has no room for another message: %u were sent to it and not "
+			"received",
 			control->rank, control->offers_n);
 		coll_control_fail(control, &err);
 	}
@@ -557,25 +558,25 @@ static void on_ask(struct coll_control *control, uint32_t p, uint32_t id)
 	struct coll_message *message = find_id(&peer->offered, id);
 
 	if (!message) {
-		fail_protocol(control, p, "for a message that it was not offered");
+		fail_protocol(control, p, "a request for a message that it was not offered");
 		return;
 	}
 	remove_message(&peer->offered, message);
 	push(message->len_bytes > 0 ? &peer->to_send : &control->done, message);
 }
 
-/* Begins to receive a part of a message. We must have asked for it, and it must have bytes. */
+/* Begins to receive a chunk of a message. We must have asked for it, and it must have bytes. */
 static void on_data(struct coll_control *control, uint32_t p, const struct frame *frame)
 {
 	struct control_peer *peer = &control->peers[p];
 	struct coll_message *message = find_id(&peer->asked, frame->id);
 
 	if (!message && control->failure.code != 0 && frame->b <= CONTROL_CHUNK_BYTES) {
-		peer->in_left = frame->b; /* asked for before it was given up */
+		peer->in_left = frame->b; /* we asked for it before we gave it up */
 		return;
 	}
 	if (!message || frame->b == 0 || frame->b > message->len_bytes - message->done_bytes) {
-		fail_protocol(control, p, "what it was not asked for");
+		fail_protocol(control, p, "bytes that it was not asked for");
 		return;
 	}
 	peer->in_message = message;
@@ -588,7 +589,7 @@ static void on_fail(struct coll_control *control, uint32_t p, const struct frame
 	struct control_peer *peer = &control->peers[p];
 
 	if (frame->b == 0 || frame->b >= PAWL_ERR_MSG_MAX || frame->a == 0 || frame->a > 255) {
-		fail_protocol(control, p, "a failure that is none");
+		fail_protocol(control, p, "a malformed failure");
 		return;
 	}
 	peer->in_failure = (struct pawl_err){.code = -(int)frame->a};
@@ -601,7 +602,7 @@ static void on_notice(struct coll_control *control, uint32_t p, const struct fra
 	struct control_peer *peer = &control->peers[p];
 
 	if (frame->b == 0 || frame->b > CONTROL_NOTICE_MAX || !notices_of(peer)) {
-		fail_protocol(control, p, "a note that is none");
+		fail_protocol(control, p, "a malformed notice");
 		return;
 	}
 	peer->notices->in_len = frame->b;
@@ -614,7 +615,7 @@ static void on_heartbeat(struct coll_control *control, uint32_t p, const struct 
 	struct control_peer *peer = &control->peers[p];
 
 	if (frame->b > CONTROL_STATUS_MAX) {
-		fail_protocol(control, p, "a sign of life that is none");
+		fail_protocol(control, p, "a malformed heartbeat");
 		return;
 	}
 	peer->in_status_len = (uint32_t)frame->b;
@@ -652,7 +653,8 @@ static void dispatch_frame(struct coll_control *control, uint32_t p)
 		on_notice(control, p, &frame);
 		break;
 	default:
-		fail_protocol(control, p, "a frame of no kind: is it another version of Pawl?");
+		fail_protocol(control, p,
+			"a frame of an unknown kind: is it another version of Pawl?");
 	}
 }
 
@@ -661,15 +663,15 @@ static bool in_notice(const struct control_peer *peer)
 	return peer->notices && peer->notices->in_len > 0;
 }
 
-/* Returns whether the bytes after a header have a place to go: those of a message that was given up
- * have none. */
+/* Returns whether the bytes after a header have a place to go; those of a message that was given up
+ * go to the sink. */
 static bool has_room(const struct control_peer *peer)
 {
 	return peer->in_message || peer->in_failure.code != 0 || in_notice(peer) ||
 		peer->in_status_len > 0;
 }
 
-/* Handles a frame of which all bytes are there. */
+/* Handles a frame whose bytes have all come. */
 static void finish_frame(struct coll_control *control, struct control_peer *peer)
 {
 	struct coll_message *message = peer->in_message;

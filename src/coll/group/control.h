@@ -1,12 +1,14 @@
 /*
- * Messages between ranks beside collectives, on a stream of its own between each two ranks:
- * messages with a tag, heartbeats, that a rank leaves, that it gave up and why. Pure.
+ * The control channel: all that ranks exchange besides collectives, on a stream of its own between
+ * each two ranks. It carries messages with a tag, heartbeats, notices, that a rank leaves, and that
+ * a rank failed and why. Pure.
  *
- * A message is offered first, and sent when the receiver has asked for it: so no message needs
- * memory where nobody waits for it, nor holds others up. Frames are described in docs/protocol.md.
+ * The sender offers a message first, and sends it when the receiver asks for it. So no message
+ * needs memory before its receive is posted, and none blocks others. docs/protocol.md describes the
+ * frames.
  *
- * This code neither sends nor receives: the caller asks what to move, and reports how far it came,
- * as with coll/plan/exec.h. What comes in is not trusted. One thread at a time.
+ * This code neither sends nor receives: the caller asks what to move, and reports how much it
+ * moved, as with coll/plan/exec.h. What comes in is not trusted. One thread at a time.
  */
 #ifndef COLL_GROUP_CONTROL_H
 #define COLL_GROUP_CONTROL_H
@@ -19,23 +21,23 @@
 #include <stddef.h>
 
 #define CONTROL_HEADER_BYTES 24u  /* bytes of the header of a frame */
-#define CONTROL_STATUS_MAX   448u /* bytes of what a rank does, sent with heartbeats, at most */
+#define CONTROL_STATUS_MAX   448u /* most bytes of a status, sent with heartbeats */
 #define CONTROL_OFFERS_MAX                                                                         \
-	(1u << 20) /* offers that may wait for a receive; one more is a failure */
+	(1u << 20) /* most offers that may wait for a receive; one more is a failure */
 #define CONTROL_CHUNK_BYTES                                                                        \
-	(256u << 10)             /* bytes of a message in one frame: others get their turn */
-#define CONTROL_NOTICE_MAX 1024u /* bytes of a note, at most */
+	(256u << 10) /* most bytes of a message in one frame, so that others get their turn */
+#define CONTROL_NOTICE_MAX 1024u /* most bytes of a notice */
 
-/* A message to or from another rank. The memory is the caller's, from post until the message is
- * taken, or given up. */
+/* A message to or from another rank. The memory is the caller's. It must stay until
+ * coll_control_take or coll_control_give_up returns the message. */
 struct coll_message {
-	struct coll_message *next; /* private to the talk */
+	struct coll_message *next; /* private to the control channel */
 	uint8_t *bytes;            /* the caller's; only read if receive is false */
 	uint64_t len_bytes;        /* size of the message */
 	uint64_t done_bytes;       /* bytes sent or received so far */
 	uint32_t peer;             /* the other rank; PAWL_ANY_RANK until it is known */
 	uint32_t tag;              /* equal at both ends */
-	uint32_t id;  /* number of the message, of those of its sender to its receiver */
+	uint32_t id;  /* number of the message among those of its sender to its receiver */
 	bool receive; /* the message is received, else sent */
 };
 
@@ -46,7 +48,7 @@ struct control_list {
 struct control_peer;
 struct control_offer;
 
-/* State of a talk. Zero it before coll_control_init. */
+/* State of the control channel of a rank. Zero it before coll_control_init. */
 struct coll_control {
 	uint32_t rank, ranks;       /* this rank; number of ranks and servers */
 	struct control_peer *peers; /* owned; one per rank; ours is not used */
@@ -55,53 +57,54 @@ struct coll_control {
 		*offers;          /* owned; offers that have no receive yet, in order of arrival */
 	uint32_t offers_n;        /* number of entries in offers */
 	uint32_t offers_cap;      /* room in offers */
-	struct control_list done; /* messages that are over, for coll_control_take */
-	struct pawl_err failure;  /* first failure that was heard of, or told; code 0: none */
-	bool status_received;     /* a peer said what it does; the caller clears this */
-	uint8_t status[CONTROL_STATUS_MAX]; /* list of this rank's operations under way */
-	uint32_t status_len;                /* size of does */
-	uint8_t sink[4096]; /* takes incoming bytes of messages that were given up */
+	struct control_list done; /* messages that are done, for coll_control_take */
+	struct pawl_err failure;  /* first failure, received or our own; code 0: none */
+	bool status_received;     /* a peer's status has come; the caller clears this */
+	uint8_t status[CONTROL_STATUS_MAX]; /* our status, sent with heartbeats */
+	uint32_t status_len;                /* bytes of status */
+	uint8_t sink[4096];                 /* receives the bytes of messages that were given up */
 };
 
 int coll_control_init(struct coll_control *control, uint32_t rank, uint32_t ranks,
 	struct pawl_err *err);
 void coll_control_deinit(struct coll_control *control);
 
-/* Begins a message; next, over_bytes and id need not be set. */
+/* Begins a message; next, done_bytes and id need not be set. */
 void coll_control_post(struct coll_control *control, struct coll_message *message);
-/* Takes a message that is over; NULL: none is. */
+/* Returns a message that is done, and forgets it; NULL: none is. */
 struct coll_message *coll_control_take(struct coll_control *control);
-/* Gives up a message that is not over, and returns it; NULL: there is none. */
+/* Gives up a message that is not done, and returns it; NULL: there is none. */
 struct coll_message *coll_control_give_up(struct coll_control *control);
 
-/* Tells all peers that this rank is alive, and what it does: at most CONTROL_STATUS_MAX bytes. */
+/* Queues a heartbeat to all peers, with the status of this rank: CONTROL_STATUS_MAX bytes at
+ * most. */
 void coll_control_heartbeat(struct coll_control *control, const void *status, size_t len_bytes);
-/* Tells all peers that this rank leaves, and does no collective from number on. */
+/* Notifies all peers that this rank leaves, and takes part in no collective from number on. */
 void coll_control_leave(struct coll_control *control, uint64_t number);
-/* Tells all peers that all is over, and why; only the first time. A failure that was heard of is
- * passed on: so a rank that ends because of it has said why, and is not taken for the culprit by a
- * rank that hears of that end first. */
+/* Notifies all peers that the group has failed, and why; only the first call counts. A rank passes
+ * on a failure that it receives, so that it has reported the cause before it ends. Otherwise a rank
+ * that sees that end first would take it for the culprit. */
 void coll_control_fail(struct coll_control *control, const struct pawl_err *why);
-/* Returns what a peer did at its last heartbeat, and the length; NULL: it has not said. */
+/* Returns a peer's status at its last heartbeat, and the length; NULL: none has come. */
 const uint8_t *coll_control_status(const struct coll_control *control, uint32_t peer,
 	size_t *len_bytes);
 /* Returns whether a peer has left, and with which number. */
 bool coll_control_left(const struct coll_control *control, uint32_t peer, uint64_t *number);
-/* Returns whether something is still to be said to a peer. */
+/* Returns whether something is still to be sent to a peer. */
 bool coll_control_pending(const struct coll_control *control, uint32_t peer);
 
-/* Sends a note to a peer, even after a failure, and instead of an earlier one that has not been
- * sent. At most CONTROL_NOTICE_MAX bytes, at least 1. PAWL_ENOMEM. */
+/* Queues a notice to a peer, even after a failure. It replaces an earlier one that has not been
+ * sent. 1 .. CONTROL_NOTICE_MAX bytes. PAWL_ENOMEM. */
 int coll_control_send_notice(struct coll_control *control, uint32_t peer, const void *bytes,
 	size_t len_bytes, struct pawl_err *err);
-/* Returns the last note of a peer, and its length; NULL: there is none. */
+/* Returns the last notice of a peer, and its length; NULL: there is none. */
 const uint8_t *coll_control_last_notice(const struct coll_control *control, uint32_t peer,
 	size_t *len_bytes);
 
 /* Returns how many bytes are to be sent to a peer now, and where they are; 0: none. */
 size_t coll_control_to_send(struct coll_control *control, uint32_t peer, const void **bytes);
 void coll_control_sent(struct coll_control *control, uint32_t peer, size_t len_bytes);
-/* Returns how many bytes of a peer come next, and where they go; never 0. */
+/* Returns how many bytes of a peer come next, and where to put them; never 0. */
 size_t coll_control_to_receive(struct coll_control *control, uint32_t peer, void **bytes);
 void coll_control_received(struct coll_control *control, uint32_t peer, size_t len_bytes);
 

@@ -1,9 +1,9 @@
 /*
  * A group of ranks: see pawl/coll.h for the contract, group_impl.h for the locks.
  *
- * A collective's channel is its number modulo COLL_CHANNELS, and a channel carries one collective
- * at a time. So the streams of a channel hold the bytes of one after another, in the order in which
- * all ranks do them.
+ * The channel of a collective is its number modulo COLL_CHANNELS. A channel carries one collective
+ * at a time, in the order of the numbers. So its streams hold the bytes of one collective after
+ * another, in the same order at all ranks.
  */
 #include "base/assert.h"
 #include "base/clock.h"
@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define WAKE_MIN_BYTES (64u << 10) /* bytes of a vector for which the thread is woken at once */
+#define WAKE_MIN_BYTES (64u << 10) /* vectors of this many bytes wake the thread at once */
 
 static struct timespec timespec_of(int64_t until_ns)
 {
@@ -28,26 +28,26 @@ static struct timespec timespec_of(int64_t until_ns)
 
 /* ---- the group's thread ---- */
 
-/* Under state: waits, while the thread has nothing to do until due_ns. */
+/* Under state: waits for work, until due_ns at most. */
 static void wait_for_work(struct pawl_group *group, int64_t now_ns, int64_t idle_since_ns,
 	int64_t due_ns)
 {
-	bool soon = group->waiters == 0 && now_ns - idle_since_ns < times_ns(TIME_GROUP_IDLE);
+	bool soon =
+		group->driver.waiters == 0 && now_ns - idle_since_ns < times_ns(TIME_GROUP_IDLE);
 	struct timespec until = timespec_of(soon ? now_ns + times_ns(TIME_GROUP_LATE) : due_ns);
 
-	group->asleep = !soon;
+	group->driver.asleep = !soon;
 	if (!soon && due_ns == NEVER_NS) {
-		pthread_cond_wait(&group->work, &group->state);
+		pthread_cond_wait(&group->driver.wake, &group->state);
 	} else {
-		pthread_cond_timedwait(&group->work, &group->state, &until);
+		pthread_cond_timedwait(&group->driver.wake, &group->state, &until);
 	}
-	group->asleep = false;
+	group->driver.asleep = false;
 }
 
-/* Under state: takes the turn at driving, which nobody else has. */
 void group_begin_turn(struct pawl_group *group)
 {
-	group->driven = true;
+	group->driver.driven = true;
 	pthread_mutex_unlock(&group->state);
 	pthread_mutex_lock(&group->driving);
 }
@@ -59,24 +59,26 @@ void group_end_turn(struct pawl_group *group)
 
 	pthread_mutex_unlock(&group->driving);
 	pthread_mutex_lock(&group->state);
-	group->driven = false;
-	group->unsent = unsent;
-	if (unsent && group->asleep) {
-		pthread_cond_signal(&group->work);
+	group->driver.driven = false;
+	group->driver.unsent = unsent;
+	if (unsent && group->driver.asleep) {
+		pthread_cond_signal(&group->driver.wake);
 	}
-	pthread_cond_broadcast(&group->over);
+	pthread_cond_broadcast(&group->driver.over);
 }
 
-/* Returns when the thread must next see to heartbeats, if somebody did so now. */
+/* Returns when the thread must drive again for heartbeats, if a thread drove at now_ns. */
 static int64_t next_heartbeat_ns(const struct pawl_group *group, int64_t now_ns)
 {
-	return group->heartbeat_interval_ns > 0 ? now_ns + group->heartbeat_interval_ns : NEVER_NS;
+	return group->liveness.heartbeat_interval_ns > 0
+		? now_ns + group->liveness.heartbeat_interval_ns
+		: NEVER_NS;
 }
 
 /*
- * The group's thread. It drives while something is to be done and nobody waits for it, and now and
- * then, so that heartbeats go out and come in. It is not woken for a small operation: a thread that
- * submits one mostly waits for it at once, and is quicker alone.
+ * The group's thread. It drives while operations are pending and no other thread waits for them. It
+ * also drives once per heartbeat interval, to send and receive heartbeats. A small operation does
+ * not wake it: the thread that submits one mostly waits for it at once, and is faster alone.
  */
 static void *run_thread(void *user)
 {
@@ -87,12 +89,13 @@ static void *run_thread(void *user)
 	pthread_mutex_lock(&group->state);
 	while (!group->closing) {
 		int64_t now_ns = clock_mono_ns();
-		bool busy = (group->pending > 0 || group->unsent) && group->waiters == 0;
+		bool busy = (group->queues.pending > 0 || group->driver.unsent) &&
+			group->driver.waiters == 0;
 
-		if (group->driven && now_ns >= due_ns) {
-			due_ns = next_heartbeat_ns(group, now_ns); /* the driver sees to it */
+		if (group->driver.driven && now_ns >= due_ns) {
+			due_ns = next_heartbeat_ns(group, now_ns); /* the driver handles them */
 		}
-		if (group->driven || (!busy && now_ns < due_ns)) {
+		if (group->driver.driven || (!busy && now_ns < due_ns)) {
 			wait_for_work(group, now_ns, idle_since_ns, due_ns);
 			continue;
 		}
@@ -124,21 +127,21 @@ static void free_group(struct pawl_group *group)
 	coll_control_deinit(&group->control);
 	coll_topo_deinit(&group->topo);
 	close_transport(group->transport);
-	close_transport(group->shm);
-	close_transport(group->net);
-	pthread_cond_destroy(&group->over);
-	pthread_cond_destroy(&group->work);
-	pthread_cond_destroy(&group->completed);
+	close_transport(group->joining.shm);
+	close_transport(group->joining.net);
+	pthread_cond_destroy(&group->driver.over);
+	pthread_cond_destroy(&group->driver.wake);
+	pthread_cond_destroy(&group->queues.completed);
 	pthread_mutex_destroy(&group->state);
 	pthread_mutex_destroy(&group->driving);
-	group_trace_close(group->trace);
-	free(group->peer_stats);
-	free(group->last_received_ns);
+	group_trace_close(group->stats.trace);
+	free(group->stats.peers);
+	free(group->liveness.last_received_ns);
 	free(group->server_state);
-	free(group->gone);
+	free(group->liveness.gone);
 	free(group->route_hint);
 	free(group->hostnames);
-	free(group->base_rank);
+	free(group->lineage.base_rank);
 	free(group);
 }
 
@@ -161,15 +164,16 @@ int coll_group_make(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint
 	group->pid = getpid();
 	pthread_mutex_init(&group->driving, NULL);
 	pthread_mutex_init(&group->state, NULL);
-	clock_cond_init(&group->over);
-	clock_cond_init(&group->work);
-	clock_cond_init(&group->completed);
-	group->last_received_ns =
-		FAULT_MEM("coll.group", calloc(peers, sizeof(*group->last_received_ns)));
-	group->gone = FAULT_MEM("coll.group", calloc(peers, sizeof(*group->gone)));
-	group->peer_stats = FAULT_MEM("coll.group", calloc(peers, sizeof(*group->peer_stats)));
-	rv = group->last_received_ns && group->gone && group->peer_stats
-		? heartbeat_read(&group->heartbeat_interval_ns, err)
+	clock_cond_init(&group->driver.over);
+	clock_cond_init(&group->driver.wake);
+	clock_cond_init(&group->queues.completed);
+	group->liveness.last_received_ns =
+		FAULT_MEM("coll.group", calloc(peers, sizeof(*group->liveness.last_received_ns)));
+	group->liveness.gone =
+		FAULT_MEM("coll.group", calloc(peers, sizeof(*group->liveness.gone)));
+	group->stats.peers = FAULT_MEM("coll.group", calloc(peers, sizeof(*group->stats.peers)));
+	rv = group->liveness.last_received_ns && group->liveness.gone && group->stats.peers
+		? heartbeat_read(&group->liveness.heartbeat_interval_ns, err)
 		: pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", ranks);
 	if (rv == 0) {
 		rv = coll_control_init(&group->control, rank, peers, err);
@@ -182,7 +186,7 @@ int coll_group_make(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint
 	return 0;
 }
 
-/* Returns whether the group has no thread: its caller drives. */
+/* Returns whether the group has no thread of its own, and its caller drives. */
 static bool is_caller_driven(const struct pawl_group *group)
 {
 	return group->server_state || group->transport->now_ns;
@@ -202,15 +206,16 @@ int coll_group_start(struct pawl_group *group, struct coll_transport *transport,
 		group->started = rv == 0;
 		return rv;
 	}
-	group->checked_ns = group_clock_ns(group);
+	group->liveness.checked_ns = group_clock_ns(group);
 	for (uint32_t p = 0; p < group->peers; p++) {
-		group->last_received_ns[p] = group->checked_ns;
+		group->liveness.last_received_ns[p] = group->liveness.checked_ns;
 	}
 	if (is_caller_driven(group)) {
 		group->started = true;
 		return 0;
 	}
-	sys = FAULT_SYS("coll.group", pthread_create(&group->thread, NULL, run_thread, group));
+	sys = FAULT_SYS("coll.group",
+		pthread_create(&group->driver.thread, NULL, run_thread, group));
 	if (sys != 0) {
 		return pawl_err_set(err, PAWL_EIO, "collectives: start a thread: %s",
 			strerror(sys == -1 ? errno : sys));
@@ -226,23 +231,23 @@ void coll_group_set_link(struct pawl_group *group, const struct coll_link *link)
 	pthread_mutex_unlock(&group->driving);
 }
 
-/* Under driving: tells the others that we leave, if they listen. */
+/* Under driving: tells the peers that we leave, and waits a limited time until that is sent. */
 static void send_goodbye(struct pawl_group *group)
 {
 	struct coll_transport *transport = group->transport;
 	int64_t end_ns = group_clock_ns(group) + times_ns(TIME_GROUP_GOODBYE);
 	struct pawl_err err;
-	uint64_t number = group->submitted;
+	uint64_t number = group->queues.submitted;
 	bool pending;
 
 	for (uint32_t c = 0; c < COLL_CHANNELS; c++) {
-		struct pawl_work *first = group->channels[c].first;
+		struct pawl_work *first = group->queues.channels[c].first;
 
 		number = first && first->number < number ? first->number : number;
 	}
 	group_heartbeat(group);
 	coll_control_leave(&group->control, number);
-	do { /* at least once, even if this thread stood still until the end */
+	do { /* at least once, even if this thread was stopped until end_ns */
 		uint32_t seen = transport->poll(transport);
 
 		pending = false;
@@ -258,7 +263,7 @@ static void send_goodbye(struct pawl_group *group)
 	} while (pending && group_clock_ns(group) < end_ns);
 	pawl_err_set(&err, PAWL_ECANCELED, "the group was closed");
 	if (group->control.failure.code == 0) {
-		group->control.failure = err; /* no other rank is told this */
+		group->control.failure = err; /* do not send this to other ranks */
 	}
 	group_fail(group, &err);
 }
@@ -273,15 +278,15 @@ void pawl_group_leave(struct pawl_group *group)
 	pthread_mutex_lock(&group->state);
 	joined = group->started && group->ranks > 1 && !group->closing;
 	group->closing = true;
-	if (group->ranks == 1 && group->failure.code == 0) { /* fails held operations */
+	if (group->ranks == 1 && group->failure.code == 0) { /* fails deferred operations */
 		pawl_err_set(&group->failure, PAWL_ECANCELED, "the group was closed");
 	}
-	pthread_cond_broadcast(&group->work);
-	pthread_cond_broadcast(&group->completed);
+	pthread_cond_broadcast(&group->driver.wake);
+	pthread_cond_broadcast(&group->queues.completed);
 	pthread_mutex_unlock(&group->state);
 	if (joined && !is_caller_driven(group)) {
 		group->transport->wake(group->transport);
-		pthread_join(group->thread, NULL);
+		pthread_join(group->driver.thread, NULL);
 	}
 	if (joined) {
 		pthread_mutex_lock(&group->driving);
@@ -294,7 +299,7 @@ void pawl_group_close(struct pawl_group *group)
 {
 	if (group != NULL) {
 		pawl_group_leave(group);
-		pawl_group_close(group->grown);
+		pawl_group_close(group->lineage.grown);
 		free_group(group);
 	}
 }
@@ -311,7 +316,7 @@ uint32_t pawl_group_ranks(const struct pawl_group *group)
 
 /* ---- operations ---- */
 
-/* Does an operation in a group of one rank. */
+/* Carries out an operation in a group of one rank. */
 static void run_single_rank(struct pawl_group *group, struct pawl_work *work)
 {
 	const struct pawl_coll_call *call = &work->call;
@@ -332,12 +337,12 @@ static void run_single_rank(struct pawl_group *group, struct pawl_work *work)
 	}
 	group_report_done(group, work);
 	if (deferred) {
-		group->transport->wake(group->transport); /* a thread that waits drives */
+		group->transport->wake(group->transport); /* a waiting thread drives */
 	}
 	pthread_mutex_unlock(&group->state);
 }
 
-/* Under state: returns 0 if the group can still do something. */
+/* Under state: returns 0 if the group accepts operations. */
 static int check_group(const struct pawl_group *group, struct pawl_err *err)
 {
 	if (!group->started || group->closing) {
@@ -354,24 +359,24 @@ static int check_group(const struct pawl_group *group, struct pawl_err *err)
 static int set_fork_error(const struct pawl_group *group, struct pawl_err *err)
 {
 	return pawl_err_set(err, PAWL_ENOTSUP,
-		"collectives: the group is process %ld's, of which this one is a fork",
+		"collectives: the group belongs to process %ld, of which this one is a fork",
 		(long)group->pid);
 }
 
 static void enqueue(struct pawl_group *group, struct pawl_work *work)
 {
 	if (is_message(&work->call)) {
-		work->number = group->messages_n++;
-		group_push(&group->inbox, work);
+		work->number = group->queues.messages_n++;
+		group_push(&group->queues.inbox, work);
 	} else {
-		work->number = group->submitted++;
-		priv_of(work)->digest = group->digest;
-		group->digest = group_call_digest(group->digest, &work->call);
-		group_push(&group->channels[work->number % COLL_CHANNELS], work);
+		work->number = group->queues.submitted++;
+		priv_of(work)->digest = group->queues.digest;
+		group->queues.digest = group_call_digest(group->queues.digest, &work->call);
+		group_push(&group->queues.channels[work->number % COLL_CHANNELS], work);
 	}
-	group->pending++;
-	if (group->asleep || work->call.len_bytes >= WAKE_MIN_BYTES) {
-		pthread_cond_signal(&group->work);
+	group->queues.pending++;
+	if (group->driver.asleep || work->call.len_bytes >= WAKE_MIN_BYTES) {
+		pthread_cond_signal(&group->driver.wake);
 	}
 }
 
@@ -416,7 +421,7 @@ void pawl_group_release(struct pawl_group *group, struct pawl_work *work)
 	}
 	pthread_mutex_lock(&group->state);
 	__atomic_store_n(&work->deferred, false, __ATOMIC_RELEASE);
-	pthread_cond_signal(&group->work);
+	pthread_cond_signal(&group->driver.wake);
 	pthread_mutex_unlock(&group->state);
 	group->transport->wake(group->transport);
 }
@@ -437,7 +442,8 @@ struct pawl_work *pawl_group_find_using(struct pawl_group *group, const void *me
 	}
 	pthread_mutex_lock(&group->state);
 	for (uint32_t c = 0; c < COLL_CHANNELS; c++) {
-		for (struct pawl_work *w = group->channels[c].first; w; w = priv_of(w)->next) {
+		for (struct pawl_work *w = group->queues.channels[c].first; w;
+			w = priv_of(w)->next) {
 			struct group_memory theirs =
 				group_call_memory(&w->call, group->rank, group->ranks);
 
@@ -451,14 +457,15 @@ struct pawl_work *pawl_group_find_using(struct pawl_group *group, const void *me
 	return found;
 }
 
-/* Under state: waits a while for the thread that drives, or drives. */
+/* Under state: waits for the thread that drives, until until_ns at most; if no thread drives,
+ * drives until then or until the work is done. */
 static void take_turn(struct pawl_group *group, struct pawl_work *work, int64_t now_ns,
 	int64_t until_ns)
 {
 	struct timespec until = timespec_of(until_ns);
 
-	if (group->driven) {
-		pthread_cond_timedwait(&group->over, &group->state, &until);
+	if (group->driver.driven) {
+		pthread_cond_timedwait(&group->driver.over, &group->state, &until);
 		return;
 	}
 	group_begin_turn(group);
@@ -469,7 +476,7 @@ static void take_turn(struct pawl_group *group, struct pawl_work *work, int64_t 
 	group_end_turn(group);
 }
 
-/* Under state: says why a work failed, or the group. */
+/* Under state: sets the error of a work that failed. */
 static int set_work_error(struct pawl_group *group, const struct pawl_work *work,
 	struct pawl_err *err)
 {
@@ -498,7 +505,7 @@ int pawl_group_wait(struct pawl_group *group, struct pawl_work *work, int64_t ti
 	from_ns = now_ns = group_clock_ns(group);
 	end_ns = timeout_ns < 0 ? NEVER_NS : from_ns + timeout_ns;
 	pthread_mutex_lock(&group->state);
-	group->waiters++;
+	group->driver.waiters++;
 	while (!pawl_work_done(work) && now_ns < end_ns) {
 		take_turn(group, work, now_ns,
 			end_ns - now_ns < most_ns ? end_ns : now_ns + most_ns);
@@ -513,11 +520,11 @@ int pawl_group_wait(struct pawl_group *group, struct pawl_work *work, int64_t ti
 		rv = set_work_error(group, work, err);
 	}
 	group_stats_waited(group, work, from_ns);
-	group->waiters--;
-	if (group->waiters == 0 && group->pending > 0) {
-		pthread_cond_signal(&group->work);
+	group->driver.waiters--;
+	if (group->driver.waiters == 0 && group->queues.pending > 0) {
+		pthread_cond_signal(&group->driver.wake);
 	}
-	pthread_cond_broadcast(&group->over);
+	pthread_cond_broadcast(&group->driver.over);
 	pthread_mutex_unlock(&group->state);
 	return rv;
 }
@@ -538,12 +545,12 @@ struct pawl_work *pawl_group_next_completion(struct pawl_group *group)
 	struct pawl_work *work;
 
 	pthread_mutex_lock(&group->state);
-	while (group->completions.first == NULL && !group->closing) {
-		pthread_cond_wait(&group->completed, &group->state);
+	while (group->queues.completions.first == NULL && !group->closing) {
+		pthread_cond_wait(&group->queues.completed, &group->state);
 	}
-	work = group->completions.first;
+	work = group->queues.completions.first;
 	if (work) {
-		group->completions.first = priv_of(work)->next_completion;
+		group->queues.completions.first = priv_of(work)->next_completion;
 	}
 	pthread_mutex_unlock(&group->state);
 	return work;

@@ -1,6 +1,6 @@
 /*
- * A group of ranks over any port: what include/pawl/coll.h has, with the port and the hosts given
- * by the caller.
+ * A group of ranks over any transport: the calls of include/pawl/coll.h, with the transport and the
+ * hosts given by the caller.
  */
 #ifndef COLL_GROUP_GROUP_H
 #define COLL_GROUP_GROUP_H
@@ -13,19 +13,19 @@
 
 #include <stdatomic.h>
 
-/* Makes a group. A rank from ranks on is a server, which only adds. PAWL_ENOMEM; PAWL_EINVAL:
+/* Makes a group. A rank of `ranks` or more is a server, which only adds. PAWL_ENOMEM; PAWL_EINVAL:
  * PAWL_HEARTBEAT is no time. */
 int coll_group_make(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint32_t servers,
 	struct pawl_err *err);
-/* Starts a group on a port, which it takes even if it fails. where: as for coll_topo_init.
- * PAWL_ENOMEM, PAWL_EIO. */
+/* Starts a group on a transport, which the group owns from then on, even if this fails. where: as
+ * for coll_topo_init. PAWL_ENOMEM, PAWL_EIO. */
 int coll_group_start(struct pawl_group *group, struct coll_transport *transport,
 	const uint32_t *where, struct pawl_err *err);
-/* Sets the network by which ways are chosen from now on, in place of coll_link_default or
- * PAWL_LINK. To be called before start, or while nothing is under way, and at all ranks. */
+/* Sets the network for which algorithms are chosen from now on, in place of coll_link_default or
+ * PAWL_LINK. Call it at all ranks, before start or while nothing is under way. */
 void coll_group_set_link(struct pawl_group *group, const struct coll_link *link);
-/* Adds for the ranks, at a server that has started, until all have left or *stop is true (0), or
- * the group has failed, which the ranks are told. */
+/* Adds for the ranks, at a server that has started. Returns 0 when all ranks have left or *stop is
+ * true; else why the group failed, which the ranks learn too. */
 int coll_group_serve(struct pawl_group *group, const atomic_bool *stop, struct pawl_err *err);
 
 #endif

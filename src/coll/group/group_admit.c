@@ -1,14 +1,15 @@
 /*
  * Admits newcomers as ranks: see pawl_group_admit and pawl_group_request_join.
  *
- * The ranks of a group tell each other, by collectives of the group, how many wait at their doors,
- * then the cards of the new group, and at last whether all have joined it. So all decide alike.
- * Until then the group is as it was, and so it stays if that fails.
+ * The ranks of a group exchange, by collectives of the group, how many newcomers wait at their join
+ * listeners; then the endpoints of the new group; and at last whether all have joined it. So all
+ * ranks decide alike. Until then the group stays as it was, and it still does if a step fails.
  *
- * If a rank is lost in the very last of these collectives, some ranks may have heard that all have
- * joined, and others not. A rank that has goes on in the new group, and says so on the streams of
- * the old one. A rank that has not keeps both, until it hears that, or until the remaining ranks of
- * the old group have agreed to go on in the old one: see group_shrink.c.
+ * If a rank is lost in the last of these collectives, some ranks may know that all have joined, and
+ * others not. A rank that knows goes on in the new group, and sends a notice of that on the streams
+ * of the old one. A rank that does not know keeps both groups until it receives such a notice. It
+ * drops the new group if the remaining ranks of the old one agree to go on there: see
+ * group_shrink.c.
  */
 #include "base/assert.h"
 #include "base/clock.h"
@@ -29,7 +30,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define JOIN_ATTEMPTS_MAX 3u /* attempts of a newcomer: another one may be why they fail */
+#define JOIN_ATTEMPTS_MAX 3u /* attempts of a newcomer: one may fail because of another newcomer */
 
 /* ---- the ranks ---- */
 
@@ -37,11 +38,11 @@ struct admission {
 	struct pawl_group *group;            /* the caller's */
 	struct pawl_join_listener *listener; /* the caller's, or NULL */
 	int64_t end_ns;                      /* deadline, monotonic ns */
-	uint32_t *newcomers;                 /* owned; per rank, newcomers admitted at its door */
-	uint32_t newcomers_max;              /* largest number in guests */
-	uint32_t first;                      /* number of our first newcomer in the next group */
-	uint32_t ranks;                      /* number of ranks of the next group */
-	char *endpoints;                     /* owned; cards of all ranks of the next group */
+	uint32_t *newcomers;    /* owned; per rank, newcomers admitted at its join listener */
+	uint32_t newcomers_max; /* largest number in newcomers */
+	uint32_t first;         /* number of our first newcomer in the next group */
+	uint32_t ranks;         /* number of ranks of the next group */
+	char *endpoints;        /* owned; endpoints of all ranks of the next group */
 };
 
 static int gather(struct admission *a, const void *in, void *out, size_t len_bytes,
@@ -61,7 +62,7 @@ static int gather(struct admission *a, const void *in, void *out, size_t len_byt
 	return rv == 0 ? pawl_group_wait(a->group, &work, -1, err) : rv;
 }
 
-/* Counts the newcomers to admit, so that there are at most `most` ranks. */
+/* Counts the newcomers to admit, so that the group gets `most` ranks at most. */
 static int count_newcomers(struct admission *a, uint32_t most, struct pawl_err *err)
 {
 	uint32_t ranks = a->group->ranks;
@@ -88,8 +89,8 @@ static int count_newcomers(struct admission *a, uint32_t most, struct pawl_err *
 	return 0;
 }
 
-/* Gathers the cards of all, in the order of ranks. A rank's newcomers stand behind its own in what
- * it sends. */
+/* Gathers the endpoints of all ranks of the next group, in order. Each rank sends its own, then
+ * those of its newcomers. */
 static int gather_endpoints(struct admission *a, const char *endpoint, struct pawl_err *err)
 {
 	uint32_t n = a->group->ranks;
@@ -104,7 +105,7 @@ static int gather_endpoints(struct admission *a, const char *endpoint, struct pa
 	all = FAULT_MEM("coll.door", calloc(n, block));
 	a->endpoints = FAULT_MEM("coll.door", calloc(a->ranks, PAWL_ENDPOINT_MAX));
 	if (!ours || !all || !a->endpoints) {
-		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for the cards of %u ranks",
+		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for the endpoints of %u ranks",
 			a->ranks);
 		goto out;
 	}
@@ -140,8 +141,8 @@ static int join_next_group(struct pawl_group *group, const char *endpoints, stru
 	return rv;
 }
 
-/* Finds the first rank that cannot go on, each for its own reason; *first is the number of ranks if
- * all can. */
+/* Exchanges whether each rank can go on. *first becomes the first rank that cannot, or the number
+ * of ranks if all can. */
 static int agree(struct admission *a, bool can, uint32_t *first, struct pawl_err *err)
 {
 	uint8_t *each = FAULT_MEM("coll.door", calloc(a->group->ranks, 1));
@@ -165,7 +166,7 @@ static bool has_failed(struct pawl_group *group)
 	return failed;
 }
 
-/* Opens and joins the next group. *out stays NULL where some rank could not join. */
+/* Opens and joins the next group. *out stays NULL if a rank could not join. */
 static int open_next(struct admission *a, struct pawl_group **out, struct pawl_err *err)
 {
 	uint32_t ranks = a->group->ranks;
@@ -190,11 +191,11 @@ static int open_next(struct admission *a, struct pawl_group **out, struct pawl_e
 		join_listener_send_endpoints(a->listener, newcomers, a->endpoints, a->ranks);
 		joined = join_next_group(next, a->endpoints, &why);
 		if (joined == 0 && !join_listener_all_joined(a->listener, newcomers)) {
-			joined = pawl_err_set(&why, PAWL_EPEER, "one could not join");
+			joined = pawl_err_set(&why, PAWL_EPEER, "a newcomer could not join");
 		}
 		rv = agree(a, joined == 0, &culprit, err);
 		if (rv != 0 && joined == 0 && has_failed(a->group)) {
-			a->group->grown = next;
+			a->group->lineage.grown = next;
 			next = NULL;
 		}
 	}
@@ -229,7 +230,7 @@ int pawl_group_admit(struct pawl_group **out, struct pawl_group *group,
 		rv = open_next(&a, out, err);
 	}
 	if (rv != 0 && !has_failed(group)) {
-		pawl_group_leave(group); /* the others would wait for us */
+		pawl_group_leave(group); /* else the other ranks would wait for us */
 	}
 	free(a.newcomers);
 	free(a.endpoints);
@@ -239,10 +240,10 @@ int pawl_group_admit(struct pawl_group **out, struct pawl_group *group,
 /* ---- a newcomer ---- */
 
 struct newcomer {
-	const char *name;          /* name of the door; the caller's */
-	char address[ADDRESS_MAX]; /* address of the door */
-	int fd;                    /* connection to the door; -1: none */
-	bool invited;              /* the door has invited us */
+	const char *name;          /* name of the join listener; the caller's */
+	char address[ADDRESS_MAX]; /* address of the join listener */
+	int fd;                    /* connection to the join listener; -1: none */
+	bool invited;              /* the join listener has invited us */
 	struct pawl_group *next;   /* group that is being joined, or NULL */
 };
 
@@ -288,7 +289,7 @@ static int send_join_request(struct newcomer *n, int64_t end_ns, struct pawl_err
 		: set_lost_error(n, err);
 }
 
-/* Waits for the invitation, gives our card, and reads all cards. */
+/* Waits for the invitation, sends our endpoint, and receives the endpoints of all ranks. */
 static int exchange(struct newcomer *n, char **endpoints, int64_t end_ns, struct pawl_err *err)
 {
 	char endpoint[PAWL_ENDPOINT_MAX] = "";
@@ -316,7 +317,7 @@ static int exchange(struct newcomer *n, char **endpoints, int64_t end_ns, struct
 		: set_lost_error(n, err);
 }
 
-/* Makes one attempt. */
+/* Makes one attempt to join. */
 static int try_to_join(struct newcomer *n, int64_t end_ns, struct pawl_err *err)
 {
 	char *endpoints = NULL;

@@ -9,12 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SIGNATURE_MEAN    1u   /* flag in a sign: the call has mean set */
-#define SIGNATURE_AT      8u   /* offset in a header of the sign of the call */
+#define SIGNATURE_MEAN    1u   /* flag in a signature: the call has mean set */
+#define SIGNATURE_AT      8u   /* offset in a header of the call's signature */
 #define DIGEST_AT         24u  /* offset of the digest of all calls before */
-#define BEFORE_AT         28u  /* offset of the sign of the call before */
-#define SIGNATURE_BYTES   16u  /* bytes of a sign, which says what is called */
-#define SIGNATURE_UNKNOWN 255u /* first byte of a sign that is not known */
+#define BEFORE_AT         28u  /* offset of the signature of the call before */
+#define SIGNATURE_BYTES   16u  /* bytes of a signature, which identifies what is called */
+#define SIGNATURE_UNKNOWN 255u /* first byte of a signature that is not known */
 
 static const char *kind_name(enum pawl_coll kind)
 {
@@ -59,8 +59,9 @@ static bool has_root(enum pawl_coll kind)
 static int check_numbers(const struct pawl_coll_call *call, struct pawl_err *err)
 {
 	if (call->kind >= PAWL_COLLS || call->dtype >= PAWL_DTYPES || call->op >= PAWL_REDUCE_OPS) {
-		return pawl_err_set(err, PAWL_EINVAL, "kind %d, operation %d or type %d is none",
-			(int)call->kind, (int)call->op, (int)call->dtype);
+		return pawl_err_set(err, PAWL_EINVAL,
+			"no such kind (%d), operation (%d) or type (%d)", (int)call->kind,
+			(int)call->op, (int)call->dtype);
 	}
 	if (!coll_fold_fits(call->op, call->dtype)) {
 		return pawl_err_set(err, PAWL_EINVAL,
@@ -71,7 +72,7 @@ static int check_numbers(const struct pawl_coll_call *call, struct pawl_err *err
 	}
 	if (call->len_bytes % coll_type_bytes(call->dtype) != 0) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"%llu bytes are no whole number of elements of %zu",
+			"%llu bytes are not a whole number of elements of %zu bytes",
 			(unsigned long long)call->len_bytes, coll_type_bytes(call->dtype));
 	}
 	return 0;
@@ -81,7 +82,7 @@ static int check_parts(const uint64_t *at, uint32_t ranks, struct pawl_err *err)
 {
 	for (uint32_t r = 0; r < ranks && at; r++) {
 		if (at[r] > at[r + 1]) {
-			return pawl_err_set(err, PAWL_EINVAL, "parts that go backwards");
+			return pawl_err_set(err, PAWL_EINVAL, "the limits of the parts decrease");
 		}
 	}
 	return at ? 0 : pawl_err_set(err, PAWL_EINVAL, "no parts");
@@ -97,7 +98,7 @@ int group_call_check(const struct pawl_coll_call *call, uint32_t rank, uint32_t 
 		rv = pawl_err_set(err, PAWL_EINVAL, "rank %u of %u ranks", call->root, ranks);
 	}
 	if (rv == 0 && is_message(call) && call->root == rank) {
-		rv = pawl_err_set(err, PAWL_EINVAL, "a message to oneself");
+		rv = pawl_err_set(err, PAWL_EINVAL, "a rank cannot exchange messages with itself");
 	}
 	if (rv == 0 && call->kind == PAWL_ALL_TO_ALL) {
 		rv = check_parts(call->in_at, ranks, err);
@@ -195,7 +196,7 @@ void group_call_name(const struct pawl_coll_call *call, char *text)
 
 /* ---- whether two ranks make the same call ---- */
 
-/* Writes the sign of a call, SIGNATURE_BYTES: what all ranks must say of it. */
+/* Writes the signature of a call, SIGNATURE_BYTES: the part that all ranks must agree on. */
 static void encode_signature(uint8_t *signature, const struct pawl_coll_call *call)
 {
 	uint32_t root = htole32(call->root);
@@ -208,7 +209,7 @@ static void encode_signature(uint8_t *signature, const struct pawl_coll_call *ca
 	memcpy(signature + 8, &len, 8);
 }
 
-/* Reads a sign. 0; PAWL_EPEER. */
+/* Reads a signature. 0; PAWL_EPEER. */
 static int decode_signature(const uint8_t *signature, uint32_t peer, struct pawl_coll_call *call,
 	struct pawl_err *err)
 {
@@ -222,7 +223,9 @@ static int decode_signature(const uint8_t *signature, uint32_t peer, struct pawl
 	call->len_bytes = le64toh(call->len_bytes);
 	if (call->kind >= PAWL_COLLS || call->dtype >= PAWL_DTYPES) {
 		return pawl_err_set(err, PAWL_EPEER,
-			"rank %u is lost: it sent nonsense: is it another version of Pawl?", peer);
+			"rank %u is lost: it sent a malformed header: is it another version of "
+			"Pawl?",
+			peer);
 	}
 	return 0;
 }
@@ -278,13 +281,13 @@ int group_header_decode(const uint8_t *header, uint32_t peer, struct pawl_coll_c
 		(call->kind != PAWL_ALL_REDUCE || call->op >= PAWL_REDUCE_OPS ||
 			!coll_fold_fits(call->op, call->dtype) ||
 			call->len_bytes % coll_type_bytes(call->dtype) != 0)) {
-		rv = pawl_err_set(err, PAWL_EPEER, "rank %u wants a server for %s", peer,
+		rv = pawl_err_set(err, PAWL_EPEER, "rank %u asks a server to do %s", peer,
 			kind_name(call->kind));
 	}
 	return rv;
 }
 
-/* Compares two signs. 0; PAWL_EMISMATCH; PAWL_EPEER: one is malformed. */
+/* Compares two signatures. 0; PAWL_EMISMATCH; PAWL_EPEER: one is malformed. */
 static int compare_signatures(uint64_t number, const uint8_t *ours, const uint8_t *theirs,
 	uint32_t rank, uint32_t peer, struct pawl_err *err)
 {
@@ -307,7 +310,7 @@ static int compare_signatures(uint64_t number, const uint8_t *ours, const uint8_
 		(unsigned long long)number, rank, texts[0], peer, texts[1]);
 }
 
-/* Compares the digests of all calls before one for which both ranks say the same. */
+/* Compares the digests of all calls before a call whose signature is the same at both ranks. */
 static int compare_digests(const uint8_t *ours, const uint8_t *theirs, uint32_t rank, uint32_t peer,
 	struct pawl_err *err)
 {
@@ -321,7 +324,7 @@ static int compare_digests(const uint8_t *ours, const uint8_t *theirs, uint32_t 
 	group_call_name(&call, text);
 	return pawl_err_set(err, PAWL_EMISMATCH,
 		"ranks disagree before collective %llu: rank %u and rank %u both call %s now, but "
-		"have not called the same until then",
+		"their earlier calls differ",
 		(unsigned long long)group_header_number(ours), rank, peer, text);
 }
 
@@ -335,7 +338,8 @@ int group_prefix_check(const uint8_t *theirs, const uint8_t *ours, uint32_t rank
 	return rv == 0 ? compare_digests(ours, theirs, rank, peer, err) : rv;
 }
 
-/* Compares what the peer sends us in an all-to-all with what we expect. */
+/* Compares the number of bytes that the peer sends us in an all-to-all with the number we
+ * expect. */
 static int compare_parts(const uint8_t *theirs, const uint8_t *ours,
 	const struct pawl_coll_call *call, uint32_t rank, uint32_t peer, struct pawl_err *err)
 {

@@ -1,9 +1,9 @@
 /*
- * Moves the bytes of a group's operations, and finds out which peers no longer take part: see
+ * Moves the bytes of a group's operations, and detects peers that no longer take part: see
  * group_impl.h for the locks.
  *
- * What a rank said is always heard before we check whether it still lives. So a rank that names the
- * culprit, and then ends itself, is not taken for the culprit.
+ * We always receive what a rank sent before we check whether it is alive. So a rank that names the
+ * culprit and then ends is not taken for the culprit.
  */
 #include "base/assert.h"
 #include "base/err.h"
@@ -16,8 +16,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CHUNK_BYTES           (64u << 10) /* bytes moved at a time, so that all streams get their turn */
-#define MISSED_HEARTBEATS_MAX 4           /* heartbeats that may be missed */
+#define CHUNK_BYTES           (64u << 10) /* bytes moved at a time: each stream gets its turn */
+#define MISSED_HEARTBEATS_MAX 4           /* missed heartbeats after which a peer is lost */
 
 static const char *peer_name(const struct pawl_group *group, uint32_t peer, char *text)
 {
@@ -28,7 +28,7 @@ static const char *peer_name(const struct pawl_group *group, uint32_t peer, char
 	return text;
 }
 
-/* Adds where a rank is, if ranks are on several hosts. */
+/* Appends the name of a rank's host, if ranks are on several hosts. */
 static void append_hostname(const struct pawl_group *group, uint32_t rank, struct pawl_err *err)
 {
 	size_t len = strlen(err->msg);
@@ -73,21 +73,21 @@ static void remove_work(struct group_queue *queue, struct pawl_work *work)
 static struct group_queue *queue_of(struct pawl_group *group, const struct pawl_work *work)
 {
 	return is_message(&work->call) ? &group->messages
-				       : &group->channels[work->number % COLL_CHANNELS];
+				       : &group->queues.channels[work->number % COLL_CHANNELS];
 }
 
 static void push_completion(struct pawl_group *group, struct pawl_work *work)
 {
-	struct pawl_work *last = group->completions.last;
+	struct pawl_work *last = group->queues.completions.last;
 
 	priv_of(work)->next_completion = NULL;
-	if (group->completions.first) {
+	if (group->queues.completions.first) {
 		priv_of(last)->next_completion = work;
 	} else {
-		group->completions.first = work;
+		group->queues.completions.first = work;
 	}
-	group->completions.last = work;
-	pthread_cond_signal(&group->completed);
+	group->queues.completions.last = work;
+	pthread_cond_signal(&group->queues.completed);
 }
 
 void group_report_done(struct pawl_group *group, struct pawl_work *work)
@@ -96,7 +96,7 @@ void group_report_done(struct pawl_group *group, struct pawl_work *work)
 		push_completion(group, work);
 	}
 	__atomic_store_n(&work->done, true, __ATOMIC_RELEASE); /* the caller may free it now */
-	pthread_cond_broadcast(&group->over);
+	pthread_cond_broadcast(&group->driver.over);
 }
 
 void group_finish(struct pawl_group *group, struct pawl_work *work, int code)
@@ -118,7 +118,7 @@ void group_finish(struct pawl_group *group, struct pawl_work *work, int code)
 		priv_of(work)->slot->busy = false;
 	}
 	work->code = code;
-	group->pending--;
+	group->queues.pending--;
 	group_report_done(group, work);
 	pthread_mutex_unlock(&group->state);
 }
@@ -134,14 +134,14 @@ void group_fail(struct pawl_group *group, const struct pawl_err *why)
 		group->failure = *why;
 	}
 	pthread_mutex_unlock(&group->state);
-	/* Tells the others first: whoever waits here may end the process. */
+	/* Notify the peers first: a thread that waits here may end the process. */
 	group_move_control(group);
 	while (group->messages.first) {
 		group_finish(group, group->messages.first, group->failure.code);
 	}
 	for (uint32_t c = 0; c < COLL_CHANNELS; c++) {
-		while (group->channels[c].first) {
-			group_finish(group, group->channels[c].first, group->failure.code);
+		while (group->queues.channels[c].first) {
+			group_finish(group, group->queues.channels[c].first, group->failure.code);
 		}
 	}
 	FAULT_CRASH("coll.failed");
@@ -156,12 +156,13 @@ void group_take_inbox(struct pawl_group *group)
 	struct pawl_work *end;
 
 	pthread_mutex_lock(&group->state);
-	end = group->inbox.first;
+	end = group->queues.inbox.first;
 	while (end && (failed || !group_work_deferred(end))) {
 		end = priv_of(end)->next;
 	}
-	next = group->inbox.first;
-	group->inbox = end ? (struct group_queue){end, group->inbox.last} : (struct group_queue){0};
+	next = group->queues.inbox.first;
+	group->queues.inbox =
+		end ? (struct group_queue){end, group->queues.inbox.last} : (struct group_queue){0};
 	pthread_mutex_unlock(&group->state);
 	while (next != end) {
 		struct pawl_work *work = next;
@@ -187,7 +188,7 @@ static struct pawl_work *work_of(struct coll_message *message)
 	return (struct pawl_work *)(void *)(priv - offsetof(struct pawl_work, priv));
 }
 
-/* Moves what goes to, and came from, one peer. */
+/* Moves bytes of the control channel to and from one peer. */
 static bool move_control(struct pawl_group *group, uint32_t peer)
 {
 	struct coll_transport *transport = group->transport;
@@ -209,7 +210,7 @@ static bool move_control(struct pawl_group *group, uint32_t peer)
 		n < CHUNK_BYTES ? n : CHUNK_BYTES);
 	if (n > 0) {
 		coll_control_received(&group->control, peer, n);
-		group->last_received_ns[peer] = group->now_ns;
+		group->liveness.last_received_ns[peer] = group->now_ns;
 		moved = true;
 	}
 	return moved;
@@ -234,7 +235,7 @@ bool group_move_control(struct pawl_group *group)
 
 /* ---- collectives ---- */
 
-/* Sends our header to a peer, then the bytes. */
+/* Sends our header to a peer, then the bytes. Returns whether any were sent. */
 static bool send_some(struct pawl_group *group, struct pawl_work *work, uint32_t peer)
 {
 	struct group_slot *slot = priv_of(work)->slot;
@@ -270,7 +271,7 @@ static bool send_some(struct pawl_group *group, struct pawl_work *work, uint32_t
 	return n > 0;
 }
 
-/* Ends the group: two ranks have not called the same. */
+/* Fails the group: two ranks have not called the same. */
 static void fail_mismatch(struct pawl_group *group, uint32_t rank, uint32_t peer,
 	struct pawl_err *err)
 {
@@ -279,10 +280,10 @@ static void fail_mismatch(struct pawl_group *group, uint32_t rank, uint32_t peer
 	group_fail(group, err);
 }
 
-/* Checks a peer's header against ours. A server does what the first rank asked for. If that is not
- * what we do, the server hears of us, too, before it sends anything more, and then tells all ranks
- * who asked for what. What a peer began earlier, and we have done without it, may still be
- * known. */
+/* Checks a peer's header against ours. A server carries out what the first rank asked for. If we
+ * called something else, the server receives our header too before it sends more, and then reports
+ * to all ranks who called what. The peer may be at an earlier collective, done here without it: its
+ * header is then checked against the prefix, if that is still kept. */
 static void check_header(struct pawl_group *group, struct pawl_work *work, uint32_t peer)
 {
 	const struct group_slot *slot = priv_of(work)->slot;
@@ -301,7 +302,7 @@ static void check_header(struct pawl_group *group, struct pawl_work *work, uint3
 	}
 }
 
-/* Receives a peer's header, which is checked, then the bytes. Returns whether anything came. */
+/* Receives a peer's header and checks it, then the bytes. Returns whether any came. */
 static bool receive_some(struct pawl_group *group, struct pawl_work *work, uint32_t peer)
 {
 	struct group_slot *slot = priv_of(work)->slot;
@@ -330,7 +331,7 @@ static bool receive_some(struct pawl_group *group, struct pawl_work *work, uint3
 	if (n > 0) {
 		group_stats_add(group, slot, peer, n);
 		group_stats_moved(group, slot, peer);
-		group->last_received_ns[peer] = group->now_ns;
+		group->liveness.last_received_ns[peer] = group->now_ns;
 	}
 	return n > 0;
 }
@@ -340,14 +341,15 @@ static struct pawl_work *first_of(struct pawl_group *group, uint32_t channel)
 	struct pawl_work *work;
 
 	pthread_mutex_lock(&group->state);
-	work = group->channels[channel].first;
+	work = group->queues.channels[channel].first;
 	pthread_mutex_unlock(&group->state);
 	return work;
 }
 
-/* Returns whose turn it is: of the collectives under way, the first that has bytes for another
- * host, and of its messages the first in its list. The lists of ranks begin with different hosts,
- * so at any time each host is sent to by one other, and its network is not fought for. */
+/* Returns whose turn it is: of the collectives under way, the first with bytes for another host,
+ * and of its messages to other hosts the first in its list. The lists of the ranks begin with
+ * different hosts. So at any time one host sends to each host, and senders do not compete for its
+ * network. */
 static struct group_turn find_turn(struct pawl_group *group)
 {
 	struct group_turn turn = {UINT64_MAX, group->rank};
@@ -373,10 +375,10 @@ static struct group_turn find_turn(struct pawl_group *group)
 	return turn;
 }
 
-/* Returns whether a collective that has not begun works on memory of an earlier one that is not
- * done, where one of the two writes. It begins when that one is over, as if they had been called
- * one after the other. Other ranks may begin it sooner: the earliest that is not done waits for
- * nobody's memory at any rank, so all are done in the end. */
+/* Returns whether a collective that has not begun uses memory of an earlier one that is not done,
+ * and one of the two writes it. It begins when the earlier one is done, as if they had been called
+ * one after the other. Other ranks may begin it sooner. This cannot deadlock: the earliest
+ * collective that is not done waits for no memory at any rank. */
 static bool waits_for_memory(struct pawl_group *group, const struct pawl_work *work)
 {
 	struct group_memory ours = group_call_memory(&work->call, group->rank, group->ranks);
@@ -384,7 +386,7 @@ static bool waits_for_memory(struct pawl_group *group, const struct pawl_work *w
 
 	pthread_mutex_lock(&group->state);
 	for (uint32_t c = 0; c < COLL_CHANNELS && !waits; c++) {
-		struct pawl_work *before = group->channels[c].first;
+		struct pawl_work *before = group->queues.channels[c].first;
 
 		while (before && before->number < work->number && !waits) {
 			struct group_memory theirs =
@@ -418,7 +420,7 @@ static bool move_channel(struct pawl_group *group, uint32_t channel)
 		moved |= send_some(group, work, peer);
 		moved |= receive_some(group, work, peer);
 		if (group->failure.code != 0) {
-			return true; /* the work is its caller's again */
+			return true; /* the work may be its caller's again */
 		}
 	}
 	if (slot->headers_left == 0 && coll_exec_done(&slot->exec)) {
@@ -430,8 +432,8 @@ static bool move_channel(struct pawl_group *group, uint32_t channel)
 
 /* ---- peers that no longer take part ---- */
 
-/* Ends the group, with the work's name, and where the rank to blame is; PAWL_ANY_RANK: nobody
- * is. */
+/* Fails the group. The text names the work, and the culprit's host; PAWL_ANY_RANK: there is no
+ * culprit. */
 static void fail_work(struct pawl_group *group, const struct pawl_work *work, int code,
 	uint32_t culprit, const char *why)
 {
@@ -444,7 +446,7 @@ static void fail_work(struct pawl_group *group, const struct pawl_work *work, in
 	group_fail(group, &err);
 }
 
-/* Returns whether a work misses a peer that has left: a collective that the peer left before, or a
+/* Returns whether a work needs a peer that has left: a collective that the peer left before, or a
  * message to or from it. */
 static bool needs_left_peer(struct pawl_group *group, const struct pawl_work *work, uint32_t peer)
 {
@@ -456,7 +458,7 @@ static bool needs_left_peer(struct pawl_group *group, const struct pawl_work *wo
 	return is_message(&work->call) ? work->call.root == peer : work->number >= number;
 }
 
-/* Ends the group if a work misses a peer. Returns whether it did. */
+/* Fails the group if a work needs a peer that has left. Returns whether it did. */
 static bool fail_left(struct pawl_group *group, const struct pawl_work *work)
 {
 	char why[64];
@@ -464,7 +466,7 @@ static bool fail_left(struct pawl_group *group, const struct pawl_work *work)
 
 	for (uint32_t p = 0; p < group->peers && work; p++) {
 		if (needs_left_peer(group, work, p)) {
-			group->gone[p] = true;
+			group->liveness.gone[p] = true;
 			snprintf(why, sizeof(why), "%s has left the group",
 				peer_name(group, p, name));
 			fail_work(group, work, PAWL_EPEER, p, why);
@@ -474,7 +476,7 @@ static bool fail_left(struct pawl_group *group, const struct pawl_work *work)
 	return false;
 }
 
-/* Returns whether a peer, by its last heartbeat, had not begun that collective. */
+/* Returns whether a peer had not begun that collective at its last heartbeat. */
 static bool is_behind(const struct pawl_group *group, uint32_t peer, uint64_t number)
 {
 	size_t len;
@@ -489,9 +491,9 @@ static bool is_behind(const struct pawl_group *group, uint32_t peer, uint64_t nu
 	return behind;
 }
 
-/* Returns a rank that a collective still waits for, and whether that rank has begun it: one that we
- * wait for and that has not, else any that has not, since others wait for it, else one that we wait
- * for. */
+/* Returns a rank that a collective still waits for, PAWL_ANY_RANK if there is none, and whether
+ * that rank has begun it. In this order: a peer whose header we lack; any rank that has not begun
+ * it, since others wait for that one; a peer whose bytes we lack. */
 static uint32_t find_late(const struct pawl_group *group, struct pawl_work *work, bool *begun)
 {
 	const struct group_slot *slot = is_message(&work->call) ? NULL : priv_of(work)->slot;
@@ -533,7 +535,8 @@ static void fail_late(struct pawl_group *group, struct pawl_work *work)
 	fail_work(group, work, PAWL_ETIMEDOUT, late, why);
 }
 
-/* Ends the group if a work in a queue waits in vain. Returns whether it did. */
+/* Fails the group if a work in a queue is stalled: it needs a peer that has left, or its deadline
+ * has passed. Returns whether it did. */
 static bool fail_queue(struct pawl_group *group, struct pawl_work *first)
 {
 	for (struct pawl_work *w = first; w; w = priv_of(w)->next) {
@@ -545,7 +548,7 @@ static bool fail_queue(struct pawl_group *group, struct pawl_work *first)
 			return true;
 		}
 		if (!is_message(&w->call)) {
-			break; /* collectives behind it have not begun */
+			break; /* the collectives behind it have not begun */
 		}
 	}
 	return false;
@@ -561,7 +564,7 @@ static void fail_stalled(struct pawl_group *group)
 		}
 	}
 	pthread_mutex_lock(&group->state);
-	deferred = group->inbox.first;
+	deferred = group->queues.inbox.first;
 	pthread_mutex_unlock(&group->state);
 	if (!fail_queue(group, group->messages.first) && deferred &&
 		group->now_ns >= priv_of(deferred)->deadline_ns) {
@@ -569,8 +572,7 @@ static void fail_stalled(struct pawl_group *group)
 	}
 }
 
-/* Returns whether a collective before that number has room for bytes of a peer, which do not
- * come. */
+/* Returns whether a collective before that number still expects bytes of a peer. */
 static bool waits_for(struct pawl_group *group, uint32_t peer, uint64_t number)
 {
 	bool waits = false;
@@ -590,25 +592,26 @@ static bool waits_for(struct pawl_group *group, uint32_t peer, uint64_t number)
 
 int64_t group_peer_timeout_ns(const struct pawl_group *group)
 {
-	return MISSED_HEARTBEATS_MAX * group->heartbeat_interval_ns;
+	return MISSED_HEARTBEATS_MAX * group->liveness.heartbeat_interval_ns;
 }
 
-/* Returns whether a peer has been silent for too long. The end of the last interval is not waited
- * for, so that all have the name when the heartbeat would have come. A peer that has left is not
- * heard of any more, unless what it had to send is still on its way: a network that parted may have
- * lost that. */
+/* Returns whether a peer has sent nothing for too long. The timeout ends a part of an interval
+ * early, so that all ranks name the peer when its heartbeat would have come. A peer that has left
+ * sends nothing more, which is fine unless we still expect its bytes: a network that was cut may
+ * have lost them. */
 static bool is_silent(struct pawl_group *group, uint32_t peer)
 {
-	int64_t most_ns = group_peer_timeout_ns(group) - group->heartbeat_interval_ns / 16;
+	int64_t most_ns = group_peer_timeout_ns(group) - group->liveness.heartbeat_interval_ns / 16;
 	uint64_t number;
 
-	return group_connects_to(group, peer) && group->heartbeat_interval_ns > 0 &&
-		group->now_ns - group->last_received_ns[peer] > most_ns &&
+	return group_connects_to(group, peer) && group->liveness.heartbeat_interval_ns > 0 &&
+		group->now_ns - group->liveness.last_received_ns[peer] > most_ns &&
 		(!coll_control_left(&group->control, peer, &number) ||
 			waits_for(group, peer, number));
 }
 
-/* Ends the group for the first silent peer, and notes the others for a rank that shrinks it. */
+/* Fails the group for the first silent peer. Marks the others as gone, for a rank that shrinks the
+ * group. */
 static void fail_silent(struct pawl_group *group)
 {
 	char name[PEER_TEXT];
@@ -618,20 +621,21 @@ static void fail_silent(struct pawl_group *group)
 		if (!is_silent(group, p)) {
 			continue;
 		}
-		group->gone[p] = true;
+		group->liveness.gone[p] = true;
 		if (group->failure.code == 0) {
 			pawl_err_set(&err, PAWL_EPEER,
 				"%s is lost: not a sign of it for %.1f s: is its process "
 				"stopped, or its host?",
 				peer_name(group, p, name),
-				(double)(group->now_ns - group->last_received_ns[p]) / NS_PER_S);
+				(double)(group->now_ns - group->liveness.last_received_ns[p]) /
+					NS_PER_S);
 			append_hostname(group, p, &err);
 			group_fail(group, &err);
 		}
 	}
 }
 
-/* Ends the group if a peer is dead. Returns whether the group has failed, for that or another
+/* Fails the group if a peer is dead. Returns whether the group has failed, for that or another
  * reason. */
 static bool fail_dead(struct pawl_group *group, uint32_t peer)
 {
@@ -643,10 +647,10 @@ static bool fail_dead(struct pawl_group *group, uint32_t peer)
 	if (!why) {
 		return false;
 	}
-	group_move_control(group); /* hears the peer's last words */
+	group_move_control(group); /* receives what the peer sent last */
 	if (group->control.failure.code == 0 &&
 		!coll_control_left(&group->control, peer, &number)) {
-		group->gone[peer] = true;
+		group->liveness.gone[peer] = true;
 		pawl_err_set(&err, PAWL_EPEER, "%s is lost: %s", peer_name(group, peer, name), why);
 		append_hostname(group, peer, &err);
 		group_fail(group, &err);
@@ -659,8 +663,8 @@ void group_heartbeat(struct pawl_group *group)
 	coll_control_heartbeat(&group->control, group->prefixes, sizeof(group->prefixes));
 }
 
-/* Returns the first of the collectives that a peer told of for which we have said something
- * else. */
+/* Returns the prefix of the first collective in a peer's status that differs from our prefix; NULL:
+ * none does. */
 static const uint8_t *find_different(const struct pawl_group *group, uint32_t peer)
 {
 	const uint8_t *found = NULL;
@@ -679,8 +683,8 @@ static const uint8_t *find_different(const struct pawl_group *group, uint32_t pe
 	return found;
 }
 
-/* Ends the group if ranks do different things. They may wait for each other, or go on without each
- * other, and nothing goes between them but heartbeats. */
+/* Fails the group if ranks call different collectives. They may wait for each other, or go on
+ * without each other, and exchange nothing but heartbeats. */
 static void fail_different(struct pawl_group *group)
 {
 	struct pawl_err err;
@@ -696,13 +700,13 @@ static void fail_different(struct pawl_group *group)
 	}
 }
 
-/* Checks on peers and works, now and then, while nothing moves. */
+/* Checks peers and works while nothing moves, once per TIME_GROUP_WAIT at most. */
 static void check_liveness(struct pawl_group *group)
 {
-	if (group->now_ns - group->checked_ns < times_ns(TIME_GROUP_WAIT)) {
+	if (group->now_ns - group->liveness.checked_ns < times_ns(TIME_GROUP_WAIT)) {
 		return;
 	}
-	group->checked_ns = group->now_ns;
+	group->liveness.checked_ns = group->now_ns;
 	for (uint32_t p = 0; p < group->peers && group->failure.code == 0; p++) {
 		if (group_connects_to(group, p) && fail_dead(group, p)) {
 			return;
@@ -717,11 +721,12 @@ static void check_liveness(struct pawl_group *group)
 	}
 }
 
-/* Starts all silences anew: nobody drove for long, so it was us who were stopped. */
+/* Restarts the timeouts of all peers: this process was stopped, as no thread of it drove for
+ * long. */
 static void reset_last_received(struct pawl_group *group)
 {
 	for (uint32_t p = 0; p < group->peers; p++) {
-		group->last_received_ns[p] = group->now_ns;
+		group->liveness.last_received_ns[p] = group->now_ns;
 	}
 }
 
@@ -734,12 +739,14 @@ void group_drive(struct pawl_group *group, int64_t wait_ns)
 	bool moved;
 
 	group->now_ns = group_clock_ns(group);
-	if (group->now_ns - before_ns > MISSED_HEARTBEATS_MAX / 2 * group->heartbeat_interval_ns) {
+	if (group->now_ns - before_ns >
+		MISSED_HEARTBEATS_MAX / 2 * group->liveness.heartbeat_interval_ns) {
 		reset_last_received(group);
 	}
-	if (group->heartbeat_interval_ns > 0 &&
-		group->now_ns - group->last_heartbeat_ns >= group->heartbeat_interval_ns) {
-		group->last_heartbeat_ns = group->now_ns;
+	if (group->liveness.heartbeat_interval_ns > 0 &&
+		group->now_ns - group->liveness.last_heartbeat_ns >=
+			group->liveness.heartbeat_interval_ns) {
+		group->liveness.last_heartbeat_ns = group->now_ns;
 		group_heartbeat(group);
 	}
 	group_take_inbox(group);

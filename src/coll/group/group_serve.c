@@ -2,8 +2,8 @@
  * A server's side of a group: it has no vectors, and adds those of the ranks. See group_impl.h for
  * the locks.
  *
- * No thread submits operations here. What is to be done is what the first rank to begin on a
- * channel says in its header; the headers of the others must say the same.
+ * No thread submits operations here. The first rank that begins on a channel says in its header
+ * what is to be done; the headers of the others must say the same.
  */
 #include "base/assert.h"
 #include "base/err.h"
@@ -17,8 +17,8 @@
 /* The headers that have come for the next operation of each channel, and the operations under
  * way. */
 struct group_server {
-	struct pawl_work works[COLL_CHANNELS]; /* under way, if the channel has one */
-	uint64_t next[COLL_CHANNELS];          /* per channel: least number that may come */
+	struct pawl_work works[COLL_CHANNELS]; /* per channel: the one under way, if any */
+	uint64_t next[COLL_CHANNELS];          /* per channel: lowest number that may come */
 	struct group_header *headers; /* in this allocation; index channel * ranks + rank */
 };
 
@@ -39,7 +39,7 @@ int group_server_init(struct pawl_group *group, struct pawl_err *err)
 	return 0;
 }
 
-/* Hands the headers of ranks that have come so far to the operation. */
+/* Moves the headers that have come so far to the operation's slot, and checks them. */
 static int hand_over(struct pawl_group *group, struct pawl_work *work, struct pawl_err *err)
 {
 	struct group_header *theirs =
@@ -58,13 +58,14 @@ static int hand_over(struct pawl_group *group, struct pawl_work *work, struct pa
 				priv_of(work)->caller, p, err);
 		}
 		if (rv == 0 && ours[p].got > 0 && !ours[p].incoming) {
-			rv = pawl_err_set(err, PAWL_EPEER, "rank %u takes a server for another", p);
+			rv = pawl_err_set(err, PAWL_EPEER,
+				"rank %u mistakes this server for another", p);
 		}
 	}
 	return rv;
 }
 
-/* Begins the collective that a rank has begun. */
+/* Begins the collective whose header a rank has sent. */
 static int begin(struct pawl_group *group, uint32_t channel, uint32_t rank, struct pawl_err *err)
 {
 	struct group_server *server = group->server_state;
@@ -91,9 +92,10 @@ static int begin(struct pawl_group *group, uint32_t channel, uint32_t rank, stru
 		rv = hand_over(group, work, err);
 	}
 	pthread_mutex_lock(&group->state);
-	group_push(&group->channels[channel], work);
-	group->pending++;
-	group->submitted = group->submitted > number ? group->submitted : number + 1;
+	group_push(&group->queues.channels[channel], work);
+	group->queues.pending++;
+	group->queues.submitted =
+		group->queues.submitted > number ? group->queues.submitted : number + 1;
 	pthread_mutex_unlock(&group->state);
 	return rv;
 }
@@ -127,7 +129,7 @@ bool group_server_receive(struct pawl_group *group)
 	bool moved = false;
 
 	for (uint32_t c = 0; c < COLL_CHANNELS && group->failure.code == 0; c++) {
-		if (group->channels[c].first == NULL) {
+		if (group->queues.channels[c].first == NULL) {
 			moved |= receive_headers(group, c);
 		}
 	}
@@ -150,7 +152,7 @@ int coll_group_serve(struct pawl_group *group, const atomic_bool *stop, struct p
 	ASSERT(group->server_state != NULL);
 	pthread_mutex_lock(&group->driving);
 	while (group->failure.code == 0 && !atomic_load(stop) &&
-		(group->pending > 0 || !all_left(group))) {
+		(group->queues.pending > 0 || !all_left(group))) {
 		group_drive(group, times_ns(TIME_GROUP_WAIT));
 	}
 	pthread_mutex_unlock(&group->driving);

@@ -1,20 +1,20 @@
 /*
  * Goes on without ranks that are gone: see pawl_group_shrink.
  *
- * Ranks always tell each other by notes, on the streams of the first group: the round, the set of
- * ranks that they think are left, and their card for the group of that set. A set only ever gets
- * smaller: by ranks that are gone, and by ranks that another member of the set leaves out. When all
- * of a set have told the same, they are the new group; if one of them is gone before that group has
- * done its first barrier, they begin again. So a rank that has got further than another comes back
- * to it, on the same streams, as soon as it hears that somebody is gone: which it does, as that was
- * a rank of its group, too.
+ * Ranks negotiate by proposals, which they send as notices on the streams of the first group, base.
+ * A proposal has the round, the set of ranks that the sender takes as left, and the sender's
+ * endpoint for the group of that set. A set only gets smaller: by ranks that are gone, and by ranks
+ * that another member of the set leaves out. When all of a set have proposed the same, they are the
+ * new group. If one of them is gone before the first barrier of that group is done, they begin
+ * again. A rank that got further also comes back to this, on the same streams: the lost rank was in
+ * its group too, so it learns of the loss.
  *
- * A note whose set lacks even its sender says that the sender has gone on in another group: see
- * group_admit.c. A rank that has joined that group, too, but has not heard that all had, follows,
- * says the same, and what is shrunk is that group, without its newcomers. So either all remaining
- * ranks follow, or none has heard of it: then all of the next set have told that set, and none of
- * them can follow any more. A rank that did follow, but was taken for gone, is told so on the
- * streams of the group that it is in.
+ * A proposal whose set lacks its own sender means that the sender has moved to another group: see
+ * group_admit.c. A rank that has also joined that group, but does not know that all have, follows:
+ * it sends the same, and shrinks that group instead, without its newcomers. So either all remaining
+ * ranks follow, or none knows that all have joined: then all of the next set have proposed that
+ * set, and none of them can follow any more. A rank that did follow, but was taken for gone, gets a
+ * notice of that on the streams of the group that it is in.
  */
 #include "base/assert.h"
 #include "base/clock.h"
@@ -29,22 +29,22 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SET_BYTES      (COLL_RANKS_MAX / 8) /* bytes of a set: one bit per rank */
+#define SET_BYTES      (COLL_RANKS_MAX / 8) /* bytes of a set; one bit per rank */
 #define PROPOSAL_BYTES (4u + SET_BYTES + PAWL_ENDPOINT_MAX)
 #define AGAIN          1 /* no error: the set has changed */
-#define MOVED          2 /* no error: others are in the group with newcomers */
+#define MOVED          2 /* no error: other ranks have moved to the group with newcomers */
 
 struct shrink {
-	struct pawl_group *base; /* first group, whose streams carry notes; the caller's */
-	bool grown;              /* we have joined a group with newcomers, and heard no more */
-	uint32_t least;          /* ranks that must be left */
-	int64_t end_ns;          /* deadline, monotonic ns */
-	uint8_t set[SET_BYTES];  /* bit set of base's ranks that are left */
-	char endpoint[PAWL_ENDPOINT_MAX]; /* our card for their group; empty: none yet */
-	bool sent;                        /* the others have been sent set and card */
+	struct pawl_group *base; /* first group, whose streams carry the notices; the caller's */
+	bool grown; /* we have joined a group with newcomers, and do not know whether all have */
+	uint32_t least;                   /* number of ranks that must be left */
+	int64_t end_ns;                   /* deadline, monotonic ns */
+	uint8_t set[SET_BYTES];           /* bit set of base's ranks that are left */
+	char endpoint[PAWL_ENDPOINT_MAX]; /* our endpoint for the next group; empty: none yet */
+	bool sent;                        /* set and endpoint have been queued to the other ranks */
 };
 
-_Static_assert(PROPOSAL_BYTES <= CONTROL_NOTICE_MAX, "a note is too long");
+_Static_assert(PROPOSAL_BYTES <= CONTROL_NOTICE_MAX, "a proposal is too long");
 
 static bool has(const uint8_t *set, uint32_t rank)
 {
@@ -70,7 +70,7 @@ static void leave_out(struct shrink *s, uint32_t rank)
 	}
 }
 
-/* Returns the last note of rank from its set on, and its round; NULL: there is none. */
+/* Returns the last proposal of a rank, from its set on, and its round; NULL: there is none. */
 static const uint8_t *proposal_of(const struct shrink *s, uint32_t rank, uint32_t *round)
 {
 	size_t len;
@@ -91,7 +91,7 @@ static bool is_gone(const struct shrink *s, uint32_t rank)
 	const struct pawl_group *base = s->base;
 	uint64_t number;
 
-	return base->gone[rank] || base->transport->lost(base->transport, rank) ||
+	return base->liveness.gone[rank] || base->transport->lost(base->transport, rank) ||
 		coll_control_left(&base->control, rank, &number);
 }
 
@@ -104,15 +104,15 @@ static int handle_proposal(struct shrink *s, uint32_t rank, struct pawl_err *err
 	if (proposal && !has(proposal, rank) && s->grown) {
 		return MOVED;
 	}
-	if (!proposal || (round < base->round && has(proposal, rank))) {
+	if (!proposal || (round < base->lineage.round && has(proposal, rank))) {
 		return 0;
 	}
 	if (!has(proposal, base->rank)) {
 		return pawl_err_set(err, PAWL_EPEER,
 			"collectives: rank %u goes on without this rank", rank);
 	}
-	if (round > base->round) {
-		base->round = round;
+	if (round > base->lineage.round) {
+		base->lineage.round = round;
 		s->sent = false;
 	}
 	for (uint32_t q = 0; q < base->ranks; q++) {
@@ -123,15 +123,15 @@ static int handle_proposal(struct shrink *s, uint32_t rank, struct pawl_err *err
 	return 0;
 }
 
-/* Finds out who is gone, and what the others say. Ranks that are gone are heard, too: they may have
- * gone on without us while we stood still, and be through. Returns 0; PAWL_EPEER: they leave us
- * out; or MOVED. */
+/* Finds out which ranks are gone, and handles the proposals of all in the set. We read those of
+ * ranks that are gone too: they may have gone on without us while we were stopped, and be finished.
+ * Returns 0; PAWL_EPEER: they leave us out; or MOVED. */
 static int poll_peers(struct shrink *s, struct pawl_err *err)
 {
 	struct pawl_group *base = s->base;
 	int rv = 0;
 
-	group_move_control(base); /* hears their last words */
+	group_move_control(base); /* receives what they sent last */
 	for (uint32_t r = 0; r < base->ranks && rv == 0; r++) {
 		if (r == base->rank || !has(s->set, r)) {
 			continue;
@@ -144,12 +144,12 @@ static int poll_peers(struct shrink *s, struct pawl_err *err)
 	return rv;
 }
 
-/* Sends a note to all ranks, also to those that we think are gone: they may have stood still. */
+/* Sends a proposal to all ranks, also to those that seem gone: they may only have been stopped. */
 static int send_proposal(struct pawl_group *base, const uint8_t *set, const char *endpoint,
 	struct pawl_err *err)
 {
 	uint8_t proposal[PROPOSAL_BYTES] = {0};
-	uint32_t round = htole32(base->round);
+	uint32_t round = htole32(base->lineage.round);
 	int rv = 0;
 
 	memcpy(proposal, &round, 4);
@@ -172,8 +172,8 @@ static int propose(struct shrink *s, struct pawl_err *err)
 	return rv;
 }
 
-/* Returns the first of the set that has not said the same, with a card if we have one; base->ranks:
- * there is none. */
+/* Returns the first rank of the set that has not proposed the same, with an endpoint if we have
+ * one; base->ranks: there is none. */
 static uint32_t find_disagreeing(const struct shrink *s)
 {
 	uint32_t r = 0;
@@ -186,7 +186,7 @@ static uint32_t find_disagreeing(const struct shrink *s)
 		if (r == s->base->rank || !has(s->set, r)) {
 			continue;
 		}
-		if (!proposal || round != s->base->round ||
+		if (!proposal || round != s->base->lineage.round ||
 			memcmp(proposal, s->set, SET_BYTES) != 0 ||
 			(s->endpoint[0] != '\0' && proposal[SET_BYTES] == '\0')) {
 			break;
@@ -195,7 +195,7 @@ static uint32_t find_disagreeing(const struct shrink *s)
 	return r;
 }
 
-/* Returns whether all of the set have been sent what they were told. */
+/* Returns whether our proposal has been sent to all of the set. */
 static bool is_sent(const struct shrink *s)
 {
 	bool sent = s->sent;
@@ -207,8 +207,8 @@ static bool is_sent(const struct shrink *s)
 	return sent;
 }
 
-/* Waits until all of the set have said the same; with cards, if we have one. Returns 0; AGAIN: the
- * set has changed, and our card with it; MOVED; or an error. */
+/* Waits until all of the set have proposed the same, with endpoints if we have one. Returns 0;
+ * AGAIN: the set has changed, and our endpoint is no longer valid; MOVED; or an error. */
 static int agree(struct shrink *s, struct pawl_err *err)
 {
 	struct pawl_group *base = s->base;
@@ -231,7 +231,8 @@ static int agree(struct shrink *s, struct pawl_err *err)
 		other = find_disagreeing(s);
 		if (other < base->ranks && clock_mono_ns() >= s->end_ns) {
 			return pawl_err_set(err, PAWL_ETIMEDOUT,
-				"collectives: rank %u has not come to shrink the group", other);
+				"collectives: rank %u did not agree to shrink the group in time",
+				other);
 		}
 	}
 	return 0;
@@ -240,8 +241,8 @@ static int agree(struct shrink *s, struct pawl_err *err)
 static void begin_turn(struct pawl_group *group)
 {
 	pthread_mutex_lock(&group->state);
-	while (group->driven) {
-		pthread_cond_wait(&group->over, &group->state);
+	while (group->driver.driven) {
+		pthread_cond_wait(&group->driver.over, &group->state);
 	}
 	group_begin_turn(group);
 }
@@ -254,7 +255,8 @@ static void end_turn(struct pawl_group *group)
 
 /* ---- the new group ---- */
 
-/* Opens the next group, as each of the set does, and exchanges cards. May return AGAIN or MOVED. */
+/* Opens the next group, as each rank of the set does, and exchanges endpoints. May return AGAIN or
+ * MOVED. */
 static int open_next(struct shrink *s, struct pawl_group **next, struct pawl_err *err)
 {
 	uint32_t rank = 0;
@@ -265,7 +267,7 @@ static int open_next(struct shrink *s, struct pawl_group **next, struct pawl_err
 	}
 	if (count(s) < s->least) {
 		return pawl_err_set(err, PAWL_EPEER,
-			"collectives: %u of %u ranks are left, and %u must be", count(s),
+			"collectives: %u of %u ranks are left; at least %u must be", count(s),
 			s->base->ranks, s->least);
 	}
 	rv = group_open(next, rank, count(s), 0, s->base->route_hint, s->endpoint, err);
@@ -279,8 +281,8 @@ static int open_next(struct shrink *s, struct pawl_group **next, struct pawl_err
 	return rv;
 }
 
-/* Copies the card that each of the set has told, in order, and which rank of base each is. A rank
- * may tell another card as soon as it begins again. */
+/* Copies the endpoint that each rank of the set has proposed, in order, and its number in base. We
+ * copy since a rank may propose another endpoint as soon as it begins again. */
 static void copy_endpoints(struct shrink *s, char (*endpoints)[PAWL_ENDPOINT_MAX],
 	uint32_t *base_rank)
 {
@@ -309,13 +311,14 @@ static int join_next(struct shrink *s, struct pawl_group *next, struct pawl_err 
 		FAULT_MEM("coll.group", calloc(next->ranks, sizeof(*copies)));
 	int rv;
 
-	next->base_rank = FAULT_MEM("coll.group", calloc(next->ranks, sizeof(*next->base_rank)));
-	if (endpoints && copies && next->base_rank) {
-		copy_endpoints(s, copies, next->base_rank);
+	next->lineage.base_rank =
+		FAULT_MEM("coll.group", calloc(next->ranks, sizeof(*next->lineage.base_rank)));
+	if (endpoints && copies && next->lineage.base_rank) {
+		copy_endpoints(s, copies, next->lineage.base_rank);
 		for (uint32_t r = 0; r < next->ranks; r++) {
 			endpoints[r] = copies[r];
 		}
-		next->base = s->base;
+		next->lineage.base = s->base;
 		rv = group_join_barrier(next, endpoints, times_ns(TIME_SHRINK_JOIN), err);
 	} else {
 		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", next->ranks);
@@ -325,8 +328,8 @@ static int join_next(struct shrink *s, struct pawl_group *next, struct pawl_err 
 	return rv;
 }
 
-/* Handles a join that failed with rv and err. AGAIN if somebody is gone since, or another rank has
- * begun again; MOVED or PAWL_EPEER as look has it; else rv. */
+/* Handles a join that failed with rv and err. AGAIN if a rank is gone since, or another rank has
+ * begun again; MOVED or PAWL_EPEER as poll_peers returns it; else rv. */
 static int join_failed(struct shrink *s, int rv, struct pawl_err *err)
 {
 	int64_t end_ns =
@@ -339,10 +342,10 @@ static int join_failed(struct shrink *s, int rv, struct pawl_err *err)
 	s->endpoint[0] = '\0';
 	s->sent = false;
 	begin_turn(s->base);
-	round = ++s->base->round;
+	round = ++s->base->lineage.round;
 	while (outcome == 0 && clock_mono_ns() < end_ns) {
 		outcome = poll_peers(s, &reason);
-		if (outcome == 0 && (count(s) < before || s->base->round > round)) {
+		if (outcome == 0 && (count(s) < before || s->base->lineage.round > round)) {
 			outcome = AGAIN;
 		}
 		group_drive(s->base, times_ns(TIME_GROUP_WAIT));
@@ -354,23 +357,23 @@ static int join_failed(struct shrink *s, int rv, struct pawl_err *err)
 	return outcome != 0 ? outcome : rv;
 }
 
-/* Tells base which ranks the group knows to be gone. */
+/* Marks in base the ranks that are gone in the group. */
 static void mark_gone_in_base(struct pawl_group *group)
 {
-	struct pawl_group *base = group->base;
+	struct pawl_group *base = group->lineage.base;
 
 	for (uint32_t p = 0; p < group->ranks && base; p++) {
 		uint64_t number;
 
 		if (p != group->rank &&
-			(group->gone[p] || group->transport->lost(group->transport, p) ||
+			(group->liveness.gone[p] || group->transport->lost(group->transport, p) ||
 				coll_control_left(&group->control, p, &number))) {
-			base->gone[group->base_rank[p]] = true;
+			base->liveness.gone[group->lineage.base_rank[p]] = true;
 		}
 	}
 }
 
-/* Ends all that is under way in a group; from now on there are only notes. */
+/* Fails all operations of a group; from now on it carries only notices and heartbeats. */
 static void end_group(struct pawl_group *group)
 {
 	struct pawl_err why;
@@ -382,37 +385,38 @@ static void end_group(struct pawl_group *group)
 	end_turn(group);
 }
 
-/* Lists the ranks of the new group, by their numbers in the old one. */
+/* Lists the ranks of the new group, by their numbers in the old group. */
 static void list_ranks(const struct pawl_group *next, const struct pawl_group *group,
 	uint32_t *ranks)
 {
 	for (uint32_t i = 0, r = 0; i < next->ranks; i++) {
-		while (group->base && group->base_rank[r] != next->base_rank[i]) {
+		while (group->lineage.base &&
+			group->lineage.base_rank[r] != next->lineage.base_rank[i]) {
 			r++;
 		}
-		ranks[i] = group->base ? r : next->base_rank[i];
+		ranks[i] = group->lineage.base ? r : next->lineage.base_rank[i];
 	}
 }
 
-/* Makes the next group, of those that are left of the first ranks of the group. May return
+/* Makes the next group, of those of the group's first `ranks` ranks that are left. May return
  * MOVED. */
 static int make_next(struct pawl_group **next, struct pawl_group *group, uint32_t ranks,
 	uint32_t least, int64_t end_ns, struct pawl_err *err)
 {
-	struct shrink s = {.base = group->base ? group->base : group,
-		.grown = group->grown != NULL,
+	struct shrink s = {.base = group->lineage.base ? group->lineage.base : group,
+		.grown = group->lineage.grown != NULL,
 		.least = least,
 		.end_ns = end_ns};
 	int rv = AGAIN;
 
 	for (uint32_t r = 0; r < ranks; r++) {
-		uint32_t at = group->base ? group->base_rank[r] : r;
+		uint32_t at = group->lineage.base ? group->lineage.base_rank[r] : r;
 
 		s.set[at / 8] |= (uint8_t)(1u << at % 8);
 	}
 	end_group(group);
 	begin_turn(s.base);
-	s.base->round++;
+	s.base->lineage.round++;
 	end_turn(s.base);
 	while (rv == AGAIN) {
 		begin_turn(s.base);
@@ -435,7 +439,7 @@ int group_notify_moved(struct pawl_group *group, struct pawl_err *err)
 {
 	static const uint8_t nobody[SET_BYTES];
 	static const char no_endpoint[PAWL_ENDPOINT_MAX];
-	struct pawl_group *base = group->base ? group->base : group;
+	struct pawl_group *base = group->lineage.base ? group->lineage.base : group;
 	int rv;
 
 	if (base->ranks == 1) {
@@ -448,12 +452,12 @@ int group_notify_moved(struct pawl_group *group, struct pawl_err *err)
 	return rv;
 }
 
-/* Gives up the group with newcomers, in which nobody goes on: a rank that is in it, and was taken
- * for gone, ends. If it was us who stood still meanwhile, and that group goes on without us:
- * PAWL_EPEER. */
+/* Gives up the group with newcomers, in which no rank goes on: a rank that is in it, and was taken
+ * for gone, ends. PAWL_EPEER: that group goes on without us, since we were the ones that were
+ * stopped. */
 static int give_up_grown(struct pawl_group *group, struct pawl_err *err)
 {
-	struct pawl_group *grown = group->grown;
+	struct pawl_group *grown = group->lineage.grown;
 	struct shrink s = {.base = grown};
 	int rv = group_notify_moved(grown, err);
 
@@ -463,11 +467,11 @@ static int give_up_grown(struct pawl_group *group, struct pawl_err *err)
 		const uint8_t *proposal = r == grown->rank ? NULL : proposal_of(&s, r, &round);
 
 		rv = proposal && has(proposal, r) ? handle_proposal(&s, r, err)
-						  : 0; /* else rank r gives it up, too */
+						  : 0; /* else rank r gives it up too */
 	}
 	end_turn(grown);
 	pawl_group_close(grown);
-	group->grown = NULL;
+	group->lineage.grown = NULL;
 	return rv;
 }
 
@@ -479,18 +483,19 @@ int pawl_group_shrink(struct pawl_group **out, struct pawl_group *group, uint32_
 	struct pawl_group *next = NULL;
 	int rv;
 
-	if (!group->started || group->closing || (group->base && group->base->closing) ||
-		group->ranks == 1 || group->pid != getpid()) {
+	if (!group->started || group->closing ||
+		(group->lineage.base && group->lineage.base->closing) || group->ranks == 1 ||
+		group->pid != getpid()) {
 		return pawl_err_set(err, PAWL_EINVAL,
 			"collectives: a group that is closed, not joined, or of one rank cannot be "
 			"shrunk");
 	}
 	rv = make_next(&next, group, group->ranks, least, end_ns, err);
 	if (rv == MOVED) {
-		from = group->grown;
+		from = group->lineage.grown;
 		rv = group_notify_moved(group, err);
 		rv = rv == 0 ? make_next(&next, from, group->ranks, least, end_ns, err) : rv;
-	} else if (rv == 0 && group->grown) {
+	} else if (rv == 0 && group->lineage.grown) {
 		rv = give_up_grown(group, err);
 	}
 	if (rv != 0) {

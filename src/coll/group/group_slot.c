@@ -1,4 +1,4 @@
-/* Keeps plans, and the memory to carry them out: see group_impl.h. */
+/* Keeps plans, and the memory of the operations that follow them: see group_impl.h. */
 #include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TREE_MAX_BYTES 16384u /* bytes of a vector up to which hops cost more than bytes */
+#define TREE_MAX_BYTES 16384u /* longest vector that goes by the tree: hops cost more than bytes */
 #define TREE_MAX_TOTAL_BYTES                                                                       \
-	65536u /* bytes of all ranks' vectors up to which everyone adds all of them */
+	65536u /* on one host, all ranks' vectors together up to this many bytes go by the tree */
 
-/* Chooses the way by the length, since few bytes cost hops and many cost the network. 16-bit floats
- * are rounded by each rank that adds: between hosts they always go the way on which the fewest
- * ranks do. Servers are asked for that way only. */
+/* Chooses the algorithm by the length: short vectors cost hops, long ones bandwidth. Each rank that
+ * adds 16-bit floats rounds them: between hosts they always use the algorithm in which the fewest
+ * ranks add. Servers take part only in that one. */
 static enum coll_algorithm choose_algorithm(const struct pawl_group *group,
 	const struct pawl_coll_call *call)
 {
@@ -24,7 +24,7 @@ static enum coll_algorithm choose_algorithm(const struct pawl_group *group,
 		return COLL_DIRECT;
 	}
 	if (half && call->kind == PAWL_REDUCE && group->topo.hosts > 1) {
-		return COLL_DIRECT; /* other ways round in other places */
+		return COLL_DIRECT; /* other algorithms round at other ranks */
 	}
 	if (call->kind == PAWL_REDUCE || call->kind == PAWL_BROADCAST) {
 		return call->len_bytes <= TREE_MAX_BYTES ? COLL_TREE : COLL_DIRECT;
@@ -82,8 +82,8 @@ static bool has_plan(const struct group_slot *slot, const struct pawl_coll_call 
 		call->kind != PAWL_ALL_TO_ALL;
 }
 
-/* Returns a free slot with the call's plan, else the free one that was not used for the longest
- * time. There are more slots than channels. */
+/* Returns a free slot with the call's plan, else the least recently used free slot. There is one,
+ * as there are more slots than channels. */
 static struct group_slot *find_slot(struct pawl_group *group, const struct pawl_coll_call *call,
 	enum coll_algorithm algorithm)
 {
@@ -137,15 +137,17 @@ const uint8_t *group_header_prefix(const struct pawl_group *group, uint64_t numb
 	return number != UINT64_MAX && group_header_number(prefix) == number ? prefix : NULL;
 }
 
-/* Begins the exchange of headers. A rank that has no bytes for another one in an all-to-all says
- * so, since that one may wait for some. What this rank says is kept; a server says what it is told.
- * Entries of collectives under way stay: the next one at the same index is of the same channel. */
+/* Begins the exchange of headers. In an all-to-all, ranks exchange headers even without bytes,
+ * since the peer may expect some. Keeps the prefix of our header; a server keeps none, since its
+ * headers are those of ranks. Prefixes of collectives under way are not overwritten: the next
+ * collective at the same index is on the same channel. */
 static void begin_headers(struct pawl_group *group, struct pawl_work *work, struct group_slot *slot)
 {
 	bool all = work->call.kind == PAWL_ALL_TO_ALL;
 
 	_Static_assert(GROUP_PREFIXES % COLL_CHANNELS == 0, "of another channel");
-	_Static_assert(sizeof(group->prefixes) <= CONTROL_STATUS_MAX, "more than can be told");
+	_Static_assert(sizeof(group->prefixes) <= CONTROL_STATUS_MAX,
+		"the prefixes do not fit a status");
 	slot->headers_left = 0;
 	for (uint32_t p = 0; p < slot->exec.peers; p++) {
 		bool both = all && p < group->ranks && p != group->rank;

@@ -1,10 +1,10 @@
 /*
- * Where the time of a group's operations went: see pawl/coll.h for the figures, group_impl.h for
- * the locks.
+ * Statistics of a group: where the time of its operations went. See pawl/coll.h for the figures,
+ * group_impl.h for the locks.
  *
- * The clock is read once more per operation than it would be without figures, and around the adding
- * of parts that are large enough for that not to matter; everything else is stamped with the time
- * at which the driver began to look.
+ * The statistics cost one more reading of the clock per operation, and two per part whose adding
+ * takes long enough for that not to matter. All else gets the time at which the driver began to
+ * poll.
  */
 #include "coll/group/group_impl.h"
 #include "coll/group/group_trace.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TIMED_MIN_BYTES (16u << 10) /* bytes from which on adding is timed */
+#define TIMED_MIN_BYTES (16u << 10) /* parts of at least this many bytes are timed when added */
 
 static int64_t later(int64_t a, int64_t b)
 {
@@ -25,7 +25,7 @@ void group_stats_begin(const struct pawl_group *group, struct pawl_work *work)
 {
 	struct group_slot *slot = priv_of(work)->slot;
 	struct group_times *times = &slot->times;
-	/* Submission may be later than the look. */
+	/* The work may have been submitted after the driver began to poll. */
 	int64_t now_ns = later(group->now_ns, priv_of(work)->submitted_ns);
 
 	*times = (struct group_times){.begun_ns = now_ns,
@@ -78,7 +78,7 @@ void group_stats_turn(const struct pawl_group *group, struct pawl_work *work, in
 	struct group_header *header;
 
 	if (!slot || work->number != group->turn.number) {
-		return; /* the collective was done meanwhile */
+		return; /* the collective is done */
 	}
 	header = &slot->headers[group->turn.peer];
 	header->sending_ns += group->now_ns - before_ns;
@@ -119,23 +119,23 @@ static void add_peers(struct pawl_group *group, const struct group_slot *slot)
 	const struct group_times *times = &slot->times;
 
 	for (uint32_t p = 0; p < slot->exec.peers; p++) {
-		group->peer_stats[p].sent_bytes += slot->exec.send_total_bytes[p];
-		group->peer_stats[p].received_bytes += slot->exec.recv_total_bytes[p];
-		group->peer_stats[p].sending_ns += (uint64_t)slot->headers[p].sending_ns;
+		group->stats.peers[p].sent_bytes += slot->exec.send_total_bytes[p];
+		group->stats.peers[p].received_bytes += slot->exec.recv_total_bytes[p];
+		group->stats.peers[p].sending_ns += (uint64_t)slot->headers[p].sending_ns;
 	}
 	if (times->last != PAWL_ANY_RANK) {
-		group->peer_stats[times->last].last_n++;
-		group->peer_stats[times->last].late_ns +=
+		group->stats.peers[times->last].last_n++;
+		group->stats.peers[times->last].late_ns +=
 			(uint64_t)(times->all_begun_ns - times->begun_ns);
 	}
 }
 
-/* Adds the time of a work that has no slot, and so no phases. */
+/* Adds the time of a work without a slot, and so without phases. */
 static void add_whole(struct pawl_group *group, struct pawl_work *work)
 {
 	bool message = is_message(&work->call);
-	struct pawl_peer_stats *peer = &group->peer_stats[message ? work->from : group->rank];
-	struct pawl_kind_stats *kind = &group->kinds[work->call.kind];
+	struct pawl_peer_stats *peer = &group->stats.peers[message ? work->from : group->rank];
+	struct pawl_kind_stats *kind = &group->stats.kinds[work->call.kind];
 	bool remote = message && group_is_remote(group, work->from);
 	uint64_t ns = (uint64_t)(later(group->now_ns, priv_of(work)->submitted_ns) -
 		priv_of(work)->submitted_ns);
@@ -151,41 +151,41 @@ static void add_whole(struct pawl_group *group, struct pawl_work *work)
 void group_stats_done(struct pawl_group *group, struct pawl_work *work)
 {
 	const struct group_slot *slot = is_message(&work->call) ? NULL : priv_of(work)->slot;
-	struct pawl_kind_stats *kind = &group->kinds[work->call.kind];
+	struct pawl_kind_stats *kind = &group->stats.kinds[work->call.kind];
 	uint32_t channel = work->number % COLL_CHANNELS;
 	int64_t first_ns = priv_of(work)->submitted_ns;
 
 	kind->count++;
 	kind->bytes += count_bytes(group, &work->call);
 	if (slot) {
-		first_ns = later(first_ns, group->free_ns[channel]);
+		first_ns = later(first_ns, group->stats.free_ns[channel]);
 		add_phases(group, work, first_ns, kind->phase_ns);
 		add_peers(group, slot);
-		group->free_ns[channel] = group->now_ns;
+		group->stats.free_ns[channel] = group->now_ns;
 	} else {
 		add_whole(group, work);
 	}
-	if (group->trace) {
+	if (group->stats.trace) {
 		group_trace_done(group, work, first_ns);
 	}
 }
 
-/* Returns when a work was done, or the channel's next one, if that was done before this thread was
- * awake. The clock is not read for that. */
+/* Returns when a work was done, without reading the clock if it succeeded and is a collective. If
+ * the channel's next work was done before this thread awoke, returns the time of that one. */
 static int64_t find_end(const struct pawl_group *group, const struct pawl_work *work)
 {
 	if (!pawl_work_done(work) || work->code != 0 || is_message(&work->call)) {
 		return group_clock_ns(group);
 	}
-	return group->free_ns[work->number % COLL_CHANNELS];
+	return group->stats.free_ns[work->number % COLL_CHANNELS];
 }
 
 void group_stats_waited(struct pawl_group *group, const struct pawl_work *work, int64_t from_ns)
 {
 	int64_t to_ns = later(find_end(group, work), from_ns);
 
-	group->kinds[work->call.kind].blocked_ns += (uint64_t)(to_ns - from_ns);
-	if (group->trace) {
+	group->stats.kinds[work->call.kind].blocked_ns += (uint64_t)(to_ns - from_ns);
+	if (group->stats.trace) {
 		group_trace_waited(group, work, from_ns, to_ns);
 	}
 }
@@ -200,10 +200,10 @@ uint32_t pawl_group_stats(struct pawl_group *group, struct pawl_stats *stats,
 		return 0;
 	}
 	pthread_mutex_lock(&group->state);
-	memcpy(stats->kinds, group->kinds, sizeof(stats->kinds));
+	memcpy(stats->kinds, group->stats.kinds, sizeof(stats->kinds));
 	n = n < group->peers ? n : group->peers;
 	for (uint32_t p = 0; p < n; p++) {
-		peers[p] = group->peer_stats[p];
+		peers[p] = group->stats.peers[p];
 	}
 	pthread_mutex_unlock(&group->state);
 	return group->peers;

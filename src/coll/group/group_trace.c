@@ -1,4 +1,4 @@
-/* A group's last operations, in a file: see group_trace.h for the contract. */
+/* Traces of a group's operations: see group_trace.h for the contract. */
 #include "coll/group/group_trace.h"
 
 #include "base/clock.h"
@@ -20,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LINK_MIN (256u << 10) /* bytes to a peer; the kernel takes fewer all at once */
+#define LINK_MIN (256u << 10) /* least bytes of a link record; the kernel buffers fewer at once */
 
 struct group_trace {
 	uint8_t *bytes; /* mapped file; TRACE_FILE_BYTES */
@@ -29,7 +29,7 @@ struct group_trace {
 
 /* ---- opening ---- */
 
-/* Returns a number for the group: no other group has these cards. */
+/* Returns the number of the group: no other group has these endpoints. */
 static uint64_t digest(const struct pawl_group *group, const char *const *endpoints)
 {
 	uint32_t high = 0;
@@ -60,8 +60,8 @@ static void put_header(uint8_t *bytes, const struct pawl_group *group, uint64_t 
 	trace_header_encode(bytes, &header);
 }
 
-/* Makes and maps a file, all of its room taken: a full disk would end the process when a page is
- * first written to. */
+/* Makes, allocates and maps a file. Without the allocation, a full disk would end the process on
+ * the first write to a page. */
 static uint8_t *map_file(const char *path, struct pawl_err *err)
 {
 	int fd = FAULT_SYS("coll.trace", open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
@@ -106,7 +106,7 @@ void group_trace_open(struct pawl_group *group, const char *const *endpoints)
 	}
 	snprintf(path, sizeof(path), "%s/group-%016" PRIx64 "-rank%u%s", folder, id, group->rank,
 		TRACE_SUFFIX);
-	mkdir(folder, 0777); /* may be there already; else open says why not */
+	mkdir(folder, 0777); /* may exist already; if it fails otherwise, open reports why */
 	trace->bytes = map_file(path, &err);
 	if (!trace->bytes) {
 		log_line(LOG_WARNING, "collectives: nothing is traced: %s", err.msg);
@@ -115,7 +115,7 @@ void group_trace_open(struct pawl_group *group, const char *const *endpoints)
 	}
 	put_header(trace->bytes, group, id);
 	pthread_mutex_lock(&group->state);
-	group->trace = trace;
+	group->stats.trace = trace;
 	pthread_mutex_unlock(&group->state);
 }
 
@@ -129,7 +129,7 @@ void group_trace_close(struct group_trace *trace)
 
 /* ---- recording ---- */
 
-/* Writes a record, and then the count: see trace.h. */
+/* Writes a record, then the count: see trace.h. */
 static void put_record(struct group_trace *trace, const struct trace_record *record)
 {
 	uint64_t place = trace->count % TRACE_CAP;
@@ -173,7 +173,7 @@ static void put_links(struct pawl_group *group, const struct pawl_work *work,
 			record.peer = p;
 			record.bytes = slot->exec.send_total_bytes[p];
 			record.busy_ns = header->sending_ns;
-			put_record(group->trace, &record);
+			put_record(group->stats.trace, &record);
 		}
 	}
 }
@@ -198,7 +198,7 @@ void group_trace_done(struct pawl_group *group, struct pawl_work *work, int64_t 
 			: times->all_begun_ns;
 		record.busy_ns = times->added_ns;
 	}
-	put_record(group->trace, &record);
+	put_record(group->stats.trace, &record);
 	if (slot && group->topo.hosts > 1) {
 		put_links(group, work, slot);
 	}
@@ -209,5 +209,5 @@ void group_trace_waited(struct pawl_group *group, const struct pawl_work *work, 
 {
 	struct trace_record record = describe(TRACE_WAIT, work, from_ns, to_ns);
 
-	put_record(group->trace, &record);
+	put_record(group->stats.trace, &record);
 }

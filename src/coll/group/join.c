@@ -1,9 +1,9 @@
 /*
- * How the ranks of a group find each other: by cards, which say what host a rank is on, and how it
- * is reached there.
+ * How the ranks of a group find each other: by endpoints, lines of text that say which host a rank
+ * is on, and how it is reached.
  *
- * A host is a kernel, with the process and network namespaces: processes that cannot open each
- * other's memory, or that have different networks, are on different hosts.
+ * A host is a kernel together with the process and network namespaces. Processes that cannot open
+ * each other's memory, or that have different networks, are on different hosts.
  */
 #include "base/crc.h"
 #include "base/err.h"
@@ -34,8 +34,8 @@ _Static_assert(COLL_TCP_NAME <= ENDPOINT_NET && COLL_FABRIC_NAME <= ENDPOINT_NET
 	"no room for a name");
 _Static_assert(COLL_SHM_NAME <= ENDPOINT_SHM, "no room for a name");
 
-/* Writes the name of this host, such as "3f0c…:4026531836:4026531840". */
-static int get_host_id(char *host, struct pawl_err *err)
+/* Writes the host id of this host, such as "3f0c…:4026531836:4026531840". */
+static int get_host_id(char *host_id, struct pawl_err *err)
 {
 	struct stat pid_ns;
 	struct stat net_ns;
@@ -45,26 +45,26 @@ static int get_host_id(char *host, struct pawl_err *err)
 		stat("/proc/self/ns/net", &net_ns) != 0) {
 		return pawl_err_sys(err, "collectives: find out which host this is");
 	}
-	snprintf(host, ENDPOINT_HOST_ID, "%s:%llu:%llu", boot, (unsigned long long)pid_ns.st_ino,
+	snprintf(host_id, ENDPOINT_HOST_ID, "%s:%llu:%llu", boot, (unsigned long long)pid_ns.st_ino,
 		(unsigned long long)net_ns.st_ino);
 	return 0;
 }
 
-/* Writes the name that people call this host. */
-static void get_hostname(char *place)
+/* Writes the hostname, which is for people; characters that do not print become '?'. */
+static void get_hostname(char *hostname)
 {
-	if (gethostname(place, ENDPOINT_HOSTNAME) != 0 || place[0] == '\0') {
-		snprintf(place, ENDPOINT_HOSTNAME, "?");
+	if (gethostname(hostname, ENDPOINT_HOSTNAME) != 0 || hostname[0] == '\0') {
+		snprintf(hostname, ENDPOINT_HOSTNAME, "?");
 	}
-	place[ENDPOINT_HOSTNAME - 1] = '\0';
-	for (char *c = place; *c != '\0'; c++) {
+	hostname[ENDPOINT_HOSTNAME - 1] = '\0';
+	for (char *c = hostname; *c != '\0'; c++) {
 		*c = (char)(*c > ' ' && *c <= '~' ? *c : '?');
 	}
 }
 
 /* ---- the network ---- */
 
-/* Returns PAWL_LINK, the network as measured; empty if it is not set. */
+/* Returns PAWL_LINK, the measured network; empty if it is not set. */
 static const char *link_text(void)
 {
 	const char *text = getenv("PAWL_LINK");
@@ -83,17 +83,17 @@ static int read_link(struct pawl_group *group, struct pawl_err *err)
 			  text);
 }
 
-/* Reads PAWL_TRANSPORT: what carries bytes between hosts. */
+/* Reads PAWL_TRANSPORT, which carries bytes between hosts. */
 static int read_transport(struct pawl_group *group, struct pawl_err *err)
 {
 	const char *text = getenv("PAWL_TRANSPORT");
 
-	group->fabric = text && strcmp(text, "fabric") == 0;
-	if (text && *text != '\0' && !group->fabric && strcmp(text, "tcp") != 0) {
+	group->joining.fabric = text && strcmp(text, "fabric") == 0;
+	if (text && *text != '\0' && !group->joining.fabric && strcmp(text, "tcp") != 0) {
 		return pawl_err_set(err, PAWL_EINVAL,
 			"PAWL_TRANSPORT=%.80s: tcp (sockets) or fabric (libfabric)", text);
 	}
-	return group->fabric && group->servers > 0
+	return group->joining.fabric && group->servers > 0
 		? pawl_err_set(err, PAWL_ENOTSUP,
 			  "PAWL_TRANSPORT=fabric: servers (PAWL_SERVERS) are reached by "
 			  "PAWL_TRANSPORT=tcp only")
@@ -124,8 +124,8 @@ static int count_servers(uint32_t *n, struct pawl_err *err)
 			  COLL_SERVERS_MAX);
 }
 
-/* Returns a digest by which ranks know that they list the same servers, choose ways alike, and have
- * the same transport and heartbeat. */
+/* Returns a digest of the settings that must be the same at all ranks: servers, link, transport and
+ * heartbeat interval. */
 static uint32_t digest_settings(const struct pawl_group *group)
 {
 	const char *link = link_text();
@@ -133,14 +133,14 @@ static uint32_t digest_settings(const struct pawl_group *group)
 		group->servers > 0 ? crc32c(0, list_servers(), strlen(list_servers())) : 0;
 
 	digest = *link != '\0' ? crc32c(digest, link, strlen(link)) : digest;
-	if (group->heartbeat_interval_ns != times_ns(TIME_HEARTBEAT)) {
-		digest = crc32c(digest, &group->heartbeat_interval_ns,
-			sizeof(group->heartbeat_interval_ns));
+	if (group->liveness.heartbeat_interval_ns != times_ns(TIME_HEARTBEAT)) {
+		digest = crc32c(digest, &group->liveness.heartbeat_interval_ns,
+			sizeof(group->liveness.heartbeat_interval_ns));
 	}
-	return group->fabric ? crc32c(digest, "fabric", strlen("fabric")) : digest;
+	return group->joining.fabric ? crc32c(digest, "fabric", strlen("fabric")) : digest;
 }
 
-/* Writes the i-th name of the list, which has more than i. */
+/* Writes the i-th name of PAWL_SERVERS, which has more than i. */
 static void copy_server_name(uint32_t i, char *name)
 {
 	const char *text = list_servers();
@@ -154,7 +154,7 @@ static void copy_server_name(uint32_t i, char *name)
 
 /* ---- opening ---- */
 
-/* Listens where others can reach this rank, and writes the name for the card; "-": nowhere. */
+/* Listens where others can reach this rank, and writes the name for its endpoint; "-": nowhere. */
 static int open_network(struct pawl_group *group, const char *route_hint, char *name,
 	struct pawl_err *err)
 {
@@ -169,9 +169,10 @@ static int open_network(struct pawl_group *group, const char *route_hint, char *
 	if (rv != 0) {
 		return pawl_err_prefix(err, rv, "collectives");
 	}
-	return group->fabric
-		? coll_fabric_open(&group->net, group->rank, group->peers, address, name, err)
-		: coll_tcp_open(&group->net, group->rank, group->peers, address, name, err);
+	return group->joining.fabric
+		? coll_fabric_open(&group->joining.net, group->rank, group->peers, address, name,
+			  err)
+		: coll_tcp_open(&group->joining.net, group->rank, group->peers, address, name, err);
 }
 
 int group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint32_t servers,
@@ -201,7 +202,7 @@ int group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint32_t 
 		rv = get_host_id(ours.host_id, err);
 	}
 	if (rv == 0) {
-		rv = coll_shm_open(&group->shm, rank, ranks, ours.shm, err);
+		rv = coll_shm_open(&group->joining.shm, rank, ranks, ours.shm, err);
 	}
 	if (rv == 0) {
 		rv = open_network(group, route_hint, ours.net, err);
@@ -226,11 +227,11 @@ int pawl_group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, cons
 	return rv == 0 ? group_open(out, rank, ranks, servers, route_hint, endpoint, err) : rv;
 }
 
-/* The cards of all ranks, decoded, and what follows from them. */
+/* The endpoints of all ranks, decoded, and what follows from them. */
 struct endpoints {
 	struct coll_endpoint *at; /* owned; one per rank */
 	uint32_t *where;          /* owned; per rank, the lowest rank on its host */
-	/* Owned; per peer, its name if it is reached by that port, else NULL. */
+	/* Owned; per peer, its name if it is reached by that transport, else NULL. */
 	const char **shm, **net;
 	bool *local;                  /* owned; per peer: on our host */
 	uint32_t locals;              /* number of ranks on our host */
@@ -274,8 +275,8 @@ static int read_endpoints(struct endpoints *endpoints, const struct pawl_group *
 		rv = coll_endpoint_decode(texts[r], r, &endpoints->at[r], err);
 		if (rv == 0 && endpoints->at[r].settings != digest_settings(group)) {
 			rv = pawl_err_set(err, PAWL_EINVAL,
-				"collectives: ranks %u and %u have other servers, another link, "
-				"transport or heartbeat: PAWL_SERVERS, PAWL_LINK, PAWL_TRANSPORT "
+				"collectives: ranks %u and %u differ in servers, link, transport "
+				"or heartbeat: PAWL_SERVERS, PAWL_LINK, PAWL_TRANSPORT "
 				"and PAWL_HEARTBEAT must be the same",
 				group->rank, r);
 		}
@@ -290,7 +291,8 @@ static int read_endpoints(struct endpoints *endpoints, const struct pawl_group *
 		endpoints->locals += endpoints->local[r];
 		endpoints->shm[r] = endpoints->local[r] ? endpoints->at[r].shm : NULL;
 		endpoints->net[r] = endpoints->local[r] ? NULL : endpoints->at[r].net;
-		if (!endpoints->local[r] && (strcmp(endpoints->net[r], "-") == 0 || !group->net)) {
+		if (!endpoints->local[r] &&
+			(strcmp(endpoints->net[r], "-") == 0 || !group->joining.net)) {
 			rv = pawl_err_set(err, PAWL_ENOTSUP,
 				"collectives: ranks %u and %u are on different hosts (or "
 				"containers), and have no network between them: PAWL_IFNAME names "
@@ -301,7 +303,7 @@ static int read_endpoints(struct endpoints *endpoints, const struct pawl_group *
 	return rv;
 }
 
-/* Keeps the names of hosts, for messages about ranks. */
+/* Keeps the hostnames, for messages about ranks, unless all ranks are on one host. */
 static int keep_hostnames(struct pawl_group *group, const struct endpoints *endpoints,
 	struct pawl_err *err)
 {
@@ -318,7 +320,7 @@ static int keep_hostnames(struct pawl_group *group, const struct endpoints *endp
 	return 0;
 }
 
-/* Asks each server to make its side of the group, under a number that only the group's ranks know.
+/* Asks each server to make its side of the group, by a number that only the group's ranks know.
  * Without a network there are no servers. */
 static int ask_servers(struct pawl_group *group, struct endpoints *endpoints, int64_t timeout_ns,
 	struct pawl_err *err)
@@ -358,7 +360,7 @@ static void drop_transport(struct coll_transport **transport)
 	*transport = NULL;
 }
 
-/* Joins the group's port: memory, network, or both. A port that is not needed is closed. */
+/* Joins the group's transport: shared memory, network, or both. Closes one that is not needed. */
 static int join_transports(struct pawl_group *group, const struct endpoints *endpoints,
 	int64_t timeout_ns, struct coll_transport **transport, struct pawl_err *err)
 {
@@ -366,29 +368,30 @@ static int join_transports(struct pawl_group *group, const struct endpoints *end
 	int rv = 0;
 
 	if (endpoints->locals > 1 || group->ranks == 1) {
-		rv = coll_shm_join(group->shm, endpoints->shm, err);
+		rv = coll_shm_join(group->joining.shm, endpoints->shm, err);
 	} else {
-		drop_transport(&group->shm);
+		drop_transport(&group->joining.shm);
 	}
 	if (endpoints->locals == group->ranks) {
-		drop_transport(&group->net);
+		drop_transport(&group->joining.net);
 	} else if (rv == 0) {
-		rv = group->fabric
-			? coll_fabric_join(group->net, endpoints->net, timeout_ns, NULL, err)
-			: coll_tcp_join(group->net, endpoints->net, timeout_ns, NULL, err);
+		rv = group->joining.fabric
+			? coll_fabric_join(group->joining.net, endpoints->net, timeout_ns, NULL,
+				  err)
+			: coll_tcp_join(group->joining.net, endpoints->net, timeout_ns, NULL, err);
 	}
 	if (rv != 0) {
 		return rv;
 	}
-	if (group->shm && group->net) {
-		events = group->fabric ? coll_fabric_events(group->net)
-				       : coll_tcp_events(group->net);
-		rv = coll_mixed_open(transport, group->shm, group->net, events, endpoints->local,
-			group->peers, err);
+	if (group->joining.shm && group->joining.net) {
+		events = group->joining.fabric ? coll_fabric_events(group->joining.net)
+					       : coll_tcp_events(group->joining.net);
+		rv = coll_mixed_open(transport, group->joining.shm, group->joining.net, events,
+			endpoints->local, group->peers, err);
 	} else {
-		*transport = group->shm ? group->shm : group->net;
+		*transport = group->joining.shm ? group->joining.shm : group->joining.net;
 	}
-	group->shm = group->net = NULL; /* owned by *port now */
+	group->joining.shm = group->joining.net = NULL; /* owned by *transport now */
 	return rv;
 }
 

@@ -1,4 +1,4 @@
-/* See join_listener.h for the contract. */
+/* Join listeners: see join_listener.h for the contract. */
 #include "coll/group/join_listener.h"
 
 #include "base/clock.h"
@@ -17,20 +17,20 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* A newcomer that has connected. */
+/* A newcomer that is connected. */
 struct waiter {
 	int fd;                              /* socket of the connection */
 	int64_t since_ns;                    /* time of connection, monotonic ns */
-	uint8_t request[JOIN_REQUEST_BYTES]; /* knock, as received so far */
-	size_t got;                          /* bytes of knock received */
+	uint8_t request[JOIN_REQUEST_BYTES]; /* join request, as received so far */
+	size_t got;                          /* bytes of request received */
 };
 
 struct pawl_join_listener {
 	int fd;                                  /* listening socket, which does not block */
-	uint64_t key;                            /* secret that a knock must contain */
-	struct waiter waiters[JOIN_WAITERS_MAX]; /* newcomers that have knocked come first */
+	uint64_t key;                            /* secret that a join request must contain */
+	struct waiter waiters[JOIN_WAITERS_MAX]; /* waiters with a complete request come first */
 	uint32_t waiters_n;                      /* number of entries in waiters */
-	uint32_t requested_n;                    /* number of waiters that have knocked */
+	uint32_t requested_n;                    /* number of waiters whose request is complete */
 };
 
 /* ---- bytes ---- */
@@ -67,12 +67,12 @@ int join_reply_decode(const uint8_t *bytes, enum join_reply_type type, struct jo
 	*reply = (struct join_reply){le32toh(words[0]), le32toh(words[1]), le32toh(words[2])};
 	if (reply->type != (uint32_t)type) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"says what is not expected: is it another version of Pawl?");
+			"an unexpected reply: is it another version of Pawl?");
 	}
 	return type != JOIN_REPLY_INVITE ||
 			(reply->ranks <= COLL_RANKS_MAX && reply->rank < reply->ranks)
 		? 0
-		: pawl_err_set(err, PAWL_EINVAL, "invites as rank %u of %u", reply->rank,
+		: pawl_err_set(err, PAWL_EINVAL, "an invitation as rank %u of %u", reply->rank,
 			  reply->ranks);
 }
 
@@ -131,7 +131,7 @@ void pawl_join_listener_close(struct pawl_join_listener *listener)
 
 /* ---- newcomers ---- */
 
-/* Reads more of a knock. False: it is not the right one, or comes too slowly. */
+/* Receives more of a join request. False: it is wrong, or comes too slowly. */
 static bool receive_request(const struct pawl_join_listener *listener, struct waiter *w,
 	int64_t now_ns)
 {
@@ -161,8 +161,8 @@ static void receive_requests(struct pawl_join_listener *listener, int64_t now_ns
 	}
 }
 
-/* Makes room for another newcomer, by dropping the first that came of those that have not knocked.
- * False: all have knocked. */
+/* Makes room for another newcomer, by dropping the oldest of those whose request is not complete.
+ * False: there is none. */
 static bool make_room(struct pawl_join_listener *listener, int64_t now_ns)
 {
 	uint32_t oldest;
@@ -192,7 +192,7 @@ static void accept_waiters(struct pawl_join_listener *listener, int64_t now_ns)
 	while ((fd = FAULT_SYS("coll.door",
 			accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK))) >= 0) {
 		if (!make_room(listener, now_ns)) {
-			close(fd); /* the newcomer may come again when others are in */
+			close(fd); /* the newcomer may ask again when others are admitted */
 			continue;
 		}
 		listener->waiters[listener->waiters_n++] =
@@ -200,8 +200,8 @@ static void accept_waiters(struct pawl_join_listener *listener, int64_t now_ns)
 	}
 }
 
-/* Returns whether a waiter is still connected. One that has knocked says nothing until it is
- * asked. */
+/* Returns whether a waiter is still connected. After its request a waiter sends nothing until it is
+ * invited. */
 static bool is_connected(const struct waiter *w)
 {
 	uint8_t byte;
@@ -228,7 +228,7 @@ uint32_t pawl_join_listener_waiting(struct pawl_join_listener *listener)
 
 /* ---- newcomers that are admitted ---- */
 
-/* Sends a message to a waiter. One that does not take it fails to answer. */
+/* Sends a reply to a waiter. A failure is ignored: that waiter fails to answer later. */
 static void send_reply(struct pawl_join_listener *listener, uint32_t i,
 	const struct join_reply *reply)
 {
@@ -282,10 +282,10 @@ bool join_listener_all_joined(struct pawl_join_listener *listener, uint32_t n)
 	return all;
 }
 
-void join_listener_dismiss(struct pawl_join_listener *listener, uint32_t n, bool in)
+void join_listener_dismiss(struct pawl_join_listener *listener, uint32_t n, bool admitted)
 {
 	while (n-- > 0) {
-		if (in) {
+		if (admitted) {
 			send_reply(listener, n, &(struct join_reply){.type = JOIN_REPLY_ADMITTED});
 		}
 		drop(listener, n);

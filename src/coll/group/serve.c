@@ -1,10 +1,10 @@
 /*
  * A server: see serve.h for the contract.
  *
- * One thread hears the ranks that ask. The first rank of a group to ask makes the server's side of
- * the group: a port at an address of its own, whose name is the answer to all ranks, and a thread
- * that joins them there and adds. A process that connects is sent away if it has not said what it
- * wants within a few seconds, or is the oldest of too many such.
+ * One thread receives requests. The first rank of a group that asks makes the server's side of the
+ * group. A side is a transport at an address of its own, and a thread that joins the ranks there
+ * and adds. The answer to all ranks is the name of that transport. The server closes a connection
+ * whose request is not complete in a few seconds, or that is the oldest when there are too many.
  */
 #include "coll/group/serve.h"
 
@@ -27,14 +27,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define ASKERS_MAX 256u /* processes that may be asking at a time */
-#define SIDES_MAX  256u /* groups that may be served at a time */
+#define ASKERS_MAX 256u /* most processes that may ask at a time */
+#define SIDES_MAX  256u /* most groups that are served at a time */
 
-/* A process that has connected, and has not said everything. */
+/* A process that is connected, and whose request is not complete. */
 struct asker {
 	int fd;           /* -1: this entry is free */
 	int64_t since_ns; /* time of connection, monotonic ns */
-	uint8_t *bytes;   /* owned; request, as received so far */
+	uint8_t *bytes;   /* owned; the request, as received so far */
 	size_t got, want; /* bytes received; bytes to receive */
 };
 
@@ -42,31 +42,31 @@ struct asker {
 struct side {
 	struct coll_server *server; /* server that the side belongs to */
 	struct coll_ask ask; /* request of the first rank that asked; where and names are owned */
-	char name[COLL_TCP_NAME];         /* name by which the side is joined */
-	struct coll_transport *transport; /* used by the thread only */
-	pthread_t thread;                 /* joins the ranks and adds */
-	atomic_bool begun;                /* the ranks have come */
-	atomic_bool done;                 /* the thread can be joined */
+	char name[COLL_TCP_NAME];         /* name by which ranks join the side */
+	struct coll_transport *transport; /* after the thread starts, only the thread uses it */
+	pthread_t thread;                 /* joins the ranks, and adds */
+	atomic_bool begun;                /* the ranks have joined */
+	atomic_bool done;                 /* the thread has ended or is about to */
 };
 
 struct coll_server {
-	char address[64];                /* address where the server, and its sides, listen */
+	char address[64];                /* address at which the server and its sides listen */
 	uint64_t key;                    /* secret that a request must contain */
 	int listener;                    /* socket that requests come to */
-	int64_t accept_after_ns;         /* when the listener is looked at again; monotonic ns */
-	bool accept_failing;             /* tell was told that no rank can be heard */
-	struct asker askers[ASKERS_MAX]; /* processes that are asking */
+	int64_t accept_after_ns;         /* when accepting resumes after a failure; monotonic ns */
+	bool accept_failing;             /* the last accept failed, and that is reported */
+	struct asker askers[ASKERS_MAX]; /* processes that ask */
 	struct side *sides[SIDES_MAX];   /* owned; NULL: this entry is free */
 	struct pollfd polls[ASKERS_MAX + 1];
-	atomic_bool stop;          /* all sides are to leave */
+	atomic_bool stop;          /* all sides must leave */
 	coll_serve_report *report; /* callback of the caller's */
-	void *user;                /* argument of tell */
-	coll_serve_obey *obey;     /* takes part in a measurement; the caller's */
+	void *user;                /* argument of report */
+	coll_serve_obey *obey;     /* callback of the caller's: takes part in a measurement */
 };
 
 /* ---- a side ---- */
 
-/* Returns which rank of its group the server is. */
+/* Returns the server's rank in its group. */
 static uint32_t rank_of(const struct coll_ask *ask)
 {
 	return ask->probe ? ask->rank : ask->ranks + ask->server;
@@ -146,7 +146,7 @@ static void free_side(struct side *side)
 	free(side);
 }
 
-/* Starts a side. Takes the lists of ask. */
+/* Starts a side. Owns the lists of ask from then on, even if this fails. */
 static int start_side(struct coll_server *server, struct side **place, const struct coll_ask *ask,
 	struct pawl_err *err)
 {
@@ -197,14 +197,15 @@ static bool same_group(const struct coll_ask *a, const struct coll_ask *b)
 		memcmp(a->where, b->where, a->ranks * sizeof(*a->where)) == 0;
 }
 
-/* Returns whether a side forbids the request: two measurements would measure each other. */
+/* Returns whether a side blocks the request: two measurements would disturb each other. */
 static bool blocks_probe(const struct side *side, const struct coll_ask *ask)
 {
 	return ask->probe && side->ask.probe && atomic_load(&side->begun) &&
 		!atomic_load(&side->done);
 }
 
-/* Finds the side of a group, which is made if there is none. Takes the lists of ask. */
+/* Finds the side of a group, or makes it. Owns the lists of ask from then on, even if this
+ * fails. */
 static int find_side(struct coll_server *server, const struct coll_ask *ask, struct side **found,
 	struct pawl_err *err)
 {
@@ -217,7 +218,7 @@ static int find_side(struct coll_server *server, const struct coll_ask *ask, str
 
 		if (side && blocks_probe(side, ask)) {
 			free_lists(ask);
-			return pawl_err_set(err, PAWL_EPEER, "it is being measured for another");
+			return pawl_err_set(err, PAWL_EPEER, "another measurement uses it now");
 		}
 		if (side && side->ask.group == ask->group) {
 			bool same = same_group(&side->ask, ask);
@@ -226,14 +227,16 @@ static int find_side(struct coll_server *server, const struct coll_ask *ask, str
 			*found = side;
 			return same ? 0
 				    : pawl_err_set(err, PAWL_EPEER,
-					      "ranks %u and %u have other servers (PAWL_SERVERS)",
+					      "ranks %u and %u differ in servers: PAWL_SERVERS "
+					      "must be the same",
 					      side->ask.rank, ask->rank);
 		}
 		place = side ? place : &server->sides[i];
 	}
 	if (!place) {
 		free_lists(ask);
-		return pawl_err_set(err, PAWL_EPEER, "it serves %u groups, and no more", SIDES_MAX);
+		return pawl_err_set(err, PAWL_EPEER, "it serves %u groups already, the most it can",
+			SIDES_MAX);
 	}
 	rv = start_side(server, place, ask, err);
 	*found = *place;
@@ -249,8 +252,8 @@ static void close_asker(struct asker *asker)
 	*asker = (struct asker){.fd = -1};
 }
 
-/* Stops looking at the listener for a while: a rank that cannot be accepted stays there, so poll
- * would return at once. */
+/* Pauses accepting for a while: a connection that cannot be accepted stays queued, so poll would
+ * return at once. */
 static void pause_accepting(struct coll_server *server)
 {
 	char line[128];
@@ -274,7 +277,7 @@ static void accept_asker(struct coll_server *server)
 		pause_accepting(server);
 	}
 	if (fd < 0) {
-		return; /* the process may have left */
+		return; /* the process may have disconnected */
 	}
 	server->accept_failing = false;
 	for (uint32_t i = 0; i < ASKERS_MAX && place->fd >= 0; i++) {
@@ -294,8 +297,8 @@ static void accept_asker(struct coll_server *server)
 	}
 }
 
-/* Reads the lists that follow a request: names, where each rank is on a host of its own; or the
- * hosts of ranks. */
+/* Reads the list that follows a request: the names of ranks in a probe, else their hosts. In a
+ * probe, each rank is on a host of its own. */
 static int read_lists(const uint8_t *bytes, struct coll_ask *ask)
 {
 	size_t names_n = ask->probe ? ask->ranks - ask->rank - 1 : 0;
@@ -318,7 +321,7 @@ static int read_lists(const uint8_t *bytes, struct coll_ask *ask)
 	return 0;
 }
 
-/* Answers a request of which everything has come. */
+/* Answers a request that is complete. */
 static void answer(struct coll_server *server, struct asker *asker, struct coll_ask *ask)
 {
 	uint8_t bytes[1 + ANSWER_TEXT] = {0};
@@ -335,7 +338,7 @@ static void answer(struct coll_server *server, struct asker *asker, struct coll_
 	(void)!send(asker->fd, bytes, sizeof(bytes), MSG_NOSIGNAL);
 }
 
-/* Reads more of a request. False: the connection is over. */
+/* Receives more of a request. False: the connection is to be closed. */
 static bool receive_request(struct coll_server *server, struct asker *asker)
 {
 	ssize_t n = recv(asker->fd, asker->bytes + asker->got, asker->want - asker->got, 0);

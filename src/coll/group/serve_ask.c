@@ -1,4 +1,4 @@
-/* Asking a server for its side of a group: see serve.h and docs/protocol.md. */
+/* Asks a server for its side of a group: see serve.h and docs/protocol.md. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
@@ -68,8 +68,8 @@ int serve_decode_ask(const uint8_t *bytes, uint64_t key, struct coll_ask *ask)
 		: -1;
 }
 
-/* Sends a request, and reads the answer: the server's name for its side, or why it is not willing.
- * Returns whether it is willing; -1 with errno: no answer. */
+/* Sends a request, and receives the answer: the server's name for its side, or why it refuses.
+ * Returns 1 if the server agrees, 0 if it refuses; -1 with errno: no answer. */
 static int ask_at(int fd, uint64_t key, const struct coll_ask *ask, int64_t end_ns, char *answer)
 {
 	uint8_t *bytes = FAULT_MEM("coll.serve", malloc(ASK_BYTES + serve_more_bytes(ask)));
@@ -85,24 +85,22 @@ static int ask_at(int fd, uint64_t key, const struct coll_ask *ask, int64_t end_
 	return answered ? willing : -1;
 }
 
-/* Reports a refusal. answer: why the server is not willing; NULL: errno says why there is no
- * answer. */
+/* Sets the error. answer: why the server refuses; NULL: it did not answer, and errno says why. */
 static void set_refused_error(const char *name, const struct coll_ask *ask, const char *answer,
 	struct pawl_err *err)
 {
 	if (ask->probe) {
 		pawl_err_set(err, PAWL_EPEER, "%s %s: %s%s", name,
-			answer ? "is not willing" : "cannot be reached",
-			answer ? answer : strerror(errno),
+			answer ? "refuses" : "cannot be reached", answer ? answer : strerror(errno),
 			answer ? ""
 			       : ": does pawl serve run there, of this version, and with that "
 				 "key?");
 		return;
 	}
 	pawl_err_set(err, PAWL_EPEER, "collectives: server %u %s %s: %s%s", ask->server,
-		answer ? "is not willing, at" : "cannot be reached at", name,
+		answer ? "refuses, at" : "cannot be reached at", name,
 		answer ? answer : strerror(errno),
-		!answer && errno == ETIMEDOUT ? ": is a firewall between?" : "");
+		!answer && errno == ETIMEDOUT ? ": is a firewall between them?" : "");
 }
 
 int coll_serve_ask(const char *name, const struct coll_ask *ask, int64_t timeout_ns, char *side,

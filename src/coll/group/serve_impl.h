@@ -7,16 +7,16 @@
 
 #define ASK_MAGIC   0x3170767377617073ULL /* "spawsvp1" */
 #define ASK_PROBE   0x3174656e6c776170ULL /* "pawlnet1": in a probe */
-#define ASK_BYTES   40u                   /* bytes of a request, without where or names */
-#define ANSWER_TEXT 200u /* bytes of the answer after its first: a name, or why not */
+#define ASK_BYTES   40u                   /* bytes of a request, without where and names */
+#define ANSWER_TEXT 200u /* rest of the answer, after one byte: a name, or the refusal */
 
-/* Returns how many bytes follow ASK_BYTES: 4 per rank; in a probe, COLL_TCP_NAME for each rank
- * after. Pure. */
+/* Returns how many bytes follow the first ASK_BYTES: 4 per rank; in a probe, COLL_TCP_NAME for each
+ * later rank. Pure. */
 size_t serve_more_bytes(const struct coll_ask *ask);
-/* Writes a whole request; returns how many bytes. Pure. */
+/* Writes a whole request; returns its size in bytes. Pure. */
 size_t serve_encode_ask(uint8_t *bytes, uint64_t key, const struct coll_ask *ask);
-/* Reads a request of ASK_BYTES, that is, all but where and names. -1: it is malformed, or has
- * another key. Pure. */
+/* Reads the first ASK_BYTES of a request, that is, all but where and names. -1: it is malformed, or
+ * has another key. Pure. */
 int serve_decode_ask(const uint8_t *bytes, uint64_t key, struct coll_ask *ask);
 
 #endif

@@ -16,9 +16,9 @@
 #define MEAN      1u /* flag in a record */
 #define TIMES_AT  40u
 #define BUSY_AT   88u
-#define RANKS_MAX (2 * COLL_RANKS_MAX) /* number of ranks and servers, at most */
-#define MONO_MAX  (1LL << 60)          /* ns; so that a reader can add and subtract */
-#define WALL_MAX  (1LL << 62)          /* ns; so that a reader can add and subtract */
+#define RANKS_MAX (2 * COLL_RANKS_MAX) /* most ranks and servers */
+#define MONO_MAX  (1LL << 60)          /* ns; so that sums and differences do not overflow */
+#define WALL_MAX  (1LL << 62)          /* ns; so that sums and differences do not overflow */
 
 static void put_u32(uint8_t *at, uint32_t v)
 {
@@ -95,7 +95,7 @@ void trace_header_encode(uint8_t *bytes, const struct trace_header *header)
 int trace_header_decode(const uint8_t *bytes, struct trace_header *header, struct pawl_err *err)
 {
 	if (get_u64(bytes) != MAGIC) {
-		return pawl_err_set(err, PAWL_ECORRUPT, "this is no trace");
+		return pawl_err_set(err, PAWL_ECORRUPT, "this is not a trace");
 	}
 	if (get_u32(bytes + 8) != VERSION) {
 		return pawl_err_set(err, PAWL_ENOTSUP, "a trace of version %u; this reads %u",
@@ -118,7 +118,7 @@ int trace_header_decode(const uint8_t *bytes, struct trace_header *header, struc
 		header->hosts > header->ranks || header->mono_ns < 0 ||
 		header->mono_ns > MONO_MAX || header->wall_ns < header->mono_ns ||
 		header->wall_ns > WALL_MAX) {
-		return pawl_err_set(err, PAWL_ECORRUPT, "the head of this trace is damaged");
+		return pawl_err_set(err, PAWL_ECORRUPT, "the header of this trace is damaged");
 	}
 	return 0;
 }
@@ -145,7 +145,7 @@ void trace_record_encode(uint8_t *bytes, const struct trace_record *record, uint
 	put_u64(bytes + BUSY_AT, (uint64_t)record->busy_ns);
 }
 
-/* Returns whether times are in order, and none is beyond what can be added to. */
+/* Returns whether the times are in order, and small enough to be added. */
 static bool check_times(const struct trace_record *record)
 {
 	int64_t before_ns = 0;
@@ -206,7 +206,7 @@ int trace_decode(struct trace *trace, const uint8_t *bytes, size_t len_bytes, ui
 	if (rv != 0) {
 		return rv;
 	}
-	/* Record count_after may be half written, where an old one was. */
+	/* Record count_after may be half written, in the place of an old record. */
 	from = count_after + 1 > TRACE_CAP ? count_after + 1 - TRACE_CAP : 0;
 	made.written = count;
 	made.records = FAULT_MEM("coll.trace",

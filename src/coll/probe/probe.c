@@ -1,11 +1,11 @@
 /*
- * Measures the network: see probe.h for the contract, docs/net.md for what and why.
+ * Measures the network: see probe.h for the contract, docs/net.md for what is measured and why.
  *
  * Rank 0 broadcasts orders. All ranks carry an order out, and rank 0 gathers what each measured.
- * Bytes go from host to host by an all-to-all in which most parts are empty: ranks that have no
- * part in it are done with a round at once, and wait in the gather. Of a pair's rounds as many are
- * under way as a group has channels; of the rounds of all hosts only one, as in an all-reduce, so
- * that hosts stay in step and each is sent to by one other at a time.
+ * Bytes go from host to host by an all-to-all in which most parts are empty: ranks without a part
+ * are done with a round at once, and wait in the gather. Of a pair's rounds, as many are under way
+ * as a group has channels. Of the rounds of all hosts, only one is under way, as in an all-reduce:
+ * so hosts stay in step, and only one host at a time sends to each.
  */
 #include "coll/probe/probe.h"
 
@@ -22,15 +22,15 @@
 #include <string.h>
 
 #define WINDOW              COLL_CHANNELS /* rounds under way */
-#define SERIAL_HOSTS_MAX    8u            /* hosts up to which pairs are measured one at a time */
-#define FIRST_BYTES         (16u << 10)   /* bytes of a message in the first try */
-#define PACE_ROUNDS         32u           /* rounds in which a pace is measured */
-#define PAIR_S              0.2           /* seconds that the rounds of a pair take together */
-#define ALL_S               0.6           /* seconds that the rounds of all to all take together */
-#define TRIES               3u            /* times that slow pairs, and all to all, are measured */
-#define PING_S              0.1           /* seconds that pings take together */
-#define SMALL_MESSAGE_BYTES 64u           /* bytes of a small message: a granule of a vector */
-#define GROWTH              8.0 /* largest growth of the length, from one try to the next */
+#define SERIAL_HOSTS_MAX    8u /* with at most this many hosts, pairs are measured one at a time */
+#define FIRST_BYTES         (16u << 10) /* bytes of a message in the first attempt */
+#define PACE_ROUNDS         32u         /* rounds to which the time of a round is fitted */
+#define PAIR_S              0.2         /* seconds that the rounds of a pair take together */
+#define ALL_S               0.6         /* seconds that the rounds of an all-to-all take together */
+#define TRIES               3u  /* attempts for a slow pair, at most; attempts for an all-to-all */
+#define PING_S              0.1 /* seconds that pings take together */
+#define SMALL_MESSAGE_BYTES 64u /* bytes of a small message: a granule of a vector */
+#define GROWTH              8.0 /* largest growth of the length from one attempt to the next */
 
 /* One rank in a measurement. */
 struct probe {
@@ -39,9 +39,9 @@ struct probe {
 	const atomic_bool *stop;  /* the caller's; NULL: never */
 	uint8_t *in, *out;        /* owned; buffers */
 	uint64_t cap_bytes;       /* size of in, and of out */
-	uint64_t *in_at, *out_at; /* owned; limits of an all-to-all's parts: ranks + 1 each */
+	uint64_t *in_at, *out_at; /* owned; limits of an all-to-all's parts; ranks + 1 each */
 	uint64_t *gathered;       /* owned; per rank: bits of a double, little endian */
-	double ends_s[ORDER_ROUNDS_MAX]; /* per round: when it ended, or what it took */
+	double ends_s[ORDER_ROUNDS_MAX]; /* per round: when it ended, or its duration */
 };
 
 static int probe_init(struct probe *probe, struct pawl_group *group, const atomic_bool *stop,
@@ -70,8 +70,7 @@ static void probe_deinit(struct probe *probe)
 	free(probe->gathered);
 }
 
-/* Makes room for len_bytes each way, and touches it: a page fault is no part of what is
- * measured. */
+/* Makes room for len_bytes in each direction, and touches it, so that no page fault is measured. */
 static int make_room(struct probe *probe, uint64_t len_bytes, struct pawl_err *err)
 {
 	if (len_bytes <= probe->cap_bytes) {
@@ -100,8 +99,8 @@ static int begin_call(struct probe *probe, struct pawl_work *work, struct pawl_c
 	return pawl_group_submit(probe->group, work, &call, err);
 }
 
-/* Waits until a work is done, and is in use no more. The result is asked for when it is done: a
- * wait may time out just before. */
+/* Waits until a work is done, and no longer in use. Asks for its result only then: a wait may time
+ * out just before. */
 static int end_call(struct probe *probe, struct pawl_work *work, struct pawl_err *err)
 {
 	while (probe->stop && !pawl_work_done(work)) {
@@ -136,7 +135,7 @@ static double seconds_since(int64_t start_ns)
 
 /* ---- orders ---- */
 
-/* Returns the call for one round of bytes from rank to rank. */
+/* Returns the call for one round of an order. */
 static struct pawl_coll_call round_call(struct probe *probe, const struct probe_order *order)
 {
 	for (uint32_t p = 0; p < probe->ranks; p++) {
@@ -154,7 +153,7 @@ static struct pawl_coll_call round_call(struct probe *probe, const struct probe_
 		.timeout_ns = times_ns(TIME_PROBE_CALL)};
 }
 
-/* Measures the seconds one way: half of the median there and back. */
+/* Measures the one-way latency: half of the median round trip. */
 static int ping(struct probe *probe, struct probe_order *order, double *seconds,
 	struct pawl_err *err)
 {
@@ -174,7 +173,7 @@ static int ping(struct probe *probe, struct probe_order *order, double *seconds,
 	return rv;
 }
 
-/* Measures the seconds of a round. */
+/* Measures the seconds of a round of a stream. */
 static int stream(struct probe *probe, const struct probe_order *order, double *seconds,
 	struct pawl_err *err)
 {
@@ -202,8 +201,8 @@ static int stream(struct probe *probe, const struct probe_order *order, double *
 	return rv;
 }
 
-/* Measures the median seconds of an all-reduce, each from when all are ready. A first one makes the
- * plan and takes memory, and does not count. */
+/* Measures the median seconds of an all-reduce, each after a barrier. A first one, which makes the
+ * plan and takes memory, does not count. */
 static int sum(struct probe *probe, const struct probe_order *order, double *seconds,
 	struct pawl_err *err)
 {
@@ -259,7 +258,7 @@ static int carry_out(struct probe *probe, struct probe_order *order, struct pawl
 		       : rv;
 }
 
-/* Passes an order from rank 0 to all. */
+/* Broadcasts an order from rank 0. */
 static int pass_order(struct probe *probe, uint8_t *bytes, int64_t timeout_ns, struct pawl_err *err)
 {
 	return do_call(probe,
@@ -283,7 +282,7 @@ int coll_probe_obey(struct pawl_group *group, const atomic_bool *stop, struct pa
 		rv = pass_order(&probe, bytes, 0, err);
 		if (rv == 0 && probe_decode(bytes, probe.ranks, &order) != 0) {
 			rv = pawl_err_set(err, PAWL_EPEER,
-				"rank 0 says nonsense: is it another version of Pawl?");
+				"rank 0 sent a malformed order: is it another version of Pawl?");
 		}
 		if (rv == 0 && order.kind != PROBE_END) {
 			rv = carry_out(&probe, &order, err);
@@ -295,7 +294,7 @@ int coll_probe_obey(struct pawl_group *group, const atomic_bool *stop, struct pa
 
 /* ---- rank 0 ---- */
 
-/* Returns what a rank measured, in seconds; for PAWL_ANY_RANK, the most of all. */
+/* Returns what a rank measured, in seconds; for PAWL_ANY_RANK, the most of all ranks. */
 static double measured_by(const struct probe *probe, uint32_t rank)
 {
 	double most = 0;
@@ -325,7 +324,7 @@ static int give_order(struct probe *probe, const struct probe_order *order, stru
 	return rv == 0 ? carry_out(probe, &own, err) : rv;
 }
 
-/* Measures a stream whose rounds are long enough to take `seconds` together. *order gets the
+/* Measures a stream whose rounds are long enough to take about `seconds` together. *order gets the
  * length. */
 static int measure_stream(struct probe *probe, struct probe_order *order, double seconds,
 	struct pawl_err *err)
@@ -350,7 +349,8 @@ static int measure_stream(struct probe *probe, struct probe_order *order, double
 	return rv;
 }
 
-/* Returns how many rounds of one_s take all_s together; at least `least`. */
+/* Returns how many rounds of one_s take all_s together, `least` at least and ORDER_ROUNDS_MAX at
+ * most. */
 static uint32_t count_rounds(double all_s, double one_s, uint32_t least)
 {
 	double most = one_s * ORDER_ROUNDS_MAX > all_s ? all_s / one_s : ORDER_ROUNDS_MAX;
@@ -394,7 +394,7 @@ static int measure_latencies(struct probe *probe, struct coll_survey *survey, st
 	return rv;
 }
 
-/* Keeps the better one of the rates of a pair, now and before. */
+/* Keeps the best rate of a pair so far. */
 static void record_pair(struct coll_survey *survey, const struct probe *probe,
 	const struct probe_order *order, uint32_t from, uint32_t to)
 {
@@ -407,7 +407,8 @@ static void record_pair(struct coll_survey *survey, const struct probe *probe,
 	}
 }
 
-/* Returns whether a pair of an order was not measured yet, or is slow, which may pass. */
+/* Returns whether a pair of an order was not measured yet, or seems slow, which may be a
+ * coincidence. */
 static bool needs_measuring(const struct coll_survey *survey, struct probe_order order)
 {
 	bool doubtful = false;
@@ -420,7 +421,7 @@ static bool needs_measuring(const struct coll_survey *survey, struct probe_order
 	return doubtful;
 }
 
-/* Measures one pair at a time, each way; or, where there are many, in the rounds of a
+/* Measures one pair at a time, in both directions; or, with many hosts, in the rounds of a
  * tournament. */
 static int measure_pairs(struct probe *probe, struct coll_survey *survey, struct pawl_err *err)
 {

@@ -1,8 +1,8 @@
 /*
  * Makes the group that measures: see probe.h for the contract, docs/protocol.md for the bytes.
  *
- * Of two ranks the lower one connects, so a rank must know the names of those after it. Servers are
- * asked from the last to the first, each with the names that the ones after it gave.
+ * Of two ranks the lower one connects, so a rank must know the names of those after it. So rank 0
+ * asks the servers from the last to the first, each with the names that those after it gave.
  */
 #include "base/err.h"
 #include "base/fault.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
-/* Asks all servers. sides[r]: where rank r is joined, of n; sides[0] is ours. */
+/* Asks all servers. sides[r]: name by which ranks join rank r, of n; sides[0] is ours. */
 static int ask_all(const char *const *names, uint32_t n, int64_t timeout_ns,
 	char (*sides)[COLL_TCP_NAME], struct pawl_err *err)
 {
@@ -21,7 +21,7 @@ static int ask_all(const char *const *names, uint32_t n, int64_t timeout_ns,
 	int rv = 0;
 
 	if (getrandom(&ask.group, sizeof(ask.group), 0) != sizeof(ask.group)) {
-		return pawl_err_sys(err, "make a number");
+		return pawl_err_sys(err, "get a random number");
 	}
 	for (ask.rank = n - 1; ask.rank > 0 && rv == 0; ask.rank--) {
 		ask.names = (const char *)(sides + ask.rank + 1);

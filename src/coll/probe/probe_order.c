@@ -84,8 +84,9 @@ int probe_decode(const uint8_t *bytes, uint32_t ranks, struct probe_order *order
 		: -1;
 }
 
-/* Uses the circle method: all hosts but the last stand on a circle of m, and each meets the one
- * whose number and its own add up to the round; a host that would meet itself meets the last. */
+/* Uses the circle method: all hosts but the last stand on a circle of m. Each meets the host whose
+ * number and its own add up to the round, modulo m. A host that would meet itself meets the
+ * last. */
 uint32_t probe_partner(uint32_t n, uint32_t round, uint32_t host)
 {
 	uint32_t last = n % 2 == 0 ? n - 1 : n; /* if n is odd: nobody */

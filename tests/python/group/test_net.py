@@ -148,7 +148,7 @@ def start_with(hosts: Sequence[str], links: Sequence[str]) -> list[str]:
 def test_ranks_that_differ_are_named() -> None:
     with netns.hosts(2) as hosts:
         said = start_with(hosts, ["1e9:1e-6:1e-3", "1e9:1e-6:1e-4"])
-        why = "have other servers, another link, transport or heartbeat: PAWL_SERVERS, PAWL_LINK"
+        why = "differ in servers, link, transport or heartbeat: PAWL_SERVERS, PAWL_LINK"
         assert all(why in text for text in said), said
         said = start_with(hosts, ["fast", "fast"])
         assert all("PAWL_LINK=fast: BYTES_PER_S:LATENCY_S:MESSAGE_S" in text for text in said)

@@ -1,5 +1,5 @@
-/* Newcomers to a running group: processes that knock, are let in, and die at any time; and
- * strangers at the door. */
+/* Newcomers to a running group: processes that ask to join, are admitted, and die at any time; and
+ * strangers that connect to the join listener. */
 #include "base/err.h"
 #include "base/rng.h"
 #include "coll/group/join_listener.h"
@@ -16,7 +16,7 @@
 #define MOST       6 /* ranks */
 #define HISTORIES  5
 #define GROUPS_MAX 64 /* groups of one rank, one after the other */
-#define TURNED_OFF 8  /* exit status of a newcomer that was not let in */
+#define TURNED_OFF 8  /* exit status of a newcomer that was not admitted */
 
 static uint64_t first_seed;
 
@@ -82,7 +82,7 @@ static void shrink(struct groups *groups, struct pawl_err *err)
 	groups->at[groups->n++] = next;
 }
 
-/* Sums, lets in newcomers that wait and goes on without ranks that are gone, until all want to
+/* Sums, admits newcomers that wait, and goes on without ranks that are gone, until all want to
  * end. */
 static void run_steps(struct shared *shared, struct groups *groups)
 {
@@ -161,7 +161,7 @@ static void newcomers_become_ranks(void **state)
 	pids[2] = add(shared);
 	pids[3] = add(shared);
 	await_ranks(shared, 4);
-	kill(pids[0], SIGKILL); /* the rank with the door: another rank opens a new one */
+	kill(pids[0], SIGKILL); /* the rank with the join listener: another rank opens a new one */
 	assert_int_equal(status_of(pids[0]), 128 + SIGKILL);
 	await_ranks(shared, 3);
 	for (uint32_t i = 4; i < 7; i++) {
@@ -179,7 +179,8 @@ static void newcomers_become_ranks(void **state)
 	munmap(shared, sizeof(*shared));
 }
 
-/* Newcomers die at any time, while knocking, joining and afterwards; nobody else is hurt. */
+/* Newcomers die at any time: while asking, while joining and afterwards. No other rank is
+ * affected. */
 static void newcomers_that_die_hurt_nobody(void **state)
 {
 	for (uint32_t h = 0; h < HISTORIES; h++) {
@@ -209,8 +210,8 @@ static void newcomers_that_die_hurt_nobody(void **state)
 	}
 }
 
-/* Ranks die too, at any time while letting others in. None hangs, and no sum is wrong; newcomers
- * may be left out, and all ranks if too few remain. */
+/* Ranks die too, at any time while admitting others. None hangs, and no sum is wrong. Newcomers may
+ * be left out, and all ranks if too few remain. */
 static void ranks_that_die_hang_nobody(void **state)
 {
 	unsetenv("PAWL_HEARTBEAT"); /* default heartbeat: a silent rank may be left out here */
@@ -268,7 +269,7 @@ static void await_count(struct pawl_join_listener *listener, uint32_t n)
 	WITHIN(WITHIN_LONG_S, pawl_join_listener_waiting(listener) == n);
 }
 
-/* Expects the door to close the connection as soon as its bytes have come. */
+/* Expects the join listener to close the connection as soon as its bytes have come. */
 static void assert_closed(struct pawl_join_listener *listener, int fd)
 {
 	uint8_t byte;
@@ -317,8 +318,9 @@ static void strangers_do_not_get_in(void **state)
 	pawl_join_listener_close(listener);
 }
 
-/* A newcomer that has knocked keeps its place, however many come after it before anybody looks. */
-static void who_has_knocked_keeps_its_place(void **state)
+/* A newcomer whose join request is complete keeps its place, however many connect after it before
+ * the listener is polled. */
+static void who_has_asked_keeps_its_place(void **state)
 {
 	char name[PAWL_JOIN_LISTENER_NAME];
 	uint64_t words[2] = {htole64(JOIN_REQUEST_MAGIC)};
@@ -365,7 +367,7 @@ int main(void)
 		cmocka_unit_test(newcomers_that_die_hurt_nobody),
 		cmocka_unit_test(ranks_that_die_hang_nobody),
 		cmocka_unit_test(strangers_do_not_get_in),
-		cmocka_unit_test(who_has_knocked_keeps_its_place),
+		cmocka_unit_test(who_has_asked_keeps_its_place),
 		cmocka_unit_test(malformed_listener_names_are_refused),
 	};
 

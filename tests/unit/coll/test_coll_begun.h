@@ -1,4 +1,4 @@
-/* How far a group has come, seen from inside. */
+/* How far a group has come, read from its internal state. */
 #ifndef TEST_COLL_BEGUN_H
 #define TEST_COLL_BEGUN_H
 
@@ -8,8 +8,7 @@
 
 #include <pthread.h>
 
-/* Returns whether a rank has begun a collective, has told all others so, and lacks the heads of
- * n. */
+/* Returns whether a rank has begun a collective, and lacks the headers of n peers. */
 static inline bool lacks_headers(struct pawl_group *group, uint64_t number, uint32_t n)
 {
 	struct pawl_work *work;
@@ -17,7 +16,7 @@ static inline bool lacks_headers(struct pawl_group *group, uint64_t number, uint
 
 	pthread_mutex_lock(&group->driving);
 	pthread_mutex_lock(&group->state);
-	work = group->channels[number % COLL_CHANNELS].first;
+	work = group->queues.channels[number % COLL_CHANNELS].first;
 	lacks = work && work->number == number && priv_of(work)->slot &&
 		priv_of(work)->slot->times.missing == n;
 	pthread_mutex_unlock(&group->state);

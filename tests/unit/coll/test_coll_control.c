@@ -1,5 +1,4 @@
-/* What ranks say to each other beside collectives, without any port: in pieces of any size, and
- * nonsense. */
+/* The control channel without a transport: messages in pieces of any size, and malformed frames. */
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/rng.h"
@@ -37,7 +36,7 @@ static void close_pair(struct pair *p)
 	coll_control_deinit(&p->controls[1]);
 }
 
-/* Delivers some of what one rank has to say to the other. Returns whether there was any. */
+/* Delivers some of the bytes that one rank sends to the other. Returns whether there were any. */
 static bool carry(struct pair *p, uint32_t from)
 {
 	struct coll_control *a = &p->controls[from];
@@ -143,7 +142,7 @@ static void leaving_is_received(void **state)
 }
 
 /* A message is given up in the middle, by either end or both: its memory is not touched any more,
- * and the reason still gets through. */
+ * and the failure still arrives. */
 static void failing_is_received(void **state)
 {
 	const struct pawl_err why = {.code = PAWL_ENOMEM, .msg = "no memory\nat rank 0"};
@@ -187,8 +186,8 @@ static void failing_is_received(void **state)
 	}
 }
 
-/* A failure is passed on to a third rank, too: it may hear that this one ends before it hears of
- * the failure from the first. */
+/* A failure is passed on to a third rank too: that rank may see this one end before it receives the
+ * failure from the first. */
 static void a_received_failure_is_passed_on(void **state)
 {
 	struct pair p;
@@ -206,7 +205,7 @@ static void a_received_failure_is_passed_on(void **state)
 	close_pair(&p);
 }
 
-/* Notes are heard, also after a failure; of several that were not sent yet, the last. */
+/* Notices arrive, also after a failure; of several that were not sent yet, the last. */
 static void notices_are_received(void **state)
 {
 	uint8_t notice[CONTROL_NOTICE_MAX] = {1, 2, 3};
@@ -243,7 +242,7 @@ static void notices_are_received(void **state)
 }
 
 /* Heartbeats go on after a failure: a rank that has yet to go on without the lost one must not be
- * taken for lost, too. */
+ * taken for lost too. */
 static void signs_of_life_go_on_after_a_failure(void **state)
 {
 	struct pawl_err err;
@@ -259,7 +258,7 @@ static void signs_of_life_go_on_after_a_failure(void **state)
 	close_pair(&p);
 }
 
-/* A message that was asked for and given up does not mix with what follows. */
+/* The bytes of a message that was asked for and given up do not mix with what follows. */
 static void what_was_asked_for_and_given_up_is_skipped(void **state)
 {
 	struct letter sent;
@@ -278,12 +277,12 @@ static void what_was_asked_for_and_given_up_is_skipped(void **state)
 	coll_control_post(&p.controls[1], &got.message);
 	while (carry(&p, 0)) { /* the offer */
 	}
-	while (carry(&p, 1)) { /* the answer that it is wanted */
+	while (carry(&p, 1)) { /* the request for it */
 	}
 	pawl_err_set(&err, PAWL_EPEER, "it is over");
 	coll_control_fail(&p.controls[1], &err);
 	assert_ptr_equal(coll_control_give_up(&p.controls[1]), &got.message);
-	while (carry(&p, 0)) { /* rank 0 has not heard of the failure */
+	while (carry(&p, 0)) { /* rank 0 has not received the failure */
 	}
 	assert_int_equal(coll_control_send_notice(&p.controls[0], 1, "note", 4, NULL), 0);
 	carry_all(&p);
@@ -307,7 +306,7 @@ static void heartbeats_carry_a_status(void **state)
 	assert_int_equal(len, sizeof(status));
 	assert_true(p.controls[1].status_received);
 	coll_control_heartbeat(&p.controls[0], "more", 4);
-	coll_control_leave(&p.controls[0], 5); /* heard after the heartbeat */
+	coll_control_leave(&p.controls[0], 5); /* received after the heartbeat */
 	while (!coll_control_left(&p.controls[1], 0, &(uint64_t){0}) && carry(&p, 0)) {
 	}
 	assert_memory_equal(coll_control_status(&p.controls[1], 0, &len), "more", 4);
@@ -320,13 +319,13 @@ static void frames_that_are_none(void **state)
 {
 	const uint64_t frames[][4] = {
 		{0, 0, 0, 0}, {8, 0, 0, 0}, {2, 5, 0, 0}, /* asks for what it was not offered */
-		{3, 5, 0, 10},                            /* sends what it was not asked for */
-		{4, 0, 0, CONTROL_STATUS_MAX + 1},        /* lives by doing too much */
-		{6, 0, 0, 10},                            /* fails without a code */
-		{6, 0, 1, 0},                             /* … a text */
-		{6, 0, 1, 100000},                        /* … an end */
-		{7, 0, 0, 0},                             /* a note of nothing */
-		{7, 0, 0, CONTROL_NOTICE_MAX + 1},        /* … that is too long */
+		{3, 5, 0, 10},                            /* sends data that it was not asked for */
+		{4, 0, 0, CONTROL_STATUS_MAX + 1}, /* a heartbeat with a status that is too long */
+		{6, 0, 0, 10},                     /* a failure without a code */
+		{6, 0, 1, 0},                      /* … without a text */
+		{6, 0, 1, 100000},                 /* … whose text is too long */
+		{7, 0, 0, 0},                      /* an empty notice */
+		{7, 0, 0, CONTROL_NOTICE_MAX + 1}, /* … that is too long */
 	};
 
 	for (size_t i = 0; i < sizeof(frames) / sizeof(*frames); i++) {

@@ -1,4 +1,5 @@
-/* Operations whose data a device has yet to deliver keep their place, and wait for it. */
+/* Deferred operations, whose data a device has yet to deliver: they keep their place, and wait for
+ * the data. */
 #include "base/err.h"
 #include "test_coll_heartbeat.h"
 #include "test_coll_world.h"
@@ -151,7 +152,7 @@ static void messages_keep_their_order(void **state)
 	close_world(&w);
 }
 
-/* An operation that is never ready ends with a timeout that says so, and may be released
+/* An operation that is never ready ends with a timeout whose error names that. It may be released
  * afterwards. */
 static void its_time_out_names_it(void **state)
 {

@@ -1,6 +1,6 @@
 /* How processes that share memory become ranks of a group. */
-#ifndef UNIT_COLL_TEST_COLL_ENDPOINTS_H
-#define UNIT_COLL_TEST_COLL_ENDPOINTS_H
+#ifndef TEST_COLL_ENDPOINTS_H
+#define TEST_COLL_ENDPOINTS_H
 
 #include "within.h"
 
@@ -14,7 +14,7 @@
 /* Memory that the processes share; zeroed before. */
 struct test_endpoints {
 	char text[PROCS_MAX][PAWL_ENDPOINT_MAX];
-	uint32_t ready[PROCS_MAX]; /* atomic: the card is there */
+	uint32_t ready[PROCS_MAX]; /* atomic: the endpoint is there */
 };
 
 static inline struct pawl_group *join_by_endpoints(struct test_endpoints *endpoints, uint32_t rank,

@@ -1,5 +1,5 @@
-/* How groups end: a rank dies, freezes, leaves, comes late, or does something else than the others;
- * every other rank learns which one it was. Ranks that are killed are processes, all others
+/* How groups end: a rank dies, freezes, leaves, comes late, or calls something other than the
+ * others; every other rank learns which one it was. Ranks that are killed are processes, all others
  * threads. */
 #include "base/clock.h"
 #include "base/err.h"
@@ -49,8 +49,8 @@ static int sum_once(struct pawl_group *group, struct pawl_err *err)
 	return rv == 0 ? pawl_group_wait(group, &work, LONG_NS, err) : rv;
 }
 
-/* Rank 2 ends after one sum, as last says; rank 1 goes on until a sum fails, and must learn of rank
- * 2, too. */
+/* Rank 2 ends after one sum, in the way that `last` says; rank 1 goes on until a sum fails, and
+ * must learn of rank 2 too. */
 static void be_process(struct shared *shared, uint32_t rank, void (*last)(void))
 {
 	struct pawl_group *group = join_by_endpoints(&shared->endpoints, rank, PROCESSES);
@@ -144,8 +144,8 @@ static void be_impatient(struct shared *shared, uint32_t rank)
 	}
 }
 
-/* The others hear of a failure before the waiting rank goes on. That rank may end its process,
- * which would be taken for the reason otherwise. */
+/* The others receive a failure before the waiting rank goes on. That rank may end its process,
+ * which would otherwise be taken for the cause. */
 static void others_learn_of_a_failure_first(void **state)
 {
 	struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
@@ -218,7 +218,7 @@ static void *call_other(void *user)
 
 	call.in = call.out = bytes[member->rank];
 	member->rv = 0;
-	while (n < 5 && member->rv == 0) { /* A rank that only sends hears of it by the fifth. */
+	while (n < 5 && member->rv == 0) { /* A rank that only sends learns of it by the fifth. */
 		member->rv = pawl_group_submit(member->group, &works[n], &call, &member->err);
 		n += member->rv == 0;
 		if (member->rv == 0) {
@@ -416,7 +416,8 @@ static const struct odd_call odd_calls[] = {
 
 #define ODD_CALLS (sizeof(odd_calls) / sizeof(*odd_calls))
 
-/* silent: the heartbeat of worlds whose call all ranks finish; beat: that of the others. */
+/* silent: the heartbeat interval of worlds whose call all ranks finish; heartbeat: that of the
+ * others. */
 static void check_odds(bool goes_on, bool leaves, const char *silent, const char *heartbeat)
 {
 	struct odd_world *odds = calloc(ODD_CALLS, sizeof(*odds));
@@ -520,10 +521,11 @@ static void headers_show_the_call_before(void **state)
 		PAWL_EMISMATCH);
 	assert_non_null(strstr(err.msg,
 		"before collective 9: rank 0 and rank 1 both call all_reduce(sum) of 1000 "
-		"float32 now, but have not called the same until then"));
+		"float32 now, but their earlier calls differ"));
 }
 
-/* Ranks 0 to 2 meet here: a rank that hears of the one that left tells those that lag behind. */
+/* Ranks 0 to 2 meet here: a rank that learns of the one that left reports it to those that lag
+ * behind. */
 static pthread_barrier_t stay;
 
 /* Ranks 0 to 2 do three sums; rank 3 does two and leaves. */
@@ -627,7 +629,7 @@ static void messages_of_another_length(void **state)
 	close_world(&w);
 }
 
-/* One rank has no memory for a plan: the others hear of it. */
+/* One rank has no memory for a plan: the others learn of it. */
 static void one_has_no_memory(void **state)
 {
 	struct world w;
@@ -645,7 +647,7 @@ static void one_has_no_memory(void **state)
 	for (uint32_t r = 0; r < RANKS; r++) {
 		struct member *m = &w.members[r];
 
-		if (m->rv == 0) { /* Otherwise this rank had heard of the failure before. */
+		if (m->rv == 0) { /* Otherwise this rank had received the failure before. */
 			m->rv = pawl_group_wait(m->group, &works[r], LONG_NS, &m->err);
 		}
 		assert_int_equal(m->rv, PAWL_ENOMEM);

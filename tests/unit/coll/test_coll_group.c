@@ -294,8 +294,8 @@ static void what_shares_memory_is_done_in_order(void **state)
 	close_world(&w);
 }
 
-/* pawl_group_find_using finds the last collective that uses the memory and is not done. None is done
- * here: the others have not called them. */
+/* pawl_group_find_using finds the last collective that uses the memory and is not done. None is
+ * done here: the other ranks have not called them. */
 static void memory_in_use(void **state)
 {
 	struct world w;
@@ -378,7 +378,7 @@ static void wait_for_nothing(const char *heartbeat)
 	close_world(&w);
 }
 
-/* A rank that waits longer than the heartbeat period, or without heartbeats, does not spin. */
+/* A rank that waits longer than the heartbeat interval, or without heartbeats, does not spin. */
 static void waiting_costs_nothing(void **state)
 {
 	wait_for_nothing("2");
@@ -453,7 +453,7 @@ static void what_cannot_be_is_refused(void **state)
 	assert_non_null(strstr(err.msg, "only sums of floats have a mean"));
 	call = (struct pawl_coll_call){.kind = PAWL_SEND};
 	assert_int_equal(pawl_group_submit(w.members[0].group, &work, &call, &err), PAWL_EINVAL);
-	assert_non_null(strstr(err.msg, "send: a message to oneself"));
+	assert_non_null(strstr(err.msg, "send: a rank cannot exchange messages with itself"));
 	call = (struct pawl_coll_call){.kind = PAWL_ALL_TO_ALL};
 	assert_int_equal(pawl_group_submit(w.members[0].group, &work, &call, &err), PAWL_EINVAL);
 	assert_non_null(strstr(err.msg, "all_to_all: no parts"));
@@ -707,7 +707,7 @@ static void malformed_endpoints(void **state)
 		{"pawl-1 host 1:2 - 0 here", PAWL_EINVAL, "another version"},
 		{"pawl-2 host 1:2:3 - 0", PAWL_EINVAL, "another version"},
 		{"pawl-2 host 1:2 - 0 here", PAWL_ENOTSUP, "different hosts"},
-		{"pawl-2 host 1:2 - 5 here", PAWL_EINVAL, "other servers"}};
+		{"pawl-2 host 1:2 - 5 here", PAWL_EINVAL, "differ in servers"}};
 	char texts[2][PAWL_ENDPOINT_MAX];
 	const char *both[] = {texts[0], texts[1]};
 	const char *endpoints[] = {endpoint, NULL};
@@ -715,7 +715,7 @@ static void malformed_endpoints(void **state)
 	struct pawl_group *group;
 	struct pawl_err err;
 
-	unsetenv("PAWL_HEARTBEAT"); /* the cards below have the default settings */
+	unsetenv("PAWL_HEARTBEAT"); /* the endpoints below have the default settings */
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		assert_int_equal(pawl_group_open(&group, 0, 2, NULL, endpoint, NULL), 0);
 		endpoints[1] = bad[i].endpoint;

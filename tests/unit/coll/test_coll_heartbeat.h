@@ -1,10 +1,10 @@
-/* The heartbeat period of ranks in tests. */
-#ifndef UNIT_COLL_TEST_COLL_HEARTBEAT_H
-#define UNIT_COLL_TEST_COLL_HEARTBEAT_H
+/* The heartbeat interval of ranks in tests. */
+#ifndef TEST_COLL_HEARTBEAT_H
+#define TEST_COLL_HEARTBEAT_H
 
 #include <stdlib.h>
 
-/* Bears silence for 4 s instead of 2: on a busy machine any thread may stand still for a while. */
+/* Sets a peer timeout of 4 s instead of 2: on a busy machine any thread may stop for a while. */
 static inline void bear_silence(void)
 {
 	setenv("PAWL_HEARTBEAT", "1", 1);

@@ -1,5 +1,5 @@
-/* An admission whose end some ranks heard of and others did not: all that remain come to one group,
- * or end, whichever rank is lost or taken for lost meanwhile. */
+/* An admission whose end some ranks learned of and others did not: all that remain come to one
+ * group, or end, whichever rank is lost or taken for lost meanwhile. */
 #include "base/err.h"
 #include "coll/group/group_impl.h"
 #include "test_coll_endpoints.h"
@@ -20,16 +20,16 @@
 
 /* What a rank does with the group that it was in, and with the one that all have joined. */
 enum fate {
-	NOTIFIED, /* goes on in the next group, and has said so */
-	UNSURE,   /* has heard nothing, and shrinks the old group */
-	LOST,     /* ends, and has said nothing */
-	AWAKE,    /* heard all, but is taken for lost; later goes on in the next group */
+	NOTIFIED, /* goes on in the next group, and has sent a notice of that */
+	UNSURE,   /* has received no notice, and shrinks the old group */
+	LOST,     /* ends, and has sent no notice */
+	AWAKE,    /* knows that all have joined, but is taken for lost; later goes on in next */
 };
 
 struct rank {
 	uint32_t number;
 	enum fate fate;
-	struct test_endpoints *endpoints[2]; /* cards of the old group, and of the next */
+	struct test_endpoints *endpoints[2]; /* endpoints of the old group, and of the next */
 	struct pawl_group *old, *next;       /* owned; old: NULL at the newcomer */
 	struct pawl_group *left; /* owned; group that the rank is in at the end; NULL: none */
 	uint32_t ranks[RANKS];   /* ranks of left, numbered as in the group that was shrunk */
@@ -75,7 +75,7 @@ static void run_all(struct rank *all, uint32_t n, enum fate first, enum fate las
 	}
 }
 
-/* Leaves the old group, once the others have heard what this rank said. */
+/* Leaves the old group, once the others have received this rank's notice. */
 static void leave_old(struct rank *r)
 {
 	pawl_group_close(r->old);
@@ -94,7 +94,7 @@ static void begin(struct rank *all, const enum fate *fates)
 	for (uint32_t r = 0; r < OLD; r++) {
 		all[r].fate = fates[r];
 		if (fates[r] == UNSURE) {
-			all[r].old->grown = all[r].next;
+			all[r].old->lineage.grown = all[r].next;
 			all[r].next = NULL; /* owned by old */
 		}
 		if (fates[r] == LOST || fates[r] == AWAKE) {
@@ -127,8 +127,8 @@ static void assert_left(const struct rank *r, uint32_t n, const uint32_t *ranks)
 	assert_memory_equal(r->ranks, ranks, n * sizeof(*ranks));
 }
 
-/* Ranks that have heard and ranks that have not come to one group, without the newcomer, which
- * ends. */
+/* Ranks that have received a notice and ranks that have not come to one group, without the
+ * newcomer, which ends. */
 static void unnotified_ranks_follow(void **state)
 {
 	const uint32_t left[] = {0, 1};
@@ -147,7 +147,7 @@ static void unnotified_ranks_follow(void **state)
 	}
 }
 
-/* If no rank has heard, the old group goes on. */
+/* If no rank has received a notice, the old group goes on. */
 static void who_is_alone_with_it_stays(void **state)
 {
 	const enum fate fates[OLD] = {UNSURE, LOST, UNSURE};
@@ -158,13 +158,13 @@ static void who_is_alone_with_it_stays(void **state)
 	run_all(all, OLD, UNSURE, UNSURE, go_on);
 	assert_left(&all[0], 2, left);
 	assert_left(&all[2], 2, left);
-	assert_null(all[0].old->grown);
+	assert_null(all[0].old->lineage.grown);
 	run_all(all + OLD, 1, NOTIFIED, NOTIFIED, go_on);
 	assert_int_equal(all[OLD].rv, PAWL_EPEER);
 	end(all);
 }
 
-/* The others went on in the old group while the rank stood still: it does not train on with
+/* The others went on in the old group while the rank was stopped: it does not train on with
  * newcomers. */
 static void a_notified_rank_taken_for_lost_ends(void **state)
 {
@@ -182,15 +182,15 @@ static void a_notified_rank_taken_for_lost_ends(void **state)
 	end(all);
 }
 
-/* A rank that stood still before it heard, and has not joined, ends too. */
+/* A rank that was stopped before it received a notice, and has not joined, ends too. */
 static void who_stood_still_before_ends(void **state)
 {
 	const enum fate fates[OLD] = {NOTIFIED, NOTIFIED, UNSURE};
 	struct rank all[RANKS];
 
 	begin(all, fates);
-	pawl_group_close(all[2].old->grown);
-	all[2].old->grown = NULL;
+	pawl_group_close(all[2].old->lineage.grown);
+	all[2].old->lineage.grown = NULL;
 	run_all(all, RANKS, UNSURE, UNSURE, go_on);
 	assert_int_equal(all[2].rv, PAWL_EPEER);
 	assert_non_null(strstr(all[2].err.msg, "goes on without this rank"));

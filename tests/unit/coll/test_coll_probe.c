@@ -1,7 +1,7 @@
 /*
- * Real measurements: servers and rank 0 are threads, and the network is this host's loopback,
- * whose speed nobody can tell. Known is that all of it was measured, that a link follows, and
- * which requests are refused.
+ * Real measurements: servers and rank 0 are threads, and the network is this host's loopback, whose
+ * speed is not known. The tests check that all of it was measured, that a link follows, and which
+ * requests are refused.
  */
 #include "base/clock.h"
 #include "base/err.h"
@@ -137,7 +137,7 @@ static void who_waited_too_short_does_not_leave(void **state)
 	cuts = false;
 }
 
-/* ---- ways ---- */
+/* ---- algorithms ---- */
 
 #define RANKS   4u
 #define NUMBERS 20001u
@@ -266,7 +266,7 @@ static void one_measures_at_a_time(void **state)
 		coll_probe_sum(group, &coll_link_default, PAWL_FLOAT32, 64, 0, &seconds, NULL),
 		0); /* now the other host has begun, too */
 	assert_int_equal(coll_probe_open(&other, "127.0.0.1", names, 2, LONG_NS, &err), PAWL_EPEER);
-	assert_non_null(strstr(err.msg, "it is being measured for another"));
+	assert_non_null(strstr(err.msg, "another measurement uses it now"));
 	pawl_group_close(group);
 	close_hosts(hosts, 2);
 }

@@ -31,8 +31,8 @@ struct shared {
 	uint32_t least;                              /* ranks that must be left to go on */
 	uint32_t stop;                               /* atomic: ranks are to end once all know */
 	uint32_t ranks;                              /* atomic: ranks in the last sum */
-	uint32_t listeners_opened;                   /* atomic: number of doors opened */
-	char listener_name[PAWL_JOIN_LISTENER_NAME]; /* name of the last door */
+	uint32_t listeners_opened;                   /* atomic: number of join listeners opened */
+	char listener_name[PAWL_JOIN_LISTENER_NAME]; /* name of the last join listener */
 };
 
 static float numbers[NUMBERS];

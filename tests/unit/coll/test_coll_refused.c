@@ -1,5 +1,5 @@
-/* A newcomer is let in where memory is short or calls are refused: nobody hangs, and both sides
- * agree whether it is in. */
+/* A newcomer is admitted where memory is short or calls are refused: no process hangs, and both
+ * sides agree whether it is in. */
 #include "base/fault.h"
 #include "test_coll_heartbeat.h"
 #include "times.h"
@@ -18,7 +18,7 @@
 #define MOST       6u /* ranks */
 #define FAULTS_MAX 1000u
 
-struct knocking {
+struct newcomer {
 	const char *name;
 	struct pawl_group *group;
 	int rv;
@@ -26,9 +26,9 @@ struct knocking {
 
 static void *request_join(void *user)
 {
-	struct knocking *k = user;
+	struct newcomer *n = user;
 
-	k->rv = pawl_group_request_join(&k->group, k->name, LONG_NS, NULL);
+	n->rv = pawl_group_request_join(&n->group, n->name, LONG_NS, NULL);
 	return NULL;
 }
 
@@ -43,12 +43,12 @@ static struct pawl_group *join_alone(void)
 	return group;
 }
 
-/* Lets a newcomer in, with the n-th allocation or call refused. Returns whether there was one, or
- * the newcomer was not let in all the same, as the machine stood still. */
+/* Admits a newcomer, with the n-th allocation or call refused. Returns whether there was one, or
+ * the newcomer was not admitted all the same, as the machine was stopped. */
 static bool admit_with_fault(uint64_t nth)
 {
 	char name[PAWL_JOIN_LISTENER_NAME];
-	struct knocking k = {.name = name};
+	struct newcomer n = {.name = name};
 	struct pawl_group *group = join_alone();
 	struct pawl_group *next = NULL;
 	struct pawl_join_listener *listener;
@@ -57,7 +57,7 @@ static bool admit_with_fault(uint64_t nth)
 	int rv;
 
 	assert_int_equal(pawl_join_listener_open(&listener, NULL, name, NULL), 0);
-	pthread_create(&thread, NULL, request_join, &k);
+	pthread_create(&thread, NULL, request_join, &n);
 	WITHIN(WITHIN_LONG_S, pawl_join_listener_waiting(listener) == 1);
 	fault_arm("coll.", nth, ENOMEM, false);
 	rv = pawl_group_admit(&next, group, listener, MOST, LONG_NS, NULL);
@@ -65,11 +65,11 @@ static bool admit_with_fault(uint64_t nth)
 	fault_disarm();
 	pawl_join_listener_close(listener);
 	pthread_join(thread, NULL);
-	assert_true((rv == 0 && next != NULL) == (k.rv == 0));
+	assert_true((rv == 0 && next != NULL) == (n.rv == 0));
 	if (next) {
 		assert_int_equal(pawl_group_ranks(next), 2);
-		assert_int_equal(pawl_group_rank(k.group), 1);
-		pawl_group_close(k.group);
+		assert_int_equal(pawl_group_rank(n.group), 1);
+		pawl_group_close(n.group);
 		pawl_group_close(next);
 	}
 	pawl_group_close(group);
@@ -92,7 +92,7 @@ int main(void)
 		cmocka_unit_test(what_is_refused_hangs_nobody),
 	};
 
-	test_times("join_step=0.3"); /* A newcomer that gave up says nothing, and is waited for. */
+	test_times("join_step=0.3"); /* the listener waits for one that gave up */
 	bear_silence();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* Servers: what they add has the bits that the ranks alone would have; a rank or server that ends
  * badly is named; strangers get nothing. Ranks and servers are threads, each on a host of its own
- * as far as they know, over TCP. */
+ * by its settings, over TCP. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
@@ -228,7 +228,7 @@ static void *sum_of_another_length(void *user)
 	return NULL;
 }
 
-/* With as many servers as ranks, the ranks meet nowhere else. */
+/* With as many servers as ranks, the ranks exchange bytes only with servers. */
 static void who_disagrees_is_named(void **state)
 {
 	struct rng rng = {test_seed()};
@@ -312,7 +312,7 @@ static void who_asks_wrongly_is_refused(void **state)
 	assert_string_equal(side, other);
 	ask.servers = 2;
 	assert_int_equal(coll_serve_ask(host.name, &ask, LONG_NS, other, &err), PAWL_EPEER);
-	assert_non_null(strstr(err.msg, "ranks 0 and 1 have other servers"));
+	assert_non_null(strstr(err.msg, "ranks 0 and 1 differ in servers"));
 	close_host(&host); /* while the server waits for its ranks */
 }
 
@@ -356,7 +356,7 @@ static bool was_closed(int fd)
 	return n == 0 || (n < 0 && errno != EAGAIN);
 }
 
-/* Without descriptors a server does not spin on ranks that it cannot let in, and lets them in once
+/* Without descriptors a server does not spin on ranks that it cannot accept, and accepts them once
  * it can. */
 static void without_descriptors_it_rests(void **state)
 {

@@ -94,7 +94,7 @@ static void survivors_of_kills_go_on(void **state)
 struct job {
 	pid_t pids[RANKS];
 	struct shared *shared;
-	bool out[RANKS]; /* ranks that stand still */
+	bool out[RANKS]; /* ranks that are stopped */
 };
 
 static void begin_job(struct job *job, uint32_t least)
@@ -165,10 +165,10 @@ static bool lose_another(struct job *job, int ends)
 	return lost;
 }
 
-/* One rank stands still in one job; in another several do, as the ranks of a host whose link is
- * lost: one of them is named, and all must be left out. They hear of it when they wake up, even if
- * nobody is left to say so. In two more jobs a rank is killed, and rank 1 stops on the way to the
- * group of the remaining ranks, where it is taken for lost later than others may think. */
+/* One rank is stopped in one job. In another several are, as the ranks of a host whose link is
+ * lost: one of them is named, and all must be left out. They learn of it when they go on, even if
+ * no rank is left to notify them. In two more jobs a rank is killed, and rank 1 stops on the way to
+ * the group of the remaining ranks, where it is taken for lost later than others may think. */
 static void who_stood_still_is_left_out(void **state)
 {
 	struct rng rng = {first_seed};

@@ -369,9 +369,9 @@ static bool is_just(const struct world *w, const struct actor *a)
 	case FATE_SKIP:
 		return a->rank == s->victim || names(s, text, s->victim, "") ||
 			/* About one in 5,000: the rank goes on to a message that another rank waits
-			 * for in what it left out. Nothing that was said differs, and it might
-			 * still come: so time must be up, first for the rank that began to wait
-			 * first. */
+			 * for in what it left out. No header prefix differs, and the message might
+			 * still come: so a timeout must pass, first that of the rank that began to
+			 * wait first. */
 			(s->fate == FATE_SKIP && a->err.code == PAWL_ETIMEDOUT &&
 				strstr(text, " s at rank "));
 	case FATE_EARLY:
@@ -384,7 +384,7 @@ static bool is_just(const struct world *w, const struct actor *a)
 	}
 }
 
-/* Returns how long after the blow a rank may take to hear of it. */
+/* Returns how long after the fate struck a rank may take to learn of it. */
 static int64_t most_ns(const struct story *s)
 {
 	bool silent = s->fate == FATE_SILENT || s->fate == FATE_FREEZE || s->fate == FATE_PART;
@@ -486,9 +486,9 @@ static void histories(void **state)
 /* ---- a rank that stands still as it leaves ---- */
 
 static int64_t (*sim_clock)(struct coll_transport *transport);
-static int64_t stood_ns; /* how long the port has stood still so far */
+static int64_t stood_ns; /* how long the transport has been stopped so far */
 
-/* now_ns of a port whose rank stands still for an hour before it looks at the clock. */
+/* now_ns of a transport whose rank is stopped for an hour before it reads the clock. */
 static int64_t stand_still(struct coll_transport *transport)
 {
 	stood_ns += 3600 * NS_PER_S;
@@ -529,7 +529,7 @@ static void await_who_leaves(void *user)
 	pawl_group_close(group);
 }
 
-/* A rank says that it leaves, even if the time for it is over by then. */
+/* A rank notifies its peers that it leaves, even if the time for that has passed by then. */
 static void leaving_is_announced_however_late(void **state)
 {
 	static const struct sim_net net = {1e9, 50000, 0, 0, 0, 64u << 10, 100000};

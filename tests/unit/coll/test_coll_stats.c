@@ -27,7 +27,7 @@ static struct world world;
 static float vectors[RANKS][BYTES / sizeof(float)];
 static char folder[64];
 
-/* Returns whether a rank has begun, waits for one head only, and its caller waits for that. */
+/* Returns whether a rank has begun, waits for one header only, and its caller waits for that. */
 static bool waits_for_one(struct pawl_group *group, uint64_t number)
 {
 	bool waits;
@@ -36,7 +36,7 @@ static bool waits_for_one(struct pawl_group *group, uint64_t number)
 		return false;
 	}
 	pthread_mutex_lock(&group->state);
-	waits = group->waiters > 0;
+	waits = group->driver.waiters > 0;
 	pthread_mutex_unlock(&group->state);
 	return waits;
 }
@@ -116,7 +116,7 @@ static void who_is_late_is_named(void **state)
 		assert_int_equal(sent, ROUNDS * (BYTES - BYTES / RANKS) * 2);
 		assert_int_equal(received, sent);
 		if (r != LATE) {
-			/* A driver that stood still may date a head too early. */
+			/* A driver that was stopped may date a header too early. */
 			assert_true(kind->phase_ns[PAWL_PHASE_LATE] > NS_PER_MS);
 			assert_int_equal(peers[LATE].late_ns, kind->phase_ns[PAWL_PHASE_LATE]);
 			assert_true(kind->blocked_ns >= ROUNDS * PAUSE_NS);

@@ -57,7 +57,7 @@ struct story {
 	uint32_t hosts;                /* hosts of ranks; each server has one more */
 	uint32_t host_of[PEERS];       /* host of each peer */
 	struct sim_net net;            /* network between the hosts */
-	int64_t heartbeat_interval_ns; /* heartbeat period */
+	int64_t heartbeat_interval_ns; /* heartbeat interval */
 	struct op ops[OPS];            /* operations; the first ops_n are used */
 	uint32_t ops_n;                /* number of operations */
 	enum fate fate;                /* what befalls the group */

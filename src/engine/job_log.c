@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LINE_MAX_BYTES 1024u /* bytes of a line of our own, terminator included */
+#define LINE_MAX_BYTES 1024u /* bytes of a "pawl: …" line, terminator included */
 
 struct job_log {
 	char path[PATH_MAX];    /* path of the newest file */
@@ -25,8 +25,8 @@ struct job_log {
 	uint64_t dropped_bytes; /* bytes that could not be written, and are not reported yet */
 };
 
-/* Opens the newest file. Anything else that a job's user put there (a FIFO, which would wait for a
- * reader) is refused. */
+/* Opens the newest file. Refuses anything but a regular file: the job's user may have put a FIFO
+ * there, on which a write would wait for a reader. */
 static int open_file(struct job_log *log)
 {
 	const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
@@ -83,7 +83,7 @@ static void rotate(struct job_log *log)
 		snprintf(to, sizeof(to), "%s.%u", log->path, i);
 		snprintf(from, sizeof(from), i > 1 ? "%s.%u" : "%s", log->path, i - 1);
 		if (rename(from, to) != 0 && errno != ENOENT && i == 1) {
-			return; /* the file grows on: better than writing nothing */
+			return; /* keep on growing the file: better than losing output */
 		}
 	}
 	if (log->fd >= 0) {

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Finds where this machine has mounted HOST:/PATH. */
+/* Finds the directory on which this machine has mounted HOST:/PATH. PAWL_ENOENT: none. */
 static int find_nfs(const char *from, char full[PATH_MAX], struct pawl_err *err)
 {
 	FILE *mounts = setmntent("/proc/self/mounts", "re");
@@ -60,12 +60,12 @@ int mounts_link(const char *at, const char *from, struct pawl_err *err)
 	}
 	if (why == EEXIST) {
 		return pawl_err_set(err, PAWL_EEXIST,
-			"%s cannot be made a link to %s: something else is there. Remove it, or "
-			"make it that yourself",
+			"cannot link %s to %s: something else is there. Remove it, or create the "
+			"link yourself",
 			at, from);
 	}
 	return pawl_err_set(err, pawl_err_from_sys(why),
-		"%s cannot be made a link to %s: %s. Make it that yourself, or give a path below "
-		"one that you may write, as ~/",
+		"cannot link %s to %s: %s. Create the link yourself, or use a path in a "
+		"directory that you can write to, such as ~/",
 		at, from, strerror(why));
 }

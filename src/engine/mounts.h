@@ -5,9 +5,10 @@
 struct pawl_err;
 
 /*
- * Makes at a link to from: a path, or HOST:/PATH, which this machine has mounted somewhere. A link
- * that is there already is fine. Both paths are absolute, but for HOST:/PATH. PAWL_ENOENT: there is
- * no from; PAWL_EEXIST: something else is at; PAWL_EIO and the like.
+ * Makes at a symbolic link to from. from is an absolute path, or HOST:/PATH, which this machine
+ * must have mounted. at is an absolute path. A link that already leads to the same file is left as
+ * it is. PAWL_ENOENT: from does not exist, or is not mounted. PAWL_EEXIST: something else exists at
+ * at. PAWL_EIO and other errors: the link could not be created.
  */
 int mounts_link(const char *at, const char *from, struct pawl_err *err);
 

@@ -19,26 +19,26 @@
 
 #define BLOCK_BYTES (1u << 20)
 #define BYTES_MAX   (256ull << 20)
-#define DEPTH_MAX   512 /* levels of directories that are walked through: each has a descriptor */
+#define DEPTH_MAX   512 /* levels of nested directories: each level holds a descriptor open */
 #define RANDOM      "-XXXXXX"
 
 /* ---- the fastest directory ----
  *
- * All directories are measured at a time, a block each by turns: what else the node does then slows
- * them alike. A write to memory needs the processor alone, and on a busy node waits for it most of
- * the time; a disk hardly does, so by the clock it would seem to be the faster one. So waits for a
- * processor do not count. */
+ * All directories are measured at once, one block in each by turns, so that other load on the node
+ * slows them alike. Time spent waiting for a processor is subtracted. A write to memory needs only
+ * the processor, and on a busy node mostly waits for it; a write to a disk hardly does. By the
+ * clock alone, the disk would look faster. */
 
 /* The measurement of one directory. */
 struct trial {
-	int fd;            /* a file without a name; -1: none is open */
-	uint64_t done;     /* bytes that were written */
-	int64_t passed_ns; /* time that writing took */
-	int64_t spent_ns;  /* passed_ns without waits for a processor */
-	bool full;         /* the directory has no room for more */
+	int fd;            /* unnamed file (O_TMPFILE); -1: none is open */
+	uint64_t done;     /* bytes written */
+	int64_t passed_ns; /* elapsed time of the writes */
+	int64_t spent_ns;  /* passed_ns less the waits for a processor */
+	bool full;         /* the directory has no space left */
 };
 
-/* Returns how long this thread has waited for a processor so far; 0 where Linux does not say. */
+/* Returns how long this thread has waited for a processor so far; 0 if Linux does not report it. */
 static int64_t waited_ns(int schedstat)
 {
 	char text[96];
@@ -49,7 +49,7 @@ static int64_t waited_ns(int schedstat)
 		return 0;
 	}
 	text[n] = '\0';
-	strtoull(text, &behind, 10); /* skips the time that the thread ran */
+	strtoull(text, &behind, 10); /* skip the time that the thread ran */
 	return (int64_t)strtoull(behind, NULL, 10);
 }
 
@@ -77,7 +77,7 @@ static int write_block(struct trial *trial, const char *dir, const void *block, 
 	return 0;
 }
 
-static bool goes_on(const struct trial *trial)
+static bool can_continue(const struct trial *trial)
 {
 	return !trial->full && trial->done < BYTES_MAX &&
 		trial->passed_ns < times_ns(TIME_SCRATCH_TRY);
@@ -107,7 +107,7 @@ static int measure(struct trial *trials, const char *const *dirs, uint32_t n, co
 	while (rv == 0 && more) {
 		more = false;
 		for (uint32_t i = 0; i < n && rv == 0; i++) {
-			if (goes_on(&trials[i])) {
+			if (can_continue(&trials[i])) {
 				rv = write_block(&trials[i], dirs[i], block, schedstat, err);
 				more = more || n > 1;
 			}
@@ -155,11 +155,11 @@ int scratch_choose(const char *const *dirs, uint32_t n, uint32_t *best, double *
 
 /* ---- removing ----
  *
- * The tree may be changed meanwhile, by any process that was let in: no name is looked up but below
- * a directory that is open, and no link is followed. */
+ * Any process with access may change the tree during the removal. So each name is looked up below
+ * an open directory, and no link is followed. */
 
-/* Opens a directory; -1: it is none, or closed. A user's own directory may be closed to the user,
- * and is opened to the user first; root needs no such thing. */
+/* Opens a directory. Returns -1 if it is no directory, or may not be opened. The mode of a
+ * directory may deny its owner access; then the mode is changed first. Root has access anyway. */
 static int open_dir(int at, const char *name)
 {
 	const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
@@ -174,7 +174,7 @@ static int open_dir(int at, const char *name)
 	return fd;
 }
 
-/* Removes what is in the directory fd, as far as it is on the same device. Closes fd. */
+/* Removes the contents of the directory fd that are on the same device. Closes fd. */
 static void empty(int fd, dev_t device, unsigned depth)
 {
 	DIR *dir = fdopendir(fd);
@@ -226,8 +226,8 @@ int scratch_make(const char *path, struct pawl_err *err)
 	return mkdir(path, 0700) == 0 ? 0 : pawl_err_sys(err, "scratch %s", path);
 }
 
-/* Removes directories that were named as the new one will be, or (by an earlier version) base
- * itself. */
+/* Removes earlier directories of that base: base plus a random end, or base itself, as an earlier
+ * version of Pawl named it. */
 static void remove_earlier(const char *base)
 {
 	const char *name = strrchr(base, '/') + 1;

@@ -1,5 +1,5 @@
-/* Directories for what jobs write for a while (disk_tier: best): finds the fastest one, and makes
- * one of a job's own in it. */
+/* Directories for the temporary files of jobs with disk_tier: best. Finds the fastest directory,
+ * and makes a directory for one job in it. */
 #ifndef ENGINE_SCRATCH_H
 #define ENGINE_SCRATCH_H
 
@@ -11,21 +11,24 @@ struct pawl_err;
 #define SCRATCH_DIRS_MAX 16u
 #define SCRATCH_VAR      "PAWL_SCRATCH"
 
-/* Finds the directory of n, at least 1, that takes bytes fastest, made durable. *best becomes its
- * index, *rate its bytes a second, of the time in which the thread did not wait for a processor; 0
- * if there is one directory alone, which is tried only. Takes about half a second for each.
- * PAWL_EIO and other errors of writing: a directory cannot be used, and is named. */
+/* Finds which of n directories (n at least 1) writes durable bytes fastest. *best becomes its
+ * index. *rate becomes its bytes per second; time that the thread waited for a processor is not
+ * counted. With a single directory, it is only checked and *rate becomes 0. Takes about half a
+ * second per directory. PAWL_EIO and other errors of writing: the error names a directory that
+ * cannot be used. */
 int scratch_choose(const char *const *dirs, uint32_t n, uint32_t *best, double *rate,
 	struct pawl_err *err);
-/* Makes an empty directory for this user alone, in place of the user's own that is there. The
- * directory around it must be this user's alone: else another user may have the name first. */
+/* Makes an empty directory at path, of mode 0700. Replaces a directory of this user's that exists
+ * there. Only this user may be able to write to the parent directory: otherwise another user could
+ * take the name first. PAWL_EIO and other errors of mkdir. */
 int scratch_make(const char *path, struct pawl_err *err);
-/* Makes an empty directory for this user alone where others may write as well: at base (from /) and
- * six characters that nobody knows beforehand. This user's earlier directories of that base are
- * removed. */
+/* Makes an empty directory of mode 0700 in a parent directory that others can write to. Its name,
+ * which path gets, is base (an absolute path) plus a dash and six random characters. Removes this
+ * user's earlier directories of that base. PAWL_EINVAL: the path is too long; PAWL_EIO and other
+ * errors of mkdtemp. */
 int scratch_make_new(const char *base, char path[PATH_MAX], struct pawl_err *err);
-/* Removes a directory of this user's, with all that is in it; links are not followed. What the user
- * may not remove, what is mounted there, and what is deeper than 512 directories is left. */
+/* Removes a directory that this user owns, and all its contents. Follows no links. Leaves what the
+ * user may not remove, mounted file systems, and what is nested deeper than 512 directories. */
 void scratch_remove(const char *path);
 
 #endif

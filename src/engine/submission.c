@@ -29,7 +29,7 @@ void submission_encode(struct wire_out *out, const struct submission *s)
 	}
 }
 
-/* Reads a text without NULs; NULL: in has failed. */
+/* Reads a string without NULs. Returns NULL if in has failed. */
 static const char *get_text(struct submission *s, struct wire_in *in)
 {
 	uint32_t len = 0;
@@ -42,7 +42,7 @@ static const char *get_text(struct submission *s, struct wire_in *in)
 	return in->failed ? NULL : text;
 }
 
-/* Reads how many follow; 0 if they are too many. */
+/* Reads a count. More than most is an error: returns 0, and in has failed. */
 static uint32_t get_count(struct wire_in *in, uint32_t most)
 {
 	uint32_t n = wire_get_u32(in);
@@ -83,7 +83,7 @@ static void get_all(struct submission *s, struct wire_in *in)
 	s->env = get_texts(s, in, s->env_n);
 }
 
-/* Checks the fields: they may come from another program than ours. */
+/* Checks the fields: another program than Pawl may have written them. */
 static bool is_sound(const struct submission *s)
 {
 	bool good = s->cwd[0] == '/' && (s->name[0] == '\0' || jobfile_is_name(s->name));
@@ -110,14 +110,14 @@ int submission_decode(struct submission *s, const void *bytes, size_t len_bytes,
 	version = wire_get_u32(&in);
 	if (!in.failed && version != SUBMISSION_VERSION) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"a submission of version %u: this Pawl knows %u", version,
+			"the submission has version %u; this Pawl reads version %u", version,
 			SUBMISSION_VERSION);
 	}
 	get_all(s, &in);
 	if (s->arena.failed) {
 		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for a submission");
 	} else if (!wire_in_done(&in) || !is_sound(s)) {
-		rv = pawl_err_set(err, PAWL_EINVAL, "a submission is malformed");
+		rv = pawl_err_set(err, PAWL_EINVAL, "the submission is malformed");
 	}
 	if (rv != 0) {
 		submission_deinit(s);

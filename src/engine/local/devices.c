@@ -1,4 +1,5 @@
-/* Lists of devices: see devices.h. A record is its size and checksum (u32 each), then the list. */
+/* Lists of devices: see devices.h. A record is the list's size and checksum (u32 each), then the
+ * list. */
 #include "engine/local/devices.h"
 
 #include "base/crc.h"
@@ -12,7 +13,7 @@
 #include <unistd.h>
 
 #define HEADER_BYTES   8u
-#define FILE_BYTES_MAX (64u << 20) /* bytes of all records: thousands of changes */
+#define FILE_BYTES_MAX (64u << 20) /* bytes of all records: enough for thousands of changes */
 
 bool devices_has_name(const struct devices *devices, const char *name)
 {
@@ -24,6 +25,7 @@ bool devices_has_name(const struct devices *devices, const char *name)
 	return false;
 }
 
+/* Counts the devices of a node among the first n. */
 static uint32_t count_of(const struct devices *devices, uint32_t n, const char *node)
 {
 	uint32_t count = 0;
@@ -44,7 +46,7 @@ bool devices_has(const struct devices *all, const char *node)
 	return devices_count(all, node) > 0;
 }
 
-/* Adds one more device of the node. False: none is free. */
+/* Adds a free device of the node. Returns false if there is none. */
 static bool add_free(struct devices *have, const struct devices *taken, const struct devices *all,
 	const char *node)
 {
@@ -60,7 +62,8 @@ static bool add_free(struct devices *have, const struct devices *taken, const st
 	return false;
 }
 
-/* Returns whether the first n devices all belong to these nodes, and are not too many for any. */
+/* Returns whether the first n devices belong to these nodes, and no node has more than it has
+ * replicas. */
 static bool fits(const struct devices *have, uint32_t n, const struct devices *all,
 	const struct order_node *nodes, uint32_t nodes_n)
 {
@@ -144,8 +147,8 @@ void devices_format(const struct devices *devices, uint32_t first, uint32_t n,
 
 /* ---- the file ---- */
 
-/* Cuts off a part of a record: what is behind it would not be found. A process that only reads may
- * not, and leaves it. */
+/* Cuts off an incomplete record, behind which no other record would be found. A process that opened
+ * the file only for reading cannot, and ignores the record. */
 static void cut(int fd, off_t end)
 {
 	int rv = ftruncate(fd, end);
@@ -229,7 +232,7 @@ void devices_load(int fd, struct devices *devices)
 		*devices = found;
 		at += HEADER_BYTES + size;
 	}
-	/* The scheduler was killed as it wrote the last record, before anybody was told. */
+	/* The scheduler was killed while it wrote the last record, before it acted on it. */
 	if (at < len) {
 		cut(fd, (off_t)at);
 	}

@@ -21,10 +21,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define FILES_MAX 65536u /* descriptors that a scheduler asks for, at most */
+#define FILES_MAX 65536u /* limit of open files that a scheduler sets for itself, at most */
 
-/* ---- what is kept ---- */
+/* ---- runs and stops ---- */
 
+/* Finds the newest run of a job; NULL: there is none. */
 static struct local_run *find_run(struct local *local, uint64_t job)
 {
 	struct local_run *found = NULL;
@@ -38,6 +39,7 @@ static struct local_run *find_run(struct local *local, uint64_t job)
 	return found;
 }
 
+/* Returns the newest generation of the job that may not start any more; 0: none is known. */
 static uint64_t stopped_of(const struct local *local, uint64_t job)
 {
 	uint64_t stopped = 0;
@@ -67,20 +69,20 @@ static void record_stopped(struct local *local, uint64_t job, uint64_t generatio
 static void on_peer(struct loop_source *source, uint32_t events);
 static void on_retry_timer(struct loop_timer *timer);
 
-static struct local_run *make_run(struct local *local, uint64_t job, uint64_t born)
+static struct local_run *make_run(struct local *local, uint64_t job, uint64_t start_generation)
 {
 	struct local_run *run = calloc(1, sizeof(*run));
 
 	if (run) {
 		run->local = local;
 		run->job = job;
-		run->start_generation = born;
+		run->start_generation = start_generation;
 		run->state_fd = -1;
 		run->devices_fd = -1;
 		run->peer = (struct loop_source){-1, on_peer, run};
 		run->timer = (struct loop_timer){.fired = on_retry_timer, .user = run};
 		snprintf(run->dir, sizeof(run->dir), "%s/runs/%llu.%llu", local->options.root,
-			(unsigned long long)job, (unsigned long long)born);
+			(unsigned long long)job, (unsigned long long)start_generation);
 	}
 	return run;
 }
@@ -117,7 +119,7 @@ static void unlink_run(struct local *local, const struct local_run *run)
 	*at = run->next;
 }
 
-/* ---- telling the core ---- */
+/* ---- events for the core ---- */
 
 static void post(struct local *local, const struct core_event *event)
 {
@@ -150,6 +152,7 @@ static void post_end(const struct local_run *run)
 			.exit_code = run->state.exit_code});
 }
 
+/* Records and posts the end of a run of which no process is left. */
 static void end(struct local_run *run)
 {
 	run->phase = LOCAL_OVER;
@@ -163,7 +166,7 @@ static void end(struct local_run *run)
 
 /* ---- devices ---- */
 
-/* Lists the devices of all other runs that are there, or may be. */
+/* Lists the devices of all other runs that live, or may live. */
 static void list_taken(const struct local *local, const struct local_run *own,
 	struct devices *taken)
 {
@@ -188,7 +191,8 @@ int local_give_devices(struct local *local, struct local_run *run, const struct 
 	if (!devices_change(&run->devices, &taken, local->options.devices, nodes, nodes_n,
 		    generation)) {
 		return pawl_err_set(err, PAWL_EBUSY,
-			"devices: none of a node's are free, or ranks would have to change theirs");
+			"devices: a node has no free device, or ranks would have to change "
+			"devices");
 	}
 	if (run->devices_fd >= 0 && memcmp(&was, &run->devices, sizeof(was)) != 0) {
 		rv = devices_save(run->devices_fd, &run->devices, err);
@@ -197,7 +201,7 @@ int local_give_devices(struct local *local, struct local_run *run, const struct 
 	return rv;
 }
 
-/* Frees the devices that the last change took from the run, once the change is done. */
+/* Frees the devices that the last rescale took from the run, once its generation runs. */
 static void release_devices(struct local_run *run)
 {
 	struct pawl_err err;
@@ -210,14 +214,14 @@ static void release_devices(struct local_run *run)
 
 /* ---- the life of a run ---- */
 
-/* Tries again: at once, and later and later. */
+/* Sets the timer for the next try, after ever longer times. */
 static void retry(struct local_run *run)
 {
 	loop_timer_start(run->local->options.loop, &run->timer, clock_mono_ns() + run->wait_ns);
 	strays_backoff_ns(&run->wait_ns);
 }
 
-/* Handles the end of the shepherd: either it has written the end of the run down, or it was killed,
+/* Handles the death of the shepherd. Either it has recorded the end of the run, or it was killed,
  * and processes of the run may be left. */
 static void on_shepherd_gone(struct local_run *run)
 {
@@ -228,28 +232,29 @@ static void on_shepherd_gone(struct local_run *run)
 		return;
 	}
 	if (rv != 0 && rv != PAWL_ECORRUPT) {
-		retry(run); /* the run may have ended well */
+		retry(run); /* the end may be recorded: read it again later */
 		return;
 	}
 	log_line(LOG_WARNING,
-		"job %llu: the process that kept it running was killed: so is what it ran",
+		"job %llu: its shepherd process was killed; the job's other processes are killed",
 		(unsigned long long)run->job);
 	run->phase = LOCAL_DYING;
 	run->wait_ns = 0;
 	retry(run);
 }
 
+/* Sends a request, and keeps it to send it again after a reconnect. */
 static void send_request(struct local_run *run, const struct run_request *request)
 {
 	run->has_request = true;
 	run->request = *request;
-	if (run->peer.fd >= 0) { /* the socket has room for hundreds */
+	if (run->peer.fd >= 0) { /* the socket buffer has room for hundreds */
 		(void)!send(run->peer.fd, request, sizeof(*request), MSG_NOSIGNAL | MSG_DONTWAIT);
 	}
 }
 
-/* Connects to the shepherd. Unless it is surely dead it counts as alive: it may be stopped, or wait
- * for a disk. */
+/* Connects to the shepherd again. Unless it is certainly dead, it counts as alive: it may be
+ * stopped, or wait for a disk. */
 static void reconnect(struct local_run *run)
 {
 	int rv = local_connect(run, NULL);
@@ -276,12 +281,13 @@ static void on_retry_timer(struct loop_timer *timer)
 	}
 }
 
+/* Reads the run's state, and posts what is new in it. */
 static void check_state(struct local_run *run)
 {
 	struct run_state state;
 
 	if (run_state_load(run->state_fd, &state, NULL) != 0) {
-		return; /* the state is being written: the shepherd will say so again */
+		return; /* the state is being written: the shepherd will notify again */
 	}
 	run->state = state;
 	release_devices(run);
@@ -295,8 +301,8 @@ static void check_state(struct local_run *run)
 	}
 }
 
-/* Handles the shepherd's connection. That a connection ends is no proof that the shepherd did: that
- * the end was written down is, or that nobody listens. */
+/* Handles a notification of the shepherd, or the end of its connection. A closed connection does
+ * not prove that the shepherd is dead. A recorded end does, or a socket on which nobody listens. */
 static void on_peer(struct loop_source *source, uint32_t events)
 {
 	struct local_run *run = source->user;
@@ -319,7 +325,8 @@ static void on_peer(struct loop_source *source, uint32_t events)
 
 /* ---- the engine ---- */
 
-/* Names the nodes of a place. False: they are too many, or one is not known. */
+/* Fills nodes from a placement. Returns false if it has none, too many, or one that is not
+ * known. */
 static bool name_nodes(const struct sched_core *core, const struct core_placement *place,
 	struct order_node *nodes)
 {
@@ -335,7 +342,8 @@ static bool name_nodes(const struct sched_core *core, const struct core_placemen
 	return place->n > 0 && place->n <= ORDER_NODES_MAX;
 }
 
-static void start_anew(struct local *local, const struct sched_core *core, uint64_t job,
+/* Starts a new run. An error refuses the start. */
+static void start_new_run(struct local *local, const struct sched_core *core, uint64_t job,
 	uint64_t generation, const struct core_placement *place)
 {
 	struct order_node *nodes = calloc(ORDER_NODES_MAX, sizeof(*nodes));
@@ -345,7 +353,7 @@ static void start_anew(struct local *local, const struct sched_core *core, uint6
 	int rv;
 
 	if (!nodes || !run || !at || !name_nodes(core, place, nodes)) {
-		rv = pawl_err_set(&err, PAWL_ENOMEM, "no memory, or no such nodes");
+		rv = pawl_err_set(&err, PAWL_ENOMEM, "out of memory, or a node is not known");
 	} else {
 		rv = local_start(local, at, generation, nodes, place->n, run, &err);
 	}
@@ -369,27 +377,27 @@ static void start(void *self, const struct sched_core *core, uint64_t job, uint6
 	struct local_run *run = find_run(local, job);
 
 	if (run && run->phase == LOCAL_OVER && run->start_generation < generation) {
-		run = NULL; /* run of an earlier start; its end is being told */
+		run = NULL; /* a run of an earlier start, whose end was posted */
 	}
 	if (!run && generation <= stopped_of(local, job)) {
 		post_run(local, CORE_ENDED, job, generation);
 	} else if (!run) {
-		start_anew(local, core, job, generation, place);
+		start_new_run(local, core, job, generation, place);
 	} else if (run->phase == LOCAL_OVER) {
 		post_end(run);
 	} else if (run->phase == LOCAL_ALIVE && run->start_generation == generation) {
-		run->posted_started = 0; /* have it told again */
+		run->posted_started = 0; /* post it again */
 		check_state(run);
-	} /* otherwise the end of the run will be told */
+	} /* else the end will be posted */
 }
 
-/* Prepares a change of replicas. False: nodes are not known, or ranks would have to change their
- * devices. */
+/* Assigns devices for another number of replicas. Returns false if a node is not known, or ranks
+ * would have to change devices; then the core restarts the job. */
 static bool prepare_rescale(struct local *local, struct local_run *run,
 	const struct sched_core *core, uint64_t generation, const struct core_placement *place)
 {
 	struct order_node *nodes = calloc(ORDER_NODES_MAX, sizeof(*nodes));
-	struct pawl_err err = {.msg = "no memory, or no such nodes"};
+	struct pawl_err err = {.msg = "out of memory, or a node is not known"};
 	bool ready = local->options.devices->n == 0 || run->devices_fd < 0;
 
 	if (!ready) {
@@ -397,19 +405,19 @@ static bool prepare_rescale(struct local *local, struct local_run *run,
 			local_give_devices(local, run, nodes, place->n, generation, &err) == 0;
 	}
 	if (!ready) {
-		log_line(LOG_INFO, "job %llu: %s: it is started anew", (unsigned long long)run->job,
+		log_line(LOG_INFO, "job %llu: %s; the job restarts", (unsigned long long)run->job,
 			err.msg);
 	}
 	free(nodes);
 	return ready;
 }
 
-/* Records where the run is, for a scheduler that finds it without knowing that. */
+/* Records the run's placement, for a scheduler that has lost its database. */
 static void save_placement(struct local_run *run, const struct sched_core *core,
 	uint64_t generation, const struct core_placement *place)
 {
 	struct run_placement_entry *entry = calloc(1, sizeof(*entry));
-	struct pawl_err err = {.msg = "no memory, or no such nodes"};
+	struct pawl_err err = {.msg = "out of memory, or a node is not known"};
 
 	if (!entry || !name_nodes(core, place, entry->nodes)) {
 		log_line(LOG_WARNING, "job %llu: %s", (unsigned long long)run->job, err.msg);
@@ -490,7 +498,7 @@ static void list(void *self)
 	}
 	runs = calloc(n + 1, sizeof(*runs));
 	if (!runs) {
-		return; /* the core asks again */
+		return; /* the core lists again */
 	}
 	n = 0;
 	for (struct local_run *run = local->runs; run; run = run->next) {
@@ -535,8 +543,8 @@ const struct sched_engine engine_local = {.name = "local",
 
 /* ---- opening ---- */
 
-/* Raises the limit of open files: a run has three, so the usual 1024 are for some 330 runs. Returns
- * the limit of before. */
+/* Raises the limit of open files: each run needs three, so the usual 1024 allow some 330 runs.
+ * Returns the limit before. */
 static uint64_t raise_nofile_limit(void)
 {
 	struct rlimit limit;
@@ -553,8 +561,7 @@ static uint64_t raise_nofile_limit(void)
 	return was;
 }
 
-/* Opens a file of the run. *fd is -1 if it is not there; a file that cannot be opened is an
- * error. */
+/* Opens a file of the run. A missing file is no error: *fd becomes -1. */
 static int open_run_file(const struct local_run *run, const char *name, int flags, int *fd,
 	struct pawl_err *err)
 {
@@ -565,7 +572,8 @@ static int open_run_file(const struct local_run *run, const char *name, int flag
 	return *fd >= 0 || errno == ENOENT ? 0 : pawl_err_sys(err, "%s", path);
 }
 
-/* Finds what is known of a run. On errors it is not known whether the run lives. */
+/* Reads the files of a run, and connects to its shepherd. On errors it is not known whether the run
+ * lives. */
 static int load_run(struct local_run *run, struct pawl_err *err)
 {
 	int rv = open_run_file(run, "state", O_RDONLY, &run->state_fd, err);
@@ -581,7 +589,7 @@ static int load_run(struct local_run *run, struct pawl_err *err)
 	}
 	run->phase = rv == PAWL_ENOENT ? LOCAL_DYING : LOCAL_ALIVE;
 	run->state.generation = run->start_generation;
-	/* The state is the last one if the shepherd is dead. */
+	/* Read after connecting: if the shepherd is dead, this is its last state. */
 	rv = run_state_load(run->state_fd, &run->state, err);
 	if (rv != 0 && rv != PAWL_ECORRUPT) {
 		return rv;
@@ -593,10 +601,10 @@ static int load_run(struct local_run *run, struct pawl_err *err)
 	return 0;
 }
 
-/* Takes in a run that an earlier scheduler started. */
-static int adopt(struct local *local, uint64_t job, uint64_t born, struct pawl_err *err)
+/* Adopts a run that an earlier scheduler started. */
+static int adopt(struct local *local, uint64_t job, uint64_t start_generation, struct pawl_err *err)
 {
-	struct local_run *run = make_run(local, job, born);
+	struct local_run *run = make_run(local, job, start_generation);
 	int rv;
 
 	if (!run) {
@@ -609,7 +617,7 @@ static int adopt(struct local *local, uint64_t job, uint64_t born, struct pawl_e
 	}
 	if (run->phase == LOCAL_DYING && run->state.phase == RUN_STARTING &&
 		strays_signal(&run->mark, SIGKILL) == 0) {
-		local_remove(run->dir); /* the run never came to be, and will be started again */
+		local_remove(run->dir); /* the core starts the job again */
 		free_run(run);
 		return 0;
 	}
@@ -637,16 +645,16 @@ static int adopt_all(struct local *local, struct pawl_err *err)
 	}
 	while (rv == 0 && (errno = 0, entry = FAULT_MEM("local.list", readdir(dir)))) {
 		unsigned long long job;
-		unsigned long long born;
+		unsigned long long start_generation;
 		int used = 0;
 
-		if (sscanf(entry->d_name, "%llu.%llu%n", &job, &born, &used) == 2 &&
+		if (sscanf(entry->d_name, "%llu.%llu%n", &job, &start_generation, &used) == 2 &&
 			entry->d_name[used] == '\0') {
-			rv = adopt(local, job, born, err);
+			rv = adopt(local, job, start_generation, err);
 		}
 	}
 	if (rv == 0 && errno != 0) {
-		rv = pawl_err_sys(err, "%s", path); /* some may not have been seen */
+		rv = pawl_err_sys(err, "%s", path); /* the list may be incomplete */
 	}
 	closedir(dir);
 	return rv;

@@ -1,9 +1,9 @@
 /*
- * The engine local: jobs are processes of this machine, its nodes names for parts of it. One
- * process for each run keeps the run going (shepherd.h) and outlives the scheduler, which finds it
- * again by the directory that both know (order.h).
+ * The engine local. Jobs are processes of this machine; nodes are named parts of it. Each run has a
+ * shepherd (shepherd.h), a process that outlives the scheduler. A new scheduler finds the shepherd
+ * again through the directory of the run (order.h).
  *
- * All functions are for the loop's thread. Events are posted, and read by the daemon later.
+ * All functions are for the loop's thread. Events are posted to the core, which handles them later.
  */
 #ifndef ENGINE_LOCAL_LOCAL_H
 #define ENGINE_LOCAL_LOCAL_H
@@ -21,41 +21,42 @@ struct local_options {
 	const char *root;               /* directory of the scheduler, with runs/ and jobs/ */
 	const struct core_offer *nodes; /* nodes of this machine */
 	uint32_t nodes_n;
-	const struct devices *devices; /* devices of nodes; each has none, or one for each slot */
-	const char *scratch; /* directory for what jobs write for a while; NULL: the root's */
-	bool as_owner;       /* jobs run as their owners: we are root */
-	int64_t grace_ns;    /* time for processes that a job leaves behind at its end */
+	const struct devices *devices; /* devices of the nodes: a node has none, or one per slot */
+	const char *scratch; /* directory for scratch files; NULL: the jobs' directories */
+	bool as_owner;       /* jobs run as their owners; this process must be root */
+	int64_t grace_ns;    /* time to end for processes that a job leaves behind */
 	struct loop *loop;
-	/* Posts an event to the core; copied. */
+	/* Posts an event to the core, which copies it. */
 	void (*post)(void *user, const struct core_event *event);
 	/* Fetches a submission; the caller frees *bytes. */
 	int (*get_submission)(void *user, uint64_t job, uint8_t **bytes, size_t *len_bytes,
 		struct pawl_err *err);
-	/* Writes into the order where the job finds the scheduler over HTTP, if it does. */
+	/* Sets the order's supervisor and space, if the job can reach the scheduler over HTTP. */
 	void (*set_supervisor)(void *user, const struct core_job *job, struct order *order);
 	void *user; /* argument of all three */
 };
 
 extern const struct sched_engine engine_local; /* self is a struct local */
 
-/* Opens the engine, and finds all runs that there are, and were. options and what it points to
- * outlive the engine. PAWL_EIO and others of reading directories. */
+/* Opens the engine and finds all runs that exist, or have ended and are not forgotten. options and
+ * what it points to must outlive the engine. PAWL_EINVAL: the root's path is too long; PAWL_EIO and
+ * other errors of reading: it is not known which runs there are. */
 int local_open(struct local **out, const struct local_options *options, struct pawl_err *err);
-void local_close(struct local *local); /* runs go on; NULL is fine */
-/* Forgets a run, and removes its directory, once its end is stored. */
+void local_close(struct local *local); /* the runs go on; NULL is allowed */
+/* Forgets a run that has ended, and removes its directory. Call it once the end is stored. */
 void local_forget(struct local *local, uint64_t job, uint64_t generation);
-/* A run that the engine has found, or started. */
+/* A run that the engine has found or started. */
 struct local_run_info {
 	uint64_t job;
 	uint64_t start_generation; /* generation of its start */
-	uint64_t generation;       /* generation that runs */
-	bool over;                 /* the end is written down */
-	const char *dir;           /* directory of the run; until the call returns */
+	uint64_t generation;       /* generation that runs, at least start_generation */
+	bool over;                 /* the end is recorded */
+	const char *dir;           /* directory of the run; valid until visit returns */
 };
-/* Tells of every run. */
+/* Calls visit for every run. */
 void local_each(const struct local *local,
 	void (*visit)(void *user, const struct local_run_info *info), void *user);
-/* Waits for children of ours that have ended, if any are left. */
+/* Reaps all children of this process that have ended. Does not block. */
 void local_reap(void);
 
 #endif

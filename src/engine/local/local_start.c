@@ -1,9 +1,9 @@
 /*
  * Starts shepherds: see local_impl.h.
  *
- * The listening socket is made here, before the fork, and inherited: from then on a connection to
- * it reaches the shepherd, or is refused because the shepherd is dead. So a scheduler that is
- * killed in any moment leaves either no run, or one that the next scheduler finds.
+ * The scheduler makes the listening socket, and the shepherd inherits it. So from the spawn on, a
+ * connection either reaches the shepherd or is refused because the shepherd is dead. A scheduler
+ * that is killed at any moment leaves either no run, or one that the next scheduler finds.
  */
 #include "engine/local/local_impl.h"
 
@@ -30,7 +30,7 @@
 #include <unistd.h>
 
 #define BACKLOG  4
-#define FD_ASIDE 16 /* descriptors are moved here first, so that none is overwritten */
+#define FD_ASIDE 16 /* descriptors are first moved above this, so that none is overwritten */
 #define FDS      4
 
 static const char *const files[] = {"order", "state", "sock", DEVICES_FILE, RUN_PLACEMENT_FILE};
@@ -88,8 +88,8 @@ int local_connect(struct local_run *run, struct pawl_err *err)
 	return rv;
 }
 
-/* Makes the run's directory, in place of one that is left of a start before which the scheduler was
- * killed, or that failed. */
+/* Makes the run's directory. Replaces one that a failed start left, or a start during which the
+ * scheduler was killed. PAWL_EBUSY: processes of that start may be left. */
 static int make_dir(const char *dir, struct pawl_err *err)
 {
 	struct strays_mark mark;
@@ -107,7 +107,7 @@ static int make_dir(const char *dir, struct pawl_err *err)
 	}
 	if (strays_signal(&mark, SIGKILL) != 0) {
 		return pawl_err_set(err, PAWL_EBUSY,
-			"%s: of an earlier start something is there, or may be", dir);
+			"%s: processes of an earlier start are, or may be, still alive", dir);
 	}
 	local_remove(dir);
 	return mkdir(dir, 0700) == 0 ? 0 : pawl_err_sys(err, "directory %s", dir);
@@ -123,6 +123,7 @@ static int open_in(const char *dir, const char *name, int flags, struct pawl_err
 	return fd >= 0 ? fd : pawl_err_sys(err, "%s", path);
 }
 
+/* Returns a listening socket in the directory, or an error. */
 static int listen_in(const char *dir, struct pawl_err *err)
 {
 	struct sockaddr_un address;
@@ -144,6 +145,7 @@ static int listen_in(const char *dir, struct pawl_err *err)
 	return fd;
 }
 
+/* Completes the order, writes it and syncs it. Returns its descriptor, or an error. */
 static int write_order(struct local *local, const struct core_job *job, struct order *order,
 	struct pawl_err *err)
 {
@@ -231,7 +233,7 @@ static int spawn(const struct order *order, const int fds[FDS], struct pawl_err 
 	posix_spawn_file_actions_destroy(&files_of);
 	posix_spawnattr_destroy(&attr);
 	errno = rc;
-	return rc == 0 ? 0 : pawl_err_sys(err, "start the process that keeps a job running");
+	return rc == 0 ? 0 : pawl_err_sys(err, "start the job's shepherd process");
 }
 
 static int start_in(struct local *local, const struct core_job *job, struct order *order,
@@ -275,16 +277,17 @@ static int start_in(struct local *local, const struct core_job *job, struct orde
 	return rv;
 }
 
-/* Looks up the user that the job runs as, here, where a start can be tried again: names come from
- * servers that may not answer. Without an entry nobody knows that user's groups. */
+/* Looks up the user that the job runs as. The scheduler does it, because a refused start is tried
+ * again, and the server of the user database may not answer. Without an entry, the user's groups
+ * are not known. */
 static int name_user(struct order *order, struct pawl_err *err)
 {
 	const struct passwd *user = getpwuid(order->uid);
 
 	if (!user && order->uid != geteuid()) {
 		return pawl_err_set(err, PAWL_ENOENT,
-			"user %u is not known on this machine (getent passwd %u): until it has an "
-			"entry, or names are answered again, no job of it is started",
+			"user %u is not known on this machine (getent passwd %u); the user's jobs "
+			"start once the user database has the entry, or answers again",
 			order->uid, order->uid);
 	}
 	order->gid = user ? user->pw_gid : getegid();

@@ -1,5 +1,5 @@
-/* Orders and states as bytes: see order.h. A state has one size and a checksum, and is written at
- * once: a process that reads it while it is written knows. */
+/* Encodes orders and states: see order.h. A state has a fixed size and a checksum, and is written
+ * with one call. So a reader detects a state that is being written. */
 #include "engine/local/order.h"
 
 #include "base/clock.h"
@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define ORDER_VERSION 5u
-#define ORDER_KEYLESS 4u /* the version before; runs of it may still live */
+#define ORDER_KEYLESS 4u /* the version before, without a key; its runs may still live */
 #define STATE_VERSION 1u
 #define STATE_BYTES   512u /* size of the state file */
 
@@ -202,7 +202,7 @@ int run_state_load(int fd, struct run_state *state, struct pawl_err *err)
 	if (wire_get_u32(&in) != crc32c(0, record + 4, sizeof(record) - 4) ||
 		wire_get_u32(&in) != STATE_VERSION) {
 		return pawl_err_set(err, PAWL_ECORRUPT,
-			"the state of a run is not what was written");
+			"the state of a run has a wrong checksum or version");
 	}
 	found.phase = (enum run_phase)wire_get_u8(&in);
 	found.generation = wire_get_u64(&in);

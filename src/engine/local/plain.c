@@ -7,12 +7,13 @@
 
 #define BLANKS " \t"
 
-/* Returns whether a shell leaves c as it is, anywhere in a word but the first (NAME=VALUE). */
+/* Returns whether a shell leaves c unchanged in any word but the first (NAME=VALUE). */
 static bool is_plain(char c)
 {
 	return isalnum((unsigned char)c) || (c != '\0' && strchr("_-+./,:=%@", c));
 }
 
+/* Returns the number of words; 0: too many, or one needs a shell. */
 static uint32_t count_words(const char *text)
 {
 	uint32_t n = 0;

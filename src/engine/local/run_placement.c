@@ -1,5 +1,5 @@
-/* Places of a run as bytes: see run_placement.h. A checksum, a version, the number of entries, then
- * each. */
+/* Encodes placements: see run_placement.h. The file has a checksum, a version, the number of
+ * entries, then the entries. */
 #include "engine/local/run_placement.h"
 
 #include "base/crc.h"
@@ -12,11 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PLACE_VERSION     1u
-#define PLACE_ENTRIES     2u
-#define PLACE_NODE_BYTES  (CORE_NAME_MAX + 8u) /* bytes of a node, at most */
-#define PLACE_ENTRY_BYTES (16u + ORDER_NODES_MAX * PLACE_NODE_BYTES)
-#define PLACE_BYTES_MAX   (16u + PLACE_ENTRIES * PLACE_ENTRY_BYTES)
+#define PLACEMENT_VERSION     1u
+#define PLACEMENT_ENTRIES     2u
+#define PLACEMENT_NODE_BYTES  (CORE_NAME_MAX + 8u) /* bytes of a node, at most */
+#define PLACEMENT_ENTRY_BYTES (16u + ORDER_NODES_MAX * PLACEMENT_NODE_BYTES)
+#define PLACEMENT_BYTES_MAX   (16u + PLACEMENT_ENTRIES * PLACEMENT_ENTRY_BYTES)
 
 static void name_file(const char *run_dir, char path[PATH_MAX + 16])
 {
@@ -44,7 +44,7 @@ static void get_entry(struct wire_in *in, struct run_placement_entry *entry)
 	}
 }
 
-/* Decodes the entry of that generation. PAWL_ENOENT: it is not there. */
+/* Decodes the entry of that generation. PAWL_ENOENT: there is none. */
 static int decode(const uint8_t *bytes, size_t len_bytes, uint64_t generation,
 	struct run_placement_entry *entry, struct pawl_err *err)
 {
@@ -56,19 +56,19 @@ static int decode(const uint8_t *bytes, size_t len_bytes, uint64_t generation,
 	wire_in_init(&in, bytes, len_bytes);
 	crc = wire_get_u32(&in);
 	if (in.failed || len_bytes < 4 || crc != crc32c(0, bytes + 4, len_bytes - 4) ||
-		wire_get_u32(&in) != PLACE_VERSION) {
-		return pawl_err_set(err, PAWL_ECORRUPT, "the places of a run are damaged");
+		wire_get_u32(&in) != PLACEMENT_VERSION) {
+		return pawl_err_set(err, PAWL_ECORRUPT, "the placements of a run are damaged");
 	}
 	n = wire_get_u32(&in);
-	for (uint32_t i = 0; i < n && i < PLACE_ENTRIES && !found && !in.failed; i++) {
+	for (uint32_t i = 0; i < n && i < PLACEMENT_ENTRIES && !found && !in.failed; i++) {
 		get_entry(&in, entry);
 		found = entry->generation == generation;
 	}
 	if (in.failed) {
-		return pawl_err_set(err, PAWL_ECORRUPT, "the places of a run are malformed");
+		return pawl_err_set(err, PAWL_ECORRUPT, "the placements of a run are malformed");
 	}
 	return found ? 0
-		     : pawl_err_set(err, PAWL_ENOENT, "no place of generation %llu of a run",
+		     : pawl_err_set(err, PAWL_ENOENT, "no placement of generation %llu of a run",
 			       (unsigned long long)generation);
 }
 
@@ -76,16 +76,16 @@ int run_placement_load(const char *run_dir, uint64_t generation, struct run_plac
 	struct pawl_err *err)
 {
 	char path[PATH_MAX + 16];
-	uint8_t *bytes = malloc(PLACE_BYTES_MAX);
+	uint8_t *bytes = malloc(PLACEMENT_BYTES_MAX);
 	ssize_t n;
 	int fd;
 	int rv;
 
 	name_file(run_dir, path);
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	n = fd >= 0 && bytes ? read(fd, bytes, PLACE_BYTES_MAX) : -1;
+	n = fd >= 0 && bytes ? read(fd, bytes, PLACEMENT_BYTES_MAX) : -1;
 	if (!bytes) {
-		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for the places of a run");
+		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for the placements of a run");
 	} else if (n < 0) {
 		rv = pawl_err_sys(err, "%s", path);
 	} else {
@@ -110,7 +110,7 @@ int run_placement_save(const char *run_dir, const struct run_placement_entry *to
 
 	name_file(run_dir, path);
 	wire_put_u32(&out, 0); /* room for the checksum */
-	wire_put_u32(&out, PLACE_VERSION);
+	wire_put_u32(&out, PLACEMENT_VERSION);
 	wire_put_u32(&out, has_last ? 2 : 1);
 	put_entry(&out, to);
 	if (has_last) {
@@ -120,7 +120,7 @@ int run_placement_save(const char *run_dir, const struct run_placement_entry *to
 		wire_put_u32(&header, crc32c(0, out.bytes + 4, out.len_bytes - 4));
 	}
 	if (!last || out.failed || header.failed) {
-		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for the places of a run");
+		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for the placements of a run");
 	} else {
 		memcpy(out.bytes, header.bytes, 4);
 		rv = file_put(path, out.bytes, out.len_bytes, 0600, false, err);

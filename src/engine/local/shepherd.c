@@ -1,4 +1,4 @@
-/* A run from its start to its end: see shepherd.h. Processes are started in shepherd_start.c. */
+/* Runs a job from its start to its end: see shepherd.h. shepherd_start.c starts the processes. */
 #include "engine/local/shepherd.h"
 
 #include "base/clock.h"
@@ -23,7 +23,7 @@
 
 #define SCALE_IMPOSSIBLE 2 /* exit code of `pawl scale`: the request is impossible */
 
-/* ---- telling the scheduler ---- */
+/* ---- state and notifications ---- */
 
 static void drop_peer(struct shepherd *s)
 {
@@ -35,7 +35,7 @@ static void drop_peer(struct shepherd *s)
 	s->request_bytes = 0;
 }
 
-/* Tells the scheduler, if it is connected, to look. */
+/* Notifies the scheduler, if it is connected, that the state has changed. */
 static void notify_scheduler(struct shepherd *s)
 {
 	if (s->peer.fd >= 0 && send(s->peer.fd, "!", 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1 &&
@@ -44,6 +44,7 @@ static void notify_scheduler(struct shepherd *s)
 	}
 }
 
+/* Writes the state, and notifies the scheduler. */
 static int report_state(struct shepherd *s)
 {
 	struct pawl_err err;
@@ -58,8 +59,8 @@ static int report_state(struct shepherd *s)
 
 /* ---- the end ---- */
 
-/* Writes the end down, and leaves only when that is done, however full the disk is: else the run
- * would be taken for killed, and be started once more. */
+/* Records the end, and stops the loop once that has succeeded. On a full disk, tries again later:
+ * without a recorded end, the scheduler would take the run for killed and start it again. */
 static void finish(struct shepherd *s)
 {
 	if (s->state.phase != RUN_ENDED) {
@@ -80,7 +81,7 @@ static void finish(struct shepherd *s)
 	}
 }
 
-/* Looks for strays again, at the latest when the grace is over. */
+/* Sets the timer for the next look for strays, at the latest at the end of the grace period. */
 static void look_again(struct shepherd *s)
 {
 	int64_t at_ns = clock_mono_ns() + strays_backoff_ns(&s->wait_ns);
@@ -89,7 +90,7 @@ static void look_again(struct shepherd *s)
 		s->killing || at_ns < s->deadline_ns ? at_ns : s->deadline_ns);
 }
 
-/* Signals the processes that were left behind, and leaves once none of them is there any more. */
+/* Signals the processes that were left behind (signal 0: none). Finishes once none is left. */
 static void look_for_strays(struct shepherd *s, int signal)
 {
 	if (signal != 0) {
@@ -102,8 +103,8 @@ static void look_for_strays(struct shepherd *s, int signal)
 	}
 }
 
-/* Ends the processes that were left behind. If they were told already they are not told again: a
- * second signal may mean something else. */
+/* Ends the processes that were left behind. Those that already got SIGTERM do not get it again: a
+ * second one may mean something else to them. */
 static void end_strays(struct shepherd *s)
 {
 	s->phase = PHASE_STRAYS;
@@ -119,7 +120,7 @@ static void signal_children(struct shepherd *s, int signal)
 		bool alone = s->spec.elastic && s->phase == PHASE_RUN && signal != SIGKILL;
 
 		if (pid > 0) {
-			kill(alone ? pid : -pid, signal); /* pawl run tells its ranks itself */
+			kill(alone ? pid : -pid, signal); /* pawl run signals its ranks itself */
 		}
 	}
 }
@@ -148,6 +149,7 @@ static void on_timer(struct loop_timer *timer)
 	}
 }
 
+/* Stops the run: SIGTERM now, SIGKILL after grace_ns. Without grace, SIGKILL at once. */
 static void stop(struct shepherd *s, int64_t grace_ns)
 {
 	int64_t deadline_ns = clock_mono_ns() + grace_ns;
@@ -205,8 +207,9 @@ static void start_next(struct shepherd *s)
 	}
 }
 
-/* ---- another number of replicas ---- */
+/* ---- rescaling ---- */
 
+/* Reports the outcome of the rescale under way. */
 static void answer_resize(struct shepherd *s, bool done)
 {
 	if (done) {
@@ -240,7 +243,7 @@ static void resize(struct shepherd *s, uint64_t generation, uint32_t replicas)
 	bool can = s->spec.elastic && s->phase == PHASE_RUN && !s->stopping;
 
 	if (s->resize_to == generation) {
-		return; /* the change is under way */
+		return; /* this rescale is under way */
 	}
 	if (generation <= s->state.generation || generation == s->state.refused || !can) {
 		s->state.refused = generation > s->state.generation ? generation : s->state.refused;
@@ -255,8 +258,8 @@ static void resize(struct shepherd *s, uint64_t generation, uint32_t replicas)
 	}
 }
 
-/* Handles the end of `pawl scale`. It fails if the job is not there yet, or comes to its end: of
- * that the scheduler will hear. */
+/* Handles the end of `pawl scale`. It also fails while the job is not ready yet, and is then tried
+ * again, or while the job ends, which is reported separately. */
 static void on_scaled(struct shepherd *s, int status)
 {
 	s->scaler = 0;
@@ -264,7 +267,7 @@ static void on_scaled(struct shepherd *s, int status)
 		return;
 	}
 	if (s->scaler_n != s->resize_n) {
-		try_resize(s); /* another number was asked for meanwhile */
+		try_resize(s); /* a newer request has another number */
 	} else if (status == 0) {
 		answer_resize(s, true);
 	} else if (status == SCALE_IMPOSSIBLE || clock_mono_ns() >= s->resize_until_ns) {
@@ -275,7 +278,7 @@ static void on_scaled(struct shepherd *s, int status)
 	}
 }
 
-/* ---- what happens ---- */
+/* ---- events ---- */
 
 static void on_all_ended(struct shepherd *s)
 {
@@ -289,14 +292,14 @@ static void on_all_ended(struct shepherd *s)
 	}
 }
 
-static void on_child_ended(struct shepherd *s, struct run_child *one, int status)
+static void on_child_ended(struct shepherd *s, struct run_child *child, int status)
 {
-	one->pid = 0;
+	child->pid = 0;
 	s->alive--;
 	if (status != 0 && s->first_exit == 0) {
 		s->first_exit = status;
 		if (!s->stopping) {
-			signal_children(s, SIGKILL); /* the others would wait for it */
+			signal_children(s, SIGKILL); /* the others would wait for it forever */
 		}
 	}
 	if (s->alive == 0) {
@@ -324,7 +327,7 @@ static void reap(struct shepherd *s)
 		info.si_pid = 0;
 	}
 	if (s->phase == PHASE_STRAYS && s->state.phase != RUN_ENDED) {
-		s->wait_ns = 0; /* processes have ended: look soon */
+		s->wait_ns = 0; /* some processes have ended: look soon */
 		look_for_strays(s, 0);
 	}
 }
@@ -340,7 +343,7 @@ static void on_signal(struct loop_source *source, uint32_t events)
 	if (signal == SIGCHLD) {
 		reap(s);
 	} else {
-		stop(s, s->order.grace_ns); /* the machine goes down */
+		stop(s, s->order.grace_ns); /* the machine shuts down */
 	}
 }
 
@@ -368,7 +371,7 @@ static void on_request(struct loop_source *source, uint32_t events)
 	}
 }
 
-/* Takes a connection: the newest scheduler is the one that counts. */
+/* Accepts a connection, and drops an older one: the newest scheduler is in charge. */
 static void on_connect(struct listener *listener, int fd, const struct sockaddr *from,
 	socklen_t len)
 {
@@ -380,7 +383,7 @@ static void on_connect(struct listener *listener, int fd, const struct sockaddr 
 		close(fd);
 		s->peer.fd = -1;
 	}
-	notify_scheduler(s); /* the scheduler may have missed what came before */
+	notify_scheduler(s); /* the scheduler may have missed changes before */
 }
 
 static int open_loop(struct shepherd *s, struct pawl_err *err)
@@ -413,7 +416,7 @@ static void log_start(struct shepherd *s)
 	job_log_printf(s->log, "job %llu starts on %s", (unsigned long long)s->order.job, where);
 }
 
-/* Reports what kept the run from starting: to the scheduler, and to the user if there is a log. */
+/* Records why the run could not start: in its state, and in the log if there is one. */
 static int refuse(struct shepherd *s, const struct pawl_err *err)
 {
 	s->state.phase = RUN_ENDED;
@@ -428,8 +431,8 @@ static int refuse(struct shepherd *s, const struct pawl_err *err)
 	return run_state_save(ORDER_FD_STATE, &s->state, NULL);
 }
 
-/* Does what may take long, and nobody waits for: the end is written down, and told by hanging
- * up. */
+/* Removes the scratch directory, which may take long. First closes the connection, so that the
+ * scheduler reads the recorded end at once. */
 static void clean_up(struct shepherd *s)
 {
 	if (s->scratch[0] != '\0') {
@@ -442,7 +445,7 @@ static void clean_up(struct shepherd *s)
 int shepherd_main(struct pawl_err *err)
 {
 	struct shepherd *s = calloc(1, sizeof(*s));
-	struct pawl_err why;
+	struct pawl_err cause;
 	int rv;
 
 	if (!s) {
@@ -454,11 +457,11 @@ int shepherd_main(struct pawl_err *err)
 	s->listen = (struct listener){.what = "the scheduler", .accepted = on_connect, .user = s};
 	s->timer = (struct loop_timer){.fired = on_timer, .user = s};
 	s->resize_timer = (struct loop_timer){.fired = on_resize_timer, .user = s};
-	rv = shepherd_prepare(s, &why);
+	rv = shepherd_prepare(s, &cause);
 	s->state.generation = s->order.generation;
-	rv = rv == 0 ? open_loop(s, &why) : rv;
+	rv = rv == 0 ? open_loop(s, &cause) : rv;
 	if (rv != 0) {
-		rv = refuse(s, &why);
+		rv = refuse(s, &cause);
 	} else {
 		log_start(s);
 		start_next(s);

@@ -1,8 +1,8 @@
 /*
  * Starts the processes of a run: see shepherd_impl.h.
  *
- * We become the job's user before anything of the job is looked at. Scripts are run by a shell that
- * is given them as they are; a command of `pawl submit -- COMMAND` reaches no shell.
+ * The shepherd becomes the job's user before it touches anything of the job's. A shell gets each
+ * script unchanged; the command of `pawl submit -- COMMAND` runs without a shell.
  */
 #include "engine/local/shepherd.h"
 
@@ -34,12 +34,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define PROGRAM      "/proc/self/exe" /* this program, also if another was installed meanwhile */
-#define ARGS_MAX     32u              /* words of a command line, beside those that the user gave */
-#define NUMBER_BYTES 64u              /* bytes of a number, or a range, in words */
+#define PROGRAM      "/proc/self/exe" /* this program, even if a new version is installed */
+#define ARGS_MAX     32u              /* arguments of a command line but the user's */
+#define NUMBER_BYTES 64u              /* bytes of a number or a range as text */
 
-/* A shell waits, when it is to end, for what it runs, which gets the signal as well; and shells
- * ignore the SIGUSR1 that has ranks leave. */
+/* On SIGTERM, the shell waits for its child, which gets the signal as well, and then exits. It
+ * ignores SIGUSR1, which makes ranks leave. */
 #define PREAMBLE "trap 'exit 143' TERM; trap : USR1\n"
 
 /* ---- user and directory ---- */
@@ -56,12 +56,12 @@ static int read_order(struct shepherd *s, struct pawl_err *err)
 	close(ORDER_FD_ORDER);
 	if (n != 0 || s->order_bytes.failed) {
 		return pawl_err_set(err, PAWL_EIO, "read the order of a run: %s",
-			n < 0 ? strerror(errno) : "it is too long");
+			n < 0 ? strerror(errno) : "the order is too long");
 	}
 	return order_decode(&s->order, s->order_bytes.bytes, s->order_bytes.len_bytes, err);
 }
 
-/* Gives back the limit of open files, which the scheduler has raised for itself. */
+/* Restores the limit of open files, which the scheduler has raised for itself. */
 static void restore_nofile_limit(const struct shepherd *s)
 {
 	struct rlimit limit;
@@ -72,15 +72,15 @@ static void restore_nofile_limit(const struct shepherd *s)
 	}
 }
 
-/* Returns whether the scheduler's user runs the job, as all jobs. Not once we have become another
- * user. */
+/* Returns whether the job runs as the scheduler's user. Valid until become_user. */
 static bool runs_as_scheduler(const struct shepherd *s)
 {
 	return s->order.uid == geteuid();
 }
 
-/* Joins an empty session keyring instead of root's. This comes before root's rights are given up,
- * because root has no quota to exceed; a sandbox has no keyring to be left with. */
+/* Replaces root's session keyring by an empty one. This must precede the loss of root's rights,
+ * because root has no keyring quota to exceed. In a sandbox without keyrings there is nothing to
+ * replace. */
 static int leave_keyring(struct pawl_err *err)
 {
 	if (syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0 && errno != ENOSYS &&
@@ -90,7 +90,7 @@ static int leave_keyring(struct pawl_err *err)
 	return 0;
 }
 
-/* Becomes the job's user, for good, with all groups of that user. */
+/* Becomes the job's user permanently, with all groups of that user. */
 static int become_user(struct shepherd *s, struct pawl_err *err)
 {
 	gid_t gid = (gid_t)s->order.gid;
@@ -109,8 +109,9 @@ static int become_user(struct shepherd *s, struct pawl_err *err)
 	return 0;
 }
 
-/* Makes the job's directory, which is its user's, and nobody else's. If all directories are the
- * scheduler's user's, the scheduler chooses elsewhere which other users may look into it. */
+/* Makes the job's directory, which only the job's user can access. If the job runs as the
+ * scheduler's user, the group can read it, and the scheduler's own directory decides who gets
+ * there. */
 static int make_job_dir(struct shepherd *s, struct pawl_err *err)
 {
 	struct stat st;
@@ -119,7 +120,7 @@ static int make_job_dir(struct shepherd *s, struct pawl_err *err)
 		return pawl_err_sys(err, "directory %s", s->order.job_dir);
 	}
 	if (lstat(s->order.job_dir, &st) != 0 || !S_ISDIR(st.st_mode)) {
-		return pawl_err_set(err, PAWL_EIO, "%s is no directory", s->order.job_dir);
+		return pawl_err_set(err, PAWL_EIO, "%s is not a directory", s->order.job_dir);
 	}
 	if (!runs_as_scheduler(s) &&
 		lchown(s->order.job_dir, s->order.uid, (gid_t)s->order.gid) != 0) {
@@ -146,7 +147,7 @@ static int link_mount(const struct shepherd *s, const struct sched_mount *mount,
 	return rv == 0 ? mounts_link(at, from, err) : rv;
 }
 
-/* Writes the devices for `pawl run`, which looks there for each rank that it starts. */
+/* Writes the file from which `pawl run` reads the device of each rank that it starts. */
 static int write_devices(struct shepherd *s, struct pawl_err *err)
 {
 	char path[PATH_MAX + 16];
@@ -213,7 +214,7 @@ __attribute__((format(printf, 2, 3))) static void put(struct wire_out *set, cons
 	wire_put_raw(set, text, set->failed ? 0 : (size_t)len + 1);
 }
 
-/* Sets XDG_RUNTIME_DIR: agents of one job are one a node, and all nodes are this machine. */
+/* Sets XDG_RUNTIME_DIR. A job has one agent per node, and all nodes are this machine. */
 static void put_runtime_dir(const struct shepherd *s, struct wire_out *set, uint32_t rank)
 {
 	char dir[PATH_MAX];
@@ -227,8 +228,8 @@ static void put_runtime_dir(const struct shepherd *s, struct wire_out *set, uint
 	}
 }
 
-/* Sets the devices. Each rank of a job of nodes sees its own alone; `pawl run` sees those of all,
- * as torchrun has it: LOCAL_RANK says which is a rank's. */
+/* Sets the devices. Each process of a job with num_nodes sees its own device only. `pawl run` and
+ * setup see all; as with torchrun, a rank picks its device by LOCAL_RANK. */
 static void put_devices(const struct shepherd *s, struct wire_out *set, uint32_t rank,
 	enum vars_phase phase)
 {
@@ -245,8 +246,8 @@ static void put_devices(const struct shepherd *s, struct wire_out *set, uint32_t
 	}
 }
 
-/* Sets what AdaptDL's controller gives its replicas. Under `pawl run` each rank gets its own of it;
- * one of `num_nodes` is a replica. Ports are AdaptDL's: another one each start. */
+/* Sets the variables that AdaptDL's controller sets for replicas. Under `pawl run`, each rank gets
+ * its own; in a job with num_nodes, each node is a replica. Each start has another port. */
 static void put_adaptdl(const struct shepherd *s, struct wire_out *set, uint32_t rank)
 {
 	const struct order *o = &s->order;
@@ -286,7 +287,7 @@ static void put_pawl_vars(const struct shepherd *s, struct wire_out *set, uint32
 	put_runtime_dir(s, set, rank);
 }
 
-/* Makes an environ that points into set; the caller frees it. NULL: no memory. */
+/* Makes an environment that points into set. The caller frees the array. NULL: out of memory. */
 static char **make_env(const struct shepherd *s, struct wire_out *set, uint32_t rank,
 	enum vars_phase phase)
 {
@@ -317,12 +318,12 @@ static char **make_env(const struct shepherd *s, struct wire_out *set, uint32_t 
 
 /* ---- starting ---- */
 
-static int start(struct shepherd *s, struct run_child *one, const char *path, char *const *argv,
+static int start(struct shepherd *s, struct run_child *child, const char *path, char *const *argv,
 	enum vars_phase phase, struct pawl_err *err)
 {
 	struct wire_out set = {NULL};
 	struct run_program program = {.path = path, .argv = argv, .fds_n = 3};
-	char **env = make_env(s, &set, one->rank, phase);
+	char **env = make_env(s, &set, child->rank, phase);
 	int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	int ends[2] = {-1, -1};
 	int rv = 0;
@@ -336,11 +337,11 @@ static int start(struct shepherd *s, struct run_child *one, const char *path, ch
 		program.env = env;
 		program.fds[0] = null_fd;
 		program.fds[1] = program.fds[2] = ends[1];
-		rv = shepherd_output_open(s, one, ends[0], err);
+		rv = shepherd_output_open(s, child, ends[0], err);
 		ends[0] = -1;
 	}
 	if (rv == 0) {
-		rv = run_spawn(&program, &one->pid, err);
+		rv = run_spawn(&program, &child->pid, err);
 	}
 	for (int i = 0; i < 2; i++) {
 		if (ends[i] >= 0) {
@@ -373,7 +374,7 @@ static int make_children(struct shepherd *s, uint32_t n, struct pawl_err *err)
 	return 0;
 }
 
-/* A command line: our words, then the script, or the words of a command. */
+/* A command line: leading arguments, then a shell with the script, or the user's command. */
 struct command_line {
 	char **argv;  /* owned, the array alone */
 	char *script; /* owned */
@@ -385,7 +386,7 @@ static void free_command_line(struct command_line *command)
 	free(command->script);
 }
 
-/* Makes "… bash -c SCRIPT", or for a command alone "… WORDS…". */
+/* Makes "FIRST… bash -c SCRIPT", or "FIRST… ARGS…" if the user submitted a command. */
 static int make_command_line(const struct shepherd *s, const char *script, char *const *first,
 	uint32_t first_n, struct command_line *command, struct pawl_err *err)
 {
@@ -416,7 +417,7 @@ static int make_command_line(const struct shepherd *s, const char *script, char 
 	return 0;
 }
 
-/* Finds a command's program as the user's own shell would. */
+/* Finds the program of a command in the PATH of the submitter. */
 static int find_command(const struct shepherd *s, const char *name, char path[PATH_MAX],
 	struct pawl_err *err)
 {
@@ -441,8 +442,8 @@ static int find_command(const struct shepherd *s, const char *name, char path[PA
 		}
 		dirs += len + (dirs[len] == ':');
 	}
-	return pawl_err_set(err, PAWL_ENOENT, "%s is not in the PATH of where it was submitted",
-		name);
+	return pawl_err_set(err, PAWL_ENOENT,
+		"%s is not in the PATH with which the job was submitted", name);
 }
 
 int shepherd_setup(struct shepherd *s, struct pawl_err *err)
@@ -462,9 +463,9 @@ int shepherd_setup(struct shepherd *s, struct pawl_err *err)
 	return rv;
 }
 
-/* Finds the words of a job that is a Python command, for `pawl run` to start. Returns how many; 0:
- * the job has a shell, or another program, started. *text: the script that found points into, which
- * the caller frees. */
+/* Finds the arguments of a job that is a Python command, which `pawl run` starts itself. Returns
+ * their number; 0: the job needs a shell, or runs another program. found may point into *text,
+ * which the caller frees. */
 static uint32_t find_python(const struct shepherd *s, const char *found[PLAIN_WORDS_MAX],
 	char **text)
 {
@@ -481,7 +482,7 @@ static uint32_t find_python(const struct shepherd *s, const char *found[PLAIN_WO
 	return plain_python(found, n);
 }
 
-/* Makes the command line of `pawl run`: the options, then what it runs. */
+/* Makes the command line of `pawl run`: its options, then the job's command. */
 static int make_worker(const struct shepherd *s, char *const *options, uint32_t options_n,
 	struct command_line *command, struct pawl_err *err)
 {
@@ -535,7 +536,7 @@ static int run_elastic(struct shepherd *s, struct pawl_err *err)
 	return rv;
 }
 
-/* Starts `run` once a node. */
+/* Starts `run` once per node. */
 static int run_nodes(struct shepherd *s, struct pawl_err *err)
 {
 	uint32_t nodes = order_replicas(&s->order);

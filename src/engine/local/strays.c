@@ -1,9 +1,9 @@
 /*
- * Reads /proc (proc(5)): see strays.h. A process is looked at while its pidfd is open: if another
- * one gets the number meanwhile, it gets no signal (where a sandbox has no pidfds, it might).
+ * Finds processes in /proc (proc(5)): see strays.h. A process is examined while its pidfd is open,
+ * so a process that reuses the number gets no signal. In a sandbox without pidfds, it might.
  *
- * The user of a process is checked before its environment is read: to read the environment of a
- * stranger may take as long as the stranger wants, whose memory is read for it.
+ * The user of a process is checked before its environment is read. Reading the environment reads
+ * the process's memory, and another user's process can make that take arbitrarily long.
  */
 #include "engine/local/strays.h"
 
@@ -24,7 +24,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define ENVIRON_MAX (1u << 20) /* bytes of an environment that are looked at */
+#define ENVIRON_MAX (1u << 20) /* bytes of an environment that are searched */
 
 /* ---- by a mark ---- */
 
@@ -53,12 +53,12 @@ int strays_mark_load(struct strays_mark *mark, const char *run_dir, struct pawl_
 	}
 	wire_out_deinit(&bytes);
 	free(order);
-	/* The order is written before a start: without one there is no process. */
+	/* The order is written before any process starts: without one there is none. */
 	return rv == PAWL_ECORRUPT || rv == PAWL_ENOENT ? 0 : rv;
 }
 
-/* Reads the environment of a process, ENVIRON_MAX bytes at most. 0: the process is gone, or hides
- * it; -1: it cannot be looked at. */
+/* Reads up to ENVIRON_MAX bytes of a process's environment. Returns 0 if the process is gone, or
+ * access is denied; -1 if it could not be opened. */
 static ssize_t read_environ(long pid, char *into)
 {
 	char path[64];
@@ -79,6 +79,7 @@ static ssize_t read_environ(long pid, char *into)
 	return len;
 }
 
+/* Returns whether one of the NUL-terminated strings in room equals needle. */
 static bool has(const char *room, ssize_t len, const char *needle)
 {
 	size_t needle_bytes = strlen(needle) + 1;
@@ -98,9 +99,9 @@ static bool has(const char *room, ssize_t len, const char *needle)
 	return false;
 }
 
-/* Returns 1 if the process is one of the run's, 0 if it is none, -1 if that is not known. One of
- * our own user's may be a process of the run that has not become the run's user yet, or has become
- * root by leave of it. */
+/* Returns 1 if the process has the mark, 0 if not, -1 if that is not known. A process of the
+ * scheduler's user may also belong to the run: it may not have become the run's user yet, or have
+ * become root with permission (sudo). */
 static int is_marked(long pid, const struct strays_mark *mark, char *room)
 {
 	ssize_t len;
@@ -117,15 +118,15 @@ static int is_marked(long pid, const struct strays_mark *mark, char *room)
 	return len < 0 ? -1 : has(room, len, mark->text);
 }
 
-/* Sends the signal to a process that is marked. Returns as is_marked. */
+/* Sends the signal to the process if it has the mark. Returns as is_marked does. */
 static int signal_if_marked(long pid, const struct strays_mark *mark, char *room, int signal)
 {
 	int fd = FAULT_SYS("strays.open", (int)syscall(SYS_pidfd_open, pid, 0));
 	int found;
 
-	/* ENOSYS and EPERM: no process has a pidfd here. */
+	/* ENOSYS and EPERM: a sandbox without pidfds. */
 	if (fd < 0 && errno != ENOSYS && errno != EPERM) {
-		return errno == ESRCH || errno == EINVAL ? 0 : -1; /* no process, or not any more */
+		return errno == ESRCH || errno == EINVAL ? 0 : -1; /* the process is gone */
 	}
 	found = is_marked(pid, mark, room);
 	if (found == 1 && signal != 0 && fd >= 0) {
@@ -177,7 +178,7 @@ struct process {
 	struct proc_facts facts;
 };
 
-/* All processes that there are; as many as the kernel lets be (pid_max). */
+/* All processes of this machine, at most the kernel's pid_max. */
 struct processes {
 	struct process *at; /* owned; by pid */
 	size_t n;
@@ -241,7 +242,8 @@ static bool is_ours(const struct processes *all, const struct process *one)
 	return parent && parent->ours;
 }
 
-/* Finds our descendants, a generation each turn: some have a lower number than their parent. */
+/* Finds all descendants of this process, one generation per pass: a child may have a lower number
+ * than its parent. */
 static void find_ours(struct processes *all)
 {
 	bool more = all->n > 0;
@@ -257,7 +259,7 @@ static void find_ours(struct processes *all)
 	}
 }
 
-/* Sends a signal to a process, unless its number is another's by now. */
+/* Sends a signal to a process, unless another process has its number by now. */
 static void signal_process(const struct process *one, int signal)
 {
 	int fd = (int)syscall(SYS_pidfd_open, (pid_t)one->pid, 0);
@@ -289,7 +291,8 @@ void strays_signal_own(int signal)
 	free(all.at);
 }
 
-/* Every descendant of ours has us as an ancestor, and the next ancestor before us is our child. */
+/* Any descendant is a child of this process, or has an ancestor that is one: so it is enough to
+ * look for children. */
 bool strays_has_own(void)
 {
 	siginfo_t info;

@@ -16,45 +16,7 @@
 
 /* ---- events ---- */
 
-struct pending_event *slurm_post(struct sched_slurm *s, enum core_event_kind kind)
-{
-	struct pending_event *pending = calloc(1, sizeof(*pending));
-
-	if (!pending) {
-		log_line(LOG_ERROR,
-			"slurm: out of memory: the scheduler misses an event until it "
-			"lists again");
-		return NULL;
-	}
-	pending->event.kind = kind;
-	*s->last = pending;
-	s->last = &pending->next;
-	loop_timer_start(s->options.loop, &s->post, clock_mono_ns());
-	return pending;
-}
-
-void slurm_post_node(struct sched_slurm *s, const char *name, enum core_event_kind kind)
-{
-	struct pending_event *pending = slurm_post(s, kind);
-
-	if (pending) {
-		snprintf(pending->name, sizeof(pending->name), "%s", name);
-	}
-}
-
-void slurm_post_job(struct sched_slurm *s, enum core_event_kind kind, const struct slurm_job *job,
-	uint64_t generation)
-{
-	struct pending_event *pending = slurm_post(s, kind);
-
-	if (pending) {
-		pending->event.job = job->record.job;
-		pending->event.generation = generation;
-		pending->event.end_cause = job->record.end_cause;
-		pending->event.exit_code = job->record.exit_code;
-	}
-}
-
+/* Posts all queued events. */
 static void on_post(struct loop_timer *timer)
 {
 	struct sched_slurm *s = timer->user;
@@ -80,45 +42,7 @@ static void on_post(struct loop_timer *timer)
 	}
 }
 
-bool slurm_grow(void *items, uint32_t n, uint32_t *cap, size_t item_bytes)
-{
-	void **at = items;
-	uint32_t more = *cap > 0 ? 2 * *cap : 16;
-	void *grown;
-
-	if (n < *cap) {
-		return true;
-	}
-	grown = realloc(*at, more * item_bytes);
-	if (!grown) {
-		log_line(LOG_ERROR, "slurm: out of memory");
-		return false;
-	}
-	*at = grown;
-	*cap = more;
-	return true;
-}
-
-bool slurm_pilots_known(const struct sched_slurm *s)
-{
-	return s->queue_read && s->pilots_seen;
-}
-
-void slurm_report_spool_error(struct sched_slurm *s, const struct pawl_err *err)
-{
-	if (s->spool_failed[0] == '\0') {
-		log_line(LOG_ERROR, "slurm: %s", err->msg);
-	}
-	snprintf(s->spool_failed, sizeof(s->spool_failed), "%s", err->msg);
-	s->spool_failing = true;
-}
-
 /* ---- timers ---- */
-
-void slurm_look_soon(struct sched_slurm *s)
-{
-	loop_timer_start(s->options.loop, &s->look, clock_mono_ns());
-}
 
 static void on_look(struct loop_timer *timer)
 {
@@ -235,27 +159,27 @@ static int check_options(const struct slurm_options *options, struct pawl_err *e
 
 		if (!is_name(pool->pool.name)) {
 			return pawl_err_set(err, PAWL_EINVAL,
-				"pool %s: a name is letters, digits, '.', '_' and '-'",
+				"pool %s: a name may have letters, digits, '.', '_' and '-'",
 				pool->pool.name);
 		}
 		for (; pool->args && pool->args[n]; n++) {
 			if (pool->args[n][0] != '-' || n == SLURM_POOL_ARGS_MAX) {
 				return pawl_err_set(err, PAWL_EINVAL,
-					"pool %s: %s: options of sbatch are needed, at most %u, as "
-					"--partition=gpu",
+					"pool %s: %s: give options of sbatch, such as "
+					"--partition=gpu, at most %u",
 					pool->pool.name, pool->args[n], SLURM_POOL_ARGS_MAX);
 			}
 		}
 	}
 	if (options->fence_ns < SLURM_FENCE_LEAST_S * NS_PER_S ||
 		options->fence_ns > SLURM_FENCE_MOST_S * NS_PER_S || options->poll_ns <= 0) {
-		return pawl_err_set(err, PAWL_EINVAL, "a fence of %u to %u s is needed",
+		return pawl_err_set(err, PAWL_EINVAL, "the fence must be %u to %u s",
 			SLURM_FENCE_LEAST_S, SLURM_FENCE_MOST_S);
 	}
 	return 0;
 }
 
-/* Takes the spool's lock. This works over NFS, too: Linux makes it a lock of the file server's. */
+/* Takes the spool's lock. This also works on NFS, where Linux locks the file on the server. */
 static int take_lock(struct sched_slurm *s, struct pawl_err *err)
 {
 	char path[SLURM_PATH_MAX];
@@ -266,7 +190,7 @@ static int take_lock(struct sched_slurm *s, struct pawl_err *err)
 		return pawl_err_sys(err, "open %s", path);
 	}
 	if (flock(s->lock, LOCK_EX | LOCK_NB) != 0) {
-		return pawl_err_set(err, PAWL_EBUSY, "%s: another scheduler has it",
+		return pawl_err_set(err, PAWL_EBUSY, "%s: another scheduler uses this spool",
 			s->options.spool);
 	}
 	return 0;

@@ -1,4 +1,4 @@
-/* A queue of commands, of which the first one runs: see slurm_command.h. */
+/* A queue of commands, the first of which runs: see slurm_command.h. */
 #include "engine/slurm/slurm_command.h"
 
 #include "base/clock.h"
@@ -23,7 +23,7 @@
 extern char **environ;
 
 struct command {
-	char **argv; /* owned; one allocation with its words */
+	char **argv; /* owned; one allocation with its strings */
 	slurm_done_fn *done;
 	void *user;
 	uint64_t tag;
@@ -35,7 +35,7 @@ struct stream {
 	struct loop_source source; /* fd -1: closed */
 	char *text;                /* owned, NUL-terminated; NULL: nothing yet */
 	size_t len_bytes;
-	bool overflowed; /* more was printed than allowed, or memory is short */
+	bool overflowed; /* the command printed too much, or out of memory */
 };
 
 struct slurm_commands {
@@ -44,19 +44,18 @@ struct slurm_commands {
 	struct command *first;
 	uint32_t n;
 	pid_t pid;               /* process of the first command; 0: not started */
-	bool late;               /* the process was killed, as its time was over */
+	bool late;               /* the process took too long, and was killed */
 	struct loop_source exit; /* a pidfd */
 	struct stream out, err;
-	struct loop_timer turn; /* start of the next command, or end of the time of the first */
+	struct loop_timer turn; /* start of the next command, or time limit of the running one */
 };
 
-/* Whether a variable of this process would change what Slurm's commands print, or what is asked
- * for. */
+/* Returns whether a variable would change the output of Slurm's commands, or their defaults. */
 static bool is_foreign(const char *var)
 {
 	static const char *const prefixes[] = {"SQUEUE_", "SINFO_", "SBATCH_", "SCANCEL_",
 		"SCONTROL_", "SLURM_TIME_FORMAT=", "SLURM_BITSTR_LEN=",
-		"SLURM_RESTART_COUNT="}; /* sbatch hands it on, and Slurm sets it only above 0 */
+		"SLURM_RESTART_COUNT="}; /* sbatch passes it on; Slurm sets it only above 0 */
 
 	for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {
 		if (strncmp(var, prefixes[i], strlen(prefixes[i])) == 0) {
@@ -104,7 +103,7 @@ static void drop_stream(struct slurm_commands *c, struct stream *stream)
 	stream->overflowed = false;
 }
 
-/* Reads what has been printed so far. */
+/* Reads what the command has printed so far. */
 static void read_stream(struct slurm_commands *c, struct stream *stream)
 {
 	char bytes[READ_BYTES];
@@ -144,8 +143,8 @@ static void free_command(struct command *command)
 	free(command);
 }
 
-/* Ends the first command and reports its outcome. said: why it failed or was not run; NULL: the
- * last line on stderr tells. */
+/* Removes the first command from the queue, and reports its outcome. error_text: why it failed or
+ * was not run; NULL: use the last line on stderr. */
 static void finish(struct slurm_commands *c, bool ok, const char *error_text)
 {
 	struct command *command = c->first;
@@ -182,19 +181,18 @@ static void finish(struct slurm_commands *c, bool ok, const char *error_text)
 	}
 }
 
-/* Returns why a command has failed, if it does not say so itself; else NULL. */
+/* Returns why a command failed, if its stderr does not tell; else NULL. */
 static const char *describe_exit(const struct slurm_commands *c, bool ok, int status, char text[64])
 {
 	if (c->out.overflowed) {
-		return "it prints too much";
+		return "its output is too long";
 	}
 	if (c->late) {
-		snprintf(text, 64, "it was killed, having taken %d s",
-			(int)times_s(TIME_SLURM_COMMAND));
+		snprintf(text, 64, "killed after %d s", (int)times_s(TIME_SLURM_COMMAND));
 	} else if (!ok && WIFSIGNALED(status)) {
-		snprintf(text, 64, "it was killed by signal %d", WTERMSIG(status));
+		snprintf(text, 64, "killed by signal %d", WTERMSIG(status));
 	} else if (!ok && c->err.len_bytes == 0) {
-		snprintf(text, 64, "it exits with %d and says nothing", WEXITSTATUS(status));
+		snprintf(text, 64, "exit code %d without a message", WEXITSTATUS(status));
 	} else {
 		return NULL;
 	}
@@ -249,7 +247,7 @@ static int spawn(struct slurm_commands *c, int out, int err_fd, struct pawl_err 
 	posix_spawnattr_init(&attr);
 	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
 	posix_spawnattr_setsigmask(&attr, &none);
-	posix_spawnattr_setpgroup(&attr, 0); /* a site's command may be a script */
+	posix_spawnattr_setpgroup(&attr, 0); /* a site may wrap a command in a script */
 	posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
 	posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO);
 	posix_spawn_file_actions_adddup2(&files, err_fd, STDERR_FILENO);
@@ -362,7 +360,7 @@ void slurm_commands_close(struct slurm_commands *c)
 	free(c);
 }
 
-/* Copies the array, and its words behind it, into one allocation. */
+/* Copies the array and its strings into one allocation. */
 static char **copy_argv(const char *const *argv)
 {
 	size_t bytes = 0;
@@ -390,8 +388,9 @@ int slurm_commands_add(struct slurm_commands *c, const char *const *argv, slurm_
 	struct command *command;
 
 	if (c->n == SLURM_COMMANDS_MAX) {
-		return pawl_err_set(err, PAWL_ELIMIT, "%s: %u of Slurm's commands wait already",
-			argv[0], SLURM_COMMANDS_MAX);
+		return pawl_err_set(err, PAWL_ELIMIT,
+			"%s: %u of Slurm's commands are queued already", argv[0],
+			SLURM_COMMANDS_MAX);
 	}
 	command = calloc(1, sizeof(*command));
 	if (command) {

@@ -1,4 +1,5 @@
-/* Fields in a row, behind a magic number, a version and a checksum: see slurm_form.h. */
+/* Encodes fields one after the other, behind a magic number, a version and a checksum: see
+ * slurm_form.h. */
 #include "engine/slurm/slurm_form.h"
 
 #include "base/crc.h"
@@ -39,26 +40,26 @@ static int open_form(struct wire_in *in, const void *bytes, size_t len_bytes, ui
 
 	wire_in_init(in, bytes, len_bytes);
 	if (wire_get_u32(in) != magic) {
-		return pawl_err_set(err, PAWL_ECORRUPT, "it is something else");
+		return pawl_err_set(err, PAWL_ECORRUPT, "the file is of another kind");
 	}
 	version = wire_get_u32(in);
 	if (!in->failed && version != VERSION) {
 		return pawl_err_set(err, PAWL_ECORRUPT,
-			"it is of version %u, and this Pawl knows %u: the same Pawl must run on "
-			"all "
-			"nodes",
+			"the file has version %u, and this Pawl reads version %u: all nodes must "
+			"run the same Pawl",
 			version, VERSION);
 	}
 	crc = wire_get_u32(in);
 	if (in->failed || crc != crc32c(0, in->at, wire_in_left(in))) {
-		return pawl_err_set(err, PAWL_ECORRUPT, "its checksum is wrong");
+		return pawl_err_set(err, PAWL_ECORRUPT, "the file has a wrong checksum");
 	}
 	return 0;
 }
 
 static int close_form(const struct wire_in *in, struct pawl_err *err)
 {
-	return wire_in_done(in) ? 0 : pawl_err_set(err, PAWL_ECORRUPT, "its fields are wrong");
+	return wire_in_done(in) ? 0
+				: pawl_err_set(err, PAWL_ECORRUPT, "the file has malformed fields");
 }
 
 static bool get_flag(struct wire_in *in)
@@ -77,7 +78,8 @@ static uint8_t get_kind(struct wire_in *in, uint8_t most)
 	return in->failed ? 0 : v;
 }
 
-/* Makes room for as many items as the input says, none of which takes less than least_bytes. */
+/* Reads the number of items, each of which takes at least least_bytes, and allocates them. NULL: in
+ * has failed, or out of memory. */
 static void *get_room(struct wire_in *in, uint32_t *n, uint32_t most, size_t least_bytes,
 	size_t item_bytes)
 {
@@ -140,6 +142,7 @@ static const char *get_text(struct wire_in *in)
 	return (const char *)text;
 }
 
+/* Reads a list as a NULL-terminated array. *memory becomes false if out of memory. */
 static char **get_list(struct wire_in *in, bool *memory)
 {
 	uint32_t len_bytes;
@@ -182,7 +185,7 @@ int slurm_program_decode(const void *bytes, size_t len_bytes, struct slurm_progr
 	view->env = get_list(&in, &memory);
 	if (!wire_in_done(&in) || !memory || !view->run[0]) {
 		slurm_program_view_deinit(view);
-		return memory ? pawl_err_set(err, PAWL_ECORRUPT, "a program's fields are wrong")
+		return memory ? pawl_err_set(err, PAWL_ECORRUPT, "a program has malformed fields")
 			      : pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 	}
 	return 0;
@@ -360,6 +363,7 @@ void slurm_record_encode(const struct slurm_record *record, struct wire_out *out
 	finish(out);
 }
 
+/* Returns false if out of memory. */
 static bool get_job_node(struct wire_in *in, struct slurm_job_node *job_node)
 {
 	const uint8_t *program;

@@ -1,4 +1,4 @@
-/* A job's nodes: which pilot each one is, and what is to run there. */
+/* A job's nodes: the pilot and the program of each. */
 #include "engine/slurm/slurm_impl.h"
 
 #include "base/err.h"
@@ -15,12 +15,12 @@ int slurm_job_node_fill(struct sched_slurm *s, const struct sched_core *core,
 	const struct core_node *node = core_node_find(core, from->node);
 	const struct pilot *pilot = node ? slurm_pilot_named(s, node->offer.name) : NULL;
 
-	if (node && (!pilot || pilot->lost)) { /* perhaps another spool is used now */
+	if (node && (!pilot || pilot->lost)) { /* perhaps the scheduler now uses another spool */
 		slurm_post_node(s, node->offer.name, CORE_NODE_GONE);
 	}
 	if (!pilot || pilot->lost || pilot->leave) {
-		return pawl_err_set(err, PAWL_ENOENT, "node %s is gone",
-			node ? node->offer.name : "of it");
+		return node ? pawl_err_set(err, PAWL_ENOENT, "node %s is gone", node->offer.name)
+			    : pawl_err_set(err, PAWL_ENOENT, "a node of the job is gone");
 	}
 	memcpy(job_node->node, pilot->name, sizeof(pilot->name));
 	job_node->replicas = from->replicas;
@@ -54,7 +54,7 @@ static int describe_node(struct sched_slurm *s, const struct slurm_start *start,
 			s->options.release(s->options.user, &program);
 		}
 	}
-	job_node->program = out.bytes; /* the spot owns the bytes now */
+	job_node->program = out.bytes; /* owned by the job node from here on */
 	job_node->len_bytes = (uint32_t)out.len_bytes;
 	wire_out_deinit(&program.mounts);
 	wire_out_deinit(&program.setup);
@@ -65,7 +65,7 @@ static int describe_node(struct sched_slurm *s, const struct slurm_start *start,
 	return rv;
 }
 
-/* Returns the address of a spot's pilot, also if that is lost meanwhile. "": not known. */
+/* Returns the address of a job node's pilot, even if the pilot is lost. "": not known. */
 static const char *address_of(struct sched_slurm *s, const struct slurm_job_node *job_node)
 {
 	const struct pilot *pilot = slurm_pilot_named(s, job_node->node);
@@ -73,7 +73,7 @@ static const char *address_of(struct sched_slurm *s, const struct slurm_job_node
 	return pilot ? pilot->have.address : "";
 }
 
-/* Notes whether others can join the job, as the program of its first node says. */
+/* Sets whether nodes can join the job, by the program of its first node. */
 static int set_dynamic_nodes(struct slurm_record *record, const struct slurm_job_node *job_node,
 	struct pawl_err *err)
 {
@@ -131,7 +131,7 @@ int slurm_job_nodes_describe(struct sched_slurm *s, struct slurm_record *record,
 	return rv;
 }
 
-/* Whether all of the job runs, and nothing else is to be. */
+/* Returns whether the whole job runs as that generation requires, and no change is pending. */
 static bool is_settled(const struct slurm_job *job, uint64_t generation)
 {
 	const struct slurm_record *record = &job->record;

@@ -1,5 +1,4 @@
-/* Pilots that have come: what they have, what is wanted of them, and whether anything is left of
- * them. */
+/* Pilots that have arrived: their haves and wants, and whether they are lost or empty. */
 #include "engine/slurm/slurm_impl.h"
 
 #include "base/clock.h"
@@ -15,23 +14,13 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#define KEEP_NS           (3600 * NS_PER_S) /* how long a pilot that is gone is remembered */
-#define KEEP_LOG_S        86400             /* how long a pilot's log is kept after its last line */
-#define FIRST_HAVE_FENCES 3 /* fences within which a pilot that has a directory writes have */
-
-struct pilot *slurm_pilot_named(struct sched_slurm *s, const char *name)
-{
-	for (uint32_t i = 0; i < s->pilots_n; i++) {
-		if (strcmp(s->pilots[i].name, name) == 0) {
-			return &s->pilots[i];
-		}
-	}
-	return NULL;
-}
+#define KEEP_NS           (3600 * NS_PER_S) /* time for which a pilot that is gone is kept */
+#define KEEP_LOG_S        86400 /* time for which a pilot's log is kept after its last line */
+#define FIRST_HAVE_FENCES 3 /* a pilot writes have within so many fences of making its directory */
 
 struct pilot_scan {
 	struct sched_slurm *s;
-	bool all; /* every pilot's directory could be read */
+	bool all; /* all pilots' directories could be read */
 };
 
 static bool add_pilot(void *user, const char *name)
@@ -54,18 +43,18 @@ static bool add_pilot(void *user, const char *name)
 	snprintf(pilot->name, sizeof(pilot->name), "%s", name);
 	snprintf(pilot->directory, sizeof(pilot->directory), "%s/pilots/%s", s->options.spool,
 		name);
-	pilot->came_ns = pilot->last_seen_ns = clock_mono_ns();
+	pilot->first_seen_ns = pilot->last_seen_ns = clock_mono_ns();
 	rv = slurm_spool_newest(pilot->directory, "want", &pilot->want, &err);
 	if (rv == 0) {
 		s->pilots_n++;
-	} else if (err.sys != ENOENT && err.sys != ENOTDIR) { /* else the name is no pilot's */
+	} else if (err.sys != ENOENT && err.sys != ENOTDIR) { /* else not a directory */
 		slurm_report_spool_error(s, &err);
 		scan->all = false;
 	}
 	return true;
 }
 
-/* Reads the pilot's have if it is new. */
+/* Reads the pilot's have if there is a newer one. */
 static void read_have(struct pilot *pilot, int64_t now_ns)
 {
 	struct pawl_err err = {0};
@@ -81,7 +70,7 @@ static void read_have(struct pilot *pilot, int64_t now_ns)
 	}
 	snprintf(name, sizeof(name), "have.%016" PRIx64, number);
 	if (slurm_spool_get(pilot->directory, name, &bytes, &len_bytes, &err) != 0) {
-		return; /* a newer one is there, which the next look sees */
+		return; /* a newer have replaced it, which the next look reads */
 	}
 	if (slurm_have_decode(bytes, len_bytes, &have, &err) != 0) {
 		log_line(LOG_ERROR, "slurm: %s/%s: %s", pilot->directory, name, err.msg);
@@ -100,7 +89,7 @@ static void post_arrival(struct sched_slurm *s, struct pilot *pilot)
 {
 	const struct core_pool *pool = &s->options.pools[pilot->pool].pool;
 	struct pending_event *pending = slurm_post(s, CORE_NODE_REPORTED);
-	struct pool_request *asked = &s->requests[pilot->pool];
+	struct pool_request *request = &s->requests[pilot->pool];
 
 	if (!pending) {
 		return;
@@ -111,11 +100,12 @@ static void post_arrival(struct sched_slurm *s, struct pilot *pilot)
 	pending->offer.slots = pool->slots;
 	pending->offer.price = pool->price;
 	pending->offer.spot = pool->spot;
-	asked->n -= asked->n > 0 && !pilot->posted_arrival;
+	request->n -= request->n > 0 && !pilot->posted_arrival;
 	pilot->posted_arrival = true;
-	asked->wait_reason[0] = '\0';
+	request->wait_reason[0] = '\0';
 }
 
+/* Posts that the pilot's end was announced, and changes of its drain state. */
 static void post_states(struct sched_slurm *s, struct pilot *pilot)
 {
 	struct pending_event *pending;
@@ -124,7 +114,7 @@ static void post_states(struct sched_slurm *s, struct pilot *pilot)
 		pending = slurm_post(s, CORE_NODE_NOTICE);
 		if (pending) {
 			snprintf(pending->name, sizeof(pending->name), "%s", pilot->name);
-			pending->event.deadline_ns = pilot->goes_at_ns;
+			pending->event.deadline_ns = pilot->gone_at_ns;
 			pilot->posted_reclaim = true;
 		}
 	}
@@ -135,29 +125,9 @@ static void post_states(struct sched_slurm *s, struct pilot *pilot)
 	}
 }
 
-void slurm_pilot_lose(struct sched_slurm *s, struct pilot *pilot, bool empty)
-{
-	pilot->lost = true;
-	if (empty && !pilot->empty) {
-		pilot->empty = true;
-		pilot->empty_ns = clock_mono_ns();
-		slurm_look_soon(s);
-	}
-	if (!pilot->posted_gone) {
-		pilot->posted_gone = true;
-		slurm_post_node(s, pilot->name, CORE_NODE_GONE);
-	}
-}
-
-void slurm_pilot_end(struct pilot *pilot)
-{
-	pilot->dirty = pilot->dirty || !pilot->leave;
-	pilot->leave = true;
-}
-
 static void update_pilot(struct sched_slurm *s, struct pilot *pilot, int64_t now_ns)
 {
-	bool went = pilot->have.state == SLURM_PILOT_GOING;
+	bool was_going = pilot->have.state == SLURM_PILOT_GOING;
 
 	pilot->settled = pilot->settled || (pilot->empty && !slurm_pilot_has_jobs(s, pilot));
 	if (pilot->settled) {
@@ -165,18 +135,18 @@ static void update_pilot(struct sched_slurm *s, struct pilot *pilot, int64_t now
 	}
 	s->looked_n++;
 	read_have(pilot, now_ns);
-	if (pilot->have.state == SLURM_PILOT_GOING && !went) {
-		pilot->goes_at_ns = s->options.now_ns(s->options.user) + pilot->have.remaining_ns;
+	if (pilot->have.state == SLURM_PILOT_GOING && !was_going) {
+		pilot->gone_at_ns = s->options.now_ns(s->options.user) + pilot->have.remaining_ns;
 	}
 	if (pilot->have.state == SLURM_PILOT_LEFT && !pilot->empty) {
 		slurm_pilot_lose(s, pilot, true);
 	}
 	if (pilot->number == 0 &&
-		now_ns - pilot->came_ns >= FIRST_HAVE_FENCES * s->options.fence_ns) {
-		slurm_pilot_lose(s, pilot, true); /* the pilot died before it said anything */
+		now_ns - pilot->first_seen_ns >= FIRST_HAVE_FENCES * s->options.fence_ns) {
+		slurm_pilot_lose(s, pilot, true); /* the pilot died before it wrote have */
 	}
 	if (pilot->pool == SLURM_NO_POOL && pilot->number > 0) {
-		pilot->pool = slurm_queue_pool(s, pilot->have.slurm_job); /* else squeue tells */
+		pilot->pool = slurm_queue_pool(s, pilot->have.slurm_job); /* or later, by squeue */
 	}
 	if (pilot->lost || pilot->pool == SLURM_NO_POOL || pilot->number == 0) {
 		return;
@@ -188,12 +158,12 @@ static void update_pilot(struct sched_slurm *s, struct pilot *pilot, int64_t now
 		post_states(s, pilot);
 	}
 	if (pilot->posted_reclaim && !pilot->leave && !slurm_pilot_has_jobs(s, pilot)) {
-		slurm_queue_return_node(s, pilot->name); /* no job will start on it any more */
+		slurm_queue_return_node(s, pilot->name); /* no job starts on it any more */
 	}
 }
 
-/* Forgets pilots that are long gone. A pilot that Slurm still lists stays: it would be taken for
- * one that is to come. */
+/* Forgets pilots that are long gone. A pilot that Slurm still lists is kept: otherwise it would be
+ * awaited again. */
 static void forget_old(struct sched_slurm *s, int64_t now_ns)
 {
 	uint32_t kept = 0;
@@ -212,6 +182,7 @@ static void forget_old(struct sched_slurm *s, int64_t now_ns)
 	s->pilots_n = kept;
 }
 
+/* Returns whether the number in a log's name is that of a pilot that is still known. */
 static bool is_known(struct sched_slurm *s, uint64_t slurm_job)
 {
 	for (uint32_t i = 0; i < s->pilots_n; i++) {
@@ -248,8 +219,8 @@ void slurm_pilots_forget_logs(struct sched_slurm *s)
 	slurm_spool_list(directory, remove_old_log, s, &err); /* what cannot be removed stays */
 }
 
-/* Reports that the spool's file system is full. A pilot that cannot write cannot say so, and the
- * engine itself writes nothing while nothing changes. */
+/* Reports that the spool's file system is full. A pilot cannot report it, and the engine writes
+ * nothing while nothing changes. */
 static void check_room(struct sched_slurm *s)
 {
 	struct statvfs room;
@@ -257,7 +228,9 @@ static void check_room(struct sched_slurm *s)
 
 	if (statvfs(s->options.spool, &room) == 0 && room.f_bavail == 0) {
 		pawl_err_set(&err, PAWL_EIO,
-			"%s: its file system is full; nothing can be started or said to have ended",
+			"%s: its file system is full; until there is space, no job can start, and "
+			"no "
+			"end of a job can be reported",
 			s->options.spool);
 		slurm_report_spool_error(s, &err);
 	}

@@ -1,4 +1,4 @@
-/* Command lines and variables: see slurm_program.h. */
+/* Makes command lines and variables: see slurm_program.h. */
 #include "engine/slurm/slurm_program.h"
 
 #include "base/clock.h"
@@ -11,16 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PORT_FIRST 20000u /* below the ports that Linux assigns by itself */
+#define PORT_FIRST 20000u /* below the range of Linux's ephemeral ports */
 #define PORTS      10000u
 #define RANKS_MAX  64u /* ranks under one `pawl run`, at most */
-/* Share of the grace period for the ranks; in the rest `pawl run` makes data durable. */
+/* Share of the grace period that the ranks get; `pawl run` uses the rest to make data durable. */
 #define GRACE_PART 0.85
 
-/* A shell that is told to end waits for its children, which were told as well. */
+/* On SIGTERM, the shell waits for its child, which gets the signal as well, and then exits. It
+ * ignores SIGUSR1, which makes ranks leave. */
 #define PREAMBLE "trap 'exit 143' TERM; trap : USR1\n"
 
-/* Adds a shell and a script: one word of the shell's command line, as the user wrote it. */
+/* Adds a shell, and the user's script as one argument of it. */
 static void put_script(struct wire_out *list, const char *script)
 {
 	wire_put_text(list, "/bin/bash");
@@ -38,17 +39,18 @@ static void put_run(struct wire_out *list, const struct slurm_launch *launch)
 	}
 }
 
-/* Returns a port, another one for each start, so that leftovers of an earlier start are not met. */
+/* Returns a port, another one for each start, so that processes left by an earlier start do not
+ * meet it. */
 static uint32_t port_of(const struct slurm_start *start)
 {
 	return PORT_FIRST +
 		(uint32_t)(strtoul(start->token + SLURM_TOKEN_CHARS - 8, NULL, 16) % PORTS);
 }
 
-#define MEMBERSHIP_PATH_FORMAT                                                                     \
-	"%s/door.%" PRIu64 /* another one for each start: an old door is not met */
+/* Another path for each start, so that a start never reads an old membership file. */
+#define MEMBERSHIP_PATH_FORMAT "%s/door.%" PRIu64
 
-/* Returns how many ranks the job may have on a node. */
+/* Returns the number of ranks that the job may have on a node. */
 static uint32_t most_of(const struct slurm_launch *launch)
 {
 	return launch->spec->size.most < RANKS_MAX ? launch->spec->size.most : RANKS_MAX;
@@ -64,9 +66,9 @@ static void put_scale(struct wire_out *list, const struct slurm_launch *launch)
 	wire_put_text(list, "%s", launch->task);
 }
 
-/* Whether nodes may come and go. On one node all ranks are there from the start, whatever the
- * script; on several nodes that is so with --nnodes only, which the ranks of pawl.elastic do not
- * need. */
+/* Returns whether nodes can join and leave while the job runs. A start on one node has all its
+ * ranks, whatever the script does. On several nodes, only --nnodes ensures that; ranks of
+ * pawl.elastic do not need it. */
 static bool has_dynamic_nodes(const struct slurm_start *start)
 {
 	return start->joins || start->place->nodes == 1 || start->elastic;
@@ -90,11 +92,11 @@ static void put_ranks(struct wire_out *list, const struct slurm_launch *launch,
 	const struct slurm_start *start)
 {
 	const struct vars_place *place = start->place;
-	bool joint = has_dynamic_nodes(start);
+	bool dynamic_nodes = has_dynamic_nodes(start);
 
 	wire_put_text(list, "%s", launch->pawl);
 	wire_put_text(list, "run");
-	if (joint) {
+	if (dynamic_nodes) {
 		put_elastic_args(list, launch, start);
 	}
 	wire_put_text(list, "-n");
@@ -105,7 +107,7 @@ static void put_ranks(struct wire_out *list, const struct slurm_launch *launch,
 	wire_put_text(list, "%.3f", (double)launch->grace_ns / NS_PER_S * GRACE_PART);
 	wire_put_text(list, "--job");
 	wire_put_text(list, "%s", launch->task);
-	if (!joint) {
+	if (!dynamic_nodes) {
 		wire_put_text(list, "--nnodes");
 		wire_put_text(list, "%u", place->nodes);
 		wire_put_text(list, "--node-rank");
@@ -118,8 +120,8 @@ static void put_ranks(struct wire_out *list, const struct slurm_launch *launch,
 	put_run(list, launch);
 }
 
-/* Adds AdaptDL's variables. Under `pawl run` each rank gets variables of its own; in other jobs
- * each node is a replica. */
+/* Adds AdaptDL's variables. Under `pawl run`, each rank gets its own replica variables; in other
+ * jobs each node is a replica. */
 static void put_adaptdl(struct wire_out *set, const struct slurm_launch *launch,
 	const struct slurm_start *start)
 {
@@ -157,11 +159,11 @@ static void put_env(struct wire_out *set, const struct slurm_launch *launch,
 	}
 	put_adaptdl(set, launch, start);
 	if (launch->spec->elastic && phase == VARS_RUN) {
-		wire_put_text(set, "PAWL_TOKEN=%s",
-			start->token); /* pawl run keeps it from the ranks */
+		/* `pawl run` removes the token from the ranks' environment. */
+		wire_put_text(set, "PAWL_TOKEN=%s", start->token);
 		wire_put_text(set, "PAWL_ELASTIC_MIN=%u", launch->spec->size.least);
-		if (!has_dynamic_nodes(
-			    start)) { /* no part joins: the door shows what the ranks can do */
+		/* No part joins; but the file shows the engine whether ranks can join and leave. */
+		if (!has_dynamic_nodes(start)) {
 			wire_put_text(set, "PAWL_ELASTIC_DOOR=" MEMBERSHIP_PATH_FORMAT,
 				launch->log_directory, start->generation);
 		}

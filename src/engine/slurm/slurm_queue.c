@@ -1,14 +1,14 @@
-/* Requests to Slurm, and what Slurm says of pilots.
+/* Requests to Slurm, and Slurm's reports on pilots.
  *
- * The pool of a pilot is in its name in Slurm, "pawl-<id>-<pool>", so nothing about pilots has to
- * be kept: after any crash squeue says which there are.
+ * The pool of a pilot is part of its job name in Slurm, "pawl-<id>-<pool>". So nothing about pilots
+ * has to be stored: after any crash, squeue lists them.
  *
- * A pilot that waits in Slurm's queue stays there even when the core has given up waiting: a new
- * request would lose its place. It counts for what is asked for next; if it comes unasked, it is a
- * node like others, and given back if it is not needed.
+ * A pilot that waits in Slurm's queue stays there even if the core no longer waits for it, because
+ * a new request would go to the end of the queue. It counts towards the next request. If it arrives
+ * without a request, it is a node like any other, and is returned if it is not needed.
  *
- * squeue is asked for text and not JSON: with JSON, squeue 22.05 ignores --name and --user, and
- * prints the whole cluster's jobs each time. */
+ * squeue prints text, not JSON: with JSON, squeue 22.05 ignores --name and --user, and prints the
+ * jobs of the whole cluster. */
 #include "engine/slurm/slurm_impl.h"
 
 #include "base/clock.h"
@@ -23,7 +23,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FAILED_HELD "requeued held" /* in a reason: Slurm waits for an administrator */
+#define FAILED_HELD "requeued held" /* in a reason: the job waits for an administrator */
 #define NAME_BYTES  (CORE_NAME_MAX + 16u)
 #define NAMES_BYTES (CORE_POOLS_MAX * NAME_BYTES + 16u)
 #define ARGS_MAX    (SLURM_POOL_ARGS_MAX + 2 * SCRATCH_DIRS_MAX + 24u)
@@ -76,8 +76,9 @@ bool slurm_queue_is_over(struct sched_slurm *s, const struct pilot *pilot)
 			(over && job->row.restart == pilot->have.restart));
 }
 
-/* Whether the pilot has come since its job was queued for the last time, and the core knows. */
-static bool has_come(const struct sched_slurm *s, const struct slurm_row *row)
+/* Returns whether the pilot of the job's newest start has arrived, and the core knows it or the
+ * pilot is lost. */
+static bool has_arrived(const struct sched_slurm *s, const struct slurm_row *row)
 {
 	for (uint32_t i = 0; i < s->pilots_n; i++) {
 		const struct pilot *pilot = &s->pilots[i];
@@ -101,40 +102,41 @@ static void on_scancel_done(void *user, const struct slurm_done *done)
 static void cancel(struct sched_slurm *s, uint64_t slurm_job)
 {
 	char number[24];
-	const char *const words[] = {"scancel", number, NULL};
+	const char *const args[] = {"scancel", number, NULL};
 	struct pawl_err err = {0};
 
 	snprintf(number, sizeof(number), "%" PRIu64, slurm_job);
-	if (slurm_commands_add(s->commands, words, on_scancel_done, s, 0, &err) != 0) {
+	if (slurm_commands_add(s->commands, args, on_scancel_done, s, 0, &err) != 0) {
 		log_line(LOG_WARNING, "slurm: scancel %s: %s", number, err.msg);
 	}
 }
 
-/* Logs that a command has failed, once until Slurm answers again. */
+/* Records that a command has failed. Logs the first failure since Slurm last answered. */
 static void report_failure(struct sched_slurm *s, const char *command, const char *why)
 {
 	if (s->failed[0] == '\0') {
 		log_line(LOG_ERROR,
-			"slurm: %s: %s; jobs go on in the pilots that there are, meanwhile",
+			"slurm: %s: %s; until Slurm answers, jobs go on in the existing pilots",
 			command, why);
 		s->failed_ns = clock_mono_ns();
 	}
 	snprintf(s->failed, sizeof(s->failed), "%s: %.400s", command, why);
 }
 
-/* ---- asking for nodes ---- */
+/* ---- requests for nodes ---- */
 
+/* Posts that the pool has no more nodes for now, and keeps the reason. */
 static void mark_exhausted(struct sched_slurm *s, uint32_t pool, const char *why)
 {
-	struct pool_request *asked = &s->requests[pool];
+	struct pool_request *request = &s->requests[pool];
 
-	snprintf(asked->exhausted_reason, sizeof(asked->exhausted_reason), "%s", why);
-	asked->exhausted_ns = clock_mono_ns();
-	asked->n = 0;
+	snprintf(request->exhausted_reason, sizeof(request->exhausted_reason), "%s", why);
+	request->exhausted_ns = clock_mono_ns();
+	request->n = 0;
 	slurm_post_node(s, s->options.pools[pool].pool.name, CORE_POOL_EXHAUSTED);
 }
 
-/* Adds or updates a job of ours, as it was submitted, or listed. */
+/* Adds or updates a pilot's job, as submitted or as listed. */
 static void put_job(struct sched_slurm *s, const struct slurm_row *row, uint32_t pool)
 {
 	struct pilot_job *job = find_job(s, row->slurm_job);
@@ -155,13 +157,13 @@ static void put_job(struct sched_slurm *s, const struct slurm_row *row, uint32_t
 	job->row = *row;
 	job->listed = true;
 	job->missed = false;
-	job->awaited = (job->awaited || alive) && !has_come(s, row);
+	job->awaited = (job->awaited || alive) && !has_arrived(s, row);
 }
 
 static void submit_missing(struct sched_slurm *s, uint32_t pool);
 
-/* Whether slurmctld has not answered: it has then refused nothing, and may even have taken the
- * job. */
+/* Returns whether slurmctld did not answer. Then the job was not refused, and may even be
+ * queued. */
 static bool is_unanswered(const struct slurm_done *done)
 {
 	return done->late ||
@@ -181,7 +183,7 @@ static void on_submitted(void *user, const struct slurm_done *done)
 	error_text += strncmp(error_text, "sbatch: ", 8) == 0 ? 8 : 0;
 	if (!done->ok && is_unanswered(done)) {
 		report_failure(s, "sbatch", error_text);
-		/* The next squeue that is answered tells what is there and what is missing. */
+		/* The next squeue shows which pilots are missing. */
 		return;
 	}
 	if (!done->ok) {
@@ -191,13 +193,13 @@ static void on_submitted(void *user, const struct slurm_done *done)
 		put_job(s, &row, pool);
 		submit_missing(s, pool);
 		return;
-	} /* else squeue will tell whether there is a job */
+	} /* else squeue will show whether there is a job */
 	log_line(LOG_ERROR, "slurm: no pilot of pool %s: %s", s->options.pools[pool].pool.name,
 		err.msg);
 	mark_exhausted(s, pool, err.msg);
 }
 
-/* Whether options say how much of a node is meant; without them, sbatch means one CPU. */
+/* Returns whether the options set a share of the node. Without one, sbatch allocates one CPU. */
 static bool has_share_option(const char *const *args)
 {
 	static const char *const prefixes[] = {"--exclusive", "--oversubscribe", "-s", "--ntasks",
@@ -216,7 +218,7 @@ static bool has_share_option(const char *const *args)
 static int submit(struct sched_slurm *s, uint32_t pool, struct pawl_err *err)
 {
 	const struct slurm_pool *of = &s->options.pools[pool];
-	const char *words[ARGS_MAX] = {"sbatch", "--parsable", "--nodes=1", "--requeue",
+	const char *args[ARGS_MAX] = {"sbatch", "--parsable", "--nodes=1", "--requeue",
 		"--open-mode=append"};
 	uint32_t n = 5;
 	char name[NAME_BYTES];
@@ -236,51 +238,50 @@ static int submit(struct sched_slurm *s, uint32_t pool, struct pawl_err *err)
 	snprintf(script, sizeof(script), "%s/pilot.sh", s->options.spool);
 	snprintf(fence, sizeof(fence), "%" PRId64, (int64_t)(s->options.fence_ns / NS_PER_S));
 	snprintf(wait, sizeof(wait), "%" PRId64, (int64_t)(s->kill_wait_ns / NS_PER_S));
-	words[n++] = named;
-	words[n++] = signal;
-	words[n++] = output;
-	words[n++] = chdir;
+	args[n++] = named;
+	args[n++] = signal;
+	args[n++] = output;
+	args[n++] = chdir;
 	if (!has_share_option(of->args)) {
-		words[n++] = "--exclusive";
+		args[n++] = "--exclusive";
 	}
 	for (uint32_t i = 0; of->args && of->args[i]; i++) {
-		words[n++] = of->args[i];
+		args[n++] = of->args[i];
 	}
-	words[n++] = script;
-	words[n++] = s->options.program;
-	words[n++] = "pilot";
-	words[n++] = "--fence";
-	words[n++] = fence;
-	words[n++] = "--kill-wait";
-	words[n++] = wait;
+	args[n++] = script;
+	args[n++] = s->options.program;
+	args[n++] = "pilot";
+	args[n++] = "--fence";
+	args[n++] = fence;
+	args[n++] = "--kill-wait";
+	args[n++] = wait;
 	for (uint32_t i = 0; of->scratch && of->scratch[i]; i++) {
-		words[n++] = "--scratch";
-		words[n++] = of->scratch[i];
+		args[n++] = "--scratch";
+		args[n++] = of->scratch[i];
 	}
-	words[n++] = s->options.spool;
-	return slurm_commands_add(s->commands, words, on_submitted, s, pool, err);
+	args[n++] = s->options.spool;
+	return slurm_commands_add(s->commands, args, on_submitted, s, pool, err);
 }
 
-/* Submits one of the pilots that were asked for and do not wait in the queue already. One after the
- * other, so that an sbatch that hangs does not keep squeue from being asked for longer than
- * once. */
+/* Submits one of the requested pilots that are not queued yet. Only one sbatch is queued at a time,
+ * so that a hanging sbatch delays squeue only once. */
 static void submit_missing(struct sched_slurm *s, uint32_t pool)
 {
-	struct pool_request *asked = &s->requests[pool];
+	struct pool_request *request = &s->requests[pool];
 	uint32_t have = 0;
 	struct pawl_err err = {0};
 
-	if (!s->queue_read || asked->queued) {
-		return; /* the pilots that wait are not known yet */
+	if (!s->queue_read || request->queued) {
+		return; /* the queued pilots are not known yet, or an sbatch runs */
 	}
 	for (uint32_t i = 0; i < s->queue_n; i++) {
 		have += s->queue[i].pool == pool && s->queue[i].awaited;
 	}
-	if (have >= asked->n) {
+	if (have >= request->n) {
 		return;
 	}
 	if (submit(s, pool, &err) == 0) {
-		asked->queued = true;
+		request->queued = true;
 	} else {
 		log_line(LOG_ERROR, "slurm: %s", err.msg);
 		mark_exhausted(s, pool, err.msg);
@@ -289,14 +290,14 @@ static void submit_missing(struct sched_slurm *s, uint32_t pool)
 
 void slurm_queue_request_nodes(struct sched_slurm *s, uint32_t pool, uint32_t count)
 {
-	struct pool_request *asked = &s->requests[pool];
+	struct pool_request *request = &s->requests[pool];
 	int64_t now_ns = clock_mono_ns();
 
-	if (now_ns - asked->requested_ns >= CORE_POOL_RETRY_NS) {
-		asked->n = 0; /* the core does not wait for the nodes asked for before */
+	if (now_ns - request->requested_ns >= CORE_POOL_RETRY_NS) {
+		request->n = 0; /* the core no longer waits for earlier requests */
 	}
-	asked->n += count;
-	asked->requested_ns = now_ns;
+	request->n += count;
+	request->requested_ns = now_ns;
 	submit_missing(s, pool);
 }
 
@@ -313,25 +314,25 @@ void slurm_queue_return_node(struct sched_slurm *s, const char *node)
 	slurm_look_soon(s);
 }
 
-/* ---- what squeue says ---- */
+/* ---- squeue ---- */
 
-/* Logs why pilots wait: once, until one has come or the reason is another one. Slurm says Priority
- * of all jobs but the first of a partition, and None of jobs that it has not looked at. */
+/* Logs why pilots wait, once per reason until a pilot arrives. Slurm reports Priority for all jobs
+ * but the first of a partition, and None for jobs that it has not considered yet. */
 static void report_wait_reason(struct sched_slurm *s, const struct pilot_job *job)
 {
-	struct pool_request *asked = &s->requests[job->pool];
+	struct pool_request *request = &s->requests[job->pool];
 	const char *reason = job->row.reason;
 
 	if (strcmp(reason, "None") == 0 || strcmp(reason, "Priority") == 0 ||
-		strcmp(asked->wait_reason, reason) == 0) {
+		strcmp(request->wait_reason, reason) == 0) {
 		return;
 	}
-	snprintf(asked->wait_reason, sizeof(asked->wait_reason), "%s", reason);
+	snprintf(request->wait_reason, sizeof(request->wait_reason), "%s", reason);
 	log_line(LOG_INFO, "slurm: pilots of pool %s wait in Slurm's queue: %s",
 		s->options.pools[job->pool].pool.name, reason);
 }
 
-/* Finds out why a pilot will not come, or does not. Returns false if it may still come. */
+/* Sets err to why a pilot has not arrived. Returns false if it may still arrive. */
 static bool find_fault(const struct sched_slurm *s, const struct pilot_job *job,
 	struct pawl_err *err)
 {
@@ -339,21 +340,21 @@ static bool find_fault(const struct sched_slurm *s, const struct pilot_job *job,
 
 	if (row->state == SLURM_PENDING) {
 		pawl_err_set(err, PAWL_EIO,
-			"pilot %" PRIu64 " is held by Slurm, which could not start it (%s), and "
-			"cancelled: see scontrol show node",
+			"pilot %" PRIu64 " is cancelled: Slurm could not start it (%s): see "
+			"scontrol show node",
 			row->slurm_job, row->reason);
 		return strstr(row->reason, FAILED_HELD) != NULL;
 	}
 	if (row->state != SLURM_ACTIVE) {
 		pawl_err_set(err, PAWL_EIO,
-			"pilot %" PRIu64 " ended on %s before it came: see %s/log/pilot-%" PRIu64
-			".log there",
+			"pilot %" PRIu64
+			" ended on %s before it registered: see %s/log/pilot-%" PRIu64 ".log there",
 			row->slurm_job, row->node[0] ? row->node : "no node", s->options.spool,
 			row->slurm_job);
 		return true;
 	}
 	pawl_err_set(err, PAWL_EIO,
-		"pilot %" PRIu64 " runs on %s and is not heard of: does that node see %s?",
+		"pilot %" PRIu64 " runs on %s, but has not registered: does that node see %s?",
 		row->slurm_job, row->node, s->options.spool);
 	return job->active_ns > 0 &&
 		clock_mono_ns() - job->active_ns >= times_ns(TIME_SLURM_APPEAR);
@@ -363,7 +364,7 @@ static void check_awaited(struct sched_slurm *s, struct pilot_job *job)
 {
 	struct pawl_err err;
 
-	job->awaited = job->awaited && !has_come(s, &job->row);
+	job->awaited = job->awaited && !has_arrived(s, &job->row);
 	if (!job->awaited) {
 		return;
 	}
@@ -381,7 +382,7 @@ static void check_awaited(struct sched_slurm *s, struct pilot_job *job)
 	mark_exhausted(s, job->pool, err.msg);
 }
 
-/* Checks whether the pilot is still there, as Slurm says. */
+/* Checks whether Slurm still has the pilot. */
 static void check_pilot(struct sched_slurm *s, struct pilot *pilot, int64_t now_ns)
 {
 	const struct pilot_job *job = find_job(s, pilot->have.slurm_job);
@@ -392,10 +393,10 @@ static void check_pilot(struct sched_slurm *s, struct pilot *pilot, int64_t now_
 		return;
 	}
 	pilot->pool = job ? job->pool : pilot->pool;
-	if (pilot->came_ns >= s->polled_ns && !slurm_queue_is_over(s, pilot)) {
-		return; /* squeue may have been asked before the pilot began */
+	if (pilot->first_seen_ns >= s->polled_ns && !slurm_queue_is_over(s, pilot)) {
+		return; /* squeue may have run before the pilot started */
 	}
-	if (!listed && !pilot->missed) { /* perhaps output was cut off at a line's end */
+	if (!listed && !pilot->missed) { /* perhaps the output was cut off at a line's end */
 		pilot->missed = true;
 		return;
 	}
@@ -407,7 +408,7 @@ static void check_pilot(struct sched_slurm *s, struct pilot *pilot, int64_t now_
 		slurm_pilot_lose(s, pilot, true);
 		return;
 	}
-	slurm_pilot_end(pilot); /* the pilot ends by itself, if it still sees the spool */
+	slurm_pilot_end(pilot); /* the pilot reads this if it still sees the spool */
 	slurm_pilot_lose(s, pilot,
 		now_ns - pilot->last_seen_ns >= s->options.fence_ns + s->options.fence_ns / 2);
 }
@@ -419,7 +420,7 @@ static void drop_unlisted(struct sched_slurm *s)
 	for (uint32_t i = 0; i < s->queue_n; i++) {
 		struct pilot_job *job = &s->queue[i];
 
-		if (!job->listed && !job->missed) { /* a single miss may be a mistake */
+		if (!job->listed && !job->missed) { /* a single miss may be an error */
 			job->missed = true;
 			s->queue[kept++] = *job;
 		} else if (!job->listed) {
@@ -441,7 +442,7 @@ static int read_queue(struct sched_slurm *s, const char *text, struct pawl_err *
 	while ((rv = slurm_queue_next(&at, &row, err)) == 1) {
 	}
 	if (rv != 0) {
-		return rv; /* nothing is taken unless all can be read */
+		return rv; /* use nothing unless all lines are valid */
 	}
 	for (uint32_t i = 0; i < s->queue_n; i++) {
 		s->queue[i].listed = false;
@@ -502,7 +503,7 @@ static void on_queue(void *user, const struct slurm_done *done)
 	}
 }
 
-/* ---- what sinfo says ---- */
+/* ---- sinfo ---- */
 
 static void set_drained(struct sched_slurm *s, const char *node, bool drained)
 {
@@ -513,8 +514,7 @@ static void set_drained(struct sched_slurm *s, const char *node, bool drained)
 			continue;
 		}
 		pilot->drained = drained;
-		/* The person who drained the node waits for it, and nothing comes to it any
-		 * more. */
+		/* Nothing starts on the node any more, and the administrator waits for it. */
 		if (drained && pilot->posted_drained && !pilot->leave &&
 			!slurm_pilot_has_jobs(s, pilot)) {
 			slurm_queue_return_node(s, pilot->name);
@@ -546,8 +546,8 @@ static void on_nodes(void *user, const struct slurm_done *done)
 	slurm_look_soon(s);
 }
 
-/* Returns "--nodes=" and the nodes with pilots, some of them perhaps twice; to be freed. NULL:
- * there are none, or memory is short. */
+/* Returns "--nodes=" and the nodes with pilots, perhaps with duplicates. The caller frees it. NULL:
+ * there are none, or out of memory. */
 static char *node_list(const struct sched_slurm *s)
 {
 	static const char option[] = "--nodes=";
@@ -576,18 +576,18 @@ static char *node_list(const struct sched_slurm *s)
 static void poll_nodes(struct sched_slurm *s)
 {
 	char *nodes = node_list(s);
-	const char *const words[] = {"sinfo", "--noheader", "--Node", nodes, nodes_format, NULL};
+	const char *const args[] = {"sinfo", "--noheader", "--Node", nodes, nodes_format, NULL};
 	struct pawl_err err = {0};
 
 	if (!nodes) {
 		report_recovery(s);
-	} else if (slurm_commands_add(s->commands, words, on_nodes, s, 0, &err) != 0) {
+	} else if (slurm_commands_add(s->commands, args, on_nodes, s, 0, &err) != 0) {
 		report_failure(s, "sinfo", err.msg);
 	}
 	free(nodes);
 }
 
-/* ---- asking ---- */
+/* ---- polling ---- */
 
 static void on_config(void *user, const struct slurm_done *done)
 {
@@ -596,7 +596,7 @@ static void on_config(void *user, const struct slurm_done *done)
 
 	if (!done->ok || slurm_kill_wait(done->out, &s->kill_wait_ns, &err) != 0) {
 		log_line(LOG_WARNING,
-			"slurm: scontrol show config: %s; KillWait is taken to be %d s",
+			"slurm: scontrol show config: %s; assuming a KillWait of %d s",
 			done->ok ? err.msg : done->error_text, (int)times_s(TIME_SLURM_KILL_WAIT));
 		s->kill_wait_ns = times_ns(TIME_SLURM_KILL_WAIT);
 	}
@@ -607,7 +607,7 @@ void slurm_queue_poll(struct sched_slurm *s)
 	static const char *const config[] = {"scontrol", "show", "config", NULL};
 	char names[NAMES_BYTES] = "--name=";
 	char user[32];
-	const char *const words[] = {"squeue", "--noheader", "--states=all", user, names,
+	const char *const args[] = {"squeue", "--noheader", "--states=all", user, names,
 		queue_format, NULL};
 	size_t len = strlen(names);
 	struct pawl_err err = {0};
@@ -627,7 +627,7 @@ void slurm_queue_poll(struct sched_slurm *s)
 	if (s->kill_wait_ns == 0) {
 		rv = slurm_commands_add(s->commands, config, on_config, s, 0, &err);
 	}
-	rv = rv == 0 ? slurm_commands_add(s->commands, words, on_queue, s, 0, &err) : rv;
+	rv = rv == 0 ? slurm_commands_add(s->commands, args, on_queue, s, 0, &err) : rv;
 	if (rv != 0) {
 		report_failure(s, "squeue", err.msg);
 		return;

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A text to which lines are added; a line that does not fit is left out. */
+/* A text to which lines are appended; a line that does not fit is left out. */
 struct lines {
 	char *text;
 	size_t len_bytes, cap_bytes;
@@ -36,9 +36,9 @@ static int64_t seconds_since(int64_t ns)
 
 static void add_pool(const struct sched_slurm *s, uint32_t pool, struct lines *l)
 {
-	const struct pool_request *asked = &s->requests[pool];
+	const struct pool_request *request = &s->requests[pool];
 	const char *name = s->options.pools[pool].pool.name;
-	const char *reason = "it has not looked at them yet";
+	const char *reason = "Slurm has not considered them yet";
 	uint32_t waiting = 0;
 
 	for (uint32_t i = 0; i < s->queue_n; i++) {
@@ -50,16 +50,16 @@ static void add_pool(const struct sched_slurm *s, uint32_t pool, struct lines *l
 		waiting++;
 		if (job->row.reason[0] != '\0' && strcmp(job->row.reason, "None") != 0 &&
 			(waiting == 1 || strcmp(job->row.reason, "Priority") != 0)) {
-			reason = job->row.reason; /* Slurm says Priority of all but the first */
+			reason = job->row.reason; /* Priority: not the first in its partition */
 		}
 	}
 	if (waiting > 0) {
 		add(l, "slurm: pool %s: %u pilot%s in Slurm's queue: %s\n", name, waiting,
 			waiting == 1 ? " waits" : "s wait", reason);
 	}
-	if (asked->exhausted_reason[0] != '\0') {
+	if (request->exhausted_reason[0] != '\0') {
 		add(l, "slurm: pool %s: no pilot, %" PRId64 " s ago: %s\n", name,
-			seconds_since(asked->exhausted_ns), asked->exhausted_reason);
+			seconds_since(request->exhausted_ns), request->exhausted_reason);
 	}
 }
 
@@ -70,7 +70,7 @@ void slurm_remark(struct sched_slurm *s, uint64_t id, char *text, size_t cap_byt
 
 	text[0] = '\0';
 	if (job && job->refused_why[0] != '\0') {
-		add(&l, "slurm: its last start was refused: %s\n", job->refused_why);
+		add(&l, "slurm: the job's last start was refused: %s\n", job->refused_why);
 	}
 	if (s->failed[0] != '\0') {
 		add(&l, "slurm: no answer for %" PRId64 " s: %s\n", seconds_since(s->failed_ns),

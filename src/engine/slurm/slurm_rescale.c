@@ -1,14 +1,14 @@
-/* Changes the replicas of a job that runs, on its nodes and onto others.
+/* Rescales a running job, on its nodes and onto other nodes.
  *
- * The record has each part's size, the generation that set it, and which parts join and leave,
- * before a pilot is told; pilots say what their parts have, and the job's ranks say in their door
- * which of them train. So a rescale is answered by what there is, however often it is asked for,
- * and whichever process was restarted meanwhile.
+ * The record is written before a pilot's want changes. It has each part's size, the generation that
+ * set it, and which parts join and leave. Pilots report the sizes of their parts, and the job's
+ * membership file lists the ranks that train. So the answer to a rescale depends only on the actual
+ * state, however often the core requests it and whichever process was restarted.
  *
- * Happy path: sizes change; once the job's ranks let others in, new parts start; once those train,
- * the parts that are to leave are told; once they have left, they are taken off the record, and the
- * core is told. A script whose ranks let nobody in would run as a job of its own where it joins: so
- * nothing is started before the ranks are known to let others in. */
+ * Happy path: sizes change. Once the membership file is open, new parts start. Once they train,
+ * leaving parts are asked to leave. Once those have left, they are removed from the record, and the
+ * core is told. A joining part that no rank admits would run as a job of its own; so none
+ * starts before the file is open. */
 #include "engine/slurm/slurm_impl.h"
 
 #include "base/clock.h"
@@ -25,9 +25,9 @@
 
 #define NUMBERS_MAX 1024u /* numbers of a job's nodes, as in `pawl run --node-rank` */
 
-/* ---- the door ---- */
+/* ---- the membership file ---- */
 
-/* Finds the path of the job's door; "": there is none. */
+/* Finds the path of the job's membership file; "": there is none. */
 static void find_membership_path(const struct slurm_record *record, char path[SLURM_PATH_MAX])
 {
 	struct slurm_program_view view;
@@ -41,7 +41,7 @@ static void find_membership_path(const struct slurm_record *record, char path[SL
 	}
 }
 
-/* Reads the job's door. Returns whether others can join there. */
+/* Reads the job's membership file. Returns whether ranks can join. */
 static bool read_membership(const struct slurm_record *record, struct membership *membership)
 {
 	char path[SLURM_PATH_MAX];
@@ -57,7 +57,7 @@ void slurm_rescale_set_elastic(struct slurm_record *record)
 
 	record->elastic = record->elastic || read_membership(record, &membership) ||
 		(!record->dynamic_nodes &&
-			membership.state == MEMBERSHIP_CLOSED); /* only ranks have said so */
+			membership.state == MEMBERSHIP_CLOSED); /* written by ranks only */
 }
 
 void slurm_rescale_remove_files(const struct slurm_record *record)
@@ -71,7 +71,7 @@ void slurm_rescale_remove_files(const struct slurm_record *record)
 
 /* ---- the new record ---- */
 
-/* Whether the spot's program can be told of another size. */
+/* Returns whether the program of the job node can be resized. */
 static bool can_scale(const struct slurm_job_node *job_node)
 {
 	struct slurm_program_view view;
@@ -85,7 +85,7 @@ static bool can_scale(const struct slurm_job_node *job_node)
 	return can;
 }
 
-/* Returns the replicas of the place on a node; 0: none. */
+/* Returns the replicas that the placement has on a node; 0: none. */
 static uint32_t wanted_on(const struct sched_core *core, const struct core_placement *place,
 	const char *name)
 {
@@ -109,7 +109,8 @@ static bool is_on(const struct slurm_record *record, const char *name)
 	return false;
 }
 
-/* Returns a number above all that there are: leftovers of a node that has left are not met soon. */
+/* Returns a number above all numbers in use, so that a number is not reused soon after its node
+ * left. */
 static uint32_t new_number(const struct slurm_record *record)
 {
 	uint32_t number = 0;
@@ -120,6 +121,7 @@ static uint32_t new_number(const struct slurm_record *record)
 	return number + 1;
 }
 
+/* Adds the nodes that stay, with their new sizes. PAWL_ENOTSUP: a size cannot change. */
 static int put_staying(struct slurm_record *next, const struct slurm_record *record,
 	const struct sched_core *core, const struct core_placement *place, struct pawl_err *err)
 {
@@ -132,7 +134,7 @@ static int put_staying(struct slurm_record *next, const struct slurm_record *rec
 		}
 		if (job_node.leaves || (replicas != job_node.replicas && !can_scale(&job_node))) {
 			return pawl_err_set(err, PAWL_ENOTSUP,
-				"its replicas on node %s stay as they are", job_node.node);
+				"its replicas on node %s cannot change", job_node.node);
 		}
 		job_node.sizing = replicas != job_node.replicas ? next->rescale : job_node.sizing;
 		job_node.replicas = replicas;
@@ -141,6 +143,7 @@ static int put_staying(struct slurm_record *next, const struct slurm_record *rec
 	return 0;
 }
 
+/* Adds the nodes that join, without programs. */
 static int put_joining(struct sched_slurm *s, struct slurm_record *next,
 	const struct slurm_record *record, const struct sched_core *core,
 	const struct core_placement *place, struct pawl_err *err)
@@ -158,7 +161,8 @@ static int put_joining(struct sched_slurm *s, struct slurm_record *next,
 		job_node.number = number++;
 		rv = job_node.number < NUMBERS_MAX
 			? slurm_job_node_fill(s, core, &place->entries[i], &job_node, err)
-			: pawl_err_set(err, PAWL_ENOTSUP, "it has had %u nodes", NUMBERS_MAX);
+			: pawl_err_set(err, PAWL_ENOTSUP, "it has used all %u node numbers",
+				  NUMBERS_MAX);
 		if (rv == 0) {
 			next->nodes[next->nodes_n++] = job_node;
 		}
@@ -166,6 +170,7 @@ static int put_joining(struct sched_slurm *s, struct slurm_record *next,
 	return rv;
 }
 
+/* Adds the nodes that leave. */
 static void put_leaving(struct slurm_record *next, const struct slurm_record *record,
 	const struct sched_core *core, const struct core_placement *place)
 {
@@ -177,7 +182,7 @@ static void put_leaving(struct slurm_record *next, const struct slurm_record *re
 	}
 }
 
-/* Checks that nodes can join and leave, if any are to. PAWL_ENOTSUP. */
+/* Checks that nodes can join and leave, if the record has such nodes. PAWL_ENOTSUP. */
 static int check_nodes_can_change(const struct slurm_job *job, const struct slurm_record *next,
 	struct pawl_err *err)
 {
@@ -194,11 +199,11 @@ static int check_nodes_can_change(const struct slurm_job *job, const struct slur
 		return 0;
 	}
 	return pawl_err_set(err, PAWL_ENOTSUP,
-		"it would be on other nodes, and its ranks let nobody in");
+		"its nodes would change, and its ranks admit no others");
 }
 
-/* Frees next, and the programs of its spots from first to end; all other programs are the
- * record's. */
+/* Frees the nodes of next, and the programs of those from first to end. The old record owns the
+ * other programs. */
 static void drop(struct slurm_record *next, uint32_t first, uint32_t end)
 {
 	for (uint32_t i = first; i < end; i++) {
@@ -207,7 +212,7 @@ static void drop(struct slurm_record *next, uint32_t first, uint32_t end)
 	free(next->nodes);
 }
 
-/* Makes the record as it is to be. An error refuses the rescale: nothing has changed. */
+/* Makes and saves the new record. An error refuses the rescale; then nothing has changed. */
 static int begin(struct sched_slurm *s, struct slurm_job *job, const struct sched_core *core,
 	uint64_t generation, const struct core_placement *place, struct pawl_err *err)
 {
@@ -253,7 +258,7 @@ static void refuse(struct sched_slurm *s, struct slurm_job *job, uint64_t genera
 	slurm_post_job(s, CORE_REFUSED, job, generation);
 }
 
-/* Whether the job ends whatever it is told: a part of it has failed, or it is lost with its
+/* Returns whether the job ends in any case: a part has failed, or the job is lost with its
  * nodes. */
 static bool is_ending(struct sched_slurm *s, const struct slurm_job *job)
 {
@@ -276,22 +281,24 @@ void slurm_jobs_rescale(struct sched_slurm *s, const struct sched_core *core, ui
 	int rv;
 
 	if (!job) {
-		return; /* the core asks again */
+		return; /* the core will ask again */
 	}
 	if (!slurm_job_is_alive(job)) {
 		slurm_post_job(s, CORE_ENDED, job, generation);
 	} else if (generation <= job->record.stopped || is_ending(s, job)) {
-		return; /* the core will be told of the end */
+		return; /* the end will be posted */
 	} else if (generation == job->refused) {
 		refuse(s, job, generation);
 	} else if (generation == job->record.rescaled) {
 		slurm_post_job(s, CORE_RUNS, job, generation);
 	} else if (generation > job->record.generation && generation > job->record.rescale) {
-		rv = job->record.runs ? begin(s, job, core, generation, place, &err)
-				      : pawl_err_set(&err, PAWL_ENOTSUP, "it does not run yet");
+		rv = job->record.runs
+			? begin(s, job, core, generation, place, &err)
+			: pawl_err_set(&err, PAWL_ENOTSUP, "it does not run in full yet");
 		if (rv != 0) {
-			log_line(LOG_INFO, "slurm: job %" PRIu64 " is not changed as it runs: %s",
-				id, err.msg);
+			log_line(LOG_INFO,
+				"slurm: job %" PRIu64 " cannot be rescaled while it runs: %s", id,
+				err.msg);
 			refuse(s, job, generation);
 		}
 	}
@@ -299,15 +306,16 @@ void slurm_jobs_rescale(struct sched_slurm *s, const struct sched_core *core, ui
 
 /* ---- progress ---- */
 
-/* How far a rescale has come. */
+/* The progress of a rescale. */
 struct progress {
-	bool sized;  /* parts that stay have the size that they are to have */
-	bool joined; /* parts that join train */
-	bool left;   /* parts that leave have left */
-	bool leaves; /* a part is to leave */
-	bool failed; /* the rescale will not succeed */
+	bool sized;  /* all parts that stay have their new size */
+	bool joined; /* all parts that join train */
+	bool left;   /* all parts that leave have left */
+	bool leaves; /* there is a part that leaves */
+	bool failed; /* the rescale cannot succeed */
 };
 
+/* Returns whether the part runs, and all its ranks train. */
 static bool trains(const struct membership *membership, const struct slurm_job_node *job_node,
 	const struct slurm_have_part *part)
 {
@@ -326,8 +334,8 @@ static void add_progress(struct sched_slurm *s, const struct slurm_job *job,
 
 	if (job_node->leaves) {
 		progress->leaves = true;
-		/* The others must go on without it: a part that was ended with its node may have
-		 * been told to stop, and have stopped the job. */
+		/* The other ranks must go on without this part. If it ended because its node was
+		 * stopped, it may have stopped the whole job. */
 		progress->left = progress->left && (ended || !pilot || pilot->empty) &&
 			membership_count_ranks(membership, job_node->number) == 0;
 	} else if (job_node->joins) {
@@ -340,7 +348,7 @@ static void add_progress(struct sched_slurm *s, const struct slurm_job *job,
 	}
 }
 
-/* Ends a rescale that is carried out: parts that have left are forgotten. */
+/* Completes a rescale: removes the parts that have left from the record, and posts the answer. */
 static void complete(struct sched_slurm *s, struct slurm_job *job)
 {
 	struct slurm_record next = job->record;
@@ -358,7 +366,7 @@ static void complete(struct sched_slurm *s, struct slurm_job *job)
 	}
 	if (!nodes || slurm_job_save(s, &next, &err) != 0) {
 		free(nodes);
-		slurm_report_spool_error(s, &err); /* the core is told once it is stored */
+		slurm_report_spool_error(s, &err); /* posted once it is stored */
 		return;
 	}
 	slurm_job_touch(s, job);
@@ -371,10 +379,11 @@ static void complete(struct sched_slurm *s, struct slurm_job *job)
 	job->record = next;
 	job->rescale_ns = 0;
 	job->admits = job->leave_requested = false;
-	job->node_lost = false; /* losses of nodes that have left are dealt with, too */
+	job->node_lost = false; /* this also settles the loss of nodes that have left */
 	slurm_post_job(s, CORE_RUNS, job, next.rescaled);
 }
 
+/* Returns whether the rescale takes too long, or the membership file stays closed too long. */
 static bool is_late(const struct slurm_job *job, bool open, const struct progress *progress)
 {
 	int64_t now_ns = clock_mono_ns();
@@ -392,7 +401,7 @@ void slurm_rescale_look(struct sched_slurm *s, struct slurm_job *job)
 	struct progress progress = {.sized = true, .joined = true, .left = true};
 	struct membership membership;
 	bool admits;
-	bool parting;
+	bool may_leave;
 
 	if (record->rescale == record->rescaled || record->rescale == job->refused ||
 		record->stop_requested || job->failing) {
@@ -405,7 +414,7 @@ void slurm_rescale_look(struct sched_slurm *s, struct slurm_job *job)
 		add_progress(s, job, &membership, &record->nodes[i], &progress);
 	}
 	if (progress.failed || is_late(job, admits, &progress)) {
-		log_line(LOG_INFO, "slurm: job %" PRIu64 " could not be changed as it runs",
+		log_line(LOG_INFO, "slurm: job %" PRIu64 " could not be rescaled while it ran",
 			record->job);
 		refuse(s, job, record->rescale);
 		return;
@@ -414,10 +423,10 @@ void slurm_rescale_look(struct sched_slurm *s, struct slurm_job *job)
 		complete(s, job);
 		return;
 	}
-	parting = progress.joined && !progress.left && admits;
-	if ((admits && !job->admits) || (parting && !job->leave_requested)) {
+	may_leave = progress.joined && !progress.left && admits;
+	if ((admits && !job->admits) || (may_leave && !job->leave_requested)) {
 		slurm_job_touch(s, job);
 	}
 	job->admits = job->admits || admits;
-	job->leave_requested = job->leave_requested || parting;
+	job->leave_requested = job->leave_requested || may_leave;
 }

@@ -1,6 +1,6 @@
-/* Resources of Slurm's nodes: asked for now and then, since nodes come and change. Pilots of a pool
- * are taken to get any node of the pool's partitions; which nodes its other options leave, Slurm
- * alone knows. */
+/* Resources of Slurm's nodes, which are queried regularly, because nodes are added and changed. A
+ * pool is assumed to get any node of its partitions. Only Slurm knows how the pool's other options
+ * restrict the choice. */
 #include "engine/slurm/slurm_impl.h"
 
 #include "base/clock.h"
@@ -21,7 +21,7 @@ bool slurm_size_at_least(const struct slurm_size *size, const struct slurm_size 
 		size->disk_bytes >= least->disk_bytes;
 }
 
-/* Whether a list has a name, as "cpu,gpu" has "gpu". */
+/* Returns whether a comma-separated list has a name. */
 static bool in_list(const char *list, const char *name)
 {
 	size_t len = strlen(name);
@@ -34,15 +34,15 @@ static bool in_list(const char *list, const char *name)
 	return false;
 }
 
-/* Returns the partitions that a pool names; NULL: none, so Slurm's own choice counts. */
+/* Returns the partitions of a pool's options; NULL: none, so pilots get the default partition. */
 static const char *partitions_of(const struct slurm_pool *pool)
 {
-	static const char word[] = "--partition=";
+	static const char option[] = "--partition=";
 	const char *found = NULL;
 
 	for (uint32_t i = 0; pool->args && pool->args[i]; i++) {
-		if (strncmp(pool->args[i], word, sizeof(word) - 1) == 0) {
-			found = pool->args[i] + sizeof(word) - 1;
+		if (strncmp(pool->args[i], option, sizeof(option) - 1) == 0) {
+			found = pool->args[i] + sizeof(option) - 1;
 		} else if (strncmp(pool->args[i], "-p", 2) == 0) {
 			found = pool->args[i] + 2;
 		}
@@ -93,7 +93,7 @@ static int read_sizes(struct sched_slurm *s, const char *text, struct pawl_err *
 	while ((rv = slurm_sizes_next(&at, &row, err)) == 1) {
 	}
 	if (rv != 0) {
-		return rv; /* nothing is taken unless all can be read */
+		return rv; /* use nothing unless all lines are valid */
 	}
 	s->machines_n = 0;
 	at = text;
@@ -113,21 +113,21 @@ static void on_sizes(void *user, const struct slurm_done *done)
 	struct pawl_err err = {0};
 
 	if (!done->ok) {
-		log_line(LOG_WARNING, "slurm: what nodes have: sinfo: %s", done->error_text);
+		log_line(LOG_WARNING, "slurm: resources of the nodes: sinfo: %s", done->error_text);
 	} else if (read_sizes(s, done->out, &err) != 0) {
-		log_line(LOG_WARNING, "slurm: what nodes have: %s", err.msg);
+		log_line(LOG_WARNING, "slurm: resources of the nodes: %s", err.msg);
 	}
 }
 
 void slurm_sizes_poll(struct sched_slurm *s)
 {
-	static const char *const words[] = {"sinfo", "--noheader", "--Node", format, NULL};
+	static const char *const args[] = {"sinfo", "--noheader", "--Node", format, NULL};
 
 	if (s->sizes_polled_ns > 0 &&
 		clock_mono_ns() - s->sizes_polled_ns < times_ns(TIME_SLURM_SIZES)) {
 		return;
 	}
-	if (slurm_commands_add(s->commands, words, on_sizes, s, 0, NULL) == 0) {
+	if (slurm_commands_add(s->commands, args, on_sizes, s, 0, NULL) == 0) {
 		s->sizes_polled_ns = clock_mono_ns();
 	}
 }

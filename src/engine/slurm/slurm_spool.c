@@ -17,7 +17,7 @@
 
 #define NUMBER_CHARS 16u /* hexadecimal digits of a number in a name */
 
-/* The script that sbatch starts on a node: runs its words, which no shell reads. */
+/* The script that sbatch starts on a node. It executes its arguments, which no shell interprets. */
 static const char script[] = "#!/bin/sh\nexec \"$@\"\n";
 
 static bool fits(char *path, const char *directory, const char *name)
@@ -69,7 +69,7 @@ int slurm_spool_put_newer(const char *directory, const char *kind, uint64_t numb
 	numbered(name, sizeof(name), kind, number);
 	rv = slurm_spool_put(directory, name, out, err);
 	for (uint64_t old = number; rv == 0 && old > 1 && old > number - 2; old--) {
-		numbered(name, sizeof(name), kind, old - 1); /* also one that a crash has left */
+		numbered(name, sizeof(name), kind, old - 1); /* or left by a crash */
 		if (fits(path, directory, name)) {
 			unlink(path);
 		}
@@ -164,7 +164,7 @@ int slurm_spool_get(const char *directory, const char *name, uint8_t **bytes, si
 	if (fstat(fd, &st) != 0) {
 		rv = pawl_err_sys(err, "read %s", path);
 	} else if (st.st_size > SLURM_FILE_MAX) {
-		rv = pawl_err_set(err, PAWL_ELIMIT, "read %s: it is too large", path);
+		rv = pawl_err_set(err, PAWL_ELIMIT, "read %s: the file is too large", path);
 	} else {
 		*bytes = malloc((size_t)st.st_size + 1);
 		rv = *bytes ? 0 : pawl_err_set(err, PAWL_ENOMEM, "read %s: out of memory", path);
@@ -202,7 +202,7 @@ static int check_owner(const char *spool, struct pawl_err *err)
 	}
 	if (st.st_uid != geteuid() || (st.st_mode & 077) != 0) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"%s: what is written there is run: it must be yours, and of mode 0700 "
+			"%s: its contents are executed, so it must be yours and have mode 0700 "
 			"(chmod 700)",
 			spool);
 	}
@@ -260,8 +260,8 @@ int slurm_spool_open(const char *spool, char *id, struct pawl_err *err)
 
 	if (spool[0] != '/' || strlen(spool) >= SLURM_SPOOL_MAX || strpbrk(spool, "%\\\n")) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"%s: an absolute path without %% and \\ is needed, of a directory that all "
-			"nodes see",
+			"%s: the spool must be an absolute path without %% and \\, of a directory "
+			"that all nodes see",
 			spool);
 	}
 	rv = make_directory(spool, err);

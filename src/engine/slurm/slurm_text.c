@@ -1,4 +1,4 @@
-/* Reads lines of fields that end with '|': see slurm_text.h. */
+/* Parses lines of fields that end with '|': see slurm_text.h. */
 #include "engine/slurm/slurm_text.h"
 
 #include "base/err.h"
@@ -32,7 +32,7 @@ static const struct {
 	{"STOPPED", SLURM_SUSPENDED},
 	{"COMPLETED", SLURM_OVER},
 	{"FAILED", SLURM_OVER},
-	{"TIMEOUT", SLURM_CUT_OFF}, /* by the controller's clock */
+	{"TIMEOUT", SLURM_CUT_OFF}, /* decided by the controller's clock */
 	{"OUT_OF_MEMORY", SLURM_OVER},
 	{"DEADLINE", SLURM_CUT_OFF},
 	{"BOOT_FAIL", SLURM_CUT_OFF},
@@ -42,7 +42,7 @@ static const struct {
 	{"REVOKED", SLURM_CUT_OFF},
 };
 
-/* Takes a field, which ends with '|' on this line. */
+/* Reads a field, which must end with '|' on this line. */
 static bool take_field(const char **at, char *field, size_t cap_bytes)
 {
 	size_t len = strcspn(*at, "|\n");
@@ -56,7 +56,7 @@ static bool take_field(const char **at, char *field, size_t cap_bytes)
 	return true;
 }
 
-/* Takes the rest of the line, which may have anything in it, up to its last '|'; cut to fit. */
+/* Reads the rest of the line up to its last '|', whatever it contains; cut to fit. */
 static bool take_rest(const char **at, char *field, size_t cap_bytes)
 {
 	size_t len = strcspn(*at, "\n");
@@ -70,8 +70,8 @@ static bool take_rest(const char **at, char *field, size_t cap_bytes)
 	return true;
 }
 
-/* Goes past the end of a line. A line without an end was cut off, and so may be what would have
- * followed. */
+/* Moves past the end of a line. A missing newline means that the output was cut off, and more lines
+ * may be missing. */
 static bool end_line(const char **at)
 {
 	bool good = **at == '\n';
@@ -91,11 +91,11 @@ static bool read_number(const char *text, uint64_t most, uint64_t *number)
 	return *number <= most;
 }
 
-static bool read_state(const char *text, enum slurm_squeue_state *standing)
+static bool read_state(const char *text, enum slurm_squeue_state *state)
 {
 	for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++) {
 		if (strcmp(states[i].name, text) == 0) {
-			*standing = states[i].state;
+			*state = states[i].state;
 			return true;
 		}
 	}
@@ -104,7 +104,7 @@ static bool read_state(const char *text, enum slurm_squeue_state *standing)
 
 static int bad_line(const char *command, const char *line, struct pawl_err *err)
 {
-	return pawl_err_set(err, PAWL_ECORRUPT, "%s prints what was not asked for: %.*s", command,
+	return pawl_err_set(err, PAWL_ECORRUPT, "%s prints unexpected output: %.*s", command,
 		(int)strcspn(line, "\n"), line);
 }
 
@@ -219,5 +219,5 @@ int slurm_kill_wait(const char *text, int64_t *ns, struct pawl_err *err)
 			return 0;
 		}
 	}
-	return pawl_err_set(err, PAWL_ENOENT, "scontrol does not say KillWait");
+	return pawl_err_set(err, PAWL_ENOENT, "the output has no KillWait");
 }

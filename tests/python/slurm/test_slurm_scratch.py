@@ -157,5 +157,6 @@ def test_what_must_be_free_there(ours: slurm.Slurm, disks: tuple[Path, Path]) ->
         wait(lambda: text in made.run("show", str(bad)).stdout, "it is said", LIMIT_S)
         assert made.job(bad)["state"] not in OVER
         (log,) = (made.spool() / "log").glob("pilot-*")
-        assert f"scratch {slow}/no: No such file or directory; it is not used" in log.read_text()
+        text = f"scratch {slow}/no: No such file or directory; the directory is not used"
+        assert text in log.read_text()
         made.run("cancel", str(bad))

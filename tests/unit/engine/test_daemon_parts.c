@@ -1,5 +1,5 @@
-/* Parts of the scheduler's process: submissions, orders and reports as bytes; hints; logs. The
- * processes of a run: test_daemon_strays.c. */
+/* Parts of the scheduler's process: encoded submissions, orders and messages; hints; devices; logs;
+ * Python commands. test_daemon_strays.c has the processes of a run. */
 #include "daemon/hints.h"
 #include "daemon/sched_msg.h"
 #include "engine/local/devices.h"
@@ -33,7 +33,7 @@ static uint64_t first_seed;
 
 static const char job_file[] = "name: x\nrun: exec \"$@\"\n";
 static struct sched_var vars[] = {{"A", "1", false}, {"B", "hush", true}};
-static const char *words[] = {"python", "train.py", ""};
+static const char *args[] = {"python", "train.py", ""};
 static const char *env[] = {"PATH=/bin", "EMPTY="};
 
 static struct submission usual(void)
@@ -44,7 +44,7 @@ static struct submission usual(void)
 		.len_bytes = sizeof(job_file) - 1,
 		.vars = vars,
 		.vars_n = 2,
-		.args = words,
+		.args = args,
 		.args_n = 3,
 		.env = env,
 		.env_n = 2};
@@ -430,7 +430,7 @@ static void a_log_that_is_no_file_is_refused(void **state)
 	unlink(path);
 }
 
-/* Lines that find no room are lost and counted, and the count is logged once there is room. */
+/* Lines that find no space are dropped and counted, and the count is logged once there is space. */
 static void a_full_disk_costs_lines_and_logs_how_many(void **state)
 {
 	char text[128] = "";
@@ -456,9 +456,9 @@ static void a_full_disk_costs_lines_and_logs_how_many(void **state)
 	unlink(path);
 }
 
-/* ---- commands of Python's ---- */
+/* ---- Python commands ---- */
 
-/* Expects the command that `pawl run` is given for a script; "": a shell runs the script. */
+/* Expects the command that `pawl run` gets for a script; "": a shell runs the script. */
 static void gives(const char *script, const char *expected)
 {
 	const char *found[PLAIN_WORDS_MAX];

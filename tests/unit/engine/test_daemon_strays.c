@@ -1,5 +1,4 @@
-/* The processes that belong to a run, and the nodes where it is, whatever others say of
- * themselves. */
+/* The processes and the placement of a run. Other processes cannot pretend to belong to it. */
 #include "engine/local/order.h"
 #include "engine/local/run_placement.h"
 #include "engine/local/strays.h"
@@ -89,8 +88,8 @@ static void processes_of_a_run_are_found_and_no_others(void **state)
 	end(hidden);
 }
 
-/* A process of another user never counts, whatever its environment says. Of a run of another user,
- * root's own processes count too: they may not have become that user yet. */
+/* A process of another user never counts, whatever its environment. For a run of another user,
+ * root's processes with the mark count too: they may not have become that user yet. */
 static void a_process_of_another_user_is_no_runs(void **state)
 {
 	pid_t ours;
@@ -123,8 +122,7 @@ static void put_order(const char *folder, const void *bytes, size_t len_bytes)
 	}
 }
 
-/* Writes an order as the version before did, which had neither a key nor the owner: both are cut
- * out. */
+/* Writes an order of the version before, which had neither a key nor the owner: cuts both out. */
 static void put_keyless(const char *folder, struct wire_out *out, const struct order *order)
 {
 	static const uint8_t before[] = {4, 0, 0, 0};
@@ -139,7 +137,7 @@ static void put_keyless(const char *folder, struct wire_out *out, const struct o
 	put_order(folder, out->bytes, out->len_bytes - 8);
 }
 
-/* A directory may have the name of an earlier run's, whose processes may be left. */
+/* A run's directory may have the path of an earlier run, processes of which may be left. */
 static void a_process_of_an_earlier_run_is_not_of_this_one(void **state)
 {
 	static struct order order = {.job = 7, .generation = 1, .nodes_n = 1, .scratch = "/scr"};
@@ -152,7 +150,7 @@ static void a_process_of_an_earlier_run_is_not_of_this_one(void **state)
 	pid_t ours;
 
 	assert_non_null(mkdtemp(folder));
-	assert_int_equal(strays_mark_load(&mark, folder, NULL), 0); /* nothing was ordered yet */
+	assert_int_equal(strays_mark_load(&mark, folder, NULL), 0); /* there is no order yet */
 	assert_string_equal(mark.text, "");
 	order.uid = geteuid();
 	snprintf(order.run_dir, sizeof(order.run_dir), "%s", folder);
@@ -190,7 +188,8 @@ static void a_process_of_an_earlier_run_is_not_of_this_one(void **state)
 	assert_int_equal(rmdir(folder), 0);
 }
 
-/* Adopts all processes that lose their parent. Returns 0 if all went as it should. */
+/* Starts processes that leave their session and parents, as a subreaper, and kills them. Returns 0
+ * on success. */
 static int keep_a_run(void)
 {
 	char *const argv[] = {(char[]){"sh"}, (char[]){"-c"},
@@ -221,8 +220,8 @@ static int keep_a_run(void)
 	return strays_has_own() ? 4 : 0;
 }
 
-/* All descendants are found: of another session, without the run's environment, with parents that
- * have left; and nobody else. */
+/* All descendants are found, also in another session, without the run's environment, or with dead
+ * parents. No other process is. */
 static void all_that_came_of_a_process_is_its_own(void **state)
 {
 	pid_t stranger = start(RUN_KEY_VAR "=73");
@@ -239,7 +238,8 @@ static void all_that_came_of_a_process_is_its_own(void **state)
 	end(stranger);
 }
 
-/* The file holds the two newest places: the newest may not be taken yet, or be refused. */
+/* The file holds the two newest placements: the run may not have reached the newest, or refuse
+ * it. */
 static void a_run_is_where_it_was_changed_to(void **state)
 {
 	static struct run_placement_entry entry;

@@ -1,4 +1,4 @@
-/* The engine of numbers keeps the contract of engine.h: see test_sched_engine.h. */
+/* The simulated engine keeps the contract of engine.h: see test_sched_engine.h. */
 #include "test_sched_lost.h"
 
 #include "engine_sim.h"

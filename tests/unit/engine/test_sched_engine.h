@@ -1,7 +1,6 @@
 /*
- * The contract of sched/core/engine.h, tested on one engine: the same tests for the engine of
- * numbers and for those of real processes. A world says how to make a job behave, and how to lose a
- * node.
+ * Tests of the contract of sched/core/engine.h. The same tests run on the simulated engine and on
+ * the engines of real processes. A world sets how a job behaves, and how a node is lost.
  */
 #ifndef TEST_SCHED_ENGINE_H
 #define TEST_SCHED_ENGINE_H
@@ -19,12 +18,12 @@
 #include <stdarg.h>
 #include <cmocka.h>
 
-/* What a job does. */
+/* The behaviour of a job. */
 enum deed {
-	DEED_LASTS,        /* runs until it is told to end, then ends */
+	DEED_LASTS,        /* runs until it is stopped, then ends */
 	DEED_GOOD,         /* exits with 0 */
 	DEED_BAD,          /* exits with bad_code */
-	DEED_IGNORES_STOP, /* runs, whatever it is told */
+	DEED_IGNORES_STOP, /* runs and ignores stops */
 	DEEDS_N,
 };
 
@@ -36,36 +35,36 @@ struct engine_world {
 	void *self;
 	int bad_code;
 	int64_t wait_ms; /* longest wait for an answer, in ms */
-	/* Sets the deed of the job that is started next. */
+	/* Sets the deed of a job before its start. */
 	void (*prepare)(uint64_t job, enum deed deed);
 	/* Returns the next event, valid until the next call; NULL: none within wait_ms. */
 	const struct core_event *(*next)(int64_t wait_ms);
 	/* Returns the number of starts that had an effect so far. */
 	uint64_t (*starts)(void);
 	void (*lose)(const char *node); /* loses a node; for test_sched_lost.h */
-	/* Returns once a job that was told to run does its deed; NULL: it does so at once. */
+	/* Returns once a job that runs for the engine does its deed; NULL: it does so at once. */
 	void (*await)(uint64_t job);
-	/* Returns the number of replicas that a running job on one node was last told to have; 0:
-	 * none yet. NULL: none can be told. */
+	/* Returns the number of replicas last requested of a running job on one node; 0: none yet.
+	 * NULL: jobs cannot be rescaled. */
 	uint32_t (*requested_size)(uint64_t job);
-	/* Closes the engine and opens it again; NULL: it has no state that outlives it. */
+	/* Closes the engine and opens it again; NULL: the engine has no stored state. */
 	void (*reopen)(void);
-	const char *pool; /* pool whose nodes can be asked for; NULL: none */
+	const char *pool; /* pool whose nodes can be requested; NULL: none */
 };
 
-/* The core only says which nodes and jobs there are; none of its decisions is carried out. */
+/* The core only knows the nodes and jobs; its decisions are not carried out. */
 static struct suite {
 	struct engine_world *world;
 	struct sched_core *core;
 	uint64_t job;        /* the newest job */
 	uint64_t generation; /* the newest generation */
 	int64_t now_ns;
-	bool calling; /* a call of the engine has not returned */
+	bool calling; /* a call of the engine is under way */
 } suite;
 
 /* ---- events ---- */
 
-/* Makes a step of the core, and takes all of its rows for stored. */
+/* Makes a step of the core, and treats all of its rows as stored. */
 static int suite_step(const struct core_event *event, uint64_t *job)
 {
 	struct core_event copy = *event;
@@ -86,7 +85,7 @@ static void suite_take_node(const struct core_event *event)
 {
 	int rv = suite_step(event, NULL);
 
-	assert_true(rv == 0 || rv == PAWL_ENOENT); /* PAWL_ENOENT: nobody was told of the node */
+	assert_true(rv == 0 || rv == PAWL_ENOENT); /* PAWL_ENOENT: the core has no such node */
 }
 
 static bool suite_is_of_node(enum core_event_kind kind)
@@ -107,8 +106,8 @@ static const struct core_event *suite_next(int64_t wait_ms)
 	return event;
 }
 
-/* Returns the next event, which must come. A world that did not wait for it knows that there is
- * none. */
+/* Returns the next event. Fails if there is none; a world that did not wait the full time knows
+ * that none will come. */
 static const struct core_event *suite_must_next(const char *what)
 {
 	double wait_s = (double)suite.world->wait_ms / 1000;
@@ -208,7 +207,7 @@ static void suite_stop(uint64_t job, uint64_t generation, int64_t grace_ns)
 	suite.calling = false;
 }
 
-/* Makes one more job, with that deed, and does not start it. Returns its id. */
+/* Makes a new job with that deed, and does not start it. Returns its id. */
 static uint64_t suite_job(enum deed deed)
 {
 	const struct core_request request = {.name = "job",
@@ -224,7 +223,7 @@ static uint64_t suite_job(enum deed deed)
 	return suite.job;
 }
 
-/* Makes one more job, with that deed, and runs it on n nodes. Returns its id. */
+/* Makes a new job with that deed, and runs it on n nodes. Returns its id. */
 static uint64_t suite_running(enum deed deed, uint32_t n)
 {
 	uint64_t job = suite_job(deed);
@@ -323,7 +322,7 @@ static void suite_stop_blocks_starts(void **state)
 	suite_ends(job, CORE_END_STOPPED, 0);
 }
 
-/* A stop comes right behind its start, before the start was answered. */
+/* A stop follows its start at once, before the start is answered. */
 static void suite_stop_overtakes(void **state)
 {
 	uint64_t job = suite_job(DEED_LASTS);
@@ -354,7 +353,7 @@ static void suite_ends_by_itself(void **state)
 
 	suite_start(job, ++suite.generation, 2);
 	suite_ends(job, CORE_END_EXITED, 0);
-	suite_start(job, suite.generation, 1); /* told again: it is over */
+	suite_start(job, suite.generation, 1); /* requested again: the run is over */
 	suite_ends(job, CORE_END_EXITED, 0);
 	job = suite_job(DEED_BAD);
 	suite_start(job, ++suite.generation, 2);
@@ -373,7 +372,7 @@ static void suite_jobs_ignoring_stop_are_killed(void **state)
 	suite_ends(job, CORE_END_STOPPED, 0);
 }
 
-/* Rescales the job to so many replicas on its one node, the first. */
+/* Rescales the job to that many replicas on its only node, the first one. */
 static void suite_rescale(uint64_t job, uint64_t generation, uint32_t replicas)
 {
 	const struct core_node *nodes;
@@ -407,7 +406,7 @@ static void suite_rescale_is_answered(void **state)
 
 	suite_rescale(job, ++suite.generation, 2);
 	kind = suite_answer(job);
-	suite_rescale(job, suite.generation, 2); /* told again */
+	suite_rescale(job, suite.generation, 2); /* requested again */
 	assert_int_equal(suite_answer(job), kind);
 	suite_silent(CORE_ENDED, job, 1000);
 	suite_stop(job, suite.generation, 0);
@@ -416,8 +415,7 @@ static void suite_rescale_is_answered(void **state)
 	suite_silent(CORE_RUNS, job, 1000);
 }
 
-/* A rescaled job runs on, with more and with fewer replicas, also if the engine was opened again
- * meanwhile. */
+/* A rescaled job goes on with more or fewer replicas, even if the engine was reopened meanwhile. */
 static void suite_rescale_is_done_where_it_can_be(void **state)
 {
 	uint64_t before = suite.world->starts();
@@ -491,7 +489,7 @@ static void suite_lists(void **state)
 
 		suite.world->reopen();
 		suite_check_list(job, suite.generation, ended);
-		suite_start(job, suite.generation, 2); /* said again, as after a crash */
+		suite_start(job, suite.generation, 2); /* requested again, as after a crash */
 		suite_wait(CORE_RUNS, job);
 		assert_int_equal(suite.world->starts(), before);
 	}
@@ -499,14 +497,14 @@ static void suite_lists(void **state)
 	suite_ends(job, CORE_END_STOPPED, 0);
 }
 
-static void suite_ask(const char *pool)
+static void suite_request_node(const char *pool)
 {
 	suite.calling = true;
 	suite.world->engine->request_nodes(suite.world->self, pool, 1);
 	suite.calling = false;
 }
 
-static void suite_give_back(const char *name)
+static void suite_return_node(const char *name)
 {
 	const struct core_event *event;
 
@@ -518,26 +516,26 @@ static void suite_give_back(const char *name)
 	} while (strcmp(event->node, name) != 0);
 }
 
-static void suite_ask_and_give_back(void **state)
+static void suite_request_and_return_nodes(void **state)
 {
 	const struct core_event *event;
 	const struct core_node *nodes;
 	char name[CORE_NAME_MAX];
 
 	if (suite.world->pool) {
-		suite_ask(suite.world->pool);
+		suite_request_node(suite.world->pool);
 		event = suite_wait(CORE_NODE_REPORTED, 0);
 		assert_string_equal(event->offer->pool, suite.world->pool);
 		snprintf(name, sizeof(name), "%s", event->offer->name);
 	} else {
-		suite_ask("none");
+		suite_request_node("none");
 		event = suite_wait(CORE_POOL_EXHAUSTED, 0);
 		assert_string_equal(event->pool, "none");
 		assert_true(suite_nodes(&nodes) > 0);
 		snprintf(name, sizeof(name), "%s", nodes[0].offer.name);
 	}
-	suite_give_back(name);
-	suite_give_back(name); /* as if the first had not been stored */
+	suite_return_node(name);
+	suite_return_node(name); /* as if the first event had not been stored */
 }
 
 #define SUITE_TESTS                                                                                \
@@ -551,6 +549,6 @@ static void suite_ask_and_give_back(void **state)
 		cmocka_unit_test(suite_jobs_ignoring_stop_are_killed),                             \
 		cmocka_unit_test(suite_rescale_is_answered),                                       \
 		cmocka_unit_test(suite_rescale_is_done_where_it_can_be),                           \
-		cmocka_unit_test(suite_lists), cmocka_unit_test(suite_ask_and_give_back)
+		cmocka_unit_test(suite_lists), cmocka_unit_test(suite_request_and_return_nodes)
 
 #endif

@@ -1,5 +1,5 @@
-/* Events of engines of real processes, for the suite of test_sched_engine.h: kept, and given one by
- * one while the loop runs. Also the marks, a line each, that their jobs leave in a file. */
+/* Events of engines of real processes, for the suite of test_sched_engine.h: queued, and returned
+ * one by one while the loop runs. Also the marks, one line each, that the jobs write to a file. */
 #ifndef TEST_SCHED_EVENTS_H
 #define TEST_SCHED_EVENTS_H
 
@@ -12,7 +12,7 @@
 #define EVENTS_MAX  256u
 #define EVENTS_RUNS 64u
 
-/* An event that was told, and the data that it points to. */
+/* A posted event, and the data that it points to. */
 struct reported {
 	struct core_event event;
 	struct core_offer offer;
@@ -23,8 +23,8 @@ struct reported {
 static struct events {
 	struct loop *loop;
 	struct reported reports[EVENTS_MAX];
-	uint32_t first, n;     /* index of the oldest in the ring; number kept */
-	struct reported given; /* the event that the suite has */
+	uint32_t first, n;     /* index of the oldest in the ring; number of events */
+	struct reported given; /* the event that events_next returned last */
 } events;
 
 static void events_take(void *user, const struct core_event *event)
@@ -77,10 +77,10 @@ static const struct core_event *events_next(int64_t wait_ms)
 	return event;
 }
 
-/* ---- jobs, and what they leave ---- */
+/* ---- jobs and their marks ---- */
 
-/* Scripts for sh: $0 is the file of marks, $1 JOB.GENERATION.RANK. Each says that it runs once it
- * handles signals; "saved" stands for what a job does when it is told to end. */
+/* Scripts for sh: $0 is the file of marks, $1 JOB.GENERATION.RANK. Each writes "start" once it
+ * handles signals, and "saved" on SIGTERM. */
 static const char *const deed_scripts[DEEDS_N] = {
 	[DEED_LASTS] = ("trap 'echo saved $1 >>$0; exit 143' TERM; echo start $1 >>$0\n"
 			"setsid sh -c 'trap \"\" TERM; sleep 1000' & while :; do sleep 0.1; done"),
@@ -89,7 +89,7 @@ static const char *const deed_scripts[DEEDS_N] = {
 	[DEED_IGNORES_STOP] = "trap '' TERM; echo start $1 >>$0; while :; do sleep 0.1; done",
 };
 
-/* Counts the lines that begin and end so. */
+/* Counts the lines with that begin and that end. */
 static uint64_t marks_count(const char *path, const char *begin, const char *end)
 {
 	FILE *file = fopen(path, "re");
@@ -109,7 +109,7 @@ static uint64_t marks_count(const char *path, const char *begin, const char *end
 	return n;
 }
 
-/* Counts the starts, each once, on the first node. */
+/* Counts the starts: those of the first node, so each start once. */
 static uint64_t marks_starts(const char *path)
 {
 	return marks_count(path, "start ", ".0");

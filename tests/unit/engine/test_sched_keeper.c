@@ -1,4 +1,4 @@
-/* A part of a job on a node: the output of its programs is in its log, within bounds. */
+/* The keeper of a part: the output of the programs is in the part's log, which is bounded. */
 #include "engine/job_log.h"
 #include "engine/slurm/pilot/slurm_keeper.h"
 #include "engine/slurm/slurm_form.h"
@@ -27,7 +27,7 @@ static const char *in_dir(const char *name)
 }
 
 /* Runs a part to its end. setup may be NULL. Returns the part's exit status. */
-static int keep(const char *setup, const char *run, const char *mount)
+static int run_part(const char *setup, const char *run, const char *mount)
 {
 	static char sh[] = "sh";
 	static char is[] = "-c";
@@ -76,17 +76,18 @@ static void assert_log(const char *expected)
 
 static void all_that_is_printed_is_in_the_log(void **state)
 {
-	assert_int_equal(keep("echo setup; echo to stderr >&2", "echo run; exit 7", NULL), 7);
-	assert_int_equal(keep(NULL, "echo again; (sleep 60; echo never) & kill -9 $$", NULL), 137);
+	assert_int_equal(run_part("echo setup; echo to stderr >&2", "echo run; exit 7", NULL), 7);
+	assert_int_equal(run_part(NULL, "echo again; (sleep 60; echo never) & kill -9 $$", NULL),
+		137);
 	assert_log("setup\nto stderr\nrun\nagain\n");
 }
 
-/* The log also says why a part could not begin. */
+/* The log also has the reason why a part could not start. */
 static void what_cannot_begin_logs_why(void **state)
 {
 	struct stat st;
 
-	assert_int_equal(keep(NULL, "echo never", "/proc/none"), SLURM_EXIT_NOT_BEGUN);
+	assert_int_equal(run_part(NULL, "echo never", "/proc/none"), SLURM_EXIT_NOT_BEGUN);
 	assert_int_equal(stat(in_dir("log"), &st), 0);
 	assert_true(st.st_size > 0);
 	unlink(in_dir("log"));
@@ -97,7 +98,7 @@ static void a_log_does_not_fill_the_disk(void **state)
 	char name[16];
 	struct stat st;
 
-	assert_int_equal(keep(NULL, "head -c 100000000 /dev/zero; echo the end", NULL), 0);
+	assert_int_equal(run_part(NULL, "head -c 100000000 /dev/zero; echo the end", NULL), 0);
 	for (unsigned i = 0; i <= JOB_LOG_FILES; i++) {
 		snprintf(name, sizeof(name), i > 0 ? "log.%u" : "log", i);
 		assert_int_equal(stat(in_dir(name), &st) == 0, i < JOB_LOG_FILES);

@@ -1,6 +1,6 @@
-/* The engine local keeps the contract of engine.h: real shepherds, real processes.
+/* The engine local keeps the contract of engine.h, with real shepherds and processes.
  *
- * A shepherd is this program once more (local_start.c), which then becomes the program `pawl`. */
+ * A shepherd is started as this program (local_start.c), which then executes the program `pawl`. */
 #include "test_sched_events.h"
 
 #include "base/err.h"
@@ -29,14 +29,14 @@
 static struct local_world {
 	char root[64];
 	char marks[80];
-	char fault[80]; /* file that says where shepherds are to fail */
+	char fault[80]; /* file with the faults of shepherds: see be_shepherd */
 	struct core_offer nodes[NODES];
 	struct devices devices;
 	struct local *local;
 	enum deed deeds[JOBS_MAX];
 	uint64_t elastic; /* a job with replicas; 0: none */
-	uint64_t tiered;  /* a job with a directory for what it writes; 0: none */
-	int64_t wall_ns;  /* time of all submissions, by which their names are this test's alone */
+	uint64_t tiered;  /* a job with a scratch directory; 0: none */
+	int64_t wall_ns;  /* time of all submissions, which makes their ids unique to this test */
 } lw;
 
 static void prepare(uint64_t job, enum deed deed)
@@ -55,8 +55,8 @@ static void await_mark(const char *mark)
 	await_mark_of(mark, "");
 }
 
-/* For the engine a job runs once its processes are there; starts are counted by the mark of the
- * first rank, which may not come first. */
+/* Waits for the mark of the first rank, by which starts are counted. For the engine, a job runs as
+ * soon as its processes exist; and other ranks may write their marks first. */
 static void await_first(uint64_t job)
 {
 	char mark[64];
@@ -65,7 +65,7 @@ static void await_first(uint64_t job)
 	await_mark_of(mark, ".0");
 }
 
-/* Reaps first, as the daemon does whenever it is told of an event. */
+/* Reaps first, as the daemon does for each event. */
 static const struct core_event *next(int64_t wait_ms)
 {
 	local_reap();
@@ -86,13 +86,14 @@ static int submission(void *user, uint64_t job, uint8_t **bytes, size_t *len_byt
 		"resources: {disk_tier: best}\nnum_nodes: 1\nrun: exec \"$@\"\n";
 	const char *text = job == lw.elastic ? elastic : job == lw.tiered ? tiered : file;
 	char script[512];
-	const char *env[] = {"PATH=/usr/bin:/bin", TIMES_ENV "=run_settle=0.3"}; /* no doors here */
-	const char *words[] = {"sh", "-c", script, lw.marks};
+	const char *env[] = {"PATH=/usr/bin:/bin",
+		TIMES_ENV "=run_settle=0.3"}; /* no membership files here */
+	const char *args[] = {"sh", "-c", script, lw.marks};
 	struct submission one = {.wall_ns = lw.wall_ns,
 		.cwd = "/",
 		.file = text,
 		.len_bytes = strlen(text),
-		.args = words,
+		.args = args,
 		.args_n = 4,
 		.env = env,
 		.env_n = 2};
@@ -154,7 +155,7 @@ static struct engine_world world = {.engine = &engine_local,
 	.await = await_first,
 	.reopen = reopen};
 
-/* ---- what is this engine's alone ---- */
+/* ---- tests of this engine only ---- */
 
 static void rescale(uint64_t job, uint64_t generation, uint32_t replicas)
 {
@@ -184,31 +185,31 @@ static void start_on(uint64_t job, const char *node, uint32_t replicas)
 	suite.calling = false;
 }
 
-/* Waits until a rank of a job, started or rescaled last, has seen these devices. */
-static void await_seen(uint64_t job, uint64_t born, uint32_t rank, const char *devices)
+/* Waits until a rank of a start of the job has seen these devices. */
+static void await_seen(uint64_t job, uint64_t start_generation, uint32_t rank, const char *devices)
 {
 	char mark[128];
 
 	snprintf(mark, sizeof(mark), "sees %llu.%llu.%u %s\n", (unsigned long long)job,
-		(unsigned long long)born, rank, devices);
+		(unsigned long long)start_generation, rank, devices);
 	await_mark(mark);
 }
 
-/* Waits for the newest rescale; a new scheduler is told of the last one as well. */
+/* Waits for the newest rescale; a reopened engine posts the one before as well. */
 static void await_rescaled(uint64_t job)
 {
 	while (suite_wait(CORE_RUNS, job)->generation != suite.generation) {
 	}
 }
 
-/* No two jobs have a device in common, whatever becomes of sizes, and of the scheduler. */
+/* No two jobs share a device, whatever the rescales and restarts of the scheduler. */
 static void test_devices_go_with_slots(void **state)
 {
 	const struct core_node *nodes;
 	uint64_t a;
 	uint64_t b;
 	uint64_t c;
-	uint64_t born;
+	uint64_t start_generation;
 
 	assert_true(suite_nodes(&nodes) > 0);
 	for (uint32_t i = 0; i < 4; i++) {
@@ -218,11 +219,11 @@ static void test_devices_go_with_slots(void **state)
 	lw.devices.n = 4;
 	lw.elastic = suite.job + 1;
 	a = suite_running(DEED_LASTS, 1);
-	born = suite.generation;
-	await_seen(a, born, 0, "0");
+	start_generation = suite.generation;
+	await_seen(a, start_generation, 0, "0");
 	rescale(a, ++suite.generation, 2);
 	await_rescaled(a);
-	await_seen(a, born, 1, "0,1");
+	await_seen(a, start_generation, 1, "0,1");
 	b = suite_job(DEED_LASTS);
 	start_on(b, lw.devices.at[0].node, 2);
 	suite_runs(b);
@@ -243,7 +244,7 @@ static void test_devices_go_with_slots(void **state)
 	suite_ends(b, CORE_END_STOPPED, 0);
 	rescale(a, ++suite.generation, 2);
 	await_rescaled(a);
-	await_seen(a, born, 1, "0,2");
+	await_seen(a, start_generation, 1, "0,2");
 	lw.devices.n = 0;
 	suite_stop(a, suite.generation, 0);
 	suite_ends(a, CORE_END_STOPPED, 0);
@@ -251,7 +252,7 @@ static void test_devices_go_with_slots(void **state)
 	suite_ends(c, CORE_END_STOPPED, 0);
 }
 
-/* The second rank joins the run that was there; a rescale that is told again is answered again. */
+/* The second rank joins the existing run; a repeated rescale is answered again. */
 static void test_an_elastic_job_is_rescaled_while_it_runs(void **state)
 {
 	uint64_t job = suite.job + 1;
@@ -264,8 +265,8 @@ static void test_an_elastic_job_is_rescaled_while_it_runs(void **state)
 	assert_int_equal(suite_running(DEED_LASTS, 1), job);
 	snprintf(second, sizeof(second), "start %llu.%llu.1", (unsigned long long)job,
 		(unsigned long long)suite.generation);
-	for (int request = 0; request < 2; request++) {
-		suite.generation += request == 0;
+	for (int i = 0; i < 2; i++) {
+		suite.generation += i == 0;
 		rescale(job, suite.generation, ELASTIC_N);
 		event = suite_wait(CORE_RUNS, job);
 		assert_int_equal(event->generation, suite.generation);
@@ -279,13 +280,13 @@ static void test_an_elastic_job_is_rescaled_while_it_runs(void **state)
 	suite_ends(job, CORE_END_STOPPED, 0);
 }
 
-static void name_dir(char dir[128], uint64_t job, uint64_t born)
+static void name_dir(char dir[128], uint64_t job, uint64_t start_generation)
 {
 	snprintf(dir, 128, "%s/runs/%llu.%llu", lw.root, (unsigned long long)job,
-		(unsigned long long)born);
+		(unsigned long long)start_generation);
 }
 
-/* Signals what was ordered in that directory, as strays_signal does. */
+/* Signals the processes of the run in that directory, as strays_signal does. */
 static int signal_run(const char *dir, int signal)
 {
 	struct strays_mark mark;
@@ -294,8 +295,8 @@ static int signal_run(const char *dir, int signal)
 	return strays_signal(&mark, signal);
 }
 
-/* While descriptors are short, nobody knows which run lives: there is no scheduler then, rather
- * than one that starts again what runs. */
+/* Without descriptors, the engine cannot find out which runs live. It then does not open, rather
+ * than start running jobs again. */
 static void test_who_cannot_look_takes_nobody_for_dead(void **state)
 {
 	uint64_t job = suite_running(DEED_LASTS, 1);
@@ -323,7 +324,7 @@ static void test_who_cannot_look_takes_nobody_for_dead(void **state)
 	suite_list();
 	event = suite_wait(CORE_LISTED, 0);
 	while (at < event->runs_n && event->runs[at].job != job) {
-		at++; /* a run before it may be at its very end */
+		at++; /* the run of an earlier test may still be ending */
 	}
 	assert_true(at < event->runs_n);
 	suite_stop(job, suite.generation, SUITE_GRACE_NS);
@@ -331,8 +332,8 @@ static void test_who_cannot_look_takes_nobody_for_dead(void **state)
 	assert_int_equal(starts(), before);
 }
 
-/* A stopped shepherd takes no connections, and schedulers come and go until no more fit into its
- * queue. Once it goes on, it hears what it was told meanwhile. */
+/* A stopped shepherd accepts no connections, and reopened engines fill its backlog. Once it
+ * continues, it handles the requests sent meanwhile. */
 static void test_a_shepherd_that_is_stopped_is_alive(void **state)
 {
 	uint64_t job = suite_running(DEED_LASTS, 1);
@@ -350,7 +351,8 @@ static void test_a_shepherd_that_is_stopped_is_alive(void **state)
 	suite_ends(job, CORE_END_STOPPED, 0);
 }
 
-/* A run that cannot be listened to is not started: it would run beside its second start. */
+/* A run whose connection cannot be watched is not started: otherwise it would run beside its second
+ * start. */
 static void test_a_start_that_cannot_be_watched_starts_nothing(void **state)
 {
 	uint64_t job = suite_job(DEED_LASTS);
@@ -365,7 +367,7 @@ static void test_a_start_that_cannot_be_watched_starts_nothing(void **state)
 	assert_int_equal(access(dir, F_OK), -1);
 }
 
-/* A connection may end alone. */
+/* The end of a connection is not the end of the run. */
 static void test_a_connection_that_ends_ends_no_job(void **state)
 {
 	uint64_t job = suite_running(DEED_LASTS, 1);
@@ -378,14 +380,14 @@ static void test_a_connection_that_ends_ends_no_job(void **state)
 	snprintf(path, sizeof(path), "%s/sock", dir);
 	snprintf(address.sun_path, sizeof(address.sun_path), "%.100s", path);
 	assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
-	suite_silent(CORE_ENDED, job, 200); /* the shepherd hung up on the first */
+	suite_silent(CORE_ENDED, job, 200); /* the shepherd closed the engine's connection */
 	close(fd);
 	suite_stop(job, suite.generation, SUITE_GRACE_NS);
 	suite_ends(job, CORE_END_STOPPED, 0);
 }
 
-/* A shepherd is killed while nobody looks: the job has ended, nobody knows how, and nothing of it
- * is left. */
+/* A shepherd is killed while the engine is closed: the job has ended with unknown cause, and
+ * nothing of it is left. */
 static void test_a_dead_shepherd_is_an_end(void **state)
 {
 	uint64_t job = suite_running(DEED_IGNORES_STOP, 2);
@@ -394,7 +396,7 @@ static void test_a_dead_shepherd_is_an_end(void **state)
 	name_dir(dir, job, suite.generation);
 	/* The job's second process starts. */
 	WITHIN_DOING(WITHIN_LONG_S, signal_run(dir, 0) >= 3, within_pace(0.01));
-	/* Processes behind the first may be gone before they are signalled. */
+	/* Once the shepherd is dead, the others may die before they are signalled. */
 	signal_run(dir, SIGKILL);
 	reopen();
 	suite_list();
@@ -404,8 +406,8 @@ static void test_a_dead_shepherd_is_an_end(void **state)
 	assert_int_equal(access(dir, F_OK), -1);
 }
 
-/* While nobody knows whether any process is left, looks become more and more seldom: after 0, 50,
- * 100, 200, 400 and 800 ms more, behind the one that the kill makes. */
+/* While it is not known whether a process is left, looks become rarer: after 0, 50, 100, 200, 400
+ * and 800 ms, behind the look of the kill. */
 static void test_looks_for_what_stays_become_seldom(void **state)
 {
 	uint64_t job = suite_running(DEED_IGNORES_STOP, 1);
@@ -424,21 +426,21 @@ static void test_looks_for_what_stays_become_seldom(void **state)
 	suite_ends(job, CORE_END_UNKNOWN, 0);
 }
 
-/* The shepherd fails once to write that the job has ended: the job is not taken for killed. */
+/* The shepherd fails once to record the job's end: the job is not taken for killed. */
 static void test_an_end_that_cannot_be_written_is_tried_again(void **state)
 {
 	uint64_t job = suite_job(DEED_GOOD);
 	FILE *file = fopen(lw.fault, "we");
 
 	assert_non_null(file);
-	fputs("run.state:2:28", file); /* ENOSPC, after that it runs */
+	fputs("run.state:2:28", file); /* ENOSPC at the second write, which records the end */
 	fclose(file);
 	suite_start(job, ++suite.generation, 1);
 	suite_ends(job, CORE_END_EXITED, 0);
 	assert_int_equal(unlink(lw.fault), 0);
 }
 
-/* While it cannot be read how a run ended that is gone, the run is not taken for killed. */
+/* While the recorded end of a run cannot be read, the run is not taken for killed. */
 static void test_an_end_that_cannot_be_read_is_read_again(void **state)
 {
 	uint64_t job = suite_job(DEED_GOOD);
@@ -457,8 +459,7 @@ static void test_an_end_that_cannot_be_read_is_read_again(void **state)
 	suite_ends(job, CORE_END_EXITED, 0);
 }
 
-/* The scheduler raises its own limit of descriptors to the hard limit; jobs have the limit that
- * they would have had. */
+/* The scheduler raises its own limit of open files; its jobs keep the limit from before. */
 static void test_more_descriptors_are_the_schedulers_alone(void **state)
 {
 	uint64_t job = suite_job(DEED_GOOD);
@@ -475,7 +476,7 @@ static void test_more_descriptors_are_the_schedulers_alone(void **state)
 	fault_arm("local.aside", 1, EMFILE, false);
 	suite_start(job, ++suite.generation, 1);
 	fault_disarm();
-	suite_wait(CORE_REFUSED, job); /* refused rather than started without some */
+	suite_wait(CORE_REFUSED, job); /* refused, not started without a descriptor */
 	suite_start(job, ++suite.generation, 1);
 	suite_ends(job, CORE_END_EXITED, 0);
 	snprintf(mark, sizeof(mark), "files %llu.%llu.0 96\n", (unsigned long long)job,
@@ -484,8 +485,8 @@ static void test_more_descriptors_are_the_schedulers_alone(void **state)
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-/* The keeper stops for good as it removes what the job wrote, which comes after the end. Killed
- * there, it leaves a directory to the next start. */
+/* The shepherd removes the scratch directory after it has recorded the end. Here it stops forever
+ * during the removal; killed there, it leaves the directory. */
 static void test_what_a_job_wrote_is_removed_after_its_end(void **state)
 {
 	uint64_t job = suite_job(DEED_GOOD);
@@ -529,14 +530,15 @@ static int set_up(void **state)
 	return 0;
 }
 
-/* Kills the runs of tests that have failed. */
+/* Kills the runs that failed tests have left. */
 static void kill_left(void)
 {
 	char dir[128];
 
 	for (uint64_t job = 1; job <= suite.job; job++) {
-		for (uint64_t born = 1; born <= suite.generation; born++) {
-			name_dir(dir, job, born);
+		for (uint64_t start_generation = 1; start_generation <= suite.generation;
+			start_generation++) {
+			name_dir(dir, job, start_generation);
 			while (access(dir, F_OK) == 0 && signal_run(dir, SIGKILL) > 0) {
 				within_pace(0.01);
 			}
@@ -559,7 +561,7 @@ static int tear_down(void **state)
 	return 0;
 }
 
-/* Becomes "pawl shepherd", of a run below the root. */
+/* Executes "pawl shepherd" for a run below the root, with the faults of the file "fault". */
 static int be_shepherd(char **argv)
 {
 	char path[256];

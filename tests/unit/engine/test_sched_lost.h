@@ -1,12 +1,11 @@
-/* The part of the contract of sched/core/engine.h for engines whose nodes can be lost while they
- * live: continues the suite of test_sched_engine.h. */
+/* Continues the suite of test_sched_engine.h for engines that can lose nodes. */
 #ifndef TEST_SCHED_LOST_H
 #define TEST_SCHED_LOST_H
 
 #include "test_sched_engine.h"
 
-/* Waits for the ends of the node and of the job, in any order, and does not tell the core of the
- * node's yet. */
+/* Waits for the ends of the node and of the job, in any order. Does not pass the node's end to the
+ * core yet. */
 static void suite_lost(const char *node, uint64_t job)
 {
 	bool gone = false;
@@ -27,7 +26,7 @@ static void suite_lost(const char *node, uint64_t job)
 	}
 }
 
-/* A job on a lost node ends, also elsewhere; and nothing starts on the node. */
+/* A job with a lost node ends, on its other nodes as well; and nothing starts on the lost node. */
 static void suite_node_is_lost(void **state)
 {
 	const struct core_node *nodes;
@@ -42,7 +41,7 @@ static void suite_node_is_lost(void **state)
 	snprintf(name, sizeof(name), "%s", nodes[0].offer.name);
 	suite.world->lose(name);
 	suite_lost(name, job);
-	/* The core has not heard yet. */
+	/* The core does not know of the loss yet. */
 	job = suite_job(DEED_LASTS);
 	suite.calling = true;
 	suite.world->engine->start(suite.world->self, suite.core, job, ++suite.generation, &place);

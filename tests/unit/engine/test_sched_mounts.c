@@ -1,4 +1,4 @@
-/* Links that a job finds at paths of its own, and what is said where there can be none. */
+/* file_mounts: links at paths that a job names, and the errors where a link cannot be made. */
 #include "engine/mounts.h"
 
 #include "pawl/err.h"
@@ -80,7 +80,7 @@ static void what_is_there_already_is_reported(void **state)
 	assert_non_null(strstr(err.msg, "/nowhere/at/all: No such"));
 }
 
-/* A path like /data for a user: it is not there, but that is not what is wrong. */
+/* As /data for an ordinary user: the error is the missing permission, not the missing path. */
 static void where_its_user_may_not_write_is_reported(void **state)
 {
 	pid_t child;
@@ -92,7 +92,7 @@ static void where_its_user_may_not_write_is_reported(void **state)
 		bool ok = geteuid() != 0 || setuid(NOBODY) == 0;
 
 		ok = ok && link_at("at") == PAWL_EIO && strstr(err.msg, "Permission denied") &&
-			strstr(err.msg, "Make it that yourself");
+			strstr(err.msg, "Create the link yourself");
 		if (!ok) {
 			print_error("%s\n", err.msg);
 		}

@@ -1,5 +1,4 @@
-/* The directory that is chosen for what jobs write for a while, and its removal with all it
- * holds. */
+/* The choice of the directory for jobs' scratch files, and the removal of scratch directories. */
 #include "base/err.h"
 #include "base/fault.h"
 #include "engine/scratch.h"
@@ -34,7 +33,7 @@ static void make(char path[PATH_MAX], const char *name)
 	assert_int_equal(mkdir(path, 0755), 0);
 }
 
-/* A directory without room for more counts as slow, and is taken if there is no other one. */
+/* A directory that fills up is chosen only if there is no other one. */
 static void one_that_fills_up_is_the_last_choice(void **state)
 {
 	char a[PATH_MAX];
@@ -65,7 +64,7 @@ static void one_that_fills_up_is_the_last_choice(void **state)
 	assert_int_equal(best, 0);
 }
 
-/* A write that is cut short, as there is room for a part only, sets no errno. */
+/* A short write, with space for only a part of the block, sets no errno. */
 static void a_write_that_is_cut_finds_no_more_room(void **state)
 {
 	char a[PATH_MAX];
@@ -83,7 +82,7 @@ static void a_write_that_is_cut_finds_no_more_room(void **state)
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
 	limit = (struct rlimit){.rlim_cur = 3u << 19, .rlim_max = before.rlim_max};
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-	errno = 0; /* nor does errno of an earlier call count */
+	errno = 0; /* errno of an earlier call does not count */
 	rv = scratch_choose(dirs, 2, &best, &rate, &err);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
 	assert_int_equal(rv, 0);
@@ -126,7 +125,7 @@ static bool can_measure_waits(void)
 	return can;
 }
 
-/* Eight others want the same processor: by the clock, writing takes nine times as long. */
+/* Eight other processes use the same processor: by the clock, a write takes nine times as long. */
 static void waits_for_a_processor_do_not_count(void **state)
 {
 	cpu_set_t before;
@@ -136,7 +135,7 @@ static void waits_for_a_processor_do_not_count(void **state)
 	double beside = 0;
 
 	if (open("/dev/shm", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600) < 0 || !can_measure_waits()) {
-		printf("skipped: no memory to write to, or Linux does not tell what waits\n");
+		printf("skipped: no /dev/shm, or Linux reports no waits for processors\n");
 		skip();
 	}
 	assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
@@ -162,14 +161,14 @@ static void waits_for_a_processor_do_not_count(void **state)
 	assert_true(beside >= alone / 3);
 }
 
-/* Fills a directory and removes it, as its owner, to whom closed directories are closed. */
+/* Fills a directory and removes it, as an owner who needs access rights to do so. */
 static int fill_and_remove(const char *path)
 {
 	char inner[PATH_MAX + 16];
 	struct pawl_err err;
 	int rv = geteuid() == 0 ? setuid(NOBODY) : 0;
 
-	for (int i = 0; i < 2 && rv == 0; i++) { /* The second start finds nothing of the first. */
+	for (int i = 0; i < 2 && rv == 0; i++) { /* the second one replaces the first */
 		rv = scratch_make(path, &err);
 		snprintf(inner, sizeof(inner), "%s/in", path);
 		rv = rv == 0 ? mkdir(inner, 0700) : rv;
@@ -226,8 +225,8 @@ static int make_twice(const char *base, const char *left)
 		access(first, F_OK) == 0 || stat(second, &st) != 0 || (st.st_mode & 07777) != 0700;
 }
 
-/* A user who has taken a name before, or lays out a tree from which the other user's files could be
- * removed, is not in the way, and does not get at those files. */
+/* Another user who took the name first, or made a tree with a link to files of the job's user,
+ * neither blocks the job nor has those files removed. */
 static void others_are_neither_in_the_way_nor_walked_through(void **state)
 {
 	char folder[PATH_MAX];
@@ -251,7 +250,7 @@ static void others_are_neither_in_the_way_nor_walked_through(void **state)
 	snprintf(theirs, sizeof(theirs), "%s/task-abcdef", folder);
 	make_as(0, theirs, 0777);
 	snprintf(left, sizeof(left), "%s/task-000000", folder);
-	make_as(NOBODY, left, 0500); /* left by a start whose keeper was killed */
+	make_as(NOBODY, left, 0500); /* left by a start whose shepherd was killed */
 	snprintf(link, sizeof(link), "%s/link", left);
 	assert_int_equal(symlink(base, link), 0);
 	child = fork();
@@ -263,7 +262,7 @@ static void others_are_neither_in_the_way_nor_walked_through(void **state)
 	assert_int_equal(access(bait, F_OK) | access(theirs, F_OK), 0);
 }
 
-/* Swaps the directory and a link, again and again. */
+/* Swaps the directory and a link again and again. */
 static _Noreturn void swap(const char *tree, int begun)
 {
 	int at = open(tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -273,7 +272,7 @@ static _Noreturn void swap(const char *tree, int begun)
 	_exit(0);
 }
 
-/* A process that was let into the directory swaps its entries during the removal. */
+/* A process with access to the directory swaps its entries during the removal. */
 static void what_links_lead_to_stays(void **state)
 {
 	char kept[PATH_MAX];
@@ -306,11 +305,11 @@ static void what_links_lead_to_stays(void **state)
 		close(ends[0]);
 		close(ends[1]);
 		assert_int_equal(access(file, F_OK), 0);
-		scratch_remove(tree); /* entries that were swapped away meanwhile */
+		scratch_remove(tree); /* removes entries that were swapped meanwhile */
 	}
 }
 
-/* Gives what is measured all the time that it needs for its writes. */
+/* Gives measurements as much time as their writes need. */
 static int begin(void **state)
 {
 	const struct sigaction ignored = {.sa_handler = SIG_IGN};

@@ -1,10 +1,11 @@
 /* The engine slurm on a real Slurm: the contract of engine.h, and what Slurm does to pilots.
  *
- * Arguments: the program pawl, and the root of the sources. PAWL_LONG: all of it. */
+ * Arguments: the program pawl, and the root of the sources. PAWL_LONG also runs the longer
+ * tests. */
 #include "test_sched_slurm_world.h"
 #include "within.h"
 
-#define ASKED 3u
+#define PILOTS 3u
 
 /* Sets name to that of the suite's n-th node that is up. */
 static void node_name(uint32_t n, char name[CORE_NAME_MAX])
@@ -24,23 +25,23 @@ static void wait_node(enum core_event_kind kind, const char *name)
 	} while (strcmp(event->node, name) != 0);
 }
 
-/* Asks for pilots until there are as many as at the beginning. Slurm may be too busy to take a
- * pilot: it is asked again. */
+/* Requests pilots until there are PILOTS. Slurm may be too busy to accept one: then requests
+ * again. */
 static void fill_up(void)
 {
 	const struct core_event *event;
 	const struct core_node *nodes;
 	uint32_t n = suite_nodes(&nodes);
-	bool ask = n < ASKED;
+	bool missing = n < PILOTS;
 
-	for (int tries = 0; n < ASKED; n = suite_nodes(&nodes)) {
-		if (ask) {
+	for (int tries = 0; n < PILOTS; n = suite_nodes(&nodes)) {
+		if (missing) {
 			assert_true(tries++ < WORLD_TRIES);
-			sched_slurm_engine.request_nodes(sw.engine, "pool", ASKED - n);
+			sched_slurm_engine.request_nodes(sw.engine, "pool", PILOTS - n);
 		}
 		event = suite_next(suite.world->wait_ms);
 		assert_non_null(event);
-		ask = event->kind == CORE_POOL_EXHAUSTED;
+		missing = event->kind == CORE_POOL_EXHAUSTED;
 	}
 }
 
@@ -58,7 +59,7 @@ static char *host_of(const char *node)
 	return host;
 }
 
-/* The pilot's jobs are told, and have time to save. */
+/* The pilot's jobs are stopped, and get time to save. */
 static void test_scancel_of_a_pilot(void **state)
 {
 	uint64_t job;
@@ -107,8 +108,8 @@ static void drain(const char *node, const char *state)
 	world_do(argv);
 }
 
-/* A job on a drained node stays; once no job is there, the pilot goes, so that Slurm has the
- * node. */
+/* A job on a drained node stays. Once no job is left, the pilot ends, and Slurm gets the node
+ * back. */
 static void test_drained_node(void **state)
 {
 	uint64_t job;
@@ -130,7 +131,7 @@ static void test_drained_node(void **state)
 	drain(name, "State=RESUME");
 }
 
-/* A requeued pilot comes back by itself, as another node. */
+/* A requeued pilot comes back without a request, as another node. */
 static void test_requeued_pilot(void **state)
 {
 	uint64_t job;
@@ -152,7 +153,7 @@ static void test_requeued_pilot(void **state)
 	} while (!strstr(event->offer->name, again));
 }
 
-/* Slurm gives the node up while the pilot lives: the spool tells the pilot, which ends. */
+/* Slurm gives the node up while the pilot lives: the pilot learns it from the spool, and ends. */
 static void test_killed_slurmd(void **state)
 {
 	uint64_t job;
@@ -168,8 +169,8 @@ static void test_killed_slurmd(void **state)
 	fill_up();
 }
 
-/* A rescale is refused by the program itself, which goes on as it was; on another node the program
- * is not even asked. */
+/* The program refuses a rescale and goes on unchanged. A rescale to another node is refused without
+ * running the scale command. */
 static void test_rescales_that_are_refused(void **state)
 {
 	uint64_t job;
@@ -207,7 +208,7 @@ static void put_file(const char *path)
 	fclose(file);
 }
 
-/* A newer rescale overtakes one that takes long; one that fails is tried again. */
+/* A newer rescale replaces one that takes long; one that fails is tried again. */
 static void test_rescales_that_take_long(void **state)
 {
 	uint64_t job;
@@ -233,17 +234,17 @@ static void test_rescales_that_take_long(void **state)
 	suite_ends(job, CORE_END_STOPPED, 0);
 }
 
-/* Moves the job to a replica on each of n nodes, from the first-th on; a node at ASKED does not
- * exist. */
+/* Moves the job to n nodes from index first on, with one replica on each; index PILOTS is a node
+ * that does not exist. */
 static void move(uint64_t job, uint32_t first, uint32_t n)
 {
-	struct core_placement_entry entries[ASKED + 1];
+	struct core_placement_entry entries[PILOTS + 1];
 	struct core_placement place = {.entries = entries, .n = n, .replicas = n};
 	const struct core_node *nodes;
 
-	assert_true(suite_nodes(&nodes) >= ASKED && first + n <= ASKED + 1);
+	assert_true(suite_nodes(&nodes) >= PILOTS && first + n <= PILOTS + 1);
 	for (uint32_t i = 0; i < n; i++) {
-		uint32_t id = first + i < ASKED ? nodes[first + i].id : UINT32_MAX;
+		uint32_t id = first + i < PILOTS ? nodes[first + i].id : UINT32_MAX;
 
 		entries[i] = (struct core_placement_entry){.node = id, .replicas = 1};
 	}
@@ -252,7 +253,7 @@ static void move(uint64_t job, uint32_t first, uint32_t n)
 	suite.calling = false;
 }
 
-static uint64_t joint_marks(const char *what, uint64_t job, uint64_t generation, uint32_t number)
+static uint64_t part_marks(const char *what, uint64_t job, uint64_t generation, uint32_t number)
 {
 	char mark[64];
 
@@ -261,24 +262,23 @@ static uint64_t joint_marks(const char *what, uint64_t job, uint64_t generation,
 	return world_marks(mark);
 }
 
-/* Nodes join and leave, also the one on which the job began, and whichever engine there is by
- * then. */
+/* Nodes join and leave, including the job's first node, and across a restart of the engine. */
 static void test_nodes_join_and_leave(void **state)
 {
 	uint64_t job;
-	uint64_t born;
+	uint64_t start_generation;
 
 	fill_up();
-	sw.joint = true;
+	sw.dynamic = true;
 	job = suite_running(DEED_LASTS, 1);
-	born = suite.generation++;
+	start_generation = suite.generation++;
 	move(job, 0, 2);
 	assert_int_equal(suite_answer(job), CORE_RUNS);
-	assert_int_equal(joint_marks("start", job, born, 1), 1);
+	assert_int_equal(part_marks("start", job, start_generation, 1), 1);
 	suite.generation++;
 	move(job, 1, 1);
 	assert_int_equal(suite_answer(job), CORE_RUNS);
-	assert_int_equal(joint_marks("left", job, born, 0), 1);
+	assert_int_equal(part_marks("left", job, start_generation, 0), 1);
 	suite.generation++;
 	move(job, 1, 2);
 	world_reopen();
@@ -286,17 +286,17 @@ static void test_nodes_join_and_leave(void **state)
 	suite_wait(CORE_LISTED, 0);
 	move(job, 1, 2);
 	assert_int_equal(suite_answer(job), CORE_RUNS);
-	assert_int_equal(joint_marks("start", job, born, 2), 1);
+	assert_int_equal(part_marks("start", job, start_generation, 2), 1);
 	suite.generation++;
-	move(job, 0, 1); /* all at once: nodes that join are there before the others leave */
+	move(job, 0, 1); /* all nodes change: those that join train before the others leave */
 	assert_int_equal(suite_answer(job), CORE_RUNS);
-	assert_int_equal(joint_marks("start", job, born, 3), 1);
-	assert_int_equal(joint_marks("left", job, born, 1), 1);
-	assert_int_equal(joint_marks("left", job, born, 2), 1);
-	assert_int_equal(joint_marks("saved", job, born, 0), 0);
+	assert_int_equal(part_marks("start", job, start_generation, 3), 1);
+	assert_int_equal(part_marks("left", job, start_generation, 1), 1);
+	assert_int_equal(part_marks("left", job, start_generation, 2), 1);
+	assert_int_equal(part_marks("saved", job, start_generation, 0), 0);
 	suite_stop(job, suite.generation, SUITE_GRACE_NS);
 	suite_ends(job, CORE_END_STOPPED, 0);
-	sw.joint = false;
+	sw.dynamic = false;
 }
 
 static void wait_cancelled(const char *slurm_job)
@@ -311,24 +311,24 @@ static void wait_cancelled(const char *slurm_job)
 		within_pace(0.1));
 }
 
-/* A node goes with its processes while no scheduler is there: the others go on, as they would
- * have. */
+/* A node is lost with its processes while no scheduler runs: the other nodes go on. */
 static void test_node_goes_meanwhile(void **state)
 {
 	uint64_t job;
-	uint64_t born;
+	uint64_t start_generation;
 	char name[CORE_NAME_MAX];
 	const char *argv[] = {"scancel", NULL, NULL};
 
 	fill_up();
-	sw.joint = true;
+	sw.dynamic = true;
 	job = suite_running(DEED_LASTS, 2);
 	node_name(1, name);
 	argv[1] = world_slurm_job(name);
 	world_do(argv);
 	wait_cancelled(argv[1]);
-	born = suite.generation;
-	assert_true(joint_marks("saved", job, born, 1) >= 1); /* told by Slurm and by the pilot */
+	start_generation = suite.generation;
+	/* Signalled by Slurm and by the pilot. */
+	assert_true(part_marks("saved", job, start_generation, 1) >= 1);
 	world_reopen();
 	suite_list();
 	suite_wait(CORE_LISTED, 0);
@@ -339,11 +339,11 @@ static void test_node_goes_meanwhile(void **state)
 	assert_int_equal(suite_answer(job), CORE_RUNS);
 	suite_stop(job, suite.generation, 30 * SUITE_GRACE_NS);
 	suite_ends(job, CORE_END_STOPPED, 0);
-	assert_int_equal(joint_marks("saved", job, born, 0), 1);
-	sw.joint = false;
+	assert_int_equal(part_marks("saved", job, start_generation, 0), 1);
+	sw.dynamic = false;
 }
 
-/* A lost pilot's directory is still there, and Slurm still lists its job. */
+/* A lost pilot is not reported again, though its directory exists and Slurm still lists its job. */
 static void test_lost_ones_do_not_come_again(void **state)
 {
 	char name[CORE_NAME_MAX];
@@ -370,7 +370,7 @@ static void test_who_cannot_join(void **state)
 	fill_up();
 	snprintf(path, sizeof(path), "%s.vain", sw.marks);
 	put_file(path);
-	sw.joint = true;
+	sw.dynamic = true;
 	job = suite_running(DEED_LASTS, 1);
 	suite.generation++;
 	move(job, 0, 2);
@@ -379,30 +379,30 @@ static void test_who_cannot_join(void **state)
 	suite_stop(job, suite.generation, SUITE_GRACE_NS);
 	suite_ends(job, CORE_END_STOPPED, 0);
 	unlink(path);
-	sw.joint = false;
+	sw.dynamic = false;
 }
 
-/* Nobody opens the door: nothing starts on the other node, and nothing is waited for there, not
- * even after another change that cannot be. */
+/* The membership file stays closed: nothing starts on the other node, also after another rescale
+ * that is impossible. */
 static void test_nobody_is_let_in(void **state)
 {
 	uint64_t job;
-	uint64_t born;
+	uint64_t start_generation;
 
 	fill_up();
-	sw.shut = sw.joint = true;
+	sw.closed = sw.dynamic = true;
 	job = suite_running(DEED_LASTS, 1);
-	born = suite.generation++;
+	start_generation = suite.generation++;
 	move(job, 0, 2);
 	suite_silent(CORE_REFUSED, job, 2000);
 	suite.generation++;
-	move(job, 0, ASKED + 1);
+	move(job, 0, PILOTS + 1);
 	assert_int_equal(suite_answer(job), CORE_REFUSED);
 	suite_stop(job, suite.generation, SUITE_GRACE_NS);
 	suite_ends(job, CORE_END_STOPPED, 0);
-	assert_int_equal(joint_marks("start", job, born, 0), 1);
-	assert_int_equal(joint_marks("start", job, born, 1), 0);
-	sw.shut = sw.joint = false;
+	assert_int_equal(part_marks("start", job, start_generation, 0), 1);
+	assert_int_equal(part_marks("start", job, start_generation, 1), 0);
+	sw.closed = sw.dynamic = false;
 }
 
 static void test_spool_is_anothers(void **state)
@@ -438,7 +438,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_spool_is_anothers)};
 	const struct CMUnitTest longer[] = {cmocka_unit_test(test_requeued_pilot),
 		cmocka_unit_test(test_killed_slurmd)};
-	char *program = argc == 3 ? realpath(argv[1], NULL) : NULL; /* pilots begin elsewhere */
+	char *program = argc == 3 ? realpath(argv[1], NULL) : NULL; /* pilots start elsewhere */
 	int failed;
 
 	assert_non_null(program);

@@ -1,4 +1,5 @@
-/* The engine slurm and its spool, without Slurm: its commands are stand-ins that know of no job. */
+/* The engine slurm and its spool, without Slurm: scripts that list no job replace Slurm's
+ * commands. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "engine/slurm/slurm_impl.h"
@@ -30,7 +31,7 @@ static struct world {
 	struct loop *loop;
 	struct sched_slurm *engine;
 	struct slurm_pool pool;
-	uint32_t listed, ended, runs, dry; /* events */
+	uint32_t listed, ended, runs, exhausted; /* events */
 	bool late;
 } w;
 
@@ -62,7 +63,7 @@ static void put_command(const char *name, const char *script)
 	assert_int_equal(chmod(in_folder(name), 0755), 0);
 }
 
-/* Puts the record of a job that was started on a node. */
+/* Writes the record of a job that was started on a node. */
 static void put_job(void)
 {
 	struct slurm_job_node job_node = {.node = NODE, .replicas = 1, .sizing = 3};
@@ -81,7 +82,7 @@ static void put_job(void)
 	wire_out_deinit(&out);
 }
 
-/* Puts the job's pilot, which runs it. */
+/* Makes the job's pilot, which runs the job. */
 static void put_pilot(void)
 {
 	struct slurm_have_part part = {.job = JOB,
@@ -115,7 +116,7 @@ static void take(void *user, const struct core_event *event)
 {
 	w.listed += event->kind == CORE_LISTED;
 	w.ended += event->kind == CORE_ENDED;
-	w.dry += event->kind == CORE_POOL_EXHAUSTED;
+	w.exhausted += event->kind == CORE_POOL_EXHAUSTED;
 	w.runs = event->kind == CORE_LISTED ? (uint32_t)event->runs_n : w.runs;
 	loop_stop(w.loop);
 }
@@ -132,7 +133,7 @@ static void on_late(struct loop_timer *timer)
 	loop_stop(w.loop);
 }
 
-/* Runs the loop until so many lists were told, or the time is over. */
+/* Runs the loop until that many lists were posted, or the time is over. */
 static void run(uint32_t listed, double seconds)
 {
 	struct loop_timer timer = {.fired = on_late};
@@ -242,8 +243,7 @@ static void list(void)
 	assert_int_equal(w.listed, listed + 1);
 }
 
-/* A pilot that has said nothing for so long; it is removed once it is known for long enough to be
- * over. */
+/* A pilot that never wrote have is lost after a while, and is removed once that is long ago. */
 static void a_pilot_that_died_as_it_began_is_forgotten(void **state)
 {
 	struct stat st;
@@ -255,7 +255,7 @@ static void a_pilot_that_died_as_it_began_is_forgotten(void **state)
 	assert_int_equal(w.engine->looked_n, 2);
 	for (uint32_t i = 0; i < w.engine->pilots_n; i++) {
 		assert_false(w.engine->pilots[i].empty);
-		w.engine->pilots[i].came_ns -= 5 * FENCE_NS;
+		w.engine->pilots[i].first_seen_ns -= 5 * FENCE_NS;
 	}
 	list();
 	list();
@@ -299,8 +299,8 @@ static void old_logs_of_pilots_that_are_gone_are_removed(void **state)
 	assert_int_equal(stat(in_spool("log/notes"), &st), 0);
 }
 
-/* Asks for one pilot, and waits until sbatch has answered. */
-static void ask_once(const char *sbatch)
+/* Requests one pilot, and waits until sbatch has ended. */
+static void request_once(const char *sbatch)
 {
 	put_command("sbatch", sbatch);
 	sched_slurm_engine.request_nodes(w.engine, "pool", 1);
@@ -308,7 +308,7 @@ static void ask_once(const char *sbatch)
 	WITHIN_DOING(WITHIN_LONG_S, !w.engine->requests[0].queued, run(w.listed + 1, 0.02));
 }
 
-/* Waits until squeue has answered and, for what is missing then, sbatch. */
+/* Polls, and waits until squeue has ended, and sbatch for missing pilots. */
 static void poll_once(void)
 {
 	slurm_queue_poll(w.engine);
@@ -316,13 +316,13 @@ static void poll_once(void)
 		run(w.listed + 1, 0.02));
 }
 
-static void ask_unanswered(const char *sbatch, const char *error_text)
+static void request_unanswered(const char *sbatch, const char *error_text)
 {
 	char text[512];
 
 	open_engine();
 	await_list(1);
-	ask_once(sbatch);
+	request_once(sbatch);
 	sched_slurm_engine.remark(w.engine, 0, text, sizeof(text));
 	assert_non_null(strstr(text, "slurm: no answer for "));
 	assert_non_null(strstr(text, error_text));
@@ -334,39 +334,41 @@ static void ask_unanswered(const char *sbatch, const char *error_text)
 	poll_once();
 	assert_int_equal(w.engine->queue_n, 1);
 	assert_int_equal(w.engine->queue[0].row.slurm_job, 11);
-	assert_int_equal(w.dry, 0);
+	assert_int_equal(w.exhausted, 0);
 }
 
-/* slurmctld is away, or too busy, or does not answer at all, as sbatch of Slurm 22.05 says it: the
- * pool has pilots all the same, and is asked again once there is an answer. */
+/* slurmctld is down, too busy, or does not answer, with the messages of Slurm 22.05's sbatch. The
+ * pool does not count as exhausted, and the pilot is requested again once Slurm answers. */
 static void what_was_not_answered_is_asked_for_again(void **state)
 {
-	ask_unanswered("echo 'sbatch: error: Batch job submission failed: Unable to contact slurm "
-		       "controller (connect failure)' >&2; exit 1",
+	request_unanswered(
+		"echo 'sbatch: error: Batch job submission failed: Unable to contact slurm "
+		"controller (connect failure)' >&2; exit 1",
 		"Unable to contact slurm controller (connect failure)");
 	tear_down(state);
 	set_up(state);
-	ask_unanswered("echo 'sbatch: error: Batch job submission failed: Socket timed out on "
-		       "send/recv operation' >&2; exit 1",
+	request_unanswered("echo 'sbatch: error: Batch job submission failed: Socket timed out on "
+			   "send/recv operation' >&2; exit 1",
 		"Socket timed out on send/recv operation");
 	tear_down(state);
 	set_up(state);
-	ask_unanswered("exec /bin/sleep 1000", "it was killed, having taken " COMMAND_S " s");
+	request_unanswered("exec /bin/sleep 1000", "killed after " COMMAND_S " s");
 }
 
-/* A pilot that Slurm refuses is not asked for again before the core asks. */
+/* A pilot that Slurm refuses is not requested again before the core requests nodes. */
 static void what_is_refused_is_not(void **state)
 {
 	open_engine();
 	await_list(1);
-	ask_once("echo 'sbatch: error: invalid partition specified: nowhere\n"
-		 "sbatch: error: Batch job submission failed: Invalid partition name specified' "
-		 ">&2; exit 1");
-	WITHIN_DOING(WITHIN_LONG_S, w.dry > 0, run(w.listed + 1, 0.02));
+	request_once(
+		"echo 'sbatch: error: invalid partition specified: nowhere\n"
+		"sbatch: error: Batch job submission failed: Invalid partition name specified' "
+		">&2; exit 1");
+	WITHIN_DOING(WITHIN_LONG_S, w.exhausted > 0, run(w.listed + 1, 0.02));
 	put_command("sbatch", "echo 11");
 	poll_once();
 	assert_int_equal(w.engine->queue_n, 0);
-	assert_int_equal(w.dry, 1);
+	assert_int_equal(w.exhausted, 1);
 }
 
 int main(void)

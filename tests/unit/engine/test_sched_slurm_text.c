@@ -1,5 +1,5 @@
-/* The output of Slurm's commands and the files of engine and pilots, read strictly; and what a
- * job's part is made of. */
+/* The parsers of Slurm's output and of the files of engine and pilots are strict. Also the programs
+ * and the slots of a job's parts. */
 #include "engine/slurm/pilot/slurm_slots.h"
 #include "engine/slurm/slurm_program.h"
 #include "engine/slurm/slurm_text.h"
@@ -39,7 +39,7 @@ static void test_squeue(void **state)
 	assert_int_equal(slurm_queue_next(&at, &row, &err), 1);
 	assert_int_equal(row.state, SLURM_CUT_OFF);
 	assert_int_equal(slurm_queue_next(&at, &row, &err), 1);
-	assert_int_equal(row.state, SLURM_CUT_OFF); /* the node may never have heard */
+	assert_int_equal(row.state, SLURM_CUT_OFF); /* the node may not know of the end */
 	assert_int_equal(slurm_queue_next(&at, &row, &err), 1);
 	assert_int_equal(row.state, SLURM_ENDING);
 	assert_int_equal(slurm_queue_next(&at, &row, &err), 0);
@@ -143,10 +143,10 @@ static void test_sbatch_and_scontrol(void **state)
 
 /* ---- files ---- */
 
-static void put_words(struct wire_out *list, const char *words)
+static void put_args(struct wire_out *list, const char *args)
 {
-	for (; *words != '\0'; words++) {
-		wire_put_raw(list, words, 1);
+	for (; *args != '\0'; args++) {
+		wire_put_raw(list, args, 1);
 		wire_put_u8(list, '\0');
 	}
 }
@@ -171,8 +171,8 @@ static void make_record(struct wire_out *out)
 		.nodes = nodes,
 		.nodes_n = 2};
 
-	put_words(&program.run, "abc");
-	put_words(&program.env, "x");
+	put_args(&program.run, "abc");
+	put_args(&program.env, "x");
 	slurm_program_encode(&program, &bytes);
 	for (uint32_t i = 0; i < 2; i++) {
 		nodes[i].program = bytes.bytes;
@@ -278,7 +278,7 @@ static void test_haves_come_back(void **state)
 	wire_out_deinit(&out);
 }
 
-/* Each byte is changed, and each length: the result is never another record. */
+/* Each byte is changed, and each shorter length tried: all are refused. */
 static void test_damaged_ones_do_not(void **state)
 {
 	struct wire_out out = {0};
@@ -332,18 +332,18 @@ static const char *nth(const struct wire_out *list, uint32_t n)
 	return at < end ? at : "";
 }
 
-static bool has(const struct wire_out *list, const char *word)
+static bool has(const struct wire_out *list, const char *arg)
 {
 	for (uint32_t i = 0; *nth(list, i) != '\0'; i++) {
-		if (strcmp(nth(list, i), word) == 0) {
+		if (strcmp(nth(list, i), arg) == 0) {
 			return true;
 		}
 	}
 	return false;
 }
 
-/* Makes the program for the last of so many nodes. */
-static void fill(struct slurm_program *program, struct sched_spec *spec, const char *const *words,
+/* Makes the program for the last of that many nodes. */
+static void fill(struct slurm_program *program, struct sched_spec *spec, const char *const *args,
 	uint32_t nodes, bool joins)
 {
 	static const char *const addresses[] = {"10.0.0.1", "10.0.0.2", "10.0.0.3"};
@@ -359,7 +359,7 @@ static void fill(struct slurm_program *program, struct sched_spec *spec, const c
 		.token = "00000000000000000000000000000001",
 		.place = &place};
 	const struct slurm_launch launch = {.spec = spec,
-		.args = words,
+		.args = args,
 		.env = env,
 		.pawl = "/bin/pawl",
 		.cwd = "/srv",
@@ -388,7 +388,7 @@ static void drop(struct slurm_program *program)
 	wire_out_deinit(&program->env);
 }
 
-/* A script is one word, whatever is in it. */
+/* A script is one argument, whatever it contains. */
 static void test_program_of_a_job_with_nodes(void **state)
 {
 	struct sched_spec spec = {.run = "echo '$(id)'; \"x\"", .setup = "pip install ."};
@@ -409,7 +409,7 @@ static void test_program_of_a_job_with_nodes(void **state)
 	assert_true(has(&program.env, "ADAPTDL_SUPERVISOR_URL=https://a:1/job/x"));
 	assert_true(has(&program.env, "ADAPTDL_JOB_ID=u/7"));
 	assert_true(has(&program.env, "ADAPTDL_REPLICA_RANK=1"));
-	/* One a node, whatever the job has there. */
+	/* One per node, whatever its slots. */
 	assert_true(has(&program.env, "ADAPTDL_NUM_REPLICAS=2"));
 	assert_true(has(&program.env, "ADAPTDL_NUM_NODES=2"));
 	assert_true(has(&program.env, "ADAPTDL_NUM_RESTARTS=3"));
@@ -419,43 +419,43 @@ static void test_program_of_a_job_with_nodes(void **state)
 
 static void test_program_of_a_job_with_replicas(void **state)
 {
-	static const char *const words[] = {"python", "train.py", NULL};
+	static const char *const args[] = {"python", "train.py", NULL};
 	struct sched_spec spec = {.run = "true", .elastic = true};
 	struct slurm_program program;
 
-	fill(&program, &spec, words, 2, false);
+	fill(&program, &spec, args, 2, false);
 	assert_string_equal(nth(&program.run, 0), "/bin/pawl");
 	assert_string_equal(nth(&program.run, 3), "4");
-	assert_string_equal(nth(&program.scale, 0), ""); /* the world is said once */
+	assert_string_equal(nth(&program.scale, 0), ""); /* the number of ranks is fixed */
 	assert_string_equal(program.membership_path,
-		"/logs/door.9"); /* nobody joins there, but it is seen */
+		"/logs/door.9"); /* no node joins, but the engine reads it */
 	assert_true(has(&program.env, "PAWL_ELASTIC_DOOR=/logs/door.9"));
 	assert_true(has(&program.run, "--nnodes"));
 	assert_true(has(&program.run, "10.0.0.1:20001"));
 	assert_true(has(&program.run, "train.py"));
 	assert_true(has(&program.env, "PAWL_TOKEN=00000000000000000000000000000001"));
 	assert_true(has(&program.env, "ADAPTDL_JOB_ID=u/7"));
-	assert_false(has(&program.env, "ADAPTDL_REPLICA_RANK=1")); /* pawl run says it */
+	assert_false(has(&program.env, "ADAPTDL_REPLICA_RANK=1")); /* pawl run sets it */
 	drop(&program);
 }
 
-/* On one node the job can have more and fewer replicas. */
+/* On one node, the job can be rescaled. */
 static void test_program_of_a_job_with_replicas_on_one_node(void **state)
 {
-	static const char *const words[] = {"python", "train.py", NULL};
+	static const char *const args[] = {"python", "train.py", NULL};
 	struct sched_spec spec = {.run = "true",
 		.elastic = true,
 		.size = {.least = 2, .most = 100}};
 	struct slurm_program program;
 
-	fill(&program, &spec, words, 1, false);
+	fill(&program, &spec, args, 1, false);
 	assert_string_equal(nth(&program.run, 2), "--elastic");
 	assert_string_equal(nth(&program.run, 3), "1:64");
 	assert_string_equal(nth(&program.run, 5), "/logs/door.9");
 	assert_string_equal(nth(&program.run, 7), "0");
 	assert_string_equal(nth(&program.run, 9), "4");
 	assert_false(has(&program.run, "--nnodes") || has(&program.run, "--join"));
-	assert_false(has(&program.env, "PAWL_ELASTIC_DOOR=/logs/door.9")); /* pawl run says it */
+	assert_false(has(&program.env, "PAWL_ELASTIC_DOOR=/logs/door.9")); /* pawl run sets it */
 	assert_string_equal(program.membership_path, "/logs/door.9");
 	assert_string_equal(program.log, "/logs/log");
 	assert_true(has(&program.env, "PAWL_ELASTIC_MIN=2"));
@@ -496,7 +496,7 @@ static void read_devices(const struct slurm_parts *parts, uint64_t job, char tex
 	fclose(file);
 }
 
-/* Ranks keep the devices that they have; a new one gets what is free. */
+/* Ranks keep their devices; a new rank gets a free one. */
 static void test_slots_are_devices(void **state)
 {
 	static struct slurm_part one = {.have.job = 1};

@@ -1,6 +1,6 @@
 /*
- * A real Slurm (tests/lib/slurm.sh) and the engine slurm on it, with what the tests do to both. All
- * of it is in one folder, which is removed; no process that was started is left.
+ * A real Slurm (tests/lib/slurm.sh) with the engine slurm, and what tests do to both. All files are
+ * in one folder, which is removed at the end. No process is left.
  */
 #ifndef TEST_SCHED_SLURM_WORLD_H
 #define TEST_SCHED_SLURM_WORLD_H
@@ -32,7 +32,7 @@ extern char **environ;
 static struct slurm_world {
 	char folder[64];
 	char spool[80];
-	char marks[80]; /* file with a line for each time that a job has begun */
+	char marks[80]; /* file with a line for each start, save, … of a job */
 	const char *program;
 	const char *source;
 	pid_t slurm; /* process of slurm.sh */
@@ -41,15 +41,15 @@ static struct slurm_world {
 	struct sched_slurm *engine;
 	struct slurm_pool pool;
 	enum deed deeds[WORLD_JOBS];
-	uint32_t nodes[WORLD_JOBS]; /* nodes of each job, as it was described last */
-	bool joint;                 /* nodes join and leave jobs that are described from now on */
-	bool shut;                  /* but those jobs open no door */
+	uint32_t nodes[WORLD_JOBS]; /* number of nodes of each job, by its last description */
+	bool dynamic;               /* nodes can join and leave jobs described from now on */
+	bool closed;                /* but these jobs open no membership file */
 	char membership_path[128];
 } sw;
 
 /* ---- programs ---- */
 
-/* Starts a program; in and out: pipes, or NULL for none. */
+/* Starts a program, with pipes to its stdin and from its stdout. */
 static pid_t world_spawn(const char *const *argv, FILE **in, FILE **out)
 {
 	posix_spawn_file_actions_t files;
@@ -91,7 +91,8 @@ static int world_run(const char *const *argv, char *text, size_t cap_bytes)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Runs one of Slurm's commands; its controller may be too busy to answer in time. */
+/* Runs one of Slurm's commands, again until it succeeds: the controller may be too busy to answer
+ * in time. */
 static void world_do(const char *const *argv)
 {
 	char text[4096];
@@ -106,12 +107,12 @@ static void world_do(const char *const *argv)
 static void world_answer(char *line, size_t cap_bytes)
 {
 	if (!fgets(line, (int)cap_bytes, sw.from)) {
-		snprintf(line, cap_bytes, "slurm.sh says nothing");
+		snprintf(line, cap_bytes, "slurm.sh has ended");
 	}
 	line[strcspn(line, "\n")] = '\0';
 }
 
-/* Has slurm.sh "kill" or "start" the slurmd of a node. */
+/* Makes slurm.sh "kill" or "start" the slurmd of a node. */
 static void world_slurmd(const char *what, const char *node)
 {
 	char line[128];
@@ -170,25 +171,26 @@ static void world_prepare(uint64_t job, enum deed deed)
 	sw.deeds[job] = deed;
 }
 
-static void world_put(struct wire_out *list, const char *word)
+static void world_put(struct wire_out *list, const char *arg)
 {
-	wire_put_raw(list, word, strlen(word) + 1);
+	wire_put_raw(list, arg, strlen(arg) + 1);
 }
 
-/* A script for sh, as the deeds are: a launcher of an elastic job, which has a rank. $2 is its
- * number, $3 the door; in $3.all is a file for each launcher that trains. With $0.vain nobody can
- * join. Of several that write the door at a time, the last knows of all. */
-static const char joint_script[] =
+/* A script for sh like those of the deeds: a launcher of an elastic job, with one rank. $2 is its
+ * node number, $3 the membership file; $3.all has a file for each launcher that trains. If $0.vain
+ * exists, no launcher can join. A launcher writes the membership file again if $3.all has changed
+ * meanwhile, so the last writer lists all. */
+static const char dynamic_script[] =
 	"all() { cd $d.all && ls; }; k=$2 d=$3\n"
-	"door() { while n=$(all); echo name $n >$d.$k; mv $d.$k $d; [ \"$n\" != \"$(all)\" ]\n"
+	"list() { while n=$(all); echo name $n >$d.$k; mv $d.$k $d; [ \"$n\" != \"$(all)\" ]\n"
 	"do :; done; }\n"
-	"out() { rm $d.all/$((k * 64)); door; }\n"
+	"out() { rm $d.all/$((k * 64)); list; }\n"
 	"trap 'echo saved $1 >>$0; out; exit 143' TERM\n"
 	"trap 'echo left $1 >>$0; out; exit 79' USR1\n"
 	"echo start $1 >>$0; [ $2 = 0 ] || [ ! -e $0.vain ] || exit 3\n"
-	"mkdir -p $3.all; touch $3.all/$(($2 * 64)); door; while :; do sleep 0.1; done";
+	"mkdir -p $3.all; touch $3.all/$(($2 * 64)); list; while :; do sleep 0.1; done";
 
-static void world_put_joint(struct slurm_program *program, const struct slurm_start *start)
+static void world_put_dynamic(struct slurm_program *program, const struct slurm_start *start)
 {
 	char number[16];
 
@@ -208,20 +210,20 @@ static int world_describe(void *user, const struct slurm_start *start,
 
 	sw.nodes[place->job] = place->nodes;
 	program->cwd = "/";
-	program->log = sw.marks; /* nothing else is printed, if all is well */
+	program->log = sw.marks; /* nothing else is printed if all goes well */
 	snprintf(number, sizeof(number), "%llu.%llu.%u", (unsigned long long)place->job,
 		(unsigned long long)start->generation, start->number);
 	world_put(&program->setup, "true");
 	world_put(&program->run, "sh");
 	world_put(&program->run, "-c");
 	world_put(&program->run,
-		sw.joint && !sw.shut ? joint_script : deed_scripts[sw.deeds[place->job]]);
+		sw.dynamic && !sw.closed ? dynamic_script : deed_scripts[sw.deeds[place->job]]);
 	world_put(&program->run, sw.marks);
 	world_put(&program->run, number);
-	if (sw.joint) {
-		world_put_joint(program, start);
+	if (sw.dynamic) {
+		world_put_dynamic(program, start);
 	}
-	world_put(&program->scale, "sh"); /* $2: how many replicas */
+	world_put(&program->scale, "sh"); /* $2: number of replicas */
 	world_put(&program->scale, "-c");
 	world_put(&program->scale, "echo size $1 $2 >>$0; [ ! -e $0.scale ] || . $0.scale");
 	world_put(&program->scale, sw.marks);
@@ -230,7 +232,7 @@ static int world_describe(void *user, const struct slurm_start *start,
 	return 0;
 }
 
-/* Counts the lines of the marks that begin so. */
+/* Counts the marks with that begin. */
 static uint64_t world_marks(const char *begin)
 {
 	return marks_count(sw.marks, begin, "");
@@ -241,7 +243,7 @@ static uint64_t world_starts(void)
 	return marks_starts(sw.marks);
 }
 
-/* Waits until the job's programs have begun: to the engine a part runs before that. */
+/* Waits until the job's programs have started: for the engine, a part runs before that. */
 static void world_await(uint64_t job)
 {
 	char mark[64];
@@ -253,7 +255,7 @@ static void world_await(uint64_t job)
 	}
 }
 
-/* Sets what a job's scale program does from now on, once it has said its size. */
+/* Sets what the scale programs of jobs do from now on, after they have written their size. */
 static void world_scales(const char *script)
 {
 	char path[96];
@@ -288,7 +290,7 @@ static uint32_t world_requested_size(uint64_t job)
 
 /* ---- nodes ---- */
 
-/* Returns the number that Slurm gave the pilot: "n1.12" and "n1.12.1" are 12. */
+/* Returns the job number of a pilot in Slurm: 12 for "n1.12" and "n1.12.1". */
 static const char *world_slurm_job(const char *node)
 {
 	static char number[24];
@@ -299,7 +301,7 @@ static const char *world_slurm_job(const char *node)
 	return number;
 }
 
-/* Kills the pilot itself: nobody says good-bye. */
+/* Kills the pilot itself, which writes no last have. */
 static void world_lose(const char *node)
 {
 	const char *const argv[] = {"scancel", "--signal=KILL", "--batch", world_slurm_job(node),
@@ -365,14 +367,14 @@ static void world_open(const char *program, const char *source)
 	snprintf(sw.spool, sizeof(sw.spool), "%s/spool", sw.folder);
 	snprintf(sw.marks, sizeof(sw.marks), "%s/marks", sw.folder);
 	sw.pool.pool = (struct core_pool){.name = "pool", .slots = 4, .price = 1, .most = 4};
-	setenv("TMPDIR", sw.folder, 1); /* what a killed pilot leaves goes with the folder */
+	setenv("TMPDIR", sw.folder, 1); /* what a killed pilot leaves is removed with the folder */
 	world_start_slurm();
 	if (loop_open(&events.loop, &err) != 0) {
 		printf("%s\n", err.msg);
 		exit(1);
 	}
 	suite_open(&slurm_engine_world);
-	setenv("SLURM_RESTART_COUNT", "1", 1); /* as in a job of Slurm's that was requeued */
+	setenv("SLURM_RESTART_COUNT", "1", 1); /* as in a requeued job of Slurm's */
 	world_open_engine();
 }
 
@@ -381,7 +383,7 @@ static int world_remove(const char *path, const struct stat *st, int kind, struc
 	return remove(path);
 }
 
-/* Counts the processes whose environment names the folder, and prints them if say is set. */
+/* Counts the processes whose environment contains the folder, and prints them if print is set. */
 static uint32_t world_left(bool print)
 {
 	DIR *all = opendir("/proc");

@@ -1,4 +1,4 @@
-/* Starts a part's programs and ends all their descendants: see slurm_keeper.h. */
+/* Runs a part's programs, and kills all their descendants: see slurm_keeper.h. */
 #include "engine/slurm/pilot/slurm_keeper.h"
 
 #include "base/err.h"
@@ -30,7 +30,7 @@
 #define EXIT_KILLED         (128 + SIGKILL)
 #define COPY_BYTES          65536u
 
-/* Logs an error, with errno, to stderr, which is the part's log by then. */
+/* Logs an error with errno's text to stderr, which by then leads to the part's log. */
 static void log_errno(const char *what, const char *name)
 {
 	int sys = errno;
@@ -65,7 +65,8 @@ bool slurm_keeper_kill_strays(const pid_t *kept, uint32_t kept_n)
 	return any;
 }
 
-/* Kills all descendants: a process that loses its parent becomes our child, and is killed next. */
+/* Kills all descendants. A process that loses its parent becomes a child of this one, and is killed
+ * next. */
 static void sweep(void)
 {
 	for (;;) {
@@ -121,7 +122,7 @@ static bool reap(pid_t program, int *code)
 	return over;
 }
 
-/* Runs a program to its end, or kills it with all else that is left. */
+/* Runs a program to its end, and returns its exit status. On SIGUSR1, kills all descendants. */
 static int run(char *const *argv, char *const *env, const sigset_t *watched)
 {
 	pid_t self = getpid();
@@ -163,9 +164,8 @@ static bool in_list(char *const *list, const char *text, size_t len)
 	return false;
 }
 
-/* Puts set over base, without what Slurm says of the pilot, which does not hold for the job. Of
- * equal names in set the last one counts: what a job sets itself comes after what its submitter
- * had. */
+/* Merges set over base, without base's SLURM variables, which describe the pilot and not the job.
+ * If set has a name twice, the last one counts: the job's variables follow the submitter's. */
 static char **merge_env(char *const *base, char *const *set)
 {
 	size_t n = 0;
@@ -194,12 +194,12 @@ static char **merge_env(char *const *base, char *const *set)
 
 /* ---- the log ---- */
 
-/* Output of all programs comes through a pipe. A thread writes it to the log: a write that hangs on
- * a dead file server does not keep this process from ending the others. */
+/* All programs write to one pipe, which a thread copies to the log. So if a write hangs on a dead
+ * file server, this process can still kill the others. */
 struct output {
 	struct job_log *log;
 	int from;    /* read end of the pipe */
-	int over[2]; /* pipe whose write end the thread closes as it ends */
+	int over[2]; /* pipe whose write end the thread closes when it ends */
 	pthread_t thread;
 };
 
@@ -218,7 +218,8 @@ static void *write_log(void *user)
 	return NULL;
 }
 
-/* Redirects the standard streams: input from /dev/null, output to the pipe. */
+/* Opens the log and its thread, and redirects the standard streams: input from /dev/null, output to
+ * the pipe. */
 static bool open_output(struct output *output, const char *log)
 {
 	int in = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -243,7 +244,8 @@ static bool open_output(struct output *output, const char *log)
 		dup2(ends[1], STDERR_FILENO) >= 0 && close(ends[1]) == 0;
 }
 
-/* Waits until all output is written, once no other process has the pipe any more. */
+/* Closes this process's end of the pipe, and waits until all output is written, for a limited time.
+ * No other process has the pipe any more. */
 static void close_output(struct output *output)
 {
 	struct pollfd over = {.fd = output->over[0]}; /* readable once the thread closes its end */
@@ -258,7 +260,7 @@ static void close_output(struct output *output)
 	}
 }
 
-/* Enters the working directory and makes the links of mounts. */
+/* Enters the working directory, and makes the links of file_mounts. */
 static bool prepare(const struct slurm_program_view *view)
 {
 	struct pawl_err err;
@@ -287,7 +289,7 @@ static bool make_scratch(const char *path)
 	return true;
 }
 
-/* Runs setup, then run; returns the exit status. */
+/* Runs setup, then run. Returns the exit status. */
 static int run_both(const struct slurm_program_view *view, char *const *setup_env, char *const *env,
 	const sigset_t *watched)
 {
@@ -360,7 +362,7 @@ int slurm_keeper_start(const struct slurm_program_view *view, const char *scratc
 
 /* ---- resizing ---- */
 
-/* Returns scale's words, and n behind them. The array is to be freed, but not its words. */
+/* Returns scale's arguments, with n appended. The caller frees the array, but not its strings. */
 static char **scale_argv(const struct slurm_program_view *view, char *n)
 {
 	size_t count = 0;

@@ -1,4 +1,4 @@
-/* Parts of jobs, each of them a keeper's process: see slurm_parts.h and slurm_keeper.h. */
+/* Parts of jobs, each run by a keeper process: see slurm_parts.h and slurm_keeper.h. */
 #include "engine/slurm/pilot/slurm_parts.h"
 
 #include "base/clock.h"
@@ -19,9 +19,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define EXIT_BEFORE_START                                                                          \
-	(128 + SIGTERM)    /* exit status of a part that was to end before it was started */
-#define SCALE_IMPOSSIBLE 2 /* exit status of a scale command: the size is not possible */
+#define EXIT_BEFORE_START (128 + SIGTERM) /* exit status of a part stopped before its start */
+#define SCALE_IMPOSSIBLE  2 /* exit status of a scale command: the size is not possible */
 
 extern char **environ;
 
@@ -42,7 +41,7 @@ uint32_t slurm_parts_alive(const struct slurm_parts *parts)
 
 /* ---- begin ---- */
 
-/* Names the scratch directory that the part is to have, if any. */
+/* Sets the path of the part's scratch directory, if the program needs one. */
 static int name_scratch(const struct slurm_parts *parts, struct slurm_part *part,
 	const struct slurm_program_view *view, struct pawl_err *err)
 {
@@ -51,7 +50,8 @@ static int name_scratch(const struct slurm_parts *parts, struct slurm_part *part
 	}
 	if (parts->scratch->path[0] == '\0' || view->scratch[0] == '.' ||
 		strchr(view->scratch, '/')) {
-		return pawl_err_set(err, PAWL_ENOENT, "there is no directory for disk_tier: best");
+		return pawl_err_set(err, PAWL_ENOENT,
+			"this node has no directory for disk_tier: best");
 	}
 	snprintf(part->scratch, sizeof(part->scratch), "%.2400s/%.1000s", parts->scratch->path,
 		view->scratch);
@@ -113,7 +113,7 @@ static struct slurm_part *add(struct slurm_parts *parts, const struct slurm_want
 	if (!part || !program || !all) {
 		free(part);
 		free(program);
-		return NULL; /* the next want will find the part missing again */
+		return NULL; /* the next want starts the part */
 	}
 	memcpy(program, want->program, want->len_bytes);
 	part->have.job = want->job;
@@ -158,7 +158,7 @@ static void answer(struct slurm_parts *parts, struct slurm_part *part, bool done
 	if (done) {
 		part->have.sized = sizing->generation;
 		part->slots_n = sizing->slots < part->slots_n ? sizing->slots : part->slots_n;
-	} else { /* slots that were taken stay: a half resized part may use them */
+	} else { /* keep the new slots: a partly resized part may use them */
 		part->have.refused_sizing = sizing->generation;
 	}
 	sizing->generation = 0;
@@ -171,7 +171,7 @@ static int scale(struct slurm_part *part, struct pawl_err *err)
 	int rv = slurm_program_decode(part->program, part->len_bytes, &view, err);
 
 	if (rv == 0 && !view.scale[0]) {
-		rv = pawl_err_set(err, PAWL_ENOTSUP, "it cannot have another size");
+		rv = pawl_err_set(err, PAWL_ENOTSUP, "the job cannot be resized");
 	}
 	if (rv == 0) {
 		part->sizing.asks_for = part->sizing.slots;
@@ -181,7 +181,7 @@ static int scale(struct slurm_part *part, struct pawl_err *err)
 	return rv;
 }
 
-/* Tries to resize a part. The list of devices is written first, so that new ranks find theirs. */
+/* Tries to resize a part. Writes the devices first, so that new ranks find theirs. */
 static void try_size(struct slurm_parts *parts, struct slurm_part *part, int64_t now_ns)
 {
 	struct slurm_sizing *sizing = &part->sizing;
@@ -191,11 +191,11 @@ static void try_size(struct slurm_parts *parts, struct slurm_part *part, int64_t
 	slurm_slots_take(parts, part, sizing->slots);
 	if (part->slots_n < sizing->slots && now_ns < sizing->until_ns) {
 		sizing->next_ns =
-			now_ns + times_ns(TIME_SIZING_AGAIN); /* another part still has them */
+			now_ns + times_ns(TIME_SIZING_AGAIN); /* another part still has the slots */
 		return;
 	}
 	rv = part->slots_n < sizing->slots
-		? pawl_err_set(&err, PAWL_EBUSY, "no %u slots are free", sizing->slots)
+		? pawl_err_set(&err, PAWL_EBUSY, "fewer than %u slots are free", sizing->slots)
 		: slurm_slots_write(parts, part, sizing->slots, &err);
 	rv = rv == 0 ? scale(part, &err) : rv;
 	if (rv != 0) {
@@ -204,8 +204,8 @@ static void try_size(struct slurm_parts *parts, struct slurm_part *part, int64_t
 	}
 }
 
-/* Takes the outcome of a scale command. The program may not be up yet, and the command is tried
- * again; or the program may be ending, and the engine will hear of its end. */
+/* Handles the end of a scale command. If the program is not ready yet, the command is tried again.
+ * If the program is ending, its end is reported separately. */
 static void on_scaled(struct slurm_parts *parts, struct slurm_part *part, int status)
 {
 	struct slurm_sizing *sizing = &part->sizing;
@@ -214,7 +214,7 @@ static void on_scaled(struct slurm_parts *parts, struct slurm_part *part, int st
 
 	sizing->pid = 0;
 	if (sizing->generation == 0 || sizing->asks_for != sizing->slots) {
-		sizing->next_ns = now_ns; /* another size was asked for meanwhile */
+		sizing->next_ns = now_ns; /* a newer want has another size */
 	} else if (code == 0) {
 		answer(parts, part, true);
 	} else if (code == SCALE_IMPOSSIBLE || now_ns >= sizing->until_ns) {
@@ -224,7 +224,7 @@ static void on_scaled(struct slurm_parts *parts, struct slurm_part *part, int st
 	}
 }
 
-/* Notes a newer size, even while the change to an older one is under way. */
+/* Records a newer size, even while a resize to an older one is under way. */
 static void resize(struct slurm_part *part, const struct slurm_want_part *want)
 {
 	struct slurm_sizing *sizing = &part->sizing;
@@ -242,7 +242,7 @@ static void resize(struct slurm_part *part, const struct slurm_want_part *want)
 
 /* ---- end ---- */
 
-/* Tells a part to leave, once its program runs and can hear of it. */
+/* Asks a part to leave its job, once its program runs and can handle the signal. */
 static void request_leave(struct slurm_part *part)
 {
 	if (lives(part) && part->wanted_leave && !part->leave_requested && !part->stop_requested &&
@@ -252,8 +252,9 @@ static void request_leave(struct slurm_part *part)
 	}
 }
 
-/* Tells a part to end. It is killed when grace_ns is over; the earliest time counts. */
-static void request_stop(struct slurm_part *part, enum slurm_end_cause why, int64_t grace_ns)
+/* Sends SIGTERM to a part, and has it killed after grace_ns. Of several requests, the earliest kill
+ * time counts. */
+static void request_stop(struct slurm_part *part, enum slurm_end_cause cause, int64_t grace_ns)
 {
 	int64_t kill_at_ns = clock_mono_ns() + grace_ns;
 
@@ -262,7 +263,7 @@ static void request_stop(struct slurm_part *part, enum slurm_end_cause why, int6
 	}
 	if (!part->stop_requested) {
 		part->stop_requested = true;
-		part->have.end_cause = why;
+		part->have.end_cause = cause;
 		part->kill_at_ns = kill_at_ns;
 		kill(part->pid, SIGTERM);
 	}
@@ -294,9 +295,9 @@ static void end(struct slurm_parts *parts, struct slurm_part *part, int status)
 	}
 }
 
-/* Marks a part that is over as ended, and notes why; or waits. Slurm's SIGTERM goes to all
- * processes of a pilot's job, and a program may die of it before the pilot has seen its own: only
- * after a while is a bad end held against the program. */
+/* Marks a part that is over as ended, and sets its end cause; or waits. Slurm sends SIGTERM to all
+ * processes of a pilot's job, and a program may die of it before the pilot handles its own. So a
+ * failed part is only after a while taken for failed on its own. */
 static void mark_ended(struct slurm_parts *parts, struct slurm_part *part, int64_t now_ns)
 {
 	bool clear = part->stop_requested || part->leave_requested || parts->leaving ||
@@ -312,8 +313,7 @@ static void mark_ended(struct slurm_parts *parts, struct slurm_part *part, int64
 	parts->changed = true;
 }
 
-/* Kills processes that have lost their keeper: they are children of this process, now that the
- * keeper was killed by somebody else. */
+/* Kills processes whose keeper was killed. They have become children of this process. */
 static void end_strays(const struct slurm_parts *parts)
 {
 	pid_t *kept = calloc(2 * parts->n + 1, sizeof(*kept));
@@ -428,7 +428,7 @@ void slurm_parts_apply(struct slurm_parts *parts, const struct slurm_want *want)
 			request_stop(parts->all[i - 1], SLURM_END_STOPPED, 0);
 		}
 	}
-	for (uint32_t w = 0; w < want->parts_n; w++) { /* last: may need what ended parts had */
+	for (uint32_t w = 0; w < want->parts_n; w++) { /* last: may need slots of ended parts */
 		if (!find(parts, &want->parts[w])) {
 			begin(parts, &want->parts[w]);
 		}

@@ -1,8 +1,9 @@
 /* The pilot's loop: see slurm_pilot.h.
  *
- * Each look reads the newest want, starts what is missing and ends what is not wanted; have is
- * written if it has changed, or to show that the pilot is alive. Only then is the alarm, which
- * would end the process, set anew: it also fires in a call that hangs on a dead file server. */
+ * Each look reads the newest want, starts missing parts and ends parts that are not wanted. It
+ * writes have if that has changed, or renews have as a heartbeat. Only then does it set the alarm
+ * again, which would kill the process. The alarm also fires while a call hangs on a dead file
+ * server. */
 #include "engine/slurm/pilot/slurm_pilot.h"
 
 #include "base/clock.h"
@@ -25,9 +26,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define HEARTBEATS_PER_FENCE 6 /* times that have is written in fence_ns */
+#define HEARTBEATS_PER_FENCE 6 /* number of times per fence_ns that have is renewed */
 
-#define RUNTIME_MAX 40u /* bytes of the path of a directory for temporary files */
+#define RUNTIME_MAX 40u /* bytes of the path of TMPDIR, at most */
 
 struct pilot {
 	const struct slurm_pilot_options *options;
@@ -35,13 +36,13 @@ struct pilot {
 	struct loop_source signals; /* a signalfd */
 	struct loop_timer look;
 	char directory[SLURM_PATH_MAX]; /* the pilot's directory in the spool */
-	char runtime[64];               /* directory for agents here; "": there is none */
-	struct slurm_have have;         /* the pilot's report, but for its parts */
+	char runtime[64];       /* runtime directory (XDG_RUNTIME_DIR) of the parts; "": none */
+	struct slurm_have have; /* the pilot's state; parts is NULL between writes */
 	struct slurm_scratch scratch;
 	struct slurm_parts parts;
 	uint64_t want;      /* number of the newest want seen */
-	uint64_t number;    /* number of the have that was written last */
-	int64_t goes_at_ns; /* if have.state is going: time at which the pilot is gone */
+	uint64_t number;    /* number of the have written last */
+	int64_t gone_at_ns; /* if have.state is going: time at which the pilot is gone */
 	int64_t shown_ns;   /* last time at which have was written or renewed */
 	bool write_failed;  /* have could not be written, which was logged */
 	int rv;             /* result of the run */
@@ -56,7 +57,7 @@ static int write_have(struct pilot *p, int64_t now_ns)
 	int rv;
 
 	p->have.scratch_bytes = slurm_scratch_free(&p->scratch);
-	p->have.remaining_ns = p->goes_at_ns > now_ns ? p->goes_at_ns - now_ns : 0;
+	p->have.remaining_ns = p->gone_at_ns > now_ns ? p->gone_at_ns - now_ns : 0;
 	p->have.parts = calloc(p->parts.n > 0 ? p->parts.n : 1, sizeof(*p->have.parts));
 	if (!p->have.parts) {
 		return pawl_err_set(p->err, PAWL_ENOMEM, "out of memory");
@@ -78,7 +79,7 @@ static int write_have(struct pilot *p, int64_t now_ns)
 	return rv;
 }
 
-/* Shows that the pilot is alive. That needs no room on the disk, so a full disk ends no job. */
+/* Renews have as a heartbeat. This needs no space on the disk, so a full disk ends no job. */
 static int renew_have(struct pilot *p, int64_t now_ns)
 {
 	int rv = slurm_spool_renew(p->directory, "have", p->number, p->err);
@@ -90,7 +91,8 @@ static int renew_have(struct pilot *p, int64_t now_ns)
 	return rv;
 }
 
-/* Whether the free scratch space is not what was told: others use the file system, too. */
+/* Returns whether the free scratch space differs by more than 1/16 from the reported one: others
+ * use the file system as well. */
 static bool scratch_room_changed(const struct pilot *p)
 {
 	uint64_t reported = p->have.scratch_bytes;
@@ -99,7 +101,7 @@ static bool scratch_room_changed(const struct pilot *p)
 	return (free > reported ? free - reported : reported - free) > reported / 16;
 }
 
-/* Writes what has changed, or else shows that the pilot is alive, if that is due. */
+/* Writes have if it has changed, or else renews it if that is due. */
 static int show_have(struct pilot *p, int64_t now_ns)
 {
 	bool due = now_ns >= p->shown_ns + p->options->fence_ns / HEARTBEATS_PER_FENCE;
@@ -111,7 +113,7 @@ static int show_have(struct pilot *p, int64_t now_ns)
 		due = due && rv != 0;
 	}
 	if (rv != 0 && !p->write_failed) {
-		log_line(LOG_WARNING, "%s; what runs here goes on", p->err->msg);
+		log_line(LOG_WARNING, "%s; the jobs of this pilot go on", p->err->msg);
 	}
 	p->write_failed = rv != 0;
 	return due ? renew_have(p, now_ns) : 0;
@@ -119,6 +121,7 @@ static int show_have(struct pilot *p, int64_t now_ns)
 
 /* ---- want ---- */
 
+/* Begins the end of the pilot. */
 static void leave(struct pilot *p)
 {
 	int64_t wait_ns = p->options->kill_wait_ns;
@@ -127,9 +130,9 @@ static void leave(struct pilot *p)
 		return;
 	}
 	p->have.state = SLURM_PILOT_GOING;
-	p->goes_at_ns = clock_mono_ns() + wait_ns;
+	p->gone_at_ns = clock_mono_ns() + wait_ns;
 	p->parts.changed = true;
-	slurm_parts_leave(&p->parts, wait_ns - wait_ns / 4); /* before Slurm kills the pilot, too */
+	slurm_parts_leave(&p->parts, wait_ns - wait_ns / 4); /* before Slurm kills the pilot */
 }
 
 /* Reads the newest want and applies it. PAWL_ENOENT: the engine has given this pilot up. */
@@ -148,7 +151,7 @@ static int read_want(struct pilot *p)
 	snprintf(name, sizeof(name), "want.%016llx", (unsigned long long)number);
 	rv = slurm_spool_get(p->directory, name, &bytes, &len_bytes, p->err);
 	if (rv == PAWL_ENOENT) {
-		return 0; /* a newer one is there, which the next look sees */
+		return 0; /* a newer want replaced it, which the next look reads */
 	}
 	if (rv != 0) {
 		return rv;
@@ -172,7 +175,7 @@ static void stop(struct pilot *p, int rv)
 	loop_stop(p->loop);
 }
 
-/* Writes have if needed. Returns true once the pilot has said its last word. */
+/* Writes have if needed. Returns true once the last have, of state SLURM_PILOT_LEFT, is written. */
 static bool update_have(struct pilot *p, int64_t now_ns, int *rv)
 {
 	bool last = p->parts.leaving && slurm_parts_alive(&p->parts) == 0;
@@ -193,7 +196,7 @@ static void look(struct pilot *p)
 	slurm_parts_look(&p->parts, now_ns);
 	rv = read_want(p);
 	if (rv == PAWL_ENOENT) {
-		log_line(LOG_ERROR, "%s is not there any more: this pilot was given up",
+		log_line(LOG_ERROR, "%s is gone: the scheduler has given this pilot up",
 			p->directory);
 		stop(p, 0);
 		return;
@@ -223,7 +226,7 @@ static void on_signal(struct loop_source *source, uint32_t events)
 	while ((signal = loop_read_signal(source)) != 0) {
 		if (signal == SIGUSR1 && p->have.state == SLURM_PILOT_UP) {
 			p->have.state = SLURM_PILOT_GOING;
-			p->goes_at_ns = clock_mono_ns() + p->options->notice_ns;
+			p->gone_at_ns = clock_mono_ns() + p->options->notice_ns;
 			p->parts.changed = true;
 		} else if (signal == SIGTERM || signal == SIGINT) {
 			leave(p);
@@ -246,8 +249,8 @@ static bool read_number(const char *name, uint64_t *number)
 	return *end == '\0';
 }
 
-/* Finds the address that this host has on the way toward another one. If that way does not leave
- * this host, the address says nothing about the others, and the host's own one is taken. */
+/* Finds this host's address on the route to another host. If the route does not leave this host,
+ * other hosts may not reach that address; then the host's own address is used. */
 static void find_address(struct pilot *p, const char *route_to)
 {
 	char *address = p->have.address;
@@ -272,7 +275,7 @@ static int read_identity(struct pilot *p)
 	if (!read_number("SLURM_JOB_ID", &p->have.slurm_job) || !host ||
 		strlen(host) >= CORE_NAME_MAX || host[0] == '.' || strchr(host, '/')) {
 		return pawl_err_set(p->err, PAWL_EINVAL,
-			"this is no Slurm job: SLURM_JOB_ID and SLURMD_NODENAME are needed; "
+			"not in a Slurm job: SLURM_JOB_ID or SLURMD_NODENAME is missing; "
 			"pawl sched --engine slurm starts pilots itself");
 	}
 	p->have.restart = (uint32_t)restart;
@@ -290,21 +293,21 @@ static int register_pilot(struct pilot *p)
 	struct stat st;
 
 	if (stat(p->options->spool, &st) != 0) {
-		return pawl_err_sys(p->err, "%s: it must be a directory that all nodes see: %s",
+		return pawl_err_sys(p->err, "%s must be a directory that all nodes see; on %s",
 			p->options->spool, p->have.host);
 	}
 	if (st.st_uid != geteuid() || (st.st_mode & 077) != 0) {
-		return pawl_err_set(p->err, PAWL_EINVAL, "%s is not of this user alone",
-			p->options->spool);
+		return pawl_err_set(p->err, PAWL_EINVAL,
+			"%s must be owned by this user and have mode 0700", p->options->spool);
 	}
-	if (mkdir(p->directory, 0700) != 0) { /* a directory that exists is another pilot's */
+	if (mkdir(p->directory, 0700) != 0) { /* an existing directory is another pilot's */
 		return pawl_err_sys(p->err, "make %s", p->directory);
 	}
 	return write_have(p, clock_mono_ns());
 }
 
-/* Makes the pilot's runtime directory. A job has one agent per runtime directory, and two pilots
- * may be on one host. */
+/* Makes the pilot's runtime directory. A job has one agent per runtime directory, and a host may
+ * have two pilots. */
 static int make_runtime(struct pilot *p)
 {
 	const char *base = getenv("TMPDIR");
@@ -343,7 +346,8 @@ static int remove_one(const char *path, const struct stat *st, int kind, struct 
 	return remove(path);
 }
 
-/* Takes the signals, before anything is started. SIGALRM is left as it is: it ends the process. */
+/* Sets up the handling of signals, before any process is started. SIGALRM keeps its default: it
+ * kills the process. */
 static int take_signals(struct pilot *p)
 {
 	sigset_t set;
@@ -381,10 +385,10 @@ int slurm_pilot_run(const struct slurm_pilot_options *options, struct pawl_err *
 	}
 	rv = rv == 0 ? p.rv : rv;
 	alarm(0);
-	if (slurm_parts_alive(&p.parts) == 0) { /* else the next pilot here removes it */
+	if (slurm_parts_alive(&p.parts) == 0) { /* else the next pilot on the node removes it */
 		slurm_scratch_close(&p.scratch);
 	}
-	slurm_parts_deinit(&p.parts); /* what lives dies with this process */
+	slurm_parts_deinit(&p.parts); /* keepers that are left die with this process */
 	if (p.runtime[0] != '\0') {
 		nftw(p.runtime, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 	}

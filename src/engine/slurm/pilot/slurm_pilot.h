@@ -1,11 +1,11 @@
 /*
- * The pilot: a job of Slurm's on one node, in which the scheduler's jobs run. It reads what is
- * wanted from its directory in the spool (slurm_spool.h), and writes there what is.
+ * The pilot: a job of Slurm's on one node, in which the scheduler's jobs run. It reads want from
+ * its directory in the spool (slurm_spool.h), and writes have there.
  *
- * SIGTERM: Slurm ends the pilot; its parts are told, and killed before Slurm would do it. SIGUSR1:
- * notice that this will come. A pilot that cannot see the spool, or cannot write to it, for
- * fence_ns ends at once with all that it runs: by then the engine may have given it up, and its
- * jobs may run elsewhere.
+ * SIGTERM: Slurm ends the pilot. The pilot stops its parts, and kills them before Slurm would.
+ * SIGUSR1: notice that SIGTERM will follow. A pilot that cannot read the spool, or cannot write to
+ * it, for fence_ns ends at once with all its parts. By then the engine may have given it up, and
+ * its jobs may run elsewhere.
  */
 #ifndef ENGINE_SLURM_PILOT_SLURM_PILOT_H
 #define ENGINE_SLURM_PILOT_SLURM_PILOT_H
@@ -18,14 +18,14 @@ struct slurm_pilot_options {
 	const char *spool;          /* path of the spool; the caller's */
 	int64_t fence_ns;           /* SLURM_FENCE_LEAST_S to SLURM_FENCE_MOST_S */
 	int64_t kill_wait_ns;       /* time from Slurm's SIGTERM to its SIGKILL */
-	int64_t notice_ns;          /* time from SIGUSR1 to the end */
-	const char *const *scratch; /* directories for jobs' scratch files: see scratch.h */
+	int64_t notice_ns;          /* time from SIGUSR1 to SIGTERM */
+	const char *const *scratch; /* directories for jobs' scratch files (scratch.h) */
 	uint32_t scratch_n;         /* number of entries in scratch; 0: TMPDIR, or /tmp */
 };
 
-/* Runs the pilot until it has left, in the process's only thread, whose signals it takes.
- * PAWL_EINVAL: the process is not in a Slurm job, or the spool is not this user's; PAWL_EIO and its
- * like: the spool. */
+/* Runs the pilot to its end, in the only thread of the process, and handles the process's signals.
+ * PAWL_EINVAL: the process is not in a Slurm job, or others can access the spool; PAWL_EIO and
+ * other errors of the spool. */
 int slurm_pilot_run(const struct slurm_pilot_options *options, struct pawl_err *err);
 
 #endif

@@ -1,9 +1,8 @@
-/* Chooses, makes and locks the directory, and removes what others left: see slurm_scratch.h.
+/* Chooses, makes and locks the directory, and removes those of dead pilots: see slurm_scratch.h.
  *
- * A directory that is not locked belongs to a pilot that is dead, or has made it just now: a pilot
- * that makes one checks, once it has the lock, whether the directory is still there, and else makes
- * another. Where there are no locks, as on some file systems of several hosts, no pilot is taken
- * for dead. */
+ * A directory without a lock belongs to a dead pilot, or to one that has just made it. So a pilot
+ * that makes one checks, once it has the lock, whether the directory still exists; if not, it makes
+ * another. On file systems without locks, as some network file systems, no pilot counts as dead. */
 #include "engine/slurm/pilot/slurm_scratch.h"
 
 #include "base/err.h"
@@ -32,7 +31,7 @@
 
 /* ---- choice ---- */
 
-/* Returns the fastest directory of those that can be used; NULL: none can. */
+/* Returns the fastest usable directory; NULL: there is none. */
 static const char *choose(const char *const *dirs, uint32_t n)
 {
 	const char *good[SCRATCH_DIRS_MAX];
@@ -45,7 +44,7 @@ static const char *choose(const char *const *dirs, uint32_t n)
 		if (scratch_choose(&dirs[i], 1, &best, &rate, &err) == 0) {
 			good[good_n++] = dirs[i];
 		} else {
-			log_line(LOG_WARNING, "%s; it is not used", err.msg);
+			log_line(LOG_WARNING, "%s; the directory is not used", err.msg);
 		}
 	}
 	if (good_n == 0) {
@@ -64,7 +63,7 @@ static const char *choose(const char *const *dirs, uint32_t n)
 
 /* ---- ownership ---- */
 
-/* Whether the directory that fd holds is this user's and still the one at path. */
+/* Returns whether the directory of fd is this user's, and still the one at path. */
 static bool is_there(int fd, const char *path)
 {
 	struct stat opened;
@@ -74,8 +73,9 @@ static bool is_there(int fd, const char *path)
 		opened.st_dev == there.st_dev && opened.st_ino == there.st_ino;
 }
 
-/* Locks a directory of this user's and returns its descriptor. Returns -1 with errno: EWOULDBLOCK:
- * somebody has the lock; ENOENT: the directory is gone; others: it has no locks. */
+/* Locks a directory of this user's and returns its descriptor. Returns -1 and sets errno:
+ * EWOULDBLOCK if the lock is taken, ENOENT if the directory is gone or replaced, others if it
+ * cannot be locked. */
 static int lock_directory(const char *path)
 {
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -129,7 +129,7 @@ static void remove_dead(const char *dir, const char *host)
 		snprintf(path, sizeof(path), "%.2000s/%s", dir, entry->d_name);
 		fd = lock_directory(path);
 		if (fd >= 0) {
-			log_line(LOG_INFO, "removing %s, of a pilot that is dead", path);
+			log_line(LOG_INFO, "removing %s, left by a dead pilot", path);
 			scratch_remove(path);
 			close(fd);
 		}
@@ -139,15 +139,15 @@ static void remove_dead(const char *dir, const char *host)
 	}
 }
 
-/* Removes what dead pilots have left, in a child: it may take long, and the pilot must be heard of
- * meanwhile. */
+/* Removes the directories of dead pilots in a child process, because that may take long and must
+ * not delay the pilot's heartbeats. */
 static void clean(const char *host, const char *const *dirs, uint32_t n)
 {
 	pid_t self = getpid();
 	pid_t child = fork();
 
 	if (child != 0) {
-		return; /* without a child, the next pilot does it */
+		return; /* if the fork failed, the next pilot does it */
 	}
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	for (uint32_t i = 0; i < n && getppid() == self; i++) {
@@ -180,7 +180,7 @@ void slurm_scratch_drop(struct slurm_scratch *scratch, const char *path)
 		}
 		return;
 	}
-	if (fork() == 0) { /* without a child, the pilot's end removes it */
+	if (fork() == 0) { /* if the fork failed, the pilot's end removes it */
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		scratch_remove(old);
 		_exit(0);

@@ -1,4 +1,4 @@
-/* Slots by number, devices by name: see slurm_slots.h. */
+/* Slots have numbers, devices have names: see slurm_slots.h. */
 #include "engine/slurm/pilot/slurm_slots.h"
 
 #include "base/err.h"
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #define DEVICES     "CUDA_VISIBLE_DEVICES"
-#define RUN_DEVICES "PAWL_RUN_DEVICES" /* known to `pawl run`: launch/run_devices.h */
+#define RUN_DEVICES "PAWL_RUN_DEVICES" /* read by `pawl run`: launch/run_devices.h */
 
 #define PATH_BYTES 128u
 
@@ -39,7 +39,7 @@ void slurm_slots_take(const struct slurm_parts *parts, struct slurm_part *part, 
 	}
 }
 
-/* Returns the n-th item of a list with commas, and what follows it; "": there is none. */
+/* Returns the comma-separated list from its n-th item on; "": there is none. */
 static const char *item_of(const char *list, uint32_t n)
 {
 	for (; n > 0 && *list != '\0'; n--) {
@@ -49,7 +49,7 @@ static const char *item_of(const char *list, uint32_t n)
 	return list;
 }
 
-/* Returns the pilot's devices; NULL: there is not one for each slot. */
+/* Returns the pilot's devices; NULL: there are fewer than slots. */
 static const char *all_devices(const struct slurm_parts *parts)
 {
 	const char *all = getenv(DEVICES);

@@ -58,38 +58,39 @@ static bool has_workers(const struct agent *agent, const struct agent_root *root
 	return false;
 }
 
-/* Whether a root is given up: its workers left on purpose and said that their newest save is not
- * durable, and storage has failed since, too. Nobody is left to wait for it, and others may want
+/* Whether a root is given up: its workers left on purpose and reported that their newest save is
+ * not durable, and storage still fails. No worker waits for the save, and other jobs may wait for
  * the root. */
 static bool is_given_up(const struct agent_root *root)
 {
-	return root->left && root->left_not_durable && root->alerts[ALERT_SAVE].active &&
-		clock_mono_ns() - root->left_ns > times_ns(TIME_ROOT_GIVE_UP);
+	return root->workers.left && root->workers.left_not_durable &&
+		root->alerts[ALERT_SAVE].active &&
+		clock_mono_ns() - root->workers.left_ns > times_ns(TIME_ROOT_GIVE_UP);
 }
 
 /* Whether a root is no longer needed: its workers left on purpose, and all is durable, or given up.
- * `pawl run` keeps its roots, to say at the end what became of them, and ends itself; but not where
- * workers elsewhere may go on with them. */
-static bool is_over(const struct agent *agent, const struct agent_root *root)
+ * `pawl run` keeps its roots until it ends, for its summary, unless workers on other hosts may go
+ * on with them (close_idle_roots). */
+static bool is_unused(const struct agent *agent, const struct agent_root *root)
 {
-	bool over = agent->close_idle_roots ? !has_workers(agent, root)
-					    : agent->idle_exit_ns > 0 && root->left;
+	bool unused = agent->close_idle_roots ? !has_workers(agent, root)
+					      : agent->idle_exit_ns > 0 && root->workers.left;
 
-	return over && root->state == ROOT_OPEN &&
+	return unused && root->state == ROOT_OPEN &&
 		(ledger_all_durable(&root->ledger) || is_given_up(root)) &&
-		persist_idle(root->persist);
+		persist_idle(root->storage.thread);
 }
 
 /* Logs what is lost with a root that is closed. */
 static void log_lost(const struct agent_root *root)
 {
-	const struct alert_state *trouble = root_worst_alert(root);
+	const struct alert_state *alert = root_worst_alert(root);
 	int newest = ledger_newest(&root->ledger);
 
 	if (newest >= 0 && !root->ledger.slots[newest].durable) {
 		log_line(LOG_ERROR, "%s: %s is lost: it was in memory only%s%s", root->path,
-			root->ledger.slots[newest].tag, trouble ? ". " : "",
-			trouble ? trouble->text : "");
+			root->ledger.slots[newest].tag, alert ? ". " : "",
+			alert ? alert->text : "");
 	}
 }
 
@@ -121,7 +122,7 @@ static void sweep(struct agent *agent)
 	while (*at) {
 		struct agent_root *root = *at;
 
-		if (root->state != ROOT_FAILED && !is_over(agent, root)) {
+		if (root->state != ROOT_FAILED && !is_unused(agent, root)) {
 			at = &root->next;
 			continue;
 		}
@@ -148,18 +149,18 @@ static bool all_durable(const struct agent *agent)
 static bool all_done(const struct agent *agent)
 {
 	for (const struct agent_root *root = agent->roots; root; root = root->next) {
-		if (root->state == ROOT_OPEN && root->pending_changes > 0) {
+		if (root->state == ROOT_OPEN && root->storage.pending_changes > 0) {
 			return false;
 		}
 	}
 	return all_durable(agent);
 }
 
-/* Whether storage has failed since the drain was asked for: the drain then gives up. */
-static bool has_trouble(const struct agent *agent)
+/* Whether storage has failed since agent_drain was called: the drain then gives up. */
+static bool has_failed(const struct agent *agent)
 {
 	for (const struct agent_root *root = agent->roots; root; root = root->next) {
-		if (root->failed_since_drain && !ledger_all_durable(&root->ledger)) {
+		if (root->storage.failed_since_drain && !ledger_all_durable(&root->ledger)) {
 			return true;
 		}
 	}
@@ -170,7 +171,7 @@ void agent_progress(struct agent *agent)
 {
 	void (*drained)(void *user, bool ok) = agent->drained;
 
-	if (drained && (all_done(agent) || has_trouble(agent))) {
+	if (drained && (all_done(agent) || has_failed(agent))) {
 		agent->drained = NULL;
 		drained(agent->drained_user, all_durable(agent));
 	}
@@ -179,8 +180,8 @@ void agent_progress(struct agent *agent)
 	}
 }
 
-/* Whether the agent waits in vain: all that is not durable has met failing storage for long, and
- * the ranks have died, so that nobody asks. */
+/* Whether waiting is of no use: for all that is not durable, storage has failed for long, and the
+ * ranks have ended. */
 static bool is_stuck(const struct agent *agent)
 {
 	int64_t past_ns = clock_mono_ns() - times_ns(TIME_AGENT_UNUSED);
@@ -190,7 +191,7 @@ static bool is_stuck(const struct agent *agent)
 
 		if (root->state == ROOT_OPEN && !ledger_all_durable(&root->ledger) &&
 			(!failing->active || failing->since_ns > past_ns ||
-				root->left_ns > past_ns)) {
+				root->workers.left_ns > past_ns)) {
 			return false;
 		}
 	}
@@ -236,7 +237,7 @@ static void socket_ready(struct loop_source *source, uint32_t events)
 	sweep(agent);
 }
 
-/* The worker died. Its children may keep the socket open, so only this event tells. */
+/* The worker has ended. Its children may keep the socket open, so only this event shows the end. */
 static void process_ready(struct loop_source *source, uint32_t events)
 {
 	struct agent_conn *conn = source->user;
@@ -306,10 +307,10 @@ static void on_wake(void *user)
 	sweep(agent);
 }
 
-/* ---- the public side ---- */
+/* ---- public functions ---- */
 
-/* Makes sure that this is the job's only agent, by a lock beside the socket: a socket file says
- * nothing about whether its owner lives. */
+/* Makes sure that this is the job's only agent, by a lock beside the socket: a socket file does not
+ * show whether its owner runs. */
 static int lock_socket(struct agent *agent, struct pawl_err *err)
 {
 	char path[PATH_MAX];
@@ -347,7 +348,7 @@ static int listen_on(struct agent *agent, struct pawl_err *err)
 	int rv;
 
 	if (strlen(agent->socket) >= sizeof(addr.sun_path)) {
-		return pawl_err_set(err, PAWL_EINVAL, "socket path %s is over %zu bytes",
+		return pawl_err_set(err, PAWL_EINVAL, "socket path %s is longer than %zu bytes",
 			agent->socket, sizeof(addr.sun_path) - 1);
 	}
 	memcpy(addr.sun_path, agent->socket, strlen(agent->socket) + 1);
@@ -433,7 +434,7 @@ void agent_close(struct agent *agent)
 		struct agent_root *root = agent->roots;
 
 		agent->roots = root->next;
-		if (!agent->log_visible) { /* otherwise the process's last log line says it */
+		if (!agent->log_visible) { /* otherwise the process's last log line has it */
 			log_lost(root);
 		}
 		root_close(root);
@@ -486,7 +487,7 @@ void agent_drain(struct agent *agent, void (*drained)(void *user, bool ok), void
 	agent->drained = drained;
 	agent->drained_user = user;
 	for (struct agent_root *root = agent->roots; root; root = root->next) {
-		root->failed_since_drain = false;
+		root->storage.failed_since_drain = false;
 		ledger_want_durable(&root->ledger, 0);
 		root_advance(root);
 	}
@@ -504,9 +505,9 @@ const char *agent_summary(const struct agent *agent, char *buf, size_t cap_bytes
 
 		len += (size_t)snprintf(buf + len, cap_bytes - len, "%s%s: ", len ? "; " : "",
 			root->path);
-		if (len < cap_bytes && root->has_durable) {
+		if (len < cap_bytes && root->storage.has_durable) {
 			len += (size_t)snprintf(buf + len, cap_bytes - len, "%s durable",
-				root->durable_tag);
+				root->storage.durable_tag);
 		} else if (len < cap_bytes) {
 			len += (size_t)snprintf(buf + len, cap_bytes - len,
 				"nothing made durable yet");
@@ -556,7 +557,7 @@ void agent_expect_nonce(struct agent *agent, const char *path, uint64_t nonce)
 	uint32_t i = 0;
 
 	if (copy == NULL) {
-		/* If no copy is kept, the time-out finds a root in another directory later. */
+		/* Without a copy, a root in another directory is found later, by the time-out. */
 		return;
 	}
 	while (i < AGENT_NONCES_MAX - 1 && agent->nonces[i].path != NULL &&

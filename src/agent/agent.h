@@ -3,8 +3,8 @@
  * save to, makes durable what was committed, and outlives the workers. Runs on the loop of its
  * process: `pawl run` itself, or `pawl agent` when the library spawned it.
  *
- * All functions are for the loop's thread. Storage is touched by one thread a root (storage_thread.c), so
- * a hung disk never blocks the loop.
+ * All functions are for the loop's thread. One storage thread a root (storage_thread.h) does all
+ * work on the disk, so a hung disk never blocks the loop.
  */
 #ifndef AGENT_AGENT_H
 #define AGENT_AGENT_H
@@ -28,9 +28,9 @@ struct agent_options {
 	/* Calls loop_stop after so long without workers and with nothing left to make durable; 0:
 	 * never. */
 	int64_t idle_exit_ns;
-	bool log_visible; /* people see this process's log: ranks need not repeat it */
-	/* Closes a root once no worker has it any more and all is durable: others may take it on
-	 * elsewhere. */
+	bool log_visible; /* users see this process's log: ranks need not repeat it */
+	/* Closes a root once no worker uses it and all is durable: workers on another host may go
+	 * on with it. */
 	bool close_idle_roots;
 };
 
@@ -42,16 +42,16 @@ int agent_open(struct agent **out, struct loop *loop, const struct agent_options
 void agent_close(struct agent *agent);
 
 /* The workers' group was restarted: drops connections of older attempts, forgets their uncommitted
- * saves, keeps committed ones. An earlier notice does not hold for the new workers. */
+ * saves, keeps committed ones. An earlier notice does not apply to the new workers. */
 void agent_set_attempt(struct agent *agent, uint32_t attempt);
 /* Tells every worker to stop: finish the step, save, leave (their ckpt.stopping turns true).
- * Workers that connect later are told too. */
+ * Workers that connect later get the notice, too. */
 void agent_notice(struct agent *agent, const char *why);
 /* Makes the newest committed step of every root durable and calls drained(user, ok) once, from the
  * loop; ok is false when storage failed. */
 void agent_drain(struct agent *agent, void (*drained)(void *user, bool ok), void *user);
 /* Whether a worker of this attempt has left on purpose though its newest save was not durable. Its
- * exit code says so, too (RUN_EXIT_UNSAVED). */
+ * exit code is then RUN_EXIT_UNSAVED. */
 bool agent_left_not_durable(const struct agent *agent);
 /* For logs: "runs/gpt: step 1200 durable, step 1260 committed" (newest of each root). Returns
  * buf. */

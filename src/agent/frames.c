@@ -1,5 +1,5 @@
-/* Handles what workers say to the agent: one function a frame. See proto.h for the frames, root.h
- * for the parts. */
+/* Handles the frames of workers, one function a type. See proto.h for the frames, root.h for the
+ * parts. */
 #include "agent/root.h"
 
 #include "base/clock.h"
@@ -17,16 +17,16 @@
 
 /* ---- sending ---- */
 
-/* Tells people of a rank that has not read what it was sent, and is given up. Nobody needs to hear
- * here of a rank that died. */
+/* Reports a rank that is disconnected since it does not read. The end of a rank is only logged
+ * here: others report it. */
 static void report_unresponsive(struct agent_conn *conn, const struct pawl_err *err)
 {
 	struct alert alert;
 
 	if (conn->root && (err->sys == EAGAIN || err->sys == EWOULDBLOCK)) {
 		alert_fill(&alert, ALERT_ONCE, NULL,
-			"rank %u (pid %u) has not read for %u s what its agent says, and is given "
-			"up: its process hangs, or is stopped",
+			"rank %u (pid %u) has not read its agent's messages for %u s and is "
+			"disconnected: its process hangs, or is stopped",
 			conn->job_rank, conn->pid, times_s(TIME_LINK_SEND));
 		root_alert(conn->root, &alert);
 	} else {
@@ -102,15 +102,15 @@ static struct agent_root *unlink_root(struct agent_root *roots, const struct age
 	return roots;
 }
 
-/* Checks what a worker says about itself. */
+/* Checks what a worker's HELLO says of the worker. */
 static int check_hello(const struct agent_conn *conn, const struct frame_hello *hello,
 	struct pawl_err *err)
 {
 	if (hello->root[0] != '/') {
-		return pawl_err_set(err, PAWL_EINVAL, "malformed greeting");
+		return pawl_err_set(err, PAWL_EINVAL, "malformed HELLO");
 	}
 	if (strcmp(hello->job, conn->agent->job) != 0) {
-		return pawl_err_set(err, PAWL_EBUSY, "this agent is job %s's, not job %s's",
+		return pawl_err_set(err, PAWL_EBUSY, "this agent serves job %s, not job %s",
 			conn->agent->job, hello->job);
 	}
 	if (hello->ranks < 1 || hello->ranks > PROTO_RANKS_LOCAL ||
@@ -118,7 +118,7 @@ static int check_hello(const struct agent_conn *conn, const struct frame_hello *
 		hello->first > hello->world - hello->ranks) {
 		return pawl_err_set(err, PAWL_ELIMIT,
 			"rank %u of %u, ranks %u and %u more on this host: an agent serves up to "
-			"%u ranks, one behind the other",
+			"%u ranks, with consecutive numbers",
 			hello->rank, hello->world, hello->first, hello->ranks - 1,
 			PROTO_RANKS_LOCAL);
 	}
@@ -137,7 +137,7 @@ static struct persist_policy policy_of(const struct frame_hello *hello)
 static int check_attempt(const struct agent *agent, const struct agent_root *root, uint32_t attempt,
 	struct pawl_err *err)
 {
-	uint32_t now = agent->any_attempt ? (root ? root->attempt : attempt) : agent->attempt;
+	uint32_t now = agent->any_attempt ? (root ? root->epoch.attempt : attempt) : agent->attempt;
 
 	if (attempt < now || (attempt > now && !agent->any_attempt)) {
 		return pawl_err_set(err, PAWL_EPEER,
@@ -147,8 +147,8 @@ static int check_attempt(const struct agent *agent, const struct agent_root *roo
 }
 
 /*
- * Sees to ranks that span hosts and differ from those that this agent has the root open for: the
- * root is opened anew once the old ranks are gone. *at is NULL then.
+ * If the ranks span hosts and differ from those for which this agent has the root open, closes the
+ * root once the old ranks have ended, so that it is opened anew; *at is NULL then.
  */
 static int close_changed_root(struct agent_root **at, const struct frame_hello *hello,
 	struct pawl_err *err)
@@ -166,14 +166,14 @@ static int close_changed_root(struct agent_root **at, const struct frame_hello *
 		if (root->ranks[r].conn) {
 			return pawl_err_set(err, PAWL_ETIMEDOUT,
 				"%s: ranks %u to %u of %u are on this host, not %u to %u of %u: "
-				"all ranks of a host must have numbers one behind the other",
+				"the ranks of a host must have consecutive numbers",
 				root->path, root->first_rank,
 				root->first_rank + root->ledger.world - 1,
 				root->ledger.world + root->remote_ranks, hello->first,
 				hello->first + hello->ranks - 1, hello->world);
 		}
 	}
-	if (!ledger_all_durable(&root->ledger) || !persist_idle(root->persist)) {
+	if (!ledger_all_durable(&root->ledger) || !persist_idle(root->storage.thread)) {
 		ledger_want_durable(&root->ledger, 0);
 		root_advance(root);
 		return pawl_err_set(err, PAWL_ETIMEDOUT,
@@ -213,7 +213,7 @@ static int join_root(struct agent_conn *conn, const struct frame_hello *hello, s
 		if (rv != 0) {
 			return rv;
 		}
-		root->attempt = hello->attempt;
+		root->epoch.attempt = hello->attempt;
 		root->named = hello->named;
 		root->ledger.named = hello->named && root->remote_ranks == 0;
 		root->next = agent->roots;
@@ -221,15 +221,16 @@ static int join_root(struct agent_conn *conn, const struct frame_hello *hello, s
 	}
 	if (root->named != hello->named) {
 		return pawl_err_set(err, PAWL_EBUSY,
-			"%s: saved to by step and by tag in one job: use two roots", hello->root);
+			"%s: one job saves to it both by step and by tag: use two roots",
+			hello->root);
 	}
 	rv = root_join(root, conn, hello->ranks, hello->attempt, err);
 	if (rv != 0) {
 		return rv;
 	}
 	root_set_last_seq(root, conn->rank, hello->seq);
-	root->memory_bytes = hello->memory_bytes;
-	root->auto_interval = auto_interval && root->remote_ranks == 0;
+	root->saves.memory_bytes = hello->memory_bytes;
+	root->schedule.auto_interval = auto_interval && root->remote_ranks == 0;
 	if (root->remote_ranks > 0) {
 		/* With 0 every save is persisted: hosts cannot agree in time on which ones to
 		 * skip. */
@@ -239,7 +240,7 @@ static int join_root(struct agent_conn *conn, const struct frame_hello *hello, s
 	} else {
 		ledger_set_interval(&root->ledger, interval_ns);
 	}
-	persist_set_policy(root->persist, &policy);
+	persist_set_policy(root->storage.thread, &policy);
 	return 0;
 }
 
@@ -263,8 +264,8 @@ static void handle_hello(struct agent_conn *conn, uint32_t id, const union frame
 		return;
 	}
 	conn->hello_id = id;
-	if (conn->agent->notice || conn->root->hold_sent[QUESTION_STOP]) {
-		root_hold(conn->root, QUESTION_STOP); /* asks anew, now with this rank */
+	if (conn->agent->notice || conn->root->questions.hold_sent[QUESTION_STOP]) {
+		root_hold(conn->root, QUESTION_STOP); /* again, now with this rank */
 	}
 	if (conn->root->state == ROOT_OPEN) {
 		conn_send_welcome(conn);
@@ -320,7 +321,7 @@ static void handle_vote(struct agent_conn *conn, uint32_t id, const union frame_
 		body->vote.why);
 }
 
-static void handle_want(struct agent_conn *conn, uint32_t id, const union frame_request *body)
+static void handle_flush(struct agent_conn *conn, uint32_t id, const union frame_request *body)
 {
 	struct pawl_err err = {0};
 	uint64_t seq = body->flush.seq;
@@ -424,8 +425,8 @@ static bool may_change(struct agent_conn *conn, uint32_t id, const char *what, c
 		return true;
 	}
 	pawl_err_set(&err, PAWL_ENOTSUP,
-		"%s %s: on rank %u, but of several hosts that of rank 0 has the root", what, tag,
-		conn->job_rank);
+		"%s %s: rank %u cannot, since of several hosts only that of rank 0 has the root",
+		what, tag, conn->job_rank);
 	conn_reply_error(conn, id, &err);
 	return false;
 }
@@ -436,12 +437,12 @@ static void accept_job(struct agent_conn *conn, uint32_t id, struct persist_job 
 	struct pawl_err err = {0};
 
 	if (!job) {
-		pawl_err_set(&err, PAWL_ENOMEM, "the agent has no memory for it");
+		pawl_err_set(&err, PAWL_ENOMEM, "the agent is out of memory");
 		conn_reply_error(conn, id, &err);
 		return;
 	}
-	persist_submit(conn->root->persist, job);
-	conn->root->pending_changes++;
+	persist_submit(conn->root->storage.thread, job);
+	conn->root->storage.pending_changes++;
 	conn_reply_ok(conn, id);
 }
 
@@ -454,7 +455,7 @@ static void handle_pin(struct agent_conn *conn, uint32_t id, const union frame_r
 	}
 	job = root_job(conn->root, PERSIST_PIN, body->pin.tag);
 	if (job) {
-		job->pinned = body->pin.pinned;
+		job->pin.pinned = body->pin.pinned;
 	}
 	accept_job(conn, id, job);
 }
@@ -463,7 +464,7 @@ static void handle_condemn(struct agent_conn *conn, uint32_t id, const union fra
 {
 	const struct frame_damaged *condemn = &body->damaged;
 
-	/* Damage in the store is seen by rank 0's host, too, which has the root. */
+	/* Damage in the store is handled by rank 0's host, which has the root and sees it, too. */
 	if (tag_valid(condemn->tag) && (condemn->memory || conn->root->first_rank == 0)) {
 		restore_condemn(conn->root, condemn->memory, condemn->tag, condemn->why);
 	}
@@ -554,11 +555,11 @@ static void handle_bye(struct agent_conn *conn, uint32_t id, const union frame_r
 
 	conn->leaving = bye->clean;
 	if (bye->not_durable) {
-		conn->root->left_not_durable = true;
+		conn->root->workers.left_not_durable = true;
 		conn->agent->left_not_durable = true;
 	}
 	/* A rank with an error ends in order, but did not mean to end. */
-	if (bye->why[0] != '\0' && conn->root->running) {
+	if (bye->why[0] != '\0' && conn->root->workers.running) {
 		snprintf(why, sizeof(why), "rank %u: %.200s", conn->job_rank, bye->why);
 		root_event(conn->root, EVENT_FAILED, why);
 	}
@@ -579,11 +580,12 @@ static void handle_scale(struct agent_conn *conn, uint32_t id, const union frame
 	int rv;
 
 	if (strcmp(body->scale.job, agent->job) != 0) {
-		rv = pawl_err_set(&err, PAWL_ENOENT, "here is job %s, not %s", agent->job,
-			body->scale.job);
+		rv = pawl_err_set(&err, PAWL_ENOENT, "this agent serves job %s, not job %s",
+			agent->job, body->scale.job);
 	} else if (agent->scale == NULL) {
 		rv = pawl_err_set(&err, PAWL_ENOTSUP,
-			"job %s was not started by pawl run: its ranks are others' to start",
+			"job %s was not started by pawl run, so pawl cannot change its number of "
+			"ranks",
 			agent->job);
 	} else {
 		rv = agent->scale(agent->scale_user, body->scale.wanted, &now, &err);
@@ -606,7 +608,7 @@ static void handle_state(struct agent_conn *conn, uint32_t id, const union frame
 	struct agent *agent = conn->agent;
 	struct frame_stated stated = {.ranks = 0};
 	const struct agent_root *root;
-	const struct alert_state *trouble;
+	const struct alert_state *alert;
 	struct pawl_err err = {0};
 	int newest;
 
@@ -621,13 +623,13 @@ static void handle_state(struct agent_conn *conn, uint32_t id, const union frame
 		stated.ranks += root->ranks[r].conn != NULL;
 	}
 	newest = ledger_newest(&root->ledger);
-	trouble = root_worst_alert(root);
+	alert = root_worst_alert(root);
 	if (newest >= 0 && !root->ledger.slots[newest].durable) {
 		snprintf(stated.tag, sizeof(stated.tag), "%s", root->ledger.slots[newest].tag);
 	}
-	if (trouble) {
-		stated.key = (uint32_t)trouble->key;
-		snprintf(stated.text, sizeof(stated.text), "%s", trouble->text);
+	if (alert) {
+		stated.key = (uint32_t)alert->key;
+		snprintf(stated.text, sizeof(stated.text), "%s", alert->text);
 	}
 	conn_send(conn, PROTO_STATED, id, &stated);
 }
@@ -639,7 +641,7 @@ static frame_fn *const handlers[] = {
 	[PROTO_BEGIN] = handle_begin,
 	[PROTO_STAGED] = handle_staged,
 	[PROTO_FAIL] = handle_fail,
-	[PROTO_FLUSH] = handle_want,
+	[PROTO_FLUSH] = handle_flush,
 	[PROTO_RESTORE] = handle_restore,
 	[PROTO_VOTE] = handle_vote,
 	[PROTO_RESTORED] = handle_restored,
@@ -657,7 +659,7 @@ static frame_fn *const handlers[] = {
 
 #define HANDLERS_N (sizeof(handlers) / sizeof(handlers[0]))
 
-/* Returns the handler of a frame; NULL: the frame is unknown or comes out of turn. */
+/* Returns the handler of a frame; NULL: the frame is unknown, or not allowed now. */
 static frame_fn *find_handler(const struct agent_conn *conn, uint16_t type)
 {
 	if (type == PROTO_HELLO) {
@@ -671,7 +673,7 @@ static frame_fn *find_handler(const struct agent_conn *conn, uint16_t type)
 	return conn->welcomed && type < HANDLERS_N ? handlers[type] : NULL;
 }
 
-/* Refuses a worker of another version, whose HELLO may be laid out otherwise. */
+/* Refuses a worker of another version, whose HELLO may have another layout. */
 static bool check_hello_version(struct agent_conn *conn, const struct proto_frame *frame)
 {
 	uint16_t version = frame_hello_version(frame->body);

@@ -1,13 +1,13 @@
 /*
- * The ranks agree on what to load: all take the same step, from memory or from the store, and
- * either all go on with it or none does.
+ * The ranks restore together: all take the same step, from memory or from the store, and either all
+ * go on with it or none does.
  *
  * The first rank that asks starts a round; every rank gets the same offer, reads and verifies it
  * without touching its state, and votes. The verdict, once all have voted:
  *
  *   all are ready     all go on
  *   one found damage  that copy is dropped (memory) or put aside (store), and all ask again
- *   one refused       all are told why
+ *   one refused       all get the reason
  *
  * A round ends with its verdict, or with the epoch.
  */
@@ -31,7 +31,7 @@ static int find_slot(const struct agent_root *root, bool has_step, uint64_t step
 	const struct ledger *ledger = &root->ledger;
 
 	if (root->remote_ranks > 0) {
-		return -1; /* memory here holds only this host's ranks */
+		return -1; /* memory has only this host's ranks */
 	}
 	if (!has_step) {
 		return ledger_highest(ledger, false);
@@ -93,8 +93,8 @@ static void send_offer(struct agent_root *root, struct agent_conn *conn)
 {
 	struct agent_restore *restore = &root->restore;
 
-	if (restore->nothing) { /* nothing to vote on: the round ends when all know */
-		send_nothing(conn, conn->restore_id, root->rounds + 1);
+	if (restore->nothing) { /* needs no vote: the round ends when all ranks have the answer */
+		send_nothing(conn, conn->restore_id, root->epoch.rounds + 1);
 	} else if (restore->slot >= 0) {
 		send_memory(root, conn, conn->restore_id, restore->slot);
 	} else {
@@ -129,13 +129,13 @@ static void end_round(struct agent_root *root)
 	ask_again(root);
 }
 
-/* Ends the round when every rank knows that there is nothing: that needs no vote. */
+/* Ends the round when every rank has the answer that there is no checkpoint. */
 static void finish_if_nothing(struct agent_root *root)
 {
 	if (root->restore.state == RESTORE_OFFERED && root->restore.nothing &&
 		root->restore.offered == root->ledger.world) {
 		root_restart_count(root);
-		root_set_running(root, root->running);
+		root_set_running(root, root->workers.running);
 		end_round(root);
 	}
 }
@@ -188,11 +188,10 @@ static void start_round(struct agent_root *root, struct agent_conn *conn)
 		refuse_ask(conn, &err);
 		return;
 	}
-	job->has_step = restore->has_step;
-	job->step = restore->step;
-	job->epoch = root->epoch;
+	job->resolve.has_step = restore->has_step;
+	job->resolve.step = restore->step;
 	restore->state = RESTORE_RESOLVING;
-	persist_submit(root->persist, job);
+	persist_submit(root->storage.thread, job);
 }
 
 void restore_ask(struct agent_root *root, struct agent_conn *conn)
@@ -201,11 +200,11 @@ void restore_ask(struct agent_root *root, struct agent_conn *conn)
 	struct pawl_err err;
 
 	if (conn->offered) {
-		/* The other ranks are a round behind: answered when they have caught up. */
+		/* The other ranks are a round behind: the answer waits for them. */
 		return;
 	}
 	if (restore->state == RESTORE_IDLE && !root_hosts_may_restore(root)) {
-		return; /* root_hosts_advance asks again */
+		return; /* root_hosts_advance calls again */
 	}
 	if (restore->state == RESTORE_IDLE) {
 		start_round(root, conn);
@@ -269,11 +268,11 @@ static void find_stored(struct agent_root *root, struct agent_conn *conn, uint32
 		conn_reply_error(conn, id, &err);
 		return;
 	}
-	job->find_id = id;
-	job->find_newest = tag[0] == '\0';
-	job->find_rank = conn->rank;
+	job->resolve.find_id = id;
+	job->resolve.find_newest = tag[0] == '\0';
+	job->resolve.find_rank = conn->rank;
 	conn->find_id = id;
-	persist_submit(root->persist, job);
+	persist_submit(root->storage.thread, job);
 }
 
 /* Answers one rank that asks for tag, from memory if it is there. */
@@ -311,38 +310,44 @@ void restore_find(struct agent_root *root, struct agent_conn *conn, uint32_t id,
 /* Whether memory has the tag that a restore takes, given the store's answer on its newest. */
 static bool is_in_memory(const struct agent_root *root, const struct persist_job *job, int slot)
 {
-	return job->rv == 0 && slot >= 0 &&
-		(!job->found || root->ledger.slots[slot].step >= job->step);
+	const struct persist_found *found = &job->result.resolve;
+
+	return job->result.rv == 0 && slot >= 0 &&
+		(!found->found || root->ledger.slots[slot].step >= found->step);
 }
 
 /* Whether memory has a newer tag than the store, though an older one than the store should have
  * had. */
 static bool is_store_behind(struct agent_root *root, const struct persist_job *job)
 {
-	return root->remote_ranks == 0 && job->rv == 0 &&
-		ledger_revive_slots(&root->ledger, job->found ? job->tag : "", job->step);
+	const struct persist_found *found = &job->result.resolve;
+
+	return root->remote_ranks == 0 && job->result.rv == 0 &&
+		ledger_revive_slots(&root->ledger, found->found ? found->tag : "", found->step);
 }
 
-/* Passes the store's answer to the rank that asked, unless that rank is gone. */
+/* Sends the store's answer to the rank that asked, unless that rank has left. */
 static void send_found(struct agent_root *root, const struct persist_job *job)
 {
+	const struct persist_resolve *asked = &job->resolve;
+	const struct persist_result *result = &job->result;
 	struct agent_conn *conn =
-		job->find_rank < root->ledger.world ? root->ranks[job->find_rank].conn : NULL;
+		asked->find_rank < root->ledger.world ? root->ranks[asked->find_rank].conn : NULL;
 
-	if (!conn || conn->find_id != job->find_id) {
+	if (!conn || conn->find_id != asked->find_id) {
 		return;
 	}
 	conn->find_id = 0;
-	if (job->find_newest &&
+	if (asked->find_newest &&
 		(is_store_behind(root, job) ||
 			is_in_memory(root, job, ledger_highest(&root->ledger, true)))) {
-		find_for_rank(root, conn, job->find_id, "");
-	} else if (job->rv != 0) {
-		conn_reply_error(conn, job->find_id, &job->err);
-	} else if (job->found) {
-		send_tag(conn, job->find_id, job->tag);
+		find_for_rank(root, conn, asked->find_id, "");
+	} else if (result->rv != 0) {
+		conn_reply_error(conn, asked->find_id, &result->err);
+	} else if (result->resolve.found) {
+		send_tag(conn, asked->find_id, result->resolve.tag);
 	} else {
-		send_nothing(conn, job->find_id, 0);
+		send_nothing(conn, asked->find_id, 0);
 	}
 }
 
@@ -350,30 +355,31 @@ static void send_found(struct agent_root *root, const struct persist_job *job)
 
 void restore_resolved(struct agent_root *root, const struct persist_job *job)
 {
+	const struct persist_result *result = &job->result;
 	struct agent_restore *restore = &root->restore;
 	int slot;
 
-	if (job->find_id) {
+	if (job->resolve.find_id) {
 		send_found(root, job);
 		return;
 	}
-	if (restore->state != RESTORE_RESOLVING || job->epoch != root->epoch) {
-		return; /* the ranks that asked are gone */
+	if (restore->state != RESTORE_RESOLVING || job->epoch != root->epoch.number) {
+		return; /* the ranks that asked have ended */
 	}
 	/* After PAWL_EPEER the run of the hosts is over, and the ranks will ask again. */
-	if (job->rv == PAWL_EPEER && root->remote_ranks > 0) {
-		root_hosts_over(root, root->epoch, job->err.msg);
+	if (result->rv == PAWL_EPEER && root->remote_ranks > 0) {
+		root_hosts_over(root, root->epoch.number, result->err.msg);
 		return;
 	}
-	if (job->rv != 0) {
+	if (result->rv != 0) {
 		restore->state = RESTORE_IDLE;
 		for (uint32_t r = 0; r < root->ledger.world; r++) {
 			if (root->ranks[r].conn && root->ranks[r].conn->restore_id) {
-				refuse_ask(root->ranks[r].conn, &job->err);
+				refuse_ask(root->ranks[r].conn, &result->err);
 			}
 		}
-		if (job->rv == PAWL_ETIMEDOUT && root->remote_ranks > 0) {
-			root_hosts_over(root, root->epoch, job->err.msg);
+		if (result->rv == PAWL_ETIMEDOUT && root->remote_ranks > 0) {
+			root_hosts_over(root, root->epoch.number, result->err.msg);
 		}
 		return;
 	}
@@ -386,9 +392,9 @@ void restore_resolved(struct agent_root *root, const struct persist_job *job)
 		offer_slot(root, slot);
 	} else {
 		restore->state = RESTORE_OFFERED;
-		restore->step = job->step;
-		memcpy(restore->tag, job->tag, sizeof(job->tag));
-		restore->nothing = !job->found;
+		restore->step = result->resolve.step;
+		memcpy(restore->tag, result->resolve.tag, sizeof(restore->tag));
+		restore->nothing = !result->resolve.found;
 	}
 	offer_all(root);
 	finish_if_nothing(root);
@@ -399,8 +405,8 @@ static void put_aside(struct agent_root *root, const char *tag, const char *why)
 	struct persist_job *job = root_job(root, PERSIST_ASIDE, tag);
 
 	if (job) {
-		snprintf(job->why, sizeof(job->why), "%.255s", why);
-		persist_submit(root->persist, job); /* before any later RESOLVE: one queue */
+		snprintf(job->aside.why, sizeof(job->aside.why), "%.255s", why);
+		persist_submit(root->storage.thread, job); /* before any later RESOLVE: one queue */
 	}
 }
 
@@ -428,12 +434,12 @@ void restore_finish(struct agent_root *root)
 		root_restart_count(root);
 	} else if (restore->verdict == VERDICT_RETRY && restore->slot >= 0) {
 		ledger_drop(&root->ledger, restore->slot);
-		root->rows[restore->slot].level = HISTORY_FAILED;
+		root->history.rows[restore->slot].level = HISTORY_FAILED;
 		root_row_end(root, restore->slot, restore->why);
 	} else if (restore->verdict == VERDICT_RETRY && root->remote_ranks == 0) {
 		put_aside(root, restore->tag, restore->why);
 	}
-	frame = (struct frame_verdict){.verdict = restore->verdict, .rounds = root->rounds};
+	frame = (struct frame_verdict){.verdict = restore->verdict, .rounds = root->epoch.rounds};
 	snprintf(frame.why, sizeof(frame.why), "%s", restore->why);
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		struct agent_conn *conn = root->ranks[r].conn;
@@ -455,7 +461,7 @@ void restore_vote(struct agent_root *root, struct agent_conn *conn, uint8_t verd
 	if (restore->state != RESTORE_OFFERED) {
 		struct pawl_err err;
 
-		pawl_err_set(&err, PAWL_EPEER, "the restore was broken off: a rank left");
+		pawl_err_set(&err, PAWL_EPEER, "the restore was cancelled: a rank left");
 		if (conn->vote_id != 0) {
 			conn_reply_error(conn, conn->vote_id, &err);
 		}

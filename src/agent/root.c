@@ -21,20 +21,19 @@ struct persist_job *root_job(struct agent_root *root, enum persist_kind kind, co
 		job->kind = kind;
 		job->allocated = true;
 		snprintf(job->tag, sizeof(job->tag), "%s", tag);
-		job->slot = -1;
-		job->attempt = root->attempt;
+		job->epoch = root->epoch.number;
 	}
 	return job;
 }
 
-/* Submits a job whose result nobody awaits. The job is lost when there is no memory: all such jobs
- * are tidying. */
+/* Submits a job whose result is not needed. Without memory the job is skipped: all such jobs only
+ * clean up. */
 static void submit_job(struct agent_root *root, enum persist_kind kind, const char *tag)
 {
 	struct persist_job *job = root_job(root, kind, tag);
 
 	if (job) {
-		persist_submit(root->persist, job);
+		persist_submit(root->storage.thread, job);
 	}
 }
 
@@ -53,7 +52,7 @@ void root_send_level(struct agent_root *root, uint64_t seq, enum proto_level lev
 	}
 }
 
-static void forget_record(struct agent_rank *rank, int slot)
+static void drop_record(struct agent_rank *rank, int slot)
 {
 	record_deinit(&rank->records[slot]);
 	memset(&rank->records[slot], 0, sizeof(rank->records[slot]));
@@ -62,11 +61,11 @@ static void forget_record(struct agent_rank *rank, int slot)
 
 void root_free_slot(struct agent_rank *rank, int slot)
 {
-	forget_record(rank, slot);
+	drop_record(rank, slot);
 	arena_deinit(&rank->arenas[slot]);
 }
 
-/* Drops a save that has failed: removes its directory (if it streamed), and tells all ranks. */
+/* Drops a save that has failed: removes its directory (if it streamed), and notifies all ranks. */
 static void drop_save(struct agent_root *root, int slot, int code, const char *why)
 {
 	const struct ledger_slot *entry = &root->ledger.slots[slot];
@@ -76,7 +75,7 @@ static void drop_save(struct agent_root *root, int slot, int code, const char *w
 	}
 	log_line(LOG_WARNING, "%s: %s is not saved: %s", root->path, entry->tag, why);
 	root_send_level(root, entry->seq, LEVEL_FAILED, code, why);
-	root->row_seq = entry->seq;
+	root->history.refused_seq = entry->seq;
 	root_row_end(root, slot, why);
 }
 
@@ -138,7 +137,7 @@ void root_fail(struct agent_root *root, uint32_t rank, uint64_t seq, const char 
 
 uint32_t root_fits(const struct agent_root *root, uint64_t need_bytes)
 {
-	struct tier_limits limits = {.asked = root->memory_bytes};
+	struct tier_limits limits = {.asked = root->saves.memory_bytes};
 	uint64_t used_bytes = 0;
 	uint32_t times = 0;
 
@@ -148,7 +147,7 @@ uint32_t root_fits(const struct agent_root *root, uint64_t need_bytes)
 			used_bytes += arena_used_bytes(&root->ranks[r].arenas[s]);
 		}
 	}
-	limits.available += used_bytes; /* the tier does not need to get what it holds already */
+	limits.available += used_bytes; /* what the tier has is available to it */
 	if (limits.cgroup != UINT64_MAX) {
 		limits.cgroup += used_bytes;
 	}
@@ -160,17 +159,17 @@ uint32_t root_fits(const struct agent_root *root, uint64_t need_bytes)
 	return times;
 }
 
-/* Empties the spare slot, which memory no longer takes. Its place in the workers' memory stays. */
+/* Empties the spare slot, which no longer fits memory. The workers' mappings of it stay. */
 static void empty_spare(struct agent_root *root)
 {
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
-		forget_record(&root->ranks[r], LEDGER_SPARE);
+		drop_record(&root->ranks[r], LEDGER_SPARE);
 		arena_empty(&root->ranks[r].arenas[LEDGER_SPARE]);
 	}
 }
 
-/* Tells a rank its slot, with the arenas it does not have yet (also those that may be next, so that
- * they can be prepared in the background). */
+/* Grants a rank its slot. Sends the arenas that the rank does not have yet, also those that may be
+ * next, so that it can prepare them in the background. */
 static void grant(struct agent_root *root, struct agent_conn *conn, uint32_t id, int slot)
 {
 	struct agent_rank *rank = &root->ranks[conn->rank];
@@ -187,7 +186,7 @@ static void grant(struct agent_root *root, struct agent_conn *conn, uint32_t id,
 			return;
 		}
 	}
-	forget_record(rank, slot);
+	drop_record(rank, slot);
 	for (int s = 0; s < LEDGER_SLOTS; s++) {
 		if (rank->arenas[s].id == conn->arena_ids[s] || rank->arenas[s].size_bytes == 0) {
 			continue;
@@ -205,14 +204,13 @@ static void grant_stream(struct agent_conn *conn)
 	struct frame_grant granted = {.streamed = true, .seq = conn->begin_seq};
 	uint32_t id = conn->stream_id;
 
-	snprintf(granted.dir, sizeof(granted.dir), "%s", conn->root->stream_dir);
+	snprintf(granted.dir, sizeof(granted.dir), "%s", conn->root->saves.stream_dir);
 	conn->stream_id = 0;
 	conn_send(conn, PROTO_GRANT, id, &granted);
 }
 
-/* Begins to stream, since the budget said no, or the rank would rather write: gives back memory,
- * this slot's now and the others' once their content is older than what is durable. The worker
- * unmaps all. */
+/* Begins to stream, since the save does not fit the budget, or the rank asked for it. Frees memory:
+ * that of this slot now, that of the others once a newer save is durable. The worker unmaps all. */
 static void begin_stream(struct agent_root *root, struct agent_conn *conn, uint32_t id,
 	const struct ledger_verdict *verdict)
 {
@@ -225,7 +223,7 @@ static void begin_stream(struct agent_root *root, struct agent_conn *conn, uint3
 		root_free_slot(&root->ranks[conn->rank], verdict->slot);
 	}
 	if (!verdict->fresh && !verdict->now_streamed) {
-		if (root->stream_ready) {
+		if (root->saves.stream_ready) {
 			grant_stream(conn);
 		}
 		return; /* answered with the first rank's directory */
@@ -235,25 +233,26 @@ static void begin_stream(struct agent_root *root, struct agent_conn *conn, uint3
 		root_fail(root, conn->rank, verdict->seq, "", PAWL_ENOMEM, "out of memory");
 		return;
 	}
-	job->seq = verdict->seq;
-	job->epoch = root->epoch;
-	root->stream_ready = false;
-	persist_submit(root->persist, job);
+	job->stream_begin.seq = verdict->seq;
+	root->saves.stream_ready = false;
+	persist_submit(root->storage.thread, job);
 }
 
 void root_streams_ready(struct agent_root *root, const struct persist_job *job)
 {
-	struct pawl_err err = job->err;
+	const struct persist_result *result = &job->result;
+	struct pawl_err err = result->err;
 
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		struct agent_conn *conn = root->ranks[r].conn;
 
 		if (!conn || !conn->stream_id || strcmp(conn->ask.tag, job->tag) != 0) {
-			continue; /* waits for another save: this one failed meanwhile */
+			continue; /* the rank waits for another save: this one failed meanwhile */
 		}
-		root->stream_ready = job->rv == 0;
-		if (job->rv == 0) {
-			memcpy(root->stream_dir, job->dir, sizeof(root->stream_dir));
+		root->saves.stream_ready = result->rv == 0;
+		if (result->rv == 0) {
+			memcpy(root->saves.stream_dir, result->stream_begin.dir,
+				sizeof(root->saves.stream_dir));
 			grant_stream(conn);
 			continue;
 		}
@@ -263,7 +262,7 @@ void root_streams_ready(struct agent_root *root, const struct persist_job *job)
 	}
 }
 
-/* Says why waiting for the rank that has not staged is in vain; NULL: it is not. The rank may have
+/* Returns why the first rank that has not staged will not do so; NULL: it may. The rank may have
  * ended while the others go on, or be stopped, by a debugger or a SIGSTOP. Ranks on other hosts are
  * left to their agents. */
 static const char *find_stuck_why(const struct agent_root *root)
@@ -286,17 +285,18 @@ void root_begin(struct agent_root *root, struct agent_conn *conn)
 	enum ledger_answer answer;
 	uint32_t id = conn->begin_id;
 	char why[LEDGER_WHY_MAX];
-	uint64_t passed;
+	uint64_t skipped;
 
-	/* A request with a number needs more room for a save that the rank has begun. */
+	/* A request with a number asks for more space for a save that the rank has begun. */
 	if (conn->ask.seq == 0) {
 		root_move_on(root, conn->rank, MOVE_BEGINS, conn->ask.tag);
 	}
-	passed = ledger_skipped_seq(&root->ledger, conn->rank, conn->ask.seq);
-	if (passed) {
-		snprintf(why, sizeof(why), "rank %u has no part in it, and saves %.64s already",
-			conn->job_rank, conn->ask.tag);
-		fail_seq(root, passed, PAWL_ECANCELED, why);
+	skipped = ledger_skipped_seq(&root->ledger, conn->rank, conn->ask.seq);
+	if (skipped) {
+		snprintf(why, sizeof(why),
+			"rank %u has no part in this save, and is at %.64s already", conn->job_rank,
+			conn->ask.tag);
+		fail_seq(root, skipped, PAWL_ECANCELED, why);
 	}
 	conn->ask.waited_ns = clock_mono_ns() - conn->begin_ns;
 	conn->ask.stuck_why =
@@ -309,21 +309,21 @@ void root_begin(struct agent_root *root, struct agent_conn *conn)
 	if (ledger_is_spare_unused(&root->ledger)) {
 		empty_spare(root);
 	}
-	if (verdict.overwrites_newest && !root->logged_no_spare) {
-		root->logged_no_spare = true;
+	if (verdict.overwrites_newest && !root->saves.logged_no_spare) {
+		root->saves.logged_no_spare = true;
 		alert_fill(&alert, ALERT_ONCE, NULL,
-			"memory takes two checkpoints of these ranks, not three: until %s is "
-			"committed, what is being written or read is the newest that is whole",
+			"memory has room for two checkpoints of these ranks, not three: until %s "
+			"is committed, the newest complete one is being written or read",
 			conn->ask.tag);
 		root_alert(root, &alert);
 	}
 	if (answer == LEDGER_GRANT && verdict.fresh) {
-		root->since_ns[verdict.slot] = root->epoch_ns;
+		root->saves.since_ns[verdict.slot] = root->epoch.begun_ns;
 		root_row_begin(root, verdict.slot, &conn->ask);
 	}
 	if (answer == LEDGER_GRANT && conn->ask.adds &&
-		conn->begin_since_ns < root->since_ns[verdict.slot]) {
-		root->since_ns[verdict.slot] = conn->begin_since_ns;
+		conn->begin_since_ns < root->saves.since_ns[verdict.slot]) {
+		root->saves.since_ns[verdict.slot] = conn->begin_since_ns;
 	}
 	if (answer == LEDGER_GRANT && verdict.streamed) {
 		begin_stream(root, conn, id, &verdict);
@@ -345,8 +345,8 @@ void root_begin(struct agent_root *root, struct agent_conn *conn)
 
 /* ---- staged, committed, durable ---- */
 
-/* Whether the records of all ranks fit together. If not, the save is void, and the partition is
- * kept per rank from now on. */
+/* Whether the records of all ranks fit together. If not, drops the save, and from now on each rank
+ * saves its own copy of the partition. */
 static bool check_commit(struct agent_root *root, int slot)
 {
 	const struct record *records[PROTO_RANKS_LOCAL];
@@ -379,17 +379,17 @@ static void commit(struct agent_root *root, int slot)
 
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		if (!ledger_has_part(&root->ledger, slot, r)) {
-			forget_record(&root->ranks[r], slot);
+			drop_record(&root->ranks[r], slot);
 		}
 		parts_n += root->ranks[r].records[slot].parts_n;
 	}
 	if (parts_n == 0 && root->ledger.named) { /* no rank had anything (more) to save */
 		ledger_discard_empty(&root->ledger, slot);
-		root->row_open[slot] = false;
+		root->history.is_open[slot] = false;
 		root_send_level(root, seq, LEVEL_DURABLE, 0, "");
 	} else if (check_commit(root, slot)) {
 		root_row_commit(root, slot);
-		root_saved(root, root->rows[slot].stall_ns);
+		root_saved(root, root->history.rows[slot].stall_ns);
 		root_send_level(root, root->ledger.slots[slot].seq, LEVEL_COMMITTED, 0, "");
 		root_check_space(root, slot);
 	}
@@ -404,15 +404,15 @@ void root_move_on(struct agent_root *root, uint32_t rank, enum ledger_move move,
 	}
 }
 
-/* Tells a rank that staged a save that has ended: the rank has not heard why. */
+/* Answers a rank that staged a save which has failed, and has no reason yet. */
 static void send_ended(struct agent_conn *conn, uint64_t seq)
 {
-	const struct frame_level over = {.seq = seq,
+	const struct frame_level ended = {.seq = seq,
 		.level = LEVEL_FAILED,
 		.code = PAWL_ECANCELED,
 		.why = "another rank's part of it failed"};
 
-	conn_send(conn, PROTO_LEVEL, 0, &over);
+	conn_send(conn, PROTO_LEVEL, 0, &ended);
 }
 
 void root_staged(struct agent_root *root, struct agent_conn *conn,
@@ -434,7 +434,7 @@ void root_staged(struct agent_root *root, struct agent_conn *conn,
 		send_ended(conn, seq);
 		return;
 	}
-	forget_record(rank, slot);
+	drop_record(rank, slot);
 	if (record_decode(&rank->records[slot], record->bytes, record->len_bytes, &err) != 0 ||
 		rank->records[slot].rank != conn->job_rank ||
 		rank->records[slot].world != root->ledger.world + root->remote_ranks) {
@@ -452,7 +452,7 @@ void root_staged(struct agent_root *root, struct agent_conn *conn,
 	root_advance(root);
 }
 
-/* ---- the turn ---- */
+/* ---- advancing ---- */
 
 static void ticked(struct loop_timer *timer)
 {
@@ -497,7 +497,7 @@ static void orphaned(struct loop_timer *timer)
 {
 	struct agent_root *root = timer->user;
 
-	ledger_want_durable(&root->ledger, 0); /* nobody is left to ask for it */
+	ledger_want_durable(&root->ledger, 0); /* no worker is left to ask for it */
 	root_advance(root);
 }
 
@@ -511,16 +511,16 @@ static void free_ranks(struct agent_root *root)
 		}
 	}
 	free(root->ranks);
-	free(root->save_ranks);
+	free(root->storage.save_ranks);
 	root->ranks = NULL;
-	root->save_ranks = NULL;
+	root->storage.save_ranks = NULL;
 }
 
 static int make_ranks(struct agent_root *root, uint32_t world, struct pawl_err *err)
 {
 	root->ranks = calloc(world, sizeof(*root->ranks));
-	root->save_ranks = calloc(world, sizeof(*root->save_ranks));
-	if (!root->ranks || !root->save_ranks) {
+	root->storage.save_ranks = calloc(world, sizeof(*root->storage.save_ranks));
+	if (!root->ranks || !root->storage.save_ranks) {
 		free_ranks(root);
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", world);
 	}
@@ -529,7 +529,7 @@ static int make_ranks(struct agent_root *root, uint32_t world, struct pawl_err *
 
 void root_new_epoch(struct agent_root *root, uint32_t world, uint32_t attempt)
 {
-	if (root->running) {
+	if (root->workers.running) {
 		root_event(root, EVENT_FAILED, "the ranks began anew");
 	}
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
@@ -546,28 +546,28 @@ void root_new_epoch(struct agent_root *root, uint32_t world, uint32_t attempt)
 		if (root->ledger.slots[s].state != SLOT_STAGING) {
 			continue;
 		}
-		root_row_end(root, s, "the ranks were gone before all had staged it");
+		root_row_end(root, s, "the ranks ended before all had staged it");
 		if (root->ledger.slots[s].streamed) {
 			submit_job(root, PERSIST_STREAM_DROP, root->ledger.slots[s].tag);
 		}
 	}
-	root->row_seq = 0;
-	root->row_tag[0] = '\0';
+	root->history.refused_seq = 0;
+	root->history.refused_tag[0] = '\0';
 	root_hosts_begin(root);
 	ledger_new_epoch(&root->ledger, world);
-	root->epoch_ns = clock_wall_ns();
-	memset(root->hold_sent, 0, sizeof(root->hold_sent));
-	root->crashed = false;
-	root->left_not_durable = false;
-	root->space_checked = false;
+	root->epoch.begun_ns = clock_wall_ns();
+	memset(root->questions.hold_sent, 0, sizeof(root->questions.hold_sent));
+	root->workers.crashed = false;
+	root->workers.left_not_durable = false;
+	root->storage.space_checked = false;
 	root->restore.state = RESTORE_IDLE;
-	root->rounds = 0;
+	root->epoch.rounds = 0;
 	root_reset_seqs(root);
-	root->attempt = attempt;
+	root->epoch.attempt = attempt;
 }
 
-/* Changes the number of ranks: memory belongs to the old ranks, and must be durable before it
- * goes. */
+/* Changes the number of ranks. What memory holds belongs to the old ranks, and must be durable
+ * before it is freed. */
 static int change_world(struct agent_root *root, uint32_t world, struct pawl_err *err)
 {
 	uint64_t stored_step;
@@ -580,7 +580,7 @@ static int change_world(struct agent_root *root, uint32_t world, struct pawl_err
 			"the last checkpoint of the run with %u ranks is being made durable",
 			root->ledger.world);
 	}
-	root_new_epoch(root, root->ledger.world, root->attempt);
+	root_new_epoch(root, root->ledger.world, root->epoch.attempt);
 	free_ranks(root);
 	named = root->ledger.named;
 	stored_step = root->ledger.stored_step;
@@ -601,11 +601,10 @@ int root_join(struct agent_root *root, struct agent_conn *conn, uint32_t world, 
 		*err = root->failed;
 		return err->code;
 	}
-	if (attempt == root->attempt && old) {
+	if (attempt == root->epoch.attempt && old) {
 		return pawl_err_set(err, PAWL_EBUSY,
 			"rank %u of job %s is running already, as pid %u, and saves to %s: stop "
-			"it, or give this run "
-			"another root or PAWL_JOB_ID",
+			"it, or give this run another root or PAWL_JOB_ID",
 			conn->job_rank, root->agent->job, old->pid, root->path);
 	}
 	if (world != root->ledger.world) {
@@ -614,17 +613,17 @@ int root_join(struct agent_root *root, struct agent_conn *conn, uint32_t world, 
 			return rv;
 		}
 	}
-	if (attempt != root->attempt || root->ranks[conn->rank].seen) {
+	if (attempt != root->epoch.attempt || root->ranks[conn->rank].seen) {
 		root_new_epoch(root, world, attempt);
 	}
-	if (!root->running) {
+	if (!root->workers.running) {
 		root_event(root, EVENT_STARTED, NULL);
 	}
 	conn->root = root;
-	root->left = false;
+	root->workers.left = false;
 	root->ranks[conn->rank].conn = conn;
 	root->ranks[conn->rank].seen = true;
-	loop_timer_cancel(root->agent->loop, &root->orphan);
+	loop_timer_cancel(root->agent->loop, &root->workers.orphan);
 	return 0;
 }
 
@@ -636,11 +635,11 @@ void root_leave(struct agent_root *root, struct agent_conn *conn)
 	restore_done(root, conn);
 	if (!left) {
 		ledger_rank_died(&root->ledger, conn->rank);
-		root->crashed = true;
+		root->workers.crashed = true;
 	}
 	root->ranks[conn->rank].conn = NULL;
 	conn->root = NULL;
-	if (!left && root->running) {
+	if (!left && root->workers.running) {
 		snprintf(why, sizeof(why), "rank %u (pid %u) is gone", conn->job_rank, conn->pid);
 		root_event(root, EVENT_FAILED, why);
 	}
@@ -651,12 +650,12 @@ void root_leave(struct agent_root *root, struct agent_conn *conn)
 			return;
 		}
 	}
-	if (root->running) {
+	if (root->workers.running) {
 		root_event(root, EVENT_ENDED, NULL);
 	}
-	root->left = left && !root->crashed;
-	root->left_ns = clock_mono_ns();
-	loop_timer_start(root->agent->loop, &root->orphan,
+	root->workers.left = left && !root->workers.crashed;
+	root->workers.left_ns = clock_mono_ns();
+	loop_timer_start(root->agent->loop, &root->workers.orphan,
 		clock_mono_ns() +
 			(left || root->agent->close_idle_roots ? 0 : times_ns(TIME_ROOT_ORPHAN)));
 }
@@ -674,19 +673,19 @@ int root_open(struct agent *agent, const char *path, const struct persist_option
 	root->agent = agent;
 	root->first_rank = options->first_rank;
 	root->remote_ranks = options->remote_ranks;
-	root->epoch_ns = clock_wall_ns();
+	root->epoch.begun_ns = clock_wall_ns();
 	root->tick = (struct loop_timer){.fired = ticked, .user = root};
-	root->orphan = (struct loop_timer){.fired = orphaned, .user = root};
+	root->workers.orphan = (struct loop_timer){.fired = orphaned, .user = root};
 	root_init_advice(root);
-	root->slow = (struct loop_timer){.fired = root_slow_fired, .user = root};
-	root->due = (struct loop_timer){.fired = root_due_fired, .user = root};
+	root->storage.slow = (struct loop_timer){.fired = root_slow_fired, .user = root};
+	root->schedule.due = (struct loop_timer){.fired = root_due_fired, .user = root};
 	root_init_ledger(root, options->ranks, interval_ns);
 	root->ledger.first_rank = options->first_rank;
 	rv = make_ranks(root, options->ranks, err);
 	if (rv != 0) {
 		goto free_root;
 	}
-	rv = persist_start(&root->persist, agent->loop, options, err);
+	rv = persist_start(&root->storage.thread, agent->loop, options, err);
 	if (rv != 0) {
 		goto free_ranks;
 	}
@@ -705,11 +704,11 @@ free_root:
 void root_close(struct agent_root *root)
 {
 	loop_timer_cancel(root->agent->loop, &root->tick);
-	loop_timer_cancel(root->agent->loop, &root->orphan);
-	loop_timer_cancel(root->agent->loop, &root->due);
-	loop_timer_cancel(root->agent->loop, &root->slow);
+	loop_timer_cancel(root->agent->loop, &root->workers.orphan);
+	loop_timer_cancel(root->agent->loop, &root->schedule.due);
+	loop_timer_cancel(root->agent->loop, &root->storage.slow);
 	root_rows_sweep(root, true);
-	if (!persist_stop(root->persist, times_ms(TIME_ROOT_STOP))) {
+	if (!persist_stop(root->storage.thread, times_ms(TIME_ROOT_STOP))) {
 		/* The thread hangs in a disk and still points here; the process is leaving. */
 		return;
 	}

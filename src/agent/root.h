@@ -1,16 +1,16 @@
 /*
- * One root as the agent sees it: its ledger, its ranks and their arenas, its storage thread, and
- * the connections of its workers. Runs on the loop's thread alone.
+ * One root of the agent: its ledger, its ranks and their arenas, its storage thread, and the
+ * connections of its workers. Runs on the loop's thread alone.
  *
- *   agent.c         accepts and dispatches
+ *   agent.c         accepts connections, runs the loop's callbacks
  *   frames.c        handles the frames of workers
  *   root.c          carries out what the ledger decides
- *   root_persist.c  brings generations to the store
- *   root_hosts.c    deals with the other hosts of a job
- *   root_history.c  notes rows of the history and the events
- *   root_alert.c     says what goes wrong
- *   root_ask.c      lets the ranks stop and save together
- *   restore.c       lets the ranks agree on what to load
+ *   root_persist.c  hands saves to the storage thread, handles its results
+ *   root_hosts.c    handles jobs whose ranks span hosts
+ *   root_history.c  queues rows of the history and the events
+ *   root_alerts.c   reports failures to users
+ *   root_ask.c      has all ranks stop, or save, at the same step
+ *   restore.c       has all ranks restore the same checkpoint
  */
 #ifndef AGENT_ROOT_H
 #define AGENT_ROOT_H
@@ -26,14 +26,14 @@
 
 struct agent_conn;
 
-/* A question about the checkpoints there are. Earlier frames of other ranks may still lie in their
- * sockets: the answer waits until those were read. */
+/* A question about the checkpoints there are. Earlier frames of other ranks may still wait in their
+ * sockets, so the answer waits until those are read. */
 struct agent_question {
-	struct loop_timer timer; /* active: there is a question */
+	struct loop_timer timer; /* active: a question is pending */
 	bool read;               /* the other sockets were read once */
 	void (*answer)(struct agent_conn *conn, uint32_t id, const char *tag);
 	uint32_t id;            /* request id */
-	char tag[CKPT_TAG_MAX]; /* tag asked for */
+	char tag[CKPT_TAG_MAX]; /* tag of the request */
 };
 
 /* A worker's connection, from accept on. */
@@ -41,20 +41,20 @@ struct agent_conn {
 	struct agent *agent;       /* the agent that owns the connection */
 	struct agent_root *root;   /* NULL until HELLO */
 	struct loop_source socket; /* the connection */
-	/* Pidfd of the worker, as its forks may keep the socket open; fd -1: none. */
+	/* Pidfd of the worker, since its forks may keep the socket open; fd -1: none. */
 	struct loop_source process;
 	struct proto_conn io;            /* received bytes */
-	uint32_t rank;                   /* place among the ranks of this host; valid with root */
+	uint32_t rank;                   /* index among the ranks of this host; valid with root */
 	uint32_t job_rank;               /* rank in the job */
-	uint32_t pid;                    /* pid of the worker, as the kernel says */
+	uint32_t pid;                    /* pid of the worker, from the kernel */
 	bool welcomed;                   /* HELLO was answered */
-	bool hold_answered[QUESTIONS_N]; /* answered HOLD */
-	uint64_t polls[QUESTIONS_N];     /* polls in its HELD: how often it had asked */
-	bool leaving;                    /* said BYE */
+	bool hold_answered[QUESTIONS_N]; /* HOLD was answered */
+	uint64_t polls[QUESTIONS_N];     /* how often the rank had asked, from POLL_COUNT */
+	bool leaving;                    /* BYE was received */
 	bool closing;                    /* to be freed when the callback returns */
 	uint32_t hello_id;               /* request to answer once the root is open */
 	uint32_t begin_id;               /* request that waits for a grant; 0: none */
-	int64_t begin_ns;                /* when the request came, monotonic ns */
+	int64_t begin_ns;                /* when the request was received, monotonic ns */
 	uint64_t begin_bytes;            /* bytes of arena that the request needs */
 	int64_t begin_since_ns;          /* with adds: oldest that the tag may be, wall clock */
 	struct ledger_ask ask;           /* contents of the request */
@@ -76,44 +76,111 @@ struct agent_conn {
 /* One rank's part of the memory tier. Outlives its worker. */
 struct agent_rank {
 	struct agent_conn *conn;             /* connected now, or NULL */
-	bool seen;                           /* connected in this epoch */
-	uint64_t asked_seq;                  /* newest save that the rank asked for or failed */
+	bool seen;                           /* has connected in this epoch */
+	uint64_t asked_seq;                  /* newest save that the rank requested or failed */
 	struct arena arenas[LEDGER_SLOTS];   /* one for each generation */
-	struct record records[LEDGER_SLOTS]; /* records of the arenas; block NULL: nothing */
-	struct wire_out blobs[LEDGER_SLOTS]; /* records as they came, for restoring workers */
-	uint64_t stall_ns[LEDGER_SLOTS];     /* how long save() took, by slot */
+	struct record records[LEDGER_SLOTS]; /* records of the arenas; block NULL: none */
+	struct wire_out blobs[LEDGER_SLOTS]; /* records as received, for restoring workers */
+	uint64_t stall_ns[LEDGER_SLOTS];     /* duration of save(), by slot */
 	uint64_t stage_ns[LEDGER_SLOTS];     /* time until all was copied, by slot */
 };
 
 enum restore_state {
 	RESTORE_IDLE,
-	RESTORE_RESOLVING, /* the store looks for a checkpoint */
+	RESTORE_RESOLVING, /* the storage thread looks for a checkpoint */
 	RESTORE_OFFERED,
-	RESTORE_VOTED, /* all ranks here have voted; other hosts are asked */
+	RESTORE_VOTED, /* all ranks here have voted; waits for the other hosts */
 };
 
-/* One round in which all ranks restore the same, or nothing. */
+/* One round in which all ranks restore the same checkpoint, or none. */
 struct agent_restore {
 	enum restore_state state;
-	bool has_step;            /* only one step will do */
-	uint64_t asked_step;      /* the step asked for, with has_step */
+	bool has_step;            /* only asked_step will do */
+	uint64_t asked_step;      /* step of the request, with has_step */
 	uint64_t step;            /* step of the offer */
 	char tag[CKPT_TAG_MAX];   /* tag of the offer */
-	uint32_t offered;         /* ranks that have the offer */
+	uint32_t offered;         /* number of ranks that have the offer */
 	int slot;                 /* slot of the offer in memory; -1: in the store */
-	bool nothing;             /* the offer is that there is nothing */
-	uint32_t voted;           /* ranks that voted */
+	bool nothing;             /* the offer: there is no checkpoint */
+	uint32_t voted;           /* number of ranks that voted */
 	uint8_t verdict;          /* worst verdict so far */
 	char why[PROTO_TEXT_MAX]; /* reason of the worst verdict */
 };
 
-/* Word that rank 0's host has begun in a root of this path. */
+/* The nonce with which rank 0's host began in a root of this path. */
 struct agent_nonce {
 	char *path;     /* owned; NULL: entry is unused */
 	uint64_t nonce; /* random number of the host's start */
 };
 
 enum root_state { ROOT_OPENING, ROOT_OPEN, ROOT_FAILED };
+
+/* The current epoch: one start of the ranks. */
+struct root_epoch {
+	uint32_t attempt; /* attempt number of the ranks */
+	uint64_t number;  /* counts the epochs of this root */
+	uint32_t rounds;  /* how often all ranks have restored in this epoch */
+	int64_t begun_ns; /* when the epoch began, wall clock */
+};
+
+/* Whether workers are there, and how the last ones ended. */
+struct root_workers {
+	bool running;    /* workers came, and their end is not in the events yet */
+	bool crashed;    /* a worker of this epoch ended without BYE */
+	bool left;       /* all workers of this epoch have left on purpose */
+	int64_t left_ns; /* when the last worker left, monotonic ns */
+	/* A worker left though its newest save was not durable. */
+	bool left_not_durable;
+	struct loop_timer orphan; /* fires a while after the last worker's end */
+};
+
+/* What the agent knows of saves besides the ledger. */
+struct root_saves {
+	uint64_t memory_bytes; /* requested size of the memory tier; 0: automatic */
+	bool logged_no_spare;  /* the log says that memory has no room for the spare slot */
+	/* epoch.begun_ns when each slot's save began; earlier if a rank adds to an older tag. */
+	int64_t since_ns[LEDGER_SLOTS];
+	/* With ranks on other hosts: newest save that this host has failed for all hosts. */
+	uint64_t failed_seq;
+	bool stream_ready;               /* the directory for streaming ranks exists */
+	char stream_dir[STORE_NAME_MAX]; /* name of that directory */
+};
+
+/* The storage thread, and what it has done. */
+struct root_storage {
+	struct persist *thread;
+	struct persist_job save;         /* job of the slot being persisted */
+	struct persist_rank *save_ranks; /* ranks of that job, ledger.world entries */
+	struct loop_timer slow;          /* fires when that job takes too long */
+	bool has_durable;                /* durable_tag is valid */
+	char durable_tag[CKPT_TAG_MAX];  /* newest tag made durable by this agent */
+	bool failed_since_drain;         /* a persist has failed since agent_drain */
+	bool space_checked;              /* free space was checked in this epoch */
+	uint32_t pending_changes;        /* pins and removals accepted and not yet done */
+};
+
+/* Rows of the history that are not queued yet. */
+struct root_history {
+	struct history_row rows[LEDGER_SLOTS]; /* row of the save in each slot, as far as known */
+	bool is_open[LEDGER_SLOTS];            /* the row is not in the history yet */
+	uint64_t refused_seq;                  /* newest save whose failure is in the history */
+	char refused_tag[CKPT_TAG_MAX];        /* tag of the last such save without a slot */
+};
+
+/* State of the questions that all ranks answer alike: see root_hold. */
+struct root_questions {
+	bool hold_sent[QUESTIONS_N]; /* HOLD was sent to the workers */
+	bool settled[QUESTIONS_N];   /* YES_AT was sent to the workers */
+};
+
+/* When the next save is due. */
+struct root_schedule {
+	struct advice advice;  /* how often saving pays */
+	bool auto_interval;    /* the ledger's interval is the advised one */
+	uint64_t asked_seq;    /* newest save that a rank requested or failed */
+	int64_t asked_ns;      /* when asked_seq was first requested, or workers came */
+	struct loop_timer due; /* fires when the next save is due */
+};
 
 struct agent_root {
 	struct agent *agent;    /* the agent that owns this root */
@@ -122,53 +189,21 @@ struct agent_root {
 	struct pawl_err failed; /* why ROOT_FAILED */
 	uint32_t first_rank;    /* number of the first rank here */
 	uint32_t remote_ranks;  /* ranks of the job on other hosts */
-	/* Saves have tags; with ranks elsewhere the ledger counts them all the same. */
+	/* Saves have tags. With remote ranks, the ledger still matches them by number. */
 	bool named;
-	uint32_t attempt; /* attempt number of the ranks in this epoch */
-	uint64_t epoch;   /* number of the epoch */
-	uint32_t rounds;  /* how often all ranks have restored in this epoch */
-	/* With ranks elsewhere: newest save that the other hosts were told will not come from
-	 * here. */
-	uint64_t failed_seq;
-	int64_t epoch_ns; /* when the epoch began, wall clock */
-	/* epoch_ns when each slot's save began; earlier, if a rank adds to an older tag. */
-	int64_t since_ns[LEDGER_SLOTS];
-	uint64_t memory_bytes;                 /* asked for the tier; 0: automatic */
-	struct ledger ledger;                  /* decisions */
-	struct agent_rank *ranks;              /* ledger.world entries */
-	struct persist *persist;               /* storage thread */
-	struct persist_job save_job;           /* job of the slot being persisted */
-	struct persist_rank *save_ranks;       /* ranks of save_job */
-	struct history_row rows[LEDGER_SLOTS]; /* row of the save in each slot, as far as known */
-	bool row_open[LEDGER_SLOTS];           /* the row is not in the history yet */
-	uint64_t row_seq;                      /* newest save whose failure is in the history */
-	char row_tag[CKPT_TAG_MAX];            /* tag of the last such save without a slot */
-	bool running;                    /* workers came, and their end is not in the events yet */
-	struct agent_restore restore;    /* round in progress */
-	struct loop_timer tick;          /* fires when the ledger wants to be asked next */
-	struct loop_timer orphan;        /* fires a while after the last worker vanished */
-	bool crashed;                    /* a worker of this epoch went without a word */
-	bool left;                       /* all workers of this epoch have left on purpose */
-	bool left_not_durable;           /* a worker left though its newest save was not durable */
-	int64_t left_ns;                 /* when the last worker left, monotonic ns */
-	bool hold_sent[QUESTIONS_N];     /* the workers were told to hold the question */
-	bool settled[QUESTIONS_N];       /* the workers were told when the answer is yes */
-	struct advice advice;            /* how often it is worth it to save */
-	bool auto_interval;              /* the ledger's interval is the advised one */
-	uint64_t asked_seq;              /* newest save that a rank asked for or failed */
-	int64_t asked_ns;                /* when asked_seq was first asked for, or workers came */
-	struct loop_timer due;           /* fires when a save is worth it again */
-	uint32_t pending_changes;        /* pins and removals accepted and not yet done */
-	bool logged_no_spare;            /* the log says that memory takes no spare slot */
-	bool stream_ready;               /* the directory for streaming ranks is there */
-	char stream_dir[STORE_NAME_MAX]; /* name of that directory */
-	bool has_durable;                /* durable_tag is valid */
-	char durable_tag[CKPT_TAG_MAX];  /* newest made durable by this agent */
-	bool failed_since_drain;         /* a persist has failed since agent_drain */
-	struct alert_state alerts[ALERT_KINDS]; /* trouble of each kind */
-	struct loop_timer slow;                 /* fires when the storage thread takes too long */
-	bool space_checked;      /* the room in the store was checked in this epoch */
-	struct agent_root *next; /* next in the agent's list */
+	struct ledger ledger;     /* decisions */
+	struct agent_rank *ranks; /* ledger.world entries */
+	struct root_epoch epoch;
+	struct root_workers workers;
+	struct root_saves saves;
+	struct root_storage storage;
+	struct root_history history;
+	struct root_questions questions;
+	struct root_schedule schedule;
+	struct agent_restore restore;           /* round in progress */
+	struct loop_timer tick;                 /* fires when the ledger is to be asked next */
+	struct alert_state alerts[ALERT_KINDS]; /* state of each kind of failure */
+	struct agent_root *next;                /* next in the agent's list */
 };
 
 struct agent {
@@ -188,13 +223,14 @@ struct agent {
 	struct agent_conn *conns; /* all connections */
 	struct agent_root *roots; /* all roots */
 	char *notice;             /* why workers should stop, or NULL */
-	char *imports;            /* module names as reported, or NULL; owned */
+	char *imports;            /* module names that a worker reported, or NULL; owned */
 	void (*imported)(void *user); /* see agent_on_imports */
 	void *imported_user;
 	void (*begun)(void *user, const char *path, uint64_t nonce); /* see agent_on_begun */
+	void *begun_user;
+	/* See agent_on_scale. */
 	int (*scale)(void *user, uint32_t wanted, struct agent_scale *now, struct pawl_err *err);
 	void *scale_user;
-	void *begun_user;
 	struct agent_nonce nonces[AGENT_NONCES_MAX]; /* newest first, by path */
 	void (*drained)(void *user, bool ok);        /* see agent_drain; NULL: not draining */
 	void *drained_user;
@@ -211,89 +247,89 @@ void conn_send_fds(struct agent_conn *conn, enum proto_type type, uint32_t id, c
 void conn_reply_ok(struct agent_conn *conn, uint32_t id);
 void conn_reply_error(struct agent_conn *conn, uint32_t id, const struct pawl_err *err);
 void conn_send_welcome(struct agent_conn *conn); /* answers HELLO */
-/* Handles a frame; marks the connection closing if the frame is nonsense. */
+/* Handles a frame; marks the connection closing if the frame is malformed. */
 void frame_handle(struct agent_conn *conn, struct proto_frame *frame);
 
 /* ---- agent.c ---- */
-/* Something changed that a drain or the idle timer may wait for. */
+/* Called after a change that a drain or the idle timer may wait for. */
 void agent_progress(struct agent *agent);
 
 /* ---- root.c ---- */
 int root_open(struct agent *agent, const char *path, const struct persist_options *options,
 	int64_t interval_ns, struct agent_root **out, struct pawl_err *err);
 void root_close(struct agent_root *root);
-/* Adds the rank of a worker that said HELLO to an open or opening root; PAWL_EBUSY if the rank
- * lives already. */
+/* Adds the rank of a worker that sent HELLO to an open or opening root; PAWL_EBUSY if the rank
+ * runs already. */
 int root_join(struct agent_root *root, struct agent_conn *conn, uint32_t world, uint32_t attempt,
 	struct pawl_err *err);
 void root_leave(struct agent_root *root, struct agent_conn *conn);
 void root_begin(struct agent_root *root, struct agent_conn *conn);
-/* Returns how many times, up to LEDGER_SLOTS, the budget takes need_bytes for each rank here. */
+/* Returns how many times, up to LEDGER_SLOTS, need_bytes for each rank here fit the budget. */
 uint32_t root_fits(const struct agent_root *root, uint64_t need_bytes);
 void root_staged(struct agent_root *root, struct agent_conn *conn,
 	const struct frame_staged *staged);
-/* Fails a save of this number that rank was granted; of named saves, with seq 0, one of this tag
- * that was not granted. */
+/* Fails the save of this number, which rank was granted. Named saves, with seq 0: fails a save of
+ * this tag that was not granted. */
 void root_fail(struct agent_root *root, uint32_t rank, uint64_t seq, const char *tag, int code,
 	const char *why);
 /* Named saves: see ledger_move_on. */
 void root_move_on(struct agent_root *root, uint32_t rank, enum ledger_move move, const char *tag);
 void root_new_epoch(struct agent_root *root, uint32_t world, uint32_t attempt);
-/* Asks the ledger again about saves that wait and the next persist. Called after anything that may
- * have changed an answer. */
+/* Asks the ledger again about waiting saves and the next persist. Called after anything that may
+ * have changed its answer. */
 void root_advance(struct agent_root *root);
-/* Tells the ranks of a streamed save that its directory is there, or could not be made. */
+/* Answers the ranks of a streamed save: its directory exists, or could not be made. */
 void root_streams_ready(struct agent_root *root, const struct persist_job *job);
-/* Makes a job for the storage thread, which root_reap frees once it is done. NULL: no memory. */
+/* Makes a job of the current epoch for the storage thread; root_reap frees it. NULL: no memory. */
 struct persist_job *root_job(struct agent_root *root, enum persist_kind kind, const char *tag);
 
-/* Tells the ranks that a partition is not alike on all of them: it is kept per rank from now on. */
+/* Tells the ranks that they hold a partition differently: from now on each rank saves its own. */
 void root_send_diverged(struct agent_root *root, const char *part);
-/* Tells the workers the level that a save has reached, or that it failed. */
+/* Sends the workers the level that a save has reached, or that it failed. */
 void root_send_level(struct agent_root *root, uint64_t seq, enum proto_level level, int code,
 	const char *why);
-/* Forgets what a rank has in a slot, memory and all. */
+/* Drops what a rank has in a slot, and frees its memory. */
 void root_free_slot(struct agent_rank *rank, int slot);
 
 /* ---- root_persist.c ---- */
 /* Hands a committed slot to the storage thread. The ledger keeps the slot from all others until the
  * job is reaped. */
 void root_persist(struct agent_root *root, int slot);
-/* Takes back a slot that the storage thread has finished with. */
+/* Handles the result of root_persist. */
 void root_persisted(struct agent_root *root, struct persist_job *job);
-/* Has the storage thread check the room for the first committed save of an epoch that is not to be
- * durable yet, so that a full disk is known before the first interval ends. */
+/* Has the storage thread check the free space, once an epoch, after a commit that is not persisted
+ * at once: so a full disk is reported before the first interval ends. */
 void root_check_space(struct agent_root *root, int slot);
-/* Takes the jobs that the storage thread has finished, and its news. */
+/* Handles the jobs that the storage thread has finished, and its alerts. */
 void root_reap(struct agent_root *root);
-/* The storage thread has worked for long on one save. */
+/* Reports that one save has been in the storage thread for long. */
 void root_slow_fired(struct loop_timer *timer);
 
-/* ---- root_alert.c: see news.h ---- */
+/* ---- root_alerts.c: see alerts.h ---- */
 void root_alert(struct agent_root *root, const struct alert *alert);
-/* A rank was welcomed: if it is the rank that tells people, sends it the troubles that last. */
+/* A rank was welcomed: if it is the reporter, sends it the active alerts. */
 void root_send_alerts(struct agent_conn *conn);
-/* Returns the trouble of now that matters most; NULL: there is none. */
+/* Returns the most important active alert; NULL: there is none. */
 const struct alert_state *root_worst_alert(const struct agent_root *root);
 
 /* ---- root_hosts.c: a job whose ranks span hosts, see agree.h ---- */
-/* The ranks here begin (anew): saves that the epoch before had committed cannot become durable any
- * more, unless their write is under way. */
+/* The ranks here begin (anew). Saves committed in the epoch before cannot become durable any more,
+ * unless they are being persisted. */
 void root_hosts_begin(struct agent_root *root);
-/* Ends the job that root_hosts_begin made. */
+/* Handles the result of root_hosts_begin. */
 void root_hosts_begun(struct agent_root *root, const struct persist_job *job);
-/* Uses what agent_told heard, if it is about this root. */
+/* Passes the nonce of agent_expect_nonce on, if it is for this root. */
 void root_hosts_expect_nonce(struct agent_root *root);
 /* Save seq failed here, and so fails on all hosts. */
 void root_hosts_fail_save(struct agent_root *root, uint64_t seq, int code, const char *why);
-/* A job of a save came back: if the run is over (PAWL_EPEER), begins anew. */
+/* The job of a save was done: if the run is over (PAWL_EPEER), begins anew. */
 void root_hosts_saved(struct agent_root *root, const struct persist_job *job);
 /* Whether a round of restoring may start: all ranks here ask, and nothing is still to become
- * durable. This way all hosts come to the round in the same order. */
+ * durable. So all hosts come to the round in the same order. */
 bool root_hosts_may_restore(const struct agent_root *root);
-/* Asks again for the ranks that wait for a round of restoring. */
+/* Starts a round of restoring for the ranks that wait for one, if it may start now. */
 void root_hosts_advance(struct agent_root *root);
-/* All ranks here have voted: asks the other hosts. */
+/* All ranks here have voted: asks for the verdict of all hosts. */
 void root_hosts_vote(struct agent_root *root);
 void root_hosts_voted(struct agent_root *root, const struct persist_job *job);
 /* The run is over: begins a new epoch, unless the ranks have done so since epoch. They find out
@@ -305,54 +341,54 @@ void root_hosts_over(struct agent_root *root, uint64_t epoch, const char *why);
 void root_row_begin(struct agent_root *root, int slot, const struct ledger_ask *ask);
 /* All ranks staged the save of a slot. */
 void root_row_commit(struct agent_root *root, int slot);
-/* Closes the row of a slot: why says why the save is not durable; NULL: the storage thread wrote
- * the row. */
+/* Closes the row of a slot. why: the reason that the save is not durable; NULL: the storage thread
+ * wrote the row. */
 void root_row_end(struct agent_root *root, int slot, const char *why);
 /* A save that never had a slot failed. */
 void root_row_refuse(struct agent_root *root, const struct ledger_ask *ask, const char *why);
-/* Closes the rows of slots emptied because a later save is durable; or all, because the agent
- * leaves. */
+/* Closes the rows of slots that were emptied since a later save is durable; with all, every row,
+ * because the agent leaves. */
 void root_rows_sweep(struct agent_root *root, bool all);
-/* Notes an event of the workers. why may be NULL. */
+/* Queues a row for an event of the workers. why may be NULL. */
 void root_event(struct agent_root *root, enum event_kind kind, const char *why);
 
 /* ---- root_ask.c ---- */
 /*
- * Has a question answered yes. Ranks ask "shall I stop?" and "is a save due?" once a step, and must
- * get the same answer at the same place, or one would leave the others waiting in a collective. So
- * each says how often it has asked, and holds its next question; all are told yes at the highest
- * count plus one. A save ends the question whether one is due: HOLD carries the number of the last
- * save, so that a rank that is ahead is not asked twice.
+ * Has a question answered yes. Ranks ask "shall I stop?" and "is a save due?" once a step. All must
+ * get the same answer at the same step, or one would leave the others waiting in a collective. So
+ * on HOLD each rank reports how often it has asked (POLL_COUNT) and holds its next question; all
+ * get yes at the highest count plus one (YES_AT). A save ends the question whether one is due: HOLD
+ * carries the number of the last save, so that a rank that is ahead is not asked twice.
  *
- * Saves are counted, so either all ranks are told yes, or none: the question is asked once all have
- * come to the last save.
+ * Saves are counted, so either all ranks get yes, or none: HOLD is sent once all have come to the
+ * last save.
  */
 void root_hold(struct agent_root *root, enum proto_question question);
-/* Tells all ranks to stop; the step at which they do is settled once. */
+/* Has all ranks stop. The step at which they do is settled once. */
 void root_request_stop(struct agent_root *root);
-/* A rank has said how often it asked: tells all the count for yes, once every rank has said so. */
+/* Called when a rank's count is in. Once all counts are, sends all ranks the count for yes. */
 void root_settle(struct agent_root *root, enum proto_question question);
-/* A rank that owes an answer has left: the others need not wait for it. */
+/* A rank whose count may be missing has left: the others need not wait for it. */
 void root_settle_all(struct agent_root *root);
-/* A rank asked for save seq, or failed it: the next save is due a while after the first rank that
- * does. */
+/* A rank requested save seq, or failed it. The next save is due an interval after the first rank
+ * that does. */
 void root_asked(struct agent_root *root, uint32_t rank, uint64_t seq);
-/* Takes the number of a rank's last save, which it made before it came. */
+/* Sets the number of the last save that a rank made before it connected. */
 void root_set_last_seq(struct agent_root *root, uint32_t rank, uint64_t seq);
-/* Forgets the numbers of saves: other workers come, which have made none. */
+/* Resets the numbers of saves, for new workers, which have made none. */
 void root_reset_seqs(struct agent_root *root);
-/* All ranks have restored together, and count from there; a rank may have begun a save already. */
+/* All ranks have restored together and count saves from there. A rank may have begun a save
+ * already. */
 void root_restart_count(struct agent_root *root);
-/* Takes the cost of the save in progress: the next one is due by what is known now. */
+/* The save in progress took the slowest rank stall_ns: schedules the next save anew. */
 void root_saved(struct agent_root *root, uint64_t stall_ns);
-/* Workers came or restored, or (running false) are gone: the next save is due by what is known
- * now. */
+/* Workers came or restored, or (running false) have ended: schedules the next save anew. */
 void root_set_running(struct agent_root *root, bool running);
-/* Takes what earlier agents have seen of this root. */
+/* Adds the failures that earlier agents recorded in this root. */
 void root_add_past(struct agent_root *root, const struct events_past *past);
-void root_init_advice(struct agent_root *root); /* nothing is known yet */
+void root_init_advice(struct agent_root *root);
 void root_init_ledger(struct agent_root *root, uint32_t world, int64_t interval_ns);
-/* Gives the advised interval to the ledger, if it is to decide. */
+/* With auto_interval: gives the advised interval to the ledger. */
 void root_advise(struct agent_root *root);
 void root_due_fired(struct loop_timer *timer);
 
@@ -362,10 +398,11 @@ void restore_resolved(struct agent_root *root, const struct persist_job *job);
 /* Counts a vote. The rank waits for the verdict if conn->vote_id is not 0. */
 void restore_vote(struct agent_root *root, struct agent_conn *conn, uint8_t verdict,
 	const char *why);
-/* All have voted, here and on other hosts: carries the verdict out and tells all ranks. */
+/* All have voted, here and on other hosts: carries the verdict out and sends it to all ranks. */
 void restore_finish(struct agent_root *root);
+/* The rank no longer reads a slot. */
 void restore_done(struct agent_root *root, struct agent_conn *conn);
-/* The bytes of a tag are damaged, in memory or in the store: drops it or puts it aside. */
+/* The bytes of a tag are damaged: drops it from memory, or puts it aside in the store. */
 void restore_condemn(struct agent_root *root, bool memory, const char *tag, const char *why);
 /* Offers tag ("": the newest) to this rank alone. */
 void restore_find(struct agent_root *root, struct agent_conn *conn, uint32_t id, const char *tag);

@@ -1,5 +1,5 @@
-/* Reports a root's troubles to people: in the log, and through the first rank of this host. See
- * news.h. */
+/* Reports a root's alerts to users: in the log, and through the first rank of this host. See
+ * alerts.h. */
 #include "agent/root.h"
 
 #include "base/clock.h"
@@ -11,7 +11,7 @@
 
 #define LINE_MAX_BYTES (PAWL_ERR_MSG_MAX + 128) /* bytes of a text with its count */
 
-/* Returns the rank that tells people: the first here that was welcomed. NULL: there is none. */
+/* Returns the rank that reports to users: the first here that was welcomed. NULL: there is none. */
 static struct agent_conn *find_reporter(const struct agent_root *root)
 {
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
@@ -26,10 +26,10 @@ static struct agent_conn *find_reporter(const struct agent_root *root)
 
 static void send_alert(struct agent_conn *conn, const char *path, const char *text)
 {
-	struct frame_notification news;
+	struct frame_notification notification;
 
-	snprintf(news.text, sizeof(news.text), "%s: %s", path, text);
-	conn_send(conn, PROTO_NOTIFICATION, 0, &news);
+	snprintf(notification.text, sizeof(notification.text), "%s: %s", path, text);
+	conn_send(conn, PROTO_NOTIFICATION, 0, &notification);
 }
 
 static void report_alert(struct agent_root *root, enum log_level level, const char *text)

@@ -1,5 +1,5 @@
-/* The questions that a root's ranks ask once a step and that are answered alike on all of them:
- * whether to stop, and whether a save is due. See root.h. */
+/* The questions that ranks ask once a step, with the same answer for all: whether to stop, and
+ * whether a save is due. See root.h. */
 #include "agent/root.h"
 
 #include "base/clock.h"
@@ -7,10 +7,11 @@
 
 void root_hold(struct agent_root *root, enum proto_question question)
 {
-	const struct frame_hold hold = {.question = (uint8_t)question, .seq = root->asked_seq};
+	const struct frame_hold hold = {.question = (uint8_t)question,
+		.seq = root->schedule.asked_seq};
 
-	root->hold_sent[question] = true;
-	root->settled[question] = false;
+	root->questions.hold_sent[question] = true;
+	root->questions.settled[question] = false;
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		struct agent_conn *conn = root->ranks[r].conn;
 
@@ -23,7 +24,7 @@ void root_hold(struct agent_root *root, enum proto_question question)
 
 void root_request_stop(struct agent_root *root)
 {
-	if (!root->hold_sent[QUESTION_STOP]) {
+	if (!root->questions.hold_sent[QUESTION_STOP]) {
 		root_hold(root, QUESTION_STOP);
 	}
 }
@@ -33,7 +34,7 @@ void root_settle(struct agent_root *root, enum proto_question question)
 	struct frame_yes_at yes_at;
 	uint64_t polls = 0;
 
-	if (root->settled[question]) {
+	if (root->questions.settled[question]) {
 		return; /* The answer stands: a rank that has left since may have been ahead. */
 	}
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
@@ -44,7 +45,7 @@ void root_settle(struct agent_root *root, enum proto_question question)
 		}
 		polls = conn && conn->polls[question] > polls ? conn->polls[question] : polls;
 	}
-	root->settled[question] = true;
+	root->questions.settled[question] = true;
 	yes_at = (struct frame_yes_at){.question = (uint8_t)question, .polls = polls + 1};
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		if (root->ranks[r].conn) {
@@ -56,7 +57,7 @@ void root_settle(struct agent_root *root, enum proto_question question)
 void root_settle_all(struct agent_root *root)
 {
 	for (int q = 0; q < QUESTIONS_N; q++) {
-		if (root->hold_sent[q]) {
+		if (root->questions.hold_sent[q]) {
 			root_settle(root, (enum proto_question)q);
 		}
 	}
@@ -67,9 +68,9 @@ static void wait_due(struct agent_root *root, double after_s)
 	if (root->ledger.named) {
 		return;
 	}
-	root->hold_sent[QUESTION_DUE] = false;
-	loop_timer_start(root->agent->loop, &root->due,
-		root->asked_ns + (int64_t)(after_s * (double)NS_PER_S));
+	root->questions.hold_sent[QUESTION_DUE] = false;
+	loop_timer_start(root->agent->loop, &root->schedule.due,
+		root->schedule.asked_ns + (int64_t)(after_s * (double)NS_PER_S));
 }
 
 void root_set_last_seq(struct agent_root *root, uint32_t rank, uint64_t seq)
@@ -77,23 +78,23 @@ void root_set_last_seq(struct agent_root *root, uint32_t rank, uint64_t seq)
 	uint64_t *last = &root->ranks[rank].asked_seq;
 
 	*last = seq > *last ? seq : *last;
-	root->asked_seq = seq > root->asked_seq ? seq : root->asked_seq;
+	root->schedule.asked_seq = seq > root->schedule.asked_seq ? seq : root->schedule.asked_seq;
 }
 
 void root_asked(struct agent_root *root, uint32_t rank, uint64_t seq)
 {
-	bool first = seq > root->asked_seq;
+	bool first = seq > root->schedule.asked_seq;
 
 	root_set_last_seq(root, rank, seq);
 	if (first) {
-		root->asked_ns = clock_mono_ns();
-		wait_due(root, advice_save_s(&root->advice));
+		root->schedule.asked_ns = clock_mono_ns();
+		wait_due(root, advice_save_s(&root->schedule.advice));
 	}
 }
 
 void root_reset_seqs(struct agent_root *root)
 {
-	root->asked_seq = 0;
+	root->schedule.asked_seq = 0;
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		root->ranks[r].asked_seq = 0;
 	}
@@ -101,38 +102,38 @@ void root_reset_seqs(struct agent_root *root)
 
 void root_restart_count(struct agent_root *root)
 {
-	root->rounds++;
+	root->epoch.rounds++;
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
-		root_set_last_seq(root, r, (uint64_t)root->rounds << 32);
+		root_set_last_seq(root, r, (uint64_t)root->epoch.rounds << 32);
 	}
 }
 
 void root_saved(struct agent_root *root, uint64_t stall_ns)
 {
-	advice_saved(&root->advice, (double)stall_ns / NS_PER_S);
-	if (!root->hold_sent[QUESTION_DUE]) {
-		wait_due(root, advice_save_s(&root->advice));
+	advice_saved(&root->schedule.advice, (double)stall_ns / NS_PER_S);
+	if (!root->questions.hold_sent[QUESTION_DUE]) {
+		wait_due(root, advice_save_s(&root->schedule.advice));
 	}
 }
 
 void root_set_running(struct agent_root *root, bool running)
 {
-	root->asked_ns = clock_mono_ns();
-	advice_run(&root->advice, running, root->asked_ns);
+	root->schedule.asked_ns = clock_mono_ns();
+	advice_run(&root->schedule.advice, running, root->schedule.asked_ns);
 	root_advise(root);
 	if (running) {
-		wait_due(root, advice_save_s(&root->advice));
+		wait_due(root, advice_save_s(&root->schedule.advice));
 	} else {
-		loop_timer_cancel(root->agent->loop, &root->due);
+		loop_timer_cancel(root->agent->loop, &root->schedule.due);
 	}
 }
 
 void root_add_past(struct agent_root *root, const struct events_past *past)
 {
-	root->advice.failures += past->failures;
-	root->advice.losses += past->losses;
-	root->advice.run_s += past->run_s;
-	root_set_running(root, root->running);
+	root->schedule.advice.failures += past->failures;
+	root->schedule.advice.losses += past->losses;
+	root->schedule.advice.run_s += past->run_s;
+	root_set_running(root, root->workers.running);
 }
 
 void root_init_ledger(struct agent_root *root, uint32_t world, int64_t interval_ns)
@@ -151,14 +152,14 @@ void root_init_advice(struct agent_root *root)
 		.persist_min_s = (double)times_ns(TIME_ADVICE_PERSIST_MIN) / NS_PER_S,
 		.persist_max_s = (double)times_ns(TIME_ADVICE_PERSIST_MAX) / NS_PER_S};
 
-	advice_init(&root->advice, &bounds, 0, 0, 0);
+	advice_init(&root->schedule.advice, &bounds, 0, 0, 0);
 }
 
 void root_advise(struct agent_root *root)
 {
-	if (root->auto_interval) {
+	if (root->schedule.auto_interval) {
 		ledger_set_interval(&root->ledger,
-			(int64_t)(advice_persist_s(&root->advice) * (double)NS_PER_S));
+			(int64_t)(advice_persist_s(&root->schedule.advice) * (double)NS_PER_S));
 	}
 }
 
@@ -169,8 +170,9 @@ void root_due_fired(struct loop_timer *timer)
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		const struct agent_rank *rank = &root->ranks[r];
 
-		if (!rank->conn || !rank->conn->welcomed || rank->asked_seq < root->asked_seq) {
-			root->asked_ns = clock_mono_ns();
+		if (!rank->conn || !rank->conn->welcomed ||
+			rank->asked_seq < root->schedule.asked_seq) {
+			root->schedule.asked_ns = clock_mono_ns();
 			wait_due(root, (double)times_ns(TIME_DUE_AGAIN) / NS_PER_S);
 			return;
 		}

@@ -1,5 +1,5 @@
 /* Records a root's saves in the history and its workers in the events: see root.h. A row is opened
- * when a save is granted a slot, and noted once, when the save's fate is known. */
+ * when a save is granted a slot, and queued once, when the save's fate is known. */
 #include "agent/root.h"
 
 #include "base/clock.h"
@@ -11,20 +11,20 @@
 void root_row_begin(struct agent_root *root, int slot, const struct ledger_ask *ask)
 {
 	const struct ledger_slot *entry = &root->ledger.slots[slot];
-	struct history_row *row = &root->rows[slot];
+	struct history_row *row = &root->history.rows[slot];
 
 	root_row_end(root, slot, "superseded");
 	*row = (struct history_row){.level = HISTORY_FAILED,
 		.step = entry->step,
-		.attempt = root->attempt,
+		.attempt = root->epoch.attempt,
 		.ranks = root->ledger.world + root->remote_ranks,
 		.begun_ns = clock_wall_ns()};
 	memcpy(row->tag, entry->tag, sizeof(row->tag));
-	root->row_open[slot] = true;
-	advice_begin(&root->advice, ask->step, clock_mono_ns());
+	root->history.is_open[slot] = true;
+	advice_begin(&root->schedule.advice, ask->step, clock_mono_ns());
 }
 
-/* Adds a partition's name, or "…" where the room ends. */
+/* Adds a partition's name, or "…" when the space is used up. */
 static void add_name(char *names, const char *name)
 {
 	size_t len = strlen(names);
@@ -40,7 +40,7 @@ static void add_name(char *names, const char *name)
 
 void root_row_commit(struct agent_root *root, int slot)
 {
-	struct history_row *row = &root->rows[slot];
+	struct history_row *row = &root->history.rows[slot];
 
 	row->level = HISTORY_COMMITTED;
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
@@ -66,33 +66,34 @@ void root_row_commit(struct agent_root *root, int slot)
 
 void root_row_end(struct agent_root *root, int slot, const char *why)
 {
-	struct history_row *row = &root->rows[slot];
+	struct history_row *row = &root->history.rows[slot];
 
-	if (root->row_open[slot] && why) {
-		if (row->why[0] == '\0') { /* An earlier storage error says more. */
+	if (root->history.is_open[slot] && why) {
+		if (row->why[0] == '\0') { /* An earlier storage error explains more. */
 			snprintf(row->why, sizeof(row->why), "%.255s", why);
 		}
-		persist_queue_row(root->persist, row);
+		persist_queue_row(root->storage.thread, row);
 	}
-	root->row_open[slot] = false;
+	root->history.is_open[slot] = false;
 }
 
 void root_row_refuse(struct agent_root *root, const struct ledger_ask *ask, const char *why)
 {
 	struct history_row row = {.level = HISTORY_FAILED,
 		.step = ask->step,
-		.attempt = root->attempt,
+		.attempt = root->epoch.attempt,
 		.ranks = root->ledger.world + root->remote_ranks,
 		.begun_ns = clock_wall_ns()};
 
-	if (root->ledger.named ? strcmp(ask->tag, root->row_tag) == 0 : ask->seq <= root->row_seq) {
-		return; /* The refusal was noted already, for another rank. */
+	if (root->ledger.named ? strcmp(ask->tag, root->history.refused_tag) == 0
+			       : ask->seq <= root->history.refused_seq) {
+		return; /* The refusal was queued already, for another rank. */
 	}
-	root->row_seq = ask->seq;
-	memcpy(root->row_tag, ask->tag, sizeof(root->row_tag));
+	root->history.refused_seq = ask->seq;
+	memcpy(root->history.refused_tag, ask->tag, sizeof(root->history.refused_tag));
 	memcpy(row.tag, ask->tag, sizeof(row.tag));
 	snprintf(row.why, sizeof(row.why), "%.255s", why);
-	persist_queue_row(root->persist, &row);
+	persist_queue_row(root->storage.thread, &row);
 }
 
 void root_rows_sweep(struct agent_root *root, bool all)
@@ -120,7 +121,7 @@ static bool newest_step(const struct agent_root *root, uint64_t *step)
 	bool any = false;
 
 	for (int s = 0; s < LEDGER_SLOTS; s++) {
-		const struct history_row *row = &root->rows[s];
+		const struct history_row *row = &root->history.rows[s];
 
 		if (row->begun_ns > 0 && (!any || row->step > *step)) {
 			*step = row->step;
@@ -134,14 +135,14 @@ void root_event(struct agent_root *root, enum event_kind kind, const char *why)
 {
 	struct event event = {.kind = kind,
 		.at_ns = clock_wall_ns(),
-		.attempt = root->attempt,
+		.attempt = root->epoch.attempt,
 		.ranks = root->ledger.world + root->remote_ranks};
 
-	root->running = kind == EVENT_STARTED || kind == EVENT_RESTORED;
+	root->workers.running = kind == EVENT_STARTED || kind == EVENT_RESTORED;
 	if (kind == EVENT_FAILED) {
-		advice_failed(&root->advice);
+		advice_failed(&root->schedule.advice);
 	}
-	root_set_running(root, root->running);
+	root_set_running(root, root->workers.running);
 	if (kind == EVENT_RESTORED) {
 		event.has_step = true;
 		event.step = root->restore.step;
@@ -149,5 +150,5 @@ void root_event(struct agent_root *root, enum event_kind kind, const char *why)
 		event.has_step = newest_step(root, &event.step);
 	}
 	snprintf(event.why, sizeof(event.why), "%.255s", why ? why : "");
-	persist_queue_event(root->persist, &event);
+	persist_queue_event(root->storage.thread, &event);
 }

@@ -1,5 +1,5 @@
-/* The loop's side of a root whose ranks span hosts; only the storage thread talks to the other
- * hosts. See root.h and agree.h. */
+/* The loop's part of a root whose ranks span hosts. Only the storage thread exchanges messages with
+ * the other hosts. See root.h and agree.h. */
 #include "agent/root.h"
 
 #include "base/err.h"
@@ -8,18 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Makes a job for the storage thread in the current epoch. If memory is short, reports that as news
- * and returns NULL. */
+/* Makes a job for the storage thread. Without memory for it, raises an alert and returns NULL. */
 static struct persist_job *make_job(struct agent_root *root, enum persist_kind kind)
 {
 	struct persist_job *job = root_job(root, kind, "");
 	struct alert alert;
 	struct pawl_err err;
 
-	if (job) {
-		job->epoch = root->epoch;
-	} else {
-		pawl_err_set(&err, PAWL_ENOMEM, "no memory to tell the other hosts");
+	if (!job) {
+		pawl_err_set(&err, PAWL_ENOMEM, "no memory for a message to the other hosts");
 		alert_fill(&alert, ALERT_ONCE, &err, "%s", "");
 		root_alert(root, &alert);
 	}
@@ -30,15 +27,15 @@ void root_hosts_fail_save(struct agent_root *root, uint64_t seq, int code, const
 {
 	struct persist_job *job;
 
-	if (root->remote_ranks == 0 || seq == 0 || seq == root->failed_seq) {
+	if (root->remote_ranks == 0 || seq == 0 || seq == root->saves.failed_seq) {
 		return;
 	}
-	root->failed_seq = seq;
+	root->saves.failed_seq = seq;
 	job = make_job(root, PERSIST_FAIL_SAVE);
 	if (job) {
-		job->seq = seq;
-		pawl_err_set(&job->failure, code, "%s", why);
-		persist_submit(root->persist, job);
+		job->fail_save.seq = seq;
+		pawl_err_set(&job->fail_save.reason, code, "%s", why);
+		persist_submit(root->storage.thread, job);
 	}
 }
 
@@ -46,7 +43,7 @@ void root_hosts_begin(struct agent_root *root)
 {
 	struct persist_job *job;
 
-	root->epoch++;
+	root->epoch.number++;
 	if (root->remote_ranks == 0) {
 		return;
 	}
@@ -54,7 +51,7 @@ void root_hosts_begin(struct agent_root *root)
 		const struct ledger_slot *slot = &root->ledger.slots[s];
 
 		if (slot->state == SLOT_STAGING) {
-			root_hosts_fail_save(root, slot->seq, PAWL_EPEER, "its ranks are gone");
+			root_hosts_fail_save(root, slot->seq, PAWL_EPEER, "its ranks have ended");
 		}
 		if (slot->state == SLOT_COMMITTED && !slot->durable && !slot->persisting) {
 			root_hosts_fail_save(root, slot->seq, PAWL_EPEER, "its ranks began anew");
@@ -62,10 +59,10 @@ void root_hosts_begin(struct agent_root *root)
 			root_row_end(root, s, "the ranks began anew before it was written");
 		}
 	}
-	root->failed_seq = 0;
+	root->saves.failed_seq = 0;
 	job = make_job(root, PERSIST_BEGIN);
 	if (job) {
-		persist_submit(root->persist, job);
+		persist_submit(root->storage.thread, job);
 	}
 }
 
@@ -77,7 +74,7 @@ void root_hosts_expect_nonce(struct agent_root *root)
 		if (root->remote_ranks > 0 && root->first_rank > 0 &&
 			agent->nonces[i].path != NULL &&
 			strcmp(agent->nonces[i].path, root->path) == 0) {
-			persist_expect_nonce(root->persist, agent->nonces[i].nonce);
+			persist_expect_nonce(root->storage.thread, agent->nonces[i].nonce);
 		}
 	}
 }
@@ -88,11 +85,11 @@ void root_hosts_begun(struct agent_root *root, const struct persist_job *job)
 
 	struct alert alert;
 
-	if (job->rv != 0) {
-		alert_fill(&alert, ALERT_ONCE, &job->err, "%s", "");
+	if (job->result.rv != 0) {
+		alert_fill(&alert, ALERT_ONCE, &job->result.err, "%s", "");
 		root_alert(root, &alert);
 	} else if (root->first_rank == 0 && agent->begun != NULL) {
-		agent->begun(agent->begun_user, root->path, job->seq);
+		agent->begun(agent->begun_user, root->path, job->result.begin.nonce);
 	} else {
 		root_hosts_expect_nonce(root);
 	}
@@ -102,18 +99,18 @@ void root_hosts_over(struct agent_root *root, uint64_t epoch, const char *why)
 {
 	struct alert alert;
 
-	if (epoch != root->epoch) {
-		return; /* The ranks have begun anew since. */
+	if (epoch != root->epoch.number) {
+		return; /* The ranks have begun anew meanwhile. */
 	}
 	alert_fill(&alert, ALERT_ONCE, NULL, "the ranks here begin anew: %.256s", why);
 	root_alert(root, &alert);
-	root_new_epoch(root, root->ledger.world, root->attempt);
+	root_new_epoch(root, root->ledger.world, root->epoch.attempt);
 }
 
 void root_hosts_saved(struct agent_root *root, const struct persist_job *job)
 {
-	if (root->remote_ranks > 0 && job->rv == PAWL_EPEER) {
-		root_hosts_over(root, job->epoch, job->err.msg);
+	if (root->remote_ranks > 0 && job->result.rv == PAWL_EPEER) {
+		root_hosts_over(root, job->epoch, job->result.err.msg);
 	}
 }
 
@@ -152,27 +149,29 @@ void root_hosts_vote(struct agent_root *root)
 		return;
 	}
 	memcpy(job->tag, restore->tag, sizeof(job->tag));
-	job->verdict = restore->verdict;
-	snprintf(job->why, sizeof(job->why), "%.255s", restore->why);
+	job->vote.verdict = restore->verdict;
+	snprintf(job->vote.why, sizeof(job->vote.why), "%.255s", restore->why);
 	restore->state = RESTORE_VOTED;
-	persist_submit(root->persist, job);
+	persist_submit(root->storage.thread, job);
 }
 
 void root_hosts_voted(struct agent_root *root, const struct persist_job *job)
 {
 	struct agent_restore *restore = &root->restore;
-	bool failed = job->rv != 0;
+	const struct persist_result *result = &job->result;
+	bool failed = result->rv != 0;
 
-	if (restore->state != RESTORE_VOTED || job->epoch != root->epoch) {
-		return; /* The ranks that voted are gone. */
+	if (restore->state != RESTORE_VOTED || job->epoch != root->epoch.number) {
+		return; /* The ranks that voted have ended. */
 	}
-	restore->verdict = job->verdict;
+	restore->verdict = result->vote.verdict;
 	if (failed) {
-		restore->verdict = job->rv == PAWL_EPEER ? VERDICT_RETRY : VERDICT_REFUSED;
+		restore->verdict = result->rv == PAWL_EPEER ? VERDICT_RETRY : VERDICT_REFUSED;
 	}
-	snprintf(restore->why, sizeof(restore->why), "%.255s", failed ? job->err.msg : job->why);
+	snprintf(restore->why, sizeof(restore->why), "%.255s",
+		failed ? result->err.msg : result->vote.why);
 	restore_finish(root);
-	if (job->rv == PAWL_ETIMEDOUT) { /* Nobody knows which round the others are in. */
-		root_hosts_over(root, job->epoch, job->err.msg);
+	if (result->rv == PAWL_ETIMEDOUT) { /* The rounds of the other hosts are unknown. */
+		root_hosts_over(root, job->epoch, result->err.msg);
 	}
 }

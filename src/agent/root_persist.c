@@ -1,5 +1,5 @@
-/* Hands a root's generations to the storage thread, deals with those that will never be durable,
- * and takes whatever else the storage thread has finished: see root.h. */
+/* Hands a root's generations to the storage thread, drops those that will never be durable, and
+ * handles the other jobs that the storage thread has finished: see root.h. */
 #include "agent/root.h"
 
 #include "base/clock.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether some of what a rank saved lies in its arena, not yet written by the rank itself. */
+/* Whether a rank's arena has bytes of the save that the rank has not written itself. */
 static bool lies_in_arena(const struct record *record)
 {
 	for (uint32_t p = 0; p < record->parts_n; p++) {
@@ -21,21 +21,21 @@ static bool lies_in_arena(const struct record *record)
 	return false;
 }
 
-/* Reports "global_step5 is not durable: …", and names the newest tag that is. */
+/* Reports "global_step5 is not durable: …", with the newest tag that is durable. */
 static void report_failed(struct agent_root *root, const char *tag, const struct pawl_err *err)
 {
 	struct alert alert;
-	struct pawl_err whole = *err;
-	size_t len = strlen(whole.msg);
+	struct pawl_err text = *err;
+	size_t len = strlen(text.msg);
 
-	if (root->has_durable) {
-		snprintf(whole.msg + len, sizeof(whole.msg) - len, ". The last that is: %.128s",
-			root->durable_tag);
+	if (root->storage.has_durable) {
+		snprintf(text.msg + len, sizeof(text.msg) - len,
+			". The newest durable checkpoint is %.128s", root->storage.durable_tag);
 	} else {
-		snprintf(whole.msg + len, sizeof(whole.msg) - len,
+		snprintf(text.msg + len, sizeof(text.msg) - len,
 			". Nothing saved since the start is durable");
 	}
-	alert_fill(&alert, ALERT_SAVE, &whole, "%s is not durable", tag);
+	alert_fill(&alert, ALERT_SAVE, &text, "%s is not durable", tag);
 	root_alert(root, &alert);
 }
 
@@ -44,9 +44,9 @@ static void fail_save(struct agent_root *root, int slot, const struct pawl_err *
 {
 	const struct ledger_slot *entry = &root->ledger.slots[slot];
 
-	root->failed_since_drain = true;
+	root->storage.failed_since_drain = true;
 	report_failed(root, entry->tag, err);
-	snprintf(root->rows[slot].why, HISTORY_TEXT_MAX, "%.255s", err->msg);
+	snprintf(root->history.rows[slot].why, HISTORY_TEXT_MAX, "%.255s", err->msg);
 	root_send_level(root, entry->seq, LEVEL_TROUBLE, err->code, err->msg);
 }
 
@@ -67,8 +67,8 @@ void root_slow_fired(struct loop_timer *timer)
 	struct pawl_err err;
 
 	pawl_err_set(&err, PAWL_ETIMEDOUT,
-		"%s has been in writing for %u s or more, and is not durable yet: %s",
-		root->save_job.tag, times_s(TIME_ROOT_SLOW),
+		"%s has been in the storage thread for %u s or more, and is not durable yet: %s",
+		root->storage.save.tag, times_s(TIME_ROOT_SLOW),
 		root->remote_ranks > 0 ? "storage hangs, or is slow, or another host is late"
 				       : "storage hangs, or is slow");
 	alert_fill(&alert, ALERT_SLOW, &err, "%s", "");
@@ -87,22 +87,22 @@ void root_check_space(struct agent_root *root, int slot)
 {
 	struct persist_job *job;
 
-	if (root->space_checked || root->remote_ranks > 0 || root->ledger.interval_ns == 0 ||
-		root->ledger.slots[slot].streamed) {
-		return; /* Asked already; or the save is written at once, which tells more. */
+	if (root->storage.space_checked || root->remote_ranks > 0 ||
+		root->ledger.interval_ns == 0 || root->ledger.slots[slot].streamed) {
+		return; /* checked already, or the write that follows at once is the check */
 	}
 	job = root_job(root, PERSIST_CHECK_SPACE, root->ledger.slots[slot].tag);
 	if (job) {
-		root->space_checked = true;
-		job->need_bytes = root->rows[slot].size_bytes;
-		persist_submit(root->persist, job);
+		root->storage.space_checked = true;
+		job->check_space.need_bytes = root->history.rows[slot].size_bytes;
+		persist_submit(root->storage.thread, job);
 	}
 }
 
 static void report_space(struct agent_root *root, const struct persist_job *job)
 {
-	if (job->rv != 0) {
-		report_failed(root, job->tag, &job->err);
+	if (job->result.rv != 0) {
+		report_failed(root, job->tag, &job->result.err);
 	}
 }
 
@@ -111,20 +111,20 @@ void root_persist(struct agent_root *root, int slot)
 	const struct ledger_slot *entry = &root->ledger.slots[slot];
 	struct pawl_err err;
 
-	root->save_job =
-		(struct persist_job){.kind = entry->streamed ? PERSIST_STREAM_END : PERSIST_SAVE,
+	root->storage.save = (struct persist_job){.kind = entry->streamed ? PERSIST_STREAM_END
+									  : PERSIST_SAVE,
+		.epoch = root->epoch.number,
+		.save = {.seq = entry->seq,
 			.step = entry->step,
-			.since_ns = root->ledger.named ? root->since_ns[slot] : INT64_MAX,
+			.since_ns = root->ledger.named ? root->saves.since_ns[slot] : INT64_MAX,
+			.attempt = root->epoch.attempt,
 			.world = root->ledger.world,
 			.first_rank = root->first_rank,
 			.remote_ranks = root->remote_ranks,
-			.seq = entry->seq,
-			.epoch = root->epoch,
-			.attempt = root->attempt,
-			.ranks = root->save_ranks,
-			.row = &root->rows[slot],
-			.slot = slot};
-	memcpy(root->save_job.tag, entry->tag, sizeof(entry->tag));
+			.ranks = root->storage.save_ranks,
+			.row = &root->history.rows[slot],
+			.slot = slot}};
+	memcpy(root->storage.save.tag, entry->tag, sizeof(entry->tag));
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		struct agent_rank *rank = &root->ranks[r];
 
@@ -134,12 +134,12 @@ void root_persist(struct agent_root *root, int slot)
 			fail_save(root, slot, &err);
 			return;
 		}
-		root->save_ranks[r] =
+		root->storage.save_ranks[r] =
 			(struct persist_rank){&rank->records[slot], rank->arenas[slot].map};
 	}
-	advice_writing(&root->advice, clock_mono_ns());
-	persist_submit(root->persist, &root->save_job);
-	loop_timer_start(root->agent->loop, &root->slow,
+	advice_writing(&root->schedule.advice, clock_mono_ns());
+	persist_submit(root->storage.thread, &root->storage.save);
+	loop_timer_start(root->agent->loop, &root->storage.slow,
 		clock_mono_ns() + times_ns(TIME_ROOT_SLOW));
 }
 
@@ -154,7 +154,7 @@ static void free_empty_slots(struct agent_root *root)
 	}
 }
 
-/* Whether a failure is the tag's own: another attempt would be of no use. */
+/* Whether another attempt to persist the tag would fail, too. */
 static bool is_final(int rv)
 {
 	return rv == PAWL_ECORRUPT || rv == PAWL_EMISMATCH || rv == PAWL_EEXIST ||
@@ -164,7 +164,7 @@ static bool is_final(int rv)
 static void drop_slot(struct agent_root *root, int slot, const struct pawl_err *err)
 {
 	ledger_drop(&root->ledger, slot);
-	root->rows[slot].level = HISTORY_FAILED;
+	root->history.rows[slot].level = HISTORY_FAILED;
 	root_row_end(root, slot, err->msg);
 	root_send_level(root, root->ledger.slots[slot].seq, LEVEL_FAILED, err->code, err->msg);
 }
@@ -181,8 +181,8 @@ static void fail_staging(struct agent_root *root, int slot, const struct pawl_er
 	}
 }
 
-/* Drops a slot that will never be in the store, and every save that adds to its tag, since that
- * would be taken for the whole. */
+/* Drops a slot that will never be in the store, and every save that adds to the slot's tag: without
+ * the slot, such a save would be taken for the whole tag. */
 static void give_up(struct agent_root *root, int slot, const struct pawl_err *err)
 {
 	const struct ledger_slot *slots = root->ledger.slots;
@@ -202,19 +202,22 @@ static void give_up(struct agent_root *root, int slot, const struct pawl_err *er
 
 void root_persisted(struct agent_root *root, struct persist_job *job)
 {
-	struct ledger_slot *entry = &root->ledger.slots[job->slot];
+	int rv = job->result.rv;
+	int slot = job->save.slot;
+	struct ledger_slot *entry = &root->ledger.slots[slot];
 	bool streamed = entry->streamed;
-	bool final = streamed || is_final(job->rv) || root->remote_ranks > 0;
-	const struct persist_job ended = *job; /* give_up may let *job be used again */
+	bool final = streamed || is_final(rv) || root->remote_ranks > 0;
+	const struct persist_job ended = *job; /* give_up may reuse *job */
+	const char *diverged = ended.result.save.diverged_part;
 
-	loop_timer_cancel(root->agent->loop, &root->slow);
-	advice_written(&root->advice, job->rv == 0, clock_mono_ns());
-	ledger_persisted(&root->ledger, job->slot, job->rv == 0, clock_mono_ns());
-	if (job->rv == 0) {
-		root->has_durable = true;
-		memcpy(root->durable_tag, job->tag, sizeof(job->tag));
+	loop_timer_cancel(root->agent->loop, &root->storage.slow);
+	advice_written(&root->schedule.advice, rv == 0, clock_mono_ns());
+	ledger_persisted(&root->ledger, slot, rv == 0, clock_mono_ns());
+	if (rv == 0) {
+		root->storage.has_durable = true;
+		memcpy(root->storage.durable_tag, job->tag, sizeof(job->tag));
 		report_saved(root, job->tag);
-		root_row_end(root, job->slot, NULL);
+		root_row_end(root, slot, NULL);
 		root_rows_sweep(root, false);
 		root_advise(root);
 		root_send_level(root, entry->seq, LEVEL_DURABLE, 0, "");
@@ -224,28 +227,32 @@ void root_persisted(struct agent_root *root, struct persist_job *job)
 		return;
 	}
 	if (final) {
-		root->failed_since_drain = true;
-		report_failed(root, ended.tag, &ended.err);
-		snprintf(root->rows[ended.slot].why, HISTORY_TEXT_MAX, "%.255s", ended.err.msg);
-		if (ended.diverged_part[0]) { /* sent first, so that the next save knows */
-			root_send_diverged(root, ended.diverged_part);
+		root->storage.failed_since_drain = true;
+		report_failed(root, ended.tag, &ended.result.err);
+		snprintf(root->history.rows[slot].why, HISTORY_TEXT_MAX, "%.255s",
+			ended.result.err.msg);
+		if (diverged[0]) { /* sent first, so that the next save knows */
+			root_send_diverged(root, diverged);
 		}
-		give_up(root, ended.slot, &ended.err);
+		give_up(root, slot, &ended.result.err);
 		root_hosts_saved(root, &ended);
 		return;
 	}
-	fail_save(root, ended.slot, &ended.err);
+	fail_save(root, slot, &ended.result.err);
 }
 
 /* ---- what the storage thread has done ---- */
 
 static void finish_open(struct agent_root *root, const struct persist_job *job)
 {
-	root->state = job->rv == 0 ? ROOT_OPEN : ROOT_FAILED;
-	root->failed = job->err;
-	root_add_past(root, &job->past);
-	if (job->found) {
-		ledger_record_stored(&root->ledger, job->step);
+	const struct persist_opened *opened = &job->result.open;
+	int rv = job->result.rv;
+
+	root->state = rv == 0 ? ROOT_OPEN : ROOT_FAILED;
+	root->failed = job->result.err;
+	root_add_past(root, &opened->past);
+	if (opened->found) {
+		ledger_record_stored(&root->ledger, opened->step);
 	}
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		struct agent_conn *conn = root->ranks[r].conn;
@@ -253,8 +260,8 @@ static void finish_open(struct agent_root *root, const struct persist_job *job)
 		if (!conn || conn->welcomed) {
 			continue;
 		}
-		if (job->rv != 0) {
-			conn_reply_error(conn, conn->hello_id, &job->err);
+		if (rv != 0) {
+			conn_reply_error(conn, conn->hello_id, &job->result.err);
 			conn->root = NULL; /* the root is about to be closed */
 			root->ranks[r].conn = NULL;
 			continue;
@@ -268,7 +275,7 @@ void root_reap(struct agent_root *root)
 	struct persist_job *job;
 	struct alert alert;
 
-	while ((job = persist_reap(root->persist))) {
+	while ((job = persist_reap(root->storage.thread))) {
 		switch (job->kind) {
 		case PERSIST_OPEN:
 			finish_open(root, job);
@@ -297,10 +304,10 @@ void root_reap(struct agent_root *root)
 			report_space(root, job);
 			break;
 		default:
-			root->pending_changes -=
+			root->storage.pending_changes -=
 				job->kind == PERSIST_PIN || job->kind == PERSIST_REMOVE;
-			if (job->rv != 0) {
-				alert_fill(&alert, ALERT_ONCE, &job->err, "%s", "");
+			if (job->result.rv != 0) {
+				alert_fill(&alert, ALERT_ONCE, &job->result.err, "%s", "");
 				root_alert(root, &alert);
 			}
 			break;
@@ -309,7 +316,7 @@ void root_reap(struct agent_root *root)
 			free(job);
 		}
 	}
-	while (alerts_take(persist_alerts(root->persist), &alert)) {
+	while (alerts_take(persist_alerts(root->storage.thread), &alert)) {
 		root_alert(root, &alert);
 	}
 	root_advance(root);

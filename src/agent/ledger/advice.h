@@ -1,6 +1,6 @@
 /*
- * How often it is worth it to save, and to make durable, from what was measured: pure, time comes
- * in as an argument. The formulas are pawl/adapt.h's; this keeps the numbers that go into them.
+ * Advises how often to save, and how often to make a save durable, from measurements. The formulas
+ * are those of pawl/adapt.h; this keeps their inputs. Pure: time is an argument.
  *
  * A save costs training what save() takes in the slowest rank. Making one durable costs what
  * training loses of its pace meanwhile: between two saves, steps a second fall linearly with the
@@ -9,7 +9,7 @@
  * durable one.
  *
  * The failure rate starts from a prior of one failure in a day (ADVICE_PRIOR) and is then corrected
- * by what was seen in this root, runs of earlier agents included.
+ * by what happened in this root, runs of earlier agents included.
  */
 #ifndef AGENT_LEDGER_ADVICE_H
 #define AGENT_LEDGER_ADVICE_H

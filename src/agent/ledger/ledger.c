@@ -132,8 +132,7 @@ static enum ledger_answer wait_or_refuse(struct ledger *ledger, const struct led
 			ask->stuck_why ? ": " : "", ask->stuck_why ? ask->stuck_why : "");
 	} else {
 		snprintf(verdict->why, sizeof(verdict->why),
-			"save of %s skipped: the storage has not finished an earlier one",
-			ask->tag);
+			"save of %s skipped: storage has not finished an earlier one", ask->tag);
 	}
 	return refuse_for_all(ledger, ask, verdict, PAWL_ETIMEDOUT);
 }
@@ -338,7 +337,7 @@ static uint64_t find_order(struct ledger *ledger, const char *tag)
 	return order;
 }
 
-/* Notes that a rank that begins a tag knows of the tags that failed before it, or need not know. */
+/* Marks a rank that begins a tag as notified of the tags that failed before that tag. */
 static void mark_notified(struct ledger *ledger, uint32_t rank, const char *tag)
 {
 	uint64_t order = find_order(ledger, tag);
@@ -464,13 +463,13 @@ static enum ledger_answer check_failed(struct ledger *ledger, const struct ledge
 static struct ledger_slot *find_tag(struct ledger *ledger, const struct ledger_ask *ask)
 {
 	struct ledger_slot *slot = find_staging(ledger);
-	bool shut; /* closed to ranks that are not in it yet */
+	bool closed; /* to ranks that have not begun it */
 
 	if (!slot || strcmp(slot->tag, ask->tag) != 0 || has_staged(slot, ask->rank)) {
 		return NULL;
 	}
-	shut = slot->alone || has_its_part(slot, find_known(ledger, ask->tag), ask->rank);
-	return (!shut || has_bit(slot->begun_bits, ask->rank)) &&
+	closed = slot->alone || has_its_part(slot, find_known(ledger, ask->tag), ask->rank);
+	return (!closed || has_bit(slot->begun_bits, ask->rank)) &&
 			(ask->seq == 0 || ask->seq == slot->seq)
 		? slot
 		: NULL;
@@ -484,21 +483,21 @@ static enum ledger_answer check_seq(const struct ledger *ledger, const struct le
 		return refuse(verdict, ledger->refused_code, ledger->refused_why);
 	}
 	if (ask->seq <= ledger->last_seq) {
-		return refuse(verdict, PAWL_EINVAL, "this save is over already");
+		return refuse(verdict, PAWL_EINVAL, "this save has ended already");
 	}
 	return LEDGER_GRANT;
 }
 
 /* Finds the slot for a new save; -1: not now. A save that this one adds to is made durable
  * first. */
-static int find_save_slot(struct ledger *ledger, const struct ledger_ask *ask, bool again)
+static int find_save_slot(struct ledger *ledger, const struct ledger_ask *ask, bool adds)
 {
 	struct ledger_slot *before = find_undurable(ledger, ask->tag);
 
 	if (before) {
 		bool streamed = streams(ledger, ask);
 
-		before->urgent = before->urgent || again || streamed;
+		before->urgent = before->urgent || adds || streamed;
 		if (streamed) {
 			return -1;
 		}
@@ -519,14 +518,14 @@ uint64_t ledger_skipped_seq(const struct ledger *ledger, uint32_t rank, uint64_t
 	return 0;
 }
 
-/* Notes that from now on only the store holds the save in a slot. */
+/* Records that from now on only the store has the save in a slot. */
 static void set_store_only(struct ledger *ledger, const struct ledger_slot *slot)
 {
 	ledger->store_only_order = slot->order;
 	memcpy(ledger->store_only_tag, slot->tag, sizeof(ledger->store_only_tag));
 }
 
-/* Notes that a new save overwrites the one in a slot. */
+/* Records that a new save overwrites the one in a slot. */
 static void mark_overwritten(struct ledger *ledger, int i, struct ledger_verdict *verdict)
 {
 	const struct ledger_slot *slot = &ledger->slots[i];
@@ -641,7 +640,7 @@ void ledger_persisted(struct ledger *ledger, int i, bool ok, int64_t now_ns)
 		struct ledger_slot *other = &ledger->slots[s];
 
 		if (other->state == SLOT_COMMITTED && slot_is_older(other, slot)) {
-			other->state = SLOT_EMPTY; /* a restore must not prefer an older save */
+			other->state = SLOT_EMPTY; /* a restore must not take an older save */
 		}
 	}
 	if (ok) {
@@ -693,11 +692,11 @@ void ledger_discard_empty(struct ledger *ledger, int i)
 
 bool ledger_revive_slots(struct ledger *ledger, const char *tag, uint64_t step)
 {
-	uint64_t past_order = ledger->store_only_order;
+	uint64_t order = ledger->store_only_order;
 	int before = ledger_newest(ledger);
 	int newest;
 
-	if (past_order == 0 || strcmp(tag, ledger->store_only_tag) == 0) {
+	if (order == 0 || strcmp(tag, ledger->store_only_tag) == 0) {
 		return false;
 	}
 	ledger->store_only_order = 0;
@@ -705,7 +704,7 @@ bool ledger_revive_slots(struct ledger *ledger, const char *tag, uint64_t step)
 	if (newest != before && (tag[0] == '\0' || ledger->slots[newest].step >= step)) {
 		return true;
 	}
-	ledger->store_only_order = past_order;
+	ledger->store_only_order = order;
 	return false;
 }
 

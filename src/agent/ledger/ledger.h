@@ -5,9 +5,9 @@
  *
  * A save is known by its sequence number, which grows: the n-th save of a rank since it started, or
  * since all ranks restored together. All ranks save in the same order, so the same number is the
- * same checkpoint on every rank; if their steps differ the ranks disagree, and that is said instead
- * of guessed around. A rank may find itself with a later number than the save being staged: its
- * part of that save was lost with another agent (ledger_skipped_seq).
+ * same checkpoint on every rank; if their steps differ the ranks disagree, and the save is refused.
+ * A rank may find itself with a later number than the save being staged: its part of that save was
+ * lost with another agent (ledger_skipped_seq).
  *
  * There are two slots, and a spare one where memory takes a third. Rules, in the order in which a
  * save meets them:
@@ -101,7 +101,7 @@ struct ledger_failed {
 	uint64_t order;         /* when begun or given up, on the scale of slot.order */
 	uint64_t notified_bits[LEDGER_SET_WORDS]; /* ranks that know, or went on to a newer tag */
 	int code;                                 /* PAWL_E code */
-	char why[LEDGER_WHY_MAX];                 /* for people */
+	char why[LEDGER_WHY_MAX];                 /* for users */
 };
 
 struct ledger_times {
@@ -112,7 +112,7 @@ struct ledger_times {
 struct ledger {
 	struct ledger_times times; /* as given to ledger_init */
 	uint32_t world;            /* ranks that make a save whole, 1..LEDGER_RANKS_MAX */
-	uint32_t first_rank;       /* number of rank 0 here in the job, for people */
+	uint32_t first_rank;       /* number of rank 0 here in the job, for users */
 	int64_t interval_ns;       /* between persists; 0: every save is persisted */
 	struct ledger_slot slots[LEDGER_SLOTS];
 	uint64_t refused_seq;      /* newest save that is refused, as are all before it */
@@ -124,13 +124,14 @@ struct ledger {
 	bool named;                /* saves are matched by tag */
 	uint64_t last_order;       /* starts and failures so far, the last order */
 	uint64_t store_only_order; /* slots of a lower order are older than the store's newest */
-	char store_only_tag[CKPT_TAG_MAX]; /* tag of that order; valid if past_order is not 0 */
-	uint64_t newest_step;              /* highest step of all tags known */
-	uint64_t stored_step;              /* highest step of the tags that the store has, or had */
+	char store_only_tag
+		[CKPT_TAG_MAX]; /* tag of that order; valid if store_only_order is not 0 */
+	uint64_t newest_step;   /* highest step of all tags known */
+	uint64_t stored_step;   /* highest step of the tags that the store has, or had */
 	struct ledger_known known[LEDGER_TAGS_KNOWN]; /* named: the newest tags, a ring */
 	uint32_t known_n;                             /* named: tags put into known so far */
 	uint64_t no_spare_bits
-		[LEDGER_SET_WORDS]; /* ranks that said last that memory takes no spare slot */
+		[LEDGER_SET_WORDS]; /* ranks whose last request had no space for the spare slot */
 	uint64_t began_bits
 		[LEDGER_SET_WORDS]; /* named: ranks that have begun a save in this epoch */
 	uint64_t died_bits[LEDGER_SET_WORDS]; /* named: ranks that died in this epoch */
@@ -178,8 +179,8 @@ struct ledger_verdict {
 	 * is the newest. */
 	bool overwrites_newest;
 	int code;                 /* refused: PAWL_E code */
-	int failed_slot;          /* slot that failed with this answer (tell its ranks), or -1 */
-	char why[LEDGER_WHY_MAX]; /* refused: for people */
+	int failed_slot;          /* slot that failed with this answer (notify its ranks), or -1 */
+	char why[LEDGER_WHY_MAX]; /* refused: for users */
 };
 
 void ledger_init(struct ledger *ledger, const struct ledger_times *times, uint32_t world,
@@ -234,7 +235,7 @@ int ledger_highest(const struct ledger *ledger, bool streamed);
 bool ledger_is_outdated(const struct ledger *ledger, int i);
 /* Whether an empty slot may be given to the next save, so that memory for it is of use. */
 bool ledger_is_next(const struct ledger *ledger, int i);
-/* Whether the spare slot is empty and stays so: memory does not take it (any more). */
+/* Whether the spare slot is empty and stays empty, since memory has no space for it (any more). */
 bool ledger_is_spare_unused(const struct ledger *ledger);
 /* Whether rank has a part in the save in a slot. */
 bool ledger_has_part(const struct ledger *ledger, int i, uint32_t rank);
@@ -246,10 +247,10 @@ uint32_t ledger_missing_rank(const struct ledger *ledger);
  * when other ranks have something to add after all. */
 void ledger_discard_empty(struct ledger *ledger, int i);
 /* The store's newest is tag, of that step ("": it has none). If that is older than what the store
- * should have, slots that were past are so no more; returns whether memory has a newer one. */
+ * should have, outdated slots count again; returns whether memory has a newer one. */
 bool ledger_revive_slots(struct ledger *ledger, const char *tag, uint64_t step);
 /* The content of a committed slot is worthless (its bytes failed verification). If it was the
- * newest and is durable, older slots are past. */
+ * newest and is durable, older slots are outdated. */
 void ledger_drop(struct ledger *ledger, int i);
 
 #endif

@@ -30,11 +30,11 @@ static inline uint32_t set_bit(uint64_t *bits, uint32_t i)
 bool slot_is_older(const struct ledger_slot *a, const struct ledger_slot *b);
 /* Picks the slot for a new save; -1: none is free now. */
 int ledger_pick_slot(const struct ledger *ledger);
-/* Picks the committed slot that is next for the store: the oldest that is owed, else the newest;
- * -1: none. */
+/* Picks the committed slot that is next for the store: the oldest that must be persisted, else the
+ * newest; -1: none. */
 int ledger_pick_persist(const struct ledger *ledger);
-/* A rank says with its save whether memory takes the spare slot. If it no longer does, the spare
- * slot is emptied once there is something newer. */
+/* Records, from a rank's request, whether memory has space for the spare slot. If not, empties the
+ * spare slot once there is a newer save. */
 void ledger_update_spare(struct ledger *ledger, const struct ledger_ask *ask);
 
 #endif

@@ -46,7 +46,8 @@ int ledger_highest(const struct ledger *ledger, bool streamed)
 	return find_last(ledger, streamed, is_lower);
 }
 
-/* Whether somebody was promised that the slot becomes durable; a streamed save is nowhere else. */
+/* Whether the slot must become durable: a rank waits for it, or the save is streamed and has no
+ * other copy, or every save must. */
 static bool must_persist(const struct ledger *ledger, const struct ledger_slot *slot)
 {
 	return !slot->durable && (slot->urgent || slot->streamed || ledger->interval_ns == 0);
@@ -65,7 +66,7 @@ static bool has_other(const struct ledger *ledger, int i)
 	return found;
 }
 
-/* Whether no rank or thread uses the slot, and nobody was promised its content. */
+/* Whether no rank or thread uses the slot, and its save need not be persisted. */
 static bool is_idle(const struct ledger *ledger, int i)
 {
 	const struct ledger_slot *slot = &ledger->slots[i];
@@ -76,15 +77,15 @@ static bool is_idle(const struct ledger *ledger, int i)
 	return slot->state == SLOT_EMPTY || !must_persist(ledger, slot);
 }
 
-/* Whether memory takes the spare slot of all ranks. */
+/* Whether memory has space for the spare slot of all ranks. */
 static bool has_spare(const struct ledger *ledger)
 {
-	uint64_t tight = 0;
+	uint64_t no_spare = 0;
 
 	for (uint32_t i = 0; i < LEDGER_SET_WORDS; i++) {
-		tight |= ledger->no_spare_bits[i];
+		no_spare |= ledger->no_spare_bits[i];
 	}
-	return tight == 0;
+	return no_spare == 0;
 }
 
 /* Whether slot a is given out before b: empty ones first, then older ones. */

@@ -4,11 +4,11 @@
  *   .pawl-hosts/<job>/join.<k>     the host whose lowest rank is k has begun
  *   .pawl-hosts/<job>/lead         the host of rank 0 has begun
  *   .pawl-hosts/<job>/run          the members of the run, by rank 0's host
- *   .pawl-hosts/<job>/<run>/x<n>.k what host k says in round n of kind x
+ *   .pawl-hosts/<job>/<run>/x<n>.k part of host k in round n; x: the round's letter
  *   .pawl-hosts/<job>/<run>/x<n>   the result of that round
  *
- * Each look begins with opening the directory, to list it: on NFS that is what makes the client ask
- * the server anew, where a file that was not there before may stay unseen for half a minute.
+ * Each poll first opens the directory to list it: on NFS that makes the client ask the server anew.
+ * Otherwise a new file may stay unseen for half a minute.
  */
 #include "agent/persist/agree_save.h"
 
@@ -27,14 +27,14 @@
 
 #define AGREE_OLD_DIR AGREE_DIR ".old" /* directory that is being removed */
 #define DIR_TRIES_MAX 10
-#define ROUNDS_KEPT   32u /* rounds of each kind that are kept: no host is further behind */
+#define ROUNDS_KEPT   32u /* rounds of each type that are kept: no host is further behind */
 #define AGREE_MSG_MAX (MANIFEST_MAX_BYTES - 1u)
 
-/* Looks once. Returns 1 if what the agent waits for is there; 0 if not yet, and hosts->late says
- * what is missing; or an error if it will never be there. */
+/* Polls once. Returns 1 if what the agent waits for has come; 0 if not yet, and why_waiting says
+ * what is missing; or an error if it will never come. */
 typedef int poll_fn(struct agree *agree, void *what, struct pawl_err *err);
 
-/* ---- paths and notes ---- */
+/* ---- paths and messages ---- */
 
 static void join_path(const struct agree *agree, uint32_t first, char path[AGREE_PATH_MAX])
 {
@@ -56,9 +56,9 @@ static void rounds_path(const struct agree *agree, char path[AGREE_PATH_MAX])
 	snprintf(path, AGREE_PATH_MAX, "%.100s/%016" PRIx64, agree->base, agree->run.run);
 }
 
-/* Names the note of host first in a round; first UINT32_MAX: the note with the round's result. */
-static void round_path(const struct agree *agree, char kind, uint64_t n, uint32_t first,
-	char path[AGREE_PATH_MAX])
+/* Writes the path of the part of host first in a round; first UINT32_MAX: of the round's result. */
+static void round_path(const struct agree *agree, enum agree_round round, uint64_t n,
+	uint32_t first, char path[AGREE_PATH_MAX])
 {
 	char who[16] = "";
 
@@ -66,13 +66,13 @@ static void round_path(const struct agree *agree, char kind, uint64_t n, uint32_
 		snprintf(who, sizeof(who), ".%" PRIu32, first);
 	}
 	snprintf(path, AGREE_PATH_MAX, "%.100s/%016" PRIx64 "/%c%" PRIu64 "%s", agree->base,
-		agree->run.run, kind, n, who);
+		agree->run.run, (int)round, n, who);
 }
 
 static int write_msg(struct agree *agree, const char *path, struct pawl_err *err)
 {
 	if (agree->out.failed) {
-		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a note to the other hosts");
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a message to the other hosts");
 	}
 	return store_publish(agree->store, path, agree->out.bytes, agree->out.len_bytes, err);
 }
@@ -121,7 +121,7 @@ static int read_run(struct agree *agree, struct agree_msg_run *run, struct pawl_
 
 /* ---- waiting ---- */
 
-static int await(struct agree *agree, poll_fn *look, void *what, int64_t timeout_ns,
+static int await(struct agree *agree, poll_fn *poll, void *what, int64_t timeout_ns,
 	struct pawl_err *err)
 {
 	int64_t due_ns = clock_mono_ns() + timeout_ns;
@@ -129,7 +129,7 @@ static int await(struct agree *agree, poll_fn *look, void *what, int64_t timeout
 	int64_t pause_ns = times_ns(TIME_AGREE_LOOK);
 
 	for (;;) {
-		int rv = look(agree, what, err);
+		int rv = poll(agree, what, err);
 
 		if (rv != 0) {
 			return rv < 0 ? rv : 0;
@@ -196,8 +196,8 @@ static int random_number(uint64_t *number, struct pawl_err *err)
 	return 0;
 }
 
-/* Makes the directories. Rank 0's agent, when it comes, may remove the first before the second is
- * made. */
+/* Makes the directories. The leader, when it opens the root, may remove the first before the second
+ * is made. */
 static int make_dirs(struct agree *agree, struct pawl_err *err)
 {
 	int rv = PAWL_ENOENT;
@@ -209,8 +209,8 @@ static int make_dirs(struct agree *agree, struct pawl_err *err)
 	return rv;
 }
 
-/* Removes what earlier runs left, by a rename: hosts that still write there, until they see that
- * their run is over, could keep a directory from getting empty. */
+/* Removes what earlier runs left, after a rename: hosts that do not know yet that their run is over
+ * still write there, and could keep the directory from getting empty. */
 static int clear_dirs(struct store *store, struct pawl_err *err)
 {
 	int rv = PAWL_EEXIST;
@@ -238,7 +238,7 @@ int agree_open(struct agree *agree, struct store *store, struct pawl_err *err)
 	return rv == 0 ? make_dirs(agree, err) : rv;
 }
 
-/* Says that this host's ranks have begun; rank 0's host says also that no run is in force. */
+/* Sends that this host's ranks have begun. The leader also ends the run in force. */
 static int send_join(struct agree *agree, struct pawl_err *err)
 {
 	struct agree_msg_join join = {.member = agree->own, .world = agree->world};
@@ -281,10 +281,10 @@ int agree_begin(struct agree *agree, struct pawl_err *err)
 
 /* ---- the run ---- */
 
-/* The hosts that said that they have begun. */
+/* The hosts that have sent that they have begun. */
 struct joined_hosts {
 	struct agree *agree;
-	struct agree_msg_join *joins; /* HOSTS_MAX entries */
+	struct agree_msg_join *joins; /* AGREE_HOSTS_MAX entries */
 	uint32_t n;
 };
 
@@ -307,7 +307,7 @@ static int take_join(void *user, const char *name, enum store_kind kind)
 	return 0;
 }
 
-/* Says in hosts->late which ranks are missing, up to the next that have come. */
+/* Sets why_waiting: the ranks that are missing, up to the next that have joined. */
 static void explain_missing(struct agree *agree, const struct joined_hosts *joined,
 	uint32_t missing)
 {
@@ -321,11 +321,11 @@ static void explain_missing(struct agree *agree, const struct joined_hosts *join
 	}
 	name_ranks(ranks, sizeof(ranks), missing, next - missing);
 	snprintf(agree->why_waiting, sizeof(agree->why_waiting),
-		"%s of %" PRIu32 " have not come (job %.64s on all hosts?)", ranks, agree->world,
+		"%s of %" PRIu32 " have not joined (job %.64s on all hosts?)", ranks, agree->world,
 		agree->job);
 }
 
-/* poll_fn of rank 0's host: waits for the hosts that make up a new run, and names it. */
+/* poll_fn of the leader: once the hosts make up a new run, starts the run. */
 static int poll_joins(struct agree *agree, void *what, struct pawl_err *err)
 {
 	struct joined_hosts *joined = what;
@@ -359,7 +359,7 @@ static int poll_joins(struct agree *agree, void *what, struct pawl_err *err)
 		rv = write_msg(agree, path, err);
 	}
 	if (rv != 0) {
-		agree->run = before; /* nobody has heard of the new run */
+		agree->run = before; /* no host knows of the new run */
 	}
 	return rv == 0 ? 1 : rv;
 }
@@ -370,8 +370,7 @@ void agree_expect_nonce(struct agree *agree, uint64_t nonce)
 	agree->expected_nonce = nonce;
 }
 
-/* Returns PAWL_EINVAL if rank 0's host says that it began in a root of this name, but not in this
- * one. */
+/* Returns PAWL_EINVAL if rank 0's host began in another root of this name. */
 static int check_same_root(struct agree *agree, struct pawl_err *err)
 {
 	uint64_t nonce = agree->expected_nonce;
@@ -388,8 +387,8 @@ static int check_same_root(struct agree *agree, struct pawl_err *err)
 		return 0;
 	}
 	return pawl_err_set(err, PAWL_EINVAL,
-		"this directory is not the one of that name on rank 0's host: several hosts save "
-		"to one that all of them share (NFS, say)");
+		"this directory is not the one of that name on rank 0's host: several hosts must "
+		"save to a directory that all of them share (on NFS, for example)");
 }
 
 /* poll_fn of the other hosts: waits for a run with this host in it. */
@@ -411,10 +410,10 @@ static int poll_run(struct agree *agree, void *what, struct pawl_err *err)
 	}
 	name_ranks(ranks, sizeof(ranks), agree->own.first_rank, agree->own.ranks);
 	snprintf(agree->why_waiting, sizeof(agree->why_waiting),
-		"rank 0's host has not named that of %s (job %.64s on all hosts? one root?)", ranks,
-		agree->job);
+		"rank 0's host has not admitted that of %s (job %.64s and one root on all hosts?)",
+		ranks, agree->job);
 	if (read_join(agree, agree->own.first_rank, &own, NULL) != 0) {
-		/* Rank 0's agent came later, and removed this host's note. */
+		/* The leader opened the root later, and removed this host's message. */
 		rv = send_join(agree, err);
 		return rv == PAWL_ENOENT ? 0 : rv;
 	}
@@ -463,7 +462,7 @@ int agree_enter(struct agree *agree, struct pawl_err *err)
 	if (rv != PAWL_EPEER || (agree->in_run && agree->run_used)) {
 		return rv;
 	}
-	/* If a run ended before anything was done in it, another one will do. */
+	/* If the run ended before this host did anything in it, the host joins the next one. */
 	if (agree->in_run) {
 		rv = agree_begin(agree, err);
 		if (rv != 0) {
@@ -485,13 +484,14 @@ int agree_enter(struct agree *agree, struct pawl_err *err)
 
 /* ---- rounds ---- */
 
-int agree_send(struct agree *agree, char kind, uint64_t n, bool is_result, struct pawl_err *err)
+int agree_send(struct agree *agree, enum agree_round round, uint64_t n, bool is_result,
+	struct pawl_err *err)
 {
 	char path[AGREE_PATH_MAX];
 
 	int rv;
 
-	round_path(agree, kind, n, is_result ? UINT32_MAX : agree->own.first_rank, path);
+	round_path(agree, round, n, is_result ? UINT32_MAX : agree->own.first_rank, path);
 	rv = write_msg(agree, path, err);
 	/* The directory is removed with its run. */
 	return rv == PAWL_ENOENT && check_run(agree, err) == PAWL_EPEER ? PAWL_EPEER : rv;
@@ -500,57 +500,60 @@ int agree_send(struct agree *agree, char kind, uint64_t n, bool is_result, struc
 /* A round whose parts are gathered. */
 struct gathering {
 	struct agree *agree;
-	char kind;
-	uint64_t n;
-	bool arrived[AGREE_HOSTS_MAX]; /* members that have said their part, or have gone past it */
+	enum agree_round round;
+	uint64_t n; /* number of the round */
+	bool arrived
+		[AGREE_HOSTS_MAX]; /* members that have sent their part, or are past the round */
 	uint32_t arrived_n;
 	uint32_t mismatched; /* member that restores while a save is gathered; members_n: none */
 	uint64_t save;       /* oldest save a member is in, while a restore is gathered; 0: none */
 	int64_t since_ns;    /* when the gathering began, monotonic ns */
 };
 
-/* Whether a round comes after the newest one that is over. Saves have the numbers of storage_thread.c's
- * host_round, restores and votes count from 0. */
-static bool is_ahead(const struct agree *agree, char kind, uint64_t n)
+/* Whether a round comes after the newest one that is over. Saves have the numbers of host_round in
+ * storage_jobs.c; restores and votes count from 0. */
+static bool is_ahead(const struct agree *agree, enum agree_round round, uint64_t n)
 {
-	return kind == 's' ? n > agree->last_save : n >= agree->restores;
+	return round == AGREE_ROUND_SAVE ? n > agree->last_save : n >= agree->restores;
 }
 
 static int take_part(void *user, const char *name, enum store_kind store_kind)
 {
-	struct gathering *round = user;
-	const struct agree_msg_run *run = &round->agree->run;
+	struct gathering *gathering = user;
+	const struct agree_msg_run *run = &gathering->agree->run;
+	enum agree_round round;
 	unsigned long long n;
 	unsigned first;
-	char kind;
+	char letter; /* the value of round */
 	int used = 0;
 
-	if (sscanf(name, "%c%llu.%u%n", &kind, &n, &first, &used) != 3 || name[used] != '\0') {
+	if (sscanf(name, "%c%llu.%u%n", &letter, &n, &first, &used) != 3 || name[used] != '\0') {
 		return 0;
 	}
+	round = (enum agree_round)letter;
 	for (uint32_t m = 0; m < run->members_n; m++) {
 		if (run->members[m].first_rank != first) {
 			continue;
 		}
-		if (kind == round->kind && n >= round->n && !round->arrived[m]) {
-			round->arrived[m] = true;
-			round->arrived_n++;
-		} else if ((kind == 's') != (round->kind == 's') &&
-			is_ahead(round->agree, kind, n)) {
-			if (kind != 's') {
-				round->mismatched = m;
-			} else if (round->save == 0 || n < round->save) {
-				round->save = n;
+		if (round == gathering->round && n >= gathering->n && !gathering->arrived[m]) {
+			gathering->arrived[m] = true;
+			gathering->arrived_n++;
+		} else if ((round == AGREE_ROUND_SAVE) != (gathering->round == AGREE_ROUND_SAVE) &&
+			is_ahead(gathering->agree, round, n)) {
+			if (round != AGREE_ROUND_SAVE) {
+				gathering->mismatched = m;
+			} else if (gathering->save == 0 || n < gathering->save) {
+				gathering->save = n;
 			}
 		}
 	}
 	return 0;
 }
 
-/* poll_fn of rank 0's host */
+/* poll_fn of the leader */
 static int poll_parts(struct agree *agree, void *what, struct pawl_err *err)
 {
-	struct gathering *round = what;
+	struct gathering *gathering = what;
 	const struct agree_msg_run *run = &agree->run;
 	char path[AGREE_PATH_MAX];
 	char ranks[64];
@@ -560,66 +563,67 @@ static int poll_parts(struct agree *agree, void *what, struct pawl_err *err)
 	if (rv != 0) {
 		return rv;
 	}
-	memset(round->arrived, 0, sizeof(round->arrived));
-	round->arrived_n = 0;
-	round->mismatched = run->members_n;
-	round->save = 0;
+	memset(gathering->arrived, 0, sizeof(gathering->arrived));
+	gathering->arrived_n = 0;
+	gathering->mismatched = run->members_n;
+	gathering->save = 0;
 	rounds_path(agree, path);
-	rv = store_list(agree->store, path, take_part, round, err);
-	/* A save found here is in vain: the ranks here have gone past it, or never came to it. (A
+	rv = store_list(agree->store, path, take_part, gathering, err);
+	/* A save found here cannot complete: the ranks here are past it, or never came to it. (A
 	 * new agent may still be at a save of the run before.) */
-	if (rv == 0 && round->save > 0) {
-		rv = agree_save_refuse(agree, round->save,
+	if (rv == 0 && gathering->save > 0) {
+		rv = agree_save_refuse(agree, gathering->save,
 			"the ranks of rank 0's host restore, and do not save", err);
 	}
-	if (rv != 0 || round->arrived_n == run->members_n) {
+	if (rv != 0 || gathering->arrived_n == run->members_n) {
 		return rv != 0 ? rv : 1;
 	}
-	if (round->mismatched < run->members_n && !round->arrived[round->mismatched] &&
-		clock_mono_ns() - round->since_ns >= agree->mismatch_wait_ns) {
-		m = round->mismatched;
+	if (gathering->mismatched < run->members_n && !gathering->arrived[gathering->mismatched] &&
+		clock_mono_ns() - gathering->since_ns >= agree->mismatch_wait_ns) {
+		m = gathering->mismatched;
 		name_ranks(ranks, sizeof(ranks), run->members[m].first_rank, run->members[m].ranks);
 		return pawl_err_set(err, PAWL_EMISMATCH,
 			"the host of %s restores where that of rank 0 saves", ranks);
 	}
-	while (round->arrived[m]) {
+	while (gathering->arrived[m]) {
 		m++;
 	}
 	name_ranks(ranks, sizeof(ranks), run->members[m].first_rank, run->members[m].ranks);
 	snprintf(agree->why_waiting, sizeof(agree->why_waiting), "the host of %s has not %s", ranks,
-		round->kind == 's'           ? "written its part"
-			: round->kind == 'r' ? "asked what to restore"
-					     : "said whether it can restore it");
+		gathering->round == AGREE_ROUND_SAVE ? "written its part"
+			: gathering->round == AGREE_ROUND_RESTORE
+			? "asked what to restore"
+			: "reported whether it can restore");
 	return 0;
 }
 
-int agree_gather(struct agree *agree, char kind, uint64_t n, struct pawl_err *err)
+int agree_gather(struct agree *agree, enum agree_round round, uint64_t n, struct pawl_err *err)
 {
-	struct gathering round = {.agree = agree,
-		.kind = kind,
+	struct gathering gathering = {.agree = agree,
+		.round = round,
 		.n = n,
 		.since_ns = clock_mono_ns()};
 
-	return await(agree, poll_parts, &round, agree->timeout_ns, err);
+	return await(agree, poll_parts, &gathering, agree->timeout_ns, err);
 }
 
-int agree_read_part(struct agree *agree, char kind, uint64_t n, uint32_t m, void **bytes,
-	size_t *len_bytes, struct pawl_err *err)
+int agree_read_part(struct agree *agree, enum agree_round round, uint64_t n, uint32_t m,
+	void **bytes, size_t *len_bytes, struct pawl_err *err)
 {
 	char path[AGREE_PATH_MAX];
 
-	round_path(agree, kind, n, agree->run.members[m].first_rank, path);
+	round_path(agree, round, n, agree->run.members[m].first_rank, path);
 	return store_read_small(agree->store, path, bytes, len_bytes, AGREE_MSG_MAX, err);
 }
 
-/* A round that another host ends. */
+/* A round whose result the leader sends. */
 struct awaited_round {
-	char kind;
+	enum agree_round round;
 	uint64_t n;
 	struct agree_msg_status *status;
 };
 
-/* store_list_fn: stops at once, as only opening the directory matters. */
+/* store_list_fn: stops at once, since only opening the directory matters. */
 static int stop_listing(void *user, const char *name, enum store_kind kind)
 {
 	return 1;
@@ -636,13 +640,13 @@ static int poll_result(struct agree *agree, void *what, struct pawl_err *err)
 
 	rounds_path(agree, path);
 	rv = store_list(agree->store, path, stop_listing, NULL, NULL);
-	round_path(agree, awaited->kind, awaited->n, UINT32_MAX, path);
+	round_path(agree, awaited->round, awaited->n, UINT32_MAX, path);
 	if (rv == 0) {
 		rv = store_read_small(agree->store, path, &bytes, &len_bytes, AGREE_MSG_MAX, err);
 	}
 	if (rv == PAWL_ENOENT) {
 		snprintf(agree->why_waiting, sizeof(agree->why_waiting),
-			"the host of rank 0 has not said what came of it");
+			"the host of rank 0 has not sent the result");
 		return check_run(agree, err);
 	}
 	if (rv != 0) {
@@ -653,11 +657,11 @@ static int poll_result(struct agree *agree, void *what, struct pawl_err *err)
 	return rv == 0 ? 1 : pawl_err_prefix(err, rv, "%s", path);
 }
 
-int agree_await_result(struct agree *agree, char kind, uint64_t n, struct agree_msg_status *status,
-	struct pawl_err *err)
+int agree_await_result(struct agree *agree, enum agree_round round, uint64_t n,
+	struct agree_msg_status *status, struct pawl_err *err)
 {
-	struct awaited_round awaited = {kind, n, status};
-	/* Rank 0's host may itself wait that long for a third host. */
+	struct awaited_round awaited = {round, n, status};
+	/* The leader may itself wait as long as that for a third host. */
 	int rv = await(agree, poll_result, &awaited, 2 * agree->timeout_ns, err);
 
 	if (rv == 0 && status->code != 0) {
@@ -666,18 +670,18 @@ int agree_await_result(struct agree *agree, char kind, uint64_t n, struct agree_
 	return rv;
 }
 
-void agree_remove_old(struct agree *agree, char kind, uint64_t n)
+void agree_remove_old(struct agree *agree, enum agree_round round, uint64_t n)
 {
 	char path[AGREE_PATH_MAX];
 
-	/* Rounds before a restore stay. */
+	/* Rounds from before a restore stay. */
 	if ((uint32_t)n < ROUNDS_KEPT) {
 		return;
 	}
 	for (uint32_t m = 0; m < agree->run.members_n; m++) {
-		round_path(agree, kind, n - ROUNDS_KEPT, agree->run.members[m].first_rank, path);
+		round_path(agree, round, n - ROUNDS_KEPT, agree->run.members[m].first_rank, path);
 		store_remove(agree->store, path, NULL);
 	}
-	round_path(agree, kind, n - ROUNDS_KEPT, UINT32_MAX, path);
+	round_path(agree, round, n - ROUNDS_KEPT, UINT32_MAX, path);
 	store_remove(agree->store, path, NULL);
 }

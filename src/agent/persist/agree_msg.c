@@ -1,4 +1,4 @@
-/* Notes between the agents of several hosts, as bytes: see agree_msg.h. Pure. */
+/* Messages between the agents of several hosts, as bytes: see agree_msg.h. Pure. */
 #include "agent/persist/agree_msg.h"
 
 #include "base/crc.h"
@@ -8,20 +8,20 @@
 #include <string.h>
 
 #define AGREE_MSG_VERSION      1u
-#define AGREE_MSG_HEADER_BYTES 17u /* bytes before the body: magic, version, kind, checksum */
+#define AGREE_MSG_HEADER_BYTES 17u /* bytes before the body: magic, version, type, checksum */
 
 enum agree_msg_type { AGREE_MSG_JOIN = 1, AGREE_MSG_RUN, AGREE_MSG_STATUS, AGREE_MSG_PART };
 
 static const char magic[8] = "PAWLHOST";
 
-/* ---- frame of every note ---- */
+/* ---- header of every message ---- */
 
-static void start(struct wire_out *out, enum agree_msg_type kind)
+static void start(struct wire_out *out, enum agree_msg_type type)
 {
 	wire_out_reset(out);
 	wire_put_raw(out, magic, sizeof(magic));
 	wire_put_u32(out, AGREE_MSG_VERSION);
-	wire_put_u8(out, (uint8_t)kind);
+	wire_put_u8(out, (uint8_t)type);
 	wire_put_u32(out, 0);
 }
 
@@ -34,30 +34,30 @@ static void finish(struct wire_out *out)
 	}
 }
 
-/* Opens a note of this kind: checks its frame and sets body to what follows. */
-static int read_header(const void *bytes, size_t len_bytes, enum agree_msg_type kind,
+/* Checks the header of a message of this type, and sets body to what follows. */
+static int read_header(const void *bytes, size_t len_bytes, enum agree_msg_type type,
 	struct wire_in *body, struct pawl_err *err)
 {
 	const uint8_t *signature;
 	uint32_t version;
-	uint8_t is;
+	uint8_t got;
 	uint32_t crc;
 
 	wire_in_init(body, bytes, len_bytes);
 	signature = wire_get_raw(body, sizeof(magic));
 	version = wire_get_u32(body);
-	is = wire_get_u8(body);
+	got = wire_get_u8(body);
 	crc = wire_get_u32(body);
 	if (body->failed || memcmp(signature, magic, sizeof(magic)) != 0) {
-		return pawl_err_set(err, PAWL_ECORRUPT, "it is no note of a host");
+		return pawl_err_set(err, PAWL_ECORRUPT, "it is no message between hosts");
 	}
 	if (version != AGREE_MSG_VERSION) {
 		return pawl_err_set(err, PAWL_ENOTSUP,
-			"it has version %u, this pawl knows %u: all hosts need the same one",
+			"it has version %u, this pawl reads %u: install the same pawl on all hosts",
 			version, AGREE_MSG_VERSION);
 	}
-	if (is != kind || crc != crc32c(0, body->at, wire_in_left(body))) {
-		return pawl_err_set(err, PAWL_ECORRUPT, "its checksum or kind is wrong");
+	if (got != type || crc != crc32c(0, body->at, wire_in_left(body))) {
+		return pawl_err_set(err, PAWL_ECORRUPT, "its checksum or type is wrong");
 	}
 	return 0;
 }
@@ -67,7 +67,7 @@ static int check_end(const struct wire_in *body, struct pawl_err *err)
 	return wire_in_done(body) ? 0 : pawl_err_set(err, PAWL_ECORRUPT, "it is malformed");
 }
 
-/* ---- each kind ---- */
+/* ---- each type ---- */
 
 static void put_member(struct wire_out *out, const struct agree_member *member)
 {
@@ -130,7 +130,7 @@ int agree_msg_get_run(const void *bytes, size_t len_bytes, struct agree_msg_run 
 	run->run = wire_get_u64(&in);
 	run->members_n = wire_get_u32(&in);
 	if (run->members_n > AGREE_HOSTS_MAX) {
-		return pawl_err_set(err, PAWL_ECORRUPT, "it names more than %u hosts",
+		return pawl_err_set(err, PAWL_ECORRUPT, "it lists more than %u hosts",
 			AGREE_HOSTS_MAX);
 	}
 	for (uint32_t m = 0; m < run->members_n; m++) {

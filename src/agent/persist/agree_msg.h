@@ -1,7 +1,6 @@
 /*
- * Notes that the agents of one job on several hosts write to each other through the store, one
- * small file a note: docs/format.md has the bytes. And the choice, from these notes, of the members
- * of a run. Pure.
+ * Messages between the agents of one job on several hosts, through the store, one small file each;
+ * docs/format.md has the bytes. Also the choice of a run's members from these messages. Pure.
  */
 #ifndef AGENT_PERSIST_AGREE_MSG_H
 #define AGENT_PERSIST_AGREE_MSG_H
@@ -15,43 +14,43 @@
 /* A host, as far as the other hosts must know it. */
 struct agree_member {
 	uint32_t first_rank; /* lowest rank of the host */
-	uint32_t ranks;      /* number of ranks, consecutive from first */
+	uint32_t ranks;      /* number of ranks, consecutive from first_rank */
 	uint64_t nonce; /* random number of the ranks' start; another number: they began anew */
 };
 
-/* A host's agent says that its ranks have begun. */
+/* A host's ranks have begun. */
 struct agree_msg_join {
 	struct agree_member member;
-	uint32_t world;         /* ranks of the job, as this host was told */
+	uint32_t world;         /* ranks of the job, from this host's workers */
 	char job[CKPT_JOB_MAX]; /* job id */
 };
 
-/* The host of rank 0 lists all members of the run from now on except itself. */
+/* The leader lists the members of the new run, except itself. */
 struct agree_msg_run {
 	uint64_t run;       /* random number of the run */
 	uint32_t members_n; /* number of entries in members */
 	struct agree_member members[AGREE_HOSTS_MAX];
 };
 
-/* Any other statement: each kind of note uses the fields that it needs. */
+/* Any other message: each round uses the fields that it needs. */
 struct agree_msg_status {
 	int code;                 /* PAWL_E code of the failure; 0: none */
-	char why[AGREE_WHY_MAX];  /* reason, for people */
+	char why[AGREE_WHY_MAX];  /* reason, for users */
 	char part[CKPT_NAME_MAX]; /* a partition that differs between ranks, or "" */
 	uint8_t verdict;          /* vote: enum proto_verdict */
-	bool has_step;            /* asked for: step asked and no other */
-	uint64_t asked_step;      /* step asked for, with has_step */
+	bool has_step;            /* restore: only asked_step will do */
+	uint64_t asked_step;      /* restore: step of the request, with has_step */
 	bool found;               /* offered: there is a checkpoint */
 	uint64_t step;            /* step of the offer */
 	char tag[CKPT_TAG_MAX];   /* tag of the offer */
 };
 
-/* A partition that all ranks say they hold alike, as one host's lowest rank has it. */
+/* A shared partition, equal on all ranks, as one host's lowest rank has it. */
 struct agree_msg_shared {
 	char name[CKPT_NAME_MAX]; /* partition name */
 	uint64_t size_bytes;      /* size of the partition's file */
 	uint32_t sums_n;          /* number of entries in sums; 0: none were taken */
-	uint32_t *sums;           /* CRC-32C of each storage; owned by the note */
+	uint32_t *sums;           /* CRC-32C of each storage; owned by the message */
 };
 
 /* A host's part of a save. */
@@ -66,7 +65,7 @@ void agree_msg_put_join(struct wire_out *out, const struct agree_msg_join *join)
 void agree_msg_put_run(struct wire_out *out, const struct agree_msg_run *run);
 void agree_msg_put_status(struct wire_out *out, const struct agree_msg_status *status);
 void agree_msg_put_part(struct wire_out *out, const struct agree_msg_part *part);
-/* The getters: PAWL_ECORRUPT if bytes are no such note, PAWL_ENOTSUP for a newer version. */
+/* The getters: PAWL_ECORRUPT if bytes are no such message, PAWL_ENOTSUP for a newer version. */
 int agree_msg_get_join(const void *bytes, size_t len_bytes, struct agree_msg_join *join,
 	struct pawl_err *err);
 int agree_msg_get_run(const void *bytes, size_t len_bytes, struct agree_msg_run *run,
@@ -80,9 +79,9 @@ void agree_msg_part_deinit(struct agree_msg_part *part);
 
 /*
  * Chooses, among the hosts that joined, those that make up the ranks from own->first + own->ranks
- * up to world, each rank once and in order; own has rank 0. Hosts in the run before (old) are left
- * out, since its end means that all begin anew. Returns the number of members; 0 if ranks are
- * missing, the first of which is *missing.
+ * up to world, each rank once and in order; own has rank 0. Hosts with their
+ * nonce of the run before (old) are left out, since its end means that all begin anew. Returns the
+ * number of members; 0 if ranks are missing, the first of which is *missing.
  */
 uint32_t agree_choose_members(const struct agree_member *own, uint32_t world,
 	const struct agree_msg_join *joins, uint32_t joins_n, const struct agree_msg_run *old,

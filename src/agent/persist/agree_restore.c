@@ -1,4 +1,4 @@
-/* Hosts restore the same checkpoint, or none: see agree.h. */
+/* All hosts restore the same checkpoint, or none: see agree.h. */
 #include "agent/persist/agree.h"
 #include "ipc/proto.h"
 
@@ -10,14 +10,14 @@
 
 #define OFFERS_MAX 16 /* runs in a row that may end before an offer, at most */
 
-/* Reads a member's word in a round. PAWL_ENOENT: the member has gone past the round, which no host
- * does here. */
-static int read_status(struct agree *agree, char kind, uint64_t n, uint32_t m,
+/* Reads a member's part of a round. PAWL_ENOENT: the member is past the round, which cannot happen
+ * in these rounds. */
+static int read_status(struct agree *agree, enum agree_round round, uint64_t n, uint32_t m,
 	struct agree_msg_status *status, struct pawl_err *err)
 {
 	void *bytes;
 	size_t len_bytes;
-	int rv = agree_read_part(agree, kind, n, m, &bytes, &len_bytes, err);
+	int rv = agree_read_part(agree, round, n, m, &bytes, &len_bytes, err);
 
 	if (rv == 0) {
 		rv = agree_msg_get_status(bytes, len_bytes, status, err);
@@ -34,7 +34,7 @@ static int check_asked(struct agree *agree, const struct agree_msg_status *own,
 	int rv = 0;
 
 	for (uint32_t m = 0; m < agree->run.members_n && rv == 0; m++) {
-		rv = read_status(agree, 'r', agree->restores, m, &status, err);
+		rv = read_status(agree, AGREE_ROUND_RESTORE, agree->restores, m, &status, err);
 		if (rv == 0 &&
 			(status.has_step != own->has_step ||
 				status.asked_step != own->asked_step)) {
@@ -46,12 +46,12 @@ static int check_asked(struct agree *agree, const struct agree_msg_status *own,
 	return rv;
 }
 
-/* Rank 0's host: once all have asked, says what is offered. */
+/* Leader: once all have asked, sends the offer. */
 static int make_offer(struct agree *agree, struct agree_msg_status *status, agree_find_fn *find,
 	void *user, struct pawl_err *err)
 {
 	struct pawl_err why = {0};
-	int rv = agree_gather(agree, 'r', agree->restores, err);
+	int rv = agree_gather(agree, AGREE_ROUND_RESTORE, agree->restores, err);
 
 	if (rv != 0) {
 		return rv;
@@ -64,7 +64,7 @@ static int make_offer(struct agree *agree, struct agree_msg_status *status, agre
 		snprintf(status->why, sizeof(status->why), "%.255s", why.msg);
 	}
 	agree_msg_put_status(&agree->out, status);
-	rv = agree_send(agree, 'r', agree->restores, true, err);
+	rv = agree_send(agree, AGREE_ROUND_RESTORE, agree->restores, true, err);
 	if (rv == 0 && status->code != 0) {
 		rv = pawl_err_set(err, status->code, "%s", status->why);
 	}
@@ -80,8 +80,10 @@ static int offer_once(struct agree *agree, struct agree_msg_status *status, agre
 		rv = make_offer(agree, status, find, user, err);
 	} else if (rv == 0) {
 		agree_msg_put_status(&agree->out, status);
-		rv = agree_send(agree, 'r', agree->restores, false, err);
-		rv = rv == 0 ? agree_await_result(agree, 'r', agree->restores, status, err) : rv;
+		rv = agree_send(agree, AGREE_ROUND_RESTORE, agree->restores, false, err);
+		rv = rv == 0 ? agree_await_result(agree, AGREE_ROUND_RESTORE, agree->restores,
+				       status, err)
+			     : rv;
 	}
 	return rv;
 }
@@ -103,19 +105,19 @@ int agree_offer(struct agree *agree, struct agree_msg_status *status, agree_find
 		agree->restores++;
 		agree->run_used = true;
 	} else if (rv != 0 && status->code != 0) {
-		agree->restores++; /* all hosts were told */
+		agree->restores++; /* all hosts have the failure as the result */
 	}
 	return rv;
 }
 
-/* Rank 0's host: puts the worst verdict of all hosts' ranks into word. */
+/* Leader: puts the worst verdict of all hosts' ranks into *status. */
 static int count_votes(struct agree *agree, struct agree_msg_status *status, struct pawl_err *err)
 {
 	struct agree_msg_status other;
-	int rv = agree_gather(agree, 'v', agree->restores, err);
+	int rv = agree_gather(agree, AGREE_ROUND_VOTE, agree->restores, err);
 
 	for (uint32_t m = 0; m < agree->run.members_n && rv == 0; m++) {
-		rv = read_status(agree, 'v', agree->restores, m, &other, err);
+		rv = read_status(agree, AGREE_ROUND_VOTE, agree->restores, m, &other, err);
 		if (rv == 0 && other.verdict > status->verdict) {
 			status->verdict =
 				other.verdict > VERDICT_REFUSED ? VERDICT_REFUSED : other.verdict;
@@ -139,15 +141,17 @@ int agree_vote(struct agree *agree, struct agree_msg_status *status, agree_conde
 			condemn(user, status->why);
 		}
 		agree_msg_put_status(&agree->out, status);
-		rv = rv == 0 ? agree_send(agree, 'v', agree->restores, true, err) : rv;
+		rv = rv == 0 ? agree_send(agree, AGREE_ROUND_VOTE, agree->restores, true, err) : rv;
 	} else {
 		agree_msg_put_status(&agree->out, status);
-		rv = agree_send(agree, 'v', agree->restores, false, err);
-		rv = rv == 0 ? agree_await_result(agree, 'v', agree->restores, status, err) : rv;
+		rv = agree_send(agree, AGREE_ROUND_VOTE, agree->restores, false, err);
+		rv = rv == 0
+			? agree_await_result(agree, AGREE_ROUND_VOTE, agree->restores, status, err)
+			: rv;
 	}
 	if (rv == 0) {
-		agree_remove_old(agree, 'r', agree->restores);
-		agree_remove_old(agree, 'v', agree->restores);
+		agree_remove_old(agree, AGREE_ROUND_RESTORE, agree->restores);
+		agree_remove_old(agree, AGREE_ROUND_VOTE, agree->restores);
 		agree->restores++;
 		agree->run_used = agree->run_used || status->verdict == VERDICT_GO;
 	}

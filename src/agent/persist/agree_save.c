@@ -1,12 +1,13 @@
 /*
  * A checkpoint that several hosts write together: see agree_save.h.
  *
- * Happy path, each line done before the next: all hosts write their files into the directory and
- * sync them and their names; the others say so, each in a note with its part of the manifest; rank
- * 0's host has all notes, makes one manifest of them, gives the directory the name that
- * tag_publish expects, publishes, and says that it is done. Until the last rename nothing is
- * visible, so a crash of anybody before it leaves a hidden directory and notes, which rank 0's
- * agent removes when it opens the root again.
+ * The happy path, in this order:
+ *   - all hosts write their files into the directory, and sync them and their names;
+ *   - the others send their parts of the manifest;
+ *   - the leader has all parts, and makes one manifest of them;
+ *   - it gives the directory the name that tag_publish expects, publishes, and sends the result.
+ * Until the last rename nothing is visible. A crash of any host before it leaves a hidden directory
+ * and messages, which the leader removes when it opens the root again.
  */
 #include "agent/persist/agree_save.h"
 
@@ -21,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Makes a name that tags_recover knows as something unfinished. */
+/* Writes the directory's name, which tags_recover takes for an unfinished tag. */
 static void name_dir(const struct agree *agree, uint64_t n, char *dir, size_t cap_bytes)
 {
 	char name[CKPT_TAG_MAX];
@@ -30,9 +31,9 @@ static void name_dir(const struct agree *agree, uint64_t n, char *dir, size_t ca
 	tag_new_dir(dir, cap_bytes, name);
 }
 
-/* Enters a run. If the run that this host was in has ended, the save ends with it. If none comes in
- * time, this host goes on waiting to be named in the next one: beginning anew would put off the
- * host that is about to name it. */
+/* Enters a run. If the run that this host was in has ended, the save ends with it. If no run comes
+ * in time, this host stays ready to be a member of the next one: beginning anew would delay the
+ * leader, which may be about to name it. */
 static int enter_run(struct agree *agree, struct pawl_err *err)
 {
 	int rv;
@@ -60,7 +61,7 @@ int agree_save_begin(struct agree *agree, uint64_t n, char *dir, size_t dir_cap_
 
 /* ---- the part of this host ---- */
 
-/* Lists the partitions said to be alike; the note borrows the record's sums. */
+/* Lists the shared partitions; the message borrows the record's sums. */
 static int list_shared(struct agree_msg_part *msg, const struct record *record,
 	struct pawl_err *err)
 {
@@ -95,19 +96,19 @@ static int send_part(struct agree *agree, uint64_t n, const char *dir,
 	}
 	if (rv == 0) {
 		agree_msg_put_part(&agree->out, &msg);
-		rv = agree_send(agree, 's', n, false, err);
+		rv = agree_send(agree, AGREE_ROUND_SAVE, n, false, err);
 	}
 	free(msg.shared);
 	return rv;
 }
 
-/* ---- the merge on rank 0's host ---- */
+/* ---- the merge at the leader ---- */
 
 /* All hosts' parts of a save. */
 struct parts {
 	struct agree_msg_part *msgs; /* part of each member */
 	struct merge_host *hosts;    /* rank 0's own files, then each member's */
-	uint32_t n;                  /* number of notes read */
+	uint32_t n;                  /* number of messages read */
 };
 
 /* Checks that a host shares the same partitions as rank 0, with the same content. */
@@ -121,7 +122,7 @@ static int check_shared(const struct record *record, const struct agree_msg_part
 	}
 	if (own_n != msg->shared_n) {
 		return pawl_err_set(err, PAWL_EMISMATCH,
-			"rank 0 says that %u partitions are alike on all ranks, rank %u says %u",
+			"rank 0 has %u partitions that are equal on all ranks, rank %u has %u",
 			own_n, rank, msg->shared_n);
 	}
 	for (uint32_t s = 0; s < msg->shared_n; s++) {
@@ -135,8 +136,8 @@ static int check_shared(const struct record *record, const struct agree_msg_part
 				memcmp(own->sums, shared->sums,
 					shared->sums_n * sizeof(*shared->sums)) != 0)) {
 			return pawl_err_set(err, PAWL_EMISMATCH,
-				"%s: differs between rank 0 and rank %u, which should hold it "
-				"alike; from now on every rank's copy is kept",
+				"%s: differs between rank 0 and rank %u, which should have the "
+				"same; from now on each rank saves its own",
 				shared->name, rank);
 		}
 	}
@@ -152,7 +153,7 @@ static int read_part(struct agree *agree, uint64_t n, uint32_t m, struct parts *
 	struct agree_msg_part *msg = &parts->msgs[parts->n];
 	void *bytes;
 	size_t len_bytes;
-	int rv = agree_read_part(agree, 's', n, m, &bytes, &len_bytes, err);
+	int rv = agree_read_part(agree, AGREE_ROUND_SAVE, n, m, &bytes, &len_bytes, err);
 
 	if (rv == PAWL_ENOENT) {
 		return pawl_err_set(err, PAWL_ECANCELED, "rank %u's host did not save it",
@@ -177,7 +178,7 @@ static int read_part(struct agree *agree, uint64_t n, uint32_t m, struct parts *
 static int collect(struct agree *agree, uint64_t n, const struct record *record,
 	struct parts *parts, char *part, struct pawl_err *err)
 {
-	int rv = agree_gather(agree, 's', n, err);
+	int rv = agree_gather(agree, AGREE_ROUND_SAVE, n, err);
 
 	for (uint32_t m = 0; m < agree->run.members_n && rv == 0; m++) {
 		rv = read_part(agree, n, m, parts, err);
@@ -238,9 +239,9 @@ static int leader_end(struct agree *agree, uint64_t n, const char *dir,
 		*files = whole.parts_n;
 		*size_bytes = manifest_bytes(&whole);
 		agree_msg_put_status(&agree->out, &status);
-		/* The tag is durable whether the other hosts hear of it or not. */
-		agree_send(agree, 's', n, true, NULL);
-		agree_remove_old(agree, 's', n);
+		/* The tag is durable, whether the other hosts get the result or not. */
+		agree_send(agree, AGREE_ROUND_SAVE, n, true, NULL);
+		agree_remove_old(agree, AGREE_ROUND_SAVE, n);
 	}
 	for (uint32_t m = 0; m < parts.n; m++) {
 		agree_msg_part_deinit(&parts.msgs[m]);
@@ -266,7 +267,7 @@ int agree_save_end(struct agree *agree, uint64_t n, const struct manifest *manif
 	} else {
 		rv = send_part(agree, n, dir, manifest, record, err);
 		FAULT_CRASH("hosts.crash.said");
-		rv = rv == 0 ? agree_await_result(agree, 's', n, &status, err) : rv;
+		rv = rv == 0 ? agree_await_result(agree, AGREE_ROUND_SAVE, n, &status, err) : rv;
 		memcpy(part, status.part, sizeof(status.part));
 	}
 	if (rv == 0) {
@@ -276,7 +277,7 @@ int agree_save_end(struct agree *agree, uint64_t n, const struct manifest *manif
 	return rv;
 }
 
-/* Within the run: removes this host's part and tells all hosts why. */
+/* Within the run: removes this host's part, and fails the save on all hosts. */
 static int withdraw_part(struct agree *agree, uint64_t n, const struct manifest_part *parts,
 	uint32_t parts_n, const char *part, const struct pawl_err *why, struct pawl_err *err)
 {
@@ -286,7 +287,7 @@ static int withdraw_part(struct agree *agree, uint64_t n, const struct manifest_
 
 	agree->last_save = n > agree->last_save ? n : agree->last_save;
 	name_dir(agree, n, dir, sizeof(dir));
-	/* Rank 0's host removes first: on a full disk the note needs the room. */
+	/* Files are removed before the message is written: on a full disk it needs the space. */
 	if (agree_is_leader(agree)) {
 		store_remove(agree->store, dir, NULL);
 	}
@@ -301,7 +302,7 @@ static int withdraw_part(struct agree *agree, uint64_t n, const struct manifest_
 	} else {
 		agree_msg_put_part(&agree->out, &msg);
 	}
-	return agree_send(agree, 's', n, agree_is_leader(agree), err);
+	return agree_send(agree, AGREE_ROUND_SAVE, n, agree_is_leader(agree), err);
 }
 
 int agree_save_fail(struct agree *agree, uint64_t n, const struct manifest_part *parts,
@@ -325,10 +326,9 @@ int agree_save_refuse(struct agree *agree, uint64_t n, const char *why, struct p
 int agree_save_why(struct agree *agree, uint64_t n, char *part, struct pawl_err *err)
 {
 	struct agree_msg_status status = {0};
-	int rv = agree_await_result(agree, 's', n, &status, err);
+	int rv = agree_await_result(agree, AGREE_ROUND_SAVE, n, &status, err);
 
 	memcpy(part, status.part, sizeof(status.part));
-	return rv != 0
-		? rv
-		: pawl_err_set(err, PAWL_ENOENT, "the directory that it is written to is gone");
+	return rv != 0 ? rv
+		       : pawl_err_set(err, PAWL_ENOENT, "the directory of the save was removed");
 }

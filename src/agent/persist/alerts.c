@@ -1,4 +1,4 @@
-/* News of a root for people: see news.h. */
+/* Alerts of a root, for users: see alerts.h. */
 #include "agent/persist/alerts.h"
 
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 enum alert_action alert_decide(struct alert_state *state, const struct alert *alert, int64_t now_ns,
 	int64_t again_ns)
 {
-	bool lasted = state->active;
+	bool was_active = state->active;
 	bool changed = alert->key != state->key;
 
 	if (alert->kind == ALERT_ONCE) {
@@ -16,18 +16,18 @@ enum alert_action alert_decide(struct alert_state *state, const struct alert *al
 	}
 	if (alert->resolved) {
 		state->active = false;
-		return lasted ? ALERT_ENDS : ALERT_NONE;
+		return was_active ? ALERT_ENDS : ALERT_NONE;
 	}
 	state->active = true;
 	state->key = alert->key;
-	state->count = lasted ? state->count + 1 : 1;
-	state->since_ns = lasted ? state->since_ns : now_ns;
+	state->count = was_active ? state->count + 1 : 1;
+	state->since_ns = was_active ? state->since_ns : now_ns;
 	memcpy(state->text, alert->text, sizeof(state->text));
-	if (lasted && !changed && now_ns - state->reported_ns < again_ns) {
+	if (was_active && !changed && now_ns - state->reported_ns < again_ns) {
 		return ALERT_NONE;
 	}
 	state->reported_ns = now_ns;
-	return lasted && !changed ? ALERT_REPEATS : ALERT_BEGINS;
+	return was_active && !changed ? ALERT_REPEATS : ALERT_BEGINS;
 }
 
 static void fill(struct alert *alert, enum alert_kind kind, const struct pawl_err *err,

@@ -94,7 +94,7 @@ bool events_sum(char *text, struct events_past *past, struct event *open, char *
 	return running;
 }
 
-/* Ends a run whose agent is gone, at the last time known of it. */
+/* Adds the end of a run whose agent vanished, at the last time known of the run. */
 static void end_open(struct rows *rows, struct event *open, const char *job, int64_t latest_ns,
 	struct events_past *past)
 {
@@ -119,7 +119,7 @@ int events_recover(struct rows *rows, struct store *store, int64_t latest_ns,
 	if (rv == PAWL_ELIMIT || rv == PAWL_EINVAL ||
 		(rv == 0 && strncmp(bytes, EVENTS_HEADER, strlen(EVENTS_HEADER)) != 0)) {
 		rv = rows_put_aside(rows, store,
-			rv == 0 ? "its header is none of this version" : err->msg, err);
+			rv == 0 ? "its header is not that of this version" : err->msg, err);
 		free(bytes);
 		return rv;
 	}

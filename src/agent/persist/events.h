@@ -33,7 +33,7 @@ struct event {
 	uint32_t ranks;           /* number of ranks in the attempt */
 	bool has_step;            /* step is known */
 	uint64_t step;            /* step restored; otherwise the newest one saved */
-	char why[EVENTS_WHY_MAX]; /* "" if there is nothing to say */
+	char why[EVENTS_WHY_MAX]; /* "": no reason */
 };
 
 /* Totals of the runs in a file. */
@@ -52,7 +52,7 @@ void events_put(struct wire_out *out, const struct event *event, const char *job
 bool events_sum(char *text, struct events_past *past, struct event *open, char *job,
 	size_t job_cap_bytes);
 /*
- * Called at start by the one owner of the root: sums up the file, and notes the end of a run that
+ * Called at start by the one owner of the root: sums up the file, and adds the end of a run that
  * has none. latest_ns: when that run was last alive, as far as the history knows. A file that is
  * not ours, or is too long, is put aside.
  */

@@ -125,7 +125,7 @@ static int read_file(const struct rows *rows, struct store *store, char **text,
 	if (rv == PAWL_ELIMIT || rv == PAWL_EINVAL ||
 		(rv == 0 && strncmp(bytes, HISTORY_HEADER, strlen(HISTORY_HEADER)) != 0)) {
 		rv = rows_put_aside(rows, store,
-			rv == 0 ? "its header is none of this version" : err->msg, err);
+			rv == 0 ? "its header is not that of this version" : err->msg, err);
 		rv = rv == 0 ? PAWL_ENOENT : rv;
 	}
 	if (rv != 0) {
@@ -143,7 +143,7 @@ struct missing_rows {
 	size_t n;              /* number of tags */
 };
 
-/* Notes that a tag has a row and needs none. */
+/* Marks a tag that has a row, and needs none. */
 static void strike_tag(struct missing_rows *missing, uint64_t step, const char *tag)
 {
 	const struct tag_step *tags = missing->tags;
@@ -214,7 +214,7 @@ static void put_manifest_row(struct rows *rows, const struct manifest *manifest)
 	history_put(&rows->taken, &row, manifest->job, manifest->created_ns);
 }
 
-/* Strikes out tags without a row that are not whole. Looks from the newest down until too many are
+/* Strikes out tags without a row that are not whole. Goes from the newest down until too many are
  * damaged: a tag that a crash left without its row is among the newest, and each start would open
  * all that is damaged. */
 static int strike_damaged(struct store *store, struct missing_rows *missing, struct pawl_err *err)
@@ -262,7 +262,7 @@ static int put_missing_rows(struct rows *rows, struct store *store,
 			put_manifest_row(rows, &manifest);
 			manifest_deinit(&manifest);
 		} else if (rv == PAWL_ENOENT || rv == PAWL_ECORRUPT) {
-			rv = 0; /* damaged or removed since strike_damaged looked */
+			rv = 0; /* damaged or removed since strike_damaged */
 		}
 	}
 	return rv;

@@ -2,7 +2,7 @@
  * checkpointHistories.csv in the root: a row for each save, once its fate is known. For people and
  * tools, and for the next agent, which adds the rows that are missing.
  *
- * The first save that becomes durable begins the file; rows noted before are written with it, so
+ * The first save that becomes durable begins the file; rows queued before are written with it, so
  * that a root without a checkpoint has no such file either.
  */
 #ifndef AGENT_PERSIST_HISTORY_H
@@ -38,7 +38,7 @@ struct history_row {
 	uint64_t size_bytes;      /* total size of the files */
 	/* Partition names of rank 0, joined by spaces; a list that was cut ends in "…". */
 	char partitions[HISTORY_TEXT_MAX];
-	char why[HISTORY_TEXT_MAX]; /* why it failed or is not durable; "": nothing to say */
+	char why[HISTORY_TEXT_MAX]; /* why it failed or is not durable; "": no reason */
 };
 
 /* Appends the row and its line end. at_ns: wall-clock time when the save's fate became known.

@@ -1,10 +1,9 @@
 /*
- * The tag that was asked for, or the newest that is whole: see persist_find.h.
+ * Finds the tag that was asked for, or the newest that is whole: see persist_find.h.
  *
- * A damaged newer tag is put aside, so that nobody meets it again; but one search puts aside only
- * as many as are kept there. If more are damaged, something is wrong with the storage, or with us,
- * and somebody had better look at it: the others stay where they are, and the next saves do not
- * read them.
+ * A search for the newest puts damaged newer tags aside, so that no later search reads them; but at
+ * most TAGS_BAD_MAX, as many as are kept there. If more are damaged, the storage or Pawl is at
+ * fault, and a person must look: the others stay in place, and later saves do not read them.
  */
 #include "agent/persist/persist_find.h"
 
@@ -18,24 +17,26 @@
 /* Finds the one tag that was asked for, by step or by name. */
 static int find_one(const struct finding *finding, struct persist_job *job)
 {
+	struct persist_found *found = &job->result.resolve;
+	struct pawl_err *err = &job->result.err;
 	struct manifest manifest;
 	int rv = 0;
 
 	if (job->tag[0] == '\0') {
-		rv = tag_find_step(finding->store, job->step, job->tag, &job->err);
+		rv = tag_find_step(finding->store, job->resolve.step, found->tag, err);
 	}
 	if (rv == 0) {
-		rv = tag_open(finding->store, job->tag, &manifest, &job->err);
+		rv = tag_open(finding->store, found->tag, &manifest, err);
 	}
-	job->found = rv == 0;
+	found->found = rv == 0;
 	if (rv == 0) {
-		job->step = manifest.step;
+		found->step = manifest.step;
 		manifest_deinit(&manifest);
 	}
 	return rv == PAWL_ENOENT ? 0 : rv;
 }
 
-/* Tags that a search for the newest whole tag passed by. */
+/* Tags that a search for the newest whole tag skipped. */
 struct skipped {
 	const struct finding *finding;
 	uint64_t n; /* number of tags */
@@ -53,7 +54,7 @@ static void skip_unreadable(void *user, const char *tag, const struct pawl_err *
 	}
 	if (why->code != PAWL_ECORRUPT) {
 		alerts_put(finding->alerts, ALERT_ONCE, why,
-			"%s cannot be read, an older one is looked for", tag);
+			"%s cannot be read, searching for an older one", tag);
 	} else if (finding->puts_aside) {
 		rv = tag_quarantine(finding->store, tag, why->msg, &err);
 		alerts_put_damaged(finding->alerts, tag, why->msg, rv == 0 ? NULL : &err);
@@ -64,23 +65,26 @@ int persist_find(const struct finding *finding, struct persist_job *job)
 {
 	struct skipped skipped = {.finding = finding};
 	const struct tags_search search = {finding->stop, skip_unreadable, &skipped};
+	struct persist_found *found = &job->result.resolve;
 	struct manifest manifest;
 	int rv;
 
-	if (job->has_step || job->tag[0] != '\0') {
+	*found = (struct persist_found){.step = job->resolve.step};
+	memcpy(found->tag, job->tag, sizeof(found->tag));
+	if (job->resolve.has_step || job->tag[0] != '\0') {
 		return find_one(finding, job);
 	}
-	rv = tags_newest(finding->store, &search, &manifest, &job->err);
+	rv = tags_newest(finding->store, &search, &manifest, &job->result.err);
 	if (skipped.n > TAGS_BAD_MAX) {
 		alerts_put(finding->alerts, ALERT_ONCE, NULL,
-			"%llu more of the newest are damaged or cannot be read, and stay where "
-			"they are: pawl ckpt verify --all says what is wrong with each",
+			"%llu more of the newest checkpoints are damaged or cannot be read, and "
+			"stay in place: pawl ckpt verify --all reports what is wrong with each",
 			(unsigned long long)(skipped.n - TAGS_BAD_MAX));
 	}
 	if (rv == 0) {
-		job->found = true;
-		job->step = manifest.step;
-		memcpy(job->tag, manifest.tag, sizeof(job->tag));
+		found->found = true;
+		found->step = manifest.step;
+		memcpy(found->tag, manifest.tag, sizeof(found->tag));
 		manifest_deinit(&manifest);
 	}
 	/* A store with nothing but damage holds no checkpoint. */

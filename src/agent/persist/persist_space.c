@@ -1,4 +1,4 @@
-/* Whether the store of a root has room for a checkpoint: see persist_space.h. */
+/* Checks the free space in the store of a root: see persist_space.h. */
 #include "agent/persist/persist_space.h"
 
 #include "base/err.h"

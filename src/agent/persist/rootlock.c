@@ -24,8 +24,8 @@
 #define LOCK_NAME  ".pawl-lock"
 #define HOLDER_MAX 512u /* bytes of the holder's line, terminator included */
 
-/* Reads who holds the lock, as the holder wrote it down; "another job" if it has not yet. Anybody
- * who may write to the root could have written the text. */
+/* Reads the holder's line in the lock file; "another job" if there is none yet. Any user who may
+ * write to the root can have written the text. */
 static void read_holder(int fd, char holder[HOLDER_MAX])
 {
 	char text[HOLDER_MAX];
@@ -115,10 +115,10 @@ int rootlock_await(const char *root, const char *job, struct pawl_err *err)
 bool rootlock_holds(const char *root, int fd)
 {
 	char path[PATH_MAX];
-	struct stat there;
+	struct stat named;
 	struct stat ours;
 
 	snprintf(path, sizeof(path), "%s/" LOCK_NAME, root);
-	return lstat(path, &there) == 0 && fstat(fd, &ours) == 0 && there.st_dev == ours.st_dev &&
-		there.st_ino == ours.st_ino;
+	return lstat(path, &named) == 0 && fstat(fd, &ours) == 0 && named.st_dev == ours.st_dev &&
+		named.st_ino == ours.st_ino;
 }

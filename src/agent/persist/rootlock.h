@@ -14,9 +14,9 @@ struct pawl_err;
  */
 int rootlock_take(const char *root, const char *job, struct pawl_err *err);
 
-/* Takes the root as rootlock_take does, but waits up to 2 s for another job to let go: an agent
- * lets go when its job has ended, all is durable and old tags are deleted, but not in that
- * instant. */
+/* Takes the root as rootlock_take does, but waits up to 2 s for another job to release it: an
+ * agent releases the root when its job has ended, all is durable and old tags are deleted, but not
+ * at once. */
 int rootlock_await(const char *root, const char *job, struct pawl_err *err);
 
 /* Whether fd still holds the lock file of the root: not if the root was removed, or another

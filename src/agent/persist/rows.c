@@ -141,7 +141,7 @@ void rows_queue(struct rows *rows)
 void rows_take(struct rows *rows)
 {
 	if (rows->taken.len_bytes > ROWS_QUEUED_MAX) {
-		return; /* The noted rows stay where they are, up to ROWS_QUEUED_MAX bytes. */
+		return; /* The queued rows stay queued, up to ROWS_QUEUED_MAX bytes. */
 	}
 	wire_put_raw(&rows->taken, rows->queued.bytes, rows->queued.len_bytes);
 	if (rows->taken.failed) {
@@ -159,7 +159,7 @@ int rows_put_aside(const struct rows *rows, struct store *store, const char *why
 	int rv;
 
 	alert_fill(&alert, ALERT_ONCE, NULL,
-		"%s: %.256s: put aside as *.old.csv, a new one is begun", rows->file, why);
+		"%s: %.256s: put aside as *.old.csv, a new file is begun", rows->file, why);
 	snprintf(aside, sizeof(aside), "%.*s.old.csv", (int)(strlen(rows->file) - strlen(".csv")),
 		rows->file);
 	rv = store_rename(store, rows->file, aside, STORE_REPLACE, err);
@@ -179,7 +179,7 @@ static int begin_file(const struct rows *rows, struct store *store, uint64_t *si
 
 	if (rv == 0 && (kind != STORE_FILE || *size_bytes > ROWS_FILE_MAX)) {
 		rv = rows_put_aside(rows, store,
-			kind != STORE_FILE ? "it is no plain file" : "it is too long", err);
+			kind != STORE_FILE ? "it is no regular file" : "it is too long", err);
 		rv = rv == 0 ? PAWL_ENOENT : rv;
 	}
 	if (rv != PAWL_ENOENT) {

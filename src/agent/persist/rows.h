@@ -1,9 +1,9 @@
 /*
- * A file of comma-separated rows (RFC 4180) in a root, that is only ever appended to. Noting a row
- * never waits for a disk; the storage thread writes what was noted.
+ * A file of comma-separated rows (RFC 4180) in a root; rows are only appended. Queueing a row never
+ * waits for a disk; the storage thread writes the queued rows.
  *
- * A line without an end was torn by a crash or a full disk: it counts as nothing, and the next row
- * begins on a line of its own. A file whose first line is not ours, or that is over ROWS_FILE_MAX,
+ * A line without an end was torn by a crash or a full disk: it is ignored, and the next row begins
+ * on a line of its own. A file whose first line is not the header, or that is over ROWS_FILE_MAX,
  * is put aside as <name>.old.csv, replacing an earlier one, and begun anew.
  */
 #ifndef AGENT_PERSIST_ROWS_H
@@ -27,10 +27,9 @@ struct rows {
 	struct wire_out queued; /* rows not yet taken; guarded by the user's lock */
 	struct wire_out row;    /* the row being built; guarded by the user's lock */
 	struct wire_out taken;  /* rows being written; the writer's alone */
-	uint64_t lost;          /* rows that found no room; guarded by the user's lock */
+	uint64_t lost;          /* rows that did not fit; guarded by the user's lock */
 	bool torn;              /* the file ends in half a row; the writer's alone */
-	struct alerts
-		*alerts; /* the user's; told of a file that was put aside; NULL: nobody is told */
+	struct alerts *alerts;  /* the user's; gets an alert when a file is put aside; NULL: none */
 };
 
 /* ---- building rows: pure ---- */
@@ -51,11 +50,11 @@ size_t rows_split(char *line, char **fields, size_t most);
 
 /* ---- writing ---- */
 
-/* Allocates all that noting needs, so that it never waits for memory. file and header stay the
+/* Allocates all that queueing needs, so that it never waits for memory. file and header stay the
  * caller's. */
 int rows_init(struct rows *rows, const char *file, const char *header, struct pawl_err *err);
-/* Both are called with the user's lock held: rows_queue notes the row that was built; rows_take
- * moves the noted rows to where rows_write finds them. */
+/* Both are called with the user's lock held: rows_queue queues the row that was built; rows_take
+ * moves the queued rows to where rows_write finds them. */
 void rows_queue(struct rows *rows);
 void rows_take(struct rows *rows);
 /* Appends the taken rows in one write, durable on return if sync. Begins the file if need be. On

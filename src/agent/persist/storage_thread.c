@@ -1,78 +1,30 @@
 /*
- * The storage thread of one root: see storage_thread.h.
+ * The queues and the thread of a root's storage thread: see storage_thread.h.
  *
  * Lock: one mutex guards both queues and the flags. It is never held while the loop is woken, nor
- * while storage is touched, but to close a root that was abandoned.
+ * while storage is touched, except to close a root that was abandoned.
  */
-#include "agent/persist/storage_thread.h"
+#include "agent/persist/storage_impl.h"
 
-#include "agent/persist/agree_save.h"
-#include "agent/persist/alerts.h"
-#include "agent/persist/persist_find.h"
-#include "agent/persist/persist_space.h"
-#include "agent/persist/rootlock.h"
-#include "agent/persist/write_tag.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/fault.h"
-#include "base/log.h"
 #include "base/times.h"
-#include "ckpt/tags.h"
-#include "ckpt/write.h"
 #include "io/loop.h"
-#include "store/store.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-#define PERSIST_NICE 10 /* the trainer and the loop go first on a busy machine */
+#define PERSIST_NICE 10 /* on a busy machine, the trainer and the loop go first */
 
-struct queue {
-	struct persist_job *head; /* oldest job */
-	struct persist_job *tail; /* newest job */
-};
+/* ---- queues ---- */
 
-struct persist {
-	char *root;             /* owned copy */
-	char *hidden;           /* owned copy, or NULL */
-	char *job;              /* owned copy */
-	struct loop *loop;      /* woken when a job is done */
-	pthread_t thread;       /* storage thread; alone uses all below the queues */
-	pthread_mutex_t lock;   /* guards todo, done, policy, stop to busy, and rows as in rows.h */
-	pthread_cond_t changed; /* todo, stop, stopped or rows_due_ns changed */
-	struct queue todo;      /* submitted */
-	struct queue done;      /* finished, not reaped */
-	struct persist_policy policy; /* for the next save */
-	bool stop;                    /* leave after the current job */
-	bool stopped;                 /* the thread has left */
-	bool abandoned;               /* persist_stop no longer waits for the thread */
-	bool busy;                    /* a job, or the retention after it, is under way */
-	bool retains;                 /* thread's: retention follows the current job */
-	struct rows history;          /* rows of the history file */
-	struct rows events;           /* rows of the events file */
-	int64_t rows_due_ns;          /* lock: when to write rows, monotonic ns; 0: no rows */
-	char newest[CKPT_TAG_MAX];    /* thread's: newest durable tag, or "" */
-	bool rows_begun;              /* thread's: the history exists, and so does a checkpoint */
-	struct alerts alerts;         /* for people; has a lock of its own */
-	struct store *store;          /* thread's; NULL until PERSIST_OPEN succeeded */
-	struct writer *writer;        /* thread's */
-	int lock_fd;                  /* thread's; -1: not locked */
-	dev_t root_dev;               /* thread's: device of the directory that store holds */
-	ino_t root_ino;               /* thread's: inode of that directory */
-	bool is_leader;               /* the root is ours: we lock it, and alone delete in it */
-	bool multi_host;              /* the job has ranks on other hosts */
-	struct agree agree;           /* thread's: agreement with the other hosts */
-};
-
-static void push(struct queue *queue, struct persist_job *job)
+static void push(struct persist_queue *queue, struct persist_job *job)
 {
 	job->next = NULL;
 	if (queue->tail) {
@@ -83,7 +35,7 @@ static void push(struct queue *queue, struct persist_job *job)
 	queue->tail = job;
 }
 
-static struct persist_job *pop(struct queue *queue)
+static struct persist_job *pop(struct persist_queue *queue)
 {
 	struct persist_job *job = queue->head;
 
@@ -94,15 +46,16 @@ static struct persist_job *pop(struct queue *queue)
 	return job;
 }
 
-static void drop_all(struct queue *queue)
+static void drop_all(struct persist_queue *queue)
 {
 	for (struct persist_job *job; (job = pop(queue));) {
 		free(job->allocated ? job : NULL);
 	}
 }
 
-/* Puts news of a failure to write rows, which fails no checkpoint. */
-static void report_rows(struct persist *persist, int rv, const struct pawl_err *err)
+/* ---- rows ---- */
+
+void persist_report_rows(struct persist *persist, int rv, const struct pawl_err *err)
 {
 	if (rv != 0) {
 		alerts_put(&persist->alerts, ALERT_HISTORY, err, "its history cannot be written");
@@ -111,9 +64,7 @@ static void report_rows(struct persist *persist, int rv, const struct pawl_err *
 	}
 }
 
-/* Writes the rows noted so far; sync: durable on return. With several hosts only rank 0's host
- * does. */
-static void write_rows(struct persist *persist, bool sync)
+void persist_write_rows(struct persist *persist, bool sync)
 {
 	struct pawl_err err;
 	uint64_t lost;
@@ -132,7 +83,7 @@ static void write_rows(struct persist *persist, bool sync)
 	pthread_mutex_unlock(&persist->lock);
 	if (lost > 0) {
 		alerts_put(&persist->alerts, ALERT_ONCE, NULL,
-			"%llu rows of its history found no room and are lost",
+			"%llu rows of its history did not fit the queue and are lost",
 			(unsigned long long)lost);
 	}
 	rv = rows_write(&persist->history, persist->store, sync, &err);
@@ -140,10 +91,10 @@ static void write_rows(struct persist *persist, bool sync)
 		persist->rows_begun = persist->rows_begun || sync;
 		rv = rows_write(&persist->events, persist->store, false, &err);
 	}
-	report_rows(persist, rv, &err);
+	persist_report_rows(persist, rv, &err);
 }
 
-/* Makes noted rows due. The caller holds the lock. */
+/* Makes queued rows due. The caller holds the lock. */
 static void set_due(struct persist *persist)
 {
 	if (persist->rows_due_ns == 0 && persist->is_leader) {
@@ -170,42 +121,10 @@ void persist_queue_event(struct persist *persist, const struct event *event)
 	pthread_mutex_unlock(&persist->lock);
 }
 
-static void record_durable(struct persist *persist, const struct persist_job *job,
-	const struct write_tag_result *result, int64_t took_ns)
-{
-	struct history_row row = *job->row;
+/* ---- the thread ---- */
 
-	row.level = HISTORY_DURABLE;
-	row.persist_ns = (uint64_t)took_ns;
-	row.files = result->files;
-	row.size_bytes = result->size_bytes;
-	row.why[0] = '\0';
-	persist_queue_row(persist, &row);
-	write_rows(persist, true);
-}
-
-/* Names the directory of the lock, which lies with all else that is not a finished tag. */
-static const char *lock_dir(const struct persist *persist)
+bool persist_is_stopping(struct persist *persist)
 {
-	return persist->hidden ? persist->hidden : persist->root;
-}
-
-static void close_root(struct persist *persist)
-{
-	writer_close(persist->writer);
-	store_close(persist->store);
-	if (persist->lock_fd >= 0) {
-		close(persist->lock_fd);
-	}
-	persist->writer = NULL;
-	persist->store = NULL;
-	persist->lock_fd = -1;
-}
-
-/* tags_stop: stops when the agent leaves. */
-static bool is_leaving(void *user)
-{
-	struct persist *persist = user;
 	bool stop;
 
 	pthread_mutex_lock(&persist->lock);
@@ -214,299 +133,8 @@ static bool is_leaving(void *user)
 	return stop;
 }
 
-/* Finds the highest step: tags without a step of their own come behind it. */
-static int find_newest(struct persist *persist, struct persist_job *job)
-{
-	const struct tags_stop stop = {is_leaving, persist};
-	struct tag_step newest;
-	int rv = tags_highest(persist->store, &stop, &newest, &job->err);
-
-	if (rv == 0) {
-		job->found = true;
-		job->step = newest.step;
-		memcpy(persist->newest, newest.tag, sizeof(persist->newest));
-	}
-	return rv == PAWL_ENOENT ? 0 : rv;
-}
-
-/* Recovers both files from what the last agent left; see history.h and events.h. */
-static void recover_rows(struct persist *persist, struct events_past *past)
-{
-	struct pawl_err err;
-	int64_t latest_ns;
-	int rv = history_recover(&persist->history, persist->store, &latest_ns, &err);
-
-	if (rv == 0) {
-		rv = events_recover(&persist->events, persist->store, latest_ns, past, &err);
-	}
-	if (rv == 0 && persist->history.taken.len_bytes + persist->events.taken.len_bytes > 0) {
-		write_rows(persist, true);
-	} else {
-		report_rows(persist, rv, &err);
-	}
-	persist->rows_begun = store_stat(persist->store, HISTORY_FILE, NULL, NULL, NULL) == 0;
-}
-
-/* Opens the root on a host without rank 0: rank 0's host locks it and cleans up. */
-static int open_shared(struct persist *persist, struct pawl_err *err)
-{
-	int rv = writer_open(&persist->writer, persist->store, false, err);
-
-	if (rv == 0) {
-		rv = agree_open(&persist->agree, persist->store, err);
-	}
-	if (rv != 0) {
-		close_root(persist);
-	}
-	return rv;
-}
-
-/* Makes and locks the root, and cleans up after a crash. */
-static int open_root(struct persist *persist, struct pawl_err *err)
-{
-	struct stat st;
-	int rv = store_posix_open_split(persist->root, persist->hidden, true, &persist->store, err);
-
-	if (rv != 0) {
-		return rv;
-	}
-	if (!persist->is_leader) {
-		return open_shared(persist, err);
-	}
-	persist->lock_fd = rootlock_await(lock_dir(persist), persist->job, err);
-	if (persist->lock_fd < 0) {
-		rv = persist->lock_fd;
-		goto close_root;
-	}
-	if (stat(persist->root, &st) != 0) {
-		rv = pawl_err_sys(err, "root %s", persist->root);
-		goto close_root;
-	}
-	persist->root_dev = st.st_dev;
-	persist->root_ino = st.st_ino;
-	rv = tags_recover(persist->store, err);
-	if (rv == 0) {
-		rv = writer_open(&persist->writer, persist->store, false, err);
-	}
-	if (rv == 0 && persist->multi_host) {
-		rv = agree_open(&persist->agree, persist->store, err);
-	}
-close_root:
-	if (rv != 0) {
-		close_root(persist);
-	}
-	return rv;
-}
-
-static int do_open(struct persist *persist, struct persist_job *job)
-{
-	int rv = open_root(persist, &job->err);
-
-	if (rv != 0 || !persist->is_leader) {
-		return rv;
-	}
-	rv = find_newest(persist, job);
-	if (rv != 0) {
-		close_root(persist);
-		return rv;
-	}
-	recover_rows(persist, &job->past);
-	return 0;
-}
-
-/* Whether root and lock still lie where their paths lead. While they are open nothing else can have
- * their inode numbers. Only what is surely gone counts: storage that fails comes back. */
-static bool holds_root(const struct persist *persist)
-{
-	struct stat there;
-
-	if (stat(persist->root, &there) != 0) {
-		return errno != ENOENT && errno != ENOTDIR;
-	}
-	return there.st_dev == persist->root_dev && there.st_ino == persist->root_ino &&
-		rootlock_holds(lock_dir(persist), persist->lock_fd);
-}
-
-/*
- * A root that was removed, or replaced by another directory, is not the one our descriptors hold:
- * opens what is there now (making it if need be). If that fails, the next job tries again.
- */
-static int ensure_root(struct persist *persist, struct pawl_err *err)
-{
-	struct events_past past;
-	int rv;
-
-	if (persist->store && holds_root(persist)) {
-		return 0;
-	}
-	if (persist->store) {
-		alerts_put(&persist->alerts, ALERT_ONCE, NULL,
-			"the directory was removed, or another one is in its place: checkpoints "
-			"begin anew there");
-	}
-	close_root(persist);
-	rv = open_root(persist, err);
-	if (rv == 0 && persist->is_leader) {
-		recover_rows(persist, &past);
-	}
-	return rv;
-}
-
-/* Returns the number of a save among all hosts: the ranks' own number in the lower half, and above
- * it how often they have restored in this run. (The ranks' count of restores goes no further back
- * than an agent.) */
-static uint64_t host_round(const struct persist *persist, uint64_t seq)
-{
-	return persist->agree.restores << 32 | (uint32_t)seq;
-}
-
-static int do_save(struct persist *persist, struct persist_job *job)
-{
-	struct write_tag_options options = {.job = persist->job,
-		.base = persist->newest,
-		.streamed = job->kind == PERSIST_STREAM_END};
-	struct write_tag_result result;
-	struct persist_policy policy;
-	int64_t start_ns = clock_mono_ns();
-	int rv;
-
-	FAULT_CRASH("agent.crash.persist");
-	pthread_mutex_lock(&persist->lock);
-	policy = persist->policy;
-	pthread_mutex_unlock(&persist->lock);
-	options.full_every =
-		persist->multi_host ? 0 : policy.full_every; /* hosts write it in full */
-	job->agree = persist->multi_host ? &persist->agree : NULL;
-	job->round = host_round(persist, job->seq);
-	rv = write_tag_publish(persist->store, persist->writer, job, &options, &result, &job->err);
-	if (rv != 0) {
-		if (rv == PAWL_ENOSPC) {
-			persist_space_explain(persist->root, job->row->size_bytes, &job->err);
-		}
-		return rv;
-	}
-	snprintf(persist->newest, sizeof(persist->newest), "%s", job->tag);
-	FAULT_CRASH("agent.crash.published");
-	if (!persist->is_leader) {
-		return 0; /* rank 0's host does the rest */
-	}
-	record_durable(persist, job, &result, clock_mono_ns() - start_ns);
-	persist->retains = true;
-	return 0;
-}
-
-/* Runs after a save, once the ranks that wait for it are told: freeing a large file's blocks takes
- * long. */
-static void retain(struct persist *persist)
-{
-	struct retain_rule rule;
-	struct pawl_err err;
-
-	pthread_mutex_lock(&persist->lock);
-	rule = persist->policy.rule;
-	pthread_mutex_unlock(&persist->lock);
-	if (tags_retain(persist->store, &rule, &err) != 0) {
-		alerts_put(&persist->alerts, ALERT_RETAIN, &err,
-			"old checkpoints cannot be deleted");
-	} else {
-		alerts_put(&persist->alerts, ALERT_RETAIN, NULL,
-			"old checkpoints are deleted again");
-	}
-	persist->retains = false;
-	pthread_mutex_lock(&persist->lock);
-	persist->busy = false;
-	pthread_mutex_unlock(&persist->lock);
-	loop_wake(persist->loop); /* the loop may wait for persist_idle */
-}
-
-static void put_aside(struct persist *persist, const char *tag, const char *why)
-{
-	struct pawl_err err;
-	int rv = tag_quarantine(persist->store, tag, why, &err);
-
-	alerts_put_damaged(&persist->alerts, tag, why, rv == 0 ? NULL : &err);
-}
-
-/* Finds the tag that a restore takes. */
-static int do_resolve(struct persist *persist, struct persist_job *job)
-{
-	const struct tags_stop stop = {is_leaving, persist};
-	const struct finding finding = {.store = persist->store,
-		.stop = &stop,
-		.alerts = &persist->alerts,
-		.puts_aside = persist->is_leader};
-
-	return persist_find(&finding, job);
-}
-
-/* ---- ranks on several hosts ---- */
-
-/* What a callback of agree.h works on. */
-struct host_job {
-	struct persist *persist;
-	struct persist_job *job;
-};
-
-/* agree_find_fn */
-static int find_for_all(void *user, struct agree_msg_status *status)
-{
-	const struct host_job *of = user;
-	int rv = do_resolve(of->persist, of->job);
-
-	status->found = of->job->found;
-	status->step = of->job->step;
-	memcpy(status->tag, of->job->tag, sizeof(status->tag));
-	if (rv != 0) {
-		snprintf(status->why, sizeof(status->why), "%.255s", of->job->err.msg);
-	}
-	return rv;
-}
-
-/* store_list_fn: stops at once, as only opening the directory matters. */
-static int stop_listing(void *user, const char *name, enum store_kind kind)
-{
-	return 1;
-}
-
-static int resolve_for_all(struct persist *persist, struct persist_job *job)
-{
-	struct host_job of = {persist, job};
-	struct agree_msg_status status = {.has_step = job->has_step, .asked_step = job->step};
-	int rv = agree_offer(&persist->agree, &status, find_for_all, &of, &job->err);
-
-	if (rv != 0) {
-		return rv;
-	}
-	job->found = status.found;
-	job->step = status.step;
-	memcpy(job->tag, status.tag, sizeof(job->tag));
-	/* On NFS, this host's ranks would otherwise see an old copy of the tag. */
-	return store_list(persist->store, "", stop_listing, NULL, &job->err);
-}
-
-/* agree_condemn_fn */
-static void condemn_for_all(void *user, const char *why)
-{
-	const struct host_job *of = user;
-
-	put_aside(of->persist, of->job->tag, why);
-}
-
-static int vote_for_all(struct persist *persist, struct persist_job *job)
-{
-	struct host_job of = {persist, job};
-	struct agree_msg_status status = {.verdict = job->verdict};
-	int rv;
-
-	memcpy(status.why, job->why, sizeof(status.why));
-	rv = agree_vote(&persist->agree, &status, condemn_for_all, &of, &job->err);
-	job->verdict = status.verdict;
-	memcpy(job->why, status.why, sizeof(job->why));
-	return rv;
-}
-
-/* Whether the ranks begin anew: the other hosts are then waited for in vain. The caller holds the
- * lock. */
+/* Whether the ranks begin anew, so that waiting for the other hosts is of no use. The caller holds
+ * the lock. */
 static bool begins_anew(const struct persist *persist)
 {
 	const struct persist_job *job = persist->todo.head;
@@ -533,77 +161,6 @@ static bool pause_thread(void *user, int64_t pause_ns)
 	return go_on;
 }
 
-/* Makes the directory into which ranks write by themselves. */
-static int begin_stream(struct persist *persist, struct persist_job *job)
-{
-	if (persist->multi_host) {
-		return agree_save_begin(&persist->agree, host_round(persist, job->seq), job->dir,
-			sizeof(job->dir), &job->err);
-	}
-	return tag_begin(persist->store, job->tag, job->dir, sizeof(job->dir), &job->err);
-}
-
-/* Checks the room for a save. Its size is not known yet if only what changed is written. */
-static int check_space(struct persist *persist, struct persist_job *job)
-{
-	bool partly;
-
-	pthread_mutex_lock(&persist->lock);
-	partly = persist->policy.full_every > 1 && persist->newest[0] != '\0';
-	pthread_mutex_unlock(&persist->lock);
-	return persist_space_check(persist->root, partly ? 0 : job->need_bytes, &job->err);
-}
-
-static int run_job(struct persist *persist, struct persist_job *job)
-{
-	int rv = 0;
-
-	if (job->kind == PERSIST_OPEN) {
-		return do_open(persist, job);
-	}
-	if (!persist->store ||
-		(!persist->multi_host &&
-			(job->kind == PERSIST_SAVE || job->kind == PERSIST_STREAM_BEGIN))) {
-		rv = ensure_root(persist, &job->err);
-	}
-	if (rv != 0) {
-		return rv;
-	}
-	switch (job->kind) {
-	case PERSIST_SAVE:
-	case PERSIST_STREAM_END:
-		return do_save(persist, job);
-	case PERSIST_STREAM_BEGIN:
-		return begin_stream(persist, job);
-	case PERSIST_STREAM_DROP:
-		if (!persist->multi_host) { /* else rank 0's host drops it */
-			tag_abandon(persist->store, job->tag);
-		}
-		return 0;
-	case PERSIST_RESOLVE:
-		return persist->multi_host && job->find_id == 0 ? resolve_for_all(persist, job)
-								: do_resolve(persist, job);
-	case PERSIST_BEGIN:
-		job->rv = agree_begin(&persist->agree, &job->err);
-		job->seq = persist->agree.own.nonce;
-		return job->rv;
-	case PERSIST_FAIL_SAVE:
-		return agree_save_fail(&persist->agree, host_round(persist, job->seq), NULL, 0, "",
-			&job->failure, &job->err);
-	case PERSIST_VOTE:
-		return vote_for_all(persist, job);
-	case PERSIST_ASIDE:
-		put_aside(persist, job->tag, job->why);
-		return 0;
-	case PERSIST_CHECK_SPACE:
-		return check_space(persist, job);
-	case PERSIST_REMOVE:
-		return tag_remove(persist->store, job->tag, &job->err);
-	default:
-		return tag_pin(persist->store, job->tag, job->pinned, &job->err);
-	}
-}
-
 /* Waits, or writes rows that have waited long enough. Called with the lock and nothing to do. */
 static void idle(struct persist *persist)
 {
@@ -614,13 +171,14 @@ static void idle(struct persist *persist)
 		pthread_cond_wait(&persist->changed, &persist->lock);
 	} else if (pthread_cond_timedwait(&persist->changed, &persist->lock, &due) != 0) {
 		pthread_mutex_unlock(&persist->lock);
-		write_rows(persist, false);
-		loop_wake(persist->loop); /* there may be news */
+		persist_write_rows(persist, false);
+		loop_wake(persist->loop); /* there may be alerts */
 		pthread_mutex_lock(&persist->lock);
 	}
 }
 
-/* Notes saves that were not yet written when the agent left: nobody submits any more. */
+/* Queues the rows of saves that are not written when the agent leaves. Nobody submits jobs any
+ * more. */
 static void queue_unwritten_rows(struct persist *persist)
 {
 	const struct persist_job *job;
@@ -629,8 +187,8 @@ static void queue_unwritten_rows(struct persist *persist)
 	job = persist->todo.head;
 	pthread_mutex_unlock(&persist->lock);
 	for (; job; job = job->next) {
-		if (job->row) {
-			persist_queue_row(persist, job->row);
+		if (job->kind == PERSIST_SAVE || job->kind == PERSIST_STREAM_END) {
+			persist_queue_row(persist, job->save.row);
 		}
 	}
 }
@@ -650,29 +208,31 @@ static void *run_thread(void *user)
 		}
 		persist->busy = true;
 		pthread_mutex_unlock(&persist->lock);
-		job->rv = run_job(persist, job);
+		persist_run_job(persist, job);
 		pthread_mutex_lock(&persist->lock);
 		persist->busy = persist->retains;
 		push(&persist->done, job);
 		pthread_mutex_unlock(&persist->lock);
 		loop_wake(persist->loop);
 		if (persist->retains) {
-			retain(persist);
+			persist_retain(persist);
 		}
 		pthread_mutex_lock(&persist->lock);
 	}
 	pthread_mutex_unlock(&persist->lock);
 	queue_unwritten_rows(persist);
-	write_rows(persist, false);
+	persist_write_rows(persist, false);
 	pthread_mutex_lock(&persist->lock);
 	persist->stopped = true;
 	pthread_cond_broadcast(&persist->changed);
 	if (persist->abandoned) {
-		close_root(persist); /* others may want the root */
+		persist_close_root(persist); /* others may wait for the root */
 	}
 	pthread_mutex_unlock(&persist->lock);
 	return NULL;
 }
+
+/* ---- for the loop ---- */
 
 /* Frees all except the thread. */
 static void free_persist(struct persist *persist)
@@ -788,15 +348,15 @@ bool persist_stop(struct persist *persist, int timeout_ms)
 	persist->abandoned = !stopped;
 	pthread_mutex_unlock(&persist->lock);
 	if (!stopped) {
-		/* The thread hangs in the disk: its memory stays until the process ends, which is
-		 * now. */
+		/* The thread hangs in the disk. Its memory stays until the process ends, which
+		 * is now. */
 		pthread_detach(persist->thread);
 		return false;
 	}
 	pthread_join(persist->thread, NULL);
 	drop_all(&persist->todo);
 	drop_all(&persist->done);
-	close_root(persist);
+	persist_close_root(persist);
 	free_persist(persist);
 	return true;
 }

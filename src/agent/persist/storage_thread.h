@@ -1,6 +1,6 @@
 /*
- * The storage thread of one root: everything of the agent that may wait for a disk. The loop
- * submits jobs, and gets them back when they are done.
+ * The storage thread of one root: does all work of the agent that may wait for a disk. The loop
+ * submits jobs, and reaps them when they are done.
  *
  * The submitter owns a job and all it points to, and must not change them until persist_reap has
  * returned it: exactly once, in order of submission.
@@ -15,30 +15,40 @@
 #include "pawl/err.h"
 #include "store/store.h"
 
-struct agree;
-struct loop;
 struct alerts;
+struct loop;
 struct persist;
 
+#define PERSIST_WHY_MAX 256u /* bytes of a reason, terminator included */
+
+/* What a job does, and the members of struct persist_job's unions that it uses. */
 enum persist_kind {
-	PERSIST_OPEN, /* make and lock the root, clean up after a crash: always the first job */
-	PERSIST_SAVE, /* ranks' arenas -> files -> manifest -> complete.txt -> history row; then,
-			 when it has been given back, retention */
-	PERSIST_STREAM_BEGIN, /* an empty directory for ranks that write by themselves */
-	PERSIST_STREAM_END,   /* the ranks' files are written: manifest -> complete.txt -> history
-				 row; then retention, as after SAVE */
-	PERSIST_STREAM_DROP,  /* the ranks' files will not be written */
-	PERSIST_RESOLVE,      /* the newest complete tag, or the tag of a step or name; newer broken
-				 ones are put aside */
-	PERSIST_ASIDE,        /* a tag whose payload failed verification: why */
-	PERSIST_PIN,          /* pins or unpins the tag: pinned */
-	PERSIST_REMOVE,       /* deletes the tag */
-	PERSIST_CHECK_SPACE,  /* whether there is room for need_bytes */
+	/* Makes and locks the root, and cleans up after a crash: always the first job. Result:
+	 * open. */
+	PERSIST_OPEN,
+	/* ranks' arenas -> files -> manifest -> complete.txt -> history row; then, when the job has
+	 * been returned, retention. Uses save; result: save. */
+	PERSIST_SAVE,
+	/* Makes an empty directory for ranks that write themselves. Uses stream_begin; result:
+	 * stream_begin. */
+	PERSIST_STREAM_BEGIN,
+	/* The ranks' files are written: manifest -> complete.txt -> history row; then retention, as
+	 * after PERSIST_SAVE. Uses save; result: save. */
+	PERSIST_STREAM_END,
+	PERSIST_STREAM_DROP, /* the ranks' files will not be written */
+	/* Finds the newest complete tag, or the tag of a step or name; puts newer damaged ones
+	 * aside. Uses resolve; result: resolve. */
+	PERSIST_RESOLVE,
+	PERSIST_ASIDE,       /* puts a tag aside whose payload failed verification; uses aside */
+	PERSIST_PIN,         /* pins or unpins the tag; uses pin */
+	PERSIST_REMOVE,      /* deletes the tag */
+	PERSIST_CHECK_SPACE, /* checks whether the tag fits the free space; uses check_space */
 	/* only in a job whose ranks span hosts, see agree.h: */
-	PERSIST_BEGIN,     /* this host's ranks begin anew; seq becomes their nonce */
-	PERSIST_FAIL_SAVE, /* this host's part of save seq will not come: why_not */
-	PERSIST_VOTE, /* verdict and why of this host's ranks become those of all; the tag is put
-			   aside if all are to ask again */
+	PERSIST_BEGIN,     /* this host's ranks begin anew; result: begin */
+	PERSIST_FAIL_SAVE, /* this host's part of a save will not come; uses fail_save */
+	/* This host's ranks have voted: waits for the verdict of all ranks. Puts the tag aside if
+	 * all are to ask again. Uses vote; result: vote. */
+	PERSIST_VOTE,
 };
 
 /* The part that one rank staged. */
@@ -48,45 +58,114 @@ struct persist_rank {
 		*arena; /* mapping of its arena; NULL when streamed. Glue is written into it */
 };
 
+/* A save to make durable. */
+struct persist_save {
+	uint64_t seq;  /* number of the save */
+	uint64_t step; /* training step */
+	/* Adds to the tag if one was created since this wall-clock time; INT64_MAX: replaces the
+	 * tag. */
+	int64_t since_ns;
+	uint32_t attempt;              /* for the manifest */
+	uint32_t world;                /* number of ranks here */
+	uint32_t first_rank;           /* number of the first rank here */
+	uint32_t remote_ranks;         /* ranks of the job on other hosts */
+	struct persist_rank *ranks;    /* world entries */
+	const struct history_row *row; /* the history row, as far as known */
+	int slot;                      /* the submitter's */
+};
+
+/* A save that ranks stream. */
+struct persist_stream_begin {
+	uint64_t seq; /* number of the save */
+};
+
+/* A tag to find: job.tag unless that is "", else that of the step, else the newest. */
+struct persist_resolve {
+	bool has_step;      /* find this step and no other */
+	uint64_t step;      /* with has_step */
+	uint32_t find_id;   /* request of one rank; 0: of all ranks together */
+	uint32_t find_rank; /* with find_id: the rank that made the request; the submitter's */
+	bool find_newest;   /* with find_id: the request names no tag; the submitter's */
+};
+
+struct persist_aside {
+	char why[PERSIST_WHY_MAX]; /* for users */
+};
+
+struct persist_pin {
+	bool pinned; /* false: unpin */
+};
+
+struct persist_check_space {
+	uint64_t need_bytes; /* size of the tag */
+};
+
+struct persist_fail_save {
+	uint64_t seq;           /* number of the save */
+	struct pawl_err reason; /* why the part will not come */
+};
+
+/* A verdict: before, of this host's ranks; in the result, of all ranks. */
+struct persist_vote {
+	uint8_t verdict;           /* enum proto_verdict */
+	char why[PERSIST_WHY_MAX]; /* reason of the verdict, for users */
+};
+
+struct persist_opened {
+	bool found;              /* the root has a tag with a step: step */
+	uint64_t step;           /* highest step */
+	struct events_past past; /* what earlier agents recorded */
+};
+
+struct persist_saved {
+	char diverged_part[CKPT_NAME_MAX]; /* partition that hosts hold differently, or "" */
+};
+
+struct persist_stream_dir {
+	char dir[STORE_NAME_MAX]; /* where the ranks write */
+};
+
+/* The tag found; with found false, what was asked for. */
+struct persist_found {
+	bool found;
+	uint64_t step;
+	char tag[CKPT_TAG_MAX];
+};
+
+struct persist_begun {
+	uint64_t nonce; /* random number of the ranks' start */
+};
+
+/* What the thread has done; it sets all of this, the submitter nothing. */
+struct persist_result {
+	int rv;              /* 0 or PAWL_E code */
+	struct pawl_err err; /* filled if rv != 0 */
+	union {              /* by kind; zeroed before the job begins */
+		struct persist_opened open;
+		struct persist_saved save;
+		struct persist_stream_dir stream_begin;
+		struct persist_found resolve;
+		struct persist_begun begin;
+		struct persist_vote vote;
+	};
+};
+
 struct persist_job {
 	enum persist_kind kind;
-	/* Tag of SAVE STREAM_* ASIDE PIN REMOVE ROOM VOTE; RESOLVE: the only one to find, unless
-	 * "", and the result. */
-	char tag[CKPT_TAG_MAX];
-	uint64_t step;      /* SAVE STREAM_END; RESOLVE: if has_step; OPEN: newest found */
-	bool has_step;      /* RESOLVE: find this step and no other */
-	uint32_t find_id;   /* RESOLVE: request of one rank; 0: of all ranks together */
-	bool find_newest;   /* RESOLVE: the request names no tag */
-	uint32_t find_rank; /* RESOLVE: the rank that made the request */
-	/* SAVE STREAM_END: adds to the tag if one was created since this wall-clock time;
-	 * INT64_MAX: replaces the tag. */
-	int64_t since_ns;
-	bool pinned;           /* PIN */
-	uint64_t need_bytes;   /* ROOM */
-	uint32_t world;        /* SAVE STREAM_END: number of ranks here */
-	uint32_t first_rank;   /* SAVE STREAM_END: number of the first rank here */
-	uint32_t remote_ranks; /* SAVE STREAM_END: ranks of the job on other hosts */
-	/* SAVE STREAM_BEGIN STREAM_END UNSAVE: number of the save; BEGIN: the result, the ranks'
-	 * nonce. */
-	uint64_t seq;
-	uint64_t round;      /* SAVE STREAM_END: number among all hosts; the thread's */
-	uint64_t epoch;      /* start of the ranks that the job belongs to; the submitter's */
-	struct agree *agree; /* SAVE STREAM_END: the thread's; NULL: all ranks are here */
-	uint8_t verdict;     /* VOTE: enum proto_verdict */
-	uint32_t attempt;    /* SAVE STREAM_END: for the manifest */
-	struct persist_rank *ranks;    /* SAVE STREAM_END: world entries */
-	const struct history_row *row; /* SAVE STREAM_END: the history row, as far as known */
-	char why[256];                 /* ASIDE VOTE */
-	struct pawl_err failure;       /* UNSAVE */
-	char dir[STORE_NAME_MAX];      /* result of STREAM_BEGIN: where the ranks write */
-	/* Result of SAVE STREAM_END: a partition that hosts do not hold alike, or "". */
-	char diverged_part[CKPT_NAME_MAX];
-	int slot;                 /* the submitter's */
-	int rv;                   /* result: 0 or PAWL_E code */
-	struct pawl_err err;      /* result: filled if rv != 0 */
-	bool found;               /* RESOLVE: tag and step are the answer; OPEN: step is one */
-	struct events_past past;  /* result of OPEN */
-	bool allocated;           /* persist_stop frees it, unless it was reaped */
+	char tag[CKPT_TAG_MAX]; /* the tag that the job is about, or "" */
+	uint64_t epoch;         /* epoch of the ranks that the job belongs to; the submitter's */
+	bool allocated;         /* persist_stop frees the job, unless it was reaped */
+	union {                 /* by kind */
+		struct persist_save save;
+		struct persist_stream_begin stream_begin;
+		struct persist_resolve resolve;
+		struct persist_aside aside;
+		struct persist_pin pin;
+		struct persist_check_space check_space;
+		struct persist_fail_save fail_save;
+		struct persist_vote vote;
+	};
+	struct persist_result result;
 	struct persist_job *next; /* the queue's */
 };
 
@@ -103,7 +182,7 @@ struct persist_options {
 	struct persist_policy policy;
 	uint32_t first_rank;   /* number of the first rank here */
 	uint32_t ranks;        /* number of ranks here */
-	uint32_t remote_ranks; /* ranks on other hosts; 0: the root is ours alone */
+	uint32_t remote_ranks; /* ranks on other hosts; 0: only this host uses the root */
 };
 
 /* Starts the thread. Finished jobs make it call loop_wake(loop). Strings are copied. */
@@ -112,24 +191,24 @@ int persist_start(struct persist **out, struct loop *loop, const struct persist_
 void persist_set_policy(struct persist *persist, const struct persist_policy *policy);
 void persist_submit(struct persist *persist, struct persist_job *job);
 /*
- * Note a row of the history, and of the events: written with the next checkpoint that becomes
- * durable, or when the thread has nothing else to do, but not before there is a checkpoint. Never
- * wait; rows that cannot be written are news.
+ * Queue a row of the history, and of the events. The thread writes it with the next checkpoint that
+ * becomes durable, or when it is idle, but not before there is a checkpoint. Never wait; rows that
+ * cannot be written raise an alert.
  */
 void persist_queue_row(struct persist *persist, const struct history_row *row);
 void persist_queue_event(struct persist *persist, const struct event *event);
-/* Does as agree_expect_nonce. */
+/* As agree_expect_nonce. */
 void persist_expect_nonce(struct persist *persist, uint64_t nonce);
-/* Returns what the thread has met and people are to hear: the loop takes it when it is woken. */
+/* Returns the alerts that the thread has put; the loop takes them when it is woken. */
 struct alerts *persist_alerts(struct persist *persist);
-/* Whether no job is waiting, under way, or to be reaped. */
+/* Whether no job is queued, in progress, or to be reaped. */
 bool persist_idle(struct persist *persist);
 /* Returns a finished job, or NULL. */
 struct persist_job *persist_reap(struct persist *persist);
 /*
  * Finishes the current job and drops the rest. Returns false if the thread hangs in a disk for
- * longer than timeout_ms: it is abandoned with all that belongs to it, since the process is
- * leaving; should it still come to its end, it lets go of the root.
+ * longer than timeout_ms: the thread is then abandoned with all that belongs to it, since the
+ * process is leaving. If it ends after all, it releases the root.
  */
 bool persist_stop(struct persist *persist, int timeout_ms);
 

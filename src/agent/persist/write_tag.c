@@ -1,4 +1,4 @@
-/* Makes a tag out of what the ranks staged: see save.h. */
+/* Makes a tag of what the ranks staged: see write_tag.h. */
 #include "agent/persist/write_tag.h"
 
 #include "agent/persist/agree_save.h"
@@ -15,9 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A file being written: where its bytes lie. */
+/* A file to write: where its bytes are. */
 struct file_image {
-	const struct persist_job *job;
+	const struct persist_save *save;
 	const char *name; /* name of the partition */
 	bool shared;      /* ranks hold shares; else only rank holds it */
 	uint32_t rank;    /* owner */
@@ -29,15 +29,15 @@ struct file_image {
 static const struct record_part *share_at(const struct file_image *image, uint64_t off,
 	uint32_t *rank)
 {
-	const struct persist_job *job = image->job;
+	const struct persist_save *save = image->save;
 
 	if (!image->shared) {
 		*rank = image->rank;
-		return &job->ranks[image->rank].record->parts[image->part];
+		return &save->ranks[image->rank].record->parts[image->part];
 	}
-	for (uint32_t r = 0; r < job->world; r++) {
+	for (uint32_t r = 0; r < save->world; r++) {
 		const struct record_part *part =
-			record_find_shared(job->ranks[r].record, image->name);
+			record_find_shared(save->ranks[r].record, image->name);
 
 		if (part && off >= part->lo && off < part->hi) {
 			*rank = r;
@@ -65,8 +65,8 @@ static uint32_t first_piece(const struct record_part *part, uint64_t off)
 	return lo;
 }
 
-/* write_source: a chunk lies in one rank's arena, since shares are cut at chunks. Checks that it
- * still holds what was staged. */
+/* write_source: finds a chunk in a rank's arena. Shares are cut at chunks, so no chunk spans two
+ * arenas. Checks that the bytes are those that were staged. */
 static int chunk_from_arena(void *user, uint64_t off, size_t len_bytes, uint8_t *bounce,
 	uint8_t **bytes, struct pawl_err *err)
 {
@@ -79,7 +79,7 @@ static int chunk_from_arena(void *user, uint64_t off, size_t len_bytes, uint8_t 
 		return pawl_err_set(err, PAWL_EMISMATCH, "%s: no rank staged byte %llu",
 			image->name, (unsigned long long)off);
 	}
-	base = (uint8_t *)image->job->ranks[rank].arena + part->arena_off - part->lo;
+	base = (uint8_t *)image->save->ranks[rank].arena + part->arena_off - part->lo;
 	for (uint32_t i = first_piece(part, off); i < part->pieces_n; i++) {
 		const struct record_piece *piece = &part->pieces[i];
 
@@ -92,7 +92,7 @@ static int chunk_from_arena(void *user, uint64_t off, size_t len_bytes, uint8_t 
 				"staged",
 				image->name, (unsigned long long)piece->file_off,
 				(unsigned long long)(piece->file_off + piece->len_bytes - 1),
-				image->job->first_rank + rank);
+				image->save->first_rank + rank);
 		}
 	}
 	*bytes = base + off;
@@ -102,11 +102,11 @@ static int chunk_from_arena(void *user, uint64_t off, size_t len_bytes, uint8_t 
 /* The files of a tag being written. */
 struct tag_build {
 	struct writer *writer;
-	struct persist_job *job;
+	const struct persist_save *save;
 	const struct write_tag_options *options;
 	char dir[STORE_NAME_MAX]; /* directory that the files go into */
 	struct manifest manifest; /* manifest of the files, and of what the tag held, once added */
-	struct manifest base;     /* manifest of how->base; no parts: there is none */
+	struct manifest base;     /* manifest of options->base; no parts: there is none */
 	uint32_t *chunks;         /* memory of all checksums */
 	uint32_t *sums;           /* as many second checksums, or NULL */
 	struct manifest_place *places; /* as many places, or NULL */
@@ -130,7 +130,8 @@ static int write_part(struct tag_build *build, const struct file_image *image,
 	struct manifest_part *out, struct pawl_err *err)
 {
 	const struct manifest_part *base = find_base(build, out);
-	const struct record_part *part = &image->job->ranks[image->rank].record->parts[image->part];
+	const struct record_part *part =
+		&image->save->ranks[image->rank].record->parts[image->part];
 	struct write_source source = {chunk_from_arena, (void *)image};
 	struct zip_plan plan = {0};
 	int rv = part->raw ? zip_plan_init_raw(&plan, part->storage_bytes, part->storages, err)
@@ -142,7 +143,7 @@ static int write_part(struct tag_build *build, const struct file_image *image,
 	}
 	if (plan.size_bytes != part->size_bytes) {
 		rv = pawl_err_set(err, PAWL_EMISMATCH, "%s: rank %u laid it out differently",
-			part->name, image->job->first_rank + image->rank);
+			part->name, image->save->first_rank + image->rank);
 	} else if (base) {
 		rv = writer_update(build->writer, build->dir, out, &plan, &source, build->base.tag,
 			base, err);
@@ -175,22 +176,23 @@ static void fill_entry(struct manifest_part *out, const struct record_part *part
 
 /* Whether rank's part makes a file: a shared partition's file is rank 0's; every other rank has
  * only a share of it. */
-static bool makes_file(const struct persist_job *job, const struct record_part *part, uint32_t rank)
+static bool makes_file(const struct persist_save *save, const struct record_part *part,
+	uint32_t rank)
 {
-	return !part->shared || job->first_rank + rank == 0;
+	return !part->shared || save->first_rank + rank == 0;
 }
 
-/* Counts the files and chunks that the job makes. */
-static void count_files(const struct persist_job *job, uint32_t *files, uint64_t *chunks)
+/* Counts the files and chunks that the save makes. */
+static void count_files(const struct persist_save *save, uint32_t *files, uint64_t *chunks)
 {
 	*files = 0;
 	*chunks = 0;
-	for (uint32_t r = 0; r < job->world; r++) {
-		const struct record *record = job->ranks[r].record;
+	for (uint32_t r = 0; r < save->world; r++) {
+		const struct record *record = save->ranks[r].record;
 
 		for (uint32_t p = 0; p < record->parts_n; p++) {
-			*files += makes_file(job, &record->parts[p], r);
-			*chunks += makes_file(job, &record->parts[p], r)
+			*files += makes_file(save, &record->parts[p], r);
+			*chunks += makes_file(save, &record->parts[p], r)
 				? ckpt_chunks(record->parts[p].size_bytes)
 				: 0;
 		}
@@ -200,26 +202,26 @@ static void count_files(const struct persist_job *job, uint32_t *files, uint64_t
 /* Writes all files. */
 static int write_files(struct tag_build *build, struct pawl_err *err)
 {
-	const struct persist_job *job = build->job;
+	const struct persist_save *save = build->save;
 	struct manifest *manifest = &build->manifest;
 	size_t chunk = 0;
 
-	for (uint32_t r = 0; r < job->world; r++) {
-		const struct record *record = job->ranks[r].record;
+	for (uint32_t r = 0; r < save->world; r++) {
+		const struct record *record = save->ranks[r].record;
 
 		for (uint32_t p = 0; p < record->parts_n; p++) {
 			const struct record_part *part = &record->parts[p];
-			struct file_image image = {job, part->name, part->shared, r, p};
+			struct file_image image = {save, part->name, part->shared, r, p};
 			struct manifest_part *out = &manifest->parts[manifest->parts_n];
 			int rv = 0;
 
-			if (!makes_file(job, part, r)) {
+			if (!makes_file(save, part, r)) {
 				continue;
 			}
-			fill_entry(out, part, job->first_rank + r, job->world + job->remote_ranks,
-				build->chunks + chunk);
+			fill_entry(out, part, save->first_rank + r,
+				save->world + save->remote_ranks, build->chunks + chunk);
 			manifest->parts_n++;
-			if (part->chunks_n == 0) { /* otherwise its rank has written it */
+			if (part->chunks_n == 0) { /* otherwise the rank has written it */
 				out->sums = build->sums ? build->sums + chunk : NULL;
 				out->places = build->places ? build->places + chunk : NULL;
 				rv = write_part(build, &image, out, err);
@@ -236,7 +238,7 @@ static int write_files(struct tag_build *build, struct pawl_err *err)
 
 /* ---- adding to a tag ---- */
 
-/* Gives the files of a part second names in dir. */
+/* Links the files of a part into dir. */
 static int link_files(struct store *store, const char *dir, const char *tag,
 	const struct manifest_part *part, struct pawl_err *err)
 {
@@ -254,8 +256,8 @@ static int link_files(struct store *store, const char *dir, const char *tag,
 	return rv;
 }
 
-/* Keeps in the tag what it holds already and is not saved anew, under a second name. The manifest's
- * parts are reallocated; what they point to in base stays base's. */
+/* Keeps, by hard links, the parts of the old tag that are not saved anew. Reallocates the parts of
+ * the manifest; what they point to in base stays base's. */
 static int keep_old_parts(struct store *store, const char *dir, const struct manifest *base,
 	struct manifest *manifest, struct pawl_err *err)
 {
@@ -291,19 +293,19 @@ static int keep_old_parts(struct store *store, const char *dir, const struct man
 	return rv;
 }
 
-/* Publishes what was written, with what the tag had before if it is added to. */
-static int publish(struct store *store, const char *dir, const struct persist_job *job,
+/* Publishes what was written; if the save adds to the tag, with what the tag had before. */
+static int publish(struct store *store, const char *dir, const struct persist_save *save,
 	struct manifest *manifest, struct pawl_err *err)
 {
 	struct manifest base = {0};
-	int rv = job->since_ns < INT64_MAX ? tag_open(store, manifest->tag, &base, err)
-					   : PAWL_ENOENT;
+	int rv = save->since_ns < INT64_MAX ? tag_open(store, manifest->tag, &base, err)
+					    : PAWL_ENOENT;
 
-	if (rv == 0 && base.created_ns >= job->since_ns) {
+	if (rv == 0 && base.created_ns >= save->since_ns) {
 		rv = keep_old_parts(store, dir, &base, manifest, err);
 		rv = rv == 0 ? tag_adopt(store, base.tag, &base, err) : rv;
 	} else if (rv == 0 || rv == PAWL_ENOENT || rv == PAWL_ECORRUPT) {
-		rv = 0; /* new, of an earlier run, or broken: it is replaced */
+		rv = 0; /* new, of an earlier run, or damaged: the tag is replaced */
 	}
 	if (rv == 0) {
 		rv = tag_publish(store, manifest->tag, manifest, err);
@@ -315,34 +317,36 @@ static int publish(struct store *store, const char *dir, const struct persist_jo
 /* Begins the directory in which the tag is built. */
 static int begin(struct tag_build *build, struct store *store, struct pawl_err *err)
 {
-	const struct persist_job *job = build->job;
+	const struct write_tag_options *options = build->options;
 
-	if (job->agree) {
-		return agree_save_begin(job->agree, job->round, build->dir, sizeof(build->dir),
-			err);
+	if (options->agree) {
+		return agree_save_begin(options->agree, options->round, build->dir,
+			sizeof(build->dir), err);
 	}
-	if (build->options->streamed) {
-		tag_new_dir(build->dir, sizeof(build->dir), job->tag);
+	if (options->streamed) {
+		tag_new_dir(build->dir, sizeof(build->dir), options->tag);
 		return 0;
 	}
-	return tag_begin(store, job->tag, build->dir, sizeof(build->dir), err);
+	return tag_begin(store, options->tag, build->dir, sizeof(build->dir), err);
 }
 
-/* Makes a tag of what was written, with what other hosts wrote. */
+/* Publishes the tag, with what other hosts wrote. */
 static int end(struct tag_build *build, struct store *store, struct write_tag_result *result,
-	struct pawl_err *err)
+	char *diverged_part, struct pawl_err *err)
 {
-	struct persist_job *job = build->job;
+	const struct write_tag_options *options = build->options;
+	const struct persist_save *save = build->save;
 	struct manifest *manifest = &build->manifest;
 	int rv;
 
 	result->files = manifest->parts_n;
 	result->size_bytes = manifest_bytes(manifest);
-	if (job->agree) {
-		return agree_save_end(job->agree, job->round, manifest, job->ranks[0].record,
-			&result->files, &result->size_bytes, job->diverged_part, err);
+	if (options->agree) {
+		return agree_save_end(options->agree, options->round, manifest,
+			save->ranks[0].record, &result->files, &result->size_bytes, diverged_part,
+			err);
 	}
-	rv = publish(store, build->dir, job, manifest, err);
+	rv = publish(store, build->dir, save, manifest, err);
 	result->files = manifest->parts_n;
 	result->size_bytes = manifest_bytes(manifest);
 	return rv;
@@ -355,7 +359,7 @@ static int alloc_manifest(struct tag_build *build, struct pawl_err *err)
 	uint32_t files;
 	uint64_t chunks_n;
 
-	count_files(build->job, &files, &chunks_n);
+	count_files(build->save, &files, &chunks_n);
 	chunks_n += chunks_n == 0;
 	build->manifest.parts = calloc(files ? files : 1, sizeof(*build->manifest.parts));
 	build->chunks = calloc(chunks_n, sizeof(*build->chunks));
@@ -380,37 +384,38 @@ static void tag_build_deinit(struct tag_build *build)
 	manifest_deinit(&build->base);
 }
 
-int write_tag_publish(struct store *store, struct writer *writer, struct persist_job *job,
+int write_tag_publish(struct store *store, struct writer *writer, const struct persist_save *save,
 	const struct write_tag_options *options, struct write_tag_result *result,
-	struct pawl_err *err)
+	char *diverged_part, struct pawl_err *err)
 {
+	struct agree *agree = options->agree;
 	struct tag_build build = {.writer = writer,
-		.job = job,
+		.save = save,
 		.options = options,
-		.manifest = {.step = job->step,
-			.attempt = job->attempt,
-			.world = job->world + job->remote_ranks,
+		.manifest = {.step = save->step,
+			.attempt = save->attempt,
+			.world = save->world + save->remote_ranks,
 			.created_ns = clock_wall_ns()}};
 	struct manifest *manifest = &build.manifest;
 	int rv;
 
-	snprintf(manifest->tag, sizeof(manifest->tag), "%s", job->tag);
+	snprintf(manifest->tag, sizeof(manifest->tag), "%s", options->tag);
 	snprintf(manifest->job, sizeof(manifest->job), "%s", options->job);
 	rv = alloc_manifest(&build, err);
 	rv = rv == 0 ? begin(&build, store, err) : rv;
 	if (rv == 0 && build.sums && !options->streamed && options->base[0] != '\0' &&
 		tag_open(store, options->base, &build.base, NULL) != 0) {
-		build.base = (struct manifest){0}; /* gone, or broken: all is written */
+		build.base = (struct manifest){0}; /* removed or damaged: all is written */
 	}
 	rv = rv == 0 ? write_files(&build, err) : rv;
-	rv = rv == 0 ? end(&build, store, result, err) : rv;
-	if (rv != 0 && job->agree && job->agree->in_run) { /* otherwise there is nobody to tell */
-		agree_save_fail(job->agree, job->round, manifest->parts, manifest->parts_n,
-			job->diverged_part, err, NULL);
-		if (rv == PAWL_ENOENT && !agree_is_leader(job->agree)) {
-			rv = agree_save_why(job->agree, job->round, job->diverged_part, err);
+	rv = rv == 0 ? end(&build, store, result, diverged_part, err) : rv;
+	if (rv != 0 && agree && agree->in_run) { /* otherwise no other host waits */
+		agree_save_fail(agree, options->round, manifest->parts, manifest->parts_n,
+			diverged_part, err, NULL);
+		if (rv == PAWL_ENOENT && !agree_is_leader(agree)) {
+			rv = agree_save_why(agree, options->round, diverged_part, err);
 		}
-	} else if (rv != 0 && !job->agree) {
+	} else if (rv != 0 && !agree) {
 		tag_abandon(store, manifest->tag);
 	}
 	if (rv != 0) {
@@ -420,7 +425,7 @@ int write_tag_publish(struct store *store, struct writer *writer, struct persist
 	return rv;
 }
 
-/* Names the first tensor that lies in storage, for people. */
+/* Writes the name of the first tensor in a storage, for users. */
 static void name_tensor(const struct record_part *part, uint32_t storage, char *buf,
 	size_t cap_bytes)
 {
@@ -456,8 +461,8 @@ static int check_pair(const struct record_part *a, const struct record_part *b, 
 		if (a->sums[s] != b->sums[s]) {
 			name_tensor(a, s, name, sizeof(name));
 			return pawl_err_set(err, PAWL_EMISMATCH,
-				"%s: %s differs between rank %u and rank %u, which should hold it "
-				"alike; from now on every rank's copy is kept",
+				"%s: %s differs between rank %u and rank %u, which should have the "
+				"same; from now on each rank saves its own",
 				a->name, name, first, rank);
 		}
 	}
@@ -485,7 +490,7 @@ static uint32_t find_owner(const struct record *const *records, uint32_t r, cons
 	return owner;
 }
 
-/* Checks the files that are called just as their partitions: no two ranks may have one of the same
+/* Checks the files that have exactly the names of their partitions: no two ranks may have the same
  * name. */
 static int check_exact(const struct record *const *records, uint32_t world, uint32_t first,
 	struct pawl_err *err)
@@ -532,7 +537,7 @@ int write_tag_check(const struct record *const *records, uint32_t world, uint32_
 
 			if (!other) {
 				return pawl_err_set(err, PAWL_EMISMATCH,
-					"%s: rank %u says all ranks hold it alike, rank %u does "
+					"%s: rank %u declares it equal on all ranks, rank %u does "
 					"not",
 					lowest->name, first, first + r);
 			}
@@ -542,7 +547,7 @@ int write_tag_check(const struct record *const *records, uint32_t world, uint32_
 			}
 			covered += other->hi - other->lo;
 		}
-		/* If the job spans hosts, the host of rank 0 alone writes the file. */
+		/* If the job spans hosts, only rank 0's host writes the file. */
 		if (lowest->chunks_n == 0 && covered != (first == 0 ? lowest->size_bytes : 0)) {
 			return pawl_err_set(err, PAWL_EMISMATCH,
 				"%s: the ranks' shares do not make up the file", lowest->name);

@@ -1,10 +1,11 @@
-/* Makes a tag out of what the ranks staged: files from their arenas, then the manifest, then
- * publishing. Runs on the storage thread. */
+/* Makes a tag of what the ranks staged: writes files from their arenas and the manifest, then
+ * publishes them. For the storage thread. */
 #ifndef AGENT_PERSIST_WRITE_TAG_H
 #define AGENT_PERSIST_WRITE_TAG_H
 
 #include "agent/persist/storage_thread.h"
 
+struct agree;
 struct store;
 struct writer;
 
@@ -17,22 +18,28 @@ struct write_tag_result {
 /* How to write a save. */
 struct write_tag_options {
 	const char *job;     /* job id */
+	const char *tag;     /* name of the tag */
 	const char *base;    /* newest durable tag, to share equal chunks with; "": none */
-	uint32_t full_every; /* one of so many saves of a file shares nothing; at most 1: all */
-	bool streamed;       /* the files are there already */
+	uint32_t full_every; /* one of so many saves of a file shares nothing; 0 or 1: every save */
+	bool streamed;       /* the ranks have written the files */
+	struct agree *agree; /* with ranks on other hosts, else NULL */
+	uint64_t round;      /* with agree: number of the save among all hosts */
 };
 
-/* Writes and publishes the tag of job->step, with the other hosts if there are any (then
- * job->differs may be set). The tag's directory under construction is removed on error. */
-int write_tag_publish(struct store *store, struct writer *writer, struct persist_job *job,
+/*
+ * Writes and publishes a tag, with the other hosts if there are any. On error, removes the
+ * directory in which the tag was built. diverged_part (CKPT_NAME_MAX bytes, "" before) gets the
+ * partition's name if the error is that hosts hold a partition differently.
+ */
+int write_tag_publish(struct store *store, struct writer *writer, const struct persist_save *save,
 	const struct write_tag_options *options, struct write_tag_result *result,
-	struct pawl_err *err);
+	char *diverged_part, struct pawl_err *err);
 
 /*
- * Checks that the records of the ranks from first on, all that are here, fit together. Shared
- * partitions must be the same files, their shares must cover them once, and where sums were taken
- * they must be equal. Returns 0; or PAWL_EMISMATCH with the partition's name in part (CKPT_NAME_MAX
- * bytes) and the tensor and ranks in err. Pure.
+ * Checks that the records of all ranks here, from rank first on, fit together. Shared partitions
+ * must be the same files, the ranks' shares must cover them once, and checksums, where taken, must
+ * be equal. Returns 0; or PAWL_EMISMATCH with the partition's name in part (CKPT_NAME_MAX bytes),
+ * and the tensor and ranks in err. Pure.
  */
 int write_tag_check(const struct record *const *records, uint32_t world, uint32_t first, char *part,
 	struct pawl_err *err);

@@ -126,7 +126,7 @@ def test_what_tags_of_several_hosts_cannot(job: Job) -> None:
     job.all("wait", "durable")
     assert put(job, "step7") == ["durable"] * 3  # all hosts work again
     zero, _, other = job.tell("remove step6")
-    assert zero == "removed" and "of several hosts that of rank 0 has the root" in other
+    assert zero == "removed" and "of several hosts only that of rank 0 has the root" in other
     job.all("close", "True")
     left = ["step1", "step7"]
     program.wait_until(lambda: sorted(p.name for p in job.root.glob("step*")) == left, "step6 gone")
@@ -211,8 +211,8 @@ def test_hosts_that_never_come_are_named(make_job: Callable[..., Job]) -> None:
     program.wait_until(lambda: list(job.root.glob(joined)), "rank 1's host has come")
     assert tell(zeros, "save 1") == ["saving"]
     zero, other = job.tell("wait")
-    assert "ranks 2 to 3 of 4 have not come" in zero and "within 1 s" in zero
-    assert "rank 0's host has not named that of rank 1" in other
+    assert "ranks 2 to 3 of 4 have not joined" in zero and "within 1 s" in zero
+    assert "rank 0's host has not admitted that of rank 1" in other
     for said in job.tell("restore"):
         assert said.startswith("error")
     late = job.come(2)
@@ -262,7 +262,7 @@ def test_what_only_the_host_of_rank_0_can(job: Job) -> None:
     job.open()
     job.save(1)
     zero, other = job.tell("pin 1")
-    assert zero == "pinned" and "of several hosts that of rank 0 has the root" in other
+    assert zero == "pinned" and "of several hosts only that of rank 0 has the root" in other
     for said in job.tell("stopping"):
         assert "the ranks span hosts" in said
 

@@ -1,5 +1,5 @@
 /*
- * Jobs whose ranks span hosts: the members of a run, notes as bytes, merged manifests; and power
+ * Jobs whose ranks span hosts: the members of a run, messages as bytes, merged manifests; and power
  * cut at every operation of a save that two hosts write into one store, taking turns.
  */
 #include "agent/persist/agree_save.h"
@@ -63,7 +63,7 @@ static void a_run_has_each_rank_once(void **state)
 	assert_int_equal(missing, 4);
 }
 
-/* ---- notes ---- */
+/* ---- messages ---- */
 
 static void messages_come_back_or_are_refused(void **state)
 {
@@ -240,7 +240,7 @@ static int save_pair(struct pair *pair, struct store *store, uint64_t n, uint64_
 	int rv = save_part(&pair->one, store, n, step);
 
 	rv = rv == PAWL_ECANCELED ? save_part(&pair->zero, store, n, step) : rv;
-	return rv == 0 ? agree_await_result(&pair->one, 's', n, &status, &err) : rv;
+	return rv == 0 ? agree_await_result(&pair->one, AGREE_ROUND_SAVE, n, &status, &err) : rv;
 }
 
 /* Returns the content of a tag's files, equal in both; 0: there is no such tag. */
@@ -369,7 +369,8 @@ static void who_begins_anew_ends_the_run(void **state)
 		}
 		assert_int_equal(agree_begin(again, &err), 0);
 		if (zero) {
-			assert_int_equal(agree_await_result(&pair.one, 's', 2, &status, &err),
+			assert_int_equal(
+				agree_await_result(&pair.one, AGREE_ROUND_SAVE, 2, &status, &err),
 				PAWL_EPEER);
 			assert_int_equal(agree_enter(&pair.one, &err), PAWL_EPEER);
 		} else {
@@ -465,7 +466,8 @@ static void hosts_that_do_different_things_get_errors(void **state)
 			assert_int_equal(save_part(&pair.one, mem, 2, 2), PAWL_ECANCELED);
 			assert_int_equal(agree_offer(&pair.zero, &status, find_nothing, NULL, &err),
 				PAWL_ECANCELED); /* rank 0 still waits */
-			assert_int_equal(agree_await_result(&pair.one, 's', 2, &status, &err),
+			assert_int_equal(
+				agree_await_result(&pair.one, AGREE_ROUND_SAVE, 2, &status, &err),
 				PAWL_ECANCELED);
 			assert_non_null(strstr(err.msg, "rank 0's host restore, and do not save"));
 		}
@@ -480,7 +482,7 @@ static int count_name(void *user, const char *name, enum store_kind kind)
 	return 0;
 }
 
-/* Old notes are removed: a run of any length has a bounded number of them. */
+/* Old messages are removed: a run of any length has a bounded number of them. */
 static void old_messages_are_removed(void **state)
 {
 	struct pair pair;

@@ -1,4 +1,4 @@
-/* News of a root for people: told once, when it changes, rarely again, and when it is over. */
+/* Alerts of a root: reported once, on a change, rarely again, and when resolved. */
 #include "agent/persist/alerts.h"
 #include "base/clock.h"
 #include "base/err.h"

@@ -32,7 +32,7 @@ struct rank {
 	uint32_t at;           /* the newest tag that it has begun or given up */
 	bool saved;            /* has begun a save */
 	uint64_t alive;        /* while DEAD: the newest save when it died */
-	bool untold[TAGS];     /* by tag: failed, and the rank has not come to it since */
+	bool unnotified[TAGS]; /* by tag: failed, and the rank has not come to it since */
 };
 
 /* State of one save, by its number. */
@@ -94,10 +94,10 @@ static void check_whole(int slot)
 	}
 }
 
-/* A rank begins a tag, and is not told that it failed: the rank has no part in any other. */
+/* A rank begins a tag, and is not notified that it failed: the rank has no part in any other. */
 static void on_begin(uint32_t r)
 {
-	bool refused = w.orderly && w.ranks[r].untold[w.ranks[r].at];
+	bool refused = w.orderly && w.ranks[r].unnotified[w.ranks[r].at];
 
 	for (uint64_t i = 1; i <= ledger.last_seq && !refused; i++) {
 		w.attempts[i].past[r] = w.attempts[i].past[r] || w.attempts[i].tag != w.ranks[r].at;
@@ -111,7 +111,7 @@ static void on_move(int slot)
 	}
 }
 
-/* The tag is void; its ranks are told at once, the others when they come to it. */
+/* The tag is void; its ranks are notified at once, the others when they come to it. */
 static void on_failed(uint32_t tag, uint32_t by, int slot)
 {
 	struct attempt *attempt = slot >= 0 ? &w.attempts[w.at[slot]] : NULL;
@@ -120,7 +120,7 @@ static void on_failed(uint32_t tag, uint32_t by, int slot)
 		struct rank *rank = &w.ranks[r];
 		bool in = r == by || (attempt && attempt->granted[r]);
 
-		rank->untold[tag] = !in && (rank->untold[tag] || rank->at <= tag);
+		rank->unnotified[tag] = !in && (rank->unnotified[tag] || rank->at <= tag);
 		if (in && rank->doing == BUILDING && rank->ask.seq == w.at[slot] && chance(2)) {
 			rank->doing = IDLE; /* otherwise it goes on, and is refused */
 		}
@@ -148,8 +148,8 @@ static void on_grant(uint32_t r)
 
 	assert_true(verdict.seq < ATTEMPTS);
 	assert_false(attempt->failed || attempt->committed);
-	assert_false(w.orderly && rank->untold[rank->at]);
-	rank->untold[rank->at] = false;
+	assert_false(w.orderly && rank->unnotified[rank->at]);
+	rank->unnotified[rank->at] = false;
 	assert_int_equal(verdict.granted_before, attempt->granted[r]);
 	assert_true(rank->ask.seq == 0 || rank->ask.seq == verdict.seq);
 	for (int s = 0; s < LEDGER_SLOTS; s++) { /* Two saves are not built in one place. */
@@ -177,8 +177,8 @@ static void on_refused(uint32_t r)
 		(rank->ask.seq == 0 && verdict.code == PAWL_ETIMEDOUT)) {
 		on_failed(rank->at, r, verdict.failed_slot);
 	} else if (rank->ask.seq == 0) {
-		assert_true(!w.orderly || rank->untold[rank->at]); /* refused only once */
-		rank->untold[rank->at] = false;
+		assert_true(!w.orderly || rank->unnotified[rank->at]); /* refused only once */
+		rank->unnotified[rank->at] = false;
 	} else {
 		assert_true(w.attempts[rank->ask.seq].failed);
 	}
@@ -313,7 +313,7 @@ static void stores(void)
 	if (ok) {
 		on_durable(w.at[w.persisting]);
 	} else if (ledger.slots[w.persisting].streamed) {
-		w.attempts[w.at[w.persisting]].committed = false; /* lost, and said so */
+		w.attempts[w.at[w.persisting]].committed = false; /* lost, and reported */
 	}
 	ledger_persisted(&ledger, w.persisting, ok, w.now_ns);
 	w.persisting = -1;

@@ -355,7 +355,7 @@ static void what_failed_waits_until_all_that_save_know(void **state)
 	assert_int_equal(begin(1, "b"), LEDGER_REFUSE);
 	assert_int_equal(begin(0, "b"), LEDGER_WAIT);
 	assert_int_equal(ask(&late), LEDGER_REFUSE);
-	leaves(2); /* rank 2 need not be told any more */
+	leaves(2); /* rank 2 need not be notified any more */
 	assert_int_equal(begin(0, "b"), LEDGER_GRANT);
 	assert_int_equal(begin(1, "b"), LEDGER_GRANT);
 }

@@ -50,11 +50,11 @@ static bool opens(const char *root, struct loop *loop)
 
 	take_opened(persist);
 	assert_true(persist_stop(persist, WAIT_MS));
-	return job.rv == 0;
+	return job.result.rv == 0;
 }
 
 /* The second thread waits for the root that the first one has, and is left to itself meanwhile.
- * When it has the root at last, it lets it go. */
+ * When it has the root at last, it releases it. */
 static void who_was_left_to_itself_keeps_no_root(void **state)
 {
 	static struct persist *left; /* left to itself; its memory stays */
@@ -124,8 +124,8 @@ static void make_root(char *root, uint64_t whole, uint64_t first, uint64_t n)
 	store_close(store);
 }
 
-/* Opens a root and looks for its newest whole tag. *news: number of news items for people. */
-static uint64_t find_newest(const char *root, unsigned *news)
+/* Opens a root and looks for its newest whole tag. *alerts: number of single alerts. */
+static uint64_t find_newest(const char *root, unsigned *alerts)
 {
 	struct alert alert;
 	struct persist_job find = {.kind = PERSIST_RESOLVE};
@@ -138,15 +138,15 @@ static uint64_t find_newest(const char *root, unsigned *news)
 	persist_submit(persist, &find);
 	take_opened(persist);
 	take_opened(persist);
-	for (*news = 0; alerts_take(persist_alerts(persist), &alert);) {
-		*news += alert.kind == ALERT_ONCE;
+	for (*alerts = 0; alerts_take(persist_alerts(persist), &alert);) {
+		*alerts += alert.kind == ALERT_ONCE;
 	}
 	assert_true(persist_stop(persist, WAIT_MS));
 	loop_close(loop);
-	assert_int_equal(job.rv, 0);
-	assert_int_equal(find.rv, 0);
-	assert_true(find.found);
-	return find.step;
+	assert_int_equal(job.result.rv, 0);
+	assert_int_equal(find.result.rv, 0);
+	assert_true(find.result.resolve.found);
+	return find.result.resolve.step;
 }
 
 /* Returns how often a search passes a point of the store. */
@@ -154,11 +154,11 @@ static uint64_t count_calls(const char *point, uint64_t damaged)
 {
 	char root[] = "/tmp/pawl-persist-XXXXXX";
 	uint64_t calls;
-	unsigned news;
+	unsigned alerts;
 
 	make_root(root, 5000, 1000, damaged);
 	fault_arm(point, UINT64_MAX, 1, false);
-	assert_int_equal(find_newest(root, &news), 5000);
+	assert_int_equal(find_newest(root, &alerts), 5000);
 	calls = fault_count();
 	fault_disarm();
 	nftw(root, remove_it, 16, FTW_DEPTH | FTW_PHYS);
@@ -171,18 +171,18 @@ static void older_damage_costs_nothing(void **state)
 	assert_int_equal(count_calls("store.stat", 20), count_calls("store.stat", 400));
 }
 
-/* Only as many tags as .bad keeps are put aside, the newest. The others stay, and are one more news
- * item. */
+/* Only as many tags as .bad keeps are put aside, the newest. The others stay, and are one more
+ * alert. */
 static void a_mass_of_damage_stays_where_it_is(void **state)
 {
 	char root[] = "/tmp/pawl-persist-XXXXXX";
 	struct store *store;
 	uint64_t left = 0;
-	unsigned news;
+	unsigned alerts;
 
 	make_root(root, 1, 1000, 50);
-	assert_int_equal(find_newest(root, &news), 1);
-	assert_int_equal(news, TAGS_BAD_MAX + 1);
+	assert_int_equal(find_newest(root, &alerts), 1);
+	assert_int_equal(alerts, TAGS_BAD_MAX + 1);
 	assert_int_equal(store_posix_open(root, false, &store, NULL), 0);
 	for (uint64_t step = 1000; step < 1050; step++) {
 		char path[64];

@@ -175,13 +175,14 @@ static int save(struct store *store, const struct action *action)
 {
 	struct staged staged = {.record = {.step = action->version, .world = 1}};
 	struct persist_rank rank = {.record = &staged.record};
-	struct persist_job job = {.kind = PERSIST_SAVE,
-		.step = action->version,
+	const struct persist_save save = {.step = action->version,
 		.since_ns = action->verb == ADD ? 0 : INT64_MAX,
 		.world = 1,
 		.ranks = &rank};
+	char diverged_part[CKPT_NAME_MAX] = "";
 	char newest[CKPT_TAG_MAX] = "";
 	const struct write_tag_options options = {.job = "test",
+		.tag = tags[action->tag],
 		.base = newest,
 		.full_every = sharing == NOTHING ? 0 : 5};
 	struct write_tag_result result;
@@ -192,7 +193,6 @@ static int save(struct store *store, const struct action *action)
 	staged.record.parts = staged.parts;
 	staged.arena = aligned_alloc(CKPT_PAGE, ARENA_BYTES);
 	rank.arena = staged.arena;
-	snprintf(job.tag, sizeof(job.tag), "%s", tags[action->tag]);
 	for (uint32_t f = 0; f < FILES; f++) {
 		if (action->mask >> f & 1) {
 			used_bytes =
@@ -202,7 +202,7 @@ static int save(struct store *store, const struct action *action)
 	assert_true(used_bytes <= ARENA_BYTES);
 	assert_int_equal(writer_open(&writer, store, false, NULL), 0);
 	find_newest(store, newest);
-	rv = write_tag_publish(store, writer, &job, &options, &result, NULL);
+	rv = write_tag_publish(store, writer, &save, &options, &result, diverged_part, NULL);
 	writer_close(writer);
 	free(staged.arena);
 	return rv;

@@ -1,0 +1,72 @@
+/* Shared by the parts of the storage thread: storage_thread.c has the queues and the thread,
+ * storage_jobs.c does what each job asks for. See storage_thread.h. */
+#ifndef AGENT_PERSIST_STORAGE_IMPL_H
+#define AGENT_PERSIST_STORAGE_IMPL_H
+
+#include "agent/persist/agree.h"
+#include "agent/persist/alerts.h"
+#include "agent/persist/rows.h"
+#include "agent/persist/storage_thread.h"
+
+#include <pthread.h>
+#include <sys/types.h>
+
+struct writer;
+
+struct persist_queue {
+	struct persist_job *head; /* oldest job */
+	struct persist_job *tail; /* newest job */
+};
+
+struct persist {
+	char *root;             /* owned copy */
+	char *hidden;           /* owned copy, or NULL */
+	char *job;              /* owned copy */
+	struct loop *loop;      /* woken when a job is done */
+	pthread_t thread;       /* storage thread; it alone uses what is marked "thread's" */
+	pthread_mutex_t lock;   /* guards todo, done, policy, stop to busy, and rows as in rows.h */
+	pthread_cond_t changed; /* todo, stop, stopped or rows_due_ns changed */
+	struct persist_queue todo;    /* submitted */
+	struct persist_queue done;    /* finished, not reaped */
+	struct persist_policy policy; /* for the next save */
+	bool stop;                    /* leave after the current job */
+	bool stopped;                 /* the thread has left */
+	bool abandoned;               /* persist_stop no longer waits for the thread */
+	bool busy;                    /* a job, or the retention after it, is in progress */
+	bool retains;                 /* thread's: retention follows the current job */
+	struct rows history;          /* rows of the history file */
+	struct rows events;           /* rows of the events file */
+	int64_t rows_due_ns;          /* lock: when to write rows, monotonic ns; 0: no rows */
+	char newest[CKPT_TAG_MAX];    /* thread's: newest durable tag, or "" */
+	bool rows_begun;              /* thread's: the history exists, and so does a checkpoint */
+	struct alerts alerts;         /* for users; has a lock of its own */
+	struct store *store;          /* thread's; NULL until PERSIST_OPEN succeeded */
+	struct writer *writer;        /* thread's */
+	int lock_fd;                  /* thread's; -1: not locked */
+	dev_t root_dev;               /* thread's: device of the directory that store holds */
+	ino_t root_ino;               /* thread's: inode of that directory */
+	bool is_leader;     /* this host owns the root: locks it, and alone deletes in it */
+	bool multi_host;    /* the job has ranks on other hosts */
+	struct agree agree; /* thread's: agreement with the other hosts */
+};
+
+/* ---- storage_thread.c; none may be called with the lock held ---- */
+
+/* Writes the queued rows; sync: durable on return. With several hosts only the leader does. */
+void persist_write_rows(struct persist *persist, bool sync);
+/* Raises or resolves the alert on rows that cannot be written; that fails no checkpoint. */
+void persist_report_rows(struct persist *persist, int rv, const struct pawl_err *err);
+/* Whether the agent leaves. */
+bool persist_is_stopping(struct persist *persist);
+
+/* ---- storage_jobs.c; on the thread, without the lock ---- */
+
+/* Carries a job out. Sets job->result; retention is to follow if it sets persist->retains. */
+void persist_run_job(struct persist *persist, struct persist_job *job);
+/* Deletes old tags. Runs after a save, once the ranks that wait for the save have their answer:
+ * freeing a large file's blocks takes long. */
+void persist_retain(struct persist *persist);
+/* Releases the root. An abandoned thread calls it with the lock. */
+void persist_close_root(struct persist *persist);
+
+#endif

@@ -1,0 +1,463 @@
+/*
+ * What the storage thread does for each kind of job: see storage_thread.h.
+ *
+ * All of this runs on the storage thread, without the lock. The lock is taken only for what the
+ * loop may change meanwhile: the policy, and whether the agent leaves.
+ */
+#include "agent/persist/storage_impl.h"
+
+#include "agent/persist/agree_save.h"
+#include "agent/persist/persist_find.h"
+#include "agent/persist/persist_space.h"
+#include "agent/persist/rootlock.h"
+#include "agent/persist/write_tag.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "ckpt/tags.h"
+#include "ckpt/write.h"
+#include "io/loop.h"
+#include "store/store.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- opening the root ---- */
+
+/* Returns the directory of the lock file: that of all that is not a finished tag. */
+static const char *lock_dir(const struct persist *persist)
+{
+	return persist->hidden ? persist->hidden : persist->root;
+}
+
+void persist_close_root(struct persist *persist)
+{
+	writer_close(persist->writer);
+	store_close(persist->store);
+	if (persist->lock_fd >= 0) {
+		close(persist->lock_fd);
+	}
+	persist->writer = NULL;
+	persist->store = NULL;
+	persist->lock_fd = -1;
+}
+
+/* tags_stop: stops when the agent leaves. */
+static bool is_leaving(void *user)
+{
+	return persist_is_stopping(user);
+}
+
+/* Finds the tag of the highest step; tags without a step count as lower. */
+static int find_newest(struct persist *persist, struct persist_job *job)
+{
+	const struct tags_stop stop = {is_leaving, persist};
+	struct tag_step newest;
+	struct persist_opened *opened = &job->result.open;
+	int rv = tags_highest(persist->store, &stop, &newest, &job->result.err);
+
+	if (rv == 0) {
+		opened->found = true;
+		opened->step = newest.step;
+		memcpy(persist->newest, newest.tag, sizeof(persist->newest));
+	}
+	return rv == PAWL_ENOENT ? 0 : rv;
+}
+
+/* Recovers history and events from what the last agent left; see history.h and events.h. */
+static void recover_rows(struct persist *persist, struct events_past *past)
+{
+	struct pawl_err err;
+	int64_t latest_ns;
+	int rv = history_recover(&persist->history, persist->store, &latest_ns, &err);
+
+	if (rv == 0) {
+		rv = events_recover(&persist->events, persist->store, latest_ns, past, &err);
+	}
+	if (rv == 0 && persist->history.taken.len_bytes + persist->events.taken.len_bytes > 0) {
+		persist_write_rows(persist, true);
+	} else {
+		persist_report_rows(persist, rv, &err);
+	}
+	persist->rows_begun = store_stat(persist->store, HISTORY_FILE, NULL, NULL, NULL) == 0;
+}
+
+/* Opens the root on a host that is not the leader: the leader locks it and cleans up. */
+static int open_shared(struct persist *persist, struct pawl_err *err)
+{
+	int rv = writer_open(&persist->writer, persist->store, false, err);
+
+	if (rv == 0) {
+		rv = agree_open(&persist->agree, persist->store, err);
+	}
+	if (rv != 0) {
+		persist_close_root(persist);
+	}
+	return rv;
+}
+
+/* Makes and locks the root, and cleans up after a crash. */
+static int open_root(struct persist *persist, struct pawl_err *err)
+{
+	struct stat st;
+	int rv = store_posix_open_split(persist->root, persist->hidden, true, &persist->store, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	if (!persist->is_leader) {
+		return open_shared(persist, err);
+	}
+	persist->lock_fd = rootlock_await(lock_dir(persist), persist->job, err);
+	if (persist->lock_fd < 0) {
+		rv = persist->lock_fd;
+		goto close_root;
+	}
+	if (stat(persist->root, &st) != 0) {
+		rv = pawl_err_sys(err, "root %s", persist->root);
+		goto close_root;
+	}
+	persist->root_dev = st.st_dev;
+	persist->root_ino = st.st_ino;
+	rv = tags_recover(persist->store, err);
+	if (rv == 0) {
+		rv = writer_open(&persist->writer, persist->store, false, err);
+	}
+	if (rv == 0 && persist->multi_host) {
+		rv = agree_open(&persist->agree, persist->store, err);
+	}
+close_root:
+	if (rv != 0) {
+		persist_close_root(persist);
+	}
+	return rv;
+}
+
+static int do_open(struct persist *persist, struct persist_job *job)
+{
+	int rv = open_root(persist, &job->result.err);
+
+	if (rv != 0 || !persist->is_leader) {
+		return rv;
+	}
+	rv = find_newest(persist, job);
+	if (rv != 0) {
+		persist_close_root(persist);
+		return rv;
+	}
+	recover_rows(persist, &job->result.open.past);
+	return 0;
+}
+
+/* Whether the paths of root and lock still lead to the directory and file that are open. Nothing
+ * else can have their inode numbers meanwhile. An error counts only if it says that the root does
+ * not exist: storage that fails may work again. */
+static bool holds_root(const struct persist *persist)
+{
+	struct stat st;
+
+	if (stat(persist->root, &st) != 0) {
+		return errno != ENOENT && errno != ENOTDIR;
+	}
+	return st.st_dev == persist->root_dev && st.st_ino == persist->root_ino &&
+		rootlock_holds(lock_dir(persist), persist->lock_fd);
+}
+
+/* If the root was removed, or replaced by another directory, opens the directory that is there now,
+ * or makes it. If that fails, the next job tries again. */
+static int ensure_root(struct persist *persist, struct pawl_err *err)
+{
+	struct events_past past;
+	int rv;
+
+	if (persist->store && holds_root(persist)) {
+		return 0;
+	}
+	if (persist->store) {
+		alerts_put(&persist->alerts, ALERT_ONCE, NULL,
+			"the directory was removed, or another one is in its place: checkpoints "
+			"begin anew there");
+	}
+	persist_close_root(persist);
+	rv = open_root(persist, err);
+	if (rv == 0 && persist->is_leader) {
+		recover_rows(persist, &past);
+	}
+	return rv;
+}
+
+/* ---- saves ---- */
+
+/* Returns the number of a save among all hosts: in the lower half the ranks' own number, in the
+ * upper half how often they have restored in this run. (The upper half of the ranks' own number
+ * counts only the restores since their agent started.) */
+static uint64_t host_round(const struct persist *persist, uint64_t seq)
+{
+	return persist->agree.restores << 32 | (uint32_t)seq;
+}
+
+static void record_durable(struct persist *persist, const struct persist_job *job,
+	const struct write_tag_result *result, int64_t took_ns)
+{
+	struct history_row row = *job->save.row;
+
+	row.level = HISTORY_DURABLE;
+	row.persist_ns = (uint64_t)took_ns;
+	row.files = result->files;
+	row.size_bytes = result->size_bytes;
+	row.why[0] = '\0';
+	persist_queue_row(persist, &row);
+	persist_write_rows(persist, true);
+}
+
+static int do_save(struct persist *persist, struct persist_job *job)
+{
+	struct write_tag_options options = {.job = persist->job,
+		.tag = job->tag,
+		.base = persist->newest,
+		.agree = persist->multi_host ? &persist->agree : NULL,
+		.round = host_round(persist, job->save.seq),
+		.streamed = job->kind == PERSIST_STREAM_END};
+	struct pawl_err *err = &job->result.err;
+	char *diverged_part = job->result.save.diverged_part;
+	struct write_tag_result result;
+	struct persist_policy policy;
+	int64_t start_ns = clock_mono_ns();
+	int rv;
+
+	FAULT_CRASH("agent.crash.persist");
+	pthread_mutex_lock(&persist->lock);
+	policy = persist->policy;
+	pthread_mutex_unlock(&persist->lock);
+	/* Several hosts write each tag in full. */
+	options.full_every = persist->multi_host ? 0 : policy.full_every;
+	rv = write_tag_publish(persist->store, persist->writer, &job->save, &options, &result,
+		diverged_part, err);
+	if (rv != 0) {
+		if (rv == PAWL_ENOSPC) {
+			persist_space_explain(persist->root, job->save.row->size_bytes, err);
+		}
+		return rv;
+	}
+	snprintf(persist->newest, sizeof(persist->newest), "%s", job->tag);
+	FAULT_CRASH("agent.crash.published");
+	if (!persist->is_leader) {
+		return 0; /* the leader does the rest */
+	}
+	record_durable(persist, job, &result, clock_mono_ns() - start_ns);
+	persist->retains = true;
+	return 0;
+}
+
+void persist_retain(struct persist *persist)
+{
+	struct retain_rule rule;
+	struct pawl_err err;
+
+	pthread_mutex_lock(&persist->lock);
+	rule = persist->policy.rule;
+	pthread_mutex_unlock(&persist->lock);
+	if (tags_retain(persist->store, &rule, &err) != 0) {
+		alerts_put(&persist->alerts, ALERT_RETAIN, &err,
+			"old checkpoints cannot be deleted");
+	} else {
+		alerts_put(&persist->alerts, ALERT_RETAIN, NULL,
+			"old checkpoints are deleted again");
+	}
+	persist->retains = false;
+	pthread_mutex_lock(&persist->lock);
+	persist->busy = false;
+	pthread_mutex_unlock(&persist->lock);
+	loop_wake(persist->loop); /* the loop may wait for persist_idle */
+}
+
+static void put_aside(struct persist *persist, const char *tag, const char *why)
+{
+	struct pawl_err err;
+	int rv = tag_quarantine(persist->store, tag, why, &err);
+
+	alerts_put_damaged(&persist->alerts, tag, why, rv == 0 ? NULL : &err);
+}
+
+/* ---- restores ---- */
+
+static int do_resolve(struct persist *persist, struct persist_job *job)
+{
+	const struct tags_stop stop = {is_leaving, persist};
+	const struct finding finding = {.store = persist->store,
+		.stop = &stop,
+		.alerts = &persist->alerts,
+		.puts_aside = persist->is_leader};
+
+	return persist_find(&finding, job);
+}
+
+/* User data of the callbacks of agree.h. */
+struct host_job {
+	struct persist *persist;
+	struct persist_job *job;
+};
+
+/* agree_find_fn */
+static int find_for_all(void *user, struct agree_msg_status *status)
+{
+	const struct host_job *of = user;
+	const struct persist_result *result = &of->job->result;
+	int rv = do_resolve(of->persist, of->job);
+
+	status->found = result->resolve.found;
+	status->step = result->resolve.step;
+	memcpy(status->tag, result->resolve.tag, sizeof(status->tag));
+	if (rv != 0) {
+		snprintf(status->why, sizeof(status->why), "%.255s", result->err.msg);
+	}
+	return rv;
+}
+
+/* store_list_fn: stops at once, since only opening the directory matters. */
+static int stop_listing(void *user, const char *name, enum store_kind kind)
+{
+	return 1;
+}
+
+static int resolve_for_all(struct persist *persist, struct persist_job *job)
+{
+	struct host_job of = {persist, job};
+	struct persist_found *found = &job->result.resolve;
+	struct agree_msg_status status = {.has_step = job->resolve.has_step,
+		.asked_step = job->resolve.step};
+	int rv = agree_offer(&persist->agree, &status, find_for_all, &of, &job->result.err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	found->found = status.found;
+	found->step = status.step;
+	memcpy(found->tag, status.tag, sizeof(found->tag));
+	/* On NFS, this host's ranks would otherwise see an old copy of the tag. */
+	return store_list(persist->store, "", stop_listing, NULL, &job->result.err);
+}
+
+/* agree_condemn_fn */
+static void condemn_for_all(void *user, const char *why)
+{
+	const struct host_job *of = user;
+
+	put_aside(of->persist, of->job->tag, why);
+}
+
+static int vote_for_all(struct persist *persist, struct persist_job *job)
+{
+	struct host_job of = {persist, job};
+	struct agree_msg_status status = {.verdict = job->vote.verdict};
+	struct persist_vote *verdict = &job->result.vote;
+	int rv;
+
+	_Static_assert(sizeof(status.why) == sizeof(verdict->why), "copied as a whole");
+	memcpy(status.why, job->vote.why, sizeof(status.why));
+	rv = agree_vote(&persist->agree, &status, condemn_for_all, &of, &job->result.err);
+	verdict->verdict = status.verdict;
+	memcpy(verdict->why, status.why, sizeof(verdict->why));
+	return rv;
+}
+
+/* ---- all kinds ---- */
+
+/* Makes the directory into which the ranks write a streamed save. */
+static int begin_stream(struct persist *persist, struct persist_job *job)
+{
+	struct persist_stream_dir *made = &job->result.stream_begin;
+	struct pawl_err *err = &job->result.err;
+
+	if (persist->multi_host) {
+		return agree_save_begin(&persist->agree, host_round(persist, job->stream_begin.seq),
+			made->dir, sizeof(made->dir), err);
+	}
+	return tag_begin(persist->store, job->tag, made->dir, sizeof(made->dir), err);
+}
+
+/* Checks the free space for a tag. If only changed chunks are written, the size of these is not
+ * known yet. */
+static int check_space(struct persist *persist, struct persist_job *job)
+{
+	bool partly;
+
+	pthread_mutex_lock(&persist->lock);
+	partly = persist->policy.full_every > 1 && persist->newest[0] != '\0';
+	pthread_mutex_unlock(&persist->lock);
+	return persist_space_check(persist->root, partly ? 0 : job->check_space.need_bytes,
+		&job->result.err);
+}
+
+/* Has this host's ranks begin anew. */
+static int begin_hosts(struct persist *persist, struct persist_job *job)
+{
+	int rv = agree_begin(&persist->agree, &job->result.err);
+
+	job->result.begin.nonce = persist->agree.own.nonce;
+	return rv;
+}
+
+static int fail_for_all(struct persist *persist, struct persist_job *job)
+{
+	return agree_save_fail(&persist->agree, host_round(persist, job->fail_save.seq), NULL, 0,
+		"", &job->fail_save.reason, &job->result.err);
+}
+
+static int run_job(struct persist *persist, struct persist_job *job)
+{
+	struct pawl_err *err = &job->result.err;
+	int rv = 0;
+
+	if (job->kind == PERSIST_OPEN) {
+		return do_open(persist, job);
+	}
+	if (!persist->store ||
+		(!persist->multi_host &&
+			(job->kind == PERSIST_SAVE || job->kind == PERSIST_STREAM_BEGIN))) {
+		rv = ensure_root(persist, err);
+	}
+	if (rv != 0) {
+		return rv;
+	}
+	switch (job->kind) {
+	case PERSIST_SAVE:
+	case PERSIST_STREAM_END:
+		return do_save(persist, job);
+	case PERSIST_STREAM_BEGIN:
+		return begin_stream(persist, job);
+	case PERSIST_STREAM_DROP:
+		if (!persist->multi_host) { /* otherwise the leader drops it */
+			tag_abandon(persist->store, job->tag);
+		}
+		return 0;
+	case PERSIST_RESOLVE:
+		return persist->multi_host && job->resolve.find_id == 0
+			? resolve_for_all(persist, job)
+			: do_resolve(persist, job);
+	case PERSIST_BEGIN:
+		return begin_hosts(persist, job);
+	case PERSIST_FAIL_SAVE:
+		return fail_for_all(persist, job);
+	case PERSIST_VOTE:
+		return vote_for_all(persist, job);
+	case PERSIST_ASIDE:
+		put_aside(persist, job->tag, job->aside.why);
+		return 0;
+	case PERSIST_CHECK_SPACE:
+		return check_space(persist, job);
+	case PERSIST_REMOVE:
+		return tag_remove(persist->store, job->tag, err);
+	default:
+		return tag_pin(persist->store, job->tag, job->pin.pinned, err);
+	}
+}
+
+void persist_run_job(struct persist *persist, struct persist_job *job)
+{
+	memset(&job->result, 0, sizeof(job->result));
+	job->result.rv = run_job(persist, job);
+}

@@ -150,6 +150,8 @@ PURE = {
     "src/sched/core/core_pools.c",
     "src/sched/core/core_round.c",
     "src/sched/core/core_rows.c",
+    "src/sched/core/core_updates.c",
+    "src/sched/core/core_used.c",
     "src/sched/core/engine.c",
     "src/sched/jobfile/jobfile.c",
     "src/sched/jobfile/jobfile_keys.c",

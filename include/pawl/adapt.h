@@ -1,6 +1,6 @@
 /*
- * How much work per step, and how often to save it: arithmetic without clock, I/O or state,
- * callable from any thread. Times are in seconds, rates in 1/s.
+ * How much work per step, and how often to save it: arithmetic without clock, I/O or state. Any
+ * thread may call it. Times are in seconds, rates in 1/s.
  *
  * Young: J. W. Young, A first order approximation to the optimum checkpoint interval,
  *   Communications of the ACM 17(9), 530-531, 1974.
@@ -34,34 +34,34 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* Returns the work between two saves that costs least, to first order, if a save costs cost_s and
- * failures come mtbf_s apart on average: sqrt(2 cost mtbf), Young's result. Both are over 0. */
+/* Returns the work between two saves that costs least, to first order: sqrt(2 cost mtbf), Young's
+ * result. A save costs cost_s, and failures come mtbf_s apart on average; both are over 0. */
 double pawl_interval_young(double cost_s, double mtbf_s);
 /* Returns that interval to higher order: Daly (37). At costs of 2 mtbf and more, mtbf. */
 double pawl_interval_daly(double cost_s, double mtbf_s);
 /*
- * Returns the expected time lost per second of work, when a save that costs cost_s is made after
- * each interval_s of work, failures come at random (Poisson) mtbf_s apart on average, also while
- * saving and restarting, and each is followed by restart_s without work: Daly (20), divided by the
- * time of the work, less 1.
+ * Returns the expected time lost per second of work. A save that costs cost_s is made after each
+ * interval_s of work. Failures come at random (Poisson), mtbf_s apart on average, also while saving
+ * and restarting. Each is followed by restart_s without work. It is Daly (20), divided by the time
+ * of the work, less 1.
  */
 double pawl_interval_overhead(double interval_s, double cost_s, double restart_s, double mtbf_s);
 
 /* A belief about a failure rate before any failure was seen: as if that many failures had come in
- * that time. It is the Gamma distribution of that shape and rate, conjugate to the Poisson. */
+ * that time. It is the Gamma distribution with that shape and rate, conjugate to the Poisson. */
 struct pawl_rate_prior {
 	double failures; /* over 0 */
 	double time_s;   /* over 0 */
 };
 
-/* Returns the mean of the rate, after failures were seen in time_s: (prior + seen) / (prior +
- * time). */
+/* Returns the mean of the rate after failures in time_s: (prior.failures + failures) /
+ * (prior.time_s + time_s). */
 double pawl_rate_mean(const struct pawl_rate_prior *prior, uint64_t failures, double time_s);
 /*
- * Computes bounds of the rate from failures in time_s, without a prior: the exact ones of Garwood.
- * The rate lies outside them with a probability of at most 1 - confidence (0 < confidence < 1),
- * however few failures there are. *low_s is 0 if there are none. If time_s is 0, *high_s is
- * infinite, and so is *low_s unless failures is 0.
+ * Computes bounds of the rate from failures in time_s, without a prior: Garwood's exact ones. The
+ * rate lies outside them with a probability of at most 1 - confidence (0 < confidence < 1), however
+ * few failures there are. *low_s is 0 if there are none. If time_s is 0, *high_s is infinite, and
+ * so is *low_s unless failures is 0.
  */
 void pawl_rate_bounds(uint64_t failures, double time_s, double confidence, double *low_s,
 	double *high_s);
@@ -69,9 +69,9 @@ void pawl_rate_bounds(uint64_t failures, double time_s, double confidence, doubl
 /* ---- the gradient's noise ---- */
 
 /*
- * What one step measures: count gradients, each the mean of as many samples, of all replicas. If
- * the numbers of samples differ, and s_i is the share of gradient i in all samples: count is
- * 1 / sum s_i^2, total the squared norm of sum s_i g_i, and local is count times the sum of
+ * What one step measures: count gradients, each the mean of equally many samples, of all replicas.
+ * If the numbers of samples differ, let s_i be the share of gradient i in all samples. Then count
+ * is 1 / sum s_i^2, total is the squared norm of sum s_i g_i, and local is count times the sum of
  * s_i^2 |g_i|^2.
  */
 struct pawl_gns_step {
@@ -82,12 +82,12 @@ struct pawl_gns_step {
 };
 
 /*
- * Running averages of what steps measure. A step counts e^-1 of a new one once training has gone on
- * for a window: a third of all training by then, as in Shamir's averages, but at least 32 initial
- * batches and at most 1000, which is AdaptDL's 0.999^scale from 3000 on. (With AdaptDL's rule alone
- * all of the first 1000 count alike, and the gradient's norm, which falls fast at first, is too
- * large for long.) All zero at first. A caller that has several (one per group of parameters) adds
- * their results.
+ * Running averages of what steps measure. The weight of a step has fallen to e^-1 of that of a new
+ * one after a window of training. The window is a third of all training so far, as in Shamir's
+ * averages, but at least 32 and at most 1000 initial batches. From 3000 on this is AdaptDL's
+ * 0.999^scale. (By AdaptDL's rule alone all of the first 1000 have nearly equal weight, and the
+ * gradient's norm, which falls fast at first, stays too large for long.) All zero at first. A
+ * caller that has several (one per group of parameters) adds their results.
  */
 struct pawl_gns {
 	double age;               /* training so far, in initial batches */
@@ -103,18 +103,18 @@ struct pawl_gns {
  * finite (a step that a loss scaler will skip).
  */
 bool pawl_gns_add(struct pawl_gns *gns, const struct pawl_gns_step *step);
-/* Counts a step of scale initial batches, whether or not it is measured; call before
+/* Counts a step of scale initial batches, whether or not it is measured. Call it before
  * pawl_gns_add. */
 void pawl_gns_age(struct pawl_gns *gns, double scale);
 
 struct pawl_noise;
 
-/* Gives the averages; sqr is at least 0, var at least 1e-6, as in AdaptDL. Before any step: 1 and
- * 0. */
+/* Returns the averages in *noise; sqr is at least 0, var at least 1e-6, as in AdaptDL. Before any
+ * step: 1 and 0. */
 void pawl_gns_noise(const struct pawl_gns *gns, struct pawl_noise *noise);
-/* Gives the range of var / sqr with a probability of 95 %, if steps are independent: Fieller's
- * limits. *high is infinite if sqr cannot be told from 0. Returns false if there are too few
- * steps. */
+/* Returns in *low and *high the 95 % confidence interval of var / sqr, if steps are independent:
+ * Fieller's limits. *high is infinite if sqr cannot be distinguished from 0. Returns false if there
+ * are too few steps. */
 bool pawl_gns_interval(const struct pawl_gns *gns, double *low, double *high);
 
 /* ---- goodput ---- */
@@ -127,10 +127,11 @@ struct pawl_placement {
 };
 
 /*
- * The time that a step takes: Pollux (8) to (11), and a term for how full the fullest node is. A
- * gradient of m samples takes alpha_c + beta_c m. Reducing it takes nothing with one replica, else
- *   alpha_r + beta_r (replicas - 2)                          on one node,
- *   alpha_n + beta_n (replicas - 2) + delta_n (most - 1)     on several;
+ * The time of a step: Pollux (8) to (11), and a term for the number of replicas on the fullest
+ * node. A gradient of m samples takes alpha_c + beta_c m. Reducing it takes nothing with one
+ * replica, else
+ *   alpha_r + beta_r (replicas - 2)                                on one node,
+ *   alpha_n + beta_n (replicas - 2) + delta_n (max_per_node - 1)   on several;
  * the two overlap in part, and together take (grad^gamma + reduce^gamma)^(1 / gamma).
  */
 struct pawl_perf {
@@ -141,7 +142,7 @@ struct pawl_perf {
 	double gamma;           /* overlap: from 1, none, to 10, nearly all */
 };
 
-/* Measured means of steps with one place and one atomic batch; all over 0. */
+/* Measured means of steps with one placement and one atomic batch; all over 0. */
 struct pawl_profile {
 	struct pawl_placement place;
 	uint32_t atomic; /* samples */
@@ -150,17 +151,17 @@ struct pawl_profile {
 };
 
 /*
- * Fits perf as Pollux does: the least sum of the root mean square errors of the logarithms of both
- * times, with Pollux's penalties for gamma and the betas, and its optimistic priors: a cost that no
- * profile shows is taken for zero, or, for several nodes, for a tenth more than on one. perf: the
- * starting point, mostly the last fit; gamma 0: start anew. PAWL_EINVAL: a time is not valid, or n
+ * Fits perf as Pollux does: by the least sum of the root mean square errors of the logarithms of
+ * both times, with Pollux's penalties for gamma and the betas, and its optimistic priors. A cost
+ * that no profile shows counts as zero, or, for several nodes, as a tenth more than on one. perf:
+ * the starting point, usually the last fit; gamma 0: none. PAWL_EINVAL: a time is not valid, or n
  * is 0; PAWL_ENOMEM; PAWL_EIO: the search failed. On error perf is unchanged.
  */
 int pawl_perf_fit(struct pawl_perf *perf, const struct pawl_profile *profiles, uint32_t n,
 	struct pawl_err *err);
 
-/* One step of a replica: it adds accum gradients of atomic samples to one more, and then all
- * replicas reduce. */
+/* One step of a replica: it accumulates accum gradients of atomic samples, computes one more, and
+ * then all replicas reduce. */
 struct pawl_batch {
 	uint32_t atomic; /* samples, at least 1 */
 	uint32_t accum;
@@ -190,14 +191,14 @@ double pawl_step_s(const struct pawl_perf *perf, const struct pawl_placement *pl
  * scale. */
 double pawl_gain(const struct pawl_noise *noise, double scale);
 /*
- * How much larger the learning rate is with steps of scale * init samples:
+ * A rule for the learning rate with steps of scale * init samples. Its factor is
  *   x^power min(1, progress / (warmup scale)),   x: the gain if by_gain, else scale.
  *
  * Known rules:
  *   AdaScale       gain, power 1               (Johnson and others)
- *   AdamScale      gain, power 0.5             for Adam, and all that divide by a root of squares:
- *                                              AdaptDL's; where noise is all, the square root of
- *                                              scale (Malladi)
+ *   AdamScale      gain, power 0.5             AdaptDL's rule for Adam, and all that divide by a
+ *                                              root of squares; if noise dominates, the square
+ *                                              root of scale (Malladi)
  *   linear         scale, power 1              (Goyal)
  *   square root    scale, power 0.5            (Krizhevsky)
  *   LEGW           scale, power 0.5, warmup    (You and others)
@@ -205,23 +206,23 @@ double pawl_gain(const struct pawl_noise *noise, double scale);
 struct pawl_lr_rule {
 	bool by_gain;
 	double power;
-	double warmup; /* length of the rise at scale 1, in steps of init samples; 0: none */
+	double warmup; /* length of the warmup at scale 1, in steps of init samples; 0: none */
 };
 
 /* Returns the factor of the learning rate. progress: how many steps of init samples the steps so
  * far were worth. */
 double pawl_lr_factor(const struct pawl_lr_rule *rule, const struct pawl_noise *noise, double scale,
 	double progress);
-/* Returns the samples per second, weighted by their worth beside those of a step of init: Pollux
- * (6) and (7). */
+/* Returns the goodput: samples per second, each worth as much as one in a step of init samples.
+ * Pollux (6) and (7). */
 double pawl_goodput(const struct pawl_perf *perf, const struct pawl_noise *noise, uint32_t init,
 	const struct pawl_placement *place, const struct pawl_batch *batch);
 /*
- * Chooses the batch with the best goodput, of PAWL_BATCH_CANDIDATES totals from init to max, each larger
- * than the one before by the same factor, divided into as few atomic batches as bounds allow. One
- * replica takes more than init samples in at least two atomic batches, since the noise is told from
- * the difference of gradients; and never without accumulating. Returns false if no batch fits the
- * bounds.
+ * Chooses the batch with the best goodput, of PAWL_BATCH_CANDIDATES totals from init to max, each
+ * larger than the one before by the same factor, divided into as few atomic batches as bounds
+ * allow. One replica takes more than init samples in at least two atomic batches, since the noise
+ * is measured from the difference of gradients; so never without accumulation. Returns false if no
+ * batch fits the bounds.
  */
 bool pawl_batch_choose(const struct pawl_perf *perf, const struct pawl_noise *noise,
 	const struct pawl_batch_bounds *bounds, const struct pawl_placement *place,

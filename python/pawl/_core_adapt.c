@@ -1,11 +1,11 @@
-/* pawl._core: how often to save, the pure arithmetic of pawl/adapt.h, as Python sees it. */
+/* pawl._core: how often to save, the pure arithmetic of pawl/adapt.h, for Python. */
 #include "_core.h"
 
 #include "pawl/adapt.h"
 
 #include <math.h>
 
-/* Numbers must be above 0 and not NaN; raises and returns false otherwise. */
+/* Checks that numbers are above 0 and finite; otherwise raises and returns false. */
 static bool check_positive(const double *numbers, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {

@@ -1,5 +1,5 @@
-/* pawl._core: goodput, its fit, learning rates and the gradient's noise, as pawl/adapt.h has them.
- * Tuples are its structs, field by field; see _core.pyi. */
+/* pawl._core: goodput, its fit, learning rates and the gradient's noise, from pawl/adapt.h. Tuples
+ * are its structs, field by field; see _core.pyi. */
 #include "_core.h"
 
 #include "pawl/adapt.h"
@@ -40,7 +40,7 @@ static int take_place(PyObject *tuple, void *out)
 	return PyArg_ParseTuple(tuple, "III", &place->nodes, &place->replicas,
 		       &place->max_per_node) &&
 		!raise_if(place->nodes < 1 || place->replicas < place->nodes,
-			"a place has nodes, and a replica at least on each");
+			"a placement needs at least one node, and a replica on each");
 }
 
 static int take_batch(PyObject *tuple, void *out)
@@ -48,7 +48,7 @@ static int take_batch(PyObject *tuple, void *out)
 	struct pawl_batch *batch = out;
 
 	return PyArg_ParseTuple(tuple, "II", &batch->atomic, &batch->accum) &&
-		!raise_if(batch->atomic < 1, "an atomic batch has a sample at least");
+		!raise_if(batch->atomic < 1, "an atomic batch needs at least one sample");
 }
 
 static int take_bounds(PyObject *tuple, void *out)
@@ -128,7 +128,7 @@ static PyObject *core_goodput(PyObject *module, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "O&O&IO&O&", take_perf, &perf, take_noise, &noise, &init,
 		    take_place, &place, take_batch, &batch) ||
-		raise_if(init < 1, "an initial batch has a sample at least")) {
+		raise_if(init < 1, "an initial batch needs at least one sample")) {
 		return NULL;
 	}
 	return PyFloat_FromDouble(pawl_goodput(&perf, &noise, init, &place, &batch));
@@ -153,8 +153,8 @@ static PyObject *core_batch_choose(PyObject *module, PyObject *args)
 	return Py_BuildValue("(IId)", batch.atomic, batch.accum, goodput);
 }
 
-/* Converts a list of ((nodes, replicas, most), atomic, grad_s, step_s). The caller frees the
- * result; NULL with an exception set. */
+/* Converts a list of ((nodes, replicas, max_per_node), atomic, grad_s, step_s). The caller frees
+ * the result; NULL with an exception set. */
 static struct pawl_profile *take_profiles(PyObject *list, uint32_t *n)
 {
 	Py_ssize_t len = PyList_GET_SIZE(list);
@@ -210,8 +210,8 @@ static PyObject *core_perf_fit(PyObject *module, PyObject *args)
 		p.beta_n, p.delta_n, p.gamma);
 }
 
-/* Sums the squares of all spans in a list of (address, elements, address of second or 0, by,
- * eps). */
+/* Sums the squares of all spans in a list of (address, elements, address of the second moment or 0,
+ * bias correction, eps). */
 static PyObject *core_squares(PyObject *module, PyObject *args)
 {
 	unsigned int type;
@@ -219,7 +219,8 @@ static PyObject *core_squares(PyObject *module, PyObject *args)
 	double sum = 0;
 
 	if (!PyArg_ParseTuple(args, "IO!", &type, &PyList_Type, &list) ||
-		raise_if(type < PAWL_FLOAT32 || type >= PAWL_DTYPES, "squares: of floats")) {
+		raise_if(type < PAWL_FLOAT32 || type >= PAWL_DTYPES,
+			"squares: the elements must be of a floating-point type")) {
 		return NULL;
 	}
 	for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
@@ -283,7 +284,7 @@ static PyObject *noise_add(struct noise *self, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "dddd", &step.local, &step.total, &step.count, &step.scale) ||
 		raise_if(!(step.count > 1) || !(step.scale > 0) || isinf(step.scale),
-			"noise is told from more than one gradient, and a scale over 0")) {
+			"noise needs more than one gradient, and a finite scale over 0")) {
 		return NULL;
 	}
 	return PyBool_FromLong(pawl_gns_add(&self->gns, &step));
@@ -294,7 +295,7 @@ static PyObject *noise_age(struct noise *self, PyObject *args)
 	double scale;
 
 	if (!PyArg_ParseTuple(args, "d", &scale) ||
-		raise_if(!(scale > 0) || isinf(scale), "a step is of more than no samples")) {
+		raise_if(!(scale > 0) || isinf(scale), "scale must be over 0 and finite")) {
 		return NULL;
 	}
 	pawl_gns_age(&self->gns, scale);
@@ -331,11 +332,11 @@ static PyObject *noise_state(struct noise *self, PyObject *unused)
 static PyMethodDef noise_methods[] = {
 	{"add", (PyCFunction)noise_add, METH_VARARGS,
 		"add(local, total, count, scale) -> False if a norm is not finite"},
-	{"age", (PyCFunction)noise_age, METH_VARARGS, "age(scale): a step was made"},
+	{"age", (PyCFunction)noise_age, METH_VARARGS, "age(scale): counts a step"},
 	{"moments", (PyCFunction)noise_moments, METH_NOARGS, "moments() -> (sqr, var)"},
 	{"interval", (PyCFunction)noise_interval, METH_NOARGS,
 		"interval() -> (low, high) of var / sqr, or None"},
-	{"state", (PyCFunction)noise_state, METH_NOARGS, "state() -> what Noise() takes"},
+	{"state", (PyCFunction)noise_state, METH_NOARGS, "state() -> argument of Noise()"},
 	{NULL, NULL, 0, NULL},
 };
 

@@ -2,8 +2,8 @@
  * Fits the parameters of step times to measured profiles: see pawl/adapt.h. Pure, except that NLopt
  * allocates memory.
  *
- * The search is over the logarithms of all parameters but gamma, so that all stay above 0 and the
- * search steps fit their sizes. It uses L-BFGS (Nocedal 1980; Luksan's implementation in NLopt)
+ * The search is over the logarithms of all parameters but gamma: so all stay above 0, and search
+ * steps match their magnitudes. It uses L-BFGS (Nocedal 1980; Luksan's implementation in NLopt)
  * with the exact gradient.
  */
 #include "adapt/perf.h"
@@ -14,16 +14,16 @@
 #include <string.h>
 
 #define TIME_MIN       1e-8 /* s; cost of something that takes no time */
-#define TIME_MAX       1e6  /* s; more than any parameter is */
+#define TIME_MAX       1e6  /* s; above any real parameter */
 #define GAMMA_MAX      10
 #define EVALS_MAX      500
 #define LOSS_TOLERANCE 1e-7 /* relative change of the loss at which a search ends */
 #define LOSS_GAIN_MIN  1e-3 /* relative change of the loss that is worth another search */
-#define ERROR_FLOOR    1e-3 /* relative error that counts as none: a root has no slope at 0 */
+#define ERROR_FLOOR    1e-3 /* relative error that counts as none: the root has no slope at 0 */
 #define PENALTY_G      1e-3 /* weight of the penalty (gamma - 1)^2 */
 #define PENALTY_B      1e-2 /* weight of the penalty (beta / alpha)^2, for reductions */
 #define NODES_RATIO                                                                                \
-	1.1 /* least cost between nodes relative to one node, if only one node was seen */
+	1.1 /* least cost between nodes relative to one node, if only one node was measured */
 
 struct fit {
 	const struct pawl_profile *profiles; /* the caller's */
@@ -81,7 +81,7 @@ static void add_profile(const struct pawl_profile *profile, const double *value,
 
 	ratio = log(reduce / grad);
 	share = 1 / (1 + exp(gamma * ratio));
-	/* log(grad^gamma + reduce^gamma), less gamma log(grad) */
+	/* log(grad^gamma + reduce^gamma) - gamma log(grad) */
 	log_sum =
 		ratio > 0 ? gamma * ratio + log1p(exp(-gamma * ratio)) : log1p(exp(gamma * ratio));
 	slopes[ALPHA_C] *= share;
@@ -139,7 +139,7 @@ static double loss(unsigned int n, const double *x, double *slopes, void *user)
 	return sum;
 }
 
-/* ---- what profiles tell of ---- */
+/* ---- parameters that profiles determine ---- */
 
 /* Sets the parameters that no profile determines, and marks them as fixed. */
 static void fix_unknown(const struct fit *fit, double *value, bool *fixed)
@@ -192,8 +192,9 @@ static nlopt_opt open_search(struct fit *fit, const double *value, const bool *f
 	return opt;
 }
 
-/* Searches from value for the least loss, again and again from the best point found: a search may
- * end early. A parameter that has fallen to nothing has no slope any more, and begins anew. */
+/* Searches from value for the least loss, and repeats from the best point found, since a search may
+ * end early. A parameter that has fallen to nothing has no slope any more, and restarts from
+ * initial_guess. */
 static int search(struct fit *fit, double *value, const bool *fixed, struct pawl_err *err)
 {
 	nlopt_opt opt = open_search(fit, value, fixed);
@@ -227,12 +228,12 @@ static int check(const struct pawl_profile *profiles, uint32_t n, struct pawl_er
 		if (!(profiles[p].grad_s > 0 && profiles[p].step_s > 0) ||
 			!isfinite(profiles[p].grad_s + profiles[p].step_s)) {
 			return pawl_err_set(err, PAWL_EINVAL,
-				"a fit of step times: profile %u has %g s and %g s", p,
+				"fit of step times: profile %u has invalid times: %g s and %g s", p,
 				profiles[p].grad_s, profiles[p].step_s);
 		}
 	}
 	return n > 0 ? 0
-		     : pawl_err_set(err, PAWL_EINVAL, "a fit of step times: nothing was measured");
+		     : pawl_err_set(err, PAWL_EINVAL, "fit of step times: there are no profiles");
 }
 
 int pawl_perf_fit(struct pawl_perf *perf, const struct pawl_profile *profiles, uint32_t n,

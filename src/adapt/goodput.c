@@ -1,4 +1,4 @@
-/* Step times and goodput: see pawl/adapt.h for the formulas and where they are from. Pure. */
+/* Step times and goodput: pawl/adapt.h has the formulas and their sources. Pure. */
 #include "adapt/perf.h"
 #include "base/assert.h"
 
@@ -48,7 +48,7 @@ static double reduce_s(const struct pawl_perf *perf, const struct pawl_placement
 		perf->delta_n * times[DELTA_N];
 }
 
-/* Returns (a^gamma + b^gamma)^(1 / gamma), whatever the size of a and b. */
+/* Returns (a^gamma + b^gamma)^(1 / gamma) without overflow. */
 static double overlap(double a, double b, double gamma)
 {
 	double large = a > b ? a : b;

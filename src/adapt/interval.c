@@ -1,4 +1,4 @@
-/* How often to save: see pawl/adapt.h for the formulas and where they are from. Pure. */
+/* How often to save: pawl/adapt.h has the formulas and their sources. Pure. */
 #include "pawl/adapt.h"
 
 #include "base/assert.h"
@@ -35,8 +35,8 @@ double pawl_rate_mean(const struct pawl_rate_prior *prior, uint64_t failures, do
 	return (prior->failures + (double)failures) / (prior->time_s + time_s);
 }
 
-/* Returns the probability of at most n events where mean are expected. Sums from the largest term
- * down and up, so that no term that counts is lost to rounding. */
+/* Returns the probability of at most n events if mean are expected. Sums from the largest term in
+ * both directions, so that rounding loses no term that counts. */
 static double poisson_at_most(uint64_t n, double mean)
 {
 	uint64_t top = mean < (double)n ? (uint64_t)mean : n;
@@ -56,7 +56,7 @@ static double poisson_at_most(uint64_t n, double mean)
 	return sum < 1 ? sum : 1;
 }
 
-/* Returns the mean at which at most n events have this probability. */
+/* Returns the mean for which at most n events have this probability. */
 static double mean_where(uint64_t n, double probability)
 {
 	double low = 0;

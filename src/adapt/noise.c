@@ -1,16 +1,16 @@
-/* The gradient's noise: see pawl/adapt.h for the formulas and where they are from. Pure. */
+/* The gradient's noise: pawl/adapt.h has the formulas and their sources. Pure. */
 #include "pawl/adapt.h"
 
 #include <math.h>
 
-#define WINDOW_LEAST 32 /* shortest averaging window (the next one: longest), in initial batches */
-#define WINDOW_MOST  1000
-#define WINDOWS      3    /* window: the job's age divided by this, within the two limits above */
-#define VAR_LEAST    1e-6 /* least average variance that is reported */
+#define WINDOW_LEAST 32       /* shortest averaging window, in initial batches */
+#define WINDOW_MOST  1000     /* longest one */
+#define WINDOWS      3        /* window: training so far divided by this, within both limits */
+#define VAR_LEAST    1e-6     /* least average variance that is reported */
 #define NORMAL_95    1.959964 /* the two-sided 95 % point of the normal distribution */
 #define STEPS_MIN    5        /* independent steps needed for an interval, at least */
 
-/* Returns the averaging window: after so many initial batches a weight has fallen to e^-1. */
+/* Returns the averaging window: the initial batches after which a weight has fallen to e^-1. */
 static double window(const struct pawl_gns *gns)
 {
 	return fmin(fmax(gns->age / WINDOWS, WINDOW_LEAST), WINDOW_MOST);
@@ -92,7 +92,7 @@ bool pawl_gns_interval(const struct pawl_gns *gns, double *low, double *high)
 		return false;
 	}
 	t2 = student_95(1 / share - 1);
-	/* From a biased variance to an unbiased one, then to the variance of the average. */
+	/* Converts a biased variance to an unbiased one, then to the variance of the average. */
 	t2 *= t2 * share / (1 - share);
 	a = sqr * sqr - t2 * (gns->sqr2 / weight - sqr * sqr);
 	b = sqr * var - t2 * (gns->cross / weight - sqr * var);

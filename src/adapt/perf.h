@@ -1,5 +1,5 @@
-/* Indices of the parameters of struct pawl_perf, in its order, for code that treats all of them
- * alike. */
+/* Indices of the parameters of struct pawl_perf, in its order, for code that handles all of them in
+ * the same way. */
 #ifndef ADAPT_PERF_H
 #define ADAPT_PERF_H
 
@@ -7,10 +7,10 @@
 
 enum { ALPHA_C, BETA_C, ALPHA_R, BETA_R, ALPHA_N, BETA_N, DELTA_N, GAMMA, PARAMETERS };
 
-_Static_assert(sizeof(struct pawl_perf) == PARAMETERS * sizeof(double), "one for each");
+_Static_assert(sizeof(struct pawl_perf) == PARAMETERS * sizeof(double), "one index each");
 
-/* Sets how often each of ALPHA_R to DELTA_N counts in the time to reduce at a place. The other
- * entries of times stay as they are. */
+/* Sets how often each of ALPHA_R to DELTA_N counts in the time to reduce on a placement. Leaves the
+ * other entries of times unchanged. */
 void adapt_weigh_reduce(const struct pawl_placement *place, double *times);
 
 #endif

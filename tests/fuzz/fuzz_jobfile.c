@@ -1,4 +1,4 @@
-/* Fuzzes jobfile_decode, with the bytes as they are and with each byte turned into a character of
+/* Fuzzes jobfile_decode, with the bytes unchanged and with each byte turned into a character of
  * text, so that the code behind the check for text is reached. A file is either refused with a
  * reason and a place, or is a job within bounds. */
 #include "fuzz.h"

@@ -3,7 +3,7 @@
  * job's life, and how much there is to do. Pure.
  *
  * An application is measured (sched/sim/profile.h) or modelled (sched/sim/models.h). Measured ones
- * go by what Pollux's simulator does (branch osdi21-artifact of petuum/adaptdl), to the last digit.
+ * match Pollux's simulator (branch osdi21-artifact of petuum/adaptdl) to the last digit.
  */
 #ifndef SCHED_BASELINE_APP_H
 #define SCHED_BASELINE_APP_H
@@ -17,8 +17,8 @@
 #define APP_SIZES_MAX 16u  /* batch sizes of which noise is known */
 #define APP_DIGITS    5u   /* values of a digit: 0 to 4 replicas on a node, as measured */
 #define APP_CODES     625u /* codes of placements on up to 4 nodes: APP_DIGITS^4 */
-#define APP_GRID_LOW  5u   /* nodes from which on placements are not told apart */
-#define APP_GRID_HIGH 16u  /* most nodes that are told apart: more count as these */
+#define APP_GRID_LOW  5u   /* nodes from which on placements differ only by their numbers */
+#define APP_GRID_HIGH 16u  /* largest number of nodes in the grid: more count as these */
 #define APP_MEASURED  64u  /* replicas of a measured placement, at most */
 
 /* A placement of replicas, as far as the time of a step depends on it. */
@@ -54,7 +54,7 @@ struct sched_app {
 	char name[APP_NAME];
 	uint32_t epochs; /* epochs after which a job is complete */
 	struct pawl_batch_bounds bounds;
-	uint32_t replicas_most; /* replicas that a job makes use of; its user may ask for more */
+	uint32_t replicas_most; /* replicas that a job can use; its user may ask for more */
 	uint32_t batch_fixed;   /* batch of a job that adapts, at any size; 0: the best one */
 	double *progress; /* by number of complete epochs, 0 to epochs; in steps of bounds.init */
 	struct app_size sizes[APP_SIZES_MAX]; /* ascending by total */
@@ -81,18 +81,19 @@ const struct sched_app *sched_apps_find(const struct sched_apps *apps, const cha
 /* Allocates progress and the arrays of the sizes. Returns false if memory is short. */
 bool sched_app_reserve(struct sched_app *app);
 
-/* Fills spot from nodes, the index of each replica's node. n is over 0. */
+/* Fills placement from nodes, the index of each replica's node. n is over 0. */
 void sched_app_placement_fill(struct sched_app_placement *placement, const uint32_t *nodes,
 	uint32_t n);
-/* Fills spot with as few nodes of so many slots as hold the replicas, all but the last one full. */
+/* Fills placement with the fewest nodes of so many slots that hold the replicas, all but the last
+ * one full. */
 void sched_app_placement_pack(struct sched_app_placement *placement, uint32_t replicas,
 	uint32_t slots);
 
 /*
  * Finds the time of a step. Returns false if atomic is outside of what was measured of the
  * placement: times are then those of the nearest batch, multiplied by the ratio of the two batches.
- * A spot of a measured application has at most APP_MEASURED replicas, slots_most on a node, and
- * nodes_most nodes.
+ * A placement of a measured application has at most APP_MEASURED replicas, slots_most on a node,
+ * and nodes_most nodes.
  */
 bool sched_app_times(const struct sched_app *app, const struct sched_app_placement *placement,
 	uint32_t atomic, struct sched_times *times);

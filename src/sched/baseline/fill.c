@@ -12,7 +12,7 @@ int sched_fill_init(struct sched_fill *fill, const struct sched_view *view, stru
 	*fill = (struct sched_fill){.nodes = view->nodes, .n = view->nodes_n};
 	fill->room = calloc(view->nodes_n + 1, sizeof(*fill->room));
 	if (fill->room == NULL) {
-		return pawl_err_set(err, PAWL_ENOMEM, "place replicas: out of memory");
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory to place replicas");
 	}
 	for (uint32_t i = 0; i < fill->n; i++) {
 		fill->room[i] = view->nodes[i].slots;

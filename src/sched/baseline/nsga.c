@@ -1,9 +1,9 @@
 /*
  * NSGA-II: see nsga.h.
  *
- * A generation mates until it has found as many new matrices as there may be survivors: parents win
- * tournaments of two, exchange rows, mutate and are repaired; twins are dropped. Of parents and
- * offspring together the best by front and crowding survive.
+ * A generation mates until it has as many new matrices as there may be survivors. Parents win
+ * tournaments of two, exchange rows, mutate and are repaired; duplicates are dropped. Of parents
+ * and offspring together the best by front and crowding survive.
  */
 #include "sched/baseline/nsga.h"
 
@@ -39,7 +39,7 @@ static int compare_numbers(double a, double b)
 	return (a > b) - (a < b);
 }
 
-/* Orders by costs: a solution comes before those that it beats. */
+/* Orders by costs: a solution comes before those that it dominates. */
 static int compare_costs(const void *left, const void *right)
 {
 	const struct nsga_solution *a = *(struct nsga_solution *const *)left;
@@ -59,9 +59,9 @@ static int compare_crowding(const void *left, const void *right)
 	return order == 0 ? (a->tie_break > b->tie_break) - (a->tie_break < b->tie_break) : order;
 }
 
-/* Puts each solution on the first front whose last solution does not beat it. In order of costs,
- * the last solution of a front has the least second cost there: one that is beaten by any on the
- * front is beaten by the last. Returns how many fronts there are. */
+/* Puts each solution on the first front whose last solution does not dominate it. In order of
+ * costs, the last solution of a front has the least second cost there. So a solution that any on
+ * the front dominates is dominated by the last. Returns how many fronts there are. */
 static uint32_t find_fronts(struct nsga_solution **solutions, uint32_t n)
 {
 	const struct nsga_solution *last[SOLUTIONS_MAX];
@@ -81,7 +81,7 @@ static uint32_t find_fronts(struct nsga_solution **solutions, uint32_t n)
 	return fronts;
 }
 
-/* Sets Deb's crowding distance on a front in order of its costs: one cost goes up as the other goes
+/* Sets Deb's crowding distance on a front in order of its costs. One cost goes up as the other goes
  * down, so that neighbours are the same in both. */
 static void set_crowding(struct nsga_solution **solutions, uint32_t n)
 {
@@ -145,14 +145,14 @@ struct run {
 	struct rng *rng;
 	size_t bytes;                            /* bytes of a matrix */
 	struct nsga_solution all[SOLUTIONS_MAX]; /* solutions, each with its matrix */
-	struct nsga_solution
-		*solutions[SOLUTIONS_MAX];  /* solutions in order: parents, offspring, free ones */
-	uint32_t parents;                   /* number of parents, the first of ones */
-	uint32_t offspring;                 /* number of offspring, after the parents */
-	uint8_t *pair;                      /* two more matrices, which are being made */
+	/* Solutions in order: parents, offspring, free ones. */
+	struct nsga_solution *solutions[SOLUTIONS_MAX];
+	uint32_t parents;   /* number of parents */
+	uint32_t offspring; /* number of offspring, after the parents */
+	uint8_t *pair;      /* two more matrices, for children that are being made */
 	uint32_t shuffled[NSGA_POPULATION]; /* indices of the parents, shuffled */
-	uint32_t drawn_n;                   /* number drawn from deck; parents: all */
-	uint16_t hash_table[HASH_SLOTS];    /* hash table: 1 + index in ones; 0: free */
+	uint32_t drawn_n;                   /* number drawn from shuffled; parents: all */
+	uint16_t hash_table[HASH_SLOTS];    /* 1 + index in solutions; 0: free */
 	uint8_t *matrices;                  /* owned; memory of all matrices above */
 };
 
@@ -187,7 +187,7 @@ static uint64_t hash_matrix(const uint8_t *matrix, size_t bytes)
 	return hash;
 }
 
-/* Finds the seat of an equal matrix in the hash table, or the free one for this matrix. */
+/* Finds the slot of an equal matrix in the hash table, or else the free slot for this matrix. */
 static uint16_t *find_hash_slot(struct run *r, uint64_t hash, const uint8_t *matrix)
 {
 	uint32_t at = hash % HASH_SLOTS;
@@ -211,18 +211,18 @@ static void hash_parents(struct run *r)
 	}
 }
 
-/* Adds a matrix to the offspring, unless there is a twin. */
+/* Adds a matrix to the offspring, unless an equal one is there. */
 static void add_solution(struct run *r, const uint8_t *matrix)
 {
 	uint32_t at = r->parents + r->offspring;
 	struct nsga_solution *solution = r->solutions[at];
 	uint64_t hash = hash_matrix(matrix, r->bytes);
-	uint16_t *seat = find_hash_slot(r, hash, matrix);
+	uint16_t *slot = find_hash_slot(r, hash, matrix);
 
-	if (*seat != 0) {
+	if (*slot != 0) {
 		return;
 	}
-	*seat = (uint16_t)(at + 1);
+	*slot = (uint16_t)(at + 1);
 	solution->hash = hash;
 	memcpy(solution->matrix, matrix, r->bytes);
 	r->problem->evaluate(r->problem->context, solution->matrix, solution->costs);
@@ -249,23 +249,24 @@ static void select_survivors(struct run *r)
 
 /* ---- mating ---- */
 
-/* Draws each parent once, before any one comes again. */
+/* Draws each parent once before any of them is drawn again. */
 static const struct nsga_solution *draw_parent(struct run *r)
 {
 	if (r->drawn_n == r->parents) {
 		for (uint32_t i = r->parents; i > 1; i--) {
 			uint32_t other = (uint32_t)rng_below(r->rng, i);
-			uint32_t kept = r->shuffled[i - 1];
+			uint32_t swap = r->shuffled[i - 1];
 
 			r->shuffled[i - 1] = r->shuffled[other];
-			r->shuffled[other] = kept;
+			r->shuffled[other] = swap;
 		}
 		r->drawn_n = 0;
 	}
 	return r->solutions[r->shuffled[r->drawn_n++]];
 }
 
-/* Draws two and returns the one that beats the other; else the less crowded one; else either. */
+/* Draws two and returns the one that dominates the other; else the less crowded one; else
+ * either. */
 static const struct nsga_solution *win_tournament(struct run *r)
 {
 	const struct nsga_solution *a = draw_parent(r);
@@ -280,7 +281,7 @@ static const struct nsga_solution *win_tournament(struct run *r)
 	return first ? a : b;
 }
 
-/* Adds two children of two parents, where there is room. */
+/* Adds two children of two parents, if there is room. */
 static void mate(struct run *r)
 {
 	const struct nsga_problem *p = r->problem;

@@ -1,4 +1,4 @@
-/* Facts about a job that only a simulator knows: for baselines that are told the truth. */
+/* Facts about a job that only a simulator knows: for baselines that use an oracle. */
 #ifndef SCHED_BASELINE_ORACLE_H
 #define SCHED_BASELINE_ORACLE_H
 

@@ -17,10 +17,10 @@ struct sched_policy_entry {
 	/* Jobs choose their batches and report hints; else they have what their users asked for,
 	 * and there are no hints. */
 	bool adapts;
-	/* Step times are reported by the paper's seven parameters: how full the fullest node is
-	 * does not count. */
+	/* Step times are reported by the paper's seven parameters, in which the number of replicas
+	 * on the fullest node does not count. */
 	bool paper_model;
-	/* The policy is told what only a simulator knows: not for a scheduler. */
+	/* The policy needs facts that only a simulator knows: not for a real scheduler. */
 	bool needs_oracle;
 };
 

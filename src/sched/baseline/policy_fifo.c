@@ -1,7 +1,7 @@
 /*
  * First come, first served: jobs run with the replicas that their users asked for, in the order of
- * submission, and until they end. The first job that finds no room has all later ones wait, on
- * nodes of the types that it may be on. Pure.
+ * submission, and until they end. If a job finds no room, all later ones wait, too, on nodes of the
+ * types that it may be on. Pure.
  */
 #include "sched/baseline/fill.h"
 #include "sched/baseline/policies.h"

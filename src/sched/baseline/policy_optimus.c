@@ -1,7 +1,7 @@
 /*
- * Optimus (Peng and others, EuroSys 2018) with an oracle, as Pollux's simulator has it: each job
- * has one replica, and the others go one by one to the job that ends so much earlier for it. The
- * simulator tells how long steps take and how many are left. Pure.
+ * Optimus (Peng and others, EuroSys 2018) with an oracle, as in Pollux's simulator. Each job has
+ * one replica. The others go one by one to the job whose end one more replica brings forward most.
+ * The simulator provides the time of steps and how many are left. Pure.
  */
 #include "base/assert.h"
 #include "base/err.h"
@@ -12,7 +12,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Times of a job's steps by replicas, packed: for one pair of application and batch. */
+/* Times of a job's steps by replicas, on as few nodes as hold them: for one pair of application and
+ * batch. */
 struct steps {
 	const struct sched_app *app;
 	uint32_t batch;
@@ -30,7 +31,7 @@ struct optimus {
 struct share {
 	struct steps *steps;
 	double remaining; /* steps */
-	double gain;      /* seconds that one replica more saves */
+	double gain;      /* seconds that one more replica saves */
 	uint32_t replicas;
 	uint32_t job; /* index in the view */
 };
@@ -51,7 +52,7 @@ static void close_memory(void *self)
 	free(memory);
 }
 
-/* ---- what steps take ---- */
+/* ---- times of steps ---- */
 
 /* Returns the index of the job's steps in memory; -1: out of memory. */
 static int find_step_times(struct optimus *memory, const struct sched_oracle *of)
@@ -85,7 +86,7 @@ static double step_s(struct steps *steps, uint32_t replicas, uint32_t slots)
 	if (steps->seconds[replicas] <= 0) {
 		sched_app_split(steps->app, replicas, steps->batch, &batch);
 		if (replicas == 1 && batch.accum == 0) {
-			/* The noise is measured from two gradients at least. */
+			/* The noise is measured from at least two gradients. */
 			batch = (struct pawl_batch){(batch.atomic + 1) / 2, 1};
 		}
 		sched_app_placement_pack(&placement, replicas, slots);
@@ -121,10 +122,10 @@ static int begin_shares(struct optimus *memory, const struct sched_view *view, s
 {
 	for (uint32_t j = 0; j < view->jobs_n; j++) {
 		if (find_step_times(memory, view->jobs[j].oracle) < 0) {
-			return pawl_err_set(err, PAWL_ENOMEM, "optimus: out of memory");
+			return pawl_err_set(err, PAWL_ENOMEM, "no memory for policy optimus");
 		}
 	}
-	for (uint32_t j = 0; j < view->jobs_n; j++) { /* memory->steps does not move any more */
+	for (uint32_t j = 0; j < view->jobs_n; j++) { /* memory->steps no longer moves */
 		const struct sched_oracle *of = view->jobs[j].oracle;
 
 		shares[j].steps = &memory->steps[find_step_times(memory, of)];
@@ -134,8 +135,8 @@ static int begin_shares(struct optimus *memory, const struct sched_view *view, s
 	return 0;
 }
 
-/* Shares the slots out, one replica to each job first. left: slots of all nodes, of so many
- * each. */
+/* Shares the slots out, one replica to each job first. left: slots of all nodes; slots: those of
+ * the largest node. */
 static void share_out(struct share *shares, uint32_t n, uint32_t left, uint32_t slots)
 {
 	for (uint32_t j = 0; j < n && left > 0; j++) {
@@ -190,7 +191,7 @@ static int decide(void *self, const struct sched_view *view, struct sched_grant 
 	struct sched_fill fill = {0};
 	uint32_t slots = 0;
 	int rv = shares ? begin_shares(self, view, shares, err)
-			: pawl_err_set(err, PAWL_ENOMEM, "optimus: out of memory");
+			: pawl_err_set(err, PAWL_ENOMEM, "no memory for policy optimus");
 
 	*verdict = (struct sched_verdict){NAN, NAN};
 	for (uint32_t i = 0; i < view->nodes_n; i++) {

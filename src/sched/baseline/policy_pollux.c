@@ -1,11 +1,11 @@
 /*
- * Pollux, as it was published: the baseline that shows what policies are worth (Qiao and others,
- * OSDI 2021; where the paper is silent, as the authors' simulator for it does).
+ * Pollux as published: the baseline to compare policies with (Qiao and others, OSDI 2021; what the
+ * paper leaves open is as in the authors' simulator).
  *
- * A round: jobs in order of the service they attained are the rows of a matrix, nodes its columns;
- * NSGA-II looks for allocations, starting from the front that it found in the round before; the
+ * In a round, jobs in order of attained service are the rows of a matrix, and nodes its columns.
+ * NSGA-II searches allocations, starting from the front that it found in the round before. The
  * allocation of the best fitness is granted. Types of nodes, weights and what users asked for have
- * no part in it. Pure.
+ * no effect. Pure.
  */
 #include "base/err.h"
 #include "base/fault.h"
@@ -71,7 +71,7 @@ static int fail_no_memory(const struct sched_view *view, struct pawl_err *err)
 		view->nodes_n);
 }
 
-/* Keeps what is known of this round's jobs, and drops that of others. */
+/* Keeps the worths of this round's jobs, and drops those of others. */
 static int keep_worths(struct pollux *p, const struct sched_view *view, struct pawl_err *err)
 {
 	uint32_t from = 0;
@@ -108,8 +108,8 @@ static const struct sched_hints *find_hints(const struct sched_job *job)
 	return hints;
 }
 
-/* Returns the most replicas of a job: at most twice what was measured, as the fit tells nothing of
- * more; and each needs a batch. */
+/* Returns the most replicas of a job: at most twice what was measured, since the fit does not cover
+ * more; and each replica needs a batch. */
 static uint32_t bound_replicas(const struct sched_job *job, const struct sched_hints *hints)
 {
 	uint64_t most = 1;
@@ -168,7 +168,7 @@ static double find_factor(const struct sched_job *job)
 	return worked > 0 && whole > 0 ? worked / whole : 0;
 }
 
-/* Fills a job's row, but for pinned, which is set before. slots: of all nodes. */
+/* Fills a job's row, except pinned, which must be set. slots: those of all nodes. */
 static int fill_row(struct pollux_row *row, const struct sched_job *job, struct pollux_worth *worth,
 	uint64_t slots, uint32_t jobs_n, struct pawl_err *err)
 {
@@ -300,7 +300,7 @@ static uint8_t *initial_solutions(const struct pollux *p, const struct pollux_ro
 	return given;
 }
 
-/* Remembers the front for the next round. Takes the front's matrices, and ids. */
+/* Stores the front for the next round. Takes ownership of the front's matrices, and of ids. */
 static void save_front(struct pollux *p, const struct pollux_round *round,
 	const struct nsga_front *front, uint64_t *ids)
 {
@@ -317,7 +317,7 @@ static void save_front(struct pollux *p, const struct pollux_round *round,
 		.matrices = front->matrices};
 }
 
-/* Grants a row. A job that does not change keeps the order of its replicas, too. */
+/* Grants a row. A job that does not change also keeps the order of its replicas. */
 static void grant_row(const struct pollux_round *round, const struct sched_job *job,
 	const uint8_t *row, const uint8_t *base, struct sched_grant *grant)
 {

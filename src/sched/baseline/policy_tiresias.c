@@ -1,8 +1,8 @@
 /*
- * Least attained service in two queues, as Pollux's simulator has Tiresias (Gu and others, NSDI
- * 2019): a job begins in the first queue, and goes to the end of the second one, for good, when it
- * has had 16 hours of a slot. Each round the queues are walked through; a job runs with the
- * replicas that its user asked for if they are left, whoever was before it. Pure.
+ * Least attained service in two queues, as Tiresias (Gu and others, NSDI 2019) in Pollux's
+ * simulator. A job begins in the first queue. When it has had 16 hours of a slot, it goes to the
+ * end of the second one, for good. Each round goes through the queues in order. A job runs with the
+ * replicas that its user asked for if so many are left, even if an earlier job did not fit. Pure.
  */
 #include "base/err.h"
 #include "sched/baseline/fill.h"
@@ -21,9 +21,9 @@ struct tiresias {
 	uint32_t room;    /* ids that second has room for */
 };
 
-/* A walk through the queues, in one round. */
+/* A pass through the queues, in one round. */
 struct walk {
-	uint32_t *order; /* indices of the view's jobs, as the queues have them */
+	uint32_t *order; /* indices of the view's jobs, in the order of the queues */
 	bool *second;    /* by job of the view: it is in the second queue */
 	bool *runs;      /* by job of the view: it is to run */
 };
@@ -49,7 +49,7 @@ static int by_id(const void *a, const void *b)
 	return (id > other) - (id < other);
 }
 
-/* Forgets jobs that are gone, and notes where the others are. */
+/* Forgets jobs that are gone, and marks in second the others that are in the second queue. */
 static void keep_second(struct tiresias *memory, const struct sched_view *view, bool *second)
 {
 	uint32_t kept = 0;
@@ -66,7 +66,7 @@ static void keep_second(struct tiresias *memory, const struct sched_view *view, 
 	memory->n = kept;
 }
 
-/* Moves jobs that have had enough to the second queue. */
+/* Moves jobs that have had QUEUE_0_S to the second queue. */
 static int move_down(struct tiresias *memory, const struct sched_view *view, bool *second,
 	struct pawl_err *err)
 {
@@ -74,7 +74,7 @@ static int move_down(struct tiresias *memory, const struct sched_view *view, boo
 		uint64_t *more = realloc(memory->second, 2 * view->jobs_n * sizeof(*more));
 
 		if (more == NULL) {
-			return pawl_err_set(err, PAWL_ENOMEM, "tiresias: out of memory");
+			return pawl_err_set(err, PAWL_ENOMEM, "no memory for policy tiresias");
 		}
 		memory->second = more;
 		memory->room = 2 * view->jobs_n;
@@ -106,8 +106,8 @@ static void put_in_order(const struct tiresias *memory, const struct sched_view 
 	}
 }
 
-/* Takes so many of the slots that are left of these types, from the type with most of them first.
- * Returns false if there are fewer. */
+/* Takes so many of the free slots of these types, from the type with most of them first. Returns
+ * false if there are fewer. */
 static bool take(uint32_t left[SCHED_TYPES_MAX], uint32_t types, uint32_t needs)
 {
 	uint32_t all = 0;
@@ -135,7 +135,7 @@ static bool take(uint32_t left[SCHED_TYPES_MAX], uint32_t types, uint32_t needs)
 	return true;
 }
 
-/* Places the jobs that are to run. Where a job stays, others may find no room on their types: they
+/* Places the jobs that are to run. Since some jobs stay, others may find no room on their types and
  * wait. */
 static void place(const struct sched_view *view, const struct walk *walk, struct sched_fill *fill,
 	struct sched_grant *grants)
@@ -177,7 +177,7 @@ static int decide(void *self, const struct sched_view *view, struct sched_grant 
 	struct sched_fill fill = {0};
 	int rv = walk.order && walk.second && walk.runs
 		? sched_fill_init(&fill, view, err)
-		: pawl_err_set(err, PAWL_ENOMEM, "tiresias: out of memory");
+		: pawl_err_set(err, PAWL_ENOMEM, "no memory for policy tiresias");
 
 	*verdict = (struct sched_verdict){NAN, NAN};
 	if (rv == 0) {

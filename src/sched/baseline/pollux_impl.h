@@ -1,5 +1,5 @@
 /*
- * Declarations that the files of the policy pollux share: what replicas are worth to a job, and a
+ * Declarations that the files of the policy pollux share: the worth of replicas to a job, and a
  * round as the genetic algorithm sees it.
  *
  * A solution is a matrix of bytes, replicas by job (row) and node (column); rows are filled up with
@@ -17,7 +17,7 @@
 
 /* ---- worth ---- */
 
-/* The best goodputs of a job, computed as they are asked for. All zero at first. */
+/* The best goodputs of a job, each computed at its first use. All zero at first. */
 struct pollux_worth {
 	uint64_t id;              /* id of the job */
 	struct sched_hints hints; /* hints that the goodputs are for */
@@ -29,15 +29,15 @@ struct pollux_worth {
 	double *goodputs;
 };
 
-/* Sets the hints, or none (NULL), and the most replicas. What was known of others is dropped.
+/* Sets the hints, or none (NULL), and the most replicas. Drops goodputs of other hints.
  * PAWL_ENOMEM: nothing is known. */
 int pollux_worth_set(struct pollux_worth *worth, const struct sched_hints *hints,
 	uint32_t replicas_max, struct pawl_err *err);
 void pollux_worth_deinit(struct pollux_worth *worth);
-/* Returns the goodput of 1 to replicas_max replicas on one node, or on several; where nothing was
- * fitted, the number of replicas. */
+/* Returns the goodput of 1 to replicas_max replicas on one node, or on several; without a fit, the
+ * number of replicas. */
 double pollux_worth_goodput(struct pollux_worth *worth, bool several, uint32_t replicas);
-/* Returns the goodput of a fair share of so many replicas. Over 0, or the job runs nowhere. */
+/* Returns the goodput of a fair share of so many replicas; 0: the job can run nowhere. */
 double pollux_worth_fair(struct pollux_worth *worth, uint32_t replicas);
 
 /* ---- a round ---- */
@@ -56,7 +56,7 @@ struct pollux_round {
 	uint32_t rows_n;
 	uint32_t nodes_n;   /* nodes in a row */
 	uint32_t row_bytes; /* nodes_n, and zeros up to a whole word */
-	double scale;       /* factor on speedups with which a node's worth of replicas counts 1 */
+	double scale;       /* factor on speedups that makes the speedup of a whole node count 1 */
 	uint8_t *slots;     /* owned; slots by node */
 	uint8_t *base;      /* owned; the present allocation, as a matrix */
 	uint8_t *room;      /* scratch in slots; by node: slots that are left */

@@ -1,9 +1,9 @@
 /*
- * How allocations mutate, what is allowed of them, and what they cost, as the authors of Pollux
- * have it (Qiao; what the paper leaves open is as in their published simulator). Pure.
+ * How allocations mutate, which are allowed, and what they cost, as defined by the authors of
+ * Pollux (Qiao; what the paper leaves open is as in their published simulator). Pure.
  *
- * Nearly all time goes here: ten thousand solutions a round. Most cells are 0, so rows are read in
- * words.
+ * Nearly all time is spent here: ten thousand solutions a round. Most cells are 0, so rows are read
+ * in words.
  */
 #include "base/assert.h"
 #include "sched/baseline/pollux_impl.h"
@@ -76,8 +76,8 @@ static void take_room(uint8_t *room, const uint8_t *row, uint32_t row_bytes)
 	}
 }
 
-/* Lets some jobs grow on a node with room, by a number that is drawn, up to all slots of the node.
- * On average one of all jobs grows, and as often one of those that are on the node. */
+/* Lets some jobs grow on a node with room, by a random number, up to all slots of the node. On
+ * average one of all jobs grows, and one of those on the node. */
 static void grow_column(const struct pollux_round *round, struct rng *rng, uint8_t *cells,
 	uint8_t slots)
 {
@@ -146,7 +146,7 @@ static void separate_row(uint8_t *row, uint8_t *taken, uint32_t row_bytes)
 	}
 }
 
-/* Takes replicas off nodes, in an order that is drawn: at most most replicas are left, on at most
+/* Takes replicas off nodes, in random order: at most most replicas are left, on at most
  * POLLUX_NODES_MAX nodes. */
 static void trim_row(const struct pollux_round *round, struct rng *rng, uint8_t *row, uint32_t most)
 {
@@ -185,7 +185,7 @@ static void fit_row(uint8_t *row, uint8_t *room, uint32_t row_bytes)
 	}
 }
 
-/* Makes a row allowed, within what earlier rows left. */
+/* Makes a row allowed, with the room that earlier rows left. */
 static void repair_row(const struct pollux_round *round, struct rng *rng,
 	const struct pollux_row *of, uint8_t *row)
 {

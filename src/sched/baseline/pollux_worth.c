@@ -1,4 +1,4 @@
-/* The worth of replicas to a job: a table of goodputs that fills as they are asked for. Pure. */
+/* The worth of replicas to a job: a table of goodputs, each computed at its first use. Pure. */
 #include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
@@ -62,8 +62,8 @@ void pollux_worth_deinit(struct pollux_worth *worth)
 	worth->goodputs = NULL;
 }
 
-/* Returns the best goodput by Qiao's throughput model, to which it does not matter how full the
- * fullest node is. */
+/* Returns the best goodput by Qiao's throughput model, in which the number of replicas on the
+ * fullest node does not count. */
 static double choose(const struct pollux_worth *worth, uint32_t nodes, uint32_t replicas)
 {
 	const struct sched_hints *hints = &worth->hints;
@@ -98,7 +98,7 @@ double pollux_worth_fair(struct pollux_worth *worth, uint32_t replicas)
 	if (worth->hints.fitted && bounds->atomic_min > 0 &&
 		replicas > bounds->max / bounds->atomic_min) {
 		replicas =
-			bounds->max / bounds->atomic_min; /* more replicas have no batch at all */
+			bounds->max / bounds->atomic_min; /* for more replicas there is no batch */
 	}
 	replicas = replicas > 0 ? replicas : 1;
 	if (worth->fair != replicas) {

@@ -1,58 +1,15 @@
-/* Events in, updates out: see core.h. What an event does to a job is in core_jobs.c. This file has
- * what an event does to the cluster, and the order of a step: the event, whatever time has made
- * due, a decision if one is due, and carrying it out. */
+/* Events in, updates out: see core.h. core_jobs.c handles events of a job. This file handles events
+ * of the cluster, and has the order of a step: the event, what has become due, a decision if one is
+ * due, and carrying it out. */
 #include "sched/core/core_impl.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define HINT_MAX 1e15 /* largest figure of a hint, except for noise */
+#define HINT_MAX 1e15 /* largest value of a hint, except for noise */
 #define NORM_MAX 1e60 /* largest squared norm; a loss scaler may have made the gradients large */
 
-/* ---- updates ---- */
-
-struct core_update *core_add_update(struct sched_core *core, enum core_update_kind kind)
-{
-	struct core_update *u = &core->workspace.updates[core->updates_n];
-
-	ASSERT(core->updates_n < core->workspace.updates_max);
-	core->updates_n++;
-	*u = (struct core_update){.kind = kind};
-	return u;
-}
-
-void core_log(struct sched_core *core, const char *fmt, ...)
-{
-	va_list args;
-
-	if (core->log_text[0] != '\0') {
-		return; /* one message a step: the first names the cause */
-	}
-	va_start(args, fmt);
-	vsnprintf(core->log_text, sizeof(core->log_text), fmt, args);
-	va_end(args);
-	core_add_update(core, CORE_DO_LOG)->text = core->log_text;
-}
-
-void core_want_round(struct sched_core *core, bool urgent)
-{
-	core->changed = true;
-	core->urgent = core->urgent || urgent;
-}
-
 /* ---- jobs ---- */
-
-uint32_t core_queue_named(const struct sched_core *core, const char *name)
-{
-	for (uint32_t q = 0; q < core->options.queues_n; q++) {
-		if (name[0] == '\0' || strcmp(core->options.queues[q].name, name) == 0) {
-			return q;
-		}
-	}
-	return UINT32_MAX;
-}
 
 static int check_request(const struct sched_core *core, const struct core_request *request,
 	struct pawl_err *err)
@@ -67,8 +24,8 @@ static int check_request(const struct sched_core *core, const struct core_reques
 		!(request->restart_s >= 0 && request->restart_s < HINT_MAX) ||
 		request->grace_ns < 0 || request->time_limit_ns < 0) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"submit: a job has 1 to %u replicas, least to most, and times that are not "
-			"negative",
+			"submit: a job needs 1 to %u replicas, least <= most, and times that are "
+			"not negative",
 			CORE_MOST_MAX);
 	}
 	q = core_queue_named(core, request->queue);
@@ -79,13 +36,13 @@ static int check_request(const struct sched_core *core, const struct core_reques
 	quota = core->options.queues[q].slots_max;
 	if (quota > 0 && request->least > quota) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"submit: it needs %u slots, and queue %s has %u", request->least,
+			"submit: the job needs %u slots, but queue %s has only %u", request->least,
 			core->options.queues[q].name, quota);
 	}
 	if (core->options.owner_slots_max > 0 && request->least > core->options.owner_slots_max) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"submit: it needs %u slots, and a user has %u", request->least,
-			core->options.owner_slots_max);
+			"submit: the job needs %u slots, but a user may have only %u",
+			request->least, core->options.owner_slots_max);
 	}
 	return 0;
 }
@@ -97,7 +54,8 @@ static int submit(struct sched_core *core, const struct core_request *request, u
 	int rv = check_request(core, request, err);
 
 	if (rv == 0 && core->jobs_n >= CORE_JOBS_MAX) {
-		rv = pawl_err_set(err, PAWL_ELIMIT, "submit: there are %u jobs", CORE_JOBS_MAX);
+		rv = pawl_err_set(err, PAWL_ELIMIT, "submit: there are already %u jobs",
+			CORE_JOBS_MAX);
 	}
 	rv = rv == 0 ? core_reserve(core, 1, 0, 0, 0, err) : rv;
 	if (rv != 0) {
@@ -105,7 +63,7 @@ static int submit(struct sched_core *core, const struct core_request *request, u
 	}
 	if (core_owner_of(core, request->owner) == UINT32_MAX &&
 		core->owners_n >= CORE_OWNERS_MAX) {
-		return pawl_err_set(err, PAWL_ELIMIT, "submit: %u users have jobs",
+		return pawl_err_set(err, PAWL_ELIMIT, "submit: %u users have jobs already",
 			CORE_OWNERS_MAX);
 	}
 	job = core_job_make(request, err);
@@ -122,12 +80,6 @@ static int submit(struct sched_core *core, const struct core_request *request, u
 	core_want_round(core, true);
 	*id = job->id;
 	return 0;
-}
-
-void core_add_job(struct sched_core *core, struct core_job *job)
-{
-	core_owner_add(core, job->request.owner);
-	core->jobs[core->jobs_n++] = job;
 }
 
 /* Drops the owners that have no job left. */
@@ -149,7 +101,7 @@ static void drop_owners(struct sched_core *core)
 	core->owners_n = left;
 }
 
-/* Frees the jobs that the last step ended, and drops owners without jobs. */
+/* Frees the jobs that the last step ended. */
 static void free_ended_jobs(struct sched_core *core)
 {
 	uint32_t left = 0;
@@ -193,9 +145,9 @@ static bool are_sane(const struct sched_hints *h)
 				b->atomic_min >= 1 && b->atomic_max >= b->atomic_min));
 }
 
-/* Whether a decision about the job is possible for the first time, or the job has measured more
- * replicas than ever: its allocation may then be far from the right one, and a short job would be
- * over before the next round. */
+/* Whether the first decision about the job is possible now, or the job has measured more replicas
+ * than ever. Its allocation may then be far from the right one, and a short job would be over
+ * before the next round. */
 static bool calls_for_decision(const struct sched_hints *before, const struct sched_hints *now)
 {
 	return now->fitted &&
@@ -210,7 +162,7 @@ static int take_hints(struct sched_core *core, struct core_job *job, const struc
 
 	if (event->type >= SCHED_TYPES_MAX || !are_sane(event->hints)) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"hints of job %llu: a figure is none, or out of bounds",
+			"hints of job %llu: a value is not a number, or out of range",
 			(unsigned long long)job->id);
 	}
 	decide_now = calls_for_decision(*hints, event->hints);
@@ -247,7 +199,7 @@ static int step_job(struct sched_core *core, const struct core_event *event, str
 						 : core_job_command(core, job, event->kind, err);
 	}
 	if (!job || !core_event_is_new(core, event)) {
-		return 0; /* the job is over, and engines repeat themselves */
+		return 0; /* the job is over; engines repeat themselves */
 	}
 	if (event->kind == CORE_RUNS) {
 		core_job_runs(core, job, event->generation);
@@ -266,12 +218,6 @@ static bool is_live(const struct core_job *job)
 	return !core_is_over(job) && job->state != CORE_PAUSED;
 }
 
-void core_request_list(struct sched_core *core)
-{
-	core->listed_ns = core->now_ns;
-	core_add_update(core, CORE_DO_LIST);
-}
-
 static bool any_live(const struct sched_core *core)
 {
 	bool live = false;
@@ -282,8 +228,8 @@ static bool any_live(const struct sched_core *core)
 	return live;
 }
 
-/* Removes the first node whose deadline has passed, one a step; core_wake_ns is now if there are
- * more. */
+/* Removes the first node whose deadline has passed: one a step. If there are more, core_wake_ns is
+ * now. */
 static void remove_due_node(struct sched_core *core)
 {
 	for (uint32_t n = 0; n < core->nodes_n; n++) {
@@ -296,8 +242,8 @@ static void remove_due_node(struct sched_core *core)
 	}
 }
 
-/* Acts on what is due. While the core does not know what runs, nothing is late: it may have been
- * answered long ago. */
+/* Acts on what is due. While the core recovers, nothing counts as late: the answer may have come
+ * long ago. */
 static void handle_due(struct sched_core *core)
 {
 	bool live;
@@ -331,7 +277,7 @@ static int64_t sooner(int64_t a_ns, int64_t b_ns)
 	return b_ns < a_ns ? b_ns : a_ns;
 }
 
-/* Returns the next time at which a job or node is late; INT64_MAX: none will be. */
+/* Returns the next deadline of a job or node; INT64_MAX: none. */
 static int64_t deadline_ns(const struct sched_core *core)
 {
 	int64_t soonest_ns = INT64_MAX;
@@ -441,13 +387,7 @@ int core_step(struct sched_core *core, const struct core_event *event, uint64_t 
 	return 0;
 }
 
-const struct core_update *core_updates(const struct sched_core *core, uint32_t *n)
-{
-	*n = core->updates_n;
-	return core->workspace.updates;
-}
-
-/* ---- what is there ---- */
+/* ---- state of the core ---- */
 
 uint32_t core_jobs(const struct sched_core *core, const struct core_job *const **jobs)
 {

@@ -1,34 +1,34 @@
 /*
- * The scheduler's core: events go in, and updates, which say what is to be done, come out. Pure:
- * the same events make the same updates, on any machine and in any year.
+ * The scheduler's core: it takes events, and returns updates, which are the actions to carry out.
+ * Pure: the same events give the same updates, on any machine and in any year.
  *
  *   queued ──► starting ──► running ◄──► rescaling        paused ◄── (from all but ended)
  *     ▲            │           │              │              │
  *     │            └───────────┴──────────────┴─► stopping ──┴─► done, failed, cancelled
- *     └───────────── preempted, moved, to be tried again ◄──┘
+ *     └──────── preempted, moved, to be started again ◄─────┘
  *
- * Once a round (core_options.round_ns; sooner where something cannot wait) the core asks its policy
- * which job is to have which replicas. Before, it decides which jobs take part. It goes by
- * priority, then by whether a job has its turn, was passed over for too long, or runs, then by
- * submission; it admits a job as long as the job's quota and the slots hold its least. A turn is an
- * hour from the job's start on; for a job that may lose what it did, it is longer by all that the
- * job ran before. So no job waits for which others could shrink, and of two jobs the one of less
- * priority waits. After, the core checks the policy's answer. A wrong answer is refused as a whole,
- * and reported as a bug. A job that was admitted and forgotten is given its least out of what
- * others have above theirs.
+ * Once a round (core_options.round_ns; sooner if something is urgent) the core asks its policy
+ * which replicas each job is to have. Before that, it decides which jobs take part. It orders them
+ * by priority, then by whether a job has its turn, is overdue, or runs, then by submission. It
+ * admits a job if the job's quotas and the slots are enough for its least. A turn lasts an hour
+ * from the job's start. For a job that may lose its progress, the turn is longer by all the time
+ * that the job ran before. So no job waits if others could shrink, and of two jobs the one of lower
+ * priority waits. Afterwards, the core checks the policy's answer. It rejects a wrong answer as a
+ * whole, and reports it as a bug. If the policy forgot an admitted job, the core gives the job its
+ * least, taken from what others have above theirs.
  *
- * What a job is to have (want) and what it has (at, old) are two things. Slots are given only once
- * they are free; a job that is to have less gives first.
+ * The core keeps apart what a job is to have (want) and what it has (current, old). It gives out
+ * slots only once they are free. A job that is to have less releases first.
  *
- * Each start, and each rescale, has a number, the job's generation, which grows. A generation is
- * stored before the engine is told of it: the caller stores the rows of a step (core_row_next),
- * then carries out the step's updates. After a crash core_restore makes the same core of the rows.
- * It does nothing of its own until the engine has said what runs (CORE_LISTED); then it repeats
- * what the engine may not have heard. An engine does what it is told of a generation once, and
- * never starts one that is not newer than the last stop: so no job runs twice.
+ * Each start and each rescale has a number, the job's generation, which grows. A generation is
+ * stored before it is sent to the engine: the caller stores the rows of a step (core_row_next),
+ * then carries out the step's updates. After a crash core_restore makes the same core from the
+ * rows. The core then decides nothing until the engine has listed what runs (CORE_LISTED). It then
+ * repeats what the engine may not have received. An engine carries out each generation once, and
+ * never starts one that is not newer than the last stop. So no job runs twice.
  *
- * Times are of a clock that goes on over restarts of the scheduler and does not jump as the wall
- * clock does. A time before the last one counts as the last one.
+ * Times are of a clock that continues across restarts of the scheduler and does not jump as the
+ * wall clock does. A time before the last one counts as the last one.
  */
 #ifndef SCHED_CORE_CORE_H
 #define SCHED_CORE_CORE_H
@@ -40,22 +40,22 @@
 #define CORE_NAME_MAX   64u     /* bytes of a name, terminator included */
 #define CORE_TEXT_MAX   1024u   /* bytes of an explanation, terminator included */
 #define CORE_JOBS_MAX   100000u /* jobs that are not over; another one is refused */
-#define CORE_NODES_MAX  16384u
-#define CORE_SLOTS_MAX  1024u /* slots of a node */
-#define CORE_MOST_MAX   4096u /* replicas of a job, at most */
+#define CORE_NODES_MAX  16384u  /* nodes, lost ones included */
+#define CORE_SLOTS_MAX  1024u   /* slots of a node */
+#define CORE_MOST_MAX   4096u   /* replicas of a job, at most */
 #define CORE_QUEUES_MAX 256u
 #define CORE_POOLS_MAX  32u
 #define CORE_OWNERS_MAX 4096u /* owners with jobs */
 
-#define CORE_ROUND_MIN_NS     100000000LL     /* least time between two decisions, however urgent */
-#define CORE_TURN_NS          3600000000000LL /* length of a turn, and of the longest wait for one */
-#define CORE_BACKOFF_RESET_NS 600000000000LL /* a job's next wait after such a run is short again */
+#define CORE_ROUND_MIN_NS     100000000LL     /* shortest time between two decisions */
+#define CORE_TURN_NS          3600000000000LL /* length of a turn; a longer wait is overdue */
+#define CORE_BACKOFF_RESET_NS 600000000000LL  /* a failure after such a run counts as the first */
 #define CORE_REFUSED_MAX      16u /* starts in a row that may be refused or not answered */
-#define CORE_LIST_NS          300000000000LL /* time between two lists of what runs: messages get lost */
-#define CORE_POOL_RETRY_NS    600000000000LL /* wait until a pool that had no node is asked again */
-#define CORE_IDLE_NS          300000000000LL /* time after which surplus nodes are given back */
+#define CORE_LIST_NS          300000000000LL /* time between two lists: messages can get lost */
+#define CORE_POOL_RETRY_NS    600000000000LL /* wait before another request to an exhausted pool */
+#define CORE_IDLE_NS          300000000000LL /* time after which surplus nodes are returned */
 
-/* ---- what the cluster is ---- */
+/* ---- the cluster ---- */
 
 /* A queue: its jobs share a weight and a quota. */
 struct core_queue {
@@ -64,7 +64,7 @@ struct core_queue {
 	uint32_t slots_max; /* slots that the queue's jobs may have together; 0: no quota */
 };
 
-/* A pool: nodes of one kind that can be asked for. */
+/* A pool: nodes of one kind that the core can request. */
 struct core_pool {
 	char name[CORE_NAME_MAX];
 	uint32_t type;        /* type of the nodes, below SCHED_TYPES_MAX */
@@ -77,11 +77,12 @@ struct core_pool {
 struct core_options {
 	const struct core_queue *queues; /* copied; a job that names no queue is in the first */
 	uint32_t queues_n;               /* at least 1 */
-	const struct core_pool *pools;   /* copied; NULL: nodes come and go by themselves */
+	const struct core_pool *pools;   /* copied; NULL: the core requests no nodes */
 	uint32_t pools_n;
 	uint32_t pool_slots_max; /* slots of all pools' nodes together, at most; 0: no bound */
-	/* More nodes are asked for as long as each replica reaches this part of a lone replica's
-	 * goodput; from 0 to 1; 0: a half. The lower, the sooner jobs end, and the dearer. */
+	/* The core requests more nodes as long as each replica reaches this part of a lone
+	 * replica's goodput; from 0 to 1; 0: a half. A lower value ends jobs sooner, at a higher
+	 * price. */
 	double good_use;
 	uint32_t owner_slots_max; /* slots that jobs of one owner may have together; 0: no quota */
 	int64_t round_ns;         /* time between two decisions */
@@ -107,7 +108,7 @@ struct core_offer {
 enum core_node_state {
 	CORE_NODE_UP,
 	CORE_NODE_DRAINED, /* takes no more replicas; those that cannot be moved stay */
-	CORE_NODE_GOING,   /* goes at deadline_ns: all replicas leave */
+	CORE_NODE_GOING,   /* goes away at deadline_ns: all replicas leave */
 	CORE_NODE_LOST,
 };
 
@@ -115,17 +116,17 @@ struct core_node {
 	uint32_t id; /* never reused */
 	struct core_offer offer;
 	enum core_node_state state;
-	int64_t deadline_ns; /* going: time at which the node goes */
+	int64_t deadline_ns; /* going: time at which the node goes away */
 	uint32_t pool;       /* index in options.pools; CORE_NO_POOL: none */
-	bool returning; /* the core drains the node to give it back; nobody else asked for that */
-	bool returned;  /* the engine was told to take the node back */
-	uint32_t used;  /* slots that replicas have or may have */
-	uint32_t room;  /* scratch of a decision: slots that are left */
-	bool dirty;     /* the stored row is out of date */
+	bool returning;      /* the core drains the node to return it; nobody else asked for that */
+	bool returned;       /* CORE_DO_RETURN_NODE was sent */
+	uint32_t used;       /* slots that replicas have or may have */
+	uint32_t room;       /* slots that are left, during a decision */
+	bool dirty;          /* the stored row is out of date */
 };
 #define CORE_NO_POOL UINT32_MAX
 
-/* ---- what a job is ---- */
+/* ---- jobs ---- */
 
 /* A user's request for a job. */
 struct core_request {
@@ -142,8 +143,8 @@ struct core_request {
 	bool in_place;             /* replicas can change while the job runs */
 	double restart_s;          /* seconds that a change of replicas costs */
 	uint32_t retries;          /* further starts after failures */
-	int64_t time_limit_ns;     /* time that the job may run; 0: for ever */
-	int64_t grace_ns;          /* time from being told to stop to being killed */
+	int64_t time_limit_ns;     /* time that the job may run; 0: unlimited */
+	int64_t grace_ns;          /* time from a request to stop to the kill */
 };
 
 enum core_state {
@@ -162,23 +163,23 @@ enum core_state {
 #define CORE_REASONS(X)                                                                            \
 	X(CORE_WHY_NONE, "")                                                                       \
 	X(CORE_WHY_NEW, "submitted")                                                               \
-	X(CORE_WHY_USER, "its user said so")                                                       \
-	X(CORE_WHY_DECIDED, "so it was decided")                                                   \
-	X(CORE_WHY_PREEMPTED, "others come first")                                                 \
-	X(CORE_WHY_MOVED, "it gets other replicas")                                                \
-	X(CORE_WHY_NODE, "a node went")                                                            \
+	X(CORE_WHY_USER, "its user requested it")                                                  \
+	X(CORE_WHY_DECIDED, "scheduling decision")                                                 \
+	X(CORE_WHY_PREEMPTED, "preempted by other jobs")                                           \
+	X(CORE_WHY_MOVED, "its placement changes")                                                 \
+	X(CORE_WHY_NODE, "a node was lost")                                                        \
 	X(CORE_WHY_EXIT, "it ended by itself")                                                     \
-	X(CORE_WHY_TIME, "its time limit")                                                         \
+	X(CORE_WHY_TIME, "it reached its time limit")                                              \
 	X(CORE_WHY_REFUSED, "its start was refused")                                               \
 	X(CORE_WHY_SILENT, "its start was not answered")                                           \
-	X(CORE_WHY_GONE, "it was not there any more")                                              \
+	X(CORE_WHY_GONE, "it was no longer running")                                               \
 	X(CORE_WHY_BACKOFF, "it waits after a failure")                                            \
 	X(CORE_WHY_QUEUE_QUOTA, "the quota of its queue")                                          \
 	X(CORE_WHY_OWNER_QUOTA, "the quota of its user")                                           \
-	X(CORE_WHY_PRIORITY, "jobs that come first have the slots")                                \
+	X(CORE_WHY_PRIORITY, "jobs of higher priority have the slots")                             \
 	X(CORE_WHY_SLOTS, "no slots are free")                                                     \
-	X(CORE_WHY_NODES, "no nodes that could hold it")                                           \
-	X(CORE_WHY_BUSY, "it waits until others have given way")                                   \
+	X(CORE_WHY_NODES, "no nodes can hold it")                                                  \
+	X(CORE_WHY_BUSY, "it waits until other jobs release their slots")                          \
 	X(CORE_WHY_ROUND, "it waits for the next decision")
 
 enum core_reason {
@@ -196,8 +197,8 @@ struct core_placement_entry {
 /* A placement of replicas: nodes in ascending order of ids, each with at least one replica. */
 struct core_placement {
 	struct core_placement_entry *entries; /* owned; room for as many as the job's most */
-	uint32_t n;                           /* number of entries in spots */
-	uint32_t replicas;                    /* replicas in all spots */
+	uint32_t n;                           /* number of entries */
+	uint32_t replicas;                    /* replicas in all entries */
 };
 
 /* The state of a job once it has stopped. */
@@ -207,6 +208,21 @@ enum core_after {
 	CORE_THEN_PAUSED,
 	CORE_THEN_FAILED,
 	CORE_THEN_CANCELLED,
+};
+
+/* What a decision notes on a job. Private to src/sched/core: others have no use for it. It is not
+ * stored, and each decision fills it anew. */
+struct core_job_scratch {
+	struct core_placement next; /* placement that is being decided */
+	uint32_t cap;           /* replicas that the job may have; 0: the job does not take part */
+	enum core_reason quota; /* why cap is less than the job's most */
+	uint32_t row;           /* index in the policy's view */
+	bool candidate;         /* the job could have replicas */
+	bool asked;             /* the job was asked for a replica, for another job */
+	struct core_job *taker; /* job that asks for the replica; NULL: this job itself needs one */
+	uint32_t given;         /* id of the node where that replica is */
+	struct core_job *next_asked; /* next job in the queue of those asked */
+	const struct core_run *run;  /* the job's entry in a list, the caller's; NULL: none */
 };
 
 struct core_job {
@@ -219,8 +235,8 @@ struct core_job {
 	uint64_t generation;           /* number of the newest start or rescale */
 	uint64_t start_generation;     /* generation of the newest start */
 	struct core_placement current; /* placement of generation */
-	struct core_placement
-		old; /* rescaling, or stopped then: earlier place, maybe still in use */
+	/* Rescaling, or stopped during a rescale: earlier placement, maybe still in use. */
+	struct core_placement old;
 	struct core_placement want; /* placement that the job is to have */
 	int64_t submitted_ns;
 	int64_t since_ns; /* time at which state was entered */
@@ -236,58 +252,48 @@ struct core_job {
 	uint32_t restarts;      /* changes of replicas since the first start */
 	bool needs_restart; /* a rescale in place was refused: the next change is by a new start */
 	bool killed;        /* stopping: the grace period is over */
-	int exit_code;      /* code of the last exit by itself */
+	int exit_code;      /* exit code, if the job has exited by itself */
 	struct sched_hints *hints[SCHED_TYPES_MAX]; /* owned, by type; NULL: none reported */
 
 	bool dirty; /* the stored row is out of date */
 	/* Nothing is stored from here on. */
-	enum core_reason wait;   /* queued, or with less than most: what binds */
+	enum core_reason wait;   /* queued, or with less than most: the constraint that binds */
 	uint64_t wait_for;       /* job that wait refers to; 0: none */
-	int64_t queued_since_ns; /* start of the wait in line before the last start; 0: not known */
-	/* Scratch of a decision, down to giver. */
-	struct core_placement next; /* placement that is being decided */
-	uint32_t cap;           /* replicas that the job may have; 0: the job does not take part */
-	enum core_reason quota; /* why cap is less than the job's most */
-	uint32_t row;           /* index in the policy's view */
-	bool candidate;         /* the job could have replicas */
-	bool asked;             /* the job was asked for a replica, for another job */
-	struct core_job *taker; /* job that asks for the replica; NULL: this job itself needs one */
-	uint32_t given;         /* id of the node where that replica is */
-	struct core_job *next_asked; /* next job in the queue of those asked */
-	const struct core_run *run;  /* the entry in a list, the caller's; NULL: none */
+	int64_t queued_since_ns; /* start of the wait before the last start; 0: not known */
+	struct core_job_scratch scratch;
 };
 
 /* ---- events ---- */
 
 enum core_event_kind {
 	CORE_TIMER,         /* wake_ns was reached */
-	CORE_SUBMIT,        /* ask; *job becomes its id */
+	CORE_SUBMIT,        /* request; *job becomes the new job's id */
 	CORE_CANCEL,        /* job */
 	CORE_PAUSE,         /* job */
 	CORE_RESUME,        /* job */
 	CORE_HINTS,         /* job, type, hints */
 	CORE_RUNS,          /* job, generation: all replicas run */
-	CORE_ENDED,         /* job, generation, by, exit_code: no replica runs any more */
-	CORE_REFUSED,       /* job, generation: not started; or not rescaled, and runs as it was */
+	CORE_ENDED,         /* job, generation, end_cause, exit_code: no replica runs any more */
+	CORE_REFUSED,       /* job, generation: not started; or not rescaled, and runs as before */
 	CORE_LISTED,        /* runs: all jobs that the engine has; the first follows core_restore */
 	CORE_NODE_REPORTED, /* offer; also of a node that is known */
-	CORE_NODE_NOTICE,   /* node, deadline_ns: the node is announced to go */
+	CORE_NODE_NOTICE,   /* node, deadline_ns: the node will go away */
 	CORE_NODE_DRAIN,    /* node */
-	CORE_NODE_RESUME,   /* node: no longer drained, or not going after all */
-	CORE_NODE_GONE,     /* node: lost, or given back */
-	CORE_POOL_EXHAUSTED, /* pool: nodes that were asked for and have not come will not come */
-	/* The fields job, generation, found: the engine has a job of which nothing is stored, or
-	 * only an earlier generation. Comes only before the first CORE_LISTED, which says whether
-	 * the job runs. */
+	CORE_NODE_RESUME,   /* node: no longer drained, or stays after all */
+	CORE_NODE_GONE,     /* node: lost, or returned */
+	CORE_POOL_EXHAUSTED, /* pool: requested nodes that are missing will not come */
+	/* job, generation, found: the engine has a job of which nothing is stored, or only an
+	 * earlier generation. Comes only before the first CORE_LISTED, which says whether the job
+	 * runs. */
 	CORE_FOUND,
 	CORE_IDS_USED, /* job: ids up to this one were given to jobs */
 };
 
 enum core_end_cause {
-	CORE_END_EXITED,    /* the job exited with exit_code */
-	CORE_END_STOPPED,   /* the job was told to stop */
-	CORE_END_NODE_LOST, /* a node of the job went */
-	CORE_END_UNKNOWN,   /* no such job is there, or the cause is not known */
+	CORE_END_EXITED,    /* the job exited by itself, with exit_code */
+	CORE_END_STOPPED,   /* the engine stopped the job on request */
+	CORE_END_NODE_LOST, /* a node of the job was lost */
+	CORE_END_UNKNOWN,   /* the engine has no such job, or does not know the cause */
 };
 
 /* An entry in an engine's list: one job. */
@@ -331,9 +337,9 @@ struct core_event {
 enum core_update_kind {
 	CORE_DO_START,   /* job, generation, place */
 	CORE_DO_RESCALE, /* job, generation, place: in place; lost nodes do not answer */
-	CORE_DO_STOP,    /* job, generation, all earlier ones too, grace_ns: save and end */
-	CORE_DO_KILL,    /* job, generation, all earlier ones too: end now; CORE_ENDED follows */
-	CORE_DO_REQUEST_NODES, /* pool, count: ask for so many nodes */
+	CORE_DO_STOP,    /* job, this generation and all before, grace_ns: save and end */
+	CORE_DO_KILL,    /* job, this generation and all before: end now; CORE_ENDED follows */
+	CORE_DO_REQUEST_NODES, /* pool, count: request so many nodes */
 	CORE_DO_RETURN_NODE,   /* node: take the node back; CORE_NODE_GONE follows */
 	CORE_DO_LIST,          /* CORE_LISTED follows */
 	CORE_DO_LOG,           /* text: a bug, or something that people must know */
@@ -361,22 +367,22 @@ int core_open(struct sched_core **out, const struct core_options *options, struc
 void core_close(struct sched_core *core);
 
 /*
- * Takes an event in. PAWL_ENOENT: no such job, node or pool; PAWL_EEXIST: the job that was found is
+ * Takes an event. PAWL_ENOENT: no such job, node or pool; PAWL_EEXIST: the job that was found is
  * known; PAWL_EINVAL: the request makes no sense; PAWL_ELIMIT; PAWL_ENOMEM: nothing has happened. A
- * report about something that is over is no error. No other event may follow before
+ * report about something that is over is no error. The next event may come only after
  * core_rows_done.
  */
 int core_step(struct sched_core *core, const struct core_event *event, uint64_t *job,
 	struct pawl_err *err);
-/* Returns false for the end of a job that is known to be over, which engines repeat: a step would
- * change nothing. */
+/* Returns false for the end of a job that is known to be over, since engines repeat themselves. A
+ * step with it would change nothing. */
 bool core_event_is_new(const struct sched_core *core, const struct core_event *event);
-/* Returns what the last step wants done, in this order. The core's, until the next step. */
+/* Returns the updates of the last step, in order. The core's, until the next step. */
 const struct core_update *core_updates(const struct sched_core *core, uint32_t *n);
 /* Returns the time at which CORE_TIMER is wanted; 0: never. */
 int64_t core_wake_ns(const struct sched_core *core);
 
-/* ---- what is there ---- */
+/* ---- state of the core ---- */
 
 /* Returns the number of jobs that are not over, and of those that the last step ended; ascending
  * ids. */
@@ -384,13 +390,14 @@ uint32_t core_jobs(const struct sched_core *core, const struct core_job *const *
 const struct core_job *core_job_find(const struct sched_core *core, uint64_t id);
 uint32_t core_nodes(const struct sched_core *core, const struct core_node **nodes);
 const struct core_node *core_node_find(const struct sched_core *core, uint32_t id);
-/* Returns how many nodes of a pool were asked for and have not come. */
+/* Returns how many nodes of a pool were requested and have not come. */
 uint32_t core_pool_requested(const struct sched_core *core, uint32_t pool);
 /* Returns the number of decisions so far; *refused: those without effect, because the policy failed
  * or its answer was wrong. */
 uint64_t core_decisions(const struct sched_core *core, uint64_t *refused);
-/* Returns what the newest decision may cost over the least, as a part of its cost; NaN: the policy
- * does not say, or there was no decision. Changes that the core made to the answer do not count. */
+/* Returns by how much the newest decision's cost may exceed the least, as a part of its cost; NaN:
+ * the policy does not report it, or there was no decision. The core's own corrections of the answer
+ * do not count. */
 double core_gap(const struct sched_core *core);
 const char *core_state_name(enum core_state state);
 const char *core_node_state_name(enum core_node_state state);
@@ -414,14 +421,14 @@ void core_outlook_now(const struct sched_core *core, const struct core_job *job,
 void core_outlook_full(const struct sched_core *core, const struct core_job *job,
 	struct core_outlook *outlook);
 /*
- * Writes why the job is where it is at now_ns, in lines for people: the state, the constraint that
- * binds, the goodput with one replica more or fewer, and the expected end. Times go on from the
- * last step: an earlier now_ns counts as the time of that step. PAWL_ENOENT.
+ * Explains the job's state at now_ns, in lines for people: the state, the constraint that binds,
+ * the goodput with one replica more or fewer, and the expected end. A now_ns before the last step
+ * counts as the time of that step. PAWL_ENOENT.
  */
 int core_explain(const struct sched_core *core, uint64_t id, int64_t now_ns,
 	char text[CORE_TEXT_MAX], struct pawl_err *err);
 
-/* ---- what is stored ---- */
+/* ---- stored records ---- */
 
 enum core_row_kind {
 	CORE_ROW_CLUSTER, /* id 0 */
@@ -442,25 +449,24 @@ struct core_row {
 
 /*
  * Returns 1 and the next record that has changed and was not returned yet; 0: no more; PAWL_ENOMEM.
- * Records are to be stored together, or not at all. A core whose rows could not be stored is
- * closed.
+ * Store all records of a step together, or none. If they cannot be stored, close the core.
  */
 int core_row_next(struct sched_core *core, struct core_row *row, struct pawl_err *err);
 void core_rows_done(struct sched_core *core);
 
 /*
- * Makes a core of rows: each record once, in any order; none of jobs that are over. then_ns: the
+ * Makes a core from rows: each record once, in any order; none of jobs that are over. then_ns: the
  * clock when the newest record was stored; a job that turns out to be gone ran until then at most.
- * The updates are as after a step: CORE_DO_LIST. PAWL_ECORRUPT: rows are not what was written;
- * other errors as of core_open.
+ * The updates are as after a step: CORE_DO_LIST. PAWL_ECORRUPT: a row is damaged, or rows
+ * contradict each other; other errors as of core_open.
  */
 int core_restore(struct sched_core **out, const struct core_options *options,
 	const struct core_row *rows, uint32_t rows_n, int64_t then_ns, struct pawl_err *err);
 /* Reads the user's request from a job's record, even if the job is over. PAWL_ECORRUPT: not such a
  * record. */
 int core_row_request(const void *bytes, size_t len_bytes, struct core_request *request);
-/* Encodes all records in one order: two cores that are alike give the same bytes, to be freed.
- * PAWL_ENOMEM. */
+/* Encodes all records in a fixed order: equal cores give equal bytes. *bytes is the caller's, to be
+ * freed. PAWL_ENOMEM. */
 int core_dump(struct sched_core *core, uint8_t **bytes, size_t *len_bytes, struct pawl_err *err);
 
 #endif

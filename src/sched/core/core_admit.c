@@ -1,21 +1,19 @@
-/* Admission: the jobs that take part in a decision, and their replicas at most.
+/* Admission: which jobs take part in a decision, and how many replicas each may have.
  *
- * In order, each job is given its least, as long as the quotas of its queue and its owner, and the
- * slots of the nodes that it may be on, hold it. A job that is admitted will have its least: so the
- * order says which job comes first, and nothing else does. Then quotas that bind are shared out,
- * replica by replica. */
+ * In order, each job is given its least, if the quotas of its queue and its owner, and the slots of
+ * the nodes that it may be on, are enough. An admitted job will have its least: so the order alone
+ * says which job comes first. Then quotas that bind are shared out, replica by replica. */
 #include "sched/core/core_impl.h"
 #include "sched/policy/worth.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Slots by class of nodes; left: those that no admitted job needs for its least. */
+/* Slots by class of nodes. */
 struct class_slots {
-	uint32_t left[CORE_CLASSES];
-	uint32_t movable
-		[CORE_CLASSES];     /* spot slots that are taken, where others would do as well */
-	uint32_t all[CORE_CLASSES]; /* slots of nodes that are up, taken or not */
+	uint32_t left[CORE_CLASSES];    /* slots that no admitted job needs for its least */
+	uint32_t movable[CORE_CLASSES]; /* taken spot slots whose job would do with firm ones */
+	uint32_t all[CORE_CLASSES];     /* slots of nodes that are up, taken or not */
 };
 
 uint32_t core_class_of(const struct core_node *node)
@@ -42,19 +40,19 @@ const struct core_placement *core_place_now(const struct core_job *job)
 }
 
 /* Returns the replicas of a pinned job that are not stopped or moved: those on nodes that stay, if
- * they are enough to run; 0: none. */
+ * they are at least the job's least; else 0. */
 static uint32_t pinned_replicas(const struct sched_core *core, const struct core_job *job)
 {
-	uint32_t kept = 0;
+	uint32_t pinned = 0;
 
 	for (uint32_t i = 0; i < job->current.n && job->request.pinned && core_is_up(job); i++) {
 		uint32_t n = core_node_at(core, job->current.entries[i].node);
 		enum core_node_state state = core->nodes[n].state;
 		bool stays = state == CORE_NODE_UP || state == CORE_NODE_DRAINED;
 
-		kept += stays ? job->current.entries[i].replicas : 0;
+		pinned += stays ? job->current.entries[i].replicas : 0;
 	}
-	return kept >= job->request.least ? kept : 0;
+	return pinned >= job->request.least ? pinned : 0;
 }
 
 static bool is_candidate(const struct sched_core *core, const struct core_job *job)
@@ -63,7 +61,7 @@ static bool is_candidate(const struct sched_core *core, const struct core_job *j
 		(job->state == CORE_STOPPING && job->after == CORE_THEN_QUEUED);
 }
 
-/* Takes the slots that the job has, or may still have from before, out of the room of nodes. */
+/* Subtracts the slots that the job has, or may still have from before, from the room of nodes. */
 static void subtract_slots(struct sched_core *core, const struct core_job *job)
 {
 	const struct core_placement *const places[] = {&job->current, &job->old};
@@ -82,8 +80,8 @@ static void subtract_slots(struct sched_core *core, const struct core_job *job)
 	}
 }
 
-/* Sets node.room to the slots that may be given: on nodes that are up, all but those of jobs that
- * take no part; on drained nodes, those of jobs that cannot be moved. */
+/* Sets node.room to the slots that the decision may give. On nodes that are up: all but those of
+ * jobs that take no part. On drained nodes: those of jobs that cannot be moved. */
 static void count_room(struct sched_core *core)
 {
 	for (uint32_t n = 0; n < core->nodes_n; n++) {
@@ -94,10 +92,10 @@ static void count_room(struct sched_core *core)
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
 		const struct core_job *job = core->jobs[j];
 
-		if (!job->candidate) {
+		if (!job->scratch.candidate) {
 			subtract_slots(core, job);
 		}
-		for (uint32_t i = 0; i < job->current.n && job->candidate; i++) {
+		for (uint32_t i = 0; i < job->current.n && job->scratch.candidate; i++) {
 			const struct core_placement_entry *entry = &job->current.entries[i];
 			struct core_node *node = &core->nodes[core_node_at(core, entry->node)];
 
@@ -108,16 +106,15 @@ static void count_room(struct sched_core *core)
 	}
 }
 
-/* Whether the job goes on where it was once stopped: a job that reports hints saves when told to
- * stop. */
+/* Whether the job resumes where it stopped: a job that reports hints saves before it stops. */
 static bool resumes_progress(const struct core_job *job)
 {
 	return job->request.in_place &&
 		sched_hints_newest((const struct sched_hints *const *)job->hints) != NULL;
 }
 
-/* Whether the job's turn is not over yet. The turn of a job that may have to begin again is longer
- * by all that the job ran before. So turns double, and in the end one of them is long enough. */
+/* A job that may have to begin again gets a turn that is longer by all that it ran before. So turns
+ * double, and one of them is long enough in the end. */
 bool core_has_turn(const struct sched_core *core, const struct core_job *job)
 {
 	int64_t run_ns = core->now_ns - job->since_ns;
@@ -128,21 +125,20 @@ bool core_has_turn(const struct sched_core *core, const struct core_job *job)
 			run_ns < CORE_TURN_NS + before_ns);
 }
 
-/* Returns the time since which a queued job stands in line. A job that had to give way within its
- * turn keeps its place. */
+/* A job that had to release its slots within its turn keeps its earlier time. */
 int64_t core_queued_since_ns(const struct core_job *job)
 {
-	bool had = job->reason == CORE_WHY_PREEMPTED || job->reason == CORE_WHY_MOVED;
+	bool displaced = job->reason == CORE_WHY_PREEMPTED || job->reason == CORE_WHY_MOVED;
 
-	return had && job->queued_since_ns > 0 ? job->queued_since_ns : job->since_ns;
+	return displaced && job->queued_since_ns > 0 ? job->queued_since_ns : job->since_ns;
 }
 
-/* Whether the job has queued for so long that jobs whose turn is over must give way. Time in which
- * no scheduler ran to decide is not waiting. */
+/* Whether the job has queued for so long that jobs whose turn is over must release slots. Time in
+ * which no scheduler ran does not count. */
 static bool is_overdue(const struct sched_core *core, const struct core_job *job)
 {
-	int64_t line_ns = core_queued_since_ns(job);
-	int64_t since_ns = line_ns > core->recovery_ns ? line_ns : core->recovery_ns;
+	int64_t queued_ns = core_queued_since_ns(job);
+	int64_t since_ns = queued_ns > core->recovery_ns ? queued_ns : core->recovery_ns;
 
 	return job->state == CORE_QUEUED && !core->options.policy->run_to_completion &&
 		core->now_ns - since_ns >= CORE_TURN_NS;
@@ -151,8 +147,9 @@ static bool is_overdue(const struct sched_core *core, const struct core_job *job
 static void record_overdue(struct sched_core *core, const struct core_job *job)
 {
 	const struct core_job *first = core->first;
+	/* A job with one of these reasons does not wait for the turns of others. */
 	bool never = job->wait == CORE_WHY_NODES || job->wait == CORE_WHY_QUEUE_QUOTA ||
-		job->wait == CORE_WHY_OWNER_QUOTA; /* not waiting for other jobs' turns */
+		job->wait == CORE_WHY_OWNER_QUOTA;
 
 	core->turns = true;
 	if (!never &&
@@ -163,8 +160,8 @@ static void record_overdue(struct sched_core *core, const struct core_job *job)
 	}
 }
 
-/* Whether the job was started while the first one, for which there was too little, had waited
- * longer. */
+/* Whether the job was started although the first overdue job, for which there was too little, had
+ * waited longer. */
 static bool passed_first(const struct sched_core *core, const struct core_job *job)
 {
 	const struct core_job *first = core->first;
@@ -176,8 +173,8 @@ static bool passed_first(const struct sched_core *core, const struct core_job *j
 enum rank {
 	PINNED, /* replicas cannot be taken away */
 	HAS_TURN,
-	FIRST,
-	HAS_TURN_AFTER_FIRST, /* has its turn, but the first one has waited longer */
+	FIRST,                /* the overdue job that has waited longest */
+	HAS_TURN_AFTER_FIRST, /* has its turn, but the first job has waited longer */
 	OVERDUE,
 	RUNS, /* runs, or is about to */
 	WAITS,
@@ -232,8 +229,8 @@ static uint32_t free_spot(struct class_slots *by_class, uint32_t class, uint32_t
 	return n;
 }
 
-/* Takes so many slots of classes that the job may have; spot slots first, which cost less. Returns
- * false, and takes none, if there are too few. */
+/* Takes so many slots of classes that the job may have: spot slots first, since they cost less.
+ * Returns false, and takes none, if there are too few. */
 static bool take(struct class_slots *by_class, const struct core_job *job, uint32_t need)
 {
 	struct class_slots after = *by_class;
@@ -242,7 +239,7 @@ static bool take(struct class_slots *by_class, const struct core_job *job, uint3
 
 	for (uint32_t c = 1; c < CORE_CLASSES; c += 2) {
 		uint32_t n = after.left[c] < spot ? after.left[c] : spot;
-		uint32_t fixed; /* spot slots for which no firm ones would do */
+		uint32_t fixed; /* spot slots that firm ones cannot replace */
 
 		if (!core_class_fits(job, c)) {
 			continue;
@@ -278,7 +275,7 @@ static void take_own(const struct sched_core *core, struct class_slots *by_class
 		const struct core_node *node = &core->nodes[core_node_at(core, entry->node)];
 		uint32_t c = core_class_of(node);
 
-		if (node->state != CORE_NODE_GOING) { /* nodes that go have no room */
+		if (node->state != CORE_NODE_GOING) { /* nodes that go away have no room */
 			ASSERT(by_class->left[c] >= entry->replicas);
 			by_class->left[c] -= entry->replicas;
 		}
@@ -305,9 +302,8 @@ static bool quota_holds(const struct sched_core *core, const struct core_job *jo
 
 static void use_quota(struct sched_core *core, struct core_job *job, uint32_t more)
 {
-	job->cap += more;
-	core->queue_used[job->queue] += more;
-	core->owners[core_owner_of(core, job->request.owner)].used += more;
+	job->scratch.cap += more;
+	core_charge_quota(core, job, more);
 }
 
 /* Jobs admitted so far that have more priority than all jobs admitted after them; priorities
@@ -335,7 +331,7 @@ static uint32_t count_above(const struct above *above, int32_t priority)
 	return low;
 }
 
-/* Says what keeps the job out; wait_for is the last job of more priority. */
+/* Sets why the job is not admitted; wait_for is the last job of higher priority. */
 static void set_wait_reason(struct core_job *job, const struct class_slots *by_class,
 	const struct above *above)
 {
@@ -357,15 +353,15 @@ static void set_wait_reason(struct core_job *job, const struct class_slots *by_c
 
 static void admit_least(struct sched_core *core, uint32_t n, struct class_slots *by_class)
 {
-	struct above above = {.jobs = core->workspace.scratch};
+	struct above above = {.jobs = core->workspace.some};
 
 	for (uint32_t i = 0; i < n; i++) {
 		struct core_job *job = core->workspace.order[i];
-		uint32_t kept = pinned_replicas(core, job);
-		uint32_t need = kept > 0 ? kept : job->request.least;
+		uint32_t pinned = pinned_replicas(core, job);
+		uint32_t need = pinned > 0 ? pinned : job->request.least;
 		enum core_reason why = CORE_WHY_NONE;
 
-		if (kept > 0) {
+		if (pinned > 0) {
 			take_own(core, by_class, job);
 			use_quota(core, job, need);
 		} else if (!quota_holds(core, job, need, &why)) {
@@ -377,7 +373,7 @@ static void admit_least(struct sched_core *core, uint32_t n, struct class_slots 
 			job->wait = CORE_WHY_NONE;
 			use_quota(core, job, need);
 		}
-		if (job->cap > 0) {
+		if (job->scratch.cap > 0) {
 			above.n = count_above(&above, job->request.priority);
 			above.jobs[above.n++] = job;
 		}
@@ -389,29 +385,31 @@ static bool has_quota(const struct sched_core *core, const struct core_job *job)
 	return core->options.owner_slots_max > 0 || core->options.queues[job->queue].slots_max > 0;
 }
 
-/* A job without a quota may have its most. */
+/* Lets jobs without a quota have their most. */
 static void give_most(struct sched_core *core, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		struct core_job *job = core->workspace.order[i];
 
-		if (job->cap > 0 && pinned_replicas(core, job) == 0 && !has_quota(core, job)) {
-			job->cap = job->request.most;
+		if (job->scratch.cap > 0 && pinned_replicas(core, job) == 0 &&
+			!has_quota(core, job)) {
+			job->scratch.cap = job->request.most;
 		}
 	}
 }
 
-/* Shares out quotas that bind. First (to_now) jobs keep the replicas that they have; then each has
- * one more in turn. Use of a quota only grows: a job that was refused one more once is out. */
+/* Shares out quotas that bind. With to_now, jobs keep the replicas that they have; without, each
+ * gets one more in turn. Use of a quota only grows: a job that was refused one more is out. */
 static void share_rest(struct sched_core *core, uint32_t n, bool to_now)
 {
-	struct core_job **sharers = core->workspace.scratch;
+	struct core_job **sharers = core->workspace.some;
 	uint32_t left = 0;
 
 	for (uint32_t i = 0; i < n; i++) {
 		struct core_job *job = core->workspace.order[i];
 
-		if (job->cap > 0 && has_quota(core, job) && pinned_replicas(core, job) == 0) {
+		if (job->scratch.cap > 0 && has_quota(core, job) &&
+			pinned_replicas(core, job) == 0) {
 			sharers[left++] = job;
 		}
 	}
@@ -423,7 +421,8 @@ static void share_rest(struct sched_core *core, uint32_t n, bool to_now)
 			uint32_t now = core_place_now(job)->replicas;
 			uint32_t most = to_now && now < job->request.most ? now : job->request.most;
 
-			if (job->cap < most && quota_holds(core, job, 1, &job->quota)) {
+			if (job->scratch.cap < most &&
+				quota_holds(core, job, 1, &job->scratch.quota)) {
 				use_quota(core, job, 1);
 				sharers[left++] = job;
 			}
@@ -441,13 +440,13 @@ uint32_t core_admit(struct sched_core *core)
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
 		struct core_job *job = core->jobs[j];
 
-		job->candidate = is_candidate(core, job);
-		job->cap = 0;
-		job->quota = CORE_WHY_NONE;
-		if (job->candidate && is_overdue(core, job)) {
+		job->scratch.candidate = is_candidate(core, job);
+		job->scratch.cap = 0;
+		job->scratch.quota = CORE_WHY_NONE;
+		if (job->scratch.candidate && is_overdue(core, job)) {
 			record_overdue(core, job);
 		}
-		if (job->candidate) {
+		if (job->scratch.candidate) {
 			core->workspace.order[n++] = job;
 		}
 	}
@@ -463,13 +462,13 @@ uint32_t core_admit(struct sched_core *core)
 	for (uint32_t i = 0; i < core->owners_n; i++) {
 		core->owners[i].used = 0;
 	}
-	/* A job that is leaving still has its slots. */
+	/* A job that is stopping still has its slots. */
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
 		struct core_job *job = core->jobs[j];
 
-		if (!job->candidate) {
+		if (!job->scratch.candidate) {
 			use_quota(core, job, core_job_slots(job));
-			job->cap = 0;
+			job->scratch.cap = 0;
 		}
 	}
 	qsort_r(core->workspace.order, n, sizeof(struct core_job *), compare, core);

@@ -1,61 +1,18 @@
 /* From the placements that jobs are to have to the placements that they have.
  *
- * Happy path: a job that is to have less gives it back, by a rescale in place or by stopping; a job
- * that is to have more gets it once it is free. Where all wait for each other in a ring, one takes
- * a step on its way, or if none can, the first is stopped; and so the ring opens. The engine is
- * told of each generation once; after a restart, or where messages were lost, again. */
+ * Happy path: a job that is to have less releases it, by a rescale in place or by a stop. A job
+ * that is to have more gets it once it is free. If all wait for each other in a cycle, one job
+ * makes a partial move; if none can, the first is stopped. That breaks the cycle. Each generation
+ * is sent to the engine once; after a restart, or if messages were lost, again. */
 #include "sched/core/core_impl.h"
 
-#include <string.h>
-
-/* Charges slots to the quotas of the job's queue and owner. Slots that a job may still have count,
- * too, not only those that it is to have. */
-static void charge_quota(struct sched_core *core, const struct core_job *job, uint32_t slots)
-{
-	core->queue_used[job->queue] += slots;
-	core->owners[core_owner_of(core, job->request.owner)].used += slots;
-}
-
-void core_count_used(struct sched_core *core)
-{
-	memset(core->queue_used, 0, sizeof(core->queue_used));
-	for (uint32_t i = 0; i < core->owners_n; i++) {
-		core->owners[i].used = 0;
-	}
-	for (uint32_t n = 0; n < core->nodes_n; n++) {
-		core->nodes[n].used = 0;
-	}
-	for (uint32_t j = 0; j < core->jobs_n; j++) {
-		const struct core_job *job = core->jobs[j];
-
-		for (uint32_t i = 0; i < job->current.n; i++) {
-			uint32_t n = core_node_at(core, job->current.entries[i].node);
-
-			ASSERT(n < core->nodes_n);
-			core->nodes[n].used += core_job_slots_on(job, job->current.entries[i].node);
-			charge_quota(core, job,
-				core_job_slots_on(job, job->current.entries[i].node));
-		}
-		for (uint32_t i = 0; i < job->old.n; i++) {
-			uint32_t n = core_node_at(core, job->old.entries[i].node);
-
-			ASSERT(n < core->nodes_n);
-			if (placement_replicas_on(&job->current, job->old.entries[i].node) == 0) {
-				core->nodes[n].used += job->old.entries[i].replicas;
-				charge_quota(core, job, job->old.entries[i].replicas);
-			}
-		}
-	}
-}
-
-/* Returns what is left of max, where 0 is no limit. More than max may be in use, if it was
- * lowered. */
+/* Returns what is left of max; 0 is no limit. More than max may be in use, if it was lowered. */
 static uint32_t left_of(uint32_t max, uint32_t used)
 {
 	return max == 0 ? UINT32_MAX : max > used ? max - used : 0;
 }
 
-/* Returns the slots that the job may take within quotas. */
+/* Returns how many more slots the quotas let the job take. */
 static uint32_t find_quota(struct sched_core *core, const struct core_job *job)
 {
 	uint32_t queue =
@@ -94,7 +51,7 @@ static bool fits(struct sched_core *core, const struct core_job *job)
 	return sum <= find_quota(core, job);
 }
 
-/* Whether the job wants no more replicas on any node than it has there. */
+/* Whether the job only releases replicas: on no node it wants more than it has there. */
 static bool only_gives(const struct core_job *job)
 {
 	for (uint32_t i = 0; i < job->want.n; i++) {
@@ -115,7 +72,7 @@ static void take_slots(struct sched_core *core, const struct core_job *job,
 		struct core_node *node = &core->nodes[core_node_at(core, entry->node)];
 
 		node->used += entry->replicas > owned ? entry->replicas - owned : 0;
-		charge_quota(core, job, entry->replicas > owned ? entry->replicas - owned : 0);
+		core_charge_quota(core, job, entry->replicas > owned ? entry->replicas - owned : 0);
 	}
 }
 
@@ -158,14 +115,14 @@ static bool in_place(const struct core_job *job)
 	return job->request.in_place && !job->needs_restart && job->want.n > 0;
 }
 
-/* Makes the job give up replicas, if it is to have fewer, or others by a restart. Returns false if
- * there is nothing to do. */
+/* Makes the job release replicas: in place, if it is to have fewer, else by a restart. Returns
+ * false if there is nothing to do. */
 static bool give_up(struct sched_core *core, struct core_job *job)
 {
 	bool leaves = job->want.n == 0;
 
 	if (leaves && core_is_up(job) && !core_has_turn(core, job)) {
-		job->queued_since_ns = 0; /* the turn is over: the job stands in line anew */
+		job->queued_since_ns = 0; /* the turn is over: the wait starts anew */
 	}
 	if (job->state == CORE_STARTING && leaves) {
 		core_job_stop(core, job, CORE_THEN_QUEUED, CORE_WHY_PREEMPTED,
@@ -187,14 +144,14 @@ static bool give_up(struct sched_core *core, struct core_job *job)
 	return false;
 }
 
-/* Finds a step on the job's way, into next: as much of what it wants as is free; or if that is too
- * little, only its least of what it has. Returns false if there is no such step. */
+/* Finds a partial move of the job, into next: as much of what it wants as is free; or if that is
+ * too little, only its least of what it has. Returns false if there is no such move. */
 static bool find_step(struct sched_core *core, struct core_job *job)
 {
 	uint32_t quota = find_quota(core, job);
 	const struct core_placement *at = &job->current;
 
-	placement_clear(&job->next);
+	placement_clear(&job->scratch.next);
 	for (uint32_t i = 0; i < job->want.n; i++) {
 		const struct core_placement_entry *entry = &job->want.entries[i];
 		uint32_t n = core_node_at(core, entry->node);
@@ -208,25 +165,27 @@ static bool find_step(struct sched_core *core, struct core_job *job)
 		more = more < quota ? more : quota;
 		quota -= more;
 		owned = owned < entry->replicas ? owned : entry->replicas;
-		placement_add(&job->next, entry->node, owned + more);
+		placement_add(&job->scratch.next, entry->node, owned + more);
 	}
-	if (job->next.replicas < job->request.least) {
-		placement_clear(&job->next);
+	if (job->scratch.next.replicas < job->request.least) {
+		placement_clear(&job->scratch.next);
 		for (uint32_t i = 0; i < at->n; i++) {
-			uint32_t lacks = job->request.least - job->next.replicas;
+			uint32_t lacks = job->request.least - job->scratch.next.replicas;
 			uint32_t has = at->entries[i].replicas;
 
-			placement_add(&job->next, at->entries[i].node, has < lacks ? has : lacks);
+			placement_add(&job->scratch.next, at->entries[i].node,
+				has < lacks ? has : lacks);
 		}
 	}
-	return job->next.replicas >= job->request.least && !placement_equal(&job->next, at);
+	return job->scratch.next.replicas >= job->request.least &&
+		!placement_equal(&job->scratch.next, at);
 }
 
 /*
- * Opens a ring, in which all jobs that want to move wait for each other. A job whose replicas
- * change while it runs makes room by a step on its way. This ends, since each job gives up what it
- * has once at most; from then on it has only what it wants, and more of it each time. Returns false
- * if there is no such job.
+ * Breaks a cycle, in which all jobs that want to move wait for each other. A job whose replicas
+ * change while it runs makes room by a partial move. This ends, since each job releases what it has
+ * at most once. From then on it has only what it wants, and more of it each time. Returns false if
+ * there is no such job.
  */
 static bool break_cycle(struct sched_core *core)
 {
@@ -235,7 +194,7 @@ static bool break_cycle(struct sched_core *core)
 
 		if (job->state == CORE_RUNNING && !placement_equal(&job->want, &job->current) &&
 			in_place(job) && find_step(core, job)) {
-			rescale(core, job, &job->next);
+			rescale(core, job, &job->scratch.next);
 			return true;
 		}
 	}
@@ -280,22 +239,22 @@ void core_carry_out(struct sched_core *core)
 	}
 }
 
-/* ---- what the engine says that it has ---- */
+/* ---- the engine's list ---- */
 
-/* Finds each job's entry in the list, the first of its newest start. Entries of no job are
- * killed. */
+/* Finds each job's entry in the list: the first that belongs to its newest start. Kills what
+ * belongs to no job. */
 static void match_runs(struct sched_core *core, const struct core_run *runs, uint32_t runs_n)
 {
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
-		core->jobs[j]->run = NULL;
+		core->jobs[j]->scratch.run = NULL;
 	}
 	for (uint32_t i = 0; i < runs_n; i++) {
 		struct core_job *job = core_job_at(core, runs[i].job);
 		bool has_slots = job && (core_is_up(job) || job->state == CORE_STOPPING);
 		bool newest = job && runs[i].generation >= job->start_generation;
 
-		if (newest && !job->run) {
-			job->run = &runs[i];
+		if (newest && !job->scratch.run) {
+			job->scratch.run = &runs[i];
 		}
 		if (!has_slots || !newest) {
 			struct core_update *u = core_add_update(core, CORE_DO_KILL);
@@ -306,7 +265,7 @@ static void match_runs(struct sched_core *core, const struct core_run *runs, uin
 	}
 }
 
-/* Kills a job that was to be listed and is not: no replica of it is left, or will be after this. */
+/* Kills a job that the list should have and has not: no replica of it is left, or comes later. */
 static void kill_missing(struct sched_core *core, struct core_job *job)
 {
 	core_job_stop(core, job, CORE_THEN_BACKOFF, CORE_WHY_GONE, 0);
@@ -346,13 +305,13 @@ void core_reconcile(struct sched_core *core, const struct core_run *runs, uint32
 	match_runs(core, runs, runs_n);
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
 		struct core_job *job = core->jobs[j];
-		const struct core_run *run = job->run;
-		bool holds = core_is_up(job) || job->state == CORE_STOPPING;
+		const struct core_run *run = job->scratch.run;
+		bool has_slots = core_is_up(job) || job->state == CORE_STOPPING;
 
-		if (core->recovering && holds && !(run && run->running)) {
-			core_job_count(core, job); /* the job may long be gone */
+		if (core->recovering && has_slots && !(run && run->running)) {
+			core_job_count(core, job); /* the job may have ended long ago */
 		}
-		/* A job that began after the list was asked for may be missing from it. */
+		/* A job that began after the request for the list may be missing from it. */
 		if (job->since_ns < core->listed_ns || core->recovering) {
 			reconcile_job(core, job, run);
 		}

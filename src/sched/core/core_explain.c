@@ -1,4 +1,4 @@
-/* Explains to people why a job is where it is: see core_explain. */
+/* Explains a job's state to people: see core_explain. */
 #include "sched/core/core_impl.h"
 #include "sched/policy/worth.h"
 
@@ -9,7 +9,7 @@
 #define SHOWN_MAX       16u  /* nodes that are named, at most */
 #define SHOWN_MAX_BYTES 448u /* bytes of text after which no more nodes are named */
 
-/* Text that grows line by line; an end that does not fit is cut off. */
+/* Text that grows line by line; what does not fit is cut off. */
 struct lines {
 	char *text;
 	size_t len_bytes;
@@ -38,7 +38,7 @@ static const struct sched_hints *hints_of(const struct core_job *job, uint32_t t
 	return hints && hints->fitted ? hints : NULL;
 }
 
-/* Chooses the best batch on a place. Returns its goodput; 0: not known. */
+/* Chooses the best batch for a placement. Returns its goodput; 0: not known. */
 static double choose(const struct core_job *job, uint32_t type, const struct pawl_placement *place,
 	struct pawl_batch *batch)
 {
@@ -100,7 +100,7 @@ static void add_limit(const struct sched_core *core, const struct core_job *job,
 	}
 }
 
-/* Adds the gap of the decision on all jobs, and so on this one. */
+/* Adds the gap of the decision on all jobs, this one among them. */
 static void add_gap(const struct sched_core *core, struct lines *l)
 {
 	if (!isnan(core->gap)) {
@@ -109,18 +109,18 @@ static void add_gap(const struct sched_core *core, struct lines *l)
 	}
 }
 
-/* Adds the nodes that were asked for and have not come. Returns false if there are none. */
+/* Adds the nodes that were requested and have not come. Returns false if there are none. */
 static bool add_requested(const struct sched_core *core, struct lines *l)
 {
 	bool any = false;
 
 	for (uint32_t p = 0; p < core->options.pools_n; p++) {
-		uint32_t asked = core->pools[p].requested;
+		uint32_t requested = core->pools[p].requested;
 
-		if (asked > 0) {
-			add(l, "binds: %u node%s of pool %.63s %s asked for, and not here yet\n",
-				asked, asked == 1 ? "" : "s", core->options.pools[p].name,
-				asked == 1 ? "was" : "were");
+		if (requested > 0) {
+			add(l, "binds: %u requested node%s of pool %.63s not available yet\n",
+				requested, requested == 1 ? " is" : "s are",
+				core->options.pools[p].name);
 			any = true;
 		}
 	}
@@ -176,8 +176,7 @@ static void add_needed(const struct core_job *job, struct lines *l)
 	}
 }
 
-/* Adds what slots are lacking to a job that does not run though no quota and no priority keeps it
- * out. */
+/* Adds which slots a queued job lacks, if no quota and no priority keeps it out. */
 static void add_lack(const struct sched_core *core, const struct core_job *job, struct lines *l)
 {
 	struct free_slots vacant = count_free(core, job);
@@ -195,7 +194,7 @@ static void add_lack(const struct sched_core *core, const struct core_job *job, 
 		}
 		add(l, "\n");
 	} else if (vacant.all > 0) {
-		add(l, "binds: the %u slots that are free are for others\n", vacant.all);
+		add(l, "binds: the %u free slots are for other jobs\n", vacant.all);
 	} else {
 		add(l, "binds: %s\n", core_reason_text(CORE_WHY_SLOTS));
 	}
@@ -238,7 +237,9 @@ static void add_wait(const struct sched_core *core, const struct core_job *job, 
 		add_lack(core, job, l);
 		break;
 	case CORE_WHY_BUSY:
-		add(l, "binds: %u replicas are decided; it waits until others have given way\n",
+		add(l,
+			"binds: %u replicas are decided; it waits until other jobs release their "
+			"slots\n",
 			job->want.replicas);
 		break;
 	default:
@@ -253,15 +254,16 @@ static void add_bound(const struct sched_core *core, const struct core_job *job,
 	if (job->wait == CORE_WHY_BUSY) {
 		add_wait(core, job, l);
 	} else if (job->current.replicas >= job->request.most) {
-		add(l, "binds: its own most, %u replicas\n", job->request.most);
+		add(l, "binds: its own maximum, %u replicas\n", job->request.most);
 	} else if (job->request.pinned) {
 		add(l, "binds: it may not be moved (preemptible: no)\n");
-	} else if (job->quota != CORE_WHY_NONE && job->current.replicas >= job->cap) {
-		add_quota(core, job, job->quota, l);
+	} else if (job->scratch.quota != CORE_WHY_NONE &&
+		job->current.replicas >= job->scratch.cap) {
+		add_quota(core, job, job->scratch.quota, l);
 	} else if (count_free(core, job).all == 0) {
-		add(l, "binds: no slots are free; others make more of theirs\n");
+		add(l, "binds: no slots are free; other jobs make better use of theirs\n");
 	} else {
-		add(l, "binds: policy %s sees no more use in the slots that are free\n",
+		add(l, "binds: policy %s sees no use for the free slots\n",
 			core->options.policy->name);
 	}
 }
@@ -311,7 +313,8 @@ static void add_goodput(const struct sched_core *core, const struct core_job *jo
 	core_outlook_full(core, job, &outlook);
 	if (!(outlook.now > 0)) {
 		add(l, "goodput: not known%s\n",
-			hints_of(job, type) ? " while it does not run" : ": it has told no hints");
+			hints_of(job, type) ? " while it does not run"
+					    : ": it has reported no hints");
 		return;
 	}
 	add(l, "goodput: %.6g samples/s with %u replicas\n", outlook.now, job->current.replicas);
@@ -331,7 +334,7 @@ static void add_stopping(const struct core_job *job, struct lines *l)
 	static const char *const then[] = {"it is queued again", "it is tried again in a while",
 		"it is paused", "it has failed", "it is cancelled"};
 	if (job->killed) {
-		add(l, "binds: it was killed, and is not gone yet; then %s\n", then[job->after]);
+		add(l, "binds: it was killed, but has not ended yet; then %s\n", then[job->after]);
 	} else {
 		add(l, "binds: it has %.1f s to save and end; then %s\n", left_s(l, job->due_ns),
 			then[job->after]);

@@ -1,21 +1,21 @@
-/* Corrections to a policy's answer: replicas where a job may not be, and jobs that were admitted
- * and given nothing. Throughout, node.room is what is left of each node. A firm node is one that
- * cannot be taken away. */
+/* Corrections of a policy's answer: it may put replicas where a job may not be, and give admitted
+ * jobs nothing. Throughout, node.room is what is left of each node. A firm node is one that is not
+ * spot: it cannot be taken away. */
 #include "sched/core/core_impl.h"
 
 static uint32_t count_spot(const struct sched_core *core, const struct core_job *job)
 {
 	uint32_t spot = 0;
 
-	for (uint32_t i = 0; i < job->next.n; i++) {
-		uint32_t n = core_node_at(core, job->next.entries[i].node);
+	for (uint32_t i = 0; i < job->scratch.next.n; i++) {
+		uint32_t n = core_node_at(core, job->scratch.next.entries[i].node);
 
-		spot += core->nodes[n].offer.spot ? job->next.entries[i].replicas : 0;
+		spot += core->nodes[n].offer.spot ? job->scratch.next.entries[i].replicas : 0;
 	}
 	return spot;
 }
 
-/* Whether one more replica may be on the node, beside so many on spot nodes. */
+/* Whether the job, with so many replicas on spot nodes, may have one more on this node. */
 static bool suits(const struct core_job *job, const struct core_node *node, uint32_t spot)
 {
 	return core_may_use(job, node) &&
@@ -23,8 +23,8 @@ static bool suits(const struct core_job *job, const struct core_node *node, uint
 				  : spot >= job->request.spot_least);
 }
 
-/* Finds the node to give the job a replica on: one where it is already, then the one with most
- * room. */
+/* Finds the node for one more replica of the job: preferably one where it is already, then the one
+ * with most room. */
 static struct core_node *find_room(struct sched_core *core, const struct core_job *job)
 {
 	uint32_t spot = count_spot(core, job);
@@ -33,7 +33,7 @@ static struct core_node *find_room(struct sched_core *core, const struct core_jo
 
 	for (uint32_t n = 0; n < core->nodes_n; n++) {
 		struct core_node *node = &core->nodes[n];
-		bool own = placement_replicas_on(&job->next, node->id) > 0;
+		bool own = placement_replicas_on(&job->scratch.next, node->id) > 0;
 
 		if (node->room == 0 || node->state != CORE_NODE_UP || !suits(job, node, spot)) {
 			continue;
@@ -53,22 +53,23 @@ static bool give_one(struct sched_core *core, struct core_job *job)
 
 	if (node) {
 		node->room--;
-		placement_add(&job->next, node->id, 1);
+		placement_add(&job->scratch.next, node->id, 1);
 	}
 	return node != NULL;
 }
 
-static void give_back(struct sched_core *core, struct core_job *job)
+static void release_all(struct sched_core *core, struct core_job *job)
 {
-	for (uint32_t i = 0; i < job->next.n; i++) {
-		const struct core_placement_entry *entry = &job->next.entries[i];
+	for (uint32_t i = 0; i < job->scratch.next.n; i++) {
+		const struct core_placement_entry *entry = &job->scratch.next.entries[i];
 
 		core->nodes[core_node_at(core, entry->node)].room += entry->replicas;
 	}
-	placement_clear(&job->next);
+	placement_clear(&job->scratch.next);
 }
 
-/* Returns how many of so many replicas of the job on node from could be on node to instead. */
+/* Returns how many of the job's replicas on node from could be on node to instead; replicas at
+ * most. */
 static uint32_t count_movable(const struct sched_core *core, const struct core_job *job,
 	const struct core_node *from, const struct core_node *to, uint32_t replicas)
 {
@@ -97,10 +98,10 @@ static uint32_t swap_with(struct sched_core *core, struct core_job *job, struct 
 {
 	uint32_t swapped = 0;
 
-	for (uint32_t i = 0; i < other->next.n && swapped < replicas;) {
+	for (uint32_t i = 0; i < other->scratch.next.n && swapped < replicas;) {
 		struct core_node *to =
-			&core->nodes[core_node_at(core, other->next.entries[i].node)];
-		uint32_t on = other->next.entries[i].replicas;
+			&core->nodes[core_node_at(core, other->scratch.next.entries[i].node)];
+		uint32_t on = other->scratch.next.entries[i].replicas;
 		uint32_t n = on < replicas - swapped ? on : replicas - swapped;
 
 		n = to->offer.spot != node->offer.spot ? count_movable(core, job, node, to, n) : 0;
@@ -109,17 +110,17 @@ static uint32_t swap_with(struct sched_core *core, struct core_job *job, struct 
 			i++;
 			continue;
 		}
-		placement_remove(&job->next, node->id, n);
-		placement_remove(&other->next, to->id, n);
-		placement_add(&job->next, to->id, n);
-		placement_add(&other->next, node->id, n);
+		placement_remove(&job->scratch.next, node->id, n);
+		placement_remove(&other->scratch.next, to->id, n);
+		placement_add(&job->scratch.next, to->id, n);
+		placement_add(&other->scratch.next, node->id, n);
 		swapped += n;
-		i = 0; /* the entries have changed: begin anew */
+		i = 0; /* the entries have changed: start over */
 	}
 	return swapped;
 }
 
-/* Lists jobs that may be on nodes of both kinds, in desk.some. Returns how many. */
+/* Lists jobs that may be on nodes of both kinds, in workspace.some. Returns how many. */
 static uint32_t find_partners(struct sched_core *core, uint32_t candidates)
 {
 	uint32_t n = 0;
@@ -127,16 +128,16 @@ static uint32_t find_partners(struct sched_core *core, uint32_t candidates)
 	for (uint32_t i = 0; i < candidates; i++) {
 		struct core_job *job = core->workspace.order[i];
 
-		if (job->cap > 0 && job->request.spot_most > 0 &&
-			!core->workspace.jobs[job->row].pinned) {
-			core->workspace.scratch[n++] = job;
+		if (job->scratch.cap > 0 && job->request.spot_most > 0 &&
+			!core->workspace.jobs[job->scratch.row].pinned) {
+			core->workspace.some[n++] = job;
 		}
 	}
 	return n;
 }
 
-/* Exchanges replicas with some of the partners: first those that it does not stop; of them the last
- * in order. Returns how many. */
+/* Exchanges replicas with some of the partners: first those that need no restart for it, the last
+ * in order first. Returns how many. */
 static uint32_t swap_some(struct sched_core *core, struct core_job *job, struct core_node *node,
 	uint32_t replicas, uint32_t partners)
 {
@@ -144,7 +145,7 @@ static uint32_t swap_some(struct sched_core *core, struct core_job *job, struct 
 
 	for (uint32_t pass = 0; pass < 2; pass++) {
 		for (uint32_t i = partners; i-- > 0 && swapped < replicas;) {
-			struct core_job *other = core->workspace.scratch[i];
+			struct core_job *other = core->workspace.some[i];
 			bool stops = core_is_up(other) && !other->request.in_place;
 
 			if (other != job && stops == (pass == 1) && core_may_use(other, node)) {
@@ -162,10 +163,10 @@ static uint32_t move_to_free(struct sched_core *core, struct core_job *job, stru
 	uint32_t moved = 0;
 
 	for (; moved < replicas; moved++) {
-		/* Taken first: with one replica more, the job might not be allowed elsewhere. */
-		placement_remove(&job->next, node->id, 1);
+		/* Removed first: with one replica more, the job might not be allowed elsewhere. */
+		placement_remove(&job->scratch.next, node->id, 1);
 		if (!give_one(core, job)) {
-			placement_add(&job->next, node->id, 1);
+			placement_add(&job->scratch.next, node->id, 1);
 			break;
 		}
 		node->room++;
@@ -173,7 +174,7 @@ static uint32_t move_to_free(struct sched_core *core, struct core_job *job, stru
 	return moved;
 }
 
-/* Returns how many of the replicas on a node are too many there. */
+/* Returns how many of the job's replicas on a node break its limits on types and spot nodes. */
 static uint32_t count_wrong(const struct core_job *job, const struct core_node *node, uint32_t on,
 	uint32_t spot)
 {
@@ -192,8 +193,8 @@ static bool fits_type(const struct core_job *job, const struct core_node *node)
 	return core_class_fits(job, 2 * node->offer.type);
 }
 
-/* Makes so many replicas leave a node: for free slots, else in exchange for another job's, else for
- * nothing. Returns how many are on other nodes now. */
+/* Makes so many replicas leave a node: for free slots, else in exchange for another job's, else
+ * without replacement. Returns how many are on other nodes now. */
 static uint32_t leave(struct sched_core *core, struct core_job *job, struct core_node *node,
 	uint32_t replicas, uint32_t partners)
 {
@@ -202,7 +203,7 @@ static uint32_t leave(struct sched_core *core, struct core_job *job, struct core
 	if (fits_type(job, node)) {
 		moved += swap_some(core, job, node, replicas - moved, partners);
 	}
-	node->room += placement_remove(&job->next, node->id, replicas - moved);
+	node->room += placement_remove(&job->scratch.next, node->id, replicas - moved);
 	return moved;
 }
 
@@ -211,28 +212,28 @@ static void leave_firm(struct sched_core *core, struct core_job *job)
 {
 	bool few = count_spot(core, job) < job->request.spot_least;
 
-	for (uint32_t i = 0; i < job->next.n && few;) {
+	for (uint32_t i = 0; i < job->scratch.next.n && few;) {
 		struct core_node *node =
-			&core->nodes[core_node_at(core, job->next.entries[i].node)];
+			&core->nodes[core_node_at(core, job->scratch.next.entries[i].node)];
 
 		if (node->offer.spot) {
 			i++;
 		} else {
-			node->room += placement_remove(&job->next, node->id, UINT32_MAX);
+			node->room += placement_remove(&job->scratch.next, node->id, UINT32_MAX);
 		}
 	}
 }
 
 /* Moves replicas from where the job may not be: as many elsewhere, or fewer. Returns the types of
- * nodes of which the job has fewer because some can be taken away: a bit each. */
+ * nodes of which the job has fewer because of its limits on spot nodes: a bit each. */
 static uint32_t fix_job_nodes(struct sched_core *core, struct core_job *job, uint32_t partners)
 {
-	uint32_t had = job->next.replicas;
+	uint32_t had = job->scratch.next.replicas;
 	uint32_t spot = count_spot(core, job);
 	uint32_t types = 0;
 
-	for (uint32_t i = 0; i < job->next.n;) {
-		const struct core_placement_entry *at = &job->next.entries[i];
+	for (uint32_t i = 0; i < job->scratch.next.n;) {
+		const struct core_placement_entry *at = &job->scratch.next.entries[i];
 		struct core_node *node = &core->nodes[core_node_at(core, at->node)];
 		uint32_t wrong = count_wrong(job, node, at->replicas, spot);
 
@@ -246,13 +247,13 @@ static uint32_t fix_job_nodes(struct sched_core *core, struct core_job *job, uin
 			leave_firm(core, job);
 		}
 		spot = count_spot(core, job);
-		i = 0; /* the entries have changed: begin anew */
+		i = 0; /* the entries have changed: start over */
 	}
-	while (job->next.replicas < had && give_one(core, job)) {
+	while (job->scratch.next.replicas < had && give_one(core, job)) {
 	}
-	types = job->next.replicas < had ? types : 0;
-	if (job->next.replicas < job->request.least) {
-		give_back(core, job);
+	types = job->scratch.next.replicas < had ? types : 0;
+	if (job->scratch.next.replicas < job->request.least) {
+		release_all(core, job);
 	}
 	return types;
 }
@@ -265,7 +266,8 @@ uint32_t core_fix_nodes(struct sched_core *core, uint32_t candidates)
 	for (uint32_t i = 0; i < candidates; i++) {
 		struct core_job *job = core->workspace.order[i];
 
-		if (job->cap > 0 && job->next.n > 0 && !core->workspace.jobs[job->row].pinned) {
+		if (job->scratch.cap > 0 && job->scratch.next.n > 0 &&
+			!core->workspace.jobs[job->scratch.row].pinned) {
 			types |= fix_job_nodes(core, job, partners);
 		}
 	}
@@ -274,29 +276,30 @@ uint32_t core_fix_nodes(struct sched_core *core, uint32_t candidates)
 
 /* ---- jobs that give a replica to another job ----
  *
- * A job that needs a replica takes a free slot, or one of a job that has more than its least. Where
- * there is neither on nodes that it may be on, other jobs move: one gives it a replica and takes
- * one itself, from the free slots, from a third job, and so on. The shortest such chain is
- * found. */
+ * A job that needs a replica takes a free slot, or one of a job that has more than its least. If
+ * nodes that it may be on have neither, other jobs move: one gives it a replica and takes one
+ * itself, from the free slots, from a third job, and so on. The shortest such chain is used. */
 
-/* Whether the job can do without a replica on that node, and needs no other for it. A job with
+/* Whether the job can do without a replica on that node, and needs no other in exchange. A job with
  * fewer on spot nodes than it must have there is on spot nodes alone. */
 static bool can_spare(const struct core_job *job, const struct core_node *node, uint32_t spot)
 {
-	return job->next.replicas > job->request.least &&
+	return job->scratch.next.replicas > job->request.least &&
 		(!node->offer.spot || spot > job->request.spot_least || spot > job->request.least);
 }
 
 /* Whether the job, to give a replica on that node, would have to leave all firm nodes. */
 static bool must_leave(const struct core_job *job, const struct core_node *node, uint32_t spot)
 {
-	return node->offer.spot && spot <= job->request.spot_least && spot < job->next.replicas;
+	return node->offer.spot && spot <= job->request.spot_least &&
+		spot < job->scratch.next.replicas;
 }
 
 /* Returns the job's replicas on spot nodes once it has given the one that it was asked for. */
 static uint32_t count_kept(const struct sched_core *core, const struct core_job *job)
 {
-	bool gives = job->taker && core->nodes[core_node_at(core, job->given)].offer.spot;
+	bool gives = job->scratch.taker &&
+		core->nodes[core_node_at(core, job->scratch.given)].offer.spot;
 
 	return count_spot(core, job) - (gives ? 1 : 0);
 }
@@ -323,17 +326,17 @@ static uint32_t spare_rank(const struct core_job *job, const struct core_node *n
 	return can_spare(job, node, spot) ? 2 : !node->offer.spot || spot > job->request.spot_least;
 }
 
-/* Finds a node of the other job's on which the job, with kept replicas on spot nodes, may have a
- * replica: the one that is given most easily; NULL: none. */
+/* Finds a node of the other job on which the job, with kept replicas on spot nodes, may have a
+ * replica: the one whose replica the other can spare most easily; NULL: none. */
 static struct core_node *find_spare(struct sched_core *core, const struct core_job *job,
 	uint32_t kept, const struct core_job *other)
 {
 	uint32_t spot = count_spot(core, other);
 	struct core_node *best = NULL;
 
-	for (uint32_t i = 0; i < other->next.n; i++) {
+	for (uint32_t i = 0; i < other->scratch.next.n; i++) {
 		struct core_node *node =
-			&core->nodes[core_node_at(core, other->next.entries[i].node)];
+			&core->nodes[core_node_at(core, other->scratch.next.entries[i].node)];
 
 		if ((!best || spare_rank(other, node, spot) > spare_rank(other, best, spot)) &&
 			node->state == CORE_NODE_UP && suits(job, node, kept)) {
@@ -343,20 +346,21 @@ static struct core_node *find_spare(struct sched_core *core, const struct core_j
 	return best;
 }
 
-/* Whether the job, rather than the other, gives a replica, where both have more than their least:
- * the one of less priority; at the same priority, the one with most above its least. */
+/* Whether the job, rather than the other, gives a replica, if both have more than their least: the
+ * one of lower priority; at the same priority, the one with most above its least. */
 static bool gives_before(const struct core_job *job, const struct core_job *other)
 {
 	if (job->request.priority != other->request.priority) {
 		return job->request.priority < other->request.priority;
 	}
-	return job->next.replicas - job->request.least >
-		other->next.replicas - other->request.least;
+	return job->scratch.next.replicas - job->request.least >
+		other->scratch.next.replicas - other->request.least;
 }
 
 /* Asks the jobs that were not asked yet and have a replica that the job may have: they join the
- * queue after last. Returns the last job of the queue. rich[0]: the best job that may give without
- * taking; rich[1]: the best that would have to leave its firm nodes for that. */
+ * queue after last. Returns the last job of the queue. rich[0]: the best job that can give a
+ * replica and needs none in exchange; rich[1]: the best that would have to leave its firm nodes for
+ * that. */
 static struct core_job *ask_others(struct sched_core *core, struct core_job *job,
 	struct core_job *last, uint32_t candidates, struct core_job *rich[2])
 {
@@ -367,17 +371,18 @@ static struct core_job *ask_others(struct sched_core *core, struct core_job *job
 		struct core_node *node;
 		uint32_t spot;
 
-		if (other->cap == 0 || other->asked || core->workspace.jobs[other->row].pinned) {
+		if (other->scratch.cap == 0 || other->scratch.asked ||
+			core->workspace.jobs[other->scratch.row].pinned) {
 			continue;
 		}
 		node = find_spare(core, job, kept, other);
 		if (!node) {
 			continue;
 		}
-		other->asked = true;
-		other->taker = job;
-		other->given = node->id;
-		last->next_asked = other;
+		other->scratch.asked = true;
+		other->scratch.taker = job;
+		other->scratch.given = node->id;
+		last->scratch.next_asked = other;
 		last = other;
 		spot = count_spot(core, other);
 		if (can_spare(other, node, spot)) {
@@ -392,11 +397,11 @@ static struct core_job *ask_others(struct sched_core *core, struct core_job *job
 /* Each job in the chain gives its replica to the next one, down to the job that needs it. */
 static void pass_down(struct core_job *from)
 {
-	for (struct core_job *job = from; job->taker; job = job->taker) {
-		placement_remove(&job->next, job->given, 1);
+	for (struct core_job *job = from; job->scratch.taker; job = job->scratch.taker) {
+		placement_remove(&job->scratch.next, job->scratch.given, 1);
 	}
-	for (struct core_job *job = from; job->taker; job = job->taker) {
-		placement_add(&job->taker->next, job->given, 1);
+	for (struct core_job *job = from; job->scratch.taker; job = job->scratch.taker) {
+		placement_add(&job->scratch.taker->scratch.next, job->scratch.given, 1);
 	}
 }
 
@@ -407,18 +412,18 @@ static bool take_one(struct sched_core *core, struct core_job *job, uint32_t can
 	struct core_job *last = job;
 
 	for (uint32_t i = 0; i < candidates; i++) {
-		core->workspace.order[i]->asked = false;
-		core->workspace.order[i]->taker = NULL;
-		core->workspace.order[i]->next_asked = NULL;
+		core->workspace.order[i]->scratch.asked = false;
+		core->workspace.order[i]->scratch.taker = NULL;
+		core->workspace.order[i]->scratch.next_asked = NULL;
 	}
-	job->asked = true;
-	for (struct core_job *asked = job; asked; asked = asked->next_asked) {
+	job->scratch.asked = true;
+	for (struct core_job *asked = job; asked; asked = asked->scratch.next_asked) {
 		struct core_node *node = find_free(core, asked);
 
 		if (node) {
 			pass_down(asked);
 			node->room--;
-			placement_add(&asked->next, node->id, 1);
+			placement_add(&asked->scratch.next, node->id, 1);
 			return true;
 		}
 		last = ask_others(core, asked, last, candidates, rich);
@@ -434,8 +439,7 @@ static bool take_one(struct sched_core *core, struct core_job *job, uint32_t can
 	return rich[1] != NULL;
 }
 
-/* Whether free slots, and what other jobs have above their least, are as many as the job's
- * least. */
+/* Whether free slots, and what other jobs have above their least, suffice for the job's least. */
 static bool could_have(const struct sched_core *core, const struct core_job *job,
 	uint32_t candidates)
 {
@@ -447,9 +451,9 @@ static bool could_have(const struct sched_core *core, const struct core_job *job
 	for (uint32_t i = 0; i < candidates && could < job->request.least; i++) {
 		const struct core_job *other = core->workspace.order[i];
 
-		if (other->cap > 0 && !core->workspace.jobs[other->row].pinned &&
-			other->next.replicas > other->request.least) {
-			could += other->next.replicas - other->request.least;
+		if (other->scratch.cap > 0 && !core->workspace.jobs[other->scratch.row].pinned &&
+			other->scratch.next.replicas > other->request.least) {
+			could += other->scratch.next.replicas - other->request.least;
 		}
 	}
 	return could >= job->request.least;
@@ -460,15 +464,17 @@ void core_fix_least(struct sched_core *core, uint32_t candidates)
 	for (uint32_t i = 0; i < candidates; i++) {
 		struct core_job *job = core->workspace.order[i];
 
-		if (job->cap == 0 || job->next.n > 0 || !could_have(core, job, candidates)) {
+		if (job->scratch.cap == 0 || job->scratch.next.n > 0 ||
+			!could_have(core, job, candidates)) {
 			continue;
 		}
-		while (job->next.replicas < job->request.least && give_one(core, job)) {
+		while (job->scratch.next.replicas < job->request.least && give_one(core, job)) {
 		}
-		while (job->next.replicas < job->request.least && take_one(core, job, candidates)) {
+		while (job->scratch.next.replicas < job->request.least &&
+			take_one(core, job, candidates)) {
 		}
-		if (job->next.replicas < job->request.least) {
-			give_back(core, job);
+		if (job->scratch.next.replicas < job->request.least) {
+			release_all(core, job);
 		}
 	}
 }

@@ -1,5 +1,5 @@
-/* Jobs that run and of which nothing is stored: see CORE_FOUND. The core takes them for jobs that
- * were started and have not answered yet; the engine's list then says the rest. */
+/* Jobs that run and of which nothing is stored: see CORE_FOUND. The core treats them as started and
+ * not answered yet; the engine's list then completes what is known. */
 #include "sched/core/core_impl.h"
 
 #include "base/err.h"
@@ -8,12 +8,12 @@
 
 static int refuse(const struct core_event *event, const char *why, struct pawl_err *err)
 {
-	return pawl_err_set(err, PAWL_EINVAL, "job %llu, which was found, cannot be taken over: %s",
+	return pawl_err_set(err, PAWL_EINVAL, "running job %llu cannot be taken over: %s",
 		(unsigned long long)event->job, why);
 }
 
-/* Checks that the job's nodes exist and hold it. job: the core's entry of it; NULL: there is
- * none. */
+/* Checks that the job's nodes exist and have room for it. job: the core's entry of it; NULL: there
+ * is none. */
 static int check_place(const struct sched_core *core, const struct core_event *event,
 	const struct core_job *job, uint32_t most, struct pawl_err *err)
 {
@@ -27,16 +27,16 @@ static int check_place(const struct sched_core *core, const struct core_event *e
 		uint32_t owned = job ? core_job_slots_on(job, entry->node) : 0;
 
 		if (!node || node->state == CORE_NODE_LOST || entry->replicas == 0) {
-			return refuse(event, "a node of its is not there", err);
+			return refuse(event, "one of its nodes is unknown or lost", err);
 		}
 		if (entry->replicas > node->offer.slots - (node->used - owned)) {
-			return refuse(event, "a node of its has not so many slots", err);
+			return refuse(event, "one of its nodes has too few slots", err);
 		}
 		replicas += entry->replicas;
 	}
 	return replicas > 0 && replicas <= most
 		? 0
-		: refuse(event, "it has more replicas than it may", err);
+		: refuse(event, "it has no replicas, or more than its most", err);
 }
 
 /* Inserts the job in the order of ids. */
@@ -61,7 +61,7 @@ static int add(struct sched_core *core, const struct core_event *event, struct c
 	int rv = check_place(core, event, NULL, found->request.most, err);
 
 	if (rv == 0 && core->jobs_n >= CORE_JOBS_MAX) {
-		rv = pawl_err_set(err, PAWL_ELIMIT, "there are %u jobs", CORE_JOBS_MAX);
+		rv = pawl_err_set(err, PAWL_ELIMIT, "there are already %u jobs", CORE_JOBS_MAX);
 	}
 	rv = rv == 0 ? core_reserve(core, 1, 0, 0, 0, err) : rv;
 	if (rv != 0) {
@@ -69,7 +69,8 @@ static int add(struct sched_core *core, const struct core_event *event, struct c
 	}
 	if (core_owner_of(core, found->request.owner) == UINT32_MAX &&
 		core->owners_n >= CORE_OWNERS_MAX) {
-		return pawl_err_set(err, PAWL_ELIMIT, "%u users have jobs", CORE_OWNERS_MAX);
+		return pawl_err_set(err, PAWL_ELIMIT, "%u users have jobs already",
+			CORE_OWNERS_MAX);
 	}
 	job = core_job_make(&found->request, err);
 	if (!job) {
@@ -94,7 +95,7 @@ int core_job_found(struct sched_core *core, const struct core_event *event, stru
 	int rv;
 
 	if (!core->recovering || event->job == 0 || found->start_generation > event->generation) {
-		return refuse(event, "what runs is known", err);
+		return refuse(event, "the engine has already listed what runs", err);
 	}
 	if (job && job->generation >= event->generation) {
 		return pawl_err_set(err, PAWL_EEXIST, "job %llu is known",

@@ -1,4 +1,16 @@
-/* Declarations that the files of the core share: see core.h. */
+/*
+ * Declarations that the files of the core share: see core.h. Each file calls only those below it:
+ *
+ *   core.c, core_rows.c                   the order of a step; stored records, and a core from them
+ *   core_nodes.c, core_found.c            events of nodes, and of jobs that run and are not known
+ *   core_round.c ─► core_fill.c           a decision, and corrections of the policy's answer
+ *   core_carry.c                          carries the decision out; compares with the engine's list
+ *   core_pools.c ─► core_explain.c        numbers of nodes by pool; what the core tells people
+ *   core_admit.c                          which jobs take part, and which nodes they may be on
+ *   core_used.c ─► core_jobs.c            slots in use; one job's state
+ *   core_updates.c                        what a step asks for
+ *   core_memory.c ─► core_placement.c     memory and look-up; placements
+ */
 #ifndef SCHED_CORE_CORE_IMPL_H
 #define SCHED_CORE_CORE_IMPL_H
 
@@ -8,13 +20,13 @@
 #include "base/wire.h"
 #include "sched/core/core.h"
 
-#define CORE_LOG_MAX   256u /* bytes of the message to people in a step, terminator included */
+#define CORE_LOG_MAX   256u /* bytes of a step's log message, terminator included */
 #define CORE_CLASSES   (2 * SCHED_TYPES_MAX)    /* classes of nodes: 2 * type, plus 1 if spot */
 #define CORE_EXTRA_MAX (2 * CORE_POOLS_MAX + 8) /* updates that concern neither a job nor a node */
 
 /* The state of a pool, beside its options. */
 struct core_pool_state {
-	uint32_t requested;   /* nodes that were asked for and have not come */
+	uint32_t requested;   /* nodes that were requested and have not come */
 	int64_t requested_ns; /* time of the newest request */
 	int64_t retry_ns;     /* no request before this time */
 	int64_t surplus_ns;   /* time since which the pool has too many nodes; 0: it has not */
@@ -34,7 +46,7 @@ struct core_workspace {
 	uint32_t *now;               /* indices of the nodes where all jobs' replicas are */
 	uint32_t *granted;           /* nodes of the grants: a row of slots_max for each job */
 	struct core_job **order;     /* candidates, in the order of admission */
-	struct core_job **scratch;   /* scratch: some of the candidates */
+	struct core_job **some;      /* scratch: some of the candidates */
 	uint32_t jobs_max;           /* jobs that there is room for */
 	uint32_t nodes_max;          /* nodes that there is room for */
 	uint32_t slots_max;          /* slots of all nodes that there is room for */
@@ -52,10 +64,12 @@ struct sched_core {
 	struct core_owner *owners; /* owned, ascending ids */
 	uint32_t owners_n;
 	struct core_pool_state pools[CORE_POOLS_MAX];
-	/* Scratch of a step, down to first. */
+	/* Used during a step: the next three. */
 	uint32_t queue_used[CORE_QUEUES_MAX]; /* slots that the jobs of each queue have */
-	bool turns;                           /* a job waits for a turn */
-	const struct core_job *first; /* job that has waited longest for a turn; NULL: none */
+	bool turns;                           /* a job is overdue */
+	/* Overdue job of highest priority, and of those the one that has waited longest; NULL:
+	 * none. */
+	const struct core_job *first;
 	struct core_workspace workspace;
 	uint32_t updates_n;          /* number of updates of this step */
 	char log_text[CORE_LOG_MAX]; /* text of CORE_DO_LOG; one a step */
@@ -63,9 +77,9 @@ struct sched_core {
 	int64_t decided_ns;          /* time of the last decision; INT64_MIN: none */
 	bool changed;                /* something has changed since the last decision */
 	bool urgent;                 /* a change cannot wait for the next round */
-	bool recovering;             /* the core does not know what runs */
-	int64_t recovery_ns; /* blind: time of core_restore; else the time at which it ended */
-	int64_t listed_ns;   /* time at which the engine was last asked what runs */
+	bool recovering;             /* from core_restore until the first CORE_LISTED */
+	int64_t recovery_ns; /* recovering: time of core_restore; else the time at which it ended */
+	int64_t listed_ns;   /* time of the newest request for a list */
 	uint64_t jobs_ever;  /* ids given out to jobs */
 	uint32_t nodes_ever; /* ids given out to nodes */
 	uint64_t decisions;  /* decisions so far */
@@ -75,7 +89,7 @@ struct sched_core {
 	int64_t wake_ns;     /* time at which CORE_TIMER is wanted; 0: never */
 	uint32_t *gone;      /* owned; ids of nodes whose rows are to be deleted */
 	uint32_t gone_n;
-	uint32_t rows_visited; /* rows of this step that core_row_next went through */
+	uint32_t rows_visited; /* rows of this step that core_row_next has gone through */
 	struct wire_out row;   /* the row that core_row_next returned last */
 };
 
@@ -91,8 +105,8 @@ uint32_t placement_remove(struct core_placement *place, uint32_t node, uint32_t 
 
 /* ---- core_memory.c ---- */
 
-/* Makes room for so many jobs, nodes and slots more, and for so many updates beside those of jobs
- * and nodes. PAWL_ENOMEM: there is as much room as before. */
+/* Makes room for so many more jobs, nodes and slots, and for so many updates beside those of jobs
+ * and nodes. PAWL_ENOMEM: the room is unchanged. */
 int core_reserve(struct sched_core *core, uint32_t jobs, uint32_t nodes, uint32_t slots,
 	uint32_t updates, struct pawl_err *err);
 struct core_job *core_job_make(const struct core_request *request, struct pawl_err *err);
@@ -102,12 +116,23 @@ uint32_t core_node_at(const struct sched_core *core, uint32_t id);
 struct core_job *core_job_at(const struct sched_core *core, uint64_t id);
 /* Returns the index in owners; UINT32_MAX: none. */
 uint32_t core_owner_of(const struct sched_core *core, uint32_t id);
-void core_owner_add(struct sched_core *core, uint32_t id); /* needs room in owners */
+/* Needs room in jobs and owners. */
+void core_add_job(struct sched_core *core, struct core_job *job);
+uint32_t core_queue_named(const struct sched_core *core, const char *name); /* UINT32_MAX: none */
+uint32_t core_pool_named(const struct sched_core *core, const char *name);  /* or CORE_NO_POOL */
+
+/* ---- core_updates.c ---- */
+
+struct core_update *core_add_update(struct sched_core *core, enum core_update_kind kind);
+void core_log(struct sched_core *core, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void core_request_list(struct sched_core *core);
+/* Asks for a decision: at the next round, or as soon as possible if urgent. */
+void core_want_round(struct sched_core *core, bool urgent);
 
 /* ---- core_jobs.c: one job's state ---- */
 
-bool core_is_over(const struct core_job *job);
-bool core_is_up(const struct core_job *job); /* starting, running or rescaling */
+bool core_is_over(const struct core_job *job); /* done, failed or cancelled */
+bool core_is_up(const struct core_job *job);   /* starting, running or rescaling */
 /* Returns the slots that the job has, or may have, on a node. */
 uint32_t core_job_slots_on(const struct core_job *job, uint32_t node);
 uint32_t core_job_slots(const struct core_job *job); /* on all nodes, each slot counted once */
@@ -115,76 +140,76 @@ uint32_t core_job_slots(const struct core_job *job); /* on all nodes, each slot 
 void core_job_count(struct sched_core *core, struct core_job *job);
 void core_job_enter(struct sched_core *core, struct core_job *job, enum core_state state,
 	enum core_reason reason);
-/* Tells the job to stop, or kills it if no grace is left. */
+/* Stops the job, or kills it if no grace is left. */
 void core_job_stop(struct sched_core *core, struct core_job *job, enum core_after after,
 	enum core_reason reason, int64_t grace_ns);
-/* Takes in that no replica of the job is left. */
-void core_job_stopped(struct sched_core *core, struct core_job *job);
 void core_job_runs(struct sched_core *core, struct core_job *job, uint64_t generation);
-/* Takes in an end of the job that is news. */
+/* Handles an end of the job for which core_event_is_new. */
 void core_job_ended(struct sched_core *core, struct core_job *job, const struct core_event *event);
 void core_job_refused(struct sched_core *core, struct core_job *job);
 void core_job_check_time(struct sched_core *core, struct core_job *job);
 int core_job_command(struct sched_core *core, struct core_job *job, enum core_event_kind kind,
 	struct pawl_err *err);
-/* Takes a lost node from the job. */
+/* Takes a lost node away from the job. */
 void core_job_node_lost(struct sched_core *core, struct core_job *job, uint32_t node);
 double core_attained_s(const struct sched_core *core, const struct core_job *job);
 int64_t core_ran_ns(const struct sched_core *core, const struct core_job *job);
 
-/* ---- core_carry.c: from what jobs want to what they have ---- */
+/* ---- core_used.c ---- */
 
+/* Counts the slots in use anew: of each node, queue and owner. */
 void core_count_used(struct sched_core *core);
-void core_carry_out(struct sched_core *core);
-/* Compares jobs with what the engine says that it has, and repeats what it may not have heard. */
-void core_reconcile(struct sched_core *core, const struct core_run *runs, uint32_t runs_n);
+/* Charges slots to the quotas of the job's queue and owner. */
+void core_charge_quota(struct sched_core *core, const struct core_job *job, uint32_t slots);
 
-/* ---- core_round.c, core_admit.c, core_fill.c: a decision ---- */
+/* ---- core_admit.c ---- */
 
-void core_decide(struct sched_core *core);
 uint32_t core_class_of(const struct core_node *node);
 /* Whether the job may have replicas on nodes of the class. */
 bool core_class_fits(const struct core_job *job, uint32_t class);
 bool core_may_use(const struct core_job *job, const struct core_node *node);
 /* Whether the job's turn is not over yet. */
 bool core_has_turn(const struct sched_core *core, const struct core_job *job);
-/* Returns the time since which a queued job stands in line. */
+/* Returns the time since which a queued job has waited for its start. */
 int64_t core_queued_since_ns(const struct core_job *job);
 /* Fills order and caps; returns the number of candidates. */
 uint32_t core_admit(struct sched_core *core);
 /* Returns the placement that the job is taken to have, as far as nodes have room. */
 const struct core_placement *core_place_now(const struct core_job *job);
-/* Both correct next of the jobs. core_fix_nodes moves or takes replicas that are where the job may not
- * be; it returns the types of nodes of which some were taken because some nodes can be taken away,
- * and some cannot: a bit each. core_fix_least gives each job that was forgotten its least. */
-uint32_t core_fix_nodes(struct sched_core *core, uint32_t candidates);
-void core_fix_least(struct sched_core *core, uint32_t candidates);
-
-/* ---- core_found.c ---- */
-
-int core_job_found(struct sched_core *core, const struct core_event *event, struct pawl_err *err);
-/* Takes in that job ids up to this one are in use. */
-void core_ids_used(struct sched_core *core, uint64_t job);
 
 /* ---- core_pools.c ---- */
 
 void core_pools_adjust(struct sched_core *core);
 void core_pools_request_again(struct sched_core *core);
 
+/* ---- core_carry.c: from the placements that jobs want to those that they have ---- */
+
+void core_carry_out(struct sched_core *core);
+/* Compares jobs with the engine's list, and repeats what the engine may not have received. */
+void core_reconcile(struct sched_core *core, const struct core_run *runs, uint32_t runs_n);
+
+/* ---- core_fill.c ---- */
+
+/* Both correct scratch.next of the jobs. core_fix_nodes moves or removes replicas that are where
+ * the job may not be. It returns the types of nodes of which it removed some because of the job's
+ * limits on spot nodes: a bit each. core_fix_least gives each admitted job without replicas its
+ * least. */
+uint32_t core_fix_nodes(struct sched_core *core, uint32_t candidates);
+void core_fix_least(struct sched_core *core, uint32_t candidates);
+
+/* ---- core_round.c: a decision ---- */
+
+void core_decide(struct sched_core *core);
+
+/* ---- core_found.c ---- */
+
+int core_job_found(struct sched_core *core, const struct core_event *event, struct pawl_err *err);
+/* Records that job ids up to this one are in use. */
+void core_ids_used(struct sched_core *core, uint64_t job);
+
 /* ---- core_nodes.c ---- */
 
 int core_node_step(struct sched_core *core, const struct core_event *event, struct pawl_err *err);
 void core_node_gone(struct sched_core *core, uint32_t n); /* n: index in nodes */
-uint32_t core_pool_named(const struct sched_core *core, const char *name);
-
-/* ---- core.c ---- */
-
-uint32_t core_queue_named(const struct sched_core *core, const char *name); /* UINT32_MAX: none */
-/* Needs room in jobs and owners. */
-void core_add_job(struct sched_core *core, struct core_job *job);
-struct core_update *core_add_update(struct sched_core *core, enum core_update_kind kind);
-void core_log(struct sched_core *core, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void core_request_list(struct sched_core *core);
-void core_want_round(struct sched_core *core, bool urgent);
 
 #endif

@@ -1,12 +1,12 @@
-/* One job's way from state to state: see core.h.
+/* The states of one job: see core.h.
  *
- * Happy path: queued, starting once its slots are free (core_carry.c), running when the engine says
- * so, done when it ends with 0. Every other end comes by core_job_ended, and from there the job
- * goes on to the next state; a job that holds slots and is to lose them all always goes through
+ * Happy path: queued, starting once its slots are free (core_carry.c), running when the engine
+ * reports so, done when it exits with 0. Every other end comes by core_job_ended, and from there
+ * the job enters its next state. A job that has slots and is to lose them all always goes through
  * stopping. */
 #include "sched/core/core_impl.h"
 
-#define DOUBLE_MAX 32u /* doublings of a wait, at most */
+#define DOUBLE_MAX 32u /* doublings of a backoff, at most */
 
 const char *core_state_name(enum core_state state)
 {
@@ -47,10 +47,10 @@ bool core_is_up(const struct core_job *job)
 
 uint32_t core_job_slots_on(const struct core_job *job, uint32_t node)
 {
-	uint32_t at = placement_replicas_on(&job->current, node);
+	uint32_t current = placement_replicas_on(&job->current, node);
 	uint32_t old = placement_replicas_on(&job->old, node);
 
-	return at > old ? at : old;
+	return current > old ? current : old;
 }
 
 uint32_t core_job_slots(const struct core_job *job)
@@ -58,9 +58,11 @@ uint32_t core_job_slots(const struct core_job *job)
 	uint32_t slots = job->current.replicas;
 
 	for (uint32_t i = 0; i < job->old.n; i++) {
-		uint32_t at = placement_replicas_on(&job->current, job->old.entries[i].node);
+		uint32_t current = placement_replicas_on(&job->current, job->old.entries[i].node);
 
-		slots += job->old.entries[i].replicas > at ? job->old.entries[i].replicas - at : 0;
+		slots += job->old.entries[i].replicas > current
+			? job->old.entries[i].replicas - current
+			: 0;
 	}
 	return slots;
 }
@@ -78,13 +80,13 @@ int64_t core_ran_ns(const struct sched_core *core, const struct core_job *job)
 	return job->ran_ns + (runs ? core->now_ns - job->counted_ns : 0);
 }
 
-/* While the core does not know what runs, time in which no scheduler was there to see (the machine
- * was off, say) is not counted. */
+/* While the core recovers, time in which no scheduler ran (the machine was off, say) does not
+ * count. */
 void core_job_count(struct sched_core *core, struct core_job *job)
 {
-	int64_t seen_ns = job->counted_ns > core->recovery_ns ? job->counted_ns : core->recovery_ns;
+	int64_t from_ns = job->counted_ns > core->recovery_ns ? job->counted_ns : core->recovery_ns;
 
-	job->counted_ns += core->recovering ? core->now_ns - seen_ns : 0;
+	job->counted_ns += core->recovering ? core->now_ns - from_ns : 0;
 	job->attained_s = core_attained_s(core, job);
 	job->ran_ns = core_ran_ns(core, job);
 	job->counted_ns = core->now_ns;
@@ -118,7 +120,7 @@ static void add_stop_update(struct sched_core *core, struct core_job *job, int64
 	job->due_ns = core->now_ns + (grace_ns > 0 ? grace_ns : core->options.kill_interval_ns);
 }
 
-/* Returns the grace period, ended before any node of the job goes. */
+/* Returns the grace period, cut short so that it ends before any node of the job goes away. */
 static int64_t bound_grace(const struct sched_core *core, const struct core_job *job,
 	int64_t grace_ns)
 {
@@ -146,7 +148,7 @@ void core_job_stop(struct sched_core *core, struct core_job *job, enum core_afte
 	add_stop_update(core, job, bound_grace(core, job, grace_ns));
 }
 
-static int64_t next_wait_ns(const struct sched_core *core, const struct core_job *job)
+static int64_t backoff_ns(const struct sched_core *core, const struct core_job *job)
 {
 	int64_t wait_ns = core->options.backoff_ns;
 
@@ -169,10 +171,11 @@ static void wait_or_fail(struct sched_core *core, struct core_job *job, enum cor
 		return;
 	}
 	core_job_enter(core, job, CORE_QUEUED, reason);
-	job->due_ns = core->now_ns + next_wait_ns(core, job);
+	job->due_ns = core->now_ns + backoff_ns(core, job);
 }
 
-void core_job_stopped(struct sched_core *core, struct core_job *job)
+/* Handles the end of the job's last replica. */
+static void end_stop(struct sched_core *core, struct core_job *job)
 {
 	enum core_reason reason = job->reason;
 
@@ -205,7 +208,7 @@ void core_job_runs(struct sched_core *core, struct core_job *job, uint64_t gener
 	bool awaited = job->state == CORE_STARTING || job->state == CORE_RESCALING;
 
 	if (!awaited || generation != job->generation) {
-		return; /* about a generation that has since been told to stop or change */
+		return; /* about a generation that the core has since stopped or changed */
 	}
 	if (job->state == CORE_STARTING) {
 		job->refused = 0;
@@ -215,7 +218,7 @@ void core_job_runs(struct sched_core *core, struct core_job *job, uint64_t gener
 	core_want_round(core, false);
 }
 
-/* Takes in that the job exited by itself with a code other than 0. */
+/* Handles an exit of the job by itself with a code other than 0. */
 static void fail(struct sched_core *core, struct core_job *job, int exit_code)
 {
 	job->exit_code = exit_code;
@@ -239,21 +242,21 @@ bool core_event_is_new(const struct sched_core *core, const struct core_event *e
 
 void core_job_ended(struct sched_core *core, struct core_job *job, const struct core_event *event)
 {
-	bool ours = job->state == CORE_STOPPING;
+	bool stopping = job->state == CORE_STOPPING;
 	enum core_after after = job->after;
 
 	if (event->end_cause == CORE_END_EXITED && event->exit_code == 0) {
-		/* Nothing is wanted any more; the state becomes done below. */
+		/* The user's wishes no longer matter: the state becomes done below. */
 		job->after = CORE_THEN_CANCELLED;
-		core_job_stopped(core, job);
+		end_stop(core, job);
 		placement_clear(&job->want);
 		core_job_enter(core, job, CORE_DONE, CORE_WHY_EXIT);
 		job->exit_code = 0;
 		return;
 	}
-	if (ours) {
+	if (stopping) {
 		job->after = after;
-		core_job_stopped(core, job);
+		end_stop(core, job);
 		return;
 	}
 	core_job_count(core, job);
@@ -284,7 +287,7 @@ void core_job_refused(struct sched_core *core, struct core_job *job)
 		wait_or_fail(core, job, CORE_WHY_REFUSED);
 		core_want_round(core, true);
 		if (core->now_ns >= core->listed_ns + core->options.backoff_ns) {
-			core_request_list(core); /* the core's view of the nodes may be wrong */
+			core_request_list(core); /* the core's picture of the nodes may be wrong */
 		}
 	} else if (job->state == CORE_RESCALING) {
 		job->needs_restart = true;
@@ -407,11 +410,11 @@ void core_job_node_lost(struct sched_core *core, struct core_job *job, uint32_t 
 		job->restarts++;
 	} else if (job->state == CORE_RESCALING && !needed &&
 		job->current.replicas >= job->request.least) {
-		/* The job was to leave that node: the engine answers once it has. */
+		/* The job was to leave that node: the engine answers once it has left. */
 		job->dirty = true;
 	} else if (core_is_up(job)) {
-		/* Even with no node left, the job is not over before the engine says so: a start
-		 * may be under way, and meet a node that came back. Replicas that are left may
+		/* Even with no node left, the job is over only when the engine reports it: a start
+		 * may be under way, on a node that has come back. Replicas that are left may
 		 * save. */
 		bool saves = job->state == CORE_RESCALING && job->current.n + job->old.n > 0;
 

@@ -1,11 +1,12 @@
-/* Memory of the core, and look-up in it. A step allocates here, before it changes anything. */
+/* Memory of the core, and look-up by id or name. A step allocates here, before it changes
+ * anything. */
 #include "sched/core/core_impl.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define ROOM_FIRST 16u /* entries beyond the need, beside a quarter */
+#define ROOM_FIRST 16u /* entries to spare, beside a quarter of those needed */
 
 static bool grow(void **at, size_t n, size_t size)
 {
@@ -34,14 +35,14 @@ static uint32_t with_spare(uint32_t n)
 
 static bool grow_jobs(struct sched_core *core, uint32_t n)
 {
-	struct core_workspace *d = &core->workspace;
+	struct core_workspace *work = &core->workspace;
 
 	return grow((void **)&core->jobs, n, sizeof(struct core_job *)) &&
 		grow((void **)&core->owners, n, sizeof(*core->owners)) &&
-		grow((void **)&d->jobs, n, sizeof(*d->jobs)) &&
-		grow((void **)&d->grants, n, sizeof(*d->grants)) &&
-		grow((void **)&d->order, n, sizeof(struct core_job *)) &&
-		grow((void **)&d->scratch, n, sizeof(struct core_job *));
+		grow((void **)&work->jobs, n, sizeof(*work->jobs)) &&
+		grow((void **)&work->grants, n, sizeof(*work->grants)) &&
+		grow((void **)&work->order, n, sizeof(struct core_job *)) &&
+		grow((void **)&work->some, n, sizeof(struct core_job *));
 }
 
 static bool grow_nodes(struct sched_core *core, uint32_t n)
@@ -64,11 +65,11 @@ static uint32_t count_slots(const struct sched_core *core)
 int core_reserve(struct sched_core *core, uint32_t jobs, uint32_t nodes, uint32_t slots,
 	uint32_t updates, struct pawl_err *err)
 {
-	struct core_workspace *d = &core->workspace;
+	struct core_workspace *work = &core->workspace;
 	uint32_t slots_need = count_slots(core) + slots;
-	uint32_t jobs_max = d->jobs_max;
-	uint32_t nodes_max = d->nodes_max;
-	uint32_t slots_max = d->slots_max;
+	uint32_t jobs_max = work->jobs_max;
+	uint32_t nodes_max = work->nodes_max;
+	uint32_t slots_max = work->slots_max;
 	bool ok = true;
 
 	if (jobs_max == 0 || core->jobs_n + jobs > jobs_max) {
@@ -81,25 +82,25 @@ int core_reserve(struct sched_core *core, uint32_t jobs, uint32_t nodes, uint32_
 	}
 	if (ok && (slots_max == 0 || slots_need > slots_max)) {
 		slots_max = with_spare(slots_need);
-		ok = reallocate_empty((void **)&d->now, slots_max, sizeof(*d->now));
+		ok = reallocate_empty((void **)&work->now, slots_max, sizeof(*work->now));
 	}
-	if (ok && (jobs_max > d->jobs_max || slots_max > d->slots_max)) {
-		/* Most of this is never touched: a policy writes the beginning of each row. */
-		ok = reallocate_empty((void **)&d->granted, (size_t)jobs_max * slots_max,
-			sizeof(*d->granted));
+	if (ok && (jobs_max > work->jobs_max || slots_max > work->slots_max)) {
+		/* Most of this is never touched: a policy writes only the beginning of each row. */
+		ok = reallocate_empty((void **)&work->granted, (size_t)jobs_max * slots_max,
+			sizeof(*work->granted));
 	}
 	updates += 3 * jobs_max + 2 * nodes_max + CORE_EXTRA_MAX;
-	if (ok && updates > d->updates_max) {
-		ok = grow((void **)&d->updates, updates, sizeof(*d->updates));
-		d->updates_max = ok ? updates : d->updates_max;
+	if (ok && updates > work->updates_max) {
+		ok = grow((void **)&work->updates, updates, sizeof(*work->updates));
+		work->updates_max = ok ? updates : work->updates_max;
 	}
 	if (!ok) {
 		return pawl_err_set(err, PAWL_ENOMEM, "scheduler: no memory for %u jobs, %u nodes",
 			jobs_max, nodes_max);
 	}
-	d->jobs_max = jobs_max;
-	d->nodes_max = nodes_max;
-	d->slots_max = slots_max;
+	work->jobs_max = jobs_max;
+	work->nodes_max = nodes_max;
+	work->slots_max = slots_max;
 	return 0;
 }
 
@@ -119,7 +120,7 @@ struct core_job *core_job_make(const struct core_request *request, struct pawl_e
 	job->current.entries = entries;
 	job->old.entries = entries + request->most;
 	job->want.entries = entries + 2 * (size_t)request->most;
-	job->next.entries = entries + 3 * (size_t)request->most;
+	job->scratch.next.entries = entries + 3 * (size_t)request->most;
 	return job;
 }
 
@@ -168,7 +169,7 @@ struct core_job *core_job_at(const struct sched_core *core, uint64_t id)
 	return low < core->jobs_n && core->jobs[low]->id == id ? core->jobs[low] : NULL;
 }
 
-/* Returns the index where the owner is, or would be. */
+/* Returns the index where the owner is, or would be inserted. */
 static uint32_t find_owner(const struct sched_core *core, uint32_t id)
 {
 	uint32_t low = 0;
@@ -193,7 +194,7 @@ uint32_t core_owner_of(const struct sched_core *core, uint32_t id)
 	return i < core->owners_n && core->owners[i].id == id ? i : UINT32_MAX;
 }
 
-void core_owner_add(struct sched_core *core, uint32_t id)
+static void add_owner(struct sched_core *core, uint32_t id)
 {
 	uint32_t i = find_owner(core, id);
 
@@ -205,7 +206,33 @@ void core_owner_add(struct sched_core *core, uint32_t id)
 	}
 }
 
-/* ---- the whole ---- */
+void core_add_job(struct sched_core *core, struct core_job *job)
+{
+	add_owner(core, job->request.owner);
+	core->jobs[core->jobs_n++] = job;
+}
+
+uint32_t core_queue_named(const struct sched_core *core, const char *name)
+{
+	for (uint32_t q = 0; q < core->options.queues_n; q++) {
+		if (name[0] == '\0' || strcmp(core->options.queues[q].name, name) == 0) {
+			return q;
+		}
+	}
+	return UINT32_MAX;
+}
+
+uint32_t core_pool_named(const struct sched_core *core, const char *name)
+{
+	for (uint32_t p = 0; p < core->options.pools_n; p++) {
+		if (strcmp(core->options.pools[p].name, name) == 0) {
+			return p;
+		}
+	}
+	return CORE_NO_POOL;
+}
+
+/* ---- open and close ---- */
 
 static int check_options(const struct core_options *o, struct pawl_err *err)
 {
@@ -226,11 +253,12 @@ static int check_options(const struct core_options *o, struct pawl_err *err)
 			pool->slots > CORE_SLOTS_MAX || pool->least > pool->most ||
 			!(pool->price >= 0) || pool->name[0] == '\0';
 	}
-	return bad ? pawl_err_set(err, PAWL_EINVAL,
-			     "scheduler: its options contradict themselves: queues have a weight, "
-			     "pools slots, times are over 0, fairness is "
-			     "at most 16, good_use 1")
-		   : 0;
+	return bad
+		? pawl_err_set(err, PAWL_EINVAL,
+			  "scheduler: invalid options: a queue needs a name and a weight over 0, "
+			  "a pool a name and slots, times must be over 0, fairness at most 16, "
+			  "good_use at most 1")
+		: 0;
 }
 
 int core_open(struct sched_core **out, const struct core_options *options, struct pawl_err *err)
@@ -299,7 +327,7 @@ void core_close(struct sched_core *core)
 	free(core->workspace.now);
 	free(core->workspace.granted);
 	free(core->workspace.order);
-	free(core->workspace.scratch);
+	free(core->workspace.some);
 	free(core->workspace.updates);
 	free(core);
 }

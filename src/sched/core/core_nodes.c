@@ -1,4 +1,4 @@
-/* Nodes and pools: their states, and what a change of them does to jobs. */
+/* Nodes and pools: their states, and how a change of them affects jobs. */
 #include "sched/core/core_impl.h"
 
 #include <string.h>
@@ -13,16 +13,6 @@ static uint32_t find_name(const struct sched_core *core, const char *name)
 	return core->nodes_n;
 }
 
-uint32_t core_pool_named(const struct sched_core *core, const char *name)
-{
-	for (uint32_t p = 0; p < core->options.pools_n; p++) {
-		if (strcmp(core->options.pools[p].name, name) == 0) {
-			return p;
-		}
-	}
-	return CORE_NO_POOL;
-}
-
 static void forget(struct sched_core *core, uint32_t n)
 {
 	core->gone[core->gone_n++] = core->nodes[n].id;
@@ -30,7 +20,7 @@ static void forget(struct sched_core *core, uint32_t n)
 	memmove(core->nodes + n, core->nodes + n + 1, (core->nodes_n - n) * sizeof(*core->nodes));
 }
 
-/* Takes the node from all jobs. */
+/* Takes a lost node away from all jobs. */
 static void take_from_jobs(struct sched_core *core, uint32_t id)
 {
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
@@ -54,7 +44,7 @@ void core_node_gone(struct sched_core *core, uint32_t n)
 	}
 }
 
-/* Makes room for one more node: if there are too many, the lost node with the lowest id goes. */
+/* Makes room for one more node: at the limit, the lost node with the lowest id is forgotten. */
 static int make_room(struct sched_core *core, const struct core_offer *offer, struct pawl_err *err)
 {
 	uint32_t n = 0;
@@ -66,8 +56,8 @@ static int make_room(struct sched_core *core, const struct core_offer *offer, st
 		n++;
 	}
 	if (n == core->nodes_n) {
-		return pawl_err_set(err, PAWL_ELIMIT, "node %s: there are %u nodes", offer->name,
-			CORE_NODES_MAX);
+		return pawl_err_set(err, PAWL_ELIMIT, "node %s: there are already %u nodes",
+			offer->name, CORE_NODES_MAX);
 	}
 	if (core_reserve(core, 0, 0, offer->slots, 0, err) != 0) {
 		return PAWL_ENOMEM;
@@ -111,7 +101,8 @@ static int node_reported(struct sched_core *core, const struct core_offer *offer
 
 	if (offer->type >= SCHED_TYPES_MAX || offer->slots < 1 || offer->slots > CORE_SLOTS_MAX ||
 		!(offer->price >= 0 && offer->price < 1e12)) {
-		return pawl_err_set(err, PAWL_EINVAL, "node %s: 1 to %u slots, type below %u",
+		return pawl_err_set(err, PAWL_EINVAL,
+			"node %s: it needs 1 to %u slots, a type below %u, and a price from 0 on",
 			offer->name, CORE_SLOTS_MAX, SCHED_TYPES_MAX);
 	}
 	if (!node) {
@@ -157,7 +148,7 @@ static void set_node_state(struct sched_core *core, uint32_t n, enum core_node_s
 	core_want_round(core, true);
 }
 
-static int pool_dry(struct sched_core *core, const char *name, struct pawl_err *err)
+static int pool_exhausted(struct sched_core *core, const char *name, struct pawl_err *err)
 {
 	uint32_t p = core_pool_named(core, name);
 
@@ -179,7 +170,7 @@ int core_node_step(struct sched_core *core, const struct core_event *event, stru
 		return node_reported(core, event->offer, err);
 	}
 	if (event->kind == CORE_POOL_EXHAUSTED) {
-		return pool_dry(core, event->pool, err);
+		return pool_exhausted(core, event->pool, err);
 	}
 	n = find_name(core, event->node);
 	if (n == core->nodes_n) {
@@ -188,7 +179,7 @@ int core_node_step(struct sched_core *core, const struct core_event *event, stru
 	if (event->kind == CORE_NODE_GONE) {
 		core_node_gone(core, n);
 	} else if (core->nodes[n].returned) {
-		return 0; /* given back: no job is on the node, and it is about to be gone */
+		return 0; /* returned: no job is on the node, and CORE_NODE_GONE will follow */
 	} else if (event->kind == CORE_NODE_NOTICE) {
 		set_node_state(core, n, CORE_NODE_GOING, event->deadline_ns);
 	} else if (event->kind == CORE_NODE_DRAIN) {

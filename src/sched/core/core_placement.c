@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Returns the index where the node is, or would be. */
+/* Returns the index where the node is, or would be inserted. */
 static uint32_t find_entry(const struct core_placement *place, uint32_t node)
 {
 	uint32_t low = 0;

@@ -1,14 +1,14 @@
-/* How many nodes each pool is to have: more while jobs would make good use of them, the cheaper
- * before the dearer; fewer once there were too many for a while.
+/* How many nodes each pool is to have: more while jobs would make good use of them, cheap ones
+ * first; fewer once there were too many for a while.
  *
- * A job makes good use of as many replicas as each reach a part (core_options.good_use) of the
- * goodput of a lone one. Where that is not known, the number that the user asked for counts, else
- * the job's least. A pool that has no node now (CORE_POOL_EXHAUSTED, or no answer) is left out for a
- * while, so that the next one stands in for it; the stand-in's nodes go back once the cheaper ones
- * have come. */
+ * A job makes good use of its replicas as long as each reaches a part (core_options.good_use) of
+ * the goodput of a lone one. If that is not known, the number that the user asked for counts, else
+ * the job's least. A pool that has no node now (CORE_POOL_EXHAUSTED, or no answer) is left out for
+ * a while, so that the next one replaces it. The replacement's nodes are returned once the cheaper
+ * ones have come. */
 #include "sched/core/core_impl.h"
 
-#define GOOD_USE 0.5 /* core_options.good_use, if the options do not say */
+#define GOOD_USE 0.5 /* default of core_options.good_use */
 
 /* Slots that jobs would make good use of. */
 struct demand {
@@ -17,7 +17,7 @@ struct demand {
 	uint64_t of_pool[CORE_POOLS_MAX]; /* slots for jobs that may be on the pool's nodes */
 };
 
-/* Returns the first pool whose nodes the job may be on; the first of all, if there is none. */
+/* Returns the first pool whose nodes the job may be on; if there is none, the first of all. */
 static const struct core_pool *pool_for(const struct sched_core *core, const struct core_job *job)
 {
 	for (uint32_t p = 0; p < core->options.pools_n; p++) {
@@ -31,12 +31,12 @@ static const struct core_pool *pool_for(const struct sched_core *core, const str
 	return core->options.pools;
 }
 
-/* Returns the replicas that a job makes good use of, on nodes of its first pool. */
+/* Returns the replicas that a job makes good use of, on nodes of the first pool that suits it. */
 static uint32_t useful(const struct sched_core *core, const struct core_job *job)
 {
 	double good_use = core->options.good_use > 0 ? core->options.good_use : GOOD_USE;
 	const struct core_pool *pool = pool_for(core, job);
-	uint32_t most = job->cap > 0 ? job->cap : job->request.least;
+	uint32_t most = job->scratch.cap > 0 ? job->scratch.cap : job->request.least;
 	struct pawl_placement place = {.nodes = 1, .replicas = 1};
 	uint32_t good =
 		job->request.wanted > job->request.least ? job->request.wanted : job->request.least;
@@ -58,7 +58,7 @@ static uint32_t useful(const struct sched_core *core, const struct core_job *job
 	return good;
 }
 
-static void count_demand(const struct sched_core *core, struct demand *d)
+static void count_demand(const struct sched_core *core, struct demand *demand)
 {
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
 		const struct core_job *job = core->jobs[j];
@@ -67,21 +67,22 @@ static void count_demand(const struct sched_core *core, struct demand *d)
 		uint32_t spot; /* slots on spot nodes, at most */
 		uint32_t firm; /* slots on other nodes, at most */
 
-		if (!job->candidate || (job->cap == 0 && quota)) {
+		if (!job->scratch.candidate || (job->scratch.cap == 0 && quota)) {
 			continue;
 		}
 		slots = useful(core, job);
 		spot = job->request.spot_most < slots ? job->request.spot_most : slots;
 		firm = slots > job->request.spot_least ? slots - job->request.spot_least : 0;
-		d->slots += slots;
-		d->only[0] += slots - spot;
-		d->only[1] += slots - firm;
+		demand->slots += slots;
+		demand->only[0] += slots - spot;
+		demand->only[1] += slots - firm;
 		for (uint32_t p = 0; p < core->options.pools_n; p++) {
 			const struct core_pool *pool = &core->options.pools[p];
 			const struct core_node of = {
 				.offer = {.type = pool->type, .spot = pool->spot}};
 
-			d->of_pool[p] += core_may_use(job, &of) ? (pool->spot ? spot : firm) : 0;
+			demand->of_pool[p] +=
+				core_may_use(job, &of) ? (pool->spot ? spot : firm) : 0;
 		}
 	}
 }
@@ -99,8 +100,8 @@ static uint32_t count_nodes(const struct sched_core *core, uint32_t pool)
 	return nodes;
 }
 
-/* Returns the next pool, by price of a slot; CORE_NO_POOL: no more. done: a bit for each one
- * before. */
+/* Returns the next pool, by price of a slot; CORE_NO_POOL: no more. done: the pools before, a bit
+ * each. */
 static uint32_t next_pool(const struct sched_core *core, uint32_t done)
 {
 	uint32_t best = CORE_NO_POOL;
@@ -122,29 +123,30 @@ static uint64_t saturating_sub(uint64_t a, uint64_t b)
 	return a > b ? a - b : 0;
 }
 
-/* Demand that no node is meant to meet yet. */
+/* Demand that no node, present or requested, meets yet. */
 struct unmet_demand {
 	uint64_t slots;
 	uint64_t only[2]; /* part of slots, as in demand */
 };
 
-/* Returns how much of the lack nodes of that kind, spot or not, can meet; most slots at most. */
-static uint64_t count_unmet(const struct unmet_demand *lack, bool spot, uint64_t most)
+/* Returns how much of the unmet demand nodes of that kind, spot or not, can meet; at most most
+ * slots. */
+static uint64_t count_unmet(const struct unmet_demand *unmet, bool spot, uint64_t most)
 {
-	uint64_t n = saturating_sub(lack->slots, lack->only[!spot]);
+	uint64_t n = saturating_sub(unmet->slots, unmet->only[!spot]);
 
 	return n < most ? n : most;
 }
 
-static void meet_demand(struct unmet_demand *lack, bool spot, uint64_t slots)
+static void meet_demand(struct unmet_demand *unmet, bool spot, uint64_t slots)
 {
-	lack->slots = saturating_sub(lack->slots, slots);
-	lack->only[spot] = saturating_sub(lack->only[spot], slots);
+	unmet->slots = saturating_sub(unmet->slots, slots);
+	unmet->only[spot] = saturating_sub(unmet->only[spot], slots);
 }
 
-/* Finds the demand that nodes of no pool do not meet. */
-static void find_unmet(const struct sched_core *core, const struct demand *d,
-	struct unmet_demand *lack)
+/* Finds the demand that is left for pools: nodes of no pool meet part of it. */
+static void find_unmet(const struct sched_core *core, const struct demand *demand,
+	struct unmet_demand *unmet)
 {
 	uint64_t slots[2] = {0};
 	uint64_t only;
@@ -156,39 +158,39 @@ static void find_unmet(const struct sched_core *core, const struct demand *d,
 			slots[node->offer.spot] += node->offer.slots;
 		}
 	}
-	lack->only[0] = saturating_sub(d->only[0], slots[0]);
-	lack->only[1] = saturating_sub(d->only[1], slots[1]);
-	only = lack->only[0] + lack->only[1];
-	lack->slots = saturating_sub(d->slots, slots[0] + slots[1]);
-	lack->slots = lack->slots > only ? lack->slots : only;
+	unmet->only[0] = saturating_sub(demand->only[0], slots[0]);
+	unmet->only[1] = saturating_sub(demand->only[1], slots[1]);
+	only = unmet->only[0] + unmet->only[1];
+	unmet->slots = saturating_sub(demand->slots, slots[0] + slots[1]);
+	unmet->slots = unmet->slots > only ? unmet->slots : only;
 }
 
 /* Finds how many nodes each pool is to have. */
 static void share_out(struct sched_core *core, const struct demand *demand, uint32_t *wants)
 {
 	struct demand shared = *demand;
-	struct demand *d = &shared; /* demand that is left */
+	struct demand *left = &shared; /* demand that is left */
 	uint64_t may = core->options.pool_slots_max > 0 ? core->options.pool_slots_max : UINT64_MAX;
-	struct unmet_demand lack;
+	struct unmet_demand unmet;
 	uint32_t done = 0;
 
-	find_unmet(core, d, &lack);
+	find_unmet(core, left, &unmet);
 	for (uint32_t p = 0; p < core->options.pools_n; p++) {
 		const struct core_pool *pool = &core->options.pools[p];
 		uint64_t least = (uint64_t)pool->least * pool->slots;
 
 		wants[p] = pool->least;
 		may = saturating_sub(may, least);
-		least = least < d->of_pool[p] ? least : d->of_pool[p];
-		least = count_unmet(&lack, pool->spot, least);
-		d->of_pool[p] -= least;
-		meet_demand(&lack, pool->spot, least);
+		least = least < left->of_pool[p] ? least : left->of_pool[p];
+		least = count_unmet(&unmet, pool->spot, least);
+		left->of_pool[p] -= least;
+		meet_demand(&unmet, pool->spot, least);
 	}
 	for (uint32_t i = 0; i < core->options.pools_n; i++) {
 		uint32_t p = next_pool(core, done);
 		const struct core_pool *pool = &core->options.pools[p];
-		uint64_t ours =
-			count_unmet(&lack, pool->spot, d->of_pool[p] < may ? d->of_pool[p] : may);
+		uint64_t ours = count_unmet(&unmet, pool->spot,
+			left->of_pool[p] < may ? left->of_pool[p] : may);
 		uint64_t more = (ours + pool->slots - 1) / pool->slots;
 		uint32_t have = count_nodes(core, p);
 		uint32_t most = core->now_ns >= core->pools[p].retry_ns ? pool->most : have;
@@ -197,13 +199,13 @@ static void share_out(struct sched_core *core, const struct demand *demand, uint
 		more = wants[p] + more > most ? (most > wants[p] ? most - wants[p] : 0) : more;
 		wants[p] += (uint32_t)more;
 		/* Slots to spare on the last node are of no use to jobs that may not be there. */
-		meet_demand(&lack, pool->spot,
+		meet_demand(&unmet, pool->spot,
 			more * pool->slots < ours ? more * pool->slots : ours);
 		may = saturating_sub(may, more * pool->slots);
 	}
 }
 
-/* Asks again for nodes that have not come: the engine may not have heard the last scheduler. */
+/* Repeats the requests for nodes that have not come: the engine may not have received them. */
 void core_pools_request_again(struct sched_core *core)
 {
 	for (uint32_t p = 0; p < core->options.pools_n; p++) {
@@ -221,7 +223,7 @@ static void request_nodes(struct sched_core *core, uint32_t p, uint32_t more)
 {
 	struct core_update *u;
 
-	/* First, nodes that were to be given back stay. */
+	/* First, nodes that were to be returned stay. */
 	for (uint32_t n = 0; n < core->nodes_n && more > 0; n++) {
 		struct core_node *node = &core->nodes[n];
 
@@ -244,8 +246,8 @@ static void request_nodes(struct sched_core *core, uint32_t p, uint32_t more)
 	core->dirty = true;
 }
 
-/* Drains the emptiest node of a pool, to be given back. */
-static void let_go(struct sched_core *core, uint32_t p)
+/* Drains the emptiest node of a pool, to return it. */
+static void drain_emptiest(struct sched_core *core, uint32_t p)
 {
 	struct core_node *best = NULL;
 
@@ -265,7 +267,7 @@ static void let_go(struct sched_core *core, uint32_t p)
 	}
 }
 
-/* Asks for nodes up to want, or lets go of those above keep. keep: want or more. */
+/* Requests nodes up to want, or drains those above keep. keep: want or more. */
 static void adjust(struct sched_core *core, uint32_t p, uint32_t want, uint64_t keep)
 {
 	struct core_pool_state *state = &core->pools[p];
@@ -280,12 +282,12 @@ static void adjust(struct sched_core *core, uint32_t p, uint32_t want, uint64_t 
 		request_nodes(core, p, want - have - state->requested);
 	} else if (over && core->now_ns >= state->surplus_ns + CORE_IDLE_NS) {
 		for (; have > keep; have--) {
-			let_go(core, p);
+			drain_emptiest(core, p);
 		}
 	}
 }
 
-/* Returns the most nodes of a pool that may stand in for one that is awaited: as many as all jobs
+/* Returns how many nodes of a pool may replace those of a pool that is awaited: as many as all jobs
  * that may be there would use. */
 static uint64_t nodes_used(const struct sched_core *core, const struct demand *demand, uint32_t p)
 {
@@ -311,7 +313,7 @@ void core_pools_adjust(struct sched_core *core)
 {
 	struct demand demand = {0};
 	uint32_t wants[CORE_POOLS_MAX] = {0};
-	bool quiet = true; /* no pool is awaited, so none stands in */
+	bool quiet = true; /* no requested node is missing, so no pool replaces another */
 
 	if (core->options.pools_n == 0) {
 		return;

@@ -1,8 +1,8 @@
-/* A decision: the view that the policy gets, and what the core makes of the answer. See core.h.
+/* A decision: the view that the policy gets, and how the core uses the answer. See core.h.
  *
- * No policy knows of nodes that can be taken away. Where jobs that may not be on them were given
- * more than the others hold, a policy that chooses sizes decides once more: spot nodes are a type
- * of their own then. */
+ * Policies do not know which nodes are spot nodes. If jobs that may not be on spot nodes were given
+ * more than the other nodes have, a policy that chooses sizes decides once more: spot nodes are
+ * then types of their own. */
 #include "sched/core/core_impl.h"
 #include "sched/policy/policy.h"
 #include "sched/policy/worth.h"
@@ -18,7 +18,7 @@ struct types {
 	bool split; /* some types differ from the core's: their spot nodes are apart */
 };
 
-/* Numbers the policy's types. parted: types whose spot nodes are a type of their own, a bit each.
+/* Numbers the policy's types. split: types whose spot nodes are a type of their own, a bit each.
  * Returns false if there would be too many. */
 static bool number_types(const struct sched_core *core, uint32_t split, struct types *types)
 {
@@ -40,7 +40,7 @@ static bool number_types(const struct sched_core *core, uint32_t split, struct t
 	return n <= SCHED_TYPES_MAX;
 }
 
-/* Shows the policy's types that the job may be on, and the job's hints for each. */
+/* Adds to the view the policy's types that the job may be on, and the job's hints for each. */
 static void fill_view_types(const struct core_job *job, const struct types *types,
 	struct sched_job *view)
 {
@@ -61,7 +61,7 @@ static void fill_view_types(const struct core_job *job, const struct types *type
 	}
 }
 
-/* Shows the job's replicas to the policy: those on nodes that have room for them; none if they are
+/* Adds to the view the job's replicas: those on nodes that have room for them; none if they are
  * fewer than the job's least. */
 static void fill_view_place(struct sched_core *core, struct core_job *job, struct sched_job *view,
 	uint32_t *used)
@@ -70,28 +70,28 @@ static void fill_view_place(struct sched_core *core, struct core_job *job, struc
 	uint32_t *nodes = core->workspace.now + *used;
 	uint32_t shown = 0;
 
-	placement_clear(&job->next);
+	placement_clear(&job->scratch.next);
 	for (uint32_t i = 0; i < now->n; i++) {
 		uint32_t n = core_node_at(core, now->entries[i].node);
 		uint32_t room = n < core->nodes_n ? core->nodes[n].room : 0;
 		uint32_t fit = now->entries[i].replicas < room ? now->entries[i].replicas : room;
 
-		fit = fit < job->cap - shown ? fit : job->cap - shown;
-		placement_add(&job->next, now->entries[i].node, fit);
+		fit = fit < job->scratch.cap - shown ? fit : job->scratch.cap - shown;
+		placement_add(&job->scratch.next, now->entries[i].node, fit);
 		shown += fit;
 	}
 	if (shown < job->request.least) {
-		placement_clear(&job->next);
+		placement_clear(&job->scratch.next);
 		shown = 0;
 	}
 	view->nodes = nodes;
 	view->replicas = shown;
 	*used += shown;
-	for (uint32_t i = 0; i < job->next.n; i++) {
-		uint32_t n = core_node_at(core, job->next.entries[i].node);
+	for (uint32_t i = 0; i < job->scratch.next.n; i++) {
+		uint32_t n = core_node_at(core, job->scratch.next.entries[i].node);
 
-		core->nodes[n].room -= job->next.entries[i].replicas;
-		for (uint32_t r = 0; r < job->next.entries[i].replicas; r++) {
+		core->nodes[n].room -= job->scratch.next.entries[i].replicas;
+		for (uint32_t r = 0; r < job->scratch.next.entries[i].replicas; r++) {
 			*nodes++ = n;
 		}
 	}
@@ -106,7 +106,7 @@ static void fill_view_job(struct sched_core *core, struct core_job *job, const s
 		.attained = core_attained_s(core, job),
 		.restarts = job->restarts,
 		.least = job->request.least,
-		.most = job->cap,
+		.most = job->scratch.cap,
 		.wanted = job->request.wanted > 0 ? job->request.wanted : job->request.most,
 		.weight = core->options.queues[job->queue].weight,
 		.restart_s = job->request.restart_s,
@@ -116,36 +116,36 @@ static void fill_view_job(struct sched_core *core, struct core_job *job, const s
 	fill_view_types(job, types, view);
 }
 
-/* Fills the view with the jobs that were admitted, in the order of submission; jobs that run get
- * room first. */
+/* Fills the view with the admitted jobs, in order of submission; jobs that run get room first. */
 static uint32_t fill_view(struct sched_core *core, uint32_t candidates, const struct types *types)
 {
-	struct core_workspace *d = &core->workspace;
+	struct core_workspace *work = &core->workspace;
 	uint32_t shown = 0;
 	uint32_t used = 0;
 
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
 		struct core_job *job = core->jobs[j];
 
-		placement_clear(&job->next);
-		if (job->candidate && job->cap > 0) {
-			job->row = shown++;
-			fill_view_job(core, job, types, &d->jobs[job->row]);
-			d->grants[job->row] = (struct sched_grant){
-				.nodes = d->granted + (size_t)job->row * d->slots_max};
+		placement_clear(&job->scratch.next);
+		if (job->scratch.candidate && job->scratch.cap > 0) {
+			job->scratch.row = shown++;
+			fill_view_job(core, job, types, &work->jobs[job->scratch.row]);
+			work->grants[job->scratch.row] =
+				(struct sched_grant){.nodes = work->granted +
+						(size_t)job->scratch.row * work->slots_max};
 		}
 	}
 	for (uint32_t n = 0; n < core->nodes_n; n++) {
-		d->nodes[n] = (struct sched_node){.slots = core->nodes[n].room,
+		work->nodes[n] = (struct sched_node){.slots = core->nodes[n].room,
 			.type = types->of[core_class_of(&core->nodes[n])],
 			.price = core->nodes[n].offer.price};
 	}
 	for (uint32_t pass = 0; pass < 2; pass++) {
 		for (uint32_t i = 0; i < candidates; i++) {
-			struct core_job *job = d->order[i];
+			struct core_job *job = work->order[i];
 
-			if (job->cap > 0 && core_is_up(job) == (pass == 0)) {
-				struct sched_job *view = &d->jobs[job->row];
+			if (job->scratch.cap > 0 && core_is_up(job) == (pass == 0)) {
+				struct sched_job *view = &work->jobs[job->scratch.row];
 
 				fill_view_place(core, job, view, &used);
 				view->pinned =
@@ -156,12 +156,12 @@ static uint32_t fill_view(struct sched_core *core, uint32_t candidates, const st
 	return shown;
 }
 
-/* Reads what the policy grants the job, into next. Returns what is wrong with the grant; NULL:
+/* Reads the policy's grant for the job into next. Returns what is wrong with the grant; NULL:
  * nothing. */
 static const char *read_grant(struct sched_core *core, struct core_job *job)
 {
-	const struct sched_job *view = &core->workspace.jobs[job->row];
-	const struct sched_grant *grant = &core->workspace.grants[job->row];
+	const struct sched_job *view = &core->workspace.jobs[job->scratch.row];
+	const struct sched_grant *grant = &core->workspace.grants[job->scratch.row];
 
 	if (grant->replicas > view->most) {
 		return "more replicas than its most";
@@ -175,25 +175,26 @@ static const char *read_grant(struct sched_core *core, struct core_job *job)
 		}
 		for (uint32_t r = 0; r < grant->replicas; r++) {
 			if (grant->nodes[r] >= core->nodes_n) {
-				return "a node that there is not";
+				return "a node that does not exist";
 			}
-			if (placement_remove(&job->next, core->nodes[grant->nodes[r]].id, 1) == 0) {
+			if (placement_remove(&job->scratch.next, core->nodes[grant->nodes[r]].id,
+				    1) == 0) {
 				return "another place, though it is pinned";
 			}
 		}
 	}
-	placement_clear(&job->next);
+	placement_clear(&job->scratch.next);
 	for (uint32_t r = 0; r < grant->replicas; r++) {
 		if (grant->nodes[r] >= core->nodes_n) {
-			return "a node that there is not";
+			return "a node that does not exist";
 		}
-		placement_add(&job->next, core->nodes[grant->nodes[r]].id, 1);
+		placement_add(&job->scratch.next, core->nodes[grant->nodes[r]].id, 1);
 	}
 	return NULL;
 }
 
-/* Reads the policy's answer into next of each job; node.room becomes what is left. Returns false if
- * the answer is wrong, which is reported. */
+/* Reads the policy's answer into next of each job; node.room becomes what is left. Reports a wrong
+ * answer, and returns false. */
 static bool read_answer(struct sched_core *core, uint32_t candidates)
 {
 	for (uint32_t n = 0; n < core->nodes_n; n++) {
@@ -201,18 +202,19 @@ static bool read_answer(struct sched_core *core, uint32_t candidates)
 	}
 	for (uint32_t c = 0; c < candidates; c++) {
 		struct core_job *job = core->workspace.order[c];
-		const char *wrong = job->cap > 0 ? read_grant(core, job) : NULL;
+		const char *wrong = job->scratch.cap > 0 ? read_grant(core, job) : NULL;
 
-		for (uint32_t i = 0; i < job->next.n && !wrong && job->cap > 0; i++) {
-			const struct core_placement_entry *entry = &job->next.entries[i];
+		for (uint32_t i = 0; i < job->scratch.next.n && !wrong && job->scratch.cap > 0;
+			i++) {
+			const struct core_placement_entry *entry = &job->scratch.next.entries[i];
 			struct core_node *node = &core->nodes[core_node_at(core, entry->node)];
 
-			wrong = entry->replicas > node->room ? "slots that there are not" : NULL;
+			wrong = entry->replicas > node->room ? "slots that do not exist" : NULL;
 			node->room -= wrong ? 0 : entry->replicas;
 		}
 		if (wrong) {
 			core_log(core,
-				"a bug: policy %s gave job %llu %s; nothing of it is carried out",
+				"a bug: policy %s gave job %llu %s; the whole answer is ignored",
 				core->options.policy->name, (unsigned long long)job->id, wrong);
 			return false;
 		}
@@ -225,21 +227,21 @@ static void set_wants(struct sched_core *core, uint32_t candidates)
 	for (uint32_t i = 0; i < candidates; i++) {
 		struct core_job *job = core->workspace.order[i];
 
-		if (job->cap == 0) {
-			placement_clear(&job->next);
+		if (job->scratch.cap == 0) {
+			placement_clear(&job->scratch.next);
 		}
-		if (!placement_equal(&job->want, &job->next)) {
-			placement_copy(&job->want, &job->next);
+		if (!placement_equal(&job->want, &job->scratch.next)) {
+			placement_copy(&job->want, &job->scratch.next);
 			job->dirty = true;
 		}
-		if (job->want.replicas == 0 && job->cap > 0) {
+		if (job->want.replicas == 0 && job->scratch.cap > 0) {
 			job->wait = CORE_WHY_SLOTS; /* slots of the kind that the job may have */
 		}
 	}
 }
 
-/* Asks the policy, and takes its answer into next of each job. Returns false if there is none.
- * vain: types of which jobs were given spot nodes in vain, or lack them: a bit each. */
+/* Asks the policy, and reads its answer into next of each job. Returns false if there is none.
+ * split_types: types whose spot nodes jobs could not use, or lack: a bit each. */
 static bool ask_policy(struct sched_core *core, uint32_t candidates, const struct types *types,
 	uint32_t *split_types)
 {
@@ -260,8 +262,7 @@ static bool ask_policy(struct sched_core *core, uint32_t candidates, const struc
 			&verdict, &err);
 	}
 	if (rv != 0) {
-		core_log(core, "policy %s decides nothing: %s", core->options.policy->name,
-			err.msg);
+		core_log(core, "policy %s failed: %s", core->options.policy->name, err.msg);
 		return false;
 	}
 	if (!read_answer(core, candidates)) {

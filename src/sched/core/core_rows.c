@@ -1,5 +1,5 @@
 /* Encodes the core as records and decodes them: see core_row_next. Each record begins with a
- * version; it has all that decisions depend on, and nothing that the next decision makes anew. */
+ * version. It has all that decisions depend on, except what each decision computes anew. */
 #include "sched/core/core_impl.h"
 
 #include <stdlib.h>
@@ -294,7 +294,7 @@ static void get_state(struct wire_in *in, struct core_job *job)
 	job->exit_code = (int)wire_get_u32(in);
 }
 
-/* Reads the beginning of a job's record. */
+/* Reads the header of a job's record: version, id and request. */
 static int get_header(struct wire_in *in, uint64_t *id, struct core_request *request)
 {
 	uint32_t version = wire_get_u32(in);
@@ -361,7 +361,7 @@ static int get_job(struct sched_core *core, const struct core_row *row)
 		: PAWL_ECORRUPT;
 }
 
-/* ---- what has changed ---- */
+/* ---- changed records ---- */
 
 static int encode_row(struct sched_core *core, struct core_row *row, struct core_row like,
 	struct pawl_err *err)
@@ -383,7 +383,7 @@ static int encode_row(struct sched_core *core, struct core_row *row, struct core
 	return 1;
 }
 
-/* Goes through all that could have a record, by the counter told: nodes that are gone, the cluster,
+/* Counts with rows_visited through all that may have a record: nodes that are gone, the cluster,
  * nodes, jobs. */
 int core_row_next(struct sched_core *core, struct core_row *row, struct pawl_err *err)
 {
@@ -466,7 +466,7 @@ int core_dump(struct sched_core *core, uint8_t **bytes, size_t *len_bytes, struc
 	return 0;
 }
 
-/* ---- from records ---- */
+/* ---- restoring ---- */
 
 static int compare_nodes(const void *a, const void *b)
 {
@@ -495,8 +495,9 @@ static int reserve_rows(struct sched_core *core, const struct core_row *rows, ui
 		jobs += rows[i].kind == CORE_ROW_JOB;
 	}
 	if (nodes > CORE_NODES_MAX || jobs > CORE_JOBS_MAX) {
-		return pawl_err_set(err, PAWL_ELIMIT, "scheduler: %u nodes, %u jobs are stored",
-			nodes, jobs);
+		return pawl_err_set(err, PAWL_ELIMIT,
+			"scheduler: %u nodes and %u jobs are stored, more than the limits", nodes,
+			jobs);
 	}
 	return core_reserve(core, jobs, nodes, 0, 0, err);
 }
@@ -511,8 +512,8 @@ static bool place_exists(const struct sched_core *core, const struct core_placem
 	return true;
 }
 
-/* Whether ids are unique and were given out, and all placements are on nodes that exist, with
- * room. */
+/* Whether ids are unique and were given out, and all placements are on nodes that exist, and
+ * fit. */
 static bool are_rows_consistent(struct sched_core *core)
 {
 	for (uint32_t n = 0; n < core->nodes_n; n++) {

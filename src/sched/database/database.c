@@ -1,8 +1,8 @@
-/* The scheduler's file: see store.h.
+/* The scheduler's database: see database.h.
  *
- * The records of the core are stored as they are (core_rows.c), beside the columns that people ask
- * for. Opening takes the lock for good (locking_mode EXCLUSIVE), then migrates, in one
- * transaction. */
+ * The records of the core are stored unchanged (core_rows.c), beside the columns that queries need.
+ * sched_database_open takes the lock until the database is closed (locking_mode EXCLUSIVE), then
+ * migrates, in one transaction. */
 #include "sched/database/database.h"
 
 #include "base/assert.h"
@@ -17,9 +17,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
-/* Statements from each version to the next; the last one is ours. Never changed, only added to. */
+/* Statements from each version to the next; the last one leads to this version. Only ever appended
+ * to, never changed. */
 static const char *const migrations[] = {
 	"CREATE TABLE cluster(id INTEGER PRIMARY KEY, record BLOB NOT NULL);"
 	"CREATE TABLE clock(id INTEGER PRIMARY KEY, core_ns INTEGER NOT NULL, wall_ns INTEGER NOT "
@@ -41,20 +41,20 @@ static const char *const migrations[] = {
 	"ALTER TABLE jobs ADD COLUMN restarts INTEGER NOT NULL DEFAULT 0;"
 	"ALTER TABLE jobs ADD COLUMN failures INTEGER NOT NULL DEFAULT 0;",
 	"DROP TABLE history;", /* history is in files of its own: daemon/history/history.h */
-	/* Totals over all jobs that are over, including jobs that were forgotten since. */
+	/* Totals over all jobs that are over, including those no longer in the table. */
 	"CREATE TABLE totals(state TEXT PRIMARY KEY, jobs INTEGER NOT NULL,"
 	" took_ns INTEGER NOT NULL, restarts INTEGER NOT NULL, failures INTEGER NOT NULL);"
 	"INSERT INTO totals SELECT state, count(*), sum(since_ns - submitted_ns), sum(restarts),"
 	" sum(failures) FROM jobs WHERE over = 1 GROUP BY state;",
 	"ALTER TABLE clock ADD COLUMN boot_ns INTEGER NOT NULL DEFAULT 0;"
 	"ALTER TABLE clock ADD COLUMN boot TEXT NOT NULL DEFAULT '';"
-	"ALTER TABLE cluster ADD COLUMN crc INTEGER;" /* NULL: an older version has written it */
+	"ALTER TABLE cluster ADD COLUMN crc INTEGER;" /* NULL: written by an older version */
 	"ALTER TABLE nodes ADD COLUMN crc INTEGER;"
 	"ALTER TABLE jobs ADD COLUMN crc INTEGER;"
 	"ALTER TABLE specs ADD COLUMN crc INTEGER;",
 	"CREATE TABLE types(id INTEGER PRIMARY KEY, name TEXT NOT NULL, crc INTEGER NOT NULL);",
 	"CREATE INDEX jobs_name ON jobs(name, over, id);",
-	"", /* records of jobs have one word more, which older versions cannot read */
+	"", /* records of jobs have one more word, which older versions cannot read */
 };
 #define DATABASE_VERSION ((int)(sizeof(migrations) / sizeof(*migrations)))
 
@@ -133,14 +133,14 @@ struct sched_database {
 	sqlite3 *db;                          /* owned */
 	sqlite3_stmt *statements[STATEMENTS]; /* owned */
 	char *path;                           /* owned; for messages */
-	int64_t ended_bytes; /* bytes of specs of jobs that are over, or more than that */
+	int64_t ended_bytes; /* upper bound: bytes of specs of jobs that are over */
 };
 
 /* ---- errors ---- */
 
 static int fail(const struct sched_database *s, const char *what, int rc, struct pawl_err *err)
 {
-	int sys = errno; /* SQLite tells only some of them (sqlite3_system_errno) */
+	int sys = errno; /* SQLite reports only some of them (sqlite3_system_errno) */
 
 	switch (rc < 0 ? rc : rc & 0xff) {
 	case -1: /* a fault point */
@@ -148,13 +148,13 @@ static int fail(const struct sched_database *s, const char *what, int rc, struct
 	case SQLITE_BUSY:
 	case SQLITE_LOCKED:
 		return pawl_err_set(err, PAWL_EBUSY,
-			"%s: %s: another process has locked it (%d ms were waited)", s->path, what,
+			"%s: %s: another process has locked it (waited %d ms)", s->path, what,
 			times_ms(TIME_SCHED_BUSY));
 	case SQLITE_READONLY:
 	case SQLITE_PERM:
 		return pawl_err_set(err, PAWL_EIO,
-			"%s: %s: it is read-only: it, and its directory, must be writable for this "
-			"user",
+			"%s: %s: it is read-only; make the file and its directory writable for "
+			"this user",
 			s->path, what);
 	case SQLITE_FULL:
 		return pawl_err_set(err, PAWL_ENOSPC, "%s: %s: no space is left on its disk",
@@ -185,7 +185,7 @@ static int run_text(struct sched_database *s, const char *text, struct pawl_err 
 	return rc == SQLITE_OK ? 0 : fail(s, "set up", rc, err);
 }
 
-/* Steps a statement. Returns 1: a row is there; 0: it is done; or an error. */
+/* Steps a statement. Returns 1: there is a row; 0: it is done; or an error. */
 static int step(struct sched_database *s, enum statement which, const char *what,
 	struct pawl_err *err)
 {
@@ -264,7 +264,7 @@ static int check_version(struct sched_database *s, bool make, struct pawl_err *e
 	}
 	if (version > DATABASE_VERSION) {
 		return pawl_err_set(err, PAWL_ENOTSUP,
-			"%s: it is a newer Pawl's (version %d; this one knows %d)", s->path,
+			"%s: a newer Pawl wrote it (version %d; this one reads up to %d)", s->path,
 			version, DATABASE_VERSION);
 	}
 	return version < DATABASE_VERSION ? migrate(s, version, err) : 0;
@@ -319,7 +319,7 @@ static int open_file(struct sched_database *s, bool make, struct pawl_err *err)
 		return fail(s, "open", SQLITE_READONLY, err);
 	}
 	sqlite3_busy_timeout(s->db, times_ms(TIME_SCHED_BUSY));
-	/* The order matters: the first statement that reads takes the lock for good. */
+	/* The order matters: the first statement that reads takes the lock until close. */
 	rv = run_text(s,
 		"PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL;"
 		"PRAGMA synchronous = FULL; BEGIN EXCLUSIVE; COMMIT",
@@ -374,7 +374,7 @@ static int add_total(struct sched_database *s, const struct core_job *job, struc
 	return step(s, ADD_TOTAL, "write totals", err);
 }
 
-/* Binds a checksum: SQLite does not notice a bit that flips within a record. */
+/* Binds a checksum: SQLite does not notice a flipped bit within a record. */
 static void bind_crc(sqlite3_stmt *q, int column, const void *bytes, size_t len_bytes)
 {
 	sqlite3_bind_int64(q, column, crc32c(0, bytes, len_bytes));
@@ -383,7 +383,7 @@ static void bind_crc(sqlite3_stmt *q, int column, const void *bytes, size_t len_
 static int put_job(struct sched_database *s, const struct core_row *row,
 	const struct database_clock *clock, struct pawl_err *err)
 {
-	/* Added to a time of the core's, gives what the wall clock had then. */
+	/* Added to a time of the core's clock, gives that of the wall clock. */
 	int64_t wall_ns = clock->wall_ns - clock->core_ns;
 	const struct core_job *job = row->job;
 	sqlite3_stmt *q = reset_statement(s, PUT_JOB);
@@ -437,7 +437,7 @@ static int trim(struct sched_database *s, enum statement which, uint32_t keep, s
 	return step(s, which, "trim", err);
 }
 
-/* Trims specs, and some more than is needed, as each time all have to be looked at. */
+/* Trims specs, by more than is needed, since each time all are read. */
 static int trim_specs(struct sched_database *s, struct pawl_err *err)
 {
 	int rv = trim(s, TRIM_SPECS, DATABASE_ENDED_MAX, err);
@@ -488,7 +488,7 @@ static int commit(struct sched_database *s, int rv, struct pawl_err *err)
 {
 	rv = rv == 0 ? step(s, COMMIT, "commit", err) : rv;
 	if (rv != 0) {
-		/* Where SQLite has rolled back already, there is nothing to roll back. */
+		/* If SQLite has rolled back already, this does nothing. */
 		sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
 	}
 	return rv;
@@ -511,7 +511,7 @@ int sched_database_save(struct sched_database *s, struct sched_core *core,
 
 /* ---- reading ---- */
 
-/* Checks a record, or a spec, in a column by its checksum in the next. */
+/* Checks a column with a record or a spec by the checksum in the next column. */
 static int check_crc(struct sched_database *s, sqlite3_stmt *q, int column, const char *what,
 	uint64_t id, struct pawl_err *err)
 {
@@ -637,7 +637,7 @@ int sched_database_get_types(struct sched_database *s, struct database_types *ty
 			(id >= SCHED_TYPES_MAX ||
 				(size_t)sqlite3_column_bytes(q, 1) >= CORE_NAME_MAX)) {
 			rv = pawl_err_set(err, PAWL_ECORRUPT,
-				"%s: there is no type %llu; " DATABASE_REMEDY, s->path,
+				"%s: type %llu is out of range; " DATABASE_REMEDY, s->path,
 				(unsigned long long)id);
 		}
 		if (rv == 0) {
@@ -691,7 +691,7 @@ int64_t database_downtime_ns(const struct database_clock *then, const struct dat
 	if (then->core_ns <= 0 || to_ns <= from_ns) {
 		return 0;
 	}
-	/* Unsigned: what is stored may be anything. */
+	/* Unsigned: the stored values may be anything. */
 	return (uint64_t)to_ns - (uint64_t)from_ns < (uint64_t)DATABASE_DOWNTIME_MAX_NS
 		? to_ns - from_ns
 		: DATABASE_DOWNTIME_MAX_NS;

@@ -1,9 +1,9 @@
 /*
  * The scheduler's state on disk: one SQLite file, in WAL mode. Each transaction is synced before
- * anything that it records is done. All that a step of the core has changed is written as one; so
- * after SIGKILL, or a loss of power, the file is as it was after one step.
+ * anything that it records is carried out. All changes of a step of the core are one transaction.
+ * So after SIGKILL, or a loss of power, the database is in the state after some step.
  *
- * One scheduler has the file at a time, and nobody else while it has. For one thread.
+ * One scheduler has the database open at a time, and nobody else meanwhile. For one thread.
  */
 #ifndef SCHED_DATABASE_DATABASE_H
 #define SCHED_DATABASE_DATABASE_H
@@ -11,7 +11,7 @@
 #include "base/proc.h"
 #include "sched/core/core.h"
 
-/* Jobs that are over are kept if they are among so many newest jobs. */
+/* Jobs that are over are kept if they are among the newest jobs, this many. */
 #define DATABASE_ENDED_MAX 100000u
 /* Bytes of specs of jobs that are over; the newest are kept. */
 #define DATABASE_SPECS_BYTES     (128u << 20)
@@ -41,40 +41,40 @@ struct database_clock {
 };
 
 /*
- * Opens the file, and brings it to this version if an older one wrote it. make: a file is made if
- * there is none, or an empty one; else that is PAWL_ENOENT, and the file is left as it is.
- * PAWL_EBUSY: another process has locked it, for 5 s; PAWL_ENOTSUP: a newer Pawl wrote it;
- * PAWL_EINVAL: it is no scheduler's; PAWL_EIO: it is read-only, or cannot be read; PAWL_ECORRUPT;
- * PAWL_ENOSPC; PAWL_ENOMEM.
+ * Opens the database, and migrates it to this version if an older one wrote it. make: if there is
+ * no file, or an empty one, makes a database; else that is PAWL_ENOENT, and the file stays
+ * unchanged. PAWL_EBUSY: another process has locked it, for 5 s; PAWL_ENOTSUP: a newer Pawl wrote
+ * it; PAWL_EINVAL: it is not a scheduler's; PAWL_EIO: it is read-only, or cannot be read;
+ * PAWL_ECORRUPT; PAWL_ENOSPC; PAWL_ENOMEM.
  */
 int sched_database_open(struct sched_database **out, const char *path, bool make,
 	struct pawl_err *err);
 void sched_database_close(struct sched_database *database);
 
 /*
- * Writes all that the last step has changed, and the spec of what was submitted (NULL: nothing), as
- * one transaction. Errors as of open: nothing is written, and the core can only be closed.
+ * Writes all changes of the last step, and the spec that was submitted (NULL: none), as one
+ * transaction. Errors as of open: nothing is written, and the core can only be closed.
  */
 int sched_database_save(struct sched_database *database, struct sched_core *core,
 	const struct database_clock *clock, const struct database_spec *spec, struct pawl_err *err);
-/* Restores the core from the file. Errors as of open, and of core_restore. */
+/* Restores the core from the database. Errors as of open, and of core_restore. */
 int sched_database_restore(struct sched_database *database, const struct core_options *options,
 	struct sched_core **core, struct database_clock *clock, struct pawl_err *err);
-/* Reads the types; there are none if an older version wrote the file. Errors as of open. */
+/* Reads the types; none if an older version wrote the database. Errors as of open. */
 int sched_database_get_types(struct sched_database *database, struct database_types *types,
 	struct pawl_err *err);
-/* Replaces the types by these. Errors as of open: the types are as before. */
+/* Replaces the types by these. Errors as of open: the types are unchanged. */
 int sched_database_put_types(struct sched_database *database, const struct database_types *types,
 	struct pawl_err *err);
-/* Returns the number of a name, in capitals or not; a new name gets the first number that is free.
+/* Returns the number of a name, whatever its case; a new name gets the first free number.
  * SCHED_TYPES_MAX: none is free. Pure. */
 uint32_t database_types_number(struct database_types *types, const char *name);
-/* Returns for how long no scheduler ran: by the clock of the boot if that is the same one, so that
- * it does not matter how the wall clock was set meanwhile; else by the wall clock. From 0 to
+/* Returns for how long no scheduler ran. If the machine has not been booted since, the clock of the
+ * boot counts, so that changes of the wall clock do not matter; else the wall clock. From 0 to
  * DATABASE_DOWNTIME_MAX_NS. Pure. */
 int64_t database_downtime_ns(const struct database_clock *then, const struct database_clock *now);
-/* Reads a job's spec, to be freed. PAWL_ENOENT: there is none, as also if the job is over and many
- * or large newer specs came since. */
+/* Reads a job's spec, to be freed. PAWL_ENOENT: there is none; also if the job is over and many or
+ * large newer specs came since. */
 int sched_database_spec(struct sched_database *database, uint64_t job, uint8_t **bytes,
 	size_t *len_bytes, struct pawl_err *err);
 /* A job that is over. */
@@ -94,12 +94,12 @@ struct database_job {
 	uint32_t least, most;        /* as in core.h; 0: its record cannot be read */
 };
 
-/* Calls told with jobs that are over, the newest first, at most so many: with this id (0: any) and
- * this name ("": any). *all: how many are over in all; NULL spares counting them. */
+/* Calls on_job with jobs that are over, the newest first, at most most: those with this id (0: any)
+ * and this name ("": any). *all: the number of all jobs that are over; NULL: not counted. */
 int sched_database_ended(struct sched_database *database, uint64_t id, const char *name,
 	uint32_t most, void (*on_job)(void *user, const struct database_job *job), void *user,
 	uint64_t *all, struct pawl_err *err);
-/* Totals over all jobs that ever came to that end, including jobs that are not kept any more. */
+/* Totals over all jobs that ever ended in a state, including those no longer kept. */
 struct database_total {
 	const char *state; /* valid until the call returns */
 	uint64_t jobs;

@@ -1,4 +1,4 @@
-/* Reads the first page of a file of SQLite's, by its file format: see database_header.h. */
+/* Reads the first page of an SQLite file, by its file format: see database_header.h. */
 #include "sched/database/database_header.h"
 
 #include "base/err.h"
@@ -17,7 +17,7 @@
 
 int database_header_refuse(const char *path, struct pawl_err *err)
 {
-	return pawl_err_set(err, PAWL_EINVAL, "%s: it is a database, but no scheduler's", path);
+	return pawl_err_set(err, PAWL_EINVAL, "%s: it is a database, but not a scheduler's", path);
 }
 
 int database_header_check(const char *path, struct pawl_err *err)
@@ -30,7 +30,7 @@ int database_header_check(const char *path, struct pawl_err *err)
 	int fd = FAULT_SYS("sched.store", open(path, O_RDONLY | O_CLOEXEC));
 
 	if (fd < 0) {
-		return errno == ENOENT ? pawl_err_set(err, PAWL_ENOENT, "%s is not there", path)
+		return errno == ENOENT ? pawl_err_set(err, PAWL_ENOENT, "%s does not exist", path)
 				       : pawl_err_sys(err, "%s", path);
 	}
 	n = read(fd, header, sizeof(header));
@@ -42,15 +42,15 @@ int database_header_check(const char *path, struct pawl_err *err)
 		return pawl_err_set(err, PAWL_ENOENT, "%s is empty", path);
 	}
 	if (memcmp(header, magic, sizeof(magic)) != 0) {
-		return pawl_err_set(err, PAWL_ECORRUPT, "%s: it is no database; " DATABASE_REMEDY,
-			path);
+		return pawl_err_set(err, PAWL_ECORRUPT,
+			"%s: it is not a database; " DATABASE_REMEDY, path);
 	}
 	application = (uint32_t)header[APPLICATION_OFFSET] << 24 |
 		header[APPLICATION_OFFSET + 1] << 16 | header[APPLICATION_OFFSET + 2] << 8 |
 		header[APPLICATION_OFFSET + 3];
 	snprintf(log, sizeof(log), "%s-wal", path);
 	if (application == DATABASE_APPLICATION || (application == 0 && access(log, F_OK) == 0)) {
-		return 0; /* the log may have the first page */
+		return 0; /* the WAL file may have the first page */
 	}
 	return database_header_refuse(path, err);
 }

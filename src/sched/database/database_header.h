@@ -1,5 +1,5 @@
-/* Checks the scheduler's file before SQLite opens it: SQLite writes to what it opens, takes an
- * empty file for a new database, and removes the log beside it, which may have all that was
+/* Checks the scheduler's database before SQLite opens it. SQLite writes to what it opens, takes an
+ * empty file for a new database, and removes the WAL file beside it, which may have all that was
  * written. */
 #ifndef SCHED_DATABASE_DATABASE_HEADER_H
 #define SCHED_DATABASE_DATABASE_HEADER_H
@@ -8,13 +8,14 @@ struct pawl_err;
 
 #define DATABASE_APPLICATION 0x5061776c /* "Pawl", the application id of the file */
 #define DATABASE_REMEDY                                                                            \
-	"put a copy of the file back, or start with --rebuild, which goes on with the jobs that "  \
-	"run and forgets those that wait"
+	"put a copy of the file back, or start with --rebuild, which keeps the running jobs and "  \
+	"forgets those that wait"
 
-/* Checks that a file may be a scheduler's, and not a new one's. PAWL_ENOENT: it is not there, or
- * empty; PAWL_ECORRUPT: it is no database; PAWL_EINVAL: it is another application's; PAWL_EIO. */
+/* Checks that the file can be a scheduler's, and not a new one. PAWL_ENOENT: it does not exist, or
+ * is empty; PAWL_ECORRUPT: it is not a database; PAWL_EINVAL: it is another application's;
+ * PAWL_EIO. */
 int database_header_check(const char *path, struct pawl_err *err);
-/* Says that a file is another application's, and returns PAWL_EINVAL. */
+/* Reports that the file is another application's. Returns PAWL_EINVAL. */
 int database_header_refuse(const char *path, struct pawl_err *err);
 
 #endif

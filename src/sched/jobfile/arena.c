@@ -1,4 +1,4 @@
-/* Blocks of memory, from which pieces are cut: see pool.h. */
+/* Blocks of memory, from which pieces are allocated: see arena.h. */
 #include "sched/jobfile/arena.h"
 
 #include "base/fault.h"
@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BLOCK_BYTES (16u << 10) /* bytes of a block; more where one piece is larger */
+#define BLOCK_BYTES (16u << 10) /* bytes of a block; more if one piece is larger */
 
 struct sched_arena_block {
 	struct sched_arena_block *next; /* block that was made before; NULL: this is the first */
-	size_t used_bytes;              /* used part of bytes, so far */
+	size_t used_bytes;              /* part of bytes that is allocated */
 	size_t cap_bytes;               /* size of bytes */
 	alignas(max_align_t) uint8_t bytes[];
 };

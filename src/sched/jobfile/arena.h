@@ -1,4 +1,4 @@
-/* Memory that is taken piece by piece and given back all at once. */
+/* Memory that is allocated piece by piece and freed all at once. */
 #ifndef SCHED_JOBFILE_ARENA_H
 #define SCHED_JOBFILE_ARENA_H
 
@@ -8,7 +8,7 @@
 /* Zero-initialise; sched_arena_deinit when done. */
 struct sched_arena {
 	struct sched_arena_block *blocks; /* owned; the newest first */
-	bool failed;                      /* an allocation failed: all later ones do, too */
+	bool failed;                      /* an allocation failed: all later ones fail, too */
 };
 
 void sched_arena_deinit(struct sched_arena *arena);

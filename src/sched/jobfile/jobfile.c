@@ -10,10 +10,10 @@
 
 #define NAME_CHARS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 #define NAME_NEEDED                                                                                \
-	"letters, digits, '.', '_' and '-', of which the first is a letter or digit, at most 63,"
+	"a name of letters, digits, '.', '_' and '-', a letter or digit first, at most 63,"
 #define QUEUE "default" /* queue of a job that names none */
 
-/* Sections that are read once all keys are known. */
+/* Sections that are decoded once all keys are known. */
 struct sections {
 	/* Values of the sections; NULL: the section is not there. */
 	const struct tree_node *resources;
@@ -78,9 +78,8 @@ static void read_workdir(struct jobfile *f, const char *key, const struct tree_n
 
 	if (value->kind == TREE_MAP) {
 		jobfile_add_error(f, value,
-			"workdir: a repository (url, ref) is not yet: clone it in setup, and give "
-			"a "
-			"directory or none");
+			"workdir: a repository (url, ref) is not supported yet: clone it in setup, "
+			"and give a directory or none");
 	} else if (jobfile_text(f, key, value, SPEC_PATH_MAX, &reading->sections.workdir_text)) {
 		reading->sections.workdir = value;
 	}
@@ -116,7 +115,7 @@ static void read_spot(struct jobfile *f, const char *key, const struct tree_node
 	jobfile_range(f, key, value, 0, SPEC_NODES_MAX, &((struct reading *)into)->spec->spot);
 }
 
-/* Reads a number that may stand in two places. at: where it stood before; NULL: nowhere. */
+/* Reads a number that two keys can give. at: where it was given before; NULL: nowhere. */
 static bool read_once(struct jobfile *f, const char *key, const struct tree_node *value,
 	int64_t least, int64_t most, int64_t now, const struct tree_node **at, int64_t *into)
 {
@@ -179,7 +178,7 @@ static void read_run(struct jobfile *f, const char *key, const struct tree_node 
 	struct sched_spec *spec = ((struct reading *)into)->spec;
 
 	if (!jobfile_text(f, key, value, TREE_BYTES_MAX, &spec->run)) {
-		spec->run = ""; /* the error was reported */
+		spec->run = ""; /* given, but wrong, which was reported */
 	}
 }
 
@@ -209,13 +208,13 @@ static void read_mounts(struct jobfile *f, const char *key, const struct tree_no
 /* ---- the keys ---- */
 
 #define GROUPS                                                                                     \
-	"pipelines and groups of jobs are not yet: a file is one job: submit each by itself, and " \
-	"leave it out"
+	"pipelines and groups of jobs are not supported yet: a file is one job: submit each by "   \
+	"itself, and leave this key out"
 #define VOLUMES                                                                                    \
-	"not yet: Pawl makes no volumes; mount a directory that the nodes share by file_mounts, "  \
-	"as /data: /shared/DIR"
-#define SIZES    "it is for choosing a cloud, and Pawl rents none"
-#define SKYPILOT "it is about SkyPilot's own server"
+	"not supported yet: Pawl makes no volumes; mount a directory that the nodes share by "     \
+	"file_mounts, as /data: /shared/DIR"
+#define SIZES    "it helps to choose a cloud, and Pawl rents none"
+#define SKYPILOT "it concerns SkyPilot's own server"
 
 const struct jobfile_key jobfile_top_keys[] = {
 	{"name", read_name, NULL, false},
@@ -235,14 +234,13 @@ const struct jobfile_key jobfile_top_keys[] = {
 	{"retries", jobfile_read_retries, NULL, false},
 	{"time_limit", read_time_limit, NULL, false},
 	{"config", NULL,
-		"settings of clouds, Kubernetes and containers are not Pawl's; pawl run hears of "
-		"notices by itself, without hooks",
+		"Pawl has no settings of clouds, Kubernetes or containers; pawl run receives "
+		"notices of nodes that go away without hooks",
 		true},
-	{"experimental", NULL, "settings of clouds are not Pawl's", true},
-	{"service", NULL, "Pawl serves nothing: run is run as a job, which is over when it ends",
-		true},
+	{"experimental", NULL, "Pawl has no settings of clouds", true},
+	{"service", NULL, "Pawl serves nothing: run is a job, which is over when it ends", true},
 	{"pool", NULL,
-		"Pawl has one set of nodes, and no pools: queue names who is to wait for whom",
+		"Pawl has one set of nodes, and no pools: queue says which jobs share a quota",
 		true},
 	{"inputs", NULL, SIZES, true},
 	{"outputs", NULL, SIZES, true},
@@ -250,16 +248,16 @@ const struct jobfile_key jobfile_top_keys[] = {
 	{"file_mounts_mapping", NULL, SKYPILOT, true},
 	{"volumes", NULL, VOLUMES, false},
 	{"volume_mounts", NULL, VOLUMES, false},
-	{"managed_secrets", NULL, "not yet: Pawl keeps no secrets: give each by --secret NAME",
-		false},
-	{"event_callback", NULL, "not yet: have run end with what is to be called", false},
+	{"managed_secrets", NULL,
+		"not supported yet: Pawl keeps no secrets: give each by --secret NAME", false},
+	{"event_callback", NULL, "not supported yet: call it at the end of run", false},
 	{"execution", NULL, GROUPS, false},
 	{"primary_tasks", NULL, GROUPS, false},
 	{"termination_delay", NULL, GROUPS, false},
 	{NULL},
 };
 
-/* ---- what holds between keys ---- */
+/* ---- checks across keys ---- */
 
 static void check_accelerators(struct jobfile *f)
 {
@@ -268,17 +266,16 @@ static void check_accelerators(struct jobfile *f)
 
 		if (choice->accelerators > 1) {
 			jobfile_add_error(f, f->replicas,
-				"replicas: each takes one accelerator, and resources asks for "
-				"%s:%u: "
-				"write %s there, and as many replicas",
+				"replicas: each takes one accelerator, but resources has %s:%u: "
+				"write %s there, and more replicas",
 				choice->accelerator, choice->accelerators, choice->accelerator);
 			return;
 		}
 	}
 }
 
-/* A choice that may be on spot nodes may be on others as well, so of two alike choices the spot one
- * stands for both. */
+/* A choice that may be on spot nodes may be on others as well. So of two equal choices the spot one
+ * covers both. */
 static void check_use_spot(struct jobfile *f)
 {
 	const struct sched_choice *choices = f->choices;
@@ -297,8 +294,8 @@ static void check_use_spot(struct jobfile *f)
 	}
 	if (spot && firm) {
 		jobfile_add_error(f, f->use_spot,
-			"use_spot: of only some choices is not yet: say it once, outside of "
-			"any_of");
+			"use_spot: only some choices have it, which is not supported yet: write it "
+			"once, outside of any_of");
 	}
 }
 
@@ -308,11 +305,11 @@ static void set_spot(struct jobfile *f)
 
 	if (f->spot && f->use_spot) {
 		jobfile_add_error(f, f->spot,
-			"spot and use_spot (line %u) say the same thing: keep one of them",
+			"spot and use_spot (line %u) mean the same: keep one of them",
 			f->use_spot->line);
 	} else if (f->spot && !f->unsized && spec->spot.most > spec->size.most) {
-		jobfile_add_error(f, f->spot, "spot: up to %u of the job's %u %s", spec->spot.most,
-			spec->size.most, spec->elastic ? "replicas" : "nodes");
+		jobfile_add_error(f, f->spot, "spot: up to %u, but the job has at most %u %s",
+			spec->spot.most, spec->size.most, spec->elastic ? "replicas" : "nodes");
 	} else if (!f->spot) {
 		check_use_spot(f);
 	}
@@ -331,8 +328,7 @@ static void check(struct jobfile *f, const struct tree_node *root)
 	if (f->replicas && f->num_nodes) {
 		jobfile_add_error(f, f->replicas,
 			"replicas and num_nodes (line %u) contradict each other: replicas is for a "
-			"job "
-			"whose size may change, num_nodes for one that has all its nodes",
+			"job whose size may change, num_nodes for one with a fixed size",
 			f->num_nodes->line);
 	} else if (f->replicas) {
 		check_accelerators(f);
@@ -340,10 +336,10 @@ static void check(struct jobfile *f, const struct tree_node *root)
 	set_spot(f);
 	if (!f->spec->run && f->spec->setup) {
 		jobfile_add_error(f, root,
-			"run is missing: what is the job to do? Pawl has no clusters that stay "
-			"when setup is done");
+			"run is missing: give the command that the job runs; Pawl has no clusters "
+			"that stay when setup is done");
 	} else if (!f->spec->run) {
-		jobfile_add_error(f, root, "run is missing: what is the job to do?");
+		jobfile_add_error(f, root, "run is missing: give the command that the job runs");
 	}
 }
 
@@ -386,14 +382,14 @@ static int decode(struct jobfile *f, const void *bytes, size_t len_bytes, struct
 		read_root(f, root);
 	} else if (rv == 0) {
 		jobfile_add_error(f, root ? root : &nowhere,
-			"a job file is a mapping of keys, as run: python train.py");
+			"a job file is a mapping of keys, such as run: python train.py");
 	}
 	remarks_sort(f->remarks);
 	if (f->notes) {
 		remarks_sort(f->notes);
 	}
 	if (rv == PAWL_ENOMEM || f->arena->failed) {
-		return pawl_err_set(err, PAWL_ENOMEM, "job file: no memory for what it says");
+		return pawl_err_set(err, PAWL_ENOMEM, "job file: no memory for its contents");
 	}
 	if (f->remarks->n > 0) {
 		return pawl_err_set(err, PAWL_EINVAL, "job file: line %u, column %u: %s",

@@ -1,5 +1,5 @@
-/* Job files: YAML with the keys that users of SkyPilot know, and some of our own; see docs/jobs.md.
- * Pure: looks at no paths, and reads no environment. */
+/* Job files: YAML with the keys of SkyPilot, and some of Pawl's own; see docs/jobs.md. Pure: reads
+ * no paths and no environment. */
 #ifndef SCHED_JOBFILE_JOBFILE_H
 #define SCHED_JOBFILE_JOBFILE_H
 
@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What the caller gives beside the file; it overrides the file. */
+/* What the caller gives beside the file; it takes precedence. */
 struct jobfile_given {
 	const char *name;             /* name of the job, a valid one; NULL: not given */
 	const struct sched_var *vars; /* variables, with valid names; secret: from --secret */
@@ -20,13 +20,12 @@ struct jobfile_given {
 };
 
 /*
- * Decodes the job that a file describes. spec is to be given back by sched_spec_deinit; the file's
- * bytes and what is in given need not outlive the call. PAWL_EINVAL: remarks (zeroed before) say
- * all that is wrong, in the order of the file, and err the first of it. PAWL_ENOMEM. On errors spec
- * is zero.
+ * Decodes the job that a file describes. Free spec by sched_spec_deinit. The file's bytes and the
+ * contents of given need not outlive the call. PAWL_EINVAL: remarks (zeroed before) has all errors,
+ * in the order of the file, and err the first of them. PAWL_ENOMEM. On errors spec is zero.
  *
- * notes (zeroed before; NULL: nobody asks) name keys that are accepted and without effect here,
- * each once, or that mean something else than their writer may think; also of a file that is wrong.
+ * notes (zeroed before; NULL: not wanted) has the keys that are accepted and ignored, each once,
+ * and those that may mean something else than their writer thinks; also for a file with errors.
  */
 int jobfile_decode(struct sched_spec *spec, const void *bytes, size_t len_bytes,
 	const struct jobfile_given *given, struct remarks *remarks, struct remarks *notes,
@@ -36,7 +35,7 @@ int jobfile_decode(struct sched_spec *spec, const void *bytes, size_t len_bytes,
  * digit first, at most SPEC_NAME_MAX - 1. */
 bool jobfile_is_name(const char *text);
 /* Whether text is the name of a variable that a user may set: a letter or _ first, then digits,
- * too; none of those that tell a job where it runs (see sched/jobfile/vars.h). */
+ * too; not one of those that Pawl sets for each job (see sched/jobfile/vars.h). */
 bool jobfile_is_var(const char *text);
 
 #endif

@@ -5,14 +5,14 @@
 #include "sched/jobfile/jobfile.h"
 #include "sched/jobfile/tree.h"
 
-#define JOBFILE_IGNORED_MAX 48u /* keys without effect, in all tables together */
+#define JOBFILE_IGNORED_MAX 48u /* ignored keys, in all tables together */
 
 /* A file that is being read. */
 struct jobfile {
 	struct sched_spec *spec;           /* being filled */
 	const struct jobfile_given *given; /* the caller's */
 	struct remarks *remarks;           /* the caller's */
-	struct remarks *notes;             /* the caller's; NULL: nobody asks */
+	struct remarks *notes;             /* the caller's; NULL: not wanted */
 	struct sched_arena *arena;         /* spec's */
 	bool hidden;                       /* values are secrets: no message shows them */
 	/* Places of keys in the file, down to retries; NULL: the key is not there. */
@@ -22,8 +22,8 @@ struct jobfile {
 	const struct tree_node *use_spot;
 	const struct tree_node *priority;
 	const struct tree_node *retries;
-	const char *ignored[JOBFILE_IGNORED_MAX]; /* keys without effect that were noted */
-	uint32_t ignored_n;                       /* number of entries in idle */
+	const char *ignored[JOBFILE_IGNORED_MAX]; /* ignored keys that were noted */
+	uint32_t ignored_n;                       /* number of entries in ignored */
 	bool unsized;                             /* num_nodes or replicas has no valid value */
 	struct sched_var *vars;                   /* spec's */
 	struct sched_choice *choices;             /* spec's */
@@ -32,30 +32,30 @@ struct jobfile {
 /* A key of a mapping. A table of keys ends with a zero one. */
 struct jobfile_key {
 	const char *name; /* NULL: the table's end */
-	/* Reads the value, which is not null, into *into. NULL: not a key of ours, and why gives
-	 * the reason. */
+	/* Reads the value, which is not null, into *into. NULL: the key is not supported, and why
+	 * gives the reason. */
 	void (*read)(struct jobfile *f, const char *key, const struct tree_node *value, void *into);
-	const char *why; /* reason why the key is not ours, and what to do instead */
-	bool ignored;    /* a key that is not ours is accepted, whatever its value; else refused */
+	const char *why; /* reason why the key is not supported, and what to do instead */
+	bool ignored;    /* an unsupported key is accepted, whatever its value; else refused */
 };
 
 /* ---- jobfile_keys.c ---- */
 
 void jobfile_add_error(struct jobfile *f, const struct tree_node *at, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-/* Notes something that is accepted and may surprise; an error if the caller is strict. */
+/* Notes something that is accepted and may be a surprise; an error if the caller is strict. */
 void jobfile_add_note(struct jobfile *f, const struct tree_node *at, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-/* Notes once, however often the file has the key, that it is without effect here. key: lives as
- * long as the program. */
+/* Notes that the key is ignored, once, however often the file has it. key: must live as long as the
+ * program. */
 void jobfile_add_ignored(struct jobfile *f, const char *key, const struct tree_node *at,
 	const char *why);
 /* Reports a wrong value: "num_nodes: "four" is a string; a whole number from 1 to 4096 is
  * needed". */
 void jobfile_bad_value(struct jobfile *f, const char *key, const struct tree_node *value,
 	const char *needed);
-/* Reads each key of map, and reports those that are refused or unknown. elsewhere: keys of another
- * mapping, called where, in case a user puts them here; or NULL. */
+/* Reads each key of map, and reports keys that are refused or unknown. elsewhere: keys of another
+ * mapping, called where, in case a user gives them here; or NULL. */
 void jobfile_walk(struct jobfile *f, const struct tree_node *map, const struct jobfile_key *keys,
 	const struct jobfile_key *elsewhere, const char *where, void *into);
 
@@ -64,8 +64,8 @@ void jobfile_walk(struct jobfile *f, const struct tree_node *map, const struct j
 /* Reads text without NULs, not empty, at most cap_bytes with its NUL. */
 bool jobfile_text(struct jobfile *f, const char *key, const struct tree_node *value,
 	size_t cap_bytes, const char **into);
-/* Returns the text of a scalar, whether it is a string, a number or a boolean to YAML; NULL if it
- * has NULs or is no scalar. */
+/* Returns the text of a scalar, whether YAML takes it for a string, a number or a boolean; NULL if
+ * it has NULs or is not a scalar. */
 const char *jobfile_scalar(const struct tree_node *value);
 bool jobfile_bool(struct jobfile *f, const char *key, const struct tree_node *value, bool *into);
 /* Returns the value of a YAML boolean. */
@@ -88,7 +88,7 @@ bool jobfile_duration(struct jobfile *f, const char *key, const struct tree_node
 /* ---- jobfile.c ---- */
 
 extern const struct jobfile_key jobfile_top_keys[];
-/* Read keys that may stand in two places, with one value. into: not used. */
+/* Read keys that may be in two places, with one value. into: not used. */
 void jobfile_read_priority(struct jobfile *f, const char *key, const struct tree_node *value,
 	void *into);
 void jobfile_read_retries(struct jobfile *f, const char *key, const struct tree_node *value,
@@ -99,14 +99,14 @@ void jobfile_read_retries(struct jobfile *f, const char *key, const struct tree_
 extern const struct jobfile_key jobfile_resource_keys[];
 /* Fills spec's choices from the mapping; NULL: there is none. */
 void jobfile_resources(struct jobfile *f, const struct tree_node *map);
-/* Whether two choices are the same, but for spot nodes. */
+/* Whether two choices are equal, except for spot nodes. */
 bool jobfile_same_choice(const struct sched_choice *a, const struct sched_choice *b);
 
 /* ---- jobfile_vars.c ---- */
 
-/* Fills spec's variables from both mappings (NULL: not there) and from what was given. */
+/* Fills spec's variables from both mappings (NULL: not there) and from those given. */
 void jobfile_vars(struct jobfile *f, const struct tree_node *envs, const struct tree_node *secrets);
-/* Returns the text with ${NAME} and $NAME replaced by values of envs; NULL if that failed, which is
+/* Returns the text with ${NAME} and $NAME replaced by values of envs; NULL: that failed, and was
  * reported. */
 const char *jobfile_expand(struct jobfile *f, const char *key, const struct tree_node *at,
 	const char *text);

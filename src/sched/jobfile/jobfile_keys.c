@@ -72,15 +72,15 @@ void jobfile_bad_value(struct jobfile *f, const char *key, const struct tree_nod
 	}
 }
 
-/* ---- the nearest word ---- */
+/* ---- similar words ---- */
 
 static uint32_t least_of(uint32_t a, uint32_t b)
 {
 	return a < b ? a : b;
 }
 
-/* Returns the least number of changes of a character that make one word another; case does not
- * count. UINT32_MAX: a word is too long. */
+/* Returns the least number of changes of a character that turn one word into the other, whatever
+ * their case. UINT32_MAX: a word is too long. */
 static uint32_t word_distance(const char *a, const char *b)
 {
 	uint32_t before[KEY_COMPARE_MAX + 1];
@@ -108,7 +108,7 @@ static uint32_t word_distance(const char *a, const char *b)
 	return before[b_len];
 }
 
-/* Returns the key that was probably meant; NULL: none is near. */
+/* Returns the key that was probably meant; NULL: none is similar. */
 static const char *find_near(const struct jobfile_key *keys, const char *word)
 {
 	uint32_t most = 1 + (uint32_t)strlen(word) / 4;
@@ -133,7 +133,7 @@ static const struct jobfile_key *find_key(const struct jobfile_key *keys, const 
 	return keys && keys->name ? keys : NULL;
 }
 
-/* Returns our key for a word that other tools use; NULL: none. */
+/* Returns Pawl's key for a word that other tools use; NULL: none. */
 static const char *find_other_name(const struct jobfile_key *keys, const char *word)
 {
 	static const char *const names[][2] = {{"working_dir", "workdir"}, {"environment", "envs"},
@@ -151,7 +151,7 @@ static const char *find_other_name(const struct jobfile_key *keys, const char *w
 
 /* ---- a mapping ---- */
 
-/* Lists the names of keys that are ours, in a line. */
+/* Lists the names of supported keys, in a line. */
 static const char *list_keys(char *buf, size_t cap_bytes, const struct jobfile_key *keys)
 {
 	size_t len = 0;
@@ -176,11 +176,11 @@ static void report_unknown_key(struct jobfile *f, const struct tree_node *key,
 
 	remark_show(shown, key->text, key->len_bytes);
 	if (find_key(elsewhere, key->text)) {
-		jobfile_add_error(f, key, "%s is a key of %s, not one here", shown, where);
+		jobfile_add_error(f, key, "%s is a key of %s, and not allowed here", shown, where);
 	} else if (near) {
-		jobfile_add_error(f, key, "unknown key %s: is %s meant?", shown, near);
+		jobfile_add_error(f, key, "unknown key %s: did you mean %s?", shown, near);
 	} else {
-		jobfile_add_error(f, key, "unknown key %s; known are %s", shown,
+		jobfile_add_error(f, key, "unknown key %s; the known keys are %s", shown,
 			list_keys(all, sizeof(all), keys));
 	}
 }
@@ -206,7 +206,7 @@ void jobfile_walk(struct jobfile *f, const struct tree_node *map, const struct j
 
 		if (!key) {
 			report_unknown_key(f, item->key, keys, elsewhere, where);
-		} else if (item->value->kind != TREE_NULL) { /* a null value counts as not there */
+		} else if (item->value->kind != TREE_NULL) { /* a null value counts as missing */
 			take_item(f, key, item, into);
 		}
 	}

@@ -1,9 +1,8 @@
 /*
- * The section resources, which says what each node, or each replica, is to have. See
- * jobfile_impl.h.
+ * The section resources: what each node, or each replica, needs. See jobfile_impl.h.
  *
- * A key outside of any_of holds for each mapping in any_of that does not have the key itself; each
- * type of accelerators makes one choice more.
+ * A key outside of any_of holds for each mapping in any_of that does not have the key itself. Each
+ * type of accelerators makes one more choice.
  */
 #include "sched/jobfile/jobfile_impl.h"
 
@@ -13,41 +12,40 @@
 
 #define TYPES_MAX   16u /* types of accelerators in one place, at most */
 #define TYPE_MAX    64u /* bytes of the name of a type, terminator included */
-#define WORD_CHARS  "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
+#define TYPE_CHARS  "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 #define ACCELERATOR "a type and how many, as A100:4"
 
 #define TOP "the file itself"
 #define ORDERED                                                                                    \
-	"ordered: it is taken as any_of: the scheduler takes what makes most of its nodes, "       \
-	"whatever stands first"
-#define TIER  "a class of a cloud's disks; here there is best, the fastest measured local path"
+	"ordered: treated as any_of: the scheduler chooses what uses its nodes best, in any order"
+#define TIER  "a class of cloud disks; Pawl knows only best, the fastest measured local path"
 #define CLOUD "Pawl finds and rents no machines: the scheduler has its nodes already"
 #define MACHINE                                                                                    \
-	"a cloud's name for a machine, and Pawl rents none: accelerators, cpus and memory say "    \
-	"what a node is to have"
+	"a cloud's name of a machine, and Pawl rents none: give accelerators, cpus and memory "    \
+	"instead"
 #define IMAGE                                                                                      \
-	"Pawl starts no machines or containers: a job finds what its node has, and setup makes "   \
+	"Pawl starts no machines or containers: a job uses what its node has, and setup installs " \
 	"the rest"
-#define PORTS    "Pawl opens no firewall; a job may listen where its user may"
-#define RECOVERY "a job that loses its nodes gets others by itself"
+#define PORTS    "Pawl opens no firewall; a job may listen on any port that its user may use"
+#define RECOVERY "Pawl starts a job that lost its nodes on other nodes"
 
 struct accelerator {
 	const char *type; /* type, as written */
 	uint32_t n;       /* accelerators of the type, at least 1 */
 };
 
-/* The values of one mapping, with those that it takes over from the mapping around it. */
-struct wants {
+/* The values of one mapping, with those that it inherits from the outer mapping. */
+struct needs {
 	struct sched_choice each;            /* everything but accelerators */
 	struct accelerator types[TYPES_MAX]; /* types of which any one will do */
 	uint32_t types_n;                    /* number of types; 0: none is needed */
-	bool inner;                          /* the mapping stands in any_of */
+	bool inner;                          /* the mapping is in any_of */
 	const struct tree_node *any_of;      /* value of any_of or ordered; NULL: not there */
 };
 
 /* ---- accelerators ---- */
 
-/* Whether text is a size of memory, as "80GB" or "80GB+": SkyPilot knows which types have so
+/* Whether text is a size of memory, as "80GB" or "80GB+". SkyPilot knows which types have so
  * much. */
 static bool is_memory(const char *text, size_t len)
 {
@@ -58,7 +56,7 @@ static bool is_memory(const char *text, size_t len)
 		strchr("Bb", text[digits + 1]);
 }
 
-/* Whether a word between colons is such a size: "nvidia:80GB+:2". */
+/* Whether a word between colons is a size of memory: "nvidia:80GB+:2". */
 static bool names_memory(const char *text, size_t len)
 {
 	for (size_t at = 0, word; at < len; at += word + 1) {
@@ -108,23 +106,24 @@ static void report_fraction(struct jobfile *f, const struct tree_node *at)
 	char shown[REMARK_SHOW_MAX];
 
 	jobfile_add_error(f, at,
-		"accelerators: %s: a part of one is not yet: a job has 1 to %u whole ones",
+		"accelerators: %s: parts of an accelerator are not supported yet: give 1 to %u "
+		"whole ones",
 		remark_show(shown, at->text, at->len_bytes), SPEC_ACCELERATORS_MAX);
 }
 
-/* Reads "A100:4", or "A100" for one; reports errors. said: the count if it stands beside the type,
- * else 0. */
+/* Reads "A100:4", or "A100" for one; reports errors. count_given: the count if it is given beside
+ * the type, else 0. */
 static bool take_type(struct jobfile *f, const struct tree_node *at, const char *text, size_t len,
 	uint64_t count_given, struct accelerator *into)
 {
-	size_t name = strspn(text, WORD_CHARS);
+	size_t name = strspn(text, TYPE_CHARS);
 	enum count count = COUNT_WHOLE;
 	uint64_t n = count_given > 0 ? count_given : 1;
 	char shown[REMARK_SHOW_MAX];
 
 	if (names_memory(text, len)) {
 		jobfile_add_error(f, at,
-			"accelerators: %s: to ask for any of so much memory is not yet: name the "
+			"accelerators: %s: requests by memory are not supported yet: name the "
 			"types that will do, as [A100-80GB, H100]",
 			remark_show(shown, text, len));
 		return false;
@@ -148,17 +147,17 @@ static bool take_type(struct jobfile *f, const struct tree_node *at, const char 
 }
 
 static struct accelerator *next_type(struct jobfile *f, const struct tree_node *at,
-	struct wants *wants)
+	struct needs *needs)
 {
-	if (wants->types_n == TYPES_MAX) {
+	if (needs->types_n == TYPES_MAX) {
 		jobfile_add_error(f, at, "accelerators: more than %u types", TYPES_MAX);
 		return NULL;
 	}
-	return &wants->types[wants->types_n++];
+	return &needs->types[needs->types_n++];
 }
 
-/* Reads one type, or several with spaces between them, as in a list whose dashes were forgotten. */
-static void take_types(struct jobfile *f, const struct tree_node *at, struct wants *wants)
+/* Reads one type, or several with spaces between them, as in a list without its dashes. */
+static void take_types(struct jobfile *f, const struct tree_node *at, struct needs *needs)
 {
 	const char *text = at->kind == TREE_TEXT ? jobfile_scalar(at) : NULL;
 
@@ -167,7 +166,7 @@ static void take_types(struct jobfile *f, const struct tree_node *at, struct wan
 		return;
 	}
 	for (size_t len; *text != '\0'; text += len + strspn(text + len, " ")) {
-		struct accelerator *to = next_type(f, at, wants);
+		struct accelerator *to = next_type(f, at, needs);
 
 		len = strcspn(text, " ");
 		if (!to || !take_type(f, at, text, len, 0, to)) {
@@ -177,11 +176,11 @@ static void take_types(struct jobfile *f, const struct tree_node *at, struct wan
 }
 
 /* Reads {A100: 4}, or {A100:4}. */
-static void take_pair(struct jobfile *f, const struct tree_item *item, struct wants *wants)
+static void take_pair(struct jobfile *f, const struct tree_item *item, struct needs *needs)
 {
 	const struct tree_node *value = item->value;
 	const char *text = item->key->kind == TREE_TEXT ? jobfile_scalar(item->key) : NULL;
-	struct accelerator *to = next_type(f, item->key, wants);
+	struct accelerator *to = next_type(f, item->key, needs);
 	enum count count = COUNT_WHOLE;
 	char needed[64];
 	uint64_t n = 0;
@@ -209,11 +208,11 @@ static void take_pair(struct jobfile *f, const struct tree_item *item, struct wa
 static void read_accelerators(struct jobfile *f, const char *key, const struct tree_node *value,
 	void *into)
 {
-	struct wants *wants = into;
+	struct needs *needs = into;
 
-	wants->types_n = 0;
+	needs->types_n = 0;
 	if (value->kind == TREE_TEXT) {
-		take_types(f, value, wants);
+		take_types(f, value, needs);
 		return;
 	}
 	if (value->kind < TREE_LIST || value->items_n == 0) {
@@ -222,9 +221,9 @@ static void read_accelerators(struct jobfile *f, const char *key, const struct t
 	}
 	for (const struct tree_item *item = value->items; item; item = item->next) {
 		if (value->kind == TREE_MAP) {
-			take_pair(f, item, wants);
+			take_pair(f, item, needs);
 		} else {
-			take_types(f, item->value, wants);
+			take_types(f, item->value, needs);
 		}
 	}
 }
@@ -233,26 +232,26 @@ static void read_accelerators(struct jobfile *f, const char *key, const struct t
 
 static void read_cpus(struct jobfile *f, const char *key, const struct tree_node *value, void *into)
 {
-	jobfile_cpus(f, key, value, &((struct wants *)into)->each.cpus_milli);
+	jobfile_cpus(f, key, value, &((struct needs *)into)->each.cpus_milli);
 }
 
 static void read_memory(struct jobfile *f, const char *key, const struct tree_node *value,
 	void *into)
 {
-	jobfile_size(f, key, value, &((struct wants *)into)->each.memory_bytes);
+	jobfile_size(f, key, value, &((struct needs *)into)->each.memory_bytes);
 }
 
 static void read_disk_size(struct jobfile *f, const char *key, const struct tree_node *value,
 	void *into)
 {
-	jobfile_size(f, key, value, &((struct wants *)into)->each.disk_bytes);
+	jobfile_size(f, key, value, &((struct needs *)into)->each.disk_bytes);
 }
 
 static void read_disk_tier(struct jobfile *f, const char *key, const struct tree_node *value,
 	void *into)
 {
 	static const char *const clouds[] = {"low", "medium", "high", "ultra"};
-	struct wants *wants = into;
+	struct needs *needs = into;
 	const char *tier;
 
 	if (!jobfile_text(f, key, value, TYPE_MAX, &tier)) {
@@ -260,13 +259,13 @@ static void read_disk_tier(struct jobfile *f, const char *key, const struct tree
 	}
 	for (size_t i = 0; i < sizeof(clouds) / sizeof(*clouds); i++) {
 		if (strcasecmp(tier, clouds[i]) == 0) {
-			wants->each.disk_best = false;
+			needs->each.disk_best = false;
 			jobfile_add_ignored(f, key, value, TIER);
 			return;
 		}
 	}
-	wants->each.disk_best = strcasecmp(tier, "best") == 0;
-	if (!wants->each.disk_best) {
+	needs->each.disk_best = strcasecmp(tier, "best") == 0;
+	if (!needs->each.disk_best) {
 		jobfile_bad_value(f, key, value, "best");
 	}
 }
@@ -275,23 +274,23 @@ static void read_use_spot(struct jobfile *f, const char *key, const struct tree_
 	void *into)
 {
 	f->use_spot = value;
-	jobfile_bool(f, key, value, &((struct wants *)into)->each.spot);
+	jobfile_bool(f, key, value, &((struct needs *)into)->each.spot);
 }
 
 static void read_any_of(struct jobfile *f, const char *key, const struct tree_node *value,
 	void *into)
 {
-	struct wants *wants = into;
+	struct needs *needs = into;
 
-	if (wants->inner) {
+	if (needs->inner) {
 		jobfile_add_error(f, value, "%s: inside of another: write one list", key);
 	} else if (value->kind != TREE_LIST || value->items_n == 0) {
-		jobfile_bad_value(f, key, value, "a list of mappings, as resources is one,");
-	} else if (wants->any_of) {
+		jobfile_bad_value(f, key, value, "a list of mappings with keys of resources,");
+	} else if (needs->any_of) {
 		jobfile_add_error(f, value, "%s: there are two lists, any_of and ordered: keep one",
 			key);
 	} else {
-		wants->any_of = value;
+		needs->any_of = value;
 	}
 }
 
@@ -341,18 +340,18 @@ const struct jobfile_key jobfile_resource_keys[] = {
 	{"instance_type", NULL, MACHINE, true},
 	{"max_hourly_cost", NULL, CLOUD, true},
 	{"image_id", NULL, IMAGE, true},
-	{"accelerator_args", NULL, "TPUs are a cloud's, and not ours", true},
+	{"accelerator_args", NULL, "it is for TPUs of a cloud, which Pawl does not have", true},
 	{"ports", NULL, PORTS, true},
-	{"labels", NULL, "they name a cloud's machines, of which Pawl makes none", true},
+	{"labels", NULL, "they name cloud machines, and Pawl makes none", true},
 	{"autostop", NULL, "Pawl stops no machines; time_limit ends a job", true},
-	{"network_tier", NULL, "a job has what network its nodes have", true},
+	{"network_tier", NULL, "a job uses the network of its nodes", true},
 	{"local_disk", NULL, MACHINE, true},
-	{"ephemeral_storage", NULL, "Pawl makes no volumes: disk_size says what must be free",
-		true},
-	{"priority_class", NULL, "it is Kubernetes' own: priority is a number", true},
+	{"ephemeral_storage", NULL,
+		"Pawl makes no volumes: disk_size gives the space that must be free", true},
+	{"priority_class", NULL, "it belongs to Kubernetes: give priority, a number", true},
 	{"volumes", NULL,
-		"not yet: Pawl makes no volumes; mount a directory that the nodes share by "
-		"file_mounts, as /data: /shared/DIR",
+		"not supported yet: Pawl makes no volumes; mount a directory that the nodes share "
+		"by file_mounts, as /data: /shared/DIR",
 		false},
 	{NULL},
 };
@@ -367,14 +366,14 @@ bool jobfile_same_choice(const struct sched_choice *a, const struct sched_choice
 		a->disk_bytes == b->disk_bytes && a->disk_best == b->disk_best;
 }
 
-/* Adds a choice, unless it is there: choices that differ only in keys without effect are one. */
+/* Adds a choice, unless it is there: choices that differ only in ignored keys are one. */
 static bool add_choice(struct jobfile *f, const struct tree_node *at,
 	const struct sched_choice *choice)
 {
 	struct sched_spec *spec = f->spec;
 
 	if (choice->accelerators > 0 && !choice->accelerator) {
-		return false; /* memory is short, as pool.failed says */
+		return false; /* memory is short, as arena.failed shows */
 	}
 	for (uint32_t i = 0; i < spec->choices_n; i++) {
 		if (f->choices[i].spot == choice->spot &&
@@ -392,16 +391,16 @@ static bool add_choice(struct jobfile *f, const struct tree_node *at,
 	return true;
 }
 
-static void add_choices(struct jobfile *f, const struct tree_node *at, const struct wants *wants)
+static void add_choices(struct jobfile *f, const struct tree_node *at, const struct needs *needs)
 {
-	struct sched_choice choice = wants->each;
+	struct sched_choice choice = needs->each;
 
-	if (wants->types_n == 0) {
+	if (needs->types_n == 0) {
 		add_choice(f, at, &choice);
 	}
-	for (uint32_t i = 0; i < wants->types_n; i++) {
-		choice.accelerator = wants->types[i].type;
-		choice.accelerators = wants->types[i].n;
+	for (uint32_t i = 0; i < needs->types_n; i++) {
+		choice.accelerator = needs->types[i].type;
+		choice.accelerators = needs->types[i].n;
 		if (!add_choice(f, at, &choice)) {
 			return;
 		}
@@ -410,7 +409,7 @@ static void add_choices(struct jobfile *f, const struct tree_node *at, const str
 
 void jobfile_resources(struct jobfile *f, const struct tree_node *map)
 {
-	struct wants outer = {.inner = false};
+	struct needs outer = {.inner = false};
 
 	f->choices = sched_arena_alloc(f->arena, SPEC_CHOICES_MAX * sizeof(*f->choices));
 	f->spec->choices = f->choices;
@@ -427,7 +426,7 @@ void jobfile_resources(struct jobfile *f, const struct tree_node *map)
 		return;
 	}
 	for (const struct tree_item *item = outer.any_of->items; item; item = item->next) {
-		struct wants inner = outer;
+		struct needs inner = outer;
 
 		inner.inner = true;
 		if (item->value->kind == TREE_MAP) {
@@ -436,7 +435,7 @@ void jobfile_resources(struct jobfile *f, const struct tree_node *map)
 			add_choices(f, item->value, &inner);
 		} else {
 			jobfile_bad_value(f, "any_of", item->value,
-				"a mapping, as resources is one,");
+				"a mapping with keys of resources,");
 		}
 	}
 }

@@ -70,7 +70,7 @@ static bool take_digits(const char **at, uint64_t most, uint64_t *number)
 	return *at > from;
 }
 
-/* Reads the digits of a number. 010, which is eight to YAML and ten to most people, is refused. */
+/* Reads the digits of a number. Refuses 010, which is eight to YAML and ten to most people. */
 static bool take_number(const char **at, uint64_t most, uint64_t *number)
 {
 	const char *from = *at;
@@ -78,7 +78,7 @@ static bool take_number(const char **at, uint64_t most, uint64_t *number)
 	return take_digits(at, most, number) && (*from != '0' || *at == from + 1);
 }
 
-/* Reads a number and up to three decimals, in thousandths; further decimals are not read. */
+/* Reads a number and up to three decimals, in thousandths; drops further decimals. */
 static bool take_milli(const char **at, uint64_t *milli)
 {
 	uint64_t scale = 100;
@@ -120,8 +120,8 @@ bool jobfile_int(struct jobfile *f, const char *key, const struct tree_node *val
 bool jobfile_range(struct jobfile *f, const char *key, const struct tree_node *value,
 	uint32_t least, uint32_t most, struct sched_range *into)
 {
-	const char *word = jobfile_scalar(value);
-	const char *at = word ? word : "";
+	const char *text = jobfile_scalar(value);
+	const char *at = text ? text : "";
 	char needed[NEEDED_MAX];
 	uint64_t first;
 	uint64_t last;
@@ -144,8 +144,8 @@ bool jobfile_range(struct jobfile *f, const char *key, const struct tree_node *v
 bool jobfile_cpus(struct jobfile *f, const char *key, const struct tree_node *value,
 	uint32_t *into_milli)
 {
-	const char *word = jobfile_scalar(value);
-	const char *at = word ? word : "";
+	const char *text = jobfile_scalar(value);
+	const char *at = text ? text : "";
 	char needed[NEEDED_MAX];
 	uint64_t milli;
 
@@ -168,8 +168,8 @@ bool jobfile_size(struct jobfile *f, const char *key, const struct tree_node *va
 	} units[] = {{"", 30}, {"KB", 10}, {"MB", 20}, {"GB", 30}, {"TB", 40}, {"PB", 50},
 		{"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}, {"PiB", 50}, {"Ki", 10},
 		{"Mi", 20}, {"Gi", 30}, {"Ti", 40}, {"Pi", 50}};
-	const char *word = jobfile_scalar(value);
-	const char *at = word ? word : "";
+	const char *text = jobfile_scalar(value);
+	const char *at = text ? text : "";
 	uint64_t most = (uint64_t)SPEC_GIB_MAX << 30;
 	uint64_t bytes = 0;
 	uint64_t milli;
@@ -242,10 +242,10 @@ static bool take_units(const char *at, uint64_t *seconds)
 bool jobfile_duration(struct jobfile *f, const char *key, const struct tree_node *value,
 	uint32_t *into_s)
 {
-	const char *word = jobfile_scalar(value);
+	const char *text = jobfile_scalar(value);
 	uint64_t seconds;
 
-	if (word && (take_clock(word, &seconds) || take_units(word, &seconds)) && seconds > 0 &&
+	if (text && (take_clock(text, &seconds) || take_units(text, &seconds)) && seconds > 0 &&
 		seconds <= SPEC_TIME_MAX_S) {
 		*into_s = (uint32_t)seconds;
 		return true;

@@ -56,25 +56,25 @@ static bool is_given(const struct jobfile *f, const char *name)
 	return false;
 }
 
-/* Takes a boolean as Python's word for it, as SkyPilot does, whichever of YAML's words was
- * written. */
+/* Converts a boolean to Python's word for it, as SkyPilot does, whichever of YAML's words the file
+ * has. */
 static void take_boolean(struct jobfile *f, const struct tree_node *value, struct sched_var *var)
 {
 	var->value = jobfile_is_true(value) ? "True" : "False";
 	if (f->hidden) {
 		jobfile_add_note(f, value,
-			"%s: it is a boolean: the job finds True or False, as SkyPilot has it; "
-			"write the word that you mean in quotes",
+			"%s: it is a boolean: the job gets True or False, as from SkyPilot; put "
+			"the word that you mean in quotes",
 			var->name);
 	} else {
 		jobfile_add_note(f, value,
-			"%s: %s is a boolean: the job finds \"%s\", as SkyPilot has it; write the "
-			"word that you mean in quotes",
+			"%s: %s is a boolean: the job gets \"%s\", as from SkyPilot; put the word "
+			"that you mean in quotes",
 			var->name, value->text, var->value);
 	}
 }
 
-/* Takes a value as the file has it. A number is what was written: no tool rounds it on the way. */
+/* Stores a value unchanged. A number is the text in the file: no tool rounds it on the way. */
 static void take_value(struct jobfile *f, const struct tree_item *item, struct sched_var *var)
 {
 	const struct tree_node *value = item->value;
@@ -92,7 +92,7 @@ static void take_value(struct jobfile *f, const struct tree_item *item, struct s
 	} else if (value->kind >= TREE_LIST || (value->kind != TREE_NULL && !word)) {
 		jobfile_bad_value(f, var->name, value, "a string without zero bytes");
 	} else if (word && value->len_bytes >= SPEC_VALUE_MAX) {
-		jobfile_add_error(f, value, "%s: a value of %zu bytes; %u is the most", var->name,
+		jobfile_add_error(f, value, "%s: a value of %zu bytes; at most %u", var->name,
 			value->len_bytes, SPEC_VALUE_MAX - 1);
 	} else {
 		var->value = word;
@@ -106,8 +106,8 @@ static void take_vars(struct jobfile *f, const char *section, const struct tree_
 
 	if (secret && map->kind == TREE_LIST) {
 		jobfile_add_error(f, map,
-			"secrets: a list names what SkyPilot's server keeps: not yet: give each by "
-			"--secret NAME");
+			"secrets: a list of secrets that SkyPilot's server keeps is not supported "
+			"yet: give each by --secret NAME");
 		return;
 	}
 	if (map->kind != TREE_MAP) {
@@ -120,13 +120,12 @@ static void take_vars(struct jobfile *f, const char *section, const struct tree_
 		if (item->key->kind != TREE_TEXT || !name || !jobfile_is_var(name)) {
 			remark_show(shown, item->key->text, item->key->len_bytes);
 			jobfile_add_error(f, item->key,
-				"%s: \"%s\" cannot be set: a name is letters, digits and _, and "
-				"none "
-				"that Pawl sets itself",
+				"%s: \"%s\" cannot be set: a name has letters, digits and _, and "
+				"is none that Pawl sets itself",
 				section, shown);
 		} else if (find_var(f, name, strlen(name))) {
-			jobfile_add_error(f, item->key, "%s: %s stands in envs, too: keep one",
-				section, name);
+			jobfile_add_error(f, item->key, "%s: %s is in envs, too: keep one", section,
+				name);
 		} else {
 			take_value(f, item, add_var(f, name, secret));
 		}
@@ -180,7 +179,7 @@ static const char *look_up(struct jobfile *f, const char *key, const struct tree
 		return var->value ? var->value : ""; /* a missing value was reported */
 	}
 	jobfile_add_error(f, at, "%s: ${%.*s} %s", key, (int)(len < SHOWN_MAX ? len : SHOWN_MAX),
-		text, var ? "is a secret, and paths are shown" : "is not in envs");
+		text, var ? "is a secret, and paths are not secret" : "is not in envs");
 	return NULL;
 }
 
@@ -233,7 +232,7 @@ static const char *find_server(const char *from)
 	return path && path > host + 1 && path[-1] == ':' && path[1] != '/' ? host : NULL;
 }
 
-/* Makes "nas:/data" of "nas/data"; "nas:/data" stays as it is. */
+/* Turns "nas/data" into "nas:/data"; keeps "nas:/data". */
 static const char *write_server(struct jobfile *f, const char *server)
 {
 	size_t host = strcspn(server, "/");
@@ -248,8 +247,8 @@ static const char *write_server(struct jobfile *f, const char *server)
 	return text;
 }
 
-/* Returns the path without slashes at the end, but for that of / and ~/ and HOST:/; NULL: no
- * memory, or no path. */
+/* Returns the path without slashes at the end, except that of / and ~/ and HOST:/; NULL: no memory,
+ * or no path. */
 static const char *trim(struct jobfile *f, const char *path)
 {
 	size_t len = path ? strlen(path) : 0;
@@ -271,7 +270,7 @@ static bool is_taken(const struct sched_spec *spec, const char *at)
 }
 
 #define SHARED                                                                                     \
-	"not yet: Pawl mounts no %s; give a directory that the nodes share, as %s: "               \
+	"not supported yet: Pawl mounts no %s; give a directory that the nodes share, as %s: "     \
 	"/shared/DIR"
 
 static const struct tree_node *find_value(const struct tree_node *map, const char *name)
@@ -286,9 +285,8 @@ static const struct tree_node *find_value(const struct tree_node *map, const cha
 	return NULL;
 }
 
-/* Reports a mapping (name, source, store, mode), which is always a bucket or a volume to SkyPilot;
- * the directory that would fill it can be mounted instead. key: where it is to be, for a
- * message. */
+/* Reports a mapping (name, source, store, mode), which SkyPilot takes for a bucket or a volume; the
+ * directory that would fill it can be mounted instead. key: the mount point, for a message. */
 static void refuse_storage(struct jobfile *f, const struct tree_item *item, const char *key)
 {
 	const struct tree_node *source = find_value(item->value, "source");
@@ -302,8 +300,9 @@ static void refuse_storage(struct jobfile *f, const struct tree_item *item, cons
 			"volumes", key);
 	} else if (from && !strstr(from, "://")) {
 		jobfile_add_error(f, item->key,
-			"file_mounts: %s is a bucket that is filled from a directory: not yet: "
-			"Pawl mounts no buckets; give the directory itself, as %s: %s",
+			"file_mounts: %s is a bucket that is filled from a directory: not "
+			"supported yet: Pawl mounts no buckets; give the directory itself, as "
+			"%s: %s",
 			key, key, remark_show(shown, from, strlen(from)));
 	} else {
 		jobfile_add_error(f, item->key,
@@ -321,8 +320,8 @@ static void refuse_url(struct jobfile *f, const struct tree_node *at, const char
 
 	if (web && !strstr(url, ".blob.core.windows.net/")) {
 		jobfile_add_error(f, at,
-			"file_mounts: %.*s:// is not yet: Pawl fetches nothing; fetch it in setup, "
-			"or give a file that the nodes share",
+			"file_mounts: %.*s:// is not supported yet: Pawl fetches nothing; fetch it "
+			"in setup, or give a file that the nodes share",
 			(int)scheme, url);
 	} else {
 		jobfile_add_error(f, at, "file_mounts: %.*s:// is " SHARED,
@@ -358,7 +357,7 @@ static void take_mount(struct jobfile *f, const struct tree_item *item, struct s
 		jobfile_add_error(f, item->key,
 			"file_mounts: %s: a path that begins with / or ~/ is needed", key);
 	} else if (is_taken(f->spec, mount->at)) {
-		jobfile_add_error(f, item->key, "file_mounts: %s is there twice: keep one", key);
+		jobfile_add_error(f, item->key, "file_mounts: %s is given twice: keep one", key);
 	} else {
 		mount->from = mount->nfs ? write_server(f, find_server(mount->from)) : mount->from;
 		f->spec->mounts_n++;

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CUT "…" /* stands for what is left out */
+#define CUT "…" /* replaces what is left out */
 
 static bool is_inside_character(char c)
 {

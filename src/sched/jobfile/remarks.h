@@ -1,13 +1,13 @@
-/* Remarks on what is wrong with a file that a person wrote: all of it, each with its place. */
+/* Remarks on a file that a person wrote: all mistakes, each with its place. */
 #ifndef SCHED_JOBFILE_REMARKS_H
 #define SCHED_JOBFILE_REMARKS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#define REMARKS_MAX     20u  /* remarks kept on a file; further ones are counted */
+#define REMARKS_MAX     20u  /* remarks stored for a file; further ones are counted */
 #define REMARK_TEXT_MAX 480u /* bytes of a remark, terminator included; longer ones are cut */
-#define REMARK_SHOW_MAX 64u  /* bytes of a user's word in a remark, terminator included */
+#define REMARK_SHOW_MAX 64u  /* bytes of a quoted word in a remark, terminator included */
 
 struct remark {
 	uint32_t line;              /* from 1 */
@@ -27,8 +27,9 @@ void remarks_add(struct remarks *remarks, uint32_t line, uint32_t column, const 
 /* Sorts remarks by line and column. */
 void remarks_sort(struct remarks *remarks);
 
-/* Writes a user's word for a message: cut between characters if it is long, control characters as
- * '?'. Returns buf, of REMARK_SHOW_MAX bytes. text: valid UTF-8, but for NULs. */
+/* Prepares a word of the file for a message: cuts it between characters if it is long, and replaces
+ * control characters by '?'. Returns buf, of REMARK_SHOW_MAX bytes. text: valid UTF-8, except for
+ * NULs. */
 const char *remark_show(char *buf, const char *text, size_t len_bytes);
 
 #endif

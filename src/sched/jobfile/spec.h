@@ -1,4 +1,4 @@
-/* A job as its user describes it: what it runs, and what it needs to do so. */
+/* A job as its user describes it: what it runs, and what it needs. */
 #ifndef SCHED_JOBFILE_SPEC_H
 #define SCHED_JOBFILE_SPEC_H
 
@@ -25,13 +25,13 @@ struct sched_range {
 	uint32_t most; /* at least least */
 };
 
-/* Resources that each node of a job (each replica of an elastic one) is to have. */
+/* Resources that each node of a job (each replica of an elastic one) needs. */
 struct sched_choice {
 	const char *accelerator; /* type, as the user names it; NULL: none is needed */
 	uint32_t accelerators;   /* number of accelerators; 0: none */
-	uint32_t cpus_milli;     /* thousandths of a CPU, at least; 0: not said */
-	uint64_t memory_bytes;   /* at least; 0: not said */
-	uint64_t disk_bytes;     /* free, at least; 0: not said */
+	uint32_t cpus_milli;     /* thousandths of a CPU, at least; 0: not given */
+	uint64_t memory_bytes;   /* at least; 0: not given */
+	uint64_t disk_bytes;     /* free, at least; 0: not given */
 	bool disk_best;          /* the job's files belong on the fastest measured local path */
 	bool spot;               /* the node may be one that can be taken away */
 };
@@ -43,11 +43,11 @@ struct sched_var {
 	bool secret;       /* not to be shown or logged */
 };
 
-/* A path at which a job finds what is elsewhere. */
+/* A path at which a job finds a file or directory from elsewhere. */
 struct sched_mount {
 	const char *at;   /* begins with / or ~/; no two are the same */
 	const char *from; /* a local path; or, if nfs, HOST:/PATH */
-	bool nfs;         /* a directory of a file server, which the nodes have mounted */
+	bool nfs;         /* a directory of a file server, mounted on the nodes */
 };
 
 struct sched_spec {
@@ -59,7 +59,7 @@ struct sched_spec {
 
 	bool elastic;            /* replicas come and go between bounds, each on its own slot */
 	struct sched_range size; /* replicas if elastic; else nodes, all at once or none */
-	struct sched_range spot; /* how much of size is on nodes that can be taken away */
+	struct sched_range spot; /* part of size that is on nodes that can be taken away */
 
 	const struct sched_choice *choices; /* any of them will do */
 	uint32_t choices_n;                 /* at least 1 */
@@ -74,10 +74,10 @@ struct sched_spec {
 	uint32_t retries;      /* more starts after a failure */
 	uint32_t time_limit_s; /* longest run; 0: unlimited */
 
-	struct sched_arena arena; /* owned; memory that all these pointers point into */
+	struct sched_arena arena; /* owned; the memory of all of the above */
 };
 
-/* Frees a spec. A spec that is zero, or was freed before, is left as it is. */
+/* Frees a spec. Does nothing for a spec that is zero, or was freed before. */
 void sched_spec_deinit(struct sched_spec *spec);
 
 #endif

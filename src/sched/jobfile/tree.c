@@ -1,9 +1,9 @@
 /*
- * Builds a tree of the parser's events: see tree.h.
+ * Builds a tree from the parser's events: see tree.h.
  *
- * A list or mapping is counted and attached to its parent when it ends, so an alias finds nodes
- * whose size is known, and the nodes that it would add are checked before they are added: nothing
- * is ever copied.
+ * A list or mapping is counted and attached to its parent when it ends. So an alias finds nodes of
+ * known size, and the nodes that it would add are checked before they are added. Nothing is ever
+ * copied.
  */
 #include "sched/jobfile/tree.h"
 
@@ -111,7 +111,7 @@ static bool is_new_key(struct builder *b, const struct tree_node *map, const str
 
 	if (same) {
 		remarks_add(b->remarks, key->line, key->column,
-			"the key %s is there twice, first in line %u: keep one of them",
+			"the key %s is given twice, first in line %u: keep one of them",
 			remark_show(shown, key->text, key->len_bytes), same->key->line);
 	}
 	return !same;
@@ -152,8 +152,8 @@ static void set_key(struct builder *b, struct open *open, struct tree_node *key,
 {
 	if (key->kind >= TREE_LIST) {
 		refuse(b, mark,
-			"a list or mapping as a key: a key is a word; where {{ }} stands, a "
-			"template is to be filled in first");
+			"a list or mapping as a key: a key is a word; if the file has {{ }}, fill "
+			"in the template first");
 	} else if (key->kind == TREE_TEXT && strcmp(key->text, "<<") == 0) {
 		refuse(b, mark,
 			"<< (merging a mapping into another) is not supported: write its "
@@ -168,11 +168,11 @@ static void attach(struct builder *b, struct tree_node *node, yaml_mark_t mark)
 	struct open *open = b->depth > 0 ? &b->open[b->depth - 1] : NULL;
 
 	if (!open && node->kind == TREE_NULL) {
-		b->root = b->root ? b->root : node; /* a document without anything in it */
+		b->root = b->root ? b->root : node; /* an empty document */
 	} else if (!open && b->root && b->root->kind != TREE_NULL) {
 		refuse(b, b->document,
-			"a second document (---): pipelines and groups of jobs are not yet: a file "
-			"is one job; submit each by itself");
+			"a second document (---): pipelines and groups of jobs are not supported "
+			"yet: a file is one job; submit each by itself");
 	} else if (!open) {
 		b->root = node;
 	} else if (open->node->kind == TREE_LIST) {
@@ -205,7 +205,7 @@ static void remember_anchor(struct builder *b, const char *name, struct tree_nod
 	}
 }
 
-/* Checks a tag that the writer gave: only !!str is understood. Returns false if it is another. */
+/* Checks an explicit tag: only !!str is supported. Returns false for another one. */
 static bool is_known_tag(struct builder *b, const yaml_char_t *tag, bool scalar, yaml_mark_t mark)
 {
 	char shown[REMARK_SHOW_MAX];
@@ -214,7 +214,7 @@ static bool is_known_tag(struct builder *b, const yaml_char_t *tag, bool scalar,
 	if (!text || (scalar && (strcmp(text, STR_TAG) == 0 || strcmp(text, "!") == 0))) {
 		return true;
 	}
-	refuse(b, mark, "the tag %s: no tag but !!str is understood",
+	refuse(b, mark, "the tag %s: no tag but !!str is supported",
 		remark_show(shown, text, strlen(text)));
 	return false;
 }
@@ -258,7 +258,7 @@ static void begin(struct builder *b, enum tree_kind kind, const yaml_char_t *anc
 		return;
 	}
 	if (b->depth == TREE_DEPTH_MAX) {
-		refuse(b, mark, "more than %u lists or mappings in each other", TREE_DEPTH_MAX);
+		refuse(b, mark, "more than %u lists or mappings inside each other", TREE_DEPTH_MAX);
 		return;
 	}
 	node = new_node(b, kind, mark);
@@ -288,7 +288,7 @@ static void take_alias(struct builder *b, const yaml_event_t *event)
 	remark_show(shown, name, strlen(name));
 	for (uint32_t i = 0; i < b->depth; i++) {
 		if (b->open[i].anchor && strcmp(b->open[i].anchor, name) == 0) {
-			refuse(b, event->start_mark, "*%s stands inside of &%s: it has no end",
+			refuse(b, event->start_mark, "*%s is inside of &%s: it would have no end",
 				shown, shown);
 			return;
 		}
@@ -299,8 +299,9 @@ static void take_alias(struct builder *b, const yaml_event_t *event)
 	if (!anchor) {
 		refuse(b, event->start_mark, "*%s: there is no &%s before it", shown, shown);
 	} else if (anchor->node->height + b->depth > TREE_DEPTH_MAX) {
-		refuse(b, event->start_mark, "*%s: more than %u lists or mappings in each other",
-			shown, TREE_DEPTH_MAX);
+		refuse(b, event->start_mark,
+			"*%s: more than %u lists or mappings inside each other", shown,
+			TREE_DEPTH_MAX);
 	} else if (count_nodes(b, anchor->node->nodes, event->start_mark)) {
 		attach(b, anchor->node, event->start_mark);
 	}
@@ -383,7 +384,7 @@ int tree_parse(const struct tree_node **root, const void *bytes, size_t len_byte
 	int rv;
 
 	if (len_bytes > TREE_BYTES_MAX) {
-		remarks_add(remarks, 1, 1, "more than %u bytes: that is no job file",
+		remarks_add(remarks, 1, 1, "more than %u bytes: this is not a job file",
 			TREE_BYTES_MAX);
 		return pawl_err_set(err, PAWL_EINVAL, "job file: it is too long");
 	}

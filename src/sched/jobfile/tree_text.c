@@ -5,11 +5,11 @@
 
 /* ---- characters ---- */
 
-/* Decodes the character at `at`. Returns its bytes and sets its number; 0: it is no character. */
+/* Decodes the character at `at`. Returns its bytes and sets its number; 0: it is invalid. */
 static size_t decode_character(const uint8_t *at, size_t left_bytes, uint32_t *number)
 {
-	static const uint32_t least[] = {0, 0, 0x80, 0x800,
-		0x10000}; /* by length: a longer form is not valid */
+	/* By length: a longer form of a lower number is not valid. */
+	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
 	size_t n = at[0] < 0x80 ? 1
 		: at[0] < 0xc2  ? 0
 		: at[0] < 0xe0  ? 2

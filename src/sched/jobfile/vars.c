@@ -1,4 +1,4 @@
-/* The environment of a job on one of its nodes: see vars.h. */
+/* The environment variables of a job on one of its nodes: see vars.h. */
 #include "sched/jobfile/vars.h"
 
 #include "base/assert.h"

@@ -1,5 +1,4 @@
-/* The environment variables of a job's setup and run, under the names that SkyPilot gives them.
- * Pure. */
+/* The environment variables of a job's setup and run, under the names that SkyPilot uses. Pure. */
 #ifndef SCHED_JOBFILE_VARS_H
 #define SCHED_JOBFILE_VARS_H
 
@@ -17,15 +16,15 @@ struct vars_place {
 	const char *const *addresses; /* address of each node, in the order of ranks */
 	uint32_t gpus;                /* GPUs of the job on each node */
 	uint64_t job;                 /* number of the job */
-	const char *task;             /* id of the job, the same over all its starts */
+	const char *task;             /* id of the job, the same for all its starts */
 	const char *cluster;          /* name of the scheduler */
 	const char *engine;           /* engine that runs the job: "local", "slurm" */
 };
 
 /*
- * Adds the spec's variables, and those that say where the job runs, as "NAME=value" strings, each
- * with its NUL, as run_vars_merge of launch/env/run_vars.h takes them. Setup gets the names that
- * SkyPilot gives to setup: SKYPILOT_SETUP_NODE_RANK and so on. set fails if memory is short.
+ * Adds the spec's variables, and those that describe where the job runs, as "NAME=value" strings,
+ * each with its NUL, as run_vars_merge of launch/env/run_vars.h takes them. Setup gets SkyPilot's
+ * names for setup: SKYPILOT_SETUP_NODE_RANK and so on. set fails if memory is short.
  */
 void vars_put(struct wire_out *set, const struct sched_spec *spec, const struct vars_place *place,
 	enum vars_phase phase);

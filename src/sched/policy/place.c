@@ -1,9 +1,9 @@
 /*
  * Placement: see place.h. Pure.
  *
- * Nodes of one type are in lists by their room, so that the one with the least room that is enough
- * is found without looking at all. Types are placed one after another. An attempt places all jobs
- * of one type; attempts differ in how many jobs stay.
+ * Nodes of one type are in lists by their room, so that the node with the least sufficient room is
+ * found without a search of all. Types are placed one after another. An attempt places all jobs of
+ * one type; attempts differ in how many jobs stay.
  */
 #include "sched/policy/place.h"
 
@@ -15,10 +15,10 @@
 #include <string.h>
 
 #define NONE       UINT32_MAX
-#define ROUNDS_MAX 4 /* rounds of making jobs smaller, before all are placed anew for good */
+#define ROUNDS_MAX 4 /* rounds of making jobs smaller, before the last attempt */
 
 /* A job that is to be placed. */
-struct handshake {
+struct candidate {
 	uint32_t job;
 	uint32_t replicas;
 	bool stays; /* the job takes as many replicas as it has, where it has them */
@@ -34,16 +34,15 @@ struct place {
 	uint32_t largest;           /* room of the largest node of the type */
 	/* Arrays by node; all owned. */
 	uint32_t *room;
-	bool *kept_spread;     /* a job that is held is on the node and others */
-	uint32_t *prior;       /* replicas on the node that are to be placed anew, and would stay */
-	bool *spread;          /* a job that is on several nodes is on this one */
+	bool *kept_spread;     /* a kept job is on this node and others */
+	uint32_t *prior;       /* replicas on the node now, of jobs that are to be placed anew */
+	bool *spread;          /* a job on several nodes is on this one */
 	uint32_t *next, *prev; /* neighbours in the node's list; NONE: none */
 	uint32_t *heads; /* first nodes of lists, by 2 * room, plus 1 if no job is on the node */
 	/* Jobs of the type; owned. */
-	struct handshake
-		*candidates; /* in falling order of size; jobs that stay first among equals */
+	struct candidate *candidates; /* in falling order of size; on ties, jobs that stay first */
 	uint32_t candidates_n;
-	uint32_t stays_n; /* number of guests that stay */
+	uint32_t stays_n; /* number of candidates that stay */
 };
 
 /* ---- nodes by room ---- */
@@ -93,18 +92,18 @@ static void clear(struct place *place)
 }
 
 /*
- * Finds the node of a list where a job may be, with the fewest replicas that would stay there; the
- * first among equals. A job on several nodes avoids nodes of other such jobs. kind: only nodes
- * whose room, less the wanted slots, is enough for all replicas that would stay.
+ * Finds the node of a list where a job may be, with the fewest prior replicas; the first among
+ * equals. A job on several nodes avoids nodes of others on several. with_prior: only nodes whose
+ * room is enough for the wanted slots and all prior replicas.
  */
-static uint32_t find_in(const struct place *place, uint32_t list, uint32_t wanted, bool kind,
+static uint32_t find_in(const struct place *place, uint32_t list, uint32_t wanted, bool with_prior,
 	bool spread)
 {
 	uint32_t best = NONE;
 
 	for (uint32_t node = place->heads[list]; node != NONE; node = place->next[node]) {
 		bool may = !(spread && place->spread[node]) &&
-			(!kind || place->room[node] >= wanted + place->prior[node]);
+			(!with_prior || place->room[node] >= wanted + place->prior[node]);
 
 		if (may && (best == NONE || place->prior[node] < place->prior[best])) {
 			best = node;
@@ -116,12 +115,12 @@ static uint32_t find_in(const struct place *place, uint32_t list, uint32_t wante
 	return best;
 }
 
-/* Finds the node with the least room that is enough; NONE: there is none. */
+/* Finds the node with the least sufficient room; NONE: there is none. */
 static uint32_t find_fit(const struct place *place, uint32_t wanted, bool spread)
 {
-	for (int kind = 1; kind >= 0; kind--) {
+	for (int with_prior = 1; with_prior >= 0; with_prior--) {
 		for (uint32_t list = 2 * wanted; list < 2 * (place->largest + 1); list++) {
-			uint32_t node = find_in(place, list, wanted, kind, spread);
+			uint32_t node = find_in(place, list, wanted, with_prior, spread);
 
 			if (node != NONE) {
 				return node;
@@ -131,8 +130,8 @@ static uint32_t find_fit(const struct place *place, uint32_t wanted, bool spread
 	return NONE;
 }
 
-/* Finds the largest node without a job, of at most so many slots, for a job on several; NONE: there
- * is none. */
+/* Finds the largest node without a job, of at most so many slots, for a job on several nodes; NONE:
+ * there is none. */
 static uint32_t find_whole(const struct place *place, uint32_t most)
 {
 	for (uint32_t room = most < place->largest ? most : place->largest; room > 0; room--) {
@@ -157,7 +156,7 @@ static void take(struct place *place, struct sched_grant *grant, uint32_t node, 
 	}
 }
 
-/* Takes a job off its nodes, none of which it has marked as spread. */
+/* Takes a job off its nodes. The job must not have marked them as spread. */
 static void leave(struct place *place, struct sched_grant *grant)
 {
 	for (uint32_t i = 0; i < grant->replicas; i++) {
@@ -187,7 +186,7 @@ static bool is_spread(const struct sched_job *job)
 	return false;
 }
 
-/* Whether the job is on as few nodes as may hold it. */
+/* Whether the job is on as few nodes as can hold it. */
 static bool is_packed(const struct place *place, const struct sched_job *job)
 {
 	uint32_t nodes = 1;
@@ -268,9 +267,9 @@ static uint32_t shrink(struct place *place, uint32_t job)
 }
 
 /*
- * Places all jobs of the type. All jobs that can stay do, but for the last leave_n. Those are
- * placed with the others, but where they are if they still fit there and are packed. Returns false
- * if a job found no place; or, if smaller, took less.
+ * Places all jobs of the type. All jobs that can stay do, except the last leave_n. Those are placed
+ * with the others, but where they are now if they still fit there and are packed. Returns false if
+ * a job found no place; or, with smaller, if one took less.
  */
 static bool attempt(struct place *place, uint32_t leave_n, bool smaller)
 {
@@ -280,7 +279,7 @@ static bool attempt(struct place *place, uint32_t leave_n, bool smaller)
 
 	clear(place);
 	for (uint32_t i = 0; i < place->candidates_n; i++) {
-		const struct handshake *candidate = &place->candidates[i];
+		const struct candidate *candidate = &place->candidates[i];
 
 		place->grants[candidate->job].replicas = 0;
 		if (candidate->stays && (seen++ >= stay_n || !stay(place, candidate->job))) {
@@ -288,7 +287,7 @@ static bool attempt(struct place *place, uint32_t leave_n, bool smaller)
 		}
 	}
 	for (uint32_t i = 0; i < place->candidates_n; i++) {
-		struct handshake *candidate = &place->candidates[i];
+		struct candidate *candidate = &place->candidates[i];
 		bool placed = place->grants[candidate->job].replicas > 0;
 
 		if (!placed && candidate->stays) {
@@ -308,8 +307,8 @@ static bool attempt(struct place *place, uint32_t leave_n, bool smaller)
 	return all;
 }
 
-/* Finds the fewest jobs that must leave, so that all find a place. Returns false if it does not
- * help that all leave. */
+/* Finds the fewest jobs that must leave so that all find a place. Returns false if some find none
+ * even if all leave. */
 static bool try_stays(struct place *place)
 {
 	uint32_t low = 0; /* known to be too few */
@@ -337,8 +336,8 @@ static bool try_stays(struct place *place)
 
 static int compare(const void *a, const void *b)
 {
-	const struct handshake *x = a;
-	const struct handshake *y = b;
+	const struct candidate *x = a;
+	const struct candidate *y = b;
 
 	if (x->replicas != y->replicas) {
 		return x->replicas < y->replicas ? 1 : -1;
@@ -372,7 +371,7 @@ static void list_candidates(struct place *place, const bool *kept)
 			bool stays = may_stay(place, job, choice->replicas);
 
 			place->candidates[place->candidates_n++] =
-				(struct handshake){job, choice->replicas, stays};
+				(struct candidate){job, choice->replicas, stays};
 			place->stays_n += stays;
 		}
 	}

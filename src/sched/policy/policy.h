@@ -2,10 +2,9 @@
  * Policies decide which job gets which replicas: a policy's view of a cluster and its jobs, and the
  * policy's answer.
  *
- * The same policies decide in the simulator and in production; none knows which it is in. They are
- * pure: what they remember between two rounds is in what open() gave, randomness comes from the
- * seed, and time is an argument. A replica takes one slot (a GPU, or what a node counts in its
- * place).
+ * The same policies decide in the simulator and in production, and none knows where it runs. They
+ * are pure: their memory between two rounds is what open() returned, randomness comes from the
+ * seed, and time is an argument. A replica takes one slot (a GPU, or what a node counts instead).
  */
 #ifndef SCHED_POLICY_POLICY_H
 #define SCHED_POLICY_POLICY_H
@@ -18,7 +17,7 @@
 
 /* A node that replicas can be on. */
 struct sched_node {
-	uint32_t slots; /* replicas that the node holds; 0: none now (drained, lost, about to go) */
+	uint32_t slots; /* replicas that the node can hold; 0: none now (drained, lost, going) */
 	uint32_t type; /* type of the devices: nodes of one type are alike; below SCHED_TYPES_MAX */
 	double price;  /* price per hour, in any unit; 0: not known */
 };
@@ -47,12 +46,12 @@ struct sched_job {
 	bool pinned;       /* the job keeps what it has while it runs */
 	double weight;     /* weight of the job's queue or user, 1 mostly */
 	double restart_s;  /* seconds that a change of replicas costs */
-	const struct sched_hints
-		*hints[SCHED_TYPES_MAX]; /* by type; NULL: none reported: as on others */
-	const uint32_t *nodes;           /* index of the node of each replica, as it is now */
-	uint32_t replicas;               /* entries in nodes; 0: the job waits */
-	uint32_t types;                  /* bit t: the job may be on nodes of type t; 0: on any */
-	const void *oracle; /* what only a simulator knows, for baselines; NULL: nothing */
+	/* By type; NULL: none reported, and those of other types count. */
+	const struct sched_hints *hints[SCHED_TYPES_MAX];
+	const uint32_t *nodes; /* index of the node of each replica, as it is now */
+	uint32_t replicas;     /* entries in nodes; 0: the job waits */
+	uint32_t types;        /* bit t: the job may be on nodes of type t; 0: on any */
+	const void *oracle;    /* what only a simulator knows, for baselines; NULL: nothing */
 };
 
 struct sched_view {
@@ -61,9 +60,9 @@ struct sched_view {
 	uint32_t nodes_n;
 	const struct sched_job *jobs; /* in the order of submission */
 	uint32_t jobs_n;
-	/* Weight of fairness, for policies that have one: the exponent, with its sign changed, of
-	 * the mean of speedups. The higher, the less a job may fall behind. Over 0, at most
-	 * SCHED_FAIRNESS_MAX; 0 counts as 1, which is Pollux's. */
+	/* Weight of fairness, for policies that have one: the negative exponent of the mean of
+	 * speedups. With a higher value, a job falls behind less. Over 0, at most
+	 * SCHED_FAIRNESS_MAX; 0 counts as 1, the value of Pollux. */
 	double fairness;
 };
 #define SCHED_FAIRNESS_MAX 16.0
@@ -76,9 +75,9 @@ struct sched_grant {
 
 /* The worth of a decision. */
 struct sched_verdict {
-	double cost; /* cost by the policy's own objective, the less the better; NaN: it has none */
-	/* Lower bound of the cost: no allocation costs less, of those whose jobs have sizes that
-	 * the policy looks at (of pawl: sched/policy/worth.h) on one type of nodes each; NaN: not
+	double cost; /* cost by the policy's own objective, less is better; NaN: it has none */
+	/* Lower bound of the cost. It holds for all allocations in which each job is on one type of
+	 * nodes, with a size that the policy considers (of pawl: sched/policy/worth.h). NaN: not
 	 * known. */
 	double bound;
 };
@@ -86,7 +85,7 @@ struct sched_verdict {
 struct sched_policy {
 	const char *name;
 	/* Makes the policy's memory, which is empty before the first round. Returns NULL if memory
-	 * is short. No open: the policy keeps no memory. */
+	 * is short. If open itself is NULL, the policy keeps no memory. */
 	void *(*open)(uint64_t seed);
 	void (*close)(void *self);
 	/*
@@ -95,11 +94,12 @@ struct sched_policy {
 	 */
 	int (*decide)(void *self, const struct sched_view *view, struct sched_grant *grants,
 		struct sched_verdict *verdict, struct pawl_err *err);
-	bool run_to_completion; /* a job that runs does so until it ends, however long others wait */
-	bool chooses_sizes; /* the policy chooses how many replicas a job has, of types that it may be on */
+	bool run_to_completion; /* running jobs are never stopped for others */
+	bool chooses_sizes; /* the policy chooses each job's replicas, on types that it may use */
 };
 
-/* Returns what a decision may cost over the least, as a part of its cost; NaN: not known. */
+/* Returns by how much a decision's cost may exceed the least, as a part of its cost; NaN: not
+ * known. */
 double sched_verdict_gap(const struct sched_verdict *verdict);
 
 extern const struct sched_policy sched_pawl; /* policy_pawl.c */

@@ -1,22 +1,24 @@
 /*
  * Pawl's policy. Pure.
  *
- * Each job's goodput is compared with what the job would have on its fair share of the cluster, and
- * the mean of these speedups with the exponent -1 is to be as high as possible: Pollux's objective
- * (OSDI 2021, 4.2), which starves no job; or with another exponent, as sched_view.fairness has it.
- * So each size has a cost, and the least sum of costs is found exactly, or nearly and with a bound
- * (solve.h), where Pollux searches at random. Beside that,
+ * A job's speedup is its goodput, compared with what it would have on its fair share of the
+ * cluster. The policy maximizes the mean of the speedups with the exponent -1: Pollux's objective
+ * (OSDI 2021, 4.2), which starves no job; sched_view.fairness can set another exponent. So each
+ * size has a cost. The solver finds the least sum of costs exactly, or nearly and with a bound
+ * (solve.h), where Pollux searches at random. In addition,
  *
- * - a job with little left to do counts more, since the average completion is better where short
- *   jobs are not behind long ones; but no job counts less than half, so that long ones do not wait;
- * - a change of size must pay: it takes from a speedup what restarts took of a job's life so far,
- *   as in Pollux, and what this one will take of the next minutes, or of what is left to do;
- * - a job may have four times as many replicas as were measured, not twice: it takes fewer restarts
- *   until it is as large as it should be;
- * - a job that has run for a while and reported nothing is not waited for: it is taken to gain by
- *   each replica, if less and less, so that slots which are free are used.
+ * - a job with little left to do counts more, since the average completion time is better if short
+ *   jobs do not wait for long ones; but no job counts less than half, so that long ones do not
+ *   wait;
+ * - a change of size must pay off: restarts reduce a speedup by the part of the job's life that
+ *   they took so far, as in Pollux, and by what this one will take of the next minutes, or of what
+ *   is left to do;
+ * - a job may have four times as many replicas as were measured, not twice: it needs fewer restarts
+ *   until it has its best size;
+ * - the policy does not wait for a job that has run for a while and reported nothing: it assumes
+ *   that each replica adds goodput, but less each time, so that free slots are used.
  *
- * The figures below were chosen on Pollux's six published workloads at load 1, and are round.
+ * The constants below were chosen on Pollux's six published workloads at load 1, and are round.
  */
 #include "base/err.h"
 #include "base/fault.h"
@@ -31,15 +33,15 @@
 
 #define SPEEDUP_LEAST     1e-3 /* added to each speedup, so that waiting has a cost (Pollux) */
 #define REMAINING_POWER   0.5  /* exponent of median / own remaining time: a job's weight */
-#define REMAINING_LEAST_S 60.0 /* both times count as this at least, about a round */
+#define REMAINING_LEAST_S 60.0 /* both times count as at least this, about a round */
 #define WEIGHT_LEAST      0.5
 #define WEIGHT_MOST       10.0
-#define PAYBACK_S         600.0 /* seconds in which a change must pay */
+#define PAYBACK_S         600.0 /* seconds in which a change must pay off */
 #define GROWTH            4u    /* replicas allowed, as a multiple of those that were measured */
-#define SILENT_S          60.0 /* seconds of running in which a job may have reported nothing yet */
-#define SILENT_POWER      0.7  /* exponent of a silent job's replicas: its speedup */
+#define SILENT_S          60.0  /* seconds of running after which a job should have reported */
+#define SILENT_POWER      0.7   /* exponent of a silent job's replicas: its speedup */
 
-#define WORTHS 2u /* a cluster may be shown with two numbers of types in a round (core_round.c) */
+#define WORTHS 2u /* a round may see the cluster with two numbers of types (core_round.c) */
 
 struct pawl_policy {
 	struct sched_worth *worths[WORTHS]; /* owned; each for another cluster */
@@ -56,8 +58,8 @@ struct round {
 	uint32_t fair;                      /* replicas of a fair share */
 	double part;                        /* nodes that a replica takes: nodes over slots */
 	double fairness;                    /* fairness of the view, or 1 */
-	bool *kept;           /* by job: whether it keeps what it has; owned, as are the others */
-	uint32_t *room;       /* by node: slots that held jobs leave */
+	bool *kept;           /* by job: whether it keeps its replicas; owned, as are the others */
+	uint32_t *room;       /* by node: slots that kept jobs leave */
 	double *fair_goodput; /* by job: goodput on its fair share; 0: not known */
 	double *remaining_s;  /* by job: seconds left on its fair share; NaN: not known */
 	double *known_s;      /* entries of remaining_s that are known */
@@ -66,7 +68,7 @@ struct round {
 	uint32_t *chosen;
 };
 
-/* ---- what a job gains ---- */
+/* ---- the goodput and weight of a job ---- */
 
 static bool may_be_on(const struct round *round, uint32_t job, uint32_t type)
 {
@@ -76,7 +78,7 @@ static bool may_be_on(const struct round *round, uint32_t job, uint32_t type)
 }
 
 /* Returns the job's goodput on its fair share: the mean over the types that it may be on, weighted
- * by slots; mostly there is one type. */
+ * by slots. Most clusters have one type. */
 static double find_fair(const struct round *round, uint32_t job)
 {
 	uint32_t types = round->view->jobs[job].types;
@@ -150,7 +152,7 @@ static double find_weight(const struct round *round, uint32_t job, double middle
 
 /* ---- choices ---- */
 
-/* Whether the job has reported nothing on any type, in a time in which others would have. */
+/* Whether the job has reported nothing on any type, in a time in which it should have. */
 static bool is_silent(const struct sched_job *job)
 {
 	for (uint32_t t = 0; t < SCHED_TYPES_MAX; t++) {
@@ -161,8 +163,8 @@ static bool is_silent(const struct sched_job *job)
 	return job->attained >= SILENT_S * job->least;
 }
 
-/* Returns the replicas that the job may have of a type. A size far beyond those measured is not
- * trusted (Pollux, 4.1), unless none will ever be measured. */
+/* Returns the most replicas that the job may have of a type. A size far beyond those measured is
+ * not trusted (Pollux, 4.1), unless none will ever be measured. */
 static uint32_t find_most(const struct sched_job *job, const struct sched_hints *hints)
 {
 	uint64_t trusted = hints != NULL ? (uint64_t)GROWTH * hints->replicas_profiled
@@ -176,20 +178,21 @@ static uint32_t find_most(const struct sched_job *job, const struct sched_hints 
 }
 
 /*
- * Returns what a change leaves of a running job's speedup: Pollux's REALLOC_FACTOR, which is lower
- * the more of its life the job has lost already, times the part of the time in which this change
- * must pay that it does not take. A job that waits must start in any case, and loses nothing by
- * it.
+ * Returns what a change leaves of a running job's speedup. It is the product of two parts: Pollux's
+ * REALLOC_FACTOR, which falls as restarts take more of the job's life; and the part that remains of
+ * the time in which this change must pay off. A job that waits must start in any case, and loses
+ * nothing by it.
  */
 static double find_factor(const struct round *round, uint32_t j, double speedup)
 {
 	const struct sched_job *job = &round->view->jobs[j];
 	double worked_s = fmax(job->age_s - job->restarts * job->restart_s, 0);
 	double left_s = round->remaining_s[j] / speedup;
-	double pays_s = left_s < PAYBACK_S ? left_s : PAYBACK_S; /* also if left_s is not known */
-	double whole_s = (job->age_s + job->restart_s) * (pays_s + job->restart_s);
+	double payback_s =
+		left_s < PAYBACK_S ? left_s : PAYBACK_S; /* also if left_s is not known */
+	double whole_s = (job->age_s + job->restart_s) * (payback_s + job->restart_s);
 
-	return whole_s > 0 ? worked_s * pays_s / whole_s : 1;
+	return whole_s > 0 ? worked_s * payback_s / whole_s : 1;
 }
 
 static bool has_now(const struct round *round, uint32_t job, uint32_t type, uint32_t replicas)
@@ -308,7 +311,7 @@ static bool allocate(struct round *round)
 		round->known_s && round->first && round->chosen;
 }
 
-/* Allocates the choices, once it is known how many types there are. */
+/* Allocates the choices, once the sizes of each type are known. */
 static bool allocate_choices(struct round *round)
 {
 	size_t each = 1;

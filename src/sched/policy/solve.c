@@ -64,9 +64,9 @@ static void reduce(struct solve *solve)
 }
 
 /*
- * Any allocation with a choice in it whose reduced cost is x costs the bound and x at least. So an
- * allocation that costs less than solution has no choice over the gap; and after a search of all
- * choices up to within, an allocation that was left out costs the bound and within at least.
+ * Any allocation with a choice whose reduced cost is x costs at least the bound plus x. So an
+ * allocation that costs less than solution has no choice over the gap. And after a search of all
+ * choices up to within, an allocation that was left out costs at least the bound plus within.
  */
 static int search(struct solve *solve, struct sched_solution *solution, struct pawl_err *err)
 {

@@ -4,10 +4,10 @@
  * limited.
  *
  * Small problems are solved exactly, by dynamic programming over the slots that are taken of each
- * type. Large ones are solved by Lagrange multipliers, prices of a slot of each type: at any
- * prices, the sum over the jobs of the least of cost + price * slots, less price * capacity, is a
+ * type. Large ones are solved by Lagrange multipliers, which are prices of a slot of each type. At
+ * any prices, take each job's least cost + price * slots; their sum, less price * capacity, is a
  * bound that no allocation beats (weak duality). Choices within the bound's distance of the best
- * allocation so far may be in a better one; they are then searched exactly, if that is small.
+ * allocation so far may be in a better one. They are then searched exactly, if they are few.
  */
 #ifndef SCHED_POLICY_SOLVE_H
 #define SCHED_POLICY_SOLVE_H
@@ -24,14 +24,14 @@ struct sched_choice {
 };
 
 struct sched_problem {
-	/* Choices of one job stand together: first that it waits, then by type, then by
+	/* The choices of a job are adjacent: first the one that it waits, then by type, then by
 	 * replicas. */
 	const struct sched_choice *choices;
 	/* Index of each job's first choice; one more: the number of choices. */
 	const uint32_t *first;
 	uint32_t jobs_n;
 	uint32_t capacity[SCHED_TYPES_MAX]; /* slots of each type */
-	uint64_t steps_max; /* limit of an exact search, about 1 ns a step: SCHED_STEPS_MAX */
+	uint64_t steps_max; /* limit of an exact search: SCHED_STEPS_MAX; a step takes about 1 ns */
 };
 #define SCHED_STEPS_MAX       (1u << 21)
 #define SCHED_CHOICES_MAX     4096u      /* choices of one job, at most */

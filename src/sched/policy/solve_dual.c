@@ -12,8 +12,8 @@
 #define BOUND_TOLERANCE 1e-12 /* share of the bound that is not worth another evaluation */
 
 /*
- * Finds what each job takes at trial's prices, the first of equal choices, and the bound. Sums are
- * of doubles: what rounding may have added is taken off again (n terms, each sum exact to half an
+ * Finds what each job takes at trial's prices (the first of equal choices), and the bound. Sums are
+ * of doubles: what rounding may have added is subtracted (n terms, each sum exact to half an
  * epsilon).
  */
 static void evaluate(struct solve *solve)
@@ -67,8 +67,8 @@ static double find_highest(const struct solve *solve)
 	return highest;
 }
 
-/* Computes the bound's slope by each price: slots that are taken less slots that there are. 0 where
- * a price would fall below 0. */
+/* Computes the bound's slope by each price: slots that are taken less the type's slots. 0 where a
+ * price would fall below 0. */
 static void slope_of(const struct solve *solve, const struct solve_dual *dual, double *slope)
 {
 	for (uint32_t t = 0; t < solve->types; t++) {
@@ -77,8 +77,8 @@ static void slope_of(const struct solve *solve, const struct solve_dual *dual, d
 	}
 }
 
-/* A point on a line through the best prices: the bound along the line is concave, and here are its
- * value and slope. */
+/* A point on a line through the best prices, with the bound's value and slope there. Along the line
+ * the bound is concave. */
 struct cut {
 	double at; /* steps along the line */
 	double bound;
@@ -98,8 +98,8 @@ static struct cut cut_of(const struct solve *solve, const struct solve_dual *dua
 	return cut;
 }
 
-/* Evaluates the point at steps along the line from base, and keeps its prices if they are the
- * best. */
+/* Evaluates the point at so many steps along the line from base, and stores its prices in best if
+ * their bound is the highest so far. */
 static struct cut cut_at(struct solve *solve, const double *base, const double *direction,
 	double at)
 {
@@ -135,10 +135,10 @@ static double find_limit(const struct solve *solve, const double *base, const do
 }
 
 /*
- * Finds the best prices along a line that rises from the best so far; first: steps to the first
- * try. The tangents at a point before the maximum and at one behind it meet above it; the point
- * where they meet is tried next, until the bound is as high there as they are. slopes: behind the
- * maximum.
+ * Finds the best prices along a line on which the bound rises at the best prices so far. first:
+ * steps to the first point. The tangents before and behind the maximum meet above it. The point
+ * where they meet is evaluated next, until the bound there is as high as the tangents. slopes:
+ * those behind the maximum.
  */
 static void search_line(struct solve *solve, const double *direction, double first, double *slopes)
 {
@@ -176,8 +176,7 @@ static void search_line(struct solve *solve, const double *direction, double fir
 
 /* ---- all prices together ---- */
 
-/* The space in which lines are looked for: a matrix that is stretched where the bound is a
- * ridge. */
+/* The space in which lines are searched: a matrix that is stretched where the bound has a ridge. */
 struct space {
 	double axis[SCHED_TYPES_MAX][SCHED_TYPES_MAX];
 };
@@ -197,8 +196,8 @@ static double multiply(const struct solve *solve, const struct space *space, boo
 	return sqrt(square);
 }
 
-/* Shrinks the space by LESS in the direction in which the slopes before and behind the line's
- * maximum differ. */
+/* Shrinks the space by SPACE_SHRINK in the direction in which the slopes before and behind the
+ * line's maximum differ. */
 static void stretch(const struct solve *solve, struct space *space, const double *before,
 	const double *behind)
 {
@@ -232,7 +231,7 @@ static void search_all(struct solve *solve)
 {
 	struct space space = {0};
 	double before[SCHED_TYPES_MAX];
-	uint32_t idle = 0; /* number of consecutive lines that found nothing */
+	uint32_t idle = 0; /* number of consecutive lines that gained nothing */
 
 	for (uint32_t t = 0; t < solve->types; t++) {
 		space.axis[t][t] = 1;

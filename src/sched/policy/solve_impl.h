@@ -30,12 +30,13 @@ struct solve {
 
 /* Finds the best prices, in solve->best. */
 void solve_prices(struct solve *solve);
-/* Goes from what jobs take at the best prices to what fits, and then to what costs less. */
+/* Turns what jobs take at the best prices into a solution that fits, and then into a cheaper
+ * one. */
 void solve_repair(struct solve *solve, struct sched_solution *solution);
 /*
  * Finds the least cost of all choices whose reduced cost is at most within, beside those of
  * solution, which it replaces. *searched: false: that would take more than steps_max, and nothing
- * was done.
+ * was done. PAWL_ENOMEM.
  */
 int solve_remainder(struct solve *solve, double within, struct sched_solution *solution,
 	bool *searched, struct pawl_err *err);

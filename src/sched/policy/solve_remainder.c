@@ -11,7 +11,7 @@
 
 /*
  * The jobs that have more than one choice left. The slots that a job takes with any of its choices
- * are set aside: so few slots remain to be divided, where choices differ little.
+ * are set aside. So few slots remain to be divided if the choices differ little.
  */
 struct remainder {
 	struct solve *solve;
@@ -30,8 +30,8 @@ static bool is_in(const struct remainder *remainder, uint32_t job, uint32_t choi
 		remainder->chosen[job] == choice;
 }
 
-/* The choices that a job may take: how many there are, and the slots of one type that they all take
- * at least. */
+/* The choices that a job may take: how many there are, and the least slots of one type that each of
+ * them takes. */
 struct range {
 	uint32_t n;
 	uint32_t type;
@@ -202,7 +202,7 @@ int solve_remainder(struct solve *solve, double within, struct sched_solution *s
 	}
 	memcpy(chosen, solution->chosen, n * sizeof(*chosen));
 	fill(&remainder, &tables);
-	trace(&remainder, &tables, chosen); /* before core.chosen changes */
+	trace(&remainder, &tables, chosen); /* before remainder.chosen changes */
 	memcpy(solution->chosen, chosen, n * sizeof(*chosen));
 out:
 	free(tables.from);

@@ -1,4 +1,5 @@
-/* Goes from what jobs take at the best prices to what fits, and to what costs less. Pure. */
+/* Turns what jobs take at the best prices into a solution that fits, and then into a cheaper one.
+ * Pure. */
 #include "base/assert.h"
 #include "sched/policy/solve_impl.h"
 
@@ -39,9 +40,9 @@ static int compare(const void *a, const void *b)
 }
 
 /*
- * Returns what a move is worth, the less the better: the reduced cost that it adds, per slot that
- * it frees of a type of which too many are taken, or per slot that it takes where there is room.
- * INFINITY: the move may not be made.
+ * Returns a move's score, less is better: the reduced cost that it adds, per slot that it frees of
+ * a type of which too many are taken, or per slot that it takes where there is room. INFINITY: the
+ * move is not allowed.
  */
 static double score_move(const struct solve *solve, const int64_t *room, uint32_t from, uint32_t to)
 {
@@ -82,7 +83,7 @@ static uint32_t list_moves(const struct solve *solve, const uint32_t *chosen, co
 	return n;
 }
 
-/* Makes the moves that still may be made. Returns how many it made. */
+/* Makes those of the moves that are still allowed. Returns how many it made. */
 static uint32_t make_moves(const struct solve *solve, uint32_t n, uint32_t *chosen, int64_t *room)
 {
 	const struct sched_choice *choices = solve->problem->choices;
@@ -102,8 +103,7 @@ static uint32_t make_moves(const struct solve *solve, uint32_t n, uint32_t *chos
 	return made;
 }
 
-/* Makes jobs wait where too many slots are still taken after all passes, the last submitted
- * first. */
+/* Lets jobs wait, the last submitted first, if too many slots are still taken after all passes. */
 static void make_wait(const struct solve *solve, uint32_t *chosen, int64_t *room)
 {
 	const struct sched_problem *problem = solve->problem;
@@ -127,7 +127,7 @@ void solve_repair(struct solve *solve, struct sched_solution *solution)
 	memcpy(solution->chosen, solve->best.taken, problem->jobs_n * sizeof(uint32_t));
 	count_room(solve, solution->chosen, room);
 	for (int pass = 0; pass < PASSES_MAX && made > 0; pass++) {
-		/* Only the better half: the others may do better by two moves than by one. */
+		/* Only the better half: two moves of the others may do better than one. */
 		made = make_moves(solve, (list_moves(solve, solution->chosen, room) + 1) / 2,
 			solution->chosen, room);
 	}

@@ -12,16 +12,16 @@
 #define SIZES_MAX  (sizeof(((struct sched_sizes *)NULL)->replicas) / sizeof(uint32_t))
 #define SIZE_RATIO 1.25 /* ratio of the nodes of a large size to those of the one before */
 
-/* Goodputs that are remembered of a job on a type of nodes. */
+/* Goodputs remembered for a job on a type of nodes. */
 struct memo {
 	bool known; /* the fields below are valid */
 	struct pawl_perf perf;
 	struct pawl_noise noise;
 	struct pawl_batch_bounds bounds;
 	double goodput[SIZES_MAX]; /* goodput of each size; NaN: not computed yet */
-	uint32_t other_replicas;   /* last replicas that were no size; 0: none */
+	uint32_t other_replicas;   /* newest number of replicas that is no size; 0: none */
 	double other;              /* goodput of other_replicas */
-	uint32_t fair_replicas;    /* replicas of the last fair share; 0: none */
+	uint32_t fair_replicas;    /* replicas of the newest fair share; 0: none */
 	double fair;               /* goodput of fair_replicas */
 };
 
@@ -123,7 +123,7 @@ static bool are_equal(const struct memo *memo, const struct sched_hints *hints)
 		c->atomic_max == d->atomic_max && c->accumulate == d->accumulate;
 }
 
-/* Keeps what is remembered if a job's hints are as before; else forgets it. */
+/* Keeps a memo if the job's hints are unchanged; else clears it. */
 static void renew(struct memo *memo, const struct sched_hints *hints)
 {
 	if (hints == NULL || !hints->fitted) {
@@ -152,8 +152,7 @@ bool sched_worth_is_of(const struct sched_worth *worth, const struct sched_sizes
 	return true;
 }
 
-/* Copies what is remembered of the jobs that are still there. Both lists are in the order of
- * ids. */
+/* Copies the memos of jobs that are still there. Both lists are in ascending order of ids. */
 static void carry_over(const struct sched_worth *worth, const struct sched_view *view,
 	uint64_t *ids, struct memo *memos)
 {
@@ -193,7 +192,7 @@ int sched_worth_begin(struct sched_worth *worth, const struct sched_view *view,
 		free(ids);
 		free(memos);
 		forget(worth);
-		return pawl_err_set(err, PAWL_ENOMEM, "no memory for what %u jobs gain",
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for the goodputs of %u jobs",
 			view->jobs_n);
 	}
 	carry_over(worth, view, ids, memos);

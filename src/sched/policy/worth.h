@@ -1,6 +1,6 @@
 /*
- * The worth of replicas to jobs: the best goodput of each size on each type of nodes, remembered
- * from round to round while what a job told of itself stays the same. Pure.
+ * The worth of replicas to jobs: the best goodput of each size on each type of nodes. It is
+ * remembered from round to round while a job's hints stay the same. Pure.
  */
 #ifndef SCHED_POLICY_WORTH_H
 #define SCHED_POLICY_WORTH_H
@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 /* Sizes that jobs may have on a type of nodes beside their least and most, ascending: powers of two
- * below its largest node's slots, then whole nodes, from SCHED_NODES_EVERY on each a quarter more
- * than the one before. */
+ * below its largest node's slots, then whole nodes. From SCHED_NODES_EVERY nodes on, each size is a
+ * quarter larger than the one before. */
 struct sched_sizes {
 	uint32_t n;
 	uint32_t replicas[64];
@@ -28,29 +28,29 @@ struct sched_worth; /* goodputs that are remembered */
 struct sched_worth *sched_worth_open(void); /* NULL: no memory */
 void sched_worth_close(struct sched_worth *worth);
 
-/* Whether worth remembers goodputs of a cluster with these sizes, which sched_worth_begin had
- * last. */
+/* Whether the goodputs in worth are of a cluster with these sizes: those of the last
+ * sched_worth_begin. */
 bool sched_worth_is_of(const struct sched_worth *worth, const struct sched_sizes *sizes);
 
 /*
- * Begins a round: forgets jobs that are not there any more, and what was remembered of jobs that
- * have changed. sizes: of each type, copied. PAWL_ENOMEM: all is forgotten.
+ * Begins a round: forgets jobs that are gone, and the goodputs of jobs whose hints have changed.
+ * sizes: of each type, copied. PAWL_ENOMEM: all is forgotten.
  */
 int sched_worth_begin(struct sched_worth *worth, const struct sched_view *view,
 	const struct sched_sizes *sizes, struct pawl_err *err);
 
-/* Returns samples a second, in terms of an initial batch's, of the view's job on so many replicas
- * of a type of nodes, as few as hold them; 0: no batch fits, or there is no fit. */
+/* Returns the goodput, in samples a second of an initial batch, of the view's job on so many
+ * replicas of a type of nodes, as few as hold them; 0: no batch fits, or there is no fit. */
 double sched_worth_get(struct sched_worth *worth, uint32_t job, uint32_t type, uint32_t replicas);
-/* Returns the goodput on one node, however large: a fair share is measured by it (Pollux's
- * artifact). */
+/* Returns the goodput on one node, however large: Pollux's artifact measures a fair share by it. */
 double sched_worth_get_fair(struct sched_worth *worth, uint32_t job, uint32_t type,
 	uint32_t replicas);
 
-/* Returns, of the hints that a job told by type, those that count on one type: a fit from there,
- * else the newest fit from elsewhere; if there is none, whatever was told. NULL: nothing was. */
+/* Returns which of a job's hints by type hold for one type: a fit from there, else the
+	 * newest fit * from another type; if there is no fit, any hints. NULL: none were
+	 * reported. */
 const struct sched_hints *sched_hints_of(const struct sched_hints *const *hints, uint32_t type);
-/* Returns the hints that a job told last, those of the most progress. NULL: there are none. */
+/* Returns the job's newest hints: those of the most progress. NULL: there are none. */
 const struct sched_hints *sched_hints_newest(const struct sched_hints *const *hints);
 
 #endif

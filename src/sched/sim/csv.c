@@ -1,4 +1,4 @@
-/* Files of numbers: see csv.h. */
+/* Small CSV files: see csv.h. */
 #include "sched/sim/csv.h"
 
 #include "base/err.h"
@@ -22,7 +22,7 @@ static int read_open(FILE *file, const char *path, char **bytes, size_t *len_byt
 	}
 	if (!S_ISREG(is.st_mode) || is.st_size > CSV_BYTES_MAX) {
 		return pawl_err_set(err, PAWL_ECORRUPT,
-			"read %s: not a file, or one of more than %u MiB", path,
+			"read %s: it is not a file, or has more than %u MiB", path,
 			CSV_BYTES_MAX >> 20);
 	}
 	read = malloc((size_t)is.st_size + 1);
@@ -63,7 +63,7 @@ int csv_fail(const struct csv *csv, struct pawl_err *err, const char *fmt, ...)
 	return pawl_err_set(err, PAWL_ECORRUPT, "%s:%u: %s", csv->path, csv->line, text);
 }
 
-/* Returns the next line, ended with a 0; NULL: there is none. Empty lines are left out. */
+/* Returns the next line, terminated by a 0; NULL: there is none. Skips empty lines. */
 static char *next_line(struct csv *csv)
 {
 	char *line;
@@ -85,7 +85,7 @@ static char *next_line(struct csv *csv)
 	return line;
 }
 
-/* Refuses control characters: text behind a zero, or behind a \r within a line, would be lost. */
+/* Refuses control characters: text after a zero, or after a \r within a line, would be lost. */
 static int check_text(const struct csv *csv, struct pawl_err *err)
 {
 	for (size_t i = 0; i < csv->len_bytes; i++) {
@@ -95,8 +95,8 @@ static int check_text(const struct csv *csv, struct pawl_err *err)
 
 		if (byte < ' ' && byte != '\t' && !end) {
 			return pawl_err_set(err, PAWL_ECORRUPT,
-				"read %s: byte %zu is 0x%02x: it is no text, or damaged", csv->path,
-				i, byte);
+				"read %s: byte %zu is 0x%02x: it is not text, or damaged",
+				csv->path, i, byte);
 		}
 	}
 	return 0;
@@ -173,8 +173,8 @@ int csv_double(const struct csv *csv, uint32_t field, double least, double *numb
 	double read = strtod(csv->fields[field], &end);
 
 	if (end == csv->fields[field] || *end != '\0' || !isfinite(read) || read < least) {
-		return csv_fail(csv, err, "column %u: %.40s is no number from %g on", field + 1,
-			csv->fields[field], least);
+		return csv_fail(csv, err, "column %u: %.40s is not a number of at least %g",
+			field + 1, csv->fields[field], least);
 	}
 	*number = read;
 	return 0;
@@ -190,7 +190,7 @@ int csv_whole(const struct csv *csv, uint32_t field, uint32_t least, uint32_t *n
 		return rv;
 	}
 	if (read != floor(read) || read > INT32_MAX) {
-		return csv_fail(csv, err, "column %u: %.40s is no whole number", field + 1,
+		return csv_fail(csv, err, "column %u: %.40s is not a whole number", field + 1,
 			csv->fields[field]);
 	}
 	*number = (uint32_t)read;

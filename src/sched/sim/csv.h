@@ -13,7 +13,7 @@
 
 struct csv {
 	char path[512];
-	char *bytes;      /* the whole file; lines and fields are ended with 0 as they are read */
+	char *bytes;      /* the whole file; reading terminates lines and fields with 0 */
 	size_t len_bytes; /* length of the file */
 	char *at;         /* start of the next line */
 	uint32_t line;    /* number of the last line read, from 1 */
@@ -21,8 +21,8 @@ struct csv {
 	char *fields[CSV_FIELDS_MAX]; /* fields of the last line */
 };
 
-/* Reads the file whose path fmt gives, and checks its first line, which must be header. csv_close
- * in any case. */
+/* Reads the file whose path fmt gives, and checks that its first line is header. csv_close must
+ * follow in any case. */
 int csv_open(struct csv *csv, const char *header, struct pawl_err *err, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 void csv_close(struct csv *csv);
@@ -30,7 +30,7 @@ void csv_close(struct csv *csv);
 uint32_t csv_count(const struct csv *csv);
 /* Returns 1: fields are those of the next line; 0: there is none; PAWL_ECORRUPT. */
 int csv_next(struct csv *csv, struct pawl_err *err);
-/* Both read a number in a field, at least least; csv_whole a whole one. PAWL_ECORRUPT. */
+/* Both read a number of at least least from a field; csv_whole a whole one. PAWL_ECORRUPT. */
 int csv_double(const struct csv *csv, uint32_t field, double least, double *number,
 	struct pawl_err *err);
 int csv_whole(const struct csv *csv, uint32_t field, uint32_t least, uint32_t *number,
@@ -39,7 +39,7 @@ int csv_whole(const struct csv *csv, uint32_t field, uint32_t least, uint32_t *n
 int csv_fail(const struct csv *csv, struct pawl_err *err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* Reads all bytes of a file, and puts a 0 behind them; the caller frees *bytes. */
+/* Reads all bytes of a file, and appends a 0; the caller frees *bytes. */
 int csv_read_file(const char *path, char **bytes, size_t *len_bytes, struct pawl_err *err);
 
 #endif

@@ -16,14 +16,14 @@ struct alone {
 
 struct fair {
 	const struct sched_workload *workload;
-	uint32_t slots;     /* slots of a node */
-	uint32_t all;       /* slots of all nodes */
-	bool adapts;        /* jobs choose their batches */
-	struct alone *seen; /* one for each job at most */
-	uint32_t n;         /* number of entries in seen */
+	uint32_t slots;      /* slots of a node */
+	uint32_t all;        /* slots of all nodes */
+	bool adapts;         /* jobs choose their batches */
+	struct alone *memos; /* one for each job at most */
+	uint32_t n;          /* number of entries in memos */
 };
 
-/* A batch that is tried, and the time of its steps. */
+/* A candidate batch, and the time of its steps. */
 struct tried {
 	double total; /* batch size, in samples */
 	double step_s;
@@ -39,7 +39,7 @@ static double rate_in(const struct sched_app *app, const struct tried *tried, ui
 	return pawl_gain(&noise, tried->total / app->bounds.init) / tried->step_s;
 }
 
-/* Tries a batch of about total samples. Returns false if there is none on so many replicas. */
+/* Makes a batch of about total samples. Returns false if there is none on so many replicas. */
 static bool try_batch(const struct sched_app *app, const struct sched_app_placement *placement,
 	double total, struct tried *tried)
 {
@@ -56,7 +56,7 @@ static bool try_batch(const struct sched_app *app, const struct sched_app_placem
 	return true;
 }
 
-/* Lists the batches that may be taken. Returns how many. */
+/* Lists the batches that the job may use. Returns how many. */
 static uint32_t list_batches(const struct alone *alone, const struct sched_app_placement *placement,
 	struct tried *tried)
 {
@@ -76,7 +76,7 @@ static uint32_t list_batches(const struct alone *alone, const struct sched_app_p
 	return n;
 }
 
-/* Returns the seconds on exactly so many replicas, packed; infinite: no batch. */
+/* Returns the seconds on exactly so many replicas, packed; infinite: there is no batch. */
 static double time_on(const struct fair *fair, const struct alone *alone, uint32_t replicas)
 {
 	const struct sched_app *app = alone->app;
@@ -103,20 +103,20 @@ static struct alone *find_alone(struct fair *fair, const struct sched_submission
 	uint32_t batch = fair->adapts ? job->app->batch_fixed : job->batch;
 	uint32_t most = job->app->replicas_most;
 	uint32_t slots_max = job->app->nodes_most * fair->slots;
-	struct alone *alone = fair->seen;
+	struct alone *alone = fair->memos;
 
-	if (!fair->adapts) { /* the user may have asked for more than is of use */
+	if (!fair->adapts) { /* the user may have asked for more than the job can use */
 		most = most > job->replicas ? most : job->replicas;
 		most = slots_max > 0 && slots_max < most ? slots_max : most;
 	}
 	most = most < fair->all ? most : fair->all;
-	for (; alone < fair->seen + fair->n; alone++) {
+	for (; alone < fair->memos + fair->n; alone++) {
 		if (alone->app == job->app && alone->batch == batch && alone->most == most) {
 			return alone;
 		}
 	}
 	*alone = (struct alone){job->app, batch, most, calloc(most + 1, sizeof(double))};
-	return alone->shortest ? &fair->seen[fair->n++] : NULL;
+	return alone->shortest ? &fair->memos[fair->n++] : NULL;
 }
 
 /* Returns the seconds on so many replicas or fewer, over 0. */
@@ -138,8 +138,8 @@ static double best_time_up_to(const struct fair *fair, struct alone *alone, uint
 
 /* ---- shares ---- */
 
-/* Returns the number of jobs that are there, as the average over the life of job j: itself, and the
- * others while they are there, too. */
+/* Returns the number of jobs in the cluster, as the average over the time that job j is there: the
+ * job itself, and the others while they are there, too. */
 static double count_around(const struct fair *fair, const struct sched_job_result *results,
 	uint32_t j)
 {
@@ -155,8 +155,8 @@ static double count_around(const struct fair *fair, const struct sched_job_resul
 	return sum / results[j].jct_s;
 }
 
-/* Returns the seconds alone on a share. It need not be whole: the last slot has a part of the
- * time. */
+/* Returns the seconds alone on a share. If it is not whole, the job has the last slot for a part of
+ * the time. */
 static double time_on_share(const struct fair *fair, struct alone *alone, double share)
 {
 	uint32_t whole = (uint32_t)share;
@@ -167,7 +167,7 @@ static double time_on_share(const struct fair *fair, struct alone *alone, double
 	return 1 / rate;
 }
 
-/* Returns the seconds until a job's first step, where there is room: the next round, and the
+/* Returns the seconds until a job's first step, if there is room: until the next round, and for the
  * start. */
 static double wait_start(const struct sched_setting *setting, double at_s)
 {
@@ -183,8 +183,8 @@ int sched_fair_fill(struct sched_job_result *results, const struct sched_workloa
 		.slots = setting->slots,
 		.all = setting->nodes * setting->slots,
 		.adapts = adapts,
-		.seen = calloc(workload->n + 1, sizeof(*fair.seen))};
-	bool all = fair.seen != NULL;
+		.memos = calloc(workload->n + 1, sizeof(*fair.memos))};
+	bool all = fair.memos != NULL;
 
 	for (uint32_t j = 0; j < workload->n && all; j++) {
 		struct alone *alone = find_alone(&fair, &workload->jobs[j]);
@@ -199,8 +199,8 @@ int sched_fair_fill(struct sched_job_result *results, const struct sched_workloa
 		}
 	}
 	for (uint32_t i = 0; i < fair.n; i++) {
-		free(fair.seen[i].shortest);
+		free(fair.memos[i].shortest);
 	}
-	free(fair.seen);
+	free(fair.memos);
 	return all ? 0 : pawl_err_set(err, PAWL_ENOMEM, "fairness: out of memory");
 }

@@ -5,9 +5,9 @@
 #include "sched/sim/sim.h"
 
 /*
- * Fills rho of lives whose end_s and jct_s are set: jct_s over the time that the job would have
- * taken alone on its fair share of the slots, 1 / the average number of jobs that were there while
- * it was. PAWL_ENOMEM.
+ * Fills rho of results whose end_s and jct_s are set: jct_s over the time that the job would have
+ * taken alone on its fair share of the slots. The share is 1 / the average number of jobs that were
+ * there while it was. PAWL_ENOMEM.
  */
 int sched_fair_fill(struct sched_job_result *results, const struct sched_workload *workload,
 	const struct sched_setting *setting, bool adapts, struct pawl_err *err);

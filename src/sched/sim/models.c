@@ -10,7 +10,7 @@
 
 #define HOURS 8u
 
-/* The values of perf, epoch_steps, noise and asked are made by tools/sim_models.py. */
+/* tools/sim_models.py makes the values of perf, epoch_steps, noise and asked. */
 const struct sched_model sched_models[MODELS_N] = {
 	{.name = "bert",
 		.epochs = 2,
@@ -87,7 +87,7 @@ void sched_model_begin(struct sched_app *app, const struct sched_model *model)
 	}
 }
 
-/* Finds the noise in an epoch; between two points its logarithm is linear. */
+/* Finds the noise in an epoch. Between two points its logarithm is linear. */
 static double find_noise(const struct sched_model *model, uint32_t epoch)
 {
 	double at = (epoch + 0.5) / model->epochs * MODEL_POINTS - 0.5;

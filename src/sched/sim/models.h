@@ -1,7 +1,6 @@
 /*
- * The applications of Pollux's evaluation: the parameters of their jobs, and, where no profiles are
- * given, a model of each and a trace of jobs. Numbers are made by tools/sim_models.py; see
- * docs/sim.md.
+ * The applications of Pollux's evaluation: the parameters of their jobs. For runs without profiles,
+ * also a model of each and a trace of jobs. tools/sim_models.py makes the numbers; see docs/sim.md.
  */
 #ifndef SCHED_SIM_MODELS_H
 #define SCHED_SIM_MODELS_H
@@ -40,14 +39,15 @@ struct sched_model {
 
 extern const struct sched_model sched_models[MODELS_N];
 
-/* Begins the application without what is measured: sizes_n sizes, each twice the one before. */
+/* Initializes the application, except for measurements: sizes_n sizes, each twice the one
+ * before. */
 void sched_model_begin(struct sched_app *app, const struct sched_model *model);
 /* Loads all applications as modelled. apps: zeroed; the caller's to deinit in any case.
  * PAWL_ENOMEM. */
 int sched_models_load(struct sched_apps *apps, struct pawl_err *err);
 /*
- * Makes a trace of jobs_n jobs (over 0) in 8 hours, drawn from seed: as many of each application
- * and in each hour as in the published ones, on average. workload: zeroed; the caller's to deinit
+ * Makes a trace of jobs_n jobs (over 0) in 8 hours, drawn from seed. On average, each application
+ * and each hour has as many as in the published ones. workload: zeroed; the caller's to deinit
  * in any case. PAWL_ENOMEM.
  */
 int sched_models_trace(struct sched_workload *workload, const struct sched_apps *apps,

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "a grid is read as it is");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "a grid is read without conversion");
 
 #define ROWS_MAX 100000u /* rows of a workload, at most */
 
@@ -28,7 +28,8 @@ static int read_code(const struct csv *csv, uint32_t *code, struct pawl_err *err
 	size_t len = strlen(digits);
 
 	if (len < 1 || len > 4 || strspn(digits, "1234") != len) {
-		return csv_fail(csv, err, "placement %.40s: 1 to 4 digits from 1 to 4", digits);
+		return csv_fail(csv, err, "placement %.40s: it needs 1 to 4 digits from 1 to 4",
+			digits);
 	}
 	*code = 0;
 	for (size_t i = 0; i < len; i++) {
@@ -45,7 +46,7 @@ static int read_placed(struct csv *csv, struct placed *placed, struct pawl_err *
 	rv = rv ? rv : csv_double(csv, 2, 0, &placed->row.times.step_s, err);
 	rv = rv ? rv : csv_double(csv, 3, 0, &placed->row.times.sync_s, err);
 	if (rv == 0 && placed->row.times.sync_s >= placed->row.times.step_s) {
-		rv = csv_fail(csv, err, "a step is not longer than its reducing");
+		rv = csv_fail(csv, err, "step_time is not longer than sync_time");
 	}
 	return rv;
 }
@@ -61,7 +62,7 @@ static int by_code(const void *a, const void *b)
 	return (x->row.atomic > y->row.atomic) - (x->row.atomic < y->row.atomic);
 }
 
-/* Returns the code with the last digit put first. */
+/* Returns the code with the last digit moved to the front. */
 static uint32_t rotate(uint32_t code)
 {
 	uint32_t high = 1;
@@ -72,7 +73,7 @@ static uint32_t rotate(uint32_t code)
 	return code / APP_DIGITS + code % APP_DIGITS * high;
 }
 
-/* Indexes rows by code. A placement's rows are those of all its rotations, too. */
+/* Indexes rows by code. A placement's rows also hold for all its rotations. */
 static void index_rows(struct sched_app *app, const struct placed *placed, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
@@ -133,7 +134,8 @@ static int load_placements(struct sched_app *app, struct csv *csv, struct pawl_e
 	}
 	for (uint32_t code = 1; code < APP_CODES && rv == 0; code++) {
 		if (!has_zero(code) && app->rows_of[code].n == 0) {
-			rv = csv_fail(csv, err, "not all placements of 1 to 4 on 1 to 4 nodes");
+			rv = csv_fail(csv, err,
+				"not all placements of 1 to 4 on 1 to 4 nodes are there");
 		}
 	}
 	free(placed);
@@ -169,10 +171,10 @@ static int load_grid(struct sched_app *app, const char *dir, struct pawl_err *er
 		bool measured = isfinite(at->step_s);
 		bool right = measured && at->sync_s >= 0 && at->step_s > at->sync_s;
 
-		/* Where nothing was measured, the batch before counts. */
+		/* Where nothing was measured, the next smaller batch counts. */
 		if (!right && (measured || i % wide == 0)) {
-			return pawl_err_set(err, PAWL_ECORRUPT, "read %s: place %zu: no times",
-				path, i / wide);
+			return pawl_err_set(err, PAWL_ECORRUPT,
+				"read %s: placement %zu: no valid times", path, i / wide);
 		}
 	}
 	return 0;
@@ -200,11 +202,12 @@ static int load_epochs(struct sched_app *app, struct app_size *size, struct csv 
 			return rv;
 		}
 		if (size->noise[e].sqr + size->noise[e].var <= 0) {
-			return csv_fail(csv, err, "neither gradient nor noise");
+			return csv_fail(csv, err, "grad_sqr and grad_var are both 0");
 		}
 		if (progress <= before ||
 			size->iterations[e] <= (e > 0 ? size->iterations[e - 1] : 0)) {
-			return csv_fail(csv, err, "not beyond the epoch before");
+			return csv_fail(csv, err,
+				"progress or iteration is not beyond the epoch before");
 		}
 		before = progress;
 		if (size == app->sizes || progress < app->progress[e + 1]) {
@@ -231,7 +234,7 @@ static int load_training(struct sched_app *app, const char *dir, struct pawl_err
 	return rv;
 }
 
-/* ---- all of it ---- */
+/* ---- profiles ---- */
 
 static int load_app(struct sched_app *app, const char *dir, struct pawl_err *err)
 {
@@ -281,14 +284,15 @@ static int read_submission(struct sched_workload *workload, const struct sched_a
 		return rv;
 	}
 	if (workload->n > 0 && job->at_s < (job - 1)->at_s) {
-		return csv_fail(csv, err, "submitted before the line above: sort them by time");
+		return csv_fail(csv, err,
+			"submitted before the line above: sort the lines by time");
 	}
 	job->app = sched_apps_find(apps, csv->fields[2]);
 	if (job->app == NULL) {
-		return csv_fail(csv, err, "no application %.40s", csv->fields[2]);
+		return csv_fail(csv, err, "unknown application %.40s", csv->fields[2]);
 	}
 	if (job->batch < job->app->bounds.init || job->batch > job->app->bounds.max) {
-		return csv_fail(csv, err, "batch size %u: %s has %u to %u", job->batch,
+		return csv_fail(csv, err, "batch size %u: %s allows %u to %u", job->batch,
 			job->app->name, job->app->bounds.init, job->app->bounds.max);
 	}
 	if (strlen(csv->fields[0]) >= sizeof(job->name)) {

@@ -19,19 +19,19 @@ struct sim {
 	const struct sched_setting *setting;
 	void *memory;            /* the policy's */
 	double now_s;            /* time at the end of the last step */
-	double ran_s;            /* time at which a job ran last */
+	double ran_s;            /* last time at which any job ran */
 	struct sim_job *jobs;    /* all jobs, in the order of submission; the run's */
 	uint32_t *active;        /* indices of jobs that are submitted and not complete */
 	uint32_t active_n, next; /* entries in active; first job that is not submitted */
 	uint32_t *spread_jobs;   /* by node: jobs on it that are on several */
 	uint32_t *room;          /* by node: free slots, while grants are checked */
 	struct sched_node *nodes;
-	struct sched_job *view_jobs;  /* by active job: what the policy is told */
+	struct sched_job *view_jobs;  /* by active job: what the policy sees */
 	struct sched_grant *grants;   /* by active job: what the policy grants */
 	uint32_t *granted;            /* nodes of the grants */
 	uint32_t granted_room;        /* active jobs that granted has room for */
 	char (*names)[SIM_POOL_NAME]; /* names of nodes; NULL if changes are not reported */
-	const char **named;           /* room for the names of a job's nodes; NULL if names is */
+	const char **replica_nodes;   /* room for the names of a job's nodes; NULL if names is */
 };
 
 /* ---- open and close ---- */
@@ -42,11 +42,12 @@ static int check(const struct sched_policy_entry *policy, const struct sched_wor
 	uint64_t all = (uint64_t)setting->nodes * setting->slots;
 
 	if (all > SIM_SLOTS_MAX) {
-		return pawl_err_set(err, PAWL_ELIMIT, "a cluster of over %u slots", SIM_SLOTS_MAX);
+		return pawl_err_set(err, PAWL_ELIMIT, "the cluster has more than %u slots",
+			SIM_SLOTS_MAX);
 	}
 	if (setting->pools_n > 0 && !policy->adapts) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"policy %s: its jobs do not choose how many nodes they make use of",
+			"policy %s cannot use pools: its jobs do not choose their number of nodes",
 			policy->policy->name);
 	}
 	for (uint32_t j = 0; j < workload->n; j++) {
@@ -55,18 +56,18 @@ static int check(const struct sched_policy_entry *policy, const struct sched_wor
 		if (job->app->slots_most > 0 && setting->slots > job->app->slots_most) {
 			return pawl_err_set(err, PAWL_ENOTSUP,
 				"%s was measured with at most %u replicas on a node, not %u; "
-				"models are of any number",
+				"the built-in models have no such limit",
 				job->app->name, job->app->slots_most, setting->slots);
 		}
 		if (!policy->adapts && job->replicas > all) {
 			return pawl_err_set(err, PAWL_EINVAL,
-				"job %s asks for %u replicas: there are %u slots", job->name,
+				"job %s asks for %u replicas, but there are %u slots", job->name,
 				job->replicas, (uint32_t)all);
 		}
 		if (!policy->adapts && job->app->slots_most > 0 && job->replicas > APP_MEASURED) {
 			return pawl_err_set(err, PAWL_ENOTSUP,
-				"job %s asks for %u replicas: %u at most were measured", job->name,
-				job->replicas, APP_MEASURED);
+				"job %s asks for %u replicas, but at most %u were measured",
+				job->name, job->replicas, APP_MEASURED);
 		}
 	}
 	return 0;
@@ -85,7 +86,7 @@ static void close_sim(struct sim *sim)
 	free(sim->grants);
 	free(sim->granted);
 	free(sim->names);
-	free(sim->named);
+	free(sim->replica_nodes);
 }
 
 static int open_sim(struct sim *sim, struct pawl_err *err)
@@ -117,7 +118,7 @@ static int open_sim(struct sim *sim, struct pawl_err *err)
 	return 0;
 }
 
-/* ---- telling what changes ---- */
+/* ---- reports of changes ---- */
 
 static int name_nodes(struct sim *sim, struct pawl_err *err)
 {
@@ -127,8 +128,9 @@ static int name_nodes(struct sim *sim, struct pawl_err *err)
 		return 0;
 	}
 	sim->names = calloc(nodes_n, sizeof(*sim->names));
-	sim->named = calloc((size_t)nodes_n * sim->setting->slots, sizeof(*sim->named));
-	if (!sim->names || !sim->named) {
+	sim->replica_nodes =
+		calloc((size_t)nodes_n * sim->setting->slots, sizeof(*sim->replica_nodes));
+	if (!sim->names || !sim->replica_nodes) {
 		return pawl_err_set(err, PAWL_ENOMEM, "simulate: out of memory");
 	}
 	for (uint32_t i = 0; i < nodes_n; i++) {
@@ -145,10 +147,10 @@ static int name_nodes(struct sim *sim, struct pawl_err *err)
 
 static void report_job(struct sim *sim, const struct sim_job *job)
 {
-	for (uint32_t i = 0; sim->named && i < job->replicas; i++) {
-		sim->named[i] = sim->names[job->nodes[i]];
+	for (uint32_t i = 0; sim->replica_nodes && i < job->replicas; i++) {
+		sim->replica_nodes[i] = sim->names[job->nodes[i]];
 	}
-	sim_run_report(&sim->run, job, sim->named, sim->now_s);
+	sim_run_report(&sim->run, job, sim->replica_nodes, sim->now_s);
 }
 
 /* ---- a round's steps ---- */
@@ -156,7 +158,7 @@ static void report_job(struct sim *sim, const struct sim_job *job)
 /* Whether the job is on several nodes, by the runs in its list of nodes. */
 static bool on_several(const struct sim_job *job)
 {
-	return job->replicas > 0 && job->spot.place.nodes > 1;
+	return job->replicas > 0 && job->placement.place.nodes > 1;
 }
 
 static bool starts_run(const struct sim_job *job, uint32_t i)
@@ -250,7 +252,7 @@ static int fill_view_job(struct sim *sim, struct sim_job *job, struct sched_job 
 	return sim_job_update_hints(job, err);
 }
 
-/* Makes room for as many grants as there are active jobs, of all slots each. */
+/* Makes room for a grant of all slots for each active job. */
 static int reserve(struct sim *sim, struct pawl_err *err)
 {
 	size_t slots = (size_t)sim->setting->nodes * sim->setting->slots;
@@ -271,7 +273,7 @@ static int reserve(struct sim *sim, struct pawl_err *err)
 	return 0;
 }
 
-/* Checks the grants. A policy that gives what is not there is wrong, and its numbers would be. */
+/* Checks the grants: if the policy grants slots that do not exist, its results are worthless. */
 static int check_grants(struct sim *sim, struct pawl_err *err)
 {
 	for (uint32_t i = 0; i < sim->setting->nodes; i++) {
@@ -282,7 +284,7 @@ static int check_grants(struct sim *sim, struct pawl_err *err)
 
 		if (grant->replicas > sim->view_jobs[a].most) {
 			return pawl_err_set(err, PAWL_EINVAL,
-				"policy %s at %.0f s: job %s has %u replicas: at most %u",
+				"policy %s at %.0f s: job %s got %u replicas, more than %u",
 				sim->policy->policy->name, sim->now_s,
 				sim->jobs[sim->active[a]].submission->name, grant->replicas,
 				sim->view_jobs[a].most);
@@ -291,7 +293,7 @@ static int check_grants(struct sim *sim, struct pawl_err *err)
 			if (grant->nodes[i] >= sim->setting->nodes ||
 				sim->room[grant->nodes[i]]-- == 0) {
 				return pawl_err_set(err, PAWL_EINVAL,
-					"policy %s at %.0f s: job %s is on node %u, which is full",
+					"policy %s at %.0f s: job %s got node %u, which is full",
 					sim->policy->policy->name, sim->now_s,
 					sim->jobs[sim->active[a]].submission->name,
 					grant->nodes[i]);
@@ -387,8 +389,7 @@ static int run_rounds(struct sim *sim, struct pawl_err *err)
 
 /* ---- a run ---- */
 
-/* Counts the rent: all nodes are there from the beginning to the end, at a price of 1 an hour
- * each. */
+/* Counts the rent: all nodes are there during the whole run, at a price of 1 an hour each. */
 static void count_rent(struct sim_run *run)
 {
 	double end_s = 0;

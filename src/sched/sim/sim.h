@@ -1,11 +1,11 @@
 /*
- * A cluster, its jobs and a policy in virtual time, as Pollux's simulator has them (branch
- * osdi21-artifact of petuum/adaptdl): the published numbers come out of it to the last digit.
- * Pure: time spent is measured by a clock that the caller gives.
+ * A cluster, its jobs and a policy in virtual time, like Pollux's simulator (branch osdi21-artifact
+ * of petuum/adaptdl): it reproduces the published numbers to the last digit. Pure: it measures time
+ * by a clock that the caller gives.
  *
- * A round on a fixed cluster: each job steps for interval_s with what it has; then the policy is
- * asked. A job whose list of nodes changed stands still for restart_s, then goes on where it was.
- * Nodes are alike. With pools, time goes from event to event.
+ * A round on a fixed cluster: each job steps for interval_s with the replicas that it has; then the
+ * policy decides. A job whose list of nodes changes pauses for restart_s, then resumes. All nodes
+ * are alike. With pools, time goes from event to event.
  */
 #ifndef SCHED_SIM_SIM_H
 #define SCHED_SIM_SIM_H
@@ -22,24 +22,24 @@
 
 /*
  * A pool: nodes of one kind that can be rented, of setting.slots slots each. A node is paid for
- * from the time when it is asked for until it is given back, or taken away.
+ * from the request until it is returned, or taken away.
  */
 struct sched_pool {
 	const char *name;     /* at most SIM_POOL_NAME bytes, terminator included */
 	uint32_t least, most; /* nodes at once, at least and at most */
 	double price;         /* price of a node, per hour */
 	double speed;         /* speed of steps, relative to what was measured; over 0 */
-	double boot_s;        /* seconds from being asked for to being there */
-	bool spot;            /* nodes are taken away, as the next three fields say */
+	double boot_s;        /* seconds from the request until the node is there */
+	bool spot;            /* nodes are taken away, by the next three fields */
 	double life_s;        /* average seconds until taken away (exponentially); 0: never */
 	double notice_s;      /* seconds from the announcement until the node is taken away */
-	double gap_s;         /* seconds after that in which no node is to be had */
+	double gap_s;         /* seconds after that in which the pool has no nodes */
 };
 #define SIM_POOLS_MAX 8u
 #define SIM_POOL_NAME 32u
 
 /* A change: of a node, if job is NULL; else of a job, first reported when it is submitted. Times
- * need not ascend: submissions and ends are reported when the round is over. */
+ * need not ascend: submissions and ends are reported at the end of the round. */
 struct sched_sim_change {
 	double at_s;
 	const char *node; /* name of the node */
@@ -62,22 +62,23 @@ struct sched_setting {
 	 * them; from 0, below 1. */
 	double interference;
 	uint64_t seed;             /* seed of the policy, and of the errors of hints */
-	int64_t (*clock_ns)(void); /* NULL: how long a policy takes is not measured */
-	/* Called each simulated hour, with the number of jobs that are done; NULL: not called. */
+	int64_t (*clock_ns)(void); /* measures how long the policy takes; NULL: not measured */
+	/* Called each simulated hour, with the number of jobs that are complete; NULL: not
+	 * called. */
 	void (*on_progress)(void *user, double now_s, uint32_t done);
 	void *user;
 	double fairness; /* fairness in the policy's view: see sched_view */
-	/* Errors in what jobs report, for all their lives. Each part of a step's time is wrong, so
-	 * that the throughput reported is between (1 - speed_error) and (1 + speed_error) times the
-	 * true one; from 0, below 1. The noise scale is wrong by a factor of up to noise_error, or
-	 * one over it. 0: no error. */
+	/* Errors in what jobs report, constant for each job. Each part of a step's time has an
+	 * error, so that the reported throughput is between (1 - speed_error) and (1 + speed_error)
+	 * times the true one; from 0, below 1. The noise scale has an error of a factor of up to
+	 * noise_error, or one over it. 0: no error. */
 	double speed_error, noise_error;
-	/* Pools that nodes are rented from, as jobs make use of them: the scheduler's core decides,
-	 * with the policy, as in production. pools_n 0: nodes are there, and stay. */
+	/* Pools from which nodes are rented, as jobs can use them. The scheduler's core decides,
+	 * with the policy, as in production. pools_n 0: the cluster is fixed. */
 	const struct sched_pool *pools;
 	uint32_t pools_n; /* at most SIM_POOLS_MAX */
 	double good_use;  /* see core_options */
-	/* Called as something changes; NULL: not called. What note points to is good until the call
+	/* Called for each change; NULL: not called. What change points to is valid until the call
 	 * returns. */
 	void (*on_change)(void *user, const struct sched_sim_change *change);
 };
@@ -87,8 +88,8 @@ struct sched_job_result {
 	double end_s;      /* time at which the job was complete */
 	double jct_s;      /* seconds from submission to end_s */
 	double rho;        /* finish-time fairness: see docs/sim.md */
-	double attained;   /* slots times seconds, time standing still included */
-	double lost;       /* part of attained, standing still */
+	double attained;   /* slots times seconds, pauses included */
+	double lost;       /* part of attained that was spent in pauses */
 	uint32_t restarts; /* changes of replicas after the first start */
 };
 
@@ -99,31 +100,31 @@ struct sched_metrics {
 	double rho_avg, rho_p99, rho_max;
 	double rho_over_2; /* share of jobs whose rho is over 2 */
 	double restarts_per_job;
-	double restart_share; /* share of the slots' time that jobs had, standing still */
-	double utilisation;   /* share of all slots' time until the makespan that jobs had */
+	double restart_share; /* share of the jobs' slot time that was spent in pauses */
+	double utilisation;   /* share of all slot time until the makespan that jobs had */
 	double cost_h;        /* hours of a slot that jobs had */
-	double cost;          /* price of nodes; 1 an hour each where there are no pools */
-	double nodes_avg;     /* nodes that were paid for, on average until the makespan */
+	double cost;          /* price of nodes; without pools, 1 an hour each */
+	double nodes_avg;     /* nodes paid for, on average until the makespan */
 	double spot_share;    /* share of the nodes paid for that could be taken away */
 	double reclaims;      /* nodes that were taken away */
 	double solve_p50_s, solve_p99_s, solve_max_s; /* time of a decision; 0: not measured */
-	/* Part of its cost that a round's decision may have cost over the least: on average, and at
-	 * most; NaN: the policy does not say. */
+	/* By how much a decision's cost may exceed the least, as a part of it: on average, and at
+	 * most; NaN: the policy does not report it. */
 	double gap_avg, gap_max;
 	uint32_t rounds;  /* rounds that the policy decided */
-	uint64_t outside; /* times of steps that were asked for outside of what was measured */
+	uint64_t outside; /* step times that were needed outside of what was measured */
 };
 
-/* The results of a run. Zeroed, and deinitialised by the caller in any case. */
+/* The results of a run. Zeroed before; sched_outcome_deinit must follow in any case. */
 struct sched_outcome {
 	struct sched_job_result *results; /* one for each job, in the workload's order */
 	struct sched_metrics metrics;
 };
 
 /*
- * Runs the workload. PAWL_ENOMEM; PAWL_ENOTSUP: applications were not measured on such nodes;
- * PAWL_EINVAL: a job asks for more than the cluster has, or the policy gave what is not there;
- * PAWL_ELIMIT: jobs wait for ever; or what the policy fails with.
+ * Runs the workload. PAWL_ENOMEM; PAWL_ENOTSUP: an application was not measured on such nodes;
+ * PAWL_EINVAL: a job asks for more than the cluster has, or the policy granted nodes or slots that
+ * do not exist; PAWL_ELIMIT: jobs wait for ever; or an error of the policy.
  */
 int sched_sim_run(struct sched_outcome *outcome, const struct sched_policy_entry *policy,
 	const struct sched_workload *workload, const struct sched_setting *setting,

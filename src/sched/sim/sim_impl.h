@@ -1,5 +1,5 @@
-/* Shared by the simulator's two clusters, of fixed and of rented nodes: a run's jobs and results.
- * Pure. */
+/* Shared by the simulator's two kinds of clusters, of fixed and of rented nodes: a run's jobs and
+ * results. Pure. */
 #ifndef SCHED_SIM_SIM_IMPL_H
 #define SCHED_SIM_SIM_IMPL_H
 
@@ -26,10 +26,10 @@ int sim_run_init(struct sim_run *run, struct pawl_err *err);
 void sim_run_deinit(struct sim_run *run);
 /* Records how long a decision took, and its gap (NaN: not known). PAWL_ENOMEM. */
 int sim_run_solved(struct sim_run *run, double seconds, double gap, struct pawl_err *err);
-/* Fills lives and metrics. PAWL_ENOMEM. */
+/* Fills results and metrics. PAWL_ENOMEM. */
 int sim_run_sum(struct sim_run *run, struct sched_outcome *outcome, struct pawl_err *err);
-/* Calls setting->note, if there is one, with what the job has now and whether it is over. nodes:
- * the names of its replicas' nodes. */
+/* Calls setting->on_change, if there is one, with the job's present replicas and whether it is
+ * over. nodes: the names of its replicas' nodes. */
 void sim_run_report(const struct sim_run *run, const struct sim_job *job, const char *const *nodes,
 	double now_s);
 

@@ -16,10 +16,10 @@ void sim_job_deinit(struct sim_job *job)
 
 /* ---- hints ---- */
 
-static struct pawl_placement told_place(const struct sim_job *job,
+static struct pawl_placement reported_place(const struct sim_job *job,
 	const struct sched_policy_entry *policy)
 {
-	struct pawl_placement place = job->spot.place;
+	struct pawl_placement place = job->placement.place;
 
 	if (policy->paper_model) {
 		place.max_per_node = 1;
@@ -27,40 +27,40 @@ static struct pawl_placement told_place(const struct sim_job *job,
 	return place;
 }
 
-/* Records the times of this place and batch unless they are known. Returns false if out of
- * memory. */
-static bool record_profile(struct sim_measurements *seen, const struct pawl_placement *place,
+/* Records the times of this placement and batch unless they are known. Returns false if memory is
+ * short. */
+static bool record_profile(struct sim_measurements *measured, const struct pawl_placement *place,
 	uint32_t atomic, const struct sched_times *times)
 {
-	for (uint32_t p = 0; p < seen->n; p++) {
-		if (seen->profiles[p].atomic == atomic &&
-			memcmp(&seen->profiles[p].place, place, sizeof(*place)) == 0) {
+	for (uint32_t p = 0; p < measured->n; p++) {
+		if (measured->profiles[p].atomic == atomic &&
+			memcmp(&measured->profiles[p].place, place, sizeof(*place)) == 0) {
 			return true;
 		}
 	}
-	if (seen->n == SIM_PROFILES_MAX) {
+	if (measured->n == SIM_PROFILES_MAX) {
 		return true;
 	}
-	if (seen->n == seen->room) {
-		uint32_t room = seen->room > 0 ? 2 * seen->room : 8;
-		struct pawl_profile *more = realloc(seen->profiles, room * sizeof(*more));
+	if (measured->n == measured->room) {
+		uint32_t room = measured->room > 0 ? 2 * measured->room : 8;
+		struct pawl_profile *more = realloc(measured->profiles, room * sizeof(*more));
 
 		if (more == NULL) {
 			return false;
 		}
-		seen->profiles = more;
-		seen->room = room;
+		measured->profiles = more;
+		measured->room = room;
 	}
-	seen->profiles[seen->n++] =
+	measured->profiles[measured->n++] =
 		(struct pawl_profile){*place, atomic, times->step_s - times->sync_s, times->step_s};
-	seen->fresh = true;
-	if (place->replicas > seen->hints.replicas_profiled) {
-		seen->hints.replicas_profiled = place->replicas;
+	measured->fresh = true;
+	if (place->replicas > measured->hints.replicas_profiled) {
+		measured->hints.replicas_profiled = place->replicas;
 	}
 	return true;
 }
 
-/* Draws a factor of a step's time, such that the throughput is wrong by at most error, in either
+/* Draws a factor of a step's time, so that the throughput has an error of at most error, in either
  * direction. */
 static double draw_time(struct rng *rng, double error)
 {
@@ -81,33 +81,33 @@ void sim_job_draw_errors(struct sim_job *job, double speed_error, double noise_e
 		.var = noise_error > 1 ? pow(noise_error, 2 * rng_unit(&rng) - 1) : 1};
 }
 
-static void apply_errors(struct sched_hints *hints, const struct sim_error_factors *wrong)
+static void apply_errors(struct sched_hints *hints, const struct sim_error_factors *factors)
 {
-	hints->perf.alpha_c *= wrong->alpha_c;
-	hints->perf.beta_c *= wrong->beta_c;
-	hints->perf.alpha_r *= wrong->alpha_r;
-	hints->perf.beta_r *= wrong->beta_r;
-	hints->perf.alpha_n *= wrong->alpha_n;
-	hints->perf.beta_n *= wrong->beta_n;
-	hints->perf.delta_n *= wrong->delta_n;
-	hints->noise.var *= wrong->var;
+	hints->perf.alpha_c *= factors->alpha_c;
+	hints->perf.beta_c *= factors->beta_c;
+	hints->perf.alpha_r *= factors->alpha_r;
+	hints->perf.beta_r *= factors->beta_r;
+	hints->perf.alpha_n *= factors->alpha_n;
+	hints->perf.beta_n *= factors->beta_n;
+	hints->perf.delta_n *= factors->delta_n;
+	hints->noise.var *= factors->var;
 }
 
 int sim_job_update_hints(struct sim_job *job, struct pawl_err *err)
 {
-	struct sim_measurements *seen = &job->measured;
+	struct sim_measurements *measured = &job->measured;
 	const struct sched_app *app = job->submission->app;
 	int rv = 0;
 
-	if (seen->fresh) {
-		rv = pawl_perf_fit(&seen->hints.perf, seen->profiles, seen->n, err);
-		seen->hints.fitted = rv == 0;
-		seen->fresh = false;
+	if (measured->fresh) {
+		rv = pawl_perf_fit(&measured->hints.perf, measured->profiles, measured->n, err);
+		measured->hints.fitted = rv == 0;
+		measured->fresh = false;
 	}
-	seen->hints.bounds = app->bounds;
-	seen->hints.progress = job->progress;
-	seen->hints.progress_end = app->progress[app->epochs];
-	job->reported = seen->hints;
+	measured->hints.bounds = app->bounds;
+	measured->hints.progress = job->progress;
+	measured->hints.progress_end = app->progress[app->epochs];
+	job->reported = measured->hints;
 	apply_errors(&job->reported, &job->error_factors);
 	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "job %s", job->submission->name);
 }
@@ -118,7 +118,7 @@ static int choose_batch(struct sim_job *job, const struct sched_policy_entry *po
 	struct pawl_err *err)
 {
 	const struct sched_app *app = job->submission->app;
-	const struct pawl_placement place = told_place(job, policy);
+	const struct pawl_placement place = reported_place(job, policy);
 	const struct sched_hints *hints = &job->reported;
 	double least = (double)app->bounds.atomic_min * place.replicas;
 	double total = least > app->bounds.init ? least : app->bounds.init;
@@ -156,11 +156,11 @@ int sim_job_move(struct sim_job *job, const struct sched_policy_entry *policy,
 		}
 		memcpy(nodes, grant->nodes, len_bytes);
 		job->nodes = nodes;
-		sched_app_placement_fill(&job->spot, nodes, grant->replicas);
-		if (nodes_most > 0 && job->spot.place.nodes > nodes_most) {
+		sched_app_placement_fill(&job->placement, nodes, grant->replicas);
+		if (nodes_most > 0 && job->placement.place.nodes > nodes_most) {
 			return pawl_err_set(err, PAWL_ENOTSUP,
 				"job %s is on %u nodes: %s was measured on at most %u",
-				job->submission->name, job->spot.place.nodes,
+				job->submission->name, job->placement.place.nodes,
 				job->submission->app->name, nodes_most);
 		}
 		job->countdown_s = restart_s;
@@ -173,17 +173,17 @@ int sim_job_move(struct sim_job *job, const struct sched_policy_entry *policy,
 
 /* ---- steps ---- */
 
-/* Returns the rate in steps of an initial batch per second, and records the times that it used.
- * Returns 0 if out of memory. */
+/* Returns the rate in steps of an initial batch per second, and records the times used. Returns 0
+ * if memory is short. */
 static double find_rate(struct sim_job *job, const struct sched_policy_entry *policy)
 {
 	const struct sched_app *app = job->submission->app;
-	const struct pawl_placement place = told_place(job, policy);
+	const struct pawl_placement place = reported_place(job, policy);
 	double total = (double)pawl_batch_total(&place, &job->batch);
 	struct sched_times times;
 	struct pawl_noise noise;
 
-	job->outside += !sched_app_times(app, &job->spot, job->batch.atomic, &times);
+	job->outside += !sched_app_times(app, &job->placement, job->batch.atomic, &times);
 	sched_app_noise(app, total, job->oracle.epoch, &noise);
 	if (policy->adapts) {
 		job->measured.hints.noise = noise;
@@ -194,7 +194,7 @@ static double find_rate(struct sim_job *job, const struct sched_policy_entry *po
 	return pawl_gain(&noise, total / app->bounds.init) / sched_step_s(&times, job->batch.accum);
 }
 
-/* Advances to the end of the epoch, or by seconds if that is sooner. Returns the seconds used. */
+/* Advances to the end of the epoch, or by seconds if that comes first. Returns the seconds used. */
 static double advance(struct sim_job *job, double rate, double now_s, double seconds)
 {
 	const struct sched_app *app = job->submission->app;
@@ -218,17 +218,17 @@ static double advance(struct sim_job *job, double rate, double now_s, double sec
 int sim_job_step(struct sim_job *job, const struct sched_policy_entry *policy, double now_s,
 	double seconds, double speed, struct pawl_err *err)
 {
-	double still = job->countdown_s < seconds ? job->countdown_s : seconds;
+	double pause_s = job->countdown_s < seconds ? job->countdown_s : seconds;
 	int rv = 0;
 
 	if (job->replicas == 0) {
 		return 0;
 	}
-	job->countdown_s -= still;
-	job->lost += still * job->replicas;
-	job->attained += still * job->replicas;
-	now_s += still;
-	seconds -= still;
+	job->countdown_s -= pause_s;
+	job->lost += pause_s * job->replicas;
+	job->attained += pause_s * job->replicas;
+	now_s += pause_s;
+	seconds -= pause_s;
 	while (seconds > 0 && job->end_s < 0 && rv == 0) {
 		double rate = find_rate(job, policy) * speed;
 		double took;

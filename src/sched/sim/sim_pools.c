@@ -1,13 +1,13 @@
 /*
- * The simulator's cluster of rented nodes: the scheduler's core, as it is in production, and an
- * engine whose nodes are numbers. Pure.
+ * The simulator's cluster of rented nodes: the production core of the scheduler, and an engine
+ * whose nodes are numbers. Pure.
  *
- * Time advances to whatever is next: a job is submitted, a node comes or is taken away, or the core
- * wants to be woken; and once each interval, jobs report their hints and finished jobs are found.
- * In between, jobs make their steps. The core's updates are carried out at once, and the core
- * learns the outcome in its next step. A start or a rescale makes the job stand still for
- * restart_s. Nothing is lost or late, and no start fails. A job that has not been told to leave a
- * node before the node is taken away goes on from where it was.
+ * Time advances to the next event: a job is submitted, a node comes or is taken away, or the core
+ * wants CORE_TIMER. Once each interval, jobs report their hints and complete jobs are found. In
+ * between, jobs make their steps. The core's updates are carried out at once, and the core gets the
+ * outcome in its next step. After a start or a rescale the job pauses for restart_s. Nothing is
+ * lost or late, and no start fails. If the core did not move a job from a node in time, the job
+ * still loses no progress when the node is taken away.
  */
 #include "sched/sim/sim_impl.h"
 
@@ -21,29 +21,29 @@
 #include <string.h>
 
 #define NS_A_S     1e9
-#define NODES_MAX  4096u /* nodes rented or asked for at once, at most */
+#define NODES_MAX  4096u /* nodes rented or requested at once, at most */
 #define START_S    3600.0
 #define GRACE_NS   30000000000LL
 #define BACKOFF_NS 1000000000LL
 #define PROGRESS_S 3600.0  /* virtual seconds between two reports */
-#define SAME_STEPS 100000u /* core steps at one moment; more of them: something is wrong */
+#define SAME_STEPS 100000u /* steps of the core at one moment; more mean an endless loop */
 
-/* A node that was asked for. */
+/* A node that was requested. */
 struct rented {
 	char name[SIM_POOL_NAME + 16];
 	uint32_t number; /* never reused */
 	uint32_t pool;
 	bool there;
 	bool going;
-	double since_s; /* time at which the node was asked for */
+	double since_s; /* time of the request */
 	double next_s;  /* time at which it comes, is announced to go, or goes; INFINITY: never */
 };
 
-/* An event that waits to be told to the core. */
-struct reported {
+/* An event that waits to be sent to the core. */
+struct queued_event {
 	struct core_event event;
 	char name[SIM_POOL_NAME + 16]; /* name of the event's node or pool */
-	struct reported *next;
+	struct queued_event *next;
 };
 
 struct pools {
@@ -59,15 +59,15 @@ struct pools {
 	uint32_t next;         /* index of the first job that is not submitted yet */
 	uint32_t first;        /* all jobs before this index are over */
 	uint32_t done;         /* number of jobs that are over */
-	uint64_t *generations; /* newest generation that the engine was told for each job; owned */
+	uint64_t *generations; /* newest generation that the engine got for each job; owned */
 	struct rented *nodes;  /* owned; room for NODES_MAX */
-	uint32_t nodes_n, next_number; /* number of entries in nodes; number of the next node */
-	double dry_s[SIM_POOLS_MAX];   /* time until which each pool has no nodes */
-	struct reported *first_event, **last_event;
-	struct core_run *runs; /* answer to the last list; owned */
-	uint32_t *grant;       /* scratch space for the nodes of a job's replicas; owned */
-	const char **named;    /* scratch space for the names of those nodes; owned */
-	int rv;                /* error of what an update did; 0: none */
+	uint32_t nodes_n, next_number;     /* number of entries in nodes; number of the next node */
+	double exhausted_s[SIM_POOLS_MAX]; /* time until which each pool has no nodes */
+	struct queued_event *first_event, **last_event;
+	struct core_run *runs;      /* answer to the newest request for a list; owned */
+	uint32_t *grant;            /* scratch: nodes of a job's replicas; owned */
+	const char **replica_nodes; /* scratch: names of those nodes; owned */
+	int rv;                     /* error of carrying out an update; 0: none */
 	struct pawl_err *err;
 };
 
@@ -125,30 +125,31 @@ static void drop_node(struct pools *p, struct rented *node)
 
 /* ---- events for the core ---- */
 
-static struct reported *queue_event(struct pools *p, enum core_event_kind kind, const char *name)
+static struct queued_event *queue_event(struct pools *p, enum core_event_kind kind,
+	const char *name)
 {
-	struct reported *reported = calloc(1, sizeof(*reported));
+	struct queued_event *queued = calloc(1, sizeof(*queued));
 
-	if (reported == NULL) {
+	if (queued == NULL) {
 		p->rv = pawl_err_set(p->err, PAWL_ENOMEM, "simulate: out of memory");
 		return NULL;
 	}
-	reported->event = (struct core_event){.kind = kind};
-	snprintf(reported->name, sizeof(reported->name), "%s", name);
-	*p->last_event = reported;
-	p->last_event = &reported->next;
-	return reported;
+	queued->event = (struct core_event){.kind = kind};
+	snprintf(queued->name, sizeof(queued->name), "%s", name);
+	*p->last_event = queued;
+	p->last_event = &queued->next;
+	return queued;
 }
 
 static void queue_job_event(struct pools *p, enum core_event_kind kind, uint64_t id,
 	uint64_t generation, enum core_end_cause cause)
 {
-	struct reported *reported = queue_event(p, kind, "");
+	struct queued_event *queued = queue_event(p, kind, "");
 
-	if (reported) {
-		reported->event.job = id;
-		reported->event.generation = generation;
-		reported->event.end_cause = cause;
+	if (queued) {
+		queued->event.job = id;
+		queued->event.generation = generation;
+		queued->event.end_cause = cause;
 	}
 }
 
@@ -164,11 +165,11 @@ static void report_job(struct pools *p, const struct sim_job *job)
 	for (uint32_t i = 0; p->run->setting->on_change && i < job->replicas; i++) {
 		for (uint32_t n = 0; n < p->nodes_n; n++) {
 			if (p->nodes[n].number == job->nodes[i]) {
-				p->named[i] = p->nodes[n].name;
+				p->replica_nodes[i] = p->nodes[n].name;
 			}
 		}
 	}
-	sim_run_report(p->run, job, p->named, p->now_s);
+	sim_run_report(p->run, job, p->replica_nodes, p->now_s);
 }
 
 /* Reads the nodes of place, one entry per replica, into grant. Returns false if a node is gone. */
@@ -198,7 +199,7 @@ static void move(struct pools *p, const struct sched_core *core, uint64_t id, ui
 	struct sched_grant grant;
 
 	if (generation == p->generations[id - 1] || job->end_s >= 0) {
-		return; /* told again, or the job is complete */
+		return; /* a repetition, or the job is complete */
 	}
 	p->generations[id - 1] = generation;
 	if (!read_place(p, core, place, &grant)) {
@@ -236,7 +237,7 @@ static void do_stop(void *self, uint64_t id, uint64_t generation, int64_t grace_
 static void do_list(void *self)
 {
 	struct pools *p = self;
-	struct reported *reported = queue_event(p, CORE_LISTED, "");
+	struct queued_event *queued = queue_event(p, CORE_LISTED, "");
 	uint32_t n = 0;
 
 	for (uint32_t j = p->first; j < p->next; j++) {
@@ -244,9 +245,9 @@ static void do_list(void *self)
 			p->runs[n++] = (struct core_run){j + 1, p->generations[j], true};
 		}
 	}
-	if (reported) {
-		reported->event.runs = p->runs;
-		reported->event.runs_n = n;
+	if (queued) {
+		queued->event.runs = p->runs;
+		queued->event.runs_n = n;
 	}
 }
 
@@ -259,7 +260,7 @@ static void do_request_nodes(void *self, const char *name, uint32_t count)
 	while (strcmp(setting->pools[pool].name, name) != 0) {
 		pool++;
 	}
-	if (p->now_s < p->dry_s[pool]) {
+	if (p->now_s < p->exhausted_s[pool]) {
 		queue_event(p, CORE_POOL_EXHAUSTED, name);
 		return;
 	}
@@ -285,7 +286,7 @@ static void do_return_node(void *self, const char *name)
 	}
 }
 
-/* Keeps the core's message as an error: the core says only that its policy is wrong. */
+/* Keeps the core's message as an error: the core reports only that its policy is wrong. */
 static void do_log(void *self, const char *text)
 {
 	struct pools *p = self;
@@ -317,7 +318,7 @@ static int step_core(struct pools *p, struct core_event *event)
 	event->now_ns = ns_of(p->now_s);
 	rv = core_step(p->core, event, &event->job, p->err);
 	if (rv == PAWL_ENOENT) {
-		return 0; /* the core let the event's node go before */
+		return 0; /* the core returned the event's node before */
 	}
 	if (rv == 0 && core_decisions(p->core, &refused) > before) {
 		rv = sim_run_solved(p->run, clock_ns ? (double)(clock_ns() - from) / NS_A_S : 0,
@@ -334,23 +335,24 @@ static int step_core(struct pools *p, struct core_event *event)
 	return p->rv;
 }
 
-/* Steps the core with an event, and with all events that follow from it at this moment. */
+/* Steps the core with an event, and with all events that follow at this moment. */
 static int step(struct pools *p, struct core_event *event)
 {
 	int rv = step_core(p, event);
 
 	for (uint32_t i = 0; rv == 0 && p->first_event; i++) {
-		struct reported *reported = p->first_event;
+		struct queued_event *queued = p->first_event;
 
-		p->first_event = reported->next;
+		p->first_event = queued->next;
 		p->last_event = p->first_event ? p->last_event : &p->first_event;
-		reported->event.node = reported->name;
-		reported->event.pool = reported->name;
+		queued->event.node = queued->name;
+		queued->event.pool = queued->name;
 		rv = i < SAME_STEPS
-			? step_core(p, &reported->event)
+			? step_core(p, &queued->event)
 			: pawl_err_set(p->err, PAWL_ELIMIT,
-				  "simulate: at %.0f s the core does not come to rest", p->now_s);
-		free(reported);
+				  "simulate: at %.0f s the core makes updates without end",
+				  p->now_s);
+		free(queued);
 	}
 	return rv;
 }
@@ -377,7 +379,7 @@ static int submit(struct pools *p)
 	return step(p, &event);
 }
 
-/* Scales all terms of a step's time for nodes of another speed: faster nodes take less. */
+/* Scales all terms of a step's time for nodes of another speed: less time on faster nodes. */
 static void speed_up(struct pawl_perf *perf, double speed)
 {
 	perf->alpha_c /= speed;
@@ -406,7 +408,7 @@ static int report_hints(struct pools *p, struct sim_job *job)
 	return rv;
 }
 
-/* Looks at the jobs that run: ends those that are complete and reports the hints of the others. */
+/* Checks the jobs that run: ends those that are complete and reports the hints of the others. */
 static int check_jobs(struct pools *p)
 {
 	int rv = 0;
@@ -435,7 +437,7 @@ static int check_jobs(struct pools *p)
 	return rv;
 }
 
-static int node_comes(struct pools *p, struct rented *node)
+static int report_new_node(struct pools *p, struct rented *node)
 {
 	const struct sched_pool *pool = pool_of(p, node);
 	struct core_offer offer = {.type = p->pools[node->pool].type,
@@ -465,7 +467,7 @@ static int node_changes(struct pools *p, struct rented *node)
 	char name[sizeof(node->name)];
 
 	if (!node->there) {
-		return node_comes(p, node);
+		return report_new_node(p, node);
 	}
 	memcpy(name, node->name, sizeof(name));
 	event.node = name;
@@ -473,7 +475,7 @@ static int node_changes(struct pools *p, struct rented *node)
 	if (!node->going) {
 		node->going = true;
 		node->next_s = p->now_s + pool->notice_s;
-		p->dry_s[node->pool] = node->next_s + pool->gap_s;
+		p->exhausted_s[node->pool] = node->next_s + pool->gap_s;
 		p->run->reclaims++;
 		return step(p, &event);
 	}
@@ -527,8 +529,8 @@ static struct rented *next_node(struct pools *p)
 	return next;
 }
 
-/* Advances time to the next event and carries that out. *look_s: time of the next look at jobs. */
-static int run_next_event(struct pools *p, double *look_s)
+/* Advances time to the next event and carries it out. *check_s: time of the next check of jobs. */
+static int run_next_event(struct pools *p, double *check_s)
 {
 	const struct sched_workload *workload = p->run->workload;
 	double wake_s =
@@ -536,7 +538,7 @@ static int run_next_event(struct pools *p, double *look_s)
 	double job_s = p->next < workload->n ? workload->jobs[p->next].at_s : INFINITY;
 	struct rented *node = next_node(p);
 	double node_s = node ? node->next_s : INFINITY;
-	double until_s = fmin(fmin(wake_s, job_s), fmin(node_s, *look_s));
+	double until_s = fmin(fmin(wake_s, job_s), fmin(node_s, *check_s));
 	int rv = advance_to(p, fmax(until_s, p->now_s));
 
 	if (rv != 0) {
@@ -548,8 +550,8 @@ static int run_next_event(struct pools *p, double *look_s)
 	if (job_s <= p->now_s) {
 		return submit(p);
 	}
-	if (*look_s <= p->now_s) {
-		*look_s += p->run->setting->interval_s;
+	if (*check_s <= p->now_s) {
+		*check_s += p->run->setting->interval_s;
 		return check_jobs(p);
 	}
 	return step(p, &(struct core_event){.kind = CORE_TIMER});
@@ -558,12 +560,12 @@ static int run_next_event(struct pools *p, double *look_s)
 static int run_all(struct pools *p)
 {
 	const struct sched_setting *setting = p->run->setting;
-	double look_s = setting->interval_s;
+	double check_s = setting->interval_s;
 	double reported_s = 0;
 	int rv = step(p, &(struct core_event){.kind = CORE_TIMER});
 
 	while (rv == 0 && p->done < p->run->workload->n) {
-		rv = run_next_event(p, &look_s);
+		rv = run_next_event(p, &check_s);
 		if (p->next == p->done) {
 			p->ran_s = p->now_s;
 		}
@@ -586,7 +588,7 @@ static int run_all(struct pools *p)
 
 /* ---- open and close ---- */
 
-/* Fills in the core's pools and queue. Pools of one speed have one type. */
+/* Fills in the core's pools and queue. Pools of the same speed share a type. */
 static void fill_pools(struct pools *p)
 {
 	const struct sched_setting *setting = p->run->setting;
@@ -635,8 +637,8 @@ static int open_pools(struct pools *p)
 	p->nodes = calloc(NODES_MAX, sizeof(*p->nodes));
 	p->runs = calloc(jobs_n, sizeof(*p->runs));
 	p->grant = calloc(2 * slots, sizeof(*p->grant));
-	p->named = calloc(2 * slots, sizeof(*p->named));
-	if (!p->generations || !p->nodes || !p->runs || !p->grant || !p->named) {
+	p->replica_nodes = calloc(2 * slots, sizeof(*p->replica_nodes));
+	if (!p->generations || !p->nodes || !p->runs || !p->grant || !p->replica_nodes) {
 		return pawl_err_set(p->err, PAWL_ENOMEM, "simulate: out of memory");
 	}
 	return core_open(&p->core, &options, p->err);
@@ -645,17 +647,17 @@ static int open_pools(struct pools *p)
 static void close_pools(struct pools *p)
 {
 	while (p->first_event) {
-		struct reported *reported = p->first_event;
+		struct queued_event *queued = p->first_event;
 
-		p->first_event = reported->next;
-		free(reported);
+		p->first_event = queued->next;
+		free(queued);
 	}
 	core_close(p->core);
 	free(p->generations);
 	free(p->nodes);
 	free(p->runs);
 	free(p->grant);
-	free(p->named);
+	free(p->replica_nodes);
 }
 
 int sim_pools_run(struct sim_run *run, struct pawl_err *err)

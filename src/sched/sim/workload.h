@@ -11,14 +11,14 @@
 struct sched_submission {
 	char name[WORKLOAD_NAME];
 	const struct sched_app *app;
-	double at_s;       /* time of submission; not before that of the job before */
+	double at_s;       /* time of submission; jobs are in this order */
 	uint32_t replicas; /* replicas that the user asked for */
 	uint32_t batch;    /* samples of a step, as the user chose */
 };
 
 /* Zeroed: no jobs. */
 struct sched_workload {
-	char name[WORKLOAD_NAME]; /* the caller's choice */
+	char name[WORKLOAD_NAME]; /* any name, for reports */
 	struct sched_submission *jobs;
 	uint32_t n;
 };

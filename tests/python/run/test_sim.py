@@ -117,17 +117,17 @@ def test_one_after_the_other(tmp_path: Path) -> None:
         ("", 4, "bad.csv:1: no jobs"),
         ("\n\n", 4, "no jobs"),
         ("a,0,cifar10,4,1024\nb,0,cifar10,4\n", 4, "bad.csv:3: 4 columns, not 5"),
-        ("a,soon,cifar10,4,1024\n", 4, "bad.csv:2: column 2: soon is no number"),
+        ("a,soon,cifar10,4,1024\n", 4, "bad.csv:2: column 2: soon is not a number"),
         ("a,9,cifar10,4,1024\nb,8,cifar10,4,1024\n", 4, "bad.csv:3: submitted before"),
-        ("a,0,cifar10,0,1024\n", 4, "bad.csv:2: column 4: 0 is no number from 1 on"),
+        ("a,0,cifar10,0,1024\n", 4, "bad.csv:2: column 4: 0 is not a number of at least 1"),
         (f"{'a' * 128},0,cifar10,4,1024\n", 4, "bad.csv:2: column 1: a name of over 127 bytes"),
-        ("a,0,gpt,4,1024\n", 4, "bad.csv:2: no application gpt"),
-        ("a,0,cifar10,4,9999\n", 4, "bad.csv:2: batch size 9999: cifar10 has 128 to 4096"),
+        ("a,0,gpt,4,1024\n", 4, "bad.csv:2: unknown application gpt"),
+        ("a,0,cifar10,4,9999\n", 4, "bad.csv:2: batch size 9999: cifar10 allows 128 to 4096"),
         ("a,0,cifar10,4,1024\n\0\0\0\0", 4, "bad.csv: byte 65 is 0x00"),
         ("a,0,cifar10,4,1024\n\0\nb,0,cifar10,4,1024\n", 4, "bad.csv: byte 65 is 0x00"),
         ("a,0,cifar10,4,1024\rb,0,cifar10,4,1024\n", 4, "bad.csv: byte 64 is 0x0d"),
         ("a,0,cifar10,4,1024\r\n\r\nb,0,cifar10,4\r\n", 4, "bad.csv:4: 4 columns, not 5"),
-        ("a,0,cifar10,60,1024\n", 2, "job a asks for 60 replicas: there are 4 slots"),
+        ("a,0,cifar10,60,1024\n", 2, "job a asks for 60 replicas, but there are 4 slots"),
     ],
 )
 def test_bad_workloads_are_named(tmp_path: Path, lines: str, code: int, says: str) -> None:
@@ -171,15 +171,15 @@ def test_bad_options_are_named(options: list[str], code: int, says: str) -> None
     ("lines", "says"),
     [
         ("", "placements.csv:1: not all placements"),
-        ("1,4,0.4,0.01\n15,4,0.4,0.01\n", "placements.csv:3: placement 15: 1 to 4 digits"),
-        ("1,4,0.4,nan\n", "placements.csv:2: column 4: nan is no number"),
-        ("1,4,0.4,0.5\n", "placements.csv:2: a step is not longer than its reducing"),
+        ("1,4,0.4,0.01\n15,4,0.4,0.01\n", "placements.csv:3: placement 15: it needs 1 to 4 digits"),
+        ("1,4,0.4,nan\n", "placements.csv:2: column 4: nan is not a number"),
+        ("1,4,0.4,0.5\n", "placements.csv:2: step_time is not longer than sync_time"),
         ("1,4,0.4,0.1,7\n", "placements.csv:2: 5 columns, not 4"),
         (
             "1,4,0.4,0.1\n2,4,1,0\n1,4,0.5,0.1\n",
             "placements.csv:4: a placement has a batch of 4 twice",
         ),
-        ("1,4.5,0.4,0.1\n", "placements.csv:2: column 2: 4.5 is no whole number"),
+        ("1,4.5,0.4,0.1\n", "placements.csv:2: column 2: 4.5 is not a whole number"),
     ],
 )
 def test_bad_profiles_are_named(tmp_path: Path, lines: str, says: str) -> None:
@@ -205,12 +205,15 @@ def test_bad_times_are_named_wherever_they_are(tmp_path: Path, times: tuple[floa
     (tmp_path / "grid/bert.f64").write_bytes(grid)
     done = program.run("sim", "--profiles", tmp_path)
     assert done.returncode == 4 and done.stdout == ""
-    assert "bert.f64: place 3: no times" in done.stderr and done.stderr.count("\n") == 1
+    assert "bert.f64: placement 3: no valid times" in done.stderr and done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
     ("order", "says"),
-    [((0, 2, 1), "3: not beyond the epoch before"), ((0, 1, 2, 2), "4: over 2 epochs")],
+    [
+        ((0, 2, 1), "3: progress or iteration is not beyond the epoch before"),
+        ((0, 1, 2, 2), "4: over 2 epochs"),
+    ],
 )
 def test_epochs_that_cannot_be_are_named(tmp_path: Path, order: tuple[int, ...], says: str) -> None:
     published = find_profiles()

@@ -127,7 +127,7 @@ def test_all_that_is_wrong(tmp_path: Path) -> None:
     said = json.loads(done.stdout)
     assert said["file"] == "-" and said["more"] == 0
     assert [(e["line"], e["column"]) for e in said["errors"]] == [(1, 1), (2, 12), (4, 9)]
-    assert said["errors"][0]["message"] == "unknown key nam: is name meant?"
+    assert said["errors"][0]["message"] == "unknown key nam: did you mean name?"
     assert done.stderr.splitlines() == [
         f"-:{e['line']}:{e['column']}: {e['message']}" for e in said["errors"]
     ]
@@ -242,7 +242,7 @@ def test_the_documents_example_is_what_the_program_says(tmp_path: Path) -> None:
 def test_the_document_names_every_key() -> None:
     text = DOCUMENT.read_text()
     done = check("-", text="zzzzzzzz: 1\nresources: {zzzzzzzz: 1}\n")
-    known = re.findall(r"known are (.*)$", done.stderr, re.M)
+    known = re.findall(r"the known keys are (.*)$", done.stderr, re.M)
     assert len(known) == 2
     for name in ", ".join(known).split(", "):
         assert f"`{name}`" in text
@@ -284,7 +284,7 @@ def test_what_becomes_of_others_job_files(tmp_path: Path) -> None:
     done = look(folder, "--pawl", PROGRAM, "--list")
     assert done.returncode == 0 and done.stderr == ""
     verdicts, table = done.stdout.split("\n\n", 1)
-    bucket = "file_mounts: s3:// is not yet: Pawl mounts no buckets"
+    bucket = "file_mounts: s3:// is not supported yet: Pawl mounts no buckets"
     assert verdicts.splitlines() == [
         f"{folder}/asks.yaml: passes with --env KEY=x --secret TOKEN=x",
         f"{folder}/mounts.yaml:2: {bucket}; give a directory that the nodes share, as /a: "
@@ -293,7 +293,7 @@ def test_what_becomes_of_others_job_files(tmp_path: Path) -> None:
     ]
     assert table == TABLE + (
         f"     1       0          1  {bucket}\n"
-        "     1       0          1  unknown key working_dir: is workdir meant?\n"
+        "     1       0          1  unknown key working_dir: did you mean workdir?\n"
     )
 
 

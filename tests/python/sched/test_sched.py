@@ -221,7 +221,7 @@ def test_a_script_waits_for_what_it_runs_when_told_to_stop(shared: Cluster, tmp_
 def test_a_time_limit(shared: Cluster) -> None:
     job = shared.sh(LOOP, "--time-limit", "1s")
     shared.await_state(job, "failed")
-    assert shared.job(job)["reason"] == "its time limit"
+    assert shared.job(job)["reason"] == "it reached its time limit"
 
 
 # ---- who has what ----
@@ -597,7 +597,7 @@ def test_a_newer_database_is_left_alone(tmp_path: Path) -> None:
         with contextlib.closing(sqlite3.connect(ours.root / "sched.db")) as db:
             db.execute("PRAGMA user_version = 99")
         done = program.run("sched", "--root", ours.root)
-        assert done.returncode == 1 and "it is a newer Pawl's" in done.stderr
+        assert done.returncode == 1 and "a newer Pawl wrote it" in done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root is needed to become another user")

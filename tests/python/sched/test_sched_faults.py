@@ -127,7 +127,7 @@ def test_a_database_that_is_locked_is_waited_for_and_not_for_ever(tmp_path: Path
         (tmp_path / "go").touch()
         other = sqlite3.connect(ours.root / "sched.db", check_same_thread=False)
         other.execute("BEGIN EXCLUSIVE")
-        assert "another process has locked it (5000 ms were waited)" in refused(ours.root)
+        assert "another process has locked it (waited 5000 ms)" in refused(ours.root)
         threading.Timer(0.5, other.close).start()
         ours.start()
         ours.await_state(job, "done")

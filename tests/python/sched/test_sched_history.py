@@ -228,13 +228,13 @@ def test_show_tells_a_jobs_newest_changes() -> None:
         ours.await_state(job, "paused")
         told = ours.job(job)["history"]
         assert [row["state"] for row in told][-3:] == ["running", "stopping", "paused"]
-        assert told[-1]["nodes"] == {} and told[-2]["reason"] == "its user said so"
+        assert told[-1]["nodes"] == {} and told[-2]["reason"] == "its user requested it"
         assert list(told[-3]["nodes"].values()) == [1]
         ours.run("cancel", "shown")
         ours.await_state(job, "cancelled")
         text = ours.run("show", str(job)).stdout
         lines = text[text.index("history:\n") :].splitlines()[1:]
-        assert lines[-1].endswith("cancelled: its user said so") and " on node" in lines[-4]
+        assert lines[-1].endswith("cancelled: its user requested it") and " on node" in lines[-4]
 
 
 # ---- what it costs ----

@@ -1,5 +1,5 @@
-/* The fit of step times: it finds the model that the times were made with, takes the paper's priors
- * where nothing was measured, and no other parameters, from any starting point, are better. */
+/* The fit of step times: it finds the model that made the times, uses the paper's priors where
+ * nothing was measured, and no other parameters, from any starting point, are better. */
 #include "base/err.h"
 #include "close.h"
 #include "pawl/adapt.h"
@@ -54,7 +54,7 @@ static void measure_many(struct rng *rng, const struct pawl_perf *perf,
 	}
 }
 
-/* Predictions for places and batches that the fit has not seen agree with the model. */
+/* For placements and batches that were not in the fit, predictions agree with the model. */
 static void models_are_found_again(void **state)
 {
 	struct rng rng = {first_seed};
@@ -140,7 +140,8 @@ static void nothing_near_is_better(void **state)
 	}
 }
 
-/* A cost that was never measured counts as zero, so that jobs try such places and measure it. */
+/* A cost that was never measured counts as zero, so that jobs try such placements and measure
+ * it. */
 static void priors_are_optimistic(void **state)
 {
 	const struct pawl_perf truth = {0.1, 0.01, 0.05, 0.01, 0.4, 0.02, 0.01, 1};

@@ -1,4 +1,4 @@
-/* How often to save: the values printed in the papers, then each formula against a slow and plain
+/* How often to save: the values printed in the papers, then each formula against a slow and simple
  * reference: simulated failures, a search for the least cost, and sums of probabilities. */
 #include "close.h"
 #include "pawl/adapt.h"

@@ -199,7 +199,7 @@ static void a_falling_gradient_is_followed(void **state)
 	}
 }
 
-/* Steps that tell nothing make the earlier estimate older, and do not change it. */
+/* Steps without a measurement make the earlier estimate older, and do not change it. */
 static void age_is_of_training(void **state)
 {
 	const struct pawl_gns_step before = {2, 1, 4, 1};
@@ -266,7 +266,7 @@ static void what_is_not_finite_is_left_out(void **state)
 	assert_memory_equal(&gns, &before, sizeof(gns));
 }
 
-/* Gradients that are nothing but noise: sqr cannot be told from 0. */
+/* Gradients that are nothing but noise: sqr cannot be distinguished from 0. */
 static void a_gradient_of_noise(void **state)
 {
 	struct rng rng = {11};

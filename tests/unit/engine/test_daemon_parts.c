@@ -183,7 +183,7 @@ static void rows_of_jobs_and_nodes_are_read_as_written(void **state)
 		.queue = "default",
 		.owner = 1000,
 		.state = "running",
-		.reason = "so it was decided",
+		.reason = "scheduling decision",
 		.priority = -3,
 		.replicas = 2,
 		.least = 1,

@@ -1,5 +1,5 @@
-/* The scheduler's core: which job gets what, by example. The test is the engine, and says what
- * happened. */
+/* The scheduler's core: which job gets what, by example. The test acts as the engine, and reports
+ * what happened. */
 #include "test_sched_one.h"
 
 #include "base/fault.h"
@@ -46,7 +46,8 @@ static void submission_starts_at_once_and_rounds_are_apart(void **state)
 	pass(10 * S_NS);
 	assert_int_equal(equal_decisions, decided + 1);
 	t.now_ns += CORE_ROUND_MIN_NS / 2;
-	submit((struct core_request){.least = 1, .most = 1}); /* urgent, but not that urgent */
+	submit((struct core_request){.least = 1,
+		.most = 1}); /* urgent, but not before CORE_ROUND_MIN_NS */
 	assert_int_equal(equal_decisions, decided + 1);
 	assert_true(core_wake_ns(t.core) - t.now_ns <= CORE_ROUND_MIN_NS);
 	pass(CORE_ROUND_MIN_NS);
@@ -90,7 +91,7 @@ static void others_shrink_for_a_newcomer(void **state)
 	is(a, CORE_RESCALING, 2); /* in place; b waits until it is done */
 	is(b, CORE_QUEUED, 0);
 	assert_int_equal(update(CORE_DO_RESCALE, a)->generation, 2);
-	assert_true(explains(b, "until others have given way"));
+	assert_true(explains(b, "until other jobs release their slots"));
 	runs(a);
 	is(b, CORE_STARTING, 2);
 	is(a, CORE_RUNNING, 2);
@@ -134,7 +135,7 @@ static void a_refused_rescale_becomes_a_restart(void **state)
 	is(a, CORE_STARTING, 2);
 }
 
-/* The scripted decision for two jobs: replicas on a node. */
+/* The scripted decision for two jobs: their replicas on a node. */
 static struct {
 	uint32_t node, replicas;
 } script[2];
@@ -153,7 +154,7 @@ static int decide_by_script(void *self, const struct sched_view *view, struct sc
 
 static const struct sched_policy scripted = {.name = "scripted", .decide = decide_by_script};
 
-/* Two jobs change places on two nodes of 4 slots. Returns how many were stopped for it. */
+/* Two jobs exchange places on two nodes of 4 slots. Returns how many were stopped for it. */
 static uint32_t change_places(uint32_t before, uint32_t after, bool here)
 {
 	uint32_t stopped = 0;
@@ -236,7 +237,7 @@ static void equals_wait_their_turn(void **state)
 	is(b, CORE_QUEUED, 0);
 	is(a, CORE_RUNNING, 2);
 	assert_true(explains(b, "no slots are free"));
-	pass(CORE_TURN_NS); /* not for ever */
+	pass(CORE_TURN_NS); /* a turn ends */
 	is(a, CORE_STOPPING, 2);
 	ends(a, CORE_END_STOPPED, 143);
 	is(b, CORE_STARTING, 2);
@@ -279,7 +280,7 @@ static void quotas_hold(void **state)
 	assert_true(explains(a, "quota of queue small, 3 slots"));
 	pass(S_NS);
 	b = submit((struct core_request){.least = 2, .most = 8, .owner = 1});
-	is(b, CORE_STARTING, 2); /* two are left of the user's five */
+	is(b, CORE_STARTING, 2); /* two of the user's five slots are left */
 	runs(b);
 	assert_true(explains(b, "quota of user 1, 5 slots"));
 	pass(S_NS);
@@ -288,7 +289,7 @@ static void quotas_hold(void **state)
 	assert_true(explains(c, "quota of queue small"));
 	assert_int_equal(job_event(CORE_CANCEL, a), 0);
 	pass(61 * S_NS);
-	is(c, CORE_QUEUED, 0); /* a has them still */
+	is(c, CORE_QUEUED, 0); /* a still has them */
 	ends(a, CORE_END_STOPPED, 143);
 	pass(S_NS);
 	is(c, CORE_STARTING, 3);
@@ -298,9 +299,9 @@ static void quotas_hold(void **state)
 
 static void a_wrong_answer_is_never_carried_out(void **state)
 {
-	static const char *const expected[] = {"", "slots that there are not",
+	static const char *const expected[] = {"", "slots that do not exist",
 		"fewer replicas than its least", "more replicas than its most",
-		"a node that there is not", "though it is pinned", "", "no memory"};
+		"a node that does not exist", "though it is pinned", "", "no memory"};
 	uint64_t refused;
 
 	for (uint32_t wrong = EQUAL_TOO_MANY; wrong <= EQUAL_NO_MEMORY; wrong++) {
@@ -355,17 +356,17 @@ static void spot_comes_first_and_others_stand_in(void **state)
 	is(a, CORE_STARTING, 4);
 	runs(a);
 	pass(CORE_POOL_RETRY_NS);
-	assert_int_equal(core_pool_requested(t.core, 1), 1); /* spot is tried again */
+	assert_int_equal(core_pool_requested(t.core, 1), 1); /* the pool spot is tried again */
 	assert_int_equal(update(CORE_DO_REQUEST_NODES, 0)->pool, 1);
 	for (uint32_t i = 0; i < 8; i++) {
-		pass(61 * S_NS); /* the stand-in stays until the spot node has come */
+		pass(61 * S_NS); /* the replacement stays until the spot node has come */
 	}
 	assert_int_equal(core_node_find(t.core, 2)->state, CORE_NODE_UP);
 	add_node_of("s2", 2, 0, "spot", true);
 	for (uint32_t i = 0; i < 8; i++) {
 		pass(61 * S_NS);
 	}
-	is(a, CORE_STOPPING, 4); /* the stand-in is given back */
+	is(a, CORE_STOPPING, 4); /* the replacement is returned */
 	ends(a, CORE_END_STOPPED, 143);
 	is(a, CORE_STARTING, 4);
 	runs(a);
@@ -396,7 +397,7 @@ static void idle_nodes_are_given_back(void **state)
 	assert_int_equal(node_event(CORE_NODE_DRAIN, "f1", 0), 0);
 	assert_int_equal(node_event(CORE_NODE_RESUME, "f1", 0), 0);
 	pass(61 * S_NS);
-	/* Nobody said that the node is gone. */
+	/* No event says that the node is gone. */
 	assert_int_equal(update(CORE_DO_RETURN_NODE, 0)->node, 1);
 	add_node_of("f1", 1, 0, "firm", false); /* another node of that name */
 	assert_int_equal(core_node_find(t.core, 1)->state, CORE_NODE_UP);
@@ -414,7 +415,7 @@ static void begin_with_pools(const struct core_pool *own, uint32_t n)
 	pass(S_NS);
 }
 
-/* Nodes that a pool has too many of are of no use for a job that may not be on them. */
+/* Surplus nodes of a pool are of no use for a job that may not be on them. */
 static void each_type_of_nodes_is_asked_for(void **state)
 {
 	static const struct core_pool two[] = {
@@ -430,8 +431,8 @@ static void each_type_of_nodes_is_asked_for(void **state)
 	assert_int_equal(core_pool_requested(t.core, 1), 2);
 }
 
-/* However long a node is awaited, and another one that is to stand in for it, jobs that wait keep
- * no nodes of a third pool on which they may not be. */
+/* However long a node and its replacement are awaited, jobs that wait keep no nodes of a third pool
+ * on which they may not be. */
 static void one_who_waits_keeps_nobody_elses_nodes(void **state)
 {
 	static const struct core_pool three[] = {
@@ -446,7 +447,7 @@ static void one_who_waits_keeps_nobody_elses_nodes(void **state)
 	pass(S_NS);
 	add_node_of("o1", 2, 2, "other", false);
 	assert_int_equal(step((struct core_event){.kind = CORE_POOL_EXHAUSTED, .pool = "firm"}), 0);
-	pass(S_NS); /* from now on nodes are awaited by turns */
+	pass(S_NS); /* from now on nodes of both pools are awaited in turn */
 	runs(a);
 	for (uint32_t i = 0; i < 30; i++) {
 		pass(61 * S_NS);
@@ -460,7 +461,7 @@ static void one_who_waits_keeps_nobody_elses_nodes(void **state)
 	assert_int_equal(update(CORE_DO_RETURN_NODE, 0)->node, 1);
 }
 
-/* The scheduler may die after an ask is stored and before the engine carries it out. */
+/* The scheduler may die after a request is stored and before the engine carries it out. */
 static void what_was_asked_for_is_asked_for_again(void **state)
 {
 	const struct core_event submitted = {.kind = CORE_SUBMIT,
@@ -492,7 +493,7 @@ static void what_was_asked_for_is_asked_for_again(void **state)
 	assert_int_equal(update(CORE_DO_REQUEST_NODES, 0)->count, 2);
 	t.now_ns += CORE_LIST_NS;
 	assert_int_equal(step((struct core_event){.kind = CORE_LISTED}), 0);
-	assert_null(update(CORE_DO_REQUEST_NODES, 0)); /* the engine heard it this time */
+	assert_null(update(CORE_DO_REQUEST_NODES, 0)); /* the engine received it this time */
 }
 
 /* ---- hints and words ---- */
@@ -529,10 +530,10 @@ static void goodput_is_explained_as_it_is(void **state)
 	begin_with_one_node();
 	a = submit((struct core_request){.least = 1, .most = 4});
 	runs(a);
-	assert_true(explains(a, "goodput: not known: it has told no hints"));
+	assert_true(explains(a, "goodput: not known: it has reported no hints"));
 	assert_int_equal(step((struct core_event){.kind = CORE_HINTS, .job = a, .hints = &hints}),
 		0);
-	assert_true(explains(a, "no slots are free; others make more of theirs"));
+	assert_true(explains(a, "no slots are free; other jobs make better use of theirs"));
 	for (place.replicas = 1; place.replicas <= 3; place.replicas++) {
 		static const char *const what[] = {"", "with one fewer",
 			"samples/s with 2 replicas", "with one more"};
@@ -548,7 +549,7 @@ static void goodput_is_explained_as_it_is(void **state)
 	}
 }
 
-/* The rest of a job is what it told last, though it was on nodes of another type before. */
+/* The rest of a job is by its newest hints, even if earlier ones are of nodes of another type. */
 static void work_left_is_by_the_newest_hints(void **state)
 {
 	struct sched_hints then = good_hints();
@@ -567,7 +568,7 @@ static void work_left_is_by_the_newest_hints(void **state)
 	assert_true(core_goodput(&job, 0, &place) == core_goodput(&job, 2, &place));
 }
 
-/* Nodes are asked for by what a job told about the nodes that it may be on. */
+/* Nodes are requested by a job's hints about the nodes that it may be on. */
 static void hints_of_another_type_get_nodes_of_it(void **state)
 {
 	static const struct core_pool two[] = {{.name = "a", .slots = 8, .price = 1, .most = 4},
@@ -595,7 +596,7 @@ static void hints_of_another_type_get_nodes_of_it(void **state)
 	assert_int_equal(core_pool_requested(t.core, 1), 3);
 }
 
-/* Otherwise a short job would be over before its first hints are made use of. */
+/* Otherwise a short job would be over before its first hints are used. */
 static void what_hints_have_for_the_first_time_is_decided_on_at_once(void **state)
 {
 	struct sched_hints hints = good_hints();
@@ -647,7 +648,7 @@ static void hints_that_are_none_are_refused(void **state)
 	assert_true(explains(a, "all nodes that it may be on have fewer"));
 }
 
-/* Each policy decides here, also those without a memory of their own. */
+/* Each policy decides here, also those without memory. */
 static void each_policy_decides_here_as_well(void **state)
 {
 	const struct sched_policy_entry *entry;
@@ -720,7 +721,7 @@ static void no_memory_means_that_nothing_has_happened(void **state)
 			break;
 		}
 		assert_int_equal(rv, PAWL_ENOMEM);
-		if (t.core) { /* The core goes on. */
+		if (t.core) { /* The core keeps working. */
 			core_rows_done(t.core);
 			assert_int_equal(core_step(t.core, &comes, NULL, &t.err), 0);
 			core_rows_done(t.core);

@@ -1,5 +1,5 @@
-/* The scheduler's file: what is written is read back, after a kill at any point; and each error has
- * its name. */
+/* The scheduler's database: what is written is read back, after a kill at any point; and each error
+ * is reported. */
 #include "base/fault.h"
 #include "base/rng.h"
 #include "equal.h"
@@ -28,7 +28,7 @@
 #define KILLS    30u
 #define JOBS     20u
 
-/* What a child that will be killed has told: the dumps before and after the save under way. */
+/* What a child that will be killed shares: the dumps before and after the save under way. */
 struct reported {
 	volatile uint64_t saves;   /* number of saves that have returned */
 	volatile uint32_t at;      /* index of the newest dump that is saved */
@@ -63,7 +63,7 @@ static void wipe(void)
 	}
 }
 
-static struct sched_database *open_store(void)
+static struct sched_database *open_database(void)
 {
 	struct sched_database *database = NULL;
 	struct pawl_err err;
@@ -84,7 +84,7 @@ static void read_dump(struct sched_core *core, uint8_t *bytes, size_t *len)
 	free(dump);
 }
 
-/* Lets something happen to some job. */
+/* Makes something happen to some job. */
 static void happen(struct sched_core *core, struct rng *rng, int64_t now_ns)
 {
 	const struct core_job *const *jobs;
@@ -120,7 +120,7 @@ static void happen(struct sched_core *core, struct rng *rng, int64_t now_ns)
 	core_step(core, &event, &id, NULL);
 }
 
-/* Lives a scheduler's life, told to the parent, until it is killed or after so many saves. */
+/* Runs a scheduler, reported to the parent, until it is killed or after so many saves. */
 static int live(uint64_t seed, uint64_t saves)
 {
 	struct rng rng = {seed};
@@ -160,11 +160,11 @@ static int live(uint64_t seed, uint64_t saves)
 	return rv;
 }
 
-/* Returns whether the stored state is the one told last, or the one that was being saved. */
+/* Returns whether the stored state is the one reported last, or the one that was being saved. */
 static bool is_as_reported(void)
 {
 	static uint8_t bytes[DUMP_MAX];
-	struct sched_database *database = open_store();
+	struct sched_database *database = open_database();
 	struct sched_core *core = NULL;
 	struct database_clock clock;
 	struct pawl_err err;
@@ -196,7 +196,7 @@ static void begin(void)
 
 	wipe();
 	memset(reported, 0, sizeof(*reported));
-	database = open_store();
+	database = open_database();
 	assert_int_equal(sched_database_restore(database, &options, &core, &clock, NULL), 0);
 	assert_int_equal(clock.core_ns, 0);
 	read_dump(core, reported->bytes[0], &reported->len[0]);
@@ -220,7 +220,7 @@ static void specs_are_kept(void **state)
 
 	begin();
 	assert_int_equal(live(first_seed, 300), 0);
-	database = open_store();
+	database = open_database();
 	assert_int_equal(sched_database_spec(database, 7, &bytes, &len, NULL), 0);
 	assert_int_equal(len, 4);
 	assert_memory_equal(bytes, "spec", 4);
@@ -271,7 +271,7 @@ static void of_jobs_that_are_over_so_many_bytes_are_kept(void **state)
 
 	begin();
 	for (uint32_t i = 0; i < 5; i++) {
-		database = open_store(); /* jobs from before count as well */
+		database = open_database(); /* jobs from before count as well */
 		assert_int_equal(sched_database_restore(database, &options, &core, &clock, NULL),
 			0);
 		core_step(core, &(struct core_event){.kind = CORE_LISTED, .now_ns = S_NS}, NULL,
@@ -280,8 +280,8 @@ static void of_jobs_that_are_over_so_many_bytes_are_kept(void **state)
 		core_close(core);
 		sched_database_close(database);
 	}
-	database = open_store();
-	assert_true(has_spec(database, ids[0])); /* the job is yet to run */
+	database = open_database();
+	assert_true(has_spec(database, ids[0])); /* the job has not run yet */
 	assert_false(has_spec(database, ids[1]));
 	assert_false(has_spec(database, ids[2]));
 	assert_true(has_spec(database, ids[3]) && has_spec(database, ids[4]));
@@ -319,7 +319,7 @@ static void a_kill_at_a_random_time_loses_nothing_reported(void **state)
 	assert_true(saves > 0);
 }
 
-/* The n-th call of SQLite ends the process; or fails, once or from then on. */
+/* The n-th call of SQLite ends the process; or fails, once or always from then on. */
 static void a_crash_or_an_error_at_any_call_loses_nothing(void **state)
 {
 	for (uint32_t kind = 0; kind < 3; kind++) {
@@ -392,7 +392,7 @@ static void two_schedulers_are_one_too_many(void **state)
 	struct pawl_err err;
 
 	begin();
-	database = open_store();
+	database = open_database();
 	assert_int_equal(try_open(&err), PAWL_EBUSY);
 	assert_non_null(strstr(err.msg, "another process has locked it"));
 	sched_database_close(database);
@@ -407,7 +407,8 @@ static void what_is_newer_or_not_ours_is_left_alone(void **state)
 	begin();
 	run_sql("PRAGMA user_version = 99");
 	assert_int_equal(try_open(&err), PAWL_ENOTSUP);
-	assert_non_null(strstr(err.msg, "newer Pawl's (version 99; this one knows 8)"));
+	assert_non_null(
+		strstr(err.msg, "a newer Pawl wrote it (version 99; this one reads up to 8)"));
 	wipe();
 	run_sql("CREATE TABLE mine(x)");
 	assert_int_equal(try_open(&err), PAWL_EINVAL);
@@ -421,7 +422,7 @@ static void what_is_newer_or_not_ours_is_left_alone(void **state)
 	wipe();
 }
 
-/* Takes back what versions 5 and on have added. */
+/* Removes what version 5 and later have added. */
 #define WITHOUT_5                                                                                  \
 	"ALTER TABLE jobs DROP COLUMN crc; ALTER TABLE nodes DROP COLUMN crc;"                     \
 	"ALTER TABLE cluster DROP COLUMN crc; ALTER TABLE specs DROP COLUMN crc;"                  \
@@ -430,7 +431,7 @@ static void what_is_newer_or_not_ours_is_left_alone(void **state)
 #define WITHOUT_6 "DROP TABLE types;"
 #define WITHOUT_7 "DROP INDEX jobs_name;"
 
-/* A file as the first version wrote it is brought to this version. */
+/* A file that the first version wrote is migrated to this version. */
 static void an_older_file_is_brought_to_this_version(void **state)
 {
 	begin();
@@ -454,9 +455,9 @@ static void types_keep_their_numbers(void **state)
 	struct pawl_err err;
 
 	begin();
-	/* Version 5 has no names of types. */
+	/* Version 5 stored no names of types. */
 	run_sql(WITHOUT_7 WITHOUT_6 "PRAGMA user_version = 5");
-	database = open_store();
+	database = open_database();
 	assert_int_equal(sched_database_get_types(database, &read, NULL), 0);
 	assert_memory_equal(&read, &types, sizeof(read));
 	assert_int_equal(database_types_number(&types, "A100"), 0);
@@ -464,11 +465,11 @@ static void types_keep_their_numbers(void **state)
 	assert_int_equal(database_types_number(&types, "H100"), 2);
 	assert_int_equal(sched_database_put_types(database, &types, NULL), 0);
 	sched_database_close(database);
-	database = open_store();
+	database = open_database();
 	assert_int_equal(sched_database_get_types(database, &read, NULL), 0);
 	assert_memory_equal(&read, &types, sizeof(read));
 	assert_int_equal(database_types_number(&read, "h100"), 2);
-	read.known &= ~2u; /* no type is without a name any more */
+	read.known &= ~2u; /* every type has a name now */
 	assert_int_equal(sched_database_put_types(database, &read, NULL), 0);
 	assert_int_equal(sched_database_get_types(database, &read, NULL), 0);
 	assert_int_equal(read.known, 5);
@@ -482,7 +483,7 @@ static void types_keep_their_numbers(void **state)
 	assert_int_equal(database_types_number(&read, "one more"), SCHED_TYPES_MAX);
 	sched_database_close(database);
 	run_sql("UPDATE types SET name = 'H101' WHERE id = 2");
-	database = open_store();
+	database = open_database();
 	assert_int_equal(sched_database_get_types(database, &read, &err), PAWL_ECORRUPT);
 	assert_non_null(strstr(err.msg, "type 2 is damaged"));
 	sched_database_close(database);
@@ -519,7 +520,7 @@ static void jobs_that_are_over_are_listed_the_newest_first(void **state)
 
 	begin();
 	assert_int_equal(live(first_seed, 400), 0);
-	database = open_store();
+	database = open_database();
 	assert_int_equal(sched_database_ended(database, 0, "", 1000, see, &all, &count, NULL), 0);
 	assert_true(all.n > 3 && all.n == count && all.unread == 0);
 	assert_int_equal(
@@ -531,7 +532,7 @@ static void jobs_that_are_over_are_listed_the_newest_first(void **state)
 	sched_database_close(database);
 }
 
-static uint64_t steps; /* steps of SQLite's machine, in stores that count_steps was called for */
+static uint64_t steps; /* steps of SQLite's machine, in databases with count_steps */
 
 static int count_step(void *user)
 {
@@ -557,7 +558,7 @@ static uint64_t look_up(struct sched_database *database, uint64_t id, const char
 	return steps;
 }
 
-/* A query that looked at each name would take some thousand times as many steps. */
+/* A query that read each name would take some thousand times as many steps. */
 static void a_name_is_found_among_many_as_fast_as_a_number(void **state)
 {
 	struct sched_database *database;
@@ -570,7 +571,7 @@ static void a_name_is_found_among_many_as_fast_as_a_number(void **state)
 		"INSERT INTO jobs(id, name, owner, queue, state, over, record, since_ns)"
 		" SELECT i, iif(i % 1000 = 7, 'job', 'a' || i), 0, '', 'done', 1, x'', 9 FROM n");
 	sqlite3_auto_extension((void (*)(void))count_steps);
-	database = open_store();
+	database = open_database();
 	sqlite3_cancel_auto_extension((void (*)(void))count_steps);
 	number_steps = look_up(database, 999999, "");
 	name_steps = look_up(database, 0, "none");
@@ -611,7 +612,7 @@ static void add_total(void *user, const struct database_total *total)
 
 static struct totals check_totals(void)
 {
-	struct sched_database *database = open_store();
+	struct sched_database *database = open_database();
 	struct totals listed = {0};
 	struct totals totals = {0};
 	uint64_t count;
@@ -640,7 +641,7 @@ static void totals_are_of_all_that_ended_and_of_what_was_forgotten(void **state)
 	second = check_totals();
 	assert_memory_equal(&first, &second, sizeof(first));
 	run_sql("DELETE FROM jobs WHERE over = 1");
-	database = open_store();
+	database = open_database();
 	memset(&second, 0, sizeof(second));
 	assert_int_equal(sched_database_totals(database, add_total, &second, NULL), 0);
 	assert_memory_equal(&first, &second, sizeof(first));
@@ -678,14 +679,14 @@ static void records_that_are_damaged_are_named(void **state)
 	begin();
 	assert_int_equal(live(first_seed, 100), 0);
 	run_sql("UPDATE cluster SET record = x'01000000ff'");
-	database = open_store();
+	database = open_database();
 	assert_int_equal(sched_database_restore(database, &options, &core, &clock, &err),
 		PAWL_ECORRUPT);
 	assert_non_null(strstr(err.msg, "the record of cluster 0 is damaged"));
 	sched_database_close(database);
-	/* As an older version has it: the record itself is checked. */
+	/* As an older version wrote it: the record itself is checked. */
 	run_sql("UPDATE cluster SET crc = NULL");
-	database = open_store();
+	database = open_database();
 	assert_int_equal(sched_database_restore(database, &options, &core, &clock, &err),
 		PAWL_ECORRUPT);
 	assert_non_null(strstr(err.msg, "the cluster"));
@@ -711,20 +712,20 @@ static void a_flipped_bit_in_a_record_is_named(void **state)
 			"substr(record, %u) AS BLOB) WHERE over = 0",
 			at, at + 2);
 		run_sql(text);
-		database = open_store();
+		database = open_database();
 		assert_int_equal(sched_database_restore(database, &options, &core, &clock, &err),
 			PAWL_ECORRUPT);
 		assert_non_null(strstr(err.msg, "is damaged; put a copy"));
 		sched_database_close(database);
 	}
 	run_sql("UPDATE specs SET spec = x'00'");
-	database = open_store();
+	database = open_database();
 	assert_int_equal(sched_database_spec(database, 7, &bytes, &len, &err), PAWL_ECORRUPT);
 	assert_non_null(strstr(err.msg, "submitted as job 7 is damaged"));
 	sched_database_close(database);
 }
 
-/* The wall clock may be set to anything while no scheduler is there: within one boot it does not
+/* The wall clock may be set to anything while no scheduler runs: within one boot it does not
  * count. */
 static void time_away_is_that_of_the_boot(void **state)
 {

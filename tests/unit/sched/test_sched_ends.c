@@ -1,4 +1,5 @@
-/* The scheduler's core: stops, failures, and nodes that go, by example. The test is the engine. */
+/* The scheduler's core: stops, failures, and nodes that go away, by example. The test acts as the
+ * engine. */
 #include "test_sched_one.h"
 
 /* ---- stops ---- */
@@ -17,9 +18,9 @@ static void who_ignores_stop_is_killed(void **state)
 	assert_null(update(CORE_DO_KILL, a));
 	pass(S_NS);
 	assert_non_null(update(CORE_DO_KILL, a));
-	is(a, CORE_STOPPING, 2); /* the slots are nobody's until the job is gone */
+	is(a, CORE_STOPPING, 2); /* nobody gets the slots until the job is gone */
 	pass(5 * S_NS);
-	assert_non_null(update(CORE_DO_KILL, a)); /* again: the first may be lost */
+	assert_non_null(update(CORE_DO_KILL, a)); /* repeated: the first may be lost */
 	ends(a, CORE_END_STOPPED, 137);
 	is(a, CORE_CANCELLED, 0);
 }
@@ -42,7 +43,7 @@ static void pause_and_resume(void **state)
 	pass(S_NS);
 	is(a, CORE_STARTING, 2);
 	assert_int_equal(job_event(CORE_RESUME, a), PAWL_EINVAL);
-	assert_int_equal(job_event(CORE_CANCEL, a), 0); /* while it starts */
+	assert_int_equal(job_event(CORE_CANCEL, a), 0); /* while the job starts */
 	ends(a, CORE_END_STOPPED, 143);
 	is(a, CORE_CANCELLED, 0);
 }
@@ -66,7 +67,7 @@ static void a_time_limit_ends_it(void **state)
 	begin_with_one_node();
 	a = submit((struct core_request){.least = 1, .most = 2, .time_limit_ns = 100 * S_NS});
 	pass(90 * S_NS);
-	runs(a); /* starting does not count */
+	runs(a); /* the time to start does not count */
 	pass(99 * S_NS);
 	is(a, CORE_RUNNING, 2);
 	assert_int_equal(core_wake_ns(t.core), t.now_ns + S_NS);
@@ -155,12 +156,12 @@ static void a_start_that_is_not_answered_is_killed(void **state)
 	is(a, CORE_STARTING, 2);
 	assert_int_equal(job(a)->generation, 2);
 	assert_int_equal(step((struct core_event){.kind = CORE_ENDED, .job = a, .generation = 1}),
-		0); /* an end of the first start */
+		0); /* the end of the first start */
 	is(a, CORE_STARTING, 2);
 }
 
-/* A start is not awaited anew with each list, also if it takes longer than the time between lists,
- * none of which shows it running. */
+/* The time-out of a start does not begin anew with each list, even if the start takes longer than
+ * the time between lists, none of which shows it running. */
 static void a_start_is_not_awaited_anew_with_each_list(void **state)
 {
 	struct core_run run;
@@ -182,7 +183,7 @@ static void a_start_is_not_awaited_anew_with_each_list(void **state)
 						 .runs = &run,
 						 .runs_n = 1}),
 				0);
-			/* Told again, as the first may be lost. */
+			/* Repeated, as the first may be lost. */
 			assert_non_null(update(CORE_DO_START, run.job));
 		}
 		assert_true(lists <= 3);
@@ -193,7 +194,7 @@ static void a_start_is_not_awaited_anew_with_each_list(void **state)
 	assert_non_null(update(CORE_DO_KILL, run.job));
 }
 
-/* The job still runs, and has something to save. */
+/* The job still runs, and may save. */
 static void an_unanswered_rescale_is_stopped(void **state)
 {
 	uint64_t a;
@@ -229,12 +230,12 @@ static void a_lost_node_costs_only_what_was_there(void **state)
 	runs(a);
 	is(a, CORE_RUNNING, 4);
 	assert_int_equal(node_event(CORE_NODE_GONE, "b", 0), 0);
-	is(a, CORE_RESCALING, 2); /* the others go on */
+	is(a, CORE_RESCALING, 2); /* the other replicas go on */
 	assert_int_equal(update(CORE_DO_RESCALE, a)->place->replicas, 2);
 	runs(a);
 	assert_int_equal(node_event(CORE_NODE_GONE, "a", 0), 0);
 	is(a, CORE_STOPPING, 0);
-	assert_non_null(update(CORE_DO_KILL, a)); /* what was on its way may meet "b" */
+	assert_non_null(update(CORE_DO_KILL, a)); /* a start under way may reach "b" */
 	add_node("b", 2);
 	pass(S_NS);
 	is(a, CORE_STOPPING, 0);
@@ -259,7 +260,7 @@ static void a_script_that_lost_a_node_is_started_again(void **state)
 	runs(a);
 	assert_int_equal(node_event(CORE_NODE_GONE, "b", 0), 0);
 	is(a, CORE_STOPPING, 2);
-	assert_non_null(update(CORE_DO_KILL, a)); /* the rest of the job is of no use */
+	assert_non_null(update(CORE_DO_KILL, a)); /* the rest of the job is useless */
 	ends(a, CORE_END_STOPPED, 137);
 	is(a, CORE_STARTING, 2);
 	assert_int_equal(job(a)->failures, 0);
@@ -280,7 +281,7 @@ static void nodes_that_go_are_left_in_time(void **state)
 	is(a, CORE_RESCALING, 2);
 	runs(a);
 	assert_int_equal(job(a)->current.entries[0].node, 2);
-	pass(40 * S_NS); /* the notice is over, and the node counts as lost */
+	pass(40 * S_NS); /* the deadline has passed: the node counts as lost */
 	assert_int_equal(core_node_find(t.core, 1)->state, CORE_NODE_LOST);
 	is(a, CORE_RUNNING, 2);
 }
@@ -324,7 +325,7 @@ static void what_leaves_a_node_that_goes_takes_no_slots_elsewhere(void **state)
 	assert_int_equal(node_event(CORE_NODE_NOTICE, "a", 300 * S_NS), 0);
 	b = submit((struct core_request){.least = 2, .most = 2});
 	pass(S_NS);
-	is(b, CORE_STARTING, 2); /* "a" has nothing on "c" */
+	is(b, CORE_STARTING, 2); /* "a" has no replica on "c" */
 }
 
 static void a_ring_is_opened(void **state)
@@ -350,7 +351,7 @@ static void a_ring_is_opened(void **state)
 	is(a, CORE_STOPPING, 1);
 	is(b, CORE_RUNNING, 1);
 	ends(a, CORE_END_STOPPED, 143);
-	is(b, CORE_RUNNING, 1); /* by then another decision is made */
+	is(b, CORE_RUNNING, 1); /* by then there was another decision */
 	is(a, CORE_STARTING, 1);
 }
 
@@ -381,9 +382,9 @@ static void stray_runs_are_killed_and_lost_updates_are_repeated(void **state)
 		0);
 	assert_int_equal(update(CORE_DO_KILL, 77)->generation, 3);
 	assert_int_equal(update(CORE_DO_KILL, a)->generation, 1);
-	is(b, CORE_STOPPING, 1); /* the run is not listed any more: a kill makes sure */
+	is(b, CORE_STOPPING, 1); /* the run is no longer listed: a kill makes sure */
 	assert_non_null(update(CORE_DO_KILL, b));
-	is(a, CORE_STARTING, 1); /* began after the list was asked for */
+	is(a, CORE_STARTING, 1); /* began after the request for the list */
 	runs(a);
 	assert_int_equal(step((struct core_event){.kind = CORE_LISTED}), 0);
 	is(a, CORE_RUNNING, 1); /* the list may not have the run */
@@ -391,8 +392,8 @@ static void stray_runs_are_killed_and_lost_updates_are_repeated(void **state)
 
 /* ---- another scheduler ---- */
 
-/* Restarts the core from the stored rows, away_ns after the last of them. */
-static void restart(int64_t away_ns)
+/* Restarts the core from the stored rows, downtime_ns after the last of them. */
+static void restart(int64_t downtime_ns)
 {
 	struct core_row rows[KEPT_MAX];
 
@@ -405,14 +406,13 @@ static void restart(int64_t away_ns)
 	core_close(t.core);
 	t.core = NULL;
 	assert_int_equal(core_restore(&t.core, &t.options, rows, t.kept_n, t.now_ns, &t.err), 0);
-	t.now_ns += away_ns;
+	t.now_ns += downtime_ns;
 }
 
-/* A job's record as an earlier version wrote it, without the number of spot nodes that the job must
- * have. */
+/* A job's record of an earlier version, without the number of spot nodes that the job must have. */
 static void records_of_an_earlier_version_are_read(void **state)
 {
-	/* Spot nodes at most, and at least. */
+	/* The limits on spot nodes: at most, and at least. */
 	static const uint8_t marks[] = {9, 9, 9, 0, 7, 7, 7, 0};
 	bool found = false;
 	uint64_t a;
@@ -486,18 +486,18 @@ static void what_runs_and_is_not_known_is_taken_over(void **state)
 		0);
 	is(12, CORE_RUNNING, 2);
 	is(9, CORE_STARTING, 1);
-	/* Told once more: the start is answered with the end. */
+	/* Repeated: the start is answered with the end. */
 	assert_non_null(update(CORE_DO_START, 9));
 	assert_int_equal(job(12)->restarts, 6);
 	assert_int_equal(job(12)->start_generation, 4);
 	assert_int_equal(job(12)->request.owner, 7);
 	entry = (struct core_placement_entry){1, 1};
-	assert_int_equal(find(8, 1, &found), PAWL_EINVAL); /* what runs is known by now */
+	assert_int_equal(find(8, 1, &found), PAWL_EINVAL); /* the engine has listed what runs */
 	next = submit((struct core_request){.least = 1, .most = 1});
 	assert_int_equal(next, 21);
 }
 
-/* A start may have been answered long ago: nothing is late before the engine has said what runs. */
+/* A start may have been answered long ago: nothing counts as late before the first list. */
 static void nothing_is_late_before_it_is_known_what_runs(void **state)
 {
 	uint64_t a;
@@ -516,10 +516,11 @@ static void nothing_is_late_before_it_is_known_what_runs(void **state)
 	restart(1000 * S_NS);
 	pass(0);
 	updates = core_updates(t.core, &n);
-	assert_true(n == 1 && updates->kind == CORE_DO_LIST); /* the list is asked for again */
+	assert_true(n == 1 && updates->kind == CORE_DO_LIST); /* the core requests the list again */
 	is(a, CORE_STARTING, 2);
 	is(b, CORE_RUNNING, 2);
-	assert_true(core_wake_ns(t.core) > t.now_ns); /* the list is not awaited without rest */
+	assert_true(core_wake_ns(t.core) >
+		t.now_ns); /* the core does not wake without pause for the list */
 	run = (struct core_run){a, job(a)->generation, true};
 	assert_int_equal(step((struct core_event){.kind = CORE_LISTED, .runs = &run, .runs_n = 1}),
 		0);
@@ -550,7 +551,7 @@ static void time_away_is_none_that_the_gone_have_run(void **state)
 	is(a, CORE_STOPPING, 2);
 }
 
-/* A run that is dying, as after a loss of power, is listed, but was not there all the time. */
+/* A run that is dying, as after a loss of power, is listed, but did not run all the time. */
 static void time_away_is_none_that_the_dying_have_run(void **state)
 {
 	struct core_run run = {.generation = 1};
@@ -587,7 +588,7 @@ static void end_by_its_user(uint64_t id)
 	ends(id, CORE_END_STOPPED, 143);
 }
 
-/* An end that is told before the list: nobody knows when it was. */
+/* An end that is reported before the list: nobody knows when it was. */
 static void time_away_is_none_that_those_have_run_who_end_before_the_list(void **state)
 {
 	static void (*const end[])(uint64_t) = {end_by_exit, end_with_its_node, end_by_its_user};
@@ -604,14 +605,14 @@ static void time_away_is_none_that_those_have_run_who_end_before_the_list(void *
 		runs(a);
 		pass(60 * S_NS);
 		restart(1000 * S_NS);
-		pass(S_NS); /* the list is awaited meanwhile */
+		pass(S_NS); /* the list is still missing */
 		end[i](a);
 		is(a, i == 2 ? CORE_PAUSED : CORE_QUEUED, 0);
 		assert_int_equal(job(a)->ran_ns, 60 * S_NS);
 	}
 }
 
-/* The scheduler was away, and the job has gone on. */
+/* The scheduler was down, and the job has gone on. */
 static void time_away_is_what_those_have_run_who_run_on(void **state)
 {
 	struct core_run run = {.generation = 1, .running = true};
@@ -630,8 +631,8 @@ static void time_away_is_what_those_have_run_who_run_on(void **state)
 	assert_int_equal(job(run.job)->ran_ns, 100 * S_NS);
 }
 
-/* An engine repeats each end for a day: one that changes nothing costs no transaction. */
-static void an_end_is_news_once(void **state)
+/* An engine repeats each end for a day: an end that changes nothing costs no transaction. */
+static void an_end_is_new_once(void **state)
 {
 	struct core_event event = {.kind = CORE_ENDED,
 		.end_cause = CORE_END_NODE_LOST,
@@ -648,7 +649,7 @@ static void an_end_is_news_once(void **state)
 	assert_true(core_event_is_new(t.core, &event));
 	assert_int_equal(step(event), 0);
 	is(event.job, CORE_STARTING, 2);
-	assert_false(core_event_is_new(t.core, &event)); /* an end of the start before */
+	assert_false(core_event_is_new(t.core, &event)); /* the end of the start before */
 	event.generation = job(event.job)->generation;
 	assert_int_equal(step((struct core_event){.kind = CORE_CANCEL, .job = event.job}), 0);
 	is(event.job, CORE_STOPPING, 2);
@@ -660,7 +661,7 @@ static void an_end_is_news_once(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(an_end_is_news_once),
+		cmocka_unit_test(an_end_is_new_once),
 		cmocka_unit_test(who_ignores_stop_is_killed),
 		cmocka_unit_test(pause_and_resume),
 		cmocka_unit_test(an_end_while_stopping_is_an_end),

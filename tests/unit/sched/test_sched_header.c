@@ -1,5 +1,5 @@
-/* The scheduler's file where one must exist: a file that is no store is reported, and left as it
- * is. */
+/* The scheduler's database where one must exist: a file that is none is reported, and left
+ * unchanged. */
 #include "sched/database/database.h"
 
 #include "pawl/err.h"
@@ -57,10 +57,10 @@ static void put_file(const char *name, const char *text)
 	assert_int_equal(fclose(file), 0);
 }
 
-/* A store must exist: a file that is none is left as it is, with the log beside it. */
+/* A database must exist: a file that is none is left unchanged, with the WAL file beside it. */
 static void what_is_no_store_is_not_made_one(void **state)
 {
-	struct sched_database *store = NULL;
+	struct sched_database *database = NULL;
 	char log[80];
 	struct pawl_err err;
 	struct stat st;
@@ -84,8 +84,8 @@ static void what_is_no_store_is_not_made_one(void **state)
 	run_sql("PRAGMA journal_mode = WAL; CREATE TABLE mine(x)");
 	assert_int_equal(open_kept(&err), PAWL_EINVAL);
 	wipe();
-	assert_int_equal(sched_database_open(&store, path, true, NULL), 0);
-	sched_database_close(store);
+	assert_int_equal(sched_database_open(&database, path, true, NULL), 0);
+	sched_database_close(database);
 	assert_int_equal(open_kept(&err), 0);
 	wipe();
 }

@@ -1,4 +1,4 @@
-/* Job files: what each key takes, and what is refused where. */
+/* Job files: the values of each key, and what is refused. */
 #include "test_sched_jobfile.h"
 
 /* ---- what is read ---- */
@@ -144,8 +144,8 @@ static void any_of_inherits_and_overrides(void **state)
 	assert_true(spec.spot.least == 0 && spec.spot.most == 1);
 }
 
-/* Some choices alone ask for spot nodes: the scheduler has no word for that. It has one for a spot
- * node that does as well as another. */
+/* Only some choices ask for spot nodes: the scheduler cannot express that. It can express a spot
+ * node that will do as well as another. */
 static void use_spot_of_only_some_choices(void **state)
 {
 	static const char *const both[] = {"[{use_spot: true}, {use_spot: false}]",
@@ -167,7 +167,7 @@ static void use_spot_of_only_some_choices(void **state)
 		snprintf(text, sizeof(text), "run: x\nresources: {any_of: %s}", some[i]);
 		assert_int_equal(decode(text), PAWL_EINVAL);
 		assert_int_equal(remarks.n, 1);
-		assert_non_null(strstr(remarks.at[0].text, "use_spot: of only some"));
+		assert_non_null(strstr(remarks.at[0].text, "use_spot: only some choices have it"));
 		assert_int_equal(remarks.at[0].line, 2);
 	}
 	accept_line("resources: {any_of: [{cpus: 1}, {memory: 2}]}\nspot: 0..1");
@@ -218,7 +218,7 @@ static void values_of_the_wrong_kind(void **state)
 		{"name", "yes", "name: yes is a boolean; a string (\"yes\", in quotes) is needed"},
 		{"name", "12", "name: 12 is a number; a string (\"12\", in quotes) is needed"},
 		{"name", "[a]", "name: a list is given; a string is needed"},
-		{"name", "a b", "name: \"a b\" is a string; letters, digits"},
+		{"name", "a b", "name: \"a b\" is a string; a name of letters, digits"},
 		{"name", "-a", "letters, digits"},
 		{"name", "''", "name: \"\" is a string; one of 1 to"},
 		{"name", "\"a\\0b\"", "none of them zero"},
@@ -227,7 +227,7 @@ static void values_of_the_wrong_kind(void **state)
 		{"setup", "true", "setup: true is a boolean; a string (\"true\", in quotes)"},
 		{"setup", "[a, b]", "setup: a list is given"},
 		{"workdir", "5", "workdir: 5 is a number"},
-		{"workdir", "{url: x, ref: y}", "a repository (url, ref) is not yet"},
+		{"workdir", "{url: x, ref: y}", "a repository (url, ref) is not supported yet"},
 		{"num_nodes", "four",
 			"num_nodes: \"four\" is a string; a whole number from 1 to 4096"},
 		{"num_nodes", "\"4\"", "num_nodes: \"4\" is a string"},
@@ -300,11 +300,12 @@ static void resources_of_the_wrong_kind(void **state)
 		{"accelerators", "5",
 			"accelerators: 5 is a number; a type and how many, as A100:4"},
 		{"accelerators", "A100:0", "accelerators: \"A100:0\" is a string"},
-		{"accelerators", "A100:0.5", "A100:0.5: a part of one is not yet"},
+		{"accelerators", "A100:0.5",
+			"A100:0.5: parts of an accelerator are not supported yet"},
 		{"accelerators", "A100:1.", "as A100:4"},
 		{"accelerators", "A100:0.0", "as A100:4"},
-		{"accelerators", "80GB", "80GB: to ask for any of so much memory is not yet"},
-		{"accelerators", "nvidia:80GB+:2", "to ask for any of so much memory is not yet"},
+		{"accelerators", "80GB", "80GB: requests by memory are not supported yet"},
+		{"accelerators", "nvidia:80GB+:2", "requests by memory are not supported yet"},
 		{"accelerators", "'A100:'", "as A100:4"},
 		{"accelerators", "A100:1025", "as A100:4"},
 		{"accelerators", "A100:99999999999999999999", "as A100:4"},
@@ -355,23 +356,25 @@ static void resources_of_the_wrong_kind(void **state)
 	refuse("run: x\nresources: {any_of: [{any_of: [{}]}]}\n", 2, 31, "write one list");
 	refuse("run: x\nresources: {any_of: [{}], ordered: [{}]}\n", 2, 36, "keep one");
 	refuse("run: x\nresources: {accelerators: [H100, '16gb+']}\n", 2, 34,
-		"16gb+: to ask for any of so much memory is not yet");
+		"16gb+: requests by memory are not supported yet");
 	refuse("run: x\nresources: {accelerators: {A100: 0.5}}\n", 2, 34,
-		"0.5: a part of one is not yet");
+		"0.5: parts of an accelerator are not supported yet");
 }
 
 /* ---- keys that are not ours ---- */
 
 static void unknown_keys_get_the_nearest(void **state)
 {
-	refuse("run: x\nnum_node: 2\n", 2, 1, "unknown key num_node: is num_nodes meant?");
-	refuse("run: x\nworking_dir: .\n", 2, 1, "unknown key working_dir: is workdir meant?");
-	refuse("run: x\nenv_vars: {}\n", 2, 1, "is envs meant?");
-	refuse("run: x\nresources: {working_dir: .}\n", 2, 13, "unknown key working_dir; known");
-	refuse("run: x\nReplicas: 2\n", 2, 1, "unknown key Replicas: is replicas meant?");
-	refuse("run: x\nenv: {}\n", 2, 1, "is envs meant?");
-	refuse("run: x\nresources: {accelerator: A100}\n", 2, 13, "is accelerators meant?");
-	refuse("run: x\nfrobnicate: 1\n", 2, 1, "unknown key frobnicate; known are name, workdir");
+	refuse("run: x\nnum_node: 2\n", 2, 1, "unknown key num_node: did you mean num_nodes?");
+	refuse("run: x\nworking_dir: .\n", 2, 1, "unknown key working_dir: did you mean workdir?");
+	refuse("run: x\nenv_vars: {}\n", 2, 1, "did you mean envs?");
+	refuse("run: x\nresources: {working_dir: .}\n", 2, 13,
+		"unknown key working_dir; the known keys");
+	refuse("run: x\nReplicas: 2\n", 2, 1, "unknown key Replicas: did you mean replicas?");
+	refuse("run: x\nenv: {}\n", 2, 1, "did you mean envs?");
+	refuse("run: x\nresources: {accelerator: A100}\n", 2, 13, "did you mean accelerators?");
+	refuse("run: x\nfrobnicate: 1\n", 2, 1,
+		"unknown key frobnicate; the known keys are name, workdir");
 	refuse("run: x\naccelerators: A100\n", 2, 1, "accelerators is a key of resources");
 	refuse("run: x\nresources: {num_nodes: 2}\n", 2, 13,
 		"num_nodes is a key of the file itself");
@@ -387,13 +390,16 @@ static void buckets_are_not_yet(void **state)
 		"oci://a", "https://a.blob.core.windows.net/b", "hf://a", "nfs:///a",
 		"nfs://a:2049/b"};
 	static const char *const mappings[][2] = {
-		{"name: b, mode: MOUNT", "/data is a bucket (name, source, store, mode): not yet"},
+		{"name: b, mode: MOUNT",
+			"/data is a bucket (name, source, store, mode): not supported yet"},
 		{"source: 's3://b', store: s3", "/data is a bucket (name"},
 		{"source: [./a, ./b]", "/data is a bucket (name"},
 		{"", "/data is a bucket (name"},
-		{"name: v, store: Volume", "/data is a volume: not yet: Pawl mounts no volumes"},
+		{"name: v, store: Volume",
+			"/data is a volume: not supported yet: Pawl mounts no volumes"},
 		{"source: ./local, mode: COPY",
-			"/data is a bucket that is filled from a directory: not yet: Pawl mounts "
+			"/data is a bucket that is filled from a directory: not supported yet: "
+			"Pawl mounts "
 			"no buckets; give the directory itself, as /data: ./local"},
 	};
 	char text[256];
@@ -401,7 +407,7 @@ static void buckets_are_not_yet(void **state)
 	for (size_t i = 0; i < COUNT(urls); i++) {
 		snprintf(text, sizeof(text), "run: x\nfile_mounts:\n  /data: %s\n", urls[i]);
 		refuse(text, 3, 10,
-			"is not yet: Pawl mounts no buckets; give a directory that the "
+			"is not supported yet: Pawl mounts no buckets; give a directory that the "
 			"nodes share, as /data: /shared/DIR");
 	}
 	for (size_t i = 0; i < COUNT(mappings); i++) {
@@ -410,14 +416,14 @@ static void buckets_are_not_yet(void **state)
 		refuse(text, 3, 3, mappings[i][1]);
 	}
 	refuse("run: x\nfile_mounts: {/data: 'https://a.org/b'}\n", 2, 22,
-		"https:// is not yet: Pawl fetches nothing; fetch it in setup");
+		"https:// is not supported yet: Pawl fetches nothing; fetch it in setup");
 	refuse("run: x\nfile_mounts: {data: /x}\n", 2, 15, "begins with / or ~/");
 	refuse("run: x\nfile_mounts: {/data: [x]}\n", 2, 22, "/data: a list is given; a string");
 	refuse("run: x\nfile_mounts: {/data: yes}\n", 2, 22, "/data: yes is a boolean");
 	refuse("run: x\nfile_mounts: {/data: }\n", 2, 22, "/data: nothing is given; a string");
 	refuse("run: x\nfile_mounts: {/data: ''}\n", 2, 22, "one of 1 to");
 	refuse("run: x\nenvs: {A: b}\nfile_mounts:\n  /a/b: /x\n  /a/$A: /y\n", 5, 3,
-		"is there twice");
+		"is given twice");
 	accept("run: x\nfile_mounts: {/a: '/x/y://z', /b: ./c}\n");
 	assert_int_equal(spec.mounts_n, 2);
 }
@@ -451,7 +457,7 @@ static void slashes_at_the_end_of_mounts(void **state)
 		assert_string_equal(spec.mounts[i].at, mounts[i][0]);
 		assert_string_equal(spec.mounts[i].from, mounts[i][1]);
 	}
-	refuse("run: x\nfile_mounts: {/a: /b, /a/: /c}\n", 2, 23, "/a/ is there twice");
+	refuse("run: x\nfile_mounts: {/a: /b, /a/: /c}\n", 2, 23, "/a/ is given twice");
 }
 
 static void variables_that_cannot_be(void **state)
@@ -465,14 +471,14 @@ static void variables_that_cannot_be(void **state)
 	refuse("run: x\nenvs: {PAWL_RUN_DEVICES: x}\n", 2, 8, "none that Pawl sets itself");
 	refuse("run: x\nenvs: {A: [b]}\n", 2, 11, "A: a list is given");
 	refuse("run: x\nenvs: {A: \"b\\0c\"}\n", 2, 11, "a string without zero bytes");
-	refuse("run: x\nenvs: {A: b}\nsecrets: {A: c}\n", 3, 11, "A stands in envs, too");
+	refuse("run: x\nenvs: {A: b}\nsecrets: {A: c}\n", 3, 11, "A is in envs, too");
 	refuse("run: x\nenvs: {A: }\n", 2, 8,
 		"A has no value: give --env A=VALUE, or --env A to take that of your environment");
 	refuse("run: x\nsecrets: {A: ~}\n", 2, 11, "A has no value: give --secret A=VALUE");
 	refuse("run: x\nsecrets: [A]\n", 2, 10, "give each by --secret NAME");
 	/* No message shows a secret. */
 	accept("run: x\nsecrets: {A: yes}\n");
-	expect_note(0, 2, 14, "A: it is a boolean: the job finds True or False");
+	expect_note(0, 2, 14, "A: it is a boolean: the job gets True or False");
 	assert_null(strstr(notes.at[0].text, "yes"));
 	refuse("run: x\nsecrets: {A: \"hush\\0hush\"}\n", 2, 14, "A: it is a string");
 	assert_null(strstr(remarks.at[0].text, "hush"));
@@ -486,7 +492,7 @@ static void long_values_are_refused(void **state)
 
 	memset(text + len, 'v', SPEC_VALUE_MAX);
 	memcpy(text + len + SPEC_VALUE_MAX, "}\n", 3);
-	refuse(text, 2, 11, "A: a value of 65536 bytes; 65535 is the most");
+	refuse(text, 2, 11, "A: a value of 65536 bytes; at most 65535");
 	memcpy(text + len + SPEC_VALUE_MAX - 1, "}\n", 3);
 	accept(text);
 	assert_int_equal(strlen(spec.vars[0].value), SPEC_VALUE_MAX - 1);
@@ -498,11 +504,12 @@ static void keys_that_contradict_each_other(void **state)
 	refuse("run: x\nnum_nodes: 2\nreplicas: 1..2\n", 3, 11,
 		"replicas and num_nodes (line 2) contradict each other");
 	refuse("run: x\nreplicas: 1..2\nresources: {accelerators: A100:4}\n", 2, 11,
-		"each takes one accelerator, and resources asks for A100:4");
+		"each takes one accelerator, but resources has A100:4");
 	refuse("run: x\nspot: 1\nresources: {use_spot: true}\n", 2, 7,
-		"spot and use_spot (line 3) say the same thing");
-	refuse("run: x\nspot: 0..3\nnum_nodes: 2\n", 2, 7, "spot: up to 3 of the job's 2 nodes");
-	refuse("run: x\nspot: 1..3\nreplicas: 1..2\n", 2, 7, "of the job's 2 replicas");
+		"spot and use_spot (line 3) mean the same");
+	refuse("run: x\nspot: 0..3\nnum_nodes: 2\n", 2, 7,
+		"spot: up to 3, but the job has at most 2 nodes");
+	refuse("run: x\nspot: 1..3\nreplicas: 1..2\n", 2, 7, "the job has at most 2 replicas");
 	refuse("run: x\npriority: 3\nresources: {priority: 4}\n", 3, 23,
 		"priority: line 2 says 3: keep one of them");
 	refuse("run: x\nretries: 3\nresources: {job_recovery: {max_restarts_on_errors: 4}}\n", 3,
@@ -552,10 +559,10 @@ static void all_errors_are_reported_at_once(void **state)
 				"envs: {A: }\n"),
 		PAWL_EINVAL);
 	assert_int_equal(remarks.n, 7);
-	refused(0, 1, 1, "is name meant?");
+	refused(0, 1, 1, "did you mean name?");
 	refused(1, 1, 1, "run is missing");
 	refused(2, 2, 12, "num_nodes: \"many\"");
-	refused(3, 3, 1, "num_nodes is there twice, first in line 2");
+	refused(3, 3, 1, "num_nodes is given twice, first in line 2");
 	refused(4, 5, 14, "disk_size: \"x\"");
 	refused(5, 6, 9, "cpus: \"x\"");
 	refused(6, 7, 8, "A has no value");

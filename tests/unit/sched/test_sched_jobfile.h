@@ -61,7 +61,7 @@ static inline void accept_line(const char *line)
 	accept(text);
 }
 
-/* Expects the i-th note to be at this place, and to say what. */
+/* Expects the i-th note to be at this place, and to contain what. */
 static inline void expect_note(uint32_t i, uint32_t line, uint32_t column, const char *what)
 {
 	assert_true(i < notes.n);

@@ -1,5 +1,5 @@
-/* The scheduler's core with many jobs: what it computes once for all of them equals the plain way,
- * which is here. */
+/* The scheduler's core with many jobs: what it computes once for all of them equals a plain
+ * computation, which is here. */
 #include "base/rng.h"
 #include "equal.h"
 #include "sched/core/core.h"
@@ -81,7 +81,7 @@ static void submit(void)
 	step((struct core_event){.kind = CORE_SUBMIT, .request = &request});
 }
 
-/* Makes steps until each job runs or waits, and has nothing to come. */
+/* Makes steps until each job runs or waits, and nothing is pending. */
 static void settle(void)
 {
 	const struct core_job *const *jobs;
@@ -134,7 +134,7 @@ struct plain {
 
 static struct plain plain[JOBS_MAX];
 
-/* Returns whether the job keeps what it has. */
+/* Whether the job keeps its replicas in any case. */
 static bool is_kept(const struct plain *job)
 {
 	return job->request.pinned && job->now > 0;
@@ -158,7 +158,7 @@ static int compare(const void *a, const void *b)
 }
 
 /* Returns whether the limits of the job's queue and of its owner leave room for more. */
-static bool holds(uint32_t n, const struct plain *job, uint32_t more, uint32_t owner_slots_max)
+static bool has_quota(uint32_t n, const struct plain *job, uint32_t more, uint32_t owner_slots_max)
 {
 	uint32_t of_queue = more;
 	uint32_t of_owner = more;
@@ -181,7 +181,7 @@ static void share(uint32_t n, bool to_now, uint32_t owner_slots_max)
 			uint32_t most = to_now ? job->now : job->request.most;
 
 			if (job->cap > 0 && job->cap < most && !is_kept(job) &&
-				holds(n, job, 1, owner_slots_max)) {
+				has_quota(n, job, 1, owner_slots_max)) {
 				job->cap++;
 				more = true;
 			}
@@ -218,7 +218,7 @@ static void decide_and_compare(uint32_t owner_slots_max)
 	step((struct core_event){.kind = CORE_TIMER});
 	for (uint32_t i = 0; i < n; i++) {
 		const struct core_job *job = core_job_find(t.core, plain[i].id);
-		bool fits = holds(n, &plain[i], plain[i].request.least, owner_slots_max);
+		bool fits = has_quota(n, &plain[i], plain[i].request.least, owner_slots_max);
 
 		if (is_kept(&plain[i]) || (fits && plain[i].request.least <= room)) {
 			plain[i].cap = is_kept(&plain[i]) ? plain[i].now : plain[i].request.least;
@@ -230,7 +230,7 @@ static void decide_and_compare(uint32_t owner_slots_max)
 	share(n, true, owner_slots_max);
 	share(n, false, owner_slots_max);
 	for (uint32_t i = 0; i < n; i++) {
-		assert_int_equal(core_job_find(t.core, plain[i].id)->cap, plain[i].cap);
+		assert_int_equal(core_job_find(t.core, plain[i].id)->scratch.cap, plain[i].cap);
 	}
 }
 
@@ -266,8 +266,8 @@ static void shuffle(struct core_run *runs, uint32_t n)
 	}
 }
 
-/* Lists runs in any order: of each job the generation before its start, and of two in three the
- * present one, too. */
+/* Lists runs in any order: of each job the generation before its start, and of two in three also
+ * the present one. */
 static void runs_are_found_in_any_order(void **state)
 {
 	struct core_run runs[2 * JOBS_MAX + 1];

@@ -46,7 +46,7 @@ static void fronts_by_hand(void **state)
 	}
 	assert_true(isinf(points[0].crowding) && isinf(points[1].crowding));
 	assert_true(points[2].crowding == 2.0 / 4 + 3.5 / 4); /* between (1, 5) and (3, 1.5) */
-	assert_true(points[4].crowding == 0);                 /* a twin of points[2] */
+	assert_true(points[4].crowding == 0);                 /* equal to points[2] */
 	assert_true(points[7].crowding == 3.0 / 4 + 1.0 / 4);
 	assert_true(isinf(points[3].crowding) && isinf(points[5].crowding));
 	assert_ptr_equal(solutions[2], &points[2]);
@@ -65,8 +65,8 @@ static bool is_beaten(const struct nsga_solution *points, uint32_t n, uint32_t i
 	return false;
 }
 
-/* Deb III-B, cost by cost: how far the next larger and the next smaller of the front's values are
- * apart, over all that they span. */
+/* Deb III-B, cost by cost: the distance between the next larger and the next smaller of the front's
+ * values, over their whole range. */
 static double crowd_slowly(const struct nsga_solution *points, uint32_t n, uint32_t i)
 {
 	double sum = 0;
@@ -263,7 +263,7 @@ static void ends_where_nothing_is_new(void **state)
 
 	for (uint32_t r = 0; r < ROWS; r++) {
 		given[1][r * BYTES] = 9;
-		given[2][r * BYTES] = 9; /* a twin */
+		given[2][r * BYTES] = 9; /* a duplicate */
 	}
 	assert_int_equal(run_schaffer(&s, first_seed, given[0], 3, &front), 0);
 	assert_int_equal(s.evaluated, 1u << ROWS);

@@ -1,4 +1,4 @@
-/* A core without an engine: the test says what happened, and looks at what is to be done. */
+/* A core without an engine: the test reports what happened, and checks the updates. */
 #ifndef TEST_SCHED_ONE_H
 #define TEST_SCHED_ONE_H
 
@@ -20,7 +20,7 @@
 #define KEPT_MAX   64u
 #define KEPT_BYTES 2048u
 
-/* A record, as a store would have it. */
+/* A record, as a database would have it. */
 struct kept {
 	enum core_row_kind kind;
 	uint64_t id;

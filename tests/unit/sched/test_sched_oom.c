@@ -1,5 +1,5 @@
-/* Each allocation fails in its turn, libyaml's own included, once and for good: then a job file is
- * not read, nothing else happens, and no memory is lost. */
+/* Each allocation fails in turn, libyaml's own included, once or always from then on. The job file
+ * is then not read, nothing else happens, and no memory is lost. */
 #define ALLOC_FAILS
 #include "count_alloc.h"
 
@@ -23,7 +23,7 @@ static unsigned left; /* allocations until the first failure */
 
 static long live; /* allocations that were not freed */
 
-/* Counts each call; those that fail_call does not hear of are frees. */
+/* Counts each call; calls without fail_call are frees. */
 static void count_call(void)
 {
 	live--;

@@ -1,5 +1,5 @@
-/* Pawl's policy: what must hold for any cluster in any round, and what the policy remembers. Also
- * that fifo and tiresias keep to types of nodes. */
+/* Pawl's policy: what must hold for any cluster in any round, and what the policy remembers. Also:
+ * fifo and tiresias respect types of nodes. */
 #include "base/fault.h"
 #include "close.h"
 #include "sched/baseline/policies.h"
@@ -92,7 +92,7 @@ static void make_cluster(struct rng *rng, struct cluster *cluster)
 	}
 }
 
-/* Lets a minute pass: grants take effect, a job ends, nodes come and go, and jobs tell more. */
+/* Lets a minute pass: grants take effect, a job ends, nodes come and go, and jobs report more. */
 static void pass(struct rng *rng, struct cluster *cluster)
 {
 	uint32_t end = below(rng, JOBS_MAX);
@@ -267,7 +267,7 @@ static void every_allocation_may_fail(void **state)
 static uint32_t give_useful(double fairness)
 {
 	struct cluster cluster = {0};
-	const double more_s[2] = {1e-4, 0.1}; /* seconds that another replica adds to reducing */
+	const double more_s[2] = {1e-4, 0.1}; /* seconds that one more replica adds to reducing */
 	void *policy = sched_pawl.open(1);
 	uint32_t useful;
 
@@ -303,7 +303,7 @@ static uint32_t give_useful(double fairness)
 	return useful;
 }
 
-/* The more fairness counts, the less goes to the job that makes most use of it; 0 counts as 1. */
+/* With more fairness, the job that makes best use of replicas gets fewer; 0 counts as 1. */
 static void fairness_takes_from_those_who_gain_most(void **state)
 {
 	uint32_t least = give_useful(0.01);
@@ -394,7 +394,7 @@ static void all_sizes_up_to_its_most_are_tried(void **state)
 	}
 }
 
-/* On nodes of a type where it never was, a job is taken to gain what it does where it is. */
+/* On nodes of a type where it never was, a job is assumed to gain as much as where it is. */
 static void hints_of_one_type_count_for_others(void **state)
 {
 	for (uint32_t fitted = 0; fitted < 2; fitted++) {
@@ -417,7 +417,7 @@ static void hints_of_one_type_count_for_others(void **state)
 	}
 }
 
-/* Two equal jobs, one of which has done half on nodes of another type and is nearly done here. */
+/* Two equal jobs: one has done half on nodes of another type, and is nearly done here. */
 static void nearly_done_jobs_are_known_by_their_newest_hints(void **state)
 {
 	for (uint32_t done = 0; done < 2; done++) {
@@ -480,7 +480,7 @@ static void policies_that_choose_no_sizes_keep_to_types(void **state)
 	}
 }
 
-/* A job that finds no room on nodes of its type keeps none from nodes of another one. */
+/* A job that finds no room on nodes of its type takes none from nodes of another one. */
 static void who_waits_for_one_type_keeps_nobody_from_another(void **state)
 {
 	const struct sched_policy *const policies[] = {&sched_fifo, &sched_tiresias};
@@ -512,7 +512,7 @@ static void who_waits_for_one_type_keeps_nobody_from_another(void **state)
 	}
 }
 
-/* A job of one replica, and of up to 8, that tells nothing, on 4 nodes of 2 slots beside an equal
+/* A job of one replica, and of up to 8, that reports nothing, on 4 nodes of 2 slots beside an equal
  * one. Returns the replicas granted to each. */
 static uint32_t give_silent(double attained, uint32_t profiled)
 {
@@ -552,9 +552,9 @@ static uint32_t give_silent(double attained, uint32_t profiled)
 
 static void silent_jobs_use_what_is_free(void **state)
 {
-	assert_int_equal(give_silent(59, 0), 1);  /* the job may yet tell something */
+	assert_int_equal(give_silent(59, 0), 1);  /* the job may still report something */
 	assert_int_equal(give_silent(600, 0), 4); /* all slots are in use */
-	/* A job that tells has up to 4 times as many, too. */
+	/* A job that reports has up to 4 times as many, too. */
 	assert_int_equal(give_silent(600, 1), 4);
 }
 

@@ -1,4 +1,4 @@
-/* Placing: what must hold for any cluster, jobs and choice, and results that are known. */
+/* Placement: what must hold for any cluster, jobs and choices, and results that are known. */
 #include "base/fault.h"
 #include "close.h"
 #include "sched/policy/place.h"
@@ -66,7 +66,7 @@ static void make_jobs(struct rng *rng, struct room *room)
 			}
 		}
 	}
-	if (below(rng, 4) == 0 && room->view.nodes_n > 0) { /* A node goes. */
+	if (below(rng, 4) == 0 && room->view.nodes_n > 0) { /* A node goes away. */
 		room->nodes[below(rng, room->view.nodes_n)].slots = below(rng, 2);
 	}
 }
@@ -293,7 +293,7 @@ static void even_sizes_are_never_made_smaller(void **state)
 
 /* ---- by hand ---- */
 
-/* Places by hand, on nodes of 4 slots, jobs of one type: now says where each job is, wanted its new
+/* Places jobs of one type by hand, on nodes of 4 slots. now: where each job is; wanted: its new
  * size. */
 static void place_by_hand(struct room *room, uint32_t nodes_n, const char *const *now,
 	const uint32_t *wanted, uint32_t jobs_n)

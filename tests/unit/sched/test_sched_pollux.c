@@ -1,5 +1,5 @@
 /* The policy pollux: what its operators allow, the best allocations of small clusters against all
- * that there are, and the effect of a seed, a pin and short memory. */
+ * possible ones, and the effects of a seed, a pin and short memory. */
 #include "base/fault.h"
 #include "close.h"
 #include "sched/baseline/policies.h"
@@ -376,8 +376,8 @@ static void seeds_repeat_decisions(void **state)
 	assert_in_range(unlike, 3, 4);
 }
 
-/* A pinned job stays as it is, in the order of its replicas, though others would have less of the
- * cluster; it does not stay if its node went. */
+/* A pinned job stays as it is, in the order of its replicas, though others get less of the cluster
+ * for it. It does not stay if its node is gone. */
 static void pinned_jobs_stay(void **state)
 {
 	struct rng rng = {first_seed};

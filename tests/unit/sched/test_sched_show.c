@@ -1,4 +1,4 @@
-/* What the scheduler's core says of a job: see test_sched_one.h. */
+/* The core's explanations of a job: see test_sched_one.h. */
 #include "test_sched_one.h"
 
 static void run_time_is_explained_while_it_runs(void **state)
@@ -12,7 +12,7 @@ static void run_time_is_explained_while_it_runs(void **state)
 	assert_true(explains(a, "time limit: 1000 s, of which it has run 77 s"));
 }
 
-/* The core takes its next step when there is something to decide, which may be minutes later. */
+/* The core takes its next step when there is something to decide, maybe minutes later. */
 static void times_go_on_between_two_steps(void **state)
 {
 	uint64_t a;
@@ -21,7 +21,7 @@ static void times_go_on_between_two_steps(void **state)
 	begin_with_one_node();
 	a = submit((struct core_request){.least = 1, .most = 1, .time_limit_ns = 1000 * S_NS});
 	b = submit((struct core_request){.least = 1, .most = 1, .retries = 3});
-	pass(S_NS); /* b is decided about */
+	pass(S_NS); /* the core decides on b */
 	runs(a);
 	runs(b);
 	t.now_ns += 7 * S_NS;
@@ -33,9 +33,9 @@ static void times_go_on_between_two_steps(void **state)
 	t.now_ns += S_NS / 2;
 	assert_true(explains(a, "running for 8 s")); /* 7.5 */
 	assert_true(explains(b, "for 0.5 s more"));
-	t.now_ns += 9 * S_NS; /* and nobody woke it */
+	t.now_ns += 9 * S_NS; /* without a step of the core */
 	assert_true(explains(b, "for 0.0 s more"));
-	t.now_ns -= 100 * S_NS; /* a clock that is behind counts as that of the last step */
+	t.now_ns -= 100 * S_NS; /* an earlier time counts as that of the last step */
 	assert_true(explains(a, "running for 7 s"));
 	t.now_ns += 100 * S_NS;
 	assert_int_equal(job_event(CORE_CANCEL, a), 0);
@@ -121,7 +121,7 @@ static void what_binds_is_explained_on_many_nodes_too(void **state)
 		pass(S_NS);
 		runs(a);
 		assert_true(explains(a, longs ? " more\n" : " node15 (1) and 44 more\n"));
-		assert_true(explains(a, "binds: its own most, 60 replicas\n"));
+		assert_true(explains(a, "binds: its own maximum, 60 replicas\n"));
 		assert_true(explains(a, "time limit: 1000 s, of which it has run 0 s\n"));
 	}
 }

@@ -1,5 +1,5 @@
-/* Job files that were written for SkyPilot: what is about renting is taken and named once, what
- * would be missing at run time is refused by name. Each key of its task schema alone, in pairs, and
+/* Job files that were written for SkyPilot: keys about renting are accepted and noted once, keys
+ * that the job would miss at run time are refused. Each key of its task schema alone, in pairs, and
  * with values of every kind; then files as people write them. */
 #include "test_sched_jobfile.h"
 
@@ -7,15 +7,15 @@
 
 enum fate {
 	OURS,    /* read */
-	IDLE,    /* taken, whatever it says, and noted once */
-	NOT_YET, /* refused by name, whatever it says */
+	IGNORED, /* accepted, whatever its value, and noted once */
+	NOT_YET, /* refused, whatever its value */
 };
 
 struct key {
 	const char *name;
 	enum fate fate;
-	const char *good;  /* a value that the key takes; any value if it takes all */
-	const char *wrong; /* one of another kind; NULL: none */
+	const char *good;  /* a valid value; any value if all are valid */
+	const char *wrong; /* an invalid value; NULL: none */
 };
 
 static const struct key top[] = {
@@ -26,14 +26,14 @@ static const struct key top[] = {
 	{"secrets", OURS, "{T: t}", "a"},
 	{"file_mounts", OURS, "{/x: ./x, ~/y: ~/y}", "[x]"},
 	{"setup", OURS, "pip list", "[a]"},
-	{"config", IDLE, "{kubernetes: {pod_config: {spec: {}}}}", NULL},
-	{"experimental", IDLE, "{config_overrides: {}}", NULL},
-	{"service", IDLE, "{readiness_probe: /health, replicas: 2}", NULL},
-	{"pool", IDLE, "{workers: 3}", NULL},
-	{"inputs", IDLE, "{s3://a: 3}", NULL},
-	{"outputs", IDLE, "{s3://a: 3}", NULL},
-	{"api_server_access", IDLE, "true", NULL},
-	{"file_mounts_mapping", IDLE, "{a: b}", NULL},
+	{"config", IGNORED, "{kubernetes: {pod_config: {spec: {}}}}", NULL},
+	{"experimental", IGNORED, "{config_overrides: {}}", NULL},
+	{"service", IGNORED, "{readiness_probe: /health, replicas: 2}", NULL},
+	{"pool", IGNORED, "{workers: 3}", NULL},
+	{"inputs", IGNORED, "{s3://a: 3}", NULL},
+	{"outputs", IGNORED, "{s3://a: 3}", NULL},
+	{"api_server_access", IGNORED, "true", NULL},
+	{"file_mounts_mapping", IGNORED, "{a: b}", NULL},
 	{"volumes", NOT_YET, "{/data: disk}", NULL},
 	{"volume_mounts", NOT_YET, "[{path: /data}]", NULL},
 	{"managed_secrets", NOT_YET, "[TOKEN]", NULL},
@@ -53,21 +53,21 @@ static const struct key resources[] = {
 	{"priority", OURS, "-7", "high"},
 	{"any_of", OURS, "[{cpus: 2}]", "a"},
 	{"job_recovery", OURS, "{max_restarts_on_errors: 3}", "{max_restarts_on_errors: x}"},
-	{"infra", IDLE, "gcp/us-central1", NULL},
-	{"cloud", IDLE, "aws", NULL},
-	{"region", IDLE, "us-east-1", NULL},
-	{"zone", IDLE, "us-east-1a", NULL},
-	{"instance_type", IDLE, "p4d.24xlarge", NULL},
-	{"max_hourly_cost", IDLE, "3.5", NULL},
-	{"image_id", IDLE, "docker:ubuntu:22.04", NULL},
-	{"accelerator_args", IDLE, "{tpu_vm: true}", NULL},
-	{"ports", IDLE, "[8888, 9000-9100]", NULL},
-	{"labels", IDLE, "{team: a}", NULL},
-	{"autostop", IDLE, "{idle_minutes: 10, down: true}", NULL},
-	{"network_tier", IDLE, "best", NULL},
-	{"local_disk", IDLE, "nvme:1000", NULL},
-	{"ephemeral_storage", IDLE, "100", NULL},
-	{"priority_class", IDLE, "high", NULL},
+	{"infra", IGNORED, "gcp/us-central1", NULL},
+	{"cloud", IGNORED, "aws", NULL},
+	{"region", IGNORED, "us-east-1", NULL},
+	{"zone", IGNORED, "us-east-1a", NULL},
+	{"instance_type", IGNORED, "p4d.24xlarge", NULL},
+	{"max_hourly_cost", IGNORED, "3.5", NULL},
+	{"image_id", IGNORED, "docker:ubuntu:22.04", NULL},
+	{"accelerator_args", IGNORED, "{tpu_vm: true}", NULL},
+	{"ports", IGNORED, "[8888, 9000-9100]", NULL},
+	{"labels", IGNORED, "{team: a}", NULL},
+	{"autostop", IGNORED, "{idle_minutes: 10, down: true}", NULL},
+	{"network_tier", IGNORED, "best", NULL},
+	{"local_disk", IGNORED, "nvme:1000", NULL},
+	{"ephemeral_storage", IGNORED, "100", NULL},
+	{"priority_class", IGNORED, "high", NULL},
 	{"volumes", NOT_YET, "[{path: /data}]", NULL},
 };
 
@@ -113,7 +113,8 @@ static bool is_null(const char *value)
 	return strcmp(value, "~") == 0;
 }
 
-/* Checks that decoding the file gives what its keys say: values, errors and notes, strictly too. */
+/* Checks that decoding the file gives what its keys demand: values, errors and notes; also
+ * strictly. */
 static void check(const struct key *const *keys, const char *const *given, uint32_t n)
 {
 	const char *text = write_file(keys, given, n);
@@ -124,7 +125,7 @@ static void check(const struct key *const *keys, const char *const *given, uint3
 		bool there = !is_null(given[i]);
 		bool good = given[i] == keys[i]->good;
 
-		if (keys[i]->fate == IDLE &&
+		if (keys[i]->fate == IGNORED &&
 			(count(&remarks, keys[i]->name) != 0 ||
 				count(&notes, keys[i]->name) != there)) {
 			fail_msg("%s is not noted once, and taken, in: %s", keys[i]->name, text);
@@ -166,7 +167,7 @@ static void each_key_with_each_kind_of_value(void **state)
 	printf("%u files\n", files);
 }
 
-/* No key hides another, or is named twice because of it. */
+/* No key hides another, or is reported twice because of it. */
 static void each_pair_of_keys(void **state)
 {
 	const size_t all = COUNT(top) + COUNT(resources);
@@ -196,8 +197,8 @@ static void each_pair_of_keys(void **state)
 
 enum slip { LEFT_OUT, TWICE, OTHER_CASE, SLIPS };
 
-/* Writes the name with a slip at letter at. Returns false if that is the name itself, as _ has no
- * case. */
+/* Writes the name with a typing error at letter at. Returns false if that is the name itself, as _
+ * has no case. */
 static bool misspell(const char *name, size_t at, enum slip slip, char word[64])
 {
 	snprintf(word, 64, "%.*s%.*s%s", (int)at, name, slip == TWICE ? 1 : 0, name + at,
@@ -219,17 +220,17 @@ static uint32_t check_slips(const char *name, bool inner)
 		if (misspell(name, i / SLIPS, (enum slip)(i % SLIPS), word)) {
 			snprintf(text, sizeof(text),
 				inner ? "run: x\nresources: {%s: a}\n" : "run: x\n%s: a\n", word);
-			snprintf(what, sizeof(what), "unknown key %s: is ", word);
+			snprintf(what, sizeof(what), "unknown key %s: did you mean ", word);
 			refuse(text, 2, inner ? 13 : 1, what);
-			assert_non_null(strstr(remarks.at[0].text, " meant?"));
+			assert_non_null(strchr(remarks.at[0].text, '?'));
 			files++;
 		}
 	}
 	return files;
 }
 
-/* A letter is left out, doubled, or in the wrong case: the key that is meant is named, and nothing
- * is taken. */
+/* A letter is left out, doubled, or in the wrong case: the report suggests the right key, and no
+ * value is read. */
 static void near_spellings_get_a_hint(void **state)
 {
 	uint32_t files = 0;
@@ -259,7 +260,7 @@ static void a_key_is_named_once_however_often_it_stands(void **state)
 	expect_note(0, 2, 3, "infra: without effect here: Pawl finds and rents no machines");
 	expect_note(1, 4, 52,
 		"image_id: without effect here: Pawl starts no machines or containers");
-	expect_note(2, 6, 39, "disk_tier: without effect here: a class of a cloud's disks");
+	expect_note(2, 6, 39, "disk_tier: without effect here: a class of cloud disks");
 	assert_int_equal(spec.choices_n, 3); /* choices that differ in clouds alone are one */
 	assert_false(spec.choices[1].disk_best);
 	assert_int_equal(decode_strict("run: x\nresources: {cloud: aws, zone: a}\n"), PAWL_EINVAL);
@@ -276,12 +277,12 @@ static void an_order_of_choices_is_any_of_them(void **state)
 	assert_int_equal(spec.choices_n, 2);
 	assert_string_equal(spec.choices[1].accelerator, "H100");
 	assert_int_equal(notes.n, 2);
-	expect_note(0, 4, 3, "ordered: it is taken as any_of");
+	expect_note(0, 4, 3, "ordered: treated as any_of");
 }
 
 static void recovery_is_retries(void **state)
 {
-	static const char *const idle[] = {"FAILOVER", "none", "{strategy: EAGER_NEXT_REGION}",
+	static const char *const ignored[] = {"FAILOVER", "none", "{strategy: EAGER_NEXT_REGION}",
 		"{recover_on_exit_codes: [33, 34]}"};
 	char line[128];
 
@@ -289,8 +290,8 @@ static void recovery_is_retries(void **state)
 	assert_int_equal(spec.retries, 3);
 	assert_int_equal(notes.n, 0);
 	accept_line("retries: 3\nresources: {job_recovery: {max_restarts_on_errors: 3}}");
-	for (size_t i = 0; i < COUNT(idle); i++) {
-		snprintf(line, sizeof(line), "resources: {job_recovery: %s}", idle[i]);
+	for (size_t i = 0; i < COUNT(ignored); i++) {
+		snprintf(line, sizeof(line), "resources: {job_recovery: %s}", ignored[i]);
 		accept_line(line);
 		assert_int_equal(spec.retries, 0);
 		assert_int_equal(notes.n, 1);
@@ -301,7 +302,7 @@ static void recovery_is_retries(void **state)
 	refuse("run: x\nresources: {job_recovery: {restarts: 3}}\n", 2, 28, "unknown key restarts");
 }
 
-/* Words of YAML become what Python makes of them, as such a file has always been run. */
+/* YAML's booleans become Python's words for them, as SkyPilot does it. */
 static void booleans_of_envs_are_those_of_python(void **state)
 {
 	static const char *const words[][2] = {{"true", "True"}, {"True", "True"}, {"yes", "True"},
@@ -316,8 +317,8 @@ static void booleans_of_envs_are_those_of_python(void **state)
 		assert_string_equal(spec.vars[0].value, words[i][1]);
 		assert_string_equal(spec.vars[1].value, words[i][0]);
 		assert_int_equal(notes.n, 1);
-		snprintf(what, sizeof(what), "A: %s is a boolean: the job finds \"%s\"",
-			words[i][0], words[i][1]);
+		snprintf(what, sizeof(what), "A: %s is a boolean: the job gets \"%s\"", words[i][0],
+			words[i][1]);
 		expect_note(0, 2, 11, what);
 		assert_int_equal(decode_strict(text), PAWL_EINVAL);
 	}
@@ -360,7 +361,7 @@ static void booleans_of_envs_are_those_of_python(void **state)
 static void a_teams_file_runs_as_it_is(void **state)
 {
 	static const struct sched_var token = {"HF_TOKEN", "t", true};
-	static const char *const idle[] = {"infra", "image_id", "network_tier", "disk_tier",
+	static const char *const ignored[] = {"infra", "image_id", "network_tier", "disk_tier",
 		"ports", "autostop", "strategy", "config"};
 
 	assert_int_equal(decode(TEAM), PAWL_EINVAL);
@@ -368,9 +369,9 @@ static void a_teams_file_runs_as_it_is(void **state)
 	refused(0, 24, 3, "HF_TOKEN has no value: give --env HF_TOKEN=VALUE, or --env HF_TOKEN");
 	assert_int_equal(decode_given(TEAM, &(struct jobfile_given){.vars = &token, .vars_n = 1}),
 		0);
-	assert_int_equal(notes.n, COUNT(idle) + 1); /* and TOKENIZERS_PARALLELISM */
-	for (size_t i = 0; i < COUNT(idle); i++) {
-		assert_int_equal(count(&notes, idle[i]), 1);
+	assert_int_equal(notes.n, COUNT(ignored) + 1); /* and TOKENIZERS_PARALLELISM */
+	for (size_t i = 0; i < COUNT(ignored); i++) {
+		assert_int_equal(count(&notes, ignored[i]), 1);
 	}
 	assert_int_equal(spec.choices_n, 2);
 	assert_int_equal(spec.choices[0].accelerators, 8);
@@ -381,7 +382,7 @@ static void a_teams_file_runs_as_it_is(void **state)
 	assert_int_equal(spec.size.most, 2);
 }
 
-/* A file for a bucket, with all that it has: what is not there is named, and the rest is taken. */
+/* A file for a bucket: what Pawl does not have is refused by name, and the rest is accepted. */
 static void what_would_be_missing_is_refused(void **state)
 {
 	assert_int_equal(decode("run: x\n"
@@ -393,11 +394,11 @@ static void what_would_be_missing_is_refused(void **state)
 				"volumes: {/v: v}\n"),
 		PAWL_EINVAL);
 	assert_int_equal(remarks.n, 5);
-	refused(0, 2, 39, "T4:0.5: a part of one is not yet");
+	refused(0, 2, 39, "T4:0.5: parts of an accelerator are not supported yet");
 	refused(1, 3, 10, "clone it in setup");
-	refused(2, 5, 3, "not yet: Pawl mounts no buckets; give a directory");
-	refused(3, 6, 8, "s3:// is not yet");
-	refused(4, 7, 1, "volumes: not yet");
+	refused(2, 5, 3, "not supported yet: Pawl mounts no buckets; give a directory");
+	refused(3, 6, 8, "s3:// is not supported yet");
+	refused(4, 7, 1, "volumes: not supported yet");
 	expect_note(0, 2, 13, "cloud: without effect here");
 }
 

@@ -1,5 +1,5 @@
-/* Dividing slots: the solver against all allocations that there are, and its bound against the best
- * of them, on small clusters of several types; large ones against their own bound. */
+/* Dividing slots: the solver against all possible allocations, and its bound against the best of
+ * them, on small clusters of several types; large ones against their own bound. */
 #include "base/fault.h"
 #include "close.h"
 #include "sched/policy/solve.h"
@@ -11,7 +11,7 @@
 #define CLUSTERS    1000u
 #define JOBS_MAX    6u
 #define CHOICES_MAX 64u
-#define CLOSE       1e-9 /* relative: what sums may differ by */
+#define CLOSE       1e-9 /* relative difference of sums that counts as none */
 
 static uint64_t first_seed;
 
@@ -23,7 +23,7 @@ struct small {
 	uint32_t types;
 };
 
-/* Makes any cost, or one such as goodput gives: falling, ever less. */
+/* Makes any cost, or one as from goodput: falling, less and less. */
 static double make_cost(struct rng *rng, bool falling, uint32_t replicas, double scale)
 {
 	if (!falling) {
@@ -93,7 +93,7 @@ static void assert_at_most(double a, double b)
 	}
 }
 
-/* Solves exactly, by prices alone, and by prices and a search of what is left. */
+/* Solves exactly, by prices alone, and by prices and a search of the rest. */
 static void small_clusters_beside_all_allocations(void **state)
 {
 	const uint64_t steps[] = {SCHED_STEPS_MAX, 0, 64, 512};

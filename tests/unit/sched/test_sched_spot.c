@@ -39,8 +39,8 @@ static uint32_t count_spot(uint64_t id)
 	return spot;
 }
 
-/* Grants each job, one after the other, as much as it may have of the types that it may be on; the
- * least of the others is left to them. */
+/* Grants each job in turn as much as it may have of the types that it may be on, and leaves the
+ * others their least. */
 static int decide_in_turn(void *self, const struct sched_view *view, struct sched_grant *grants,
 	struct sched_verdict *verdict, struct pawl_err *err)
 {
@@ -129,7 +129,7 @@ static void spot_nodes_that_it_must_have(void **state)
 	runs(b);
 	add_node_of("t", 1, 0, "", true);
 	pass(61 * S_NS);
-	if (job(b)->state == CORE_STOPPING) { /* The job makes room. */
+	if (job(b)->state == CORE_STOPPING) { /* The job releases its slots. */
 		ends(b, CORE_END_STOPPED, 143);
 		pass(S_NS);
 	}
@@ -163,8 +163,8 @@ static int decide_for_the_first(void *self, const struct sched_view *view,
 
 static const struct sched_policy for_the_first = {.name = "first", .decide = decide_for_the_first};
 
-/* A job with a replica on a spot node and one on another node can do without the second one
- * only. */
+/* A job with a replica on a spot node and one on another node can do without only the second
+ * one. */
 static void who_has_more_gives_what_it_can_do_without(void **state)
 {
 	uint64_t a;
@@ -190,7 +190,7 @@ static void who_has_more_gives_what_it_can_do_without(void **state)
 	is(b, CORE_STARTING, 1);
 }
 
-/* While slots are free, no running job makes room. */
+/* While slots are free, no running job releases any. */
 static void free_slots_come_before_others(void **state)
 {
 	uint64_t a;

@@ -1,5 +1,5 @@
-/* Job files as wholes: the guide's, values given beside a file, the environment of a job, memory
- * that runs out, and files that are damaged. */
+/* Whole job files: the guide's, values given beside a file, the environment of a job, memory that
+ * runs out, and damaged files. */
 #include "test_sched_jobfile.h"
 
 #include "base/fault.h"
@@ -58,7 +58,8 @@ static void the_guides_file_is_refused_for_its_bucket_alone(void **state)
 	assert_int_equal(remarks.n, 2);
 	refused(0, 9, 3, "file_mounts: /checkpoint is a bucket (name, source, store, mode)");
 	refused(0, 9, 3,
-		"not yet: Pawl mounts no buckets; give a directory that the nodes share, as "
+		"not supported yet: Pawl mounts no buckets; give a directory that the nodes share, "
+		"as "
 		"/checkpoint: /shared/DIR");
 	refused(1, 15, 3, "WANDB_API_KEY has no value: give --env WANDB_API_KEY=VALUE");
 	assert_int_equal(decode_given(GUIDE_HEAD GUIDE_BUCKET GUIDE_TAIL, &with_wandb),
@@ -241,7 +242,7 @@ static void each_piece_can_fail(void **state)
 
 /* ---- damaged files ---- */
 
-/* Checks that a spec keeps its promises. */
+/* Checks that a spec is valid. */
 static void check_spec(void)
 {
 	assert_true(spec.run && spec.run[0] != '\0' && spec.queue);

@@ -205,8 +205,8 @@ static void alias_bombs_are_refused(void **state)
 	assert_int_equal(remarks.n, 1);
 	assert_int_equal(remarks.at[0].line, 5);
 	assert_non_null(strstr(remarks.at[0].text, "more than 10000 values"));
-	refuse("&a [*a]", 1, 5, "*a stands inside of &a: it has no end");
-	refuse("x: &a\n  y: *a\n", 2, 6, "it has no end");
+	refuse("&a [*a]", 1, 5, "*a is inside of &a: it would have no end");
+	refuse("x: &a\n  y: *a\n", 2, 6, "it would have no end");
 	refuse("a: *b\nb: &b 1\n", 1, 4, "*b: there is no &b before it");
 }
 
@@ -258,7 +258,7 @@ static void a_duplicate_key_is_reported_and_the_rest_read(void **state)
 	assert_string_equal(root->items->value->text, "1");
 	assert_int_equal(remarks.n, 3);
 	assert_string_equal(remarks.at[0].text,
-		"the key a is there twice, first in line 1: keep one of them");
+		"the key a is given twice, first in line 1: keep one of them");
 	assert_int_equal(remarks.at[0].line, 3);
 	assert_int_equal(remarks.at[1].line, 4);
 	assert_int_equal(remarks.at[2].column, 11);

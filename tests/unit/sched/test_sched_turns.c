@@ -1,5 +1,5 @@
 /* On a full machine jobs of one priority take turns, and each ends: in virtual time, minute by
- * minute. A job that is stopped begins again, if it does not save. */
+ * minute. A job that does not save starts over after a stop. */
 #include "test_sched_one.h"
 
 #include "sched/baseline/policies.h"
@@ -15,9 +15,9 @@ struct script {
 	bool saves;       /* keeps its progress when it is stopped */
 	uint32_t done;    /* minutes done */
 	uint32_t stops;   /* number of stops */
-	uint32_t brief;   /* number of stops within an hour of a begin */
-	uint32_t since;   /* minute in which the job last began to run */
-	uint32_t begun;   /* minute in which the job first began to run; 0: never */
+	uint32_t brief;   /* number of stops within an hour of a start */
+	uint32_t since;   /* minute of the newest start */
+	uint32_t begun;   /* minute of the first start; 0: none */
 	uint32_t ended;   /* minute in which the job ended; 0: not yet */
 };
 
@@ -44,7 +44,7 @@ static void begin_turns(const struct sched_policy *policy)
 	begin_slots(1, policy);
 }
 
-/* Adds a job. One that saves changes in place, and tells hints, as jobs with pawl.elastic do. */
+/* Adds a job. One that saves changes in place, and reports hints, as jobs with pawl.elastic do. */
 static void add_large(uint32_t n, uint32_t slots, uint32_t minutes, bool saves)
 {
 	struct sched_hints hints = {.progress_end = 1000};
@@ -115,7 +115,7 @@ static void two_scripts_of_ninety_minutes_on_one_slot_both_end(void **state)
 	}
 }
 
-/* A job that begins again costs at most its own time once more, and as much for the others. */
+/* A job that starts over costs at most its own time once more, and as much for the others. */
 static void scripts_however_long_all_end(void **state)
 {
 	for (uint32_t hours = 2; hours <= 50; hours *= 5) {
@@ -162,7 +162,7 @@ static void under_fifo_who_runs_is_never_stopped(void **state)
 	}
 }
 
-/* The slots that others free are too few for it each time, and go to jobs that came later. */
+/* The slots that others release are too few for it each time, and go to jobs that came later. */
 static void who_needs_more_at_once_is_not_passed_over_for_ever(void **state)
 {
 	begin_slots(2, NULL);
@@ -183,7 +183,7 @@ static void who_needs_more_at_once_is_not_passed_over_for_ever(void **state)
 	assert_int_equal(scripts[4].brief, 0);
 }
 
-/* A job had slots that were too few for the one before it, and gave them back: that was no turn.
+/* A job had slots that were too few for the one before it, and released them: that was no turn.
  * Each hour a job comes that needs all slots, and each time one that needs fewer, and leaves
  * some. */
 static void who_is_passed_back_keeps_its_place(void **state)
@@ -202,7 +202,7 @@ static void who_is_passed_back_keeps_its_place(void **state)
 	assert_true(scripts[4].ended > 0);
 }
 
-/* A job gives way only to jobs that wait for their turn. */
+/* A job releases its slots only for jobs that wait for their turn. */
 static void who_ran_for_long_does_not_lose_its_place_to_who_has_just_begun(void **state)
 {
 	begin_turns(NULL);
@@ -219,7 +219,7 @@ static void who_ran_for_long_does_not_lose_its_place_to_who_has_just_begun(void 
 	assert_int_equal(job(scripts[0].id)->want.replicas, 1); /* the job is moved there */
 }
 
-/* While there was no scheduler, no job could give way. */
+/* While there was no scheduler, no job could release its slots. */
 static void time_without_a_scheduler_is_nobodys_patience(void **state)
 {
 	struct core_row rows[KEPT_MAX];

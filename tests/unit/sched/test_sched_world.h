@@ -1,6 +1,6 @@
 /*
- * A scheduler without a machine: a core, the rows it stored, and an engine of numbers, with what
- * must be true after each event. Time is a number; a seed replays it.
+ * A scheduler without a machine: a core, the rows it stored, and an engine of numbers, with checks
+ * of what must be true after each event. Time is a number; a seed replays it.
  */
 #ifndef TEST_SCHED_WORLD_H
 #define TEST_SCHED_WORLD_H
@@ -19,14 +19,14 @@
 #define S_NS      1000000000LL
 #define MS_NS     1000000LL
 #define SAVED_MAX 4096u
-#define KNOWN_MAX 131072u /* jobs of a life, at most */
-#define OPEN_MAX  4096u   /* jobs of a life that have not ended, at most */
+#define KNOWN_MAX 131072u /* jobs of a run, at most */
+#define OPEN_MAX  4096u   /* jobs of a run that have not ended, at most */
 #define STOP_S    1800    /* seconds in which a stop is answered, whatever is lost */
-/* Crashes in one minute, at most: each makes a hundred events, one of which may be another
+/* Crashes in one minute, at most: each makes a hundred events, and each of these may be another
  * crash. */
 #define CRASHES 3u
 
-/* A record, as a store would have it. */
+/* A record, as a database would have it. */
 struct saved {
 	enum core_row_kind kind;
 	uint64_t id;
@@ -37,11 +37,11 @@ struct saved {
 /* State of a job, as its user knows it. */
 struct known {
 	uint64_t generation;
-	enum core_state end;     /* CORE_QUEUED: no end yet */
-	enum core_reason reason; /* reason of the end */
-	bool cancelled;          /* a cancel was asked for */
-	bool up;                 /* up after the last step */
-	uint64_t born;           /* value of born after the last step */
+	enum core_state end;       /* CORE_QUEUED: no end yet */
+	enum core_reason reason;   /* reason of the end */
+	bool cancelled;            /* the user has cancelled the job */
+	bool up;                   /* up after the last step */
+	uint64_t start_generation; /* the job's start_generation after the last step */
 };
 
 struct world {
@@ -52,8 +52,8 @@ struct world {
 	struct saved saved[SAVED_MAX];
 	uint32_t saved_n;
 	struct known *known;     /* by id */
-	uint64_t jobs;           /* ids up to this were told to users */
-	uint64_t open[OPEN_MAX]; /* jobs whose end was not seen: one may pause for months */
+	uint64_t jobs;           /* ids up to this one were given to users */
+	uint64_t open[OPEN_MAX]; /* jobs that have not ended: one may pause for months */
 	uint32_t open_n;
 	uint64_t events;                /* number of events so far */
 	uint64_t decisions;             /* number of decisions seen */
@@ -159,7 +159,7 @@ static bool is_up(const struct core_job *job)
 		job->state == CORE_RESCALING;
 }
 
-/* Checks that no node, queue or user has more than there is. */
+/* Checks that no node, queue or user has more slots in use than it may. */
 static void check_slots(void)
 {
 	const struct core_job *const *jobs;
@@ -196,10 +196,10 @@ static void check_slots(void)
 
 static void check_job(const struct core_job *job, int64_t now_ns)
 {
-	bool holds = job->current.n > 0 || job->old.n > 0;
+	bool has_slots = job->current.n > 0 || job->old.n > 0;
 
 	assert_true(is_up(job) ? job->current.replicas >= job->request.least : 1);
-	assert_true(is_up(job) || job->state == CORE_STOPPING || !holds);
+	assert_true(is_up(job) || job->state == CORE_STOPPING || !has_slots);
 	assert_true(job->current.replicas <= job->request.most);
 	assert_true(job->start_generation <= job->generation);
 	if (job->state == CORE_STOPPING) {
@@ -214,17 +214,16 @@ static void check_job(const struct core_job *job, int64_t now_ns)
 	}
 }
 
-/* Returns whether the job is up as before the step, and nobody may stop it: it keeps what it
- * has. */
+/* Returns whether the job is up as before the step, and may not be stopped: it keeps its
+ * replicas. */
 static bool is_fixed(const struct core_job *job)
 {
 	return job->request.pinned && job->id <= w.jobs && w.known[job->id].up &&
-		job->start_generation == w.known[job->id].born;
+		job->start_generation == w.known[job->id].start_generation;
 }
 
-/* Returns whether the decision could give the node's slots. What pools do with nodes comes after
- * it: nodes that they took back count from the next decision on, those that they let go still
- * count. */
+/* Returns whether the decision could give the node's slots. Pools are adjusted after it: nodes that
+ * they keep after all count from the next decision on, those that they drain still count. */
 static bool was_given(const struct core_node *node, const struct core_event *event)
 {
 	bool back = event->kind == CORE_NODE_RESUME && strcmp(event->node, node->offer.name) == 0;
@@ -238,7 +237,7 @@ static bool was_given(const struct core_node *node, const struct core_event *eve
 		: node->state == CORE_NODE_DRAINED && node->returning && !was;
 }
 
-/* Slots that a job may have, of nodes that stay, and of nodes that can be taken away. */
+/* Slots that a job may have, of firm nodes, and of spot nodes. */
 struct class_slots {
 	int64_t firm;
 	int64_t spot;
@@ -269,9 +268,9 @@ static void count_rooms(const struct core_event *event, struct class_slots *by_c
 	}
 }
 
-/* Returns whether the job, and all those of no less priority that are to have slots, can have their
- * least together; of each, as many as it may are on spot nodes, as far as there are, and as many as
- * it must. */
+/* Returns whether the job, and all those of no lower priority that are to have slots, can have
+ * their least together: each with as many on spot nodes as it may, if there are so many, and as
+ * many as it must. */
 static bool could_have(const struct core_job *job, const struct class_slots *by_class)
 {
 	const struct core_job *const *jobs;
@@ -311,8 +310,8 @@ static void check_spot(const struct core_job *job)
 	assert_true(is_fixed(job) || spot >= job->request.spot_least || spot == job->want.replicas);
 }
 
-/* Checks right after a decision that no job waits for which others could shrink, or move, or go for
- * less priority. */
+/* Checks right after a decision that no job waits if others could shrink, move, or be stopped for
+ * its higher priority. */
 static void check_decision(const struct core_event *event)
 {
 	const struct core_job *const *jobs;
@@ -335,7 +334,7 @@ static void check_decision(const struct core_event *event)
 	}
 }
 
-/* Notes what is true before the next step. */
+/* Records what is true before the next step. */
 static void record_before(void)
 {
 	const struct core_job *const *jobs;
@@ -346,7 +345,7 @@ static void record_before(void)
 	for (uint32_t j = 0; j < jobs_n; j++) {
 		if (jobs[j]->id <= w.jobs) {
 			w.known[jobs[j]->id].up = is_up(jobs[j]);
-			w.known[jobs[j]->id].born = jobs[j]->start_generation;
+			w.known[jobs[j]->id].start_generation = jobs[j]->start_generation;
 		}
 	}
 	w.returning_n = 0;
@@ -358,7 +357,7 @@ static void record_before(void)
 	}
 }
 
-/* Compares the jobs themselves, to find what one writer of records may have left out. */
+/* Compares the jobs themselves, to find what the writer of records may have left out. */
 static void compare_jobs(struct sched_core *other)
 {
 	const struct core_job *const *jobs;
@@ -426,7 +425,7 @@ static void check_all(const struct core_event *event)
 	}
 }
 
-/* Notes the jobs that have ended; all that were told to users are here, or have ended. */
+/* Records the jobs that have ended; all jobs that users know are here, or have ended. */
 static void record_ends(void)
 {
 	uint32_t left = 0;

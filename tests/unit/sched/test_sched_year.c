@@ -1,7 +1,7 @@
 /*
- * The life of a cluster: hours with seeded faults, and with PAWL_LONG in the environment a year.
- * After each event what must be true is checked (test_sched_world.h); at the end, once nothing is
- * broken any more, each job that nobody cancelled has ended.
+ * The history of a cluster: hours with seeded faults, and with PAWL_LONG in the environment a year.
+ * test_sched_world.h checks after each event what must be true. At the end, once nothing is broken
+ * any more, each job that nobody cancelled has ended.
  */
 #include "test_sched_world.h"
 
@@ -15,7 +15,7 @@
 #define RETRIES       100000u
 #define DRAIN_H       200
 #define GOES_S        120 /* seconds from a notice to the node's end, at most */
-#define JOBS_MANY     24u /* jobs that are not over, at most: users wait then */
+#define JOBS_MANY     24u /* jobs that are not over, at most: then users wait */
 
 static uint64_t first_seed;
 
@@ -43,7 +43,7 @@ static uint32_t below(uint32_t n)
 	return (uint32_t)rng_below(&w.rng, n);
 }
 
-/* Tells the hints of a job; each job's differ a little. */
+/* Reports the hints of a job; each job's differ a little. */
 static void report_hints(uint64_t job)
 {
 	struct sched_hints hints = {.fitted = true,
@@ -156,7 +156,7 @@ static void heal(void)
 {
 	w.sim.faults = (struct esim_faults){.slow_ms = 100};
 	w.crash = 0;
-	run_until(w.sim.now_ns + GOES_S * S_NS); /* nodes that were told to go have gone */
+	run_until(w.sim.now_ns + GOES_S * S_NS); /* nodes with a notice have gone */
 	for (uint32_t n = 0; n < ESIM_NODES; n++) {
 		esim_node_returns(&w.sim, n);
 	}
@@ -229,8 +229,7 @@ static void live(uint64_t seed, int64_t for_ns, struct core_options options)
 		.hangs = 30,
 		.dry = 300};
 	w.crash = below(2) * 10;
-	if (for_ns ==
-		YEAR_NS) { /* all there is; crashes seldom: each reads the whole store again */
+	if (for_ns == YEAR_NS) { /* all there is; crashes seldom: each reads all records again */
 		w.sim.faults.lost = 20;
 		w.crash = 1;
 	}

@@ -1,5 +1,5 @@
-/* The policy pawl on Pollux's six workloads at load 1, beside what was published of Pollux: average
- * time to completion, its 99 %, and makespan. Skipped without the published profiles, which
+/* The policy pawl on Pollux's six workloads at load 1, beside the published results of Pollux:
+ * average time to completion, its 99 %, and makespan. Skipped without the published profiles, which
  * PAWL_PROFILES names. */
 #include "profiles.h"
 #include "sched/sim/profile.h"
@@ -19,8 +19,8 @@ static const struct sched_metrics pollux = {.jct_avg_s = 2573.5,
 	.jct_p99_s = 41802,
 	.makespan_s = 57501};
 
-/* A job that cannot use two replicas is not counted: most of these end within two rounds, and take
- * twice as long by waiting for one. */
+/* A job that cannot use two replicas is not counted: most of these end within two rounds, and a
+ * wait of one round doubles their time. */
 static double find_worst_rho(const struct sched_workload *workload,
 	const struct sched_job_result *results)
 {

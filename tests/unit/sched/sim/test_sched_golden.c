@@ -1,4 +1,4 @@
-/* The simulator gives the published numbers of Tiresias and Optimus, to the last digit: average
+/* The simulator reproduces the published numbers of Tiresias and Optimus to the last digit: average
  * time to completion, makespan and 99 % of six workloads, tuned and not; and roughly those of
  * Pollux. Skipped without the published profiles, which PAWL_PROFILES names. */
 #include "profiles.h"

@@ -1,6 +1,5 @@
-/* The simulator with rented nodes: they cost the time that they were there, no job is on a node
- * that is not there, bounds hold, others stand in for those that are taken away, and faster ones
- * help. */
+/* The simulator with rented nodes: they cost as long as they are there, no job is on a node that is
+ * gone, bounds hold, other pools replace nodes that are taken away, and faster nodes help. */
 #include "sched/sim/models.h"
 #include "sched/sim/sim.h"
 #include "seed.h"
@@ -19,9 +18,9 @@
 #define CLOSE  1e-9 /* relative */
 
 static uint64_t first_seed;
-static double good_use; /* good_use of the next runs; 0: the usual one */
+static double good_use; /* good_use of the next runs; 0: the default */
 
-/* A node, as it was announced. */
+/* A node, as reported. */
 struct seen {
 	char name[64];
 	const char *pool;
@@ -29,13 +28,13 @@ struct seen {
 	bool there;
 };
 
-/* The announcements, and what follows from them. */
+/* The reports of changes, and what follows from them. */
 struct reported {
 	struct seen nodes[NODES];
-	uint32_t nodes_n; /* nodes announced so far */
+	uint32_t nodes_n; /* nodes reported so far */
 	uint32_t now;     /* nodes there now */
 	uint32_t most;    /* most nodes there at once */
-	uint32_t firm;    /* nodes of the pool "firm" announced so far */
+	uint32_t firm;    /* nodes of the pool "firm" reported so far */
 	double last_s;
 	double cost;
 	uint32_t over; /* jobs that are over */
@@ -94,7 +93,7 @@ static void see(void *user, const struct sched_sim_change *change)
 	reported->over += change->over;
 }
 
-/* Runs a built-in trace on at most 16 nodes, without boot times, so that the time announced is the
+/* Runs a built-in trace on at most 16 nodes, without boot times, so that the reported time is the
  * time paid. */
 static void run(struct sched_outcome *outcome, struct reported *reported,
 	const struct sched_pool *pools, uint32_t pools_n, uint64_t seed)
@@ -155,7 +154,7 @@ static void costs_are_of_nodes_that_were_there(void **state)
 	}
 }
 
-/* A stand-in may be there a while beside the node that it stood in for. */
+/* A replacement may be there for a while beside the node that it replaced. */
 static void others_stand_in_and_bounds_hold(void **state)
 {
 	struct sched_pool pools[] = {
@@ -205,8 +204,8 @@ static void a_seed_gives_the_same_numbers(void **state)
 	sched_outcome_deinit(&again);
 }
 
-/* Two types in one optimum: better than as many nodes of the slower type, and not than of the
- * faster one. */
+/* Two types in one optimum: better than as many nodes of the slower type, and not better than of
+ * the faster one. */
 static void faster_nodes_are_made_use_of(void **state)
 {
 	struct sched_pool pools[] = {

@@ -1,5 +1,5 @@
-/* The simulator on its built-in models: the same seed gives the same numbers, all that a policy
- * sees adds up, every job comes to its end, and impossible settings are refused. */
+/* The simulator on its built-in models: the same seed gives the same numbers, what a policy sees is
+ * consistent, every job ends, and impossible settings are refused. */
 #include "base/err.h"
 #include "base/rng.h"
 #include "sched/baseline/fill.h"
@@ -23,9 +23,9 @@ static uint64_t first_seed;
 
 static const struct sched_setting usual = {16, 4, 60, 30, 0, 1, NULL, NULL, NULL};
 
-/* ---- policies that look at what they are told ---- */
+/* ---- policies that check their views ---- */
 
-/* State of a run: what was seen of each job, by id. */
+/* State of a run: what was observed of each job, by id. */
 static struct {
 	const struct sched_policy *inner; /* the policy that decides */
 	void *memory;                     /* memory of inner */
@@ -249,7 +249,7 @@ static void fair_shares_have_rho_1(void **state)
 	}
 }
 
-/* Two on the same two nodes slow each other. */
+/* Two jobs on the same two nodes slow each other down. */
 static void neighbours_interfere(void **state)
 {
 	struct sched_setting setting = {2, 4, 60, 30, 0, 1, NULL, NULL, NULL};
@@ -303,7 +303,7 @@ static void batches_are_split(void **state)
 
 #define ERRORS 2000u
 
-/* Hints are wrong by no more than was asked for, and come close to that. */
+/* Hints have errors of at most the given size, and come close to it. */
 static void hints_are_wrong_by_so_much(void **state)
 {
 	const struct pawl_placement places[] = {{1, 1, 1}, {1, 4, 4}, {4, 16, 4}};

@@ -1,18 +1,19 @@
 /*
- * Collective operations and messages between the ranks of a group, and the group itself.
+ * Groups of ranks: collective operations, and messages between ranks.
  *
- * A rank opens its side, hands its card to all other ranks (through a store, a file, or any other
- * means), and joins with the cards of all. From then on all ranks submit the same collectives in
- * the same order, several under way at a time, and wait for each. The bits of a sum depend on ranks
- * and hosts alone (docs/decisions/0072), and are the same at all ranks.
+ * A rank opens its side of the group, publishes its endpoint to all other ranks (through a store, a
+ * file, or any other means), and joins with the endpoints of all ranks. Then all ranks submit the
+ * same collectives in the same order, and wait for each. Several can be under way at a time. The
+ * bits of a sum depend on ranks and hosts alone (docs/decisions/0072), and are the same at all
+ * ranks.
  *
- * A rank that dies, freezes, leaves early, or calls something other than the other ranks do, ends
- * the group: every operation of the group, under way or submitted later, fails with a message that
+ * If a rank dies, freezes, leaves early, or calls something other than the other ranks, the group
+ * ends. Every operation of the group, under way or submitted later, then fails with a message that
  * names the rank.
  *
- * Threads: any thread may call, but collectives must be submitted in an order that the ranks agree
- * on. A thread that waits for one operation carries out all operations of the group; while no
- * thread waits, the group's own thread does. In a forked child the group is dead: PAWL_ENOTSUP.
+ * Threads: any thread may call, but all ranks must submit collectives in the same order. A thread
+ * that waits for one operation carries out all operations of the group. While no thread waits, the
+ * group's own thread carries them out. A group does not work in a forked child: PAWL_ENOTSUP.
  */
 #ifndef PAWL_COLL_H
 #define PAWL_COLL_H
@@ -53,21 +54,21 @@ enum pawl_reduce_op {
 	PAWL_REDUCE_OPS
 };
 
-/* A divisor of gradients, which pawl_squared_norm applies element by element before it takes their norm.
- * Adam and similar optimizers step by g / d, with d = sqrt(second * by) + eps and
- * by = 1 / (1 - beta2^t). That equals a step of SGD on weights multiplied by sqrt(d), where the
- * gradient is g / sqrt(d): so the divisor is sqrt(d). */
+/* A divisor of gradients. pawl_squared_norm divides each element by it before it takes the norm.
+ * Adam and similar optimizers step by g / d, with d = sqrt(second_moment * bias_correction) + eps.
+ * That equals a step of SGD on weights multiplied by sqrt(d), where the gradient is g / sqrt(d). So
+ * the divisor is sqrt(d). */
 struct pawl_whitening {
 	const void *second_moment; /* as many elements as the gradients, and of the same type */
-	double bias_correction;
-	double eps;
+	double bias_correction;    /* 1 / (1 - beta2^t) */
+	double eps;                /* the optimizer's eps */
 };
 
-/* Returns the squared norm of n floats, added in double. white: the divisor, or NULL for none.
+/* Returns the squared norm of n floats, added in double. whitening: the divisor, or NULL for none.
  * Floats of 16 and 32 bits are divided in 32 bits. The bits of the result depend on the numbers
  * alone, not on the processor. Any thread. */
 double pawl_squared_norm(enum pawl_dtype type, const void *x, uint64_t n,
-	const struct pawl_whitening *white);
+	const struct pawl_whitening *whitening);
 
 /* The kinds of operation, and what in and out are at each rank. In a vector of blocks, block i is
  * rank i's. */
@@ -79,27 +80,27 @@ enum pawl_coll {
 	PAWL_REDUCE_SCATTER, /* out: this rank's block of the reduction of all ranks' in */
 	PAWL_GATHER,         /* root's out, one block per rank: all ranks' in */
 	PAWL_SCATTER,        /* out: this rank's block of root's in */
-	PAWL_ALL_TO_ALL,     /* out: what each rank's in has for this rank */
+	PAWL_ALL_TO_ALL,     /* out: from each rank, the part of its in for this rank */
 	PAWL_BARRIER,        /* no in and no out */
-	PAWL_SEND,           /* in, to the rank root; a message between two ranks, no collective */
-	PAWL_RECEIVE,        /* out, from the rank root, or from any rank */
+	PAWL_SEND,           /* in: a message to the rank root; not a collective */
+	PAWL_RECEIVE,        /* out: a message from the rank root, or from any rank */
 	PAWL_COLLS
 };
 
-#define PAWL_ANY_RANK UINT32_MAX /* root of PAWL_RECEIVE: take a message from any rank */
+#define PAWL_ANY_RANK UINT32_MAX /* root of PAWL_RECEIVE: receive a message from any rank */
 
 /* Describes an operation. All ranks of a collective pass the same values, except in and out. Fields
  * that the kind does not use must be zero. */
 struct pawl_coll_call {
 	enum pawl_coll kind;
-	enum pawl_reduce_op op; /* how to reduce; only for kinds that reduce */
+	enum pawl_reduce_op op; /* reduction; only for kinds that reduce */
 	enum pawl_dtype dtype;  /* type of the elements */
 	bool mean;              /* divide the sum by the number of ranks; floats only */
 	uint32_t root;          /* root rank, or the other rank of a message */
 	uint32_t tag;           /* messages: a number that must be equal at both ends */
 	uint64_t len_bytes;     /* size of the vector, of one block, or of the message */
-	/* Input. The caller's, and must not change until the operation is done. Collectives whose
-	 * memory overlaps take effect as if called one after the other. */
+	/* Input. The caller's, and must not change until the operation is done. Collectives with
+	 * overlapping memory take effect as if called one after another. */
 	const void *in;
 	/* Output. The caller's, and must not be touched until the operation is done. May equal in,
 	 * or, for kinds with blocks, be this rank's block of in, or contain in as this rank's
@@ -112,7 +113,7 @@ struct pawl_coll_call {
 	 * until the operation is done. */
 	const uint64_t *out_at;
 	int64_t timeout_ns; /* the group ends if the operation takes longer; 0: no limit */
-	bool deferred;      /* in and out are not ready before pawl_group_release */
+	bool deferred;      /* do not begin before pawl_group_release */
 };
 
 /* An operation under way. The memory is the caller's, and must stay valid from submit until
@@ -128,82 +129,86 @@ struct pawl_work {
 	void *priv[12];  /* private to the group */
 };
 
-#define PAWL_ENDPOINT_MAX 352u /* bytes of a card, terminator included */
+/* An endpoint is one line of text that describes how a rank is reached; see docs/protocol.md. */
+#define PAWL_ENDPOINT_MAX 352u /* bytes of an endpoint, terminator included */
 
-/* Opens this rank's side of a group. toward: a host or address that all ranks know; other ranks
- * reach this rank on the interface that leads there, or on the one that PAWL_IFNAME names. NULL:
- * all ranks are on one host. card: PAWL_ENDPOINT_MAX bytes, filled with this rank's card. PAWL_ELIMIT,
- * PAWL_ENOMEM, PAWL_EIO, PAWL_EINVAL (also for a bad PAWL_HEARTBEAT, PAWL_IFNAME, PAWL_LINK,
- * PAWL_CONGESTION, PAWL_TRANSPORT or PAWL_SERVERS), PAWL_ENOTSUP (PAWL_TRANSPORT). */
+/* Opens this rank's side of a group. route_hint: a host or address that all ranks know. Other ranks
+ * reach this rank on the interface with the route to it, or on the one that PAWL_IFNAME names.
+ * NULL: all ranks are on one host. endpoint: PAWL_ENDPOINT_MAX bytes, filled with this rank's
+ * endpoint. PAWL_ELIMIT, PAWL_ENOMEM, PAWL_EIO, PAWL_EINVAL (also for a bad PAWL_HEARTBEAT,
+ * PAWL_IFNAME, PAWL_LINK, PAWL_CONGESTION, PAWL_TRANSPORT or PAWL_SERVERS), PAWL_ENOTSUP
+ * (PAWL_TRANSPORT). */
 int pawl_group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, const char *route_hint,
 	char *endpoint, struct pawl_err *err);
-/* Joins the other ranks; once, before anything is submitted. cards[r]: the card of rank r.
- * PAWL_EPEER: a rank is gone, or cannot be reached in time; PAWL_EINVAL: a card is malformed, or
- * made with other settings; PAWL_ENOTSUP: ranks are on several hosts, and one has no address;
- * PAWL_ENOMEM, PAWL_EIO. After an error the group can only be closed. */
+/* Joins the other ranks. Call it once, before anything is submitted. endpoints[r]: the endpoint of
+ * rank r. PAWL_EPEER: a rank is gone, or cannot be reached in time; PAWL_EINVAL: an endpoint is
+ * malformed, or has other settings; PAWL_ENOTSUP: ranks are on several hosts, and one has no
+ * address; PAWL_ENOMEM, PAWL_EIO. After an error the group can only be closed. */
 int pawl_group_join(struct pawl_group *group, const char *const *endpoints, int64_t timeout_ns,
 	struct pawl_err *err);
-/* Ends the group at this rank, and tells the others. Operations under way, and any submitted later,
- * fail with PAWL_ECANCELED. Any thread, any number of times; does nothing in a forked child. */
+/* Ends the group at this rank, and notifies the other ranks. Operations under way, and any
+ * submitted later, fail with PAWL_ECANCELED. Any thread, any number of times; does nothing in a
+ * forked child. */
 void pawl_group_leave(struct pawl_group *group);
 /* Leaves the group, and frees it. No other call on the group may be under way. NULL is fine. */
 void pawl_group_close(struct pawl_group *group);
 
 /*
- * Goes on without the ranks that are gone. All remaining ranks call it, agree on who remains, and
- * join a new group, with ranks in the same order. ranks[i] gets the number that rank i of the new
- * group had in group, and *n how many there are; ranks has room for all ranks of group. Servers are
- * left behind. All operations of group fail from then on. group stays open until *out is closed;
- * both can be shrunk again.
+ * Continues without the ranks that are gone. All remaining ranks call it, agree on the set that
+ * remains, and join a new group, in the same order. ranks[i] gets the number that rank i of the new
+ * group had in group, and *n the number of ranks; the array ranks has room for all ranks of group.
+ * Servers do not join the new group. All operations of group fail from then on. group stays open
+ * until *out is closed; both can be shrunk again.
  *
- * least: the fewest ranks to go on with. If it is more than half of them, no two parts of a network
- * that has parted can both go on.
+ * least: the fewest ranks to continue with. If it is more than half of the ranks, the two sides of
+ * a network partition cannot both continue.
  *
- * PAWL_EPEER: fewer than least ranks remain, or the others go on without this one; PAWL_ETIMEDOUT:
- * a rank has not called; PAWL_EINVAL: group is closed, not joined, or of one rank; also the errors
- * of pawl_group_open and pawl_group_join.
+ * PAWL_EPEER: fewer than least ranks remain, or the others continue without this one;
+ * PAWL_ETIMEDOUT: a rank has not called; PAWL_EINVAL: group is closed, not joined, or of one rank;
+ * also the errors of pawl_group_open and pawl_group_join.
  *
- * After an admission that failed in group but not at all ranks, *out also has the ranks that are in
- * the other group and shrink that one; newcomers are left out.
+ * After an admission that failed at some ranks only, the other ranks shrink the group that they
+ * admitted newcomers to. *out then also has these ranks, without the newcomers.
  */
 int pawl_group_shrink(struct pawl_group **out, struct pawl_group *group, uint32_t least,
 	uint32_t *ranks, uint32_t *n, int64_t timeout_ns, struct pawl_err *err);
 
 /*
- * Growing a running group. Any rank, or several, may have a door. Newcomers are given its name by
- * whatever starts them; a process that knows the name may become a rank. From time to time all
- * ranks call pawl_group_admit, at the same place in their order of collectives; while nobody waits,
- * that costs one all-gather of 4 bytes per rank.
+ * Growing a running group. One or several ranks open a join listener. Whatever starts newcomers
+ * passes them its name; a process that knows the name may become a rank. From time to time all
+ * ranks call pawl_group_admit, at the same position in their order of collectives. While no
+ * newcomer waits, the call costs one all-gather of 4 bytes per rank.
  */
 struct pawl_join_listener;
 
-#define PAWL_JOIN_LISTENER_NAME                                                                    \
-	96u /* bytes of a name, terminator included: "10.0.0.1:4567:3f0c…" */
+/* Bytes of a join listener's name, terminator included: "10.0.0.1:4567:3f0c…" */
+#define PAWL_JOIN_LISTENER_NAME 96u
 
-/* Opens a door, which listens. toward: as for pawl_group_open; NULL: newcomers are on this host.
- * name: PAWL_JOIN_LISTENER_NAME bytes, filled with the door's name. A door belongs to no group, and can
- * serve one group after another. PAWL_ENOMEM, PAWL_EIO, PAWL_EINVAL. */
+/* Opens a join listener. route_hint: as for pawl_group_open; NULL: newcomers are on this host.
+ * name: PAWL_JOIN_LISTENER_NAME bytes, filled with the listener's name. A listener belongs to no
+ * group, and can serve one group after another. PAWL_ENOMEM, PAWL_EIO, PAWL_EINVAL. */
 int pawl_join_listener_open(struct pawl_join_listener **out, const char *route_hint, char *name,
 	struct pawl_err *err);
-/* Returns how many newcomers have knocked and wait; 0 for NULL. Not while ranks are admitted at
- * this door. */
+/* Returns how many newcomers have asked to join and wait; 0 for NULL. Do not call it while ranks
+ * are admitted at this listener. */
 uint32_t pawl_join_listener_waiting(struct pawl_join_listener *listener);
-/* Sends every waiting newcomer away, and frees the door. NULL is fine. */
+/* Rejects every waiting newcomer, and frees the listener. NULL is fine. */
 void pawl_join_listener_close(struct pawl_join_listener *listener);
-/* Admits newcomers; all ranks call it. door: this rank's door, or NULL. *out: a new group of all
- * ranks, with the same numbers, and of newcomers behind them, at most `most` ranks in all; group
- * can then be closed. *out is NULL if nobody waits, or if the admission did not succeed (which is
- * logged, and the newcomers are sent away): group goes on as it was. Returns the error of a
- * collective of group, if one fails; PAWL_ENOMEM, which ends group here. */
+/* Admits newcomers; all ranks call it. listener: this rank's join listener, or NULL. *out: a new
+ * group of all ranks, with the same numbers, followed by the newcomers, with at most `most` ranks;
+ * group can then be closed. *out is NULL if no newcomer waits, or if the admission failed; then
+ * group continues unchanged. A failed admission is logged, and its newcomers are rejected. Returns
+ * the error of a collective of group if one fails; PAWL_ENOMEM, which ends group at this rank. */
 int pawl_group_admit(struct pawl_group **out, struct pawl_group *group,
 	struct pawl_join_listener *listener, uint32_t most, int64_t timeout_ns,
 	struct pawl_err *err);
-/* Joins a running group at the door called name: a newcomer's side. Waits until it is admitted.
- * PAWL_EINVAL: name is not a door's; PAWL_EPEER: the door cannot be reached, is closed, or the
- * others could not join; PAWL_ETIMEDOUT; also the errors of pawl_group_open and pawl_group_join. */
+/* Joins a running group as a newcomer, at the join listener with this name. Waits until the ranks
+ * admit it. PAWL_EINVAL: name is not a listener's; PAWL_EPEER: the listener cannot be reached or is
+ * closed, or the ranks could not join; PAWL_ETIMEDOUT; also the errors of pawl_group_open and
+ * pawl_group_join. */
 int pawl_group_request_join(struct pawl_group **out, const char *name, int64_t timeout_ns,
 	struct pawl_err *err);
-/* Return the number of this rank, and how many ranks there are. */
+/* Return the number of this rank, and the number of ranks. */
 uint32_t pawl_group_rank(const struct pawl_group *group);
 uint32_t pawl_group_ranks(const struct pawl_group *group);
 
@@ -211,14 +216,14 @@ uint32_t pawl_group_ranks(const struct pawl_group *group);
  * has ended. On error nothing has begun. */
 int pawl_group_submit(struct pawl_group *group, struct pawl_work *work,
 	const struct pawl_coll_call *call, struct pawl_err *err);
-/* Begins an operation that was submitted held; once for each. Until then it only has its place in
- * the order, for data that a device is still to deliver. Any thread. work->done may already be true
- * (the group has ended), but its memory must still be valid. */
+/* Begins a deferred operation; call it once for each. Until then the operation only has its
+ * position in the order, for example while a device still computes its data. Any thread. work->done
+ * may already be true (the group has ended), but its memory must still be valid. */
 void pawl_group_release(struct pawl_group *group, struct pawl_work *work);
-/* Waits for an operation. 0: it is done. PAWL_ETIMEDOUT with work->done false: it is not done yet,
- * and may be waited for again. Else the error of the operation: PAWL_EPEER (a rank is lost),
- * PAWL_EMISMATCH (ranks disagree), PAWL_ETIMEDOUT (its own timeout has passed), PAWL_ECANCELED (the
- * group is closed), PAWL_ENOMEM. timeout_ns below 0: no limit. */
+/* Waits for an operation. 0: it is done. PAWL_ETIMEDOUT with work->done false: it is not done yet;
+ * the caller may wait again. Other codes are the error of the operation: PAWL_EPEER (a rank is
+ * lost), PAWL_EMISMATCH (ranks called different operations), PAWL_ETIMEDOUT (its own timeout has
+ * passed), PAWL_ECANCELED (the group is closed), PAWL_ENOMEM. timeout_ns below 0: no limit. */
 int pawl_group_wait(struct pawl_group *group, struct pawl_work *work, int64_t timeout_ns,
 	struct pawl_err *err);
 /* Returns whether an operation is over. Any thread. */
@@ -227,10 +232,11 @@ bool pawl_work_done(const struct pawl_work *work);
  * is none, or this is a forked child. Any thread, while no other frees works of the group. */
 struct pawl_work *pawl_group_find_using(struct pawl_group *group, const void *memory,
 	uint64_t len_bytes);
-/* Asks that pawl_group_next_completion return work once it is done. False: it is done already. */
+/* Marks work as watched: pawl_group_next_completion will return it once it is done. Returns false,
+ * and does nothing, if it is done already. */
 bool pawl_group_watch(struct pawl_group *group, struct pawl_work *work);
-/* Waits for the next work that pawl_group_watch asked for, and returns it, once each. NULL: the
- * group is being closed. */
+/* Waits until a watched work is done, and returns it; each work once. NULL: the group is being
+ * closed. */
 struct pawl_work *pawl_group_next_completion(struct pawl_group *group);
 
 /* ---- where the time went ---- */
@@ -239,13 +245,15 @@ struct pawl_work *pawl_group_next_completion(struct pawl_group *group);
  * their sum is the whole time. */
 enum pawl_phase {
 	PAWL_PHASE_QUEUED, /* earlier operations occupy its channel */
-	/* Nobody moves bytes: no thread waits, and the group's own sleeps; or the operation is
-	 * held. */
+	/* No thread moves bytes: none waits and the group's own sleeps, or the operation is
+	 * deferred. */
 	PAWL_PHASE_IDLE,
-	PAWL_PHASE_LATE,    /* until the last rank that it exchanges bytes with has begun */
-	PAWL_PHASE_NETWORK, /* then until the last byte from or to another host, less adding */
-	PAWL_PHASE_MEMORY,  /* then until it is done, less adding */
-	PAWL_PHASE_ADDING, /* parts of 16 KiB or more, once all have begun; less counts as moving */
+	PAWL_PHASE_LATE,    /* until all ranks that this one exchanges bytes with have begun */
+	PAWL_PHASE_NETWORK, /* then until the last byte from or to another host, minus adding */
+	PAWL_PHASE_MEMORY,  /* then until it is done, minus adding */
+	/* Adding of 16 KiB or more at a time, once all ranks have begun. Smaller parts count in the
+	 * two phases before. */
+	PAWL_PHASE_ADDING,
 	PAWL_PHASES
 };
 
@@ -254,8 +262,8 @@ struct pawl_kind_stats {
 	uint64_t count;      /* number of operations */
 	uint64_t bytes;      /* sum of len_bytes; for an all-to-all, the size of in */
 	uint64_t blocked_ns; /* time that threads spent in pawl_group_wait */
-	/* Time in each phase. Messages have only PAWL_PHASE_NETWORK or PAWL_PHASE_MEMORY, which includes
-	 * waiting for the other rank. */
+	/* Time in each phase. Messages have only PAWL_PHASE_NETWORK or PAWL_PHASE_MEMORY, which
+	 * includes waiting for the other rank. */
 	uint64_t phase_ns[PAWL_PHASES];
 };
 
@@ -263,9 +271,9 @@ struct pawl_kind_stats {
 struct pawl_peer_stats {
 	uint64_t sent_bytes;     /* bytes sent, of operations that are done */
 	uint64_t received_bytes; /* bytes received, of operations that are done */
-	uint64_t sending_ns; /* time that it was this peer's turn to be sent to; 0 on this host */
-	uint64_t last_n;     /* collectives that this peer was the last of our peers to begin */
-	uint64_t late_ns;    /* time that this rank, having begun, waited for the peer in those */
+	uint64_t sending_ns;     /* time in which bytes were sent to this peer; 0 on this host */
+	uint64_t last_n;         /* collectives that this peer was the last of our peers to begin */
+	uint64_t late_ns; /* time that this rank, once it had begun, waited for it in those */
 };
 
 struct pawl_stats {
@@ -273,8 +281,8 @@ struct pawl_stats {
 	struct pawl_kind_stats kinds[PAWL_COLLS];
 };
 
-/* Fills *stats and peers[0 .. n-1]: ranks first, then servers; zeros for this rank. Returns how
- * many peers there are. In a forked child: zeros, and 0. Any thread. */
+/* Fills *stats and peers[0 .. n-1]: ranks first, then servers; zeros for this rank. Returns the
+ * number of peers. In a forked child it fills in zeros, and returns 0. Any thread. */
 uint32_t pawl_group_stats(struct pawl_group *group, struct pawl_stats *stats,
 	struct pawl_peer_stats *peers, uint32_t n);
 

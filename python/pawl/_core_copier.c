@@ -4,9 +4,9 @@
 #include "pawl/copier.h"
 
 struct copier {
-	PyObject_HEAD struct pawl_copier *copier; /* NULL: it did not open */
+	PyObject_HEAD struct pawl_copier *copier; /* NULL: open failed */
 	Py_buffer *targets;                       /* targets of the copy in progress, borrowed */
-	Py_ssize_t targets_n;                     /* number of entries in held */
+	Py_ssize_t targets_n;                     /* number of entries in targets */
 	bool starting;                            /* a thread is in begin; guarded by the GIL */
 };
 
@@ -47,7 +47,8 @@ static void copier_dealloc(struct copier *self)
 	Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
-/* Borrows the targets, each as long as its span, and stores their addresses in to. */
+/* Borrows the targets, and stores their addresses in to. Fails if a target is not as long as its
+ * span. */
 static bool acquire_targets(struct copier *self, PyObject *list, const struct pawl_ckpt_span *spans,
 	void **to, Py_ssize_t n)
 {
@@ -65,7 +66,7 @@ static bool acquire_targets(struct copier *self, PyObject *list, const struct pa
 		self->targets_n++;
 		to[i] = target->buf;
 		if ((uint64_t)target->len != spans[i].size_bytes) {
-			PyErr_SetString(PyExc_ValueError, "a target is as long as its span");
+			PyErr_SetString(PyExc_ValueError, "a target must be as long as its span");
 			return false;
 		}
 	}
@@ -116,11 +117,11 @@ static PyObject *copier_begin(struct copier *self, PyObject *args)
 		return NULL;
 	}
 	if (self->starting) {
-		PyErr_SetString(PyExc_RuntimeError, "begin: another thread is in it");
+		PyErr_SetString(PyExc_RuntimeError, "begin: another thread is in this call");
 	} else if ((size_t)spans.len !=
 		(size_t)PyList_GET_SIZE(list) * sizeof(struct pawl_ckpt_span)) {
 		PyErr_SetString(PyExc_ValueError,
-			"spans must be rows of four uint64, one a target");
+			"spans must be rows of four uint64, one row per target");
 	} else {
 		self->starting = true;
 		rv = start(self, list, &spans, &proof);
@@ -167,7 +168,7 @@ static PyMethodDef copier_methods[] = {
 };
 
 static PyGetSetDef copier_getset[] = {
-	{"busy", (getter)get_busy, NULL, "a copy is under way", NULL},
+	{"busy", (getter)get_busy, NULL, "whether a copy is under way", NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -175,7 +176,7 @@ PyTypeObject core_copier_type = {
 	PyVarObject_HEAD_INIT(NULL, 0).tp_name = "pawl._core.Copier",
 	.tp_basicsize = sizeof(struct copier),
 	.tp_flags = Py_TPFLAGS_DEFAULT,
-	.tp_doc = "Copies memory that its owner goes on using.",
+	.tp_doc = "Copies memory that stays in use.",
 	.tp_new = copier_new,
 	.tp_dealloc = (destructor)copier_dealloc,
 	.tp_methods = copier_methods,

@@ -1,24 +1,24 @@
 /*
- * pawl._core.Group and Operation: ranks that do collectives. See _core.c and pawl/coll.h.
+ * pawl._core.Group and Operation: collectives and messages. See _core.c and pawl/coll.h.
  *
- * An operation's memory must stay until the operation is over, whether or not Python still refers
- * to it. So the group holds every operation that is not known to be over, in the order of
- * submission, and releases the finished ones at the front whenever it takes a new one. keep is the
- * object that the operation works on, and is held as long.
+ * An operation's memory must stay until the operation is done, whether or not Python still refers
+ * to it. So the group refers to every operation that is not known to be done, in the order of
+ * submission. Each submit releases the operations at the front that are done. keep is the object
+ * that has the memory of the operation; the operation refers to it until it is done.
  */
 #include "_core.h"
 
 #include <stddef.h>
 #include <stdio.h>
 
-#define SLICE_NS 100000000 /* longest wait without a look for Ctrl-C */
+#define SLICE_NS 100000000 /* longest wait without a check for Ctrl-C */
 
 struct group {
-	PyObject_HEAD struct pawl_group *group; /* NULL: it did not open */
-	unsigned int ranks;                     /* ranks in the group */
-	char endpoint[PAWL_ENDPOINT_MAX];       /* this rank's own card */
-	struct operation *first, *last;         /* owned list of operations not known to be over */
-	struct group *base; /* owned; the group this one was shrunk from, or NULL */
+	PyObject_HEAD struct pawl_group *group; /* NULL: open failed */
+	unsigned int ranks;                     /* number of ranks */
+	char endpoint[PAWL_ENDPOINT_MAX];       /* this rank's endpoint */
+	struct operation *first, *last;         /* owned list of operations not known to be done */
+	struct group *base; /* owned; the group that was shrunk to this one, or NULL */
 };
 
 struct operation {
@@ -32,7 +32,7 @@ struct operation {
 
 /* ---- Operation ---- */
 
-/* Releases the memory of an operation that is done, which is the caller's again. */
+/* Drops the references to the memory of an operation that is done. */
 static void release_memory(struct operation *op)
 {
 	if (!op->watched) {
@@ -134,15 +134,16 @@ static PyObject *get_source(struct operation *op, void *closure)
 static PyMethodDef operation_methods[] = {
 	{"wait", (PyCFunction)(void (*)(void))operation_wait, METH_FASTCALL, "wait(timeout=None)"},
 	{"tell", (PyCFunction)operation_watch, METH_NOARGS,
-		"tell() -> whether Group.next will give it out"},
-	{"release", (PyCFunction)operation_release, METH_NOARGS, "release(), once, if held"},
+		"tell() -> whether Group.next will return it"},
+	{"release", (PyCFunction)operation_release, METH_NOARGS,
+		"release() begins an operation submitted with held=True; once"},
 	{NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef operation_getset[] = {
-	{"done", (getter)get_done, NULL, "it is over, well or not", NULL},
-	{"failed", (getter)get_failed, NULL, "it is over, and not well", NULL},
-	{"source", (getter)get_source, NULL, "of a message received: its sender", NULL},
+	{"done", (getter)get_done, NULL, "whether it has succeeded or failed", NULL},
+	{"failed", (getter)get_failed, NULL, "whether it has failed", NULL},
+	{"source", (getter)get_source, NULL, "sender of a received message", NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -183,7 +184,7 @@ static PyObject *group_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	return (PyObject *)self;
 }
 
-/* Releases the operations at the front of the list that are over. */
+/* Releases the operations at the front of the list that are done. */
 static void reap(struct group *self)
 {
 	while (self->first && pawl_work_done(&self->first->work)) {
@@ -195,7 +196,7 @@ static void reap(struct group *self)
 	}
 }
 
-/* Closes the group. No operation is left, since each holds its group. */
+/* Closes the group. It has no operations any more, since each refers to its group. */
 static void group_dealloc(struct group *self)
 {
 	Py_BEGIN_ALLOW_THREADS;
@@ -210,7 +211,7 @@ static PyObject *group_join(struct group *self, PyObject *args)
 	PyObject *list;
 	double s;
 	PyObject *fast = PyArg_ParseTuple(args, "Od", &list, &s)
-		? PySequence_Fast(list, "join takes a list of cards")
+		? PySequence_Fast(list, "join takes a list of endpoints")
 		: NULL;
 	Py_ssize_t n = fast ? PySequence_Fast_GET_SIZE(fast) : 0;
 	const char **endpoints = PyMem_Calloc((size_t)n + 1, sizeof(*endpoints));
@@ -230,14 +231,15 @@ static PyObject *group_join(struct group *self, PyObject *args)
 	PyMem_Free(endpoints);
 	Py_XDECREF(fast);
 	if (!ok) {
-		PyErr_Occurred() ? (void)0 : PyErr_SetString(PyExc_ValueError, "a card a rank");
+		if (!PyErr_Occurred()) {
+			PyErr_SetString(PyExc_ValueError, "join takes one endpoint per rank");
+		}
 		return NULL;
 	}
 	return rv == 0 ? Py_NewRef(Py_None) : core_raise(&err);
 }
 
-/* Reads the arguments of a call, in the order in which submit takes them. Returns false with an
- * exception set if it cannot. */
+/* Reads the arguments of submit. Returns false with an exception set if one is invalid. */
 static bool take_call(struct pawl_coll_call *call, PyObject *const *args)
 {
 	unsigned long long in;
@@ -270,7 +272,8 @@ static bool take_parts(const struct group *self, Py_buffer *at, PyObject *bytes,
 	}
 	*parts = at->buf;
 	if ((size_t)at->len != (self->ranks + 1) * sizeof(uint64_t)) {
-		PyErr_SetString(PyExc_ValueError, "parts are one uint64 a rank, and one");
+		PyErr_SetString(PyExc_ValueError,
+			"in_at and out_at must have one uint64 per rank, and one more");
 		return false;
 	}
 	return true;
@@ -369,7 +372,7 @@ static PyObject *group_leave(struct group *self, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
-/* Returns (a new Group, the ranks here of its ranks). */
+/* Returns a new Group, which owns group. */
 PyObject *core_group_wrap(struct pawl_group *group)
 {
 	struct group *made = (struct group *)core_group_type.tp_alloc(&core_group_type, 0);
@@ -405,6 +408,7 @@ static PyObject *group_admit(struct group *self, PyObject *args)
 	return next ? core_group_wrap(next) : Py_NewRef(Py_None);
 }
 
+/* Returns (a new Group, for each of its ranks the number in self). */
 static PyObject *group_shrink(struct group *self, PyObject *args)
 {
 	struct pawl_group *next = NULL;
@@ -503,14 +507,15 @@ static PyObject *get_endpoint(struct group *self, void *closure)
 }
 
 static PyMethodDef group_methods[] = {
-	{"join", (PyCFunction)group_join, METH_VARARGS, "join(cards, timeout)"},
+	{"join", (PyCFunction)group_join, METH_VARARGS,
+		"join(cards, timeout); cards: the endpoints of all ranks"},
 	{"submit", (PyCFunction)(void (*)(void))group_submit, METH_FASTCALL,
 		"submit(kind, op, dtype, mean, root, tag, nbytes, in, out, timeout, held, keep[, "
 		"in_at, out_at]) -> Operation"},
 	{"using", (PyCFunction)group_find_using, METH_VARARGS,
 		"using(address, nbytes) -> the last Operation on that memory, or None"},
 	{"next", (PyCFunction)group_next_completion, METH_NOARGS,
-		"next() -> keep of a told one, or None"},
+		"next() -> keep of the next watched operation that is done, or None"},
 	{"shrink", (PyCFunction)group_shrink, METH_VARARGS, "shrink(least, timeout)"},
 	{"admit", (PyCFunction)group_admit, METH_VARARGS,
 		"admit(door or None, most, timeout) -> Group, or None"},
@@ -520,9 +525,9 @@ static PyMethodDef group_methods[] = {
 };
 
 static PyGetSetDef group_getset[] = {
-	{"card", (getter)get_endpoint, NULL, "for the other ranks' join", NULL},
-	{"rank", (getter)get_rank, NULL, "this one's number", NULL},
-	{"ranks", (getter)get_ranks, NULL, "how many there are", NULL},
+	{"card", (getter)get_endpoint, NULL, "this rank's endpoint, for join at all ranks", NULL},
+	{"rank", (getter)get_rank, NULL, "number of this rank", NULL},
+	{"ranks", (getter)get_ranks, NULL, "number of ranks", NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -530,7 +535,7 @@ PyTypeObject core_group_type = {
 	PyVarObject_HEAD_INIT(NULL, 0).tp_name = "pawl._core.Group",
 	.tp_basicsize = sizeof(struct group),
 	.tp_flags = Py_TPFLAGS_DEFAULT,
-	.tp_doc = "Ranks that do collectives.",
+	.tp_doc = "A group of ranks for collectives and messages.",
 	.tp_new = group_new,
 	.tp_dealloc = (destructor)group_dealloc,
 	.tp_methods = group_methods,

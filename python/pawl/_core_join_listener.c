@@ -1,9 +1,9 @@
-/* pawl._core.Door, and knock(), by which newcomers join a group. See _core.c and pawl/coll.h. */
+/* pawl._core.Door, a join listener, and knock(), a join request. See _core.c and pawl/coll.h. */
 #include "_core.h"
 
 struct join_listener {
-	PyObject_HEAD struct pawl_join_listener *listener; /* NULL: it did not open, or is closed */
-	char name[PAWL_JOIN_LISTENER_NAME]; /* name of the door, which newcomers are given */
+	PyObject_HEAD struct pawl_join_listener *listener; /* NULL: open failed, or it is closed */
+	char name[PAWL_JOIN_LISTENER_NAME];                /* name of the listener, for newcomers */
 };
 
 static PyObject *join_listener_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -72,12 +72,13 @@ PyObject *core_request_join(PyObject *module, PyObject *args)
 
 static PyMethodDef join_listener_methods[] = {
 	{"close", (PyCFunction)join_listener_close, METH_NOARGS, "close()"},
-	{"waiting", (PyCFunction)join_listener_waiting, METH_NOARGS, "waiting() -> how many"},
+	{"waiting", (PyCFunction)join_listener_waiting, METH_NOARGS,
+		"waiting() -> number of waiting newcomers"},
 	{NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef join_listener_getset[] = {
-	{"name", (getter)get_name, NULL, "what newcomers are told", NULL},
+	{"name", (getter)get_name, NULL, "name for knock(), which newcomers are given", NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -85,7 +86,7 @@ PyTypeObject core_join_listener_type = {
 	PyVarObject_HEAD_INIT(NULL, 0).tp_name = "pawl._core.Door",
 	.tp_basicsize = sizeof(struct join_listener),
 	.tp_flags = Py_TPFLAGS_DEFAULT,
-	.tp_doc = "Where newcomers to a group wait.",
+	.tp_doc = "A listener at which newcomers to a group wait.",
 	.tp_new = join_listener_new,
 	.tp_dealloc = (destructor)join_listener_dealloc,
 	.tp_methods = join_listener_methods,

@@ -18,7 +18,7 @@
 enum option {
 	WORKERS,
 	ELASTIC,
-	DOOR,
+	MEMBERSHIP,
 	JOIN,
 	NODES,
 	RENDEZVOUS,
@@ -42,7 +42,7 @@ static const struct cli_option options[] = {
 	[WORKERS] = {"--workers", 'n', "N", "worker processes on this node (1)"},
 	[ELASTIC] = {"--elastic", 0, "MIN:MAX",
 		"let workers join and leave; -n of them at first (MAX)"},
-	[DOOR] = {"--door", 0, "FILE", "shared file by which launchers of an elastic job meet"},
+	[MEMBERSHIP] = {"--door", 0, "FILE", "shared file by which launchers of an elastic job meet"},
 	[JOIN] = {"--join", 0, NULL, "with --door: join the job that --node-rank 0 started"},
 	[NODES] = {"--nnodes", 0, "N", "nodes of the job; run this command on each (1)"},
 	[RENDEZVOUS] = {"--rendezvous", 0, "ADDR",
@@ -130,7 +130,7 @@ static bool take_option(const struct cli_command *command, enum option option, c
 		return take_number(command, "-n", value, 1, RUN_WORKERS_MAX, &run->workers);
 	case ELASTIC:
 		return take_range(command, value, run);
-	case DOOR:
+	case MEMBERSHIP:
 		run->membership_path = value;
 		return true;
 	case JOIN:

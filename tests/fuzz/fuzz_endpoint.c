@@ -1,5 +1,5 @@
-/* Fuzzes what a rank receives about another rank before they meet: its card, and the address in it.
- * An accepted card encodes to one that says the same. */
+/* Fuzzes what a rank receives about another rank before it connects: its endpoint, and the address
+ * in it. An accepted endpoint stays the same if it is encoded and decoded again. */
 #include "fuzz.h"
 
 #include "base/assert.h"
@@ -23,7 +23,7 @@ static void try_name(const char *name)
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len_bytes)
 {
-	/* Exactly this long, so that ASan notices a read beyond. */
+	/* Exactly this long, so that ASan reports a read beyond the end. */
 	char *text = malloc(len_bytes + 1);
 	char again[PAWL_ENDPOINT_MAX];
 	struct coll_endpoint endpoint;

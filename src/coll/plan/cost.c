@@ -5,7 +5,9 @@
 
 #include <stdio.h>
 
-#define MARGIN 0.9 /* share of direct's cost: direct has least of what the model leaves out */
+/* Share of direct's cost that another algorithm must beat: direct has the least of what the model
+ * leaves out. */
+#define MARGIN 0.9
 
 const struct coll_link coll_link_default = {125e6, 85e-6, 42.6e-6};
 
@@ -35,7 +37,7 @@ void coll_link_print(const struct coll_link *link, char *text)
 		link->message_s);
 }
 
-/* Returns the bytes through the busiest host, each way, per byte of the vector. */
+/* Returns the bytes through the busiest host, in each direction, per byte of the vector. */
 static double least_share(const struct coll_hosts *hosts)
 {
 	double n = hosts->n;
@@ -53,9 +55,9 @@ static uint32_t count_rounds(uint32_t n)
 	return n > 1 ? 32 - (uint32_t)__builtin_clz(n - 1) : 0;
 }
 
-/* Returns the number of messages of the whole vector that follow each other in recursive doubling:
- * the larger one of the tree's two halves. The left half is a power of two, and sends one more
- * message; the right half sends as many more as it takes to serve all of the left one. */
+/* Returns how many messages of the whole vector recursive doubling sends one after another: the
+ * larger count of the tree's two halves. The left half is a power of two and sends one more
+ * message. The right half sends as many more as it needs to serve the whole left half. */
 static uint32_t count_doubling(uint32_t n)
 {
 	uint32_t left_n = n > 1 ? coll_tree_left(n) : n;
@@ -93,7 +95,7 @@ double coll_cost_s(const struct coll_link *link, const struct coll_hosts *hosts,
 		hops = rounds;
 		share = sends = count_doubling(hosts->n);
 		break;
-	case COLL_TREE: /* unless n is a power of two, the last ones are nearer to the first */
+	case COLL_TREE: /* unless n is a power of two, the last hosts are nearer to the first */
 		share = hops;
 		hops = 2 * (rounds - (1u << (uint32_t)rounds > hosts->n));
 		break;

@@ -1,9 +1,9 @@
 /*
  * The execution of a plan: see exec.h for the contract. Pure.
  *
- * Every step goes through its bytes from the first to the last. A step waits for earlier steps that
- * touch the same memory, if at least one of the two writes: it may be as far in that memory as they
- * are. So the rules of coll/plan/plan.h become one comparison a wait.
+ * Every step processes its bytes from the first to the last. A step waits for each earlier step
+ * that touches the same memory, if at least one of the two writes. It may advance as far in that
+ * memory as the earlier step has. So the rules of coll/plan/plan.h become one comparison per wait.
  */
 #include "coll/plan/exec.h"
 
@@ -14,11 +14,11 @@
 #include <stdlib.h>
 
 #define NONE             UINT32_MAX
-#define FOLD_MIN         8192u /* bytes added at a time, unless they are the last */
-#define INTERLEAVE_PARTS 4096u /* parts of what goes to a peer, by which peers are compared */
+#define FOLD_MIN         8192u /* least bytes to add at a time, unless they are the last */
+#define INTERLEAVE_PARTS 4096u /* resolution of a peer's progress, to compare peers */
 
-/* A step may go on to byte ahead_bytes + (bytes of before that are over); with all of before over:
- * to its end. */
+/* A step may advance to byte ahead_bytes + (bytes of before that are done). Once before is done, it
+ * may advance to its end. */
 struct exec_wait {
 	uint32_t before;     /* index of the earlier step */
 	int64_t ahead_bytes; /* offset of step before, less that of this step */
@@ -26,8 +26,8 @@ struct exec_wait {
 
 /* A list of waits that grows. */
 struct waits {
-	struct exec_wait *at; /* owned until it is given to the exec */
-	size_t n, cap;        /* number of waits; room for waits */
+	struct exec_wait *at; /* owned until the exec takes it */
+	size_t n, cap;        /* number of waits; capacity in waits */
 	bool failed;          /* out of memory */
 };
 
@@ -48,7 +48,7 @@ static void add_wait(struct waits *waits, uint32_t before, uint64_t begins, uint
 	waits->at[waits->n++] = (struct exec_wait){before, (int64_t)begins - (int64_t)here};
 }
 
-/* Returns whether two places overlap. IN and OUT count as the same memory where they may be. */
+/* Returns whether two places overlap. IN and OUT count as the same memory unless apart is set. */
 static bool overlap(const struct coll_plan *plan, struct coll_place a, uint64_t a_len,
 	struct coll_place b, uint64_t b_len)
 {
@@ -57,7 +57,8 @@ static bool overlap(const struct coll_plan *plan, struct coll_place a, uint64_t 
 	return same && a.off_bytes < b.off_bytes + b_len && b.off_bytes < a.off_bytes + a_len;
 }
 
-/* Finds the earlier steps that touch place, as step s does, where one of the two writes. */
+/* Appends a wait for each earlier step that touches place, which step s reads or writes, if at
+ * least one of the two writes. */
 static void find_waits(struct waits *waits, const struct coll_plan *plan, uint32_t s,
 	struct coll_place place, bool writes)
 {
@@ -148,7 +149,7 @@ void coll_exec_deinit(struct coll_exec *exec)
 
 /* ---- progress ---- */
 
-/* Returns the byte up to which a step may go now. */
+/* Returns the byte up to which a step may advance now. */
 static uint64_t limit_of(const struct coll_exec *exec, uint32_t s)
 {
 	const struct coll_plan *plan = exec->plan;
@@ -156,10 +157,10 @@ static uint64_t limit_of(const struct coll_exec *exec, uint32_t s)
 
 	for (size_t w = exec->waits_at[s]; w < exec->waits_at[s + 1]; w++) {
 		const struct exec_wait *wait = &exec->waits[w];
-		uint64_t over = exec->done[wait->before];
-		int64_t to = wait->ahead_bytes + (int64_t)over;
+		uint64_t done = exec->done[wait->before];
+		int64_t to = wait->ahead_bytes + (int64_t)done;
 
-		if (over == plan->steps[wait->before].len_bytes) {
+		if (done == plan->steps[wait->before].len_bytes) {
 			continue;
 		}
 		to = to > 0 ? to : 0;
@@ -177,7 +178,7 @@ static const uint8_t *address(const struct coll_exec *exec, struct coll_place pl
 	return area + place.off_bytes + off;
 }
 
-/* Returns where a step writes. */
+/* Returns the address that a step writes to. */
 static uint8_t *target(const struct coll_exec *exec, const struct coll_step *step, uint64_t off)
 {
 	uint8_t *area = step->at.area == COLL_TMP ? exec->tmp : exec->out;
@@ -195,7 +196,7 @@ static void advance(struct coll_exec *exec, uint32_t s, uint64_t len_bytes)
 	}
 }
 
-/* Adds as much of a sum as can be added. */
+/* Adds the bytes of a sum whose terms are ready. */
 static void advance_sum(struct coll_exec *exec, uint32_t s)
 {
 	const struct coll_step *step = &exec->plan->steps[s];
@@ -216,7 +217,8 @@ static void advance_sum(struct coll_exec *exec, uint32_t s)
 	advance(exec, s, to - from);
 }
 
-/* Advances all sums, in the order of the list, so that a sum of sums finds its terms. */
+/* Advances all sums in the order of the list, so that terms are ready before the sums that use
+ * them. */
 static void advance_sums(struct coll_exec *exec)
 {
 	uint32_t *first = &exec->sums;
@@ -229,7 +231,8 @@ static void advance_sums(struct coll_exec *exec)
 	}
 }
 
-/* Returns the head of the list that a step belongs to: steps to or from one peer, or sums. */
+/* Returns the head of the list that a step belongs to: sends to a peer, receives from it, or
+ * sums. */
 static uint32_t *first_like(struct coll_exec *exec, const struct coll_step *step)
 {
 	switch (step->op) {
@@ -283,7 +286,7 @@ bool coll_exec_send_pending(const struct coll_exec *exec, uint32_t peer)
 	return exec->sends[peer] != NONE;
 }
 
-/* Returns the bytes that a step may go on by now; 0 for NONE. */
+/* Returns by how many bytes a step may advance now; 0 for NONE. */
 static size_t ready_bytes(const struct coll_exec *exec, uint32_t s)
 {
 	uint64_t limit = s != NONE ? limit_of(exec, s) : 0;
@@ -291,7 +294,7 @@ static size_t ready_bytes(const struct coll_exec *exec, uint32_t s)
 	return s != NONE && limit > exec->done[s] ? limit - exec->done[s] : 0;
 }
 
-/* Advances the first step to, or from, a peer. */
+/* Advances the first step in a peer's list, and the sums that it makes ready. */
 static void advance_first(struct coll_exec *exec, uint32_t *first, size_t len_bytes)
 {
 	uint32_t s = *first;

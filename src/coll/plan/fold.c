@@ -1,8 +1,9 @@
 /*
  * Reduces several vectors to one: see fold.h for the contract. Pure.
  *
- * All terms go through in blocks that fit the first-level cache, so that memory is read and written
- * once, however many terms there are; inside a block pairs are added as the tree says.
+ * The terms are processed in blocks that fit the first-level cache, so that memory is read and
+ * written once, however many terms there are. Inside a block, pairs are added in the order of the
+ * tree.
  */
 #include "coll/plan/fold.h"
 
@@ -13,18 +14,18 @@
 #include <string.h>
 
 #define BLOCK_BYTES 2048u /* bytes of a block of sums; a multiple of all vector lengths */
-#define LEVELS      13    /* levels of the tree over COLL_RANKS_MAX terms, and one */
+#define LEVELS      13    /* one more than the levels of the tree over COLL_RANKS_MAX terms */
 
 struct folding {
 	const void *const *terms; /* the caller's */
 	size_t at_bytes;          /* offset of the block in each term */
 	size_t n;                 /* elements of the block */
 	fold_pair_fn *pair;       /* combines two vectors of sums */
-	fold_load_fn *load;       /* turns elements into sums; NULL: they are sums */
-	_Alignas(64) uint8_t scratch[LEVELS][BLOCK_BYTES]; /* sums in the tree, one a level */
+	fold_load_fn *load;       /* converts elements to the type of sums; NULL: they have it */
+	_Alignas(64) uint8_t scratch[LEVELS][BLOCK_BYTES]; /* sums in the tree, one per level */
 };
 
-/* Reduces terms [lo, lo + n) of the block. Returns the result, which is a term itself or lies in
+/* Reduces terms [lo, lo + n) of the block. Returns the result, which is one of the terms or is in
  * out. */
 static const void *fold_terms(struct folding *f, uint32_t lo, uint32_t n, uint32_t level, void *out)
 {

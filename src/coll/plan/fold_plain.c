@@ -1,11 +1,11 @@
-/* The kernels in C: the reference for all others. Pure. */
+/* The kernels in C: the reference for all other kernels. Pure. */
 #include "coll/plan/fold_impl.h"
 
 #include <math.h>
 #include <string.h>
 
 /* Defines one function per type and operation; a and b are elements. Integers are added and
- * multiplied as unsigned ones, which wrap. */
+ * multiplied as unsigned integers, which wrap. */
 #define PAIR(verb, type, c_type, made)                                                             \
 	static void verb##_##type(void *out, const void *as, const void *bs, size_t n)             \
 	{                                                                                          \
@@ -34,7 +34,7 @@
 COLL_INTS(INT_PAIRS)
 COLL_FLOATS(FLOAT_PAIRS)
 
-/* ---- 16 bit floats ---- */
+/* ---- 16-bit floats ---- */
 
 static uint32_t bits_of(float f)
 {
@@ -63,14 +63,14 @@ static void store_bf16(uint16_t *out, const float *in, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		uint32_t bits = bits_of(in[i]);
-		/* Half of the last bit kept; ties to even. */
+		/* Half of the last bit that is kept; ties go to even. */
 		uint32_t half = 0x7fff + (bits >> 16 & 1);
 
 		out[i] = (uint16_t)(in[i] != in[i] ? bits >> 16 | 0x40 : (bits + half) >> 16);
 	}
 }
 
-/* Moves the exponent by a multiplication: 2^112 is the distance of the two biases. */
+/* Adjusts the exponent by a multiplication: 2^112 is the difference of the two biases. */
 static void load_f16(float *out, const uint16_t *in, size_t n)
 {
 	const float scale = float_of((uint32_t)(127 + 112) << 23);
@@ -80,7 +80,7 @@ static void load_f16(float *out, const uint16_t *in, size_t n)
 		uint32_t sign = (uint32_t)(in[i] & 0x8000) << 16;
 		float value = float_of(bits) * scale;
 
-		if (bits >= (uint32_t)0x7c00 << 13) { /* infinite or NaN, which is made quiet */
+		if (bits >= (uint32_t)0x7c00 << 13) { /* infinity, or a NaN, which becomes quiet */
 			bits |= 0x7f800000 | (bits > (uint32_t)0x7c00 << 13 ? 0x400000 : 0);
 			value = float_of(bits);
 		}
@@ -90,7 +90,7 @@ static void load_f16(float *out, const uint16_t *in, size_t n)
 
 static uint16_t round_f16(float f)
 {
-	const float least = float_of((127 - 14) << 23); /* least normal 16 bit float */
+	const float least = float_of((127 - 14) << 23); /* smallest normal 16-bit float */
 	const float unit = float_of((127 - 1) << 23);   /* shares its last bit with subnormals */
 	uint32_t bits = bits_of(f) & 0x7fffffff;
 	uint32_t value;

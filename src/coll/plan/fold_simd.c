@@ -1,5 +1,5 @@
-/* The kernels for gradients, in vector instructions: sums of floats, and 16 bit floats from and to
- * 32 bit ones. The plain kernels do what is left over of a vector, and all other operations.
+/* The kernels for gradients in vector instructions: sums of floats, and conversions between 16-bit
+ * and 32-bit floats. The plain kernels process the remainder of a vector, and all other operations.
  * Pure. */
 #include "coll/plan/fold_impl.h"
 
@@ -76,7 +76,7 @@ AVX2 static void load_bf16_avx2(float *out, const uint16_t *in, size_t n)
 	fold_plain.load[1](out + i, in + i, n - i);
 }
 
-/* Rounds as store_bf16 of fold_plain.c does. */
+/* Rounds like store_bf16 of fold_plain.c. */
 AVX2 static void store_bf16_avx2(uint16_t *out, const float *in, size_t n)
 {
 	size_t i = 0;
@@ -202,7 +202,7 @@ AVX512 static void load_bf16_avx512(float *out, const uint16_t *in, size_t n)
 	fold_plain.load[1](out + i, in + i, n - i);
 }
 
-/* Rounds as store_bf16 of fold_plain.c does. */
+/* Rounds like store_bf16 of fold_plain.c. */
 AVX512 static void store_bf16_avx512(uint16_t *out, const float *in, size_t n)
 {
 	size_t i = 0;

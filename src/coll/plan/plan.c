@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-#define CAP_FIRST 64u /* room at first, for steps, and for terms */
+#define CAP_FIRST 64u /* initial capacity, of steps and of terms */
 
 void coll_plan_deinit(struct coll_plan *plan)
 {
@@ -19,7 +19,8 @@ void coll_plan_deinit(struct coll_plan *plan)
 
 /* ---- appending ---- */
 
-/* Returns room for one more element of size bytes; NULL: out of memory. */
+/* Returns the array, grown if it has no room for one more element of size bytes; NULL: out of
+ * memory. */
 static void *grow(struct coll_plan *plan, void *at, size_t n, size_t *cap, size_t size)
 {
 	size_t wanted = *cap > 0 ? 2 * *cap : CAP_FIRST;
@@ -146,7 +147,7 @@ bool coll_algorithm_fits(enum coll_algorithm algorithm, uint32_t n)
 	return algorithm < COLL_ALGORITHMS && (algorithm != COLL_HALVING || (n & (n - 1)) == 0);
 }
 
-/* ---- places ---- */
+/* ---- ranks of a host ---- */
 
 struct plan_position plan_find_position(const struct coll_topo *topo, uint32_t rank)
 {

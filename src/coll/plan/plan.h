@@ -1,11 +1,11 @@
 /*
- * A collective operation as lists of steps, one list a rank: who sends which bytes to whom, and who
- * adds what to what. Pure.
+ * A collective operation as lists of steps, one list per rank: which bytes it sends and receives,
+ * and what it adds. Pure.
  *
- * A list is complete: carrying it out takes no knowledge of the algorithm. A step, or a part of its
+ * A list is complete: to execute it needs no knowledge of the algorithm. A step, or a part of its
  * bytes, may begin as soon as no earlier step of the list still has to write what it reads, read
- * what it writes, or write what it writes. Of the messages between two ranks, the n-th one sent is
- * the n-th one received. Bytes may be overwritten once they are sent.
+ * what it writes, or write what it writes. Messages between two ranks are received in the order in
+ * which they are sent. Bytes may be overwritten once they are sent.
  */
 #ifndef COLL_PLAN_PLAN_H
 #define COLL_PLAN_PLAN_H
@@ -15,18 +15,18 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* How the ranks of one host, or one rank of each host, add what they have. */
+/* How the ranks of one host, or one rank of each host, add their vectors. */
 enum coll_algorithm {
-	/* Each is the server of an equal share, and each server that only adds has a share, too:
-	 * two hops. The sizes of shares are BytePS's (Jiang et al. 2020, Theorem 1). */
+	/* Each rank adds one equal share, and each server that only adds has a share, too: two
+	 * hops. The sizes of shares are those of BytePS (Jiang et al. 2020, Theorem 1). */
 	COLL_DIRECT,
 	COLL_DOUBLING, /* log2(n) exchanges of the whole vector: for few bytes */
-	/* Exchanges of halves, and back: as many bytes as direct, in log2(n) messages. Powers of
+	/* Exchanges of halves, and back: as many bytes as direct, in 2 log2(n) messages. Powers of
 	 * two only. */
 	COLL_HALVING,
 	COLL_TREE, /* to the first rank and back: for few bytes and many ranks */
 	/* To the next rank, 2(n - 1) times. For comparison only: the order of addition depends on
-	 * the offset, so Pawl never chooses this way. */
+	 * the offset, so Pawl never chooses this algorithm. */
 	COLL_RING,
 	COLL_ALGORITHMS
 };
@@ -57,43 +57,44 @@ struct coll_step {
 	uint32_t terms;       /* SUM: number of terms */
 };
 
-/* Zero it before first use. May be made again and again, keeping its memory. */
+/* Zero it before first use. A plan can be rebuilt any number of times; it keeps its memory. */
 struct coll_plan {
 	struct coll_step *steps;  /* owned; in order */
 	size_t steps_n;           /* number of steps */
-	size_t steps_cap;         /* room for steps */
-	struct coll_place *terms; /* owned; those of all sums */
+	size_t steps_cap;         /* capacity of steps */
+	struct coll_place *terms; /* owned; the terms of all sums */
 	size_t terms_n;           /* number of terms */
-	size_t terms_cap;         /* room for terms */
+	size_t terms_cap;         /* capacity of terms */
 	uint64_t tmp_bytes;       /* size of TMP */
 	bool apart;               /* IN and OUT are not the same memory */
-	bool interleave; /* bytes for all peers should advance at one pace, not by message */
-	bool failed;     /* out of memory */
+	bool interleave;          /* interleave the bytes to all peers, instead of whole messages */
+	bool failed;              /* out of memory */
 };
 
 void coll_plan_deinit(struct coll_plan *plan);
 
-/* Gives the limits of share i of n of a vector. Shares are equal to a granule. */
+/* Sets *lo and *hi to the limits of share i of n of a vector. Shares differ by one granule at
+ * most. */
 void coll_share(uint64_t len_bytes, uint32_t n, uint32_t i, uint64_t *lo, uint64_t *hi);
-/* Returns whether n ranks can add by a way. */
+/* Returns whether n ranks can add by an algorithm. */
 bool coll_algorithm_fits(enum coll_algorithm algorithm, uint32_t n);
 
 /*
- * Plans of what rank does in each operation. Where a vector has blocks, block i is rank i's.
- * Servers (ranks from topo->ranks on) take part in all-reduce only, by COLL_DIRECT. reduce and
- * broadcast go by COLL_DIRECT (many bytes) or COLL_TREE (few). PAWL_EINVAL: the way does not fit;
- * PAWL_ENOMEM.
+ * Each function plans what rank does in one operation. Where a vector has blocks, block i belongs
+ * to rank i. Servers (ranks from topo->ranks on) take part in all-reduce only, by COLL_DIRECT.
+ * reduce and broadcast use COLL_DIRECT (many bytes) or COLL_TREE (few). PAWL_EINVAL: the algorithm
+ * does not fit; PAWL_ENOMEM.
  */
 
-/* All-reduce. OUT: the sum of all IN. Ranks of one host add first, each some of the bytes, and the
- * hosts' sums are added by way. By the ways for few bytes, ranks that are all on one host add
- * everything for themselves. */
+/* All-reduce. OUT: the sum of all IN. The ranks of each host add first, each some of the bytes;
+ * then the algorithm adds the sums of the hosts. With an algorithm for few bytes, if all ranks are
+ * on one host, each rank adds the whole vector itself. */
 int coll_plan_all_reduce(struct coll_plan *plan, const struct coll_topo *topo, uint32_t rank,
 	enum coll_algorithm algorithm, uint64_t len_bytes, struct pawl_err *err);
 /* Reduce. root's OUT: the sum of all IN; the others have no OUT. */
 int coll_plan_reduce(struct coll_plan *plan, const struct coll_topo *topo, uint32_t rank,
 	uint32_t root, enum coll_algorithm algorithm, uint64_t len_bytes, struct pawl_err *err);
-/* Broadcast. OUT of all others: root's IN. */
+/* Broadcast. OUT of all ranks but root: root's IN. */
 int coll_plan_broadcast(struct coll_plan *plan, const struct coll_topo *topo, uint32_t rank,
 	uint32_t root, enum coll_algorithm algorithm, uint64_t len_bytes, struct pawl_err *err);
 /* All-gather. OUT, one block per rank: all IN. */

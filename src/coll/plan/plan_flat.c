@@ -1,4 +1,4 @@
-/* Plans of equal ranks: each way is a function from the index of a member to its list. Pure. */
+/* Plans of equal ranks: each algorithm maps the index of a member to its list of steps. Pure. */
 #include "coll/plan/plan_impl.h"
 
 /* Returns the rank of member or server i. */
@@ -9,9 +9,9 @@ static uint32_t rank_of(const struct flat *f, uint32_t i)
 
 /* ---- direct ---- */
 
-/* Gives the limits of what member or server i adds. Hosts of members send their own bytes and
- * receive others' while they serve, so that of n members and k servers each member serves n - k
- * parts and each server 2(n - 1), of n(n - k) + 2k(n - 1). */
+/* Sets *lo and *hi to the limits of what member or server i adds. While hosts of members serve,
+ * they also send their own bytes and receive those of others. So of n(n - k) + 2k(n - 1) parts,
+ * with n members and k servers, each member serves n - k and each server 2(n - 1). */
 static void cut_direct(const struct flat *f, uint32_t i, uint64_t *lo, uint64_t *hi)
 {
 	uint64_t n = f->n;
@@ -31,7 +31,7 @@ static void cut_direct(const struct flat *f, uint32_t i, uint64_t *lo, uint64_t 
 
 #define ALL_MEMBERS UINT32_MAX
 
-/* Adds what all members have of [lo, hi), and sends the sum to all of them, or to member whom. */
+/* Adds bytes [lo, hi) of all members, and sends the sum to all of them, or to member whom only. */
 static void serve(struct flat *f, uint64_t lo, uint64_t hi, uint32_t whom)
 {
 	uint64_t len_bytes = hi - lo;
@@ -65,8 +65,8 @@ static void serve(struct flat *f, uint64_t lo, uint64_t hi, uint32_t whom)
 	}
 }
 
-/* Returns the d-th peer that a member sends to, or hears from: servers, then members. Every member
- * begins with another one, so that none is sent to by all at once. */
+/* Returns the d-th peer that a member sends to, or receives from: servers, then members. Each
+ * member begins with a different peer, so that not all send to the same one at once. */
 static uint32_t direct_peer(const struct flat *f, uint32_t d, bool to)
 {
 	uint32_t k = f->servers;
@@ -111,7 +111,7 @@ static void reduce_direct(struct flat *f)
 
 /* ---- doubling: the whole vector, log2(n) times ---- */
 
-/* Adds what this member has to what came to tmp, in the order of members. */
+/* Adds this member's bytes and those received into tmp, in the order of members. */
 static void add_pair(struct flat *f, enum coll_area mine, uint64_t tmp, bool mine_first,
 	uint64_t lo, uint64_t hi)
 {
@@ -126,8 +126,8 @@ static void add_pair(struct flat *f, enum coll_area mine, uint64_t tmp, bool min
 }
 
 /*
- * In each round, blocks of `half` members get the sum of the block beside them. The last block may
- * be short: its members then serve several members of the block on the left in turn.
+ * In each round, each block of `half` members receives the sum of its neighbour block. The last
+ * block may be short: each of its members then serves several members of the block on the left.
  */
 static void reduce_doubling(struct flat *f)
 {
@@ -168,9 +168,10 @@ static void reduce_doubling(struct flat *f)
 
 /* ---- halving ---- */
 
-#define ROUNDS_MAX 13 /* log2(COLL_RANKS_MAX) and one */
+#define ROUNDS_MAX 13 /* log2(COLL_RANKS_MAX) + 1 */
 
-/* Pairs neighbours first, unlike elsewhere, so that the order of addition is the tree's. */
+/* Pairs neighbours first, unlike the usual algorithm, so that the order of addition is the
+ * tree's. */
 static void reduce_halving(struct flat *f)
 {
 	uint64_t lo[ROUNDS_MAX] = {f->lo};
@@ -209,7 +210,8 @@ static void reduce_halving(struct flat *f)
 
 /* ---- tree: to the first member and back ---- */
 
-/* Gives the first member the sum. Pairs neighbours first, so that it is added as the tree says. */
+/* Sends the sum to the first member. Pairs neighbours first, so that the order of addition is the
+ * tree's. */
 static void tree_reduce(struct flat *f)
 {
 	uint64_t len_bytes = f->hi - f->lo;
@@ -229,7 +231,7 @@ static void tree_reduce(struct flat *f)
 	}
 }
 
-/* Sends from root, which has the bytes in mine, to all: members are counted from root on. */
+/* Sends the bytes that root has in mine to all members. Members are numbered from root on. */
 static void tree_broadcast(struct flat *f, uint32_t root, enum coll_area mine)
 {
 	uint64_t len_bytes = f->hi - f->lo;
@@ -313,8 +315,8 @@ void flat_reduce(struct flat *f, enum coll_algorithm algorithm, uint32_t root)
 	}
 }
 
-/* Gives each member its share from root, and then the shares of all members to each other. So each
- * byte leaves root twice at most, however many members there are. */
+/* Root sends each member its share; then all members send their shares to each other. So each byte
+ * leaves root twice at most, however many members there are. */
 static void broadcast_direct(struct flat *f, uint32_t root)
 {
 	uint64_t lo;

@@ -1,4 +1,4 @@
-/* Shared by the files of plans: appending steps, places, and plans of equal ranks. Pure. */
+/* Shared by the files of plans: appending steps, positions, and plans of equal ranks. Pure. */
 #ifndef COLL_PLAN_PLAN_IMPL_H
 #define COLL_PLAN_PLAN_IMPL_H
 
@@ -10,14 +10,15 @@
 void plan_reset(struct coll_plan *plan, bool apart);
 /* Returns 0, or PAWL_ENOMEM if a step could not be appended: "no memory for the plan of <what>". */
 int plan_finish(const struct coll_plan *plan, const char *what, struct pawl_err *err);
-uint64_t plan_take_tmp(struct coll_plan *plan, uint64_t len_bytes); /* returns the offset in TMP */
-/* Append a message to, or from, a peer. Steps of no bytes are left out. */
+/* Reserves memory of TMP, rounded up to granules. Returns its offset. */
+uint64_t plan_take_tmp(struct coll_plan *plan, uint64_t len_bytes);
+/* Append a message to, or from, a peer. Do nothing if it has no bytes. */
 void plan_add_send(struct coll_plan *plan, uint32_t peer, enum coll_area area, uint64_t off_bytes,
 	uint64_t len_bytes);
 void plan_add_recv(struct coll_plan *plan, uint32_t peer, enum coll_area area, uint64_t off_bytes,
 	uint64_t len_bytes);
-/* Appends a sum, of at least one byte. plan_add_term then adds all of its terms before the next
- * step. */
+/* Appends a sum, of at least one byte. The caller then appends all its terms with plan_add_term,
+ * before the next step. */
 void plan_add_sum(struct coll_plan *plan, enum coll_area area, uint64_t off_bytes,
 	uint64_t len_bytes);
 void plan_add_term(struct coll_plan *plan, enum coll_area area, uint64_t off_bytes);
@@ -25,7 +26,7 @@ void plan_add_term(struct coll_plan *plan, enum coll_area area, uint64_t off_byt
 void plan_add_copy(struct coll_plan *plan, uint64_t out_off_bytes, uint64_t in_off_bytes,
 	uint64_t len_bytes);
 
-/* ---- a rank among those of its host (plan.c) ---- */
+/* ---- position of a rank among the ranks of its host (plan.c) ---- */
 
 struct plan_position {
 	const struct coll_topo *topo; /* the caller's */
@@ -40,8 +41,8 @@ static inline uint32_t plan_rank_at(const struct coll_topo *topo, uint32_t host,
 {
 	return topo->member[topo->start[host] + local];
 }
-/* Return the d-th rank after this one on its host, and the d-th before it, so that not all begin
- * with the same one. */
+/* Return the d-th rank after this one on its host, and the d-th before it. Loops over d begin with
+ * a different rank at each rank. */
 static inline uint32_t plan_after(const struct plan_position *p, uint32_t d)
 {
 	return plan_rank_at(p->topo, p->host, (p->local + d) % p->locals);
@@ -51,16 +52,18 @@ static inline uint32_t plan_before(const struct plan_position *p, uint32_t d)
 	return plan_rank_at(p->topo, p->host, (p->local + p->locals - d) % p->locals);
 }
 
-/* Appends this rank's part in adding what each rank of its host has at in_off_bytes: that comes to
- * TMP, and is added in `to`. The others send it. */
+/* Appends the steps with which this rank adds the bytes that each rank of its host has at
+ * in_off_bytes: it receives them in TMP, and writes their sum to `to`. The others must send
+ * them. */
 void plan_add_locals(struct coll_plan *plan, const struct plan_position *p, uint64_t in_off_bytes,
 	struct coll_place to, uint64_t len_bytes);
 
 /* ---- equal ranks (plan_flat.c) ---- */
 
-/* Members, n ranks that have the bytes [lo, hi) of a vector each, and servers that add for them. */
+/* Members (n ranks that each have the bytes [lo, hi) of a vector), and servers that add for
+ * them. */
 struct flat {
-	struct coll_plan *plan; /* plan of this rank, which is appended to */
+	struct coll_plan *plan; /* plan of this rank, to which steps are appended */
 	const uint32_t *who;    /* ranks of the members, in the order in which they are added */
 	uint32_t n;             /* number of members */
 	uint32_t me;            /* index of this rank in who; n + i at server i */
@@ -71,12 +74,12 @@ struct flat {
 	enum coll_area out;     /* area of the sum; byte b goes to b */
 };
 
-/* Appends an all-reduce: all members get the sum. The way fits n. */
+/* Appends an all-reduce: all members get the sum. The algorithm fits n. */
 void flat_all_reduce(struct flat *flat, enum coll_algorithm algorithm);
-/* Appends a reduce: member root gets the sum, and out of the others may get anything. COLL_DIRECT
- * or COLL_TREE. */
+/* Appends a reduce: member root gets the sum. The contents of out at the other members are
+ * undefined. COLL_DIRECT or COLL_TREE. */
 void flat_reduce(struct flat *flat, enum coll_algorithm algorithm, uint32_t root);
-/* Appends a broadcast: out of all members gets what in of member root has. COLL_DIRECT or
+/* Appends a broadcast: out of all other members gets the contents of root's in. COLL_DIRECT or
  * COLL_TREE. */
 void flat_broadcast(struct flat *flat, enum coll_algorithm algorithm, uint32_t root);
 

@@ -1,13 +1,14 @@
 /*
- * Plans that move blocks to where they belong: all-gather, gather, scatter, all-to-all, and
- * reduce-scatter, which adds them on the way. Pure.
+ * Plans that move blocks to their ranks: all-gather, gather, scatter, all-to-all, and
+ * reduce-scatter, which also adds them. Pure.
  *
- * Between hosts each byte goes once: what several ranks of a host are to have goes to one of them,
- * which hands it on, and what several of them add is added before it leaves.
+ * In all-gather and reduce-scatter, each byte crosses between two hosts once. Bytes for several
+ * ranks of a host go to one of them, which forwards them; bytes that several ranks of a host add
+ * are added before they leave it.
  */
 #include "coll/plan/plan_impl.h"
 
-/* Returns the rank on a host that deals with what is from, or for, the local-th rank of another
+/* Returns the rank on a host that handles blocks from, or for, the local-th rank of another
  * host. */
 static uint32_t partner_of(const struct coll_topo *topo, uint32_t host, uint32_t local)
 {
@@ -16,9 +17,8 @@ static uint32_t partner_of(const struct coll_topo *topo, uint32_t host, uint32_t
 
 /* ---- all-gather ---- */
 
-/* Takes the blocks of other hosts' ranks that the local-th rank deals with. If this rank is that
- * one, it gets them from their owners, and gives them to the others; else it gets them from that
- * one. */
+/* Receives the blocks of remote ranks that the local-th rank handles. If this rank is that one, it
+ * receives them from their owners and forwards them; else it receives them from that rank. */
 static void recv_remote_blocks(struct coll_plan *plan, const struct plan_position *p,
 	uint32_t local, uint64_t len_bytes)
 {
@@ -70,8 +70,8 @@ int coll_plan_all_gather(struct coll_plan *plan, const struct coll_topo *topo, u
 
 /* ---- reduce-scatter ---- */
 
-/* Gives the local-th rank what this rank has of the blocks that one adds: its own, and those for
- * other hosts. */
+/* Sends the local-th rank this rank's part of the blocks that it adds: its own, and the remote
+ * blocks that it handles. */
 static void send_blocks(struct coll_plan *plan, const struct plan_position *p, uint32_t local,
 	uint64_t len_bytes)
 {
@@ -89,7 +89,7 @@ static void send_blocks(struct coll_plan *plan, const struct plan_position *p, u
 	}
 }
 
-/* Adds the blocks for other hosts that this rank deals with. */
+/* Adds the remote blocks that this rank handles, and sends each to its rank. */
 static void add_remote_blocks(struct coll_plan *plan, const struct plan_position *p,
 	uint64_t len_bytes)
 {
@@ -111,7 +111,7 @@ static void add_remote_blocks(struct coll_plan *plan, const struct plan_position
 	}
 }
 
-/* The rank's own block is the sum, over hosts, of the host's sums. */
+/* The rank's own block is the sum of the sums of all hosts. */
 int coll_plan_reduce_scatter(struct coll_plan *plan, const struct coll_topo *topo, uint32_t rank,
 	uint64_t len_bytes, struct pawl_err *err)
 {

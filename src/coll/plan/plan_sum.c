@@ -1,10 +1,12 @@
 /*
- * Plans for vectors that all ranks have alike: all-reduce, reduce and broadcast. Pure.
+ * Plans for operations in which all ranks have the same vector: all-reduce, reduce and broadcast.
+ * Pure.
  *
- * A vector is cut into as many lanes as the host with most ranks has. On each host a lane is one
- * rank's: it adds what the host's ranks have of it, adds that with the owners of the lane on the
- * other hosts, and gives the sum to the host's ranks. So all ranks of a host have the same share of
- * its network traffic, and each byte crosses the network once for a host, not once for a rank.
+ * A vector is cut into lanes, as many as the host with the most ranks has ranks. On each host, one
+ * rank owns a lane. In an all-reduce, it adds the lanes of the host's ranks, adds that sum with
+ * the owners of the lane on the other hosts, and sends the result to the host's ranks. So all ranks
+ * of a host have an equal share of its network traffic, and each byte crosses the network once per
+ * host, not once per rank.
  */
 #include "base/assert.h"
 #include "base/err.h"
@@ -13,7 +15,7 @@
 struct lanes {
 	struct coll_plan *plan;        /* the caller's */
 	const struct coll_topo *topo;  /* the caller's */
-	struct plan_position position; /* place of the rank, unless it is a server */
+	struct plan_position position; /* position of the rank; zeros: it is a server */
 	uint64_t len_bytes;            /* size of the vector */
 	uint32_t n;                    /* number of lanes */
 	enum coll_area in;             /* area of the vector, in steps between hosts */
@@ -50,8 +52,9 @@ static void add_locals(struct lanes *lanes)
 	}
 }
 
-/* Sends my lanes from area to the others on my host, except rank `but`, which has them. */
-static void send_to_locals(struct lanes *lanes, enum coll_area area, uint32_t but)
+/* Sends this rank's lanes from area to the others on its host, except rank `except`, which has
+ * them. */
+static void send_to_locals(struct lanes *lanes, enum coll_area area, uint32_t except)
 {
 	const struct plan_position *p = &lanes->position;
 	uint64_t lo;
@@ -60,14 +63,14 @@ static void send_to_locals(struct lanes *lanes, enum coll_area area, uint32_t bu
 	for (uint32_t d = 1; d < p->locals; d++) {
 		for (uint32_t lane = p->local; lane < lanes->n; lane += p->locals) {
 			cut_lane(lanes, lane, &lo, &hi);
-			if (plan_after(p, d) != but) {
+			if (plan_after(p, d) != except) {
 				plan_add_send(lanes->plan, plan_after(p, d), area, lo, hi - lo);
 			}
 		}
 	}
 }
 
-/* Receives the lanes of the others on my host. */
+/* Receives the lanes of the other ranks on this host. */
 static void recv_from_locals(struct lanes *lanes)
 {
 	const struct plan_position *p = &lanes->position;
@@ -83,8 +86,8 @@ static void recv_from_locals(struct lanes *lanes)
 	}
 }
 
-/* Returns the owners of a lane on all hosts. who: room for them; me: my host, or hosts + i at
- * server i. */
+/* Returns the owners of a lane on all hosts. who: memory for their ranks, one per host; me: this
+ * rank's host, or hosts + i at server i. */
 static struct flat flat_of(const struct lanes *lanes, uint32_t lane, uint32_t me, uint32_t *who)
 {
 	const struct coll_topo *topo = lanes->topo;
@@ -122,8 +125,8 @@ static struct lanes lanes_of(struct coll_plan *plan, const struct coll_topo *top
 
 /* ---- all-reduce ---- */
 
-/* For few bytes inside a host: everyone gives everyone all it has, and adds for itself. One hop
- * instead of two. */
+/* For few bytes inside a host: each rank sends its vector to all others, and adds all vectors
+ * itself. One hop instead of two. */
 static void add_everywhere(struct lanes *lanes)
 {
 	const struct plan_position *p = &lanes->position;
@@ -169,14 +172,15 @@ int coll_plan_all_reduce(struct coll_plan *plan, const struct coll_topo *topo, u
 	plan_reset(plan, false);
 	if (!coll_algorithm_fits(algorithm, topo->hosts)) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"all-reduce by halving: %u hosts, which is no power of two", topo->hosts);
+			"all-reduce by halving: the number of hosts must be a power of two, not %u",
+			topo->hosts);
 	}
 	if (topo->servers > 0 && algorithm != COLL_DIRECT) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"all-reduce: %u servers only add, which is the direct way's",
+			"all-reduce: with servers (%u here), the algorithm must be direct",
 			topo->servers);
 	}
-	plan->interleave = topo->servers > 0; /* servers send on while they receive */
+	plan->interleave = topo->servers > 0; /* servers send while they receive */
 	if (rank < topo->ranks) {
 		plan_member(&lanes, algorithm, who);
 	}
@@ -188,7 +192,7 @@ int coll_plan_all_reduce(struct coll_plan *plan, const struct coll_topo *topo, u
 	return plan_finish(plan, "an all-reduce", err);
 }
 
-/* ---- reduce and broadcast: one rank has, or gets, all of it ---- */
+/* ---- reduce and broadcast: one rank has, or gets, the vector ---- */
 
 static int check_rooted(const struct coll_topo *topo, const char *what, uint32_t root,
 	enum coll_algorithm algorithm, struct pawl_err *err)
@@ -198,7 +202,8 @@ static int check_rooted(const struct coll_topo *topo, const char *what, uint32_t
 			topo->ranks);
 	}
 	if (algorithm != COLL_DIRECT && algorithm != COLL_TREE) {
-		return pawl_err_set(err, PAWL_EINVAL, "%s: direct or tree is needed", what);
+		return pawl_err_set(err, PAWL_EINVAL, "%s: the algorithm must be direct or tree",
+			what);
 	}
 	return 0;
 }
@@ -242,7 +247,7 @@ int coll_plan_reduce(struct coll_plan *plan, const struct coll_topo *topo, uint3
 	return plan_finish(plan, "a reduce", err);
 }
 
-/* Gives every lane to its owner, on root's host. */
+/* On root's host: root sends every lane to its owner. */
 static void distribute_lanes(struct lanes *lanes, uint32_t rank, uint32_t root)
 {
 	uint64_t lo;

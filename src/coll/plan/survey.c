@@ -7,9 +7,11 @@
 
 #include <stdlib.h>
 
-#define SLOW             0.75   /* share of the others' rate below which one is slow */
-#define LATENCY_FACTOR   2.0    /* multiple of the others' latency above which one is far, */
-#define LATENCY_MARGIN_S 100e-6 /* if it also exceeds that by so many seconds */
+#define SLOW 0.75 /* share of the others' rate below which a host or pair is slow */
+/* A host is an outlier if its latency exceeds both this multiple of the median, and the median plus
+ * this many seconds. */
+#define LATENCY_FACTOR   2.0
+#define LATENCY_MARGIN_S 100e-6
 
 int coll_survey_init(struct coll_survey *survey, uint32_t n, struct pawl_err *err)
 {
@@ -69,7 +71,7 @@ double coll_fit_round_s(const double *ends_s, uint32_t n)
 
 /* ---- the model ---- */
 
-/* Returns the figure of the median pair, of those that were measured. */
+/* Returns the median of the figures of all pairs that were measured. */
 static double median_pair(const struct coll_survey *survey, const double *figures)
 {
 	double known[SURVEY_HOSTS_MAX * SURVEY_HOSTS_MAX];
@@ -97,22 +99,22 @@ void coll_survey_link(const struct coll_survey *survey, struct coll_link *link)
 
 /* ---- slow hosts and pairs ---- */
 
-static bool is_better(enum survey_metric what, double a, double b)
+static bool is_better(enum survey_metric metric, double a, double b)
 {
-	return what == SURVEY_LATENCY ? a < b : a > b;
+	return metric == SURVEY_LATENCY ? a < b : a > b;
 }
 
-double coll_survey_host(const struct coll_survey *survey, uint32_t host, enum survey_metric what)
+double coll_survey_host(const struct coll_survey *survey, uint32_t host, enum survey_metric metric)
 {
-	const double *figures = what == SURVEY_LATENCY ? survey->latency_s : survey->bytes_per_s;
+	const double *figures = metric == SURVEY_LATENCY ? survey->latency_s : survey->bytes_per_s;
 	double best = 0;
 
 	for (uint32_t peer = 0; peer < survey->n; peer++) {
 		double out = figures[host * survey->n + peer];
 		double in = figures[peer * survey->n + host];
-		double figure = what == SURVEY_RECEIVE_RATE ? in : out;
+		double figure = metric == SURVEY_RECEIVE_RATE ? in : out;
 
-		if (figure > 0 && (best == 0 || is_better(what, figure, best))) {
+		if (figure > 0 && (best == 0 || is_better(metric, figure, best))) {
 			best = figure;
 		}
 	}
@@ -120,20 +122,20 @@ double coll_survey_host(const struct coll_survey *survey, uint32_t host, enum su
 }
 
 bool coll_survey_is_outlier(const struct coll_survey *survey, uint32_t host,
-	enum survey_metric what)
+	enum survey_metric metric)
 {
 	double hosts[SURVEY_HOSTS_MAX];
-	double own = coll_survey_host(survey, host, what);
+	double own = coll_survey_host(survey, host, metric);
 	double middle;
 
 	for (uint32_t h = 0; h < survey->n; h++) {
-		hosts[h] = coll_survey_host(survey, h, what);
+		hosts[h] = coll_survey_host(survey, h, metric);
 	}
 	middle = coll_median(hosts, survey->n);
 	if (survey->n == 2) {
 		return false;
 	}
-	return what == SURVEY_LATENCY
+	return metric == SURVEY_LATENCY
 		? own > LATENCY_FACTOR * middle && own > middle + LATENCY_MARGIN_S
 		: own < SLOW * middle;
 }

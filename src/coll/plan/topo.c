@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-/* Returns the host number of rank r: that of a lower rank on the same host, else a new one. */
+/* Returns the host number of rank r: that of a lower rank on the same host, else a new number. */
 static uint32_t number_host(struct coll_topo *topo, const uint32_t *where, uint32_t r)
 {
 	for (uint32_t q = 0; q < r; q++) {
@@ -24,12 +24,12 @@ int coll_topo_init(struct coll_topo *topo, const uint32_t *where, uint32_t ranks
 
 	*topo = (struct coll_topo){.ranks = ranks, .servers = servers};
 	if (ranks == 0) {
-		return pawl_err_set(err, PAWL_EINVAL, "a group of no ranks");
+		return pawl_err_set(err, PAWL_EINVAL, "a group must have at least one rank");
 	}
 	if (ranks > COLL_RANKS_MAX || servers > COLL_RANKS_MAX - ranks) {
 		return pawl_err_set(err, PAWL_ELIMIT,
-			"a group of %u ranks and %u servers: %u in all at most", ranks, servers,
-			COLL_RANKS_MAX);
+			"a group of %u ranks and %u servers: the limit is %u in all", ranks,
+			servers, COLL_RANKS_MAX);
 	}
 	topo->start = FAULT_MEM("coll.topo", calloc(3 * (size_t)ranks + 1, sizeof(uint32_t)));
 	if (!topo->start) {

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Waits until a socket is ready for events; false: not in time. */
+/* Waits until a socket is ready for events. Returns false at the deadline. */
 static bool await(int fd, short events, int64_t end_ns)
 {
 	struct pollfd poll_fd = {.fd = fd, .events = events};

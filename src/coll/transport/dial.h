@@ -1,4 +1,4 @@
-/* Connects to a process that listens, and moves bytes over the connection, by a deadline. */
+/* Connects to a listening process, and sends and receives bytes, each by a deadline. */
 #ifndef COLL_TRANSPORT_DIAL_H
 #define COLL_TRANSPORT_DIAL_H
 
@@ -8,11 +8,11 @@
 
 struct addrinfo;
 
-/* Connects by end_ns (monotonic). Returns a socket that does not block, which the caller closes;
- * -1: errno says why not. */
+/* Connects by end_ns (monotonic). Returns a non-blocking socket, which the caller closes; -1: errno
+ * has the reason. */
 int dial_connect(const struct addrinfo *at, int64_t end_ns);
-/* Send or receive all bytes by end_ns. False: errno says why not; ETIMEDOUT: not in time,
- * ECONNRESET: the other end has closed. */
+/* Send or receive all bytes by end_ns. False: errno has the reason; ETIMEDOUT: not in time,
+ * ECONNRESET: the other end has closed the connection. */
 bool dial_send(int fd, const void *bytes, size_t len_bytes, int64_t end_ns);
 bool dial_receive(int fd, void *bytes, size_t len_bytes, int64_t end_ns);
 

@@ -7,14 +7,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ENDPOINT_VERSION "pawl-2" /* version of cards, and of all protocols used afterwards */
+#define ENDPOINT_VERSION "pawl-2" /* version of endpoints, and of all later protocols of a group */
 
 void coll_endpoint_encode(char *text, const struct coll_endpoint *endpoint)
 {
 	_Static_assert(sizeof(ENDPOINT_VERSION) + ENDPOINT_HOST_ID + ENDPOINT_SHM + ENDPOINT_NET +
 				8 + ENDPOINT_HOSTNAME <
 			PAWL_ENDPOINT_MAX,
-		"no room for a card");
+		"PAWL_ENDPOINT_MAX is too small");
 	snprintf(text, PAWL_ENDPOINT_MAX, "%s %s %s %s %08" PRIx32 " %s", ENDPOINT_VERSION,
 		endpoint->host_id, endpoint->shm, endpoint->net, endpoint->settings,
 		endpoint->hostname);
@@ -31,8 +31,8 @@ int coll_endpoint_decode(const char *text, uint32_t rank, struct coll_endpoint *
 			endpoint->hostname) != 6 ||
 		strcmp(kind, ENDPOINT_VERSION) != 0) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"collectives: rank %u says that it is at \"%.60s\": is it another version "
-			"of Pawl?",
+			"collectives: the endpoint of rank %u is malformed: \"%.60s\": is it "
+			"another version of Pawl?",
 			rank, text);
 	}
 	return 0;

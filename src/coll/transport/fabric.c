@@ -1,8 +1,8 @@
 /*
- * A port over libfabric: see fabric.h and port.h for the contracts, fabric_impl.h for how streams
- * are made of messages.
+ * A transport over libfabric: see fabric.h and transport.h for the contracts, and fabric_impl.h for
+ * how streams are made of messages.
  *
- * libfabric makes progress only when it is called: bytes go and come while a thread looks.
+ * libfabric makes progress only when it is called, so bytes move only while a thread polls.
  */
 #include "coll/transport/fabric.h"
 
@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #define ENTRIES_N  32 /* completions read at a time */
-#define ROUNDS_MAX 16 /* batches of completions in a row; then the caller has its turn */
+#define ROUNDS_MAX 16 /* most batches of completions before control returns to the caller */
 
 /* ---- posting to libfabric ---- */
 
@@ -34,7 +34,7 @@ static void break_peer(struct fabric *fabric, struct fabric_peer *peer, const ch
 	}
 }
 
-/* Gives a buffer to libfabric. Returns whether libfabric has taken it. */
+/* Posts a buffer to libfabric. Returns whether libfabric has accepted it. */
 static bool post(struct fabric *fabric, struct fabric_op *op)
 {
 	void *desc = fabric->mr ? fi_mr_desc(fabric->mr) : NULL;
@@ -94,7 +94,7 @@ static void push_peer(struct fabric *fabric, struct fabric_peer *peer)
 	}
 }
 
-/* Posts all that was held up. */
+/* Posts everything that is pending. */
 static void push(struct fabric *fabric)
 {
 	fabric->post_pending = fabric->posted = false;
@@ -117,17 +117,17 @@ static void push(struct fabric *fabric)
 
 /* ---- completions ---- */
 
-/* Ends a send: the message has gone, or never will. */
-static void complete_send(struct fabric *fabric, struct fabric_op *op, bool gone)
+/* Completes a send. sent: the message was sent; otherwise it failed. */
+static void complete_send(struct fabric *fabric, struct fabric_op *op, bool sent)
 {
 	struct fabric_peer *peer = &fabric->peers[op->peer];
 
 	fabric->in_flight--;
-	if (!gone) {
+	if (!sent) {
 		break_peer(fabric, peer, "its connection broke");
 	}
 	if (op == &peer->control) {
-		peer->hello_sent |= peer->sending == WANT_HELLO && gone;
+		peer->hello_sent |= peer->sending == WANT_HELLO && sent;
 		peer->sending = 0;
 		fabric->post_pending |= peer->want != 0;
 		return;
@@ -145,8 +145,7 @@ static void complete_send(struct fabric *fabric, struct fabric_op *op, bool gone
 	}
 }
 
-/* Ends the operation of a message that has come, gone or failed; len_bytes: bytes that have
- * come. */
+/* Completes an operation that succeeded (code 0) or failed. len_bytes: bytes received. */
 static void complete_op(struct fabric *fabric, struct fabric_op *op, size_t len_bytes, int code)
 {
 	op->in_flight = false;
@@ -212,14 +211,14 @@ static uint32_t fabric_poll(struct coll_transport *transport)
 		atomic_load_explicit(&fabric->wake_count, memory_order_acquire);
 }
 
-/* Returns for how long nothing could be posted of what should be. A peer that is gone may look like
- * one that stands still, and providers try for ever. */
+/* Returns for how long nothing pending could be posted; 0: posting works. Some providers retry
+ * forever: then a peer that is gone looks like one that does not read. */
 static int64_t stalled_ns(const struct fabric *fabric)
 {
 	return fabric->stalled_ns > 0 ? clock_mono_ns() - fabric->stalled_ns : 0;
 }
 
-/* Sleeps, where the provider has no descriptor. */
+/* Sleeps if the provider has no descriptor: polls for a while, then naps. */
 static void nap(struct fabric *fabric, int64_t timeout_ns)
 {
 	int64_t spin_ns = times_ns(TIME_FABRIC_SPIN);
@@ -287,7 +286,7 @@ int coll_fabric_events(struct coll_transport *transport)
 
 /* ---- bytes ---- */
 
-/* Sends one message, of some of the bytes; returns how many. */
+/* Sends some of the bytes as one message. Returns how many; 0: no message may be sent now. */
 static size_t send_message(struct fabric *fabric, uint32_t peer, uint32_t stream,
 	const uint8_t *bytes, size_t len_bytes)
 {
@@ -364,8 +363,8 @@ static size_t fabric_receive(struct coll_transport *transport, uint32_t peer, ui
 	return n;
 }
 
-/* Returns why a peer is lost. Messages overtake each other: a peer has left when all that it sent
- * has come. */
+/* Returns why a peer is lost. Messages overtake each other, so a peer has left once BYE and all
+ * bytes that it sent have arrived. */
 static const char *lost(struct coll_transport *transport, uint32_t peer)
 {
 	struct fabric *fabric = fabric_of(transport);
@@ -386,16 +385,17 @@ static bool needs_progress(struct coll_transport *transport)
 	struct fabric *fabric = fabric_of(transport);
 
 	if (fabric->in_flight > 0) {
-		fabric_progress(fabric); /* most messages have gone at once */
+		fabric_progress(fabric); /* most messages are sent at once */
 	}
 	return (fabric->in_flight > 0 || fabric->post_pending) && !fabric->broken &&
 		stalled_ns(fabric) < times_ns(TIME_FABRIC_GIVEN_UP);
 }
 
-/* ---- the end ---- */
+/* ---- closing ---- */
 
-/* Returns whether a peer needs us no more: the last messages have gone both ways. */
-static bool has_parted(const struct fabric_peer *peer)
+/* Returns whether nothing more has to be exchanged with a peer: both byes were exchanged, or the
+ * peer is lost or never joined. */
+static bool is_bye_done(const struct fabric_peer *peer)
 {
 	return !peer->has_streams || !peer->hello_sent || peer->broken ||
 		(peer->bye_received && peer->want == 0 && peer->sending == 0);
@@ -417,10 +417,10 @@ static void exchange_byes(struct fabric *fabric)
 		fabric_progress(fabric);
 		all = fabric->in_flight == 0;
 		for (uint32_t p = 0; p < fabric->ranks; p++) {
-			all &= has_parted(&fabric->peers[p]);
+			all &= is_bye_done(&fabric->peers[p]);
 		}
 		if (clock_mono_ns() >= end_ns) {
-			break; /* checked only now: goodbye is said at least once */
+			break; /* checked only here, so that byes are posted at least once */
 		}
 		if (!all) {
 			fabric_sleep(fabric, times_ns(TIME_FABRIC_RETRY));

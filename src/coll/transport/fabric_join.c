@@ -1,8 +1,8 @@
 /*
- * How ranks find each other over libfabric: see fabric.h for the contract.
+ * How ranks join over libfabric: see fabric.h for the contract.
  *
- * Each rank greets all others. It has joined when all others have greeted it, and its own greetings
- * have gone: then there are connections, where the provider makes any.
+ * Each rank sends a hello to all others. It has joined once all hellos were received and its own
+ * were sent. By then the provider has made its connections, if it makes any.
  */
 #include "base/assert.h"
 #include "base/clock.h"
@@ -57,8 +57,8 @@ static int add_peer(struct fabric *fabric, uint32_t rank, const char *text, stru
 
 	if (parse_name(text, &name) != 0) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"collectives: rank %u is said to be at %.95s: is it another version of "
-			"Pawl?",
+			"collectives: the address of rank %u is malformed: %.95s: is it another "
+			"version of Pawl?",
 			rank, text);
 	}
 	if (strcmp(name.provider, provider) != 0) {
@@ -72,15 +72,14 @@ static int add_peer(struct fabric *fabric, uint32_t rank, const char *text, stru
 		       fi_av_insert(fabric->av, name.address, 1, &peer->at, 0, NULL)) == 1
 		? 0
 		: pawl_err_set(err, PAWL_EINVAL,
-			  "collectives: libfabric knows no way to rank %u, "
-			  "at %.95s",
+			  "collectives: libfabric does not accept the address of rank %u: %.95s",
 			  rank, text);
 }
 
 /* ---- memory ---- */
 
-/* Places the buffers of a peer's streams, and of control, from at on. Returns where the next peer's
- * begin. */
+/* Assigns the buffers of a peer's streams and of its control messages, from at on. Returns the
+ * start of the next peer's buffers. */
 static uint8_t *place_peer(struct fabric *fabric, struct fabric_peer *peer, uint8_t *at,
 	uint8_t *ring)
 {
@@ -99,7 +98,7 @@ static uint8_t *place_peer(struct fabric *fabric, struct fabric_peer *peer, uint
 	return at + FABRIC_CONTROL;
 }
 
-/* Allocates all memory that is needed from now on. */
+/* Allocates all memory of the streams; none is allocated later. */
 static int allocate_buffers(struct fabric *fabric, uint32_t peers_n, struct pawl_err *err)
 {
 	size_t of_peer = (size_t)COLL_STREAMS * FABRIC_SENDS * FABRIC_MESSAGE + FABRIC_CONTROL;
@@ -142,8 +141,8 @@ static int allocate_buffers(struct fabric *fabric, uint32_t peers_n, struct pawl
 
 /* ---- joining ---- */
 
-/* Counts the peers that have not joined. *first: the first of these; *wrong: the first peer that is
- * lost or of another version; ranks if there is none. */
+/* Returns the number of peers that have not joined. *first: the first of these; *wrong: the first
+ * peer that is lost or of another version, or ranks if there is none. */
 static uint32_t count_missing(const struct fabric *fabric, uint32_t *first, uint32_t *wrong)
 {
 	uint32_t n = 0;
@@ -168,8 +167,7 @@ static int set_peer_error(const struct fabric *fabric, uint32_t rank, const char
 {
 	if (fabric->peers[rank].other_version) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"collectives: libfabric: rank %u greets as another version of Pawl does",
-			rank);
+			"collectives: libfabric: rank %u runs another version of Pawl", rank);
 	}
 	return pawl_err_set(err, PAWL_EPEER,
 		"collectives: libfabric: rank %u cannot be reached at %.95s: %s", rank, name,
@@ -179,7 +177,7 @@ static int set_peer_error(const struct fabric *fabric, uint32_t rank, const char
 static int connect_all(struct fabric *fabric, const char *const *names, int64_t end_ns,
 	const atomic_bool *stop, struct pawl_err *err)
 {
-	int64_t look_ns = times_ns(TIME_FABRIC_LOOK);
+	int64_t poll_ns = times_ns(TIME_FABRIC_LOOK);
 	uint32_t missing = 0;
 	uint32_t wrong = 0;
 
@@ -200,12 +198,12 @@ static int connect_all(struct fabric *fabric, const char *const *names, int64_t 
 		}
 		if (left_ns <= 0) {
 			return pawl_err_set(err, PAWL_EPEER,
-				"collectives: rank %u, at %.95s, and rank %u do not reach each "
-				"other over libfabric: is it gone, is a firewall between them, or "
-				"is it the wrong interface (PAWL_IFNAME)?",
+				"collectives: rank %u, at %.95s, and rank %u cannot reach each "
+				"other over libfabric: has one ended, is a firewall between them, "
+				"or is it the wrong interface (PAWL_IFNAME)?",
 				missing, names[missing], fabric->rank);
 		}
-		fabric_sleep(fabric, left_ns < look_ns ? left_ns : look_ns);
+		fabric_sleep(fabric, left_ns < poll_ns ? left_ns : poll_ns);
 		fabric_progress(fabric);
 	}
 	return 0;

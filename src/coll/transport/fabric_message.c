@@ -1,25 +1,25 @@
-/* Messages between ranks over libfabric: see fabric_impl.h and docs/protocol.md. */
+/* The messages between ranks over libfabric: see fabric_impl.h and docs/protocol.md. */
 #include "base/assert.h"
 #include "coll/transport/fabric_impl.h"
 
 #include <endian.h>
 #include <string.h>
 
-/* The bytes that follow headers: little endian, like all others. */
+/* Bodies of messages: little endian, like all other bytes. */
 struct hello {
 	uint32_t version, message_bytes, window_bytes, zero;
 };
 
 struct credit {
-	uint64_t limit; /* bytes, ever, that may be written to the stream */
-	uint32_t next;  /* number of the first message that is missing */
+	uint64_t limit; /* number of bytes, ever, that may be written to the stream */
+	uint32_t next;  /* number of the first missing message */
 	uint32_t zero;
 };
 
 _Static_assert(FABRIC_HEADER + COLL_STREAMS * sizeof(struct credit) <= FABRIC_CONTROL,
-	"no room for what is told of streams");
+	"FABRIC_CONTROL is too small for a credit message");
 
-/* ---- heads ---- */
+/* ---- headers ---- */
 
 void fabric_encode_header(uint8_t *bytes, const struct fabric_header *header)
 {
@@ -68,7 +68,7 @@ static uint32_t write_hello(const struct fabric *fabric, uint8_t *bytes)
 	return sizeof(hello);
 }
 
-/* Writes how much a peer may send now, which then need not be told again. */
+/* Writes the credits of all streams of a peer, and records them as sent. */
 static uint32_t write_credit(const struct fabric *fabric, struct fabric_peer *peer, uint8_t *bytes)
 {
 	struct credit credits[COLL_STREAMS] = {{0}};
@@ -118,7 +118,7 @@ void fabric_write_control(struct fabric *fabric, struct fabric_peer *peer)
 	peer->control.len_bytes = FABRIC_HEADER + header.len_bytes;
 }
 
-/* ---- what comes ---- */
+/* ---- received messages ---- */
 
 static bool take_hello(const struct fabric *fabric, struct fabric_peer *peer, const uint8_t *bytes,
 	size_t len_bytes)
@@ -136,7 +136,7 @@ static bool take_hello(const struct fabric *fabric, struct fabric_peer *peer, co
 	return true;
 }
 
-/* Puts bytes where they belong in the ring, wrapping around its end. */
+/* Copies bytes into the ring, at offset off of the stream; wraps around its end. */
 static void put_bytes(const struct fabric *fabric, struct fabric_in *in, uint64_t off,
 	const uint8_t *bytes, size_t len)
 {
@@ -147,7 +147,7 @@ static void put_bytes(const struct fabric *fabric, struct fabric_in *in, uint64_
 	memcpy(in->ring, bytes + first, len - first);
 }
 
-/* Takes bytes of a stream. False: its writer may not send these now. */
+/* Takes bytes of a stream. Returns false if its writer must not send them now. */
 static bool take_data(struct fabric *fabric, struct fabric_peer *peer,
 	const struct fabric_header *header, const uint8_t *bytes)
 {
@@ -173,10 +173,10 @@ static bool take_data(struct fabric *fabric, struct fabric_peer *peer,
 	if (in->next - in->credited_next >= FABRIC_AHEAD / 2) {
 		peer->want |= WANT_CREDIT;
 	}
-	return in->received <= end; /* false: messages that came early were longer than allowed */
+	return in->received <= end; /* false: messages received early were too long */
 }
 
-/* Takes credits, which overtake each other: an older one changes nothing. */
+/* Takes credits. Messages overtake each other, so older credits change nothing. */
 static bool take_credit(struct fabric *fabric, struct fabric_peer *peer, const uint8_t *bytes,
 	size_t len_bytes)
 {
@@ -188,15 +188,15 @@ static bool take_credit(struct fabric *fabric, struct fabric_peer *peer, const u
 	memcpy(credits, bytes, sizeof(credits));
 	for (uint32_t s = 0; s < COLL_STREAMS; s++) {
 		struct fabric_out *out = &peer->out[s];
-		uint64_t room = le64toh(credits[s].limit);
+		uint64_t limit = le64toh(credits[s].limit);
 		uint32_t more = le32toh(credits[s].next) - out->acked;
 		bool newer = (int32_t)more > 0;
 
-		if (room > out->sent + fabric->window ||
+		if (limit > out->sent + fabric->window ||
 			(newer && more > out->begun - out->acked)) {
 			return false;
 		}
-		out->limit = room > out->limit ? room : out->limit;
+		out->limit = limit > out->limit ? limit : out->limit;
 		out->acked += newer ? more : 0;
 		fabric->event_count += out->blocked;
 		out->blocked = false;
@@ -223,8 +223,8 @@ void fabric_take_message(struct fabric *fabric, const uint8_t *bytes, size_t len
 {
 	struct fabric_header header;
 	struct fabric_peer *peer;
-	const uint8_t *rest = bytes + FABRIC_HEADER;
-	bool sane = false;
+	const uint8_t *body = bytes + FABRIC_HEADER;
+	bool valid = false;
 
 	if (fabric_decode_header(bytes, len_bytes, &header) != 0 || header.key != fabric->key ||
 		header.from >= fabric->ranks || !fabric->peers[header.from].has_streams) {
@@ -235,16 +235,16 @@ void fabric_take_message(struct fabric *fabric, const uint8_t *bytes, size_t len
 		return;
 	}
 	if (header.kind == FABRIC_HELLO) {
-		sane = take_hello(fabric, peer, rest, header.len_bytes);
+		valid = take_hello(fabric, peer, body, header.len_bytes);
 	} else if (header.kind == FABRIC_DATA) {
-		sane = header.stream < COLL_STREAMS && take_data(fabric, peer, &header, rest);
+		valid = header.stream < COLL_STREAMS && take_data(fabric, peer, &header, body);
 	} else if (header.kind == FABRIC_CREDIT) {
-		sane = take_credit(fabric, peer, rest, header.len_bytes);
+		valid = take_credit(fabric, peer, body, header.len_bytes);
 	} else if (header.kind == FABRIC_BYE) {
-		sane = take_bye(fabric, peer, rest, header.len_bytes);
+		valid = take_bye(fabric, peer, body, header.len_bytes);
 	}
-	if (!sane) {
-		peer->broken = "it sends nonsense";
+	if (!valid) {
+		peer->broken = "it sent an invalid message";
 		fabric->event_count++;
 	}
 }

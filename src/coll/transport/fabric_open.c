@@ -1,4 +1,4 @@
-/* Loads libfabric, and opens an endpoint: see fabric.h for the contract. */
+/* Loads libfabric, and opens a libfabric endpoint: see fabric.h for the contract. */
 #include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
@@ -20,15 +20,15 @@
 #include <unistd.h>
 
 #define API     FI_VERSION(1, 9)
-#define SIGNALS 32 /* signals that can have a handler, and 0 */
+#define SIGNALS 32 /* numbers of the signals that can have a handler, and 0 */
 
 static pthread_mutex_t load_mutex = PTHREAD_MUTEX_INITIALIZER; /* guards lib */
 static struct fabric_lib lib; /* guarded by load_mutex until strerror is set */
 
 /* ---- the library ---- */
 
-/* Finds the functions, by version. From these versions on, the library's structs begin as the
- * headers' do; without a version, the library's newest function would be found. */
+/* Finds the functions, by version. From these versions on, the library's structs have the layout of
+ * the headers. Without a version, dlsym would find the library's newest function. */
 static bool find_symbols(void *library)
 {
 	*(void **)&lib.getinfo = dlvsym(library, "fi_getinfo", "FABRIC_1.3");
@@ -39,8 +39,8 @@ static bool find_symbols(void *library)
 	return lib.getinfo && lib.freeinfo && lib.dupinfo && lib.fabric && lib.strerror;
 }
 
-/* Loads the library. A provider that comes with it (PSM) sets handlers for six signals as it is
- * loaded, SIGINT and SIGTERM among them; the old handlers are put back. */
+/* Loads the library, and then restores the signal handlers. One of its providers (PSM) sets
+ * handlers for six signals when it is loaded, among them SIGINT and SIGTERM. */
 static void *load_library(void)
 {
 	struct sigaction actions[SIGNALS];
@@ -83,7 +83,7 @@ const struct fabric_lib *fabric_load(struct pawl_err *err)
 	return found;
 }
 
-/* Fills err from rv, an error of libfabric. */
+/* Fills err from rv, an error of libfabric. Returns its code. */
 static int set_error(int rv, const char *what, struct pawl_err *err)
 {
 	return pawl_err_set(err, rv == -FI_ENOMEM ? PAWL_ENOMEM : PAWL_EIO,
@@ -107,8 +107,8 @@ static struct fi_info *make_hints(void)
 	return hints;
 }
 
-/* Chooses the best provider that libfabric knows at an address. Some (EFA) have addresses of their
- * own, and know no other. */
+/* Chooses the first provider that libfabric offers for an address. If there is none, tries EFA,
+ * which only knows addresses of its own. */
 static int choose_provider(struct fabric *fabric, const char *address, struct pawl_err *err)
 {
 	struct fi_info *hints = make_hints();
@@ -128,14 +128,14 @@ static int choose_provider(struct fabric *fabric, const char *address, struct pa
 		? 0
 		: pawl_err_set(err, PAWL_ENOTSUP,
 			  "PAWL_TRANSPORT=fabric: libfabric has no provider of reliable "
-			  "datagrams (FI_EP_RDM) at %s: %s: see what fi_info lists, and whether "
-			  "FI_PROVIDER is right",
+			  "datagrams (FI_EP_RDM) at %s: %s: check the output of fi_info, and "
+			  "FI_PROVIDER",
 			  address, lib.strerror(-rv));
 }
 
-/* ---- an endpoint ---- */
+/* ---- a libfabric endpoint ---- */
 
-/* Opens the completion queue, with a descriptor if the provider has any. */
+/* Opens the completion queue, with a descriptor if the provider offers one. */
 static int open_queue(struct fabric *fabric, struct pawl_err *err)
 {
 	size_t sends = (size_t)fabric->ranks * (COLL_STREAMS * FABRIC_SENDS + 1);
@@ -158,7 +158,7 @@ static int open_queue(struct fabric *fabric, struct pawl_err *err)
 	if (fabric->fd >= 0 &&
 		FAULT_SYS("coll.fabric.open",
 			epoll_ctl(fabric->epoll, EPOLL_CTL_ADD, fabric->fd, &event)) != 0) {
-		return pawl_err_sys(err, "collectives: make a port");
+		return pawl_err_sys(err, "collectives: open a transport");
 	}
 	return 0;
 }
@@ -227,7 +227,7 @@ static int write_name(const struct fabric *fabric, char *name, struct pawl_err *
 	int rv = FAULT_SYS("coll.fabric.open", fi_getname(&fabric->ep->fid, address, &len));
 
 	if (rv != 0) {
-		return set_error(rv, "say where the endpoint is", err);
+		return set_error(rv, "get the address of the endpoint", err);
 	}
 	for (size_t i = 0; i < len; i++) {
 		snprintf(text + 2 * i, 3, "%02x", address[i]);
@@ -241,9 +241,10 @@ static int write_name(const struct fabric *fabric, char *name, struct pawl_err *
 	return 0;
 }
 
-/* ---- a port ---- */
+/* ---- a transport ---- */
 
-/* Sets how much each stream may hold, so that all together stay within bounds. */
+/* Sets the window of each stream, so that all streams together stay within FABRIC_ROOM, unless the
+ * smallest window is too large for that. Also sets the number of buffers that receive. */
 static void choose_window(struct fabric *fabric)
 {
 	uint64_t streams = (uint64_t)fabric->ranks * COLL_STREAMS;
@@ -265,7 +266,7 @@ static int open_events(struct fabric *fabric, struct pawl_err *err)
 			epoll_ctl(fabric->epoll, EPOLL_CTL_ADD, fabric->event, &event) == 0 &&
 			getrandom(&fabric->key, sizeof(fabric->key), 0) == sizeof(fabric->key)
 		? 0
-		: pawl_err_sys(err, "collectives: make a port");
+		: pawl_err_sys(err, "collectives: open a transport");
 }
 
 int coll_fabric_open(struct coll_transport **out, uint32_t rank, uint32_t ranks,

@@ -1,9 +1,9 @@
 /*
- * A port made of two: see mixed.h and port.h for the contracts.
+ * A transport made of two: see mixed.h and transport.h for the contracts.
  *
- * The port waits for the bell of the shared memory. A thread waits for the network, and rings that
- * bell: it hears of each change once (edge-triggered), and touches nothing else. Where the network
- * has no descriptor to wait for there is no thread, and waits are short.
+ * A wait is a wait for the doorbell of the shared memory. A thread waits for the network, and rings
+ * that doorbell. It gets each event once (edge-triggered), and touches nothing else. If the network
+ * has no descriptor to wait for, there is no thread, and waits are short.
  */
 #include "coll/transport/mixed.h"
 
@@ -22,13 +22,13 @@
 
 struct mixed {
 	struct coll_transport transport; /* functions for callers; must come first */
-	struct coll_transport *shm;      /* owned; port over shared memory */
-	struct coll_transport *net;      /* owned; port over the network */
+	struct coll_transport *shm;      /* owned; transport over shared memory */
+	struct coll_transport *net;      /* owned; transport over the network */
 	bool *local;                     /* owned; per rank: reached by shm */
 	int epoll, stop;                 /* the thread's: epoll set; eventfd that ends it */
-	pthread_t thread;                /* waits for the network and rings the bell */
-	bool started;                    /* the thread runs */
-	atomic_bool closing;             /* the thread is to end */
+	pthread_t thread;                /* waits for the network and rings the doorbell */
+	bool started;                    /* the thread was started */
+	atomic_bool closing;             /* the thread must end */
 };
 
 static struct mixed *mixed_of(struct coll_transport *transport)
@@ -66,8 +66,8 @@ static uint32_t poll_mixed(struct coll_transport *transport)
 	return mixed->net->poll(mixed->net) + mixed->shm->poll(mixed->shm);
 }
 
-/* Waits on the bell. Something may have come by the network since look: then the bell has been
- * rung, or will be. */
+/* Waits for the doorbell. If an event of the network follows poll, the thread rings the doorbell,
+ * so that the wait ends. */
 static void wait_mixed(struct coll_transport *transport, uint32_t seen, int64_t timeout_ns)
 {
 	struct mixed *mixed = mixed_of(transport);
@@ -146,7 +146,7 @@ static int start_forwarding(struct mixed *mixed, int events, struct pawl_err *er
 	if (mixed->epoll < 0 || mixed->stop < 0 ||
 		epoll_ctl(mixed->epoll, EPOLL_CTL_ADD, events, &event) != 0 ||
 		epoll_ctl(mixed->epoll, EPOLL_CTL_ADD, mixed->stop, &event) != 0) {
-		return pawl_err_sys(err, "collectives: make a port");
+		return pawl_err_sys(err, "collectives: open a transport");
 	}
 	sys = FAULT_SYS("coll.mixed", pthread_create(&mixed->thread, NULL, forward_events, mixed));
 	if (sys != 0) {

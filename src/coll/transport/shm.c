@@ -1,14 +1,15 @@
 /*
- * A port over shared memory: see shm.h and port.h for the contract.
+ * A transport over shared memory: see shm.h and transport.h for the contracts.
  *
- * A rank's area has the streams that it writes, a ring each, and a bell that others ring when they
- * wrote to the rank or made room for it. A reader moves the tail of a ring in the writer's area.
- * What others write is never trusted: a peer with a ring that holds more than it can is lost.
+ * A rank's area has one ring for each stream that it writes, and a doorbell. Others ring the
+ * doorbell when they have written to the rank or made room for it. A reader moves the tail of a
+ * ring in the writer's area. What others write is never trusted: if a ring claims more bytes than
+ * it can hold, its peer is lost.
  *
- * Sleeping: a rank says that it sleeps, then looks at its bell once more; a peer that rings adds to
- * the bell, then looks whether the rank sleeps. Both are in one order for all (seq_cst), so one of
- * them sees the other. Before it sleeps, a rank looks for a while, giving way to others: a futex
- * costs 50 us.
+ * Sleeping: a rank sets `sleeping`, then reads its doorbell once more. A peer that rings increments
+ * the doorbell, then reads `sleeping`. These accesses are sequentially consistent, so at least one
+ * of the two sees the other's write. Before it sleeps, a rank polls for a while and yields the CPU,
+ * because a futex costs 50 us.
  */
 #include "coll/transport/shm.h"
 
@@ -47,10 +48,12 @@ struct ring {
 struct area {
 	uint64_t magic;                         /* SHM_MAGIC */
 	uint64_t nonce;                         /* number in the area's name */
-	uint32_t version, rank, ranks, streams; /* format; owner; its group; COLL_STREAMS */
-	_Alignas(64) _Atomic uint32_t doorbell; /* count of rings */
-	_Alignas(64) _Atomic uint32_t sleeping; /* the owner may wait for the bell */
-	struct ring rings[];                    /* to rank r by stream c: r * COLL_STREAMS + c */
+	uint32_t version;                       /* SHM_VERSION */
+	uint32_t rank, ranks;                   /* the owner; number of ranks in its group */
+	uint32_t streams;                       /* COLL_STREAMS */
+	_Alignas(64) _Atomic uint32_t doorbell; /* how often it was rung */
+	_Alignas(64) _Atomic uint32_t sleeping; /* the owner may be waiting for the doorbell */
+	struct ring rings[];                    /* to rank r by stream s: r * COLL_STREAMS + s */
 };
 
 struct shm {
@@ -58,10 +61,10 @@ struct shm {
 	uint32_t rank;                   /* this rank */
 	uint32_t ranks;                  /* number of ranks */
 	size_t size_bytes;               /* size of an area */
-	int fd;                          /* memfd of our area */
-	struct area **areas; /* owned; per rank: ours from open on, others' from join on */
+	int fd;                          /* memfd of this rank's area */
+	struct area **areas; /* owned; per rank: our own from open on, the others' from join on */
 	struct pollfd *pids; /* owned; per rank: pidfd, -1 for our own */
-	bool *broken;        /* owned; per rank: it does not keep to the rules */
+	bool *broken;        /* owned; per rank: it violated the protocol */
 };
 
 static struct shm *shm_of(struct coll_transport *transport)
@@ -69,7 +72,7 @@ static struct shm *shm_of(struct coll_transport *transport)
 	return (struct shm *)(void *)transport;
 }
 
-/* ---- bells ---- */
+/* ---- doorbells ---- */
 
 static void ring_doorbell(struct area *area)
 {
@@ -97,8 +100,8 @@ static void shm_wait(struct coll_transport *transport, uint32_t seen, int64_t ti
 {
 	struct shm *shm = shm_of(transport);
 	struct area *own = shm->areas[shm->rank];
-	int64_t look_ns = times_ns(TIME_SHM_LOOK);
-	int64_t until_ns = clock_mono_ns() + (timeout_ns < look_ns ? timeout_ns : look_ns);
+	int64_t poll_ns = times_ns(TIME_SHM_LOOK);
+	int64_t until_ns = clock_mono_ns() + (timeout_ns < poll_ns ? timeout_ns : poll_ns);
 	struct timespec time = {timeout_ns / NS_PER_S, timeout_ns % NS_PER_S};
 
 	while (atomic_load_explicit(&own->doorbell, memory_order_acquire) == seen) {
@@ -107,7 +110,7 @@ static void shm_wait(struct coll_transport *transport, uint32_t seen, int64_t ti
 		}
 		sched_yield();
 	}
-	if (timeout_ns <= look_ns || atomic_load(&own->doorbell) != seen) {
+	if (timeout_ns <= poll_ns || atomic_load(&own->doorbell) != seen) {
 		return;
 	}
 	atomic_store(&own->sleeping, 1);
@@ -120,14 +123,14 @@ static const char *shm_lost(struct coll_transport *transport, uint32_t peer)
 	struct shm *shm = shm_of(transport);
 
 	if (shm->broken[peer]) {
-		return "it wrote nonsense into shared memory";
+		return "it wrote invalid data to shared memory";
 	}
 	return poll(&shm->pids[peer], 1, 0) > 0 ? "its process ended" : NULL;
 }
 
 /* ---- rings ---- */
 
-/* Returns whether a ring holds no more than it can; else the peer is lost. */
+/* Returns whether a ring claims no more bytes than it can hold; else the peer is lost. */
 static bool is_sane(struct shm *shm, uint32_t peer, uint64_t used_bytes)
 {
 	if (used_bytes > COLL_SHM_RING) {
@@ -203,7 +206,7 @@ static void shm_close(struct coll_transport *transport)
 	free(shm);
 }
 
-/* Makes our area, sealed, so that nobody can make it smaller while others have it mapped. */
+/* Creates this rank's area. It is sealed, so that nobody can shrink it while others map it. */
 static int make_area(struct shm *shm, uint64_t *nonce, struct pawl_err *err)
 {
 	struct area *area;
@@ -241,8 +244,9 @@ int coll_shm_open(struct coll_transport **out, uint32_t rank, uint32_t ranks, ch
 
 	ASSERT(rank < ranks);
 	if (ranks > COLL_SHM_RANKS_MAX) {
-		return pawl_err_set(err, PAWL_ELIMIT, "collectives: %u ranks on a host: %u at most",
-			ranks, COLL_SHM_RANKS_MAX);
+		return pawl_err_set(err, PAWL_ELIMIT,
+			"collectives: %u ranks on a host: the limit is %u", ranks,
+			COLL_SHM_RANKS_MAX);
 	}
 	shm = FAULT_MEM("coll.shm", calloc(1, sizeof(*shm)));
 	if (!shm) {
@@ -272,14 +276,14 @@ int coll_shm_open(struct coll_transport **out, uint32_t rank, uint32_t ranks, ch
 	return 0;
 }
 
-/* Returns whether what lies there is the area that the name says, made for this group. */
+/* Returns whether area is the one that the name describes, made for this group. */
 static bool is_area(const struct shm *shm, const struct area *area, uint32_t rank, uint64_t nonce)
 {
 	return area->magic == SHM_MAGIC && area->version == SHM_VERSION && area->nonce == nonce &&
 		area->rank == rank && area->ranks == shm->ranks && area->streams == COLL_STREAMS;
 }
 
-/* Maps another rank's area, unless that could become smaller. */
+/* Maps another rank's area. The memfd must be sealed, so that it cannot shrink. */
 static int map_area(struct shm *shm, uint32_t rank, int fd, uint64_t nonce, struct pawl_err *err)
 {
 	int seals = fcntl(fd, F_GET_SEALS);
@@ -289,8 +293,8 @@ static int map_area(struct shm *shm, uint32_t rank, int fd, uint64_t nonce, stru
 	if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &stat) != 0 ||
 		(size_t)stat.st_size != shm->size_bytes) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"collectives: rank %u shares something else: is it another version of "
-			"Pawl?",
+			"collectives: the shared memory of rank %u has the wrong size or no seal: "
+			"is it another version of Pawl?",
 			rank);
 	}
 	area = FAULT_SYS("coll.shm",
@@ -301,7 +305,7 @@ static int map_area(struct shm *shm, uint32_t rank, int fd, uint64_t nonce, stru
 	shm->areas[rank] = area;
 	if (!is_area(shm, area, rank, nonce)) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"collectives: the memory of rank %u is of another group", rank);
+			"collectives: the shared memory of rank %u belongs to another group", rank);
 	}
 	return 0;
 }
@@ -316,8 +320,8 @@ static int join_rank(struct shm *shm, uint32_t rank, const char *name, struct pa
 	int rv;
 
 	if (sscanf(name, "%ld:%d:%" SCNx64, &pid, &number, &nonce) != 3) {
-		return pawl_err_set(err, PAWL_EINVAL, "collectives: rank %u is said to be at %s",
-			rank, name);
+		return pawl_err_set(err, PAWL_EINVAL,
+			"collectives: the address of rank %u is malformed: %s", rank, name);
 	}
 	shm->pids[rank].fd = FAULT_SYS("coll.shm", (int)syscall(SYS_pidfd_open, (pid_t)pid, 0u));
 	snprintf(path, sizeof(path), "/proc/%ld/fd/%d", pid, number);

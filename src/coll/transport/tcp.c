@@ -1,8 +1,9 @@
 /*
- * A port over TCP: see tcp.h and port.h for the contracts; tcp_join.c makes the connections.
+ * A transport over TCP: see tcp.h and transport.h for the contracts. tcp_join.c makes the
+ * connections.
  *
- * The kernel says once when a connection has bytes or room (edge-triggered epoll). This is kept
- * until a call finds none.
+ * The kernel reports once that a connection has bytes or room (edge-triggered epoll). The link
+ * keeps this as `readable` and `writable` until a call finds no bytes or no room.
  */
 #include "coll/transport/tcp.h"
 
@@ -18,7 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define EVENTS_N 64 /* events taken at a time */
+#define EVENTS_N 64 /* events read at a time */
 
 /* ---- events ---- */
 
@@ -101,7 +102,7 @@ static size_t tcp_send(struct coll_transport *transport, uint32_t peer, uint32_t
 	}
 	link->writable = false;
 	if (errno != EAGAIN && errno != EINTR) {
-		link->broken = true; /* bytes that have come may still be read */
+		link->broken = true; /* bytes received before may still be read */
 	}
 	return 0;
 }
@@ -126,8 +127,8 @@ static size_t tcp_receive(struct coll_transport *transport, uint32_t peer, uint3
 	return 0;
 }
 
-/* Returns why a peer is lost. Connections overtake each other: the end of the talk is what comes
- * after a peer's last words. */
+/* Returns why a peer is lost. Connections overtake each other, so a peer has left once the
+ * connection of the control channel ends: it carries the peer's last message. */
 static const char *lost(struct coll_transport *transport, uint32_t peer)
 {
 	for (uint32_t s = 0; s < COLL_STREAMS; s++) {
@@ -139,10 +140,10 @@ static const char *lost(struct coll_transport *transport, uint32_t peer)
 								      : NULL;
 }
 
-/* ---- the end ---- */
+/* ---- closing ---- */
 
-/* Reads and forgets what comes until the peer closes, too: bytes that were never read would make
- * the kernel throw away those that we have just sent. Returns whether the peer has closed. */
+/* Reads and discards what has arrived: if bytes were left unread, the kernel would discard those
+ * that we have just sent. Returns whether the peer has closed the connection, too. */
 static bool drain(struct tcp_link *link)
 {
 	char bytes[4096];

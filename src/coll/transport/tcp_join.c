@@ -1,14 +1,14 @@
 /*
- * The connections of the TCP port: see tcp.h for the contract.
+ * The connections of the TCP transport: see tcp.h for the contract.
  *
- * The rank that connects greets: docs/protocol.md has the bytes. The other one checks that the
- * greeting is from a rank of this group, and answers. Whatever else connects meanwhile is let in no
- * further: it has a few seconds to greet, there are few places for such, and the oldest gives way,
- * unless it has greeted by then.
+ * The rank that connects sends a hello: docs/protocol.md has the bytes. The other rank checks that
+ * the hello is from a rank of this group, and answers. A connection without a hello is a handshake.
+ * It is closed after a few seconds. The number of handshakes is limited: if a new connection finds
+ * no free entry, the oldest handshake is closed, unless its hello has arrived by then.
  *
- * A rank that waits long for others checks that they are still there: it connects to each, one
- * after another, and says nothing. That costs the other one a place until it reads the end, so
- * there is one such round in a while, however fast they answer.
+ * A rank that waits long for others probes whether they still listen: it connects to one after
+ * another, and sends nothing. Each probe occupies an entry of the other rank until that rank reads
+ * the end of the connection. So rounds of probes begin at intervals, however fast ranks answer.
  */
 #include "base/assert.h"
 #include "base/clock.h"
@@ -36,17 +36,17 @@
 #include <unistd.h>
 
 #define HELLO_MAGIC      0x3170637470776170ULL /* "pawptcp1" */
-#define EXTRA_HANDSHAKES 64u /* connections that have not greeted, beside those of ranks */
+#define EXTRA_HANDSHAKES 64u                   /* handshakes in addition to those of ranks */
 #define BACKLOG          1024
-/* Bytes that the kernel may hold unsent: a millisecond or two of 1 Gbit/s, for a thread to come
- * back in, and no more, so that what we send is what goes over the network now. */
+/* Bytes that the kernel may hold unsent. This is one or two milliseconds at 1 Gbit/s, the time in
+ * which a thread sends more. It is not larger, so that bytes leave soon after we send them. */
 #define UNSENT_BYTES (256 << 10)
 
-/* A connection that has not greeted yet. */
+/* A connection that has not sent its hello yet. */
 struct handshake {
 	int fd;                         /* -1: this entry is free */
 	int64_t since_ns;               /* time of connection, monotonic ns */
-	uint8_t hello[TCP_HELLO_BYTES]; /* greeting, as received so far */
+	uint8_t hello[TCP_HELLO_BYTES]; /* hello, as received so far */
 	size_t got;                     /* bytes of hello received */
 };
 
@@ -54,17 +54,17 @@ struct joining {
 	struct tcp *tcp;              /* the caller's */
 	const char *const *names;     /* the caller's */
 	uint64_t *nonces;             /* owned; per rank, the secret in its name */
-	struct handshake *handshakes; /* owned; connections that have not greeted */
-	uint32_t handshakes_n;        /* size of guests: all that ranks open, and strangers */
-	int probe;                    /* socket that tries whether probed listens; -1: none */
-	uint32_t probed;              /* rank that is tried; those below follow in this round */
-	int64_t probed_ns;            /* start of probe */
-	int64_t round_ns;             /* earliest start of the next round of probes */
-	int64_t begun_ns;             /* time at which joining began */
-	uint32_t left;                /* links that are missing */
-	struct pollfd *polls;         /* owned; room for all sockets */
-	int64_t end_ns;               /* deadline, monotonic ns */
-	const atomic_bool *stop;      /* the caller's; NULL: never */
+	struct handshake *handshakes; /* owned */
+	uint32_t handshakes_n; /* entries: one per connection of all ranks, and EXTRA_HANDSHAKES */
+	int probe;             /* socket that tests whether rank probed listens; -1: none */
+	uint32_t probed;       /* rank that is probed; lower ranks follow in this round */
+	int64_t probed_ns;     /* start of the probe */
+	int64_t round_ns;      /* earliest start of the next round of probes */
+	int64_t begun_ns;      /* time at which joining began */
+	uint32_t left;         /* number of missing links */
+	struct pollfd *polls;  /* owned; room for all sockets */
+	int64_t end_ns;        /* deadline, monotonic ns */
+	const atomic_bool *stop; /* the caller's; NULL: never */
 };
 
 /* ---- addresses ---- */
@@ -87,9 +87,9 @@ int coll_tcp_parse(const char *name, struct addrinfo **address, uint64_t *nonce)
 
 /* ---- opening ---- */
 
-/* Chooses the congestion control of a socket that is not connected yet, and of the ones that a
- * listening socket will accept. BBR takes what a connection had to send for what the network
- * allows, and collectives send now and then. */
+/* Sets the congestion control of a socket that is not connected yet, or of all connections that a
+ * listening socket will accept. Uses PAWL_CONGESTION if it is set. Otherwise replaces BBR: its
+ * estimate of the bandwidth is too low for collectives, which send intermittently. */
 static int choose_congestion(int fd)
 {
 	const char *wanted = getenv("PAWL_CONGESTION");
@@ -123,7 +123,7 @@ int coll_tcp_listen(const char *address, uint16_t port, uint64_t nonce, char *na
 
 	snprintf(text, sizeof(text), "%u", (unsigned int)port);
 	if (getaddrinfo(address, text, &hints, &at) != 0) {
-		return pawl_err_set(err, PAWL_EINVAL, "collectives: %s is no address", address);
+		return pawl_err_set(err, PAWL_EINVAL, "collectives: %s is not an address", address);
 	}
 	fd = FAULT_SYS("coll.tcp",
 		socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -161,7 +161,7 @@ static int open_events(struct tcp *tcp, struct pawl_err *err)
 	if (tcp->epoll < 0 || tcp->event < 0 ||
 		epoll_ctl(tcp->epoll, EPOLL_CTL_ADD, tcp->event, &event) != 0 ||
 		getrandom(&tcp->nonce, sizeof(tcp->nonce), 0) != sizeof(tcp->nonce)) {
-		return pawl_err_sys(err, "collectives: make a port");
+		return pawl_err_sys(err, "collectives: open a transport");
 	}
 	return 0;
 }
@@ -202,7 +202,7 @@ int coll_tcp_open(struct coll_transport **out, uint32_t rank, uint32_t ranks, co
 	return 0;
 }
 
-/* ---- greetings ---- */
+/* ---- hello ---- */
 
 void tcp_write_hello(uint8_t *hello, uint32_t from, uint32_t to, uint32_t stream, uint64_t nonce)
 {
@@ -232,7 +232,7 @@ struct tcp_link *tcp_read_hello(struct tcp *tcp, const char *const *names, const
 	return tcp_link(tcp, from, stream);
 }
 
-/* Adds a link that is there: the kernel tells of it from now on. */
+/* Completes a link. From now on epoll reports its events. */
 static int link_up(struct joining *j, struct tcp_link *link, int fd)
 {
 	const int one = 1;
@@ -290,33 +290,33 @@ static int receive_hello(struct joining *j, struct handshake *handshake)
 	return (int)n;
 }
 
-/* Makes a place for one more guest. The one that came first gives way if it has still not
- * greeted. */
-static int make_room(struct joining *j, struct handshake **place)
+/* Finds a free entry. If there is none, closes the oldest handshake, unless its hello has
+ * arrived. */
+static int make_room(struct joining *j, struct handshake **entry)
 {
-	struct handshake *first = &j->handshakes[0];
+	struct handshake *oldest = &j->handshakes[0];
 	int rv = 0;
 
-	for (uint32_t g = 0; g < j->handshakes_n && first->fd >= 0; g++) {
-		if (j->handshakes[g].fd < 0 || j->handshakes[g].since_ns < first->since_ns) {
-			first = &j->handshakes[g];
+	for (uint32_t h = 0; h < j->handshakes_n && oldest->fd >= 0; h++) {
+		if (j->handshakes[h].fd < 0 || j->handshakes[h].since_ns < oldest->since_ns) {
+			oldest = &j->handshakes[h];
 		}
 	}
-	if (first->fd >= 0) {
-		rv = receive_hello(j, first);
+	if (oldest->fd >= 0) {
+		rv = receive_hello(j, oldest);
 	}
-	if (first->fd >= 0) {
-		drop_handshake(first);
+	if (oldest->fd >= 0) {
+		drop_handshake(oldest);
 	}
-	*place = first;
+	*entry = oldest;
 	return rv;
 }
 
-/* Takes guests. Guests that have greeted, or are gone, need no place any more. Those beyond as many
- * as there are places wait until the others have been heard. */
+/* Accepts connections, at most as many as there are entries. A handshake that is complete or closed
+ * frees its entry. Further connections wait until other sockets were handled. */
 static int accept_connections(struct joining *j)
 {
-	struct handshake *place;
+	struct handshake *entry;
 	int rv = 0;
 	int fd;
 
@@ -325,10 +325,10 @@ static int accept_connections(struct joining *j)
 		if (fd < 0) {
 			break;
 		}
-		rv = make_room(j, &place);
-		*place = (struct handshake){.fd = fd, .since_ns = clock_mono_ns()};
+		rv = make_room(j, &entry);
+		*entry = (struct handshake){.fd = fd, .since_ns = clock_mono_ns()};
 		if (rv == 0) {
-			rv = receive_hello(j, place);
+			rv = receive_hello(j, entry);
 		}
 	}
 	return rv;
@@ -355,7 +355,7 @@ static int begin_connect(struct joining *j, uint32_t peer, const struct addrinfo
 	return 0;
 }
 
-/* Greets, once a connection is made; fails if it was refused. */
+/* Sends the hello once the connection is made; fails if it was refused. */
 static int send_hello(struct joining *j, uint32_t peer, uint32_t stream, struct pawl_err *err)
 {
 	struct tcp_link *link = tcp_link(j->tcp, peer, stream);
@@ -369,7 +369,7 @@ static int send_hello(struct joining *j, uint32_t peer, uint32_t stream, struct 
 		send(link->fd, hello, TCP_HELLO_BYTES, MSG_NOSIGNAL) != (ssize_t)TCP_HELLO_BYTES) {
 		sys = errno;
 	}
-	link->writable = true; /* greeting sent */
+	link->writable = true; /* while joining: the hello was sent */
 	return sys == 0
 		? 0
 		: pawl_err_set(err, PAWL_EPEER, "collectives: rank %u cannot be reached at %s: %s",
@@ -418,7 +418,8 @@ static int begin(struct joining *j, struct pawl_err *err)
 		}
 		if (coll_tcp_parse(j->names[p], &at, &j->nonces[p]) != 0) {
 			rv = pawl_err_set(err, PAWL_EINVAL,
-				"collectives: rank %u is said to be at %s", p, j->names[p]);
+				"collectives: the address of rank %u is malformed: %s", p,
+				j->names[p]);
 		} else {
 			rv = begin_connect(j, p, at, err);
 		}
@@ -429,8 +430,8 @@ static int begin(struct joining *j, struct pawl_err *err)
 	return rv;
 }
 
-/* Lists what may go on now: the listener, the probe, guests, then links, each with its place in
- * polls. */
+/* Fills polls: the listener, the probe, the handshakes, then the links. Entries that need no event
+ * have the descriptor -1. */
 static nfds_t list_polls(struct joining *j)
 {
 	struct tcp *tcp = j->tcp;
@@ -438,8 +439,8 @@ static nfds_t list_polls(struct joining *j)
 
 	j->polls[n++] = (struct pollfd){.fd = tcp->listener, .events = POLLIN};
 	j->polls[n++] = (struct pollfd){.fd = j->probe, .events = POLLOUT};
-	for (uint32_t g = 0; g < j->handshakes_n; g++) {
-		j->polls[n++] = (struct pollfd){.fd = j->handshakes[g].fd, .events = POLLIN};
+	for (uint32_t h = 0; h < j->handshakes_n; h++) {
+		j->polls[n++] = (struct pollfd){.fd = j->handshakes[h].fd, .events = POLLIN};
 	}
 	for (uint32_t i = 0; i < tcp->ranks * COLL_STREAMS; i++) {
 		const struct tcp_link *link = &tcp->links[i];
@@ -461,8 +462,7 @@ static bool is_missing(const struct joining *j, uint32_t peer)
 	return peer != j->tcp->rank && j->names[peer] && !all;
 }
 
-/* Ends a probe. A rank that should connect to us and has not may be gone: then nobody listens
- * there. */
+/* Ends a probe. If nobody listens at its address, the rank is gone, and will not connect. */
 static int finish_probe(struct joining *j, struct pawl_err *err)
 {
 	int sys = 0;
@@ -478,8 +478,8 @@ static int finish_probe(struct joining *j, struct pawl_err *err)
 			  j->names[j->probed]);
 }
 
-/* Tries the next rank that should have connected to us, after the last one has answered or had its
- * time. There is a round of all that are missing every TIME_TCP_PROBE. */
+/* Probes the next rank that has not connected yet, once the last probe has ended or timed out. A
+ * round probes all missing ranks; a new one begins every TIME_TCP_PROBE. */
 static void probe_next(struct joining *j, int64_t now_ns)
 {
 	struct addrinfo *at = NULL;
@@ -517,10 +517,10 @@ static int process_events(struct joining *j, struct pawl_err *err)
 	const struct pollfd *polls = j->polls + 2;
 	int rv = j->polls[1].revents != 0 ? finish_probe(j, err) : 0;
 
-	for (uint32_t g = 0; g < j->handshakes_n && rv == 0; g++) {
-		struct handshake *handshake = &j->handshakes[g];
+	for (uint32_t h = 0; h < j->handshakes_n && rv == 0; h++) {
+		struct handshake *handshake = &j->handshakes[h];
 
-		if (handshake->fd >= 0 && polls[g].revents != 0 &&
+		if (handshake->fd >= 0 && polls[h].revents != 0 &&
 			receive_hello(j, handshake) != 0) {
 			rv = pawl_err_sys(err, "collectives: join");
 		} else if (handshake->fd >= 0 &&
@@ -548,7 +548,7 @@ static int process_events(struct joining *j, struct pawl_err *err)
 static int set_unreachable_error(const struct joining *j, uint32_t peer, struct pawl_err *err)
 {
 	return pawl_err_set(err, PAWL_EPEER,
-		"collectives: rank %u, at %s, and rank %u do not reach each other: is a firewall "
+		"collectives: rank %u, at %s, and rank %u cannot reach each other: is a firewall "
 		"between them, or is it the wrong interface (PAWL_IFNAME)?",
 		peer, j->names[peer], j->tcp->rank);
 }
@@ -564,7 +564,7 @@ static int set_timeout_error(const struct joining *j, struct pawl_err *err)
 	return set_unreachable_error(j, peer, err);
 }
 
-/* Fails if there are connections that the kernels do not make. */
+/* Fails if connections to higher ranks are still not established. */
 static int check_reach(const struct joining *j, struct pawl_err *err)
 {
 	for (uint32_t p = j->tcp->rank + 1; p < j->tcp->ranks; p++) {
@@ -581,7 +581,7 @@ static int check_reach(const struct joining *j, struct pawl_err *err)
 
 static int connect_all(struct joining *j, struct pawl_err *err)
 {
-	int look_ms = times_ms(TIME_TCP_LOOK);
+	int poll_ms = times_ms(TIME_TCP_LOOK);
 	int rv = begin(j, err);
 
 	j->begun_ns = clock_mono_ns();
@@ -603,7 +603,7 @@ static int connect_all(struct joining *j, struct pawl_err *err)
 		} else if (j->stop && atomic_load(j->stop)) {
 			rv = pawl_err_set(err, PAWL_ECANCELED, "collectives: joining was stopped");
 		} else if (poll(j->polls, list_polls(j),
-				   left_ms < look_ms ? (int)left_ms : look_ms) >= 0) {
+				   left_ms < poll_ms ? (int)left_ms : poll_ms) >= 0) {
 			rv = process_events(j, err);
 		}
 	}
@@ -630,8 +630,8 @@ int coll_tcp_join(struct coll_transport *transport, const char *const *names, in
 	j->nonces = FAULT_MEM("coll.tcp", calloc(tcp->ranks, sizeof(*j->nonces)));
 	j->polls = FAULT_MEM("coll.tcp",
 		calloc(2 + j->handshakes_n + (size_t)tcp->ranks * COLL_STREAMS, sizeof(*j->polls)));
-	for (uint32_t g = 0; g < j->handshakes_n && j->handshakes; g++) {
-		j->handshakes[g].fd = -1;
+	for (uint32_t h = 0; h < j->handshakes_n && j->handshakes; h++) {
+		j->handshakes[h].fd = -1;
 	}
 	rv = j->handshakes && j->nonces && j->polls
 		? connect_all(j, err)
@@ -639,9 +639,9 @@ int coll_tcp_join(struct coll_transport *transport, const char *const *names, in
 	if (j->probe >= 0) {
 		close(j->probe);
 	}
-	for (uint32_t g = 0; g < j->handshakes_n && j->handshakes; g++) {
-		if (j->handshakes[g].fd >= 0) {
-			drop_handshake(&j->handshakes[g]);
+	for (uint32_t h = 0; h < j->handshakes_n && j->handshakes; h++) {
+		if (j->handshakes[h].fd >= 0) {
+			drop_handshake(&j->handshakes[h]);
 		}
 	}
 	close(tcp->listener);

@@ -1,10 +1,10 @@
 /*
- * Streams of bytes between the ranks of a group, by which collectives are carried. Every kind of
- * port keeps this contract, and passes tests/unit/coll/test_coll_transport.c.
+ * A transport: streams of bytes between the ranks of a group. Every transport keeps this contract,
+ * and passes tests/unit/coll/test_coll_transport.c.
  *
- * Between any two ranks there are COLL_STREAMS streams each way. Bytes come in order, once, or not
- * at all; nothing waits for a reader beyond what a stream holds. One thread at a time, but for
- * wake.
+ * Between any two ranks there are COLL_STREAMS streams in each direction. Bytes arrive in order and
+ * once, or not at all. A stream holds a limited number of bytes until its reader takes them. One
+ * thread at a time may call, except for wake.
  */
 #ifndef COLL_TRANSPORT_TRANSPORT_H
 #define COLL_TRANSPORT_TRANSPORT_H
@@ -15,31 +15,33 @@
 
 struct pawl_err;
 
-#define COLL_CHANNELS 4u /* collectives under way at a time */
-#define COLL_CONTROL  4u /* number of the stream for all else */
+#define COLL_CHANNELS 4u /* most collectives under way at a time; each uses one stream */
+#define COLL_CONTROL  4u /* number of the stream of the control channel */
 #define COLL_STREAMS  5u /* number of streams */
 
 struct coll_transport {
-	/* Takes some of the bytes for a peer, and returns how many; 0: there is no room now. */
+	/* Accepts some of the bytes for a peer, and returns how many; 0: there is no room now. */
 	size_t (*send)(struct coll_transport *transport, uint32_t peer, uint32_t stream,
 		const void *bytes, size_t len_bytes);
-	/* Gives some of what came from a peer, and returns how many bytes; 0: nothing came. */
+	/* Copies received bytes of a peer to the caller, and returns how many; 0: none are
+	 * there. */
 	size_t (*receive)(struct coll_transport *transport, uint32_t peer, uint32_t stream,
 		void *bytes, size_t len_bytes);
-	/* Returns a count that changes when something comes, or room is made, or wake is called. */
+	/* Makes progress without waiting. Returns the event count, which changes when bytes arrive,
+	 * room becomes free, or wake is called. */
 	uint32_t (*poll)(struct coll_transport *transport);
-	/* Returns when the count is not seen any more, or after timeout_ns, or earlier. */
+	/* Waits until the event count differs from seen, or for timeout_ns. May return earlier. */
 	void (*wait)(struct coll_transport *transport, uint32_t seen, int64_t timeout_ns);
-	void (*wake)(struct coll_transport *transport); /* from any thread */
-	/* Returns why a peer will send nothing more than what has come: static text; NULL: it
-	 * may. */
+	void (*wake)(struct coll_transport *transport); /* ends a wait; from any thread */
+	/* Returns why nothing more will arrive from a peer: static text. NULL: the peer is not
+	 * lost. Bytes that were received before may still be read. */
 	const char *(*lost)(struct coll_transport *transport, uint32_t peer);
 	void (*close)(struct coll_transport *transport);
-	/* Returns the time by which the port waits, if that is not CLOCK_MONOTONIC; else the
-	 * pointer is NULL. A group with such a port has no thread of its own, and moves only while
-	 * its caller waits. */
+	/* Returns the time of the transport's clock; NULL: the clock is CLOCK_MONOTONIC. A group
+	 * whose transport has a clock of its own has no thread, and makes progress only while its
+	 * caller waits. */
 	int64_t (*now_ns)(struct coll_transport *transport);
-	/* Returns whether bytes that the port took go on only while somebody looks or waits. NULL:
+	/* Returns whether accepted bytes are sent only while somebody polls or waits. NULL:
 	 * never. */
 	bool (*needs_progress)(struct coll_transport *transport);
 };

@@ -1,4 +1,4 @@
-/* The cost model against plans that are carried out on paper. */
+/* The cost model against plans that are executed in virtual time. */
 #include "carry.h"
 
 #include <setjmp.h>
@@ -9,7 +9,7 @@
 
 static const struct coll_link gigabit = {125e6, 50e-6, 5e-6};
 
-/* Checks for every way that the predicted cost is close to that of the plan carried out. */
+/* Checks for every algorithm that the predicted cost is close to that of its plan. */
 static void check_predictions(uint32_t n, uint64_t len)
 {
 	struct coll_hosts hosts = {n, 0};
@@ -46,7 +46,7 @@ static void predictions(void **state)
 	}
 }
 
-/* Checks the choice: the cheapest of our own ways, or direct if it is within a tenth of that. */
+/* Checks the choice: the cheapest algorithm, or direct if that is within a tenth of it. */
 static void check_choice(const struct coll_link *link, uint32_t n, uint64_t len)
 {
 	struct coll_hosts hosts = {n, 0};
@@ -65,10 +65,10 @@ static void check_choice(const struct coll_link *link, uint32_t n, uint64_t len)
 	}
 }
 
-/* Few bytes go in few messages, many bytes go only once. */
+/* Few bytes use few messages; many bytes are sent only once. */
 static void choices(void **state)
 {
-	static const struct coll_link dear = {125e6, 10e-6, 20e-6}; /* messages are dear */
+	static const struct coll_link dear = {125e6, 10e-6, 20e-6}; /* messages are expensive */
 
 	for (uint32_t n = 1; n <= 64; n++) {
 		for (uint64_t len = 64; len <= 1ULL << 30; len *= 4) {
@@ -86,7 +86,7 @@ static void choices(void **state)
 		COLL_HALVING);
 }
 
-/* Servers are asked for long vectors only: the others have other ways. */
+/* Servers are used for long vectors only; short ones use other algorithms. */
 static void choices_with_servers(void **state)
 {
 	for (uint32_t n = 2; n <= 64; n *= 2) {

@@ -1,4 +1,4 @@
-/* How processes that share memory become ranks of a group. */
+/* Processes that exchange endpoints through shared memory, and join a group. */
 #ifndef TEST_COLL_ENDPOINTS_H
 #define TEST_COLL_ENDPOINTS_H
 
@@ -11,10 +11,10 @@
 
 #define PROCS_MAX 8
 
-/* Memory that the processes share; zeroed before. */
+/* Memory that the processes share; zero at first. */
 struct test_endpoints {
 	char text[PROCS_MAX][PAWL_ENDPOINT_MAX];
-	uint32_t ready[PROCS_MAX]; /* atomic: the endpoint is there */
+	uint32_t ready[PROCS_MAX]; /* atomic: text has the endpoint */
 };
 
 static inline struct pawl_group *join_by_endpoints(struct test_endpoints *endpoints, uint32_t rank,

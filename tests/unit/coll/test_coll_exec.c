@@ -1,6 +1,6 @@
 /*
- * Plans carried out on numbers: all ranks in one process, bytes moved in parts of any size and in
- * any order. All must end with the bits that adding in the one order gives.
+ * Plans executed on numbers: all ranks in one process, bytes moved in parts of any size and in any
+ * order. All ranks must get the bits of a sum in the fixed order.
  */
 #include "base/err.h"
 #include "base/fault.h"
@@ -185,7 +185,7 @@ static void move_all(struct world *w, struct rng *rng)
 	}
 }
 
-/* Carries out one operation; a world may do many. */
+/* Executes one operation; a world may execute many. */
 static void try_one(struct world *w, struct rng *rng, enum pawl_reduce_op fold,
 	enum pawl_dtype type, size_t len)
 {
@@ -214,7 +214,7 @@ static void try_one(struct world *w, struct rng *rng, enum pawl_reduce_op fold,
 	free(w->want);
 }
 
-/* Every way gives the same bits, whatever comes when. */
+/* Every algorithm gives the same bits, in whatever order bytes arrive. */
 static void bits_depend_on_ranks_and_hosts_alone(void **state)
 {
 	struct rng rng = {first_seed};
@@ -232,7 +232,7 @@ static void bits_depend_on_ranks_and_hosts_alone(void **state)
 	}
 }
 
-/* Integers, by all ways and operations; 16-bit floats, which every host rounds, and then the
+/* Integers, by all algorithms and operations; 16-bit floats, which every host rounds, and then the
  * server. */
 static void all_types(void **state)
 {

@@ -1,4 +1,4 @@
-/* What the libfabric port alone must do; test_coll_transport.c has what all ports must do. */
+/* Tests of the libfabric transport alone; test_coll_transport.c has the tests of all transports. */
 #include "base/fault.h"
 #include "base/rng.h"
 #include "coll/group/group.h"
@@ -55,7 +55,7 @@ static void loading_leaves_signals_alone(void **state)
 	}
 }
 
-/* ---- who is not let in ---- */
+/* ---- joins that fail ---- */
 
 static void names_that_are_none(void **state)
 {
@@ -72,7 +72,7 @@ static void names_that_are_none(void **state)
 		names[1] = bad[i];
 		assert_int_equal(coll_fabric_join(transport, names, NS_PER_S, NULL, &err),
 			PAWL_EINVAL);
-		assert_non_null(strstr(err.msg, "rank 1 is said to be at"));
+		assert_non_null(strstr(err.msg, "the address of rank 1 is malformed: "));
 		transport->close(transport);
 	}
 	assert_int_equal(fabric.open(&transport, 0, 2, own, NULL), 0);
@@ -84,7 +84,7 @@ static void names_that_are_none(void **state)
 	assert_non_null(strstr(err.msg, "PAWL_TRANSPORT=fabric: libfabric has no provider"));
 }
 
-/* The missing rank leaves before the others join, or never comes. */
+/* The missing rank leaves before the others join, or never joins. */
 static void a_rank_that_does_not_come_is_named(void **state)
 {
 	struct coll_transport *transport;
@@ -114,8 +114,7 @@ static void a_rank_that_does_not_come_is_named(void **state)
 	}
 }
 
-/* A stranger says that it is rank 1, and greets and sends with another key than that of the
- * names. */
+/* A stranger claims to be rank 1. Its hello and its messages have another key than the names. */
 static void who_has_no_key_gets_nothing(void **state)
 {
 	struct transports transports = {.kind = &fabric};
@@ -162,7 +161,7 @@ static void who_has_no_key_gets_nothing(void **state)
 
 /* ---- messages ---- */
 
-/* Handles a message as if it had come from the peer. */
+/* Handles a message as if it had been received from the peer. */
 static void deliver(struct fabric *receiver, struct fabric_header header, const uint8_t *bytes)
 {
 	static uint8_t message[FABRIC_MESSAGE];
@@ -212,7 +211,7 @@ static void messages_come_in_any_order(void **state)
 	close_transports(&transports);
 }
 
-/* A message that a peer may not send, or sends twice, ends that peer and nobody else. */
+/* After a message that a peer must not send, or sends twice, that peer is lost, and no other. */
 static void nonsense_is_a_lost_peer(void **state)
 {
 	static const uint8_t bytes[FABRIC_MESSAGE];
@@ -243,14 +242,14 @@ static void nonsense_is_a_lost_peer(void **state)
 		header.from = 2;
 		deliver(receiver, header, bytes);
 		assert_string_equal(receiver->transport.lost(&receiver->transport, 2),
-			"it sends nonsense");
+			"it sent an invalid message");
 		assert_int_equal(receiver->transport.send(&receiver->transport, 2, 0, "x", 1), 0);
 		assert_null(receiver->transport.lost(&receiver->transport, 1));
 		close_transports(&transports);
 	}
 }
 
-/* Heads of random bits, with the right key. */
+/* Headers of random bits, with the right key. */
 static void any_message_does_no_harm(void **state)
 {
 	static uint8_t bytes[FABRIC_MESSAGE];
@@ -281,7 +280,7 @@ static void any_message_does_no_harm(void **state)
 	close_transports(&transports);
 }
 
-/* ---- ends ---- */
+/* ---- closing ---- */
 
 static void what_was_sent_before_closing_comes(void **state)
 {
@@ -310,7 +309,7 @@ static void what_was_sent_before_closing_comes(void **state)
 	transport->close(transport);
 }
 
-/* This thread stands still for an hour before each look at the clock. */
+/* This thread stands still for an hour before each call of the clock. */
 static _Thread_local bool stands_still;
 
 int64_t __real_clock_mono_ns(void);
@@ -325,7 +324,7 @@ int64_t __wrap_clock_mono_ns(void)
 	return __real_clock_mono_ns() + stood_ns;
 }
 
-/* The port says so even if the time for it is over by then. */
+/* The transport sends its byes even if the time for that is over by then. */
 static void closing_is_announced_however_late(void **state)
 {
 	struct transports transports;
@@ -364,7 +363,7 @@ static void *attempt(void *user)
 	return NULL;
 }
 
-/* Returns whether all went well. */
+/* Returns whether all calls succeeded. */
 static bool try_with_fault(const char *point, uint64_t nth)
 {
 	char text[2][NAME];

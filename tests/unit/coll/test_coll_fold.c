@@ -1,5 +1,5 @@
-/* Vectors folded into one: every kernel gives the bits of adding element by element in the order of
- * the tree; 16-bit floats are rounded to the nearest. */
+/* Reductions of vectors: every kernel gives the bits of adding element by element in the order of
+ * the tree. 16-bit floats are rounded to nearest. */
 #include "base/rng.h"
 #include "coll/plan/fold.h"
 #include "coll/plan/topo.h"
@@ -15,7 +15,7 @@
 
 #define TERMS 17
 #define N_MAX 2100 /* elements: several blocks of the smallest size */
-#define SHIFT 3    /* elements by which vectors are not aligned */
+#define SHIFT 3    /* elements by which vectors are misaligned */
 
 static uint64_t first_seed;
 
@@ -30,7 +30,7 @@ static bool is_float(enum pawl_dtype type)
 	return type > PAWL_INT64;
 }
 
-/* ---- 16 bit floats, by their definition ---- */
+/* ---- 16-bit floats, by their definition ---- */
 
 static double value_of(enum pawl_dtype type, uint16_t bits)
 {
@@ -122,7 +122,7 @@ static union number get(enum pawl_dtype type, const uint8_t *at)
 	return v;
 }
 
-/* Combines a with b; floats are added in double, and rounded to the type that sums are kept in. */
+/* Combines a with b; floats are added in double, and rounded to the type of sums. */
 static union number combine(enum pawl_reduce_op fold, enum pawl_dtype type, union number a,
 	union number b)
 {
@@ -243,7 +243,7 @@ static void try_one(struct rng *rng, enum pawl_reduce_op fold, enum pawl_dtype t
 	static uint8_t want[N_MAX * 8];
 	static uint8_t kept[N_MAX * 8];
 	uint8_t *dst = vectors[TERMS] + rng_below(rng, SHIFT) * size;
-	/* Folds in place if this is the index of a term. */
+	/* Reduces in place if this is the index of a term. */
 	uint32_t own = (uint32_t)rng_below(rng, 2 * terms_n);
 
 	for (uint32_t t = 0; t < terms_n; t++) {
@@ -276,7 +276,7 @@ static void try_one(struct rng *rng, enum pawl_reduce_op fold, enum pawl_dtype t
 	}
 }
 
-/* Tries all operations that fit the type, on at most most elements. */
+/* Tries all operations that fit the type, on at most `most` elements. */
 static void try_all(struct rng *rng, enum pawl_dtype type, size_t most)
 {
 	for (enum pawl_reduce_op fold = 0; fold < PAWL_REDUCE_OPS; fold++) {
@@ -303,7 +303,7 @@ static void kernels_agree_with_the_definition(void **state)
 	}
 }
 
-/* All 16-bit floats come back unchanged. */
+/* All 16-bit floats stay unchanged if they are widened and rounded again. */
 static void check_halves(enum pawl_dtype type, enum coll_kernel kernel)
 {
 	static uint16_t in[1 << 16];
@@ -337,9 +337,9 @@ static void halves_are_rounded_to_the_nearest(void **state)
 	}
 }
 
-/* Returns the sum of squares by its definition. The terms tell how far a result may be off. */
+/* Returns the sum of squares by its definition. The terms give the tolerance for a result. */
 static double sum_squares(enum pawl_dtype type, const uint8_t *x, size_t n,
-	const struct pawl_whitening *white)
+	const struct pawl_whitening *whitening)
 {
 	size_t size = coll_type_bytes(type);
 	double sum = 0;
@@ -347,10 +347,11 @@ static double sum_squares(enum pawl_dtype type, const uint8_t *x, size_t n,
 	for (size_t i = 0; i < n; i++) {
 		double v = get(type, x + i * size).d;
 		const uint8_t *second =
-			white ? (const uint8_t *)white->second_moment + i * size : NULL;
+			whitening ? (const uint8_t *)whitening->second_moment + i * size : NULL;
 
-		v /= white ? sqrt(sqrt(get(type, second).d * white->bias_correction) + white->eps)
-			   : 1;
+		v /= whitening ? sqrt(sqrt(get(type, second).d * whitening->bias_correction) +
+					 whitening->eps)
+			       : 1;
 		sum += v * v;
 	}
 	return sum;
@@ -361,7 +362,7 @@ static void try_squares(struct rng *rng, enum pawl_dtype type, size_t n, bool by
 	size_t size = coll_type_bytes(type);
 	uint8_t *x = vectors[0] + rng_below(rng, SHIFT) * size;
 	uint8_t *second = vectors[1] + rng_below(rng, SHIFT) * size;
-	struct pawl_whitening white = {second, 1 / (1 - 0.999), 1e-8};
+	struct pawl_whitening whitening = {second, 1 / (1 - 0.999), 1e-8};
 	double want;
 	double first;
 
@@ -372,14 +373,15 @@ static void try_squares(struct rng *rng, enum pawl_dtype type, size_t n, bool by
 		v = ldexp((double)(uint32_t)rng_u64(rng), -42);
 		put(type, (union number){.d = v}, second + i * size);
 	}
-	want = sum_squares(type, x, n, by_second ? &white : NULL);
-	first = coll_squared_norm(COLL_PLAIN, type, x, n, by_second ? &white : NULL);
+	want = sum_squares(type, x, n, by_second ? &whitening : NULL);
+	first = coll_squared_norm(COLL_PLAIN, type, x, n, by_second ? &whitening : NULL);
 	if (fabs(first - want) > (by_second ? 1e-5 : 1e-13) * want) {
 		fail_msg("%s: %g for %g", coll_type_name(type), first, want);
 	}
 	for (enum coll_kernel k = COLL_PLAIN + 1; k < COLL_KERNELS; k++) {
 		if (coll_kernel_has(k)) {
-			double got = coll_squared_norm(k, type, x, n, by_second ? &white : NULL);
+			double got =
+				coll_squared_norm(k, type, x, n, by_second ? &whitening : NULL);
 
 			assert_memory_equal(&got, &first, sizeof(got));
 		}

@@ -1,6 +1,6 @@
 /*
- * A machine that carries plans out in any order that the rules of coll/plan/plan.h allow, on names
- * instead of numbers: the name of a result says what was added to what, byte by byte.
+ * A machine that executes plans in any order that the rules of coll/plan/plan.h allow, on names
+ * instead of numbers. The name of a result shows what was added to what, byte by byte.
  */
 #ifndef TEST_COLL_MACHINE_H
 #define TEST_COLL_MACHINE_H
@@ -17,7 +17,7 @@
 
 #define MACHINE_ALL 128 /* ranks and servers */
 
-/* ---- names: numbers so large that two different things have different ones ---- */
+/* ---- names: random 64-bit numbers, so that different sums have different names ---- */
 
 static bool names_commute; /* sums have equal names in any order */
 
@@ -90,7 +90,7 @@ struct machine {
 	struct channel *channels;            /* owned; from * all + to */
 };
 
-/* Sets the areas up, once the plans are made; in and out: bytes of each rank's IN and OUT. */
+/* Sets up the areas, once the plans are made. in and out: bytes of each rank's IN and OUT. */
 static inline void machine_open(struct machine *m, const uint64_t *in, const uint64_t *out)
 {
 	m->channels = calloc((size_t)m->all * m->all + 1, sizeof(*m->channels));
@@ -170,7 +170,7 @@ static inline bool machine_holds(const struct machine *m, const struct coll_plan
 				machine_overlap(m, a->at, a->len_bytes, b->at, b->len_bytes)));
 }
 
-/* Returns whether no earlier step holds step s up. */
+/* Returns whether step s waits for no earlier step. */
 static inline bool machine_open_step(const struct machine *m, uint32_t rank, size_t s)
 {
 	const struct coll_plan *plan = &m->plans[rank];
@@ -184,7 +184,7 @@ static inline bool machine_open_step(const struct machine *m, uint32_t rank, siz
 	return true;
 }
 
-/* Returns whether the next message from one rank to another has room there. */
+/* Returns whether the receiver has room for the next message from one rank to another. */
 static inline bool machine_has_room(const struct machine *m, uint32_t from, uint32_t to)
 {
 	const struct channel *channel = &m->channels[from * m->all + to];
@@ -198,7 +198,7 @@ static inline bool machine_has_room(const struct machine *m, uint32_t from, uint
 	return channel->taken == channel->n && s < plan->steps_n && machine_open_step(m, to, s);
 }
 
-/* Returns whether no earlier send of the rank may go. */
+/* Returns whether no earlier send of the rank may begin. */
 static inline bool machine_has_turn(const struct machine *m, uint32_t rank, size_t s)
 {
 	for (size_t before = 0; before < s; before++) {
@@ -274,7 +274,7 @@ static inline void machine_add(struct machine *m, uint32_t rank, const struct co
 	}
 }
 
-/* Does one step of a rank: the first that is ready from a random one on. Returns false if none
+/* Executes one step of a rank: the first that is ready, from a random one on. Returns false if none
  * is. */
 static inline bool machine_step(struct machine *m, uint32_t rank, struct rng *rng)
 {
@@ -307,7 +307,7 @@ static inline bool machine_step(struct machine *m, uint32_t rank, struct rng *rn
 	return false;
 }
 
-/* Carries the plans out to the end. */
+/* Executes the plans completely. */
 static inline void machine_run(struct machine *m, struct rng *rng)
 {
 	while (m->left > 0) {

@@ -1,11 +1,11 @@
-/* Every collective but all-reduce: the result is right at all ranks, for any hosts; tried for every
- * number of ranks up to 16, with each of them as root, by each way. */
+/* Every collective but all-reduce: the result is right at all ranks, for any hosts. Tried for every
+ * number of ranks up to 16, with each of them as root, by each algorithm. */
 #include "base/err.h"
 #include "seed.h"
 #include "test_coll_machine.h"
 
 #define RANKS 16
-#define TIMES 4 /* runs for each number of ranks, root and way; the rest is random */
+#define TIMES 4 /* runs for each number of ranks, root and algorithm; the rest is random */
 #define LEN   (6 * COLL_GRANULE)
 
 static uint64_t first_seed;
@@ -53,8 +53,8 @@ static void end(struct round *round)
 	coll_topo_deinit(&round->topo);
 }
 
-/* Tries every number of ranks, with each of them as root, by each way; a collective that has
- * neither is only repeated as often. */
+/* Tries every number of ranks, with each of them as root, by each algorithm. A collective that has
+ * neither root nor algorithm is repeated as often. */
 static void try_all(void (*try_one)(struct round *))
 {
 	static const enum coll_algorithm algorithms[] = {COLL_DIRECT, COLL_TREE};
@@ -93,7 +93,7 @@ static void try_reduce(struct round *round)
 	for (uint64_t b = 0; b < round->len; b++) {
 		assert_true(round->m->areas[round->root][COLL_OUT][b] == name_all(&round->topo, b));
 	}
-	for (uint32_t r = 0; r < round->ranks; r++) { /* The others' IN stays as it was. */
+	for (uint32_t r = 0; r < round->ranks; r++) { /* The others' IN is unchanged. */
 		for (uint64_t b = 0; b < round->len && r != round->root; b++) {
 			assert_true(round->m->areas[r][COLL_IN][b] == name_byte(r, b));
 		}
@@ -259,7 +259,7 @@ static void what_cannot_be_is_refused(void **state)
 	assert_int_equal(coll_plan_reduce(&plan, &topo, 0, 2, COLL_TREE, 8, &err), PAWL_EINVAL);
 	assert_string_equal(err.msg, "reduce: root 2 of 2 ranks");
 	assert_int_equal(coll_plan_broadcast(&plan, &topo, 0, 1, COLL_RING, 8, &err), PAWL_EINVAL);
-	assert_string_equal(err.msg, "broadcast: direct or tree is needed");
+	assert_string_equal(err.msg, "broadcast: the algorithm must be direct or tree");
 	coll_topo_deinit(&topo);
 }
 

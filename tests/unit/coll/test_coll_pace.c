@@ -1,7 +1,7 @@
 /*
- * How long an all-reduce takes groups in a simulated world (tests/lib/sim.h), in virtual time,
- * with and without servers: little longer than the lower bound of all ways, and about what the
- * cost model says.
+ * The duration of an all-reduce of groups in a simulated world (tests/lib/sim.h), in virtual time,
+ * with and without servers: little longer than the lower bound of all algorithms, and about the
+ * prediction of the cost model.
  */
 #include "base/clock.h"
 #include "coll/group/group.h"

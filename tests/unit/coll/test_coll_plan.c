@@ -1,6 +1,6 @@
 /*
- * All-reduce: the result is the sum in the one order that there is, byte by byte, at all ranks,
- * and no host sends or receives more bytes than it must.
+ * All-reduce: the result is the sum in the fixed order, byte by byte, at all ranks, and no host
+ * sends or receives more bytes than it must.
  */
 #include "base/err.h"
 #include "base/fault.h"
@@ -62,7 +62,7 @@ static void shuffle(struct rng *rng, uint32_t *where, uint32_t ranks)
 	}
 }
 
-/* All numbers of ranks, one rank a host, by all ways. */
+/* All numbers of ranks, one rank per host, by all algorithms. */
 static void one_rank_a_host(void **state)
 {
 	struct rng rng = {first_seed};
@@ -83,7 +83,7 @@ static void one_rank_a_host(void **state)
 	}
 }
 
-/* All numbers of ranks, and of hosts that they are spread over in any way. */
+/* All numbers of ranks and of hosts; the ranks are spread over the hosts at random. */
 static void any_hosts(void **state)
 {
 	struct rng rng = {first_seed + 1};
@@ -154,7 +154,7 @@ static void count_traffic(const struct coll_topo *topo, enum coll_algorithm algo
 	coll_plan_deinit(&plan);
 }
 
-/* No host sends or receives more than the bound, give or take a granule a message. */
+/* No host sends or receives more than the bound, plus or minus a granule per message. */
 static void traffic_is_the_least(void **state)
 {
 	const uint64_t len = 4 << 20;
@@ -219,9 +219,9 @@ static void what_cannot_be_is_refused(void **state)
 	assert_int_equal(coll_topo_init(&topo, where, 3, 1, &err), 0);
 	assert_int_equal(coll_plan_all_reduce(&plan, &topo, 0, COLL_HALVING, 64, &err),
 		PAWL_EINVAL);
-	assert_non_null(strstr(err.msg, "3 hosts"));
+	assert_non_null(strstr(err.msg, "must be a power of two, not 3"));
 	assert_int_equal(coll_plan_all_reduce(&plan, &topo, 0, COLL_TREE, 64, &err), PAWL_EINVAL);
-	assert_non_null(strstr(err.msg, "1 servers"));
+	assert_non_null(strstr(err.msg, "with servers (1 here)"));
 	coll_topo_deinit(&topo);
 }
 

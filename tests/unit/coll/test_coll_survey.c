@@ -1,4 +1,4 @@
-/* What measurements tell, and what rank 0 of a measurement may order: pure functions. */
+/* Conclusions from measurements, and the orders of rank 0 of a measurement: pure functions. */
 #include "base/rng.h"
 #include "coll/probe/probe_impl.h"
 #include "seed.h"
@@ -23,7 +23,7 @@ static void medians(void **state)
 	assert_true(coll_median(NULL, 0) == 0);
 }
 
-/* A bucket lets the first rounds through at once; then each takes 10 ms, give or take. */
+/* A token bucket lets the first rounds pass at once; then each takes about 10 ms. */
 static void a_pace_is_that_of_the_rounds_after_the_first_ones(void **state)
 {
 	struct rng rng = {test_seed()};
@@ -58,14 +58,14 @@ static void a_link_is_fitted(void **state)
 	struct coll_survey survey = make_survey(HOSTS);
 	struct coll_link link;
 
-	survey.latency_s[1] = 1; /* one wild figure */
+	survey.latency_s[1] = 1; /* one outlier */
 	coll_survey_link(&survey, &link);
 	assert_true(link.bytes_per_s == 117e6);
 	assert_true(fabs(link.message_s - 15e-6) < 1e-7);
 	assert_true(fabs(link.latency_s - 45e-6) < 1e-7);
 	assert_true(coll_link_valid(&link));
 	survey.all_small_s =
-		1; /* a message costs more than one way takes: all of that is its cost */
+		1; /* a message costs more than one latency: the whole latency is its cost */
 	coll_survey_link(&survey, &link);
 	assert_true(link.latency_s == 0 && fabs(link.message_s - 60e-6) < 1e-7);
 	survey.all_small_s = 1e-6; /* many messages are quicker than one */
@@ -219,8 +219,8 @@ static void nonsense_is_refused(void **state)
 	REFUSE(PROBE_SUM, link.message_s, INFINITY);
 }
 
-/* In a round of pairs each host sends or receives, never both, and every pair comes up both
- * ways. */
+/* In a round of pairs each host sends or receives, never both, and every pair occurs in both
+ * directions. */
 static void pairs_do_not_meet(void **state)
 {
 	for (uint32_t n = 2; n <= 9; n++) {

@@ -1,6 +1,5 @@
-/* How the ranks of the TCP port find each other, and how TCP shares the network among their
- * connections: the system's congestion control or that of PAWL_CONGESTION; BBR is only taken if it
- * is asked for. */
+/* How ranks join over the TCP transport, and the congestion control of their connections: the
+ * system's, or that of PAWL_CONGESTION; BBR is used only if it is requested. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "coll/transport/dial.h"
@@ -129,8 +128,8 @@ static void what_there_is_not(void **state)
 
 #define MANY 32u
 
-/* More ranks join than strangers are let in; the last one comes when all others have connected to
- * it. */
+/* More ranks join than there are entries for strangers. The last rank begins to join when all
+ * others have connected to it. */
 static void many_ranks(void **state)
 {
 	static char text[MANY][COLL_TCP_NAME];
@@ -182,11 +181,11 @@ static void one_that_is_gone(void **state)
 
 /* ---- who connects to a rank that joins ---- */
 
-#define CROWD 200u /* more than a group of two has places for */
-#define FEW   64u  /* as many as a group of two has for strangers */
+#define CROWD 200u /* more than the entries for handshakes in a group of two */
+#define FEW   64u  /* as many as its entries for strangers */
 
-/* Rank 1 of two, and the connections that are made to it. Rank 0 is the test, and nobody looks
- * where it listens. */
+/* Rank 1 of two, and the connections that are made to it. The test is rank 0; nobody accepts the
+ * connections to its listener. */
 struct visit {
 	char text[2][COLL_TCP_NAME];
 	const char *names[2];
@@ -198,7 +197,7 @@ struct visit {
 	uint64_t nonce;            /* nonce in rank 1's name */
 	int listener;              /* socket where rank 0 listens */
 	int streams[COLL_STREAMS]; /* connections from rank 0 to rank 1 */
-	int crowd[2 * CROWD];      /* owned; connections that say nothing */
+	int crowd[2 * CROWD];      /* owned; connections that send nothing */
 	uint32_t crowd_n;
 };
 
@@ -236,7 +235,7 @@ static void connect_streams(struct visit *v)
 	}
 }
 
-static void greet(struct visit *v)
+static void send_hellos(struct visit *v)
 {
 	uint8_t hello[TCP_HELLO_BYTES];
 
@@ -247,7 +246,7 @@ static void greet(struct visit *v)
 	}
 }
 
-/* Opens n connections that say nothing, and closes them unless stay is set. */
+/* Opens n connections that send nothing, and closes them unless stay is set. */
 static void send_crowd(struct visit *v, uint32_t n, bool stay)
 {
 	for (uint32_t i = 0; i < n; i++) {
@@ -261,8 +260,8 @@ static void send_crowd(struct visit *v, uint32_t n, bool stay)
 	}
 }
 
-/* Waits until rank 1 has accepted all connections made so far: it then closes one that greets
- * wrongly. */
+/* Waits until rank 1 has accepted all connections made so far: it then closes one that sends an
+ * invalid hello. */
 static void await_taken(struct visit *v)
 {
 	const uint8_t wrong[TCP_HELLO_BYTES] = {0};
@@ -313,7 +312,7 @@ static void end_visit(struct visit *v)
 	freeaddrinfo(v->at);
 }
 
-/* A rank that had no time for a while finds all connections at once. */
+/* A rank that was busy for a while finds all connections at once. */
 static void who_has_greeted_is_not_sent_away(void **state)
 {
 	for (int stay = 0; stay < 2; stay++) {
@@ -321,14 +320,15 @@ static void who_has_greeted_is_not_sent_away(void **state)
 
 		begin_visit(&v);
 		connect_streams(&v);
-		greet(&v);
+		send_hellos(&v);
 		send_crowd(&v, CROWD, stay == 1);
 		pthread_create(&v.thread, NULL, join_visit, &v);
 		end_visit(&v);
 	}
 }
 
-/* A connection that was closed meanwhile takes no place of a rank that is about to greet. */
+/* A connection that was closed meanwhile does not occupy the entry of a rank that is about to send
+ * its hello. */
 static void who_is_gone_takes_no_place(void **state)
 {
 	struct visit v;
@@ -338,11 +338,11 @@ static void who_is_gone_takes_no_place(void **state)
 	send_crowd(&v, CROWD, false);
 	pthread_create(&v.thread, NULL, join_visit, &v);
 	await_taken(&v);
-	greet(&v);
+	send_hellos(&v);
 	end_visit(&v);
 }
 
-/* The oldest silent connections give way to a rank that comes after them. */
+/* The oldest silent connections are closed in favour of a rank that connects after them. */
 static void who_is_silent_keeps_nobody_out(void **state)
 {
 	struct visit v;
@@ -353,11 +353,11 @@ static void who_is_silent_keeps_nobody_out(void **state)
 	send_crowd(&v, FEW, true);
 	pthread_create(&v.thread, NULL, join_visit, &v);
 	await_taken(&v);
-	greet(&v);
+	send_hellos(&v);
 	end_visit(&v);
 }
 
-/* ---- whether those that are missing are there ---- */
+/* ---- probes of missing ranks ---- */
 
 #define ROUNDS 3u
 
@@ -404,7 +404,7 @@ static void take_probe(int listener)
 	close(fd);
 }
 
-/* Probes come in rounds, however fast the others answer, and whatever else wakes the waiting
+/* Probes are sent in rounds, however fast the others answer, and whatever else wakes the waiting
  * rank. */
 static void probes_come_in_rounds(void **state)
 {
@@ -428,7 +428,7 @@ static void probes_come_in_rounds(void **state)
 	close(m.listeners[1]);
 }
 
-/* Rank 1's kernel accepts no connection any more; rank 0 is gone, and is named all the same. */
+/* Rank 1's kernel accepts no more connections. Rank 0 is gone, and is named nevertheless. */
 static void who_does_not_answer_hides_nobody(void **state)
 {
 	struct missing m;
@@ -472,9 +472,9 @@ int main(void)
 		cmocka_unit_test(who_does_not_answer_hides_nobody),
 	};
 
-	/* Ports of one thread close one after the other; a silent connection is closed when others
-	 * come, not by itself; and probes, which ranks send when they wait long, are sent in each
-	 * of these tests. */
+	/* Transports of one thread close one after the other. A silent connection is closed only in
+	 * favour of others. Probes, which ranks send when they wait long, are sent in each of these
+	 * tests. */
 	test_times("tcp_goodbye=0.02,tcp_handshake=120,tcp_probe=0.2");
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
-/* What every port must do, tried on all kinds: shared memory, TCP, libfabric, memory with one of
- * these, and simulated ones. Ranks are threads (simulated: turns on one), or one thread that is all
- * of them; where one must die they are processes. */
+/* Tests of the contract of transports, on all kinds: shared memory, TCP, libfabric, shared memory
+ * with one of these, and simulated ones. Ranks are threads (simulated: turns on one thread), or one
+ * thread that is all of them. If one must die, they are processes. */
 #include "base/fault.h"
 #include "base/rng.h"
 #include "seed.h"
@@ -27,7 +27,7 @@ struct flow {
 	uint64_t received[RANKS][COLL_STREAMS];
 };
 
-/* Sends and receives something on one stream. Returns whether any bytes went. */
+/* Sends and receives some bytes on one stream. Returns whether any bytes moved. */
 static bool move(struct coll_transport *transport, uint32_t rank, uint32_t peer, uint32_t stream,
 	struct flow *flow, struct rng *rng)
 {
@@ -104,8 +104,8 @@ static void *run_rank(void *user)
 	return NULL;
 }
 
-/* All streams run at once, with sleeps in between: no byte is lost, doubled, mixed up or
- * forgotten. */
+/* All streams are used at once, with sleeps in between: no byte is lost, duplicated or
+ * reordered. */
 static void streams_bring_all_in_order(void **state)
 {
 	struct runner runners[RANKS];
@@ -133,7 +133,7 @@ static void make_room(struct transports *transports, uint32_t *seen)
 	}
 }
 
-/* A stream that nobody reads takes what it holds, and then nothing; reading makes room. */
+/* A stream that nobody reads accepts bytes until it is full; reading makes room. */
 static void a_full_stream_takes_nothing(void **state)
 {
 	static uint8_t bytes[1 << 16];
@@ -167,7 +167,7 @@ static void *wake_soon(void *user)
 	return NULL;
 }
 
-/* Returns whether nothing comes for a while. */
+/* Returns whether there is no event for a while. */
 static bool is_still(struct coll_transport *transport, uint32_t *seen)
 {
 	*seen = transport->poll(transport);
@@ -175,7 +175,7 @@ static bool is_still(struct coll_transport *transport, uint32_t *seen)
 	return transport->poll(transport) == *seen;
 }
 
-/* Waits for a ring. The wait itself must end; it may do so early. */
+/* Waits for an event, such as a ring of the doorbell. The wait must end; it may end early. */
 static void await_ring(struct coll_transport *transport, uint32_t seen)
 {
 	struct within within = within_begin(WITHIN_LONG_S);
@@ -204,11 +204,11 @@ static void waiting_ends(void **state)
 	seen = transport->poll(transport);
 	transports.at[2]->poll(transports.at[2]);
 	assert_int_equal(transports.at[2]->send(transports.at[2], 0, 0, "x", 1), 1);
-	await_ring(transport, seen); /* the ring came before, or is on its way */
+	await_ring(transport, seen); /* the event was before this wait, or will follow */
 	close_transports(&transports);
 }
 
-/* The death of a process is reported, after what it has sent. */
+/* The death of a process is reported, and the bytes that it sent can be read. */
 static void a_dead_rank_is_reported(void **state)
 {
 	const struct kind *kind = *state;
@@ -256,7 +256,7 @@ static void a_dead_rank_is_reported(void **state)
 	}
 }
 
-/* The death of a simulated rank is reported, in each way that it can die. */
+/* The death of a simulated rank is reported, for each way to die. */
 static void a_simulated_death_is_reported(void **state)
 {
 	const char *const why[] =
@@ -300,7 +300,7 @@ static int join_as(const char *name, struct pawl_err *err)
 	return rv;
 }
 
-/* An area that only claims to be a rank's is refused. */
+/* Memory that is not the area of the rank is refused. */
 static void what_is_no_area_is_refused(void **state)
 {
 	struct coll_transport *transport;
@@ -310,7 +310,7 @@ static void what_is_no_area_is_refused(void **state)
 	int fd = memfd_create("no area", 0);
 
 	assert_int_equal(join_as("nonsense", &err), PAWL_EINVAL);
-	assert_non_null(strstr(err.msg, "rank 1 is said to be at nonsense"));
+	assert_non_null(strstr(err.msg, "the address of rank 1 is malformed: nonsense"));
 	assert_int_equal(join_as("1999999999:3:1", &err), PAWL_EPEER);
 	assert_non_null(strstr(err.msg, "process 1999999999"));
 	snprintf(wrong, sizeof(wrong), "%ld:%d:1", (long)getpid(), fd);
@@ -330,7 +330,7 @@ static void what_is_no_area_is_refused(void **state)
 		PAWL_ELIMIT);
 }
 
-/* A peer that writes nonsense into the shared memory harms only itself. */
+/* A peer that writes invalid data to the shared memory harms only itself. */
 static void nonsense_is_a_lost_peer(void **state)
 {
 	static uint8_t bytes[1 << 22];

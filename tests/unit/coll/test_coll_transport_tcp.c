@@ -1,4 +1,4 @@
-/* What the TCP port alone must do; test_coll_transport.c has what all ports must do. */
+/* Tests of the TCP transport alone; test_coll_transport.c has the tests of all transports. */
 #include "base/fault.h"
 #include "coll/transport/tcp_impl.h"
 #include "seed.h"
@@ -22,7 +22,7 @@ static int connect_to(const char *name)
 	return fd;
 }
 
-/* Strangers say nothing, or nonsense, or the right words without the number, while ranks join. */
+/* While ranks join, strangers send nothing, or nonsense, or a hello without the nonce. */
 static void who_is_no_rank_is_sent_away(void **state)
 {
 	uint8_t hello[32] = "pawptcp1 but not the number";
@@ -55,8 +55,8 @@ static void who_is_no_rank_is_sent_away(void **state)
 	close_transports(&transports);
 }
 
-/* A peer that has closed all connections but one is there until that one ends, too: its last words
- * come on it, and others may overtake them. */
+/* A peer that has closed all connections but that of the control channel is not lost until that one
+ * ends, too: it carries the peer's last bytes, and other connections may overtake it. */
 static void the_last_bytes_are_received(void **state)
 {
 	struct transports transports;
@@ -104,10 +104,10 @@ static void ranks_that_cannot_be_reached(void **state)
 	assert_non_null(strstr(err.msg, "rank 1 cannot be reached at 127.0.0.1:1:5: Connection"));
 	transport->close(transport);
 	assert_int_equal(open_tcp(&transport, 1, 2, own, NULL), 0);
-	names[0] = "127.0.0.1:1:5"; /* rank 0 does not come */
+	names[0] = "127.0.0.1:1:5"; /* rank 0 does not join */
 	names[1] = own;
 	assert_int_equal(coll_tcp_join(transport, names, NS_PER_S / 5, NULL, &err), PAWL_EPEER);
-	assert_non_null(strstr(err.msg, "rank 0, at 127.0.0.1:1:5, and rank 1 do not reach"));
+	assert_non_null(strstr(err.msg, "rank 0, at 127.0.0.1:1:5, and rank 1 cannot reach"));
 	transport->close(transport);
 	assert_int_equal(coll_tcp_open(&transport, 0, 2, "here", own, &err), PAWL_EINVAL);
 }

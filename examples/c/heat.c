@@ -43,7 +43,7 @@ static int open_session(struct pawl_ckpt **ckpt, const char *root, const char *p
 }
 
 /* Reads and verifies the checkpoint, and copies it once all ranks are ready. *all:
- * PAWL_VERDICT_RETRY if a damaged copy was put out of the way: ask for another one. */
+ * PAWL_VERDICT_RETRY if a copy was damaged, and is not offered any more: ask again. */
 static int load(struct pawl_restore *found, double *cells, enum pawl_verdict *all,
 	struct pawl_err *err)
 {

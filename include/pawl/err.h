@@ -1,4 +1,4 @@
-/* Errors as values: one number space, and a struct that tells a person what failed, and on what. */
+/* Errors as values: one set of codes, and a struct with a message for people. */
 #ifndef PAWL_ERR_H
 #define PAWL_ERR_H
 
@@ -7,7 +7,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* Name, value, general meaning; msg of struct pawl_err says what it meant in the case at hand. */
+/* Name, value, general meaning; msg of struct pawl_err says what failed in each case. */
 #define PAWL_ERRORS(X)                                                                             \
 	X(PAWL_ENOMEM, -1, "out of memory")                                                        \
 	X(PAWL_EIO, -2, "a system call or device failed")                                          \
@@ -16,7 +16,7 @@ extern "C" {
 	X(PAWL_EEXIST, -5, "exists already")                                                       \
 	X(PAWL_EINVAL, -6, "invalid argument")                                                     \
 	X(PAWL_ECORRUPT, -7, "stored bytes are not what was written")                              \
-	X(PAWL_EBUSY, -8, "in use by somebody else")                                               \
+	X(PAWL_EBUSY, -8, "in use by another process")                                             \
 	X(PAWL_ETIMEDOUT, -9, "timed out")                                                         \
 	X(PAWL_EPEER, -10, "a rank or the agent is gone")                                          \
 	X(PAWL_ECHANGED, -11, "the source changed while it was copied")                            \

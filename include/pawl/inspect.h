@@ -1,4 +1,4 @@
-/* Looking at checkpoints without a job: the tags of a root, and the tensor table of a partition. */
+/* Inspects checkpoints without a job: the tags of a root, and the tensor table of a partition. */
 #ifndef PAWL_INSPECT_H
 #define PAWL_INSPECT_H
 
@@ -19,7 +19,7 @@ extern "C" {
 #define PAWL_TENSOR_DIMS_MAX  64u  /* limit of torch */
 #define PAWL_TAG_MAX          128u /* bytes of a tag, terminator included */
 
-/* A row of a tensor table: what a person wants to know about a tensor without unpickling it. */
+/* A row of a tensor table: describes a tensor, so that nobody has to unpickle it. */
 struct pawl_tensor {
 	/* Path inside the partition: "transformer.h.0.ln_1.weight", "state.3.exp_avg". */
 	char name[PAWL_TENSOR_NAME_MAX];
@@ -40,7 +40,7 @@ struct pawl_tensor {
 int pawl_tensor_append(void **table, size_t *table_bytes, const struct pawl_tensor *tensor,
 	struct pawl_err *err);
 /* Decodes the row at *off of a table, and moves *off behind it. Returns 1 if there was one, 0 at
- * the end of the table, PAWL_ECORRUPT (negative) else. Any bytes are safe. */
+ * the end of the table; PAWL_ECORRUPT (negative) if the table is malformed. Safe for any bytes. */
 int pawl_tensor_decode(const void *table, size_t table_bytes, size_t *off,
 	struct pawl_tensor *tensor, struct pawl_err *err);
 
@@ -48,7 +48,7 @@ int pawl_tensor_decode(const void *table, size_t table_bytes, size_t *off,
 struct pawl_tag {
 	char tag[PAWL_TAG_MAX]; /* name of the directory */
 	uint64_t step;          /* training step */
-	/* Says that complete.txt, the manifest and the files' sizes are right; the payload is not
+	/* The files complete.txt and manifest, and all sizes, are right; the payload was not
 	 * read. */
 	bool complete;
 	bool pinned;         /* never deleted by retention */

@@ -297,7 +297,8 @@ static PyMethodDef core_functions[] = {
 		"exit_with(status, instead_of): if this process ends with instead_of, it ends with "
 		"status"},
 	{"time_s", core_time_s, METH_O, "time_s(name) -> seconds, of the table in base/times.h"},
-	{"knock", core_request_join, METH_VARARGS, "knock(door's name, timeout) -> Group"},
+	{"knock", core_request_join, METH_VARARGS,
+		"knock(name of a join listener, timeout) -> Group"},
 	{NULL, NULL, 0, NULL},
 };
 

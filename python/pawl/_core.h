@@ -30,7 +30,7 @@ PyObject *core_restore_new(struct pawl_restore *taken);
 PyObject *core_open_root(PyObject *module, PyObject *args);
 /* Wraps group, which has joined, and owns it from now on. */
 PyObject *core_group_wrap(struct pawl_group *group);
-/* Returns the door of a Door; NULL for None. */
+/* Returns the join listener of a Door object; NULL for None. */
 struct pawl_join_listener *core_join_listener(PyObject *listener);
 PyObject *core_request_join(PyObject *module, PyObject *args);
 

@@ -436,7 +436,7 @@ static PyMethodDef restore_methods[] = {
 	{"vote", (PyCFunction)restore_vote, METH_VARARGS,
 		"vote(verdict, why, timeout) -> verdict of all"},
 	{"condemn", (PyCFunction)restore_mark_damaged, METH_O,
-		"condemn(why): nobody finds it again"},
+		"condemn(why): marks it damaged, so that nobody finds it again"},
 	{"close", (PyCFunction)restore_close, METH_NOARGS, "close()"},
 	{NULL, NULL, 0, NULL},
 };

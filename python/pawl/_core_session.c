@@ -8,7 +8,8 @@
 struct session {
 	PyObject_HEAD struct pawl_ckpt *ckpt; /* NULL once closed */
 	int users;                            /* calls in progress without the GIL */
-	PyObject *changed; /* (session, id) -> changed (part, storage), or None; NULL: not asked */
+	/* Callable (session, id) -> changed (part, storage), or None; NULL: none. */
+	PyObject *changed;
 };
 
 static bool is_finalizing(void)
@@ -47,7 +48,7 @@ static bool unchanged(void *user, uint64_t id, int *part, int *storage)
 	bool answer;
 
 	if (is_finalizing()) {
-		return false; /* nobody can be asked any more */
+		return false; /* Python cannot be called any more */
 	}
 	state = PyGILState_Ensure();
 	answer = call_changed(user, id, part, storage);
@@ -133,7 +134,7 @@ static PyObject *session_close(struct session *self, PyObject *args, PyObject *k
 	if (!ckpt) {
 		Py_RETURN_NONE;
 	}
-	self->ckpt = NULL; /* no call may begin any more; those in progress may leave */
+	self->ckpt = NULL; /* no call may begin any more; those in progress may end */
 	for (int64_t waited_ms = 0; self->users > 0; waited_ms++) {
 		if (timeout_ms >= 0 && waited_ms > timeout_ms) {
 			self->ckpt = ckpt;
@@ -165,7 +166,7 @@ static void session_dealloc(struct session *self)
 /* The buffers of a part, borrowed for one call. */
 struct borrowed {
 	Py_buffer pickle, tensors, spans;
-	int buffers_n; /* how many of the three are held, in this order */
+	int buffers_n; /* how many of the three are borrowed, in this order */
 };
 
 static void release_parts(struct borrowed *borrowed, Py_ssize_t n)
@@ -285,7 +286,7 @@ static PyObject *session_save(struct session *self, PyObject *args)
 	return save_parts(self, list, &(struct which){.step = step, .watch = watch});
 }
 
-/* Reads a step; None: no step of its own. False with an exception set if it is no step. */
+/* Reads a step; None: PAWL_STEP_NONE. Returns false with an exception set if it is no step. */
 static bool read_step(PyObject *step, uint64_t *number)
 {
 	*number = step == Py_None ? PAWL_STEP_NONE : PyLong_AsUnsignedLongLong(step);
@@ -651,7 +652,8 @@ static PyObject *session_imports(struct session *self, PyObject *arg)
 		return NULL;
 	}
 	Py_BEGIN_ALLOW_THREADS;
-	pawl_ckpt_report_imports(ckpt, names, (size_t)len, NULL); /* only makes restarts faster */
+	pawl_ckpt_report_imports(ckpt, names, (size_t)len,
+		NULL); /* failure is fine: this only makes restarts faster */
 	Py_END_ALLOW_THREADS;
 	leave(self);
 	Py_RETURN_NONE;
@@ -747,9 +749,10 @@ static PyMethodDef session_methods[] = {
 	{"commit", (PyCFunction)session_commit, METH_NOARGS, "commit()"},
 	{"drop", (PyCFunction)session_drop, METH_O, "drop(why)"},
 	{"abandon", (PyCFunction)session_abandon, METH_O,
-		"abandon(why): leaving because of an error"},
+		"abandon(why): this process ends because of an error"},
 	{"fence", (PyCFunction)session_fence, METH_O, "fence(groups)"},
-	{"ask", (PyCFunction)session_announce, METH_O, "ask(step), or ask(None) to take it back"},
+	{"ask", (PyCFunction)session_announce, METH_O,
+		"ask(step) announces a save; ask(None) skips it"},
 	{"withdraw", (PyCFunction)session_withdraw, METH_VARARGS, "withdraw(id, part, storage)"},
 	{"status", (PyCFunction)session_status, METH_O,
 		"status(id) -> (level, code, message, proof, part, storage, timings)"},
@@ -757,7 +760,7 @@ static PyMethodDef session_methods[] = {
 	{"flush", (PyCFunction)session_flush, METH_O,
 		"flush(timeout): makes the newest save durable, or raises why it is not"},
 	{"note", (PyCFunction)session_next_notification, METH_O,
-		"note(wait) -> the next thing to say once | None; wait: for one, until hush()"},
+		"note(wait) -> the next notification | None; wait: for one, until hush()"},
 	{"hush", (PyCFunction)session_end_notifications, METH_NOARGS, "hush(): ends note(True)"},
 	{"pin", (PyCFunction)session_pin, METH_VARARGS, "pin(tag, pinned)"},
 	{"remove", (PyCFunction)session_remove, METH_O, "remove(tag)"},
@@ -771,14 +774,12 @@ static PyMethodDef session_methods[] = {
 		"stop(): a signal asked this rank to stop"},
 	{"imports", (PyCFunction)session_imports, METH_O, "imports(names)"},
 	{"close", (PyCFunction)(void (*)(void))session_close, METH_VARARGS | METH_KEYWORDS,
-		"close(timeout=None): waits so long for calls of other threads; raises as "
-		"flush(0), "
-		"and closes it all the same"},
+		"close(timeout=None): waits for calls of other threads; raises as flush(0) does"},
 	{NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef session_getset[] = {
-	{"stopping", (getter)get_answer, NULL, "a notice came", NULL},
+	{"stopping", (getter)get_answer, NULL, "this rank must stop", NULL},
 	{"due", (getter)get_answer, NULL, "a save is worth it now", &due_closure},
 	{"diverged", (getter)get_diverged, NULL, "partitions whose replicas differ", NULL},
 	{"best_proof", (getter)get_best_proof, NULL, "(1 if the kernel can watch, else 0; why not)",

@@ -1,4 +1,4 @@
-/* Looking at checkpoints without a job: see pawl/inspect.h. */
+/* Inspects checkpoints without a job: see pawl/inspect.h. */
 #include "pawl/inspect.h"
 
 #include "base/err.h"

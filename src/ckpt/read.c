@@ -5,9 +5,9 @@
  * while others are still in flight. After the first error nothing more is submitted, and the
  * transfers in flight are awaited: until then the image belongs to them.
  *
- * A file that is in memory already is mapped and verified in place: to get fresh memory for it
- * takes longer than to look at its bytes. So is a file that other processes of the node read as
- * well, which must go through the page cache anyway.
+ * A file in the page cache is mapped and verified in place, since allocating memory for it takes
+ * longer than verifying its bytes. So is a file that other processes of the node read as well,
+ * which goes through the page cache anyway.
  */
 #include "ckpt/read.h"
 
@@ -30,7 +30,7 @@
 #define HUGE_PAGE    (2u << 20) /* bytes; images begin and end at multiples of it */
 #define FILL_CHUNKS  8u  /* chunks of a mapped file that are read, then verified by all cores */
 #define AHEAD_CHUNKS 64u /* chunks that are being read ahead meanwhile */
-#define PREPARE_MIN  (8u << 20) /* bytes; for larger reads pages are made present ahead */
+#define PREPARE_MIN  (8u << 20) /* bytes; for larger reads a thread populates the pages */
 
 struct reader {
 	struct store *store;                         /* the opener's */
@@ -65,7 +65,7 @@ int reader_open(struct reader **reader, struct store *store, struct pawl_err *er
 	struct reader *r = FAULT_MEM("reader.open", calloc(1, sizeof(*r)));
 
 	if (r == NULL) {
-		return pawl_err_set(err, PAWL_ENOMEM, "open a reader");
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a reader");
 	}
 	r->store = store;
 	for (uint32_t i = 0; i < STORE_DEPTH; i++) {
@@ -147,7 +147,7 @@ static bool reap_chunk(struct job *job)
 		}
 		if (job->rv == 0 && r->arrived != NULL &&
 			!r->arrived(r->arrived_user, io->len_bytes)) {
-			job->rv = pawl_err_set(job->err, PAWL_ECANCELED, "%s: not read to its end",
+			job->rv = pawl_err_set(job->err, PAWL_ECANCELED, "%s: the read was stopped",
 				job->path);
 		}
 	}
@@ -168,7 +168,7 @@ static int submit_chunk(struct job *job, struct store_io *io, uint32_t chunk)
 	return store_submit(job->reader->store, io, job->err);
 }
 
-/* Reads the wanted chunks of [first, end) that are not there yet. */
+/* Reads the wanted chunks of [first, end) that the image does not have yet. */
 static int read_chunks(struct job *job, uint64_t first, uint64_t end)
 {
 	struct reader *r = job->reader;
@@ -272,7 +272,7 @@ void *image_alloc(uint64_t size_bytes)
 		munmap(at, head);
 	}
 	munmap(at + head + len_bytes, HUGE_PAGE - head);
-	/* To clear a huge page costs more than to read a small file. */
+	/* clearing a huge page takes longer than reading a small file */
 	if (size_bytes >= HUGE_PAGE) {
 		madvise(at + head, len_bytes, MADV_HUGEPAGE); /* small pages do as well */
 	}
@@ -291,14 +291,14 @@ void image_free(void *image, uint64_t size_bytes)
 struct part_image {
 	struct reader *reader;            /* the opener's */
 	const struct manifest_part *part; /* the opener's; the part as the manifest describes it */
-	struct files files;               /* open until close, even if their names go away */
+	struct files files;               /* open until close, even if their names are removed */
 	const uint8_t *bytes;             /* content of the file */
 	uint8_t *memory;           /* memory to read into; NULL: the file was mapped at once */
 	bool *have;                /* per chunk: in bytes and verified */
 	uint64_t dropped;          /* chunks; those before it were dropped once */
 	bool shared;               /* as in struct store_io */
 	bool unread;               /* bytes is a mapping that is filled chunk by chunk */
-	bool tried;                /* a mapping to fill was tried */
+	bool tried;                /* try_page_cache was called */
 	char path[STORE_PATH_MAX]; /* for messages */
 };
 
@@ -327,7 +327,7 @@ int part_image_open(struct part_image **out, struct reader *reader, const char *
 		image->bytes = image->memory;
 	}
 	if (image->bytes == NULL) {
-		rv = pawl_err_sys(err, "memory for %s (%" PRIu64 " bytes)", image->path,
+		rv = pawl_err_sys(err, "allocate memory for %s (%" PRIu64 " bytes)", image->path,
 			part->size_bytes);
 		part_image_close(image);
 		return rv;
@@ -343,21 +343,21 @@ struct needed_chunks {
 	const bool *want;         /* per chunk of the file: wanted; NULL: all are */
 };
 
-static bool is_wanted(const struct needed_chunks *needing, uint64_t chunk)
+static bool is_wanted(const struct needed_chunks *needed, uint64_t chunk)
 {
-	return needing->want == NULL || needing->want[chunk];
+	return needed->want == NULL || needed->want[chunk];
 }
 
 /* Finds the next run of wanted chunks that are not in have (NULL: all are missing), from *lo on and
  * before end. Returns it as [*lo, *hi); false if there is none. */
-static bool next_run(const struct needed_chunks *needing, const bool *have, uint64_t end,
+static bool next_run(const struct needed_chunks *needed, const bool *have, uint64_t end,
 	uint64_t *lo, uint64_t *hi)
 {
-	while (*lo < end && ((have && have[*lo]) || !is_wanted(needing, *lo))) {
+	while (*lo < end && ((have && have[*lo]) || !is_wanted(needed, *lo))) {
 		++*lo;
 	}
 	*hi = *lo;
-	while (*hi < end && !(have && have[*hi]) && is_wanted(needing, *hi)) {
+	while (*hi < end && !(have && have[*hi]) && is_wanted(needed, *hi)) {
 		++*hi;
 	}
 	return *lo < *hi;
@@ -369,37 +369,36 @@ static uint64_t run_bytes(const struct part_image *image, uint64_t lo, uint64_t 
 	return (hi - lo - 1) * CKPT_CHUNK + chunk_bytes(image->part, hi - 1);
 }
 
-/* Makes pages present ahead of the reader: getting them takes longer than reading does. */
+/* Populates pages ahead of the reader, since that takes longer than reading. */
 static void *prepare_pages(void *user)
 {
-	const struct needed_chunks *needing = user;
-	struct part_image *image = needing->image;
+	const struct needed_chunks *needed = user;
+	struct part_image *image = needed->image;
 	uint64_t hi;
 
-	for (uint64_t lo = needing->first; next_run(needing, NULL, needing->end, &lo, &hi);
-		lo = hi) {
+	for (uint64_t lo = needed->first; next_run(needed, NULL, needed->end, &lo, &hi); lo = hi) {
 		pages_populate(image->memory + lo * CKPT_CHUNK, run_bytes(image, lo, hi));
 	}
 	return NULL;
 }
 
 /* Reads the needed chunks into memory. */
-static int read_into_memory(struct needed_chunks *needing, struct pawl_err *err)
+static int read_into_memory(struct needed_chunks *needed, struct pawl_err *err)
 {
-	struct part_image *image = needing->image;
+	struct part_image *image = needed->image;
 	struct job job = {.reader = image->reader,
 		.part = image->part,
 		.files = &image->files,
 		.image = image->memory,
 		.have = image->have,
-		.want = needing->want,
+		.want = needed->want,
 		.shared = image->shared,
 		.path = image->path,
 		.err = err};
 	pthread_t preparer;
-	bool prepares = needing->end - needing->first > PREPARE_MIN / CKPT_CHUNK &&
-		pthread_create(&preparer, NULL, prepare_pages, needing) == 0;
-	int rv = read_chunks(&job, needing->first, needing->end);
+	bool prepares = needed->end - needed->first > PREPARE_MIN / CKPT_CHUNK &&
+		pthread_create(&preparer, NULL, prepare_pages, needed) == 0;
+	int rv = read_chunks(&job, needed->first, needed->end);
 
 	if (prepares) {
 		pthread_join(preparer, NULL);
@@ -411,11 +410,11 @@ static int read_into_memory(struct needed_chunks *needing, struct pawl_err *err)
  * damaged. */
 static bool is_damaged(void *user, size_t i)
 {
-	const struct needed_chunks *needing = user;
-	struct part_image *image = needing->image;
-	uint64_t chunk = needing->first + i;
+	const struct needed_chunks *needed = user;
+	struct part_image *image = needed->image;
+	uint64_t chunk = needed->first + i;
 
-	if (!is_wanted(needing, chunk)) {
+	if (!is_wanted(needed, chunk)) {
 		return false;
 	}
 	if (!image->have[chunk]) {
@@ -427,44 +426,44 @@ static bool is_damaged(void *user, size_t i)
 }
 
 /* Verifies the needed chunks of a mapped file in place. */
-static int verify_mapped(struct needed_chunks *needing, struct pawl_err *err)
+static int verify_mapped(struct needed_chunks *needed, struct pawl_err *err)
 {
-	const struct part_image *image = needing->image;
+	const struct part_image *image = needed->image;
 	uint64_t bad =
-		needing->first + parallel_find(needing->end - needing->first, is_damaged, needing);
+		needed->first + parallel_find(needed->end - needed->first, is_damaged, needed);
 
-	if (bad == needing->end) {
+	if (bad == needed->end) {
 		return 0;
 	}
 	return chunk_error(image->path, bad * CKPT_CHUNK, chunk_bytes(image->part, bad), err);
 }
 
-/* Reads the needed chunks through the page cache, some way ahead, and verifies them in place. */
-static int fill_mapped(struct needed_chunks *needing, struct pawl_err *err)
+/* Reads the needed chunks through the page cache, with read-ahead, and verifies them in place. */
+static int fill_mapped(struct needed_chunks *needed, struct pawl_err *err)
 {
-	struct part_image *image = needing->image;
+	struct part_image *image = needed->image;
 	struct store *store = image->reader->store;
 	struct store_file *file = image->files.at[0];
-	uint64_t prefetched = needing->first; /* chunks below this were announced to the store */
+	uint64_t prefetched = needed->first; /* the store prefetches chunks below this */
 	uint64_t lo, hi;
 	int rv = 0;
 
-	for (uint64_t at = needing->first; at < needing->end && rv == 0; at += FILL_CHUNKS) {
-		struct needed_chunks now = {image, at, at + FILL_CHUNKS, needing->want};
+	for (uint64_t at = needed->first; at < needed->end && rv == 0; at += FILL_CHUNKS) {
+		struct needed_chunks now = {image, at, at + FILL_CHUNKS, needed->want};
 
-		now.end = now.end < needing->end ? now.end : needing->end;
-		for (; prefetched < needing->end && prefetched < at + AHEAD_CHUNKS;
+		now.end = now.end < needed->end ? now.end : needed->end;
+		for (; prefetched < needed->end && prefetched < at + AHEAD_CHUNKS;
 			prefetched += FILL_CHUNKS) {
 			uint64_t end = prefetched + FILL_CHUNKS;
 
-			end = end < needing->end ? end : needing->end;
-			for (lo = prefetched; next_run(needing, image->have, end, &lo, &hi);
+			end = end < needed->end ? end : needed->end;
+			for (lo = prefetched; next_run(needed, image->have, end, &lo, &hi);
 				lo = hi) {
 				store_prefetch(store, file, lo * CKPT_CHUNK,
 					run_bytes(image, lo, hi));
 			}
 		}
-		for (lo = at; rv == 0 && next_run(needing, image->have, now.end, &lo, &hi);
+		for (lo = at; rv == 0 && next_run(needed, image->have, now.end, &lo, &hi);
 			lo = hi) {
 			rv = store_fill(store, file, lo * CKPT_CHUNK, run_bytes(image, lo, hi),
 				err);
@@ -474,17 +473,17 @@ static int fill_mapped(struct needed_chunks *needing, struct pawl_err *err)
 	return rv;
 }
 
-static int read_needed(struct needed_chunks *needing, struct pawl_err *err)
+static int read_needed(struct needed_chunks *needed, struct pawl_err *err)
 {
-	if (needing->image->unread) {
-		return fill_mapped(needing, err);
+	if (needed->image->unread) {
+		return fill_mapped(needed, err);
 	}
-	return (needing->image->memory ? read_into_memory : verify_mapped)(needing, err);
+	return (needed->image->memory ? read_into_memory : verify_mapped)(needed, err);
 }
 
-/* Switches the image to a mapping of the page cache, if it can be mapped, because other processes
- * read the file as well. Chunks read into memory before stay there, since the caller may look at
- * them. */
+/* Switches the image to a mapping of the page cache, if the file can be mapped, because other
+ * processes read the file as well. Chunks read into memory before stay there, since the caller may
+ * be using them. */
 static int try_page_cache(struct part_image *image, struct pawl_err *err)
 {
 	bool *before = image->have;
@@ -511,25 +510,25 @@ static int try_page_cache(struct part_image *image, struct pawl_err *err)
 int part_image_read(struct part_image *image, uint64_t off, uint64_t len_bytes,
 	struct pawl_err *err)
 {
-	struct needed_chunks needing = {.image = image, .first = off / CKPT_CHUNK};
+	struct needed_chunks needed = {.image = image, .first = off / CKPT_CHUNK};
 
 	ASSERT(off <= image->part->size_bytes && len_bytes <= image->part->size_bytes - off);
 	if (len_bytes == 0) {
 		return 0;
 	}
-	needing.end = (off + len_bytes - 1) / CKPT_CHUNK + 1;
-	return read_needed(&needing, err);
+	needed.end = (off + len_bytes - 1) / CKPT_CHUNK + 1;
+	return read_needed(&needed, err);
 }
 
 int part_image_read_chunks(struct part_image *image, const bool *want, struct pawl_err *err)
 {
-	struct needed_chunks needing = {.image = image, .end = image->part->chunks_n, .want = want};
+	struct needed_chunks needed = {.image = image, .end = image->part->chunks_n, .want = want};
 	int rv = 0;
 
 	if (image->memory != NULL && image->shared && !image->tried) {
 		rv = try_page_cache(image, err);
 	}
-	return rv == 0 ? read_needed(&needing, err) : rv;
+	return rv == 0 ? read_needed(&needed, err) : rv;
 }
 
 void part_image_share(struct part_image *image, bool shared)

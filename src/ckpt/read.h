@@ -10,8 +10,8 @@ struct reader; /* requests, reused from file to file; one thread at a time */
 
 int reader_open(struct reader **reader, struct store *store, struct pawl_err *err);
 void reader_close(struct reader *reader); /* NULL is fine */
-/* Sets a watcher: from now on arrived is called on the reading thread with the number of bytes read
- * and verified. If it returns false the reading ends with PAWL_ECANCELED. */
+/* Sets a watcher: from now on the reading thread calls arrived with the number of bytes read and
+ * verified. If arrived returns false, the read ends with PAWL_ECANCELED. */
 void reader_set_watcher(struct reader *reader, bool (*arrived)(void *user, uint64_t bytes),
 	void *user);
 
@@ -38,22 +38,22 @@ struct part_image;
  * reader_read. */
 int part_image_open(struct part_image **out, struct reader *reader, const char *tag,
 	const struct manifest_part *part, struct pawl_err *err);
-/* Reads and verifies the chunks that hold these bytes. Chunks that are there already are never
- * touched again. off + len_bytes is at most the file's size. Errors as for reader_read. */
+/* Reads and verifies the chunks that hold these bytes. Chunks that were read before are never
+ * written again. off + len_bytes is at most the file's size. Errors as for reader_read. */
 int part_image_read(struct part_image *image, uint64_t off, uint64_t len_bytes,
 	struct pawl_err *err);
-/* Frees the memory of all whole chunks before end, so that a file larger than memory can be gone
- * through. They are read again if needed again. */
+/* Frees the memory of all whole chunks before end, so that a file larger than memory can be read
+ * from start to end. If needed again, they are read again. */
 void part_image_drop(struct part_image *image, uint64_t end);
 /* Reads and verifies the chunks whose entry in want, which has one per chunk of the file, is true.
  * Errors as for reader_read. */
 int part_image_read_chunks(struct part_image *image, const bool *want, struct pawl_err *err);
-/* Says whether other processes are about to read the same bytes (at first false): then they are
- * read through the page cache that all processes of the node share. Each process still verifies its
- * own copy. */
+/* Sets whether other processes are about to read the same bytes (at first false). If so, they are
+ * read through the page cache, which all processes of the node share. Each process still verifies
+ * the bytes itself. */
 void part_image_share(struct part_image *image, bool shared);
-/* Returns the address of byte off of the file. Look only at bytes that were needed before; they
- * stay until close. Any thread. */
+/* Returns the address of byte off of the file. Only bytes that were read may be used; they stay
+ * until close. Any thread. */
 const uint8_t *part_image_at(const struct part_image *image, uint64_t off);
 void part_image_close(struct part_image *image); /* call before reader_close; NULL is fine */
 

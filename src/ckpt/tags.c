@@ -1,7 +1,7 @@
 /* Roots and tags: opening, listing, pins. See tags.h for the contract.
  *
- * A tag is believed when complete.txt is OK, the manifest is whole and that of this tag, and every
- * file has its size; each of the three alone keeps a half-written tag out. */
+ * A tag is complete if complete.txt is OK, the manifest is intact and that of this tag, and every
+ * file has its size. Each of the three alone rejects a half-written tag. */
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/wire.h"
@@ -29,7 +29,7 @@ static int as_broken(int rv, const char *tag, const char *what, struct pawl_err 
 	return rv;
 }
 
-/* Checks that complete.txt says OK and nothing else. */
+/* Checks that complete.txt contains OK and nothing else. */
 static int check_complete(struct store *store, const char *tag, struct pawl_err *err)
 {
 	char path[TAG_PATH_MAX];
@@ -76,7 +76,7 @@ int tags_read_manifest(struct store *store, const char *tag, struct manifest *ma
 	}
 	if (strcmp(m.tag, tag) != 0 || (tag_parse(tag, &step) && m.step != step)) {
 		rv = pawl_err_set(err, PAWL_ECORRUPT,
-			"%s: its manifest is that of %s, step %" PRIu64, tag, m.tag, m.step);
+			"%s: contains the manifest of %s, step %" PRIu64, tag, m.tag, m.step);
 		manifest_deinit(&m);
 		return rv;
 	}
@@ -204,7 +204,8 @@ static int parse_pins(struct pins *pins, const char *text, size_t len_bytes, str
 
 		if (newline == NULL ||
 			!parse_pin(pins->tags[pins->n], at, (size_t)(newline - at))) {
-			return pawl_err_set(err, PAWL_ECORRUPT, PINS_FILE ": not one tag a line");
+			return pawl_err_set(err, PAWL_ECORRUPT,
+				PINS_FILE ": malformed: it must list one tag a line");
 		}
 		pins->n++;
 		at = newline + 1;
@@ -238,7 +239,7 @@ static int read_pins(struct store *store, struct pins *pins, struct pawl_err *er
 	pins->tags = FAULT_MEM("tags.pins",
 		calloc(count_lines(text, len_bytes) + 1, sizeof(*pins->tags)));
 	if (pins->tags == NULL) {
-		rv = pawl_err_set(err, PAWL_ENOMEM, "read " PINS_FILE);
+		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory to read " PINS_FILE);
 	} else {
 		rv = parse_pins(pins, text, len_bytes, err);
 	}
@@ -293,7 +294,7 @@ static int write_pins(struct store *store, const struct pins *pins, struct pawl_
 		wire_put_raw(&out, line, (size_t)n);
 	}
 	if (out.failed) {
-		rv = pawl_err_set(err, PAWL_ENOMEM, "write " PINS_FILE);
+		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory to write " PINS_FILE);
 	} else {
 		rv = store_publish(store, PINS_FILE, out.bytes, out.len_bytes, err);
 	}
@@ -304,15 +305,15 @@ static int write_pins(struct store *store, const struct pins *pins, struct pawl_
 int tag_pin(struct store *store, const char *tag, bool pinned, struct pawl_err *err)
 {
 	struct pins pins;
-	bool there;
+	bool exists;
 	size_t n = 0;
 	int rv;
 
 	rv = tags_check_name(tag, err);
 	if (rv == 0) {
-		rv = tags_has_path(store, tag, &there, err);
+		rv = tags_has_path(store, tag, &exists, err);
 	}
-	if (rv == 0 && pinned && !there) {
+	if (rv == 0 && pinned && !exists) {
 		rv = pawl_err_set(err, PAWL_ENOENT, "pin %s: there is no such tag", tag);
 	}
 	if (rv == 0) {
@@ -371,7 +372,7 @@ int tags_unopened(struct store *store, const struct tags_stop *stop, struct tag_
 	infos = FAULT_MEM("tags.list", calloc(*n + 1, sizeof(*infos)));
 	if (infos == NULL) {
 		free(steps);
-		return pawl_err_set(err, PAWL_ENOMEM, "list %zu tags", *n);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory to list %zu tags", *n);
 	}
 	pins_known = read_pins(store, &pins, NULL) == 0;
 	sort_pins(&pins);

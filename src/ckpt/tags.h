@@ -1,25 +1,25 @@
 /*
- * The tags of a root: listing, publishing, putting aside, deleting. Works through a store, so that
- * the crash simulator can stop it anywhere.
+ * The tags of a root: listing, publishing, quarantine, deletion. Works through a store, so that the
+ * crash simulator can stop it anywhere.
  *
  *   <root>/<tag>/<file>…            partitions, valid torch zips
  *   <root>/<tag>/.pawl/manifest     see manifest.h
  *   <root>/<tag>/complete.txt       exactly "OK"
  *   <root>/.pawl.<tag>.new/…        being written (or, after an exchange, being deleted)
  *   <root>/.pawl.<tag>.old/…        the old one while a new one takes its place in two renames
- *   <root>/.pawl.<tag>.del/…        let go by retention, being deleted
- *   <root>/.bad/<tag>.<n>/…         put aside, with why.txt; at most TAGS_BAD_MAX are kept
- *   <root>/latest                   if there: somebody's own, names a tag that must stay
+ *   <root>/.pawl.<tag>.del/…        no longer kept by retention, being deleted
+ *   <root>/.bad/<tag>.<n>/…         quarantined, with why.txt; at most TAGS_BAD_MAX are kept
+ *   <root>/latest                   optional, by other programs: names a tag to keep
  *   <root>/.pins                    pinned tags, one a line: "5" for global_step5, else "=tag"
  *
- * A directory is a tag if its name has no dot in front and it contains .pawl; other directories are
- * not ours, and left alone. A link to a directory is a tag, too, and files of a tag may be links to
- * plain files. Anything else may have any of these names: nothing waits for it, and it only makes a
- * tag broken.
+ * A directory is a tag if its name has no leading dot and it contains .pawl; other directories are
+ * not ours, and are left alone. A link to a directory is a tag, too, and files of a tag may be
+ * links to plain files. If anything else, such as a FIFO, has one of these names, nothing waits for
+ * it, and it only makes a tag broken.
  *
  * Publishing: all of .pawl.<tag>.new is made durable in the order data, manifest, complete.txt;
  * then one rename (an exchange when the tag exists) and a sync of the root. So no reader ever sees
- * half a tag under its name, and a step saved again replaces the old one in one instant.
+ * half a tag under its name, and a step saved again replaces the old one atomically.
  */
 #ifndef CKPT_TAGS_H
 #define CKPT_TAGS_H
@@ -38,7 +38,7 @@ enum tag_state {
 	 * not read. */
 	TAG_COMPLETE,
 	TAG_BROKEN,   /* anything else under a tag's name */
-	TAG_UNOPENED, /* not looked at; no returned list has any */
+	TAG_UNOPENED, /* not opened; internal, not in tags_list */
 };
 
 struct tag_info {
@@ -50,7 +50,7 @@ struct tag_info {
 	int64_t created_ns;   /* from the manifest; 0 if not read */
 	uint32_t world;       /* ranks that saved */
 	uint32_t files;       /* files in the manifest */
-	char why[160];        /* why the tag is broken; "" if it is whole */
+	char why[160];        /* why the tag is broken; "" if it is complete */
 };
 
 void tag_of_step(char *buf, size_t cap_bytes, uint64_t step);
@@ -59,12 +59,12 @@ void tag_new_dir(char *buf, size_t cap_bytes, const char *tag);
 /* Gets the step from the name of a tag that is named after it ("global_step" and digits, no leading
  * zero except in 0). Returns false for any other name. */
 bool tag_parse(const char *name, uint64_t *step);
-/* Whether a tag may have this name: 1 to CKPT_TAG_MAX - 1 bytes, no '/', no '.' in front, no
+/* Returns whether a tag may have this name: 1 to CKPT_TAG_MAX - 1 bytes, no '/', no leading '.', no
  * control characters. */
 bool tag_valid(const char *name);
 
-/* Asked before each tag that is opened, where there may be many: if asked returns true the call
- * ends with PAWL_ECANCELED. */
+/* Stops calls that may open many tags: asked is called before each tag, and if it returns true the
+ * call ends with PAWL_ECANCELED. */
 struct tags_stop {
 	bool (*asked)(void *user);
 	void *user; /* for the caller's use */
@@ -79,9 +79,9 @@ int tags_list(struct store *store, const struct tags_stop *stop, struct tag_info
 struct tag_step {
 	char tag[CKPT_TAG_MAX];
 	uint64_t step;      /* training step */
-	int64_t created_ns; /* from the manifest; 0 if it was not read, or cannot be */
-	/* Named after its step. If no other tag has the same step, only the name was looked at, and
-	 * the directory may not be a tag of ours. */
+	int64_t created_ns; /* from the manifest; 0 if it was not read, or cannot be read */
+	/* Named after its step. If no other tag has the same step, only the name was read, and the
+	 * directory may not be a tag of ours. */
 	bool named;
 };
 
@@ -89,35 +89,34 @@ struct tag_step {
  * that are not named after their step, and of those that share a step with another tag. */
 int tags_steps(struct store *store, const struct tags_stop *stop, struct tag_step **tags, size_t *n,
 	struct pawl_err *err);
-/* Finds the last tag, whole or not. PAWL_ENOENT: there is none. */
+/* Finds the last tag in that order, complete or not. PAWL_ENOENT: there is none. */
 int tags_highest(struct store *store, const struct tags_stop *stop, struct tag_step *tag,
 	struct pawl_err *err);
 
-/* Options of a search for the newest whole tag. */
+/* Options of a search for the newest complete tag. */
 struct tags_search {
 	const struct tags_stop *stop; /* NULL: never stop */
 	/* NULL, or called for each tag that is skipped, from the newest down: damaged (why->code is
-	 * PAWL_ECORRUPT), or tag_access_denied(why). It may put that tag aside. */
+	 * PAWL_ECORRUPT), or tag_access_denied(why). It may quarantine that tag. */
 	void (*on_skipped)(void *user, const char *tag, const struct pawl_err *why);
-	void *user; /* passed to met */
+	void *user; /* passed to on_skipped */
 };
 
-/* Opens tags from the newest down to the first that is whole; older ones are not opened.
+/* Opens tags from the newest down to the first that is complete; older ones are not opened.
  * PAWL_ENOENT: there is no tag; PAWL_ECORRUPT: all are damaged, and err is that of the newest;
- * PAWL_EIO: one may not be read and no older one is whole; or the storage fails. */
+ * PAWL_EIO: one may not be read and no older one is complete; or the storage fails. */
 int tags_newest(struct store *store, const struct tags_search *search, struct manifest *manifest,
 	struct pawl_err *err);
-/* Whether an error says that we may not read the tag, whole or not. */
+/* Returns whether an error says that we may not read the tag, complete or not. */
 bool tag_access_denied(const struct pawl_err *why);
 /* Opens a tag: reads and checks complete.txt, manifest and file sizes. PAWL_ENOENT if there is no
  * such tag, PAWL_ECORRUPT if it is broken. */
 int tag_open(struct store *store, const char *tag, struct manifest *manifest, struct pawl_err *err);
-/* Opens a tag as tag_open does, but does not require complete.txt: shows what a tag without it
- * holds. */
+/* Opens a tag as tag_open does, but does not require complete.txt. */
 int tag_open_unsealed(struct store *store, const char *tag, struct manifest *manifest,
 	struct pawl_err *err);
-/* Marks a tag as complete, durably. Called by the one owner of the root, which has verified every
- * byte of it. */
+/* Writes complete.txt of a tag, durably. Called by the one owner of the root, which has verified
+ * every byte of the tag. */
 int tag_seal(struct store *store, const char *tag, struct pawl_err *err);
 /* Checks that .pins can be read. PAWL_ECORRUPT if not: then every tag counts as pinned. */
 int tags_check_pins(struct store *store, struct pawl_err *err);
@@ -142,19 +141,20 @@ int tag_begin(struct store *store, const char *tag, char *dir, size_t dir_cap_by
  * must be written and synced. See above. */
 int tag_publish(struct store *store, const char *tag, const struct manifest *manifest,
 	struct pawl_err *err);
-/* Links files that others put into the tag's directory, whose manifest is ours, into the directory
- * being built, before publishing syncs it. */
+/* Links files that other programs put into the tag's directory into the directory being built,
+ * before publishing syncs it. ours: manifest of the tag that is replaced; its files are not
+ * linked. */
 int tag_adopt(struct store *store, const char *tag, const struct manifest *ours,
 	struct pawl_err *err);
 void tag_abandon(struct store *store, const char *tag); /* removes .pawl.<tag>.new, best effort */
 
-/* Moves a bad tag to .bad with why.txt. Succeeds also when the tag has vanished. */
+/* Moves a bad tag to .bad with why.txt. Succeeds also if there is no such tag. */
 int tag_quarantine(struct store *store, const char *tag, const char *why, struct pawl_err *err);
-/* Deletes a tag, pinned or not: renames it away first, then removes it. Succeeds also when it does
- * not exist. */
+/* Deletes a tag, pinned or not: renames it to a hidden name first, then removes it. Succeeds also
+ * if it does not exist. */
 int tag_remove(struct store *store, const char *tag, struct pawl_err *err);
-/* Deletes those of n tags that keep does not mark: renames all of them away, durably, then removes
- * them. */
+/* Deletes those of n tags that keep does not mark: renames all of them to hidden names, durably,
+ * then removes them. */
 int tags_drop(struct store *store, const struct tag_info *tags, size_t n, const bool *keep,
 	struct pawl_err *err);
 /* Marks in keep the tags of a root that the rule (retain.h) keeps, and the one that its file
@@ -162,8 +162,8 @@ int tags_drop(struct store *store, const struct tag_info *tags, size_t n, const 
 struct retain_rule;
 int tags_plan_retain(struct store *store, const struct retain_rule *rule, struct tag_info *tags,
 	size_t n, bool *keep, struct pawl_err *err);
-/* Deletes the tags that the rule lets go; opens no tag that stays in any case. Call it only after a
- * newer tag is durable. */
+/* Deletes the tags that the rule does not keep; opens no tag that stays in any case. Call it only
+ * after a newer tag is durable. */
 int tags_retain(struct store *store, const struct retain_rule *rule, struct pawl_err *err);
 int tag_pin(struct store *store, const char *tag, bool pinned, struct pawl_err *err);
 /* Finds the newest tag of a step: "global_step<step>" if it exists, else another tag of that step.

@@ -1,4 +1,4 @@
-/* Tags that leave a root: put aside because they are bad, or let go by retention. See tags.h for
+/* Tags that leave a root: quarantined because they are bad, or deleted by retention. See tags.h for
  * the contract. */
 #include "base/err.h"
 #include "base/fault.h"
@@ -13,7 +13,7 @@
 
 #define LATEST_FILE "latest"
 
-/* ---- putting aside ---- */
+/* ---- quarantine ---- */
 
 /* Removes all but the newest TAGS_BAD_MAX tags of .bad, best effort. */
 static void prune_bad(struct store *store)
@@ -49,7 +49,7 @@ static int next_bad(struct store *store, uint64_t *number, struct pawl_err *err)
 
 int tag_quarantine(struct store *store, const char *tag, const char *why, struct pawl_err *err)
 {
-	char aside[TAG_PATH_MAX], reason[TAG_PATH_MAX];
+	char quarantined[TAG_PATH_MAX], reason[TAG_PATH_MAX];
 	uint64_t number;
 	bool exists;
 	int rv;
@@ -66,7 +66,7 @@ int tag_quarantine(struct store *store, const char *tag, const char *why, struct
 		rv = next_bad(store, &number, err);
 	}
 	if (rv != 0) {
-		return pawl_err_prefix(err, rv, "put %s aside", tag);
+		return pawl_err_prefix(err, rv, "quarantine %s", tag);
 	}
 	/* written before the move, so that every tag in .bad has its reason; missing if the disk is
 	 * full */
@@ -74,8 +74,8 @@ int tag_quarantine(struct store *store, const char *tag, const char *why, struct
 	if (store_write_small(store, reason, why, strlen(why), NULL) == 0) {
 		store_sync_dir(store, tag, NULL);
 	}
-	snprintf(aside, sizeof(aside), TAG_BAD_DIR "/%s.%" PRIu64, tag, number);
-	rv = store_rename(store, tag, aside, STORE_REPLACE, err);
+	snprintf(quarantined, sizeof(quarantined), TAG_BAD_DIR "/%s.%" PRIu64, tag, number);
+	rv = store_rename(store, tag, quarantined, STORE_REPLACE, err);
 	if (rv == 0) {
 		rv = store_sync_dir(store, TAG_BAD_DIR, err);
 	}
@@ -83,7 +83,7 @@ int tag_quarantine(struct store *store, const char *tag, const char *why, struct
 		rv = store_sync_dir(store, "", err);
 	}
 	if (rv != 0) {
-		return pawl_err_prefix(err, rv, "put %s aside", tag);
+		return pawl_err_prefix(err, rv, "quarantine %s", tag);
 	}
 	prune_bad(store);
 	return 0;
@@ -102,7 +102,7 @@ static int read_latest(struct store *store, char tag[CKPT_TAG_MAX], struct pawl_
 
 	tag[0] = '\0';
 	if (rv == PAWL_ENOENT || rv == PAWL_ELIMIT || rv == PAWL_EINVAL) {
-		return 0; /* a file that is too long, or something else, names no tag */
+		return 0; /* a file that is too long, or no plain file, names no tag */
 	}
 	if (rv == 0) {
 		snprintf(tag, CKPT_TAG_MAX, "%s", (const char *)text);
@@ -125,7 +125,7 @@ int tags_plan_retain(struct store *store, const struct retain_rule *rule, struct
 	}
 	list = FAULT_MEM("tags.retain", calloc(n + 1, sizeof(*list)));
 	if (list == NULL) {
-		return pawl_err_set(err, PAWL_ENOMEM, "retain: %zu tags", n);
+		return pawl_err_set(err, PAWL_ENOMEM, "retain: no memory for %zu tags", n);
 	}
 	for (size_t i = n; i-- > 0;) {
 		list[i].step = tags[i].step;
@@ -205,7 +205,7 @@ int tags_retain(struct store *store, const struct retain_rule *rule, struct pawl
 	}
 	keep = FAULT_MEM("tags.retain", calloc(n + 1, sizeof(*keep)));
 	if (keep == NULL) {
-		rv = pawl_err_set(err, PAWL_ENOMEM, "%zu tags", n);
+		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for %zu tags", n);
 	} else {
 		rv = tags_plan_retain(store, rule, tags, n, keep, err);
 	}

@@ -61,7 +61,7 @@ int tags_check_name(const char *tag, struct pawl_err *err)
 		return 0;
 	}
 	return pawl_err_set(err, PAWL_EINVAL,
-		"'%s' cannot be a tag: 1 to %u bytes, no '/', no '.' in front, no control "
+		"'%s' is not a valid tag: 1 to %u bytes, no '/', no leading '.', no control "
 		"characters",
 		tag, CKPT_TAG_MAX - 1);
 }
@@ -106,7 +106,7 @@ bool tags_parse_hidden(const char *name, char tag[CKPT_TAG_MAX])
 
 /* ---- lists of names ---- */
 
-/* Keeps a name until the listing is over: the store must not be changed during a listing. */
+/* Collects a name, since the store must not change during a listing. */
 static int add_name(void *user, const char *text, enum store_kind kind)
 {
 	struct tag_names *names = user;

@@ -6,16 +6,16 @@
 
 #include <stdbool.h>
 
-#define TAG_NAME_MAX      (CKPT_TAG_MAX + 32u) /* bytes of a hidden or numbered tag, with terminator */
-#define TAG_PATH_MAX      (2u * TAG_NAME_MAX) /* bytes of a path in such a directory */
+#define TAG_NAME_MAX      (CKPT_TAG_MAX + 32u) /* bytes of a hidden or numbered name */
+#define TAG_PATH_MAX      (2u * TAG_NAME_MAX)  /* bytes of a path in such a directory */
 #define TAG_BAD_DIR       ".bad"
-#define TAG_HIDDEN_PREFIX ".pawl." /* in front of a tag that is not in place */
+#define TAG_HIDDEN_PREFIX ".pawl." /* begins the hidden names of a tag */
 #define TAG_OK            "OK"     /* content of complete.txt */
 #define TAG_OK_BYTES      2u
 
 struct tag_name {
 	char name[TAG_NAME_MAX];
-	/* The step of a tag that is named after it, else 0; or the number of a tag put aside. */
+	/* The step of a tag that is named after it, else 0; or the number of a quarantined tag. */
 	uint64_t number;
 };
 
@@ -32,9 +32,9 @@ struct tag_names {
 bool tags_parse_number(const char *at, const char *end, uint64_t *number);
 /* Checks that tag is a valid name of a tag. PAWL_EINVAL. */
 int tags_check_name(const char *tag, struct pawl_err *err);
-/* Whether a directory of this name (a tag's, or hidden) exists that we made: it contains .pawl. */
+/* Sets *ours: whether a directory of this name (a tag's, or hidden) exists and contains .pawl. */
 int tags_is_ours(struct store *store, const char *name, bool *ours, struct pawl_err *err);
-/* Whether a directory with a valid tag name is a tag. If we have no right to look into it, it
+/* Sets *is_tag: whether a directory with a valid tag name is a tag. If we may not read it, it
  * counts as a tag only if it is named after a step. */
 int tags_is_tag(struct store *store, const char *name, bool *is_tag, struct pawl_err *err);
 /* Returns the number by which to order a tag that has its step neither in its name nor in a
@@ -51,7 +51,7 @@ void tags_inspect(struct store *store, struct tag_info *info);
 /* Reads the manifest of a tag, and checks that it is this tag's. tag_open checks the rest. */
 int tags_read_manifest(struct store *store, const char *tag, struct manifest *manifest,
 	struct pawl_err *err);
-/* PAWL_ECANCELED if stop (NULL: never) asks for it. */
+/* Returns 0, or PAWL_ECANCELED if stop (NULL: never) asks for it. */
 int tags_check_stop(const struct tags_stop *stop, struct pawl_err *err);
 /* Writes a hidden name such as ".pawl.global_step5.new". */
 void tags_hide_name(char name[TAG_NAME_MAX], const char *tag, const char *suffix);
@@ -65,7 +65,7 @@ bool tags_want_numbered(struct tag_name *name);
 int tags_list_names(struct store *store, const char *dir, bool (*wanted)(struct tag_name *name),
 	struct tag_names *names, struct pawl_err *err);
 
-/* Whether a file or directory exists at path. */
+/* Sets *has: whether a file or directory exists at path. */
 int tags_has_path(struct store *store, const char *path, bool *has, struct pawl_err *err);
 
 #endif

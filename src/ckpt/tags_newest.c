@@ -1,9 +1,9 @@
 /*
- * Finds the newest tag that is whole, among any number that are not: see tags.h for the contract.
+ * Finds the newest complete tag among any number of others: see tags.h for the contract.
  *
- * Most tags are named after their step, so that one listing of the root orders them and only the
- * tags that are tried are opened, from the newest down. Manifests are read for order only if a tag
- * has another name, for its step, or shares its step with another tag, for its age.
+ * Most tags are named after their step. So one listing of the root orders them, and only the tags
+ * that are tried are opened, from the newest down. Manifests are read for the order only if a tag
+ * has another name (for its step), or shares its step with another tag (for its age).
  */
 #include "base/err.h"
 #include "base/fault.h"
@@ -20,7 +20,7 @@ int tags_check_stop(const struct tags_stop *stop, struct pawl_err *err)
 {
 	return stop == NULL || !stop->asked(stop->user)
 		? 0
-		: pawl_err_set(err, PAWL_ECANCELED, "the look through the tags was broken off");
+		: pawl_err_set(err, PAWL_ECANCELED, "the search through the tags was broken off");
 }
 
 bool tag_access_denied(const struct pawl_err *why)
@@ -35,7 +35,7 @@ int tags_is_tag(struct store *store, const char *name, bool *is_tag, struct pawl
 	int rv = tags_is_ours(store, name, is_tag, &why);
 
 	if (rv != 0 && tag_access_denied(&why)) {
-		/* Only names of a step count: many a root contains lost+found. */
+		/* only names of a step count, since a root may contain lost+found */
 		*is_tag = tag_parse(name, &step);
 		return 0;
 	}
@@ -118,14 +118,14 @@ static int fill_steps(struct store *store, const struct tags_stop *stop,
 	return rv;
 }
 
-/* Whether another tag has the same step. */
+/* Returns whether another tag has the same step. */
 static bool has_same_step(const struct tag_step *tags, size_t n, size_t i)
 {
 	return (i > 0 && tags[i - 1].step == tags[i].step) ||
 		(i + 1 < n && tags[i + 1].step == tags[i].step);
 }
 
-/* Sorts tags by step, and those of one step by age, which the name does not tell. */
+/* Sorts tags by step, and those of one step by age, which is read from the manifest. */
 static void sort_steps(struct store *store, struct tag_step *tags, size_t n)
 {
 	struct manifest m;
@@ -158,7 +158,7 @@ int tags_steps(struct store *store, const struct tags_stop *stop, struct tag_ste
 	}
 	steps = FAULT_MEM("tags.steps", calloc(names.n + 1, sizeof(*steps)));
 	if (steps == NULL) {
-		rv = pawl_err_set(err, PAWL_ENOMEM, "list %zu tags", names.n);
+		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory to list %zu tags", names.n);
 	} else {
 		rv = fill_steps(store, stop, &names, steps, &found, err);
 	}
@@ -208,8 +208,8 @@ static int try_tag(struct store *store, const struct tag_step *tag, struct manif
 	return rv == 0 ? tag_open(store, tag->tag, manifest, err) : rv;
 }
 
-/* Tries tags from the newest down. err says why none is whole: a tag that may not be read counts
- * more than damaged ones, since it may well be whole. */
+/* Tries tags from the newest down. If none is complete, err says why: a tag that may not be read
+ * takes precedence over damaged ones, since it may be complete. */
 static int search_down(struct store *store, const struct tags_search *search,
 	const struct tag_step *tags, size_t n, struct manifest *manifest, struct pawl_err *err)
 {
@@ -227,7 +227,7 @@ static int search_down(struct store *store, const struct tags_search *search,
 			continue;
 		}
 		if (rv != PAWL_ECORRUPT && !tag_access_denied(&why)) {
-			*err = why; /* the storage fails, which says nothing about the tag */
+			*err = why; /* the storage fails: the tag itself may be intact */
 			return rv;
 		}
 		if (search->on_skipped != NULL) {

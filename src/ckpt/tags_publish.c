@@ -2,7 +2,7 @@
  * Publishing a tag, and recovering a root after a crash. See tags.h for the contract.
  *
  * Publishing, in the order in which a crash finds it. Until the rename everything happens in
- * .pawl.<tag>.new, which no reader looks at; each step is durable before the next begins:
+ * .pawl.<tag>.new, which no reader opens; each step is durable before the next begins:
  *   1. the partitions, written and synced by the caller
  *   2. their names
  *   3. .pawl/manifest
@@ -14,8 +14,8 @@
  * Hidden names and what they mean after a crash (recover_tag):
  *   .pawl.<tag>.new   half built, or the old content after an exchange: removed
  *   .pawl.<tag>.old   <tag> exists: removed
- *                     no <tag>, the replacement was cut off in the middle: put back
- *   .pawl.<tag>.del   let go by retention: removed
+ *                     no <tag>, the replacement was interrupted: put back
+ *   .pawl.<tag>.del   no longer kept by retention: removed
  *
  * Nothing is removed before the root is synced: a rename that a killed process left unsynced could
  * still be undone by a power cut, and the replaced content must be there then.
@@ -77,7 +77,7 @@ int tags_leftovers(struct store *store, struct tag_leftover **left, size_t *n, s
 	list = FAULT_MEM("tags.leftovers", calloc(names.n + 1, sizeof(*list)));
 	if (list == NULL) {
 		free(names.at);
-		return pawl_err_set(err, PAWL_ENOMEM, "list %zu names", names.n);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory to list %zu names", names.n);
 	}
 	for (size_t i = 0; i < names.n && rv == 0; i++) {
 		size_t len = strlen(names.at[i].name);
@@ -186,7 +186,7 @@ static int sync_folders(struct store *store, const char *dir, const struct manif
 	return rv;
 }
 
-/* Makes the content of dir whole and durable: names, then manifest, then complete.txt. */
+/* Makes the content of dir complete and durable: names, then manifest, then complete.txt. */
 static int seal_dir(struct store *store, const char *dir, const struct manifest *manifest,
 	const struct wire_out *encoded, struct pawl_err *err)
 {
@@ -241,12 +241,12 @@ static int replace_in_steps(struct store *store, const char *tag, const char *di
 	}
 	rv = store_sync_dir(store, "", err);
 	if (rv == 0) {
-		store_remove(store, old, NULL); /* the next tag_begin removes whatever stays */
+		store_remove(store, old, NULL); /* the next tag_begin removes what is left */
 	}
 	return rv;
 }
 
-/* Files that others put into a directory that a tag replaces, or into a folder of it. */
+/* Files that other programs put into a directory that a tag replaces, or into a folder of it. */
 struct foreign {
 	struct store *store;         /* the caller's */
 	const char *tag;             /* the directory that is replaced */
@@ -263,7 +263,7 @@ static bool is_ours(const struct manifest *manifest, const char *name)
 		strcmp(name, "why.txt") == 0 || manifest_find_file(manifest, name) != NULL;
 }
 
-/* A store_list_fn; changes another directory than the one listed. */
+/* A store_list_fn. It may link files, since it changes another directory than the one listed. */
 static int adopt_name(void *user, const char *base, enum store_kind kind);
 
 /* Adopts the files in the folder at from, and makes their names in to durable. */
@@ -299,8 +299,8 @@ static int adopt_name(void *user, const char *base, enum store_kind kind)
 	snprintf(to, sizeof(to), "%s/%s", foreign->dir, name);
 	if (store_stat(foreign->store, to, &saved, NULL, NULL) == 0 && saved != kind) {
 		foreign->rv = pawl_err_set(foreign->err, PAWL_EEXIST,
-			"%s is a %s that was not written by Pawl, and a %s in what is saved: move "
-			"it away",
+			"%s is a %s that Pawl did not write, but the save has a %s of that name: "
+			"move it away",
 			from, kind == STORE_DIR ? "folder" : "file",
 			saved == STORE_DIR ? "folder" : "file");
 	} else if (kind == STORE_DIR) {
@@ -309,7 +309,8 @@ static int adopt_name(void *user, const char *base, enum store_kind kind)
 		foreign->rv = store_link(foreign->store, from, to, foreign->err);
 	}
 	if (foreign->rv == PAWL_EEXIST && kind == STORE_FILE && saved == kind) {
-		foreign->rv = 0; /* the file was saved anew, which overwrites the foreign one */
+		foreign->rv =
+			0; /* the save has a file of this name, which replaces the foreign one */
 	}
 	return foreign->rv != 0;
 }
@@ -327,7 +328,7 @@ int tag_adopt(struct store *store, const char *tag, const struct manifest *ours,
 	return rv == 0 ? foreign.rv : rv;
 }
 
-/* Keeps files that somebody else put into a directory of the tag's name. */
+/* Keeps files that other programs put into a directory of the tag's name. */
 static int adopt_foreign(struct store *store, const char *tag, const char *dir,
 	struct pawl_err *err)
 {
@@ -343,7 +344,9 @@ static int adopt_foreign(struct store *store, const char *tag, const char *dir,
 	rv = store_stat(store, tag, &kind, NULL, err);
 	if (rv == 0 && kind != STORE_DIR) {
 		rv = pawl_err_set(err, PAWL_EEXIST,
-			"what lies under this name is no directory, and not of Pawl: move it away");
+			"something other than a directory has this name, and Pawl did not write "
+			"it: "
+			"move it away");
 	}
 	if (rv != 0) {
 		return rv;
@@ -373,7 +376,7 @@ static int name_dir(struct store *store, const char *tag, const char *dir, struc
 		rv = store_sync_dir(store, "", err);
 	}
 	if (rv == 0 && exists) {
-		store_remove(store, dir, NULL); /* the next tag_begin removes whatever stays */
+		store_remove(store, dir, NULL); /* the next tag_begin removes what is left */
 	}
 	return rv;
 }
@@ -396,7 +399,7 @@ int tag_publish(struct store *store, const char *tag, const struct manifest *man
 	tags_hide_name(dir, tag, ".new");
 	manifest_encode(manifest, &out);
 	if (out.failed) {
-		rv = pawl_err_set(err, PAWL_ENOMEM, "encode the manifest");
+		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory to encode the manifest");
 	} else {
 		rv = seal_dir(store, dir, manifest, &out, err);
 	}

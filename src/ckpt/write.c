@@ -1,11 +1,11 @@
 /*
  * The writer: see write.h for the contract.
  *
- * Happy path: for each chunk in file order a free slot is taken (waiting for a transfer if none
- * is), the source yields the payload, both checksums are computed while older chunks are being
- * written, and the chunk is submitted. Then the rest is awaited and the file synced. Failure: the
- * first error is kept, nothing more is submitted, and every transfer in flight is awaited before
- * return, since the transfers use the slots and the source's memory until then.
+ * Happy path: for each chunk in file order, take a free slot (waiting for a transfer if there is
+ * none), get the payload from the source, compute both checksums while older chunks are being
+ * written, and submit the chunk. Then wait for the rest and sync the file. Failure: keep the first
+ * error, submit nothing more, and wait for every transfer in flight before returning, since
+ * transfers use the slots and the source's memory.
  *
  * An update computes all checksums first, and then knows which chunks to write, and where.
  */
@@ -55,14 +55,15 @@ int writer_open(struct writer **writer, struct store *store, bool bounce, struct
 	struct writer *w = FAULT_MEM("writer.open", calloc(1, sizeof(*w)));
 
 	if (w == NULL) {
-		return pawl_err_set(err, PAWL_ENOMEM, "open a writer");
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a writer");
 	}
 	if (bounce) {
 		w->bounces = FAULT_MEM("writer.bounce",
 			aligned_alloc(STORE_ALIGN, (size_t)STORE_DEPTH * CKPT_CHUNK));
 		if (w->bounces == NULL) {
 			free(w);
-			return pawl_err_set(err, PAWL_ENOMEM, "open a writer: its buffers");
+			return pawl_err_set(err, PAWL_ENOMEM,
+				"no memory for the buffers of a writer");
 		}
 	}
 	w->store = store;
@@ -279,7 +280,7 @@ int writer_write(struct writer *writer, const char *dir, struct manifest_part *p
 
 /* ---- updates ---- */
 
-/* A completed chunk. */
+/* A chunk in memory, complete with glue. */
 struct made {
 	uint8_t *bytes; /* memory of the source */
 	bool same;      /* unchanged from the base */
@@ -489,7 +490,7 @@ static void unlink_sources(struct update *update)
 
 	for (uint32_t i = 0; i < job->part->sources_n; i++) {
 		manifest_file_path(path, sizeof(path), job->dir, job->part, i);
-		/* On failure a file stays that nobody reads. */
+		/* on failure a file is left that nobody reads */
 		store_remove(job->writer->store, path, NULL);
 	}
 	job->part->sources_n = 0;
@@ -543,7 +544,7 @@ static int write_whole(struct update *update)
 	return write_file(update, path, job->plan->size_bytes, false);
 }
 
-/* Writes the part in the way that the store allows; also whole if the base is gone by now. */
+/* Writes the part in the way that the store allows; whole also if the base is gone. */
 static int write_update(struct update *update)
 {
 	int rv = make_all(update);

@@ -11,10 +11,10 @@ struct store;
 /* The source of a file's bytes. */
 struct write_source {
 	/*
-	 * Yields the payload of file bytes [off, off + len) in *bytes: a STORE_ALIGN aligned,
-	 * writable image of that range in which only the payload is set; the writer lays the glue
-	 * over it. *bytes is memory of the source, valid until everything is written, or bounce,
-	 * which has room for CKPT_CHUNK.
+	 * Returns the payload of file bytes [off, off + len) in *bytes: a STORE_ALIGN aligned,
+	 * writable image of that range in which only the payload is set. The writer adds the glue.
+	 * *bytes is memory of the source, valid until everything is written, or bounce, which has
+	 * room for CKPT_CHUNK.
 	 */
 	int (*chunk)(void *user, uint64_t off, size_t len_bytes, uint8_t *bounce, uint8_t **bytes,
 		struct pawl_err *err);
@@ -31,8 +31,8 @@ void writer_close(struct writer *writer); /* NULL is fine */
 /*
  * Writes dir/part->file whole and syncs it. plan's entry CRCs are filled; part->chunks gets the
  * checksums, and part->sums if there is room for them. The last chunk of a raw file is padded to a
- * multiple of STORE_ALIGN, and the padding is cut off again. On error the file may be left behind,
- * half written.
+ * multiple of STORE_ALIGN, and the padding is cut off again. On error a half-written file may be
+ * left behind.
  */
 int writer_write(struct writer *writer, const char *dir, struct manifest_part *part,
 	struct zip_plan *plan, const struct write_source *source, struct pawl_err *err);

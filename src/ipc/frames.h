@@ -1,10 +1,10 @@
 /*
  * Bodies of the frames between workers and agent, one struct each: docs/protocol.md has the bytes,
- * proto.h the header around them. frames.c has a table of the fields of each struct, by which one
- * function encodes and one decodes all of them.
+ * proto.h the header in front of them. frames.c has a table of the fields of each struct; one
+ * function encodes, and one decodes, all of them by these tables.
  *
- * A frame that has no struct here has no body. Text longer than its array is cut when a frame is
- * filled; when one is decoded it is malformed, as is a body that is too short or too long.
+ * A frame that has no struct here has no body. A sender cuts text that is longer than its array. A
+ * receiver rejects such text as malformed, as it rejects a body that is too short or too long.
  */
 #ifndef IPC_FRAMES_H
 #define IPC_FRAMES_H
@@ -18,7 +18,7 @@
 
 #define FRAME_DIR_MAX 256u /* bytes of the directory of a stream, terminator included */
 
-/* Bytes within a frame: the sender's, or in the buffer that the frame was decoded from. */
+/* Bytes within a frame: the sender's memory, or in the buffer that the frame was decoded from. */
 struct frame_blob {
 	const uint8_t *bytes;
 	uint32_t len_bytes;
@@ -112,7 +112,7 @@ struct frame_tag { /* REMOVE; FIND ("": the newest); FROM_STORE */
 
 struct frame_scale {
 	char job[CKPT_JOB_MAX];
-	uint32_t wanted; /* ranks that are wanted; 0: only asks */
+	uint32_t wanted; /* ranks that are wanted; 0: changes nothing, only reads the numbers */
 };
 
 struct frame_state {
@@ -191,7 +191,7 @@ struct frame_scaled {
 struct frame_stated {
 	uint32_t ranks;            /* ranks that are connected */
 	char tag[CKPT_TAG_MAX];    /* newest save that is in memory only; "": none */
-	uint32_t key;              /* kind of trouble (news.h); 0: none */
+	uint32_t key;              /* kind of trouble (alerts.h); 0: none */
 	char text[PROTO_TEXT_MAX]; /* description of the trouble; "": none */
 };
 
@@ -210,7 +210,7 @@ struct frame_diverged {
 
 struct frame_hold {
 	uint8_t question; /* enum proto_question */
-	uint64_t seq;     /* QUESTION_DUE: hold only if this is the last save that was asked for */
+	uint64_t seq;     /* QUESTION_DUE: wait for YES_AT only if this is the rank's last save */
 };
 
 struct frame_yes_at {
@@ -219,7 +219,7 @@ struct frame_yes_at {
 };
 
 struct frame_notification {
-	char text[PROTO_NOTIFICATION_MAX]; /* news that people are to hear now */
+	char text[PROTO_NOTIFICATION_MAX]; /* for the user, at once */
 };
 
 /* Room for the body of any frame that a worker sends. */

@@ -2,7 +2,7 @@
  * A worker's end of the connection to its agent: see link.h.
  *
  * Locks, never both: send (one frame at a time on the socket); calls_lock (the list of calls that
- * wait, and alive). Events are given out with neither held.
+ * wait, and alive). The event callback runs with neither held.
  */
 #include "ipc/link.h"
 
@@ -25,12 +25,12 @@
 #define LINK_NAME_MAX 32u /* bytes of "the agent (pid 7)" */
 
 struct link {
-	struct proto_conn conn;     /* receiving thread's, except fd */
+	struct proto_conn conn;     /* the receiving thread owns all but fd */
 	int pid;                    /* agent's pid, as the kernel says; 0: another namespace */
 	pthread_t thread;           /* receiving thread */
 	pthread_mutex_t send;       /* held to send one frame at a time */
 	pthread_mutex_t calls_lock; /* guards calls, alive, next_id */
-	pthread_cond_t answered;    /* a call is done, or the agent is gone */
+	pthread_cond_t answered;    /* signaled when a call is done, or the agent is gone */
 	struct link_call *calls;    /* calls that wait for a reply */
 	uint32_t next_id;           /* last request id given out; 0 is for events */
 	bool alive;                 /* the agent is there */
@@ -88,7 +88,7 @@ static void *receive(void *user)
 
 static int connect_to(const char *path, struct pawl_err *err)
 {
-	struct timeval patience = times_timeval(TIME_SESSION_BEGIN);
+	struct timeval send_timeout = times_timeval(TIME_SESSION_BEGIN);
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 	int fd;
 	int rv;
@@ -105,13 +105,13 @@ static int connect_to(const char *path, struct pawl_err *err)
 	if (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) != 0) {
 		rv = errno == ECONNREFUSED
 			? ENOENT
-			: errno; /* a socket file without an agent is as good as none */
+			: errno; /* a socket file without an agent counts as none */
 		errno = rv;
 		rv = pawl_err_sys(err, "connect to the agent at %s", path);
 		close(fd);
 		return rv;
 	}
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &send_timeout, sizeof(send_timeout));
 	return fd;
 }
 
@@ -134,7 +134,7 @@ static const char *name_agent(const struct link *link, char buf[LINK_NAME_MAX])
 	return buf;
 }
 
-/* Starts a thread that takes no signals: Python's handlers belong on its main thread. */
+/* Starts a thread that blocks all signals: Python's handlers belong on its main thread. */
 static int start_masked_thread(pthread_t *thread, void *(*run)(void *), void *user)
 {
 	sigset_t all;
@@ -223,7 +223,7 @@ static uint32_t build(struct link *link, struct wire_out *out, enum proto_type t
 	return id;
 }
 
-/* Explains a failed send by what has become of the agent. */
+/* Sets the error of a failed send: names the agent, if it is gone or hangs. */
 static void explain_send(struct link *link, int rv, const struct pawl_err *why,
 	struct pawl_err *err)
 {
@@ -234,7 +234,7 @@ static void explain_send(struct link *link, int rv, const struct pawl_err *why,
 		return;
 	}
 	if (rv == PAWL_EPEER && why->sys == EAGAIN) {
-		pawl_err_set(err, rv, "%s has taken nothing for %u s", name_agent(link, name),
+		pawl_err_set(err, rv, "%s has read nothing for %u s", name_agent(link, name),
 			times_s(TIME_SESSION_BEGIN));
 		return;
 	}
@@ -255,7 +255,7 @@ static int send_built(struct link *link, struct wire_out *out, struct pawl_err *
 	if (rv != 0) {
 		explain_send(link, rv, &why, err);
 	}
-	/* After PAWL_EPEER nothing gets through any more, or the frame got through in part. */
+	/* after PAWL_EPEER nothing can be sent any more, or only part of the frame was sent */
 	if (rv == PAWL_EPEER) {
 		shutdown(link->conn.fd, SHUT_RDWR);
 		pthread_mutex_lock(&link->calls_lock);
@@ -282,8 +282,8 @@ static void forget_call(struct link *link, struct link_call *call)
 	*at = call->next;
 }
 
-/* Waits until the call is done, the agent is gone, or the time is over. Returns true if the agent
- * is stopped, at two looks within TIME_LINK_STUCK: waiting is in vain. The caller holds
+/* Waits until the call is done, the agent is gone, or the time is up. Returns true if the agent was
+ * found stopped in two checks within TIME_LINK_STUCK: more waiting is useless. The caller holds
  * calls_lock. */
 static bool await(struct link *link, const struct link_call *call, int timeout_ms)
 {
@@ -291,8 +291,8 @@ static bool await(struct link *link, const struct link_call *call, int timeout_m
 	bool stopped = false;
 
 	while (!call->done && link->alive) {
-		int64_t look_ns = clock_mono_ns() + times_ns(TIME_LINK_STUCK) / 2;
-		int64_t next_ns = look_ns < due_ns ? look_ns : due_ns;
+		int64_t check_ns = clock_mono_ns() + times_ns(TIME_LINK_STUCK) / 2;
+		int64_t next_ns = check_ns < due_ns ? check_ns : due_ns;
 		struct timespec next = {.tv_sec = next_ns / NS_PER_S,
 			.tv_nsec = next_ns % NS_PER_S};
 		bool before = stopped;
@@ -311,14 +311,14 @@ static bool await(struct link *link, const struct link_call *call, int timeout_m
 	return false;
 }
 
-/* Turns an ERROR reply into the error that it tells. */
+/* Sets the error of an ERROR reply. */
 static int reply_error(const struct link_reply *reply, struct pawl_err *err)
 {
 	struct frame_error error;
 
 	if (link_reply_get(reply, PROTO_ERROR, &error, sizeof(error), NULL) != 0 ||
 		error.code == 0) {
-		return pawl_err_set(err, PAWL_EPEER, "malformed error");
+		return pawl_err_set(err, PAWL_EPEER, "the agent's error reply is malformed");
 	}
 	pawl_err_set(err, error.code, "%s", error.text);
 	if (err) {
@@ -364,7 +364,7 @@ int link_await(struct link *link, struct link_call *call, int timeout_ms, struct
 	}
 	if (!call->done && stopped) {
 		return pawl_err_set(err, PAWL_ETIMEDOUT,
-			"%s is stopped, by SIGSTOP or a debugger: kill -CONT %d lets it go on",
+			"%s is stopped, by SIGSTOP or a debugger: kill -CONT %d resumes it",
 			name_agent(link, name), link->pid);
 	}
 	if (!call->done) {

@@ -1,5 +1,5 @@
 /*
- * A worker's end of the connection to its agent: calls with replies, events, and the news that the
+ * A worker's end of the connection to its agent: calls with replies, events, and notice that the
  * agent is gone.
  *
  * One thread of the link receives. Calls may come from any thread. The event callback runs on the
@@ -32,7 +32,7 @@ struct link_call {
 };
 
 /* event: the body of an event; NULL: the agent is gone, and nothing more will come. Events of types
- * that this version does not know are left out. */
+ * that this version does not know are dropped. */
 typedef void link_event_fn(void *user, uint16_t type, const union frame_event *event);
 
 int link_open(struct link **out, const char *socket_path, link_event_fn *event, void *user,

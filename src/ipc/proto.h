@@ -18,12 +18,11 @@ struct pawl_err;
 
 #define PROTO_VERSION 7u
 #define PROTO_HEADER  12u /* bytes of a header */
-#define PROTO_BODY_MAX                                                                             \
-	(512u << 20) /* bytes of a body; more is refused and the connection closed      \
-				 */
+/* bytes of a body; a larger one ends the connection */
+#define PROTO_BODY_MAX         (512u << 20)
 #define PROTO_FDS_MAX          64u   /* descriptors of one frame, at most */
 #define PROTO_TEXT_MAX         512u  /* bytes of a message for people, terminator included */
-#define PROTO_NOTIFICATION_MAX 1024u /* bytes of news for people, terminator included */
+#define PROTO_NOTIFICATION_MAX 1024u /* bytes of a notification, terminator included */
 #define PROTO_RANKS_LOCAL      64u /* ranks of one node, as their arenas must travel in one frame */
 
 /* Types of frames; frames.h has the body of each. */
@@ -64,14 +63,14 @@ enum proto_type {
 	/* agent to worker, events */
 	PROTO_LEVEL = 128,
 	PROTO_DIVERGED,
-	PROTO_HOLD, /* answer HELD, and hold further such questions until YES_AT */
+	PROTO_HOLD, /* reply POLL_COUNT; further polls wait until YES_AT */
 	PROTO_YES_AT,
 	PROTO_NOTIFICATION,
 };
 
-/* Questions that ranks ask once a step, and that must be answered alike. */
+/* Questions that ranks ask once a step, and that have one answer for all ranks. */
 enum proto_question {
-	QUESTION_STOP, /* shall I finish the step, save, leave? */
+	QUESTION_STOP, /* must I finish the step, save, close? */
 	QUESTION_DUE,  /* is a save worth it now? Only in roots that are saved to by step */
 	QUESTIONS_N
 };
@@ -103,8 +102,8 @@ struct proto_conn {
 	size_t in_off;          /* bytes of in already consumed */
 	int fds[PROTO_FDS_MAX]; /* descriptors received, for the frame at in_off */
 	uint32_t fds_n;         /* number of entries in fds */
-	/* Takes no descriptors: the kernel drops those that come, and a frame that names some is
-	 * nonsense. */
+	/* Refuses descriptors: the kernel drops those that arrive, and a frame that names some is
+	 * malformed. */
 	bool refuse_fds;
 };
 
@@ -117,11 +116,11 @@ void proto_end(struct wire_out *out, size_t start);
  * gone. */
 int proto_send(int fd, struct wire_out *out, const int *fds, uint32_t fds_n, struct pawl_err *err);
 
-/* Reads what is there (blocking fd: at least one byte). Returns 1 if bytes came, 0 if nothing is
- * there now, PAWL_EPEER if the other end is gone. */
+/* Reads what has arrived (blocking fd: at least one byte). Returns 1 if bytes arrived, 0 if there
+ * are none now, PAWL_EPEER if the other end is gone. */
 int proto_fill(struct proto_conn *conn, struct pawl_err *err);
-/* Takes the next whole frame out of the bytes read. Returns 1 if frame is filled, 0 if none is
- * whole yet, PAWL_ECORRUPT for nonsense: close the connection. */
+/* Takes the next whole frame out of the bytes read. Returns 1 if frame is filled, 0 if no frame is
+ * whole yet; PAWL_ECORRUPT: the bytes are malformed, close the connection. */
 int proto_next(struct proto_conn *conn, struct proto_frame *frame, struct pawl_err *err);
 void proto_frame_close(struct proto_frame *frame); /* closes descriptors that nobody took */
 void proto_conn_close(struct proto_conn *conn);    /* closes fd and descriptors, frees buffers */

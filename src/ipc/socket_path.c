@@ -30,7 +30,7 @@ static int list_dirs(char dirs[DIRS][DIR_MAX])
 	return n;
 }
 
-/* Makes dir unless it is there, and checks that nobody else has a say in it. */
+/* Makes dir unless it exists, and checks that no other user can access it. */
 static int take_dir(const char *dir, struct pawl_err *err)
 {
 	struct stat st;
@@ -42,8 +42,8 @@ static int take_dir(const char *dir, struct pawl_err *err)
 		return pawl_err_sys(err, "%s", dir);
 	}
 	if (!S_ISDIR(st.st_mode) || st.st_uid != getuid() || (st.st_mode & 077) != 0) {
-		return pawl_err_set(err, PAWL_EBUSY, "%s: not a directory of mode 0700 of ours",
-			dir);
+		return pawl_err_set(err, PAWL_EBUSY,
+			"%s: not a directory of mode 0700 that this user owns", dir);
 	}
 	return access(dir, W_OK | X_OK) == 0 ? 0 : pawl_err_sys(err, "%s", dir);
 }
@@ -60,8 +60,9 @@ int agent_socket_path(const char *job, char *buf, size_t cap_bytes, struct pawl_
 	}
 	if (i == n) {
 		return pawl_err_set(err, PAWL_EBUSY,
-			"no directory for the agent's socket: set XDG_RUNTIME_DIR to one of mode "
-			"0700 of yours (under %u bytes). Tried %s; %s%s%s",
+			"no directory for the agent's socket: set XDG_RUNTIME_DIR to a directory "
+			"of "
+			"mode 0700 that you own (path under %u bytes). Tried %s; %s%s%s",
 			RUNTIME_MAX, why[0].msg, why[1].msg, n > 2 ? "; " : "",
 			n > 2 ? why[2].msg : "");
 	}

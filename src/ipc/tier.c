@@ -161,7 +161,7 @@ static void tighten(struct tier_limits *limits, const char *dir, const char *max
 	snprintf(path, sizeof(path), "%s/%s", dir, max_name);
 	max = read_number(path);
 	if (max >= (1ULL << 62)) {
-		return; /* version 1 says "no limit" with a huge number */
+		return; /* in version 1 a huge number means no limit */
 	}
 	snprintf(path, sizeof(path), "%s/%s", dir, now_name);
 	now = read_number(path);

@@ -2,8 +2,8 @@
  * The memory tier: arenas in memfds (not bound by the size of /dev/shm) that the agent owns and
  * workers map, under a hard budget.
  *
- * Pages are put in by the worker that uses an arena first, so that they are allocated huge where
- * the system allows it and charged where they are used.
+ * The worker that first uses an arena populates its pages, so that they are allocated huge where
+ * the system allows it, and charged where they are used.
  */
 #ifndef IPC_TIER_H
 #define IPC_TIER_H
@@ -27,12 +27,12 @@ struct arena {
 };
 
 /* Makes arena at least need_bytes large, to be filled. A smaller arena grows: its bytes stay, also
- * for a process that has mapped it; it gets another id, so that it is mapped anew. */
+ * for a process that has mapped it; it gets another id, so that it is mapped again. */
 int arena_ensure(struct arena *arena, uint64_t need_bytes, struct pawl_err *err);
-/* Gives an arena's pages back to the system, also those that workers put in; all of its bytes are 0
- * then. The arena stays as large as it is, and mapped. Idempotent. */
+/* Returns an arena's pages to the system, also those that workers populated; all of its bytes are 0
+ * then. The arena keeps its size and its mappings. Idempotent. */
 void arena_empty(struct arena *arena);
-/* Returns the bytes that an arena takes, or is about to take. */
+/* Returns the bytes that an arena uses, or is about to use. */
 uint64_t arena_used_bytes(const struct arena *arena);
 /* Maps an arena into this process. Idempotent. */
 int arena_map(struct arena *arena, struct pawl_err *err);
@@ -46,17 +46,17 @@ void arena_unmap(uint8_t *map, uint64_t size_bytes);
 
 /* The bounds of the tier on this node, in bytes. */
 struct tier_limits {
-	uint64_t asked;     /* bytes that the user allows; 0: not said */
+	uint64_t asked;     /* bytes that the user allows; 0: not set */
 	uint64_t available; /* MemAvailable */
 	uint64_t cgroup;    /* what the tightest memory limit of our cgroups leaves; UINT64_MAX: no
 			       limit */
 };
 
-/* Returns the budget: what was asked, but never more than half of what is available and half of
- * what the cgroup leaves. Pure. */
+/* Returns the budget: what the user allows, but never more than half of what is available, nor half
+ * of what the cgroup leaves. Pure. */
 uint64_t tier_budget(const struct tier_limits *limits);
-/* Reads MemAvailable and the limits of the cgroups (version 1 and 2) this process is in. asked is
- * left alone. */
+/* Reads MemAvailable and the limits of the cgroups (version 1 and 2) this process is in. Does not
+ * set asked. */
 void tier_limits_read(struct tier_limits *limits);
 
 #endif

@@ -1,304 +1,20 @@
-/* Inside a worker: connecting to the agent, and what is known of saves. See session.h and
- * pawl/ckpt.h. */
+/* Inside a worker: opening and closing a session, waiting for saves, and calls that ask the agent
+ * something. See session.h and pawl/ckpt.h. */
 #include "session/session.h"
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/log.h"
 #include "base/times.h"
 #include "ckpt/tags.h"
 #include "ipc/socket_path.h"
 #include "session/spawn.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-bool session_is_forked(const struct pawl_ckpt *ckpt, struct pawl_err *err)
-{
-	if (ckpt->pid == getpid()) {
-		return false;
-	}
-	pawl_err_set(err, PAWL_EPEER,
-		"this process is a fork of the one (pid %d) that opened the checkpointer",
-		(int)ckpt->pid);
-	return true;
-}
-
-/* ---- statuses; called with state ---- */
-
-static struct session_status *find_status(struct pawl_ckpt *ckpt, uint64_t id)
-{
-	struct session_status *status = &ckpt->statuses[id % PAWL_CKPT_STATUS_KEPT];
-
-	return id != 0 && status->id == id ? status : NULL;
-}
-
-/* Returns the agent's number for a save. */
-static uint64_t seq_of(const struct pawl_ckpt *ckpt, struct session_status *entry)
-{
-	if (ckpt->numbered && entry->seq == 0) {
-		entry->seq = session_number(ckpt, entry->id);
-	}
-	return entry->seq;
-}
-
-/* Returns the id of the save that the agent has this number for, or 0. */
-static uint64_t id_of(const struct pawl_ckpt *ckpt, uint64_t seq)
-{
-	for (uint32_t i = 0; i < PAWL_CKPT_STATUS_KEPT; i++) {
-		if (seq != 0 && ckpt->statuses[i].seq == seq) {
-			return ckpt->statuses[i].id;
-		}
-	}
-	return 0;
-}
-
-uint64_t session_seq(struct pawl_ckpt *ckpt, uint64_t id)
-{
-	struct session_status *entry;
-	uint64_t seq;
-
-	pthread_mutex_lock(&ckpt->state);
-	entry = find_status(ckpt, id);
-	seq = entry ? seq_of(ckpt, entry) : 0;
-	pthread_mutex_unlock(&ckpt->state);
-	return seq;
-}
-
-void session_set_seq(struct pawl_ckpt *ckpt, uint64_t id, uint64_t seq)
-{
-	struct session_status *entry;
-
-	pthread_mutex_lock(&ckpt->state);
-	entry = find_status(ckpt, id);
-	if (entry) {
-		entry->seq = seq;
-	}
-	pthread_mutex_unlock(&ckpt->state);
-}
-
-static void set_failed(struct session_status *entry, int code, const char *why, int part,
-	int storage)
-{
-	if (entry->status.level == PAWL_CKPT_FAILED || entry->status.level == PAWL_CKPT_DURABLE) {
-		return;
-	}
-	entry->status.level = PAWL_CKPT_FAILED;
-	entry->status.code = code;
-	entry->status.part = part;
-	entry->status.storage = storage;
-	snprintf(entry->status.why, sizeof(entry->status.why), "%s", why);
-}
-
-void session_set_level(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level level)
-{
-	struct session_status *entry;
-
-	pthread_mutex_lock(&ckpt->state);
-	entry = find_status(ckpt, id);
-	if (entry && entry->status.level != PAWL_CKPT_FAILED && entry->status.level < level) {
-		entry->status.level = level;
-		if (level == PAWL_CKPT_DURABLE) {
-			entry->status.code = 0; /* earlier trouble with the storage is over */
-		}
-	}
-	pthread_cond_broadcast(&ckpt->changed);
-	pthread_mutex_unlock(&ckpt->state);
-}
-
-void session_set_failed(struct pawl_ckpt *ckpt, uint64_t id, int code, const char *why, int part,
-	int storage)
-{
-	struct session_status *entry;
-
-	pthread_mutex_lock(&ckpt->state);
-	entry = find_status(ckpt, id);
-	if (entry) {
-		set_failed(entry, code, why, part, storage);
-	}
-	pthread_cond_broadcast(&ckpt->changed);
-	pthread_mutex_unlock(&ckpt->state);
-}
-
-/* ---- events from the agent; receiving thread ---- */
-
-static void handle_agent_lost(struct pawl_ckpt *ckpt)
-{
-	pthread_mutex_lock(&ckpt->state);
-	for (uint32_t i = 0; i < PAWL_CKPT_STATUS_KEPT; i++) {
-		if (ckpt->statuses[i].id != 0 && !ckpt->statuses[i].superseded) {
-			set_failed(&ckpt->statuses[i], PAWL_EPEER,
-				"the agent is gone, and what it had not made durable with it", -1,
-				-1);
-		}
-	}
-	if (ckpt->questions[QUESTION_DUE].yes_at == UINT64_MAX) {
-		ckpt->questions[QUESTION_DUE].yes_pending = false; /* the next agent decides anew */
-	} /* otherwise others were told yes, too */
-	pthread_cond_broadcast(&ckpt->changed);
-	pthread_mutex_unlock(&ckpt->state);
-}
-
-static void handle_level(struct pawl_ckpt *ckpt, const struct frame_level *frame)
-{
-	struct session_status *entry;
-	uint64_t id;
-
-	pthread_mutex_lock(&ckpt->state);
-	id = id_of(ckpt, frame->seq);
-	pthread_mutex_unlock(&ckpt->state);
-	if (frame->level == LEVEL_COMMITTED || frame->level == LEVEL_DURABLE) {
-		session_set_level(ckpt, id,
-			frame->level == LEVEL_COMMITTED ? PAWL_CKPT_COMMITTED : PAWL_CKPT_DURABLE);
-	} else if (frame->level == LEVEL_FAILED) {
-		session_set_failed(ckpt, id, frame->code, frame->why, -1, -1);
-	} else if (frame->level == LEVEL_TROUBLE) {
-		pthread_mutex_lock(&ckpt->state);
-		entry = find_status(ckpt, id);
-		if (entry) {
-			entry->status.code = frame->code;
-			snprintf(entry->status.why, sizeof(entry->status.why), "%s", frame->why);
-		}
-		pthread_cond_broadcast(&ckpt->changed);
-		pthread_mutex_unlock(&ckpt->state);
-	}
-}
-
-static void handle_diverged(struct pawl_ckpt *ckpt, const struct frame_diverged *frame)
-{
-	pthread_mutex_lock(&ckpt->state);
-	if (ckpt->diverged_n < SESSION_DIVERGED_MAX) {
-		snprintf(ckpt->diverged[ckpt->diverged_n++], CKPT_NAME_MAX, "%s", frame->part);
-	}
-	pthread_mutex_unlock(&ckpt->state);
-}
-
-static void handle_event(void *user, uint16_t type, const union frame_event *event)
-{
-	struct pawl_ckpt *ckpt = user;
-
-	if (!event) {
-		handle_agent_lost(ckpt);
-		return;
-	}
-	switch (type) {
-	case PROTO_LEVEL:
-		handle_level(ckpt, &event->level);
-		break;
-	case PROTO_DIVERGED:
-		handle_diverged(ckpt, &event->diverged);
-		break;
-	case PROTO_HOLD:
-		session_handle_hold(ckpt, &event->hold);
-		break;
-	case PROTO_YES_AT:
-		session_handle_yes_at(ckpt, &event->yes_at);
-		break;
-	case PROTO_NOTIFICATION:
-		session_notify(ckpt, "%s", event->notification.text);
-		break;
-	default:
-		break; /* a newer agent may say more */
-	}
-}
-
-/* ---- connecting ---- */
-
-/* Connects to the job's agent, starting one if nobody listens and we know how. */
-static int connect_agent(struct pawl_ckpt *ckpt, struct pawl_err *err)
-{
-	const struct pawl_ckpt_options *options = &ckpt->options;
-	int64_t until_ns = clock_mono_ns() + times_ns(TIME_SESSION_SPAWN);
-	bool spawned = false;
-	int rv;
-
-	for (;;) {
-		rv = link_open(&ckpt->link, ckpt->socket, handle_event, ckpt, err);
-		if (rv != PAWL_ENOENT || !options->program) {
-			return rv;
-		}
-		if (clock_mono_ns() > until_ns) {
-			return pawl_err_prefix(err, rv,
-				"the agent was started, but does not listen: the .log beside its "
-				"socket may say why");
-		}
-		if (!spawned) {
-			rv = spawn_agent(options->program, options->job, ckpt->socket, err);
-			if (rv != 0) {
-				return rv;
-			}
-			spawned = true;
-		}
-		times_sleep(TIME_SESSION_CONNECT);
-	}
-}
-
-static int send_hello(struct pawl_ckpt *ckpt, struct pawl_err *err)
-{
-	const struct pawl_ckpt_options *options = &ckpt->options;
-	struct frame_hello hello = {.version = PROTO_VERSION,
-		.rank = options->rank,
-		.world = options->world,
-		.attempt = options->attempt,
-		.keep = options->keep,
-		.keep_every = options->keep_every,
-		.persist_every_ms = options->persist_every_ms,
-		.memory_bytes = options->memory_bytes,
-		.named = options->named,
-		.full_every = options->full_every,
-		.first = options->host_first,
-		.ranks = options->host_ranks};
-
-	snprintf(hello.job, sizeof(hello.job), "%s", options->job);
-	snprintf(hello.root, sizeof(hello.root), "%s", options->root);
-	snprintf(hello.hidden, sizeof(hello.hidden), "%s", options->hidden ? options->hidden : "");
-	pthread_mutex_lock(&ckpt->state);
-	hello.seq = ckpt->numbered ? session_last_number(ckpt) : 0;
-	pthread_mutex_unlock(&ckpt->state);
-	return link_call(ckpt->link, &ckpt->frame, PROTO_HELLO, &hello, times_ms(TIME_SESSION_OPEN),
-		&ckpt->reply, err);
-}
-
-int session_connect(struct pawl_ckpt *ckpt, struct pawl_err *err)
-{
-	int64_t until_ns = clock_mono_ns() + times_ns(TIME_SESSION_OPEN);
-	bool again;
-	int rv;
-
-	session_drop_arenas(ckpt);
-	link_close(ckpt->link);
-	session_forget_request(ckpt);
-	ckpt->link = NULL;
-	ckpt->build.lost = ckpt->build.open && ckpt->build.slot != SESSION_NO_SLOT;
-	pthread_mutex_lock(&ckpt->state);
-	session_reset_rounds(ckpt);
-	for (uint32_t i = 0; i < PAWL_CKPT_STATUS_KEPT; i++) {
-		ckpt->statuses[i].seq = 0; /* this agent counts anew */
-	}
-	pthread_mutex_unlock(&ckpt->state);
-	do {
-		rv = connect_agent(ckpt, err);
-		if (rv != 0) {
-			return rv;
-		}
-		rv = send_hello(ckpt, err);
-		if (rv == 0) {
-			return 0;
-		}
-		/* "try again": see change_world in root.c; or this agent was just ending */
-		again = rv == PAWL_ETIMEDOUT || !link_alive(ckpt->link);
-		link_close(ckpt->link);
-		ckpt->link = NULL;
-		times_sleep(TIME_SESSION_RETRY);
-	} while (again && clock_mono_ns() < until_ns);
-	return rv;
-}
 
 /* ---- opening and closing ---- */
 
@@ -334,7 +50,8 @@ static int copy_options(struct pawl_ckpt *ckpt, const struct pawl_ckpt_options *
 	if (options->host_ranks > 0 &&
 		(options->rank < options->host_first ||
 			options->rank - options->host_first >= options->host_ranks)) {
-		return pawl_err_set(err, PAWL_EINVAL, "rank %u is none of %u from %u on",
+		return pawl_err_set(err, PAWL_EINVAL,
+			"rank %u is not on this host, which has %u ranks from rank %u on",
 			options->rank, options->host_ranks, options->host_first);
 	}
 	if (options->world < 1 || options->rank >= options->world) {
@@ -367,15 +84,15 @@ static int copy_options(struct pawl_ckpt *ckpt, const struct pawl_ckpt_options *
 	return 0;
 }
 
-/* Frees all but the connection, also of a session that was made only in part. */
+/* Frees all but the connection, also of a session that was only partly opened. */
 static void free_session(struct pawl_ckpt *ckpt)
 {
 	session_save_deinit(ckpt);
 	snap_close(ckpt->snap);
 	link_reply_deinit(&ckpt->reply);
 	wire_out_deinit(&ckpt->frame);
-	wire_out_deinit(&ckpt->done_frame);
-	wire_out_deinit(&ckpt->record);
+	wire_out_deinit(&ckpt->staged.frame);
+	wire_out_deinit(&ckpt->staged.record);
 	pthread_cond_destroy(&ckpt->changed);
 	pthread_mutex_destroy(&ckpt->state);
 	pthread_mutex_destroy(&ckpt->saving);
@@ -416,7 +133,7 @@ int pawl_ckpt_open(struct pawl_ckpt **out, const struct pawl_ckpt_options *optio
 	}
 	if (!options->socket && spawn_why_not_detached()) {
 		session_notify(ckpt,
-			"the agent cannot be relied on to outlive this process: %s. Leaving waits "
+			"the agent may end with this process: %s. So the process waits at its end "
 			"until the newest save is durable",
 			spawn_why_not_detached());
 	}
@@ -438,8 +155,7 @@ int pawl_ckpt_close(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err
 	int rv = 0;
 
 	if (!ckpt || ckpt->pid != getpid()) {
-		return 0; /* a fork's copy shares everything with its parent: nothing of it may be
-			     ended or freed */
+		return 0; /* a fork's copy shares all with its parent: end and free nothing */
 	}
 	session_cancel_request(ckpt, "the session is closed");
 	pawl_ckpt_drop(ckpt, "the session is closed");
@@ -459,26 +175,10 @@ int pawl_ckpt_close(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err
 	return rv;
 }
 
-/* ---- asking ---- */
+/* ---- waiting for saves ---- */
 
-int pawl_ckpt_status(struct pawl_ckpt *ckpt, uint64_t id, struct pawl_ckpt_status *status,
-	struct pawl_err *err)
-{
-	struct session_status *entry;
-
-	pthread_mutex_lock(&ckpt->state);
-	entry = find_status(ckpt, id);
-	if (entry) {
-		*status = entry->status;
-	}
-	pthread_mutex_unlock(&ckpt->state);
-	return entry ? 0
-		     : pawl_err_set(err, PAWL_ENOENT, "save %llu: not known (any more)",
-			       (unsigned long long)id);
-}
-
-/* Waits, with state held, until id is at level, has failed, or is due. Returns as
- * pawl_ckpt_wait. */
+/* Waits until id is at level, has failed, or the time is up. Returns as pawl_ckpt_wait does. Called
+ * with state. */
 static int wait_level(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level level,
 	int64_t due_ns, struct pawl_err *err)
 {
@@ -486,9 +186,10 @@ static int wait_level(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level 
 	struct session_status *entry;
 
 	for (;;) {
-		entry = find_status(ckpt, id);
+		entry = session_find_status(ckpt, id);
 		if (!entry) {
-			return pawl_err_set(err, PAWL_ENOENT, "save %llu: not known (any more)",
+			return pawl_err_set(err, PAWL_ENOENT,
+				"save %llu: unknown, or no longer remembered",
 				(unsigned long long)id);
 		}
 		if (entry->status.level >= level) {
@@ -511,12 +212,12 @@ static int wait_level(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level 
 	}
 }
 
-/* Asks the agent to make a save (0: the newest committed) durable out of turn. An agent that hangs
- * is waited for no longer than left_ns. */
+/* Asks the agent to make a save (0: the newest committed) durable now. Waits at most left_ns for an
+ * agent that hangs. */
 static int request_flush(struct pawl_ckpt *ckpt, uint64_t seq, int64_t left_ns,
 	struct pawl_err *err)
 {
-	const struct frame_flush want = {.seq = seq};
+	const struct frame_flush flush = {.seq = seq};
 	struct wire_out out = {0};
 	struct link_reply reply = {0};
 	int timeout_ms = times_ms(TIME_SESSION_BEGIN);
@@ -525,14 +226,14 @@ static int request_flush(struct pawl_ckpt *ckpt, uint64_t seq, int64_t left_ns,
 	if (left_ns < timeout_ms * NS_PER_MS) {
 		timeout_ms = left_ns > 0 ? (int)(left_ns / NS_PER_MS) : 0;
 	}
-	rv = link_call(ckpt->link, &out, PROTO_FLUSH, &want, timeout_ms, &reply, err);
+	rv = link_call(ckpt->link, &out, PROTO_FLUSH, &flush, timeout_ms, &reply, err);
 	wire_out_deinit(&out);
 	link_reply_deinit(&reply);
 	return rv;
 }
 
-/* Has id made durable, and notes if it cannot be any more. PAWL_ETIMEDOUT: the agent does not
- * answer. */
+/* Asks for save id to be made durable now, and records if that is no longer possible.
+ * PAWL_ETIMEDOUT: the agent does not answer. */
 static int flush_save(struct pawl_ckpt *ckpt, uint64_t id, int64_t due_ns, struct pawl_err *err)
 {
 	uint64_t seq = session_seq(ckpt, id);
@@ -544,7 +245,7 @@ static int flush_save(struct pawl_ckpt *ckpt, uint64_t id, int64_t due_ns, struc
 	}
 	rv = request_flush(ckpt, seq, due_ns - clock_mono_ns(), err);
 	pthread_mutex_lock(&ckpt->state);
-	entry = find_status(ckpt, id);
+	entry = session_find_status(ckpt, id);
 	if (entry && rv == PAWL_ECANCELED) {
 		entry->superseded = true;
 	}
@@ -552,7 +253,7 @@ static int flush_save(struct pawl_ckpt *ckpt, uint64_t id, int64_t due_ns, struc
 	return rv;
 }
 
-/* Saves by tag: a rank that waits for a save has nothing more to add to it. */
+/* Saves by tag: reports that this rank, which waits for a save, has nothing more to add to it. */
 static void send_done(struct pawl_ckpt *ckpt)
 {
 	struct wire_out out = {0};
@@ -568,7 +269,7 @@ int pawl_ckpt_wait(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level lev
 {
 	int64_t due_ns = timeout_ms < 0 ? INT64_MAX : clock_mono_ns() + timeout_ms * NS_PER_MS;
 	struct pawl_err why;
-	bool silent;
+	bool no_answer;
 	int rv;
 
 	if (session_is_forked(ckpt, err)) {
@@ -584,40 +285,41 @@ int pawl_ckpt_wait(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level lev
 	if (rv != 0 || level != PAWL_CKPT_DURABLE) {
 		return rv;
 	}
-	/* asked at each call: an attempt may have failed meanwhile */
-	silent = flush_save(ckpt, id, due_ns, &why) == PAWL_ETIMEDOUT;
+	/* requested at each call: an earlier attempt may have failed */
+	no_answer = flush_save(ckpt, id, due_ns, &why) == PAWL_ETIMEDOUT;
 	pthread_mutex_lock(&ckpt->state);
 	rv = wait_level(ckpt, id, level, due_ns, err);
 	pthread_mutex_unlock(&ckpt->state);
-	if (rv == PAWL_ETIMEDOUT && silent && err != NULL) {
+	if (rv == PAWL_ETIMEDOUT && no_answer && err != NULL) {
 		*err = why;
 	}
 	return rv;
 }
 
-/* Returns the newest save, from at down, that did not fail and is all begun; 0 if there is none. */
+/* Returns the newest save, from at down, that did not fail and is not being put together; 0 if
+ * there is none. */
 static uint64_t newest_good(struct pawl_ckpt *ckpt, uint64_t at)
 {
 	uint64_t good = 0;
 
 	pthread_mutex_lock(&ckpt->state);
-	for (uint64_t id = at; id > 0 && find_status(ckpt, id) && good == 0; id--) {
-		bool failed = find_status(ckpt, id)->status.level == PAWL_CKPT_FAILED;
+	for (uint64_t id = at; id > 0 && session_find_status(ckpt, id) && good == 0; id--) {
+		bool failed = session_find_status(ckpt, id)->status.level == PAWL_CKPT_FAILED;
 
-		good = failed || id == ckpt->building_id ? 0 : id;
+		good = failed || id == ckpt->saves.building_id ? 0 : id;
 	}
 	pthread_mutex_unlock(&ckpt->state);
 	return good;
 }
 
-/* Replaces a timeout by the storage's error, if there is one, since that says more. */
+/* Replaces a timeout by the storage's error, if there is one: that error names the cause. */
 static int prefer_storage_error(struct pawl_ckpt *ckpt, uint64_t id, struct pawl_err *err)
 {
 	const struct session_status *entry;
 	int rv = PAWL_ETIMEDOUT;
 
 	pthread_mutex_lock(&ckpt->state);
-	entry = find_status(ckpt, id);
+	entry = session_find_status(ckpt, id);
 	if (entry && entry->status.code != 0) {
 		rv = pawl_err_set(err, entry->status.code, "%s", entry->status.why);
 	}
@@ -629,7 +331,7 @@ static int prefer_storage_error(struct pawl_ckpt *ckpt, uint64_t id, struct pawl
 static int flush_own(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err)
 {
 	int64_t due_ns = timeout_ms < 0 ? INT64_MAX : clock_mono_ns() + timeout_ms * NS_PER_MS;
-	uint64_t id = newest_good(ckpt, ckpt->last_id);
+	uint64_t id = newest_good(ckpt, ckpt->saves.last_id);
 	int rv = 0;
 
 	while (id != 0) {
@@ -640,12 +342,12 @@ static int flush_own(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *er
 		if (rv != PAWL_ECANCELED) {
 			return rv == PAWL_ETIMEDOUT ? prefer_storage_error(ckpt, id, err) : rv;
 		}
-		id = newest_good(ckpt, id - 1); /* save id failed: try the one before */
+		id = newest_good(ckpt, id - 1); /* save id failed: try the previous one */
 	}
 	return rv;
 }
 
-/* Makes durable what earlier processes have left in the agent's memory, if that is still there. */
+/* Makes durable what earlier processes left in the agent's memory, if it is still there. */
 static int flush_earlier(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err)
 {
 	int64_t due_ns = timeout_ms < 0 ? INT64_MAX : clock_mono_ns() + timeout_ms * NS_PER_MS;
@@ -655,7 +357,7 @@ static int flush_earlier(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err
 		int64_t left_ns = due_ns - clock_mono_ns();
 
 		if (left_ns <= 0) {
-			return PAWL_ETIMEDOUT; /* err says what is waited for */
+			return PAWL_ETIMEDOUT; /* err names the reason for the wait */
 		}
 		rv = request_flush(ckpt, 0, left_ns, err);
 		if (rv == PAWL_EBUSY) {
@@ -663,7 +365,8 @@ static int flush_earlier(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err
 		}
 	}
 	return rv == PAWL_EBUSY || rv == PAWL_EPEER
-		? pawl_err_set(err, PAWL_ECANCELED, "the agent is gone, and its memory with it")
+		? pawl_err_set(err, PAWL_ECANCELED,
+			  "the agent is gone, and with it the saves in its memory")
 		: rv;
 }
 
@@ -672,11 +375,12 @@ int pawl_ckpt_flush(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err
 	if (session_is_forked(ckpt, err)) {
 		return PAWL_EPEER;
 	}
-	return newest_good(ckpt, ckpt->last_id) != 0 ? flush_own(ckpt, timeout_ms, err)
-						     : flush_earlier(ckpt, timeout_ms, err);
+	return newest_good(ckpt, ckpt->saves.last_id) != 0 ? flush_own(ckpt, timeout_ms, err)
+							   : flush_earlier(ckpt, timeout_ms, err);
 }
 
-/* Makes a call about a tag; what names it in errors. The caller deinits the reply. */
+/* Makes a call that fails without an agent. what: name of the tag or call in errors. The caller
+ * deinits the reply. */
 static int call_simple(struct pawl_ckpt *ckpt, enum proto_type type, const void *body,
 	const char *what, struct link_reply *reply, struct pawl_err *err)
 {
@@ -693,7 +397,8 @@ static int call_simple(struct pawl_ckpt *ckpt, enum proto_type type, const void 
 
 static int check_tag(const char *tag, struct pawl_err *err)
 {
-	return tag_valid(tag) ? 0 : pawl_err_set(err, PAWL_EINVAL, "'%.64s' cannot be a tag", tag);
+	return tag_valid(tag) ? 0
+			      : pawl_err_set(err, PAWL_EINVAL, "'%.64s' is not a valid tag", tag);
 }
 
 int pawl_ckpt_pin(struct pawl_ckpt *ckpt, const char *tag, bool pinned, struct pawl_err *err)
@@ -766,9 +471,10 @@ uint32_t pawl_ckpt_diverged(struct pawl_ckpt *ckpt, char *buf, size_t cap_bytes)
 	uint32_t n;
 
 	pthread_mutex_lock(&ckpt->state);
-	n = ckpt->diverged_n;
+	n = ckpt->diverged.n;
 	for (uint32_t i = 0; i < n && len < cap_bytes; i++) {
-		len += (size_t)snprintf(buf + len, cap_bytes - len, "%s\n", ckpt->diverged[i]);
+		len += (size_t)snprintf(buf + len, cap_bytes - len, "%s\n",
+			ckpt->diverged.names[i]);
 	}
 	pthread_mutex_unlock(&ckpt->state);
 	return n;

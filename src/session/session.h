@@ -1,9 +1,26 @@
 /*
  * Inside a worker: struct pawl_ckpt, shared by session*.c.
  *
- * Locks, in order: saving (one save or restore at a time; held through a whole save, not while its
- * copy goes on), then state (statuses, notes, flags; never held across a call to agent or snapshot
- * engine). Of these two, the engine's done callback takes state only.
+ * Two locks, taken in this order:
+ *  - saving: one save or restore at a time. A thread holds it through the whole call, but not while
+ *    the snapshot engine copies on in the background.
+ *  - state: statuses, questions, notifications. Never held across a call to the agent or to the
+ *    snapshot engine.
+ * The engine's done callback takes only state.
+ *
+ * The files, from the bottom up; each calls only files further up in this list:
+ *   session_state.c      numbers and statuses of saves
+ *   session_notify.c     notifications for the user
+ *   session_questions.c  questions with one answer for all ranks
+ *   session_report.c     reports to the agent: staged, or failed
+ *   session_slot.c       requests for a slot, arenas
+ *   session_connect.c    the connection, its events
+ *   session_stream.c     writing a save to the store
+ *   session_save.c       saving all partitions at once
+ *   session_build.c      saving partition by partition
+ *   session_due.c        whether a save is due
+ *   session_restore.c    restoring; session_reshard.c and session_find.c stand on it
+ *   session.c            opening and closing, waiting, other calls
  */
 #ifndef SESSION_SESSION_H
 #define SESSION_SESSION_H
@@ -20,31 +37,52 @@
 #include <pthread.h>
 #include <sys/types.h>
 
-#define SESSION_CHECK_EVERY                                                                        \
-	20 /* saves from one comparison of the replicas' checksums to the next, from the first on */
+/* One save in so many, from the first on, compares the replicas' checksums. */
+#define SESSION_CHECK_EVERY       20
 #define SESSION_NO_SLOT           (-2)
 #define SESSION_NOTIFICATIONS_MAX 8
 #define SESSION_DIVERGED_MAX      64
 
 /* One partition of the save in progress; memory is kept from save to save. */
 struct session_part {
-	/* Record that the agent is told, in the session's records; what it points to is owned
-	 * here. */
+	/* Record for the agent, an entry of layout.records; owns what it points to. */
 	struct record_part *record;
-	struct zip_plan zip;     /* layout of the file */
-	struct ckpt_span *spans; /* storages and, last, the pickle */
-	uint32_t spans_n;        /* number of entries in spans */
-	/* The part's pieces in the session's list: from lo to before hi. */
-	size_t piece_lo, piece_hi;
+	struct zip_plan zip;       /* layout of the file */
+	struct ckpt_span *spans;   /* storages and, last, the pickle */
+	uint32_t spans_n;          /* number of entries in spans */
+	size_t piece_lo, piece_hi; /* the pieces in layout.pieces: from lo to before hi */
 };
 
-/* A request for a slot. */
+/* What the save in progress copies, and from where; kept from save to save. Protected by saving;
+ * while the engine copies, its callback reads it and nobody changes it. */
+struct session_layout {
+	struct record_part *records;        /* records of the last structure, for the agent */
+	struct session_part *parts;         /* partitions of the last structure */
+	uint32_t parts_n;                   /* number of entries in parts and records */
+	struct ckpt_pieces pieces;          /* pieces of the save in progress */
+	struct record_piece *record_pieces; /* the pieces, as the records list them */
+	size_t record_pieces_cap;           /* entries allocated in record_pieces */
+};
+
+/* The save in progress. Protected as the layout is. */
+struct session_current {
+	uint64_t step;                   /* training step */
+	char tag[CKPT_TAG_MAX];          /* name of the checkpoint */
+	uint32_t flags;                  /* PAWL_SAVE_… */
+	bool summing;                    /* the save computes checksums of what all ranks share */
+	enum snap_proof proof;           /* evidence that no byte changed under the copy */
+	char stream_dir[STORE_NAME_MAX]; /* directory of a streamed save */
+	int64_t begun_ns;                /* start of the save */
+	int64_t announced_ns;            /* when the next save was announced; 0: not yet */
+};
+
+/* A request for a slot. Protected by saving. */
 struct session_slot_request {
 	bool pending;            /* the answer has not come yet */
 	uint64_t id;             /* id of the save */
 	uint64_t step;           /* step of the save */
-	uint64_t need_bytes;     /* bytes asked for; kept for the next request; 0: never asked */
-	struct link_call call;   /* the call under way */
+	uint64_t need_bytes;     /* bytes requested; kept for the next request; 0: none so far */
+	struct link_call call;   /* the call in progress */
 	struct link_reply reply; /* the answer */
 };
 
@@ -55,193 +93,238 @@ struct session_arena {
 	bool ready;          /* all pages are populated */
 };
 
-/* A question that ranks ask once a step, and that is answered alike on all of them. */
-struct session_question {
-	uint64_t polls;   /* how often this rank has asked */
-	bool yes_pending; /* the answer is about to be yes */
-	uint64_t seq;     /* QUESTION_DUE: held only while this is the last save asked for */
-	uint64_t yes_at;  /* poll from which on the answer is yes; UINT64_MAX: not known yet */
-	bool late;        /* QUESTION_DUE: answered no, since yes_at took too long */
+/* This rank's memory in the agent, mapped. Protected by saving. */
+struct session_memory {
+	struct session_arena arenas[ARENA_SLOTS]; /* one for each slot */
+	pthread_t preparer;                       /* populates an arena that may be used next */
+	struct session_arena *preparing; /* the preparer's arena; NULL: no preparer to join */
+};
+
+/* A save put together partition by partition. Protected by saving. */
+struct session_build {
+	bool open;                     /* a save is being put together */
+	bool lost;                     /* the agent that had the staged partitions is gone */
+	uint64_t id;                   /* id of the save */
+	int slot;                      /* granted; -1: stream; SESSION_NO_SLOT: not requested yet */
+	uint64_t used_bytes;           /* bytes used of the arena */
+	uint64_t last_bytes;           /* bytes that the previous save used: requested first */
+	int rv;                        /* result of the copy of the newest partition */
+	struct session_stream *stream; /* stream to the store; NULL: none yet */
+};
+
+/* When to look for another agent, while ours is gone. Protected by saving. */
+struct session_reconnect {
+	int64_t at_ns;    /* time of the next attempt; 0: our agent is alive */
+	int64_t pause_ns; /* pause after an attempt that fails */
+};
+
+/* The numbers of saves that all ranks make in the same order. Changed with both locks held. */
+struct session_numbers {
+	uint64_t base;   /* last id before the ranks restored together; 0: they never did */
+	uint32_t rounds; /* joint restores, as this agent counts them */
 };
 
 /* The state of one save. */
 struct session_status {
 	uint64_t id;                    /* id of the save; 0: none */
-	struct pawl_ckpt_status status; /* as told to the caller */
+	struct pawl_ckpt_status status; /* as reported to the caller */
 	uint64_t seq;    /* the agent's number for the save; 0: not known to this agent */
-	bool superseded; /* superseded: the save will not become durable */
+	bool superseded; /* a later save replaced it: it will not become durable */
 };
 
-/* A save put together partition by partition. */
-struct session_build {
-	bool open;                     /* a save is being put together */
-	bool lost;                     /* what was staged was with an agent that is gone */
-	uint64_t id;                   /* id of the save */
-	int slot;                      /* granted; -1: stream; SESSION_NO_SLOT: not asked yet */
-	uint64_t used_bytes;           /* bytes used of the arena */
-	uint64_t last_bytes;           /* bytes that the save before used: asked for first */
-	int rv;                        /* result of the copy of the newest partition */
-	struct session_stream *stream; /* stream to the store; NULL: none yet */
+/* What is known of saves. Protected by state. */
+struct session_saves {
+	uint64_t last_id;     /* newest save */
+	uint64_t copying_id;  /* save that the engine copies; 0: none */
+	uint64_t building_id; /* save that is put together; 0: none */
+	bool withdrawn;       /* the caller withdrew the save in progress */
+	/* By id modulo PAWL_CKPT_STATUS_KEPT. */
+	struct session_status statuses[PAWL_CKPT_STATUS_KEPT];
+};
+
+/* A question that ranks ask once a step, and that has one answer for all of them. */
+struct session_question {
+	uint64_t polls;   /* how often this rank has asked */
+	bool yes_pending; /* the answer is about to be yes */
+	uint64_t seq;     /* QUESTION_DUE: yes_pending counts only while this is the last save */
+	uint64_t yes_at;  /* poll from which on the answer is yes; UINT64_MAX: not known yet */
+	bool late;        /* QUESTION_DUE: answered no, since yes_at took too long */
+};
+
+/* The questions that ranks ask once a step. Protected by state. */
+struct session_questions {
+	struct session_question at[QUESTIONS_N]; /* by enum proto_question */
+	uint64_t missed; /* number of a save that was due without this rank; 0: none */
+};
+
+/* Messages for the user that nobody has taken yet, oldest first. Protected by state. */
+struct session_notifications {
+	char texts[SESSION_NOTIFICATIONS_MAX][PAWL_CKPT_NOTIFICATION_MAX];
+	uint32_t n; /* number of entries in texts */
+	bool ended; /* nobody awaits a notification any more */
+};
+
+/* Partitions whose replicas differ. Protected by state. */
+struct session_diverged {
+	char names[SESSION_DIVERGED_MAX][CKPT_NAME_MAX];
+	uint32_t n; /* number of entries in names */
+};
+
+/* Buffers that report a staged save to the agent. Used by the engine's callback, or with saving
+ * once nothing is copied. */
+struct session_staged {
+	struct wire_out frame;  /* the frame */
+	struct wire_out record; /* record of what was staged, for the frame */
 };
 
 struct pawl_ckpt {
-	pid_t pid;         /* process that opened the session: forks of it are dead */
-	int64_t opened_ns; /* time of opening, by the wall clock */
-	bool abandoned;    /* the process leaves because of an error */
-	char abandoned_why[PROTO_TEXT_MAX]; /* the error; "" if not abandoned */
-	struct pawl_ckpt_options options;   /* strings are owned copies */
-	char *socket;                       /* owned; path of the agent's socket */
-	struct link *link;                  /* NULL: not connected */
-	struct snap *snap;                  /* the snapshot engine */
-
-	pthread_mutex_t saving;      /* guards all fields up to state; taken before it */
-	struct wire_out frame;       /* frames of saving and restoring */
-	struct link_reply reply;     /* replies to the frames sent */
-	struct record_part *records; /* records of the last structure, as told to the agent */
-	struct session_part *parts;  /* partitions of the last structure */
-	uint32_t parts_n;            /* number of entries in parts and records */
-	struct ckpt_pieces pieces;   /* pieces of the save in progress */
-	struct record_piece *record_pieces;       /* the pieces as told to the agent */
-	size_t record_pieces_cap;                 /* entries allocated in told */
-	struct session_slot_request slot_request; /* request for a slot */
+	/* Set when the session opens. */
+	pid_t pid;                        /* process that opened it; forks of it cannot use it */
+	int64_t opened_ns;                /* time of opening, by the wall clock */
+	struct pawl_ckpt_options options; /* strings are owned copies */
+	char *socket;                     /* owned; path of the agent's socket */
+	struct snap *snap;                /* the snapshot engine */
 	bool numbered; /* all ranks make all saves, which are matched by number; else by tag */
-	struct session_arena arenas[ARENA_SLOTS]; /* mappings of this rank's arenas */
-	pthread_t preparer;                       /* puts pages into an arena that may be next */
-	struct session_arena *preparing; /* the preparer's arena; NULL: no preparer to be joined */
-	char stream_dir[STORE_NAME_MAX]; /* directory that the save is streamed to, if it is */
-	uint64_t seq_base; /* counted: last id before the ranks restored together; 0: never */
-	uint32_t rounds;   /* counted: joint restores, as this agent counts them */
-	struct session_build build; /* save put together in pieces */
-	uint64_t step;              /* step of the save in progress */
-	char tag[CKPT_TAG_MAX];     /* tag of the save in progress */
-	uint32_t flags;             /* PAWL_SAVE_… flags of the save in progress */
-	bool summing;               /* the save in progress takes sums */
-	enum snap_proof proof;      /* proof that the save in progress has */
-	int64_t begun_ns;           /* start of the save in progress */
-	int64_t announced_ns;       /* when the next save was asked for; 0: not yet */
 
-	pthread_mutex_t state;  /* guards all fields from here on */
-	pthread_cond_t changed; /* a status, or the connection, changed */
-	uint64_t last_id;       /* newest save */
-	uint64_t copying_id;    /* save whose copy goes on; 0: none */
-	uint64_t building_id;   /* save that is put together; 0: none */
-	/* By id modulo PAWL_CKPT_STATUS_KEPT. */
-	struct session_status statuses[PAWL_CKPT_STATUS_KEPT];
-	bool withdrawn; /* the save in progress was withdrawn by the caller */
-	struct session_question questions[QUESTIONS_N]; /* asked once a step */
-	uint64_t missed;      /* number of a save that was due without this rank; 0: none */
-	int64_t reconnect_ns; /* with saving: the agent is gone; next time another is sought; 0: no */
-	int64_t reconnect_pause_ns; /* with saving: pause after an agent was sought in vain */
-	char notifications[SESSION_NOTIFICATIONS_MAX]
-			  [PAWL_CKPT_NOTIFICATION_MAX];     /* messages for the user */
-	uint32_t notifications_n;                           /* number of entries in notes */
-	bool notifications_ended;                           /* nobody awaits a note any more */
-	char diverged[SESSION_DIVERGED_MAX][CKPT_NAME_MAX]; /* partitions whose replicas differ */
-	uint32_t diverged_n;                                /* number of entries in diverged */
-	struct wire_out done_frame;                         /* built by the engine's callback */
-	struct wire_out record; /* record of what was staged, for done_frame */
+	/* Set by the thread that closes the session. */
+	bool abandoned;                     /* the process leaves because of an error */
+	char abandoned_why[PROTO_TEXT_MAX]; /* the error; "" if not abandoned */
+
+	struct link *link; /* connection to the agent; NULL: none. Replaced with saving */
+
+	pthread_mutex_t saving;  /* protects what follows, up to state; taken before state */
+	struct wire_out frame;   /* frames of saving and restoring */
+	struct link_reply reply; /* replies to these frames */
+	struct session_layout layout;
+	struct session_current current;
+	struct session_slot_request slot_request;
+	struct session_memory memory;
+	struct session_build build;
+	struct session_reconnect reconnect;
+
+	pthread_mutex_t state;  /* protects what follows, up to staged */
+	pthread_cond_t changed; /* a status, a question, or a notification changed */
+	struct session_numbers numbers;
+	struct session_saves saves;
+	struct session_questions questions;
+	struct session_notifications notifications;
+	struct session_diverged diverged;
+
+	struct session_staged staged; /* the engine's callback's */
 };
 
-/* ---- session.c ---- */
-/* Whether this process is a fork of the one that opened the session. */
+/* ---- session_state.c ---- */
+/* Returns whether this process is a fork of the one that opened the session. */
 bool session_is_forked(const struct pawl_ckpt *ckpt, struct pawl_err *err);
-/* Connects (again). Called with saving. */
-int session_connect(struct pawl_ckpt *ckpt, struct pawl_err *err);
-/* Sets id's level unless it failed or is further already. */
+/* Returns the number that the next save's number follows: that of the last save, if there was one.
+ * Called with state. */
+uint64_t session_last_number(const struct pawl_ckpt *ckpt);
+/* Restarts the numbers: all ranks have restored together. */
+void session_reset_numbers(struct pawl_ckpt *ckpt, uint32_t rounds);
+/* Adds a new save to the table and returns its id. Its status is known even if it never starts. */
+uint64_t session_new_save(struct pawl_ckpt *ckpt);
+/* Returns the state of save id; NULL if it is unknown, or no longer remembered. Called with
+ * state. */
+struct session_status *session_find_status(struct pawl_ckpt *ckpt, uint64_t id);
+/* Returns the agent's number for a save; 0 if it has none. */
+uint64_t session_seq(struct pawl_ckpt *ckpt, uint64_t id);
+void session_set_seq(struct pawl_ckpt *ckpt, uint64_t id, uint64_t seq);
+/* Raises the level of save id. Does nothing if the save failed or is at that level already. */
 void session_set_level(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level level);
 void session_set_failed(struct pawl_ckpt *ckpt, uint64_t id, int code, const char *why, int part,
 	int storage);
-/* Returns the agent's number for a save; 0 if it has none. */
-uint64_t session_seq(struct pawl_ckpt *ckpt, uint64_t id);
-/* Returns the number of a counted save. Called with state. */
-uint64_t session_number(const struct pawl_ckpt *ckpt, uint64_t id);
-/* Begins numbers anew: all ranks have restored together. */
-void session_reset_numbers(struct pawl_ckpt *ckpt, uint32_t rounds);
-void session_set_seq(struct pawl_ckpt *ckpt, uint64_t id, uint64_t seq);
+/* The receiving thread calls the functions below. */
+void session_handle_agent_lost(struct pawl_ckpt *ckpt);
+void session_handle_level(struct pawl_ckpt *ckpt, const struct frame_level *frame);
+void session_handle_diverged(struct pawl_ckpt *ckpt, const struct frame_diverged *frame);
 
 /* ---- session_notify.c ---- */
 void session_notify(struct pawl_ckpt *ckpt, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* ---- session_announce.c ---- */
-/* Returns the number of the last save, or the number that the next save's follows. Called with
- * state. */
-uint64_t session_last_number(const struct pawl_ckpt *ckpt);
-/* Counts rounds anew, for another agent; what is known of the save to come stays. Called with
- * state. */
+/* ---- session_questions.c ---- */
+/* Returns whether the next save is the one that was due without this rank. Called with state. */
+bool session_has_missed(const struct pawl_ckpt *ckpt);
+/* Restarts the count of rounds, for another agent. Keeps what is known of the next save. Called
+ * with state. */
 void session_reset_rounds(struct pawl_ckpt *ckpt);
-/* Fails the save that was due without this rank, so that it has its number here, too. Called with
- * saving. */
-void session_skip_missed(struct pawl_ckpt *ckpt);
-/* Both functions below are called by the receiving thread. */
-/* Answers how often this rank has asked, and holds the next question until it is known where all
- * are told yes. */
+/* Asks a question. May wait until it is known at which poll all ranks get yes. */
+bool session_poll(struct pawl_ckpt *ckpt, enum proto_question which);
+/* The receiving thread calls both functions below. */
+/* Replies how often this rank has asked. From then on this rank's polls wait until it is known at
+ * which poll all ranks get yes. */
 void session_handle_hold(struct pawl_ckpt *ckpt, const struct frame_hold *frame);
 void session_handle_yes_at(struct pawl_ckpt *ckpt, const struct frame_yes_at *frame);
 
-/* ---- session_slot.c ---- all called with saving, or alone */
-/* Asks for a slot, unless that was done ahead and suffices. Returns 0 and the slot (-1: stream), or
- * why there is none. */
+/* ---- session_report.c ---- */
+/* Reports to the agent that all is staged. Called by the engine's thread, or with saving. */
+void session_send_staged(struct pawl_ckpt *ckpt, uint64_t id);
+/* Reports to the agent, which passes it on, that this rank's part of the save will not come. */
+void session_send_fail(struct pawl_ckpt *ckpt, struct wire_out *out, uint64_t id, int code,
+	const char *why);
+
+/* ---- session_slot.c: all called with saving, or while no other thread has the session ---- */
+/* Requests a slot, unless an earlier request suffices, and waits for the answer. Returns 0 and the
+ * slot (-1: stream), or why there is none. */
 int session_request_slot(struct pawl_ckpt *ckpt, uint64_t id, uint64_t need_bytes, int *slot,
 	struct pawl_err *err);
-/* Takes back a request made ahead, if there is one: its save will not come. */
+/* Cancels a request made ahead of its save, if there is one: the save will not come. */
 void session_cancel_request(struct pawl_ckpt *ckpt, const char *why);
-/* Fails this rank's next save, which will not come. Where saves are counted, it has had its
+/* Fails this rank's next save, which will not come. Where saves are numbered, it uses up its
  * number. */
 void session_skip(struct pawl_ckpt *ckpt, const char *why);
+/* Fails the save that was due without this rank, so that it takes a number here, too. */
+void session_skip_missed(struct pawl_ckpt *ckpt);
 /* Forgets the request for a slot: the agent is gone. */
 void session_forget_request(struct pawl_ckpt *ckpt);
 /* Forgets the request for a slot as session_forget_request does, and frees its save's id. */
 void session_undo_request(struct pawl_ckpt *ckpt);
-/* Puts pages into an arena that the save after this one may need, in the background. */
+/* Populates, in the background, an arena that the next save may need. */
 void session_prepare_next(struct pawl_ckpt *ckpt, int slot);
-/* Unmaps the arenas, once nobody writes to them any more. */
+/* Unmaps the arenas once nobody writes to them. */
 void session_drop_arenas(struct pawl_ckpt *ckpt);
 void session_slot_deinit(struct pawl_ckpt *ckpt);
 
+/* ---- session_connect.c: called with saving, or while no other thread has the session ---- */
+/* Connects, or reconnects. */
+int session_connect(struct pawl_ckpt *ckpt, struct pawl_err *err);
+/* Connects, unless connected. */
+int session_ensure_connected(struct pawl_ckpt *ckpt, struct pawl_err *err);
+
+/* ---- session_stream.c ---- */
+/* A stream to the directory that the agent has made for the save in progress. */
+struct session_stream;
+int session_stream_open(struct session_stream **out, struct pawl_ckpt *ckpt, struct pawl_err *err);
+/* Writes a partition, which must be laid out. */
+int session_stream_part(struct session_stream *stream, struct pawl_ckpt *ckpt, uint32_t p,
+	struct pawl_err *err);
+void session_stream_close(struct session_stream *stream); /* NULL is fine */
+/* Writes this rank's partitions to the store and reports that to the agent. Called with saving,
+ * after the partitions are laid out. */
+int session_stream(struct pawl_ckpt *ckpt, uint64_t id, struct pawl_err *err);
+
 /* ---- session_save.c ---- */
-/* Returns the id of a new save, whose status is known at once even if it never starts. */
-uint64_t session_new_save(struct pawl_ckpt *ckpt);
-/* Tells the agent, which tells the others, that this rank's part of the save will not come. */
-void session_send_fail(struct pawl_ckpt *ckpt, struct wire_out *out, uint64_t id, int code,
-	const char *why);
 void session_save_deinit(struct pawl_ckpt *ckpt);
-/* Lays out one more partition, of which all is to be saved, behind used_bytes of the arena.
+/* Lays out one more partition, to be saved whole, behind used_bytes of the arena.
  * PAWL_EEXIST if the save has a partition of this name. */
 int session_append_part(struct pawl_ckpt *ckpt, const struct pawl_ckpt_part *in,
 	uint64_t used_bytes, struct pawl_err *err);
 void session_free_parts(struct pawl_ckpt *ckpt);
 /* Adds the pieces of partition p to the list. */
 int session_list_part(struct pawl_ckpt *ckpt, uint32_t p, uint8_t *arena, struct pawl_err *err);
-/* Connects if need be. */
-int session_ensure_connected(struct pawl_ckpt *ckpt, struct pawl_err *err);
-/* Takes saving for a save of tag (NULL: the tag of step), once the save before is copied. */
+/* Takes saving for a save of tag (NULL: the tag of step), once the previous save is copied. */
 int session_begin_save(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
 	struct pawl_err *err);
 void session_record_stall(struct pawl_ckpt *ckpt, uint64_t id);
 
-/* ---- session_stream.c ---- */
-/* A stream to the directory that the agent has made for the save in progress. */
-struct session_stream;
-int session_stream_open(struct session_stream **out, struct pawl_ckpt *ckpt, struct pawl_err *err);
-/* Writes a partition that is laid out. */
-int session_stream_part(struct session_stream *stream, struct pawl_ckpt *ckpt, uint32_t p,
-	struct pawl_err *err);
-void session_stream_close(struct session_stream *stream); /* NULL is fine */
-/* Writes this rank's partitions to the store itself, and tells the agent. Called with saving, parts
- * laid out. */
-int session_stream(struct pawl_ckpt *ckpt, uint64_t id, struct pawl_err *err);
-/* Tells the agent that all is staged. Called by the engine's thread, or with saving. */
-void session_send_staged(struct pawl_ckpt *ckpt, uint64_t id);
-
 /* ---- session_restore.c ---- */
 int session_restore_new(struct pawl_restore **restore, struct pawl_ckpt *ckpt,
 	struct pawl_err *err);
-/* Takes over what the agent offers: what is in ckpt's reply. to_all: it offers that to all ranks,
- * which vote on it. Called with saving. */
+/* Takes the agent's offer from ckpt's reply. to_all: the offer is for all ranks, which vote on it.
+ * Called with saving. */
 int session_restore_accept(struct pawl_restore *restore, struct pawl_ckpt *ckpt, bool to_all,
 	struct pawl_err *err);
-/* Refuses what is offered to all ranks, unless this rank has voted. Waits for nobody. */
+/* Refuses an offer to all ranks, unless this rank has voted. Does not block. */
 void session_restore_refuse(struct pawl_restore *restore, const char *why);
 
 #endif

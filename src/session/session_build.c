@@ -1,11 +1,11 @@
 /*
- * Inside a worker: a save by tag that is put together partition by partition.
+ * Inside a worker: a save by tag, put together partition by partition.
  *
- * Happy path: begin -> add: the partition is laid out behind the ones before it, a slot is asked
- * for (again, when the arena is too small: what it holds stays), the bytes are copied -> commit:
- * the agent is told what was staged. Where memory does not suffice the agent says so, and this and
- * all further partitions of the save are written to the store instead. A failure fails the save for
- * all ranks at once; commit then only says so.
+ * Happy path: begin -> add -> commit. add lays the partition out behind the ones before it,
+ * requests a slot, and copies the bytes. If the arena is too small, it requests the slot again, and
+ * the arena's bytes stay. commit reports to the agent what was staged. Where the agent refuses
+ * memory, this and all further partitions of the save are written to the store instead. A failure
+ * fails the save for all ranks at once, and commit returns the error.
  */
 #include "session/session.h"
 
@@ -16,11 +16,11 @@
 static void set_building(struct pawl_ckpt *ckpt, uint64_t id)
 {
 	pthread_mutex_lock(&ckpt->state);
-	ckpt->building_id = id;
+	ckpt->saves.building_id = id;
 	pthread_mutex_unlock(&ckpt->state);
 }
 
-/* Ends the save in the making: it has failed, or is over. */
+/* Ends the save being put together: it has failed, or is committed. */
 static void end_build(struct pawl_ckpt *ckpt)
 {
 	session_stream_close(ckpt->build.stream);
@@ -50,9 +50,9 @@ int pawl_ckpt_begin(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint
 		return rv;
 	}
 	session_free_parts(ckpt);
-	ckpt->pieces.n = 0;
-	ckpt->summing = false;
-	ckpt->proof = SNAP_COPIED;
+	ckpt->layout.pieces.n = 0;
+	ckpt->current.summing = false;
+	ckpt->current.proof = SNAP_COPIED;
 	ckpt->build.open = true;
 	ckpt->build.lost = false;
 	ckpt->build.slot = SESSION_NO_SLOT;
@@ -72,37 +72,38 @@ static void copied(void *user, int rv, size_t piece)
 	ckpt->build.rv = rv;
 }
 
-/* Makes room for need_bytes in all; asks for more than that, so as not to ask for each
+/* Makes room for need_bytes in all. Requests more than that, so as not to send a request for each
  * partition. */
 static int ensure_room(struct pawl_ckpt *ckpt, uint64_t need_bytes, struct pawl_err *err)
 {
 	struct session_build *build = &ckpt->build;
-	uint64_t ask_bytes = need_bytes;
+	uint64_t request_bytes = need_bytes;
 
 	if (build->slot == -1 ||
-		(build->slot >= 0 && ckpt->arenas[build->slot].size_bytes >= need_bytes)) {
+		(build->slot >= 0 && ckpt->memory.arenas[build->slot].size_bytes >= need_bytes)) {
 		return 0;
 	}
 	if (build->slot == SESSION_NO_SLOT) {
-		ask_bytes = ask_bytes > build->last_bytes ? ask_bytes : build->last_bytes;
-	} else if (ask_bytes < 2 * build->used_bytes) {
-		ask_bytes = 2 * build->used_bytes;
+		request_bytes =
+			request_bytes > build->last_bytes ? request_bytes : build->last_bytes;
+	} else if (request_bytes < 2 * build->used_bytes) {
+		request_bytes = 2 * build->used_bytes;
 	}
-	return session_request_slot(ckpt, build->id, ask_bytes, &build->slot, err);
+	return session_request_slot(ckpt, build->id, request_bytes, &build->slot, err);
 }
 
 /* Copies the newest partition into the arena. */
 static int stage(struct pawl_ckpt *ckpt, struct pawl_err *err)
 {
-	const struct session_arena *arena = &ckpt->arenas[ckpt->build.slot];
-	size_t first = ckpt->pieces.n;
-	int rv = session_list_part(ckpt, ckpt->parts_n - 1, arena->map, err);
+	const struct session_arena *arena = &ckpt->memory.arenas[ckpt->build.slot];
+	size_t first = ckpt->layout.pieces.n;
+	int rv = session_list_part(ckpt, ckpt->layout.parts_n - 1, arena->map, err);
 
-	if (rv != 0 || ckpt->pieces.n == first) {
+	if (rv != 0 || ckpt->layout.pieces.n == first) {
 		return rv;
 	}
-	rv = snap_begin(ckpt->snap, ckpt->pieces.at + first, ckpt->pieces.n - first, false, copied,
-		ckpt, &ckpt->proof, err);
+	rv = snap_begin(ckpt->snap, ckpt->layout.pieces.at + first, ckpt->layout.pieces.n - first,
+		false, copied, ckpt, &ckpt->current.proof, err);
 	if (rv != 0) {
 		return rv;
 	}
@@ -110,7 +111,7 @@ static int stage(struct pawl_ckpt *ckpt, struct pawl_err *err)
 	session_prepare_next(ckpt, ckpt->build.slot);
 	return ckpt->build.rv == 0
 		? 0
-		: pawl_err_set(err, ckpt->build.rv, "it could not be copied from its CUDA device");
+		: pawl_err_set(err, ckpt->build.rv, "could not be copied from its CUDA device");
 }
 
 static int stream(struct pawl_ckpt *ckpt, struct pawl_err *err)
@@ -121,11 +122,13 @@ static int stream(struct pawl_ckpt *ckpt, struct pawl_err *err)
 		session_drop_arenas(ckpt); /* the agent has what was staged so far */
 		rv = session_stream_open(&ckpt->build.stream, ckpt, err);
 	}
-	return rv == 0 ? session_stream_part(ckpt->build.stream, ckpt, ckpt->parts_n - 1, err) : rv;
+	return rv == 0
+		? session_stream_part(ckpt->build.stream, ckpt, ckpt->layout.parts_n - 1, err)
+		: rv;
 }
 
-/* Makes sure that we are connected to the agent that has what was staged so far, and were not told
- * that it is void. */
+/* Checks that the save has not failed, and that we are still connected to the agent that has the
+ * partitions staged so far. Connects if nothing was staged yet. */
 static int ensure_same_agent(struct pawl_ckpt *ckpt, struct pawl_err *err)
 {
 	const struct session_build *build = &ckpt->build;
@@ -141,16 +144,16 @@ static int ensure_same_agent(struct pawl_ckpt *ckpt, struct pawl_err *err)
 	if (build->lost ||
 		(build->slot != SESSION_NO_SLOT && !(ckpt->link && link_alive(ckpt->link)))) {
 		return pawl_err_set(err, PAWL_EPEER,
-			"the agent is gone, and what was staged so far with it");
+			"the agent is gone, and with it the partitions staged so far");
 	}
 	return session_ensure_connected(ckpt, err);
 }
 
-/* Puts the newest partition wherever the save goes. */
+/* Copies the newest partition into the arena, or writes it to the store. */
 static int put_part(struct pawl_ckpt *ckpt, struct pawl_err *err)
 {
 	struct session_build *build = &ckpt->build;
-	const struct record_part *record = ckpt->parts[ckpt->parts_n - 1].record;
+	const struct record_part *record = ckpt->layout.parts[ckpt->layout.parts_n - 1].record;
 	uint64_t end =
 		record->arena_off + (record->size_bytes + CKPT_PAGE - 1) / CKPT_PAGE * CKPT_PAGE;
 	int rv = ensure_same_agent(ckpt, err);
@@ -170,7 +173,7 @@ static int put_part(struct pawl_ckpt *ckpt, struct pawl_err *err)
 
 static int check_open(const struct pawl_ckpt *ckpt, struct pawl_err *err)
 {
-	return ckpt->build.open ? 0 : pawl_err_set(err, PAWL_EINVAL, "no save was begun");
+	return ckpt->build.open ? 0 : pawl_err_set(err, PAWL_EINVAL, "no save is in progress");
 }
 
 int pawl_ckpt_add(struct pawl_ckpt *ckpt, const struct pawl_ckpt_part *part, struct pawl_err *err)
@@ -189,7 +192,8 @@ int pawl_ckpt_add(struct pawl_ckpt *ckpt, const struct pawl_ckpt_part *part, str
 			rv = put_part(ckpt, &why);
 		}
 		if (rv != 0) {
-			pawl_err_prefix(&why, rv, "save %.64s: %.64s", ckpt->tag, part->name);
+			pawl_err_prefix(&why, rv, "save %.64s: %.64s", ckpt->current.tag,
+				part->name);
 		}
 		if (rv != 0 && rv != PAWL_EEXIST) {
 			fail_build(ckpt, rv, why.msg);
@@ -224,7 +228,7 @@ int pawl_ckpt_commit(struct pawl_ckpt *ckpt, struct pawl_err *err)
 			build->last_bytes = build->used_bytes;
 			end_build(ckpt);
 		} else {
-			pawl_err_prefix(&why, rv, "save %.64s", ckpt->tag);
+			pawl_err_prefix(&why, rv, "save %.64s", ckpt->current.tag);
 			fail_build(ckpt, rv, why.msg);
 		}
 	}

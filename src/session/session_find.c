@@ -1,6 +1,6 @@
 /*
- * Inside a worker: asking the agent for a checkpoint, all ranks together (pawl_ckpt_restore) or
- * this one alone (pawl_ckpt_find). session_restore.c reads what is offered.
+ * Inside a worker: requests a checkpoint from the agent, for all ranks together (pawl_ckpt_restore)
+ * or for this one alone (pawl_ckpt_find). session_restore.c reads what the agent offers.
  */
 #include "session/session.h"
 
@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <time.h>
 
-/* A question to the agent: all ranks ask for a step, one of them for a tag. */
-struct question {
+/* A request to the agent: of all ranks for a step, or of one rank for a tag. */
+struct restore_request {
 	enum proto_type type; /* PROTO_RESTORE, PROTO_FIND */
 	bool has_step;
 	uint64_t step;
@@ -20,26 +20,26 @@ struct question {
 	int timeout_ms;
 };
 
-/* Asks the agent once; connects if need be. Called with saving. PAWL_EBUSY with *adding set: the
- * tag is being added to. */
-static int ask_once(struct pawl_restore *restore, struct pawl_ckpt *ckpt,
-	const struct question *question, bool *adding, struct pawl_err *err)
+/* Sends the request once; connects first, unless connected. Called with saving. PAWL_EBUSY with
+ * *adding set: a save adds to the tag. */
+static int request_once(struct pawl_restore *restore, struct pawl_ckpt *ckpt,
+	const struct restore_request *wanted, bool *adding, struct pawl_err *err)
 {
-	const struct frame_restore restores = {.has_step = question->has_step,
-		.step = question->step};
+	const struct frame_restore restore_step = {.has_step = wanted->has_step,
+		.step = wanted->step};
 	struct frame_from_nothing nothing;
 	struct frame_tag find;
-	bool finds = question->type == PROTO_FIND;
+	bool finds = wanted->type == PROTO_FIND;
 	int rv = 0;
 
 	if (!ckpt->link || !link_alive(ckpt->link)) {
 		rv = session_connect(ckpt, err);
 	}
 	if (rv == 0) {
-		snprintf(find.tag, sizeof(find.tag), "%s", finds ? question->tag : "");
-		rv = link_call(ckpt->link, &ckpt->frame, question->type,
-			finds ? (const void *)&find : &restores, question->timeout_ms, &ckpt->reply,
-			err);
+		snprintf(find.tag, sizeof(find.tag), "%s", finds ? wanted->tag : "");
+		rv = link_call(ckpt->link, &ckpt->frame, wanted->type,
+			finds ? (const void *)&find : &restore_step, wanted->timeout_ms,
+			&ckpt->reply, err);
 		*adding = rv == PAWL_EBUSY && finds;
 	}
 	if (rv == 0 && ckpt->reply.type == PROTO_FROM_NOTHING) {
@@ -54,29 +54,28 @@ static int ask_once(struct pawl_restore *restore, struct pawl_ckpt *ckpt,
 	return rv;
 }
 
-static int ask(struct pawl_restore *restore, struct pawl_ckpt *ckpt,
-	const struct question *question, bool *adding, struct pawl_err *err)
+static int request(struct pawl_restore *restore, struct pawl_ckpt *ckpt,
+	const struct restore_request *wanted, bool *adding, struct pawl_err *err)
 {
 	int rv;
 
 	*adding = false;
 	pthread_mutex_lock(&ckpt->saving);
-	snap_wait(ckpt->snap); /* what was saved so far counts */
-	rv = ask_once(restore, ckpt, question, adding, err);
-	if (rv == PAWL_EPEER) { /* The agent ended meanwhile: the next one answers. */
-		rv = ask_once(restore, ckpt, question, adding, err);
+	snap_wait(ckpt->snap); /* includes the save whose copy goes on */
+	rv = request_once(restore, ckpt, wanted, adding, err);
+	if (rv == PAWL_EPEER) { /* the agent ended meanwhile: the next one answers */
+		rv = request_once(restore, ckpt, wanted, adding, err);
 	}
 	pthread_mutex_unlock(&ckpt->saving);
 	return rv;
 }
 
-/* Asks; and asks again, for question->timeout_ms, while the tag is being added to. */
-static int open_restore(struct pawl_ckpt *ckpt, const struct question *question,
+/* Sends the request. While a save adds to the tag, repeats it for at most wanted->timeout_ms. */
+static int open_restore(struct pawl_ckpt *ckpt, const struct restore_request *wanted,
 	struct pawl_restore **out, struct pawl_err *err)
 {
-	int64_t due_ns = question->timeout_ms < 0
-		? INT64_MAX
-		: clock_mono_ns() + question->timeout_ms * NS_PER_MS;
+	int64_t due_ns = wanted->timeout_ms < 0 ? INT64_MAX
+						: clock_mono_ns() + wanted->timeout_ms * NS_PER_MS;
 	bool adding;
 	int rv;
 
@@ -88,7 +87,7 @@ static int open_restore(struct pawl_ckpt *ckpt, const struct question *question,
 		return rv;
 	}
 	for (;;) {
-		rv = ask(*out, ckpt, question, &adding, err);
+		rv = request(*out, ckpt, wanted, &adding, err);
 		if (!adding || clock_mono_ns() >= due_ns) {
 			break;
 		}
@@ -105,20 +104,20 @@ static int open_restore(struct pawl_ckpt *ckpt, const struct question *question,
 int pawl_ckpt_restore(struct pawl_ckpt *ckpt, bool has_step, uint64_t step, int timeout_ms,
 	struct pawl_restore **out, struct pawl_err *err)
 {
-	const struct question question = {.type = PROTO_RESTORE,
+	const struct restore_request wanted = {.type = PROTO_RESTORE,
 		.has_step = has_step,
 		.step = step,
 		.timeout_ms = timeout_ms};
 
-	return open_restore(ckpt, &question, out, err);
+	return open_restore(ckpt, &wanted, out, err);
 }
 
 int pawl_ckpt_find(struct pawl_ckpt *ckpt, const char *tag, int timeout_ms,
 	struct pawl_restore **out, struct pawl_err *err)
 {
-	const struct question question = {.type = PROTO_FIND,
+	const struct restore_request wanted = {.type = PROTO_FIND,
 		.tag = tag ? tag : "",
 		.timeout_ms = timeout_ms};
 
-	return open_restore(ckpt, &question, out, err);
+	return open_restore(ckpt, &wanted, out, err);
 }

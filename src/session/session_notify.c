@@ -1,5 +1,5 @@
-/* Inside a worker: messages for people, from the agent or from the session itself. See session.h
- * and pawl/ckpt.h. */
+/* Inside a worker: notifications for the user, from the agent or from the session itself. See
+ * session.h and pawl/ckpt.h. */
 #include "session/session.h"
 
 #include <stdarg.h>
@@ -12,25 +12,25 @@ void session_notify(struct pawl_ckpt *ckpt, const char *fmt, ...)
 
 	va_start(args, fmt);
 	pthread_mutex_lock(&ckpt->state);
-	if (ckpt->notifications_n < SESSION_NOTIFICATIONS_MAX) {
-		vsnprintf(ckpt->notifications[ckpt->notifications_n++], PAWL_CKPT_NOTIFICATION_MAX,
-			fmt, args);
+	if (ckpt->notifications.n < SESSION_NOTIFICATIONS_MAX) {
+		vsnprintf(ckpt->notifications.texts[ckpt->notifications.n++],
+			PAWL_CKPT_NOTIFICATION_MAX, fmt, args);
 	}
 	pthread_cond_broadcast(&ckpt->changed);
 	pthread_mutex_unlock(&ckpt->state);
 	va_end(args);
 }
 
-/* Takes the oldest note. Returns false if there is none. Called with state. */
+/* Takes the oldest notification. Returns false if there is none. Called with state. */
 static bool take_notification(struct pawl_ckpt *ckpt, char *buf, size_t cap_bytes)
 {
-	if (ckpt->notifications_n == 0) {
+	if (ckpt->notifications.n == 0) {
 		return false;
 	}
-	snprintf(buf, cap_bytes, "%s", ckpt->notifications[0]);
-	ckpt->notifications_n--;
-	memmove(ckpt->notifications[0], ckpt->notifications[1],
-		ckpt->notifications_n * sizeof(ckpt->notifications[0]));
+	snprintf(buf, cap_bytes, "%s", ckpt->notifications.texts[0]);
+	ckpt->notifications.n--;
+	memmove(ckpt->notifications.texts[0], ckpt->notifications.texts[1],
+		ckpt->notifications.n * sizeof(ckpt->notifications.texts[0]));
 	return true;
 }
 
@@ -49,7 +49,7 @@ bool pawl_ckpt_await_notification(struct pawl_ckpt *ckpt, char *buf, size_t cap_
 	bool any;
 
 	pthread_mutex_lock(&ckpt->state);
-	while (!(any = take_notification(ckpt, buf, cap_bytes)) && !ckpt->notifications_ended) {
+	while (!(any = take_notification(ckpt, buf, cap_bytes)) && !ckpt->notifications.ended) {
 		pthread_cond_wait(&ckpt->changed, &ckpt->state);
 	}
 	pthread_mutex_unlock(&ckpt->state);
@@ -59,7 +59,7 @@ bool pawl_ckpt_await_notification(struct pawl_ckpt *ckpt, char *buf, size_t cap_
 void pawl_ckpt_end_notifications(struct pawl_ckpt *ckpt)
 {
 	pthread_mutex_lock(&ckpt->state);
-	ckpt->notifications_ended = true;
+	ckpt->notifications.ended = true;
 	pthread_cond_broadcast(&ckpt->changed);
 	pthread_mutex_unlock(&ckpt->state);
 }

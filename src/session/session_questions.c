@@ -1,5 +1,5 @@
-/* Inside a worker: the questions that ranks ask once a step and that are answered alike on all of
- * them. See session.h and root_ask.c. */
+/* Inside a worker: the questions that ranks ask once a step, and that have one answer for all of
+ * them. See session.h, session_due.c, and root_ask.c. */
 #include "session/session.h"
 
 #include "base/clock.h"
@@ -7,26 +7,21 @@
 
 #include <time.h>
 
-uint64_t session_last_number(const struct pawl_ckpt *ckpt)
+bool session_has_missed(const struct pawl_ckpt *ckpt)
 {
-	return (uint64_t)ckpt->rounds << 32 | (ckpt->last_id - ckpt->seq_base);
-}
-
-/* Whether the next save is the one that was due without this rank. Called with state. */
-static bool has_missed(const struct pawl_ckpt *ckpt)
-{
-	return ckpt->missed != 0 && ckpt->missed == session_last_number(ckpt) + 1;
+	return ckpt->questions.missed != 0 &&
+		ckpt->questions.missed == session_last_number(ckpt) + 1;
 }
 
 void session_reset_rounds(struct pawl_ckpt *ckpt)
 {
-	struct session_question *due = &ckpt->questions[QUESTION_DUE];
+	struct session_question *due = &ckpt->questions.at[QUESTION_DUE];
 	bool current = due->seq == session_last_number(ckpt);
-	bool missed = has_missed(ckpt);
+	bool missed = session_has_missed(ckpt);
 
-	ckpt->rounds = 0;
+	ckpt->numbers.rounds = 0;
 	due->seq = current ? session_last_number(ckpt) : due->seq;
-	ckpt->missed = missed ? session_last_number(ckpt) + 1 : 0;
+	ckpt->questions.missed = missed ? session_last_number(ckpt) + 1 : 0;
 }
 
 void session_handle_hold(struct pawl_ckpt *ckpt, const struct frame_hold *frame)
@@ -39,9 +34,9 @@ void session_handle_hold(struct pawl_ckpt *ckpt, const struct frame_hold *frame)
 		return;
 	}
 	pthread_mutex_lock(&ckpt->state);
-	question = &ckpt->questions[frame->question];
+	question = &ckpt->questions.at[frame->question];
 	if (frame->question != QUESTION_STOP ||
-		!question->yes_pending) { /* where to stop is not taken back */
+		!question->yes_pending) { /* the poll at which to stop stays */
 		question->yes_at = UINT64_MAX;
 	}
 	question->yes_pending = true;
@@ -53,10 +48,10 @@ void session_handle_hold(struct pawl_ckpt *ckpt, const struct frame_hold *frame)
 	wire_out_deinit(&out);
 }
 
-/* Whether the question is held, and no save has been asked for since. Called with state. */
+/* Returns whether the answer is about to be yes, and no save was made since. Called with state. */
 static bool is_yes_pending(const struct pawl_ckpt *ckpt, enum proto_question which)
 {
-	const struct session_question *question = &ckpt->questions[which];
+	const struct session_question *question = &ckpt->questions.at[which];
 
 	return question->yes_pending &&
 		(which != QUESTION_DUE || question->seq == session_last_number(ckpt));
@@ -71,11 +66,10 @@ void session_handle_yes_at(struct pawl_ckpt *ckpt, const struct frame_yes_at *fr
 		return;
 	}
 	pthread_mutex_lock(&ckpt->state);
-	question = &ckpt->questions[which];
+	question = &ckpt->questions.at[which];
 	if (question->late && frame->polls <= question->polls && ckpt->options.world > 1) {
-		if (is_yes_pending(ckpt,
-			    which)) { /* the others are told yes where this one was told no */
-			ckpt->missed = question->seq + 1;
+		if (is_yes_pending(ckpt, which)) { /* the others get yes where this one got no */
+			ckpt->questions.missed = question->seq + 1;
 		}
 		question->yes_pending = false;
 	} else if (question->yes_at == UINT64_MAX) {
@@ -85,19 +79,19 @@ void session_handle_yes_at(struct pawl_ckpt *ckpt, const struct frame_yes_at *fr
 	pthread_mutex_unlock(&ckpt->state);
 }
 
-/* Whether it is not known yet where all ranks are told yes. Called with state. */
+/* Returns whether the poll at which all ranks get yes is not known yet. Called with state. */
 static bool must_wait(const struct pawl_ckpt *ckpt, enum proto_question which)
 {
-	const struct session_question *question = &ckpt->questions[which];
+	const struct session_question *question = &ckpt->questions.at[which];
 
 	return is_yes_pending(ckpt, which) && question->yes_at == UINT64_MAX && !question->late;
 }
 
-/* Waits, with state, until it is known where all ranks are told yes. If the agent or a rank stands
- * still, this rank stops by itself; but a save it makes with all others or not at all. */
+/* Waits until it is known at which poll all ranks get yes. If the agent or a rank hangs, this rank
+ * stops by itself. It makes no save by itself: all ranks make one, or none. Called with state. */
 static void await_ranks(struct pawl_ckpt *ckpt, enum proto_question which)
 {
-	struct session_question *question = &ckpt->questions[which];
+	struct session_question *question = &ckpt->questions.at[which];
 	int64_t due_ns = clock_mono_ns() + times_ns(TIME_SESSION_AGREE);
 	struct timespec due = {.tv_sec = due_ns / NS_PER_S, .tv_nsec = due_ns % NS_PER_S};
 	int rv = 0;
@@ -112,9 +106,9 @@ static void await_ranks(struct pawl_ckpt *ckpt, enum proto_question which)
 	}
 }
 
-static bool poll_question(struct pawl_ckpt *ckpt, enum proto_question which)
+bool session_poll(struct pawl_ckpt *ckpt, enum proto_question which)
 {
-	struct session_question *question = &ckpt->questions[which];
+	struct session_question *question = &ckpt->questions.at[which];
 	bool yes;
 
 	if (session_is_forked(ckpt, NULL)) {
@@ -130,60 +124,14 @@ static bool poll_question(struct pawl_ckpt *ckpt, enum proto_question which)
 	return yes;
 }
 
-void session_skip_missed(struct pawl_ckpt *ckpt)
-{
-	bool missed;
-
-	pthread_mutex_lock(&ckpt->state);
-	missed = has_missed(ckpt);
-	pthread_mutex_unlock(&ckpt->state);
-	if (missed) {
-		session_skip(ckpt, "a save was due, and this rank was not told so in time");
-	}
-}
-
-/* Looks for another agent if ours is gone: a rank that saves only when a save is due would not come
- * to one otherwise. Called with saving. */
-static void reconnect_if_lost(struct pawl_ckpt *ckpt)
-{
-	int64_t pause_max_ns = times_ns(TIME_SESSION_AGAIN_MAX);
-	int64_t now_ns = clock_mono_ns();
-
-	if ((ckpt->link && link_alive(ckpt->link)) || ckpt->slot_request.pending ||
-		ckpt->build.open) {
-		ckpt->reconnect_ns = 0;
-	} else if (ckpt->reconnect_ns == 0) {
-		ckpt->reconnect_ns = now_ns + times_ns(TIME_SESSION_GONE);
-		ckpt->reconnect_pause_ns = times_ns(TIME_SESSION_AGAIN);
-	} else if (now_ns >= ckpt->reconnect_ns && session_connect(ckpt, NULL) != 0) {
-		ckpt->reconnect_ns = clock_mono_ns() + ckpt->reconnect_pause_ns;
-		ckpt->reconnect_pause_ns = 2 * ckpt->reconnect_pause_ns < pause_max_ns
-			? 2 * ckpt->reconnect_pause_ns
-			: pause_max_ns;
-	}
-}
-
 bool pawl_ckpt_stopping(struct pawl_ckpt *ckpt)
 {
-	return poll_question(ckpt, QUESTION_STOP);
-}
-
-bool pawl_ckpt_due(struct pawl_ckpt *ckpt)
-{
-	if (session_is_forked(ckpt, NULL)) {
-		return false;
-	}
-	if (pthread_mutex_trylock(&ckpt->saving) == 0) { /* otherwise another thread saves */
-		reconnect_if_lost(ckpt);
-		session_skip_missed(ckpt);
-		pthread_mutex_unlock(&ckpt->saving);
-	}
-	return poll_question(ckpt, QUESTION_DUE);
+	return session_poll(ckpt, QUESTION_STOP);
 }
 
 void pawl_ckpt_stop(struct pawl_ckpt *ckpt)
 {
-	struct session_question *question = &ckpt->questions[QUESTION_STOP];
+	struct session_question *question = &ckpt->questions.at[QUESTION_STOP];
 	struct wire_out out = {0};
 
 	if (session_is_forked(ckpt, NULL)) {

@@ -1,13 +1,14 @@
 /*
- * Inside a worker (and for tools): the part of a checkpoint that a rank needs, when it is not whole
- * partitions of its own.
+ * Inside a worker (and for tools): restores the parts of a checkpoint that a rank needs, where
+ * these are not its own whole partitions.
  *
- * Happy path: reshard finds the rows of a tensor in the tables of all ranks that saved it, and has
- * the bytes of the wanted box put together from their shards (ckpt/format/reshard.h) -> need reads
- * the chunks in which these bytes lie, and no others -> pawl_restore_copy.
+ * Happy path: pawl_restore_reshard finds the rows of a tensor in the tables of all ranks that saved
+ * it, and lists the copies that fill the wanted box from their shards (ckpt/format/reshard.h) ->
+ * pawl_restore_read_needed reads the chunks in which these bytes lie, and no others ->
+ * pawl_restore_copy.
  *
- * Chunks are read through the page cache: a chunk that two ranks of a node need is read from the
- * disk once. Each rank verifies it, in a copy that nobody else can write to.
+ * Chunks are read through the page cache, so a chunk that two ranks of a node need is read from the
+ * disk once. Each rank verifies its own copy, which nobody else can write to.
  */
 #include "session/session_source.h"
 
@@ -21,7 +22,7 @@
 
 #define COPIES_MIN 64u /* copies allocated at first; the list doubles from then on */
 
-/* ---- what is needed ---- */
+/* ---- reading what copies need ---- */
 
 static int check_copy(const struct pawl_restore *restore, const struct pawl_restore_copy *copy,
 	size_t i, struct pawl_err *err)
@@ -40,7 +41,7 @@ static int check_copy(const struct pawl_restore *restore, const struct pawl_rest
 
 /* Marks the chunks of one partition that copies need. */
 static int mark_chunks(struct pawl_restore *restore, uint32_t index,
-	const struct pawl_restore_copy *copies, size_t n, bool *want, struct pawl_err *err)
+	const struct pawl_restore_copy *copies, size_t n, bool *needed, struct pawl_err *err)
 {
 	const struct source_part *part = &restore->parts[index];
 	int rv = 0;
@@ -58,15 +59,15 @@ static int mark_chunks(struct pawl_restore *restore, uint32_t index,
 		off = part->zip.entries[copies[i].storage].data_off + copies[i].off_bytes;
 		for (uint64_t chunk = off / CKPT_CHUNK;
 			chunk <= (off + copies[i].len_bytes - 1) / CKPT_CHUNK; chunk++) {
-			want[chunk] = true;
+			needed[chunk] = true;
 		}
 	}
 	return rv;
 }
 
-/* Verifies the wanted chunks of a partition in memory, a run of them at a time. */
+/* Verifies the needed chunks of a partition in memory, one run of chunks at a time. */
 static int check_chunks(const struct pawl_restore *restore, const struct source_part *part,
-	const bool *want, uint64_t chunks, struct pawl_err *err)
+	const bool *needed, uint64_t chunks, struct pawl_err *err)
 {
 	uint64_t chunk = 0;
 	int rv = 0;
@@ -74,7 +75,7 @@ static int check_chunks(const struct pawl_restore *restore, const struct source_
 	while (chunk < chunks && rv == 0) {
 		uint64_t lo = chunk;
 
-		while (chunk < chunks && want[chunk]) {
+		while (chunk < chunks && needed[chunk]) {
 			chunk++;
 		}
 		if (lo < chunk) {
@@ -91,31 +92,31 @@ static int read_needed_part(struct pawl_restore *restore, uint32_t index,
 {
 	struct source_part *part = &restore->parts[index];
 	uint64_t chunks = ckpt_chunks(part->info.size_bytes);
-	bool *want;
+	bool *needed;
 	int rv = source_advance(restore, index, SOURCE_PLACED, err);
 
 	if (rv != 0) {
 		return rv;
 	}
-	want = FAULT_MEM("restore.need", calloc(chunks + 1, sizeof(*want)));
+	needed = FAULT_MEM("restore.need", calloc(chunks + 1, sizeof(*needed)));
 	if (part->have == NULL) {
 		part->have = FAULT_MEM("restore.need", calloc(chunks + 1, sizeof(*part->have)));
 	}
-	if (want == NULL || part->have == NULL) {
-		free(want);
+	if (needed == NULL || part->have == NULL) {
+		free(needed);
 		return pawl_err_set(err, PAWL_ENOMEM, "%s: no memory", part->info.file);
 	}
-	rv = mark_chunks(restore, index, copies, n, want, err);
+	rv = mark_chunks(restore, index, copies, n, needed, err);
 	if (rv == 0 && part->state < SOURCE_READ && restore->info.memory) {
-		rv = check_chunks(restore, part, want, chunks, err);
+		rv = check_chunks(restore, part, needed, chunks, err);
 	} else if (rv == 0 && part->state < SOURCE_READ) {
 		part_image_share(part->image, true);
-		rv = part_image_read_chunks(part->image, want, err);
+		rv = part_image_read_chunks(part->image, needed, err);
 	}
 	for (uint64_t chunk = 0; chunk < chunks && rv == 0; chunk++) {
-		part->have[chunk] = part->have[chunk] || want[chunk];
+		part->have[chunk] = part->have[chunk] || needed[chunk];
 	}
-	free(want);
+	free(needed);
 	return rv;
 }
 
@@ -161,7 +162,8 @@ static int compare_tensors(const void *a, const void *b)
 	return order != 0 ? order : (x->part > y->part) - (x->part < y->part);
 }
 
-/* Goes over all rows of all tables; at is NULL to count them. PAWL_ECORRUPT for a damaged table. */
+/* Visits all rows of all tables. at: one entry for each row; NULL to count them. PAWL_ECORRUPT for
+ * a damaged table. */
 static int visit_tables(const struct pawl_restore *restore, struct source_tensor *at, size_t *n,
 	struct pawl_err *err)
 {
@@ -204,7 +206,7 @@ static int index_tensors(struct pawl_restore *restore, struct pawl_err *err)
 	}
 	at = FAULT_MEM("restore.index", calloc(n + 1, sizeof(*at)));
 	if (at == NULL) {
-		return pawl_err_set(err, PAWL_ENOMEM, "index %zu tensors", n);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory to index %zu tensors", n);
 	}
 	visit_tables(restore, at, &n, NULL);
 	qsort(at, n, sizeof(*at), compare_tensors);
@@ -253,7 +255,7 @@ struct resharding {
 	struct pawl_err *err;               /* the caller's */
 };
 
-/* reshard_run_fn: appends a copy. The list has room for as many as the next power of two. */
+/* reshard_run_fn: appends a copy. The list's capacity is the next power of two. */
 static int append_copy(void *user, const struct reshard_run *run)
 {
 	struct resharding *r = user;
@@ -266,7 +268,7 @@ static int append_copy(void *user, const struct reshard_run *run)
 			realloc(*r->copies, cap * sizeof(**r->copies)));
 
 		if (at == NULL) {
-			return pawl_err_set(r->err, PAWL_ENOMEM, "%zu copies", cap);
+			return pawl_err_set(r->err, PAWL_ENOMEM, "no memory for %zu copies", cap);
 		}
 		*r->copies = at;
 	}
@@ -297,7 +299,7 @@ static bool box_bytes(const uint64_t *shape, uint32_t ndim, uint32_t item_bytes,
 	return true;
 }
 
-/* Whether a box and a shard have an element in common. */
+/* Returns whether a box and a shard have an element in common. */
 static bool overlaps(const struct pawl_restore_box *box, const struct pawl_tensor *row)
 {
 	for (uint32_t d = 0; d < box->ndim; d++) {
@@ -312,7 +314,7 @@ static bool overlaps(const struct pawl_restore_box *box, const struct pawl_tenso
 	return true;
 }
 
-/* Adds a row of the tensor to the shards, if it has any of the box. */
+/* Adds a row of the tensor to the shards, if it overlaps the box. */
 static int add_shard(struct pawl_restore *restore, struct resharding *r, uint32_t index,
 	const struct pawl_tensor *row, struct pawl_err *err)
 {
@@ -366,7 +368,7 @@ static int find_shards(struct pawl_restore *restore, struct resharding *r, struc
 	r->shards = FAULT_MEM("restore.reshard", calloc(end - first + 1, sizeof(*r->shards)));
 	r->boxes = FAULT_MEM("restore.reshard", calloc(end - first + 1, sizeof(*r->boxes)));
 	if (r->shards == NULL || r->boxes == NULL) {
-		return pawl_err_set(err, PAWL_ENOMEM, "%zu shards", end - first);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %zu shards", end - first);
 	}
 	for (size_t i = first; i < end && rv == 0; i++) {
 		const struct source_tensor *tensor = &restore->tensors[i];
@@ -381,7 +383,7 @@ static int find_shards(struct pawl_restore *restore, struct resharding *r, struc
 		}
 	}
 	if (rv == 0 && !named) {
-		rv = pawl_err_set(err, PAWL_EMISMATCH, "no rank saved it");
+		rv = pawl_err_set(err, PAWL_EMISMATCH, "no rank saved this tensor");
 	}
 	return rv;
 }
@@ -390,28 +392,29 @@ int pawl_restore_reshard(struct pawl_restore *restore, const struct pawl_restore
 	struct pawl_restore_copy **copies, size_t *n, struct pawl_err *err)
 {
 	struct resharding r = {.box = box, .copies = copies, .n = n, .err = err};
-	struct reshard_box want = {0};
+	struct reshard_box box_wanted = {0};
 	size_t before = *n;
 	uint64_t bytes;
 	int rv;
 
 	if (box->ndim > PAWL_TENSOR_DIMS_MAX ||
 		!box_bytes(box->shape, box->ndim, box->item_bytes, &bytes)) {
-		return pawl_err_set(err, PAWL_EINVAL, "%s: an impossible box", box->tensor);
+		return pawl_err_set(err, PAWL_EINVAL,
+			"%s: the box is too large, or has too many dimensions", box->tensor);
 	}
 	for (uint32_t d = 0; d < box->ndim; d++) {
 		if (box->start[d] > box->global[d] ||
 			box->shape[d] > box->global[d] - box->start[d]) {
-			return pawl_err_set(err, PAWL_EINVAL, "%s: a box outside of it",
+			return pawl_err_set(err, PAWL_EINVAL, "%s: the box lies outside the tensor",
 				box->tensor);
 		}
-		want.start[d] = box->start[d];
-		want.shape[d] = box->shape[d];
+		box_wanted.start[d] = box->start[d];
+		box_wanted.shape[d] = box->shape[d];
 	}
 	rv = index_tensors(restore, err);
 	rv = rv == 0 ? find_shards(restore, &r, err) : rv;
 	if (rv == 0) {
-		rv = reshard_plan(&want, r.boxes, r.shards_n, box->ndim, box->item_bytes,
+		rv = reshard_plan(&box_wanted, r.boxes, r.shards_n, box->ndim, box->item_bytes,
 			append_copy, &r, err);
 	}
 	free(r.shards);

@@ -1,8 +1,8 @@
 /*
- * Inside a worker (and for tools): reads a checkpoint back, either from the memory tier, where each
- * rank's share lies in its arena, or from the store, where a partition is read whole into memory of
- * our own. Either way every byte is verified before anybody is shown any of it, and nothing of the
- * caller's is touched.
+ * Inside a worker (and for tools): reads a checkpoint back, from the memory tier, where each rank's
+ * share lies in its arena, or from the store, where a partition is read whole into memory of our
+ * own. Either way every byte is verified before the caller sees any of it, and the caller's memory
+ * is not written to.
  */
 #include "session/session_source.h"
 
@@ -39,7 +39,7 @@ void pawl_restore_close(struct pawl_restore *restore)
 		arena_unmap(restore->ranks[r].arena, restore->ranks[r].size_bytes);
 	}
 	free(restore->ranks);
-	session_restore_refuse(restore, "it gave the restore up");
+	session_restore_refuse(restore, "it closed the restore without a vote");
 	if (restore->ckpt && restore->info.memory && restore->ckpt->link) {
 		struct wire_out out = {0};
 
@@ -83,8 +83,8 @@ static int list_store(struct pawl_restore *restore, struct pawl_err *err)
 	return 0;
 }
 
-/* Opens a tag of the store (NULL: the newest that is whole). Puts nothing aside, since it is for
- * tools, too. */
+/* Opens a tag of the store (NULL: the newest complete one). Quarantines nothing, since tools use
+ * it, too. */
 static int open_store(struct pawl_restore *restore, const char *root, const char *tag,
 	struct pawl_err *err)
 {
@@ -159,7 +159,7 @@ struct zip_source {
 	bool failed;              /* could not be read: the error names the file already */
 };
 
-/* zip_read_fn: reads what is not there yet. */
+/* zip_read_fn: reads what the image does not have yet. */
 static int read_image(void *user, uint64_t off, void *buf, size_t len_bytes, struct pawl_err *err)
 {
 	struct zip_source *source = user;
@@ -205,7 +205,7 @@ static int list_from_store(struct pawl_restore *restore, struct source_part *par
 	if (rv == 0 && !part->image) {
 		rv = part_image_open(&part->image, restore->reader, restore->manifest.tag,
 			part->manifest, err);
-		if (rv == 0) { /* other ranks may list it, too */
+		if (rv == 0) { /* other ranks may read it, too */
 			part_image_share(part->image, true);
 		}
 	}
@@ -219,7 +219,7 @@ static int list_from_store(struct pawl_restore *restore, struct source_part *par
 	return rv;
 }
 
-/* Whether laid has everything where zip lists it. */
+/* Returns whether laid has everything where zip lists it. */
 static bool same_layout(const struct zip_plan *laid, const struct zip_plan *zip)
 {
 	if (laid->size_bytes != zip->size_bytes ||
@@ -234,8 +234,8 @@ static bool same_layout(const struct zip_plan *laid, const struct zip_plan *zip)
 	return true;
 }
 
-/* Learns where the storages lie. In our own files it follows from their sizes; else their headers
- * are read. */
+/* Finds where the storages lie. In our own files that follows from their sizes; in others it reads
+ * their headers. */
 static int place_in_store(struct pawl_restore *restore, struct source_part *part,
 	struct pawl_err *err)
 {
@@ -249,7 +249,8 @@ static int place_in_store(struct pawl_restore *restore, struct source_part *part
 	}
 	sizes = FAULT_MEM("restore.place", calloc(zip->storages + 1u, sizeof(*sizes)));
 	if (sizes == NULL) {
-		return pawl_err_set(err, PAWL_ENOMEM, "place %u storages", zip->storages);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory to locate %u storages",
+			zip->storages);
 	}
 	for (uint32_t i = 0; i < zip->storages; i++) {
 		sizes[i] = zip->entries[i].size_bytes;
@@ -294,7 +295,8 @@ static const struct record_part *part_of(const struct pawl_restore *restore,
 	return NULL;
 }
 
-/* Whether rank shows the part: rank 0 shows what is shared, every rank what is its own. */
+/* Returns whether the list takes the part from this rank: a shared one from rank 0, others from
+ * their own rank. */
 static bool is_listed_by(const struct record_part *part, uint32_t rank)
 {
 	return !part->shared || rank == 0;
@@ -359,7 +361,7 @@ static int take_memory(struct pawl_restore *restore, const struct link_reply *re
 		struct source_rank *rank = &restore->ranks[r];
 
 		if (record->len_bytes == 0) {
-			continue; /* The rank has no part in this save. */
+			continue; /* the rank has no part in this save */
 		}
 		if (fd >= reply->fds_n) {
 			return pawl_err_set(err, PAWL_ECORRUPT,
@@ -403,8 +405,8 @@ static int piece_error(const struct pawl_restore *restore, const struct source_p
 		(unsigned long long)(piece->file_off + piece->len_bytes - 1), r);
 }
 
-/* Checks each piece of a rank's share that has bytes from lo to before hi of the file against what
- * the rank said when it staged it. */
+/* Checks each piece of a rank's share that has bytes from lo to before hi of the file against the
+ * checksum that the rank computed when it staged the piece. */
 static int check_share(const struct pawl_restore *restore, const struct source_part *part,
 	uint32_t r, const struct record_part *share, uint64_t lo, uint64_t hi, struct pawl_err *err)
 {
@@ -428,7 +430,6 @@ static int check_share(const struct pawl_restore *restore, const struct source_p
 	return piece == end ? 0 : piece_error(restore, part, r, piece, err);
 }
 
-/* Checks what the ranks hold of bytes lo to before hi of the file. */
 int source_check_memory(const struct pawl_restore *restore, const struct source_part *part,
 	uint64_t lo, uint64_t hi, struct pawl_err *err)
 {
@@ -488,7 +489,7 @@ static const uint8_t *bytes_at(const struct pawl_restore *restore, const struct 
 	return NULL;
 }
 
-/* ---- asking ---- */
+/* ---- offers and votes ---- */
 
 int session_restore_accept(struct pawl_restore *restore, struct pawl_ckpt *ckpt, bool to_all,
 	struct pawl_err *err)
@@ -504,7 +505,7 @@ int session_restore_accept(struct pawl_restore *restore, struct pawl_ckpt *ckpt,
 		rv = link_reply_get(&ckpt->reply, PROTO_FROM_STORE, &offer, sizeof(offer), err);
 		return rv == 0 ? open_store(restore, ckpt->options.root, offer.tag, err) : rv;
 	}
-	return pawl_err_set(err, PAWL_ENOENT, "%s holds no such complete checkpoint",
+	return pawl_err_set(err, PAWL_ENOENT, "%s has no such complete checkpoint",
 		ckpt->options.root);
 }
 
@@ -524,15 +525,15 @@ void session_restore_refuse(struct pawl_restore *restore, const char *why)
 
 void pawl_restore_mark_damaged(struct pawl_restore *restore, const char *why)
 {
-	struct frame_damaged condemn = {.memory = restore->info.memory};
+	struct frame_damaged damaged = {.memory = restore->info.memory};
 	struct wire_out out = {0};
 
 	if (!restore->ckpt || !restore->ckpt->link) {
 		return;
 	}
-	snprintf(condemn.tag, sizeof(condemn.tag), "%s", restore->tag);
-	snprintf(condemn.why, sizeof(condemn.why), "%s", why);
-	link_send(restore->ckpt->link, &out, PROTO_DAMAGED, &condemn, NULL);
+	snprintf(damaged.tag, sizeof(damaged.tag), "%s", restore->tag);
+	snprintf(damaged.why, sizeof(damaged.why), "%s", why);
+	link_send(restore->ckpt->link, &out, PROTO_DAMAGED, &damaged, NULL);
 	wire_out_deinit(&out);
 }
 
@@ -653,7 +654,7 @@ uint64_t pawl_restore_storage_bytes(const struct pawl_restore *restore, uint32_t
 	return restore->parts[part].zip.entries[storage].size_bytes;
 }
 
-/* Whether the chunks of a copy, which is within its storage, were needed before. */
+/* Returns whether the chunks of a copy, which is within its storage, are verified. */
 static bool has_chunks(const struct source_part *part, const struct pawl_restore_copy *copy)
 {
 	uint64_t off = part->zip.entries[copy->storage].data_off + copy->off_bytes;
@@ -685,7 +686,7 @@ static bool is_within(const struct pawl_restore *restore, const struct pawl_rest
 		(part->state == SOURCE_READ || has_chunks(part, copy));
 }
 
-/* Advises huge pages, by which fresh memory is cheaper to fill. Only a hint. */
+/* Advises huge pages, with which fresh memory is cheaper to fill. Only a hint. */
 static void advise_huge(uint64_t dst, uint64_t len_bytes)
 {
 	uint64_t lo = (dst + HUGE_MIN - 1) / HUGE_MIN * HUGE_MIN;
@@ -709,8 +710,7 @@ static void copy_out(const struct pawl_restore *restore, const struct pawl_resto
 		const uint8_t *at = bytes_at(restore, part, off, &len);
 
 		if (!at) {
-			return; /* cannot be: read_from_memory's shares cover the file, as the agent
-				   checked at commit */
+			return; /* impossible: the agent checked that the shares cover the file */
 		}
 		memcpy((void *)(uintptr_t)dst, at, len);
 		dst += len;

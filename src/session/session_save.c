@@ -1,19 +1,16 @@
 /*
  * Inside a worker: saving.
  *
- * Happy path of a save: lay the partitions out (kept while nothing changes) -> ask the agent for a
- * slot -> list the pieces -> start the snapshot -> return. When the engine has copied the last
- * piece its callback tells the agent "staged", with a checksum a piece. Once the structure is known
- * nothing is allocated. Failure: whatever goes wrong before the snapshot is the save's status, not
- * an error of the call, unless the caller must act (ranks disagree, bad argument).
+ * Happy path of a save: lay the partitions out (kept while nothing changes) -> request a slot ->
+ * list the pieces -> start the snapshot -> return. When the engine has copied the last piece, its
+ * callback sends STAGED to the agent, with a checksum for each piece. Once the structure is known,
+ * a save allocates nothing. Failure: an error before the snapshot becomes the save's status, not an
+ * error of the call, unless the caller must act (ranks disagree, bad argument).
  */
 #include "session/session.h"
 
-#include "base/assert.h"
 #include "base/clock.h"
-#include "base/crc.h"
 #include "base/err.h"
-#include "base/log.h"
 #include "ckpt/format/plan.h"
 #include "ckpt/snap/cuda.h"
 #include "ckpt/tags.h"
@@ -22,8 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PART_NAME_BYTES                                                                            \
-	180 /* longest name of a partition: "-rank<r>" and ".new" must fit behind it */
+#define PART_NAME_BYTES 180 /* longest name of a partition: leaves room for "-rank<r>" and ".new" */
 
 /* ---- structure ---- */
 
@@ -39,31 +35,31 @@ static void free_part(struct session_part *part)
 
 void session_free_parts(struct pawl_ckpt *ckpt)
 {
-	for (uint32_t p = 0; p < ckpt->parts_n; p++) {
-		free_part(&ckpt->parts[p]);
+	for (uint32_t p = 0; p < ckpt->layout.parts_n; p++) {
+		free_part(&ckpt->layout.parts[p]);
 	}
-	free(ckpt->parts);
-	free(ckpt->records);
-	ckpt->parts = NULL;
-	ckpt->records = NULL;
-	ckpt->parts_n = 0;
+	free(ckpt->layout.parts);
+	free(ckpt->layout.records);
+	ckpt->layout.parts = NULL;
+	ckpt->layout.records = NULL;
+	ckpt->layout.parts_n = 0;
 }
 
 void session_save_deinit(struct pawl_ckpt *ckpt)
 {
 	session_slot_deinit(ckpt);
 	session_free_parts(ckpt);
-	ckpt_pieces_deinit(&ckpt->pieces);
-	free(ckpt->record_pieces);
+	ckpt_pieces_deinit(&ckpt->layout.pieces);
+	free(ckpt->layout.record_pieces);
 }
 
 static int check_part(const struct pawl_ckpt_part *in, struct pawl_err *err)
 {
 	if (!ckpt_name_valid(in->name) || strlen(in->name) > PART_NAME_BYTES) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"partition name '%.64s': must have 1 to %d bytes, be no . or .., in at "
-			"most %u "
-			"folders, and not .pawl, complete.txt or why.txt",
+			"partition name '%.64s': must have 1 to %d bytes, lie in at most %u "
+			"folders, "
+			"and not be ., .., .pawl, complete.txt or why.txt",
 			in->name, PART_NAME_BYTES, CKPT_FOLDERS_MAX);
 	}
 	if (in->raw && in->pickle_bytes > 0) {
@@ -162,43 +158,43 @@ static void set_spans(struct session_part *part, const struct pawl_ckpt_part *in
 
 static int alloc_parts(struct pawl_ckpt *ckpt, uint32_t n, struct pawl_err *err)
 {
-	ckpt->parts = calloc(n ? n : 1, sizeof(*ckpt->parts));
-	ckpt->records = calloc(n ? n : 1, sizeof(*ckpt->records));
-	if (!ckpt->parts || !ckpt->records) {
+	ckpt->layout.parts = calloc(n ? n : 1, sizeof(*ckpt->layout.parts));
+	ckpt->layout.records = calloc(n ? n : 1, sizeof(*ckpt->layout.records));
+	if (!ckpt->layout.parts || !ckpt->layout.records) {
 		pawl_err_set(err, PAWL_ENOMEM, "no memory for %u partitions", n);
 		return PAWL_ENOMEM;
 	}
 	for (uint32_t p = 0; p < n; p++) {
-		ckpt->parts[p].record = &ckpt->records[p];
+		ckpt->layout.parts[p].record = &ckpt->layout.records[p];
 	}
-	ckpt->parts_n = n;
+	ckpt->layout.parts_n = n;
 	return 0;
 }
 
-/* Lays the partitions out, or keeps the layout of the save before. */
+/* Lays the partitions out, or keeps the layout of the previous save. */
 static int lay_out(struct pawl_ckpt *ckpt, const struct pawl_ckpt_part *in, uint32_t n,
 	struct pawl_err *err)
 {
-	bool same = ckpt->parts_n == n;
+	bool same = ckpt->layout.parts_n == n;
 	int rv = 0;
 
 	for (uint32_t p = 0; p < n && rv == 0; p++) {
 		rv = check_part(&in[p], err);
-		same = same && same_layout(&ckpt->parts[p], &in[p]);
+		same = same && same_layout(&ckpt->layout.parts[p], &in[p]);
 	}
 	if (rv == 0 && !same) {
 		session_free_parts(ckpt);
 		rv = alloc_parts(ckpt, n, err);
 		for (uint32_t p = 0; p < n && rv == 0; p++) {
-			rv = make_part(ckpt, &ckpt->parts[p], &in[p], err);
+			rv = make_part(ckpt, &ckpt->layout.parts[p], &in[p], err);
 		}
 	}
 	for (uint32_t p = 0; p < n && rv == 0; p++) {
-		rv = keep_tensors(ckpt->parts[p].record, &in[p], err);
-		set_spans(&ckpt->parts[p], &in[p]);
+		rv = keep_tensors(ckpt->layout.parts[p].record, &in[p], err);
+		set_spans(&ckpt->layout.parts[p], &in[p]);
 	}
 	if (rv != 0) {
-		session_free_parts(ckpt); /* half of it is no layout */
+		session_free_parts(ckpt); /* the layout may be incomplete */
 	}
 	return rv;
 }
@@ -206,14 +202,14 @@ static int lay_out(struct pawl_ckpt *ckpt, const struct pawl_ckpt_part *in, uint
 int session_append_part(struct pawl_ckpt *ckpt, const struct pawl_ckpt_part *in,
 	uint64_t used_bytes, struct pawl_err *err)
 {
-	uint32_t n = ckpt->parts_n;
+	uint32_t n = ckpt->layout.parts_n;
 	struct record_part *records;
 	struct session_part *parts;
 	struct record_part *record;
 	int rv = check_part(in, err);
 
 	for (uint32_t p = 0; p < n && rv == 0; p++) {
-		if (strcmp(ckpt->records[p].name, in->name) == 0) {
+		if (strcmp(ckpt->layout.records[p].name, in->name) == 0) {
 			rv = pawl_err_set(err, PAWL_EEXIST, "%s is in this save already", in->name);
 		}
 	}
@@ -223,12 +219,12 @@ int session_append_part(struct pawl_ckpt *ckpt, const struct pawl_ckpt_part *in,
 	if (rv != 0) {
 		return rv;
 	}
-	records = realloc(ckpt->records, (n + 1) * sizeof(*records));
-	ckpt->records = records ? records : ckpt->records;
-	parts = realloc(ckpt->parts, (n + 1) * sizeof(*parts));
-	ckpt->parts = parts ? parts : ckpt->parts;
+	records = realloc(ckpt->layout.records, (n + 1) * sizeof(*records));
+	ckpt->layout.records = records ? records : ckpt->layout.records;
+	parts = realloc(ckpt->layout.parts, (n + 1) * sizeof(*parts));
+	ckpt->layout.parts = parts ? parts : ckpt->layout.parts;
 	for (uint32_t p = 0; p < n; p++) {
-		ckpt->parts[p].record = &ckpt->records[p];
+		ckpt->layout.parts[p].record = &ckpt->layout.records[p];
 	}
 	if (!records || !parts) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u partitions", n + 1);
@@ -237,7 +233,7 @@ int session_append_part(struct pawl_ckpt *ckpt, const struct pawl_ckpt_part *in,
 	memset(record, 0, sizeof(*record));
 	memset(&parts[n], 0, sizeof(parts[n]));
 	parts[n].record = record;
-	ckpt->parts_n = n + 1;
+	ckpt->layout.parts_n = n + 1;
 	rv = make_part(ckpt, &parts[n], in, err);
 	if (rv == 0) {
 		rv = keep_tensors(record, in, err);
@@ -251,9 +247,9 @@ int session_append_part(struct pawl_ckpt *ckpt, const struct pawl_ckpt_part *in,
 }
 
 /*
- * Sets the share of a file that this rank stages. The pickle is rank 0's alone, whichever chunks it
- * begins in: ranks may pickle the same values to different bytes. If ranks span hosts, the host of
- * rank 0 stages the whole file.
+ * Sets the share of a file that this rank stages. Rank 0 alone stages the pickle, since ranks may
+ * pickle the same values to different bytes. Its share therefore includes the chunk in which the
+ * pickle begins. If ranks span hosts, the host of rank 0 stages the whole file.
  */
 static void share_part(const struct pawl_ckpt *ckpt, const struct session_part *part)
 {
@@ -279,15 +275,15 @@ static void share_part(const struct pawl_ckpt *ckpt, const struct session_part *
 	}
 }
 
-/* Lays the shares out in the arena. Returns how much of it they need. */
+/* Lays the shares out in the arena. Returns how many bytes they need. */
 static uint64_t share_out(struct pawl_ckpt *ckpt)
 {
 	uint64_t off = 0;
 
-	for (uint32_t p = 0; p < ckpt->parts_n; p++) {
-		struct record_part *record = ckpt->parts[p].record;
+	for (uint32_t p = 0; p < ckpt->layout.parts_n; p++) {
+		struct record_part *record = ckpt->layout.parts[p].record;
 
-		share_part(ckpt, &ckpt->parts[p]);
+		share_part(ckpt, &ckpt->layout.parts[p]);
 		record->chunks_n = 0;
 		record->arena_off = off;
 		off += (record->hi - record->lo + CKPT_PAGE - 1) / CKPT_PAGE * CKPT_PAGE;
@@ -297,19 +293,20 @@ static uint64_t share_out(struct pawl_ckpt *ckpt)
 
 /* ---- pieces ---- */
 
-/* Makes told as large as the list of pieces. */
+/* Makes record_pieces as large as the list of pieces. */
 static int grow_record_pieces(struct pawl_ckpt *ckpt, struct pawl_err *err)
 {
 	struct record_piece *pieces;
 
-	if (ckpt->record_pieces_cap < ckpt->pieces.cap) {
-		pieces = realloc(ckpt->record_pieces, ckpt->pieces.cap * sizeof(*pieces));
+	if (ckpt->layout.record_pieces_cap < ckpt->layout.pieces.cap) {
+		pieces = realloc(ckpt->layout.record_pieces,
+			ckpt->layout.pieces.cap * sizeof(*pieces));
 		if (!pieces) {
 			return pawl_err_set(err, PAWL_ENOMEM, "no memory for %zu pieces",
-				ckpt->pieces.cap);
+				ckpt->layout.pieces.cap);
 		}
-		ckpt->record_pieces = pieces;
-		ckpt->record_pieces_cap = ckpt->pieces.cap;
+		ckpt->layout.record_pieces = pieces;
+		ckpt->layout.record_pieces_cap = ckpt->layout.pieces.cap;
 	}
 	return 0;
 }
@@ -317,10 +314,10 @@ static int grow_record_pieces(struct pawl_ckpt *ckpt, struct pawl_err *err)
 /* On a summing save the rest of a shared file is read too, only for its checksums. */
 int session_list_part(struct pawl_ckpt *ckpt, uint32_t p, uint8_t *arena, struct pawl_err *err)
 {
-	struct session_part *part = &ckpt->parts[p];
+	struct session_part *part = &ckpt->layout.parts[p];
 	const struct record_part *record = part->record;
-	struct ckpt_pieces *pieces = &ckpt->pieces;
-	bool sum = ckpt->summing && record->shared;
+	struct ckpt_pieces *pieces = &ckpt->layout.pieces;
+	bool sum = ckpt->current.summing && record->shared;
 	int rv = 0;
 
 	part->piece_lo = pieces->n;
@@ -343,95 +340,24 @@ static int list_pieces(struct pawl_ckpt *ckpt, uint8_t *arena, struct pawl_err *
 {
 	int rv = 0;
 
-	ckpt->pieces.n = 0;
-	for (uint32_t p = 0; p < ckpt->parts_n && rv == 0; p++) {
+	ckpt->layout.pieces.n = 0;
+	for (uint32_t p = 0; p < ckpt->layout.parts_n && rv == 0; p++) {
 		rv = session_list_part(ckpt, p, arena, err);
 	}
 	return rv;
 }
 
-/* ---- staged ---- */
+/* ---- copied ---- */
 
-/* Tells the record what was copied; and the storages' sums, joined from the pieces in the order of
- * the file. */
-static void fill_record(struct pawl_ckpt *ckpt, struct session_part *part, size_t *at)
-{
-	struct record_part *record = part->record;
-
-	record->pieces = ckpt->record_pieces ? ckpt->record_pieces + *at
-					     : NULL; /* a streamed save has none */
-	record->pieces_n = 0;
-	record->sums_n = ckpt->summing && record->shared ? record->storages : 0;
-	memset(record->sums, 0, record->storages * sizeof(*record->sums));
-	for (size_t i = part->piece_lo; i < part->piece_hi; i++) {
-		const struct ckpt_piece *piece = &ckpt->pieces.at[i];
-
-		if (record->sums_n > 0 && piece->storage < record->storages) {
-			record->sums[piece->storage] = crc32c_combine(record->sums[piece->storage],
-				piece->crc, piece->len_bytes);
-		}
-		if (piece->dst) {
-			ASSERT(ckpt->record_pieces != NULL); /* list_pieces made room for all */
-			ckpt->record_pieces[(*at)++] = (struct record_piece){piece->file_off,
-				piece->len_bytes, piece->crc};
-			record->pieces_n++;
-		}
-	}
-}
-
-void session_send_staged(struct pawl_ckpt *ckpt, uint64_t id)
-{
-	struct record record = {.step = ckpt->step,
-		.rank = ckpt->options.rank,
-		.world = ckpt->options.world,
-		.parts_n = ckpt->parts_n,
-		.parts = ckpt->records};
-	uint64_t took_ns = (uint64_t)(clock_mono_ns() - ckpt->begun_ns);
-	struct frame_staged staged = {.seq = session_seq(ckpt, id), .stage_ns = took_ns};
-	struct pawl_ckpt_status status;
-	struct pawl_err err;
-	size_t at = 0;
-
-	if (pawl_ckpt_status(ckpt, id, &status, NULL) != 0) {
-		return;
-	}
-	/* While save has not returned yet, it has stalled the caller all the time. */
-	staged.stall_ns = status.stall_ns ? status.stall_ns : took_ns;
-	for (uint32_t p = 0; p < ckpt->parts_n; p++) {
-		fill_record(ckpt, &ckpt->parts[p], &at);
-	}
-	wire_out_reset(&ckpt->record);
-	record_encode(&record, &ckpt->record);
-	staged.record = (struct frame_blob){.bytes = ckpt->record.bytes,
-		.len_bytes = (uint32_t)ckpt->record.len_bytes};
-	session_set_level(ckpt, id, PAWL_CKPT_STAGED);
-	if (ckpt->record.failed) {
-		session_set_failed(ckpt, id, PAWL_ENOMEM,
-			"no memory for the record of what was staged", -1, -1);
-	} else if (link_send(ckpt->link, &ckpt->done_frame, PROTO_STAGED, &staged, &err) != 0) {
-		session_set_failed(ckpt, id, err.code, err.msg, -1, -1);
-	}
-}
-
-/* Tells the agent, which tells the others, that this rank's part of the save will not come. */
-void session_send_fail(struct pawl_ckpt *ckpt, struct wire_out *out, uint64_t id, int code,
-	const char *why)
-{
-	struct frame_fail fail = {.seq = session_seq(ckpt, id), .code = code};
-
-	snprintf(fail.why, sizeof(fail.why), "%s", why);
-	snprintf(fail.tag, sizeof(fail.tag), "%s", ckpt->options.named ? ckpt->tag : "");
-	link_send(ckpt->link, out, PROTO_FAIL, &fail, NULL);
-}
-
-/* Asks the caller whether spans on devices have changed, since no kernel watched those. */
-static void ask_caller(struct pawl_ckpt *ckpt, uint64_t id)
+/* Asks the caller whether spans on devices have changed, since the kernel does not watch
+ * devices. */
+static void check_unchanged(struct pawl_ckpt *ckpt, uint64_t id)
 {
 	const struct pawl_ckpt_options *options = &ckpt->options;
 	int part = -1;
 	int storage = -1;
 
-	if (ckpt->proof == SNAP_FENCED && options->unchanged &&
+	if (ckpt->current.proof == SNAP_FENCED && options->unchanged &&
 		!options->unchanged(options->user, id, &part, &storage)) {
 		pawl_ckpt_withdraw(ckpt, id, part, storage);
 	}
@@ -441,108 +367,88 @@ static void ask_caller(struct pawl_ckpt *ckpt, uint64_t id)
 static void copied(void *user, int rv, size_t piece)
 {
 	struct pawl_ckpt *ckpt = user;
-	const struct ckpt_piece *at = rv == 0 ? NULL : &ckpt->pieces.at[piece];
+	const struct ckpt_piece *at = rv == 0 ? NULL : &ckpt->layout.pieces.at[piece];
 	char why[CKPT_NAME_MAX + 128];
 	bool withdrawn;
 	uint64_t id;
 
 	pthread_mutex_lock(&ckpt->state);
-	id = ckpt->copying_id;
+	id = ckpt->saves.copying_id;
 	pthread_mutex_unlock(&ckpt->state);
 	if (rv == 0) {
-		ask_caller(ckpt, id);
+		check_unchanged(ckpt, id);
 	}
 	pthread_mutex_lock(&ckpt->state);
-	withdrawn = ckpt->withdrawn;
-	ckpt->statuses[id % PAWL_CKPT_STATUS_KEPT].status.stage_ns =
-		(uint64_t)(clock_mono_ns() - ckpt->begun_ns);
+	withdrawn = ckpt->saves.withdrawn;
+	ckpt->saves.statuses[id % PAWL_CKPT_STATUS_KEPT].status.stage_ns =
+		(uint64_t)(clock_mono_ns() - ckpt->current.begun_ns);
 	pthread_mutex_unlock(&ckpt->state);
 	if (rv == 0 && !withdrawn) {
 		session_send_staged(ckpt, id);
 	} else if (rv != 0) {
 		snprintf(why, sizeof(why), "storage %u of %s %s (rank %u)", at->storage,
-			ckpt->records[at->part].name,
+			ckpt->layout.records[at->part].name,
 			rv == PAWL_ECHANGED ? "changed while it was copied"
 					    : "could not be copied from its CUDA device",
 			ckpt->options.rank);
 		session_set_failed(ckpt, id, rv, why, (int)at->part, (int)at->storage);
-		session_send_fail(ckpt, &ckpt->done_frame, id, rv, why);
+		session_send_fail(ckpt, &ckpt->staged.frame, id, rv, why);
 	}
 	pthread_mutex_lock(&ckpt->state);
-	ckpt->copying_id = 0;
+	ckpt->saves.copying_id = 0;
 	pthread_cond_broadcast(&ckpt->changed);
 	pthread_mutex_unlock(&ckpt->state);
 }
 
 /* ---- saving ---- */
 
-/* Puts a new save into the table; its status is known at once even if it never starts. */
-uint64_t session_new_save(struct pawl_ckpt *ckpt)
-{
-	struct session_status *entry;
-	uint64_t id;
-
-	pthread_mutex_lock(&ckpt->state);
-	id = ++ckpt->last_id;
-	entry = &ckpt->statuses[id % PAWL_CKPT_STATUS_KEPT];
-	*entry = (struct session_status){.id = id,
-		.status = {.level = PAWL_CKPT_STAGING, .part = -1, .storage = -1}};
-	pthread_mutex_unlock(&ckpt->state);
-	return id;
-}
-
 void session_record_stall(struct pawl_ckpt *ckpt, uint64_t id)
 {
-	struct session_status *entry = &ckpt->statuses[id % PAWL_CKPT_STATUS_KEPT];
+	struct session_status *entry = &ckpt->saves.statuses[id % PAWL_CKPT_STATUS_KEPT];
 
 	pthread_mutex_lock(&ckpt->state);
-	entry->status.stall_ns = (uint64_t)(clock_mono_ns() - ckpt->begun_ns);
-	entry->status.proof = snap_public_proof(ckpt->proof);
+	entry->status.stall_ns = (uint64_t)(clock_mono_ns() - ckpt->current.begun_ns);
+	entry->status.proof = snap_public_proof(ckpt->current.proof);
 	pthread_mutex_unlock(&ckpt->state);
 }
 
 static int stage(struct pawl_ckpt *ckpt, uint64_t id, int slot, bool watch, struct pawl_err *err)
 {
-	int rv = list_pieces(ckpt, ckpt->arenas[slot].map, err);
+	int rv = list_pieces(ckpt, ckpt->memory.arenas[slot].map, err);
 
 	if (rv != 0) {
 		return rv;
 	}
 	pthread_mutex_lock(&ckpt->state);
-	ckpt->copying_id = id;
+	ckpt->saves.copying_id = id;
 	pthread_mutex_unlock(&ckpt->state);
-	rv = snap_begin(ckpt->snap, ckpt->pieces.at, ckpt->pieces.n, watch, copied, ckpt,
-		&ckpt->proof, err);
+	rv = snap_begin(ckpt->snap, ckpt->layout.pieces.at, ckpt->layout.pieces.n, watch, copied,
+		ckpt, &ckpt->current.proof, err);
 	if (rv == 0) {
 		session_prepare_next(ckpt, slot);
 		return 0;
 	}
 	pthread_mutex_lock(&ckpt->state);
-	ckpt->copying_id = 0;
+	ckpt->saves.copying_id = 0;
 	pthread_mutex_unlock(&ckpt->state);
 	return rv;
 }
 
-int session_ensure_connected(struct pawl_ckpt *ckpt, struct pawl_err *err)
-{
-	return ckpt->link && link_alive(ckpt->link) ? 0 : session_connect(ckpt, err);
-}
-
-/* Takes a laid-out save to a running snapshot (or a finished stream). */
+/* Starts the snapshot of a save that is laid out, or writes its whole stream. */
 static int start_save(struct pawl_ckpt *ckpt, uint64_t id, bool watch, struct pawl_err *err)
 {
 	int slot;
 	int rv;
 
-	ckpt->proof = SNAP_COPIED; /* streamed saves count as copied, too */
+	ckpt->current.proof = SNAP_COPIED; /* also of a streamed save */
 	rv = session_ensure_connected(ckpt, err);
 	if (rv != 0) {
 		return rv;
 	}
-	ckpt->summing = ckpt->options.world > 1 && !ckpt->options.named &&
-		(id - ckpt->seq_base) % SESSION_CHECK_EVERY == 1;
+	ckpt->current.summing = ckpt->options.world > 1 && !ckpt->options.named &&
+		(id - ckpt->numbers.base) % SESSION_CHECK_EVERY == 1;
 	rv = session_request_slot(ckpt, id, share_out(ckpt), &slot, err);
-	if (rv == PAWL_ETIMEDOUT) { /* the slot may be granted still, when the agent wakes */
+	if (rv == PAWL_ETIMEDOUT) { /* the agent may still grant the slot when it wakes */
 		session_send_fail(ckpt, &ckpt->frame, id, rv, err->msg);
 	}
 	if (rv != 0) {
@@ -555,24 +461,25 @@ static int start_save(struct pawl_ckpt *ckpt, uint64_t id, bool watch, struct pa
 	return rv;
 }
 
-/* Checks a save by tag of ranks on several hosts, whose agents must come to the same saves. */
+/* Checks a save by tag of ranks on several hosts, whose agents must make the same saves. */
 static int check_spanning(const struct pawl_ckpt *ckpt, const char *tag, uint64_t step,
 	uint32_t flags, struct pawl_err *err)
 {
 	const char *wrong = NULL;
 
 	if (flags & PAWL_SAVE_ALONE) {
-		wrong = "it is saved by one rank alone";
+		wrong = "only one rank saves it";
 	} else if (flags & PAWL_SAVE_ADDS) {
-		wrong = "it was saved before, and is added to";
+		wrong = "it was saved before, and this save adds to it";
 	} else if (step == PAWL_STEP_NONE) {
-		wrong = "it has no number and no step was given";
+		wrong = "its name has no number and no step was given";
 	}
-	return wrong ? pawl_err_set(err, PAWL_ENOTSUP,
-			       "tag %.64s: %s: of ranks on several hosts (%u of %u are here) each "
-			       "saves each tag, once, with its step",
-			       tag, wrong, ckpt->options.host_ranks, ckpt->options.world)
-		     : 0;
+	return wrong
+		? pawl_err_set(err, PAWL_ENOTSUP,
+			  "tag %.64s: %s: if ranks run on several hosts (%u of %u on this one), "
+			  "every rank must save every tag once, with a step",
+			  tag, wrong, ckpt->options.host_ranks, ckpt->options.world)
+		: 0;
 }
 
 int session_begin_save(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
@@ -589,7 +496,7 @@ int session_begin_save(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, u
 	}
 	if (tag && !tag_valid(tag)) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"tag '%.64s': must have 1 to %u bytes, no '/', no '.' in front, no control "
+			"tag '%.64s': must have 1 to %u bytes, no '/', no leading '.', no control "
 			"characters",
 			tag, CKPT_TAG_MAX - 1);
 	}
@@ -603,27 +510,29 @@ int session_begin_save(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, u
 	pthread_mutex_lock(&ckpt->saving);
 	if (ckpt->build.open) {
 		pthread_mutex_unlock(&ckpt->saving);
-		return pawl_err_set(err, PAWL_EBUSY, "a save of %s is being put together",
-			ckpt->tag);
+		return pawl_err_set(err, PAWL_EBUSY,
+			"a save of %s is being put together: commit or drop it first",
+			ckpt->current.tag);
 	}
-	snap_wait(ckpt->snap); /* the save before: its pieces and layout are about to be reused */
+	snap_wait(ckpt->snap); /* the previous save's pieces and layout are about to be reused */
 	session_skip_missed(ckpt);
-	ckpt->begun_ns = ckpt->announced_ns != 0 ? ckpt->announced_ns : called_ns;
-	ckpt->announced_ns = 0;
+	ckpt->current.begun_ns =
+		ckpt->current.announced_ns != 0 ? ckpt->current.announced_ns : called_ns;
+	ckpt->current.announced_ns = 0;
 	if (ckpt->slot_request.pending && !link_alive(ckpt->link)) {
 		session_undo_request(ckpt);
 	} else if (ckpt->slot_request.pending && ckpt->slot_request.step != step) {
 		session_cancel_request(ckpt, "another step is saved");
 	}
-	ckpt->step = step;
-	ckpt->flags = flags;
+	ckpt->current.step = step;
+	ckpt->current.flags = flags;
 	if (tag) {
-		snprintf(ckpt->tag, sizeof(ckpt->tag), "%s", tag);
+		snprintf(ckpt->current.tag, sizeof(ckpt->current.tag), "%s", tag);
 	} else {
-		tag_of_step(ckpt->tag, sizeof(ckpt->tag), step);
+		tag_of_step(ckpt->current.tag, sizeof(ckpt->current.tag), step);
 	}
 	pthread_mutex_lock(&ckpt->state);
-	ckpt->withdrawn = false;
+	ckpt->saves.withdrawn = false;
 	pthread_mutex_unlock(&ckpt->state);
 	return 0;
 }
@@ -646,7 +555,7 @@ static int save(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t
 	}
 	rv = lay_out(ckpt, parts, parts_n, err);
 	if (rv != 0) {
-		session_skip(ckpt, "it could not be laid out");
+		session_skip(ckpt, "its partitions could not be laid out");
 		goto unlock;
 	}
 	*id = ckpt->slot_request.pending ? ckpt->slot_request.id : session_new_save(ckpt);
@@ -698,7 +607,7 @@ void pawl_ckpt_withdraw(struct pawl_ckpt *ckpt, uint64_t id, int part, int stora
 		return;
 	}
 	pthread_mutex_lock(&ckpt->state);
-	ckpt->withdrawn = ckpt->withdrawn || ckpt->copying_id == id;
+	ckpt->saves.withdrawn = ckpt->saves.withdrawn || ckpt->saves.copying_id == id;
 	pthread_mutex_unlock(&ckpt->state);
 	snprintf(why, sizeof(why), "storage %d of partition %d changed while it was copied",
 		storage, part);

@@ -1,10 +1,10 @@
 /*
- * Inside a worker: the slot of a save (its place in the memory tier), the arenas, and the number
- * under which a slot is asked for.
+ * Inside a worker: the slot of a save (its place in the memory tier), and the arenas.
  *
- * The agent's answer takes three wake-ups of threads. So a caller that knows that a save is about
- * to come may have a slot asked for beforehand (pawl_ckpt_announce), with as many bytes as the last save
- * had, and describe its state meanwhile. If more turn out to be needed the question is put again.
+ * The agent's answer takes three wake-ups of threads. A caller that knows that a save is about to
+ * come can therefore announce it (pawl_ckpt_announce). That requests a slot, for as many bytes as
+ * the last save had, while the caller describes its state. If the save needs more, a second request
+ * follows.
  */
 #include "session/session.h"
 
@@ -21,13 +21,13 @@
 
 /* ---- arenas ---- */
 
-/* Waits until the background preparation of an arena is over. */
+/* Waits until the preparer has populated its arena. */
 static void join_preparer(struct pawl_ckpt *ckpt)
 {
-	if (ckpt->preparing) {
-		pthread_join(ckpt->preparer, NULL);
-		ckpt->preparing->ready = true;
-		ckpt->preparing = NULL;
+	if (ckpt->memory.preparing) {
+		pthread_join(ckpt->memory.preparer, NULL);
+		ckpt->memory.preparing->ready = true;
+		ckpt->memory.preparing = NULL;
 	}
 }
 
@@ -36,12 +36,12 @@ void session_drop_arenas(struct pawl_ckpt *ckpt)
 	join_preparer(ckpt);
 	snap_wait(ckpt->snap);
 	for (int s = 0; s < ARENA_SLOTS; s++) {
-		arena_unmap(ckpt->arenas[s].map, ckpt->arenas[s].size_bytes);
-		ckpt->arenas[s] = (struct session_arena){0};
+		arena_unmap(ckpt->memory.arenas[s].map, ckpt->memory.arenas[s].size_bytes);
+		ckpt->memory.arenas[s] = (struct session_arena){0};
 	}
 }
 
-/* Populates piece i, from the arena's end on: a preparer that is at it comes from the beginning. */
+/* Populates piece i, counted from the arena's end, since a preparer populates from the start. */
 static void populate_piece(void *user, size_t i)
 {
 	const struct session_arena *arena = user;
@@ -52,15 +52,16 @@ static void populate_piece(void *user, size_t i)
 	pages_populate(arena->map + left - piece_bytes, piece_bytes);
 }
 
-/* Populates the arena that a save waits for, by all cores, since training waits too. */
+/* Populates the arena that a save waits for, on all cores, since training waits too. */
 static void prepare_now(struct pawl_ckpt *ckpt, struct session_arena *arena)
 {
-	if (ckpt->preparing == arena && pthread_tryjoin_np(ckpt->preparer, NULL) == 0) {
-		ckpt->preparing = NULL; /* the preparer has finished */
+	if (ckpt->memory.preparing == arena &&
+		pthread_tryjoin_np(ckpt->memory.preparer, NULL) == 0) {
+		ckpt->memory.preparing = NULL; /* the preparer has finished */
 	} else {
 		parallel_for((arena->size_bytes + POPULATE_BYTES - 1) / POPULATE_BYTES,
 			populate_piece, arena);
-		if (ckpt->preparing == arena) {
+		if (ckpt->memory.preparing == arena) {
 			join_preparer(ckpt);
 		}
 	}
@@ -76,12 +77,12 @@ static void *prepare_other(void *user)
 	return NULL;
 }
 
-/* Takes over the arenas that came with a grant: the granted one is made ready now, others in the
- * background. */
+/* Maps the arenas that came with a grant, and populates the granted one. session_prepare_next
+ * populates the others in the background. */
 static int take_arenas(struct pawl_ckpt *ckpt, const struct frame_grant *grant,
 	const struct link_reply *reply, struct pawl_err *err)
 {
-	struct session_arena *granted = &ckpt->arenas[grant->slot];
+	struct session_arena *granted = &ckpt->memory.arenas[grant->slot];
 
 	for (uint32_t i = 0; i < grant->arenas_n; i++) {
 		uint8_t s = grant->arenas[i].slot;
@@ -90,21 +91,21 @@ static int take_arenas(struct pawl_ckpt *ckpt, const struct frame_grant *grant,
 		if (s >= ARENA_SLOTS || i >= reply->fds_n) {
 			return pawl_err_set(err, PAWL_ECORRUPT, "malformed grant");
 		}
-		if (ckpt->preparing == &ckpt->arenas[s]) {
+		if (ckpt->memory.preparing == &ckpt->memory.arenas[s]) {
 			join_preparer(ckpt);
 		}
-		arena_unmap(ckpt->arenas[s].map, ckpt->arenas[s].size_bytes);
-		ckpt->arenas[s] = (struct session_arena){.size_bytes = size};
-		ckpt->arenas[s].map = arena_map_fd(reply->fds[i], size);
-		if (!ckpt->arenas[s].map) {
-			ckpt->arenas[s].size_bytes = 0;
+		arena_unmap(ckpt->memory.arenas[s].map, ckpt->memory.arenas[s].size_bytes);
+		ckpt->memory.arenas[s] = (struct session_arena){.size_bytes = size};
+		ckpt->memory.arenas[s].map = arena_map_fd(reply->fds[i], size);
+		if (!ckpt->memory.arenas[s].map) {
+			ckpt->memory.arenas[s].size_bytes = 0;
 			return pawl_err_sys(err, "map an arena of %llu bytes",
 				(unsigned long long)size);
 		}
 	}
 	if (!granted->map) {
 		return pawl_err_set(err, PAWL_ECORRUPT,
-			"granted an arena that was not handed over");
+			"malformed grant: its arena was never sent");
 	}
 	if (!granted->ready) {
 		prepare_now(ckpt, granted);
@@ -114,89 +115,72 @@ static int take_arenas(struct pawl_ckpt *ckpt, const struct frame_grant *grant,
 
 void session_prepare_next(struct pawl_ckpt *ckpt, int slot)
 {
-	if (ckpt->preparing && pthread_tryjoin_np(ckpt->preparer, NULL) == 0) {
-		ckpt->preparing->ready = true;
-		ckpt->preparing = NULL;
+	if (ckpt->memory.preparing && pthread_tryjoin_np(ckpt->memory.preparer, NULL) == 0) {
+		ckpt->memory.preparing->ready = true;
+		ckpt->memory.preparing = NULL;
 	}
-	for (int s = 0; s < ARENA_SLOTS && !ckpt->preparing; s++) {
-		struct session_arena *other = &ckpt->arenas[s];
+	for (int s = 0; s < ARENA_SLOTS && !ckpt->memory.preparing; s++) {
+		struct session_arena *other = &ckpt->memory.arenas[s];
 
 		if (s != slot && other->map && !other->ready &&
-			pthread_create(&ckpt->preparer, NULL, prepare_other, other) == 0) {
-			ckpt->preparing = other;
+			pthread_create(&ckpt->memory.preparer, NULL, prepare_other, other) == 0) {
+			ckpt->memory.preparing = other;
 		}
 	}
 }
 
-/* ---- numbers ---- */
-
-/* Counted saves have one number on all ranks. The lower half counts saves since the ranks restored
- * together, which neither an agent's death nor a failed save changes; the upper half, so that
- * numbers only grow, counts how often the ranks have. */
-uint64_t session_number(const struct pawl_ckpt *ckpt, uint64_t id)
-{
-	return id > ckpt->seq_base ? (uint64_t)ckpt->rounds << 32 | (id - ckpt->seq_base) : 0;
-}
-
-void session_reset_numbers(struct pawl_ckpt *ckpt, uint32_t rounds)
-{
-	pthread_mutex_lock(&ckpt->state);
-	ckpt->seq_base = ckpt->last_id;
-	ckpt->rounds = rounds;
-	pthread_mutex_unlock(&ckpt->state);
-}
-
-/* ---- asking ---- */
+/* ---- requests ---- */
 
 static int send_slot_request(struct pawl_ckpt *ckpt, uint64_t id, uint64_t step,
 	uint64_t need_bytes, struct pawl_err *err)
 {
-	struct session_slot_request *asked = &ckpt->slot_request;
+	struct session_slot_request *request = &ckpt->slot_request;
 	struct frame_begin begin = {.seq = session_seq(ckpt, id),
 		.step = step,
 		.need_bytes = need_bytes,
-		.flags = ckpt->options.named ? (uint8_t)ckpt->flags : 0,
+		.flags = ckpt->options.named ? (uint8_t)ckpt->current.flags : 0,
 		.since_ns = ckpt->opened_ns};
 	int rv;
 
 	if (ckpt->options.named) {
-		snprintf(begin.tag, sizeof(begin.tag), "%s", ckpt->tag);
+		snprintf(begin.tag, sizeof(begin.tag), "%s", ckpt->current.tag);
 	} else {
 		tag_of_step(begin.tag, sizeof(begin.tag), step);
 	}
-	rv = link_request(ckpt->link, &asked->call, &ckpt->frame, PROTO_BEGIN, &begin,
-		&asked->reply, err);
-	asked->pending = rv == 0;
-	asked->id = id;
-	asked->step = step;
-	asked->need_bytes = need_bytes;
+	rv = link_request(ckpt->link, &request->call, &ckpt->frame, PROTO_BEGIN, &begin,
+		&request->reply, err);
+	request->pending = rv == 0;
+	request->id = id;
+	request->step = step;
+	request->need_bytes = need_bytes;
 	return rv;
 }
 
 /* Waits for the answer. Returns 0 and the slot (-1: stream), or why there is none. */
 static int await_slot(struct pawl_ckpt *ckpt, int *slot, struct pawl_err *err)
 {
-	struct session_slot_request *asked = &ckpt->slot_request;
+	struct session_slot_request *request = &ckpt->slot_request;
 	struct frame_grant grant;
-	int rv = link_await(ckpt->link, &asked->call, times_ms(TIME_SESSION_BEGIN), err);
+	int rv = link_await(ckpt->link, &request->call, times_ms(TIME_SESSION_BEGIN), err);
 
-	asked->pending = false;
+	request->pending = false;
 	if (rv != 0) {
 		return rv;
 	}
-	rv = link_reply_get(&asked->reply, PROTO_GRANT, &grant, sizeof(grant), err);
+	rv = link_reply_get(&request->reply, PROTO_GRANT, &grant, sizeof(grant), err);
 	if (rv == 0 && grant.slot >= ARENA_SLOTS) {
 		rv = pawl_err_set(err, PAWL_ECORRUPT, "malformed grant");
 	}
 	if (rv == 0) {
-		session_set_seq(ckpt, asked->id, grant.seq);
+		session_set_seq(ckpt, request->id, grant.seq);
 	}
 	if (rv == 0 && !grant.streamed) {
-		rv = take_arenas(ckpt, &grant, &asked->reply, err);
+		rv = take_arenas(ckpt, &grant, &request->reply, err);
 	} else if (rv == 0) {
-		snprintf(ckpt->stream_dir, sizeof(ckpt->stream_dir), "%s", grant.dir);
+		snprintf(ckpt->current.stream_dir, sizeof(ckpt->current.stream_dir), "%s",
+			grant.dir);
 	}
-	link_reply_close(&asked->reply);
+	link_reply_close(&request->reply);
 	*slot = rv == 0 && !grant.streamed ? grant.slot : -1;
 	return rv;
 }
@@ -207,21 +191,22 @@ int session_request_slot(struct pawl_ckpt *ckpt, uint64_t id, uint64_t need_byte
 	bool ahead = ckpt->slot_request.pending;
 	int rv = 0;
 
-	ASSERT(!ahead || (ckpt->slot_request.id == id && ckpt->slot_request.step == ckpt->step));
+	ASSERT(!ahead ||
+		(ckpt->slot_request.id == id && ckpt->slot_request.step == ckpt->current.step));
 	if (!ahead) {
-		rv = send_slot_request(ckpt, id, ckpt->step, need_bytes, err);
+		rv = send_slot_request(ckpt, id, ckpt->current.step, need_bytes, err);
 	}
 	if (rv == 0) {
 		rv = await_slot(ckpt, slot, err);
 	}
 	if (rv == 0 && ahead && ckpt->slot_request.need_bytes < need_bytes) {
-		rv = send_slot_request(ckpt, id, ckpt->step, need_bytes, err);
+		rv = send_slot_request(ckpt, id, ckpt->current.step, need_bytes, err);
 		rv = rv == 0 ? await_slot(ckpt, slot, err) : rv;
 	}
 	return rv;
 }
 
-/* Fails save id, which will not come, and tells the agent. */
+/* Fails save id, which will not come, and reports that to the agent. */
 static void cancel_save(struct pawl_ckpt *ckpt, uint64_t id, const char *why)
 {
 	int slot;
@@ -231,7 +216,7 @@ static void cancel_save(struct pawl_ckpt *ckpt, uint64_t id, const char *why)
 		session_send_fail(ckpt, &ckpt->frame, id, PAWL_ECANCELED, why);
 	}
 	if (ckpt->slot_request.pending) {
-		/* The answer may hand over arenas, which happens once. */
+		/* the answer may bring arenas, which the agent sends once */
 		(void)await_slot(ckpt, &slot, NULL);
 	}
 }
@@ -252,6 +237,18 @@ void session_skip(struct pawl_ckpt *ckpt, const char *why)
 	}
 }
 
+void session_skip_missed(struct pawl_ckpt *ckpt)
+{
+	bool missed;
+
+	pthread_mutex_lock(&ckpt->state);
+	missed = session_has_missed(ckpt);
+	pthread_mutex_unlock(&ckpt->state);
+	if (missed) {
+		session_skip(ckpt, "a save was due, but this rank learned of it too late");
+	}
+}
+
 void session_forget_request(struct pawl_ckpt *ckpt)
 {
 	ckpt->slot_request.pending = false;
@@ -261,8 +258,8 @@ void session_forget_request(struct pawl_ckpt *ckpt)
 void session_undo_request(struct pawl_ckpt *ckpt)
 {
 	pthread_mutex_lock(&ckpt->state);
-	ASSERT(ckpt->last_id == ckpt->slot_request.id); /* a save comes next */
-	ckpt->last_id--;
+	ASSERT(ckpt->saves.last_id == ckpt->slot_request.id); /* the next save gets this id */
+	ckpt->saves.last_id--;
 	pthread_mutex_unlock(&ckpt->state);
 	session_forget_request(ckpt);
 }
@@ -279,14 +276,14 @@ void pawl_ckpt_announce(struct pawl_ckpt *ckpt, uint64_t step)
 		return;
 	}
 	pthread_mutex_lock(&ckpt->saving);
-	ckpt->announced_ns = clock_mono_ns(); /* the caller has begun: its stall counts from here */
-	session_cancel_request(ckpt, "it was asked for twice");
+	ckpt->current.announced_ns = clock_mono_ns(); /* the stall counts from here */
+	session_cancel_request(ckpt, "the save was announced twice");
 	session_skip_missed(ckpt);
 	if (ckpt->link && link_alive(ckpt->link) && ckpt->slot_request.need_bytes > 0 &&
 		!ckpt->options.named) {
 		if (send_slot_request(ckpt, session_new_save(ckpt), step,
 			    ckpt->slot_request.need_bytes, NULL) != 0) {
-			session_undo_request(ckpt); /* saving asks again */
+			session_undo_request(ckpt); /* the save sends its own request */
 		}
 	}
 	pthread_mutex_unlock(&ckpt->saving);
@@ -298,7 +295,7 @@ void pawl_ckpt_skip(struct pawl_ckpt *ckpt)
 		return;
 	}
 	pthread_mutex_lock(&ckpt->saving);
-	ckpt->announced_ns = 0;
+	ckpt->current.announced_ns = 0;
 	session_skip(ckpt, "the state could not be described");
 	pthread_mutex_unlock(&ckpt->saving);
 }

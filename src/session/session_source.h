@@ -1,6 +1,6 @@
 /* A checkpoint being read, shared by session_restore.c (whole partitions) and session_reshard.c
- * (what is needed of them). A comment that begins with "memory:" or "store:" names the only source
- * for which the field counts. */
+ * (parts of them). A comment that begins with "memory:" or "store:" names the only source for which
+ * the field counts. */
 #ifndef SESSION_SESSION_SOURCE_H
 #define SESSION_SESSION_SOURCE_H
 
@@ -52,7 +52,7 @@ struct pawl_restore {
 	struct manifest manifest;  /* store: the tag's manifest */
 	char tag[CKPT_TAG_MAX];    /* name of the checkpoint */
 	bool vote_pending;         /* the other ranks wait for this one's vote */
-	/* Rows of all tables, by name; NULL until one is asked for. */
+	/* Rows of all tables, by name; NULL until first needed. */
 	struct source_tensor *tensors;
 	size_t tensors_n; /* number of entries in tensors */
 };

@@ -1,8 +1,8 @@
 /*
- * Inside a worker: saving a state that the memory tier has no room for, or that is not to go there
+ * Inside a worker: saves a state that does not fit into the memory tier, or that is not to go there
  * (PAWL_SAVE_STREAM). The rank writes its partitions to the store itself, chunk by chunk through a
- * few bounce buffers, while training waits; the agent then publishes them. What all ranks hold
- * alike is written by rank 0 alone.
+ * few bounce buffers, while training waits. The agent then publishes them. Rank 0 alone writes the
+ * partitions that all ranks share.
  */
 #include "session/session.h"
 
@@ -63,7 +63,7 @@ static int chunk_from_memory(void *user, uint64_t off, size_t len_bytes, uint8_t
 	return rv;
 }
 
-/* Waits for what is queued on the devices of a partition. */
+/* Marks what is queued on the devices of a partition: copies wait for it. */
 static int mark_devices(struct cuda **cuda, const struct session_part *part, struct pawl_err *err)
 {
 	int rv = 0;
@@ -78,7 +78,7 @@ static int mark_devices(struct cuda **cuda, const struct session_part *part, str
 	return rv;
 }
 
-/* This rank's own way to write to the store. */
+/* A writer of this rank into the store. */
 struct session_stream {
 	struct store *store;      /* the root */
 	struct writer *writer;    /* writer into the store */
@@ -94,7 +94,7 @@ int session_stream_open(struct session_stream **out, struct pawl_ckpt *ckpt, str
 	if (!stream) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory to stream");
 	}
-	memcpy(stream->dir, ckpt->stream_dir, sizeof(stream->dir));
+	memcpy(stream->dir, ckpt->current.stream_dir, sizeof(stream->dir));
 	rv = store_posix_open_split(ckpt->options.root, ckpt->options.hidden, false, &stream->store,
 		err);
 	if (rv == 0) {
@@ -104,10 +104,10 @@ int session_stream_open(struct session_stream **out, struct pawl_ckpt *ckpt, str
 		session_stream_close(stream);
 		return rv;
 	}
-	if (!(ckpt->flags & PAWL_SAVE_STREAM)) {
+	if (!(ckpt->current.flags & PAWL_SAVE_STREAM)) {
 		session_notify(ckpt,
-			"the state is larger than the memory tier may be: saves write to the store "
-			"themselves, and training waits for them");
+			"the state exceeds the limit of the memory tier: saves write to the store "
+			"directly, and training waits for them");
 	}
 	*out = stream;
 	return 0;
@@ -150,12 +150,12 @@ static int write_part(struct session_stream *stream, const struct pawl_ckpt *ckp
 int session_stream_part(struct session_stream *stream, struct pawl_ckpt *ckpt, uint32_t p,
 	struct pawl_err *err)
 {
-	struct session_part *part = &ckpt->parts[p];
+	struct session_part *part = &ckpt->layout.parts[p];
 	int rv;
 
 	part->record->pieces_n = 0;
 	part->record->sums_n = 0;
-	part->piece_lo = part->piece_hi = ckpt->pieces.n;
+	part->piece_lo = part->piece_hi = ckpt->layout.pieces.n;
 	if (part->record->shared && ckpt->options.rank != 0) {
 		part->record->lo = part->record->hi = 0;
 		return 0;
@@ -172,15 +172,14 @@ int session_stream(struct pawl_ckpt *ckpt, uint64_t id, struct pawl_err *err)
 	if (rv != 0) {
 		return rv;
 	}
-	session_drop_arenas(
-		ckpt); /* the agent hands over new ones if it ever grants memory again */
-	ckpt->pieces.n = 0;
-	for (uint32_t p = 0; p < ckpt->parts_n && rv == 0; p++) {
+	session_drop_arenas(ckpt); /* the agent sends new ones if it ever grants memory again */
+	ckpt->layout.pieces.n = 0;
+	for (uint32_t p = 0; p < ckpt->layout.parts_n && rv == 0; p++) {
 		rv = session_stream_part(stream, ckpt, p, err);
 	}
 	session_stream_close(stream);
 	if (rv == 0) {
-		ckpt->summing = false;
+		ckpt->current.summing = false;
 		session_send_staged(ckpt, id);
 	}
 	return rv;

@@ -1,7 +1,7 @@
 /* The store that misbehaves: see fault.h.
  *
  * A transfer that is to fail takes a slot, is passed on as far as its fault allows, and is withheld
- * in the slot until its time has come; all others pass straight through. */
+ * in the slot until it is due. All others pass straight through. */
 #include "store/fault.h"
 
 #include "base/assert.h"
@@ -19,8 +19,8 @@ struct fault_slot {
 	enum store_fault what; /* the fault of the transfer */
 	int code;              /* error code for FAIL and TEAR */
 	size_t len_bytes;      /* length of the transfer as the caller gave it */
-	int64_t due_ns;        /* earliest time to give it back, by clock_mono_ns */
-	bool finished;         /* the inner store has given it back, or never received it */
+	int64_t due_ns;        /* earliest time to return it, by clock_mono_ns */
+	bool finished;         /* the inner store has returned it, or never received it */
 };
 
 struct fault_store {
@@ -48,7 +48,7 @@ static void sleep_ms(uint32_t ms)
 	nanosleep(&ts, NULL);
 }
 
-/* Whether the operation counted last is to fail. */
+/* Returns whether the operation counted last is to fail. */
 static bool is_hit(const struct fault_store *f)
 {
 	return f->plan.nth != 0 &&
@@ -65,7 +65,7 @@ static int pass_op(struct fault_store *f, const char *verb, const char *path, st
 	switch (f->plan.what) {
 	case STORE_FAULT_FAIL:
 	case STORE_FAULT_TEAR:
-		return pawl_err_set(err, f->plan.code, "%s %s: fault asked for", verb, path);
+		return pawl_err_set(err, f->plan.code, "%s %s: injected fault", verb, path);
 	case STORE_FAULT_DELAY:
 		sleep_ms(f->plan.arg_ms);
 		return 0;
@@ -150,7 +150,7 @@ static bool is_due(const struct fault_store *f, const struct fault_slot *slot)
 	return slot->due_ns <= clock_mono_ns();
 }
 
-/* Takes a withheld transfer whose time has come, with the result that its fault demands. */
+/* Takes a withheld transfer that is due, with the result of its fault. */
 static struct store_io *take_due(struct fault_store *f)
 {
 	for (unsigned i = 0; i < STORE_DEPTH; i++) {

@@ -2,10 +2,10 @@
  * A store around another store whose n-th operation misbehaves: fails, tears, shortens, delays or
  * hangs. For tests of the layers above.
  *
- * Every call but reap, close and close_file is an operation, a submit included. A transfer shows
- * its fault when it is reaped, as a disk would; other calls show it by themselves, blocking where
- * the fault is a delay or a hang. An operation to which the fault does not apply works normally, or
- * with TEAR fails, doing nothing. Polls once a millisecond while it withholds a transfer.
+ * Every call but reap, close and close_file is an operation, a submit included. A transfer fails
+ * when it is reaped, as on a disk; other calls fail themselves, and block where the fault is a
+ * delay or a hang. An operation to which the fault does not apply works normally, or with TEAR
+ * fails, doing nothing. Polls once a millisecond while it withholds a transfer.
  */
 #ifndef STORE_FAULT_H
 #define STORE_FAULT_H

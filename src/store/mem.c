@@ -466,7 +466,7 @@ static int mem_list(struct store *store, const char *path, store_list_fn *each, 
 	return 0;
 }
 
-/* Whether path lies in directory dir. */
+/* Returns whether path lies in directory dir. */
 static bool is_below(const char *path, const char *dir)
 {
 	size_t len_bytes = strlen(dir);

@@ -10,7 +10,7 @@
  * the two halves of a rename survive or vanish together until the sync of one of its directories
  * makes its half certain. So a file may have its name and not its bytes, may be removed and come
  * back, and may have two names or none when only one of two directories was synced. Memory is not
- * given back before close, a file has at most 1 GiB, and running out of memory aborts.
+ * freed before close, a file has at most 1 GiB, and running out of memory aborts.
  */
 #ifndef STORE_MEM_H
 #define STORE_MEM_H

@@ -1,8 +1,9 @@
 /*
  * A store in a directory: names and small files; posix_io.c has the files for transfers.
  *
- * Everything is relative to a descriptor of the root, so a renamed root goes on working. Once the
- * root is removed every call but remove fails with PAWL_EIO until the store is opened anew.
+ * Everything is relative to a descriptor of the root, so the store works on after the root is
+ * renamed. Once the root is removed, every call but remove fails with PAWL_EIO until the store is
+ * opened again.
  */
 #include "base/assert.h"
 #include "base/err.h"
@@ -19,8 +20,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FILE_MODE 0666 /* less the umask, as for files of torch.save */
-#define DIR_MODE  0777 /* less the umask */
+#define FILE_MODE 0666 /* reduced by the umask, as for files of torch.save */
+#define DIR_MODE  0777 /* reduced by the umask */
 
 /* Returns the name for *at calls, where "" is the root. */
 static const char *dir_name(const char *path)
@@ -28,8 +29,8 @@ static const char *dir_name(const char *path)
 	return path[0] != '\0' ? path : ".";
 }
 
-/* Whether the root was removed. Its descriptor still works, but nothing can be found or made in
- * it. */
+/* Returns whether the root was removed. Its descriptor still works, but nothing can be found or
+ * made in it. */
 static bool is_root_gone(const struct posix_store *ps)
 {
 	struct stat st;
@@ -55,7 +56,7 @@ int posix_dir_fd(const struct posix_store *ps, const char *path)
 	return path[0] == '.' && ps->hidden_fd >= 0 ? ps->hidden_fd : ps->root_fd;
 }
 
-/* Reports that something other than a plain file has the name. kind says what; "": unknown. */
+/* Sets the error for a name of something other than a plain file. kind: what it is; "": unknown. */
 static int refuse_other(bool create, const char *path, const char *kind, struct pawl_err *err)
 {
 	return pawl_err_set(err, create ? PAWL_EIO : PAWL_EINVAL, "%s %s: not a file%s%s",
@@ -392,7 +393,7 @@ static int posix_rename(struct store *store, const char *from, const char *to,
 	}
 	if (how == STORE_EXCHANGE && (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP)) {
 		return pawl_err_set(err, PAWL_ENOTSUP,
-			"exchange %s and %s: this file system cannot", from, to);
+			"exchange %s and %s: not supported by this file system", from, to);
 	}
 	return posix_fail(ps, err, verb, to);
 }
@@ -408,7 +409,8 @@ static int posix_link(struct store *store, const char *from, const char *to, str
 		return 0;
 	}
 	if (errno == EPERM || errno == ENOSYS || errno == EOPNOTSUPP || errno == EMLINK) {
-		return pawl_err_set(err, PAWL_ENOTSUP, "%s %s: this file system cannot", verb, to);
+		return pawl_err_set(err, PAWL_ENOTSUP, "%s %s: not supported by this file system",
+			verb, to);
 	}
 	return posix_fail(ps, err, verb, to);
 }
@@ -416,7 +418,7 @@ static int posix_link(struct store *store, const char *from, const char *to, str
 static int remove_dir(const struct posix_store *ps, int at_fd, const char *name, unsigned depth,
 	struct pawl_err *err);
 
-/* Removes a file, a link or a directory; if there is none that is success. */
+/* Removes a file, a link or a directory. A missing name is success. */
 static int remove_name(const struct posix_store *ps, int at_fd, const char *name, unsigned depth,
 	struct pawl_err *err)
 {

@@ -5,14 +5,13 @@
  * open or at a transfer, the file goes on buffered, silently. A read of bytes that are in the page
  * cache anyway is served from there at memory speed. mincore is asked first: a read with RWF_NOWAIT
  * that misses makes the kernel read ahead, the same bytes twice from the disk. Bytes that other
- * processes want as well are read through the page cache: the first process reads the disk, for
- * all.
+ * processes read as well go through the page cache, so that only the first process reads the disk.
  *
- * A file may also be mapped for good. Two things then keep its bytes as they were seen: mlock keeps
- * the pages, so that none is read again, with an error or other bytes; and a read lease delays any
- * process that opens the file for writing or truncates it. If either is refused the file is read by
- * transfers. A file that is not in the page cache is mapped like this only on request (unread), and
- * its pages come as it is filled.
+ * A file may also be mapped until it is closed. Two things then keep its bytes unchanged: mlock
+ * keeps the pages, so that none is read again, with an error or other bytes; and a read lease
+ * delays any process that opens the file for writing or truncates it. If either is refused, the
+ * file is read by transfers. A file that is not in the page cache is mapped like this only on
+ * request (unread), and posix_fill reads its pages.
  */
 #include "store/posix_impl.h"
 
@@ -37,9 +36,9 @@
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22 /* sys/mman.h, for headers older than Linux 5.14 */
 #endif
-/* Bytes announced at a time: of a longer range Linux reads only what fits one request. */
+/* bytes prefetched at a time: of a longer range Linux reads only what fits one request */
 #define PREFETCH_BYTES (512u << 10)
-#define MINCORE_PAGES  256u /* pages asked about at a time */
+#define MINCORE_PAGES  256u /* pages of one mincore call */
 #define MISSING_PART   16u  /* a file is not mapped if more than one page in this many is missing */
 #define PAGE_BYTES     4096 /* where pages are larger, the page cache is not used */
 
@@ -48,7 +47,8 @@ struct store_file {
 	bool direct;        /* fd has O_DIRECT */
 	unsigned in_flight; /* transfers not reaped */
 	int cache_fd;       /* buffered descriptor of the file, for reads from the cache; or -1 */
-	/* Mapping of cache_fd. While not held it serves mincore alone: no access, so no SIGBUS. */
+	/* Mapping of cache_fd. Until mapped is set it serves mincore alone: no access, so no
+	 * SIGBUS. */
 	char *map;
 	size_t map_bytes;          /* length of map: the file's size at open */
 	bool mapped;               /* map is readable, its pages are locked, cache_fd has a lease */
@@ -114,7 +114,7 @@ int posix_create(struct store *store, const char *path, uint64_t size_bytes,
 	if (reserve_size(fd, size_bytes) != 0) {
 		rv = posix_fail(ps, err, "reserve", path);
 		close(fd);
-		/* Otherwise the file would keep the space that it got. */
+		/* otherwise the file would keep its reserved space */
 		unlinkat(posix_dir_fd(ps, path), path, 0);
 		return rv;
 	}
@@ -196,7 +196,8 @@ void posix_close_file(struct store *store, struct store_file *file)
 
 /* ---- the page cache ---- */
 
-/* Whether more than most pages of a mapping are not in memory, or the system does not tell. */
+/* Returns whether more than one page in MISSING_PART is not in memory, or the system does not
+ * say. */
 static bool lacks_pages(char *map, size_t len_bytes, size_t most)
 {
 	unsigned char pages[MINCORE_PAGES];
@@ -239,11 +240,12 @@ static bool take_lease(int fd)
 		FAULT_SYS("store.lease", fcntl(fd, F_SETLEASE, F_RDLCK)) == 0;
 }
 
-/* Locks the pages of the map: all of them, reading those that are missing; or as they come. */
+/* Locks the pages of the map: all of them, reading those that are missing; or (unread) each when it
+ * is read. */
 static int lock_pages(struct store_file *file, bool as_they_come)
 {
 	if (as_they_come && madvise(file->map, 0, MADV_POPULATE_READ) != 0) {
-		/* Before Linux 5.14 pages cannot come one by one without a SIGBUS. */
+		/* before Linux 5.14 pages cannot be read one by one without a SIGBUS */
 		return -1;
 	}
 	return FAULT_SYS("store.lock",
@@ -263,7 +265,7 @@ int posix_map(struct store *store, struct store_file *file, bool unread, const u
 		return pawl_err_set(err, PAWL_ENOTSUP, "map %s: not in the page cache", file->path);
 	}
 	if (!take_lease(file->cache_fd)) {
-		return pawl_err_set(err, PAWL_ENOTSUP, "map %s: cannot hold up writers",
+		return pawl_err_set(err, PAWL_ENOTSUP, "map %s: cannot take a read lease",
 			file->path);
 	}
 	/* if the size differs, the file was cut after it was opened, which the reads will report */
@@ -273,7 +275,7 @@ int posix_map(struct store *store, struct store_file *file, bool unread, const u
 		munlock(file->map, file->map_bytes);
 		mprotect(file->map, file->map_bytes, PROT_NONE);
 		fcntl(file->cache_fd, F_SETLEASE, F_UNLCK);
-		return pawl_err_set(err, PAWL_ENOTSUP, "map %s: cannot keep its pages", file->path);
+		return pawl_err_set(err, PAWL_ENOTSUP, "map %s: cannot lock its pages", file->path);
 	}
 	file->mapped = true;
 	*bytes = (const uint8_t *)file->map;
@@ -398,7 +400,7 @@ static int64_t take_result(const struct aio_req *req)
 	return req->res;
 }
 
-/* Whether a read has come to the end of the file, in its last block. */
+/* Returns whether a read has reached the end of the file, in its last block. */
 static bool is_last_block(const struct posix_slot *slot)
 {
 	struct stat st;
@@ -440,8 +442,7 @@ static bool handle_result(struct posix_slot *slot)
 	return slot->moved_bytes == io->len_bytes;
 }
 
-/* Waits for a transfer. The timeout begins anew with each rest of a short transfer, which is
- * rare. */
+/* Waits for a transfer. The timeout restarts with each rest of a short transfer, which is rare. */
 struct store_io *posix_reap(struct store *store, int timeout_ms)
 {
 	struct posix_store *ps = (struct posix_store *)store;
@@ -498,8 +499,8 @@ int posix_clone(struct store *store, const struct store_range *to, const struct 
 	}
 	if (errno == EOPNOTSUPP || errno == ENOTTY || errno == ENOSYS || errno == EXDEV ||
 		errno == EINVAL) { /* EINVAL also for block sizes that do not divide 1 MiB */
-		return pawl_err_set(err, PAWL_ENOTSUP, "clone %s: this file system cannot",
-			from->file->path);
+		return pawl_err_set(err, PAWL_ENOTSUP,
+			"clone %s: not supported by this file system", from->file->path);
 	}
 	return posix_fail((struct posix_store *)store, err, "clone into", to->file->path);
 }

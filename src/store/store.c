@@ -101,7 +101,7 @@ static int map(struct store *store, struct store_file *file, bool unread, const 
 	struct pawl_err *err)
 {
 	if (store->ops->map == NULL) {
-		return pawl_err_set(err, PAWL_ENOTSUP, "a store of kind %s maps no files",
+		return pawl_err_set(err, PAWL_ENOTSUP, "a store of kind %s cannot map files",
 			store->ops->name);
 	}
 	return store->ops->map(store, file, unread, bytes, err);
@@ -154,7 +154,7 @@ int store_clone(struct store *store, const struct store_range *to, const struct 
 	uint64_t len_bytes, struct pawl_err *err)
 {
 	if (store->ops->clone == NULL) {
-		return pawl_err_set(err, PAWL_ENOTSUP, "a store of kind %s clones no bytes",
+		return pawl_err_set(err, PAWL_ENOTSUP, "a store of kind %s cannot clone bytes",
 			store->ops->name);
 	}
 	return store->ops->clone(store, to, from, len_bytes, err);
@@ -262,8 +262,8 @@ static void parent_of(const char *path, char parent[STORE_PATH_MAX])
 	parent[len_bytes] = '\0';
 }
 
-/* Whether something that is not a file has the name, which must be one of ours that nobody else
- * needs. */
+/* Returns whether something that is not a file has the name. The name must be ours alone, since the
+ * caller removes what has it. */
 static bool is_other(struct store *store, const char *path)
 {
 	enum store_kind kind;

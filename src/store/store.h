@@ -4,12 +4,12 @@
  * Paths are relative to the store's root, '/'-separated, no "." or "..", no name empty or above
  * STORE_NAME_MAX, at most STORE_PATH_MAX bytes and STORE_NEST_MAX names: else PAWL_EINVAL, or
  * PAWL_ELIMIT where too long. Any other byte is fine. "" is the root, for sync_dir, list and stat
- * alone. Anything may have a name: where a plain file is wanted, nothing else is waited for, and an
- * error says what is there instead: PAWL_EINVAL for a read, PAWL_EIO for a write. A path below
+ * alone. A call that needs a plain file never waits for anything else of that name, such as a FIFO.
+ * It fails, and err names what is there: PAWL_EINVAL for a read, PAWL_EIO for a write. A path below
  * something that is no directory does not exist: PAWL_ENOENT. Reads follow a link; nothing is
  * written through one. A store and its files belong to one thread at a time. Writes are durable
  * only after a sync of the file (data) and a sync_dir of the directory that holds the name
- * (existence, rename). Nothing else may be relied on after a crash, and tests enforce that.
+ * (existence, rename). After a crash a caller can rely on nothing else, and tests enforce that.
  */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
@@ -66,7 +66,7 @@ struct store_range {
 
 /* The implementation's table; callers use the functions below. */
 struct store_ops {
-	const char *name; /* name of the kind, for people */
+	const char *name; /* name of the kind, for messages */
 	void (*close)(struct store *store);
 	int (*mkdir)(struct store *store, const char *path, struct pawl_err *err);
 	int (*create)(struct store *store, const char *path, uint64_t size_bytes,
@@ -74,7 +74,7 @@ struct store_ops {
 	int (*open)(struct store *store, const char *path, struct store_file **file,
 		uint64_t *size_bytes, struct pawl_err *err);
 	int (*map)(struct store *store, struct store_file *file, bool unread, const uint8_t **bytes,
-		struct pawl_err *err); /* NULL: never maps; want and fill are then NULL, too */
+		struct pawl_err *err); /* NULL: never maps; prefetch and fill are then NULL, too */
 	void (*prefetch)(struct store_file *file, uint64_t off_bytes, uint64_t len_bytes);
 	int (*fill)(struct store_file *file, uint64_t off_bytes, uint64_t len_bytes,
 		struct pawl_err *err);
@@ -143,15 +143,15 @@ int store_open(struct store *store, const char *path, struct store_file **file,
  */
 int store_map(struct store *store, struct store_file *file, const uint8_t **bytes,
 	struct pawl_err *err);
-/* Maps a file that is not in memory: only bytes that store_fill has read since may be looked at.
- * For files that other processes of this node read as well. Errors as for store_map. */
+/* Maps a file that is not in memory: only bytes that store_fill has read since may be used. For
+ * files that other processes of this node read as well. Errors as for store_map. */
 int store_map_unread(struct store *store, struct store_file *file, const uint8_t **bytes,
 	struct pawl_err *err);
 /* Starts to read these bytes of a file mapped by store_map_unread. They begin and end at a multiple
  * of STORE_ALIGN, or end with the file. */
 void store_prefetch(struct store *store, struct store_file *file, uint64_t off_bytes,
 	uint64_t len_bytes);
-/* Waits until these bytes of a file mapped by store_map_unread are in memory. PAWL_EIO. */
+/* Reads these bytes of a file mapped by store_map_unread, if they are not in memory. PAWL_EIO. */
 int store_fill(struct store *store, struct store_file *file, uint64_t off_bytes, uint64_t len_bytes,
 	struct pawl_err *err);
 /* Starts a transfer; at most STORE_DEPTH may be in flight. Reads that pass the end of the file fail
@@ -192,7 +192,8 @@ int store_read_small(struct store *store, const char *path, void **bytes, size_t
  * ones. Creates the file when absent. A failure may leave part of the bytes behind. */
 int store_append_small(struct store *store, const char *path, const void *bytes, size_t len_bytes,
 	bool sync, struct pawl_err *err);
-/* Looks at a path. kind and size_bytes (0 for a directory) may be NULL. PAWL_ENOENT if absent. */
+/* Returns kind and size of a path. kind and size_bytes (0 for a directory) may be NULL. PAWL_ENOENT
+ * if absent. */
 int store_stat(struct store *store, const char *path, enum store_kind *kind, uint64_t *size_bytes,
 	struct pawl_err *err);
 int store_list(struct store *store, const char *path, store_list_fn *each, void *user,
@@ -202,14 +203,14 @@ int store_list(struct store *store, const char *path, store_list_fn *each, void 
  * need a sync_dir. */
 int store_rename(struct store *store, const char *from, const char *to, enum store_rename how,
 	struct pawl_err *err);
-/* Gives a file, not a directory, a second name; needs a sync_dir. PAWL_EEXIST if to exists,
+/* Links a file, not a directory, to a second name; needs a sync_dir. PAWL_EEXIST if to exists,
  * PAWL_ENOTSUP where the system cannot link. */
 int store_link(struct store *store, const char *from, const char *to, struct pawl_err *err);
 /* Removes a file, or a directory with all its content, never following a link. A missing path is
  * success. Not atomic. */
 int store_remove(struct store *store, const char *path, struct pawl_err *err);
 
-/* ---- built from the above, alike for every store ---- */
+/* ---- built from the above, the same for every store ---- */
 
 /* Puts a small file in place, whole or not at all, durable on return: path.new, sync, rename,
  * sync_dir. On error path holds the old bytes or, when only the last step failed, the new ones;

@@ -1,5 +1,5 @@
-/* Fuzzes frame_decode: a body that is accepted, encoded again, decodes to bytes that stay so. The
- * first two bytes of the input are the type. */
+/* Fuzzes frame_decode: an accepted body, encoded, is accepted again and encodes to the same bytes.
+ * The first two bytes of the input are the type. */
 #include "fuzz.h"
 
 #include "base/assert.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 
 union any {
-	union frame_request asked;
+	union frame_request request;
 	union frame_event event;
 	struct frame_welcome welcome;
 	struct frame_error error;
@@ -70,7 +70,7 @@ size_t fuzz_seed(unsigned i, uint8_t *buf)
 	}
 	switch (types[i]) {
 	case PROTO_STAGED:
-		body.asked.staged.record =
+		body.request.staged.record =
 			(struct frame_blob){.bytes = record, .len_bytes = sizeof(record)};
 		break;
 	case PROTO_GRANT:

@@ -1,5 +1,5 @@
-/* Fuzzes what a rank receives from a peer that connects: a greeting is accepted only for a link
- * that is waited for. */
+/* Fuzzes what a rank receives from a peer that connects: a hello is accepted only for a link that
+ * is expected. */
 #include "fuzz.h"
 
 #include "base/assert.h"

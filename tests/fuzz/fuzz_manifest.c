@@ -1,6 +1,6 @@
-/* Fuzzes manifest_decode, with the bytes as they are and with length and checksum put right, so
- * that the fields behind them are reached. An accepted manifest passes the check and encodes to the
- * same bytes. */
+/* Fuzzes manifest_decode, with the bytes as they are and with correct length and checksum, so that
+ * the fields behind them are reached. An accepted manifest passes the check and encodes to the same
+ * bytes. */
 #include "fuzz.h"
 
 #include "base/assert.h"

@@ -1,4 +1,4 @@
-/* Carries out plans on paper: see carry.h for the model. */
+/* Simulates plans of an all-reduce: see carry.h for the model. */
 #include "carry.h"
 
 #include "base/assert.h"
@@ -8,10 +8,10 @@
 
 #define NONE UINT32_MAX
 
-/* A message in flight, or a place for one. */
-struct letter {
+/* A message in flight, or a free entry. */
+struct message {
 	double left_s; /* time at which all of it has left its sender */
-	uint32_t next; /* next message between the same two hosts, or next free place */
+	uint32_t next; /* next message between the same two hosts, or next free entry */
 };
 
 /* A step of a plan, without sums, which take no time. */
@@ -30,48 +30,48 @@ struct host {
 	uint32_t waits_for; /* host whose message must come next; NONE: not waiting */
 };
 
-struct paper {
+struct simulation {
 	const struct coll_link *link; /* the caller's */
 	struct host *hosts;           /* owned */
 	uint32_t n;                   /* number of hosts */
 	uint32_t *first, *last;   /* owned; first and last message of each pair, at from * n + to */
-	struct letter *letters;   /* owned */
-	uint32_t letters_n, free; /* places ever used; the first free place */
-	uint32_t letters_cap;     /* places allocated */
-	uint32_t *due;            /* owned; stack of hosts that can go on */
-	uint32_t due_n;           /* number of entries in due */
+	struct message *messages; /* owned */
+	uint32_t messages_n, free; /* entries ever used; the first free entry */
+	uint32_t messages_cap;     /* entries allocated */
+	uint32_t *due;             /* owned; stack of hosts that can go on */
+	uint32_t due_n;            /* number of entries in due */
 };
 
-static uint32_t take_letter(struct paper *p)
+static uint32_t take_message(struct simulation *p)
 {
 	uint32_t l = p->free;
 
 	if (l != NONE) {
-		p->free = p->letters[l].next;
+		p->free = p->messages[l].next;
 		return l;
 	}
-	if (p->letters_n == p->letters_cap) {
-		p->letters_cap = 2 * p->letters_cap + 1024;
-		p->letters = realloc(p->letters, p->letters_cap * sizeof(*p->letters));
-		ASSERT(p->letters != NULL);
+	if (p->messages_n == p->messages_cap) {
+		p->messages_cap = 2 * p->messages_cap + 1024;
+		p->messages = realloc(p->messages, p->messages_cap * sizeof(*p->messages));
+		ASSERT(p->messages != NULL);
 	}
-	return p->letters_n++;
+	return p->messages_n++;
 }
 
-static void send_move(struct paper *p, uint32_t from, const struct move *move)
+static void send_move(struct simulation *p, uint32_t from, const struct move *move)
 {
 	struct host *host = &p->hosts[from];
 	struct host *peer = &p->hosts[move->peer];
 	size_t pair = (size_t)from * p->n + move->peer;
-	uint32_t l = take_letter(p);
+	uint32_t l = take_message(p);
 	double start_s = host->now_s > host->out_s ? host->now_s : host->out_s;
 
 	host->out_s = start_s + p->link->message_s + (double)move->len_bytes / p->link->bytes_per_s;
-	p->letters[l] = (struct letter){host->out_s, NONE};
+	p->messages[l] = (struct message){host->out_s, NONE};
 	if (p->first[pair] == NONE) {
 		p->first[pair] = l;
 	} else {
-		p->letters[p->last[pair]].next = l;
+		p->messages[p->last[pair]].next = l;
 	}
 	p->last[pair] = l;
 	if (peer->waits_for == from) {
@@ -82,7 +82,7 @@ static void send_move(struct paper *p, uint32_t from, const struct move *move)
 
 /* Receives a message. Returns false if it was not sent yet. Its bytes arrive while they are sent,
  * unless those of other messages are arriving. */
-static bool receive_move(struct paper *p, uint32_t to, const struct move *move)
+static bool receive_move(struct simulation *p, uint32_t to, const struct move *move)
 {
 	struct host *host = &p->hosts[to];
 	size_t pair = (size_t)move->peer * p->n + to;
@@ -94,16 +94,16 @@ static bool receive_move(struct paper *p, uint32_t to, const struct move *move)
 		host->waits_for = move->peer;
 		return false;
 	}
-	came_s = p->letters[l].left_s + p->link->latency_s;
-	p->first[pair] = p->letters[l].next;
-	p->letters[l].next = p->free;
+	came_s = p->messages[l].left_s + p->link->latency_s;
+	p->first[pair] = p->messages[l].next;
+	p->messages[l].next = p->free;
 	p->free = l;
 	host->in_s = came_s > busy_s ? came_s : busy_s;
 	host->now_s = host->now_s > host->in_s ? host->now_s : host->in_s;
 	return true;
 }
 
-static void go_on(struct paper *p, uint32_t h)
+static void go_on(struct simulation *p, uint32_t h)
 {
 	struct host *host = &p->hosts[h];
 
@@ -120,7 +120,7 @@ static void go_on(struct paper *p, uint32_t h)
 
 /* Returns the seconds until the last host is done. Each host does its list in order, but does not
  * wait for what it sends. */
-static double carry_out(struct paper *p, const struct coll_link *link)
+static double carry_out(struct simulation *p, const struct coll_link *link)
 {
 	double last_s = 0;
 
@@ -158,9 +158,10 @@ static void take_moves(struct host *host, const struct coll_plan *plan)
 	}
 }
 
-static struct paper *open_paper(uint32_t hosts, enum coll_algorithm algorithm, uint64_t len_bytes)
+static struct simulation *open_paper(uint32_t hosts, enum coll_algorithm algorithm,
+	uint64_t len_bytes)
 {
-	struct paper *p = calloc(1, sizeof(*p));
+	struct simulation *p = calloc(1, sizeof(*p));
 	size_t pairs = (size_t)hosts * hosts;
 	struct coll_plan plan = {0};
 	struct coll_topo topo;
@@ -190,7 +191,7 @@ static struct paper *open_paper(uint32_t hosts, enum coll_algorithm algorithm, u
 void carry_all_reduce(double *took_s, const struct coll_link *links, uint32_t links_n,
 	uint32_t hosts, enum coll_algorithm algorithm, uint64_t len_bytes)
 {
-	struct paper *p = open_paper(hosts, algorithm, len_bytes);
+	struct simulation *p = open_paper(hosts, algorithm, len_bytes);
 
 	for (uint32_t i = 0; i < links_n; i++) {
 		took_s[i] = carry_out(p, &links[i]);
@@ -201,7 +202,7 @@ void carry_all_reduce(double *took_s, const struct coll_link *links, uint32_t li
 	free(p->hosts);
 	free(p->first);
 	free(p->last);
-	free(p->letters);
+	free(p->messages);
 	free(p->due);
 	free(p);
 }

@@ -1,7 +1,7 @@
 /*
- * Plans of an all-reduce carried out on paper, in virtual time: hosts send one message after the
- * other, in the order of their lists, and receive one after the other, at the link's rate; a
- * message is sent on when all of it has arrived, and adding takes no time.
+ * Simulates plans of an all-reduce in virtual time: hosts send one message after the other, in the
+ * order of their lists, and receive one after the other, at the link's rate; a message is sent on
+ * when all of it has arrived, and adding takes no time.
  */
 #ifndef TEST_CARRY_H
 #define TEST_CARRY_H
@@ -9,7 +9,8 @@
 #include "coll/plan/cost.h"
 
 /* Computes the seconds until the last of so many hosts is done, without servers, for each of
- * links_n links, since the lists are the same for all links. way must suit the number of hosts. */
+ * links_n links, since the lists are the same for all links. algorithm must suit the number of
+ * hosts. */
 void carry_all_reduce(double *took_s, const struct coll_link *links, uint32_t links_n,
 	uint32_t hosts, enum coll_algorithm algorithm, uint64_t len_bytes);
 

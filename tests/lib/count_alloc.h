@@ -1,8 +1,8 @@
 /* Counts the calls of the allocator: a test defines count_call, which each allocator call runs, in
- * any thread. A test that has defined ALLOC_FAILS before also defines fail_call, which says whether
- * an allocation fails, and is then asked by shared libraries as well; old is the memory that a
- * realloc moves, or NULL. Under a sanitizer, which has its own allocator, there is only a main that
- * skips, and SANITIZED is defined. */
+ * any thread. A test that has defined ALLOC_FAILS before also defines fail_call, which returns
+ * whether an allocation fails. Allocations of shared libraries call it as well; old is the memory
+ * that a realloc moves, or NULL. Under a sanitizer, which has its own allocator, there is only a
+ * main that skips, and SANITIZED is defined. */
 #ifndef TEST_COUNT_ALLOC_H
 #define TEST_COUNT_ALLOC_H
 

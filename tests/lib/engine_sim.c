@@ -172,7 +172,7 @@ static void start(struct engine_sim *sim, const struct esim_item *item)
 	struct esim_run *run = find_run(sim, item->job);
 
 	if (item->generation <= run->stopped && is_alive(run)) {
-		return; /* the run was told to stop, and its end will be reported */
+		return; /* a stop was requested, and the run's end will be reported */
 	}
 	if (item->generation <= run->stopped) {
 		sim->late++;
@@ -180,7 +180,7 @@ static void start(struct engine_sim *sim, const struct esim_item *item)
 		send_run_event(sim, CORE_ENDED, run, item->generation);
 		return;
 	}
-	if (is_alive(run) || item->generation == run->refused) { /* the core has said it again */
+	if (is_alive(run) || item->generation == run->refused) { /* the core has repeated it */
 		ASSERT(item->generation <= run->generation || item->generation == run->refused);
 		if (item->generation == run->refused) {
 			send_run_event(sim, CORE_REFUSED, run, item->generation);
@@ -599,7 +599,7 @@ static const struct core_event *give_event(struct engine_sim *sim, struct esim_i
 
 const struct core_event *esim_next(struct engine_sim *sim, int64_t until_ns)
 {
-	static struct esim_item item; /* copy of the item, since its place is used again */
+	static struct esim_item item; /* copy of the item, since its slot is reused */
 	struct esim_item *first;
 
 	for (first = first_item(sim); first && first->at_ns <= until_ns; first = first_item(sim)) {

@@ -3,8 +3,8 @@
  * and ignore signals, commands and messages that come late, out of order, or never. A seed
  * reproduces a run.
  *
- * It does what engine.h asks of engines, and checks that the scheduler runs no job twice and gives
- * no node more replicas than slots.
+ * It does what engine.h requires of engines, and checks that the scheduler runs no job twice and
+ * gives no node more replicas than slots.
  */
 #ifndef TEST_ENGINE_SIM_H
 #define TEST_ENGINE_SIM_H
@@ -26,7 +26,7 @@ struct esim_faults {
 	uint32_t fails;        /* a run ends badly, at a random time */
 	uint32_t hangs; /* a run does not end at its end, until it is killed or an hour is over */
 	uint32_t dry;   /* a pool has no nodes */
-	bool in_order;  /* nothing is overtaken */
+	bool in_order;  /* messages stay in order */
 };
 
 enum esim_run_state { ESIM_NONE, ESIM_STARTING, ESIM_RUNNING, ESIM_ENDED };
@@ -47,7 +47,7 @@ struct esim_run {
 	int64_t worked_ns;      /* time up to which work_s is counted */
 	bool ignores_stop;      /* ignores orders to stop */
 	bool hangs;             /* hangs at its end */
-	bool stop_requested;    /* was told to stop */
+	bool stop_requested;    /* a stop was requested */
 	int exit_code;          /* exit code; decided at its start, or set when it is stopped */
 	enum core_end_cause by; /* if ended: what ended it */
 	int64_t ended_ns;
@@ -56,7 +56,7 @@ struct esim_run {
 };
 
 struct esim_node {
-	bool known; /* the engine has the node; false: the place is free */
+	bool known; /* the engine has the node; false: the entry is free */
 	bool up;
 	bool going;
 	int64_t last_event_ns; /* time at which the newest message about it arrives */

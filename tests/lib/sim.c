@@ -49,7 +49,7 @@ struct flow {
 
 /* A rank's side of the network. */
 struct side {
-	struct coll_transport transport; /* the port that the group uses */
+	struct coll_transport transport; /* the transport that the group uses */
 	struct sim *sim;                 /* the simulation it belongs to */
 	uint32_t rank;                   /* this rank */
 	atomic_uint count;    /* changes so far: see look in coll/transport/transport.h */
@@ -60,7 +60,7 @@ struct side {
 	int64_t frozen_ns;    /* time until which it does nothing */
 	int64_t died_ns;      /* time of its death; SIM_NEVER: alive */
 	enum sim_death death; /* kind of its death */
-	bool closed;          /* the port is closed; bytes that still come are dropped */
+	bool closed;          /* the transport is closed; bytes that still arrive are dropped */
 };
 
 /* A host's network. */
@@ -198,8 +198,8 @@ static int64_t path_delay_ns(struct sim *sim, uint32_t from, uint32_t to)
 	return ns;
 }
 
-/* Delays an event while the way from one rank to the other is cut: the event comes again later, or
- * never. Returns false if the way is open. */
+/* Delays an event while the connection from one rank to the other is cut: the event comes again
+ * later, or never. Returns false if it is not cut. */
 static bool hold_up(struct sim *sim, const struct event *event, uint32_t from, uint32_t to)
 {
 	int64_t until_ns = sim->cut_ns[sim->host_of[from] * sim->ranks + sim->host_of[to]];
@@ -217,7 +217,7 @@ static bool hold_up(struct sim *sim, const struct event *event, uint32_t from, u
 	return true;
 }
 
-/* Breaks a flow: the receiver learns of it after the delay of the way. */
+/* Breaks a flow: the receiver learns of it after the delay between the two. */
 static void break_flow(struct sim *sim, uint32_t f)
 {
 	int64_t delay_ns = path_delay_ns(sim, sender_of(sim, f), receiver_of(sim, f));
@@ -282,7 +282,7 @@ static void happen(struct sim *sim, const struct event *event)
 	}
 }
 
-/* ---- the port ---- */
+/* ---- the transport ---- */
 
 static size_t take_bytes(struct sim *sim, uint32_t f, const void *bytes, size_t len_bytes)
 {

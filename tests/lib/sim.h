@@ -1,6 +1,6 @@
 /*
- * A simulated transport: coll_ports (coll/transport/transport.h) whose ranks all live on one thread, in
- * virtual time. A seed reproduces everything.
+ * A simulated transport: transports (coll/transport/transport.h) whose ranks all run on one thread,
+ * in virtual time. A seed reproduces everything.
  *
  * Each rank is a function that is written as if it had a process of its own: it calls its group,
  * and pauses where the group waits. Time goes on when no rank has anything to do.
@@ -42,17 +42,17 @@ struct sim;
 /* Opens a simulation. host_of has the host of each rank, below ranks. */
 struct sim *sim_open(const struct sim_net *net, const uint32_t *host_of, uint32_t ranks,
 	uint64_t seed);
-/* Frees the simulation, after all ports are closed. */
+/* Frees the simulation, after all transports are closed. */
 void sim_close(struct sim *sim);
-/* Returns a rank's port, which lies in the simulation's memory; its user closes it. */
+/* Returns a rank's transport, which lies in the simulation's memory; its user closes it. */
 struct coll_transport *sim_transport(struct sim *sim, uint32_t rank);
 int64_t sim_now_ns(const struct sim *sim); /* starts at 0 */
 
 /* Sets the function that a rank runs once sim_run is called. */
 void sim_spawn(struct sim *sim, uint32_t rank, void (*run)(void *user), void *user);
 /* Runs until all ranks that are neither dead nor frozen for ever have returned, or end_ns is
- * reached: then returns false. Afterwards the other ranks come to an end, too: their ports report
- * every peer as lost. */
+ * reached: then returns false. Afterwards the other ranks end, too: their transports report every
+ * peer as lost. */
 bool sim_run(struct sim *sim, int64_t end_ns);
 /* Called by the rank itself: it stops for this time, and does not even listen. */
 void sim_sleep(struct sim *sim, uint32_t rank, int64_t for_ns);
@@ -64,7 +64,8 @@ void sim_kill(struct sim *sim, uint32_t rank, enum sim_death death);
 bool sim_died(const struct sim *sim, uint32_t rank);
 /* Freezes a rank until a time: it does nothing, though bytes still arrive. */
 void sim_freeze(struct sim *sim, uint32_t rank, int64_t until_ns);
-/* Cuts the way from one host to another until a time; afterwards all that was sent arrives. */
+/* Cuts the connection from one host to another until a time; afterwards all that was sent
+ * arrives. */
 void sim_cut(struct sim *sim, uint32_t from_host, uint32_t to_host, int64_t until_ns);
 /* Sets the rate of a host's network, both ways, and an additional delay to and from all others. */
 void sim_slow(struct sim *sim, uint32_t host, double bytes_per_s, int64_t more_ns);

@@ -1,5 +1,5 @@
 /*
- * How tests wait, and how they tell lateness from errors.
+ * How tests wait, and how they distinguish lateness from errors.
  *
  * Events that must happen are waited for by WITHIN(seconds, condition). When the time is over the
  * test fails, and prints one line, at the beginning of a line:
@@ -73,13 +73,13 @@ static inline void within_sleep_ns(int64_t ns)
 	}
 }
 
-/* Pauses between two looks, or two actions; on a busy machine it may take any time. */
+/* Pauses between two checks, or two actions; on a busy machine it may take any time. */
 static inline void within_pace(double seconds)
 {
 	within_sleep_ns((int64_t)(seconds * NS_PER_S));
 }
 
-/* Waits while something must not happen; the caller looks afterwards. */
+/* Waits while something must not happen; the caller checks afterwards. */
 static inline void within_quiet(double seconds)
 {
 	within_sleep_ns(within_ns(seconds));
@@ -145,7 +145,7 @@ __attribute__((noreturn)) static inline void within_late(const char *what, doubl
 struct within {
 	double seconds; /* unscaled */
 	int64_t end_ns;
-	bool last; /* the time is over, and one more look was taken */
+	bool last; /* the time is up, and one more check was made */
 };
 
 static inline struct within within_begin(double seconds)
@@ -153,8 +153,8 @@ static inline struct within within_begin(double seconds)
 	return (struct within){.seconds = seconds, .end_ns = clock_mono_ns() + within_ns(seconds)};
 }
 
-/* Whether the time is over; call it once after each look. There is always one look after the end,
- * however long the test stood still. */
+/* Returns whether the time is up; call it once after each check. There is always one check after
+ * the end, however long the test was stopped. */
 static inline bool within_over(struct within *within)
 {
 	bool over = within->last;
@@ -170,7 +170,7 @@ static inline void within_check(struct within *within, const char *what, const c
 	}
 }
 
-/* Waits for a condition, and runs a statement between two looks. */
+/* Waits for a condition, and runs a statement between two checks. */
 #define WITHIN_DOING(seconds, condition, ...)                                                      \
 	do {                                                                                       \
 		struct within within_ = within_begin(seconds);                                     \

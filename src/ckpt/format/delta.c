@@ -1,10 +1,10 @@
 /*
  * Differences of tensors: see delta.h for the contract.
  *
- * A type has one function, which turns a block of elements into old values and differences, as
+ * Each type has one function, which turns a block of elements into old values and differences, as
  * doubles; the sums are the same for all types. Integers are subtracted before they become doubles,
- * so that neighbours above 2^53 are told apart. The sums run in LANES independent strands, for the
- * compiler to make vectors of.
+ * so that neighbors above 2^53 differ. The sums run in LANES independent strands, which the
+ * compiler can vectorize.
  */
 #include "ckpt/format/delta.h"
 
@@ -70,7 +70,7 @@ static double native_value(double value)
 		}                                                                                  \
 	}
 
-/* Computes the amount of the difference; nobody needs its sign. */
+/* Computes the absolute difference. */
 #define WIDEN_INTEGER(name, type)                                                                  \
 	static void name(double *base, double *diff, const uint8_t *before, const uint8_t *after,  \
 		size_t n)                                                                          \

@@ -1,4 +1,4 @@
-/* Differences between two runs of elements: how many elements differ, and how far. Pure. */
+/* Differences between two runs of elements: how many elements differ, and by how much. Pure. */
 #ifndef CKPT_FORMAT_DELTA_H
 #define CKPT_FORMAT_DELTA_H
 
@@ -16,13 +16,14 @@ struct delta {
 	uint64_t undefined; /* changed elements whose difference is not a finite number */
 	double square;      /* sum of squares of the other differences */
 	double base_square; /* sum of squares of the old values, except those that are not finite */
-	double max;         /* largest amount of a difference */
+	double max;         /* largest absolute difference */
 };
 
 /* Finds a type by its name; NULL for an unknown name. The result is static. */
 const struct delta_dtype *delta_dtype_find(const char *name);
 uint32_t delta_dtype_bytes(const struct delta_dtype *dtype); /* size of an element */
-/* Whether elements are real numbers known here; if not, only changed is filled in their deltas. */
+/* Returns whether elements are real numbers of a type known here. If not, only changed is set in
+ * their deltas. */
 bool delta_dtype_is_numeric(const struct delta_dtype *dtype);
 
 /* Adds n elements at before and after, which need no alignment. */

@@ -1,9 +1,10 @@
 /*
  * Manifests: see manifest.h for the contract, docs/format.md for the bytes.
  *
- * A fixed head (magic, version, length, checksum) stands before the body it covers. The head's own
- * fields need no cover: any other magic is refused, any other length or checksum does not fit the
- * body, and the checksum includes the version where it could be mistaken for another one.
+ * A fixed header (magic, version, length, checksum) precedes the body that the checksum covers. The
+ * header's other fields need no checksum: any other magic is refused, any other length or checksum
+ * does not match the body, and the checksum includes the version where it could be mistaken for
+ * another one.
  */
 #include "ckpt/format/manifest.h"
 
@@ -21,7 +22,7 @@
 
 #define MANIFEST_MAGIC "PAWLMANI"
 #define MAGIC_BYTES    8u
-/* 1 had no kinds, 2 nothing shared between saves, 3 no folders */
+/* 1 had no kinds, 2 shared no bytes between saves, 3 had no folders */
 #define MANIFEST_VERSION 4u
 #define HEADER_BYTES     24u /* magic, version, length of the body, checksum of the body */
 #define PART_BYTES_MIN   28u /* encoded size of a part with empty names and lists */
@@ -157,7 +158,7 @@ static int check_part(const struct manifest *m, uint32_t i, struct pawl_err *err
 			part->file, part->name);
 	}
 	if (i > 0 && strcmp(m->parts[i - 1].file, part->file) >= 0) {
-		return pawl_err_set(err, PAWL_EINVAL, "file %s is there twice or out of order",
+		return pawl_err_set(err, PAWL_EINVAL, "file %s is listed twice or out of order",
 			part->file);
 	}
 	if (!ckpt_size_valid(part->raw, part->size_bytes) ||
@@ -305,7 +306,8 @@ static int get_body(struct manifest *m, struct wire_in *in, uint32_t version, st
 		m->parts_n * (sizeof(*m->parts) + PART_LISTS * BLOCK_ALIGN) + wire_in_left(in);
 	block.at = FAULT_MEM("manifest.decode", calloc(1, block.left_bytes + 1));
 	if (block.at == NULL) {
-		return pawl_err_set(err, PAWL_ENOMEM, "manifest: %u files", m->parts_n);
+		return pawl_err_set(err, PAWL_ENOMEM, "manifest: no memory for %u files",
+			m->parts_n);
 	}
 	m->block = block.at;
 	m->parts = block_take(&block, m->parts_n * sizeof(*m->parts));
@@ -313,7 +315,8 @@ static int get_body(struct manifest *m, struct wire_in *in, uint32_t version, st
 		get_part(in, version, &block, &m->parts[i]);
 	}
 	if (!wire_in_done(in)) {
-		return pawl_err_set(err, PAWL_ECORRUPT, "manifest: its files do not fill it");
+		return pawl_err_set(err, PAWL_ECORRUPT,
+			"manifest: its length does not match its files");
 	}
 	rv = manifest_check(m, err);
 	if (rv != 0) {
@@ -338,11 +341,11 @@ int manifest_decode(struct manifest *manifest, const void *bytes, size_t len_byt
 	body_bytes = wire_get_u64(&in);
 	sum = wire_get_u32(&in);
 	if (in.failed || memcmp(magic, MANIFEST_MAGIC, MAGIC_BYTES) != 0) {
-		return pawl_err_set(err, PAWL_ECORRUPT, "manifest: does not begin as one");
+		return pawl_err_set(err, PAWL_ECORRUPT, "manifest: its magic number is wrong");
 	}
 	if (version > MANIFEST_VERSION) {
 		return pawl_err_set(err, PAWL_ENOTSUP,
-			"manifest: version %u, but this Pawl knows no newer than %u", version,
+			"manifest: version %u, but this Pawl reads up to version %u", version,
 			MANIFEST_VERSION);
 	}
 	if (version == 0 || body_bytes != wire_in_left(&in) || len_bytes > MANIFEST_MAX_BYTES ||

@@ -28,10 +28,10 @@ struct manifest_part {
 	uint64_t size_bytes; /* size of the file */
 	uint32_t chunks_n;   /* ckpt_chunks(size_bytes) */
 	uint32_t *chunks;    /* CRC-32C of each chunk of the file, over every byte */
-	/* CRC-32 of each chunk as well, by which the next save tells what it need not write again;
-	 * NULL: it writes everything. */
+	/* CRC-32 of each chunk as well, by which the next save finds unchanged chunks; NULL: it
+	 * writes everything. */
 	uint32_t *sums;
-	/* Consecutive saves that shared bytes with the one before, up to this one; 0: everything
+	/* Consecutive saves that shared bytes with the previous one, up to this one; 0: everything
 	 * was written. */
 	uint32_t depth;
 	/* 0: the bytes are in file. Else the part is linked: there is no such file, but this many

@@ -28,14 +28,17 @@ static int check_host(const struct merge_host *host, const struct manifest *like
 			(unsigned long long)like->step);
 	}
 	if (own->world != like->world) {
-		return pawl_err_set(err, PAWL_EMISMATCH, "%s: rank %u is of %u ranks, rank 0 of %u",
-			own->tag, host->first, own->world, like->world);
+		return pawl_err_set(err, PAWL_EMISMATCH,
+			"%s: rank %u saves as one of %u ranks, but rank 0 as one of %u", own->tag,
+			host->first, own->world, like->world);
 	}
 	for (uint32_t p = 0; p < own->parts_n; p++) {
 		if (!owns(host, own->parts[p].rank)) {
 			return pawl_err_set(err, PAWL_EMISMATCH,
-				"%s: %s is not for the host of ranks %u to %u to write", own->tag,
-				own->parts[p].file, host->first, host->first + host->ranks - 1);
+				"%s: %s does not belong to the host of ranks %u to %u, which wrote "
+				"it",
+				own->tag, own->parts[p].file, host->first,
+				host->first + host->ranks - 1);
 		}
 	}
 	return 0;

@@ -40,12 +40,12 @@ static int grow_pieces(struct ckpt_pieces *pieces, struct pawl_err *err)
 	struct ckpt_piece *at;
 
 	if (cap > CKPT_PIECES_MAX) {
-		return pawl_err_set(err, PAWL_ELIMIT, "cut into more than %u pieces",
+		return pawl_err_set(err, PAWL_ELIMIT, "the state has more than %u pieces",
 			CKPT_PIECES_MAX);
 	}
 	at = FAULT_MEM("plan.pieces", realloc(pieces->at, cap * sizeof(*at)));
 	if (at == NULL) {
-		return pawl_err_set(err, PAWL_ENOMEM, "cut into %zu pieces", cap);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %zu pieces", cap);
 	}
 	pieces->at = at;
 	pieces->cap = cap;

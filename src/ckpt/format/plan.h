@@ -1,7 +1,7 @@
 /*
  * Divides the bytes of a checkpoint among the ranks that stage them, and into pieces. Pure.
  *
- * A partition file is cut into chunks of CKPT_CHUNK bytes. A partition that all ranks hold alike
+ * A partition file is cut into chunks of CKPT_CHUNK bytes. A partition that is equal on all ranks
  * ("shared") is written once: each rank stages a contiguous run of chunks, and rank 0 the last one,
  * with the pickle and the central directory. A partition that differs by rank is staged whole by
  * its rank.
@@ -16,7 +16,7 @@
 #define CKPT_CHUNK                                                                                 \
 	(1u << 20) /* bytes of a file under one checksum; a file's last chunk may be shorter */
 #define CKPT_PAGE      4096u       /* bytes; unit of write tracking */
-#define CKPT_WATCH_MIN (64u << 10) /* storages below this are never watched, but copied at once */
+#define CKPT_WATCH_MIN (64u << 10) /* smaller storages are copied at once, never watched */
 
 /* Computes the share [lo, hi) that a rank of world stages of a file of size_bytes; empty (lo == hi)
  * for some ranks if there are fewer chunks than ranks. */

@@ -151,7 +151,7 @@ static const char *check_share(const struct record_part *part)
 		return "share not at chunks";
 	}
 	if (part->arena_off % CKPT_PAGE != 0 || part->arena_off > UINT64_MAX - part->size_bytes) {
-		return "impossible place in the arena";
+		return "invalid offset in the arena";
 	}
 	return NULL;
 }
@@ -197,13 +197,13 @@ static const char *check_part(const struct record_part *part)
 	const char *wrong = check_sizes(part);
 
 	if (!ckpt_name_valid(part->name)) {
-		return "not a partition's name";
+		return "not a valid name of a partition";
 	}
 	if (part->sums_n != 0 && part->sums_n != part->storages) {
-		return "not one checksum a storage";
+		return "number of checksums is not that of storages";
 	}
 	if (part->chunks_n != 0 && part->chunks_n != ckpt_chunks(part->size_bytes)) {
-		return "not one checksum a chunk";
+		return "number of checksums is not that of chunks";
 	}
 	wrong = wrong != NULL ? wrong : check_share(part);
 	wrong = wrong != NULL ? wrong : check_pieces(part);
@@ -282,10 +282,10 @@ static const char *check_names(const struct record *record, uint32_t i)
 		const char *other = record->parts[j].name;
 
 		if (strcmp(name, other) == 0) {
-			return "there twice";
+			return "listed twice";
 		}
 		if (ckpt_name_in_folder(name, other) || ckpt_name_in_folder(other, name)) {
-			return "a file and a folder";
+			return "both a file and a folder";
 		}
 	}
 	return NULL;
@@ -337,13 +337,14 @@ int record_decode(struct record *record, const void *bytes, size_t len_bytes, st
 	r.parts_n = get_count(&in, PART_BYTES_MIN, CKPT_PARTS_MAX);
 	if (in.failed || r.rank >= r.world) {
 		return pawl_err_set(err, PAWL_ECORRUPT,
-			"record of step %" PRIu64 ": its head is damaged", r.step);
+			"record of step %" PRIu64 ": its header is damaged", r.step);
 	}
 	/* lists take as much memory as input, apart from alignment */
 	block.left_bytes = r.parts_n * (sizeof(*r.parts) + PART_LISTS * BLOCK_ALIGN) + len_bytes;
 	block.at = FAULT_MEM("record.decode", calloc(1, block.left_bytes));
 	if (block.at == NULL) {
-		return pawl_err_set(err, PAWL_ENOMEM, "decode a record of %zu bytes", len_bytes);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory to decode a record of %zu bytes",
+			len_bytes);
 	}
 	r.block = block.at;
 	r.parts = block_take(&block, r.parts_n * sizeof(*r.parts));

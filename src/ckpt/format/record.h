@@ -20,15 +20,15 @@ struct wire_out;
 #define CKPT_FOLDERS_MAX 8u
 
 /*
- * Whether a partition, or its file, may have this name: "model", or, in a folder of the tag's
- * directory, "adapter/model". A valid name is shorter than CKPT_NAME_MAX, has no component that is
- * empty, "." or "..", and is none of the names that a tag's directory uses itself (.pawl,
+ * Returns whether a partition, or its file, may have this name: "model", or, in a folder of the
+ * tag's directory, "adapter/model". A valid name is shorter than CKPT_NAME_MAX, has no component
+ * that is empty, "." or "..", and is none of the names that a tag's directory uses itself (.pawl,
  * complete.txt, why.txt).
  */
 bool ckpt_name_valid(const char *name);
-/* Whether name lies in folder or in one of its subfolders. */
+/* Returns whether name lies in folder or in one of its subfolders. */
 bool ckpt_name_in_folder(const char *folder, const char *name);
-/* Whether a file of this kind may have this size. */
+/* Returns whether a file of this kind may have this size. */
 bool ckpt_size_valid(bool raw, uint64_t size_bytes);
 
 /* A piece as staged: see plan.h. */
@@ -42,9 +42,9 @@ struct record_part {
 	/* Name such as "model". If the partition differs by rank, the rank is added when the file
 	 * is named. */
 	char name[CKPT_NAME_MAX];
-	bool shared;           /* held alike by all ranks */
+	bool shared;           /* equal on all ranks */
 	bool raw;              /* no torch zip: storages one behind the other */
-	bool exact;            /* the file has the partition's name, whatever rank it belongs to */
+	bool exact;            /* the file has the partition's name, whichever rank it belongs to */
 	uint64_t size_bytes;   /* size of the file */
 	uint64_t pickle_bytes; /* size of data.pkl */
 	uint64_t lo, hi;       /* the share of the file that this rank staged */

@@ -1,9 +1,10 @@
 /*
  * Resharding: see reshard.h for the contract.
  *
- * The wanted elements are a list of boxes, at first one box. Each saved box in turn gives the
- * elements it shares with each of them; the elements around those stay wanted, as at most two boxes
- * per dimension. So no element is given twice, and what is left in the end was never saved.
+ * The wanted elements are a list of boxes, at first one box. For each saved box in turn, the
+ * elements that it shares with each of them become runs. The elements around those stay wanted, as
+ * at most two boxes per dimension. So no element is in two runs, and what is left in the end was
+ * never saved.
  */
 #include "ckpt/format/reshard.h"
 
@@ -40,7 +41,8 @@ static int push_box(struct boxes *boxes, const struct reshard_box *box, struct p
 			FAULT_MEM("reshard.plan", realloc(boxes->at, cap * sizeof(*at)));
 
 		if (at == NULL) {
-			return pawl_err_set(err, PAWL_ENOMEM, "reshard: %zu boxes", cap);
+			return pawl_err_set(err, PAWL_ENOMEM, "reshard: no memory for %zu boxes",
+				cap);
 		}
 		boxes->at = at;
 		boxes->cap = cap;
@@ -121,13 +123,13 @@ static bool advance(uint64_t *index, const uint64_t *shape, uint32_t ndim)
 	return false;
 }
 
-/* Gives the runs of part, which lies in the wanted box and in saved. */
+/* Calls each for the runs of part, which lies in the wanted box and in saved. */
 static int emit_runs(const struct plan *plan, const struct reshard_box *saved, uint32_t source,
 	const struct reshard_box *part)
 {
 	uint64_t index[PAWL_TENSOR_DIMS_MAX] = {0};
 	struct reshard_run run = {.source = source, .len_bytes = plan->item_bytes};
-	uint32_t outer = plan->ndim; /* dimensions that are counted through */
+	uint32_t outer = plan->ndim; /* dimensions with one run for each index */
 	int rv;
 
 	/* A run spans the last dimension, and earlier ones as long as all dimensions behind them
@@ -148,7 +150,7 @@ static int emit_runs(const struct plan *plan, const struct reshard_box *saved, u
 	return rv;
 }
 
-/* Takes the elements of saved out of left, and gives their runs. */
+/* Removes the elements of saved from left, and calls each for their runs. */
 static int take_from(const struct plan *plan, struct boxes *left, const struct reshard_box *saved,
 	uint32_t source, struct pawl_err *err)
 {

@@ -28,8 +28,8 @@ typedef int reshard_run_fn(void *user, const struct reshard_run *run);
 /*
  * Calls each for runs that together cover every byte of want exactly once. Where saved boxes
  * overlap, the first one is used. start + shape of a box must not overflow, nor its size in bytes.
- * PAWL_EMISMATCH names an element that is in no saved box; PAWL_ENOMEM. On error some runs may have
- * been given already.
+ * PAWL_EMISMATCH names an element that is in no saved box; PAWL_ENOMEM. On error each may have been
+ * called for some runs.
  */
 int reshard_plan(const struct reshard_box *want, const struct reshard_box *saved, uint32_t saved_n,
 	uint32_t ndim, uint32_t item_bytes, reshard_run_fn *each, void *user, struct pawl_err *err);

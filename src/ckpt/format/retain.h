@@ -11,7 +11,7 @@
 struct retain_tag {
 	uint64_t step; /* training step; lists are sorted by step and then by age, ascending */
 	bool complete; /* complete in the store */
-	bool pinned;   /* the user forbade deletion */
+	bool pinned;   /* pinned by the user: never deleted */
 };
 
 /* The checkpoints to keep. The newest complete one always stays, whatever the rule says. */
@@ -21,8 +21,8 @@ struct retain_rule {
 };
 
 /*
- * Whether it matters if a tag is complete, given the number of newer complete ones. If not, the tag
- * stays either way and counts for nothing, so it may be treated as incomplete.
+ * Returns whether the plan depends on a tag being complete, given the number of newer complete
+ * ones. If not, the tag stays either way and does not count, so it may be treated as incomplete.
  */
 bool retain_needs_complete(const struct retain_rule *rule, const struct retain_tag *tag,
 	uint32_t newer);
@@ -31,8 +31,9 @@ bool retain_needs_complete(const struct retain_rule *rule, const struct retain_t
  * Marks keep[i] = true for each tags[i] that must stay.
  *
  * Invariant: whatever fails half-way through deleting the rest, the newest complete checkpoint
- * still loads. Hence no incomplete checkpoint is marked for deletion: it is evidence, or somebody
- * is writing it. tags and keep are the caller's and have n entries each. Cannot fail. Any thread.
+ * still loads. Hence no incomplete checkpoint is marked for deletion: it may be being written, or
+ * show what went wrong. tags and keep are the caller's and have n entries each. Cannot fail. Any
+ * thread.
  */
 void retain_plan(const struct retain_rule *rule, const struct retain_tag *tags, size_t n,
 	bool *keep);

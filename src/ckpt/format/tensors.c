@@ -38,7 +38,7 @@ static void get_list(struct wire_in *in, uint64_t *at, uint32_t n)
 	}
 }
 
-/* Whether a shard lies within its tensor. */
+/* Returns whether a shard lies within its tensor. */
 static bool is_box(const struct pawl_tensor *tensor)
 {
 	for (uint32_t d = 0; d < tensor->ndim; d++) {

@@ -1,10 +1,9 @@
 /*
- * The torch zip format: layout and glue. zip_read.c goes the other way. See zip.h for the contract.
+ * The torch zip format: layout and glue. zip_read.c reads files. See zip.h for the contract.
  *
- * Everything follows from the list of payload sizes, so no byte of glue is stored anywhere: a
- * header, a descriptor or a directory record is built again each time a range that holds a part of
- * it is asked for. docs/format.md lists the differences from torch.save's own bytes, with the
- * reasons.
+ * Everything follows from the list of payload sizes, so no byte of glue is stored anywhere:
+ * zip_glue builds a header, a descriptor or a directory record again each time a range contains a
+ * part of it. docs/format.md lists the differences from torch.save's own bytes, with the reasons.
  */
 #include "ckpt/format/zip.h"
 
@@ -182,7 +181,8 @@ int zip_plan_init(struct zip_plan *plan, const uint64_t *storage_bytes, uint32_t
 	p.entries_n = storages + CONSTANTS + 1;
 	p.entries = FAULT_MEM("zip.plan", calloc(p.entries_n, sizeof(*p.entries)));
 	if (p.entries == NULL) {
-		return pawl_err_set(err, PAWL_ENOMEM, "lay out a file of %u storages", storages);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory to lay out a file of %u storages",
+			storages);
 	}
 	for (uint32_t i = 0; i < storages; i++) {
 		p.entries[i].size_bytes = storage_bytes[i];
@@ -216,7 +216,8 @@ int zip_plan_init_raw(struct zip_plan *plan, const uint64_t *payload_bytes, uint
 	}
 	p.entries = FAULT_MEM("zip.plan", calloc(p.entries_n, sizeof(*p.entries)));
 	if (p.entries == NULL) {
-		return pawl_err_set(err, PAWL_ENOMEM, "lay out a file of %u pieces", payloads);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory to lay out a file of %u pieces",
+			payloads);
 	}
 	for (uint32_t i = 0; i <= payloads; i++) {
 		uint64_t size_bytes = i < payloads ? payload_bytes[i] : 0;

@@ -32,8 +32,8 @@ struct zip_entry {
 	uint64_t header_off; /* offset of the local header in the file */
 	uint64_t data_off;   /* offset of the payload in the file */
 	uint64_t size_bytes; /* size of the payload, may be 0 */
-	/* CRC-32 of the payload; the writer fills it before it asks for the glue behind the
-	 * payload. */
+	/* CRC-32 of the payload; the writer sets it before it calls zip_glue for the bytes behind
+	 * the payload. */
 	uint32_t crc;
 };
 

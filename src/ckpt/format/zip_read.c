@@ -2,9 +2,9 @@
  * Reads where the payloads of a torch zip lie, from its central directory. See zip.h for the
  * contract.
  *
- * Nothing of the file is believed before it is checked: end record, directory inside the file, each
- * record inside the directory, each local header equal in name, each payload in front of the
- * directory, no two members in the same bytes. A member is one entry as the directory describes it.
+ * Everything in the file is checked before use: end record, directory inside the file, each record
+ * inside the directory, each local header equal in name, each payload in front of the directory, no
+ * two members in the same bytes. A member is one entry as the directory describes it.
  */
 #include "ckpt/format/zip.h"
 
@@ -261,7 +261,7 @@ static int parse_record(struct wire_in *in, struct member *m, const char **name,
 	}
 	if (!parse_zip64(&m->entry, &stored_bytes, extra, extra_bytes) ||
 		stored_bytes != m->entry.size_bytes) {
-		return pawl_err_set(err, PAWL_ECORRUPT, "zip: entry %.*s has no proper size",
+		return pawl_err_set(err, PAWL_ECORRUPT, "zip: entry %.*s has an impossible size",
 			(int)*name_bytes, *name);
 	}
 	return 0;
@@ -325,7 +325,7 @@ static int check_byteorder(const struct source *src, const struct member *m, str
 			return rv;
 		}
 	}
-	return pawl_err_set(err, PAWL_ENOTSUP, "zip: its byte order is not little");
+	return pawl_err_set(err, PAWL_ENOTSUP, "zip: its byte order is not little-endian");
 }
 
 /* ---- all together ---- */
@@ -397,7 +397,7 @@ static int fill_plan(struct zip_plan *plan, const struct member *members, uint64
 	plan->entries_n = storages + 1;
 	plan->entries = FAULT_MEM("zip.read", calloc(plan->entries_n, sizeof(*plan->entries)));
 	if (plan->entries == NULL) {
-		return pawl_err_set(err, PAWL_ENOMEM, "zip: %u storages", storages);
+		return pawl_err_set(err, PAWL_ENOMEM, "zip: no memory for %u storages", storages);
 	}
 	for (uint64_t i = 0; i < n; i++) {
 		bool is_storage = members[i].kind == MEMBER_STORAGE;
@@ -415,7 +415,8 @@ static int fill_plan(struct zip_plan *plan, const struct member *members, uint64
 	}
 	if (filled != plan->entries_n) {
 		return pawl_err_set(err, PAWL_ECORRUPT,
-			"zip: its storages are not numbered 0 to n, or there is not one data.pkl");
+			"zip: its storages are not numbered from 0 on, or it has not exactly one "
+			"data.pkl");
 	}
 	return 0;
 }
@@ -435,8 +436,8 @@ static int read_plan(struct zip_plan *plan, const struct source *src, struct paw
 	members = FAULT_MEM("zip.read", calloc(dir.members + 1, sizeof(*members)));
 	records = FAULT_MEM("zip.read", malloc(dir.size_bytes + 1));
 	if (members == NULL || records == NULL) {
-		rv = pawl_err_set(err, PAWL_ENOMEM, "zip: directory of %" PRIu64 " entries",
-			dir.members);
+		rv = pawl_err_set(err, PAWL_ENOMEM,
+			"zip: no memory for a directory of %" PRIu64 " entries", dir.members);
 		goto out;
 	}
 	rv = read_at(src, dir.off, records, dir.size_bytes, "the directory", err);

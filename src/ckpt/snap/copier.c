@@ -14,7 +14,7 @@ struct pawl_copier {
 	struct ckpt_pieces pieces; /* pieces of the copy in progress, or of the last one */
 	int rv;        /* result of the copy; the engine writes it before the copy is over */
 	uint32_t span; /* if rv is not 0: index of the span that failed */
-	bool busy;     /* atomic: a copy is under way */
+	bool busy;     /* atomic: a copy is in progress */
 };
 
 int pawl_copier_open(struct pawl_copier **out, bool watch, struct pawl_err *err)

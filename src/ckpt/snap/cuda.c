@@ -85,7 +85,7 @@ struct cuda {
 	CUDA_CALLS(X) /* the driver's functions */
 #undef X
 	pthread_mutex_t lock;         /* guards all below */
-	pthread_cond_t lane_returned; /* signaled when a lane of some device is given back */
+	pthread_cond_t lane_returned; /* signaled when a lane of some device is returned */
 	struct cuda_device
 		devices[CUDA_DEVICES_MAX]; /* by ordinal; once ready, only lanes change */
 };
@@ -127,7 +127,7 @@ static int open_driver(struct cuda **cuda, struct pawl_err *err)
 	int rv;
 
 	if (c == NULL) {
-		pawl_err_set(err, PAWL_ENOMEM, "open the CUDA driver");
+		pawl_err_set(err, PAWL_ENOMEM, "no memory to open the CUDA driver");
 		return PAWL_ENOMEM;
 	}
 	pthread_mutex_init(&c->lock, NULL);
@@ -217,8 +217,8 @@ static int find_device(struct cuda *cuda, int ordinal, struct pawl_err *err)
 	cu_result result = 0;
 
 	if (ordinal < 0 || ordinal >= CUDA_DEVICES_MAX) {
-		return pawl_err_set(err, PAWL_EINVAL, "CUDA: device %d: 0..%d are possible",
-			ordinal, CUDA_DEVICES_MAX - 1);
+		return pawl_err_set(err, PAWL_EINVAL, "CUDA: device %d: must be 0 to %d", ordinal,
+			CUDA_DEVICES_MAX - 1);
 	}
 	device = &cuda->devices[ordinal];
 	pthread_mutex_lock(&cuda->lock);

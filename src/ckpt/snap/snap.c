@@ -4,11 +4,11 @@
  * Happy path: begin finds the list of units (snap_list.h) of the pieces, protects all its extents,
  * copies the eager units and publishes the rest. A free thread takes a unit, copies it, asks the
  * kernel what was written meanwhile, and lifts the protection: the engine's threads take units in
- * order of address, a thread in fence those it waits for. Units share nothing: a piece that reaches
- * into two units gets its checksum from both, joined by exclusive or.
+ * order of address, a thread in fence takes those it waits for. Units share nothing: a piece that
+ * reaches into two units gets its checksum from both, joined by exclusive or.
  *
  * Failure modes: protecting fails because memory was replaced since it was registered -> the list
- * is made anew, once; if that does not help, everything is copied before begin returns. A read
+ * is made again, once; if that does not help, everything is copied before begin returns. A read
  * faults because memory has vanished -> its piece counts as changed.
  *
  * One lock guards the state of the snapshot; the copying, the kernel and the callback run without
@@ -317,7 +317,7 @@ int snap_open(struct snap **snap, const struct snap_options *options, struct paw
 	}
 	s = FAULT_MEM("snap.open", calloc(1, sizeof(*s)));
 	if (s == NULL) {
-		return pawl_err_set(err, PAWL_ENOMEM, "open the snapshot engine");
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for the snapshot engine");
 	}
 	s->pid = getpid();
 	s->watch = (struct watch){-1, -1};
@@ -331,7 +331,7 @@ int snap_open(struct snap **snap, const struct snap_options *options, struct paw
 	if (options->watch) {
 		rv = open_watch(s, err);
 	} else {
-		pawl_err_set(&s->why_not, PAWL_ENOTSUP, "not asked for");
+		pawl_err_set(&s->why_not, PAWL_ENOTSUP, "turned off by the caller");
 	}
 	for (; rv == 0 && s->threads_n < threads; s->threads_n += rv == 0) {
 		rv = snap_thread_start(&s->threads[s->threads_n], "pawl-snap", run_engine, s, err);
@@ -499,11 +499,12 @@ static int claim_engine(struct snap *snap, struct pawl_err *err)
 
 	if (is_forked(snap)) {
 		return pawl_err_set(err, PAWL_ENOTSUP,
-			"snapshot: the engine belongs to the process that forked this one");
+			"snapshot: the engine belongs to the parent of this forked process");
 	}
 	pthread_mutex_lock(&snap->lock);
 	if (snap->state != ENGINE_IDLE) {
-		rv = pawl_err_set(err, PAWL_EBUSY, "snapshot: the one before is not done");
+		rv = pawl_err_set(err, PAWL_EBUSY,
+			"snapshot: the previous one is still in progress");
 	} else {
 		snap->state = ENGINE_STARTING;
 	}

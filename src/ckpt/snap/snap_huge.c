@@ -176,7 +176,7 @@ int huge_open(struct huge **huge, struct pawl_err *err)
 	int rv;
 
 	if (h == NULL) {
-		return pawl_err_set(err, PAWL_ENOMEM, "open the huge page thread");
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for the huge page thread");
 	}
 	pthread_mutex_init(&h->lock, NULL);
 	clock_cond_init(&h->changed);

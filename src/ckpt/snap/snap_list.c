@@ -126,7 +126,7 @@ int snap_list_extents(struct snap_list *list, const struct ckpt_piece *pieces, s
 	list->order = FAULT_MEM("snap.order", malloc((2 * n + 1) * sizeof(*list->order)));
 	list->extents = FAULT_MEM("snap.extents", malloc((n + 1) * sizeof(*list->extents)));
 	if (list->keys == NULL || list->order == NULL || list->extents == NULL) {
-		return pawl_err_set(err, PAWL_ENOMEM, "list %zu pieces", n);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory to list %zu pieces", n);
 	}
 	list->n = n;
 	for (size_t i = 0; i < n; i++) {
@@ -233,7 +233,8 @@ int snap_list_units(struct snap_list *list, struct pawl_err *err)
 
 	list->units = FAULT_MEM("snap.units", malloc(units_max * sizeof(*list->units)));
 	if (list->units == NULL) {
-		return pawl_err_set(err, PAWL_ENOMEM, "list the units of %zu pieces", list->n);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory to list the units of %zu pieces",
+			list->n);
 	}
 	drop_unguarded(list);
 	list->eager_bytes = add_whole_units(list, list->late_n, list->n, SNAP_EAGER);

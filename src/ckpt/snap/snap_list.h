@@ -56,8 +56,8 @@ struct snap_list {
 };
 
 void snap_list_deinit(struct snap_list *list);
-/* Whether the list fits these pieces, too. Pieces without groups may be any: they often belong to
- * one save only, and the list does not contain their addresses. */
+/* Returns whether the list fits these pieces, too. Pieces without groups may be any: they often
+ * belong to one save only, and the list does not contain their addresses. */
 bool snap_list_matches(const struct snap_list *list, const struct ckpt_piece *pieces, size_t n);
 
 /*

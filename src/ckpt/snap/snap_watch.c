@@ -2,8 +2,8 @@
  * The kernel's watch over memory: see snap_watch.h for the contract.
  *
  * userfaultfd write-protects pages; with WP_ASYNC the kernel lets a writer through by itself and
- * clears the page's mark. PAGEMAP_SCAN tells marked pages from written ones. A page counts as
- * untouched only if it is in a registered mapping, still marked, and present: kernels differ in
+ * clears the page's mark. PAGEMAP_SCAN distinguishes marked pages from written ones. A page counts
+ * as untouched only if it is in a registered mapping, still marked, and present: kernels differ in
  * their reports about a page that was dropped (MADV_DONTNEED) or never touched.
  */
 #include "ckpt/snap/snap_watch.h"
@@ -113,7 +113,8 @@ static int try_pages(const struct watch *watch, uint8_t *pages, struct pawl_err 
 	pages[0] = 2;
 	watch_scan(watch, range, count_hit, &written);
 	if (untouched != 0 || written != CKPT_PAGE) {
-		return pawl_err_set(err, PAWL_ENOTSUP, "PAGEMAP_SCAN: does not tell written pages");
+		return pawl_err_set(err, PAWL_ENOTSUP,
+			"PAGEMAP_SCAN: does not report written pages");
 	}
 	return 0;
 }
@@ -217,7 +218,7 @@ int watch_ranges(struct snap_range **ranges, size_t *n, struct pawl_err *err)
 	*n = 0;
 	while (rv == 0 && getline(&line, &line_cap_bytes, maps) > 0) {
 		if (parse_mapping(line, &range) && !append_range(ranges, n, &cap, range)) {
-			rv = pawl_err_set(err, PAWL_ENOMEM, "list %zu mappings", *n);
+			rv = pawl_err_set(err, PAWL_ENOMEM, "no memory to list %zu mappings", *n);
 		}
 	}
 	if (rv != 0) {

@@ -23,8 +23,8 @@ struct watch {
 	int pagemap; /* /proc/self/pagemap, or -1 */
 };
 
-/* Opens a watch, and tests on its own page whether everything works. PAWL_ENOTSUP says why not.
- * Afterwards, and on a watch of {-1, -1}, watch_close is still fine. */
+/* Opens a watch, and tests on its own pages whether everything works. PAWL_ENOTSUP says why not.
+ * watch_close is fine after a failure, and on a watch of {-1, -1}. */
 int watch_open(struct watch *watch, struct pawl_err *err);
 void watch_close(struct watch *watch);
 

@@ -106,13 +106,13 @@ def test_what_tags_of_several_hosts_cannot(job: Job) -> None:
     job.all(f"engine {job.root}", "open")
     assert put(job, "step1") == ["durable"] * 3
     for tag, how, why in (
-        ("step2", "alone", "it is saved by one rank alone"),
-        ("step1", "", "it was saved before, and is added to"),
-        ("best", "", "it has no number and no step was given"),
+        ("step2", "alone", "only one rank saves it"),
+        ("step1", "", "it was saved before, and this save adds to it"),
+        ("best", "", "its name has no number and no step was given"),
     ):
         said = put(job, tag, how)
         assert len(said) == 3
-        assert all(f"tag {tag}: {why}: of ranks on several hosts" in one for one in said), said
+        assert all(f"tag {tag}: {why}: if ranks run on several hosts" in one for one in said), said
     said = put(job, "step3", "same")
     assert all("ranks 0 and 1 both saved a partition of this name" in one for one in said), said
     ask(job.hosts[0].ranks, "put step4")

@@ -244,7 +244,7 @@ def test_a_stopped_agent_is_named_soon(tmp_path: Path) -> None:
             assert f"the agent (pid {pid}) is stopped, by SIGSTOP" in (save.error or "")
             with (
                 waits.sooner_than(waits.SAVE_S, "a restore, which waits for ranks"),
-                pytest.raises(pawl.PawlError, match=f"kill -CONT {pid} lets it go on"),
+                pytest.raises(pawl.PawlError, match=f"kill -CONT {pid} resumes it"),
             ):
                 ckpt.restore(dict(STATE))
         finally:

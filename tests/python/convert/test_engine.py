@@ -178,7 +178,7 @@ def test_a_tag_is_put_together(engine: Engine) -> None:
     assert save.wait("committed", program.LIMIT_S) and save.stall_s > 0
     found = engine.find()
     assert found is not None and found.load("a.pt")["w"].eq(1).all() and found.read("b") == b"123"
-    with pytest.raises(PawlError, match="no save was begun"):
+    with pytest.raises(PawlError, match="no save is in progress"):
         building.add("d", 1)
 
 

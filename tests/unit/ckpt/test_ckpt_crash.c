@@ -33,11 +33,11 @@ static uint64_t named;      /* crashes after which a half-built tag was given it
 
 /* ---- histories ---- */
 
-enum verb { SAVE, RETAIN, PUT_ASIDE, END };
+enum verb { SAVE, RETAIN, QUARANTINE, END };
 
 struct action {
 	enum verb verb;
-	uint64_t step;    /* step to save or put aside */
+	uint64_t step;    /* step to save or quarantine */
 	uint32_t attempt; /* attempt to save */
 };
 
@@ -47,13 +47,13 @@ static const struct action again[] = {{SAVE, 1, 0}, {SAVE, 2, 0}, {SAVE, 2, 1}, 
 	{SAVE, 3, 0}, {END, 0, 0}};
 static const struct action retained[] = {{SAVE, 1, 0}, {SAVE, 2, 0}, {RETAIN, 0, 0}, {SAVE, 3, 0},
 	{RETAIN, 0, 0}, {SAVE, 4, 0}, {RETAIN, 0, 0}, {END, 0, 0}};
-static const struct action aside[] = {{SAVE, 1, 0}, {SAVE, 2, 0}, {PUT_ASIDE, 2, 0}, {SAVE, 2, 1},
-	{PUT_ASIDE, 2, 0}, {PUT_ASIDE, 2, 0}, {SAVE, 3, 0}, {END, 0, 0}};
+static const struct action quarantined[] = {{SAVE, 1, 0}, {SAVE, 2, 0}, {QUARANTINE, 2, 0},
+	{SAVE, 2, 1}, {QUARANTINE, 2, 0}, {QUARANTINE, 2, 0}, {SAVE, 3, 0}, {END, 0, 0}};
 
-/* The attempt that each step holds, or ABSENT, and how many tags were put aside. */
+/* The attempt of each step, or ABSENT, and how many tags were quarantined. */
 struct model {
 	int attempt[STEPS];
-	int aside;
+	int quarantined;
 };
 
 static void apply_to_model(struct model *model, const struct action *action)
@@ -64,8 +64,8 @@ static void apply_to_model(struct model *model, const struct action *action)
 	case SAVE:
 		model->attempt[action->step] = (int)action->attempt;
 		break;
-	case PUT_ASIDE:
-		model->aside += model->attempt[action->step] != ABSENT;
+	case QUARANTINE:
+		model->quarantined += model->attempt[action->step] != ABSENT;
 		model->attempt[action->step] = ABSENT;
 		break;
 	case RETAIN:
@@ -91,7 +91,7 @@ static int apply_to_store(struct store *store, const struct action *action, stru
 	case SAVE:
 		rv = sample_save(sample_get(action->step, action->attempt), store, err);
 		break;
-	case PUT_ASIDE:
+	case QUARANTINE:
 		tag_of_step(tag, sizeof(tag), action->step);
 		rv = tag_quarantine(store, tag, "for a test", err);
 		break;
@@ -167,16 +167,16 @@ static int count_reasons(void *user, const char *name, enum store_kind kind)
 {
 	struct model *found = user;
 
-	found->aside += kind == STORE_DIR;
+	found->quarantined += kind == STORE_DIR;
 	return 0;
 }
 
-/* Tags that were put aside are kept, with the reason. */
-static void assert_aside(struct store *store, const struct run *run)
+/* Quarantined tags are kept, with the reason. */
+static void assert_quarantined(struct store *store, const struct run *run)
 {
-	struct model found = {.aside = 0};
+	struct model found = {.quarantined = 0};
 
-	for (int n = 1; n <= run->before.aside; n++) {
+	for (int n = 1; n <= run->before.quarantined; n++) {
 		char path[64];
 
 		snprintf(path, sizeof(path), ".bad/global_step2.%d/why.txt", n);
@@ -185,7 +185,7 @@ static void assert_aside(struct store *store, const struct run *run)
 	if (store_stat(store, ".bad", NULL, NULL, NULL) == 0) {
 		assert_int_equal(store_list(store, ".bad", count_reasons, &found, NULL), 0);
 	}
-	assert_in_range(found.aside, run->before.aside, run->after.aside);
+	assert_in_range(found.quarantined, run->before.quarantined, run->after.quarantined);
 }
 
 /* Every tag listed is whole, and each step is what it was before or after. */
@@ -198,7 +198,7 @@ static void assert_state(struct store *store, const struct run *run)
 	for (int s = 0; s < STEPS; s++) {
 		found.attempt[s] = ABSENT;
 	}
-	assert_aside(store, run);
+	assert_quarantined(store, run);
 	assert_int_equal(tags_list(store, NULL, &tags, &n, NULL), 0);
 	for (size_t i = 0; i < n; i++) {
 		uint32_t attempt = 0;
@@ -376,7 +376,7 @@ static void die_then_crash(const struct action *actions, uint64_t cut_at, uint64
 
 static void crash_everywhere(const struct action *actions, uint64_t no_exchange)
 {
-	bool exchanges = actions == again || actions == aside;
+	bool exchanges = actions == again || actions == quarantined;
 	struct run run;
 	uint64_t ops;
 
@@ -444,9 +444,9 @@ static void retention_leaves_the_newest(void **state)
 	crash_everywhere(retained, 0);
 }
 
-static void what_is_put_aside_stays_aside(void **state)
+static void quarantined_tags_stay_quarantined(void **state)
 {
-	crash_everywhere(aside, 0);
+	crash_everywhere(quarantined, 0);
 }
 
 /* ---- the order of operations, as recorded ---- */
@@ -510,7 +510,7 @@ int main(void)
 		cmocka_unit_test(a_step_saved_again_is_old_or_new),
 		cmocka_unit_test(a_step_saved_again_without_exchange_is_old_or_new),
 		cmocka_unit_test(retention_leaves_the_newest),
-		cmocka_unit_test(what_is_put_aside_stays_aside),
+		cmocka_unit_test(quarantined_tags_stay_quarantined),
 	};
 	int failed;
 

@@ -234,9 +234,9 @@ static void what_cannot_be_is_refused(void **state)
 	f.pieces[1].len_bytes = 0;
 	assert_refused(&f, "piece longer");
 	f.parts[0].sums_n = 2;
-	assert_refused(&f, "a storage");
+	assert_refused(&f, "of storages");
 	f.parts[0].chunks_n = 2;
-	assert_refused(&f, "a chunk");
+	assert_refused(&f, "of chunks");
 	f.parts[0].tensors_bytes--;
 	assert_refused(&f, "tensor table");
 	f.storage_bytes[2] = 0;
@@ -244,7 +244,7 @@ static void what_cannot_be_is_refused(void **state)
 	f.parts[0].sums_n = 0;
 	assert_refused(&f, "tensor outside");
 	memcpy(f.parts[1].name, "model", sizeof("model"));
-	assert_refused(&f, "there twice");
+	assert_refused(&f, "listed twice");
 	memcpy(f.parts[1].name, "model/x", sizeof("model/x"));
 	assert_refused(&f, "a file and a folder");
 	memcpy(f.parts[1].name, "../x", sizeof("../x"));

@@ -25,9 +25,9 @@ static void keeps_last_every_and_pinned(void **state)
 	assert_false(keep[0]);
 	assert_true(keep[1]); /* pinned */
 	assert_true(keep[2]); /* a multiple of 300 */
-	assert_true(keep[3]); /* incomplete: evidence */
+	assert_true(keep[3]); /* incomplete: shows what went wrong */
 	assert_true(keep[4]); /* the newest complete one */
-	assert_true(keep[5]); /* incomplete: being written, or evidence */
+	assert_true(keep[5]); /* incomplete: being written, or shows what went wrong */
 }
 
 static void zero_keeps_all(void **state)
@@ -81,7 +81,8 @@ static void newest_complete_always_stays(void **state)
 	}
 }
 
-/* Marks every tag that the rule does not ask for as incomplete. Returns how many were complete. */
+/* Marks every tag for which retain_needs_complete is false as incomplete. Returns how many were
+ * complete. */
 static unsigned forget_unasked(const struct retain_rule *rule, struct retain_tag *tags)
 {
 	unsigned forgotten = 0;
@@ -97,7 +98,7 @@ static unsigned forget_unasked(const struct retain_rule *rule, struct retain_tag
 	return forgotten;
 }
 
-/* The plan does not depend on whether tags that it does not ask for are complete. */
+/* The plan does not depend on tags for which retain_needs_complete is false. */
 static void what_is_not_asked_for_changes_nothing(void **state)
 {
 	unsigned forgotten = 0;

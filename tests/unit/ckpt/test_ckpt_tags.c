@@ -1,4 +1,4 @@
-/* Tags of a root: which are listed, trusted, pinned, put aside and removed; and that each single
+/* Tags of a root: which are listed, trusted, pinned, quarantined and removed; and that each single
  * thing wrong with a tag is enough for it not to be trusted. */
 #include "base/err.h"
 #include "base/fault.h"
@@ -308,21 +308,21 @@ static void tags_of_one_step_are_ordered_by_age(void **state)
 /* ---- the newest ---- */
 
 /* Tags that a search passed by, as "12 9 ". */
-struct met {
+struct skipped {
 	char text[256];
 	int code; /* error code of the last tag passed by */
 };
 
-static void meet(void *user, const char *tag, const struct pawl_err *why)
+static void record_skipped(void *user, const char *tag, const struct pawl_err *why)
 {
-	struct met *met = user;
-	size_t len_bytes = strlen(met->text);
+	struct skipped *skipped = user;
+	size_t len_bytes = strlen(skipped->text);
 	uint64_t step;
 
 	assert_true(tag_parse(tag, &step));
-	snprintf(met->text + len_bytes, sizeof(met->text) - len_bytes, "%llu ",
+	snprintf(skipped->text + len_bytes, sizeof(skipped->text) - len_bytes, "%llu ",
 		(unsigned long long)step);
-	met->code = why->code;
+	skipped->code = why->code;
 }
 
 static void remove_in(struct store *store, uint64_t step, const char *name)
@@ -336,12 +336,12 @@ static void remove_in(struct store *store, uint64_t step, const char *name)
 /* Expects the newest whole tag, or an error code, and the tags passed by before it. */
 static void assert_newest(struct store *store, int expected, uint64_t step, const char *passed)
 {
-	struct met met = {.code = 0};
-	const struct tags_search search = {.on_skipped = meet, .user = &met};
+	struct skipped skipped = {.code = 0};
+	const struct tags_search search = {.on_skipped = record_skipped, .user = &skipped};
 	struct manifest manifest;
 
 	assert_int_equal(tags_newest(store, &search, &manifest, NULL), expected);
-	assert_string_equal(met.text, passed);
+	assert_string_equal(skipped.text, passed);
 	if (expected == 0) {
 		assert_int_equal(manifest.step, step);
 		manifest_deinit(&manifest);
@@ -379,10 +379,10 @@ static void a_look_is_broken_off(void **state)
 {
 	const uint64_t steps[] = {1, 2, 3, 4};
 	struct store *store = open_with(steps, 4);
-	struct met met = {.code = 0};
+	struct skipped skipped = {.code = 0};
 	unsigned left = 2;
 	const struct tags_stop stop = {ask, &left};
-	const struct tags_search search = {&stop, meet, &met};
+	const struct tags_search search = {&stop, record_skipped, &skipped};
 	struct manifest manifest;
 	struct tag_info *tags;
 	size_t n;
@@ -391,7 +391,7 @@ static void a_look_is_broken_off(void **state)
 		remove_in(store, step, "complete.txt");
 	}
 	assert_int_equal(tags_newest(store, &search, &manifest, NULL), PAWL_ECANCELED);
-	assert_string_equal(met.text, "4 3 ");
+	assert_string_equal(skipped.text, "4 3 ");
 	left = 3;
 	assert_int_equal(tags_list(store, &stop, &tags, &n, NULL), PAWL_ECANCELED);
 	store_close(store);
@@ -684,9 +684,9 @@ static void what_is_let_go_is_gone_before_it_is_removed(void **state)
 	store_close(store);
 }
 
-/* ---- putting aside ---- */
+/* ---- quarantine ---- */
 
-static void bad_tags_are_put_aside_with_the_reason(void **state)
+static void bad_tags_are_quarantined_with_the_reason(void **state)
 {
 	const uint64_t steps[] = {1, 2};
 	struct store *store = open_with(steps, 2);
@@ -790,7 +790,7 @@ int main(void)
 		cmocka_unit_test(broken_tags_do_not_count),
 		cmocka_unit_test(what_stays_anyway_is_not_opened),
 		cmocka_unit_test(what_is_let_go_is_gone_before_it_is_removed),
-		cmocka_unit_test(bad_tags_are_put_aside_with_the_reason),
+		cmocka_unit_test(bad_tags_are_quarantined_with_the_reason),
 		cmocka_unit_test(only_the_newest_bad_ones_are_kept),
 		cmocka_unit_test(a_full_disk_does_not_keep_a_bad_tag),
 		cmocka_unit_test(allocations_may_fail),

@@ -1,6 +1,6 @@
 /* One call into the C library fails, any of those that opening a session, starting the agent or
- * `pawl run` make: the program ends with an error that says what, or goes on; it does not crash,
- * hang or stay. PROGRAM: `pawl`, with calls that can fail. */
+ * `pawl run` make. The program ends with an error that names the cause, or goes on; it does not
+ * crash, hang or stay. PROGRAM: `pawl`, with calls that can fail. */
 #include "../lib/fail_calls.h"
 #include "times.h"
 
@@ -15,7 +15,7 @@
 #define OUTPUT_MAX       4096
 #define MISSED_MAX       20 /* agents that were idle for too long before a session came, at most */
 
-static struct fail_calls *shared; /* calls of this process count only where a test says so */
+static struct fail_calls *shared; /* calls of this process count only where a test counts them */
 
 /* ---- a session ---- */
 
@@ -91,7 +91,7 @@ static void a_session_that_starts_its_agent_fails_at_any_call(void **state)
 
 /* ---- programs ---- */
 
-/* Adds a file of dir, if it exists, to said. */
+/* Appends a file of dir, if it exists, to output. */
 static void read_output(const char *name, char *output)
 {
 	size_t len = strlen(output);
@@ -115,7 +115,7 @@ static pid_t start_program(const char *const *words)
 	char path[128];
 	pid_t pid;
 
-	snprintf(path, sizeof(path), "%s/said", dir);
+	snprintf(path, sizeof(path), "%s/output", dir);
 	pid = fork();
 	if (pid == 0) {
 		int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
@@ -132,20 +132,20 @@ static pid_t start_program(const char *const *words)
 	return pid;
 }
 
-/* Checks that the program ended by itself, and said why if it failed. */
+/* Checks that the program ended by itself, and reported why if it failed. */
 static void check_end(int status, long nth)
 {
 	char output[OUTPUT_MAX] = "";
 	bool by_itself = WIFEXITED(status) && WEXITSTATUS(status) < 128 &&
 		WEXITSTATUS(status) != SANITIZER_STATUS && WEXITSTATUS(status) != NO_EXEC_STATUS;
-	bool mute;
+	bool silent;
 
-	read_output("said", output);
+	read_output("output", output);
 	read_output("agent.log", output);
-	mute = output[0] == '\0' && status != 0 && strcmp(shared->name, "write") != 0 &&
+	silent = output[0] == '\0' && status != 0 && strcmp(shared->name, "write") != 0 &&
 		strcmp(shared->name, "dup2") != 0;
-	if (!by_itself || mute) {
-		fail_msg("call %ld, %s, failed: status 0x%x, and it said: %s", nth, shared->name,
+	if (!by_itself || silent) {
+		fail_msg("call %ld, %s, failed: status 0x%x, and its output: %s", nth, shared->name,
 			(unsigned)status, output);
 	}
 }
@@ -170,9 +170,9 @@ static bool is_over(pid_t pid, int *status)
 	return waitpid(pid, status, WNOHANG) == pid;
 }
 
-/* The first session is let in by the same calls as all others. An agent of which no call failed,
- * and that had been idle for too long before the session came, is tried again: it has not made all
- * its calls. */
+/* The agent accepts the first session by the same calls as all others. An agent of which no call
+ * failed, and that had been idle for too long before the session came, is tried again: it has not
+ * made all its calls. */
 static void an_agent_fails_at_any_call(void **state)
 {
 	long passed = LONG_MAX;

@@ -1,5 +1,5 @@
 /* Saves of tensors on CUDA devices, worker and agent together, by a driver made of host memory
- * (tests/lib/fakecuda.h): what comes back, what a save says of its proof, and what happens when
+ * (tests/lib/fakecuda.h): what is restored, which proof a save reports, and what happens when
  * device or driver fail. */
 #include "../lib/fakecuda.h"
 #include "base/fault.h"
@@ -255,7 +255,7 @@ static void streamed_saves_come_back(void **unused)
 	close_state(&state);
 }
 
-/* Expects the save to have failed with code, and to say why. */
+/* Expects the save to have failed with code, and its error to contain why. */
 static void expect_failed(struct pawl_ckpt *ckpt, uint64_t id, int code, const char *why)
 {
 	struct pawl_ckpt_status status = status_of(ckpt, id);
@@ -384,7 +384,7 @@ static void a_change_that_only_the_caller_saw(void **unused)
 }
 
 struct seen {
-	uint64_t id; /* save that was asked about last; 0: none */
+	uint64_t id; /* save of the last call of unchanged; 0: none */
 	int part, storage;
 	bool changed;
 };
@@ -400,7 +400,7 @@ static bool look(void *user, uint64_t id, int *part, int *storage)
 	return !seen->changed;
 }
 
-/* The copy is over before a fence comes that could have told the change. */
+/* The copy ends before a fence that could have shown the change. */
 static void a_change_that_the_caller_is_asked_for(void **unused)
 {
 	struct seen seen = {.part = 0, .storage = DEVICE_0};
@@ -430,7 +430,8 @@ static void a_change_that_the_caller_is_asked_for(void **unused)
 	expect_failed(ckpt, id, PAWL_ECHANGED, "storage 1 of partition 0 changed");
 	expect(ckpt, 1, true);
 	fill(&state, 3);
-	id = save(ckpt, &state, 3, STORAGES, false); /* copied before it returns: nothing to ask */
+	id = save(ckpt, &state, 3, STORAGES,
+		false); /* copied before it returns: unchanged is not called */
 	await(ckpt, id, PAWL_CKPT_COMMITTED);
 	assert_true(seen.id < id);
 	expect(ckpt, 3, true);

@@ -12,18 +12,18 @@
 #include <stdatomic.h>
 #include <sys/stat.h>
 
-/* Saves follow each other, and another agent is looked for, at once; ranks wait for each other
- * longer than a busy machine stands still. */
+/* Saves follow each other, and ranks connect to another agent, at once. Ranks wait for each other
+ * longer than a busy machine stops a process. */
 #define WAITS                                                                                      \
 	"advice_save_min=0.2,advice_save_max=0.3,due_again=0.1,session_gone=0.2,session_agree=2"
 
 #define RANKS     3u
 #define STEPS     150u /* steps of some 10 ms each */
 #define TOGETHER  7u   /* steps between two places where ranks wait for each other */
-#define OWN_EVERY 47u  /* steps between saves that nobody advised */
+#define OWN_EVERY 47u  /* steps between saves that were not due */
 
 static bool due[RANKS][STEPS]; /* answer that each rank got at each step */
-/* A rank has stopped waiting to hear at which step all are told yes. */
+/* A rank no longer waits for the step at which all get yes. */
 static atomic_bool late;
 static pthread_barrier_t barrier;
 static uint64_t seed;
@@ -55,7 +55,7 @@ static void save_nothing(struct pawl_ckpt *ckpt, uint64_t step)
 	assert_int_equal(pawl_ckpt_save(ckpt, step, &part, 1, false, &id, NULL), 0);
 }
 
-static bool ask(struct pawl_ckpt *ckpt)
+static bool poll_due(struct pawl_ckpt *ckpt)
 {
 	int64_t begun_ns = clock_mono_ns();
 	bool yes = pawl_ckpt_due(ckpt);
@@ -80,9 +80,9 @@ static void *train(void *user)
 		if (late) {
 			continue;
 		}
-		due[rank][step] = ask(ckpt);
+		due[rank][step] = poll_due(ckpt);
 		if (late) {
-			continue; /* The others may have been told otherwise. */
+			continue; /* the others may have got another answer */
 		}
 		if (due[rank][step] || step % OWN_EVERY == OWN_EVERY - 1) {
 			save_nothing(ckpt, step);
@@ -157,11 +157,11 @@ static int setup_later(void **state)
 	return setup_with(state, "advice_save_min=0.2");
 }
 
-/* Stops the agent behind its question, until the rank no longer waits for it. The rank's receiving
- * thread stood still until the agent asked. */
-static void stop_agent_behind_hold(struct pawl_ckpt *ckpt)
+/* Stops the agent after it has sent HOLD, until the rank no longer waits for it. The rank's
+ * receiving thread was blocked until then. */
+static void stop_agent_after_hold(struct pawl_ckpt *ckpt)
 {
-	const struct session_question *question = &ckpt->questions[QUESTION_DUE];
+	const struct session_question *question = &ckpt->questions.at[QUESTION_DUE];
 	bool yes_pending = false;
 
 	pthread_mutex_lock(&ckpt->state);
@@ -200,7 +200,7 @@ static void await_question(struct pawl_ckpt *ckpt, bool (*is)(const struct sessi
 	WITHIN_DOING(WITHIN_LONG_S, reached, {
 		within_pace(0.01);
 		pthread_mutex_lock(&ckpt->state);
-		reached = is(&ckpt->questions[QUESTION_DUE]);
+		reached = is(&ckpt->questions.at[QUESTION_DUE]);
 		pthread_mutex_unlock(&ckpt->state);
 	});
 }
@@ -222,7 +222,7 @@ static void a_lone_rank_gets_a_late_answer(void **state)
 
 	write_events();
 	ckpt = join(0, 1, 0);
-	stop_agent_behind_hold(ckpt);
+	stop_agent_after_hold(ckpt);
 	assert_false(pawl_ckpt_due(ckpt)); /* returns after a wait */
 	assert_false(pawl_ckpt_due(ckpt));
 	kill(agent_pid, SIGCONT);
@@ -263,7 +263,7 @@ static void close_both(struct pawl_ckpt **both)
 	pthread_join(other, NULL);
 }
 
-/* Waits until both ranks are told yes, and saves. */
+/* Waits until both ranks get yes, and saves. */
 static void save_when_due(struct pawl_ckpt **both, uint64_t step)
 {
 	struct pawl_ckpt_part part = {.name = "model", .pickle = "p", .pickle_bytes = 1};
@@ -276,8 +276,8 @@ static void save_when_due(struct pawl_ckpt **both, uint64_t step)
 	assert_int_equal(pawl_ckpt_wait(both[0], id, PAWL_CKPT_COMMITTED, WAIT_MS, NULL), 0);
 }
 
-/* The other rank saves, which fails as soon as this one has heard of it; both count on alike. The
- * other one asks only when it has heard the agent's question: otherwise both would be told yes at a
+/* The other rank saves, which fails as soon as this one learns of it; both then have the same
+ * numbers. The other one polls only when it has received HOLD: otherwise both would get yes at a
  * later poll, the first one rightly, too. */
 static void who_misses_a_save_counts_it(void **state)
 {
@@ -285,13 +285,13 @@ static void who_misses_a_save_counts_it(void **state)
 	struct pawl_ckpt *both[2];
 
 	join_both(both);
-	stop_agent_behind_hold(both[0]);
+	stop_agent_after_hold(both[0]);
 	assert_false(pawl_ckpt_due(both[0])); /* returns after a wait */
 	kill(agent_pid, SIGCONT);
 	await_question(both[1], is_yes_pending);
 	assert_true(await_due(both[1]));
 	save_nothing(both[1], 1);
-	for (uint32_t i = 0; i < WAIT_MS / 10 && both[0]->last_id == 0; i++) {
+	for (uint32_t i = 0; i < WAIT_MS / 10 && both[0]->saves.last_id == 0; i++) {
 		assert_false(pawl_ckpt_due(both[0]));
 		within_pace(0.01);
 	}
@@ -303,7 +303,7 @@ static void who_misses_a_save_counts_it(void **state)
 	close_both(both);
 }
 
-/* A rank was told yes, and comes to it long after the other one, when the next save would be
+/* A rank gets yes, and reaches that step long after the other one, when the next save would be
  * due. */
 static void who_comes_late_to_a_save_is_not_asked_again(void **state)
 {
@@ -325,7 +325,7 @@ static void *await_due_in_thread(void *ckpt)
 	return await_due(ckpt) ? ckpt : NULL;
 }
 
-/* Each rank asks for itself, as its answer may depend on the other one's asking. */
+/* Each rank polls by itself, as its answer may depend on the other one's polls. */
 static void await_both_due(struct pawl_ckpt **both)
 {
 	pthread_t other;
@@ -351,7 +351,7 @@ static void restore_nothing(struct pawl_ckpt *ckpt)
 	assert_int_equal(pawl_ckpt_restore(ckpt, false, 0, WAIT_MS, &restore, NULL), PAWL_ENOENT);
 }
 
-/* The first rank has saved before the second one has asked: that it did so is not forgotten. */
+/* The first rank has saved before the second one has polled: the agent remembers that save. */
 static void who_restores_late_holds_up_nothing(void **state)
 {
 	struct pawl_ckpt *both[2];
@@ -365,7 +365,7 @@ static void who_restores_late_holds_up_nothing(void **state)
 	close_both(both);
 }
 
-/* Both ranks were told yes, one has saved, and the agent dies before the other one comes to it. */
+/* Both ranks got yes, one has saved, and the agent dies before the other one reaches that step. */
 static void a_promise_outlives_the_agent(void **state)
 {
 	struct pawl_ckpt *both[2];
@@ -378,7 +378,7 @@ static void a_promise_outlives_the_agent(void **state)
 	replace_agent();
 	assert_true(await_due(both[0]));
 	save_nothing(both[0], 1);
-	assert_int_equal(both[0]->last_id, both[1]->last_id);
+	assert_int_equal(both[0]->saves.last_id, both[1]->saves.last_id);
 	await_both_due(both);
 	save_when_due(both, 2);
 	close_both(both);
@@ -395,8 +395,8 @@ static void *connect_again(void *user)
 	return rv == 0 ? ckpt : NULL;
 }
 
-/* Another agent counts anew how often all have restored, and asks nothing for a second. The promise
- * that the one before gave both ranks still holds for the next save. */
+/* Another agent restarts the count of joint restores, and sends no HOLD for a second. What the
+ * previous agent answered both ranks still holds for the next save. */
 static void a_promise_outlives_a_count_of_restores(void **state)
 {
 	const struct session_question *question;
@@ -408,7 +408,7 @@ static void a_promise_outlives_a_count_of_restores(void **state)
 	join_both(both);
 	restore_nothing(both[0]);
 	restore_nothing(both[1]);
-	assert_int_equal(both[0]->rounds, 1);
+	assert_int_equal(both[0]->numbers.rounds, 1);
 	assert_true(await_due(both[1]));
 	await_question(both[0], is_agreed);
 	kill_agent();
@@ -418,8 +418,8 @@ static void a_promise_outlives_a_count_of_restores(void **state)
 	assert_non_null(connect_again(both[0]));
 	pthread_join(other, &joined);
 	assert_non_null(joined);
-	assert_int_equal(both[0]->rounds, 0);
-	question = &both[0]->questions[QUESTION_DUE];
+	assert_int_equal(both[0]->numbers.rounds, 0);
+	question = &both[0]->questions.at[QUESTION_DUE];
 	do {
 		yes = pawl_ckpt_due(both[0]);
 	} while (!yes && question->polls < question->yes_at);
@@ -428,8 +428,8 @@ static void a_promise_outlives_a_count_of_restores(void **state)
 	close_both(both);
 }
 
-/* A rank that does not save of its own accord comes to the next agent as well. */
-static void another_agent_is_asked(void **state)
+/* A rank that saves only when a save is due connects to the next agent as well. */
+static void another_agent_is_connected(void **state)
 {
 	struct pawl_ckpt *both[2];
 
@@ -478,7 +478,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(a_promise_outlives_a_count_of_restores, setup,
 			teardown),
 		cmocka_unit_test_setup_teardown(a_promise_outlives_the_agent, setup, teardown),
-		cmocka_unit_test_setup_teardown(another_agent_is_asked, setup, teardown),
+		cmocka_unit_test_setup_teardown(another_agent_is_connected, setup, teardown),
 		cmocka_unit_test_setup_teardown(asking_is_cheap, setup_seldom, teardown),
 	};
 

@@ -1,5 +1,5 @@
 /* What the agent does with frames that no worker of this version sends: it names another version,
- * hangs up on nonsense, and goes on serving the others. */
+ * closes the connection on malformed frames, and goes on serving the others. */
 #include "ipc/frames.h"
 #include "test_session_agent.h"
 
@@ -39,7 +39,7 @@ static void send_whole(int fd, enum proto_type type, const void *body)
 	send_part(fd, type, body, SIZE_MAX, 0);
 }
 
-/* Whether the agent has hung up, without a word before. */
+/* Returns whether the agent closed the connection without sending a frame. */
 static bool hangs_up(int fd)
 {
 	struct pollfd poller = {.fd = fd, .events = POLLIN};

@@ -11,7 +11,7 @@
 
 #define HOSTS  2
 #define WORLD  3
-#define SHARED (3u << 20) /* bytes that all ranks hold alike: several chunks */
+#define SHARED (3u << 20) /* bytes that are equal on all ranks: several chunks */
 #define OWN    5000u
 #define KILLS  12
 
@@ -66,7 +66,8 @@ static void open_rank(struct rank *rank)
 		.job = "test",
 		.rank = rank->number,
 		.world = WORLD,
-		.persist_every_ms = 3600 * 1000, /* hosts do not heed it: each save is durable */
+		.persist_every_ms =
+			3600 * 1000, /* ignored with several hosts: each save is durable */
 		.host_first = firsts[rank->host],
 		.host_ranks = sizes[rank->host],
 		.socket = socks[rank->host],
@@ -230,7 +231,7 @@ static void hosts_go_on_from_one_checkpoint(void **unused)
 	assert_int_equal(restore_all(), 3);
 }
 
-/* A rank of one host leaves without a word and comes back: all hosts begin anew. */
+/* A rank of one host disconnects without BYE and comes back: all hosts start over. */
 static void a_rank_that_comes_back_ends_the_run(void **unused)
 {
 	for (uint32_t r = 0; r < WORLD; r++) {

@@ -78,8 +78,8 @@ static void arena_grows_and_keeps_what_it_holds(void **unused)
 	leave(ckpt);
 }
 
-/* Memory ends in the middle of a tag: the files that were staged, those that are written, and a tag
- * behind it are all whole. */
+/* Memory runs out in the middle of a tag: the files that were staged, those that are written, and
+ * the next tag are all complete. */
 static void memory_ends_in_the_middle(void **unused)
 {
 	struct pawl_ckpt *ckpt = join_named(0, 1, MEMORY, NULL);
@@ -252,8 +252,8 @@ static void what_is_dropped_never_was(void **unused)
 	struct pawl_ckpt *ckpt = join_named(0, 1, 0, NULL);
 	uint64_t id = begin(ckpt, "t");
 
-	pawl_ckpt_drop(ckpt, "before it was asked for");
-	must_fail(ckpt, id, PAWL_ECANCELED, "before it was asked for");
+	pawl_ckpt_drop(ckpt, "before its slot was requested");
+	must_fail(ckpt, id, PAWL_ECANCELED, "before its slot was requested");
 	id = begin(ckpt, "t");
 	must_add(ckpt, "t", "a", 5000);
 	pawl_ckpt_drop(ckpt, "changed my mind");
@@ -274,7 +274,7 @@ static void what_is_dropped_never_was(void **unused)
 	leave(ckpt);
 }
 
-static void damage_in_memory_is_met_once(void **unused)
+static void damage_in_memory_is_found_once(void **unused)
 {
 	struct pawl_ckpt *ckpt = join_named(0, 1, 0, NULL);
 	struct pawl_restore *restore;
@@ -299,8 +299,8 @@ static void damage_in_memory_is_met_once(void **unused)
 	leave(ckpt);
 }
 
-/* The newest is worthless in memory and durable: its copy in the store comes first, then older tags
- * in memory; a tag that is asked for by its name does not change that. */
+/* The newest is damaged in memory and durable: its copy in the store comes first, then older tags
+ * in memory. Opening a tag by its name does not change that. */
 static void damaged_newest_comes_from_the_store(void **unused)
 {
 	struct pawl_ckpt *ckpt = join_named(0, 1, 0, NULL);
@@ -322,7 +322,7 @@ static void damaged_newest_comes_from_the_store(void **unused)
 	leave(ckpt);
 }
 
-/* Restarts the agent. When this returns, the session knows of it, and that save id is void. */
+/* Restarts the agent. When this returns, the session knows of it, and that save id has failed. */
 static void restart_agent(struct pawl_ckpt *ckpt, uint64_t id)
 {
 	kill_agent();
@@ -403,7 +403,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(what_adds_to_what_failed_fails, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_others_put_into_a_tag_stays, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_is_dropped_never_was, setup, teardown),
-		cmocka_unit_test_setup_teardown(damage_in_memory_is_met_once, setup, teardown),
+		cmocka_unit_test_setup_teardown(damage_in_memory_is_found_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(damaged_newest_comes_from_the_store, setup,
 			teardown),
 		cmocka_unit_test_setup_teardown(an_agent_dies_in_the_middle, setup, teardown),

@@ -1,5 +1,5 @@
 /* Worker and agent together: the last committed save survives the worker, also while another slot
- * of the memory tier is in use and the next save is under way. The third slot that this takes is
+ * of the memory tier is in use and the next save is in progress. The third slot that this takes is
  * taken only then, and only where memory has room for it. */
 #include "test_session_agent.h"
 
@@ -9,9 +9,9 @@
 #define STATE_BYTES (5u << 20) /* bytes of a save */
 #define ARENA_BYTES (6u << 20) /* bytes of a save's arena, with the pickle, in pages of 2 MiB */
 #define LARGE_BYTES (7u << 20) /* bytes of a larger save, whose arena takes 8 MiB */
-#define READY_FD    3          /* descriptor on which a worker says that it may be killed */
+#define READY_FD    3          /* descriptor on which a worker reports that it may be killed */
 
-/* Saves len_bytes that tell the step, and waits until they are committed. */
+/* Saves len_bytes that depend on the step, and waits until they are committed. */
 static void save(struct pawl_ckpt *ckpt, uint64_t step, uint32_t len_bytes)
 {
 	uint8_t *state = malloc(len_bytes);
@@ -82,7 +82,7 @@ static int run_worker(const char *socket_path, const char *root_path, const char
 	restore(ckpt, 1);
 	save(ckpt, 2, STATE_BYTES);
 	pawl_ckpt_announce(ckpt, 3);
-	/* The agent has heard the question. */
+	/* the agent has received the request */
 	assert_int_equal(pawl_ckpt_pending(ckpt, pending, &n, &err), 0);
 	assert_int_equal(write(READY_FD, "", 1), 1);
 	pause();

@@ -1,5 +1,5 @@
-/* Files of a directory store that are mapped because they are in the page cache: what is held, what
- * refuses, and that nothing stays behind. */
+/* Files of a directory store that are mapped because they are in the page cache: which bytes stay,
+ * what refuses, and that nothing is left. */
 #include "base/err.h"
 #include "base/fault.h"
 #include "store/store.h"
@@ -223,7 +223,7 @@ static void file_being_written_is_not_mapped(void **state)
 {
 	int fd = open(path, O_WRONLY | O_CLOEXEC);
 
-	assert_refused("hold up writers");
+	assert_refused("take a read lease");
 	close(fd);
 	map_file();
 }
@@ -237,8 +237,8 @@ static void file_that_was_cut_is_not_mapped(void **state)
 /* After each refusal the file is read as if nothing had been tried. */
 static void refusals_leave_nothing_behind(void **state)
 {
-	static const char *const points[][2] = {{"store.lease", "hold up writers"},
-		{"store.lock", "keep its pages"}};
+	static const char *const points[][2] = {{"store.lease", "take a read lease"},
+		{"store.lock", "lock its pages"}};
 	struct store_io io = {.file = file, .len_bytes = FILE_BYTES};
 	int fd;
 
@@ -288,7 +288,7 @@ static void without_a_right_to_lock_it_is_not_mapped(void **state)
 		caps[0].effective &= ~(1u << CAP_IPC_LOCK);
 		armed = armed && syscall(SYS_capset, &header, caps) == 0;
 		_exit(!armed || store_map(store, file, &map, &err) != PAWL_ENOTSUP ||
-			strstr(err.msg, "keep its pages") == NULL);
+			strstr(err.msg, "lock its pages") == NULL);
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);

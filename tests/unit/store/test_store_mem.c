@@ -1,5 +1,5 @@
-/* The crash simulator is itself held to its claims: what was synced survives every kind of crash,
- * what was not may be lost, torn or undone, and is, over enough seeds. */
+/* The crash simulator itself is tested: what was synced survives every kind of crash, what was not
+ * may be lost, torn or undone, and is, over enough seeds. */
 #include "../lib/seed.h"
 #include "base/err.h"
 #include "base/rng.h"

@@ -344,7 +344,7 @@ static void short_transfers_are_continued(void **state)
 	store_close_file(store, file);
 }
 
-/* The refused transfer is started anew, buffered, and that start fails. */
+/* The refused transfer is started again, buffered, and that start fails. */
 static void failed_restart_is_reported(void **state)
 {
 	struct store_file *file;

@@ -86,7 +86,7 @@ static void copies_are_of_the_moment(void **state)
 	}
 }
 
-/* The engine is held before it copies the span that changes. */
+/* The engine is stopped before it copies the span that changes. */
 static void what_changes_is_named(void **state)
 {
 	struct bench b;
@@ -118,7 +118,7 @@ static void what_changes_is_named(void **state)
 	bench_close(&b);
 }
 
-/* Closing and beginning again both wait for the copies under way. */
+/* Closing and beginning again both wait for the copies in progress. */
 static void none_is_left_behind(void **state)
 {
 	struct bench b;

@@ -94,7 +94,7 @@ static void why_not(void **state)
 	assert_int_equal(snap_open(&snap, &options, NULL), 0);
 	unsetenv("PAWL_NO_UFFD");
 	assert_int_equal(snap_best(snap, &why), SNAP_COPIED);
-	assert_string_equal(why, "not asked for");
+	assert_string_equal(why, "turned off by the caller");
 	snap_close(snap);
 	snap_close(NULL);
 }

@@ -194,6 +194,18 @@ static void start_round(struct agent_root *root, struct agent_conn *conn)
 	persist_submit(root->storage.thread, job);
 }
 
+/* Whether a round may start. With ranks on other hosts: all ranks here ask, and nothing is still to
+ * become durable. So all hosts come to the round in the same order. */
+static bool may_start(const struct agent_root *root)
+{
+	for (uint32_t r = 0; root->remote_ranks > 0 && r < root->ledger.world; r++) {
+		if (!root->ranks[r].conn || !root->ranks[r].conn->restore_id) {
+			return false;
+		}
+	}
+	return root->remote_ranks == 0 || ledger_all_durable(&root->ledger);
+}
+
 void restore_ask(struct agent_root *root, struct agent_conn *conn)
 {
 	struct agent_restore *restore = &root->restore;
@@ -203,8 +215,8 @@ void restore_ask(struct agent_root *root, struct agent_conn *conn)
 		/* The other ranks are a round behind: the answer waits for them. */
 		return;
 	}
-	if (restore->state == RESTORE_IDLE && !root_hosts_may_restore(root)) {
-		return; /* root_hosts_advance calls again */
+	if (restore->state == RESTORE_IDLE && !may_start(root)) {
+		return; /* restore_advance calls again */
 	}
 	if (restore->state == RESTORE_IDLE) {
 		start_round(root, conn);
@@ -218,6 +230,16 @@ void restore_ask(struct agent_root *root, struct agent_conn *conn)
 	if (restore->state == RESTORE_OFFERED) {
 		send_offer(root, conn);
 		finish_if_nothing(root);
+	}
+}
+
+void restore_advance(struct agent_root *root)
+{
+	if (root->remote_ranks == 0 || root->restore.state != RESTORE_IDLE || !may_start(root)) {
+		return;
+	}
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		restore_ask(root, root->ranks[r].conn);
 	}
 }
 
@@ -368,7 +390,7 @@ void restore_resolved(struct agent_root *root, const struct persist_job *job)
 	}
 	/* After PAWL_EPEER the run of the hosts is over, and the ranks will ask again. */
 	if (result->rv == PAWL_EPEER && root->remote_ranks > 0) {
-		root_hosts_over(root, root->epoch.number, result->err.msg);
+		root_epoch_over(root, root->epoch.number, result->err.msg);
 		return;
 	}
 	if (result->rv != 0) {
@@ -379,7 +401,7 @@ void restore_resolved(struct agent_root *root, const struct persist_job *job)
 			}
 		}
 		if (result->rv == PAWL_ETIMEDOUT && root->remote_ranks > 0) {
-			root_hosts_over(root, root->epoch.number, result->err.msg);
+			root_epoch_over(root, root->epoch.number, result->err.msg);
 		}
 		return;
 	}
@@ -424,7 +446,8 @@ void restore_condemn(struct agent_root *root, bool memory, const char *tag, cons
 	}
 }
 
-void restore_finish(struct agent_root *root)
+/* All have voted, here and on other hosts: carries the verdict out and sends it to all ranks. */
+static void finish(struct agent_root *root)
 {
 	struct agent_restore *restore = &root->restore;
 	struct frame_verdict frame;
@@ -477,10 +500,29 @@ void restore_vote(struct agent_root *root, struct agent_conn *conn, uint8_t verd
 	if (restore->voted < root->ledger.world) {
 		return;
 	}
-	if (root->remote_ranks > 0) {
-		root_hosts_vote(root);
-	} else {
-		restore_finish(root);
+	if (root->remote_ranks == 0 || !root_hosts_vote(root)) {
+		finish(root);
+	}
+}
+
+void restore_voted(struct agent_root *root, const struct persist_job *job)
+{
+	struct agent_restore *restore = &root->restore;
+	const struct persist_result *result = &job->result;
+	bool failed = result->rv != 0;
+
+	if (restore->state != RESTORE_VOTED || job->epoch != root->epoch.number) {
+		return; /* The ranks that voted have ended. */
+	}
+	restore->verdict = result->vote.verdict;
+	if (failed) {
+		restore->verdict = result->rv == PAWL_EPEER ? VERDICT_RETRY : VERDICT_REFUSED;
+	}
+	snprintf(restore->why, sizeof(restore->why), "%.255s",
+		failed ? result->err.msg : result->vote.why);
+	finish(root);
+	if (result->rv == PAWL_ETIMEDOUT) { /* The rounds of the other hosts are unknown. */
+		root_epoch_over(root, job->epoch, result->err.msg);
 	}
 }
 

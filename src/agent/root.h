@@ -2,15 +2,22 @@
  * One root of the agent: its ledger, its ranks and their arenas, its storage thread, and the
  * connections of its workers. Runs on the loop's thread alone.
  *
- *   agent.c         accepts connections, runs the loop's callbacks
- *   frames.c        handles the frames of workers
- *   root.c          carries out what the ledger decides
- *   root_persist.c  hands saves to the storage thread, handles its results
- *   root_hosts.c    handles jobs whose ranks span hosts
- *   root_history.c  queues rows of the history and the events
- *   root_alerts.c   reports failures to users
- *   root_ask.c      has all ranks stop, or save, at the same step
- *   restore.c       has all ranks restore the same checkpoint
+ * A file calls only those below it, except that root_alerts.c and conn.c call each other:
+ *
+ *   agent.c           accepts connections, runs the loop's callbacks
+ *   frames.c          handles the frames of workers
+ *   root_reap.c       handles the jobs that the storage thread has finished
+ *   root.c            opens and closes a root; its workers come and go
+ *   root_saves.c      carries out what the ledger decides of saves
+ *   restore.c         has all ranks restore the same checkpoint
+ *   root_epoch.c      begins an epoch
+ *   root_hosts.c      talks to the other hosts, if the ranks span hosts
+ *   root_persist.c    hands jobs to the storage thread
+ *   root_history.c    queues rows of the history and the events
+ *   root_ask.c        has all ranks stop, or save, at the same step
+ *   root_alerts.c     reports failures to users
+ *   conn.c            sends frames to workers
+ *   agent_progress.c  ends a drain, and the loop when idle
  */
 #ifndef AGENT_ROOT_H
 #define AGENT_ROOT_H
@@ -238,21 +245,12 @@ struct agent {
 };
 
 /* ---- frames.c ---- */
-/* Sends a frame; id 0: an event; body: see frame_encode. On failure the connection is marked
- * closing. */
-void conn_send(struct agent_conn *conn, enum proto_type type, uint32_t id, const void *body);
-/* Sends a frame with descriptors, which stay the caller's. */
-void conn_send_fds(struct agent_conn *conn, enum proto_type type, uint32_t id, const void *body,
-	const int *fds, uint32_t fds_n);
-void conn_reply_ok(struct agent_conn *conn, uint32_t id);
-void conn_reply_error(struct agent_conn *conn, uint32_t id, const struct pawl_err *err);
-void conn_send_welcome(struct agent_conn *conn); /* answers HELLO */
 /* Handles a frame; marks the connection closing if the frame is malformed. */
 void frame_handle(struct agent_conn *conn, struct proto_frame *frame);
 
-/* ---- agent.c ---- */
-/* Called after a change that a drain or the idle timer may wait for. */
-void agent_progress(struct agent *agent);
+/* ---- root_reap.c ---- */
+/* Handles the jobs that the storage thread has finished, and its alerts. */
+void root_reap(struct agent_root *root);
 
 /* ---- root.c ---- */
 int root_open(struct agent *agent, const char *path, const struct persist_options *options,
@@ -263,7 +261,8 @@ void root_close(struct agent_root *root);
 int root_join(struct agent_root *root, struct agent_conn *conn, uint32_t world, uint32_t attempt,
 	struct pawl_err *err);
 void root_leave(struct agent_root *root, struct agent_conn *conn);
-void root_begin(struct agent_root *root, struct agent_conn *conn);
+
+/* ---- root_saves.c ---- */
 /* Returns how many times, up to LEDGER_SLOTS, need_bytes for each rank here fit the budget. */
 uint32_t root_fits(const struct agent_root *root, uint64_t need_bytes);
 void root_staged(struct agent_root *root, struct agent_conn *conn,
@@ -274,43 +273,37 @@ void root_fail(struct agent_root *root, uint32_t rank, uint64_t seq, const char 
 	const char *why);
 /* Named saves: see ledger_move_on. */
 void root_move_on(struct agent_root *root, uint32_t rank, enum ledger_move move, const char *tag);
-void root_new_epoch(struct agent_root *root, uint32_t world, uint32_t attempt);
+/* Answers the ranks of a streamed save: its directory exists, or could not be made. */
+void root_streams_ready(struct agent_root *root, const struct persist_job *job);
+/* Drops what a rank has in a slot, and frees its memory. */
+void root_free_slot(struct agent_rank *rank, int slot);
 /* Asks the ledger again about waiting saves and the next persist. Called after anything that may
  * have changed its answer. */
 void root_advance(struct agent_root *root);
-/* Answers the ranks of a streamed save: its directory exists, or could not be made. */
-void root_streams_ready(struct agent_root *root, const struct persist_job *job);
-/* Makes a job of the current epoch for the storage thread; root_reap frees it. NULL: no memory. */
-struct persist_job *root_job(struct agent_root *root, enum persist_kind kind, const char *tag);
 
-/* Tells the ranks that they hold a partition differently: from now on each rank saves its own. */
-void root_send_diverged(struct agent_root *root, const char *part);
-/* Sends the workers the level that a save has reached, or that it failed. */
-void root_send_level(struct agent_root *root, uint64_t seq, enum proto_level level, int code,
+/* ---- restore.c ---- */
+void restore_ask(struct agent_root *root, struct agent_conn *conn); /* request: conn->restore_* */
+/* Starts a round for the ranks that wait for one, if their job spans hosts and it may start now. */
+void restore_advance(struct agent_root *root);
+void restore_resolved(struct agent_root *root, const struct persist_job *job);
+/* Counts a vote. The rank waits for the verdict if conn->vote_id is not 0. */
+void restore_vote(struct agent_root *root, struct agent_conn *conn, uint8_t verdict,
 	const char *why);
-/* Drops what a rank has in a slot, and frees its memory. */
-void root_free_slot(struct agent_rank *rank, int slot);
+/* Handles the verdict of all hosts. */
+void restore_voted(struct agent_root *root, const struct persist_job *job);
+/* The rank no longer reads a slot. */
+void restore_done(struct agent_root *root, struct agent_conn *conn);
+/* The bytes of a tag are damaged: drops it from memory, or puts it aside in the store. */
+void restore_condemn(struct agent_root *root, bool memory, const char *tag, const char *why);
+/* Offers tag ("": the newest) to this rank alone. */
+void restore_find(struct agent_root *root, struct agent_conn *conn, uint32_t id, const char *tag);
 
-/* ---- root_persist.c ---- */
-/* Hands a committed slot to the storage thread. The ledger keeps the slot from all others until the
- * job is reaped. */
-void root_persist(struct agent_root *root, int slot);
-/* Handles the result of root_persist. */
-void root_persisted(struct agent_root *root, struct persist_job *job);
-/* Has the storage thread check the free space, once an epoch, after a commit that is not persisted
- * at once: so a full disk is reported before the first interval ends. */
-void root_check_space(struct agent_root *root, int slot);
-/* Handles the jobs that the storage thread has finished, and its alerts. */
-void root_reap(struct agent_root *root);
-/* Reports that one save has been in the storage thread for long. */
-void root_slow_fired(struct loop_timer *timer);
-
-/* ---- root_alerts.c: see alerts.h ---- */
-void root_alert(struct agent_root *root, const struct alert *alert);
-/* A rank was welcomed: if it is the reporter, sends it the active alerts. */
-void root_send_alerts(struct agent_conn *conn);
-/* Returns the most important active alert; NULL: there is none. */
-const struct alert_state *root_worst_alert(const struct agent_root *root);
+/* ---- root_epoch.c ---- */
+/* The ranks begin (anew): drops their connections and the saves that they are staging. */
+void root_new_epoch(struct agent_root *root, uint32_t world, uint32_t attempt);
+/* The run is over: begins a new epoch, unless the ranks have done so since epoch. They find out
+ * when they next ask for anything. */
+void root_epoch_over(struct agent_root *root, uint64_t epoch, const char *why);
 
 /* ---- root_hosts.c: a job whose ranks span hosts, see agree.h ---- */
 /* The ranks here begin (anew). Saves committed in the epoch before cannot become durable any more,
@@ -322,19 +315,28 @@ void root_hosts_begun(struct agent_root *root, const struct persist_job *job);
 void root_hosts_expect_nonce(struct agent_root *root);
 /* Save seq failed here, and so fails on all hosts. */
 void root_hosts_fail_save(struct agent_root *root, uint64_t seq, int code, const char *why);
-/* The job of a save was done: if the run is over (PAWL_EPEER), begins anew. */
-void root_hosts_saved(struct agent_root *root, const struct persist_job *job);
-/* Whether a round of restoring may start: all ranks here ask, and nothing is still to become
- * durable. So all hosts come to the round in the same order. */
-bool root_hosts_may_restore(const struct agent_root *root);
-/* Starts a round of restoring for the ranks that wait for one, if it may start now. */
-void root_hosts_advance(struct agent_root *root);
-/* All ranks here have voted: asks for the verdict of all hosts. */
-void root_hosts_vote(struct agent_root *root);
-void root_hosts_voted(struct agent_root *root, const struct persist_job *job);
-/* The run is over: begins a new epoch, unless the ranks have done so since epoch. They find out
- * when they next ask for anything. */
-void root_hosts_over(struct agent_root *root, uint64_t epoch, const char *why);
+/* All ranks here have voted: asks for the verdict of all hosts. Without memory for that, refuses
+ * the restore and returns false. */
+bool root_hosts_vote(struct agent_root *root);
+
+/* ---- root_persist.c ---- */
+/* Makes a job of the current epoch for the storage thread; root_reap frees it. NULL: no memory. */
+struct persist_job *root_job(struct agent_root *root, enum persist_kind kind, const char *tag);
+/* Submits a job whose result is not needed. Without memory the job is skipped: all such jobs only
+ * clean up. */
+void root_submit(struct agent_root *root, enum persist_kind kind, const char *tag);
+/* Hands a committed slot to the storage thread. The ledger keeps the slot from all others until the
+ * job is reaped. */
+void root_persist(struct agent_root *root, int slot);
+/* Has the storage thread check the free space, once an epoch, after a commit that is not persisted
+ * at once: so a full disk is reported before the first interval ends. */
+void root_check_space(struct agent_root *root, int slot);
+/* Reports that the write of one save takes long. */
+void root_slow_fired(struct loop_timer *timer);
+/* Reports that a committed slot could not be made durable. The slot stays, and is tried again. */
+void root_persist_failed(struct agent_root *root, int slot, const struct pawl_err *err);
+/* Reports "global_step5 is not durable: …", with the newest tag that is durable. */
+void root_report_failed(struct agent_root *root, const char *tag, const struct pawl_err *err);
 
 /* ---- root_history.c ---- */
 /* A save began in a slot; the one that was there is superseded. */
@@ -387,24 +389,37 @@ void root_set_running(struct agent_root *root, bool running);
 /* Adds the failures that earlier agents recorded in this root. */
 void root_add_past(struct agent_root *root, const struct events_past *past);
 void root_init_advice(struct agent_root *root);
-void root_init_ledger(struct agent_root *root, uint32_t world, int64_t interval_ns);
 /* With auto_interval: gives the advised interval to the ledger. */
 void root_advise(struct agent_root *root);
 void root_due_fired(struct loop_timer *timer);
 
-/* ---- restore.c ---- */
-void restore_ask(struct agent_root *root, struct agent_conn *conn); /* request: conn->restore_* */
-void restore_resolved(struct agent_root *root, const struct persist_job *job);
-/* Counts a vote. The rank waits for the verdict if conn->vote_id is not 0. */
-void restore_vote(struct agent_root *root, struct agent_conn *conn, uint8_t verdict,
+/* ---- root_alerts.c: see alerts.h ---- */
+void root_alert(struct agent_root *root, const struct alert *alert);
+/* A rank was welcomed: if it is the reporter, sends it the active alerts. */
+void root_send_alerts(struct agent_conn *conn);
+/* Returns the most important active alert; NULL: there is none. */
+const struct alert_state *root_worst_alert(const struct agent_root *root);
+
+/* ---- conn.c ---- */
+/* Sends a frame; id 0: an event; body: see frame_encode. On failure the connection is marked
+ * closing. */
+void conn_send(struct agent_conn *conn, enum proto_type type, uint32_t id, const void *body);
+/* Sends a frame with descriptors, which stay the caller's. */
+void conn_send_fds(struct agent_conn *conn, enum proto_type type, uint32_t id, const void *body,
+	const int *fds, uint32_t fds_n);
+void conn_reply_ok(struct agent_conn *conn, uint32_t id);
+void conn_reply_error(struct agent_conn *conn, uint32_t id, const struct pawl_err *err);
+void conn_send_welcome(struct agent_conn *conn); /* answers HELLO */
+/* Sends the workers the level that a save has reached, or that it failed. */
+void root_send_level(struct agent_root *root, uint64_t seq, enum proto_level level, int code,
 	const char *why);
-/* All have voted, here and on other hosts: carries the verdict out and sends it to all ranks. */
-void restore_finish(struct agent_root *root);
-/* The rank no longer reads a slot. */
-void restore_done(struct agent_root *root, struct agent_conn *conn);
-/* The bytes of a tag are damaged: drops it from memory, or puts it aside in the store. */
-void restore_condemn(struct agent_root *root, bool memory, const char *tag, const char *why);
-/* Offers tag ("": the newest) to this rank alone. */
-void restore_find(struct agent_root *root, struct agent_conn *conn, uint32_t id, const char *tag);
+/* Tells the ranks that they hold a partition differently: from now on each rank saves its own. */
+void root_send_diverged(struct agent_root *root, const char *part);
+
+/* ---- agent_progress.c ---- */
+/* Called after a change that a drain or the idle timer may wait for. */
+void agent_progress(struct agent *agent);
+/* Stops the loop if nothing is left to do; else looks again later. */
+void agent_idle_fired(struct loop_timer *timer);
 
 #endif

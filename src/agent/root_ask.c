@@ -136,14 +136,6 @@ void root_add_past(struct agent_root *root, const struct events_past *past)
 	root_set_running(root, root->workers.running);
 }
 
-void root_init_ledger(struct agent_root *root, uint32_t world, int64_t interval_ns)
-{
-	const struct ledger_times times = {.wait_ns = times_ns(TIME_LEDGER_WAIT),
-		.retry_ns = times_ns(TIME_LEDGER_RETRY)};
-
-	ledger_init(&root->ledger, &times, world, interval_ns, clock_mono_ns());
-}
-
 void root_init_advice(struct agent_root *root)
 {
 	const struct advice_bounds bounds = {.save_min_s = (double)times_ns(TIME_ADVICE_SAVE_MIN) /

@@ -3,7 +3,6 @@
 #include "agent/root.h"
 
 #include "base/clock.h"
-#include "ckpt/tags.h"
 
 #include <stdio.h>
 #include <string.h>

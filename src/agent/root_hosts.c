@@ -5,7 +5,6 @@
 #include "base/err.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Makes a job for the storage thread. Without memory for it, raises an alert and returns NULL. */
@@ -95,49 +94,7 @@ void root_hosts_begun(struct agent_root *root, const struct persist_job *job)
 	}
 }
 
-void root_hosts_over(struct agent_root *root, uint64_t epoch, const char *why)
-{
-	struct alert alert;
-
-	if (epoch != root->epoch.number) {
-		return; /* The ranks have begun anew meanwhile. */
-	}
-	alert_fill(&alert, ALERT_ONCE, NULL, "the ranks here begin anew: %.256s", why);
-	root_alert(root, &alert);
-	root_new_epoch(root, root->ledger.world, root->epoch.attempt);
-}
-
-void root_hosts_saved(struct agent_root *root, const struct persist_job *job)
-{
-	if (root->remote_ranks > 0 && job->result.rv == PAWL_EPEER) {
-		root_hosts_over(root, job->epoch, job->result.err.msg);
-	}
-}
-
-/* ---- restoring ---- */
-
-bool root_hosts_may_restore(const struct agent_root *root)
-{
-	for (uint32_t r = 0; root->remote_ranks > 0 && r < root->ledger.world; r++) {
-		if (!root->ranks[r].conn || !root->ranks[r].conn->restore_id) {
-			return false;
-		}
-	}
-	return root->remote_ranks == 0 || ledger_all_durable(&root->ledger);
-}
-
-void root_hosts_advance(struct agent_root *root)
-{
-	if (root->remote_ranks == 0 || root->restore.state != RESTORE_IDLE ||
-		!root_hosts_may_restore(root)) {
-		return;
-	}
-	for (uint32_t r = 0; r < root->ledger.world; r++) {
-		restore_ask(root, root->ranks[r].conn);
-	}
-}
-
-void root_hosts_vote(struct agent_root *root)
+bool root_hosts_vote(struct agent_root *root)
 {
 	struct agent_restore *restore = &root->restore;
 	struct persist_job *job = make_job(root, PERSIST_VOTE);
@@ -145,33 +102,12 @@ void root_hosts_vote(struct agent_root *root)
 	if (!job) {
 		restore->verdict = VERDICT_REFUSED;
 		snprintf(restore->why, sizeof(restore->why), "out of memory");
-		restore_finish(root);
-		return;
+		return false;
 	}
 	memcpy(job->tag, restore->tag, sizeof(job->tag));
 	job->vote.verdict = restore->verdict;
 	snprintf(job->vote.why, sizeof(job->vote.why), "%.255s", restore->why);
 	restore->state = RESTORE_VOTED;
 	persist_submit(root->storage.thread, job);
-}
-
-void root_hosts_voted(struct agent_root *root, const struct persist_job *job)
-{
-	struct agent_restore *restore = &root->restore;
-	const struct persist_result *result = &job->result;
-	bool failed = result->rv != 0;
-
-	if (restore->state != RESTORE_VOTED || job->epoch != root->epoch.number) {
-		return; /* The ranks that voted have ended. */
-	}
-	restore->verdict = result->vote.verdict;
-	if (failed) {
-		restore->verdict = result->rv == PAWL_EPEER ? VERDICT_RETRY : VERDICT_REFUSED;
-	}
-	snprintf(restore->why, sizeof(restore->why), "%.255s",
-		failed ? result->err.msg : result->vote.why);
-	restore_finish(root);
-	if (result->rv == PAWL_ETIMEDOUT) { /* The rounds of the other hosts are unknown. */
-		root_hosts_over(root, job->epoch, result->err.msg);
-	}
+	return true;
 }

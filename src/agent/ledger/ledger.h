@@ -1,7 +1,7 @@
 /*
  * The ledger of one root: which save is in which generation of the memory tier, and what may happen
  * to it next. Pure: no clock, no I/O, no locks; time comes in as an argument, decisions go out. The
- * agent's shell (root.c) carries them out.
+ * agent's shell (root_saves.c) carries them out.
  *
  * A save is known by its sequence number, which grows: the n-th save of a rank since it started, or
  * since all ranks restored together. All ranks save in the same order, so the same number is the

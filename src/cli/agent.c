@@ -114,7 +114,7 @@ static int take_signals(struct alone *alone, struct pawl_err *err)
 	return loop_add_signals(alone->loop, &alone->signals, &set, err);
 }
 
-/* Runs the agent until it is idle or told to stop. */
+/* Runs the agent until it is idle, or a signal stops it. */
 static int serve(const struct agent_options *with, struct alone *alone, struct pawl_err *err)
 {
 	char summary[1024];

@@ -13,11 +13,11 @@ struct pawl_err;
 /* Exit codes of every command; docs/exit-codes.md has them in words. */
 enum cli_exit {
 	CLI_OK = 0,
-	CLI_FAILURE = 1, /* an error of the system, or one without a code of its own */
-	CLI_USAGE = 2,   /* the command line is wrong, or the environment it is given */
-	CLI_NOTHING = 3, /* what was asked for is not there */
+	CLI_FAILURE = 1, /* an error of the system, or one without its own code */
+	CLI_USAGE = 2,   /* the command line or the environment is wrong */
+	CLI_NOTHING = 3, /* what the user named does not exist */
 	CLI_DAMAGED = 4, /* stored bytes are not what was written */
-	CLI_BUSY = 75,   /* in use by somebody else: try again later (EX_TEMPFAIL) */
+	CLI_BUSY = 75,   /* in use by another process: try again later (EX_TEMPFAIL) */
 };
 
 /* One option of a command. A zeroed one ends a table of them. */
@@ -52,7 +52,7 @@ struct cli_reader {
 
 #define CLI_ARG  -1 /* an argument, in value */
 #define CLI_END  -2 /* no more words */
-#define CLI_HELP -3 /* --help was asked for and printed: exit with CLI_OK */
+#define CLI_HELP -3 /* --help was printed: exit with CLI_OK */
 #define CLI_BAD  -4 /* the error was printed: exit with CLI_USAGE */
 
 /* Reads the next word. Returns the index of an option (its argument in value), or one of the
@@ -60,11 +60,12 @@ struct cli_reader {
 int cli_read(struct cli_reader *reader);
 /* Returns the exit code for CLI_HELP and CLI_BAD. */
 int cli_read_exit_code(int what);
-/* Reads a whole decimal number between least and most; tells the user and returns false
- * otherwise. */
+/* Reads a whole decimal number between least and most. False: it is none, and the error is
+ * printed. */
 bool cli_number(const struct cli_command *command, const char *what, const char *text,
 	uint64_t least, uint64_t most, uint64_t *number);
-/* Reads seconds, decimals allowed, at most most_s; tells the user and returns false otherwise. */
+/* Reads seconds, decimals allowed, at most most_s. False: they are none, and the error is
+ * printed. */
 bool cli_seconds(const struct cli_command *command, const char *what, const char *text,
 	double most_s, int64_t *ns);
 /* Prints "pawl ckpt ls: <message>; see pawl ckpt ls --help". Returns CLI_USAGE. */
@@ -74,10 +75,10 @@ void cli_help(const struct cli_command *command);
 
 /* ---- printing (print.c) ---- */
 
-/* Prints as fprintf does, for people. Text that others have chosen (names, paths, reasons) cannot
- * steer a terminal or look like another line: all but the line ends at the beginning and the end of
- * fmt is shown as base/text.h says, so fmt has none in between. An unbuffered stream gets one
- * write. */
+/* Prints as fprintf does, for people. Foreign text (names, paths, reasons) cannot control a
+ * terminal or look like another line: the output is escaped by base/text.h, but for the line ends
+ * at the beginning and the end of fmt. So fmt has no line end in between. An unbuffered stream gets
+ * one write. */
 void cli_print(FILE *to, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Prints several lines from a source that may write lines: the scheduler's explanations. */
 void cli_print_lines(FILE *to, const char *text);

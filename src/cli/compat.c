@@ -1,8 +1,8 @@
 /*
  * pawl compat: reads its command line and becomes `python -m pawl.compat`.
  *
- * Only the interpreter can say which package provides a name: that depends on its path, and on what
- * is installed for it.
+ * Only the interpreter knows which package provides a name: that depends on its path, and on its
+ * installed packages.
  */
 #include "base/err.h"
 #include "cli/cli.h"

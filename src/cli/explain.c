@@ -48,7 +48,7 @@ static int compare_ns(const void *a, const void *b)
 	return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* Prints which operation made a step so much longer than the others. */
+/* Prints the operation that made a step longer than the usual one. */
 static void print_cause(const struct explain_sum *sum, const struct explain_step *step,
 	int64_t usual_ns)
 {
@@ -142,7 +142,7 @@ static void print_phases(const struct explain_sum *sum, const struct explain_gro
 
 /* ---- late ranks ---- */
 
-/* Returns the rank with the most lateness of those not shown yet; ranks if there is none. */
+/* Returns the latest rank of those not shown yet; ranks: there is none. */
 static uint32_t find_next(const struct explain_sum *sum, uint32_t ranks, const bool *shown)
 {
 	uint32_t next = ranks;
@@ -287,8 +287,8 @@ static void print_summary(const struct explain_sum *sum, const struct explain_gr
 	}
 	if (group->skew_ns > 0) {
 		cli_print(stdout,
-			"clocks of hosts were apart by %.1f ms or more, and were put right by what "
-			"must have been after what\n",
+			"clocks of hosts differed by %.1f ms or more, and were corrected by the "
+			"order of events\n",
 			ms_of(group->skew_ns));
 	}
 }
@@ -297,7 +297,7 @@ static void print_group(const struct explain_sum *sum, const struct explain_grou
 {
 	print_summary(sum, group);
 	if (sum->ops_n == 0) {
-		cli_print(stdout, "there is no collective that all of them have\n");
+		cli_print(stdout, "there is no collective that all traces have\n");
 		return;
 	}
 	print_phases(sum, group);
@@ -408,8 +408,8 @@ static int print_all(struct explain *explain, struct pawl_err *err)
 	}
 	if (rv == 0 && explain->rows_n > GROUPS_SHOWN) {
 		cli_print(stdout,
-			"\n%zu groups more, whose operations were waited for less: --group "
-			"shows one\n",
+			"\n%zu more groups, whose operations took less waiting: --group shows "
+			"one\n",
 			explain->rows_n - GROUPS_SHOWN);
 	}
 	return rv;
@@ -450,9 +450,8 @@ static int explain_folder(struct explain *explain, const char *path, struct pawl
 		return rv;
 	}
 	if (explain->files.bad_n > 0) {
-		cli_print(stderr, "pawl explain: passed over %zu file%s: %s\n",
-			explain->files.bad_n, explain->files.bad_n == 1 ? "" : "s",
-			explain->files.bad);
+		cli_print(stderr, "pawl explain: ignored %zu file%s: %s\n", explain->files.bad_n,
+			explain->files.bad_n == 1 ? "" : "s", explain->files.bad);
 	}
 	rv = list_groups(explain, err);
 	if (rv == 0) {

@@ -1,4 +1,4 @@
-/* Shared by the files of `pawl explain`: a group's traces, and what they say. */
+/* Shared by the files of `pawl explain`: a group's traces, and their summary. */
 #ifndef CLI_EXPLAIN_H
 #define CLI_EXPLAIN_H
 
@@ -19,7 +19,7 @@ struct explain_files {
 	} * at;                 /* owned; sorted by group, then by rank */
 	size_t n;               /* number of entries in at */
 	int folder;             /* the directory, open; -1: none */
-	size_t bad_n;           /* files that are named like traces and are none */
+	size_t bad_n;           /* files that have the name of a trace and are none */
 	char bad[192];          /* the first such file, and why */
 };
 
@@ -33,9 +33,10 @@ struct explain_group {
 	uint64_t id;           /* id of the group */
 	uint32_t ranks, hosts; /* number of ranks, and of hosts, in the group */
 	uint32_t traced_ranks; /* ranks that left a trace */
-	struct trace *traces;  /* owned; one for each rank; head.ranks is 0 if the rank left none */
-	int64_t *base_ns;      /* owned; one for each rank: times plus this are CLOCK_REALTIME */
-	int64_t skew_ns;       /* largest correction of a host's clock */
+	struct trace
+		*traces;  /* owned; one for each rank; header.ranks is 0 if the rank left none */
+	int64_t *base_ns; /* owned; one for each rank: times plus this are CLOCK_REALTIME */
+	int64_t skew_ns;  /* largest correction of a host's clock */
 };
 
 /* Loads the files from first on that are of one group; *n: how many. PAWL_ENOMEM, PAWL_EIO,
@@ -48,15 +49,15 @@ int64_t explain_group_begin(const struct explain_group *group);
 
 /* ---- printing (explain.c) ---- */
 
-/* Does what `pawl explain path` does. */
+/* Prints what `pawl explain path` prints. */
 int explain_print(const char *path, struct pawl_err *err);
 
-/* ---- what the traces say (explain_sum.c); pure ---- */
+/* ---- the summary (explain_sum.c); pure ---- */
 
 enum explain_phase {
 	EXPLAIN_QUEUED,
 	EXPLAIN_IDLE,
-	EXPLAIN_LATE, /* until the last rank of all had begun, as all traces together show */
+	EXPLAIN_LATE, /* until the last rank had begun, by all traces together */
 	EXPLAIN_NETWORK,
 	EXPLAIN_MEMORY,
 	EXPLAIN_PHASES
@@ -88,7 +89,7 @@ struct explain_rank {
 /* Traffic from one host to another. */
 struct explain_link {
 	uint32_t from, to; /* hosts; numbers after the last host are servers */
-	double bytes, s;   /* bytes that went, and seconds of the link's turns */
+	double bytes, s;   /* bytes that were sent, and seconds of the link's turns */
 };
 
 #define EXPLAIN_LATE_NS 100000 /* a rank that is less late is not called late */
@@ -107,9 +108,9 @@ struct explain_sum {
 	double elapsed_s;               /* time from the first begin to the last end */
 };
 
-/* Corrects the hosts' clocks, as far as the order of events proves them wrong. */
+/* Corrects the skew of the hosts' clocks, as far as the order of events proves it. */
 void explain_align(struct explain_group *group);
-/* Sums up what a group's traces say. PAWL_ENOMEM. */
+/* Sums up a group's traces. PAWL_ENOMEM. */
 int explain_sum_init(struct explain_sum *sum, const struct explain_group *group,
 	struct pawl_err *err);
 void explain_sum_deinit(struct explain_sum *sum);

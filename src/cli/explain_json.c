@@ -16,13 +16,13 @@
 #include <string.h>
 
 #define PIDS_MAX 10000000u /* process ids of a host: more than a kernel has */
-#define HOSTS    1000u     /* hosts told apart, by a digest of their names */
+#define HOSTS    1000u     /* hosts, numbered by a digest of their names */
 #define ROWS     8u        /* threads of a group */
 
 /* The rank whose events are written. */
 struct place {
 	struct explain_json *json;         /* document that they are written to */
-	const struct trace_header *header; /* head of the rank's trace */
+	const struct trace_header *header; /* header of the rank's trace */
 	int64_t base_ns; /* a record's time plus this is time since json's begin */
 	uint64_t pid;    /* id of the rank's process in the document */
 	unsigned tid;    /* id of the first row of the group */

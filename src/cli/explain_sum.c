@@ -1,4 +1,4 @@
-/* pawl explain: sums up what a group's traces say together. Pure. */
+/* pawl explain: sums up a group's traces. Pure. */
 #include "cli/explain.h"
 
 #include "base/err.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define NS_PER_S       1e9
-#define SKEW_MAX_NS    (1LL << 50) /* clocks further apart are left as they are */
+#define SKEW_MAX_NS    (1LL << 50) /* a larger skew is not corrected */
 #define STEP_OPS_MAX   2048u       /* operations of a step, at most */
 #define STEPS_MIN      4u          /* repetitions, at least, that make a step */
 #define ODD_SHARE      20u         /* one in so many operations may differ from the step before */
@@ -41,8 +41,7 @@ static bool is_collective(const struct trace_record *record)
 	return record->type == TRACE_OPERATION && record->kind < PAWL_SEND;
 }
 
-/* Finds the numbers that no rank's file has lost, as far as can be seen from the first and the
- * last. */
+/* Finds the numbers that no rank's file has lost, by the first and the last one of each. */
 static void find_range(const struct explain_group *group, uint64_t *from, uint64_t *to)
 {
 	*from = 0;
@@ -133,8 +132,8 @@ static bool waits_for_all(enum pawl_coll kind)
 		kind == PAWL_BARRIER;
 }
 
-/* Returns by how much clock b is ahead of clock a. Nothing is done at one rank before the other has
- * begun it. */
+/* Returns by how much clock b is ahead of clock a: an operation is not done at one rank before the
+ * other has begun it. */
 static int64_t find_skew(const struct explain_group *group, const struct table *tables, uint32_t a,
 	uint32_t b)
 {
@@ -169,16 +168,16 @@ void explain_align(struct explain_group *group)
 		first++;
 	}
 	for (uint32_t r = first + 1; r < group->ranks && tables_whole(tables, group->ranks); r++) {
-		int64_t apart_ns;
+		int64_t skew_ns;
 
 		if (group->traces[r].header.ranks == 0 ||
 			group->traces[r].header.host == group->traces[first].header.host) {
 			continue;
 		}
-		apart_ns = find_skew(group, tables, first, r);
-		group->base_ns[r] -= apart_ns;
-		apart_ns = apart_ns < 0 ? -apart_ns : apart_ns;
-		group->skew_ns = apart_ns > group->skew_ns ? apart_ns : group->skew_ns;
+		skew_ns = find_skew(group, tables, first, r);
+		group->base_ns[r] -= skew_ns;
+		skew_ns = skew_ns < 0 ? -skew_ns : skew_ns;
+		group->skew_ns = skew_ns > group->skew_ns ? skew_ns : group->skew_ns;
 	}
 	free_tables(tables, group->ranks);
 }
@@ -290,7 +289,7 @@ static bool is_alike(const struct explain_op *a, const struct explain_op *b)
 	return x->kind == y->kind && x->op == y->op && x->dtype == y->dtype && x->bytes == y->bytes;
 }
 
-/* Returns after how many operations the sequence repeats; 0: it does not. */
+/* Returns the number of operations after which the sequence repeats; 0: it does not. */
 static size_t find_period(const struct explain_sum *sum)
 {
 	for (size_t n = 1; n <= STEP_OPS_MAX && n * STEPS_MIN <= sum->ops_n; n++) {

@@ -1,4 +1,4 @@
-/* Notes Ctrl-C and other signals that end a command, so that the command can clean up first. */
+/* Catches Ctrl-C and other signals that end a command, so that the command can clean up first. */
 #ifndef CLI_INTERRUPT_H
 #define CLI_INTERRUPT_H
 

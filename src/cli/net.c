@@ -35,10 +35,10 @@ static const struct cli_option options[] = {
 };
 
 /* The command line. */
-struct pool_request {
+struct net_args {
 	const char *names[SURVEY_HOSTS_MAX]; /* names of the servers, from 1 on */
 	uint32_t n;                          /* number of hosts: the servers, and this host */
-	const char *listen;                  /* address of this host; NULL: to be found out */
+	const char *listen;                  /* address of this host; NULL: found by its route */
 	double numbers;                      /* --model; 0: not given */
 	double bytes;                        /* --bytes; 0: not given */
 	bool json;                           /* --json */
@@ -81,8 +81,7 @@ static bool read_dtype(const struct cli_command *command, const char *text, enum
 	return false;
 }
 
-static bool read_name(const struct cli_command *command, struct pool_request *asked,
-	const char *name)
+static bool read_name(const struct cli_command *command, struct net_args *args, const char *name)
 {
 	struct addrinfo *at;
 	uint64_t key;
@@ -93,32 +92,32 @@ static bool read_name(const struct cli_command *command, struct pool_request *as
 		return false;
 	}
 	freeaddrinfo(at);
-	for (uint32_t i = 1; i < asked->n; i++) {
-		if (strcmp(asked->names[i], name) == 0) {
+	for (uint32_t i = 1; i < args->n; i++) {
+		if (strcmp(args->names[i], name) == 0) {
 			cli_usage(command, "%s is named twice", name);
 			return false;
 		}
 	}
-	if (asked->n == SURVEY_HOSTS_MAX) {
+	if (args->n == SURVEY_HOSTS_MAX) {
 		cli_usage(command, "more than %u hosts", SURVEY_HOSTS_MAX);
 		return false;
 	}
-	asked->names[asked->n++] = name;
+	args->names[args->n++] = name;
 	return true;
 }
 
 static bool read_option(const struct cli_command *command, int what, const char *value,
-	struct pool_request *asked, struct net *net)
+	struct net_args *args, struct net *net)
 {
 	uint64_t servers;
 
 	switch (what) {
 	case CLI_ARG:
-		return read_name(command, asked, value);
+		return read_name(command, args, value);
 	case MODEL:
-		return read_scaled(command, "--model", value, &asked->numbers);
+		return read_scaled(command, "--model", value, &args->numbers);
 	case BYTES:
-		return read_scaled(command, "--bytes", value, &asked->bytes);
+		return read_scaled(command, "--bytes", value, &args->bytes);
 	case DTYPE:
 		return read_dtype(command, value, &net->dtype);
 	case SERVERS:
@@ -128,10 +127,10 @@ static bool read_option(const struct cli_command *command, int what, const char 
 		net->servers = (uint32_t)servers;
 		return true;
 	case LISTEN:
-		asked->listen = value;
+		args->listen = value;
 		return true;
 	default:
-		asked->json = true;
+		args->json = true;
 		return true;
 	}
 }
@@ -148,23 +147,24 @@ static void name_host(const char *name, char *host)
 		name + six);
 }
 
-static int list_hosts(const struct pool_request *asked, struct net *net, struct pawl_err *err)
+static int list_hosts(const struct net_args *args, struct net *net, struct pawl_err *err)
 {
 	int rv = 0;
 
-	for (uint32_t i = 1; i < asked->n; i++) {
-		name_host(asked->names[i], net->hosts[i]);
+	for (uint32_t i = 1; i < args->n; i++) {
+		name_host(args->names[i], net->hosts[i]);
 	}
-	if (asked->listen) {
-		snprintf(net->hosts[0], COLL_TCP_NAME, "%s", asked->listen);
+	if (args->listen) {
+		snprintf(net->hosts[0], COLL_TCP_NAME, "%s", args->listen);
 	} else {
 		rv = address_find(net->hosts[1], net->hosts[0], err);
 	}
-	for (uint32_t i = 0; i < asked->n && rv == 0; i++) {
-		for (uint32_t j = i + 1; j < asked->n; j++) {
+	for (uint32_t i = 0; i < args->n && rv == 0; i++) {
+		for (uint32_t j = i + 1; j < args->n; j++) {
 			if (strcmp(net->hosts[i], net->hosts[j]) == 0) {
 				cli_print(stderr,
-					"pawl net: two at %s: what is between them is no network\n",
+					"pawl net: two of the hosts are at %s: no network is "
+					"between them\n",
 					net->hosts[i]);
 			}
 		}
@@ -205,7 +205,7 @@ void net_predict(const struct net *net, uint32_t servers, struct net_row *row)
 {
 	const struct coll_hosts hosts = {net->survey.n, servers};
 
-	/* 16-bit floats take one way only: see group_slot.c */
+	/* 16-bit floats have one algorithm only: see group_slot.c */
 	row->algorithm = coll_type_bytes(net->dtype) == 2
 		? COLL_DIRECT
 		: coll_choose_algorithm(&net->link, &hosts, row->len_bytes);
@@ -250,10 +250,10 @@ static int try_sums(struct net *net, struct pawl_group *group, struct pawl_err *
 	return rv;
 }
 
-static int measure(struct net *net, const struct pool_request *asked, struct pawl_err *err)
+static int measure(struct net *net, const struct net_args *args, struct pawl_err *err)
 {
 	struct pawl_group *group;
-	int rv = coll_probe_open(&group, net->hosts[0], asked->names, asked->n,
+	int rv = coll_probe_open(&group, net->hosts[0], args->names, args->n,
 		times_ns(TIME_NET_ASK), err);
 
 	if (rv != 0) {
@@ -264,7 +264,8 @@ static int measure(struct net *net, const struct pool_request *asked, struct paw
 		coll_survey_link(&net->survey, &net->link);
 		rv = coll_link_valid(&net->link)
 			? try_sums(net, group, err)
-			: pawl_err_set(err, PAWL_EPEER, "what was measured is of no network");
+			: pawl_err_set(err, PAWL_EPEER,
+				  "the measurements are not those of a network");
 	}
 	if (rv == 0) {
 		coll_probe_end(group);
@@ -277,7 +278,7 @@ static int main_net(const struct cli_command *command, int argc, char **argv)
 {
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
 	static struct net net = {.dtype = PAWL_FLOAT32};
-	static struct pool_request asked = {.n = 1};
+	static struct net_args args = {.n = 1};
 	struct pawl_err err;
 	int what;
 	int rv;
@@ -286,32 +287,32 @@ static int main_net(const struct cli_command *command, int argc, char **argv)
 		if (what == CLI_HELP || what == CLI_BAD) {
 			return cli_read_exit_code(what);
 		}
-		if (!read_option(command, what, reader.value, &asked, &net)) {
+		if (!read_option(command, what, reader.value, &args, &net)) {
 			return CLI_USAGE;
 		}
 	}
-	if (asked.n == 1) {
+	if (args.n == 1) {
 		return cli_usage(command, "which hosts? NAME is what pawl serve prints there");
 	}
-	net.model_bytes = asked.bytes > 0 ? (uint64_t)asked.bytes
-		: asked.numbers > 0       ? (uint64_t)asked.numbers * coll_type_bytes(net.dtype)
-					  : MODEL_BYTES;
+	net.model_bytes = args.bytes > 0 ? (uint64_t)args.bytes
+		: args.numbers > 0       ? (uint64_t)args.numbers * coll_type_bytes(net.dtype)
+					 : MODEL_BYTES;
 	net.model_bytes -= net.model_bytes % coll_type_bytes(net.dtype);
 	if (net.model_bytes == 0) {
-		return cli_usage(command, "a gradient of not one number");
+		return cli_usage(command, "the gradient has no number");
 	}
-	rv = coll_survey_init(&net.survey, asked.n, &err);
+	rv = coll_survey_init(&net.survey, args.n, &err);
 	if (rv == 0) {
-		rv = list_hosts(&asked, &net, &err);
+		rv = list_hosts(&args, &net, &err);
 	}
 	if (rv == 0) {
-		rv = measure(&net, &asked, &err);
+		rv = measure(&net, &args, &err);
 	}
 	if (rv != 0) {
-		name_ranks(&net, asked.n, &err);
+		name_ranks(&net, args.n, &err);
 		rv = cli_fail(command, &err);
 	} else {
-		rv = asked.json ? net_print_json(&net) : net_print(&net);
+		rv = args.json ? net_print_json(&net) : net_print(&net);
 	}
 	coll_survey_deinit(&net.survey);
 	return rv;

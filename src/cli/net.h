@@ -14,7 +14,7 @@
 /* An all-reduce: predicted, and tried. */
 struct net_row {
 	uint64_t len_bytes;            /* bytes of the vector */
-	enum coll_algorithm algorithm; /* the cheapest way */
+	enum coll_algorithm algorithm; /* the cheapest algorithm */
 	double predicted_s;            /* predicted by the link */
 	double measured_s;             /* 0: not tried */
 };
@@ -27,11 +27,11 @@ struct net {
 	uint32_t rows_n;                             /* number of entries in rows */
 	enum pawl_dtype dtype;                       /* element type of the vectors */
 	uint64_t model_bytes;                        /* bytes of the model's gradient */
-	uint32_t servers; /* further hosts that only add, to predict for; 0: not asked */
+	uint32_t servers; /* further hosts that only add, to predict for; 0: none */
 };
 
-/* Sets the cheapest way of an all-reduce of row->len_bytes over the hosts with so many servers, and
- * the time that it takes. */
+/* Sets the cheapest algorithm of an all-reduce of row->len_bytes over the hosts with that many
+ * servers, and its time. */
 void net_predict(const struct net *net, uint32_t servers, struct net_row *row);
 /* Returns the seconds for the model's gradient, bucket after bucket. */
 double net_predict_model(const struct net *net, uint32_t servers);

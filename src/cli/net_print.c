@@ -7,11 +7,11 @@
 #include <stdio.h>
 
 #define MATRIX_MAX 8u           /* hosts up to which all pairs are shown */
-#define LENGTH_MAX (1ull << 40) /* bytes up to which ways are looked for */
+#define LENGTH_MAX (1ull << 40) /* bytes up to which algorithms are compared */
 
 static const char *const flaw_words[SURVEY_METRICS] = {"sends", "receives", "far"};
 
-/* Returns the last length, from row's on, that goes the way that row goes; LENGTH_MAX: all do. */
+/* Returns the largest length from row's on with the algorithm of row; LENGTH_MAX: all have it. */
 static uint64_t find_change(const struct net *net, struct net_row row)
 {
 	uint64_t lo = row.len_bytes;

@@ -59,7 +59,7 @@ int cli_read_exit_code(int what)
 	return what == CLI_HELP ? CLI_OK : CLI_USAGE;
 }
 
-/* Finds the option that word names; *value: what stands behind it in the same word, or NULL. */
+/* Finds the option that word names; *value: the value in the same word, or NULL. */
 static int find_option(const struct cli_option *options, const char *word, const char **value)
 {
 	bool is_long = word[1] == '-';

@@ -13,7 +13,7 @@
 
 #define COLUMNS_MIN   20u
 #define COLUMNS_MAX   200u
-#define COLUMNS_PLAIN 80u /* columns of a terminal that does not say */
+#define COLUMNS_PLAIN 80u /* columns of a terminal that does not report them */
 #define BAR_MAX       30u
 #define BAR_MIN       8u
 #define WIPE          "\r\033[K"

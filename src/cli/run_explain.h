@@ -4,9 +4,9 @@
 
 struct pawl_err;
 
-/* Has the ranks leave traces in the directory PAWL_TRACE, or else in a new one. PAWL_EIO. */
+/* Lets the ranks write traces into the directory PAWL_TRACE, or else into a new one. PAWL_EIO. */
 int run_explain_begin(struct pawl_err *err);
-/* Prints what the traces say, and removes what run_explain_begin made. An error is only printed. */
+/* Explains the traces, and removes what run_explain_begin made. An error is only printed. */
 void run_explain_end(void);
 
 #endif

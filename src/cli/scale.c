@@ -27,14 +27,14 @@ static const struct cli_option options[] = {
 };
 
 /* The command line. */
-struct pool_request {
+struct scale_args {
 	const char *job;
 	uint64_t wanted; /* number of ranks; 0: only show it */
 	int64_t wait_ns;
 	bool json;
 };
 
-/* Ignores events: an agent that goes away does not answer, and link_call says so. */
+/* Ignores events: if the agent goes away, link_call returns the error. */
 static void on_event(void *user, uint16_t type, const union frame_event *event)
 {
 }
@@ -43,7 +43,7 @@ static int ask(const char *job, uint32_t wanted, struct agent_scale *now, struct
 {
 	struct link_reply reply = {0};
 	struct wire_out out = {NULL};
-	struct frame_scale asked = {.wanted = wanted};
+	struct frame_scale request = {.wanted = wanted};
 	struct frame_scaled answer;
 	char socket[PATH_MAX];
 	struct link *link;
@@ -62,8 +62,8 @@ static int ask(const char *job, uint32_t wanted, struct agent_scale *now, struct
 	if (rv != 0) {
 		return rv;
 	}
-	snprintf(asked.job, sizeof(asked.job), "%s", job);
-	rv = link_call(link, &out, PROTO_SCALE, &asked, times_ms(TIME_SCALE_ANSWER), &reply, err);
+	snprintf(request.job, sizeof(request.job), "%s", job);
+	rv = link_call(link, &out, PROTO_SCALE, &request, times_ms(TIME_SCALE_ANSWER), &reply, err);
 	if (rv == 0) {
 		rv = link_reply_get(&reply, PROTO_SCALED, &answer, sizeof(answer), err);
 	}
@@ -79,48 +79,47 @@ static int ask(const char *job, uint32_t wanted, struct agent_scale *now, struct
 	return rv;
 }
 
-/* Waits until as many ranks run as are wanted: ranks join and leave between two steps. */
-static int await(const struct pool_request *asked, struct agent_scale *now, struct pawl_err *err)
+/* Waits until the wanted number of ranks runs: ranks join and leave between two steps. */
+static int await(const struct scale_args *args, struct agent_scale *now, struct pawl_err *err)
 {
-	int64_t due_ns = clock_mono_ns() + asked->wait_ns;
+	int64_t due_ns = clock_mono_ns() + args->wait_ns;
 	int rv = 0;
 
 	while (rv == 0 && now->alive != now->wanted) {
 		if (clock_mono_ns() >= due_ns) {
 			return pawl_err_set(err, PAWL_ETIMEDOUT,
-				"job %s: %u ranks run after %.3g s, %u are wanted", asked->job,
-				now->alive, (double)asked->wait_ns / NS_PER_S, now->wanted);
+				"job %s: %u ranks run after %.3g s, %u are wanted", args->job,
+				now->alive, (double)args->wait_ns / NS_PER_S, now->wanted);
 		}
 		times_sleep(TIME_SCALE_LOOK);
-		rv = ask(asked->job, 0, now, err);
+		rv = ask(args->job, 0, now, err);
 	}
 	return rv;
 }
 
-static int print(const struct pool_request *asked, const struct agent_scale *now)
+static int print(const struct scale_args *args, const struct agent_scale *now)
 {
-	if (asked->json) {
+	if (args->json) {
 		return cli_json(json_pack("{s:o, s:i, s:i, s:i, s:i}", "job",
-			cli_json_text(asked->job), "ranks", (int)now->alive, "wanted",
+			cli_json_text(args->job), "ranks", (int)now->alive, "wanted",
 			(int)now->wanted, "least", (int)now->least, "most", (int)now->most));
 	}
-	cli_print(stdout, "%s: %u rank%s, %u wanted, from %u to %u\n", asked->job, now->alive,
+	cli_print(stdout, "%s: %u rank%s, %u wanted, from %u to %u\n", args->job, now->alive,
 		now->alive == 1 ? "" : "s", now->wanted, now->least, now->most);
 	return CLI_OK;
 }
 
-static bool take_arg(const struct cli_command *command, const char *value,
-	struct pool_request *asked)
+static bool take_arg(const struct cli_command *command, const char *value, struct scale_args *args)
 {
-	if (asked->job == NULL) {
-		asked->job = value;
+	if (args->job == NULL) {
+		args->job = value;
 		return true;
 	}
-	if (asked->wanted != 0) {
+	if (args->wanted != 0) {
 		cli_usage(command, "%s: one job and one number", value);
 		return false;
 	}
-	return cli_number(command, "N", value, 1, RUN_WORKERS_MAX, &asked->wanted);
+	return cli_number(command, "N", value, 1, RUN_WORKERS_MAX, &args->wanted);
 }
 
 static int main_scale(const struct cli_command *command, int argc, char **argv)
@@ -128,19 +127,19 @@ static int main_scale(const struct cli_command *command, int argc, char **argv)
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
 	struct agent_scale now = {0};
 	struct pawl_err err;
-	struct pool_request asked = {NULL};
+	struct scale_args args = {NULL};
 	bool good = true;
 	int what;
 	int rv;
 
 	while (good && (what = cli_read(&reader)) >= CLI_ARG) {
 		if (what == CLI_ARG) {
-			good = take_arg(command, reader.value, &asked);
+			good = take_arg(command, reader.value, &args);
 		} else if (what == WAIT) {
 			good = cli_seconds(command, "--wait", reader.value, WAIT_MAX_S,
-				&asked.wait_ns);
+				&args.wait_ns);
 		} else {
-			asked.json = true;
+			args.json = true;
 		}
 	}
 	if (!good) {
@@ -149,14 +148,14 @@ static int main_scale(const struct cli_command *command, int argc, char **argv)
 	if (what != CLI_END) {
 		return cli_read_exit_code(what);
 	}
-	if (asked.job == NULL) {
+	if (args.job == NULL) {
 		return cli_usage(command, "of which job?");
 	}
-	rv = ask(asked.job, (uint32_t)asked.wanted, &now, &err);
-	if (rv == 0 && asked.wait_ns > 0) {
-		rv = await(&asked, &now, &err);
+	rv = ask(args.job, (uint32_t)args.wanted, &now, &err);
+	if (rv == 0 && args.wait_ns > 0) {
+		rv = await(&args, &now, &err);
 	}
-	return rv == 0 ? print(&asked, &now) : cli_fail(command, &err);
+	return rv == 0 ? print(&args, &now) : cli_fail(command, &err);
 }
 
 const struct cli_command cli_scale = {

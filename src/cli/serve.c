@@ -35,7 +35,7 @@ struct serve {
 	char token[NODE_TOKEN_MAX + 1]; /* secret of the job; empty: none */
 	char name[COLL_TCP_NAME];       /* name of the server */
 	struct coll_server *server;     /* owned */
-	atomic_bool stop;               /* tells the thread that serves to end */
+	atomic_bool stop;               /* the thread that serves ends */
 };
 
 static void print_line(const char *line)
@@ -51,7 +51,7 @@ static void print_group_line(void *user, const char *line)
 
 static int open_server(struct serve *serve, struct pawl_err *err)
 {
-	const char *route_to = "192.0.2.1"; /* somewhere else (RFC 5737): the default route */
+	const char *route_to = "192.0.2.1"; /* a foreign address (RFC 5737): the default route */
 	char address[ADDRESS_MAX];
 	int rv = 0;
 
@@ -83,7 +83,7 @@ static void *receive_request(void *user)
 	return NULL;
 }
 
-/* Serves everybody that has the name, until a signal comes. */
+/* Serves all that have the name, until a signal comes. */
 static int serve_all(struct serve *serve, int *status, struct pawl_err *err)
 {
 	int rv = 0;

@@ -1,5 +1,5 @@
-/* See visible.h. A byte is either printed at once, or held with those that follow until it is known
- * what they are. */
+/* See visible.h. A byte is printed at once, or is pending until the bytes after it decide what they
+ * are together. */
 #include "cli/visible.h"
 
 #include "base/text.h"
@@ -11,9 +11,9 @@
 
 enum verdict { MORE, GOOD, BAD };
 
-/* ---- what is held ---- */
+/* ---- pending bytes ---- */
 
-/* Judges whether the held bytes are a colour: ESC [ … m, with digits between. */
+/* Judges whether the pending bytes are a colour: ESC [ … m, with digits between. */
 static enum verdict judge_colour(const unsigned char *pending, size_t n)
 {
 	unsigned char last = pending[n - 1];
@@ -42,8 +42,8 @@ static size_t character_bytes(unsigned char first)
 						: 0;
 }
 
-/* Judges whether the held bytes are a character that can be shown as it is; all but the last byte
- * were judged before. */
+/* Judges whether the pending bytes are a character that can be shown as it is; all but the last
+ * byte were judged before. */
 static enum verdict judge_character(const unsigned char *pending, size_t n)
 {
 	size_t whole = character_bytes(pending[0]);
@@ -76,7 +76,7 @@ static bool show(FILE *to, unsigned char c)
 	return fwrite(text, 1, strlen(text), to) == strlen(text);
 }
 
-/* Shows the held bytes, which may not be let through. */
+/* Shows the pending bytes escaped. */
 static bool show_pending(struct visible *v)
 {
 	bool good = true;

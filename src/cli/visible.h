@@ -1,10 +1,10 @@
 /*
- * Text of other people on a terminal, which would obey control characters in it: the text could
- * move the cursor over what was printed before, set the title, or answer as if the user had typed.
+ * Prints foreign text on a terminal, whose control characters it could misuse: it could overwrite
+ * earlier output, set the title, or send input as if the user had typed it.
  *
- * Let through are characters that can be shown as they are (base/text.h), line ends, tabs, carriage
- * returns (a progress bar's) and colours (ESC [ … m), which are off again at the end. All else is
- * shown: "\x1b".
+ * Characters that can be shown as they are (base/text.h), line ends, tabs, carriage returns (of
+ * progress bars) and colours (ESC [ … m) pass; colours are switched off at the end. All other bytes
+ * are escaped: "\x1b".
  */
 #ifndef CLI_VISIBLE_H
 #define CLI_VISIBLE_H
@@ -24,9 +24,9 @@ struct visible {
 	bool coloured; /* a colour was let through, and is to be switched off */
 };
 
-/* Prints bytes. False: they could not be printed; errno says why. */
+/* Prints bytes. False: they could not be printed; errno is set. */
 bool visible_put(struct visible *visible, const char *bytes, size_t len_bytes);
-/* Prints what is held, and restores the terminal's own colours. */
+/* Prints pending bytes, and restores the terminal's own colours. */
 bool visible_end(struct visible *visible);
 
 #endif

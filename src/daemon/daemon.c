@@ -152,7 +152,7 @@ void daemon_post(void *user, const struct core_event *event)
 	struct daemon_event *item = calloc(1, sizeof(*item) + runs_n * sizeof(*item->runs));
 
 	if (!item) {
-		/* A later list of the engine makes up for the lost event. */
+		/* A later CORE_LISTED of the engine makes up for the lost event. */
 		log_line(LOG_ERROR, "no memory for an event");
 		return;
 	}
@@ -334,7 +334,7 @@ static int open_loop(struct daemon *d, struct pawl_err *err)
 	return loop_add_signals(d->loop, &d->signals, &set, err);
 }
 
-/* Chooses the directory for what jobs write for a while: the fastest. */
+/* Chooses the fastest scratch directory. */
 static int choose_scratch(struct daemon *d, struct pawl_err *err)
 {
 	const struct daemon_options *o = d->options;
@@ -392,7 +392,8 @@ static bool has_node(const struct daemon_options *o, const char *name)
 	return false;
 }
 
-/* Carries out what restore wants done, and reports nodes that this machine has no more as gone. */
+/* Carries out the updates of the restored core. Reports nodes that this machine no longer has as
+ * gone. */
 static void begin(struct daemon *d)
 {
 	const struct core_node *nodes;
@@ -499,7 +500,7 @@ int daemon_main(struct daemon_options *options, struct pawl_err *err)
 	if (rv == 0 && d.failed.code != 0) {
 		*err = d.failed;
 		rv = pawl_err_prefix(err, d.failed.code,
-			"what happens cannot be stored (jobs go on without a scheduler)");
+			"an event cannot be stored (jobs go on without a scheduler)");
 	}
 	close_all(&d);
 	return rv;

@@ -1,14 +1,14 @@
 /*
- * The scheduler of this machine, `pawl sched`: the core, its store, an engine, and a socket for
+ * The scheduler of this machine, `pawl sched`: the core, its database, an engine, and a socket for
  * users.
  *
- * Each event goes the same way: core_step, then what has changed is written as one transaction,
- * then the engine carries out what follows. So the store knows after any crash what the engine was
- * told, and what users are told has happened is stored. If it cannot be stored, the daemon ends and
- * says why; jobs go on without it, and the next one finds them.
+ * Each event is handled in three steps: core_step decides, one transaction stores what has changed,
+ * and the engine carries out what follows. So after any crash the database has all that was sent to
+ * the engine, and all that was reported to users. If a change cannot be stored, the daemon ends
+ * with an error. Jobs go on without it, and the next daemon finds them.
  *
- * The kernel tells which user is at the other end of the socket. A job is its owner's: only the
- * owner, root and the scheduler's own user may touch it. Run by root, jobs run as their owners.
+ * The kernel reports which user is at the other end of the socket. Only a job's owner, root and the
+ * scheduler's own user may change a job. If root runs the scheduler, jobs run as their owners.
  */
 #ifndef DAEMON_DAEMON_H
 #define DAEMON_DAEMON_H
@@ -26,7 +26,7 @@ struct daemon_options {
 	const char *root;  /* directory, made if there is none */
 	const char *spool; /* directory that nodes of Slurm's see, for what they need; NULL: root */
 	bool rebuild;      /* take over jobs that run and are not in the database */
-	const char *group; /* group that may talk to the daemon, beside its own user; NULL: none */
+	const char *group; /* group that may use the socket, beside the daemon's user; NULL: none */
 	int64_t grace_ns;  /* time from SIGTERM to SIGKILL, for each job */
 	uint64_t user_jobs_max;   /* jobs of one user that are not over; another one is refused */
 	struct core_offer *nodes; /* nodes of this machine; none with pools of Slurm's */
@@ -36,10 +36,10 @@ struct daemon_options {
 	uint32_t scratch_n;            /* 0: root is used */
 	struct slurm_pool *pools;      /* pools of the engine slurm; NULL: the engine is local */
 	uint32_t pools_n;
-	int64_t poll_ns; /* time between two looks at Slurm */
-	/* Names of types of nodes, by number; "": none. Room for SCHED_TYPES_MAX. While the daemon
-	 * runs, all types that nodes and jobs have had are in it, and types have their numbers in
-	 * the store, in nodes and pools, too. */
+	int64_t poll_ns; /* interval of queries to Slurm */
+	/* Names of node types, by number; "": none. Room for SCHED_TYPES_MAX. While the daemon
+	 * runs, it has all types that nodes and jobs have had, with their numbers in the database;
+	 * nodes and pools have these numbers, too. */
 	char (*types)[CORE_NAME_MAX];
 	uint32_t types_n;
 	uint32_t types_here; /* bit t: a node or a pool has type t; set while the daemon runs */
@@ -47,9 +47,9 @@ struct daemon_options {
 	struct core_options core; /* policy, queues, quotas, round; its pools come from pools */
 };
 
-/* Runs until a signal (SIGTERM, SIGINT, SIGHUP). PAWL_EBUSY: another scheduler, which is named, has
- * the directory; PAWL_EINVAL: there is no such group; other errors as of opening a store
- * (sched/database/database.h). */
+/* Runs until a signal (SIGTERM, SIGINT, SIGHUP). PAWL_EBUSY: another scheduler, which the error
+ * names, has the directory; PAWL_EINVAL: there is no such group; other errors as of opening a
+ * database (sched/database/database.h). */
 int daemon_main(struct daemon_options *options, struct pawl_err *err);
 
 #endif

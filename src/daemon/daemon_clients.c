@@ -1,6 +1,7 @@
-/* The scheduler's socket, and its clients: see daemon_impl.h. The daemon waits for no client: what
- * one does not read stays in its buffer, and it is not heard until it has; a client that sends
- * nonsense is disconnected; and when there are too many, the one that was silent for longest. */
+/* The scheduler's socket, and its clients: see daemon_impl.h. The daemon never blocks on a client.
+ * A reply that a client does not read stays in the client's buffer, and no further request of the
+ * client is read until it is sent. A client that sends a malformed frame is disconnected. When
+ * there are too many clients, evict_client disconnects one. */
 #include "daemon/daemon_impl.h"
 
 #include "base/clock.h"
@@ -52,6 +53,7 @@ static void flush(struct daemon_client *client)
 	struct wire_out *out = &client->out;
 	bool waits;
 
+	client->closing = client->closing || out->failed;
 	while (client->off < out->len_bytes && !client->closing) {
 		ssize_t n = send(client->conn.fd, out->bytes + client->off,
 			out->len_bytes - client->off, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -67,22 +69,14 @@ static void flush(struct daemon_client *client)
 		wire_out_reset(out);
 		client->off = 0;
 	}
-	client->closing = client->closing || out->failed ||
+	client->closing = client->closing ||
 		loop_change(client->daemon->loop, &client->source, waits ? EPOLLOUT : EPOLLIN,
 			NULL) != 0;
 }
 
-/* Returns whether the next frame is too long: the rest of it is not waited for. */
-static bool is_too_long(const struct proto_conn *conn)
-{
-	struct wire_in header;
-
-	wire_in_init(&header, conn->in.bytes + conn->in_off, conn->in.len_bytes - conn->in_off);
-	return wire_get_u32(&header) > SCHED_MSG_BODY_MAX && !header.failed;
-}
-
-/* Takes the next request: once the reply to the last one has been read, so that a client that reads
- * none costs one; and once others had their turn, however many requests this client has sent. */
+/* Handles the next request, once the last reply is sent: a client that reads no replies has at most
+ * one of them buffered. One request a turn, so that other clients have theirs, however many
+ * requests this client has sent. */
 static void take_request(struct daemon_client *client)
 {
 	struct proto_frame frame;
@@ -92,7 +86,10 @@ static void take_request(struct daemon_client *client)
 	if (client->out.len_bytes > 0 || client->closing) {
 		return;
 	}
-	more = is_too_long(&client->conn) ? -1 : proto_next(&client->conn, &frame, &err);
+	/* The rest of a frame that is too long is not waited for. */
+	more = proto_next_exceeds(&client->conn, SCHED_MSG_BODY_MAX)
+		? -1
+		: proto_next(&client->conn, &frame, &err);
 	if (more > 0) {
 		daemon_answer(client, &frame);
 		proto_frame_close(&frame);
@@ -144,7 +141,7 @@ static uint32_t count_of(const struct daemon *d, uint32_t uid)
 	return n;
 }
 
-/* Disconnects, of the user with most connections, the client that was silent for longest. */
+/* Disconnects the least recently active client of the user with most connections. */
 static void evict_client(struct daemon *d)
 {
 	struct daemon_client *chosen = d->clients;
@@ -195,9 +192,9 @@ static void on_connect(struct listener *listener, int fd, const struct sockaddr 
 	d->clients_n++;
 }
 
-/* No command has a descriptor to send, and to close one of a client's may wait for the client: that
- * of a file on FUSE asks its server first. An older kernel accepts descriptors, and proto_fill
- * leaves them to the kernel. */
+/* Commands send no descriptors. To close a client's descriptor may block on the client, as with a
+ * file on FUSE, whose server is asked first. An older kernel accepts descriptors; proto_fill leaves
+ * them to the kernel. */
 static void refuse_descriptors(int fd)
 {
 	const int no = 0;
@@ -205,7 +202,8 @@ static void refuse_descriptors(int fd)
 	setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no));
 }
 
-/* Listens. The socket gets its name only once nobody but the right users can connect. */
+/* Listens. The socket gets its name once its mode and group are set, so that no other user can
+ * connect. */
 int daemon_listen(struct daemon *d, struct pawl_err *err)
 {
 	const struct group *group = d->options->group ? getgrnam(d->options->group) : NULL;

@@ -1,6 +1,6 @@
-/* Makes the scheduler's directories, and keeps them safe from others: see daemon_impl.h. A user
- * that may write to one could put a socket, a job's directory, or a link in the place of ours; a
- * user that may change a directory above root's could put another one in the place of all. */
+/* Makes the scheduler's directories, and checks that no other user can change them: see
+ * daemon_impl.h. A user that may write to one could replace a socket or a job's directory, or plant
+ * a link. A user that may change a directory above root's could replace all of them. */
 #include "daemon/daemon_impl.h"
 
 #include "base/err.h"
@@ -34,9 +34,8 @@ static bool is_open_to_others(const struct stat *st)
 		(geteuid() == 0 && st->st_gid != 0 && (st->st_mode & S_IWGRP) != 0);
 }
 
-/* Checks a directory that root's lies in. If it is sticky, others may write to it and still
- * change nothing of ours. The owner of "/", top, has everything anyway; in a user namespace that
- * is not 0. */
+/* Checks a directory above root's. Others may write to it if it is sticky: they cannot change our
+ * files then. top: owner of "/", who can change everything anyway; not 0 in a user namespace. */
 static int check_above(const char *above, uid_t top, struct pawl_err *err)
 {
 	struct stat st;
@@ -86,8 +85,8 @@ static int check_directory(const char *directory, struct pawl_err *err)
 	}
 	if (is_open_to_others(&st)) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"%s can be written to by others (mode %03o): `chmod go-w` it, and see "
-			"what is in it, or choose another",
+			"%s can be written to by others (mode %03o): check its content and run "
+			"`chmod go-w` on it, or choose another directory",
 			directory, (unsigned)st.st_mode & 0777u);
 	}
 	return geteuid() == 0 ? check_all_above(directory, err) : 0;
@@ -99,14 +98,14 @@ int daemon_make_root(const struct daemon_options *o, struct pawl_err *err)
 
 	if (o->root[0] != '/' || strlen(o->root) >= ORDER_ROOT_BYTES) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"%s: a directory of less than %u bytes is needed, for the sockets in it, "
-			"from / on",
+			"%s: the directory must be an absolute path of less than %u bytes, since a "
+			"socket in it has a short path",
 			o->root, ORDER_ROOT_BYTES);
 	}
 	if (o->spool && (o->spool[0] != '/' || strlen(o->spool) >= SLURM_SPOOL_MAX / 2)) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"%s: a directory from / on is needed, of less than %u bytes", o->spool,
-			SLURM_SPOOL_MAX / 2);
+			"%s: the directory must be an absolute path of less than %u bytes",
+			o->spool, SLURM_SPOOL_MAX / 2);
 	}
 	rv = make_directory(o, o->root, err);
 	rv = rv == 0 ? check_directory(o->root, err) : rv;

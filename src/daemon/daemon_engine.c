@@ -1,5 +1,5 @@
-/* Records where the database's jobs run: another engine, or another spool, knows nothing of the
- * jobs that run, and would start them once more beside themselves. */
+/* Records the engine and the spool that the database's jobs run in. Another engine or spool does
+ * not know the jobs that run, and would start them a second time. */
 #include "daemon/daemon_impl.h"
 
 #include "base/err.h"
@@ -13,8 +13,8 @@
 
 #define NAME_MAX_BYTES (PATH_MAX + 64u)
 
-/* Names the engine: a word that identifies it, then its options. The same spool may be found at
- * another path, so its word is an id. */
+/* Names the engine: a word that identifies it, then its options. The word of a spool is its id,
+ * since the same spool may have another path on another host. */
 static int name_engine(const struct daemon *d, char name[NAME_MAX_BYTES], struct pawl_err *err)
 {
 	char spool[PATH_MAX];
@@ -31,7 +31,7 @@ static int name_engine(const struct daemon *d, char name[NAME_MAX_BYTES], struct
 	return rv;
 }
 
-/* Reads the name that was written last; "": none was. */
+/* Reads the recorded name; "": there is none. */
 static int read_last(const struct daemon *d, char last[NAME_MAX_BYTES], struct pawl_err *err)
 {
 	uint8_t *bytes;
@@ -60,7 +60,7 @@ static const struct core_job *find_live(const struct daemon *d)
 	return NULL;
 }
 
-/* Returns the options in a name: all behind its first word, without the line's end. */
+/* Returns the options in a name: all after its first word, without the newline. */
 static const char *options_of(char *name)
 {
 	name[strcspn(name, "\n")] = '\0';

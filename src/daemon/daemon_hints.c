@@ -1,5 +1,5 @@
-/* Files of hints: each job that runs may write one (PAWL_HINTS), whose newest content counts. The
- * job's user writes it; only a plain file of that user's is read. */
+/* Reads files of hints. Each running job may write one (PAWL_HINTS); its newest content counts.
+ * Only a plain file of the job's user is read. */
 #include "daemon/daemon_impl.h"
 
 #include "base/err.h"
@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Finds what was read of this job so far, or begins with nothing; NULL: no memory. */
+/* Finds the entry of a job's file, or adds one; NULL: no memory. */
 static struct daemon_hint_file *find(struct daemon *d, uint64_t job)
 {
 	struct daemon_hint_file *more;
@@ -49,8 +49,8 @@ static void forget_over(struct daemon *d)
 	}
 }
 
-/* Reads the file, if it has changed since the last time; 0: nothing new. jobs: the directory of all
- * jobs' directories, which belong to users: therefore no mount below it is entered. */
+/* Reads the file, if it has changed since the last time; 0: nothing new. jobs: descriptor of the
+ * directory of all jobs. Users own the directories in it, so no mount below it is entered. */
 static ssize_t read_file(int jobs, const struct core_job *job, struct daemon_hint_file *hint,
 	char bytes[HINTS_BYTES_MAX])
 {
@@ -105,7 +105,7 @@ void daemon_read_hints(struct daemon *d)
 	char *bytes = malloc(HINTS_BYTES_MAX);
 	int dir = open_jobs(d);
 
-	for (uint32_t i = 0; i < n && ids; i++) { /* taking a hint may change the core's list */
+	for (uint32_t i = 0; i < n && ids; i++) { /* a hint may change the core's list */
 		ids[i] = jobs[i]->id;
 	}
 	for (uint32_t i = 0; i < n && ids && bytes && dir >= 0 && d->failed.code == 0; i++) {

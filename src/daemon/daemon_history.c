@@ -1,5 +1,5 @@
-/* Feeds the daemon's history (history.h) from the core, with what `pawl ls` and `pawl top` show to
- * anybody: nothing of a submission beside the job's name. */
+/* Records the core's nodes and jobs in the history (history.h). It has what `pawl ls` and `pawl
+ * top` show to any user: of a submission, only the job's name. */
 #include "daemon/daemon_impl.h"
 
 #include "base/clock.h"
@@ -38,25 +38,25 @@ static void fill_node(const struct daemon *d, const struct core_node *node,
 }
 
 /* Fills the nodes that a job is on. False: no memory. */
-static bool fill_spots(const struct daemon *d, const struct core_placement *place,
+static bool fill_entries(const struct daemon *d, const struct core_placement *place,
 	struct history_job *row)
 {
-	row->spots = calloc(place->n + 1, sizeof(*row->spots));
-	for (uint32_t i = 0; row->spots && i < place->n; i++) {
+	row->entries = calloc(place->n + 1, sizeof(*row->entries));
+	for (uint32_t i = 0; row->entries && i < place->n; i++) {
 		const struct core_node *node = core_node_find(d->core, place->entries[i].node);
 
 		if (node) {
-			struct history_spot *spot = &row->spots[row->spots_n++];
+			struct history_entry *entry = &row->entries[row->entries_n++];
 
-			spot->replicas = place->entries[i].replicas;
-			snprintf(spot->node, sizeof(spot->node), "%s", node->offer.name);
+			entry->replicas = place->entries[i].replicas;
+			snprintf(entry->node, sizeof(entry->node), "%s", node->offer.name);
 		}
 	}
-	return row->spots != NULL;
+	return row->entries != NULL;
 }
 
-/* Fills the user's name, asked for once a job: it may take a while where users are known
- * elsewhere. */
+/* Fills the user's name. It is looked up once per job: a look-up may be slow, for example over
+ * LDAP. */
 static void fill_user(const struct history_job *last, uint32_t uid, struct history_job *row)
 {
 	if (last) {
@@ -88,7 +88,7 @@ static void put_job(struct daemon *d, const struct database_clock *clock,
 	snprintf(row.state, sizeof(row.state), "%s", core_state_name(job->state));
 	snprintf(row.why, sizeof(row.why), "%s", core_reason_text(job->reason));
 	fill_user(last, job->request.owner, &row);
-	if (fill_spots(d, &job->current, &row)) {
+	if (fill_entries(d, &job->current, &row)) {
 		history_put_job(d->history, &row);
 	}
 }
@@ -139,9 +139,9 @@ void daemon_write_history(struct daemon *d)
 
 /* ---- what the history lacks ---- */
 
-/* Rows that were stored, and not written here before the last scheduler died: those of one step, if
- * it was killed; of more, if power was lost. All of them become one step, at the time of the
- * newest. */
+/* Rows that the last scheduler stored in the database and did not write to the history: those of
+ * one step if it was killed, of more if power was lost. They become one step, at the time of the
+ * newest row. */
 struct catch_up {
 	struct daemon *daemon;
 	const struct database_clock *clock;
@@ -150,7 +150,7 @@ struct catch_up {
 	uint32_t over_n;
 };
 
-static void take_end(void *user, const struct database_job *job)
+static void on_end(void *user, const struct database_job *job)
 {
 	struct catch_up *c = user;
 	struct history_job *row = &c->over[c->over_n - 1];
@@ -162,8 +162,8 @@ static void take_end(void *user, const struct database_job *job)
 	c->newest_ns = job->since_ns > c->newest_ns ? job->since_ns : c->newest_ns;
 }
 
-/* Finds jobs that are in the history and not in the core any more. How one ended long ago is not
- * kept. */
+/* Finds jobs that are in the history and no longer in the core. The database does not have the end
+ * of a job that ended long ago. */
 static void find_ends(struct catch_up *c)
 {
 	struct daemon *d = c->daemon;
@@ -179,19 +179,18 @@ static void find_ends(struct catch_up *c)
 		}
 		if (d->rebuilt) {
 			log_line(LOG_WARNING,
-				"job %llu %s of %s was %s, and is forgotten: it is to be submitted "
-				"again",
+				"job %llu %s of %s was %s, and is lost: it must be submitted again",
 				(unsigned long long)known[i]->id, known[i]->name, known[i]->user,
 				known[i]->state);
 		}
 		*row = *known[i];
-		row->spots = NULL;
-		row->spots_n = 0;
+		row->entries = NULL;
+		row->entries_n = 0;
 		row->over = true;
 		snprintf(row->state, sizeof(row->state), "?");
 		row->why[0] = '\0';
 		c->over_n++;
-		sched_database_ended(d->database, row->id, "", 1, take_end, c, NULL, NULL);
+		sched_database_ended(d->database, row->id, "", 1, on_end, c, NULL, NULL);
 	}
 }
 
@@ -207,7 +206,7 @@ static void find_newest(struct catch_up *c)
 	}
 }
 
-/* Puts, as gone, nodes that are in the history and not in the core any more. */
+/* Puts nodes that are in the history and no longer in the core as gone. */
 static void put_gone(struct daemon *d)
 {
 	const struct core_node *nodes;
@@ -240,10 +239,10 @@ static void put_everything(struct daemon *d, struct catch_up *c)
 	put_gone(d);
 }
 
-static void record_event(struct daemon *d, const char *word)
+static void record_event(struct daemon *d, const char *event)
 {
 	history_begin(d->history, (double)clock_wall_ns() / NS_PER_S);
-	history_put_event(d->history, word);
+	history_put_event(d->history, event);
 	history_end(d->history);
 }
 
@@ -265,7 +264,7 @@ void daemon_open_history(struct daemon *d)
 	gethostname(host, sizeof(host) - 1);
 	snprintf(dir, sizeof(dir), "%s/" HISTORY_DIR, d->options->root);
 	if (history_open(&d->history, &options, &err) != 0) {
-		log_line(LOG_WARNING, "%s: there will be none", err.msg);
+		log_line(LOG_WARNING, "%s: no history is written", err.msg);
 		return;
 	}
 	find_ends(&c);

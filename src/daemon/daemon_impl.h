@@ -37,18 +37,18 @@ struct daemon_client {
 	struct daemon_client *next;
 	struct proto_conn conn;
 	struct loop_source source;
-	struct loop_timer turn; /* active: the client has sent more than was answered yet */
-	struct wire_out out;    /* bytes that are to be sent, from off on */
+	struct loop_timer turn; /* active: the client has had its turn */
+	struct wire_out out;    /* bytes to send, from off on */
 	size_t off;
 	uint32_t uid;
 	int64_t last_active_ns; /* time when the client last sent or took something */
 	bool closing;
 };
 
-/* A job's file of hints, as it was read last. */
+/* A job's file of hints. */
 struct daemon_hint_file {
 	uint64_t job;
-	struct timespec changed; /* time when the file was modified */
+	struct timespec changed; /* modification time of the file as it was last read */
 	bool complained;         /* an error in the file was logged */
 };
 
@@ -83,29 +83,30 @@ struct daemon {
 	uint32_t hint_files_n, hint_files_max;
 	struct metrics metrics;
 	struct http *http;      /* NULL: there is none */
-	bool rebuilt;           /* runs were taken over: the engine is to be asked once more */
-	struct pawl_err failed; /* why the daemon ends; code 0: by a signal */
+	bool rebuilt;           /* runs were taken over: begin asks the engine for a list */
+	struct pawl_err failed; /* reason why the daemon ends; code 0: a signal */
 };
 
 /* ---- daemon.c ---- */
 
-/* Returns where jobs have their directories: the root, or the spool that nodes of Slurm's see. */
+/* Returns the directory that has the jobs' directories: the root, or the spool that Slurm's nodes
+ * see. */
 const char *daemon_shared_dir(const struct daemon *daemon);
 int64_t daemon_now_ns(const struct daemon *daemon);
 /* Lets the core's clock go on where it was, and never back. */
 void daemon_set_clock(struct daemon *daemon, const struct database_clock *then);
-/* Takes an event in, stores it, and carries out what follows. spec: the submission, whose job is
- * set, or NULL. Returns the core's error if the core refuses; if the event cannot be stored, the
- * daemon ends (PAWL_EIO). */
+/* Handles an event: lets the core decide, stores the result, and carries out what follows. spec:
+ * the submission, whose job is set, or NULL. Returns the core's error if the core refuses the
+ * event. If the result cannot be stored, the daemon ends (PAWL_EIO). */
 int daemon_handle_event(struct daemon *daemon, struct core_event *event, struct database_spec *spec,
 	uint64_t *job, struct pawl_err *err);
 
-/* Queues an engine's event. It is taken in later, never from within a call of the engine. */
+/* Queues an engine's event. It is handled later, never within a call of the engine. */
 void daemon_post(void *user, const struct core_event *event);
 
 /* ---- daemon_engine.c ---- */
 
-/* Puts on record which engine and spool the jobs run in. PAWL_EBUSY: some run in another one. */
+/* Records the engine and spool that jobs run in. PAWL_EBUSY: some run in another one. */
 int daemon_record_engine(const struct daemon *daemon, struct pawl_err *err);
 
 /* ---- daemon_slurm.c ---- */
@@ -115,8 +116,8 @@ int daemon_open_slurm(struct daemon *daemon, struct pawl_err *err);
 
 struct sched_spec;
 
-/* Leaves in types (bits; 0: all) the types of pools whose nodes have what the job asks for.
- * PAWL_EINVAL: none has. */
+/* Reduces types (bits; 0: all) to those of pools whose nodes have what the job asks for.
+ * PAWL_EINVAL: no pool has. */
 int daemon_check_pools(const struct daemon *daemon, const struct sched_spec *spec, uint32_t *types,
 	struct pawl_err *err);
 
@@ -132,7 +133,7 @@ void daemon_answer(struct daemon_client *client, struct proto_frame *frame);
 
 void daemon_describe(const struct daemon *daemon, const struct core_job *job,
 	struct sched_msg_job *row);
-/* Describes a node. False: it is lost, and not to be shown. */
+/* Describes a node. False: it is lost, and lists leave it out. */
 bool daemon_describe_node(const struct daemon *daemon, const struct core_node *node,
 	struct sched_msg_node *row);
 /* Describes a job. selector: a job's number, or its name. PAWL_ENOENT. */
@@ -150,53 +151,52 @@ int daemon_submit(struct daemon_client *client, const uint8_t *bytes, size_t len
 
 /* Reads what a running job asks for, and when it was submitted, from its submission. PAWL_EINVAL:
  * nodes here have no such type; PAWL_ENOMEM. */
-int daemon_read_ask(const struct daemon *daemon, const uint8_t *bytes, size_t len_bytes,
+int daemon_read_request(const struct daemon *daemon, const uint8_t *bytes, size_t len_bytes,
 	uint32_t owner, struct core_request *request, int64_t *wall_ns, struct pawl_err *err);
 
 /* ---- daemon_directory.c ---- */
 
-/* Makes the root, and the spool if there is one, where they are not there. PAWL_EINVAL: a path is
- * not valid, or others may put something else in its place. PAWL_EIO and its like. */
+/* Makes the root, and the spool if there is one, if they do not exist. PAWL_EINVAL: a path is not
+ * valid, or other users could replace it. PAWL_EIO and other errors of files. */
 int daemon_make_root(const struct daemon_options *options, struct pawl_err *err);
 
 /* ---- daemon_rebuild.c ---- */
 
-/* Opens the store, and the core with what is in the store. If the file is lost though runs or a
- * history lie beside it: PAWL_ECORRUPT, and nothing is touched; with options->rebuild the file is
- * put aside, and a new one made. Other errors as of opening a store. */
+/* Opens the database, and restores the core from it. If the file is lost though runs or a history
+ * exist beside it: PAWL_ECORRUPT, and nothing is changed; with options->rebuild the file is put
+ * aside, and a new one made. Other errors as of opening a database. */
 int daemon_open_database(struct daemon *daemon, struct pawl_err *err);
-/* Checks, once the engine is open, that the store knows all that the engine has: PAWL_ECORRUPT if
- * not; with options->rebuild the rest is taken over. */
+/* Checks, once the engine is open, that the database has all runs of the engine: PAWL_ECORRUPT if
+ * not; with options->rebuild the others are taken over. */
 int daemon_check_runs(struct daemon *daemon, struct pawl_err *err);
 
 /* ---- daemon_history.c ---- */
 
-/* Goes on with the history in the daemon's directory, and adds what it lacks of what is stored. */
+/* Opens the history in the daemon's directory, and adds what the database has and it lacks. */
 void daemon_open_history(struct daemon *daemon);
-/* Notes what a step has changed, before it is stored. */
+/* Records what a step has changed, before it is stored. */
 void daemon_record_history(struct daemon *daemon, const struct database_clock *clock);
-/* Writes what was noted, once it is stored. */
+/* Writes what was recorded, once the step is stored. */
 void daemon_write_history(struct daemon *daemon);
-/* Closes the history. stopped: the daemon leaves in good order. */
+/* Closes the history. stopped: the daemon ends without an error. */
 void daemon_close_history(struct daemon *daemon, bool stopped);
 
 /* ---- daemon_types.c ---- */
 
-/* Replaces the types of nodes and pools in options by the numbers that they have, or get now, in
- * the store. Comes before the core is opened. PAWL_ELIMIT: there are too many; other errors as of
- * opening a store. */
+/* Replaces the types of nodes and pools in options by their numbers in the database; new types get
+ * one. Called before the core is opened. PAWL_ELIMIT: there are too many types; other errors as of
+ * opening a database. */
 int daemon_number_types(struct daemon *daemon, struct pawl_err *err);
-/* Frees the numbers of types that nothing has any more, for others. Comes before the daemon
- * ends. */
+/* Frees the numbers of types that nothing has any more. Called before the daemon ends. */
 void daemon_forget_types(struct daemon *daemon);
 
 /* ---- daemon_hints.c ---- */
 
-/* Passes a job's hints, as JSON, to the core. PAWL_EINVAL: they are malformed, or out of bounds,
- * and the hints of before stay. */
+/* Passes a job's hints, as JSON, to the core. PAWL_EINVAL: they are malformed, or out of bounds;
+ * the job keeps its hints. */
 int daemon_set_hints(struct daemon *daemon, const struct core_job *job, const void *bytes,
 	size_t len_bytes, struct pawl_err *err);
-/* Reads the files of hints of jobs that run. */
+/* Reads the files of hints of running jobs. */
 void daemon_read_hints(struct daemon *daemon);
 
 #endif

@@ -1,13 +1,13 @@
 /*
- * Opens the store at a start, and compares it with what lies in the scheduler's directory.
+ * Opens the database at start, and compares it with the content of the scheduler's directory.
  *
- * Happy path: the file is there, or nothing is; whatever runs is known by it.
+ * Happy path: the file exists and has all runs; or the directory is empty.
  *
- * A file that is missing, empty or no scheduler's though runs or a history lie beside it, and one
- * that knows nothing of a run (it is an older copy), are refused before anything is touched: the
- * core would end what it does not know. With --rebuild a file that cannot be used is put aside, and
- * unknown runs are taken over by the order of each (order.h, run_placement.h). If that ends in the
- * middle, the next start finds unknown runs, as before.
+ * Two cases are refused before anything is changed, since the core would end runs that it does not
+ * know: the file is missing, empty or not a scheduler's, though runs or a history exist beside it;
+ * or the file lacks a run, as an older copy does. With --rebuild a file that cannot be used is put
+ * aside, and unknown runs are taken over by their orders (order.h, run_placement.h). If a rebuild
+ * is interrupted, the next start finds unknown runs, as before.
  */
 #include "daemon/daemon_impl.h"
 
@@ -34,18 +34,18 @@
 	"Nothing was touched, and jobs go on. Put the newest copy of the file back; or, to begin " \
 	"anew, scancel the pilots, and move history/ away"
 
-/* ---- what lies beside the store ---- */
+/* ---- what lies beside the database ---- */
 
 static bool is_run(const char *name)
 {
 	unsigned long long job;
-	unsigned long long born;
+	unsigned long long start;
 	int used = 0;
 
-	return sscanf(name, "%20llu.%20llu%n", &job, &born, &used) == 2 && name[used] == '\0';
+	return sscanf(name, "%20llu.%20llu%n", &job, &start, &used) == 2 && name[used] == '\0';
 }
 
-/* Returns whether there are runs; true also if that cannot be told: no file is made anew then. */
+/* Returns whether there are runs; true also if that is not known: no new file is made then. */
 static bool has_runs(const struct daemon *d)
 {
 	char path[PATH_MAX];
@@ -66,7 +66,7 @@ static bool has_runs(const struct daemon *d)
 	return found;
 }
 
-/* Returns whether there is a history; true also if that cannot be told. */
+/* Returns whether there is a history; true also if that is not known. */
 static bool has_history(const struct daemon *d)
 {
 	char path[PATH_MAX];
@@ -80,7 +80,7 @@ static bool has_history(const struct daemon *d)
 	return rv == 0 ? n > 0 : rv != PAWL_ENOENT;
 }
 
-/* Returns the highest number that a job has had, as far as that can be told. */
+/* Returns the highest job number in the history and the jobs' directories. */
 static uint64_t find_highest(const struct daemon *d)
 {
 	char path[PATH_MAX];
@@ -123,8 +123,8 @@ static int open_database(struct daemon *d, const char *path, bool make, struct p
 	return rv;
 }
 
-/* Renames the file, and what SQLite keeps beside it. A copy may be of use to somebody: none is
- * removed. */
+/* Renames the file, and those that SQLite keeps beside it. None is removed: a user may still need
+ * it. */
 static int put_aside(struct daemon *d, const char *path, struct pawl_err *err)
 {
 	static const char *const suffixes[] = {"-wal", "-shm", ""};
@@ -152,7 +152,7 @@ static int put_aside(struct daemon *d, const char *path, struct pawl_err *err)
 	return 0;
 }
 
-/* Returns whether the error is the file's, not that of how it is used. */
+/* Returns whether the file is missing, damaged or not a database, rather than out of reach. */
 static bool is_lost(const struct daemon *d, int rv)
 {
 	bool alien = rv == PAWL_EINVAL && !d->database;
@@ -195,7 +195,7 @@ int daemon_open_database(struct daemon *d, struct pawl_err *err)
 
 struct found_run {
 	uint64_t job;
-	uint64_t born;
+	uint64_t start_generation;
 	uint64_t generation;
 	bool over;
 	char *dir; /* owned */
@@ -254,12 +254,13 @@ static int by_start(const void *a, const void *b)
 	const struct found_run *y = b;
 
 	return x->job != y->job ? (x->job > y->job) - (x->job < y->job)
-				: (x->born > y->born) - (x->born < y->born);
+				: (x->start_generation > y->start_generation) -
+			(x->start_generation < y->start_generation);
 }
 
 /* ---- taking a run over ---- */
 
-/* A run: what is known of it, and where it is. */
+/* A run that is taken over. */
 struct takeover {
 	struct order order;
 	struct wire_out bytes; /* owned; order points into it */
@@ -282,7 +283,7 @@ static uint32_t find_node(const struct daemon *d, const char *name)
 	return 0;
 }
 
-static int find_spots(const struct daemon *d, const struct found_run *run, struct takeover *t,
+static int find_nodes(const struct daemon *d, const struct found_run *run, struct takeover *t,
 	struct pawl_err *err)
 {
 	for (uint32_t i = 0; i < t->place.nodes_n; i++) {
@@ -292,8 +293,8 @@ static int find_spots(const struct daemon *d, const struct found_run *run, struc
 			(struct core_placement_entry){find_node(d, node->name), node->replicas};
 		if (t->entries[i].node == 0) {
 			return pawl_err_set(err, PAWL_EINVAL,
-				"job %" PRIu64 " runs on node %s, which there is not: start with "
-				"the nodes (--node, --nodes, --slots) of before",
+				"job %" PRIu64 " runs on node %s, which does not exist: start with "
+				"the same nodes as before (--node, --nodes, --slots)",
 				run->job, node->name);
 		}
 	}
@@ -302,14 +303,15 @@ static int find_spots(const struct daemon *d, const struct found_run *run, struc
 	return 0;
 }
 
-static int find_place(const struct found_run *run, struct takeover *t, struct pawl_err *err)
+static int find_placement(const struct found_run *run, struct takeover *t, struct pawl_err *err)
 {
 	int rv = PAWL_ENOENT;
 
-	if (run->generation != run->born) {
+	if (run->generation != run->start_generation) {
 		rv = run_placement_load(run->dir, run->generation, &t->place, err);
 	}
-	/* Without a place the run is where it was started, unless an older version has moved it. */
+	/* Without a recorded placement the run is where it was started, unless an older version of
+	 * Pawl has moved it. */
 	if (rv == PAWL_ENOENT) {
 		t->place.nodes_n = t->order.nodes_n;
 		memcpy(t->place.nodes, t->order.nodes, sizeof(t->place.nodes));
@@ -323,23 +325,23 @@ static int read_run(const struct daemon *d, const struct found_run *run, struct 
 {
 	int rv = order_load(&t->order, &t->bytes, run->dir, err);
 
-	if (rv == 0 && (t->order.job != run->job || t->order.generation != run->born)) {
-		rv = pawl_err_set(err, PAWL_ECORRUPT, "%s/order is of another run", run->dir);
+	if (rv == 0 && (t->order.job != run->job || t->order.generation != run->start_generation)) {
+		rv = pawl_err_set(err, PAWL_ECORRUPT, "%s/order belongs to another run", run->dir);
 	}
-	rv = rv == 0 ? find_place(run, t, err) : rv;
-	rv = rv == 0 ? daemon_read_ask(d, t->order.submission, t->order.submission_bytes,
+	rv = rv == 0 ? find_placement(run, t, err) : rv;
+	rv = rv == 0 ? daemon_read_request(d, t->order.submission, t->order.submission_bytes,
 			       t->order.owner, &t->found.request, &t->wall_ns, err)
 		     : rv;
 	if (rv == 0) {
 		t->found.request.grace_ns = t->order.grace_ns;
-		t->found.start_generation = run->born;
+		t->found.start_generation = run->start_generation;
 		t->found.restarts = t->order.starts;
 	}
 	return rv;
 }
 
-/* Returns when a job was submitted, by the core's clock; now if that is not after the clock
- * began. */
+/* Returns when a job was submitted, by the core's clock; the present time if that was before the
+ * clock began. */
 static int64_t submitted_core_ns(const struct daemon *d, int64_t wall_ns)
 {
 	int64_t now_ns = daemon_now_ns(d);
@@ -357,7 +359,7 @@ static int take_over(struct daemon *d, const struct found_run *run, struct takeo
 		.found = &t->found};
 	struct database_spec spec = {.bytes = t->order.submission,
 		.len_bytes = t->order.submission_bytes};
-	int rv = find_spots(d, run, t, err);
+	int rv = find_nodes(d, run, t, err);
 
 	if (rv == 0) {
 		t->found.submitted_ns = submitted_core_ns(d, t->wall_ns);
@@ -371,8 +373,7 @@ static int take_over(struct daemon *d, const struct found_run *run, struct takeo
 	return rv;
 }
 
-/* Takes a run over. One that is over, and cannot be read, is forgotten: nobody knows whose it
- * was. */
+/* Takes a run over. One that is over and cannot be read is dropped: its owner is not known. */
 static int take_run(struct daemon *d, const struct found_run *run, struct pawl_err *err)
 {
 	struct takeover *t = calloc(1, sizeof(*t));
@@ -382,7 +383,7 @@ static int take_run(struct daemon *d, const struct found_run *run, struct pawl_e
 	rv = rv == 0 ? take_over(d, run, t, err) : rv;
 	if (rv != 0 && rv != PAWL_ENOMEM && d->failed.code == 0) {
 		if (run->over) {
-			log_line(LOG_WARNING, "job %" PRIu64 " is forgotten, as it is over: %s",
+			log_line(LOG_WARNING, "job %" PRIu64 " has ended, and is dropped: %s",
 				run->job, err->msg);
 			rv = 0;
 		} else {
@@ -399,8 +400,8 @@ static int take_run(struct daemon *d, const struct found_run *run, struct pawl_e
 	return rv;
 }
 
-/* Goes on with numbers above all that were given. The clock of a new store begins before the first
- * of these jobs was submitted. */
+/* Lets new jobs have numbers above all that were used. The clock of a new database begins before
+ * the first of these jobs was submitted. */
 static int begin_anew(struct daemon *d, bool remade, struct pawl_err *err)
 {
 	struct core_event event = {.kind = CORE_IDS_USED, .job = find_highest(d)};
@@ -429,9 +430,8 @@ static int take_all(struct daemon *d, const struct found_runs *all, struct pawl_
 static int refuse(const struct daemon *d, const struct found_run *run, struct pawl_err *err)
 {
 	return pawl_err_set(err, PAWL_ECORRUPT,
-		"%s/sched.db knows nothing of job %" PRIu64
-		" as it runs (%s): it is an older copy, "
-		"or was made anew. " REMEDY,
+		"%s/sched.db does not have job %" PRIu64
+		" as it runs (%s): it is an older copy, or a new file. " REMEDY,
 		d->options->root, run->job, run->dir);
 }
 

@@ -1,4 +1,4 @@
-/* Answers the requests of users to the scheduler: see control.h. */
+/* Answers the requests of commands: see daemon_impl.h and sched_msg.h. */
 #include "daemon/daemon_impl.h"
 
 #include "base/clock.h"
@@ -13,7 +13,7 @@
 
 /* Result of a list, or of a search. */
 struct listing {
-	struct wire_out *out; /* buffer that rows are appended to; NULL: none */
+	struct wire_out *rows; /* encoded rows; NULL: they are only counted */
 	uint32_t n;
 	struct sched_msg_job found; /* the last row */
 };
@@ -68,6 +68,15 @@ void daemon_describe(const struct daemon *d, const struct core_job *job, struct 
 	format_place(d, &job->current, row->place);
 }
 
+/* Adds listing->found to the rows. */
+static void add_row(struct listing *listing)
+{
+	listing->n++;
+	if (listing->rows) {
+		frame_layout_encode(listing->rows, &sched_msg_job_layout, &listing->found);
+	}
+}
+
 static void add_ended(void *user, const struct database_job *job)
 {
 	struct listing *listing = user;
@@ -90,10 +99,7 @@ static void add_ended(void *user, const struct database_job *job)
 	snprintf(row->queue, sizeof(row->queue), "%s", job->queue);
 	snprintf(row->state, sizeof(row->state), "%s", job->state);
 	snprintf(row->reason, sizeof(row->reason), "%s", job->reason);
-	listing->n++;
-	if (listing->out) {
-		sched_msg_job_put(listing->out, row);
-	}
+	add_row(listing);
 }
 
 /* ---- finding a job ---- */
@@ -164,34 +170,35 @@ static int check_owner(uint32_t uid, const struct sched_msg_job *row, struct paw
 		return 0;
 	}
 	return pawl_err_set(err, PAWL_EINVAL,
-		"job %llu is of user %s: only they, or who runs the scheduler, may do that",
+		"job %llu is of user %s: only that user, or the one that runs the scheduler, may "
+		"do that",
 		(unsigned long long)row->id, name_user(row->owner));
 }
 
 /* ---- answers ---- */
 
-static size_t begin_reply(struct daemon_client *client, const struct proto_frame *frame,
-	enum sched_msg_type type)
+/* Adds a reply to what is to be sent. reply: see sched_msg_encode. */
+static void send_reply(struct daemon_client *client, const struct proto_frame *frame,
+	enum sched_msg_type type, const void *reply)
 {
-	return proto_start(&client->out, (enum proto_type)type, frame->id);
+	size_t start = proto_start(&client->out, (enum proto_type)type, frame->id);
+
+	sched_msg_encode(&client->out, type, reply);
+	proto_end(&client->out, start);
 }
 
 static void answer_error(struct daemon_client *client, const struct proto_frame *frame,
 	const struct pawl_err *err)
 {
-	size_t start = begin_reply(client, frame, SCHED_MSG_ERROR);
+	struct sched_msg_error reply = {.code = err->code};
 
-	wire_put_u32(&client->out, (uint32_t)-err->code);
-	wire_put_str(&client->out, err->msg);
-	proto_end(&client->out, start);
+	snprintf(reply.text, sizeof(reply.text), "%s", err->msg);
+	send_reply(client, frame, SCHED_MSG_ERROR, &reply);
 }
 
 static void answer_done(struct daemon_client *client, const struct proto_frame *frame, uint64_t job)
 {
-	size_t start = begin_reply(client, frame, SCHED_MSG_DONE);
-
-	wire_put_u64(&client->out, job);
-	proto_end(&client->out, start);
+	send_reply(client, frame, SCHED_MSG_DONE, &(struct sched_msg_done){.job = job});
 }
 
 /* Asks the engine for its remark on a job (0: on all). */
@@ -203,50 +210,45 @@ static void get_remark(const struct daemon *d, uint64_t job, char text[SCHED_MSG
 	}
 }
 
-static int answer_list(struct daemon_client *client, struct proto_frame *frame,
-	struct pawl_err *err)
+static int answer_list(struct daemon_client *client, const struct proto_frame *frame,
+	const struct sched_msg_list *request, struct pawl_err *err)
 {
 	struct daemon *d = client->daemon;
-	bool ended = wire_get_u8(&frame->body) != 0;
-	uint32_t most = wire_get_u32(&frame->body);
-	struct listing listing = {.out = &client->out};
+	struct wire_out rows = {NULL};
+	struct listing listing = {.rows = &rows};
+	struct sched_msg_jobs reply;
 	const struct core_job *const *jobs;
 	uint32_t n = core_jobs(d->core, &jobs);
-	char remark[SCHED_MSG_REMARK_MAX];
-	uint64_t all = 0;
-	size_t start;
+	uint32_t most = request->most < ENDED_SHOWN ? request->most : ENDED_SHOWN;
+	uint64_t ended = 0;
+	uint32_t live;
 	int rv = 0;
 
-	if (!wire_in_done(&frame->body)) {
-		return pawl_err_set(err, PAWL_EINVAL, "a request is malformed");
-	}
-	start = begin_reply(client, frame, SCHED_MSG_JOBS);
-	wire_put_u32(&client->out, 0);
 	for (uint32_t i = 0; i < n && listing.n < SCHED_MSG_JOBS_MAX; i++) {
 		if (jobs[i]->state < CORE_DONE) {
 			daemon_describe(d, jobs[i], &listing.found);
-			sched_msg_job_put(&client->out, &listing.found);
-			listing.n++;
+			add_row(&listing);
 		}
 	}
-	n = listing.n;
-	if (ended) {
-		most = most < ENDED_SHOWN ? most : ENDED_SHOWN;
-		rv = sched_database_ended(d->database, 0, "", most, add_ended, &listing, &all, err);
+	live = listing.n;
+	if (request->ended) {
+		rv = sched_database_ended(d->database, 0, "", most, add_ended, &listing, &ended,
+			err);
 	}
-	if (rv != 0) {
-		client->out.len_bytes = start;
-		return rv;
+	if (rv == 0 && rows.failed) {
+		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for a list of %u jobs", listing.n);
 	}
-	wire_put_u32(&client->out, (uint32_t)(all - (listing.n - n)));
-	get_remark(d, 0, remark);
-	wire_put_str(&client->out, remark);
-	wire_patch_u32(&client->out, start + PROTO_HEADER, listing.n);
-	proto_end(&client->out, start);
-	return 0;
+	if (rv == 0) {
+		reply.jobs = (struct frame_rows){rows.bytes, (uint32_t)rows.len_bytes, listing.n};
+		reply.left_out = (uint32_t)(ended - (listing.n - live));
+		get_remark(d, 0, reply.remark);
+		send_reply(client, frame, SCHED_MSG_JOBS, &reply);
+	}
+	wire_out_deinit(&rows);
+	return rv;
 }
 
-/* Finds the home that the job has: its owner's only where it runs as the owner. */
+/* Finds the home directory of the user that the job runs as. */
 static void find_home(const struct daemon *d, const struct sched_msg_job *job, char home[PATH_MAX])
 {
 	const char *ours = getenv("HOME");
@@ -260,7 +262,7 @@ static void find_home(const struct daemon *d, const struct sched_msg_job *job, c
 	snprintf(home, PATH_MAX, "%s", user ? user->pw_dir : "/");
 }
 
-/* Finds the directory that the job runs in. "": it cannot be told. */
+/* Finds the directory that the job runs in; "": not known. */
 static void find_workdir(const struct submission *submission, const char *home, char dir[PATH_MAX])
 {
 	struct remarks *remarks = calloc(1, sizeof(*remarks));
@@ -313,23 +315,14 @@ int daemon_show(struct daemon *d, const char *selector, struct sched_msg_shown *
 	return 0;
 }
 
-static int answer_show(struct daemon_client *client, struct proto_frame *frame,
-	struct pawl_err *err)
+static int answer_show(struct daemon_client *client, const struct proto_frame *frame,
+	const struct sched_msg_selector *request, struct pawl_err *err)
 {
-	char selector[CORE_NAME_MAX];
 	struct sched_msg_shown shown;
-	size_t start;
-	int rv;
+	int rv = daemon_show(client->daemon, request->job, &shown, err);
 
-	wire_get_str(&frame->body, selector, sizeof(selector));
-	if (!wire_in_done(&frame->body)) {
-		return pawl_err_set(err, PAWL_EINVAL, "a job is a number, or a name");
-	}
-	rv = daemon_show(client->daemon, selector, &shown, err);
 	if (rv == 0) {
-		start = begin_reply(client, frame, SCHED_MSG_SHOWN);
-		sched_msg_shown_put(&client->out, &shown);
-		proto_end(&client->out, start);
+		send_reply(client, frame, SCHED_MSG_SHOWN, &shown);
 	}
 	return rv;
 }
@@ -353,18 +346,12 @@ int daemon_command(struct daemon *d, uint32_t uid, const char *selector, enum co
 	return daemon_handle_event(d, &event, NULL, NULL, err);
 }
 
-static int answer_command(struct daemon_client *client, struct proto_frame *frame,
-	enum core_event_kind kind, struct pawl_err *err)
+static int answer_command(struct daemon_client *client, const struct proto_frame *frame,
+	const struct sched_msg_selector *request, enum core_event_kind kind, struct pawl_err *err)
 {
-	char selector[CORE_NAME_MAX];
 	uint64_t job = 0;
-	int rv;
+	int rv = daemon_command(client->daemon, client->uid, request->job, kind, &job, err);
 
-	wire_get_str(&frame->body, selector, sizeof(selector));
-	if (!wire_in_done(&frame->body)) {
-		return pawl_err_set(err, PAWL_EINVAL, "a job is a number, or a name");
-	}
-	rv = daemon_command(client->daemon, client->uid, selector, kind, &job, err);
 	if (rv == 0) {
 		answer_done(client, frame, job);
 	}
@@ -386,44 +373,46 @@ bool daemon_describe_node(const struct daemon *d, const struct core_node *node,
 	return node->state != CORE_NODE_LOST;
 }
 
-static int answer_nodes(struct daemon_client *client, struct proto_frame *frame,
+static int answer_nodes(struct daemon_client *client, const struct proto_frame *frame,
 	struct pawl_err *err)
 {
 	struct daemon *d = client->daemon;
+	struct wire_out rows = {NULL};
+	struct sched_msg_nodes reply = {{0}};
 	const struct core_node *nodes;
 	uint32_t n = core_nodes(d->core, &nodes);
-	uint32_t shown = 0;
-	size_t start = begin_reply(client, frame, SCHED_MSG_NODE_ROWS);
+	int rv = 0;
 
-	wire_put_u32(&client->out, 0);
 	for (uint32_t i = 0; i < n; i++) {
 		struct sched_msg_node row;
 
 		if (daemon_describe_node(d, &nodes[i], &row)) {
-			sched_msg_node_put(&client->out, &row);
-			shown++;
+			frame_layout_encode(&rows, &sched_msg_node_layout, &row);
+			reply.nodes.n++;
 		}
 	}
-	wire_patch_u32(&client->out, start + PROTO_HEADER, shown);
-	proto_end(&client->out, start);
-	return 0;
+	if (rows.failed) {
+		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for a list of %u nodes", n);
+	} else {
+		reply.nodes.bytes = rows.bytes;
+		reply.nodes.len_bytes = (uint32_t)rows.len_bytes;
+		send_reply(client, frame, SCHED_MSG_NODE_ROWS, &reply);
+	}
+	wire_out_deinit(&rows);
+	return rv;
 }
 
-static int answer_drain(struct daemon_client *client, struct proto_frame *frame,
-	struct pawl_err *err)
+static int answer_drain(struct daemon_client *client, const struct proto_frame *frame,
+	const struct sched_msg_drain *request, struct pawl_err *err)
 {
-	char node[CORE_NAME_MAX];
-	struct core_event event = {.node = node};
+	struct core_event event = {.kind = request->drained ? CORE_NODE_DRAIN : CORE_NODE_RESUME,
+		.node = request->node};
 	int rv;
 
-	wire_get_str(&frame->body, node, sizeof(node));
-	event.kind = wire_get_u8(&frame->body) != 0 ? CORE_NODE_DRAIN : CORE_NODE_RESUME;
-	if (!wire_in_done(&frame->body)) {
-		return pawl_err_set(err, PAWL_EINVAL, "a request is malformed");
-	}
 	if (client->uid != 0 && client->uid != geteuid()) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"node %s: only who runs the scheduler may drain it", node);
+			"node %s: only the user that runs the scheduler may drain it",
+			request->node);
 	}
 	rv = daemon_handle_event(client->daemon, &event, NULL, NULL, err);
 	if (rv == 0) {
@@ -432,27 +421,42 @@ static int answer_drain(struct daemon_client *client, struct proto_frame *frame,
 	return rv;
 }
 
-static int answer_submit(struct daemon_client *client, struct proto_frame *frame,
-	struct pawl_err *err)
+static int answer_submit(struct daemon_client *client, const struct proto_frame *frame,
+	const struct sched_msg_submit *request, struct pawl_err *err)
 {
 	uint64_t job = 0;
-	uint32_t len = 0;
-	const uint8_t *bytes = wire_get_blob(&frame->body, &len);
-	int rv;
+	int rv = daemon_submit(client, request->submission.bytes, request->submission.len_bytes,
+		&job, err);
 
-	if (!wire_in_done(&frame->body)) {
-		return pawl_err_set(err, PAWL_EINVAL, "a request is malformed");
-	}
-	rv = daemon_submit(client, bytes, len, &job, err);
 	if (rv == 0) {
 		answer_done(client, frame, job);
 	}
 	return rv;
 }
 
+/* Sets the error of a request that cannot be decoded. */
+static int refuse(uint16_t type, struct pawl_err *err)
+{
+	switch (type) {
+	case SCHED_MSG_SHOW:
+	case SCHED_MSG_CANCEL:
+	case SCHED_MSG_PAUSE:
+	case SCHED_MSG_RESUME:
+		return pawl_err_set(err, PAWL_EINVAL, "a job is a number, or a name");
+	case SCHED_MSG_SUBMIT:
+	case SCHED_MSG_LIST:
+	case SCHED_MSG_NODES:
+	case SCHED_MSG_DRAIN:
+		return pawl_err_set(err, PAWL_EINVAL, "a request is malformed");
+	default:
+		return pawl_err_set(err, PAWL_ENOTSUP, "the scheduler knows no request %u", type);
+	}
+}
+
 static int answer(struct daemon_client *client, struct proto_frame *frame, struct pawl_err *err)
 {
-	uint16_t version = wire_get_u16(&frame->body);
+	uint16_t version = sched_msg_version(frame->body);
+	union sched_msg_request request;
 
 	if (version != SCHED_MSG_VERSION) {
 		return pawl_err_set(err, PAWL_ENOTSUP,
@@ -460,26 +464,28 @@ static int answer(struct daemon_client *client, struct proto_frame *frame, struc
 			"versions of Pawl",
 			SCHED_MSG_VERSION, version);
 	}
+	if (!sched_msg_decode(&frame->body, frame->type, &request, sizeof(request))) {
+		return refuse(frame->type, err);
+	}
 	switch (frame->type) {
 	case SCHED_MSG_SUBMIT:
-		return answer_submit(client, frame, err);
+		return answer_submit(client, frame, &request.submit, err);
 	case SCHED_MSG_LIST:
-		return answer_list(client, frame, err);
+		return answer_list(client, frame, &request.list, err);
 	case SCHED_MSG_SHOW:
-		return answer_show(client, frame, err);
+		return answer_show(client, frame, &request.selector, err);
 	case SCHED_MSG_CANCEL:
-		return answer_command(client, frame, CORE_CANCEL, err);
+		return answer_command(client, frame, &request.selector, CORE_CANCEL, err);
 	case SCHED_MSG_PAUSE:
-		return answer_command(client, frame, CORE_PAUSE, err);
+		return answer_command(client, frame, &request.selector, CORE_PAUSE, err);
 	case SCHED_MSG_RESUME:
-		return answer_command(client, frame, CORE_RESUME, err);
+		return answer_command(client, frame, &request.selector, CORE_RESUME, err);
 	case SCHED_MSG_NODES:
 		return answer_nodes(client, frame, err);
 	case SCHED_MSG_DRAIN:
-		return answer_drain(client, frame, err);
+		return answer_drain(client, frame, &request.drain, err);
 	default:
-		return pawl_err_set(err, PAWL_ENOTSUP, "the scheduler knows no request %u",
-			frame->type);
+		return refuse(frame->type, err);
 	}
 }
 

@@ -37,7 +37,7 @@ static void drop(struct job_description *of)
 	*of = (struct job_description){0};
 }
 
-/* Completes a path of the user's, as the pilots' user sees it. */
+/* Completes a path of the job's user, by the home directory of the pilots' user. */
 static int find_path(const struct job_description *of, const char *path, char full[PATH_MAX],
 	struct pawl_err *err)
 {
@@ -64,8 +64,7 @@ static int put_mounts(const struct job_description *of, struct wire_out *list, s
 	return rv == 0 && list->failed ? pawl_err_set(err, PAWL_ENOMEM, "no memory for a job") : rv;
 }
 
-/* Returns what a node must have, without space for what jobs write for a while, which pilots
- * measure. */
+/* Returns what a node must have, without scratch space, which pilots measure. */
 static struct slurm_size least_size(const struct sched_choice *choice)
 {
 	return (struct slurm_size){.cpus = (choice->cpus_milli + 999) / 1000,

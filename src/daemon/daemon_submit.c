@@ -1,5 +1,5 @@
-/* Turns a submission into a job of the core: asks for what this machine's engine can give it, and
- * refuses by name what the engine cannot. */
+/* Turns a submission into a request to the core. A submission that the engine can never run is
+ * refused, with the reason. */
 #include "daemon/daemon_impl.h"
 
 #include "base/clock.h"
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define RANKS_MAX      64u  /* ranks of a job on one machine, as `pawl run` has it */
-#define RESTART_S      30.0 /* seconds that a change of replicas costs, if the job does not tell */
+#define RESTART_S      30.0 /* seconds that a change of replicas costs, by default */
 #define RESTART_FAST_S 0.5  /* seconds if they change while it runs: bench/real, bench/elastic */
 
 /* Returns the index of a type that nodes have; types_n: no node has it. */
@@ -46,12 +46,12 @@ static bool machine_has(const struct sched_choice *choice, const char *root, con
 static int refuse_type(const char *accelerator, struct pawl_err *err)
 {
 	return pawl_err_set(err, PAWL_EINVAL,
-		"accelerators: no node here has %s: nodes are given theirs by pawl sched "
-		"--node NAME=SLOTS:TYPE",
+		"accelerators: no node here has %s: pawl sched --node NAME=SLOTS:TYPE gives a node "
+		"its type",
 		accelerator);
 }
 
-/* Finds the types of nodes that will do, as bits; 0: all. runs: as in make_ask. */
+/* Finds the node types that a job can run on, as bits; 0: all. runs: as in make_request. */
 static int find_types(const struct daemon *d, const struct sched_spec *spec, bool runs,
 	uint32_t *types, struct pawl_err *err)
 {
@@ -64,7 +64,7 @@ static int find_types(const struct daemon *d, const struct sched_spec *spec, boo
 		uint32_t type = choice->accelerator ? find_type(o, choice->accelerator) : 0;
 
 		if (!o->pools && !runs && !machine_has(choice, o->root, d->scratch)) {
-			continue; /* this machine has not that much */
+			continue; /* this machine has less */
 		}
 		if (!choice->accelerator) {
 			*types = 0;
@@ -95,9 +95,9 @@ static int check_machine(const struct daemon *d, const struct sched_spec *spec,
 		"resources: this machine has fewer CPUs, less memory, or less free disk than that");
 }
 
-/* ---- what there can never be room for ---- */
+/* ---- jobs that can never have room ---- */
 
-/* Slots that a job may have once all others have gone, drained nodes are back, and pools have all
+/* Slots that a job may have once all other jobs have ended, no node is drained, and pools have all
  * their nodes. */
 struct room {
 	uint64_t firm;
@@ -128,8 +128,7 @@ static struct room count_room(const struct daemon_options *o, const struct core_
 	return room;
 }
 
-/* Checks that there may be as many nodes that can be taken away as the job must have replicas
- * on. */
+/* Checks that spot nodes can have as many slots as the job must have replicas on them. */
 static int check_spot(const struct daemon_options *o, const struct core_request *request,
 	struct pawl_err *err)
 {
@@ -208,8 +207,9 @@ static int check_room(const struct daemon_options *o, const struct core_request 
 	return rv == 0 ? check_quotas(o, request, err) : rv;
 }
 
-/* Makes what a job asks the core for. runs: the job runs already, and needs no check for room. */
-static int make_ask(const struct daemon *d, const struct sched_spec *spec, uint32_t owner,
+/* Makes the request of a job to the core. runs: the job runs already, and needs no check for room.
+ * */
+static int make_request(const struct daemon *d, const struct sched_spec *spec, uint32_t owner,
 	bool runs, struct core_request *request, struct pawl_err *err)
 {
 	const struct daemon_options *o = d->options;
@@ -232,8 +232,8 @@ static int make_ask(const struct daemon *d, const struct sched_spec *spec, uint3
 		.pinned = !spec->preemptible,
 		.in_place = elastic, /* pawl run changes the job's size */
 		.restart_s = elastic ? RESTART_FAST_S : RESTART_S,
-		/* pawl run restarts ranks of an elastic job on this machine by itself. Nobody
-		 * restarts the nodes of one that has lost them all. */
+		/* pawl run restarts ranks of an elastic job on this machine by itself. On Slurm's
+		 * nodes only the core can restart a job that has lost all its nodes. */
 		.retries = here ? 0 : spec->retries,
 		.time_limit_ns = spec->time_limit_s * NS_PER_S,
 		.grace_ns = o->grace_ns};
@@ -258,12 +258,12 @@ static int check_job_count(const struct daemon *d, uint32_t uid, struct pawl_err
 	return theirs < d->options->user_jobs_max
 		? 0
 		: pawl_err_set(err, PAWL_ELIMIT,
-			  "you have %llu jobs that are not over; a user has at most so many "
+			  "you have %llu jobs that are not over, the most that a user may have "
 			  "(pawl sched --user-jobs)",
 			  (unsigned long long)theirs);
 }
 
-/* Reports the first thing that is wrong with a job file; pawl submit has shown all to the user. */
+/* Reports the first error in a job file; pawl submit has shown all errors to the user. */
 static int report_remark(const struct remarks *remarks, struct pawl_err *err)
 {
 	return remarks->n > 0 ? pawl_err_set(err, PAWL_EINVAL, "%u:%u: %.400s", remarks->at[0].line,
@@ -300,7 +300,7 @@ int daemon_submit(struct daemon_client *client, const uint8_t *bytes, size_t len
 	if (rv == PAWL_EINVAL) {
 		report_remark(remarks, err);
 	}
-	rv = rv == 0 ? make_ask(d, &spec, client->uid, false, &request, err) : rv;
+	rv = rv == 0 ? make_request(d, &spec, client->uid, false, &request, err) : rv;
 	rv = rv == 0 ? check_job_count(d, client->uid, err) : rv;
 	if (rv == 0) {
 		submission_encode(&out, &submission);
@@ -315,8 +315,8 @@ int daemon_submit(struct daemon_client *client, const uint8_t *bytes, size_t len
 	return rv;
 }
 
-int daemon_read_ask(const struct daemon *d, const uint8_t *bytes, size_t len_bytes, uint32_t owner,
-	struct core_request *request, int64_t *wall_ns, struct pawl_err *err)
+int daemon_read_request(const struct daemon *d, const uint8_t *bytes, size_t len_bytes,
+	uint32_t owner, struct core_request *request, int64_t *wall_ns, struct pawl_err *err)
 {
 	struct remarks *remarks = calloc(1, sizeof(*remarks));
 	struct submission submission;
@@ -327,7 +327,7 @@ int daemon_read_ask(const struct daemon *d, const uint8_t *bytes, size_t len_byt
 	if (rv == 0) {
 		*wall_ns = submission.wall_ns;
 		rv = submission_spec(&submission, &spec, remarks, err);
-		rv = rv == 0 ? make_ask(d, &spec, owner, true, request, err) : rv;
+		rv = rv == 0 ? make_request(d, &spec, owner, true, request, err) : rv;
 		sched_spec_deinit(&spec);
 		submission_deinit(&submission);
 	}

@@ -1,5 +1,5 @@
-/* Types of nodes have one number each for as long as anything that is stored has it, in whatever
- * order options name them: see database_types. */
+/* Numbers node types: a type keeps its number while anything in the database has it, whatever the
+ * order of the options: see database_types. */
 #include "daemon/daemon_impl.h"
 
 #include "base/err.h"
@@ -18,9 +18,9 @@ static int refuse_types(const struct database_types *types, const char *name, st
 			types->names[t][0] != '\0' ? types->names[t] : "none");
 	}
 	return pawl_err_set(err, PAWL_ELIMIT,
-		"type of nodes %s: %u types are known (%.300s): start the scheduler without %s, "
-		"and stop it again once no job asks for, or has run on, one of them that no node "
-		"has any more; then that one is forgotten",
+		"node type %s: there are %u types, the most possible (%.300s). To free one that no "
+		"node has any more: start the scheduler without %s, and stop it again once no job "
+		"asks for that type or has run on it",
 		name, SCHED_TYPES_MAX, names, name);
 }
 
@@ -59,7 +59,7 @@ int daemon_number_types(struct daemon *d, struct pawl_err *err)
 	return 0;
 }
 
-/* Returns the types, as bits, that options, nodes that are there, and jobs have. */
+/* Returns the types, as bits, of options, nodes that are not lost, and jobs. */
 static uint32_t find_used(const struct daemon *d)
 {
 	const struct core_node *nodes;
@@ -92,6 +92,6 @@ void daemon_forget_types(struct daemon *d)
 		rv = sched_database_put_types(d->database, &types, &err);
 	}
 	if (rv != 0) { /* the next scheduler may */
-		log_line(LOG_WARNING, "types of nodes that are in no use: %s", err.msg);
+		log_line(LOG_WARNING, "unused node types: %s", err.msg);
 	}
 }

@@ -6,7 +6,7 @@
 #include <jansson.h>
 #include <math.h>
 
-/* Reads a number of that name, or takes otherwise if it is not there. False: it is no number. */
+/* Reads the number of that name; otherwise: its value if it is missing. False: it is no number. */
 static bool get(const json_t *object, const char *name, double otherwise, double *into)
 {
 	const json_t *value = json_object_get(object, name);
@@ -75,7 +75,8 @@ int hints_decode(struct sched_hints *hints, const void *bytes, size_t len_bytes,
 
 	if (!json_is_object(all)) {
 		json_decref(all);
-		return pawl_err_set(err, PAWL_EINVAL, "hints: %s", all ? "no object" : why.text);
+		return pawl_err_set(err, PAWL_EINVAL, "hints: %s",
+			all ? "not an object" : why.text);
 	}
 	noise = json_object_get(all, "gradParams");
 	profiled = json_object_get(all, "maxProfiledReplicas");
@@ -94,7 +95,7 @@ int hints_decode(struct sched_hints *hints, const void *bytes, size_t len_bytes,
 	}
 	json_decref(all);
 	if (wrong) {
-		return pawl_err_set(err, PAWL_EINVAL, "hints: %s is not there, or no number",
+		return pawl_err_set(err, PAWL_EINVAL, "hints: %s is missing, or not a number",
 			wrong);
 	}
 	found.progress_end = remaining >= 0 ? found.progress + remaining : 0;

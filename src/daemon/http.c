@@ -1,14 +1,14 @@
 /*
  * HTTP in the daemon's loop: see http.h.
  *
- * libmicrohttpd has an epoll of its own, whose descriptor the loop watches. Whenever that is ready,
- * or a timer that the library asked for is, the library is run, and calls back from there. A
- * request that waits in discovery is suspended. It is resumed from within a call of the core, which
- * may itself be made from a callback; so its server is not run there, but by its timer.
+ * libmicrohttpd has an epoll descriptor, which the loop watches. When it is ready, or a timer that
+ * the library asked for fires, the loop runs the library, which calls back. A request that waits in
+ * discovery is suspended. It is resumed within a call of the core, which may itself come from such
+ * a callback; so the server is then run by its timer, not at once.
  *
- * The listening socket is ours, not the library's: the library takes its own out of its epoll when
- * all places are taken, and has it back only when it is run again, for which nothing may ask.
- * http_places.h tells which connection gives way to which.
+ * The listening socket is ours. The library would remove its own socket from its epoll when all
+ * places are taken, and add it again only when it is run, which nothing may trigger. http_places.h
+ * chooses the connection that is evicted.
  */
 #include "daemon/http_impl.h"
 
@@ -33,7 +33,7 @@
 #define URL_FILE "http"
 /* only ciphers that authenticate as they encrypt: none of CBC */
 #define TLS_PRIORITY "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1:-MAC-ALL:+AEAD"
-/* connections that were cut off, and that the library has not looked at since */
+/* connections that were cut off, and that the library has not closed yet */
 #define LEAVING_MAX 64u
 
 /* ---- running ---- */
@@ -93,8 +93,8 @@ static uint32_t count_waiting(const struct http *http, uint64_t job)
 	return n;
 }
 
-/* Tells the oldest waiting request, of the job that has most of them, to ask again, so that no job
- * keeps others from finding each other. False: no job has more than this one. */
+/* Ends the wait of the oldest request of the job that has most waiting ones, so that no job blocks
+ * discovery for others. False: no job has more than this one. */
 static bool make_room(struct http *http, uint64_t job)
 {
 	uint32_t most = count_waiting(http, job);
@@ -169,7 +169,7 @@ void http_notify(struct http *http)
 
 /* ---- connections ---- */
 
-/* Cuts a connection off. The client is not told why: it may not be listening. */
+/* Cuts a connection off, without an answer: the client may not read one. */
 static void cut_off(struct http_place *place)
 {
 	struct http_conn *c = (struct http_conn *)place;
@@ -180,8 +180,8 @@ static void cut_off(struct http_place *place)
 	place->leaving = true;
 }
 
-/* Returns whether the client is gone. A request that waits is not read from, so nothing else
- * tells. */
+/* Returns whether the client is gone. The library does not read from a suspended connection, and so
+ * does not notice. */
 static bool has_left(const struct http_request *request)
 {
 	const union MHD_ConnectionInfo *info =
@@ -312,8 +312,8 @@ static enum MHD_Result begin_request(struct http_listener *l, struct MHD_Connect
 	return http_check(request);
 }
 
-/* Takes a part of the body. A body that is too long is read on for a while, so that its sender
- * hears why it is refused. */
+/* Adds a part of the body. The rest of a body that is too long is read and dropped, up to
+ * HTTP_DISCARD_BYTES, so that its sender reads the refusal. */
 static enum MHD_Result take_body(struct http_request *request, const char *bytes, size_t *len_bytes)
 {
 	request->too_long =
@@ -337,7 +337,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *handle, con
 	return *len_bytes > 0 ? take_body(*context, bytes, len_bytes) : http_answer(*context);
 }
 
-/* Leaves paths as they are: we decode them, part by part. */
+/* Leaves paths encoded: http_route.h decodes them, part by part. */
 static size_t leave_escaped(void *user, struct MHD_Connection *handle, char *text)
 {
 	return strlen(text);
@@ -394,8 +394,9 @@ static int check_address(const struct http_options *o, const char *text,
 		return 0;
 	}
 	return pawl_err_set(err, PAWL_EINVAL,
-		"--http %s: other machines reach that address: a token file, a certificate and its "
-		"key are needed (--http-token, --http-cert, --http-key); or listen at 127.0.0.1",
+		"--http %s: other machines reach that address, which needs a token file, a "
+		"certificate and its key (--http-token, --http-cert, --http-key); or listen at "
+		"127.0.0.1",
 		text);
 }
 
@@ -459,7 +460,7 @@ static int write_urls(const struct http *http, struct pawl_err *err)
 	return file_put(path, text, len, 0644, false, err);
 }
 
-/* Returns the URL that jobs are told; NULL: none. */
+/* Returns the URL that jobs get; NULL: none. */
 static const char *find_url(const struct http *http)
 {
 	for (uint32_t i = 0; i < http->n; i++) {
@@ -480,7 +481,7 @@ int http_open(struct http **out, struct daemon *daemon, const struct http_option
 	int rv;
 
 	snprintf(path, sizeof(path), "%.4000s/" URL_FILE, daemon->options->root);
-	unlink(path); /* left by a scheduler that was killed */
+	unlink(path); /* a killed scheduler leaves it */
 	if (o->n == 0) {
 		return 0;
 	}
@@ -506,7 +507,7 @@ int http_open(struct http **out, struct daemon *daemon, const struct http_option
 	}
 	if (rv == 0 && daemon->slurm && o->name[0] != '\0' && !find_url(http)) {
 		rv = pawl_err_set(err, PAWL_EINVAL,
-			"--http-name %s: it needs an --http that other nodes reach", o->name);
+			"--http-name %s: needs an --http address that other nodes reach", o->name);
 	}
 	rv = rv == 0 ? write_urls(http, err) : rv;
 	if (rv != 0) {
@@ -517,10 +518,10 @@ int http_open(struct http **out, struct daemon *daemon, const struct http_option
 		log_line(LOG_INFO, "answers at %s", http->listeners[i].url);
 	}
 	if (daemon->slurm && find_url(http)) {
-		log_line(LOG_INFO, "jobs are told of %s", find_url(http));
+		log_line(LOG_INFO, "jobs get the URL %s", find_url(http));
 	} else if (daemon->slurm) {
 		log_line(LOG_INFO,
-			"jobs are told no URL: no --http has an address that other nodes reach, "
+			"jobs get no URL: no --http has an address that other nodes reach, "
 			"and 0.0.0.0 needs --http-name");
 	}
 	*out = http;

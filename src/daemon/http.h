@@ -1,12 +1,12 @@
 /*
- * The scheduler over HTTP, by libmicrohttpd within the daemon's loop: no thread. AdaptDL's REST for
- * jobs, metrics for Prometheus, a page, and remote control with the token. docs/sched.md says what
- * is where.
+ * The scheduler over HTTP, by libmicrohttpd in the daemon's loop, without a thread: AdaptDL's REST
+ * for jobs, metrics for Prometheus, a page, and remote control with the token. docs/sched.md lists
+ * the paths.
  *
- * The server waits for no client: a connection that is silent, or slow, for too long is closed;
- * there are limits on the number of connections (http_places.h), and on what they send. A request
- * is refused unless it asks by a name of ours (http_host.h), and says a secret (http_key.h), but
- * for healthz, and metrics for this machine.
+ * The server never blocks on a client. A connection that is idle or slow for too long is closed.
+ * The number of connections (http_places.h) and the bytes that they send are limited. A request is
+ * refused unless its Host is a name of this scheduler (http_host.h) and it has a secret or the
+ * token (http_key.h). Only healthz, and metrics on this machine, need no secret.
  */
 #ifndef DAEMON_HTTP_H
 #define DAEMON_HTTP_H
@@ -18,7 +18,7 @@ struct daemon;
 struct pawl_err;
 
 #define HTTP_LISTENERS_MAX   2u
-#define HTTP_CONNECTIONS_MAX 256u /* connections of a listener; a further one displaces another */
+#define HTTP_CONNECTIONS_MAX 256u /* connections of a listener; a further one evicts another */
 #define HTTP_HEADER_BYTES    (32u << 10) /* bytes of a connection: headers, and what is sent */
 #define HTTP_DISCARD_BYTES   (1u << 20)  /* bytes read of a body that is too long */
 #define HTTP_WAITING_MAX     128u        /* requests in discovery, at most */
@@ -28,7 +28,7 @@ struct pawl_err;
 struct http_options {
 	const char *addresses[HTTP_LISTENERS_MAX]; /* "ADDR:PORT"; port 0: a free one */
 	uint32_t n;                                /* 0: no HTTP */
-	/* Name of this host, or of a proxy, by which others reach it; "": they do by the
+	/* Name of this host, or of a proxy, by which others reach it; "": they use the
 	 * address. */
 	const char *name;
 	const char *token_file;           /* NULL: nobody has a token */
@@ -44,8 +44,7 @@ struct http;
 int http_open(struct http **out, struct daemon *daemon, const struct http_options *options,
 	struct pawl_err *err);
 void http_close(struct http *http); /* NULL is fine */
-/* Tells the server that something has happened in the core: requests that wait for it are answered
- * soon. */
+/* Notifies the server of an event in the core: requests that waited for it are answered soon. */
 void http_notify(struct http *http);
 /* Formats the URL of what AdaptDL calls a job's supervisor: at the first address of this machine
  * or, for jobs on Slurm's nodes, at the first that other machines reach. False: there is none. http

@@ -1,8 +1,8 @@
 /*
  * Answers requests over HTTP: see http.h and docs/sched.md.
  *
- * Errors are JSON, {"error": "…"}. Whether a request is allowed is decided from the head alone,
- * before a body is read; what a job's hints say is looked at only then.
+ * Errors are JSON, {"error": "…"}. Whether a request is allowed is decided by its header alone,
+ * before a body is read; hints are decoded afterwards.
  */
 #include "daemon/http_impl.h"
 
@@ -26,7 +26,7 @@
 #define TEXT_MAX  (PAWL_ERR_MSG_MAX + 64u)
 
 /* State of a search through the headers of a request. */
-struct agree {
+struct host_search {
 	const struct http_listener *listener;
 	const char *foreign; /* a Host that is not ours; NULL: none so far */
 };
@@ -47,7 +47,7 @@ static enum MHD_Result respond(struct http_request *r, unsigned code, const char
 	if (code == 405) {
 		MHD_add_response_header(response, "Allow", r->route.allow);
 	}
-	if (code == 401) { /* a browser asks its user, whose word is good for reading only */
+	if (code == 401) { /* a browser asks its user for a password, which permits reading only */
 		MHD_add_response_header(response, "WWW-Authenticate",
 			strcmp(r->method, "POST") == 0 ? "Bearer" : "Basic realm=\"pawl\"");
 	}
@@ -119,8 +119,8 @@ static enum MHD_Result refuse_err(struct http_request *r, const struct pawl_err 
 
 /* ---- permissions ---- */
 
-/* Returns whether the request has the token: as "Bearer TOKEN" or, for reading, also as a browser
- * sends passwords. */
+/* Returns whether the request has the token: as "Bearer TOKEN" or, for reading, also as the
+ * password that a browser sends. */
 static bool has_token(struct http_request *r)
 {
 	const struct http_key *key = &r->listener->http->key;
@@ -175,9 +175,9 @@ static const struct core_job *find_job(const struct daemon *d, const struct http
 
 static bool is_open(const struct http_request *r)
 {
-	enum http_resource what = r->route.resource;
+	enum http_resource resource = r->route.resource;
 
-	return what == HTTP_HEALTH || (what == HTTP_METRICS && r->listener->loopback);
+	return resource == HTTP_HEALTH || (resource == HTTP_METRICS && r->listener->loopback);
 }
 
 /* Returns 0 if the request is allowed, else the code to refuse it with. */
@@ -205,8 +205,8 @@ static enum MHD_Result count_lengths(void *user, enum MHD_ValueKind kind, const 
 	return MHD_YES;
 }
 
-/* Returns whether the request gives the end of its body more than once: then a program between us
- * may see other requests than we do (RFC 9112, 6.3). */
+/* Returns whether the request has more than one header that gives the length of its body: a proxy
+ * may then split requests elsewhere than we do (RFC 9112, 6.3). */
 static bool has_two_lengths(struct http_request *r)
 {
 	unsigned n = 0;
@@ -229,12 +229,12 @@ static bool is_too_long(struct http_request *r)
 static enum MHD_Result find_foreign(void *user, enum MHD_ValueKind kind, const char *name,
 	const char *value)
 {
-	struct agree *hosts = user;
+	struct host_search *search = user;
 	const char *host = value ? value : "";
 
 	if (strcasecmp(name, "Host") == 0 &&
-		!http_host_is_ours(&hosts->listener->http->host, hosts->listener->cert, host)) {
-		hosts->foreign = host;
+		!http_host_is_ours(&search->listener->http->host, search->listener->cert, host)) {
+		search->foreign = host;
 	}
 	return MHD_YES;
 }
@@ -243,10 +243,10 @@ static enum MHD_Result find_foreign(void *user, enum MHD_ValueKind kind, const c
  * browser sends none at all (HTTP/1.0). */
 static const char *foreign_host(struct http_request *r)
 {
-	struct agree hosts = {.listener = r->listener};
+	struct host_search search = {.listener = r->listener};
 
-	MHD_get_connection_values(r->handle, MHD_HEADER_KIND, find_foreign, &hosts);
-	return hosts.foreign;
+	MHD_get_connection_values(r->handle, MHD_HEADER_KIND, find_foreign, &search);
+	return search.foreign;
 }
 
 static enum MHD_Result refuse_host(struct http_request *r, const char *host)
@@ -255,8 +255,9 @@ static enum MHD_Result refuse_host(struct http_request *r, const char *host)
 
 	text_escape(shown, sizeof(shown), host);
 	return refuse(r, 421,
-		"Host: %s is not a name of this scheduler: ask by its address, or by localhost, "
-		"or tell it that name (pawl sched --http-name)",
+		"Host: %s is not a name of this scheduler: use its address or localhost, or give "
+		"it "
+		"that name (pawl sched --http-name)",
 		shown);
 }
 
@@ -269,25 +270,25 @@ enum MHD_Result http_check(struct http_request *r)
 		return refuse_host(r, foreign);
 	}
 	if (has_two_lengths(r)) {
-		return refuse(r, 400, "the length of the body is told twice");
+		return refuse(r, 400, "the request gives the length of its body twice");
 	}
 	if (r->route.resource == HTTP_NOTHING) {
 		return r->route.allow ? refuse(r, 400, "the path is malformed")
-				      : refuse(r, 404, "there is nothing of that path");
+				      : refuse(r, 404, "there is no such path");
 	}
 	if (!http_route_allows(&r->route, r->method)) {
-		return refuse(r, 405, "of that path there is %s", r->route.allow);
+		return refuse(r, 405, "the path allows only %s", r->route.allow);
 	}
 	code = check_right(r);
 	if (code == 403) {
-		return refuse(r, 403, "it is not the URL of that job, or there is none");
+		return refuse(r, 403, "this is not the URL of that job, or there is no such job");
 	}
 	if (code == 401) {
 		return refuse(r, 401, "%s",
 			r->listener->http->key.has_token
 				? "the token is needed: Authorization: Bearer TOKEN"
-				: "a token is needed, and there is none: pawl sched --http-token "
-				  "FILE");
+				: "a token is needed, but the scheduler has none: start it with "
+				  "pawl sched --http-token FILE");
 	}
 	if (is_too_long(r)) {
 		return refuse(r, 413, "at most %u bytes are read", HINTS_BYTES_MAX);
@@ -320,8 +321,8 @@ static enum MHD_Result take_hints(struct http_request *r)
 }
 
 /* Returns whether the job has all replicas of that group. A job that grows and shrinks in place
- * counts its groups by itself (`pawl run`). On this machine its addresses are the same in the
- * meantime; those of Slurm's nodes are told once the job has changed. */
+ * counts its groups by itself (`pawl run`). On this machine its addresses do not change meanwhile;
+ * those of Slurm's nodes are sent once the job has changed. */
 static bool is_group_running(const struct daemon *d, const struct core_job *job, uint64_t group)
 {
 	return (job->state == CORE_RUNNING || job->state == CORE_RESCALING) &&
@@ -346,7 +347,7 @@ static void put_address(json_t *list, const char *address, uint32_t replicas)
 	}
 }
 
-/* Sends the address of each replica. What runs once a node is one replica there. */
+/* Sends the address of each replica. A job that runs once per node has one replica there. */
 static enum MHD_Result send_addresses(struct http_request *r, const struct core_job *job)
 {
 	const struct daemon *d = r->listener->http->daemon;
@@ -380,7 +381,7 @@ static enum MHD_Result discover(struct http_request *r)
 	if (!http_number(r->route.group, UINT32_MAX, &group) ||
 		(timeout && !http_number(timeout, HTTP_POLL_MAX_S, &timeout_s))) {
 		return refuse(r, 400,
-			"a group is a number, and so is timeout, of at most %u seconds",
+			"group must be a number, and timeout a number of at most %u seconds",
 			HTTP_POLL_MAX_S);
 	}
 	if (!job || (r->job != 0 && job->id != r->job)) {
@@ -399,7 +400,7 @@ static enum MHD_Result discover(struct http_request *r)
 			(unsigned long long)job->id, (unsigned long long)group,
 			core_state_name(job->state), job->restarts);
 	}
-	return http_wait(r) ? MHD_YES : refuse(r, 503, "too many wait: ask again later");
+	return http_wait(r) ? MHD_YES : refuse(r, 503, "too many requests wait: try again later");
 }
 
 /* ---- for operators ---- */
@@ -472,7 +473,7 @@ static enum MHD_Result send_job(struct http_request *r)
 		: refuse_err(r, &err);
 }
 
-/* Carries out a command as the scheduler's own user, whom the token stands for. */
+/* Carries out a command as the scheduler's own user: the token has that user's permissions. */
 static enum MHD_Result command(struct http_request *r, enum core_event_kind kind)
 {
 	uint64_t job = 0;

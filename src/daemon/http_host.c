@@ -1,4 +1,4 @@
-/* Tells whether a request was meant for this scheduler: see http_host.h. */
+/* Decides whether a Host header means this scheduler: see http_host.h. */
 #include "daemon/http_host.h"
 
 #include <arpa/inet.h>
@@ -22,8 +22,8 @@ void http_host_init(struct http_host *host, const char *given)
 	host->own[sizeof(host->own) - 1] = '\0';
 }
 
-/* Reads the host in said, without the port, and the dot that ends a full name. False: it cannot be
- * a host. */
+/* Reads the host in a Host header, without the port, and without the dot that ends a full name.
+ * False: it cannot be a host. */
 static bool read_name(const char *host_header, char name[HTTP_HOST_MAX])
 {
 	const char *end =

@@ -1,8 +1,8 @@
 /*
- * Tells whether a request was meant for this scheduler, by its Host. A page of somebody else's can
- * have a browser on this machine ask here under that page's name, once the name has been made to
- * mean 127.0.0.1 (DNS rebinding), and read the answer. So a name must be one of ours. An address is
- * always right: it is not looked up, so nobody can turn it.
+ * Decides by its Host header whether a request is meant for this scheduler, against DNS rebinding:
+ * a foreign web page whose name resolves to 127.0.0.1 could have a browser on this machine send
+ * requests here under that name, and read the answers. So a name must be one of this scheduler's.
+ * An address is always accepted, since it is not resolved.
  */
 #ifndef DAEMON_HTTP_HOST_H
 #define DAEMON_HTTP_HOST_H
@@ -17,8 +17,8 @@ struct http_host {
 };
 
 void http_host_init(struct http_host *host, const char *given);
-/* Returns whether said, a Host header's value with or without a port, means us. cert: PEM whose
- * names are ours, too; NULL: none. */
+/* Returns whether the value of a Host header, with or without a port, means this scheduler. cert:
+ * PEM whose names are accepted, too; NULL: none. */
 bool http_host_is_ours(const struct http_host *host, const char *cert, const char *host_header);
 
 #endif

@@ -53,15 +53,15 @@ struct http {
 	uint32_t conns_n; /* number of connections, of all listeners */
 	struct http_request *waiting;
 	uint32_t waiting_n;
-	struct loop_timer sweep; /* fires when slow connections are to be looked for */
+	struct loop_timer sweep; /* fires to find slow connections */
 	struct loop_timer due;   /* fires when the next waiting request is due */
 };
 
 /* ---- http_answer.c ---- */
 
-/* Checks a request whose head is there: refuses it, or has it go on. */
+/* Checks a request whose header is complete: refuses it, or lets it go on. */
 enum MHD_Result http_check(struct http_request *request);
-/* Answers a request that is complete, or has it wait. */
+/* Answers a request that is complete, or lets it wait. */
 enum MHD_Result http_answer(struct http_request *request);
 /* Returns whether a request that waits can be answered. */
 bool http_is_ready(const struct http_request *request);
@@ -73,7 +73,7 @@ void http_page(const struct daemon *daemon, struct wire_out *out);
 
 /* ---- http.c ---- */
 
-/* Has a request wait until it is ready or due. False: too many wait. */
+/* Lets a request wait until it is ready or due. False: too many wait. */
 bool http_wait(struct http_request *request);
 
 #endif

@@ -43,8 +43,8 @@ static int load_key(struct http_key *key, const char *root, struct pawl_err *err
 	close(fd);
 	if (n != (ssize_t)sizeof(key->key)) {
 		return pawl_err_set(err, PAWL_ECORRUPT,
-			"%s has not the 32 bytes of a key: remove it, and jobs that are started "
-			"from then on get URLs with another one",
+			"%s does not have the 32 bytes of a key: remove it, and jobs that start "
+			"afterwards get URLs with a new key",
 			path);
 	}
 	memcpy(key->key, bytes, sizeof(key->key));
@@ -75,15 +75,15 @@ static int load_token(struct http_key *key, const char *path, struct pawl_err *e
 	}
 	if ((st.st_mode & 077) != 0) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"token file %s: others may read it (mode %03o): chmod 600 it, and make "
-			"another token if they could so far",
+			"token file %s: others may read it (mode %03o): run chmod 600 on it, and "
+			"make a new token if others could read this one",
 			path, (unsigned)st.st_mode & 0777u);
 	}
 	text[n] = '\0';
 	text[strcspn(text, "\r\n")] = '\0';
 	if (strlen(text) < HTTP_TOKEN_MIN || strlen(text) > HTTP_TOKEN_MAX) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"token file %s: its first line has to be %u to %u characters", path,
+			"token file %s: its first line must have %u to %u characters", path,
 			HTTP_TOKEN_MIN, HTTP_TOKEN_MAX);
 	}
 	digest(text, key->token);

@@ -1,8 +1,7 @@
 /*
- * Permissions over HTTP, where the kernel does not tell which user asks. A job proves that it is
- * that job by a secret in its URL: HMAC-SHA256 of its number, with a random key that only the
- * scheduler's user can read. An operator proves that they are one by a token in a file. Both are
- * compared in a time that does not depend on how much of them is right.
+ * Permissions over HTTP, where the kernel does not report the user. A job authenticates by a secret
+ * in its URL: HMAC-SHA256 of its number, with a random key that only the scheduler's user can read.
+ * An operator authenticates by a token in a file. Both are compared in constant time.
  */
 #ifndef DAEMON_HTTP_KEY_H
 #define DAEMON_HTTP_KEY_H

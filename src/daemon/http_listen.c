@@ -43,8 +43,8 @@ int http_address_parse(struct http_address *address, const char *text, struct pa
 	*address = (struct http_address){.loopback = false};
 	if (!rest || !http_number(rest, UINT16_MAX, &port)) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"%s: ADDR:PORT is needed, as in 127.0.0.1:8080 or [::1]:8080; port 0 is a "
-			"free one",
+			"%s: must be ADDR:PORT, as in 127.0.0.1:8080 or [::1]:8080; port 0 chooses "
+			"a free one",
 			text);
 	}
 	if (strcmp(host, "localhost") == 0) {
@@ -66,7 +66,7 @@ int http_address_parse(struct http_address *address, const char *text, struct pa
 		address->any = IN6_IS_ADDR_UNSPECIFIED(&address->at.v6.sin6_addr);
 		return 0;
 	}
-	return pawl_err_set(err, PAWL_EINVAL, "%s: %s is no address (names are not looked up)",
+	return pawl_err_set(err, PAWL_EINVAL, "%s: %s is not an address (names are not looked up)",
 		text, host);
 }
 
@@ -124,12 +124,12 @@ int http_external_url(const struct http_address *address, const char *url, const
 
 	if (len > HTTP_NAME_MAX || (!is_v6 && strspn(name, NAME_CHARS) != len)) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"%s: the name of a host, or an address, is needed, as in "
+			"%s: must be the name of a host, or an address, as in "
 			"login1.example.org",
 			name);
 	}
 	if (address->loopback || (address->any && len == 0)) {
-		return pawl_err_set(err, PAWL_ENOENT, "%s is no address that others could ask at",
+		return pawl_err_set(err, PAWL_ENOENT, "%s is not an address that others can reach",
 			url);
 	}
 	if (len == 0) {

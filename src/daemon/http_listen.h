@@ -18,7 +18,7 @@ struct http_address {
 	} at;
 	socklen_t len;
 	bool loopback; /* only this machine reaches the address */
-	bool any;      /* stands for all addresses of this machine: nobody can ask at it */
+	bool any;      /* all addresses of this machine: nobody can connect to this one */
 };
 
 /* Parses "127.0.0.1:8080", "[::1]:0", "localhost:80"; no other names. PAWL_EINVAL. Pure. */
@@ -27,9 +27,9 @@ int http_address_parse(struct http_address *address, const char *text, struct pa
  * https. PAWL_EBUSY, PAWL_EIO. */
 int http_listen(const struct http_address *address, bool secure, char *url, size_t cap_bytes,
 	struct pawl_err *err);
-/* Sets the URL by which others reach what listens at url: by name, a host's or an address, if there
- * is one ("": none), else as it is. PAWL_EINVAL: name cannot be one; PAWL_ENOENT: others do not
- * reach it, or by no address that is known. Pure. */
+/* Sets the URL by which others reach the listener of url: with name, a host name or address, in
+ * place of the address; name "": url itself. PAWL_EINVAL: name is malformed; PAWL_ENOENT: others do
+ * not reach it, or the address is not known. Pure. */
 int http_external_url(const struct http_address *address, const char *url, const char *name,
 	char *out, size_t cap_bytes, struct pawl_err *err);
 /* Reads a text file of less than 1 MiB; the caller frees the text. NULL: err is set, PAWL_ELIMIT if

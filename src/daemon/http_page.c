@@ -1,5 +1,5 @@
-/* A page of nodes and jobs, which loads itself again: see http_impl.h. No script, nothing from
- * elsewhere; text of users is escaped, for HTML and for the reader (base/text.h). */
+/* A page of nodes and jobs, which reloads itself: see http_impl.h. It has no script, and loads
+ * nothing else. Text of users is escaped, for HTML and for the reader (base/text.h). */
 #include "daemon/http_impl.h"
 
 #include "base/text.h"
@@ -13,7 +13,7 @@
 #define ROW_MAX       (SCHED_MSG_PLACE_MAX + 64u)
 #define SHOWN_MAX     (4u * ROW_MAX) /* an escape has four times the bytes of what it shows */
 
-static const char head[] =
+static const char header[] =
 	"<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\">"
 	"<meta http-equiv=\"refresh\" content=\"5\"><title>pawl</title><style>"
 	"body{font:14px system-ui,sans-serif;margin:2em;color:#222;background:#fff}"
@@ -112,7 +112,7 @@ void http_page(const struct daemon *d, struct wire_out *out)
 	uint32_t n = core_jobs(d->core, &jobs);
 	uint32_t shown = 0;
 
-	put_text(out, head);
+	put_text(out, header);
 	put_nodes(d, out);
 	put_text(out,
 		"<table><tr><th>job<th>name<th>user<th>state<th>replicas<th>ran"

@@ -1,10 +1,10 @@
-/* Chooses the connection that gives way when all places are taken: see http_places.h. */
+/* Chooses the connection that is evicted when all places are taken: see http_places.h. */
 #include "daemon/http_places.h"
 
 #include <netinet/in.h>
 #include <string.h>
 
-#define V6_NETWORK_BYTES 8u /* bytes of an IPv6 network, all addresses of which one customer has */
+#define V6_NETWORK_BYTES 8u /* bytes of an IPv6 network: one customer has all its addresses */
 
 void http_place_name(const struct sockaddr *from, uint8_t peer[HTTP_PEER_BYTES])
 {

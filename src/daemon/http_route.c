@@ -11,11 +11,11 @@
 #define PUT  "PUT"
 #define POST "POST"
 
-/* One path: words that must be there, and parts that say something ("" in words). */
+/* One path: words that must match, and variable parts ("" in words). */
 static const struct {
-	enum http_resource what;
+	enum http_resource resource;
 	const char *allow;
-	bool secret;            /* the path may stand behind a job's secret */
+	bool secret;            /* the path may follow a job's secret */
 	const char *words[4];   /* NULL: no more */
 	unsigned char names[4]; /* meaning of each "": 's'pace, 'n'ame, 'g'roup */
 } paths[] = {
@@ -99,7 +99,7 @@ static void match(struct http_route *route, char (*parts)[HTTP_PART_MAX], uint32
 	if (i < n || (i < 4 && paths[path].words[i])) {
 		return;
 	}
-	route->resource = paths[path].what;
+	route->resource = paths[path].resource;
 	route->allow = paths[path].allow;
 	for (i = 0; i < n; i++) {
 		char *into = paths[path].names[i] == 's' ? route->space

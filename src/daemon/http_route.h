@@ -1,9 +1,9 @@
 /*
- * Finds what a request over HTTP is about, from its method and its path as they came: not decoded,
- * and not to be trusted. Pure.
+ * Finds the resource of a request over HTTP from its method and its path, which is not decoded yet
+ * and not trusted. Pure.
  *
  *   /  /healthz  /metrics  /nodes  /jobs  /jobs/JOB  /jobs/JOB/cancel|pause|resume
- *   /hints/SPACE/NAME  /discover/SPACE/NAME/GROUP     of a job, also behind /job/SECRET
+ *   /hints/SPACE/NAME  /discover/SPACE/NAME/GROUP     of a job, also after /job/SECRET
  */
 #ifndef DAEMON_HTTP_ROUTE_H
 #define DAEMON_HTTP_ROUTE_H
@@ -15,7 +15,7 @@
 #define HTTP_POLL_MAX_S   300u /* seconds that discovery may wait */
 
 enum http_resource {
-	HTTP_NOTHING, /* there is nothing of that path: 404 */
+	HTTP_NOTHING, /* there is no such path: 404 */
 	HTTP_PAGE,
 	HTTP_HEALTH,
 	HTTP_METRICS,
@@ -38,13 +38,12 @@ struct http_route {
 	char group[HTTP_PART_MAX];
 };
 
-/* Parses a path. False: it is malformed (400). A part is that if it is empty, ".", "..", or holds a
- * "/" or what is not plain (base/text.h) once it is decoded; so is a percent sign without two
- * digits. */
+/* Parses a path. False: it is malformed (400): a decoded part is empty, ".", "..", or has a "/" or
+ * characters that are not plain (base/text.h); or a percent sign is not followed by two digits. */
 bool http_route_parse(struct http_route *route, const char *path);
 /* Returns whether the path has that method. */
 bool http_route_allows(const struct http_route *route, const char *method);
-/* Reads a whole number of at most most; false: text is none. */
+/* Reads a whole number of at most `most`; false: text is none. */
 bool http_number(const char *text, uint64_t most, uint64_t *number);
 
 #endif

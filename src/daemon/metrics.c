@@ -45,7 +45,7 @@ void metrics_init(struct metrics *m)
 		.waits.bounds_s = wait_bounds_s};
 }
 
-/* Returns whether the event says that a job ran: a short one may have ended before its start was
+/* Returns whether the event implies that a job ran: a short job may end before its start is
  * reported. */
 static bool implies_job_ran(const struct core_event *event)
 {
@@ -93,7 +93,7 @@ void metrics_count_answer(struct metrics *m, unsigned code)
 	m->answers[i].n++;
 }
 
-/* ---- what is there now ---- */
+/* ---- the present state ---- */
 
 /* Sums over the jobs that are not over. */
 struct sums {
@@ -137,7 +137,7 @@ static int sum_jobs(struct sums *s, const struct metrics_view *v, const struct e
 		double waits_s = (double)(v->now_ns - job->since_ns) / NS_PER_S;
 
 		if (job->state >= CORE_DONE) {
-			continue; /* the store's totals include the job */
+			continue; /* the database's totals include the job */
 		}
 		s->live++;
 		s->jobs[queue * LIVE_STATES + job->state]++;
@@ -154,8 +154,9 @@ static int sum_jobs(struct sums *s, const struct metrics_view *v, const struct e
 	return 0;
 }
 
-/* Writes the names of AdaptDL's scheduler, whose statuses are its phases. Its client library adds
- * _total to the name of a counter, which dashboards ask for; documents have it without. */
+/* Writes the metrics of AdaptDL's scheduler; its statuses are the phases of a job. AdaptDL's client
+ * library adds _total to the name of a counter, as dashboards expect; its documents have the name
+ * without. Both are written. */
 static void put_adaptdl(struct wire_out *out, const struct sums *sums, const struct ends *ends)
 {
 	static const char *const statuses[] = {"Succeeded", "Failed", "Cancelled"};
@@ -194,7 +195,7 @@ static void put_by_type(struct wire_out *out, const struct metrics_view *v, cons
 
 static void put_nodes(struct wire_out *out, const struct metrics_view *v)
 {
-	uint32_t types_here = v->types_here; /* with the types of nodes that are about to go */
+	uint32_t types_here = v->types_here; /* and types of nodes that are about to go */
 	uint64_t counts[CORE_NODE_LOST + 1] = {0};
 	uint64_t slots[SCHED_TYPES_MAX] = {0};
 	uint64_t used[SCHED_TYPES_MAX] = {0};
@@ -237,7 +238,7 @@ static void put_jobs(struct wire_out *out, const struct metrics_view *v, const s
 		}
 	}
 	metrics_put_family(out, "pawl_sched_queue_wait_seconds", "gauge",
-		"How long the job has waited that waits in the queue for the longest");
+		"Longest wait of a job that is in the queue now");
 	for (uint32_t q = 0; q < v->queues_n; q++) {
 		const struct metrics_label queue = {"queue", v->queues[q].name};
 
@@ -259,7 +260,7 @@ static void put_running(struct wire_out *out, const struct metrics_view *v, bool
 	uint32_t shown = 0;
 
 	metrics_put_family(out, name, "gauge",
-		goodput ? "What a job makes by the model that it told; 0: it told none"
+		goodput ? "Goodput of a job by the model in its hints; 0: no hints"
 			: "Replicas of a job that runs");
 	for (uint32_t i = 0; i < n && shown < METRICS_JOBS_MAX; i++) {
 		char id[24];
@@ -288,17 +289,17 @@ static void put_scheduler(struct wire_out *out, const struct metrics_view *v)
 
 	core_decisions(v->core, &refused);
 	metrics_put_times(out, "pawl_sched_decision_seconds",
-		"What a decision of the scheduler took", &m->decisions);
+		"Duration of a decision of the scheduler", &m->decisions);
 	metrics_put_family(out, "pawl_sched_decision_gap", "gauge",
-		"What the newest decision may cost over the least, as a part of its cost");
+		"Bound on the excess cost of the newest decision, as a part of its cost");
 	if (!isnan(core_gap(v->core))) {
 		metrics_put(out, "pawl_sched_decision_gap", NULL, 0, core_gap(v->core));
 	}
 	metrics_put_one(out, "pawl_sched_decisions_refused_total", "counter",
 		"Decisions of the policy that could not be carried out", (double)refused);
 	metrics_put_times(out, "pawl_sched_job_wait_seconds",
-		"From a job's submission until it ran first", &m->waits);
-	metrics_put_family(out, "pawl_sched_events_total", "counter", "What happened, by kind");
+		"From the submission of a job to its first start", &m->waits);
+	metrics_put_family(out, "pawl_sched_events_total", "counter", "Events, by kind");
 	for (uint32_t i = 0; i < METRICS_EVENTS; i++) {
 		const struct metrics_label kind = {"kind", event_names[i]};
 
@@ -319,7 +320,7 @@ static void put_scheduler(struct wire_out *out, const struct metrics_view *v)
 	metrics_put_one(out, "process_start_time_seconds", "gauge",
 		"When the scheduler was started, since the epoch",
 		(double)m->started_ns / NS_PER_S);
-	metrics_put_family(out, "pawl_build_info", "gauge", "Which Pawl it is");
+	metrics_put_family(out, "pawl_build_info", "gauge", "Version of Pawl");
 	metrics_put(out, "pawl_build_info", &version, 1, 1);
 }
 

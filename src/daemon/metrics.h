@@ -1,6 +1,6 @@
 /*
- * Metrics of the scheduler for Prometheus: AdaptDL's two names, and Pawl's own. What can be
- * computed from the core and its store survives a restart; what is counted here does not.
+ * Metrics of the scheduler for Prometheus: AdaptDL's two metrics, and Pawl's own. Those computed
+ * from the core and its database survive a restart; those counted here do not.
  */
 #ifndef DAEMON_METRICS_H
 #define DAEMON_METRICS_H
@@ -45,14 +45,14 @@ struct metrics_view {
 };
 
 void metrics_init(struct metrics *metrics);
-/* Enclose core_step: metrics_begin before it, metrics_end after it. */
+/* Measure a core_step: metrics_begin is called before it, metrics_end after it. */
 void metrics_begin(struct metrics_step *step, const struct sched_core *core,
 	const struct core_event *event);
 void metrics_end(struct metrics *metrics, const struct metrics_step *step,
 	const struct sched_core *core, const struct core_event *event);
 void metrics_count_answer(struct metrics *metrics, unsigned code);
 
-/* Writes all metrics as text. Errors as of reading the store; PAWL_ENOMEM. */
+/* Writes all metrics as text. Errors as of reading the database; PAWL_ENOMEM. */
 int metrics_print(struct wire_out *out, const struct metrics_view *view, struct pawl_err *err);
 
 #endif

@@ -1,48 +1,86 @@
 /*
- * Messages between commands and the scheduler over its Unix socket: frames as of ipc/proto.h, one
- * reply a request. Each request begins with a u16 version; a job is named by its number, or by its
- * name: then the newest of that name is meant. docs/protocol.md has the bytes.
+ * Messages between commands and the scheduler over its Unix socket, one struct each.
+ * docs/protocol.md has the bytes, ipc/proto.h the header around them. Each request gets one reply.
+ * sched_msg.c has the layout of each struct (ipc/frame_layout.h); sched_client.h is the commands'
+ * end.
+ *
+ * A message that has no struct here has no body. The body of each request begins with a u16
+ * version, which is in no struct. Text longer than its array is cut when a struct is filled; when a
+ * body is decoded it is malformed, as is a body that is too short or too long.
  */
 #ifndef DAEMON_SCHED_MSG_H
 #define DAEMON_SCHED_MSG_H
 
-#include "base/wire.h"
+#include "ipc/frame_layout.h"
+#include "ipc/proto.h"
 #include "sched/core/core.h"
 
 #include <limits.h>
 
-struct pawl_err;
-struct link_reply;
+#define SCHED_MSG_VERSION    2u
+#define SCHED_MSG_BODY_MAX   (4u << 20) /* bytes of a request */
+#define SCHED_MSG_JOBS_MAX   100000u    /* jobs of a list that are not over, at most */
+#define SCHED_MSG_PLACE_MAX  1024u      /* bytes of a placement as text, terminator included */
+#define SCHED_MSG_REMARK_MAX 4096u      /* bytes of an engine's remark, terminator included */
 
-#define SCHED_MSG_VERSION   2u
-#define SCHED_MSG_BODY_MAX  (4u << 20) /* bytes of a request */
-#define SCHED_MSG_PLACE_MAX 1024u      /* bytes of a place in words, terminator included; cut */
-#define SCHED_MSG_JOBS_MAX  100000u    /* jobs of a list, at most */
-#define SCHED_MSG_REMARK_MAX                                                                       \
-	4096u /* bytes of an engine's remark, in lines, terminator included; cut */
+#define SCHED_SOCKET "sched.sock" /* name of the socket in the scheduler's directory */
 
-#define SCHED_SYSTEM_ROOT "/var/lib/pawl" /* directory of a scheduler that is root's */
-#define SCHED_SOCKET      "sched.sock"    /* name in the scheduler's directory */
-#define SCHED_ROOT_VAR    "PAWL_SCHED_ROOT"
-
-/* Bodies are listed as fields in order, after the version. */
 enum sched_msg_type {
-	SCHED_MSG_SUBMIT = 1, /* blob of submission.h */
-	SCHED_MSG_LIST,       /* u8 with the jobs that are over; u32 at most so many of them */
-	SCHED_MSG_SHOW,       /* str job */
-	SCHED_MSG_CANCEL,     /* str job */
-	SCHED_MSG_PAUSE,      /* str job */
-	SCHED_MSG_RESUME,     /* str job */
-	SCHED_MSG_NODES,      /* nothing */
-	SCHED_MSG_DRAIN,      /* str node, u8 1: drained, 0: back again */
+	/* requests; a reply is DONE, unless another one is named */
+	SCHED_MSG_SUBMIT = 1,
+	SCHED_MSG_LIST,   /* reply: JOBS */
+	SCHED_MSG_SHOW,   /* struct sched_msg_selector; reply: SHOWN */
+	SCHED_MSG_CANCEL, /* struct sched_msg_selector */
+	SCHED_MSG_PAUSE,  /* struct sched_msg_selector */
+	SCHED_MSG_RESUME, /* struct sched_msg_selector */
+	SCHED_MSG_NODES,  /* no body; reply: NODE_ROWS */
+	SCHED_MSG_DRAIN,
 	/* replies */
-	SCHED_MSG_ERROR = 64, /* u32 -code, str text */
-	SCHED_MSG_DONE,       /* u64 job */
-	SCHED_MSG_JOBS, /* u32 n, n jobs; u32 those that are over and were left out; str remark */
-	SCHED_MSG_SHOWN, /* a job, str explanation, str directory of logs, str where it runs, f64 goodput
-		       with one replica more, f64 with one fewer, str remark, str home */
-	SCHED_MSG_NODE_ROWS, /* u32 n, n x (str name, str type, u32 slots, u32 used, u8 state, u8 spot,
-			   f64 price) */
+	SCHED_MSG_ERROR = 64, /* to any request */
+	SCHED_MSG_DONE,
+	SCHED_MSG_JOBS,
+	SCHED_MSG_SHOWN,
+	SCHED_MSG_NODE_ROWS,
+};
+
+/* ---- requests ---- */
+
+struct sched_msg_submit {
+	struct frame_blob submission; /* as of engine/submission.h */
+};
+
+struct sched_msg_list {
+	bool ended;    /* list jobs that are over, too */
+	uint32_t most; /* newest jobs that are over, at most */
+};
+
+/* Selects a job: by its number, or by its name, which means the newest job of that name. */
+struct sched_msg_selector {
+	char job[CORE_NAME_MAX];
+};
+
+struct sched_msg_drain {
+	char node[CORE_NAME_MAX];
+	bool drained; /* false: the node takes jobs again */
+};
+
+/* Room for any request. */
+union sched_msg_request {
+	struct sched_msg_submit submit;
+	struct sched_msg_list list;
+	struct sched_msg_selector selector;
+	struct sched_msg_drain drain;
+};
+
+/* ---- replies ---- */
+
+struct sched_msg_error {
+	int code; /* PAWL_E code */
+	char text[PROTO_TEXT_MAX];
+};
+
+struct sched_msg_done {
+	uint64_t job; /* number of the job; of DRAIN: 0 */
 };
 
 /* A job in a list. */
@@ -50,15 +88,15 @@ struct sched_msg_job {
 	uint64_t id;
 	char name[CORE_NAME_MAX];
 	char queue[CORE_NAME_MAX];
-	uint32_t owner;
+	uint32_t owner; /* user id */
 	char state[CORE_NAME_MAX];
 	char reason[CORE_NAME_MAX];
 	int32_t priority;
-	uint32_t replicas; /* replicas that the job has */
-	uint32_t least, most;
-	char place[SCHED_MSG_PLACE_MAX];
-	int64_t submitted_ns; /* wall clock; 0: not known */
-	int64_t since_ns;     /* time of the last change of state, wall clock; 0: not known */
+	uint32_t replicas;               /* replicas that the job has */
+	uint32_t least, most;            /* replicas that the job may have */
+	char place[SCHED_MSG_PLACE_MAX]; /* "node:replicas", separated by spaces; cut */
+	int64_t submitted_ns;            /* wall clock; 0: not known */
+	int64_t since_ns; /* time of the last change of state, wall clock; 0: not known */
 	double ran_s;
 	uint32_t restarts; /* changes of its replicas */
 	uint32_t failures;
@@ -66,6 +104,23 @@ struct sched_msg_job {
 	double goodput;    /* samples/s; 0: not known */
 	double left_s;     /* negative: not known */
 	bool over;
+};
+
+struct sched_msg_jobs {
+	struct frame_rows jobs;            /* struct sched_msg_job */
+	uint32_t left_out;                 /* jobs that are over and not listed */
+	char remark[SCHED_MSG_REMARK_MAX]; /* the engine's remark, in lines; cut */
+};
+
+/* A job, and why it is where it is. */
+struct sched_msg_shown {
+	struct sched_msg_job job;
+	char explanation[CORE_TEXT_MAX];
+	char log_dir[PATH_MAX];
+	char cwd[PATH_MAX];                /* directory that it runs in, from / on; "": not known */
+	double more, fewer;                /* goodput with a replica more, or fewer; 0: not known */
+	char remark[SCHED_MSG_REMARK_MAX]; /* the engine's remark, in lines; cut */
+	char home[PATH_MAX]; /* meaning of ~ to the job: home of the user that runs it */
 };
 
 struct sched_msg_node {
@@ -78,45 +133,27 @@ struct sched_msg_node {
 	double price;
 };
 
-/* A job, and why it is where it is. */
-struct sched_msg_shown {
-	struct sched_msg_job job;
-	char explanation[CORE_TEXT_MAX];
-	char log_dir[PATH_MAX];
-	char cwd[PATH_MAX];  /* directory that it runs in, from / on; "": not known */
-	char home[PATH_MAX]; /* meaning of ~ to the job: home of the user that runs it */
-	double more, fewer;  /* goodput with a replica more, or fewer; 0: not known */
-	char remark[SCHED_MSG_REMARK_MAX]; /* the engine's remark, in lines */
+struct sched_msg_nodes {
+	struct frame_rows nodes; /* struct sched_msg_node */
 };
 
-void sched_msg_job_put(struct wire_out *out, const struct sched_msg_job *job);
-void sched_msg_job_get(struct wire_in *in, struct sched_msg_job *job);
-void sched_msg_node_put(struct wire_out *out, const struct sched_msg_node *node);
-void sched_msg_node_get(struct wire_in *in, struct sched_msg_node *node);
-void sched_msg_shown_put(struct wire_out *out, const struct sched_msg_shown *shown);
-void sched_msg_shown_get(struct wire_in *in, struct sched_msg_shown *shown);
+/* ---- as bytes ---- */
 
-/* ---- the commands' end ---- */
+/* Layouts of rows, for frame_layout_encode and frame_rows_read. */
+extern const struct frame_layout sched_msg_job_layout, sched_msg_node_layout;
 
-/* Finds the scheduler's directory: asked (NULL: not given), else PAWL_SCHED_ROOT, else this user's
- * own if there is a socket in it, else the system's. PAWL_EINVAL: too long, or no home. */
-int sched_find_root(const char *asked, char root[PATH_MAX], struct pawl_err *err);
-/* Finds this user's own directory: root's is the system's. */
-int sched_user_root(char root[PATH_MAX], struct pawl_err *err);
+/* Appends the body of a message. body: the struct of that type; NULL for one without a body. */
+void sched_msg_encode(struct wire_out *out, enum sched_msg_type type, const void *body);
+/* Reads a whole body into the struct of its type, or a union with it; blobs and rows point into the
+ * bytes of in. False: the type is unknown, its struct is larger than size_bytes, a request is of
+ * another version, or the body is malformed; *body is not to be used then. */
+bool sched_msg_decode(struct wire_in *in, uint16_t type, void *body, size_t size_bytes);
+/* Returns the version that the body of a request begins with, whatever follows it; 0: none. */
+uint16_t sched_msg_version(struct wire_in in);
 
-struct sched_client;
+/* ---- for tests ---- */
 
-/* Connects to the scheduler in root. PAWL_ENOENT: no scheduler runs there; PAWL_EIO: it may not be
- * talked to. */
-int sched_client_open(struct sched_client **out, const char *root, struct pawl_err *err);
-void sched_client_close(struct sched_client *client); /* NULL is fine */
-/* Finds the user that runs the scheduler, as the kernel says. PAWL_EIO. */
-int sched_client_peer_uid(const struct sched_client *client, uint32_t *uid, struct pawl_err *err);
-/* Begins a request. Returns its body, to be filled: the version is in it already. */
-struct wire_out *sched_client_begin(struct sched_client *client, enum sched_msg_type type);
-/* Sends the request and waits for the reply, whose body is read through *in until the next
- * sched_client_begin. If the scheduler refuses, its error code is returned. PAWL_EPEER, PAWL_ETIMEDOUT. */
-int sched_client_end(struct sched_client *client, enum sched_msg_type wanted, struct wire_in *in,
-	struct pawl_err *err);
+/* Returns the layout of a type; NULL: there is no such type. One without fields has no body. */
+const struct frame_layout *sched_msg_layout_of(uint16_t type);
 
 #endif

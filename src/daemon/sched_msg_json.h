@@ -1,5 +1,5 @@
-/* Jobs and nodes as JSON, which `--json` of the commands prints, and the scheduler's HTTP answers.
- * The caller releases each; NULL: no memory. */
+/* Jobs and nodes as JSON, as `--json` of the commands prints it, and the scheduler answers over
+ * HTTP. The caller releases each; NULL: no memory. */
 #ifndef DAEMON_SCHED_MSG_JSON_H
 #define DAEMON_SCHED_MSG_JSON_H
 

@@ -2,31 +2,9 @@
 #include "ipc/frames.h"
 
 #include "base/assert.h"
-
-#include <stddef.h>
-#include <string.h>
+#include "ipc/frame_table.h"
 
 /* ---- tables ---- */
-
-#define FIELD(frame, kind, name)                                                                   \
-	{                                                                                          \
-		FRAME_##kind, offsetof(struct frame, name), sizeof(((struct frame *)NULL)->name),  \
-			0, 0, NULL                                                                 \
-	}
-/* count: the field with the number of entries in the array items, each laid out as layout. */
-#define LIST(frame, count, array, layout)                                                          \
-	{                                                                                          \
-		FRAME_LIST, offsetof(struct frame, count), sizeof(uint32_t),                       \
-			offsetof(struct frame, array),                                             \
-			sizeof(((struct frame *)NULL)->array) /                                    \
-			sizeof(((struct frame *)NULL)->array[0]),                                  \
-			&layout                                                                    \
-	}
-#define LAYOUT(frame)                                                                              \
-	{                                                                                          \
-		frame##_fields, sizeof(frame##_fields) / sizeof(frame##_fields[0]),                \
-			sizeof(struct frame)                                                       \
-	}
 
 static const struct frame_field frame_hello_fields[] = {
 	FIELD(frame_hello, U16, version),
@@ -274,140 +252,17 @@ const struct frame_layout *frame_layout_of(uint16_t type)
 	return is_type(type) ? &layouts[type] : NULL;
 }
 
-/* ---- by the tables ---- */
-
-static void encode(struct wire_out *out, const struct frame_layout *layout, const uint8_t *body);
-static void decode(struct wire_in *in, const struct frame_layout *layout, uint8_t *body);
-
-/* Copies a field out of a struct, whose type is not known here: no pointer is converted. */
-#define READ(type, at) (*(type *)memcpy(&(type){0}, (at), sizeof(type)))
-
-static void encode_list(struct wire_out *out, const struct frame_field *field, const uint8_t *body)
-{
-	uint32_t n = READ(uint32_t, body + field->at);
-
-	ASSERT(n <= field->items_max);
-	wire_put_u32(out, n);
-	for (uint32_t i = 0; i < n; i++) {
-		encode(out, field->items,
-			body + field->items_at + (size_t)i * field->items->size_bytes);
-	}
-}
-
-static void encode(struct wire_out *out, const struct frame_layout *layout, const uint8_t *body)
-{
-	for (uint32_t f = 0; f < layout->fields_n; f++) {
-		const struct frame_field *field = &layout->fields[f];
-		const uint8_t *at = body + field->at;
-		struct frame_blob blob;
-
-		switch (field->kind) {
-		case FRAME_U8:
-			wire_put_u8(out, *at);
-			break;
-		case FRAME_BOOL:
-			wire_put_u8(out, READ(bool, at));
-			break;
-		case FRAME_U16:
-			wire_put_u16(out, READ(uint16_t, at));
-			break;
-		case FRAME_U32:
-			wire_put_u32(out, READ(uint32_t, at));
-			break;
-		case FRAME_U64:
-			wire_put_u64(out, READ(uint64_t, at));
-			break;
-		case FRAME_CODE:
-			wire_put_u32(out, (uint32_t)-READ(int, at));
-			break;
-		case FRAME_TEXT:
-			ASSERT(memchr(at, '\0', field->size_bytes) != NULL);
-			wire_put_str(out, (const char *)at);
-			break;
-		case FRAME_BLOB:
-			memcpy(&blob, at, sizeof(blob));
-			wire_put_blob(out, blob.bytes, blob.len_bytes);
-			break;
-		case FRAME_LIST:
-			encode_list(out, field, body);
-			break;
-		}
-	}
-}
-
-static void decode_list(struct wire_in *in, const struct frame_field *field, uint8_t *body)
-{
-	uint32_t n = wire_get_u32(in);
-
-	if (n > field->items_max) {
-		in->failed = true;
-		return;
-	}
-	memcpy(body + field->at, &n, sizeof(n));
-	for (uint32_t i = 0; i < n; i++) {
-		decode(in, field->items,
-			body + field->items_at + (size_t)i * field->items->size_bytes);
-	}
-}
-
-#define WRITE(type, at, value) memcpy((at), &(type){value}, sizeof(type))
-
-static void decode(struct wire_in *in, const struct frame_layout *layout, uint8_t *body)
-{
-	for (uint32_t f = 0; f < layout->fields_n; f++) {
-		const struct frame_field *field = &layout->fields[f];
-		uint8_t *at = body + field->at;
-		struct frame_blob blob;
-
-		switch (field->kind) {
-		case FRAME_U8:
-			*at = wire_get_u8(in);
-			break;
-		case FRAME_BOOL:
-			WRITE(bool, at, wire_get_u8(in) != 0);
-			break;
-		case FRAME_U16:
-			WRITE(uint16_t, at, wire_get_u16(in));
-			break;
-		case FRAME_U32:
-			WRITE(uint32_t, at, wire_get_u32(in));
-			break;
-		case FRAME_U64:
-			WRITE(uint64_t, at, wire_get_u64(in));
-			break;
-		case FRAME_CODE:
-			WRITE(int, at, -(int)(wire_get_u32(in) & 0xff));
-			break;
-		case FRAME_TEXT:
-			wire_get_str(in, (char *)at, field->size_bytes);
-			break;
-		case FRAME_BLOB:
-			blob.bytes = wire_get_blob(in, &blob.len_bytes);
-			memcpy(at, &blob, sizeof(blob));
-			break;
-		case FRAME_LIST:
-			decode_list(in, field, body);
-			break;
-		}
-	}
-}
-
 void frame_encode(struct wire_out *out, enum proto_type type, const void *body)
 {
 	ASSERT(is_type((uint16_t)type));
-	encode(out, &layouts[type], body);
+	frame_layout_encode(out, &layouts[type], body);
 }
 
 bool frame_decode(struct wire_in *in, uint16_t type, void *body, size_t size_bytes)
 {
 	const struct frame_layout *layout = frame_layout_of(type);
 
-	if (!layout || layout->size_bytes > size_bytes) {
-		return false;
-	}
-	memset(body, 0, layout->size_bytes);
-	decode(in, layout, body);
-	return wire_in_done(in);
+	return layout && frame_layout_decode(in, layout, body, size_bytes);
 }
 
 uint16_t frame_hello_version(struct wire_in in)

@@ -1,7 +1,6 @@
 /*
  * Bodies of the frames between workers and agent, one struct each: docs/protocol.md has the bytes,
- * proto.h the header in front of them. frames.c has a table of the fields of each struct; one
- * function encodes, and one decodes, all of them by these tables.
+ * proto.h the header in front of them. frames.c has the layout of each struct: see frame_layout.h.
  *
  * A frame that has no struct here has no body. A sender cuts text that is longer than its array. A
  * receiver rejects such text as malformed, as it rejects a body that is too short or too long.
@@ -12,17 +11,12 @@
 #include "ckpt/format/manifest.h"
 #include "ckpt/format/record.h"
 #include "ipc/arena.h"
+#include "ipc/frame_layout.h"
 #include "ipc/proto.h"
 
 #include <limits.h>
 
 #define FRAME_DIR_MAX 256u /* bytes of the directory of a stream, terminator included */
-
-/* Bytes within a frame: the sender's memory, or in the buffer that the frame was decoded from. */
-struct frame_blob {
-	const uint8_t *bytes;
-	uint32_t len_bytes;
-};
 
 /* ---- worker to agent ---- */
 
@@ -260,36 +254,6 @@ bool frame_decode(struct wire_in *in, uint16_t type, void *body, size_t size_byt
 uint16_t frame_hello_version(struct wire_in in);
 
 /* ---- for tests ---- */
-
-enum frame_kind {
-	FRAME_U8,
-	FRAME_BOOL,
-	FRAME_U16,
-	FRAME_U32,
-	FRAME_U64,
-	FRAME_CODE, /* int; its negative travels, as u32 */
-	FRAME_TEXT, /* char array; travels as a str */
-	FRAME_BLOB, /* struct frame_blob */
-	FRAME_LIST /* u32 count, then an array of structs; travels as a count and that many items */
-};
-
-struct frame_layout;
-
-/* A field of a struct, in the order in which fields travel. */
-struct frame_field {
-	enum frame_kind kind;
-	uint16_t at;                      /* offset in the struct, in bytes */
-	uint32_t size_bytes;              /* size in the struct */
-	uint16_t items_at;                /* FRAME_LIST: offset of the array */
-	uint16_t items_max;               /* FRAME_LIST: entries of the array */
-	const struct frame_layout *items; /* FRAME_LIST: layout of an entry */
-};
-
-struct frame_layout {
-	const struct frame_field *fields; /* fields_n of them */
-	uint32_t fields_n;
-	uint32_t size_bytes; /* size of the struct */
-};
 
 /* Returns the layout of a type; NULL: there is no such type. One without fields has no body. */
 const struct frame_layout *frame_layout_of(uint16_t type);

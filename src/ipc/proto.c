@@ -156,6 +156,14 @@ int proto_fill(struct proto_conn *conn, struct pawl_err *err)
 	return 1;
 }
 
+bool proto_next_exceeds(const struct proto_conn *conn, uint32_t most_bytes)
+{
+	struct wire_in header;
+
+	wire_in_init(&header, conn->in.bytes + conn->in_off, conn->in.len_bytes - conn->in_off);
+	return wire_get_u32(&header) > most_bytes && !header.failed;
+}
+
 int proto_next(struct proto_conn *conn, struct proto_frame *frame, struct pawl_err *err)
 {
 	struct wire_in header;

@@ -119,6 +119,9 @@ int proto_send(int fd, struct wire_out *out, const int *fds, uint32_t fds_n, str
 /* Reads what has arrived (blocking fd: at least one byte). Returns 1 if bytes arrived, 0 if there
  * are none now, PAWL_EPEER if the other end is gone. */
 int proto_fill(struct proto_conn *conn, struct pawl_err *err);
+/* Returns whether the header of the next frame has arrived, and announces a body of more than
+ * most_bytes. */
+bool proto_next_exceeds(const struct proto_conn *conn, uint32_t most_bytes);
 /* Takes the next whole frame out of the bytes read. Returns 1 if frame is filled, 0 if no frame is
  * whole yet; PAWL_ECORRUPT: the bytes are malformed, close the connection. */
 int proto_next(struct proto_conn *conn, struct proto_frame *frame, struct pawl_err *err);

@@ -1,5 +1,5 @@
 /* Fuzzes history_row_decode: an accepted row keeps the bounds of its header, and encodes to a line
- * that says the same. */
+ * with the same content. */
 #include "fuzz.h"
 
 #include "base/assert.h"
@@ -18,10 +18,10 @@ static void check(const struct history_row *row)
 	ASSERT(row->kind != HISTORY_NODE ||
 		(row->node.slots <= CORE_SLOTS_MAX && row->node.price >= 0 &&
 			row->node.name[0] != '\0'));
-	ASSERT(j->spots_n <= CORE_MOST_MAX && (row->kind != HISTORY_JOB || j->id > 0));
-	for (uint32_t i = 0; i < j->spots_n; i++) {
-		ASSERT(j->spots[i].replicas >= 1 && j->spots[i].replicas <= CORE_SLOTS_MAX);
-		ASSERT(memchr(j->spots[i].node, 0, sizeof(j->spots[i].node)));
+	ASSERT(j->entries_n <= CORE_MOST_MAX && (row->kind != HISTORY_JOB || j->id > 0));
+	for (uint32_t i = 0; i < j->entries_n; i++) {
+		ASSERT(j->entries[i].replicas >= 1 && j->entries[i].replicas <= CORE_SLOTS_MAX);
+		ASSERT(memchr(j->entries[i].node, 0, sizeof(j->entries[i].node)));
 	}
 }
 

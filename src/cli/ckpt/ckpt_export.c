@@ -162,7 +162,7 @@ static int copy_files(struct export *export, struct pawl_err *err)
 
 /* ---- as something else ---- */
 
-/* Returns whether the disk is full: not every package says so when a write fails. */
+/* Returns whether the disk is full: not every package reports that when a write fails. */
 static bool is_full(const struct export *export)
 {
 	struct statvfs fs;

@@ -2,7 +2,7 @@
  * pawl ckpt gc: removes what nobody needs from a root: names that a crash left and, on request,
  * what was put aside as damaged and what a retention rule lets go.
  *
- * One look at the root decides what is removed; a dry run takes the same look.
+ * The root is read once to decide what is removed; a dry run decides the same way.
  */
 #include "base/err.h"
 #include "ckpt/format/retain.h"
@@ -27,7 +27,7 @@ static const struct cli_option options[] = {
 };
 
 #define BAD_DIR ".bad"
-#define BAD_MAX 4096 /* names looked at in BAD_DIR; the next gc takes the rest */
+#define BAD_MAX 4096 /* names read in BAD_DIR; the next gc removes the rest */
 
 /* The command line, and the work that it asks for. */
 struct cleaning {

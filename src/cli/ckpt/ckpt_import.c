@@ -204,7 +204,7 @@ static int receive_part(struct import *import, json_t *message, struct pawl_err 
 	int rv;
 
 	if (name == NULL) {
-		return pawl_err_set(err, PAWL_EIO, "Python said something that makes no sense");
+		return pawl_err_set(err, PAWL_EIO, "Python sent a malformed message");
 	}
 	rv = add_part(import, name, err);
 	if (rv != 0) {

@@ -14,7 +14,7 @@ struct reader;
 
 enum pair_state {
 	PAIR_SAME,     /* every byte is equal */
-	PAIR_CHANGED,  /* delta says how far */
+	PAIR_CHANGED,  /* delta has the difference */
 	PAIR_ADDED,    /* only in the second */
 	PAIR_REMOVED,  /* only in the first */
 	PAIR_RESHAPED, /* another shape */
@@ -57,7 +57,7 @@ struct pair {
 int pair_init(struct pair *pair, const struct manifest *first, const struct manifest *second,
 	struct pawl_err *err);
 void pair_deinit(struct pair *pair);
-/* Returns the bytes that pair_compare looks at, on both sides together. */
+/* Returns the bytes that pair_compare reads, on both sides together. */
 uint64_t pair_bytes(const struct pair *pair);
 /* Reads, verifies and compares the values of all tensors that are alike on both sides, on all
  * cores, in little memory. Errors as part_image_read. */

@@ -1,5 +1,5 @@
 /*
- * pawl ckpt repair: brings a root to rest after a crash or an accident, and says all it did.
+ * pawl ckpt repair: repairs a root after a crash or an accident, and reports each change.
  *
  * 1. Hidden names are settled, as the next job would do it (docs/format.md).
  * 2. A tag whose complete.txt is gone is verified to the last byte, and gets the file back if every

@@ -19,7 +19,7 @@ struct report {
 	uint64_t freed_bytes;
 };
 
-/* Reports an act on name. bytes: size of what is called so, 0: not said; why: NULL if none is
+/* Reports an act on name. bytes: size of name, 0: not reported; why: NULL if none is
  * needed. */
 void report_add(struct report *report, enum report_act act, const char *name, uint64_t bytes,
 	const char *why);

@@ -326,7 +326,7 @@ static bool is_pending(const struct look *look)
 	return false;
 }
 
-/* Returns whether the agent says the same as at the last look. */
+/* Returns whether the agent reports the same as at the last look. */
 static bool is_agent_same(const struct watch *watch)
 {
 	struct look now = watch->look;

@@ -77,8 +77,8 @@ close_null:
 	return rv;
 }
 
-/* Says how the process ended that has not said that it is done. Returns PAWL_EIO, or PAWL_ECANCELED
- * after a signal. */
+/* Reports how a process ended before it was done. Returns PAWL_EIO, or PAWL_ECANCELED after a
+ * signal. */
 static int describe_exit(struct convert *convert, struct pawl_err *err)
 {
 	int rv = interrupt_check(err);
@@ -87,7 +87,7 @@ static int describe_exit(struct convert *convert, struct pawl_err *err)
 	if (rv != 0) {
 		return rv;
 	}
-	kill(-convert->pid, SIGKILL); /* a process that is still alive sent nonsense */
+	kill(-convert->pid, SIGKILL); /* a process that is still alive sent a malformed message */
 	waitpid(convert->pid, &status, 0);
 	convert->pid = 0;
 	return pawl_err_set(err, PAWL_EIO,

@@ -50,7 +50,7 @@ void watch_agent_ask(struct watch_agent *agent, const char *holder, const char *
 {
 	struct link_reply reply = {0};
 	struct wire_out out = {NULL};
-	struct frame_state asked;
+	struct frame_state request;
 	char job[CKPT_JOB_MAX];
 	char socket[PATH_MAX];
 	struct link *link;
@@ -60,9 +60,9 @@ void watch_agent_ask(struct watch_agent *agent, const char *holder, const char *
 		access(socket, F_OK) != 0 || link_open(&link, socket, on_event, NULL, NULL) != 0) {
 		return;
 	}
-	snprintf(asked.job, sizeof(asked.job), "%s", job);
-	snprintf(asked.root, sizeof(asked.root), "%s", root);
-	if (link_call(link, &out, PROTO_STATE, &asked, times_ms(TIME_WATCH_ASK), &reply, NULL) ==
+	snprintf(request.job, sizeof(request.job), "%s", job);
+	snprintf(request.root, sizeof(request.root), "%s", root);
+	if (link_call(link, &out, PROTO_STATE, &request, times_ms(TIME_WATCH_ASK), &reply, NULL) ==
 		0) {
 		read_answer(agent, &reply);
 	}

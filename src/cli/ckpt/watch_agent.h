@@ -15,14 +15,14 @@ struct watch_agent {
 	bool answered;
 	uint32_t ranks;                 /* ranks connected to the agent for this root */
 	char undurable[CKPT_TAG_MAX];   /* newest tag that is in the agent's memory only, or "" */
-	int trouble_key;                /* cause of trouble, numbered as in news.h */
+	int trouble_key;                /* cause of trouble, numbered as in alerts.h */
 	char trouble[PAWL_ERR_MSG_MAX]; /* present trouble; "": none */
 };
 
 /* Asks the agent of the job that a lock file names (holder: "job ID (pid 1 on host)"), for at most
  * TIME_WATCH_ASK. root: absolute. */
 void watch_agent_ask(struct watch_agent *agent, const char *holder, const char *root);
-/* Returns whether a and b say the same: numbers in texts that change with each try do not count. */
+/* Returns whether a and b are the same, but for numbers in texts that change with each try. */
 bool watch_agent_same(const struct watch_agent *a, const struct watch_agent *b);
 
 #endif

@@ -10,11 +10,11 @@ enum look_state { LOOK_WRITING, LOOK_COMPLETE, LOOK_BROKEN };
 /* A checkpoint, or one that is being written. */
 struct look_tag {
 	struct tag_info info;  /* while it is being written: tag, step, and bytes so far */
-	enum look_state state; /* state, as far as the files tell */
+	enum look_state state; /* state, as far as the files show it */
 	bool has_row;          /* the history has a row of it, with the three below: */
 	double stall_ms;       /* save() of the slowest rank; below 0: not known */
 	double persist_ms;     /* time from save() until durable; below 0: not known */
-	double mib_per_s;      /* rate to the store; below 0: not known */
+	double mib_per_s;      /* rate to storage; below 0: not known */
 	bool reported;         /* the watcher's: an event was printed for it */
 	int64_t since_ns;      /* the watcher's: time since when it is as it is, by clock_mono_ns */
 };
@@ -39,7 +39,7 @@ void look_ask(struct look *look, const char *root);
 /* Returns a number that usually changes when the root does: cheap to ask for. */
 uint64_t look_stamp(const char *root);
 
-/* Fills what the text of a history says of a tag, in its last row. Columns are found by the names
+/* Fills the values of a tag from its last row in a history. Columns are found by the names
  * in the first line. Pure. */
 void look_read_row(struct look_tag *tag, const char *history);
 

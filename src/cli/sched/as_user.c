@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #define NOBODY_GID   65534 /* group of a user without a passwd entry */
-#define GROUPS_FIRST 64    /* groups asked for at first */
+#define GROUPS_FIRST 64    /* groups that the first call has room for */
 
 static int find_user_groups(struct as_user *as, struct pawl_err *err)
 {

@@ -1,5 +1,7 @@
-/* pawl cancel, pause, resume and drain: requests that a scheduler grants or refuses. */
+/* pawl cancel, pause, resume and drain: requests to change a job or a node. */
 #include "cli/sched/jobs.h"
+
+#include "base/err.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -21,40 +23,57 @@ static const struct cli_option drain_options[] = {
 };
 
 /* The command line. */
-struct pool_request {
+struct control_args {
 	const char *what; /* the job, or node */
 	const char *root;
 	bool json;
 	bool undo;
 };
 
-static int ask(const struct cli_command *command, const struct pool_request *asked,
+/* Sends the request of a command. *job: the number of its job. */
+static int send_request(struct sched_client *client, const struct control_args *args,
+	enum sched_msg_type type, uint64_t *job, struct pawl_err *err)
+{
+	struct sched_msg_drain drain = {.drained = !args->undo};
+	struct sched_msg_selector selector;
+	struct sched_msg_done done;
+	bool drains = type == SCHED_MSG_DRAIN;
+	int rv = 0;
+
+	if (!drains) {
+		rv = jobs_select(&selector, args->what, err);
+	} else if (snprintf(drain.node, sizeof(drain.node), "%s", args->what) >=
+		(int)sizeof(drain.node)) {
+		rv = pawl_err_set(err, PAWL_EINVAL, "node %s: a name has at most %u bytes",
+			args->what, CORE_NAME_MAX - 1);
+	}
+	rv = rv == 0 ? sched_client_call(client, type,
+			       drains ? (const void *)&drain : (const void *)&selector,
+			       SCHED_MSG_DONE, &done, sizeof(done), err)
+		     : rv;
+	if (rv == 0) {
+		*job = done.job;
+	}
+	return rv;
+}
+
+static int control(const struct cli_command *command, const struct control_args *args,
 	enum sched_msg_type type)
 {
 	struct sched_client *client = NULL;
-	struct wire_out *out;
-	struct wire_in in;
 	struct pawl_err err;
 	uint64_t id = 0;
-	int rv = jobs_open(&client, asked->root, &err);
+	int rv = jobs_open(&client, args->root, &err);
 
-	if (rv == 0) {
-		out = sched_client_begin(client, type);
-		wire_put_str(out, asked->what);
-		if (type == SCHED_MSG_DRAIN) {
-			wire_put_u8(out, !asked->undo);
-		}
-		rv = sched_client_end(client, SCHED_MSG_DONE, &in, &err);
-		id = rv == 0 ? wire_get_u64(&in) : 0;
-	}
+	rv = rv == 0 ? send_request(client, args, type, &id, &err) : rv;
 	sched_client_close(client);
 	if (rv != 0) {
 		return cli_fail(command, &err);
 	}
-	if (asked->json) {
+	if (args->json) {
 		return cli_json(type == SCHED_MSG_DRAIN
-				? json_pack("{s:o, s:b}", "node", cli_json_text(asked->what),
-					  "drained", (int)!asked->undo)
+				? json_pack("{s:o, s:b}", "node", cli_json_text(args->what),
+					  "drained", (int)!args->undo)
 				: json_pack("{s:I}", "id", (json_int_t)id));
 	}
 	return CLI_OK;
@@ -63,25 +82,25 @@ static int ask(const struct cli_command *command, const struct pool_request *ask
 static int run(const struct cli_command *command, int argc, char **argv, enum sched_msg_type type)
 {
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
-	struct pool_request asked = {NULL};
+	struct control_args args = {NULL};
 	int what;
 
 	while ((what = cli_read(&reader)) >= CLI_ARG) {
-		if (what == CLI_ARG && asked.what) {
+		if (what == CLI_ARG && args.what) {
 			return cli_usage(command, "unexpected argument %s", reader.value);
 		}
-		asked.what = what == CLI_ARG ? reader.value : asked.what;
-		asked.root = what == ROOT ? reader.value : asked.root;
-		asked.json = asked.json || what == JSON;
-		asked.undo = asked.undo || what == UNDO;
+		args.what = what == CLI_ARG ? reader.value : args.what;
+		args.root = what == ROOT ? reader.value : args.root;
+		args.json = args.json || what == JSON;
+		args.undo = args.undo || what == UNDO;
 	}
 	if (what != CLI_END) {
 		return cli_read_exit_code(what);
 	}
-	if (!asked.what) {
+	if (!args.what) {
 		return cli_usage(command, "which %s?", command->args);
 	}
-	return ask(command, &asked, type);
+	return control(command, &args, type);
 }
 
 static int main_cancel(const struct cli_command *command, int argc, char **argv)

@@ -13,7 +13,7 @@
 
 #define ENDED_MAX 1000u /* jobs that are over, in a list */
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
 int jobs_open(struct sched_client **client, const char *root, struct pawl_err *err)
 {
@@ -23,27 +23,23 @@ int jobs_open(struct sched_client **client, const char *root, struct pawl_err *e
 	return rv == 0 ? sched_client_open(client, path, err) : rv;
 }
 
-static int check(const struct wire_in *in, struct pawl_err *err)
+int jobs_select(struct sched_msg_selector *selector, const char *job, struct pawl_err *err)
 {
-	return wire_in_done(in) ? 0
-				: pawl_err_set(err, PAWL_ECORRUPT,
-					  "the scheduler's answer is malformed: is it another "
-					  "version of Pawl?");
+	return snprintf(selector->job, sizeof(selector->job), "%s", job) <
+			(int)sizeof(selector->job)
+		? 0
+		: pawl_err_set(err, PAWL_EINVAL, "a job is a number, or a name");
 }
 
 int jobs_show(struct sched_client *client, const char *job, struct sched_msg_shown *shown,
 	struct pawl_err *err)
 {
-	struct wire_in in;
-	int rv;
+	struct sched_msg_selector request;
+	int rv = jobs_select(&request, job, err);
 
-	wire_put_str(sched_client_begin(client, SCHED_MSG_SHOW), job);
-	rv = sched_client_end(client, SCHED_MSG_SHOWN, &in, err);
-	if (rv != 0) {
-		return rv;
-	}
-	sched_msg_shown_get(&in, shown);
-	return check(&in, err);
+	return rv == 0 ? sched_client_call(client, SCHED_MSG_SHOW, &request, SCHED_MSG_SHOWN, shown,
+				 sizeof(*shown), err)
+		       : rv;
 }
 
 int jobs_runner(const struct sched_client *client, const struct sched_msg_shown *shown,
@@ -59,62 +55,42 @@ int jobs_runner(const struct sched_client *client, const struct sched_msg_shown 
 
 int jobs_list(struct sched_client *client, bool ended, struct jobs_list *list, struct pawl_err *err)
 {
-	struct wire_out *out = sched_client_begin(client, SCHED_MSG_LIST);
-	struct wire_in in;
+	struct sched_msg_list request = {.ended = ended, .most = ENDED_MAX};
+	struct sched_msg_jobs reply;
 	uint32_t n;
-	int rv;
+	int rv = sched_client_call(client, SCHED_MSG_LIST, &request, SCHED_MSG_JOBS, &reply,
+		sizeof(reply), err);
 
-	wire_put_u8(out, ended);
-	wire_put_u32(out, ENDED_MAX);
-	rv = sched_client_end(client, SCHED_MSG_JOBS, &in, err);
 	if (rv != 0) {
 		return rv;
 	}
-	n = wire_get_u32(&in);
-	*list = (struct jobs_list){.n = n};
+	n = reply.jobs.n;
+	*list = (struct jobs_list){.n = n, .left_out = reply.left_out};
 	list->jobs = n <= 2 * SCHED_MSG_JOBS_MAX ? calloc(n + 1, sizeof(*list->jobs)) : NULL;
 	if (!list->jobs) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u jobs", n);
 	}
-	for (uint32_t i = 0; i < n; i++) {
-		sched_msg_job_get(&in, &list->jobs[i]);
-	}
-	list->left_out = wire_get_u32(&in);
-	wire_get_str(&in, list->remark, sizeof(list->remark));
-	rv = check(&in, err);
-	if (rv != 0) {
-		free(list->jobs);
-		list->jobs = NULL;
-	}
-	return rv;
+	frame_rows_read(&reply.jobs, &sched_msg_job_layout, list->jobs);
+	snprintf(list->remark, sizeof(list->remark), "%s", reply.remark);
+	return 0;
 }
 
 int jobs_nodes(struct sched_client *client, struct sched_msg_node **nodes, uint32_t *n,
 	struct pawl_err *err)
 {
-	struct sched_msg_node *list;
-	struct wire_in in;
-	int rv;
+	struct sched_msg_nodes reply;
+	int rv = sched_client_call(client, SCHED_MSG_NODES, NULL, SCHED_MSG_NODE_ROWS, &reply,
+		sizeof(reply), err);
 
-	sched_client_begin(client, SCHED_MSG_NODES);
-	rv = sched_client_end(client, SCHED_MSG_NODE_ROWS, &in, err);
 	if (rv != 0) {
 		return rv;
 	}
-	*n = wire_get_u32(&in);
-	list = *n <= CORE_NODES_MAX ? calloc(*n + 1, sizeof(*list)) : NULL;
-	if (!list) {
+	*n = reply.nodes.n;
+	*nodes = *n <= CORE_NODES_MAX ? calloc(*n + 1, sizeof(**nodes)) : NULL;
+	if (!*nodes) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u nodes", *n);
 	}
-	for (uint32_t i = 0; i < *n; i++) {
-		sched_msg_node_get(&in, &list[i]);
-	}
-	rv = check(&in, err);
-	if (rv != 0) {
-		free(list);
-		return rv;
-	}
-	*nodes = list;
+	frame_rows_read(&reply.nodes, &sched_msg_node_layout, *nodes);
 	return 0;
 }
 

@@ -1,9 +1,9 @@
-/* Shared by the commands that talk to the scheduler. */
+/* Shared by the commands that are clients of the scheduler. */
 #ifndef CLI_SCHED_JOBS_H
 #define CLI_SCHED_JOBS_H
 
 #include "cli/cli.h"
-#include "daemon/sched_msg.h"
+#include "daemon/sched_client.h"
 #include "pawl/err.h"
 
 #include <stdio.h>
@@ -13,14 +13,16 @@
 		"--root", 0, "DIR", "the scheduler's directory (see pawl sched --help)"            \
 	}
 
-/* Connects to the scheduler of root (NULL: not said). Errors as sched_client_open. */
+/* Connects to the scheduler of root (NULL: not given). Errors as of sched_client_open. */
 int jobs_open(struct sched_client **client, const char *root, struct pawl_err *err);
-/* Asks for one job. job: a number or a name. */
+/* Fills a request that names a job by number or name. PAWL_EINVAL: job is too long for either. */
+int jobs_select(struct sched_msg_selector *selector, const char *job, struct pawl_err *err);
+/* Gets one job. job: a number or a name. */
 int jobs_show(struct sched_client *client, const char *job, struct sched_msg_shown *shown,
 	struct pawl_err *err);
 
-/* Finds the user that the job ran as, the owner of its directory and its files. A scheduler of
- * root's is believed; another one can only give away its own user's files. PAWL_EIO. */
+/* Finds the user that the job ran as, who owns its directory and files. The owner that a scheduler
+ * of root's reports is trusted; otherwise it is the scheduler's own user. PAWL_EIO. */
 int jobs_runner(const struct sched_client *client, const struct sched_msg_shown *shown,
 	uint32_t *uid, struct pawl_err *err);
 

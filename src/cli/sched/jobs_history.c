@@ -22,9 +22,9 @@ static void print_change(void *user, const struct history_row *row)
 	cli_print(stdout, "  %s %s", cli_time(text, (int64_t)(row->t_s * (double)NS_PER_S)),
 		job->state);
 	*first = false;
-	for (uint32_t i = 0; i < job->spots_n; i++) {
-		cli_print(stdout, "%s %s (%u)", i == 0 ? " on" : "", job->spots[i].node,
-			job->spots[i].replicas);
+	for (uint32_t i = 0; i < job->entries_n; i++) {
+		cli_print(stdout, "%s %s (%u)", i == 0 ? " on" : "", job->entries[i].node,
+			job->entries[i].replicas);
 	}
 	cli_print(stdout, job->why[0] != '\0' ? ": %s" : "%s", job->why);
 	if (job->goodput > 0) {
@@ -38,8 +38,9 @@ static void add_change(void *user, const struct history_row *row)
 	const struct history_job *job = &row->job;
 	json_t *at = json_object();
 
-	for (uint32_t i = 0; i < job->spots_n; i++) {
-		json_object_set_new(at, job->spots[i].node, json_integer(job->spots[i].replicas));
+	for (uint32_t i = 0; i < job->entries_n; i++) {
+		json_object_set_new(at, job->entries[i].node,
+			json_integer(job->entries[i].replicas));
 	}
 	json_array_append_new(user,
 		json_pack("{s:f, s:s, s:s, s:o, s:o}", "t", row->t_s, "state", job->state, "reason",

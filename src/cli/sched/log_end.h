@@ -1,11 +1,11 @@
-/* The last lines that a job printed, which usually say why it failed. */
+/* The last lines that a job printed, which usually have the reason of a failure. */
 #ifndef CLI_SCHED_LOG_END_H
 #define CLI_SCHED_LOG_END_H
 
 #include <stdint.h>
 
 #define LOG_END_LINES 10u
-#define LOG_END_BYTES 4096u /* bytes at the end of the log that are looked at */
+#define LOG_END_BYTES 4096u /* bytes at the end of the log that are read */
 #define LOG_END_LINE  400u  /* bytes of a line; longer lines are cut */
 
 struct pawl_err;

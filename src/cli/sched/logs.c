@@ -37,7 +37,7 @@ static const struct cli_option options[] = {
 };
 
 /* The command line. */
-struct pool_request {
+struct logs_args {
 	const char *job;
 	const char *root;
 	bool follow;
@@ -317,17 +317,17 @@ static json_t *list_files(const struct reading *r)
 }
 
 /* Reads, or with --json lists, the files. Sets *files with --json alone. */
-static int read_logs(struct sched_client *client, const struct pool_request *asked,
-	struct reading *r, json_t **files, struct pawl_err *err)
+static int read_logs(struct sched_client *client, const struct logs_args *args, struct reading *r,
+	json_t **files, struct pawl_err *err)
 {
 	int rv;
 
-	if (asked->json) {
+	if (args->json) {
 		rv = open_dir(r, err);
 		*files = rv == 0 ? list_files(r) : NULL;
 		return rv;
 	}
-	rv = asked->follow ? follow(client, r->job, r, err) : copy_all(r, err);
+	rv = args->follow ? follow(client, r->job, r, err) : copy_all(r, err);
 	if (r->terminal && !r->closed) {
 		visible_end(&r->visible);
 		fflush(stdout);
@@ -335,7 +335,7 @@ static int read_logs(struct sched_client *client, const struct pool_request *ask
 	return rv;
 }
 
-static int show_logs(const struct cli_command *command, const struct pool_request *asked)
+static int show_logs(const struct cli_command *command, const struct logs_args *args)
 {
 	static struct sched_msg_shown shown;
 	struct reading reading = {.dir = shown.log_dir,
@@ -348,15 +348,15 @@ static int show_logs(const struct cli_command *command, const struct pool_reques
 	json_t *files = NULL;
 	struct pawl_err err;
 	uint32_t uid = 0;
-	int rv = jobs_open(&client, asked->root, &err);
+	int rv = jobs_open(&client, args->root, &err);
 
-	rv = rv == 0 ? jobs_show(client, asked->job, &shown, &err) : rv;
+	rv = rv == 0 ? jobs_show(client, args->job, &shown, &err) : rv;
 	reading.job = shown.job.id;
 	rv = rv == 0 ? jobs_runner(client, &shown, &uid, &err) : rv;
 	rv = rv == 0 ? as_user_init(&runner, uid, &err) : rv;
 	rv = rv == 0 ? as_user_begin(&runner, &err) : rv;
 	if (rv == 0) {
-		rv = read_logs(client, asked, &reading, &files, &err);
+		rv = read_logs(client, args, &reading, &files, &err);
 		as_user_end(&runner);
 	}
 	close_files(&reading);
@@ -365,28 +365,28 @@ static int show_logs(const struct cli_command *command, const struct pool_reques
 	if (reading.closed) {
 		return CLI_FAILURE; /* nobody reads stdout any more: no message */
 	}
-	return rv != 0 ? cli_fail(command, &err) : asked->json ? cli_json(files) : CLI_OK;
+	return rv != 0 ? cli_fail(command, &err) : args->json ? cli_json(files) : CLI_OK;
 }
 
 static int main_logs(const struct cli_command *command, int argc, char **argv)
 {
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
-	struct pool_request asked = {NULL};
+	struct logs_args args = {NULL};
 	int what;
 
 	while ((what = cli_read(&reader)) >= CLI_ARG) {
-		if (what == CLI_ARG && asked.job) {
+		if (what == CLI_ARG && args.job) {
 			return cli_usage(command, "unexpected argument %s", reader.value);
 		}
-		asked.job = what == CLI_ARG ? reader.value : asked.job;
-		asked.follow = asked.follow || what == FOLLOW;
-		asked.json = asked.json || what == JSON;
-		asked.root = what == ROOT ? reader.value : asked.root;
+		args.job = what == CLI_ARG ? reader.value : args.job;
+		args.follow = args.follow || what == FOLLOW;
+		args.json = args.json || what == JSON;
+		args.root = what == ROOT ? reader.value : args.root;
 	}
 	if (what != CLI_END) {
 		return cli_read_exit_code(what);
 	}
-	return asked.job ? show_logs(command, &asked) : cli_usage(command, "which JOB?");
+	return args.job ? show_logs(command, &args) : cli_usage(command, "which JOB?");
 }
 
 const struct cli_command cli_logs = {

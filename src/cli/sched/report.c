@@ -11,7 +11,7 @@
 
 enum option { OUT, BESIDE, CLUSTER, ROOT, SINCE, JSON, PYTHON };
 
-/* runs drawn beside another one, at most: more than a picture can tell apart */
+/* runs drawn beside another one, at most: a picture cannot distinguish more */
 #define BESIDE_MAX 16
 
 static const struct cli_option options[] = {
@@ -51,7 +51,7 @@ static int check_line(const struct cli_command *command, const struct line *line
 					      : "--json");
 	}
 	if (line->sched && line->root) {
-		return cli_usage(command, "--root and %s: one of them", line->root);
+		return cli_usage(command, "--root and %s: give only one of them", line->root);
 	}
 	if (!line->cluster && (line->root == NULL || line->out == NULL)) {
 		return cli_usage(command, "%s is missing",

@@ -5,7 +5,7 @@
 #include "base/parallel.h"
 #include "base/times.h"
 #include "daemon/daemon.h"
-#include "daemon/sched_msg.h"
+#include "daemon/sched_client.h"
 #include "engine/scratch.h"
 #include "pawl/err.h"
 #include "sched/baseline/policies.h"
@@ -86,7 +86,7 @@ static const struct cli_option options[] = {
 };
 
 /* The command line, with the arrays that options points to. */
-struct pool_request {
+struct sched_args {
 	const char *root;
 	const char *spool;
 	uint64_t count; /* --nodes */
@@ -116,30 +116,29 @@ static const char *take_name(const char *text, char name[CORE_NAME_MAX])
 }
 
 /* Returns the index of a type, and adds a new one; SCHED_TYPES_MAX: there is no room. */
-static uint32_t find_type(struct pool_request *asked, const char *name)
+static uint32_t find_type(struct sched_args *args, const char *name)
 {
 	uint32_t i = 0;
 
-	while (i < asked->options.types_n && strcasecmp(asked->types[i], name) != 0) {
+	while (i < args->options.types_n && strcasecmp(args->types[i], name) != 0) {
 		i++;
 	}
-	if (i == asked->options.types_n && i < SCHED_TYPES_MAX) {
-		snprintf(asked->types[i], CORE_NAME_MAX, "%s", name);
-		asked->options.types_n++;
+	if (i == args->options.types_n && i < SCHED_TYPES_MAX) {
+		snprintf(args->types[i], CORE_NAME_MAX, "%s", name);
+		args->options.types_n++;
 	}
 	return i;
 }
 
-static bool take_node(const struct cli_command *command, const char *text,
-	struct pool_request *asked)
+static bool take_node(const struct cli_command *command, const char *text, struct sched_args *args)
 {
-	struct core_offer *node = &asked->nodes[asked->options.nodes_n];
+	struct core_offer *node = &args->nodes[args->options.nodes_n];
 	char type[CORE_NAME_MAX] = "";
 	char rest[CORE_NAME_MAX];
 	const char *at;
 	char *end;
 
-	if (asked->options.nodes_n == DAEMON_NODES_MAX) {
+	if (args->options.nodes_n == DAEMON_NODES_MAX) {
 		cli_usage(command, "--node: %u at most", DAEMON_NODES_MAX);
 		return false;
 	}
@@ -170,12 +169,12 @@ static bool take_node(const struct cli_command *command, const char *text,
 			text);
 		return false;
 	}
-	node->type = find_type(asked, type);
+	node->type = find_type(args, type);
 	if (node->type >= SCHED_TYPES_MAX) {
 		cli_usage(command, "--node %s: at most %u types of nodes", text, SCHED_TYPES_MAX);
 		return false;
 	}
-	asked->options.nodes_n++;
+	args->options.nodes_n++;
 	return true;
 }
 
@@ -220,13 +219,13 @@ static bool take_devices(const struct cli_command *command, const char *text,
 }
 
 /* Checks that each node has no device or one for each slot, and that no other node has any. */
-static bool check_devices(const struct cli_command *command, const struct pool_request *asked)
+static bool check_devices(const struct cli_command *command, const struct sched_args *args)
 {
 	uint32_t found = 0;
 
-	for (uint32_t n = 0; n < asked->options.nodes_n; n++) {
-		const struct core_offer *node = &asked->nodes[n];
-		uint32_t has = devices_count(&asked->devices, node->name);
+	for (uint32_t n = 0; n < args->options.nodes_n; n++) {
+		const struct core_offer *node = &args->nodes[n];
+		uint32_t has = devices_count(&args->devices, node->name);
 
 		if (has > 0 && has != node->slots) {
 			cli_usage(command, "--devices: node %s has %u slots, and %u devices",
@@ -235,18 +234,17 @@ static bool check_devices(const struct cli_command *command, const struct pool_r
 		}
 		found += has;
 	}
-	if (found < asked->devices.n) {
+	if (found < args->devices.n) {
 		cli_usage(command, "--devices: of a node that there is not");
 		return false;
 	}
 	return true;
 }
 
-static bool take_queue(const struct cli_command *command, const char *text,
-	struct pool_request *asked)
+static bool take_queue(const struct cli_command *command, const char *text, struct sched_args *args)
 {
-	struct core_options *core = &asked->options.core;
-	struct core_queue *queue = &asked->queues[core->queues_n];
+	struct core_options *core = &args->options.core;
+	struct core_queue *queue = &args->queues[core->queues_n];
 	const char *at;
 	char *end;
 
@@ -271,8 +269,8 @@ static bool take_queue(const struct cli_command *command, const char *text,
 	return true;
 }
 
-/* Reads what stands behind the name in "gpu=8:0..16:A100:2.5:spot". */
-static bool read_pool(struct pool_request *asked, const char *text, struct core_pool *pool)
+/* Reads the part after the name in "gpu=8:0..16:A100:2.5:spot". */
+static bool read_pool(struct sched_args *args, const char *text, struct core_pool *pool)
 {
 	char type[CORE_NAME_MAX] = "";
 	char spot[8] = "";
@@ -298,17 +296,16 @@ static bool read_pool(struct pool_request *asked, const char *text, struct core_
 		text += strlen(text);
 	}
 	pool->spot = strcmp(spot, "spot") == 0;
-	pool->type = find_type(asked, type);
+	pool->type = find_type(args, type);
 	return *text == '\0' && (spot[0] == '\0' || pool->spot) && pool->slots > 0 &&
 		pool->slots <= CORE_SLOTS_MAX && pool->least <= pool->most && pool->most > 0 &&
 		pool->most <= CORE_NODES_MAX && (type[0] == '\0' || jobfile_is_name(type)) &&
 		pool->type < SCHED_TYPES_MAX && pool->price > 0 && pool->price <= PRICE_MAX;
 }
 
-static bool take_pool(const struct cli_command *command, const char *text,
-	struct pool_request *asked)
+static bool take_pool(const struct cli_command *command, const char *text, struct sched_args *args)
 {
-	uint32_t n = asked->options.pools_n;
+	uint32_t n = args->options.pools_n;
 	struct core_pool pool = {0};
 	const char *at = take_name(text, pool.name);
 
@@ -316,33 +313,33 @@ static bool take_pool(const struct cli_command *command, const char *text,
 		cli_usage(command, "--pool: %u at most", CORE_POOLS_MAX);
 		return false;
 	}
-	if (!at || !read_pool(asked, at, &pool)) {
+	if (!at || !read_pool(args, at, &pool)) {
 		cli_usage(command,
 			"--pool %s: NAME=SLOTS:MIN..MAX[:TYPE[:PRICE[:spot]]], as in "
 			"gpu=8:0..16:A100:2.5",
 			text);
 		return false;
 	}
-	asked->pools[n].pool = pool;
-	asked->options.pools_n++;
+	args->pools[n].pool = pool;
+	args->options.pools_n++;
 	return true;
 }
 
 /* Takes "gpu=--partition=gpu" or "gpu=/local": appends what is behind =, which must start with
  * begins, to that pool's list, of cap words, NULL-terminated. Returns the list; NULL: there is no
  * such pool, or no room. */
-static const char *const *take_of_pool(struct pool_request *asked, const char *text, char begins,
+static const char *const *take_of_pool(struct sched_args *args, const char *text, char begins,
 	const char **lists, uint32_t cap, uint32_t *pool)
 {
 	char name[CORE_NAME_MAX];
 	const char *at = take_name(text, name);
 
-	for (uint32_t p = 0; at && at[0] == '=' && at[1] == begins && p < asked->options.pools_n;
+	for (uint32_t p = 0; at && at[0] == '=' && at[1] == begins && p < args->options.pools_n;
 		p++) {
 		const char **list = lists + (size_t)p * (cap + 1);
 		uint32_t n = 0;
 
-		if (strcmp(asked->pools[p].pool.name, name) != 0) {
+		if (strcmp(args->pools[p].pool.name, name) != 0) {
 			continue;
 		}
 		while (list[n]) {
@@ -358,38 +355,37 @@ static const char *const *take_of_pool(struct pool_request *asked, const char *t
 }
 
 static bool take_sbatch(const struct cli_command *command, const char *text,
-	struct pool_request *asked)
+	struct sched_args *args)
 {
 	uint32_t p;
-	const char *const *args =
-		take_of_pool(asked, text, '-', asked->sbatch[0], SLURM_POOL_ARGS_MAX, &p);
+	const char *const *taken =
+		take_of_pool(args, text, '-', args->sbatch[0], SLURM_POOL_ARGS_MAX, &p);
 
-	if (!args) {
+	if (!taken) {
 		cli_usage(command,
 			"--sbatch %s: NAME=OPTION, of a --pool before it, at most %u, as in "
 			"gpu=--partition=gpu",
 			text, SLURM_POOL_ARGS_MAX);
 		return false;
 	}
-	asked->pools[p].args = args;
+	args->pools[p].args = taken;
 	return true;
 }
 
 static bool take_engine(const struct cli_command *command, const char *text,
-	struct pool_request *asked)
+	struct sched_args *args)
 {
-	asked->slurm = strcmp(text, "slurm") == 0;
-	if (!asked->slurm && strcmp(text, "local") != 0) {
+	args->slurm = strcmp(text, "slurm") == 0;
+	if (!args->slurm && strcmp(text, "local") != 0) {
 		cli_usage(command, "--engine %s: there are local and slurm", text);
 		return false;
 	}
 	return true;
 }
 
-static bool take_http(const struct cli_command *command, const char *text,
-	struct pool_request *asked)
+static bool take_http(const struct cli_command *command, const char *text, struct sched_args *args)
 {
-	struct http_options *http = &asked->options.http;
+	struct http_options *http = &args->options.http;
 
 	if (http->n == HTTP_LISTENERS_MAX) {
 		cli_usage(command, "--http: %u at most", HTTP_LISTENERS_MAX);
@@ -400,25 +396,25 @@ static bool take_http(const struct cli_command *command, const char *text,
 }
 
 static bool take_policy(const struct cli_command *command, const char *text,
-	struct pool_request *asked)
+	struct sched_args *args)
 {
 	const struct sched_policy_entry *entry = sched_policy_find(text);
 
 	if (!entry || entry->needs_oracle) {
 		cli_usage(command, "--policy %s: there are pawl, pollux, tiresias and fifo%s", text,
-			entry ? ": that one is told what only a simulator knows" : "");
+			entry ? ": that policy needs data that only a simulator has" : "");
 		return false;
 	}
-	asked->options.core.policy = entry->policy;
+	args->options.core.policy = entry->policy;
 	return true;
 }
 
 static bool take_pool_scratch(const struct cli_command *command, const char *text,
-	struct pool_request *asked)
+	struct sched_args *args)
 {
 	uint32_t p;
 	const char *const *dirs =
-		take_of_pool(asked, text, '/', asked->pool_scratch[0], SCRATCH_DIRS_MAX, &p);
+		take_of_pool(args, text, '/', args->pool_scratch[0], SCRATCH_DIRS_MAX, &p);
 
 	if (!dirs) {
 		cli_usage(command,
@@ -427,115 +423,114 @@ static bool take_pool_scratch(const struct cli_command *command, const char *tex
 			text, SCRATCH_DIRS_MAX);
 		return false;
 	}
-	asked->pools[p].scratch = dirs;
+	args->pools[p].scratch = dirs;
 	return true;
 }
 
 static bool take_scratch(const struct cli_command *command, const char *dir,
-	struct pool_request *asked)
+	struct sched_args *args)
 {
 	if (dir[0] != '/') {
-		return take_pool_scratch(command, dir, asked);
+		return take_pool_scratch(command, dir, args);
 	}
-	if (asked->options.scratch_n == SCRATCH_DIRS_MAX) {
+	if (args->options.scratch_n == SCRATCH_DIRS_MAX) {
 		cli_usage(command, "--scratch %s: at most %u", dir, SCRATCH_DIRS_MAX);
 		return false;
 	}
-	asked->scratch[asked->options.scratch_n++] = dir;
+	args->scratch[args->options.scratch_n++] = dir;
 	return true;
 }
 
 static bool take_option(const struct cli_command *command, int what, const char *value,
-	struct pool_request *asked)
+	struct sched_args *args)
 {
 	uint64_t number;
 
 	switch (what) {
 	case ROOT:
-		asked->root = value;
+		args->root = value;
 		return true;
 	case NODES:
-		return cli_number(command, "--nodes", value, 1, DAEMON_NODES_MAX, &asked->count);
+		return cli_number(command, "--nodes", value, 1, DAEMON_NODES_MAX, &args->count);
 	case SLOTS:
-		return cli_number(command, "--slots", value, 1, CORE_SLOTS_MAX, &asked->slots);
+		return cli_number(command, "--slots", value, 1, CORE_SLOTS_MAX, &args->slots);
 	case NODE:
-		return take_node(command, value, asked);
+		return take_node(command, value, args);
 	case DEVICES:
-		return take_devices(command, value, &asked->devices);
+		return take_devices(command, value, &args->devices);
 	case SCRATCH:
-		return take_scratch(command, value, asked);
+		return take_scratch(command, value, args);
 	case QUEUE:
-		return take_queue(command, value, asked);
+		return take_queue(command, value, args);
 	case USER_SLOTS:
 		if (!cli_number(command, "--user-slots", value, 1, UINT32_MAX, &number)) {
 			return false;
 		}
-		asked->options.core.owner_slots_max = (uint32_t)number;
+		args->options.core.owner_slots_max = (uint32_t)number;
 		return true;
 	case USER_JOBS:
 		return cli_number(command, "--user-jobs", value, 1, CORE_JOBS_MAX,
-			&asked->options.user_jobs_max);
+			&args->options.user_jobs_max);
 	case POLICY:
-		return take_policy(command, value, asked);
+		return take_policy(command, value, args);
 	case GROUP:
-		asked->options.group = value;
+		args->options.group = value;
 		return true;
 	case GRACE:
-		return cli_seconds(command, "--grace", value, GRACE_MAX_S,
-			&asked->options.grace_ns);
+		return cli_seconds(command, "--grace", value, GRACE_MAX_S, &args->options.grace_ns);
 	case ROUND:
 		return cli_seconds(command, "--round", value, ROUND_MAX_S,
-			&asked->options.core.round_ns);
+			&args->options.core.round_ns);
 	case ENGINE:
-		return take_engine(command, value, asked);
+		return take_engine(command, value, args);
 	case POOL:
-		return take_pool(command, value, asked);
+		return take_pool(command, value, args);
 	case SBATCH:
-		return take_sbatch(command, value, asked);
+		return take_sbatch(command, value, args);
 	case SPOOL:
-		asked->spool = value;
+		args->spool = value;
 		return true;
 	case HTTP:
-		return take_http(command, value, asked);
+		return take_http(command, value, args);
 	case HTTP_NAME:
-		asked->options.http.name = value;
+		args->options.http.name = value;
 		return true;
 	case HTTP_TOKEN:
-		asked->options.http.token_file = value;
+		args->options.http.token_file = value;
 		return true;
 	case HTTP_CERT:
-		asked->options.http.cert_file = value;
+		args->options.http.cert_file = value;
 		return true;
 	case HTTP_KEY:
-		asked->options.http.key_file = value;
+		args->options.http.key_file = value;
 		return true;
 	case REBUILD:
-		return asked->options.rebuild = true;
+		return args->options.rebuild = true;
 	default:
-		return cli_seconds(command, "--poll", value, ROUND_MAX_S, &asked->options.poll_ns);
+		return cli_seconds(command, "--poll", value, ROUND_MAX_S, &args->options.poll_ns);
 	}
 }
 
 /* Makes nodes from parts of this machine, if none were named. */
-static void make_nodes(struct pool_request *asked)
+static void make_nodes(struct sched_args *args)
 {
 	uint32_t n = parallel_cores();
 
-	if (asked->options.nodes_n > 0) {
+	if (args->options.nodes_n > 0) {
 		return;
 	}
-	asked->count = asked->count > 0 ? asked->count : 1;
-	if (asked->slots == 0) {
-		asked->slots = n / asked->count > 0 ? n / asked->count : 1;
+	args->count = args->count > 0 ? args->count : 1;
+	if (args->slots == 0) {
+		args->slots = n / args->count > 0 ? n / args->count : 1;
 	}
-	for (uint32_t i = 0; i < asked->count; i++) {
-		struct core_offer *node = &asked->nodes[i];
+	for (uint32_t i = 0; i < args->count; i++) {
+		struct core_offer *node = &args->nodes[i];
 
-		*node = (struct core_offer){.slots = (uint32_t)asked->slots,
-			.type = find_type(asked, "")};
+		*node = (struct core_offer){.slots = (uint32_t)args->slots,
+			.type = find_type(args, "")};
 		snprintf(node->name, sizeof(node->name), "node%u", i);
 	}
-	asked->options.nodes_n = (uint32_t)asked->count;
+	args->options.nodes_n = (uint32_t)args->count;
 }
 
 /* Completes a path that does not start with / from the working directory. */
@@ -549,43 +544,43 @@ static void complete_path(const char *path, char full[PATH_MAX])
 	snprintf(full, PATH_MAX, "%.2000s%s%.2000s", own, path[0] == '/' ? "" : "/", path);
 }
 
-static int run(const struct cli_command *command, struct pool_request *asked)
+static int run(const struct cli_command *command, struct sched_args *args)
 {
-	struct daemon_options *o = &asked->options;
+	struct daemon_options *o = &args->options;
 	static char root[PATH_MAX]; /* options point to it */
 	static char spool[PATH_MAX];
 	struct pawl_err err;
 	int rv = 0;
 
-	if (asked->spool) {
-		complete_path(asked->spool, spool);
+	if (args->spool) {
+		complete_path(args->spool, spool);
 		o->spool = spool;
 	}
-	if (asked->root && asked->root[0] != '/') {
-		complete_path(asked->root, root);
-	} else if (asked->root || getenv(SCHED_ROOT_VAR)) {
-		rv = sched_find_root(asked->root, root, &err);
+	if (args->root && args->root[0] != '/') {
+		complete_path(args->root, root);
+	} else if (args->root || getenv(SCHED_ROOT_VAR)) {
+		rv = sched_find_root(args->root, root, &err);
 	} else {
 		rv = sched_user_root(root, &err);
 	}
-	if (asked->slurm) {
-		o->pools = asked->pools;
+	if (args->slurm) {
+		o->pools = args->pools;
 	} else {
-		make_nodes(asked);
+		make_nodes(args);
 	}
 	if (o->core.queues_n == 0) {
-		asked->queues[o->core.queues_n++] =
+		args->queues[o->core.queues_n++] =
 			(struct core_queue){.name = "default", .weight = 1};
 	}
 	o->root = root;
-	if (!check_devices(command, asked)) {
+	if (!check_devices(command, args)) {
 		return CLI_USAGE;
 	}
-	o->nodes = asked->nodes;
-	o->devices = &asked->devices;
-	o->scratch = asked->scratch;
-	o->types = asked->types;
-	o->core.queues = asked->queues;
+	o->nodes = args->nodes;
+	o->devices = &args->devices;
+	o->scratch = args->scratch;
+	o->types = args->types;
+	o->core.queues = args->queues;
 	rv = rv == 0 ? daemon_main(o, &err) : rv;
 	return rv == 0 ? CLI_OK : cli_fail(command, &err);
 }
@@ -602,31 +597,31 @@ static void set_times(struct daemon_options *o)
 }
 
 /* Refuses options that concern this machine: nodes of Slurm's have none of them. */
-static bool check_slurm(const struct cli_command *command, const struct pool_request *asked)
+static bool check_slurm(const struct cli_command *command, const struct sched_args *args)
 {
-	if (asked->options.nodes_n > 0 || asked->count > 0 || asked->slots > 0) {
+	if (args->options.nodes_n > 0 || args->count > 0 || args->slots > 0) {
 		cli_usage(command, "--node, --nodes and --slots are of this machine");
 		return false;
 	}
-	if (asked->options.group && geteuid() == 0) {
+	if (args->options.group && geteuid() == 0) {
 		cli_usage(command,
 			"--group %s: on Slurm jobs run as the scheduler's user, and that is root: "
 			"run it as another one",
-			asked->options.group);
+			args->options.group);
 		return false;
 	}
-	if (asked->options.rebuild) {
+	if (args->options.rebuild) {
 		cli_usage(command, "--rebuild is of jobs on this machine: docs/slurm.md");
 		return false;
 	}
-	if (asked->devices.n > 0) {
+	if (args->devices.n > 0) {
 		cli_usage(command, "--devices are of this machine");
 		return false;
 	}
-	if (asked->options.scratch_n > 0) {
+	if (args->options.scratch_n > 0) {
 		cli_usage(command,
 			"--scratch %s is of this machine: of nodes of Slurm's it is NAME=DIR",
-			asked->scratch[0]);
+			args->scratch[0]);
 		return false;
 	}
 	return true;
@@ -635,14 +630,14 @@ static bool check_slurm(const struct cli_command *command, const struct pool_req
 static int main_sched(const struct cli_command *command, int argc, char **argv)
 {
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
-	static struct pool_request asked = {.options = {.http = {.name = ""},
-						    .user_jobs_max = CORE_JOBS_MAX / 2,
-						    .core = {.policy = &sched_pawl}}};
+	static struct sched_args args = {.options = {.http = {.name = ""},
+						 .user_jobs_max = CORE_JOBS_MAX / 2,
+						 .core = {.policy = &sched_pawl}}};
 	int what;
 
-	set_times(&asked.options);
+	set_times(&args.options);
 	while ((what = cli_read(&reader)) >= 0) {
-		if (!take_option(command, what, reader.value, &asked)) {
+		if (!take_option(command, what, reader.value, &args)) {
 			return CLI_USAGE;
 		}
 	}
@@ -652,27 +647,27 @@ static int main_sched(const struct cli_command *command, int argc, char **argv)
 	if (what != CLI_END) {
 		return cli_read_exit_code(what);
 	}
-	if (asked.slurm != (asked.options.pools_n > 0)) {
+	if (args.slurm != (args.options.pools_n > 0)) {
 		return cli_usage(command,
 			"--engine slurm needs at least one --pool, and --pool is for it");
 	}
-	if (asked.spool && !asked.slurm) {
+	if (args.spool && !args.slurm) {
 		return cli_usage(command, "--spool is for --engine slurm");
 	}
-	if (asked.slurm && !check_slurm(command, &asked)) {
+	if (args.slurm && !check_slurm(command, &args)) {
 		return CLI_USAGE;
 	}
-	if (asked.options.http.n == 0 &&
-		(asked.options.http.name[0] != '\0' || asked.options.http.token_file ||
-			asked.options.http.cert_file || asked.options.http.key_file)) {
+	if (args.options.http.n == 0 &&
+		(args.options.http.name[0] != '\0' || args.options.http.token_file ||
+			args.options.http.cert_file || args.options.http.key_file)) {
 		return cli_usage(command,
 			"--http-name, --http-token, --http-cert and --http-key need --http");
 	}
-	if (asked.options.nodes_n > 0 && (asked.count > 0 || asked.slots > 0)) {
+	if (args.options.nodes_n > 0 && (args.count > 0 || args.slots > 0)) {
 		return cli_usage(command,
 			"--node names nodes, --nodes and --slots make them: not both");
 	}
-	return run(command, &asked);
+	return run(command, &args);
 }
 
 const struct cli_command cli_sched = {

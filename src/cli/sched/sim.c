@@ -68,7 +68,7 @@ static const struct cli_option options[] = {
 };
 
 /* The command line, without the table's policies and the setting. */
-struct pool_request {
+struct sim_args {
 	const char *profiles;                 /* NULL: built-in models */
 	const char *paths[SIM_WORKLOADS_MAX]; /* paths of workloads */
 	uint32_t paths_n;                     /* 0: the built-in trace */
@@ -79,9 +79,9 @@ struct pool_request {
 	const char *python; /* interpreter for the report; NULL: as pawl run finds it */
 };
 
-/* The run in progress, for messages to the user, and the history that keeps it. */
-struct sim_values {
-	struct sim_history *history; /* NULL: not kept */
+/* The progress of a run, for messages to the user, and its history. */
+struct sim_progress {
+	struct sim_history *history; /* NULL: none */
 	const char *workload, *policy;
 	uint32_t jobs;   /* jobs of the workload */
 	int64_t last_ns; /* time of the last message, or of the start */
@@ -203,27 +203,26 @@ static bool read_over_0(const struct cli_command *command, const char *what, con
 	return true;
 }
 
-static bool read_path(const struct cli_command *command, struct pool_request *asked,
-	const char *path)
+static bool read_path(const struct cli_command *command, struct sim_args *args, const char *path)
 {
-	if (asked->paths_n == SIM_WORKLOADS_MAX) {
+	if (args->paths_n == SIM_WORKLOADS_MAX) {
 		cli_usage(command, "more than %u workloads", SIM_WORKLOADS_MAX);
 		return false;
 	}
-	asked->paths[asked->paths_n++] = path;
+	args->paths[args->paths_n++] = path;
 	return true;
 }
 
 static bool read_option(const struct cli_command *command, int what, const char *value,
-	struct pool_request *asked, struct sim_table *table, struct sched_setting *setting)
+	struct sim_args *args, struct sim_table *table, struct sched_setting *setting)
 {
 	switch (what) {
 	case CLI_ARG:
-		return read_path(command, asked, value);
+		return read_path(command, args, value);
 	case POLICY:
 		return add_policies(command, table, value);
 	case PROFILES:
-		asked->profiles = value;
+		args->profiles = value;
 		return true;
 	case NODES:
 		return read_count(command, "--nodes", value, NODES_MAX, &setting->nodes);
@@ -236,7 +235,7 @@ static bool read_option(const struct cli_command *command, int what, const char 
 	case INTERFERENCE:
 		return read_share(command, "--interference", value, &setting->interference);
 	case JOBS:
-		return cli_number(command, "--jobs", value, 1, JOBS_MAX, &asked->jobs);
+		return cli_number(command, "--jobs", value, 1, JOBS_MAX, &args->jobs);
 	case SEED:
 		return cli_number(command, "--seed", value, 0, UINT64_MAX, &setting->seed);
 	case FAIRNESS:
@@ -245,20 +244,20 @@ static bool read_option(const struct cli_command *command, int what, const char 
 	case HINT_ERROR:
 		return read_errors(command, value, setting);
 	case POOL:
-		return sim_pool_read(command, value, &asked->pools);
+		return sim_pool_read(command, value, &args->pools);
 	case GOOD_USE:
 		return read_over_0(command, "--good-use", value, 1, &setting->good_use);
 	case COMPARE:
-		asked->compare = true;
+		args->compare = true;
 		return true;
 	case REPORT:
-		asked->report = value;
+		args->report = value;
 		return true;
 	case PYTHON:
-		asked->python = value;
+		args->python = value;
 		return true;
 	default:
-		asked->json = true;
+		args->json = true;
 		return true;
 	}
 }
@@ -277,7 +276,7 @@ static void add_all(struct sim_table *table, bool adapts)
 
 /* ---- simulating ---- */
 
-/* Names a workload as a person tells files apart: by folder and file, without .csv. */
+/* Names a workload by its folder and file, without .csv. */
 static void name_workload(struct sched_workload *workload, const char *path)
 {
 	const char *from = path + strlen(path);
@@ -294,28 +293,28 @@ static void name_workload(struct sched_workload *workload, const char *path)
 	snprintf(workload->name, sizeof(workload->name), "%.*s", (int)len, from);
 }
 
-static int load(struct sim_table *table, struct sched_apps *apps, const struct pool_request *asked,
+static int load(struct sim_table *table, struct sched_apps *apps, const struct sim_args *args,
 	uint64_t seed, struct pawl_err *err)
 {
-	int rv = asked->profiles ? sched_profiles_load(apps, asked->profiles, err)
-				 : sched_models_load(apps, err);
+	int rv = args->profiles ? sched_profiles_load(apps, args->profiles, err)
+				: sched_models_load(apps, err);
 
-	if (rv == 0 && asked->paths_n == 0) {
+	if (rv == 0 && args->paths_n == 0) {
 		return sched_models_trace(&table->workloads[table->workloads_n++], apps,
-			(uint32_t)asked->jobs, seed, err);
+			(uint32_t)args->jobs, seed, err);
 	}
-	for (uint32_t i = 0; i < asked->paths_n && rv == 0; i++) {
+	for (uint32_t i = 0; i < args->paths_n && rv == 0; i++) {
 		struct sched_workload *workload = &table->workloads[table->workloads_n++];
 
-		rv = sched_workload_load(workload, apps, asked->paths[i], err);
-		name_workload(workload, asked->paths[i]);
+		rv = sched_workload_load(workload, apps, args->paths[i], err);
+		name_workload(workload, args->paths[i]);
 	}
 	return rv;
 }
 
 static void print_progress(void *user, double now_s, uint32_t done)
 {
-	struct sim_values *progress = user;
+	struct sim_progress *progress = user;
 	int64_t now_ns = clock_mono_ns();
 
 	if (now_ns - progress->last_ns >= times_ns(TIME_SIM_PROGRESS)) {
@@ -327,7 +326,7 @@ static void print_progress(void *user, double now_s, uint32_t done)
 
 static void record_change(void *user, const struct sched_sim_change *change)
 {
-	struct sim_values *progress = user;
+	struct sim_progress *progress = user;
 
 	sim_history_add(progress->history, change);
 }
@@ -337,7 +336,7 @@ static int simulate_one(struct sim_table *table, uint32_t i, struct sched_settin
 {
 	const struct sched_workload *workload = &table->workloads[i / table->policies_n];
 	const struct sched_policy_entry *policy = table->policies[i % table->policies_n];
-	struct sim_values *progress = setting->user;
+	struct sim_progress *progress = setting->user;
 	struct sched_outcome outcome = {0};
 	int rv;
 
@@ -354,7 +353,7 @@ static int simulate_one(struct sim_table *table, uint32_t i, struct sched_settin
 static int simulate_kept(struct sim_table *table, uint32_t i, struct sched_setting *setting,
 	const char *dir, char path[PATH_MAX], struct pawl_err *err)
 {
-	struct sim_values *progress = setting->user;
+	struct sim_progress *progress = setting->user;
 	struct pawl_err of_close;
 	int rv = sim_history_open(&progress->history, path, PATH_MAX, dir,
 		table->workloads[i / table->policies_n].name,
@@ -374,17 +373,17 @@ static int simulate_kept(struct sim_table *table, uint32_t i, struct sched_setti
 	return rv;
 }
 
-/* Simulates every policy on every workload. paths: set to the files that are kept, if a report is
- * asked for. */
+/* Simulates every policy on every workload. paths: set to the files of the histories, with
+ * --report. */
 static int simulate(struct sim_table *table, const struct sched_setting *of,
-	const struct pool_request *asked, char paths[][PATH_MAX], struct pawl_err *err)
+	const struct sim_args *args, char paths[][PATH_MAX], struct pawl_err *err)
 {
-	struct sim_values progress = {.last_ns = clock_mono_ns()};
+	struct sim_progress progress = {.last_ns = clock_mono_ns()};
 	struct sched_setting setting = *of;
 	uint32_t n = table->workloads_n * table->policies_n;
 	int rv = 0;
 
-	if (asked->report && n > SIM_HISTORIES_MAX) {
+	if (args->report && n > SIM_HISTORIES_MAX) {
 		return pawl_err_set(err, PAWL_EINVAL,
 			"--report: %u runs: at most %u are in one picture", n, SIM_HISTORIES_MAX);
 	}
@@ -396,19 +395,19 @@ static int simulate(struct sim_table *table, const struct sched_setting *of,
 	setting.on_progress = print_progress;
 	setting.user = &progress;
 	for (uint32_t i = 0; i < n && rv == 0; i++) {
-		rv = asked->report ? simulate_kept(table, i, &setting, asked->report, paths[i], err)
-				   : simulate_one(table, i, &setting, err);
+		rv = args->report ? simulate_kept(table, i, &setting, args->report, paths[i], err)
+				  : simulate_one(table, i, &setting, err);
 	}
 	return rv;
 }
 
 static int print(const struct sim_table *table, const struct sched_setting *setting,
-	const struct pool_request *asked)
+	const struct sim_args *args)
 {
-	if (asked->json) {
+	if (args->json) {
 		return sim_print_json(table, setting);
 	}
-	(asked->compare ? sim_print_compared : sim_print)(table);
+	(args->compare ? sim_print_compared : sim_print)(table);
 	return CLI_OK;
 }
 
@@ -421,7 +420,7 @@ static int main_sim(const struct cli_command *command, int argc, char **argv)
 		.restart_s = 30,
 		.seed = 1};
 	static struct sim_table table;
-	static struct pool_request asked = {.jobs = MODEL_JOBS};
+	static struct sim_args args = {.jobs = MODEL_JOBS};
 	static char paths[SIM_HISTORIES_MAX][PATH_MAX];
 	struct sched_apps apps = {0};
 	struct pawl_err err;
@@ -432,28 +431,28 @@ static int main_sim(const struct cli_command *command, int argc, char **argv)
 		if (what == CLI_HELP || what == CLI_BAD) {
 			return cli_read_exit_code(what);
 		}
-		if (!read_option(command, what, reader.value, &asked, &table, &setting)) {
+		if (!read_option(command, what, reader.value, &args, &table, &setting)) {
 			return CLI_USAGE;
 		}
 	}
-	if (asked.pools.n > 0 && setting.interference > 0) {
+	if (args.pools.n > 0 && setting.interference > 0) {
 		return cli_usage(command, "--interference does not count with --pool");
 	}
-	setting.pools = asked.pools.pools;
-	setting.pools_n = asked.pools.n;
+	setting.pools = args.pools.pools;
+	setting.pools_n = args.pools.n;
 	if (table.policies_n == 0) {
 		add_all(&table, setting.pools_n > 0);
 	}
-	rv = load(&table, &apps, &asked, setting.seed, &err);
-	rv = rv ? rv : simulate(&table, &setting, &asked, paths, &err);
-	rv = rv ? cli_fail(command, &err) : print(&table, &setting, &asked);
-	if (rv == CLI_OK && asked.report) {
+	rv = load(&table, &apps, &args, setting.seed, &err);
+	rv = rv ? rv : simulate(&table, &setting, &args, paths, &err);
+	rv = rv ? cli_fail(command, &err) : print(&table, &setting, &args);
+	if (rv == CLI_OK && args.report) {
 		fflush(stdout);
-		if (asked.json) {
+		if (args.json) {
 			dup2(STDERR_FILENO, STDOUT_FILENO); /* messages about the picture */
 		}
-		sim_history_draw(paths, table.workloads_n * table.policies_n, asked.report,
-			asked.python, &err);
+		sim_history_draw(paths, table.workloads_n * table.policies_n, args.report,
+			args.python, &err);
 		rv = cli_fail(command, &err);
 	}
 	free(table.metrics);

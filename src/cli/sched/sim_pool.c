@@ -13,30 +13,30 @@
 #define MOST_SPEED 1e3
 
 /* The keys of a pool, all doubles. */
-struct sim_values {
+struct pool_values {
 	double least, most, price, speed, boot_s, life_s, notice_s, gap_s;
 };
 
 static const struct {
 	const char *name;
-	size_t offset; /* in struct said */
+	size_t offset; /* in struct pool_values */
 	double most;
 	bool whole;
 	bool positive;
 } keys[] = {
-	{"least", offsetof(struct sim_values, least), MOST_NODES, true, false},
-	{"most", offsetof(struct sim_values, most), MOST_NODES, true, true},
-	{"price", offsetof(struct sim_values, price), MOST_PRICE, false, false},
-	{"speed", offsetof(struct sim_values, speed), MOST_SPEED, false, true},
-	{"boot", offsetof(struct sim_values, boot_s), MOST_S, false, false},
-	{"life", offsetof(struct sim_values, life_s), MOST_S, false, false},
-	{"notice", offsetof(struct sim_values, notice_s), MOST_S, false, false},
-	{"gap", offsetof(struct sim_values, gap_s), MOST_S, false, false},
+	{"least", offsetof(struct pool_values, least), MOST_NODES, true, false},
+	{"most", offsetof(struct pool_values, most), MOST_NODES, true, true},
+	{"price", offsetof(struct pool_values, price), MOST_PRICE, false, false},
+	{"speed", offsetof(struct pool_values, speed), MOST_SPEED, false, true},
+	{"boot", offsetof(struct pool_values, boot_s), MOST_S, false, false},
+	{"life", offsetof(struct pool_values, life_s), MOST_S, false, false},
+	{"notice", offsetof(struct pool_values, notice_s), MOST_S, false, false},
+	{"gap", offsetof(struct pool_values, gap_s), MOST_S, false, false},
 };
 #define KEYS_N (sizeof(keys) / sizeof(*keys))
 
 /* Reads KEY=VALUE. */
-static bool read_key(const struct cli_command *command, char *word, struct sim_values *values)
+static bool read_key(const struct cli_command *command, char *word, struct pool_values *values)
 {
 	char *value = strchr(word, '=');
 	char *end;
@@ -71,7 +71,7 @@ static bool read_key(const struct cli_command *command, char *word, struct sim_v
 }
 
 static bool add(const struct cli_command *command, struct sim_pools *pools, const char *name,
-	const struct sim_values *values, bool spot)
+	const struct pool_values *values, bool spot)
 {
 	if (pools->n == SIM_POOLS_MAX) {
 		cli_usage(command, "--pool: more than %u", SIM_POOLS_MAX);
@@ -104,7 +104,7 @@ static bool add(const struct cli_command *command, struct sim_pools *pools, cons
 
 bool sim_pool_read(const struct cli_command *command, const char *text, struct sim_pools *pools)
 {
-	struct sim_values values =
+	struct pool_values values =
 		{.most = 16, .price = 1, .speed = 1, .boot_s = 60, .notice_s = 120, .gap_s = 600};
 	char copy[256];
 	char *at = copy;

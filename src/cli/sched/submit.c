@@ -1,4 +1,4 @@
-/* pawl submit: says what a job file means, or all that is wrong with it; and has it run. */
+/* pawl submit: prints what a job file means, or all errors in it; or submits the job. */
 #include "cli/cli.h"
 
 #include "base/err.h"
@@ -50,7 +50,7 @@ static const struct cli_option options[] = {
 };
 
 /* The command line. */
-struct pool_request {
+struct submit_args {
 	const char *path;                 /* path of the file; "-": standard input */
 	struct sched_var vars[GIVEN_MAX]; /* names are owned */
 	struct jobfile_given given;       /* settings of the command line; points to vars */
@@ -64,13 +64,13 @@ struct pool_request {
 /* ---- the command line ---- */
 
 static bool read_var(const struct cli_command *command, const char *option, const char *text,
-	struct pool_request *asked)
+	struct submit_args *args)
 {
 	size_t len = strcspn(text, "=");
-	struct sched_var *var = &asked->vars[asked->given.vars_n];
+	struct sched_var *var = &args->vars[args->given.vars_n];
 	char *name;
 
-	if (asked->given.vars_n == GIVEN_MAX) {
+	if (args->given.vars_n == GIVEN_MAX) {
 		cli_usage(command, "more than %u variables", GIVEN_MAX);
 		return false;
 	}
@@ -79,7 +79,7 @@ static bool read_var(const struct cli_command *command, const char *option, cons
 		cli_usage(command, "out of memory");
 		return false;
 	}
-	asked->given.vars_n++;
+	args->given.vars_n++;
 	*var = (struct sched_var){.name = name,
 		.value = text[len] == '=' ? text + len + 1 : getenv(name),
 		.secret = strcmp(option, "--secret") == 0};
@@ -103,23 +103,23 @@ static bool read_var(const struct cli_command *command, const char *option, cons
 }
 
 /* Adds a line to the job file that is made for a command. */
-__attribute__((format(printf, 2, 3))) static void add_line(struct pool_request *asked,
+__attribute__((format(printf, 2, 3))) static void add_line(struct submit_args *args,
 	const char *fmt, ...)
 {
 	char text[256];
-	va_list args;
+	va_list list;
 	int len;
 
-	va_start(args, fmt);
-	len = vsnprintf(text, sizeof(text), fmt, args);
-	va_end(args);
-	asked->made.failed = asked->made.failed || len < 0 || (size_t)len >= sizeof(text);
-	wire_put_raw(&asked->made, text, asked->made.failed ? 0 : (size_t)len);
+	va_start(list, fmt);
+	len = vsnprintf(text, sizeof(text), fmt, list);
+	va_end(list);
+	args->made.failed = args->made.failed || len < 0 || (size_t)len >= sizeof(text);
+	wire_put_raw(&args->made, text, args->made.failed ? 0 : (size_t)len);
 }
 
-/* Adds "1:8" as "1..8" to the job file, whose decoder says what else is wrong with it. */
+/* Adds "1:8" as "1..8" to the job file, whose decoder reports other errors. */
 static bool add_replicas(const struct cli_command *command, const char *value,
-	struct pool_request *asked)
+	struct submit_args *args)
 {
 	unsigned least = 0;
 	unsigned most = 0;
@@ -130,13 +130,13 @@ static bool add_replicas(const struct cli_command *command, const char *value,
 		cli_usage(command, "--replicas %s: MIN:MAX, as in 1:8", value);
 		return false;
 	}
-	add_line(asked, "replicas: %u..%u\n", least, most);
+	add_line(args, "replicas: %u..%u\n", least, most);
 	return true;
 }
 
 /* Adds an option of a command: a line of its job file. */
 static bool add_option(const struct cli_command *command, int what, const char *value,
-	struct pool_request *asked)
+	struct submit_args *args)
 {
 	static const struct {
 		const char *key;
@@ -147,7 +147,7 @@ static bool add_option(const struct cli_command *command, int what, const char *
 		[TIME] = {"time_limit", "0123456789dhms:"}};
 
 	if (what == REPLICAS) {
-		return add_replicas(command, value, asked);
+		return add_replicas(command, value, args);
 	}
 	if (what == QUEUE ? !jobfile_is_name(value)
 			  : value[0] == '\0' || value[strspn(value, keys[what].allowed)] != '\0') {
@@ -155,15 +155,15 @@ static bool add_option(const struct cli_command *command, int what, const char *
 		return false;
 	}
 	if (what == QUEUE) {
-		add_line(asked, "queue: \"%s\"\n", value);
+		add_line(args, "queue: \"%s\"\n", value);
 	} else {
-		add_line(asked, "%s: %s\n", keys[what].key, value);
+		add_line(args, "%s: %s\n", keys[what].key, value);
 	}
 	return true;
 }
 
 static bool read_option(const struct cli_command *command, int what, const char *value,
-	struct pool_request *asked)
+	struct submit_args *args)
 {
 	switch (what) {
 	case REPLICAS:
@@ -172,22 +172,22 @@ static bool read_option(const struct cli_command *command, int what, const char 
 	case PRIORITY:
 	case RETRIES:
 	case TIME:
-		return add_option(command, what, value, asked);
+		return add_option(command, what, value, args);
 	case ROOT:
-		asked->root = value;
+		args->root = value;
 		return true;
 	case CLI_ARG:
-		if (asked->path) {
+		if (args->path) {
 			cli_usage(command, "unexpected argument %s", value);
 			return false;
 		}
-		asked->path = value;
+		args->path = value;
 		return true;
 	case CHECK:
-		asked->check = true;
+		args->check = true;
 		return true;
 	case STRICT:
-		asked->given.strict = true;
+		args->given.strict = true;
 		return true;
 	case NAME:
 		if (!jobfile_is_name(value)) {
@@ -196,13 +196,13 @@ static bool read_option(const struct cli_command *command, int what, const char 
 				value, SPEC_NAME_MAX - 1);
 			return false;
 		}
-		asked->given.name = value;
+		args->given.name = value;
 		return true;
 	case ENV:
 	case SECRET:
-		return read_var(command, options[what].name, value, asked);
+		return read_var(command, options[what].name, value, args);
 	default: /* JSON */
-		asked->json = true;
+		args->json = true;
 		return true;
 	}
 }
@@ -240,38 +240,38 @@ out:
 }
 
 /* Names the job, if neither its file nor its user does. */
-static void name_job(const struct pool_request *asked, const struct sched_spec *spec,
+static void name_job(const struct submit_args *args, const struct sched_spec *spec,
 	struct submit_job *job)
 {
-	const char *from = asked->path;
+	const char *from = args->path;
 
-	for (uint32_t i = 0; asked->words && asked->words[i]; i++) {
-		size_t len = strlen(asked->words[i]);
+	for (uint32_t i = 0; args->words && args->words[i]; i++) {
+		size_t len = strlen(args->words[i]);
 
-		if (i == 0 || (len > 3 && strcmp(asked->words[i] + len - 3, ".py") == 0)) {
-			from = asked->words[i];
+		if (i == 0 || (len > 3 && strcmp(args->words[i] + len - 3, ".py") == 0)) {
+			from = args->words[i];
 		}
 	}
 	submit_name(job->name_buf, !from || strcmp(from, "-") == 0 ? "job" : from);
 	job->name = spec->name ? NULL : job->name_buf;
 }
 
-static int send_job(const struct cli_command *command, const struct pool_request *asked,
+static int send_job(const struct cli_command *command, const struct submit_args *args,
 	const struct sched_spec *spec, const char *bytes, size_t len_bytes)
 {
 	struct submit_job job = {.file = bytes,
 		.len_bytes = (uint32_t)len_bytes,
-		.given = &asked->given,
-		.words = asked->words,
-		.root = asked->root};
+		.given = &args->given,
+		.words = args->words,
+		.root = args->root};
 	struct pawl_err err;
 	uint64_t id = 0;
 
-	name_job(asked, spec, &job);
+	name_job(args, spec, &job);
 	if (submit_send(&job, &id, &err) != 0) {
 		return cli_fail(command, &err);
 	}
-	if (asked->json) {
+	if (args->json) {
 		return cli_json(json_pack("{s:I, s:s}", "id", (json_int_t)id, "name",
 			job.name ? job.name : spec->name));
 	}
@@ -281,60 +281,60 @@ static int send_job(const struct cli_command *command, const struct pool_request
 }
 
 /* Prints what the file means, or sends it; or prints all that is wrong with it. */
-static int take_file(const struct cli_command *command, const struct pool_request *asked,
+static int take_file(const struct cli_command *command, const struct submit_args *args,
 	const char *bytes, size_t len_bytes)
 {
-	const char *path = asked->path ? asked->path : "command line";
+	const char *path = args->path ? args->path : "command line";
 	struct remarks remarks = {0};
 	struct remarks notes = {0};
 	struct sched_spec spec;
 	struct pawl_err err;
-	int rv = jobfile_decode(&spec, bytes, len_bytes, &asked->given, &remarks, &notes, &err);
+	int rv = jobfile_decode(&spec, bytes, len_bytes, &args->given, &remarks, &notes, &err);
 
 	submit_remarks(path, &notes);
 	if (rv == 0) {
-		rv = !asked->check    ? send_job(command, asked, &spec, bytes, len_bytes)
-			: asked->json ? submit_print_json(path, &spec, &notes)
-				      : submit_print(path, &spec);
+		rv = !args->check    ? send_job(command, args, &spec, bytes, len_bytes)
+			: args->json ? submit_print_json(path, &spec, &notes)
+				     : submit_print(path, &spec);
 		sched_spec_deinit(&spec);
 		return rv;
 	}
 	if (rv != PAWL_EINVAL) {
 		return cli_fail(command, &err);
 	}
-	rv = asked->json ? submit_remarks_json(path, &remarks, &notes) : CLI_OK;
+	rv = args->json ? submit_remarks_json(path, &remarks, &notes) : CLI_OK;
 	submit_remarks(path, &remarks);
 	return rv == CLI_OK ? CLI_USAGE : rv;
 }
 
-static int submit(const struct cli_command *command, struct pool_request *asked)
+static int submit(const struct cli_command *command, struct submit_args *args)
 {
 	size_t len_bytes = 0;
 	struct pawl_err err;
 	char *bytes = NULL;
 	int rv;
 
-	if (asked->words) {
-		add_line(asked, "run: 'exec \"$@\"'\n");
-		if (asked->made.failed) {
+	if (args->words) {
+		add_line(args, "run: 'exec \"$@\"'\n");
+		if (args->made.failed) {
 			return cli_usage(command, "the command line is too long");
 		}
-		return take_file(command, asked, (const char *)asked->made.bytes,
-			asked->made.len_bytes);
+		return take_file(command, args, (const char *)args->made.bytes,
+			args->made.len_bytes);
 	}
-	if (!asked->path) {
+	if (!args->path) {
 		return cli_usage(command, "which FILE, or -- COMMAND?");
 	}
-	if (asked->made.len_bytes > 0) {
+	if (args->made.len_bytes > 0) {
 		return cli_usage(command,
 			"%s is a job file, which has its own lines for that: such options are for "
 			"-- COMMAND",
-			asked->path);
+			args->path);
 	}
-	if (read_file(asked->path, &bytes, &len_bytes, &err) != 0) {
+	if (read_file(args->path, &bytes, &len_bytes, &err) != 0) {
 		return cli_fail(command, &err);
 	}
-	rv = take_file(command, asked, bytes, len_bytes);
+	rv = take_file(command, args, bytes, len_bytes);
 	free(bytes);
 	return rv;
 }
@@ -342,35 +342,35 @@ static int submit(const struct cli_command *command, struct pool_request *asked)
 static int main_submit(const struct cli_command *command, int argc, char **argv)
 {
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
-	static struct pool_request asked;
+	static struct submit_args args;
 	bool good = true;
 	int what = CLI_END;
 	int rv;
 
-	asked.given.vars = asked.vars;
-	while (good && !asked.words && (what = cli_read(&reader)) >= CLI_ARG) {
+	args.given.vars = args.vars;
+	while (good && !args.words && (what = cli_read(&reader)) >= CLI_ARG) {
 		if (what == CLI_ARG && reader.only_args) {
-			asked.words = argv + reader.at;
+			args.words = argv + reader.at;
 			what = CLI_END;
 		} else {
-			good = read_option(command, what, reader.value, &asked);
+			good = read_option(command, what, reader.value, &args);
 		}
 	}
-	if (good && asked.words && asked.path) {
+	if (good && args.words && args.path) {
 		good = false;
-		cli_usage(command, "%s: a job file, or -- and a command, not both", asked.path);
+		cli_usage(command, "%s: a job file, or -- and a command, not both", args.path);
 	}
 	if (!good) {
 		rv = CLI_USAGE;
 	} else if (what != CLI_END) {
 		rv = cli_read_exit_code(what);
 	} else {
-		rv = submit(command, &asked);
+		rv = submit(command, &args);
 	}
-	for (uint32_t i = 0; i < asked.given.vars_n; i++) {
-		free((char *)asked.vars[i].name);
+	for (uint32_t i = 0; i < args.given.vars_n; i++) {
+		free((char *)args.vars[i].name);
 	}
-	wire_out_deinit(&asked.made);
+	wire_out_deinit(&args.made);
 	return rv;
 }
 

@@ -30,7 +30,7 @@ struct submit_job {
 
 /* Makes a job's name from a path. */
 void submit_name(char name[SPEC_NAME_MAX], const char *path);
-/* Submits a job; *id: its number. Errors as of sched_client_end. */
+/* Submits a job; *id: its number. Errors as of sched_client_call. */
 int submit_send(const struct submit_job *job, uint64_t *id, struct pawl_err *err);
 
 #endif

@@ -67,18 +67,19 @@ void submit_name(char name[SPEC_NAME_MAX], const char *path)
 static int send_it(struct sched_client *client, const struct submission *s, uint64_t *job,
 	struct pawl_err *err)
 {
-	struct wire_out *out = sched_client_begin(client, SCHED_MSG_SUBMIT);
-	struct wire_out blob = {NULL};
-	struct wire_in in;
+	struct sched_msg_submit request;
+	struct sched_msg_done done;
+	struct wire_out out = {NULL};
 	int rv;
 
-	submission_encode(&blob, s);
-	out->failed = out->failed || blob.failed;
-	wire_put_blob(out, blob.bytes, (uint32_t)blob.len_bytes);
-	wire_out_deinit(&blob);
-	rv = sched_client_end(client, SCHED_MSG_DONE, &in, err);
+	submission_encode(&out, s);
+	request.submission = (struct frame_blob){out.bytes, (uint32_t)out.len_bytes};
+	rv = out.failed ? pawl_err_set(err, PAWL_ENOMEM, "out of memory")
+			: sched_client_call(client, SCHED_MSG_SUBMIT, &request, SCHED_MSG_DONE,
+				  &done, sizeof(done), err);
+	wire_out_deinit(&out);
 	if (rv == 0) {
-		*job = wire_get_u64(&in);
+		*job = done.job;
 	}
 	return rv;
 }

@@ -1,4 +1,4 @@
-/* pawl top: shows nodes and jobs of a scheduler, again and again. */
+/* pawl top: shows nodes and jobs of a scheduler, and updates them. */
 #include "cli/sched/jobs.h"
 
 #include "base/clock.h"
@@ -29,10 +29,10 @@ static const struct cli_option options[] = {
 };
 
 /* The command line. */
-struct pool_request {
+struct top_args {
 	const char *root;
 	int64_t interval_ns;
-	uint64_t updates; /* number of looks; 0: no limit */
+	uint64_t updates; /* number of updates; 0: no limit */
 	bool json;
 };
 
@@ -125,8 +125,8 @@ static void print_screen(const char *text, const struct winsize *size)
 	}
 }
 
-/* Prints a screen on a terminal, and everything elsewhere, or if the terminal does not say how
- * large it is. */
+/* Prints one screen on a terminal. Prints everything elsewhere, and on a terminal of unknown
+ * size. */
 static int show(const struct sched_msg_node *nodes, uint32_t nodes_n, const struct jobs_list *jobs,
 	struct pawl_err *err)
 {
@@ -178,19 +178,18 @@ static int print_update(struct sched_client *client, bool json, struct pawl_err 
 	return rv;
 }
 
-static int watch(const struct cli_command *command, const struct pool_request *asked)
+static int watch(const struct cli_command *command, const struct top_args *args)
 {
-	const struct timespec pause = {asked->interval_ns / NS_PER_S,
-		asked->interval_ns % NS_PER_S};
+	const struct timespec pause = {args->interval_ns / NS_PER_S, args->interval_ns % NS_PER_S};
 	struct sched_client *client = NULL;
 	struct pawl_err err;
-	int rv = jobs_open(&client, asked->root, &err);
+	int rv = jobs_open(&client, args->root, &err);
 
-	for (uint64_t i = 0; rv == 0 && (asked->updates == 0 || i < asked->updates); i++) {
+	for (uint64_t i = 0; rv == 0 && (args->updates == 0 || i < args->updates); i++) {
 		if (i > 0) {
 			nanosleep(&pause, NULL);
 		}
-		rv = print_update(client, asked->json, &err);
+		rv = print_update(client, args->json, &err);
 	}
 	sched_client_close(client);
 	return rv == 0 ? CLI_OK : cli_fail(command, &err);
@@ -199,7 +198,7 @@ static int watch(const struct cli_command *command, const struct pool_request *a
 static int main_top(const struct cli_command *command, int argc, char **argv)
 {
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
-	struct pool_request asked = {.interval_ns = times_ns(TIME_TOP_EVERY)};
+	struct top_args args = {.interval_ns = times_ns(TIME_TOP_EVERY)};
 	bool counted = false;
 	bool good = true;
 	int what;
@@ -207,15 +206,15 @@ static int main_top(const struct cli_command *command, int argc, char **argv)
 	while (good && (what = cli_read(&reader)) >= 0) {
 		if (what == DELAY) {
 			good = cli_seconds(command, "-d", reader.value, INTERVAL_MAX_S,
-				&asked.interval_ns);
+				&args.interval_ns);
 		} else if (what == COUNT) {
 			good = cli_number(command, "-n", reader.value, 1, UPDATES_MAX,
-				&asked.updates);
+				&args.updates);
 			counted = true;
 		} else if (what == JSON) {
-			asked.json = true;
+			args.json = true;
 		} else {
-			asked.root = reader.value;
+			args.root = reader.value;
 		}
 	}
 	if (!good) {
@@ -227,8 +226,8 @@ static int main_top(const struct cli_command *command, int argc, char **argv)
 	if (what != CLI_END) {
 		return cli_read_exit_code(what);
 	}
-	asked.updates = counted || isatty(STDOUT_FILENO) ? asked.updates : 1;
-	return watch(command, &asked);
+	args.updates = counted || isatty(STDOUT_FILENO) ? args.updates : 1;
+	return watch(command, &args);
 }
 
 const struct cli_command cli_top = {

@@ -220,7 +220,7 @@ static int put_file(const struct tree_copy *copy, const struct place *to, int fr
 	}
 	rv = copy_bytes(fd, from, st->st_size, err);
 	rv = rv == 0 ? finish(copy, fd, st, S_IRUSR | S_IWUSR, err) : rv;
-	if (close(fd) != 0 && rv == 0) { /* NFS says here that a disk is full */
+	if (close(fd) != 0 && rv == 0) { /* NFS reports a full disk here */
 		rv = pawl_err_sys(err, "write");
 	}
 	rv = put_in_place(to, aside, rv, err);

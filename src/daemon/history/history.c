@@ -1,12 +1,13 @@
 /*
  * Writing the history: see history.h.
  *
- * Happy path: begin, puts, end. A put compares with what was put last and keeps the row as the
- * pending one; the next put dumps that with "more", end dumps the last without, and writes all at
- * once. A file is begun by writing its head and all nodes and jobs that there are, and renaming it.
+ * Happy path: begin, puts, end. A put compares the row with the latest one, and keeps it as the
+ * pending row. The next put encodes the pending row with "more"; end encodes the last one without,
+ * and writes all of them at once. A new file gets its header and rows of all nodes and jobs, and is
+ * then renamed.
  *
- * Failing: the file is closed, and rows are missing from lost_s on. Puts are still kept in memory,
- * so that the file begun next says how everything is by then.
+ * Failing: the file is closed, and rows are missing from lost_s on. Puts still update the latest
+ * rows in memory, so the next file begins with the state of that time.
  */
 #include "daemon/history/history.h"
 #include "base/times.h"
@@ -201,7 +202,7 @@ static void make_room(struct history *h)
 	free(numbers);
 }
 
-/* Begins a file: whole under its name, or not there. */
+/* Creates a file: it appears under its name only once it is complete. */
 static bool publish(struct history *h, const char *path)
 {
 	char new[PATH_MAX];
@@ -246,8 +247,8 @@ static void begin_file(struct history *h)
 		return;
 	}
 	if (h->lost_s > 0) {
-		log_line(LOG_WARNING, "history %s: it is written again; %.0f s are missing", h->dir,
-			h->t_s - h->lost_s);
+		log_line(LOG_WARNING, "history %s: it is written again, %.0f s of it are missing",
+			h->dir, h->t_s - h->lost_s);
 	}
 	h->number++;
 	h->grown_bytes = 0;
@@ -256,7 +257,7 @@ static void begin_file(struct history *h)
 	make_room(h);
 }
 
-/* ---- telling ---- */
+/* ---- a step ---- */
 
 const struct history_job *history_job_find(const struct history *h, uint64_t id)
 {
@@ -299,7 +300,7 @@ void history_put_node(struct history *h, const struct history_node *node)
 	h->failed |= !history_latest_put_node(&h->latest, node);
 }
 
-/* Returns whether the job says so much that a row is worth it. */
+/* Returns whether the job has changed so much that it gets a row. */
 static bool is_significant(const struct history_job *last, const struct history_job *job)
 {
 	double more = fabs(job->goodput - last->goodput);
@@ -319,12 +320,12 @@ void history_put_job(struct history *h, struct history_job *job)
 
 	if (last && last->begun_s > 0) {
 		job->begun_s = last->begun_s;
-	} else if (job->spots_n > 0) {
+	} else if (job->entries_n > 0) {
 		job->begun_s = h->t_s;
 	}
 	job->last_row_s = h->t_s;
 	if (last && !is_significant(last, job)) {
-		free(job->spots);
+		free(job->entries);
 		return;
 	}
 	row.job = *job;
@@ -332,11 +333,11 @@ void history_put_job(struct history *h, struct history_job *job)
 	h->failed |= !history_latest_put_job(&h->latest, job);
 }
 
-void history_put_event(struct history *h, const char *word)
+void history_put_event(struct history *h, const char *event)
 {
 	struct history_row row = {.kind = HISTORY_SCHEDULER};
 
-	snprintf(row.event, sizeof(row.event), "%s", word);
+	snprintf(row.event, sizeof(row.event), "%s", event);
 	snprintf(row.policy, sizeof(row.policy), "%s", h->policy);
 	put_row(h, &row);
 }
@@ -363,7 +364,7 @@ void history_end(struct history *h)
 
 /* ---- opening ---- */
 
-/* Takes in a line of the newest file. */
+/* Reads a line of the newest file into the latest rows. */
 static int replay_line(struct history *h, const char *line, size_t len_bytes, struct pawl_err *err)
 {
 	struct history_row row;
@@ -390,7 +391,7 @@ static int replay_line(struct history *h, const char *line, size_t len_bytes, st
 	return rv == 0 ? 0 : pawl_err_set(err, rv, "no memory for the history");
 }
 
-/* Returns the bytes of the whole steps that the file begins with. */
+/* Returns the length of the whole steps at the beginning of the file. */
 static size_t find_whole(const char *bytes, size_t len_bytes)
 {
 	size_t whole = 0;
@@ -427,7 +428,7 @@ static int replay(struct history *h, const char *bytes, size_t len_bytes, struct
 	return 0;
 }
 
-/* Goes on in the newest file. */
+/* Reopens the newest file. */
 static int resume(struct history *h, struct pawl_err *err)
 {
 	char path[PATH_MAX];
@@ -472,7 +473,7 @@ static void find_last(struct history *h)
 		rv = resume(h, &err);
 	}
 	if (rv != 0 && rv != PAWL_ENOENT) {
-		log_line(LOG_WARNING, "%s; another file of the history is begun", err.msg);
+		log_line(LOG_WARNING, "%s; the history goes on in a new file", err.msg);
 		history_latest_clear(&h->latest);
 		if (h->fd >= 0) {
 			close(h->fd);
@@ -481,7 +482,7 @@ static void find_last(struct history *h)
 	}
 }
 
-/* Gives the files to the group: they may have been another group's. */
+/* Gives the files to the group: they may belong to another one. */
 static void share(struct history *h)
 {
 	uint64_t *numbers;

@@ -1,4 +1,4 @@
-/* The last rows of the history: see history_latest.h. Two arrays of pointers, in order. */
+/* The latest rows of the history: see history_latest.h. Two sorted arrays of pointers. */
 #include "daemon/history/history_latest.h"
 
 #include <stdlib.h>
@@ -73,7 +73,7 @@ const struct history_job *history_latest_job(const struct history_latest *k, uin
 
 static void drop_job(struct history_job *job)
 {
-	free(job->spots);
+	free(job->entries);
 	free(job);
 }
 
@@ -128,7 +128,7 @@ bool history_latest_put_job(struct history_latest *k, struct history_job *job)
 		if (found) {
 			forget_job(k, at);
 		}
-		free(job->spots);
+		free(job->entries);
 		return true;
 	}
 	if (!found) {
@@ -137,7 +137,7 @@ bool history_latest_put_job(struct history_latest *k, struct history_job *job)
 
 		if (!more) {
 			free(made);
-			free(job->spots);
+			free(job->entries);
 			return false;
 		}
 		k->jobs = more;
@@ -145,7 +145,7 @@ bool history_latest_put_job(struct history_latest *k, struct history_job *job)
 		k->jobs[at] = made;
 		k->jobs_n++;
 	}
-	free(k->jobs[at]->spots);
+	free(k->jobs[at]->entries);
 	*k->jobs[at] = *job;
 	return true;
 }

@@ -1,6 +1,6 @@
 /*
- * The last row of the history about each node that is there and each job that is not over. Zeroed:
- * none. One thread.
+ * The latest row of the history for each node that is not gone, and each job that is not over.
+ * Zeroed: none. One thread.
  */
 #ifndef DAEMON_HISTORY_HISTORY_LATEST_H
 #define DAEMON_HISTORY_HISTORY_LATEST_H
@@ -14,12 +14,12 @@ struct history_latest {
 	uint32_t jobs_n, jobs_max;
 };
 
-/* Returns the last row; NULL: there is none. Valid until the next change. */
+/* Returns the latest row; NULL: there is none. Valid until the next change. */
 const struct history_node *history_latest_node(const struct history_latest *known,
 	const char *name);
 const struct history_job *history_latest_job(const struct history_latest *known, uint64_t id);
-/* Replaces the last row; that of a node that is gone, or of a job that is over, is dropped. Takes
- * the job's spots. False: no memory. */
+/* Replaces the latest row; that of a node that is gone, or of a job that is over, is dropped. Takes
+ * ownership of the job's entries. False: no memory. */
 bool history_latest_put_node(struct history_latest *known, const struct history_node *node);
 bool history_latest_put_job(struct history_latest *known, struct history_job *job);
 void history_latest_clear(struct history_latest *known); /* forgets all rows */

@@ -1,4 +1,4 @@
-/* Reads the history: its files, and what they say of a job: see history.h. */
+/* Reads the files of the history, and the changes of a job in them: see history.h. */
 #include "daemon/history/history.h"
 
 #include "base/err.h"
@@ -112,7 +112,8 @@ static int read_open(int fd, const char *path, char **bytes, size_t *len_bytes,
 		return pawl_err_sys(err, "history %s", path);
 	}
 	if (!S_ISREG(st.st_mode) || st.st_size > BYTES_MAX) {
-		return pawl_err_set(err, PAWL_EIO, "history %s: no file, or too large a one", path);
+		return pawl_err_set(err, PAWL_EIO,
+			"history %s: it is not a plain file, or too large", path);
 	}
 	all = malloc((size_t)st.st_size + 1);
 	if (!all) {
@@ -195,9 +196,9 @@ struct found {
 	uint32_t n, most;
 };
 
-/* Takes a row. A row that says what the one after it does, as at a file's beginning or for goodput
- * alone, takes that one's place: a change is as old as its first row. False: there are enough. */
-static bool take(struct found *found, struct history_row *row)
+/* Adds a row. A row that equals the newer one, but for its goodput, replaces it, as at the
+ * beginning of a file: the time of a change is that of its first row. False: there are enough. */
+static bool add_found(struct found *found, struct history_row *row)
 {
 	struct history_row *last = found->n > 0 ? &found->rows[found->n - 1] : NULL;
 
@@ -250,7 +251,7 @@ static bool collect_rows(struct found *found, const char *bytes, size_t len_byte
 		struct history_row row;
 
 		if (history_row_decode(&row, line, len, NULL) == 0) {
-			on = row.job.id != id || take(found, &row);
+			on = row.job.id != id || add_found(found, &row);
 			if (row.job.id != id) {
 				history_row_deinit(&row);
 			}
@@ -288,7 +289,7 @@ int history_read_job(const char *dir, uint64_t id, uint32_t most,
 		}
 	}
 	if (rv == 0 && found.n == 0) {
-		rv = pawl_err_set(err, PAWL_ENOENT, "history %s: nothing of job %llu", dir,
+		rv = pawl_err_set(err, PAWL_ENOENT, "history %s: it has no job %llu", dir,
 			(unsigned long long)id);
 	}
 	for (uint32_t i = found.n; i-- > 0;) {

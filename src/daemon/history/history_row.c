@@ -13,7 +13,7 @@
 
 /* ---- encoding ---- */
 
-/* Makes a string. Names of ours are ASCII; a user's may be anything, then "?". */
+/* Makes a string. A user's name that is not UTF-8 becomes "?"; Pawl's names are ASCII. */
 static json_t *text(const char *value)
 {
 	json_t *string = json_string(value);
@@ -41,12 +41,13 @@ static json_t *encode_node(const struct history_row *row)
 		(int)n->spot, "state", n->state);
 }
 
-static json_t *encode_spots(const struct history_job *job)
+static json_t *encode_entries(const struct history_job *job)
 {
 	json_t *at = json_object();
 
-	for (uint32_t i = 0; i < job->spots_n; i++) {
-		json_object_set_new(at, job->spots[i].node, json_integer(job->spots[i].replicas));
+	for (uint32_t i = 0; i < job->entries_n; i++) {
+		json_object_set_new(at, job->entries[i].node,
+			json_integer(job->entries[i].replicas));
 	}
 	return at;
 }
@@ -57,7 +58,7 @@ static json_t *encode_job(const struct history_row *row)
 	json_t *all = json_pack("{s:f, s:I, s:s, s:o, s:s, s:i, s:i, s:f, s:s, s:s, s:o, s:i}", "t",
 		row->t_s, "job", (json_int_t)j->id, "name", j->name, "user", text(j->user), "queue",
 		j->queue, "min", (int)j->least, "max", (int)j->most, "submitted", j->submitted_s,
-		"state", j->state, "why", j->why, "at", encode_spots(j), "restarts",
+		"state", j->state, "why", j->why, "at", encode_entries(j), "restarts",
 		(int)j->restarts);
 
 	if (all && j->begun_s > 0) {
@@ -142,7 +143,7 @@ static bool decode_node(struct history_node *n, const json_t *all)
 		get_number(all, "price", 1e12, &n->price);
 }
 
-static bool decode_spots(struct history_job *job, json_t *at)
+static bool decode_entries(struct history_job *job, json_t *at)
 {
 	const char *node;
 	json_t *count;
@@ -150,21 +151,21 @@ static bool decode_spots(struct history_job *job, json_t *at)
 	if (!json_is_object(at) || json_object_size(at) > CORE_MOST_MAX) {
 		return false;
 	}
-	job->spots = calloc(json_object_size(at) + 1, sizeof(*job->spots));
+	job->entries = calloc(json_object_size(at) + 1, sizeof(*job->entries));
 	json_object_foreach(at, node, count)
 	{
-		struct history_spot *spot = job->spots ? &job->spots[job->spots_n] : NULL;
+		struct history_entry *entry = job->entries ? &job->entries[job->entries_n] : NULL;
 
-		if (!spot || !json_is_integer(count) || json_integer_value(count) < 1 ||
+		if (!entry || !json_is_integer(count) || json_integer_value(count) < 1 ||
 			json_integer_value(count) > CORE_SLOTS_MAX ||
-			(size_t)snprintf(spot->node, sizeof(spot->node), "%s", node) >=
-				sizeof(spot->node)) {
+			(size_t)snprintf(entry->node, sizeof(entry->node), "%s", node) >=
+				sizeof(entry->node)) {
 			return false;
 		}
-		spot->replicas = (uint32_t)json_integer_value(count);
-		job->spots_n++;
+		entry->replicas = (uint32_t)json_integer_value(count);
+		job->entries_n++;
 	}
-	return job->spots != NULL;
+	return job->entries != NULL;
 }
 
 static bool decode_end(struct history_job *job, const json_t *all)
@@ -199,7 +200,7 @@ static bool decode_job(struct history_job *job, const json_t *all)
 		get_number(all, "submitted", TIME_MAX_S, &job->submitted_s) &&
 		(!json_object_get(all, "begun") ||
 			get_number(all, "begun", TIME_MAX_S, &job->begun_s)) &&
-		decode_end(job, all) && decode_spots(job, json_object_get(all, "at"));
+		decode_end(job, all) && decode_entries(job, json_object_get(all, "at"));
 }
 
 static bool decode(struct history_row *row, const json_t *all)
@@ -232,14 +233,14 @@ int history_row_decode(struct history_row *row, const char *line, size_t len_byt
 
 	*row = (struct history_row){0};
 	if (!all) {
-		return pawl_err_set(err, PAWL_ECORRUPT, "no line of a history: %s", why.text);
+		return pawl_err_set(err, PAWL_ECORRUPT, "not a line of a history: %s", why.text);
 	}
 	good = json_is_object(all) && decode(row, all);
 	json_decref(all);
 	if (!good) {
 		history_row_deinit(row);
 		return pawl_err_set(err, PAWL_ECORRUPT,
-			"no line of a history, version %d: a key is missing or wrong",
+			"not a line of a history, version %d: a key is missing or wrong",
 			HISTORY_VERSION);
 	}
 	return 0;
@@ -247,19 +248,19 @@ int history_row_decode(struct history_row *row, const char *line, size_t len_byt
 
 void history_row_deinit(struct history_row *row)
 {
-	free(row->job.spots);
-	row->job.spots = NULL;
-	row->job.spots_n = 0;
+	free(row->job.entries);
+	row->job.entries = NULL;
+	row->job.entries_n = 0;
 }
 
 bool history_job_same(const struct history_job *a, const struct history_job *b)
 {
 	bool same = strcmp(a->state, b->state) == 0 && strcmp(a->why, b->why) == 0 &&
-		a->restarts == b->restarts && a->spots_n == b->spots_n;
+		a->restarts == b->restarts && a->entries_n == b->entries_n;
 
-	for (uint32_t i = 0; same && i < a->spots_n; i++) {
-		same = a->spots[i].replicas == b->spots[i].replicas &&
-			strcmp(a->spots[i].node, b->spots[i].node) == 0;
+	for (uint32_t i = 0; same && i < a->entries_n; i++) {
+		same = a->entries[i].replicas == b->entries[i].replicas &&
+			strcmp(a->entries[i].node, b->entries[i].node) == 0;
 	}
 	return same;
 }

@@ -1,5 +1,5 @@
 /*
- * A line of the history of a live cluster, as JSON: docs/format.md says what is in it. One thread.
+ * A line of the history of a live cluster, as JSON: docs/format.md has its keys. One thread.
  */
 #ifndef DAEMON_HISTORY_HISTORY_ROW_H
 #define DAEMON_HISTORY_HISTORY_ROW_H
@@ -13,10 +13,10 @@ struct pawl_err;
 #define HISTORY_STATE_MAX 16u /* bytes of a state's name, terminator included */
 
 enum history_kind {
-	HISTORY_FILE_HEADER, /* a file begins: with all that there is at t_s */
+	HISTORY_FILE_HEADER, /* first row of a file; rows of all nodes and jobs follow */
 	HISTORY_NODE,        /* node */
 	HISTORY_JOB,         /* job */
-	HISTORY_SCHEDULER,   /* word: "started", "stopped" */
+	HISTORY_SCHEDULER,   /* event: "started", "stopped" */
 };
 
 struct history_node {
@@ -29,7 +29,7 @@ struct history_node {
 	bool spot;                     /* the node can be taken away */
 };
 
-struct history_spot {
+struct history_entry {
 	char node[CORE_NAME_MAX];
 	uint32_t replicas; /* at least 1 */
 };
@@ -44,10 +44,10 @@ struct history_job {
 	double begun_s;       /* time of the first replica; 0: there was none */
 	char state[HISTORY_STATE_MAX];
 	char why[CORE_NAME_MAX];
-	struct history_spot *spots; /* owned; nodes that it is on */
-	uint32_t spots_n;
+	struct history_entry *entries; /* owned; nodes that it is on */
+	uint32_t entries_n;
 	uint32_t restarts; /* changes of its replicas since its first start */
-	double goodput;    /* samples/s, as the job told; 0: not known */
+	double goodput;    /* samples/s, by the job's hints; 0: not known */
 	uint64_t batch;    /* samples of a step at that goodput; 0: not known */
 	bool over;         /* state says how it ended */
 	int exit_code;     /* if over: exit code of its last end by itself */
@@ -57,10 +57,10 @@ struct history_job {
 struct history_row {
 	enum history_kind kind;
 	double t_s;    /* seconds since 1970 */
-	double lost_s; /* head: time from which rows up to t_s are lost; 0: none are */
+	double lost_s; /* header: time from which rows up to t_s are lost; 0: none are */
 	char event[HISTORY_STATE_MAX];
-	char host[CORE_NAME_MAX];   /* head: host of the scheduler */
-	char policy[CORE_NAME_MAX]; /* head, scheduler: name of the policy */
+	char host[CORE_NAME_MAX];   /* header: host of the scheduler */
+	char policy[CORE_NAME_MAX]; /* header, scheduler: name of the policy */
 	struct history_node node;
 	struct history_job job;
 };
@@ -73,7 +73,7 @@ struct json_t *history_row_encode(const struct history_row *row);
 int history_row_decode(struct history_row *row, const char *line, size_t len_bytes,
 	struct pawl_err *err);
 void history_row_deinit(struct history_row *row);
-/* Returns whether both say the same of a job, but for its goodput and batch. */
+/* Returns whether both rows of a job have the same state, reason, restarts and nodes. */
 bool history_job_same(const struct history_job *a, const struct history_job *b);
 
 #endif

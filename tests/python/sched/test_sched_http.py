@@ -304,13 +304,13 @@ def test_what_cannot_be_is_refused_at_the_start(
     known.chmod(0o644)
     here = ("--http", "127.0.0.1:0")
     for options, code, word in (
-        (("--http", "127.0.0.1"), 2, "ADDR:PORT is needed"),
+        (("--http", "127.0.0.1"), 2, "must be ADDR:PORT"),
         (("--http", "example.org:80"), 2, "names are not looked up"),
-        (("--http", "127.0.0.1:70000"), 2, "ADDR:PORT is needed"),
+        (("--http", "127.0.0.1:70000"), 2, "must be ADDR:PORT"),
         ((*here, *here, *here), 2, "2 at most"),
         (("--http-token", str(token_file)), 2, "need --http"),
         ((*here, "--http-token", str(short)), 2, "16 to 4096"),
-        ((*here, "--http-token", str(known)), 2, "others may read it (mode 644): chmod 600"),
+        ((*here, "--http-token", str(known)), 2, "others may read it (mode 644): run chmod 600"),
         ((*here, "--http-token", str(tmp_path / "none")), 3, "No such file"),
     ):
         done = program.run("sched", "--root", root, *options)

@@ -184,7 +184,7 @@ def test_replicas_are_told_where_they_are_once_they_have_changed(
     options = (*secure(tls, "127.0.0.1:0", "0.0.0.0:0"), "--http-name", "localhost")
     with scheduler(ours, "--pool", pool, *options, start=False) as made:
         start(made, tls)
-        assert "jobs are told of https://localhost:" in made.said_so()
+        assert "jobs get the URL https://localhost:" in made.said_so()
         file = made.folder / "hints"
         file.write_text(json.dumps({**HINTS, "gradParams": {"norm": 1e-3, "var": 1e3}}))
         job = asks(made, "--replicas", "1:2", hints=str(file))
@@ -215,7 +215,7 @@ def test_no_url_is_told_that_could_not_work(ours: slurm.Slurm, tls: Path) -> Non
     the same."""
     for addresses in (["127.0.0.1:0"], ["127.0.0.1:0", "0.0.0.0:0"]):
         with scheduler(ours, "--pool", "cpu=1:0..1", *secure(tls, *addresses)) as made:
-            assert "jobs are told no URL" in made.said_so()
+            assert "jobs get no URL" in made.said_so()
             job = made.sh("env; echo up; sleep 1000")
             wait(lambda job=job, made=made: "up" in made.log(job), "it runs", LIMIT_S)
             assert "PAWL_SCHED_JOB=" in made.log(job) and "ADAPTDL_" not in made.log(job)

@@ -180,7 +180,7 @@ static void nonsense_is_refused(void **state)
 
 		profiles[1].step_s = bad[i];
 		assert_int_equal(pawl_perf_fit(&perf, profiles, 2, &err), PAWL_EINVAL);
-		assert_non_null(strstr(err.msg, "profile 1 has 0.26 s and "));
+		assert_non_null(strstr(err.msg, "profile 1 has invalid times: 0.26 s and "));
 	}
 	assert_int_equal(pawl_perf_fit(&perf, NULL, 0, &err), PAWL_EINVAL);
 	assert_true(perf.gamma == 0);

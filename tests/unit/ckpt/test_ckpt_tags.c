@@ -243,8 +243,8 @@ static void each_defence_is_enough(void **state)
 	assert_broken(other_complete, "complete.txt is not OK");
 	assert_broken(no_manifest, "manifest is missing");
 	assert_broken(damaged_manifest, "checksum");
-	assert_broken(foreign_manifest, "is that of global_step1");
-	assert_broken(manifest_of_other_tag, "is that of global_step3");
+	assert_broken(foreign_manifest, "the manifest of global_step1");
+	assert_broken(manifest_of_other_tag, "the manifest of global_step3");
 	assert_broken(manifest_of_other_step, "step 3");
 	assert_broken(no_file, "model is missing");
 	assert_broken(short_file, "5 bytes long");

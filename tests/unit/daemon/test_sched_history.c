@@ -81,14 +81,14 @@ static void put_job(struct world *w, uint32_t j, const char *state, bool over)
 		.over = over,
 		.exit_code = over ? 3 : 0};
 
-	job.spots = calloc(NODES, sizeof(*job.spots));
-	assert_non_null(job.spots);
+	job.entries = calloc(NODES, sizeof(*job.entries));
+	assert_non_null(job.entries);
 	for (uint32_t n = 0; n < NODES && !over; n++) {
 		if (w->at[j][n] > 0) {
-			struct history_spot *spot = &job.spots[job.spots_n++];
+			struct history_entry *entry = &job.entries[job.entries_n++];
 
-			spot->replicas = w->at[j][n];
-			snprintf(spot->node, sizeof(spot->node), "node%u", n);
+			entry->replicas = w->at[j][n];
+			snprintf(entry->node, sizeof(entry->node), "node%u", n);
 		}
 	}
 	snprintf(job.name, sizeof(job.name), "job-%u", j);
@@ -189,9 +189,9 @@ static void format_history(const struct history *history, char text[TEXT])
 		len += (size_t)snprintf(text + len, TEXT - len,
 			"%llu %s %s %s %s %u %.0f %.0f:", (unsigned long long)j->id, j->name,
 			j->user, j->state, j->why, j->restarts, j->submitted_s, j->begun_s);
-		for (uint32_t s = 0; s < j->spots_n; s++) {
-			len += (size_t)snprintf(text + len, TEXT - len, " %s(%u)", j->spots[s].node,
-				j->spots[s].replicas);
+		for (uint32_t s = 0; s < j->entries_n; s++) {
+			len += (size_t)snprintf(text + len, TEXT - len, " %s(%u)",
+				j->entries[s].node, j->entries[s].replicas);
 		}
 		len += (size_t)snprintf(text + len, TEXT - len, "\n");
 	}
@@ -205,10 +205,10 @@ static void check_fits(const struct history *history)
 	uint32_t used[NODES] = {0};
 
 	for (uint32_t i = 0; i < n; i++) {
-		for (uint32_t s = 0; s < jobs[i]->spots_n; s++) {
-			uint32_t node = (uint32_t)(jobs[i]->spots[s].node[4] - '0');
+		for (uint32_t s = 0; s < jobs[i]->entries_n; s++) {
+			uint32_t node = (uint32_t)(jobs[i]->entries[s].node[4] - '0');
 
-			used[node] += jobs[i]->spots[s].replicas;
+			used[node] += jobs[i]->entries[s].replicas;
 			assert_true(used[node] <= SLOTS);
 		}
 	}
@@ -313,7 +313,7 @@ static void put_goodput(struct history *history, double t_s, double goodput)
 		.state = "running",
 		.goodput = goodput,
 		.batch = 64,
-		.spots = calloc(1, sizeof(*job.spots))};
+		.entries = calloc(1, sizeof(*job.entries))};
 
 	history_begin(history, t_s);
 	history_put_job(history, &job);
@@ -483,8 +483,8 @@ static void months_take_no_more_than_a_bound(void **state)
 	wipe();
 }
 
-/* Each call that can fail does, once or from then on. All that was told is known nevertheless, and
- * once it can be written again, a file holds it, and the time since which rows are lost. */
+/* Each call that can fail does, once or from then on. All puts are in memory nevertheless, and
+ * once the disk has room, a file has them, and the time since which rows are lost. */
 static void a_full_disk_costs_rows_and_nothing_else(void **state)
 {
 	static char before[TEXT];
@@ -544,7 +544,7 @@ static void see(void *user, const struct history_row *row)
 	seen->n++;
 	seen->len += (size_t)snprintf(seen->text + seen->len, sizeof(seen->text) - seen->len,
 		"%.0f %s %u;", row->t_s - BEGIN, row->job.state,
-		row->job.spots_n > 0 ? row->job.spots[0].replicas : 0);
+		row->job.entries_n > 0 ? row->job.entries[0].replicas : 0);
 	assert_true(seen->len < sizeof(seen->text));
 }
 

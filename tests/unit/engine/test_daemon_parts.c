@@ -204,13 +204,15 @@ static void rows_of_jobs_and_nodes_are_read_as_written(void **state)
 	struct wire_out out = {NULL};
 	struct wire_in in;
 
-	sched_msg_job_put(&out, &job);
-	sched_msg_node_put(&out, &node);
+	frame_layout_encode(&out, &sched_msg_job_layout, &job);
 	wire_in_init(&in, out.bytes, out.len_bytes);
-	sched_msg_job_get(&in, &job_read);
-	sched_msg_node_get(&in, &node_read);
-	assert_true(wire_in_done(&in));
+	assert_true(frame_layout_decode(&in, &sched_msg_job_layout, &job_read, sizeof(job_read)));
 	assert_memory_equal(&job, &job_read, sizeof(job));
+	wire_out_reset(&out);
+	frame_layout_encode(&out, &sched_msg_node_layout, &node);
+	wire_in_init(&in, out.bytes, out.len_bytes);
+	assert_true(
+		frame_layout_decode(&in, &sched_msg_node_layout, &node_read, sizeof(node_read)));
 	assert_string_equal(node_read.type, "A100");
 	assert_true(node_read.spot && node_read.price == 2.5 && node_read.used == 3);
 	wire_out_deinit(&out);

@@ -64,7 +64,7 @@ static void what_makes_no_sense_is_refused(void **state)
 	assert_int_equal(core_step(t.core, &event, &id, &t.err), PAWL_EINVAL);
 	bad = (struct core_request){.least = 4, .most = 4, .queue = "small"};
 	assert_int_equal(core_step(t.core, &event, &id, &t.err), PAWL_EINVAL);
-	assert_non_null(strstr(t.err.msg, "queue small has 3"));
+	assert_non_null(strstr(t.err.msg, "queue small has only 3"));
 	bad = (struct core_request){.least = 1, .most = 4, .queue = "none"};
 	assert_int_equal(core_step(t.core, &event, &id, &t.err), PAWL_ENOENT);
 	assert_int_equal(step((struct core_event){.kind = CORE_CANCEL, .job = 9}), PAWL_ENOENT);

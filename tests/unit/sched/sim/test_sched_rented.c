@@ -267,7 +267,7 @@ static void policies_that_do_not_choose_are_refused(void **state)
 	assert_int_equal(
 		sched_sim_run(&outcome, sched_policy_find("fifo"), &workload, &setting, &err),
 		PAWL_EINVAL);
-	assert_non_null(strstr(err.msg, "policy fifo: its jobs do not choose"));
+	assert_non_null(strstr(err.msg, "policy fifo cannot use pools: its jobs do not choose"));
 }
 
 int main(void)

@@ -2,10 +2,10 @@
 
 pawl-compat.pth has this imported whenever Python starts: it needs only what the interpreter has
 loaded by then, and no import may ever fail because of it. Two finders share the work. The provider
-stands last on sys.meta_path: by its place, not by its judgement, whatever else is installed under a
-name wins. The listener stands first, since the last one never hears of a name that was found: it
-tells of the other package, once, puts Pawl's first where the user said so, and gives a submodule
-under two names one module object. For any other name it costs one look into a dict.
+is last on sys.meta_path, so that whatever else is installed under a name wins. The listener is
+first, since Python does not ask the last finder for a name that another one has found. It reports
+the other package once, puts Pawl's first where the user chose that, and gives a submodule under
+two names one module object. Any other name costs one lookup in a dict.
 """
 
 import os
@@ -30,7 +30,7 @@ FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pawl-compat.con
 STUBS = os.path.join("pawl", "compat", "stubs")
 
 at_start = False  # True: this interpreter read pawl-compat.pth at its start
-_told: set[str] = set()  # names whose other package has been mentioned
+_reported: set[str] = set()  # names whose other package has been mentioned
 
 
 def install(starting: bool = False) -> None:
@@ -42,27 +42,27 @@ def install(starting: bool = False) -> None:
         sys.meta_path.append(_Provider())
 
 
-def words() -> "list[tuple[str, str, str]]":
+def settings() -> "list[tuple[str, str, str]]":
     """The user's choices, as (name, choice, where): those in the file, then those in the variable.
 
-    Both hold words like ``nebulaml=pawl``. The name is empty where a choice stands alone.
+    Both hold entries like ``nebulaml=pawl``. The name is empty where a choice stands alone.
     """
     found = []
     for text, source in ((_read(), FILE), (os.environ.get(VARIABLE, ""), VARIABLE)):
-        for word in text.replace(",", " ").split():
-            name, _, choice = word.rpartition("=")
+        for setting in text.replace(",", " ").split():
+            name, _, choice = setting.rpartition("=")
             found.append((name, choice, source))
     return found
 
 
 def choices() -> "dict[str, tuple[str, str]]":
-    """Name -> the choice that holds, and where it was made.
+    """Name -> the choice in force, and where it was made.
 
-    A choice without a name is for every name. Words without a meaning are ignored, since this runs
-    in the middle of somebody's import; `pawl compat` names them.
+    A choice without a name is for every name. Entries without a meaning are ignored, since this
+    runs in the middle of an import; `pawl compat` names them.
     """
     found = {}
-    for name, choice, source in words():
+    for name, choice, source in settings():
         if choice in CHOICES and name in ("", *NAMES):
             found.update(dict.fromkeys([name] if name else NAMES, (choice, source)))
     return found
@@ -139,10 +139,10 @@ class _Listener:
         choice = _choice(name)
         if choice == "pawl" and is_whole():
             return _alias(name, NAMES[name])
-        if choice is None and name not in _told:
+        if choice is None and name not in _reported:
             other = find_other(name)
             if other is not None:
-                _tell(name, other)
+                _report_other(name, other)
         return None
 
     def _submodule(self, name: str, root: str) -> "ModuleSpec | None":
@@ -169,7 +169,7 @@ class _Provider:
         try:
             if _choice(name) == "off" or not is_whole():
                 return None
-            # Another finder may stand behind this one.
+            # Another finder may stand after this one.
             return find_other(name) or _alias(name, NAMES[name])
         except Exception:
             return None
@@ -205,9 +205,9 @@ def _alias(name: str, real: str) -> "ModuleSpec":
     return ModuleSpec(name, _Loader(real), origin=real)
 
 
-def _tell(name: str, other: "ModuleSpec") -> None:
-    _told.add(name)
-    if os.environ.get("RANK", "0") != "0":  # rank 0 says it for all ranks
+def _report_other(name: str, other: "ModuleSpec") -> None:
+    _reported.add(name)
+    if os.environ.get("RANK", "0") != "0":  # rank 0 reports it for all ranks
         return
     import logging
 

@@ -30,7 +30,7 @@ __all__ = [
     "recipes",
 ]
 
-_HOME = {  # public name -> module that defines it, name there ("": the module itself)
+_SOURCES = {  # public name -> module that defines it, name there ("": the module itself)
     "Checkpointer": ("pawl.checkpoint", "Checkpointer"),
     "NotDurable": ("pawl.errors", "NotDurable"),
     "PawlError": ("pawl._core", "PawlError"),
@@ -45,11 +45,11 @@ _pawl_compat.install()  # for installations whose .pth file Python does not read
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _SOURCES:
         raise AttributeError(f"module 'pawl' has no attribute {name!r}")
-    module, attribute = _HOME[name]
-    home = importlib.import_module(module)
-    value = getattr(home, attribute) if attribute else home
+    module, attribute = _SOURCES[name]
+    source = importlib.import_module(module)
+    value = getattr(source, attribute) if attribute else source
     globals()[name] = value
     return value
 

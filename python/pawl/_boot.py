@@ -1,6 +1,6 @@
 """The steps by which a process forked from the template becomes a worker.
 
-The aim is that a script cannot tell: arguments, paths, environment, `__main__`, exit status and
+A script must not see a difference: arguments, paths, environment, `__main__`, exit status and
 tracebacks are those of `python -u script.py args`. docs/run.md lists the differences.
 """
 
@@ -29,7 +29,7 @@ _OWN_FILES = frozenset({__file__, os.path.join(os.path.dirname(__file__), "_temp
 
 
 def is_plain_script(argv: Sequence[str]) -> bool:
-    """Whether run can run argv, a worker's command line behind the interpreter."""
+    """Whether run can run argv, a worker's command line after the interpreter."""
     if argv[0] == "-m":
         return True
     return os.path.isfile(argv[0]) and not zipfile.is_zipfile(argv[0]) and argv[0][-4:] != ".pyc"

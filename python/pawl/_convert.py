@@ -51,12 +51,12 @@ _SUFFIX: Final = re.compile(r"\.(pt|pth|bin|ckpt|safetensors)$")
 
 
 class Channel:
-    """The descriptor that the program listens to."""
+    """The descriptor from which the program reads messages."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
-    def say(self, **message: Any) -> None:
+    def send(self, **message: Any) -> None:
         self.write((json.dumps(message) + "\n").encode())
 
     def write(self, data: Any) -> None:
@@ -66,7 +66,7 @@ class Channel:
 
 
 def main() -> int:
-    """Obeys the command line. Returns the exit code."""
+    """Executes the command line. Returns the exit code."""
     channel = Channel(CHANNEL_FD)
     warnings.simplefilter("ignore")  # torch's warnings about itself; failures are reported below
     logging.disable(logging.CRITICAL)
@@ -76,22 +76,22 @@ def main() -> int:
         else:
             _import(channel, *sys.argv[2:])
     except PawlError as reason:
-        channel.say(error=reason.name, message=str(reason))
+        channel.send(error=reason.name, message=str(reason))
         return 1
     except FileNotFoundError as reason:
-        channel.say(error="PAWL_ENOENT", message=f"{reason.filename}: {reason.strerror}")
+        channel.send(error="PAWL_ENOENT", message=f"{reason.filename}: {reason.strerror}")
         return 1
     except MemoryError:
-        channel.say(error="PAWL_ENOMEM", message="not enough memory for a partition")
+        channel.send(error="PAWL_ENOMEM", message="not enough memory for a partition")
         return 1
     except Exception as reason:  # other packages raise all kinds of exceptions
         text = str(reason).strip().splitlines()
-        channel.say(
+        channel.send(
             error="PAWL_EIO",
             message=f"{type(reason).__name__}: {text[0] if text else 'no reason given'}",
         )
         return 1
-    channel.say(done=True)
+    channel.send(done=True)
     return 0
 
 
@@ -105,11 +105,11 @@ def _export(channel: Channel, to: str, root: str, tag: str, folder: str, partiti
             path = os.path.join(folder, f"{name}.safetensors")
             os.makedirs(os.path.dirname(path), exist_ok=True)
             _write_safetensors(channel, name, value, path)
-            channel.say(file=f"{name}.safetensors")
+            channel.send(file=f"{name}.safetensors")
     else:
         _write_dcp(dict(values), folder)
         for name in sorted(os.listdir(folder)):
-            channel.say(file=name)
+            channel.send(file=name)
 
 
 def _read_partitions(
@@ -123,13 +123,13 @@ def _read_partitions(
     total = sum(size for _, ((_, _, size), _) in wanted)
     done = 0
     for index, ((_, _, size), (file, raw)) in wanted:
-        channel.say(progress=[done, total], name=file)
+        channel.send(progress=[done, total], name=file)
         if raw:
-            channel.say(note=f"{file} is no object of Python's, and is left out")
+            channel.send(note=f"{file} is not a Python object, and is left out")
         else:
             yield file, _read_partition(root, tag, index, file)
         done += size
-    channel.say(progress=[done, total], name="")
+    channel.send(progress=[done, total], name="")
 
 
 def _read_partition(root: str, tag: str, index: int, file: str) -> Any:
@@ -145,13 +145,14 @@ def _write_safetensors(channel: Channel, name: str, value: Any, path: str) -> No
     torch_format = _safetensors()
     flat = flatten(value, name)
     for key, tensor in flat.tensors.items():
-        if not _is_held(tensor.dtype):
+        if not _is_supported(tensor.dtype):
             raise error(
-                "PAWL_ENOTSUP", f"{name}: {key} is of {tensor.dtype}, which safetensors has not"
+                "PAWL_ENOTSUP",
+                f"{name}: {key} is of {tensor.dtype}, which safetensors does not support",
             )
     if flat.overlaps:
         listed = ", ".join(flat.overlaps[:8]) + (", ..." if len(flat.overlaps) > 8 else "")
-        channel.say(note=f"{name}: {listed} share memory, and are written apart")
+        channel.send(note=f"{name}: {listed} share memory, and are written separately")
     apart = set(flat.overlaps)
     tensors = {
         key: tensor.clone(memory_format=torch.contiguous_format)
@@ -172,7 +173,7 @@ def _write_safetensors(channel: Channel, name: str, value: Any, path: str) -> No
     os.chmod(path, 0o666 & ~umask)  # safetensors makes it readable for its owner alone
 
 
-def _is_held(dtype: torch.dtype) -> bool:
+def _is_supported(dtype: torch.dtype) -> bool:
     """Whether the installed safetensors can hold the dtype."""
     try:
         _safetensors().save({"x": torch.empty(0, dtype=dtype, device="cpu")})
@@ -202,7 +203,7 @@ def _write_dcp(values: dict[str, Any], folder: str) -> None:
             storage_writer=dcp.FileSystemWriter(folder),
             no_dist=True,
         )
-    except dcp.CheckpointException as reason:  # not an Exception; its text says all
+    except dcp.CheckpointException as reason:  # not an Exception; its text is complete
         raise error("PAWL_EIO", f"DCP cannot write it: {_last_line(reason)}") from reason
 
 
@@ -214,12 +215,12 @@ def _import(
 ) -> None:
     kind = kind or _guess(source)
     if kind == "dcp":
-        channel.say(total=sum(entry.stat().st_size for entry in os.scandir(source)))
+        channel.send(total=sum(entry.stat().st_size for entry in os.scandir(source)))
         found = _top_keys(_read_dcp(source, bool(trust)), source, partition)
     else:
         is_wanted = _is_safetensors if kind == "safetensors" else _is_torch
         files = _list_files(channel, source, is_wanted)
-        channel.say(total=sum(os.path.getsize(path) for path in files))
+        channel.send(total=sum(os.path.getsize(path) for path in files))
         read = _read_safetensors if kind == "safetensors" else _read_torch
         groups = _group(files)
         if partition and len(groups) > 1:
@@ -266,7 +267,7 @@ def _list_files(channel: Channel, source: str, is_wanted: Callable[[str], bool])
         if is_wanted(entry.path):
             paths.append(entry.path)
         elif not entry.name.endswith(".index.json"):
-            channel.say(note=f"{entry.path} is left out")
+            channel.send(note=f"{entry.path} is left out")
     return paths
 
 
@@ -337,11 +338,14 @@ def _structure(text: str, where: str) -> Any:
 
 
 def _merge(values: list[Any], paths: list[str]) -> dict[str, Any]:
-    """Merges the dicts of several files into one: sharded models are stored so."""
+    """Merges the dicts of several files into one: sharded models are stored that way."""
     merged: dict[str, Any] = {}
     for value, path in zip(values, paths, strict=True):
         if not isinstance(value, dict) or not merged.keys().isdisjoint(value):
-            raise error("PAWL_EINVAL", f"{path} is no part of what is in {paths[0]}")
+            raise error(
+                "PAWL_EINVAL",
+                f"{path} cannot be merged with {paths[0]}: both must be dicts without a common key",
+            )
         merged.update(value)
     return merged
 
@@ -349,7 +353,9 @@ def _merge(values: list[Any], paths: list[str]) -> dict[str, Any]:
 def _split(found: Any, source: str) -> Iterator[tuple[str, Any]]:
     for name, value in found:
         if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-            raise error("PAWL_EINVAL", f"{source}: {name} is no dict of names, and cannot be split")
+            raise error(
+                "PAWL_EINVAL", f"{source}: {name} is not a dict with str keys: cannot split it"
+            )
         yield from value.items()
 
 
@@ -359,7 +365,7 @@ def _split(found: Any, source: str) -> Iterator[tuple[str, Any]]:
 def _enum_member(kind: Any, name: str) -> Any:
     """Called in place of getattr, which pickles use for a member of an enum."""
     if not (isinstance(kind, type) and issubclass(kind, enum.Enum)):
-        raise error("PAWL_ENOTSUP", ".metadata: getattr of what is no enum")
+        raise error("PAWL_ENOTSUP", ".metadata: getattr of something other than an enum")
     return kind[name]
 
 
@@ -412,7 +418,7 @@ def _read_metadata(source: str) -> Any:
 
 def _read_dcp(source: str, trust: bool) -> dict[str, Any]:
     """Reads a whole DCP checkpoint, nested, by torch's own reader and planner,
-    told to run no code.
+    which runs no code.
     """
     from torch.distributed.checkpoint import CheckpointException, FileSystemReader
     from torch.distributed.checkpoint._nested_dict import set_element
@@ -488,7 +494,7 @@ def _top_keys(state: dict[str, Any], source: str, partition: str) -> Iterator[tu
 def _send(channel: Channel, name: str, value: Any, trust: bool) -> None:
     skeleton = Partition(name, trust).build(value)
     sizes = [storage.nbytes() for storage in skeleton.storages]
-    channel.say(
+    channel.send(
         partition=name, table=len(skeleton.table), storages=sizes, pickle=len(skeleton.pickle)
     )
     channel.write(skeleton.table)

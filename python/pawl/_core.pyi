@@ -105,7 +105,7 @@ class Session:
         hidden: str | None = None,  # directory for what is not a finished tag
         named: bool = False,  # saves by tag
         host_first: int = 0,  # rank of this host
-        host_ranks: int = 0,  # on this host, one behind the other; 0: all
+        host_ranks: int = 0,  # on this host, one after the other; 0: all
         # asked by a thread of the session once all of a save is copied of which some lay on a
         # device: which partition and storage the caller knows to have changed, or None
         changed: Callable[[Session, int], tuple[int, int] | None] = ...,

@@ -17,7 +17,7 @@ from typing import Final
 _LEVELS: Final = {"error": logging.ERROR, "warning": logging.WARNING}
 
 
-def say(logger: logging.Logger, level: int, text: str, *args: object) -> None:
+def emit(logger: logging.Logger, level: int, text: str, *args: object) -> None:
     """Prints ``text % args`` at a level of logging."""
     handlers = (handler for one in _line_of(logger) for handler in one.handlers)
     if logger.isEnabledFor(level) and any(_takes(handler, level) for handler in handlers):

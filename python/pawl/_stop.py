@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from pawl._times import seconds
 
-_SAID: Final = b"pawl: saves behind this step, then ends; another SIGINT ends it at once\n"
+_STOP_MESSAGE: Final = b"pawl: saving after this step, then exiting; another SIGINT exits at once\n"
 
 _users = 0  # number of open Checkpointers that use the handler
 _before: Any = None  # SIGTERM's handler before ours
@@ -102,6 +102,6 @@ def _on_sigint(number: int, frame: FrameType | None) -> None:
     if _asked_at is None:
         _asked_at = time.monotonic()
     if _users > 0:  # 0 in a child, which prints nothing
-        os.write(2, _SAID)
+        os.write(2, _STOP_MESSAGE)
     if callable(_before_interrupt) and _before_interrupt is not signal.default_int_handler:
         _before_interrupt(number, frame)

@@ -1,9 +1,10 @@
 """The template process of `pawl run`: it has imported everything, and forks into workers.
 
 Started as `python -u -m pawl._template [-m] script args…`, it reads its plan from descriptor 4 and
-talks to the supervisor on descriptor 3 (src/launch/run_template.h has the protocol). It imports the
-modules that the last run had imported from the standard library and site-packages, one by one,
-failures ignored. The script's own modules are never among them: they may have changed.
+exchanges messages with the supervisor on descriptor 3 (src/launch/run_template.h has the protocol).
+It imports the modules that the last run had imported from the standard library and site-packages,
+one by one, and ignores failures. The script's own modules are never among them: they may have
+changed.
 
 A fork copies one thread and no device. And the values that a module reads while it is imported stay
 as they were: a rank read then would be every worker's rank. So a package whose import leaves a
@@ -44,19 +45,19 @@ class Plan:
         # Packages that earlier starts of this process have found tainted.
         self.tainted: set[str] = set()
         for line in text.splitlines():
-            word, _, value = line.partition(" ")
-            if word == "supervisor":
+            keyword, _, value = line.partition(" ")
+            if keyword == "supervisor":
                 self.supervisor = int(value)
-            elif word == "varies":
+            elif keyword == "varies":
                 self.varies.add(value)
-            elif word == "import":
+            elif keyword == "import":
                 self.imports.append(value)
-            elif word == "taint":
+            elif keyword == "taint":
                 self.tainted.add(value)
 
 
 class WatchedEnviron(os._Environ):
-    """os.environ that notes who reads a variable that varies. Takes the place of
+    """os.environ that records reads of a variable that varies. Takes the place of
     os.environ's class.
     """
 
@@ -167,24 +168,24 @@ def fork_again(control: socket.socket, rank: str) -> int:
     A worker that was not reported ends: the supervisor may have started another.
     """
     between = os.getpid()
-    heard, said = os.pipe()
+    read_end, write_end = os.pipe()
     try:
         worker = os.fork()
         message = f"started {rank} {worker}"
     except OSError as error:
         worker, message = -1, f"failed {rank} {error}"
     if worker == 0:
-        close_all([said, control.detach(), PLAN_FD])
-        if not os.read(heard, 1):
+        close_all([write_end, control.detach(), PLAN_FD])
+        if not os.read(read_end, 1):
             os._exit(1)
-        os.close(heard)
+        os.close(read_end)
         return between
     if worker > 0:
         # Done here, too, so that it can be killed as a group from the start.
         os.setpgid(worker, worker)
     with contextlib.suppress(OSError):  # the supervisor may have closed its end
         control.send(message.encode())
-        os.write(said, b"!")
+        os.write(write_end, b"!")
     os._exit(0)
 
 

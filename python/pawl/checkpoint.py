@@ -112,7 +112,7 @@ class Checkpointer(Saver):
         session = self._live()
         step = check_step(step)
         check_names(state)
-        self._tell_start()
+        self._report_start()
         self._settle_pending()
         session.ask(step)
         try:
@@ -127,7 +127,7 @@ class Checkpointer(Saver):
         save = Save(self, capture, save_id, step, f"global_step{step}")
         self._pending.append(save)
         self._newest = save
-        self._tell_once(session)
+        self._after_save(session)
         save.stall_s = time.perf_counter() - began
         return save
 

@@ -125,10 +125,10 @@ def _export(
     partition: str | None,
     force: bool,
 ) -> list[str]:
-    words = ["export", "--to", to, *_options(partition, force=force), "--", os.fspath(root)]
+    arguments = ["export", "--to", to, *_options(partition, force=force), "--", os.fspath(root)]
     if tag is not None:
-        words.append(str(tag))
-    return list(_run([*words, os.fspath(dest)])["files"])
+        arguments.append(str(tag))
+    return list(_run([*arguments, os.fspath(dest)])["files"])
 
 
 def _import(
@@ -149,17 +149,20 @@ def _options(partition: str | None, **flags: bool) -> list[str]:
     return named + [f"--{name}" for name, on in flags.items() if on]
 
 
-def _run(words: list[str]) -> Any:
+def _run(arguments: list[str]) -> Any:
     """Runs `pawl ckpt`, and returns the document that it prints."""
     program = find_program()
     if program is None:
-        raise error("PAWL_ENOENT", "the pawl program is not there (PAWL_PROGRAM names it)")
+        raise error("PAWL_ENOENT", "the pawl program was not found: set PAWL_PROGRAM to its path")
     # Directory in which the interpreter finds this package.
-    home = str(Path(__file__).parent.parent)
+    package_dir = str(Path(__file__).parent.parent)
     path = os.environ.get("PYTHONPATH")
     done = subprocess.run(
-        [program, "ckpt", words[0], "--json", "--python", sys.executable, *words[1:]],
-        env={**os.environ, "PYTHONPATH": f"{home}{os.pathsep}{path}" if path else home},
+        [program, "ckpt", arguments[0], "--json", "--python", sys.executable, *arguments[1:]],
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{package_dir}{os.pathsep}{path}" if path else package_dir,
+        },
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

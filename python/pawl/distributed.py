@@ -59,7 +59,7 @@ def hook(
     Raises PawlError for another ``wire``.
     """
     if wire not in _WIRES:
-        raise error("PAWL_EINVAL", f"wire {wire!r}: one of {', '.join(map(repr, _WIRES))}")
+        raise error("PAWL_EINVAL", f"wire {wire!r}: must be one of {', '.join(map(repr, _WIRES))}")
     beside = group or dist.group.WORLD
     store = dist.distributed_c10d._get_process_group_store(beside)
     made = _process_group.make(
@@ -113,7 +113,7 @@ def powersgd(
         raise error(
             "PAWL_EINVAL",
             f"powersgd: rank={rank}, start_iter={start_iter}, seed={seed}, min_compression_rate="
-            f"{min_compression_rate}: at least 1, 0 and 0, and more than 0",
+            f"{min_compression_rate}: must be at least 1, 0 and 0, and more than 0",
         )
     state = PowerSGD(model, rank, start_iter, min_compression_rate, warm_start, seed, group)
     return state, _powersgd.reduce
@@ -128,7 +128,7 @@ def join(door: str, timeout: timedelta = dist.default_pg_timeout) -> dist.Proces
     ranks have to send their progress (the state, the step) by broadcast. ``timeout``: for being
     admitted, and then of the group's operations.
 
-    Raises PawlError if the door is closed or cannot be reached, or if the ranks do
-    not admit it in time.
+    Raises PawlError if that rank's join listener is closed or cannot be reached, or if the ranks
+    do not admit this process in time.
     """
     return _membership.join(door, timeout)

@@ -154,7 +154,7 @@ class Engine(Saver):
         began = time.perf_counter()
         session = self._live()
         step = _check_tag(tag, step)
-        self._tell_start()
+        self._report_start()
         self._settle_pending()
         masks = _guard.guarded() if overlap and self._may_wait() else {}
         try:
@@ -185,7 +185,7 @@ class Engine(Saver):
         """
         session = self._live()
         step = _check_tag(tag, step)
-        self._tell_start()
+        self._report_start()
         self._settle_pending()
         flags = self._flags(tag, alone) | (_STREAM if stream else 0)
         save_id = session.begin(tag, step, flags)
@@ -245,7 +245,7 @@ class Engine(Saver):
         self._live().pin(tag, pinned)
 
     def remove(self, tag: str) -> None:
-        """Deletes a tag, in memory and in the store, once the write under way is durable."""
+        """Deletes a tag, in memory and in the store, once the current write is durable."""
         self._live().remove(tag)
         self._tags.pop(tag, None)
 
@@ -262,7 +262,7 @@ class Engine(Saver):
         self._tags.move_to_end(save.tag)
         if len(self._tags) > _TAGS_KEPT:
             self._tags.popitem(last=False)
-        self._tell_once(self._live())
+        self._after_save(self._live())
         return save
 
     def _flags(self, tag: str, alone: bool) -> int:
@@ -352,7 +352,7 @@ class Building:
         self.save.stall_s += time.perf_counter() - began
 
     def commit(self) -> Save:
-        """Says that this rank's part is whole; returns the Save.
+        """Marks this rank's part as whole; returns the Save.
 
         Raises PawlError if the tag has failed; also if an earlier part that this process saved of
         it has failed (its agent died, for example) and was not added again: the parts added now

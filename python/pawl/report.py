@@ -28,7 +28,7 @@ from pawl import _core
 from pawl._report import _cluster_report, _drawing, _history, _training, _training_report
 from pawl._report._drawing import EXIT_FAILURE, percent, size_text, span, time_text
 from pawl._report._history import Failure, History
-from pawl._report._training_report import Told
+from pawl._report._training_report import Training
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -205,7 +205,7 @@ def draw_saves(history: History) -> Figure:
     rows = history.rows
     _scatter(stall, history, "stall", 1e-3)
     _log_if_wide(stall, [row.stall * 1e3 for row in rows if row.stall])
-    stall.set(title="What training waited for: stall of save()", ylabel="stall, ms")
+    stall.set(title="How long training waited: stall of save()", ylabel="stall, ms")
     written = [row for row in rows if row.size and row.persist]
     speeds = [row.size / row.persist / 2**20 for row in written if row.size and row.persist]
     color, marker, _ = _LEVELS["durable"]
@@ -218,7 +218,7 @@ def draw_saves(history: History) -> Figure:
         lw=0,
     )
     _log_if_wide(speed, speeds)
-    speed.set(title="How fast it was made durable", ylabel="throughput, MiB/s")
+    speed.set(title="How fast saves were made durable", ylabel="throughput, MiB/s")
     _scatter(size, history, "size", 2**20)
     _log_if_wide(size, [row.size / 2**20 for row in rows if row.size])
     size.set(title="How much was saved", ylabel="size, MiB")
@@ -261,7 +261,7 @@ def draw_interval(best: Interval) -> Figure:
     label = (
         f"expected, {best.failures} failure{'s' if best.failures > 1 else ''} in {span(best.run_s)}"
         if known
-        else f"expected, no failure in {span(best.run_s)} (believed: one in {span(1 / best.rate)})"
+        else f"expected, no failure in {span(best.run_s)} (assumed: one in {span(1 / best.rate)})"
     )
     axes.plot(intervals, _curve(best, best.rate, intervals), color=_CURVE, lw=2, label=label)
     axes.fill_between(
@@ -298,7 +298,7 @@ def draw_interval(best: Interval) -> Figure:
         axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5), numticks=15))
         axis.set_major_formatter(ticker.FuncFormatter(lambda value, _, text=text: text(value)))
         axis.set_minor_locator(ticker.NullLocator())
-    axes.set_title("What saving and failing cost, by how often is saved")
+    axes.set_title("Cost of saves and failures, by the interval between saves")
     axes.set_xlabel("work between two saves")
     axes.set_ylabel("time lost per time of work")
     axes.legend(loc="upper center", fontsize=9)
@@ -336,23 +336,23 @@ def _interval_text(best: Interval) -> str:
     if best.failures:
         bounds = f"one in {span(1 / best.rate_high)} to one in {span(1 / best.rate_low)}"
         rate = (
-            f"{best.failures} failures in {span(best.run_s)} of running, {mtbf}; so few tell that "
-            f"the rate lies between {bounds} ({CONFIDENCE:.0%}, Garwood)."
+            f"{best.failures} failures in {span(best.run_s)} of running, {mtbf}; so few show only "
+            f"that the rate lies between {bounds} ({CONFIDENCE:.0%}, Garwood)."
         )
     else:
         rate = (
-            f"No failure in {span(best.run_s)} of running tells only that they come less often "
-            f"than one in {span(1 / best.rate_high)} ({CONFIDENCE:.0%}, Garwood). Drawn is "
-            f"{mtbf}: as if one had come in a day before."
+            f"No failure in {span(best.run_s)} of running shows only that failures are rarer "
+            f"than one in {span(1 / best.rate_high)} ({CONFIDENCE:.0%}, Garwood). The curve "
+            f"assumes {mtbf}: as if there had been one in a day before."
         )
     return (
-        f"<p>A save cost training {span(best.cost)} on average (its stall; what writing takes from "
-        f"a busy machine is not in it), a restart {span(best.restart)}. {rate}</p>"
+        f"<p>A save cost training {span(best.cost)} on average (its stall, without the load "
+        f"that writing puts on a busy machine), a restart {span(best.restart)}. {rate}</p>"
         f"<p>Least is lost by saving every <b>{span(best.daly)}</b> (Daly 2006, equation 37; "
         f"{span(best.daly_low)} to {span(best.daly_high)} within the bounds), or "
         f"{span(best.young)} to first order (Young 1974): {percent(best.least)} of the time of "
-        f"work. Saved was every <b>{span(best.measured)}</b>, where {percent(best.predicted)} is "
-        f"expected and {percent(best.overhead)} was measured.</p>"
+        f"work. This job saved every <b>{span(best.measured)}</b>, where "
+        f"{percent(best.predicted)} is expected and {percent(best.overhead)} was measured.</p>"
     )
 
 
@@ -382,18 +382,18 @@ def _checkpoints(history: History, out: Path) -> tuple[list[tuple[str, str]], li
     return summarise(history, failures, best), parts
 
 
-def _read(root: Path) -> tuple[History, Told | None]:
+def _read(root: Path) -> tuple[History, Training | None]:
     """The history, and the training if any. Raises FileNotFoundError if there is neither."""
-    told = _training_report.read(root)
+    training = _training_report.read(root)
     try:
         history = _history.read(root)
     except FileNotFoundError:
-        if told is None:
+        if training is None:
             raise
-        return History(), told
-    if not history.rows and told is None:
+        return History(), training
+    if not history.rows and training is None:
         raise FileNotFoundError(f"{root}: its history has no rows yet")
-    return history, told
+    return history, training
 
 
 def write_report(root: Path, out: Path, beside: Sequence[Path] = ()) -> list[tuple[str, str]]:
@@ -402,8 +402,8 @@ def write_report(root: Path, out: Path, beside: Sequence[Path] = ()) -> list[tup
     ``beside``: other runs of elastic training, drawn beside that of ``root``. Raises
     FileNotFoundError if one of them has no history.
     """
-    history, told = _read(root)
-    runs = [(root, told), *((place, _training_report.read(place)) for place in beside)]
+    history, training = _read(root)
+    runs = [(root, training), *((place, _training_report.read(place)) for place in beside)]
     for place, run in runs if beside else []:
         if run is None:
             raise FileNotFoundError(f"{place}: there is no {_training.FILE}: nothing was trained")
@@ -412,15 +412,15 @@ def write_report(root: Path, out: Path, beside: Sequence[Path] = ()) -> list[tup
     plots = _drawing.plots()
     out.mkdir(parents=True, exist_ok=True)
     with plots.rc_context(_drawing.STYLE):
-        if told is not None:
-            facts += _training_report.summarise(told)
+        if training is not None:
+            facts += _training_report.summarise(training)
             parts.append(_training_report.section([run for _, run in runs if run], out))
         if history.rows:
             of_saves, pictures = _checkpoints(history, out)
             facts += of_saves
             parts += pictures
     name = _drawing.escape(root.name or str(root))
-    rows = len(history.rows) + (len(told.rows) if told is not None else 0)
+    rows = len(history.rows) + (len(training.rows) if training is not None else 0)
     listed = "".join(f"<dt>{n}</dt><dd>{_drawing.escape(v)}</dd>" for n, v in facts)
     note = (
         f'<p class="note">Made by pawl {_drawing.escape(_core.version)} from '
@@ -444,7 +444,7 @@ def _since(text: str) -> float:
         at = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text}: 2d, 12h, 90m or 30s is wanted, or a time as in 2026-11-20T12:00"
+            f"{text}: must be an age such as 2d, 12h, 90m or 30s, or a time as in 2026-11-20T12:00"
         ) from None
     return (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).timestamp()
 
@@ -460,13 +460,13 @@ def _report_cluster(options: argparse.Namespace) -> list[tuple[str, str]]:
         clusters = _cluster_report.read(places, options.since, until)
     except PermissionError as reason:
         raise PermissionError(
-            f"{reason.filename}: it may not be read: the history is for who runs the scheduler, "
-            "and for the group that `pawl sched --group` names"
+            f"{reason.filename}: permission denied: only the user who runs the scheduler, and "
+            "the group that `pawl sched --group` names, may read it"
         ) from None
     except ValueError as reason:
         if options.root.is_dir():
             raise ValueError(
-                f"{reason}; move that file away, and the others are drawn without it"
+                f"{reason}; move that file away to draw the others without it"
             ) from None
         raise
     if options.json:

@@ -65,7 +65,7 @@ def install() -> None:
 
 
 def mask_of(optimizer: Optimizer) -> int:
-    """The optimizer's bit, given at first sight; the last bit is shared by all beyond the 63rd."""
+    """The optimizer's bit, assigned at first use; the last bit is shared by all beyond the 63rd."""
     known = _known.get(id(optimizer))
     return known[1] if known is not None else _introduce(optimizer)
 
@@ -214,7 +214,7 @@ class Capture:
 
     def __init__(self, parts: list[Part]) -> None:
         """Reads the version counters: to be made before the copy starts."""
-        self._held: Any = parts  # keeps all memory allocated until staged
+        self._keepalive: Any = parts  # keeps all memory allocated until staged
         self._names = [(name, skeleton.names) for name, skeleton, _ in parts]
         self._session: Copying | None = None  # None: not started, or done
         self._id = -1
@@ -309,7 +309,7 @@ class Capture:
 
     def _release(self) -> None:
         self._session = None
-        self._held = None
+        self._keepalive = None
         self._watched = _NOTHING
 
 

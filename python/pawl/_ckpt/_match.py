@@ -78,7 +78,7 @@ class Loaded:
         return spec
 
     def need(self, value: Any) -> None:
-        """Notes the storages of all tensors in value for filling."""
+        """Marks the storages of all tensors in value to be filled."""
         seen: set[int] = set()
         stack = [value]
         while stack:
@@ -110,7 +110,7 @@ class Call(NamedTuple):
     # Called before make; returns a function that undoes make.
     remember: Callable[[], Callable[[], None]]
     method: str = ".load_state_dict"  # the called method, as an error spells it
-    hint: str = ""  # text behind the error
+    hint: str = ""  # text after the error
 
 
 class Plan:
@@ -253,8 +253,7 @@ def _check_alike(where: str, saved: torch.Tensor, few: torch.Tensor) -> str | No
     if torch.equal(saved, few.expand_as(saved)):
         return None
     return (
-        f"{where} repeats itself (expand), and what was saved does not: it cannot hold that; "
-        "clone() it"
+        f"{where} repeats itself (expand), so it cannot take saved elements that differ: clone() it"
     )
 
 
@@ -303,8 +302,8 @@ def _lay_out_tensor(
         if is_shard:
             has = f"of shape {tuple(like.shape)}" if isinstance(like, torch.Tensor) else "nothing"
             plan.problems.append(
-                f"{where}: saved in shards of {whole}, live is {has}: there must be a tensor or "
-                "DTensor of that shape, to say which part this rank wants"
+                f"{where}: saved in shards of {whole}, live is {has}: put a tensor or DTensor "
+                "of that shape there, to show which part this rank holds"
             )
         return saved
     if not is_shard and not is_dtensor(like):
@@ -345,7 +344,7 @@ def _match_module(plan: Plan, where: str, module: nn.Module, loaded: Loaded) -> 
         names = module.state_dict().keys()
         saved = strip_names(saved, names, plan.strip)
         if saved is None:
-            plan.problems.append(f"{where}: two names are one without {plan.strip}")
+            plan.problems.append(f"{where}: two names become one without {plan.strip}")
             return
     is_special = _loads_specially(module)
     if not is_special and _complain_of_memory(plan, where, module, saved):
@@ -367,7 +366,7 @@ def _match_module(plan: Plan, where: str, module: nn.Module, loaded: Loaded) -> 
         _complain(plan, f"{where}: not in {loaded.where}{hint}", missing)
         _complain(plan, f"{where}: only in {loaded.where}", unexpected)
     elif missing and unexpected:
-        _tell_left(where, loaded.where, live, saved)
+        _warn_unmatched(where, loaded.where, live, saved)
     both = [key for key in live if key in saved]
     shapes = [
         f"{key} (saved {loaded.shape(saved[key])}, live {tuple(live[key].shape)})"
@@ -380,11 +379,11 @@ def _match_module(plan: Plan, where: str, module: nn.Module, loaded: Loaded) -> 
             _match_tensor(plan, f"{where}: {key}", live[key], saved[key], loaded)
 
 
-def _tell_left(where: str, saved_in: str, live: Iterable[str], saved: Iterable[str]) -> None:
+def _warn_unmatched(where: str, saved_in: str, live: Iterable[str], saved: Iterable[str]) -> None:
     """Warns if no name fits: with strict=False torch would load nothing, silently."""
     hint = for_names(live, saved)
     if hint:
-        log.warning("%s: nothing of it is in %s%s", where, saved_in, hint)
+        log.warning("%s: none of its names is in %s%s", where, saved_in, hint)
 
 
 def _complain_of_memory(

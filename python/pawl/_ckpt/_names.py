@@ -17,21 +17,21 @@ _PREFIXES: Final = (
 
 def without(name: str, parts: Iterable[str]) -> str:
     """A parameter's name without these parts, wherever they stand: the module or any submodule may
-    be wrapped. Only whole words count: "module." is not a part of "submodule.".
+    be wrapped. Only whole components count: "module." is not a part of "submodule.".
     """
     for part in parts:
-        words, gone = name.split("."), part.rstrip(".").split(".")
-        name = ".".join(_without(words, gone))
+        components, gone = name.split("."), part.rstrip(".").split(".")
+        name = ".".join(_without(components, gone))
     return name
 
 
-def _without(words: list[str], gone: list[str]) -> Iterator[str]:
+def _without(components: list[str], gone: list[str]) -> Iterator[str]:
     at = 0
-    while at < len(words):
-        if words[at : at + len(gone)] == gone:
+    while at < len(components):
+        if components[at : at + len(gone)] == gone:
             at += len(gone)
         else:
-            yield words[at]
+            yield components[at]
             at += 1
 
 

@@ -90,7 +90,7 @@ class Sharing:
         self._world = world
         self._key: Any = None  # the state that the answer below is for
         self._names: frozenset[str] = frozenset()
-        self._told: set[str] = set()  # modules whose buffers were mentioned to the user
+        self._warned: set[str] = set()  # modules whose buffers were mentioned to the user
 
     def split(self, state: Mapping[str, Any], diverged: set[str]) -> list[Piece]:
         """The partitions of state, in its order; registers the optimizers in it with the guard."""
@@ -136,8 +136,8 @@ class Sharing:
     def _has_buffers(self, name: str, module: torch.nn.Module, saved: Any) -> bool:
         buffers = [key for key, _ in module.named_buffers(remove_duplicate=False) if key in saved]
         extra = [key for key in saved if key.endswith("_extra_state")]
-        if buffers and name not in self._told:
-            self._told.add(name)
+        if buffers and name not in self._warned:
+            self._warned.add(name)
             log.info(
                 "state[%r] has persistent buffers (%s, ...), which may differ by rank: every "
                 "rank's copy is saved",

@@ -40,7 +40,7 @@ _HEADER_ALIGN: Final = 8  # bytes; the format's own writer pads to it, with spac
 
 
 class Raw:
-    """A file with exactly these bytes: chunks, one behind the other.
+    """A file with exactly these bytes: chunks, one after the other.
 
     ``chunks``: bytes-like objects and tensors (their bytes). The save copies contiguous tensors
     directly; others are copied first.

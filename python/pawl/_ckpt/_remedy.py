@@ -15,11 +15,11 @@ def for_unsafe(obj: Any, is_nested: bool, trusted: str | None) -> str:
     data = sys.modules.get("torch.utils.data")
     if data is not None and isinstance(obj, data.DataLoader):
         return (
-            ", which does not tell how far it is: torchdata.stateful_dataloader.StatefulDataLoader "
-            "in its place does, or leave it out of the state"
+            ", which does not save its position: use torchdata.stateful_dataloader."
+            "StatefulDataLoader in its place, or leave it out of the state"
         )
     if is_nested and _has_state(obj):
-        return ": it has state_dict(), which is asked of what has a name of its own in the state"
+        return ": its state_dict() is called only if it has a name of its own in the state"
     why = ": a loader that runs no code from the file could not load it"
     better = "give its class state_dict() and load_state_dict(), or save the numbers in it"
     if trusted is not None:

@@ -34,13 +34,13 @@ from pawl.errors import error
 log = logging.getLogger("pawl")
 
 _GO, _DAMAGED, _REFUSED = 0, 1, 2  # verdicts
-# What a medium says when it has lost bytes. Other errors of reading, such as too many open files,
-# say nothing about a checkpoint.
+# Errors of a medium that has lost bytes. Other errors of reading, such as too many open files, do
+# not show that a checkpoint is damaged.
 _LOST: Final = (errno.EIO, errno.EUCLEAN, errno.EBADMSG, errno.ENODATA)
 
 
 def _is_damage(reason: Exception) -> bool:
-    """Whether an error says that the checkpoint's bytes are wrong or lost: only then an older one
+    """Whether an error shows that the checkpoint's bytes are wrong or lost: only then an older one
     is restored in its place. Any other error is raised: the next attempt may well succeed."""
     name = getattr(reason, "name", "")
     lost = name == "PAWL_EIO" and getattr(reason, "errno", 0) in _LOST
@@ -183,11 +183,13 @@ class Job:
                 chosen[name] = [own]
                 if len(ranks) > self._world:
                     log.info(
-                        "%s/%s: %d ranks saved their own; those beyond this world of %d are left",
+                        "%s/%s: %d ranks saved their own; only the first %d are restored here",
                         *(found.tag, name, len(ranks), self._world),
                     )
             elif name == RNG:
-                log.info("%s has no generators' state for rank %d", found.tag, self._rank)
+                log.info(
+                    "%s has no state of random number generators for rank %d", found.tag, self._rank
+                )
             elif 0 in ranks and self._has_shards(ranks[0]):
                 chosen[name] = [ranks[0]]
             elif ranks:
@@ -208,7 +210,7 @@ class Job:
         return {one[0] for one in chosen.values() if len(one) == 1 and self._has_shards(one[0])}
 
     def _name_shards(self, loaded: Loaded, name: str) -> None:
-        """Tells, by the rows in the table, which loaded tensors are shards, and of which tensor."""
+        """Finds, by the rows in the table, which loaded tensors are shards, and of which tensor."""
         rows = _core.decode_tensors(self._found.tensors(loaded.part))
         wholes = {row[0]: row[5] for row in rows if len(row) > 5}
         paths = tensor_names(loaded.value, name)
@@ -236,8 +238,8 @@ class Job:
             chosen[name] = [first]
             return
         why = (
-            f"state[{name!r}]: saved by {self._found.world} ranks, each its own, and this world of "
-            f"{self._world} has a rank more; their copies differ"
+            f"state[{name!r}]: each of {self._found.world} ranks saved its own, and these differ: "
+            f"none fits the further ranks of this world of {self._world}"
         )
         if self._plan.strict:
             self._plan.problems.append(why)
@@ -269,7 +271,7 @@ class Job:
         loaded.value = unpickle(pickled, loaded.sizes, loaded.fetch, loaded.where, self._trust)
 
     def _fill(self, loaded: Loaded) -> None:
-        """Copies the wanted storages of a partition into new memory, which nobody has seen yet."""
+        """Copies the wanted storages of a partition into new memory."""
         spec = array("Q")
         for key in sorted(loaded.to_fill):
             if loaded.sizes[key]:

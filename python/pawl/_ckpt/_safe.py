@@ -83,7 +83,7 @@ def _allowed(name: str) -> Any:
 
 
 def allows_class(kind: type) -> bool:
-    """Whether the user told torch that instances of this class are safe."""
+    """Whether the user has declared instances of this class safe (add_safe_globals)."""
     return kind in weights_only._get_user_allowed_globals().values()
 
 

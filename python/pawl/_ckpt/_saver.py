@@ -1,4 +1,4 @@
-"""The parts shared by all ways of saving: the connection to the agent, saves under way, leaving.
+"""The parts shared by all ways of saving: the connection to the agent, pending saves, closing.
 
 Checkpointer (by step, all ranks alike) and Engine (by tag) are built on it.
 """
@@ -47,7 +47,7 @@ _PENDING_MAX: Final = 4  # saves, at most, watched for failing before they are c
 # Level, code, message, proof, partition, storage, timings: as _core.Session.status returns it.
 _Status = tuple[int, int, str, int, int, int, dict[str, Any]]
 
-_warned: set[str] = set()  # roots of which a warning said that they will not last
+_warned: set[str] = set()  # roots whose users were warned that they will not last
 _open: set[Saver] = set()  # all open savers of this process; closed at exit
 
 
@@ -61,7 +61,7 @@ class Save:
         self._capture = capture
         self._id = save_id
         self._known: _Status = (0, 0, "", 0, -1, -1, {})  # the last known status
-        self._reported = False  # True: the failure was logged and its tensor noted
+        self._reported = False  # True: the failure was logged and its tensor recorded
         self.step = step  # None: the tag contains no step
         self.tag = tag
         self.stall_s = 0.0  # duration of save(), in seconds
@@ -196,9 +196,9 @@ class Saver:
         self._newest: Save | None = None
         self._remedy = ""  # how a script restores, for a message
         self._saves_as = self.root  # the root, as users know it
-        self._begun = False  # True: the log has said from which checkpoint this process begins
-        self._told_imports = False
-        self._told_stop = False
+        self._begun = False  # True: it was logged from which checkpoint this process begins
+        self._imports_sent = False
+        self._stop_sent = False
         self._error: BaseException | None = None  # the exception that ended the with block
         self._forked = False  # True: this is a child's copy of the parent's object
         try:
@@ -229,18 +229,19 @@ class Saver:
                 raise
             raise error(
                 "PAWL_EBUSY",
-                f"{self.root} is open in this process already: use what has it open, or close it",
+                f"{self.root} is open in this process already: use the object that has it open, "
+                "or close it",
             ) from None
         # Without the kernel's watch the library copies host memory before save returns.
         self._host_watch = self._session.best_proof[0] > 0
         _guard.install()
         self._holds_signal = not self._spans_hosts and _stop.install()
         _open.add(self)
-        self._tell_notes()
-        self._teller = threading.Thread(
-            target=_tell_at_once, args=(self._session,), name="pawl notes", daemon=True
+        self._log_queued()
+        self._notifier = threading.Thread(
+            target=_log_notifications, args=(self._session,), name="pawl notifications", daemon=True
         )
-        self._teller.start()
+        self._notifier.start()
         why = fleeting(self.root) if self.rank == 0 and self.root not in _warned else None
         if why is not None:
             _warned.add(self.root)
@@ -293,8 +294,8 @@ class Saver:
         if self._session is None:
             return _stop.asked()
         session = self._live()
-        if _stop.asked() and not self._told_stop:
-            self._told_stop = True
+        if _stop.asked() and not self._stop_sent:
+            self._stop_sent = True
             session.stop()
         return session.stopping
 
@@ -372,10 +373,10 @@ class Saver:
         not durable, or None.
         """
         session.hush()
-        self._teller.join()
+        self._notifier.join()
         why: PawlError | None = None
         try:
-            self._tell_notes()
+            self._log_queued()
             session.close(_CALLS_S if timeout is None else timeout)
         except PawlError as reason:
             why = reason
@@ -441,7 +442,7 @@ class Saver:
         if partition:
             self._evicted.setdefault(partition, set()).add(name)
 
-    def _tell_start(self) -> None:
+    def _report_start(self) -> None:
         """Before the first save: logs from which checkpoint this process begins, if
         it restored none.
         """
@@ -466,20 +467,22 @@ class Saver:
             found.close()
         except PawlError as reason:
             if reason.name not in ("PAWL_ENOENT", "PAWL_ECORRUPT"):
-                log.warning("%s: what lies there cannot be seen: %s", self.root, reason)
+                log.warning("%s: its checkpoints cannot be listed: %s", self.root, reason)
         return left[max(left)] if left else None
 
-    def _tell_once(self, session: _core.Session) -> None:
-        if not self._told_imports:
-            self._told_imports = True
+    def _after_save(self, session: _core.Session) -> None:
+        """Sends the list of imported modules, once, and reports a save that has failed already."""
+        if not self._imports_sent:
+            self._imports_sent = True
             session.imports("\n".join(list(sys.modules)))
         if self._newest is not None and session.status(self._newest._id)[0] < 0:
             self._newest._settle()  # reports a failure that has happened already
 
-    def _tell_notes(self) -> None:
+    def _log_queued(self) -> None:
+        """Logs the notifications that the agent has sent so far."""
         session = self._live()
-        while (note := session.note(False)) is not None:
-            log.warning("%s", note)
+        while (text := session.note(False)) is not None:
+            log.warning("%s", text)
 
 
 def list_tags(session: _core.Session, root: str, world: int) -> list[_core.Listed]:
@@ -542,7 +545,7 @@ def _check_options(
 
 def _resolve_rank(rank: int | None, world_size: int | None, env: _core.Env) -> tuple[int, int]:
     if (rank is None) != (world_size is None):
-        raise ValueError("rank and world_size go together")
+        raise ValueError("pass rank and world_size together")
     if rank is None or world_size is None:
         distributed = torch.distributed
         if distributed.is_available() and distributed.is_initialized():
@@ -564,7 +567,7 @@ def _resolve_host(rank: int, world: int, env: _core.Env) -> tuple[int, int]:
         raise error(
             "PAWL_EINVAL",
             f"{where}: this is rank {rank} of {world}, but the launcher says {env['rank']} of "
-            f"{env['world']}, and only of those it says which are on this node",
+            f"{env['world']}, and it alone knows which ranks are on this node",
         )
     return rank - env["local_rank"], env["local_world"]
 
@@ -589,10 +592,10 @@ def _last_error() -> BaseException | None:
     return None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
 
 
-def _tell_at_once(session: _core.Session) -> None:
-    """Runs in a thread of its own, so that a message is logged at once, not at the next save."""
-    while (note := session.note(True)) is not None:
-        log.warning("%s", note)
+def _log_notifications(session: _core.Session) -> None:
+    """Runs in a thread of its own, so that a notification is logged at once."""
+    while (text := session.note(True)) is not None:
+        log.warning("%s", text)
 
 
 def at_exit(close: Callable[[], object]) -> None:

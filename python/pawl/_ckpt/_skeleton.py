@@ -255,7 +255,7 @@ class Partition:
             raise _NotPlain  # a number of the user's looks like a marker
         if not same or columns.objects is not None:  # the memo's size may have changed
             self._spelled = _spell.spell(columns, len(placeholder))
-        # Names stand before their tensors: the text behind the last tensor cannot change one.
+        # Names stand before their tensors: the text after the last tensor cannot change one.
         if not same or pieces[:-1] != self._pieces[:-1]:
             self._table, self._names = _describe(self._name, value, tensors, columns, self._boxes)
         self._pieces = pieces

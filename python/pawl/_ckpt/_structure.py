@@ -81,9 +81,7 @@ class _Flattener:
 
     def _refuse(self, path: str, why: str) -> Exception:
         where = f"{self._where}: {path}" if path else self._where
-        return error(
-            "PAWL_ENOTSUP", f"{where} {why}, which has no form but as an object of Python's"
-        )
+        return error("PAWL_ENOTSUP", f"{where} {why}, which can be stored only as a Python object")
 
     def _list(self, values: Any, path: str) -> list[Any]:
         prefix = f"{path}." if path else ""
@@ -179,7 +177,7 @@ _ENCODERS: Final[dict[type, Callable[[Any], dict[str, Any]]]] = {
 }
 
 
-# ---- back ----
+# ---- rebuilding ----
 
 
 def rebuild(structure: Any, tensors: Mapping[str, torch.Tensor], where: str) -> Any:

@@ -50,8 +50,8 @@ def unpickle(
 
     Raises PawlError: PAWL_ENOTSUP naming the class or function that the safe loader refuses, or why
     the pickle cannot be loaded here, such as a module that is missing or memory that is full;
-    PAWL_ECORRUPT only if its storages are not those of the file. Who catches PAWL_ECORRUPT puts the
-    checkpoint aside, so nothing that may be the process's own fault is told as that.
+    PAWL_ECORRUPT only if its storages are not those of the file. The caller puts a checkpoint
+    aside on PAWL_ECORRUPT, so an error that may be this process's own fault never has that code.
     """
     used: dict[int, torch.UntypedStorage] = {}
     load = _persistent_load(sizes, fetch, where, place, used)
@@ -74,7 +74,7 @@ def unpickle(
             ) from reason
         raise error(
             "PAWL_ENOTSUP",
-            f"{where} is as it was saved, but cannot be loaded here: {_first_line(reason)}",
+            f"{where} is intact, but cannot be loaded here: {_first_line(reason)}",
         ) from reason
     if any(storage.nbytes() != sizes[key] for key, storage in used.items()):
         raise error("PAWL_ECORRUPT", f"{where}: data.pkl: a tensor is larger than its storage")
@@ -82,7 +82,7 @@ def unpickle(
 
 
 def _first_line(reason: Exception) -> str:
-    """The exception's name and the beginning of what it says: torch lists pages of kernels."""
+    """The exception's name and the beginning of its message: torch lists pages of kernels."""
     lines = str(reason).splitlines() or [""]
     return f"{type(reason).__name__}: {lines[0][:_LINE_MAX]}"
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pawl._group._process_group import ProcessGroup
     from pawl._group._work import Work
 
-# The part behind "pawl:" of an event's name, by torch's older names of methods.
+# The part after "pawl:" of an event's name, by torch's older names of methods.
 TITLES: Final = {
     "allreduce": "all_reduce",
     "allreduce_coalesced": "all_reduce",

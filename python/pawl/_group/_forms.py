@@ -43,12 +43,14 @@ class Form:
             named["opts"], args = args[0], args[1:]
         names = (*self.rest, "timeout")
         if len(args) > len(names):
-            raise TypeError(f"takes {', '.join(names)} behind tensors, not {len(args)} arguments")
+            raise TypeError(
+                f"takes {', '.join(names)} after the tensors, not {len(args)} arguments"
+            )
         named |= zip(names, args, strict=False)
         options = named.pop("opts", None) or self.options()
         for name, value in named.items():
             if name not in names:
-                raise TypeError(f"an argument that is not known: {name}")
+                raise TypeError(f"unknown argument: {name}")
             if value is not None:
                 setattr(options, _FIELDS[name], value)
         return options
@@ -79,4 +81,4 @@ def _take(named: dict[str, Any], names: Sequence[str]) -> Any:
     for name in names:
         if name in named:
             return named.pop(name)
-    raise TypeError(f"an argument is missing: {names[0]}")
+    raise TypeError(f"missing argument: {names[0]}")

@@ -1,4 +1,4 @@
-"""How the ranks of a group find each other: they exchange contact cards through torch's store."""
+"""How the ranks of a group find each other: they exchange endpoints through torch's store."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ def meeting_place(store: dist.Store) -> str | None:
     return store.host if isinstance(store, dist.TCPStore) else os.environ.get("MASTER_ADDR")
 
 
-def exchange(store: dist.Store, rank: int, ranks: int, card: str, timeout: timedelta) -> list[str]:
-    """Publishes this rank's card and returns the cards of all ranks.
+def exchange(
+    store: dist.Store, rank: int, ranks: int, endpoint: str, timeout: timedelta
+) -> list[str]:
+    """Publishes this rank's endpoint and returns the endpoints of all ranks.
 
     A store may outlive a group, so the keys contain the number of the exchange.
     """
     turn = store.add(f"pawl/turn/{rank}", 1)
-    store.set(f"pawl/{turn}/{rank}", card)
+    store.set(f"pawl/{turn}/{rank}", endpoint)
     end = time.monotonic() + timeout.total_seconds()
-    return [_take_card(store, f"pawl/{turn}/{r}", r, end) for r in range(ranks)]
+    return [_receive_endpoint(store, f"pawl/{turn}/{r}", r, end) for r in range(ranks)]
 
 
-def _take_card(store: dist.Store, key: str, rank: int, end: float) -> str:
+def _receive_endpoint(store: dist.Store, key: str, rank: int, end: float) -> str:
     warned = False
     while True:
         left = end - time.monotonic()
@@ -41,8 +43,8 @@ def _take_card(store: dist.Store, key: str, rank: int, end: float) -> str:
         except dist.DistStoreError:
             if left <= seconds("torch_late"):
                 raise error(
-                    "PAWL_ETIMEDOUT", f"collectives: rank {rank} has not come to the group"
+                    "PAWL_ETIMEDOUT", f"collectives: rank {rank} did not join the group in time"
                 ) from None
         if not warned:
-            print(f"pawl: waiting for rank {rank} to come to the group", file=sys.stderr)
+            print(f"pawl: waiting for rank {rank} to join the group", file=sys.stderr)
             warned = True

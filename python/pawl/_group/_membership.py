@@ -26,12 +26,12 @@ class Membership:
     _rank: int
     _ranks: int
     _store: dist.Store
-    _toward: str | None
+    _route_hint: str | None
     _timeout_s: float
     _others: dict[str, Any]
     _devices: list[torch.device]
     _group: _core.Group
-    _door: _core.Door | None = None
+    _listener: _core.Door | None = None
 
     def shrink(self, least: int | None = None, timeout: timedelta | None = None) -> ProcessGroup:
         """Returns a group of the ranks that are left, in their order, once ranks were lost.
@@ -50,39 +50,39 @@ class Membership:
         return self._succeed(joined, [known[r] for r in ranks] if known else ranks)
 
     def door(self) -> str:
-        """Opens a door for newcomers at this rank, once; returns the text by which they find it.
+        """Opens a join listener at this rank, once; returns the text by which newcomers find it.
 
-        The text holds a secret: anyone who knows it may become a rank. Usually rank 0 opens a door;
-        any rank may, and several may. A door goes with the rank from group to group, until
+        The text holds a secret: anyone who knows it may become a rank. Usually rank 0 opens one;
+        any rank may, and several may. A listener moves with its rank from group to group, until
         ``close_door``.
         """
-        if self._door is None:
-            self._door = _core.Door(self._toward)
-        return self._door.name
+        if self._listener is None:
+            self._listener = _core.Door(self._route_hint)
+        return self._listener.name
 
     def waiting(self) -> int:
-        """The number of newcomers that wait at this rank's door."""
-        return self._door.waiting() if self._door is not None else 0
+        """The number of newcomers that wait at this rank's join listener."""
+        return self._listener.waiting() if self._listener is not None else 0
 
     def close_door(self) -> None:
-        """Closes the door and sends waiting newcomers away."""
-        if self._door is not None:
-            self._door.close()
-            self._door = None
+        """Closes the join listener and sends waiting newcomers away."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
 
     def admit(self, most: int | None = None, timeout: timedelta | None = None) -> ProcessGroup:
         """Lets newcomers in; returns a group of all ranks, with their numbers, and
-        the newcomers behind them.
+        the newcomers after them.
 
         All ranks call it, at the same place in their operations, as often as they like: it costs a
-        small all-gather. Returns this group if nobody waits at a door, if ``most`` ranks are there,
+        small all-gather. Returns this group if no newcomer waits, if ``most`` ranks are there,
         or if a newcomer fails to join, which is logged. If it returns another group, this one may
-        be destroyed. torch numbers newcomers (for ``src=`` and ``dst=``) behind all other ranks;
+        be destroyed. torch numbers newcomers (for ``src=`` and ``dst=``) after all other ranks;
         better use ``group_src=``. Raises PawlError if a rank is lost meanwhile.
         """
         self._refuse_others()
         limit = 0xFFFFFFFF if most is None else most
-        joined = self._group.admit(self._door, limit, self._seconds(timeout))
+        joined = self._group.admit(self._listener, limit, self._seconds(timeout))
         if joined is None:
             return self  # type: ignore[return-value]
         known = _register.numbers(self) or list(range(self._ranks))
@@ -102,21 +102,21 @@ class Membership:
     def _succeed(self, joined: _core.Group, ranks: list[int]) -> ProcessGroup:
         """Makes the group that follows this one. ``ranks``: as torch numbers them."""
         store = dist.PrefixStore(f"{'.'.join(map(str, ranks))}/", self._store)
-        made = make(joined, store, self._toward, self._timeout_s)
+        made = make(joined, store, self._route_hint, self._timeout_s)
         made._devices = self._devices
-        made._door, self._door = self._door, None
+        made._listener, self._listener = self._listener, None
         _register.enroll(made, self, ranks, store)
         return made
 
 
 def make(
-    joined: _core.Group, store: dist.Store, toward: str | None, timeout_s: float
+    joined: _core.Group, store: dist.Store, route_hint: str | None, timeout_s: float
 ) -> ProcessGroup:
     from pawl._group._process_group import ProcessGroup
 
     options = SimpleNamespace(
         store=store,
-        toward=toward,
+        route_hint=route_hint,
         group_rank=joined.rank,
         group_size=joined.ranks,
         timeout=timedelta(seconds=timeout_s),
@@ -125,37 +125,40 @@ def make(
 
 
 def join(
-    door: str, timeout: timedelta, meanwhile: Callable[[], None] | None = None
+    listener_name: str, timeout: timedelta, meanwhile: Callable[[], None] | None = None
 ) -> ProcessGroup:
     """Implements pawl.distributed.join.
 
-    ``meanwhile`` is called now and then; an exception that it raises ends the wait. The new group
-    replaces the existing default group.
+    ``listener_name``: the text that door() returned at a rank of the group. ``meanwhile`` is called
+    now and then; an exception that it raises ends the wait. The new group replaces the existing
+    default group.
     """
     if dist.is_initialized() and meanwhile is None:
         raise error("PAWL_EINVAL", "join: this process has a default process group already")
-    joined = _knock(door, timeout.total_seconds(), meanwhile)
+    joined = _request_join(listener_name, timeout.total_seconds(), meanwhile)
     made = make(
         joined,
         dist.HashStore(),
-        door.rpartition(":")[0].rpartition(":")[0].strip("[]"),
+        listener_name.rpartition(":")[0].rpartition(":")[0].strip("[]"),
         timeout.total_seconds(),
     )
     _register.enroll_first(made, made._store)
     return made
 
 
-def _knock(door: str, timeout_s: float, meanwhile: Callable[[], None] | None) -> _core.Group:
+def _request_join(
+    listener_name: str, timeout_s: float, meanwhile: Callable[[], None] | None
+) -> _core.Group:
     """Waits for admission in a thread, so that Ctrl-C works."""
     found: list[_core.Group | Exception] = []
 
-    def knock() -> None:
+    def request() -> None:
         try:
-            found.append(_core.knock(door, timeout_s))
+            found.append(_core.knock(listener_name, timeout_s))
         except Exception as failed:
             found.append(failed)
 
-    thread = threading.Thread(target=knock, daemon=True)
+    thread = threading.Thread(target=request, daemon=True)
     thread.start()
     while thread.is_alive():
         thread.join(seconds("torch_look"))

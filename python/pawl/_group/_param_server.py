@@ -103,7 +103,7 @@ def _gradient_of(parameter: nn.Parameter) -> torch.Tensor:
 
 
 class Vector:
-    """The entries of one group of the optimizer that are of one type, one behind the other."""
+    """The entries of one group of the optimizer that are of one type, one after the other."""
 
     def __init__(self, group: int, parameters: Sequence[nn.Parameter]) -> None:
         small = [p for p in parameters if p.nbytes < LARGE]
@@ -294,7 +294,7 @@ class Server:
         come, go = self._pieces(gradient), self._pieces([p.detach() for p in self._parameters])
         try:
             with link.naming():
-                while self._hear(link, settings, come):
+                while self._receive_step(link, settings, come):
                     self._count(worker, settings, gradient)
                     for work in [link.send(piece, _PARAMETERS) for piece in go]:
                         work.wait()
@@ -308,7 +308,9 @@ class Server:
                 self._take_mean()
                 self._changed.notify_all()
 
-    def _hear(self, link: Link, settings: torch.Tensor, come: Sequence[torch.Tensor]) -> bool:
+    def _receive_step(
+        self, link: Link, settings: torch.Tensor, come: Sequence[torch.Tensor]
+    ) -> bool:
         """Receives a step of a worker; False: the worker leaves."""
         works = [link.receive(settings, _SETTINGS)]
         works += [link.receive(piece, _GRADIENT) for piece in come]
@@ -513,32 +515,34 @@ def _check(
     if not 1 <= servers < ranks or staleness < 0:
         raise error(
             "PAWL_EINVAL",
-            f"parameter server: servers={servers}, staleness={staleness} of {ranks} ranks: at "
-            "least one server and one worker, and 0 or more",
+            f"parameter server: servers={servers}, staleness={staleness} of {ranks} ranks: "
+            "there must be at least one server and one worker, and staleness must be 0 or more",
         )
     if isinstance(model, DistributedDataParallel):
         raise error(
             "PAWL_EINVAL",
-            "parameter server: the model is in DistributedDataParallel, whose workers talk to each "
-            "other: give the module itself",
+            "parameter server: the model is in DistributedDataParallel, whose ranks exchange "
+            "gradients themselves: pass the module itself",
         )
     if type(optimizer) not in ELEMENTWISE:
         names = ", ".join(known.__name__ for known in ELEMENTWISE)
         raise error(
             "PAWL_ENOTSUP",
-            f"parameter server: {type(optimizer).__name__} may need more of a parameter than a "
-            f"server has: one of {names}",
+            f"parameter server: {type(optimizer).__name__} may need more of a parameter than the "
+            f"part that a server has: use one of {names}",
         )
     # Adagrad's step begins at 0.
     if any(entry.get("step", 1) > 0 for entry in optimizer.state.values()):
         raise error(
             "PAWL_ENOTSUP",
-            "parameter server: the optimizer has stepped, or was loaded: servers begin with a new "
-            "one",
+            "parameter server: the optimizer has stepped or was loaded, but servers begin with a "
+            "new one: pass a new one",
         )
     of_model = set(model.parameters())
     if any(p not in of_model for group in optimizer.param_groups for p in group["params"]):
-        raise error("PAWL_EINVAL", "parameter server: the optimizer is of another model")
+        raise error(
+            "PAWL_EINVAL", "parameter server: the optimizer has parameters of another model"
+        )
 
 
 def _begin_alike(model: nn.Module, mine: list[Any]) -> dist.Store:

@@ -21,7 +21,7 @@ from pawl.errors import error
 if TYPE_CHECKING:
     from pawl._group._work import Work
 
-Extent = tuple[torch.device, int, int]  # address of the first byte, and of the one behind the last
+Extent = tuple[torch.device, int, int]  # address of the first byte, and of the one after the last
 FEW = 32  # number of copies kept before those that are over are removed
 
 

@@ -63,7 +63,7 @@ def _orthonormal(matrix: torch.Tensor) -> torch.Tensor:
 
 
 class _Bucket:
-    """A bucket under way. Its gradients are views of the buffer, which DDP gets back."""
+    """A bucket being summed. Its gradients are views of the buffer, which DDP gets back."""
 
     def __init__(self, buffer: torch.Tensor) -> None:
         self.buffer = buffer
@@ -75,7 +75,7 @@ class _Bucket:
         self.p: list[torch.Tensor] = []  # P of each matrix in low, orthonormal
         # For each matrix in low, the number of ranks with a nonzero gradient.
         self.used: list[float] = []
-        self.sum = buffer  # the sum under way
+        self.sum = buffer  # the sum in progress
         self.work: dist.Work | None = None  # None: no sum was begun
 
 

@@ -36,8 +36,8 @@ from pawl.errors import error
 
 # The last works of small tensors are kept. torch's C++ may ask a work for its result when Python
 # has released it, which fails: DDP's join does, for one number, after a backward pass.
-HELD = 1024
-HELD_NUMBERS = 128
+RECENT_WORKS = 1024  # works that are kept
+RECENT_NUMEL = 128  # elements of a small tensor, at most
 
 Tensors = list[torch.Tensor]
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -108,21 +108,21 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         self._timeout_s = options.timeout.total_seconds()
         self._name = self._desc = ""
         self._coalesced: list[Work] | None = None
-        self._held: deque[Work] = deque(maxlen=HELD)
+        self._recent: deque[Work] = deque(maxlen=RECENT_WORKS)
         self._others: dict[str, Any] = {}  # device type -> backend that is not ours
         self._devices = self._route(options)
-        self._toward = options.toward if joined else meeting_place(self._store)
-        self._group = joined or _core.Group(rank, ranks, self._toward)
+        self._route_hint = options.route_hint if joined else meeting_place(self._store)
+        self._group = joined or _core.Group(rank, ranks, self._route_hint)
         self._completers = Completers(self._group)
         self._pending = Pending(self._group)
         self._releaser = _staging.Releaser(self._group.leave)
         atexit.register(self.shutdown)
         if joined is not None:
             return
-        cards = [self._group.card]
+        endpoints = [self._group.card]
         if ranks > 1:
-            cards = exchange(self._store, rank, ranks, self._group.card, options.timeout)
-        self._group.join(cards, min(self._timeout_s, seconds("torch_join")))
+            endpoints = exchange(self._store, rank, ranks, self._group.card, options.timeout)
+        self._group.join(endpoints, min(self._timeout_s, seconds("torch_join")))
         self._work_of([], _coll.BARRIER).wait()  # no rank leaves before all have joined
 
     def _route(self, options: Any) -> list[torch.device]:
@@ -191,8 +191,8 @@ class ProcessGroup(Membership, dist.ProcessGroup):
 
     def _work(self, outputs: Sequence[torch.Tensor], message: bool = False) -> Work:
         work = Work(outputs, self._completers, None if message else self._pending)
-        if len(outputs) == 1 and outputs[0].numel() <= HELD_NUMBERS:
-            self._held.append(work)
+        if len(outputs) == 1 and outputs[0].numel() <= RECENT_NUMEL:
+            self._recent.append(work)
         if self._coalesced is not None:
             self._coalesced.append(work)
         return work
@@ -428,7 +428,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
     def all_gather_single(
         self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
     ) -> Work:
-        """Gathers all ranks' tensors in one tensor, one behind the other."""
+        """Gathers all ranks' tensors in one tensor, one after the other."""
         return self._gather_single(output, tensor, opts)
 
     def _gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Work:
@@ -526,7 +526,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         self, work: Work, memory: torch.Tensor | None, tensor: torch.Tensor, opts: Any
     ) -> None:
         """Submits a gather. ``memory``: at the root, room for all ranks' tensors,
-        one behind the other; elsewhere None.
+        one after the other; elsewhere None.
         """
         self._submit(
             work,

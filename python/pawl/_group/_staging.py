@@ -45,16 +45,16 @@ class Lane:
         raise NotImplementedError
 
     def mark(self) -> Any:
-        """An event behind all that the caller has queued."""
+        """An event after all that the caller has queued."""
         return self.current().record_event()
 
     def fetch(self, copies: Sequence[Copy]) -> Any:
-        """Queues copies from device to host; returns an event behind them."""
+        """Queues copies from device to host; returns an event after them."""
         return self._copy(copies, self._down, self.mark())
 
     def bring(self, copies: Sequence[Copy], after: Any) -> Any:
-        """Queues copies from host to device, behind the event ``after``; returns an
-        event behind them.
+        """Queues copies from host to device, after the event ``after``; returns an
+        event after them.
         """
         return self._copy(copies, self._up, after)
 
@@ -161,7 +161,7 @@ def block(
     writes: bool = False,
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """One block of our memory for several tensors, one behind the other;
+    """One block of our memory for several tensors, one after the other;
     arguments as of ``host``.
     """
     for tensor in tensors:
@@ -243,7 +243,7 @@ class Releaser:
         self._thread: threading.Thread | None = None
 
     def add(self, ready: Callable[[], None], operation: _core.Operation) -> None:
-        """Adds an operation that was submitted held; it begins once ``ready`` has returned."""
+        """Adds an operation that was submitted deferred; it begins once ``ready`` has returned."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="pawl-releaser", daemon=True)
             self._thread.start()

@@ -21,7 +21,7 @@ class KindStats:
     bytes: int  # sum of the operations' vectors, or blocks
     blocked: float  # s: threads waited for the operations
     seconds: float
-    queued: float  # s: operations waited behind others on their channel
+    queued: float  # s: operations waited for others on their channel
     idle: float  # s: no bytes were moved
     late: float  # s: until the last rank that exchanges bytes with this one had begun
     network: float  # s: from there until the last byte from or to another host

@@ -32,7 +32,7 @@ class Work(TorchWork):
     keep: tuple[torch.Tensor | None, ...] = ()  # tensors that the operations work on
     ready: Callable[[], None] | None = None  # waits for the operations' input; see _staging
     after: tuple[Callable[[], object], ...] = ()  # called once all are over: copies of the results
-    brought: tuple[tuple[Lane, Any], ...] = ()  # lane and event behind each copy to a device
+    brought: tuple[tuple[Lane, Any], ...] = ()  # lane and event after each copy to a device
     shown: Future[Any] | None = None  # set when a profiler's event has ended; see _events
     # Called first, once the last operation is over.
     _over: Callable[[Future[None]], None] | None = None

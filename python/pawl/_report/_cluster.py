@@ -171,7 +171,7 @@ class _Reader:
             if row["slots"] > 0 and row["node"] not in self._nodes:
                 self._add(time, row)
             elif row["slots"] > 0 and self._cluster.virtual:
-                raise ValueError(f"node {row['node']} comes, and is there already")
+                raise ValueError(f"node {row['node']} arrives, but is there already")
         changed = [row for row in nodes if row["slots"] > 0]
         for turn in _turns(jobs):
             for row in turn:
@@ -190,11 +190,11 @@ class _Reader:
                 if row["scheduler"] == "started" and time - before >= AWAY_S:
                     self._cluster.away.append((before, time))
 
-    def begin(self, head: dict[str, Any], rows: Sequence[dict[str, Any]]) -> None:
+    def begin(self, header: dict[str, Any], rows: Sequence[dict[str, Any]]) -> None:
         """Begins a file, whose first rows list all nodes and jobs there are."""
-        time = max(head["t"], self._cluster.ended)
-        if "lost" in head and head["lost"] < time:
-            self._cut(max(head["lost"], self._cluster.begun), time)
+        time = max(header["t"], self._cluster.ended)
+        if "lost" in header and header["lost"] < time:
+            self._cut(max(header["lost"], self._cluster.begun), time)
         nodes = {row["node"] for row in rows if "node" in row}
         jobs = {row["job"] for row in rows if "job" in row}
         for number in [number for number in self._at if number not in jobs]:
@@ -205,11 +205,11 @@ class _Reader:
         self._whole = True
         self.take(time, rows)
         self._whole = False
-        self._cluster.policy = head["policy"]
+        self._cluster.policy = header["policy"]
 
-    def missing(self, head: dict[str, Any]) -> None:
-        """Notes that the file before this one is missing."""
-        head["lost"] = min(head.get("lost", math.inf), self._cluster.ended)
+    def missing(self, header: dict[str, Any]) -> None:
+        """Records that the file before this one is missing."""
+        header["lost"] = min(header.get("lost", math.inf), self._cluster.ended)
 
     def finish(self, time: float) -> None:
         self._cluster.ended = time
@@ -219,7 +219,7 @@ class _Reader:
             self._remove(time, name)
 
     def _cut(self, begun: float, ended: float) -> None:
-        """Notes that nothing is known of the time between begun and ended."""
+        """Records that nothing is known of the time between begun and ended."""
         for number in self._at:
             self._leave(begun, number, {})
         for name in list(self._nodes):
@@ -266,7 +266,7 @@ class _Reader:
 
     def _remove(self, time: float, name: str) -> None:
         if name not in self._nodes:
-            raise ValueError(f"node {name} goes, and is not there")
+            raise ValueError(f"node {name} leaves, but is not there")
         node = self._nodes[name]
         for slot in range(len(node.slots)):
             self._close(time, name, node, slot)
@@ -371,7 +371,7 @@ def _are_texts(row: Mapping[str, Any], *keys: str) -> bool:
 def _check(row: object) -> dict[str, Any]:
     """Returns the row. Raises ValueError if it is not as a row should be."""
     if not isinstance(row, dict) or not isinstance(row.get("t"), (int, float)):
-        raise ValueError("no object with a time t")
+        raise ValueError("not an object with a time t")
     if not _is_number(row["t"]):
         raise ValueError(f"t is {row['t']}")
     if isinstance(row.get("node"), str):
@@ -391,31 +391,31 @@ def _check(row: object) -> dict[str, Any]:
     return row
 
 
-def _check_head(row: object) -> dict[str, Any]:
+def _check_header(row: object) -> dict[str, Any]:
     if not isinstance(row, dict) or row.get("cluster") not in VERSIONS:
         raise ValueError(f"no history of a cluster, version {' or '.join(map(str, VERSIONS))}")
     live = row["cluster"] > 1 and not row.get("virtual")
     if live and not (
         _is_number(row.get("t")) and _is_number(row.get("lost", 0)) and _are_texts(row, "policy")
     ):
-        raise ValueError("a head without its time t")
+        raise ValueError("a header without its time t")
     row["live"] = live
     row.setdefault("policy", "")
     return row
 
 
-def _head(path: Path) -> dict[str, Any] | None:
-    """The head of a file; None: the writer died before the head was whole."""
+def _read_header(path: Path) -> dict[str, Any] | None:
+    """The header of a file; None: the writer died before the header was whole."""
     with path.open("rb") as file:
         line = file.readline()
     try:
-        return _check_head(json.loads(line)) if line.endswith(b"\n") else None
+        return _check_header(json.loads(line)) if line.endswith(b"\n") else None
     except ValueError as reason:
         raise ValueError(f"{path}:1: {reason}") from None
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows behind the head. A line without its end was cut off when its writer died."""
+    """The rows after the header. A line without its end was cut off when its writer died."""
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             try:
@@ -450,13 +450,13 @@ def _read_virtual(path: Path, cluster: Cluster) -> None:
     reader.finish(cluster.ended)
 
 
-def _take_file(path: Path, head: dict[str, Any], reader: _Reader, cluster: Cluster) -> None:
+def _take_file(path: Path, header: dict[str, Any], reader: _Reader, cluster: Cluster) -> None:
     steps = _steps(_rows(path))
     try:
-        there = next(steps, None) if head.get("more") else []
+        there = next(steps, None) if header.get("more") else []
         if there is None:
             return  # the file was cut off before its first rows were whole
-        reader.begin(head, there)
+        reader.begin(header, there)
         for step in steps:
             reader.take(max(step[0]["t"], cluster.ended), step)
     except ValueError as reason:
@@ -475,18 +475,18 @@ def _files(path: Path) -> list[Path]:
 
 
 def _read_live(
-    heads: Mapping[Path, dict[str, Any]], cluster: Cluster, since: float, until: float
+    headers: Mapping[Path, dict[str, Any]], cluster: Cluster, since: float, until: float
 ) -> None:
     reader = _Reader(cluster)
-    files = list(heads)
+    files = list(headers)
     # Each file begins with all nodes and jobs there are, so older files are not needed.
-    first = max((i for i, file in enumerate(files) if heads[file]["t"] <= since), default=0)
-    cluster.begun = cluster.ended = heads[files[first]]["t"]
+    first = max((i for i, file in enumerate(files) if headers[file]["t"] <= since), default=0)
+    cluster.begun = cluster.ended = headers[files[first]]["t"]
     before: Path | None = None
     for file in files[first:]:
         if before and int(file.stem) != int(before.stem) + 1:
-            reader.missing(heads[file])
-        _take_file(file, heads[file], reader, cluster)
+            reader.missing(headers[file])
+        _take_file(file, headers[file], reader, cluster)
         before = file
     reader.finish(max(cluster.ended, until))
 
@@ -501,24 +501,26 @@ def read(path: Path, since: float = 0.0, until: float = 0.0) -> Cluster:
     if not path.exists():
         raise FileNotFoundError(f"{path}: no history of a cluster is there: {_WRITTEN}")
     files = _files(path)
-    heads = {file: head for file in files if (head := _head(file)) is not None}
-    if not heads:
+    headers = {file: header for file in files if (header := _read_header(file)) is not None}
+    if not headers:
         if path.is_dir():
             raise FileNotFoundError(f"{path}: no history of a cluster is in it: {_WRITTEN}")
-        raise ValueError(f"{path}: it is empty")
-    first = next(iter(heads.values()))
-    if any(head["live"] != first["live"] for head in heads.values()):
+        raise ValueError(f"{path}: the file is empty")
+    first = next(iter(headers.values()))
+    if any(header["live"] != first["live"] for header in headers.values()):
         raise ValueError(f"{path}: a simulator's file is among those of a scheduler")
     name = str(first.get("name", path.stem))
     cluster = Cluster(name, not first["live"], str(first["policy"]))
     if not first["live"]:
         if since > 0:
-            raise ValueError(f"{path}: it is a simulator's: there is no clock to begin at")
+            raise ValueError(
+                f"{path}: a simulator's history has no clock: it is read without a start time"
+            )
         _read_virtual(files[0], cluster)
         return cluster
-    _read_live(heads, cluster, since, until)
+    _read_live(headers, cluster, since, until)
     if since > cluster.ended:
-        raise FileNotFoundError(f"{path}: it has nothing that is so new: begin earlier")
+        raise FileNotFoundError(f"{path}: it has no rows after that time: give an earlier one")
     return clip(cluster, since) if since > cluster.begun else cluster
 
 

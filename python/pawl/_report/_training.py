@@ -45,14 +45,14 @@ class Row:
         """The row for people, in a line."""
         parts = f" of {self.accum + 1} parts" if self.accum else ""
         ranks = f"{self.ranks} ranks" if self.ranks > 1 else "1 rank"
-        words = [f"elastic: step {self.step}, {ranks}: batch {self.batch}{parts}: {self.why}"]
+        pieces = [f"elastic: step {self.step}, {ranks}: batch {self.batch}{parts}: {self.why}"]
         if self.samples_per_s is not None and self.goodput is not None:
-            words.append(f"{_say(self.samples_per_s)} samples/s, worth {_say(self.goodput)}")
+            pieces.append(f"{_short(self.samples_per_s)} samples/s, worth {_short(self.goodput)}")
         if self.noise is not None:
-            words.append(f"noise scale {_say(self.noise)}")
+            pieces.append(f"noise scale {_short(self.noise)}")
             if self.noise_low is not None and self.noise_high is not None:
-                words[-1] += f" ({_say(self.noise_low)} to {_say(self.noise_high)})"
-        return "; ".join(words)
+                pieces[-1] += f" ({_short(self.noise_low)} to {_short(self.noise_high)})"
+        return "; ".join(pieces)
 
 
 FIELDS: Final = tuple(field.name for field in fields(Row))
@@ -60,7 +60,7 @@ _INTS: Final = {"attempt", "step", "epoch", "ranks", "nodes", "batch", "atomic",
 _TEXTS: Final = {"job", "event", "why"}
 
 
-def _say(value: float) -> str:
+def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -70,18 +70,20 @@ def _spell(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _row(words: list[str]) -> Row | None:
-    """The row of these words; None: it is torn, or another program wrote it."""
-    if len(words) < len(FIELDS):
+def _row(columns: list[str]) -> Row | None:
+    """The row of these columns; None: it is torn, or another program wrote it."""
+    if len(columns) < len(FIELDS):
         return None
     row = Row()
     try:
-        row.time = datetime.strptime(words[0], _TIME + "Z").replace(tzinfo=timezone.utc).timestamp()
-        for name, word in zip(FIELDS[1:], words[1:], strict=False):
+        row.time = (
+            datetime.strptime(columns[0], _TIME + "Z").replace(tzinfo=timezone.utc).timestamp()
+        )
+        for name, column in zip(FIELDS[1:], columns[1:], strict=False):
             if name in _TEXTS:
-                setattr(row, name, word)
-            elif word:
-                setattr(row, name, int(word) if name in _INTS else float(word))
+                setattr(row, name, column)
+            elif column:
+                setattr(row, name, int(column) if name in _INTS else float(column))
             else:
                 setattr(row, name, None)
     except ValueError:
@@ -95,4 +97,4 @@ def read(place: Path) -> list[Row]:
     if not (path.is_file() if place.is_dir() else path.exists()):
         return []
     with path.open(newline="", encoding="utf-8", errors="replace") as file:
-        return [row for words in csv.reader(file) if (row := _row(words)) is not None]
+        return [row for columns in csv.reader(file) if (row := _row(columns)) is not None]

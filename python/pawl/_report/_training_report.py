@@ -28,7 +28,7 @@ _UNITS: Final = ((7200.0, 3600.0, "hours"), (180.0, 60.0, "minutes"), (0.0, 1.0,
 
 
 @dataclass(frozen=True)
-class Told:
+class Training:
     """A run, and its rows."""
 
     name: str
@@ -43,20 +43,23 @@ class Told:
         return [row.time - self.rows[0].time for row in self.rows]
 
 
-def read(place: Path) -> Told | None:
+def read(place: Path) -> Training | None:
     """The run in a place; None: there is no history of training."""
     rows = sorted(_training.read(place), key=lambda row: row.time)
-    return Told(place.stem, rows) if rows else None
+    return Training(place.stem, rows) if rows else None
 
 
-def summarise(told: Told) -> list[tuple[str, str]]:
+def summarise(training: Training) -> list[tuple[str, str]]:
     """Name and value of each line of the summary."""
-    first, last = told.rows[0], told.rows[-1]
+    first, last = training.rows[0], training.rows[-1]
     steps, worth = last.step - first.step, last.progress - first.progress
-    batches = [row.batch for row in told.rows]
-    ranks = [row.ranks for row in told.rows]
+    batches = [row.batch for row in training.rows]
+    ranks = [row.ranks for row in training.rows]
     facts = [
-        ("trained", f"{steps} steps in {span(told.took_s)}, worth {worth:.4g} of the first batch"),
+        (
+            "trained",
+            f"{steps} steps in {span(training.took_s)}, worth {worth:.4g} of the first batch",
+        ),
         ("batch", f"{batches[0]} to {batches[-1]}, at most {max(batches)}"),
         ("ranks", f"{min(ranks)} to {max(ranks)}" if min(ranks) < max(ranks) else f"{max(ranks)}"),
     ]
@@ -65,28 +68,30 @@ def summarise(told: Told) -> list[tuple[str, str]]:
     return facts
 
 
-def _known(told: Told, value: Callable[[Row], float | None]) -> list[float]:
+def _known(training: Training, value: Callable[[Row], float | None]) -> list[float]:
     """A value of each row; nan where it is not known, so that it is not drawn."""
-    return [math.nan if (found := value(row)) is None else found for row in told.rows]
+    return [math.nan if (found := value(row)) is None else found for row in training.rows]
 
 
-def draw(runs: Sequence[Told]) -> Figure:
+def draw(runs: Sequence[Training]) -> Figure:
     """Draws the first run, and others beside it, each from its own beginning."""
     plots = _drawing.plots()
     from matplotlib import ticker
 
     figure, panels = plots.subplots(4, 1, figsize=(10, 11), sharex=True, layout="constrained")
     batch, noise, goodput, ranks = panels
-    longest = max(told.took_s for told in runs)
+    longest = max(training.took_s for training in runs)
     scale, unit = next((s, name) for least, s, name in _UNITS if longest >= least)
-    for number, told in reversed(list(enumerate(runs))):
+    for number, training in reversed(list(enumerate(runs))):
         color, dash = _LINES[number % len(_LINES)]
         style = {"color": color, "ls": dash, "lw": 2 if number == 0 else 1.3}
-        times = [at / scale for at in told.seconds()]
-        batch.step(times, [row.batch for row in told.rows], where="post", label=told.name, **style)
-        noise.plot(times, _known(told, lambda row: row.noise), **style)
-        goodput.step(times, _known(told, lambda row: row.goodput), where="pre", **style)
-        ranks.step(times, [row.ranks for row in told.rows], where="post", **style)
+        times = [at / scale for at in training.seconds()]
+        batch.step(
+            times, [row.batch for row in training.rows], where="post", label=training.name, **style
+        )
+        noise.plot(times, _known(training, lambda row: row.noise), **style)
+        goodput.step(times, _known(training, lambda row: row.goodput), where="pre", **style)
+        ranks.step(times, [row.ranks for row in training.rows], where="post", **style)
     _draw_bounds(noise, runs[0], scale)
     goodput.step(
         [at / scale for at in runs[0].seconds()],
@@ -115,10 +120,10 @@ def draw(runs: Sequence[Told]) -> Figure:
     return figure
 
 
-def _draw_bounds(axes: Any, told: Told, scale: float) -> None:
+def _draw_bounds(axes: Any, training: Training, scale: float) -> None:
     known = [
         (at / scale, row.noise_low, row.noise_high)
-        for at, row in zip(told.seconds(), told.rows, strict=True)
+        for at, row in zip(training.seconds(), training.rows, strict=True)
         if row.noise is not None and row.noise_low and row.noise_high
     ]
     finite = [high for _, _, high in known if math.isfinite(high)]
@@ -130,7 +135,7 @@ def _draw_bounds(axes: Any, told: Told, scale: float) -> None:
         )
 
 
-def section(runs: Sequence[Told], out: Path) -> str:
+def section(runs: Sequence[Training], out: Path) -> str:
     """Writes ``training.png`` into ``out``; returns the section of the page."""
     figure = draw(runs)
     figure.savefig(out / "training.png", dpi=130)
@@ -143,11 +148,11 @@ def section(runs: Sequence[Told], out: Path) -> str:
     return page
 
 
-def _table(runs: Sequence[Told]) -> str:
-    names = dict(fact for told in runs for fact in summarise(told))
+def _table(runs: Sequence[Training]) -> str:
+    names = dict(fact for training in runs for fact in summarise(training))
     lines = ["<tr><th>run</th>" + "".join(f"<th>{name}</th>" for name in names) + "</tr>"]
-    for told in runs:
-        facts = dict(summarise(told))
-        cells = [told.name, *(facts.get(name, "–") for name in names)]
+    for training in runs:
+        facts = dict(summarise(training))
+        cells = [training.name, *(facts.get(name, "–") for name in names)]
         lines.append("<tr>" + "".join(f"<td>{_drawing.escape(c)}</td>" for c in cells) + "</tr>")
     return f"<table>{''.join(lines)}</table>"

@@ -59,7 +59,7 @@ def found_by() -> str | None:
     return "stubs" if any(os.path.realpath(entry) == stubs for entry in sys.path) else None
 
 
-# Stands in a .pth file behind the line with our folder, and installs the finders.
+# Stands in a .pth file after the line with our folder, and installs the finders.
 LINE = "import _pawl_compat; _pawl_compat.install(starting=True)"
 
 
@@ -105,9 +105,9 @@ def use(name: str, choice: str) -> None:
     if choice not in _pawl_compat.CHOICES:
         raise ValueError(f"{choice} is none of {', '.join(_pawl_compat.CHOICES)}")
     file = _pawl_compat.FILE
-    held = {key: kept for key, kept, source in _pawl_compat.words() if source == file}
-    held[name] = choice
-    lines = [f"{key}={value}\n" for key, value in sorted(held.items())]
+    in_file = {key: kept for key, kept, source in _pawl_compat.settings() if source == file}
+    in_file[name] = choice
+    lines = [f"{key}={value}\n" for key, value in sorted(in_file.items())]
     temporary = f"{file}.{os.getpid()}"
     try:
         with open(temporary, "w", encoding="utf-8") as out:
@@ -120,10 +120,10 @@ def use(name: str, choice: str) -> None:
 
 
 def strange() -> list[str]:
-    """Meaningless words in the file or the variable, as "PAWL_COMPAT: nebulaml=on"."""
+    """Meaningless entries in the file or the variable, as "PAWL_COMPAT: nebulaml=on"."""
     known = ("", *_pawl_compat.NAMES)
     return [
         f"{source}: {name}={choice}" if name else f"{source}: {choice}"
-        for name, choice, source in _pawl_compat.words()
+        for name, choice, source in _pawl_compat.settings()
         if choice not in _pawl_compat.CHOICES or name not in known
     ]

@@ -16,34 +16,37 @@ def main(argv: list[str] | None = None) -> int:
     """Runs a command line without its program's name; returns the exit code."""
     parser = argparse.ArgumentParser("pawl compat", allow_abbrev=False)
     parser.add_argument("--json", action="store_true", help="one JSON document")
-    parser.add_argument("words", nargs="*", metavar="use NAME pawl|other|off")
+    parser.add_argument("arguments", nargs="*", metavar="use NAME pawl|other|off")
     given = parser.parse_args(argv)
-    if given.words:
-        code = _use(given.words)
+    if given.arguments:
+        code = _use(given.arguments)
         if code != _OK or not given.json:
             return code
     print(json.dumps(_document(), indent=2) if given.json else "\n".join(_lines()))
     return _OK
 
 
-def _use(words: list[str]) -> int:
-    if words[0] != "use" or len(words) != 3:
-        return _usage(f"{' '.join(words)}: it is `use NAME pawl|other|off`")
+def _use(arguments: list[str]) -> int:
+    if arguments[0] != "use" or len(arguments) != 3:
+        return _usage(f"{' '.join(arguments)}: expected `use NAME pawl|other|off`")
     try:
-        compat.use(words[1], words[2])
+        compat.use(arguments[1], arguments[2])
     except ValueError as reason:
         return _usage(str(reason))
     except OSError as reason:
-        variable = f"{_pawl_compat.VARIABLE}={words[1]}={words[2]}"
+        variable = f"{_pawl_compat.VARIABLE}={arguments[1]}={arguments[2]}"
         print(
             f"pawl compat: {_pawl_compat.FILE} cannot be written: {reason.strerror}; "
             f"{variable} in the environment does the same",
             file=sys.stderr,
         )
         return _FAILURE
-    held = _pawl_compat.choices()[words[1]]
-    if held[1] != _pawl_compat.FILE:
-        print(f"pawl compat: {held[1]} in the environment still says {held[0]}", file=sys.stderr)
+    effective = _pawl_compat.choices()[arguments[1]]
+    if effective[1] != _pawl_compat.FILE:
+        print(
+            f"pawl compat: {effective[1]} in the environment still says {effective[0]}",
+            file=sys.stderr,
+        )
     return _OK
 
 
@@ -65,7 +68,7 @@ def _document() -> dict[str, object]:
 
 def _lines() -> list[str]:
     lines = [f"{each.name:<16}{_provider(each)}{_choice(each)}" for each in compat.names()]
-    lines += [f"not understood, in {word}" for word in compat.strange()]
+    lines += [f"not understood, in {setting}" for setting in compat.strange()]
     if compat.found_by() is None:
         lines.append(
             f"{sys.executable} read no pawl-compat.pth when it started: a script finds these only "
@@ -74,8 +77,8 @@ def _lines() -> list[str]:
         named_by = compat.named_by()
         if named_by is not None:
             lines.append(
-                f"{named_by} names the folder of Pawl, and Python reads .pth files in its own "
-                f"folders only: one more line behind that has scripts find these at once: "
+                f"{named_by} names the folder of Pawl, but Python reads .pth files only in its own "
+                f"folders: add this line after that one, so that scripts find these at once: "
                 f"{compat.LINE}"
             )
     return lines

@@ -69,7 +69,7 @@ class _Open:
 
 
 class _Service:
-    """The state behind init(): settings, the engine once it is needed, the open tag."""
+    """The state that init() sets up: settings, the engine once it is needed, the open tag."""
 
     def __init__(self, path: str | None, interval_s: float) -> None:
         self.path = path
@@ -78,7 +78,7 @@ class _Service:
         self.open: _Open | None = None
         self.saves: dict[str, Save] = {}  # saves that this process has committed, by tag
         self.unnamed = 0  # number of the last tag that was made up
-        self.told_nothing = False  # True: the log has said that there is no checkpoint
+        self.logged_nothing = False  # True: it was logged that there is no checkpoint
 
     @property
     def engine(self) -> Engine:
@@ -88,8 +88,8 @@ class _Service:
             if root is None:
                 root = tempfile.mkdtemp(prefix="pawl-nebula-")
                 log.warning(
-                    "no persistent_storage_path: checkpoints are in memory, and what is left of "
-                    "them at the end in %s",
+                    "no persistent_storage_path: checkpoints stay in memory; those left "
+                    "at the end are written to %s",
                     root,
                 )
             rank, world = _rank()
@@ -105,11 +105,11 @@ class _Service:
             self._engine.tell_starts("call get_latest_checkpoint() before Checkpoint.save()")
         return self._engine
 
-    def tell_nothing(self) -> None:
+    def log_nothing(self) -> None:
         """Logs once that there is no checkpoint: some callers ask for one until it comes."""
-        if not self.told_nothing and self.engine.rank == 0:
+        if not self.logged_nothing and self.engine.rank == 0:
             _start.nothing(self.engine.root)
-        self.told_nothing = True
+        self.logged_nothing = True
 
     def connect_early(self) -> None:
         """Connects now, so that a rank that dies later is known to have been there."""
@@ -174,7 +174,7 @@ class _Service:
         open_.saved += 1
 
     def fresh_tag(self) -> str:
-        """A tag for Checkpoint(): one step behind the newest. The same on ranks in step."""
+        """A tag for Checkpoint(): one step after the newest. The same on ranks in step."""
         if self.unnamed == 0:
             self.unnamed = max((entry["step"] for entry in self.engine.list()), default=0)
         if self.open is not None:
@@ -245,7 +245,7 @@ class Checkpoint:
         self.tag = _tag(tag) or service.fresh_tag()
         self._files = 0 if num_of_files is None else int(num_of_files)
         self._found: Found | None = None
-        self._told = False  # True: the log has said that this process starts from it
+        self._start_logged = False  # True: it was logged that this process starts from it
         service.enter(self.tag, self._files)
 
     @classmethod
@@ -254,7 +254,7 @@ class Checkpoint:
         checkpoint.tag = found.tag
         checkpoint._files = 0
         checkpoint._found = found
-        checkpoint._told = False
+        checkpoint._start_logged = False
         return checkpoint
 
     def save(self, partition_name: str, obj: Any) -> None:
@@ -295,13 +295,13 @@ class Checkpoint:
             raise FileNotFoundError(f"there is no complete checkpoint {self.tag}")
         safe = bool(os.environ.get("PAWL_NEBULA_SAFE"))
         value = self._found.load(partition_name, map_location, trust=not safe)
-        if not self._told and _current().engine.rank == 0:
+        if not self._start_logged and _current().engine.rank == 0:
             _start.restored(self._found.root, self.tag, self._found.size, self._found.source)
-        self._told = True
+        self._start_logged = True
         return value
 
     def commit(self) -> bool:
-        """Says that this rank's part of the tag is whole. False, and a line in the
+        """Marks this rank's part of the tag as whole. False, and a line in the
         log, if it failed.
         """
         service = _current()
@@ -435,7 +435,7 @@ def _find(tag: str | None, persist_path: Any) -> Checkpoint | None:
     source: Engine | _Other = service.engine if here or path is None else _Other(path)
     found = source.find(tag)
     if found is None and tag is None and here:
-        service.tell_nothing()
+        service.log_nothing()
     return None if found is None else Checkpoint._of(found)
 
 

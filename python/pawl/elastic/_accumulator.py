@@ -71,7 +71,7 @@ class Accumulator(MutableMapping[Any, Any]):
         _data.refuse_in_loop("an Accumulator")
         self._results: dict[Any, Any] = dict(*args, **kwargs)
         self._updates: dict[Any, Any] = {}  # this rank's updates, not summed yet
-        # Updates of the step under way, which may have to be done again.
+        # Updates of the current step, which may have to be done again.
         self._tried: dict[Any, Any] = {}
         # The results shown inside of synchronized; None: outside.
         self._shown: dict[Any, Any] | None = None

@@ -61,8 +61,8 @@ def _epoch(file: Any) -> bytes:
 
 def _loader(file: Any) -> bytes:
     current, end, last = pickle.load(file)
-    words = [current, end, -1.0, {str(epoch): n for epoch, n in last.items()}, None, False]
-    return json.dumps(words).encode()
+    fields = [current, end, -1.0, {str(epoch): n for epoch, n in last.items()}, None, False]
+    return json.dumps(fields).encode()
 
 
 def _accumulator(file: Any) -> bytes:

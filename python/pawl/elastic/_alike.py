@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from pawl.errors import error
 
-# By word: the message for a rank whose word differs from rank 0's. All words are exact in float64.
+# By index in a row: the message for a rank whose value differs from rank 0's. All values are exact
+# in float64.
 _PARTS: Final = (
     "rank {rank} is in epoch {its:.0f}, rank 0 in epoch {first:.0f}: all ranks need the same loops",
     "rank {rank} is in loop {its:.0f} of its epoch, rank 0 in loop {first:.0f}: all ranks need the "
@@ -29,15 +30,15 @@ def checksum(of: Any) -> float:
 
 
 def at_end(epochs: int) -> list[float]:
-    """The words of a rank at the end of its epochs, of which there are so many."""
+    """The row of a rank that has finished this number of epochs."""
     return [float(epochs), *[-1.0] * (N - 1)]
 
 
 def check(rows: list[list[float]]) -> None:
-    """Raises PawlError (PAWL_EINVAL) if a rank's words differ from rank 0's."""
-    for word, text in enumerate(_PARTS):
-        first = rows[0][word]
+    """Raises PawlError (PAWL_EINVAL) if a rank's row differs from rank 0's."""
+    for index, text in enumerate(_PARTS):
+        first = rows[0][index]
         for rank, row in enumerate(rows):
-            if row[word] != first:
-                told = text.format(rank=rank, its=row[word], first=first)
-                raise error("PAWL_EINVAL", f"elastic: {told}")
+            if row[index] != first:
+                message = text.format(rank=rank, its=row[index], first=first)
+                raise error("PAWL_EINVAL", f"elastic: {message}")

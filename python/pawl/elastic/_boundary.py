@@ -119,12 +119,12 @@ class _Boundary:
         if _alive(DistributedSampler)[0]:
             why = "a DistributedSampler keeps the rank that it was made with"
         elif not self._questions.asked:
-            why = "it does not ask torch for its rank, or how many there are, in each step"
-        found = [said for said in self._job.agree_objects(why) if said]
+            why = "the script does not ask torch for rank or number of ranks in each step"
+        found = [reason for reason in self._job.agree_objects(why) if reason]
         self._in_place = not found
         self._job.fixed = bool(found)
         if found and self._job.rank == 0:
-            log.warning("elastic: all ranks start again when others are wanted: %s", found[0])
+            log.warning("elastic: all ranks restart whenever their number changes: %s", found[0])
 
 
 _boundary: _Boundary | None = None
@@ -209,12 +209,12 @@ def _convert(
     ):
         if has:
             raise error("PAWL_ENOTSUP", f"step_boundary: a model has {what}")
-    said = {
+    settings = {
         "device_ids": model.device_ids,
         "output_device": model.output_device,
         "bucket_cap_mb": model.bucket_bytes_cap // _MIB,
     }
-    said |= {name: getattr(model, name) for name in SYNC_BUFFERS if hasattr(model, name)}
+    settings |= {name: getattr(model, name) for name in SYNC_BUFFERS if hasattr(model, name)}
     module = model.module
     model.__class__ = _Plain
     _Plain.__init__(  # type: ignore[misc]
@@ -224,5 +224,5 @@ def _convert(
         *(schedulers or [None]),
         *(scalers or [None]),
         name=key,
-        **said,
+        **settings,
     )

@@ -13,13 +13,13 @@ import torch.distributed as dist
 
 from pawl import _start
 from pawl.elastic import _metrics, _states
-from pawl.elastic._job import DOOR, Job
+from pawl.elastic._job import MEMBERSHIP_FILE, Job
 from pawl.elastic._saving import LEFT, PREEMPTED, Checkpoints
-from pawl.elastic._start import begin, init_group, is_newcomer, told_place
+from pawl.elastic._start import begin, init_group, is_newcomer, launcher_place
 
 _job: Job | None = None
 _checkpoints: Checkpoints | None = None
-_told_to_leave = False
+_leave_requested = False
 
 
 def init_process_group(
@@ -43,14 +43,14 @@ def init_process_group(
 
 
 def place() -> tuple[int, int]:
-    """(rank, ranks) of this process. Waits for nobody: where the ranks have not met
+    """(rank, ranks) of this process. Never waits: where the ranks have not met
     yet, the launcher's values.
     """
-    return told_place() if _job is None else (_job.rank, _job.ranks)
+    return launcher_place() if _job is None else (_job.rank, _job.ranks)
 
 
 def known() -> Job | None:
-    """The job of this process, if it was made before; None: it was not. Waits for nobody."""
+    """The job of this process, if it was made before; None: it was not. Never waits."""
     return _job
 
 
@@ -66,7 +66,7 @@ def job() -> Job:
         atexit.register(_job.let_go)
         _listen()
         if not _job.newcomer:
-            _states.promise(_job.tell(checkpoints().read() if _job.rank == 0 else None))
+            _states.promise(_job.broadcast_object(checkpoints().read() if _job.rank == 0 else None))
         _states.load_waiting()
     return _job
 
@@ -89,12 +89,12 @@ def checkpoints() -> Checkpoints:
 
 
 def is_to_leave() -> bool:
-    """Whether this rank was told, by SIGUSR1, to leave the other ranks."""
-    return _told_to_leave
+    """Whether SIGUSR1 has asked this rank to leave the other ranks."""
+    return _leave_requested
 
 
 def check_ending() -> None:
-    """Called while nothing is trained: ends the process if it was told to end, or to leave."""
+    """Called while nothing is trained: ends the process if it was asked to end, or to leave."""
     if checkpoints().is_last():
         raise SystemExit(PREEMPTED)
     if is_to_leave():
@@ -102,14 +102,14 @@ def check_ending() -> None:
 
 
 def _listen() -> None:
-    """Listens for SIGUSR1, if ranks may come: such ranks may be told to leave."""
-    if DOOR in os.environ and threading.current_thread() is threading.main_thread():
+    """Handles SIGUSR1, which asks a rank to leave, if ranks may come and go."""
+    if MEMBERSHIP_FILE in os.environ and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGUSR1, _on_signal)
 
 
 def _on_signal(number: int, frame: FrameType | None) -> None:
-    global _told_to_leave
-    _told_to_leave = True
+    global _leave_requested
+    _leave_requested = True
 
 
 def checkpoint() -> None:

@@ -24,9 +24,9 @@ log = logging.getLogger("pawl")
 
 _MOST: Final = (1 << 31) - 1  # samples of a step, at most
 _WISHES: Final = _epochs.WISHES + _alike.N
-_WORDS: Final = 5 + _WISHES  # words of a rank at each step: see words()
+_ROW_LEN: Final = 5 + _WISHES  # numbers that a rank sends at each step: see words()
 
-_loop: AdaptiveDataLoaderHelper | None = None  # the loop under way; None: there is none
+_loop: AdaptiveDataLoaderHelper | None = None  # the current loop; None: there is none
 # The helper of the loader that models are trained with.
 _training: AdaptiveDataLoaderHelper | None = None
 
@@ -43,7 +43,7 @@ def _whole(name: str, value: Any, least: int, most: int) -> int:
     except TypeError:
         found = None
     if found is None or not least <= found <= most:
-        raise ValueError(f"{name}={value!r}: an int from {least} to {most}")
+        raise ValueError(f"{name}={value!r}: must be an int from {least} to {most}")
     return found
 
 
@@ -56,7 +56,7 @@ def refuse_in_loop(what: str) -> None:
 
 
 def training_loop() -> AdaptiveDataLoaderHelper | None:
-    """The loop under way, if its loader is the one that trains; else None."""
+    """The current loop, if its loader is the one that trains; else None."""
     return _loop if _loop is not None and _loop is _training else None
 
 
@@ -73,12 +73,19 @@ class _Position(_states.State):
 
     def save(self, fileobj: _states.Writer) -> None:
         of = self._of
-        words = [of.current_index, of.end_index, self.began, self.last, of._chosen, of._has_trained]
-        fileobj.write(json.dumps(words).encode())
+        fields = [
+            of.current_index,
+            of.end_index,
+            self.began,
+            self.last,
+            of._chosen,
+            of._has_trained,
+        ]
+        fileobj.write(json.dumps(fields).encode())
 
     def load(self, fileobj: _states.Reader) -> None:
-        of, words = self._of, json.loads(fileobj.read())
-        of.current_index, of.end_index, self.began, self.last, chosen, training = words
+        of, fields = self._of, json.loads(fileobj.read())
+        of.current_index, of.end_index, self.began, self.last, chosen, training = fields
         of._chosen = tuple(chosen) if chosen else None
         of._has_trained = training
 
@@ -106,21 +113,21 @@ class AdaptiveDataLoaderHelper:
         self._has_trained = False
         # Atomic, accum, number of ranks they are for.
         self._chosen: tuple[int, int, int] | None = None
-        self._micro: Micro | None = None  # part under way, in our loops; loops of others use _count
-        self._count = 0  # gradients of the step under way, before this one
-        self._begun_at = 0  # current_index at the begin of the step under way
+        self._micro: Micro | None = None  # current part, in our loops; loops of others use _count
+        self._count = 0  # gradients of the current step, before this one
+        self._begun_at = 0  # current_index at the start of the current step
         self._redo = False
-        self._said_as = (0, (1, 1, 1))  # rank, and Job.place, when this rank last sent its wishes
+        self._sent_as = (0, (1, 1, 1))  # rank, and Job.place, when this rank last sent its wishes
         self._wished = [False] * 3  # wishes of any rank: newcomers, checkpoint, end
         self._parting: bool | None = None  # whether this rank leaves; None: no rank does
         # Choice for the next step on: atomic, accum, ranks.
         self._next: tuple[int, int, int] | None = None
-        self._gains: list[float] = []  # gain of each model in the step under way
+        self._gains: list[float] = []  # gain of each model in the current step
         self._listeners: set[Callable[[bool], None]] = set()
         # Seconds to the gradient, of the step; atomic batch: still to be sent.
         self._measured = (0.0, 0.0, 0)
         self._wait_s = 0.0
-        # Properties of the step under way:
+        # Properties of the current step:
         self.scale = 1.0  # initial batches in it: the rest of a pass has fewer samples
         self.share = 1.0  # weight of this rank's gradient in the mean over all samples
         # Whether all ranks' gradients are of nearly as many samples as they should be.
@@ -197,7 +204,7 @@ class AdaptiveDataLoaderHelper:
 
     @property
     def gradients(self) -> int:
-        """The number of gradients of the step under way, including the one under way."""
+        """The number of gradients of the current step, the current gradient included."""
         return (self._micro.index if self._micro is not None else self._count) + 1
 
     @property
@@ -206,7 +213,7 @@ class AdaptiveDataLoaderHelper:
         return _metrics.current().progress - self._state.began
 
     def is_optim_step(self) -> bool:
-        """Whether the optimizer steps after the gradient under way."""
+        """Whether the optimizer steps after the current gradient."""
         return self._micro.last if self._micro is not None else self._count >= self.batch.accum
 
     def is_accum_step(self) -> bool:
@@ -241,7 +248,9 @@ class AdaptiveDataLoaderHelper:
         most = _whole("max_batch_size", max_batch_size, self.batch_size, _MOST)
         bounds = (None, None) if local_bsz_bounds is None else local_bsz_bounds
         if not isinstance(bounds, Sequence) or len(bounds) != 2:
-            raise ValueError(f"local_bsz_bounds={bounds!r}: a pair of ints, (lowest, highest)")
+            raise ValueError(
+                f"local_bsz_bounds={bounds!r}: must be a pair of ints, (lowest, highest)"
+            )
         low, high = bounds
         of, batch = f"local_bsz_bounds={bounds!r}, of which", self.batch_size
         low = 1 if low is None else _whole(f"{of} the lowest", low, 1, batch)
@@ -274,7 +283,7 @@ class AdaptiveDataLoaderHelper:
             return _metrics.Choice(None, None, "its noise is not known yet")
         if not metrics.fit():
             return _metrics.Choice(None, None, "nothing was measured yet")
-        metrics.tell(self._bounds(), self._remaining())
+        metrics.report_fit(self._bounds(), self._remaining())
         now = (self.batch.atomic, self.batch.accum)
         return metrics.choose(self._bounds(), self._job.place, now)
 
@@ -312,7 +321,7 @@ class AdaptiveDataLoaderHelper:
     # ---- steps ----
 
     def words(self, wait_s: float) -> list[float]:
-        """The words that this rank sends when a step is complete. ``wait_s``: time
+        """The numbers that this rank sends when a step is complete. ``wait_s``: time
         waited for others' gradients.
         """
         self._wait_s = wait_s
@@ -323,44 +332,44 @@ class AdaptiveDataLoaderHelper:
         return [*self._measured, *self._decide(), *self._wishes()]
 
     def listen(self, rows: torch.Tensor) -> None:
-        """Takes the words of all ranks."""
+        """Handles the rows of all ranks, each with the numbers of words()."""
         grad_s, step_s, measured = rows[:, :3].mean(0).tolist()
-        place = self._said_as[1]
+        place = self._sent_as[1]
         # True if all ranks that made the step have sent a time.
         if rows[:, 2].min() > 0 and len(rows) == place[1]:
             _metrics.current().record(place, round(measured), grad_s, step_s)
         self._measured = (0.0, 0.0, 0)
-        atomic, accum = (int(word) for word in rows[0, 3:5].tolist())
+        atomic, accum = (int(number) for number in rows[0, 3:5].tolist())
         if atomic > 0:
             self._next = (atomic, accum, len(rows))
-        self._hear(rows[:, _WORDS - _WISHES : _WORDS])
+        self._receive_wishes(rows[:, _ROW_LEN - _WISHES : _ROW_LEN])
 
     def _wishes(self) -> list[float]:
         """This rank's wishes: newcomers are there; a checkpoint is due; all are to end; this rank
-        is to leave; then the words that must be alike at all ranks.
+        is to leave; then the values that must be alike at all ranks.
         """
         job, checkpoints = self._job, _context.checkpoints()
-        self._said_as = (job.rank, job.place)
+        self._sent_as = (job.rank, job.place)
         due = job.rank == 0 and checkpoints.is_due(job.generation)
         leaves = job.can_go_on and _context.is_to_leave()
         wishes = (job.arrivals() > 0, due, checkpoints.is_last(), leaves)
         return [*map(float, wishes), *self._whereabouts()]
 
     def _whereabouts(self) -> list[float]:
-        """The words of _alike."""
+        """The values that _alike compares."""
         epoch = _epochs.current_epoch()
         bounds = _alike.checksum((self.max_batch_size, self.local_bsz_bounds, self._accumulate))
-        words = [-1 if epoch is None else epoch, self.position.get(epoch, -1), self.samples]
-        return [*map(float, words), float(self.batch_size), bounds, float(self.current_index)]
+        values = [-1 if epoch is None else epoch, self.position.get(epoch, -1), self.samples]
+        return [*map(float, values), float(self.batch_size), bounds, float(self.current_index)]
 
-    def _hear(self, wishes: torch.Tensor) -> None:
-        """Takes wishes. Rows are of the ranks that have sent them; some of these
+    def _receive_wishes(self, wishes: torch.Tensor) -> None:
+        """Handles wishes. Rows are of the ranks that have sent them; some of these
         may be gone, and ranks renumbered since.
         """
         _alike.check(wishes[:, -_alike.N :].tolist())
         wishes = wishes[:, : -_alike.N]
         *self._wished, _ = (wishes > 0).any(0).tolist()
-        rank, place = self._said_as
+        rank, place = self._sent_as
         rank = rank if len(wishes) == place[1] else self._job.rank
         leavers = wishes[:, -1].nonzero().flatten().tolist()
         if len(leavers) == len(wishes):
@@ -390,35 +399,35 @@ class AdaptiveDataLoaderHelper:
         """
         if not self.training:
             with contextlib.suppress(Skipped):
-                self._hear(self._job.agree(self._wishes()))
+                self._receive_wishes(self._job.agree(self._wishes()))
         self._do_wishes()
-        self._job.tell_imports()
+        self._job.write_imports()
 
     def settle_ranks(self) -> None:
         """Before a step: lets newcomers find the job, and waits while there are
         fewer ranks than it needs.
         """
-        job, said = self._job, False
+        job, logged = self._job, False
         job.open_door()
         while job.ranks < job.least:
-            if not said and job.rank == 0:
-                log.warning("elastic: waits for ranks: %d of at least %d", job.ranks, job.least)
-            said = True
-            self._hear(job.agree(self._wishes()))
+            if not logged and job.rank == 0:
+                log.warning("elastic: waiting for ranks: %d of at least %d", job.ranks, job.least)
+            logged = True
+            self._receive_wishes(job.agree(self._wishes()))
             self._do_wishes()
             job.open_door()
             time.sleep(seconds("elastic_data_look"))
 
     def redo(self) -> None:
-        """Marks the step under way as failed: its samples come again."""
+        """Marks the current step as failed: its samples come again."""
         self._redo = True
 
     def tell_after(self, listener: Callable[[bool], None]) -> None:
-        """Calls ``listener`` when the step under way is over: with False if it is done again."""
+        """Calls ``listener`` when the current step is over: with False if it is done again."""
         self._listeners.add(listener)
 
     def gain(self, gain: float) -> None:
-        """Notes that a model has made a step in this one, worth ``gain`` steps of
+        """Records that a model has made a step in this one, worth ``gain`` steps of
         an initial batch.
         """
         self._gains.append(gain)
@@ -485,7 +494,7 @@ class AdaptiveDataLoaderHelper:
 
     @contextlib.contextmanager
     def profile(self, commit: bool, micro: Micro | None = None) -> Iterator[None]:
-        """The context of a batch's computation; set ``current_index`` behind the batch in it.
+        """The context of a batch's computation; set ``current_index`` after the batch in it.
 
         It is set back where a step is to be done again. ``commit``: whether the time counts.
         ``micro``: the part of the step, in loops of ours, which see to current_index themselves.
@@ -587,7 +596,9 @@ def _length(dataset: Any) -> int:
         )
     n = len(dataset)
     if n < 1:
-        raise ValueError(f"AdaptiveDataLoader: {kind} has len() {n}: at least 1 sample")
+        raise ValueError(
+            f"AdaptiveDataLoader: {kind} has len() {n}: it must have at least 1 sample"
+        )
     return n
 
 

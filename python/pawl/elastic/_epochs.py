@@ -9,7 +9,7 @@ from typing import Final
 from pawl.elastic import _alike, _context, _metrics, _record, _states
 from pawl.elastic._job import Skipped
 
-WISHES: Final = 4  # words of a rank in a loop, before those of _alike
+WISHES: Final = 4  # numbers of a rank in a loop, before those of _alike
 
 
 class _Epochs(_states.State):
@@ -19,7 +19,7 @@ class _Epochs(_states.State):
         super().__init__(".adaptdl-epoch")
         self.finished = 0
         self.current: int | None = None
-        self.until = 0  # the loop under way ends before this epoch
+        self.until = 0  # the current loop ends before this epoch
         _states.load_state(self)
 
     def save(self, fileobj: _states.Writer) -> None:
@@ -83,7 +83,7 @@ def remaining_epochs_until(epoch: int) -> Iterator[int]:
 
 def _agree_on_end(finished: int) -> None:
     """Waits until all ranks have come here: else one could end while others wait for it, or go on
-    alone. Sends words as in a loop, so that ranks inside a loop notice that this one is elsewhere.
+    alone. Sends a row as in a loop, so that ranks inside a loop notice that this one is elsewhere.
     """
     while True:
         with contextlib.suppress(Skipped):
@@ -93,12 +93,12 @@ def _agree_on_end(finished: int) -> None:
 
 
 def current_epoch() -> int | None:
-    """The epoch under way; None: outside of the loop."""
+    """The current epoch; None: outside of the loop."""
     return None if _epochs is None else _epochs.current
 
 
 def epochs_left() -> int:
-    """The number of epochs left in the loop under way, the current one included."""
+    """The number of epochs left in the current loop, the current one included."""
     return _state().until - _state().finished
 
 

@@ -70,7 +70,7 @@ class GradientNoiseScale:
 
     @property
     def accum_count(self) -> int:
-        """The number of gradients of the step under way, including the one under way."""
+        """The number of gradients of the current step, the current gradient included."""
         loop = _data.training_loop()
         return 0 if loop is None else loop.gradients
 
@@ -80,7 +80,7 @@ class GradientNoiseScale:
         return self._adp._may_zero
 
     def reset_accumulation(self, *args: Any, **kwargs: Any) -> None:
-        """Does the same as ``optimizer.zero_grad()``: a step under way keeps its gradients."""
+        """Does the same as ``optimizer.zero_grad()``: the current step keeps its gradients."""
         self._adp.optimizer.zero_grad(*args, **kwargs)
 
     def set_accum_scale(self, accum_scale: float) -> None:

@@ -170,13 +170,13 @@ class Norms:
         """
         size, start = flat.element_size(), flat.data_ptr()
         rows: dict[int, list[tuple[int, int, int, float, float]]] = {}
-        held = []  # keeps tensors alive: rows have only addresses
+        keepalive = []  # keeps tensors alive: rows have only addresses
         for span, first, last in cuts:
             row = rows.setdefault(span.group, [])
             by = self._second(span, flat.dtype)
             at, n = start + first * size, last - first
             if by is not None:
-                held.append(by[0])
+                keepalive.append(by[0])
                 row.append((at, n, by[0].data_ptr() + (first - span.first) * size, by[1], by[2]))
             elif row and row[-1][2] == 0 and row[-1][0] + row[-1][1] * size == at:
                 row[-1] = (row[-1][0], row[-1][1] + n, 0, 0.0, 0.0)
@@ -225,7 +225,7 @@ def is_host(tensor: torch.Tensor) -> bool:
 
 
 def _bring(sums: torch.Tensor) -> tuple[torch.Tensor, Any]:
-    """Copies sums to host memory; the copy, and an event behind it (None: they
+    """Copies sums to host memory; the copy, and an event after it (None: they
     are there already).
     """
     if not sums.is_cuda:
@@ -281,14 +281,14 @@ class Pair:
     def __init__(self, norms: Norms) -> None:
         self._norms = norms
         self._step = 0
-        self._seen: dict[int, torch.Tensor] = {}  # buckets of the step under way, to be kept
+        self._seen: dict[int, torch.Tensor] = {}  # buckets of the current step, to be kept
         self._kept: dict[int, torch.Tensor] = {}  # buckets of the step before, if it begins a pair
         self._scale = 0.0  # initial batches in the step before
         self._local: list[float] = []  # norms of the step before
         self._total: list[float] = []  # norms of the mean of both steps
 
     def see(self, index: int, buffer: torch.Tensor, layout: list[Span]) -> None:
-        """Takes a bucket of the step under way, before the script can change it."""
+        """Takes a bucket of the current step, before the script can change it."""
         if index == 0:
             self._seen, self._total = {}, [0.0] * self._norms.groups
         if self._kept:

@@ -15,14 +15,14 @@ from pawl._times import seconds
 _URL: Final = "ADAPTDL_SUPERVISOR_URL"
 # Names a file for a job of `pawl sched` to write; the scheduler reads it.
 _FILE: Final = "PAWL_HINTS"
-VERSION: Final = 1  # version of the words that Pawl's jobs add to AdaptDL's
+VERSION: Final = 1  # version of the keys that Pawl's jobs add to AdaptDL's
 # Parameters of the time of a step, as in struct pawl_perf. AdaptDL's have no
 # delta_n, and another order.
 PERF: Final = ("alpha_c", "beta_c", "alpha_r", "beta_r", "alpha_n", "beta_n", "delta_n", "gamma")
 ADAPTDL_PERF: Final = ("alpha_c", "beta_c", "alpha_n", "beta_n", "alpha_r", "beta_r", "gamma")
 
 log = logging.getLogger("pawl")
-_told = False
+_has_warned = False
 _busy = threading.Lock()
 
 
@@ -41,7 +41,7 @@ def make(
     progress: float,
     remaining: float | None,
 ) -> dict[str, Any]:
-    """The words of AdaptDL's ``PUT /hints``, whose scheduler drops unknown ones, and ours.
+    """The keys of AdaptDL's ``PUT /hints``, whose scheduler drops unknown ones, and ours.
 
     ``replicas``: most replicas that were measured. ``interval``: 95 % interval of the noise scale,
     in initial batches. ``progress``, ``remaining``: steps of an initial batch. None: not known.
@@ -87,20 +87,20 @@ def post(hints: dict[str, Any], job: str = "") -> None:
 
 def _write(path: str, hints: dict[str, Any]) -> None:
     """Writes the file as a whole: a reader sees all of it, or the version before."""
-    global _told
+    global _has_warned
     new = f"{path}.{os.getpid()}"
     try:
         with open(new, "w") as file:
             json.dump(hints, file)
         os.replace(new, path)
     except OSError as failed:
-        if not _told:
+        if not _has_warned:
             log.warning("elastic: hints cannot be written to %s: %s", path, failed)
-        _told = True
+        _has_warned = True
 
 
 def _put(where: str, hints: dict[str, Any]) -> None:
-    global _told
+    global _has_warned
     try:
         put = urllib.request.Request(
             where,
@@ -111,8 +111,8 @@ def _put(where: str, hints: dict[str, Any]) -> None:
         with urllib.request.urlopen(put, timeout=seconds("elastic_hints")):
             pass
     except OSError as failed:
-        if not _told:
+        if not _has_warned:
             log.warning("elastic: %s does not take hints: %s", where, failed)
-        _told = True
+        _has_warned = True
     finally:
         _busy.release()

@@ -35,12 +35,13 @@ from pawl.errors import PawlError
 log = logging.getLogger("pawl")
 
 _T = TypeVar("_T")
-# A file with the name of rank 0's door, and the numbers of all ranks, for programs that start more.
-DOOR: Final = "PAWL_ELASTIC_DOOR"
+# Names the membership file: the address of rank 0's join listener, and the numbers of all ranks.
+# Programs that start more ranks read it.
+MEMBERSHIP_FILE: Final = "PAWL_ELASTIC_DOOR"
 # Suffix of a second file: modules that rank 0 has imported, a line each.
 _IMPORTS: Final = ".imports"
 _IMPORTED: Final = 2  # agreements after which most modules are imported
-# Content of the door's file when the job has ended; the exit code follows, if not 0.
+# Content of the membership file when the job has ended; the exit code follows, if not 0.
 _OVER: Final = "over"
 JOIN: Final = _register.JOIN  # number of a newcomer; a process without it has RANK
 _LEAST: Final = "PAWL_ELASTIC_MIN"  # least number of ranks; with fewer, nothing is trained
@@ -82,10 +83,10 @@ class Job:
         self._kept: list[dist.ProcessGroup] = []
         self._number = int(os.environ.get(JOIN) or os.environ.get("RANK") or 0)
         self._numbers: list[int] = []  # numbers of all ranks
-        self._told_door = ""
-        self._door_fails = ""  # last error of writing the door's file
-        self._told_imports = False
-        self._others_part = False  # True: lost ranks are those that were told to leave
+        self._membership_text = ""
+        self._membership_error = ""  # last error of writing the membership file
+        self._imports_written = False
+        self._others_part = False  # True: lost ranks are those that were asked to leave
         self.fixed = False  # True: its ranks cannot go and come
         self._meet()
         self._began_first = self.rank == 0 and not newcomer
@@ -97,11 +98,11 @@ class Job:
         hosts = Counter(host for host, *_ in table)
         self.place = (len(hosts), self.ranks, max(hosts.values()))
         self._numbers = [number for _, number, *_ in table]
-        return [said for _, _, *said in table]
+        return [rest for _, _, *rest in table]
 
     def let_go(self) -> None:
         """Called before the process ends: some versions of gloo abort if their group outlives the
-        interpreter, or if their thread has yet to give a tensor back, for which it takes the
+        interpreter, or if their thread has yet to give a tensor back, for which it needs the
         interpreter.
         """
         ours = isinstance(self.group, Membership)
@@ -151,7 +152,7 @@ class Job:
             return result
 
     def lose(self, lost: PawlError) -> None:
-        """Notes that gradients could not be reduced: the step is done again, once all ranks have
+        """Records that gradients could not be reduced: the step is done again, once all ranks have
         come to its end. Raises the error if the job cannot go on.
         """
         self._check_survivable(lost)
@@ -188,17 +189,17 @@ class Job:
                 top = max(agreed for agreed, _ in table)
                 behind = any(agreed < top for agreed, _ in table)
                 first = next(r for r, (agreed, _) in enumerate(table) if agreed == top)
-                told = self.tell(self._last, first) if behind else None
+                result = self.broadcast_object(self._last, first) if behind else None
                 break
             except PawlError as again:
                 lost = again
         # A program that starts ranks checks at once whether others go on.
         self.open_door(again=False)
-        # Else the rank may have ended well, and too early.
+        # Logged even if the lost rank ended with 0: it did so too early.
         if self.rank == 0 and not self._others_part:
             log.warning("elastic: %s: %d of %d ranks go on", why, self.ranks, before)
         if self._agreed < top:
-            return [told]
+            return [result]
         if waiting and not behind and not all(waits for _, waits in table):
             raise Skipped
         return []
@@ -236,55 +237,57 @@ class Job:
     # ---- newcomers ----
 
     def open_door(self, again: bool = True) -> None:
-        """At rank 0: lets newcomers find the job, by the file that they are told of.
+        """At rank 0: writes the membership file, by which newcomers find the job.
 
         A rank 0 that was stopped while the others went on may have written an old text there.
         ``again``: write the text, if the ranks have changed, even where the file says that the job
         is over.
         """
-        path = os.environ.get(DOOR)
+        path = os.environ.get(MEMBERSHIP_FILE)
         if not path or self.rank != 0 or self.newcomer or not self.can_go_on:
             return
         text = " ".join(map(str, [self.group.door(), *self._numbers]))
-        said = _read(Path(path))
-        changed = text != self._told_door
-        if (changed and again) if _is_over(said) else (changed or said != text):
-            self._write_door(Path(path), text)
+        content = _read(Path(path))
+        changed = text != self._membership_text
+        if (changed and again) if _is_over(content) else (changed or content != text):
+            self._write_membership(Path(path), text)
 
-    def _write_door(self, path: Path, text: str) -> None:
+    def _write_membership(self, path: Path, text: str) -> None:
         """Writes the file. If that fails, as on a full disk, training goes on, and
         a later call tries again.
         """
         try:
             _write(path, text)
-            self._told_door = text
+            self._membership_text = text
         except OSError as why:
-            if self._door_fails != str(why):
-                log.warning("elastic: nobody can join, its door cannot be written: %s", why)
-            self._door_fails = str(why)
+            if self._membership_error != str(why):
+                log.warning(
+                    "elastic: no rank can join, as the membership file cannot be written: %s", why
+                )
+            self._membership_error = str(why)
 
     def close_door(self, code: int) -> None:
-        """At rank 0, before all ranks end with this code: tells launchers and waiting newcomers."""
-        if self._told_door:
+        """At rank 0, before all ranks end with this code: notifies launchers and newcomers."""
+        if self._membership_text:
             # Without the file, each launcher sees how its own ranks end.
             with contextlib.suppress(OSError):
-                _write(Path(os.environ[DOOR]), f"{_OVER} {code}\n")
+                _write(Path(os.environ[MEMBERSHIP_FILE]), f"{_OVER} {code}\n")
 
-    def tell_imports(self) -> None:
+    def write_imports(self) -> None:
         """At rank 0, between two steps: lists its modules, once most are imported, so that programs
         that start newcomers can import them in advance.
         """
-        if self._told_imports or self.rank != 0 or self._agreed < _IMPORTED:
+        if self._imports_written or self.rank != 0 or self._agreed < _IMPORTED:
             return
-        self._told_imports = True
-        path = os.environ.get(DOOR)
+        self._imports_written = True
+        path = os.environ.get(MEMBERSHIP_FILE)
         if path:
             # Without the file, newcomers import the modules themselves.
             with contextlib.suppress(OSError):
                 _write(Path(path + _IMPORTS), "\n".join(list(sys.modules)))
 
     def arrivals(self) -> int:
-        """The number of newcomers that wait at this rank's door."""
+        """The number of newcomers that wait at this rank's join listener."""
         return self.group.waiting() if self.can_go_on else 0
 
     def admit(self, pack: Callable[[], dict[str, Any]]) -> None:
@@ -312,18 +315,17 @@ class Job:
         before, was = self.ranks, [*self._kept, self.group]
         self._succeed(joined)
         self._meet()
-        self.open_door(
-            again=False
-        )  # whoever starts them is to know at once that they are not alone
+        # A program that starts ranks sees at once that the newcomers are not alone.
+        self.open_door(again=False)
         for group in was:
             group.shutdown()
         self._kept.clear()
         mine = [r for r in range(before, self.ranks) if (r - before) % before == self.rank]
         if mine:
-            head, tensors = _wire.take_apart((self._agreed, pack()))
-            told = [torch.tensor([head.numel()], device="cpu"), head, *tensors]
+            header, tensors = _wire.take_apart((self._agreed, pack()))
+            message = [torch.tensor([header.numel()], device="cpu"), header, *tensors]
             for newcomer in mine:
-                sent = [dist.isend(t, group=self.group, group_dst=newcomer) for t in told]
+                sent = [dist.isend(t, group=self.group, group_dst=newcomer) for t in message]
                 for work in sent:
                     work.wait()
 
@@ -337,20 +339,20 @@ class Job:
         """
         if not self.newcomer:
             return
-        self._succeed(_knock(Path(os.environ[DOOR]), meanwhile))
+        self._succeed(_request_join(Path(os.environ[MEMBERSHIP_FILE]), meanwhile))
         self.newcomer = False
         self._meet()
         size = torch.empty(1, dtype=torch.int64, device="cpu")
         sender = dist.recv(size, group=self.group)
-        head = torch.empty(int(size), dtype=torch.uint8, device="cpu")
-        dist.recv(head, sender, group=self.group)
+        header = torch.empty(int(size), dtype=torch.uint8, device="cpu")
+        dist.recv(header, sender, group=self.group)
         tensors = [
-            torch.empty(shape, dtype=dtype, device="cpu") for dtype, shape in _wire.rooms(head)
+            torch.empty(shape, dtype=dtype, device="cpu") for dtype, shape in _wire.rooms(header)
         ]
         received = [dist.irecv(tensor, sender, group=self.group) for tensor in tensors]
         for work in received:
             work.wait()
-        self._agreed, packed = _wire.put_together(head, tensors)
+        self._agreed, packed = _wire.put_together(header, tensors)
         unpack(packed)
 
     # ---- collectives ----
@@ -368,7 +370,7 @@ class Job:
     def _gather_objects(self, mine: Any) -> list[Any]:
         return [_wire.load(data) for data in _wire.gather(_wire.dump(mine), self._gather)]
 
-    def tell(self, mine: Any, root: int = 0) -> Any:
+    def broadcast_object(self, mine: Any, root: int = 0) -> Any:
         """Root's object, at all ranks."""
         data = (
             _wire.dump(mine)
@@ -399,7 +401,7 @@ class Job:
 
 
 def _read(path: Path) -> str:
-    """The text of a door's file; "" if there is none, or it cannot be read now. NFS shows a new
+    """The text of a membership file; "" if there is none, or it cannot be read now. NFS shows a new
     file once its directory has been opened (docs/nfs.md).
     """
     try:
@@ -409,8 +411,8 @@ def _read(path: Path) -> str:
         return ""
 
 
-def _is_over(said: str) -> bool:
-    return said.partition(" ")[0] == _OVER
+def _is_over(content: str) -> bool:
+    return content.partition(" ")[0] == _OVER
 
 
 def _write(path: Path, text: str) -> None:
@@ -423,32 +425,34 @@ def _write(path: Path, text: str) -> None:
 
 
 class _Moved(Exception):
-    """The door is at another rank now: the rank of this one may be stopped, and never answer."""
+    """The join listener is at another rank now: the rank of this one may never answer."""
 
 
-def _knock(path: Path, meanwhile: Callable[[], None]) -> dist.ProcessGroup:
-    """Waits until it is admitted; the door may move to another rank meanwhile."""
+def _request_join(path: Path, meanwhile: Callable[[], None]) -> dist.ProcessGroup:
+    """Waits until it is admitted; the join listener may move to another rank meanwhile."""
     end = time.monotonic() + seconds("elastic_join")
 
-    def look(door: str) -> None:
+    def look(address: str) -> None:
         meanwhile()
-        if _read(path).partition(" ")[0] not in (door, ""):
-            raise _Moved(f"{door} is no longer its door")
+        if _read(path).partition(" ")[0] not in (address, ""):
+            raise _Moved(f"{address} is no longer the address")
 
     while True:
         meanwhile()
-        said = _read(path)
-        door, _, behind = said.partition(" ")
-        if _is_over(said):
-            raise SystemExit(int(behind or 0))
+        content = _read(path)
+        address, _, exit_code = content.partition(" ")
+        if _is_over(content):
+            raise SystemExit(int(exit_code or 0))
         try:
-            if not door:
-                raise _Moved("there is no door yet")
+            if not address:
+                raise _Moved("the file has no address yet")
             return _membership.join(
-                door, timedelta(seconds=seconds("elastic_join")), functools.partial(look, door)
+                address,
+                timedelta(seconds=seconds("elastic_join")),
+                functools.partial(look, address),
             )
         except (PawlError, _Moved) as why:
             if time.monotonic() > end:
-                log.error("elastic: nobody let this rank in at %s: %s", path, why)
+                log.error("elastic: this rank was not admitted by way of %s: %s", path, why)
                 raise SystemExit(_NOBODY) from why
         time.sleep(seconds("elastic_join_again"))

@@ -15,7 +15,7 @@ from pawl.elastic import _hints, _states
 if TYPE_CHECKING:
     from pawl.elastic._model import AdaptiveDataParallel
 
-_REFIT: Final = "PAWL_ELASTIC_REFIT"  # seconds between two looks for a better batch
+_REFIT: Final = "PAWL_ELASTIC_REFIT"  # seconds between two searches for a better batch
 _REFIT_S: Final = 30.0
 # First pause, relative to _REFIT, at first and after ranks changed; doubles up to it.
 _FIRST: Final = 1 / 32
@@ -27,7 +27,7 @@ Key = tuple[tuple[int, int, int], int]  # a place, and an atomic batch
 
 @dataclass(frozen=True)
 class Choice:
-    """The result of a look for a better batch."""
+    """The result of a search for a better batch."""
 
     batch: tuple[int, int] | None  # atomic, accum; None: unchanged
     goodput: float | None  # predicted goodput from now on; None: not known
@@ -46,7 +46,7 @@ class Metrics(_states.State):
         self._profile: dict[Key, list[float]] = {}  # steps, seconds of gradients, seconds of steps
         self._models: list[AdaptiveDataParallel] = []
         self._refit_s = float(os.environ.get(_REFIT) or _REFIT_S)
-        self._pause_s = _FIRST * self._refit_s  # pause before the next look
+        self._pause_s = _FIRST * self._refit_s  # pause before the next search
         self._refit_due = time.monotonic() + self._pause_s
         self._since = (0, time.monotonic())  # step and time when ranks had last gone or come
         _states.load_state(self)
@@ -115,7 +115,7 @@ class Metrics(_states.State):
             self._pause_s = min(2 * self._pause_s, self._refit_s)
         return True
 
-    def tell(self, bounds: tuple[int, int, int, int, bool], remaining: float | None) -> None:
+    def report_fit(self, bounds: tuple[int, int, int, int, bool], remaining: float | None) -> None:
         """Reports the last fit to a scheduler, if there is one. ``remaining``: see _hints.make."""
         assert self.perf is not None
         replicas = max(place[1] for place, _ in self._profile)

@@ -173,7 +173,7 @@ class AdaptiveDataParallel(DistributedDataParallel):
         if isinstance(optimizer, torch.optim.LBFGS):
             raise ValueError(
                 "AdaptiveDataParallel: LBFGS needs several gradients of the same samples in a "
-                "step, of which ranks reduce one: use SGD, Adam or another that needs but one"
+                "step, but ranks reduce only one: use SGD, Adam or another that needs one"
             )
         self._job = _context.job()
         asked = [ddp_kwargs.pop(name, None) for name in SYNC_BUFFERS]
@@ -192,7 +192,7 @@ class AdaptiveDataParallel(DistributedDataParallel):
             functools.partial(_rules.second_moment, optimizer) if whitens else lambda *_: None,
         )
         self.noise = NoiseScale(self._norms.groups)
-        self._parts = Parts(self._norms)  # gradients of the step under way
+        self._parts = Parts(self._norms)  # gradients of the current step
         self._pair = Pair(self._norms)
         self._on_host = all(is_host(p) for p in self.module.parameters())
         self._last = _Last()
@@ -429,15 +429,15 @@ class AdaptiveDataParallel(DistributedDataParallel):
         try:
             job.check_gradients()
             lacks = any(span.lacks for _, layout in self._buckets for span in layout)
-            words = [*loop.words(wait_s), float(lacks)]
+            row = [*loop.words(wait_s), float(lacks)]
             sums, of = self._norms.take(step)
-            rows = job.agree([*words, *sums])
+            rows = job.agree([*row, *sums])
             loop.listen(rows)
-            if step.ranks > 1 and rows[:, len(words) - 1].any():
+            if step.ranks > 1 and rows[:, len(row) - 1].any():
                 self._take_unused()
             self.noise.age(step.scale)
             if of is not None and len(rows) == of.ranks:  # else the norms of lost ranks are missing
-                total = rows[:, len(words) :].sum(0).tolist()
+                total = rows[:, len(row) :].sum(0).tolist()
                 self._take_norms(of, total, first if of is step else None)
             self._regroup()
             loop.gain(_core.gain(self.noise.moments(), loop.scale))
@@ -474,8 +474,8 @@ class AdaptiveDataParallel(DistributedDataParallel):
                 self.noise.add(local, total, step.parts, step.scale)
         elif not step.even:
             self._pair.forget()
-        elif (told := self._pair.next(total, step.square, step.scale)) is not None:
-            self.noise.add(*told, 2, 2 * step.scale, differences=True)
+        elif (pair_norms := self._pair.next(total, step.square, step.scale)) is not None:
+            self.noise.add(*pair_norms, 2, 2 * step.scale, differences=True)
 
 
 def _closure_of(closure: Any = None, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:

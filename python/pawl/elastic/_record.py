@@ -1,4 +1,4 @@
-"""A job's log of itself: a line and a row at each look for a better batch."""
+"""A job's log of itself: a line and a row at each search for a better batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from pawl import _core
-from pawl._lines import say
+from pawl._lines import emit
 from pawl._report._training import FIELDS, FILE, Row
 from pawl._times import seconds
 from pawl.elastic._saving import root
@@ -62,7 +62,7 @@ class Record:
         self._last, self._initial, self._since = row, initial, (now, row.progress, samples)
         row.time, row.job, row.attempt = time.time(), self._job, self._attempt
         if row.event != "started":
-            say(log, logging.INFO, "%s", row.text())
+            emit(log, logging.INFO, "%s", row.text())
         if self._path is not None:
             self._write(row)
 
@@ -92,7 +92,7 @@ class Record:
             while (row := self._rows.get()) is not None:
                 _append(self._path, row)
         except OSError as failed:
-            say(log, logging.WARNING, "elastic: no more rows in %s: %s", self._path, failed)
+            emit(log, logging.WARNING, "elastic: no more rows in %s: %s", self._path, failed)
 
 
 def _append(path: Path, row: Row) -> None:

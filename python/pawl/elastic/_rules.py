@@ -108,7 +108,7 @@ class ScalingRuleBase:
 
     def _initialized(self) -> Any:
         if self.adp is None:
-            raise ValueError("a scaling rule is given to AdaptiveDataParallel first")
+            raise ValueError("pass the scaling rule to AdaptiveDataParallel first")
         return self.adp
 
     def _by_gain(self, power: float, scale: float) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -198,7 +198,7 @@ class LEGWScale(ScalingRuleBase):
             return int(adp.initial_batch)
         loader = _data.current_dataloader()
         if loader is None:
-            raise ValueError("LEGWScale: by hand it is asked within a loop over a loader")
+            raise ValueError("LEGWScale used by hand works only within a loop over a loader")
         return loader.batch_size
 
 
@@ -234,12 +234,12 @@ def second_moment(optimizer: torch.optim.Optimizer, group: dict[str, Any], p: An
         return None
     steps, eps = state.get("step", 5), group.get("eps", 1e-8)
     if isinstance(steps, torch.Tensor) and not steps.is_cpu:
-        return moment, *_told_there(steps, beta, eps)
+        return moment, *_correction_on_device(steps, beta, eps)
     steps = float(steps)
     return (moment, 1 / (1 - beta**steps), eps) if steps >= 5 else None
 
 
-def _told_there(steps: torch.Tensor, beta: float, eps: float) -> tuple[Any, Any]:
+def _correction_on_device(steps: torch.Tensor, beta: float, eps: float) -> tuple[Any, Any]:
     """Factor and eps where a device counts the steps, without waiting for it: gradients are divided
     by 1 before the fifth step.
     """

@@ -29,7 +29,7 @@ _COMMIT: Final = "PAWL_ELASTIC_COMMIT"  # seconds between two checkpoints commit
 _LEAST_S: Final = 1.0  # seconds between two saves, at least
 _DEAREST: Final = 20  # seconds between two saves, at least, in durations of the last save
 _KEEP: Final = 2
-LEFT: Final = 79  # exit code: this rank has left the others, as it was told
+LEFT: Final = 79  # exit code: this rank has left the others, as requested
 PREEMPTED: Final = 143  # exit code: the job has saved, and wants to be started again
 
 
@@ -42,7 +42,7 @@ class Checkpoints:
     """The checkpoints of one job; ``root`` "": there are none.
 
     Every few seconds one is committed to memory, which outlives the ranks; so is one when ranks
-    have gone or come, and behind each pass, since it may be long until the next one. Once in a
+    have gone or come, and after each pass, since it may be long until the next one. Once in a
     while the newest is made durable.
     """
 
@@ -55,7 +55,7 @@ class Checkpoints:
         self._soonest = 0.0  # no save before this time
         self._generation = 0  # generation of the ranks at the last save
         self._engine: Engine | None = None
-        self._has_read = False  # a checkpoint was read, and _tell_left not called yet
+        self._has_read = False  # a checkpoint was read, and _warn_unclaimed not called yet
         self._listens = bool(self.root) and _stop.install(interrupt=True)
 
     def is_due(self, generation: int) -> bool:
@@ -72,7 +72,7 @@ class Checkpoints:
         self._due = 0.0
 
     def is_last(self) -> bool:
-        """Whether this process was told to end, by SIGTERM or SIGINT."""
+        """Whether this process was asked to end, by SIGTERM or SIGINT."""
         return self._listens and _stop.asked()
 
     def read(self) -> dict[str, torch.Tensor]:
@@ -110,11 +110,11 @@ class Checkpoints:
                 if wait and save.wait("committed", seconds("elastic_flush")):
                     self._open().flush(0)
                 return
-            except PawlError as held:
-                if held.name != "PAWL_EBUSY" or not took_over or time.monotonic() > end:
+            except PawlError as busy:
+                if busy.name != "PAWL_EBUSY" or not took_over or time.monotonic() > end:
                     raise
                 if not wait:
-                    log.warning("elastic: not saved, but when the next save is due: %s", held)
+                    log.warning("elastic: skipped a save; the next one will try again: %s", busy)
                     self._due = time.monotonic() + self._commit_s
                     return
             time.sleep(seconds("elastic_save_again"))
@@ -122,7 +122,7 @@ class Checkpoints:
     def _save(self) -> Save:
         if self._has_read:
             self._has_read = False
-            self._tell_left()
+            self._warn_unclaimed()
         began = time.monotonic()
         parts = {_states.file_of(state.name): _part_of(state) for state in _states.every()}
         tag = f"elastic-{_metrics.current().steps}"
@@ -132,15 +132,15 @@ class Checkpoints:
         self._soonest = now + min(max(_LEAST_S, _DEAREST * (now - began)), self._interval_s)
         return save
 
-    def _tell_left(self) -> None:
+    def _warn_unclaimed(self) -> None:
         """Before the first save: warns of saved states that nothing has loaded; the
         save will not have them.
         """
         left = _states.unclaimed()
         if left:
             log.warning(
-                "elastic: begins anew, as nothing here has taken what was saved of it: %s: a name, "
-                "or a model's shape, is not what it was",
+                "elastic: begins anew, without saved states that nothing here has loaded: %s: a "
+                "name, or a model's shape, has changed",
                 ", ".join(left),
             )
 
@@ -149,7 +149,7 @@ class Checkpoints:
         if self._engine is None or self._engine.flush():
             return None
         newest = self._engine.newest
-        return (newest.error if newest is not None else None) or "it took too long"
+        return (newest.error if newest is not None else None) or "writing it took too long"
 
     def finish(self) -> None:
         """Waits until the last save of the job is durable. Else logs it, and the process will not

@@ -25,7 +25,7 @@ log = logging.getLogger("pawl")
 VERSION: Final = "0.2.11"  # version of AdaptDL whose names and protocols these are
 
 
-_begun = False  # begin() was called, by code that needed ranks before the script said how they meet
+_begun = False  # begin() was called, by code that needed ranks before the script set how they meet
 
 
 def is_newcomer() -> bool:
@@ -33,8 +33,8 @@ def is_newcomer() -> bool:
     return bool(os.environ.get(JOIN))
 
 
-def told_place() -> tuple[int, int]:
-    """(rank, ranks) of this process, as its launcher says."""
+def launcher_place() -> tuple[int, int]:
+    """(rank, ranks) of this process, from its launcher's variables."""
     if is_newcomer():
         return 0, 1
     if _is_adaptdl(os.environ):
@@ -95,11 +95,13 @@ def _keep(backend: str | None, world_size: int | None, rank: int | None) -> None
     want = have[0] if rank is None else rank, have[1] if world_size is None else world_size
     if want != have and not is_newcomer():
         raise ValueError(
-            f"init_process_group: rank {want[0]} of {want[1]}; what was asked before it is "
-            f"of rank {have[0]} of {have[1]}, as the launcher says"
+            f"init_process_group: rank {want[0]} of {want[1]}; earlier calls were answered "
+            f"for rank {have[0]} of {have[1]}, as the launcher set"
         )
     if backend not in (None, _register.NAME):
-        log.info("elastic: the ranks have met already, with backend pawl in %s's place", backend)
+        log.info(
+            "elastic: the ranks are connected already, by backend pawl in place of %s", backend
+        )
 
 
 def _set_variables() -> None:
@@ -124,7 +126,8 @@ def _check_version(scheduler: str) -> None:
     if found is None or scheduler == "0.0.0" or found[1] == VERSION.split(".")[0]:
         return
     raise error(
-        "PAWL_ENOTSUP", f"elastic: the scheduler is of version {scheduler}, this is as {VERSION}"
+        "PAWL_ENOTSUP",
+        f"elastic: the scheduler is of version {scheduler}; this job supports {VERSION}",
     )
 
 

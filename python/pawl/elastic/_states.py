@@ -93,13 +93,13 @@ def load_state(state: State) -> bool:
     from pawl.elastic import _context  # imported here: _context needs this module
 
     _context.job()  # reads the saved values
-    told = _pending.pop(file_of(state.name), None)
-    if told is None:
+    value = _pending.pop(file_of(state.name), None)
+    if value is None:
         return False
-    if isinstance(state, ObjectState) and not isinstance(told, torch.Tensor):
-        state.unpack(told)
+    if isinstance(state, ObjectState) and not isinstance(value, torch.Tensor):
+        state.unpack(value)
     else:
-        state.load(io.BytesIO(told.numpy().tobytes()))
+        state.load(io.BytesIO(value.numpy().tobytes()))
     return True
 
 

@@ -2,7 +2,7 @@
 
 Plain Python, NumPy's and torch's values are sent in the form of _ckpt/_structure.py: JSON, which
 can run nothing, and tensors. An object of another kind is pickled, with the objects around it:
-ranks of a job run the same program, and nobody else is among them.
+ranks of a job run the same program, and no other process is among them.
 
 Layout of the one tensor of bytes: a number of 8 bytes, little-endian, the length of the JSON; the
 JSON; each tensor, from a multiple of 64 on. The JSON: {"value": structure, or null: a pickle,
@@ -23,9 +23,9 @@ import torch
 from pawl._ckpt import _structure
 from pawl.errors import PawlError, error
 
-_WORD: Final = 8  # bytes of the first number
+_LENGTH_BYTES: Final = 8  # bytes of the first number
 _ALIGNED: Final = 64
-_WHERE: Final = "what a rank tells"
+_WHERE: Final = "an object that a rank sent"
 
 
 def aligned(size: int) -> int:
@@ -52,18 +52,18 @@ def take_apart(value: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
     except PawlError:
         structure, tensors = None, {"": raw(pickle.dumps(value))}
     named = {name: [str(t.dtype)[len("torch.") :], list(t.shape)] for name, t in tensors.items()}
-    head = raw(json.dumps({"value": structure, "tensors": named}).encode())
-    return head, [tensor.cpu().contiguous() for tensor in tensors.values()]
+    header = raw(json.dumps({"value": structure, "tensors": named}).encode())
+    return header, [tensor.cpu().contiguous() for tensor in tensors.values()]
 
 
-def rooms(head: torch.Tensor) -> list[tuple[torch.dtype, list[int]]]:
-    """(dtype, shape) of each tensor behind a head. Raises PawlError if it is not a head."""
-    return [(_dtype(dtype), shape) for dtype, shape in _read(head)[1].values()]
+def rooms(header: torch.Tensor) -> list[tuple[torch.dtype, list[int]]]:
+    """(dtype, shape) of each tensor after a header. Raises PawlError if it is not a header."""
+    return [(_dtype(dtype), shape) for dtype, shape in _read(header)[1].values()]
 
 
-def put_together(head: torch.Tensor, tensors: Sequence[torch.Tensor]) -> Any:
+def put_together(header: torch.Tensor, tensors: Sequence[torch.Tensor]) -> Any:
     """The value, made of these tensors. Raises PawlError if they are not take_apart's."""
-    structure, named = _read(head)
+    structure, named = _read(header)
     if structure is None and list(named) == [""]:
         return pickle.loads(tensors[0].numpy().tobytes())
     return _structure.rebuild(structure, dict(zip(named, tensors, strict=True)), _WHERE)
@@ -71,13 +71,13 @@ def put_together(head: torch.Tensor, tensors: Sequence[torch.Tensor]) -> Any:
 
 def dump(value: Any) -> torch.Tensor:
     """Copies a value into bytes, on the host."""
-    head, tensors = take_apart(value)
-    places = list(_places([t.nbytes for t in tensors], head.numel()))
+    header, tensors = take_apart(value)
+    places = list(_places([t.nbytes for t in tensors], header.numel()))
     data = torch.empty(
-        places[-1][1] if places else _WORD + head.numel(), dtype=torch.uint8, device="cpu"
+        places[-1][1] if places else _LENGTH_BYTES + header.numel(), dtype=torch.uint8, device="cpu"
     )
-    data[:_WORD] = raw(head.numel().to_bytes(_WORD, "little"))
-    data[_WORD : _WORD + head.numel()] = head
+    data[:_LENGTH_BYTES] = raw(header.numel().to_bytes(_LENGTH_BYTES, "little"))
+    data[_LENGTH_BYTES : _LENGTH_BYTES + header.numel()] = header
     for tensor, (begin, end) in zip(tensors, places, strict=True):
         data[begin:end].view(tensor.dtype).view(tensor.shape).copy_(tensor)
     return data
@@ -85,9 +85,9 @@ def dump(value: Any) -> torch.Tensor:
 
 def load(data: torch.Tensor) -> Any:
     """The value; its tensors are views of ``data``. Raises PawlError if data is not dump's."""
-    size = int.from_bytes(data[:_WORD].numpy().tobytes(), "little")
-    head = data[_WORD : _WORD + min(size, data.numel())]
-    found = rooms(head)
+    size = int.from_bytes(data[:_LENGTH_BYTES].numpy().tobytes(), "little")
+    header = data[_LENGTH_BYTES : _LENGTH_BYTES + min(size, data.numel())]
+    found = rooms(header)
     places = _places([math.prod(shape) * dtype.itemsize for dtype, shape in found], size)
     try:
         tensors = [
@@ -96,7 +96,7 @@ def load(data: torch.Tensor) -> Any:
         ]
     except (ValueError, RuntimeError) as reason:
         raise _damaged(reason) from reason
-    return put_together(head, tensors)
+    return put_together(header, tensors)
 
 
 def gather(
@@ -111,14 +111,16 @@ def gather(
     return [row[:size] for row, size in zip(all_of(padded), sizes, strict=True)]
 
 
-def _read(head: torch.Tensor) -> tuple[Any, dict[str, Any]]:
+def _read(header: torch.Tensor) -> tuple[Any, dict[str, Any]]:
     """(structure, dtype and shape of each tensor)."""
     try:
-        words = json.loads(head.numpy().tobytes())
-        named = {name: (dtype, list(shape)) for name, (dtype, shape) in words["tensors"].items()}
+        described = json.loads(header.numpy().tobytes())
+        named = {
+            name: (dtype, list(shape)) for name, (dtype, shape) in described["tensors"].items()
+        }
         for dtype, shape in named.values():
             _dtype(dtype), math.prod(map(operator.index, shape))
-        return words["value"], named
+        return described["value"], named
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as reason:
         raise _damaged(reason) from reason
 
@@ -127,9 +129,9 @@ def _damaged(reason: Exception) -> Exception:
     return error("PAWL_ECORRUPT", f"{_WHERE} is damaged: {reason}")
 
 
-def _places(sizes: Sequence[int], head: int) -> Iterator[tuple[int, int]]:
+def _places(sizes: Sequence[int], header: int) -> Iterator[tuple[int, int]]:
     """Begin and end of each tensor."""
-    end = _WORD + head
+    end = _LENGTH_BYTES + header
     for size in sizes:
         begin = aligned(end)
         end = begin + size

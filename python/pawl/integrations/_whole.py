@@ -2,7 +2,7 @@
 
 Checkpoints that Pawl wrote are verified byte by byte. Those that the framework wrote itself have no
 checksums, but a form: each file that belongs to it must be there and end where its own directory
-says. (Without its optimizer's file Trainer would start a new optimizer, and say nothing.) Flipped
+says. (If the optimizer's file is missing, Trainer starts a new one and logs nothing.) Flipped
 bytes inside of safetensors are not detected then.
 """
 
@@ -43,7 +43,7 @@ def numbered(root: Path, pattern: re.Pattern[str]) -> list[Path]:
 def choose(
     candidates: Callable[[], Sequence[Path]], needed: Sequence[str], rank: int, aside: bool
 ) -> Path:
-    """The first of candidates() that is whole; rank 0 looks, and tells the others.
+    """The first of candidates() that is whole; rank 0 decides for all ranks.
 
     ``needed``: files that a framework's own checkpoint must have. ``aside``: refused checkpoints
     are put aside, so that nothing takes them for the newest. Raises PawlError (PAWL_ENOENT) with

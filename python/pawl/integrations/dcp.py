@@ -116,7 +116,7 @@ class PawlStager(AsyncStager):
         return self._overlap.wait()
 
     def give_back(self) -> None:
-        """Says that the last staged state has been read."""
+        """Marks the last staged state as read: its buffers may be used again."""
         self._lent = False
 
     def close(self) -> None:
@@ -206,7 +206,7 @@ class PawlWriter(StorageWriter, PawlStager):
     is made for a root, which all writers of this process share.
 
     Saving needs all ranks of the job. A save that fails on one rank fails on all, and its tag never
-    appears. ``async_save`` stages through this object unless told otherwise, and returns before
+    appears. ``async_save`` stages through this object by default, and returns before
     memory that optimizers own is copied, as Engine.save does; with the engine's ``copy="now"``,
     after it is copied.
     """
@@ -282,7 +282,7 @@ class PawlWriter(StorageWriter, PawlStager):
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Adds this rank's partition; it is copied, or written, when this returns."""
         assert self._tag is not None
-        if self._changed is not None:  # raised here, where DCP tells the other ranks
+        if self._changed is not None:  # raised here, where DCP notifies the other ranks
             self.give_back()
             raise error("PAWL_ECHANGED", f"save {self._tag}: {self._changed}")
         data: dict[str, torch.Tensor] = {}
@@ -358,7 +358,7 @@ class PawlReader(StorageReader):
         self._found: _core.Restore | None = None
         self._indices: dict[str, int] = {}  # file -> partition
         self._places: dict[MetadataIndex, _Place] = {}
-        self._speaks = False  # True: this rank logs for all ranks
+        self._logs = False  # True: this rank logs for all ranks
 
     def newest(self) -> str | None:
         """The newest complete tag whose metadata can be read; None if there is none."""
@@ -378,8 +378,8 @@ class PawlReader(StorageReader):
         raise Damaged(f"{self.root}: {_TRIES_MAX} damaged tags, one after the other")
 
     def give_up(self, tag: str) -> None:
-        """Notes that a rank found the tag damaged."""
-        if self._engine is None:  # else the rank that found it has told the agent
+        """Records that a rank found the tag damaged."""
+        if self._engine is None:  # else the rank that found it has notified the agent
             self._damaged.add(tag)
 
     def close(self) -> None:
@@ -412,7 +412,7 @@ class PawlReader(StorageReader):
     ) -> None:
         """Takes the place of every item from the metadata."""
         self._places = metadata.storage_data
-        self._speaks = is_coordinator and _start.is_first()
+        self._logs = is_coordinator and _start.is_first()
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         """Reads and verifies the data that the plan needs: no tensor of any rank
@@ -443,7 +443,7 @@ class PawlReader(StorageReader):
                 self._load_bytes(found, item, planner)
             else:
                 self._load_tensor(found, item, planner)
-        if self._speaks:
+        if self._logs:
             size = sum(size for _, _, size in found.parts)
             _start.restored(self.root, found.tag, size, found.source)
         self.close()

@@ -112,7 +112,7 @@ class PawlCheckpointEngine(CheckpointEngine):  # type: ignore[misc]  # deepspeed
         self._open().add(os.path.basename(path), AsIs(_cut_to_size(state_dict)))
 
     def commit(self, info: Any) -> bool:
-        """Says that this rank's files are all there. False, and a line in the
+        """Marks this rank's files as complete. False, and a line in the
         log, if saving failed.
         """
         try:

@@ -53,7 +53,7 @@ _LAUNCHED: Final = {
 }  # set for processes of `pawl run`
 
 _options: dict[str, Any] = {}  # options of enable(), for every engine; empty: not enabled
-_told: set[str] = set()  # messages that were logged once
+_logged: set[str] = set()  # messages that were logged once
 
 
 def enable(job: str | None = None, memory: int | None = None) -> None:
@@ -80,8 +80,8 @@ def _train(
 ) -> Any:
     why = _why_not(trainer)
     if why is not None:
-        if why not in _told:
-            _told.add(why)
+        if why not in _logged:
+            _logged.add(why)
             log.warning("%s: its checkpoints are saved by transformers, not by Pawl", why)
         return original(resume_from_checkpoint, *args, **kwargs)
     saver = _Saver(trainer)
@@ -94,8 +94,8 @@ def _train(
         trainer.remove_callback(saver)
         saver.close()
     if saver.stopped:
-        log.warning("step %d is saved: leaving, as SIGTERM asked", trainer.state.global_step)
-        signal.raise_signal(signal.SIGTERM)  # code behind training must not run
+        log.warning("step %d is saved: exiting, as SIGTERM requested", trainer.state.global_step)
+        signal.raise_signal(signal.SIGTERM)  # code after training must not run
     return result
 
 
@@ -248,9 +248,9 @@ class _Saver(TrainerCallback):
         checkpoint, so that a restart loses nothing; but not where it is to overwrite the output
         directory.
         """
-        word = asked if isinstance(asked, str) and not os.path.exists(asked) else ""
-        # A command line gives the words as text.
-        asked = {"true": True, "false": False}.get(word.lower(), asked)
+        text = asked if isinstance(asked, str) and not os.path.exists(asked) else ""
+        # A command line gives these values as text.
+        asked = {"true": True, "false": False}.get(text.lower(), asked)
         output = Path(os.path.abspath(self._trainer.args.output_dir))
         attempt, first = _core.env()["attempt"], self._trainer.args.process_index == 0
         overwrite = getattr(self._trainer.args, "overwrite_output_dir", False) and attempt == 0
@@ -266,7 +266,9 @@ class _Saver(TrainerCallback):
         if resumes and _whole.agree(lambda: bool(found), first):
             chosen = self.choose(True)
             if first:
-                _start.resumed(chosen, "as `pawl run` starts it; resume_from_checkpoint=False: not")
+                _start.resumed(
+                    chosen, "as `pawl run` started it; resume_from_checkpoint=False prevents that"
+                )
             return chosen
         if first and found:
             _start.anew(str(output), found[0], _why_anew(asked, overwrite))
@@ -302,14 +304,14 @@ class _Saver(TrainerCallback):
 
 def _why_anew(asked: str | bool | None, overwrite: bool) -> str:
     if asked is not None:
-        return "resume_from_checkpoint=False was said"
+        return "resume_from_checkpoint=False was given"
     if overwrite:
-        return "overwrite_output_dir was said"
+        return "overwrite_output_dir was given"
     return "train(resume_from_checkpoint=True) resumes"
 
 
 def _reads_checkpoint(callback: TrainerCallback) -> bool:
-    """Whether a callback is told of a save and may read it from the disk."""
+    """Whether a callback is called on a save and may read it from the disk."""
     if type(callback).on_save is TrainerCallback.on_save:
         return False
     # An attribute of WandbCallback, "false" by default.

@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from pawl.recipes import _folder
 from pawl.recipes._ranks import Ranks
-from pawl.recipes._steps import StepArgument, told_by
+from pawl.recipes._steps import StepArgument, common_step
 
 __all__ = ["load_checkpoint", "save_checkpoint"]
 
@@ -155,9 +155,9 @@ def _record(
         if isinstance(before, Exception):
             raise before
         names = _folder.written(before, _folder.look(owner.folder), step, owner.rank)
-        step = told_by(names) if step is None else step
+        step = common_step(names) if step is None else step
         if step is None:
-            raise _folder.Unrecorded("neither the call nor the names of its files tell the step")
+            raise _folder.Unrecorded("neither the call nor the names of its files contain the step")
         _folder.save(owner, step, names, writer, model_type)
     except (OSError, _folder.Unrecorded) as reason:
         log.error("%s, step %s: what it wrote is no checkpoint: %s", writer, step, reason)
@@ -197,7 +197,7 @@ class _Search:
         try:
             found = _folder.candidates(self._owner)
         except (OSError, _folder.Unrecorded) as reason:
-            log.error("no checkpoint can be looked for: %s", reason)
+            log.error("the search for checkpoints failed: %s", reason)
             found = []
         for each in found:
             if each.reason is not None:
@@ -229,11 +229,11 @@ class _Search:
 
     def _all_well(self, step: int, why: str | None, failure: Exception) -> bool:
         """Whether no rank has to skip a step; ``why`` is this rank's reason to, or None."""
-        said = self._ranks.gather(why)
-        wrong = [f"rank {rank}: {each}" for rank, each in enumerate(said) if each is not None]
+        reasons = self._ranks.gather(why)
+        wrong = [f"rank {rank}: {each}" for rank, each in enumerate(reasons) if each is not None]
         if wrong:
             self._failures[step] = failure
-            self._pass_over(step, "; ".join(wrong) if len(said) > 1 else str(why))
+            self._pass_over(step, "; ".join(wrong) if len(reasons) > 1 else str(why))
         return not wrong
 
     def raise_if_tried(self, step: int | None) -> None:

@@ -3,7 +3,7 @@
 A record is the guide's {prefix}_step_{step}_metadata.json (a rank r > 0: …_rank{r}_metadata.json)
 with the size and CRC-32 of each file. The files have their names from the start, so it is the
 record that publishes: it is written when they are synced, and what has none, or does not match it,
-is no checkpoint. Files are never renamed: on a mounted bucket a rename is a copy, or not to be had.
+is no checkpoint. Files are never renamed: on a mounted bucket a rename is a copy, or impossible.
 They are deleted before their record, so that a deletion that was cut short leaves a record that
 matches nothing, and the next one ends it.
 """
@@ -67,7 +67,7 @@ class Candidate(NamedTuple):
 
     step: int
     names: tuple[str, ...]  # names of its files, as far as they are known
-    record: Record | None  # None: there are only files whose names tell the step
+    record: Record | None  # None: there are only files whose names contain the step
     reason: str | None  # why it is no checkpoint; None: it may be one
 
 
@@ -123,13 +123,13 @@ def written(
 ) -> list[str]:
     """New or changed files, as far as this call wrote them.
 
-    If some names tell the step, only those files: the rest is a log, or somebody else's. If some of
-    these names tell the rank, files whose names tell only other ranks are left out: these write at
+    If some names contain the step, only those files: the rest is a log, or somebody else's. If some
+    of these names contain the rank, files that name only other ranks are left out: these write at
     the same time.
     """
     changed = sorted(name for name, stamp in after.items() if before.get(name) != stamp)
-    telling = [name for name in changed if step is not None and _steps.tells(name, step)]
-    names = telling or changed
+    named = [name for name in changed if step is not None and _steps.has_step(name, step)]
+    names = named or changed
     ranks = {name: {int(number) for number in _RANK.findall(name)} for name in names}
     if any(rank in numbers for numbers in ranks.values()):
         return [name for name in names if not ranks[name] or rank in ranks[name]]
@@ -149,11 +149,11 @@ def save(owner: Owner, step: int, names: list[str], writer: str, model_type: str
     for folder in {parent for file in files for parent in _folders(owner.folder, file.name)}:
         _sync_folder(folder)
     path = owner.folder / _record_name(owner, step)
-    held = {file.name for file in files}
+    names_written = {file.name for file in files}
     with contextlib.suppress(Unrecorded, FileNotFoundError):
         for file in read(path).files:
             kept = file.writer != writer or _mismatch(owner.folder, file) is None
-            if file.name not in held and kept and (owner.folder / file.name).exists():
+            if file.name not in names_written and kept and (owner.folder / file.name).exists():
                 files.append(file)
     _write_record(path, step, files, model_type)
 
@@ -313,9 +313,9 @@ def _candidate(folder: Path, path: Path, step: int, names: list[str]) -> Candida
     if record.ours:
         recorded = tuple(file.name for file in record.files)
         return Candidate(step, recorded, record, _incomplete(folder, record))
-    told = tuple(name for name in names if _steps.tells(name, step))
-    reason = None if told else f"{path.name} is there, but no file of this step"
-    return Candidate(step, told, record, reason)
+    of_step = tuple(name for name in names if _steps.has_step(name, step))
+    reason = None if of_step else f"{path.name} is there, but no file of this step"
+    return Candidate(step, of_step, record, reason)
 
 
 def _loose(owner: Owner, names: list[str]) -> dict[int, tuple[str, ...]]:

@@ -13,7 +13,7 @@ from pawl._times import seconds
 log = logging.getLogger("pawl")
 
 
-_told_alone = False
+_warned_alone = False
 
 
 class Ranks:
@@ -35,10 +35,10 @@ class Ranks:
         rank it is [value].
         """
         if self._distributed is None or self.world == 1:
-            self._tell_alone()
+            self._warn_alone()
             return [value]
         values: list[Any] = [None] * self.world
-        late = threading.Timer(seconds("recipe_late"), self._tell_late)
+        late = threading.Timer(seconds("recipe_late"), self._warn_late)
         late.daemon = True
         late.start()
         try:
@@ -47,10 +47,10 @@ class Ranks:
             late.cancel()
         return values
 
-    def _tell_alone(self) -> None:
-        global _told_alone
-        if self.world > 1 and not _told_alone:
-            _told_alone = True
+    def _warn_alone(self) -> None:
+        global _warned_alone
+        if self.world > 1 and not _warned_alone:
+            _warned_alone = True
             log.warning(
                 "load_checkpoint: rank %d of %d picks a checkpoint alone: ranks agree on one only "
                 "after torch.distributed.init_process_group",
@@ -58,7 +58,7 @@ class Ranks:
                 self.world,
             )
 
-    def _tell_late(self) -> None:
+    def _warn_late(self) -> None:
         log.warning(
             "load_checkpoint: rank %d has waited %.0f s for the others: once torch.distributed is "
             "initialised, every rank must call it",

@@ -65,7 +65,7 @@ def as_step(value: Any) -> int | None:
     return step if step >= 0 else None
 
 
-def tells(name: str, step: int) -> bool:
+def has_step(name: str, step: int) -> bool:
     """Whether a step stands in a path, as a whole number: 5 in step_5/a.pt and a_005.pt."""
     return re.search(rf"(?<!\d)0*{step}(?!\d)", name) is not None
 
@@ -76,7 +76,7 @@ def trailing(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def told_by(names: Iterable[str]) -> int | None:
+def common_step(names: Iterable[str]) -> int | None:
     """The step at the end of all those names that have a number there, if it is the same."""
     steps = {trailing(name) for name in names} - {None}
     return steps.pop() if len(steps) == 1 else None

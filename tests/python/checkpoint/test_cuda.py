@@ -161,7 +161,7 @@ def test_second_moments_of_a_device_are_told_there() -> None:
         optimizer.step()
         group, counted = optimizer.param_groups[0], optimizer.state[parameter]["step"]
         told = _rules.second_moment(optimizer, group, parameter)
-        factor, eps = _rules._told_there(counted, 0.999, 1e-8)
+        factor, eps = _rules._correction_on_device(counted, 0.999, 1e-8)
         if told is None:
             assert step < 5 and factor == 0 and eps == 1
         else:

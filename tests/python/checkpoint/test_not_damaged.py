@@ -54,7 +54,7 @@ def test_what_cannot_be_loaded_here_is_not_damaged(
             assert saved.wait("durable", program.LIMIT_S)
         monkeypatch.setattr(Picky, "why", why)
         live = {"x": torch.zeros(2), "n": None}
-        with pytest.raises(PawlError, match="as it was saved, but cannot be loaded here") as caught:
+        with pytest.raises(PawlError, match="is intact, but cannot be loaded here") as caught:
             ckpt.restore(live)
         assert caught.value.name == "PAWL_ENOTSUP"
         said = str(caught.value)

@@ -26,8 +26,8 @@ from pawl._ckpt._fill import loses
 from pawl._ckpt._skeleton import Partition
 
 ROOT = Path(__file__).parents[3]
-STATEFUL = "StatefulDataLoader in its place does"
-NAME_OF_ITS_OWN = "what has a name of its own in the state"
+STATEFUL = "StatefulDataLoader in its place"
+NAME_OF_ITS_OWN = "only if it has a name of its own in the state"
 TRUST = "trust=True) saves it as it is"
 
 
@@ -189,7 +189,7 @@ def test_names_that_would_be_one(tmp_path: Path) -> None:
     was = nn.ModuleDict({"a": nn.Linear(1, 1), "module": nn.ModuleDict({"a": nn.Linear(1, 1)})})
     with Checkpointer(tmp_path) as ckpt:
         ckpt.save(1, {"model": was}).wait("committed", program.LIMIT_S)
-        with pytest.raises(PawlError, match=r"two names are one without"):
+        with pytest.raises(PawlError, match=r"two names become one without"):
             ckpt.restore({"model": was}, strip="module.")
 
 
@@ -199,7 +199,7 @@ def test_without_strict_names_that_do_not_fit_are_told(
     with Checkpointer(tmp_path) as ckpt:
         ckpt.save(1, {"model": net()}).wait("committed", program.LIMIT_S)
         assert ckpt.restore({"model": Wrapped(net())}, strict=False) == 1
-    assert "nothing of it is in global_step1/model (" in caplog.text and "strip=" in caplog.text
+    assert "none of its names is in global_step1/model (" in caplog.text and "strip=" in caplog.text
 
 
 # ---- shapes and dtypes ----

@@ -412,7 +412,7 @@ def test_more_ranks_take_what_is_alike(fake: Any, tmp_path: Path, caplog: Any) -
     generators = torch.get_rng_state()
     assert on_ranks(4, lambda rank: ranks[rank].restore(live[rank])) == [1] * 4
     assert all(state["n"] == 7 and state["t"].tolist() == [0, 1, 2, 3] for state in live)
-    assert "no generators' state for rank 3" in caplog.text
+    assert "no state of random number generators for rank 3" in caplog.text
     assert generators.shape == torch.get_rng_state().shape
 
 

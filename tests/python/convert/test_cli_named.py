@@ -90,7 +90,7 @@ def test_convert(root: Path, tmp_path: Path) -> None:
     assert sorted(files) == ["config.json", "model", "model.safetensors"]
     assert (tmp_path / "torch" / "config.json").read_bytes() == b'{"n": 0}'
     done = program.run("ckpt", "export", root, "best", tmp_path / "st", "--to", "safetensors")
-    assert done.returncode == 0 and "config.json is no object" in done.stderr
+    assert done.returncode == 0 and "config.json is not a Python object" in done.stderr
     assert os.listdir(tmp_path / "st") == ["model.safetensors"]
     words = ["import", tmp_path / "st", tmp_path / "new", "--step", "7"]
     assert run_json(*words, "--tag", "release")["tag"] == "release"

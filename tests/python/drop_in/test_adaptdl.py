@@ -196,7 +196,7 @@ def test_a_group_of_other_ranks_than_those_that_met_is_refused(tmp_path: Path) -
     (replica,) = start(1, script)
     said = replica.communicate(timeout=program.LIMIT_S)[0]
     assert replica.returncode == 1
-    assert "ValueError: init_process_group: rank 2 of 3; what was asked before it" in said
+    assert "ValueError: init_process_group: rank 2 of 3; earlier calls were answered" in said
 
 
 def test_a_package_has_its_modules() -> None:

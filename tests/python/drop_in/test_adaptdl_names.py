@@ -321,7 +321,7 @@ def test_factors_of_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "current_dataloader", lambda: None)
     with pytest.raises(ValueError, match="within a loop over a loader"):
         legw.scale_lr(2.0)
-    with pytest.raises(ValueError, match="is given to AdaptiveDataParallel first"):
+    with pytest.raises(ValueError, match="pass the scaling rule to AdaptiveDataParallel first"):
         rules.AdaScale().scale_lr(2.0)
 
 
@@ -526,7 +526,7 @@ def test_an_unknown_hint_is_said_and_not_told(
     told: list[Any] = []
     monkeypatch.setattr(_hints, "post", lambda *row: told.append(row))
     sched_hints.post_sched_hints({"speed": 1}, "a/b")
-    assert not told and "there is no speed" in caplog.text
+    assert not told and "these names are unknown: speed" in caplog.text
     sched_hints.post_sched_hints({"maxBatchSize": 8}, "a/b")
     assert told == [({"maxBatchSize": 8}, "a/b")]
     with contextlib.suppress(TypeError):

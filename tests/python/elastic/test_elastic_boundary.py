@@ -78,7 +78,7 @@ def test_what_keeps_its_rank_starts_again(tmp_path: Path, keeps: str) -> None:
         run.wait_for(r"STEP 1\d", 2)
         run.scale(1)
         said = run.end()
-    assert "all ranks start again when others are wanted: " in run.out()
+    assert "all ranks restart whenever their number changes: " in run.out()
     assert {"rank": "does not ask", "sampler": "a DistributedSampler"}[keeps] in run.out()
     assert len(ends(said, "END:")) == 1 and groups(said) == {"2", "1"}
     assert "attempt 2" in run.out()

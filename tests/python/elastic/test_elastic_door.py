@@ -137,7 +137,7 @@ def test_rank_0_stands_still_and_keeps_the_root(tmp_path: Path) -> None:
         job.wait_for_ranks(2)
         (rank,) = job.pids_of(first)
         os.kill(rank, signal.SIGSTOP)
-        second.wait_for("not saved, but when the next save is due: .* in use by job", 2)
+        second.wait_for("skipped a save; the next one will try again: .* in use by job", 2)
         durable = job.durable()
         os.kill(rank, signal.SIGCONT)
         program.wait_until(lambda: job.durable() > durable, "one more is durable", LIMIT_S)
@@ -360,7 +360,7 @@ def test_the_least_is_that_of_the_job(tmp_path: Path) -> None:
     """The environment's minimum counts over all launchers."""
     with running(tmp_path, "pause=0.3", PAWL_ELASTIC_MIN="2") as job:
         first = job.start(0, "1:1")
-        first.wait_for("waits for ranks: 1 of at least 2")
+        first.wait_for("waiting for ranks: 1 of at least 2")
         job.start(1, "1:1")
         job.wait_for_trained(2)
         said = job.end(0, 0)

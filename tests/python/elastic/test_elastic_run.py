@@ -157,7 +157,7 @@ def test_ranks_that_join_have_it_imported(tmp_path: Path) -> None:
 def test_below_the_minimum_it_waits(tmp_path: Path) -> None:
     with running(tmp_path, "2:2", "pause=0.1", "kill=0@4") as run:
         said = run.end()
-    assert "waits for ranks: 1 of at least 2" in run.out()
+    assert "waiting for ranks: 1 of at least 2" in run.out()
     check_weights(said)
     assert {end.split(": ")[0].split()[-1] for end in ends(said, "END")} == {"2"}
 

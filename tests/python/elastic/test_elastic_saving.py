@@ -160,7 +160,7 @@ def test_all_are_killed_behind_a_rescale(tmp_path: Path) -> None:
         run.wait_for_trained(1)
         run.scale(3)
         run.wait_for_trained(3)
-        run.wait_for(r"joined as rank \d of \d, behind step \d+", 2)
+        run.wait_for(r"joined as rank \d of \d, after step \d+", 2)
         program.wait_until(
             lambda: all(sum("DID" in line for line in one) >= 2 for one in run.said()),
             "two steps together",

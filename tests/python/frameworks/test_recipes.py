@@ -439,7 +439,7 @@ def test_a_call_that_names_no_step(told: pytest.LogCaptureFixture) -> None:
     assert save(None, "model_12.pt") == "model_12.pt"
     assert names() == ["checkpoint_step_12_metadata.json", "model_12.pt"]
     assert save(None, "latest.pt") == "latest.pt"
-    assert "neither the call nor the names of its files tell the step" in told.text
+    assert "neither the call nor the names of its files contain the step" in told.text
     assert len(names()) == 3
 
     @pawl.recipes.load_checkpoint("checkpoints")

@@ -301,7 +301,7 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
 def test_ranks_without_a_process_group_are_told(
     monkeypatch: pytest.MonkeyPatch, told: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(_ranks, "_told_alone", False)
+    monkeypatch.setattr(_ranks, "_warned_alone", False)
     monkeypatch.setattr(_ranks._core, "env", lambda: {"rank": 1, "world": 2})
     save, _ = saver()
     load, _ = loader()

@@ -116,7 +116,7 @@ def test_started_by_pawl_run(
     ("asked", "why"),
     [
         (None, "train(resume_from_checkpoint=True) resumes"),
-        (False, "resume_from_checkpoint=False was said"),
+        (False, "resume_from_checkpoint=False was given"),
     ],
 )
 def test_started_without_it(

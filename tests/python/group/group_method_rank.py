@@ -182,9 +182,9 @@ def ranks_that_are_none() -> None:
     refused(lambda: group.recv([tensor], -1, 0), f"recv: {message}")
     refused(lambda: group.broadcast(tensor, world()), f"rank {world()} of {world()} ranks")
     refused(lambda: group.broadcast([tensor, tensor], several(0, 2)), "tensor 2 of 2")
-    refused(lambda: group.broadcast(tensor, 0, source=1), "not known: source", TypeError)
+    refused(lambda: group.broadcast(tensor, 0, source=1), "unknown argument: source", TypeError)
     refused(lambda: group.broadcast(tensor, 0, MINUTE, 3), "not 3 arguments", TypeError)
-    refused(lambda: group.allreduce(), "missing: tensors", TypeError)
+    refused(lambda: group.allreduce(), "missing argument: tensors", TypeError)
     refused(lambda: group.allreduce([mine(), mine()], dist.ReduceOp.AVG), "one tensor, not 2")
     refused(lambda: group.allreduce([mine(), mine(2, 3)]), "not of one shape")
 

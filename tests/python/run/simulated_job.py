@@ -573,7 +573,7 @@ class Sim:
             node.entered = True
 
         job.Job.enter = enter
-        job.Job.tell_imports = lambda _: None  # no rank starts from a template here
+        job.Job.write_imports = lambda _: None  # no rank starts from a template here
         context._find_group = lambda: group
         context.is_newcomer = lambda: node.joins
         context.atexit = SimpleNamespace(register=lambda act: None)
@@ -661,7 +661,7 @@ class Sim:
             return
         self.happened.append(f"({kind} {node})")
         if kind == "leave":
-            node.module("_context")._told_to_leave = node.leaves = True
+            node.module("_context")._leave_requested = node.leaves = True
         elif kind == "freeze":
             node.frozen = node.was_frozen = True
         else:

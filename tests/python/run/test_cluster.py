@@ -105,13 +105,13 @@ def test_what_is_counted(tmp_path: Path) -> None:
         ([job(1, 1, x=1)], "at 1 s: job 1 is on node x, which is not there"),
         ([node(0, "a"), job(1, 1, a=3)], "at 1 s: job 1 has 3 slots of node a: it is full"),
         ([node(0, "a"), job(1, 1, a=2), job(2, 2, a=1)], "at 2 s: job 2 has 1 slots of node a"),
-        ([node(0, "a"), node(1, "a")], "at 1 s: node a comes, and is there already"),
-        ([node(0, "a", 0)], "at 0 s: node a goes, and is not there"),
+        ([node(0, "a"), node(1, "a")], "at 1 s: node a arrives, but is there already"),
+        ([node(0, "a", 0)], "at 0 s: node a leaves, but is not there"),
         ([node(0, "a", 1 << 30)], "at 0 s: node a: too many nodes, or slots"),
         ([{"t": float("nan"), "job": 1, "at": {}}], ":2: t is nan"),
         ([{"t": 1}], ":2: neither a node with slots"),
         ([{"t": 1, "job": 1, "at": {"a": -1}}], ":2: neither a node with slots"),
-        ([{"job": 1}], ":2: no object with a time t"),
+        ([{"job": 1}], ":2: not an object with a time t"),
     ],
 )
 def test_what_cannot_be_is_named(tmp_path: Path, rows: list[dict[str, Any]], says: str) -> None:

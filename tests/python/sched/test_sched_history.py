@@ -345,8 +345,8 @@ def test_what_is_wrong_is_named_with_its_remedy(tmp_path: Path) -> None:
         assert never.returncode == 3 and "`pawl sched` writes one" in never.stderr
         file = written(ours)
         for options, code, says in (
-            (["--since", "soon"], 2, "2d, 12h, 90m or 30s is wanted"),
-            (["--since", "2999-01-01"], 3, "begin earlier"),
+            (["--since", "soon"], 2, "an age such as 2d, 12h, 90m or 30s"),
+            (["--since", "2999-01-01"], 3, "give an earlier one"),
             ([str(file)], 2, "one of them"),
         ):
             done = report(ours, *options)
@@ -355,7 +355,7 @@ def test_what_is_wrong_is_named_with_its_remedy(tmp_path: Path) -> None:
         file.write_bytes(b"".join([*lines[:3], b"\x00\xff{\n", *lines[3:]]))
         done = report(ours)
         assert done.returncode == 4 and f"{file}:4: " in done.stderr
-        assert "move that file away, and the others are drawn" in done.stderr
+        assert "move that file away to draw the others" in done.stderr
         file.write_bytes(b"".join(lines) + b'{"t":1')  # cut off while it was written
         assert report(ours, "--json").returncode == 0
     for option in ("--root", "--since"):

@@ -88,7 +88,9 @@ class GoodputFunction:
         low, high = atomic_bsz_range or (None, None)
         low, high = low or 1, high or most
         if not 1 <= self._init <= most:
-            raise ValueError(f"max_batch_size={most}: at least the initial one, {self._init}")
+            raise ValueError(
+                f"max_batch_size={most}: must be at least the initial one, {self._init}"
+            )
         nodes, replicas = np.broadcast_arrays(num_nodes, num_replicas)
         each = np.geomspace(np.maximum(self._init, low * replicas), most, _BATCHES) / replicas
         accum = np.zeros(each.shape, dtype=int)

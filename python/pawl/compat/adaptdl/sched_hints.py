@@ -32,6 +32,6 @@ def post_sched_hints(sched_hints: Mapping[str, Any], job_key: str) -> None:
     """
     unknown = sorted(set(sched_hints) - set(SCHED_HINTS))
     if unknown:
-        log.warning("elastic: not told to the supervisor: there is no %s", ", ".join(unknown))
+        log.warning("elastic: hints not posted, as these names are unknown: %s", ", ".join(unknown))
         return
     _hints.post(dict(sched_hints), job_key)

@@ -2,7 +2,7 @@
 
 For an AdaptiveDataParallel they are those that the model has measured. Used by hand, the class
 measures by AdaptDL's formulas: hooks of parameters add up squared norms of each replica's
-gradients, and behind a backward pass in which gradients were reduced these are compared with the
+gradients, and after a backward pass in which gradients were reduced these are compared with the
 squared norms of the mean.
 """
 
@@ -63,7 +63,7 @@ class GradientNoiseScale:
         self._reducing: Any = None
         # The last step's gradients, where a step has but one.
         self._previous: _Gradients | None = None
-        self._called = False  # True: the callback behind the backward pass under way is queued
+        self._called = False  # True: the callback after the current backward pass is queued
         self.reset_accumulation()
         for number, group in enumerate(optimizer.param_groups):
             for parameter in group["params"]:
@@ -129,7 +129,7 @@ class GradientNoiseScale:
 
     @property
     def accum_count(self) -> int:
-        """The number of gradients of the step under way so far."""
+        """The number of gradients of the current step so far."""
         return self._accum_count
 
     @property
@@ -168,7 +168,7 @@ class GradientNoiseScale:
         if self._should_zero_grad:
             if self._num_replicas > 1:
                 self._reducing = dist.all_reduce(self._local, async_op=True)
-            # Runs behind DDP's own callback, which is queued before.
+            # Runs after DDP's own callback, which is queued before.
             _call_back(self._behind_reducing)
 
     def _behind_reducing(self) -> None:
@@ -179,7 +179,7 @@ class GradientNoiseScale:
         means = self._take_means(unscale)
         total = self._squares(means)
         if not np.isfinite(total).all():
-            log.warning("a gradient is not finite: this step tells nothing of its noise")
+            log.warning("a gradient is not finite: the noise scale leaves this step out")
             return
         count = self._num_replicas * self._accum_count
         scale = self._accum_scale * self._accum_count
@@ -291,5 +291,5 @@ def _mean_of(
 
 
 def _call_back(act: Callable[[], None]) -> None:
-    """Queues a call behind the backward pass under way, and behind other such calls."""
+    """Queues a call after the current backward pass, and after other such calls."""
     torch.autograd.Variable._execution_engine.queue_callback(act)  # type: ignore[attr-defined]

@@ -109,6 +109,34 @@ static void *run_thread(void *user)
 	return NULL;
 }
 
+/* ---- a server, which its caller drives ---- */
+
+/* Returns whether all ranks have left. */
+static bool all_left(const struct pawl_group *group)
+{
+	uint64_t number;
+	bool left = true;
+
+	for (uint32_t p = 0; p < group->ranks; p++) {
+		left &= coll_control_left(&group->control, p, &number);
+	}
+	return left;
+}
+
+int coll_group_serve(struct pawl_group *group, const atomic_bool *stop, struct pawl_err *err)
+{
+	ASSERT(group->server_state != NULL);
+	pthread_mutex_lock(&group->driving);
+	while (group->failure.code == 0 && !atomic_load(stop) &&
+		(group->queues.pending > 0 || !all_left(group))) {
+		group_drive(group, times_ns(TIME_GROUP_WAIT));
+	}
+	pthread_mutex_unlock(&group->driving);
+	return group->failure.code == 0
+		? 0
+		: pawl_err_set(err, group->failure.code, "%s", group->failure.msg);
+}
+
 /* ---- opening and closing ---- */
 
 static void close_transport(struct coll_transport *transport)
@@ -426,11 +454,6 @@ void pawl_group_release(struct pawl_group *group, struct pawl_work *work)
 	group->transport->wake(group->transport);
 }
 
-bool pawl_work_done(const struct pawl_work *work)
-{
-	return __atomic_load_n(&work->done, __ATOMIC_ACQUIRE);
-}
-
 struct pawl_work *pawl_group_find_using(struct pawl_group *group, const void *memory,
 	uint64_t len_bytes)
 {
@@ -527,31 +550,4 @@ int pawl_group_wait(struct pawl_group *group, struct pawl_work *work, int64_t ti
 	pthread_cond_broadcast(&group->driver.over);
 	pthread_mutex_unlock(&group->state);
 	return rv;
-}
-
-bool pawl_group_watch(struct pawl_group *group, struct pawl_work *work)
-{
-	bool wanted;
-
-	pthread_mutex_lock(&group->state);
-	wanted = !pawl_work_done(work);
-	work->watched = wanted;
-	pthread_mutex_unlock(&group->state);
-	return wanted;
-}
-
-struct pawl_work *pawl_group_next_completion(struct pawl_group *group)
-{
-	struct pawl_work *work;
-
-	pthread_mutex_lock(&group->state);
-	while (group->queues.completions.first == NULL && !group->closing) {
-		pthread_cond_wait(&group->queues.completed, &group->state);
-	}
-	work = group->queues.completions.first;
-	if (work) {
-		group->queues.completions.first = priv_of(work)->next_completion;
-	}
-	pthread_mutex_unlock(&group->state);
-	return work;
 }

@@ -1,6 +1,17 @@
 /*
  * Shared by the parts of a group: see group.c.
  *
+ * Each file calls only those below it:
+ * - group_shrink.c, group_admit.c and join.c: how ranks come together, and again.
+ * - group.c: life cycle, submitting, waiting; the threads that drive.
+ * - group_drive.c: one round of driving; moves collectives.
+ * - group_serve.c: what a server begins.
+ * - group_liveness.c: peers and works that must fail the group.
+ * - group_control.c: messages, heartbeats, the failure of the group.
+ * - group_work.c: queues and ends of works. group_slot.c: plans and begins of collectives.
+ * - group_stats.c, then group_trace.c: times.
+ * - group_completion.c: how a thread learns that a work is done.
+ *
  * Two locks, taken in this order:
  * - driving: the thread that holds it moves bytes. It guards the transport, the plans, the control
  *   channel and what is under way.
@@ -21,9 +32,10 @@
 #include <pthread.h>
 #include <sys/types.h>
 
-#define GROUP_SLOTS    16u       /* plans that are kept, each with memory for an operation */
-#define NEVER_NS       INT64_MAX /* no deadline */
-#define GROUP_PREFIXES 16u       /* collectives whose header prefixes are kept */
+#define GROUP_SLOTS       16u         /* plans that are kept, each with memory for an operation */
+#define NEVER_NS          INT64_MAX   /* no deadline */
+#define GROUP_PREFIXES    16u         /* collectives whose header prefixes are kept */
+#define GROUP_CHUNK_BYTES (64u << 10) /* bytes moved at a time: each stream gets its turn */
 
 /* The headers that precede the bytes of a collective, one each way between two ranks that exchange
  * bytes; in an all-to-all, between all ranks. They show whether the ranks make the same call. */
@@ -74,9 +86,6 @@ struct group_work {
 	uint32_t digest;                   /* digest of the collectives before */
 	struct coll_message message;       /* the message, for PAWL_SEND and PAWL_RECEIVE */
 };
-
-/* Bytes for the name of a peer: "server 4294967295". */
-#define PEER_TEXT 24u
 
 struct group_server;
 struct group_trace;
@@ -208,8 +217,6 @@ static inline int64_t group_clock_ns(const struct pawl_group *group)
 		: clock_mono_ns();
 }
 
-void group_push(struct group_queue *queue, struct pawl_work *work);
-
 /* Returns whether we exchange bytes with a peer: servers exchange none with each other. */
 static inline bool group_connects_to(const struct pawl_group *group, uint32_t peer)
 {
@@ -224,25 +231,86 @@ static inline bool group_is_remote(const struct pawl_group *group, uint32_t peer
 	return !ranks || group->topo.host_of[peer] != group->topo.host_of[group->rank];
 }
 
-/* group_drive.c; all under driving */
+/* group_completion.c */
 
-/* Moves all that can be moved now; if that was nothing, waits for more, for wait_ns at most. */
-void group_drive(struct pawl_group *group, int64_t wait_ns);
-/* Ends an operation. Its memory may be the caller's again when this returns. */
-void group_finish(struct pawl_group *group, struct pawl_work *work, int code);
 /* Under state: marks a work as done, and wakes who waits for it. The work is in no queue, and has
  * its code and results. */
 void group_report_done(struct pawl_group *group, struct pawl_work *work);
-/* Fails the group, and with it all its operations. */
-void group_fail(struct pawl_group *group, const struct pawl_err *why);
+
+/* group_stats.c */
+
+/* Under driving: a collective has begun; its slot knows which headers are to come. */
+void group_stats_begin(const struct pawl_group *group, struct pawl_work *work);
+/* Under driving: a peer's header has come. */
+void group_stats_header(const struct pawl_group *group, struct group_slot *slot, uint32_t peer);
+/* Under driving: adds n bytes that have come from a peer, and times that if they are many. */
+void group_stats_add(struct pawl_group *group, struct group_slot *slot, uint32_t peer, size_t n);
+/* Under driving: bytes have come from a peer, or gone to it. */
+void group_stats_moved(const struct pawl_group *group, struct group_slot *slot, uint32_t peer);
+/* Under driving: group->turn lasted from before_ns to now_ns. work: the first on the channel of the
+ * turn, or NULL. */
+void group_stats_turn(const struct pawl_group *group, struct pawl_work *work, int64_t before_ns);
+/* Under driving and state: a work has succeeded at now_ns. */
+void group_stats_done(struct pawl_group *group, struct pawl_work *work);
+/* Under state: a thread has waited for a work from from_ns until now. */
+void group_stats_waited(struct pawl_group *group, const struct pawl_work *work, int64_t from_ns);
+
+/* group_slot.c; all under driving */
+
+/* Returns the prefix of our header of a collective; NULL: the collective has not begun here, or the
+ * prefix is no longer kept. */
+const uint8_t *group_header_prefix(const struct pawl_group *group, uint64_t number);
+/* Gives a collective a slot with its plan, and begins it. PAWL_ENOMEM. */
+int group_slot_take(struct pawl_group *group, struct pawl_work *work, struct pawl_err *err);
+void group_slot_deinit(struct group_slot *slot);
+
+/* group_work.c */
+
+/* Under the lock that guards the queue: appends a work. */
+void group_push(struct group_queue *queue, struct pawl_work *work);
+/* Returns the first collective of a channel, the one under way or to begin next; NULL: none. */
+struct pawl_work *group_first(struct pawl_group *group, uint32_t channel);
+/* Under driving: ends an operation. Its memory may be the caller's again when this returns. */
+void group_finish(struct pawl_group *group, struct pawl_work *work, int code);
+
+/* group_control.c; all under driving */
+
 /* Begins the messages in the inbox, up to the first that is deferred. */
 void group_take_inbox(struct pawl_group *group);
 /* Moves the bytes of the control channel. Returns whether any moved. */
 bool group_move_control(struct pawl_group *group);
 /* Sends all peers a heartbeat with our status. */
 void group_heartbeat(struct pawl_group *group);
+/* Fails the group, and with it all its operations. */
+void group_fail(struct pawl_group *group, const struct pawl_err *why);
+
+/* group_liveness.c; all under driving */
+
 /* Returns how long a peer may send nothing before it is lost; 0: for ever. */
 int64_t group_peer_timeout_ns(const struct pawl_group *group);
+/* Sends a heartbeat if one is due. First restarts the timeouts of all peers if no thread drove for
+ * long, from before_ns to now_ns. */
+void group_keep_alive(struct pawl_group *group, int64_t before_ns);
+/* Fails the group: two ranks have not called the same. Appends their hosts to err. */
+void group_fail_mismatch(struct pawl_group *group, uint32_t rank, uint32_t peer,
+	struct pawl_err *err);
+/* Fails the group if ranks call different collectives. They may wait for each other, or go on
+ * without each other, and exchange nothing but heartbeats. */
+void group_fail_different(struct pawl_group *group);
+/* Checks peers and works while nothing moves, once per TIME_GROUP_WAIT at most. */
+void group_check_liveness(struct pawl_group *group);
+
+/* group_serve.c; servers only; all under driving */
+
+/* Allocates group->server_state. PAWL_ENOMEM. */
+int group_server_init(struct pawl_group *group, struct pawl_err *err);
+/* Receives the headers of collectives that ranks begin. Returns whether anything came. */
+bool group_server_receive(struct pawl_group *group);
+
+/* group_drive.c; under driving */
+
+/* Moves all that can be moved now; if that was nothing, waits for more, for wait_ns at most. */
+void group_drive(struct pawl_group *group, int64_t wait_ns);
 
 /* group.c */
 
@@ -268,39 +336,5 @@ int group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint32_t 
  * as for pawl_group_join. */
 int group_join_barrier(struct pawl_group *group, const char *const *endpoints, int64_t timeout_ns,
 	struct pawl_err *err);
-
-/* group_slot.c; all under driving */
-
-/* Returns the prefix of our header of a collective; NULL: the collective has not begun here, or the
- * prefix is no longer kept. */
-const uint8_t *group_header_prefix(const struct pawl_group *group, uint64_t number);
-/* Gives a collective a slot with its plan, and begins it. PAWL_ENOMEM. */
-int group_slot_take(struct pawl_group *group, struct pawl_work *work, struct pawl_err *err);
-void group_slot_deinit(struct group_slot *slot);
-
-/* group_stats.c */
-
-/* Under driving: a collective has begun; its slot knows which headers are to come. */
-void group_stats_begin(const struct pawl_group *group, struct pawl_work *work);
-/* Under driving: a peer's header has come. */
-void group_stats_header(const struct pawl_group *group, struct group_slot *slot, uint32_t peer);
-/* Under driving: adds n bytes that have come from a peer, and times that if they are many. */
-void group_stats_add(struct pawl_group *group, struct group_slot *slot, uint32_t peer, size_t n);
-/* Under driving: bytes have come from a peer, or gone to it. */
-void group_stats_moved(const struct pawl_group *group, struct group_slot *slot, uint32_t peer);
-/* Under driving: group->turn lasted from before_ns to now_ns. work: the first on the channel of the
- * turn, or NULL. */
-void group_stats_turn(const struct pawl_group *group, struct pawl_work *work, int64_t before_ns);
-/* Under driving and state: a work has succeeded at now_ns. */
-void group_stats_done(struct pawl_group *group, struct pawl_work *work);
-/* Under state: a thread has waited for a work from from_ns until now. */
-void group_stats_waited(struct pawl_group *group, const struct pawl_work *work, int64_t from_ns);
-
-/* group_serve.c; servers only; all under driving */
-
-/* Allocates group->server_state. PAWL_ENOMEM. */
-int group_server_init(struct pawl_group *group, struct pawl_err *err);
-/* Receives the headers of collectives that ranks begin. Returns whether anything came. */
-bool group_server_receive(struct pawl_group *group);
 
 #endif

@@ -5,10 +5,8 @@
  * No thread submits operations here. The first rank that begins on a channel says in its header
  * what is to be done; the headers of the others must say the same.
  */
-#include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
-#include "base/times.h"
 #include "coll/group/group_impl.h"
 
 #include <stdlib.h>
@@ -134,29 +132,4 @@ bool group_server_receive(struct pawl_group *group)
 		}
 	}
 	return moved;
-}
-
-static bool all_left(const struct pawl_group *group)
-{
-	uint64_t number;
-	bool left = true;
-
-	for (uint32_t p = 0; p < group->ranks; p++) {
-		left &= coll_control_left(&group->control, p, &number);
-	}
-	return left;
-}
-
-int coll_group_serve(struct pawl_group *group, const atomic_bool *stop, struct pawl_err *err)
-{
-	ASSERT(group->server_state != NULL);
-	pthread_mutex_lock(&group->driving);
-	while (group->failure.code == 0 && !atomic_load(stop) &&
-		(group->queues.pending > 0 || !all_left(group))) {
-		group_drive(group, times_ns(TIME_GROUP_WAIT));
-	}
-	pthread_mutex_unlock(&group->driving);
-	return group->failure.code == 0
-		? 0
-		: pawl_err_set(err, group->failure.code, "%s", group->failure.msg);
 }

@@ -35,7 +35,8 @@ struct scale_args {
 };
 
 /* Ignores events: if the agent goes away, link_call returns the error. */
-static void on_event(void *user, uint16_t type, const union frame_event *event)
+static void on_event(void *user, struct link *link, uint16_t type,
+	const union frame_event *event)
 {
 }
 

@@ -6,6 +6,7 @@
  */
 #include "ipc/link.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/proc.h"
@@ -14,6 +15,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +27,7 @@
 #define LINK_NAME_MAX 32u /* bytes of "the agent (pid 7)" */
 
 struct link {
+	atomic_uint holders;        /* references: the opener's, and those of calls in progress */
 	struct proto_conn conn;     /* the receiving thread owns all but fd */
 	int pid;                    /* agent's pid, as the kernel says; 0: another namespace */
 	pthread_t thread;           /* receiving thread */
@@ -72,7 +75,7 @@ static void *receive(void *user)
 			if (frame.id != 0) {
 				deliver_reply(link, &frame);
 			} else if (frame_decode(&frame.body, frame.type, &event, sizeof(event))) {
-				link->event(link->user, frame.type, &event);
+				link->event(link->user, link, frame.type, &event);
 			}
 			proto_frame_close(&frame);
 		}
@@ -82,7 +85,7 @@ static void *receive(void *user)
 	link->alive = false;
 	pthread_cond_broadcast(&link->answered);
 	pthread_mutex_unlock(&link->calls_lock);
-	link->event(link->user, 0, NULL);
+	link->event(link->user, link, 0, NULL);
 	return NULL;
 }
 
@@ -162,6 +165,7 @@ int link_open(struct link **out, const char *socket_path, link_event_fn *event, 
 		close(fd);
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a connection");
 	}
+	atomic_init(&link->holders, 1);
 	link->conn.fd = fd;
 	link->pid = find_pid(fd);
 	link->event = event;
@@ -188,7 +192,24 @@ void link_close(struct link *link)
 	}
 	shutdown(link->conn.fd, SHUT_RDWR); /* wakes the receiver */
 	pthread_join(link->thread, NULL);
-	proto_conn_close(&link->conn);
+	link_release(link);
+}
+
+struct link *link_hold(struct link *link)
+{
+	unsigned holders = atomic_fetch_add(&link->holders, 1);
+
+	ASSERT(holders > 0); /* else it is freed already */
+	return link;
+}
+
+void link_release(struct link *link)
+{
+	if (atomic_fetch_sub(&link->holders, 1) > 1) {
+		return;
+	}
+	proto_conn_close(
+		&link->conn); /* not before: a thread that sends must not meet a new file */
 	pthread_cond_destroy(&link->answered);
 	pthread_mutex_destroy(&link->calls_lock);
 	pthread_mutex_destroy(&link->send);

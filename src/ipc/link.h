@@ -2,8 +2,10 @@
  * A worker's end of the connection to its agent: calls with replies, events, and notice that the
  * agent is gone.
  *
- * One thread of the link receives. Calls may come from any thread. The event callback runs on the
- * receiving thread and must not call back into the link, but for link_send.
+ * One thread of the link receives. Calls may come from any thread that has a reference: the opener
+ * has one until link_close, others take theirs with link_hold while nobody can close the link. The
+ * event callback runs on the receiving thread and must not call back into the link, but for
+ * link_send.
  */
 #ifndef IPC_LINK_H
 #define IPC_LINK_H
@@ -33,12 +35,17 @@ struct link_call {
 
 /* event: the body of an event; NULL: the agent is gone, and nothing more will come. Events of types
  * that this version does not know are dropped. */
-typedef void link_event_fn(void *user, uint16_t type, const union frame_event *event);
+typedef void link_event_fn(void *user, struct link *link, uint16_t type,
+	const union frame_event *event);
 
 int link_open(struct link **out, const char *socket_path, link_event_fn *event, void *user,
 	struct pawl_err *err);
-/* Ends the connection; calls in progress fail. NULL is fine. */
+/* Ends the connection, waits for the receiving thread, and gives the opener's reference up. Calls in
+ * progress of other threads fail. NULL is fine. */
 void link_close(struct link *link);
+/* Takes a reference: memory and descriptor stay until link_release. Returns link. */
+struct link *link_hold(struct link *link);
+void link_release(struct link *link);
 bool link_alive(struct link *link);
 /* Sends a frame, without waiting for a reply. out: memory to build it in, which the caller keeps
  * from frame to frame. body: see frame_encode. */

@@ -214,8 +214,7 @@ static int wait_level(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level 
 
 /* Asks the agent to make a save (0: the newest committed) durable now. Waits at most left_ns for an
  * agent that hangs. */
-static int request_flush(struct pawl_ckpt *ckpt, uint64_t seq, int64_t left_ns,
-	struct pawl_err *err)
+static int request_flush(struct link *link, uint64_t seq, int64_t left_ns, struct pawl_err *err)
 {
 	const struct frame_flush flush = {.seq = seq};
 	struct wire_out out = {0};
@@ -226,7 +225,7 @@ static int request_flush(struct pawl_ckpt *ckpt, uint64_t seq, int64_t left_ns,
 	if (left_ns < timeout_ms * NS_PER_MS) {
 		timeout_ms = left_ns > 0 ? (int)(left_ns / NS_PER_MS) : 0;
 	}
-	rv = link_call(ckpt->link, &out, PROTO_FLUSH, &flush, timeout_ms, &reply, err);
+	rv = link_call(link, &out, PROTO_FLUSH, &flush, timeout_ms, &reply, err);
 	wire_out_deinit(&out);
 	link_reply_deinit(&reply);
 	return rv;
@@ -237,13 +236,15 @@ static int request_flush(struct pawl_ckpt *ckpt, uint64_t seq, int64_t left_ns,
 static int flush_save(struct pawl_ckpt *ckpt, uint64_t id, int64_t due_ns, struct pawl_err *err)
 {
 	uint64_t seq = session_seq(ckpt, id);
+	struct link *link = seq != 0 ? session_link(ckpt) : NULL;
 	struct session_status *entry;
 	int rv;
 
-	if (!ckpt->link || seq == 0) {
+	if (!link) {
 		return 0;
 	}
-	rv = request_flush(ckpt, seq, due_ns - clock_mono_ns(), err);
+	rv = request_flush(link, seq, due_ns - clock_mono_ns(), err);
+	link_release(link);
 	pthread_mutex_lock(&ckpt->state);
 	entry = session_find_status(ckpt, id);
 	if (entry && rv == PAWL_ECANCELED) {
@@ -258,8 +259,8 @@ static void send_done(struct pawl_ckpt *ckpt)
 {
 	struct wire_out out = {0};
 
-	if (ckpt->options.named && ckpt->link) {
-		link_send(ckpt->link, &out, PROTO_DONE, NULL, NULL);
+	if (ckpt->options.named) {
+		session_send(ckpt, &out, PROTO_DONE, NULL, NULL);
 		wire_out_deinit(&out);
 	}
 }
@@ -296,14 +297,15 @@ int pawl_ckpt_wait(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level lev
 	return rv;
 }
 
-/* Returns the newest save, from at down, that did not fail and is not being put together; 0 if
- * there is none. */
+/* Returns the newest save, from at down (0: from the last save), that did not fail and is not being
+ * put together; 0 if there is none. */
 static uint64_t newest_good(struct pawl_ckpt *ckpt, uint64_t at)
 {
 	uint64_t good = 0;
 
 	pthread_mutex_lock(&ckpt->state);
-	for (uint64_t id = at; id > 0 && session_find_status(ckpt, id) && good == 0; id--) {
+	for (uint64_t id = at != 0 ? at : ckpt->saves.last_id;
+		id > 0 && session_find_status(ckpt, id) && good == 0; id--) {
 		bool failed = session_find_status(ckpt, id)->status.level == PAWL_CKPT_FAILED;
 
 		good = failed || id == ckpt->saves.building_id ? 0 : id;
@@ -331,7 +333,7 @@ static int prefer_storage_error(struct pawl_ckpt *ckpt, uint64_t id, struct pawl
 static int flush_own(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err)
 {
 	int64_t due_ns = timeout_ms < 0 ? INT64_MAX : clock_mono_ns() + timeout_ms * NS_PER_MS;
-	uint64_t id = newest_good(ckpt, ckpt->saves.last_id);
+	uint64_t id = newest_good(ckpt, 0);
 	int rv = 0;
 
 	while (id != 0) {
@@ -342,7 +344,7 @@ static int flush_own(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *er
 		if (rv != PAWL_ECANCELED) {
 			return rv == PAWL_ETIMEDOUT ? prefer_storage_error(ckpt, id, err) : rv;
 		}
-		id = newest_good(ckpt, id - 1); /* save id failed: try the previous one */
+		id = id > 1 ? newest_good(ckpt, id - 1) : 0; /* id failed: try the previous one */
 	}
 	return rv;
 }
@@ -351,18 +353,23 @@ static int flush_own(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *er
 static int flush_earlier(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err)
 {
 	int64_t due_ns = timeout_ms < 0 ? INT64_MAX : clock_mono_ns() + timeout_ms * NS_PER_MS;
+	struct link *link = session_link(ckpt);
 	int rv = PAWL_EBUSY;
 
-	while (rv == PAWL_EBUSY && ckpt->link) {
+	while (rv == PAWL_EBUSY && link) {
 		int64_t left_ns = due_ns - clock_mono_ns();
 
 		if (left_ns <= 0) {
+			link_release(link);
 			return PAWL_ETIMEDOUT; /* err names the reason for the wait */
 		}
-		rv = request_flush(ckpt, 0, left_ns, err);
+		rv = request_flush(link, 0, left_ns, err);
 		if (rv == PAWL_EBUSY) {
 			times_sleep(TIME_SESSION_PAUSE);
 		}
+	}
+	if (link) {
+		link_release(link);
 	}
 	return rv == PAWL_EBUSY || rv == PAWL_EPEER
 		? pawl_err_set(err, PAWL_ECANCELED,
@@ -375,8 +382,8 @@ int pawl_ckpt_flush(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err
 	if (session_is_forked(ckpt, err)) {
 		return PAWL_EPEER;
 	}
-	return newest_good(ckpt, ckpt->saves.last_id) != 0 ? flush_own(ckpt, timeout_ms, err)
-							   : flush_earlier(ckpt, timeout_ms, err);
+	return newest_good(ckpt, 0) != 0 ? flush_own(ckpt, timeout_ms, err)
+					 : flush_earlier(ckpt, timeout_ms, err);
 }
 
 /* Makes a call that fails without an agent. what: name of the tag or call in errors. The caller
@@ -385,12 +392,14 @@ static int call_simple(struct pawl_ckpt *ckpt, enum proto_type type, const void 
 	const char *what, struct link_reply *reply, struct pawl_err *err)
 {
 	struct wire_out out = {0};
+	struct link *link = session_is_forked(ckpt, err) ? NULL : session_link(ckpt);
 	int rv;
 
-	if (session_is_forked(ckpt, err) || !ckpt->link) {
+	if (!link) {
 		return pawl_err_set(err, PAWL_EPEER, "%s: no agent", what);
 	}
-	rv = link_call(ckpt->link, &out, type, body, times_ms(TIME_SESSION_BEGIN), reply, err);
+	rv = link_call(link, &out, type, body, times_ms(TIME_SESSION_BEGIN), reply, err);
+	link_release(link);
 	wire_out_deinit(&out);
 	return rv;
 }
@@ -457,10 +466,10 @@ int pawl_ckpt_report_imports(struct pawl_ckpt *ckpt, const char *names, size_t l
 	struct wire_out out = {0};
 	int rv;
 
-	if (session_is_forked(ckpt, err) || !ckpt->link) {
+	if (session_is_forked(ckpt, err)) {
 		return PAWL_EPEER;
 	}
-	rv = link_send(ckpt->link, &out, PROTO_IMPORTS, &imports, err);
+	rv = session_send(ckpt, &out, PROTO_IMPORTS, &imports, err);
 	wire_out_deinit(&out);
 	return rv;
 }

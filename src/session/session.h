@@ -190,7 +190,9 @@ struct pawl_ckpt {
 	bool abandoned;                     /* the process leaves because of an error */
 	char abandoned_why[PROTO_TEXT_MAX]; /* the error; "" if not abandoned */
 
-	struct link *link; /* connection to the agent; NULL: none. Replaced with saving */
+	/* Connection to the agent, which has welcomed this rank; NULL: none. Replaced with saving and
+	 * state: whoever has saving may use it, all others call session_link. */
+	struct link *link;
 
 	pthread_mutex_t saving;  /* protects what follows, up to state; taken before state */
 	struct wire_out frame;   /* frames of saving and restoring */
@@ -216,6 +218,11 @@ struct pawl_ckpt {
 /* ---- session_state.c ---- */
 /* Returns whether this process is a fork of the one that opened the session. */
 bool session_is_forked(const struct pawl_ckpt *ckpt, struct pawl_err *err);
+/* Returns the connection to the agent with a reference, for link_release; NULL: there is none. */
+struct link *session_link(struct pawl_ckpt *ckpt);
+/* Sends a frame to the agent, as link_send does. PAWL_EPEER: there is no agent. */
+int session_send(struct pawl_ckpt *ckpt, struct wire_out *out, enum proto_type type,
+	const void *body, struct pawl_err *err);
 /* Returns the number that the next save's number follows: that of the last save, if there was one.
  * Called with state. */
 uint64_t session_last_number(const struct pawl_ckpt *ckpt);
@@ -253,7 +260,7 @@ bool session_poll(struct pawl_ckpt *ckpt, enum proto_question which);
 /* The receiving thread calls both functions below. */
 /* Replies how often this rank has asked. From then on this rank's polls wait until it is known at
  * which poll all ranks get yes. */
-void session_handle_hold(struct pawl_ckpt *ckpt, const struct frame_hold *frame);
+void session_handle_hold(struct pawl_ckpt *ckpt, struct link *link, const struct frame_hold *frame);
 void session_handle_yes_at(struct pawl_ckpt *ckpt, const struct frame_yes_at *frame);
 
 /* ---- session_report.c ---- */

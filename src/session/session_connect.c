@@ -9,7 +9,8 @@
 #include <stdio.h>
 
 /* link_event_fn */
-static void handle_event(void *user, uint16_t type, const union frame_event *event)
+static void handle_event(void *user, struct link *link, uint16_t type,
+	const union frame_event *event)
 {
 	struct pawl_ckpt *ckpt = user;
 
@@ -25,7 +26,7 @@ static void handle_event(void *user, uint16_t type, const union frame_event *eve
 		session_handle_diverged(ckpt, &event->diverged);
 		break;
 	case PROTO_HOLD:
-		session_handle_hold(ckpt, &event->hold);
+		session_handle_hold(ckpt, link, &event->hold);
 		break;
 	case PROTO_YES_AT:
 		session_handle_yes_at(ckpt, &event->yes_at);
@@ -39,7 +40,7 @@ static void handle_event(void *user, uint16_t type, const union frame_event *eve
 }
 
 /* Connects to the job's agent. If nobody listens, starts one, where options allow it. */
-static int connect_agent(struct pawl_ckpt *ckpt, struct pawl_err *err)
+static int connect_agent(struct pawl_ckpt *ckpt, struct link **link, struct pawl_err *err)
 {
 	const struct pawl_ckpt_options *options = &ckpt->options;
 	int64_t until_ns = clock_mono_ns() + times_ns(TIME_SESSION_SPAWN);
@@ -47,7 +48,7 @@ static int connect_agent(struct pawl_ckpt *ckpt, struct pawl_err *err)
 	int rv;
 
 	for (;;) {
-		rv = link_open(&ckpt->link, ckpt->socket, handle_event, ckpt, err);
+		rv = link_open(link, ckpt->socket, handle_event, ckpt, err);
 		if (rv != PAWL_ENOENT || !options->program) {
 			return rv;
 		}
@@ -67,7 +68,7 @@ static int connect_agent(struct pawl_ckpt *ckpt, struct pawl_err *err)
 	}
 }
 
-static int send_hello(struct pawl_ckpt *ckpt, struct pawl_err *err)
+static int send_hello(struct pawl_ckpt *ckpt, struct link *link, struct pawl_err *err)
 {
 	const struct pawl_ckpt_options *options = &ckpt->options;
 	struct frame_hello hello = {.version = PROTO_VERSION,
@@ -89,20 +90,31 @@ static int send_hello(struct pawl_ckpt *ckpt, struct pawl_err *err)
 	pthread_mutex_lock(&ckpt->state);
 	hello.seq = ckpt->numbered ? session_last_number(ckpt) : 0;
 	pthread_mutex_unlock(&ckpt->state);
-	return link_call(ckpt->link, &ckpt->frame, PROTO_HELLO, &hello, times_ms(TIME_SESSION_OPEN),
+	return link_call(link, &ckpt->frame, PROTO_HELLO, &hello, times_ms(TIME_SESSION_OPEN),
 		&ckpt->reply, err);
+}
+
+/* Shows other threads a link, or that there is none. Returns the one before. Called with saving. */
+static struct link *replace_link(struct pawl_ckpt *ckpt, struct link *link)
+{
+	struct link *before = ckpt->link;
+
+	pthread_mutex_lock(&ckpt->state);
+	ckpt->link = link;
+	pthread_mutex_unlock(&ckpt->state);
+	return before;
 }
 
 int session_connect(struct pawl_ckpt *ckpt, struct pawl_err *err)
 {
 	int64_t until_ns = clock_mono_ns() + times_ns(TIME_SESSION_OPEN);
+	struct link *link;
 	bool again;
 	int rv;
 
 	session_drop_arenas(ckpt);
-	link_close(ckpt->link);
+	link_close(replace_link(ckpt, NULL));
 	session_forget_request(ckpt);
-	ckpt->link = NULL;
 	ckpt->build.lost = ckpt->build.open && ckpt->build.slot != SESSION_NO_SLOT;
 	pthread_mutex_lock(&ckpt->state);
 	session_reset_rounds(ckpt);
@@ -111,18 +123,18 @@ int session_connect(struct pawl_ckpt *ckpt, struct pawl_err *err)
 	}
 	pthread_mutex_unlock(&ckpt->state);
 	do {
-		rv = connect_agent(ckpt, err);
+		rv = connect_agent(ckpt, &link, err);
 		if (rv != 0) {
 			return rv;
 		}
-		rv = send_hello(ckpt, err);
-		if (rv == 0) {
+		rv = send_hello(ckpt, link, err);
+		if (rv == 0) { /* before the agent's welcome no other frame may be sent */
+			replace_link(ckpt, link);
 			return 0;
 		}
 		/* "try again": see change_world in root.c; or this agent was just ending */
-		again = rv == PAWL_ETIMEDOUT || !link_alive(ckpt->link);
-		link_close(ckpt->link);
-		ckpt->link = NULL;
+		again = rv == PAWL_ETIMEDOUT || !link_alive(link);
+		link_close(link);
 		times_sleep(TIME_SESSION_RETRY);
 	} while (again && clock_mono_ns() < until_ns);
 	return rv;

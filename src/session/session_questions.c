@@ -24,7 +24,7 @@ void session_reset_rounds(struct pawl_ckpt *ckpt)
 	ckpt->questions.missed = missed ? session_last_number(ckpt) + 1 : 0;
 }
 
-void session_handle_hold(struct pawl_ckpt *ckpt, const struct frame_hold *frame)
+void session_handle_hold(struct pawl_ckpt *ckpt, struct link *link, const struct frame_hold *frame)
 {
 	struct frame_poll_count poll_count = {.question = frame->question};
 	struct session_question *question;
@@ -44,7 +44,7 @@ void session_handle_hold(struct pawl_ckpt *ckpt, const struct frame_hold *frame)
 	question->late = false;
 	poll_count.polls = question->polls;
 	pthread_mutex_unlock(&ckpt->state);
-	link_send(ckpt->link, &out, PROTO_POLL_COUNT, &poll_count, NULL);
+	link_send(link, &out, PROTO_POLL_COUNT, &poll_count, NULL);
 	wire_out_deinit(&out);
 }
 
@@ -137,7 +137,7 @@ void pawl_ckpt_stop(struct pawl_ckpt *ckpt)
 	if (session_is_forked(ckpt, NULL)) {
 		return;
 	}
-	if (!ckpt->link || link_send(ckpt->link, &out, PROTO_NOTICE, NULL, NULL) != 0) {
+	if (session_send(ckpt, &out, PROTO_NOTICE, NULL, NULL) != 0) {
 		pthread_mutex_lock(&ckpt->state);
 		question->yes_pending = true; /* nobody to agree with */
 		question->yes_at = question->polls;

@@ -66,7 +66,7 @@ void session_send_staged(struct pawl_ckpt *ckpt, uint64_t id)
 	if (ckpt->staged.record.failed) {
 		session_set_failed(ckpt, id, PAWL_ENOMEM,
 			"no memory for the record of what was staged", -1, -1);
-	} else if (link_send(ckpt->link, &ckpt->staged.frame, PROTO_STAGED, &staged, &err) != 0) {
+	} else if (session_send(ckpt, &ckpt->staged.frame, PROTO_STAGED, &staged, &err) != 0) {
 		session_set_failed(ckpt, id, err.code, err.msg, -1, -1);
 	}
 }
@@ -78,5 +78,5 @@ void session_send_fail(struct pawl_ckpt *ckpt, struct wire_out *out, uint64_t id
 
 	snprintf(fail.why, sizeof(fail.why), "%s", why);
 	snprintf(fail.tag, sizeof(fail.tag), "%s", ckpt->options.named ? ckpt->current.tag : "");
-	link_send(ckpt->link, out, PROTO_FAIL, &fail, NULL);
+	session_send(ckpt, out, PROTO_FAIL, &fail, NULL);
 }

@@ -40,10 +40,10 @@ void pawl_restore_close(struct pawl_restore *restore)
 	}
 	free(restore->ranks);
 	session_restore_refuse(restore, "it closed the restore without a vote");
-	if (restore->ckpt && restore->info.memory && restore->ckpt->link) {
+	if (restore->ckpt && restore->info.memory) {
 		struct wire_out out = {0};
 
-		link_send(restore->ckpt->link, &out, PROTO_RESTORED, NULL, NULL);
+		session_send(restore->ckpt, &out, PROTO_RESTORED, NULL, NULL);
 		wire_out_deinit(&out);
 	}
 	reader_close(restore->reader);
@@ -514,12 +514,12 @@ void session_restore_refuse(struct pawl_restore *restore, const char *why)
 	struct frame_vote vote = {.verdict = PAWL_VERDICT_REFUSED};
 	struct wire_out out = {0};
 
-	if (!restore->vote_pending || !restore->ckpt->link) {
+	if (!restore->vote_pending) {
 		return;
 	}
 	restore->vote_pending = false;
 	snprintf(vote.why, sizeof(vote.why), "%s", why);
-	link_send(restore->ckpt->link, &out, PROTO_VOTE, &vote, NULL);
+	session_send(restore->ckpt, &out, PROTO_VOTE, &vote, NULL);
 	wire_out_deinit(&out);
 }
 
@@ -528,12 +528,12 @@ void pawl_restore_mark_damaged(struct pawl_restore *restore, const char *why)
 	struct frame_damaged damaged = {.memory = restore->info.memory};
 	struct wire_out out = {0};
 
-	if (!restore->ckpt || !restore->ckpt->link) {
+	if (!restore->ckpt) {
 		return;
 	}
 	snprintf(damaged.tag, sizeof(damaged.tag), "%s", restore->tag);
 	snprintf(damaged.why, sizeof(damaged.why), "%s", why);
-	link_send(restore->ckpt->link, &out, PROTO_DAMAGED, &damaged, NULL);
+	session_send(restore->ckpt, &out, PROTO_DAMAGED, &damaged, NULL);
 	wire_out_deinit(&out);
 }
 
@@ -552,7 +552,9 @@ int pawl_restore_vote(struct pawl_restore *restore, enum pawl_verdict verdict, c
 	snprintf(vote.why, sizeof(vote.why), "%s", why);
 	pthread_mutex_lock(&ckpt->saving);
 	restore->vote_pending = false;
-	rv = link_call(ckpt->link, &ckpt->frame, PROTO_VOTE, &vote, timeout_ms, &ckpt->reply, err);
+	rv = ckpt->link ? link_call(ckpt->link, &ckpt->frame, PROTO_VOTE, &vote, timeout_ms,
+				  &ckpt->reply, err)
+			: pawl_err_set(err, PAWL_EPEER, "the agent is gone");
 	if (rv == 0) {
 		rv = link_reply_get(&ckpt->reply, PROTO_VERDICT, &agreed, sizeof(agreed), err);
 		if (rv == 0 && agreed.verdict > PAWL_VERDICT_REFUSED) {

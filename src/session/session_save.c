@@ -603,7 +603,7 @@ void pawl_ckpt_withdraw(struct pawl_ckpt *ckpt, uint64_t id, int part, int stora
 	struct wire_out out = {0};
 	char why[64];
 
-	if (session_is_forked(ckpt, NULL) || !ckpt->link) {
+	if (session_is_forked(ckpt, NULL)) {
 		return;
 	}
 	pthread_mutex_lock(&ckpt->state);

@@ -18,6 +18,30 @@ bool session_is_forked(const struct pawl_ckpt *ckpt, struct pawl_err *err)
 	return true;
 }
 
+struct link *session_link(struct pawl_ckpt *ckpt)
+{
+	struct link *link;
+
+	pthread_mutex_lock(&ckpt->state);
+	link = ckpt->link ? link_hold(ckpt->link) : NULL;
+	pthread_mutex_unlock(&ckpt->state);
+	return link;
+}
+
+int session_send(struct pawl_ckpt *ckpt, struct wire_out *out, enum proto_type type,
+	const void *body, struct pawl_err *err)
+{
+	struct link *link = session_link(ckpt);
+	int rv;
+
+	if (!link) {
+		return pawl_err_set(err, PAWL_EPEER, "no agent");
+	}
+	rv = link_send(link, out, type, body, err);
+	link_release(link);
+	return rv;
+}
+
 /* ---- numbers ---- */
 
 /* Saves that all ranks make have one number on all ranks. The lower half counts saves since the

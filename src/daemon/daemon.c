@@ -1,16 +1,12 @@
-/* `pawl sched`: see daemon.h. Its clients are in daemon_clients.c, their requests in
- * daemon_requests.c. */
+/* `pawl sched`: see daemon.h. Opens all parts of the daemon, runs its loop, and closes them. */
 #include "daemon/daemon_impl.h"
 
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/fault.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/times.h"
 #include "engine/scratch.h"
-#include "engine/slurm/slurm_spool.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,168 +15,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-const char *daemon_shared_dir(const struct daemon *d)
-{
-	return d->options->spool ? d->options->spool : d->options->root;
-}
-
-int64_t daemon_now_ns(const struct daemon *d)
-{
-	return d->base_ns + (clock_mono_ns() - d->mono_ns);
-}
-
-static struct database_clock read_clocks(const struct daemon *d, int64_t core_ns)
-{
-	struct database_clock clock = {.core_ns = core_ns,
-		.wall_ns = clock_wall_ns(),
-		.boot_ns = clock_boot_ns()};
-
-	memcpy(clock.boot, d->boot, sizeof(clock.boot));
-	return clock;
-}
-
-void daemon_set_clock(struct daemon *d, const struct database_clock *then)
-{
-	const struct database_clock now = read_clocks(d, 0);
-
-	d->base_ns = then->core_ns + database_downtime_ns(then, &now) + 1;
-	d->mono_ns = clock_mono_ns();
-}
-
-/* ---- events ---- */
-
-static void set_wake(struct daemon *d)
-{
-	int64_t wake_ns = core_wake_ns(d->core);
-
-	if (wake_ns > 0) {
-		loop_timer_start(d->loop, &d->wake, wake_ns - d->base_ns + d->mono_ns);
-	} else {
-		loop_timer_cancel(d->loop, &d->wake);
-	}
-}
-
-static void give_up(struct daemon *d, const struct pawl_err *err)
-{
-	d->failed = *err;
-	loop_stop(d->loop);
-}
-
-int daemon_handle_event(struct daemon *d, struct core_event *event, struct database_spec *spec,
-	uint64_t *job, struct pawl_err *err)
-{
-	struct database_clock clock;
-	const struct core_update *updates;
-	struct metrics_step step;
-	uint64_t id = 0;
-	uint32_t n;
-	int rv;
-
-	if (d->failed.code != 0) {
-		return pawl_err_set(err, d->failed.code, "the scheduler ends: %s", d->failed.msg);
-	}
-	event->now_ns = daemon_now_ns(d);
-	metrics_begin(&step, d->core, event);
-	rv = core_step(d->core, event, &id, err);
-	if (rv != 0) {
-		return rv;
-	}
-	metrics_end(&d->metrics, &step, d->core, event);
-	clock = read_clocks(d, event->now_ns);
-	if (spec) {
-		spec->job = id;
-	}
-	daemon_record_history(d, &clock);
-	rv = sched_database_save(d->database, d->core, &clock, spec, err);
-	if (rv != 0) {
-		give_up(d, err);
-		return rv;
-	}
-	FAULT_CRASH("daemon.stored");
-	daemon_write_history(d);
-	updates = core_updates(d->core, &n);
-	for (uint32_t i = 0; i < n; i++) {
-		sched_engine_do(d->engine, d->engine_self, d->core, d->options->core.pools,
-			&updates[i]);
-	}
-	set_wake(d);
-	if (d->http) {
-		http_notify(d->http);
-	}
-	if (job) {
-		*job = id;
-	}
-	return 0;
-}
-
-static void on_turn(struct loop_timer *timer)
-{
-	struct daemon *d = timer->user;
-	struct pawl_err err;
-
-	while (d->first && d->failed.code == 0) {
-		struct daemon_event *item = d->first;
-		bool known;
-		int rv = 0;
-
-		d->first = item->next;
-		d->last = d->first ? d->last : NULL;
-		if (core_event_is_new(d->core, &item->event)) { /* others were stored long ago */
-			rv = daemon_handle_event(d, &item->event, NULL, NULL, &err);
-		}
-		/* A node that is gone may be reported again. */
-		known = rv == PAWL_ENOENT && item->event.kind == CORE_NODE_GONE;
-		if (rv != 0 && !known && d->failed.code == 0) {
-			log_line(LOG_WARNING, "%s", err.msg);
-		}
-		if (item->event.kind == CORE_ENDED && d->failed.code == 0 && d->local) {
-			local_forget(d->local, item->event.job, item->event.generation);
-		}
-		free(item);
-	}
-}
-
-void daemon_post(void *user, const struct core_event *event)
-{
-	struct daemon *d = user;
-	size_t runs_n = event->kind == CORE_LISTED ? event->runs_n : 0;
-	struct daemon_event *item = calloc(1, sizeof(*item) + runs_n * sizeof(*item->runs));
-
-	if (!item) {
-		/* A later CORE_LISTED of the engine makes up for the lost event. */
-		log_line(LOG_ERROR, "no memory for an event");
-		return;
-	}
-	item->event = *event;
-	if (event->offer) {
-		item->offer = *event->offer;
-		item->event.offer = &item->offer;
-	}
-	if (event->node) {
-		snprintf(item->node, sizeof(item->node), "%s", event->node);
-		item->event.node = item->node;
-	}
-	if (event->pool) {
-		snprintf(item->pool, sizeof(item->pool), "%s", event->pool);
-		item->event.pool = item->pool;
-	}
-	if (runs_n > 0) {
-		memcpy(item->runs, event->runs, runs_n * sizeof(*item->runs));
-	}
-	item->event.runs = item->runs;
-	if (d->last) {
-		d->last->next = item;
-	} else {
-		d->first = item;
-	}
-	d->last = item;
-	loop_timer_start(d->loop, &d->turn, clock_mono_ns());
-}
+/* ---- what the engine asks ---- */
 
 static int fetch_submission(void *user, uint64_t job, uint8_t **bytes, size_t *len_bytes,
 	struct pawl_err *err)
@@ -197,6 +36,13 @@ static void fill_supervisor(void *user, const struct core_job *job, struct order
 	if (http_job_url(d->http, job->id, order->supervisor)) {
 		http_space(job->request.owner, order->space, sizeof(order->space));
 	}
+}
+
+/* ---- timers and signals ---- */
+
+static void on_turn(struct loop_timer *timer)
+{
+	daemon_take_posted(timer->user);
 }
 
 static void on_wake(struct loop_timer *timer)
@@ -227,8 +73,8 @@ static void on_signal(struct loop_source *source, uint32_t events)
 		return;
 	}
 	if (signal == SIGCHLD) {
-		if (d->local) { /* another engine waits for its own children */
-			local_reap();
+		if (d->engine->reap) {
+			d->engine->reap(d->engine_self);
 		}
 		return;
 	}
@@ -370,29 +216,19 @@ static int open_engine(struct daemon *d, struct pawl_err *err)
 		.get_submission = fetch_submission,
 		.set_supervisor = fill_supervisor,
 		.user = d};
-
+	struct local *local = NULL;
 	int rv;
 
 	if (d->options->pools) {
 		return daemon_open_slurm(d, err);
 	}
-	rv = local_open(&d->local, &options, err);
+	rv = local_open(&local, &options, err);
 	d->engine = &engine_local;
-	d->engine_self = d->local;
+	d->engine_self = local;
 	return rv;
 }
 
-static bool has_node(const struct daemon_options *o, const char *name)
-{
-	for (uint32_t i = 0; i < o->nodes_n; i++) {
-		if (strcmp(o->nodes[i].name, name) == 0) {
-			return true;
-		}
-	}
-	return false;
-}
-
-/* Carries out the updates of the restored core. Reports nodes that this machine no longer has as
+/* Carries out the updates of the restored core. Reports nodes that the engine no longer has as
  * gone. */
 static void begin(struct daemon *d)
 {
@@ -403,7 +239,8 @@ static void begin(struct daemon *d)
 
 	ASSERT(nodes || nodes_n == 0);
 	for (uint32_t i = 0; i < nodes_n; i++) {
-		if (d->local && !has_node(d->options, nodes[i].offer.name)) {
+		if (d->engine->has_node &&
+			!d->engine->has_node(d->engine_self, nodes[i].offer.name)) {
 			daemon_post(d,
 				&(const struct core_event){.kind = CORE_NODE_GONE,
 					.node = nodes[i].offer.name});
@@ -418,7 +255,7 @@ static void begin(struct daemon *d)
 
 		sched_engine_do(d->engine, d->engine_self, d->core, d->options->core.pools, &list);
 	}
-	set_wake(d);
+	daemon_set_wake(d);
 	loop_timer_start(d->loop, &d->hints, clock_mono_ns());
 }
 
@@ -442,16 +279,12 @@ static void close_all(struct daemon *d)
 {
 	http_close(d->http);
 	daemon_disconnect_clients(d);
-	local_close(d->local);
-	sched_slurm_close(d->slurm);
+	if (d->engine && d->engine->close) {
+		d->engine->close(d->engine_self);
+	}
 	core_close(d->core);
 	sched_database_close(d->database);
-	while (d->first) {
-		struct daemon_event *item = d->first;
-
-		d->first = item->next;
-		free(item);
-	}
+	daemon_drop_posted(d);
 	free(d->hint_files);
 	if (d->signals.fd >= 0) {
 		close(d->signals.fd);

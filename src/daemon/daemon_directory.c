@@ -15,6 +15,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+const char *daemon_shared_dir(const struct daemon *d)
+{
+	return d->options->spool ? d->options->spool : d->options->root;
+}
+
 /* Makes a directory, with all that are above it. */
 static int make_directory(const struct daemon_options *o, const char *directory,
 	struct pawl_err *err)

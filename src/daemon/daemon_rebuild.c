@@ -214,7 +214,7 @@ static void on_child_ended(void *user, const struct database_job *job)
 	*(bool *)user = true;
 }
 
-static bool is_known(const struct daemon *d, const struct local_run_info *kept)
+static bool is_known(const struct daemon *d, const struct sched_engine_run *kept)
 {
 	const struct core_job *job = core_job_find(d->core, kept->job);
 	bool ended = false;
@@ -226,7 +226,7 @@ static bool is_known(const struct daemon *d, const struct local_run_info *kept)
 	return ended;
 }
 
-static void add_unknown(void *user, const struct local_run_info *kept)
+static void add_unknown(void *user, const struct sched_engine_run *kept)
 {
 	struct found_runs *all = user;
 	struct found_run *more;
@@ -440,10 +440,10 @@ int daemon_check_runs(struct daemon *d, struct pawl_err *err)
 	struct found_runs all = {.daemon = d};
 	int rv = 0;
 
-	if (!d->local) {
+	if (!d->engine->each_run) {
 		return 0;
 	}
-	local_each(d->local, add_unknown, &all);
+	d->engine->each_run(d->engine_self, add_unknown, &all);
 	if (all.failed) {
 		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for what runs");
 	} else if (all.n > 0) {

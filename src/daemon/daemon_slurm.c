@@ -118,7 +118,9 @@ int daemon_check_pools(const struct daemon *d, const struct sched_spec *spec, ui
 			return 0;
 		}
 		for (uint32_t p = 0; p < d->options->pools_n; p++) {
-			if (sched_slurm_fits(d->slurm, p, &least)) {
+			if (!d->engine->fits ||
+				d->engine->fits(d->engine_self, p, least.cpus, least.memory_bytes,
+					least.disk_bytes)) {
 				found |= 1u << d->options->pools[p].pool.type;
 			}
 		}
@@ -266,6 +268,7 @@ int daemon_open_slurm(struct daemon *d, struct pawl_err *err)
 		.describe = describe,
 		.release = release,
 		.user = d};
+	struct sched_slurm *slurm = NULL;
 	char jobs[PATH_MAX];
 	ssize_t len = readlink("/proc/self/exe", d->program, sizeof(d->program) - 1);
 	int rv;
@@ -279,8 +282,8 @@ int daemon_open_slurm(struct daemon *d, struct pawl_err *err)
 	if (mkdir(jobs, 0751) != 0 && errno != EEXIST) {
 		return pawl_err_sys(err, "directory %s", jobs);
 	}
-	rv = sched_slurm_open(&d->slurm, &options, err);
+	rv = sched_slurm_open(&slurm, &options, err);
 	d->engine = &sched_slurm_engine;
-	d->engine_self = d->slurm;
+	d->engine_self = slurm;
 	return rv;
 }

@@ -18,9 +18,7 @@
 #include "base/log.h"
 #include "base/times.h"
 #include "daemon/hints.h"
-#include "daemon/http_listen.h"
-#include "daemon/sched_msg_json.h"
-#include "sched/jobfile/jobfile.h"
+#include "daemon/http/http_listen.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -65,106 +63,9 @@ static void on_timer(struct loop_timer *timer)
 	run_server(timer->user);
 }
 
-/* ---- requests that wait ---- */
-
-static void start_due(struct http *http)
-{
-	int64_t due_ns = INT64_MAX;
-
-	for (const struct http_request *r = http->waiting; r; r = r->next) {
-		due_ns = r->due_ns < due_ns ? r->due_ns : due_ns;
-	}
-	if (http->waiting) {
-		loop_timer_start(http->daemon->loop, &http->due, due_ns);
-	} else {
-		loop_timer_cancel(http->daemon->loop, &http->due);
-	}
-}
-
-static void wake(struct http *http, int64_t now_ns, bool all);
-
-static uint32_t count_waiting(const struct http *http, uint64_t job)
-{
-	uint32_t n = 0;
-
-	for (const struct http_request *r = http->waiting; r; r = r->next) {
-		n += r->job == job;
-	}
-	return n;
-}
-
-/* Ends the wait of the oldest request of the job that has most waiting ones, so that no job blocks
- * discovery for others. False: no job has more than this one. */
-static bool make_room(struct http *http, uint64_t job)
-{
-	uint32_t most = count_waiting(http, job);
-	struct http_request *chosen = NULL;
-
-	for (struct http_request *r = http->waiting; r; r = r->next) {
-		uint32_t n = count_waiting(http, r->job);
-
-		if (n > most || (chosen && r->job == chosen->job)) { /* new ones are in front */
-			most = n;
-			chosen = r;
-		}
-	}
-	if (!chosen) {
-		return false;
-	}
-	chosen->due_ns = 0;
-	wake(http, clock_mono_ns(), false);
-	return true;
-}
-
-bool http_wait(struct http_request *request)
-{
-	struct http *http = request->listener->http;
-
-	if (http->waiting_n == HTTP_WAITING_MAX && !make_room(http, request->job)) {
-		return false;
-	}
-	request->conn->place.waiting = true;
-	request->next = http->waiting;
-	http->waiting = request;
-	http->waiting_n++;
-	MHD_suspend_connection(request->handle);
-	start_due(http);
-	return true;
-}
-
-/* Answers the requests that are ready, or due at now_ns; all: every one. */
-static void wake(struct http *http, int64_t now_ns, bool all)
-{
-	struct http_request **at = &http->waiting;
-
-	while (*at) {
-		struct http_request *request = *at;
-
-		if (!all && now_ns < request->due_ns && !http_is_ready(request)) {
-			at = &request->next;
-			continue;
-		}
-		*at = request->next;
-		http->waiting_n--;
-		request->conn->place.waiting = false;
-		request->conn->place.since_ns = now_ns;
-		MHD_resume_connection(request->handle);
-		request->listener->resumed = true;
-		loop_timer_start(http->daemon->loop, &request->listener->timer, now_ns);
-	}
-	start_due(http);
-}
-
 static void on_due(struct loop_timer *timer)
 {
-	wake(timer->user, clock_mono_ns(), false);
-}
-
-void http_notify(struct http *http)
-{
-	if (http->waiting) {
-		wake(http, clock_mono_ns(), false);
-	}
+	http_wake(timer->user, clock_mono_ns(), false);
 }
 
 /* ---- connections ---- */
@@ -460,19 +361,6 @@ static int write_urls(const struct http *http, struct pawl_err *err)
 	return file_put(path, text, len, 0644, false, err);
 }
 
-/* Returns the URL that jobs get; NULL: none. */
-static const char *find_url(const struct http *http)
-{
-	for (uint32_t i = 0; i < http->n; i++) {
-		const struct http_listener *l = &http->listeners[i];
-
-		if (http->daemon->slurm ? l->external_url[0] != '\0' : l->loopback) {
-			return http->daemon->slurm ? l->external_url : l->url;
-		}
-	}
-	return NULL;
-}
-
 int http_open(struct http **out, struct daemon *daemon, const struct http_options *o,
 	struct pawl_err *err)
 {
@@ -505,7 +393,7 @@ int http_open(struct http **out, struct daemon *daemon, const struct http_option
 		http->n = i + 1;
 		rv = open_listener(l, o, i, err);
 	}
-	if (rv == 0 && daemon->slurm && o->name[0] != '\0' && !find_url(http)) {
+	if (rv == 0 && daemon->engine->remote && o->name[0] != '\0' && !http_find_url(http)) {
 		rv = pawl_err_set(err, PAWL_EINVAL,
 			"--http-name %s: needs an --http address that other nodes reach", o->name);
 	}
@@ -517,9 +405,9 @@ int http_open(struct http **out, struct daemon *daemon, const struct http_option
 	for (uint32_t i = 0; i < http->n; i++) {
 		log_line(LOG_INFO, "answers at %s", http->listeners[i].url);
 	}
-	if (daemon->slurm && find_url(http)) {
-		log_line(LOG_INFO, "jobs get the URL %s", find_url(http));
-	} else if (daemon->slurm) {
+	if (daemon->engine->remote && http_find_url(http)) {
+		log_line(LOG_INFO, "jobs get the URL %s", http_find_url(http));
+	} else if (daemon->engine->remote) {
 		log_line(LOG_INFO,
 			"jobs get no URL: no --http has an address that other nodes reach, "
 			"and 0.0.0.0 needs --http-name");
@@ -535,7 +423,7 @@ void http_close(struct http *http)
 	if (!http) {
 		return;
 	}
-	wake(http, 0, true);
+	http_wake(http, 0, true);
 	for (uint32_t i = 0; i < http->n; i++) {
 		struct http_listener *l = &http->listeners[i];
 
@@ -555,28 +443,4 @@ void http_close(struct http *http)
 	snprintf(path, sizeof(path), "%.4000s/" URL_FILE, http->daemon->options->root);
 	unlink(path);
 	free(http);
-}
-
-/* ---- for jobs ---- */
-
-bool http_job_url(const struct http *http, uint64_t job, char url[HTTP_URL_MAX])
-{
-	char secret[HTTP_SECRET_CHARS + 1u];
-
-	const char *at = http ? find_url(http) : NULL;
-
-	if (!at) {
-		return false;
-	}
-	http_key_secret(&http->key, job, secret);
-	snprintf(url, HTTP_URL_MAX, "%.128s/job/%s", at, secret);
-	return true;
-}
-
-const char *http_space(uint32_t uid, char *buf, uint32_t cap_bytes)
-{
-	if (!jobfile_is_name(sched_msg_user_name(uid, buf, cap_bytes))) {
-		snprintf(buf, cap_bytes, "%u", uid);
-	}
-	return buf;
 }

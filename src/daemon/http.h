@@ -44,8 +44,14 @@ struct http;
 int http_open(struct http **out, struct daemon *daemon, const struct http_options *options,
 	struct pawl_err *err);
 void http_close(struct http *http); /* NULL is fine */
+
+/* ---- http_waiting.c ---- */
+
 /* Notifies the server of an event in the core: requests that waited for it are answered soon. */
 void http_notify(struct http *http);
+
+/* ---- http_urls.c ---- */
+
 /* Formats the URL of what AdaptDL calls a job's supervisor: at the first address of this machine
  * or, for jobs on Slurm's nodes, at the first that other machines reach. False: there is none. http
  * may be NULL. */

@@ -320,26 +320,6 @@ static enum MHD_Result take_hints(struct http_request *r)
 		: refuse_err(r, &err);
 }
 
-/* Returns whether the job has all replicas of that group. A job that grows and shrinks in place
- * counts its groups by itself (`pawl run`). On this machine its addresses do not change meanwhile;
- * those of Slurm's nodes are sent once the job has changed. */
-static bool is_group_running(const struct daemon *d, const struct core_job *job, uint64_t group)
-{
-	return (job->state == CORE_RUNNING || job->state == CORE_RESCALING) &&
-		(job->request.in_place || job->restarts == group) &&
-		(d->local || sched_slurm_hosts(d->slurm, job->id, job->generation, NULL, 0) > 0);
-}
-
-bool http_is_ready(const struct http_request *r)
-{
-	const struct daemon *d = r->listener->http->daemon;
-	const struct core_job *job = core_job_find(d->core, r->job);
-	uint64_t group = 0;
-
-	http_number(r->route.group, UINT32_MAX, &group);
-	return !job || job->state >= CORE_DONE || is_group_running(d, job, group);
-}
-
 static void put_address(json_t *list, const char *address, uint32_t replicas)
 {
 	for (uint32_t i = 0; i < replicas; i++) {
@@ -351,16 +331,17 @@ static void put_address(json_t *list, const char *address, uint32_t replicas)
 static enum MHD_Result send_addresses(struct http_request *r, const struct core_job *job)
 {
 	const struct daemon *d = r->listener->http->daemon;
-	struct slurm_host *hosts = NULL;
+	struct sched_engine_host *hosts = NULL;
 	json_t *list = json_array();
 	uint32_t n = 0;
 
-	if (d->local) {
-		put_address(list, "127.0.0.1", job->current.replicas); /* all replicas are here */
+	if (!d->engine->hosts) { /* all replicas are here */
+		put_address(list, "127.0.0.1", job->current.replicas);
 	} else {
-		n = sched_slurm_hosts(d->slurm, job->id, job->generation, NULL, 0);
+		n = d->engine->hosts(d->engine_self, job->id, job->generation, NULL, 0);
 		hosts = calloc(n, sizeof(*hosts));
-		n = hosts ? sched_slurm_hosts(d->slurm, job->id, job->generation, hosts, n) : 0;
+		n = hosts ? d->engine->hosts(d->engine_self, job->id, job->generation, hosts, n)
+			  : 0;
 	}
 	for (uint32_t i = 0; i < n; i++) {
 		put_address(list, hosts[i].address, job->request.in_place ? hosts[i].replicas : 1);
@@ -388,7 +369,7 @@ static enum MHD_Result discover(struct http_request *r)
 		return refuse(r, 404, "%s has no job %s that is not over", r->route.space,
 			r->route.name);
 	}
-	if (is_group_running(d, job, group)) {
+	if (http_is_group_running(d, job, group)) {
 		return send_addresses(r, job);
 	}
 	if (r->job == 0) {

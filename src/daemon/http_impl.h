@@ -1,12 +1,16 @@
-/* Shared by the files of http*.c. */
+/*
+ * Shared by the files of http*.c, and declared below from the bottom up. http_waiting.c and
+ * http_urls.c are below the daemon, whose events wake requests that wait, and whose jobs get URLs.
+ * http.c, the server, calls http_answer.c, which calls the daemon's requests and http_page.c.
+ */
 #ifndef DAEMON_HTTP_IMPL_H
 #define DAEMON_HTTP_IMPL_H
 
 #include "daemon/daemon_impl.h"
 #include "daemon/http.h"
-#include "daemon/http_host.h"
-#include "daemon/http_key.h"
-#include "daemon/http_places.h"
+#include "daemon/http/http_host.h"
+#include "daemon/http/http_key.h"
+#include "daemon/http/http_places.h"
 
 #include <microhttpd.h>
 
@@ -57,23 +61,32 @@ struct http {
 	struct loop_timer due;   /* fires when the next waiting request is due */
 };
 
-/* ---- http_answer.c ---- */
+/* ---- http_waiting.c ---- */
 
-/* Checks a request whose header is complete: refuses it, or lets it go on. */
-enum MHD_Result http_check(struct http_request *request);
-/* Answers a request that is complete, or lets it wait. */
-enum MHD_Result http_answer(struct http_request *request);
-/* Returns whether a request that waits can be answered. */
-bool http_is_ready(const struct http_request *request);
+/* Lets a request wait until it is ready or due. False: too many wait. */
+bool http_wait(struct http_request *request);
+/* Answers the requests that are ready, or due at now_ns; all: every one. */
+void http_wake(struct http *http, int64_t now_ns, bool all);
+/* Returns whether the job has all replicas of that group. A job that grows and shrinks in place
+ * counts its groups by itself (`pawl run`). On this machine its addresses do not change meanwhile;
+ * those of Slurm's nodes are sent once the job has changed. */
+bool http_is_group_running(const struct daemon *daemon, const struct core_job *job, uint64_t group);
+
+/* ---- http_urls.c ---- */
+
+/* Returns the URL that jobs get; NULL: none. */
+const char *http_find_url(const struct http *http);
 
 /* ---- http_page.c ---- */
 
 /* Writes a page for people: nodes and jobs. */
 void http_page(const struct daemon *daemon, struct wire_out *out);
 
-/* ---- http.c ---- */
+/* ---- http_answer.c ---- */
 
-/* Lets a request wait until it is ready or due. False: too many wait. */
-bool http_wait(struct http_request *request);
+/* Checks a request whose header is complete: refuses it, or lets it go on. */
+enum MHD_Result http_check(struct http_request *request);
+/* Answers a request that is complete, or lets it wait. */
+enum MHD_Result http_answer(struct http_request *request);
 
 #endif

@@ -40,8 +40,8 @@ typedef void link_event_fn(void *user, struct link *link, uint16_t type,
 
 int link_open(struct link **out, const char *socket_path, link_event_fn *event, void *user,
 	struct pawl_err *err);
-/* Ends the connection, waits for the receiving thread, and gives the opener's reference up. Calls in
- * progress of other threads fail. NULL is fine. */
+/* Ends the connection, waits for the receiving thread, and gives the opener's reference up. Other
+ * threads' calls in progress fail. NULL is fine. */
 void link_close(struct link *link);
 /* Takes a reference: memory and descriptor stay until link_release. Returns link. */
 struct link *link_hold(struct link *link);

@@ -190,8 +190,8 @@ struct pawl_ckpt {
 	bool abandoned;                     /* the process leaves because of an error */
 	char abandoned_why[PROTO_TEXT_MAX]; /* the error; "" if not abandoned */
 
-	/* Connection to the agent, which has welcomed this rank; NULL: none. Replaced with saving and
-	 * state: whoever has saving may use it, all others call session_link. */
+	/* Connection to the agent, which has welcomed this rank; NULL: none. Replaced with saving
+	 * and state held: whoever has saving may use it, all others call session_link. */
 	struct link *link;
 
 	pthread_mutex_t saving;  /* protects what follows, up to state; taken before state */

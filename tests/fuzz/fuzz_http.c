@@ -4,8 +4,8 @@
 
 #include "base/assert.h"
 #include "daemon/hints.h"
-#include "daemon/http_listen.h"
-#include "daemon/http_route.h"
+#include "daemon/http/http_listen.h"
+#include "daemon/http/http_route.h"
 #include "daemon/metrics_text.h"
 
 #include <math.h>

@@ -532,6 +532,63 @@ static void log_text(void *self, const char *text)
 	log_line(LOG_WARNING, "%s", text);
 }
 
+static void close_engine(void *self)
+{
+	local_close(self);
+}
+
+static bool has_node(void *self, const char *node)
+{
+	const struct local_options *o = &((struct local *)self)->options;
+
+	for (uint32_t i = 0; i < o->nodes_n; i++) {
+		if (strcmp(o->nodes[i].name, node) == 0) {
+			return true;
+		}
+	}
+	return false;
+}
+
+static void each_run(void *self, void (*visit)(void *user, const struct sched_engine_run *run),
+	void *user)
+{
+	const struct local *local = self;
+
+	for (const struct local_run *run = local->runs; run; run = run->next) {
+		visit(user,
+			&(const struct sched_engine_run){.job = run->job,
+				.start_generation = run->start_generation,
+				.generation = run->state.generation > run->start_generation
+					? run->state.generation
+					: run->start_generation,
+				.over = run->phase == LOCAL_OVER || run->state.phase == RUN_ENDED,
+				.dir = run->dir});
+	}
+}
+
+static void forget(void *self, uint64_t job, uint64_t generation)
+{
+	struct local *local = self;
+	struct local_run *run = local->runs;
+
+	while (run &&
+		(run->job != job || run->phase != LOCAL_OVER ||
+			run->start_generation > generation)) {
+		run = run->next;
+	}
+	if (run) {
+		unlink_run(local, run);
+		local_remove(run->dir);
+		free_run(run);
+	}
+}
+
+static void reap(void *self)
+{
+	while (waitpid(-1, NULL, WNOHANG) > 0) {
+	}
+}
+
 const struct sched_engine engine_local = {.name = "local",
 	.start = start,
 	.rescale = rescale,
@@ -539,7 +596,12 @@ const struct sched_engine engine_local = {.name = "local",
 	.list = list,
 	.request_nodes = request_nodes,
 	.return_node = return_node,
-	.log = log_text};
+	.log = log_text,
+	.close = close_engine,
+	.has_node = has_node,
+	.each_run = each_run,
+	.forget = forget,
+	.reap = reap};
 
 /* ---- opening ---- */
 
@@ -710,42 +772,5 @@ void local_close(struct local *local)
 			free_run(run);
 		}
 		free(local);
-	}
-}
-
-void local_each(const struct local *local,
-	void (*visit)(void *user, const struct local_run_info *info), void *user)
-{
-	for (const struct local_run *run = local->runs; run; run = run->next) {
-		visit(user,
-			&(const struct local_run_info){.job = run->job,
-				.start_generation = run->start_generation,
-				.generation = run->state.generation > run->start_generation
-					? run->state.generation
-					: run->start_generation,
-				.over = run->phase == LOCAL_OVER || run->state.phase == RUN_ENDED,
-				.dir = run->dir});
-	}
-}
-
-void local_forget(struct local *local, uint64_t job, uint64_t generation)
-{
-	struct local_run *run = local->runs;
-
-	while (run &&
-		(run->job != job || run->phase != LOCAL_OVER ||
-			run->start_generation > generation)) {
-		run = run->next;
-	}
-	if (run) {
-		unlink_run(local, run);
-		local_remove(run->dir);
-		free_run(run);
-	}
-}
-
-void local_reap(void)
-{
-	while (waitpid(-1, NULL, WNOHANG) > 0) {
 	}
 }

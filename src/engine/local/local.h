@@ -36,27 +36,14 @@ struct local_options {
 	void *user; /* argument of all three */
 };
 
-extern const struct sched_engine engine_local; /* self is a struct local */
+/* self is a struct local. forget also removes the run's directory; each_run's has the run's order
+ * (order.h). */
+extern const struct sched_engine engine_local;
 
 /* Opens the engine and finds all runs that exist, or have ended and are not forgotten. options and
  * what it points to must outlive the engine. PAWL_EINVAL: the root's path is too long; PAWL_EIO and
  * other errors of reading: it is not known which runs there are. */
 int local_open(struct local **out, const struct local_options *options, struct pawl_err *err);
 void local_close(struct local *local); /* the runs go on; NULL is allowed */
-/* Forgets a run that has ended, and removes its directory. Call it once the end is stored. */
-void local_forget(struct local *local, uint64_t job, uint64_t generation);
-/* A run that the engine has found or started. */
-struct local_run_info {
-	uint64_t job;
-	uint64_t start_generation; /* generation of its start */
-	uint64_t generation;       /* generation that runs, at least start_generation */
-	bool over;                 /* the end is recorded */
-	const char *dir;           /* directory of the run; valid until visit returns */
-};
-/* Calls visit for every run. */
-void local_each(const struct local *local,
-	void (*visit)(void *user, const struct local_run_info *info), void *user);
-/* Reaps all children of this process that have ended. Does not block. */
-void local_reap(void);
 
 #endif

@@ -130,7 +130,27 @@ static void do_remark(void *self, uint64_t job, char *text, size_t cap_bytes)
 	slurm_remark(self, job, text, cap_bytes);
 }
 
+static void do_close(void *self)
+{
+	sched_slurm_close(self);
+}
+
+static bool do_fits(void *self, uint32_t pool, uint32_t cpus, uint64_t memory_bytes,
+	uint64_t disk_bytes)
+{
+	const struct slurm_size least = {cpus, memory_bytes, disk_bytes};
+
+	return slurm_sizes_fit(self, pool, &least);
+}
+
+static uint32_t do_hosts(void *self, uint64_t job, uint64_t generation,
+	struct sched_engine_host *hosts, uint32_t cap)
+{
+	return slurm_job_nodes_hosts(self, job, generation, hosts, cap);
+}
+
 const struct sched_engine sched_slurm_engine = {.name = "slurm",
+	.remote = true,
 	.start = do_start,
 	.rescale = do_rescale,
 	.stop = do_stop,
@@ -138,7 +158,10 @@ const struct sched_engine sched_slurm_engine = {.name = "slurm",
 	.request_nodes = do_request_nodes,
 	.return_node = do_return_node,
 	.log = do_log,
-	.remark = do_remark};
+	.remark = do_remark,
+	.close = do_close,
+	.fits = do_fits,
+	.hosts = do_hosts};
 
 /* ---- open and close ---- */
 

@@ -97,22 +97,6 @@ void sched_slurm_close(struct sched_slurm *slurm);
 
 /* Returns whether size has at least the resources of least. */
 bool slurm_size_at_least(const struct slurm_size *size, const struct slurm_size *least);
-/* Returns whether pilots of the pool with that index can get a node with at least these resources.
- * Also true while the nodes' resources are not known. */
-bool sched_slurm_fits(const struct sched_slurm *slurm, uint32_t pool,
-	const struct slurm_size *least);
-
-/* One of a job's nodes. */
-struct slurm_host {
-	const char *address; /* address for other nodes; valid until the loop runs again */
-	uint32_t replicas;
-};
-
-/* Lists a job's nodes by rank: fills hosts with the first ones, at most cap, and returns their
- * total number. Returns 0 if the job does not run in full as the core's generation requires: it
- * starts, changes or ends, or has lost a node. */
-uint32_t sched_slurm_hosts(struct sched_slurm *slurm, uint64_t id, uint64_t generation,
-	struct slurm_host *hosts, uint32_t cap);
 
 extern const struct sched_engine sched_slurm_engine;
 

@@ -143,6 +143,9 @@ bool slurm_grow(void *items, uint32_t n, uint32_t *cap, size_t item_bytes);
 void slurm_sizes_poll(struct sched_slurm *s);
 /* Finds the resources of a node. Returns false if they are not known. */
 bool slurm_size_find(const struct sched_slurm *s, const char *node, struct slurm_size *size);
+/* Returns whether pilots of the pool with that index can get a node with at least these resources.
+ * Also true while the nodes' resources are not known. */
+bool slurm_sizes_fit(const struct sched_slurm *s, uint32_t pool, const struct slurm_size *least);
 
 /* ---- slurm_pilot_state.c: the pilots that are known ---- */
 
@@ -200,6 +203,9 @@ int slurm_job_node_fill(struct sched_slurm *s, const struct sched_core *core,
  * job, also sets record->dynamic_nodes. PAWL_ENOMEM; other errors refuse the start. */
 int slurm_job_nodes_describe(struct sched_slurm *s, struct slurm_record *record, uint32_t n,
 	struct pawl_err *err);
+/* Lists a job's nodes by rank: see sched_engine.hosts. */
+uint32_t slurm_job_nodes_hosts(struct sched_slurm *s, uint64_t id, uint64_t generation,
+	struct sched_engine_host *hosts, uint32_t cap);
 
 /* ---- slurm_rescale.c: rescales of running jobs ---- */
 

@@ -141,8 +141,8 @@ static bool is_settled(const struct slurm_job *job, uint64_t generation)
 		!record->stop_requested && now == generation && record->rescale == record->rescaled;
 }
 
-uint32_t sched_slurm_hosts(struct sched_slurm *s, uint64_t id, uint64_t generation,
-	struct slurm_host *hosts, uint32_t cap)
+uint32_t slurm_job_nodes_hosts(struct sched_slurm *s, uint64_t id, uint64_t generation,
+	struct sched_engine_host *hosts, uint32_t cap)
 {
 	const struct slurm_job *job = slurm_job_find(s, id);
 
@@ -157,7 +157,8 @@ uint32_t sched_slurm_hosts(struct sched_slurm *s, uint64_t id, uint64_t generati
 			return 0;
 		}
 		if (i < cap) {
-			hosts[i] = (struct slurm_host){pilot->have.address, job_node->replicas};
+			hosts[i] =
+				(struct sched_engine_host){pilot->have.address, job_node->replicas};
 		}
 	}
 	return job->record.nodes_n;

@@ -57,7 +57,7 @@ static struct slurm_size size_of(const struct slurm_node_row *row)
 		.disk_bytes = row->disk_mib * MIB};
 }
 
-bool sched_slurm_fits(const struct sched_slurm *s, uint32_t pool, const struct slurm_size *least)
+bool slurm_sizes_fit(const struct sched_slurm *s, uint32_t pool, const struct slurm_size *least)
 {
 	const char *partitions = partitions_of(&s->options.pools[pool]);
 

@@ -32,8 +32,24 @@
 
 #include "sched/core/core.h"
 
+/* One of the hosts on which a job runs. */
+struct sched_engine_host {
+	const char *address; /* address for other hosts; valid until the loop runs again */
+	uint32_t replicas;
+};
+
+/* A run that an engine has found or started. */
+struct sched_engine_run {
+	uint64_t job;
+	uint64_t start_generation; /* generation of its start */
+	uint64_t generation;       /* generation that runs, at least start_generation */
+	bool over;                 /* the end is recorded */
+	const char *dir;           /* directory of the run; valid until visit returns */
+};
+
 struct sched_engine {
 	const char *name;
+	bool remote; /* jobs run on other machines than the scheduler's */
 	/* job is one of the core's, and place is on the core's nodes (core_job_find,
 	 * core_node_find); both are valid during the call only. */
 	void (*start)(void *self, const struct sched_core *core, uint64_t job, uint64_t generation,
@@ -49,6 +65,33 @@ struct sched_engine {
 	/* Writes what people must know about a job (0: all jobs) beside the core's explanation, in
 	 * lines; "": nothing. NULL: the engine has no remarks. */
 	void (*remark)(void *self, uint64_t job, char *text, size_t cap_bytes);
+
+	/* What only the scheduler's process asks. NULL: an engine has no need of the call, or no
+	 * answer. */
+
+	/* Closes the engine. The runs go on. self may be NULL. */
+	void (*close)(void *self);
+	/* Returns whether a node is one of the engine's. NULL: nodes come and go, and only list
+	 * reports which there are. */
+	bool (*has_node)(void *self, const char *node);
+	/* Returns whether the pool with that index can get a node with at least these resources;
+	 * also true while that is not known. NULL: every pool can. */
+	bool (*fits)(void *self, uint32_t pool, uint32_t cpus, uint64_t memory_bytes,
+		uint64_t disk_bytes);
+	/* Lists a job's hosts by rank: fills hosts with the first ones, at most cap, and returns
+	 * their total number. Returns 0 if the job does not run in full as the core's generation
+	 * requires: it starts, changes or ends, or has lost a node. NULL: all jobs run on this
+	 * machine. */
+	uint32_t (*hosts)(void *self, uint64_t job, uint64_t generation,
+		struct sched_engine_host *hosts, uint32_t cap);
+	/* Calls visit for every run. NULL: runs cannot be taken over from their directories. */
+	void (*each_run)(void *self, void (*visit)(void *user, const struct sched_engine_run *run),
+		void *user);
+	/* Forgets a run whose end is stored. NULL: the engine forgets by itself. */
+	void (*forget)(void *self, uint64_t job, uint64_t generation);
+	/* Reaps all children of this process that have ended. Does not block. NULL: the engine
+	 * waits for its own children. */
+	void (*reap)(void *self);
 };
 
 /* Carries an update out. pools: those that the core was opened with. */

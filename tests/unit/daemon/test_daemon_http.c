@@ -1,10 +1,10 @@
 /* Pure parts of the scheduler's HTTP: paths, addresses, secrets and tokens, and the text that
  * Prometheus reads. */
-#include "daemon/http_host.h"
-#include "daemon/http_key.h"
-#include "daemon/http_listen.h"
-#include "daemon/http_places.h"
-#include "daemon/http_route.h"
+#include "daemon/http/http_host.h"
+#include "daemon/http/http_key.h"
+#include "daemon/http/http_listen.h"
+#include "daemon/http/http_places.h"
+#include "daemon/http/http_route.h"
 #include "daemon/metrics_text.h"
 #include "pawl/err.h"
 

@@ -68,7 +68,7 @@ static void await_first(uint64_t job)
 /* Reaps first, as the daemon does for each event. */
 static const struct core_event *next(int64_t wait_ms)
 {
-	local_reap();
+	engine_local.reap(lw.local);
 	return events_next(wait_ms);
 }
 
@@ -402,7 +402,7 @@ static void test_a_dead_shepherd_is_an_end(void **state)
 	suite_list();
 	suite_ends(job, CORE_END_UNKNOWN, 0);
 	assert_int_equal(signal_run(dir, 0), 0);
-	local_forget(lw.local, job, suite.generation);
+	engine_local.forget(lw.local, job, suite.generation);
 	assert_int_equal(access(dir, F_OK), -1);
 }
 

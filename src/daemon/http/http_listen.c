@@ -1,8 +1,8 @@
 /* Listening: see http_listen.h. */
-#include "daemon/http_listen.h"
+#include "daemon/http/http_listen.h"
 
 #include "base/err.h"
-#include "daemon/http_route.h"
+#include "daemon/http/http_route.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

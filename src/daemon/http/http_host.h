@@ -4,8 +4,8 @@
  * requests here under that name, and read the answers. So a name must be one of this scheduler's.
  * An address is always accepted, since it is not resolved.
  */
-#ifndef DAEMON_HTTP_HOST_H
-#define DAEMON_HTTP_HOST_H
+#ifndef DAEMON_HTTP_HTTP_HOST_H
+#define DAEMON_HTTP_HTTP_HOST_H
 
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
 /* Addresses to listen at, and files that TLS needs. */
-#ifndef DAEMON_HTTP_LISTEN_H
-#define DAEMON_HTTP_LISTEN_H
+#ifndef DAEMON_HTTP_HTTP_LISTEN_H
+#define DAEMON_HTTP_HTTP_LISTEN_H
 
 #include <netinet/in.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
 /* Decides whether a Host header means this scheduler: see http_host.h. */
-#include "daemon/http_host.h"
+#include "daemon/http/http_host.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,5 +1,5 @@
 /* Secrets and tokens: see http_key.h. */
-#include "daemon/http_key.h"
+#include "daemon/http/http_key.h"
 
 #include "base/err.h"
 #include "base/file.h"

@@ -1,5 +1,5 @@
 /* Chooses the connection that is evicted when all places are taken: see http_places.h. */
-#include "daemon/http_places.h"
+#include "daemon/http/http_places.h"
 
 #include <netinet/in.h>
 #include <string.h>

@@ -3,8 +3,8 @@
  * connection is never refused: the peer with most connections loses the one that has been without a
  * request for longest. So no peer can keep others out. Pure.
  */
-#ifndef DAEMON_HTTP_PLACES_H
-#define DAEMON_HTTP_PLACES_H
+#ifndef DAEMON_HTTP_HTTP_PLACES_H
+#define DAEMON_HTTP_HTTP_PLACES_H
 
 #include <stdbool.h>
 #include <stdint.h>

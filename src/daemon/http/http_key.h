@@ -3,10 +3,10 @@
  * in its URL: HMAC-SHA256 of its number, with a random key that only the scheduler's user can read.
  * An operator authenticates by a token in a file. Both are compared in constant time.
  */
-#ifndef DAEMON_HTTP_KEY_H
-#define DAEMON_HTTP_KEY_H
+#ifndef DAEMON_HTTP_HTTP_KEY_H
+#define DAEMON_HTTP_HTTP_KEY_H
 
-#include "daemon/http_route.h"
+#include "daemon/http/http_route.h"
 
 struct pawl_err;
 

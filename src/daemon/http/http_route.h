@@ -5,8 +5,8 @@
  *   /  /healthz  /metrics  /nodes  /jobs  /jobs/JOB  /jobs/JOB/cancel|pause|resume
  *   /hints/SPACE/NAME  /discover/SPACE/NAME/GROUP     of a job, also after /job/SECRET
  */
-#ifndef DAEMON_HTTP_ROUTE_H
-#define DAEMON_HTTP_ROUTE_H
+#ifndef DAEMON_HTTP_HTTP_ROUTE_H
+#define DAEMON_HTTP_HTTP_ROUTE_H
 
 #include "sched/core/core.h"
 

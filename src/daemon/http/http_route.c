@@ -1,5 +1,5 @@
 /* Paths of requests: see http_route.h. */
-#include "daemon/http_route.h"
+#include "daemon/http/http_route.h"
 
 #include "base/text.h"
 

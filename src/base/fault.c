@@ -4,6 +4,7 @@
  * is a leaf: nothing is called under it. */
 #include "base/fault.h"
 
+#include "base/assert.h"
 #include "base/log.h"
 
 #include <pthread.h>
@@ -33,6 +34,7 @@ static struct fault_plan plan;
 
 void fault_arm(const char *point, uint64_t nth, int sys, bool forever)
 {
+	ASSERT(nth > 0 && strlen(point) < FAULT_POINT_MAX);
 	pthread_mutex_lock(&plan_mutex);
 	plan = (struct fault_plan){.nth = nth, .sys = sys, .forever = forever};
 	snprintf(plan.point, sizeof(plan.point), "%s", point);

@@ -184,6 +184,7 @@ size_t file_next_folder(const char *path, size_t last_bytes)
 {
 	const char *slash = path[last_bytes] != '\0' ? strchr(path + last_bytes + 1, '/') : NULL;
 
+	ASSERT(last_bytes == 0 || path[last_bytes] == '/'); /* an earlier result for this path */
 	return slash ? (size_t)(slash - path) : 0;
 }
 

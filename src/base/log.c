@@ -1,6 +1,7 @@
 /* Log lines on stderr, one write(2) each: see log.h. */
 #include "base/log.h"
 
+#include "base/assert.h"
 #include "base/text.h"
 
 #include <stdarg.h>
@@ -14,6 +15,9 @@
 #define LOG_LINE_MAX 1024u /* bytes of one line; longer ones are cut */
 
 static const char *const level_words[] = {"error", "warning", "info", "debug"};
+
+_Static_assert(sizeof(level_words) / sizeof(*level_words) == LOG_DEBUG + 1,
+	"each level has a word");
 
 static atomic_int level_max = -1; /* -1: PAWL_LOG not read yet; any thread may read it */
 static char log_name[LOG_NAME_MAX];
@@ -33,6 +37,7 @@ static int read_level(void)
 
 void log_set_level(enum log_level level)
 {
+	ASSERT((int)level >= LOG_ERROR && (int)level <= LOG_DEBUG);
 	atomic_store(&level_max, (int)level);
 }
 
@@ -46,6 +51,7 @@ static size_t append_text(char *line, size_t used, const char *text)
 {
 	size_t room = LOG_LINE_MAX - used - 1; /* less the line's end */
 
+	ASSERT(used + 1 < LOG_LINE_MAX); /* room for the terminator at least */
 	text_escape(line + used, room, text);
 	return used + strlen(line + used);
 }

@@ -1,6 +1,8 @@
 /* A loop over independent pieces of work: see parallel.h. */
 #include "base/parallel.h"
 
+#include "base/assert.h"
+
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -60,6 +62,7 @@ void parallel_for(size_t n, void (*each)(void *user, size_t i), void *user)
 	for (unsigned i = 0; i < started; i++) {
 		pthread_join(threads[i], NULL);
 	}
+	ASSERT(atomic_load(&work.next) >= n); /* each piece was taken */
 }
 
 /* The test to search with, and the least index found so far. */

@@ -1,6 +1,8 @@
 /* Texts that somebody else has chosen, made safe to show: see text.h. */
 #include "base/text.h"
 
+#include "base/assert.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -96,6 +98,7 @@ const char *text_size(char *buf, uint64_t bytes)
 		value /= 1024;
 		unit++;
 	}
+	ASSERT(unit < sizeof(units) / sizeof(*units)); /* 2^64 bytes are 16 EiB */
 	snprintf(buf, TEXT_SIZE_MAX, "%.1f %s", value, units[unit]);
 	return buf;
 }
@@ -118,6 +121,7 @@ size_t text_escape(char *out, size_t cap_bytes, const char *text)
 		all += len;
 		text += taken;
 	}
+	ASSERT(used <= all && (used == 0 || used < cap_bytes));
 	if (cap_bytes > 0) {
 		out[used] = '\0';
 	}

@@ -2,6 +2,7 @@
  * times.h. */
 #include "base/times.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 #include "base/log.h"
 
@@ -86,6 +87,7 @@ int times_read(const char *text, int64_t ns[TIMES_N], struct pawl_err *err)
 			: overrides[TIMES_N] > 0
 			? at_least_one((double)defaults[i].ns * overrides[TIMES_N])
 			: defaults[i].ns;
+		ASSERT(ns[i] > 0); /* a timer of 0 is none */
 	}
 	return 0;
 }
@@ -109,6 +111,7 @@ enum times_name times_find(const char *name)
 
 int64_t times_ns(enum times_name name)
 {
+	ASSERT((unsigned)name < TIMES_N);
 	pthread_once(&once, fill);
 	return table[name];
 }

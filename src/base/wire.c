@@ -33,6 +33,7 @@ static uint8_t *extend_out(struct wire_out *out, size_t n)
 		out->failed = true;
 		return NULL;
 	}
+	ASSERT(out->len_bytes <= out->cap_bytes);
 	while (cap < out->len_bytes + n) {
 		cap *= 2;
 	}
@@ -217,6 +218,7 @@ void wire_get_str(struct wire_in *in, char *buf, size_t cap_bytes)
 
 size_t wire_in_left(const struct wire_in *in)
 {
+	ASSERT(in->at <= in->end);
 	return (size_t)(in->end - in->at);
 }
 

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+_Static_assert(PAWL_TAG_MAX == CKPT_TAG_MAX, "a tag has the same size for callers");
+
 int pawl_tensor_append(void **table, size_t *table_bytes, const struct pawl_tensor *tensor,
 	struct pawl_err *err)
 {

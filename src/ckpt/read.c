@@ -32,6 +32,9 @@
 #define AHEAD_CHUNKS 64u /* chunks that are being read ahead meanwhile */
 #define PREPARE_MIN  (8u << 20) /* bytes; for larger reads a thread populates the pages */
 
+_Static_assert(HUGE_PAGE % CKPT_CHUNK == 0 && CKPT_CHUNK % STORE_ALIGN == 0,
+	"an image has room for the whole last block of a file");
+
 struct reader {
 	struct store *store;                         /* the opener's */
 	struct store_io *free[STORE_DEPTH];          /* stack of requests not in flight */
@@ -99,6 +102,7 @@ static uint64_t chunk_bytes(const struct manifest_part *part, uint64_t chunk)
 {
 	uint64_t left = part->size_bytes - chunk * CKPT_CHUNK;
 
+	ASSERT(chunk < part->chunks_n);
 	return left < CKPT_CHUNK ? left : CKPT_CHUNK;
 }
 
@@ -139,6 +143,7 @@ static bool reap_chunk(struct job *job)
 	if (io == NULL) {
 		return false;
 	}
+	ASSERT(r->free_n < STORE_DEPTH);
 	r->free[r->free_n++] = io;
 	if (job->rv == 0) {
 		job->rv = check_chunk(job, io);
@@ -158,6 +163,7 @@ static int submit_chunk(struct job *job, struct store_io *io, uint32_t chunk)
 {
 	struct manifest_place place = manifest_place(job->part, chunk);
 
+	ASSERT(place.source < manifest_files_n(job->part));
 	io->file = job->files->at[place.source];
 	io->buf = job->image + (uint64_t)chunk * CKPT_CHUNK;
 	io->len_bytes = chunk_bytes(job->part, chunk);
@@ -190,6 +196,7 @@ static int read_chunks(struct job *job, uint64_t first, uint64_t end)
 	}
 	while (reap_chunk(job)) {
 	}
+	ASSERT(r->free_n == STORE_DEPTH); /* the image is the caller's again */
 	return job->rv;
 }
 
@@ -540,6 +547,7 @@ void part_image_drop(struct part_image *image, uint64_t end)
 {
 	uint64_t chunk = end / CKPT_CHUNK;
 
+	ASSERT(end <= image->part->size_bytes);
 	if (image->memory == NULL || image->unread || chunk <= image->dropped) {
 		return; /* the page cache is the system's */
 	}

@@ -1,6 +1,7 @@
 /* Names of tags, and listings of directories: see tags_names.h. */
 #include "ckpt/tags_names.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
 #include "store/store.h"
@@ -13,6 +14,13 @@
 #define NAMES_FIRST 64u             /* names allocated at first; doubled when full */
 #define NAMES_MAX   (4u * TAGS_MAX) /* names of one directory that are listed, at most */
 
+_Static_assert(CKPT_TAG_MAX - 1 + sizeof(TAG_HIDDEN_PREFIX ".new") <= TAG_NAME_MAX,
+	"a tag can be hidden");
+_Static_assert(TAG_NAME_MAX + sizeof("/.pawl/manifest") <= TAG_PATH_MAX, "and its files found");
+_Static_assert(TAG_NAME_MAX <= STORE_NAME_MAX, "a hidden tag is one name of a path");
+_Static_assert(1 + 1 + CKPT_FOLDERS_MAX + 1 <= STORE_NEST_MAX,
+	"<tag>/.pawl/<folders>/<file> is not too deep for a store");
+
 void tag_of_step(char *buf, size_t cap_bytes, uint64_t step)
 {
 	snprintf(buf, cap_bytes, TAG_PREFIX "%" PRIu64, step);
@@ -22,6 +30,7 @@ bool tags_parse_number(const char *at, const char *end, uint64_t *number)
 {
 	uint64_t v = 0;
 
+	ASSERT(at <= end);
 	if (at == end || (*at == '0' && end - at > 1)) {
 		return false;
 	}
@@ -135,6 +144,7 @@ static int add_name(void *user, const char *text, enum store_kind kind)
 		names->at = at;
 		names->cap = cap;
 	}
+	ASSERT(names->n < names->cap);
 	names->at[names->n++] = name;
 	return 0;
 }

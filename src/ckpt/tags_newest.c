@@ -5,6 +5,7 @@
  * that are tried are opened, from the newest down. Manifests are read for the order only if a tag
  * has another name (for its step), or shares its step with another tag (for its age).
  */
+#include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
 #include "ckpt/tags_names.h"
@@ -106,6 +107,7 @@ static int fill_steps(struct store *store, const struct tags_stop *stop,
 		struct tag_step *tag = &steps[*found];
 		bool is_tag = true;
 
+		ASSERT(*found <= i);
 		snprintf(tag->tag, sizeof(tag->tag), "%.*s", (int)sizeof(tag->tag) - 1,
 			names->at[i].name);
 		tag->named = tag_parse(tag->tag, &tag->step);

@@ -23,6 +23,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+_Static_assert(CKPT_CHUNK % STORE_ALIGN == 0, "a chunk can be transferred");
+_Static_assert(ZIP_ALIGN_LARGE % STORE_ALIGN == 0, "only the end of a raw file is padded");
+
 /* A chunk in flight, or free. */
 struct slot {
 	struct store_io io; /* io.user is the slot */
@@ -452,6 +455,7 @@ static bool place_chunks(struct update *update, uint32_t *from)
 			continue;
 		}
 		place = manifest_place(update->base, i);
+		ASSERT(place.source < manifest_files_n(update->base));
 		if (source_of[place.source] == UINT32_MAX) {
 			if (part->sources_n == MANIFEST_SOURCES) {
 				return false;
@@ -463,6 +467,7 @@ static bool place_chunks(struct update *update, uint32_t *from)
 		}
 		part->places[i] = (struct manifest_place){source_of[place.source], place.chunk};
 	}
+	ASSERT(changed_n == update->chunks_n - update->same_n);
 	part->sources[0] = changed_n > 0 ? changed_bytes : part->sources[0];
 	return true;
 }
@@ -578,6 +583,7 @@ int writer_update(struct writer *writer, const char *dir, struct manifest_part *
 		.chunks_n = ckpt_chunks(plan->size_bytes)};
 	int rv;
 
+	ASSERT(part->chunks_n == update.chunks_n);
 	ASSERT(part->sums != NULL && base->sums != NULL && writer->bounces == NULL);
 	update.made =
 		FAULT_MEM("writer.update", calloc(update.chunks_n + 1u, sizeof(*update.made)));

@@ -13,6 +13,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+_Static_assert(ADDRESS_MAX >= INET6_ADDRSTRLEN + IF_NAMESIZE, "an address with its interface fits");
+
 #define UNUSED_ADDRESS                                                                             \
 	"192.0.2.1" /* an address that no host has (RFC 5737); nothing is sent there */
 

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -35,6 +36,8 @@ struct aio_threads {
 	struct queue done;        /* requests carried out, not reaped */
 	bool stopping;            /* tells the threads to end */
 };
+
+_Static_assert(offsetof(struct aio_threads, aio) == 0, "threads_of converts the pointer");
 
 static struct aio_threads *threads_of(struct aio *aio)
 {
@@ -139,6 +142,7 @@ static void threads_close(struct aio *aio)
 	struct aio_threads *t = threads_of(aio);
 
 	pthread_mutex_lock(&t->mutex);
+	ASSERT(t->todo.first == NULL && t->done.first == NULL); /* all are reaped */
 	t->stopping = true;
 	pthread_cond_broadcast(&t->todo_cond);
 	pthread_mutex_unlock(&t->mutex);

@@ -9,6 +9,7 @@
 #include "io/aio_impl.h"
 
 #include <liburing.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 #define TRANSFER_MAX (1u << 30) /* bytes of one submission, whose length has 32 bits */
@@ -17,6 +18,8 @@ struct aio_uring {
 	struct aio aio;       /* first: what callers hold */
 	struct io_uring ring; /* liburing's */
 };
+
+_Static_assert(offsetof(struct aio_uring, aio) == 0, "uring_of converts the pointer");
 
 static struct aio_uring *uring_of(struct aio *aio)
 {

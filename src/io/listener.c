@@ -1,6 +1,7 @@
 /* A listening socket in a loop: see listener.h. */
 #include "io/listener.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
@@ -45,6 +46,7 @@ static void on_connect(struct loop_source *source, uint32_t events)
 		accept4(source->fd, (struct sockaddr *)&from, &len,
 			SOCK_CLOEXEC | (l->blocking ? 0 : SOCK_NONBLOCK)));
 
+	ASSERT(!l->retry_timer.active); /* the socket is not watched while it rests */
 	if (fd >= 0) {
 		l->accept_failing = false;
 		l->accepted(l, fd, (struct sockaddr *)&from, len);
@@ -57,6 +59,7 @@ int listener_start(struct listener *l, struct loop *loop, int fd, struct pawl_er
 {
 	int rv;
 
+	ASSERT(l->loop == NULL);
 	l->source = (struct loop_source){.fd = fd, .ready = on_connect, .user = l};
 	l->retry_timer = (struct loop_timer){.fired = on_retry, .user = l};
 	rv = loop_add(loop, &l->source, EPOLLIN, err);

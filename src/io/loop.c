@@ -130,6 +130,7 @@ static void fire_timers(struct loop *loop)
 		if (timer == NULL || timer->due_ns > now_ns) {
 			return;
 		}
+		ASSERT(timer->active); /* nobody has overwritten a timer that waits */
 		loop_timer_cancel(loop, timer);
 		timer->fired(timer);
 	}
@@ -171,6 +172,7 @@ int loop_run(struct loop *loop, struct pawl_err *err)
 {
 	int rv = 0;
 
+	ASSERT(loop->batch_n == 0); /* not from a callback */
 	while (rv == 0 && !loop->stopped) {
 		int n;
 
@@ -263,6 +265,7 @@ void loop_close(struct loop *loop)
 	if (loop == NULL) {
 		return;
 	}
+	ASSERT(loop->batch_n == 0); /* not from a callback */
 	close(loop->wake.fd);
 	close(loop->epoll_fd);
 	free(loop);

@@ -240,6 +240,12 @@ static const struct frame_layout layouts[] = {
 	[PROTO_NOTIFICATION] = LAYOUT(frame_notification),
 };
 
+_Static_assert(sizeof(layouts) / sizeof(layouts[0]) == PROTO_NOTIFICATION + 1,
+	"each type has a row");
+_Static_assert(sizeof(struct frame_hello) <= UINT16_MAX &&
+		sizeof(struct frame_from_memory) <= UINT16_MAX,
+	"the offset of a field has 16 bits");
+
 static bool is_type(uint16_t type)
 {
 	return (type >= PROTO_HELLO && type <= PROTO_STATE) ||
@@ -255,6 +261,7 @@ const struct frame_layout *frame_layout_of(uint16_t type)
 void frame_encode(struct wire_out *out, enum proto_type type, const void *body)
 {
 	ASSERT(is_type((uint16_t)type));
+	ASSERT(body != NULL || layouts[type].fields_n == 0);
 	frame_layout_encode(out, &layouts[type], body);
 }
 

@@ -298,6 +298,7 @@ static void forget_call(struct link *link, struct link_call *call)
 	struct link_call **at = &link->calls;
 
 	while (*at != call) {
+		ASSERT(*at != NULL); /* the call waits: link_request put it there */
 		at = &(*at)->next;
 	}
 	*at = call->next;

@@ -13,6 +13,9 @@
 
 #define FILL_BYTES (256u << 10) /* most bytes of one read */
 
+_Static_assert(PROTO_FDS_MAX <= UINT8_MAX, "proto_send sets one byte of the header");
+_Static_assert(PROTO_RANKS_LOCAL <= PROTO_FDS_MAX, "the arenas of all ranks fit a frame");
+
 size_t proto_start(struct wire_out *out, enum proto_type type, uint32_t id)
 {
 	size_t start = out->len_bytes;
@@ -27,6 +30,7 @@ size_t proto_start(struct wire_out *out, enum proto_type type, uint32_t id)
 void proto_end(struct wire_out *out, size_t start)
 {
 	if (!out->failed) {
+		ASSERT(out->len_bytes >= start && out->len_bytes - start >= PROTO_HEADER);
 		wire_patch_u32(out, start, (uint32_t)(out->len_bytes - start - PROTO_HEADER));
 	}
 }
@@ -55,6 +59,7 @@ int proto_send(int fd, struct wire_out *out, const int *fds, uint32_t fds_n, str
 	}
 	ASSERT(fds_n <= PROTO_FDS_MAX);
 	if (fds_n > 0) {
+		ASSERT(out->len_bytes >= PROTO_HEADER);
 		out->bytes[6] = (uint8_t)fds_n; /* the header's low byte: PROTO_FDS_MAX fits */
 	}
 	while (sent < out->len_bytes) {
@@ -171,6 +176,7 @@ int proto_next(struct proto_conn *conn, struct proto_frame *frame, struct pawl_e
 	uint32_t fds_n;
 	size_t have = conn->in.len_bytes - conn->in_off;
 
+	ASSERT(conn->in_off <= conn->in.len_bytes && conn->fds_n <= PROTO_FDS_MAX);
 	if (have < PROTO_HEADER) {
 		return 0;
 	}

@@ -1,6 +1,7 @@
 /* Finds where the agent of a job listens. See socket_path.h. */
 #include "ipc/socket_path.h"
 
+#include "base/assert.h"
 #include "base/crc.h"
 #include "base/err.h"
 
@@ -8,12 +9,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define RUNTIME_MAX 64u /* bytes of $XDG_RUNTIME_DIR: a socket's path has 107 */
 #define DIR_MAX     (RUNTIME_MAX + 32u)
 #define DIRS        3
+
+_Static_assert(RUNTIME_MAX + sizeof("/pawl/0123456789abcdef.sock") <=
+		sizeof(((struct sockaddr_un *)NULL)->sun_path),
+	"the socket's path fits its address");
 
 /* Lists the directories that may hold sockets, the best first. Returns how many. */
 static int list_dirs(char dirs[DIRS][DIR_MAX])
@@ -55,6 +62,7 @@ int agent_socket_path(const char *job, char *buf, size_t cap_bytes, struct pawl_
 	int n = list_dirs(dirs);
 	int i = 0;
 
+	ASSERT(n >= 2 && n <= DIRS); /* the error below names two or three */
 	while (i < n && take_dir(dirs[i], &why[i]) != 0) {
 		i++;
 	}

@@ -1,6 +1,7 @@
 /* The memory tier: arenas and their budget. See tier.h. */
 #include "ipc/tier.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
 
@@ -26,6 +27,7 @@ int arena_ensure(struct arena *arena, uint64_t need_bytes, struct pawl_err *err)
 	bool fresh = arena->size_bytes == 0;
 	int fd = arena->fd;
 
+	ASSERT(arena->size_bytes % ARENA_ALIGN == 0 && (arena->map == NULL || !fresh));
 	if (arena->size_bytes >= size) {
 		arena->empty = false;
 		return 0;

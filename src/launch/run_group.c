@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/times.h"
 #include "io/loop.h"
+#include "ipc/proto.h"
 #include "launch/env/run_vars.h"
 #include "launch/run_output.h"
 #include "launch/run_port.h"
@@ -36,6 +37,9 @@
 
 #define JOIN_NUMBER_FIRST                                                                          \
 	RUN_WORKERS_MAX /* first number of ranks that join, if all ranks are ours */
+
+_Static_assert(RUN_WORKERS_MAX == NODE_WORKERS, "each node tells the others of all its workers");
+_Static_assert(RUN_WORKERS_MAX == PROTO_RANKS_LOCAL, "the agent serves all workers of a node");
 
 enum worker_state {
 	WORKER_NONE,      /* not started, or reaped */
@@ -94,6 +98,7 @@ static void fail_worker(struct run_group *group, uint32_t rank, const char *why)
 {
 	struct worker *worker = &group->workers[rank];
 
+	ASSERT(worker->state == WORKER_NONE || worker->state == WORKER_REQUESTED);
 	log_line(LOG_ERROR, "rank %u: %s", group->place.first + rank, why);
 	close_fds(worker);
 	worker->state = WORKER_FAILED;
@@ -104,6 +109,7 @@ static void activate_worker(struct run_group *group, uint32_t rank, pid_t pid)
 {
 	struct worker *worker = &group->workers[rank];
 
+	ASSERT(worker->state == WORKER_NONE || worker->state == WORKER_REQUESTED);
 	close_fds(worker);
 	worker->pid = pid;
 	worker->state = WORKER_ALIVE;
@@ -358,6 +364,7 @@ void run_group_start(struct run_group *group, const struct run_start *start)
 {
 	struct run_place *place = &group->place;
 
+	ASSERT(group->requested == 0); /* no worker of the attempt before is left */
 	place->workers = start->workers;
 	place->first = start->first;
 	place->world = start->world;
@@ -419,6 +426,7 @@ void run_group_retire(struct run_group *group, uint32_t n)
 /* Counts one request to the template as answered, whatever the result. */
 static void finish_request(struct run_group *group)
 {
+	ASSERT(group->requested > 0);
 	group->requested--;
 	if (group->requested == 0) {
 		loop_timer_cancel(group->options.loop, &group->request_timer);
@@ -482,6 +490,7 @@ static void report(struct run_group *group, uint32_t rank, int status, int signa
 			.lasted_ns = clock_mono_ns() - worker->started_ns},
 	};
 
+	ASSERT(worker->state == WORKER_ALIVE || worker->state == WORKER_FAILED);
 	worker->state = WORKER_NONE;
 	group->options.exited(group->options.user, &end);
 }

@@ -10,6 +10,8 @@
 #include <signal.h>
 #include <string.h>
 
+_Static_assert(MEMBERSHIP_LAUNCHER_RANKS <= 64, "the ranks of a launcher are bits of a mask");
+
 uint64_t run_joint_member_mask(const struct membership *membership, uint32_t launcher)
 {
 	uint64_t listed = 0;
@@ -206,6 +208,7 @@ void run_joint_exited(struct run_joint *joint, const struct run_end *end, bool s
 	const struct run_exit *exit = &end->exit;
 	bool left = exit->retired && (exit->status == RUN_EXIT_LEFT || exit->signal == SIGUSR1);
 
+	ASSERT(joint->options.plan->shared);
 	if (stops || exit->status == 0 || left || joint->options.policy->phase != RUN_WORKING) {
 		struct run_end decided = *end;
 

@@ -1,6 +1,8 @@
 /* Interleaves streams by lines: see run_lines.h. */
 #include "launch/run_lines.h"
 
+#include "base/assert.h"
+
 #include <stdbool.h>
 #include <string.h>
 
@@ -108,6 +110,7 @@ void run_lines_feed(struct run_lines *lines, struct run_text *text, const char *
 		size_t look = len_bytes <= room ? len_bytes : room + 1;
 		const char *end = memchr(bytes, '\n', look);
 
+		ASSERT(room <= RUN_LINE_MAX);
 		if (end != NULL) {
 			size_t len = (size_t)(end - bytes);
 

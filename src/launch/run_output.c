@@ -13,6 +13,7 @@
  */
 #include "launch/run_output.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
@@ -109,6 +110,7 @@ static void put_text(void *user, const char *bytes, size_t len_bytes)
 		size_t room = BUFFER_BYTES - target->used_bytes;
 		size_t take = len_bytes < room ? len_bytes : room;
 
+		ASSERT(target->used_bytes < BUFFER_BYTES); /* a full buffer is written at once */
 		memcpy(target->buffer + target->used_bytes, bytes, take);
 		target->used_bytes += take;
 		bytes += take;

@@ -1,6 +1,7 @@
 /* Makes the plan of a `pawl run`: see run_plan.h. */
 #include "launch/run_plan.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 #include "ipc/socket_path.h"
 #include "launch/membership/membership.h"
@@ -18,6 +19,8 @@
 #define STEM_MAX            32u   /* characters of a script's name in a derived job id */
 #define FNV_START           0xcbf29ce484222325ull /* FNV-1a, 64 bits */
 #define FNV_PRIME           0x100000001b3ull
+
+_Static_assert(STEM_MAX + sizeof("-0123456789abcdef") <= CKPT_JOB_MAX, "a derived job id fits");
 
 static bool is_module(const struct run_options *options)
 {
@@ -339,6 +342,7 @@ static void set_membership_path(struct run_plan *plan)
 {
 	int stem = (int)(strlen(plan->socket) - strlen(".sock"));
 
+	ASSERT(stem > 0);
 	snprintf(plan->membership_path, sizeof(plan->membership_path), "%.*s.door", stem,
 		plan->socket);
 }
@@ -413,6 +417,8 @@ int run_plan_make(struct run_plan *plan, const struct run_options *options, stru
 	if (rv != 0) {
 		return rv;
 	}
+	ASSERT(plan->nodes >= 1 && (plan->nodes == 1 || plan->places.n > 0));
+	ASSERT(plan->node_rank == NODE_NONE || plan->node_rank < plan->nodes);
 	plan->attempt = env.attempt;
 	if (options->max_workers != 0 && !plan->shared) {
 		set_membership_path(plan);

@@ -23,6 +23,8 @@
 #define EXIT_NOT_FOUND      127
 #define FD_ASIDE            16 /* descriptors are moved here first, so that none is overwritten */
 
+_Static_assert(FD_ASIDE >= RUN_SPAWN_FDS, "no descriptor that was moved aside is overwritten");
+
 static void write_stderr(const char *text)
 {
 	if (write(STDERR_FILENO, text, strlen(text)) < 0) {

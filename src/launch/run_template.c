@@ -1,6 +1,7 @@
 /* Our end of the template process: see run_template.h. */
 #include "launch/run_template.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/log.h"
@@ -104,6 +105,7 @@ static char **make_argv(const struct run_template_options *options)
 /* Fails the template for good; its process may live on until the template is closed. */
 static void fail(struct run_template *tmpl, const char *why)
 {
+	ASSERT(!tmpl->failed);
 	log_line(LOG_DEBUG, "template: %s", why);
 	tmpl->ready = false;
 	tmpl->failed = true;
@@ -301,6 +303,7 @@ int run_template_start(struct run_template *tmpl, uint32_t rank, int out_fd, int
 		.msg_controllen = sizeof(control.bytes)};
 	struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
 
+	ASSERT(!tmpl->failed); /* the template is ready, or starting */
 	if (varying->failed) {
 		return pawl_err_set(err, PAWL_ENOMEM,
 			"template: out of memory for the variables of rank %u", rank);

@@ -20,6 +20,8 @@
 #define PATH_BYTES    4096u
 #define TARGETS_BYTES 16u /* "0,1,2,3,4" and its NUL */
 
+_Static_assert(sizeof("0,1,2,3,4") == 2 * RUN_SPAWN_FDS, "put_request numbers all descriptors");
+
 static int warm_fd = -1; /* socket to the interpreter; -1: there is none */
 
 void run_warm_take(void)

@@ -1,6 +1,7 @@
 /* A server's connection to the job's coordinator: see serve_run.h. */
 #include "launch/serve_run.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/times.h"
@@ -133,6 +134,7 @@ static void on_timer(struct loop_timer *timer)
 	const struct node_frame heartbeat = {.kind = NODE_HEARTBEAT};
 	int64_t now_ns = clock_mono_ns();
 
+	ASSERT(!s->joined || s->conn != NODE_NONE);
 	loop_timer_start(s->loop, timer, now_ns + times_ns(TIME_SERVE_LOOK));
 	if (s->joined && s->heartbeat_interval_ns > 0 &&
 		now_ns - s->last_received_ns > NODES_HEARTBEATS_MISSED * s->heartbeat_interval_ns) {
@@ -212,6 +214,7 @@ int serve_run(const struct serve_run_options *options, int *status, struct pawl_
 	struct serving s = {.options = options, .conn = NODE_NONE};
 	int rv;
 
+	ASSERT(options->places->n > 0);
 	s.signals = (struct loop_source){-1, on_signals, &s};
 	s.timer = (struct loop_timer){.fired = on_timer, .user = &s};
 	rv = open_all(&s, err);

@@ -180,6 +180,7 @@ static struct store_io *take_inner(struct fault_store *f, int timeout_ms)
 	struct fault_slot *slot = io != NULL ? find_slot(f, io) : NULL;
 
 	if (slot != NULL) {
+		ASSERT(!slot->finished); /* the inner store gives it back once */
 		slot->finished = true;
 		return NULL;
 	}

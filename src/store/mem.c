@@ -289,6 +289,7 @@ static struct store_io *mem_reap(struct store *store, int timeout_ms)
 	if (io == NULL) {
 		return NULL;
 	}
+	ASSERT(m->in_flight > 0);
 	m->queue = io->next;
 	m->in_flight--;
 	io->next = NULL;

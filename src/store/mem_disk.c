@@ -107,6 +107,7 @@ static void resize_bytes(struct mem_bytes *bytes, size_t len_bytes)
 /* Applies the bytes [from, to) of w. */
 static void apply_part(struct mem_bytes *bytes, const struct mem_write *w, size_t from, size_t to)
 {
+	ASSERT(from <= to && to <= w->len_bytes);
 	if (w->resize) {
 		resize_bytes(bytes, w->off_bytes);
 		return;
@@ -128,6 +129,7 @@ static void apply_write(struct mem_bytes *bytes, const struct mem_write *w)
 
 static void push_write(struct mem_node *file, struct mem_write *w)
 {
+	ASSERT(file->kind == STORE_FILE);
 	apply_write(&file->now, w);
 	*file->writes_end = w;
 	file->writes_end = &w->next;
@@ -204,6 +206,7 @@ void mem_dir_set(struct mem_node *dir, uint64_t op, const char *name, struct mem
 {
 	struct mem_edit *edit = must_alloc(sizeof(*edit));
 
+	ASSERT(dir->kind == STORE_DIR && strlen(name) < STORE_NAME_MAX);
 	set_entry(&dir->entries, name, node);
 	edit->op = op;
 	edit->node = node;
@@ -306,6 +309,7 @@ void mem_disk_crash(const struct mem_disk *from, enum mem_crash how, struct rng 
 {
 	struct crash crash = {.after = after, .rng = rng, .how = how};
 
+	ASSERT(how != MEM_TEAR || rng != NULL);
 	crash.name_seed = how == MEM_TEAR ? rng_u64(rng) : 0;
 	crash_dir(&crash, from->root, after->root, 0);
 }

@@ -15,10 +15,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+_Static_assert(offsetof(struct posix_store, store) == 0, "a store is converted to its kind");
+_Static_assert(STORE_DEPTH <= AIO_DEPTH_MAX, "all transfers of a store can be in flight");
 
 #define FILE_MODE 0666 /* reduced by the umask, as for files of torch.save */
 #define DIR_MODE  0777 /* reduced by the umask */

@@ -25,6 +25,7 @@
 #include <inttypes.h>
 #include <linux/fs.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,10 @@
 #define MINCORE_PAGES  256u /* pages of one mincore call */
 #define MISSING_PART   16u  /* a file is not mapped if more than one page in this many is missing */
 #define PAGE_BYTES     4096 /* where pages are larger, the page cache is not used */
+
+_Static_assert(STORE_ALIGN % PAGE_BYTES == 0, "a transfer begins at a page, as mincore requires");
+_Static_assert(PREFETCH_BYTES % STORE_ALIGN == 0, "a prefetch begins where a transfer may");
+_Static_assert(offsetof(struct posix_slot, req) == 0, "posix_reap converts a request to its slot");
 
 struct store_file {
 	int fd;             /* for transfers and syncs */
@@ -295,6 +300,7 @@ int posix_fill(struct store_file *file, uint64_t off_bytes, uint64_t len_bytes,
 	struct pawl_err *err)
 {
 	ASSERT(file->mapped);
+	ASSERT(off_bytes <= file->map_bytes && len_bytes <= file->map_bytes - off_bytes);
 	if (FAULT_SYS("store.fill",
 		    madvise(file->map + off_bytes, len_bytes, MADV_POPULATE_READ)) == 0) {
 		return 0;
@@ -471,6 +477,7 @@ struct store_io *posix_reap(struct store *store, int timeout_ms)
 		io = slot->io;
 		slot->io = NULL;
 	}
+	ASSERT(ps->in_flight > 0 && io->file->in_flight > 0);
 	io->next = NULL;
 	io->file->in_flight--;
 	ps->in_flight--;

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+_Static_assert(STORE_NAME_MAX <= STORE_PATH_MAX, "a name is a path");
+
 static bool is_dots(const char *name, size_t len_bytes)
 {
 	return (len_bytes == 1 || len_bytes == 2) && strncmp(name, "..", len_bytes) == 0;
@@ -122,6 +124,7 @@ int store_map_unread(struct store *store, struct store_file *file, const uint8_t
 void store_prefetch(struct store *store, struct store_file *file, uint64_t off_bytes,
 	uint64_t len_bytes)
 {
+	ASSERT(off_bytes % STORE_ALIGN == 0);
 	store->ops->prefetch(file, off_bytes, len_bytes);
 }
 
@@ -157,6 +160,8 @@ int store_clone(struct store *store, const struct store_range *to, const struct 
 		return pawl_err_set(err, PAWL_ENOTSUP, "a store of kind %s cannot clone bytes",
 			store->ops->name);
 	}
+	ASSERT(len_bytes > 0); /* 0 would mean the rest of the file to Linux */
+	ASSERT(to->off_bytes % STORE_ALIGN == 0 && from->off_bytes % STORE_ALIGN == 0);
 	return store->ops->clone(store, to, from, len_bytes, err);
 }
 

@@ -10,6 +10,8 @@
 
 #define BLOCK_ALIGN 8u /* alignment of what is taken; each taking may waste one byte less */
 
+_Static_assert(BLOCK_ALIGN >= _Alignof(uint64_t), "what is taken may hold 64-bit numbers");
+
 struct block {
 	uint8_t *at;       /* next free byte, BLOCK_ALIGN aligned; the owner keeps the start */
 	size_t left_bytes; /* bytes left from at on */

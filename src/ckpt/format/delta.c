@@ -8,12 +8,16 @@
  */
 #include "ckpt/format/delta.h"
 
+#include "base/assert.h"
+
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
 #define BLOCK 512u /* elements converted to doubles at a time */
 #define LANES 8u   /* strands of a sum; divides BLOCK */
+
+_Static_assert(BLOCK % LANES == 0, "a block that is padded to lanes fits its arrays");
 
 /* Converts n elements to old values and differences. */
 typedef void widen_fn(double *base, double *diff, const uint8_t *before, const uint8_t *after,
@@ -258,6 +262,7 @@ void delta_add(struct delta *delta, const struct delta_dtype *dtype, const void 
 		b += now * dtype->bytes;
 		n -= now;
 	}
+	ASSERT(delta->undefined <= delta->changed);
 }
 
 void delta_merge(struct delta *delta, const struct delta *more)

@@ -8,6 +8,7 @@
  */
 #include "ckpt/format/manifest.h"
 
+#include "base/assert.h"
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/fault.h"
@@ -16,6 +17,7 @@
 #include "ckpt/format/plan.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +29,13 @@
 #define HEADER_BYTES     24u /* magic, version, length of the body, checksum of the body */
 #define PART_BYTES_MIN   28u /* encoded size of a part with empty names and lists */
 #define PART_LISTS       4u  /* lists of a part, each taken from the block */
+
+_Static_assert(sizeof(struct manifest_place) == 4 + 4, "a place takes as much memory as input");
+_Static_assert(sizeof(struct manifest_part) % BLOCK_ALIGN == 0,
+	"the parts waste nothing of a block");
+_Static_assert(sizeof(((struct manifest_part *)NULL)->file) >=
+		CKPT_NAME_MAX - 1 + sizeof("-rank4294967295"),
+	"a file's name has room for a partition's name and a rank");
 
 /* Kinds of files; the values are also the bytes on disk. */
 enum { KIND_ZIP, KIND_RAW, KINDS };
@@ -386,12 +395,14 @@ uint32_t manifest_files_n(const struct manifest_part *part)
 
 uint64_t manifest_file_bytes(const struct manifest_part *part, uint32_t i)
 {
+	ASSERT(i < manifest_files_n(part));
 	return part->sources_n > 0 ? part->sources[i] : part->size_bytes;
 }
 
 void manifest_file_path(char *buf, size_t cap_bytes, const char *dir,
 	const struct manifest_part *part, uint32_t i)
 {
+	ASSERT(i < manifest_files_n(part));
 	if (part->sources_n > 0) {
 		snprintf(buf, cap_bytes, "%s/.pawl/%s.%u", dir, part->file, i);
 	} else {
@@ -401,6 +412,7 @@ void manifest_file_path(char *buf, size_t cap_bytes, const char *dir,
 
 struct manifest_place manifest_place(const struct manifest_part *part, uint32_t chunk)
 {
+	ASSERT(chunk < part->chunks_n);
 	return part->sources_n > 0 ? part->places[chunk] : (struct manifest_place){0, chunk};
 }
 

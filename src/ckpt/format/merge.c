@@ -1,6 +1,7 @@
 /* Merges the manifests of several hosts into one: see merge.h. Pure. */
 #include "ckpt/format/merge.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 
 #include <stdlib.h>
@@ -76,6 +77,7 @@ int manifest_merge(const struct merge_host *hosts, uint32_t n, struct manifest *
 			merged.parts[merged.parts_n++] = own->parts[p];
 		}
 	}
+	ASSERT(merged.parts_n == parts_n);
 	manifest_sort(&merged);
 	for (uint32_t p = 1; p < merged.parts_n; p++) {
 		if (strcmp(merged.parts[p - 1].file, merged.parts[p].file) == 0) {

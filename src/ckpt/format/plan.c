@@ -11,6 +11,10 @@
 
 #define PIECES_CAP_FIRST 1024u /* pieces allocated at first; doubled when full */
 
+_Static_assert(CKPT_CHUNK % CKPT_PAGE == 0, "a chunk has whole pages");
+_Static_assert(CKPT_WATCH_MIN >= 2 * CKPT_PAGE, "a watched span has a page to itself");
+_Static_assert(ZIP_FILE_MAX / CKPT_CHUNK < UINT32_MAX, "chunks are counted in 32 bits");
+
 void ckpt_share(uint64_t size_bytes, uint32_t rank, uint32_t world, uint64_t *lo, uint64_t *hi)
 {
 	uint64_t chunks = ckpt_chunks(size_bytes);
@@ -22,6 +26,7 @@ void ckpt_share(uint64_t size_bytes, uint32_t rank, uint32_t world, uint64_t *lo
 	to = chunks * (place + 1) / world * CKPT_CHUNK;
 	*lo = from < size_bytes ? from : size_bytes;
 	*hi = to < size_bytes ? to : size_bytes;
+	ASSERT(*lo <= *hi);
 }
 
 /* State of one call: common to all its pieces, then common to one span. */
@@ -58,6 +63,7 @@ static int add_piece(struct cutter *cut, const uint8_t *src, uint64_t len_bytes,
 {
 	struct ckpt_pieces *pieces = cut->pieces;
 
+	ASSERT(len_bytes <= CKPT_CHUNK && file_off >= cut->lo);
 	if (len_bytes == 0) {
 		return 0;
 	}
@@ -68,6 +74,7 @@ static int add_piece(struct cutter *cut, const uint8_t *src, uint64_t len_bytes,
 			return rv;
 		}
 	}
+	ASSERT(pieces->n < pieces->cap);
 	pieces->at[pieces->n++] = (struct ckpt_piece){
 		.src = src,
 		.dst = cut->image == NULL ? NULL : cut->image + (file_off - cut->lo),
@@ -109,6 +116,7 @@ static int cut_run(struct cutter *cut, const uint8_t *src, uint64_t len_bytes, u
 	head = clamp((lo + CKPT_PAGE - 1) / CKPT_PAGE * CKPT_PAGE, at, at + len_bytes) - at;
 	body = clamp((lo + span->size_bytes) / CKPT_PAGE * CKPT_PAGE, at, at + len_bytes) - at -
 		head;
+	ASSERT(head <= len_bytes && body <= len_bytes - head);
 	rv = add_piece(cut, src, head, file_off, 0, err);
 	if (rv == 0) {
 		rv = add_piece(cut, src + head, body, file_off + head, span->groups, err);

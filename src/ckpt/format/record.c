@@ -23,6 +23,9 @@
 #define PART_BYTES_MIN 65u /* encoded size of a part with empty name and lists */
 #define PART_LISTS     5u  /* lists of a part, each taken from the block */
 
+_Static_assert(sizeof(struct record_piece) == 8 + 4 + 4, "a piece takes as much memory as input");
+_Static_assert(sizeof(struct record_part) % BLOCK_ALIGN == 0, "the parts waste nothing of a block");
+
 /* Whether the first len_bytes of name equal word. */
 static bool is_word(const char *name, size_t len_bytes, const char *word)
 {

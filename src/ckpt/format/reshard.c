@@ -8,6 +8,7 @@
  */
 #include "ckpt/format/reshard.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
 
@@ -82,6 +83,7 @@ static int push_remainder(struct boxes *boxes, const struct reshard_box *box,
 		uint64_t end = core.start[d] + core.shape[d];
 		uint64_t hole_end = hole->start[d] + hole->shape[d];
 
+		ASSERT(core.start[d] <= hole->start[d] && hole_end <= end);
 		if (core.start[d] < hole->start[d]) {
 			core.shape[d] = hole->start[d] - core.start[d];
 			rv = push_box(boxes, &core, err);
@@ -161,6 +163,7 @@ static int take_from(const struct plan *plan, struct boxes *left, const struct r
 		struct reshard_box box = left->at[i];
 		struct reshard_box part;
 
+		ASSERT(i < left->n);
 		if (intersect(&box, saved, plan->ndim, &part)) {
 			left->at[i] = left->at[--left->n];
 			rv = push_remainder(left, &box, &part, plan->ndim, err);
@@ -199,6 +202,7 @@ int reshard_plan(const struct reshard_box *want, const struct reshard_box *saved
 	struct boxes left = {0};
 	int rv = 0;
 
+	ASSERT(ndim <= PAWL_TENSOR_DIMS_MAX);
 	if (!is_empty(want, ndim)) {
 		rv = push_box(&left, want, err);
 	}

@@ -30,5 +30,6 @@ void retain_plan(const struct retain_rule *rule, const struct retain_tag *tags, 
 		ASSERT(i == 0 || tags[i - 1].step <= tags[i].step);
 		complete_seen += tags[i].complete;
 		keep[i] = is_protected(rule, &tags[i]) || complete_seen <= rule->keep_last;
+		ASSERT(keep[i] || complete_seen > 1); /* the newest complete one stays */
 	}
 }

@@ -81,6 +81,8 @@ int pawl_tensor_decode(const void *table, size_t table_bytes, size_t *off,
 		return pawl_err_set(err, PAWL_ECORRUPT,
 			"tensor table is damaged at byte %zu of %zu", *off, table_bytes);
 	}
+	/* A row is not empty, so that callers come to an end. */
+	ASSERT(table_bytes - wire_in_left(&in) > *off);
 	*off = table_bytes - wire_in_left(&in);
 	return 1;
 }

@@ -26,6 +26,8 @@
 
 /* The entries between storages and pickle. Their bytes depend on the layout only, never on the
  * payload. */
+_Static_assert(ZIP_ALIGN_LARGE % ZIP_ALIGN_SMALL == 0, "what is aligned for large is for small");
+
 static const char *const constant_names[CONSTANTS] = {"version", "byteorder", ".format_version",
 	".storage_alignment", ".data/serialization_id"};
 static const char *const constant_bytes[CONSTANTS - 1] = {"3\n", "little", "0", "64"};
@@ -151,6 +153,7 @@ static void place_tail(struct zip_plan *plan, uint64_t off)
 		plan->size_bytes = align_up(off + tail_bytes, ZIP_ALIGN_LARGE);
 		plan->tail_off = plan->size_bytes - tail_bytes;
 	}
+	ASSERT(plan->tail_off >= off);
 }
 
 /* Places all entries, whose sizes are set, and the tail. Returns false if the file would be too
@@ -322,6 +325,7 @@ static void lay_header(const struct window *w, const struct zip_plan *plan, uint
 	uint32_t size_field = is_large_size(entry) ? ZIP_U32_FULL : 0;
 	uint8_t *at = header;
 
+	ASSERT(pad_bytes <= extra_bytes && extra_bytes < ZIP_U16_FULL);
 	at = put_u32(at, ZIP_SIG_LOCAL);
 	at = put_common(at, is_large_size(entry));
 	at = put_u32(at, 0);
@@ -480,6 +484,7 @@ void zip_glue(const struct zip_plan *plan, uint64_t lo, uint64_t hi, uint8_t *im
 		lay_entry(&w, plan, i);
 	}
 	off = last->data_off + last->size_bytes + descriptor_bytes(last);
+	ASSERT(off <= plan->tail_off);
 	lay(&w, off, NULL, plan->tail_off - off);
 	if (hi <= plan->tail_off) {
 		return;

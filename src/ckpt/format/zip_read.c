@@ -8,6 +8,7 @@
  */
 #include "ckpt/format/zip.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/wire.h"
@@ -281,6 +282,7 @@ static int read_local(const struct source *src, const struct directory *dir, str
 	const uint8_t *local_name;
 	int rv;
 
+	ASSERT(name_bytes < NAME_CAP); /* parse_name refuses longer ones */
 	if (src->tail && m->kind == MEMBER_STORAGE) {
 		m->entry.data_off = m->entry.header_off + ZIP_LOCAL_BYTES + name_bytes;
 		return 0;

@@ -2,6 +2,7 @@
  * for the contract. */
 #include "pawl/copier.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
 #include "ckpt/snap/cuda.h"
@@ -49,6 +50,7 @@ static void copied(void *user, int rv, size_t piece)
 {
 	struct pawl_copier *copier = user;
 
+	ASSERT(rv == 0 || piece < copier->pieces.n);
 	copier->rv = rv;
 	copier->span = rv == 0 ? 0 : copier->pieces.at[piece].storage;
 	__atomic_store_n(&copier->busy, false, __ATOMIC_RELEASE);

@@ -10,6 +10,7 @@
  */
 #include "ckpt/snap/copy.h"
 
+#include "base/assert.h"
 #include "base/crc.h"
 
 #include <string.h>
@@ -22,6 +23,8 @@
 #define COPY_LINE  64u              /* alignment of dst for a kernel: a cache line */
 #define COPY_STEP  128u             /* bytes that a kernel moves at a time */
 #define COPY_AHEAD 512u             /* distance of the prefetch in bytes */
+
+_Static_assert(COPY_LANE % COPY_STEP == 0 && COPY_STEP % COPY_LINE == 0, "a lane has whole steps");
 
 /*
  * A kernel moves lanes of lane_bytes, a multiple of COPY_STEP, one behind the other in memory, to
@@ -133,6 +136,7 @@ static void copy_block(enum copy_kernel kernel, uint8_t *dst, uint8_t *block, co
 {
 	size_t moved = 0;
 
+	ASSERT((uintptr_t)dst % COPY_LINE == 0 || len_bytes < COPY_LINE);
 #if defined(__x86_64__)
 	static copy_fn *const kernels[] =
 		{[COPY_SSE2] = copy_sse2, [COPY_AVX2] = copy_avx2, [COPY_AVX2_ROW] = copy_avx2_row};

@@ -157,6 +157,7 @@ static void release_device(const struct cuda *cuda, struct cuda_device *device)
 {
 	struct cu_context *context;
 
+	ASSERT(device->busy_n == 0); /* no copy is in progress */
 	if (device->context == NULL) {
 		return;
 	}
@@ -283,6 +284,8 @@ static bool wait_for_lane(struct cuda *cuda, struct cuda_device *device, struct 
 		(device->full || device->busy_n == CUDA_COPIES_MAX)) {
 		pthread_cond_wait(&cuda->lane_returned, &cuda->lock);
 	}
+	ASSERT(device->busy_n + device->idle_n <= CUDA_COPIES_MAX);
+	ASSERT(device->busy_n < CUDA_COPIES_MAX);
 	device->busy_n++;
 	if (device->idle_n == 0) {
 		return true;
@@ -321,6 +324,7 @@ static int take_lane(struct cuda *cuda, struct cuda_device *device, struct lane 
 static void return_lane(struct cuda *cuda, struct cuda_device *device, const struct lane *lane)
 {
 	pthread_mutex_lock(&cuda->lock);
+	ASSERT(device->busy_n > 0 && device->idle_n < CUDA_COPIES_MAX);
 	device->busy_n--;
 	device->lanes[device->idle_n++] = *lane;
 	pthread_cond_broadcast(&cuda->lane_returned);

@@ -38,6 +38,9 @@
 #define SNAP_EAGER_ALONE (8u << 20) /* eager bytes for which waking threads does not pay */
 #define SNAP_TRIES_MAX   2 /* tries to protect: with the existing list, then with a new one */
 
+_Static_assert(SNAP_GROUPS_MAX == 64 && CUDA_DEVICES_MAX <= 64, "sets have 64 bits");
+_Static_assert(CUDA_COPIES_MAX >= SNAP_THREADS_MAX, "each engine thread can copy from one device");
+
 /* The failed piece with the lowest index. */
 struct fault {
 	int rv;       /* 0: none; PAWL_ECHANGED; for devices also the error of cuda_copy_crc32c */
@@ -226,7 +229,10 @@ static struct snap_unit *take_any(struct snap *snap)
 static void count_groups(struct snap *snap, const struct snap_unit *unit, int by)
 {
 	for (uint64_t groups = unit->groups; groups != 0; groups &= groups - 1) {
-		snap->left[__builtin_ctzll(groups)] += by;
+		int64_t *left = &snap->left[__builtin_ctzll(groups)];
+
+		*left += by;
+		ASSERT(*left >= 0);
 	}
 }
 
@@ -238,6 +244,8 @@ static void work_unit(struct snap *snap, const struct snap_unit *unit)
 	pthread_mutex_unlock(&snap->lock);
 	fault = copy_unit(snap, unit);
 	pthread_mutex_lock(&snap->lock);
+	ASSERT(snap->state == ENGINE_COPYING && snap->units_left > 0);
+	ASSERT(unit->kind != SNAP_EAGER || snap->eager_left > 0);
 	record_fault(&snap->fault, fault.rv, fault.piece);
 	snap->eager_left -= unit->kind == SNAP_EAGER;
 	count_groups(snap, unit, -1);
@@ -250,6 +258,7 @@ static void work_unit(struct snap *snap, const struct snap_unit *unit)
 
 static void end_snapshot(struct snap *snap)
 {
+	ASSERT(snap->state == ENGINE_STARTING || snap->state == ENGINE_REPORTING);
 	snap->state = ENGINE_IDLE;
 	pthread_cond_broadcast(&snap->progress);
 }
@@ -258,6 +267,7 @@ static void report_done(struct snap *snap)
 {
 	struct fault fault = snap->fault;
 
+	ASSERT(snap->units_left == 0 && snap->eager_left == 0);
 	snap->state = ENGINE_REPORTING;
 	pthread_mutex_unlock(&snap->lock);
 	snap->done(snap->user, fault.rv, fault.piece);
@@ -518,6 +528,8 @@ static void publish_units(struct snap *snap, size_t copied)
 	struct snap_list *list = snap->list;
 
 	pthread_mutex_lock(&snap->lock);
+	ASSERT(snap->state == ENGINE_STARTING);
+	ASSERT(copied <= list->eager_n && list->eager_n <= list->units_n);
 	snap->next_eager = copied;
 	snap->next_wanted = list->eager_n;
 	snap->next_any = list->eager_n;
@@ -569,8 +581,10 @@ static enum snap_proof proof_of(const struct snap_list *list)
 
 unsigned snap_device_threads(uint32_t processes)
 {
-	unsigned threads = parallel_cores() / 2 / processes;
+	unsigned threads;
 
+	ASSERT(processes > 0);
+	threads = parallel_cores() / 2 / processes;
 	return threads < PARALLEL_THREADS_MAX ? threads : PARALLEL_THREADS_MAX;
 }
 
@@ -594,10 +608,10 @@ static int mark_devices(struct snap *snap, const struct ckpt_piece *pieces, size
 	for (size_t i = 0; i < n && rv == 0; i++) {
 		int device = pieces[i].device - 1;
 
+		ASSERT(device < CUDA_DEVICES_MAX);
 		if (device < 0 || (marked >> device & 1) != 0) {
 			continue;
 		}
-		ASSERT(device < CUDA_DEVICES_MAX);
 		marked |= 1ull << device;
 		rv = cuda_mark(&snap->cuda, device, err);
 	}

@@ -11,6 +11,7 @@
  */
 #include "ckpt/snap/snap_huge.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
@@ -63,6 +64,7 @@ static bool is_due(const struct huge *huge)
 /* Starts a round, unless there were enough. */
 static void start_round(struct huge *huge)
 {
+	ASSERT(!is_due(huge));
 	if (huge->rounds < HUGE_ROUNDS_MAX) {
 		huge->rounds++;
 		huge->extent = 0;
@@ -85,8 +87,10 @@ static void end_extent(struct huge *huge)
  * end of the extent. */
 static bool next_step(struct huge *huge, struct snap_range *step, int *advice)
 {
-	struct snap_range extent = huge->extents[huge->extent];
+	struct snap_range extent;
 
+	ASSERT(is_due(huge));
+	extent = huge->extents[huge->extent];
 	if (huge->at == 0) {
 		huge->at = (extent.lo + SNAP_UNIT - 1) / SNAP_UNIT * SNAP_UNIT;
 		*step = extent;

@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+_Static_assert(SNAP_UNIT % CKPT_PAGE == 0, "a unit begins at a page, as the watch requires");
+_Static_assert(SNAP_UNIT >= CKPT_CHUNK, "a piece reaches into two units at most");
+
 void snap_list_deinit(struct snap_list *list)
 {
 	free(list->keys);
@@ -83,6 +86,7 @@ static void order_pieces(struct snap_list *list, bool all_eager)
 			list->guarded_n += key->device == 0;
 		}
 	}
+	ASSERT(list->guarded_n <= list->late_n && list->late_n + eager_n == list->n);
 	memcpy(list->order + list->late_n, eager, eager_n * sizeof(*eager));
 	qsort_r(list->order, list->late_n, sizeof(*list->order), by_address, list->keys);
 }
@@ -112,6 +116,7 @@ static void find_extents(struct snap_list *list, const struct snap_range *ranges
 		last_r = r;
 		*last = piece;
 	}
+	ASSERT(list->extents_n <= list->guarded_n);
 }
 
 int snap_list_extents(struct snap_list *list, const struct ckpt_piece *pieces, size_t n,
@@ -206,6 +211,7 @@ static void add_guarded_units(struct snap_list *list, struct snap_range extent, 
 			.kind = SNAP_GUARDED};
 		while (key_range(&list->keys[list->order[*at]]).hi <= lo) {
 			(*at)++;
+			ASSERT(*at < list->guarded_n); /* a piece ends on an extent's last page */
 		}
 		unit->first = unit->end = (uint32_t)*at;
 		while (unit->end < list->guarded_n &&
@@ -231,6 +237,7 @@ int snap_list_units(struct snap_list *list, struct pawl_err *err)
 	size_t units_max = count_units_max(list);
 	size_t at = 0;
 
+	ASSERT(list->units == NULL && list->units_n == 0); /* the first half has just been made */
 	list->units = FAULT_MEM("snap.units", malloc(units_max * sizeof(*list->units)));
 	if (list->units == NULL) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory to list the units of %zu pieces",

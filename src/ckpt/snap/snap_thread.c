@@ -1,12 +1,14 @@
 /* Starts a thread of the engine: see snap_thread.h for the contract. */
 #include "ckpt/snap/snap_thread.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
 
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
+#include <string.h>
 
 int snap_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *user,
 	struct pawl_err *err)
@@ -15,7 +17,8 @@ int snap_thread_start(pthread_t *thread, const char *name, void *(*run)(void *),
 	sigset_t before;
 	int sys;
 
-	sigfillset(&blocked); /* all signals except those of the thread's own faults */
+	ASSERT(strlen(name) < 16); /* or the kernel gives the thread no name */
+	sigfillset(&blocked);      /* all signals except those of the thread's own faults */
 	sigdelset(&blocked, SIGSEGV);
 	sigdelset(&blocked, SIGBUS);
 	sigdelset(&blocked, SIGFPE);

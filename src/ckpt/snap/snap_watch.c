@@ -8,6 +8,7 @@
  */
 #include "ckpt/snap/snap_watch.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
 #include "ckpt/format/plan.h"
@@ -63,6 +64,9 @@ struct pm_scan_arg {
 	uint64_t category_anyof_mask; /* report pages with any of these; 0: every page */
 	uint64_t return_mask;         /* categories to report */
 };
+
+_Static_assert(sizeof(struct page_region) == 3 * 8 && sizeof(struct pm_scan_arg) == 12 * 8,
+	"the layout is the kernel's");
 #endif
 
 #define SCAN_REGIONS_MAX 64 /* runs fetched from the kernel in one call */
@@ -244,10 +248,16 @@ void watch_unregister(const struct watch *watch, struct snap_range range)
 	(void)ioctl(watch->uffd, UFFDIO_UNREGISTER, &arg); /* fails if the memory is gone */
 }
 
+static bool is_whole_pages(struct snap_range range)
+{
+	return range.lo % CKPT_PAGE == 0 && range.hi % CKPT_PAGE == 0 && range.lo <= range.hi;
+}
+
 static bool set_protection(const struct watch *watch, struct snap_range range, uint64_t mode)
 {
 	struct uffdio_writeprotect arg = {.range = {range.lo, range.hi - range.lo}, .mode = mode};
 
+	ASSERT(is_whole_pages(range));
 	return ioctl(watch->uffd, UFFDIO_WRITEPROTECT, &arg) == 0;
 }
 
@@ -273,6 +283,7 @@ void watch_scan(const struct watch *watch, struct snap_range range, watch_hit_fn
 	struct page_region regions[SCAN_REGIONS_MAX];
 	uintptr_t proven = range.lo; /* everything below is untouched or was given to hit */
 
+	ASSERT(is_whole_pages(range));
 	for (uintptr_t at = range.lo; at < range.hi;) {
 		struct pm_scan_arg arg = {.size = sizeof(arg),
 			.start = at,

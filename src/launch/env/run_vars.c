@@ -1,6 +1,7 @@
 /* Makes the environment of a worker: see run_vars.h. */
 #include "launch/env/run_vars.h"
 
+#include "base/assert.h"
 #include "launch/env/adaptdl.h"
 
 #include <stdarg.h>
@@ -63,6 +64,7 @@ void run_vars_put_common(struct wire_out *set, const struct run_place *place)
 
 void run_vars_put_varying(struct wire_out *set, const struct run_place *place, uint32_t local)
 {
+	ASSERT(local < place->workers);
 	put(set, "RANK=%u", place->first + local);
 	put(set, "LOCAL_RANK=%u", local);
 	put(set, "ROLE_RANK=%u", place->first + local);

@@ -9,6 +9,9 @@
 
 #define RANKS_MAX (NODES_MAX * NODE_WORKERS)
 
+_Static_assert(NODE_TEXT_MAX + ADDRESS_MAX + CKPT_JOB_MAX + 128 <= NODE_FRAME_MAX,
+	"the strings and numbers of any kind fit a frame");
+
 /* Writes or reads: one of out and in is NULL. */
 struct coder {
 	struct wire_out *out; /* frame being written */
@@ -70,6 +73,7 @@ static void code_bool(struct coder *c, bool *v)
 static void code_str(struct coder *c, char *s, size_t cap_bytes)
 {
 	if (c->out) {
+		ASSERT(memchr(s, '\0', cap_bytes) != NULL);
 		wire_put_str(c->out, s);
 		return;
 	}

@@ -1,6 +1,7 @@
 /* Connections between nodes: see node_net.h. */
 #include "launch/nodes/node_net.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
@@ -107,6 +108,7 @@ static void free_conn(struct conn *c)
 	struct conn **at = &c->net->conns;
 
 	while (*at != c) {
+		ASSERT(*at != NULL); /* make_conn put it into the list */
 		at = &(*at)->next;
 	}
 	*at = c->next;
@@ -222,6 +224,8 @@ static void flush(struct conn *c)
 	struct pawl_err err;
 	bool write = false;
 
+	ASSERT(c->state == CONN_OPEN || c->state == CONN_CLOSING);
+	ASSERT(c->out_off <= c->out.len_bytes);
 	while (c->out_off < c->out.len_bytes) {
 		ssize_t n = node_session_write(c->session, c->out.bytes + c->out_off,
 			c->out.len_bytes - c->out_off, &write, &err);
@@ -273,6 +277,7 @@ static bool deliver_frames(struct conn *c)
 	}
 	memmove(c->in, c->in + off, c->in_bytes - off);
 	c->in_bytes -= off;
+	ASSERT(c->in_bytes < NODE_FRAME_HEADER + NODE_FRAME_MAX); /* less than a frame is left */
 	return true;
 }
 
@@ -283,6 +288,7 @@ static void read_frames(struct conn *c)
 	ssize_t n;
 
 	do {
+		ASSERT(c->in_bytes < IN_BYTES);
 		n = node_session_read(c->session, c->in + c->in_bytes, IN_BYTES - c->in_bytes,
 			&write, &err);
 		if (n < 0) {
@@ -334,11 +340,12 @@ static void handshake(struct conn *c)
 static void take_hello(struct conn *c)
 {
 	const uint8_t *hello = c->in;
-	ssize_t n =
-		recv(c->source.fd, c->in + c->in_bytes, HELLO_BYTES - c->in_bytes, MSG_DONTWAIT);
 	bool token = c->net->options.token != NULL;
 	char why[128];
+	ssize_t n;
 
+	ASSERT(c->in_bytes < HELLO_BYTES);
+	n = recv(c->source.fd, c->in + c->in_bytes, HELLO_BYTES - c->in_bytes, MSG_DONTWAIT);
 	if (n <= 0) {
 		if (n == 0 || errno != EAGAIN) {
 			break_conn(c, "its connection ended before it sent its greeting");

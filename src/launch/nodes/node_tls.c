@@ -1,9 +1,11 @@
 /* TLS 1.3 by OpenSSL, with a key instead of certificates: see node_tls.h. */
 #include "launch/nodes/node_tls.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
 
+#include <limits.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
@@ -177,6 +179,7 @@ ssize_t node_session_read(struct node_session *session, void *bytes, size_t len_
 {
 	int rv;
 
+	ASSERT(len_bytes > 0 && len_bytes <= INT_MAX);
 	errno = 0;
 	rv = SSL_read(session->ssl, bytes, (int)len_bytes);
 	return rv > 0 ? rv : explain(session, rv, write, err);
@@ -187,6 +190,7 @@ ssize_t node_session_write(struct node_session *session, const void *bytes, size
 {
 	int rv;
 
+	ASSERT(len_bytes > 0 && len_bytes <= INT_MAX);
 	errno = 0;
 	rv = SSL_write(session->ssl, bytes, (int)len_bytes);
 	return rv > 0 ? rv : explain(session, rv, write, err);

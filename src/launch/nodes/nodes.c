@@ -26,6 +26,9 @@ uint32_t nodes_attempt(const struct nodes *n)
 
 void nodes_init(struct nodes *n, const struct nodes_options *options)
 {
+	ASSERT(options->nodes >= 1 && options->nodes <= NODES_MAX);
+	ASSERT(options->nodes == 1 || options->places >= 1);
+	ASSERT(options->places <= NODES_PLACES_MAX && options->servers <= NODE_SERVERS_MAX);
 	n->options = *options;
 	n->policy = (struct run_policy){
 		.times = options->run_times,
@@ -46,6 +49,7 @@ void nodes_init(struct nodes *n, const struct nodes_options *options)
 
 void nodes_start_own(struct nodes *n, const struct node_frame *start)
 {
+	ASSERT(n->alive == 0); /* the workers of the generation before have ended */
 	n->ledger = start->ledger;
 	n->previous_node = start->node;
 	n->alive = n->options.workers;
@@ -55,6 +59,7 @@ void nodes_start_own(struct nodes *n, const struct node_frame *start)
 
 void nodes_exit(struct nodes *n)
 {
+	ASSERT(n->role == NODES_CLOSING || n->role == NODES_MEMBER);
 	n->role = NODES_OVER;
 	n->options.ops->exit(n->options.user, n->policy.status);
 }

@@ -1,6 +1,7 @@
 /* A node that looks for the coordinator, or follows it: see nodes.h. */
 #include "launch/nodes/nodes_impl.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 
 #include <inttypes.h>
@@ -19,8 +20,10 @@ static void schedule_retry(struct nodes *n)
 static void try_place(struct nodes *n)
 {
 	struct pawl_err err = {0};
-	int rv = n->options.ops->listen(n->options.user, n->place, &err);
+	int rv;
 
+	ASSERT(n->place < n->options.places);
+	rv = n->options.ops->listen(n->options.user, n->place, &err);
 	if (rv == 0) {
 		nodes_lead(n);
 		nodes_lead_gather(n);

@@ -117,6 +117,7 @@ static void announce_count(struct nodes *n)
 	char here[256];
 	char lost[160];
 
+	ASSERT(missing <= n->options.nodes); /* no more have joined than there are */
 	if (missing + nodes_servers_missing(n) == 0 || n->policy.phase != RUN_GATHERING) {
 		return;
 	}
@@ -189,6 +190,7 @@ void nodes_lead_probed(struct nodes *n, uint32_t conn)
 		n->probe = NODE_NONE;
 		return;
 	}
+	ASSERT(n->role == NODES_LEADING && n->probed < n->place);
 	for (uint32_t m = 1; m < NODES_MAX; m++) {
 		if (n->members[m].joined) {
 			n->options.ops->close(n->options.user, n->members[m].conn);
@@ -377,6 +379,7 @@ static void settle_ranks(struct nodes *n)
 		while (is_taken(n, node, settled)) {
 			node++;
 		}
+		ASSERT(node < n->options.nodes); /* as many ranks as members */
 		m->node = node;
 		settled[m - n->members] = true;
 	}
@@ -397,7 +400,7 @@ void nodes_lead_start(struct nodes *n)
 	struct node_frame start = {.kind = NODE_START, .nodes = n->options.nodes};
 	const struct nodes_member *master = find_node(n, 0);
 
-	ASSERT(master != NULL);
+	ASSERT(n->role == NODES_LEADING && master != NULL);
 	n->ledger.generation++;
 	n->ledger.restarts = n->policy.restarts;
 	n->ledger.fast_failures = n->policy.fast_failures;
@@ -520,6 +523,7 @@ void nodes_lead_scaled(struct nodes *n, const struct nodes_event *event)
 
 void nodes_lead_add(struct nodes *n)
 {
+	ASSERT(n->role == NODES_LEADING && n->policy.change > 0);
 	own(n)->alive += n->policy.change;
 	own(n)->ready = false;
 	n->alive += n->policy.change;
@@ -695,6 +699,7 @@ static void send_heartbeats(struct nodes *n)
 
 static void probe(struct nodes *n)
 {
+	ASSERT(n->place > 0); /* there are earlier places */
 	n->probe_due_ns = n->now_ns + n->options.times.probe_ns;
 	if (n->probe == NODE_NONE && n->policy.phase == RUN_GATHERING) {
 		n->probed = (n->probed + 1) % n->place;

@@ -1,6 +1,8 @@
 /* The coordinator's side of hosts that only add (servers): see nodes.h. */
 #include "launch/nodes/nodes_impl.h"
 
+#include "base/assert.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -26,7 +28,10 @@ uint32_t nodes_servers_joined(const struct nodes *n)
 
 uint32_t nodes_servers_missing(const struct nodes *n)
 {
-	return n->options.servers - nodes_servers_joined(n);
+	uint32_t joined = nodes_servers_joined(n);
+
+	ASSERT(joined <= n->options.servers);
+	return n->options.servers - joined;
 }
 
 static void remove_server(struct nodes *n, struct nodes_server *server, const char *why)
@@ -68,6 +73,7 @@ void nodes_serve_join(struct nodes *n, uint32_t conn, const struct node_frame *s
 		nodes_lead_refuse(n, conn, false, "the job already has its servers");
 		return;
 	}
+	ASSERT(place != NULL); /* fewer than options.servers have joined */
 	*place = (struct nodes_server){.joined = true,
 		.conn = conn,
 		.instance_id = serve->instance_id,

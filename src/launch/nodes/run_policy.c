@@ -5,6 +5,7 @@
 
 static unsigned work(struct run_policy *p, int64_t now_ns)
 {
+	ASSERT(p->alive == 0 && p->workers > 0);
 	p->phase = RUN_WORKING;
 	p->alive = p->workers;
 	p->retiring = 0;
@@ -58,6 +59,7 @@ static unsigned group_ended(struct run_policy *p, int64_t now_ns)
 {
 	int64_t wait_ns = backoff_ns(p);
 
+	ASSERT(p->alive == 0);
 	if (!p->will_restart) {
 		return drain(p, now_ns);
 	}
@@ -88,6 +90,7 @@ static void count_fast_failure(struct run_policy *p, const struct run_event *eve
 /* Acts on the first failure of a worker in an attempt. */
 static unsigned fail(struct run_policy *p, const struct run_event *event)
 {
+	ASSERT(p->phase == RUN_WORKING);
 	count_fast_failure(p, event);
 	/* From an elastic group, RUN_EXIT_LEFT would mean that all is well and others go on. */
 	p->status = p->min_workers > 0 && event->exit.status == RUN_EXIT_LEFT ? RUN_EXIT_FAILURE
@@ -106,6 +109,7 @@ static unsigned add(struct run_policy *p)
 {
 	uint32_t stay = p->alive - p->retiring;
 
+	ASSERT(p->phase == RUN_WORKING && p->retiring <= p->alive);
 	p->timer_ns = 0;
 	if (p->finishing || p->quits || stay >= p->workers) {
 		return 0;
@@ -133,6 +137,7 @@ static unsigned replace(struct run_policy *p, const struct run_event *event)
 	bool progress = event->commits != p->commits;
 	uint32_t stay = p->alive - p->retiring;
 
+	ASSERT(p->phase == RUN_WORKING && p->retiring <= p->alive);
 	p->fast_failures =
 		event->exit.lasted_ns < p->times.fast_ns && !progress ? p->fast_failures + 1 : 0;
 	p->commits = event->commits;
@@ -220,6 +225,7 @@ static int64_t reserve_ns(const struct run_policy *p)
 /* The job is to stop, as a signal to another launcher demands. */
 static unsigned stop(struct run_policy *p, int64_t now_ns)
 {
+	ASSERT(p->phase == RUN_WORKING && p->joint);
 	p->status = RUN_EXIT_STOPPED;
 	p->finishing = true;
 	p->will_restart = false;
@@ -347,6 +353,7 @@ static unsigned first_signal(struct run_policy *p, const struct run_event *event
 /* Kills the workers; the rest of the grace is for the agent. */
 static unsigned cut_short(struct run_policy *p)
 {
+	ASSERT(p->phase == RUN_LEAVING);
 	p->phase = RUN_ENDING;
 	p->timer_ns = p->deadline_ns;
 	return RUN_DO_KILL;
@@ -354,6 +361,7 @@ static unsigned cut_short(struct run_policy *p)
 
 static unsigned signaled(struct run_policy *p, const struct run_event *event)
 {
+	ASSERT(event->signal > 0);
 	if (p->signal == 0) {
 		return first_signal(p, event);
 	}

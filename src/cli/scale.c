@@ -35,8 +35,7 @@ struct scale_args {
 };
 
 /* Ignores events: if the agent goes away, link_call returns the error. */
-static void on_event(void *user, struct link *link, uint16_t type,
-	const union frame_event *event)
+static void on_event(void *user, struct link *link, uint16_t type, const union frame_event *event)
 {
 }
 

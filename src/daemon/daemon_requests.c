@@ -437,20 +437,15 @@ static int answer_submit(struct daemon_client *client, const struct proto_frame 
 /* Sets the error of a request that cannot be decoded. */
 static int refuse(uint16_t type, struct pawl_err *err)
 {
-	switch (type) {
-	case SCHED_MSG_SHOW:
-	case SCHED_MSG_CANCEL:
-	case SCHED_MSG_PAUSE:
-	case SCHED_MSG_RESUME:
-		return pawl_err_set(err, PAWL_EINVAL, "a job is a number, or a name");
-	case SCHED_MSG_SUBMIT:
-	case SCHED_MSG_LIST:
-	case SCHED_MSG_NODES:
-	case SCHED_MSG_DRAIN:
-		return pawl_err_set(err, PAWL_EINVAL, "a request is malformed");
-	default:
+	bool names_job = type == SCHED_MSG_SHOW || type == SCHED_MSG_CANCEL ||
+		type == SCHED_MSG_PAUSE || type == SCHED_MSG_RESUME;
+
+	if (!names_job && type != SCHED_MSG_SUBMIT && type != SCHED_MSG_LIST &&
+		type != SCHED_MSG_NODES && type != SCHED_MSG_DRAIN) {
 		return pawl_err_set(err, PAWL_ENOTSUP, "the scheduler knows no request %u", type);
 	}
+	return pawl_err_set(err, PAWL_EINVAL, "%s",
+		names_job ? "a job is a number, or a name" : "a request is malformed");
 }
 
 static int answer(struct daemon_client *client, struct proto_frame *frame, struct pawl_err *err)

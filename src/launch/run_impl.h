@@ -61,7 +61,7 @@ void run_on_drain_timer(struct loop_timer *timer);
 
 /* ---- run_events.c: callbacks ---- */
 
-void run_on_exited(void *user, const struct run_end *end);
+void run_on_exited(void *user, const struct run_end *was);
 void run_on_decided(void *user, const struct run_end *end);
 void run_on_signals(struct loop_source *source, uint32_t events);
 void run_on_timer(struct loop_timer *timer);

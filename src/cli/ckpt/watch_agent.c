@@ -28,8 +28,7 @@ static bool read_job(const char *holder, char job[CKPT_JOB_MAX])
 }
 
 /* Ignores events: they are for ranks. */
-static void on_event(void *user, struct link *link, uint16_t type,
-	const union frame_event *event)
+static void on_event(void *user, struct link *link, uint16_t type, const union frame_event *event)
 {
 }
 

@@ -19,8 +19,8 @@ int slurm_job_node_fill(struct sched_slurm *s, const struct sched_core *core,
 		slurm_post_node(s, node->offer.name, CORE_NODE_GONE);
 	}
 	if (!pilot || pilot->lost || pilot->leave) {
-		return node ? pawl_err_set(err, PAWL_ENOENT, "node %s is gone", node->offer.name)
-			    : pawl_err_set(err, PAWL_ENOENT, "a node of the job is gone");
+		return pawl_err_set(err, PAWL_ENOENT, "%s%s is gone",
+			node ? "node " : "a node of the job", node ? node->offer.name : "");
 	}
 	memcpy(job_node->node, pilot->name, sizeof(pilot->name));
 	job_node->replicas = from->replicas;

@@ -1,8 +1,6 @@
-/* The scheduler's database: see database.h.
- *
- * The records of the core are stored unchanged (core_rows.c), beside the columns that queries need.
- * sched_database_open takes the lock until the database is closed (locking_mode EXCLUSIVE), then
- * migrates, in one transaction. */
+/* The scheduler's database: see database.h. The records of the core are stored unchanged
+ * (core_rows.c), beside the columns that queries need. sched_database_open takes the lock until
+ * the database is closed (locking_mode EXCLUSIVE), then migrates, in one transaction. */
 #include "sched/database/database.h"
 
 #include "base/assert.h"
@@ -108,9 +106,8 @@ static const char *const texts[STATEMENTS] = {
 		       " AND id <= (SELECT max(id) FROM jobs) - ?1)",
 	[TRIM_BYTES] =
 		"DELETE FROM specs WHERE job IN (SELECT job FROM (SELECT job, sum(length(spec))"
-		" OVER (ORDER BY job DESC) AS bytes FROM specs JOIN jobs ON id = job WHERE over = "
-		"1)"
-		" WHERE bytes > ?1)",
+		" OVER (ORDER BY job DESC) AS bytes FROM specs JOIN jobs ON id = job"
+		" WHERE over = 1) WHERE bytes > ?1)",
 	[TRIM_JOBS] = "DELETE FROM jobs WHERE over = 1 AND id <= (SELECT max(id) FROM jobs) - ?1",
 	[GET_CLOCK] = "SELECT core_ns, wall_ns, boot_ns, boot FROM clock",
 	[GET_ROWS] = "SELECT 0, 0, record, crc FROM cluster"
@@ -130,7 +127,7 @@ static const char *const texts[STATEMENTS] = {
 };
 
 struct sched_database {
-	sqlite3 *db;                          /* owned */
+	sqlite3 *sql;                         /* owned */
 	sqlite3_stmt *statements[STATEMENTS]; /* owned */
 	char *path;                           /* owned; for messages */
 	int64_t ended_bytes; /* upper bound: bytes of specs of jobs that are over */
@@ -138,89 +135,90 @@ struct sched_database {
 
 /* ---- errors ---- */
 
-static int fail(const struct sched_database *s, const char *what, int rc, struct pawl_err *err)
+static int fail(const struct sched_database *db, const char *what, int rc, struct pawl_err *err)
 {
 	int sys = errno; /* SQLite reports only some of them (sqlite3_system_errno) */
 
 	switch (rc < 0 ? rc : rc & 0xff) {
 	case -1: /* a fault point */
-		return pawl_err_sys(err, "%s: %s", s->path, what);
+		return pawl_err_sys(err, "%s: %s", db->path, what);
 	case SQLITE_BUSY:
 	case SQLITE_LOCKED:
 		return pawl_err_set(err, PAWL_EBUSY,
-			"%s: %s: another process has locked it (waited %d ms)", s->path, what,
+			"%s: %s: another process has locked it (waited %d ms)", db->path, what,
 			times_ms(TIME_SCHED_BUSY));
 	case SQLITE_READONLY:
 	case SQLITE_PERM:
 		return pawl_err_set(err, PAWL_EIO,
 			"%s: %s: it is read-only; make the file and its directory writable for "
 			"this user",
-			s->path, what);
+			db->path, what);
 	case SQLITE_FULL:
 		return pawl_err_set(err, PAWL_ENOSPC, "%s: %s: no space is left on its disk",
-			s->path, what);
+			db->path, what);
 	case SQLITE_NOMEM:
-		return pawl_err_set(err, PAWL_ENOMEM, "%s: %s: no memory", s->path, what);
+		return pawl_err_set(err, PAWL_ENOMEM, "%s: %s: no memory", db->path, what);
 	case SQLITE_CORRUPT:
 	case SQLITE_NOTADB:
-		return pawl_err_set(err, PAWL_ECORRUPT, "%s: %s: %s; " DATABASE_REMEDY, s->path,
+		return pawl_err_set(err, PAWL_ECORRUPT, "%s: %s: %s; " DATABASE_REMEDY, db->path,
 			what, sqlite3_errstr(rc));
 	case SQLITE_IOERR:
 	case SQLITE_CANTOPEN:
 		if (sys == ENOSPC || sys == EDQUOT || sys == EFBIG) {
 			return pawl_err_set(err, PAWL_ENOSPC,
-				"%s: %s: no space is left on its disk", s->path, what);
+				"%s: %s: no space is left on its disk", db->path, what);
 		}
-		return pawl_err_set(err, PAWL_EIO, "%s: %s: %s%s%s", s->path, what,
+		return pawl_err_set(err, PAWL_EIO, "%s: %s: %s%s%s", db->path, what,
 			sqlite3_errstr(rc), sys != 0 ? ": " : "", sys != 0 ? strerror(sys) : "");
 	default:
-		return pawl_err_set(err, PAWL_EIO, "%s: %s: %s", s->path, what, sqlite3_errstr(rc));
+		return pawl_err_set(err, PAWL_EIO, "%s: %s: %s", db->path, what,
+			sqlite3_errstr(rc));
 	}
 }
 
-static int run_text(struct sched_database *s, const char *text, struct pawl_err *err)
+static int run_text(struct sched_database *db, const char *text, struct pawl_err *err)
 {
-	int rc = FAULT_SYS("sched.store", sqlite3_exec(s->db, text, NULL, NULL, NULL));
+	int rc = FAULT_SYS("sched.store", sqlite3_exec(db->sql, text, NULL, NULL, NULL));
 
-	return rc == SQLITE_OK ? 0 : fail(s, "set up", rc, err);
+	return rc == SQLITE_OK ? 0 : fail(db, "set up", rc, err);
 }
 
 /* Steps a statement. Returns 1: there is a row; 0: it is done; or an error. */
-static int step(struct sched_database *s, enum statement which, const char *what,
+static int step(struct sched_database *db, enum statement which, const char *what,
 	struct pawl_err *err)
 {
 	int sys;
 	int rc;
 
 	errno = 0;
-	rc = FAULT_SYS("sched.store", sqlite3_step(s->statements[which]));
+	rc = FAULT_SYS("sched.store", sqlite3_step(db->statements[which]));
 	if (rc == SQLITE_ROW) {
 		return 1;
 	}
 	sys = errno;
-	sqlite3_reset(s->statements[which]);
+	sqlite3_reset(db->statements[which]);
 	errno = sys;
-	return rc == SQLITE_DONE ? 0 : fail(s, what, rc, err);
+	return rc == SQLITE_DONE ? 0 : fail(db, what, rc, err);
 }
 
-static sqlite3_stmt *reset_statement(struct sched_database *s, enum statement which)
+static sqlite3_stmt *reset_statement(struct sched_database *db, enum statement which)
 {
-	sqlite3_reset(s->statements[which]);
-	sqlite3_clear_bindings(s->statements[which]);
-	return s->statements[which];
+	sqlite3_reset(db->statements[which]);
+	sqlite3_clear_bindings(db->statements[which]);
+	return db->statements[which];
 }
 
 /* ---- opening ---- */
 
-static int read_number(struct sched_database *s, const char *text, int *number,
+static int read_number(struct sched_database *db, const char *text, int *number,
 	struct pawl_err *err)
 {
 	sqlite3_stmt *stmt = NULL;
-	int rc = sqlite3_prepare_v2(s->db, text, -1, &stmt, NULL);
+	int rc = sqlite3_prepare_v2(db->sql, text, -1, &stmt, NULL);
 
 	rc = rc == SQLITE_OK ? FAULT_SYS("sched.store", sqlite3_step(stmt)) : rc;
 	if (rc != SQLITE_ROW) {
-		int rv = fail(s, "open", rc, err);
+		int rv = fail(db, "open", rc, err);
 
 		sqlite3_finalize(stmt);
 		return rv;
@@ -230,54 +228,54 @@ static int read_number(struct sched_database *s, const char *text, int *number,
 	return 0;
 }
 
-static int migrate(struct sched_database *s, int version, struct pawl_err *err)
+static int migrate(struct sched_database *db, int version, struct pawl_err *err)
 {
 	char text[128];
-	int rv = run_text(s, "BEGIN IMMEDIATE", err);
+	int rv = run_text(db, "BEGIN IMMEDIATE", err);
 
 	for (int v = version; v < DATABASE_VERSION && rv == 0; v++) {
-		rv = run_text(s, migrations[v], err);
+		rv = run_text(db, migrations[v], err);
 	}
 	snprintf(text, sizeof(text), "PRAGMA user_version = %d; PRAGMA application_id = %d; COMMIT",
 		DATABASE_VERSION, DATABASE_APPLICATION);
-	return rv == 0 ? run_text(s, text, err) : rv;
+	return rv == 0 ? run_text(db, text, err) : rv;
 }
 
-static int check_version(struct sched_database *s, bool make, struct pawl_err *err)
+static int check_version(struct sched_database *db, bool make, struct pawl_err *err)
 {
 	int application = 0;
 	int version = 0;
 	int tables = 0;
-	int rv = read_number(s, "PRAGMA application_id", &application, err);
+	int rv = read_number(db, "PRAGMA application_id", &application, err);
 
-	rv = rv == 0 ? read_number(s, "PRAGMA user_version", &version, err) : rv;
-	rv = rv == 0 ? read_number(s, "SELECT count(*) FROM sqlite_master", &tables, err) : rv;
+	rv = rv == 0 ? read_number(db, "PRAGMA user_version", &version, err) : rv;
+	rv = rv == 0 ? read_number(db, "SELECT count(*) FROM sqlite_master", &tables, err) : rv;
 	if (rv != 0) {
 		return rv;
 	}
 	if (application != DATABASE_APPLICATION &&
 		(application != 0 || version != 0 || tables != 0)) {
-		return database_header_refuse(s->path, err);
+		return database_header_refuse(db->path, err);
 	}
 	if (!make && version == 0 && tables == 0) {
-		return pawl_err_set(err, PAWL_ENOENT, "%s is an empty database", s->path);
+		return pawl_err_set(err, PAWL_ENOENT, "%s is an empty database", db->path);
 	}
 	if (version > DATABASE_VERSION) {
 		return pawl_err_set(err, PAWL_ENOTSUP,
-			"%s: a newer Pawl wrote it (version %d; this one reads up to %d)", s->path,
+			"%s: a newer Pawl wrote it (version %d; this one reads up to %d)", db->path,
 			version, DATABASE_VERSION);
 	}
-	return version < DATABASE_VERSION ? migrate(s, version, err) : 0;
+	return version < DATABASE_VERSION ? migrate(db, version, err) : 0;
 }
 
-static int prepare(struct sched_database *s, struct pawl_err *err)
+static int prepare(struct sched_database *db, struct pawl_err *err)
 {
 	for (uint32_t i = 0; i < STATEMENTS; i++) {
-		int rc = sqlite3_prepare_v3(s->db, texts[i], -1, SQLITE_PREPARE_PERSISTENT,
-			&s->statements[i], NULL);
+		int rc = sqlite3_prepare_v3(db->sql, texts[i], -1, SQLITE_PREPARE_PERSISTENT,
+			&db->statements[i], NULL);
 
 		if (rc != SQLITE_OK) {
-			return fail(s, "prepare", rc, err);
+			return fail(db, "prepare", rc, err);
 		}
 	}
 	return 0;
@@ -285,93 +283,93 @@ static int prepare(struct sched_database *s, struct pawl_err *err)
 
 /* Adds the bytes of a job's spec (SIZE_SPEC), or of the specs of all jobs that are over
  * (SUM_SPECS). */
-static int count_specs(struct sched_database *s, enum statement which, uint64_t job,
+static int count_specs(struct sched_database *db, enum statement which, uint64_t job,
 	struct pawl_err *err)
 {
-	sqlite3_stmt *q = reset_statement(s, which);
+	sqlite3_stmt *q = reset_statement(db, which);
 	int more;
 
 	if (which == SIZE_SPEC) {
 		sqlite3_bind_int64(q, 1, (int64_t)job);
 	}
-	more = step(s, which, "count specs", err);
+	more = step(db, which, "count specs", err);
 	if (more == 1) {
-		s->ended_bytes += sqlite3_column_int64(q, 0);
+		db->ended_bytes += sqlite3_column_int64(q, 0);
 		sqlite3_reset(q);
 	}
 	return more < 0 ? more : 0;
 }
 
-static int open_file(struct sched_database *s, bool make, struct pawl_err *err)
+static int open_file(struct sched_database *db, bool make, struct pawl_err *err)
 {
 	int flags = SQLITE_OPEN_READWRITE | (make ? SQLITE_OPEN_CREATE : 0);
-	int rv = make ? 0 : database_header_check(s->path, err);
+	int rv = make ? 0 : database_header_check(db->path, err);
 	int rc;
 
 	if (rv != 0) {
 		return rv;
 	}
-	rc = FAULT_SYS("sched.store", sqlite3_open_v2(s->path, &s->db, flags, NULL));
+	rc = FAULT_SYS("sched.store", sqlite3_open_v2(db->path, &db->sql, flags, NULL));
 	if (rc != SQLITE_OK) {
-		return fail(s, "open", rc, err);
+		return fail(db, "open", rc, err);
 	}
-	if (sqlite3_db_readonly(s->db, "main") == 1) {
-		return fail(s, "open", SQLITE_READONLY, err);
+	if (sqlite3_db_readonly(db->sql, "main") == 1) {
+		return fail(db, "open", SQLITE_READONLY, err);
 	}
-	sqlite3_busy_timeout(s->db, times_ms(TIME_SCHED_BUSY));
+	sqlite3_busy_timeout(db->sql, times_ms(TIME_SCHED_BUSY));
 	/* The order matters: the first statement that reads takes the lock until close. */
-	rv = run_text(s,
+	rv = run_text(db,
 		"PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL;"
 		"PRAGMA synchronous = FULL; BEGIN EXCLUSIVE; COMMIT",
 		err);
-	rv = rv == 0 ? check_version(s, make, err) : rv;
-	rv = rv == 0 ? prepare(s, err) : rv;
-	return rv == 0 ? count_specs(s, SUM_SPECS, 0, err) : rv;
+	rv = rv == 0 ? check_version(db, make, err) : rv;
+	rv = rv == 0 ? prepare(db, err) : rv;
+	return rv == 0 ? count_specs(db, SUM_SPECS, 0, err) : rv;
 }
 
 int sched_database_open(struct sched_database **out, const char *path, bool make,
 	struct pawl_err *err)
 {
-	struct sched_database *s = FAULT_MEM("sched.store", calloc(1, sizeof(*s)));
+	struct sched_database *db = FAULT_MEM("sched.store", calloc(1, sizeof(*db)));
 	int rv;
 
-	if (!s) {
+	if (!db) {
 		return pawl_err_set(err, PAWL_ENOMEM, "%s: no memory", path);
 	}
-	s->path = FAULT_MEM("sched.store", strdup(path));
-	rv = s->path ? open_file(s, make, err)
-		     : pawl_err_set(err, PAWL_ENOMEM, "%s: no memory", path);
+	db->path = FAULT_MEM("sched.store", strdup(path));
+	rv = db->path ? open_file(db, make, err)
+		      : pawl_err_set(err, PAWL_ENOMEM, "%s: no memory", path);
 	if (rv != 0) {
-		sched_database_close(s);
+		sched_database_close(db);
 		return rv;
 	}
-	*out = s;
+	*out = db;
 	return 0;
 }
 
-void sched_database_close(struct sched_database *s)
+void sched_database_close(struct sched_database *db)
 {
-	if (s) {
+	if (db) {
 		for (uint32_t i = 0; i < STATEMENTS; i++) {
-			sqlite3_finalize(s->statements[i]);
+			sqlite3_finalize(db->statements[i]);
 		}
-		sqlite3_close(s->db);
-		free(s->path);
-		free(s);
+		sqlite3_close(db->sql);
+		free(db->path);
+		free(db);
 	}
 }
 
 /* ---- saving ---- */
 
-static int add_total(struct sched_database *s, const struct core_job *job, struct pawl_err *err)
+static int add_total(struct sched_database *db, const struct core_job *job, struct pawl_err *err)
 {
-	sqlite3_stmt *q = reset_statement(s, ADD_TOTAL);
+	sqlite3_stmt *q = reset_statement(db, ADD_TOTAL);
 
 	sqlite3_bind_text(q, 1, core_state_name(job->state), -1, SQLITE_STATIC);
 	sqlite3_bind_int64(q, 2, job->since_ns - job->submitted_ns);
 	sqlite3_bind_int64(q, 3, job->restarts);
 	sqlite3_bind_int64(q, 4, job->failures);
-	return step(s, ADD_TOTAL, "write totals", err);
+	return step(db, ADD_TOTAL, "write totals", err);
 }
 
 /* Binds a checksum: SQLite does not notice a flipped bit within a record. */
@@ -380,13 +378,13 @@ static void bind_crc(sqlite3_stmt *q, int column, const void *bytes, size_t len_
 	sqlite3_bind_int64(q, column, crc32c(0, bytes, len_bytes));
 }
 
-static int put_job(struct sched_database *s, const struct core_row *row,
+static int put_job(struct sched_database *db, const struct core_row *row,
 	const struct database_clock *clock, struct pawl_err *err)
 {
 	/* Added to a time of the core's clock, gives that of the wall clock. */
 	int64_t wall_ns = clock->wall_ns - clock->core_ns;
 	const struct core_job *job = row->job;
-	sqlite3_stmt *q = reset_statement(s, PUT_JOB);
+	sqlite3_stmt *q = reset_statement(db, PUT_JOB);
 
 	sqlite3_bind_int64(q, 1, (int64_t)job->id);
 	sqlite3_bind_text(q, 2, job->request.name, -1, SQLITE_STATIC);
@@ -403,58 +401,59 @@ static int put_job(struct sched_database *s, const struct core_row *row,
 	sqlite3_bind_int64(q, 13, job->restarts);
 	sqlite3_bind_int64(q, 14, job->failures);
 	bind_crc(q, 15, row->bytes, row->len_bytes);
-	return step(s, PUT_JOB, "write a job", err);
+	return step(db, PUT_JOB, "write a job", err);
 }
 
-static int put_row(struct sched_database *s, const struct core_row *row,
+static int put_row(struct sched_database *db, const struct core_row *row,
 	const struct database_clock *clock, struct pawl_err *err)
 {
 	sqlite3_stmt *q;
 
 	switch (row->kind) {
 	case CORE_ROW_JOB:
-		return put_job(s, row, clock, err);
+		return put_job(db, row, clock, err);
 	case CORE_ROW_NODE:
-		q = reset_statement(s, row->gone ? DROP_NODE : PUT_NODE);
+		q = reset_statement(db, row->gone ? DROP_NODE : PUT_NODE);
 		sqlite3_bind_int64(q, 1, (int64_t)row->id);
 		if (!row->gone) {
 			sqlite3_bind_text(q, 2, row->node->offer.name, -1, SQLITE_STATIC);
 			sqlite3_bind_blob(q, 3, row->bytes, (int)row->len_bytes, SQLITE_STATIC);
 			bind_crc(q, 4, row->bytes, row->len_bytes);
 		}
-		return step(s, row->gone ? DROP_NODE : PUT_NODE, "write a node", err);
+		return step(db, row->gone ? DROP_NODE : PUT_NODE, "write a node", err);
 	default:
-		q = reset_statement(s, PUT_CLUSTER);
+		q = reset_statement(db, PUT_CLUSTER);
 		sqlite3_bind_blob(q, 1, row->bytes, (int)row->len_bytes, SQLITE_STATIC);
 		bind_crc(q, 2, row->bytes, row->len_bytes);
-		return step(s, PUT_CLUSTER, "write the cluster", err);
+		return step(db, PUT_CLUSTER, "write the cluster", err);
 	}
 }
 
-static int trim(struct sched_database *s, enum statement which, uint32_t keep, struct pawl_err *err)
+static int trim(struct sched_database *db, enum statement which, uint32_t keep,
+	struct pawl_err *err)
 {
-	sqlite3_bind_int64(reset_statement(s, which), 1, keep);
-	return step(s, which, "trim", err);
+	sqlite3_bind_int64(reset_statement(db, which), 1, keep);
+	return step(db, which, "trim", err);
 }
 
 /* Trims specs, by more than is needed, since each time all are read. */
-static int trim_specs(struct sched_database *s, struct pawl_err *err)
+static int trim_specs(struct sched_database *db, struct pawl_err *err)
 {
-	int rv = trim(s, TRIM_SPECS, DATABASE_ENDED_MAX, err);
+	int rv = trim(db, TRIM_SPECS, DATABASE_ENDED_MAX, err);
 
-	if (rv == 0 && s->ended_bytes > DATABASE_SPECS_BYTES) {
-		rv = trim(s, TRIM_BYTES, DATABASE_SPECS_BYTES / 8 * 7, err);
-		s->ended_bytes = 0;
-		rv = rv == 0 ? count_specs(s, SUM_SPECS, 0, err) : rv;
+	if (rv == 0 && db->ended_bytes > DATABASE_SPECS_BYTES) {
+		rv = trim(db, TRIM_BYTES, DATABASE_SPECS_BYTES / 8 * 7, err);
+		db->ended_bytes = 0;
+		rv = rv == 0 ? count_specs(db, SUM_SPECS, 0, err) : rv;
 	}
 	return rv;
 }
 
-static int put_all(struct sched_database *s, struct sched_core *core,
+static int put_all(struct sched_database *db, struct sched_core *core,
 	const struct database_clock *clock, const struct database_spec *spec, struct pawl_err *err)
 {
 	struct core_row row;
-	sqlite3_stmt *q = reset_statement(s, PUT_CLOCK);
+	sqlite3_stmt *q = reset_statement(db, PUT_CLOCK);
 	bool ended = false;
 	bool over;
 	int more;
@@ -464,45 +463,45 @@ static int put_all(struct sched_database *s, struct sched_core *core,
 	sqlite3_bind_int64(q, 2, clock->wall_ns);
 	sqlite3_bind_int64(q, 3, clock->boot_ns);
 	sqlite3_bind_text(q, 4, clock->boot, -1, SQLITE_STATIC);
-	rv = step(s, PUT_CLOCK, "write the clock", err);
+	rv = step(db, PUT_CLOCK, "write the clock", err);
 	while (rv == 0 && (more = core_row_next(core, &row, err)) != 0) {
-		rv = more < 0 ? more : put_row(s, &row, clock, err);
+		rv = more < 0 ? more : put_row(db, &row, clock, err);
 		over = rv == 0 && row.job && row.job->state >= CORE_DONE;
-		rv = over ? add_total(s, row.job, err) : rv;
-		rv = over && rv == 0 ? count_specs(s, SIZE_SPEC, row.job->id, err) : rv;
+		rv = over ? add_total(db, row.job, err) : rv;
+		rv = over && rv == 0 ? count_specs(db, SIZE_SPEC, row.job->id, err) : rv;
 		ended = ended || over;
 	}
 	if (rv == 0 && spec) {
-		q = reset_statement(s, PUT_SPEC);
+		q = reset_statement(db, PUT_SPEC);
 		sqlite3_bind_int64(q, 1, (int64_t)spec->job);
 		sqlite3_bind_blob64(q, 2, spec->bytes, spec->len_bytes, SQLITE_STATIC);
 		bind_crc(q, 3, spec->bytes, spec->len_bytes);
-		rv = step(s, PUT_SPEC, "write a spec", err);
+		rv = step(db, PUT_SPEC, "write a spec", err);
 	}
-	rv = rv == 0 && ended ? trim_specs(s, err) : rv;
-	return rv == 0 && ended ? trim(s, TRIM_JOBS, DATABASE_ENDED_MAX, err) : rv;
+	rv = rv == 0 && ended ? trim_specs(db, err) : rv;
+	return rv == 0 && ended ? trim(db, TRIM_JOBS, DATABASE_ENDED_MAX, err) : rv;
 }
 
 /* Ends the transaction that was begun; rv: its outcome so far. */
-static int commit(struct sched_database *s, int rv, struct pawl_err *err)
+static int commit(struct sched_database *db, int rv, struct pawl_err *err)
 {
-	rv = rv == 0 ? step(s, COMMIT, "commit", err) : rv;
+	rv = rv == 0 ? step(db, COMMIT, "commit", err) : rv;
 	if (rv != 0) {
 		/* If SQLite has rolled back already, this does nothing. */
-		sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+		sqlite3_exec(db->sql, "ROLLBACK", NULL, NULL, NULL);
 	}
 	return rv;
 }
 
-int sched_database_save(struct sched_database *s, struct sched_core *core,
+int sched_database_save(struct sched_database *db, struct sched_core *core,
 	const struct database_clock *clock, const struct database_spec *spec, struct pawl_err *err)
 {
-	int rv = step(s, BEGIN, "write", err);
+	int rv = step(db, BEGIN, "write", err);
 
 	if (rv != 0) {
 		return rv;
 	}
-	rv = commit(s, put_all(s, core, clock, spec, err), err);
+	rv = commit(db, put_all(db, core, clock, spec, err), err);
 	if (rv == 0) {
 		core_rows_done(core);
 	}
@@ -512,7 +511,7 @@ int sched_database_save(struct sched_database *s, struct sched_core *core,
 /* ---- reading ---- */
 
 /* Checks a column with a record or a spec by the checksum in the next column. */
-static int check_crc(struct sched_database *s, sqlite3_stmt *q, int column, const char *what,
+static int check_crc(struct sched_database *db, sqlite3_stmt *q, int column, const char *what,
 	uint64_t id, struct pawl_err *err)
 {
 	const void *bytes = sqlite3_column_blob(q, column);
@@ -523,7 +522,7 @@ static int check_crc(struct sched_database *s, sqlite3_stmt *q, int column, cons
 		return 0;
 	}
 	return pawl_err_set(err, PAWL_ECORRUPT,
-		"%s: the record of %s %llu is damaged; " DATABASE_REMEDY, s->path, what,
+		"%s: the record of %s %llu is damaged; " DATABASE_REMEDY, db->path, what,
 		(unsigned long long)id);
 }
 
@@ -534,15 +533,15 @@ struct loaded {
 	uint32_t max; /* number of rows that there is room for */
 };
 
-static int add_row(struct sched_database *s, struct loaded *l, struct pawl_err *err)
+static int add_row(struct sched_database *db, struct loaded *l, struct pawl_err *err)
 {
 	static const char *const kinds[] = {"cluster", "node", "job"};
-	sqlite3_stmt *q = s->statements[GET_ROWS];
+	sqlite3_stmt *q = db->statements[GET_ROWS];
 	const void *bytes = sqlite3_column_blob(q, 2);
 	int len = sqlite3_column_bytes(q, 2);
 	uint8_t *copy;
 
-	if (check_crc(s, q, 2, kinds[sqlite3_column_int(q, 0)],
+	if (check_crc(db, q, 2, kinds[sqlite3_column_int(q, 0)],
 		    (uint64_t)sqlite3_column_int64(q, 1), err) != 0) {
 		return PAWL_ECORRUPT;
 	}
@@ -560,7 +559,7 @@ static int add_row(struct sched_database *s, struct loaded *l, struct pawl_err *
 		}
 	}
 	if (!copy) {
-		return pawl_err_set(err, PAWL_ENOMEM, "%s: no memory for %u records", s->path,
+		return pawl_err_set(err, PAWL_ENOMEM, "%s: no memory for %u records", db->path,
 			l->n + 1);
 	}
 	if (len > 0) {
@@ -573,24 +572,24 @@ static int add_row(struct sched_database *s, struct loaded *l, struct pawl_err *
 	return 0;
 }
 
-static int load_rows(struct sched_database *s, struct loaded *l, struct pawl_err *err)
+static int load_rows(struct sched_database *db, struct loaded *l, struct pawl_err *err)
 {
 	int rv;
 	int more;
 
-	reset_statement(s, GET_ROWS);
+	reset_statement(db, GET_ROWS);
 	do {
-		more = step(s, GET_ROWS, "read", err);
-		rv = more == 1 ? add_row(s, l, err) : more;
+		more = step(db, GET_ROWS, "read", err);
+		rv = more == 1 ? add_row(db, l, err) : more;
 	} while (more == 1 && rv == 0);
-	sqlite3_reset(s->statements[GET_ROWS]);
+	sqlite3_reset(db->statements[GET_ROWS]);
 	return rv;
 }
 
-static int load_clock(struct sched_database *s, struct database_clock *clock, struct pawl_err *err)
+static int load_clock(struct sched_database *db, struct database_clock *clock, struct pawl_err *err)
 {
-	sqlite3_stmt *q = reset_statement(s, GET_CLOCK);
-	int more = step(s, GET_CLOCK, "read the clock", err);
+	sqlite3_stmt *q = reset_statement(db, GET_CLOCK);
+	int more = step(db, GET_CLOCK, "read the clock", err);
 
 	*clock = (struct database_clock){0};
 	if (more == 1) {
@@ -604,13 +603,13 @@ static int load_clock(struct sched_database *s, struct database_clock *clock, st
 	return more < 0 ? more : 0;
 }
 
-int sched_database_restore(struct sched_database *s, const struct core_options *options,
+int sched_database_restore(struct sched_database *db, const struct core_options *options,
 	struct sched_core **core, struct database_clock *clock, struct pawl_err *err)
 {
 	struct loaded loaded = {0};
-	int rv = load_clock(s, clock, err);
+	int rv = load_clock(db, clock, err);
 
-	rv = rv == 0 ? load_rows(s, &loaded, err) : rv;
+	rv = rv == 0 ? load_rows(db, &loaded, err) : rv;
 	rv = rv == 0 ? core_restore(core, options, loaded.rows, loaded.n, clock->core_ns, err) : rv;
 	for (uint32_t i = 0; i < loaded.n; i++) {
 		free((void *)loaded.rows[i].bytes);
@@ -621,23 +620,23 @@ int sched_database_restore(struct sched_database *s, const struct core_options *
 
 /* ---- types of nodes ---- */
 
-int sched_database_get_types(struct sched_database *s, struct database_types *types,
+int sched_database_get_types(struct sched_database *db, struct database_types *types,
 	struct pawl_err *err)
 {
-	sqlite3_stmt *q = reset_statement(s, GET_TYPES);
+	sqlite3_stmt *q = reset_statement(db, GET_TYPES);
 	int rv = 0;
 	int more;
 
 	*types = (struct database_types){0};
-	while (rv == 0 && (more = step(s, GET_TYPES, "read types", err)) != 0) {
+	while (rv == 0 && (more = step(db, GET_TYPES, "read types", err)) != 0) {
 		uint64_t id = more == 1 ? (uint64_t)sqlite3_column_int64(q, 0) : 0;
 
-		rv = more == 1 ? check_crc(s, q, 1, "type", id, err) : more;
+		rv = more == 1 ? check_crc(db, q, 1, "type", id, err) : more;
 		if (rv == 0 &&
 			(id >= SCHED_TYPES_MAX ||
 				(size_t)sqlite3_column_bytes(q, 1) >= CORE_NAME_MAX)) {
 			rv = pawl_err_set(err, PAWL_ECORRUPT,
-				"%s: type %llu is out of range; " DATABASE_REMEDY, s->path,
+				"%s: type %llu is out of range; " DATABASE_REMEDY, db->path,
 				(unsigned long long)id);
 		}
 		if (rv == 0) {
@@ -650,36 +649,36 @@ int sched_database_get_types(struct sched_database *s, struct database_types *ty
 	return rv;
 }
 
-static int put_types(struct sched_database *s, const struct database_types *types,
+static int put_types(struct sched_database *db, const struct database_types *types,
 	struct pawl_err *err)
 {
 	int rv;
 
-	reset_statement(s, DROP_TYPES);
-	rv = step(s, DROP_TYPES, "write types", err);
+	reset_statement(db, DROP_TYPES);
+	rv = step(db, DROP_TYPES, "write types", err);
 	for (uint32_t t = 0; t < SCHED_TYPES_MAX && rv == 0; t++) {
-		sqlite3_stmt *q = reset_statement(s, PUT_TYPE);
+		sqlite3_stmt *q = reset_statement(db, PUT_TYPE);
 
 		if (types->known >> t & 1) {
 			sqlite3_bind_int64(q, 1, t);
 			sqlite3_bind_text(q, 2, types->names[t], -1, SQLITE_STATIC);
 			bind_crc(q, 3, types->names[t], strlen(types->names[t]));
-			rv = step(s, PUT_TYPE, "write types", err);
+			rv = step(db, PUT_TYPE, "write types", err);
 		}
 	}
 	return rv;
 }
 
-int sched_database_put_types(struct sched_database *s, const struct database_types *types,
+int sched_database_put_types(struct sched_database *db, const struct database_types *types,
 	struct pawl_err *err)
 {
-	int rv = step(s, BEGIN, "write", err);
+	int rv = step(db, BEGIN, "write", err);
 
 	if (rv != 0) {
 		return rv;
 	}
-	rv = put_types(s, types, err);
-	return commit(s, rv, err);
+	rv = put_types(db, types, err);
+	return commit(db, rv, err);
 }
 
 int64_t database_downtime_ns(const struct database_clock *then, const struct database_clock *now)
@@ -697,22 +696,22 @@ int64_t database_downtime_ns(const struct database_clock *then, const struct dat
 		: DATABASE_DOWNTIME_MAX_NS;
 }
 
-int sched_database_spec(struct sched_database *s, uint64_t job, uint8_t **bytes, size_t *len_bytes,
+int sched_database_spec(struct sched_database *db, uint64_t job, uint8_t **bytes, size_t *len_bytes,
 	struct pawl_err *err)
 {
-	sqlite3_stmt *q = reset_statement(s, GET_SPEC);
+	sqlite3_stmt *q = reset_statement(db, GET_SPEC);
 	int more;
 	int len;
 	uint8_t *copy;
 
 	sqlite3_bind_int64(q, 1, (int64_t)job);
-	more = step(s, GET_SPEC, "read a spec", err);
+	more = step(db, GET_SPEC, "read a spec", err);
 	if (more != 1) {
 		return more < 0 ? more
-				: pawl_err_set(err, PAWL_ENOENT, "%s: no spec of job %llu", s->path,
-					  (unsigned long long)job);
+				: pawl_err_set(err, PAWL_ENOENT, "%s: no spec of job %llu",
+					  db->path, (unsigned long long)job);
 	}
-	if (check_crc(s, q, 0, "what was submitted as job", job, err) != 0) {
+	if (check_crc(db, q, 0, "what was submitted as job", job, err) != 0) {
 		sqlite3_reset(q);
 		return PAWL_ECORRUPT;
 	}
@@ -723,14 +722,14 @@ int sched_database_spec(struct sched_database *s, uint64_t job, uint8_t **bytes,
 	}
 	sqlite3_reset(q);
 	if (!copy) {
-		return pawl_err_set(err, PAWL_ENOMEM, "%s: no memory for a spec", s->path);
+		return pawl_err_set(err, PAWL_ENOMEM, "%s: no memory for a spec", db->path);
 	}
 	*bytes = copy;
 	*len_bytes = (size_t)len;
 	return 0;
 }
 
-int sched_database_ended(struct sched_database *s, uint64_t id, const char *name, uint32_t most,
+int sched_database_ended(struct sched_database *db, uint64_t id, const char *name, uint32_t most,
 	void (*on_job)(void *user, const struct database_job *job), void *user, uint64_t *all,
 	struct pawl_err *err)
 {
@@ -739,20 +738,20 @@ int sched_database_ended(struct sched_database *s, uint64_t id, const char *name
 	int more;
 
 	if (all) {
-		q = reset_statement(s, COUNT_ENDED);
-		more = step(s, COUNT_ENDED, "count jobs", err);
+		q = reset_statement(db, COUNT_ENDED);
+		more = step(db, COUNT_ENDED, "count jobs", err);
 		if (more != 1) {
 			return more;
 		}
 		*all = (uint64_t)sqlite3_column_int64(q, 0);
 		sqlite3_reset(q);
 	}
-	q = reset_statement(s, which);
+	q = reset_statement(db, which);
 	sqlite3_bind_int64(q, 1, (int64_t)id);
 	sqlite3_bind_text(q, 2, name, -1, SQLITE_STATIC);
 	sqlite3_bind_int64(q, 3, most);
 	sqlite3_bind_int64(q, 4, id > 0 ? (int64_t)id : INT64_MAX);
-	while ((more = step(s, which, "read jobs", err)) == 1) {
+	while ((more = step(db, which, "read jobs", err)) == 1) {
 		struct core_request request = {0};
 		struct database_job job = {.id = (uint64_t)sqlite3_column_int64(q, 0),
 			.name = (const char *)sqlite3_column_text(q, 1),
@@ -778,14 +777,14 @@ int sched_database_ended(struct sched_database *s, uint64_t id, const char *name
 	return more;
 }
 
-int sched_database_totals(struct sched_database *s,
+int sched_database_totals(struct sched_database *db,
 	void (*on_total)(void *user, const struct database_total *total), void *user,
 	struct pawl_err *err)
 {
-	sqlite3_stmt *q = reset_statement(s, GET_TOTALS);
+	sqlite3_stmt *q = reset_statement(db, GET_TOTALS);
 	int more;
 
-	while ((more = step(s, GET_TOTALS, "read totals", err)) == 1) {
+	while ((more = step(db, GET_TOTALS, "read totals", err)) == 1) {
 		const struct database_total total = {
 			.state = (const char *)sqlite3_column_text(q, 0),
 			.jobs = (uint64_t)sqlite3_column_int64(q, 1),

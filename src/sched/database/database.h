@@ -49,22 +49,22 @@ struct database_clock {
  */
 int sched_database_open(struct sched_database **out, const char *path, bool make,
 	struct pawl_err *err);
-void sched_database_close(struct sched_database *database);
+void sched_database_close(struct sched_database *db);
 
 /*
  * Writes all changes of the last step, and the spec that was submitted (NULL: none), as one
  * transaction. Errors as of open: nothing is written, and the core can only be closed.
  */
-int sched_database_save(struct sched_database *database, struct sched_core *core,
+int sched_database_save(struct sched_database *db, struct sched_core *core,
 	const struct database_clock *clock, const struct database_spec *spec, struct pawl_err *err);
 /* Restores the core from the database. Errors as of open, and of core_restore. */
-int sched_database_restore(struct sched_database *database, const struct core_options *options,
+int sched_database_restore(struct sched_database *db, const struct core_options *options,
 	struct sched_core **core, struct database_clock *clock, struct pawl_err *err);
 /* Reads the types; none if an older version wrote the database. Errors as of open. */
-int sched_database_get_types(struct sched_database *database, struct database_types *types,
+int sched_database_get_types(struct sched_database *db, struct database_types *types,
 	struct pawl_err *err);
 /* Replaces the types by these. Errors as of open: the types are unchanged. */
-int sched_database_put_types(struct sched_database *database, const struct database_types *types,
+int sched_database_put_types(struct sched_database *db, const struct database_types *types,
 	struct pawl_err *err);
 /* Returns the number of a name, whatever its case; a new name gets the first free number.
  * SCHED_TYPES_MAX: none is free. Pure. */
@@ -75,8 +75,8 @@ uint32_t database_types_number(struct database_types *types, const char *name);
 int64_t database_downtime_ns(const struct database_clock *then, const struct database_clock *now);
 /* Reads a job's spec, to be freed. PAWL_ENOENT: there is none; also if the job is over and many or
  * large newer specs came since. */
-int sched_database_spec(struct sched_database *database, uint64_t job, uint8_t **bytes,
-	size_t *len_bytes, struct pawl_err *err);
+int sched_database_spec(struct sched_database *db, uint64_t job, uint8_t **bytes, size_t *len_bytes,
+	struct pawl_err *err);
 /* A job that is over. */
 struct database_job {
 	uint64_t id;
@@ -96,9 +96,9 @@ struct database_job {
 
 /* Calls on_job with jobs that are over, the newest first, at most most: those with this id (0: any)
  * and this name ("": any). *all: the number of all jobs that are over; NULL: not counted. */
-int sched_database_ended(struct sched_database *database, uint64_t id, const char *name,
-	uint32_t most, void (*on_job)(void *user, const struct database_job *job), void *user,
-	uint64_t *all, struct pawl_err *err);
+int sched_database_ended(struct sched_database *db, uint64_t id, const char *name, uint32_t most,
+	void (*on_job)(void *user, const struct database_job *job), void *user, uint64_t *all,
+	struct pawl_err *err);
 /* Totals over all jobs that ever ended in a state, including those no longer kept. */
 struct database_total {
 	const char *state; /* valid until the call returns */
@@ -106,7 +106,7 @@ struct database_total {
 	int64_t took_ns; /* sum of the times from submission to end */
 	uint64_t restarts, failures;
 };
-int sched_database_totals(struct sched_database *database,
+int sched_database_totals(struct sched_database *db,
 	void (*on_total)(void *user, const struct database_total *total), void *user,
 	struct pawl_err *err);
 

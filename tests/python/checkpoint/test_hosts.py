@@ -238,7 +238,7 @@ def test_one_job_a_root(make_job: Callable[..., Job]) -> None:
     zero, other = second.tell(f"open {second.root}")
     assert "in use by job first" in zero and "job second" in zero
     assert other == "open"  # no agent answers it
-    assert "job second on all hosts?" in tell(second.ranks[1:], "restore")[0]
+    assert "(job second and one root on all hosts?)" in tell(second.ranks[1:], "restore")[0]
     first.save(2)
     first.all("restore", "2")
 

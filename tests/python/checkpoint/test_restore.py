@@ -429,7 +429,7 @@ def test_more_ranks_refuse_what_differs(fake: Any, tmp_path: Path, what: str) ->
     ranks = open_ranks(tmp_path, 3)
     live = [{"x": None} for _ in ranks]
     for error in on_ranks(3, lambda rank: ranks[rank].restore(live[rank])):
-        assert isinstance(error, PawlError) and "state['x']: saved by 2 ranks" in str(error)
+        assert isinstance(error, PawlError) and "state['x']: each of 2 ranks saved" in str(error)
 
 
 def test_fewer_ranks_keep_their_own(fake: Any, tmp_path: Path, caplog: Any) -> None:

@@ -306,7 +306,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         (["--elastic", "2"], 2, "MIN:MAX, as in 1:8"),
         (["--elastic", "0:2"], 2, "from 1 to 64"),
         (["--elastic", "1:2", "-n", "3"], 2, "from 1 to 2"),
-        (["--elastic", "1:2", "--nnodes", "2", "--rendezvous", "::1:1"], 2, "of one node"),
+        (["--elastic", "1:2", "--nnodes", "2", "--rendezvous", "::1:1"], 2, "for one node"),
     ]:
         done = program.run_script(script, *options)
         assert (done.returncode, text in done.stderr) == (code, True), done.stderr

@@ -153,7 +153,7 @@ def test_bad_workloads_are_named(tmp_path: Path, lines: str, code: int, says: st
         (["--pool", "price=1"], 2, "--pool price=1: a name of up to 31 characters is needed"),
         (["--good-use", "2"], 2, "--good-use 2: a number over 0, and at most 1, is needed"),
         (["--pool", "a", "--interference", "0.5"], 2, "--interference does not count with --pool"),
-        (["--pool", "a", "--policy", "fifo"], 2, "policy fifo: its jobs do not choose"),
+        (["--pool", "a", "--policy", "fifo"], 2, "policy fifo cannot use pools: its jobs do"),
         (["--fairness", "0"], 2, "--fairness 0: a number over 0, and at most 16, is needed"),
         (["--hint-error", "0.3"], 2, "--hint-error 0.3: a share below 1 and a factor from 1"),
         (["--hint-error", "1,3"], 2, "--hint-error 1,3: a share below 1 and a factor from 1"),

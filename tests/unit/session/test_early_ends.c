@@ -47,6 +47,22 @@ static int open_session(struct pawl_ckpt **ckpt, const char *starts, struct pawl
 	return pawl_ckpt_open(ckpt, &options, err);
 }
 
+/* Opens a session while no call fails. An agent that starts on a busy machine may answer later than
+ * the short waits of this test allow: it is asked again. */
+static struct pawl_ckpt *open_at_last(const char *starts)
+{
+	struct pawl_ckpt *ckpt = NULL;
+	struct pawl_err err = {0};
+	int rv;
+
+	WITHIN(WITHIN_LONG_S,
+		(rv = open_session(&ckpt, starts, &err)) != PAWL_ETIMEDOUT && rv != PAWL_EPEER);
+	if (rv != 0) {
+		fail_msg("%d: %s", rv, err.msg);
+	}
+	return ckpt;
+}
+
 /* Opens sessions until each call has failed once, with an agent that is there, or that they
  * start. */
 static void fail_opening(const char *starts)
@@ -66,9 +82,8 @@ static void fail_opening(const char *starts)
 		if (rv != 0) {
 			refused++;
 			assert_true(err.code == rv && err.msg[0] != '\0');
-			rv = open_session(&ckpt, starts, &err); /* no call fails any more */
+			ckpt = open_at_last(starts);
 		}
-		assert_int_equal(rv, 0);
 		pawl_ckpt_close(ckpt, WAIT_MS, NULL);
 		if (starts != NULL) { /* the agent leaves once it has been idle */
 			WITHIN(WITHIN_LONG_S, waitpid(-1, NULL, WNOHANG) < 0);

@@ -15,7 +15,7 @@ enum cli_exit {
 	CLI_OK = 0,
 	CLI_FAILURE = 1, /* an error of the system, or one without its own code */
 	CLI_USAGE = 2,   /* the command line or the environment is wrong */
-	CLI_NOTHING = 3, /* what the user named does not exist */
+	CLI_NOTHING = 3, /* a thing that the user named does not exist */
 	CLI_DAMAGED = 4, /* stored bytes are not what was written */
 	CLI_BUSY = 75,   /* in use by another process: try again later (EX_TEMPFAIL) */
 };

@@ -40,7 +40,7 @@ struct conn {
 	struct conn *next;            /* next in the net's list */
 	struct node_net *net;         /* the net that owns the connection */
 	uint32_t id;                  /* number by which the owner knows the connection */
-	enum conn_state state;        /* see above */
+	enum conn_state state;        /* how far the connection is */
 	bool outgoing;                /* this node connected */
 	bool frame_received;          /* a frame has come */
 	bool write_closed;            /* CLOSING: this end is closed for writing */

@@ -60,7 +60,7 @@ struct story {
 	int64_t heartbeat_interval_ns; /* heartbeat interval */
 	struct op ops[OPS];            /* operations; the first ops_n are used */
 	uint32_t ops_n;                /* number of operations */
-	enum fate fate;                /* what befalls the group */
+	enum fate fate;                /* accident of the group, if any */
 	uint32_t victim;               /* peer that the fate befalls, or whose host it befalls */
 	uint32_t teller, at; /* the fate strikes when rank teller comes to operation at … */
 	int64_t after_ns;    /* … and after_ns later */

@@ -191,7 +191,7 @@ struct visit {
 	const char *names[2];
 	struct coll_transport *transport; /* rank 1 */
 	pthread_t thread;                 /* thread of rank 1, which joins */
-	int rv;                           /* what joining returned */
+	int rv;                           /* result of joining */
 	atomic_bool stop;
 	struct addrinfo *at;       /* owned; address where rank 1 listens */
 	uint64_t nonce;            /* nonce in rank 1's name */

@@ -367,7 +367,7 @@ static void world_open(const char *program, const char *source)
 	snprintf(sw.spool, sizeof(sw.spool), "%s/spool", sw.folder);
 	snprintf(sw.marks, sizeof(sw.marks), "%s/marks", sw.folder);
 	sw.pool.pool = (struct core_pool){.name = "pool", .slots = 4, .price = 1, .most = 4};
-	setenv("TMPDIR", sw.folder, 1); /* what a killed pilot leaves is removed with the folder */
+	setenv("TMPDIR", sw.folder, 1); /* leftovers of killed pilots go with the folder */
 	world_start_slurm();
 	if (loop_open(&events.loop, &err) != 0) {
 		printf("%s\n", err.msg);

@@ -33,8 +33,8 @@ struct explain_group {
 	uint64_t id;           /* id of the group */
 	uint32_t ranks, hosts; /* number of ranks, and of hosts, in the group */
 	uint32_t traced_ranks; /* ranks that left a trace */
-	struct trace
-		*traces;  /* owned; one for each rank; header.ranks is 0 if the rank left none */
+	/* owned; one for each rank; header.ranks is 0 if the rank left none */
+	struct trace *traces;
 	int64_t *base_ns; /* owned; one for each rank: times plus this are CLOCK_REALTIME */
 	int64_t skew_ns;  /* largest correction of a host's clock */
 };

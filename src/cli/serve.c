@@ -72,7 +72,7 @@ static int open_server(struct serve *serve, struct pawl_err *err)
 		       : rv;
 }
 
-static void *receive_request(void *user)
+static void *serve_ranks(void *user)
 {
 	struct serve *serve = user;
 	struct pawl_err err;
@@ -106,7 +106,7 @@ static int serve_job(struct serve *serve, int *status, struct pawl_err *err)
 	pthread_t thread;
 	int rv;
 
-	if (pthread_create(&thread, NULL, receive_request, serve) != 0) {
+	if (pthread_create(&thread, NULL, serve_ranks, serve) != 0) {
 		return pawl_err_set(err, PAWL_EIO, "start a thread");
 	}
 	rv = serve_run(&job, status, err);

@@ -1,6 +1,6 @@
 /*
- * Prints foreign text on a terminal, whose control characters it could misuse: it could overwrite
- * earlier output, set the title, or send input as if the user had typed it.
+ * Prints foreign text on a terminal. Control characters in the text could overwrite earlier output,
+ * set the title, or send input as if the user had typed it.
  *
  * Characters that can be shown as they are (base/text.h), line ends, tabs, carriage returns (of
  * progress bars) and colours (ESC [ … m) pass; colours are switched off at the end. All other bytes
@@ -18,8 +18,8 @@
 /* Zero-initialise; the caller sets to. */
 struct visible {
 	FILE *to;
-	unsigned char pending
-		[VISIBLE_PENDING_MAX]; /* a character, or a colour, that is not complete yet */
+	/* a character, or a colour, that is not complete yet */
+	unsigned char pending[VISIBLE_PENDING_MAX];
 	size_t pending_bytes;
 	bool coloured; /* a colour was let through, and is to be switched off */
 };

@@ -440,8 +440,7 @@ static int refuse(uint16_t type, struct pawl_err *err)
 	bool names_job = type == SCHED_MSG_SHOW || type == SCHED_MSG_CANCEL ||
 		type == SCHED_MSG_PAUSE || type == SCHED_MSG_RESUME;
 
-	if (!names_job && type != SCHED_MSG_SUBMIT && type != SCHED_MSG_LIST &&
-		type != SCHED_MSG_NODES && type != SCHED_MSG_DRAIN) {
+	if (!sched_msg_is_request(type)) {
 		return pawl_err_set(err, PAWL_ENOTSUP, "the scheduler knows no request %u", type);
 	}
 	return pawl_err_set(err, PAWL_EINVAL, "%s",

@@ -207,8 +207,7 @@ static int check_room(const struct daemon_options *o, const struct core_request 
 	return rv == 0 ? check_quotas(o, request, err) : rv;
 }
 
-/* Makes the request of a job to the core. runs: the job runs already, and needs no check for room.
- * */
+/* Makes the request of a job to the core. runs: the job runs already, and room is not checked. */
 static int make_request(const struct daemon *d, const struct sched_spec *spec, uint32_t owner,
 	bool runs, struct core_request *request, struct pawl_err *err)
 {

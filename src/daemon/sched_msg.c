@@ -89,7 +89,8 @@ static const struct frame_field sched_msg_nodes_fields[] = {
 	ROWS(sched_msg_nodes, nodes, sched_msg_node_layout),
 };
 
-/* By type. A row without fields has no body; is_request and is_reply know which rows are types. */
+/* By type. A row without fields has no body; sched_msg_is_request and is_reply know which rows are
+ * types. */
 static const struct frame_layout layouts[] = {
 	[SCHED_MSG_SUBMIT] = LAYOUT(sched_msg_submit),
 	[SCHED_MSG_LIST] = LAYOUT(sched_msg_list),
@@ -106,7 +107,7 @@ static const struct frame_layout layouts[] = {
 	[SCHED_MSG_NODE_ROWS] = LAYOUT(sched_msg_nodes),
 };
 
-static bool is_request(uint16_t type)
+bool sched_msg_is_request(uint16_t type)
 {
 	return type >= SCHED_MSG_SUBMIT && type <= SCHED_MSG_DRAIN;
 }
@@ -118,7 +119,7 @@ static bool is_reply(uint16_t type)
 
 const struct frame_layout *sched_msg_layout_of(uint16_t type)
 {
-	return is_request(type) || is_reply(type) ? &layouts[type] : NULL;
+	return sched_msg_is_request(type) || is_reply(type) ? &layouts[type] : NULL;
 }
 
 void sched_msg_encode(struct wire_out *out, enum sched_msg_type type, const void *body)
@@ -126,7 +127,7 @@ void sched_msg_encode(struct wire_out *out, enum sched_msg_type type, const void
 	const struct frame_layout *layout = sched_msg_layout_of((uint16_t)type);
 
 	ASSERT(layout);
-	if (is_request((uint16_t)type)) {
+	if (sched_msg_is_request((uint16_t)type)) {
 		wire_put_u16(out, SCHED_MSG_VERSION);
 	}
 	frame_layout_encode(out, layout, body);
@@ -136,7 +137,7 @@ bool sched_msg_decode(struct wire_in *in, uint16_t type, void *body, size_t size
 {
 	const struct frame_layout *layout = sched_msg_layout_of(type);
 
-	return layout && (!is_request(type) || wire_get_u16(in) == SCHED_MSG_VERSION) &&
+	return layout && (!sched_msg_is_request(type) || wire_get_u16(in) == SCHED_MSG_VERSION) &&
 		frame_layout_decode(in, layout, body, size_bytes);
 }
 

@@ -142,6 +142,7 @@ struct sched_msg_nodes {
 /* Layouts of rows, for frame_layout_encode and frame_rows_read. */
 extern const struct frame_layout sched_msg_job_layout, sched_msg_node_layout;
 
+bool sched_msg_is_request(uint16_t type);
 /* Appends the body of a message. body: the struct of that type; NULL for one without a body. */
 void sched_msg_encode(struct wire_out *out, enum sched_msg_type type, const void *body);
 /* Reads a whole body into the struct of its type, or a union with it; blobs and rows point into the

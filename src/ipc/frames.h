@@ -60,8 +60,8 @@ struct frame_fail {
 };
 
 struct frame_flush {
-	uint64_t
-		seq; /* save to make durable now; 0: the newest committed, PAWL_EBUSY until it is */
+	/* save to make durable now; 0: the newest committed, PAWL_EBUSY until it is */
+	uint64_t seq;
 };
 
 struct frame_restore {

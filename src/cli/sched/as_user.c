@@ -89,8 +89,8 @@ void as_user_end(const struct as_user *as)
 	if (as->other) {
 		ASSERT(seteuid(0) == 0);
 		ASSERT(setegid(as->root_gid) == 0);
-		setgroups((size_t)as->root_groups_n,
-			as->root_groups); /* on failure: fewer rights than before */
+		/* on failure: fewer rights than before */
+		setgroups((size_t)as->root_groups_n, as->root_groups);
 	}
 	errno = sys;
 }

@@ -34,22 +34,22 @@ struct control_args {
 static int send_request(struct sched_client *client, const struct control_args *args,
 	enum sched_msg_type type, uint64_t *job, struct pawl_err *err)
 {
-	struct sched_msg_drain drain = {.drained = !args->undo};
-	struct sched_msg_selector selector;
+	union sched_msg_request request = {0};
+	struct sched_msg_drain *drain = &request.drain;
 	struct sched_msg_done done;
-	bool drains = type == SCHED_MSG_DRAIN;
 	int rv = 0;
 
-	if (!drains) {
-		rv = jobs_select(&selector, args->what, err);
-	} else if (snprintf(drain.node, sizeof(drain.node), "%s", args->what) >=
-		(int)sizeof(drain.node)) {
+	if (type != SCHED_MSG_DRAIN) {
+		rv = jobs_select(&request.selector, args->what, err);
+	} else if (snprintf(drain->node, sizeof(drain->node), "%s", args->what) >=
+		(int)sizeof(drain->node)) {
 		rv = pawl_err_set(err, PAWL_EINVAL, "node %s: a name has at most %u bytes",
 			args->what, CORE_NAME_MAX - 1);
+	} else {
+		drain->drained = !args->undo;
 	}
-	rv = rv == 0 ? sched_client_call(client, type,
-			       drains ? (const void *)&drain : (const void *)&selector,
-			       SCHED_MSG_DONE, &done, sizeof(done), err)
+	rv = rv == 0 ? sched_client_call(client, type, &request, SCHED_MSG_DONE, &done,
+			       sizeof(done), err)
 		     : rv;
 	if (rv == 0) {
 		*job = done.job;

@@ -94,7 +94,7 @@ uint32_t root_fits(const struct agent_root *root, uint64_t need_bytes)
 			used_bytes += arena_used_bytes(&root->ranks[r].arenas[s]);
 		}
 	}
-	limits.available += used_bytes; /* what the tier has is available to it */
+	limits.available += used_bytes; /* the tier may use its own memory again */
 	if (limits.cgroup != UINT64_MAX) {
 		limits.cgroup += used_bytes;
 	}

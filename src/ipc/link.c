@@ -208,8 +208,8 @@ void link_release(struct link *link)
 	if (atomic_fetch_sub(&link->holders, 1) > 1) {
 		return;
 	}
-	proto_conn_close(
-		&link->conn); /* not before: a thread that sends must not meet a new file */
+	/* closed only now: with the descriptor reused, another thread would send into a new file */
+	proto_conn_close(&link->conn);
 	pthread_cond_destroy(&link->answered);
 	pthread_mutex_destroy(&link->calls_lock);
 	pthread_mutex_destroy(&link->send);

@@ -9,7 +9,7 @@
  * The engine's done callback takes only state.
  *
  * The files, from the bottom up; each calls only files further up in this list:
- *   session_state.c      numbers and statuses of saves
+ *   session_state.c      sending to the agent, numbers and statuses of saves
  *   session_notify.c     notifications for the user
  *   session_questions.c  questions with one answer for all ranks
  *   session_report.c     reports to the agent: staged, or failed
@@ -266,7 +266,8 @@ void session_handle_yes_at(struct pawl_ckpt *ckpt, const struct frame_yes_at *fr
 /* ---- session_report.c ---- */
 /* Reports to the agent that all is staged. Called by the engine's thread, or with saving. */
 void session_send_staged(struct pawl_ckpt *ckpt, uint64_t id);
-/* Reports to the agent, which passes it on, that this rank's part of the save will not come. */
+/* Reports to the agent, which passes it on, that this rank's part of the save will not come. Does
+ * nothing if there is no agent. */
 void session_send_fail(struct pawl_ckpt *ckpt, struct wire_out *out, uint64_t id, int code,
 	const char *why);
 

@@ -34,9 +34,7 @@ static int fail_build(struct pawl_ckpt *ckpt, int rv, const char *why)
 	uint64_t id = ckpt->build.id;
 
 	session_set_failed(ckpt, id, rv, why, -1, -1);
-	if (ckpt->link) {
-		session_send_fail(ckpt, &ckpt->frame, id, rv, why);
-	}
+	session_send_fail(ckpt, &ckpt->frame, id, rv, why);
 	end_build(ckpt);
 	return rv;
 }

@@ -30,11 +30,8 @@ static int request_once(struct pawl_restore *restore, struct pawl_ckpt *ckpt,
 	struct frame_from_nothing nothing;
 	struct frame_tag find;
 	bool finds = wanted->type == PROTO_FIND;
-	int rv = 0;
+	int rv = session_ensure_connected(ckpt, err);
 
-	if (!ckpt->link || !link_alive(ckpt->link)) {
-		rv = session_connect(ckpt, err);
-	}
 	if (rv == 0) {
 		snprintf(find.tag, sizeof(find.tag), "%s", finds ? wanted->tag : "");
 		rv = link_call(ckpt->link, &ckpt->frame, wanted->type,

@@ -28,8 +28,8 @@ static void fill_record(struct pawl_ckpt *ckpt, struct session_part *part, size_
 				piece->crc, piece->len_bytes);
 		}
 		if (piece->dst) {
-			ASSERT(ckpt->layout.record_pieces !=
-				NULL); /* session_list_part made room for all */
+			/* session_list_part made room for all */
+			ASSERT(ckpt->layout.record_pieces != NULL);
 			ckpt->layout.record_pieces[(*at)++] = (struct record_piece){piece->file_off,
 				piece->len_bytes, piece->crc};
 			record->pieces_n++;

@@ -212,9 +212,7 @@ static void cancel_save(struct pawl_ckpt *ckpt, uint64_t id, const char *why)
 	int slot;
 
 	session_set_failed(ckpt, id, PAWL_ECANCELED, why, -1, -1);
-	if (ckpt->link) {
-		session_send_fail(ckpt, &ckpt->frame, id, PAWL_ECANCELED, why);
-	}
+	session_send_fail(ckpt, &ckpt->frame, id, PAWL_ECANCELED, why);
 	if (ckpt->slot_request.pending) {
 		/* the answer may bring arenas, which the agent sends once */
 		(void)await_slot(ckpt, &slot, NULL);

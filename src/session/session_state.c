@@ -1,5 +1,5 @@
-/* Inside a worker: the numbers and statuses of saves, and what the agent reports of them. Calls
- * neither the agent nor the snapshot engine. See session.h. */
+/* Inside a worker: sending to the agent, the numbers and statuses of saves, and what the agent
+ * reports of them. Waits for no answer, and does not call the snapshot engine. See session.h. */
 #include "session/session.h"
 
 #include "base/err.h"
@@ -99,8 +99,7 @@ static uint64_t seq_of(const struct pawl_ckpt *ckpt, struct session_status *entr
 	return entry->seq;
 }
 
-/* Returns the id of the save that the agent has this number for, or 0. Called with
- * state. */
+/* Returns the id of the save that the agent has this number for, or 0. Called with state. */
 static uint64_t id_of(const struct pawl_ckpt *ckpt, uint64_t seq)
 {
 	for (uint32_t i = 0; i < PAWL_CKPT_STATUS_KEPT; i++) {
@@ -206,10 +205,10 @@ void session_handle_agent_lost(struct pawl_ckpt *ckpt)
 				"the agent is gone, and with it what was not durable yet", -1, -1);
 		}
 	}
+	/* Without yes_at the next agent decides again. With it, other ranks got yes, too. */
 	if (ckpt->questions.at[QUESTION_DUE].yes_at == UINT64_MAX) {
-		ckpt->questions.at[QUESTION_DUE].yes_pending =
-			false; /* the next agent decides again */
-	}                      /* otherwise other ranks got yes, too */
+		ckpt->questions.at[QUESTION_DUE].yes_pending = false;
+	}
 	pthread_cond_broadcast(&ckpt->changed);
 	pthread_mutex_unlock(&ckpt->state);
 }

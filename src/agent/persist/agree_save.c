@@ -198,7 +198,8 @@ static int publish(struct agree *agree, const char *dir, const struct manifest *
 	int rv;
 
 	tag_new_dir(fresh, sizeof(fresh), manifest->tag);
-	tag_abandon(agree->store, manifest->tag); /* what a failed attempt may have left */
+	/* An earlier attempt that failed may have left a directory of that name. */
+	tag_abandon(agree->store, manifest->tag);
 	rv = store_rename(agree->store, dir, fresh, STORE_REPLACE, err);
 	if (rv == 0) {
 		rv = tag_publish(agree->store, manifest->tag, manifest, err);

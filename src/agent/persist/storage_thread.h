@@ -54,8 +54,9 @@ enum persist_kind {
 /* The part that one rank staged. */
 struct persist_rank {
 	const struct record *record; /* decoded */
-	const uint8_t
-		*arena; /* mapping of its arena; NULL when streamed. Glue is written into it */
+	/* Mapping of its arena; NULL when streamed. The file's glue (see zip.h) is written into it,
+	 * too. */
+	const uint8_t *arena;
 };
 
 /* A save to make durable. */
@@ -114,7 +115,7 @@ struct persist_vote {
 struct persist_opened {
 	bool found;              /* the root has a tag with a step: step */
 	uint64_t step;           /* highest step */
-	struct events_past past; /* what earlier agents recorded */
+	struct events_past past; /* totals of the runs of earlier agents */
 };
 
 struct persist_saved {

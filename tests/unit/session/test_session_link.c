@@ -35,8 +35,8 @@ static int setup_dir(void **state)
 /* A call that waits for an answer, with a reference of its own. */
 struct waiting {
 	struct link *link;
-	atomic_bool sent; /* the request is on its way */
-	int rv;           /* what the call returned */
+	atomic_bool sent; /* the request was sent */
+	int rv;           /* result of link_await */
 };
 
 static void *call_and_release(void *user)
@@ -67,7 +67,7 @@ static void a_closed_link_stays_for_its_holders(void **state)
 
 	assert_int_equal(link_open(&link, sock, ignore, NULL, &err), 0);
 	waiting.link = link_hold(link);
-	link_hold(link); /* ours */
+	link_hold(link); /* the test's own, for use after link_close */
 	assert_int_equal(pthread_create(&thread, NULL, call_and_release, &waiting), 0);
 	WITHIN(WITHIN_LONG_S, waiting.sent);
 	link_close(link);

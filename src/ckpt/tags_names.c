@@ -144,7 +144,6 @@ static int add_name(void *user, const char *text, enum store_kind kind)
 		names->at = at;
 		names->cap = cap;
 	}
-	ASSERT(names->n < names->cap);
 	names->at[names->n++] = name;
 	return 0;
 }

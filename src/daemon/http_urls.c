@@ -23,7 +23,6 @@ const char *http_find_url(const struct http *http)
 bool http_job_url(const struct http *http, uint64_t job, char url[HTTP_URL_MAX])
 {
 	char secret[HTTP_SECRET_CHARS + 1u];
-
 	const char *at = http ? http_find_url(http) : NULL;
 
 	if (!at) {

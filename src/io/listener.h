@@ -14,7 +14,7 @@ struct pawl_err;
 
 /* A listener in the caller's memory, from start to stop. The caller sets the first four fields. */
 struct listener {
-	const char *what; /* what connects, for the log: "a command" */
+	const char *what; /* the kind of peer, as a log line names it: "a command" */
 	/* Called for each connection. The callee owns fd, which is closed on exec, and may stop the
 	 * listener. */
 	void (*accepted)(struct listener *listener, int fd, const struct sockaddr *from,

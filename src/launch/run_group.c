@@ -50,7 +50,7 @@ enum worker_state {
 
 /* One rank of the attempt. Ranks in this file are local, except in messages. */
 struct worker {
-	enum worker_state state; /* how far its start or end is */
+	enum worker_state state; /* how far the worker is */
 	bool kill_pending;       /* to be killed once it has a pid */
 	int pending_signal;      /* other signal to send once it has a pid; 0: none */
 	uint32_t number;         /* unique in the job among live ranks */

@@ -74,7 +74,6 @@ static int add_piece(struct cutter *cut, const uint8_t *src, uint64_t len_bytes,
 			return rv;
 		}
 	}
-	ASSERT(pieces->n < pieces->cap);
 	pieces->at[pieces->n++] = (struct ckpt_piece){
 		.src = src,
 		.dst = cut->image == NULL ? NULL : cut->image + (file_off - cut->lo),

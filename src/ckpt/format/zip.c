@@ -24,10 +24,10 @@
 #define ID_BYTES       40u /* decimal digits of .data/serialization_id */
 #define CONSTANTS      5u
 
-/* The entries between storages and pickle. Their bytes depend on the layout only, never on the
- * payload. */
 _Static_assert(ZIP_ALIGN_LARGE % ZIP_ALIGN_SMALL == 0, "what is aligned for large is for small");
 
+/* The entries between storages and pickle. Their bytes depend on the layout only, never on the
+ * payload. */
 static const char *const constant_names[CONSTANTS] = {"version", "byteorder", ".format_version",
 	".storage_alignment", ".data/serialization_id"};
 static const char *const constant_bytes[CONSTANTS - 1] = {"3\n", "little", "0", "64"};

@@ -44,9 +44,10 @@ struct control_notices {
 };
 
 struct control_peer {
-	struct control_notices *notices;                /* owned; NULL: none yet */
-	struct control_list to_offer, offered, to_send; /* messages to the peer; see above */
-	struct control_list to_ask, asked;              /* messages from the peer; see above */
+	struct control_notices *notices; /* owned; NULL: none yet */
+	/* Messages to the peer, then those from it: the top of this file explains the lists. */
+	struct control_list to_offer, offered, to_send;
+	struct control_list to_ask, asked;
 	uint32_t ids;                            /* number of messages offered to the peer, ever */
 	bool heartbeat_due, leave_due, fail_due; /* to be sent to the peer */
 	uint8_t out_status[CONTROL_STATUS_MAX];  /* our status, being sent */

@@ -216,7 +216,8 @@ void slurm_pilots_forget_logs(struct sched_slurm *s)
 	struct pawl_err err;
 
 	snprintf(directory, sizeof(directory), "%s/log", s->options.spool);
-	slurm_spool_list(directory, remove_old_log, s, &err); /* what cannot be removed stays */
+	/* An old log that cannot be removed now stays until a later call can. */
+	slurm_spool_list(directory, remove_old_log, s, &err);
 }
 
 /* Reports that the spool's file system is full. A pilot cannot report it, and the engine writes

@@ -96,12 +96,12 @@ struct nodes_options {
 };
 
 enum nodes_role {
-	NODES_SEEKING,
-	NODES_JOINING,
-	NODES_MEMBER,
-	NODES_LEADING,
-	NODES_CLOSING,
-	NODES_OVER
+	NODES_SEEKING, /* looks for the coordinator, or, without it, ends the job here */
+	NODES_JOINING, /* has asked to join; the coordinator has not answered yet */
+	NODES_MEMBER,  /* follows the coordinator */
+	NODES_LEADING, /* is the coordinator */
+	NODES_CLOSING, /* has decided to exit, and waits until the others have disconnected */
+	NODES_OVER,    /* has exited */
 };
 
 /* A node, as the coordinator knows it; the first one is the coordinator itself. */
@@ -136,7 +136,7 @@ struct nodes_server {
 struct nodes {
 	struct nodes_options options; /* as given */
 	struct run_policy policy;  /* decides, except on a member, which follows the coordinator */
-	enum nodes_role role;      /* part that this node plays now */
+	enum nodes_role role;      /* what this node does in the job now */
 	struct node_ledger ledger; /* how far the job is */
 	uint32_t previous_node;    /* our node rank in the last generation, or NODE_NONE */
 	uint32_t alive;            /* our workers that have not ended */

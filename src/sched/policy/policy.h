@@ -51,7 +51,7 @@ struct sched_job {
 	const uint32_t *nodes; /* index of the node of each replica, as it is now */
 	uint32_t replicas;     /* entries in nodes; 0: the job waits */
 	uint32_t types;        /* bit t: the job may be on nodes of type t; 0: on any */
-	const void *oracle;    /* what only a simulator knows, for baselines; NULL: nothing */
+	const void *oracle;    /* facts that only a simulator knows, for baselines; NULL: none */
 };
 
 struct sched_view {

@@ -25,8 +25,7 @@ struct metrics_times {
 
 void metrics_times_add(struct metrics_times *times, double seconds);
 
-/* Writes the HELP and TYPE lines of a family. type: "counter", "gauge", "summary" or "histogram".
- * */
+/* Writes the HELP and TYPE lines of a family. type: counter, gauge, summary or histogram. */
 void metrics_put_family(struct wire_out *out, const char *name, const char *type, const char *help);
 void metrics_put(struct wire_out *out, const char *name, const struct metrics_label *labels,
 	uint32_t labels_n, double value);

@@ -7,6 +7,7 @@
  * with the exact gradient.
  */
 #include "adapt/perf.h"
+#include "base/assert.h"
 #include "base/err.h"
 
 #include <math.h>
@@ -116,6 +117,7 @@ static double loss(unsigned int n, const double *x, double *slopes, void *user)
 	double of_steps;
 	double sum;
 
+	ASSERT(n == PARAMETERS && fit->n > 0);
 	for (int i = 0; i < PARAMETERS; i++) {
 		value[i] = i == GAMMA ? x[i] : exp(x[i]);
 	}

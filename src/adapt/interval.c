@@ -44,6 +44,7 @@ static double poisson_at_most(uint64_t n, double mean)
 	double sum = largest;
 	double term = largest;
 
+	ASSERT(mean > 0 && top <= n);
 	for (uint64_t k = top; k > 0 && term > sum * TERM_LEAST; k--) {
 		term *= (double)k / mean;
 		sum += term;

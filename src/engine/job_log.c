@@ -1,6 +1,7 @@
 /* The log of a job: see job_log.h. One process writes it. */
 #include "engine/job_log.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
 
@@ -147,6 +148,7 @@ void job_log_printf(struct job_log *log, const char *fmt, ...)
 	len = len < 0                                    ? 0
 		: (size_t)len < sizeof(line) - start - 1 ? len
 							 : (int)(sizeof(line) - start) - 2;
+	ASSERT(start + (size_t)len + 1 < sizeof(line));
 	line[start + (size_t)len] = '\n';
 	job_log_write(log, line, start + (size_t)len + 1);
 }

@@ -1,6 +1,7 @@
 /* How often to save: see advice.h. Pure. */
 #include "agent/ledger/advice.h"
 
+#include "base/assert.h"
 #include "pawl/adapt.h"
 
 #define NS            1e9   /* nanoseconds in a second */
@@ -81,6 +82,7 @@ void advice_saved(struct advice *advice, double stall_s)
 
 void advice_writing(struct advice *advice, int64_t now_ns)
 {
+	ASSERT(!advice->writing); /* one save at a time */
 	advice->writing = true;
 	advice->writing_ns = now_ns;
 }
@@ -89,6 +91,7 @@ void advice_written(struct advice *advice, bool ok, int64_t now_ns)
 {
 	double took_s = (double)(now_ns - advice->writing_ns) / NS;
 
+	ASSERT(advice->writing);
 	advice->writing = false;
 	advice->written_s += took_s;
 	if (ok) {

@@ -173,6 +173,7 @@ static enum ledger_answer join_save(struct ledger *ledger, struct ledger_slot *s
 	if (has_bit(slot->staged_bits, ask->rank) && !verdict->granted_before) {
 		/* The rank has a part after all, and is waited for from now on, also while it waits
 		 * itself. */
+		ASSERT(slot->staged > 0);
 		clear_bit(slot->staged_bits, ask->rank);
 		slot->staged--;
 	}
@@ -198,6 +199,7 @@ static enum ledger_answer join_save(struct ledger *ledger, struct ledger_slot *s
 	slot->adds = slot->adds || ask->adds;
 	slot->urgent = slot->urgent || ask->adds;
 	slot->begun += set_bit(slot->begun_bits, ask->rank);
+	ASSERT(slot->begun <= ledger->world && slot->staged < ledger->world);
 	verdict->slot = (int)(slot - ledger->slots);
 	verdict->seq = slot->seq;
 	verdict->streamed = slot->streamed;
@@ -255,6 +257,7 @@ static void record_parts(struct ledger *ledger, const struct ledger_slot *slot)
 /* Commits a slot that all ranks have staged. Returns its index. */
 static int commit(struct ledger *ledger, struct ledger_slot *slot)
 {
+	ASSERT(slot->state == SLOT_STAGING && slot->staged == ledger->world);
 	slot->state = SLOT_COMMITTED;
 	if (ledger->named) {
 		record_parts(ledger, slot);
@@ -276,6 +279,8 @@ static uint64_t max_step(uint64_t a, uint64_t b)
 static void start_slot(struct ledger *ledger, struct ledger_slot *slot,
 	const struct ledger_ask *ask, const struct ledger_known *known)
 {
+	/* No save is being staged, and nobody uses the slot. */
+	ASSERT(find_staging(ledger) == NULL && !slot->persisting && slot->readers == 0);
 	memset(slot, 0, sizeof(*slot));
 	slot->state = SLOT_STAGING;
 	slot->seq = ledger->named ? ledger->last_seq + 1 : ask->seq;
@@ -295,6 +300,7 @@ static void start_slot(struct ledger *ledger, struct ledger_slot *slot,
 			slot->staged += set_bit(slot->staged_bits, r);
 		}
 	}
+	ASSERT(slot->staged < ledger->world && slot->seq > ledger->last_seq);
 	ledger->stream = ledger->stream || !ask->fits;
 	ledger->last_seq = slot->seq;
 	ledger->newest_step = max_step(ledger->newest_step, slot->step);
@@ -370,6 +376,7 @@ int ledger_move_on(struct ledger *ledger, uint32_t rank, enum ledger_move move, 
 {
 	struct ledger_slot *slot = find_staging(ledger);
 
+	ASSERT(rank < ledger->world && (tag != NULL || move != MOVE_BEGINS));
 	if (move == MOVE_BEGINS) {
 		mark_notified(ledger, rank, tag);
 	}
@@ -395,6 +402,7 @@ int ledger_move_on(struct ledger *ledger, uint32_t rank, enum ledger_move move, 
 
 void ledger_rank_died(struct ledger *ledger, uint32_t rank)
 {
+	ASSERT(rank < ledger->world);
 	set_bit(ledger->died_bits, rank);
 }
 
@@ -404,6 +412,7 @@ int ledger_fail_tag(struct ledger *ledger, uint32_t rank, const char *tag, int c
 	struct ledger_slot *slot = find_staging(ledger);
 	struct ledger_failed *failed = find_failed(ledger, tag);
 
+	ASSERT(rank < ledger->world && tag[0] != '\0'); /* "": an unused entry */
 	slot = slot && strcmp(slot->tag, tag) == 0 ? slot : NULL;
 	if (!failed) {
 		failed = &ledger->failed[ledger->failed_n++ % LEDGER_FAILED_MAX];
@@ -521,6 +530,7 @@ uint64_t ledger_skipped_seq(const struct ledger *ledger, uint32_t rank, uint64_t
 /* Records that from now on only the store has the save in a slot. */
 static void set_store_only(struct ledger *ledger, const struct ledger_slot *slot)
 {
+	ASSERT(slot->order >= ledger->store_only_order && slot->durable);
 	ledger->store_only_order = slot->order;
 	memcpy(ledger->store_only_tag, slot->tag, sizeof(ledger->store_only_tag));
 }
@@ -605,6 +615,7 @@ int ledger_persist_next(struct ledger *ledger, int64_t now_ns, int64_t *again_ns
 		return -1;
 	}
 	slot = &ledger->slots[i];
+	ASSERT(slot->state == SLOT_COMMITTED && !slot->durable);
 	if (now_ns < ledger->retry_ns) {
 		*again_ns = ledger->retry_ns;
 		return -1;
@@ -628,7 +639,7 @@ void ledger_persisted(struct ledger *ledger, int i, bool ok, int64_t now_ns)
 {
 	struct ledger_slot *slot = &ledger->slots[i];
 
-	ASSERT(slot->persisting);
+	ASSERT(slot->persisting && slot->state != SLOT_STAGING);
 	slot->persisting = false;
 	slot->durable = ok;
 	if (slot->streamed) {
@@ -682,11 +693,13 @@ bool ledger_want_durable(struct ledger *ledger, uint64_t seq)
 
 bool ledger_has_part(const struct ledger *ledger, int i, uint32_t rank)
 {
+	ASSERT(i >= 0 && i < LEDGER_SLOTS && rank < ledger->world);
 	return has_bit(ledger->slots[i].begun_bits, rank);
 }
 
 void ledger_discard_empty(struct ledger *ledger, int i)
 {
+	ASSERT(ledger->slots[i].state == SLOT_COMMITTED && !ledger->slots[i].persisting);
 	ledger->slots[i].state = SLOT_EMPTY;
 }
 
@@ -701,6 +714,7 @@ bool ledger_revive_slots(struct ledger *ledger, const char *tag, uint64_t step)
 	}
 	ledger->store_only_order = 0;
 	newest = ledger_newest(ledger);
+	ASSERT(newest >= 0 || before < 0); /* more slots count now */
 	if (newest != before && (tag[0] == '\0' || ledger->slots[newest].step >= step)) {
 		return true;
 	}

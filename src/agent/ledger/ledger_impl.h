@@ -4,6 +4,9 @@
 
 #include "agent/ledger/ledger.h"
 
+_Static_assert(LEDGER_RANKS_MAX % 64 == 0, "a set has a bit for each rank");
+_Static_assert(LEDGER_SLOTS == 3, "two slots, and a spare one");
+
 /* ---- sets of ranks ---- */
 
 static inline bool has_bit(const uint64_t *bits, uint32_t i)

@@ -12,6 +12,7 @@
  */
 #include "agent/persist/agree_save.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/crc.h"
 #include "base/err.h"
@@ -170,6 +171,7 @@ void agree_init(struct agree *agree, const char *job, uint32_t first, uint32_t r
 	const char *seconds = getenv(AGREE_TIMEOUT_ENV);
 	long s = seconds ? strtol(seconds, NULL, 10) : 0;
 
+	ASSERT(ranks >= 1 && ranks <= world && first <= world - ranks);
 	agree->own = (struct agree_member){.first_rank = first, .ranks = ranks};
 	agree->world = world;
 	agree->timeout_ns = s >= 1 && s <= 86400 ? s * NS_PER_S : times_ns(TIME_AGREE_WAIT);
@@ -314,6 +316,7 @@ static void explain_missing(struct agree *agree, const struct joined_hosts *join
 	uint32_t next = agree->world;
 	char ranks[64];
 
+	ASSERT(missing < agree->world);
 	for (uint32_t j = 0; j < joined->n; j++) {
 		uint32_t first = joined->joins[j].member.first_rank;
 
@@ -491,6 +494,7 @@ int agree_send(struct agree *agree, enum agree_round round, uint64_t n, bool is_
 
 	int rv;
 
+	ASSERT(is_result == agree_is_leader(agree)); /* the leader has no part to send */
 	round_path(agree, round, n, is_result ? UINT32_MAX : agree->own.first_rank, path);
 	rv = write_msg(agree, path, err);
 	/* The directory is removed with its run. */
@@ -587,6 +591,7 @@ static int poll_parts(struct agree *agree, void *what, struct pawl_err *err)
 	}
 	while (gathering->arrived[m]) {
 		m++;
+		ASSERT(m < run->members_n); /* one has not sent it */
 	}
 	name_ranks(ranks, sizeof(ranks), run->members[m].first_rank, run->members[m].ranks);
 	snprintf(agree->why_waiting, sizeof(agree->why_waiting), "the host of %s has not %s", ranks,
@@ -604,6 +609,7 @@ int agree_gather(struct agree *agree, enum agree_round round, uint64_t n, struct
 		.n = n,
 		.since_ns = clock_mono_ns()};
 
+	ASSERT(agree_is_leader(agree));
 	return await(agree, poll_parts, &gathering, agree->timeout_ns, err);
 }
 
@@ -612,6 +618,7 @@ int agree_read_part(struct agree *agree, enum agree_round round, uint64_t n, uin
 {
 	char path[AGREE_PATH_MAX];
 
+	ASSERT(m < agree->run.members_n);
 	round_path(agree, round, n, agree->run.members[m].first_rank, path);
 	return store_read_small(agree->store, path, bytes, len_bytes, AGREE_MSG_MAX, err);
 }
@@ -661,9 +668,11 @@ int agree_await_result(struct agree *agree, enum agree_round round, uint64_t n,
 	struct agree_msg_status *status, struct pawl_err *err)
 {
 	struct awaited_round awaited = {round, n, status};
-	/* The leader may itself wait as long as that for a third host. */
-	int rv = await(agree, poll_result, &awaited, 2 * agree->timeout_ns, err);
+	int rv;
 
+	ASSERT(!agree_is_leader(agree));
+	/* The leader may itself wait as long as that for a third host. */
+	rv = await(agree, poll_result, &awaited, 2 * agree->timeout_ns, err);
 	if (rv == 0 && status->code != 0) {
 		rv = pawl_err_set(err, status->code, "%s", status->why);
 	}

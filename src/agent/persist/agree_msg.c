@@ -1,6 +1,7 @@
 /* Messages between the agents of several hosts, as bytes: see agree_msg.h. Pure. */
 #include "agent/persist/agree_msg.h"
 
+#include "base/assert.h"
 #include "base/crc.h"
 #include "base/err.h"
 
@@ -13,6 +14,8 @@
 enum agree_msg_type { AGREE_MSG_JOIN = 1, AGREE_MSG_RUN, AGREE_MSG_STATUS, AGREE_MSG_PART };
 
 static const char magic[8] = "PAWLHOST";
+
+_Static_assert(sizeof(magic) + 4 + 1 + 4 == AGREE_MSG_HEADER_BYTES, "version, type, checksum");
 
 /* ---- header of every message ---- */
 
@@ -28,6 +31,7 @@ static void start(struct wire_out *out, enum agree_msg_type type)
 static void finish(struct wire_out *out)
 {
 	if (!out->failed) {
+		ASSERT(out->len_bytes >= AGREE_MSG_HEADER_BYTES);
 		wire_patch_u32(out, AGREE_MSG_HEADER_BYTES - 4,
 			crc32c(0, out->bytes + AGREE_MSG_HEADER_BYTES,
 				out->len_bytes - AGREE_MSG_HEADER_BYTES));
@@ -109,6 +113,7 @@ int agree_msg_get_join(const void *bytes, size_t len_bytes, struct agree_msg_joi
 
 void agree_msg_put_run(struct wire_out *out, const struct agree_msg_run *run)
 {
+	ASSERT(run->members_n <= AGREE_HOSTS_MAX);
 	start(out, AGREE_MSG_RUN);
 	wire_put_u64(out, run->run);
 	wire_put_u32(out, run->members_n);
@@ -296,6 +301,7 @@ uint32_t agree_choose_members(const struct agree_member *own, uint32_t world,
 	uint32_t n = 0;
 	bool found = true;
 
+	ASSERT(own->first_rank == 0 && next <= world);
 	while (next < world && found && n < AGREE_HOSTS_MAX) {
 		found = false;
 		for (uint32_t j = 0; j < joins_n && !found; j++) {
@@ -310,6 +316,7 @@ uint32_t agree_choose_members(const struct agree_member *own, uint32_t world,
 			}
 		}
 	}
+	ASSERT(next <= world);
 	*missing = next;
 	return next == world ? n : 0;
 }

@@ -11,6 +11,7 @@
  */
 #include "agent/persist/agree_save.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
 #include "ckpt/format/merge.h"
@@ -153,8 +154,10 @@ static int read_part(struct agree *agree, uint64_t n, uint32_t m, struct parts *
 	struct agree_msg_part *msg = &parts->msgs[parts->n];
 	void *bytes;
 	size_t len_bytes;
-	int rv = agree_read_part(agree, AGREE_ROUND_SAVE, n, m, &bytes, &len_bytes, err);
+	int rv;
 
+	ASSERT(parts->n == m); /* members are read in order */
+	rv = agree_read_part(agree, AGREE_ROUND_SAVE, n, m, &bytes, &len_bytes, err);
 	if (rv == PAWL_ENOENT) {
 		return pawl_err_set(err, PAWL_ECANCELED, "rank %u's host did not save it",
 			member->first_rank);
@@ -228,6 +231,7 @@ static int leader_end(struct agree *agree, uint64_t n, const char *dir,
 		rv = collect(agree, n, record, &parts, part, err);
 	}
 	if (rv == 0) {
+		ASSERT(parts.n == members_n);
 		rv = manifest_merge(parts.hosts, members_n + 1, &whole, err);
 	}
 	/* Without parts, nobody had anything to save under this tag. */

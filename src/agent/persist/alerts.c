@@ -1,6 +1,8 @@
 /* Alerts of a root, for users: see alerts.h. */
 #include "agent/persist/alerts.h"
 
+#include "base/assert.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,6 +13,7 @@ enum alert_action alert_decide(struct alert_state *state, const struct alert *al
 	bool was_active = state->active;
 	bool changed = alert->key != state->key;
 
+	ASSERT(!was_active || state->count > 0);
 	if (alert->kind == ALERT_ONCE) {
 		return ALERT_BEGINS;
 	}
@@ -76,6 +79,7 @@ void alerts_put(struct alerts *alerts, enum alert_kind kind, const struct pawl_e
 	fill(&alert, kind, err, fmt, args);
 	va_end(args);
 	pthread_mutex_lock(&alerts->lock);
+	ASSERT(alerts->n <= ALERTS_MAX);
 	if (alerts->n == ALERTS_MAX) {
 		alerts->n--;
 		memmove(alerts->items, alerts->items + 1, alerts->n * sizeof(alerts->items[0]));

@@ -22,6 +22,9 @@ static const char *const kinds[] = {[EVENT_STARTED] = "started",
 
 #define KINDS_N (sizeof(kinds) / sizeof(kinds[0]))
 
+_Static_assert(KINDS_N == EVENT_LOST + 1, "each kind has a word");
+_Static_assert(COL_STEP + 2 == COLS, "why is the last column");
+
 void events_put(struct wire_out *out, const struct event *event, const char *job)
 {
 	char at[ROWS_TIME_MAX];

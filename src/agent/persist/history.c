@@ -24,6 +24,8 @@ static const char *const levels[] = {[HISTORY_FAILED] = "failed",
 	[HISTORY_COMMITTED] = "committed",
 	[HISTORY_DURABLE] = "durable"};
 
+_Static_assert(sizeof(levels) / sizeof(levels[0]) == HISTORY_DURABLE + 1, "each level has a word");
+
 static void put_ms(struct wire_out *out, uint64_t ns)
 {
 	if (ns > 0) {

@@ -3,6 +3,7 @@
 #include "agent/persist/rows.h"
 
 #include "agent/persist/alerts.h"
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "store/store.h"
@@ -15,6 +16,8 @@
 
 #define FIELD_MAX 128u        /* bytes that one rows_put prints */
 #define ROW_MAX   (16u << 10) /* bytes of a row, more than any has */
+
+_Static_assert(ROW_MAX <= ROWS_QUEUED_MAX && ROWS_QUEUED_MAX < ROWS_FILE_MAX, "a row fits");
 
 void rows_put_text(struct wire_out *row, const char *text, bool last)
 {
@@ -39,11 +42,13 @@ void rows_put(struct wire_out *row, const char *fmt, ...)
 {
 	char text[FIELD_MAX];
 	va_list args;
+	int len;
 
 	va_start(args, fmt);
-	vsnprintf(text, sizeof(text), fmt, args);
+	len = vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
-	wire_put_raw(row, text, strlen(text));
+	ASSERT(len >= 0 && (size_t)len < sizeof(text)); /* digits and the like, never long */
+	wire_put_raw(row, text, (size_t)len);
 }
 
 const char *rows_time(char *buf, int64_t wall_ns, bool ms)
@@ -118,6 +123,7 @@ static bool reserve(struct wire_out *out, size_t cap_bytes)
 
 int rows_init(struct rows *rows, const char *file, const char *header, struct pawl_err *err)
 {
+	ASSERT(strlen(file) > strlen(".csv") && header[strlen(header) - 1] == '\n');
 	*rows = (struct rows){.file = file, .header = header};
 	if (!reserve(&rows->queued, ROWS_QUEUED_MAX) || !reserve(&rows->row, ROW_MAX)) {
 		rows_deinit(rows);
@@ -130,10 +136,12 @@ void rows_queue(struct rows *rows)
 {
 	const struct wire_out *row = &rows->row;
 
+	ASSERT(rows->queued.len_bytes <= ROWS_QUEUED_MAX);
 	if (row->failed || rows->queued.len_bytes + row->len_bytes > ROWS_QUEUED_MAX) {
 		rows->lost++;
 	} else {
 		wire_put_raw(&rows->queued, row->bytes, row->len_bytes);
+		ASSERT(!rows->queued.failed); /* rows_init has reserved the memory */
 	}
 	wire_out_reset(&rows->row);
 }

@@ -11,6 +11,7 @@
 #include "agent/persist/persist_space.h"
 #include "agent/persist/rootlock.h"
 #include "agent/persist/write_tag.h"
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
@@ -103,8 +104,10 @@ static int open_shared(struct persist *persist, struct pawl_err *err)
 static int open_root(struct persist *persist, struct pawl_err *err)
 {
 	struct stat st;
-	int rv = store_posix_open_split(persist->root, persist->hidden, true, &persist->store, err);
+	int rv;
 
+	ASSERT(persist->store == NULL && persist->writer == NULL && persist->lock_fd < 0);
+	rv = store_posix_open_split(persist->root, persist->hidden, true, &persist->store, err);
 	if (rv != 0) {
 		return rv;
 	}
@@ -159,6 +162,7 @@ static bool holds_root(const struct persist *persist)
 {
 	struct stat st;
 
+	ASSERT(persist->is_leader && persist->lock_fd >= 0);
 	if (stat(persist->root, &st) != 0) {
 		return errno != ENOENT && errno != ENOTDIR;
 	}
@@ -257,6 +261,7 @@ void persist_retain(struct persist *persist)
 	struct retain_rule rule;
 	struct pawl_err err;
 
+	ASSERT(persist->retains && persist->is_leader && persist->store != NULL);
 	pthread_mutex_lock(&persist->lock);
 	rule = persist->policy.rule;
 	pthread_mutex_unlock(&persist->lock);
@@ -395,14 +400,17 @@ static int check_space(struct persist *persist, struct persist_job *job)
 /* Has this host's ranks begin anew. */
 static int begin_hosts(struct persist *persist, struct persist_job *job)
 {
-	int rv = agree_begin(&persist->agree, &job->result.err);
+	int rv;
 
+	ASSERT(persist->multi_host);
+	rv = agree_begin(&persist->agree, &job->result.err);
 	job->result.begin.nonce = persist->agree.own.nonce;
 	return rv;
 }
 
 static int fail_for_all(struct persist *persist, struct persist_job *job)
 {
+	ASSERT(persist->multi_host);
 	return agree_save_fail(&persist->agree, host_round(persist, job->fail_save.seq), NULL, 0,
 		"", &job->fail_save.reason, &job->result.err);
 }
@@ -423,6 +431,7 @@ static int run_job(struct persist *persist, struct persist_job *job)
 	if (rv != 0) {
 		return rv;
 	}
+	ASSERT(persist->store != NULL);
 	switch (job->kind) {
 	case PERSIST_SAVE:
 	case PERSIST_STREAM_END:
@@ -452,6 +461,7 @@ static int run_job(struct persist *persist, struct persist_job *job)
 	case PERSIST_REMOVE:
 		return tag_remove(persist->store, job->tag, err);
 	default:
+		ASSERT(job->kind == PERSIST_PIN);
 		return tag_pin(persist->store, job->tag, job->pin.pinned, err);
 	}
 }

@@ -6,6 +6,7 @@
  */
 #include "agent/persist/storage_impl.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/times.h"
@@ -26,6 +27,7 @@
 
 static void push(struct persist_queue *queue, struct persist_job *job)
 {
+	ASSERT((queue->head == NULL) == (queue->tail == NULL) && queue->tail != job);
 	job->next = NULL;
 	if (queue->tail) {
 		queue->tail->next = job;
@@ -206,6 +208,7 @@ static void *run_thread(void *user)
 			idle(persist);
 			continue;
 		}
+		ASSERT(!persist->retains); /* the retention of the job before is over */
 		persist->busy = true;
 		pthread_mutex_unlock(&persist->lock);
 		persist_run_job(persist, job);

@@ -2,6 +2,7 @@
 #include "agent/persist/write_tag.h"
 
 #include "agent/persist/agree_save.h"
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/crc.h"
 #include "base/err.h"
@@ -110,6 +111,8 @@ struct tag_build {
 	uint32_t *chunks;         /* memory of all checksums */
 	uint32_t *sums;           /* as many second checksums, or NULL */
 	struct manifest_place *places; /* as many places, or NULL */
+	uint32_t files_n;              /* number of files for which there is memory */
+	uint64_t chunks_n;             /* number of chunks for which there is memory */
 };
 
 /* Returns the part that a file may share bytes with, or NULL. */
@@ -218,6 +221,8 @@ static int write_files(struct tag_build *build, struct pawl_err *err)
 			if (!makes_file(save, part, r)) {
 				continue;
 			}
+			ASSERT(manifest->parts_n < build->files_n &&
+				chunk + ckpt_chunks(part->size_bytes) <= build->chunks_n);
 			fill_entry(out, part, save->first_rank + r,
 				save->world + save->remote_ranks, build->chunks + chunk);
 			manifest->parts_n++;
@@ -232,6 +237,7 @@ static int write_files(struct tag_build *build, struct pawl_err *err)
 			}
 		}
 	}
+	ASSERT(manifest->parts_n == build->files_n);
 	manifest_sort(manifest);
 	return 0;
 }
@@ -361,6 +367,8 @@ static int alloc_manifest(struct tag_build *build, struct pawl_err *err)
 
 	count_files(build->save, &files, &chunks_n);
 	chunks_n += chunks_n == 0;
+	build->files_n = files;
+	build->chunks_n = chunks_n;
 	build->manifest.parts = calloc(files ? files : 1, sizeof(*build->manifest.parts));
 	build->chunks = calloc(chunks_n, sizeof(*build->chunks));
 	if (shares) {
@@ -399,6 +407,7 @@ int write_tag_publish(struct store *store, struct writer *writer, const struct p
 	struct manifest *manifest = &build.manifest;
 	int rv;
 
+	ASSERT(save->world >= 1);
 	snprintf(manifest->tag, sizeof(manifest->tag), "%s", options->tag);
 	snprintf(manifest->job, sizeof(manifest->job), "%s", options->job);
 	rv = alloc_manifest(&build, err);
@@ -519,6 +528,7 @@ int write_tag_check(const struct record *const *records, uint32_t world, uint32_
 {
 	int exact = check_exact(records, world, first, err);
 
+	ASSERT(world >= 1);
 	if (exact != 0) {
 		return exact;
 	}

@@ -43,6 +43,7 @@ static double least_share(const struct coll_hosts *hosts)
 	double n = hosts->n;
 	double k = hosts->servers;
 
+	ASSERT(hosts->n >= 1);
 	if (n == 1) {
 		return 0;
 	}

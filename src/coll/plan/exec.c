@@ -90,6 +90,9 @@ static int list_waits(struct coll_exec *exec)
 	for (uint32_t s = 0; s < plan->steps_n; s++) {
 		const struct coll_step *step = &plan->steps[s];
 
+		ASSERT((step->op == COLL_SUM) == (step->terms > 0) &&
+			step->terms <= COLL_RANKS_MAX);
+		ASSERT(step->terms == 0 || (size_t)step->term + step->terms <= plan->terms_n);
 		exec->waits_at[s] = waits.n;
 		find_waits(&waits, plan, s, step->at, step->op != COLL_SEND);
 		for (uint32_t t = 0; t < step->terms; t++) {
@@ -106,6 +109,7 @@ int coll_exec_init(struct coll_exec *exec, const struct coll_plan *plan, uint32_
 {
 	size_t n = plan->steps_n;
 
+	ASSERT(!plan->failed && n < NONE);
 	exec->plan = plan;
 	exec->peers = peers;
 	exec->kernel = kernel;
@@ -129,6 +133,7 @@ int coll_exec_init(struct coll_exec *exec, const struct coll_plan *plan, uint32_
 	for (size_t s = 0; s < n; s++) {
 		const struct coll_step *step = &plan->steps[s];
 
+		ASSERT(step->peer < peers);
 		exec->send_total_bytes[step->peer] += step->op == COLL_SEND ? step->len_bytes : 0;
 		exec->recv_total_bytes[step->peer] += step->op == COLL_RECV ? step->len_bytes : 0;
 	}
@@ -192,6 +197,7 @@ static void advance(struct coll_exec *exec, uint32_t s, uint64_t len_bytes)
 	exec->done[s] += len_bytes;
 	ASSERT(exec->done[s] <= exec->plan->steps[s].len_bytes);
 	if (exec->done[s] == exec->plan->steps[s].len_bytes) {
+		ASSERT(exec->left > 0);
 		exec->left--;
 	}
 }
@@ -327,6 +333,7 @@ uint64_t coll_exec_turn(const struct coll_exec *exec, uint32_t peer)
 		return UINT64_MAX;
 	}
 	if (exec->plan->interleave) {
+		ASSERT(exec->sent_bytes[peer] < exec->send_total_bytes[peer]);
 		before = exec->sent_bytes[peer] * INTERLEAVE_PARTS / exec->send_total_bytes[peer];
 	}
 	return before << 32 | s;

@@ -16,6 +16,11 @@
 #define BLOCK_BYTES 2048u /* bytes of a block of sums; a multiple of all vector lengths */
 #define LEVELS      13    /* one more than the levels of the tree over COLL_RANKS_MAX terms */
 
+_Static_assert(COLL_RANKS_MAX == 1u << (LEVELS - 1), "one scratch block per level of the tree");
+_Static_assert(BLOCK_BYTES % COLL_GRANULE == 0, "blocks begin where cache lines do");
+_Static_assert(PAWL_BFLOAT16 == PAWL_FLOAT16 + 1, "load and store are indexed from PAWL_FLOAT16");
+_Static_assert(PAWL_FLOAT32 == PAWL_INT64 + 1, "integers come first, then floats");
+
 struct folding {
 	const void *const *terms; /* the caller's */
 	size_t at_bytes;          /* offset of the block in each term */
@@ -56,6 +61,7 @@ size_t coll_type_bytes(enum pawl_dtype type)
 #undef X
 	};
 
+	ASSERT(type < PAWL_DTYPES);
 	return sizes[type];
 }
 
@@ -67,6 +73,7 @@ const char *coll_type_name(enum pawl_dtype type)
 #undef X
 	};
 
+	ASSERT(type < PAWL_DTYPES);
 	return names[type];
 }
 
@@ -96,6 +103,7 @@ void coll_fold(enum coll_kernel kernel, enum pawl_reduce_op fold, enum pawl_dtyp
 	struct folding f = {.terms = terms, .pair = fold_pair_of(kernel, fold, sums)};
 
 	ASSERT(coll_fold_fits(fold, type) && terms_n > 0 && terms_n <= COLL_RANKS_MAX);
+	ASSERT(f.pair != NULL); /* for every operation that fits a type */
 	if (is_half(type)) {
 		f.load = k->load[type - PAWL_FLOAT16];
 	}
@@ -136,7 +144,7 @@ void coll_divide(enum pawl_dtype type, void *numbers, size_t n, uint32_t by)
 	float *floats = numbers;
 	double *doubles = numbers;
 
-	ASSERT(coll_type_is_float(type));
+	ASSERT(coll_type_is_float(type) && type < PAWL_DTYPES && by > 0);
 	if (is_half(type)) {
 		divide_halves(type, numbers, n, (float)by);
 		return;

@@ -1,6 +1,7 @@
 /* The kernels for gradients in vector instructions: sums of floats, and conversions between 16-bit
  * and 32-bit floats. The plain kernels process the remainder of a vector, and all other operations.
  * Pure. */
+#include "base/assert.h"
 #include "coll/plan/fold_impl.h"
 
 #if defined(__x86_64__)
@@ -327,5 +328,6 @@ fold_pair_fn *fold_pair_of(enum coll_kernel kernel, enum pawl_reduce_op fold, en
 
 const struct fold_kernels *fold_kernels_of(enum coll_kernel kernel)
 {
+	ASSERT(kernel < COLL_KERNELS && kernels[kernel] != NULL);
 	return kernels[kernel];
 }

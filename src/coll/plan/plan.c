@@ -26,6 +26,7 @@ static void *grow(struct coll_plan *plan, void *at, size_t n, size_t *cap, size_
 	size_t wanted = *cap > 0 ? 2 * *cap : CAP_FIRST;
 	void *grown;
 
+	ASSERT(n <= *cap);
 	if (n < *cap) {
 		return at;
 	}
@@ -45,6 +46,10 @@ static void add_step(struct coll_plan *plan, struct coll_step step)
 	if (step.len_bytes == 0 || plan->failed) {
 		return;
 	}
+	ASSERT(step.peer < COLL_RANKS_MAX); /* 0 in a sum */
+	/* A sum has all its terms before the next step. */
+	ASSERT(plan->steps_n == 0 || plan->steps[plan->steps_n - 1].op != COLL_SUM ||
+		plan->steps[plan->steps_n - 1].terms > 0);
 	steps = grow(plan, plan->steps, plan->steps_n, &plan->steps_cap, sizeof(*steps));
 	if (steps) {
 		plan->steps = steps;
@@ -56,6 +61,7 @@ uint64_t plan_take_tmp(struct coll_plan *plan, uint64_t len_bytes)
 {
 	uint64_t at = plan->tmp_bytes;
 
+	ASSERT(at % COLL_GRANULE == 0);
 	plan->tmp_bytes += (len_bytes + COLL_GRANULE - 1) / COLL_GRANULE * COLL_GRANULE;
 	return at;
 }
@@ -98,6 +104,8 @@ void plan_add_term(struct coll_plan *plan, enum coll_area area, uint64_t off_byt
 		return;
 	}
 	ASSERT(plan->steps_n > 0 && plan->steps[plan->steps_n - 1].op == COLL_SUM);
+	ASSERT(plan->steps[plan->steps_n - 1].term + plan->steps[plan->steps_n - 1].terms ==
+		plan->terms_n);
 	terms = grow(plan, plan->terms, plan->terms_n, &plan->terms_cap, sizeof(*terms));
 	if (terms) {
 		plan->terms = terms;
@@ -136,6 +144,7 @@ void coll_share(uint64_t len_bytes, uint32_t n, uint32_t i, uint64_t *lo, uint64
 {
 	uint64_t granules = (len_bytes + COLL_GRANULE - 1) / COLL_GRANULE;
 
+	ASSERT(i < n);
 	*lo = granules * i / n * COLL_GRANULE;
 	*hi = granules * (i + 1) / n * COLL_GRANULE;
 	*lo = *lo < len_bytes ? *lo : len_bytes;
@@ -151,11 +160,14 @@ bool coll_algorithm_fits(enum coll_algorithm algorithm, uint32_t n)
 
 struct plan_position plan_find_position(const struct coll_topo *topo, uint32_t rank)
 {
-	struct plan_position p = {.topo = topo, .host = topo->host_of[rank]};
+	struct plan_position p = {.topo = topo};
 
+	ASSERT(rank < topo->ranks); /* servers have no position */
+	p.host = topo->host_of[rank];
 	p.locals = coll_topo_locals(topo, p.host);
 	while (plan_rank_at(topo, p.host, p.local) != rank) {
 		p.local++;
+		ASSERT(p.local < p.locals); /* the host lists the rank */
 	}
 	return p;
 }
@@ -165,6 +177,7 @@ void plan_add_locals(struct coll_plan *plan, const struct plan_position *p, uint
 {
 	uint64_t tmp = plan_take_tmp(plan, p->locals * len_bytes);
 
+	ASSERT(p->local < p->locals);
 	if (len_bytes == 0) {
 		return;
 	}

@@ -1,4 +1,5 @@
 /* Plans of equal ranks: each algorithm maps the index of a member to its list of steps. Pure. */
+#include "base/assert.h"
 #include "coll/plan/plan_impl.h"
 
 /* Returns the rank of member or server i. */
@@ -23,6 +24,7 @@ static void cut_direct(const struct flat *f, uint32_t i, uint64_t *lo, uint64_t 
 	uint64_t before = i <= n ? i * of_member : n * of_member + (i - n) * of_server;
 	uint64_t after = before + (i < n ? of_member : of_server);
 
+	ASSERT(i < n + k && before <= after && after <= all && all > 0);
 	*lo = f->lo + granules * before / all * COLL_GRANULE;
 	*hi = f->lo + granules * after / all * COLL_GRANULE;
 	*lo = *lo < f->hi ? *lo : f->hi;
@@ -71,12 +73,15 @@ static uint32_t direct_peer(const struct flat *f, uint32_t d, bool to)
 {
 	uint32_t k = f->servers;
 	uint32_t n = f->n;
+	uint32_t peer;
 
 	if (d < k) {
 		return n + (f->me + d) % k;
 	}
 	d -= k;
-	return (to ? f->me + 1 + d : f->me + n - 1 - d) % n;
+	peer = (to ? f->me + 1 + d : f->me + n - 1 - d) % n;
+	ASSERT(peer != f->me);
+	return peer;
 }
 
 static void add_direct(struct flat *f, uint32_t whom)
@@ -170,6 +175,8 @@ static void reduce_doubling(struct flat *f)
 
 #define ROUNDS_MAX 13 /* log2(COLL_RANKS_MAX) + 1 */
 
+_Static_assert(COLL_RANKS_MAX == 1u << (ROUNDS_MAX - 1), "a range per round, and the whole one");
+
 /* Pairs neighbours first, unlike the usual algorithm, so that the order of addition is the
  * tree's. */
 static void reduce_halving(struct flat *f)
@@ -179,6 +186,7 @@ static void reduce_halving(struct flat *f)
 	uint64_t tmp = plan_take_tmp(f->plan, f->hi - f->lo);
 	uint32_t round = 0;
 
+	ASSERT(f->n <= COLL_RANKS_MAX);
 	for (; 1u << round < f->n; round++) {
 		uint32_t peer = f->who[f->me ^ (1u << round)];
 		bool is_left = (f->me >> round & 1) == 0;
@@ -227,6 +235,7 @@ static void tree_reduce(struct flat *f)
 		}
 	}
 	if (f->me != 0) {
+		ASSERT((f->me & half) != 0); /* me - half is nearer to the first member */
 		plan_add_send(f->plan, f->who[f->me - half], mine, f->lo, len_bytes);
 	}
 }
@@ -242,6 +251,7 @@ static void tree_broadcast(struct flat *f, uint32_t root, enum coll_area mine)
 		half *= 2;
 	}
 	if (me != 0) {
+		ASSERT((me & half) != 0);
 		plan_add_recv(f->plan, f->who[(root + me - half) % f->n], f->out, f->lo, len_bytes);
 	}
 	while (half > 1) {
@@ -293,6 +303,8 @@ void flat_all_reduce(struct flat *f, enum coll_algorithm algorithm)
 		[COLL_TREE] = reduce_tree,
 		[COLL_RING] = reduce_ring};
 
+	ASSERT(coll_algorithm_fits(algorithm, f->n) && f->me < f->n + f->servers);
+	ASSERT(f->servers == 0 || algorithm == COLL_DIRECT);
 	if (f->lo < f->hi && f->n > 1) {
 		algorithms[algorithm](f);
 	}
@@ -300,6 +312,8 @@ void flat_all_reduce(struct flat *f, enum coll_algorithm algorithm)
 
 void flat_reduce(struct flat *f, enum coll_algorithm algorithm, uint32_t root)
 {
+	ASSERT(f->servers == 0 && f->me < f->n && root < f->n);
+	ASSERT(algorithm == COLL_DIRECT || algorithm == COLL_TREE);
 	if (f->lo == f->hi || f->n == 1) {
 		return;
 	}
@@ -348,6 +362,8 @@ static void broadcast_direct(struct flat *f, uint32_t root)
 
 void flat_broadcast(struct flat *f, enum coll_algorithm algorithm, uint32_t root)
 {
+	ASSERT(f->servers == 0 && f->me < f->n && root < f->n);
+	ASSERT(algorithm == COLL_DIRECT || algorithm == COLL_TREE);
 	if (f->lo == f->hi || f->n == 1) {
 		return;
 	}

@@ -6,6 +6,7 @@
  * ranks of a host go to one of them, which forwards them; bytes that several ranks of a host add
  * are added before they leave it.
  */
+#include "base/assert.h"
 #include "coll/plan/plan_impl.h"
 
 /* Returns the rank on a host that handles blocks from, or for, the local-th rank of another
@@ -153,6 +154,7 @@ int coll_plan_reduce_scatter(struct coll_plan *plan, const struct coll_topo *top
 int coll_plan_all_to_all(struct coll_plan *plan, uint32_t ranks, uint32_t rank,
 	const uint64_t *in_at, const uint64_t *out_at, struct pawl_err *err)
 {
+	ASSERT(rank < ranks);
 	plan_reset(plan, true);
 	plan_add_copy(plan, out_at[rank], in_at[rank], out_at[rank + 1] - out_at[rank]);
 	for (uint32_t d = 1; d < ranks; d++) {
@@ -171,6 +173,7 @@ int coll_plan_all_to_all(struct coll_plan *plan, uint32_t ranks, uint32_t rank,
 int coll_plan_gather(struct coll_plan *plan, uint32_t ranks, uint32_t rank, uint32_t root,
 	uint64_t len_bytes, struct pawl_err *err)
 {
+	ASSERT(rank < ranks && root < ranks);
 	plan_reset(plan, true);
 	if (rank == root) {
 		plan_add_copy(plan, rank * len_bytes, 0, len_bytes);
@@ -188,6 +191,7 @@ int coll_plan_gather(struct coll_plan *plan, uint32_t ranks, uint32_t rank, uint
 int coll_plan_scatter(struct coll_plan *plan, uint32_t ranks, uint32_t rank, uint32_t root,
 	uint64_t len_bytes, struct pawl_err *err)
 {
+	ASSERT(rank < ranks && root < ranks);
 	plan_reset(plan, true);
 	if (rank != root) {
 		plan_add_recv(plan, root, COLL_OUT, 0, len_bytes);

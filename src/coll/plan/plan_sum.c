@@ -100,6 +100,7 @@ static struct flat flat_of(const struct lanes *lanes, uint32_t lane, uint32_t me
 		.in = lanes->in,
 		.out = lanes->out};
 
+	ASSERT(lane < lanes->n && me < topo->hosts + topo->servers);
 	cut_lane(lanes, lane, &flat.lo, &flat.hi);
 	for (uint32_t h = 0; h < topo->hosts; h++) {
 		who[h] = plan_rank_at(topo, h, lane % coll_topo_locals(topo, h));
@@ -216,6 +217,7 @@ int coll_plan_reduce(struct coll_plan *plan, const struct coll_topo *topo, uint3
 	uint32_t who[COLL_RANKS_MAX];
 	int rv = check_rooted(topo, "reduce", root, algorithm, err);
 
+	ASSERT(rank < topo->ranks);
 	plan_reset(plan, false);
 	if (rv != 0) {
 		return rv;
@@ -273,6 +275,7 @@ int coll_plan_broadcast(struct coll_plan *plan, const struct coll_topo *topo, ui
 	uint32_t who[COLL_RANKS_MAX];
 	int rv = check_rooted(topo, "broadcast", root, algorithm, err);
 
+	ASSERT(rank < topo->ranks);
 	plan_reset(plan, false);
 	if (rv != 0) {
 		return rv;

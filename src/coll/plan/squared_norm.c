@@ -6,6 +6,8 @@
 
 #define BLOCK 512u /* elements; a multiple of FOLD_LANES */
 
+_Static_assert(BLOCK % FOLD_LANES == 0, "each block begins with the first lane");
+
 /* 64-bit floats are rare, so their only kernel is this one in C. */
 static double squared_norm_f64(const double *x, size_t n, const struct pawl_whitening *whitening)
 {

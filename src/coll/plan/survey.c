@@ -66,6 +66,7 @@ double coll_fit_round_s(const double *ends_s, uint32_t n)
 		over += (i - middle) * (ends_s[i] - ends_s[first]);
 		under += (i - middle) * (i - middle);
 	}
+	ASSERT(under > 0); /* three points or more are left */
 	return over / under;
 }
 
@@ -77,6 +78,7 @@ static double median_pair(const struct coll_survey *survey, const double *figure
 	double known[SURVEY_HOSTS_MAX * SURVEY_HOSTS_MAX];
 	uint32_t n = 0;
 
+	ASSERT(survey->n <= SURVEY_HOSTS_MAX);
 	for (uint32_t i = 0; i < survey->n * survey->n; i++) {
 		if (figures[i] > 0) {
 			known[n++] = figures[i];
@@ -109,6 +111,7 @@ double coll_survey_host(const struct coll_survey *survey, uint32_t host, enum su
 	const double *figures = metric == SURVEY_LATENCY ? survey->latency_s : survey->bytes_per_s;
 	double best = 0;
 
+	ASSERT(host < survey->n);
 	for (uint32_t peer = 0; peer < survey->n; peer++) {
 		double out = figures[host * survey->n + peer];
 		double in = figures[peer * survey->n + host];
@@ -142,15 +145,19 @@ bool coll_survey_is_outlier(const struct coll_survey *survey, uint32_t host,
 
 bool coll_survey_slow(const struct coll_survey *survey, uint32_t from, uint32_t to)
 {
-	double own = survey->bytes_per_s[from * survey->n + to];
+	double own;
 
+	ASSERT(from < survey->n && to < survey->n);
+	own = survey->bytes_per_s[from * survey->n + to];
 	return own == 0 || own < SLOW * median_pair(survey, survey->bytes_per_s);
 }
 
 bool coll_survey_narrow(const struct coll_survey *survey, uint32_t from, uint32_t to)
 {
-	double own = survey->bytes_per_s[from * survey->n + to];
+	double own;
 
+	ASSERT(from < survey->n && to < survey->n);
+	own = survey->bytes_per_s[from * survey->n + to];
 	return own > 0 && own < SLOW * coll_survey_host(survey, from, SURVEY_SEND_RATE) &&
 		own < SLOW * coll_survey_host(survey, to, SURVEY_RECEIVE_RATE);
 }

@@ -1,6 +1,7 @@
 /* Ranks by host: see topo.h for the contract. Pure. */
 #include "coll/plan/topo.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
 
@@ -49,6 +50,7 @@ int coll_topo_init(struct coll_topo *topo, const uint32_t *where, uint32_t ranks
 		}
 	}
 	topo->start[topo->hosts] = n;
+	ASSERT(n == ranks && topo->hosts >= 1 && topo->hosts <= ranks);
 	return 0;
 }
 
@@ -67,5 +69,6 @@ uint32_t coll_topo_locals_max(const struct coll_topo *topo)
 			most = coll_topo_locals(topo, h);
 		}
 	}
+	ASSERT(most > 0); /* there is a rank, so its host has one */
 	return most;
 }

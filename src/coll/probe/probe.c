@@ -32,6 +32,11 @@
 #define SMALL_MESSAGE_BYTES 64u /* bytes of a small message: a granule of a vector */
 #define GROWTH              8.0 /* largest growth of the length from one attempt to the next */
 
+_Static_assert(PACE_ROUNDS >= 4 && PACE_ROUNDS <= ORDER_ROUNDS_MAX, "rounds that may be ordered");
+_Static_assert(FIRST_BYTES <= ORDER_STREAM_MAX / (SURVEY_HOSTS_MAX - 1),
+	"a first attempt may be ordered, however many the hosts");
+_Static_assert(sizeof(double) == sizeof(uint64_t), "doubles are sent as their bits");
+
 /* One rank in a measurement. */
 struct probe {
 	struct pawl_group *group; /* the caller's */
@@ -49,6 +54,7 @@ static int probe_init(struct probe *probe, struct pawl_group *group, const atomi
 {
 	uint32_t ranks = pawl_group_ranks(group);
 
+	ASSERT(ranks >= 2 && ranks <= SURVEY_HOSTS_MAX && pawl_group_rank(group) < ranks);
 	*probe = (struct probe){.group = group,
 		.rank = pawl_group_rank(group),
 		.ranks = ranks,
@@ -144,6 +150,8 @@ static struct pawl_coll_call round_call(struct probe *probe, const struct probe_
 		probe->out_at[p + 1] =
 			probe->out_at[p] + probe_bytes(order, probe->ranks, p, probe->rank);
 	}
+	ASSERT(probe->in_at[probe->ranks] <= probe->cap_bytes &&
+		probe->out_at[probe->ranks] <= probe->cap_bytes);
 	return (struct pawl_coll_call){.kind = PAWL_ALL_TO_ALL,
 		.dtype = PAWL_UINT8,
 		.in = probe->in,
@@ -237,6 +245,7 @@ static int carry_out(struct probe *probe, struct probe_order *order, struct pawl
 	double seconds = 0;
 	int rv = make_room(probe, order->len_bytes * messages, err);
 
+	ASSERT(order->kind != PROBE_END && order->rounds >= 4 && order->rounds <= ORDER_ROUNDS_MAX);
 	if (rv == 0) {
 		rv = do_barrier(probe, err);
 	}
@@ -317,6 +326,7 @@ static int give_order(struct probe *probe, const struct probe_order *order, stru
 	uint8_t bytes[ORDER_BYTES];
 	int rv;
 
+	ASSERT(probe->rank == 0);
 	own.link = order->kind == PROBE_SUM ? order->link : coll_link_default;
 	probe_encode(bytes, &own);
 	ASSERT(probe_decode(bytes, probe->ranks, &own) == 0);

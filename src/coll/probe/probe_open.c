@@ -4,6 +4,7 @@
  * Of two ranks the lower one connects, so a rank must know the names of those after it. So rank 0
  * asks the servers from the last to the first, each with the names that those after it gave.
  */
+#include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
 #include "coll/group/group.h"
@@ -48,8 +49,10 @@ int coll_probe_open(struct pawl_group **out, const char *address, const char *co
 	uint32_t where[SURVEY_HOSTS_MAX];
 	struct coll_transport *transport = NULL;
 	struct pawl_group *group = NULL;
-	int rv = coll_group_make(&group, 0, n, 0, err);
+	int rv;
 
+	ASSERT(n >= 2 && n <= SURVEY_HOSTS_MAX);
+	rv = coll_group_make(&group, 0, n, 0, err);
 	for (uint32_t r = 0; r < n; r++) {
 		where[r] = r;
 	}

@@ -1,6 +1,7 @@
 /* Orders: see probe_impl.h for the contract. Pure. */
 #include "coll/probe/probe_impl.h"
 
+#include "base/assert.h"
 #include "coll/plan/fold.h"
 
 #include <endian.h>
@@ -32,6 +33,8 @@ void probe_encode(uint8_t *bytes, const struct probe_order *order)
 		htole32(order->rounds), htole32(order->dtype), 0};
 	uint64_t len_bytes = htole64(order->len_bytes);
 
+	_Static_assert(sizeof(numbers) + sizeof(len_bytes) + 3 * sizeof(double) == ORDER_BYTES,
+		"the offsets below");
 	memcpy(bytes, numbers, sizeof(numbers));
 	memcpy(bytes + 24, &len_bytes, sizeof(len_bytes));
 	put_double(bytes + 32, order->link.bytes_per_s);
@@ -66,6 +69,7 @@ int probe_decode(const uint8_t *bytes, uint32_t ranks, struct probe_order *order
 {
 	uint32_t numbers[6];
 
+	ASSERT(ranks >= 2);
 	memcpy(numbers, bytes, sizeof(numbers));
 	memcpy(&order->len_bytes, bytes + 24, sizeof(order->len_bytes));
 	order->kind = (enum probe_kind)le32toh(numbers[0]);
@@ -93,6 +97,7 @@ uint32_t probe_partner(uint32_t n, uint32_t round, uint32_t host)
 	uint32_t m = last;
 	uint32_t peer;
 
+	ASSERT(n >= 2 && host < n);
 	round %= m;
 	if (host == last) {
 		return (uint32_t)((uint64_t)round * ((m + 1) / 2) % m);
@@ -106,6 +111,7 @@ uint64_t probe_bytes(const struct probe_order *order, uint32_t ranks, uint32_t f
 {
 	bool sends;
 
+	ASSERT(from < ranks && to < ranks);
 	switch (order->kind) {
 	case PROBE_PING:
 	case PROBE_PAIR:

@@ -6,6 +6,7 @@
  */
 #include "coll/transport/fabric.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/times.h"
@@ -15,6 +16,7 @@
 #include <poll.h>
 #include <rdma/fi_errno.h>
 #include <sched.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -23,6 +25,13 @@
 
 #define ENTRIES_N  32 /* completions read at a time */
 #define ROUNDS_MAX 16 /* most batches of completions before control returns to the caller */
+
+_Static_assert(offsetof(struct fabric_op, context) == 0, "a completion's context is its op");
+_Static_assert(offsetof(struct fabric, transport) == 0, "fabric_of converts pointers");
+_Static_assert((FABRIC_AHEAD & (FABRIC_AHEAD - 1)) == 0 && (FABRIC_SENDS & (FABRIC_SENDS - 1)) == 0,
+	"numbers of messages wrap around, and their remainders must not jump");
+_Static_assert(FABRIC_HEADER < FABRIC_CONTROL && FABRIC_CONTROL <= FABRIC_MESSAGE,
+	"all messages fit the buffers that receive");
 
 /* ---- posting to libfabric ---- */
 
@@ -41,6 +50,7 @@ static bool post(struct fabric *fabric, struct fabric_op *op)
 	bool receives = op->peer == UINT32_MAX;
 	ssize_t rv;
 
+	ASSERT(!op->in_flight);
 	if (receives) {
 		rv = FAULT_SYS("coll.fabric.move",
 			fi_recv(fabric->ep, op->bytes, FABRIC_MESSAGE, desc, FI_ADDR_UNSPEC,
@@ -65,6 +75,7 @@ static bool post(struct fabric *fabric, struct fabric_op *op)
 
 static void push_stream(struct fabric *fabric, struct fabric_out *out)
 {
+	ASSERT(out->begun - out->posted <= FABRIC_SENDS);
 	while (out->posted != out->begun && post(fabric, &out->ops[out->posted % FABRIC_SENDS])) {
 		out->posted++;
 	}
@@ -303,6 +314,8 @@ static size_t send_message(struct fabric *fabric, uint32_t peer, uint32_t stream
 		.number = out->begun,
 		.off_bytes = out->sent};
 
+	ASSERT(out->sent <= out->limit);
+	ASSERT(out->begun - out->freed <= FABRIC_SENDS && out->begun - out->acked <= FABRIC_AHEAD);
 	n = n < room ? n : room;
 	if (n == 0 || out->begun - out->freed == FABRIC_SENDS ||
 		out->begun - out->acked == FABRIC_AHEAD) {

@@ -44,7 +44,7 @@ struct fabric_header {
 
 /* A buffer that is posted to libfabric to send or to receive. */
 struct fabric_op {
-	struct fi_context2 context; /* libfabric's while it holds the buffer */
+	struct fi_context2 context; /* must come first; libfabric's while it holds the buffer */
 	uint8_t *bytes;             /* the buffer, in fabric.memory */
 	uint32_t len_bytes;         /* bytes to send */
 	uint32_t peer;              /* rank to send to; UINT32_MAX: the buffer receives */

@@ -19,6 +19,8 @@
 
 #define PROVIDER 32u /* bytes of a provider's name, terminator included */
 
+_Static_assert(2 * FABRIC_ADDRESS == 64 && PROVIDER == 32, "the field widths of parse_name");
+
 struct name {
 	uint8_t address[FABRIC_ADDRESS];
 	size_t len_bytes; /* bytes of address */
@@ -126,7 +128,7 @@ static int allocate_buffers(struct fabric *fabric, uint32_t peers_n, struct pawl
 			ring += ring_bytes;
 		}
 	}
-	ASSERT(at == fabric->memory + len);
+	ASSERT(at == fabric->memory + len && ring == fabric->rings + peers_n * ring_bytes);
 	if ((fabric->info->domain_attr->mr_mode & FI_MR_LOCAL) == 0) {
 		return 0;
 	}
@@ -169,6 +171,7 @@ static int set_peer_error(const struct fabric *fabric, uint32_t rank, const char
 		return pawl_err_set(err, PAWL_EINVAL,
 			"collectives: libfabric: rank %u runs another version of Pawl", rank);
 	}
+	ASSERT(fabric->peers[rank].broken != NULL);
 	return pawl_err_set(err, PAWL_EPEER,
 		"collectives: libfabric: rank %u cannot be reached at %.95s: %s", rank, name,
 		fabric->peers[rank].broken);

@@ -16,6 +16,8 @@ struct credit {
 	uint32_t zero;
 };
 
+_Static_assert(sizeof(struct hello) == 16 && sizeof(struct credit) == 16,
+	"messages have no padding");
 _Static_assert(FABRIC_HEADER + COLL_STREAMS * sizeof(struct credit) <= FABRIC_CONTROL,
 	"FABRIC_CONTROL is too small for a credit message");
 
@@ -101,7 +103,7 @@ void fabric_write_control(struct fabric *fabric, struct fabric_peer *peer)
 	struct fabric_header header = {.key = peer->key, .from = fabric->rank};
 	uint8_t *bytes = peer->control.bytes + FABRIC_HEADER;
 
-	ASSERT(peer->want != 0);
+	ASSERT(peer->want != 0 && peer->sending == 0 && !peer->control.in_flight);
 	peer->sending = peer->want & (0u - peer->want); /* lowest bit */
 	peer->want &= (uint8_t)~peer->sending;
 	if (peer->sending == WANT_HELLO) {
@@ -143,6 +145,7 @@ static void put_bytes(const struct fabric *fabric, struct fabric_in *in, uint64_
 	size_t at = off % fabric->window;
 	size_t first = len < fabric->window - at ? len : fabric->window - at;
 
+	ASSERT(len <= fabric->window);
 	memcpy(in->ring + at, bytes, first);
 	memcpy(in->ring, bytes + first, len - first);
 }

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -30,6 +31,8 @@ struct mixed {
 	bool started;                    /* the thread was started */
 	atomic_bool closing;             /* the thread must end */
 };
+
+_Static_assert(offsetof(struct mixed, transport) == 0, "mixed_of converts pointers");
 
 static struct mixed *mixed_of(struct coll_transport *transport)
 {

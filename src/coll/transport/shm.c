@@ -27,6 +27,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +67,13 @@ struct shm {
 	struct pollfd *pids; /* owned; per rank: pidfd, -1 for our own */
 	bool *broken;        /* owned; per rank: it violated the protocol */
 };
+
+_Static_assert(ATOMIC_INT_LOCK_FREE == 2 && ATOMIC_LLONG_LOCK_FREE == 2,
+	"a lock of this process would not keep others out");
+_Static_assert(offsetof(struct ring, bytes) == 128 && sizeof(struct ring) == 128 + COLL_SHM_RING &&
+		offsetof(struct area, doorbell) == 64 && offsetof(struct area, rings) == 192,
+	"processes share this layout: another one is another SHM_VERSION");
+_Static_assert(offsetof(struct shm, transport) == 0, "shm_of converts pointers");
 
 static struct shm *shm_of(struct coll_transport *transport)
 {
@@ -139,11 +147,18 @@ static bool is_sane(struct shm *shm, uint32_t peer, uint64_t used_bytes)
 	return used_bytes <= COLL_SHM_RING;
 }
 
+/* Returns the ring by which rank `from` sends to rank `to`. */
+static struct ring *ring_of(const struct shm *shm, uint32_t from, uint32_t to, uint32_t stream)
+{
+	ASSERT(from < shm->ranks && to < shm->ranks && stream < COLL_STREAMS);
+	return &shm->areas[from]->rings[to * COLL_STREAMS + stream];
+}
+
 static size_t shm_send(struct coll_transport *transport, uint32_t peer, uint32_t stream,
 	const void *bytes, size_t len_bytes)
 {
 	struct shm *shm = shm_of(transport);
-	struct ring *ring = &shm->areas[shm->rank]->rings[peer * COLL_STREAMS + stream];
+	struct ring *ring = ring_of(shm, shm->rank, peer, stream);
 	uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
 	uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_acquire);
 	size_t room = is_sane(shm, peer, head - tail) ? COLL_SHM_RING - (head - tail) : 0;
@@ -165,7 +180,7 @@ static size_t shm_receive(struct coll_transport *transport, uint32_t peer, uint3
 	void *bytes, size_t len_bytes)
 {
 	struct shm *shm = shm_of(transport);
-	struct ring *ring = &shm->areas[peer]->rings[shm->rank * COLL_STREAMS + stream];
+	struct ring *ring = ring_of(shm, peer, shm->rank, stream);
 	uint64_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
 	uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_relaxed);
 	size_t there = is_sane(shm, peer, head - tail) ? head - tail : 0;

@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -20,6 +21,8 @@
 #include <unistd.h>
 
 #define EVENTS_N 64 /* events read at a time */
+
+_Static_assert(offsetof(struct tcp, transport) == 0, "tcp_of converts pointers");
 
 /* ---- events ---- */
 
@@ -32,6 +35,7 @@ static void handle_event(struct tcp *tcp, const struct epoll_event *event)
 		(void)!read(tcp->event, &count, sizeof(count));
 		return;
 	}
+	ASSERT(event->data.u64 < (uint64_t)tcp->ranks * COLL_STREAMS);
 	if ((event->events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) {
 		tcp->links[event->data.u64].readable = true;
 	}

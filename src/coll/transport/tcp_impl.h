@@ -4,6 +4,8 @@
 
 #include "coll/transport/tcp.h"
 
+#include "base/assert.h"
+
 #include <stdbool.h>
 
 /* A stream to and from a peer. */
@@ -36,6 +38,7 @@ static inline struct tcp *tcp_of(struct coll_transport *transport)
 
 static inline struct tcp_link *tcp_link(struct tcp *tcp, uint32_t peer, uint32_t stream)
 {
+	ASSERT(peer < tcp->ranks && stream < COLL_STREAMS);
 	return &tcp->links[peer * COLL_STREAMS + stream];
 }
 

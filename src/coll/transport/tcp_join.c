@@ -209,6 +209,7 @@ void tcp_write_hello(uint8_t *hello, uint32_t from, uint32_t to, uint32_t stream
 	uint64_t words[2] = {htole64(HELLO_MAGIC), htole64(nonce)};
 	uint32_t numbers[4] = {htole32(from), htole32(to), htole32(stream), 0};
 
+	_Static_assert(sizeof(words) + sizeof(numbers) == TCP_HELLO_BYTES, "no byte is left");
 	memcpy(hello, words, sizeof(words));
 	memcpy(hello + sizeof(words), numbers, sizeof(numbers));
 }
@@ -240,6 +241,7 @@ static int link_up(struct joining *j, struct tcp_link *link, int fd)
 	struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
 		.data.u64 = (uint64_t)(link - j->tcp->links)};
 
+	ASSERT(!link->connected && j->left > 0);
 	link->fd = fd;
 	link->connected = true;
 	j->left--;
@@ -260,9 +262,11 @@ static int receive_hello(struct joining *j, struct handshake *handshake)
 {
 	struct tcp_link *link;
 	uint8_t answer[TCP_HELLO_BYTES];
-	ssize_t n = recv(handshake->fd, handshake->hello + handshake->got,
-		TCP_HELLO_BYTES - handshake->got, 0);
+	ssize_t n;
 
+	ASSERT(handshake->fd >= 0 && handshake->got < TCP_HELLO_BYTES);
+	n = recv(handshake->fd, handshake->hello + handshake->got, TCP_HELLO_BYTES - handshake->got,
+		0);
 	if (n <= 0) {
 		if (n == 0 || errno != EAGAIN) {
 			drop_handshake(handshake);
@@ -363,6 +367,7 @@ static int send_hello(struct joining *j, uint32_t peer, uint32_t stream, struct 
 	int sys = 0;
 	socklen_t len = sizeof(sys);
 
+	ASSERT(peer > j->tcp->rank && link->fd >= 0); /* the lower rank connects */
 	getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &sys, &len);
 	tcp_write_hello(hello, j->tcp->rank, peer, stream, j->nonces[peer]);
 	if (sys == 0 &&
@@ -468,6 +473,7 @@ static int finish_probe(struct joining *j, struct pawl_err *err)
 	int sys = 0;
 	socklen_t len = sizeof(sys);
 
+	ASSERT(j->probe >= 0 && j->probed < j->tcp->rank);
 	getsockopt(j->probe, SOL_SOCKET, SO_ERROR, &sys, &len);
 	close(j->probe);
 	j->probe = -1;

@@ -19,6 +19,9 @@ struct pawl_err;
 #define COLL_CONTROL  4u /* number of the stream of the control channel */
 #define COLL_STREAMS  5u /* number of streams */
 
+_Static_assert(COLL_CONTROL == COLL_CHANNELS && COLL_STREAMS == COLL_CHANNELS + 1,
+	"a stream per collective under way, and one for control");
+
 struct coll_transport {
 	/* Accepts some of the bytes for a peer, and returns how many; 0: there is no room now. */
 	size_t (*send)(struct coll_transport *transport, uint32_t peer, uint32_t stream,

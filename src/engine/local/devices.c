@@ -2,6 +2,7 @@
  * list. */
 #include "engine/local/devices.h"
 
+#include "base/assert.h"
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/fault.h"
@@ -128,6 +129,7 @@ bool devices_release(struct devices *have, uint64_t generation)
 	if (have->shrink_generation == 0 || generation < have->shrink_generation) {
 		return false;
 	}
+	ASSERT(have->keep <= have->n);
 	have->n = have->keep;
 	have->shrink_generation = 0;
 	return true;
@@ -143,6 +145,7 @@ void devices_format(const struct devices *devices, uint32_t first, uint32_t n,
 		len += (size_t)snprintf(text + len, DEVICES_TEXT - len, "%s%s",
 			i > first ? "," : "", devices->at[i].name);
 	}
+	ASSERT(len < DEVICES_TEXT);
 }
 
 /* ---- the file ---- */

@@ -1,6 +1,7 @@
 /* Jobs on this machine: see local.h. */
 #include "engine/local/local_impl.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
@@ -155,6 +156,7 @@ static void post_end(const struct local_run *run)
 /* Records and posts the end of a run of which no process is left. */
 static void end(struct local_run *run)
 {
+	ASSERT(run->phase != LOCAL_OVER); /* the end is posted once */
 	run->phase = LOCAL_OVER;
 	record_stopped(run->local, run->job, run->state.generation);
 	record_stopped(run->local, run->job, run->start_generation);
@@ -259,6 +261,7 @@ static void reconnect(struct local_run *run)
 {
 	int rv = local_connect(run, NULL);
 
+	ASSERT((rv == 0) == (run->peer.fd >= 0));
 	if (rv == PAWL_ENOENT) {
 		on_shepherd_gone(run);
 	} else if (rv != 0) {

@@ -7,6 +7,7 @@
  */
 #include "engine/local/local_impl.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
@@ -32,6 +33,9 @@
 #define BACKLOG  4
 #define FD_ASIDE 16 /* descriptors are first moved above this, so that none is overwritten */
 #define FDS      4
+
+_Static_assert(ORDER_FD_DEVICES - ORDER_FD_LISTEN + 1 == FDS, "the shepherd's descriptors");
+_Static_assert(FD_ASIDE >= ORDER_FD_LISTEN + FDS, "aside of where they are to be");
 
 static const char *const files[] = {"order", "state", "sock", DEVICES_FILE, RUN_PLACEMENT_FILE};
 
@@ -63,6 +67,7 @@ int local_connect(struct local_run *run, struct pawl_err *err)
 	int rv = name_socket(run->dir, &address, err);
 	int fd;
 
+	ASSERT(run->peer.fd < 0);
 	if (rv != 0) {
 		return rv;
 	}
@@ -309,6 +314,8 @@ int local_start(struct local *local, const struct core_job *job, uint64_t genera
 	struct order *order = calloc(1, sizeof(*order));
 	int rv;
 
+	ASSERT(nodes_n > 0 && nodes_n <= ORDER_NODES_MAX);
+	ASSERT(run->job == job->id && run->start_generation == generation);
 	if (!order) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for an order");
 	}

@@ -2,6 +2,7 @@
  * with one call. So a reader detects a state that is being written. */
 #include "engine/local/order.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/crc.h"
 #include "base/err.h"
@@ -19,8 +20,14 @@
 #define STATE_VERSION 1u
 #define STATE_BYTES   512u /* size of the state file */
 
+#define STATE_FIELDS (4u + 4 + 1 + 8 + 8 + 1 + 4 + 4) /* bytes before the text of why */
+_Static_assert(STATE_FIELDS + ORDER_TEXT_MAX <= STATE_BYTES, "a state fits its file");
+_Static_assert(RUN_ENDED <= UINT8_MAX, "a phase is stored as a byte");
+_Static_assert(sizeof(struct run_request) == 24, "shepherds of other versions read it");
+
 void order_encode(struct wire_out *out, const struct order *o)
 {
+	ASSERT(o->nodes_n <= ORDER_NODES_MAX);
 	wire_put_u32(out, ORDER_VERSION);
 	wire_put_u64(out, o->job);
 	wire_put_u64(out, o->generation);
@@ -171,6 +178,7 @@ int run_state_save(int fd, const struct run_state *state, struct pawl_err *err)
 		wire_out_deinit(&out);
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for the state of a run");
 	}
+	ASSERT(4 + out.len_bytes <= sizeof(record));
 	memcpy(record + 4, out.bytes, out.len_bytes);
 	wire_out_reset(&out);
 	wire_put_u32(&out, crc32c(0, record + 4, sizeof(record) - 4));

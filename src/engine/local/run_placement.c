@@ -2,6 +2,7 @@
  * entries, then the entries. */
 #include "engine/local/run_placement.h"
 
+#include "base/assert.h"
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/file.h"
@@ -25,6 +26,7 @@ static void name_file(const char *run_dir, char path[PATH_MAX + 16])
 
 static void put_entry(struct wire_out *out, const struct run_placement_entry *entry)
 {
+	ASSERT(entry->nodes_n <= ORDER_NODES_MAX);
 	wire_put_u64(out, entry->generation);
 	wire_put_u32(out, entry->nodes_n);
 	for (uint32_t i = 0; i < entry->nodes_n; i++) {

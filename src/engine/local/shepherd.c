@@ -1,6 +1,7 @@
 /* Runs a job from its start to its end: see shepherd.h. shepherd_start.c starts the processes. */
 #include "engine/local/shepherd.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
@@ -107,6 +108,7 @@ static void look_for_strays(struct shepherd *s, int signal)
  * second one may mean something else to them. */
 static void end_strays(struct shepherd *s)
 {
+	ASSERT(s->alive == 0);
 	s->phase = PHASE_STRAYS;
 	s->by_itself = !s->stopping || (s->spec.elastic && s->first_exit == 0);
 	s->deadline_ns = s->stopping ? s->deadline_ns : clock_mono_ns() + s->order.grace_ns;
@@ -190,6 +192,7 @@ static void start_next(struct shepherd *s)
 	struct pawl_err err;
 	int rv;
 
+	ASSERT(s->phase == PHASE_SETUP && s->alive == 0);
 	if (s->spec.setup && s->setups < s->order.nodes_n) {
 		job_log_printf(s->log, "setup on %s", s->order.nodes[s->setups].name);
 		rv = shepherd_setup(s, &err);
@@ -294,6 +297,7 @@ static void on_all_ended(struct shepherd *s)
 
 static void on_child_ended(struct shepherd *s, struct run_child *child, int status)
 {
+	ASSERT(s->alive > 0 && s->alive <= s->children_n);
 	child->pid = 0;
 	s->alive--;
 	if (status != 0 && s->first_exit == 0) {
@@ -350,9 +354,11 @@ static void on_signal(struct loop_source *source, uint32_t events)
 static void on_request(struct loop_source *source, uint32_t events)
 {
 	struct shepherd *s = source->user;
-	ssize_t n = recv(source->fd, (char *)&s->request + s->request_bytes,
-		sizeof(s->request) - s->request_bytes, MSG_DONTWAIT);
+	ssize_t n;
 
+	ASSERT(s->request_bytes < sizeof(s->request));
+	n = recv(source->fd, (char *)&s->request + s->request_bytes,
+		sizeof(s->request) - s->request_bytes, MSG_DONTWAIT);
 	if (n <= 0) {
 		if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
 			drop_peer(s);

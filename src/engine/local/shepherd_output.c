@@ -1,6 +1,8 @@
 /* Copies the output of a run's processes to the job's log: see shepherd_impl.h. */
 #include "engine/local/shepherd_impl.h"
 
+#include "base/assert.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -32,6 +34,7 @@ static void take(struct run_child *child, const char *bytes, size_t len_bytes)
 		job_log_write(child->shepherd->log, bytes, len_bytes);
 		return;
 	}
+	ASSERT(child->line_bytes < sizeof(child->line)); /* else put_line has emptied it */
 	for (size_t i = 0; i < len_bytes; i++) {
 		child->line[child->line_bytes++] = bytes[i];
 		if (bytes[i] == '\n' || child->line_bytes == sizeof(child->line)) {

@@ -6,6 +6,7 @@
  */
 #include "engine/local/shepherd.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/file.h"
@@ -359,6 +360,7 @@ static int start(struct shepherd *s, struct run_child *child, const char *path, 
 
 static int make_children(struct shepherd *s, uint32_t n, struct pawl_err *err)
 {
+	ASSERT(s->alive == 0); /* no child of the last phase is left */
 	free(s->children);
 	s->children = calloc(n, sizeof(*s->children));
 	s->children_n = s->children ? n : 0;
@@ -414,6 +416,7 @@ static int make_command_line(const struct shepherd *s, const char *script, char 
 	for (uint32_t i = 0; i < sub->args_n && plain; i++) {
 		command->argv[n++] = (char *)(uintptr_t)sub->args[i];
 	}
+	ASSERT(n < first_n + sub->args_n + ARGS_MAX); /* a NULL follows */
 	return 0;
 }
 
@@ -451,6 +454,7 @@ int shepherd_setup(struct shepherd *s, struct pawl_err *err)
 	struct command_line command;
 	int rv = make_command_line(s, s->spec.setup, NULL, 0, &command, err);
 
+	ASSERT(s->setups < s->order.nodes_n);
 	if (rv != 0) {
 		return rv;
 	}
@@ -491,6 +495,7 @@ static int make_worker(const struct shepherd *s, char *const *options, uint32_t 
 	char *text;
 	uint32_t n = find_python(s, found, &text);
 
+	ASSERT(options_n < ARGS_MAX && n <= PLAIN_WORDS_MAX);
 	memcpy(first, options, options_n * sizeof(*first));
 	if (n == 0) {
 		first[options_n] = "--no-python";

@@ -1,6 +1,7 @@
 /* The calls, events and timers of the engine slurm: see slurm.h. */
 #include "engine/slurm/slurm.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -40,6 +41,7 @@ static void on_post(struct loop_timer *timer)
 		}
 		free(pending);
 	}
+	ASSERT(s->last == &s->first);
 }
 
 /* ---- timers ---- */
@@ -225,6 +227,7 @@ int sched_slurm_open(struct sched_slurm **slurm, const struct slurm_options *opt
 	struct sched_slurm *s;
 	int rv = check_options(options, err);
 
+	ASSERT(options->pools_n <= CORE_POOLS_MAX);
 	if (rv != 0) {
 		return rv;
 	}

@@ -1,6 +1,7 @@
 /* A queue of commands, the first of which runs: see slurm_command.h. */
 #include "engine/slurm/slurm_command.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/times.h"
@@ -148,13 +149,11 @@ static void free_command(struct command *command)
 static void finish(struct slurm_commands *c, bool ok, const char *error_text)
 {
 	struct command *command = c->first;
-	struct slurm_done done = {.ok = ok,
-		.late = c->late,
-		.out = "",
-		.error_text = error_text,
-		.tag = command->tag};
+	struct slurm_done done = {.ok = ok, .late = c->late, .out = "", .error_text = error_text};
 	char *line = c->err.text;
 
+	ASSERT(c->n > 0 && c->exit.fd < 0);
+	done.tag = command->tag;
 	while (!error_text && line) { /* the last line that is not empty */
 		char *end = strrchr(line, '\n');
 
@@ -168,6 +167,7 @@ static void finish(struct slurm_commands *c, bool ok, const char *error_text)
 	done.out = c->out.text ? c->out.text : "";
 	c->first = command->next;
 	c->n--;
+	ASSERT((c->n > 0) == (c->first != NULL));
 	c->pid = 0;
 	c->late = false;
 	command->done(command->user, &done);
@@ -203,10 +203,11 @@ static void on_exit_of(struct loop_source *source, uint32_t events)
 {
 	struct slurm_commands *c = source->user;
 	int status = -1;
-	bool ok = waitpid(c->pid, &status, 0) == c->pid && WIFEXITED(status) &&
-		WEXITSTATUS(status) == 0;
 	char text[64];
+	bool ok;
 
+	ASSERT(c->pid > 0 && c->first != NULL);
+	ok = waitpid(c->pid, &status, 0) == c->pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 	loop_remove(c->loop, &c->exit);
 	close(c->exit.fd);
 	c->exit.fd = -1;
@@ -283,8 +284,11 @@ static void start(struct slurm_commands *c)
 	struct pawl_err err = {0};
 	int out = -1;
 	int err_fd = -1;
-	int rv = open_stream(c, &c->out, &out, &err);
+	int rv;
 
+	/* Nothing is left of the command before. */
+	ASSERT(c->pid == 0 && c->exit.fd < 0 && c->out.source.fd < 0 && c->err.source.fd < 0);
+	rv = open_stream(c, &c->out, &out, &err);
 	rv = rv == 0 ? open_stream(c, &c->err, &err_fd, &err) : rv;
 	rv = rv == 0 ? spawn(c, out, err_fd, &err) : rv;
 	if (out >= 0) {

@@ -2,6 +2,7 @@
  * slurm_form.h. */
 #include "engine/slurm/slurm_form.h"
 
+#include "base/assert.h"
 #include "base/crc.h"
 #include "base/err.h"
 
@@ -16,6 +17,9 @@
 #define RECORD_MAGIC 0x534a5753u /* "SWJS" */
 #define HEADER_BYTES 12u
 
+_Static_assert(SLURM_PILOT_LEFT <= UINT8_MAX && SLURM_ENDED <= UINT8_MAX, "stored as bytes");
+_Static_assert(SLURM_END_NODE_LOST <= UINT8_MAX && CORE_END_UNKNOWN <= UINT8_MAX, "likewise");
+
 static void begin(struct wire_out *out, uint32_t magic)
 {
 	wire_out_reset(out);
@@ -27,6 +31,7 @@ static void begin(struct wire_out *out, uint32_t magic)
 static void finish(struct wire_out *out)
 {
 	if (!out->failed) {
+		ASSERT(out->len_bytes >= HEADER_BYTES); /* begin has written it */
 		wire_patch_u32(out, 8,
 			crc32c(0, out->bytes + HEADER_BYTES, out->len_bytes - HEADER_BYTES));
 	}
@@ -105,6 +110,7 @@ void slurm_pilot_name(char name[CORE_NAME_MAX], const struct slurm_have *have)
 	if (have->restart > 0) {
 		len += (size_t)snprintf(number + len, sizeof(number) - len, ".%u", have->restart);
 	}
+	ASSERT(len < sizeof(number) && len < CORE_NAME_MAX - 1);
 	snprintf(name, CORE_NAME_MAX, "%.*s%s", (int)(CORE_NAME_MAX - 1 - len), have->host, number);
 }
 

@@ -1,6 +1,7 @@
 /* A job's nodes: the pilot and the program of each. */
 #include "engine/slurm/slurm_impl.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 
 #include <stdio.h>
@@ -95,6 +96,7 @@ static int describe_one(struct sched_slurm *s, struct slurm_start *start,
 	struct slurm_size size;
 	int rv;
 
+	ASSERT(pilot != NULL); /* slurm_job_node_fill has just found it */
 	start->joins = record->dynamic_nodes && job_node->number > 0;
 	start->number = job_node->number;
 	start->node = pilot->have.host;
@@ -112,6 +114,7 @@ int slurm_job_nodes_describe(struct sched_slurm *s, struct slurm_record *record,
 	int rv = addresses ? make_token(start.token, err)
 			   : pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 
+	ASSERT(n <= record->nodes_n);
 	for (uint32_t i = 0; rv == 0 && i < n; i++) {
 		addresses[i] = address_of(s, &record->nodes[i]);
 	}

@@ -5,6 +5,7 @@
  * after any crash, and no part is started twice. */
 #include "engine/slurm/slurm_impl.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -43,8 +44,11 @@ static int begin(struct sched_slurm *s, struct slurm_job *job, const struct sche
 		.generation = generation,
 		.elastic = job->record.elastic,
 		.stopped = job->record.stopped};
-	int rv = fill_nodes(s, &record, core, place, err);
+	int rv;
 
+	/* Nothing of the job is left, and no stop covers this start. */
+	ASSERT(!slurm_job_is_alive(job) && generation > job->record.stopped);
+	rv = fill_nodes(s, &record, core, place, err);
 	rv = rv == 0 ? slurm_job_save(s, &record, err) : rv;
 	if (rv != 0) {
 		slurm_record_deinit(&record);
@@ -199,6 +203,7 @@ static void finish(struct sched_slurm *s, struct slurm_job *job, const struct ta
 		!tally->as_requested && !job->node_lost;
 	struct pawl_err err = {0};
 
+	ASSERT(slurm_job_is_alive(job) && tally->alive == 0);
 	over.over = true;
 	over.stopped = record->stopped > record->generation ? record->stopped : record->generation;
 	over.stopped = over.stopped > record->rescale ? over.stopped : record->rescale;
@@ -241,6 +246,7 @@ static void record_running(struct sched_slurm *s, struct slurm_job *job)
 	struct slurm_record next = job->record;
 	struct pawl_err err = {0};
 
+	ASSERT(slurm_job_is_alive(job) && !job->record.runs);
 	next.runs = true;
 	if (slurm_job_save(s, &next, &err) != 0) {
 		slurm_report_spool_error(s, &err); /* posted once it is stored */

@@ -1,6 +1,7 @@
 /* Pilots that have arrived: their haves and wants, and whether they are lost or empty. */
 #include "engine/slurm/slurm_impl.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -91,6 +92,7 @@ static void post_arrival(struct sched_slurm *s, struct pilot *pilot)
 	struct pending_event *pending = slurm_post(s, CORE_NODE_REPORTED);
 	struct pool_request *request = &s->requests[pilot->pool];
 
+	ASSERT(pilot->pool < s->options.pools_n && !pilot->lost);
 	if (!pending) {
 		return;
 	}
@@ -266,6 +268,7 @@ static void write_want(struct sched_slurm *s, struct pilot *pilot)
 	struct wire_out out = {0};
 	struct pawl_err err = {0};
 
+	ASSERT(pilot->dirty && !pilot->empty);
 	want.slots = pilot->pool != SLURM_NO_POOL ? s->options.pools[pilot->pool].pool.slots : 0;
 	if (!slurm_jobs_want(s, pilot, &want)) {
 		return;

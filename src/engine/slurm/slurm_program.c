@@ -14,6 +14,10 @@
 #define PORT_FIRST 20000u /* below the range of Linux's ephemeral ports */
 #define PORTS      10000u
 #define RANKS_MAX  64u /* ranks under one `pawl run`, at most */
+
+_Static_assert(PORT_FIRST + PORTS <= 32768, "below the ephemeral ports, whose first is 32768");
+_Static_assert(SLURM_TOKEN_CHARS >= 8, "a port is made of the last digits");
+
 /* Share of the grace period that the ranks get; `pawl run` uses the rest to make data durable. */
 #define GRACE_PART 0.85
 

@@ -11,6 +11,7 @@
  * jobs of the whole cluster. */
 #include "engine/slurm/slurm_impl.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -28,11 +29,14 @@
 #define NAMES_BYTES (CORE_POOLS_MAX * NAME_BYTES + 16u)
 #define ARGS_MAX    (SLURM_POOL_ARGS_MAX + 2 * SCRATCH_DIRS_MAX + 24u)
 
+_Static_assert(sizeof("pawl--") + SLURM_ID_CHARS + CORE_NAME_MAX - 1 <= NAME_BYTES, "pool_name");
+
 static const char queue_format[] = "--Format=" SLURM_QUEUE_FORMAT;
 static const char nodes_format[] = "--Format=" SLURM_NODES_FORMAT;
 
 static void pool_name(const struct sched_slurm *s, uint32_t pool, char name[NAME_BYTES])
 {
+	ASSERT(pool < s->options.pools_n);
 	snprintf(name, NAME_BYTES, "pawl-%s-%s", s->id, s->options.pools[pool].pool.name);
 }
 
@@ -130,6 +134,7 @@ static void mark_exhausted(struct sched_slurm *s, uint32_t pool, const char *why
 {
 	struct pool_request *request = &s->requests[pool];
 
+	ASSERT(pool < s->options.pools_n);
 	snprintf(request->exhausted_reason, sizeof(request->exhausted_reason), "%s", why);
 	request->exhausted_ns = clock_mono_ns();
 	request->n = 0;
@@ -179,6 +184,7 @@ static void on_submitted(void *user, const struct slurm_done *done)
 	const char *error_text = done->error_text;
 	struct pawl_err err = {0};
 
+	ASSERT(s->requests[pool].queued); /* one sbatch at a time */
 	s->requests[pool].queued = false;
 	error_text += strncmp(error_text, "sbatch: ", 8) == 0 ? 8 : 0;
 	if (!done->ok && is_unanswered(done)) {
@@ -260,6 +266,7 @@ static int submit(struct sched_slurm *s, uint32_t pool, struct pawl_err *err)
 		args[n++] = of->scratch[i];
 	}
 	args[n++] = s->options.spool;
+	ASSERT(n < ARGS_MAX); /* a NULL follows */
 	return slurm_commands_add(s->commands, args, on_submitted, s, pool, err);
 }
 
@@ -293,6 +300,7 @@ void slurm_queue_request_nodes(struct sched_slurm *s, uint32_t pool, uint32_t co
 	struct pool_request *request = &s->requests[pool];
 	int64_t now_ns = clock_mono_ns();
 
+	ASSERT(pool < s->options.pools_n);
 	if (now_ns - request->requested_ns >= CORE_POOL_RETRY_NS) {
 		request->n = 0; /* the core no longer waits for earlier requests */
 	}
@@ -566,6 +574,7 @@ static char *node_list(const struct sched_slurm *s)
 			any = true;
 		}
 	}
+	ASSERT(len < sizeof(option) + (size_t)s->pilots_n * CORE_NAME_MAX);
 	if (!any) {
 		free(list);
 		return NULL;
@@ -624,6 +633,7 @@ void slurm_queue_poll(struct sched_slurm *s)
 		len += (size_t)snprintf(names + len, sizeof(names) - len, "%s%s", p > 0 ? "," : "",
 			name);
 	}
+	ASSERT(len < sizeof(names));
 	if (s->kill_wait_ns == 0) {
 		rv = slurm_commands_add(s->commands, config, on_config, s, 0, &err);
 	}

@@ -1,6 +1,7 @@
 /* The jobs' records: saved, loaded, found, listed to the core, and forgotten long after the end. */
 #include "engine/slurm/slurm_impl.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 
@@ -83,6 +84,8 @@ struct slurm_job *slurm_job_find_or_add(struct sched_slurm *s, uint64_t id)
 			(s->jobs_n - at) * sizeof(struct slurm_job *));
 		s->jobs[at] = job;
 		s->jobs_n++;
+		ASSERT(at == 0 || s->jobs[at - 1]->record.job < id);
+		ASSERT(at + 1 == s->jobs_n || s->jobs[at + 1]->record.job > id);
 		job->record.job = id;
 		job->record.end_cause = CORE_END_UNKNOWN;
 		job->record.over_wall_ns = clock_wall_ns();

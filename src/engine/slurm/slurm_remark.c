@@ -1,6 +1,7 @@
 /* Remarks of the engine slurm for people: see engine.h. */
 #include "engine/slurm/slurm_impl.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 
 #include <inttypes.h>
@@ -26,6 +27,7 @@ __attribute__((format(printf, 2, 3))) static void add(struct lines *l, const cha
 	if (n >= 0 && (size_t)n < room) {
 		l->len_bytes += (size_t)n;
 	}
+	ASSERT(l->len_bytes < l->cap_bytes);
 	l->text[l->len_bytes] = '\0';
 }
 

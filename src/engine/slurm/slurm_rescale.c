@@ -11,6 +11,7 @@
  * starts before the file is open. */
 #include "engine/slurm/slurm_impl.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -222,6 +223,7 @@ static int begin(struct sched_slurm *s, struct slurm_job *job, const struct sche
 	uint32_t described;
 	int rv;
 
+	ASSERT(record->runs && generation > record->generation && generation > record->rescale);
 	next.rescale = generation;
 	next.nodes_n = 0;
 	next.nodes = calloc(record->nodes_n + place->n, sizeof(*next.nodes));
@@ -236,6 +238,8 @@ static int begin(struct sched_slurm *s, struct slurm_job *job, const struct sche
 		put_leaving(&next, record, core, place);
 		rv = check_nodes_can_change(job, &next, err);
 	}
+	/* Each node of before stays or leaves. */
+	ASSERT(staying <= described && next.nodes_n <= record->nodes_n + place->n);
 	rv = rv == 0 ? slurm_job_nodes_describe(s, &next, described, err) : rv;
 	rv = rv == 0 ? slurm_job_save(s, &next, err) : rv;
 	if (rv != 0) {

@@ -2,6 +2,7 @@
  * the next look, record errors of the spool, and grow the state's arrays. */
 #include "engine/slurm/slurm_impl.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -67,6 +68,7 @@ bool slurm_grow(void *items, uint32_t n, uint32_t *cap, size_t item_bytes)
 	uint32_t more = *cap > 0 ? 2 * *cap : 16;
 	void *grown;
 
+	ASSERT(n <= *cap);
 	if (n < *cap) {
 		return true;
 	}

@@ -9,6 +9,9 @@
 
 #define ROUNDING 1e-8 /* slack for a quotient that should be whole */
 
+_Static_assert(APP_CODES == APP_DIGITS * APP_DIGITS * APP_DIGITS * APP_DIGITS, "four digits");
+_Static_assert(APP_MEASURED == (APP_DIGITS - 1) * APP_GRID_HIGH, "the grid's largest placement");
+
 /* ---- applications ---- */
 
 static void deinit_app(struct sched_app *app)
@@ -65,11 +68,13 @@ static void add_run(struct sched_app_placement *placement, uint32_t replicas)
 	bool fits = replicas < APP_DIGITS && placement->place.nodes < 4 &&
 		(placement->code > 0 || placement->place.nodes == 0);
 
+	ASSERT(replicas > 0);
 	placement->code = fits ? placement->code * APP_DIGITS + replicas : 0;
 	placement->place.nodes++;
 	placement->place.replicas += replicas;
 	placement->place.max_per_node =
 		replicas > placement->place.max_per_node ? replicas : placement->place.max_per_node;
+	ASSERT(placement->code < APP_CODES);
 }
 
 void sched_app_placement_fill(struct sched_app_placement *placement, const uint32_t *nodes,
@@ -85,11 +90,13 @@ void sched_app_placement_fill(struct sched_app_placement *placement, const uint3
 			run = 0;
 		}
 	}
+	ASSERT(placement->place.replicas == n && placement->place.nodes <= n);
 }
 
 void sched_app_placement_pack(struct sched_app_placement *placement, uint32_t replicas,
 	uint32_t slots)
 {
+	ASSERT(slots > 0);
 	*placement = (struct sched_app_placement){0};
 	while (replicas > 0) {
 		uint32_t here = replicas < slots ? replicas : slots;
@@ -195,6 +202,7 @@ static double find_sizes(const struct sched_app *app, double total, const struct
 {
 	uint32_t s = 0;
 
+	ASSERT(app->sizes_n > 0 && app->sizes_n <= APP_SIZES_MAX);
 	while (s + 1 < app->sizes_n && app->sizes[s + 1].total <= total) {
 		s++;
 	}
@@ -216,6 +224,7 @@ void sched_app_noise(const struct sched_app *app, double total, uint32_t epoch,
 	const struct pawl_noise *a = &low->noise[epoch];
 	const struct pawl_noise *b = &high->noise[epoch];
 
+	ASSERT(epoch < app->epochs);
 	noise->sqr = a->sqr + (b->sqr - a->sqr) * share;
 	noise->var = a->var + (b->var - a->var) * share;
 }
@@ -226,6 +235,7 @@ double sched_app_iterations(const struct sched_app *app, double total, uint32_t 
 	const struct app_size *high;
 	double share = find_sizes(app, total, &low, &high);
 
+	ASSERT(epoch < app->epochs);
 	return low->iterations[epoch] + (high->iterations[epoch] - low->iterations[epoch]) * share;
 }
 

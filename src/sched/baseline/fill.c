@@ -64,6 +64,7 @@ bool sched_fill_keep(struct sched_fill *fill, const struct sched_job *job,
 	if (taken > 0) {
 		memcpy(grant->nodes, job->nodes, taken * sizeof(*job->nodes));
 	}
+	ASSERT(fill->unclaimed >= job->replicas); /* each slot is kept for one job at most */
 	grant->replicas = job->replicas;
 	fill->unclaimed -= job->replicas;
 	return true;
@@ -72,6 +73,7 @@ bool sched_fill_keep(struct sched_fill *fill, const struct sched_job *job,
 void sched_fill_put(struct sched_fill *fill, uint32_t types, uint32_t replicas,
 	struct sched_grant *grant)
 {
+	ASSERT(grant->replicas <= replicas);
 	while (grant->replicas < replicas) {
 		uint32_t best = 0;
 

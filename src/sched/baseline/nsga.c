@@ -19,6 +19,10 @@
 #define HASH_SLOTS    1024u /* entries in the hash table: a power of two, well over SOLUTIONS_MAX */
 #define HASH_BITS     32
 
+_Static_assert((HASH_SLOTS & (HASH_SLOTS - 1)) == 0, "a power of two");
+_Static_assert(2 * SOLUTIONS_MAX <= HASH_SLOTS, "a search for a free slot ends soon");
+_Static_assert(SOLUTIONS_MAX < UINT16_MAX, "an index in the hash table, plus 1");
+
 /* ---- rank ---- */
 
 bool nsga_dominates(const struct nsga_solution *a, const struct nsga_solution *b)
@@ -78,6 +82,7 @@ static uint32_t find_fronts(struct nsga_solution **solutions, uint32_t n)
 		last[f] = solutions[i];
 		solutions[i]->front = f;
 	}
+	ASSERT(fronts <= n && (fronts > 0) == (n > 0));
 	return fronts;
 }
 
@@ -136,6 +141,7 @@ void nsga_rank(struct nsga_solution **solutions, uint32_t n)
 			compare_crowding);
 		start = end;
 	}
+	ASSERT(start == n); /* each solution is on one front */
 }
 
 /* ---- a run ---- */
@@ -206,8 +212,11 @@ static void hash_parents(struct run *r)
 {
 	memset(r->hash_table, 0, sizeof(r->hash_table));
 	for (uint32_t i = 0; i < r->parents; i++) {
-		*find_hash_slot(r, r->solutions[i]->hash, r->solutions[i]->matrix) =
-			(uint16_t)(i + 1);
+		const struct nsga_solution *solution = r->solutions[i];
+		uint16_t *slot = find_hash_slot(r, solution->hash, solution->matrix);
+
+		ASSERT(*slot == 0); /* no two are equal */
+		*slot = (uint16_t)(i + 1);
 	}
 }
 
@@ -215,13 +224,15 @@ static void hash_parents(struct run *r)
 static void add_solution(struct run *r, const uint8_t *matrix)
 {
 	uint32_t at = r->parents + r->offspring;
-	struct nsga_solution *solution = r->solutions[at];
 	uint64_t hash = hash_matrix(matrix, r->bytes);
 	uint16_t *slot = find_hash_slot(r, hash, matrix);
+	struct nsga_solution *solution;
 
+	ASSERT(at < SOLUTIONS_MAX);
 	if (*slot != 0) {
 		return;
 	}
+	solution = r->solutions[at];
 	*slot = (uint16_t)(at + 1);
 	solution->hash = hash;
 	memcpy(solution->matrix, matrix, r->bytes);
@@ -252,6 +263,7 @@ static void select_survivors(struct run *r)
 /* Draws each parent once before any of them is drawn again. */
 static const struct nsga_solution *draw_parent(struct run *r)
 {
+	ASSERT(r->parents > 0 && r->drawn_n <= r->parents);
 	if (r->drawn_n == r->parents) {
 		for (uint32_t i = r->parents; i > 1; i--) {
 			uint32_t other = (uint32_t)rng_below(r->rng, i);
@@ -327,6 +339,7 @@ static int take_front(struct run *r, struct nsga_front *front, struct pawl_err *
 	while (n < r->parents && r->solutions[n]->front == 0) {
 		n++;
 	}
+	ASSERT(n > 0); /* the best solution is on the first front */
 	matrices = FAULT_MEM("sched.nsga", malloc(n * r->bytes > 0 ? n * r->bytes : 1));
 	if (!matrices) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u solutions of %zu bytes", n,

@@ -83,6 +83,7 @@ static double step_s(struct steps *steps, uint32_t replicas, uint32_t slots)
 	struct sched_times times;
 	struct pawl_batch batch;
 
+	ASSERT(replicas > 0 && replicas <= steps->most);
 	if (steps->seconds[replicas] <= 0) {
 		sched_app_split(steps->app, replicas, steps->batch, &batch);
 		if (replicas == 1 && batch.accum == 0) {

@@ -7,6 +7,7 @@
  * allocation of the best fitness is granted. Types of nodes, weights and what users asked for have
  * no effect. Pure.
  */
+#include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
 #include "sched/baseline/policies.h"
@@ -279,6 +280,7 @@ static uint8_t *initial_solutions(const struct pollux *p, const struct pollux_ro
 	uint32_t nodes_n = found->nodes_n < round->nodes_n ? found->nodes_n : round->nodes_n;
 	uint8_t *given;
 
+	ASSERT(found->n <= NSGA_POPULATION);
 	*n = found->n > 0 ? found->n : 1;
 	given = FAULT_MEM("sched.pollux", calloc(*n, bytes));
 	if (given && found->n == 0) {

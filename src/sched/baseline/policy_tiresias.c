@@ -4,6 +4,7 @@
  * end of the second one, for good. Each round goes through the queues in order. A job runs with the
  * replicas that its user asked for if so many are left, even if an earlier job did not fit. Pure.
  */
+#include "base/assert.h"
 #include "base/err.h"
 #include "sched/baseline/fill.h"
 #include "sched/baseline/policies.h"
@@ -82,6 +83,7 @@ static int move_down(struct tiresias *memory, const struct sched_view *view, boo
 	for (uint32_t j = 0; j < view->jobs_n; j++) {
 		if (!second[j] && view->jobs[j].attained >= QUEUE_0_S) {
 			second[j] = true;
+			ASSERT(memory->n < memory->room); /* each job is there once */
 			memory->second[memory->n++] = view->jobs[j].id;
 		}
 	}
@@ -102,8 +104,10 @@ static void put_in_order(const struct tiresias *memory, const struct sched_view 
 		const struct sched_job *job =
 			bsearch(&memory->second[i], view->jobs, view->jobs_n, sizeof(*job), by_id);
 
+		ASSERT(job != NULL); /* keep_second has forgotten those that are gone */
 		walk->order[n++] = (uint32_t)(job - view->jobs);
 	}
+	ASSERT(n == view->jobs_n); /* each job is in one of the queues */
 }
 
 /* Takes so many of the free slots of these types, from the type with most of them first. Returns
@@ -128,6 +132,7 @@ static bool take(uint32_t left[SCHED_TYPES_MAX], uint32_t types, uint32_t needs)
 				best = t;
 			}
 		}
+		ASSERT(best < SCHED_TYPES_MAX && left[best] > 0);
 		taken = left[best] < needs ? left[best] : needs;
 		left[best] -= taken;
 		needs -= taken;

@@ -15,6 +15,8 @@
 #define TENTH    429496730u   /* a tenth of the draws */
 #define FAIRNESS 1e-3         /* added to each speedup, so that none is 0 */
 
+_Static_assert(POLLUX_SLOTS_MAX == UINT8_MAX, "a cell is a byte");
+
 /* ---- rows ---- */
 
 static uint64_t load_word(const uint8_t *row)

@@ -91,7 +91,10 @@ static void drop_owners(struct sched_core *core)
 		core->owners[i].used = 0;
 	}
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
-		core->owners[core_owner_of(core, core->jobs[j]->request.owner)].used = 1;
+		uint32_t owner = core_owner_of(core, core->jobs[j]->request.owner);
+
+		ASSERT(owner < core->owners_n);
+		core->owners[owner].used = 1;
 	}
 	for (uint32_t i = 0; i < core->owners_n; i++) {
 		if (core->owners[i].used > 0) {
@@ -99,6 +102,7 @@ static void drop_owners(struct sched_core *core)
 		}
 	}
 	core->owners_n = left;
+	ASSERT(core->owners_n <= core->jobs_n);
 }
 
 /* Frees the jobs that the last step ended. */
@@ -415,6 +419,7 @@ const struct core_node *core_node_find(const struct sched_core *core, uint32_t i
 
 uint32_t core_pool_requested(const struct sched_core *core, uint32_t pool)
 {
+	ASSERT(pool < core->options.pools_n);
 	return core->pools[pool].requested;
 }
 

@@ -18,6 +18,7 @@ struct class_slots {
 
 uint32_t core_class_of(const struct core_node *node)
 {
+	ASSERT(node->offer.type < SCHED_TYPES_MAX);
 	return 2 * node->offer.type + (node->offer.spot ? 1 : 0);
 }
 
@@ -47,9 +48,12 @@ static uint32_t pinned_replicas(const struct sched_core *core, const struct core
 
 	for (uint32_t i = 0; i < job->current.n && job->request.pinned && core_is_up(job); i++) {
 		uint32_t n = core_node_at(core, job->current.entries[i].node);
-		enum core_node_state state = core->nodes[n].state;
-		bool stays = state == CORE_NODE_UP || state == CORE_NODE_DRAINED;
+		enum core_node_state state;
+		bool stays;
 
+		ASSERT(n < core->nodes_n);
+		state = core->nodes[n].state;
+		stays = state == CORE_NODE_UP || state == CORE_NODE_DRAINED;
 		pinned += stays ? job->current.entries[i].replicas : 0;
 	}
 	return pinned >= job->request.least ? pinned : 0;
@@ -289,6 +293,7 @@ static bool quota_holds(const struct sched_core *core, const struct core_job *jo
 	uint32_t owner_max = core->options.owner_slots_max;
 	uint32_t owner = core_owner_of(core, job->request.owner);
 
+	ASSERT(owner < core->owners_n);
 	if (queue_max > 0 && core->queue_used[job->queue] + more > queue_max) {
 		*why = CORE_WHY_QUEUE_QUOTA;
 		return false;
@@ -375,6 +380,7 @@ static void admit_least(struct sched_core *core, uint32_t n, struct class_slots 
 		}
 		if (job->scratch.cap > 0) {
 			above.n = count_above(&above, job->request.priority);
+			ASSERT(above.n <= i);
 			above.jobs[above.n++] = job;
 		}
 	}

@@ -17,9 +17,11 @@ static uint32_t find_quota(struct sched_core *core, const struct core_job *job)
 {
 	uint32_t queue =
 		left_of(core->options.queues[job->queue].slots_max, core->queue_used[job->queue]);
-	uint32_t owner = left_of(core->options.owner_slots_max,
-		core->owners[core_owner_of(core, job->request.owner)].used);
+	uint32_t of = core_owner_of(core, job->request.owner);
+	uint32_t owner;
 
+	ASSERT(of < core->owners_n);
+	owner = left_of(core->options.owner_slots_max, core->owners[of].used);
 	return queue < owner ? queue : owner;
 }
 
@@ -68,11 +70,16 @@ static void take_slots(struct sched_core *core, const struct core_job *job,
 {
 	for (uint32_t i = 0; i < to->n; i++) {
 		const struct core_placement_entry *entry = &to->entries[i];
-		uint32_t owned = core_job_slots_on(job, entry->node);
-		struct core_node *node = &core->nodes[core_node_at(core, entry->node)];
+		uint32_t more = find_more(job, entry);
+		uint32_t n = core_node_at(core, entry->node);
+		struct core_node *node = &core->nodes[n];
 
-		node->used += entry->replicas > owned ? entry->replicas - owned : 0;
-		core_charge_quota(core, job, entry->replicas > owned ? entry->replicas - owned : 0);
+		ASSERT(n < core->nodes_n);
+		node->used += more;
+		core_charge_quota(core, job, more);
+		/* A slot is free, and on a node that is up, before a job gets it. */
+		ASSERT(more == 0 ||
+			(node->state == CORE_NODE_UP && node->used <= node->offer.slots));
 	}
 }
 
@@ -81,6 +88,7 @@ static void add_place_update(struct sched_core *core, const struct core_job *job
 {
 	struct core_update *u = core_add_update(core, kind);
 
+	ASSERT(core_is_up(job) && job->start_generation <= job->generation);
 	u->job = job->id;
 	u->generation = job->generation;
 	u->place = &job->current;
@@ -88,6 +96,7 @@ static void add_place_update(struct sched_core *core, const struct core_job *job
 
 static void start(struct sched_core *core, struct core_job *job)
 {
+	ASSERT(job->state == CORE_QUEUED && job->want.n > 0);
 	take_slots(core, job, &job->want);
 	job->queued_since_ns = core_queued_since_ns(job);
 	core_job_enter(core, job, CORE_STARTING, CORE_WHY_DECIDED);
@@ -101,6 +110,7 @@ static void start(struct sched_core *core, struct core_job *job)
 
 static void rescale(struct sched_core *core, struct core_job *job, const struct core_placement *to)
 {
+	ASSERT(job->state == CORE_RUNNING && to != &job->current);
 	take_slots(core, job, to);
 	core_job_enter(core, job, CORE_RESCALING, CORE_WHY_DECIDED);
 	job->restarts++;
@@ -206,6 +216,7 @@ void core_carry_out(struct sched_core *core)
 	struct core_job *stuck = NULL;
 	bool moving = false;
 
+	ASSERT(!core->recovering); /* what runs is known */
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
 		struct core_job *job = core->jobs[j];
 

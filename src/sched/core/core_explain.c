@@ -333,6 +333,8 @@ static void add_stopping(const struct core_job *job, struct lines *l)
 {
 	static const char *const then[] = {"it is queued again", "it is tried again in a while",
 		"it is paused", "it has failed", "it is cancelled"};
+
+	_Static_assert(sizeof(then) / sizeof(*then) == CORE_THEN_CANCELLED + 1, "one text each");
 	if (job->killed) {
 		add(l, "binds: it was killed, but has not ended yet; then %s\n", then[job->after]);
 	} else {

@@ -117,6 +117,7 @@ static uint32_t swap_with(struct sched_core *core, struct core_job *job, struct 
 		swapped += n;
 		i = 0; /* the entries have changed: start over */
 	}
+	ASSERT(swapped <= replicas);
 	return swapped;
 }
 
@@ -300,8 +301,10 @@ static uint32_t count_kept(const struct sched_core *core, const struct core_job 
 {
 	bool gives = job->scratch.taker &&
 		core->nodes[core_node_at(core, job->scratch.given)].offer.spot;
+	uint32_t spot = count_spot(core, job);
 
-	return count_spot(core, job) - (gives ? 1 : 0);
+	ASSERT(!gives || spot > 0); /* the replica that it is asked for is on a spot node */
+	return spot - (gives ? 1 : 0);
 }
 
 /* Finds a free node for the job once it has given the replica that it was asked for; NULL: none. */
@@ -398,7 +401,9 @@ static struct core_job *ask_others(struct sched_core *core, struct core_job *job
 static void pass_down(struct core_job *from)
 {
 	for (struct core_job *job = from; job->scratch.taker; job = job->scratch.taker) {
-		placement_remove(&job->scratch.next, job->scratch.given, 1);
+		uint32_t taken = placement_remove(&job->scratch.next, job->scratch.given, 1);
+
+		ASSERT(taken == 1);
 	}
 	for (struct core_job *job = from; job->scratch.taker; job = job->scratch.taker) {
 		placement_add(&job->scratch.taker->scratch.next, job->scratch.given, 1);

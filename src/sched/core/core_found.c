@@ -51,6 +51,7 @@ static void insert(struct sched_core *core, struct core_job *job)
 		at--;
 	}
 	core->jobs[at] = job;
+	ASSERT(core_job_at(core, job->id) == job);
 }
 
 static int add(struct sched_core *core, const struct core_event *event, struct core_job **out,
@@ -113,6 +114,7 @@ int core_job_found(struct sched_core *core, const struct core_event *event, stru
 		placement_add(&job->current, found->entries[i].node, found->entries[i].replicas);
 	}
 	placement_copy(&job->want, &job->current);
+	ASSERT(job->current.replicas > 0 && job->current.replicas <= job->request.most);
 	job->generation = event->generation;
 	job->start_generation = found->start_generation;
 	job->killed = false;

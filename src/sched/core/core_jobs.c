@@ -8,11 +8,14 @@
 
 #define DOUBLE_MAX 32u /* doublings of a backoff, at most */
 
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
 const char *core_state_name(enum core_state state)
 {
 	static const char *const names[] = {"queued", "starting", "running", "rescaling",
 		"stopping", "paused", "done", "failed", "cancelled"};
 
+	_Static_assert(COUNT(names) == CORE_CANCELLED + 1, "a name for each state");
 	return state <= CORE_CANCELLED ? names[state] : "?";
 }
 
@@ -20,6 +23,7 @@ const char *core_node_state_name(enum core_node_state state)
 {
 	static const char *const names[] = {"up", "drained", "going", "lost"};
 
+	_Static_assert(COUNT(names) == CORE_NODE_LOST + 1, "a name for each state");
 	return state <= CORE_NODE_LOST ? names[state] : "?";
 }
 
@@ -31,7 +35,7 @@ const char *core_reason_text(enum core_reason reason)
 #undef X
 	};
 
-	return reason < sizeof(texts) / sizeof(*texts) ? texts[reason] : "?";
+	return reason < COUNT(texts) ? texts[reason] : "?";
 }
 
 bool core_is_over(const struct core_job *job)
@@ -86,6 +90,7 @@ void core_job_count(struct sched_core *core, struct core_job *job)
 {
 	int64_t from_ns = job->counted_ns > core->recovery_ns ? job->counted_ns : core->recovery_ns;
 
+	ASSERT(from_ns <= core->now_ns); /* time does not go backward: core_step, core_restore */
 	job->counted_ns += core->recovering ? core->now_ns - from_ns : 0;
 	job->attained_s = core_attained_s(core, job);
 	job->ran_ns = core_ran_ns(core, job);
@@ -113,6 +118,7 @@ static void add_stop_update(struct sched_core *core, struct core_job *job, int64
 {
 	struct core_update *u = core_add_update(core, grace_ns > 0 ? CORE_DO_STOP : CORE_DO_KILL);
 
+	ASSERT(job->state == CORE_STOPPING);
 	u->job = job->id;
 	u->generation = job->generation;
 	u->grace_ns = grace_ns;
@@ -165,6 +171,7 @@ static void wait_or_fail(struct sched_core *core, struct core_job *job, enum cor
 {
 	bool enough = job->failures > job->request.retries || job->refused > CORE_REFUSED_MAX;
 
+	ASSERT(job->current.n == 0); /* a job waits, or is over, only once it has no slots */
 	placement_clear(&job->want);
 	if (enough) {
 		core_job_enter(core, job, CORE_FAILED, reason);
@@ -245,6 +252,7 @@ void core_job_ended(struct sched_core *core, struct core_job *job, const struct 
 	bool stopping = job->state == CORE_STOPPING;
 	enum core_after after = job->after;
 
+	ASSERT((core_is_up(job) || stopping) && event->generation >= job->start_generation);
 	if (event->end_cause == CORE_END_EXITED && event->exit_code == 0) {
 		/* The user's wishes no longer matter: the state becomes done below. */
 		job->after = CORE_THEN_CANCELLED;
@@ -356,6 +364,7 @@ int core_job_command(struct sched_core *core, struct core_job *job, enum core_ev
 	bool ending =
 		stopping && (job->after == CORE_THEN_CANCELLED || job->after == CORE_THEN_FAILED);
 
+	ASSERT(kind == CORE_CANCEL || kind == CORE_PAUSE || kind == CORE_RESUME);
 	if (kind == CORE_CANCEL) {
 		if (core_is_over(job)) {
 			return refuse(job, "cancelled", err);
@@ -421,4 +430,5 @@ void core_job_node_lost(struct sched_core *core, struct core_job *job, uint32_t 
 		core_job_stop(core, job, CORE_THEN_QUEUED, CORE_WHY_NODE,
 			saves ? job->request.grace_ns : 0);
 	}
+	ASSERT(core_job_slots_on(job, node) == 0 && placement_replicas_on(&job->want, node) == 0);
 }

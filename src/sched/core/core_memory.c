@@ -8,6 +8,9 @@
 
 #define ROOM_FIRST 16u /* entries to spare, beside a quarter of those needed */
 
+_Static_assert(CORE_NODES_MAX <= UINT32_MAX / 2 / CORE_SLOTS_MAX, "all slots, and spare ones");
+_Static_assert(CORE_JOBS_MAX <= UINT32_MAX / 8, "three updates a job, with spare ones");
+
 static bool grow(void **at, size_t n, size_t size)
 {
 	void *more = FAULT_MEM("sched.core", realloc(*at, n * size));
@@ -101,6 +104,8 @@ int core_reserve(struct sched_core *core, uint32_t jobs, uint32_t nodes, uint32_
 	work->jobs_max = jobs_max;
 	work->nodes_max = nodes_max;
 	work->slots_max = slots_max;
+	ASSERT(core->jobs_n + jobs <= jobs_max && core->nodes_n + nodes <= nodes_max);
+	ASSERT(slots_need <= slots_max && work->updates_max >= 3 * jobs_max + 2 * nodes_max);
 	return 0;
 }
 
@@ -208,6 +213,8 @@ static void add_owner(struct sched_core *core, uint32_t id)
 
 void core_add_job(struct sched_core *core, struct core_job *job)
 {
+	ASSERT(core->jobs_n < core->workspace.jobs_max); /* core_reserve comes first */
+	ASSERT(core->owners_n <= core->jobs_n);          /* each has a job */
 	add_owner(core, job->request.owner);
 	core->jobs[core->jobs_n++] = job;
 }

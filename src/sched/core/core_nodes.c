@@ -15,6 +15,8 @@ static uint32_t find_name(const struct sched_core *core, const char *name)
 
 static void forget(struct sched_core *core, uint32_t n)
 {
+	ASSERT(core->nodes[n].state == CORE_NODE_LOST); /* no job has slots there */
+	ASSERT(core->gone_n < core->workspace.nodes_max);
 	core->gone[core->gone_n++] = core->nodes[n].id;
 	core->nodes_n--;
 	memmove(core->nodes + n, core->nodes + n + 1, (core->nodes_n - n) * sizeof(*core->nodes));
@@ -33,6 +35,7 @@ void core_node_gone(struct sched_core *core, uint32_t n)
 {
 	struct core_node *node = &core->nodes[n];
 
+	ASSERT(n < core->nodes_n);
 	if (node->state == CORE_NODE_LOST) {
 		return;
 	}
@@ -74,6 +77,7 @@ static int add(struct sched_core *core, const struct core_offer *offer, struct p
 	if (rv != 0) {
 		return rv;
 	}
+	ASSERT(core->nodes_n < core->workspace.nodes_max);
 	core->nodes[core->nodes_n++] = (struct core_node){.id = ++core->nodes_ever,
 		.offer = *offer,
 		.pool = pool,

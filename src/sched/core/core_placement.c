@@ -41,6 +41,7 @@ void placement_copy(struct core_placement *to, const struct core_placement *from
 	}
 	to->n = from->n;
 	to->replicas = from->replicas;
+	ASSERT(to->n <= to->replicas); /* each entry has a replica */
 }
 
 void placement_clear(struct core_placement *place)
@@ -64,6 +65,7 @@ void placement_add(struct core_placement *place, uint32_t node, uint32_t replica
 	}
 	place->entries[i].replicas += replicas;
 	place->replicas += replicas;
+	ASSERT(place->n <= place->replicas);
 }
 
 uint32_t placement_remove(struct core_placement *place, uint32_t node, uint32_t replicas)
@@ -75,6 +77,7 @@ uint32_t placement_remove(struct core_placement *place, uint32_t node, uint32_t 
 		return 0;
 	}
 	taken = place->entries[i].replicas < replicas ? place->entries[i].replicas : replicas;
+	ASSERT(taken <= place->replicas);
 	place->entries[i].replicas -= taken;
 	place->replicas -= taken;
 	if (place->entries[i].replicas == 0) {
@@ -82,5 +85,6 @@ uint32_t placement_remove(struct core_placement *place, uint32_t node, uint32_t 
 		memmove(place->entries + i, place->entries + i + 1,
 			(place->n - i) * sizeof(*place->entries));
 	}
+	ASSERT(place->n <= place->replicas);
 	return taken;
 }

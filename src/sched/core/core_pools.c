@@ -10,6 +10,8 @@
 
 #define GOOD_USE 0.5 /* default of core_options.good_use */
 
+_Static_assert(CORE_POOLS_MAX <= 32, "a bit for each pool in 32 bits");
+
 /* Slots that jobs would make good use of. */
 struct demand {
 	uint64_t slots;   /* slots for all jobs */
@@ -274,6 +276,7 @@ static void adjust(struct sched_core *core, uint32_t p, uint32_t want, uint64_t 
 	uint32_t have = count_nodes(core, p);
 	bool over = have > keep;
 
+	ASSERT(keep >= want);
 	if (over != (state->surplus_ns != 0)) {
 		state->surplus_ns = over ? core->now_ns : 0;
 		core->dirty = true;

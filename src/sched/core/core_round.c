@@ -12,6 +12,9 @@
 
 #define NO_TYPE UINT8_MAX
 
+_Static_assert(SCHED_TYPES_MAX < NO_TYPE, "a number of a type is none");
+_Static_assert(SCHED_TYPES_MAX < 32, "a bit for each type, and one more, in 32 bits");
+
 /* The types of nodes in the policy's view. */
 struct types {
 	uint8_t of[CORE_CLASSES]; /* type by class of nodes; NO_TYPE: there are no such nodes */
@@ -84,6 +87,7 @@ static void fill_view_place(struct sched_core *core, struct core_job *job, struc
 		placement_clear(&job->scratch.next);
 		shown = 0;
 	}
+	ASSERT(shown == job->scratch.next.replicas && shown <= job->scratch.cap);
 	view->nodes = nodes;
 	view->replicas = shown;
 	*used += shown;
@@ -129,6 +133,7 @@ static uint32_t fill_view(struct sched_core *core, uint32_t candidates, const st
 		placement_clear(&job->scratch.next);
 		if (job->scratch.candidate && job->scratch.cap > 0) {
 			job->scratch.row = shown++;
+			ASSERT(shown <= work->jobs_max);
 			fill_view_job(core, job, types, &work->jobs[job->scratch.row]);
 			work->grants[job->scratch.row] =
 				(struct sched_grant){.nodes = work->granted +
@@ -190,6 +195,7 @@ static const char *read_grant(struct sched_core *core, struct core_job *job)
 		}
 		placement_add(&job->scratch.next, core->nodes[grant->nodes[r]].id, 1);
 	}
+	ASSERT(job->scratch.next.replicas == grant->replicas);
 	return NULL;
 }
 
@@ -230,6 +236,7 @@ static void set_wants(struct sched_core *core, uint32_t candidates)
 		if (job->scratch.cap == 0) {
 			placement_clear(&job->scratch.next);
 		}
+		ASSERT(job->scratch.next.replicas <= job->scratch.cap);
 		if (!placement_equal(&job->want, &job->scratch.next)) {
 			placement_copy(&job->want, &job->scratch.next);
 			job->dirty = true;
@@ -282,6 +289,7 @@ void core_decide(struct sched_core *core)
 	uint32_t split_types = 0;
 	bool answered;
 
+	ASSERT(candidates <= core->jobs_n);
 	core->decided_ns = core->now_ns;
 	core->changed = false;
 	core->urgent = false;

@@ -8,6 +8,10 @@
 #define ROW_VERSION 1u
 #define JOB_VERSION 2u /* version of jobs' records; 1 had no spot_least */
 
+_Static_assert(CORE_CANCELLED <= UINT8_MAX && CORE_NODE_LOST <= UINT8_MAX, "stored as a byte");
+_Static_assert(CORE_THEN_CANCELLED <= UINT8_MAX && CORE_WHY_ROUND <= UINT8_MAX, "likewise");
+_Static_assert(sizeof(double) == sizeof(uint64_t), "a double is stored as its bits");
+
 static void put_time(struct wire_out *out, int64_t t)
 {
 	wire_put_u64(out, (uint64_t)t);
@@ -125,6 +129,7 @@ static bool get_node(struct sched_core *core, const struct core_row *row)
 		node.offer.slots > CORE_SLOTS_MAX || node.offer.type >= SCHED_TYPES_MAX) {
 		return false;
 	}
+	ASSERT(core->nodes_n < core->workspace.nodes_max);
 	core->nodes[core->nodes_n++] = node;
 	return true;
 }
@@ -591,6 +596,7 @@ int core_restore(struct sched_core **out, const struct core_options *options,
 
 		core->now_ns = job->counted_ns > core->now_ns ? job->counted_ns : core->now_ns;
 	}
+	ASSERT(core->updates_n == 0 && core->nodes_n <= CORE_NODES_MAX);
 	core->recovering = true;
 	core->recovery_ns = core->now_ns;
 	core_request_list(core);

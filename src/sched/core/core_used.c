@@ -6,8 +6,12 @@
 
 void core_charge_quota(struct sched_core *core, const struct core_job *job, uint32_t slots)
 {
+	uint32_t owner = core_owner_of(core, job->request.owner);
+
+	ASSERT(job->queue < core->options.queues_n);
+	ASSERT(owner < core->owners_n); /* a job that is not over keeps its owner known */
 	core->queue_used[job->queue] += slots;
-	core->owners[core_owner_of(core, job->request.owner)].used += slots;
+	core->owners[owner].used += slots;
 }
 
 void core_count_used(struct sched_core *core)

@@ -56,6 +56,10 @@ static const char *const migrations[] = {
 };
 #define DATABASE_VERSION ((int)(sizeof(migrations) / sizeof(*migrations)))
 
+_Static_assert(CORE_ROW_CLUSTER == 0 && CORE_ROW_NODE == 1 && CORE_ROW_JOB == 2,
+	"the kinds that GET_ROWS selects");
+_Static_assert(DATABASE_SPECS_BYTES <= UINT32_MAX, "trim takes 32 bits");
+
 enum statement {
 	PUT_CLUSTER,
 	PUT_CLOCK,
@@ -271,7 +275,10 @@ static int check_version(struct sched_database *db, bool make, struct pawl_err *
 static int prepare(struct sched_database *db, struct pawl_err *err)
 {
 	for (uint32_t i = 0; i < STATEMENTS; i++) {
-		int rc = sqlite3_prepare_v3(db->sql, texts[i], -1, SQLITE_PREPARE_PERSISTENT,
+		int rc;
+
+		ASSERT(texts[i] != NULL); /* each statement has its text */
+		rc = sqlite3_prepare_v3(db->sql, texts[i], -1, SQLITE_PREPARE_PERSISTENT,
 			&db->statements[i], NULL);
 
 		if (rc != SQLITE_OK) {
@@ -289,6 +296,7 @@ static int count_specs(struct sched_database *db, enum statement which, uint64_t
 	sqlite3_stmt *q = reset_statement(db, which);
 	int more;
 
+	ASSERT(which == SIZE_SPEC || which == SUM_SPECS);
 	if (which == SIZE_SPEC) {
 		sqlite3_bind_int64(q, 1, (int64_t)job);
 	}
@@ -365,6 +373,7 @@ static int add_total(struct sched_database *db, const struct core_job *job, stru
 {
 	sqlite3_stmt *q = reset_statement(db, ADD_TOTAL);
 
+	ASSERT(job->state >= CORE_DONE);
 	sqlite3_bind_text(q, 1, core_state_name(job->state), -1, SQLITE_STATIC);
 	sqlite3_bind_int64(q, 2, job->since_ns - job->submitted_ns);
 	sqlite3_bind_int64(q, 3, job->restarts);
@@ -386,6 +395,7 @@ static int put_job(struct sched_database *db, const struct core_row *row,
 	const struct core_job *job = row->job;
 	sqlite3_stmt *q = reset_statement(db, PUT_JOB);
 
+	ASSERT(!row->gone && job->id == row->id && row->len_bytes > 0);
 	sqlite3_bind_int64(q, 1, (int64_t)job->id);
 	sqlite3_bind_text(q, 2, job->request.name, -1, SQLITE_STATIC);
 	sqlite3_bind_int64(q, 3, job->request.owner);
@@ -416,6 +426,7 @@ static int put_row(struct sched_database *db, const struct core_row *row,
 		q = reset_statement(db, row->gone ? DROP_NODE : PUT_NODE);
 		sqlite3_bind_int64(q, 1, (int64_t)row->id);
 		if (!row->gone) {
+			ASSERT(row->node->id == row->id && row->len_bytes > 0);
 			sqlite3_bind_text(q, 2, row->node->offer.name, -1, SQLITE_STATIC);
 			sqlite3_bind_blob(q, 3, row->bytes, (int)row->len_bytes, SQLITE_STATIC);
 			bind_crc(q, 4, row->bytes, row->len_bytes);
@@ -679,21 +690,6 @@ int sched_database_put_types(struct sched_database *db, const struct database_ty
 	}
 	rv = put_types(db, types, err);
 	return commit(db, rv, err);
-}
-
-int64_t database_downtime_ns(const struct database_clock *then, const struct database_clock *now)
-{
-	bool same_boot = then->boot[0] != '\0' && strcmp(then->boot, now->boot) == 0;
-	int64_t from_ns = same_boot ? then->boot_ns : then->wall_ns;
-	int64_t to_ns = same_boot ? now->boot_ns : now->wall_ns;
-
-	if (then->core_ns <= 0 || to_ns <= from_ns) {
-		return 0;
-	}
-	/* Unsigned: the stored values may be anything. */
-	return (uint64_t)to_ns - (uint64_t)from_ns < (uint64_t)DATABASE_DOWNTIME_MAX_NS
-		? to_ns - from_ns
-		: DATABASE_DOWNTIME_MAX_NS;
 }
 
 int sched_database_spec(struct sched_database *db, uint64_t job, uint8_t **bytes, size_t *len_bytes,

@@ -1,6 +1,7 @@
 /* Blocks of memory, from which pieces are allocated: see arena.h. */
 #include "sched/jobfile/arena.h"
 
+#include "base/assert.h"
 #include "base/fault.h"
 
 #include <stdalign.h>
@@ -16,6 +17,9 @@ struct sched_arena_block {
 	size_t cap_bytes;               /* size of bytes */
 	alignas(max_align_t) uint8_t bytes[];
 };
+
+_Static_assert(sizeof(struct sched_arena_block) % alignof(max_align_t) == 0, "pieces are aligned");
+_Static_assert(BLOCK_BYTES % alignof(max_align_t) == 0, "a block is full of whole pieces");
 
 void sched_arena_deinit(struct sched_arena *arena)
 {
@@ -59,6 +63,8 @@ void *sched_arena_alloc(struct sched_arena *arena, size_t len_bytes)
 		arena->failed = true;
 		return NULL;
 	}
+	ASSERT(need <= block->cap_bytes - block->used_bytes);
+	ASSERT(block->used_bytes % alignof(max_align_t) == 0);
 	piece = block->bytes + block->used_bytes;
 	block->used_bytes += need;
 	return piece;

@@ -1,6 +1,7 @@
 /* The keys of a job file, and what holds between them: see jobfile.h. */
 #include "sched/jobfile/jobfile.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 #include "sched/jobfile/jobfile_impl.h"
 
@@ -398,6 +399,16 @@ static int decode(struct jobfile *f, const void *bytes, size_t len_bytes, struct
 	return 0;
 }
 
+/* What holds for a spec of which no error was reported. */
+static void check_complete(const struct sched_spec *spec)
+{
+	ASSERT(spec->run && spec->queue);
+	ASSERT(spec->choices_n >= 1 && spec->choices_n <= SPEC_CHOICES_MAX);
+	ASSERT(spec->size.least >= 1 && spec->size.least <= spec->size.most);
+	ASSERT(spec->size.most <= SPEC_NODES_MAX);
+	ASSERT(spec->spot.least <= spec->spot.most && spec->spot.most <= spec->size.most);
+}
+
 int jobfile_decode(struct sched_spec *spec, const void *bytes, size_t len_bytes,
 	const struct jobfile_given *given, struct remarks *remarks, struct remarks *notes,
 	struct pawl_err *err)
@@ -413,6 +424,8 @@ int jobfile_decode(struct sched_spec *spec, const void *bytes, size_t len_bytes,
 	rv = decode(&f, bytes, len_bytes, err);
 	if (rv != 0) {
 		sched_spec_deinit(spec);
+		return rv;
 	}
-	return rv;
+	check_complete(spec);
+	return 0;
 }

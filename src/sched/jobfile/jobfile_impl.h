@@ -26,6 +26,7 @@ struct jobfile {
 	uint32_t ignored_n;                       /* number of entries in ignored */
 	bool unsized;                             /* num_nodes or replicas has no valid value */
 	struct sched_var *vars;                   /* spec's */
+	size_t vars_max;                          /* entries that vars has room for */
 	struct sched_choice *choices;             /* spec's */
 };
 

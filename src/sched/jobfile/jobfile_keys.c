@@ -55,6 +55,8 @@ void jobfile_bad_value(struct jobfile *f, const char *key, const struct tree_nod
 {
 	static const char *const kinds[] = {"nothing", "a boolean", "a number", "a string",
 		"a list", "a mapping"};
+
+	_Static_assert(sizeof(kinds) / sizeof(*kinds) == TREE_MAP + 1, "one for each kind");
 	char shown[REMARK_SHOW_MAX];
 
 	if (value->kind == TREE_NULL || value->kind >= TREE_LIST) {

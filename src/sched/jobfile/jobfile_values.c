@@ -2,6 +2,8 @@
  * jobfile_impl.h. */
 #include "sched/jobfile/jobfile_impl.h"
 
+#include "base/assert.h"
+
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,6 +12,9 @@
 
 #define NEEDED_MAX 96u /* bytes of the description of a valid value */
 #define MILLI_MAX  (UINT64_MAX / 1000 / 1024)
+
+_Static_assert(SPEC_CPUS_MAX <= UINT32_MAX / 1000, "thousandths of a CPU in 32 bits");
+_Static_assert(((uint64_t)SPEC_GIB_MAX << 30) <= INT64_MAX, "bytes in 63 bits");
 
 const char *jobfile_scalar(const struct tree_node *value)
 {
@@ -40,6 +45,7 @@ bool jobfile_text(struct jobfile *f, const char *key, const struct tree_node *va
 
 bool jobfile_is_true(const struct tree_node *value)
 {
+	ASSERT(value->kind == TREE_BOOL);
 	return strchr("yYtT", value->text[0]) || strcasecmp(value->text, "on") == 0;
 }
 

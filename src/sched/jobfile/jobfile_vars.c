@@ -1,6 +1,8 @@
 /* Variables, and paths that may contain them: see jobfile_impl.h. */
 #include "sched/jobfile/jobfile_impl.h"
 
+#include "base/assert.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -40,8 +42,10 @@ static struct sched_var *find_var(struct jobfile *f, const char *name, size_t le
 
 static struct sched_var *add_var(struct jobfile *f, const char *name, bool secret)
 {
-	struct sched_var *var = &f->vars[f->spec->vars_n++];
+	struct sched_var *var;
 
+	ASSERT(f->spec->vars_n < f->vars_max);
+	var = &f->vars[f->spec->vars_n++];
 	*var = (struct sched_var){.name = name, .secret = secret};
 	return var;
 }
@@ -134,10 +138,9 @@ static void take_vars(struct jobfile *f, const char *section, const struct tree_
 
 void jobfile_vars(struct jobfile *f, const struct tree_node *envs, const struct tree_node *secrets)
 {
-	size_t most = (size_t)(envs ? envs->items_n : 0) + (secrets ? secrets->items_n : 0) +
+	f->vars_max = (size_t)(envs ? envs->items_n : 0) + (secrets ? secrets->items_n : 0) +
 		f->given->vars_n;
-
-	f->vars = sched_arena_alloc(f->arena, most * sizeof(*f->vars));
+	f->vars = sched_arena_alloc(f->arena, f->vars_max * sizeof(*f->vars));
 	if (!f->vars) {
 		return;
 	}
@@ -237,9 +240,11 @@ static const char *write_server(struct jobfile *f, const char *server)
 {
 	size_t host = strcspn(server, "/");
 	size_t len = strlen(server);
-	bool colon = server[host - 1] == ':';
 	char *text = sched_arena_alloc(f->arena, len + 2);
+	bool colon;
 
+	ASSERT(host > 0 && host < len); /* as find_server found it */
+	colon = server[host - 1] == ':';
 	if (text) {
 		snprintf(text, len + 2, "%.*s%s%s", (int)host, server, colon ? "" : ":",
 			server + host);
@@ -378,4 +383,5 @@ void jobfile_mounts(struct jobfile *f, const struct tree_node *map)
 	for (const struct tree_item *item = map->items; item && mounts; item = item->next) {
 		take_mount(f, item, mounts);
 	}
+	ASSERT(f->spec->mounts_n <= map->items_n);
 }

@@ -8,6 +8,8 @@
 
 #define CUT "…" /* replaces what is left out */
 
+_Static_assert(sizeof(CUT) < REMARK_SHOW_MAX && sizeof(CUT) < REMARK_TEXT_MAX, "it fits");
+
 static bool is_inside_character(char c)
 {
 	return ((unsigned char)c & 0xc0) == 0x80;

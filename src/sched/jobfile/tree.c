@@ -7,6 +7,7 @@
  */
 #include "sched/jobfile/tree.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
 
@@ -62,6 +63,7 @@ __attribute__((format(printf, 3, 4))) static void refuse(struct builder *b, yaml
 /* Counts n more nodes; refuses if they are too many. */
 static bool count_nodes(struct builder *b, uint32_t n, yaml_mark_t mark)
 {
+	ASSERT(b->nodes <= TREE_NODES_MAX);
 	if (n > TREE_NODES_MAX - b->nodes) {
 		refuse(b, mark, "more than %u values, those of aliases counted each time",
 			TREE_NODES_MAX);
@@ -146,6 +148,8 @@ static void add_item(struct builder *b, struct tree_node *parent, struct tree_no
 	if (value->height >= parent->height) {
 		parent->height = value->height + 1;
 	}
+	/* What aliases add was checked before. */
+	ASSERT(parent->height <= TREE_DEPTH_MAX && parent->nodes <= b->nodes);
 }
 
 static void set_key(struct builder *b, struct open *open, struct tree_node *key, yaml_mark_t mark)
@@ -269,8 +273,10 @@ static void begin(struct builder *b, enum tree_kind kind, const yaml_char_t *anc
 
 static void end(struct builder *b)
 {
-	struct open *open = &b->open[--b->depth];
+	struct open *open;
 
+	ASSERT(b->depth > 0); /* the parser ends only what it began */
+	open = &b->open[--b->depth];
 	if (open->anchor) {
 		remember_anchor(b, open->anchor, open->node, open->mark);
 	}
@@ -398,6 +404,7 @@ int tree_parse(const struct tree_node **root, const void *bytes, size_t len_byte
 	rv = build(&b, err);
 	yaml_parser_delete(&b.yaml);
 	if (rv == 0) {
+		ASSERT(b.depth == 0 && b.anchors_n <= TREE_ANCHORS_MAX);
 		*root = b.root;
 	}
 	return rv;

@@ -56,6 +56,7 @@ static void link_node(struct place *place, uint32_t node)
 {
 	uint32_t *head = &place->heads[list_of(place, node)];
 
+	ASSERT(place->room[node] <= place->base[node] && place->base[node] <= place->largest);
 	place->next[node] = *head;
 	place->prev[node] = NONE;
 	if (*head != NONE) {
@@ -148,6 +149,7 @@ static uint32_t find_whole(const struct place *place, uint32_t most)
 
 static void take(struct place *place, struct sched_grant *grant, uint32_t node, uint32_t replicas)
 {
+	ASSERT(place->room[node] >= replicas);
 	unlink_node(place, node);
 	place->room[node] -= replicas;
 	link_node(place, node);
@@ -162,6 +164,7 @@ static void leave(struct place *place, struct sched_grant *grant)
 	for (uint32_t i = 0; i < grant->replicas; i++) {
 		uint32_t node = grant->nodes[i];
 
+		ASSERT(place->room[node] < place->base[node]); /* the replica was taken from it */
 		unlink_node(place, node);
 		place->room[node]++;
 		link_node(place, node);
@@ -226,6 +229,7 @@ static bool place_anywhere(struct place *place, uint32_t job, uint32_t replicas)
 	bool spread = replicas > place->largest;
 	uint32_t rest = replicas;
 
+	ASSERT(grant->replicas == 0);
 	while (rest > 0) {
 		uint32_t node = spread ? find_whole(place, rest) : NONE;
 		bool whole = node != NONE && place->room[node] == place->largest;
@@ -242,6 +246,7 @@ static bool place_anywhere(struct place *place, uint32_t job, uint32_t replicas)
 	if (spread) {
 		mark_spread(place, grant);
 	}
+	ASSERT(grant->replicas == replicas);
 	return true;
 }
 
@@ -262,6 +267,7 @@ static uint32_t shrink(struct place *place, uint32_t job)
 	const struct sched_choice *choices = place->problem->choices;
 	uint32_t *at = &place->chosen[job];
 
+	ASSERT(*at > place->problem->first[job]); /* a job that waits needs no place */
 	*at = choices[*at - 1].type == place->type ? *at - 1 : place->problem->first[job];
 	return choices[*at].replicas;
 }
@@ -277,6 +283,7 @@ static bool attempt(struct place *place, uint32_t leave_n, bool smaller)
 	uint32_t seen = 0;
 	bool all = true;
 
+	ASSERT(leave_n <= place->stays_n);
 	clear(place);
 	for (uint32_t i = 0; i < place->candidates_n; i++) {
 		const struct candidate *candidate = &place->candidates[i];
@@ -423,6 +430,7 @@ void sched_place_sum(const struct sched_view *view, const uint32_t *room, uint32
 	for (uint32_t node = 0; node < view->nodes_n; node++) {
 		uint32_t t = view->nodes[node].type;
 
+		ASSERT(t < SCHED_TYPES_MAX && room[node] <= view->nodes[node].slots);
 		all[t] += room[node];
 		largest[t] = room[node] > largest[t] ? room[node] : largest[t];
 	}
@@ -439,6 +447,17 @@ static void grant_kept(struct place *place, const bool *kept)
 			grant->nodes[i] = job->nodes[i];
 			place->kept_spread[job->nodes[i]] |= is_spread(job);
 		}
+	}
+}
+
+/* Checks that each job has as many replicas as was chosen, or as it keeps. */
+static void check_grants(const struct place *place, const bool *kept)
+{
+	for (uint32_t j = 0; j < place->view->jobs_n; j++) {
+		uint32_t wanted = kept[j] ? place->view->jobs[j].replicas
+					  : place->problem->choices[place->chosen[j]].replicas;
+
+		ASSERT(place->grants[j].replicas == wanted);
 	}
 }
 
@@ -489,6 +508,7 @@ int sched_place(const struct sched_view *view, const bool *kept, const uint32_t 
 			place_type(&place, kept);
 		}
 	}
+	check_grants(&place, kept);
 out:
 	free(place.room);
 	free(place.prior);

@@ -20,6 +20,7 @@
  *
  * The constants below were chosen on Pollux's six published workloads at load 1, and are round.
  */
+#include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
 #include "sched/policy/place.h"
@@ -43,6 +44,8 @@
 
 #define WORTHS 2u /* a round may see the cluster with two numbers of types (core_round.c) */
 
+_Static_assert(WORTHS == 2, "the other one is newest ^ 1");
+
 struct pawl_policy {
 	struct sched_worth *worths[WORTHS]; /* owned; each for another cluster */
 	uint32_t newest;                    /* index of the newest in worths */
@@ -64,6 +67,7 @@ struct round {
 	double *remaining_s;  /* by job: seconds left on its fair share; NaN: not known */
 	double *known_s;      /* entries of remaining_s that are known */
 	struct sched_choice *choices;
+	size_t choices_max; /* choices that there is room for */
 	uint32_t *first;
 	uint32_t *chosen;
 };
@@ -269,6 +273,7 @@ static void list_choices(struct round *round, double middle_s)
 				n = list_type(round, job, t, weight, n);
 			}
 		}
+		ASSERT(n <= round->choices_max && n - round->first[job] <= SCHED_CHOICES_MAX);
 	}
 	round->first[round->view->jobs_n] = n;
 }
@@ -281,6 +286,7 @@ static void measure_cluster(struct round *round)
 	uint32_t largest[SCHED_TYPES_MAX];
 	uint32_t nodes = 0;
 
+	ASSERT(round->view->jobs_n > 0);
 	sched_place_keep(round->view, round->kept, round->room);
 	sched_place_sum(round->view, round->room, all, largest);
 	for (uint32_t t = 0; t < SCHED_TYPES_MAX; t++) {
@@ -290,6 +296,9 @@ static void measure_cluster(struct round *round)
 		round->slots += round->view->nodes[node].slots;
 		round->slots_of[round->view->nodes[node].type] += round->view->nodes[node].slots;
 		nodes += round->view->nodes[node].slots > 0;
+	}
+	for (uint32_t t = 0; t < SCHED_TYPES_MAX; t++) {
+		ASSERT(all[t] <= round->slots_of[t]); /* kept jobs only take */
 	}
 	round->fair = (round->slots + round->view->jobs_n - 1) / round->view->jobs_n;
 	round->part = (double)nodes / round->slots;
@@ -319,8 +328,9 @@ static bool allocate_choices(struct round *round)
 	for (uint32_t t = 0; t < SCHED_TYPES_MAX; t++) {
 		each += round->sizes[t].n > 0 ? round->sizes[t].n + 2 : 0; /* for least and most */
 	}
-	round->choices = FAULT_MEM("sched.pawl",
-		calloc(round->view->jobs_n * each, sizeof(*round->choices)));
+	round->choices_max = round->view->jobs_n * each;
+	round->choices =
+		FAULT_MEM("sched.pawl", calloc(round->choices_max, sizeof(*round->choices)));
 	return round->choices != NULL;
 }
 

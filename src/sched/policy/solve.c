@@ -34,6 +34,22 @@ static void check(struct solve *solve)
 	}
 }
 
+/* Checks that each job has one of its choices, and that all fit. */
+static void check_fits(const struct sched_problem *problem, const uint32_t *chosen)
+{
+	uint64_t used[SCHED_TYPES_MAX] = {0};
+
+	for (uint32_t job = 0; job < problem->jobs_n; job++) {
+		const struct sched_choice *choice = &problem->choices[chosen[job]];
+
+		ASSERT(chosen[job] >= problem->first[job] && chosen[job] < problem->first[job + 1]);
+		used[choice->type] += choice->replicas;
+	}
+	for (uint32_t t = 0; t < SCHED_TYPES_MAX; t++) {
+		ASSERT(used[t] <= problem->capacity[t]);
+	}
+}
+
 static double add_up(const struct sched_problem *problem, const uint32_t *chosen)
 {
 	double sum = 0;
@@ -127,6 +143,7 @@ int sched_solve(const struct sched_problem *problem, struct sched_solution *solu
 	if (solution->bound > solution->cost) {
 		solution->bound = solution->cost;
 	}
+	check_fits(problem, solution->chosen);
 out:
 	free(solve.reduced);
 	free(solve.best.taken);

@@ -1,4 +1,5 @@
 /* Finds the solver's prices: those with the highest bound. Pure. */
+#include "base/assert.h"
 #include "sched/policy/solve_impl.h"
 
 #include <float.h>
@@ -131,6 +132,7 @@ static double find_limit(const struct solve *solve, const double *base, const do
 			limit = base[t] / -direction[t];
 		}
 	}
+	ASSERT(limit >= 0); /* no price is below 0 */
 	return limit;
 }
 
@@ -260,6 +262,7 @@ void solve_prices(struct solve *solve)
 	double one[SCHED_TYPES_MAX];
 	double slopes[SCHED_TYPES_MAX];
 
+	ASSERT(solve->types > 0 && solve->types <= SCHED_TYPES_MAX);
 	for (uint32_t t = 0; t < SCHED_TYPES_MAX; t++) {
 		one[t] = 1;
 	}

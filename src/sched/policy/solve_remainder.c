@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+_Static_assert(SCHED_CHOICES_MAX <= UINT16_MAX + 1u, "a choice of a job in 16 bits");
+
 /*
  * The jobs that have more than one choice left. The slots that a job takes with any of its choices
  * are set aside. So few slots remain to be divided if the choices differ little.
@@ -60,6 +62,7 @@ static struct range find_range(const struct remainder *remainder, uint32_t job)
 			range.most[choice->type] = choice->replicas;
 		}
 	}
+	ASSERT(range.n > 0); /* the job may keep its own */
 	return range;
 }
 
@@ -154,6 +157,7 @@ static void fill(const struct remainder *remainder, struct tables *tables)
 		tables->to = swap;
 		tables->jobs[row++] = job;
 	}
+	ASSERT(row == remainder->jobs_n); /* the rows that were allocated */
 }
 
 /* Finds the jobs' choices, from the last job's table to the first's. */
@@ -167,9 +171,11 @@ static void trace(const struct remainder *remainder, const struct tables *tables
 		struct range range = find_range(remainder, job);
 		uint32_t c = problem->first[job] + tables->taken[row * remainder->states + state];
 
+		ASSERT(c < problem->first[job + 1] && problem->choices[c].replicas >= range.least);
 		chosen[job] = c;
 		state -= (problem->choices[c].replicas - range.least) *
 			remainder->stride[problem->choices[c].type];
+		ASSERT(state < remainder->states);
 	}
 }
 

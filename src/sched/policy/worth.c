@@ -40,6 +40,7 @@ void sched_sizes_fill(struct sched_sizes *sizes, uint32_t slots, uint32_t all)
 {
 	uint32_t nodes = 1;
 
+	ASSERT(slots <= all); /* the largest node is one of all */
 	*sizes = (struct sched_sizes){.slots = slots, .all = all};
 	for (uint32_t r = 1; r < slots; r *= 2) {
 		sizes->replicas[sizes->n++] = r;
@@ -48,6 +49,7 @@ void sched_sizes_fill(struct sched_sizes *sizes, uint32_t slots, uint32_t all)
 		sizes->replicas[sizes->n++] = nodes * slots;
 		nodes = nodes < SCHED_NODES_EVERY ? nodes + 1 : (uint32_t)(nodes * SIZE_RATIO);
 	}
+	ASSERT(sizes->n <= SIZES_MAX && (sizes->n > 0) == (all > 0));
 }
 
 /* ---- hints ---- */
@@ -68,9 +70,11 @@ static const struct sched_hints *find_newest(const struct sched_hints *const *hi
 
 const struct sched_hints *sched_hints_of(const struct sched_hints *const *hints, uint32_t type)
 {
-	const struct sched_hints *own = hints[type];
+	const struct sched_hints *own;
 	const struct sched_hints *other;
 
+	ASSERT(type < SCHED_TYPES_MAX);
+	own = hints[type];
 	if (own != NULL && own->fitted) {
 		return own;
 	}

@@ -1,6 +1,7 @@
 /* Small CSV files: see csv.h. */
 #include "sched/sim/csv.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 
 #include <errno.h>
@@ -128,6 +129,7 @@ int csv_open(struct csv *csv, const char *header, struct pawl_err *err, const ch
 	for (const char *at = header; (at = strchr(at, ',')) != NULL; at++) {
 		csv->columns++;
 	}
+	ASSERT(csv->columns <= CSV_FIELDS_MAX); /* the header is the caller's */
 	return 0;
 }
 
@@ -170,8 +172,10 @@ int csv_double(const struct csv *csv, uint32_t field, double least, double *numb
 	struct pawl_err *err)
 {
 	char *end;
-	double read = strtod(csv->fields[field], &end);
+	double read;
 
+	ASSERT(field < csv->columns);
+	read = strtod(csv->fields[field], &end);
 	if (end == csv->fields[field] || *end != '\0' || !isfinite(read) || read < least) {
 		return csv_fail(csv, err, "column %u: %.40s is not a number of at least %g",
 			field + 1, csv->fields[field], least);

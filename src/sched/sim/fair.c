@@ -1,6 +1,7 @@
 /* Finish-time fairness: see fair.h. Pure. */
 #include "sched/sim/fair.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 
 #include <math.h>
@@ -115,6 +116,7 @@ static struct alone *find_alone(struct fair *fair, const struct sched_submission
 			return alone;
 		}
 	}
+	ASSERT(fair->n < fair->workload->n); /* one for each job at most */
 	*alone = (struct alone){job->app, batch, most, calloc(most + 1, sizeof(double))};
 	return alone->shortest ? &fair->memos[fair->n++] : NULL;
 }
@@ -124,6 +126,7 @@ static double best_time_up_to(const struct fair *fair, struct alone *alone, uint
 {
 	double *shortest = alone->shortest;
 
+	ASSERT(replicas > 0);
 	replicas = replicas < alone->most ? replicas : alone->most;
 	for (uint32_t k = 1; k <= replicas; k++) {
 		if (shortest[k] <= 0) {

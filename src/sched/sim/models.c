@@ -1,6 +1,7 @@
 /* The applications of Pollux's evaluation: see models.h. Pure. */
 #include "sched/sim/models.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 #include "base/rng.h"
 
@@ -9,6 +10,8 @@
 #include <stdlib.h>
 
 #define HOURS 8u
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* tools/sim_models.py makes the values of perf, epoch_steps, noise and asked. */
 const struct sched_model sched_models[MODELS_N] = {
@@ -83,6 +86,7 @@ void sched_model_begin(struct sched_app *app, const struct sched_model *model)
 		.batch_fixed = model->batch_fixed};
 	snprintf(app->name, sizeof(app->name), "%s", model->name);
 	for (uint32_t total = app->bounds.init; total <= app->bounds.max; total *= 2) {
+		ASSERT(app->sizes_n < APP_SIZES_MAX);
 		app->sizes[app->sizes_n++].total = total;
 	}
 }
@@ -95,6 +99,7 @@ static double find_noise(const struct sched_model *model, uint32_t epoch)
 	uint32_t high = low + 1 < MODEL_POINTS ? low + 1 : low;
 	double share = fmin(fmax(at - low, 0), 1);
 
+	ASSERT(epoch < model->epochs && low < MODEL_POINTS && high < MODEL_POINTS);
 	return model->noise[low] * pow(model->noise[high] / model->noise[low], share);
 }
 
@@ -142,11 +147,13 @@ static void draw_job(struct rng *rng, const struct sched_apps *apps, struct sche
 	while (which >= model->percent) {
 		which -= model->percent;
 		model++;
+		ASSERT(model < sched_models + MODELS_N); /* the shares add up to 100 */
 	}
 	pair = model->asked;
 	while (asked >= pair->percent) {
 		asked -= pair->percent;
 		pair++;
+		ASSERT(pair < model->asked + COUNT(model->asked));
 	}
 	job->app = sched_apps_find(apps, model->name);
 	job->replicas = pair->replicas;
@@ -160,6 +167,7 @@ static double draw_time(struct rng *rng)
 
 	while (which >= hour_percent[hour]) {
 		which -= hour_percent[hour++];
+		ASSERT(hour < HOURS);
 	}
 	return hour * 3600.0 + (double)rng_below(rng, 3600);
 }

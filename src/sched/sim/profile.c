@@ -1,6 +1,7 @@
 /* Reads profiles and workloads: see profile.h. */
 #include "sched/sim/profile.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 #include "sched/sim/csv.h"
 #include "sched/sim/models.h"
@@ -77,6 +78,7 @@ static uint32_t rotate(uint32_t code)
 static void index_rows(struct sched_app *app, const struct placed *placed, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
+		ASSERT(placed[i].code < APP_CODES); /* read_code allows no others */
 		app->rows[i] = placed[i].row;
 		if (app->rows_of[placed[i].code].n++ == 0) {
 			app->rows_of[placed[i].code].first = i;
@@ -88,6 +90,7 @@ static void index_rows(struct sched_app *app, const struct placed *placed, uint3
 		for (int turn = 0; turn < 3; turn++) {
 			uint32_t next = rotate(code);
 
+			ASSERT(next < APP_CODES);
 			if (app->rows_of[next].n == 0) {
 				app->rows_of[next] = app->rows_of[code];
 			}

@@ -1,6 +1,7 @@
 /* The simulator's rounds: see sim.h. Pure. */
 #include "sched/sim/sim.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 #include "sched/sim/sim_impl.h"
 
@@ -215,6 +216,7 @@ static int step_all(struct sim *sim, struct pawl_err *err)
 		sim->active[sim->active_n++] = sim->next;
 		report_job(sim, &sim->jobs[sim->next++]);
 	}
+	ASSERT(sim->active_n <= sim->next); /* each job is active once */
 	return rv;
 }
 

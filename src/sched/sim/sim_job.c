@@ -1,6 +1,7 @@
 /* A job of the simulator: see sim_job.h. Pure. */
 #include "sched/sim/sim_job.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 #include "base/rng.h"
 
@@ -51,6 +52,7 @@ static bool record_profile(struct sim_measurements *measured, const struct pawl_
 		measured->profiles = more;
 		measured->room = room;
 	}
+	ASSERT(measured->n < measured->room && measured->room <= SIM_PROFILES_MAX);
 	measured->profiles[measured->n++] =
 		(struct pawl_profile){*place, atomic, times->step_s - times->sync_s, times->step_s};
 	measured->fresh = true;
@@ -198,9 +200,11 @@ static double find_rate(struct sim_job *job, const struct sched_policy_entry *po
 static double advance(struct sim_job *job, double rate, double now_s, double seconds)
 {
 	const struct sched_app *app = job->submission->app;
-	double next = app->progress[job->oracle.epoch + 1];
+	double next;
 	double took;
 
+	ASSERT(job->oracle.epoch < app->epochs && job->end_s < 0);
+	next = app->progress[job->oracle.epoch + 1];
 	if (job->progress + rate * seconds < next) {
 		job->progress += rate * seconds;
 		return seconds;

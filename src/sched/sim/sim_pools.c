@@ -11,6 +11,7 @@
  */
 #include "sched/sim/sim_impl.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 #include "base/rng.h"
 #include "sched/core/engine.h"
@@ -27,6 +28,10 @@
 #define BACKOFF_NS 1000000000LL
 #define PROGRESS_S 3600.0  /* virtual seconds between two reports */
 #define SAME_STEPS 100000u /* steps of the core at one moment; more mean an endless loop */
+
+_Static_assert(SIM_POOLS_MAX <= CORE_POOLS_MAX, "the core takes all pools");
+_Static_assert(SIM_POOLS_MAX <= SCHED_TYPES_MAX, "each pool may be a type of its own");
+_Static_assert(SIM_POOL_NAME + 16 <= CORE_NAME_MAX, "names of nodes, and of pools");
 
 /* A node that was requested. */
 struct rented {
@@ -113,6 +118,7 @@ static void drop_node(struct pools *p, struct rented *node)
 	const struct sched_pool *pool = pool_of(p, node);
 	double seconds = p->now_s - node->since_s;
 
+	ASSERT(p->nodes_n > 0 && node < p->nodes + p->nodes_n);
 	p->run->node_s += seconds;
 	p->run->spot_s += pool->spot ? seconds : 0;
 	p->run->slot_s += seconds * p->run->setting->slots;
@@ -157,6 +163,7 @@ static void queue_job_event(struct pools *p, enum core_event_kind kind, uint64_t
 
 static struct sim_job *job_of(struct pools *p, uint64_t id)
 {
+	ASSERT(id > 0 && id <= p->next);
 	return &p->run->jobs[id - 1]; /* ids are in the order of submission */
 }
 
@@ -176,6 +183,7 @@ static void report_job(struct pools *p, const struct sim_job *job)
 static bool read_place(struct pools *p, const struct sched_core *core,
 	const struct core_placement *place, struct sched_grant *grant)
 {
+	ASSERT(place->replicas <= p->run->setting->nodes * p->run->setting->slots);
 	grant->nodes = p->grant;
 	grant->replicas = 0;
 	for (uint32_t i = 0; i < place->n; i++) {
@@ -434,6 +442,7 @@ static int check_jobs(struct pools *p)
 		p->run->jobs[p->first].replicas == 0) {
 		p->first++;
 	}
+	ASSERT(p->done <= p->next && p->first <= p->next);
 	return rv;
 }
 
@@ -505,6 +514,7 @@ static int advance_to(struct pools *p, double until_s)
 	double seconds = until_s - p->now_s;
 	int rv = 0;
 
+	ASSERT(seconds >= 0);
 	for (uint32_t j = p->first; j < p->next && rv == 0 && seconds > 0; j++) {
 		struct sim_job *job = &p->run->jobs[j];
 
@@ -601,6 +611,7 @@ static void fill_pools(struct pools *p)
 			type++;
 		}
 		p->types_n = type == p->types_n ? type + 1 : p->types_n;
+		ASSERT(p->types_n <= SCHED_TYPES_MAX);
 		p->speeds[type] = from->speed;
 		p->pools[i] = (struct core_pool){.type = type,
 			.slots = setting->slots,

@@ -1,6 +1,7 @@
 /* Results of a simulation: see sim_impl.h. Pure. */
 #include "sched/sim/sim_impl.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 #include "sched/sim/fair.h"
 
@@ -116,6 +117,7 @@ static void sum_results(const struct sim_run *run, const struct sched_job_result
 	uint32_t over = 0;
 	uint32_t restarts = 0;
 
+	ASSERT(run->gaps <= run->rounds && run->rounds <= run->solves_room);
 	for (uint32_t j = 0; j < n; j++) {
 		metrics->jct_avg_s += results[j].jct_s / n;
 		metrics->makespan_s = fmax(metrics->makespan_s, results[j].end_s);

@@ -1,6 +1,7 @@
 /* Runs a part's programs, and kills all their descendants: see slurm_keeper.h. */
 #include "engine/slurm/pilot/slurm_keeper.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/proc.h"
@@ -169,12 +170,14 @@ static bool in_list(char *const *list, const char *text, size_t len)
 static char **merge_env(char *const *base, char *const *set)
 {
 	size_t n = 0;
+	size_t room;
 	char **env;
 
 	while (base[n]) {
 		n++;
 	}
-	env = calloc(n + SLURM_ARGS_MAX + 1, sizeof(*env));
+	room = n + SLURM_ARGS_MAX;
+	env = calloc(room + 1, sizeof(*env));
 	n = 0;
 	for (uint32_t i = 0; env && base[i]; i++) {
 		bool slurm = strncmp(base[i], "SLURM", 5) == 0 &&
@@ -189,6 +192,7 @@ static char **merge_env(char *const *base, char *const *set)
 			env[n++] = set[i];
 		}
 	}
+	ASSERT(n <= room);
 	return env;
 }
 

@@ -1,6 +1,7 @@
 /* Parts of jobs, each run by a keeper process: see slurm_parts.h and slurm_keeper.h. */
 #include "engine/slurm/pilot/slurm_parts.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -155,6 +156,7 @@ static void answer(struct slurm_parts *parts, struct slurm_part *part, bool done
 {
 	struct slurm_sizing *sizing = &part->sizing;
 
+	ASSERT(sizing->generation > part->have.sized);
 	if (done) {
 		part->have.sized = sizing->generation;
 		part->slots_n = sizing->slots < part->slots_n ? sizing->slots : part->slots_n;
@@ -188,6 +190,7 @@ static void try_size(struct slurm_parts *parts, struct slurm_part *part, int64_t
 	struct pawl_err err = {0};
 	int rv;
 
+	ASSERT(sizing->generation > 0 && sizing->pid == 0);
 	slurm_slots_take(parts, part, sizing->slots);
 	if (part->slots_n < sizing->slots && now_ns < sizing->until_ns) {
 		sizing->next_ns =
@@ -247,6 +250,7 @@ static void request_leave(struct slurm_part *part)
 {
 	if (lives(part) && part->wanted_leave && !part->leave_requested && !part->stop_requested &&
 		part->have.state == SLURM_RUNNING) {
+		ASSERT(part->pid > 0); /* 0 would be this process's group */
 		part->leave_requested = true;
 		kill(part->pid, SIGUSR2);
 	}
@@ -261,6 +265,7 @@ static void request_stop(struct slurm_part *part, enum slurm_end_cause cause, in
 	if (!lives(part)) {
 		return;
 	}
+	ASSERT(part->pid > 0);
 	if (!part->stop_requested) {
 		part->stop_requested = true;
 		part->have.end_cause = cause;
@@ -283,6 +288,7 @@ void slurm_parts_leave(struct slurm_parts *parts, int64_t grace_ns)
 
 static void end(struct slurm_parts *parts, struct slurm_part *part, int status)
 {
+	ASSERT(!part->over && part->pid > 0);
 	part->over = true;
 	part->over_ns = clock_mono_ns();
 	part->have.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -306,6 +312,7 @@ static void mark_ended(struct slurm_parts *parts, struct slurm_part *part, int64
 	if (!part->over || part->have.state == SLURM_ENDED || !clear) {
 		return;
 	}
+	ASSERT(part->started < 0); /* end has closed it */
 	part->have.state = SLURM_ENDED;
 	if (!part->stop_requested && parts->leaving) {
 		part->have.end_cause = SLURM_END_NODE_LOST;
@@ -394,6 +401,7 @@ static struct slurm_part *find(struct slurm_parts *parts, const struct slurm_wan
 
 static void forget(struct slurm_parts *parts, uint32_t i)
 {
+	ASSERT(i < parts->n && parts->all[i]->over && parts->all[i]->have.state == SLURM_ENDED);
 	slurm_slots_forget(parts, parts->all[i]);
 	drop(parts->all[i]);
 	parts->all[i] = parts->all[--parts->n];

@@ -6,6 +6,7 @@
  * server. */
 #include "engine/slurm/pilot/slurm_pilot.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -29,6 +30,8 @@
 #define HEARTBEATS_PER_FENCE 6 /* number of times per fence_ns that have is renewed */
 
 #define RUNTIME_MAX 40u /* bytes of the path of TMPDIR, at most */
+
+_Static_assert(RUNTIME_MAX + sizeof("/pawl-pilot-XXXXXX") <= 64, "it fits pilot.runtime");
 
 struct pilot {
 	const struct slurm_pilot_options *options;
@@ -56,6 +59,7 @@ static int write_have(struct pilot *p, int64_t now_ns)
 	struct wire_out out = {0};
 	int rv;
 
+	ASSERT(p->have.parts == NULL);
 	p->have.scratch_bytes = slurm_scratch_free(&p->scratch);
 	p->have.remaining_ns = p->gone_at_ns > now_ns ? p->gone_at_ns - now_ns : 0;
 	p->have.parts = calloc(p->parts.n > 0 ? p->parts.n : 1, sizeof(*p->have.parts));
@@ -82,8 +86,10 @@ static int write_have(struct pilot *p, int64_t now_ns)
 /* Renews have as a heartbeat. This needs no space on the disk, so a full disk ends no job. */
 static int renew_have(struct pilot *p, int64_t now_ns)
 {
-	int rv = slurm_spool_renew(p->directory, "have", p->number, p->err);
+	int rv;
 
+	ASSERT(p->number > 0); /* register_pilot has written the first */
+	rv = slurm_spool_renew(p->directory, "have", p->number, p->err);
 	if (rv == 0) {
 		p->number++;
 		p->shown_ns = now_ns;

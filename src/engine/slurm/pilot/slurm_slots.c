@@ -1,6 +1,7 @@
 /* Slots have numbers, devices have names: see slurm_slots.h. */
 #include "engine/slurm/pilot/slurm_slots.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 #include "base/file.h"
 
@@ -129,6 +130,7 @@ static bool is_set(const struct wire_out *set, const char *var)
 char **slurm_slots_env(const struct wire_out *set, char **base)
 {
 	size_t n = 0;
+	size_t room;
 	char **env;
 
 	while (base[n]) {
@@ -137,7 +139,8 @@ char **slurm_slots_env(const struct wire_out *set, char **base)
 	for (size_t i = 0; i < set->len_bytes; i++) {
 		n += set->bytes[i] == '\0';
 	}
-	env = set->failed ? NULL : calloc(n + 1, sizeof(*env));
+	room = n;
+	env = set->failed ? NULL : calloc(room + 1, sizeof(*env));
 	n = 0;
 	for (size_t i = 0; env && base[i]; i++) {
 		if (!is_set(set, base[i])) {
@@ -148,6 +151,7 @@ char **slurm_slots_env(const struct wire_out *set, char **base)
 		env[n] = (char *)set->bytes + at;
 		at += strlen(env[n++]) + 1;
 	}
+	ASSERT(n <= room);
 	return env;
 }
 
